@@ -1,0 +1,3 @@
+module github.com/argocd-agent/argocd-agent
+
+go 1.26
