@@ -1,0 +1,4 @@
+{{- define "guestbook.labels" -}}
+app: guestbook
+release: {{ .Release.Name }}
+{{- end }}
