@@ -1,0 +1,171 @@
+// Package kind knows what is particular to each kind of object that principal
+// and agent keep the same: which objects belong to it, which agent gets them,
+// how an object is projected into content for the other side, and how received
+// content merges into a local object.
+//
+// Everything here is a pure function of raw objects. Whatever a function does
+// not know it carries along verbatim, so that fields of another Argo CD release
+// survive. One file a kind, one line in All.
+package kind
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
+
+// Side is where an object lives.
+type Side uint8
+
+// The two sides.
+const (
+	Hub Side = iota
+	Spoke
+)
+
+// Mode says which side owns an agent's configuration.
+type Mode string
+
+// The modes, by the names users give them.
+const (
+	Managed    Mode = "managed"
+	Autonomous Mode = "autonomous"
+)
+
+// Mapping says how Applications on the hub are assigned to agents.
+type Mapping string
+
+// The mappings.
+const (
+	ByNamespace   Mapping = "namespace"
+	ByDestination Mapping = "destination"
+)
+
+// Resource names an API resource.
+type Resource struct {
+	Group, Version, Plural, Kind string
+}
+
+// The resources that the kinds read and write.
+var (
+	Applications = Resource{"argoproj.io", "v1alpha1", "applications", "Application"}
+	AppProjects  = Resource{"argoproj.io", "v1alpha1", "appprojects", "AppProject"}
+	Secrets      = Resource{"", "v1", "secrets", "Secret"}
+	ConfigMaps   = Resource{"", "v1", "configmaps", "ConfigMap"}
+)
+
+// Ref names a local object.
+type Ref struct {
+	Resource  Resource
+	Namespace string
+	Name      string
+}
+
+// Agent is what both sides know of an agent: the hub's registration.
+type Agent struct {
+	Name         string
+	Mode         Mode
+	Mapping      Mapping
+	HubNamespace string // of its Applications on the hub
+	Server       string // URL in its cluster Secret; AppProjects match on it
+}
+
+// World is what a kind may know beside the object: the two ends and their
+// settings. A World belongs to one agent and one side.
+type World struct {
+	Side               Side
+	Agent              Agent
+	HubArgoNamespace   string // of Argo CD on the hub
+	SpokeArgoNamespace string // of Argo CD on the agent's cluster
+	PrincipalUID       string // goes into the mark of what we create
+	Projection         int    // negotiated version of the projections
+	InstanceLabel      string // Argo CD's application.instanceLabelKey; empty: the default
+	Settings           Settings
+
+	// Find returns another object of the local cluster, nil if there is none:
+	// a repository needs its project.
+	Find func(Ref) *Object
+}
+
+// Settings of the local side.
+type Settings struct {
+	AllowedNamespaces         []string // globs; of Applications; empty: only what the mapping implies
+	LabelSelector             Selector // of what is replicated
+	CreateNamespaces          bool
+	ShareUnscopedRepositories bool
+	SyncRepositoryTrust       bool
+}
+
+// Selector decides by labels.
+type Selector interface {
+	Matches(labels map[string]string) bool
+}
+
+// Item is a local object as the owner publishes it.
+type Item struct {
+	Key     engine.Key
+	Content []byte     // canonical JSON; its hash is the version
+	Extra   []byte     // travels along, outside the hash; may be nil
+	Needs   engine.Key // of the AppProject that should be there first; zero: none
+}
+
+// Held is a local object of the replica, read as the item it came from.
+type Held struct {
+	Key     engine.Key
+	Content []byte
+	Mark    Mark
+}
+
+// Mark is what we write onto objects that we created or adopted.
+type Mark struct {
+	Owned   bool         // carries this principal's (and, on the hub, this agent's) mark
+	Foreign bool         // carries the mark of another principal or agent
+	Adopted bool         // existed before it became ours
+	Alias   engine.Alias // content as stored differs from what was written
+	Source  string       // UID of the object it came from
+}
+
+// Kind is a replicated kind. Its two halves run on different sides: Publish on
+// the owner's, the rest on the replica's.
+type Kind interface {
+	// Scope is the kind's name on the wire.
+	Scope() string
+
+	// Resource is what it reads and writes.
+	Resource() Resource
+
+	// Belongs tells whether an object of that resource is of this kind at all.
+	Belongs(o *Object) bool
+
+	// Publish projects an object for the other side; false: not for this agent
+	// (placement, selector, ignore-sync, settings).
+	Publish(o *Object, w *World) (Item, bool)
+
+	// Reflect reads a local object of the replica as the item it holds. False:
+	// it is not the target of any key of this agent. The mark tells whose it is.
+	Reflect(o *Object, w *World) (Held, bool)
+
+	// Target names the local object for a key, or refuses the key (a Refusal).
+	Target(k engine.Key, w *World) (Ref, error)
+
+	// Merge returns the local object as it should be: local (nil: to be
+	// created) with what the other side owns replaced by content, and marked as
+	// ours. What the local side owns stays. Alias, if set, goes into the mark.
+	// Content is hostile until checked; errors are Refusals.
+	Merge(local *Object, k engine.Key, content, extra []byte, mark Mark, w *World) (*Object, error)
+}
+
+// Refusal is an error that the other side's user is shown.
+type Refusal struct {
+	Code    engine.Code
+	Message string
+}
+
+func (r *Refusal) Error() string { return string(r.Code) + ": " + r.Message }
+
+// Remover is a Kind whose items are deleted on the replica when they leave.
+// (A kind that is attached to objects of others is none.)
+type Remover interface {
+	// Release returns the object without our mark: it stays, as not ours.
+	Release(o *Object, w *World) *Object
+	// Keeps tells whether an adopted object is released rather than deleted.
+	Keeps(o *Object) bool
+}
