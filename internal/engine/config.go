@@ -1,0 +1,119 @@
+package engine
+
+// Time is milliseconds on a clock that the caller chooses; it may stand still
+// but the engine never sees it go back.
+type Time int64
+
+// Second is a second in Time.
+const Second Time = 1000
+
+// Style says what a scope's items are.
+type Style uint8
+
+const (
+	// Mirror scopes are equal sets: the replica creates and deletes.
+	Mirror Style = iota
+	// Attached scopes fill objects that exist for another reason: the replica
+	// neither creates nor deletes.
+	Attached
+	// Pending scopes hold what waits to be carried out once. There is nothing
+	// to compare: what is pending is sent, and sent again in a new session.
+	Pending
+)
+
+// Role is a side's part in a scope.
+type Role uint8
+
+// The two roles.
+const (
+	Owner Role = iota
+	Replica
+)
+
+// ScopeConfig describes a scope to the Peer. Both ends list the same scopes in
+// the same order, which is the order in which kinds depend on each other.
+type ScopeConfig struct {
+	Name  string
+	Style Style
+	Role  Role
+	Needs string // scope in which an item's Needs is looked up
+}
+
+// Config of a Peer.
+type Config struct {
+	Hub    bool // this end is the hub's
+	Scopes []ScopeConfig
+
+	// Hub: what is registered for this agent. Agent: what it is configured for.
+	Mode    string
+	Mapping string
+
+	// Self goes into Hello (agent) or Welcome (hub) as it is, with epoch, store,
+	// clock and negotiated versions filled in.
+	Hello   Hello
+	Welcome Welcome
+
+	// KnownCluster (hub) is the cluster UID registered for this agent, if any.
+	KnownCluster string
+	// KnownStore is how far the other side's store was last seen, if ever.
+	KnownStore Store
+	// Suspect says that the other side's store was found to have gone back
+	// before this process started, and that nobody has accepted it yet.
+	Suspect bool
+
+	Tuning Tuning
+}
+
+// Tuning holds the numbers. Zero means the default.
+type Tuning struct {
+	Window        int  // bytes in flight for each scope
+	DeltaBytes    int  // of content in one message
+	DeltaItems    int  // in one message
+	AskPrefixes   int  // in one message
+	MaxItems      int  // in a scope that a peer fills
+	MaxTombstones int  // explicit deletions remembered for a peer that is away
+	Beacon        Time // between roots
+	Resend        Time // until an item without an answer is sent again
+	RetryFirst    Time // first retry of a rejected item
+	RetryMost     Time // longest pause between retries
+	NeedsMost     Time // how long an item waits for its project
+	TouchEvery    Time // between two sends of an item for its Extra alone
+	RoundMost     Time // until an unanswered round is started afresh
+	HeldCount     int  // a round that removes more than this many ...
+	HeldPercent   int  // ... and more than this share is held
+}
+
+func (t Tuning) withDefaults() Tuning {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	defT := func(v *Time, d Time) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&t.Window, 1<<20)
+	def(&t.DeltaBytes, 256<<10)
+	def(&t.DeltaItems, 128)
+	def(&t.AskPrefixes, 32)
+	def(&t.MaxItems, 50_000)
+	def(&t.MaxTombstones, 10_000)
+	defT(&t.Beacon, 60*Second)
+	defT(&t.Resend, 60*Second)
+	defT(&t.RetryFirst, Second)
+	defT(&t.RetryMost, 300*Second)
+	defT(&t.NeedsMost, 5*Second)
+	defT(&t.TouchEvery, 600*Second)
+	defT(&t.RoundMost, 30*Second)
+	def(&t.HeldCount, 10)
+	def(&t.HeldPercent, 20)
+	return t
+}
+
+// Source reads an item's content at the moment it is sent. It is the caller's
+// cache of its own objects: no I/O. False: the object is gone by now.
+type Source interface {
+	Content(scope string, key Key) (content, extra []byte, ok bool)
+}

@@ -1,0 +1,266 @@
+package engine
+
+import "sort"
+
+// A bucket of the digest splits into 256 when it holds more than splitAbove
+// items, and is folded again below foldBelow. The distance between the two
+// keeps a set that hovers around one size from splitting and folding for ever.
+const (
+	splitAbove = 64
+	foldBelow  = 32
+	maxDepth   = 8 // bytes of a KeyHash
+)
+
+// Prefix is the beginning of a key hash: Len bytes, left-aligned in Bits.
+type Prefix struct {
+	Bits uint64
+	Len  uint8
+}
+
+// Valid tells whether the prefix is well formed: no bits beyond its length.
+func (p Prefix) Valid() bool {
+	return p.Len <= maxDepth && p.Bits&^prefixMask(p.Len) == 0
+}
+
+// Covers tells whether h begins with the prefix.
+func (p Prefix) Covers(h KeyHash) bool { return uint64(h)&prefixMask(p.Len) == p.Bits }
+
+// Child is the prefix one byte longer.
+func (p Prefix) Child(b uint8) Prefix {
+	return Prefix{p.Bits | uint64(b)<<(56-8*p.Len), p.Len + 1}
+}
+
+func prefixMask(length uint8) uint64 {
+	if length == 0 {
+		return 0
+	}
+	return ^uint64(0) << (64 - 8*uint(length))
+}
+
+// Digest summarises a set of (key, version) pairs so that two sides find out
+// what differs at a cost that grows with the difference. It is a tree over the
+// bytes of the key hash; every node holds the sum of the items below it, so a
+// change touches one node a level, and two trees of different shape over the
+// same items have the same sums.
+type Digest struct{ root bucket }
+
+type bucket struct {
+	sum   Sum
+	count int
+	items []Listed // of a leaf, in no order
+	kids  *[256]*bucket
+}
+
+// Len is the number of items.
+func (d *Digest) Len() int { return d.root.count }
+
+// Sum is the digest of the whole set.
+func (d *Digest) Sum() Sum { return d.root.sum }
+
+// Set adds an item, or gives it another version.
+func (d *Digest) Set(h KeyHash, v Version) {
+	old, had := d.Get(h)
+	switch {
+	case had && old == v:
+	case had:
+		d.root.change(h, 0, v, itemSum(h, v).sub(itemSum(h, old)))
+	default:
+		d.root.insert(Listed{h, v}, 0, itemSum(h, v))
+	}
+}
+
+// Delete takes an item out.
+func (d *Digest) Delete(h KeyHash) {
+	if v, ok := d.Get(h); ok {
+		d.root.remove(h, 0, itemSum(h, v))
+	}
+}
+
+// Get returns the version that the digest has for an item.
+func (d *Digest) Get(h KeyHash) (Version, bool) {
+	b := &d.root
+	for depth := uint8(0); b != nil; depth++ {
+		if b.kids == nil {
+			if i := b.find(h); i >= 0 {
+				return b.items[i].Version, true
+			}
+			return Version{}, false
+		}
+		b = b.kids[hashByte(h, depth)]
+	}
+	return Version{}, false
+}
+
+// Branch describes what is below a prefix, as an answer to a peer: few items
+// are listed, many are summed up by their next byte.
+func (d *Digest) Branch(p Prefix) Branch {
+	out := Branch{Prefix: p}
+	b, covered := d.at(p)
+	if b == nil {
+		return out
+	}
+	if covered && b.kids != nil {
+		out.Split = true
+		for i, kid := range b.kids {
+			if kid != nil {
+				out.Sums = append(out.Sums, ChildSum{uint8(i), kid.sum})
+			}
+		}
+		return out
+	}
+	out.Items = b.collect(nil, p)
+	sortListed(out.Items)
+	return out
+}
+
+// Items lists what is below a prefix, ordered by hash.
+func (d *Digest) Items(p Prefix) []Listed {
+	b, _ := d.at(p)
+	if b == nil {
+		return nil
+	}
+	items := b.collect(nil, p)
+	sortListed(items)
+	return items
+}
+
+// SumAt is the sum of the items below a prefix.
+func (d *Digest) SumAt(p Prefix) Sum {
+	b, covered := d.at(p)
+	if b == nil {
+		return Sum{}
+	}
+	if covered {
+		return b.sum
+	}
+	var s Sum
+	for _, it := range b.items {
+		if p.Covers(it.Hash) {
+			s = s.add(itemSum(it.Hash, it.Version))
+		}
+	}
+	return s
+}
+
+// at returns the bucket for p; covered: everything in it is below p. Otherwise
+// it is a leaf higher up that also holds others.
+func (d *Digest) at(p Prefix) (b *bucket, covered bool) {
+	b = &d.root
+	for depth := uint8(0); depth < p.Len; depth++ {
+		if b.kids == nil {
+			return b, false
+		}
+		b = b.kids[uint8(p.Bits>>(56-8*depth))]
+		if b == nil {
+			return nil, false
+		}
+	}
+	return b, true
+}
+
+func (b *bucket) insert(it Listed, depth uint8, s Sum) {
+	b.sum = b.sum.add(s)
+	b.count++
+	if b.kids != nil {
+		b.kid(it.Hash, depth).insert(it, depth+1, s)
+		return
+	}
+	b.items = append(b.items, it)
+	if len(b.items) > splitAbove && depth < maxDepth {
+		items := b.items
+		b.items, b.kids = nil, new([256]*bucket)
+		for _, it := range items {
+			b.kid(it.Hash, depth).insert(it, depth+1, itemSum(it.Hash, it.Version))
+		}
+	}
+}
+
+func (b *bucket) change(h KeyHash, depth uint8, v Version, diff Sum) {
+	b.sum = b.sum.add(diff)
+	if b.kids != nil {
+		b.kids[hashByte(h, depth)].change(h, depth+1, v, diff)
+		return
+	}
+	b.items[b.find(h)].Version = v
+}
+
+func (b *bucket) remove(h KeyHash, depth uint8, s Sum) {
+	b.sum = b.sum.sub(s)
+	b.count--
+	if b.kids == nil {
+		last := len(b.items) - 1
+		b.items[b.find(h)] = b.items[last]
+		b.items = b.items[:last]
+		return
+	}
+	i := hashByte(h, depth)
+	b.kids[i].remove(h, depth+1, s)
+	if b.kids[i].count == 0 {
+		b.kids[i] = nil
+	}
+	if b.count < foldBelow {
+		b.items, b.kids = b.collect(make([]Listed, 0, b.count), Prefix{}), nil
+	}
+}
+
+func (b *bucket) kid(h KeyHash, depth uint8) *bucket {
+	i := hashByte(h, depth)
+	if b.kids[i] == nil {
+		b.kids[i] = new(bucket)
+	}
+	return b.kids[i]
+}
+
+func (b *bucket) find(h KeyHash) int {
+	for i := range b.items {
+		if b.items[i].Hash == h {
+			return i
+		}
+	}
+	return -1
+}
+
+func (b *bucket) collect(into []Listed, p Prefix) []Listed {
+	if b.kids == nil {
+		for _, it := range b.items {
+			if p.Covers(it.Hash) {
+				into = append(into, it)
+			}
+		}
+		return into
+	}
+	for _, kid := range b.kids {
+		if kid != nil {
+			into = kid.collect(into, p)
+		}
+	}
+	return into
+}
+
+func hashByte(h KeyHash, depth uint8) uint8 { return uint8(uint64(h) >> (56 - 8*depth)) }
+
+func sortListed(items []Listed) {
+	sort.Slice(items, func(i, j int) bool { return items[i].Hash < items[j].Hash })
+}
+
+// childSums returns the sums of the 256 children of a prefix.
+func (d *Digest) childSums(p Prefix) (sums [256]Sum) {
+	b, covered := d.at(p)
+	switch {
+	case b == nil:
+	case covered && b.kids != nil:
+		for i, kid := range b.kids {
+			if kid != nil {
+				sums[i] = kid.sum
+			}
+		}
+	default:
+		for _, it := range b.items {
+			if p.Covers(it.Hash) {
+				i := hashByte(it.Hash, p.Len)
+				sums[i] = sums[i].add(itemSum(it.Hash, it.Version))
+			}
+		}
+	}
+	return sums
+}

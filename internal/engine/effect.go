@@ -1,0 +1,84 @@
+package engine
+
+// Effect is one of the types below: what the caller has to do.
+type Effect interface{ effect() }
+
+// Send a message to the peer.
+type Send struct {
+	Session uint64
+	Message Message
+}
+
+// Cut a connection.
+type Cut struct {
+	Session    uint64
+	Code       Code
+	Message    string
+	RetryAfter Time // agent: do not dial again before
+}
+
+// Apply content to the replica's object; answer with Applied.
+type Apply struct {
+	Scope   string
+	Key     Key
+	Ticket  uint64
+	Version Version
+	Content []byte
+	Extra   []byte
+	Suspect bool // the owner's store is not believed: delete nothing
+}
+
+// Remove the replica's object, workloads excepted; answer with Applied.
+type Remove struct {
+	Scope  string
+	Key    Key
+	Ticket uint64
+	Absent bool // by absence in a round rather than by the owner's word
+}
+
+// KeepAlias asks to record an alias on the object, if it is ours.
+type KeepAlias struct {
+	Scope string
+	Key   Key
+	Alias Alias
+}
+
+// Fact tells people what happened. Facts need no action to stay correct.
+type Fact struct {
+	Event   Event
+	Scope   string
+	Key     Key
+	Code    Code
+	Message string
+	Hello   *Hello   // Opened, on the hub
+	Welcome *Welcome // Opened, on the agent
+	Store   Store    // Opened, StoreAccepted: the other side's
+	Held    *Held
+}
+
+// Event names a fact.
+type Event string
+
+// The events.
+const (
+	Opened        Event = "Opened"        // a session is up; answer with Begin
+	Closed        Event = "Closed"        // it is gone
+	Refused       Event = "Refused"       // a session was refused (Code, Message)
+	Rejected      Event = "Rejected"      // the replica refused an item: seen by both ends
+	Cured         Event = "Cured"         // and accepts it now
+	Delivered     Event = "Delivered"     // Pending scope: the replica has taken it
+	Ended         Event = "Ended"         // owner: the item that it deletes is gone on the replica
+	Aliased       Event = "Aliased"       // stored differently from what was written
+	HeldEvent     Event = "Held"          // deletions wait for a confirmation (Held)
+	Unheld        Event = "Unheld"        // nothing is held in that scope any more
+	StoreAccepted Event = "StoreAccepted" // a person accepted the other side's store
+	Equal         Event = "Equal"         // a scope is proven equal
+	Unattached    Event = "Unattached"    // attached scope: the owner knows nothing of this object
+)
+
+func (Send) effect()      {}
+func (Cut) effect()       {}
+func (Apply) effect()     {}
+func (Remove) effect()    {}
+func (KeepAlias) effect() {}
+func (Fact) effect()      {}

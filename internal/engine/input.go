@@ -1,0 +1,114 @@
+package engine
+
+// Input is one of the types below.
+type Input interface{ input() }
+
+// Connected says that a connection is there. The agent then says Hello.
+type Connected struct {
+	Session uint64 // chosen by the caller, never used twice
+	Epoch   Epoch  // agent: of this session
+	Store   Store  // of this side, now
+}
+
+// Disconnected says that a connection is gone.
+type Disconnected struct{ Session uint64 }
+
+// Received is a message from the peer.
+type Received struct {
+	Session uint64
+	Message Message
+}
+
+// Tick says that the time from NextWake has come.
+type Tick struct{}
+
+// Publish says that the owner has an item, in this version.
+type Publish struct {
+	Scope   string
+	Key     Key
+	Version Version
+	Needs   Key  // zero: none
+	Touch   bool // send it even if only Extra changed, when it is due ...
+	Urgent  bool // ... or at once
+}
+
+// Withdraw says that the owner has an item no longer. Seen: it was watched
+// leaving. Otherwise it was merely missing when the owner looked again, and the
+// replica treats it as such.
+type Withdraw struct {
+	Scope string
+	Key   Key
+	Seen  bool
+}
+
+// Advance says how far this side's store has come.
+type Advance struct{ Revision uint64 }
+
+// Observe says what the replica's own object holds.
+type Observe struct {
+	Scope string
+	Key   Key
+	Held  Version // hash of its content under the projection
+	Owned bool    // carries our mark, so that it counts and may be removed
+	Alias Alias   // as recorded on the object
+}
+
+// Alias says that content written as Written is stored as Stored.
+type Alias struct{ Written, Stored Version }
+
+// Vanish says that the replica's own object is gone.
+type Vanish struct {
+	Scope string
+	Key   Key
+}
+
+// View says whether this side has seen all of its own objects of a scope.
+type View struct {
+	Scope    string
+	Complete bool
+	Reason   string // why not, for the peer's user
+}
+
+// Applied is the caller's answer to Apply or Remove.
+type Applied struct {
+	Scope      string
+	Key        Key
+	Ticket     uint64
+	Code       Code // OK or why not
+	Message    string
+	RetryAfter Time
+	Held       Version // after a write: hash of what is stored; zero: no object
+	Replaced   Version // hash of what the write replaced
+	Written    bool    // an API write happened, else all was right already
+	Gone       bool    // the item is one to be deleted, and no object is left
+}
+
+// Begin answers the fact Opened, once the caller has told everything that
+// depends on whom the session is with, and its view is as fresh as the other
+// side's knowledge of it (Seen). Only then sets are compared.
+type Begin struct{}
+
+// Retry says that an obstacle of a rejected item is gone.
+type Retry struct {
+	Scope string
+	Key   Key
+}
+
+// Confirmed is a person's word that a held deletion may go ahead. On the hub
+// it is passed on if it was the agent that held back.
+type Confirmed struct{ ID string }
+
+func (Connected) input()    {}
+func (Disconnected) input() {}
+func (Received) input()     {}
+func (Tick) input()         {}
+func (Publish) input()      {}
+func (Withdraw) input()     {}
+func (Observe) input()      {}
+func (Advance) input()      {}
+func (Vanish) input()       {}
+func (View) input()         {}
+func (Applied) input()      {}
+func (Retry) input()        {}
+func (Begin) input()        {}
+func (Confirmed) input()    {}

@@ -1,0 +1,304 @@
+package engine
+
+// Peer is one end of the relation between the hub and one agent: its session
+// and its scopes. It belongs to one goroutine.
+type Peer struct {
+	cfg      Config
+	tune     Tuning
+	source   Source
+	owners   map[string]*owner
+	replicas map[string]*replica
+
+	now      Time
+	effects  []Effect
+	tickets  uint64
+	beaconAt Time
+
+	phase      phase
+	session    uint64
+	epoch      Epoch
+	own        Store // this side's, as of the session's start
+	other      Store // the other side's, as far as seen and believed
+	current    Store // the other side's, as it says in this session
+	protocol   int
+	projection int
+
+	suspect    bool // the other side's store is not believed
+	suspectID  string
+	remoteHeld map[string]Held // hub: what the agent holds back, by scope
+	strays     uint64          // messages that did not fit
+}
+
+type phase uint8
+
+const (
+	closed phase = iota
+	greeting
+	opening // greeted; Begin is awaited
+	opened
+)
+
+// NewPeer makes one end. It is silent until it is connected.
+func NewPeer(cfg Config, source Source) *Peer {
+	p := &Peer{cfg: cfg, tune: cfg.Tuning.withDefaults(), source: source,
+		owners: map[string]*owner{}, replicas: map[string]*replica{}, remoteHeld: map[string]Held{},
+		other: cfg.KnownStore}
+	for _, s := range cfg.Scopes {
+		if s.Role == Owner {
+			p.owners[s.Name] = newOwner(p, s)
+		} else {
+			p.replicas[s.Name] = newReplica(p, s)
+		}
+	}
+	if cfg.Suspect {
+		p.distrust()
+	}
+	return p
+}
+
+// Step takes one input and returns what is to be done about it, in order. The
+// effects are valid until the next Step.
+func (p *Peer) Step(now Time, in Input) []Effect {
+	p.now = max(p.now, now)
+	clear(p.effects)
+	p.effects = p.effects[:0]
+	switch in := in.(type) {
+	case Connected:
+		p.connected(in)
+	case Disconnected:
+		if in.Session == p.session {
+			p.close(Unavailable, "connection lost")
+		}
+	case Received:
+		p.received(in)
+	case Begin:
+		p.begin()
+	case Tick:
+	case Advance:
+		p.own.Revision = max(p.own.Revision, in.Revision)
+	case Publish:
+		if o := p.owners[in.Scope]; o != nil {
+			o.publish(in)
+		}
+	case Withdraw:
+		if o := p.owners[in.Scope]; o != nil {
+			o.withdraw(in.Key, in.Seen)
+		}
+	case Observe:
+		if r := p.replicas[in.Scope]; r != nil {
+			r.observe(in)
+		}
+	case Vanish:
+		if r := p.replicas[in.Scope]; r != nil {
+			r.vanish(in.Key)
+		}
+	case View:
+		p.view(in)
+	case Applied:
+		if r := p.replicas[in.Scope]; r != nil {
+			r.applied(in)
+		}
+	case Retry:
+		if o := p.owners[in.Scope]; o != nil {
+			o.retry(in.Key)
+		}
+	case Confirmed:
+		p.confirmed(in.ID)
+	}
+	p.tick()
+	p.flush()
+	return p.effects
+}
+
+// NextWake tells when the Peer wants a Tick; false: not by itself.
+func (p *Peer) NextWake() (Time, bool) {
+	if !p.isOpen() {
+		return 0, false
+	}
+	next := p.beaconAt
+	for _, o := range p.owners {
+		if o.wake != 0 {
+			next = min(next, o.wake)
+		}
+	}
+	for _, r := range p.replicas {
+		if r.wake != 0 {
+			next = min(next, r.wake)
+		}
+	}
+	return next, true
+}
+
+func (p *Peer) isOpen() bool { return p.phase == opened }
+
+func (p *Peer) emit(e Effect) { p.effects = append(p.effects, e) }
+
+func (p *Peer) fact(f Fact) { p.emit(f) }
+
+func (p *Peer) send(m Message) { p.emit(Send{Session: p.session, Message: m}) }
+
+func (p *Peer) ticket() uint64 {
+	p.tickets++
+	return p.tickets
+}
+
+func (p *Peer) beaconSoon() { p.beaconAt = p.now }
+
+// tick does what time alone brings about.
+func (p *Peer) tick() {
+	if !p.isOpen() {
+		return
+	}
+	for _, cfg := range p.cfg.Scopes {
+		if o := p.owners[cfg.Name]; o != nil {
+			o.tick()
+		} else {
+			p.replicas[cfg.Name].tick()
+		}
+	}
+}
+
+// flush sends what one input has brought together: answers first, then the
+// kinds in the order of their dependence, deletions of what depends before what
+// it depends on by the replica's own guard.
+func (p *Peer) flush() {
+	for _, cfg := range p.cfg.Scopes {
+		if r := p.replicas[cfg.Name]; r != nil {
+			r.flush()
+			if held := r.guard.report(r); held != nil {
+				p.tellHeld(*held)
+			}
+		}
+	}
+	for _, cfg := range p.cfg.Scopes {
+		if o := p.owners[cfg.Name]; o != nil {
+			o.pump()
+		}
+	}
+	if p.isOpen() && p.now >= p.beaconAt {
+		p.beacon()
+	}
+}
+
+// beacon sends the roots of all that this side owns.
+func (p *Peer) beacon() {
+	p.beaconAt = p.now + p.tune.Beacon
+	out := Roots{Revision: p.own.Revision}
+	for _, cfg := range p.cfg.Scopes {
+		if o := p.owners[cfg.Name]; o != nil {
+			if root, ok := o.root(); ok {
+				out.Items = append(out.Items, root)
+			}
+		}
+	}
+	if len(out.Items) > 0 {
+		p.send(out)
+	}
+}
+
+// view notes whether this side has seen all of its own objects of a scope.
+func (p *Peer) view(in View) {
+	if o := p.owners[in.Scope]; o != nil {
+		if in.Complete && p.isOpen() {
+			p.beaconSoon()
+		}
+		o.complete = in.Complete
+	}
+	if r := p.replicas[in.Scope]; r != nil {
+		newly := in.Complete && !r.complete
+		r.complete, r.reason = in.Complete, in.Reason
+		if newly {
+			r.startRound()
+		}
+	}
+}
+
+// route passes a message of the open session to its scope.
+func (p *Peer) route(m Message) {
+	switch m := m.(type) {
+	case Roots:
+		p.current.Revision = max(p.current.Revision, m.Revision)
+		if !p.suspect {
+			p.other.Revision = max(p.other.Revision, m.Revision)
+		}
+		var same Same
+		for _, root := range m.Items {
+			if r := p.replicas[root.Scope]; r == nil {
+				p.strays++
+			} else if r.rootReceived(root) {
+				same.Items = append(same.Items, root)
+			}
+		}
+		if len(same.Items) > 0 {
+			p.send(same)
+		}
+	case Same:
+		for _, root := range m.Items {
+			if o := p.owner(root.Scope); o != nil {
+				o.same(root.Sum)
+			}
+		}
+	case Ask:
+		if o := p.owner(m.Scope); o != nil {
+			o.answer(m)
+		}
+	case Answer:
+		if r := p.replica(m.Scope); r != nil {
+			r.answered(m)
+		}
+	case Want:
+		if o := p.owner(m.Scope); o != nil {
+			o.wanted(m.Hashes)
+		}
+	case Delta:
+		p.delta(m)
+	case Ack:
+		if o := p.owner(m.Scope); o != nil {
+			for _, it := range m.Items {
+				o.acked(it)
+			}
+		}
+	case Finished:
+		if o := p.owner(m.Scope); o != nil {
+			o.finished(m.Key)
+		}
+	case Held:
+		p.heldReceived(m)
+	case Confirm:
+		if !p.cfg.Hub { // an agent can not confirm what the hub holds back
+			p.confirmed(m.ID)
+		}
+	}
+}
+
+func (p *Peer) owner(scope string) *owner {
+	o := p.owners[scope]
+	if o == nil {
+		p.strays++
+	}
+	return o
+}
+
+func (p *Peer) replica(scope string) *replica {
+	r := p.replicas[scope]
+	if r == nil {
+		p.strays++
+	}
+	return r
+}
+
+func (p *Peer) delta(m Delta) {
+	r := p.replica(m.Scope)
+	if r != nil {
+		for _, it := range m.Items {
+			r.delta(it)
+		}
+		return
+	}
+	out := Ack{Scope: m.Scope}
+	for _, it := range m.Items {
+		out.Items = append(out.Items, AckItem{Seq: it.Seq, Key: it.Key, Version: it.Version, Code: NotAllowed,
+			Message: "this side takes no items of this kind from you; check that both sides agree on the agent's mode"})
+	}
+	p.send(out)
+}

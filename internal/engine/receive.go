@@ -1,0 +1,182 @@
+package engine
+
+// This file is the part of a replica that deals with items from the owner.
+
+// delta takes an item from the owner.
+func (r *replica) delta(in DeltaItem) {
+	if !r.complete {
+		r.ack(in, Unavailable, r.reason, 0)
+		return
+	}
+	it := r.items[in.Key.Hash()]
+	if it == nil {
+		if in.Gone {
+			r.ack(in, OK, "", 0)
+			return
+		}
+		if len(r.items) >= r.tune.MaxItems {
+			r.ack(in, TooLarge, "more items than this side accepts in one scope", 0)
+			return
+		}
+	}
+	it = r.add(in.Key)
+	switch {
+	case it == nil:
+		r.ack(in, NameTaken, "its key hash collides with that of another item; rename one of the two", 0)
+	case in.Seq <= it.seq:
+		// Late or doubled; the later one speaks for both.
+	case it.ticket != 0:
+		it.seq = in.Seq
+		it.next = &in
+	default:
+		it.seq = in.Seq
+		r.take(it, in)
+	}
+}
+
+func (r *replica) take(it *heldItem, in DeltaItem) {
+	it.touched = r.round.id
+	it.loose = false
+	if in.Gone {
+		r.takeGone(it, in)
+		return
+	}
+	if it.want != in.Version {
+		it.want, it.replaced, it.returns = in.Version, Version{}, 0
+	}
+	r.setRefused(it, false)
+	r.guard.drop(it)
+	switch {
+	case r.cfg.Style == Attached && !it.exists:
+		r.refuse(it, in, NoObject, "there is no such object on this side", 0)
+	case r.cfg.Style == Pending && r.peer.suspect:
+		r.refuse(it, in, HeldBack, "the hub's store went back in time; commands wait until that is confirmed", 0)
+	case len(in.Extra) == 0 && r.cfg.Style != Pending && it.exists && it.owned && it.effective() == in.Version:
+		r.ack(in, OK, "", 0)
+		r.update(it)
+	default:
+		it.ticket, it.removing = r.peer.ticket(), false
+		r.update(it)
+		r.peer.emit(Apply{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Version: in.Version,
+			Content: in.Content, Extra: in.Extra, Suspect: r.peer.suspect})
+	}
+}
+
+// takeGone removes an item that the owner was seen to lose.
+func (r *replica) takeGone(it *heldItem, in DeltaItem) {
+	it.want, it.replaced = Version{}, Version{}
+	r.setRefused(it, false)
+	switch {
+	case !it.exists || !it.owned || r.cfg.Style != Mirror:
+		r.ack(in, OK, "", 0)
+	case r.peer.suspect:
+		r.guard.hold(r, []*heldItem{it})
+		r.ack(in, HeldBack, "the owner's store went back in time; deletions wait until that is confirmed", 0)
+	default:
+		r.guard.drop(it)
+		r.remove(it, false)
+	}
+	r.update(it)
+}
+
+func (r *replica) remove(it *heldItem, absent bool) {
+	it.ticket, it.removing, it.absent = r.peer.ticket(), true, absent
+	r.peer.emit(Remove{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Absent: absent})
+}
+
+// applied takes the caller's word on a write.
+func (r *replica) applied(in Applied) {
+	it := r.get(in.Key)
+	if it == nil || it.ticket != in.Ticket {
+		return
+	}
+	it.ticket = 0
+	if it.removing {
+		r.removed(it, in)
+	} else {
+		r.written(it, in)
+	}
+	if next := it.next; next != nil {
+		it.next = nil
+		r.take(it, *next)
+		return
+	}
+	r.update(it)
+	r.drift(it)
+}
+
+func (r *replica) removed(it *heldItem, in Applied) {
+	answer := DeltaItem{Seq: it.seq, Key: it.key, Gone: true}
+	if in.Code != OK {
+		if !it.absent && it.next == nil {
+			r.ack(answer, in.Code, in.Message, in.RetryAfter)
+		}
+		return
+	}
+	r.setExists(it, false, false)
+	it.held, it.alias = Version{}, Alias{}
+	if !it.absent && it.next == nil {
+		r.ack(answer, OK, "", 0)
+	}
+}
+
+func (r *replica) written(it *heldItem, in Applied) {
+	answer := DeltaItem{Seq: it.seq, Key: it.key, Version: it.want}
+	if it.want.IsZero() {
+		// Of an earlier session; this one finds out by comparing.
+		if in.Code == OK {
+			r.noteHeld(it, in)
+		}
+		r.startRound()
+		return
+	}
+	if in.Code != OK {
+		if it.next == nil {
+			r.refuse(it, answer, in.Code, in.Message, in.RetryAfter)
+		}
+		return
+	}
+	r.noteHeld(it, in)
+	if in.Gone {
+		it.want = Version{}
+		r.peer.send(Finished{Scope: r.cfg.Name, Key: it.key})
+	}
+	if it.exists && !it.want.IsZero() && it.owned && it.effective() != it.want && r.cfg.Style != Pending {
+		r.learn(it, in.Written)
+	}
+	if it.next == nil {
+		r.ack(answer, OK, "", 0)
+	}
+	if r.cfg.Style == Pending {
+		it.want = Version{}
+	}
+}
+
+func (r *replica) noteHeld(it *heldItem, in Applied) {
+	if r.cfg.Style == Pending {
+		return
+	}
+	r.setExists(it, !in.Held.IsZero(), !in.Held.IsZero())
+	it.held = in.Held
+	if in.Written && in.Replaced != in.Held {
+		it.replaced = in.Replaced
+	}
+}
+
+// refuse tells the owner why an item can not be had, and remembers that for the
+// rest of the session so that rounds do not ask for it again and again.
+func (r *replica) refuse(it *heldItem, in DeltaItem, code Code, message string, after Time) {
+	if r.cfg.Style == Pending {
+		it.want = Version{}
+	} else {
+		r.setRefused(it, true)
+	}
+	r.update(it)
+	r.ack(in, code, message, after)
+	r.peer.fact(Fact{Event: Rejected, Scope: r.cfg.Name, Key: in.Key, Code: code, Message: message})
+}
+
+func (r *replica) ack(in DeltaItem, code Code, message string, after Time) {
+	r.acks = append(r.acks, AckItem{Seq: in.Seq, Key: in.Key, Version: in.Version, Code: code,
+		Message: message, RetryAfterMillis: int64(after)})
+}

@@ -1,0 +1,147 @@
+package engine
+
+// round is one comparison of a replica with its owner, from the root down. It
+// is complete when every prefix that was asked for has been answered; only then
+// absence means anything.
+type round struct {
+	id        uint64 // grows for ever; an item touched in this round is not absent
+	active    bool
+	startedAt Time // or last answered
+	asked     map[Prefix]bool
+	pending   []Prefix
+	absent    []KeyHash
+}
+
+func (r *round) stop() { *r = round{id: r.id} }
+
+// rootReceived compares the owner's root with our own.
+func (r *replica) rootReceived(root Root) bool {
+	if r.cfg.Style == Pending || !r.complete {
+		return false
+	}
+	if root.Sum == r.digest.Sum() && root.Count == uint64(r.digest.Len()) {
+		r.round.stop()
+		r.proven, r.provenAt = true, r.peer.now
+		r.peer.fact(Fact{Event: Equal, Scope: r.cfg.Name})
+		return true
+	}
+	r.startRound()
+	return false
+}
+
+func (r *replica) startRound() {
+	if r.round.active || r.cfg.Style == Pending || !r.complete || !r.peer.isOpen() {
+		return
+	}
+	r.round = round{id: r.round.id + 1, active: true, startedAt: r.peer.now, asked: map[Prefix]bool{}}
+	r.wakeBy(r.peer.now + r.tune.RoundMost)
+	r.ask([]Prefix{{}})
+}
+
+func (r *replica) ask(prefixes []Prefix) {
+	for _, p := range prefixes {
+		r.round.asked[p] = true
+	}
+	r.peer.send(Ask{Scope: r.cfg.Name, Round: r.round.id, Prefixes: prefixes})
+}
+
+// answered takes the owner's answer to an Ask.
+func (r *replica) answered(in Answer) {
+	if !r.round.active || in.Round != r.round.id {
+		return
+	}
+	r.round.startedAt = r.peer.now
+	for _, b := range in.Branches {
+		if !r.round.asked[b.Prefix] {
+			continue
+		}
+		delete(r.round.asked, b.Prefix)
+		if b.Split && b.Prefix.Len < maxDepth {
+			r.compareSums(b)
+		} else {
+			r.compareItems(b)
+		}
+	}
+	if len(r.round.asked) > 0 {
+		return
+	}
+	if n := min(len(r.round.pending), r.tune.AskPrefixes); n > 0 {
+		next := r.round.pending[:n:n]
+		r.round.pending = r.round.pending[n:]
+		r.ask(next)
+		return
+	}
+	r.finishRound()
+}
+
+func (r *replica) compareSums(b Branch) {
+	own := r.digest.childSums(b.Prefix)
+	theirs := map[uint8]bool{}
+	for _, s := range b.Sums {
+		if theirs[s.Child] {
+			continue
+		}
+		theirs[s.Child] = true
+		if s.Sum != own[s.Child] {
+			r.round.pending = append(r.round.pending, b.Prefix.Child(s.Child))
+		}
+	}
+	for i := range own {
+		if c := uint8(i); own[i] != (Sum{}) && !theirs[c] {
+			for _, it := range r.digest.Items(b.Prefix.Child(c)) {
+				r.round.absent = append(r.round.absent, it.Hash)
+			}
+		}
+	}
+}
+
+func (r *replica) compareItems(b Branch) {
+	listed := make(map[KeyHash]bool, len(b.Items))
+	for _, theirs := range b.Items {
+		if !b.Prefix.Covers(theirs.Hash) || listed[theirs.Hash] {
+			continue
+		}
+		listed[theirs.Hash] = true
+		it := r.items[theirs.Hash]
+		if it == nil {
+			r.wants = append(r.wants, theirs.Hash)
+			continue
+		}
+		if v, ok := r.counted(it); (!ok || v != theirs.Version) && it.ticket == 0 && it.touched != r.round.id {
+			r.guard.drop(it)
+			it.loose = false
+			r.askFor(it)
+			r.update(it)
+		}
+	}
+	for _, own := range r.digest.Items(b.Prefix) {
+		if !listed[own.Hash] {
+			r.round.absent = append(r.round.absent, own.Hash)
+		}
+	}
+}
+
+// finishRound removes what the owner lacks, as far as the guard lets it.
+func (r *replica) finishRound() {
+	var lost []*heldItem
+	for _, h := range r.round.absent {
+		it := r.items[h]
+		if it == nil || it.ticket != 0 || it.touched == r.round.id {
+			continue
+		}
+		switch {
+		case !it.exists:
+			it.want = Version{} // refused, and withdrawn since
+			r.setRefused(it, false)
+			r.update(it)
+		case r.cfg.Style == Attached:
+			it.loose, it.want = true, Version{}
+			r.update(it)
+			r.peer.fact(Fact{Event: Unattached, Scope: r.cfg.Name, Key: it.key})
+		case it.owned:
+			lost = append(lost, it)
+		}
+	}
+	r.round.stop()
+	r.guard.absent(r, lost)
+}

@@ -1,0 +1,250 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+)
+
+// This file is about who is at the other end, and from when to when.
+
+// connected begins a connection. The agent greets; the hub waits for that.
+func (p *Peer) connected(in Connected) {
+	p.own = in.Store
+	if p.cfg.Hub {
+		return
+	}
+	p.close(Superseded, "dialled again")
+	p.phase, p.session, p.epoch = greeting, in.Session, in.Epoch
+	hello := p.cfg.Hello
+	hello.Epoch, hello.Store, hello.Seen = in.Epoch, in.Store, p.other
+	hello.Mode, hello.Mapping = p.cfg.Mode, p.cfg.Mapping
+	hello.Protocol = Range{ProtocolMin, ProtocolMax}
+	hello.Projection = Range{ProjectionMin, ProjectionMax}
+	hello.ClockMillis = int64(p.now)
+	p.send(hello)
+}
+
+// close ends the session, if there is one. What was in flight is in doubt, and
+// the next session settles it.
+func (p *Peer) close(code Code, message string) {
+	was := p.phase
+	p.phase = closed
+	if was == opened || was == opening {
+		p.fact(Fact{Event: Closed, Code: code, Message: message})
+	}
+}
+
+func (p *Peer) received(in Received) {
+	if hello, ok := in.Message.(Hello); ok && p.cfg.Hub {
+		p.greeted(in.Session, hello)
+		return
+	}
+	if in.Session != p.session || p.phase == closed {
+		return
+	}
+	switch m := in.Message.(type) {
+	case Bye:
+		p.close(m.Code, m.Message)
+		if !p.cfg.Hub {
+			p.fact(Fact{Event: Refused, Code: m.Code, Message: m.Message})
+		}
+		p.emit(Cut{Session: in.Session, Code: m.Code, Message: m.Message, RetryAfter: Time(m.RetryAfterMillis)})
+	case Welcome:
+		if !p.cfg.Hub && p.phase == greeting && m.Epoch == p.epoch {
+			p.welcomed(m)
+		}
+	default:
+		if p.isOpen() {
+			p.route(in.Message)
+		}
+	}
+}
+
+// greeted decides on the hub whether a session is let in.
+func (p *Peer) greeted(session uint64, m Hello) {
+	if p.phase != closed && session == p.session {
+		return
+	}
+	protocol, ok := common(m.Protocol, Range{ProtocolMin, ProtocolMax})
+	projection, ok2 := common(m.Projection, Range{ProjectionMin, ProjectionMax})
+	switch {
+	case !ok || !ok2:
+		p.refuse(session, WrongProtocol, fmt.Sprintf("no protocol version in common: the agent speaks %d to %d (projections %d to %d), the hub %d to %d (%d to %d); upgrade the older side",
+			m.Protocol.Min, m.Protocol.Max, m.Projection.Min, m.Projection.Max, ProtocolMin, ProtocolMax, ProjectionMin, ProjectionMax))
+	case m.Mode != p.cfg.Mode:
+		p.refuse(session, WrongMode, fmt.Sprintf("this agent is registered as %s but runs as %s; change one of the two", p.cfg.Mode, m.Mode))
+	case m.Mapping != p.cfg.Mapping:
+		p.refuse(session, WrongMode, fmt.Sprintf("the hub maps Applications by %s but the agent by %s; change one of the two", p.cfg.Mapping, m.Mapping))
+	case p.cfg.KnownCluster != "" && m.ClusterUID != p.cfg.KnownCluster:
+		p.refuse(session, WrongCluster, fmt.Sprintf("this name belongs to cluster %s, not to %s; confirm the new cluster on the hub if it replaces the old one", p.cfg.KnownCluster, m.ClusterUID))
+	case p.phase != closed && !m.Epoch.Newer(p.epoch):
+		p.refuse(session, Superseded, "a newer session of this agent is connected")
+	default:
+		if p.phase != closed {
+			old := p.session
+			p.emit(Send{Session: old, Message: Bye{Code: Superseded, Message: "a newer session of this agent has connected"}})
+			p.close(Superseded, "a newer session of this agent has connected")
+			p.emit(Cut{Session: old, Code: Superseded, Message: "a newer session of this agent has connected"})
+		}
+		p.cfg.KnownCluster = m.ClusterUID
+		p.phase, p.session, p.epoch = opening, session, m.Epoch
+		p.protocol, p.projection = protocol, projection
+		p.meet(m.Store)
+		p.fact(Fact{Event: Opened, Hello: &m, Store: m.Store})
+	}
+}
+
+func (p *Peer) refuse(session uint64, code Code, message string) {
+	p.emit(Send{Session: session, Message: Bye{Code: code, Message: message}})
+	p.emit(Cut{Session: session, Code: code, Message: message})
+	p.fact(Fact{Event: Refused, Code: code, Message: message})
+}
+
+// welcomed opens the session on the agent.
+func (p *Peer) welcomed(m Welcome) {
+	if m.Protocol < ProtocolMin || m.Protocol > ProtocolMax || m.Projection < ProjectionMin || m.Projection > ProjectionMax {
+		p.reject(WrongProtocol, "the hub chose a protocol version that this agent did not offer")
+		return
+	}
+	if m.Mode != p.cfg.Mode || m.Mapping != p.cfg.Mapping {
+		p.reject(WrongMode, fmt.Sprintf("the hub has this agent as %s by %s, but it runs as %s by %s", m.Mode, m.Mapping, p.cfg.Mode, p.cfg.Mapping))
+		return
+	}
+	p.phase, p.protocol, p.projection = opening, m.Protocol, m.Projection
+	p.meet(m.Store)
+	p.fact(Fact{Event: Opened, Welcome: &m, Store: m.Store})
+}
+
+func (p *Peer) reject(code Code, message string) {
+	p.send(Bye{Code: code, Message: message})
+	p.emit(Cut{Session: p.session, Code: code, Message: message})
+	p.fact(Fact{Event: Refused, Code: code, Message: message})
+	p.phase = closed
+}
+
+// begin starts the comparison of all scopes.
+func (p *Peer) begin() {
+	if p.phase != opening {
+		return
+	}
+	p.phase = opened
+	if p.cfg.Hub {
+		w := p.cfg.Welcome
+		w.Epoch, w.Store, w.Seen = p.epoch, p.own, p.other
+		w.Mode, w.Mapping = p.cfg.Mode, p.cfg.Mapping
+		w.Protocol, w.Projection = p.protocol, p.projection
+		w.ClockMillis = int64(p.now)
+		p.send(w)
+	}
+	for _, cfg := range p.cfg.Scopes {
+		if o := p.owners[cfg.Name]; o != nil {
+			o.start()
+		} else {
+			p.replicas[cfg.Name].start()
+		}
+	}
+	p.beaconSoon()
+	if p.suspect {
+		p.tellHeld(p.suspicion())
+	}
+}
+
+// meet compares the other side's store with what is known of it.
+func (p *Peer) meet(store Store) {
+	known := p.other
+	if known.UID != "" && (store.UID != known.UID || store.Revision < known.Revision) {
+		p.distrust()
+	}
+	p.current = store
+	if !p.suspect { // else what was known stays the measure until somebody accepts it
+		p.other = store
+	}
+}
+
+func (p *Peer) distrust() {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", p.other.UID, p.other.Revision))
+	p.suspect, p.suspectID = true, "store-"+hex.EncodeToString(sum[:8])
+}
+
+func (p *Peer) suspicion() Held {
+	return Held{ID: p.suspectID, Reason: "the other side's store went back in time or is another one: deletions and commands wait for a confirmation"}
+}
+
+// tellHeld makes known what is held back: to people here, and to the hub.
+func (p *Peer) tellHeld(h Held) {
+	event := HeldEvent
+	if h.ID == "" {
+		event = Unheld
+	}
+	p.fact(Fact{Event: event, Scope: h.Scope, Held: &h})
+	if !p.cfg.Hub && p.isOpen() {
+		p.send(h)
+	}
+}
+
+// heldReceived notes on the hub what the agent holds back.
+func (p *Peer) heldReceived(h Held) {
+	if !p.cfg.Hub || (h.Scope != "" && p.owner(h.Scope) == nil) {
+		return
+	}
+	event := HeldEvent
+	if h.ID == "" {
+		event = Unheld
+		delete(p.remoteHeld, h.Scope)
+	} else {
+		p.remoteHeld[h.Scope] = h
+	}
+	p.fact(Fact{Event: event, Scope: h.Scope, Held: &h})
+}
+
+// confirmed lets go ahead what a person has looked at.
+func (p *Peer) confirmed(id string) {
+	if p.suspect && id == p.suspectID {
+		p.trust()
+		return
+	}
+	for _, cfg := range p.cfg.Scopes {
+		if r := p.replicas[cfg.Name]; r != nil && r.guard.confirm(r, id) {
+			return
+		}
+	}
+	for _, scope := range append([]string{""}, p.scopeNames()...) {
+		if h, ok := p.remoteHeld[scope]; ok && h.ID == id && p.isOpen() {
+			p.send(Confirm{Scope: scope, ID: id})
+			for _, cfg := range p.cfg.Scopes {
+				if o := p.owners[cfg.Name]; o != nil {
+					o.retryHeld()
+				}
+			}
+			return
+		}
+	}
+}
+
+// trust accepts the other side's store as it is.
+func (p *Peer) trust() {
+	p.suspect, p.suspectID, p.other = false, "", p.current
+	p.fact(Fact{Event: StoreAccepted, Store: p.other})
+	p.tellHeld(Held{})
+	for _, cfg := range p.cfg.Scopes {
+		if r := p.replicas[cfg.Name]; r != nil {
+			r.guard.release(r)
+			r.startRound()
+		}
+	}
+}
+
+func (p *Peer) scopeNames() []string {
+	names := make([]string, 0, len(p.cfg.Scopes))
+	for _, cfg := range p.cfg.Scopes {
+		names = append(names, cfg.Name)
+	}
+	return names
+}
+
+// common is the highest version that both ranges have.
+func common(a, b Range) (int, bool) {
+	top := min(a.Max, b.Max)
+	return top, top >= max(a.Min, b.Min)
+}

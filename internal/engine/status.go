@@ -1,0 +1,69 @@
+package engine
+
+// Status is what a Peer knows about itself, for people and metrics.
+type Status struct {
+	Connected  bool
+	Epoch      Epoch
+	Protocol   int
+	Projection int
+	Suspect    string // ID to confirm; empty: the other side's store is believed
+	Other      Store  // the other side's, as far as seen and believed
+	Strays     uint64 // messages for a scope or role that this side does not have
+	Scopes     []ScopeStatus
+}
+
+// ScopeStatus describes one scope.
+type ScopeStatus struct {
+	Name      string
+	Role      Role
+	Complete  bool
+	Items     int
+	Dirty     int  // owner: known to differ, not delivered
+	InFlight  int  // owner: sent, not answered
+	Bytes     int  // owner: in flight
+	OldestAt  Time // owner: since when the oldest of those is out; 0: none
+	Rejected  int  // refused by the replica
+	Held      int  // replica: removals that wait for a confirmation
+	HeldID    string
+	ProvenAt  Time // when the two sides were last proven equal in this session; 0: not yet
+	Divergent int  // replica: objects that are known not to be as the owner has them
+}
+
+// Status takes stock.
+func (p *Peer) Status() Status {
+	s := Status{Connected: p.isOpen(), Epoch: p.epoch, Protocol: p.protocol, Projection: p.projection,
+		Other: p.other, Strays: p.strays}
+	if p.suspect {
+		s.Suspect = p.suspectID
+	}
+	for _, cfg := range p.cfg.Scopes {
+		if o := p.owners[cfg.Name]; o != nil {
+			s.Scopes = append(s.Scopes, o.status())
+		} else {
+			s.Scopes = append(s.Scopes, p.replicas[cfg.Name].status())
+		}
+	}
+	return s
+}
+
+func (o *owner) status() ScopeStatus {
+	s := ScopeStatus{Name: o.cfg.Name, Role: Owner, Complete: o.complete, Items: len(o.items) - o.tombstones,
+		Dirty: o.lists[queued].len + o.lists[blocked].len, InFlight: o.lists[flying].len, Bytes: o.inFlight,
+		Rejected: o.rejected}
+	if it := o.lists[flying].head; it != nil {
+		s.OldestAt = it.since
+	}
+	if o.proven {
+		s.ProvenAt = o.provenAt
+	}
+	return s
+}
+
+func (r *replica) status() ScopeStatus {
+	s := ScopeStatus{Name: r.cfg.Name, Role: Replica, Complete: r.complete, Items: r.owned,
+		Rejected: r.refusing, Held: len(r.guard.held), HeldID: r.guard.id, Divergent: len(r.redo)}
+	if r.proven {
+		s.ProvenAt = r.provenAt
+	}
+	return s
+}
