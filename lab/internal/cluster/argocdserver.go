@@ -1,0 +1,151 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/lab/internal/model"
+	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+)
+
+// StartArgoCDServer starts the hub's API server of Argo CD with a certificate of the cluster's authority, and logs in.
+func (c *Cluster) StartArgoCDServer(ctx context.Context, port int) (model.ArgoCD, error) {
+	api := model.ArgoCD{CAFile: c.authority.CertFile(), Username: "admin", CLIFolder: c.path("argocd-cli")}
+	taken, err := c.newPorts(2)
+	if err != nil {
+		return api, err
+	}
+	if port == 0 {
+		port = taken[0]
+	}
+	api.Address = ports.Address(port)
+	if err := c.configureArgoCDServer(ctx, api.Address); err != nil {
+		return api, err
+	}
+	server, err := c.startProgram("argocd-server", c.lab.Tools.Program("argocd"), "argocd-server", c.argocdEnv(),
+		c.argocdArgs("--address=127.0.0.1", "--port="+strconv.Itoa(port),
+			"--metrics-address=127.0.0.1", "--metrics-port="+strconv.Itoa(taken[1]),
+			"--application-namespaces=*", "--dex-server=http://127.0.0.1:1")...)
+	if err != nil {
+		return api, err
+	}
+	if err := server.WaitReady(ctx, httpProbe("https://"+api.Address+"/healthz", api.CAFile)); err != nil {
+		return api, err
+	}
+	return api, server.WaitReady(ctx, func(ctx context.Context) error { return c.logIn(ctx, &api) })
+}
+
+// configureArgoCDServer gives argocd-server a certificate, and settings that suit people at a demo and tests.
+func (c *Cluster) configureArgoCDServer(ctx context.Context, address string) error {
+	pair, err := c.authority.Server("argocd-server", "argocd-server")
+	if err != nil {
+		return err
+	}
+	cert, err := os.ReadFile(pair.Cert)
+	if err != nil {
+		return err
+	}
+	key, err := os.ReadFile(pair.Key)
+	if err != nil {
+		return err
+	}
+	objects := []map[string]any{
+		{
+			"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+			"metadata":   map[string]any{"name": "argocd-server-tls", "namespace": model.ArgoCDNamespace},
+			"stringData": map[string]any{"tls.crt": string(cert), "tls.key": string(key)},
+		},
+		{
+			"apiVersion": "v1", "kind": "ConfigMap",
+			"metadata": map[string]any{"name": "argocd-cm", "namespace": model.ArgoCDNamespace, "labels": argocdLabels("argocd-cm")},
+			"data": map[string]any{
+				"url": "https://" + address, "exec.enabled": "true", "users.session.duration": "720h",
+			},
+		},
+	}
+	var manifests []byte
+	for _, object := range objects {
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return err
+		}
+		manifests = fmt.Appendf(manifests, "---\n%s", text)
+	}
+	return c.apply(ctx, manifests)
+}
+
+func argocdLabels(name string) map[string]any {
+	return map[string]any{"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "argocd"}
+}
+
+// logIn fetches the initial password, a token for the API, and logs the CLI in.
+func (c *Cluster) logIn(ctx context.Context, api *model.ArgoCD) error {
+	client, err := kubernetes.NewForConfig(c.admin)
+	if err != nil {
+		return err
+	}
+	secret, err := client.CoreV1().Secrets(model.ArgoCDNamespace).Get(ctx, "argocd-initial-admin-secret", metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read Argo CD's initial password: %w", err)
+	}
+	api.Password = string(secret.Data["password"])
+	if api.Token, err = session(ctx, *api); err != nil {
+		return err
+	}
+	login := exec.CommandContext(ctx, c.lab.Tools.Program("argocd"), "login", api.Address,
+		"--server-crt="+api.CAFile, "--username="+api.Username, "--password="+api.Password, "--name=lab")
+	login.Env = []string{"ARGOCD_CONFIG_DIR=" + api.CLIFolder, "HOME=" + c.folder, "PATH=" + os.Getenv("PATH")}
+	if out, err := login.CombinedOutput(); err != nil {
+		return fmt.Errorf("log the argocd CLI in: %w: %s", err, out)
+	}
+	return nil
+}
+
+// session asks Argo CD for a token.
+func session(ctx context.Context, api model.ArgoCD) (string, error) {
+	pem, err := os.ReadFile(api.CAFile)
+	if err != nil {
+		return "", err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	client := &http.Client{
+		Timeout:   10 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true},
+	}
+	body, err := json.Marshal(map[string]string{"username": api.Username, "password": api.Password})
+	if err != nil {
+		return "", err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+api.Address+"/api/v1/session", bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := client.Do(request)
+	if err != nil {
+		return "", fmt.Errorf("log in to Argo CD: %w", err)
+	}
+	defer answer.Body.Close()
+	var result struct{ Token string }
+	if err := json.NewDecoder(answer.Body).Decode(&result); err != nil {
+		return "", fmt.Errorf("log in to Argo CD: %s: %w", answer.Status, err)
+	}
+	if result.Token == "" {
+		return "", errors.New("log in to Argo CD: no token, " + answer.Status)
+	}
+	return result.Token, nil
+}

@@ -1,0 +1,130 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/lab/internal/model"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// tokenLifetime outlasts any soak test.
+const tokenLifetime = 30 * 24 * time.Hour
+
+// install puts onto the cluster what a user installs before anything runs: Argo CD's CRDs and settings, and the RBAC of
+// the principal or agent.
+func (c *Cluster) install(ctx context.Context) error {
+	if err := c.apply(ctx, []byte("{apiVersion: v1, kind: Namespace, metadata: {name: argocd}}")); err != nil {
+		return err
+	}
+	for _, folder := range []string{"manifests/crds", "manifests/base/config"} {
+		files, err := c.lab.Tools.Files("argocd", folder)
+		if err != nil {
+			return err
+		}
+		if err := c.applyFiles(ctx, files); err != nil {
+			return err
+		}
+	}
+	return c.installIdentity(ctx)
+}
+
+func (c *Cluster) applyFiles(ctx context.Context, files []string) error {
+	var all []byte
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("read a manifest: %w", err)
+		}
+		all = fmt.Appendf(all, "---\n%s\n", content)
+	}
+	return c.apply(ctx, all)
+}
+
+// installIdentity applies the RBAC that the install manifests ship and writes a kubeconfig for the ServiceAccount in it.
+// Whatever the principal and the agents lack in tests, they lack at the user's too.
+func (c *Cluster) installIdentity(ctx context.Context) error {
+	part := "agent"
+	if c.Spec.Role == model.Hub {
+		part = "principal"
+	}
+	file := filepath.Join(c.lab.Install, "kustomize", part, "rbac.yaml")
+	manifests, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read the RBAC of the %s: %w", part, err)
+	}
+	if err := c.apply(ctx, manifests); err != nil {
+		return fmt.Errorf("apply %s: %w", file, err)
+	}
+	account, err := serviceAccountIn(manifests)
+	if err != nil {
+		return fmt.Errorf("find the ServiceAccount in %s: %w", file, err)
+	}
+	client, err := kubernetes.NewForConfig(c.admin)
+	if err != nil {
+		return err
+	}
+	token, err := requestToken(ctx, client, model.ArgoCDNamespace, account)
+	if err != nil {
+		return err
+	}
+	c.State.RunAs = model.Kubeconfig{
+		User: "system:serviceaccount:" + model.ArgoCDNamespace + ":" + account,
+		File: c.path(part + ".kubeconfig"),
+	}
+	return c.writeTokenKubeconfig(c.State.RunAs.File, c.State.RunAs.User, model.ArgoCDNamespace, token)
+}
+
+func serviceAccountIn(manifests []byte) (string, error) {
+	objects, err := decode(manifests)
+	if err != nil {
+		return "", err
+	}
+	for _, object := range objects {
+		if object.GetKind() == "ServiceAccount" {
+			return object.GetName(), nil
+		}
+	}
+	return "", errors.New("there is none")
+}
+
+func requestToken(ctx context.Context, client kubernetes.Interface, namespace, account string) (string, error) {
+	seconds := int64(tokenLifetime.Seconds())
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	answer, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("request a token for %s/%s: %w", namespace, account, err)
+	}
+	return answer.Status.Token, nil
+}
+
+// allNodesReady tells whether pods can be scheduled: every node is ready and has lost its not-ready taint.
+func (c *Cluster) allNodesReady(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(c.admin)
+	if err != nil {
+		return err
+	}
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	ready := 0
+	for _, node := range nodes.Items {
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue && len(node.Spec.Taints) == 0 {
+				ready++
+			}
+		}
+	}
+	if ready < c.Spec.Nodes {
+		return fmt.Errorf("%d of %d nodes are ready", ready, c.Spec.Nodes)
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package cluster
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// writeClientKubeconfig writes a kubeconfig whose user has a client certificate of the cluster's authority.
+func (c *Cluster) writeClientKubeconfig(file, user string, groups ...string) (*rest.Config, error) {
+	pair, err := c.authority.Client(user, groups...)
+	if err != nil {
+		return nil, err
+	}
+	return c.writeKubeconfig(file, user, "", &api.AuthInfo{ClientCertificate: pair.Cert, ClientKey: pair.Key})
+}
+
+// writeTokenKubeconfig writes a kubeconfig whose user has a bearer token, so that a proxy may stand in between.
+func (c *Cluster) writeTokenKubeconfig(file, user, namespace, token string) error {
+	_, err := c.writeKubeconfig(file, user, namespace, &api.AuthInfo{Token: token})
+	return err
+}
+
+func (c *Cluster) writeKubeconfig(file, user, namespace string, auth *api.AuthInfo) (*rest.Config, error) {
+	config := api.NewConfig()
+	config.Clusters[c.Spec.Name] = &api.Cluster{Server: c.State.Server, CertificateAuthority: c.authority.CertFile()}
+	config.AuthInfos[user] = auth
+	config.Contexts[c.Spec.Name] = &api.Context{Cluster: c.Spec.Name, AuthInfo: user, Namespace: namespace}
+	config.CurrentContext = c.Spec.Name
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		return nil, fmt.Errorf("write the kubeconfig %s: %w", file, err)
+	}
+	rest, err := clientcmd.NewDefaultClientConfig(*config, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("load the kubeconfig %s: %w", file, err)
+	}
+	rest.QPS, rest.Burst = -1, -1 // the lab does not wait for itself
+	return rest, nil
+}
+
+// MergeKubeconfigs writes one kubeconfig with a context for every cluster, named like it; the first is the current one.
+func MergeKubeconfigs(file string, clusters []*Cluster) error {
+	merged := api.NewConfig()
+	for _, c := range clusters {
+		one, err := clientcmd.LoadFromFile(c.State.Kubeconfig)
+		if err != nil {
+			return fmt.Errorf("read the kubeconfig of %s: %w", c.Spec.Name, err)
+		}
+		merged.Clusters[c.Spec.Name] = one.Clusters[c.Spec.Name]
+		merged.AuthInfos[c.Spec.Name] = one.AuthInfos["lab-admin"]
+		merged.Contexts[c.Spec.Name] = &api.Context{Cluster: c.Spec.Name, AuthInfo: c.Spec.Name}
+	}
+	merged.CurrentContext = clusters[0].Spec.Name
+	return clientcmd.WriteToFile(*merged, file)
+}

@@ -1,0 +1,92 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/lab/internal/model"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// mounted are the ConfigMaps that Argo CD's pods have mounted as folders: certificates of Git servers, known hosts and
+// GPG keys. Processes have no kubelet that does it, so the lab does.
+var mounted = []string{"argocd-tls-certs-cm", "argocd-ssh-known-hosts-cm", "argocd-gpg-keys-cm"}
+
+func (c *Cluster) mount(configMap string) string { return c.path("mounts", configMap) }
+
+func (c *Cluster) makeMounts() error {
+	for _, name := range mounted {
+		if err := os.MkdirAll(c.mount(name), 0o700); err != nil {
+			return fmt.Errorf("make the mount of %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// KeepMounts keeps the folders equal to the ConfigMaps until ctx is done. A real kubelet takes up to a minute; this one
+// takes a moment.
+func (c *Cluster) KeepMounts(ctx context.Context) {
+	client, err := kubernetes.NewForConfig(c.admin)
+	if err != nil {
+		return
+	}
+	var all sync.WaitGroup
+	for _, name := range mounted {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				c.followMount(ctx, client, name)
+				select { // the API server is away: try again later
+				case <-ctx.Done():
+				case <-time.After(time.Second):
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// followMount writes one ConfigMap whenever it changes, until the watch ends.
+func (c *Cluster) followMount(ctx context.Context, client kubernetes.Interface, name string) {
+	watch, err := client.CoreV1().ConfigMaps(model.ArgoCDNamespace).
+		Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		return
+	}
+	defer watch.Stop()
+	for event := range watch.ResultChan() {
+		if configMap, ok := event.Object.(*corev1.ConfigMap); ok {
+			_ = writeMount(c.mount(name), configMap.Data)
+		}
+	}
+}
+
+// writeMount makes the files of a folder equal to data.
+func writeMount(folder string, data map[string]string) error {
+	present, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, file := range present {
+		if _, wanted := data[file.Name()]; !wanted {
+			if err := os.Remove(filepath.Join(folder, file.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	for name, content := range data {
+		file := filepath.Join(folder, name)
+		if old, err := os.ReadFile(file); err == nil && string(old) == content {
+			continue
+		}
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// spaceToBuild is what a cold build of one tool takes at most: modules, compiler cache and the program.
+const spaceToBuild = 3 << 30
+
+// Builder builds what is missing.
+type Builder struct {
+	Checkout string    // the checkout whose lab/tools pins the versions
+	Cache    string    // where built tools are kept
+	Progress io.Writer // one line per tool
+
+	// The two contacts with the world, replaced in tests.
+	compile   func(ctx context.Context, tool Tool, checkout, version, program string) error
+	freeSpace func(folder string) (uint64, error)
+}
+
+// NewBuilder returns a builder for the checkout around the current folder and the user's cache.
+func NewBuilder(progress io.Writer) (*Builder, error) {
+	checkout, err := Checkout()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := CacheFolder()
+	if err != nil {
+		return nil, err
+	}
+	return &Builder{Checkout: checkout, Cache: cache, Progress: progress, compile: goBuild, freeSpace: freeSpace}, nil
+}
+
+// Build builds every tool that is missing and returns where all of them are. A build that is killed leaves nothing
+// that a later one could mistake for a finished tool; tools finished before that stay.
+func (b *Builder) Build(ctx context.Context) (Set, error) {
+	if err := os.MkdirAll(b.Cache, 0o755); err != nil {
+		return nil, fmt.Errorf("make the cache folder: %w", err)
+	}
+	if found, missing, err := Find(b.Checkout, b.Cache); err != nil || len(missing) == 0 {
+		return found, err
+	}
+	unlock, err := b.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := b.removeLeftovers(); err != nil {
+		return nil, err
+	}
+
+	all, set := All(), Set{}
+	begun := time.Now()
+	for i, tool := range all {
+		folder, version, err := tool.place(b.Checkout, b.Cache)
+		if err != nil {
+			return nil, err
+		}
+		set[tool.Name] = folder
+		title := fmt.Sprintf("[%2d/%d] %s %s", i+1, len(all), tool.Name, version)
+		if _, err := os.Stat(filepath.Join(folder, tool.Name)); err == nil {
+			fmt.Fprintf(b.Progress, "%s: already built\n", title)
+			continue
+		}
+		since := time.Now()
+		stop := heartbeat(b.Progress, title, since)
+		err = b.buildOne(ctx, tool, version, folder)
+		stop()
+		if err != nil {
+			return nil, fmt.Errorf("build %s %s: %w", tool.Name, version, err)
+		}
+		fmt.Fprintf(b.Progress, "%s: built in %s (%s so far)\n", title, seconds(since), seconds(begun))
+	}
+	return set, nil
+}
+
+// buildOne builds into a folder of another name and renames it at the end, so that a folder with the final name is
+// always complete.
+func (b *Builder) buildOne(ctx context.Context, tool Tool, version, folder string) error {
+	if err := b.checkSpace(); err != nil {
+		return err
+	}
+	unfinished, err := os.MkdirTemp(b.Cache, leftoverPrefix+tool.Name+"-")
+	if err != nil {
+		return fmt.Errorf("make a folder to build in: %w", err)
+	}
+	defer os.RemoveAll(unfinished)
+	if err := os.Chmod(unfinished, 0o755); err != nil {
+		return err
+	}
+	if err := b.compile(ctx, tool, b.Checkout, version, filepath.Join(unfinished, tool.Name)); err != nil {
+		if errors.Is(err, syscall.ENOSPC) {
+			return fmt.Errorf("%w: free some space in %s or in Go's caches (go clean -cache) and run it again", err, b.Cache)
+		}
+		return err
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	return os.Rename(unfinished, folder)
+}
+
+func (b *Builder) checkSpace() error {
+	free, err := b.freeSpace(b.Cache)
+	if err != nil {
+		return fmt.Errorf("ask for the free space of %s: %w", b.Cache, err)
+	}
+	if free < spaceToBuild {
+		return fmt.Errorf("%s has %d MiB left and a build needs up to %d MiB: free some space, or set XDG_CACHE_HOME to another disk",
+			b.Cache, free>>20, uint64(spaceToBuild)>>20)
+	}
+	return nil
+}
+
+// leftoverPrefix marks folders of builds that were killed.
+const leftoverPrefix = "unfinished-"
+
+func (b *Builder) removeLeftovers() error {
+	leftovers, err := filepath.Glob(filepath.Join(b.Cache, leftoverPrefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, leftover := range leftovers {
+		if err := os.RemoveAll(leftover); err != nil {
+			return fmt.Errorf("remove what a killed build left: %w", err)
+		}
+	}
+	return nil
+}
+
+func freeSpace(folder string) (uint64, error) {
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(folder, &stat); err != nil {
+		return 0, err
+	}
+	return stat.Bavail * uint64(stat.Bsize), nil
+}
+
+func seconds(since time.Time) time.Duration { return time.Since(since).Round(time.Second) }

@@ -1,0 +1,111 @@
+// Package tools builds the programs that the lab runs and keeps them in the user's cache folder.
+//
+// Every program is pinned by a nested module under lab/tools, because their Kubernetes versions differ from each
+// other's and from the product's. A built program lives in a folder of its own, named after its version and a hash of
+// what went into it, so that a fresh clone finds it and a changed pin never runs an old program by mistake.
+package tools
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+)
+
+// Tool says how one program is built.
+type Tool struct {
+	Name    string   // the program's file name
+	Folder  string   // its nested module below lab/tools
+	Module  string   // the module whose version is the program's version
+	Package string   // the main package
+	Stamp   []string // linker symbols that receive the version
+	Files   []string // globs inside the module that travel with the program, such as CRDs
+}
+
+// All lists the programs in the order in which they are built: what the clusters need first, first.
+func All() []Tool {
+	const kube = "k8s.io/kubernetes"
+	kubernetes := func(name string) Tool {
+		return Tool{
+			Name: name, Folder: "kubernetes", Module: kube, Package: kube + "/cmd/" + name,
+			Stamp: []string{"k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion"},
+		}
+	}
+	etcd := func(name, module string) Tool {
+		return Tool{Name: name, Folder: "etcd", Module: module, Package: module}
+	}
+	return []Tool{
+		etcd("etcd", "go.etcd.io/etcd/server/v3"),
+		etcd("etcdctl", "go.etcd.io/etcd/etcdctl/v3"),
+		etcd("etcdutl", "go.etcd.io/etcd/etcdutl/v3"),
+		kubernetes("kube-apiserver"),
+		kubernetes("kube-controller-manager"),
+		kubernetes("kube-scheduler"),
+		kubernetes("kubectl"),
+		{
+			Name: "kwok", Folder: "kwok", Module: "sigs.k8s.io/kwok", Package: "sigs.k8s.io/kwok/cmd/kwok",
+			Files: []string{
+				"kustomize/stage/pod/fast/pod-*.yaml",
+				"kustomize/stage/node/fast/node-*.yaml",
+				"kustomize/stage/node/heartbeat-with-lease/node-*.yaml",
+			},
+		},
+		{
+			Name: "argocd", Folder: "argocd",
+			Module: "github.com/argoproj/argo-cd/v3", Package: "github.com/argoproj/argo-cd/v3/cmd",
+			Stamp: []string{"github.com/argoproj/argo-cd/v3/common.version"},
+			Files: []string{"manifests/crds/*-crd.yaml", "manifests/base/config/argocd-*.yaml", "hack/*-wrapper.sh"},
+		},
+		{
+			Name: "kustomize", Folder: "kustomize",
+			Module: "sigs.k8s.io/kustomize/kustomize/v5", Package: "sigs.k8s.io/kustomize/kustomize/v5",
+		},
+		{Name: "helm", Folder: "helm", Module: "helm.sh/helm/v3", Package: "helm.sh/helm/v3/cmd/helm"},
+	}
+}
+
+// version reads the pinned version of the tool off its nested module.
+func (t Tool) version(checkout string) (string, error) {
+	file := filepath.Join(t.source(checkout), "go.mod")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read the pin of %s: %w", t.Name, err)
+	}
+	pin := regexp.MustCompile(`(?m)^(?:require)?\s+` + regexp.QuoteMeta(t.Module) + ` (v\S+)`).FindSubmatch(text)
+	if pin == nil {
+		return "", fmt.Errorf("read the pin of %s: %s does not require %s", t.Name, file, t.Module)
+	}
+	return string(pin[1]), nil
+}
+
+// key names what the built program depends on: its module graph, its recipe and the machine.
+func (t Tool) key(checkout string) (string, error) {
+	sums, err := os.ReadFile(filepath.Join(t.source(checkout), "go.sum"))
+	if err != nil {
+		return "", fmt.Errorf("read the checksums of %s: %w", t.Name, err)
+	}
+	hash := sha256.New()
+	hash.Write(sums)
+	fmt.Fprintf(hash, "%+v %s/%s", t, runtime.GOOS, runtime.GOARCH)
+	return hex.EncodeToString(hash.Sum(nil))[:10], nil
+}
+
+// place is the folder that holds, or will hold, the built program.
+func (t Tool) place(checkout, cache string) (folder, version string, err error) {
+	if version, err = t.version(checkout); err != nil {
+		return "", "", err
+	}
+	key, err := t.key(checkout)
+	if err != nil {
+		return "", "", err
+	}
+	return filepath.Join(cache, strings.Join([]string{t.Name, version, key}, "-")), version, nil
+}
+
+func (t Tool) source(checkout string) string {
+	return filepath.Join(checkout, "lab", "tools", t.Folder)
+}
