@@ -41,8 +41,11 @@ type Withdraw struct {
 	Seen  bool
 }
 
-// Advance says how far this side's store has come.
-type Advance struct{ Revision uint64 }
+// Advance says the newest revision of this side's objects in a scope.
+type Advance struct {
+	Scope    string
+	Revision uint64
+}
 
 // Observe says what the replica's own object holds.
 type Observe struct {

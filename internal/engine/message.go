@@ -30,7 +30,7 @@ type Hello struct {
 	Projection   Range    // likewise
 	Capabilities []string // what it can do beyond the protocol version
 	Store        Store    // where the agent's own API server is in its history
-	Seen         Store    // how far the agent has seen the hub's
+	Seen         []Seen   // how far the agent has seen the hub's, by scope
 	ClockMillis  int64    // to show the skew
 }
 
@@ -49,7 +49,7 @@ type Welcome struct {
 	Projection    int
 	Capabilities  []string
 	Store         Store
-	Seen          Store
+	Seen          []Seen
 	ClockMillis   int64
 }
 
@@ -79,18 +79,24 @@ type Store struct {
 	Revision uint64
 }
 
+// Seen is the newest revision of the other side's objects in a scope that a
+// side knows of. An owner whose own view is older than that would mistake what
+// it has not seen yet for gone, so it waits with comparing until it has.
+type Seen struct {
+	Scope    string
+	Revision uint64
+}
+
 // Roots is the owner's beacon: the digests of whole scopes. A scope is in it
 // only when the owner has seen all of its own objects.
-type Roots struct {
-	Items    []Root
-	Revision uint64 // how far the owner's store has come
-}
+type Roots struct{ Items []Root }
 
 // Root is the digest of one scope.
 type Root struct {
-	Scope string
-	Count uint64
-	Sum   Sum
+	Scope    string
+	Count    uint64
+	Sum      Sum
+	Revision uint64 // the newest of the owner's objects that went into it; 0: not told
 }
 
 // Same answers the Roots that equal the replica's own.

@@ -15,7 +15,8 @@ type owner struct {
 
 	digest     Digest
 	complete   bool
-	inFlight   int // bytes
+	revision   uint64 // the newest of this side's objects in this scope
+	inFlight   int    // bytes
 	tombstones int
 	rejected   int // items with a reject, whatever their state
 	seq        uint64
@@ -444,7 +445,7 @@ func (o *owner) root() (Root, bool) {
 	if o.cfg.Style == Pending || !o.complete {
 		return Root{}, false
 	}
-	return Root{o.cfg.Name, uint64(o.digest.Len()), o.digest.Sum()}, true
+	return Root{Scope: o.cfg.Name, Count: uint64(o.digest.Len()), Sum: o.digest.Sum(), Revision: o.revision}, true
 }
 
 // same notes that the replica proved to be equal. Then whatever it refused in

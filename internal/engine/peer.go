@@ -75,7 +75,9 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 		p.begin()
 	case Tick:
 	case Advance:
-		p.own.Revision = max(p.own.Revision, in.Revision)
+		if o := p.owners[in.Scope]; o != nil {
+			o.revision = max(o.revision, in.Revision)
+		}
 	case Publish:
 		if o := p.owners[in.Scope]; o != nil {
 			o.publish(in)
@@ -183,7 +185,7 @@ func (p *Peer) flush() {
 // beacon sends the roots of all that this side owns.
 func (p *Peer) beacon() {
 	p.beaconAt = p.now + p.tune.Beacon
-	out := Roots{Revision: p.own.Revision}
+	var out Roots
 	for _, cfg := range p.cfg.Scopes {
 		if o := p.owners[cfg.Name]; o != nil {
 			if root, ok := o.root(); ok {
@@ -217,15 +219,14 @@ func (p *Peer) view(in View) {
 func (p *Peer) route(m Message) {
 	switch m := m.(type) {
 	case Roots:
-		p.current.Revision = max(p.current.Revision, m.Revision)
-		if !p.suspect {
-			p.other.Revision = max(p.other.Revision, m.Revision)
-		}
 		var same Same
 		for _, root := range m.Items {
-			if r := p.replicas[root.Scope]; r == nil {
-				p.strays++
-			} else if r.rootReceived(root) {
+			r := p.replica(root.Scope)
+			if r == nil {
+				continue
+			}
+			p.sawRevision(r, root.Revision)
+			if r.rootReceived(root) {
 				same.Items = append(same.Items, root)
 			}
 		}

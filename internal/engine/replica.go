@@ -12,6 +12,7 @@ type replica struct {
 	digest   Digest // of what counts: see counted
 	complete bool
 	reason   string // why not complete
+	seen     uint64 // the newest of the owner's objects that we know of
 	owned    int    // objects that exist and carry our mark
 	refusing int    // items refused in this session
 	wants    []KeyHash

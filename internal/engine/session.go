@@ -17,7 +17,7 @@ func (p *Peer) connected(in Connected) {
 	p.close(Superseded, "dialled again")
 	p.phase, p.session, p.epoch = greeting, in.Session, in.Epoch
 	hello := p.cfg.Hello
-	hello.Epoch, hello.Store, hello.Seen = in.Epoch, in.Store, p.other
+	hello.Epoch, hello.Store, hello.Seen = in.Epoch, in.Store, p.seen()
 	hello.Mode, hello.Mapping = p.cfg.Mode, p.cfg.Mapping
 	hello.Protocol = Range{ProtocolMin, ProtocolMax}
 	hello.Projection = Range{ProjectionMin, ProjectionMax}
@@ -131,7 +131,7 @@ func (p *Peer) begin() {
 	p.phase = opened
 	if p.cfg.Hub {
 		w := p.cfg.Welcome
-		w.Epoch, w.Store, w.Seen = p.epoch, p.own, p.other
+		w.Epoch, w.Store, w.Seen = p.epoch, p.own, p.seen()
 		w.Mode, w.Mapping = p.cfg.Mode, p.cfg.Mapping
 		w.Protocol, w.Projection = p.protocol, p.projection
 		w.ClockMillis = int64(p.now)
@@ -160,6 +160,32 @@ func (p *Peer) meet(store Store) {
 	if !p.suspect { // else what was known stays the measure until somebody accepts it
 		p.other = store
 	}
+}
+
+// sawRevision notes how new the owner's objects are. While its store is not
+// believed, what was known before stays the measure.
+func (p *Peer) sawRevision(r *replica, revision uint64) {
+	if p.suspect {
+		return
+	}
+	r.seen = max(r.seen, revision)
+	p.other.Revision = max(p.other.Revision, revision)
+}
+
+// seen lists how far this side knows the other's objects. A process that has
+// just started knows only of the store as a whole.
+func (p *Peer) seen() []Seen {
+	var out []Seen
+	for _, cfg := range p.cfg.Scopes {
+		if r := p.replicas[cfg.Name]; r != nil && cfg.Style != Pending {
+			revision := r.seen
+			if revision == 0 {
+				revision = p.other.Revision
+			}
+			out = append(out, Seen{cfg.Name, revision})
+		}
+	}
+	return out
 }
 
 func (p *Peer) distrust() {
@@ -225,6 +251,9 @@ func (p *Peer) confirmed(id string) {
 // trust accepts the other side's store as it is.
 func (p *Peer) trust() {
 	p.suspect, p.suspectID, p.other = false, "", p.current
+	for _, r := range p.replicas {
+		r.seen = 0
+	}
 	p.fact(Fact{Event: StoreAccepted, Store: p.other})
 	p.tellHeld(Held{})
 	for _, cfg := range p.cfg.Scopes {
