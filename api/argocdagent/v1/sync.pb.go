@@ -46,8 +46,10 @@ type Hello struct {
 	Capabilities []string `protobuf:"bytes,9,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Where the agent's own API server is in its history.
 	Store *Store `protobuf:"bytes,10,opt,name=store,proto3" json:"store,omitempty"`
+	// How far the agent has seen the hub's; at most 32.
+	Seen []*Seen `protobuf:"bytes,11,rep,name=seen,proto3" json:"seen,omitempty"`
 	// The agent's clock in milliseconds since 1970, to show the skew.
-	ClockMillis   int64 `protobuf:"varint,11,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
+	ClockMillis   int64 `protobuf:"varint,12,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -152,6 +154,13 @@ func (x *Hello) GetStore() *Store {
 	return nil
 }
 
+func (x *Hello) GetSeen() []*Seen {
+	if x != nil {
+		return x.Seen
+	}
+	return nil
+}
+
 func (x *Hello) GetClockMillis() int64 {
 	if x != nil {
 		return x.ClockMillis
@@ -184,8 +193,10 @@ type Welcome struct {
 	// What both can do; at most 64.
 	Capabilities []string `protobuf:"bytes,12,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Where the hub's API server is in its history.
-	Store         *Store `protobuf:"bytes,13,opt,name=store,proto3" json:"store,omitempty"`
-	ClockMillis   int64  `protobuf:"varint,14,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
+	Store *Store `protobuf:"bytes,13,opt,name=store,proto3" json:"store,omitempty"`
+	// How far the hub has seen the agent's; at most 32.
+	Seen          []*Seen `protobuf:"bytes,14,rep,name=seen,proto3" json:"seen,omitempty"`
+	ClockMillis   int64   `protobuf:"varint,15,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +318,13 @@ func (x *Welcome) GetCapabilities() []string {
 func (x *Welcome) GetStore() *Store {
 	if x != nil {
 		return x.Store
+	}
+	return nil
+}
+
+func (x *Welcome) GetSeen() []*Seen {
+	if x != nil {
+		return x.Seen
 	}
 	return nil
 }
@@ -481,6 +499,61 @@ func (x *Store) GetRevision() uint64 {
 	return 0
 }
 
+// Seen is the newest revision of the other side's objects in a scope that a
+// side knows of. An owner whose own view is older would mistake what it has not
+// seen yet for gone, so it waits with comparing until it has.
+type Seen struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Scope         string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
+	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Seen) Reset() {
+	*x = Seen{}
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Seen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Seen) ProtoMessage() {}
+
+func (x *Seen) ProtoReflect() protoreflect.Message {
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Seen.ProtoReflect.Descriptor instead.
+func (*Seen) Descriptor() ([]byte, []int) {
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Seen) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *Seen) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // Roots is the owner's beacon: the digests of its scopes. A scope is in it only
 // when the owner has seen all of its own objects. At most 32.
 type Roots struct {
@@ -492,7 +565,7 @@ type Roots struct {
 
 func (x *Roots) Reset() {
 	*x = Roots{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[5]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -504,7 +577,7 @@ func (x *Roots) String() string {
 func (*Roots) ProtoMessage() {}
 
 func (x *Roots) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[5]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -517,7 +590,7 @@ func (x *Roots) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Roots.ProtoReflect.Descriptor instead.
 func (*Roots) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{5}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Roots) GetItems() []*Root {
@@ -537,7 +610,7 @@ type Same struct {
 
 func (x *Same) Reset() {
 	*x = Same{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[6]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +622,7 @@ func (x *Same) String() string {
 func (*Same) ProtoMessage() {}
 
 func (x *Same) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[6]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +635,7 @@ func (x *Same) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Same.ProtoReflect.Descriptor instead.
 func (*Same) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{6}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Same) GetItems() []*Root {
@@ -580,14 +653,16 @@ type Root struct {
 	Scope string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
 	Count uint64                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	// 16 bytes; absent: zero.
-	Sum           []byte `protobuf:"bytes,3,opt,name=sum,proto3" json:"sum,omitempty"`
+	Sum []byte `protobuf:"bytes,3,opt,name=sum,proto3" json:"sum,omitempty"`
+	// The newest of the owner's objects that went into it; 0: not told.
+	Revision      uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Root) Reset() {
 	*x = Root{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[7]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -599,7 +674,7 @@ func (x *Root) String() string {
 func (*Root) ProtoMessage() {}
 
 func (x *Root) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[7]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -612,7 +687,7 @@ func (x *Root) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Root.ProtoReflect.Descriptor instead.
 func (*Root) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{7}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Root) GetScope() string {
@@ -636,6 +711,13 @@ func (x *Root) GetSum() []byte {
 	return nil
 }
 
+func (x *Root) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // Ask opens or continues a round of comparison: what does the owner have below
 // these prefixes? A key's hash is the first 8 bytes of the SHA-256 of namespace,
 // a zero byte, and name; a prefix is its first 0 to 8 bytes.
@@ -650,7 +732,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[8]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -662,7 +744,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[8]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -675,7 +757,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{8}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Ask) GetScope() string {
@@ -711,7 +793,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[9]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +805,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[9]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +818,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{9}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Answer) GetScope() string {
@@ -782,7 +864,7 @@ type Branch struct {
 
 func (x *Branch) Reset() {
 	*x = Branch{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -794,7 +876,7 @@ func (x *Branch) String() string {
 func (*Branch) ProtoMessage() {}
 
 func (x *Branch) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -807,7 +889,7 @@ func (x *Branch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Branch.ProtoReflect.Descriptor instead.
 func (*Branch) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{10}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Branch) GetPrefix() []byte {
@@ -864,7 +946,7 @@ type Want struct {
 
 func (x *Want) Reset() {
 	*x = Want{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +958,7 @@ func (x *Want) String() string {
 func (*Want) ProtoMessage() {}
 
 func (x *Want) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +971,7 @@ func (x *Want) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Want.ProtoReflect.Descriptor instead.
 func (*Want) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{11}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Want) GetScope() string {
@@ -917,7 +999,7 @@ type Delta struct {
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +1011,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1024,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{12}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Delta) GetScope() string {
@@ -971,7 +1053,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1065,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1078,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{13}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Key) GetNamespace() string {
@@ -1025,7 +1107,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1119,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1132,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{14}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Ack) GetScope() string {
@@ -1079,7 +1161,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1173,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1186,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{15}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Finished) GetScope() string {
@@ -1140,7 +1222,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1234,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1247,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{16}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Held) GetScope() string {
@@ -1221,7 +1303,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1315,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1328,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Confirm) GetScope() string {
@@ -1276,7 +1358,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1370,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1383,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Open) GetToken() string {
@@ -1333,7 +1415,7 @@ type Bye struct {
 
 func (x *Bye) Reset() {
 	*x = Bye{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1427,7 @@ func (x *Bye) String() string {
 func (*Bye) ProtoMessage() {}
 
 func (x *Bye) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1440,7 @@ func (x *Bye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bye.ProtoReflect.Descriptor instead.
 func (*Bye) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Bye) GetCode() string {
@@ -1401,7 +1483,7 @@ type Delta_Item struct {
 
 func (x *Delta_Item) Reset() {
 	*x = Delta_Item{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1495,7 @@ func (x *Delta_Item) String() string {
 func (*Delta_Item) ProtoMessage() {}
 
 func (x *Delta_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1508,7 @@ func (x *Delta_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta_Item.ProtoReflect.Descriptor instead.
 func (*Delta_Item) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{12, 0}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{13, 0}
 }
 
 func (x *Delta_Item) GetSeq() uint64 {
@@ -1488,7 +1570,7 @@ type Ack_Item struct {
 
 func (x *Ack_Item) Reset() {
 	*x = Ack_Item{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1500,7 +1582,7 @@ func (x *Ack_Item) String() string {
 func (*Ack_Item) ProtoMessage() {}
 
 func (x *Ack_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1513,7 +1595,7 @@ func (x *Ack_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack_Item.ProtoReflect.Descriptor instead.
 func (*Ack_Item) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{14, 0}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{15, 0}
 }
 
 func (x *Ack_Item) GetSeq() uint64 {
@@ -1562,7 +1644,7 @@ var File_argocdagent_v1_sync_proto protoreflect.FileDescriptor
 
 const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\n" +
-	"\x19argocdagent/v1/sync.proto\x12\x0eargocdagent.v1\x1a\x1fargocdagent/v1/cloudevent.proto\"\x99\x03\n" +
+	"\x19argocdagent/v1/sync.proto\x12\x0eargocdagent.v1\x1a\x1fargocdagent/v1/cloudevent.proto\"\xc3\x03\n" +
 	"\x05Hello\x12+\n" +
 	"\x05epoch\x18\x01 \x01(\v2\x15.argocdagent.v1.EpochR\x05epoch\x12\x1f\n" +
 	"\vcluster_uid\x18\x02 \x01(\tR\n" +
@@ -1577,8 +1659,9 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"projection\x12\"\n" +
 	"\fcapabilities\x18\t \x03(\tR\fcapabilities\x12+\n" +
 	"\x05store\x18\n" +
-	" \x01(\v2\x15.argocdagent.v1.StoreR\x05store\x12!\n" +
-	"\fclock_millis\x18\v \x01(\x03R\vclockMillis\"\xd4\x03\n" +
+	" \x01(\v2\x15.argocdagent.v1.StoreR\x05store\x12(\n" +
+	"\x04seen\x18\v \x03(\v2\x14.argocdagent.v1.SeenR\x04seen\x12!\n" +
+	"\fclock_millis\x18\f \x01(\x03R\vclockMillis\"\xfe\x03\n" +
 	"\aWelcome\x12+\n" +
 	"\x05epoch\x18\x01 \x01(\v2\x15.argocdagent.v1.EpochR\x05epoch\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x12\n" +
@@ -1596,8 +1679,9 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"projection\x18\v \x01(\rR\n" +
 	"projection\x12\"\n" +
 	"\fcapabilities\x18\f \x03(\tR\fcapabilities\x12+\n" +
-	"\x05store\x18\r \x01(\v2\x15.argocdagent.v1.StoreR\x05store\x12!\n" +
-	"\fclock_millis\x18\x0e \x01(\x03R\vclockMillis\"C\n" +
+	"\x05store\x18\r \x01(\v2\x15.argocdagent.v1.StoreR\x05store\x12(\n" +
+	"\x04seen\x18\x0e \x03(\v2\x14.argocdagent.v1.SeenR\x04seen\x12!\n" +
+	"\fclock_millis\x18\x0f \x01(\x03R\vclockMillis\"C\n" +
 	"\x05Epoch\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\"+\n" +
@@ -1606,15 +1690,19 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\x03max\x18\x02 \x01(\rR\x03max\"5\n" +
 	"\x05Store\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"8\n" +
+	"\x04Seen\x12\x14\n" +
+	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"3\n" +
 	"\x05Roots\x12*\n" +
 	"\x05items\x18\x01 \x03(\v2\x14.argocdagent.v1.RootR\x05items\"2\n" +
 	"\x04Same\x12*\n" +
-	"\x05items\x18\x01 \x03(\v2\x14.argocdagent.v1.RootR\x05items\"D\n" +
+	"\x05items\x18\x01 \x03(\v2\x14.argocdagent.v1.RootR\x05items\"`\n" +
 	"\x04Root\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\x12\x10\n" +
-	"\x03sum\x18\x03 \x01(\fR\x03sum\"M\n" +
+	"\x03sum\x18\x03 \x01(\fR\x03sum\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevision\"M\n" +
 	"\x03Ask\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n" +
 	"\x05round\x18\x02 \x01(\x04R\x05round\x12\x1a\n" +
@@ -1692,55 +1780,58 @@ func file_argocdagent_v1_sync_proto_rawDescGZIP() []byte {
 	return file_argocdagent_v1_sync_proto_rawDescData
 }
 
-var file_argocdagent_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_argocdagent_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_argocdagent_v1_sync_proto_goTypes = []any{
 	(*Hello)(nil),      // 0: argocdagent.v1.Hello
 	(*Welcome)(nil),    // 1: argocdagent.v1.Welcome
 	(*Epoch)(nil),      // 2: argocdagent.v1.Epoch
 	(*Range)(nil),      // 3: argocdagent.v1.Range
 	(*Store)(nil),      // 4: argocdagent.v1.Store
-	(*Roots)(nil),      // 5: argocdagent.v1.Roots
-	(*Same)(nil),       // 6: argocdagent.v1.Same
-	(*Root)(nil),       // 7: argocdagent.v1.Root
-	(*Ask)(nil),        // 8: argocdagent.v1.Ask
-	(*Answer)(nil),     // 9: argocdagent.v1.Answer
-	(*Branch)(nil),     // 10: argocdagent.v1.Branch
-	(*Want)(nil),       // 11: argocdagent.v1.Want
-	(*Delta)(nil),      // 12: argocdagent.v1.Delta
-	(*Key)(nil),        // 13: argocdagent.v1.Key
-	(*Ack)(nil),        // 14: argocdagent.v1.Ack
-	(*Finished)(nil),   // 15: argocdagent.v1.Finished
-	(*Held)(nil),       // 16: argocdagent.v1.Held
-	(*Confirm)(nil),    // 17: argocdagent.v1.Confirm
-	(*Open)(nil),       // 18: argocdagent.v1.Open
-	(*Bye)(nil),        // 19: argocdagent.v1.Bye
-	(*Delta_Item)(nil), // 20: argocdagent.v1.Delta.Item
-	(*Ack_Item)(nil),   // 21: argocdagent.v1.Ack.Item
-	(*CloudEvent)(nil), // 22: argocdagent.v1.CloudEvent
+	(*Seen)(nil),       // 5: argocdagent.v1.Seen
+	(*Roots)(nil),      // 6: argocdagent.v1.Roots
+	(*Same)(nil),       // 7: argocdagent.v1.Same
+	(*Root)(nil),       // 8: argocdagent.v1.Root
+	(*Ask)(nil),        // 9: argocdagent.v1.Ask
+	(*Answer)(nil),     // 10: argocdagent.v1.Answer
+	(*Branch)(nil),     // 11: argocdagent.v1.Branch
+	(*Want)(nil),       // 12: argocdagent.v1.Want
+	(*Delta)(nil),      // 13: argocdagent.v1.Delta
+	(*Key)(nil),        // 14: argocdagent.v1.Key
+	(*Ack)(nil),        // 15: argocdagent.v1.Ack
+	(*Finished)(nil),   // 16: argocdagent.v1.Finished
+	(*Held)(nil),       // 17: argocdagent.v1.Held
+	(*Confirm)(nil),    // 18: argocdagent.v1.Confirm
+	(*Open)(nil),       // 19: argocdagent.v1.Open
+	(*Bye)(nil),        // 20: argocdagent.v1.Bye
+	(*Delta_Item)(nil), // 21: argocdagent.v1.Delta.Item
+	(*Ack_Item)(nil),   // 22: argocdagent.v1.Ack.Item
+	(*CloudEvent)(nil), // 23: argocdagent.v1.CloudEvent
 }
 var file_argocdagent_v1_sync_proto_depIdxs = []int32{
 	2,  // 0: argocdagent.v1.Hello.epoch:type_name -> argocdagent.v1.Epoch
 	3,  // 1: argocdagent.v1.Hello.protocol:type_name -> argocdagent.v1.Range
 	3,  // 2: argocdagent.v1.Hello.projection:type_name -> argocdagent.v1.Range
 	4,  // 3: argocdagent.v1.Hello.store:type_name -> argocdagent.v1.Store
-	2,  // 4: argocdagent.v1.Welcome.epoch:type_name -> argocdagent.v1.Epoch
-	4,  // 5: argocdagent.v1.Welcome.store:type_name -> argocdagent.v1.Store
-	7,  // 6: argocdagent.v1.Roots.items:type_name -> argocdagent.v1.Root
-	7,  // 7: argocdagent.v1.Same.items:type_name -> argocdagent.v1.Root
-	10, // 8: argocdagent.v1.Answer.branches:type_name -> argocdagent.v1.Branch
-	20, // 9: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
-	21, // 10: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
-	13, // 11: argocdagent.v1.Finished.key:type_name -> argocdagent.v1.Key
-	13, // 12: argocdagent.v1.Held.sample:type_name -> argocdagent.v1.Key
-	13, // 13: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
-	13, // 14: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
-	22, // 15: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
-	22, // 16: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
-	16, // [16:17] is the sub-list for method output_type
-	15, // [15:16] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	5,  // 4: argocdagent.v1.Hello.seen:type_name -> argocdagent.v1.Seen
+	2,  // 5: argocdagent.v1.Welcome.epoch:type_name -> argocdagent.v1.Epoch
+	4,  // 6: argocdagent.v1.Welcome.store:type_name -> argocdagent.v1.Store
+	5,  // 7: argocdagent.v1.Welcome.seen:type_name -> argocdagent.v1.Seen
+	8,  // 8: argocdagent.v1.Roots.items:type_name -> argocdagent.v1.Root
+	8,  // 9: argocdagent.v1.Same.items:type_name -> argocdagent.v1.Root
+	11, // 10: argocdagent.v1.Answer.branches:type_name -> argocdagent.v1.Branch
+	21, // 11: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
+	22, // 12: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
+	14, // 13: argocdagent.v1.Finished.key:type_name -> argocdagent.v1.Key
+	14, // 14: argocdagent.v1.Held.sample:type_name -> argocdagent.v1.Key
+	14, // 15: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
+	14, // 16: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
+	23, // 17: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
+	23, // 18: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
+	18, // [18:19] is the sub-list for method output_type
+	17, // [17:18] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_argocdagent_v1_sync_proto_init() }
@@ -1755,7 +1846,7 @@ func file_argocdagent_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_argocdagent_v1_sync_proto_rawDesc), len(file_argocdagent_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,135 @@
+package wire
+
+import (
+	"encoding/binary"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/argocd-agent/argocd-agent/api/argocdagent/v1"
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
+
+// The way that this package does not go: engine messages as generated types. It
+// proves that the bytes are those which the .proto files promise.
+
+func generated(m engine.Message) proto.Message {
+	switch m := m.(type) {
+	case engine.Hello:
+		return &pb.Hello{
+			Epoch: pbEpoch(m.Epoch), ClusterUid: m.ClusterUID, Mode: m.Mode, Mapping: m.Mapping,
+			Namespace: m.Namespace, Version: m.Version, Protocol: pbRange(m.Protocol),
+			Projection: pbRange(m.Projection), Capabilities: m.Capabilities, Store: pbStore(m.Store), Seen: each(m.Seen, pbSeen),
+			ClockMillis: m.ClockMillis,
+		}
+	case engine.Welcome:
+		return &pb.Welcome{
+			Epoch: pbEpoch(m.Epoch), Agent: m.Agent, Mode: m.Mode, Mapping: m.Mapping,
+			HubNamespace: m.HubNamespace, ArgoNamespace: m.ArgoNamespace, ServerUrl: m.ServerURL,
+			PrincipalUid: m.PrincipalUID, Version: m.Version, Protocol: uint32(m.Protocol),
+			Projection: uint32(m.Projection), Capabilities: m.Capabilities, Store: pbStore(m.Store), Seen: each(m.Seen, pbSeen),
+			ClockMillis: m.ClockMillis,
+		}
+	case engine.Roots:
+		return &pb.Roots{Items: each(m.Items, pbRoot)}
+	case engine.Same:
+		return &pb.Same{Items: each(m.Items, pbRoot)}
+	case engine.Ask:
+		return &pb.Ask{Scope: m.Scope, Round: m.Round, Prefixes: each(m.Prefixes, pbPrefix)}
+	case engine.Answer:
+		return &pb.Answer{Scope: m.Scope, Round: m.Round, Branches: each(m.Branches, pbBranch)}
+	case engine.Want:
+		return &pb.Want{Scope: m.Scope, Hashes: each(m.Hashes, func(h engine.KeyHash) uint64 { return uint64(h) })}
+	case engine.Delta:
+		return &pb.Delta{Scope: m.Scope, Items: each(m.Items, func(it engine.DeltaItem) *pb.Delta_Item {
+			return &pb.Delta_Item{
+				Seq: it.Seq, Key: pbKey(it.Key), Version: pbPair(it.Version.Hi, it.Version.Lo),
+				Gone: it.Gone, Content: it.Content, Extra: it.Extra,
+			}
+		})}
+	case engine.Ack:
+		return &pb.Ack{Scope: m.Scope, Items: each(m.Items, func(it engine.AckItem) *pb.Ack_Item {
+			return &pb.Ack_Item{
+				Seq: it.Seq, Key: pbKey(it.Key), Version: pbPair(it.Version.Hi, it.Version.Lo),
+				Code: string(it.Code), Message: it.Message, RetryAfterMillis: it.RetryAfterMillis,
+			}
+		})}
+	case engine.Finished:
+		return &pb.Finished{Scope: m.Scope, Key: pbKey(m.Key)}
+	case engine.Held:
+		return &pb.Held{
+			Scope: m.Scope, Id: m.ID, Count: m.Count, Of: m.Of, Reason: m.Reason, Sample: each(m.Sample, pbKey),
+		}
+	case engine.Confirm:
+		return &pb.Confirm{Scope: m.Scope, Id: m.ID}
+	case engine.Open:
+		return &pb.Open{Token: m.Token, Target: m.Target}
+	case engine.Bye:
+		return &pb.Bye{Code: string(m.Code), Message: m.Message, RetryAfterMillis: m.RetryAfterMillis}
+	}
+	return nil
+}
+
+func each[A, B any](list []A, f func(A) B) []B {
+	var out []B
+	for _, a := range list {
+		out = append(out, f(a))
+	}
+	return out
+}
+
+func pbEpoch(e engine.Epoch) *pb.Epoch {
+	if e == (engine.Epoch{}) {
+		return nil
+	}
+	return &pb.Epoch{Incarnation: e.Incarnation, Attempt: e.Attempt}
+}
+
+func pbRange(r engine.Range) *pb.Range {
+	if r == (engine.Range{}) {
+		return nil
+	}
+	return &pb.Range{Min: uint32(r.Min), Max: uint32(r.Max)}
+}
+
+func pbStore(s engine.Store) *pb.Store {
+	if s == (engine.Store{}) {
+		return nil
+	}
+	return &pb.Store{Uid: s.UID, Revision: s.Revision}
+}
+
+func pbSeen(s engine.Seen) *pb.Seen { return &pb.Seen{Scope: s.Scope, Revision: s.Revision} }
+
+func pbKey(k engine.Key) *pb.Key { return &pb.Key{Namespace: k.Namespace, Name: k.Name} }
+
+func pbRoot(r engine.Root) *pb.Root {
+	return &pb.Root{Scope: r.Scope, Count: r.Count, Sum: pbPair(r.Sum.Hi, r.Sum.Lo), Revision: r.Revision}
+}
+
+func pbPrefix(p engine.Prefix) []byte {
+	return binary.BigEndian.AppendUint64(nil, p.Bits)[:p.Len]
+}
+
+func pbPair(hi, lo uint64) []byte {
+	if hi|lo == 0 {
+		return nil
+	}
+	return pbColumn(nil, hi, lo)
+}
+
+func pbColumn(b []byte, hi, lo uint64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, hi), lo)
+}
+
+func pbBranch(b engine.Branch) *pb.Branch {
+	out := &pb.Branch{Prefix: pbPrefix(b.Prefix), Split: b.Split}
+	for _, s := range b.Sums {
+		out.Children = append(out.Children, s.Child)
+		out.Sums = pbColumn(out.Sums, s.Sum.Hi, s.Sum.Lo)
+	}
+	for _, it := range b.Items {
+		out.Hashes = append(out.Hashes, uint64(it.Hash))
+		out.Versions = pbColumn(out.Versions, it.Version.Hi, it.Version.Lo)
+	}
+	return out
+}
