@@ -45,7 +45,7 @@ func (c *Cluster) StartArgoCDServer(ctx context.Context, port int) (model.ArgoCD
 	if err := server.WaitReady(ctx, httpProbe("https://"+api.Address+"/healthz", api.CAFile)); err != nil {
 		return api, err
 	}
-	return api, server.WaitReady(ctx, func(ctx context.Context) error { return c.logIn(ctx, &api) })
+	return api, retry(ctx, func() error { return c.logIn(ctx, &api) })
 }
 
 // configureArgoCDServer gives argocd-server a certificate, and settings that suit people at a demo and tests.

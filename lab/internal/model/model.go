@@ -36,6 +36,7 @@ type Spec struct {
 	Install    string        `json:"install"`              // the checkout's install folder, for the RBAC of principal and agent
 	ArgoCDPort int           `json:"argocdPort,omitempty"` // 0: any
 	WhilePID   int           `json:"whilePID,omitempty"`   // the lab ends with this process; 0: with `lab down`
+	Ephemeral  bool          `json:"ephemeral,omitempty"`  // the folder is removed when the lab ends
 	Fsync      bool          `json:"fsync,omitempty"`      // etcd syncs to disk, as benchmarks need it
 }
 

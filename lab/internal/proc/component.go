@@ -52,6 +52,7 @@ type Component struct {
 	restarts int
 	run      *run // the current process; nil while there is none
 	revive   *time.Timer
+	probe    func(context.Context) error // how it was found ready
 }
 
 // run is one life of the process. ended is closed when it and its group are gone.
@@ -203,7 +204,10 @@ var ErrKeepsEnding = errors.New("it keeps ending")
 // WaitReady returns when probe succeeds. It gives up when the process has ended by itself three times, or ctx is done,
 // and then shows the end of its log.
 func (c *Component) WaitReady(ctx context.Context, probe func(context.Context) error) error {
-	before := c.Status().Restarts
+	c.mu.Lock()
+	c.probe = probe
+	before := c.restarts
+	c.mu.Unlock()
 	for {
 		err := probe(ctx)
 		if err == nil {
@@ -218,6 +222,17 @@ func (c *Component) WaitReady(ctx context.Context, probe func(context.Context) e
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// WaitReadyAgain waits as the last WaitReady did.
+func (c *Component) WaitReadyAgain(ctx context.Context) error {
+	c.mu.Lock()
+	probe := c.probe
+	c.mu.Unlock()
+	if probe == nil {
+		return nil
+	}
+	return c.WaitReady(ctx, probe)
 }
 
 func (c *Component) failed(err error) error {

@@ -40,13 +40,14 @@ func reap(pid int) { _, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil) }
 
 // Keep runs a supervisor and, when it is gone for whatever reason, everything that it left behind. It returns the
 // supervisor's error. The caller must be a process of its own: it becomes the parent of all orphans below it.
-func Keep(folder string, supervisor *exec.Cmd) error {
+func Keep(folder string, supervisor *exec.Cmd, started func()) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}
 	if err := start(supervisor); err != nil {
 		return fmt.Errorf("start the supervisor: %w", err)
 	}
+	started()
 	failure := supervisor.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/argocd-agent/argocd-agent/lab/internal/supervisor"
+)
+
+// What Up hands down to the keeper, and the keeper to the supervisor.
+const (
+	reportDescriptor = 3 + iota
+	leashDescriptor
+	lockDescriptor
+)
+
+// runKeep is the process that cleans up after the supervisor.
+func runKeep(_ context.Context, c *call) error {
+	if len(c.args) != 1 {
+		return errors.New("this command is for the lab itself: use `lab up`")
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	report, leash := os.NewFile(reportDescriptor, "report"), os.NewFile(leashDescriptor, "leash")
+	lock := os.NewFile(lockDescriptor, "lock")
+	err = supervisor.Keep(c.args[0], program, func() {
+		_, _ = report.Close(), leash.Close()
+	}, report, leash, lock)
+	_ = lock.Close()
+	return err
+}
+
+// runSupervise is the process that owns the lab.
+func runSupervise(_ context.Context, c *call) error {
+	if len(c.args) != 1 {
+		return errors.New("this command is for the lab itself: use `lab up`")
+	}
+	report := supervisor.NewReporter(os.NewFile(reportDescriptor, "report"))
+	return supervisor.Run(c.args[0], report, os.NewFile(leashDescriptor, "leash"))
+}

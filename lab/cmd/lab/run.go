@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+// command is one verb of the program.
+type command struct {
+	name  string
+	usage string // arguments
+	help  string // one line; empty: not for people
+	run   func(ctx context.Context, call *call) error
+}
+
+// call is one use of a verb.
+type call struct {
+	flags       *flag.FlagSet
+	folderName  *string
+	args        []string
+	out, errOut io.Writer
+}
+
+func commands() []command {
+	return []command{
+		{"build", "", "build and cache the tools (etcd, Kubernetes, kwok, Argo CD, helm, kustomize)", runBuild},
+		{"up", "[-spoke NAME=managed|autonomous]… [-no-spokes] [-bare] [-argocd-port N] [-fsync]", "start a lab: a hub and, unless told otherwise, the spokes managed and autonomous", runUp},
+		{"down", "", "end the lab and remove its folder", runDown},
+		{"status", "", "show what runs and how to reach it", runStatus},
+		{"logs", "[-f] NAME", "show the log of a component, such as hub/argocd-server", runLogs},
+		{"kubeconfig", "[-installed] NAME", "print the path of a cluster's kubeconfig", runKubeconfig},
+		{"shell", "[COMMAND…]", "a shell with a kubeconfig context per cluster and the argocd CLI logged in", runShell},
+		{"stop", "NAME", "freeze a component (SIGSTOP)", act("stop")},
+		{"continue", "NAME", "let a frozen component go on", act("continue")},
+		{"kill", "NAME", "kill a component; it stays dead until restarted", act("kill")},
+		{"restart", "NAME", "restart a component and wait until it is ready", act("restart")},
+		{"keep", "", "", runKeep},
+		{"supervise", "", "", runSupervise},
+	}
+}
+
+// run finds the verb and runs it.
+func run(ctx context.Context, args []string, out, errOut io.Writer) error {
+	all := commands()
+	if len(args) == 0 || slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]) {
+		printHelp(out, all)
+		return nil
+	}
+	i := slices.IndexFunc(all, func(c command) bool { return c.name == args[0] })
+	if i < 0 {
+		return fmt.Errorf("there is no command %q: `lab help` lists them", args[0])
+	}
+	verb := all[i]
+	flags := flag.NewFlagSet(verb.name, flag.ContinueOnError)
+	flags.SetOutput(errOut)
+	flags.Usage = func() {
+		fmt.Fprintf(errOut, "lab %s [-lab NAME] %s\n  %s\n", verb.name, verb.usage, verb.help)
+		flags.PrintDefaults()
+	}
+	folder := flags.String("lab", "", "the lab's name or folder (default $"+lab.FolderVariable+", or \"default\")")
+	err := verb.run(ctx, &call{flags: flags, folderName: folder, args: args[1:], out: out, errOut: errOut})
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	return err
+}
+
+// parse reads flags and checks the number of arguments that remain.
+func (c *call) parse(least, most int) error {
+	if err := c.flags.Parse(c.args); err != nil {
+		return err
+	}
+	c.args = c.flags.Args()
+	if len(c.args) < least || len(c.args) > most {
+		c.flags.Usage()
+		return fmt.Errorf("%s takes %d to %d arguments, not %d", c.flags.Name(), least, most, len(c.args))
+	}
+	return nil
+}
+
+func (c *call) folder() (string, error) { return lab.DefaultFolder(*c.folderName) }
+
+// open returns the running lab that the call is about.
+func (c *call) open(ctx context.Context) (*lab.Lab, error) {
+	folder, err := c.folder()
+	if err != nil {
+		return nil, err
+	}
+	return lab.Open(ctx, folder)
+}
+
+func printHelp(out io.Writer, all []command) {
+	fmt.Fprint(out, "lab runs real clusters with real Argo CD as local processes.\n\n")
+	for _, c := range all {
+		if c.help != "" {
+			fmt.Fprintf(out, "  %-11s %s\n", c.name, c.help)
+		}
+	}
+	fmt.Fprint(out, "\nEvery command takes -lab NAME, so that several labs run side by side; `lab COMMAND -h` tells the rest.\n")
+}

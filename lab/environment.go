@@ -1,0 +1,17 @@
+package lab
+
+import (
+	"os"
+
+	"github.com/argocd-agent/argocd-agent/lab/internal/model"
+)
+
+// Environment is what a shell needs to use the lab: kubectl with a context per cluster, the argocd CLI logged in.
+func (l *Lab) Environment() []string {
+	return []string{
+		"PATH=" + model.BinFolder(l.Folder()) + ":" + os.Getenv("PATH"),
+		"KUBECONFIG=" + model.Kubeconfigs(l.Folder()),
+		"ARGOCD_CONFIG_DIR=" + l.ArgoCD.CLIFolder,
+		FolderVariable + "=" + l.Folder(),
+	}
+}

@@ -1,0 +1,101 @@
+// Package debian makes sure that the few programs the lab takes from Debian packages are there.
+package debian
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// packages maps a program that the lab calls to the package that has it.
+var packages = []struct{ program, name string }{
+	{"redis-server", "redis-server"},
+	{"git", "git"},
+	{"gpg", "gnupg"},
+}
+
+// System is the contact with the machine, replaced in tests.
+type System struct {
+	Root     bool
+	Progress io.Writer
+	Look     func(program string) error
+	Run      func(ctx context.Context, command ...string) ([]byte, error)
+}
+
+// This is the machine we run on.
+func This(progress io.Writer) System {
+	return System{
+		Root:     os.Geteuid() == 0,
+		Progress: progress,
+		Look:     func(program string) error { _, err := exec.LookPath(program); return err },
+		Run:      run,
+	}
+}
+
+// Ensure installs what is missing when it may, and otherwise says which command does.
+func Ensure(ctx context.Context, system System) error {
+	var missing []string
+	for _, one := range packages {
+		if system.Look(one.program) != nil {
+			missing = append(missing, one.name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	install := append([]string{"apt-get", "install", "-y", "--no-install-recommends"}, missing...)
+	hint := "apt-get update && " + strings.Join(install, " ")
+	if !system.Root {
+		return fmt.Errorf("the lab needs %s: run: sudo sh -c '%s'", strings.Join(missing, ", "), hint)
+	}
+	if system.Look("apt-get") != nil {
+		return fmt.Errorf("the lab needs %s, and this machine has no apt-get: install them with its package manager", strings.Join(missing, ", "))
+	}
+	fmt.Fprintf(system.Progress, "installing %s\n", strings.Join(missing, ", "))
+	for _, command := range [][]string{{"apt-get", "update"}, install} {
+		if err := patiently(ctx, system, command); err != nil {
+			return fmt.Errorf("install %s (try it by hand: %s): %w", strings.Join(missing, ", "), hint, err)
+		}
+	}
+	return nil
+}
+
+// patiently repeats a command, later and later: package mirrors may be busy, or another apt-get may hold the lock.
+func patiently(ctx context.Context, system System, command []string) error {
+	for pause := 5 * time.Second; ; pause *= 2 {
+		out, err := system.Run(ctx, command...)
+		if err == nil || pause > 90*time.Second || !busy(out) {
+			if err != nil {
+				return fmt.Errorf("%w\n%s", err, bytes.TrimSpace(out))
+			}
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+func busy(output []byte) bool {
+	text := strings.ToLower(string(output))
+	for _, words := range []string{"429", "too many requests", "503", "could not get lock", "temporary failure", "connection timed out"} {
+		if strings.Contains(text, words) {
+			return true
+		}
+	}
+	return false
+}
+
+func run(ctx context.Context, command ...string) ([]byte, error) {
+	process := exec.CommandContext(ctx, command[0], command[1:]...)
+	// RUNLEVEL keeps Debian from starting a Redis of its own.
+	process.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
+	return process.CombinedOutput()
+}

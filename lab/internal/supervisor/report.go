@@ -1,0 +1,62 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// line is one message from the supervisor to whoever waits for the lab.
+type line struct {
+	Progress string `json:"progress,omitempty"`
+	Ready    bool   `json:"ready,omitempty"`
+	Error    string `json:"error,omitempty"`
+}
+
+// Reporter tells whoever waits for the lab how it goes.
+type Reporter struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+// NewReporter reports to out.
+func NewReporter(out io.Writer) *Reporter { return &Reporter{out: out} }
+
+func (r *Reporter) send(l line) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = json.NewEncoder(r.out).Encode(l) // nobody may be waiting any more
+}
+
+// Progress reports a step.
+func (r *Reporter) Progress(format string, args ...any) { r.send(line{Progress: fmt.Sprintf(format, args...)}) }
+
+// Ready reports that everything runs.
+func (r *Reporter) Ready() { r.send(line{Ready: true}) }
+
+// Failed reports why the lab does not run, and returns it.
+func (r *Reporter) Failed(err error) error {
+	r.send(line{Error: err.Error()})
+	return err
+}
+
+// Follow prints progress and returns nil when the lab is ready, or why it is not.
+func Follow(in io.Reader, progress io.Writer) error {
+	decoder := json.NewDecoder(in)
+	for {
+		var l line
+		if err := decoder.Decode(&l); err != nil {
+			return errors.New("the supervisor ended without a word")
+		}
+		switch {
+		case l.Ready:
+			return nil
+		case l.Error != "":
+			return errors.New(l.Error)
+		default:
+			fmt.Fprintln(progress, l.Progress)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/lab/internal/cluster"
+	"github.com/argocd-agent/argocd-agent/lab/internal/control"
+	"github.com/argocd-agent/argocd-agent/lab/internal/model"
+	"golang.org/x/sync/errgroup"
+)
+
+// start brings everything up. What has to go on while the lab runs is added to background and ends with ctx.
+func (s *supervisor) start(ctx context.Context, background *sync.WaitGroup) error {
+	starting, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the lab was not ready within %s", startTimeout))
+	defer cancel()
+	if err := s.linkPrograms(); err != nil {
+		return err
+	}
+	state := model.State{Spec: s.spec, PID: os.Getpid(), Started: s.begun}
+	for _, spec := range s.spec.Clusters {
+		one, err := cluster.New(s.spec, spec, s.group, s.ports)
+		if err != nil {
+			return err
+		}
+		s.clusters = append(s.clusters, one)
+	}
+	if err := s.startClusters(starting, &state); err != nil {
+		return err
+	}
+	for _, one := range s.clusters {
+		state.Clusters = append(state.Clusters, one.State)
+	}
+	if err := cluster.MergeKubeconfigs(model.Kubeconfigs(s.spec.Folder), s.clusters); err != nil {
+		return err
+	}
+	listener, err := control.Listen(s.spec.Folder)
+	if err != nil {
+		return err
+	}
+	background.Go(func() { _ = control.Serve(listener, s) })
+	background.Go(func() { <-ctx.Done(); _ = listener.Close() })
+	for _, one := range s.clusters {
+		if !one.Spec.Bare {
+			background.Go(func() { one.KeepMounts(ctx) })
+			background.Go(func() { tickPodLog(ctx, one.State.PodLog) })
+		}
+	}
+	state.ReadyIn = time.Since(s.begun)
+	return model.Write(model.StateFile(s.spec.Folder), state)
+}
+
+// startClusters starts all clusters at once; the hub also gets argocd-server.
+func (s *supervisor) startClusters(ctx context.Context, state *model.State) error {
+	all, ctx := errgroup.WithContext(ctx)
+	for _, one := range s.clusters {
+		all.Go(func() error {
+			begun := time.Now()
+			if err := one.Start(ctx); err != nil {
+				return fmt.Errorf("start the cluster %s: %w", one.Spec.Name, err)
+			}
+			if one.Spec.Role == model.Hub && !one.Spec.Bare {
+				var err error
+				if state.ArgoCD, err = one.StartArgoCDServer(ctx, s.spec.ArgoCDPort); err != nil {
+					return fmt.Errorf("start argocd-server: %w", err)
+				}
+			}
+			s.progress.Progress("%s (%s) is ready after %.1f s", one.Spec.Name, one.Spec.Role, time.Since(begun).Seconds())
+			return nil
+		})
+	}
+	return all.Wait()
+}
+
+// linkPrograms makes a folder for PATH with every tool under the names by which it is called.
+func (s *supervisor) linkPrograms() error {
+	names := map[string]string{}
+	for tool := range s.spec.Tools {
+		names[tool] = s.spec.Tools.Program(tool)
+	}
+	for _, alias := range []string{"argocd-git-ask-pass", "argocd-k8s-auth"} {
+		names[alias] = s.spec.Tools.Program("argocd")
+	}
+	scripts, err := filepath.Glob(filepath.Join(s.spec.Tools["argocd"], "hack", "*.sh"))
+	if err != nil {
+		return err
+	}
+	for _, script := range scripts {
+		names[filepath.Base(script)] = script
+	}
+	for name, program := range names {
+		link := filepath.Join(model.BinFolder(s.spec.Folder), name)
+		if err := os.Symlink(program, link); err != nil {
+			return fmt.Errorf("link %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// tickPodLog lets simulated pods say something now and then, so that a followed log moves.
+func tickPodLog(ctx context.Context, file string) {
+	ticker := time.NewTicker(5 * time.Second)
+	defer ticker.Stop()
+	for count := 1; ; count++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			_ = cluster.AppendPodLog(file, fmt.Sprintf("tick %d", count))
+		}
+	}
+}
