@@ -112,8 +112,12 @@ func (t Tuning) withDefaults() Tuning {
 	return t
 }
 
-// Source reads an item's content at the moment it is sent. It is the caller's
-// cache of its own objects: no I/O. False: the object is gone by now.
+// Source is the caller's cache of its own objects: no I/O.
 type Source interface {
+	// Content reads an item at the moment it is sent. False: it is gone by now.
 	Content(scope string, key Key) (content, extra []byte, ok bool)
+
+	// Revision is the newest resourceVersion among the objects of a scope that
+	// the Peer was told of.
+	Revision(scope string) uint64
 }

@@ -41,12 +41,6 @@ type Withdraw struct {
 	Seen  bool
 }
 
-// Advance says the newest revision of this side's objects in a scope.
-type Advance struct {
-	Scope    string
-	Revision uint64
-}
-
 // Observe says what the replica's own object holds.
 type Observe struct {
 	Scope string
@@ -108,7 +102,6 @@ func (Tick) input()         {}
 func (Publish) input()      {}
 func (Withdraw) input()     {}
 func (Observe) input()      {}
-func (Advance) input()      {}
 func (Vanish) input()       {}
 func (View) input()         {}
 func (Applied) input()      {}

@@ -181,8 +181,9 @@ type AckItem struct {
 // Finished tells the owner that an item which it wants deleted no longer
 // exists on the replica's side, so that its finalizer can go.
 type Finished struct {
-	Scope string
-	Key   Key
+	Scope   string
+	Key     Key
+	Version Version // of the item that wants the deletion, lest an old word end a new one
 }
 
 // Held tells the hub which deletions the replica does not carry out by itself.

@@ -15,8 +15,7 @@ type owner struct {
 
 	digest     Digest
 	complete   bool
-	revision   uint64 // the newest of this side's objects in this scope
-	inFlight   int    // bytes
+	inFlight   int // bytes
 	tombstones int
 	rejected   int // items with a reject, whatever their state
 	seq        uint64
@@ -404,10 +403,10 @@ func (o *owner) retry(key Key) {
 
 // finished notes that the replica has none of this item any more although the
 // owner still holds it, waiting for just that.
-func (o *owner) finished(key Key) {
+func (o *owner) finished(key Key, version Version) {
 	h := key.Hash()
 	it := o.items[h]
-	if it == nil || it.key != key || it.gone {
+	if it == nil || it.key != key || it.gone || it.version != version {
 		return
 	}
 	if !it.ended {
@@ -445,7 +444,7 @@ func (o *owner) root() (Root, bool) {
 	if o.cfg.Style == Pending || !o.complete {
 		return Root{}, false
 	}
-	return Root{Scope: o.cfg.Name, Count: uint64(o.digest.Len()), Sum: o.digest.Sum(), Revision: o.revision}, true
+	return Root{Scope: o.cfg.Name, Count: uint64(o.digest.Len()), Sum: o.digest.Sum(), Revision: o.peer.source.Revision(o.cfg.Name)}, true
 }
 
 // same notes that the replica proved to be equal. Then whatever it refused in

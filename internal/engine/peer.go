@@ -74,10 +74,6 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 	case Begin:
 		p.begin()
 	case Tick:
-	case Advance:
-		if o := p.owners[in.Scope]; o != nil {
-			o.revision = max(o.revision, in.Revision)
-		}
 	case Publish:
 		if o := p.owners[in.Scope]; o != nil {
 			o.publish(in)
@@ -261,7 +257,7 @@ func (p *Peer) route(m Message) {
 		}
 	case Finished:
 		if o := p.owner(m.Scope); o != nil {
-			o.finished(m.Key)
+			o.finished(m.Key, m.Version)
 		}
 	case Held:
 		p.heldReceived(m)

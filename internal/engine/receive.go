@@ -138,8 +138,8 @@ func (r *replica) written(it *heldItem, in Applied) {
 	}
 	r.noteHeld(it, in)
 	if in.Gone {
+		r.peer.send(Finished{Scope: r.cfg.Name, Key: it.key, Version: it.want})
 		it.want = Version{}
-		r.peer.send(Finished{Scope: r.cfg.Name, Key: it.key})
 	}
 	if it.exists && !it.want.IsZero() && it.owned && it.effective() != it.want && r.cfg.Style != Pending {
 		r.learn(it, in.Written)
