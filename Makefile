@@ -6,7 +6,7 @@ SEED     ?=
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help build lint generate test test-fast sim fuzz bench-engine lab-build clean
+.PHONY: help build fmt lint generate test test-fast sim fuzz bench-engine lab-build clean
 
 help: ## list the targets
 	@printf 'Usage: make TARGET\n\n'
@@ -18,6 +18,9 @@ build: ## compile the programs into bin/
 
 lint: ## format, vet, linters, generated code, module files, shell scripts
 	@hack/lint
+
+fmt: ## format the code and let the linters repair what they can
+	@linter=$$(hack/tool golangci-lint) && "$$linter" fmt ./... && "$$linter" run --fix ./...
 
 generate: ## generate Go code from the .proto files in api/
 	@hack/generate
