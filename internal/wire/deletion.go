@@ -3,6 +3,7 @@ package wire
 import "github.com/argocd-agent/argocd-agent/internal/engine"
 
 func (w *writer) finished(m engine.Finished) {
+	w.pair(finishedVersion, m.Version.Hi, m.Version.Lo)
 	w.key(finishedKey, "key", m.Key)
 	w.string(finishedScope, "scope", scopeName, m.Scope)
 }
@@ -16,6 +17,8 @@ func readFinished(b []byte) (engine.Message, *Error) {
 			m.Scope = r.string("scope", scopeName)
 		case finishedKey:
 			r.nested("key", readKey(r.data, &m.Key))
+		case finishedVersion:
+			m.Version.Hi, m.Version.Lo = r.pair("version")
 		}
 	}
 	r.need("scope", m.Scope)

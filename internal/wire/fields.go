@@ -115,8 +115,9 @@ const (
 	ackItemMessage    tag = 5<<3 | block
 	ackItemRetryAfter tag = 6<<3 | varint
 
-	finishedScope tag = 1<<3 | block
-	finishedKey   tag = 2<<3 | block
+	finishedScope   tag = 1<<3 | block
+	finishedKey     tag = 2<<3 | block
+	finishedVersion tag = 3<<3 | block
 
 	heldScope  tag = 1<<3 | block
 	heldID     tag = 2<<3 | block

@@ -194,7 +194,11 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 		return engine.Ack{Scope: anyToken.Draw(t, "scope"), Items: some(t, "items", 20, anyAckItem)}
 	}),
 	"finished": rapid.Custom(func(t *rapid.T) engine.Message {
-		return engine.Finished{Scope: anyToken.Draw(t, "scope"), Key: anyKey.Draw(t, "key")}
+		return engine.Finished{
+			Scope:   anyToken.Draw(t, "scope"),
+			Key:     anyKey.Draw(t, "key"),
+			Version: anyVersion.Draw(t, "version"),
+		}
 	}),
 	"held": rapid.Custom(func(t *rapid.T) engine.Message {
 		return engine.Held{

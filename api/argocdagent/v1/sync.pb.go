@@ -1152,9 +1152,11 @@ func (x *Ack) GetItems() []*Ack_Item {
 // Finished tells the owner that an item which it is deleting no longer exists
 // on the replica's side.
 type Finished struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Scope         string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
-	Key           *Key                   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Scope string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
+	Key   *Key                   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// Of the item that wants the deletion, lest an old word end a new one.
+	Version       []byte `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1199,6 +1201,13 @@ func (x *Finished) GetScope() string {
 func (x *Finished) GetKey() *Key {
 	if x != nil {
 		return x.Key
+	}
+	return nil
+}
+
+func (x *Finished) GetVersion() []byte {
+	if x != nil {
+		return x.Version
 	}
 	return nil
 }
@@ -1743,10 +1752,11 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\fR\aversion\x12\x12\n" +
 	"\x04code\x18\x04 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12,\n" +
-	"\x12retry_after_millis\x18\x06 \x01(\x03R\x10retryAfterMillis\"G\n" +
+	"\x12retry_after_millis\x18\x06 \x01(\x03R\x10retryAfterMillis\"a\n" +
 	"\bFinished\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12%\n" +
-	"\x03key\x18\x02 \x01(\v2\x13.argocdagent.v1.KeyR\x03key\"\x97\x01\n" +
+	"\x03key\x18\x02 \x01(\v2\x13.argocdagent.v1.KeyR\x03key\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\fR\aversion\"\x97\x01\n" +
 	"\x04Held\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +

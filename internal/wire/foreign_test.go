@@ -1,0 +1,42 @@
+package wire
+
+import (
+	"bytes"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	pb "github.com/argocd-agent/argocd-agent/api/argocdagent/v1"
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
+
+// foreign is an event from a peer that holds to the .proto files but to nothing
+// else.
+func foreign(t testing.TB, m engine.Message) []byte {
+	return marshal(t, foreignEvent(t, generated(m)))
+}
+
+func foreignEvent(t testing.TB, m proto.Message) *pb.CloudEvent {
+	t.Helper()
+	data, err := anypb.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &pb.CloudEvent{
+		Id:          "17.3.42",
+		Source:      "agent/prod-1",
+		SpecVersion: "1.0",
+		Type:        "io.argocd-agent.sync.v1." + string(bytes.ToLower([]byte(data.MessageName().Name()))),
+		Data:        &pb.CloudEvent_ProtoData{ProtoData: data},
+	}
+}
+
+func marshal(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
