@@ -1,0 +1,77 @@
+package wire
+
+import (
+	"bytes"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	pb "github.com/argocd-agent/argocd-agent/api/argocdagent/v1"
+)
+
+// FuzzDecode feeds the decoder arbitrary bytes. It must not panic. What it
+// accepts the generated code accepts too, Encode accepts, and it stays the same.
+func FuzzDecode(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.golden")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no golden files: %v", err)
+	}
+	for _, file := range files {
+		f.Add(readDump(f, file))
+	}
+	f.Fuzz(checkDecode)
+}
+
+// FuzzMessage does the same below the envelope, which a fuzzer seldom gets
+// past by itself.
+func FuzzMessage(f *testing.F) {
+	for name, entry := range readers {
+		env, err := readEvent(readDump(f, filepath.Join("testdata", name+".golden")))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(entry.name.proto, env.data)
+	}
+	f.Fuzz(func(t *testing.T, name string, message []byte) {
+		checkDecode(t, raw(name, message))
+	})
+}
+
+func checkDecode(t *testing.T, event []byte) {
+	before := bytes.Clone(event)
+	m, meta, err := Decode(event)
+	if !bytes.Equal(event, before) {
+		t.Fatal("the input was changed")
+	}
+	if err != nil {
+		if codeOf(err) == "" || err.Error() == "" {
+			t.Fatalf("error without code or text: %#v", err)
+		}
+		return
+	}
+	if _, unknown := m.(Unknown); unknown {
+		return
+	}
+	envelope := &pb.CloudEvent{}
+	if err := proto.Unmarshal(event, envelope); err != nil {
+		t.Fatalf("the generated code refuses the event: %v", err)
+	}
+	message, err := anypb.UnmarshalNew(envelope.GetProtoData(), proto.UnmarshalOptions{})
+	if err != nil {
+		t.Fatalf("the generated code refuses the message: %v", err)
+	}
+	if want := generated(m); !proto.Equal(normal(message), normal(want)) {
+		t.Fatalf("the generated code reads\n%v\nwhere we read\n%v", message, want)
+	}
+	again, err := Encode(m, meta)
+	if err != nil {
+		t.Fatalf("what was decoded can not be encoded: %v", err)
+	}
+	m2, meta2, err := Decode(again)
+	if err != nil || !reflect.DeepEqual(m, m2) || meta != meta2 {
+		t.Fatalf("%#v became %#v (%v)", m, m2, err)
+	}
+}
