@@ -9,6 +9,8 @@
 package kind
 
 import (
+	"fmt"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
@@ -83,6 +85,37 @@ type World struct {
 	// Find returns another object of the local cluster, nil if there is none:
 	// a repository needs its project.
 	Find func(Ref) *Object
+
+	// RefreshNonce (hub) names the refresh that is pending for an Application,
+	// empty if there is none. It goes out with the command; the status that
+	// brings it back removes the hub's annotations.
+	RefreshNonce func(engine.Key) string
+
+	// GlobalProjects (hub) are those of Argo CD's settings, in their order.
+	GlobalProjects []GlobalProject
+}
+
+// GlobalProject is an AppProject that others inherit from: those whose labels
+// the selector matches.
+type GlobalProject struct {
+	Name     string
+	Selector Selector
+}
+
+// find looks another object up, if the world can.
+func (w *World) find(r Resource, namespace, name string) *Object {
+	if w.Find == nil {
+		return nil
+	}
+	return w.Find(Ref{r, namespace, name})
+}
+
+// refreshNonce returns the pending refresh's nonce, if there is one.
+func (w *World) refreshNonce(k engine.Key) string {
+	if w.RefreshNonce == nil {
+		return ""
+	}
+	return w.RefreshNonce(k)
 }
 
 // Settings of the local side.
@@ -92,7 +125,12 @@ type Settings struct {
 	CreateNamespaces          bool
 	ShareUnscopedRepositories bool
 	SyncRepositoryTrust       bool
+	ObjectLimit               int // bytes that an object may have; 0: DefaultObjectLimit
 }
+
+// DefaultObjectLimit leaves room below etcd's customary 1.5 MB for what the API
+// server adds.
+const DefaultObjectLimit = 1_400_000
 
 // Selector decides by labels.
 type Selector interface {
@@ -135,6 +173,11 @@ type Kind interface {
 	// Belongs tells whether an object of that resource is of this kind at all.
 	Belongs(o *Object) bool
 
+	// Key is the name of an object on the wire, whether or not it is published
+	// or ours, on either side; false: it can not have one (wrong namespace).
+	// Target is its inverse.
+	Key(o *Object, w *World) (engine.Key, bool)
+
 	// Publish projects an object for the other side; false: not for this agent
 	// (placement, selector, ignore-sync, settings).
 	Publish(o *Object, w *World) (Item, bool)
@@ -143,7 +186,8 @@ type Kind interface {
 	// it is not the target of any key of this agent. The mark tells whose it is.
 	Reflect(o *Object, w *World) (Held, bool)
 
-	// Target names the local object for a key, or refuses the key (a Refusal).
+	// Target names the local object for a key, on either side, or refuses the
+	// key (a Refusal).
 	Target(k engine.Key, w *World) (Ref, error)
 
 	// Merge returns the local object as it should be: local (nil: to be
@@ -160,6 +204,10 @@ type Refusal struct {
 }
 
 func (r *Refusal) Error() string { return string(r.Code) + ": " + r.Message }
+
+func refuse(code engine.Code, format string, args ...any) *Refusal {
+	return &Refusal{Code: code, Message: fmt.Sprintf(format, args...)}
+}
 
 // Remover is a Kind whose items are deleted on the replica when they leave.
 // (A kind that is attached to objects of others is none.)

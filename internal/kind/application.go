@@ -1,0 +1,289 @@
+package kind
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// ApplicationKind is the scope of Applications: what is to be deployed. In
+// managed mode the hub publishes and the spoke's copy is exactly that, apart
+// from what its own controller adds. In autonomous mode the spoke publishes;
+// the hub's copy belongs to it, but people may add labels and annotations there.
+//
+// Neither status nor operation is this kind's: see StatusKind and CommandKind.
+type ApplicationKind struct{}
+
+// ApplicationScope is the kind's name on the wire.
+const ApplicationScope = "application"
+
+// Scope implements Kind.
+func (ApplicationKind) Scope() string { return ApplicationScope }
+
+// Resource implements Kind.
+func (ApplicationKind) Resource() Resource { return Applications }
+
+// Belongs implements Kind.
+func (ApplicationKind) Belongs(*Object) bool { return true }
+
+// owner tells whether the world's side owns the configuration.
+func owner(w *World) bool { return (w.Side == Hub) == (w.Agent.Mode == Managed) }
+
+// Publish implements Kind. An Application that is being deleted is published as
+// such if its resources are to be deleted too; otherwise it has left already.
+func (ApplicationKind) Publish(o *Object, w *World) (Item, bool) {
+	if !owner(w) || !selected(o, w) || o.IsDeleting() && !HasCascade(o) {
+		return Item{}, false
+	}
+	k, ok := localKey(o, w)
+	if !ok {
+		return Item{}, false
+	}
+	p := &payload{uid: o.UID()}
+	p.metadata(o, false, w)
+	spec := members(o.Get("spec"))
+	normaliseSpec(&spec)
+	project := raw.Text(spec.Get("project"))
+	destination := members(spec.Get("destination"))
+	destination.Remove("server")
+	if w.Agent.Mode == Managed {
+		p.finalizers = cascadeOf(o.Finalizers())
+		p.deleting = o.IsDeleting()
+		destination.Set("name", raw.Quote(inClusterName))
+	} else {
+		// The hub's copy has no finalizer: nothing there would ever remove it.
+		// It goes when the spoke's Application is gone.
+		spec.Set("project", raw.Quote(ProjectName(w.Agent.Name, project)))
+		destination.Set("name", raw.Quote(w.Agent.Name))
+	}
+	spec.Set("destination", destination.Bytes())
+	p.body.Set("spec", spec.Bytes())
+	content := p.content()
+	return Item{Key: k, Content: content, Needs: engine.Key{Name: project}}, content != nil
+}
+
+// Reflect implements Kind.
+func (ApplicationKind) Reflect(o *Object, w *World) (Held, bool) {
+	if owner(w) || ignored(o) {
+		return Held{}, false
+	}
+	k, ok := localKey(o, w)
+	if !ok {
+		return Held{}, false
+	}
+	mark := ReadMark(o, w)
+	p := &payload{uid: mark.Source}
+	p.metadata(o, w.Side == Hub, w)
+	if w.Side == Spoke {
+		p.finalizers = cascadeOf(o.Finalizers())
+		p.deleting = o.IsDeleting() && len(p.finalizers) > 0
+	}
+	p.body.Set("spec", projectedSpec(o))
+	return Held{Key: k, Content: p.content(), Mark: mark}, true
+}
+
+// projectedSpec is a replica's spec in the form in which it is hashed.
+func projectedSpec(o *Object) []byte {
+	spec := members(o.Get("spec"))
+	normaliseSpec(&spec)
+	return spec.Bytes()
+}
+
+// Target implements Kind.
+func (ApplicationKind) Target(k engine.Key, w *World) (Ref, error) {
+	if owner(w) {
+		return Ref{}, refuse(engine.WrongMode, "Applications of a %s agent are not the other side's to write", w.Agent.Mode)
+	}
+	return localRef(k, w)
+}
+
+// Merge implements Kind.
+func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Mark, w *World) (*Object, error) {
+	ref, err := a.Target(k, w)
+	if err != nil {
+		return nil, err
+	}
+	p, err := readPayload(content)
+	if err != nil {
+		return nil, err
+	}
+	spec := p.body.Get("spec")
+	if err := checkSpec(spec, w); err != nil {
+		return nil, err
+	}
+	if err := mergeable(local, k, p, w); err != nil {
+		return nil, err
+	}
+	var d *draft
+	if local == nil {
+		d = create(ref)
+	} else {
+		d = edit(local)
+	}
+	p.apply(d, local, w.Side == Hub, mark, sourceName(k), w)
+	if w.Side == Spoke {
+		mergeFinalizers(d, local, p.finalizers)
+	}
+	// What only looks different stays as it is written.
+	if local == nil || !sameJSON(projectedSpec(local), spec) {
+		d.top.Set("spec", spec)
+	}
+	return d.done()
+}
+
+// mergeable refuses content for an object that is not there to take it.
+func mergeable(local *Object, k engine.Key, p *payload, w *World) error {
+	if s := w.Settings.LabelSelector; s != nil {
+		if labels, _ := raw.StringMap(p.labels.Bytes()); !s.Matches(labels) {
+			return refuse(engine.NotAllowed, "%s is outside the label selector of this side", k)
+		}
+	}
+	switch {
+	case local == nil && p.deleting:
+		return refuse(engine.NoObject, "%s is being deleted and does not exist here", k)
+	case local == nil:
+		return nil
+	case ignored(local):
+		return refuse(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
+	case local.IsDeleting() && !p.deleting:
+		return refuse(engine.Busy, "%s is being deleted here, and will be created again", k)
+	}
+	return notTaken(local, k, w)
+}
+
+// notTaken refuses to write over something on the hub that did not come from
+// this agent, or not under this key.
+func notTaken(local *Object, k engine.Key, w *World) error {
+	if w.Side != Hub {
+		return nil
+	}
+	if local.Annotation(AgentNameMark) != w.Agent.Name || local.Annotation(SourceUID) == "" {
+		return refuse(engine.NameTaken, "%s/%s exists on the hub and is not a copy from agent %s", local.Namespace(), local.Name(), w.Agent.Name)
+	}
+	if source := local.Annotation(SourceNameMark); source != sourceName(k) {
+		return refuse(engine.NameTaken, "%s/%s on the hub is the copy of %q", local.Namespace(), local.Name(), source)
+	}
+	return nil
+}
+
+// checkSpec refuses a spec that reaches beyond the agent: on the hub the
+// project must be one of the agent's and the destination the agent; on the
+// spoke the destination must be the cluster itself.
+func checkSpec(spec []byte, w *World) error {
+	if !isObject(spec) {
+		return refuse(engine.Invalid, "an Application without a spec")
+	}
+	destination := raw.Get(spec, "destination")
+	name, project := raw.Text(destination, "name"), raw.Text(spec, "project")
+	want := inClusterName
+	if w.Side == Hub {
+		want = w.Agent.Name
+		if agent, _, ok := SplitProjectName(project); !ok || agent != w.Agent.Name {
+			return refuse(engine.NotAllowed, "project %.80q is not one of agent %s", project, w.Agent.Name)
+		}
+	} else if !isSubdomain(project) {
+		return refuse(engine.Invalid, "project %.80q is not a name that a project can have", project)
+	}
+	if server := raw.Get(destination, "server"); name != want || !isEmpty(server) {
+		return refuse(engine.NotAllowed, "destination %.200s is not %q", destination, want)
+	}
+	return nil
+}
+
+func sameJSON(a, b []byte) bool {
+	x, err1 := raw.Canonical(a)
+	y, err2 := raw.Canonical(b)
+	return err1 == nil && err2 == nil && bytes.Equal(x, y)
+}
+
+// Release implements Remover.
+func (ApplicationKind) Release(o *Object, _ *World) *Object { return release(o) }
+
+// Keeps implements Remover.
+func (ApplicationKind) Keeps(o *Object) bool { return o.Annotation(AdoptedMark) == "true" }
+
+const cascadeFinalizer = "resources-finalizer.argocd.argoproj.io"
+
+func isCascade(finalizer string) bool {
+	return finalizer == cascadeFinalizer || strings.HasPrefix(finalizer, cascadeFinalizer+"/")
+}
+
+func cascadeOf(finalizers []string) []string {
+	return slices.DeleteFunc(finalizers, func(f string) bool { return !isCascade(f) })
+}
+
+// HasCascade tells whether the resources of an Application go with it.
+func HasCascade(o *Object) bool { return slices.ContainsFunc(o.Finalizers(), isCascade) }
+
+// StripCascade removes the finalizers that delete resources, and tells whether
+// there were any.
+func StripCascade(o *Object) (*Object, bool) {
+	return setFinalizers(o, slices.DeleteFunc(o.Finalizers(), isCascade))
+}
+
+// StripFinalizers removes all finalizers: for an object on the hub that has
+// nobody there to finalise it. It tells whether there were any.
+func StripFinalizers(o *Object) (*Object, bool) { return setFinalizers(o, nil) }
+
+func setFinalizers(o *Object, finalizers []string) (*Object, bool) {
+	if len(finalizers) == len(o.Finalizers()) {
+		return o, false
+	}
+	d := edit(o)
+	writeFinalizers(d, finalizers)
+	stripped, err := d.done()
+	if err != nil {
+		return o, false
+	}
+	return stripped, true
+}
+
+func writeFinalizers(d *draft, finalizers []string) {
+	if len(finalizers) == 0 {
+		d.meta.Remove("finalizers")
+		return
+	}
+	d.meta.Set("finalizers", raw.AppendStrings(nil, finalizers))
+}
+
+// mergeFinalizers makes those that delete resources equal to the owner's. All
+// others are the local controller's, and none is added to an object that is
+// being deleted: the API server would refuse it.
+func mergeFinalizers(d *draft, local *Object, wanted []string) {
+	var before []string
+	if local != nil {
+		before = local.Finalizers()
+	}
+	after := slices.DeleteFunc(slices.Clone(before), func(f string) bool { return isCascade(f) && !slices.Contains(wanted, f) })
+	if local == nil || !local.IsDeleting() {
+		for _, f := range wanted {
+			if isCascade(f) && !slices.Contains(after, f) {
+				after = append(after, f)
+			}
+		}
+	}
+	if !slices.Equal(before, after) {
+		writeFinalizers(d, after)
+	}
+}
+
+// Deleting tells whether content is that of an Application that is being
+// deleted together with its resources.
+func Deleting(content []byte) bool { return string(raw.Get(content, "deleting")) == "true" }
+
+// ContentAnnotation returns an annotation of the owner's object as content has
+// it: policies that are set per object.
+func ContentAnnotation(content []byte, key string) string {
+	return raw.Text(content, "metadata", "annotations", key)
+}
+
+// ProjectOf returns the project of an Application.
+func ProjectOf(o *Object) string {
+	if project := raw.Text(o.Get("spec", "project")); project != "" {
+		return project
+	}
+	return defaultProject
+}

@@ -1,0 +1,205 @@
+package kind
+
+import (
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// CommandKind is the scope of commands: sync and rollback, terminate, refresh
+// and hydrate. The hub publishes what its Application says is pending, until
+// the spoke's status shows it done; the spoke carries it out once.
+//
+//	{"hydrate":"normal","nonce":"…","operation":{…},"refresh":"hard","terminate":{"id":"…","startedAt":"…"}}
+//
+// There is nothing to compare: Reflect never finds anything.
+type CommandKind struct{}
+
+// CommandScope is the kind's name on the wire.
+const CommandScope = "command"
+
+// Commands is what is pending on a hub's Application.
+type Commands struct {
+	Operation []byte // sync or rollback, with its ID in info; nil: none
+	ID        string // of that operation
+	Unstamped bool   // there is an operation without an ID: see Stamp
+	Refresh   string // "normal" or "hard"
+	Hydrate   string
+	Terminate TerminateTarget
+}
+
+// TerminateTarget is the one operation that a terminate is meant for.
+type TerminateTarget struct {
+	ID        string // of the command that started it; empty if the spoke did
+	StartedAt string
+}
+
+// Empty tells that there is nothing to send. An operation has to be stamped
+// before it is.
+func (c Commands) Empty() bool {
+	return c.Operation == nil && c.Refresh == "" && c.Hydrate == "" && c.Terminate == TerminateTarget{}
+}
+
+// NeedsNonce tells whether the commands contain a refresh.
+func (c Commands) NeedsNonce() bool { return c.Refresh != "" || c.Hydrate != "" }
+
+// Content returns the commands in canonical form. The nonce names the refresh
+// among them.
+func (c Commands) Content(nonce string) []byte {
+	var o raw.Object
+	if c.Hydrate != "" {
+		o.Set("hydrate", raw.Quote(c.Hydrate))
+	}
+	if c.NeedsNonce() && nonce != "" {
+		o.Set("nonce", raw.Quote(nonce))
+	}
+	if c.Operation != nil {
+		o.Set("operation", c.Operation)
+	}
+	if c.Refresh != "" {
+		o.Set("refresh", raw.Quote(c.Refresh))
+	}
+	if target := c.Terminate; target != (TerminateTarget{}) {
+		var t raw.Object
+		if target.ID != "" {
+			t.Set("id", raw.Quote(target.ID))
+		}
+		t.Set("startedAt", raw.Quote(target.StartedAt))
+		o.Set("terminate", t.Bytes())
+	}
+	content, err := raw.Canonical(o.Bytes())
+	if err != nil {
+		return nil
+	}
+	return content
+}
+
+// Pending reads the commands off a hub's Application. False: it is none of this
+// agent's, or nothing is pending.
+func Pending(hub *Object, w *World) (Commands, bool) {
+	if _, ok := statusKey(hub, w); !ok {
+		return Commands{}, false
+	}
+	var c Commands
+	state := hub.Get("status", "operationState")
+	if operation := hub.Get("operation"); isObject(operation) && !isMirror(operation) {
+		id := infoValue(operation, CommandInfo)
+		switch {
+		case id == "":
+			c.Unstamped = true
+		case infoValue(raw.Get(state, "operation"), CommandInfo) != id:
+			c.Operation, c.ID = operation, id
+		}
+	}
+	c.Refresh = hub.Annotation(RefreshAnnotation)
+	c.Hydrate = hub.Annotation(HydrateAnnotation)
+	if raw.Text(state, "phase") == phaseTerminating {
+		c.Terminate = TerminateTarget{
+			ID:        infoValue(raw.Get(state, "operation"), CommandInfo),
+			StartedAt: raw.Text(state, "startedAt"),
+		}
+	}
+	return c, c.Unstamped || !c.Empty()
+}
+
+// Stamp returns a hub's Application whose operation carries the ID. It is to be
+// written under the resource version that was read.
+func Stamp(hub *Object, id string) (*Object, error) {
+	operation := hub.Get("operation")
+	if !isObject(operation) {
+		return nil, refuse(engine.NoObject, "%s has no operation", hub.Name())
+	}
+	d := edit(hub)
+	d.top.Set("operation", withInfo(operation, CommandInfo, id))
+	return d.done()
+}
+
+// Refuse returns a hub's Application whose pending operation has ended with an
+// error. It stays visible until the spoke runs another one. False: no operation
+// with that ID is pending.
+func Refuse(hub *Object, id, reason string, now time.Time) (*Object, bool) {
+	operation := hub.Get("operation")
+	if !isObject(operation) || isMirror(operation) || infoValue(operation, CommandInfo) != id {
+		return hub, false
+	}
+	at := raw.Quote(now.UTC().Format(time.RFC3339))
+	state := raw.Object{
+		{Key: "finishedAt", Value: at},
+		{Key: "message", Value: raw.Quote(reason)},
+		{Key: "operation", Value: withInfo(operation, RefusedInfo, "true")},
+		{Key: "phase", Value: raw.Quote(phaseError)},
+		{Key: "startedAt", Value: at},
+	}
+	status := members(hub.Get("status"))
+	status.Set("operationState", state.Bytes())
+	d := edit(hub)
+	d.top.Remove("operation")
+	d.top.Set("status", status.Bytes())
+	refused, err := d.done()
+	if err != nil {
+		return hub, false
+	}
+	return refused, true
+}
+
+// Scope implements Kind.
+func (CommandKind) Scope() string { return CommandScope }
+
+// Resource implements Kind.
+func (CommandKind) Resource() Resource { return Applications }
+
+// Belongs implements Kind.
+func (CommandKind) Belongs(*Object) bool { return true }
+
+// Publish implements Kind. An operation without an ID is not published: Pending
+// tells of it.
+func (CommandKind) Publish(o *Object, w *World) (Item, bool) {
+	k, ok := statusKey(o, w)
+	if !ok {
+		return Item{}, false
+	}
+	c, ok := Pending(o, w)
+	if !ok || c.Empty() {
+		return Item{}, false
+	}
+	content := c.Content(w.refreshNonce(k))
+	return Item{Key: k, Content: content}, content != nil
+}
+
+// Reflect implements Kind.
+func (CommandKind) Reflect(*Object, *World) (Held, bool) { return Held{}, false }
+
+// Target implements Kind.
+func (CommandKind) Target(k engine.Key, w *World) (Ref, error) {
+	if w.Side != Spoke {
+		return Ref{}, refuse(engine.WrongMode, "agents do not command the hub")
+	}
+	return spokeRef(k, w)
+}
+
+// Merge implements Kind. It is Execute for callers that need no more than the
+// object to write; a command that has to wait is refused as Busy.
+func (c CommandKind) Merge(local *Object, k engine.Key, content, _ []byte, _ Mark, w *World) (*Object, error) {
+	if _, err := c.Target(k, w); err != nil {
+		return nil, err
+	}
+	if local == nil {
+		return nil, refuse(engine.NoObject, "%s does not exist on the agent's cluster", k)
+	}
+	if held, ok := spokeKey(local, w); !ok || held != k {
+		return nil, refuse(engine.NoObject, "%s is not the target of %s", local.Name(), k)
+	}
+	e, err := Execute(local, content, w)
+	switch {
+	case err != nil:
+		return nil, err
+	case e.Refused != nil:
+		return nil, e.Refused
+	case e.Object != nil:
+		return e.Object, nil
+	case e.Waits:
+		return nil, refuse(engine.Busy, "%s", e.Reason)
+	}
+	return local, nil
+}

@@ -1,0 +1,123 @@
+package kind
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// Our conditions on the hub's Applications. Argo CD's UI tells errors from
+// warnings by how the type ends. All start alike, so that a neighbour release
+// knows which are not the spoke's.
+const (
+	ConditionError     = "AgentError"            // an item is refused, and why
+	ConditionHeld      = "AgentHeldWarning"      // a deletion waits for a confirmation
+	ConditionAliased   = "AgentAliasedWarning"   // the spoke keeps something else than what was written
+	ConditionTruncated = "AgentTruncatedWarning" // the status is too large for the hub
+)
+
+func isOurs(conditionType string) bool { return strings.HasPrefix(conditionType, "Agent") }
+
+// withoutOurConditions returns a list of conditions without ours, nil if none
+// is left.
+func withoutOurConditions(list []byte) []byte {
+	return filterConditions(list, func(t string) bool { return !isOurs(t) })
+}
+
+func withoutCondition(list []byte, conditionType string) []byte {
+	return filterConditions(list, func(t string) bool { return t != conditionType })
+}
+
+func filterConditions(list []byte, keep func(string) bool) []byte {
+	entries, err := raw.Elements(list)
+	if err != nil {
+		return nil
+	}
+	kept := slices.DeleteFunc(slices.Clone(entries), func(c []byte) bool { return !keep(raw.Text(c, "type")) })
+	switch len(kept) {
+	case 0:
+		return nil
+	case len(entries):
+		return list
+	}
+	return raw.Join(kept)
+}
+
+func ourConditions(list []byte) [][]byte {
+	entries, _ := raw.Elements(list)
+	return slices.DeleteFunc(slices.Clone(entries), func(c []byte) bool { return !isOurs(raw.Text(c, "type")) })
+}
+
+// setConditions writes a list followed by ours.
+func setConditions(status *raw.Object, list []byte, ours [][]byte) {
+	if len(ours) > 0 {
+		entries, _ := raw.Elements(list)
+		list = raw.Join(append(slices.Clone(entries), ours...))
+	}
+	setOrRemove(status, "conditions", list)
+}
+
+func condition(conditionType, message, at string) []byte {
+	var c raw.Object
+	if at != "" {
+		c.Set("lastTransitionTime", raw.Quote(at))
+	}
+	c.Set("message", raw.Quote(message))
+	c.Set("type", raw.Quote(conditionType))
+	return c.Bytes()
+}
+
+// SetCondition returns a hub's Application with one of our conditions, the same
+// object if it has it already with that message.
+func SetCondition(o *Object, conditionType, message string, at time.Time) *Object {
+	for _, c := range ourConditions(o.Get("status", "conditions")) {
+		if raw.Text(c, "type") == conditionType && raw.Text(c, "message") == message {
+			return o
+		}
+	}
+	return changeConditions(o, conditionType, condition(conditionType, message, at.UTC().Format(time.RFC3339)))
+}
+
+// ClearCondition returns a hub's Application without one of our conditions, the
+// same object if it has none.
+func ClearCondition(o *Object, conditionType string) *Object {
+	for _, c := range ourConditions(o.Get("status", "conditions")) {
+		if raw.Text(c, "type") == conditionType {
+			return changeConditions(o, conditionType)
+		}
+	}
+	return o
+}
+
+func changeConditions(o *Object, conditionType string, add ...[]byte) *Object {
+	status := members(o.Get("status"))
+	setConditions(&status, withoutCondition(status.Get("conditions"), conditionType), add)
+	return withStatus(o, status)
+}
+
+// SetDegraded returns a hub's Application whose health is Degraded, with a
+// message: for one that the spoke does not take over, so that nothing there
+// reports its health. The same object if that is what it says.
+func SetDegraded(o *Object, message string) *Object {
+	status := members(o.Get("status"))
+	health := members(status.Get("health"))
+	if raw.Text(health.Get("status")) == "Degraded" && raw.Text(health.Get("message")) == message {
+		return o
+	}
+	health.Set("status", raw.Quote("Degraded"))
+	health.Set("message", raw.Quote(message))
+	status.Set("health", health.Bytes())
+	return withStatus(o, status)
+}
+
+func withStatus(o *Object, status raw.Object) *Object {
+	d := edit(o)
+	d.top.Set("status", status.Bytes())
+	changed, err := d.done()
+	if err != nil {
+		return o
+	}
+	return changed
+}

@@ -1,0 +1,208 @@
+package kind
+
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// Execution is what commands come to on the spoke's Application as it is now.
+type Execution struct {
+	Object  *Object  // to be written; nil: nothing is left to do now
+	Waits   bool     // something has to wait until the Application changes ...
+	Reason  string   // ... and for what
+	Refused *Refusal // the operation can not be carried out, now or later
+}
+
+// doneHistory is how many commands an Application remembers.
+const doneHistory = 8
+
+// done is the record of commands on a spoke's Application. It is written in the
+// same write that carries a command out, so nothing is carried out twice.
+type done struct {
+	ids     []string // of operations, oldest first
+	refresh string   // nonce of the last refresh
+}
+
+func readDone(o *Object) done {
+	v := []byte(o.Annotation(LastCommandMark))
+	ids, _ := raw.Strings(raw.Get(v, "ids"))
+	return done{ids, raw.Text(v, "refresh")}
+}
+
+func (d done) String() string {
+	var o raw.Object
+	if len(d.ids) > 0 {
+		o.Set("ids", raw.AppendStrings(nil, d.ids[max(0, len(d.ids)-doneHistory):]))
+	}
+	if d.refresh != "" {
+		o.Set("refresh", raw.Quote(d.refresh))
+	}
+	return string(o.Bytes())
+}
+
+// Execute decides what commands from the hub do to the spoke's Application. It
+// matches what argocd-server does with the same requests.
+func Execute(spoke *Object, content []byte, w *World) (Execution, error) {
+	commands, err := checkedMembers(content)
+	if err != nil {
+		return Execution{}, err
+	}
+	if ignored(spoke) || w.Agent.Mode == Managed && !ReadMark(spoke, w).Owned {
+		return Execution{}, refuse(engine.NoObject, "%s is not under the hub's control", spoke.Name())
+	}
+	x := execution{spoke: spoke, draft: edit(spoke), done: readDone(spoke), w: w}
+	x.annotations = members(spoke.annotations)
+	x.status = members(spoke.Get("status"))
+	if target := commands.Get("terminate"); isObject(target) {
+		x.terminate(TerminateTarget{ID: raw.Text(target, "id"), StartedAt: raw.Text(target, "startedAt")})
+	}
+	if operation := commands.Get("operation"); operation != nil {
+		x.operate(operation)
+	}
+	x.refresh(raw.Text(commands.Get("refresh")), raw.Text(commands.Get("hydrate")), raw.Text(commands.Get("nonce")))
+	return x.finish()
+}
+
+type execution struct {
+	spoke       *Object
+	draft       *draft
+	annotations raw.Object
+	status      raw.Object
+	done        done
+	changed     bool
+	w           *World
+	result      Execution
+}
+
+func (x *execution) wait(reason string) {
+	x.result.Waits = true
+	x.result.Reason = reason
+}
+
+// operate starts a sync or rollback: the operation is set, and the state of the
+// last one cleared.
+func (x *execution) operate(operation []byte) {
+	id := infoValue(operation, CommandInfo)
+	running, state := x.spoke.Get("operation"), x.spoke.Get("status", "operationState")
+	switch {
+	case !isObject(operation) || !validUID(id):
+		x.result.Refused = refuse(engine.Invalid, "an operation without an ID")
+	case slices.Contains(x.done.ids, id), infoValue(running, CommandInfo) == id, infoValue(raw.Get(state, "operation"), CommandInfo) == id:
+	case x.spoke.IsDeleting():
+		x.result.Refused = refuse(engine.Invalid, "the Application is being deleted")
+	case isObject(running):
+		x.wait("another operation is in progress")
+	default:
+		x.draft.top.Set("operation", x.localNames(withoutInfo(operation, MirrorInfo)))
+		x.status.Remove("operationState")
+		x.done.ids = append(slices.Clone(x.done.ids), id)
+		x.changed = true
+	}
+}
+
+// localNames maps Applications that a partial sync of an app-of-apps picks from
+// their names on the hub to those on the spoke. Which is which, the
+// Application's own resources tell.
+func (x *execution) localNames(operation []byte) []byte {
+	if x.w.Agent.Mode != Autonomous {
+		return operation
+	}
+	type name struct{ namespace, name string }
+	var local map[name]name
+	return edited(operation, func(list []byte) []byte {
+		return renameApplications(list, func(namespace, app string) (string, string, bool) {
+			if local == nil {
+				local = map[name]name{}
+				resources, _ := raw.Elements(x.status.Get("resources"))
+				for _, r := range resources {
+					if raw.Text(r, "kind") != Applications.Kind || raw.Text(r, "group") != Applications.Group {
+						continue
+					}
+					here := name{raw.Text(r, "namespace"), raw.Text(r, "name")}
+					if n, a, ok := OnHub(here.namespace, here.name, x.w); ok {
+						local[name{n, a}] = here
+					}
+				}
+			}
+			here, ok := local[name{namespace, app}]
+			return here.namespace, here.name, ok
+		})
+	}, "sync", "resources")
+}
+
+// terminate ends the target, if that is what is running.
+func (x *execution) terminate(target TerminateTarget) {
+	running, state := x.spoke.Get("operation"), x.spoke.Get("status", "operationState")
+	if !isObject(running) {
+		return // nothing runs any more
+	}
+	if !isObject(state) {
+		if target.ID != "" && infoValue(running, CommandInfo) == target.ID {
+			x.wait("the operation to be terminated has not started")
+		}
+		return
+	}
+	if target.ID != "" {
+		if infoValue(raw.Get(state, "operation"), CommandInfo) != target.ID {
+			return
+		}
+	} else if target.StartedAt == "" || raw.Text(state, "startedAt") != target.StartedAt {
+		return
+	}
+	if phase := raw.Text(state, "phase"); completed(phase) || phase == phaseTerminating {
+		return
+	}
+	ended, err := raw.Set(state, raw.Quote(phaseTerminating), "phase")
+	if err != nil {
+		return
+	}
+	x.status.Set("operationState", ended)
+	x.changed = true
+}
+
+// refresh sets Argo CD's annotations, once for a nonce. A hard refresh that is
+// pending already is not made a normal one.
+func (x *execution) refresh(refresh, hydrate, nonce string) {
+	if refresh == "" && hydrate == "" || nonce != "" && nonce == x.done.refresh {
+		return
+	}
+	if len(nonce) > 128 || len(refresh) > 64 || len(hydrate) > 64 {
+		return
+	}
+	before := len(x.annotations)
+	set := func(key, value string) {
+		if value == "" || x.spoke.Annotation(key) == value || x.spoke.Annotation(key) == "hard" {
+			return
+		}
+		x.annotations.Set(key, raw.Quote(value))
+		x.changed = true
+	}
+	set(RefreshAnnotation, refresh)
+	set(HydrateAnnotation, hydrate)
+	if nonce != "" {
+		x.done.refresh = nonce
+		x.changed = true
+	}
+	x.changed = x.changed || len(x.annotations) != before
+}
+
+func (x *execution) finish() (Execution, error) {
+	if !x.changed {
+		return x.result, nil
+	}
+	if mark := x.done.String(); mark != "{}" {
+		x.annotations.Set(LastCommandMark, raw.Quote(mark))
+	}
+	setList(&x.draft.meta, "annotations", x.annotations)
+	if len(x.status) > 0 || x.spoke.Get("status") != nil {
+		x.draft.top.Set("status", x.status.Bytes())
+	}
+	o, err := x.draft.done()
+	if err != nil {
+		return Execution{}, refuse(engine.Invalid, "%v", err)
+	}
+	x.result.Object = o
+	return x.result, nil
+}

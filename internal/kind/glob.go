@@ -1,0 +1,233 @@
+package kind
+
+import (
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// pattern is a glob as Argo CD's AppProjects and namespace lists have them: `*`
+// and `?` without separators, `[a-z]`, `[!abc]`, `{this,that}` and `\` before a
+// character that is meant literally. It is turned into a regular expression,
+// which takes time linear in the text whatever the pattern.
+type pattern struct {
+	expression strings.Builder
+	sample     []string // a few texts that the pattern probably matches
+	bad        bool
+}
+
+// maxSamples bounds how many example texts are derived from one pattern.
+const maxSamples = 32
+
+// globMatch tells whether a glob matches text. A malformed one matches nothing,
+// as in Argo CD.
+func globMatch(glob, text string) bool {
+	if !strings.ContainsAny(glob, `*?[{\`) {
+		return glob == text && utf8.ValidString(glob)
+	}
+	p := parseGlob(glob)
+	if p.bad {
+		return false
+	}
+	expression, err := regexp.Compile(`(?s)\A(?:` + p.expression.String() + `)\z`)
+	return err == nil && expression.MatchString(text)
+}
+
+// permits is Argo CD's rule for one pattern of an AppProject: `!x` matches all
+// but x.
+func permits(glob, text string) bool {
+	if denies(glob) {
+		return !globMatch(glob[1:], text)
+	}
+	return glob == "*" || globMatch(glob, text)
+}
+
+func denies(glob string) bool { return strings.HasPrefix(glob, "!") }
+
+// matchesAny is the rule for lists of namespaces: globs, or regular expressions
+// between slashes.
+func matchesAny(list []string, text string) bool {
+	for _, item := range list {
+		if len(item) > 1 && strings.HasPrefix(item, "/") && strings.HasSuffix(item, "/") {
+			if expression, err := regexp.Compile(item[1 : len(item)-1]); err == nil && expression.MatchString(text) {
+				return true
+			}
+		}
+		if globMatch(item, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// samples returns texts that a glob matches, to try a set of rules with.
+func samples(glob string) []string {
+	if !strings.ContainsAny(glob, `*?[{\`) {
+		return []string{glob}
+	}
+	p := parseGlob(glob)
+	if p.bad {
+		return nil
+	}
+	return p.sample
+}
+
+func parseGlob(glob string) *pattern {
+	p := &pattern{sample: []string{""}}
+	if !utf8.ValidString(glob) || strings.ContainsRune(glob, utf8.RuneError) || strings.ContainsRune(glob, 0) {
+		p.bad = true
+		return p
+	}
+	if rest := p.sequence(glob, 0); rest != "" {
+		p.bad = true
+	}
+	return p
+}
+
+// sequence reads terms until the end, or, within braces, until the comma or
+// brace that ends an alternative. It returns what it did not read.
+func (p *pattern) sequence(s string, braces int) string {
+	for s != "" && !p.bad {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == '*':
+			s = strings.TrimLeft(s, "*")
+			p.expression.WriteString(".*")
+			p.append("", "x", "zz-any-9")
+		case r == '?':
+			s = s[size:]
+			p.expression.WriteByte('.')
+			p.append("x", "9")
+		case r == '[':
+			s = p.class(s[size:])
+		case r == '{':
+			s = p.alternatives(s[size:], braces+1)
+		case braces > 0 && (r == ',' || r == '}'):
+			return s
+		default:
+			if r == '\\' {
+				if s = s[size:]; s == "" {
+					continue // a lone backslash at the end means nothing
+				}
+				r, size = utf8.DecodeRuneInString(s)
+			}
+			s = s[size:]
+			p.expression.WriteString(regexp.QuoteMeta(string(r)))
+			p.append(string(r))
+		}
+	}
+	if braces > 0 {
+		p.bad = true
+	}
+	return s
+}
+
+// alternatives reads the rest of `{this,that}`.
+func (p *pattern) alternatives(s string, braces int) string {
+	if braces > 8 {
+		p.bad = true
+		return s
+	}
+	before := p.sample
+	var all []string
+	p.expression.WriteString("(?:")
+	for !p.bad {
+		p.sample = append([]string(nil), before...)
+		s = p.sequence(s, braces)
+		all = append(all, p.sample...)
+		if p.bad || s == "" {
+			break
+		}
+		end := s[0] == '}'
+		s = s[1:]
+		if end {
+			break
+		}
+		p.expression.WriteByte('|')
+	}
+	p.expression.WriteByte(')')
+	p.sample = all[:min(len(all), maxSamples)]
+	return s
+}
+
+// class reads the rest of `[a-z]` or `[abc]`, negated with `!`.
+func (p *pattern) class(s string) string {
+	not := strings.HasPrefix(s, "!")
+	if not {
+		s = s[1:]
+	}
+	var chars []rune
+	low, size := utf8.DecodeRuneInString(s)
+	isRange := size > 0 && strings.HasPrefix(s[size:], "-")
+	if isRange {
+		high, highSize := utf8.DecodeRuneInString(s[size+1:])
+		rest := s[size+1+highSize:]
+		if highSize == 0 || high < low || !strings.HasPrefix(rest, "]") {
+			p.bad = true
+			return ""
+		}
+		chars, s = []rune{low, high}, rest[1:]
+	} else {
+		end := false
+		for s != "" && !end {
+			r, size := utf8.DecodeRuneInString(s)
+			s = s[size:]
+			switch {
+			case r == ']':
+				end = true
+				continue
+			case r == '\\' && s != "":
+				r, size = utf8.DecodeRuneInString(s)
+				s = s[size:]
+			}
+			chars = append(chars, r)
+		}
+		if !end || len(chars) == 0 {
+			p.bad = true
+			return ""
+		}
+	}
+	p.expression.WriteByte('[')
+	if not {
+		p.expression.WriteByte('^')
+	}
+	for i, r := range chars {
+		if isRange && i == 1 {
+			p.expression.WriteByte('-')
+		}
+		p.expression.WriteString(classRune(r))
+	}
+	p.expression.WriteByte(']')
+	if not {
+		p.append("x", "9", "m")
+	} else {
+		p.append(string(chars[0]), string(chars[len(chars)-1]))
+	}
+	return s
+}
+
+func classRune(r rune) string {
+	if strings.ContainsRune(`\]^-[`, r) {
+		return `\` + string(r)
+	}
+	return string(r)
+}
+
+// append extends every sample by each ending, within bounds.
+func (p *pattern) append(endings ...string) {
+	if len(endings) == 1 {
+		for i := range p.sample {
+			p.sample[i] += endings[0]
+		}
+		return
+	}
+	var longer []string
+	for _, ending := range endings {
+		for _, s := range p.sample {
+			if len(longer) < maxSamples {
+				longer = append(longer, s+ending)
+			}
+		}
+	}
+	p.sample = longer
+}

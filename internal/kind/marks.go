@@ -1,0 +1,152 @@
+package kind
+
+import (
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// Names that existing installations of this architecture use.
+const (
+	SourceUID         = "argocd.argoproj.io/source-uid"
+	PrincipalUID      = "argocd.argoproj.io/principal-uid"
+	AdoptionPolicy    = "argocd.argoproj.io/adoption-policy"
+	UIDMismatchPolicy = "argocd.argoproj.io/source-uid-mismatch-policy"
+	IgnoreSync        = Prefix + "ignore-sync"
+)
+
+// Prefix of everything that is ours alone.
+const Prefix = "argocd-agent.argoproj-labs.io/"
+
+// Our own annotations.
+const (
+	AdoptedMark     = Prefix + "adopted"      // existed before it became ours
+	AliasMark       = Prefix + "alias"        // written=stored
+	AgentNameMark   = Prefix + "agent-name"   // hub: whose copy this is
+	SourceNameMark  = Prefix + "source-name"  // hub: [namespace/]name on the spoke, where the name here does not say it
+	OwnedKeysMark   = Prefix + "owned-keys"   // hub: labels and annotations that came from the spoke
+	LastCommandMark = Prefix + "last-command" // spoke: commands that were carried out
+)
+
+// Annotations of Argo CD that are commands.
+const (
+	RefreshAnnotation = "argocd.argoproj.io/refresh"
+	HydrateAnnotation = "argocd.argoproj.io/hydrate"
+)
+
+const defaultInstanceLabel = "app.kubernetes.io/instance"
+
+// neverAnnotation lists annotations that are neither replicated nor hashed, in
+// either direction. Tracking annotations would make a local parent of the same
+// name adopt or prune the copy; refresh and hydrate are commands.
+func neverAnnotation(key string) bool {
+	switch key {
+	case "notified.notifications.argoproj.io",
+		"kubectl.kubernetes.io/last-applied-configuration",
+		"argocd.argoproj.io/tracking-id",
+		"argocd.argoproj.io/installation-id",
+		RefreshAnnotation, HydrateAnnotation,
+		SourceUID, PrincipalUID:
+		return true
+	}
+	return strings.HasPrefix(key, Prefix)
+}
+
+// neverLabel is neverAnnotation for labels: the one by which Argo CD tracks.
+func neverLabel(key string, w *World) bool {
+	instance := w.InstanceLabel
+	if instance == "" {
+		instance = defaultInstanceLabel
+	}
+	return key == instance || strings.HasPrefix(key, Prefix)
+}
+
+// ignored tells that the object's owner wants it left alone.
+func ignored(o *Object) bool { return o.Label(IgnoreSync) == "true" }
+
+// selected tells whether the settings of this side let an object be replicated.
+func selected(o *Object, w *World) bool {
+	if ignored(o) {
+		return false
+	}
+	return w.Settings.LabelSelector == nil || w.Settings.LabelSelector.Matches(o.Labels())
+}
+
+// ReadMark returns the mark of a replica's object.
+func ReadMark(o *Object, w *World) Mark {
+	m := Mark{
+		Source:  o.Annotation(SourceUID),
+		Adopted: o.Annotation(AdoptedMark) == "true",
+		Alias:   parseAlias(o.Annotation(AliasMark)),
+	}
+	principal := o.Annotation(PrincipalUID)
+	switch {
+	case principal == "" || m.Source == "":
+	case principal != w.PrincipalUID:
+		m.Foreign = true
+	case w.Side == Hub && o.Annotation(AgentNameMark) != w.Agent.Name:
+		m.Foreign = true
+	default:
+		m.Owned = true
+	}
+	return m
+}
+
+// writeMark puts the mark into a list of annotations. An object that was once
+// adopted stays adopted.
+func writeMark(annotations *raw.Object, m Mark, sourceName string, w *World) {
+	set := func(key, value string) {
+		if value == "" {
+			annotations.Remove(key)
+			return
+		}
+		annotations.Set(key, raw.Quote(value))
+	}
+	set(SourceUID, m.Source)
+	set(PrincipalUID, w.PrincipalUID)
+	if m.Adopted {
+		set(AdoptedMark, "true")
+	}
+	set(AliasMark, formatAlias(m.Alias))
+	if w.Side == Hub {
+		set(AgentNameMark, w.Agent.Name)
+		set(SourceNameMark, sourceName)
+	}
+}
+
+// release returns the object without anything of ours: it stays, as not ours.
+func release(o *Object) *Object {
+	d := edit(o)
+	var kept raw.Object
+	for _, m := range members(o.annotations) {
+		if m.Key != SourceUID && m.Key != PrincipalUID && !strings.HasPrefix(m.Key, Prefix) {
+			kept = append(kept, m)
+		}
+	}
+	setList(&d.meta, "annotations", kept)
+	released, err := d.done()
+	if err != nil {
+		return o
+	}
+	return released
+}
+
+func formatAlias(a engine.Alias) string {
+	if a.Written.IsZero() || a.Stored.IsZero() {
+		return ""
+	}
+	return a.Written.String() + "=" + a.Stored.String()
+}
+
+func parseAlias(s string) engine.Alias {
+	written, stored, _ := strings.Cut(s, "=")
+	var a engine.Alias
+	var err1, err2 error
+	a.Written, err1 = engine.ParseVersion(written)
+	a.Stored, err2 = engine.ParseVersion(stored)
+	if err1 != nil || err2 != nil {
+		return engine.Alias{}
+	}
+	return a
+}

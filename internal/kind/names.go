@@ -1,0 +1,80 @@
+package kind
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
+
+// Kubernetes' limits.
+const (
+	maxName  = 253
+	maxLabel = 63
+)
+
+// isLabel tells whether s is a DNS-1123 label: what namespaces are called.
+func isLabel(s string) bool {
+	return len(s) > 0 && len(s) <= maxLabel && alphanumericEnds(s) && !strings.ContainsFunc(s, func(r rune) bool {
+		return !lowerAlphanumeric(r) && r != '-'
+	})
+}
+
+// isSubdomain tells whether s is a DNS-1123 subdomain: what objects are called.
+func isSubdomain(s string) bool {
+	if len(s) == 0 || len(s) > maxName {
+		return false
+	}
+	for part := range strings.SplitSeq(s, ".") {
+		if part == "" || !alphanumericEnds(part) || strings.ContainsFunc(part, func(r rune) bool {
+			return !lowerAlphanumeric(r) && r != '-'
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+func lowerAlphanumeric(r rune) bool { return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' }
+
+func alphanumericEnds(s string) bool {
+	return lowerAlphanumeric(rune(s[0])) && lowerAlphanumeric(rune(s[len(s)-1]))
+}
+
+// checkKey refuses names that no object can have.
+func checkKey(k engine.Key) error {
+	if !isSubdomain(k.Name) {
+		return refuse(engine.Invalid, "%.80q is not a name that an object can have", k.Name)
+	}
+	if k.Namespace != "" && !isLabel(k.Namespace) {
+		return refuse(engine.Invalid, "%.80q is not a name that a namespace can have", k.Namespace)
+	}
+	return nil
+}
+
+// validUID tells whether s can be the UID of an object: it goes into an
+// annotation.
+func validUID(s string) bool {
+	return len(s) > 0 && len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool {
+		return r <= ' ' || r > '~' || r == '"' || r == '\\'
+	})
+}
+
+// hashLength is how many characters of a hash tell cut names apart.
+const hashLength = 16
+
+// fit shortens a name that Kubernetes would refuse: it is cut, and ends in a
+// hash of all of it. Names that are exactly as long as the limit are treated
+// likewise, so that no uncut name looks like a cut one.
+func fit(name string) string {
+	if len(name) < maxName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	head := []byte(name[:maxName-1-hashLength])
+	for i := len(head) - 1; i >= 0 && !lowerAlphanumeric(rune(head[i])); i-- {
+		head[i] = 'x'
+	}
+	return string(head) + "-" + hex.EncodeToString(sum[:])[:hashLength]
+}

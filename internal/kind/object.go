@@ -1,0 +1,189 @@
+package kind
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// Object is an object of a cluster: the bytes that the API server gave, and
+// little beside them. It never changes; an edit returns another.
+type Object struct {
+	raw             []byte
+	metadata        []byte // part of raw, as are the next two
+	labels          []byte
+	annotations     []byte
+	namespace       string
+	name            string
+	uid             string
+	resourceVersion string
+	deleting        bool
+}
+
+// Parse reads an object's metadata. The object keeps b.
+func Parse(b []byte) (*Object, error) {
+	o := &Object{raw: b}
+	if err := raw.Each(b, func(key string, value []byte) bool {
+		if key == "metadata" {
+			o.metadata = value
+		}
+		return true
+	}); err != nil {
+		return nil, fmt.Errorf("parse object: %w", err)
+	}
+	if o.metadata == nil {
+		return nil, errors.New("parse object: no metadata")
+	}
+	if err := raw.Each(o.metadata, func(key string, value []byte) bool {
+		switch key {
+		case "name":
+			o.name, _ = raw.String(value)
+		case "namespace":
+			o.namespace, _ = raw.String(value)
+		case "uid":
+			o.uid, _ = raw.String(value)
+		case "resourceVersion":
+			o.resourceVersion, _ = raw.String(value)
+		case "deletionTimestamp":
+			o.deleting = !raw.IsNull(value)
+		case "labels":
+			o.labels = value
+		case "annotations":
+			o.annotations = value
+		}
+		return true
+	}); err != nil {
+		return nil, fmt.Errorf("parse metadata: %w", err)
+	}
+	if o.name == "" {
+		return nil, errors.New("parse object: no name")
+	}
+	return o, nil
+}
+
+// Raw returns the object's bytes, not to be changed.
+func (o *Object) Raw() []byte { return o.raw }
+
+// Namespace of the object.
+func (o *Object) Namespace() string { return o.namespace }
+
+// Name of the object.
+func (o *Object) Name() string { return o.name }
+
+// UID that the API server gave it.
+func (o *Object) UID() string { return o.uid }
+
+// ResourceVersion at which it was read.
+func (o *Object) ResourceVersion() string { return o.resourceVersion }
+
+// IsDeleting tells that the object has a deletion timestamp.
+func (o *Object) IsDeleting() bool { return o.deleting }
+
+// Label returns one label, empty if there is none.
+func (o *Object) Label(key string) string { return raw.Text(o.labels, key) }
+
+// Annotation returns one annotation, empty if there is none.
+func (o *Object) Annotation(key string) string { return raw.Text(o.annotations, key) }
+
+// Labels returns all labels.
+func (o *Object) Labels() map[string]string {
+	m, _ := raw.StringMap(o.labels)
+	return m
+}
+
+// Annotations returns all annotations.
+func (o *Object) Annotations() map[string]string {
+	m, _ := raw.StringMap(o.annotations)
+	return m
+}
+
+// Finalizers returns the object's finalizers.
+func (o *Object) Finalizers() []string {
+	list, _ := raw.Strings(raw.Get(o.metadata, "finalizers"))
+	return list
+}
+
+// Get returns the value at a path, verbatim; nil if there is none.
+func (o *Object) Get(path ...string) []byte { return raw.Get(o.raw, path...) }
+
+// draft is an object taken apart for editing.
+type draft struct {
+	top  raw.Object
+	meta raw.Object
+}
+
+// edit takes an object apart. An object that can not be is left empty, and done
+// will say so.
+func edit(o *Object) *draft {
+	top, _ := raw.Split(o.raw)
+	meta, _ := raw.Split(o.metadata)
+	return &draft{top, meta}
+}
+
+// create starts a new object.
+func create(ref Ref) *draft {
+	apiVersion := ref.Resource.Version
+	if ref.Resource.Group != "" {
+		apiVersion = ref.Resource.Group + "/" + ref.Resource.Version
+	}
+	return &draft{
+		top: raw.Object{
+			{Key: "apiVersion", Value: raw.Quote(apiVersion)},
+			{Key: "kind", Value: raw.Quote(ref.Resource.Kind)},
+			{Key: "metadata", Value: []byte("{}")},
+		},
+		meta: raw.Object{
+			{Key: "name", Value: raw.Quote(ref.Name)},
+			{Key: "namespace", Value: raw.Quote(ref.Namespace)},
+		},
+	}
+}
+
+// done puts the object together again.
+func (d *draft) done() (*Object, error) {
+	d.top.Set("metadata", d.meta.Bytes())
+	return Parse(d.top.Bytes())
+}
+
+// setOrRemove replaces a member, or removes it where there is nothing to say.
+func setOrRemove(o *raw.Object, key string, value []byte) {
+	if len(value) == 0 {
+		o.Remove(key)
+		return
+	}
+	o.Set(key, value)
+}
+
+// setList writes labels or annotations; none at all are left out.
+func setList(meta *raw.Object, key string, list raw.Object) {
+	if len(list) == 0 {
+		meta.Remove(key)
+		return
+	}
+	meta.Set(key, list.Bytes())
+}
+
+// members splits labels, annotations and the like; what is not an object has no
+// members.
+func members(b []byte) raw.Object {
+	if raw.IsNull(b) {
+		return nil
+	}
+	o, _ := raw.Split(b)
+	return o
+}
+
+// setAnnotation returns the object with an annotation set, or removed if value
+// is empty.
+func (o *Object) setAnnotation(key, value string) (*Object, error) {
+	d := edit(o)
+	annotations := members(o.annotations)
+	if value == "" {
+		annotations.Remove(key)
+	} else {
+		annotations.Set(key, raw.Quote(value))
+	}
+	setList(&d.meta, "annotations", annotations)
+	return d.done()
+}

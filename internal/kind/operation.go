@@ -1,0 +1,116 @@
+package kind
+
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// Names of entries that we add to an operation's info, which Argo CD's
+// controller copies into status.operationState.operation.
+const (
+	CommandInfo = "argocd-agent/command" // ID of a command from the hub
+	MirrorInfo  = "argocd-agent/mirror"  // hub: this operation runs on the spoke, it is not a new command
+	RefusedInfo = "argocd-agent/refused" // hub: this operation was never carried out
+)
+
+// Phases of an operation.
+const (
+	phaseRunning     = "Running"
+	phaseTerminating = "Terminating"
+	phaseError       = "Error"
+)
+
+func completed(phase string) bool {
+	return phase == "Succeeded" || phase == "Failed" || phase == phaseError
+}
+
+// infoValue returns the value of an info entry of an operation.
+func infoValue(operation []byte, name string) string {
+	entries, _ := raw.Elements(raw.Get(operation, "info"))
+	for _, e := range entries {
+		if raw.Text(e, "name") == name {
+			return raw.Text(e, "value")
+		}
+	}
+	return ""
+}
+
+// withoutInfo returns the operation without an info entry, and without a list
+// that has none.
+func withoutInfo(operation []byte, name string) []byte {
+	o := members(operation)
+	v := o.Get("info")
+	if v == nil {
+		return operation
+	}
+	entries, _ := raw.Elements(v)
+	kept := slices.DeleteFunc(slices.Clone(entries), func(e []byte) bool { return raw.Text(e, "name") == name })
+	switch {
+	case len(kept) == 0:
+		o.Remove("info")
+	case len(kept) == len(entries):
+		return operation
+	default:
+		o.Set("info", raw.Join(kept))
+	}
+	return o.Bytes()
+}
+
+// withInfo returns the operation with an info entry set.
+func withInfo(operation []byte, name, value string) []byte {
+	o := members(withoutInfo(operation, name))
+	entries, _ := raw.Elements(o.Get("info"))
+	entry := raw.Object{{Key: "name", Value: raw.Quote(name)}, {Key: "value", Value: raw.Quote(value)}}
+	o.Set("info", raw.Join(append(slices.Clone(entries), entry.Bytes())))
+	return o.Bytes()
+}
+
+// isMirror tells that an operation on the hub stands for one on the spoke.
+func isMirror(operation []byte) bool { return infoValue(operation, MirrorInfo) != "" }
+
+// renameApplications rewrites the Applications in a list of resources, as an
+// app-of-apps has them, from the names of one side to those of the other.
+func renameApplications(list []byte, rename func(namespace, name string) (string, string, bool)) []byte {
+	entries, err := raw.Elements(list)
+	if err != nil {
+		return list
+	}
+	changed := false
+	for i, e := range entries {
+		if raw.Text(e, "kind") != Applications.Kind || raw.Text(e, "group") != Applications.Group {
+			continue
+		}
+		namespace, name, ok := rename(raw.Text(e, "namespace"), raw.Text(e, "name"))
+		if !ok {
+			continue
+		}
+		o := members(e)
+		o.Set("namespace", raw.Quote(namespace))
+		o.Set("name", raw.Quote(name))
+		entries[i] = o.Bytes()
+		changed = true
+	}
+	if !changed {
+		return list
+	}
+	return raw.Join(entries)
+}
+
+// edited returns b with the value at path passed through change, if there is
+// one.
+func edited(b []byte, change func([]byte) []byte, path ...string) []byte {
+	v := raw.Get(b, path...)
+	if raw.IsNull(v) {
+		return b
+	}
+	w := change(v)
+	if len(w) == len(v) && (len(w) == 0 || &w[0] == &v[0]) {
+		return b
+	}
+	result, err := raw.Set(b, w, path...)
+	if err != nil {
+		return b
+	}
+	return result
+}

@@ -1,0 +1,212 @@
+package kind
+
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// maxContent bounds what is accepted as content: more than any API server
+// stores.
+const maxContent = 4 << 20
+
+// payload is the content of an object: what both sides hash.
+//
+//	{"deleting":true,"metadata":{"annotations":{},"finalizers":[],"labels":{}},"uid":"…", body}
+//
+// What is empty is left out.
+type payload struct {
+	uid         string // of the owner's object
+	labels      raw.Object
+	annotations raw.Object
+	finalizers  []string
+	deleting    bool
+	body        raw.Object // the rest: spec, data …
+}
+
+// content returns the canonical form, nil if there is none.
+func (p *payload) content() []byte {
+	var meta, all raw.Object
+	setList(&meta, "annotations", p.annotations)
+	if len(p.finalizers) > 0 {
+		list := slices.Compact(slices.Sorted(slices.Values(p.finalizers)))
+		meta.Set("finalizers", raw.AppendStrings(nil, list))
+	}
+	setList(&meta, "labels", p.labels)
+	if p.deleting {
+		all.Set("deleting", []byte("true"))
+	}
+	setList(&all, "metadata", meta)
+	all = append(all, p.body...)
+	all.Set("uid", raw.Quote(p.uid))
+	content, err := raw.Canonical(all.Bytes())
+	if err != nil {
+		return nil
+	}
+	return content
+}
+
+// readPayload checks content from the other side and takes it apart.
+func readPayload(content []byte) (*payload, error) {
+	all, err := checkedMembers(content)
+	if err != nil {
+		return nil, err
+	}
+	p := &payload{}
+	for _, m := range all {
+		switch m.Key {
+		case "uid":
+			p.uid, _ = raw.String(m.Value)
+		case "deleting":
+			p.deleting = string(m.Value) == "true"
+		case "metadata":
+			labels, annotations := raw.Get(m.Value, "labels"), raw.Get(m.Value, "annotations")
+			if !isStringMap(labels) || !isStringMap(annotations) {
+				return nil, refuse(engine.Invalid, "labels or annotations are not text")
+			}
+			p.labels, p.annotations = members(labels), members(annotations)
+			p.finalizers, _ = raw.Strings(raw.Get(m.Value, "finalizers"))
+		default:
+			p.body = append(p.body, m)
+		}
+	}
+	if !validUID(p.uid) {
+		return nil, refuse(engine.Invalid, "content without the UID of its object")
+	}
+	return p, nil
+}
+
+// checkedMembers splits content of the other side, once it is known to be
+// well-formed.
+func checkedMembers(content []byte) (raw.Object, error) {
+	if len(content) > maxContent {
+		return nil, refuse(engine.TooLarge, "content has %d bytes, more than %d", len(content), maxContent)
+	}
+	checked, err := raw.Canonical(content)
+	if err != nil {
+		return nil, refuse(engine.Invalid, "content: %v", err)
+	}
+	all, err := raw.Split(checked)
+	if err != nil {
+		return nil, refuse(engine.Invalid, "content: %v", err)
+	}
+	return all, nil
+}
+
+func isStringMap(b []byte) bool {
+	if b == nil {
+		return true
+	}
+	_, ok := raw.StringMap(b)
+	return ok
+}
+
+// isObject tells whether a value is a JSON object.
+func isObject(b []byte) bool { return len(b) > 0 && b[0] == '{' }
+
+// replicated returns the labels or annotations that cross.
+func replicated(list []byte, never func(string) bool) raw.Object {
+	return slices.DeleteFunc(members(list), func(m raw.Member) bool { return never(m.Key) })
+}
+
+// ownedKeys are the labels and annotations of a copy that came from its owner.
+// It is kept on copies where others may add some of their own.
+type ownedKeys struct {
+	annotations, labels []string
+}
+
+func readOwnedKeys(o *Object) ownedKeys {
+	v := []byte(o.Annotation(OwnedKeysMark))
+	annotations, _ := raw.Strings(raw.Get(v, "annotations"))
+	labels, _ := raw.Strings(raw.Get(v, "labels"))
+	return ownedKeys{annotations, labels}
+}
+
+func (k ownedKeys) String() string {
+	if len(k.annotations) == 0 && len(k.labels) == 0 {
+		return ""
+	}
+	var o raw.Object
+	if len(k.annotations) > 0 {
+		o.Set("annotations", raw.AppendStrings(nil, k.annotations))
+	}
+	if len(k.labels) > 0 {
+		o.Set("labels", raw.AppendStrings(nil, k.labels))
+	}
+	return string(o.Bytes())
+}
+
+func keys(list raw.Object) []string {
+	var names []string
+	for _, m := range list {
+		names = append(names, m.Key)
+	}
+	return names
+}
+
+// metadata reads an object's labels and annotations as they cross: all of them,
+// or on copies that others may add to, those that came from the owner.
+func (p *payload) metadata(o *Object, shared bool, w *World) {
+	never := func(key string) bool { return neverLabel(key, w) }
+	p.labels = replicated(o.labels, never)
+	p.annotations = replicated(o.annotations, neverAnnotation)
+	if shared {
+		owned := readOwnedKeys(o)
+		p.labels = slices.DeleteFunc(p.labels, func(m raw.Member) bool { return !slices.Contains(owned.labels, m.Key) })
+		p.annotations = slices.DeleteFunc(p.annotations, func(m raw.Member) bool { return !slices.Contains(owned.annotations, m.Key) })
+	}
+}
+
+// apply writes labels, annotations and the mark. Where the copy is shared,
+// what others added stays; otherwise only what never crosses does.
+func (p *payload) apply(d *draft, local *Object, shared bool, mark Mark, sourceName string, w *World) {
+	never := func(key string) bool { return neverLabel(key, w) }
+	var labels, annotations raw.Object
+	var before ownedKeys
+	if local != nil {
+		labels, annotations = members(local.labels), members(local.annotations)
+		before = readOwnedKeys(local)
+		mark.Adopted = mark.Adopted || local.Annotation(AdoptedMark) == "true"
+	}
+	newLabels := slices.DeleteFunc(slices.Clone(p.labels), func(m raw.Member) bool { return never(m.Key) })
+	newAnnotations := slices.DeleteFunc(slices.Clone(p.annotations), func(m raw.Member) bool { return neverAnnotation(m.Key) })
+	if shared {
+		labels = replace(labels, newLabels, func(key string) bool { return never(key) || !slices.Contains(before.labels, key) })
+		annotations = replace(annotations, newAnnotations, func(key string) bool {
+			return neverAnnotation(key) || !slices.Contains(before.annotations, key)
+		})
+		if owned := (ownedKeys{keys(newAnnotations), keys(newLabels)}).String(); owned != "" {
+			annotations.Set(OwnedKeysMark, raw.Quote(owned))
+		} else {
+			annotations.Remove(OwnedKeysMark)
+		}
+	} else {
+		labels = replace(labels, newLabels, never)
+		annotations = replace(annotations, newAnnotations, neverAnnotation)
+	}
+	mark.Source = p.uid
+	writeMark(&annotations, mark, sourceName, w)
+	setList(&d.meta, "labels", labels)
+	setList(&d.meta, "annotations", annotations)
+}
+
+// replace returns list with the members of wanted, in list's order as far as it
+// goes, and without all others that are not to stay.
+func replace(list, wanted raw.Object, stays func(string) bool) raw.Object {
+	var result raw.Object
+	for _, m := range list {
+		switch value := wanted.Get(m.Key); {
+		case value != nil:
+			result = append(result, raw.Member{Key: m.Key, Value: value})
+		case stays(m.Key):
+			result = append(result, m)
+		}
+	}
+	for _, m := range wanted {
+		if list.Get(m.Key) == nil {
+			result = append(result, m)
+		}
+	}
+	return result
+}

@@ -1,0 +1,190 @@
+package kind
+
+import (
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// The keys of Applications are relative: where the scope implies a namespace,
+// the key has none, so that no agent can name another's. A key has a namespace
+//
+//   - in destination mapping: the Application's, which both sides share;
+//   - in autonomous mode, for an Application outside the spoke's Argo CD
+//     namespace: the spoke's.
+
+// allowed tells whether Applications may live in a namespace of this side.
+// Nothing configured means what the mapping implies; beyond that, Argo CD's own
+// namespace and what the list matches.
+func (w *World) allowed(namespace string) bool {
+	argo, implied := w.SpokeArgoNamespace, w.SpokeArgoNamespace
+	if w.Side == Hub {
+		argo, implied = w.HubArgoNamespace, w.HubArgoNamespace
+		if w.Agent.Mode == Autonomous || w.Agent.Mapping == ByNamespace {
+			implied = w.Agent.HubNamespace
+		}
+	}
+	if len(w.Settings.AllowedNamespaces) == 0 {
+		return namespace == implied
+	}
+	return namespace == argo || matchesAny(w.Settings.AllowedNamespaces, namespace)
+}
+
+// byDestination tells whether key and namespace are the same on both sides.
+func (w *World) byDestination() bool {
+	return w.Agent.Mode == Managed && w.Agent.Mapping == ByDestination
+}
+
+// hubKey returns the key of an Application on the hub, false if it is none of
+// this agent's.
+func hubKey(o *Object, w *World) (engine.Key, bool) {
+	if !w.allowed(o.Namespace()) {
+		return engine.Key{}, false
+	}
+	if w.byDestination() {
+		return engine.Key{Namespace: o.Namespace(), Name: o.Name()}, aimsAt(o, w)
+	}
+	if o.Namespace() != w.Agent.HubNamespace {
+		return engine.Key{}, false
+	}
+	if w.Agent.Mode == Managed {
+		return engine.Key{Name: o.Name()}, true
+	}
+	k := engine.Key{Name: o.Name()}
+	if source := o.Annotation(SourceNameMark); source != "" {
+		k = parseSourceName(source)
+	}
+	return k, checkKey(k) == nil && hubName(k) == o.Name()
+}
+
+// aimsAt tells whether an Application's destination is this agent: by name, or
+// by the URL of the agent's cluster.
+func aimsAt(o *Object, w *World) bool {
+	destination := o.Get("spec", "destination")
+	name, server := raw.Text(destination, "name"), raw.Text(destination, "server")
+	if name != "" {
+		return name == w.Agent.Name && server == ""
+	}
+	return server != "" && server == w.Agent.Server
+}
+
+// hubRef names the Application on the hub for a key.
+func hubRef(k engine.Key, w *World) (Ref, error) {
+	if err := checkKey(k); err != nil {
+		return Ref{}, err
+	}
+	ref := Ref{Applications, w.Agent.HubNamespace, k.Name}
+	switch {
+	case w.Agent.Mode == Autonomous:
+		ref.Name = hubName(k)
+	case w.byDestination():
+		ref.Namespace = k.Namespace
+	}
+	if err := checkNamespace(k, ref.Namespace, w); err != nil {
+		return Ref{}, err
+	}
+	return ref, nil
+}
+
+// spokeKey returns the key of an Application on the spoke.
+func spokeKey(o *Object, w *World) (engine.Key, bool) {
+	k := engine.Key{Namespace: o.Namespace(), Name: o.Name()}
+	switch {
+	case !w.allowed(o.Namespace()):
+		return engine.Key{}, false
+	case w.byDestination():
+		return k, true
+	case o.Namespace() == w.SpokeArgoNamespace:
+		k.Namespace = ""
+		return k, true
+	default:
+		return k, w.Agent.Mode == Autonomous
+	}
+}
+
+// spokeRef names the Application on the spoke for a key.
+func spokeRef(k engine.Key, w *World) (Ref, error) {
+	if err := checkKey(k); err != nil {
+		return Ref{}, err
+	}
+	ref := Ref{Applications, w.SpokeArgoNamespace, k.Name}
+	if k.Namespace != "" && (w.byDestination() || w.Agent.Mode == Autonomous) {
+		ref.Namespace = k.Namespace
+	}
+	if err := checkNamespace(k, ref.Namespace, w); err != nil {
+		return Ref{}, err
+	}
+	return ref, nil
+}
+
+// checkNamespace refuses a key whose form is not that of the mapping, and a
+// namespace that this side does not allow.
+func checkNamespace(k engine.Key, namespace string, w *World) error {
+	switch {
+	case w.byDestination() && k.Namespace == "":
+		return refuse(engine.Invalid, "key %q has no namespace, which destination mapping needs", k)
+	case !w.byDestination() && w.Agent.Mode == Managed && k.Namespace != "":
+		return refuse(engine.Invalid, "key %q has a namespace, which namespace mapping implies", k)
+	case w.Side == Spoke && w.Agent.Mode == Autonomous && k.Namespace == w.SpokeArgoNamespace:
+		return refuse(engine.Invalid, "key %q names the namespace that is implied", k)
+	case !w.allowed(namespace):
+		return refuse(engine.NotAllowed, "namespace %q is not among the allowed namespaces", namespace)
+	}
+	return nil
+}
+
+// localKey and localRef are those of the world's own side.
+func localKey(o *Object, w *World) (engine.Key, bool) {
+	if w.Side == Hub {
+		return hubKey(o, w)
+	}
+	return spokeKey(o, w)
+}
+
+func localRef(k engine.Key, w *World) (Ref, error) {
+	if w.Side == Hub {
+		return hubRef(k, w)
+	}
+	return spokeRef(k, w)
+}
+
+// hubName is an autonomous Application's name on the hub.
+func hubName(k engine.Key) string {
+	if k.Namespace == "" {
+		return fit(k.Name)
+	}
+	return fit(k.Namespace + "." + k.Name)
+}
+
+// sourceName is what must be recorded on the hub's copy, because its name alone
+// does not tell where it came from.
+func sourceName(k engine.Key) string {
+	if k.Namespace == "" && hubName(k) == k.Name {
+		return ""
+	}
+	return k.String()
+}
+
+func parseSourceName(s string) engine.Key {
+	if namespace, name, ok := strings.Cut(s, "/"); ok {
+		return engine.Key{Namespace: namespace, Name: name}
+	}
+	return engine.Key{Name: s}
+}
+
+// OnHub maps an autonomous agent's Application, as the spoke names it, to where
+// its copy is on the hub. False: it is not among those that are published.
+func OnHub(namespace, name string, w *World) (hubNamespace, hubAppName string, ok bool) {
+	k := engine.Key{Name: name}
+	if namespace != w.SpokeArgoNamespace {
+		if w.Side == Spoke && !w.allowed(namespace) {
+			return "", "", false
+		}
+		k.Namespace = namespace
+	}
+	if checkKey(k) != nil {
+		return "", "", false
+	}
+	return w.Agent.HubNamespace, hubName(k), true
+}

@@ -1,0 +1,59 @@
+package kind
+
+import (
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
+
+// ProjectName is what an autonomous agent's project is called on the hub.
+//
+// The convention is `<agent>-<project>`, which alone would let two agents meet:
+// `a` with `b-c`, and `a-b` with `c`. So a project that has a dash of its own is
+// set off by two, `<agent>--<project>`, and an agent's name may not contain two
+// in a row. Then the first `--` of a name, or, where there is none, its last
+// `-`, is always the one between agent and project.
+//
+// A name that would be too long is `<agent>--<project, cut>-<hash>`; the project
+// is then recorded on the copy.
+func ProjectName(agent, project string) string {
+	separator := "--"
+	if !strings.Contains(project, "-") {
+		separator = "-"
+	}
+	if name := agent + separator + project; len(name) < maxName {
+		return name
+	}
+	return fit(agent + "--" + project)
+}
+
+// SplitProjectName is the inverse of ProjectName. Of a name that was cut it
+// returns the agent, and the project as it was cut.
+func SplitProjectName(name string) (agent, project string, ok bool) {
+	agent, project, ok = strings.Cut(name, "--")
+	if !ok {
+		i := strings.LastIndexByte(name, '-')
+		if i < 0 {
+			return "", "", false
+		}
+		agent, project = name[:i], name[i+1:]
+	} else if !strings.Contains(project, "-") && len(name) < maxName {
+		return "", "", false // would be written with one dash
+	}
+	if ValidateAgentName(agent) != nil || !isSubdomain(project) {
+		return "", "", false
+	}
+	return agent, project, true
+}
+
+// ValidateAgentName refuses names that can not be an agent's: it is a namespace
+// on the hub, and the first part of project names there.
+func ValidateAgentName(agent string) error {
+	if !isLabel(agent) {
+		return refuse(engine.Invalid, "agent name %.80q is not a DNS-1123 label", agent)
+	}
+	if strings.Contains(agent, "--") {
+		return refuse(engine.Invalid, "agent name %q contains two dashes in a row", agent)
+	}
+	return nil
+}

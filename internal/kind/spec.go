@@ -1,0 +1,112 @@
+package kind
+
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+const (
+	defaultProject  = "default"
+	inClusterName   = "in-cluster"
+	inClusterServer = "https://kubernetes.default.svc"
+)
+
+// normaliseSpec brings an Application's spec into the form in which Argo CD's
+// controller keeps it, so that its normalising is no difference between the two
+// sides: a missing project is the default one, and an empty syncPolicy, helm,
+// kustomize or directory is none. `automated: {}` means auto-sync and stays.
+// The controller leaves `sources` as they are (an empty helm there chooses the
+// type), and so do we.
+func normaliseSpec(spec *raw.Object) {
+	if raw.Text(spec.Get("project")) == "" {
+		spec.Set("project", raw.Quote(defaultProject))
+	}
+	if v := spec.Get("syncPolicy"); v != nil && isZero(v, nil, "automated", "retry", "managedNamespaceMetadata") {
+		spec.Remove("syncPolicy")
+	}
+	if sources := spec.Get("sources"); isEmpty(sources) {
+		if v := spec.Get("source"); !raw.IsNull(v) {
+			source := members(v)
+			normaliseSource(&source)
+			spec.Set("source", source.Bytes())
+		}
+	}
+	if v := spec.Get("destination"); !raw.IsNull(v) {
+		spec.Set("destination", normaliseDestination(members(v)).Bytes())
+	}
+}
+
+// What ApplicationSourceKustomize.IsZero does not look at.
+var kustomizeDetails = []string{
+	"forceCommonLabels", "forceCommonAnnotations", "commonAnnotationsEnvsubst", "labelWithoutSelector", "labelIncludeTemplates",
+}
+
+func normaliseSource(source *raw.Object) {
+	if v := source.Get("kustomize"); v != nil && isZero(v, kustomizeDetails) {
+		source.Remove("kustomize")
+	}
+	if v := source.Get("helm"); v != nil && isZero(v, nil, "valuesObject") {
+		source.Remove("helm")
+	}
+	v := source.Get("directory")
+	if v == nil || !isZero(v, []string{"include", "exclude"}) {
+		return
+	}
+	var kept raw.Object
+	for _, m := range members(v) {
+		if (m.Key == "include" || m.Key == "exclude") && !isEmpty(m.Value) {
+			kept = append(kept, m)
+		}
+	}
+	if len(kept) == 0 {
+		source.Remove("directory")
+		return
+	}
+	source.Set("directory", kept.Bytes())
+}
+
+// normaliseDestination drops what says nothing.
+func normaliseDestination(destination raw.Object) raw.Object {
+	return slices.DeleteFunc(destination, func(m raw.Member) bool {
+		return (m.Key == "name" || m.Key == "server" || m.Key == "namespace") && isEmpty(m.Value)
+	})
+}
+
+// isZero tells whether every member of an object is empty, apart from those to
+// be ignored. Those in pointers count as soon as they are there.
+func isZero(v []byte, ignore []string, pointers ...string) bool {
+	if raw.IsNull(v) {
+		return true
+	}
+	zero := true
+	err := raw.Each(v, func(key string, value []byte) bool {
+		switch {
+		case slices.Contains(ignore, key):
+		case slices.Contains(pointers, key):
+			zero = raw.IsNull(value)
+		case len(value) > 0 && value[0] == '{' && key == "jsonnet":
+			zero = isZero(value, nil)
+		default:
+			zero = isEmpty(value)
+		}
+		return zero
+	})
+	return err == nil && zero
+}
+
+// isEmpty tells whether a value is what Go's zero value is written as.
+func isEmpty(v []byte) bool {
+	switch string(v) {
+	case "", "null", `""`, "false", "0", "[]", "{}":
+		return true
+	}
+	if len(v) > 1 && v[0] == '{' {
+		return len(members(v)) == 0
+	}
+	if len(v) > 1 && v[0] == '[' {
+		list, err := raw.Elements(v)
+		return err == nil && len(list) == 0
+	}
+	return false
+}

@@ -1,0 +1,336 @@
+package kind
+
+import (
+	"slices"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// StatusKind is the scope of Application statuses. The spoke publishes in both
+// modes; the hub fills Applications that are there for another reason, and
+// never creates or deletes one.
+//
+//	{"operation": the spoke's .operation, "status": its status}
+//
+// Outside the hash travels what moves all the time or what the hub has no place
+// for: {"lastCommands": [IDs], "reconciledAt": …, "refreshed": nonce}.
+type StatusKind struct{}
+
+// StatusScope is the kind's name on the wire.
+const StatusScope = "status"
+
+// Scope implements Kind.
+func (StatusKind) Scope() string { return StatusScope }
+
+// Resource implements Kind.
+func (StatusKind) Resource() Resource { return Applications }
+
+// Belongs implements Kind.
+func (StatusKind) Belongs(*Object) bool { return true }
+
+// Publish implements Kind. On a managed spoke only what came from the hub is
+// reported.
+func (StatusKind) Publish(o *Object, w *World) (Item, bool) {
+	if w.Side != Spoke || ignored(o) {
+		return Item{}, false
+	}
+	if w.Agent.Mode == Managed && !ReadMark(o, w).Owned || w.Agent.Mode == Autonomous && !selected(o, w) {
+		return Item{}, false
+	}
+	k, ok := spokeKey(o, w)
+	if !ok {
+		return Item{}, false
+	}
+	status, operation := o.Get("status"), o.Get("operation")
+	if w.Agent.Mode == Autonomous {
+		onHub := func(namespace, name string) (string, string, bool) { return OnHub(namespace, name, w) }
+		rename := func(list []byte) []byte { return renameApplications(list, onHub) }
+		status = edited(status, rename, "resources")
+		status = edited(status, rename, "operationState", "syncResult", "resources")
+		status = edited(status, rename, "operationState", "operation", "sync", "resources")
+		operation = edited(operation, rename, "sync", "resources")
+	}
+	content := statusContent(status, operation)
+	extra := statusExtra{reconciledAt: raw.Text(status, "reconciledAt")}
+	done := readDone(o)
+	extra.lastCommands = done.ids
+	if done.refresh != "" && !RefreshPending(o) {
+		extra.refreshed = done.refresh
+	}
+	return Item{Key: k, Content: content, Extra: extra.bytes()}, content != nil
+}
+
+// statusContent is the canonical content of a status and a running operation.
+func statusContent(status, operation []byte) []byte {
+	s := members(status)
+	s.Remove("reconciledAt")
+	setOrRemove(&s, "conditions", withoutOurConditions(s.Get("conditions")))
+	all := raw.Object{{Key: "status", Value: s.Bytes()}}
+	if isObject(operation) {
+		all.Set("operation", withoutInfo(operation, MirrorInfo))
+	}
+	content, err := raw.Canonical(all.Bytes())
+	if err != nil {
+		return nil
+	}
+	return content
+}
+
+// statusExtra is what travels with a status outside its hash.
+type statusExtra struct {
+	lastCommands []string
+	reconciledAt string
+	refreshed    string
+}
+
+func (e statusExtra) bytes() []byte {
+	var o raw.Object
+	if len(e.lastCommands) > 0 {
+		o.Set("lastCommands", raw.AppendStrings(nil, e.lastCommands))
+	}
+	if e.reconciledAt != "" {
+		o.Set("reconciledAt", raw.Quote(e.reconciledAt))
+	}
+	if e.refreshed != "" {
+		o.Set("refreshed", raw.Quote(e.refreshed))
+	}
+	return o.Bytes()
+}
+
+func readExtra(extra []byte) statusExtra {
+	if raw.Check(extra, 64<<10) != nil {
+		return statusExtra{}
+	}
+	var e statusExtra
+	e.lastCommands, _ = raw.Strings(raw.Get(extra, "lastCommands"))
+	e.reconciledAt = raw.Text(extra, "reconciledAt")
+	e.refreshed = raw.Text(extra, "refreshed")
+	if _, err := time.Parse(time.RFC3339, e.reconciledAt); err != nil {
+		e.reconciledAt = ""
+	}
+	return e
+}
+
+// WithRefreshed returns a status' extra with the nonce of a refresh that the
+// spoke's controller has finished.
+func WithRefreshed(extra []byte, nonce string) []byte {
+	e := readExtra(extra)
+	e.refreshed = nonce
+	return e.bytes()
+}
+
+// Urgent tells whether a spoke's Application must be reported at once although
+// nothing but the extra changed since it was last sent with that extra: the
+// comparison after an operation, for which `argocd app wait` waits, or the end
+// of a refresh.
+func Urgent(o *Object, sent, now []byte) bool {
+	before, after := readExtra(sent), readExtra(now)
+	if before.refreshed != after.refreshed && after.refreshed != "" || !slices.Equal(before.lastCommands, after.lastCommands) {
+		return true
+	}
+	finished, err := time.Parse(time.RFC3339, raw.Text(o.Get("status", "operationState", "finishedAt")))
+	if err != nil {
+		return false
+	}
+	return reconciledBefore(before, finished) && !reconciledBefore(after, finished)
+}
+
+func reconciledBefore(e statusExtra, t time.Time) bool {
+	at, err := time.Parse(time.RFC3339, e.reconciledAt)
+	return err != nil || at.Before(t)
+}
+
+// RefreshPending tells whether Argo CD's controller has yet to refresh.
+func RefreshPending(o *Object) bool {
+	return o.Annotation(RefreshAnnotation) != "" || o.Annotation(HydrateAnnotation) != ""
+}
+
+// Reflect implements Kind. An operation on the hub that is not a mirror is a
+// command, which the spoke's status can not have yet.
+func (StatusKind) Reflect(o *Object, w *World) (Held, bool) {
+	k, ok := statusKey(o, w)
+	if !ok {
+		return Held{}, false
+	}
+	operation := o.Get("operation")
+	if !isMirror(operation) {
+		operation = nil
+	}
+	content := statusContent(o.Get("status"), operation)
+	return Held{Key: k, Content: content, Mark: Mark{Owned: true}}, content != nil
+}
+
+// statusKey returns the key of a hub's Application that has its status from
+// this agent: in managed mode one that is placed there, in autonomous mode one
+// that came from there.
+func statusKey(o *Object, w *World) (engine.Key, bool) {
+	if w.Side != Hub || ignored(o) {
+		return engine.Key{}, false
+	}
+	if w.Agent.Mode == Managed && !selected(o, w) || w.Agent.Mode == Autonomous && !ReadMark(o, w).Owned {
+		return engine.Key{}, false
+	}
+	return hubKey(o, w)
+}
+
+// Target implements Kind.
+func (StatusKind) Target(k engine.Key, w *World) (Ref, error) {
+	if w.Side != Hub {
+		return Ref{}, refuse(engine.WrongMode, "the hub does not report statuses")
+	}
+	return hubRef(k, w)
+}
+
+// Merge implements Kind. It replaces the status, and leaves standing what the
+// hub's users have asked for and the spoke has not yet taken up.
+func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ Mark, w *World) (*Object, error) {
+	if _, err := s.Target(k, w); err != nil {
+		return nil, err
+	}
+	all, err := checkedMembers(content)
+	if err != nil {
+		return nil, err
+	}
+	if !isObject(all.Get("status")) {
+		return nil, refuse(engine.Invalid, "content without a status")
+	}
+	if local == nil {
+		return nil, refuse(engine.NoObject, "%s does not exist on the hub", k)
+	}
+	if held, ok := statusKey(local, w); !ok || held != k {
+		return nil, refuse(engine.NoObject, "%s is not an Application of agent %s", k, w.Agent.Name)
+	}
+	in := incoming{status: members(all.Get("status")), operation: all.Get("operation"), extra: readExtra(extra)}
+	d := edit(local)
+	operation, state := in.settle(local)
+	setOrRemove(&d.top, "operation", operation)
+	setOrRemove(&in.status, "operationState", state)
+	reconciledAt := local.Get("status", "reconciledAt")
+	if len(extra) > 0 {
+		reconciledAt = nil
+		if in.extra.reconciledAt != "" {
+			reconciledAt = raw.Quote(in.extra.reconciledAt)
+		}
+	}
+	setOrRemove(&in.status, "reconciledAt", reconciledAt)
+	ours := slices.DeleteFunc(ourConditions(local.Get("status", "conditions")), func(c []byte) bool {
+		return raw.Text(c, "type") == ConditionTruncated
+	})
+	setConditions(&in.status, withoutOurConditions(in.status.Get("conditions")), ours)
+	if nonce := w.refreshNonce(k); nonce != "" && nonce == in.extra.refreshed {
+		annotations := members(local.annotations)
+		annotations.Remove(RefreshAnnotation)
+		annotations.Remove(HydrateAnnotation)
+		setList(&d.meta, "annotations", annotations)
+	}
+	return finishStatus(d, in.status, w)
+}
+
+// finishStatus puts the object together. If it is too large for the API server,
+// the lists that a person misses least go, and a condition says so.
+func finishStatus(d *draft, status raw.Object, w *World) (*Object, error) {
+	limit := w.Settings.ObjectLimit
+	if limit == 0 {
+		limit = DefaultObjectLimit
+	}
+	d.top.Set("status", status.Bytes())
+	o, err := d.done()
+	if err != nil {
+		return nil, refuse(engine.Invalid, "%v", err)
+	}
+	if len(o.raw) <= limit {
+		return o, nil
+	}
+	for _, drop := range []struct {
+		path    []string
+		message string
+	}{
+		{[]string{"operationState", "syncResult", "resources"}, "the results of the last sync are left out"},
+		{[]string{"resources"}, "the list of resources and the results of the last sync are left out"},
+	} {
+		smaller, err := raw.Remove(status.Bytes(), drop.path...)
+		if err != nil {
+			return nil, refuse(engine.Invalid, "%v", err)
+		}
+		status = members(smaller)
+		reported := members(smaller)
+		setConditions(&reported, withoutCondition(reported.Get("conditions"), ConditionTruncated), [][]byte{
+			condition(ConditionTruncated, "The status is too large for the hub: "+drop.message+".", ""),
+		})
+		d.top.Set("status", reported.Bytes())
+		if o, err = d.done(); err != nil {
+			return nil, refuse(engine.Invalid, "%v", err)
+		}
+		if len(o.raw) <= limit {
+			return o, nil
+		}
+	}
+	return nil, refuse(engine.TooLarge, "the status needs %d bytes, the hub stores %d", len(o.raw), limit)
+}
+
+// incoming is a status from the spoke.
+type incoming struct {
+	status    raw.Object
+	operation []byte
+	extra     statusExtra
+}
+
+// accepted tells whether the spoke has taken up a command.
+func (in *incoming) accepted(id string) bool {
+	return infoValue(in.operation, CommandInfo) == id ||
+		infoValue(raw.Get(in.status.Get("operationState"), "operation"), CommandInfo) == id ||
+		slices.Contains(in.extra.lastCommands, id)
+}
+
+// settle decides what operation and operation state the hub's Application has
+// after this status.
+func (in *incoming) settle(local *Object) (operation, state []byte) {
+	before, beforeState := local.Get("operation"), local.Get("status", "operationState")
+	state = in.status.Get("operationState")
+	if raw.IsNull(state) {
+		state = nil
+	}
+	if isObject(before) && !isMirror(before) {
+		if id := infoValue(before, CommandInfo); id == "" || !in.accepted(id) {
+			// A command that the spoke has yet to accept. argocd-server has
+			// cleared the operation state to show that it is pending.
+			if raw.IsNull(beforeState) {
+				return before, nil
+			}
+			return before, terminating(beforeState, state)
+		}
+	}
+	if isObject(in.operation) {
+		operation = withInfo(in.operation, MirrorInfo, "true")
+	} else if refusalStands(beforeState, state) {
+		return nil, beforeState
+	}
+	return operation, terminating(beforeState, state)
+}
+
+// terminating keeps what argocd-server has set to end an operation, as long as
+// the spoke shows the same operation running.
+func terminating(before, state []byte) []byte {
+	if raw.Text(before, "phase") != phaseTerminating || raw.Text(state, "phase") != phaseRunning ||
+		raw.Text(before, "startedAt") != raw.Text(state, "startedAt") {
+		return state
+	}
+	kept, err := raw.Set(state, raw.Quote(phaseTerminating), "phase")
+	if err != nil {
+		return state
+	}
+	return kept
+}
+
+// refusalStands tells whether the hub's operation state is a refusal that
+// nothing on the spoke has come after.
+func refusalStands(before, state []byte) bool {
+	if infoValue(raw.Get(before, "operation"), RefusedInfo) == "" {
+		return false
+	}
+	refused, err1 := time.Parse(time.RFC3339, raw.Text(before, "startedAt"))
+	started, err2 := time.Parse(time.RFC3339, raw.Text(state, "startedAt"))
+	return err1 == nil && (err2 != nil || !started.After(refused))
+}
