@@ -24,7 +24,7 @@ func (r *reader) next() bool {
 		return false
 	}
 	num, typ, n := protowire.ConsumeTag(r.rest)
-	if n < 0 {
+	if n < 0 || num > protowire.MaxValidNumber {
 		return r.malformed()
 	}
 	r.rest = r.rest[n:]
