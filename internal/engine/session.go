@@ -35,6 +35,9 @@ func (p *Peer) close(code Code, message string) {
 	}
 }
 
+// Session returns the session that is open or about to be.
+func (p *Peer) Session() (uint64, bool) { return p.session, p.phase != closed }
+
 func (p *Peer) received(in Received) {
 	if hello, ok := in.Message.(Hello); ok && p.cfg.Hub {
 		p.greeted(in.Session, hello)

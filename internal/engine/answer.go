@@ -1,0 +1,153 @@
+package engine
+
+// This file is the part of an owner that listens to the replica.
+
+func (o *owner) acked(in AckItem) {
+	h := in.Key.Hash()
+	it := o.items[h]
+	if it == nil || it.key != in.Key || it.state != flying || it.seq != in.Seq {
+		return
+	}
+	o.enter(it, clean)
+	defer o.free(h)
+	switch {
+	case it.stale:
+		it.stale = false
+		if in.Code == OK {
+			o.clearReject(it)
+		}
+		o.dirty(it)
+	case in.Code != OK:
+		o.rejectItem(it, in)
+	case it.gone:
+		o.forget(it)
+	default:
+		o.clearReject(it)
+		if o.cfg.Style == Pending {
+			o.peer.fact(Fact{Event: Delivered, Scope: o.cfg.Name, Key: it.key})
+		}
+	}
+}
+
+func (o *owner) rejectItem(it *ownedItem, in AckItem) {
+	r := it.reject
+	if r == nil {
+		r = &reject{}
+		it.reject = r
+		o.rejected++
+	}
+	known := r.code == in.Code && r.message == in.Message
+	if r.version != it.version || r.gone != it.gone {
+		r.attempts = 0
+	}
+	r.code, r.message, r.version, r.gone = in.Code, in.Message, it.version, it.gone
+	pause := backoff(o.tune.RetryFirst, o.tune.RetryMost, r.attempts)
+	if !in.Code.Retryable() {
+		pause = o.tune.RetryMost
+	}
+	if after := Time(in.RetryAfterMillis); after > pause {
+		pause = min(after, o.tune.RetryMost)
+	}
+	r.attempts++
+	r.retryAt = o.peer.now + pause
+	o.enter(it, refused)
+	if !known {
+		o.peer.fact(Fact{Event: Rejected, Scope: o.cfg.Name, Key: it.key, Code: in.Code, Message: in.Message})
+	}
+}
+
+// wanted marks what the replica asks for. What is in flight will be answered.
+func (o *owner) wanted(hashes []KeyHash) {
+	for _, h := range hashes {
+		it := o.items[h]
+		if it == nil || it.gone || it.state == flying {
+			continue
+		}
+		if it.ended {
+			it.ended = false
+			o.digest.Set(h, it.version)
+		}
+		o.dirty(it)
+	}
+}
+
+// retry sends a rejected item again before its time.
+func (o *owner) retry(key Key) {
+	if it := o.items[key.Hash()]; it != nil && it.state == refused {
+		o.dirty(it)
+	}
+}
+
+// finished notes that the replica has none of this item any more although the
+// owner still holds it, waiting for just that.
+func (o *owner) finished(key Key, version Version) {
+	h := key.Hash()
+	it := o.items[h]
+	if it == nil || it.key != key || it.gone || it.version != version {
+		return
+	}
+	if !it.ended {
+		it.ended = true
+		o.digest.Delete(h)
+	}
+	o.peer.fact(Fact{Event: Ended, Scope: o.cfg.Name, Key: key})
+}
+
+// answer tells what is below the prefixes that the replica asked for.
+func (o *owner) answer(in Ask) {
+	if o.cfg.Style == Pending || !o.complete {
+		return
+	}
+	out := Answer{Scope: o.cfg.Name, Round: in.Round}
+	size := 0
+	for _, p := range in.Prefixes {
+		if !p.Valid() {
+			continue
+		}
+		b := o.digest.Branch(p)
+		out.Branches = append(out.Branches, b)
+		size += 32 + 20*len(b.Sums) + 28*len(b.Items)
+		if size > o.tune.DeltaBytes {
+			o.peer.send(out)
+			out.Branches, size = nil, 0
+		}
+	}
+	if len(out.Branches) > 0 {
+		o.peer.send(out)
+	}
+}
+
+func (o *owner) root() (Root, bool) {
+	if o.cfg.Style == Pending || !o.complete {
+		return Root{}, false
+	}
+	return Root{Scope: o.cfg.Name, Count: uint64(o.digest.Len()), Sum: o.digest.Sum(), Revision: o.peer.source.Revision(o.cfg.Name)}, true
+}
+
+// same notes that the replica proved to be equal. Then whatever it refused in
+// an earlier session, and has not refused in this one, is cured.
+func (o *owner) same(sum Sum) {
+	if sum != o.digest.Sum() {
+		return
+	}
+	if o.rejected > o.lists[refused].len {
+		for _, h := range sortedHashes(o.items) {
+			if it := o.items[h]; it.state == clean {
+				o.clearReject(it)
+			}
+		}
+	}
+	o.proven, o.provenAt = true, o.peer.now
+	o.peer.fact(Fact{Event: Equal, Scope: o.cfg.Name})
+}
+
+// retryHeld sends again what was only waiting for a confirmation.
+func (o *owner) retryHeld() {
+	for it := o.lists[refused].head; it != nil; {
+		next := it.next
+		if it.reject.code == HeldBack {
+			o.dirty(it)
+		}
+		it = next
+	}
+}

@@ -1,0 +1,104 @@
+package engine
+
+// This file moves an owner's items between states.
+
+// itemList is a doubly linked list through the items themselves.
+type itemList struct {
+	head, tail *ownedItem
+	len        int
+}
+
+func (l *itemList) push(it *ownedItem) {
+	it.prev, it.next = l.tail, nil
+	if l.tail == nil {
+		l.head = it
+	} else {
+		l.tail.next = it
+	}
+	l.tail = it
+	l.len++
+}
+
+func (l *itemList) remove(it *ownedItem) {
+	if it.prev == nil {
+		l.head = it.next
+	} else {
+		it.prev.next = it.next
+	}
+	if it.next == nil {
+		l.tail = it.prev
+	} else {
+		it.next.prev = it.prev
+	}
+	it.prev, it.next = nil, nil
+	l.len--
+}
+
+// enter moves an item into a state, and so from list to list.
+func (o *owner) enter(it *ownedItem, s itemState) {
+	if it.state == flying {
+		o.inFlight -= int(it.size)
+	}
+	if it.state != clean {
+		o.lists[it.state].remove(it)
+	}
+	if s != clean {
+		o.lists[s].push(it)
+	}
+	if s != blocked && !(it.state == blocked && s == queued) {
+		it.since = o.peer.now // a blocked item's time counts from when it became dirty
+	}
+	it.state = s
+	if s == flying {
+		o.inFlight += int(it.size)
+	}
+	if t := o.due(it); t != 0 && (o.wake == 0 || t < o.wake) {
+		o.wake = t
+	}
+}
+
+// due is when time alone moves an item on; 0: never.
+func (o *owner) due(it *ownedItem) Time {
+	switch it.state {
+	case flying:
+		return it.since + o.tune.Resend
+	case blocked:
+		return it.since + o.tune.NeedsMost
+	case refused:
+		return it.reject.retryAt
+	}
+	return 0
+}
+
+// tick moves on what is due: it retries what was refused, sends again what was
+// never answered, and lets go what has waited long enough.
+func (o *owner) tick() {
+	if !o.peer.isOpen() || o.wake == 0 || o.peer.now < o.wake {
+		return
+	}
+	o.wake = 0
+	for _, s := range []itemState{flying, blocked, refused} {
+		for it := o.lists[s].head; it != nil; {
+			next := it.next
+			t := o.due(it)
+			switch {
+			case t <= o.peer.now:
+				o.enter(it, queued)
+			case o.wake == 0 || t < o.wake:
+				o.wake = t
+			}
+			if t > o.peer.now && s != refused {
+				break // the rest is younger
+			}
+			it = next
+		}
+	}
+}
+
+func backoff(first, most Time, attempts int) Time {
+	d := first
+	for i := 0; i < attempts && d < most; i++ {
+		d *= 2
+	}
+	return min(d, most)
+}

@@ -1,0 +1,93 @@
+package engine
+
+// This file is the part of an owner that sends items.
+
+// pump sends what is dirty as far as the window allows.
+func (o *owner) pump() {
+	if !o.peer.isOpen() {
+		return
+	}
+	var out Delta
+	bytes := 0
+	flush := func() {
+		if len(out.Items) > 0 {
+			out.Scope = o.cfg.Name
+			o.peer.send(out)
+			out, bytes = Delta{}, 0
+		}
+	}
+	for o.inFlight < o.tune.Window {
+		it := o.lists[queued].head
+		if it == nil {
+			break
+		}
+		if o.mustWait(it) {
+			o.enter(it, blocked)
+			continue
+		}
+		item, ok := o.load(it)
+		if !ok {
+			o.enter(it, clean) // lost since; the withdrawal is on its way to us
+			continue
+		}
+		size := len(item.Content) + len(item.Extra) + len(item.Key.Namespace) + len(item.Key.Name) + 64
+		if bytes+size > o.tune.DeltaBytes || len(out.Items) == o.tune.DeltaItems {
+			flush()
+		}
+		o.seq++
+		item.Seq = o.seq
+		it.seq, it.size, it.stale = o.seq, int32(size), false
+		o.enter(it, flying)
+		bytes += size
+		out.Items = append(out.Items, item)
+	}
+	flush()
+}
+
+// load reads the content to be sent. It may be newer than what was published
+// last: the version is that of what is sent.
+func (o *owner) load(it *ownedItem) (DeltaItem, bool) {
+	item := DeltaItem{Key: it.key, Gone: it.gone}
+	if it.gone {
+		return item, true
+	}
+	content, extra, ok := o.peer.source.Content(o.cfg.Name, it.key)
+	if !ok {
+		return item, false
+	}
+	if v := VersionOf(content); v != it.version {
+		it.version = v
+		if o.cfg.Style != Pending {
+			o.digest.Set(it.hash, v)
+		}
+	}
+	item.Version, item.Content, item.Extra = it.version, content, extra
+	return item, true
+}
+
+// mustWait tells that the item which this one needs is still on its way.
+func (o *owner) mustWait(it *ownedItem) bool {
+	needed := o.peer.owners[o.cfg.Needs]
+	if it.needs == 0 || it.gone || needed == nil || o.peer.now-it.since >= o.tune.NeedsMost {
+		return false
+	}
+	n := needed.items[it.needs]
+	return n != nil && !n.gone && n.reject == nil && (n.state == queued || n.state == flying)
+}
+
+// free lets go what waited for an item of this scope.
+func (o *owner) free(h KeyHash) {
+	for _, cfg := range o.peer.cfg.Scopes {
+		other := o.peer.owners[cfg.Name]
+		if other == nil || cfg.Needs != o.cfg.Name {
+			continue
+		}
+		for it := other.lists[blocked].head; it != nil; {
+			next := it.next
+			if it.needs == h {
+				other.enter(it, queued)
+			}
+			it = next
+		}
+	}
+}
