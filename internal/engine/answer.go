@@ -18,11 +18,15 @@ func (o *owner) acked(in AckItem) {
 		}
 		o.dirty(it)
 	case in.Code != OK:
+		if it.gone && in.Code == HeldBack {
+			o.digest.Delete(h) // the replica does not count it either
+		}
 		o.rejectItem(it, in)
 	case it.gone:
 		o.forget(it)
 	default:
 		o.clearReject(it)
+		it.touch = false
 		if o.cfg.Style == Pending {
 			o.peer.fact(Fact{Event: Delivered, Scope: o.cfg.Name, Key: it.key})
 		}
@@ -73,7 +77,7 @@ func (o *owner) wanted(hashes []KeyHash) {
 
 // retry sends a rejected item again before its time.
 func (o *owner) retry(key Key) {
-	if it := o.items[key.Hash()]; it != nil && it.state == refused {
+	if it := o.items[key.Hash()]; it != nil && it.key == key && it.state == refused {
 		o.dirty(it)
 	}
 }
@@ -93,6 +97,10 @@ func (o *owner) finished(key Key, version Version) {
 	o.peer.fact(Fact{Event: Ended, Scope: o.cfg.Name, Key: key})
 }
 
+// maxAsk is how many prefixes of one Ask are answered, so that a small question
+// can not bring about an answer of any size.
+const maxAsk = 256
+
 // answer tells what is below the prefixes that the replica asked for.
 func (o *owner) answer(in Ask) {
 	if o.cfg.Style == Pending || !o.complete {
@@ -100,10 +108,12 @@ func (o *owner) answer(in Ask) {
 	}
 	out := Answer{Scope: o.cfg.Name, Round: in.Round}
 	size := 0
-	for _, p := range in.Prefixes {
-		if !p.Valid() {
+	asked := map[Prefix]bool{}
+	for _, p := range in.Prefixes[:min(len(in.Prefixes), maxAsk)] {
+		if !p.Valid() || asked[p] {
 			continue
 		}
+		asked[p] = true
 		b := o.digest.Branch(p)
 		out.Branches = append(out.Branches, b)
 		size += 32 + 20*len(b.Sums) + 28*len(b.Items)

@@ -87,8 +87,8 @@ func (o *owner) tick() {
 			case o.wake == 0 || t < o.wake:
 				o.wake = t
 			}
-			if t > o.peer.now && s != refused {
-				break // the rest is younger
+			if t > o.peer.now && s == flying {
+				break // the rest was sent later
 			}
 			it = next
 		}

@@ -1,5 +1,10 @@
 package engine
 
+import (
+	"cmp"
+	"slices"
+)
+
 // owner is the publishing half of a scope.
 //
 // Every item that is not clean is in exactly one of four lists, by its state:
@@ -32,12 +37,14 @@ type ownedItem struct {
 	prev, next *ownedItem
 	reject     *reject
 	seq        uint64
-	since      Time // it became dirty, was sent, or (clean) was last answered
+	since      Time // it became known or dirty, was sent, or (clean) was last answered
 	size       int32
 	state      itemState
 	gone       bool // tombstone: the owner lost it, the replica has not confirmed
 	ended      bool // the replica has none any more although we still do
 	stale      bool // changed while in flight
+	touch      bool // an urgent Extra is not delivered; no comparison would show it
+	unread     bool // its content could not be read when its turn came
 }
 
 type itemState uint8
@@ -72,7 +79,7 @@ func (o *owner) publish(in Publish) {
 		return
 	}
 	if it == nil {
-		it = &ownedItem{hash: h, key: in.Key}
+		it = &ownedItem{hash: h, key: in.Key, since: o.peer.now}
 		o.items[h] = it
 	}
 	if in.Needs != (Key{}) {
@@ -80,23 +87,30 @@ func (o *owner) publish(in Publish) {
 	} else {
 		it.needs = 0
 	}
-	same := it.version == in.Version && !it.gone
+	if it.version == in.Version && !it.gone && !it.unread {
+		if in.Touch && !it.ended {
+			o.touch(it, in.Urgent)
+		}
+		return
+	}
 	if it.gone {
 		it.gone = false
 		o.tombstones--
 	}
-	if same {
-		if in.Touch && !it.ended && (in.Urgent || o.peer.now-it.since >= o.tune.TouchEvery) {
-			o.dirty(it)
-		}
-		return
-	}
-	it.version, it.ended = in.Version, false
+	it.version, it.ended, it.unread = in.Version, false, false
 	if o.cfg.Style != Pending {
 		o.digest.Set(h, in.Version)
 	}
-	o.clearReject(it)
 	o.dirty(it)
+}
+
+// touch sends an item for its Extra alone. What the replica has refused is not
+// sent before its time: the retry reads the Extra anyway.
+func (o *owner) touch(it *ownedItem, urgent bool) {
+	it.touch = it.touch || urgent
+	if it.state != refused && (urgent || o.peer.now-it.since >= o.tune.TouchEvery) {
+		o.dirty(it)
+	}
 }
 
 func (o *owner) withdraw(key Key, seen bool) {
@@ -105,7 +119,6 @@ func (o *owner) withdraw(key Key, seen bool) {
 	if it == nil || it.key != key || it.gone {
 		return
 	}
-	o.digest.Delete(h)
 	o.clearReject(it)
 	if o.cfg.Style != Mirror || !seen || it.ended || o.tombstones >= o.tune.MaxTombstones {
 		// Nothing to say, not sure enough to say it, or too much to remember:
@@ -116,7 +129,9 @@ func (o *owner) withdraw(key Key, seen bool) {
 		}
 		return
 	}
-	it.gone, it.version = true, Version{}
+	// It stays in the digest until the replica has answered: a round must not
+	// take for a suspicious absence what is told item by item.
+	it.gone, it.version, it.touch = true, Version{}, false
 	o.tombstones++
 	o.dirty(it)
 }
@@ -127,7 +142,7 @@ func (o *owner) dirty(it *ownedItem) {
 	switch it.state {
 	case flying:
 		it.stale = true
-	case clean, refused:
+	case clean, refused, blocked: // what it waits for may be another by now
 		if o.peer.isOpen() {
 			o.enter(it, queued)
 		}
@@ -140,6 +155,7 @@ func (o *owner) forget(it *ownedItem) {
 		o.tombstones--
 	}
 	o.clearReject(it)
+	o.digest.Delete(it.hash)
 	delete(o.items, it.hash)
 	o.free(it.hash)
 }
@@ -154,15 +170,24 @@ func (o *owner) clearReject(it *ownedItem) {
 }
 
 // start begins a session: nothing is in flight, and what differs is found out
-// by comparing. Only tombstones and pending commands can not be found that way.
+// by comparing. Only tombstones, pending commands and what is not hashed can not
+// be found that way.
 func (o *owner) start() {
 	o.seq, o.proven = 0, false
-	for _, h := range sortedHashes(o.items) {
-		it := o.items[h]
-		o.enter(it, clean)
-		it.stale = false
-		if it.gone || o.cfg.Style == Pending {
-			o.dirty(it)
+	for s := queued; s <= flying; s++ {
+		for o.lists[s].head != nil {
+			o.lists[s].head.stale = false
+			o.enter(o.lists[s].head, clean)
 		}
+	}
+	var again []*ownedItem
+	for _, it := range o.items {
+		if it.gone || it.touch || o.cfg.Style == Pending {
+			again = append(again, it)
+		}
+	}
+	slices.SortFunc(again, func(a, b *ownedItem) int { return cmp.Compare(a.hash, b.hash) })
+	for _, it := range again {
+		o.dirty(it)
 	}
 }

@@ -27,7 +27,11 @@ func (o *owner) pump() {
 		}
 		item, ok := o.load(it)
 		if !ok {
-			o.enter(it, clean) // lost since; the withdrawal is on its way to us
+			// Lost since; the withdrawal is on its way to us. If it comes back
+			// first, with the same content, it has still not been sent.
+			it.unread = true
+			o.enter(it, clean)
+			o.free(it.hash)
 			continue
 		}
 		size := len(item.Content) + len(item.Extra) + len(item.Key.Namespace) + len(item.Key.Name) + 64
