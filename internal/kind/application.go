@@ -39,6 +39,9 @@ func (ApplicationKind) Publish(o *Object, w *World) (Item, bool) {
 		return Item{}, false
 	}
 	k, ok := localKey(o, w)
+	if w.Side == Hub {
+		k, ok = placed(o, w)
+	}
 	if !ok {
 		return Item{}, false
 	}
@@ -92,16 +95,17 @@ func projectedSpec(o *Object) []byte {
 	return spec.Bytes()
 }
 
+// Key implements Kind.
+func (ApplicationKind) Key(o *Object, w *World) (engine.Key, bool) { return localKey(o, w) }
+
 // Target implements Kind.
-func (ApplicationKind) Target(k engine.Key, w *World) (Ref, error) {
-	if owner(w) {
-		return Ref{}, refuse(engine.WrongMode, "Applications of a %s agent are not the other side's to write", w.Agent.Mode)
-	}
-	return localRef(k, w)
-}
+func (ApplicationKind) Target(k engine.Key, w *World) (Ref, error) { return localRef(k, w) }
 
 // Merge implements Kind.
 func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Mark, w *World) (*Object, error) {
+	if owner(w) {
+		return nil, notYours("Applications", w)
+	}
 	ref, err := a.Target(k, w)
 	if err != nil {
 		return nil, err
@@ -132,6 +136,11 @@ func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, m
 		d.top.Set("spec", spec)
 	}
 	return d.done()
+}
+
+// notYours refuses what the other side has no business writing.
+func notYours(what string, w *World) error {
+	return refuse(engine.WrongMode, "%s of a %s agent are not the other side's to write", what, w.Agent.Mode)
 }
 
 // mergeable refuses content for an object that is not there to take it.
@@ -273,6 +282,9 @@ func mergeFinalizers(d *draft, local *Object, wanted []string) {
 // Deleting tells whether content is that of an Application that is being
 // deleted together with its resources.
 func Deleting(content []byte) bool { return string(raw.Get(content, "deleting")) == "true" }
+
+// ContentUID returns the UID of the owner's object.
+func ContentUID(content []byte) string { return raw.Text(content, "uid") }
 
 // ContentAnnotation returns an annotation of the owner's object as content has
 // it: policies that are set per object.

@@ -78,7 +78,7 @@ func (c Commands) Content(nonce string) []byte {
 // Pending reads the commands off a hub's Application. False: it is none of this
 // agent's, or nothing is pending.
 func Pending(hub *Object, w *World) (Commands, bool) {
-	if _, ok := statusKey(hub, w); !ok {
+	if _, ok := Reports(hub, w); !ok {
 		return Commands{}, false
 	}
 	var c Commands
@@ -155,7 +155,7 @@ func (CommandKind) Belongs(*Object) bool { return true }
 // Publish implements Kind. An operation without an ID is not published: Pending
 // tells of it.
 func (CommandKind) Publish(o *Object, w *World) (Item, bool) {
-	k, ok := statusKey(o, w)
+	k, ok := Reports(o, w)
 	if !ok {
 		return Item{}, false
 	}
@@ -170,17 +170,18 @@ func (CommandKind) Publish(o *Object, w *World) (Item, bool) {
 // Reflect implements Kind.
 func (CommandKind) Reflect(*Object, *World) (Held, bool) { return Held{}, false }
 
+// Key implements Kind.
+func (CommandKind) Key(o *Object, w *World) (engine.Key, bool) { return localKey(o, w) }
+
 // Target implements Kind.
-func (CommandKind) Target(k engine.Key, w *World) (Ref, error) {
-	if w.Side != Spoke {
-		return Ref{}, refuse(engine.WrongMode, "agents do not command the hub")
-	}
-	return spokeRef(k, w)
-}
+func (CommandKind) Target(k engine.Key, w *World) (Ref, error) { return localRef(k, w) }
 
 // Merge implements Kind. It is Execute for callers that need no more than the
 // object to write; a command that has to wait is refused as Busy.
 func (c CommandKind) Merge(local *Object, k engine.Key, content, _ []byte, _ Mark, w *World) (*Object, error) {
+	if w.Side != Spoke {
+		return nil, notYours("commands", w)
+	}
 	if _, err := c.Target(k, w); err != nil {
 		return nil, err
 	}

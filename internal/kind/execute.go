@@ -49,8 +49,11 @@ func Execute(spoke *Object, content []byte, w *World) (Execution, error) {
 	if err != nil {
 		return Execution{}, err
 	}
-	if ignored(spoke) || w.Agent.Mode == Managed && !ReadMark(spoke, w).Owned {
-		return Execution{}, refuse(engine.NoObject, "%s is not under the hub's control", spoke.Name())
+	if ignored(spoke) {
+		return Execution{}, refuse(engine.NotAllowed, "%s is labelled %s here", spoke.Name(), IgnoreSync)
+	}
+	if w.Agent.Mode == Managed && !ReadMark(spoke, w).Owned {
+		return Execution{}, refuse(engine.Busy, "%s is not under the hub's control yet", spoke.Name())
 	}
 	x := execution{spoke: spoke, draft: edit(spoke), done: readDone(spoke), w: w}
 	x.annotations = members(spoke.annotations)

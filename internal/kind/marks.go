@@ -115,6 +115,23 @@ func writeMark(annotations *raw.Object, m Mark, sourceName string, w *World) {
 	}
 }
 
+// WithAlias returns an object of ours with an alias in its mark.
+func WithAlias(o *Object, alias engine.Alias) *Object {
+	d := edit(o)
+	annotations := members(o.annotations)
+	if text := formatAlias(alias); text != "" {
+		annotations.Set(AliasMark, raw.Quote(text))
+	} else {
+		annotations.Remove(AliasMark)
+	}
+	setList(&d.meta, "annotations", annotations)
+	marked, err := d.done()
+	if err != nil {
+		return o
+	}
+	return marked
+}
+
 // release returns the object without anything of ours: it stays, as not ours.
 func release(o *Object) *Object {
 	d := edit(o)

@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -107,6 +108,11 @@ func (o *Object) Finalizers() []string {
 // Get returns the value at a path, verbatim; nil if there is none.
 func (o *Object) Get(path ...string) []byte { return raw.Get(o.raw, path...) }
 
+// Same tells whether two objects say the same.
+func Same(a, b *Object) bool {
+	return a == b || bytes.Equal(a.raw, b.raw) || sameJSON(a.raw, b.raw)
+}
+
 // draft is an object taken apart for editing.
 type draft struct {
 	top  raw.Object
@@ -172,18 +178,4 @@ func members(b []byte) raw.Object {
 	}
 	o, _ := raw.Split(b)
 	return o
-}
-
-// setAnnotation returns the object with an annotation set, or removed if value
-// is empty.
-func (o *Object) setAnnotation(key, value string) (*Object, error) {
-	d := edit(o)
-	annotations := members(o.annotations)
-	if value == "" {
-		annotations.Remove(key)
-	} else {
-		annotations.Set(key, raw.Quote(value))
-	}
-	setList(&d.meta, "annotations", annotations)
-	return d.done()
 }

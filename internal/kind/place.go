@@ -36,14 +36,14 @@ func (w *World) byDestination() bool {
 	return w.Agent.Mode == Managed && w.Agent.Mapping == ByDestination
 }
 
-// hubKey returns the key of an Application on the hub, false if it is none of
-// this agent's.
+// hubKey returns the key of an Application on the hub, false if it can not be
+// one of this agent's.
 func hubKey(o *Object, w *World) (engine.Key, bool) {
 	if !w.allowed(o.Namespace()) {
 		return engine.Key{}, false
 	}
 	if w.byDestination() {
-		return engine.Key{Namespace: o.Namespace(), Name: o.Name()}, aimsAt(o, w)
+		return engine.Key{Namespace: o.Namespace(), Name: o.Name()}, true
 	}
 	if o.Namespace() != w.Agent.HubNamespace {
 		return engine.Key{}, false
@@ -58,16 +58,16 @@ func hubKey(o *Object, w *World) (engine.Key, bool) {
 	return k, checkKey(k) == nil && hubName(k) == o.Name()
 }
 
-// aimsAt tells whether an Application's destination is this agent: by name, or
-// by the URL of the agent's cluster.
-func aimsAt(o *Object, w *World) bool {
-	destination := o.Get("spec", "destination")
-	name, server := raw.Text(destination, "name"), raw.Text(destination, "server")
-	if name != "" {
-		return name == w.Agent.Name && server == ""
-	}
-	return server != "" && server == w.Agent.Server
+// placed returns the key of a hub's Application that is meant for this agent:
+// one in its namespace or, in destination mapping, one that names it as its
+// destination.
+func placed(o *Object, w *World) (engine.Key, bool) {
+	k, ok := hubKey(o, w)
+	return k, ok && (!w.byDestination() || DestinationName(o) == w.Agent.Name)
 }
+
+// DestinationName returns the name of the cluster that an Application is for.
+func DestinationName(o *Object) string { return raw.Text(o.Get("spec", "destination", "name")) }
 
 // hubRef names the Application on the hub for a key.
 func hubRef(k engine.Key, w *World) (Ref, error) {

@@ -150,7 +150,7 @@ func RefreshPending(o *Object) bool {
 // Reflect implements Kind. An operation on the hub that is not a mirror is a
 // command, which the spoke's status can not have yet.
 func (StatusKind) Reflect(o *Object, w *World) (Held, bool) {
-	k, ok := statusKey(o, w)
+	k, ok := Reports(o, w)
 	if !ok {
 		return Held{}, false
 	}
@@ -162,30 +162,31 @@ func (StatusKind) Reflect(o *Object, w *World) (Held, bool) {
 	return Held{Key: k, Content: content, Mark: Mark{Owned: true}}, content != nil
 }
 
-// statusKey returns the key of a hub's Application that has its status from
-// this agent: in managed mode one that is placed there, in autonomous mode one
-// that came from there.
-func statusKey(o *Object, w *World) (engine.Key, bool) {
+// Reports returns the key of a hub's Application that has its status from this
+// agent, and gives it commands: in managed mode one that is placed there, in
+// autonomous mode one that came from there.
+func Reports(o *Object, w *World) (engine.Key, bool) {
 	if w.Side != Hub || ignored(o) {
 		return engine.Key{}, false
 	}
 	if w.Agent.Mode == Managed && !selected(o, w) || w.Agent.Mode == Autonomous && !ReadMark(o, w).Owned {
 		return engine.Key{}, false
 	}
-	return hubKey(o, w)
+	return placed(o, w)
 }
 
+// Key implements Kind.
+func (StatusKind) Key(o *Object, w *World) (engine.Key, bool) { return localKey(o, w) }
+
 // Target implements Kind.
-func (StatusKind) Target(k engine.Key, w *World) (Ref, error) {
-	if w.Side != Hub {
-		return Ref{}, refuse(engine.WrongMode, "the hub does not report statuses")
-	}
-	return hubRef(k, w)
-}
+func (StatusKind) Target(k engine.Key, w *World) (Ref, error) { return localRef(k, w) }
 
 // Merge implements Kind. It replaces the status, and leaves standing what the
 // hub's users have asked for and the spoke has not yet taken up.
 func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ Mark, w *World) (*Object, error) {
+	if w.Side != Hub {
+		return nil, notYours("statuses", w)
+	}
 	if _, err := s.Target(k, w); err != nil {
 		return nil, err
 	}
@@ -199,7 +200,7 @@ func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ 
 	if local == nil {
 		return nil, refuse(engine.NoObject, "%s does not exist on the hub", k)
 	}
-	if held, ok := statusKey(local, w); !ok || held != k {
+	if held, ok := Reports(local, w); !ok || held != k {
 		return nil, refuse(engine.NoObject, "%s is not an Application of agent %s", k, w.Agent.Name)
 	}
 	in := incoming{status: members(all.Get("status")), operation: all.Get("operation"), extra: readExtra(extra)}

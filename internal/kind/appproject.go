@@ -1,0 +1,244 @@
+package kind
+
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// AppProjectKind is the scope of AppProjects. In managed mode an agent gets
+// those of the hub's projects that permit its cluster, cut down to it. In
+// autonomous mode the hub gets copies, under names of their own, that permit
+// the agent and nothing else. Their key is the project's name on the owner's
+// side.
+type AppProjectKind struct{}
+
+// AppProjectScope is the kind's name on the wire.
+const AppProjectScope = "appproject"
+
+// Scope implements Kind.
+func (AppProjectKind) Scope() string { return AppProjectScope }
+
+// Resource implements Kind.
+func (AppProjectKind) Resource() Resource { return AppProjects }
+
+// Belongs implements Kind.
+func (AppProjectKind) Belongs(*Object) bool { return true }
+
+// Publish implements Kind. A project that is being deleted is still published:
+// Applications need it to the end.
+func (AppProjectKind) Publish(o *Object, w *World) (Item, bool) {
+	if !owner(w) || !selected(o, w) || o.Namespace() != argoNamespace(w) {
+		return Item{}, false
+	}
+	spec := members(o.Get("spec"))
+	if w.Agent.Mode == Managed {
+		if !sendableProject(o, &spec, w) {
+			return Item{}, false
+		}
+	} else if ValidateAgentName(w.Agent.Name) != nil {
+		return Item{}, false
+	} else {
+		projectForHub(o.Name(), &spec, w)
+	}
+	p := &payload{uid: o.UID(), body: raw.Object{{Key: "spec", Value: spec.Bytes()}}}
+	p.metadata(o, false, w)
+	content := p.content()
+	return Item{Key: engine.Key{Name: o.Name()}, Content: content}, content != nil
+}
+
+// argoNamespace is that of Argo CD on the world's side.
+func argoNamespace(w *World) string {
+	if w.Side == Hub {
+		return w.HubArgoNamespace
+	}
+	return w.SpokeArgoNamespace
+}
+
+// PlacedProject tells whether a hub's AppProject goes to this managed agent.
+func PlacedProject(o *Object, w *World) bool {
+	if w.Side != Hub || w.Agent.Mode != Managed || !selected(o, w) || o.Namespace() != w.HubArgoNamespace {
+		return false
+	}
+	spec := members(o.Get("spec"))
+	return sendableProject(o, &spec, w)
+}
+
+// sendableProject rewrites a hub's project for a managed agent; false: the
+// project does not permit it.
+func sendableProject(o *Object, spec *raw.Object, w *World) bool {
+	flatten(o, spec, w)
+	hub := cluster{name: w.Agent.Name, server: w.Agent.Server}
+	destinations := readDestinations(spec.Get("destinations"))
+	if !hub.permitted(destinations) {
+		return false
+	}
+	if w.Agent.Mapping == ByNamespace {
+		list, _ := raw.Strings(spec.Get("sourceNamespaces"))
+		if w.Agent.HubNamespace != w.HubArgoNamespace && !matchesAny(list, w.Agent.HubNamespace) {
+			return false
+		}
+		spec.Remove("sourceNamespaces")
+	}
+	spec.Remove("roles")
+	spec.Remove("permitOnlyProjectScopedClusters")
+	spoke := cluster{name: inClusterName, server: inClusterServer}
+	spec.Set("destinations", hub.rewriteDestinations(destinations, spoke))
+	setOrRemove(spec, "syncWindows", hub.rewriteWindows(spec.Get("syncWindows"), spoke))
+	setOrRemove(spec, "destinationServiceAccounts", hub.rewriteServiceAccounts(spec.Get("destinationServiceAccounts"), spoke))
+	return true
+}
+
+// inherited lists what a project takes over from global projects.
+var inherited = []string{
+	"clusterResourceWhitelist", "clusterResourceBlacklist", "namespaceResourceWhitelist", "namespaceResourceBlacklist",
+	"syncWindows", "sourceRepos", "destinations",
+}
+
+// flatten adds what a project inherits from the hub's global projects: the
+// spoke's Argo CD knows nothing of them.
+func flatten(o *Object, spec *raw.Object, w *World) {
+	for _, global := range w.GlobalProjects {
+		if global.Name == o.Name() || global.Selector == nil || !global.Selector.Matches(o.Labels()) {
+			continue
+		}
+		g := w.find(AppProjects, o.Namespace(), global.Name)
+		if g == nil {
+			break // as Argo CD does: what comes after it is not looked at
+		}
+		for _, field := range inherited {
+			more, _ := raw.Elements(g.Get("spec", field))
+			if len(more) == 0 {
+				continue
+			}
+			own, _ := raw.Elements(spec.Get(field))
+			spec.Set(field, raw.Join(append(slices.Clone(own), more...)))
+		}
+	}
+}
+
+// projectForHub rewrites a spoke's project for the hub. There it permits the
+// agent's namespace and the agent's cluster, by name alone: a destination
+// matches by name or by server, so a server pattern might permit others.
+func projectForHub(name string, spec *raw.Object, w *World) {
+	spoke := cluster{name: inClusterName, server: inClusterServer}
+	spec.Set("sourceNamespaces", raw.AppendStrings(nil, []string{w.Agent.HubNamespace}))
+	spec.Set("destinations", spoke.destinationsByName(readDestinations(spec.Get("destinations")), w.Agent.Name))
+	setOrRemove(spec, "syncWindows", spoke.rewriteWindows(spec.Get("syncWindows"), cluster{name: w.Agent.Name}))
+	setOrRemove(spec, "roles", rolesForHub(spec.Get("roles"), name, w))
+	spec.Remove("permitOnlyProjectScopedClusters")
+	spec.Remove("destinationServiceAccounts")
+}
+
+// Key implements Kind.
+func (AppProjectKind) Key(o *Object, w *World) (engine.Key, bool) {
+	if o.Namespace() != argoNamespace(w) {
+		return engine.Key{}, false
+	}
+	if w.Side == Spoke || w.Agent.Mode == Managed {
+		return engine.Key{Name: o.Name()}, true
+	}
+	agent, project, ok := SplitProjectName(o.Name())
+	if !ok || agent != w.Agent.Name {
+		return engine.Key{}, false
+	}
+	if source := o.Annotation(SourceNameMark); source != "" {
+		project = source
+	}
+	k := engine.Key{Name: project}
+	return k, checkKey(k) == nil && ProjectName(agent, project) == o.Name()
+}
+
+// Reflect implements Kind.
+func (a AppProjectKind) Reflect(o *Object, w *World) (Held, bool) {
+	k, ok := a.Key(o, w)
+	if !ok || owner(w) || ignored(o) {
+		return Held{}, false
+	}
+	mark := ReadMark(o, w)
+	p := &payload{uid: mark.Source, body: raw.Object{{Key: "spec", Value: members(o.Get("spec")).Bytes()}}}
+	p.metadata(o, w.Side == Hub, w)
+	return Held{Key: k, Content: p.content(), Mark: mark}, true
+}
+
+// Target implements Kind.
+func (AppProjectKind) Target(k engine.Key, w *World) (Ref, error) {
+	if err := checkKey(k); err != nil {
+		return Ref{}, err
+	}
+	if k.Namespace != "" {
+		return Ref{}, refuse(engine.Invalid, "the key of a project has no namespace")
+	}
+	if w.Side == Spoke || w.Agent.Mode == Managed {
+		return Ref{AppProjects, argoNamespace(w), k.Name}, nil
+	}
+	if err := ValidateAgentName(w.Agent.Name); err != nil {
+		return Ref{}, err
+	}
+	return Ref{AppProjects, w.HubArgoNamespace, ProjectName(w.Agent.Name, k.Name)}, nil
+}
+
+// projectSource is what must be recorded on the hub's copy because its name was
+// cut.
+func projectSource(k engine.Key, w *World) string {
+	if _, project, ok := SplitProjectName(ProjectName(w.Agent.Name, k.Name)); ok && project == k.Name {
+		return ""
+	}
+	return k.Name
+}
+
+// Merge implements Kind.
+func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Mark, w *World) (*Object, error) {
+	if owner(w) {
+		return nil, notYours("AppProjects", w)
+	}
+	ref, err := a.Target(k, w)
+	if err != nil {
+		return nil, err
+	}
+	p, err := readPayload(content)
+	if err != nil {
+		return nil, err
+	}
+	spec := p.body.Get("spec")
+	if !isObject(spec) {
+		return nil, refuse(engine.Invalid, "a project without a spec")
+	}
+	source := ""
+	if w.Side == Hub {
+		source = projectSource(k, w)
+		if err := checkHubProject(spec, ref.Name, w); err != nil {
+			return nil, err
+		}
+	}
+	if local == nil {
+		d := create(ref)
+		p.apply(d, nil, w.Side == Hub, mark, source, w)
+		d.top.Set("spec", spec)
+		return d.done()
+	}
+	if ignored(local) {
+		return nil, refuse(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
+	}
+	if w.Side == Hub {
+		if local.Annotation(AgentNameMark) != w.Agent.Name || local.Annotation(SourceUID) == "" {
+			return nil, refuse(engine.NameTaken, "project %s exists on the hub and is not a copy from agent %s", ref.Name, w.Agent.Name)
+		}
+		if recorded := local.Annotation(SourceNameMark); recorded != source {
+			return nil, refuse(engine.NameTaken, "project %s on the hub is the copy of %q", ref.Name, recorded)
+		}
+	}
+	d := edit(local)
+	p.apply(d, local, w.Side == Hub, mark, source, w)
+	if !sameJSON(local.Get("spec"), spec) {
+		d.top.Set("spec", spec)
+	}
+	return d.done()
+}
+
+// Release implements Remover.
+func (AppProjectKind) Release(o *Object, _ *World) *Object { return release(o) }
+
+// Keeps implements Remover.
+func (AppProjectKind) Keeps(o *Object) bool { return o.Annotation(AdoptedMark) == "true" }

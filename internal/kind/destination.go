@@ -1,0 +1,215 @@
+package kind
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// cluster is a cluster as the patterns of an AppProject see it.
+type cluster struct{ name, server string }
+
+// destination is one entry of spec.destinations.
+type destination struct {
+	entry                   raw.Object
+	name, server, namespace string
+}
+
+func readDestinations(list []byte) []destination {
+	entries, _ := raw.Elements(list)
+	destinations := make([]destination, 0, len(entries))
+	for _, e := range entries {
+		destinations = append(destinations, destination{
+			members(e), raw.Text(e, "name"), raw.Text(e, "server"), raw.Text(e, "namespace"),
+		})
+	}
+	return destinations
+}
+
+func (c cluster) matchesName(pattern string) bool { return c.name != "" && permits(pattern, c.name) }
+func (c cluster) matchesServer(pattern string) bool {
+	return c.server != "" && permits(pattern, c.server)
+}
+
+// permits is Argo CD's own rule: may an Application in the project deploy to
+// this cluster and namespace? Entries are gone through in order. `!x` matches
+// everything but x, and one that fails to match ends it: a name at once, a
+// server if the namespace matches, a namespace if the server does.
+func (c cluster) permits(destinations []destination, namespace string) bool {
+	any := false
+	for _, d := range destinations {
+		byName, byServer := c.matchesName(d.name), c.matchesServer(d.server)
+		inNamespace := permits(d.namespace, namespace)
+		switch {
+		case (byName || byServer) && inNamespace:
+			any = true
+		case !byName && denies(d.name), !byServer && denies(d.server) && inNamespace:
+			return false
+		case !inNamespace && denies(d.namespace) && byServer:
+			return false
+		}
+	}
+	return any
+}
+
+// permitted tells whether the project permits this cluster for some namespace.
+// The namespaces tried are examples of every pattern in it.
+func (c cluster) permitted(destinations []destination) bool {
+	if len(destinations) == 0 {
+		return false
+	}
+	tried := map[string]bool{}
+	try := func(namespace string) bool {
+		if tried[namespace] {
+			return false
+		}
+		tried[namespace] = true
+		return c.permits(destinations, namespace)
+	}
+	if try("zz-any-9") {
+		return true
+	}
+	for _, d := range destinations {
+		if !c.matchesName(d.name) && !c.matchesServer(d.server) {
+			continue
+		}
+		if slices.ContainsFunc(samples(strings.TrimPrefix(d.namespace, "!")), try) {
+			return true
+		}
+	}
+	return false
+}
+
+// rewriteDestinations returns the entries that matter for cluster c, as they
+// must be written where that cluster is called to. Order is kept, since a deny
+// ends the evaluation.
+func (c cluster) rewriteDestinations(destinations []destination, to cluster) []byte {
+	var list [][]byte
+	seen := map[string]bool{}
+	for _, d := range destinations {
+		entry := slices.Clone(d.entry)
+		byName, byServer := c.matchesName(d.name), c.matchesServer(d.server)
+		switch {
+		case byServer || byName && !denies(d.namespace):
+			entry.Set("name", raw.Quote(to.name))
+			entry.Set("server", raw.Quote(to.server))
+		case byName:
+			// Argo CD ends the evaluation at a denied namespace only where the
+			// server matches; here it matched by name.
+			entry.Set("name", raw.Quote(to.name))
+			entry.Remove("server")
+		case denies(d.server):
+			// This cluster is excluded, for these namespaces.
+			entry.Remove("name")
+			entry.Set("server", raw.Quote("!"+to.server))
+		default:
+			continue
+		}
+		rewritten, err := raw.Canonical(entry.Bytes())
+		if err != nil || seen[string(rewritten)] {
+			continue
+		}
+		seen[string(rewritten)] = true
+		list = append(list, rewritten)
+	}
+	return raw.Join(list)
+}
+
+// destinationsByName returns, for each entry that permits, one that permits the
+// cluster named to in the same namespaces, and no server at all.
+func (c cluster) destinationsByName(destinations []destination, to string) []byte {
+	var list [][]byte
+	seen := map[string]bool{}
+	for _, d := range destinations {
+		if denies(d.name) && !c.matchesName(d.name) || denies(d.server) && !c.matchesServer(d.server) || seen[d.namespace] {
+			continue
+		}
+		seen[d.namespace] = true
+		entry := raw.Object{{Key: "name", Value: raw.Quote(to)}, {Key: "namespace", Value: raw.Quote(d.namespace)}}
+		list = append(list, entry.Bytes())
+	}
+	return raw.Join(list)
+}
+
+// rewriteWindows returns the sync windows with clusters named as where they go.
+// Patterns of other clusters are dropped, and with them a window that has
+// nothing else, or that asks for all of its conditions.
+func (c cluster) rewriteWindows(list []byte, to cluster) []byte {
+	windows, err := raw.Elements(list)
+	if err != nil {
+		return nil
+	}
+	var kept [][]byte
+	for _, window := range windows {
+		clusters, _ := raw.Strings(raw.Get(window, "clusters"))
+		if len(clusters) == 0 {
+			kept = append(kept, window)
+			continue
+		}
+		o := members(window)
+		if slices.ContainsFunc(clusters, func(p string) bool {
+			return c.name != "" && globMatch(p, c.name) || c.server != "" && globMatch(p, c.server)
+		}) {
+			o.Set("clusters", raw.AppendStrings(nil, []string{to.name}))
+		} else {
+			o.Remove("clusters")
+			if string(o.Get("andOperator")) == "true" || isEmpty(o.Get("applications")) && isEmpty(o.Get("namespaces")) {
+				continue
+			}
+		}
+		kept = append(kept, o.Bytes())
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	return raw.Join(kept)
+}
+
+// rewriteServiceAccounts returns the entries for this cluster.
+func (c cluster) rewriteServiceAccounts(list []byte, to cluster) []byte {
+	entries, err := raw.Elements(list)
+	if err != nil {
+		return nil
+	}
+	var kept [][]byte
+	seen := map[string]bool{}
+	for _, e := range entries {
+		if !globMatch(raw.Text(e, "server"), c.server) || seen[raw.Text(e, "namespace")] {
+			continue
+		}
+		seen[raw.Text(e, "namespace")] = true // the first that matches counts
+		o := members(e)
+		o.Set("server", raw.Quote(to.server))
+		kept = append(kept, o.Bytes())
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	return raw.Join(kept)
+}
+
+// checkHubProject refuses a project from an autonomous agent that reaches beyond
+// the agent.
+func checkHubProject(spec []byte, name string, w *World) error {
+	namespaces, ok := raw.Strings(raw.Get(spec, "sourceNamespaces"))
+	if !ok || !slices.Equal(namespaces, []string{w.Agent.HubNamespace}) {
+		return refuse(engine.NotAllowed, "sourceNamespaces of project %s must be the agent's namespace", name)
+	}
+	entries, err := raw.Elements(raw.Get(spec, "destinations"))
+	if err != nil {
+		return refuse(engine.Invalid, "destinations of project %s: %v", name, err)
+	}
+	for _, e := range entries {
+		if raw.Text(e, "name") != w.Agent.Name || !isEmpty(raw.Get(e, "server")) {
+			return refuse(engine.NotAllowed, "destination %.200s of project %s is not agent %s", e, name, w.Agent.Name)
+		}
+	}
+	for _, field := range []string{"destinationServiceAccounts", "permitOnlyProjectScopedClusters"} {
+		if !isEmpty(raw.Get(spec, field)) {
+			return refuse(engine.NotAllowed, "%s of project %s does not belong on the hub", field, name)
+		}
+	}
+	return checkRoles(raw.Get(spec, "roles"), name)
+}

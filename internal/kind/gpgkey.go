@@ -1,0 +1,138 @@
+package kind
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// GPGKeyKind is the scope of what Argo CD trusts sources by: the ConfigMap of
+// GPG keys and, on request, those of TLS certificates and SSH host keys. Only
+// their data crosses: every Argo CD is installed with these ConfigMaps, and
+// their labels are the installer's.
+type GPGKeyKind struct{}
+
+// GPGKeyScope is the kind's name on the wire.
+const GPGKeyScope = "gpgkey"
+
+const gpgKeys = "argocd-gpg-keys-cm"
+
+// isTrust tells whether a ConfigMap is among those that are kept the same.
+func isTrust(name string, w *World) bool {
+	switch name {
+	case gpgKeys:
+		return true
+	case "argocd-tls-certs-cm", "argocd-ssh-known-hosts-cm":
+		return w.Settings.SyncRepositoryTrust
+	}
+	return false
+}
+
+// Scope implements Kind.
+func (GPGKeyKind) Scope() string { return GPGKeyScope }
+
+// Resource implements Kind.
+func (GPGKeyKind) Resource() Resource { return ConfigMaps }
+
+// Belongs implements Kind.
+func (GPGKeyKind) Belongs(o *Object) bool {
+	return isTrust(o.Name(), &World{Settings: Settings{SyncRepositoryTrust: true}})
+}
+
+// Publish implements Kind.
+func (GPGKeyKind) Publish(o *Object, w *World) (Item, bool) {
+	if w.Side != Hub || w.Agent.Mode != Managed || !isTrust(o.Name(), w) || !selected(o, w) ||
+		o.Namespace() != w.HubArgoNamespace || o.IsDeleting() {
+		return Item{}, false
+	}
+	content := trustPayload(o, o.UID()).content()
+	return Item{Key: engine.Key{Name: o.Name()}, Content: content}, content != nil
+}
+
+var trustFields = []string{"binaryData", "data"}
+
+func trustPayload(o *Object, uid string) *payload {
+	p := &payload{uid: uid}
+	for _, field := range trustFields {
+		if v := o.Get(field); isObject(v) && !isEmpty(v) {
+			p.body.Set(field, v)
+		}
+	}
+	return p
+}
+
+// Reflect implements Kind. What the hub shares, the hub decides; so the spoke
+// does not look at its own settings here.
+func (g GPGKeyKind) Reflect(o *Object, w *World) (Held, bool) {
+	if w.Side != Spoke || w.Agent.Mode != Managed || !g.Belongs(o) || ignored(o) || o.Namespace() != w.SpokeArgoNamespace {
+		return Held{}, false
+	}
+	mark := ReadMark(o, w)
+	return Held{Key: engine.Key{Name: o.Name()}, Content: trustPayload(o, mark.Source).content(), Mark: mark}, true
+}
+
+// Key implements Kind.
+func (g GPGKeyKind) Key(o *Object, w *World) (engine.Key, bool) {
+	k, ok := managedKey(o, w)
+	return k, ok && g.Belongs(o)
+}
+
+// Target implements Kind.
+func (g GPGKeyKind) Target(k engine.Key, w *World) (Ref, error) {
+	ref, err := managedTarget(k, ConfigMaps, w)
+	if err != nil {
+		return Ref{}, err
+	}
+	if !isTrust(k.Name, &World{Settings: Settings{SyncRepositoryTrust: true}}) {
+		return Ref{}, refuse(engine.NotAllowed, "ConfigMap %s is not one that the hub may write", k.Name)
+	}
+	return ref, nil
+}
+
+// Merge implements Kind.
+func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Mark, w *World) (*Object, error) {
+	if owner(w) {
+		return nil, notYours("ConfigMaps", w)
+	}
+	ref, err := g.Target(k, w)
+	if err != nil {
+		return nil, err
+	}
+	p, err := readPayload(content)
+	if err != nil {
+		return nil, err
+	}
+	for _, field := range trustFields {
+		if !isStringMap(p.body.Get(field)) {
+			return nil, refuse(engine.Invalid, "%s of %s is not text", field, k)
+		}
+	}
+	var d *draft
+	var labels, annotations raw.Object
+	switch {
+	case local == nil:
+		d = create(ref)
+		// Argo CD finds its ConfigMaps by this label.
+		labels.Set("app.kubernetes.io/name", raw.Quote(ref.Name))
+		labels.Set("app.kubernetes.io/part-of", raw.Quote("argocd"))
+		setList(&d.meta, "labels", labels)
+	case ignored(local):
+		return nil, refuse(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
+	default:
+		d = edit(local)
+		annotations = members(local.annotations)
+		mark.Adopted = mark.Adopted || local.Annotation(AdoptedMark) == "true"
+	}
+	mark.Source = p.uid
+	writeMark(&annotations, mark, "", w)
+	setList(&d.meta, "annotations", annotations)
+	for _, field := range trustFields {
+		setOrRemove(&d.top, field, p.body.Get(field))
+	}
+	return d.done()
+}
+
+// Release implements Remover.
+func (GPGKeyKind) Release(o *Object, _ *World) *Object { return release(o) }
+
+// Keeps implements Remover.
+func (GPGKeyKind) Keeps(o *Object) bool { return o.Annotation(AdoptedMark) == "true" }

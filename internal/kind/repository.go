@@ -1,0 +1,148 @@
+package kind
+
+import (
+	"encoding/base64"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// RepositoryKind is the scope of repository and repo-creds Secrets. They follow
+// their project to the managed agents that have it, and leave with it, adopted
+// or not: credentials must not be left behind. An autonomous agent's never
+// leave the spoke.
+type RepositoryKind struct{}
+
+// RepositoryScope is the kind's name on the wire.
+const RepositoryScope = "repository"
+
+const secretType = "argocd.argoproj.io/secret-type"
+
+func isRepositoryType(t string) bool { return t == "repository" || t == "repo-creds" }
+
+// Scope implements Kind.
+func (RepositoryKind) Scope() string { return RepositoryScope }
+
+// Resource implements Kind.
+func (RepositoryKind) Resource() Resource { return Secrets }
+
+// Belongs implements Kind.
+func (RepositoryKind) Belongs(o *Object) bool { return isRepositoryType(o.Label(secretType)) }
+
+// Publish implements Kind. It depends on the project's AppProject, which is
+// looked up.
+func (r RepositoryKind) Publish(o *Object, w *World) (Item, bool) {
+	if w.Side != Hub || w.Agent.Mode != Managed || !r.Belongs(o) || !selected(o, w) ||
+		o.Namespace() != w.HubArgoNamespace || o.IsDeleting() {
+		return Item{}, false
+	}
+	item := Item{Key: engine.Key{Name: o.Name()}}
+	if project := RepositoryProject(o); project != "" {
+		p := w.find(AppProjects, w.HubArgoNamespace, project)
+		if p == nil || !PlacedProject(p, w) {
+			return Item{}, false
+		}
+		item.Needs = engine.Key{Name: project}
+	} else if !w.Settings.ShareUnscopedRepositories {
+		return Item{}, false
+	}
+	item.Content = repositoryPayload(o, o.UID(), w).content()
+	return item, item.Content != nil
+}
+
+// RepositoryProject returns the project that a repository's Secret is for,
+// empty if it is for none in particular.
+func RepositoryProject(o *Object) string {
+	project, err := base64.StdEncoding.DecodeString(raw.Text(o.Get("data", "project")))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(project))
+}
+
+func repositoryPayload(o *Object, uid string, w *World) *payload {
+	p := &payload{uid: uid}
+	p.metadata(o, false, w)
+	if data := o.Get("data"); isObject(data) {
+		p.body.Set("data", data)
+	}
+	return p
+}
+
+// Reflect implements Kind.
+func (r RepositoryKind) Reflect(o *Object, w *World) (Held, bool) {
+	if w.Side != Spoke || w.Agent.Mode != Managed || !r.Belongs(o) || ignored(o) || o.Namespace() != w.SpokeArgoNamespace {
+		return Held{}, false
+	}
+	mark := ReadMark(o, w)
+	return Held{Key: engine.Key{Name: o.Name()}, Content: repositoryPayload(o, mark.Source, w).content(), Mark: mark}, true
+}
+
+// Key implements Kind.
+func (r RepositoryKind) Key(o *Object, w *World) (engine.Key, bool) { return managedKey(o, w) }
+
+// Target implements Kind.
+func (RepositoryKind) Target(k engine.Key, w *World) (Ref, error) {
+	return managedTarget(k, Secrets, w)
+}
+
+// managedKey and managedTarget are for kinds that only a managed agent gets, in
+// Argo CD's namespace on both sides.
+func managedKey(o *Object, w *World) (engine.Key, bool) {
+	return engine.Key{Name: o.Name()}, w.Agent.Mode == Managed && o.Namespace() == argoNamespace(w)
+}
+
+func managedTarget(k engine.Key, resource Resource, w *World) (Ref, error) {
+	if w.Agent.Mode != Managed {
+		return Ref{}, refuse(engine.WrongMode, "only a managed agent is sent objects of kind %s", resource.Kind)
+	}
+	if err := checkKey(k); err != nil {
+		return Ref{}, err
+	}
+	if k.Namespace != "" {
+		return Ref{}, refuse(engine.Invalid, "the key of a %s has no namespace", resource.Kind)
+	}
+	return Ref{resource, argoNamespace(w), k.Name}, nil
+}
+
+// Merge implements Kind. Whatever the hub says, no other Secret of the spoke is
+// touched: not Argo CD's own, and none that holds a cluster.
+func (r RepositoryKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Mark, w *World) (*Object, error) {
+	if owner(w) {
+		return nil, notYours("repositories", w)
+	}
+	ref, err := r.Target(k, w)
+	if err != nil {
+		return nil, err
+	}
+	p, err := readPayload(content)
+	if err != nil {
+		return nil, err
+	}
+	data := p.body.Get("data")
+	if !isRepositoryType(raw.Text(p.labels.Get(secretType))) || !isStringMap(data) {
+		return nil, refuse(engine.Invalid, "%s is not a repository", k)
+	}
+	var d *draft
+	switch {
+	case local == nil:
+		d = create(ref)
+		d.top.Set("type", raw.Quote("Opaque"))
+	case !r.Belongs(local):
+		return nil, refuse(engine.NameTaken, "Secret %s exists here and is not a repository", k)
+	case ignored(local):
+		return nil, refuse(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
+	default:
+		d = edit(local)
+	}
+	p.apply(d, local, false, mark, "", w)
+	setOrRemove(&d.top, "data", data)
+	return d.done()
+}
+
+// Release implements Remover.
+func (RepositoryKind) Release(o *Object, _ *World) *Object { return release(o) }
+
+// Keeps implements Remover.
+func (RepositoryKind) Keeps(*Object) bool { return false }
