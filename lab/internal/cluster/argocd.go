@@ -107,5 +107,5 @@ func (c *Cluster) startApplicationSetController(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return controller.WaitReady(ctx, httpProbe("http://"+ports.Address(taken[1])+"/healthz", ""))
+	return controller.WaitReady(ctx, httpProbe("http://"+ports.Address(taken[0])+"/metrics", "")) // it has no health check
 }

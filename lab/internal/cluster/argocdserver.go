@@ -5,12 +5,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -105,11 +106,31 @@ func (c *Cluster) logIn(ctx context.Context, api *model.ArgoCD) error {
 	if api.Token, err = session(ctx, *api); err != nil {
 		return err
 	}
-	login := exec.CommandContext(ctx, c.lab.Tools.Program("argocd"), "login", api.Address,
-		"--server-crt="+api.CAFile, "--username="+api.Username, "--password="+api.Password, "--name=lab")
-	login.Env = []string{"ARGOCD_CONFIG_DIR=" + api.CLIFolder, "HOME=" + c.folder, "PATH=" + os.Getenv("PATH")}
-	if out, err := login.CombinedOutput(); err != nil {
-		return fmt.Errorf("log the argocd CLI in: %w: %s", err, out)
+	return writeCLIConfig(*api)
+}
+
+// writeCLIConfig logs the argocd CLI in. `argocd login` would do it too, but it trusts only the system's authorities.
+func writeCLIConfig(api model.ArgoCD) error {
+	ca, err := os.ReadFile(api.CAFile)
+	if err != nil {
+		return err
+	}
+	config, err := yaml.Marshal(map[string]any{
+		"current-context": "lab",
+		"contexts":        []any{map[string]any{"name": "lab", "server": api.Address, "user": "lab"}},
+		"users":           []any{map[string]any{"name": "lab", "auth-token": api.Token}},
+		"servers": []any{map[string]any{
+			"server": api.Address, "certificate-authority-data": base64.StdEncoding.EncodeToString(ca),
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(api.CLIFolder, 0o700); err != nil {
+		return fmt.Errorf("make the folder of the argocd CLI: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(api.CLIFolder, "config"), config, 0o600); err != nil {
+		return fmt.Errorf("log the argocd CLI in: %w", err)
 	}
 	return nil
 }

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -33,7 +35,42 @@ func (c *Cluster) install(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.installIdentity(ctx)
+	if err := c.installIdentity(ctx); err != nil {
+		return err
+	}
+	return c.waitForKinds(ctx)
+}
+
+// waitForKinds returns when the API server serves Argo CD's kinds and says so; a controller that asks earlier waits for
+// long before it asks again. The two ways to ask learn of a new kind at different times.
+func (c *Cluster) waitForKinds(ctx context.Context) error {
+	client, err := discovery.NewDiscoveryClientForConfig(c.admin)
+	if err != nil {
+		return err
+	}
+	return retry(ctx, func() error {
+		one, err := client.ServerResourcesForGroupVersion("argoproj.io/v1alpha1")
+		if err != nil {
+			return err
+		}
+		_, all, err := client.ServerGroupsAndResources()
+		if err != nil {
+			return err
+		}
+		for _, kind := range []string{"Application", "AppProject", "ApplicationSet"} {
+			if !lists([]*metav1.APIResourceList{one}, kind) || !lists(all, kind) {
+				return fmt.Errorf("wait for Argo CD's kinds: %w", errNotYet)
+			}
+		}
+		return nil
+	})
+}
+
+func lists(all []*metav1.APIResourceList, kind string) bool {
+	return slices.ContainsFunc(all, func(list *metav1.APIResourceList) bool {
+		return list.GroupVersion == "argoproj.io/v1alpha1" &&
+			slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind })
+	})
 }
 
 func (c *Cluster) applyFiles(ctx context.Context, files []string) error {

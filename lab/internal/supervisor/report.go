@@ -31,7 +31,9 @@ func (r *Reporter) send(l line) {
 }
 
 // Progress reports a step.
-func (r *Reporter) Progress(format string, args ...any) { r.send(line{Progress: fmt.Sprintf(format, args...)}) }
+func (r *Reporter) Progress(format string, args ...any) {
+	r.send(line{Progress: fmt.Sprintf(format, args...)})
+}
 
 // Ready reports that everything runs.
 func (r *Reporter) Ready() { r.send(line{Ready: true}) }
