@@ -11,24 +11,26 @@ import (
 // guard stands between a suspicious deletion and the objects. What it holds
 // stays as it is until the owner speaks of it again or a person confirms.
 type guard struct {
-	held map[KeyHash]*heldItem
-	id   string // of what is held, as last reported
+	held    map[KeyHash]*heldItem
+	id      string // of what is held, as last reported
+	changed bool   // since then
 }
-
-func (g *guard) reset() { *g = guard{id: g.id} }
 
 // absent decides on items that a complete round found missing at the owner.
 func (g *guard) absent(r *replica, lost []*heldItem) {
-	n := len(lost)
-	if n == 0 {
+	if len(lost) == 0 {
 		return
 	}
+	// What is held already belongs to the same accident: a set that empties
+	// slowly must not slip through a few at a time once somebody was alarmed.
+	n := len(lost) + len(g.held)
 	if r.peer.suspect || (n > r.tune.HeldCount && n*100 > r.tune.HeldPercent*r.owned) {
 		g.hold(r, lost)
 		return
 	}
 	for _, it := range lost {
 		it.want = Version{}
+		r.cured(it)
 		r.remove(it, true)
 	}
 }
@@ -40,25 +42,30 @@ func (g *guard) hold(r *replica, items []*heldItem) {
 	for _, it := range items {
 		it.heldBack, it.want = true, Version{}
 		g.held[it.hash] = it
+		g.changed = true
+		r.cured(it) // there is nothing left to refuse
 		r.update(it)
 	}
 }
 
 // drop forgets a held item: the owner has it again, or it is being removed.
 func (g *guard) drop(it *heldItem) {
-	it.heldBack = false
-	delete(g.held, it.hash)
+	if it.heldBack {
+		it.heldBack, g.changed = false, true
+		delete(g.held, it.hash)
+	}
 }
 
 // confirm carries out what is held, if it is still what the person looked at.
 func (g *guard) confirm(r *replica, id string) bool {
-	if len(g.held) == 0 || id != g.fingerprint(r) {
+	if len(g.held) == 0 || id != g.id {
 		return false
 	}
 	for _, h := range sortedHashes(g.held) {
 		it := g.held[h]
 		g.drop(it)
-		if it.exists && it.owned && it.ticket == 0 {
+		it.sure = true
+		if it.ticket == 0 {
 			r.remove(it, true)
 		}
 		r.update(it)
@@ -68,11 +75,10 @@ func (g *guard) confirm(r *replica, id string) bool {
 
 // report tells of a change in what is held; nil: no change.
 func (g *guard) report(r *replica) *Held {
-	for _, h := range sortedHashes(g.held) {
-		if it := g.held[h]; !it.heldBack || !it.exists {
-			delete(g.held, h)
-		}
+	if !g.changed {
+		return nil
 	}
+	g.changed = false
 	id := g.fingerprint(r)
 	if id == g.id {
 		return nil

@@ -26,7 +26,9 @@ type Peer struct {
 	suspect    bool // the other side's store is not believed
 	suspectID  string
 	remoteHeld map[string]Held // hub: what the agent holds back, by scope
-	strays     uint64          // messages that did not fit
+	early      []Message       // agent: came between Welcome and Begin
+	earlyBytes int
+	strays     uint64 // messages that did not fit
 }
 
 type phase uint8
@@ -197,7 +199,7 @@ func (p *Peer) beacon() {
 // view notes whether this side has seen all of its own objects of a scope.
 func (p *Peer) view(in View) {
 	if o := p.owners[in.Scope]; o != nil {
-		if in.Complete && p.isOpen() {
+		if in.Complete && !o.complete && p.isOpen() {
 			p.beaconSoon()
 		}
 		o.complete = in.Complete
@@ -207,6 +209,9 @@ func (p *Peer) view(in View) {
 		r.complete, r.reason = in.Complete, in.Reason
 		if newly {
 			r.startRound()
+		}
+		if !r.complete {
+			r.round.stop() // its share of what we have can not be judged
 		}
 	}
 }

@@ -10,11 +10,16 @@ func (r *replica) delta(in DeltaItem) {
 	}
 	it := r.items[in.Key.Hash()]
 	if it == nil {
-		if in.Gone {
+		switch {
+		case in.Gone:
+			r.floor = max(r.floor, in.Seq)
 			r.ack(in, OK, "", 0)
 			return
-		}
-		if len(r.items) >= r.tune.MaxItems {
+		case in.Seq <= r.floor:
+			// It may be of a key that has been removed since, and must not bring
+			// that back. If it is merely out of order, it will be sent again.
+			return
+		case len(r.items) >= r.tune.MaxItems:
 			r.ack(in, TooLarge, "more items than this side accepts in one scope", 0)
 			return
 		}
@@ -25,18 +30,30 @@ func (r *replica) delta(in DeltaItem) {
 		r.ack(in, NameTaken, "its key hash collides with that of another item; rename one of the two", 0)
 	case in.Seq <= it.seq:
 		// Late or doubled; the later one speaks for both.
+	case r.load > 0 && r.load+weight(in) > overload*r.tune.Window:
+		r.ack(in, Overloaded, "more is under way than this side can hold", r.tune.RetryFirst)
+		r.update(it)
 	case it.ticket != 0:
 		it.seq = in.Seq
-		it.next = &in
+		r.setNext(it, &in)
 	default:
 		it.seq = in.Seq
 		r.take(it, in)
 	}
 }
 
+// overload is how many windows of items a replica holds for a peer that sends
+// regardless of answers. A peer that keeps to its own window never gets there.
+const overload = 16
+
+// weight is what an item counts against a window.
+func weight(in DeltaItem) int {
+	return len(in.Content) + len(in.Extra) + len(in.Key.Namespace) + len(in.Key.Name) + 64
+}
+
 func (r *replica) take(it *heldItem, in DeltaItem) {
 	it.touched = r.round.id
-	it.loose = false
+	it.loose, it.sure = false, false
 	if in.Gone {
 		r.takeGone(it, in)
 		return
@@ -44,6 +61,7 @@ func (r *replica) take(it *heldItem, in DeltaItem) {
 	if it.want != in.Version {
 		it.want, it.replaced, it.returns = in.Version, Version{}, 0
 	}
+	it.again = false
 	r.setRefused(it, false)
 	r.guard.drop(it)
 	switch {
@@ -52,10 +70,12 @@ func (r *replica) take(it *heldItem, in DeltaItem) {
 	case r.cfg.Style == Pending && r.peer.suspect:
 		r.refuse(it, in, HeldBack, "the hub's store went back in time; commands wait until that is confirmed", 0)
 	case len(in.Extra) == 0 && r.cfg.Style != Pending && it.exists && it.owned && it.effective() == in.Version:
+		r.cured(it)
 		r.ack(in, OK, "", 0)
 		r.update(it)
 	default:
-		it.ticket, it.removing = r.peer.ticket(), false
+		it.ticket, it.removing, it.size = r.peer.ticket(), false, int32(weight(in))
+		r.load += int(it.size)
 		r.update(it)
 		r.peer.emit(Apply{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Version: in.Version,
 			Content: in.Content, Extra: in.Extra, Suspect: r.peer.suspect})
@@ -64,8 +84,9 @@ func (r *replica) take(it *heldItem, in DeltaItem) {
 
 // takeGone removes an item that the owner was seen to lose.
 func (r *replica) takeGone(it *heldItem, in DeltaItem) {
-	it.want, it.replaced = Version{}, Version{}
+	it.want, it.replaced, it.again = Version{}, Version{}, false
 	r.setRefused(it, false)
+	r.cured(it)
 	switch {
 	case !it.exists || !it.owned || r.cfg.Style != Mirror:
 		r.ack(in, OK, "", 0)
@@ -80,7 +101,7 @@ func (r *replica) takeGone(it *heldItem, in DeltaItem) {
 }
 
 func (r *replica) remove(it *heldItem, absent bool) {
-	it.ticket, it.removing, it.absent = r.peer.ticket(), true, absent
+	it.ticket, it.removing, it.absent, it.size = r.peer.ticket(), true, absent, 0
 	r.peer.emit(Remove{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Absent: absent})
 }
 
@@ -90,16 +111,26 @@ func (r *replica) applied(in Applied) {
 	if it == nil || it.ticket != in.Ticket {
 		return
 	}
-	it.ticket = 0
+	r.load -= int(it.size)
+	it.ticket, it.size = 0, 0
+	if !r.peer.isOpen() {
+		r.setNext(it, nil) // of a session that is over
+	}
 	if it.removing {
 		r.removed(it, in)
 	} else {
 		r.written(it, in)
 	}
 	if next := it.next; next != nil {
-		it.next = nil
+		r.setNext(it, nil)
 		r.take(it, *next)
 		return
+	}
+	if it.again {
+		it.again = false
+		if it.want.IsZero() {
+			r.askFor(it)
+		}
 	}
 	r.update(it)
 	r.drift(it)
@@ -136,13 +167,20 @@ func (r *replica) written(it *heldItem, in Applied) {
 		}
 		return
 	}
+	r.cured(it)
 	r.noteHeld(it, in)
 	if in.Gone {
-		r.peer.send(Finished{Scope: r.cfg.Name, Key: it.key, Version: it.want})
+		if r.peer.isOpen() {
+			r.peer.send(Finished{Scope: r.cfg.Name, Key: it.key, Version: it.want})
+		}
 		it.want = Version{}
 	}
 	if it.exists && !it.want.IsZero() && it.owned && it.effective() != it.want && r.cfg.Style != Pending {
-		r.learn(it, in.Written)
+		why := "" // a write that changed nothing only tells again what was known
+		if in.Written {
+			why = "this side stores it differently from what was written; both versions are now taken as equal"
+		}
+		r.learn(it, why)
 	}
 	if it.next == nil {
 		r.ack(answer, OK, "", 0)
@@ -158,8 +196,12 @@ func (r *replica) noteHeld(it *heldItem, in Applied) {
 	}
 	r.setExists(it, !in.Held.IsZero(), !in.Held.IsZero())
 	it.held = in.Held
-	if in.Written && in.Replaced != in.Held {
-		it.replaced = in.Replaced
+	switch {
+	case !in.Written || in.Replaced == in.Held || in.Replaced.IsZero():
+	case in.Replaced != it.replaced:
+		it.replaced, it.returns = in.Replaced, 1
+	case it.returns < 250:
+		it.returns++
 	}
 }
 
@@ -170,6 +212,7 @@ func (r *replica) refuse(it *heldItem, in DeltaItem, code Code, message string, 
 		it.want = Version{}
 	} else {
 		r.setRefused(it, true)
+		it.told = true
 	}
 	r.update(it)
 	r.ack(in, code, message, after)

@@ -15,6 +15,8 @@ type replica struct {
 	seen     uint64 // the newest of the owner's objects that we know of
 	owned    int    // objects that exist and carry our mark
 	refusing int    // items refused in this session
+	floor    uint64 // the highest Seq of an item that was dropped: what is unknown and older is late
+	load     int    // bytes that wait to be applied, and the peer is held to
 	wants    []KeyHash
 	redo     map[KeyHash]Time // wants that wait, so that two writers do not race
 	wake     Time             // not later than the next thing that time brings about; 0: nothing
@@ -37,14 +39,18 @@ type heldItem struct {
 	touched  uint64 // round in which the owner last spoke of it
 	ticket   uint64 // of the write under way
 	redoneAt Time
+	size     int32 // of what ticket is about
 	redos    uint8
-	returns  uint8 // how often the replaced content came back
+	returns  uint8 // how often writes of want have replaced the same
 	exists   bool
 	owned    bool
 	removing bool // ticket is that of a Remove
 	absent   bool // ... which the owner did not ask for by an item
 	refused  bool // the owner was told why it can not be had
+	told     bool // and so were people here
+	again    bool // a round saw it differ while a write was under way
 	heldBack bool // its removal waits for a confirmation
+	sure     bool // its removal was confirmed
 	loose    bool // attached: the owner knows nothing of it
 }
 
@@ -81,8 +87,18 @@ func (r *replica) update(it *heldItem) {
 		r.digest.Delete(it.hash)
 	}
 	if !it.exists && it.want.IsZero() && it.ticket == 0 && it.next == nil {
+		r.cured(it)
+		r.floor = max(r.floor, it.seq)
 		delete(r.items, it.hash)
 		delete(r.redo, it.hash)
+	}
+}
+
+// cured takes back what people were told about an item.
+func (r *replica) cured(it *heldItem) {
+	if it.told {
+		it.told = false
+		r.peer.fact(Fact{Event: Cured, Scope: r.cfg.Name, Key: it.key})
 	}
 }
 
@@ -135,13 +151,26 @@ func (r *replica) start() {
 	r.wants, r.acks, r.proven = nil, nil, false
 	r.redo = map[KeyHash]Time{}
 	r.round.stop()
-	r.guard.reset()
+	r.guard.release(r)
 	for _, h := range sortedHashes(r.items) {
 		it := r.items[h]
-		it.want, it.seq, it.next, it.replaced = Version{}, 0, nil, Version{}
-		it.heldBack, it.loose, it.returns = false, false, 0
+		r.setNext(it, nil)
+		it.want, it.seq, it.replaced = Version{}, 0, Version{}
+		it.loose, it.sure, it.again, it.returns = false, false, false, 0
 		r.setRefused(it, false)
 		r.update(it)
+	}
+	r.floor = 0 // Seq starts anew
+}
+
+// setNext keeps the latest item that came while a write is under way.
+func (r *replica) setNext(it *heldItem, next *DeltaItem) {
+	if it.next != nil {
+		r.load -= weight(*it.next)
+	}
+	it.next = next
+	if next != nil {
+		r.load += weight(*next)
 	}
 }
 
@@ -154,14 +183,20 @@ func (r *replica) observe(in Observe) {
 	appeared := !it.exists
 	r.setExists(it, true, in.Owned)
 	it.held = in.Held
-	if !in.Alias.Written.IsZero() {
-		it.alias = in.Alias
+	if !in.Owned {
+		r.guard.drop(it)
+	}
+	learnt := Alias{Written: it.want, Stored: in.Held}
+	if !in.Alias.Written.IsZero() && (it.want.IsZero() || it.alias != learnt) {
+		it.alias = in.Alias // unless what we learnt just now is not recorded yet
 	}
 	if appeared && it.refused {
+		// Whatever was wrong before, this is another object. The owner waits
+		// for a word even if it already is as it should be.
 		r.setRefused(it, false)
-		if r.cfg.Style == Attached {
-			r.askFor(it)
-		}
+		r.update(it)
+		r.askFor(it)
+		return
 	}
 	r.update(it)
 	r.drift(it)
@@ -174,9 +209,12 @@ func (r *replica) vanish(key Key) {
 		return
 	}
 	r.setExists(it, false, false)
-	it.held, it.alias, it.heldBack, it.loose = Version{}, Alias{}, false, false
-	if r.cfg.Style == Attached && !it.want.IsZero() {
-		r.setRefused(it, true) // nothing left to fill; the owner will lose it too
+	r.guard.drop(it)
+	it.held, it.alias, it.loose = Version{}, Alias{}, false
+	if !it.want.IsZero() {
+		// Attached: nothing is left to fill, and the owner will lose it too.
+		// Mirror: what stood in the way of the item may just have gone.
+		r.setRefused(it, r.cfg.Style == Attached)
 	}
 	r.update(it)
 	r.drift(it)
@@ -192,24 +230,21 @@ func (r *replica) drift(it *heldItem) {
 	if it.exists && it.owned && it.effective() == it.want {
 		return
 	}
-	if it.exists && it.owned && it.held == it.replaced && !it.replaced.IsZero() {
-		it.returns++
-		if it.returns >= 2 {
-			r.learn(it, true)
-			return
-		}
+	if it.exists && it.owned && it.held == it.replaced && it.returns >= 2 {
+		r.learn(it, "something on this side keeps changing it back; both versions are now taken as equal")
+		return
 	}
 	r.askAgain(it)
 }
 
-// learn records that what the owner calls want is stored as it is.
-func (r *replica) learn(it *heldItem, tell bool) {
+// learn records that what the owner calls want is stored as it is, and tells
+// people why, unless that is not news.
+func (r *replica) learn(it *heldItem, why string) {
 	it.alias = Alias{Written: it.want, Stored: it.held}
 	r.update(it)
 	r.peer.emit(KeepAlias{Scope: r.cfg.Name, Key: it.key, Alias: it.alias})
-	if tell {
-		r.peer.fact(Fact{Event: Aliased, Scope: r.cfg.Name, Key: it.key,
-			Message: "something on this side keeps changing it back; both versions are now taken as equal"})
+	if why != "" {
+		r.peer.fact(Fact{Event: Aliased, Scope: r.cfg.Name, Key: it.key, Message: why})
 	}
 }
 

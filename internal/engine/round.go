@@ -1,5 +1,7 @@
 package engine
 
+import "slices"
+
 // round is one comparison of a replica with its owner, from the root down. It
 // is complete when every prefix that was asked for has been answered; only then
 // absence means anything.
@@ -8,7 +10,8 @@ type round struct {
 	active    bool
 	startedAt Time // or last answered
 	asked     map[Prefix]bool
-	pending   []Prefix
+	pending   []Prefix // taken from the end, so that it stays short however deep the tree
+	branches  int      // answered
 	absent    []KeyHash
 }
 
@@ -56,6 +59,7 @@ func (r *replica) answered(in Answer) {
 			continue
 		}
 		delete(r.round.asked, b.Prefix)
+		r.round.branches++
 		if b.Split && b.Prefix.Len < maxDepth {
 			r.compareSums(b)
 		} else {
@@ -65,9 +69,14 @@ func (r *replica) answered(in Answer) {
 	if len(r.round.asked) > 0 {
 		return
 	}
-	if n := min(len(r.round.pending), r.tune.AskPrefixes); n > 0 {
-		next := r.round.pending[:n:n]
-		r.round.pending = r.round.pending[n:]
+	rest := len(r.round.pending)
+	if n := min(rest, r.tune.AskPrefixes); n > 0 {
+		if r.round.branches > 2*r.tune.MaxItems {
+			r.round.stop() // no set that we would take has so many branches
+			return
+		}
+		next := slices.Clone(r.round.pending[rest-n:])
+		r.round.pending = r.round.pending[:rest-n]
 		r.ask(next)
 		return
 	}
@@ -104,20 +113,37 @@ func (r *replica) compareItems(b Branch) {
 		listed[theirs.Hash] = true
 		it := r.items[theirs.Hash]
 		if it == nil {
-			r.wants = append(r.wants, theirs.Hash)
+			if len(r.items) < r.tune.MaxItems { // else it would be sent in vain every time
+				r.wants = append(r.wants, theirs.Hash)
+			}
 			continue
 		}
-		if v, ok := r.counted(it); (!ok || v != theirs.Version) && it.ticket == 0 && it.touched != r.round.id {
-			r.guard.drop(it)
-			it.loose = false
-			r.askFor(it)
-			r.update(it)
+		if v, ok := r.counted(it); !ok || v != theirs.Version {
+			r.differs(it)
 		}
 	}
 	for _, own := range r.digest.Items(b.Prefix) {
 		if !listed[own.Hash] {
 			r.round.absent = append(r.round.absent, own.Hash)
 		}
+	}
+}
+
+// differs deals with an item that the owner has, and has otherwise.
+func (r *replica) differs(it *heldItem) {
+	_, waits := r.redo[it.hash]
+	switch {
+	case it.touched == r.round.id:
+		// The owner has spoken of it since the round began.
+	case it.ticket != 0:
+		it.again = true
+	case waits:
+		// It will be asked for in its time: rounds do not hurry a race of writers.
+	default:
+		r.guard.drop(it)
+		it.loose, it.sure = false, false
+		r.askFor(it)
+		r.update(it)
 	}
 }
 
@@ -129,18 +155,21 @@ func (r *replica) finishRound() {
 		if it == nil || it.ticket != 0 || it.touched == r.round.id {
 			continue
 		}
+		r.setRefused(it, false)
 		switch {
-		case !it.exists:
-			it.want = Version{} // refused, and withdrawn since
-			r.setRefused(it, false)
-			r.update(it)
+		case !it.exists || !it.owned: // refused, and withdrawn since
+			it.want = Version{}
+			r.cured(it)
 		case r.cfg.Style == Attached:
 			it.loose, it.want = true, Version{}
-			r.update(it)
+			r.cured(it)
 			r.peer.fact(Fact{Event: Unattached, Scope: r.cfg.Name, Key: it.key})
-		case it.owned:
+		case it.sure:
+			r.remove(it, true) // it failed before; nobody needs to be asked again
+		default:
 			lost = append(lost, it)
 		}
+		r.update(it)
 	}
 	r.round.stop()
 	r.guard.absent(r, lost)

@@ -34,7 +34,7 @@ func (o *owner) pump() {
 			o.free(it.hash)
 			continue
 		}
-		size := len(item.Content) + len(item.Extra) + len(item.Key.Namespace) + len(item.Key.Name) + 64
+		size := weight(item)
 		if bytes+size > o.tune.DeltaBytes || len(out.Items) == o.tune.DeltaItems {
 			flush()
 		}

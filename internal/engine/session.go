@@ -14,6 +14,9 @@ func (p *Peer) connected(in Connected) {
 	if p.cfg.Hub {
 		return
 	}
+	if p.phase != closed && p.session != in.Session {
+		p.emit(Cut{Session: p.session, Code: Superseded, Message: "dialled again"})
+	}
 	p.close(Superseded, "dialled again")
 	p.phase, p.session, p.epoch = greeting, in.Session, in.Epoch
 	hello := p.cfg.Hello
@@ -30,6 +33,7 @@ func (p *Peer) connected(in Connected) {
 func (p *Peer) close(code Code, message string) {
 	was := p.phase
 	p.phase = closed
+	p.early, p.earlyBytes = nil, 0
 	if was == opened || was == opening {
 		p.fact(Fact{Event: Closed, Code: code, Message: message})
 	}
@@ -52,22 +56,47 @@ func (p *Peer) received(in Received) {
 		if !p.cfg.Hub {
 			p.fact(Fact{Event: Refused, Code: m.Code, Message: m.Message})
 		}
-		p.emit(Cut{Session: in.Session, Code: m.Code, Message: m.Message, RetryAfter: Time(m.RetryAfterMillis)})
+		p.emit(Cut{Session: in.Session, Code: m.Code, Message: m.Message, RetryAfter: max(0, Time(m.RetryAfterMillis))})
 	case Welcome:
 		if !p.cfg.Hub && p.phase == greeting && m.Epoch == p.epoch {
 			p.welcomed(m)
 		}
 	default:
-		if p.isOpen() {
+		switch p.phase {
+		case opened:
 			p.route(in.Message)
+		case opening:
+			p.keep(in.Message)
 		}
 	}
 }
 
+// keep puts aside what the hub says after its Welcome while this side is not
+// ready to compare. Else its first roots, tombstones and commands would be lost,
+// and come again only after a minute.
+func (p *Peer) keep(m Message) {
+	if p.cfg.Hub {
+		return // the agent can not speak before it has been welcomed
+	}
+	size := 0
+	if d, ok := m.(Delta); ok {
+		for _, it := range d.Items {
+			size += weight(it)
+		}
+	}
+	if len(p.early) < maxEarly && p.earlyBytes+size <= overload*p.tune.Window {
+		p.early = append(p.early, m)
+		p.earlyBytes += size
+	}
+}
+
+// maxEarly is how many messages are put aside.
+const maxEarly = 1024
+
 // greeted decides on the hub whether a session is let in.
 func (p *Peer) greeted(session uint64, m Hello) {
-	if p.phase != closed && session == p.session {
-		return
+	if session == p.session && (p.phase != closed || m.Epoch == p.epoch) {
+		return // doubled, or later than its own end
 	}
 	protocol, ok := common(m.Protocol, Range{ProtocolMin, ProtocolMax})
 	projection, ok2 := common(m.Projection, Range{ProjectionMin, ProjectionMax})
@@ -89,6 +118,9 @@ func (p *Peer) greeted(session uint64, m Hello) {
 			p.emit(Send{Session: old, Message: Bye{Code: Superseded, Message: "a newer session of this agent has connected"}})
 			p.close(Superseded, "a newer session of this agent has connected")
 			p.emit(Cut{Session: old, Code: Superseded, Message: "a newer session of this agent has connected"})
+		}
+		for _, scope := range p.heldScopes() { // the agent will say what it still holds
+			p.heldReceived(Held{Scope: scope})
 		}
 		p.cfg.KnownCluster = m.ClusterUID
 		p.phase, p.session, p.epoch = opening, session, m.Epoch
@@ -150,6 +182,11 @@ func (p *Peer) begin() {
 	p.beaconSoon()
 	if p.suspect {
 		p.tellHeld(p.suspicion())
+	}
+	early := p.early
+	p.early, p.earlyBytes = nil, 0
+	for _, m := range early {
+		p.route(m)
 	}
 }
 
@@ -217,14 +254,24 @@ func (p *Peer) heldReceived(h Held) {
 	if !p.cfg.Hub || (h.Scope != "" && p.owner(h.Scope) == nil) {
 		return
 	}
-	event := HeldEvent
-	if h.ID == "" {
-		event = Unheld
-		delete(p.remoteHeld, h.Scope)
-	} else {
+	if h.ID != "" {
 		p.remoteHeld[h.Scope] = h
+		p.fact(Fact{Event: HeldEvent, Scope: h.Scope, Held: &h})
+	} else if _, ok := p.remoteHeld[h.Scope]; ok {
+		delete(p.remoteHeld, h.Scope)
+		p.fact(Fact{Event: Unheld, Scope: h.Scope, Held: &h})
 	}
-	p.fact(Fact{Event: event, Scope: h.Scope, Held: &h})
+}
+
+// heldScopes lists the scopes in which the agent holds something back.
+func (p *Peer) heldScopes() []string {
+	var out []string
+	for _, scope := range append([]string{""}, p.scopeNames()...) {
+		if _, ok := p.remoteHeld[scope]; ok {
+			out = append(out, scope)
+		}
+	}
+	return out
 }
 
 // confirmed lets go ahead what a person has looked at.
@@ -238,8 +285,8 @@ func (p *Peer) confirmed(id string) {
 			return
 		}
 	}
-	for _, scope := range append([]string{""}, p.scopeNames()...) {
-		if h, ok := p.remoteHeld[scope]; ok && h.ID == id && p.isOpen() {
+	for _, scope := range p.heldScopes() {
+		if p.remoteHeld[scope].ID == id && p.isOpen() {
 			p.send(Confirm{Scope: scope, ID: id})
 			for _, cfg := range p.cfg.Scopes {
 				if o := p.owners[cfg.Name]; o != nil {
