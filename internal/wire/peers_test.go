@@ -145,6 +145,18 @@ func TestOlderPeerMayLeaveFieldsOut(t *testing.T) {
 	}
 }
 
+// An event that the CloudEvents SDK wrote, with attributes that we do not use;
+// see the folder interop.
+func TestEventsOfTheSDKAreUnderstood(t *testing.T) {
+	m, meta, err := Decode(readDump(t, "testdata/sdk.golden"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m != (engine.Confirm{Scope: "application", ID: "5f0c"}) || meta != someMeta {
+		t.Errorf("decoded as %#v, %#v", m, meta)
+	}
+}
+
 // Protobuf leaves a sender some freedom. All of it is understood.
 func TestOtherEncodersAreUnderstood(t *testing.T) {
 	field := func(b []byte, t tag, v ...byte) []byte {
