@@ -1,0 +1,201 @@
+package node
+
+import (
+	"errors"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file carries out what the engine wants done to the replica's objects.
+
+// apply writes received content, executes a command, or deletes with cascade.
+func (l *link) apply(e engine.Apply) {
+	s := l.scope(e.Scope)
+	ref, err := s.kind.Target(e.Key, &l.world)
+	if err != nil {
+		l.applied(e.Scope, e.Key, e.Ticket, result{fail: failure(err)})
+		return
+	}
+	decide := func(local *kind.Object) decision { return l.merge(s, ref, e, local) }
+	if s.cfg.Style == engine.Pending {
+		decide = func(local *kind.Object) decision { return l.execute(e, local) }
+	}
+	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "apply " + e.Scope, decide: decide,
+		done: func(r result) { l.applied(e.Scope, e.Key, e.Ticket, r) }})
+}
+
+// merge decides how the local object becomes what the owner has.
+func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object) decision {
+	if local != nil && !s.kind.Belongs(local) {
+		return decision{fail: &Failure{Code: engine.NameTaken, Message: "something else has the name " + ref.Name}}
+	}
+	mark := kind.Mark{Owned: true}
+	deleting := s.cfg.Style == engine.Mirror && kind.Deleting(e.Content)
+	switch {
+	case local == nil && deleting:
+		return decision{gone: true}
+	case local == nil && s.cfg.Style == engine.Attached:
+		return decision{fail: &Failure{Code: engine.NoObject, Message: "there is no such object on this side"}}
+	case local != nil && s.cfg.Style == engine.Mirror:
+		mark = kind.ReadMark(local, &l.world)
+		if !mark.Owned && l.node.cfg.Side == kind.Spoke {
+			if !l.mayAdopt(e.Content) {
+				return decision{fail: &Failure{Code: engine.NotAdopted, Message: "it exists on the spoke, is not managed by this hub, and the adoption policy is never"}}
+			}
+			mark.Adopted = mark.Adopted || !mark.Foreign
+		}
+		if mark.Owned && l.recreates(local, mark, e.Content) {
+			return l.discard(local)
+		}
+		mark.Owned, mark.Foreign = true, false
+		if mark.Alias.Written != e.Version {
+			mark.Alias = engine.Alias{} // of another version
+		}
+	}
+	merged, err := s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.world)
+	if err != nil {
+		return decision{fail: failure(err)}
+	}
+	switch {
+	case local == nil:
+		return decision{verb: Create, object: merged}
+	case deleting && e.Suspect && !local.IsDeleting():
+		return decision{fail: &Failure{Code: engine.HeldBack, Message: "the hub's store went back in time; deletions wait until that is confirmed"}}
+	case !kind.Same(local, merged):
+		return decision{verb: Update, object: merged, again: deleting && !local.IsDeleting()}
+	case deleting && !local.IsDeleting():
+		return decision{verb: Delete, object: local}
+	}
+	return decision{}
+}
+
+// mayAdopt tells whether an object that is not ours may be taken over. The
+// hub's object may override the policy of the spoke.
+func (l *link) mayAdopt(content []byte) bool {
+	switch kind.ContentAnnotation(content, kind.AdoptionPolicy) {
+	case "always":
+		return true
+	case "never":
+		return false
+	}
+	return !l.node.cfg.Policy.AdoptNever
+}
+
+// recreates tells whether the object came from another source of the same name
+// and the policy is not to let it live on as the new one's.
+func (l *link) recreates(local *kind.Object, mark kind.Mark, content []byte) bool {
+	if mark.Source == "" || mark.Source == kind.ContentUID(content) || l.node.cfg.Side == kind.Hub {
+		return false
+	}
+	switch kind.ContentAnnotation(content, kind.UIDMismatchPolicy) {
+	case "recreate":
+		return true
+	case "upsert":
+		return false
+	}
+	return l.node.cfg.Policy.Recreate
+}
+
+// discard deletes an object without its workloads, and decides anew after each
+// of the two writes that it takes.
+func (l *link) discard(local *kind.Object) decision {
+	if stripped, changed := kind.StripCascade(local); changed {
+		return decision{verb: Update, object: stripped, again: true}
+	}
+	if local.IsDeleting() {
+		return decision{fail: &Failure{Code: engine.Busy, Message: "it is being deleted", RetryAfter: engine.Second}}
+	}
+	return decision{verb: Delete, object: local, again: true}
+}
+
+// remove takes an object away that the owner no longer has. Workloads stay: no
+// absence can ever delete one.
+func (l *link) remove(e engine.Remove) {
+	s := l.scope(e.Scope)
+	ref, err := s.kind.Target(e.Key, &l.world)
+	if err != nil {
+		l.applied(e.Scope, e.Key, e.Ticket, result{fail: failure(err)})
+		return
+	}
+	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "remove " + e.Scope,
+		decide: func(local *kind.Object) decision { return l.unmerge(s, local) },
+		done:   func(r result) { l.applied(e.Scope, e.Key, e.Ticket, r) }})
+}
+
+func (l *link) unmerge(s *scope, local *kind.Object) decision {
+	if local == nil || !s.kind.Belongs(local) || !kind.ReadMark(local, &l.world).Owned {
+		return decision{gone: true}
+	}
+	remover, ok := s.kind.(kind.Remover)
+	if !ok {
+		return decision{gone: true}
+	}
+	if remover.Keeps(local) && !local.IsDeleting() {
+		return decision{verb: Update, object: remover.Release(local, &l.world)}
+	}
+	if s.cfg.Name == kind.AppProjectScope && l.node.cache.inUse(local.Name()) {
+		return decision{fail: &Failure{Code: engine.InUse, Message: "an Application still names this project", RetryAfter: 2 * engine.Second}}
+	}
+	if stripped, changed := kind.StripCascade(local); changed {
+		return decision{verb: Update, object: stripped, again: true}
+	}
+	if local.IsDeleting() {
+		return decision{} // as far as it is ours; others' finalizers are theirs
+	}
+	return decision{verb: Delete, object: local}
+}
+
+// applied tells the engine how it went.
+func (l *link) applied(scope string, key engine.Key, ticket uint64, r result) {
+	in := engine.Applied{Scope: scope, Key: key, Ticket: ticket, Written: r.written, Gone: r.gone}
+	if r.fail != nil {
+		in.Code, in.Message, in.RetryAfter = r.fail.Code, r.fail.Message, r.fail.RetryAfter
+	}
+	s := l.scope(scope)
+	if r.object != nil && s.cfg.Style != engine.Pending {
+		if held, ok := s.kind.Reflect(r.object, &l.world); ok && (held.Mark.Owned || s.cfg.Style == engine.Attached) {
+			in.Held = engine.VersionOf(held.Content)
+		}
+	}
+	if r.replaced != nil && s.cfg.Style != engine.Pending {
+		if held, ok := s.kind.Reflect(r.replaced, &l.world); ok {
+			in.Replaced = engine.VersionOf(held.Content)
+		}
+	}
+	l.step(in)
+}
+
+// keepAlias records an alias on an object of ours, so that a restart does not
+// have to learn it again.
+func (l *link) keepAlias(e engine.KeepAlias) {
+	s := l.scope(e.Scope)
+	if s.cfg.Style != engine.Mirror {
+		return
+	}
+	ref, err := s.kind.Target(e.Key, &l.world)
+	if err != nil {
+		return
+	}
+	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope + "/alias", why: "note how it is stored",
+		decide: func(local *kind.Object) decision {
+			if local == nil || !s.kind.Belongs(local) || local.IsDeleting() {
+				return decision{}
+			}
+			mark := kind.ReadMark(local, &l.world)
+			held, ok := s.kind.Reflect(local, &l.world)
+			if !mark.Owned || !ok || mark.Alias == e.Alias || engine.VersionOf(held.Content) != e.Alias.Stored {
+				return decision{}
+			}
+			return decision{verb: Update, object: kind.WithAlias(local, e.Alias)}
+		}})
+}
+
+// failure turns a kind's refusal into a failure.
+func failure(err error) *Failure {
+	var r *kind.Refusal
+	if errors.As(err, &r) {
+		return &Failure{Code: r.Code, Message: r.Message}
+	}
+	return &Failure{Code: engine.Invalid, Message: err.Error()}
+}

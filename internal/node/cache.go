@@ -1,0 +1,95 @@
+package node
+
+import (
+	"strconv"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// cache holds the objects of the local cluster, as fresh as they are known.
+type cache struct {
+	tables map[kind.Resource]*table
+	users  map[objectName]int // AppProject → Applications that name it
+}
+
+type table struct {
+	objects  map[objectName]*kind.Object
+	complete bool
+	reason   string
+	frontier uint64 // everything up to this revision has been seen
+	newest   uint64 // highest revision of an object
+}
+
+type objectName struct{ namespace, name string }
+
+func newCache(resources []kind.Resource) *cache {
+	c := &cache{tables: map[kind.Resource]*table{}, users: map[objectName]int{}}
+	for _, r := range resources {
+		c.tables[r] = &table{objects: map[objectName]*kind.Object{}, reason: "not read yet"}
+	}
+	return c
+}
+
+func nameOf(o *kind.Object) objectName { return objectName{o.Namespace(), o.Name()} }
+
+func (c *cache) get(ref kind.Ref) *kind.Object {
+	t := c.tables[ref.Resource]
+	if t == nil {
+		return nil
+	}
+	return t.objects[objectName{ref.Namespace, ref.Name}]
+}
+
+// put stores an object unless a newer one is there. It returns what was there
+// before, and whether anything changed.
+func (c *cache) put(r kind.Resource, o *kind.Object) (old *kind.Object, changed bool) {
+	t := c.tables[r]
+	rev := revision(o)
+	old = t.objects[nameOf(o)]
+	if old != nil && revision(old) >= rev {
+		return old, false
+	}
+	t.objects[nameOf(o)] = o
+	t.newest = max(t.newest, rev)
+	c.count(r, old, -1)
+	c.count(r, o, +1)
+	return old, true
+}
+
+// drop forgets an object.
+func (c *cache) drop(ref kind.Ref) *kind.Object {
+	t := c.tables[ref.Resource]
+	n := objectName{ref.Namespace, ref.Name}
+	old := t.objects[n]
+	delete(t.objects, n)
+	c.count(ref.Resource, old, -1)
+	return old
+}
+
+// count keeps track of which projects are in use.
+func (c *cache) count(r kind.Resource, o *kind.Object, by int) {
+	if r != kind.Applications || o == nil {
+		return
+	}
+	n := objectName{"", kind.ProjectOf(o)}
+	if c.users[n] += by; c.users[n] == 0 {
+		delete(c.users, n)
+	}
+}
+
+// inUse tells whether an Application names a project.
+func (c *cache) inUse(project string) bool { return c.users[objectName{"", project}] > 0 }
+
+// revision reads an object's resource version. Within one resource of one API
+// server these are numbers that grow; those of two servers are never compared.
+func revision(o *kind.Object) uint64 {
+	n, err := strconv.ParseUint(o.ResourceVersion(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func refOf(r kind.Resource, o *kind.Object) kind.Ref {
+	return kind.Ref{Resource: r, Namespace: o.Namespace(), Name: o.Name()}
+}

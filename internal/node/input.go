@@ -1,0 +1,141 @@
+package node
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// Input is one of the types below.
+type Input interface{ input() }
+
+// Seen says that the cluster has this object: from a watch, or read on request.
+type Seen struct {
+	Resource kind.Resource
+	Object   *kind.Object
+}
+
+// Lost says that an object was watched going away.
+type Lost struct {
+	Ref      kind.Ref
+	UID      string
+	Revision uint64
+}
+
+// List is a complete and consistent list of a resource. What the cache has
+// beyond it has gone while nobody watched.
+type List struct {
+	Resource kind.Resource
+	Objects  []*kind.Object
+	Revision uint64
+}
+
+// Blind says that a resource can not be read, and why; the next List ends that.
+type Blind struct {
+	Resource kind.Resource
+	Reason   string
+}
+
+// Bookmark says that the watch of a resource has come this far.
+type Bookmark struct {
+	Resource kind.Resource
+	Revision uint64
+}
+
+// Wrote answers a Write.
+type Wrote struct {
+	ID      uint64
+	Object  *kind.Object // as stored; nil after a deletion that left nothing
+	Failure *Failure     // nil: it was done
+}
+
+// Failure says why a write was not done, or not known to be.
+type Failure struct {
+	Code       engine.Code // of those for items
+	Stale      bool        // the object is not (or not any more) as the cache has it
+	Message    string
+	RetryAfter engine.Time
+}
+
+// Register makes the hub know an agent, or changes what it knows.
+type Register struct {
+	Agent        kind.Agent
+	KnownCluster string
+	KnownStore   engine.Store
+	Suspect      bool
+}
+
+// Unregister makes the hub forget an agent.
+type Unregister struct{ Agent string }
+
+// FromPeer carries a connection's events: engine.Connected, Disconnected, Received.
+type FromPeer struct {
+	Agent string // empty on a spoke
+	Input engine.Input
+}
+
+// Confirm is a person's word on something held.
+type Confirm struct{ Agent, ID string }
+
+// Tick says that the time from NextWake has come.
+type Tick struct{}
+
+func (Seen) input()       {}
+func (Lost) input()       {}
+func (List) input()       {}
+func (Blind) input()      {}
+func (Bookmark) input()   {}
+func (Wrote) input()      {}
+func (Register) input()   {}
+func (Unregister) input() {}
+func (FromPeer) input()   {}
+func (Confirm) input()    {}
+func (Tick) input()       {}
+
+// Effect is one of the types below.
+type Effect interface{ effect() }
+
+// Verb of a Write.
+type Verb uint8
+
+// The verbs.
+const (
+	Create Verb = iota
+	Update
+	Delete
+)
+
+func (v Verb) String() string { return [...]string{"create", "update", "delete"}[v] }
+
+// Write changes one object; answer with Wrote. Update and Delete are conditional
+// on the resource version that the object carries, Delete also on its UID.
+type Write struct {
+	ID     uint64
+	Verb   Verb
+	Ref    kind.Ref
+	Object *kind.Object // to be stored; of a Delete: the one to be deleted
+	Why    string       // for the log
+}
+
+// Read asks for one object; answer with Seen or Lost.
+type Read struct{ Ref kind.Ref }
+
+// Relist asks for a fresh List: the watch is behind what the peer has seen.
+type Relist struct{ Resource kind.Resource }
+
+// ToPeer carries out engine.Send and engine.Cut.
+type ToPeer struct {
+	Agent  string
+	Effect engine.Effect
+}
+
+// Report passes on a fact about an agent.
+type Report struct {
+	Agent string
+	Fact  engine.Fact
+}
+
+func (Write) effect()  {}
+func (Read) effect()   {}
+func (Relist) effect() {}
+func (ToPeer) effect() {}
+func (Report) effect() {}

@@ -1,0 +1,170 @@
+package node
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// job is something to be done to one object. It looks at the object as it is
+// when its turn comes, and looks again when its write finds the object changed:
+// so every write is based on what is there, and none is lost to a race.
+//
+// For each object one job runs at a time. There is at most one job for each
+// name, so the number of jobs is bounded by what there is to do.
+type job struct {
+	name   string
+	why    string
+	decide func(local *kind.Object) decision
+	done   func(result)
+}
+
+// decision is what a job wants now.
+type decision struct {
+	verb   Verb
+	object *kind.Object // nil: nothing is to be written; the job is done
+	again  bool         // after this write the job decides anew
+	fail   *Failure     // the job ends without success
+	gone   bool         // done because there is nothing left to delete
+}
+
+// result is how a job ended.
+type result struct {
+	object   *kind.Object // as it is now; nil: there is none
+	replaced *kind.Object // what the last write replaced, if there was one
+	written  bool
+	gone     bool
+	fail     *Failure
+}
+
+// desk is the work to be done on one object: the job under way and the others.
+type desk struct {
+	ref      kind.Ref
+	jobs     []job
+	writeID  uint64       // under way; 0: none
+	verb     Verb         // of it
+	base     *kind.Object // what it is based on
+	again    bool
+	written  bool
+	replaced *kind.Object
+	stuckAt  engine.Time // since when the cache is known to be behind; 0: it is not
+}
+
+// rereadAfter is how long the watch may take to show a change that a write has
+// run into, before the object is read.
+const rereadAfter = 5 * engine.Second
+
+// enqueue gives an object something to be done. A job of the same name that has
+// not begun yet is replaced.
+func (n *Node) enqueue(ref kind.Ref, j job) {
+	d := n.desks[ref]
+	if d == nil {
+		d = &desk{ref: ref}
+		n.desks[ref] = d
+	}
+	for i := range d.jobs {
+		if d.jobs[i].name == j.name && (i > 0 || d.idle()) {
+			d.jobs[i] = j
+			n.work(d)
+			return
+		}
+	}
+	d.jobs = append(d.jobs, j)
+	n.work(d)
+}
+
+func (d *desk) idle() bool { return d.writeID == 0 && d.stuckAt == 0 }
+
+// work lets the first job decide, until one has to wait for a write.
+func (n *Node) work(d *desk) {
+	for d.idle() && len(d.jobs) > 0 {
+		local := n.cache.get(d.ref)
+		dec := d.jobs[0].decide(local)
+		if dec.fail != nil || dec.object == nil {
+			n.endJob(d, result{object: local, written: d.written, replaced: d.replaced, gone: dec.gone, fail: dec.fail})
+			continue
+		}
+		n.writes++
+		d.writeID, d.verb, d.base, d.again = n.writes, dec.verb, local, dec.again
+		n.writing[d.writeID] = d
+		n.emit(Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Why: d.jobs[0].why})
+	}
+	if len(d.jobs) == 0 && d.idle() {
+		delete(n.desks, d.ref)
+	}
+}
+
+func (n *Node) endJob(d *desk, r result) {
+	j := d.jobs[0]
+	d.jobs = d.jobs[1:]
+	d.written, d.replaced = false, nil
+	if j.done != nil {
+		j.done(r)
+	}
+}
+
+// wrote takes the answer to a write.
+func (n *Node) wrote(in Wrote) {
+	d := n.writing[in.ID]
+	if d == nil {
+		return
+	}
+	delete(n.writing, in.ID)
+	d.writeID = 0
+	switch {
+	case in.Failure != nil && in.Failure.Stale:
+		n.stale(d)
+	case in.Failure != nil:
+		n.endJob(d, result{object: n.cache.get(d.ref), fail: in.Failure})
+	case in.Object == nil:
+		// Deleted. The watch tells when it is so for everybody.
+		d.written = true
+		n.stale(d)
+	case d.again:
+		d.written, d.replaced = true, d.base
+		n.seen(d.ref.Resource, in.Object)
+	default:
+		// The job is over before others hear of the object: they may have
+		// something to do to it in turn.
+		j, base := d.jobs[0], d.base
+		d.jobs = d.jobs[1:]
+		d.written, d.replaced = false, nil
+		n.seen(d.ref.Resource, in.Object)
+		if j.done != nil {
+			j.done(result{object: in.Object, replaced: base, written: true})
+		}
+	}
+	n.work(d)
+}
+
+// stale waits for the watch to show what a write has run into, unless the cache
+// has moved on already.
+func (n *Node) stale(d *desk) {
+	if n.cache.get(d.ref) != d.base {
+		return
+	}
+	d.stuckAt = n.now
+	n.stuck[d.ref] = d
+}
+
+// moved lets a waiting job look again: its object has changed.
+func (n *Node) moved(ref kind.Ref) {
+	d := n.desks[ref]
+	if d == nil || d.stuckAt == 0 {
+		return
+	}
+	d.stuckAt = 0
+	delete(n.stuck, ref)
+	n.work(d)
+}
+
+// reread asks for objects whose change the watch does not show.
+func (n *Node) reread() {
+	for _, ref := range sortedRefs(n.stuck) {
+		d := n.stuck[ref]
+		if n.now-d.stuckAt < rereadAfter {
+			continue
+		}
+		d.stuckAt = n.now // ask again after as long
+		n.emit(Read{Ref: ref})
+	}
+}

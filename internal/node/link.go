@@ -1,0 +1,252 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// link is this side's end of the relation with one agent: the engine's Peer and
+// the world through which kinds see the objects.
+type link struct {
+	node   *Node
+	name   string
+	peer   *engine.Peer
+	world  kind.World
+	scopes []scope
+
+	known     bool         // the world is settled; before that nothing is told
+	fresh     engine.Store // of this side, when the session began
+	opening   *engine.Fact // greeted, Begin is due
+	openingAt engine.Time
+	asked     bool // relists were asked for
+
+	rejects   map[engine.Key]engine.Fact // hub: Applications that the spoke refuses
+	refreshes map[engine.Key]refresh     // hub: which refresh is pending
+	ends      map[engine.Key]string      // hub: UIDs of what the spoke has deleted, still to be let go
+	nonces    uint64
+}
+
+type scope struct {
+	kind kind.Kind
+	cfg  engine.ScopeConfig
+}
+
+// relistAfter is how long a watch may lag behind what the peer has seen before
+// a list is asked for.
+const relistAfter = 2 * engine.Second
+
+func newLink(n *Node, reg Register) *link {
+	l := &link{node: n, name: reg.Agent.Name,
+		rejects: map[engine.Key]engine.Fact{}, refreshes: map[engine.Key]refresh{}, ends: map[engine.Key]string{}}
+	l.world = kind.World{
+		Side: n.cfg.Side, Agent: reg.Agent, PrincipalUID: n.cfg.PrincipalUID,
+		Projection: engine.ProjectionMax, InstanceLabel: n.cfg.InstanceLabel, Settings: n.cfg.Settings,
+		Find: n.cache.get, RefreshNonce: l.refreshNonce,
+	}
+	if n.cfg.Side == kind.Hub {
+		l.world.HubArgoNamespace = n.cfg.ArgoNamespace
+	} else {
+		l.world.SpokeArgoNamespace = n.cfg.ArgoNamespace
+	}
+	l.scopes = scopesOf(n.cfg.Side, reg.Agent.Mode)
+	cfg := engine.Config{
+		Hub: n.cfg.Side == kind.Hub, Mode: string(reg.Agent.Mode), Mapping: string(reg.Agent.Mapping),
+		KnownCluster: reg.KnownCluster, KnownStore: reg.KnownStore, Suspect: reg.Suspect, Tuning: n.cfg.Tuning,
+		Hello: engine.Hello{ClusterUID: n.cfg.ClusterUID, Namespace: n.cfg.ArgoNamespace, Version: n.cfg.Version},
+		Welcome: engine.Welcome{Agent: reg.Agent.Name, HubNamespace: reg.Agent.HubNamespace, ServerURL: reg.Agent.Server,
+			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version},
+	}
+	for _, s := range l.scopes {
+		cfg.Scopes = append(cfg.Scopes, s.cfg)
+	}
+	l.peer = engine.NewPeer(cfg, l)
+	return l
+}
+
+// scopesOf lists the scopes of a mode in the order in which kinds depend on
+// each other, with this side's role in each.
+func scopesOf(side kind.Side, mode kind.Mode) []scope {
+	var out []scope
+	for _, k := range kind.All() {
+		s := scope{kind: k, cfg: engine.ScopeConfig{Name: k.Scope()}}
+		hubOwns := mode == kind.Managed
+		switch k.Scope() {
+		case kind.StatusScope:
+			s.cfg.Style, hubOwns = engine.Attached, false
+		case kind.CommandScope:
+			s.cfg.Style, hubOwns = engine.Pending, true
+		case kind.RepositoryScope, kind.GPGKeyScope:
+			if mode != kind.Managed {
+				continue
+			}
+		case kind.ApplicationScope:
+			s.cfg.Needs = kind.AppProjectScope
+		}
+		if hubOwns != (side == kind.Hub) {
+			s.cfg.Role = engine.Replica
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func (l *link) scope(name string) *scope {
+	for i := range l.scopes {
+		if l.scopes[i].cfg.Name == name {
+			return &l.scopes[i]
+		}
+	}
+	return nil
+}
+
+// step gives the Peer an input and queues what it asks for.
+func (l *link) step(in engine.Input) {
+	for _, e := range l.peer.Step(l.node.now, in) {
+		l.node.queue = append(l.node.queue, queued{l, e})
+	}
+}
+
+func (l *link) fromPeer(in engine.Input) {
+	if c, ok := in.(engine.Connected); ok {
+		l.fresh = c.Store
+	}
+	l.step(in)
+}
+
+// handle carries out one effect of the engine.
+func (l *link) handle(e engine.Effect) {
+	if l.node.links[l.name] != l {
+		return // unregistered meanwhile
+	}
+	switch e := e.(type) {
+	case engine.Send, engine.Cut:
+		l.node.emit(ToPeer{Agent: l.name, Effect: e})
+	case engine.Apply:
+		l.apply(e)
+	case engine.Remove:
+		l.remove(e)
+	case engine.KeepAlias:
+		l.keepAlias(e)
+	case engine.Fact:
+		l.fact(e)
+		l.node.emit(Report{Agent: l.name, Fact: e})
+	}
+}
+
+// fact takes note of what concerns this side.
+func (l *link) fact(f engine.Fact) {
+	switch f.Event {
+	case engine.Opened:
+		l.opened(f)
+	case engine.Closed:
+		l.setOpening(nil)
+	case engine.Rejected, engine.Cured, engine.Ended:
+		if l.node.cfg.Side == kind.Hub {
+			l.hubFact(f)
+		}
+	}
+}
+
+// opened settles the world: who is at the other end, and where. If that is not
+// what it was, everything that was told in the old world is told anew.
+func (l *link) opened(f engine.Fact) {
+	w := l.world
+	if f.Hello != nil {
+		w.SpokeArgoNamespace = f.Hello.Namespace
+	}
+	if f.Welcome != nil {
+		w.Agent.Name, w.Agent.HubNamespace, w.Agent.Server = f.Welcome.Agent, f.Welcome.HubNamespace, f.Welcome.ServerURL
+		w.HubArgoNamespace, w.PrincipalUID = f.Welcome.ArgoNamespace, f.Welcome.PrincipalUID
+	}
+	w.Projection = l.peer.Status().Projection
+	changed := w.Agent != l.world.Agent || w.SpokeArgoNamespace != l.world.SpokeArgoNamespace ||
+		w.HubArgoNamespace != l.world.HubArgoNamespace || w.PrincipalUID != l.world.PrincipalUID || w.Projection != l.world.Projection
+	if changed && l.known {
+		l.untellAll()
+	}
+	l.world = w
+	if !l.known {
+		l.tellAll()
+	}
+	l.setOpening(&f)
+	l.tryBegin()
+}
+
+func (l *link) setOpening(f *engine.Fact) {
+	if l.opening != nil {
+		l.node.waiting--
+	}
+	if f != nil {
+		l.node.waiting++
+	}
+	l.opening, l.openingAt, l.asked = f, l.node.now, false
+}
+
+// tryBegin starts the comparison as soon as this side's view is at least as new
+// as what the peer knows of it. A store that went back can never be; then the
+// peer holds its deletions, and we begin.
+func (l *link) tryBegin() {
+	if l.opening == nil {
+		return
+	}
+	var seen []engine.Seen
+	if l.opening.Hello != nil {
+		seen = l.opening.Hello.Seen
+	} else {
+		seen = l.opening.Welcome.Seen
+	}
+	for _, s := range seen {
+		sc := l.scope(s.Scope)
+		if sc == nil || sc.cfg.Role != engine.Owner || s.Revision > l.fresh.Revision {
+			continue
+		}
+		t := l.node.cache.tables[sc.kind.Resource()]
+		if t.complete && t.frontier < s.Revision {
+			if !l.asked && l.node.now >= l.openingAt+relistAfter {
+				l.asked = true
+				l.node.emit(Relist{Resource: sc.kind.Resource()})
+			}
+			return
+		}
+	}
+	l.setOpening(nil)
+	l.step(engine.Begin{})
+}
+
+// Content implements engine.Source.
+func (l *link) Content(scope string, key engine.Key) (content, extra []byte, ok bool) {
+	s := l.scope(scope)
+	ref, err := s.kind.Target(key, &l.world)
+	if err != nil {
+		return nil, nil, false
+	}
+	o := l.node.cache.get(ref)
+	if o == nil || !s.kind.Belongs(o) {
+		return nil, nil, false
+	}
+	item, ok := s.kind.Publish(o, &l.world)
+	if !ok || item.Key != key {
+		return nil, nil, false
+	}
+	return item.Content, item.Extra, true
+}
+
+// Revision implements engine.Source.
+func (l *link) Revision(scope string) uint64 {
+	return l.node.cache.tables[l.scope(scope).kind.Resource()].newest
+}
+
+func sortedObjects(m map[objectName]*kind.Object) []*kind.Object {
+	out := make([]*kind.Object, 0, len(m))
+	for _, o := range m {
+		out = append(out, o)
+	}
+	slices.SortFunc(out, func(a, b *kind.Object) int {
+		return cmp.Or(strings.Compare(a.Namespace(), b.Namespace()), strings.Compare(a.Name(), b.Name()))
+	})
+	return out
+}

@@ -1,0 +1,235 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// Config of a Node.
+type Config struct {
+	Side          kind.Side
+	ArgoNamespace string // of Argo CD in the local cluster
+	ClusterUID    string // of the local cluster
+	PrincipalUID  string // hub
+	InstanceLabel string // Argo CD's, if it is not the default
+	Version       string // of the build, for people
+	Settings      kind.Settings
+	Policy        Policy
+	Tuning        engine.Tuning
+
+	// Spoke: what this agent is, and what it remembers of the hub.
+	Mode       kind.Mode
+	Mapping    kind.Mapping
+	KnownStore engine.Store
+	Suspect    bool
+}
+
+// Policy decides what happens where two truths meet.
+type Policy struct {
+	AdoptNever bool // an object that is not ours is refused rather than taken over
+	Recreate   bool // a new source UID under an old name: delete and create, not update
+}
+
+// Node is one side. It belongs to one goroutine.
+type Node struct {
+	cfg     Config
+	cache   *cache
+	links   map[string]*link
+	byNS    map[string][]*link // hub: by the namespace of their Applications
+	desks   map[kind.Ref]*desk
+	stuck   map[kind.Ref]*desk
+	writing map[uint64]*desk
+	writes  uint64
+	waiting int                      // links whose Begin waits for a watch
+	retries map[kind.Ref]engine.Time // objects to be tended again
+
+	now   engine.Time
+	out   []Effect
+	queue []queued
+}
+
+type queued struct {
+	link   *link
+	effect engine.Effect
+}
+
+// Resources lists what a Node reads in its cluster.
+func Resources() []kind.Resource {
+	return []kind.Resource{kind.AppProjects, kind.Secrets, kind.ConfigMaps, kind.Applications}
+}
+
+// New makes a Node. A spoke has its one link from the start.
+func New(cfg Config) *Node {
+	n := &Node{cfg: cfg, cache: newCache(Resources()), links: map[string]*link{}, byNS: map[string][]*link{},
+		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}}
+	if cfg.Side == kind.Spoke {
+		n.links[""] = newLink(n, Register{
+			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},
+			KnownStore: cfg.KnownStore, Suspect: cfg.Suspect})
+	}
+	return n
+}
+
+// Step takes one input and returns what is to be done, in order. The effects
+// are valid until the next Step.
+func (n *Node) Step(now engine.Time, in Input) []Effect {
+	n.now = max(n.now, now)
+	clear(n.out)
+	n.out = n.out[:0]
+	switch in := in.(type) {
+	case Seen:
+		n.advance(in.Resource, revision(in.Object))
+		n.seen(in.Resource, in.Object)
+	case Lost:
+		n.advance(in.Ref.Resource, in.Revision)
+		n.lost(in.Ref, in.UID, in.Revision, true)
+	case List:
+		n.listed(in)
+	case Blind:
+		n.blind(in)
+	case Bookmark:
+		n.advance(in.Resource, in.Revision)
+	case Wrote:
+		n.wrote(in)
+	case Register:
+		n.register(in)
+	case Unregister:
+		n.unregister(in.Agent)
+	case FromPeer:
+		if l := n.links[in.Agent]; l != nil {
+			l.fromPeer(in.Input)
+		}
+	case Confirm:
+		if l := n.links[in.Agent]; l != nil {
+			l.step(engine.Confirmed{ID: in.ID})
+		}
+	case Tick:
+		n.tick()
+	}
+	n.drain()
+	return n.out
+}
+
+// drain carries out what the engine asks for, until it asks for nothing more.
+func (n *Node) drain() {
+	for len(n.queue) > 0 {
+		q := n.queue[0]
+		n.queue = n.queue[1:]
+		q.link.handle(q.effect)
+	}
+	n.queue = nil
+}
+
+func (n *Node) emit(e Effect) { n.out = append(n.out, e) }
+
+// tick passes the time on to everything that waits.
+func (n *Node) tick() {
+	for _, l := range n.sortedLinks() {
+		if t, ok := l.peer.NextWake(); ok && t <= n.now {
+			l.step(engine.Tick{})
+		}
+		l.tryBegin()
+	}
+	n.reread()
+	for _, ref := range sortedRefs(n.retries) {
+		if n.retries[ref] <= n.now {
+			delete(n.retries, ref)
+			if o := n.cache.get(ref); o != nil {
+				n.tend(ref.Resource, o)
+			}
+		}
+	}
+}
+
+// NextWake tells when the Node wants a Tick; false: not by itself.
+func (n *Node) NextWake() (engine.Time, bool) {
+	next, ok := engine.Time(0), false
+	later := func(t engine.Time) {
+		if !ok || t < next {
+			next, ok = t, true
+		}
+	}
+	for _, l := range n.links {
+		if t, wants := l.peer.NextWake(); wants {
+			later(t)
+		}
+		if l.opening != nil {
+			later(l.openingAt + relistAfter)
+		}
+	}
+	for _, d := range n.stuck {
+		later(d.stuckAt + rereadAfter)
+	}
+	for _, t := range n.retries {
+		later(t)
+	}
+	return next, ok
+}
+
+// Status takes stock of one agent.
+func (n *Node) Status(agent string) (engine.Status, bool) {
+	l := n.links[agent]
+	if l == nil {
+		return engine.Status{}, false
+	}
+	return l.peer.Status(), true
+}
+
+// register makes an agent known on the hub. What changes who it is, or which
+// objects are its own, begins a new relation; the agent connects again.
+func (n *Node) register(in Register) {
+	if n.cfg.Side != kind.Hub {
+		return
+	}
+	if old := n.links[in.Agent.Name]; old != nil {
+		if old.world.Agent == in.Agent {
+			return
+		}
+		n.unregister(in.Agent.Name)
+	}
+	l := newLink(n, in)
+	n.links[in.Agent.Name] = l
+	n.byNS[in.Agent.HubNamespace] = append(n.byNS[in.Agent.HubNamespace], l)
+	l.tellAll()
+}
+
+func (n *Node) unregister(agent string) {
+	l := n.links[agent]
+	if l == nil || n.cfg.Side != kind.Hub {
+		return
+	}
+	delete(n.links, agent)
+	ns := l.world.Agent.HubNamespace
+	n.byNS[ns] = slices.DeleteFunc(n.byNS[ns], func(o *link) bool { return o == l })
+	if len(n.byNS[ns]) == 0 {
+		delete(n.byNS, ns)
+	}
+	if session, ok := l.peer.Session(); ok {
+		n.emit(ToPeer{Agent: agent, Effect: engine.Cut{Session: session, Code: engine.ShuttingDown, Message: "the agent's registration has changed"}})
+	}
+}
+
+func (n *Node) sortedLinks() []*link {
+	out := make([]*link, 0, len(n.links))
+	for _, l := range n.links {
+		out = append(out, l)
+	}
+	slices.SortFunc(out, func(a, b *link) int { return strings.Compare(a.name, b.name) })
+	return out
+}
+
+func sortedRefs[V any](m map[kind.Ref]V) []kind.Ref {
+	out := make([]kind.Ref, 0, len(m))
+	for ref := range m {
+		out = append(out, ref)
+	}
+	slices.SortFunc(out, func(a, b kind.Ref) int {
+		return cmp.Or(strings.Compare(a.Resource.Plural, b.Resource.Plural),
+			strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	return out
+}

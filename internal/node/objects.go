@@ -1,0 +1,177 @@
+package node
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file is about what becomes known of the local cluster's objects.
+
+// seen takes an object from the watch, from a list, or from a write's answer.
+// Whatever is older than what is known is passed over.
+func (n *Node) seen(r kind.Resource, o *kind.Object) {
+	if n.cache.tables[r] == nil {
+		return
+	}
+	old, changed := n.cache.put(r, o)
+	ref := refOf(r, o)
+	if !changed {
+		if revision(old) == revision(o) {
+			n.moved(ref) // read again, and found as it was
+		}
+		return
+	}
+	if old != nil && old.UID() != o.UID() {
+		// Deleted and created again: two events that came as one.
+		n.tell(r, old, nil, true)
+		old = nil
+	}
+	n.tell(r, old, o, true)
+	n.tend(r, o)
+	n.moved(ref)
+}
+
+// lost takes the disappearance of an object. Watched: it was seen to happen.
+func (n *Node) lost(ref kind.Ref, uid string, rev uint64, watched bool) {
+	old := n.cache.get(ref)
+	if old == nil {
+		n.moved(ref)
+		return
+	}
+	if uid != "" && uid != old.UID() || rev != 0 && rev < revision(old) {
+		return // of an earlier object of that name
+	}
+	t := n.cache.tables[ref.Resource]
+	t.newest = max(t.newest, rev)
+	n.cache.drop(ref)
+	delete(n.retries, ref)
+	n.tell(ref.Resource, old, nil, watched)
+	n.afterLoss(ref.Resource, old)
+	n.moved(ref)
+}
+
+// listed replaces what is known of a resource by a consistent list.
+func (n *Node) listed(in List) {
+	t := n.cache.tables[in.Resource]
+	if t == nil {
+		return
+	}
+	present := make(map[objectName]bool, len(in.Objects))
+	for _, o := range in.Objects {
+		present[nameOf(o)] = true
+		n.seen(in.Resource, o)
+	}
+	for _, o := range sortedObjects(t.objects) {
+		if !present[nameOf(o)] && revision(o) <= in.Revision {
+			n.lost(refOf(in.Resource, o), o.UID(), 0, false)
+		}
+	}
+	t.frontier = max(t.frontier, in.Revision)
+	t.complete, t.reason = true, ""
+	n.viewChanged(in.Resource)
+}
+
+// blind notes that a resource can not be read. What is known of it stays, but
+// nothing is concluded from what is not.
+func (n *Node) blind(in Blind) {
+	if t := n.cache.tables[in.Resource]; t != nil {
+		t.complete, t.reason = false, in.Reason
+		n.viewChanged(in.Resource)
+	}
+}
+
+func (n *Node) viewChanged(r kind.Resource) {
+	for _, l := range n.sortedLinks() {
+		l.tellView(r)
+		l.tryBegin()
+	}
+}
+
+// advance notes how far a watch has come.
+func (n *Node) advance(r kind.Resource, rev uint64) {
+	t := n.cache.tables[r]
+	if t == nil || rev <= t.frontier {
+		return
+	}
+	t.frontier = rev
+	if n.waiting > 0 {
+		for _, l := range n.sortedLinks() {
+			l.tryBegin()
+		}
+	}
+}
+
+// tell passes a change on to the links that it may concern.
+func (n *Node) tell(r kind.Resource, old, new *kind.Object, watched bool) {
+	for _, l := range n.concerned(r, old, new) {
+		l.tell(r, old, new, watched)
+	}
+	if r == kind.AppProjects {
+		n.projectChanged(old, new)
+	}
+}
+
+// concerned narrows down the links: an Application is one agent's, by its
+// namespace or its destination, anything else may be everybody's.
+func (n *Node) concerned(r kind.Resource, old, new *kind.Object) []*link {
+	if n.cfg.Side == kind.Spoke || r != kind.Applications {
+		return n.sortedLinks()
+	}
+	var out []*link
+	add := func(l *link) {
+		for _, have := range out {
+			if have == l {
+				return
+			}
+		}
+		out = append(out, l)
+	}
+	for _, o := range []*kind.Object{old, new} {
+		if o == nil {
+			continue
+		}
+		for _, l := range n.byNS[o.Namespace()] {
+			add(l)
+		}
+		for _, l := range n.byDestination(o) {
+			add(l)
+		}
+	}
+	return out
+}
+
+// projectChanged looks again at repositories: they follow their project.
+func (n *Node) projectChanged(old, new *kind.Object) {
+	name := ""
+	if new != nil {
+		name = new.Name()
+	} else {
+		name = old.Name()
+	}
+	for _, o := range sortedObjects(n.cache.tables[kind.Secrets].objects) {
+		if kind.RepositoryProject(o) != name {
+			continue
+		}
+		for _, l := range n.sortedLinks() {
+			l.tell(kind.Secrets, o, o, true)
+		}
+	}
+}
+
+// tend does for an object what is ours to do beside replicating it.
+func (n *Node) tend(r kind.Resource, o *kind.Object) {
+	if n.cfg.Side == kind.Hub {
+		n.tendHub(r, o)
+	}
+}
+
+// tendLater looks at an object again after a while: something went wrong that
+// nobody else will bring up again.
+func (n *Node) tendLater(ref kind.Ref, after engine.Time) {
+	if _, ok := n.retries[ref]; !ok {
+		n.retries[ref] = n.now + max(after, tendAfter)
+	}
+}
+
+// tendAfter is the pause before something local is tried again.
+const tendAfter = 5 * engine.Second

@@ -1,0 +1,113 @@
+package node
+
+import (
+	"bytes"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file turns objects into what the engine is told of them.
+
+// tell passes a change of one object to the scopes that read its resource. Old
+// or new is nil where there was or is none.
+func (l *link) tell(r kind.Resource, old, new *kind.Object, watched bool) {
+	if !l.known {
+		return
+	}
+	for i := range l.scopes {
+		s := &l.scopes[i]
+		if s.kind.Resource() != r {
+			continue
+		}
+		was, is := old, new
+		if was != nil && !s.kind.Belongs(was) {
+			was = nil
+		}
+		if is != nil && !s.kind.Belongs(is) {
+			is = nil
+		}
+		switch {
+		case was == nil && is == nil:
+		case s.cfg.Role == engine.Owner:
+			l.tellOwner(s, was, is, watched || new != nil)
+		case s.cfg.Style != engine.Pending:
+			l.tellReplica(s, was, is)
+		}
+	}
+}
+
+// tellOwner publishes an object, or withdraws it. It counts as seen leaving if
+// its end was watched, or if the object itself says that it has left.
+func (l *link) tellOwner(s *scope, old, new *kind.Object, seen bool) {
+	if new != nil {
+		if item, ok := s.kind.Publish(new, &l.world); ok {
+			in := engine.Publish{Scope: s.cfg.Name, Key: item.Key, Version: engine.VersionOf(item.Content), Needs: item.Needs}
+			if s.cfg.Style == engine.Attached && old != nil {
+				before, had := s.kind.Publish(old, &l.world)
+				in.Touch = !had || !bytes.Equal(before.Extra, item.Extra)
+				in.Urgent = kind.Urgent(new, before.Extra, item.Extra)
+			}
+			l.step(in)
+			return
+		}
+	}
+	o := old
+	if o == nil {
+		o = new
+	}
+	if key, ok := s.kind.Key(o, &l.world); ok {
+		l.step(engine.Withdraw{Scope: s.cfg.Name, Key: key, Seen: seen})
+	}
+}
+
+// tellReplica says what an object holds.
+func (l *link) tellReplica(s *scope, old, new *kind.Object) {
+	if new != nil {
+		if held, ok := s.kind.Reflect(new, &l.world); ok {
+			l.step(engine.Observe{Scope: s.cfg.Name, Key: held.Key, Held: engine.VersionOf(held.Content),
+				Owned: held.Mark.Owned || s.cfg.Style == engine.Attached, Alias: held.Mark.Alias})
+			return
+		}
+	}
+	o := old
+	if o == nil {
+		o = new
+	}
+	if key, ok := s.kind.Key(o, &l.world); ok {
+		l.step(engine.Vanish{Scope: s.cfg.Name, Key: key})
+	}
+}
+
+// tellAll tells everything there is, and which of it is all there is.
+func (l *link) tellAll() {
+	l.known = true
+	for _, r := range Resources() {
+		for _, o := range sortedObjects(l.node.cache.tables[r].objects) {
+			l.tell(r, nil, o, true)
+			if l.node.cfg.Side == kind.Hub && r == kind.Applications {
+				l.tendApplication(o)
+			}
+		}
+		l.tellView(r)
+	}
+}
+
+// untellAll takes back everything that was told in a world that is no more.
+func (l *link) untellAll() {
+	for _, r := range Resources() {
+		for _, o := range sortedObjects(l.node.cache.tables[r].objects) {
+			l.tell(r, o, nil, false)
+		}
+	}
+	l.known = false
+}
+
+func (l *link) tellView(r kind.Resource) {
+	t := l.node.cache.tables[r]
+	for _, s := range l.scopes {
+		if s.kind.Resource() == r {
+			l.step(engine.View{Scope: s.cfg.Name, Complete: t.complete && l.known, Reason: "can not read " + r.Plural + ": " + t.reason})
+		}
+	}
+}
