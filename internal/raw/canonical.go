@@ -16,7 +16,7 @@ func Canonical(b []byte) ([]byte, error) {
 
 // AppendCanonical is Canonical, appending to out.
 func AppendCanonical(out, b []byte) ([]byte, error) {
-	w := canonicaliser{in: b, out: out}
+	w := canonicaliser{in: b, out: out, members: make([]member, 0, 32)}
 	i, err := w.value(skipSpace(b, 0), 0)
 	if err == nil {
 		err = atEnd(b, i)
