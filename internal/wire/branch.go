@@ -25,25 +25,25 @@ func (w *writer) branch(b *engine.Branch) {
 		return
 	}
 	end := w.len()
-	for i := len(b.Items) - 1; i >= 0; i-- {
+	for i := range slices.Backward(b.Items) {
 		w.rawPair(b.Items[i].Version.Hi, b.Items[i].Version.Lo)
 	}
 	w.closeFilled(branchVersions, end)
 
 	end = w.len()
-	for i := len(b.Items) - 1; i >= 0; i-- {
+	for i := range slices.Backward(b.Items) {
 		binary.LittleEndian.PutUint64(w.take(8), uint64(b.Items[i].Hash))
 	}
 	w.closeFilled(branchHashes, end)
 
 	end = w.len()
-	for i := len(b.Sums) - 1; i >= 0; i-- {
+	for i := range slices.Backward(b.Sums) {
 		w.rawPair(b.Sums[i].Sum.Hi, b.Sums[i].Sum.Lo)
 	}
 	w.closeFilled(branchSums, end)
 
 	end = w.len()
-	for i := len(b.Sums) - 1; i >= 0; i-- {
+	for i := range slices.Backward(b.Sums) {
 		w.take(1)[0] = b.Sums[i].Child
 	}
 	w.closeFilled(branchChildren, end)

@@ -1,6 +1,10 @@
 package wire
 
-import "github.com/argocd-agent/argocd-agent/internal/engine"
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
 
 func (w *writer) finished(m engine.Finished) {
 	w.pair(finishedVersion, m.Version.Hi, m.Version.Lo)
@@ -32,7 +36,7 @@ func (w *writer) held(m engine.Held) {
 	if !w.count("sample", len(m.Sample), MaxSample) {
 		return
 	}
-	for i := len(m.Sample) - 1; i >= 0; i-- {
+	for i := range slices.Backward(m.Sample) {
 		w.key(heldSample, at("sample", i), m.Sample[i])
 	}
 	w.string(heldReason, "reason", peopleText, showable(m.Reason))

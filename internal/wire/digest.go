@@ -12,7 +12,7 @@ func (w *writer) roots(items []engine.Root) {
 	if !w.count("items", len(items), MaxScopes) {
 		return
 	}
-	for i := len(items) - 1; i >= 0; i-- {
+	for i := range slices.Backward(items) {
 		end := w.len()
 		w.uint(rootRevision, items[i].Revision)
 		w.pair(rootSum, items[i].Sum.Hi, items[i].Sum.Lo)
@@ -73,7 +73,7 @@ func (w *writer) ask(m engine.Ask) {
 	if !w.count("prefixes", len(m.Prefixes), MaxPrefixes) {
 		return
 	}
-	for i := len(m.Prefixes) - 1; i >= 0; i-- {
+	for i := range slices.Backward(m.Prefixes) {
 		w.prefix(askPrefixes, m.Prefixes[i])
 		if w.failedIn("prefixes", i) {
 			return
@@ -128,7 +128,7 @@ func (w *writer) answer(m engine.Answer) {
 	if !w.count("branches", len(m.Branches), MaxPrefixes) {
 		return
 	}
-	for i := len(m.Branches) - 1; i >= 0; i-- {
+	for i := range slices.Backward(m.Branches) {
 		end := w.len()
 		w.branch(&m.Branches[i])
 		w.close(answerBranches, end)

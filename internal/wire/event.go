@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -78,7 +79,7 @@ func (w *writer) event(name messageName, meta Meta) {
 // constant writes a string that is made of parts and needs no check.
 func (w *writer) constant(t tag, parts ...string) {
 	end := w.len()
-	for i := len(parts) - 1; i >= 0; i-- {
+	for i := range slices.Backward(parts) {
 		copy(w.take(len(parts[i])), parts[i])
 	}
 	w.close(t, end)

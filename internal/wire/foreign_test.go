@@ -13,15 +13,16 @@ import (
 
 // foreign is an event from a peer that holds to the .proto files but to nothing
 // else.
-func foreign(t testing.TB, m engine.Message) []byte {
-	return marshal(t, foreignEvent(t, generated(m)))
+func foreign(tb testing.TB, m engine.Message) []byte {
+	tb.Helper()
+	return marshal(tb, foreignEvent(tb, generated(m)))
 }
 
-func foreignEvent(t testing.TB, m proto.Message) *pb.CloudEvent {
-	t.Helper()
+func foreignEvent(tb testing.TB, m proto.Message) *pb.CloudEvent {
+	tb.Helper()
 	data, err := anypb.New(m)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return &pb.CloudEvent{
 		Id:          "17.3.42",
@@ -32,11 +33,11 @@ func foreignEvent(t testing.TB, m proto.Message) *pb.CloudEvent {
 	}
 }
 
-func marshal(t testing.TB, m proto.Message) []byte {
-	t.Helper()
+func marshal(tb testing.TB, m proto.Message) []byte {
+	tb.Helper()
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b
 }

@@ -41,6 +41,7 @@ func FuzzMessage(f *testing.F) {
 }
 
 func checkDecode(t *testing.T, event []byte) {
+	t.Helper()
 	before := bytes.Clone(event)
 	m, meta, err := Decode(event)
 	if !bytes.Equal(event, before) {

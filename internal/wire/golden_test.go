@@ -132,17 +132,17 @@ func TestSamplesUseEveryField(t *testing.T) {
 var dumpLine = regexp.MustCompile(`(?m)^[0-9a-f]{8}  ([0-9a-f ]+?)  \|.*$`)
 
 // readDump reads what hex.Dump wrote.
-func readDump(t testing.TB, file string) []byte {
-	t.Helper()
+func readDump(tb testing.TB, file string) []byte {
+	tb.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var b []byte
 	for _, line := range dumpLine.FindAllSubmatch(text, -1) {
 		part, err := hex.DecodeString(string(bytes.ReplaceAll(line[1], []byte(" "), nil)))
 		if err != nil {
-			t.Fatalf("%s: %v", file, err)
+			tb.Fatalf("%s: %v", file, err)
 		}
 		b = append(b, part...)
 	}

@@ -1,12 +1,16 @@
 package wire
 
-import "github.com/argocd-agent/argocd-agent/internal/engine"
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
 
 func (w *writer) delta(m engine.Delta) {
 	if !w.count("items", len(m.Items), MaxItems) {
 		return
 	}
-	for i := len(m.Items) - 1; i >= 0; i-- {
+	for i := range slices.Backward(m.Items) {
 		end := w.len()
 		w.deltaItem(&m.Items[i])
 		w.close(deltaItems, end)
@@ -86,7 +90,7 @@ func (w *writer) ack(m engine.Ack) {
 	if !w.count("items", len(m.Items), MaxItems) {
 		return
 	}
-	for i := len(m.Items) - 1; i >= 0; i-- {
+	for i := range slices.Backward(m.Items) {
 		end := w.len()
 		w.ackItem(&m.Items[i])
 		w.close(ackItems, end)

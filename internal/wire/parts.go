@@ -1,6 +1,10 @@
 package wire
 
-import "github.com/argocd-agent/argocd-agent/internal/engine"
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
 
 // What several messages have in common. Readers fill in what they are given:
 // protobuf merges a nested message that comes twice.
@@ -69,7 +73,7 @@ func (w *writer) seen(t tag, list []engine.Seen) {
 	if !w.count("seen", len(list), MaxScopes) {
 		return
 	}
-	for i := len(list) - 1; i >= 0; i-- {
+	for i := range slices.Backward(list) {
 		end := w.len()
 		w.uint(seenRevision, list[i].Revision)
 		w.string(seenScope, "seen.scope", scopeName, list[i].Scope)
@@ -101,7 +105,7 @@ func (w *writer) capabilities(t tag, list []string) {
 	if !w.count("capabilities", len(list), MaxCapabilities) {
 		return
 	}
-	for i := len(list) - 1; i >= 0; i-- {
+	for i := range slices.Backward(list) {
 		w.string(t, "capabilities", capability, list[i])
 	}
 }
@@ -123,7 +127,7 @@ func (w *writer) key(t tag, field string, k engine.Key) {
 	w.string(keyNamespace, "namespace", namespaceName, k.Namespace)
 	w.close(t, end)
 	if w.err != nil {
-		w.err.in(field)
+		w.err = w.err.in(field)
 	}
 }
 

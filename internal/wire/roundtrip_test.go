@@ -16,6 +16,7 @@ import (
 )
 
 func forEachMessage(t *testing.T, check func(t *rapid.T, m engine.Message, meta Meta)) {
+	t.Helper()
 	for name, message := range messages {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {

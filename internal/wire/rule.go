@@ -37,7 +37,7 @@ func (r rule) tooLong(n int) string {
 // isLabel tells whether s is made of lower-case letters, digits and inner
 // hyphens, as the names of namespaces are.
 func isLabel(s string) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		c := s[i]
 		inner := i > 0 && i < len(s)-1
 		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' && inner) {
@@ -63,7 +63,7 @@ func isSubdomain(s string) bool {
 }
 
 func isToken(s string) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
 			return false
 		}

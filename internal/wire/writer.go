@@ -100,7 +100,7 @@ func (w *writer) bytes(t tag, b []byte) {
 }
 
 // pair writes a 128-bit number; zero is left out.
-func (w *writer) pair(t tag, hi, lo uint64) {
+func (w *writer) pair(t tag, hi, lo uint64) { //nolint:unparam // by chance it is field 3 of all messages so far
 	if hi|lo != 0 {
 		w.rawPair(hi, lo)
 		w.close(t, w.len()-16)
@@ -138,7 +138,7 @@ func (w *writer) failedIn(list string, i int) bool {
 	if w.err == nil {
 		return false
 	}
-	w.err.in(at(list, i))
+	w.err = w.err.in(at(list, i))
 	return true
 }
 

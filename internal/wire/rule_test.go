@@ -1,0 +1,31 @@
+package wire
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestWhateverIsSaidToPeopleCanBeSent(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := string(rapid.SliceOfN(rapid.Byte(), 0, 2*MaxText).Draw(t, "bytes"))
+		if rapid.Bool().Draw(t, "runes") {
+			s = rapid.StringN(0, MaxText, 2*MaxText).Draw(t, "text")
+		}
+		got := showable(s)
+		if reason := peopleText.refuse(got); reason != "" {
+			t.Fatalf("%q became %q, which %s", s, got, reason)
+		}
+		if isText(s) && len(s) <= MaxText && got != s {
+			t.Fatalf("%q became %q for no reason", s, got)
+		}
+	})
+}
+
+func TestLongTextIsCutWithAMark(t *testing.T) {
+	got := showable(strings.Repeat("ä", MaxText))
+	if len(got) > MaxText || len(got) < MaxText-8 || !strings.HasSuffix(got, "ä…") {
+		t.Errorf("%d bytes, ending in %q", len(got), got[len(got)-8:])
+	}
+}
