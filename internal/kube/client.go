@@ -1,0 +1,186 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// Client speaks to one API server.
+type Client struct {
+	base *url.URL
+	http *http.Client
+}
+
+// NewClient makes a client from a kubeconfig's or a pod's settings.
+func NewClient(cfg *rest.Config) (*Client, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = 0
+	hc, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("set up the connection to the API server: %w", err)
+	}
+	host := cfg.Host
+	if !strings.Contains(host, "://") {
+		host = "https://" + host
+	}
+	base, err := url.Parse(host)
+	if err != nil {
+		return nil, fmt.Errorf("address of the API server %q: %w", cfg.Host, err)
+	}
+	return &Client{base: base, http: hc}, nil
+}
+
+// urlOf returns where a resource, or one object of it, is to be found.
+func (c *Client) urlOf(r kind.Resource, namespace, name string, query url.Values) string {
+	parts := []string{c.base.Path, "api", r.Version}
+	if r.Group != "" {
+		parts = []string{c.base.Path, "apis", r.Group, r.Version}
+	}
+	if namespace != "" {
+		parts = append(parts, "namespaces", namespace)
+	}
+	parts = append(parts, r.Plural)
+	if name != "" {
+		parts = append(parts, name)
+	}
+	u := *c.base
+	u.Path = path.Join(append([]string{"/"}, parts...)...)
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// do sends a request and returns the answer's body if it is a success. Any
+// other answer is an *apiError.
+func (c *Client) do(ctx context.Context, method, address string, body []byte) ([]byte, error) {
+	resp, err := c.start(ctx, method, address, body)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read the API server's answer: %w", err)
+	}
+	return b, nil
+}
+
+func (c *Client) start(ctx context.Context, method, address string, body []byte) (*http.Response, error) {
+	var rd io.Reader
+	if body != nil {
+		rd = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, rd)
+	if err != nil {
+		return nil, fmt.Errorf("make a request: %w", err)
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("reach the API server: %w", err)
+	}
+	if resp.StatusCode >= 300 {
+		defer resp.Body.Close()
+		return nil, readError(resp)
+	}
+	return resp, nil
+}
+
+// Get reads one object; nil if there is none.
+func (c *Client) Get(ctx context.Context, ref kind.Ref) (*kind.Object, error) {
+	b, err := c.do(ctx, http.MethodGet, c.urlOf(ref.Resource, ref.Namespace, ref.Name, nil), nil)
+	if isStatus(err, http.StatusNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parse(b)
+}
+
+// Revision asks the API server how far its store has come. The answer is not
+// from a cache.
+func (c *Client) Revision(ctx context.Context, r kind.Resource, namespace string) (string, error) {
+	b, err := c.do(ctx, http.MethodGet, c.urlOf(r, namespace, "", url.Values{"limit": {"1"}}), nil)
+	if err != nil {
+		return "", err
+	}
+	return raw.Text(b, "metadata", "resourceVersion"), nil
+}
+
+// list reads a whole resource, page by page, as of one revision.
+func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, revision string, err error) {
+	query := url.Values{"limit": {"500"}}
+	if w.Selector != "" {
+		query.Set("labelSelector", w.Selector)
+	}
+	for {
+		b, err := c.do(ctx, http.MethodGet, c.urlOf(w.Resource, w.Namespace, "", query), nil)
+		if err != nil {
+			return nil, "", err
+		}
+		var page struct {
+			Metadata struct{ ResourceVersion, Continue string }
+			Items    []json.RawMessage
+		}
+		if err := json.Unmarshal(b, &page); err != nil {
+			return nil, "", fmt.Errorf("read a list of %s: %w", w.Resource.Plural, err)
+		}
+		for _, item := range page.Items {
+			o, err := parseItem(item, w.Resource)
+			if err != nil {
+				return nil, "", fmt.Errorf("read a list of %s: %w", w.Resource.Plural, err)
+			}
+			objects = append(objects, o)
+		}
+		if page.Metadata.Continue == "" {
+			return objects, page.Metadata.ResourceVersion, nil
+		}
+		query.Set("continue", page.Metadata.Continue)
+	}
+}
+
+// parse reads an object and drops what only the API server cares about. An
+// update without managedFields keeps those that are stored.
+func parse(b []byte) (*kind.Object, error) {
+	if raw.Get(b, "metadata", "managedFields") != nil {
+		smaller, err := raw.Remove(b, "metadata", "managedFields")
+		if err != nil {
+			return nil, fmt.Errorf("read an object: %w", err)
+		}
+		b = smaller
+	}
+	return kind.Parse(b)
+}
+
+// parseItem reads an object of a list, where built-in kinds do not say what
+// they are.
+func parseItem(b []byte, r kind.Resource) (*kind.Object, error) {
+	if raw.Get(b, "kind") == nil {
+		apiVersion := r.Version
+		if r.Group != "" {
+			apiVersion = r.Group + "/" + r.Version
+		}
+		for member, value := range map[string]string{"apiVersion": apiVersion, "kind": r.Kind} {
+			var err error
+			if b, err = raw.Set(b, raw.Quote(value), member); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return parse(b)
+}

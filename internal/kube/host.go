@@ -1,0 +1,165 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// Host runs a node: one goroutine owns it and gives it its inputs one by one;
+// watchers and writer connect it to the cluster.
+type Host struct {
+	cfg      HostConfig
+	client   *Client
+	inbox    chan any // node.Input or func(*node.Node)
+	watchers map[kind.Resource]*Watcher
+	writer   *Writer
+	started  time.Time
+}
+
+// HostConfig says what a Host runs, and who hears of it.
+type HostConfig struct {
+	Node             *node.Node
+	Watches          []Watch
+	CreateNamespaces bool
+	Parallel         int // requests under way at once
+	Jitter           func() float64
+	Log              *slog.Logger
+
+	// ToPeer and Report are called by the goroutine that owns the node. They
+	// must not block.
+	ToPeer func(node.ToPeer)
+	Report func(node.Report)
+	// Applied is called for every input after the node has taken it; may be nil.
+	Applied func(node.Input)
+}
+
+// inboxSize bounds the inputs that wait. Whoever brings one more waits too: a
+// watch is then read more slowly, and so is a peer's stream.
+const inboxSize = 1024
+
+// NewHost makes a host; nothing happens until Run.
+func NewHost(c *Client, cfg HostConfig) *Host {
+	h := &Host{cfg: cfg, client: c, inbox: make(chan any, inboxSize), watchers: map[kind.Resource]*Watcher{}, started: time.Now()}
+	for _, w := range cfg.Watches {
+		h.watchers[w.Resource] = NewWatcher(c, w, h.Post, cfg.Log, cfg.Jitter)
+	}
+	h.writer = NewWriter(c, h.Post, cfg.CreateNamespaces, cfg.Parallel, cfg.Log)
+	return h
+}
+
+// Post gives the node an input. It waits while the node is busy.
+func (h *Host) Post(ctx context.Context, in node.Input) error { return h.post(ctx, in) }
+
+// Do lets f look at the node between two inputs, and waits until it has.
+func (h *Host) Do(ctx context.Context, f func(*node.Node)) error {
+	done := make(chan struct{})
+	if err := h.post(ctx, func(n *node.Node) { f(n); close(done) }); err != nil {
+		return err
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (h *Host) post(ctx context.Context, in any) error {
+	select {
+	case h.inbox <- in:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Run runs until the context ends, and returns when everything has.
+func (h *Host) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for _, w := range h.watchers {
+		wg.Go(func() { _ = w.Run(ctx) }) // ends with the context alone
+	}
+	h.loop(ctx)
+	wg.Wait()
+	h.writer.Wait()
+	return context.Cause(ctx)
+}
+
+// Now is the node's clock: it starts with the wall's and never goes back.
+func (h *Host) Now() engine.Time {
+	return engine.Time(h.started.UnixMilli() + time.Since(h.started).Milliseconds())
+}
+
+func (h *Host) loop(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case in := <-h.inbox:
+			h.take(ctx, in)
+			h.takeWaiting(ctx)
+		case <-timer.C:
+			h.step(ctx, node.Tick{})
+		}
+		h.setTimer(timer)
+	}
+}
+
+// takeWaiting takes what has come meanwhile, before the timer is looked at.
+func (h *Host) takeWaiting(ctx context.Context) {
+	for range inboxSize {
+		select {
+		case in := <-h.inbox:
+			h.take(ctx, in)
+		default:
+			return
+		}
+	}
+}
+
+func (h *Host) setTimer(timer *time.Timer) {
+	wait := time.Hour
+	if at, ok := h.cfg.Node.NextWake(); ok {
+		wait = max(0, time.Duration(at-h.Now())*time.Millisecond)
+	}
+	timer.Reset(wait)
+}
+
+func (h *Host) take(ctx context.Context, in any) {
+	switch in := in.(type) {
+	case func(*node.Node):
+		in(h.cfg.Node)
+	case node.Input:
+		h.step(ctx, in)
+		if h.cfg.Applied != nil {
+			h.cfg.Applied(in)
+		}
+	}
+}
+
+func (h *Host) step(ctx context.Context, in node.Input) {
+	for _, e := range h.cfg.Node.Step(h.Now(), in) {
+		switch e := e.(type) {
+		case node.Write:
+			h.writer.Write(ctx, e)
+		case node.Read:
+			h.writer.Read(ctx, e.Ref)
+		case node.Relist:
+			if w := h.watchers[e.Resource]; w != nil {
+				w.Relist()
+			}
+		case node.ToPeer:
+			h.cfg.ToPeer(e)
+		case node.Report:
+			h.cfg.Report(e)
+		}
+	}
+}
