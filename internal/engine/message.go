@@ -151,6 +151,13 @@ type Delta struct {
 	Items []DeltaItem
 }
 
+// What one item may have at most. Content is bounded by what an API server
+// stores; larger items are refused by their own side.
+const (
+	MaxContent = 3 << 19 // 1.5 MiB
+	MaxExtra   = 64 << 10
+)
+
 // DeltaItem is one item. Seq grows with every item that is sent in a scope and
 // session: what arrives late is known as late.
 type DeltaItem struct {

@@ -1,5 +1,7 @@
 package engine
 
+import "fmt"
+
 // This file is the part of an owner that sends items.
 
 // pump sends what is dirty as far as the window allows.
@@ -31,6 +33,13 @@ func (o *owner) pump() {
 			// first, with the same content, it has still not been sent.
 			it.unread = true
 			o.enter(it, clean)
+			o.free(it.hash)
+			continue
+		}
+		if len(item.Content) > MaxContent || len(item.Extra) > MaxExtra {
+			// The peer would refuse the whole message: refused here, it goes alone.
+			o.rejectItem(it, AckItem{Key: it.key, Version: it.version, Code: TooLarge,
+				Message: fmt.Sprintf("it has %d bytes, of which %d can travel", len(item.Content)+len(item.Extra), MaxContent)})
 			o.free(it.hash)
 			continue
 		}
