@@ -1,0 +1,55 @@
+package faultproxy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+)
+
+// reservation keeps a loopback port for us while nobody listens on it: a
+// bound socket that does not listen. Connections to the port are refused, no
+// other program is given it, and a listener of ours may still open on it.
+type reservation struct {
+	fd   int
+	addr *net.TCPAddr
+}
+
+func reservePort() (*reservation, error) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("reserve a port: %w", err)
+	}
+	bound, err := bindLoopback(fd)
+	if err != nil {
+		return nil, fmt.Errorf("reserve a port: %w", errors.Join(err, syscall.Close(fd)))
+	}
+	return &reservation{fd: fd, addr: &net.TCPAddr{IP: net.IP(bound.Addr[:]), Port: bound.Port}}, nil
+}
+
+func bindLoopback(fd int) (*syscall.SockaddrInet4, error) {
+	// With this option on both sockets, the reserving and the listening one
+	// share the port.
+	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+		return nil, err
+	}
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return nil, err
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		return nil, err
+	}
+	bound, ok := name.(*syscall.SockaddrInet4)
+	if !ok {
+		return nil, fmt.Errorf("unexpected socket address %T", name)
+	}
+	return bound, nil
+}
+
+// listen opens the port. Go sets the same option on its listeners.
+func (r *reservation) listen() (*net.TCPListener, error) {
+	return net.ListenTCP("tcp4", r.addr)
+}
+
+func (r *reservation) close() error { return syscall.Close(r.fd) }
