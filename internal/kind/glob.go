@@ -116,13 +116,11 @@ func (p *pattern) sequence(s string, braces int) string {
 			p.append(string(r))
 		}
 	}
-	if braces > 0 {
-		p.bad = true
-	}
 	return s
 }
 
-// alternatives reads the rest of `{this,that}`.
+// alternatives reads the rest of `{this,that}`. As in Argo CD, the end of the
+// pattern closes what is still open.
 func (p *pattern) alternatives(s string, braces int) string {
 	if braces > 8 {
 		p.bad = true
@@ -130,10 +128,13 @@ func (p *pattern) alternatives(s string, braces int) string {
 	}
 	before := p.sample
 	var all []string
+	something := false
 	p.expression.WriteString("(?:")
 	for !p.bad {
 		p.sample = append([]string(nil), before...)
+		length := p.expression.Len()
 		s = p.sequence(s, braces)
+		something = something || p.expression.Len() > length
 		all = append(all, p.sample...)
 		if p.bad || s == "" {
 			break
@@ -146,6 +147,7 @@ func (p *pattern) alternatives(s string, braces int) string {
 		p.expression.WriteByte('|')
 	}
 	p.expression.WriteByte(')')
+	p.bad = p.bad || !something // `{}` matches nothing
 	p.sample = all[:min(len(all), maxSamples)]
 	return s
 }

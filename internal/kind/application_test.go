@@ -1,0 +1,345 @@
+package kind
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
+
+func TestManagedApplicationAsTheSpokeGetsIt(t *testing.T) {
+	for _, c := range []struct{ name, before, after string }{
+		{
+			"destination becomes the cluster itself, everything else stays",
+			`{"metadata":{"name":"a","namespace":"one-ns","uid":"u","resourceVersion":"7","generation":3,"managedFields":[],
+			  "labels":{"team":"x"},"annotations":{"note":"y"},"ownerReferences":[{"name":"set"}]},
+			  "spec":{"project":"p","destination":{"name":"one","namespace":"n","unknown":1.0},"source":{"repoURL":"r","unheard":{"of":[1,2]}}},
+			  "status":{"health":{}},"operation":{}}`,
+			`{"uid":"u","metadata":{"labels":{"team":"x"},"annotations":{"note":"y"}},
+			  "spec":{"project":"p","destination":{"name":"in-cluster","namespace":"n","unknown":1.0},"source":{"repoURL":"r","unheard":{"of":[1,2]}}}}`,
+		},
+		{
+			"what is never replicated is not there",
+			`{"metadata":{"name":"a","namespace":"one-ns","uid":"u","labels":{"app.kubernetes.io/instance":"parent","argocd-agent.argoproj-labs.io/x":"y"},
+			  "annotations":{"notified.notifications.argoproj.io":"{}","kubectl.kubernetes.io/last-applied-configuration":"{}",
+			  "argocd.argoproj.io/tracking-id":"p","argocd.argoproj.io/installation-id":"i","argocd.argoproj.io/refresh":"hard",
+			  "argocd.argoproj.io/hydrate":"normal","argocd.argoproj.io/source-uid":"s","argocd.argoproj.io/principal-uid":"p",
+			  "argocd-agent.argoproj-labs.io/alias":"a"}},"spec":{"destination":{"server":"https://x"}}}`,
+			`{"uid":"u","spec":{"project":"default","destination":{"name":"in-cluster"}}}`,
+		},
+		{
+			"only finalizers that delete resources cross",
+			`{"metadata":{"name":"a","namespace":"one-ns","uid":"u","finalizers":["post-delete-finalizer.argocd.argoproj.io","resources-finalizer.argocd.argoproj.io/foreground","example.org/x"]},"spec":{}}`,
+			`{"uid":"u","metadata":{"finalizers":["resources-finalizer.argocd.argoproj.io/foreground"]},"spec":{"project":"default","destination":{"name":"in-cluster"}}}`,
+		},
+		{
+			"deleting with cascade is part of the content",
+			`{"metadata":{"name":"a","namespace":"one-ns","uid":"u","deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["resources-finalizer.argocd.argoproj.io"]},"spec":{}}`,
+			`{"uid":"u","deleting":true,"metadata":{"finalizers":["resources-finalizer.argocd.argoproj.io"]},"spec":{"project":"default","destination":{"name":"in-cluster"}}}`,
+		},
+		{
+			"empty parts are what Argo CD's controller removes",
+			`{"metadata":{"name":"a","namespace":"one-ns","uid":"u"},"spec":{"project":"","syncPolicy":{"syncOptions":[]},
+			  "source":{"repoURL":"r","helm":{"values":"","parameters":[]},"kustomize":{"forceCommonLabels":true},"directory":{"recurse":false,"jsonnet":{"tlas":[]},"include":"*.yaml"}}}}`,
+			`{"uid":"u","spec":{"project":"default","destination":{"name":"in-cluster"},"source":{"repoURL":"r","directory":{"include":"*.yaml"}}}}`,
+		},
+		{
+			"automated: {} is auto-sync and stays",
+			`{"metadata":{"name":"a","namespace":"one-ns","uid":"u"},"spec":{"syncPolicy":{"automated":{}},"source":{"helm":{"valuesObject":{}},"directory":{"recurse":true}}}}`,
+			`{"uid":"u","spec":{"project":"default","destination":{"name":"in-cluster"},"syncPolicy":{"automated":{}},"source":{"helm":{"valuesObject":{}},"directory":{"recurse":true}}}}`,
+		},
+		{
+			"several sources are left as they are",
+			`{"metadata":{"name":"a","namespace":"one-ns","uid":"u"},"spec":{"sources":[{"helm":{}}],"source":{"helm":{}}}}`,
+			`{"uid":"u","spec":{"project":"default","destination":{"name":"in-cluster"},"sources":[{"helm":{}}],"source":{"helm":{}}}}`,
+		},
+	} {
+		item, ok := ApplicationKind{}.Publish(object(t, c.before), managedHub())
+		if !ok {
+			t.Errorf("%s: not published", c.name)
+			continue
+		}
+		same(t, c.name, item.Content, c.after)
+		if item.Key != named("a") {
+			t.Errorf("%s: key is %v", c.name, item.Key)
+		}
+	}
+}
+
+func TestWhichApplicationsAreForAnAgent(t *testing.T) {
+	app := func(namespace, rest string) string {
+		return `{"metadata":{"name":"a","namespace":"` + namespace + `"` + rest + `,"spec":{"project":"p","destination":{"name":"one"}}}`
+	}
+	byDestination := world(Hub, Managed, ByDestination)
+	anywhere := world(Hub, Managed, ByDestination)
+	anywhere.Settings.AllowedNamespaces = []string{"team-*", "/^x[0-9]+$/"}
+	selecting := managedHub()
+	selecting.Settings.LabelSelector, _ = ParseSelector("team=x")
+	labels := world(Hub, Managed, ByNamespace)
+	labels.Settings.AllowedNamespaces = []string{"two*"}
+	for _, c := range []struct {
+		name   string
+		object string
+		w      *World
+		want   string // key; empty: not published
+	}{
+		{"in the agent's namespace", app("one-ns", `}`), managedHub(), "a"},
+		{"in another namespace", app("two-ns", `}`), managedHub(), ""},
+		{"in a namespace that is not allowed", app("one-ns", `}`), labels, ""},
+		{"named as destination, in Argo CD's namespace", app("argocd", `}`), byDestination, "argocd/a"},
+		{"named as destination, elsewhere", app("team-a", `}`), byDestination, ""},
+		{"named as destination, in an allowed namespace", app("team-a", `}`), anywhere, "team-a/a"},
+		{"allowed by a regular expression", app("x12", `}`), anywhere, "x12/a"},
+		{"another destination", `{"metadata":{"name":"a","namespace":"argocd"},"spec":{"destination":{"name":"two"}}}`, byDestination, ""},
+		{"ignore-sync", app("one-ns", `,"labels":{"argocd-agent.argoproj-labs.io/ignore-sync":"true"}}`), managedHub(), ""},
+		{"ignore-sync: false", app("one-ns", `,"labels":{"argocd-agent.argoproj-labs.io/ignore-sync":"false"}}`), managedHub(), "a"},
+		{"selected", app("one-ns", `,"labels":{"team":"x"}}`), selecting, "a"},
+		{"not selected", app("one-ns", `,"labels":{"team":"y"}}`), selecting, ""},
+		{"deleting without cascade", app("one-ns", `,"deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["x/y"]}`), managedHub(), ""},
+		{"the agent is autonomous", app("one-ns", `}`), autoHub(), ""},
+		{"the spoke does not publish a managed one", app("argo", `}`), managedSpoke(), ""},
+	} {
+		item, ok := ApplicationKind{}.Publish(object(t, c.object), c.w)
+		if got := item.Key.String(); ok != (c.want != "") || got != c.want {
+			t.Errorf("%s: published %v as %q, want %q", c.name, ok, got, c.want)
+		}
+		if ok && item.Needs != named("p") {
+			t.Errorf("%s: needs project %v", c.name, item.Needs)
+		}
+	}
+}
+
+const guestbook = `{"metadata":{"annotations":{"note":"y"},"finalizers":["resources-finalizer.argocd.argoproj.io"],"labels":{"team":"x"}},
+	"spec":{"destination":{"name":"in-cluster","namespace":"n"},"project":"p","source":{"repoURL":"r"}},"uid":"u"}`
+
+func TestManagedCopyOnTheSpoke(t *testing.T) {
+	created := merge(t, ApplicationKind{}, nil, named("a"), guestbook, managedSpoke())
+	same(t, "created", created.Raw(), `{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"a","namespace":"argo",
+		"labels":{"team":"x"},"annotations":{"note":"y","argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1"},
+		"finalizers":["resources-finalizer.argocd.argoproj.io"]},
+		"spec":{"destination":{"name":"in-cluster","namespace":"n"},"project":"p","source":{"repoURL":"r"}}}`)
+
+	local := object(t, `{"unknown":{"top": 1.0},"metadata":{"name":"a","namespace":"argo","uid":"l","resourceVersion":"9","x":"y",
+		"labels":{"app.kubernetes.io/instance":"parent","stray":"1","team":"old"},
+		"annotations":{"argocd.argoproj.io/refresh":"normal","notified.notifications.argoproj.io":"{ }","stray":"2",
+		  "argocd-agent.argoproj-labs.io/adopted":"true","argocd-agent.argoproj-labs.io/last-command":"{\"ids\":[\"i\"]}"},
+		"finalizers":["post-delete-finalizer.argocd.argoproj.io","resources-finalizer.argocd.argoproj.io/background"]},
+		"spec":{"project":"other","syncPolicy":{"automated":{}}},"status":{"sync": {"status":"Synced"}},"operation":{"sync":{ }}}`)
+	merged := merge(t, ApplicationKind{}, local, named("a"), guestbook, managedSpoke())
+	same(t, "merged", merged.Raw(), `{"unknown":{"top":1.0},"metadata":{"name":"a","namespace":"argo","uid":"l","resourceVersion":"9","x":"y",
+		"labels":{"app.kubernetes.io/instance":"parent","team":"x"},
+		"annotations":{"argocd.argoproj.io/refresh":"normal","notified.notifications.argoproj.io":"{ }","note":"y",
+		  "argocd-agent.argoproj-labs.io/adopted":"true","argocd-agent.argoproj-labs.io/last-command":"{\"ids\":[\"i\"]}",
+		  "argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1"},
+		"finalizers":["post-delete-finalizer.argocd.argoproj.io","resources-finalizer.argocd.argoproj.io"]},
+		"spec":{"destination":{"name":"in-cluster","namespace":"n"},"project":"p","source":{"repoURL":"r"}},
+		"status":{"sync":{"status":"Synced"}},"operation":{"sync":{}}}`)
+	for _, verbatim := range []string{"unknown", "status", "operation"} {
+		if string(merged.Get(verbatim)) != string(local.Get(verbatim)) {
+			t.Errorf("%s is no longer verbatim: %s", verbatim, merged.Get(verbatim))
+		}
+	}
+	held, ok := ApplicationKind{}.Reflect(merged, managedSpoke())
+	if !ok || !held.Mark.Owned || !held.Mark.Adopted || held.Mark.Source != "u" {
+		t.Errorf("mark is %+v", held.Mark)
+	}
+	same(t, "reflected", held.Content, guestbook)
+}
+
+func TestNormalisedCopyIsNotRewritten(t *testing.T) {
+	content := `{"uid":"u","spec":{"destination":{"name":"in-cluster"},"project":"default","source":{"repoURL":"r"}}}`
+	local := object(t, `{"metadata":{"name":"a","namespace":"argo","annotations":{"argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1"}},
+		"spec":{"destination":{"name":"in-cluster","server":""},"source":{"repoURL":"r","helm":{}},"syncPolicy":{}}}`)
+	held, _ := ApplicationKind{}.Reflect(local, managedSpoke())
+	same(t, "reflected", held.Content, content)
+	if merged := merge(t, ApplicationKind{}, local, named("a"), content, managedSpoke()); !Same(local, merged) {
+		t.Errorf("rewritten: %s", merged.Raw())
+	}
+}
+
+func TestNoFinalizerIsAddedToADeletingApplication(t *testing.T) {
+	content := `{"deleting":true,"metadata":{"finalizers":["resources-finalizer.argocd.argoproj.io"],"labels":{"new":"1"}},"spec":{"destination":{"name":"in-cluster"},"project":"p"},"uid":"u"}`
+	local := object(t, `{"metadata":{"name":"a","namespace":"argo","deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["x/y"]},"spec":{}}`)
+	merged := merge(t, ApplicationKind{}, local, named("a"), content, managedSpoke())
+	if !slices.Equal(merged.Finalizers(), []string{"x/y"}) || merged.Label("new") != "1" {
+		t.Errorf("merged: %s", merged.Raw())
+	}
+	_, err := ApplicationKind{}.Merge(local, named("a"), []byte(guestbook), nil, Mark{}, managedSpoke())
+	refused(t, "deleted by hand", err, engine.Busy)
+	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(content), nil, Mark{}, managedSpoke())
+	refused(t, "deleting, and never there", err, engine.NoObject)
+}
+
+func TestAutonomousApplicationAsTheHubGetsIt(t *testing.T) {
+	w := autoSpoke()
+	w.Settings.AllowedNamespaces = []string{"team"}
+	spoke := `{"metadata":{"name":"a","namespace":"argo","uid":"u","labels":{"k":"v"},"finalizers":["resources-finalizer.argocd.argoproj.io"]},
+		"spec":{"project":"default","destination":{"server":"https://kubernetes.default.svc","namespace":"n"},"source":{"repoURL":"r"}}}`
+	item, _ := ApplicationKind{}.Publish(object(t, spoke), w)
+	same(t, "content", item.Content, `{"uid":"u","metadata":{"labels":{"k":"v"}},
+		"spec":{"project":"one-default","destination":{"name":"one","namespace":"n"},"source":{"repoURL":"r"}}}`)
+	if item.Key != named("a") || item.Needs != named("default") {
+		t.Errorf("item is %v, needs %v", item.Key, item.Needs)
+	}
+	item, ok := ApplicationKind{}.Publish(object(t, `{"metadata":{"name":"a","namespace":"team","uid":"u"},"spec":{}}`), w)
+	if want := (engine.Key{Namespace: "team", Name: "a"}); !ok || item.Key != want {
+		t.Errorf("outside Argo CD's namespace it is %v", item.Key)
+	}
+	ref, err := ApplicationKind{}.Target(item.Key, autoHub())
+	if err != nil || ref.Namespace != "one-ns" || ref.Name != "team.a" {
+		t.Errorf("on the hub it is %v (%v)", ref, err)
+	}
+	copied := merge(t, ApplicationKind{}, nil, item.Key, string(item.Content), autoHub())
+	if key, ok := (ApplicationKind{}).Key(copied, autoHub()); !ok || key != item.Key {
+		t.Errorf("its copy has the key %v", key)
+	}
+	if _, ok := (ApplicationKind{}).Publish(object(t, `{"metadata":{"name":"a","namespace":"elsewhere"},"spec":{}}`), w); ok {
+		t.Error("published from a namespace that is not allowed")
+	}
+}
+
+func TestHubKeepsWhatItsUsersAddToACopy(t *testing.T) {
+	first := `{"uid":"u","metadata":{"labels":{"a":"1","b":"1"},"annotations":{"x":"1"}},"spec":{"project":"one-p","destination":{"name":"one"}}}`
+	second := `{"uid":"u","metadata":{"labels":{"b":"2"}},"spec":{"project":"one-p","destination":{"name":"one"}}}`
+	copied := merge(t, ApplicationKind{}, nil, named("app"), first, autoHub())
+	d := edit(copied)
+	labels, annotations := members(copied.labels), members(copied.annotations)
+	labels.Set("hub", []byte(`"mine"`))
+	labels.Set("b", []byte(`"changed by hand"`))
+	annotations.Set("notifications.argoproj.io/subscribe.x", []byte(`"me"`))
+	setList(&d.meta, "labels", labels)
+	setList(&d.meta, "annotations", annotations)
+	d.top.Set("status", []byte(`{"health":{"status":"Healthy"}}`))
+	touched, _ := d.done()
+
+	held, _ := ApplicationKind{}.Reflect(touched, autoHub())
+	same(t, "additions are not part of what is compared, changes are", held.Content,
+		`{"uid":"u","metadata":{"labels":{"a":"1","b":"changed by hand"},"annotations":{"x":"1"}},"spec":{"project":"one-p","destination":{"name":"one"}}}`)
+
+	merged := merge(t, ApplicationKind{}, touched, named("app"), second, autoHub())
+	if l := merged.Labels(); len(l) != 2 || l["hub"] != "mine" || l["b"] != "2" {
+		t.Errorf("labels are %v", l)
+	}
+	if merged.Annotation("x") != "" || merged.Annotation("notifications.argoproj.io/subscribe.x") != "me" {
+		t.Errorf("annotations are %v", merged.Annotations())
+	}
+	same(t, "status", merged.Get("status"), `{"health":{"status":"Healthy"}}`)
+	held, _ = ApplicationKind{}.Reflect(merged, autoHub())
+	same(t, "reflected", held.Content, second)
+	if !held.Mark.Owned {
+		t.Error("the copy is not the agent's")
+	}
+}
+
+func TestHubRefusesAnApplicationThatReachesBeyondItsAgent(t *testing.T) {
+	spec := func(s string) string { return `{"uid":"u","spec":` + s + `}` }
+	good := spec(`{"project":"one-p","destination":{"name":"one"}}`)
+	other := object(t, `{"metadata":{"name":"a","namespace":"one-ns"},"spec":{}}`)
+	ofTwo := object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1","argocd-agent.argoproj-labs.io/agent-name":"two"}},"spec":{}}`)
+	ofTeam := merge(t, ApplicationKind{}, nil, engine.Key{Namespace: "team", Name: "a"}, good, autoHub())
+	for _, c := range []struct {
+		name    string
+		local   *Object
+		key     engine.Key
+		content string
+		code    engine.Code
+	}{
+		{"another agent's project", nil, named("a"), spec(`{"project":"two-p","destination":{"name":"one"}}`), engine.NotAllowed},
+		{"an agent whose name starts alike", nil, named("a"), spec(`{"project":"one-two-p","destination":{"name":"one"}}`), engine.NotAllowed},
+		{"a project of the hub", nil, named("a"), spec(`{"project":"default","destination":{"name":"one"}}`), engine.NotAllowed},
+		{"another destination", nil, named("a"), spec(`{"project":"one-p","destination":{"name":"two"}}`), engine.NotAllowed},
+		{"a server", nil, named("a"), spec(`{"project":"one-p","destination":{"name":"one","server":"https://kubernetes.default.svc"}}`), engine.NotAllowed},
+		{"a server that is not text", nil, named("a"), spec(`{"project":"one-p","destination":{"name":"one","server":["x"]}}`), engine.NotAllowed},
+		{"no destination", nil, named("a"), spec(`{"project":"one-p"}`), engine.NotAllowed},
+		{"no spec", nil, named("a"), `{"uid":"u"}`, engine.Invalid},
+		{"a spec that is a list", nil, named("a"), spec(`[]`), engine.Invalid},
+		{"no UID", nil, named("a"), `{"spec":{"project":"one-p","destination":{"name":"one"}}}`, engine.Invalid},
+		{"a name taken by the hub's own", other, named("a"), good, engine.NameTaken},
+		{"a name taken by another agent's", ofTwo, named("a"), good, engine.NameTaken},
+		{"two sources of one name", ofTeam, named("team.a"), good, engine.NameTaken},
+		{"a name that is none", nil, named("../a"), good, engine.Invalid},
+		{"a namespace that is none", nil, engine.Key{Namespace: "a.b", Name: "c"}, good, engine.Invalid},
+		{"labels that are not text", nil, named("a"), `{"uid":"u","metadata":{"labels":{"a":1}},"spec":{"project":"one-p","destination":{"name":"one"}}}`, engine.Invalid},
+		{"a key twice", nil, named("a"), `{"uid":"u","spec":{"project":"one-p","project":"two-p","destination":{"name":"one"}}}`, engine.Invalid},
+		{"not JSON", nil, named("a"), `{`, engine.Invalid},
+	} {
+		_, err := ApplicationKind{}.Merge(c.local, c.key, []byte(c.content), nil, Mark{}, autoHub())
+		refused(t, c.name, err, c.code)
+	}
+}
+
+func TestSpokeRefusesWhatItsSettingsExclude(t *testing.T) {
+	narrow := managedSpoke()
+	narrow.Settings.LabelSelector, _ = ParseSelector("team=y")
+	_, err := ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Mark{}, narrow)
+	refused(t, "outside the selector", err, engine.NotAllowed)
+
+	left := object(t, `{"metadata":{"name":"a","namespace":"argo","labels":{"argocd-agent.argoproj-labs.io/ignore-sync":"true"}},"spec":{}}`)
+	_, err = ApplicationKind{}.Merge(left, named("a"), []byte(guestbook), nil, Mark{}, managedSpoke())
+	refused(t, "labelled ignore-sync", err, engine.NotAllowed)
+
+	byDestination := world(Spoke, Managed, ByDestination)
+	_, err = ApplicationKind{}.Merge(nil, engine.Key{Namespace: "kube-system", Name: "a"}, []byte(guestbook), nil, Mark{}, byDestination)
+	refused(t, "a namespace that is not allowed", err, engine.NotAllowed)
+	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Mark{}, byDestination)
+	refused(t, "a key without a namespace", err, engine.Invalid)
+	_, err = ApplicationKind{}.Merge(nil, engine.Key{Namespace: "argo", Name: "a"}, []byte(guestbook), nil, Mark{}, managedSpoke())
+	refused(t, "a key with a namespace", err, engine.Invalid)
+	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(`{"uid":"u","spec":{"project":"p","destination":{"name":"elsewhere"}}}`), nil, Mark{}, managedSpoke())
+	refused(t, "another cluster", err, engine.NotAllowed)
+	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Mark{}, autoSpoke())
+	refused(t, "an autonomous agent", err, engine.WrongMode)
+}
+
+func TestFinalizersCanBeStripped(t *testing.T) {
+	o := object(t, `{"metadata":{"name":"a","finalizers":["x/y","resources-finalizer.argocd.argoproj.io","resources-finalizer.argocd.argoproj.io/background"]}}`)
+	if !HasCascade(o) {
+		t.Error("cascade is not seen")
+	}
+	stripped, changed := StripCascade(o)
+	if !changed || HasCascade(stripped) || !slices.Equal(stripped.Finalizers(), []string{"x/y"}) {
+		t.Errorf("stripped: %s", stripped.Raw())
+	}
+	if again, changed := StripCascade(stripped); changed || again != stripped {
+		t.Error("there was nothing left to strip")
+	}
+	bare, changed := StripFinalizers(stripped)
+	if !changed || bare.Get("metadata", "finalizers") != nil {
+		t.Errorf("bare: %s", bare.Raw())
+	}
+}
+
+func TestReleasedObjectCarriesNothingOfOurs(t *testing.T) {
+	local := object(t, `{"metadata":{"name":"a","namespace":"argo","annotations":{"note":"mine"}},"spec":{"project":"p"}}`)
+	merged, err := ApplicationKind{}.Merge(local, named("a"), []byte(guestbook), nil, Mark{Adopted: true}, managedSpoke())
+	if err != nil || !(ApplicationKind{}).Keeps(merged) {
+		t.Fatalf("not adopted: %v", err)
+	}
+	released := ApplicationKind{}.Release(WithAlias(merged, engine.Alias{Written: engine.Version{Hi: 1}, Stored: engine.Version{Lo: 2}}), managedSpoke())
+	if a := released.Annotations(); len(a) != 1 || a["note"] != "y" {
+		t.Errorf("annotations are %v", a)
+	}
+	if ReadMark(released, managedSpoke()) != (Mark{}) {
+		t.Error("still marked")
+	}
+}
+
+func TestAliasIsKeptInTheMarkUntilTheNextWrite(t *testing.T) {
+	alias := engine.Alias{Written: engine.VersionOf([]byte("a")), Stored: engine.VersionOf([]byte("b"))}
+	created, err := ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Mark{Alias: alias}, managedSpoke())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ReadMark(created, managedSpoke()).Alias; got != alias {
+		t.Errorf("alias is %v", got)
+	}
+	again := merge(t, ApplicationKind{}, created, named("a"), guestbook, managedSpoke())
+	if got := ReadMark(again, managedSpoke()).Alias; got != (engine.Alias{}) {
+		t.Errorf("alias is still %v", got)
+	}
+	foreign := managedSpoke()
+	foreign.PrincipalUID = "hub-2"
+	if mark := ReadMark(created, foreign); mark.Owned || !mark.Foreign {
+		t.Errorf("to another hub the mark is %+v", mark)
+	}
+}

@@ -1,0 +1,75 @@
+package kind
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// world returns what one side knows of agent "one".
+func world(side Side, mode Mode, mapping Mapping) *World {
+	return &World{
+		Side: side,
+		Agent: Agent{
+			Name: "one", Mode: mode, Mapping: mapping, HubNamespace: "one-ns",
+			Server: "https://proxy:9090?agentName=one",
+		},
+		HubArgoNamespace:   "argocd",
+		SpokeArgoNamespace: "argo",
+		PrincipalUID:       "hub-1",
+		Projection:         1,
+	}
+}
+
+func managedHub() *World   { return world(Hub, Managed, ByNamespace) }
+func managedSpoke() *World { return world(Spoke, Managed, ByNamespace) }
+func autoHub() *World      { return world(Hub, Autonomous, ByNamespace) }
+func autoSpoke() *World    { return world(Spoke, Autonomous, ByNamespace) }
+
+func object(t testing.TB, text string) *Object {
+	t.Helper()
+	o, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return o
+}
+
+func canonical(t testing.TB, text string) string {
+	t.Helper()
+	c, err := raw.Canonical([]byte(text))
+	if err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return string(c)
+}
+
+// same compares two pieces of JSON by what they say.
+func same(t testing.TB, what string, got []byte, want string) {
+	t.Helper()
+	if c := canonical(t, string(got)); c != canonical(t, want) {
+		t.Errorf("%s:\n got %s\nwant %s", what, c, canonical(t, want))
+	}
+}
+
+// refused expects a refusal with a code.
+func refused(t testing.TB, what string, err error, code engine.Code) {
+	t.Helper()
+	var r *Refusal
+	if !errors.As(err, &r) || r.Code != code {
+		t.Errorf("%s: got %v, want a refusal as %s", what, err, code)
+	}
+}
+
+func merge(t testing.TB, k Kind, local *Object, key engine.Key, content string, w *World) *Object {
+	t.Helper()
+	o, err := k.Merge(local, key, []byte(content), nil, Mark{}, w)
+	if err != nil {
+		t.Fatalf("merge: %v", err)
+	}
+	return o
+}
+
+func named(name string) engine.Key { return engine.Key{Name: name} }
