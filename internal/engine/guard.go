@@ -12,6 +12,8 @@ import (
 // stays as it is until the owner speaks of it again or a person confirms.
 type guard struct {
 	held    map[KeyHash]*heldItem
+	recent  int    // removed by absence, until it has been quiet for a while
+	quietAt Time   // when that is
 	id      string // of what is held, as last reported
 	changed bool   // since then
 }
@@ -21,19 +23,27 @@ func (g *guard) absent(r *replica, lost []*heldItem) {
 	if len(lost) == 0 {
 		return
 	}
-	// What is held already belongs to the same accident: a set that empties
-	// slowly must not slip through a few at a time once somebody was alarmed.
-	n := len(lost) + len(g.held)
-	if r.peer.suspect || (n > r.tune.HeldCount && n*100 > r.tune.HeldPercent*r.owned) {
+	// What is held already, or went a moment ago, belongs to the same accident:
+	// a set must not empty itself a few items at a time.
+	if r.peer.now >= g.quietAt {
+		g.recent = 0
+	}
+	n := len(lost) + len(g.held) + g.recent
+	if r.peer.suspect || (n > r.tune.HeldCount && n*100 > r.tune.HeldPercent*(r.owned+g.recent)) {
 		g.hold(r, lost)
 		return
 	}
+	g.recent += len(lost)
+	g.quietAt = r.peer.now + quiet
 	for _, it := range lost {
 		it.want = Version{}
 		r.cured(it)
 		r.remove(it, true)
 	}
 }
+
+// quiet is how long removals by absence count against the budget.
+const quiet = 600 * Second
 
 func (g *guard) hold(r *replica, items []*heldItem) {
 	if g.held == nil {

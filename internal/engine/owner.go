@@ -125,7 +125,7 @@ func (o *owner) withdraw(key Key, seen bool) {
 		// then the next round tells by absence.
 		o.forget(it)
 		if o.cfg.Style == Mirror && !it.ended {
-			o.peer.beaconSoon()
+			o.peer.beaconSettled()
 		}
 		return
 	}

@@ -144,6 +144,12 @@ func (p *Peer) ticket() uint64 {
 
 func (p *Peer) beaconSoon() { p.beaconAt = p.now }
 
+// settle is how long the owner waits before it tells that items are missing:
+// they rarely go alone, and the replica should see them as one loss.
+const settle = Second
+
+func (p *Peer) beaconSettled() { p.beaconAt = min(p.beaconAt, p.now+settle) }
+
 // tick does what time alone brings about.
 func (p *Peer) tick() {
 	if !p.isOpen() {
@@ -170,13 +176,13 @@ func (p *Peer) flush() {
 			}
 		}
 	}
+	if p.isOpen() && p.now >= p.beaconAt {
+		p.beacon() // before the items that would make it out of date
+	}
 	for _, cfg := range p.cfg.Scopes {
 		if o := p.owners[cfg.Name]; o != nil {
 			o.pump()
 		}
-	}
-	if p.isOpen() && p.now >= p.beaconAt {
-		p.beacon()
 	}
 }
 
@@ -208,7 +214,7 @@ func (p *Peer) view(in View) {
 		newly := in.Complete && !r.complete
 		r.complete, r.reason = in.Complete, in.Reason
 		if newly {
-			r.startRound()
+			r.catchUp()
 		}
 		if !r.complete {
 			r.round.stop() // its share of what we have can not be judged

@@ -62,6 +62,7 @@ func (r *replica) take(it *heldItem, in DeltaItem) {
 		it.want, it.replaced, it.returns = in.Version, Version{}, 0
 	}
 	it.again = false
+	delete(r.redo, it.hash)
 	r.setRefused(it, false)
 	r.guard.drop(it)
 	switch {
@@ -85,6 +86,7 @@ func (r *replica) take(it *heldItem, in DeltaItem) {
 // takeGone removes an item that the owner was seen to lose.
 func (r *replica) takeGone(it *heldItem, in DeltaItem) {
 	it.want, it.replaced, it.again = Version{}, Version{}, false
+	delete(r.redo, it.hash)
 	r.setRefused(it, false)
 	r.cured(it)
 	switch {

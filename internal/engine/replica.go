@@ -18,13 +18,14 @@ type replica struct {
 	floor    uint64 // the highest Seq of an item that was dropped: what is unknown and older is late
 	load     int    // bytes that wait to be applied, and the peer is held to
 	wants    []KeyHash
-	redo     map[KeyHash]Time // wants that wait, so that two writers do not race
+	redo     map[KeyHash]Time // items known to differ, and when to ask for them (again)
 	wake     Time             // not later than the next thing that time brings about; 0: nothing
 	acks     []AckItem
 	round    round
 	guard    guard
 	proven   bool
 	provenAt Time
+	provenID uint64 // of the round that the proof came in place of
 }
 
 type heldItem struct {
@@ -36,7 +37,7 @@ type heldItem struct {
 	replaced Version // what our last write of want replaced
 	next     *DeltaItem
 	seq      uint64
-	touched  uint64 // round in which the owner last spoke of it
+	touched  uint64 // round in which it became known, or the owner last spoke of it
 	ticket   uint64 // of the write under way
 	redoneAt Time
 	size     int32 // of what ticket is about
@@ -119,7 +120,7 @@ func (r *replica) add(key Key) *heldItem {
 		}
 		return it
 	}
-	it := &heldItem{hash: h, key: key}
+	it := &heldItem{hash: h, key: key, touched: r.round.id}
 	r.items[h] = it
 	return it
 }
@@ -146,7 +147,8 @@ func (r *replica) setRefused(it *heldItem, refused bool) {
 	}
 }
 
-// start begins a session: what the owner said in an earlier one is forgotten.
+// start begins a session: what the owner said in an earlier one is forgotten,
+// save that it knows nothing of an attached object.
 func (r *replica) start() {
 	r.wants, r.acks, r.proven = nil, nil, false
 	r.redo = map[KeyHash]Time{}
@@ -156,7 +158,7 @@ func (r *replica) start() {
 		it := r.items[h]
 		r.setNext(it, nil)
 		it.want, it.seq, it.replaced = Version{}, 0, Version{}
-		it.loose, it.sure, it.again, it.returns = false, false, false, 0
+		it.sure, it.again, it.returns = false, false, 0
 		r.setRefused(it, false)
 		r.update(it)
 	}
@@ -180,6 +182,7 @@ func (r *replica) observe(in Observe) {
 	if it == nil {
 		return
 	}
+	r.presume(it)
 	appeared := !it.exists
 	r.setExists(it, true, in.Owned)
 	it.held = in.Held
@@ -208,6 +211,7 @@ func (r *replica) vanish(key Key) {
 	if it == nil || !it.exists {
 		return
 	}
+	r.presume(it)
 	r.setExists(it, false, false)
 	r.guard.drop(it)
 	it.held, it.alias, it.loose = Version{}, Alias{}, false
@@ -220,6 +224,24 @@ func (r *replica) vanish(key Key) {
 	r.drift(it)
 }
 
+// presume fills in what the owner has of an item that it has not spoken of in
+// this session: when both sides were proven equal, it was what we had.
+func (r *replica) presume(it *heldItem) {
+	if r.proven && it.want.IsZero() && it.ticket == 0 && it.touched < r.provenID {
+		if v, ok := r.counted(it); ok {
+			it.want = v
+		}
+	}
+}
+
+// catchUp looks at everything anew, after a time in which that was impossible.
+func (r *replica) catchUp() {
+	for _, h := range sortedHashes(r.items) {
+		r.drift(r.items[h])
+	}
+	r.startRound()
+}
+
 // drift asks for an item whose local object is not as the owner has it. Content
 // that comes back after it was replaced twice is stored so by somebody who will
 // not give in: then it becomes an alias, and people are told.
@@ -228,6 +250,7 @@ func (r *replica) drift(it *heldItem) {
 		return
 	}
 	if it.exists && it.owned && it.effective() == it.want {
+		delete(r.redo, it.hash)
 		return
 	}
 	if it.exists && it.owned && it.held == it.replaced && it.returns >= 2 {
@@ -241,6 +264,7 @@ func (r *replica) drift(it *heldItem) {
 // people why, unless that is not news.
 func (r *replica) learn(it *heldItem, why string) {
 	it.alias = Alias{Written: it.want, Stored: it.held}
+	delete(r.redo, it.hash)
 	r.update(it)
 	r.peer.emit(KeepAlias{Scope: r.cfg.Name, Key: it.key, Alias: it.alias})
 	if why != "" {
@@ -268,7 +292,9 @@ func (r *replica) askAgain(it *heldItem) {
 		it.redos++
 	}
 	it.redoneAt = now
-	delete(r.redo, it.hash)
+	due = now + backoff(r.tune.RetryFirst, r.tune.RetryMost, int(it.redos)) // in case nothing comes of it
+	r.redo[it.hash] = due
+	r.wakeBy(due)
 	r.askFor(it)
 }
 

@@ -23,13 +23,24 @@ func (r *replica) rootReceived(root Root) bool {
 		return false
 	}
 	if root.Sum == r.digest.Sum() && root.Count == uint64(r.digest.Len()) {
-		r.round.stop()
-		r.proven, r.provenAt = true, r.peer.now
+		r.prove()
 		r.peer.fact(Fact{Event: Equal, Scope: r.cfg.Name})
 		return true
 	}
 	r.startRound()
 	return false
+}
+
+// prove notes that the owner has what we count, and nothing else.
+func (r *replica) prove() {
+	r.round = round{id: r.round.id + 1}
+	r.proven, r.provenAt, r.provenID = true, r.peer.now, r.round.id
+	for _, h := range sortedHashes(r.redo) {
+		if it := r.items[h]; !it.exists && !it.refused && it.ticket == 0 {
+			it.want = Version{} // asked for in vain: the owner has lost it too
+			r.update(it)
+		}
+	}
 }
 
 func (r *replica) startRound() {
