@@ -1,0 +1,297 @@
+package kind
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+const marked = `"annotations":{"argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1"}`
+
+func TestStatusAsTheHubGetsIt(t *testing.T) {
+	spoke := `{"metadata":{"name":"a","namespace":"argo",` + marked + `},"operation":{"sync":{"revision":"r"},"info":[]},
+		"status":{"reconciledAt":"2026-01-01T00:00:00Z","health":{"status":"Healthy"},"unknown":[1.0],"conditions":[{"type":"AgentError","message":"x"},{"type":"SyncError","message":"y"}]}}`
+	item, ok := StatusKind{}.Publish(object(t, spoke), managedSpoke())
+	if !ok {
+		t.Fatal("not published")
+	}
+	same(t, "content", item.Content, `{"operation":{"sync":{"revision":"r"}},
+		"status":{"health":{"status":"Healthy"},"unknown":[1.0],"conditions":[{"type":"SyncError","message":"y"}]}}`)
+	same(t, "extra", item.Extra, `{"reconciledAt":"2026-01-01T00:00:00Z"}`)
+
+	if _, ok := (StatusKind{}).Publish(object(t, `{"metadata":{"name":"a","namespace":"argo"}}`), managedSpoke()); ok {
+		t.Error("reported although it did not come from the hub")
+	}
+	if item, ok := (StatusKind{}).Publish(object(t, `{"metadata":{"name":"a","namespace":"argo"}}`), autoSpoke()); !ok || string(item.Content) != `{"status":{}}` {
+		t.Errorf("without a status it is %s", item.Content)
+	}
+}
+
+func TestChildApplicationsAreNamedAsOnTheHub(t *testing.T) {
+	w := autoSpoke()
+	w.Settings.AllowedNamespaces = []string{"team"}
+	list := `[{"group":"argoproj.io","kind":"Application","namespace":"argo","name":"child","status":"Synced"},
+		{"group":"argoproj.io","kind":"Application","namespace":"team","name":"other"},
+		{"group":"argoproj.io","kind":"Application","namespace":"hidden","name":"x"},
+		{"kind":"Application","namespace":"argo","name":"not-argo"},{"group":"apps","kind":"Deployment","namespace":"argo","name":"d"}]`
+	renamed := `[{"group":"argoproj.io","kind":"Application","namespace":"one-ns","name":"child","status":"Synced"},
+		{"group":"argoproj.io","kind":"Application","namespace":"one-ns","name":"team.other"},
+		{"group":"argoproj.io","kind":"Application","namespace":"hidden","name":"x"},
+		{"kind":"Application","namespace":"argo","name":"not-argo"},{"group":"apps","kind":"Deployment","namespace":"argo","name":"d"}]`
+	status := func(l string) string {
+		return `{"status":{"resources":` + l + `,"operationState":{"syncResult":{"resources":` + l + `},"operation":{"sync":{"resources":` + l + `}}}},
+			"operation":{"sync":{"resources":` + l + `}}}`
+	}
+	o := members([]byte(status(list)))
+	o.Set("metadata", []byte(`{"name":"parent","namespace":"argo"}`))
+	item, _ := StatusKind{}.Publish(object(t, string(o.Bytes())), w)
+	same(t, "content", item.Content, status(renamed))
+}
+
+// hubApp is a hub's Application in managed mode.
+func hubApp(t *testing.T, operation, status string) *Object {
+	t.Helper()
+	if operation != "" {
+		operation = `"operation":` + operation + `,`
+	}
+	return object(t, `{"metadata":{"name":"a","namespace":"one-ns","uid":"u"},`+operation+`"spec":{"project":"p"},"status":`+status+`}`)
+}
+
+const (
+	byCommand = `{"info":[{"name":"argocd-agent/command","value":"c1"}],"sync":{}}`
+	bySpoke   = `{"initiatedBy":{"automated":true},"sync":{}}`
+	mirrored  = `{"initiatedBy":{"automated":true},"sync":{},"info":[{"name":"argocd-agent/mirror","value":"true"}]}`
+	mirrorOfC = `{"info":[{"name":"argocd-agent/command","value":"c1"},{"name":"argocd-agent/mirror","value":"true"}],"sync":{}}`
+)
+
+func TestStatusArrivesOnTheHub(t *testing.T) {
+	const running = `{"phase":"Running","startedAt":"2026-01-01T00:00:00Z","operation":`
+	for _, c := range []struct {
+		name                    string
+		operation, status       string // on the hub before
+		content, extra          string
+		operationAfter, status2 string
+	}{
+		{
+			"it replaces the status", ``, `{"old":1,"reconciledAt":"2025-01-01T00:00:00Z"}`,
+			`{"status":{"new":1.0}}`, `{"reconciledAt":"2026-01-01T00:00:00Z"}`,
+			``, `{"new":1.0,"reconciledAt":"2026-01-01T00:00:00Z"}`,
+		},
+		{
+			"our conditions stay, and the spoke can not set any", ``, `{"conditions":[{"type":"AgentError","message":"m"},{"type":"SyncError","message":"old"}]}`,
+			`{"status":{"conditions":[{"type":"AgentHeldWarning","message":"fake"},{"type":"ComparisonError","message":"new"}]}}`, `{}`,
+			``, `{"conditions":[{"type":"ComparisonError","message":"new"},{"type":"AgentError","message":"m"}]}`,
+		},
+		{
+			"an auto-sync of the spoke is mirrored", ``, `{}`,
+			`{"operation":` + bySpoke + `,"status":{"operationState":` + running + bySpoke + `}}}`, `{}`,
+			mirrored, `{"operationState":` + running + bySpoke + `}}`,
+		},
+		{
+			"a mirror goes with the completed state", mirrored, `{"operationState":` + running + bySpoke + `}}`,
+			`{"status":{"operationState":{"phase":"Succeeded","startedAt":"2026-01-01T00:00:00Z"}}}`, `{}`,
+			``, `{"operationState":{"phase":"Succeeded","startedAt":"2026-01-01T00:00:00Z"}}`,
+		},
+		{
+			"a command that nobody has stamped stays, with the state that was cleared for it", `{"sync":{}}`, `{}`,
+			`{"status":{"operationState":{"phase":"Succeeded"},"health":{}}}`, `{}`,
+			`{"sync":{}}`, `{"health":{}}`,
+		},
+		{
+			"a command that the spoke has not accepted stays", byCommand, `{}`,
+			`{"operation":` + bySpoke + `,"status":{"operationState":` + running + bySpoke + `}}}`, `{"lastCommands":["c0"]}`,
+			byCommand, `{}`,
+		},
+		{
+			"an operation put over a running one waits, and the state flows on", byCommand, `{"operationState":` + running + bySpoke + `}}`,
+			`{"status":{"operationState":{"phase":"Failed"}}}`, `{}`,
+			byCommand, `{"operationState":{"phase":"Failed"}}`,
+		},
+		{
+			"accepted: set on the spoke", byCommand, `{}`,
+			`{"operation":` + byCommand + `,"status":{}}`, `{}`,
+			mirrorOfC, `{}`,
+		},
+		{
+			"accepted: running", byCommand, `{}`,
+			`{"operation":` + byCommand + `,"status":{"operationState":` + running + byCommand + `}}}`, `{}`,
+			mirrorOfC, `{"operationState":` + running + byCommand + `}}`,
+		},
+		{
+			"accepted: over already", byCommand, `{}`,
+			`{"status":{"operationState":{"phase":"Succeeded","operation":` + byCommand + `}}}`, `{}`,
+			``, `{"operationState":{"phase":"Succeeded","operation":` + byCommand + `}}`,
+		},
+		{
+			"accepted: over, and another one since", byCommand, `{}`,
+			`{"operation":` + bySpoke + `,"status":{"operationState":` + running + bySpoke + `}}}`, `{"lastCommands":["c0","c1"]}`,
+			mirrored, `{"operationState":` + running + bySpoke + `}}`,
+		},
+		{
+			"a terminate stays while the operation runs", mirrored, `{"operationState":{"phase":"Terminating","startedAt":"2026-01-01T00:00:00Z"}}`,
+			`{"operation":` + bySpoke + `,"status":{"operationState":` + running + bySpoke + `}}}`, `{}`,
+			mirrored, `{"operationState":{"phase":"Terminating","startedAt":"2026-01-01T00:00:00Z","operation":` + bySpoke + `}}`,
+		},
+		{
+			"a terminate does not hit a later operation", mirrored, `{"operationState":{"phase":"Terminating","startedAt":"2025-01-01T00:00:00Z"}}`,
+			`{"operation":` + bySpoke + `,"status":{"operationState":` + running + bySpoke + `}}}`, `{}`,
+			mirrored, `{"operationState":` + running + bySpoke + `}}`,
+		},
+		{
+			"a terminate ends with the operation", mirrored, `{"operationState":{"phase":"Terminating","startedAt":"2026-01-01T00:00:00Z"}}`,
+			`{"status":{"operationState":{"phase":"Failed","startedAt":"2026-01-01T00:00:00Z"}}}`, `{}`,
+			``, `{"operationState":{"phase":"Failed","startedAt":"2026-01-01T00:00:00Z"}}`,
+		},
+	} {
+		local := hubApp(t, c.operation, c.status)
+		merged, err := StatusKind{}.Merge(local, named("a"), []byte(c.content), []byte(c.extra), Mark{}, managedHub())
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		want := hubApp(t, c.operationAfter, c.status2)
+		same(t, c.name, merged.Raw(), string(want.Raw()))
+		again, err := StatusKind{}.Merge(merged, named("a"), []byte(c.content), []byte(c.extra), Mark{}, managedHub())
+		if err != nil || !Same(merged, again) {
+			t.Errorf("%s: a second time it is %s (%v)", c.name, again.Raw(), err)
+		}
+	}
+}
+
+func TestPendingCommandIsNotPartOfTheStatus(t *testing.T) {
+	w := managedHub()
+	held, ok := StatusKind{}.Reflect(hubApp(t, byCommand, `{"health":{},"reconciledAt":"2026-01-01T00:00:00Z","conditions":[{"type":"AgentError","message":"m"}]}`), w)
+	if !ok || string(held.Content) != `{"status":{"health":{}}}` {
+		t.Errorf("held is %s", held.Content)
+	}
+	held, _ = StatusKind{}.Reflect(hubApp(t, mirrored, `{}`), w)
+	same(t, "mirror", held.Content, `{"operation":`+bySpoke+`,"status":{}}`)
+}
+
+func TestRefreshEndsInTheWriteThatBringsItsStatus(t *testing.T) {
+	w := managedHub()
+	w.RefreshNonce = func(engine.Key) string { return "n2" }
+	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/refresh":"hard","argocd.argoproj.io/hydrate":"normal","keep":"me"}},"spec":{}}`)
+	for extra, pending := range map[string]bool{`{}`: true, `{"refreshed":"n1"}`: true, `{"refreshed":"n2"}`: false} {
+		merged, err := StatusKind{}.Merge(local, named("a"), []byte(`{"status":{}}`), []byte(extra), Mark{}, w)
+		if err != nil || RefreshPending(merged) != pending || merged.Annotation("keep") != "me" {
+			t.Errorf("%s: annotations are %v (%v)", extra, merged.Annotations(), err)
+		}
+	}
+}
+
+func TestStatusIsOnlyTakenForTheAgentsOwn(t *testing.T) {
+	content := []byte(`{"status":{}}`)
+	byDestination := world(Hub, Managed, ByDestination)
+	for _, c := range []struct {
+		name  string
+		local *Object
+		key   engine.Key
+		w     *World
+		code  engine.Code
+	}{
+		{"nothing there", nil, named("a"), managedHub(), engine.NoObject},
+		{"another agent's by destination", object(t, `{"metadata":{"name":"a","namespace":"argocd"},"spec":{"destination":{"name":"two"}}}`), engine.Key{Namespace: "argocd", Name: "a"}, byDestination, engine.NoObject},
+		{"one in autonomous mode that is not a copy", object(t, `{"metadata":{"name":"a","namespace":"one-ns"}}`), named("a"), autoHub(), engine.NoObject},
+		{"labelled ignore-sync", object(t, `{"metadata":{"name":"a","namespace":"one-ns","labels":{"argocd-agent.argoproj-labs.io/ignore-sync":"true"}}}`), named("a"), managedHub(), engine.NoObject},
+		{"a namespace in the key", object(t, `{"metadata":{"name":"a","namespace":"two-ns"}}`), engine.Key{Namespace: "two-ns", Name: "a"}, managedHub(), engine.Invalid},
+		{"on the spoke", object(t, `{"metadata":{"name":"a","namespace":"argo"}}`), named("a"), managedSpoke(), engine.WrongMode},
+	} {
+		_, err := StatusKind{}.Merge(c.local, c.key, content, nil, Mark{}, c.w)
+		refused(t, c.name, err, c.code)
+	}
+	_, err := StatusKind{}.Merge(hubApp(t, "", "{}"), named("a"), []byte(`{"status":[]}`), nil, Mark{}, managedHub())
+	refused(t, "a status that is a list", err, engine.Invalid)
+}
+
+func TestStatusTooLargeForTheHubIsCutAndSaysSo(t *testing.T) {
+	w := managedHub()
+	w.Settings.ObjectLimit = 4000
+	big := func(n int) string { return `["` + strings.Repeat("x", n) + `"]` }
+	take := func(results, resources, rest int) (*Object, error) {
+		content := `{"status":{"operationState":{"syncResult":{"revision":"r","resources":` + big(results) + `}},"resources":` + big(resources) + `,"rest":` + big(rest) + `}}`
+		return StatusKind{}.Merge(hubApp(t, "", "{}"), named("a"), []byte(content), nil, Mark{}, w)
+	}
+	has := func(o *Object, path ...string) bool { return o.Get(append([]string{"status"}, path...)...) != nil }
+
+	o, err := take(10, 10, 10)
+	if err != nil || has(o, "conditions") {
+		t.Errorf("small enough, and yet: %v", err)
+	}
+	o, err = take(5000, 10, 10)
+	if err != nil || has(o, "operationState", "syncResult", "resources") || !has(o, "resources") || !strings.Contains(string(o.Get("status", "conditions")), ConditionTruncated) {
+		t.Errorf("results too large: %v", err)
+	}
+	if string(o.Get("status", "operationState", "syncResult", "revision")) != `"r"` {
+		t.Error("the revision went too")
+	}
+	o, err = take(5000, 5000, 10)
+	if err != nil || has(o, "resources") || len(ourConditions(o.Get("status", "conditions"))) != 1 {
+		t.Errorf("resources too large: %v", err)
+	}
+	_, err = take(10, 10, 5000)
+	refused(t, "hopelessly large", err, engine.TooLarge)
+
+	o, _ = take(5000, 10, 10)
+	o, err = StatusKind{}.Merge(o, named("a"), []byte(`{"status":{}}`), nil, Mark{}, w)
+	if err != nil || has(o, "conditions") {
+		t.Errorf("the condition stays after the cure: %v", err)
+	}
+}
+
+func TestWhatIsReportedAtOnce(t *testing.T) {
+	at := func(clock string) string { return `{"reconciledAt":"2026-01-01T` + clock + `Z"}` }
+	o := object(t, `{"metadata":{"name":"a"},"status":{"operationState":{"finishedAt":"2026-01-01T12:00:00Z"}}}`)
+	for _, c := range []struct {
+		name, sent, now string
+		want            bool
+	}{
+		{"the first comparison after the operation", at("11:59:00"), at("12:00:00"), true},
+		{"before the operation's end", at("11:50:00"), at("11:59:59"), false},
+		{"another comparison long after", at("12:01:00"), at("12:04:00"), false},
+		{"nothing was ever sent", `{}`, at("12:01:00"), true},
+		{"a refresh is over", `{"refreshed":"a"}`, `{"refreshed":"b"}`, true},
+		{"a refresh begins", `{"refreshed":"a"}`, `{}`, false},
+		{"a command was taken up", `{}`, `{"lastCommands":["c"]}`, true},
+		{"nothing", `{}`, `{}`, false},
+	} {
+		if got := Urgent(o, []byte(c.sent), []byte(c.now)); got != c.want {
+			t.Errorf("%s: urgent is %v", c.name, got)
+		}
+	}
+	if Urgent(object(t, `{"metadata":{"name":"a"}}`), []byte(at("11:00:00")), []byte(at("12:00:00"))) {
+		t.Error("urgent although there was no operation")
+	}
+}
+
+func TestConditionsOfOurs(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	plain := object(t, `{"metadata":{"name":"a"},"status":{"conditions":[{"type":"SyncError","message":"x"}]}}`)
+	with := SetCondition(plain, ConditionError, "refused", at)
+	same(t, "set", with.Get("status", "conditions"), `[{"type":"SyncError","message":"x"},{"type":"AgentError","message":"refused","lastTransitionTime":"2026-01-02T03:04:05Z"}]`)
+	if SetCondition(with, ConditionError, "refused", at.Add(time.Hour)) != with {
+		t.Error("the same message is written again")
+	}
+	other := SetCondition(with, ConditionError, "for another reason", at)
+	if len(ourConditions(other.Get("status", "conditions"))) != 1 {
+		t.Error("two conditions of one type")
+	}
+	if cleared := ClearCondition(other, ConditionError); !Same(cleared, plain) || ClearCondition(cleared, ConditionError) != cleared {
+		t.Errorf("cleared: %s", cleared.Raw())
+	}
+	bare := SetDegraded(object(t, `{"metadata":{"name":"a"}}`), "not adopted")
+	same(t, "degraded", bare.Get("status"), `{"health":{"status":"Degraded","message":"not adopted"}}`)
+	if SetDegraded(bare, "not adopted") != bare {
+		t.Error("degraded twice")
+	}
+}
+
+func TestRefreshedNonceCanBeAddedByHand(t *testing.T) {
+	same(t, "extra", WithRefreshed([]byte(`{"reconciledAt":"2026-01-01T00:00:00Z"}`), "n"), `{"reconciledAt":"2026-01-01T00:00:00Z","refreshed":"n"}`)
+	if raw.Text(WithRefreshed(nil, "n"), "refreshed") != "n" {
+		t.Error("not added to nothing")
+	}
+}
