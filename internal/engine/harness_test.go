@@ -3,12 +3,18 @@ package engine
 import (
 	"fmt"
 	"slices"
-	"testing"
 )
+
+// reporter is what a test can complain to: a testing.T or a rapid.T.
+type reporter interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
 
 // world is a hub, an agent, and a pipe in each direction between them.
 type world struct {
-	t       testing.TB
+	t       reporter
 	now     Time
 	hub     *side
 	agent   *side
@@ -47,6 +53,9 @@ type side struct {
 	facts   map[Event]int
 }
 
+// GoString keeps the log of a failing property readable.
+func (s *side) GoString() string { return s.name }
+
 // testScopes are four scopes as a managed agent has them.
 func testScopes(hub bool) []ScopeConfig {
 	down, up := Owner, Replica
@@ -61,7 +70,7 @@ func testScopes(hub bool) []ScopeConfig {
 	}
 }
 
-func newWorld(t testing.TB, tune Tuning) *world {
+func newWorld(t reporter, tune Tuning) *world {
 	w := &world{t: t, now: 1000 * Second, names: newNames(), epoch: Epoch{Incarnation: 1}, check: true}
 	w.hub = newSide(w, "hub", true, tune)
 	w.agent = newSide(w, "agent", false, tune)
@@ -210,7 +219,7 @@ func (w *world) deliver() {
 			return
 		}
 		if i > 200_000 {
-			w.t.Fatal("the two sides do not come to rest")
+			w.t.Fatalf("the two sides do not come to rest")
 		}
 	}
 }

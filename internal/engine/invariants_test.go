@@ -1,10 +1,8 @@
 package engine
 
-import "testing"
-
 // checkInvariants looks into a Peer after a step: what its comments promise
 // must hold, whatever came in.
-func checkInvariants(t testing.TB, p *Peer) {
+func checkInvariants(t reporter, p *Peer) {
 	t.Helper()
 	for _, cfg := range p.cfg.Scopes {
 		if o := p.owners[cfg.Name]; o != nil {
@@ -18,7 +16,7 @@ func checkInvariants(t testing.TB, p *Peer) {
 	}
 }
 
-func checkOwner(t testing.TB, o *owner) {
+func checkOwner(t reporter, o *owner) {
 	t.Helper()
 	inLists, flyingBytes := 0, 0
 	for s := queued; s <= flying; s++ {
@@ -83,7 +81,7 @@ func checkOwner(t testing.TB, o *owner) {
 	checkDigest(t, &o.digest)
 }
 
-func checkReplica(t testing.TB, r *replica) {
+func checkReplica(t reporter, r *replica) {
 	t.Helper()
 	owned, refusing, heldBack, load, counted := 0, 0, 0, 0, 0
 	for h, it := range r.items {
@@ -142,7 +140,7 @@ func checkReplica(t testing.TB, r *replica) {
 }
 
 // checkDigest recomputes every node of the tree.
-func checkDigest(t testing.TB, d *Digest) {
+func checkDigest(t reporter, d *Digest) {
 	t.Helper()
 	var walk func(b *bucket, p Prefix) (Sum, int)
 	walk = func(b *bucket, p Prefix) (sum Sum, count int) {

@@ -164,6 +164,9 @@ func (o *owner) clearReject(it *ownedItem) {
 	if it.reject == nil {
 		return
 	}
+	if it.state == refused {
+		o.enter(it, clean) // no item is refused without a reason
+	}
 	it.reject = nil
 	o.rejected--
 	o.peer.fact(Fact{Event: Cured, Scope: o.cfg.Name, Key: it.key})

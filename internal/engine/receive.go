@@ -139,17 +139,12 @@ func (r *replica) applied(in Applied) {
 }
 
 func (r *replica) removed(it *heldItem, in Applied) {
-	answer := DeltaItem{Seq: it.seq, Key: it.key, Gone: true}
-	if in.Code != OK {
-		if !it.absent && it.next == nil {
-			r.ack(answer, in.Code, in.Message, in.RetryAfter)
-		}
-		return
+	if in.Code == OK {
+		r.setExists(it, false, false)
+		it.held, it.alias = Version{}, Alias{}
 	}
-	r.setExists(it, false, false)
-	it.held, it.alias = Version{}, Alias{}
-	if !it.absent && it.next == nil {
-		r.ack(answer, OK, "", 0)
+	if asked := !it.absent && it.seq != 0; asked && it.next == nil { // Seq 0: by an earlier session
+		r.ack(DeltaItem{Seq: it.seq, Key: it.key}, in.Code, in.Message, in.RetryAfter)
 	}
 }
 

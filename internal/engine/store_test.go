@@ -18,6 +18,9 @@ type store struct {
 	normalise map[string]string  // by scope: what a webhook appends
 	fight     map[string]string  // by "scope key": what a controller makes of it
 	ran       []string           // commands that were carried out
+	never     bool               // adopt nothing
+	deleted   map[string]int     // by "scope key": how often its owner deleted it
+	removed   map[string]int     // and how often we removed an object
 }
 
 type object struct {
@@ -36,7 +39,8 @@ type refusal struct {
 
 func newStore(s *side, uid string) *store {
 	return &store{side: s, id: Store{UID: uid, Revision: 100}, objects: map[string]map[Key]*object{},
-		refuse: map[string]refusal{}, normalise: map[string]string{}, fight: map[string]string{}, alarmed: map[string]bool{}}
+		refuse: map[string]refusal{}, normalise: map[string]string{}, fight: map[string]string{}, alarmed: map[string]bool{},
+		deleted: map[string]int{}, removed: map[string]int{}}
 }
 
 func (st *store) of(scope string) map[Key]*object {
@@ -107,6 +111,7 @@ func (st *store) delete(scope string, key Key) {
 	}
 	delete(st.of(scope), key)
 	st.id.Revision++
+	st.deleted[scope+" "+key.String()]++
 	st.side.do(st.tell(scope, key))
 	st.attach(scope, key)
 }
@@ -189,8 +194,14 @@ func (st *store) apply(e Apply) Applied {
 		return Applied{Written: true}
 	}
 	o := st.of(e.Scope)[e.Key]
+	if o == nil && isAttached(st.side.cfg, e.Scope) {
+		return Applied{Code: NoObject, Message: "gone meanwhile"}
+	}
 	if strings.HasPrefix(string(e.Content), "deleting") && o == nil {
 		return Applied{Gone: true}
+	}
+	if st.never && o != nil && o.foreign && !o.owned && !isAttached(st.side.cfg, e.Scope) {
+		return Applied{Code: NotAdopted, Message: "exists and is not ours"}
 	}
 	content := string(e.Content) + st.normalise[e.Scope]
 	if o == nil {
@@ -215,6 +226,12 @@ func (st *store) remove(e Remove) Applied {
 	}
 	if o != nil && !o.owned {
 		st.side.w.t.Errorf("%s: an object without our mark is to be removed: %s %s", st.side.name, e.Scope, e.Key)
+	}
+	if name := e.Scope + " " + e.Key.String(); o != nil {
+		st.removed[name]++
+		if st.removed[name] > st.side.other.store.deleted[name] {
+			st.side.w.t.Errorf("%s: removed %s, which its owner has not deleted", st.side.name, name)
+		}
 	}
 	delete(st.of(e.Scope), e.Key)
 	st.id.Revision++
@@ -258,6 +275,10 @@ func (st *store) contents(scope string) map[string]string {
 
 func isPending(cfg Config, scope string) bool {
 	return slices.ContainsFunc(cfg.Scopes, func(s ScopeConfig) bool { return s.Name == scope && s.Style == Pending })
+}
+
+func isAttached(cfg Config, scope string) bool {
+	return slices.ContainsFunc(cfg.Scopes, func(s ScopeConfig) bool { return s.Name == scope && s.Style == Attached })
 }
 
 func sortedKeys(m map[Key]*object) []Key {
