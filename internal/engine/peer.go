@@ -17,9 +17,10 @@ type Peer struct {
 	phase      phase
 	session    uint64
 	epoch      Epoch
-	own        Store // this side's, as of the session's start
-	other      Store // the other side's, as far as seen and believed
-	current    Store // the other side's, as it says in this session
+	own        Store  // this side's, as of the session's start
+	other      Store  // the other side's, as far as seen and believed
+	current    Store  // the other side's, as it says in this session
+	floor      uint64 // how far the other side's was seen before this process started
 	protocol   int
 	projection int
 
@@ -44,7 +45,7 @@ const (
 func NewPeer(cfg Config, source Source) *Peer {
 	p := &Peer{cfg: cfg, tune: cfg.Tuning.withDefaults(), source: source,
 		owners: map[string]*owner{}, replicas: map[string]*replica{}, remoteHeld: map[string]Held{},
-		other: cfg.KnownStore}
+		other: cfg.KnownStore, floor: cfg.KnownStore.Revision}
 	for _, s := range cfg.Scopes {
 		if s.Role == Owner {
 			p.owners[s.Name] = newOwner(p, s)

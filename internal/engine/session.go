@@ -220,7 +220,7 @@ func (p *Peer) seen() []Seen {
 		if r := p.replicas[cfg.Name]; r != nil && cfg.Style != Pending {
 			revision := r.seen
 			if revision == 0 {
-				revision = p.other.Revision
+				revision = p.floor
 			}
 			out = append(out, Seen{cfg.Name, revision})
 		}
@@ -301,6 +301,7 @@ func (p *Peer) confirmed(id string) {
 // trust accepts the other side's store as it is.
 func (p *Peer) trust() {
 	p.suspect, p.suspectID, p.other = false, "", p.current
+	p.floor = 0
 	for _, r := range p.replicas {
 		r.seen = 0
 	}
