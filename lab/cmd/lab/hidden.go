@@ -41,3 +41,11 @@ func runSupervise(_ context.Context, c *call) error {
 	report := supervisor.NewReporter(os.NewFile(reportDescriptor, "report"))
 	return supervisor.Run(c.args[0], report, os.NewFile(leashDescriptor, "leash"))
 }
+
+// runServeGit is the Git server.
+func runServeGit(ctx context.Context, c *call) error {
+	if len(c.args) != 4 {
+		return errors.New("this command is for the lab itself: use `lab up`")
+	}
+	return supervisor.ServeGit(ctx, c.args[0], c.args[1], c.args[2], c.args[3])
+}

@@ -42,6 +42,7 @@ func commands() []command {
 		{"restart", "NAME", "restart a component and wait until it is ready", act("restart")},
 		{"keep", "", "", runKeep},
 		{"supervise", "", "", runSupervise},
+		{"serve-git", "", "", runServeGit},
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// EtcdFolder is where the cluster's etcd keeps its data.
-func (c *Cluster) EtcdFolder() string { return c.path("etcd", "data") }
+// EtcdFolder is where the etcd of a lab's cluster keeps its data.
+func EtcdFolder(lab, name string) string { return filepath.Join(lab, "clusters", name, "etcd", "data") }
 
 // startControlPlane starts etcd and the API server on it, and writes the admin's kubeconfig.
 func (c *Cluster) startControlPlane(ctx context.Context) error {
@@ -21,7 +21,7 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 		return err
 	}
 	client, peer := "http://"+ports.Address(taken[0]), "http://"+ports.Address(taken[1])
-	c.State.EtcdURL = client
+	c.State.EtcdURL, c.State.EtcdPeer = client, peer
 	if err := c.startEtcd(ctx, client, peer); err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 
 func (c *Cluster) startEtcd(ctx context.Context, client, peer string) error {
 	args := []string{
-		"--name=" + c.Spec.Name, "--data-dir=" + c.EtcdFolder(),
+		"--name=" + c.Spec.Name, "--data-dir=" + EtcdFolder(c.lab.Folder, c.Spec.Name),
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=" + c.Spec.Name + "=" + peer,

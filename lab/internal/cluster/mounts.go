@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
 )
 
 // mounted are the ConfigMaps that Argo CD's pods have mounted as folders: certificates of Git servers, known hosts and
@@ -49,6 +51,32 @@ func (c *Cluster) KeepMounts(ctx context.Context) {
 		})
 	}
 	all.Wait()
+}
+
+// TrustGit lets the cluster's Argo CD trust the certificate of the lab's Git server.
+func (c *Cluster) TrustGit(ctx context.Context, git model.Git) error {
+	ca, err := os.ReadFile(git.CAFile)
+	if err != nil {
+		return fmt.Errorf("trust the Git server: %w", err)
+	}
+	address, err := url.Parse(git.URL)
+	if err != nil {
+		return fmt.Errorf("trust the Git server: %w", err)
+	}
+	manifest, err := yaml.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{
+			"name": "argocd-tls-certs-cm", "namespace": model.ArgoCDNamespace, "labels": argocdLabels("argocd-tls-certs-cm"),
+		},
+		"data": map[string]any{address.Hostname(): string(ca)},
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.apply(ctx, manifest); err != nil {
+		return err
+	}
+	return writeMount(c.mount("argocd-tls-certs-cm"), map[string]string{address.Hostname(): string(ca)})
 }
 
 // followMount writes one ConfigMap whenever it changes, until the watch ends.

@@ -41,8 +41,8 @@ func httpProbe(address, caFile string) func(context.Context) error {
 	}
 }
 
-// tcpProbe succeeds when something listens at the address.
-func tcpProbe(address string) func(context.Context) error {
+// TCPProbe succeeds when something listens at the address.
+func TCPProbe(address string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		connection, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
 		if err != nil {

@@ -35,5 +35,5 @@ func (c *Cluster) startRedis(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return redis.WaitReady(ctx, tcpProbe(c.State.Redis.Address))
+	return redis.WaitReady(ctx, TCPProbe(c.State.Redis.Address))
 }

@@ -69,7 +69,7 @@ func (c *Client) ask(ctx context.Context, method, path string, body, result any)
 		if ctx.Err() != nil {
 			return fmt.Errorf("ask the lab in %s: %w", c.folder, context.Cause(ctx))
 		}
-		return fmt.Errorf("ask the lab in %s: %w (%v)", c.folder, ErrNotRunning, err)
+		return fmt.Errorf("ask the lab in %s: %w", c.folder, ErrNotRunning)
 	}
 	defer response.Body.Close()
 	var r reply

@@ -69,6 +69,7 @@ type ClusterState struct {
 	Kubeconfig    string     `json:"kubeconfig"`    // cluster admin
 	RunAs         Kubeconfig `json:"runAs"`         // the principal's or agent's ServiceAccount
 	EtcdURL       string     `json:"etcdURL"`       // the cluster's own store
+	EtcdPeer      string     `json:"etcdPeer"`
 	PodLog        string     `json:"podLog"`        // what every simulated pod logs, in CRI format
 	Redis         Redis      `json:"redis"`         // with a password
 	RepoServer    string     `json:"repoServer"`    // host:port, TLS

@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -55,6 +56,19 @@ func NewAuthority(folder, name string) (*Authority, error) {
 	}
 	authority := &Authority{folder: folder, cert: cert, key: key}
 	return authority, writePEM(authority.CertFile(), "CERTIFICATE", der)
+}
+
+// LoadAuthority returns an authority that was made before; what it issues goes to folder.
+func LoadAuthority(certFile, keyFile, folder string) (*Authority, error) {
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("load the authority %s: %w", certFile, err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("load the authority %s: its key cannot sign", certFile)
+	}
+	return &Authority{folder: folder, cert: pair.Leaf, key: key}, nil
 }
 
 // CertFile is the PEM file that clients trust.

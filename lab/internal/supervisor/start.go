@@ -29,7 +29,7 @@ func (s *supervisor) start(ctx context.Context, background *sync.WaitGroup) erro
 		}
 		s.clusters = append(s.clusters, one)
 	}
-	if err := s.startClusters(starting, &state); err != nil {
+	if err := s.startAll(starting, &state); err != nil {
 		return err
 	}
 	for _, one := range s.clusters {
@@ -54,26 +54,47 @@ func (s *supervisor) start(ctx context.Context, background *sync.WaitGroup) erro
 	return model.Write(model.StateFile(s.spec.Folder), state)
 }
 
-// startClusters starts all clusters at once; the hub also gets argocd-server.
-func (s *supervisor) startClusters(ctx context.Context, state *model.State) error {
+// startAll starts the Git server and all clusters at once, and makes them known to each other.
+func (s *supervisor) startAll(ctx context.Context, state *model.State) error {
 	all, ctx := errgroup.WithContext(ctx)
-	for _, one := range s.clusters {
-		all.Go(func() error {
-			begun := time.Now()
-			if err := one.Start(ctx); err != nil {
-				return fmt.Errorf("start the cluster %s: %w", one.Spec.Name, err)
+	git := make(chan struct{})
+	if !s.spec.Clusters[0].Bare {
+		all.Go(func() (err error) {
+			defer close(git)
+			if state.Git, err = s.startGit(ctx); err != nil {
+				return fmt.Errorf("start the Git server: %w", err)
 			}
-			if one.Spec.Role == model.Hub && !one.Spec.Bare {
-				var err error
-				if state.ArgoCD, err = one.StartArgoCDServer(ctx, s.spec.ArgoCDPort); err != nil {
-					return fmt.Errorf("start argocd-server: %w", err)
-				}
-			}
-			s.progress.Progress("%s (%s) is ready after %.1f s", one.Spec.Name, one.Spec.Role, time.Since(begun).Seconds())
 			return nil
 		})
 	}
+	for _, one := range s.clusters {
+		all.Go(func() error {
+			if err := s.startCluster(ctx, one, state); err != nil {
+				return fmt.Errorf("start the cluster %s: %w", one.Spec.Name, err)
+			}
+			if one.Spec.Bare {
+				return nil
+			}
+			<-git
+			return one.TrustGit(ctx, state.Git)
+		})
+	}
 	return all.Wait()
+}
+
+// startCluster starts a cluster; the hub also gets argocd-server.
+func (s *supervisor) startCluster(ctx context.Context, one *cluster.Cluster, state *model.State) (err error) {
+	begun := time.Now()
+	if err := one.Start(ctx); err != nil {
+		return err
+	}
+	if one.Spec.Role == model.Hub && !one.Spec.Bare {
+		if state.ArgoCD, err = one.StartArgoCDServer(ctx, s.spec.ArgoCDPort); err != nil {
+			return fmt.Errorf("start argocd-server: %w", err)
+		}
+	}
+	s.progress.Progress("%s (%s) is ready after %.1f s", one.Spec.Name, one.Spec.Role, time.Since(begun).Seconds())
+	return nil
 }
 
 // linkPrograms makes a folder for PATH with every tool under the names by which it is called.

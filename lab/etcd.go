@@ -1,0 +1,53 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/argocd-agent/argocd-agent/lab/internal/cluster"
+)
+
+// Snapshot saves what a cluster's etcd holds to a file, while it runs.
+func (c *Cluster) Snapshot(ctx context.Context, file string) error {
+	return c.etcdTool(ctx, "etcdctl", "--endpoints="+c.EtcdURL, "snapshot", "save", file)
+}
+
+// Restore puts a cluster's etcd back to a snapshot, as an administrator would after a disaster: API server and etcd end,
+// the data is replaced, both start again. Everything else keeps running and meets a store that went back in time. The
+// other clusters are not touched. It returns when the API server answers.
+func (c *Cluster) Restore(ctx context.Context, file string) error {
+	if _, err := os.Stat(file); err != nil {
+		return fmt.Errorf("restore %s: %w", c.Name, err)
+	}
+	for _, name := range []string{"kube-apiserver", "etcd"} {
+		if err := c.lab.Kill(ctx, c.Component(name)); err != nil {
+			return fmt.Errorf("restore %s: %w", c.Name, err)
+		}
+	}
+	data := cluster.EtcdFolder(c.lab.Folder(), c.Name)
+	if err := os.RemoveAll(data); err != nil {
+		return fmt.Errorf("restore %s: %w", c.Name, err)
+	}
+	if err := c.etcdTool(ctx, "etcdutl", "snapshot", "restore", file, "--data-dir="+data, "--name="+c.Name,
+		"--initial-cluster="+c.Name+"="+c.EtcdPeer, "--initial-advertise-peer-urls="+c.EtcdPeer); err != nil {
+		return err
+	}
+	for _, name := range []string{"etcd", "kube-apiserver"} {
+		if err := c.lab.Restart(ctx, c.Component(name)); err != nil {
+			return fmt.Errorf("restore %s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) etcdTool(ctx context.Context, tool string, args ...string) error {
+	command := exec.CommandContext(ctx, c.lab.Spec.Tools.Program(tool), args...)
+	command.Dir = filepath.Dir(c.Kubeconfig)
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("run %s for %s: %w: %s", tool, c.Name, err, out)
+	}
+	return nil
+}

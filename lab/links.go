@@ -1,0 +1,74 @@
+package lab
+
+import (
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
+	"github.com/argocd-agent/argocd-agent/lab/internal/pki"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Link puts a link that can be cut, slowed down, throttled and reset in front of a TCP service of the lab, or of
+// anything else. Whoever shall suffer must be told to use link.Addr(), for example by
+//
+//	l.Restart(ctx, "hub/argocd-server", lab.Flag("--redis", link.Addr()))
+func (l *Lab) Link(target string) (*faultproxy.Link, error) { return faultproxy.New(target) }
+
+// FaultyAPI stands in front of a cluster's API server and answers 409, 410, 429 or 500 where it is told to.
+type FaultyAPI struct {
+	*faultproxy.API
+	Kubeconfig string // the principal's or agent's identity, by way of this API
+	cluster    *Cluster
+}
+
+// FaultyAPI starts a proxy in front of the API server, with a certificate of the cluster's own authority. Who uses its
+// kubeconfig has the rights that the install manifests give, and the faults that the proxy is told to make.
+func (c *Cluster) FaultyAPI() (*FaultyAPI, error) {
+	folder, err := os.MkdirTemp(filepath.Dir(c.Kubeconfig), "faulty-api-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for the faulty API server: %w", err)
+	}
+	authority, err := pki.LoadAuthority(c.CAFile, c.CAKeyFile, folder)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := authority.Server("faulty-api")
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		return nil, fmt.Errorf("load the certificate of the faulty API server: %w", err)
+	}
+	ca, err := c.CA()
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := faultproxy.NewAPI(faultproxy.APIOptions{Target: c.Server, TargetCA: ca, Certificate: &certificate})
+	if err != nil {
+		return nil, err
+	}
+	faulty := &FaultyAPI{API: proxy, Kubeconfig: filepath.Join(folder, "kubeconfig"), cluster: c}
+	if err := faulty.writeKubeconfig(); err != nil {
+		_ = proxy.Close()
+		return nil, err
+	}
+	return faulty, nil
+}
+
+func (f *FaultyAPI) writeKubeconfig() error {
+	config, err := clientcmd.LoadFromFile(f.cluster.RunAs.File)
+	if err != nil {
+		return fmt.Errorf("read the kubeconfig of %s: %w", f.cluster.RunAs.User, err)
+	}
+	config.Clusters[f.cluster.Name] = &api.Cluster{Server: f.URL(), CertificateAuthority: f.cluster.CAFile}
+	return clientcmd.WriteToFile(*config, f.Kubeconfig)
+}
+
+// Config is a client configuration for the principal's or agent's identity by way of this API.
+func (f *FaultyAPI) Config() *rest.Config { return f.cluster.config(f.Kubeconfig) }
