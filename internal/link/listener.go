@@ -1,0 +1,231 @@
+package link
+
+import (
+	"container/list"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Limits bound what peers, known or not, can make a Server hold. Zero means the
+// default.
+type Limits struct {
+	Queue            int           // bytes that wait for one agent: 8 MiB
+	Conns            int           // TCP connections: 20,000
+	ConnsPerPeer     int           // TCP connections with one certificate: 8
+	Handshakes       int           // at the same time: 512
+	HandshakeTimeout time.Duration // for TLS and the start of HTTP/2: 10 s
+	Streams          uint32        // at the same time on one connection: 256
+}
+
+func (l Limits) withDefaults() Limits {
+	l.Queue = or(l.Queue, defaultQueue)
+	l.Conns = or(l.Conns, 20_000)
+	l.ConnsPerPeer = or(l.ConnsPerPeer, 8)
+	l.Handshakes = or(l.Handshakes, 512)
+	l.HandshakeTimeout = or(l.HandshakeTimeout, 10*time.Second)
+	l.Streams = or(l.Streams, 256)
+	return l
+}
+
+const defaultQueue = 8 << 20
+
+func or[T comparable](value, otherwise T) T {
+	var zero T
+	if value == zero {
+		return otherwise
+	}
+	return value
+}
+
+// listener accepts connections within the limits. What is too much is closed at
+// once: a peer that waits would only come on top of those that follow.
+type listener struct {
+	net.Listener
+	limits   Limits
+	timeout  time.Duration // TCP user timeout
+	counters *Counters
+
+	mu       sync.Mutex
+	open     map[*socket]struct{}
+	shaking  list.List      // of *socket, the oldest first
+	perPeer  map[string]int // connections by certificate
+	stopping bool
+}
+
+// stubborn is the age at which a handshake has to make way when there are too
+// many. An honest one takes milliseconds; those of peers that say nothing are
+// the oldest. In an honest rush all are younger, and whoever comes last is told
+// to come again.
+const stubborn = 2 * time.Second
+
+func newListener(inner net.Listener, limits Limits, userTimeout time.Duration, counters *Counters) *listener {
+	return &listener{
+		Listener: inner, limits: limits, timeout: userTimeout, counters: counters,
+		open: map[*socket]struct{}{}, perPeer: map[string]int{},
+	}
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		setUserTimeout(conn, l.timeout)
+		s := &socket{Conn: conn, listener: l, total: &l.counters.Traffic, since: time.Now()}
+		if reason := l.admit(s); reason != "" {
+			l.counters.refuse(reason)
+			_ = conn.Close()
+			continue
+		}
+		return s, nil
+	}
+}
+
+func (l *listener) admit(s *socket) (reason string) {
+	var old *socket
+	defer func() {
+		if old != nil { // outside the lock, which Close takes
+			l.counters.refuse(refusedHandshakes)
+			_ = old.Close()
+		}
+	}()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.stopping:
+		return refusedShutdown
+	case len(l.open) >= l.limits.Conns:
+		return refusedFull
+	case l.shaking.Len() >= l.limits.Handshakes:
+		oldest := l.shaking.Front().Value.(*socket)
+		if s.since.Sub(oldest.since) < stubborn {
+			return refusedHandshakes
+		}
+		old = oldest
+		l.settleLocked(oldest)
+	}
+	l.open[s] = struct{}{}
+	s.shake = l.shaking.PushBack(s)
+	l.counters.Sockets.Add(1)
+	return ""
+}
+
+// settle notes that a handshake is over.
+func (l *listener) settle(s *socket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settleLocked(s)
+}
+
+func (l *listener) settleLocked(s *socket) {
+	if s.shake != nil {
+		l.shaking.Remove(s.shake)
+		s.shake = nil
+	}
+}
+
+// claim counts a connection to a certificate, unless it has too many.
+func (l *listener) claim(s *socket, fingerprint string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, open := l.open[s]; !open || l.perPeer[fingerprint] >= l.limits.ConnsPerPeer {
+		return false
+	}
+	l.perPeer[fingerprint]++
+	s.peer = fingerprint
+	return true
+}
+
+func (l *listener) forget(s *socket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, open := l.open[s]; !open {
+		return
+	}
+	delete(l.open, s)
+	l.settleLocked(s)
+	l.counters.Sockets.Add(-1)
+	if s.peer != "" {
+		if l.perPeer[s.peer]--; l.perPeer[s.peer] == 0 {
+			delete(l.perPeer, s.peer)
+		}
+	}
+}
+
+// stop lets nothing new in and ends what is still shaking hands, so that nobody
+// can hold up a shutdown by being slow.
+func (l *listener) stop() {
+	_ = l.Listener.Close()
+	l.mu.Lock()
+	l.stopping = true
+	var shaking []*socket
+	for e := l.shaking.Front(); e != nil; e = e.Next() {
+		shaking = append(shaking, e.Value.(*socket))
+	}
+	l.mu.Unlock()
+	for _, s := range shaking {
+		_ = s.Close()
+	}
+}
+
+// closeAll ends every connection.
+func (l *listener) closeAll() {
+	l.mu.Lock()
+	open := make([]*socket, 0, len(l.open))
+	for s := range l.open {
+		open = append(open, s)
+	}
+	l.mu.Unlock()
+	for _, s := range open {
+		_ = s.Close()
+	}
+}
+
+// socket is a TCP connection that counts its bytes.
+type socket struct {
+	net.Conn
+	listener *listener // nil on the dialling side
+	total    *Traffic
+	own      atomic.Pointer[Traffic] // of the session on it
+	since    time.Time
+	synced   atomic.Bool   // a Sync stream was opened on it
+	shake    *list.Element // guarded by listener.mu, like peer
+	peer     string
+	gone     sync.Once
+}
+
+// Read implements net.Conn.
+func (s *socket) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	s.total.WireIn.Add(uint64(n))
+	if own := s.own.Load(); own != nil {
+		own.WireIn.Add(uint64(n))
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (s *socket) Write(b []byte) (int, error) {
+	n, err := s.Conn.Write(b)
+	s.total.WireOut.Add(uint64(n))
+	if own := s.own.Load(); own != nil {
+		own.WireOut.Add(uint64(n))
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (s *socket) Close() error {
+	err := net.ErrClosed
+	s.gone.Do(func() {
+		if s.listener != nil {
+			s.listener.forget(s)
+		}
+		err = s.Conn.Close()
+	})
+	return err
+}

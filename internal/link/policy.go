@@ -1,0 +1,82 @@
+package link
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	api "github.com/argocd-agent/argocd-agent/api/argocdagent/v1"
+)
+
+// policy says who may call a method.
+type policy int
+
+const (
+	agentsOnly policy = iota + 1 // whoever Authenticate gives a name
+)
+
+// methods lists every RPC that may be called at all. What is absent is refused,
+// registered or not: a new service starts with a line here.
+var methods = map[string]policy{
+	api.Sync_Sync_FullMethodName: agentsOnly,
+}
+
+type peerKey struct{}
+
+// peerOf returns who called, from a handler's context.
+func peerOf(ctx context.Context) (Peer, bool) {
+	p, ok := ctx.Value(peerKey{}).(Peer)
+	return p, ok
+}
+
+// authorize is the one door to all methods.
+func (s *Server) authorize(ctx context.Context, method string) (context.Context, error) {
+	plain, _, addr := unwrap(ctx)
+	switch methods[method] {
+	case agentsOnly:
+		p, err := s.cfg.Authenticate(plain)
+		if err == nil && p.Agent == "" {
+			err = fmt.Errorf("no agent's name")
+		}
+		if err != nil {
+			s.counters.refuse(refusedIdentity)
+			s.quiet.warn(hostOf(addr), "agent refused", err)
+			return nil, status.Error(codes.Unauthenticated, err.Error())
+		}
+		return context.WithValue(ctx, peerKey{}, p), nil
+	default:
+		s.counters.refuse(refusedMethod)
+		s.quiet.warn(hostOf(addr), "call refused", fmt.Errorf("method %q is not served here", clip(method)))
+		return nil, status.Error(codes.PermissionDenied, "this method is not served here")
+	}
+}
+
+func clip(s string) string { return s[:min(len(s), 100)] }
+
+func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	ctx, err := s.authorize(stream.Context(), info.FullMethod)
+	if err != nil {
+		return err
+	}
+	return next(srv, &authorized{stream, ctx})
+}
+
+func (s *Server) authorizeUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	ctx, err := s.authorize(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	return next(ctx, req)
+}
+
+// authorized is a stream whose context knows who called.
+type authorized struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (a *authorized) Context() context.Context { return a.ctx }

@@ -1,0 +1,173 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/wire"
+)
+
+// stream is either end of a gRPC stream.
+type stream interface {
+	SendMsg(any) error
+	RecvMsg(any) error
+}
+
+// run is the life of a connection at either end. The caller's goroutine reads;
+// the one goroutine that sends has ended when run returns. halfClose, if there
+// is one, tells the peer that nothing more will come.
+func (c *Conn) run(s stream, events Events, halfClose func()) {
+	sender := make(chan struct{})
+	go func() {
+		defer close(sender)
+		if err := c.sendAll(s); err != nil {
+			c.failSoon(err)
+		} else if halfClose != nil {
+			halfClose()
+		}
+	}()
+	events.Connected(c)
+	c.fail(c.readAll(s, events))
+	c.deadOnce.Do(func() { close(c.dead) })
+	<-sender
+	c.mu.Lock()
+	cause, timer := c.cause, c.timer
+	c.mu.Unlock()
+	if timer != nil {
+		timer.Stop()
+	}
+	events.Disconnected(c, cause)
+}
+
+// sendAll sends what is queued, until the connection closes and the queue is
+// empty. It fails only when the transport does.
+func (c *Conn) sendAll(s stream) error {
+	for {
+		batch, more := c.take()
+		for _, event := range batch {
+			select {
+			case <-c.dead:
+				return nil
+			default:
+			}
+			if err := s.SendMsg(event); errors.Is(err, io.EOF) {
+				return nil // it has ended, and the reader learns why
+			} else if err != nil {
+				return fmt.Errorf("sending to %s: %w", c.RemoteAddr, explainStatus(err))
+			}
+			c.sent(len(event))
+		}
+		if len(batch) > 0 {
+			continue
+		}
+		if !more {
+			return nil
+		}
+		select {
+		case <-c.wake:
+		case <-c.dead:
+			return nil
+		}
+	}
+}
+
+// readAll delivers what arrives until the stream ends, and returns why it did.
+func (c *Conn) readAll(s stream, events Events) error {
+	for {
+		var in incoming
+		if err := s.RecvMsg(&in); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("receiving from %s: %w", c.RemoteAddr, explainStatus(err))
+		}
+		c.count(in)
+		select {
+		case <-c.closing:
+			continue // until the peer has seen our goodbye
+		default:
+		}
+		if in.err != nil {
+			c.refuse(in.err)
+			continue
+		}
+		c.learn(in.message)
+		switch m := in.message.(type) {
+		case wire.Unknown: // a newer peer's; ours to ignore
+		case engine.Bye:
+			events.Received(c, m)
+			return &ByeError{Code: m.Code, Message: m.Message, RetryAfter: time.Duration(m.RetryAfterMillis) * time.Millisecond}
+		default:
+			events.Received(c, m)
+		}
+	}
+}
+
+func (c *Conn) count(in incoming) {
+	_, unknown := in.message.(wire.Unknown)
+	for _, t := range []*Traffic{c.Traffic, c.total} {
+		t.MessagesIn.Add(1)
+		t.BytesIn.Add(uint64(in.size))
+		if unknown {
+			t.UnknownIn.Add(1)
+		}
+	}
+}
+
+// refuse ends the connection for a message that breaks the protocol.
+func (c *Conn) refuse(err error) {
+	code := engine.BadMessage
+	var broken *wire.Error
+	if errors.As(err, &broken) {
+		code = broken.Code
+	}
+	c.Close(code, err.Error())
+}
+
+// learn picks up what the envelope of our own events has to say.
+func (c *Conn) learn(m engine.Message) {
+	switch m := m.(type) {
+	case engine.Hello:
+		c.mu.Lock()
+		c.epoch = m.Epoch
+		c.mu.Unlock()
+	case engine.Welcome:
+		if m.Agent != "" {
+			c.mu.Lock()
+			c.source = agentSource(m.Agent)
+			c.mu.Unlock()
+		}
+	}
+}
+
+func agentSource(name string) string {
+	if name == "" {
+		return "agent"
+	}
+	return "agent/" + name
+}
+
+// explainStatus takes gRPC's decoration off an error and says what it means.
+func explainStatus(err error) error {
+	st, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	switch st.Code() {
+	case codes.ResourceExhausted:
+		if strings.Contains(st.Message(), "larger than max") {
+			return fmt.Errorf("a message exceeds the limit of %d bytes: %s", wire.MaxEvent, st.Message())
+		}
+	case codes.Canceled:
+		return fmt.Errorf("the stream was cancelled: %s", st.Message())
+	case codes.Unavailable:
+		return fmt.Errorf("the connection broke: %s", st.Message())
+	}
+	return fmt.Errorf("%s: %s", st.Code(), st.Message())
+}
