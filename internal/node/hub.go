@@ -42,13 +42,9 @@ func (n *Node) tendHub(r kind.Resource, o *kind.Object) {
 func (l *link) tendApplication(o *kind.Object) {
 	key, ok := kind.Reports(o, &l.world)
 	if !ok {
-		if key, ok := l.scope(kind.CommandScope).kind.Key(o, &l.world); ok {
-			delete(l.refreshes, key)
-		}
 		return
 	}
 	commands, _ := kind.Pending(o, &l.world)
-	l.noteRefresh(key, o, commands)
 	ref := refOf(kind.Applications, o)
 	if commands.Unstamped {
 		l.node.enqueue(ref, job{name: l.name + "/stamp", why: "give the command an ID", decide: l.stamp, done: l.orTendLater(ref)})
@@ -77,23 +73,27 @@ func (l *link) tendApplication(o *kind.Object) {
 }
 
 // noteRefresh gives a refresh that has appeared on the hub's Application a name,
-// and publishes or withdraws the command that goes with it.
-func (l *link) noteRefresh(key engine.Key, o *kind.Object, c kind.Commands) {
-	what := ""
-	if c.NeedsNonce() {
-		what = c.Refresh + "/" + c.Hydrate
-	}
-	was := l.refreshes[key]
-	if what == was.what {
+// before the command that goes with it is published.
+func (l *link) noteRefresh(o *kind.Object) {
+	key, ok := kind.Reports(o, &l.world)
+	if !ok {
+		if key, ok = l.scope(kind.CommandScope).kind.Key(o, &l.world); ok {
+			delete(l.refreshes, key)
+		}
 		return
 	}
-	if what == "" {
+	what := ""
+	if c, _ := kind.Pending(o, &l.world); c.NeedsNonce() {
+		what = c.Refresh + "/" + c.Hydrate
+	}
+	switch {
+	case what == l.refreshes[key].what:
+	case what == "":
 		delete(l.refreshes, key)
-	} else {
+	default:
 		l.nonces++
 		l.refreshes[key] = refresh{what: what, nonce: nonce(l.node.now, l.nonces)}
 	}
-	l.tellOwner(l.scope(kind.CommandScope), nil, o, true)
 }
 
 // stamp gives a new command its ID. The ID is made of when and what: two clicks

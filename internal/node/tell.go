@@ -30,6 +30,9 @@ func (l *link) tell(r kind.Resource, old, new *kind.Object, watched bool) {
 		switch {
 		case was == nil && is == nil:
 		case s.cfg.Role == engine.Owner:
+			if s.cfg.Style == engine.Pending && is != nil {
+				l.noteRefresh(is)
+			}
 			l.tellOwner(s, was, is, watched || new != nil)
 		case s.cfg.Style != engine.Pending:
 			l.tellReplica(s, was, is)
