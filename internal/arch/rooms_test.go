@@ -29,7 +29,7 @@ type room struct {
 
 var (
 	core     = []string{"internal/engine", "internal/kind", "internal/node", "internal/raw"}
-	adapters = []string{"internal/link", "internal/kube", "internal/proxy", "internal/identity"}
+	adapters = []string{"internal/link", "internal/kube", "internal/proxy", "internal/identity", "internal/observe"}
 
 	anyModule = []string{""}
 	protobuf  = []string{"google.golang.org/protobuf/", "google.golang.org/genproto/"}
@@ -55,6 +55,7 @@ var house = []room{
 	{path: "internal/kube", inner: rooms(core, "internal/wire"), tests: rooms("lab"), outer: anyModule},
 	{path: "internal/proxy", inner: rooms("internal/raw"), tests: rooms("lab"), outer: anyModule},
 	{path: "internal/identity", inner: rooms("api"), tests: rooms("lab"), outer: anyModule},
+	{path: "internal/observe", inner: rooms("internal/engine")},
 
 	// Assembly: the only place where adapters meet.
 	{path: "internal/principal", inner: rooms(core, "internal/wire", adapters, "api"), tests: rooms("lab"), outer: anyModule},

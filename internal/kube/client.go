@@ -64,7 +64,11 @@ func (c *Client) urlOf(r kind.Resource, namespace, name string, query url.Values
 // do sends a request and returns the answer's body if it is a success. Any
 // other answer is an *apiError.
 func (c *Client) do(ctx context.Context, method, address string, body []byte) ([]byte, error) {
-	resp, err := c.start(ctx, method, address, body)
+	return c.send(ctx, method, address, "application/json", body)
+}
+
+func (c *Client) send(ctx context.Context, method, address, contentType string, body []byte) ([]byte, error) {
+	resp, err := c.start(ctx, method, address, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +80,7 @@ func (c *Client) do(ctx context.Context, method, address string, body []byte) ([
 	return b, nil
 }
 
-func (c *Client) start(ctx context.Context, method, address string, body []byte) (*http.Response, error) {
+func (c *Client) start(ctx context.Context, method, address, contentType string, body []byte) (*http.Response, error) {
 	var rd io.Reader
 	if body != nil {
 		rd = bytes.NewReader(body)
@@ -87,7 +91,7 @@ func (c *Client) start(ctx context.Context, method, address string, body []byte)
 	}
 	req.Header.Set("Accept", "application/json")
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", contentType)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

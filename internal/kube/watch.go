@@ -103,7 +103,7 @@ func (w *Watcher) listAndWatch(ctx context.Context, listed func()) error {
 	if err != nil {
 		return err
 	}
-	if err := w.sink(ctx, node.List{Resource: w.watch.Resource, Objects: objects, Revision: number(revision)}); err != nil {
+	if err := w.sink(ctx, node.List{Resource: w.watch.Resource, Objects: objects, Revision: Number(revision)}); err != nil {
 		return err
 	}
 	listed()
@@ -144,7 +144,7 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 	if w.watch.Selector != "" {
 		query.Set("labelSelector", w.watch.Selector)
 	}
-	resp, err := w.client.start(ctx, http.MethodGet, w.client.urlOf(w.watch.Resource, w.watch.Namespace, "", query), nil)
+	resp, err := w.client.start(ctx, http.MethodGet, w.client.urlOf(w.watch.Resource, w.watch.Namespace, "", query), "", nil)
 	if err != nil {
 		return revision, err
 	}
@@ -196,7 +196,7 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 func (w *Watcher) input(event string, object []byte) (node.Input, string, error) {
 	if event == "BOOKMARK" {
 		at := raw.Text(object, "metadata", "resourceVersion")
-		return node.Bookmark{Resource: w.watch.Resource, Revision: number(at)}, at, nil
+		return node.Bookmark{Resource: w.watch.Resource, Revision: Number(at)}, at, nil
 	}
 	o, err := parse(object)
 	if err != nil {
@@ -205,14 +205,14 @@ func (w *Watcher) input(event string, object []byte) (node.Input, string, error)
 	at := o.ResourceVersion()
 	if event == "DELETED" {
 		ref := kind.Ref{Resource: w.watch.Resource, Namespace: o.Namespace(), Name: o.Name()}
-		return node.Lost{Ref: ref, UID: o.UID(), Revision: number(at)}, at, nil
+		return node.Lost{Ref: ref, UID: o.UID(), Revision: Number(at)}, at, nil
 	}
 	return node.Seen{Resource: w.watch.Resource, Object: o}, at, nil
 }
 
-// number reads a resource version; within one resource they are numbers that
+// Number reads a resource version; within one resource they are numbers that
 // grow.
-func number(revision string) uint64 {
+func Number(revision string) uint64 {
 	n, err := strconv.ParseUint(revision, 10, 64)
 	if err != nil {
 		return 0

@@ -145,12 +145,9 @@ func (w *Writer) delete(ctx context.Context, ref kind.Ref, o *kind.Object) (*kin
 }
 
 func (w *Writer) createNamespace(ctx context.Context, name string) error {
-	body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]string{"name": name}})
-	if err != nil {
-		return err
-	}
-	_, err = w.client.do(ctx, http.MethodPost, w.client.urlOf(kind.Resource{Version: "v1", Plural: "namespaces", Kind: "Namespace"}, "", "", nil), body)
-	if isStatus(err, http.StatusConflict) {
+	_, err := w.client.Create(ctx, kind.Ref{Resource: Namespaces, Name: name}, map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]string{"name": name}})
+	if IsConflict(err) {
 		return nil
 	}
 	return err

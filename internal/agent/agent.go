@@ -1,0 +1,276 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// Run runs an agent until the context ends.
+func Run(ctx context.Context, cfg Config) error {
+	client, err := kube.NewClient(cfg.Cluster)
+	if err != nil {
+		return err
+	}
+	a := &agent{cfg: cfg, client: client, log: cfg.Log, listed: map[kind.Resource]bool{}, ready: make(chan struct{})}
+	if err := a.introduce(ctx); err != nil {
+		return err
+	}
+	n := node.New(node.Config{
+		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, InstanceLabel: cfg.InstanceLabel, Version: cfg.Version,
+		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector, CreateNamespaces: cfg.CreateNamespaces},
+		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.memory.store, Suspect: a.memory.suspect,
+	})
+	a.host = kube.NewHost(client, kube.HostConfig{
+		Node: n, Watches: a.watches(), CreateNamespaces: cfg.CreateNamespaces, Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log,
+		ToPeer: a.deliver, Report: a.report, Applied: a.applied,
+	})
+	return a.run(ctx)
+}
+
+// parallelWrites is how many requests an agent has under way at once.
+const parallelWrites = 16
+
+type agent struct {
+	cfg    Config
+	client *kube.Client
+	log    *slog.Logger
+	host   *kube.Host
+	memory *memory
+	uid    string // of the cluster
+	ctx    context.Context
+
+	conn    atomic.Pointer[link.Conn]
+	attempt atomic.Uint64
+	open    atomic.Bool
+	why     atomic.Value // string: why not open
+
+	mu     sync.Mutex
+	listed map[kind.Resource]bool
+	ready  chan struct{} // closed when everything was read once
+}
+
+// introduce finds out who this is. The API server may not be there yet.
+func (a *agent) introduce(ctx context.Context) error {
+	said := false
+	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
+		uid, err := a.client.ClusterUID(ctx)
+		if err == nil {
+			a.uid = uid
+			a.memory, err = recall(ctx, a.client, a.cfg.Namespace, uint64(time.Now().UnixMilli()))
+		}
+		if err == nil {
+			a.log.Info("this is an agent", "mode", a.cfg.Mode, "cluster", a.uid, "namespace", a.cfg.Namespace, "version", a.cfg.Version)
+			return nil
+		}
+		if !said {
+			said = true
+			a.log.Warn("waiting for the API server", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// watches lists what the node reads. Applications outside Argo CD's namespace
+// are read only where the settings let them be there.
+func (a *agent) watches() []kube.Watch {
+	apps := a.cfg.Namespace
+	if a.cfg.Mapping == kind.ByDestination || len(a.cfg.AllowedNamespaces) > 0 {
+		apps = ""
+	}
+	return []kube.Watch{
+		{Resource: kind.Applications, Namespace: apps},
+		{Resource: kind.AppProjects, Namespace: a.cfg.Namespace},
+		{Resource: kind.Secrets, Namespace: a.cfg.Namespace, Selector: "argocd.argoproj.io/secret-type in (repository,repo-creds)"},
+		{Resource: kind.ConfigMaps, Namespace: a.cfg.Namespace},
+	}
+}
+
+func (a *agent) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a.ctx = ctx
+	var wg sync.WaitGroup
+	start := func(what string, run func(context.Context) error) {
+		wg.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("%s: %w", what, err))
+			}
+		})
+	}
+	start("node", a.host.Run)
+	start("connection", a.connect)
+	start("memory", a.remember)
+	if a.cfg.HealthListener != nil {
+		start("probes", a.serveHealth)
+	}
+	if a.cfg.MetricsListener != nil {
+		start("metrics", a.serveMetrics)
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// connect keeps the connection to the hub, once the cluster has been read: what
+// is not known yet must not be taken for gone.
+func (a *agent) connect(ctx context.Context) error {
+	select {
+	case <-a.ready:
+	case <-ctx.Done():
+		return nil
+	}
+	cfg := link.DialerConfig{
+		Address: a.cfg.Server, TLS: a.cfg.TLS, Events: a, Log: a.log, Explain: a.cfg.Explain, Proxy: a.cfg.Proxy,
+		Compress: a.cfg.Compression, Keepalive: link.Keepalive{Interval: a.cfg.KeepAlive}, Random: a.cfg.Jitter,
+		Failed: a.failed,
+	}
+	if a.cfg.HeaderName != "" {
+		cfg.Metadata = []string{a.cfg.HeaderName, a.cfg.HeaderValue}
+	}
+	return link.NewDialer(cfg).Run(ctx)
+}
+
+// failed notes why there is no connection; the dialer logs it.
+func (a *agent) failed(err error, _ time.Duration) { a.why.Store(err.Error()) }
+
+// Connected implements link.Events.
+func (a *agent) Connected(c *link.Conn) {
+	ctx, cancel := context.WithTimeout(a.ctx, greetTimeout)
+	defer cancel()
+	revision, err := a.client.Revision(ctx, kind.AppProjects, a.cfg.Namespace)
+	if err != nil {
+		a.log.Warn("can not ask the API server how far it is", "error", err)
+		c.CloseAfter(engine.Unavailable, "the agent's API server does not answer", 5*time.Second)
+		return
+	}
+	a.conn.Store(c)
+	epoch := engine.Epoch{Incarnation: a.memory.incarnation, Attempt: a.attempt.Add(1)}
+	_ = a.host.Post(a.ctx, node.FromPeer{Input: engine.Connected{Session: c.ID, Epoch: epoch,
+		Store: engine.Store{UID: a.uid, Revision: kube.Number(revision)}}})
+}
+
+const greetTimeout = 15 * time.Second
+
+// Received implements link.Events.
+func (a *agent) Received(c *link.Conn, m engine.Message) {
+	_ = a.host.Post(a.ctx, node.FromPeer{Input: engine.Received{Session: c.ID, Message: m}})
+}
+
+// Disconnected implements link.Events.
+func (a *agent) Disconnected(c *link.Conn, err error) {
+	a.conn.CompareAndSwap(c, nil)
+	if err != nil {
+		a.why.Store(err.Error())
+	}
+	_ = a.host.Post(a.ctx, node.FromPeer{Input: engine.Disconnected{Session: c.ID}})
+}
+
+// deliver carries out what the node wants of the connection. It never waits.
+func (a *agent) deliver(e node.ToPeer) {
+	c := a.conn.Load()
+	if c == nil {
+		return
+	}
+	switch e := e.Effect.(type) {
+	case engine.Send:
+		if e.Session != c.ID {
+			return
+		}
+		if err := c.Send(e.Message); err != nil {
+			a.log.Warn("can not send", "error", err)
+		}
+	case engine.Cut:
+		if e.Session == c.ID {
+			c.CloseAfter(e.Code, e.Message, time.Duration(e.RetryAfter)*time.Millisecond)
+		}
+	}
+}
+
+// applied notes which resources have been read, for readiness.
+func (a *agent) applied(in node.Input) {
+	var r kind.Resource
+	ok := false
+	switch in := in.(type) {
+	case node.List:
+		r, ok = in.Resource, true
+	case node.Blind:
+		r = in.Resource
+	default:
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	first := len(a.listed) < len(node.Resources())
+	a.listed[r] = ok
+	if first && len(a.listed) == len(node.Resources()) {
+		close(a.ready)
+	}
+}
+
+// report tells people what happened, once.
+func (a *agent) report(r node.Report) {
+	f := r.Fact
+	switch f.Event {
+	case engine.Opened:
+		a.open.Store(true)
+		if c := a.conn.Load(); c != nil {
+			c.Established()
+		}
+		a.log.Info("connected to the hub", "agent", f.Welcome.Agent, "hub", f.Welcome.PrincipalUID, "version", f.Welcome.Version)
+	case engine.Closed:
+		a.open.Store(false)
+		a.log.Info("disconnected from the hub", "code", f.Code, "reason", f.Message)
+	case engine.Refused:
+		a.why.Store(string(f.Code) + ": " + f.Message)
+		a.log.Warn("the hub refuses this agent", "code", f.Code, "reason", f.Message)
+	case engine.Rejected:
+		a.log.Warn("item refused", "scope", f.Scope, "item", f.Key.String(), "code", f.Code, "reason", f.Message)
+	case engine.Cured:
+		a.log.Info("item accepted again", "scope", f.Scope, "item", f.Key.String())
+	case engine.HeldEvent:
+		a.log.Warn("deletions are held back until somebody confirms them on the hub", "scope", f.Scope, "count", f.Held.Count,
+			"of", f.Held.Of, "reason", f.Held.Reason, "id", f.Held.ID)
+	case engine.Aliased:
+		a.log.Warn("something keeps changing an item back; both versions are taken as equal now", "scope", f.Scope, "item", f.Key.String())
+	}
+}
+
+// remember writes down how far the hub's store has been seen, at a slow beat.
+func (a *agent) remember(ctx context.Context) error {
+	beat := time.NewTicker(rememberEvery)
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-beat.C:
+		}
+		var status engine.Status
+		if err := a.host.Do(ctx, func(n *node.Node) { status, _ = n.Status("") }); err != nil {
+			return nil
+		}
+		if err := a.memory.remember(ctx, status.Other, status.Suspect != ""); err != nil {
+			a.log.Warn("can not remember how far the hub's store has been seen", "error", err)
+		}
+	}
+}
+
+// rememberEvery is how often that is. It is written only when it has changed.
+const rememberEvery = time.Minute

@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// Config of an Agent. The command line fills it; see cmd/argocd-agent.
+type Config struct {
+	Cluster   *rest.Config // the workload cluster's API server
+	Namespace string       // of Argo CD there
+	Version   string       // of this build
+
+	Mode              kind.Mode
+	Mapping           kind.Mapping
+	AllowedNamespaces []string // globs; of Applications
+	CreateNamespaces  bool
+	LabelSelector     kind.Selector
+	InstanceLabel     string // Argo CD's, if it is not the default
+	Policy            node.Policy
+
+	// The connection.
+	Server      string                                // host:port of the principal
+	TLS         func() (*tls.Config, error)           // asked for each attempt; nil: plaintext, to a mesh's sidecar
+	Explain     func(error) error                     // makes TLS errors understandable; may be nil
+	Proxy       func(*http.Request) (*url.URL, error) // usually http.ProxyFromEnvironment; nil: none
+	HeaderName  string                                // plaintext: the header that names the agent ...
+	HeaderValue string                                // ... and its value
+	KeepAlive   time.Duration
+	Compression bool
+
+	MetricsListener net.Listener // nil: no metrics
+	HealthListener  net.Listener // nil: no probes
+
+	Log    *slog.Logger
+	Jitter func() float64 // 0 to 1
+}

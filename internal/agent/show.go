@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/observe"
+)
+
+// serveHealth answers probes. An agent is ready only while it is connected.
+func (a *agent) serveHealth(ctx context.Context) error {
+	return observe.Serve(ctx, a.cfg.HealthListener, observe.Probes(
+		observe.Check{Name: "objects", Test: a.objectsReadable},
+		observe.Check{Name: "hub", Test: a.connected},
+	))
+}
+
+func (a *agent) connected() error {
+	if a.open.Load() {
+		return nil
+	}
+	if why, ok := a.why.Load().(string); ok {
+		return errors.New("not connected: " + why)
+	}
+	return errors.New("not connected yet")
+}
+
+func (a *agent) objectsReadable() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var missing []string
+	for _, r := range node.Resources() {
+		if !a.listed[r] {
+			missing = append(missing, r.Plural)
+		}
+	}
+	if len(missing) > 0 {
+		return errors.New("can not read " + strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+func (a *agent) serveMetrics(ctx context.Context) error {
+	return observe.Serve(ctx, a.cfg.MetricsListener, observe.Metrics(func(ctx context.Context) ([]observe.Metric, error) {
+		var status engine.Status
+		if err := a.host.Do(ctx, func(n *node.Node) { status, _ = n.Status("") }); err != nil {
+			return nil, err
+		}
+		return observe.OfStatus("argocd_agent", map[string]engine.Status{"": status}, a.host.Now()), nil
+	}))
+}

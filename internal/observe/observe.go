@@ -1,0 +1,105 @@
+// Package observe lets people and machines look at a running program: probes
+// and Prometheus metrics over HTTP. It knows nothing of what it shows.
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Check tells whether a part of the program works; nil: it does.
+type Check struct {
+	Name string
+	Test func() error
+}
+
+// Probes serves /healthz (ready) and /livez (the process answers). Ready means
+// that every check passes; the answer names those that do not.
+func Probes(checks ...Check) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	ready := func(w http.ResponseWriter, _ *http.Request) {
+		var bad []string
+		for _, c := range checks {
+			if err := c.Test(); err != nil {
+				bad = append(bad, c.Name+": "+err.Error())
+			}
+		}
+		if len(bad) > 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		fmt.Fprintln(w, strings.Join(append(bad, "ok")[:max(len(bad), 1)], "\n"))
+	}
+	mux.HandleFunc("GET /healthz", ready)
+	mux.HandleFunc("GET /readyz", ready)
+	return mux
+}
+
+// Metric is one family of samples.
+type Metric struct {
+	Name    string
+	Help    string
+	Counter bool // else a gauge
+	Samples []Sample
+}
+
+// Sample is a value under labels, given as name, value, name, value …
+type Sample struct {
+	Labels []string
+	Value  float64
+}
+
+// Metrics serves /metrics in Prometheus' text format, gathered when asked for.
+func Metrics(gather func(context.Context) ([]Metric, error)) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		metrics, err := gather(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		for _, m := range metrics {
+			writeMetric(w, m)
+		}
+	})
+	return mux
+}
+
+func writeMetric(w http.ResponseWriter, m Metric) {
+	kind := "gauge"
+	if m.Counter {
+		kind = "counter"
+	}
+	fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", m.Name, m.Help, m.Name, kind)
+	for _, s := range m.Samples {
+		var labels []string
+		for pair := range slices.Chunk(s.Labels, 2) {
+			labels = append(labels, fmt.Sprintf("%s=\"%s\"", pair[0], escape.Replace(pair[1])))
+		}
+		if len(labels) > 0 {
+			fmt.Fprintf(w, "%s{%s} %g\n", m.Name, strings.Join(labels, ","), s.Value)
+		} else {
+			fmt.Fprintf(w, "%s %g\n", m.Name, s.Value)
+		}
+	}
+}
+
+var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+// Serve answers on a listener until the context ends.
+func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

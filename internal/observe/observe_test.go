@@ -1,0 +1,50 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func get(t *testing.T, h http.Handler, path string) (int, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Code, w.Body.String()
+}
+
+func TestReadinessNamesWhatIsNotReady(t *testing.T) {
+	var broken error
+	h := Probes(Check{"a", func() error { return nil }}, Check{"b", func() error { return broken }})
+	if code, body := get(t, h, "/healthz"); code != 200 || body != "ok\n" {
+		t.Errorf("ready: %d %q", code, body)
+	}
+	broken = errors.New("not connected")
+	if code, body := get(t, h, "/healthz"); code != 503 || body != "b: not connected\n" {
+		t.Errorf("not ready: %d %q", code, body)
+	}
+	if code, _ := get(t, h, "/livez"); code != 200 {
+		t.Errorf("alive although not ready: %d", code)
+	}
+}
+
+func TestMetricsAreInPrometheusTextFormat(t *testing.T) {
+	h := Metrics(func(context.Context) ([]Metric, error) {
+		return []Metric{
+			{Name: "x_total", Help: "What x is.", Counter: true, Samples: []Sample{{Labels: []string{"agent", `a"b`}, Value: 3}}},
+			{Name: "y", Help: "What y is.", Samples: []Sample{{Value: 0.5}}},
+		}, nil
+	})
+	_, body := get(t, h, "/metrics")
+	want := "# HELP x_total What x is.\n# TYPE x_total counter\nx_total{agent=\"a\\\"b\"} 3\n# HELP y What y is.\n# TYPE y gauge\ny 0.5\n"
+	if body != want {
+		t.Errorf("got:\n%swant:\n%s", body, want)
+	}
+	failing := Metrics(func(context.Context) ([]Metric, error) { return nil, errors.New("stopping") })
+	if code, body := get(t, failing, "/metrics"); code != 503 || !strings.Contains(body, "stopping") {
+		t.Errorf("failing: %d %q", code, body)
+	}
+}

@@ -1,0 +1,74 @@
+package observe
+
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
+
+// OfStatus turns the engine's view of one or more agents into metrics. Series
+// of an agent that is gone go with it: nothing is kept between two calls.
+func OfStatus(prefix string, agents map[string]engine.Status, now engine.Time) []Metric {
+	gauge := func(name, help string) *Metric { return &Metric{Name: prefix + name, Help: help} }
+	connected := gauge("_connected", "Whether the session with the agent is open (1) or not (0).")
+	suspect := gauge("_store_suspect", "Whether the other side's store went back in time and waits for a confirmation.")
+	items := gauge("_items", "Items in a scope, by the side that counts them.")
+	dirty := gauge("_dirty_items", "Items of this side's that are known to differ and have not been delivered.")
+	flight := gauge("_unacked_items", "Items that were sent and have not been answered.")
+	bytes := gauge("_unacked_bytes", "Bytes that were sent and have not been answered.")
+	oldest := gauge("_oldest_unacked_seconds", "Age of the oldest item without an answer.")
+	rejected := gauge("_rejected_items", "Items that the replica refuses.")
+	held := gauge("_held_deletions", "Deletions that wait for a confirmation.")
+	proven := gauge("_proven_age_seconds", "Time since the two sides were last proven equal; absent if not yet in this session.")
+	all := []*Metric{connected, suspect, items, dirty, flight, bytes, oldest, rejected, held, proven}
+
+	names := make([]string, 0, len(agents))
+	for name := range agents {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		s := agents[name]
+		add := func(m *Metric, v float64, labels ...string) {
+			m.Samples = append(m.Samples, Sample{Labels: append([]string{"agent", name}, labels...), Value: v})
+		}
+		add(connected, number(s.Connected))
+		add(suspect, number(s.Suspect != ""))
+		for _, sc := range s.Scopes {
+			role := "owner"
+			if sc.Role == engine.Replica {
+				role = "replica"
+			}
+			scope := []string{"scope", sc.Name, "role", role}
+			add(items, float64(sc.Items), scope...)
+			add(rejected, float64(sc.Rejected), scope...)
+			if sc.Role == engine.Owner {
+				add(dirty, float64(sc.Dirty), scope...)
+				add(flight, float64(sc.InFlight), scope...)
+				add(bytes, float64(sc.Bytes), scope...)
+				age := 0.0
+				if sc.OldestAt != 0 {
+					age = float64(now-sc.OldestAt) / 1000
+				}
+				add(oldest, age, scope...)
+			} else {
+				add(held, float64(sc.Held), scope...)
+			}
+			if sc.ProvenAt != 0 {
+				add(proven, float64(now-sc.ProvenAt)/1000, scope...)
+			}
+		}
+	}
+	out := make([]Metric, 0, len(all))
+	for _, m := range all {
+		out = append(out, *m)
+	}
+	return out
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

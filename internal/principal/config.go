@@ -1,0 +1,54 @@
+package principal
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/link"
+)
+
+// Config of a Principal. The command line fills it; see cmd/argocd-agent.
+type Config struct {
+	Cluster   *rest.Config // the hub's API server
+	Namespace string       // of Argo CD on the hub
+	Version   string       // of this build
+
+	// What is replicated.
+	Mapping                   kind.Mapping
+	AllowedNamespaces         []string // globs
+	LabelSelector             kind.Selector
+	ShareUnscopedRepositories bool
+	SyncRepositoryTrust       bool
+	InstanceLabel             string // Argo CD's, if it is not the default
+
+	// Agents and their namespaces.
+	RequireRegistration bool // an agent without a cluster Secret is refused
+	NamespaceCreate     NamespaceCreate
+	ResourceProxy       string // host:port that goes into cluster Secrets
+
+	// The connection.
+	Listener     net.Listener
+	TLS          *tls.Config // nil: plaintext, for a mesh
+	Authenticate link.Authenticate
+	Explain      func(error) error // makes TLS errors understandable; may be nil
+
+	KeepaliveMinInterval time.Duration // an agent that pings more often is sent away; 0: the default
+
+	MetricsListener net.Listener // nil: no metrics
+	HealthListener  net.Listener // nil: no probes
+
+	Log    *slog.Logger
+	Jitter func() float64 // 0 to 1
+}
+
+// NamespaceCreate says which namespaces are created for agents.
+type NamespaceCreate struct {
+	Enable  bool
+	Pattern string // regular expression that the name must match; empty: any
+	Labels  map[string]string
+}
