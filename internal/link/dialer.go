@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -12,17 +13,20 @@ import (
 	"time"
 )
 
-// DialerConfig is what a Dialer needs. Address, Events and Log are required.
+// DialerConfig is what a Dialer needs. Address and Log are required.
 type DialerConfig struct {
 	Address string // host:port of the principal
 	Name    string // of this agent, if it knows it; for people who read events
 
-	// TLS is asked for each attempt, so that new certificates are used; nil
-	// means plaintext, for a mesh.
-	TLS func() (*tls.Config, error)
+	// TLS has to find the newest certificates by itself; nil means plaintext, for
+	// a mesh.
+	TLS *tls.Config
 
-	Events Events
-	Log    *slog.Logger
+	// HeaderName and HeaderValue go with the call, where no mesh adds them.
+	HeaderName  string
+	HeaderValue string
+
+	Log *slog.Logger
 
 	// Explain makes TLS errors understandable; nil: they stay as they are.
 	Explain func(error) error
@@ -39,18 +43,19 @@ type DialerConfig struct {
 	// system's CAs.
 	ProxyTLS *tls.Config
 
-	Compress    bool          // both directions, with gzip
-	Metadata    []string      // pairs of key and value that go with the call
-	OpenTimeout time.Duration // from the start of an attempt to an accepted stream: 20 s
-	Queue       int           // bytes that wait for the hub: 8 MiB
-	Keepalive   Keepalive
-	Backoff     Backoff
+	Compression      bool          // both directions, with gzip
+	OpenTimeout      time.Duration // from the start of an attempt to an accepted stream: 20 s
+	Queue            int           // bytes that wait for the hub: 8 MiB
+	KeepAlive        time.Duration // silence until the agent asks for a sign of life: 30 s, at least 10
+	KeepAliveTimeout time.Duration // for that sign: 10 s
+	Backoff          Backoff
+
+	Jitter func() float64 // 0 to 1; nil: random
 
 	// What tests replace.
-	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
-	Random func() float64                             // 0 to 1
-	Now    func() time.Time                           // the clock
-	Wait   func(context.Context, time.Duration) error // between attempts
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	Now  func() time.Time                           // the clock
+	Wait func(context.Context, time.Duration) error // between attempts
 }
 
 func (cfg DialerConfig) withDefaults() DialerConfig {
@@ -63,8 +68,8 @@ func (cfg DialerConfig) withDefaults() DialerConfig {
 	if cfg.Dial == nil {
 		cfg.Dial = (&net.Dialer{KeepAlive: -1}).DialContext // the protocol has its own
 	}
-	if cfg.Random == nil {
-		cfg.Random = rand.Float64
+	if cfg.Jitter == nil {
+		cfg.Jitter = rand.Float64
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -74,7 +79,8 @@ func (cfg DialerConfig) withDefaults() DialerConfig {
 	}
 	cfg.OpenTimeout = or(cfg.OpenTimeout, 20*time.Second)
 	cfg.Queue = or(cfg.Queue, defaultQueue)
-	cfg.Keepalive = cfg.Keepalive.withDefaults(agentInterval)
+	cfg.KeepAlive = or(cfg.KeepAlive, agentKeepAlive)
+	cfg.KeepAliveTimeout = or(cfg.KeepAliveTimeout, keepAliveTimeout)
 	cfg.Backoff = cfg.Backoff.withDefaults()
 	return cfg
 }
@@ -82,14 +88,21 @@ func (cfg DialerConfig) withDefaults() DialerConfig {
 // Dialer is an agent's end: it keeps one connection to the hub.
 type Dialer struct {
 	cfg      DialerConfig
+	events   Events
 	counters Counters
 	quiet    *quiet
 }
 
 // NewDialer returns a Dialer that is not running yet.
-func NewDialer(cfg DialerConfig) *Dialer {
+func NewDialer(cfg DialerConfig, events Events) (*Dialer, error) {
+	if cfg.Log == nil || events == nil {
+		return nil, errors.New("a link dialer needs events and a log")
+	}
+	if _, _, err := net.SplitHostPort(cfg.Address); err != nil {
+		return nil, fmt.Errorf("the principal's address has to be host:port: %w", err)
+	}
 	cfg = cfg.withDefaults()
-	return &Dialer{cfg: cfg, quiet: newQuiet(cfg.Log, cfg.Now)}
+	return &Dialer{cfg: cfg, events: events, quiet: newQuiet(cfg.Log, cfg.Now)}, nil
 }
 
 // Counters returns the totals, which go on counting.
@@ -98,7 +111,7 @@ func (d *Dialer) Counters() *Counters { return &d.counters }
 // Run dials, and dials again whenever the connection ends, until the context is
 // cancelled. Then it says goodbye and returns nil.
 func (d *Dialer) Run(ctx context.Context) error {
-	pace := &pacer{Backoff: d.cfg.Backoff, random: d.cfg.Random}
+	pace := &pacer{Backoff: d.cfg.Backoff, random: d.cfg.Jitter}
 	for ctx.Err() == nil {
 		begin := d.cfg.Now()
 		c, err := d.attempt(ctx)
