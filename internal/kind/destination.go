@@ -72,9 +72,6 @@ func (c cluster) permitted(destinations []destination) bool {
 		return true
 	}
 	for _, d := range destinations {
-		if !c.matchesName(d.name) && !c.matchesServer(d.server) {
-			continue
-		}
 		if slices.ContainsFunc(samples(strings.TrimPrefix(d.namespace, "!")), try) {
 			return true
 		}
@@ -89,24 +86,22 @@ func (c cluster) rewriteDestinations(destinations []destination, to cluster) []b
 	var list [][]byte
 	seen := map[string]bool{}
 	for _, d := range destinations {
-		entry := slices.Clone(d.entry)
-		byName, byServer := c.matchesName(d.name), c.matchesServer(d.server)
-		switch {
-		case byServer || byName && !denies(d.namespace):
-			entry.Set("name", raw.Quote(to.name))
-			entry.Set("server", raw.Quote(to.server))
-		case byName:
-			// Argo CD ends the evaluation at a denied namespace only where the
-			// server matches; here it matched by name.
-			entry.Set("name", raw.Quote(to.name))
-			entry.Remove("server")
-		case denies(d.server):
-			// This cluster is excluded, for these namespaces.
-			entry.Remove("name")
-			entry.Set("server", raw.Quote("!"+to.server))
-		default:
+		name, server := rewrite(d.name, to.name, c.matchesName), rewrite(d.server, to.server, c.matchesServer)
+		if name == "" && server == "" {
 			continue
 		}
+		// Argo CD matches by name or server. Both are given, except where that
+		// would say more: it ends the evaluation at a denied namespace only if
+		// the server matches.
+		if name == "" && server == to.server {
+			name = to.name
+		}
+		if server == "" && name == to.name && !denies(d.namespace) {
+			server = to.server
+		}
+		entry := slices.Clone(d.entry)
+		setText(&entry, "name", name)
+		setText(&entry, "server", server)
 		rewritten, err := raw.Canonical(entry.Bytes())
 		if err != nil || seen[string(rewritten)] {
 			continue
@@ -115,6 +110,26 @@ func (c cluster) rewriteDestinations(destinations []destination, to cluster) []b
 		list = append(list, rewritten)
 	}
 	return raw.Join(list)
+}
+
+// rewrite returns a pattern for the same cluster under another name: it matches,
+// or denies, or, empty, has nothing to do with it.
+func rewrite(pattern, to string, matches func(string) bool) string {
+	switch {
+	case matches(pattern):
+		return to
+	case denies(pattern):
+		return "!" + to
+	}
+	return ""
+}
+
+func setText(o *raw.Object, key, value string) {
+	if value == "" {
+		o.Remove(key)
+		return
+	}
+	o.Set(key, raw.Quote(value))
 }
 
 // destinationsByName returns, for each entry that permits, one that permits the

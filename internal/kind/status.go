@@ -66,6 +66,9 @@ func (StatusKind) Publish(o *Object, w *World) (Item, bool) {
 func statusContent(status, operation []byte) []byte {
 	s := members(status)
 	s.Remove("reconciledAt")
+	if raw.IsNull(s.Get("operationState")) {
+		s.Remove("operationState")
+	}
 	setOrRemove(&s, "conditions", withoutOurConditions(s.Get("conditions")))
 	all := raw.Object{{Key: "status", Value: s.Bytes()}}
 	if isObject(operation) {
