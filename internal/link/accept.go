@@ -49,7 +49,7 @@ func (s *Server) Sync(stream grpc.BidiStreamingServer[api.CloudEvent, api.CloudE
 	}
 	sock.own.Store(c.Traffic)
 	s.counters.Connects.Add(1)
-	c.run(stream, s.events, nil)
+	c.run(stream, s.cfg.Events, nil)
 	s.counters.Disconnects.Add(1)
 	if bye, ok := c.Cause().(*ByeError); ok && bye.Local {
 		_ = sock.Close() // we wanted it gone, with whatever else is on it

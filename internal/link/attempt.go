@@ -56,7 +56,7 @@ func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
 	stop := context.AfterFunc(ctx, func() { c.Close(engine.ShuttingDown, "the agent is shutting down") })
 	defer stop()
 	d.counters.Connects.Add(1)
-	c.run(stream, d.events, func() { _ = stream.CloseSend() })
+	c.run(stream, d.cfg.Events, func() { _ = stream.CloseSend() })
 	d.counters.Disconnects.Add(1)
 	return c, c.Cause()
 }
@@ -64,22 +64,31 @@ func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
 // client makes a gRPC client for exactly one connection: it is this package
 // that dials again, at its own pace.
 func (a *attempt) client() (*grpc.ClientConn, error) {
+	creds := newClientCredentials(nil, a.failed)
+	if a.cfg.TLS != nil {
+		cfg, err := a.cfg.TLS()
+		if err != nil {
+			return nil, fmt.Errorf("preparing TLS for %s: %w", a.cfg.Address, err)
+		}
+		creds = newClientCredentials(cfg, a.failed)
+	}
 	call := []grpc.CallOption{
 		grpc.ForceCodecV2(newCodec()),
 		grpc.MaxCallRecvMsgSize(wire.MaxEvent),
 		grpc.MaxCallSendMsgSize(wire.MaxEvent),
 	}
-	if a.cfg.Compression {
+	if a.cfg.Compress {
 		call = append(call, grpc.UseCompressor(gzip.Name))
 	}
+	k := a.cfg.Keepalive
 	client, err := grpc.NewClient("passthrough:///"+a.cfg.Address,
-		grpc.WithTransportCredentials(newClientCredentials(a.cfg.TLS, a.failed)),
+		grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(a.dial),
 		grpc.WithNoProxy(), // dial does that
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 		grpc.WithDefaultCallOptions(call...),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: a.cfg.KeepAlive, Timeout: a.cfg.KeepAliveTimeout, PermitWithoutStream: true}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: k.Interval, Timeout: k.Timeout, PermitWithoutStream: true}),
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithStaticStreamWindowSize(streamWindow),
 		grpc.WithStaticConnWindowSize(connWindow),
@@ -103,9 +112,7 @@ func (a *attempt) open(ctx, life context.Context, end func(), client *grpc.Clien
 	})
 	defer timer.Stop()
 
-	if a.cfg.HeaderName != "" {
-		life = metadata.AppendToOutgoingContext(life, a.cfg.HeaderName, a.cfg.HeaderValue)
-	}
+	life = metadata.AppendToOutgoingContext(life, a.cfg.Metadata...)
 	stream, err := api.NewSyncClient(client).Sync(life)
 	if err != nil {
 		return nil, a.explain(err)

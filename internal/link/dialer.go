@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -13,20 +12,17 @@ import (
 	"time"
 )
 
-// DialerConfig is what a Dialer needs. Address and Log are required.
+// DialerConfig is what a Dialer needs. Address, Events and Log are required.
 type DialerConfig struct {
 	Address string // host:port of the principal
 	Name    string // of this agent, if it knows it; for people who read events
 
-	// TLS has to find the newest certificates by itself; nil means plaintext, for
-	// a mesh.
-	TLS *tls.Config
+	// TLS is asked for each attempt, so that new certificates are used; nil
+	// means plaintext, for a mesh.
+	TLS func() (*tls.Config, error)
 
-	// HeaderName and HeaderValue go with the call, where no mesh adds them.
-	HeaderName  string
-	HeaderValue string
-
-	Log *slog.Logger
+	Events Events
+	Log    *slog.Logger
 
 	// Explain makes TLS errors understandable; nil: they stay as they are.
 	Explain func(error) error
@@ -43,19 +39,18 @@ type DialerConfig struct {
 	// system's CAs.
 	ProxyTLS *tls.Config
 
-	Compression      bool          // both directions, with gzip
-	OpenTimeout      time.Duration // from the start of an attempt to an accepted stream: 20 s
-	Queue            int           // bytes that wait for the hub: 8 MiB
-	KeepAlive        time.Duration // silence until the agent asks for a sign of life: 30 s, at least 10
-	KeepAliveTimeout time.Duration // for that sign: 10 s
-	Backoff          Backoff
-
-	Jitter func() float64 // 0 to 1; nil: random
+	Compress    bool          // both directions, with gzip
+	Metadata    []string      // pairs of key and value that go with the call
+	OpenTimeout time.Duration // from the start of an attempt to an accepted stream: 20 s
+	Queue       int           // bytes that wait for the hub: 8 MiB
+	Keepalive   Keepalive
+	Backoff     Backoff
 
 	// What tests replace.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	Now  func() time.Time                           // the clock
-	Wait func(context.Context, time.Duration) error // between attempts
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	Random func() float64                             // 0 to 1
+	Now    func() time.Time                           // the clock
+	Wait   func(context.Context, time.Duration) error // between attempts
 }
 
 func (cfg DialerConfig) withDefaults() DialerConfig {
@@ -68,8 +63,8 @@ func (cfg DialerConfig) withDefaults() DialerConfig {
 	if cfg.Dial == nil {
 		cfg.Dial = (&net.Dialer{KeepAlive: -1}).DialContext // the protocol has its own
 	}
-	if cfg.Jitter == nil {
-		cfg.Jitter = rand.Float64
+	if cfg.Random == nil {
+		cfg.Random = rand.Float64
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -79,8 +74,7 @@ func (cfg DialerConfig) withDefaults() DialerConfig {
 	}
 	cfg.OpenTimeout = or(cfg.OpenTimeout, 20*time.Second)
 	cfg.Queue = or(cfg.Queue, defaultQueue)
-	cfg.KeepAlive = or(cfg.KeepAlive, agentKeepAlive)
-	cfg.KeepAliveTimeout = or(cfg.KeepAliveTimeout, keepAliveTimeout)
+	cfg.Keepalive = cfg.Keepalive.withDefaults(agentInterval)
 	cfg.Backoff = cfg.Backoff.withDefaults()
 	return cfg
 }
@@ -88,21 +82,14 @@ func (cfg DialerConfig) withDefaults() DialerConfig {
 // Dialer is an agent's end: it keeps one connection to the hub.
 type Dialer struct {
 	cfg      DialerConfig
-	events   Events
 	counters Counters
 	quiet    *quiet
 }
 
 // NewDialer returns a Dialer that is not running yet.
-func NewDialer(cfg DialerConfig, events Events) (*Dialer, error) {
-	if cfg.Log == nil || events == nil {
-		return nil, errors.New("a link dialer needs events and a log")
-	}
-	if _, _, err := net.SplitHostPort(cfg.Address); err != nil {
-		return nil, fmt.Errorf("the principal's address has to be host:port: %w", err)
-	}
+func NewDialer(cfg DialerConfig) *Dialer {
 	cfg = cfg.withDefaults()
-	return &Dialer{cfg: cfg, events: events, quiet: newQuiet(cfg.Log, cfg.Now)}, nil
+	return &Dialer{cfg: cfg, quiet: newQuiet(cfg.Log, cfg.Now)}
 }
 
 // Counters returns the totals, which go on counting.
@@ -111,7 +98,7 @@ func (d *Dialer) Counters() *Counters { return &d.counters }
 // Run dials, and dials again whenever the connection ends, until the context is
 // cancelled. Then it says goodbye and returns nil.
 func (d *Dialer) Run(ctx context.Context) error {
-	pace := &pacer{Backoff: d.cfg.Backoff, random: d.cfg.Jitter}
+	pace := &pacer{Backoff: d.cfg.Backoff, random: d.cfg.Random}
 	for ctx.Err() == nil {
 		begin := d.cfg.Now()
 		c, err := d.attempt(ctx)

@@ -140,11 +140,12 @@ func startHubOn(t testing.TB, cfg ServerConfig, l net.Listener) *hub {
 	if cfg.Authenticate == nil {
 		cfg.Authenticate = byCommonName
 	}
-	cfg.Log, cfg.Listener = h.log.logger(), l
-	var err error
-	h.Server, err = NewServer(cfg, h.recorder)
-	must(t, err)
-	h.stop = running(t, h.Run)
+	if cfg.Events == nil {
+		cfg.Events = h.recorder
+	}
+	cfg.Log = h.log.logger()
+	h.Server = NewServer(cfg)
+	h.stop = running(t, func(ctx context.Context) error { return h.Run(ctx, l) })
 	return h
 }
 
@@ -160,13 +161,14 @@ type spoke struct {
 func dial(t testing.TB, cfg DialerConfig) *spoke {
 	t.Helper()
 	s := &spoke{recorder: newRecorder(t), log: &journal{}}
-	if cfg.Jitter == nil {
-		cfg.Jitter = func() float64 { return 0 }
+	if cfg.Events == nil {
+		cfg.Events = s.recorder
+	}
+	if cfg.Random == nil {
+		cfg.Random = func() float64 { return 0 }
 	}
 	cfg.Log = s.log.logger()
-	var err error
-	s.Dialer, err = NewDialer(cfg, s.recorder)
-	must(t, err)
+	s.Dialer = NewDialer(cfg)
 	s.stop = running(t, s.Run)
 	return s
 }

@@ -81,12 +81,14 @@ func (c *ca) serverTLS() *tls.Config {
 }
 
 // clientTLS is the configuration of an agent with a certificate of this CA.
-func (c *ca) clientTLS(name string) *tls.Config {
+func (c *ca) clientTLS(name string) func() (*tls.Config, error) {
 	return c.clientWith(c.issue(name, time.Hour))
 }
 
-func (c *ca) clientWith(cert tls.Certificate) *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.pool(), Certificates: []tls.Certificate{cert}}
+func (c *ca) clientWith(cert tls.Certificate) func() (*tls.Config, error) {
+	return func() (*tls.Config, error) {
+		return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.pool(), Certificates: []tls.Certificate{cert}}, nil
+	}
 }
 
 func fingerprint(cert tls.Certificate) string {

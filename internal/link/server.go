@@ -22,17 +22,15 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/wire"
 )
 
-// ServerConfig is what a Server needs. Listener, Authenticate and Log are
+// ServerConfig is what a Server needs. Events, Authenticate and Log are
 // required.
 type ServerConfig struct {
-	// Listener is where agents arrive; see Listen. Run closes it.
-	Listener net.Listener
-
 	// TLS has to demand and verify client certificates; nil means plaintext,
 	// for a mesh that vouches for peers in a header.
 	TLS *tls.Config
 
 	Authenticate Authenticate
+	Events       Events
 	Log          *slog.Logger
 
 	// Admit may turn an agent away for a while; nil: all may come.
@@ -41,21 +39,28 @@ type ServerConfig struct {
 	// Explain makes handshake errors understandable; nil: they stay as they are.
 	Explain func(error) error
 
-	// Keepalive finds connections that died without a word. Zero means the
-	// default.
-	KeepAlive            time.Duration // silence until the hub asks for a sign of life: 45 s
-	KeepAliveTimeout     time.Duration // for that sign: 10 s
-	KeepAliveMinInterval time.Duration // an agent that asks more often is sent away: 10 s
+	Keepalive Keepalive
+	Limits    Limits
+}
 
-	Limits Limits
+// Keepalive finds connections that died without a word. Zero means the default.
+type Keepalive struct {
+	Interval    time.Duration // of silence, until an end asks for a sign of life: agent 30 s, hub 45 s
+	Timeout     time.Duration // for that sign: 10 s
+	MinInterval time.Duration // hub: an agent that asks more often is sent away: 10 s
+}
+
+func (k Keepalive) withDefaults(interval time.Duration) Keepalive {
+	k.Interval = or(k.Interval, interval)
+	k.Timeout = or(k.Timeout, 10*time.Second)
+	k.MinInterval = or(k.MinInterval, 10*time.Second)
+	return k
 }
 
 const (
 	// The agent asks first; the hub asks only agents that do not.
-	agentKeepAlive   = 30 * time.Second
-	hubKeepAlive     = 45 * time.Second
-	keepAliveTimeout = 10 * time.Second
-	keepAliveMin     = 10 * time.Second
+	agentInterval = 30 * time.Second
+	hubInterval   = 45 * time.Second
 
 	// idle is how long a connection may be open without a stream on it.
 	idle = 15 * time.Second
@@ -79,7 +84,6 @@ const (
 type Server struct {
 	api.UnimplementedSyncServer
 	cfg      ServerConfig
-	events   Events
 	counters Counters
 	quiet    *quiet
 	running  sync.WaitGroup // sessions
@@ -90,21 +94,13 @@ type Server struct {
 }
 
 // NewServer returns a Server that is not running yet.
-func NewServer(cfg ServerConfig, events Events) (*Server, error) {
-	switch {
-	case cfg.Listener == nil || cfg.Authenticate == nil || cfg.Log == nil || events == nil:
-		return nil, errors.New("a link server needs a listener, events, a log and a way to authenticate agents")
-	case cfg.TLS != nil && cfg.TLS.GetConfigForClient == nil && cfg.TLS.ClientAuth != tls.RequireAndVerifyClientCert:
-		return nil, errors.New("the TLS configuration of a link server has to require and verify client certificates")
-	}
+func NewServer(cfg ServerConfig) *Server {
 	if cfg.Explain == nil {
 		cfg.Explain = func(err error) error { return err }
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
-	cfg.KeepAlive = or(cfg.KeepAlive, hubKeepAlive)
-	cfg.KeepAliveTimeout = or(cfg.KeepAliveTimeout, keepAliveTimeout)
-	cfg.KeepAliveMinInterval = or(cfg.KeepAliveMinInterval, keepAliveMin)
-	return &Server{cfg: cfg, events: events, quiet: newQuiet(cfg.Log, time.Now), conns: map[uint64]*Conn{}}, nil
+	cfg.Keepalive = cfg.Keepalive.withDefaults(hubInterval)
+	return &Server{cfg: cfg, quiet: newQuiet(cfg.Log, time.Now), conns: map[uint64]*Conn{}}
 }
 
 // Counters returns the totals, which go on counting.
@@ -123,8 +119,8 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 
 // Run serves until the context is cancelled, then tells the agents to come back
 // and returns nil. It closes the listener.
-func (s *Server) Run(ctx context.Context) error {
-	l := newListener(s.cfg.Listener, s.cfg.Limits, s.cfg.KeepAliveTimeout, &s.counters)
+func (s *Server) Run(ctx context.Context, inner net.Listener) error {
+	l := newListener(inner, s.cfg.Limits, s.cfg.Keepalive.Timeout, &s.counters)
 	server := grpc.NewServer(s.options()...)
 	api.RegisterSyncServer(server, s)
 	failed := make(chan error, 1)
@@ -135,7 +131,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	case err = <-failed:
 		failed <- nil
-		err = fmt.Errorf("accepting agents on %s: %w", s.cfg.Listener.Addr(), err)
+		err = fmt.Errorf("accepting agents on %s: %w", inner.Addr(), err)
 	}
 	l.stop()
 	s.drain(l)
@@ -145,6 +141,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) options() []grpc.ServerOption {
+	k := s.cfg.Keepalive
 	return []grpc.ServerOption{
 		grpc.Creds(s.credentials()),
 		grpc.ForceServerCodecV2(newCodec()),
@@ -158,8 +155,8 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.MaxConcurrentStreams(s.cfg.Limits.Streams),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ConnectionTimeout(s.cfg.Limits.HandshakeTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idle, Time: s.cfg.KeepAlive, Timeout: s.cfg.KeepAliveTimeout}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: s.cfg.KeepAliveMinInterval, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idle, Time: k.Interval, Timeout: k.Timeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: k.MinInterval, PermitWithoutStream: true}),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.ReadBufferSize(readBuffer(s.cfg.TLS)),
