@@ -3,6 +3,7 @@ package kind
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/raw"
@@ -73,3 +74,6 @@ func merge(t testing.TB, k Kind, local *Object, key engine.Key, content string, 
 }
 
 func named(name string) engine.Key { return engine.Key{Name: name} }
+
+// day is a time for tests that need one.
+var day = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
