@@ -38,8 +38,25 @@ func (c *Cluster) install(ctx context.Context) error {
 	if err := c.installIdentity(ctx); err != nil {
 		return err
 	}
-	return c.waitForKinds(ctx)
+	if err := c.waitForKinds(ctx); err != nil || c.Spec.Bare {
+		return err
+	}
+	return c.apply(ctx, []byte(defaultProject))
 }
+
+// defaultProject is what an argocd-server creates when it starts. Spokes have none, but a user's workload cluster that
+// once ran a whole Argo CD has the project.
+const defaultProject = `
+apiVersion: argoproj.io/v1alpha1
+kind: AppProject
+metadata:
+  name: default
+  namespace: argocd
+spec:
+  sourceRepos: ["*"]
+  destinations: [{namespace: "*", server: "*"}]
+  clusterResourceWhitelist: [{group: "*", kind: "*"}]
+`
 
 // waitForKinds returns when the API server serves Argo CD's kinds and says so; a controller that asks earlier waits for
 // long before it asks again. The two ways to ask learn of a new kind at different times.
