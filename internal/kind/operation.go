@@ -114,3 +114,15 @@ func edited(b []byte, change func([]byte) []byte, path ...string) []byte {
 	}
 	return result
 }
+
+// WithSync returns a spoke's Application that syncs to its target as soon as
+// its controller sees it.
+func WithSync(o *Object) *Object {
+	d := edit(o)
+	d.top.Set("operation", []byte(`{"info":[{"name":"Reason","value":"put back after it was deleted on the spoke"}],"initiatedBy":{"automated":true,"username":"argocd-agent"},"sync":{}}`))
+	synced, err := d.done()
+	if err != nil {
+		return o
+	}
+	return synced
+}

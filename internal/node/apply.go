@@ -34,6 +34,7 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object)
 	deleting := s.cfg.Style == engine.Mirror && kind.Deleting(e.Content)
 	switch {
 	case local == nil && deleting:
+		delete(l.node.missed, ref)
 		return decision{gone: true}
 	case local == nil && s.cfg.Style == engine.Attached:
 		return decision{fail: &Failure{Code: engine.NoObject, Message: "there is no such object on this side"}}
@@ -59,6 +60,10 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object)
 	}
 	switch {
 	case local == nil:
+		if l.node.missed[ref] {
+			delete(l.node.missed, ref)
+			merged = kind.WithSync(merged)
+		}
 		return decision{verb: Create, object: merged}
 	case deleting && e.Suspect && !local.IsDeleting():
 		return decision{fail: &Failure{Code: engine.HeldBack, Message: "the hub's store went back in time; deletions wait until that is confirmed"}}
@@ -119,7 +124,13 @@ func (l *link) remove(e engine.Remove) {
 		return
 	}
 	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "remove " + e.Scope,
-		decide: func(local *kind.Object) decision { return l.unmerge(s, local) },
+		decide: func(local *kind.Object) decision {
+			d := l.unmerge(s, local)
+			if d.gone {
+				delete(l.node.missed, ref)
+			}
+			return d
+		},
 		done:   func(r result) { l.applied(e.Scope, e.Key, e.Ticket, r) }})
 }
 

@@ -32,6 +32,10 @@ type Config struct {
 type Policy struct {
 	AdoptNever bool // an object that is not ours is refused rather than taken over
 	Recreate   bool // a new source UID under an old name: delete and create, not update
+
+	// ResyncRecreated: an Application that was deleted by hand on the spoke and
+	// put back is synced at once, so that its resources come back too.
+	ResyncRecreated bool
 }
 
 // Node is one side. It belongs to one goroutine.
@@ -46,6 +50,7 @@ type Node struct {
 	writes  uint64
 	waiting int                      // links whose Begin waits for a watch
 	retries map[kind.Ref]engine.Time // objects to be tended again
+	missed  map[kind.Ref]bool        // Applications to be synced when they are back
 
 	now   engine.Time
 	out   []Effect
@@ -65,7 +70,7 @@ func Resources() []kind.Resource {
 // New makes a Node. A spoke has its one link from the start.
 func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, cache: newCache(Resources()), links: map[string]*link{}, byNS: map[string][]*link{},
-		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}}
+		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]bool{}}
 	if cfg.Side == kind.Spoke {
 		n.links[""] = newLink(n, Register{
 			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},

@@ -251,3 +251,23 @@ func TestSyncClickedOnTheHubRunsOnTheSpoke(t *testing.T) {
 		t.Fatalf("operation on the spoke: %s", op)
 	}
 }
+
+func TestApplicationDeletedByHandIsPutBackAndSyncedIfThePolicySaysSo(t *testing.T) {
+	for _, resync := range []bool{false, true} {
+		p := newPair(t, kind.Managed)
+		p.nodes[kind.Spoke].cfg.Policy.ResyncRecreated = resync
+		p.connect()
+		p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+		old := p.stores[kind.Spoke].objects[ref("argocd", "a")]
+		delete(p.stores[kind.Spoke].objects, ref("argocd", "a"))
+		p.step(kind.Spoke, Lost{Ref: ref("argocd", "a"), UID: old.UID()})
+		p.settle()
+		back := p.stores[kind.Spoke].objects[ref("argocd", "a")]
+		if back == nil {
+			t.Fatal("it was not put back")
+		}
+		if got := back.Get("operation") != nil; got != resync {
+			t.Errorf("policy %v: operation %s", resync, back.Get("operation"))
+		}
+	}
+}

@@ -45,9 +45,20 @@ func (n *Node) lost(ref kind.Ref, uid string, rev uint64, watched bool) {
 	t.newest = max(t.newest, rev)
 	n.cache.drop(ref)
 	delete(n.retries, ref)
+	n.miss(ref, old)
 	n.tell(ref.Resource, old, nil, watched)
 	n.afterLoss(ref.Resource, old)
 	n.moved(ref)
+}
+
+// miss notes that an Application which the hub wants here is gone, if it is to
+// be synced when it has been put back.
+func (n *Node) miss(ref kind.Ref, old *kind.Object) {
+	l := n.links[""]
+	if n.cfg.Policy.ResyncRecreated && ref.Resource == kind.Applications && l != nil &&
+		l.world.Agent.Mode == kind.Managed && kind.ReadMark(old, &l.world).Owned {
+		n.missed[ref] = true
+	}
 }
 
 // listed replaces what is known of a resource by a consistent list.
