@@ -131,7 +131,7 @@ func (l *link) remove(e engine.Remove) {
 			}
 			return d
 		},
-		done:   func(r result) { l.applied(e.Scope, e.Key, e.Ticket, r) }})
+		done: func(r result) { l.applied(e.Scope, e.Key, e.Ticket, r) }})
 }
 
 func (l *link) unmerge(s *scope, local *kind.Object) decision {
