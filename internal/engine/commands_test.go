@@ -160,7 +160,7 @@ var objectVerbs = map[string]func(s *side, scope string, key Key, args []string)
 	"delete": func(s *side, scope string, key Key, _ []string) error { s.store.delete(scope, key); return nil },
 	"misses": func(s *side, scope string, key Key, _ []string) error { // gone when it looked again
 		delete(s.store.of(scope), key)
-		s.store.deleted[scope+" "+key.String()]++
+		s.store.story.owner(s.store, scope, key, "")
 		s.do(Withdraw{Scope: scope, Key: key})
 		return nil
 	},

@@ -51,6 +51,7 @@ type side struct {
 	applies int
 	removes int
 	facts   map[Event]int
+	history []envelope // the last messages that this side has sent
 }
 
 // GoString keeps the log of a failing property readable.
@@ -120,6 +121,7 @@ func (s *side) effect(e Effect) {
 		}
 		if s.live[e.Session] {
 			s.pipe = append(s.pipe, envelope{e.Session, e.Message})
+			s.history = append(s.history[max(0, len(s.history)-60):], envelope{e.Session, e.Message})
 		}
 	case Cut:
 		if s.w.trace != nil {

@@ -19,8 +19,7 @@ type store struct {
 	fight     map[string]string  // by "scope key": what a controller makes of it
 	ran       []string           // commands that were carried out
 	never     bool               // adopt nothing
-	deleted   map[string]int     // by "scope key": how often its owner deleted it
-	removed   map[string]int     // and how often we removed an object
+	story     *story             // of every item, if somebody watches
 }
 
 type object struct {
@@ -39,8 +38,7 @@ type refusal struct {
 
 func newStore(s *side, uid string) *store {
 	return &store{side: s, id: Store{UID: uid, Revision: 100}, objects: map[string]map[Key]*object{},
-		refuse: map[string]refusal{}, normalise: map[string]string{}, fight: map[string]string{}, alarmed: map[string]bool{},
-		deleted: map[string]int{}, removed: map[string]int{}}
+		refuse: map[string]refusal{}, normalise: map[string]string{}, fight: map[string]string{}, alarmed: map[string]bool{}}
 }
 
 func (st *store) of(scope string) map[Key]*object {
@@ -100,6 +98,7 @@ func (st *store) put(scope string, key Key, change func(*object)) {
 	}
 	st.id.Revision++
 	change(o)
+	st.story.owner(st, scope, key, o.content)
 	st.side.w.names.content(key, o.content)
 	st.side.do(st.tell(scope, key))
 	st.attach(scope, key)
@@ -111,7 +110,7 @@ func (st *store) delete(scope string, key Key) {
 	}
 	delete(st.of(scope), key)
 	st.id.Revision++
-	st.deleted[scope+" "+key.String()]++
+	st.story.owner(st, scope, key, "")
 	st.side.do(st.tell(scope, key))
 	st.attach(scope, key)
 }
@@ -135,6 +134,9 @@ func (st *store) attach(scope string, key Key) {
 
 // ask carries out a write, now or when the API server finds the time.
 func (st *store) ask(e Effect) {
+	if rm, ok := e.(Remove); ok && st.of(rm.Scope)[rm.Key] != nil && !st.of(rm.Scope)[rm.Key].owned {
+		st.side.w.t.Errorf("%s: an object without our mark is to be removed: %s %s", st.side.name, rm.Scope, rm.Key)
+	}
 	if st.slow {
 		st.waiting = append(st.waiting, e)
 		return
@@ -203,6 +205,7 @@ func (st *store) apply(e Apply) Applied {
 	if st.never && o != nil && o.foreign && !o.owned && !isAttached(st.side.cfg, e.Scope) {
 		return Applied{Code: NotAdopted, Message: "exists and is not ours"}
 	}
+	st.story.replica(st, e.Scope, e.Key, string(e.Content))
 	content := string(e.Content) + st.normalise[e.Scope]
 	if o == nil {
 		o = &object{}
@@ -225,13 +228,10 @@ func (st *store) remove(e Remove) Applied {
 		return Applied{Code: no.code, Message: no.message}
 	}
 	if o != nil && !o.owned {
-		st.side.w.t.Errorf("%s: an object without our mark is to be removed: %s %s", st.side.name, e.Scope, e.Key)
+		return Applied{} // it has changed hands meanwhile, which a precondition finds out
 	}
-	if name := e.Scope + " " + e.Key.String(); o != nil {
-		st.removed[name]++
-		if st.removed[name] > st.side.other.store.deleted[name] {
-			st.side.w.t.Errorf("%s: removed %s, which its owner has not deleted", st.side.name, name)
-		}
+	if o != nil {
+		st.story.replica(st, e.Scope, e.Key, "")
 	}
 	delete(st.of(e.Scope), e.Key)
 	st.id.Revision++
