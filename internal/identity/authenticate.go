@@ -1,0 +1,91 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+)
+
+// Peer is who opened a connection.
+type Peer struct {
+	Agent       string
+	Fingerprint string    // of its certificate; empty where a mesh vouches for it
+	NotAfter    time.Time // when that expires; zero likewise
+}
+
+// Authenticator names the agent that makes a gRPC call.
+type Authenticator struct {
+	Method *Method
+
+	// Revoked is asked for certificates once more when a stream opens, since a
+	// connection may be older than the revocation; nil: none are.
+	Revoked *Revocations
+
+	// Trusted lists from where a header is believed, beside the loopback
+	// addresses that a sidecar uses. Everybody else could write what they like.
+	Trusted []netip.Prefix
+}
+
+// Authenticate names the agent from what the transport has verified.
+func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return Peer{}, errors.New("the call has no peer")
+	}
+	info, encrypted := p.AuthInfo.(credentials.TLSInfo)
+	if a.Method.Plaintext() {
+		if encrypted {
+			return Peer{}, errors.New("identity by header needs a plaintext port behind a mesh, but this connection is encrypted end to end")
+		}
+		return a.byHeader(ctx, p.Addr)
+	}
+	if !encrypted || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
+		return Peer{}, errors.New("the connection has no verified client certificate")
+	}
+	leaf := info.State.VerifiedChains[0][0]
+	print := Fingerprint(leaf)
+	if a.Revoked.Revoked(print) {
+		return Peer{}, &RevokedError{Fingerprint: print, Subject: clip(leaf.Subject.String())}
+	}
+	name, err := a.Method.ofCertificate(leaf)
+	if err != nil {
+		return Peer{}, err
+	}
+	return Peer{Agent: name, Fingerprint: print, NotAfter: leaf.NotAfter}, nil
+}
+
+func (a *Authenticator) byHeader(ctx context.Context, addr net.Addr) (Peer, error) {
+	if !a.trusts(addr) {
+		return Peer{}, fmt.Errorf("a header from %s is not believed: only from this host itself, where the mesh's sidecar runs", addr)
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	name, err := a.Method.ofHeader(md.Get(a.Method.header))
+	if err != nil {
+		return Peer{}, err
+	}
+	return Peer{Agent: name}, nil
+}
+
+func (a *Authenticator) trusts(addr net.Addr) bool {
+	at, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return false
+	}
+	ip := at.Addr().Unmap()
+	if ip.IsLoopback() {
+		return true
+	}
+	for _, prefix := range a.Trusted {
+		if prefix.Contains(ip) {
+			return true
+		}
+	}
+	return false
+}
