@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 
@@ -135,7 +136,7 @@ func TestManagedCopyOnTheSpoke(t *testing.T) {
 		"spec":{"destination":{"name":"in-cluster","namespace":"n"},"project":"p","source":{"repoURL":"r"}},
 		"status":{"sync":{"status":"Synced"}},"operation":{"sync":{}}}`)
 	for _, verbatim := range []string{"unknown", "status", "operation"} {
-		if string(merged.Get(verbatim)) != string(local.Get(verbatim)) {
+		if !bytes.Equal(merged.Get(verbatim), local.Get(verbatim)) {
 			t.Errorf("%s is no longer verbatim: %s", verbatim, merged.Get(verbatim))
 		}
 	}

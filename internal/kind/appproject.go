@@ -33,14 +33,12 @@ func (AppProjectKind) Publish(o *Object, w *World) (Item, bool) {
 		return Item{}, false
 	}
 	spec := members(o.Get("spec"))
-	if w.Agent.Mode == Managed {
-		if !sendableProject(o, &spec, w) {
-			return Item{}, false
-		}
-	} else if ValidateAgentName(w.Agent.Name) != nil {
-		return Item{}, false
-	} else {
+	switch {
+	case w.Agent.Mode == Autonomous && ValidateAgentName(w.Agent.Name) == nil:
 		projectForHub(o.Name(), &spec, w)
+	case w.Agent.Mode == Managed && sendableProject(o, &spec, w):
+	default:
+		return Item{}, false
 	}
 	p := &payload{uid: o.UID(), body: raw.Object{{Key: "spec", Value: spec.Bytes()}}}
 	p.metadata(o, false, w)

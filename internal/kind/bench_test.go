@@ -22,6 +22,7 @@ func large(namespace, metadata string) string {
 }
 
 func benchmarkPublish(b *testing.B, k Kind, w *World, text string) {
+	b.Helper()
 	o := object(b, text)
 	b.ReportAllocs()
 	b.SetBytes(int64(len(o.Raw())))

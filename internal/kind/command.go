@@ -115,27 +115,36 @@ func Stamp(hub *Object, id string) (*Object, error) {
 	return d.done()
 }
 
-// Refuse returns a hub's Application whose pending operation has ended with an
-// error. It stays visible until the spoke runs another one. False: no operation
-// with that ID is pending.
+// Refuse returns a hub's Application whose commands are over because the spoke
+// will not carry them out: the operation with that ID ends with an error, which
+// stays visible until the spoke runs another one, and nobody waits for a refresh
+// any longer. False: nothing of that is pending.
 func Refuse(hub *Object, id, reason string, now time.Time) (*Object, bool) {
-	operation := hub.Get("operation")
-	if !isObject(operation) || isMirror(operation) || infoValue(operation, CommandInfo) != id {
+	d := edit(hub)
+	changed := false
+	if operation := hub.Get("operation"); id != "" && isObject(operation) && !isMirror(operation) && infoValue(operation, CommandInfo) == id {
+		at := raw.Quote(now.UTC().Format(time.RFC3339))
+		state := raw.Object{
+			{Key: "finishedAt", Value: at},
+			{Key: "message", Value: raw.Quote(reason)},
+			{Key: "operation", Value: withInfo(operation, RefusedInfo, "true")},
+			{Key: "phase", Value: raw.Quote(phaseError)},
+			{Key: "startedAt", Value: at},
+		}
+		status := members(hub.Get("status"))
+		status.Set("operationState", state.Bytes())
+		d.top.Remove("operation")
+		d.top.Set("status", status.Bytes())
+		changed = true
+	}
+	annotations := members(hub.annotations)
+	for _, key := range []string{RefreshAnnotation, HydrateAnnotation} {
+		changed = annotations.Remove(key) || changed
+	}
+	if !changed {
 		return hub, false
 	}
-	at := raw.Quote(now.UTC().Format(time.RFC3339))
-	state := raw.Object{
-		{Key: "finishedAt", Value: at},
-		{Key: "message", Value: raw.Quote(reason)},
-		{Key: "operation", Value: withInfo(operation, RefusedInfo, "true")},
-		{Key: "phase", Value: raw.Quote(phaseError)},
-		{Key: "startedAt", Value: at},
-	}
-	status := members(hub.Get("status"))
-	status.Set("operationState", state.Bytes())
-	d := edit(hub)
-	d.top.Remove("operation")
-	d.top.Set("status", status.Bytes())
+	setList(&d.meta, "annotations", annotations)
 	refused, err := d.done()
 	if err != nil {
 		return hub, false

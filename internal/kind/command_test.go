@@ -15,7 +15,7 @@ func TestWhatIsPendingOnTheHub(t *testing.T) {
 		name              string
 		operation, status string
 		annotations       string
-		want              string // content; empty: nothing
+		want              string // what is sent, if anything
 		unstamped         bool
 	}{
 		{"nothing", ``, `{}`, `{}`, ``, false},
@@ -228,6 +228,13 @@ func TestRefusedCommandEndsOnTheHubAndStaysVisible(t *testing.T) {
 	}
 	if _, ok := Refuse(hubApp(t, byCommand, `{}`), "c9", "x", now); ok {
 		t.Error("another command was refused")
+	}
+	if _, ok := Refuse(hubApp(t, `{"sync":{}}`, `{}`), "", "x", now); ok {
+		t.Error("a command without an ID was refused")
+	}
+	waiting := object(t, `{"metadata":{"name":"a","annotations":{"argocd.argoproj.io/refresh":"hard","keep":"me"}},"operation":`+byCommand+`}`)
+	if o, ok := Refuse(waiting, "", "x", now); !ok || RefreshPending(o) || o.Annotation("keep") != "me" || o.Get("operation") == nil {
+		t.Errorf("somebody still waits for the refresh: %s", o.Raw())
 	}
 	if _, ok := Refuse(hubApp(t, mirrorOfC, `{}`), "c1", "x", now); ok {
 		t.Error("an operation that runs was refused")

@@ -38,20 +38,20 @@ func (c cluster) matchesServer(pattern string) bool {
 // everything but x, and one that fails to match ends it: a name at once, a
 // server if the namespace matches, a namespace if the server does.
 func (c cluster) permits(destinations []destination, namespace string) bool {
-	any := false
+	permitted := false
 	for _, d := range destinations {
 		byName, byServer := c.matchesName(d.name), c.matchesServer(d.server)
 		inNamespace := permits(d.namespace, namespace)
 		switch {
 		case (byName || byServer) && inNamespace:
-			any = true
+			permitted = true
 		case !byName && denies(d.name), !byServer && denies(d.server) && inNamespace:
 			return false
 		case !inNamespace && denies(d.namespace) && byServer:
 			return false
 		}
 	}
-	return any
+	return permitted
 }
 
 // permitted tells whether the project permits this cluster for some namespace.

@@ -62,6 +62,7 @@ func FuzzMerge(f *testing.F) {
 // stays checks that an object on the hub is confined to its agent, and one on
 // the spoke to what the hub may write there.
 func stays(t *testing.T, s setup, o *Object) {
+	t.Helper()
 	switch s.kind.(type) {
 	case ApplicationKind:
 		destination := o.Get("spec", "destination")

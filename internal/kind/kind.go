@@ -198,7 +198,7 @@ type Kind interface {
 }
 
 // Refusal is an error that the other side's user is shown.
-type Refusal struct {
+type Refusal struct { //nolint:errname // a refusal is not a failure
 	Code    engine.Code
 	Message string
 }

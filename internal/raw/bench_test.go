@@ -28,6 +28,7 @@ func BenchmarkCanonicalInOrder(b *testing.B)    { benchmarkCanonical(b, document
 func BenchmarkCanonicalOutOfOrder(b *testing.B) { benchmarkCanonical(b, document(false)) }
 
 func benchmarkCanonical(b *testing.B, in []byte) {
+	b.Helper()
 	b.SetBytes(int64(len(in)))
 	b.ReportAllocs()
 	for b.Loop() {
