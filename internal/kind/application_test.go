@@ -344,3 +344,16 @@ func TestAliasIsKeptInTheMarkUntilTheNextWrite(t *testing.T) {
 		t.Errorf("to another hub the mark is %+v", mark)
 	}
 }
+
+func TestWhatContentSaysOfItsObject(t *testing.T) {
+	content := []byte(`{"deleting":true,"metadata":{"annotations":{"argocd.argoproj.io/adoption-policy":"never"}},"uid":"u"}`)
+	if !Deleting(content) || ContentUID(content) != "u" || ContentAnnotation(content, AdoptionPolicy) != "never" {
+		t.Error("content is not read")
+	}
+	if Deleting([]byte(guestbook)) || ContentAnnotation([]byte(guestbook), AdoptionPolicy) != "" {
+		t.Error("content says what it does not say")
+	}
+	if p := ProjectOf(object(t, `{"metadata":{"name":"a"},"spec":{}}`)); p != "default" {
+		t.Errorf("the project is %q", p)
+	}
+}
