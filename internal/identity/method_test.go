@@ -1,0 +1,173 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+)
+
+func TestNameComesFromTheCertificateByTheExpression(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	subject := func(name pkix.Name) *x509.Certificate {
+		c := template("")
+		c.Subject = name
+		return c
+	}
+	attribute := func(id []int, value string) pkix.AttributeTypeAndValue {
+		return pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier(id), Value: value}
+	}
+	fleet := subject(pkix.Name{CommonName: "agent-a", OrganizationalUnit: []string{"fleet"}, Organization: []string{"example"}})
+	for _, test := range []struct {
+		title, method string
+		cert          *x509.Certificate
+		name, problem string
+	}{
+		{"first group of the subject", `mtls:subject:CN=([^,]+)`, fleet, "agent-a", ""},
+		{"subject is the default", `mtls:CN=([^,]+)`, fleet, "agent-a", ""},
+		{"group elsewhere in the subject", `mtls:OU=([a-z]+),O=example$`, fleet, "fleet", ""},
+		{"second group does not matter", `mtls:CN=agent-([^,]+),OU=(.+)`, fleet, "a", ""},
+		{"no group: the common name", `mtls:subject:O=example`, fleet, "agent-a", ""},
+		{"no expression: the common name", `mtls:`, fleet, "agent-a", ""},
+		{"no method's details at all", `mtls`, fleet, "agent-a", ""},
+		{"does not match", `mtls:subject:^CN=(edge-[^,]+)`, fleet, "", `"^CN=(edge-[^,]+)" does not match the certificate's subject "CN=agent-a,OU=fleet,O=example"`},
+		{"group that took no part", `mtls:CN=agent-a|(x)`, fleet, "", "name is empty"},
+		{"name is no label", `mtls:CN=([^,]+)`, subject(pkix.Name{CommonName: "Agent_A"}), "", `"Agent_A" is no agent's name`},
+		{"name with a dot", `mtls:CN=([^,]+)`, subject(pkix.Name{CommonName: "a.b"}), "", `"a.b" is no agent's name`},
+		{"name too long", `mtls:CN=([^,]+)`, subject(pkix.Name{CommonName: strings.Repeat("a", 64)}), "", "at most 63"},
+		{"common name in disguise", `mtls:CN=([^,]+)`, subject(pkix.Name{CommonName: "agent-a", OrganizationalUnit: []string{"CN=agent-b"}}), "", "could be taken for another name"},
+		{"two common names", `mtls:CN=([^,]+)`, subject(pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{
+			attribute([]int{2, 5, 4, 3}, "agent-a"), attribute([]int{2, 5, 4, 3}, "agent-b")}}), "", "several common names"},
+		{"comma in an attribute is not a separator", `mtls:CN=([^,\\]+)$`, subject(pkix.Name{CommonName: "agent-a", Organization: []string{"x,y"}}), "", "does not match"},
+
+		{"URI's group", `mtls:uri:^spiffe://[^/]+/ns/[^/]+/sa/(.+)$`, withURIs(t, "spiffe://example/ns/argocd/sa/agent-a"), "agent-a", ""},
+		{"URI: whole match", `mtls:uri:agent-[a-z]+`, withURIs(t, "spiffe://example/agent-a/x"), "agent-a", ""},
+		{"one of several URIs", `mtls:uri:^spiffe://x/(.+)$`, withURIs(t, "https://example/agent-b", "spiffe://x/agent-a"), "agent-a", ""},
+		{"URIs that agree", `mtls:uri:/(agent-.)`, withURIs(t, "spiffe://x/agent-a", "spiffe://y/agent-a"), "agent-a", ""},
+		{"URIs that contradict", `mtls:uri:/(agent-.)`, withURIs(t, "spiffe://x/agent-a", "spiffe://y/agent-b"), "", `different agents, "agent-a" and "agent-b"`},
+		{"no URI", `mtls:uri:(.+)`, withURIs(t), "", "matches none"},
+		{"URI does not match", `mtls:uri:^spiffe://y/(.+)`, withURIs(t, "spiffe://x/agent-a"), "", `matches none of the certificate's URIs "spiffe://x/agent-a"`},
+		{"URI's name is no label", `mtls:uri:^spiffe://x/(.+)`, withURIs(t, "spiffe://x/a/b"), "", "no agent's name"},
+	} {
+		t.Run(test.title, func(t *testing.T) {
+			m, err := ParseMethod(test.method)
+			must(t, err)
+			cert, _ := ca.sign(test.cert)
+			a := &Authenticator{Method: m}
+			p, err := a.Authenticate(overTLS(cert, ca.cert))
+			switch {
+			case test.problem == "" && err != nil:
+				t.Fatal(err)
+			case test.problem != "" && (err == nil || !strings.Contains(err.Error(), test.problem)):
+				t.Fatalf("error %v instead of one with %q", err, test.problem)
+			case p.Agent != test.name:
+				t.Fatalf("name %q instead of %q", p.Agent, test.name)
+			case err == nil && (p.Fingerprint != Fingerprint(cert) || !p.NotAfter.Equal(cert.NotAfter)):
+				t.Fatalf("peer %+v", p)
+			}
+		})
+	}
+}
+
+func TestMethodThatIsBrokenIsRefused(t *testing.T) {
+	for text, problem := range map[string]string{
+		"":                   "is unknown",
+		"token:abc":          "is unknown",
+		"mtls:subject:(":     "missing closing",
+		"header":             "no name of a header",
+		"header:a b:x":       "no name of a header",
+		"header:grpc-x:(.+)": "no name of a header",
+	} {
+		if _, err := ParseMethod(text); err == nil || !strings.Contains(err.Error(), problem) {
+			t.Errorf("%q: error %v instead of one with %q", text, err, problem)
+		}
+	}
+}
+
+func TestHeaderIsBelievedOnlyWhereAMeshHasWrittenIt(t *testing.T) {
+	const header = "x-forwarded-client-cert"
+	value := "By=spiffe://x/ns/hub/sa/principal;URI=spiffe://x/ns/argocd/sa/agent-a"
+	for _, test := range []struct {
+		title, from   string
+		values        []string
+		name, problem string
+	}{
+		{"sidecar", "127.0.0.6:4711", []string{value}, "agent-a", ""},
+		{"sidecar over IPv6", "[::1]:4711", []string{value}, "agent-a", ""},
+		{"waypoint", "10.1.2.3:4711", []string{value}, "agent-a", ""},
+		{"anybody", "10.9.2.3:4711", []string{value}, "", "a header from 10.9.2.3:4711 is not believed"},
+		{"no header", "127.0.0.1:1", nil, "", `no header "x-forwarded-client-cert"`},
+		{"two headers", "127.0.0.1:1", []string{value, value}, "", "2 headers"},
+		{"does not match", "127.0.0.1:1", []string{"URI=spiffe://y/z"}, "", `does not match the header "x-forwarded-client-cert", which is "URI=spiffe://y/z"`},
+		{"no label", "127.0.0.1:1", []string{"URI=spiffe://x/ns/argocd/sa/A"}, "", "no agent's name"},
+	} {
+		t.Run(test.title, func(t *testing.T) {
+			m, err := ParseMethod(`header:X-Forwarded-Client-Cert:URI=spiffe://x/ns/[^/]+/sa/(.+)$`)
+			must(t, err)
+			a := &Authenticator{Method: m, Trusted: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
+			ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(test.from))})
+			ctx = metadata.NewIncomingContext(ctx, metadata.MD{header: test.values})
+			p, err := a.Authenticate(ctx)
+			if test.problem == "" && (err != nil || p.Agent != test.name) {
+				t.Fatalf("got %+v, %v", p, err)
+			}
+			if test.problem != "" && (err == nil || !strings.Contains(err.Error(), test.problem)) {
+				t.Fatalf("error %v instead of one with %q", err, test.problem)
+			}
+		})
+	}
+}
+
+func TestMethodAndTransportHaveToFit(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	cert, _ := ca.sign(template("agent-a"))
+	byHeader, err := ParseMethod("header:x-agent:(.+)")
+	must(t, err)
+	byCertificate, err := ParseMethod("mtls:")
+	must(t, err)
+	if _, err := (&Authenticator{Method: byHeader}).Authenticate(overTLS(cert, ca.cert)); err == nil {
+		t.Error("a header is believed on an encrypted connection")
+	}
+	plain := peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}})
+	if _, err := (&Authenticator{Method: byCertificate}).Authenticate(plain); err == nil {
+		t.Error("plaintext has an identity")
+	}
+	unverified := peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{},
+		AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}}})
+	if _, err := (&Authenticator{Method: byCertificate}).Authenticate(unverified); err == nil {
+		t.Error("a certificate that nobody verified has an identity")
+	}
+}
+
+func TestStreamOnAnOldConnectionIsRefusedAfterRevocation(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	cert, _ := ca.sign(template("agent-a"))
+	m, err := ParseMethod("mtls:")
+	must(t, err)
+	a := &Authenticator{Method: m, Revoked: &Revocations{}}
+	if _, err := a.Authenticate(overTLS(cert, ca.cert)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.Revoked.Set([]string{Fingerprint(cert)})
+	must(t, err)
+	if _, err := a.Authenticate(overTLS(cert, ca.cert)); err == nil || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// overTLS is the context of a call on a connection with this certificate.
+func overTLS(chain ...*x509.Certificate) context.Context {
+	return peer.NewContext(context.Background(), &peer.Peer{
+		Addr:     &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)},
+		AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: chain[:1], VerifiedChains: [][]*x509.Certificate{chain}}},
+	})
+}
