@@ -70,6 +70,25 @@ func skipIfShort(t testing.TB) {
 	}
 }
 
+// Await returns when check returns nil. It fails the test, with the last answer, when that takes longer than a machine
+// can be slow.
+func Await(t testing.TB, what string, check func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("wait for %s: %v", what, err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
 // openShared opens the shared lab, or starts it. A lock makes the packages, each a process of its own, do so one by one.
 func openShared(ctx context.Context) (*Lab, error) {
 	if os.Getenv(FolderVariable) != "" {

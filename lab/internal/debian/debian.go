@@ -25,6 +25,7 @@ type System struct {
 	Progress io.Writer
 	Look     func(program string) error
 	Run      func(ctx context.Context, command ...string) ([]byte, error)
+	Wait     func(ctx context.Context, pause time.Duration) error
 }
 
 // This is the machine we run on.
@@ -34,6 +35,7 @@ func This(progress io.Writer) System {
 		Progress: progress,
 		Look:     func(program string) error { _, err := exec.LookPath(program); return err },
 		Run:      run,
+		Wait:     wait,
 	}
 }
 
@@ -75,11 +77,18 @@ func patiently(ctx context.Context, system System, command []string) error {
 			}
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pause):
+		if err := system.Wait(ctx, pause); err != nil {
+			return err
 		}
+	}
+}
+
+func wait(ctx context.Context, pause time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(pause):
+		return nil
 	}
 }
 

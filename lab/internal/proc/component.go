@@ -84,7 +84,7 @@ func (c *Component) startLocked() error {
 	command.Args = c.spec.Args // argv[0] chooses the component in Argo CD's binary
 	command.Env, command.Dir = c.spec.Env, c.spec.Folder
 	command.Stdout, command.Stderr = log, log
-	if err := start(command); err != nil {
+	if err := start(command, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("start %s: %w", c.spec.Name, err)
 	}
 	c.run = &run{command: command, ended: make(chan struct{})}

@@ -2,7 +2,8 @@
 //
 // Four nets, each for what slips through the one before: a component leads a process group, which is killed with it; it
 // receives SIGKILL from the kernel when the supervisor dies; a keeper above the supervisor inherits grandchildren that
-// left their group; and every process carries a mark in its environment by which Sweep finds it later.
+// left their group, and the supervisor ends in good order when the keeper dies; and every process carries a mark in its
+// environment by which Sweep finds it later.
 package proc
 
 import (
@@ -27,13 +28,13 @@ var forker = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// start starts a command that dies with this program, in a process group of its own.
-func start(command *exec.Cmd) error {
+// start starts a command in a process group of its own. The kernel sends it the signal when this program dies.
+func start(command *exec.Cmd, whenWeDie syscall.Signal) error {
 	if command.SysProcAttr == nil {
 		command.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	command.SysProcAttr.Setpgid = true
-	command.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	command.SysProcAttr.Pdeathsig = whenWeDie
 	result := make(chan error)
 	forker() <- func() { result <- command.Start() }
 	return <-result

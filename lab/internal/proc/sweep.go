@@ -44,7 +44,7 @@ func Keep(folder string, supervisor *exec.Cmd, started func()) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}
-	if err := start(supervisor); err != nil {
+	if err := start(supervisor, syscall.SIGTERM); err != nil {
 		return fmt.Errorf("start the supervisor: %w", err)
 	}
 	started()
