@@ -22,7 +22,12 @@ func (l *link) apply(e engine.Apply) {
 		decide = func(local *kind.Object) decision { return l.execute(e, local) }
 	}
 	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "apply " + e.Scope, decide: decide,
-		done: func(r result) { l.applied(e.Scope, e.Key, e.Ticket, r) }})
+		done: func(r result) {
+			if s.cfg.Style == engine.Pending && r.written && r.fail == nil {
+				l.begun(e)
+			}
+			l.applied(e.Scope, e.Key, e.Ticket, r)
+		}})
 }
 
 // merge decides how the local object becomes what the owner has.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
 // This file is about commands: what carries them out, and what they are called.
@@ -21,13 +22,35 @@ func (l *link) execute(e engine.Apply, local *kind.Object) decision {
 	case err != nil:
 		return decision{fail: failure(err)}
 	case x.Object != nil:
-		return decision{verb: Update, object: x.Object, again: true}
+		return decision{verb: Update, object: x.Object, again: x.Waits}
 	case x.Refused != nil:
 		return decision{fail: failure(x.Refused)}
 	case x.Waits:
 		return decision{fail: &Failure{Code: engine.Busy, Message: x.Reason, RetryAfter: 2 * engine.Second}}
 	}
 	return decision{}
+}
+
+// begun remembers a refresh that the spoke's Application now asks for. The
+// Application remembers it too, but an ApplicationSet's controller may take
+// that from it.
+func (l *link) begun(e engine.Apply) {
+	if nonce := raw.Text(e.Content, "nonce"); nonce != "" {
+		l.refreshed[e.Key] = nonce
+	}
+}
+
+// publish projects an object for the other side. A status also says which
+// refresh it comes after.
+func (l *link) publish(s *scope, o *kind.Object) (kind.Item, bool) {
+	item, ok := s.kind.Publish(o, &l.world)
+	if !ok || s.cfg.Style != engine.Attached || kind.RefreshPending(o) {
+		return item, ok
+	}
+	if nonce := l.refreshed[item.Key]; nonce != "" {
+		item.Extra = kind.WithRefreshed(item.Extra, nonce)
+	}
+	return item, true
 }
 
 // commandID names a command by when it was first seen and what it is.

@@ -26,6 +26,7 @@ type link struct {
 
 	rejects   map[engine.Key]engine.Fact // hub: Applications that the spoke refuses
 	refreshes map[engine.Key]refresh     // hub: which refresh is pending
+	refreshed map[engine.Key]string      // spoke: the last refresh that was begun
 	ends      map[engine.Key]string      // hub: UIDs of what the spoke has deleted, still to be let go
 	nonces    uint64
 }
@@ -41,7 +42,7 @@ const relistAfter = 2 * engine.Second
 
 func newLink(n *Node, reg Register) *link {
 	l := &link{node: n, name: reg.Agent.Name,
-		rejects: map[engine.Key]engine.Fact{}, refreshes: map[engine.Key]refresh{}, ends: map[engine.Key]string{}}
+		rejects: map[engine.Key]engine.Fact{}, refreshes: map[engine.Key]refresh{}, ends: map[engine.Key]string{}, refreshed: map[engine.Key]string{}}
 	l.world = kind.World{
 		Side: n.cfg.Side, Agent: reg.Agent, PrincipalUID: n.cfg.PrincipalUID,
 		Projection: engine.ProjectionMax, InstanceLabel: n.cfg.InstanceLabel, Settings: n.cfg.Settings,
@@ -228,7 +229,7 @@ func (l *link) Content(scope string, key engine.Key) (content, extra []byte, ok 
 	if o == nil || !s.kind.Belongs(o) {
 		return nil, nil, false
 	}
-	item, ok := s.kind.Publish(o, &l.world)
+	item, ok := l.publish(s, o)
 	if !ok || item.Key != key {
 		return nil, nil, false
 	}

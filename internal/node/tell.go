@@ -44,10 +44,10 @@ func (l *link) tell(r kind.Resource, old, new *kind.Object, watched bool) {
 // its end was watched, or if the object itself says that it has left.
 func (l *link) tellOwner(s *scope, old, new *kind.Object, seen bool) {
 	if new != nil {
-		if item, ok := s.kind.Publish(new, &l.world); ok {
+		if item, ok := l.publish(s, new); ok {
 			in := engine.Publish{Scope: s.cfg.Name, Key: item.Key, Version: engine.VersionOf(item.Content), Needs: item.Needs}
 			if s.cfg.Style == engine.Attached && old != nil {
-				before, had := s.kind.Publish(old, &l.world)
+				before, had := l.publish(s, old)
 				in.Touch = !had || !bytes.Equal(before.Extra, item.Extra)
 				in.Urgent = kind.Urgent(new, before.Extra, item.Extra)
 			}
@@ -60,6 +60,9 @@ func (l *link) tellOwner(s *scope, old, new *kind.Object, seen bool) {
 		o = new
 	}
 	if key, ok := s.kind.Key(o, &l.world); ok {
+		if s.cfg.Style == engine.Attached {
+			delete(l.refreshed, key)
+		}
 		l.step(engine.Withdraw{Scope: s.cfg.Name, Key: key, Seen: seen})
 	}
 }
