@@ -27,6 +27,8 @@ type Config struct {
 	LabelSelector     kind.Selector
 	InstanceLabel     string // Argo CD's, if it is not the default
 	Policy            node.Policy
+	OnRecreate        string        // after an Application deleted here by hand was put back: ignore, clear-status or resync
+	SyncTimeout       time.Duration // for the first reading of the cluster; 0: none
 
 	// The connection.
 	Server      string                                // host:port of the principal
@@ -37,6 +39,11 @@ type Config struct {
 	HeaderValue string                                // ... and its value
 	KeepAlive   time.Duration
 	Compression bool
+
+	// Secrets of Namespace that certificates come from, by name. Whoever watches
+	// them passes on their data whenever it changes, nil where there is none; the
+	// error says why it is not used.
+	Secrets map[string]func(data map[string][]byte) error
 
 	MetricsListener net.Listener // nil: no metrics
 	HealthListener  net.Listener // nil: no probes

@@ -61,7 +61,8 @@ var house = []room{
 	{path: "internal/principal", inner: rooms(core, "internal/wire", adapters, "api"), tests: rooms("lab"), outer: anyModule},
 	{path: "internal/agent", inner: rooms(core, "internal/wire", adapters, "api"), tests: rooms("lab"), outer: anyModule},
 	{path: "internal/cli", inner: rooms(core, "internal/wire", adapters, "api"), tests: rooms("lab"), outer: anyModule},
-	{path: "cmd", inner: rooms("internal/principal", "internal/agent", "internal/cli"), outer: anyModule},
+	// A command fills their Config, whose fields are of the types that settings become: kinds' and identity's.
+	{path: "cmd", inner: rooms("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity"), outer: anyModule},
 
 	// Around the product. The lab runs the product as programs, so it needs none of its packages.
 	{path: "lab", outer: anyModule},

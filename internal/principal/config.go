@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/link"
 )
@@ -36,6 +37,15 @@ type Config struct {
 	TLS          *tls.Config // nil: plaintext, for a mesh
 	Authenticate link.Authenticate
 	Explain      func(error) error // makes TLS errors understandable; may be nil
+
+	// Secrets of Namespace that certificates come from, by name. Whoever watches
+	// them passes on their data whenever it changes, nil where there is none; the
+	// error says why it is not used.
+	Secrets map[string]func(data map[string][]byte) error
+	// Revocations is what TLS and Authenticate ask. Whoever watches ConfigMap
+	// argocd-agent-tls-blocklist sets it, and cuts those that are new in it; nil:
+	// there are no certificates.
+	Revocations *identity.Revocations
 
 	KeepaliveMinInterval time.Duration // an agent that pings more often is sent away; 0: the default
 

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/agent"
+	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/principal"
+)
+
+// trust decides how agents are recognised, and sets up TLS.
+func (s *principalSettings) trust(cfg *principal.Config) error {
+	method, err := identity.ParseMethod(s.auth)
+	if err != nil {
+		return err
+	}
+	who := &identity.Authenticator{Method: method}
+	cfg.Authenticate = principal.By(who)
+	if s.plaintext {
+		return nil
+	}
+	source, secrets, err := s.source(cfg.Namespace, true, cfg.Log)
+	if err != nil {
+		return err
+	}
+	cfg.Revocations = new(identity.Revocations)
+	who.Revoked = cfg.Revocations
+	cfg.TLS = identity.ServerTLS(source, cfg.Revocations)
+	s.apply(cfg.TLS)
+	cfg.Explain = identity.ExplainServer
+	cfg.Secrets = secrets
+	return nil
+}
+
+// trust decides how the agent proves who it is, and sets up TLS.
+func (s *agentSettings) trust(cfg *agent.Config) error {
+	if s.plaintext {
+		return nil
+	}
+	source, secrets, err := s.source(cfg.Namespace, !s.insecure, cfg.Log)
+	if err != nil {
+		return err
+	}
+	name := strings.Trim(s.serverAddress, "[]")
+	cfg.TLS = func() (*tls.Config, error) {
+		now, err := identity.ClientTLS(source, name)
+		if err != nil {
+			return nil, err
+		}
+		s.apply(now)
+		now.InsecureSkipVerify = s.insecure
+		return now, nil
+	}
+	cfg.Explain = identity.ExplainClient
+	cfg.Secrets = secrets
+	return nil
+}
+
+// source is where certificates come from: files, or Secrets that assembly
+// watches and passes on.
+func (s *certificateSettings) source(namespace string, verify bool, log *slog.Logger) (identity.Source, map[string]func(map[string][]byte) error, error) {
+	if s.cert == "" {
+		source := newSecrets(namespace, s.secret, s.caSecret, verify)
+		return source, source.feeds(), nil
+	}
+	files, err := identity.NewFiles(s.cert, s.key, s.ca, log)
+	return files, nil, err
+}
