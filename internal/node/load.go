@@ -1,0 +1,24 @@
+package node
+
+// Load is how much a Node keeps in memory, to be compared with what there is.
+type Load struct {
+	Objects int // in the cache
+	Jobs    int // to be done, or under way
+	Writing int // writes that are not answered
+	Notes   int // whatever else is kept for an object: retries, rejects, refreshes, ends
+}
+
+// Load takes stock.
+func (n *Node) Load() Load {
+	l := Load{Writing: len(n.writing), Notes: len(n.retries) + len(n.stuck)}
+	for _, t := range n.cache.tables {
+		l.Objects += len(t.objects)
+	}
+	for _, d := range n.desks {
+		l.Jobs += len(d.jobs)
+	}
+	for _, link := range n.links {
+		l.Notes += len(link.rejects) + len(link.refreshes) + len(link.ends)
+	}
+	return l
+}

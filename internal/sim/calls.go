@@ -1,0 +1,142 @@
+package sim
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// trouble is what may happen to a request.
+type trouble uint8
+
+const (
+	fine      trouble = iota
+	throttled         // 429, not done
+	failed            // 500, not done
+	failedYet         // 500, but done
+	timedOut          // never answered, not done
+	doneLate          // the caller gives up, and then it is done
+	doneYet           // done, but the answer is lost
+	conflict          // 409 although nothing had changed
+	troubles
+)
+
+// ask sends a request to the process' API server and passes the answer on, if
+// the process is still the same then. A request that is on its way when the
+// process dies may still arrive.
+func (p *process) ask(do func() (*kind.Object, *apiError), answer func(*kind.Object, *apiError)) {
+	w, c, life := p.w, p.cluster, p.life
+	w.after(w.between(1, 30), func() {
+		if p.life != life && w.chance(50) {
+			return
+		}
+		reply := func(d engine.Time, o *kind.Object, err *apiError) {
+			p.in(life, d, func() { answer(o, err) })
+		}
+		if c.down() {
+			reply(w.between(10, second), nil, &apiError{"ServiceUnavailable", "connection refused"})
+			return
+		}
+		switch t := c.trouble(); t {
+		case throttled:
+			reply(w.between(1, 30), nil, &apiError{"TooManyRequests", "try again later"})
+		case failed:
+			reply(w.between(1, 30), nil, &apiError{"InternalError", "etcdserver: leader changed"})
+		case failedYet:
+			do()
+			reply(w.between(1, 30), nil, &apiError{"InternalError", "etcdserver: leader changed"})
+		case timedOut:
+			reply(10*second, nil, &apiError{"Timeout", "context deadline exceeded"})
+		case doneYet:
+			do()
+			reply(10*second, nil, &apiError{"Timeout", "context deadline exceeded"})
+		case doneLate:
+			w.after(w.between(11*second, 30*second), func() { do() })
+			reply(10*second, nil, &apiError{"Timeout", "context deadline exceeded"})
+		case conflict:
+			reply(w.between(1, 30), nil, &apiError{"Conflict", "the object has been modified"})
+		default:
+			o, err := do()
+			reply(w.between(1, 30), o, err)
+		}
+	})
+}
+
+// write carries out a node's Write.
+func (p *process) write(e node.Write) {
+	if p.w.mutant.swallow(p, e) {
+		p.later(10, func() { p.step(node.Wrote{ID: e.ID, Object: e.Object}) })
+		return
+	}
+	who := actor{what: p.name, proc: p, why: e.Why}
+	st := p.cluster.st
+	p.ask(func() (o *kind.Object, err *apiError) {
+		object := p.w.mutant.written(p, e)
+		switch e.Verb {
+		case node.Create:
+			o, err = st.create(who, e.Ref.Resource, object)
+		case node.Update:
+			o, err = st.update(who, e.Ref.Resource, object)
+		case node.Delete:
+			o, err = st.delete(who, e.Ref, object.UID(), object.ResourceVersion())
+		}
+		if p.w.trace != nil {
+			p.w.tracef("%s: %s %s (%s): %s", p.name, e.Verb, short(e.Ref), e.Why, outcome(o, err))
+		}
+		return o, err
+	}, func(o *kind.Object, err *apiError) {
+		p.step(node.Wrote{ID: e.ID, Object: o, Failure: failureOf(err)})
+	})
+}
+
+func outcome(o *kind.Object, err *apiError) string {
+	switch {
+	case err != nil:
+		return err.reason
+	case o == nil:
+		return "gone"
+	}
+	return "stored at " + o.ResourceVersion()
+}
+
+// failureOf is what kube will make of an API server's answer.
+func failureOf(err *apiError) *node.Failure {
+	if err == nil {
+		return nil
+	}
+	f := &node.Failure{Message: err.message, Code: engine.Unavailable}
+	switch err.reason {
+	case "Conflict", "AlreadyExists", "NotFound":
+		f.Stale = true
+	case "Invalid":
+		f.Code = engine.Invalid
+	case "Forbidden":
+		f.Code = engine.Forbidden
+	case "RequestEntityTooLarge":
+		f.Code = engine.TooLarge
+	case "TooManyRequests":
+		f.RetryAfter = second
+	}
+	return f
+}
+
+// read carries out a node's Read.
+func (p *process) read(ref kind.Ref) {
+	var rev uint64
+	p.ask(func() (*kind.Object, *apiError) {
+		rev = p.cluster.st.rev
+		if o := p.cluster.st.get(ref); o != nil {
+			return o, nil
+		}
+		return nil, &apiError{"NotFound", "not found"}
+	}, func(o *kind.Object, err *apiError) {
+		switch {
+		case o != nil:
+			p.step(node.Seen{Resource: ref.Resource, Object: p.w.mutant.seen(p, o)})
+		case err.reason == "NotFound":
+			p.step(node.Lost{Ref: ref, Revision: rev})
+		} // else the node asks again
+	})
+}
+
+func short(ref kind.Ref) string { return ref.Resource.Plural + " " + ref.Namespace + "/" + ref.Name }

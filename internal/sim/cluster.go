@@ -1,0 +1,172 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// actor is who writes.
+type actor struct {
+	what string
+	proc *process // one of ours; nil: people, Argo CD
+	why  string
+}
+
+// cluster is an API server, its condition, and what runs beside it.
+type cluster struct {
+	w     *world
+	name  string
+	argo  string // Argo CD's namespace
+	st    *store
+	skew  engine.Time // of the clocks there
+	hub   bool
+	spoke *spoke // nil on the hub
+
+	downUntil    engine.Time
+	troubleUntil engine.Time
+	troubleRate  int // percent of requests
+	lagUntil     engine.Time
+	lag          engine.Time
+	backups      []*backup
+}
+
+func newCluster(w *world, name, argo string) *cluster {
+	c := &cluster{w: w, name: name, argo: argo, st: newStore(name)}
+	c.st.admit = c.admit
+	c.st.changed = func(who actor, ch change) { w.changed(c, who, ch) }
+	return c
+}
+
+func (c *cluster) down() bool { return c.w.now < c.downUntil }
+
+func (c *cluster) trouble() trouble {
+	if c.w.now >= c.troubleUntil || !c.w.chance(c.troubleRate) {
+		return fine
+	}
+	return trouble(1 + c.w.rng.IntN(int(troubles)-1))
+}
+
+// clock is the time as this cluster's nodes have it, in Kubernetes' form.
+func (c *cluster) clock() string {
+	return time.UnixMilli(int64(epoch + c.w.now + c.skew)).UTC().Format(time.RFC3339)
+}
+
+// epoch is when the world begins, on everybody's calendar.
+const epoch engine.Time = 1_900_000_000_000
+
+// ref names an object of this cluster.
+func ref(r kind.Resource, namespace, name string) kind.Ref {
+	return kind.Ref{Resource: r, Namespace: namespace, Name: name}
+}
+
+// edit changes an object as people and Argo CD do: read, change, write. False:
+// there is none, or the API server refuses.
+func (c *cluster) edit(who string, ref kind.Ref, change func(tree)) bool {
+	o := c.st.get(ref)
+	if o == nil || c.down() {
+		return false
+	}
+	t := decode(o)
+	change(t)
+	_, err := c.st.update(actor{what: who}, ref.Resource, encode(t))
+	if err != nil {
+		c.w.tracef("%s: edit %s: %s", who, short(ref), err.reason)
+	}
+	return err == nil
+}
+
+func (c *cluster) create(who string, r kind.Resource, t tree) *kind.Object {
+	if c.down() {
+		return nil
+	}
+	o, err := c.st.create(actor{what: who}, r, encode(t))
+	if err != nil {
+		c.w.tracef("%s: create %s/%s: %s", who, digText(t, "metadata", "namespace"), digText(t, "metadata", "name"), err.reason)
+		return nil
+	}
+	return o
+}
+
+func (c *cluster) remove(who string, ref kind.Ref) {
+	if !c.down() {
+		_, _ = c.st.delete(actor{what: who}, ref, "", "")
+	}
+}
+
+// admit is what the API server does to an object before it stores it: some are
+// refused, some are stored otherwise than they were sent.
+func (c *cluster) admit(who actor, ref kind.Ref, o *kind.Object) (*kind.Object, *apiError) {
+	s := &c.w.shape
+	if s.objectLimit > 0 && len(o.Raw()) > s.objectLimit {
+		return nil, &apiError{"RequestEntityTooLarge", "the object is " + strconv.Itoa(len(o.Raw())) + " bytes, more than is stored"}
+	}
+	if ref.Resource != kind.Applications || c.hub {
+		return o, nil
+	}
+	switch string(o.Get("spec", "source", "path")) {
+	case `"poison"`:
+		return nil, &apiError{"Invalid", "spec.source.path: poison is not supported"}
+	case `"forbidden"`:
+		return nil, &apiError{"Forbidden", "a policy of this cluster forbids it"}
+	}
+	if !s.prunes && !s.defaults {
+		return o, nil
+	}
+	t := decode(o)
+	if s.prunes {
+		cut(t, "spec", "experimental")
+	}
+	if s.defaults && dig(t, "spec", "revisionHistoryLimit") == nil {
+		put(t, 10, "spec", "revisionHistoryLimit")
+	}
+	return encode(t), nil
+}
+
+// small objects of our own that no node watches.
+var (
+	leases        = kind.Resource{Group: "coordination.k8s.io", Version: "v1", Plural: "leases", Kind: "Lease"}
+	registrations = kind.Resource{Version: "v1", Plural: "registrations", Kind: "Registration"}
+)
+
+// memory is what a process keeps in its cluster about the other side.
+type memory struct {
+	Incarnation  uint64
+	KnownCluster string
+	KnownStore   engine.Store
+	Suspect      bool
+}
+
+func (c *cluster) remember(who actor, r kind.Resource, name string, m memory) {
+	t := tree{"metadata": tree{"namespace": c.argo, "name": name}, "spec": tree{
+		"incarnation": m.Incarnation, "cluster": m.KnownCluster,
+		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "suspect": m.Suspect}}
+	o := encode(t)
+	var err *apiError
+	if c.st.get(ref(r, c.argo, name)) == nil {
+		_, err = c.st.create(who, r, o)
+	} else {
+		_, err = c.st.update(who, r, o)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("remember %s: %s", name, err.message))
+	}
+}
+
+func (c *cluster) recall(r kind.Resource, name string) memory {
+	o := c.st.get(ref(r, c.argo, name))
+	if o == nil {
+		return memory{}
+	}
+	number := func(key string) uint64 {
+		n, _ := strconv.ParseUint(string(o.Get("spec", key)), 10, 64)
+		return n
+	}
+	t := decode(o)
+	return memory{Incarnation: number("incarnation"), KnownCluster: digText(t, "spec", "cluster"),
+		KnownStore: engine.Store{UID: digText(t, "spec", "store"), Revision: number("revision")},
+		Suspect:    dig(t, "spec", "suspect") == true}
+}

@@ -1,0 +1,119 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file says, in the plainest way, which objects go where. It is written
+// from the contract with Argo CD and uses none of the product's functions.
+
+// sentTo tells whether the hub sends an object to a managed agent.
+func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
+	if !s.managed() || ignoredLabel(o) {
+		return false
+	}
+	switch r.Resource {
+	case kind.Applications:
+		if o.IsDeleting() && !slices.ContainsFunc(o.Finalizers(), isCascade) || o.Annotation(agentMarkKey) != "" {
+			return false
+		}
+		if s.agent.Mapping == kind.ByDestination {
+			return text(unquote(o.Get("spec", "destination", "name"))) == text(s.agent.Name) && w.hubAllows(r.Namespace)
+		}
+		return r.Namespace == s.agent.HubNamespace
+	case kind.AppProjects:
+		return r.Namespace == w.hub.argo && w.permits(s, o)
+	case kind.Secrets:
+		if t := o.Label("argocd.argoproj.io/secret-type"); t != "repository" && t != "repo-creds" || r.Namespace != w.hub.argo {
+			return false
+		}
+		name := unb64(unquote(o.Get("data", "project")))
+		if name == "" {
+			return w.shape.hubSettings.ShareUnscopedRepositories
+		}
+		p := w.hub.st.get(ref(kind.AppProjects, w.hub.argo, name))
+		return p != nil && !ignoredLabel(p) && w.permits(s, p)
+	case kind.ConfigMaps:
+		return r.Namespace == w.hub.argo && r.Name == "argocd-gpg-keys-cm"
+	}
+	return false
+}
+
+func unquote(b []byte) string { return strings.Trim(string(b), `"`) }
+
+func (w *world) hubAllows(ns string) bool {
+	return ns == w.hub.argo || strings.HasPrefix(ns, "team-")
+}
+
+// permits tells whether a project lets Applications deploy to an agent. The
+// world's projects name agents or everything, and deny nothing.
+func (w *world) permits(s *spoke, o *kind.Object) bool {
+	t := decode(o)
+	named := slices.ContainsFunc(digList(t, "spec", "destinations"), func(d any) bool {
+		name := digText(d, "name")
+		return name == "*" || name == s.agent.Name
+	})
+	if !named || s.agent.Mapping == kind.ByDestination {
+		return named
+	}
+	return slices.ContainsFunc(digList(t, "spec", "sourceNamespaces"), func(n any) bool { return n == "*" || n == s.agent.HubNamespace })
+}
+
+// shownBy tells whether an autonomous agent shows an object on the hub.
+func shownBy(s *spoke, r kind.Ref, o *kind.Object) bool {
+	if s.managed() || ignoredLabel(o) {
+		return false
+	}
+	switch r.Resource {
+	case kind.Applications:
+		if o.IsDeleting() && !slices.ContainsFunc(o.Finalizers(), isCascade) {
+			return false
+		}
+		return r.Namespace == s.cluster.argo || len(s.settings.AllowedNamespaces) > 0 && strings.HasPrefix(r.Namespace, "team-")
+	case kind.AppProjects:
+		return r.Namespace == s.cluster.argo
+	}
+	return false
+}
+
+// copyOnSpoke names the spoke's object for one of the hub's.
+func copyOnSpoke(s *spoke, r kind.Ref) kind.Ref {
+	if r.Resource == kind.Applications && s.agent.Mapping == kind.ByDestination {
+		return r
+	}
+	return ref(r.Resource, s.cluster.argo, r.Name)
+}
+
+// copyOnHub names the hub's copy of an autonomous agent's object.
+func copyOnHub(s *spoke, r kind.Ref) kind.Ref {
+	if r.Resource == kind.AppProjects {
+		return ref(r.Resource, s.w.hub.argo, hubProject(s, r.Name))
+	}
+	if r.Namespace == s.cluster.argo {
+		return ref(r.Resource, s.agent.HubNamespace, r.Name)
+	}
+	return ref(r.Resource, s.agent.HubNamespace, r.Namespace+"."+r.Name)
+}
+
+// hubProject is the convention <agent>-<project>, with two dashes where the
+// project has one of its own, lest a + b-c and a-b + c be the same.
+func hubProject(s *spoke, name string) string {
+	if strings.Contains(name, "-") {
+		return s.agent.Name + "--" + name
+	}
+	return s.agent.Name + "-" + name
+}
+
+// never are the annotations that stay on their side.
+func neverCrosses(key string) bool {
+	switch key {
+	case "notified.notifications.argoproj.io", "kubectl.kubernetes.io/last-applied-configuration",
+		"argocd.argoproj.io/tracking-id", "argocd.argoproj.io/installation-id", "app.kubernetes.io/instance",
+		refreshKey, hydrateKey, sourceKey, principalKey:
+		return true
+	}
+	return strings.HasPrefix(key, "argocd-agent.argoproj-labs.io/")
+}

@@ -1,0 +1,243 @@
+package sim
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file looks at every write of our own processes and asks whether they
+// were entitled to it.
+
+// changed follows every change in every cluster.
+func (w *world) changed(c *cluster, who actor, ch change) {
+	w.ledger.track(c, ch)
+	if ch.ref.Resource == kind.Applications {
+		if c.spoke != nil {
+			c.spoke.ctl.noticed(ch.ref)
+		} else {
+			for _, a := range w.appsets {
+				if a.ns == ch.ref.Namespace {
+					a.plan()
+				}
+			}
+			if ch.new != nil {
+				w.ledger.refusals(ch.new)
+			}
+		}
+	}
+	if who.proc == nil || ch.ref.Resource == leases || ch.ref.Resource == registrations {
+		return
+	}
+	w.writes++
+	w.checks++
+	switch {
+	case c.hub:
+		w.guardHub(who, ch)
+	case c.spoke.managed():
+		w.guardManaged(c.spoke, who, ch)
+	default:
+		w.guardAutonomous(c.spoke, who, ch)
+	}
+}
+
+// guardManaged watches an agent on a managed spoke.
+func (w *world) guardManaged(s *spoke, who actor, ch change) {
+	l, agent := w.ledger, s.agent.Name
+	bad := func(what string) { w.violate("%s %s %s on %s (%s)", who.what, what, short(ch.ref), s.cluster.name, who.why) }
+	if s.stranger {
+		bad("writes in a cluster that is not the agent's:")
+		return
+	}
+	if !mayTouch(ch) {
+		bad("touches what is none of ours:")
+	}
+	entitled := func(o *kind.Object) bool { return l.placed[o.Annotation(sourceKey)+"@"+agent] }
+	switch {
+	case ch.old == nil:
+		if !marked(ch.new) {
+			bad("creates without a mark")
+		} else if !entitled(ch.new) {
+			bad("creates what was never meant for this agent:")
+		}
+	case !marked(ch.old) && ch.new != nil:
+		if !marked(ch.new) {
+			bad("changes what is not ours:")
+		} else if !entitled(ch.new) {
+			bad("adopts for what was never meant for this agent:")
+		} else if w.shape.policy.AdoptNever && ch.new.Annotation("argocd.argoproj.io/adoption-policy") != "always" && ch.ref.Resource == kind.Applications {
+			bad("adopts against the policy")
+		}
+	case ch.new != nil && marked(ch.new) && !entitled(ch.new):
+		bad("writes what was never meant for this agent:")
+	}
+	if removal(ch) {
+		w.guardRemoval(s, ch, bad)
+	}
+	if ch.ref.Resource == kind.Applications && ch.new != nil {
+		if ch.old != nil && !sameExcept(ch.old, ch.new, "operationState") {
+			bad("changes the status of")
+		}
+		w.guardOrder(who.proc, ch.new, l.hubEra, bad)
+	}
+}
+
+// removal tells that a write deletes, or begins to.
+func removal(ch change) bool {
+	return ch.old != nil && !ch.old.IsDeleting() && (ch.new == nil || ch.new.IsDeleting())
+}
+
+func (w *world) guardRemoval(s *spoke, ch change, bad func(string)) {
+	l, agent := w.ledger, s.agent.Name
+	source := ch.old.Annotation(sourceKey)
+	key := source + "@" + agent
+	switch {
+	case !marked(ch.old):
+		bad("deletes what is not ours:")
+	case l.excused[agent] || l.cascade[source]:
+	case ch.old.Annotation(adoptedKey) == "true" && ch.ref.Resource != kind.Secrets && !w.shape.policy.Recreate:
+		bad("deletes what it had adopted:")
+	case l.left[key]:
+	default:
+		bad("deletes what its owner has not given up:")
+	}
+}
+
+// mayTouch tells whether an object is of a kind that crosses at all.
+func mayTouch(ch change) bool {
+	o := ch.new
+	if o == nil {
+		o = ch.old
+	}
+	switch ch.ref.Resource {
+	case kind.Secrets:
+		t := o.Label("argocd.argoproj.io/secret-type")
+		return t == "repository" || t == "repo-creds"
+	case kind.ConfigMaps:
+		return o.Name() == "argocd-gpg-keys-cm"
+	}
+	return true
+}
+
+// guardAutonomous watches an agent on an autonomous spoke: it may give commands
+// to Applications, and nothing else.
+func (w *world) guardAutonomous(s *spoke, who actor, ch change) {
+	bad := func(what string) { w.violate("%s %s %s on %s (%s)", who.what, what, short(ch.ref), s.cluster.name, who.why) }
+	if ch.ref.Resource != kind.Applications || ch.old == nil || ch.new == nil {
+		bad("creates or deletes on an autonomous spoke:")
+		return
+	}
+	before, after := decode(ch.old), decode(ch.new)
+	if !sameExcept(ch.old, ch.new, "operationState") {
+		bad("changes the status of")
+	}
+	for _, t := range []tree{before, after} {
+		cut(t, "metadata", "annotations", refreshKey)
+		cut(t, "metadata", "annotations", hydrateKey)
+		cut(t, "metadata", "annotations", "argocd-agent.argoproj-labs.io/last-command")
+	}
+	if !sameMeta(before, after) || text(before["spec"]) != text(after["spec"]) {
+		bad("changes more than commands on")
+	}
+}
+
+// guardHub watches principals.
+func (w *world) guardHub(who actor, ch change) {
+	bad := func(what string) { w.violate("%s %s %s on the hub (%s)", who.what, what, short(ch.ref), who.why) }
+	if ch.ref.Resource != kind.Applications && ch.ref.Resource != kind.AppProjects {
+		bad("writes")
+		return
+	}
+	mark := ""
+	for _, o := range []*kind.Object{ch.old, ch.new} {
+		if o != nil {
+			mark = o.Annotation(agentMarkKey)
+		}
+	}
+	if ch.old != nil && ch.old.Annotation(agentMarkKey) == "" || mark == "" {
+		w.guardHubOwn(ch, bad)
+		return
+	}
+	s := w.spokeOf(mark)
+	if s == nil || s.managed() {
+		bad("marks for an agent that has no copies:")
+		return
+	}
+	o := ch.new
+	if o == nil {
+		o = ch.old
+	}
+	if ch.ref.Resource == kind.Applications && ch.ref.Namespace != s.agent.HubNamespace ||
+		ch.ref.Resource == kind.AppProjects && !strings.HasPrefix(ch.ref.Name, s.agent.Name+"-") {
+		bad("writes a copy outside the agent's place:")
+	}
+	source := o.Annotation(sourceKey)
+	if !w.ledger.placed[source+"@"+mark] {
+		bad("writes what did not come from the agent:")
+	}
+	if removal(ch) && !w.ledger.left[source+"@"+mark] && !w.ledger.excused[mark] {
+		bad("deletes what its owner has not given up:")
+	}
+	if ch.ref.Resource == kind.Applications && ch.new != nil {
+		w.guardOrder(who.proc, ch.new, w.ledger.spokeEra[mark], bad)
+	}
+}
+
+// guardHubOwn is about what the hub's own people own: there a principal fills in
+// the status, stamps and clears operations, removes refreshes that are done, and
+// takes the finalizer off what the spoke has deleted.
+func (w *world) guardHubOwn(ch change, bad func(string)) {
+	if ch.old == nil || removal(ch) {
+		bad("creates or deletes what belongs to the hub's people:")
+		return
+	}
+	if ch.old.IsDeleting() && (ch.new == nil || len(ch.new.Finalizers()) < len(ch.old.Finalizers())) {
+		return // released
+	}
+	before, after := decode(ch.old), decode(ch.new)
+	for _, t := range []tree{before, after} {
+		cut(t, "metadata", "annotations", refreshKey)
+		cut(t, "metadata", "annotations", hydrateKey)
+	}
+	if !sameMeta(before, after) || text(before["spec"]) != text(after["spec"]) {
+		bad("changes what belongs to the hub's people:")
+	}
+	if ch.ref.Resource != kind.Applications {
+		bad("changes a project of the hub:")
+	}
+}
+
+// guardOrder checks that a process never puts an older spec over a newer one of
+// the same object, unless the owner itself went back.
+func (w *world) guardOrder(p *process, o *kind.Object, era int, bad func(string)) {
+	revision, ok := strings.CutPrefix(unquote(o.Get("spec", "source", "targetRevision")), "r")
+	n, err := strconv.Atoi(revision)
+	if !ok || err != nil {
+		return
+	}
+	key := strconv.Itoa(era) + "/" + o.Annotation(sourceKey)
+	if n < p.specs[key] {
+		bad("goes back from r" + strconv.Itoa(p.specs[key]) + " to r" + revision + " with")
+	}
+	p.specs[key] = n
+}
+
+func sameMeta(a, b tree) bool {
+	empty := func(t tree, key string) string {
+		if v := digTree(t, "metadata", key); len(v) > 0 {
+			return text(v)
+		}
+		return ""
+	}
+	return empty(a, "labels") == empty(b, "labels") && empty(a, "annotations") == empty(b, "annotations") &&
+		text(finalizers(a)) == text(finalizers(b))
+}
+
+// sameExcept compares statuses but for one field.
+func sameExcept(a, b *kind.Object, field string) bool {
+	x, y := digTree(decode(a), "status"), digTree(decode(b), "status")
+	delete(x, field)
+	delete(y, field)
+	return len(x) == 0 && len(y) == 0 || text(x) == text(y)
+}

@@ -1,0 +1,246 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file is what people do on the hub.
+
+const userName = "user"
+
+var hubActions = []act{
+	{name: "create application", weight: 12, do: createApplication},
+	{name: "edit application", weight: 14, do: editApplication},
+	{name: "delete with resources", weight: 5, do: func(w *world, a action) { deleteOnHub(w, a, true) }},
+	{name: "delete without resources", weight: 5, do: func(w *world, a action) { deleteOnHub(w, a, false) }},
+	{name: "recreate application", weight: 4, do: recreateApplication},
+	{name: "poison application", weight: 3, do: poisonApplication},
+	{name: "cure application", weight: 3, do: cureApplication},
+	{name: "sync", weight: 14, do: func(w *world, a action) { withHubApp(w, a, func(r kind.Ref) { w.sync(r) }) }},
+	{name: "terminate", weight: 5, do: terminateSome},
+	{name: "refresh", weight: 6, do: func(w *world, a action) {
+		withHubApp(w, a, func(r kind.Ref) { w.refresh(r, []string{"normal", "hard"}[a.n[1]%2]) })
+	}},
+	{name: "move application", weight: 4, do: moveApplication},
+	{name: "toggle ignore-sync", weight: 3, do: toggleIgnore},
+	{name: "annotate on the hub", weight: 3, do: annotateOnHub},
+	{name: "edit project", weight: 6, do: editProject},
+	{name: "delete project", weight: 2, do: deleteProject},
+	{name: "edit repository", weight: 5, do: editRepository},
+	{name: "edit GPG keys", weight: 2, do: editKeys},
+	{name: "change ApplicationSet", weight: 5, do: changeAppset},
+}
+
+// withHubApp picks an Application of the hub, copies of autonomous ones too.
+func withHubApp(w *world, a action, do func(kind.Ref)) {
+	if r, ok := pick(w.hub.applications(func(*kind.Object) bool { return true }), a.n[0]); ok {
+		do(r)
+	}
+}
+
+// ownHubApps are those that people on the hub own.
+func ownHubApps(w *world) []kind.Ref {
+	return w.hub.applications(func(o *kind.Object) bool { return o.Annotation(agentMarkKey) == "" })
+}
+
+// home is where an agent's Applications are created: which cluster, namespace.
+func (s *spoke) home(n uint32) (*cluster, string) {
+	switch {
+	case !s.managed():
+		if len(s.settings.AllowedNamespaces) > 0 && n%3 == 0 {
+			return s.cluster, "team-x"
+		}
+		return s.cluster, s.cluster.argo
+	case s.agent.Mapping == kind.ByDestination:
+		return s.w.hub, []string{"argocd", "team-x", "team-y"}[n%3]
+	}
+	return s.w.hub, s.agent.HubNamespace
+}
+
+func createApplication(w *world, a action) {
+	s, ok := pick(w.spokes, a.n[0])
+	if !ok || s.stranger {
+		return
+	}
+	c, ns := s.home(a.n[1])
+	w.createIn(s, c, ns, fmt.Sprintf("app-%d", a.n[2]%8), a.n[3])
+}
+
+func (w *world) createIn(s *spoke, c *cluster, ns, name string, n uint32) {
+	destination := s.agent.Name
+	if !s.managed() {
+		destination = "in-cluster"
+	}
+	t := application(ns, name, destination, w.nextRevision())
+	option := func(percent uint32) bool {
+		n = n*1664525 + 1013904223
+		return n>>16%100 < percent
+	}
+	if option(25) {
+		put(t, tree{"automated": tree{}}, "spec", "syncPolicy")
+	} else if option(20) {
+		put(t, tree{}, "spec", "syncPolicy")
+	}
+	if option(40) {
+		addFinalizer(t, cascade)
+	}
+	switch {
+	case option(10):
+		put(t, "hooks", "spec", "source", "path")
+	case option(10):
+		put(t, "big", "spec", "source", "path")
+	}
+	if option(30) {
+		put(t, tree{"flag": true}, "spec", "experimental")
+	}
+	switch {
+	case option(20):
+		put(t, "p1", "spec", "project")
+	case option(10):
+		put(t, "", "spec", "project")
+	}
+	if option(30) {
+		put(t, tree{"team": "x", "app.kubernetes.io/instance": "parent"}, "metadata", "labels")
+		put(t, tree{"note": "n", "argocd.argoproj.io/tracking-id": "parent:x"}, "metadata", "annotations")
+	}
+	if option(5) {
+		put(t, []string{"always", "never"}[n>>8%2], "metadata", "annotations", "argocd.argoproj.io/adoption-policy")
+	}
+	w.tracef("%s: create %s/%s on %s", userName, ns, name, c.name)
+	c.create(userName, kind.Applications, t)
+}
+
+func editApplication(w *world, a action) {
+	if r, ok := pick(ownHubApps(w), a.n[0]); ok {
+		w.editSpec(w.hub, r, a.n[1])
+	}
+}
+
+// editSpec changes what is to be deployed, and now and then something else.
+func (w *world) editSpec(c *cluster, r kind.Ref, n uint32) {
+	revision := w.nextRevision()
+	w.tracef("%s: edit %s on %s to %s", userName, short(r), c.name, revision)
+	c.edit(userName, r, func(t tree) {
+		put(t, revision, "spec", "source", "targetRevision")
+		switch n % 8 {
+		case 0:
+			put(t, fmt.Sprint(n), "metadata", "labels", "tier")
+		case 1:
+			put(t, fmt.Sprint(n), "metadata", "annotations", "note")
+		case 2:
+			cut(t, "metadata", "annotations", "note")
+		case 3:
+			if _, ok := dig(t, "spec", "syncPolicy", "automated").(tree); ok {
+				cut(t, "spec", "syncPolicy")
+			} else {
+				put(t, tree{"automated": tree{}}, "spec", "syncPolicy")
+			}
+		case 4:
+			if dig(t, "metadata", "deletionTimestamp") != nil {
+				break
+			}
+			if len(finalizers(t)) > 0 {
+				dropFinalizers(t, isCascade)
+			} else {
+				addFinalizer(t, cascade)
+			}
+		case 5:
+			put(t, []string{"default", "p1"}[n>>8%2], "spec", "project")
+		}
+	})
+}
+
+func deleteOnHub(w *world, a action, withResources bool) {
+	withHubApp(w, a, func(r kind.Ref) { w.deleteApplication(w.hub, serverName, r, withResources) })
+}
+
+// recreateApplication deletes one and creates another under its name at once.
+func recreateApplication(w *world, a action) {
+	r, ok := pick(ownHubApps(w), a.n[0])
+	if !ok {
+		return
+	}
+	t := decode(w.hub.st.get(r))
+	w.deleteApplication(w.hub, userName, r, false)
+	if w.hub.st.get(r) != nil {
+		return // a finalizer holds it
+	}
+	fresh := application(r.Namespace, r.Name, digText(t, "spec", "destination", "name"), w.nextRevision())
+	if a.n[1]%2 == 0 {
+		addFinalizer(fresh, cascade)
+	}
+	w.hub.create(userName, kind.Applications, fresh)
+}
+
+func poisonApplication(w *world, a action) {
+	if r, ok := pick(ownHubApps(w), a.n[0]); ok {
+		w.hub.edit(userName, r, func(t tree) {
+			put(t, []string{"poison", "poison", "forbidden"}[a.n[1]%3], "spec", "source", "path")
+			put(t, w.nextRevision(), "spec", "source", "targetRevision")
+		})
+	}
+}
+
+func isPoison(path string) bool { return path == "poison" || path == "forbidden" }
+
+func cureApplication(w *world, a action) {
+	poisoned := w.hub.applications(func(o *kind.Object) bool { return isPoison(digText(decode(o), "spec", "source", "path")) })
+	if r, ok := pick(poisoned, a.n[0]); ok {
+		w.hub.edit(userName, r, func(t tree) {
+			put(t, "guestbook", "spec", "source", "path")
+			put(t, w.nextRevision(), "spec", "source", "targetRevision")
+		})
+	}
+}
+
+func terminateSome(w *world, a action) {
+	running := w.hub.applications(func(o *kind.Object) bool {
+		return o.Get("operation") != nil && o.Get("status", "operationState") != nil
+	})
+	if r, ok := pick(running, a.n[0]); ok {
+		w.terminate(r)
+	}
+}
+
+func moveApplication(w *world, a action) {
+	if w.shape.mapping != kind.ByDestination {
+		return
+	}
+	r, ok := pick(ownHubApps(w), a.n[0])
+	s, ok2 := pick(w.spokes, a.n[1])
+	if ok && ok2 {
+		w.hub.edit(userName, r, func(t tree) {
+			put(t, s.agent.Name, "spec", "destination", "name")
+			put(t, w.nextRevision(), "spec", "source", "targetRevision")
+		})
+	}
+}
+
+func toggleIgnore(w *world, a action) {
+	if r, ok := pick(ownHubApps(w), a.n[0]); ok {
+		w.hub.edit(userName, r, toggleIgnoreLabel)
+	}
+}
+
+func toggleIgnoreLabel(t tree) {
+	if digText(t, "metadata", "labels", ignoreKey) != "" {
+		cut(t, "metadata", "labels", ignoreKey)
+	} else {
+		put(t, "true", "metadata", "labels", ignoreKey)
+	}
+}
+
+// annotateOnHub changes what never crosses, and on copies what people may add.
+func annotateOnHub(w *world, a action) {
+	withHubApp(w, a, func(r kind.Ref) {
+		w.hub.edit(userName, r, func(t tree) {
+			put(t, fmt.Sprint(a.n[1]), "metadata", "annotations", "notified.notifications.argoproj.io")
+			if digText(t, "metadata", "annotations", agentMarkKey) != "" {
+				put(t, "here", "metadata", "annotations", "hub-only")
+				put(t, "drift", "spec", "source", "path")
+			}
+		})
+	})
+}

@@ -1,0 +1,223 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// ledger remembers what the owners of things have done, so that the guards can
+// tell whether what the product does has a reason. It knows the contract, not
+// the product.
+type ledger struct {
+	w       *world
+	now     map[string]bool // "uid@agent": the owner publishes this object to this agent
+	placed  map[string]bool // ... or has at some time
+	left    map[string]bool // ... and has stopped doing so, by somebody's will
+	cascade map[string]bool // UIDs of Applications seen deleting with a resources finalizer
+	local   map[string]bool // UIDs of Applications deleted with their resources on a spoke
+	clicks  map[string]*click
+	asked   map[string]bool // operations that somebody wanted terminated
+
+	hubEra    int            // grows when the hub's store goes back
+	spokeEra  map[string]int // likewise, by agent
+	metHub    map[string]int // the era in which an agent last had a session
+	metSpoke  map[string]int // the era of the agent in which the hub last had one
+	excused   map[string]bool // agents for which a person has confirmed a deletion, or a loss can not be told from one
+	clusters  map[string]string // the cluster that an agent's name belongs to
+	clustered map[string]engine.Time
+}
+
+// click is a sync that somebody asked for.
+type click struct {
+	ref     kind.Ref
+	uid     string
+	runs    int
+	refused bool
+	excused bool // the Application, or the record of the click, was lost with a store
+}
+
+func newLedger(w *world) *ledger {
+	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, left: map[string]bool{}, cascade: map[string]bool{},
+		local: map[string]bool{}, clicks: map[string]*click{}, asked: map[string]bool{}, spokeEra: map[string]int{},
+		metHub: map[string]int{}, metSpoke: map[string]int{}, excused: map[string]bool{}, clusters: map[string]string{},
+		clustered: map[string]engine.Time{}}
+}
+
+// note records whether an object is an agent's now.
+func (l *ledger) note(uid, agent string, is bool) {
+	key := uid + "@" + agent
+	if is {
+		l.now[key], l.placed[key] = true, true
+	} else if l.now[key] {
+		l.left[key] = true
+		delete(l.now, key)
+	}
+}
+
+// track follows a change in a cluster.
+func (l *ledger) track(c *cluster, ch change) {
+	if c.spoke != nil && c.spoke.stranger {
+		return
+	}
+	o := ch.new
+	if o != nil && o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade) {
+		l.cascade[o.UID()] = true
+	}
+	if o == nil {
+		o = ch.old
+	}
+	if c.hub {
+		for _, s := range l.w.spokes {
+			l.note(o.UID(), s.agent.Name, ch.new != nil && l.w.sentTo(s, ch.ref, ch.new))
+		}
+		if ch.ref.Resource == kind.AppProjects {
+			for _, secret := range c.st.list(kind.Secrets) {
+				for _, s := range l.w.spokes {
+					l.note(secret.UID(), s.agent.Name, l.w.sentTo(s, refOf(kind.Secrets, secret), secret))
+				}
+			}
+		}
+		return
+	}
+	l.note(o.UID(), c.spoke.agent.Name, ch.new != nil && shownBy(c.spoke, ch.ref, ch.new))
+}
+
+// recount takes stock after a store was replaced: nobody has given up anything.
+func (l *ledger) recount(c *cluster) {
+	for key := range l.now {
+		uid, _, _ := strings.Cut(key, "@")
+		if uid[:strings.LastIndexByte(uid, '-')] == c.name {
+			delete(l.now, key)
+		}
+	}
+	for _, r := range []kind.Resource{kind.AppProjects, kind.Secrets, kind.ConfigMaps, kind.Applications} {
+		for _, o := range c.st.list(r) {
+			l.track(c, change{ref: refOf(r, o), new: o})
+		}
+	}
+}
+
+func (l *ledger) hubRestored() {
+	l.hubEra++
+	for _, k := range l.clicks {
+		k.excused = true
+	}
+	l.recount(l.w.hub)
+}
+
+func (l *ledger) spokeRestored(s *spoke) {
+	l.spokeEra[s.agent.Name]++
+	for _, k := range l.clicks {
+		k.excused = true
+		k.runs = 0
+	}
+	l.recount(s.cluster)
+}
+
+// removedAll is somebody who removes everything on a spoke.
+func (l *ledger) removedAll(s *spoke) {
+	for _, r := range []kind.Resource{kind.AppProjects, kind.Applications} {
+		for _, o := range s.cluster.st.list(r) {
+			l.note(o.UID(), s.agent.Name, false)
+		}
+	}
+}
+
+// opened is a session as the agent sees it: a hub that went back in time, as
+// far as the agent could know, must not be believed.
+func (l *ledger) opened(p *process, f engine.Fact) {
+	if p.spoke.stranger {
+		return
+	}
+	agent := p.spoke.agent.Name
+	st, _ := p.nd.Status("")
+	known := p.persisted[""].KnownStore
+	if known.UID != "" && (f.Store.UID != known.UID || f.Store.Revision < known.Revision) {
+		l.w.check(st.Suspect != "", "%s believes a hub whose store went back from %v to %v", p.name, known, f.Store)
+	}
+	if met := l.metHub[agent]; met != l.hubEra && st.Suspect == "" {
+		l.excused[agent] = true // it has come as far as it was before: nobody can tell
+	}
+	l.metHub[agent] = l.hubEra
+}
+
+// greeted is a session as the hub sees it: one name, one cluster.
+func (l *ledger) greeted(p *process, agent string, f engine.Fact) {
+	cluster := f.Hello.ClusterUID
+	if known := l.clusters[agent]; known == "" {
+		l.clusters[agent], l.clustered[agent] = cluster, l.w.now
+	} else if l.w.now-l.clustered[agent] > minute && l.hubEra == 0 {
+		l.w.check(cluster == known, "%s lets cluster %s in as agent %s, which is cluster %s", p.name, cluster, agent, known)
+	}
+	st, _ := p.nd.Status(agent)
+	if met := l.metSpoke[agent]; met != l.spokeEra[agent] && st.Suspect == "" {
+		l.excused[agent] = true
+	}
+	l.metSpoke[agent] = l.spokeEra[agent]
+}
+
+func (l *ledger) clicked(id string, r kind.Ref, o *kind.Object) {
+	l.clicks[id] = &click{ref: r, uid: o.UID()}
+}
+
+// ran is Argo CD starting an operation.
+func (l *ledger) ran(c *cluster, r kind.Ref, t tree, operation tree) {
+	id := infoOf(operation, clickInfo)
+	l.w.tracef("%s on %s: runs an operation of %s (click %q)", controllerName, c.name, short(r), id)
+	k := l.clicks[id]
+	if k == nil {
+		return
+	}
+	k.runs++
+	again := k.excused && l.excused[c.spoke.agent.Name]
+	l.w.check(k.runs == 1 || again, "click %s on %s has run %d times", id, short(k.ref), k.runs)
+	l.w.check(!k.refused, "click %s on %s was reported as refused, and runs", id, short(k.ref))
+}
+
+// refusals notes when the hub says that an operation was not carried out.
+func (l *ledger) refusals(o *kind.Object) {
+	operation := o.Get("status", "operationState", "operation")
+	if operation == nil {
+		return
+	}
+	t := dig(decode(o), "status", "operationState", "operation")
+	if infoOf(t, "argocd-agent/refused") != "" {
+		if k := l.clicks[infoOf(t, clickInfo)]; k != nil {
+			k.refused = true
+		}
+	}
+}
+
+// operationName tells an operation from others of the same Application.
+func operationName(t tree) string {
+	state := dig(t, "status", "operationState")
+	if id := infoOf(dig(state, "operation"), clickInfo); id != "" {
+		return id
+	}
+	return digText(state, "startedAt")
+}
+
+func (l *ledger) askedToTerminate(t tree) { l.asked[operationName(t)] = true }
+
+// terminated is Argo CD ending an operation because it was told to.
+func (l *ledger) terminated(c *cluster, r kind.Ref, t tree) {
+	l.w.tracef("%s on %s: terminates %s of %s", controllerName, c.name, operationName(t), short(r))
+	l.w.check(l.asked[operationName(t)], "operation %s of %s on %s is terminated, and nobody asked for that", operationName(t), short(r), c.name)
+}
+
+// cascaded is Argo CD deleting an Application's resources.
+func (l *ledger) cascaded(c *cluster, r kind.Ref, t tree) {
+	source, uid := digText(t, "metadata", "annotations", sourceKey), digText(t, "metadata", "uid")
+	l.w.tracef("%s on %s: deletes the resources of %s", controllerName, c.name, short(r))
+	l.w.check(l.cascade[source] || l.local[uid], "the resources of %s on %s are deleted, and nobody asked for that", short(r), c.name)
+}
+
+// deletedBySpokeUser notes who asked.
+func (l *ledger) deletedBySpokeUser(_ *cluster, o *kind.Object, withResources bool) {
+	if o != nil && withResources {
+		l.local[o.UID()] = true
+	}
+}

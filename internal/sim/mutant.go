@@ -1,0 +1,54 @@
+package sim
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// mutant breaks the product on purpose, where shell and node meet, so that a
+// test can show that the simulator notices. The zero mutant breaks nothing.
+type mutant struct {
+	onSeen      func(*process, *kind.Object) *kind.Object
+	onList      func(*process, []*kind.Object) []*kind.Object
+	onWrite     func(*process, node.Write) *kind.Object
+	onSwallow   func(*process, node.Write) bool
+	onMessage   func(engine.Message) bool
+	onConfigure func(*node.Config)
+}
+
+func (m *mutant) seen(p *process, o *kind.Object) *kind.Object {
+	if m.onSeen != nil {
+		return m.onSeen(p, o)
+	}
+	return o
+}
+
+func (m *mutant) listed(p *process, list []*kind.Object) []*kind.Object {
+	if m.onSeen != nil {
+		for i := range list {
+			list[i] = m.onSeen(p, list[i])
+		}
+	}
+	if m.onList != nil {
+		return m.onList(p, list)
+	}
+	return list
+}
+
+func (m *mutant) written(p *process, e node.Write) *kind.Object {
+	if m.onWrite != nil {
+		return m.onWrite(p, e)
+	}
+	return e.Object
+}
+
+func (m *mutant) swallow(p *process, e node.Write) bool { return m.onSwallow != nil && m.onSwallow(p, e) }
+
+func (m *mutant) loses(msg engine.Message) bool { return m.onMessage != nil && m.onMessage(msg) }
+
+func (m *mutant) configure(cfg *node.Config) {
+	if m.onConfigure != nil {
+		m.onConfigure(cfg)
+	}
+}

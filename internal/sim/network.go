@@ -1,0 +1,309 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/wire"
+)
+
+// conn is a connection of an agent to one replica of the principal. As a stream
+// it keeps the order and loses nothing until it breaks; as a message bus it
+// loses, doubles and reorders.
+type conn struct {
+	w      *world
+	spoke  *spoke // whose identity the agent has proved
+	agent  *end
+	hub    *end
+	broken bool
+}
+
+// end is one end of a connection.
+type end struct {
+	c       *conn
+	p       *process
+	life    int
+	session uint64
+	open    bool
+	ready   bool
+	early   []engine.Message
+	lastAt  engine.Time // when the last message arrives here
+	seq     uint64
+	epoch   engine.Epoch
+}
+
+func (e *end) other() *end {
+	if e == e.c.agent {
+		return e.c.hub
+	}
+	return e.c.agent
+}
+
+// agentName is how the node of this end calls the relation.
+func (e *end) agentName() string {
+	if e == e.c.agent {
+		return ""
+	}
+	return e.c.spoke.agent.Name
+}
+
+// dial connects an agent to any replica that is up, after a fresh read of its
+// own store.
+func (p *process) dial() {
+	if p.dialling || len(p.conns) > 0 {
+		return
+	}
+	p.dialling = true
+	w := p.w
+	var up []*process
+	for _, h := range w.principals {
+		if h.up {
+			up = append(up, h)
+		}
+	}
+	if len(up) == 0 || p.spoke.cutOff() || p.cluster.down() {
+		p.later(w.between(20, 5*second), func() { p.redial(0) })
+		return
+	}
+	hub := up[w.rng.IntN(len(up))]
+	p.later(w.between(5, 200), func() {
+		if !hub.up {
+			p.redial(0)
+			return
+		}
+		p.dialling = false
+		p.attempt++
+		c := &conn{w: w, spoke: p.spoke}
+		c.agent = w.newEnd(c, p)
+		c.hub = w.newEnd(c, hub)
+		c.agent.epoch = engine.Epoch{Incarnation: p.incarnation, Attempt: p.attempt}
+		w.conns = append(w.conns, c)
+		w.tracef("%s: dials %s", p.name, hub.name)
+		c.agent.begin()
+		// The hub's own store is read afresh for the session, too.
+		hub.later(w.between(2, 100), c.hub.begin)
+	})
+}
+
+func (w *world) newEnd(c *conn, p *process) *end {
+	w.sessions++
+	e := &end{c: c, p: p, life: p.life, session: w.sessions, open: true}
+	p.conns[e.session] = e
+	return e
+}
+
+// begin tells the node of the connection.
+func (e *end) begin() {
+	if !e.open {
+		return
+	}
+	e.ready = true
+	st := e.p.cluster.st
+	e.p.step(node.FromPeer{Agent: e.agentName(), Input: engine.Connected{
+		Session: e.session, Epoch: e.epoch, Store: engine.Store{UID: st.uid, Revision: st.rev}}})
+	early := e.early
+	e.early = nil
+	for _, m := range early {
+		e.receive(m)
+	}
+}
+
+// redial tries again, later and later.
+func (p *process) redial(after engine.Time) {
+	p.dialling = false
+	p.failures++
+	most := min(second<<min(p.failures, 6), 30*second)
+	p.later(after+p.w.between(200, most), p.dial)
+}
+
+// toPeer carries out what the node wants done to a connection.
+func (p *process) toPeer(e node.ToPeer) {
+	switch eff := e.Effect.(type) {
+	case engine.Send:
+		if end := p.conns[eff.Session]; end != nil {
+			end.send(eff.Message)
+		}
+	case engine.Cut:
+		if end := p.conns[eff.Session]; end != nil {
+			p.w.tracef("%s: cuts the connection: %s %s", p.name, eff.Code, eff.Message)
+			end.close(eff.RetryAfter)
+		}
+	}
+}
+
+// send puts a message on its way, as bytes.
+func (e *end) send(m engine.Message) {
+	w := e.c.w
+	e.seq++
+	data, err := wire.Encode(m, wire.Meta{Source: "sim/" + e.p.name, Session: e.epoch, Seq: e.seq})
+	if err != nil {
+		w.violate("encode %T: %v", m, err)
+		return
+	}
+	w.messages++
+	w.bytes += len(data)
+	if w.trace != nil {
+		w.traceMessage(e, m, len(data))
+	}
+	if w.mutant.loses(m) {
+		return
+	}
+	if e.c.broken || e.c.spoke.cutOff() {
+		if !w.shape.bus {
+			e.c.breakOff()
+		}
+		return
+	}
+	if !w.shape.bus {
+		e.deliver(data, e.c.spoke.latency(), true)
+		return
+	}
+	if w.faulty && w.chance(w.shape.loss) {
+		return
+	}
+	e.deliver(data, e.c.spoke.latency(), false)
+	if w.faulty && w.chance(w.shape.loss) {
+		e.deliver(data, w.between(0, 20*second), false)
+	}
+}
+
+func (e *end) deliver(data []byte, d engine.Time, inOrder bool) {
+	to := e.other()
+	at := e.c.w.now + d
+	if inOrder {
+		at = max(at, to.lastAt)
+		to.lastAt = at
+	}
+	to.p.in(to.life, at-e.c.w.now, func() {
+		if !to.open || inOrder && e.c.broken {
+			return
+		}
+		m, _, err := wire.Decode(data)
+		if err != nil {
+			e.c.w.violate("decode: %v", err)
+			return
+		}
+		to.receive(m)
+	})
+}
+
+func (e *end) receive(m engine.Message) {
+	if !e.open {
+		return
+	}
+	if !e.ready {
+		e.early = append(e.early, m)
+		return
+	}
+	if _, ok := m.(engine.Welcome); ok {
+		e.p.failures = 0
+	}
+	e.p.step(node.FromPeer{Agent: e.agentName(), Input: engine.Received{Session: e.session, Message: m}})
+}
+
+// close is an orderly end from this side; the other hears of it after what was
+// sent before.
+func (e *end) close(retryAfter engine.Time) {
+	if !e.open {
+		return
+	}
+	e.open = false
+	delete(e.p.conns, e.session)
+	to := e.other()
+	if to.open && !e.c.broken {
+		d := max(e.c.spoke.latency(), to.lastAt-e.c.w.now)
+		to.p.in(to.life, d, func() { to.lost() })
+	}
+	if e == e.c.agent {
+		e.p.redial(retryAfter)
+	}
+}
+
+// lost tells this end that the connection is gone.
+func (e *end) lost() {
+	if !e.open || !e.p.up || e.p.life != e.life {
+		return
+	}
+	e.open = false
+	delete(e.p.conns, e.session)
+	e.p.step(node.FromPeer{Agent: e.agentName(), Input: engine.Disconnected{Session: e.session}})
+	if e == e.c.agent {
+		e.p.redial(0)
+	}
+}
+
+// died is the end of the process at this end. Mostly the other side's kernel is
+// told, sometimes only the keepalive finds out.
+func (e *end) died() {
+	e.open = false
+	w := e.c.w
+	to := e.other()
+	d := w.between(5, 500)
+	if w.chance(20) {
+		d = w.between(10*second, 40*second)
+	}
+	e.c.broken = true
+	to.p.in(to.life, d, to.lost)
+}
+
+// breakOff stops all traffic; each end finds out in its own time.
+func (c *conn) breakOff() {
+	if c.broken {
+		return
+	}
+	c.broken = true
+	for _, e := range []*end{c.agent, c.hub} {
+		e.p.in(e.life, c.w.between(second, 45*second), e.lost)
+	}
+}
+
+func sortedIDs[V any](m map[uint64]V) []uint64 {
+	out := make([]uint64, 0, len(m))
+	for id := range m {
+		out = append(out, id)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// liveConns drops what is over from the world's list, and returns the rest.
+func (w *world) liveConns() []*conn {
+	w.conns = slices.DeleteFunc(w.conns, func(c *conn) bool { return !c.agent.open && !c.hub.open })
+	return w.conns
+}
+
+// cutOff tells that nothing gets from this agent to the hub or back.
+func (s *spoke) cutOff() bool { return s.w.now < s.partitionUntil }
+
+func (s *spoke) latency() engine.Time {
+	if s.w.now < s.slowUntil {
+		return s.w.between(second, 20*second)
+	}
+	return s.w.between(2, 80)
+}
+
+// sessionOpened tells the other replicas of the principal, sooner or later, that
+// a session of theirs has been superseded.
+func (w *world) sessionOpened(p *process, agent string, f engine.Fact) {
+	if p.spoke != nil {
+		w.ledger.opened(p, f)
+		return
+	}
+	p.peers[agent] = f.Hello.ClusterUID
+	w.ledger.greeted(p, agent, f)
+	if w.chance(30) {
+		return // and sometimes they are not told
+	}
+	for _, other := range w.principals {
+		if other == p || !other.up {
+			continue
+		}
+		for _, id := range sortedIDs(other.conns) {
+			e := other.conns[id]
+			if e.agentName() == agent && f.Hello.Epoch.Newer(e.other().epoch) {
+				other.later(w.between(20, 5*second), e.lost)
+			}
+		}
+	}
+}

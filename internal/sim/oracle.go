@@ -1,0 +1,226 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file says when the two sides are equal. It compares the objects in the
+// two API servers, decoded the ordinary way, by the words of the contract.
+
+// differences lists what is not as it should be, in words. Empty: all is well.
+func (w *world) differences() []string {
+	var d differ
+	for _, s := range w.spokes {
+		if s.managed() {
+			d.managed(w, s)
+		} else {
+			d.autonomous(w, s)
+		}
+	}
+	return d.found
+}
+
+type differ struct{ found []string }
+
+func (d *differ) add(format string, args ...any) { d.found = append(d.found, fmt.Sprintf(format, args...)) }
+
+// managed compares what the hub sends to an agent with what is there.
+func (d *differ) managed(w *world, s *spoke) {
+	meant := map[kind.Ref]*kind.Object{}
+	for _, r := range []kind.Resource{kind.AppProjects, kind.Secrets, kind.ConfigMaps, kind.Applications} {
+		for _, o := range w.hub.st.list(r) {
+			from := refOf(r, o)
+			if !w.sentTo(s, from, o) {
+				continue
+			}
+			to := copyOnSpoke(s, from)
+			meant[to] = o
+			if r == kind.Applications {
+				d.application(w, s, o, s.cluster.st.get(to), to)
+			} else {
+				d.configuration(s, from, o, s.cluster.st.get(to))
+			}
+		}
+		for _, o := range s.cluster.st.list(r) {
+			there := refOf(r, o)
+			if !marked(o) || meant[there] != nil || ignoredLabel(o) {
+				continue
+			}
+			if r == kind.AppProjects && s.cluster.uses(o.Name()) {
+				continue // stays as long as an Application names it
+			}
+			d.add("%s on %s has gone on the hub", short(there), s.agent.Name)
+		}
+	}
+}
+
+func (c *cluster) uses(project string) bool {
+	return slices.ContainsFunc(c.st.list(kind.Applications), func(o *kind.Object) bool {
+		p := unquote(o.Get("spec", "project"))
+		return p == project || p == "" && project == "default"
+	})
+}
+
+// application compares one Application of the hub with its copy.
+func (d *differ) application(w *world, s *spoke, hub, copy *kind.Object, there kind.Ref) {
+	h := decode(hub)
+	at := short(refOf(kind.Applications, hub)) + " for " + s.agent.Name
+	shown := condition(h, "AgentError")
+	switch {
+	case copy != nil && ignoredLabel(copy):
+		return // somebody on the spoke wants it left alone
+	case w.refused(h, copy):
+		if shown == "" {
+			d.add("%s can not be had, and the hub does not say so", at)
+		}
+		return
+	case hub.IsDeleting():
+		d.add("%s is still there, deleting", at)
+		return
+	case copy == nil:
+		d.add("%s is missing (%s)", at, shown)
+		return
+	case shown != "":
+		d.add("%s is fine, and the hub shows %s", at, shown)
+	}
+	c := decode(copy)
+	if digText(c, "metadata", "annotations", sourceKey) != hub.UID() || !marked(copy) {
+		d.add("%s is a copy of %s, not of %s", at, digText(c, "metadata", "annotations", sourceKey), hub.UID())
+	}
+	if a, b := plainSpec(w, h, "in-cluster"), plainSpec(w, c, ""); a != b {
+		d.add("%s: spec %s is %s there", at, a, b)
+	}
+	d.metadata(at, h, c, func(key string) bool { return key == "fight" && s.ctl.fights[there.Name] })
+	if a, b := cascades(h), cascades(c); a != b {
+		d.add("%s: finalizers %s are %s there", at, a, b)
+	}
+	d.status(at, h, c)
+}
+
+// refused tells whether a spoke can not take an Application: its API server
+// forbids it, or it is not to be adopted.
+func (w *world) refused(h tree, copy *kind.Object) bool {
+	if isPoison(digText(h, "spec", "source", "path")) {
+		return dig(h, "metadata", "deletionTimestamp") == nil || copy != nil
+	}
+	if copy == nil || marked(copy) {
+		return false
+	}
+	switch digText(h, "metadata", "annotations", "argocd.argoproj.io/adoption-policy") {
+	case "always":
+		return false
+	case "never":
+		return true
+	}
+	return w.shape.policy.AdoptNever
+}
+
+func condition(t tree, kind string) string {
+	for _, c := range digList(t, "status", "conditions") {
+		if digText(c, "type") == kind {
+			return digText(c, "message")
+		}
+	}
+	return ""
+}
+
+// plainSpec is a spec without what does not matter: its destination as it should
+// be on the other side, what the controller normalises, and fields that some
+// API servers drop or add.
+func plainSpec(w *world, t tree, destination string) string {
+	spec := copied(digTree(t, "spec")).(tree)
+	if destination != "" {
+		put(spec, destination, "destination", "name")
+		cut(spec, "destination", "server")
+	}
+	if digText(spec, "project") == "" {
+		spec["project"] = "default"
+	}
+	if p, ok := spec["syncPolicy"].(tree); ok && len(p) == 0 {
+		delete(spec, "syncPolicy")
+	}
+	if w.shape.prunes {
+		delete(spec, "experimental")
+	}
+	if w.shape.defaults {
+		delete(spec, "revisionHistoryLimit")
+	}
+	return text(spec)
+}
+
+func cascades(t tree) string {
+	return strings.Join(slices.DeleteFunc(finalizers(t), func(f string) bool { return !isCascade(f) }), ",")
+}
+
+// metadata compares labels and annotations that cross.
+func (d *differ) metadata(at string, from, to tree, except func(string) bool) {
+	for _, list := range []string{"labels", "annotations"} {
+		a, b := crossing(from, list, except), crossing(to, list, except)
+		if a != b {
+			d.add("%s: %s %s are %s there", at, list, a, b)
+		}
+	}
+}
+
+func crossing(t tree, list string, except func(string) bool) string {
+	out := tree{}
+	for key, v := range digTree(t, "metadata", list) {
+		if !neverCrosses(key) && !except(key) {
+			out[key] = v
+		}
+	}
+	return text(out)
+}
+
+// status compares what the spoke's controller says with what the hub shows.
+func (d *differ) status(at string, h, c tree) {
+	if h["operation"] != nil {
+		if c["operation"] == nil {
+			d.add("%s: an operation is still pending on the hub", at)
+		}
+	} else if c["operation"] != nil {
+		d.add("%s: an operation runs, and the hub does not show it", at)
+	}
+	for _, key := range []string{refreshKey, hydrateKey} {
+		if digText(h, "metadata", "annotations", key) != "" {
+			d.add("%s: %s is still pending on the hub", at, key)
+		}
+	}
+	x, y := plainStatus(h), plainStatus(c)
+	if condition(h, "AgentTruncatedWarning") != "" {
+		for _, t := range []tree{x, y} {
+			delete(t, "resources")
+			cut(t, "operationState", "syncResult")
+		}
+	}
+	if infoOf(dig(x, "operationState", "operation"), "argocd-agent/refused") != "" {
+		delete(x, "operationState")
+		delete(y, "operationState")
+	}
+	if a, b := text(x), text(y); a != b {
+		d.add("%s: the hub shows status %s, it is %s", at, a, b)
+	}
+}
+
+func plainStatus(t tree) tree {
+	s, _ := copied(digTree(t, "status")).(tree)
+	if s == nil {
+		s = tree{}
+	}
+	delete(s, "reconciledAt")
+	var conditions []any
+	for _, c := range digList(s, "conditions") {
+		if !strings.HasPrefix(digText(c, "type"), "Agent") {
+			conditions = append(conditions, c)
+		}
+	}
+	delete(s, "conditions")
+	if len(conditions) > 0 {
+		s["conditions"] = conditions
+	}
+	return s
+}

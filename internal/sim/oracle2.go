@@ -1,0 +1,111 @@
+package sim
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// configuration compares a project, a repository or a ConfigMap of the hub with
+// an agent's copy.
+func (d *differ) configuration(s *spoke, from kind.Ref, hub, copy *kind.Object) {
+	at := short(from) + " for " + s.agent.Name
+	if copy == nil {
+		d.add("%s is missing", at)
+		return
+	}
+	if ignoredLabel(copy) || !marked(copy) && s.w.shape.policy.AdoptNever {
+		return
+	}
+	if !marked(copy) {
+		d.add("%s has a namesake there", at)
+		return
+	}
+	h, c := decode(hub), decode(copy)
+	switch from.Resource {
+	case kind.AppProjects:
+		for _, field := range []string{"sourceRepos", "description"} {
+			if a, b := text(dig(h, "spec", field)), text(dig(c, "spec", field)); a != b {
+				d.add("%s: %s %s is %s there", at, field, a, b)
+			}
+		}
+		if dig(c, "spec", "roles") != nil {
+			d.add("%s has roles there", at)
+		}
+		for _, dest := range digList(c, "spec", "destinations") {
+			if digText(dest, "name") != "in-cluster" {
+				d.add("%s permits %s there", at, text(dest))
+			}
+		}
+		if len(digList(c, "spec", "destinations")) == 0 {
+			d.add("%s permits nothing there", at)
+		}
+	default:
+		if a, b := text(h["data"]), text(c["data"]); a != b {
+			d.add("%s: data %s is %s there", at, a, b)
+		}
+	}
+}
+
+// autonomous compares what an agent has with its copies on the hub.
+func (d *differ) autonomous(w *world, s *spoke) {
+	meant := map[kind.Ref]bool{}
+	for _, r := range []kind.Resource{kind.AppProjects, kind.Applications} {
+		for _, o := range s.cluster.st.list(r) {
+			from := refOf(r, o)
+			if !shownBy(s, from, o) {
+				continue
+			}
+			to := copyOnHub(s, from)
+			meant[to] = true
+			copy := w.hub.st.get(to)
+			at := short(from) + " of " + s.agent.Name
+			switch {
+			case copy == nil:
+				d.add("%s is missing on the hub", at)
+			case ignoredLabel(copy):
+			case copy.Annotation(agentMarkKey) != s.agent.Name || copy.Annotation(sourceKey) != o.UID():
+				d.add("%s is something else on the hub", at)
+			case r == kind.AppProjects:
+				d.hubProject(s, at, decode(o), decode(copy))
+			default:
+				d.hubApplication(w, s, at, decode(o), decode(copy))
+			}
+		}
+		for _, o := range w.hub.st.list(r) {
+			there := refOf(r, o)
+			if o.Annotation(agentMarkKey) == s.agent.Name && !meant[there] && !ignoredLabel(o) {
+				d.add("%s on the hub has gone at %s", short(there), s.agent.Name)
+			}
+		}
+	}
+}
+
+func (d *differ) hubProject(s *spoke, at string, own, copy tree) {
+	if a, b := text(dig(own, "spec", "description")), text(dig(copy, "spec", "description")); a != b {
+		d.add("%s: description %s is %s on the hub", at, a, b)
+	}
+	if ns := text(dig(copy, "spec", "sourceNamespaces")); ns != text([]any{s.agent.HubNamespace}) {
+		d.add("%s is open to namespaces %s", at, ns)
+	}
+	for _, dest := range digList(copy, "spec", "destinations") {
+		if digText(dest, "name") != s.agent.Name || dig(dest, "server") != nil {
+			d.add("%s permits %s on the hub", at, text(dest))
+		}
+	}
+}
+
+func (d *differ) hubApplication(w *world, s *spoke, at string, own, copy tree) {
+	if dig(copy, "metadata", "deletionTimestamp") != nil {
+		d.add("%s is deleting on the hub", at)
+	}
+	want := copied(own).(tree)
+	project := digText(own, "spec", "project")
+	if project == "" {
+		project = "default"
+	}
+	put(want, hubProject(s, project), "spec", "project")
+	if a, b := plainSpec(w, want, s.agent.Name), plainSpec(w, copy, ""); a != b {
+		d.add("%s: spec %s is %s on the hub", at, a, b)
+	}
+	d.metadata(at, own, copy, func(key string) bool { return key == "hub-only" })
+	d.status(at, copy, own)
+}

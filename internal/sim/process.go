@@ -1,0 +1,271 @@
+package sim
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// process is a principal or an agent: a node, and around it what kube, link and
+// assembly are in the product. It may die at any moment and start again with
+// nothing but what its cluster holds.
+type process struct {
+	w       *world
+	name    string
+	cluster *cluster
+	spoke   *spoke // of an agent; nil: a principal
+	nd      *node.Node
+
+	up          bool
+	life        int // grows with every start; what belongs to an earlier one is dropped
+	skew        engine.Time
+	pausedUntil engine.Time
+	wakeAt      engine.Time // world time of the planned Tick; 0: none
+	reflectors  []*reflector
+	conns       map[uint64]*end // by session
+
+	incarnation uint64
+	attempt     uint64
+	failures    int // to connect
+	dialling    bool
+	persisted   map[string]memory
+	peers       map[string]string // principal: the cluster that an agent last came from
+	specs       map[string]int // newest revision that this life has written, by source UID
+}
+
+// in runs something in a given life of the process after a while.
+func (p *process) in(life int, d engine.Time, run func()) {
+	p.w.after(d, func() {
+		switch {
+		case p.life != life || !p.up:
+		case p.w.now < p.pausedUntil:
+			p.in(life, p.pausedUntil-p.w.now, run)
+		default:
+			run()
+		}
+	})
+}
+
+func (p *process) later(d engine.Time, run func()) { p.in(p.life, d, run) }
+
+// clock is the process' own.
+func (p *process) clock() engine.Time { return epoch + p.w.now + p.skew }
+
+// step gives the node an input and sees to what it wants.
+func (p *process) step(in node.Input) {
+	for _, e := range p.nd.Step(p.clock(), in) {
+		switch e := e.(type) {
+		case node.Write:
+			p.write(e)
+		case node.Read:
+			p.read(e.Ref)
+		case node.Relist:
+			for _, r := range p.reflectors {
+				if r.resource == e.Resource {
+					r.list()
+				}
+			}
+		case node.ToPeer:
+			p.toPeer(e)
+		case node.Report:
+			p.report(e)
+		}
+	}
+	p.rearm()
+}
+
+// rearm plans the Tick that the node wants.
+func (p *process) rearm() {
+	at, ok := p.nd.NextWake()
+	if !ok {
+		p.wakeAt = 0
+		return
+	}
+	due := max(at-epoch-p.skew, p.w.now+1)
+	if p.wakeAt != 0 && p.wakeAt <= due && p.wakeAt > p.w.now {
+		return // early enough; it looks again then
+	}
+	p.wakeAt = due
+	p.later(due-p.w.now, func() {
+		if p.wakeAt != due {
+			return
+		}
+		p.wakeAt = 0
+		if at, ok := p.nd.NextWake(); ok && at <= p.clock() {
+			p.step(node.Tick{})
+		} else {
+			p.rearm()
+		}
+	})
+}
+
+// start begins a life.
+func (p *process) start() {
+	if p.up {
+		return
+	}
+	p.up = true
+	p.life++
+	p.wakeAt, p.pausedUntil, p.attempt, p.failures, p.dialling = 0, 0, 0, 0, false
+	p.conns, p.persisted, p.specs, p.peers = map[uint64]*end{}, map[string]memory{}, map[string]int{}, map[string]string{}
+	p.w.tracef("%s: starts", p.name)
+	if p.spoke != nil {
+		p.startAgent()
+	} else {
+		p.startPrincipal()
+	}
+	p.reflectors = nil
+	for _, r := range node.Resources() {
+		refl := &reflector{p: p, resource: r}
+		p.reflectors = append(p.reflectors, refl)
+		p.later(p.w.between(1, 500), refl.list)
+	}
+	p.later(minute, p.bookmarks)
+	p.later(10*second, p.persistOften)
+}
+
+// crash ends a life. Its connections may take a while to be missed.
+func (p *process) crash() {
+	if !p.up {
+		return
+	}
+	p.w.tracef("%s: crashes", p.name)
+	p.up = false
+	p.life++
+	for _, r := range p.reflectors {
+		if r.watch != nil {
+			r.watch.stop()
+		}
+	}
+	for _, id := range sortedIDs(p.conns) {
+		p.conns[id].died()
+	}
+	p.conns = map[uint64]*end{}
+	p.nd = nil
+}
+
+func (p *process) restartIn(d engine.Time) {
+	p.crash()
+	p.w.after(d, p.start)
+}
+
+func (p *process) bookmarks() {
+	for _, r := range p.reflectors {
+		r.bookmark()
+	}
+	p.later(minute, p.bookmarks)
+}
+
+// persistOften writes down now and then how far the other side was seen.
+func (p *process) persistOften() {
+	p.persist()
+	p.later(10*second, p.persistOften)
+}
+
+func (p *process) persist() {
+	if p.spoke != nil {
+		p.persistLease()
+		return
+	}
+	for _, s := range p.w.spokes {
+		p.persistRegistration(s)
+	}
+}
+
+// report takes note of what people are told.
+func (p *process) report(e node.Report) {
+	f := e.Fact
+	if p.w.trace != nil {
+		p.w.traceFact(p, e)
+	}
+	switch f.Event {
+	case engine.Opened:
+		p.w.sessionOpened(p, e.Agent, f)
+		p.later(p.w.between(10, second), p.persist)
+	case engine.StoreAccepted:
+		p.later(p.w.between(10, second), p.persist)
+	case engine.HeldEvent, engine.Unheld:
+		p.w.noteHeld(p, e.Agent, f)
+	}
+}
+
+// startAgent takes the next incarnation from the Lease, and what it says of the
+// hub.
+func (p *process) startAgent() {
+	s := p.spoke
+	m := p.cluster.recall(leases, "agent")
+	m.Incarnation++
+	p.incarnation = m.Incarnation
+	p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", m)
+	p.persisted[""] = m
+	cfg := node.Config{Side: kind.Spoke, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
+		Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
+		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, Suspect: m.Suspect}
+	p.w.mutant.configure(&cfg)
+	p.nd = node.New(cfg)
+	p.later(p.w.between(10, 2*second), p.dial)
+}
+
+func (p *process) persistLease() {
+	st, _ := p.nd.Status("")
+	now := memory{Incarnation: p.incarnation, KnownStore: st.Other, Suspect: st.Suspect != ""}
+	if now == p.persisted[""] {
+		return
+	}
+	p.ask(func() (*kind.Object, *apiError) {
+		if p.cluster.recall(leases, "agent").Incarnation != p.incarnation {
+			return nil, &apiError{"Conflict", "another process of this agent has started"}
+		}
+		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", now)
+		return nil, nil
+	}, func(_ *kind.Object, err *apiError) {
+		if err == nil {
+			p.persisted[""] = now
+		}
+	})
+}
+
+// startPrincipal knows what is registered.
+func (p *process) startPrincipal() {
+	cfg := node.Config{Side: kind.Hub, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
+		PrincipalUID: principalUID, Settings: p.w.shape.hubSettings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning}
+	p.nd = node.New(cfg)
+	for _, s := range p.w.spokes {
+		p.register(s)
+	}
+}
+
+const principalUID = "principal-1"
+
+func (p *process) register(s *spoke) {
+	m := p.cluster.recall(registrations, s.agent.Name)
+	p.persisted[s.agent.Name] = m
+	p.step(node.Register{Agent: s.agent, KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, Suspect: m.Suspect})
+}
+
+// persistRegistration keeps what the hub knows of an agent's cluster. The
+// replica that has the session writes, the others read.
+func (p *process) persistRegistration(s *spoke) {
+	name := s.agent.Name
+	st, ok := p.nd.Status(name)
+	if !ok || !st.Connected {
+		return
+	}
+	now := memory{KnownCluster: p.peers[name], KnownStore: st.Other, Suspect: st.Suspect != ""}
+	if now == p.persisted[name] {
+		return
+	}
+	p.ask(func() (*kind.Object, *apiError) {
+		p.cluster.remember(actor{what: p.name, proc: p}, registrations, name, now)
+		for _, other := range p.w.principals {
+			if other != p && other.up {
+				other.later(other.cluster.watchLag(), func() { other.register(s) })
+			}
+		}
+		return nil, nil
+	}, func(_ *kind.Object, err *apiError) {
+		if err == nil {
+			p.persisted[name] = now
+		}
+	})
+}

@@ -1,0 +1,166 @@
+package sim
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// watch is one watch at an API server: it passes changes on in their order, one
+// after the other, late.
+type watch struct {
+	st       *store
+	resource kind.Resource
+	pos      uint64 // the last revision passed on
+	ended    bool
+	planned  bool
+	plan     func(run func()) // after the lag of the moment
+	deliver  func(change)
+	expired  func()
+	closed   func()
+}
+
+func (s *store) watch(w *watch) {
+	w.st = s
+	s.watches = append(s.watches, w)
+	w.kick()
+}
+
+func (w *watch) kick() {
+	if w.planned || w.ended {
+		return
+	}
+	w.planned = true
+	w.plan(w.pump)
+}
+
+func (w *watch) pump() {
+	w.planned = false
+	if w.ended {
+		return
+	}
+	if w.pos < w.st.floor {
+		w.stop()
+		w.expired()
+		return
+	}
+	log := w.st.logs[w.resource]
+	i := sort.Search(len(log), func(i int) bool { return log[i].rev > w.pos })
+	if i == len(log) {
+		return
+	}
+	w.pos = log[i].rev
+	more := i+1 < len(log)
+	w.deliver(log[i])
+	if more {
+		w.kick()
+	}
+}
+
+func (w *watch) stop() {
+	w.ended = true
+	w.st.watches = slices.DeleteFunc(w.st.watches, func(o *watch) bool { return o == w })
+}
+
+// end is a cut by the server or on the way.
+func (w *watch) end() {
+	if w.ended {
+		return
+	}
+	w.stop()
+	w.closed()
+}
+
+// reflector keeps a process' node informed of one resource: list, then watch,
+// and again from the list when the watch can not go on.
+type reflector struct {
+	p        *process
+	resource kind.Resource
+	watch    *watch
+	listing  bool
+	frontier uint64 // the highest revision heard of
+}
+
+func (r *reflector) list() {
+	if r.listing {
+		return
+	}
+	r.listing = true
+	var objects []*kind.Object
+	var rev uint64
+	r.p.ask(func() (*kind.Object, *apiError) {
+		objects, rev = r.p.cluster.st.list(r.resource), r.p.cluster.st.rev
+		return nil, nil
+	}, func(_ *kind.Object, err *apiError) {
+		r.listing = false
+		if err != nil {
+			r.p.step(node.Blind{Resource: r.resource, Reason: err.message})
+			r.p.later(r.p.w.between(second, 5*second), r.list)
+			return
+		}
+		if rev < r.frontier {
+			// The store has gone back in time under our feet. Nothing that this
+			// process knows can be trusted any more.
+			r.p.w.tracef("%s: the API server has gone back from %d to %d: start afresh", r.p.name, r.frontier, rev)
+			r.p.restartIn(second)
+			return
+		}
+		r.frontier = rev
+		objects = r.p.w.mutant.listed(r.p, objects)
+		r.p.step(node.List{Resource: r.resource, Objects: objects, Revision: rev})
+		r.follow(rev)
+	})
+}
+
+// follow watches from a revision on.
+func (r *reflector) follow(rev uint64) {
+	if r.watch != nil && !r.watch.ended {
+		r.watch.stop()
+	}
+	p, life := r.p, r.p.life
+	again := func() { p.later(p.w.between(50, second), r.list) }
+	w := &watch{resource: r.resource, pos: rev}
+	w.plan = func(run func()) { p.in(life, p.cluster.watchLag(), run) }
+	w.deliver = func(c change) {
+		r.frontier = c.rev
+		if c.new != nil {
+			p.step(node.Seen{Resource: r.resource, Object: p.w.mutant.seen(p, c.new)})
+		} else {
+			p.step(node.Lost{Ref: c.ref, UID: c.old.UID(), Revision: c.rev})
+		}
+	}
+	w.expired = again
+	w.closed = func() {
+		p.in(life, p.w.between(50, 2*second), func() {
+			if p.cluster.down() || p.cluster.st.rev < w.pos {
+				again()
+				return
+			}
+			r.follow(w.pos)
+		})
+	}
+	r.watch = w
+	p.cluster.st.watch(w)
+}
+
+// bookmark tells the node how far a quiet watch has come.
+func (r *reflector) bookmark() {
+	if w := r.watch; w != nil && !w.ended && !w.planned && w.pos >= w.st.floor {
+		log := w.st.logs[r.resource]
+		if len(log) == 0 || log[len(log)-1].rev <= w.pos {
+			w.pos = w.st.rev
+			r.frontier = w.pos
+			r.p.step(node.Bookmark{Resource: r.resource, Revision: w.pos})
+		}
+	}
+}
+
+func (c *cluster) watchLag() engine.Time {
+	if c.w.now < c.lagUntil {
+		return c.w.between(second, c.lag)
+	}
+	return c.w.between(1, 60)
+}

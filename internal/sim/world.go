@@ -1,0 +1,170 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// world is everything that a seed brings about.
+type world struct {
+	loop
+	seed   uint64
+	rng    *rand.Rand // chance, apart from what the plan has drawn
+	shape  shape
+	mutant mutant
+
+	hub        *cluster
+	principals []*process
+	spokes     []*spoke
+	conns      []*conn
+	sessions   uint64
+	appsets    []*appset
+
+	faulty    bool // things may still break
+	revisions int  // of specs, counted through the whole world
+	names     int
+	clicks    int
+	held      map[string]map[string]engine.Held // what agents hold back, by agent and scope
+	ledger    *ledger
+
+	messages int
+	bytes    int
+	checks   int
+	writes   int // by processes of ours
+	seen     map[string]bool
+
+	trace      func(string)
+	violations []string
+}
+
+// spoke is an agent: its registration, its cluster, its process, and what is in
+// between.
+type spoke struct {
+	w        *world
+	agent    kind.Agent
+	cluster  *cluster
+	process  *process
+	clones   []*process // others under the same identity
+	settings kind.Settings
+	ctl      *controller
+	stranger bool // a clone's cluster: it must never get in
+
+	partitionUntil engine.Time
+	slowUntil      engine.Time
+}
+
+func (s *spoke) managed() bool { return s.agent.Mode == kind.Managed }
+
+// newWorld builds what is there before anything happens.
+func newWorld(seed uint64, sh shape) *world {
+	w := &world{seed: seed, shape: sh, rng: rand.New(rand.NewPCG(seed, 2)), held: map[string]map[string]engine.Held{},
+		seen: map[string]bool{}}
+	w.ledger = newLedger(w)
+	w.hub = newCluster(w, "hub", "argocd")
+	w.hub.hub = true
+	for _, a := range sh.agents {
+		w.addSpoke(a)
+	}
+	for i := range sh.replicas {
+		w.principals = append(w.principals, &process{w: w, name: fmt.Sprintf("hub-%d", i), cluster: w.hub})
+	}
+	return w
+}
+
+func (w *world) addSpoke(a agentShape) *spoke {
+	s := &spoke{w: w, agent: kind.Agent{Name: a.name, Mode: a.mode, Mapping: w.shape.mapping, HubNamespace: a.hubNamespace,
+		Server: "https://proxy:9090?agentName=" + a.name}, settings: a.settings}
+	s.cluster = newCluster(w, a.name, a.argo)
+	s.cluster.spoke = s
+	s.cluster.skew = a.skew
+	s.process = &process{w: w, name: a.name, cluster: s.cluster, spoke: s}
+	s.ctl = newController(s.cluster)
+	w.spokes = append(w.spokes, s)
+	return s
+}
+
+// begin installs Argo CD everywhere and starts all processes.
+func (w *world) begin() {
+	w.install(w.hub)
+	for _, s := range w.spokes {
+		w.install(s.cluster)
+	}
+	for _, p := range w.principals {
+		w.after(w.between(0, second), p.start)
+	}
+	for _, s := range w.spokes {
+		w.after(w.between(0, 3*second), s.process.start)
+	}
+}
+
+// install makes what every Argo CD comes with.
+func (w *world) install(c *cluster) {
+	c.create("install", kind.AppProjects, project(c.argo, "default", []any{tree{"name": "*", "server": "*", "namespace": "*"}}, []any{"*"}))
+	c.create("install", kind.ConfigMaps, tree{"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": tree{"namespace": c.argo, "name": "argocd-gpg-keys-cm", "labels": tree{"app.kubernetes.io/part-of": "argocd"}}})
+	c.create("install", kind.Secrets, tree{"apiVersion": "v1", "kind": "Secret",
+		"metadata": tree{"namespace": c.argo, "name": "argocd-secret"}, "data": tree{"admin.password": "eA=="}})
+}
+
+// run lets the world go on until a time.
+func (w *world) run(until engine.Time) {
+	for len(w.violations) == 0 && w.step(until) {
+	}
+}
+
+func (w *world) chance(percent int) bool { return percent > 0 && w.rng.IntN(100) < percent }
+
+func (w *world) between(least, most engine.Time) engine.Time {
+	if most <= least {
+		return least
+	}
+	return least + engine.Time(w.rng.Int64N(int64(most-least)))
+}
+
+// violate records that something happened which must not.
+func (w *world) violate(format string, args ...any) {
+	v := fmt.Sprintf(format, args...)
+	w.tracef("VIOLATION: %s", v)
+	w.violations = append(w.violations, v)
+}
+
+func (w *world) check(ok bool, format string, args ...any) {
+	w.checks++
+	if !ok {
+		w.violate(format, args...)
+	}
+}
+
+// nextRevision names the next state of some spec.
+func (w *world) nextRevision() string {
+	w.revisions++
+	return fmt.Sprintf("r%d", w.revisions)
+}
+
+// spokeOf finds an agent by name.
+func (w *world) spokeOf(name string) *spoke {
+	for _, s := range w.spokes {
+		if s.agent.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// noteHeld remembers what an agent holds back, as the hub's people see it.
+func (w *world) noteHeld(p *process, agent string, f engine.Fact) {
+	if p.spoke != nil || f.Held == nil {
+		return
+	}
+	if w.held[agent] == nil {
+		w.held[agent] = map[string]engine.Held{}
+	}
+	if f.Held.ID == "" {
+		delete(w.held[agent], f.Held.Scope)
+	} else {
+		w.held[agent][f.Held.Scope] = *f.Held
+	}
+}
