@@ -50,15 +50,15 @@ func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
 		return Peer{}, errors.New("the connection has no verified client certificate")
 	}
 	leaf := info.State.VerifiedChains[0][0]
-	print := Fingerprint(leaf)
-	if a.Revoked.Revoked(print) {
-		return Peer{}, &RevokedError{Fingerprint: print, Subject: clip(leaf.Subject.String())}
+	id := Fingerprint(leaf)
+	if a.Revoked.Revoked(id) {
+		return Peer{}, &RevokedError{Fingerprint: id, Subject: clip(leaf.Subject.String())}
 	}
 	name, err := a.Method.ofCertificate(leaf)
 	if err != nil {
 		return Peer{}, err
 	}
-	return Peer{Agent: name, Fingerprint: print, NotAfter: leaf.NotAfter}, nil
+	return Peer{Agent: name, Fingerprint: id, NotAfter: leaf.NotAfter}, nil
 }
 
 func (a *Authenticator) byHeader(ctx context.Context, addr net.Addr) (Peer, error) {

@@ -18,8 +18,8 @@ func ServerTLS(from Source, revoked *Revocations) *tls.Config {
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			for _, cert := range state.PeerCertificates {
-				if print := Fingerprint(cert); revoked.Revoked(print) {
-					return &RevokedError{Fingerprint: print, Subject: clip(cert.Subject.String())}
+				if id := Fingerprint(cert); revoked.Revoked(id) {
+					return &RevokedError{Fingerprint: id, Subject: clip(cert.Subject.String())}
 				}
 			}
 			return nil

@@ -12,13 +12,13 @@ func TestHandshakeUsesTheNewestMaterialOnBothSides(t *testing.T) {
 	old, next := newAuthority(t, "old"), newAuthority(t, "new")
 	hub, agent := old.issue(template("principal")).store(t), old.issue(template("agent-a")).store(t)
 	server := ServerTLS(hub, nil)
-	connect := func() (serverErr, clientErr error, state tls.ConnectionState) {
+	connect := func() (state tls.ConnectionState, serverErr, clientErr error) {
 		t.Helper()
 		client, err := ClientTLS(agent, "principal.example")
 		must(t, err)
 		return shake(t, server, client)
 	}
-	if serverErr, clientErr, state := connect(); serverErr != nil || clientErr != nil || state.Version != tls.VersionTLS13 || state.NegotiatedProtocol != "" {
+	if state, serverErr, clientErr := connect(); serverErr != nil || clientErr != nil || state.Version != tls.VersionTLS13 || state.NegotiatedProtocol != "" {
 		t.Fatal(serverErr, clientErr, state.Version)
 	}
 	// A CA is replaced: first both are believed, then certificates change one by
@@ -27,20 +27,20 @@ func TestHandshakeUsesTheNewestMaterialOnBothSides(t *testing.T) {
 	must(t, agent.Update(nil, nil, append(encodeCert(old.cert), encodeCert(next.cert)...)))
 	renewed := next.issue(template("agent-a"))
 	must(t, agent.Update(renewed.cert, renewed.key, nil))
-	serverErr, clientErr, state := connect()
+	state, serverErr, clientErr := connect()
 	if serverErr != nil || clientErr != nil || Fingerprint(state.PeerCertificates[0]) != Fingerprint(renewed.leaf(t)) {
 		t.Fatal(serverErr, clientErr)
 	}
 	principal := next.issue(template("principal"))
 	must(t, hub.Update(principal.cert, principal.key, encodeCert(next.cert)))
 	must(t, agent.Update(nil, nil, encodeCert(next.cert)))
-	if serverErr, clientErr, _ := connect(); serverErr != nil || clientErr != nil {
+	if _, serverErr, clientErr := connect(); serverErr != nil || clientErr != nil {
 		t.Fatal(serverErr, clientErr)
 	}
 	stale := old.issue(template("agent-b"), next).store(t)
 	client, err := ClientTLS(stale, "principal.example")
 	must(t, err)
-	if serverErr, _, _ := shake(t, server, client); serverErr == nil {
+	if _, serverErr, _ := shake(t, server, client); serverErr == nil {
 		t.Error("a certificate of the CA that is gone is accepted")
 	}
 }
@@ -102,7 +102,7 @@ func TestFailedHandshakeSaysWhoCanDoWhat(t *testing.T) {
 			"have no TLS version in common", "have no TLS version in common"},
 	} {
 		t.Run(test.title, func(t *testing.T) {
-			onHub, onEdge, _ := shake(t, ServerTLS(hub.store(t), revoked), test.client)
+			_, onHub, onEdge := shake(t, ServerTLS(hub.store(t), revoked), test.client)
 			if onHub == nil || onEdge == nil {
 				t.Fatalf("it worked: %v, %v", onHub, onEdge)
 			}
@@ -124,7 +124,7 @@ func TestServerSettingsHoldForEachHandshake(t *testing.T) {
 	client, err := ClientTLS(ca.issue(template("agent-a")).store(t), "127.0.0.1")
 	must(t, err)
 	client.MinVersion = tls.VersionTLS12
-	serverErr, clientErr, state := shake(t, cfg, client)
+	state, serverErr, clientErr := shake(t, cfg, client)
 	if serverErr != nil || clientErr != nil {
 		t.Fatal(serverErr, clientErr)
 	}
@@ -138,12 +138,12 @@ func TestServerWithoutMaterialRefuses(t *testing.T) {
 	agent := ca.issue(template("agent-a"))
 	client, err := ClientTLS(agent.store(t), "principal.example")
 	must(t, err)
-	if serverErr, _, _ := shake(t, ServerTLS(NewStore("Secret x"), nil), client); serverErr == nil || !strings.Contains(serverErr.Error(), "Secret x: there is no certificate yet") {
+	if _, serverErr, _ := shake(t, ServerTLS(NewStore("Secret x"), nil), client); serverErr == nil || !strings.Contains(serverErr.Error(), "Secret x: there is no certificate yet") {
 		t.Errorf("error %v", serverErr)
 	}
 	hub := ca.issue(template("principal"))
 	hub.ca = nil
-	if serverErr, _, _ := shake(t, ServerTLS(hub.store(t), nil), client); serverErr == nil || !strings.Contains(serverErr.Error(), "no CA to verify agents with") {
+	if _, serverErr, _ := shake(t, ServerTLS(hub.store(t), nil), client); serverErr == nil || !strings.Contains(serverErr.Error(), "no CA to verify agents with") {
 		t.Errorf("error %v", serverErr)
 	}
 }

@@ -113,7 +113,7 @@ func withURIs(t testing.TB, uris ...string) *x509.Certificate {
 
 // shake makes two ends shake hands over TCP and returns what either thinks of
 // it, and what the server knows of the client.
-func shake(t testing.TB, server, client *tls.Config) (serverErr, clientErr error, state tls.ConnectionState) {
+func shake(t testing.TB, server, client *tls.Config) (state tls.ConnectionState, serverErr, clientErr error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -145,7 +145,7 @@ func shake(t testing.TB, server, client *tls.Config) (serverErr, clientErr error
 	}
 	_ = conn.Close()
 	<-done
-	return serverErr, clientErr, state
+	return state, serverErr, clientErr
 }
 
 func must(t testing.TB, err error) {

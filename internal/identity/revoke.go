@@ -27,15 +27,15 @@ func (r *Revocations) Set(fingerprints []string) (added []string, err error) {
 	next := make(map[string]bool, len(fingerprints))
 	var broken []error
 	for _, text := range fingerprints {
-		print := strings.ToUpper(strings.ReplaceAll(text, ":", ""))
-		if len(print) != 2*sha256.Size || strings.Trim(print, "0123456789ABCDEF") != "" {
+		id := strings.ToUpper(strings.ReplaceAll(text, ":", ""))
+		if len(id) != 2*sha256.Size || strings.Trim(id, "0123456789ABCDEF") != "" {
 			broken = append(broken, fmt.Errorf("%q is no SHA-256 fingerprint: 64 hexadecimal digits are needed; the certificate it means is NOT revoked", clip(text)))
 			continue
 		}
-		if !next[print] && !r.Revoked(print) {
-			added = append(added, print)
+		if !next[id] && !r.Revoked(id) {
+			added = append(added, id)
 		}
-		next[print] = true
+		next[id] = true
 	}
 	r.set.Store(&next)
 	return added, errors.Join(broken...)

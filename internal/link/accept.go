@@ -1,8 +1,8 @@
 package link
 
 import (
+	"context"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"time"
 
@@ -48,6 +48,8 @@ func (s *Server) Sync(stream grpc.BidiStreamingServer[api.CloudEvent, api.CloudE
 		return fmt.Errorf("accepting agent %s: %w", p.Agent, err)
 	}
 	sock.own.Store(c.Traffic)
+	broken := context.AfterFunc(stream.Context(), func() { c.failSoon(fmt.Errorf("the connection to %s broke", c.RemoteAddr)) })
+	defer broken()
 	s.counters.Connects.Add(1)
 	c.run(stream, s.cfg.Events, nil)
 	s.counters.Disconnects.Add(1)
@@ -60,7 +62,7 @@ func (s *Server) Sync(stream grpc.BidiStreamingServer[api.CloudEvent, api.CloudE
 // turnAway refuses a stream and tells the agent why and when to come back.
 func (s *Server) turnAway(stream grpc.ServerStream, p Peer, reason string, code codes.Code, word engine.Code, message string, retry time.Duration) error {
 	s.counters.refuse(reason)
-	s.quiet.warn(p.Agent, "agent turned away", fmt.Errorf("%s: %s", word, message), slog.Duration("retryAfter", retry))
+	s.quiet.about(p.Agent, fmt.Errorf("%s: %s", word, message)).Warn("agent turned away", "retryAfter", retry)
 	trailer := metadata.Pairs(codeTrailer, string(word))
 	if retry > 0 {
 		trailer.Set(retryTrailer, strconv.FormatInt(retry.Milliseconds(), 10))

@@ -27,6 +27,7 @@ type attempt struct {
 	*Dialer
 	mu     sync.Mutex
 	socket *socket
+	conn   *Conn // once the hub has accepted it
 	cause  error // the first thing that went wrong below gRPC
 }
 
@@ -53,6 +54,7 @@ func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
 		c.RemoteAddr = s.RemoteAddr().String()
 		s.own.Store(c.Traffic)
 	}
+	a.opened(c)
 	stop := context.AfterFunc(ctx, func() { c.Close(engine.ShuttingDown, "the agent is shutting down") })
 	defer stop()
 	d.counters.Connects.Add(1)
@@ -92,7 +94,6 @@ func (a *attempt) client() (*grpc.ClientConn, error) {
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithStaticStreamWindowSize(streamWindow),
 		grpc.WithStaticConnWindowSize(connWindow),
-		grpc.WithSharedWriteBuffer(true),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("preparing to dial %s: %w", a.cfg.Address, err)
@@ -174,11 +175,24 @@ func (a *attempt) sock() *socket {
 	return a.socket
 }
 
+// opened has a broken connection end the session.
+func (a *attempt) opened(c *Conn) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.conn = c
+	if a.cause != nil {
+		c.failSoon(a.cause)
+	}
+}
+
 func (a *attempt) failed(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.cause == nil {
 		a.cause = err
+	}
+	if a.conn != nil {
+		a.conn.failSoon(fmt.Errorf("the connection to %s broke: %w", a.conn.RemoteAddr, err))
 	}
 }
 

@@ -39,6 +39,7 @@ type Conn struct {
 	queued   int   // bytes in the queue or being sent
 	cause    error // why it ended; the first one counts
 	closed   bool  // closing is closed
+	ended    bool  // nobody reads or sends any more
 	deadOnce sync.Once
 	timer    *time.Timer
 }
@@ -168,12 +169,13 @@ func (c *Conn) fail(cause error) {
 	c.mu.Unlock()
 }
 
-// failSoon is for a sender that can not send. The reader most likely learns why
-// in the same moment, and may still have the peer's goodbye to read.
+// failSoon is for those who learn that the transport is broken before the
+// reader does. The reader may still have the peer's goodbye to read, or may wait
+// in Received, which Done will end.
 func (c *Conn) failSoon(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.timer == nil {
+	if c.timer == nil && !c.ended {
 		c.timer = time.AfterFunc(c.grace, func() {
 			c.fail(cause)
 			c.kill()

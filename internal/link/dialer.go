@@ -100,26 +100,28 @@ func (d *Dialer) Counters() *Counters { return &d.counters }
 func (d *Dialer) Run(ctx context.Context) error {
 	pace := &pacer{Backoff: d.cfg.Backoff, random: d.cfg.Random}
 	for ctx.Err() == nil {
-		begin := d.cfg.Now()
-		c, err := d.attempt(ctx)
-		if ctx.Err() != nil {
-			break
-		}
-		opened := c != nil && c.established.Load()
-		if c != nil {
-			begin = c.Since
-		}
-		pause := pace.next(opened, d.cfg.Now().Sub(begin), retryAfter(err))
-		if c == nil {
-			d.counters.Failures.Add(1)
-			d.quiet.warn(d.cfg.Address, "connecting to the principal failed", err, slog.Duration("next", pause))
-			d.cfg.Failed(err, pause)
-		}
-		if d.cfg.Wait(ctx, pause) != nil {
+		pause := d.once(ctx, pace)
+		if ctx.Err() != nil || d.cfg.Wait(ctx, pause) != nil {
 			break
 		}
 	}
 	return nil
+}
+
+// once makes one attempt, and returns how long to wait before the next.
+func (d *Dialer) once(ctx context.Context, pace *pacer) time.Duration {
+	c, err := d.attempt(ctx)
+	if ctx.Err() != nil {
+		return 0
+	}
+	if c != nil {
+		return pace.next(c.established.Load(), d.cfg.Now().Sub(c.Since), retryAfter(err))
+	}
+	pause := pace.next(false, 0, retryAfter(err))
+	d.counters.Failures.Add(1)
+	d.quiet.about(d.cfg.Address, err).WarnContext(ctx, "connecting to the principal failed", "next", pause)
+	d.cfg.Failed(err, pause)
+	return pause
 }
 
 // retryAfter is the pause that the hub asked for.

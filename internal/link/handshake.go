@@ -48,7 +48,7 @@ func (c serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 	if err != nil {
 		c.counters.refuse(refusedTLS)
 		if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) { // a port check, or evicted
-			c.quiet.warn(hostOf(s.RemoteAddr()), "TLS handshake failed", c.explain(err))
+			c.quiet.about(hostOf(s.RemoteAddr()), c.explain(err)).Warn("TLS handshake failed")
 		}
 		return nil, nil, err
 	}
@@ -56,7 +56,7 @@ func (c serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 		err := fmt.Errorf("the certificate with SHA-256 fingerprint %X has %d connections already: an agent needs one; is the same certificate in use elsewhere?",
 			fingerprint, s.listener.limits.ConnsPerPeer)
 		c.counters.refuse(refusedPeer)
-		c.quiet.warn(hostOf(s.RemoteAddr()), "connection refused", err)
+		c.quiet.about(hostOf(s.RemoteAddr()), err).Warn("connection refused")
 		return nil, nil, err
 	}
 	return conn, authInfo{info, s}, nil

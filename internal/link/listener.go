@@ -159,7 +159,7 @@ func (l *listener) forget(s *socket) {
 // stop lets nothing new in and ends what is still shaking hands, so that nobody
 // can hold up a shutdown by being slow.
 func (l *listener) stop() {
-	_ = l.Listener.Close()
+	_ = l.Close()
 	l.mu.Lock()
 	l.stopping = true
 	var shaking []*socket

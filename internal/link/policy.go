@@ -43,13 +43,13 @@ func (s *Server) authorize(ctx context.Context, method string) (context.Context,
 		}
 		if err != nil {
 			s.counters.refuse(refusedIdentity)
-			s.quiet.warn(hostOf(addr), "agent refused", err)
+			s.quiet.about(hostOf(addr), err).WarnContext(ctx, "agent refused")
 			return nil, status.Error(codes.Unauthenticated, err.Error())
 		}
 		return context.WithValue(ctx, peerKey{}, p), nil
 	default:
 		s.counters.refuse(refusedMethod)
-		s.quiet.warn(hostOf(addr), "call refused", fmt.Errorf("method %q is not served here", clip(method)))
+		s.quiet.about(hostOf(addr), fmt.Errorf("method %q is not served here", clip(method))).WarnContext(ctx, "call refused")
 		return nil, status.Error(codes.PermissionDenied, "this method is not served here")
 	}
 }

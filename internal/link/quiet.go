@@ -1,7 +1,6 @@
 package link
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -34,19 +33,22 @@ func newQuiet(log *slog.Logger, now func() time.Time) *quiet {
 	return &quiet{log: log, now: now, seen: map[string]*trouble{}}
 }
 
-// warn logs a warning about a peer, unless the same was logged lately.
-func (q *quiet) warn(peer, message string, err error, attrs ...slog.Attr) {
-	repeated, ok := q.due(peer + "\x00" + message + "\x00" + stable(err))
-	if !ok {
-		return
+// about returns a logger for trouble of a peer. It says nothing if the same was
+// logged lately.
+func (q *quiet) about(peer string, err error) *slog.Logger {
+	repeated, ok := q.due(peer + "\x00" + stable(err))
+	switch {
+	case !ok:
+		return silent
+	case repeated > 0:
+		return q.log.With("peer", peer, "error", err, "repeated", repeated)
 	}
-	attrs = append(attrs, slog.String("peer", peer), slog.Any("error", err))
-	if repeated > 0 {
-		attrs = append(attrs, slog.Int("repeated", repeated))
-	}
-	q.log.LogAttrs(context.Background(), slog.LevelWarn, message, attrs...)
+	return q.log.With("peer", peer, "error", err)
 }
 
+var silent = slog.New(slog.DiscardHandler)
+
+// due tells whether something is to be logged, and how often it was not.
 func (q *quiet) due(key string) (repeated int, ok bool) {
 	now := q.now()
 	q.mu.Lock()

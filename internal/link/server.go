@@ -160,7 +160,6 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.ReadBufferSize(readBuffer(s.cfg.TLS)),
-		grpc.SharedWriteBuffer(true), // idle connections need none
 		grpc.WaitForHandlers(true),
 	}
 }

@@ -38,11 +38,12 @@ func (c *Conn) run(s stream, events Events, halfClose func()) {
 	c.deadOnce.Do(func() { close(c.dead) })
 	<-sender
 	c.mu.Lock()
-	cause, timer := c.cause, c.timer
-	c.mu.Unlock()
-	if timer != nil {
-		timer.Stop()
+	cause := c.cause
+	c.ended = true
+	if c.timer != nil {
+		c.timer.Stop()
 	}
+	c.mu.Unlock()
 	events.Disconnected(c, cause)
 }
 
@@ -123,8 +124,7 @@ func (c *Conn) count(in incoming) {
 // refuse ends the connection for a message that breaks the protocol.
 func (c *Conn) refuse(err error) {
 	code := engine.BadMessage
-	var broken *wire.Error
-	if errors.As(err, &broken) {
+	if broken, ok := errors.AsType[*wire.Error](err); ok {
 		code = broken.Code
 	}
 	c.Close(code, err.Error())
