@@ -109,8 +109,9 @@ func (c *chaos) userInterferes(t *rapid.T) {
 		st.delete(scope, key)
 		return
 	}
+	c.writes++ // never the same twice: that would be a fight, and end in an alias
 	st.put(scope, key, func(o *object) {
-		o.content = rapid.SampledFrom([]string{"edited", "v1"}).Draw(t, "content")
+		o.content = fmt.Sprintf("edited%d", c.writes)
 		if !o.owned {
 			if c.foreign == nil {
 				c.foreign = map[string]string{}

@@ -8,6 +8,10 @@ func (r *replica) delta(in DeltaItem) {
 		r.ack(in, Unavailable, r.reason, 0)
 		return
 	}
+	if !in.Gone && in.Version != VersionOf(in.Content) {
+		r.ack(in, Invalid, "its content does not have the version that it came with", 0)
+		return
+	}
 	it := r.items[in.Key.Hash()]
 	if it == nil {
 		switch {

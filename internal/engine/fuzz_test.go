@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// supply hands out values that a fuzzer chose. When it runs dry, all is zero.
+type supply struct{ data []byte }
+
+func (s *supply) byte() byte {
+	if len(s.data) == 0 {
+		return 0
+	}
+	b := s.data[0]
+	s.data = s.data[1:]
+	return b
+}
+
+func (s *supply) uint64() uint64 {
+	var b [8]byte
+	n := copy(b[:], s.data)
+	s.data = s.data[n:]
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// number is small, huge or anything.
+func (s *supply) number() uint64 {
+	switch b := s.byte(); {
+	case b < 200:
+		return uint64(b % 8)
+	case b < 220:
+		return ^uint64(0) - uint64(b%4)
+	}
+	return s.uint64()
+}
+
+func (s *supply) pick(words ...string) string { return words[int(s.byte())%len(words)] }
+
+func (s *supply) scope() string {
+	return s.pick("project", "application", "status", "command", "", "nonsense", strings.Repeat("x", 300))
+}
+
+func (s *supply) key() Key {
+	return Key{s.pick("", "", "team", "\x00"), s.pick("a", "b", "c", "", "a\x00b", strings.Repeat("k", 1000))}
+}
+
+func (s *supply) version() Version {
+	if b := s.byte(); b < 128 {
+		return VersionOf([]byte(s.pick("v1", "v2", "v3")))
+	}
+	return Version{s.number(), s.number()}
+}
+
+func (s *supply) code() Code {
+	return Code(s.pick("", "", "Invalid", "Held", "Unavailable", "Superseded", "never heard of"))
+}
+
+func (s *supply) hash() KeyHash {
+	if s.byte() < 128 {
+		return s.key().Hash()
+	}
+	return KeyHash(s.number())
+}
+
+func (s *supply) store() Store { return Store{s.pick("store-1", "store-2", ""), s.number()} }
+
+func (s *supply) root() Root {
+	return Root{s.scope(), s.number(), Sum{s.number(), s.number()}, s.number()}
+}
+
+// many makes up to seven of something.
+func many[T any](s *supply, one func() T) []T {
+	var out []T
+	for range s.byte() % 8 {
+		out = append(out, one())
+	}
+	return out
+}
+
+func (s *supply) prefix() Prefix {
+	if s.byte() < 180 {
+		return Prefix{}
+	}
+	return Prefix{s.number(), s.byte() % 12}
+}
+
+func (s *supply) branch() Branch {
+	return Branch{Prefix: s.prefix(), Split: s.byte()%2 == 0,
+		Sums:  many(s, func() ChildSum { return ChildSum{s.byte(), Sum{s.number(), s.number()}} }),
+		Items: many(s, func() Listed { return Listed{s.hash(), s.version()} })}
+}
+
+func (s *supply) item() DeltaItem {
+	it := DeltaItem{Seq: s.number(), Key: s.key(), Version: s.version(), Gone: s.byte()%4 == 0,
+		Content: []byte(s.pick("v1", "v2", "v3", "")), Extra: []byte(s.pick("", "t"))}
+	if s.byte() < 200 {
+		it.Version = VersionOf(it.Content)
+	}
+	return it
+}
+
+// message makes any message with any values.
+func (s *supply) message() Message {
+	switch s.byte() % 15 {
+	case 0:
+		return Hello{Epoch: Epoch{s.number(), s.number()}, ClusterUID: s.pick("cluster-1", "cluster-2", ""), Mode: s.pick("managed", "managed", "other"),
+			Mapping: s.pick("namespace", ""), Protocol: Range{int(s.byte()) % 3, int(s.byte())}, Projection: Range{1, int(s.byte())}, Store: s.store()}
+	case 1:
+		return Welcome{Epoch: Epoch{s.number(), s.number()}, Mode: s.pick("managed", "other"), Mapping: s.pick("namespace", ""),
+			Protocol: int(s.byte()) % 3, Projection: int(s.byte()) % 3, Store: s.store()}
+	case 2:
+		return Roots{many(s, s.root)}
+	case 3:
+		return Same{many(s, s.root)}
+	case 4:
+		return Ask{s.scope(), s.number(), many(s, s.prefix)}
+	case 5:
+		return Answer{s.scope(), s.number(), many(s, s.branch)}
+	case 6:
+		return Want{s.scope(), many(s, s.hash)}
+	case 7, 8:
+		return Delta{s.scope(), many(s, s.item)}
+	case 9:
+		return Ack{s.scope(), many(s, func() AckItem {
+			return AckItem{s.number(), s.key(), s.version(), s.code(), "said so", int64(s.number())}
+		})}
+	case 10:
+		return Finished{s.scope(), s.key(), s.version()}
+	case 11:
+		return Held{s.scope(), s.pick("", "id"), s.number(), s.number(), "because", many(s, s.key)}
+	case 12:
+		return Confirm{s.scope(), s.pick("", "id")}
+	case 13:
+		return Bye{s.code(), "bye", int64(s.number())}
+	}
+	return Open{s.pick("token"), s.pick("target")}
+}
+
+// FuzzStep throws messages with arbitrary values at both kinds of Peer, in every
+// phase, between ordinary inputs. Nothing may panic, every invariant holds, and
+// the scope named victim, in which nobody speaks, keeps its objects.
+func FuzzStep(f *testing.F) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for start := range byte(8) { // either side in each of four phases
+		for kind := range byte(15) {
+			for range 4 {
+				seed := []byte{start}
+				for range 40 {
+					if r.IntN(2) == 0 { // in between, something ordinary
+						seed = append(seed, byte(40+r.IntN(20)), byte(r.UintN(256)), 0, byte(r.UintN(256)), 0)
+					}
+					seed = append(seed, 200, kind)
+					for range r.IntN(60) {
+						seed = append(seed, byte(r.UintN(256)))
+					}
+				}
+				f.Add(seed)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := &supply{data}
+		w := newWorld(t, Tuning{MaxItems: 20, Window: 500})
+		start := s.byte()
+		side := []*side{w.hub, w.agent}[start%2]
+		side.cfg.Scopes = append(side.cfg.Scopes, ScopeConfig{Name: "victim", Role: Replica})
+		bystander := Key{Name: "bystander"}
+		side.store.of("victim")[bystander] = &object{content: "v1", owned: true}
+		side.store.of("project")[Key{Name: "a"}] = &object{content: "v1", owned: true}
+		side.boot()
+		side.do(Tick{})
+		session := uint64(1)
+		for phase := range start / 2 % 4 {
+			side.slow = start/2%4 < 3 // Begin comes later, if at all
+			[]func(){func() { dial(side, session) }, func() { greet(side, session, 5) }, func() {}}[phase]()
+		}
+		for len(s.data) > 0 {
+			hostileStep(w, side, s, &session)
+		}
+		if o := side.store.of("victim")[bystander]; o == nil {
+			t.Error("an object was removed although its owner never said a word about it")
+		}
+		for _, cfg := range side.cfg.Scopes {
+			if r := side.peer.replicas[cfg.Name]; r != nil && len(r.items) > 20+len(side.store.of(cfg.Name)) {
+				t.Errorf("%s: %d items", cfg.Name, len(r.items))
+			}
+		}
+	})
+}
+
+func dial(s *side, session uint64) {
+	s.live[session] = true
+	s.do(Connected{Session: session, Epoch: Epoch{1, session}, Store: Store{s.name, 5}})
+}
+
+// greet is a proper greeting, so that what follows is heard.
+func greet(s *side, session, revision uint64) {
+	if s.hub {
+		s.do(Received{session, Hello{Epoch: Epoch{1, session}, ClusterUID: "cluster-1", Mode: "managed", Mapping: "namespace",
+			Protocol: Range{1, 1}, Projection: Range{1, 1}, Store: Store{"store-1", revision}}})
+		return
+	}
+	s.do(Received{session, Welcome{Epoch: Epoch{1, session}, Mode: "managed", Mapping: "namespace", Protocol: 1, Projection: 1,
+		Store: Store{"store-1", revision}}})
+}
+
+// hostileStep does one thing: mostly to the scopes that are spoken of.
+func hostileStep(w *world, side *side, s *supply, session *uint64) {
+	switch b := s.byte(); {
+	case b < 10:
+		*session++
+		dial(side, *session)
+	case b < 20:
+		greet(side, *session, s.number())
+	case b < 24:
+		side.do(Disconnected{*session - uint64(s.byte()%2)})
+	case b < 40:
+		w.now += Time(s.number() % 100_000)
+		side.do(Tick{})
+	case b < 60:
+		side.store.put(s.pick("project", "application", "status"), s.key(), func(o *object) { o.content = s.pick("v1", "v2") })
+	case b < 70:
+		side.store.delete(s.pick("project", "application", "status"), s.key())
+	case b < 74:
+		side.store.slow = !side.store.slow
+		side.store.drain()
+	case b < 78:
+		side.do(Begin{})
+	case b < 80:
+		side.do(Applied{Scope: s.scope(), Key: s.key(), Ticket: s.number(), Code: s.code(), Held: s.version()})
+	default:
+		side.do(Received{*session, s.message()})
+	}
+	side.pipe = nil
+}
