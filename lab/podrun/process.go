@@ -1,0 +1,60 @@
+package podrun
+
+import (
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// process is one life of the program.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	err  error         // how; to be read after done
+}
+
+// startProcess starts cmd so that it dies with us. The kernel sends that
+// signal when the *thread* that started the process ends, so a thread is set
+// aside for as long as the process lives.
+func startProcess(cmd *exec.Cmd) (*process, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = 5 * time.Second // for output that a left-over child holds open
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		p.err = cmd.Wait()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind, if anything
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// stop asks the process to end and returns when it has; after the grace
+// period, or when hurry is closed, it is killed.
+func (p *process) stop(grace time.Duration, hurry <-chan struct{}) {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended, which is as well
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // one that was stopped must hear it
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return
+	case <-timer.C:
+	case <-hurry:
+	}
+	_ = syscall.Kill(-p.pid(), syscall.SIGKILL)
+	<-p.done
+}
