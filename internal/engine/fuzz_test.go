@@ -150,7 +150,7 @@ func FuzzStep(f *testing.F) {
 				seed := []byte{start}
 				for range 40 {
 					if r.IntN(2) == 0 { // in between, something ordinary
-						seed = append(seed, byte(40+r.IntN(20)), byte(r.UintN(256)), 0, byte(r.UintN(256)), 0)
+						seed = append(seed, byte(40+r.IntN(50)), byte(r.UintN(256)), 0, byte(r.UintN(256)), 0)
 					}
 					seed = append(seed, 200, kind)
 					for range r.IntN(60) {
@@ -229,7 +229,12 @@ func hostileStep(w *world, side *side, s *supply, session *uint64) {
 		side.store.drain()
 	case b < 78:
 		side.do(Begin{})
-	case b < 80:
+	case b < 90: // an answer that fits, with any outcome
+		if o := side.peer.owners[s.pick("project", "application", "status")]; o != nil && o.lists[flying].head != nil {
+			it := o.lists[flying].head
+			side.do(Received{*session, Ack{o.cfg.Name, []AckItem{{it.seq, it.key, it.version, s.code(), "said so", int64(s.number())}}}})
+		}
+	case b < 92:
 		side.do(Applied{Scope: s.scope(), Key: s.key(), Ticket: s.number(), Code: s.code(), Held: s.version()})
 	default:
 		side.do(Received{*session, s.message()})

@@ -1,0 +1,195 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+)
+
+// TestResumeStaysCheap holds the cost of a new session against what the design
+// promises for a scope of 10,000 items.
+func TestResumeStaysCheap(t *testing.T) {
+	for _, c := range []struct{ changed, down, up int }{
+		{0, 200, 200},
+		{1, 8 << 10, 8 << 10},
+		{1000, 600 * 1000, 300 * 1000},
+	} {
+		w := benchWorld(t)
+		w.cut(false)
+		for i := range c.changed {
+			w.hub.store.put("application", benchKey(i*7), func(o *object) { o.content = "changed" })
+		}
+		w.hub.bytes, w.agent.bytes = 0, 0
+		w.connect()
+		w.deliver()
+		down, up := w.hub.bytes-estimate(Welcome{}), w.agent.bytes-estimate(Hello{})
+		t.Logf("%d changed: %d bytes down, %d bytes up", c.changed, down, up)
+		if down > c.down || up > c.up {
+			t.Errorf("%d changed: %d bytes down and %d up, at most %d and %d are allowed", c.changed, down, up, c.down, c.up)
+		}
+		if err := w.equal("application"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// replicaPeer is an agent in a session, with one scope that the hub fills.
+func replicaPeer(style Style, tune Tuning) *Peer {
+	p := NewPeer(Config{Scopes: []ScopeConfig{{Name: "s", Role: Replica, Style: style}}, Tuning: tune}, emptySource{})
+	p.Step(1, View{Scope: "s", Complete: true})
+	open(p)
+	return p
+}
+
+func item(seq uint64, name, content string) DeltaItem {
+	return DeltaItem{Seq: seq, Key: Key{Name: name}, Version: VersionOf([]byte(content)), Content: []byte(content)}
+}
+
+// codes lists how items were answered in one step; Apply stands for those that
+// are being applied.
+func codes(effects []Effect) (out []string) {
+	for _, e := range effects {
+		switch e := e.(type) {
+		case Apply:
+			out = append(out, "Apply")
+		case Send:
+			if ack, ok := e.Message.(Ack); ok {
+				for _, it := range ack.Items {
+					out = append(out, "Ack "+string(it.Code))
+				}
+			}
+		}
+	}
+	return out
+}
+
+func TestReplicaTakesNoMoreItemsThanItsLimit(t *testing.T) {
+	p := replicaPeer(Mirror, Tuning{MaxItems: 2})
+	got := codes(p.Step(1, Received{1, Delta{"s", []DeltaItem{item(1, "a", "x"), item(2, "b", "x"), item(3, "c", "x")}}}))
+	if want := "[Apply Apply Ack TooLarge]"; fmt.Sprint(got) != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+	// And does not ask for more in every round.
+	effects := p.Step(1, Received{1, Roots{[]Root{{Scope: "s", Count: 3, Sum: Sum{1, 1}}}}})
+	ask := effects[len(effects)-1].(Send).Message.(Ask)
+	for _, e := range p.Step(1, Received{1, Answer{"s", ask.Round, []Branch{{Items: []Listed{{Key{Name: "c"}.Hash(), VersionOf([]byte("x"))}}}}}}) {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestReplicaHoldsNoMoreContentThanSomeWindows(t *testing.T) {
+	p := replicaPeer(Mirror, Tuning{Window: 1000})
+	content := string(bytes.Repeat([]byte("x"), 5000))
+	var got []string
+	for i := range uint64(6) {
+		got = append(got, codes(p.Step(1, Received{1, Delta{"s", []DeltaItem{item(i+1, fmt.Sprint("k", i), content)}}}))...)
+	}
+	if want := "[Apply Apply Apply Ack Overloaded Ack Overloaded Ack Overloaded]"; fmt.Sprint(got) != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+	checkInvariants(t, p)
+}
+
+func TestVersionIsThatOfTheContent(t *testing.T) {
+	p := replicaPeer(Mirror, Tuning{})
+	bad := item(1, "a", "x")
+	bad.Content = []byte("y")
+	if got := codes(p.Step(1, Received{1, Delta{"s", []DeltaItem{bad}}})); fmt.Sprint(got) != "[Ack Invalid]" {
+		t.Errorf("%v", got)
+	}
+}
+
+// A hostile owner can make a round as long as it likes, but not our memory.
+func TestRoundIsBounded(t *testing.T) {
+	p := replicaPeer(Mirror, Tuning{MaxItems: 2000})
+	effects := p.Step(1, Received{1, Roots{[]Root{{Scope: "s", Count: 9, Sum: Sum{1, 1}}}}})
+	asks, most := 0, 0
+	for {
+		var ask *Ask
+		for _, e := range effects {
+			if s, ok := e.(Send); ok {
+				if a, ok := s.Message.(Ask); ok {
+					ask = &a
+				}
+			}
+		}
+		if ask == nil {
+			break
+		}
+		asks++
+		answer := Answer{Scope: "s", Round: ask.Round}
+		for _, prefix := range ask.Prefixes {
+			b := Branch{Prefix: prefix, Split: true}
+			for child := range 256 {
+				b.Sums = append(b.Sums, ChildSum{uint8(child), Sum{1, uint64(child)}})
+			}
+			answer.Branches = append(answer.Branches, b)
+		}
+		effects = p.Step(1, Received{1, answer})
+		most = max(most, len(p.replicas["s"].round.pending))
+	}
+	t.Logf("%d asks, at most %d prefixes pending", asks, most)
+	if asks > 1000 || most > 100_000 || p.replicas["s"].round.active {
+		t.Errorf("%d asks, %d prefixes pending, still active: %v", asks, most, p.replicas["s"].round.active)
+	}
+}
+
+func TestAskIsAnsweredOncePerPrefixAndNotWithoutEnd(t *testing.T) {
+	p := NewPeer(Config{Hub: true, Scopes: []ScopeConfig{{Name: "s", Role: Owner}}}, emptySource{})
+	p.Step(1, View{Scope: "s", Complete: true})
+	open(p)
+	prefixes := make([]Prefix, 10_000)
+	for i := range prefixes {
+		prefixes[i] = Prefix{uint64(i/2) << 48, 2}
+	}
+	n := 0
+	for _, e := range p.Step(1, Received{1, Ask{"s", 1, prefixes}}) {
+		n += len(e.(Send).Message.(Answer).Branches)
+	}
+	if n != maxAsk/2 {
+		t.Errorf("%d branches", n)
+	}
+}
+
+// What the hub says while the agent prepares is kept, but not without end.
+func TestEarlyMessagesAreBounded(t *testing.T) {
+	p := NewPeer(Config{Scopes: []ScopeConfig{{Name: "s", Role: Replica}}, Tuning: Tuning{Window: 1000}}, emptySource{})
+	p.Step(1, Connected{Session: 1, Epoch: Epoch{1, 1}})
+	p.Step(1, Received{1, Welcome{Epoch: Epoch{1, 1}, Protocol: 1, Projection: 1}})
+	for i := range uint64(5000) {
+		p.Step(1, Received{1, Roots{}})
+		p.Step(1, Received{1, Delta{"s", []DeltaItem{item(i+1, fmt.Sprint("k", i), "content")}}})
+	}
+	if len(p.early) > maxEarly || p.earlyBytes > overload*1000 {
+		t.Errorf("%d messages, %d bytes", len(p.early), p.earlyBytes)
+	}
+	p.Step(1, Disconnected{1})
+	checkInvariants(t, p)
+}
+
+// A deletion that the owner does not remember any more is told by absence.
+func TestTombstonesAreBounded(t *testing.T) {
+	p := NewPeer(Config{Hub: true, Scopes: []ScopeConfig{{Name: "s", Role: Owner}}, Tuning: Tuning{MaxTombstones: 3}}, emptySource{})
+	for i := range 10 {
+		p.Step(1, Publish{Scope: "s", Key: benchKey(i), Version: Version{1, 1}})
+	}
+	for i := range 10 {
+		p.Step(1, Withdraw{Scope: "s", Key: benchKey(i), Seen: true})
+		checkInvariants(t, p)
+	}
+	if o := p.owners["s"]; o.tombstones != 3 || len(o.items) != 3 || o.digest.Len() != 3 {
+		t.Errorf("%d tombstones, %d items, %d in the digest", o.tombstones, len(o.items), o.digest.Len())
+	}
+}
+
+func TestVersionText(t *testing.T) {
+	v := VersionOf([]byte("x"))
+	if got, err := ParseVersion(v.String()); err != nil || got != v {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, s := range []string{"", "zz", "00", v.String() + "00"} {
+		if _, err := ParseVersion(s); err == nil {
+			t.Errorf("%q is a version", s)
+		}
+	}
+}
