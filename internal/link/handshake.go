@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -46,8 +48,8 @@ func (c serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	s.listener.settle(s)
 	if err != nil {
-		c.counters.refuse(refusedTLS)
-		if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) { // a port check, or evicted
+		if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) { // somebody looks whether the port is open, or had to make way
+			c.counters.refuse(refusedTLS)
 			c.quiet.about(hostOf(s.RemoteAddr()), c.explain(err)).Warn("TLS handshake failed")
 		}
 		return nil, nil, err
@@ -114,8 +116,14 @@ func (c clientCredentials) ClientHandshake(ctx context.Context, authority string
 		c.failed(err)
 		return nil, nil, err
 	}
-	// With TLS 1.3 the server's verdict on our certificate comes with the first read.
-	return &watched{Conn: conn, failed: c.failed}, info, nil
+	w := &watched{Conn: conn, failed: c.failed}
+	if _, encrypted := info.(credentials.TLSInfo); encrypted {
+		if err := w.listen(ctx); err != nil {
+			_ = conn.Close()
+			return nil, nil, err
+		}
+	}
+	return w, info, nil
 }
 
 // Clone implements credentials.TransportCredentials.
@@ -124,14 +132,49 @@ func (c clientCredentials) Clone() credentials.TransportCredentials {
 	return c
 }
 
-// watched tells of the first read that fails.
+// watched tells of reads that fail.
 type watched struct {
 	net.Conn
 	failed func(error)
+	first  []byte // was read by listen
+}
+
+// verdict is how long listen waits. A server that speaks HTTP/2 speaks at once;
+// one that does not gets the benefit of the doubt.
+const verdict = 2 * time.Second
+
+// listen waits for the server's first byte. With TLS 1.3 a client has shaken
+// hands before the server has looked at its certificate; the verdict comes
+// after that. Whoever sends meanwhile to a server that has hung up may be
+// answered by a reset, and never read the reason.
+func (w *watched) listen(ctx context.Context) error {
+	deadline := time.Now().Add(verdict)
+	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
+		deadline = end
+	}
+	_ = w.SetReadDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { _ = w.SetReadDeadline(time.Unix(1, 0)) })
+	first := make([]byte, 1)
+	n, err := w.Conn.Read(first)
+	if !stop() {
+		return context.Cause(ctx)
+	}
+	_ = w.SetReadDeadline(time.Time{})
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		w.failed(err)
+		return err
+	}
+	w.first = first[:n]
+	return nil
 }
 
 // Read implements net.Conn.
 func (w *watched) Read(b []byte) (int, error) {
+	if len(w.first) > 0 {
+		n := copy(b, w.first)
+		w.first = w.first[n:]
+		return n, nil
+	}
 	n, err := w.Conn.Read(b)
 	if err != nil {
 		w.failed(err)

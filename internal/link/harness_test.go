@@ -39,7 +39,10 @@ type recorder struct {
 	received func(*Conn, engine.Message) // instead of recording
 }
 
-func newRecorder(t testing.TB) *recorder { return &recorder{t: t, calls: make(chan record, 10_000)} }
+func newRecorder(t testing.TB) *recorder {
+	t.Helper()
+	return &recorder{t: t, calls: make(chan record, 10_000)}
+}
 
 func (r *recorder) Connected(c *Conn) { r.calls <- record{what: "connected", conn: c} }
 func (r *recorder) Received(c *Conn, m engine.Message) {
@@ -68,12 +71,34 @@ func (r *recorder) next(what string) record {
 	return record{}
 }
 
-func (r *recorder) quiet() {
+// bye waits for the end, which has to be one that an end wanted. The goodbye
+// itself, and whatever came before, is passed over.
+func (r *recorder) bye() *ByeError {
 	r.t.Helper()
-	select {
-	case got := <-r.calls:
-		r.t.Fatalf("nothing should come, got %s (%v, %v)", got.what, got.message, got.err)
-	default:
+	for {
+		select {
+		case got := <-r.calls:
+			if got.what != "disconnected" {
+				continue
+			}
+			bye, ok := got.err.(*ByeError)
+			if !ok {
+				r.t.Fatalf("it ended by %v", got.err)
+			}
+			return bye
+		case <-time.After(patience):
+			r.t.Fatal("it does not end")
+		}
+	}
+}
+
+// eventually waits for something that no channel tells.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
 	}
 }
 
@@ -153,14 +178,33 @@ func startHubOn(t testing.TB, cfg ServerConfig, l net.Listener) *hub {
 type spoke struct {
 	*Dialer
 	*recorder
-	log  *journal
-	stop func()
+	log      *journal
+	failures chan error // attempts that failed
+	stop     func()
+}
+
+// failure waits for an attempt that fails.
+func (s *spoke) failure() error {
+	s.t.Helper()
+	select {
+	case err := <-s.failures:
+		return err
+	case <-time.After(patience):
+		s.t.Fatal("no attempt fails")
+	}
+	return nil
 }
 
 // dial runs a Dialer until the test ends. It dials again at once.
 func dial(t testing.TB, cfg DialerConfig) *spoke {
 	t.Helper()
-	s := &spoke{recorder: newRecorder(t), log: &journal{}}
+	s := &spoke{recorder: newRecorder(t), log: &journal{}, failures: make(chan error, 1000)}
+	cfg.Failed = func(err error, _ time.Duration) {
+		select {
+		case s.failures <- err:
+		default:
+		}
+	}
 	if cfg.Events == nil {
 		cfg.Events = s.recorder
 	}
