@@ -51,6 +51,7 @@ func (c *Cluster) argocdEnv() []string {
 		"ARGOCD_GNUPGHOME=" + c.path("gnupg"),
 		"ARGOCD_APP_CONF_PATH=" + c.path("argocd-conf"),
 		"ARGOCD_PLUGINSOCKFILEPATH=" + c.path("argocd-conf", "plugins"),
+		"ARGOCD_ASK_PASS_SOCK=" + c.path("ask-pass.sock"), // else all repo-servers of the machine share one
 	}
 }
 
