@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// authority signs the certificates of a test: those of the principal and of agents.
+type authority struct {
+	folder string
+	file   string // its own certificate
+	cert   *x509.Certificate
+	key    *ecdsa.PrivateKey
+	serial int64
+}
+
+// pair is a certificate and its key, as files.
+type pair struct{ cert, key string }
+
+func newAuthority(t testing.TB, folder, name string) *authority {
+	t.Helper()
+	a := &authority{folder: folder, serial: 1}
+	a.key = newKey(t)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	a.file = filepath.Join(folder, name+".crt")
+	a.cert = a.sign(t, template, template, a.key, a.file)
+	return a
+}
+
+// issue makes a certificate by that name, for both ends of a connection. It is valid until the end given.
+func (a *authority) issue(t testing.TB, name string, until time.Time) pair {
+	t.Helper()
+	a.serial++
+	key := newKey(t)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(a.serial), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: until,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+	}
+	p := pair{cert: filepath.Join(a.folder, name+".crt"), key: filepath.Join(a.folder, name+".key")}
+	a.sign(t, template, a.cert, key, p.cert)
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writePEM(t, p.key, "EC PRIVATE KEY", der)
+	return p
+}
+
+// forADay issues a certificate that is good.
+func (a *authority) forADay(t testing.TB, name string) pair {
+	t.Helper()
+	return a.issue(t, name, time.Now().Add(24*time.Hour))
+}
+
+func (a *authority) sign(t testing.TB, template, parent *x509.Certificate, key *ecdsa.PrivateKey, file string) *x509.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatalf("sign a certificate: %v", err)
+	}
+	writePEM(t, file, "CERTIFICATE", der)
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+// client is the TLS configuration of a client with the pair, nil: without any.
+func (a *authority) client(t testing.TB, p *pair) *tls.Config {
+	t.Helper()
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	config := &tls.Config{RootCAs: pool, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}}
+	if p == nil {
+		return config
+	}
+	cert, err := tls.LoadX509KeyPair(p.cert, p.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Certificates = []tls.Certificate{cert}
+	return config
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func writePEM(t testing.TB, file, kind string, der []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,225 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestMain ends with the test process whatever the tests have started and not ended.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	endAll()
+	os.Exit(code)
+}
+
+// build compiles the product once for all tests.
+var build = sync.OnceValues(func() (string, error) {
+	folder, err := os.MkdirTemp("", "argocd-agent-e2e-")
+	if err != nil {
+		return "", err
+	}
+	atExit(func() { _ = os.RemoveAll(folder) })
+	file := filepath.Join(folder, "argocd-agent")
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", file, "github.com/argocd-agent/argocd-agent/cmd/argocd-agent").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build argocd-agent: %w: %s", err, out)
+	}
+	return file, nil
+})
+
+// exits is what has to be put away when the test process ends.
+var exits struct {
+	sync.Mutex
+	do []func()
+}
+
+func atExit(do func()) {
+	exits.Lock()
+	defer exits.Unlock()
+	exits.do = append(exits.do, do)
+}
+
+func endAll() {
+	exits.Lock()
+	defer exits.Unlock()
+	for i := len(exits.do) - 1; i >= 0; i-- {
+		exits.do[i]()
+	}
+}
+
+// program is argocd-agent as a child process: principal or agent. It can be started and ended again and again.
+type program struct {
+	name string
+	args []string
+	log  string // file; all runs of the program add to it
+
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the process has ended
+	err   error         // why; valid after that
+}
+
+func newProgram(name, logFolder string, args ...string) *program {
+	p := &program{name: name, args: args, log: filepath.Join(logFolder, "e2e-"+name+".log")}
+	atExit(func() { p.signal(syscall.SIGKILL) })
+	return p
+}
+
+// launches are made by one thread that never ends: the kernel ends a child when the thread that made it does, and we
+// want that to be when the test process does.
+var launches = sync.OnceValue(func() chan func() {
+	todo := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for do := range todo {
+			do()
+		}
+	}()
+	return todo
+})
+
+// start runs the program. It does not wait until it is of use.
+func (p *program) start(t testing.TB) {
+	t.Helper()
+	file, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.running() {
+		t.Fatalf("%s is running already", p.name)
+	}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatalf("open the log of %s: %v", p.name, err)
+	}
+	defer log.Close()
+	cmd := exec.Command(file, p.args...) //nolint:noctx // it outlives the test that starts it
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")} // nothing that this machine sets for others
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	launches() <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
+		t.Fatalf("start %s: %v", p.name, err)
+	}
+	ended := make(chan struct{})
+	p.cmd, p.ended, p.err = cmd, ended, nil
+	go func() { p.err = cmd.Wait(); close(ended) }() // ends with the child
+}
+
+func (p *program) running() bool {
+	if p.cmd == nil {
+		return false
+	}
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *program) signal(s syscall.Signal) {
+	if p.running() {
+		_ = p.cmd.Process.Signal(s)
+	}
+}
+
+// kill ends the program as a crash does.
+func (p *program) kill(t testing.TB) {
+	t.Helper()
+	p.signal(syscall.SIGKILL)
+	p.wait(t)
+}
+
+// terminate asks the program to end, as Kubernetes does, and returns its exit code.
+func (p *program) terminate(t testing.TB) int {
+	t.Helper()
+	p.signal(syscall.SIGTERM)
+	return p.wait(t)
+}
+
+// wait waits for the end of the program and returns its exit code; -1 after a signal.
+func (p *program) wait(t testing.TB) int {
+	t.Helper()
+	if p.cmd == nil {
+		return 0
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		t.Fatalf("%s does not end", p.name)
+	}
+	var exit *exec.ExitError
+	if errors.As(p.err, &exit) {
+		return exit.ExitCode()
+	}
+	return 0
+}
+
+// freeze stops the program without ending it: it keeps its connections and says nothing.
+func (p *program) freeze() { p.signal(syscall.SIGSTOP) }
+
+// thaw lets a frozen program go on.
+func (p *program) thaw() { p.signal(syscall.SIGCONT) }
+
+func (p *program) restart(t testing.TB) {
+	t.Helper()
+	p.kill(t)
+	p.start(t)
+}
+
+// logged returns what the program has logged so far.
+func (p *program) logged(t testing.TB) string {
+	t.Helper()
+	content, err := os.ReadFile(p.log)
+	if err != nil {
+		t.Fatalf("read the log of %s: %v", p.name, err)
+	}
+	return string(content)
+}
+
+// says waits until the program has logged a line with all these texts in it, after the mark that said returned.
+func (p *program) says(t testing.TB, since int, texts ...string) string {
+	t.Helper()
+	var found string
+	await(t, p.name+" to log "+strings.Join(texts, " … "), func() error {
+		for line := range strings.Lines(p.logged(t)[since:]) {
+			if containsAll(line, texts) {
+				found = line
+				return nil
+			}
+		}
+		return fmt.Errorf("it has not; see %s", p.log)
+	})
+	return found
+}
+
+// mark is how much has been logged by now.
+func (p *program) mark(t testing.TB) int {
+	t.Helper()
+	if _, err := os.Stat(p.log); err != nil {
+		return 0
+	}
+	return len(p.logged(t))
+}
+
+func containsAll(s string, texts []string) bool {
+	for _, text := range texts {
+		if !strings.Contains(s, text) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,154 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+func TestManagedProjectGoesWhereItsDestinationsSay(t *testing.T) {
+	w := shared(t)
+	spoke := w.managed().spoke
+	hubProject, copied := w.hub.project("placed"), spoke.project("placed")
+	wish := projectOf("managed", "somewhere-else")
+	spec := wish["spec"].(map[string]any)
+	spec["roles"] = []any{map[string]any{"name": "admin", "policies": []any{"p, proj:placed:admin, applications, *, placed/*, allow"}}}
+	hubProject.create(t, wish)
+
+	found := copied.becomes(t, field("spec.description", "of a test"))
+	destinations, _, _ := unstructured.NestedSlice(found.Object, "spec", "destinations")
+	if len(destinations) != 1 || destinations[0].(map[string]any)["name"] != "in-cluster" {
+		t.Errorf("destinations on the spoke are %v; one of two is for it, and is in-cluster there", destinations)
+	}
+	for _, absent := range []string{"roles", "sourceNamespaces"} {
+		if value, there, _ := unstructured.NestedFieldNoCopy(found.Object, "spec", absent); there {
+			t.Errorf("%s crossed: %v", absent, value)
+		}
+	}
+	w.autonomous().spoke.project("placed").isAbsent(t)
+
+	hubProject.edit(t, func(u *unstructured.Unstructured) { set(u, "spec.description", "changed") })
+	copied.becomes(t, field("spec.description", "changed"))
+	copied.edit(t, func(u *unstructured.Unstructured) { set(u, "spec.description", "by hand") })
+	copied.becomes(t, field("spec.description", "changed"))
+
+	hubProject.edit(t, func(u *unstructured.Unstructured) {
+		set(u, "spec.destinations", []any{map[string]any{"name": "somewhere-else", "namespace": "*", "server": ""}})
+	})
+	copied.goes(t)
+	hubProject.edit(t, func(u *unstructured.Unstructured) {
+		set(u, "spec.destinations", []any{map[string]any{"name": "manag*", "namespace": "*", "server": ""}})
+	})
+	copied.becomes(t)
+	hubProject.delete(t)
+	copied.goes(t)
+}
+
+func TestManagedProjectStaysOnTheSpokeWhileAnApplicationUsesIt(t *testing.T) {
+	w := shared(t)
+	spoke := w.managed().spoke
+	w.hub.project("used").create(t, projectOf("managed"))
+	wish := w.plain("managed", "used")
+	wish.project, wish.cascade = "used", true
+	hubApp := w.hub.app("managed", "uses")
+	hubApp.create(t, wish.object())
+	hubApp.becomes(t, synced, healthyApp)
+
+	w.hub.project("used").delete(t)
+	hubApp.edit(t, func(u *unstructured.Unstructured) { setLabel(u, "seen", "true") })
+	spoke.app(lab.ArgoCDNamespace, "uses").becomes(t, label("seen", "true")) // came after the project's end
+	spoke.project("used").is(t)
+
+	hubApp.delete(t)
+	hubApp.goes(t)
+	spoke.object(deployments, "used", "guestbook").goes(t)
+	spoke.project("used").goes(t)
+}
+
+func TestRepositoriesFollowTheirProjectAndLeaveWithIt(t *testing.T) {
+	w := shared(t)
+	spoke := w.managed().spoke
+	w.hub.project("repos").create(t, projectOf("managed"))
+	w.hub.secret("repo-one").create(t, secretOf("repository", map[string]string{
+		"project": "repos", "type": "git", "url": "https://git.example/one", "password": "secret"}))
+	w.hub.secret("creds-one").create(t, secretOf("repo-creds", map[string]string{
+		"project": "repos", "type": "git", "url": "https://git.example/", "password": "secret"}))
+	w.hub.secret("repo-unscoped").create(t, secretOf("repository", map[string]string{"type": "git", "url": "https://git.example/two"}))
+
+	password := base64.StdEncoding.EncodeToString([]byte("secret"))
+	spoke.secret("repo-one").becomes(t, field("data.password", password), label(secretTyp, "repository"))
+	spoke.secret("creds-one").becomes(t, field("data.password", password), label(secretTyp, "repo-creds"))
+	spoke.secret("repo-unscoped").isAbsent(t)
+
+	renewed := base64.StdEncoding.EncodeToString([]byte("renewed"))
+	w.hub.secret("repo-one").edit(t, func(u *unstructured.Unstructured) { set(u, "data.password", renewed) })
+	spoke.secret("repo-one").becomes(t, field("data.password", renewed))
+
+	w.hub.project("repos").edit(t, func(u *unstructured.Unstructured) {
+		set(u, "spec.destinations", []any{map[string]any{"name": "elsewhere", "namespace": "*", "server": ""}})
+	})
+	spoke.secret("repo-one").goes(t)
+	spoke.secret("creds-one").goes(t)
+	spoke.project("repos").goes(t)
+}
+
+func TestPrivateRepositoryWorksOnTheSpokeWithTheCredentialsOfTheHub(t *testing.T) {
+	w := shared(t)
+	w.hub.project("private").create(t, projectOf("managed"))
+	w.hub.secret("private-repo").create(t, secretOf("repository", map[string]string{
+		"project": "private", "type": "git", "url": w.RepoURL("private"), "username": w.Git.Username, "password": w.Git.Password, "insecure": "true"}))
+	wish := w.plain("managed", "private")
+	wish.repo, wish.project = w.RepoURL("private"), "private"
+	hubApp := w.hub.app("managed", "private")
+	hubApp.create(t, wish.object())
+	hubApp.becomes(t, synced, healthyApp)
+}
+
+func TestGPGKeysFollowTheHub(t *testing.T) {
+	w := shared(t)
+	hubKeys, spokeKeys := w.hub.configMap("argocd-gpg-keys-cm"), w.managed().spoke.configMap("argocd-gpg-keys-cm")
+	hubKeys.patch(t, `{"data":{"AAAA":"one"}}`)
+	t.Cleanup(func() { hubKeys.patch(t, `{"data":null}`) })
+	spokeKeys.becomes(t, field("data.AAAA", "one"))
+	spokeKeys.patch(t, `{"data":{"AAAA":"forged","BBBB":"mine"}}`)
+	spokeKeys.becomes(t, field("data.AAAA", "one"), field("data.BBBB", ""))
+	hubKeys.patch(t, `{"data":{"AAAA":null,"CCCC":"three"}}`)
+	spokeKeys.becomes(t, field("data.AAAA", ""), field("data.CCCC", "three"))
+	if keys := w.autonomous().spoke.configMap("argocd-gpg-keys-cm").get(t); keys != nil && at(keys, "data.CCCC") != "" {
+		t.Error("a key of the hub came to an autonomous spoke")
+	}
+}
+
+func TestAdoptionTakesOverWhatIsThereUnlessThePolicySaysNever(t *testing.T) {
+	w := shared(t)
+	spoke := w.managed().spoke
+	local := w.plain("in-cluster", "adopted")
+	local.automated = false
+	for _, name := range []string{"adopted", "left-alone"} {
+		local.labels = map[string]string{"made": "here"}
+		spoke.app(lab.ArgoCDNamespace, name).create(t, local.object())
+	}
+
+	wish := w.plain("managed", "adopted")
+	wish.labels = map[string]string{"made": "there"}
+	hubApp := w.hub.app("managed", "adopted")
+	hubApp.create(t, wish.object())
+	spoke.app(lab.ArgoCDNamespace, "adopted").becomes(t, label("made", "there"))
+	hubApp.becomes(t, synced, healthyApp)
+
+	wish.annotations = map[string]string{adoption: "never"}
+	refused := w.hub.app("managed", "left-alone")
+	refused.create(t, wish.object())
+	refused.becomes(t, shows("AgentError", "adoption policy"), field("status.health.status", "Degraded"))
+	spoke.app(lab.ArgoCDNamespace, "left-alone").is(t, label("made", "here"), annotation(sourceUID, ""))
+
+	refused.edit(t, func(u *unstructured.Unstructured) { setAnnotation(u, adoption, "always") })
+	spoke.app(lab.ArgoCDNamespace, "left-alone").becomes(t, label("made", "there"))
+	refused.becomes(t, showsNo("AgentError"), synced, healthyApp)
+
+	hubApp.delete(t) // it was there before us: released, not deleted
+	spoke.app(lab.ArgoCDNamespace, "adopted").becomes(t, annotation(sourceUID, ""))
+}

@@ -1,0 +1,272 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
+)
+
+// patience is how long a machine can be slow. Nothing that works takes nearly as long.
+const patience = 2 * time.Minute
+
+// world is a lab with our programs in it.
+type world struct {
+	*lab.Lab
+	pki       *authority
+	folder    string // of what the test makes itself
+	port      string // of the principal
+	hub       *site
+	principal *program
+	health    string // of the principal, URL
+	agents    map[string]*agent
+}
+
+// agent is one of the world's agents and its cluster. Its connection goes through a link that can be cut.
+type agent struct {
+	*program
+	spoke  *site
+	link   *faultproxy.Link
+	health string // URL
+	mode   string
+}
+
+// agentSetup is the wish for an agent. Its name is that of its certificate.
+type agentSetup struct {
+	name, cluster, mode string
+	flags               []string
+	kubeconfig          string // empty: as installed
+}
+
+// setup is the wish for a world.
+type setup struct {
+	lab        *lab.Lab
+	flags      []string // of the principal
+	kubeconfig string   // of the principal; empty: as installed
+	agents     []agentSetup
+}
+
+var theShared struct {
+	sync.Mutex
+	*world
+}
+
+// shared returns the world that most tests share: managed and autonomous are its agents, and called so. Whatever a test
+// does to programs and links it puts right; see heal.
+func shared(t testing.TB) *world {
+	t.Helper()
+	l := lab.Get(t)
+	theShared.Lock()
+	defer theShared.Unlock()
+	if theShared.world == nil {
+		w := newWorld(t, setup{lab: l, agents: []agentSetup{
+			{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
+		atExit(w.close)
+		w.start(t)
+		theShared.world = w
+	}
+	t.Cleanup(func() { theShared.heal(t) })
+	return theShared.world
+}
+
+// own starts a world for one test.
+func own(t testing.TB, s setup) *world {
+	t.Helper()
+	w := newWorld(t, s)
+	t.Cleanup(w.close)
+	w.start(t)
+	return w
+}
+
+// newWorld prepares everything and starts nothing.
+func newWorld(t testing.TB, s setup) *world {
+	t.Helper()
+	folder, err := os.MkdirTemp(s.lab.Folder(), "e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{Lab: s.lab, folder: folder, pki: newAuthority(t, folder, "ca"), hub: newSite(s.lab.Hub()), agents: map[string]*agent{}}
+	w.port = w.freePort(t)
+	health := w.freePort(t)
+	w.health = "http://127.0.0.1:" + health + "/healthz"
+	if s.kubeconfig == "" {
+		s.kubeconfig = w.hub.RunAs.File
+	}
+	tls := w.pki.forADay(t, "principal")
+	w.principal = newProgram(filepath.Base(folder)+"-principal", w.logs(), append([]string{"principal",
+		"--kubeconfig", s.kubeconfig, "--namespace", lab.ArgoCDNamespace,
+		"--listen-host", "127.0.0.1", "--listen-port", w.port,
+		"--tls-cert", tls.cert, "--tls-key", tls.key, "--root-ca-path", w.pki.file,
+		"--healthz-port", health, "--metrics-port", "0", "--log-level", "debug"}, s.flags...)...)
+	for _, a := range s.agents {
+		w.addAgent(t, a)
+	}
+	w.hub.openDefaultProject(t)
+	return w
+}
+
+// addAgent prepares an agent, and its namespace on the hub.
+func (w *world) addAgent(t testing.TB, s agentSetup) *agent {
+	t.Helper()
+	link, err := w.Link("127.0.0.1:" + w.port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &agent{spoke: newSite(w.Cluster(s.cluster)), link: link, mode: s.mode}
+	if s.kubeconfig == "" {
+		s.kubeconfig = a.spoke.RunAs.File
+	}
+	tls := w.pki.forADay(t, s.name)
+	health := w.freePort(t)
+	a.health = "http://127.0.0.1:" + health + "/healthz"
+	_, port, _ := strings.Cut(link.Addr(), ":")
+	a.program = newProgram(filepath.Base(w.folder)+"-"+s.name, w.logs(), append([]string{"agent",
+		"--kubeconfig", s.kubeconfig, "--namespace", lab.ArgoCDNamespace, "--agent-mode", s.mode,
+		"--server-address", "127.0.0.1", "--server-port", port,
+		"--tls-client-cert", tls.cert, "--tls-client-key", tls.key, "--root-ca-path", w.pki.file,
+		"--healthz-port", health, "--metrics-port", "0", "--log-level", "debug"}, s.flags...)...)
+	w.agents[s.name] = a
+	w.hub.ensureNamespace(t, s.name)
+	return a
+}
+
+func (w *world) logs() string { return filepath.Join(w.Folder(), "logs") }
+
+func (w *world) freePort(t testing.TB) string {
+	t.Helper()
+	port, err := w.Port(context.Background())
+	if err != nil {
+		t.Fatalf("reserve a port: %v", err)
+	}
+	return strconv.Itoa(port)
+}
+
+// start starts all programs and waits until all agents are connected.
+func (w *world) start(t testing.TB) {
+	t.Helper()
+	w.principal.start(t)
+	for _, a := range w.agents {
+		a.start(t)
+	}
+	w.connected(t)
+}
+
+// connected waits until all agents are.
+func (w *world) connected(t testing.TB) {
+	t.Helper()
+	for _, a := range w.agents {
+		a.connected(t)
+	}
+}
+
+func (a *agent) connected(t testing.TB) {
+	t.Helper()
+	await(t, a.name+" to be connected", func() error { return healthy(a.health) })
+}
+
+// disconnected waits until the agent knows that it is not connected.
+func (a *agent) disconnected(t testing.TB) {
+	t.Helper()
+	await(t, a.name+" to be disconnected", func() error {
+		if healthy(a.health) == nil {
+			return fmt.Errorf("it is ready")
+		}
+		return nil
+	})
+}
+
+func healthy(address string) error {
+	client := http.Client{Timeout: 10 * time.Second}
+	response, err := client.Get(address) //nolint:noctx // it has a timeout
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", response.Status, text)
+	}
+	return nil
+}
+
+// heal puts right what a test has done to programs and links.
+func (w *world) heal(t testing.TB) {
+	t.Helper()
+	if w.world() == nil {
+		return
+	}
+	for _, a := range w.agents {
+		if err := a.link.Restore(); err != nil {
+			t.Errorf("restore the link of %s: %v", a.name, err)
+		}
+		a.thaw()
+		if !a.running() {
+			a.start(t)
+		}
+	}
+	w.principal.thaw()
+	if !w.principal.running() {
+		w.principal.start(t)
+	}
+	w.connected(t)
+}
+
+func (w *world) world() *world { return w }
+
+func (w *world) close() {
+	for _, a := range w.agents {
+		a.signal(9)
+		_ = a.link.Close()
+	}
+	w.principal.signal(9)
+}
+
+func (w *world) managed() *agent    { return w.agents["managed"] }
+func (w *world) autonomous() *agent { return w.agents["autonomous"] }
+
+// await waits until check finds nothing wrong.
+func await(t testing.TB, what string, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited for %s: %v", what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// argocd runs the argocd CLI against the hub, as a person would, and returns what it prints.
+func (w *world) argocd(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := w.tryArgocd(t, args...)
+	if err != nil {
+		t.Fatalf("argocd %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func (w *world) tryArgocd(t testing.TB, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	out, err := w.Command(ctx, "argocd", args...).CombinedOutput()
+	return string(out), err
+}
