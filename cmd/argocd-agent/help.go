@@ -61,7 +61,7 @@ func wrap(w io.Writer, indent, text string) {
 func rootHelp(w io.Writer, cmd *cobra.Command) {
 	fmt.Fprintf(w, "%s\n\nUsage:\n  %s COMMAND [flags]\n\nCommands:\n", cmd.Long, cmd.CommandPath())
 	for _, sub := range cmd.Commands() {
-		if !sub.Hidden {
+		if sub.Name() != "help" {
 			fmt.Fprintf(w, "  %-10s %s\n", sub.Name(), sub.Short)
 		}
 	}

@@ -34,7 +34,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) erro
 
 func (p *program) run(ctx context.Context, args []string) error {
 	root := p.root()
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // nil would mean the arguments of the process
 	err := root.ExecuteContext(ctx)
 	var stopped signalled
 	if errors.As(context.Cause(ctx), &stopped) && errors.Is(err, stopped) {
@@ -60,7 +60,6 @@ Applications, projects, repositories and their state the same on both sides.`,
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { rootHelp(cmd.OutOrStdout(), cmd) })
 	root.AddCommand(p.principalCommand(), p.agentCommand(), p.versionCommand())

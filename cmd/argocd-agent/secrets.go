@@ -17,6 +17,7 @@ type secrets struct {
 
 	mu            sync.Mutex
 	cert, key, ca []byte
+	works         bool // what was put to use last
 }
 
 func newSecrets(namespace, own, trusted string, verify bool) *secrets {
@@ -58,8 +59,9 @@ func (s *secrets) takeOwn(data map[string][]byte) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	oldCert, oldKey := s.cert, s.key
 	s.cert, s.key = cert, key
-	return s.update()
+	return s.update(func() { s.cert, s.key = oldCert, oldKey })
 }
 
 // takeTrusted reads authorities. A Secret that was made as that of a
@@ -71,8 +73,9 @@ func (s *secrets) takeTrusted(data map[string][]byte) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before := s.ca
 	s.ca = ca
-	return s.update()
+	return s.update(func() { s.ca = before })
 }
 
 // part returns the first of the keys that the Secret has.
@@ -88,9 +91,17 @@ func (s *secrets) part(secret string, data map[string][]byte, keys ...string) ([
 	return nil, fmt.Errorf("the Secret %s/%s has no %s", s.namespace, secret, keys[0])
 }
 
-func (s *secrets) update() error {
+// update puts what there is to use, if that is enough. If that does not work
+// although it did before, what has changed is taken back: it must not hold up
+// the other Secret's next change.
+func (s *secrets) update(takeBack func()) error {
 	if s.cert == nil || s.trusted != "" && s.ca == nil {
 		return nil
 	}
-	return s.Update(s.cert, s.key, s.ca)
+	err := s.Update(s.cert, s.key, s.ca)
+	if err != nil && s.works {
+		takeBack()
+	}
+	s.works = s.works || err == nil
+	return err
 }

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+func TestPrincipalIsConfiguredAsItWasTold(t *testing.T) {
+	port := freePort(t)
+	got := start(t, nil, "principal", "--kubeconfig", kubeconfig(t), "--kubecontext", "second", "--listen-host", "127.0.0.1", "--listen-port", port,
+		"--metrics-port", freePort(t), "--healthz-port", "0", "--destination-based-mapping", "--allowed-namespaces", "a", "--allowed-namespaces", "b-*",
+		"--label-selector", "team=web", "--share-unscoped-repositories", "--sync-repository-trust", "--require-registration",
+		"--namespace-create-enable", "--namespace-create-pattern", "team-.*", "--namespace-create-labels", "a=b,c=d",
+		"--resource-proxy-address", "proxy:9090", "--keepalive-min-interval", "5s", "--tls-min-version", "tls1.2")
+	cfg := got.principal
+	if cfg == nil {
+		t.Fatal(got.stderr)
+	}
+	switch {
+	case cfg.Cluster.Host != "https://127.0.0.2:1", cfg.Namespace != "elsewhere", cfg.Cluster.QPS >= 0, cfg.Cluster.UserAgent == "":
+		t.Errorf("cluster: %+v, namespace %s", cfg.Cluster, cfg.Namespace)
+	case cfg.Mapping != kind.ByDestination, !slices.Equal(cfg.AllowedNamespaces, []string{"a", "b-*"}),
+		!cfg.ShareUnscopedRepositories, !cfg.SyncRepositoryTrust, !cfg.RequireRegistration, cfg.ResourceProxy != "proxy:9090":
+		t.Errorf("what is replicated: %+v", cfg)
+	case !cfg.LabelSelector.Matches(map[string]string{"team": "web"}), cfg.LabelSelector.Matches(nil):
+		t.Error("label selector")
+	case !cfg.NamespaceCreate.Enable, cfg.NamespaceCreate.Pattern != "team-.*", !maps.Equal(cfg.NamespaceCreate.Labels, map[string]string{"a": "b", "c": "d"}):
+		t.Errorf("namespaces: %+v", cfg.NamespaceCreate)
+	case cfg.Listener.Addr().String() != "127.0.0.1:"+port, cfg.MetricsListener == nil, cfg.HealthListener != nil:
+		t.Errorf("listeners: %v %v %v", cfg.Listener, cfg.MetricsListener, cfg.HealthListener)
+	case cfg.TLS == nil, cfg.TLS.MinVersion != tlsVersions[tls12], cfg.Authenticate == nil, cfg.Revocations == nil, cfg.Explain == nil, cfg.KeepaliveMinInterval != 5*time.Second:
+		t.Errorf("connection: %+v", cfg)
+	case cfg.Log == nil, cfg.Version == "", cfg.Jitter() < 0, cfg.Jitter() >= 1:
+		t.Errorf("surroundings: %+v", cfg)
+	}
+	if names := slices.Sorted(maps.Keys(cfg.Secrets)); !slices.Equal(names, []string{"argocd-agent-ca", "argocd-agent-principal-tls"}) {
+		t.Errorf("Secrets %v", names)
+	}
+	if conn, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
+		conn.Close()
+		t.Error("the port is still open after the end")
+	}
+}
+
+func TestAgentIsConfiguredAsItWasTold(t *testing.T) {
+	got := start(t, nil, append(agentArgs(t), "--metrics-port", "0", "--healthz-port", freePort(t), "--namespace", "argo",
+		"--destination-based-mapping", "--create-namespace", "--adoption-policy", "never", "--source-uid-mismatch-policy", "recreate",
+		"--on-application-recreate", "resync", "--informer-sync-timeout", "30s", "--enable-compression", "--keep-alive-ping-interval", "15s")...)
+	cfg := got.agent
+	if cfg == nil {
+		t.Fatal(got.stderr)
+	}
+	switch {
+	case cfg.Cluster.Host != "https://127.0.0.1:1", cfg.Namespace != "argo":
+		t.Errorf("cluster: %+v, namespace %s", cfg.Cluster, cfg.Namespace)
+	case cfg.Mode != kind.Managed, cfg.Mapping != kind.ByDestination, !cfg.CreateNamespaces, cfg.LabelSelector != nil,
+		!cfg.Policy.AdoptNever, !cfg.Policy.Recreate, cfg.OnRecreate != "resync", cfg.SyncTimeout != 30*time.Second:
+		t.Errorf("what is replicated: %+v", cfg)
+	case cfg.Server != "hub.example:443", cfg.TLS == nil, cfg.Explain == nil, cfg.Proxy == nil, !cfg.Compression, cfg.KeepAlive != 15*time.Second, cfg.HeaderName != "":
+		t.Errorf("connection: %+v", cfg)
+	case cfg.MetricsListener != nil, cfg.HealthListener == nil:
+		t.Errorf("listeners: %v %v", cfg.MetricsListener, cfg.HealthListener)
+	}
+	if names := slices.Sorted(maps.Keys(cfg.Secrets)); !slices.Equal(names, []string{"argocd-agent-ca", "argocd-agent-client-tls"}) {
+		t.Errorf("Secrets %v", names)
+	}
+}
+
+func TestMeshNeedsNoCertificates(t *testing.T) {
+	quiet := []string{"--metrics-port", "0", "--healthz-port", "0", "--insecure-plaintext"}
+	a := start(t, nil, append(append(agentArgs(t), quiet...), "--creds", "header:x-agent:one:two")...).agent
+	if a == nil || a.TLS != nil || a.Secrets != nil || a.HeaderName != "x-agent" || a.HeaderValue != "one:two" {
+		t.Errorf("agent: %+v", a)
+	}
+	p := start(t, nil, append([]string{"principal", "--kubeconfig", kubeconfig(t), "--listen-port", freePort(t), "--auth", "header:x-agent:^(.+)$"}, quiet...)...).principal
+	if p == nil || p.TLS != nil || p.Secrets != nil || p.Revocations != nil || p.Authenticate == nil {
+		t.Errorf("principal: %+v", p)
+	}
+}
+
+func TestWhatCanNotBeSetUpIsAFailureNotAMistakeOfTheUser(t *testing.T) {
+	busy, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	_, port, _ := net.SplitHostPort(busy.Addr().String())
+	for want, args := range map[string][]string{
+		"find the cluster: context \"third\" does not exist": {"--kubecontext", "third"},
+		"listen for probes: listen tcp :" + port:             {"--healthz-port", port, "--metrics-port", "0"},
+		"no such file":                                       {"--tls-client-cert", "/none", "--tls-client-key", "/none", "--root-ca-path", "/none"},
+	} {
+		got := start(t, nil, append(agentArgs(t), args...)...)
+		if got.code != exitFailure || !strings.Contains(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 || got.agent != nil {
+			t.Errorf("%q: exit code %d, %s, want %s", args, got.code, got.stderr, want)
+		}
+	}
+}
+
+func TestNamespaceIsWhereWeAreUnlessToldOtherwise(t *testing.T) {
+	contexts := clientcmdapi.Config{CurrentContext: "one", Contexts: map[string]*clientcmdapi.Context{
+		"one": {Namespace: "first"}, "two": {}}}
+	pod := write(t, "namespace", []byte("pods\n"))
+	for _, tc := range []struct {
+		settings clusterSettings
+		raw      clientcmdapi.Config
+		pod      string
+		want     string
+	}{
+		{clusterSettings{}, contexts, pod, "first"},
+		{clusterSettings{context: "two"}, contexts, pod, "argocd"},
+		{clusterSettings{}, clientcmdapi.Config{}, pod, "pods"},
+		{clusterSettings{}, clientcmdapi.Config{}, "/none", "argocd"},
+	} {
+		if got := tc.settings.impliedNamespace(tc.raw, tc.pod); got != tc.want {
+			t.Errorf("%+v: %s, want %s", tc, got, tc.want)
+		}
+	}
+}
+
+func TestProfilerAnswersWhileTheProgramRuns(t *testing.T) {
+	number := freePort(t)
+	got := start(t, nil, append(agentArgs(t), "--metrics-port", "0", "--healthz-port", "0", "--pprof-port", number)...)
+	if got.agent == nil || !strings.Contains(got.stderr, "127.0.0.1:"+number) {
+		t.Fatalf("not started: %s", got.stderr)
+	}
+	port, err := strconv.Atoi(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = withProfiler(t.Context(), port, slog.New(slog.DiscardHandler), func(context.Context) error {
+		resp, err := http.Get("http://127.0.0.1:" + number + "/debug/pprof/cmdline")
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"crypto/tls"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/agent"
+	"github.com/argocd-agent/argocd-agent/internal/principal"
+)
+
+// pair starts a principal and an agent whose certificates are still missing.
+func pair(t *testing.T, more ...string) (*principal.Config, *agent.Config) {
+	t.Helper()
+	quiet := []string{"--metrics-port", "0", "--healthz-port", "0"}
+	p := start(t, nil, append([]string{"principal", "--kubeconfig", kubeconfig(t), "--listen-port", freePort(t)}, quiet...)...)
+	a := start(t, nil, append(append(append(agentArgs(t), quiet...), "--server-address", "localhost"), more...)...)
+	if p.principal == nil || a.agent == nil {
+		t.Fatal(p.stderr, a.stderr)
+	}
+	return p.principal, a.agent
+}
+
+func feed(t *testing.T, secrets map[string]func(map[string][]byte) error, name string, data map[string][]byte) {
+	t.Helper()
+	if err := secrets[name](data); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shake connects the two and returns the certificate that the agent has shown.
+func shake(t *testing.T, p *principal.Config, a *agent.Config) (string, error) {
+	t.Helper()
+	client, err := a.TLS()
+	if err != nil {
+		return "", err
+	}
+	client.NextProtos = []string{"h2"}
+	near, far := net.Pipe()
+	deadline := time.Now().Add(10 * time.Second)
+	_ = near.SetDeadline(deadline)
+	_ = far.SetDeadline(deadline)
+	ended := make(chan error, 1)
+	go func() {
+		conn := tls.Client(near, client)
+		err := conn.Handshake()
+		if err == nil {
+			_, err = conn.Read(make([]byte, 1))
+		}
+		_ = near.Close()
+		ended <- err
+	}()
+	server := tls.Server(far, p.TLS)
+	err = server.Handshake()
+	name := ""
+	if err == nil {
+		name = server.ConnectionState().PeerCertificates[0].Subject.CommonName
+		_, err = server.Write([]byte{1})
+	}
+	_ = far.Close()
+	if other := <-ended; other != nil {
+		return "", other
+	}
+	return name, err
+}
+
+func TestCertificatesOfSecretsAreUsedAsSoonAsAllAreThere(t *testing.T) {
+	ca := newAuthority(t)
+	p, a := pair(t)
+	cert, key := ca.issue(t, "principal")
+	feed(t, p.Secrets, "argocd-agent-principal-tls", map[string][]byte{"tls.crt": cert, "tls.key": key})
+	feed(t, p.Secrets, "argocd-agent-ca", map[string][]byte{"tls.crt": ca.pem, "tls.key": nil})
+	cert, key = ca.issue(t, "one")
+	feed(t, a.Secrets, "argocd-agent-client-tls", map[string][]byte{"tls.crt": cert, "tls.key": key})
+	if _, err := a.TLS(); err == nil || !strings.Contains(err.Error(), "argocd/argocd-agent-ca") {
+		t.Errorf("without authorities the agent must not connect to anybody: %v", err)
+	}
+	feed(t, a.Secrets, "argocd-agent-ca", map[string][]byte{"ca.crt": ca.pem})
+	if name, err := shake(t, p, a); err != nil || name != "one" {
+		t.Errorf("first: %s, %v", name, err)
+	}
+
+	cert, key = ca.issue(t, "two")
+	feed(t, a.Secrets, "argocd-agent-client-tls", map[string][]byte{"tls.crt": cert, "tls.key": key})
+	if name, err := shake(t, p, a); err != nil || name != "two" {
+		t.Errorf("after a renewal: %s, %v", name, err)
+	}
+}
+
+func TestBrokenSecretIsNamedAndDoesNotReplaceAGoodOne(t *testing.T) {
+	ca := newAuthority(t)
+	p, a := pair(t)
+	cert, key := ca.issue(t, "principal")
+	feed(t, p.Secrets, "argocd-agent-principal-tls", map[string][]byte{"tls.crt": cert, "tls.key": key})
+	feed(t, p.Secrets, "argocd-agent-ca", map[string][]byte{"ca.crt": ca.pem})
+	feed(t, a.Secrets, "argocd-agent-client-tls", map[string][]byte{"tls.crt": cert, "tls.key": key})
+	feed(t, a.Secrets, "argocd-agent-ca", map[string][]byte{"ca.crt": ca.pem})
+	for want, data := range map[string]map[string][]byte{
+		"there is no Secret argocd/argocd-agent-client-tls":        nil,
+		"the Secret argocd/argocd-agent-client-tls has no tls.crt": {},
+		"the Secret argocd/argocd-agent-client-tls has no tls.key": {"tls.crt": cert},
+		"certificate and key": {"tls.crt": cert, "tls.key": []byte("?")},
+	} {
+		if err := a.Secrets["argocd-agent-client-tls"](data); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if _, err := shake(t, p, a); err != nil {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	// A CA that comes later is not held up by what is broken elsewhere.
+	other := newAuthority(t)
+	if err := a.Secrets["argocd-agent-ca"](map[string][]byte{"ca.crt": other.pem}); err != nil {
+		t.Error(err)
+	}
+	if _, err := shake(t, p, a); err == nil {
+		t.Error("the principal is still believed")
+	}
+}
+
+func TestSecretsMayBeMendedOneAfterTheOther(t *testing.T) {
+	ca := newAuthority(t)
+	_, a := pair(t)
+	cert, key := ca.issue(t, "one")
+	own, trusted := a.Secrets["argocd-agent-client-tls"], a.Secrets["argocd-agent-ca"]
+	if err := own(map[string][]byte{"tls.crt": cert, "tls.key": []byte("?")}); err != nil {
+		t.Errorf("nothing can be used yet: %v", err)
+	}
+	for range 2 {
+		if err := trusted(map[string][]byte{"ca.crt": ca.pem}); err == nil {
+			t.Error("the certificate is still broken")
+		}
+	}
+	if err := own(map[string][]byte{"tls.crt": cert, "tls.key": key}); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.TLS(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOneSecretMayHoldItAll(t *testing.T) {
+	ca := newAuthority(t)
+	p, a := pair(t, "--root-ca-secret-name", "argocd-agent-client-tls")
+	cert, key := ca.issue(t, "one")
+	all := map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": ca.pem}
+	feed(t, p.Secrets, "argocd-agent-principal-tls", all)
+	feed(t, p.Secrets, "argocd-agent-ca", all)
+	feed(t, a.Secrets, "argocd-agent-client-tls", all)
+	if len(a.Secrets) != 1 {
+		t.Errorf("Secrets %v", a.Secrets)
+	}
+	if name, err := shake(t, p, a); err != nil || name != "one" {
+		t.Errorf("%s, %v", name, err)
+	}
+}
+
+func TestWithoutVerificationNoAuthoritiesAreNeeded(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	p, a := pair(t, "--insecure-tls")
+	cert, key := other.issue(t, "principal")
+	feed(t, p.Secrets, "argocd-agent-principal-tls", map[string][]byte{"tls.crt": cert, "tls.key": key})
+	feed(t, p.Secrets, "argocd-agent-ca", map[string][]byte{"ca.crt": ca.pem})
+	cert, key = ca.issue(t, "one")
+	feed(t, a.Secrets, "argocd-agent-client-tls", map[string][]byte{"tls.crt": cert, "tls.key": key})
+	if name, err := shake(t, p, a); err != nil || name != "one" {
+		t.Errorf("%s, %v", name, err)
+	}
+}
+
+func TestFilesServeAsWellAsSecrets(t *testing.T) {
+	ca := newAuthority(t)
+	p, _ := pair(t)
+	cert, key := ca.issue(t, "one")
+	feed(t, p.Secrets, "argocd-agent-principal-tls", map[string][]byte{"tls.crt": cert, "tls.key": key})
+	feed(t, p.Secrets, "argocd-agent-ca", map[string][]byte{"ca.crt": ca.pem})
+	_, a := pair(t, "--tls-client-cert", write(t, "c", cert), "--tls-client-key", write(t, "k", key), "--root-ca-path", write(t, "a", ca.pem))
+	if len(a.Secrets) != 0 {
+		t.Errorf("Secrets %v", a.Secrets)
+	}
+	if name, err := shake(t, p, a); err != nil || name != "one" {
+		t.Errorf("%s, %v", name, err)
+	}
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// agentArgs are enough for an agent to start.
+func agentArgs(t *testing.T) []string {
+	t.Helper()
+	return []string{"agent", "--agent-mode", "managed", "--server-address", "hub.example", "--kubeconfig", kubeconfig(t)}
+}
+
+func TestContradictionsAreRefusedWithTheReason(t *testing.T) {
+	const agent = "agent --agent-mode managed --server-address hub.example "
+	for _, tc := range []struct{ args, env, want string }{
+		{args: "agent", want: "--agent-mode is missing"},
+		{args: "agent --agent-mode managed", want: "--server-address is missing"},
+		{args: "agent --agent-mode pushed", want: "it must be one of managed, autonomous"},
+		{args: agent + "--server-address https://hub", want: "without a scheme"},
+		{args: agent + "--server-address hub:8443", want: "the port has a setting of its own"},
+		{args: agent + "--server-address not_a_host", want: "neither a host name nor an IP address"},
+		{args: agent + "--server-port 0", want: "a number from 1 to 65535"},
+		{args: agent + "--server-port 65536", want: "a number from 1 to 65535"},
+		{args: agent + "--agent-mode autonomous --destination-based-mapping", want: "--destination-based-mapping contradicts mode autonomous"},
+		{args: agent + "--create-namespace", want: "no effect without --destination-based-mapping"},
+		{args: agent + "--ignore-unmanaged-apps=false", want: "always left alone"},
+		{args: agent + "--adoption-policy maybe", want: "one of always, never"},
+		{args: agent + "--source-uid-mismatch-policy x", want: "one of upsert, recreate"},
+		{args: agent + "--on-application-recreate x", want: "one of ignore, clear-status, resync"},
+		{args: agent + "--creds basic:x", want: "mtls:, header: or header:NAME:VALUE"},
+		{args: agent + "--creds header:x", want: "header:NAME:VALUE"},
+		{args: agent + "--creds header:x:y", want: "add --insecure-plaintext"},
+		{args: agent + "--insecure-plaintext", want: "use --creds header:"},
+		{args: agent + "--insecure-plaintext --creds header: --insecure-tls --tls-client-cert c --tls-client-key k",
+			want: "--tls-client-cert, --tls-client-key, --insecure-tls contradicts --insecure-plaintext"},
+		{args: agent + "--insecure-tls --root-ca-secret-name other", want: "--root-ca-secret-name contradicts --insecure-tls"},
+		{args: agent + "--tls-client-key k", want: "--tls-client-key without --tls-client-cert"},
+		{args: agent + "--tls-client-cert c --tls-client-key k", want: "--tls-client-cert without --root-ca-path"},
+		{args: agent + "--root-ca-path c", want: "--root-ca-path without --tls-client-cert"},
+		{args: agent + "--keep-alive-ping-interval 1ms", want: "too short"},
+		{args: agent + "--keep-alive-ping-interval soon", want: "a duration such as 30s"},
+		{args: agent + "--metrics-port 9000 --healthz-port 9000", want: "--metrics-port and --healthz-port are both 9000"},
+		{args: agent + "--namespace Argo", want: "can not be the name of a namespace"},
+		{args: agent + "--label-selector a=(", want: "--label-selector"},
+		{args: agent + "--allowed-namespaces team-*,team-[", want: `"team-[" is not a glob`},
+
+		{args: "principal --tls-cert c", want: "--tls-cert without --tls-key"},
+		{args: "principal", env: "ARGOCD_PRINCIPAL_TLS_CERT=c", want: "ARGOCD_PRINCIPAL_TLS_CERT without --tls-key"},
+		{args: "principal --tls-key k", want: "--tls-key without --tls-cert"},
+		{args: "principal --tls-cert c --tls-key k", want: "--tls-cert without --root-ca-path"},
+		{args: "principal --tls-cert c --tls-key k --root-ca-path a --tls-secret-name s", want: "--tls-cert and --tls-secret-name are two places"},
+		{args: "principal --tls-cert c --tls-key k --root-ca-path a --tls-ca-secret-name s", want: "--root-ca-path and --tls-ca-secret-name are two places"},
+		{args: "principal --tls-secret-name Not_a_name", want: "can not be the name of a Secret"},
+		{args: "principal --tls-min-version tls1.1", want: "one of tls1.2, tls1.3"},
+		{args: "principal --tls-max-version tls1.2", want: "--tls-min-version (tls1.3) is above --tls-max-version (tls1.2)"},
+		{args: "principal --tls-ciphersuites TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", want: "no effect on TLS 1.3"},
+		{args: "principal --tls-min-version tls1.2 --tls-ciphersuites TLS_RSA_WITH_RC4_128_SHA", want: "TLS_RSA_WITH_RC4_128_SHA: not a secure cipher suite"},
+		{args: "principal --insecure-plaintext", want: "use --auth header:NAME:REGEX"},
+		{args: "principal --auth header:x-agent:(.*)", want: "add --insecure-plaintext if a mesh is in front"},
+		{args: "principal --insecure-plaintext --auth header:x-agent:(.*) --tls-min-version tls1.2", want: "--tls-min-version contradicts --insecure-plaintext"},
+		{args: "principal --auth token:x", want: "--auth: authentication method \"token:x\" is unknown"},
+		{args: "principal --auth mtls:(", want: "missing closing )"},
+		{args: "principal --namespace-create-pattern a", want: "--namespace-create-pattern without --namespace-create-enable"},
+		{args: "principal --namespace-create-enable --namespace-create-pattern (", want: "not a regular expression"},
+		{args: "principal --namespace-create-enable --namespace-create-labels a", want: "not of the form key=value"},
+		{args: "principal --namespace-create-enable --namespace-create-labels a=$", want: "can not be the value of a label"},
+		{args: "principal --allowed-namespaces /(/", want: "not a regular expression"},
+		{args: "principal --resource-proxy-address proxy", want: "of the form host:port"},
+		{args: "principal --resource-proxy-address proxy:0", want: "the port must be a number"},
+		{args: "principal --listen-host somewhere:1", want: "--listen-host: give a host name only"},
+		{args: "principal --listen-port 8000", want: "--listen-port and --metrics-port are both 8000"},
+		{args: "principal --log-level loud", want: "one of trace, debug, info, warn, error"},
+		{args: "principal", env: "ARGOCD_PRINCIPAL_LISTEN_PORT=many", want: `ARGOCD_PRINCIPAL_LISTEN_PORT "many": it must be a number`},
+		{args: "principal", env: "ARGOCD_PRINCIPAL_INSECURE_PLAINTEXT=yes", want: "true or false"},
+	} {
+		var env []string
+		if tc.env != "" {
+			env = []string{tc.env}
+		}
+		got := start(t, env, strings.Fields(tc.args)...)
+		if got.code != exitUsage || !strings.Contains(got.stderr, tc.want) || strings.Count(got.stderr, "\n") > 2 {
+			t.Errorf("%s %s: exit code %d, %s\nwant %s", tc.env, tc.args, got.code, got.stderr, tc.want)
+		}
+		if got.principal != nil || got.agent != nil {
+			t.Errorf("%s %s: it was started all the same", tc.env, tc.args)
+		}
+	}
+}
+
+func TestEverythingThatIsWrongIsSaidAtOnce(t *testing.T) {
+	got := start(t, nil, "principal", "--tls-key", "k", "--allowed-namespaces", "a[", "--listen-port", "8003")
+	for _, want := range []string{"--tls-key", "a[", "8003"} {
+		if !strings.Contains(got.stderr, want) {
+			t.Errorf("%q lacks %s", got.stderr, want)
+		}
+	}
+	for line := range strings.Lines(got.stderr) {
+		if !strings.HasPrefix(line, "argocd-agent: ") {
+			t.Errorf("a line of its own is expected for each: %q", line)
+		}
+	}
+}
+
+func TestWritingADefaultDownContradictsNothing(t *testing.T) {
+	authority := newAuthority(t)
+	cert, key := authority.issue(t, "principal")
+	args := []string{"principal", "--kubeconfig", kubeconfig(t), "--listen-port", freePort(t), "--listen-host", "127.0.0.1", "--metrics-port", "0", "--healthz-port", "0",
+		"--tls-cert", write(t, "c", cert), "--tls-key", write(t, "k", key), "--root-ca-path", write(t, "a", authority.pem)}
+	env := []string{"ARGOCD_PRINCIPAL_TLS_SECRET_NAME=argocd-agent-principal-tls", "ARGOCD_PRINCIPAL_TLS_CA_SECRET_NAME=argocd-agent-ca",
+		"ARGOCD_PRINCIPAL_NAMESPACE_CREATE_PATTERN=", "ARGOCD_PRINCIPAL_TLS_CIPHERSUITES="}
+	if got := start(t, env, args...); got.principal == nil || got.stderr != "" {
+		t.Errorf("exit code %d, %s", got.code, got.stderr)
+	}
+}
