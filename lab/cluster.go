@@ -62,6 +62,7 @@ func (c *Cluster) config(file string) *rest.Config {
 		panic(fmt.Errorf("load %s, which the lab wrote: %w", file, err))
 	}
 	config.QPS, config.Burst = -1, -1
+	config.WarningHandler = rest.NoWarnings{} // Argo CD's finalizer alone makes one for each write
 	return config
 }
 

@@ -52,10 +52,10 @@ func New(t testing.TB, options Options) *Lab {
 		t.Fatalf("start a lab: %v", err)
 	}
 	t.Cleanup(func() {
-		saveIfFailed(t, l)
 		if _, err := os.Stat(l.Folder()); err != nil {
 			return // the test has ended it
 		}
+		saveIfFailed(t, l)
 		if err := l.Down(context.Background()); err != nil {
 			t.Errorf("end the lab: %v", err)
 		}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/argocd-agent/argocd-agent/lab/internal/debian"
+	"github.com/argocd-agent/argocd-agent/lab/internal/kernel"
 	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
 	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
@@ -81,8 +82,11 @@ func prepare(ctx context.Context, options *Options) (model.Spec, error) {
 		return spec, err
 	}
 	spec.Install = filepath.Join(checkout, "install")
-	spec.Tools, err = build(ctx, options.Progress)
-	return spec, err
+	if spec.Tools, err = build(ctx, options.Progress); err != nil {
+		return spec, err
+	}
+	kernel.RaiseLimits(options.Progress)
+	return spec, nil
 }
 
 // ErrRunning says that a lab runs in the folder already.
@@ -173,32 +177,6 @@ func clear(folder string) error {
 }
 
 func supervisorProgram(folder string) string { return filepath.Join(model.BinFolder(folder), "lab") }
-
-// provideProgram puts the lab program into the lab's folder: a copy, because `go run` deletes its own when it ends, or
-// built from the checkout when a test asks.
-func provideProgram(ctx context.Context, program, target string) error {
-	if program == "" {
-		command := exec.CommandContext(ctx, "go", "build", "-o", target, "github.com/argocd-agent/argocd-agent/lab/cmd/lab")
-		if out, err := command.CombinedOutput(); err != nil {
-			return fmt.Errorf("build the lab program: %w: %s", err, out)
-		}
-		return nil
-	}
-	source, err := os.Open(program)
-	if err != nil {
-		return fmt.Errorf("copy the lab program: %w", err)
-	}
-	defer source.Close()
-	copied, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o700)
-	if err != nil {
-		return fmt.Errorf("copy the lab program: %w", err)
-	}
-	if _, err := io.Copy(copied, source); err != nil {
-		_ = copied.Close()
-		return fmt.Errorf("copy the lab program: %w", err)
-	}
-	return copied.Close()
-}
 
 // launch starts the keeper, which starts the supervisor, and waits for its word. Should we die before, the supervisor
 // notices that the leash is loose, and ends.

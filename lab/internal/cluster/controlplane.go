@@ -91,7 +91,6 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 		"kube-controller-manager": {
 			"--service-account-private-key-file=" + c.path("pki", "service-accounts.key"),
 			"--root-ca-file=" + c.authority.CertFile(),
-			"--cluster-signing-cert-file=" + c.authority.CertFile(), "--cluster-signing-key-file=" + c.authority.KeyFile(),
 		},
 	}
 	all, ctx := errgroup.WithContext(ctx)

@@ -32,12 +32,13 @@ func (c *Cluster) writeKubeconfig(file, user, namespace string, auth *api.AuthIn
 	if err := clientcmd.WriteToFile(*config, file); err != nil {
 		return nil, fmt.Errorf("write the kubeconfig %s: %w", file, err)
 	}
-	rest, err := clientcmd.NewDefaultClientConfig(*config, nil).ClientConfig()
+	client, err := clientcmd.NewDefaultClientConfig(*config, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("load the kubeconfig %s: %w", file, err)
 	}
-	rest.QPS, rest.Burst = -1, -1 // the lab does not wait for itself
-	return rest, nil
+	client.QPS, client.Burst = -1, -1 // the lab does not wait for itself
+	client.WarningHandler = rest.NoWarnings{}
+	return client, nil
 }
 
 // MergeKubeconfigs writes one kubeconfig with a context for every cluster, named like it; the first is the current one.

@@ -54,6 +54,7 @@ func Run(folder string, report *Reporter, leash io.Reader) error {
 	if err := model.Read(model.SpecFile(folder), &spec); err != nil {
 		return report.Failed(fmt.Errorf("read what lab to start: %w", err))
 	}
+	fmt.Fprintf(os.Stderr, "lab: starting %d clusters in %s\n", len(spec.Clusters), folder)
 	ctx, end := context.WithCancelCause(context.Background())
 	defer end(nil)
 	s := &supervisor{spec: spec, group: &proc.Group{}, end: end, progress: report, begun: time.Now()}
