@@ -22,6 +22,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	cfg.Policy.ResyncRecreated = cfg.OnRecreate == "resync"
 	a := &agent{cfg: cfg, client: client, log: cfg.Log, listed: map[kind.Resource]bool{}, ready: make(chan struct{})}
 	if err := a.introduce(ctx); err != nil {
 		return err
@@ -70,12 +71,12 @@ func (a *agent) introduce(ctx context.Context) error {
 			a.memory, err = recall(ctx, a.client, a.cfg.Namespace, uint64(time.Now().UnixMilli()))
 		}
 		if err == nil {
-			a.log.Info("this is an agent", "mode", a.cfg.Mode, "cluster", a.uid, "namespace", a.cfg.Namespace, "version", a.cfg.Version)
+			a.log.InfoContext(ctx, "this is an agent", "mode", a.cfg.Mode, "cluster", a.uid, "namespace", a.cfg.Namespace, "version", a.cfg.Version)
 			return nil
 		}
 		if !said {
 			said = true
-			a.log.Warn("waiting for the API server", "error", err)
+			a.log.WarnContext(ctx, "waiting for the API server", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -115,6 +116,9 @@ func (a *agent) run(ctx context.Context) error {
 	start("node", a.host.Run)
 	start("connection", a.connect)
 	start("memory", a.remember)
+	for _, run := range kube.FollowSecrets(a.client, a.cfg.Namespace, a.cfg.Secrets, a.log, a.cfg.Jitter) {
+		start("certificates", run)
+	}
 	if a.cfg.HealthListener != nil {
 		start("probes", a.serveHealth)
 	}
@@ -131,10 +135,16 @@ func (a *agent) run(ctx context.Context) error {
 // connect keeps the connection to the hub, once the cluster has been read: what
 // is not known yet must not be taken for gone.
 func (a *agent) connect(ctx context.Context) error {
+	var tooLong <-chan time.Time
+	if a.cfg.SyncTimeout > 0 {
+		tooLong = time.After(a.cfg.SyncTimeout)
+	}
 	select {
 	case <-a.ready:
 	case <-ctx.Done():
 		return nil
+	case <-tooLong:
+		return fmt.Errorf("the cluster could not be read within %v (--informer-sync-timeout): %w", a.cfg.SyncTimeout, a.objectsReadable())
 	}
 	cfg := link.DialerConfig{
 		Address: a.cfg.Server, TLS: a.cfg.TLS, Events: a, Log: a.log, Explain: a.cfg.Explain, Proxy: a.cfg.Proxy,
@@ -267,7 +277,7 @@ func (a *agent) remember(ctx context.Context) error {
 			return nil
 		}
 		if err := a.memory.remember(ctx, status.Other, status.Suspect != ""); err != nil {
-			a.log.Warn("can not remember how far the hub's store has been seen", "error", err)
+			a.log.WarnContext(ctx, "can not remember how far the hub's store has been seen", "error", err)
 		}
 	}
 }

@@ -129,9 +129,7 @@ func (c *Client) Revision(ctx context.Context, r kind.Resource, namespace string
 // list reads a whole resource, page by page, as of one revision.
 func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, revision string, err error) {
 	query := url.Values{"limit": {"500"}}
-	if w.Selector != "" {
-		query.Set("labelSelector", w.Selector)
-	}
+	w.narrow(query)
 	for {
 		b, err := c.do(ctx, http.MethodGet, c.urlOf(w.Resource, w.Namespace, "", query), nil)
 		if err != nil {

@@ -151,7 +151,7 @@ func (h *Host) step(ctx context.Context, in node.Input) {
 		case node.Write:
 			h.writer.Write(ctx, e)
 		case node.Read:
-			h.writer.Read(ctx, e.Ref)
+			h.writer.Read(ctx, e)
 		case node.Relist:
 			if w := h.watchers[e.Resource]; w != nil {
 				w.Relist()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -71,7 +70,7 @@ func (b *bench) watch() (<-chan node.Input, *Watcher) {
 	inputs := make(chan node.Input, 100)
 	w := NewWatcher(b.client, Watch{Resource: kind.AppProjects, Namespace: "argocd", Selector: "test=" + b.name},
 		func(_ context.Context, in node.Input) error { inputs <- in; return nil },
-		slog.New(slog.NewTextHandler(io.Discard, nil)), func() float64 { return 0.1 })
+		slog.New(slog.DiscardHandler), func() float64 { return 0.1 })
 	done := make(chan struct{})
 	go func() { defer close(done); _ = w.Run(ctx) }()
 	b.t.Cleanup(func() { cancel(); <-done })
@@ -217,7 +216,7 @@ func (b *bench) write(w node.Write, createNamespaces bool) node.Wrote {
 	b.t.Helper()
 	answers := make(chan node.Input, 1)
 	writer := NewWriter(b.client, func(_ context.Context, in node.Input) error { answers <- in; return nil },
-		createNamespaces, 1, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		createNamespaces, 1, slog.New(slog.DiscardHandler))
 	writer.Write(b.t.Context(), w)
 	writer.Wait()
 	return (<-answers).(node.Wrote)

@@ -20,7 +20,18 @@ import (
 type Watch struct {
 	Resource  kind.Resource
 	Namespace string // empty: all
+	Name      string // empty: every
 	Selector  string // of labels
+}
+
+// narrow adds what the API server has to filter by.
+func (w Watch) narrow(query url.Values) {
+	if w.Selector != "" {
+		query.Set("labelSelector", w.Selector)
+	}
+	if w.Name != "" {
+		query.Set("fieldSelector", "metadata.name="+w.Name)
+	}
 }
 
 // Watcher keeps a node informed of one resource: a list, then a watch from
@@ -72,7 +83,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			reason = fmt.Sprintf("the API server does not know %s: is Argo CD's CRD installed?", w.watch.Resource.Plural)
 		}
 		if reason != lastReason {
-			w.log.Warn("can not read objects; trying again", "error", reason)
+			w.log.WarnContext(ctx, "can not read objects; trying again", "error", reason)
 			lastReason = reason
 		}
 		if err := w.sink(ctx, node.Blind{Resource: w.watch.Resource, Reason: reason}); err != nil {
@@ -117,7 +128,7 @@ func (w *Watcher) listAndWatch(ctx context.Context, listed func()) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.Is(err, errRelist), isStatus(err, http.StatusGone):
-			w.log.Info("listing anew", "reason", err)
+			w.log.InfoContext(ctx, "listing anew", "reason", err)
 			return nil
 		case err != nil:
 			if failures++; failures > 3 {
@@ -141,9 +152,7 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 		"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {revision},
 		"timeoutSeconds": {strconv.Itoa(300 + int(w.jitter()*300))},
 	}
-	if w.watch.Selector != "" {
-		query.Set("labelSelector", w.watch.Selector)
-	}
+	w.watch.narrow(query)
 	resp, err := w.client.start(ctx, http.MethodGet, w.client.urlOf(w.watch.Resource, w.watch.Namespace, "", query), "", nil)
 	if err != nil {
 		return revision, err

@@ -41,36 +41,35 @@ func (w *Writer) Write(ctx context.Context, write node.Write) {
 		if err != nil {
 			f := failureOf(write.Verb, err)
 			if !f.Stale {
-				w.log.Warn("write refused", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
+				w.log.WarnContext(ctx, "write refused", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
 					"namespace", write.Ref.Namespace, "name", write.Ref.Name, "why", write.Why, "error", f.Message)
 			}
 			return node.Wrote{ID: write.ID, Failure: f}
 		}
-		w.log.Info("wrote", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
+		w.log.InfoContext(ctx, "wrote", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
 			"namespace", write.Ref.Namespace, "name", write.Ref.Name, "why", write.Why)
 		return node.Wrote{ID: write.ID, Object: o}
 	})
 }
 
 // Read starts the reading of one object that the watch does not show.
-func (w *Writer) Read(ctx context.Context, ref kind.Ref) {
+func (w *Writer) Read(ctx context.Context, read node.Read) {
+	ref := read.Ref
 	w.background(ctx, func(ctx context.Context) node.Input {
 		o, err := w.client.Get(ctx, ref)
 		switch {
 		case err != nil:
-			w.log.Warn("can not read an object", "resource", ref.Resource.Plural, "namespace", ref.Namespace, "name", ref.Name, "error", err)
+			w.log.WarnContext(ctx, "can not read an object", "resource", ref.Resource.Plural, "namespace", ref.Namespace, "name", ref.Name, "error", err)
 			return nil
 		case o == nil:
-			return node.Lost{Ref: ref}
+			return node.Lost{Ref: ref, UID: read.UID, Read: true}
 		}
-		return node.Seen{Resource: ref.Resource, Object: o}
+		return node.Seen{Resource: ref.Resource, Object: o, Read: true}
 	})
 }
 
 func (w *Writer) background(ctx context.Context, do func(context.Context) node.Input) {
-	w.wg.Add(1)
-	go func() {
-		defer w.wg.Done()
+	w.wg.Go(func() {
 		select {
 		case w.slots <- struct{}{}:
 		case <-ctx.Done():
@@ -85,7 +84,7 @@ func (w *Writer) background(ctx context.Context, do func(context.Context) node.I
 		if in != nil {
 			_ = w.sink(ctx, in) // fails only when everything ends
 		}
-	}()
+	})
 }
 
 // Wait returns when nothing is under way any more.

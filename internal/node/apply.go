@@ -51,7 +51,7 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object)
 			}
 			mark.Adopted = mark.Adopted || !mark.Foreign
 		}
-		if mark.Owned && l.recreates(local, mark, e.Content) {
+		if mark.Owned && l.recreates(mark, e.Content) {
 			return l.discard(local)
 		}
 		mark.Owned, mark.Foreign = true, false
@@ -94,7 +94,7 @@ func (l *link) mayAdopt(content []byte) bool {
 
 // recreates tells whether the object came from another source of the same name
 // and the policy is not to let it live on as the new one's.
-func (l *link) recreates(local *kind.Object, mark kind.Mark, content []byte) bool {
+func (l *link) recreates(mark kind.Mark, content []byte) bool {
 	if mark.Source == "" || mark.Source == kind.ContentUID(content) || l.node.cfg.Side == kind.Hub {
 		return false
 	}
@@ -209,8 +209,7 @@ func (l *link) keepAlias(e engine.KeepAlias) {
 
 // failure turns a kind's refusal into a failure.
 func failure(err error) *Failure {
-	var r *kind.Refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*kind.Refusal](err); ok {
 		return &Failure{Code: r.Code, Message: r.Message}
 	}
 	return &Failure{Code: engine.Invalid, Message: err.Error()}

@@ -86,9 +86,9 @@ func (l *link) noteRefresh(o *kind.Object) {
 	if c, _ := kind.Pending(o, &l.world); c.NeedsNonce() {
 		what = c.Refresh + "/" + c.Hydrate
 	}
-	switch {
-	case what == l.refreshes[key].what:
-	case what == "":
+	switch what {
+	case l.refreshes[key].what:
+	case "":
 		delete(l.refreshes, key)
 	default:
 		l.nonces++

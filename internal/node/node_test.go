@@ -54,9 +54,10 @@ type pair struct {
 }
 
 func newPair(t *testing.T, mode kind.Mode) *pair {
+	t.Helper()
 	p := &pair{t: t, now: 1_000_000}
 	for i := range p.stores {
-		p.stores[i] = &cluster{t: t, objects: map[kind.Ref]*kind.Object{}}
+		p.stores[i] = &cluster{t: t, objects: map[kind.Ref]*kind.Object{}, rev: 1} // what the first List says
 	}
 	p.nodes[kind.Hub] = New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-1"})
 	p.nodes[kind.Spoke] = New(Config{Side: kind.Spoke, ArgoNamespace: "argocd", ClusterUID: "spoke-uid", Mode: mode, Mapping: kind.ByNamespace})

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
@@ -113,31 +115,29 @@ func (n *Node) advance(r kind.Resource, rev uint64) {
 }
 
 // tell passes a change on to the links that it may concern.
-func (n *Node) tell(r kind.Resource, old, new *kind.Object, watched bool) {
-	for _, l := range n.concerned(r, old, new) {
-		l.tell(r, old, new, watched)
+func (n *Node) tell(r kind.Resource, was, is *kind.Object, watched bool) {
+	for _, l := range n.concerned(r, was, is) {
+		l.tell(r, was, is, watched)
 	}
 	if r == kind.AppProjects {
-		n.projectChanged(old, new)
+		n.projectChanged(was, is)
 	}
 }
 
 // concerned narrows down the links: an Application is one agent's, by its
 // namespace or its destination, anything else may be everybody's.
-func (n *Node) concerned(r kind.Resource, old, new *kind.Object) []*link {
+func (n *Node) concerned(r kind.Resource, was, is *kind.Object) []*link {
 	if n.cfg.Side == kind.Spoke || r != kind.Applications {
 		return n.sortedLinks()
 	}
 	var out []*link
 	add := func(l *link) {
-		for _, have := range out {
-			if have == l {
-				return
-			}
+		if slices.Contains(out, l) {
+			return
 		}
 		out = append(out, l)
 	}
-	for _, o := range []*kind.Object{old, new} {
+	for _, o := range []*kind.Object{was, is} {
 		if o == nil {
 			continue
 		}
@@ -152,13 +152,12 @@ func (n *Node) concerned(r kind.Resource, old, new *kind.Object) []*link {
 }
 
 // projectChanged looks again at repositories: they follow their project.
-func (n *Node) projectChanged(old, new *kind.Object) {
-	name := ""
-	if new != nil {
-		name = new.Name()
-	} else {
-		name = old.Name()
+func (n *Node) projectChanged(was, is *kind.Object) {
+	o := is
+	if o == nil {
+		o = was
 	}
+	name := o.Name()
 	for _, o := range sortedObjects(n.cache.tables[kind.Secrets].objects) {
 		if kind.RepositoryProject(o) != name {
 			continue

@@ -9,9 +9,9 @@ import (
 
 // This file turns objects into what the engine is told of them.
 
-// tell passes a change of one object to the scopes that read its resource. Old
-// or new is nil where there was or is none.
-func (l *link) tell(r kind.Resource, old, new *kind.Object, watched bool) {
+// tell passes a change of one object to the scopes that read its resource: how
+// it was and how it is, nil where there was or is none.
+func (l *link) tell(r kind.Resource, was, is *kind.Object, watched bool) {
 	if !l.known {
 		return
 	}
@@ -20,44 +20,46 @@ func (l *link) tell(r kind.Resource, old, new *kind.Object, watched bool) {
 		if s.kind.Resource() != r {
 			continue
 		}
-		was, is := old, new
-		if was != nil && !s.kind.Belongs(was) {
-			was = nil
-		}
-		if is != nil && !s.kind.Belongs(is) {
-			is = nil
-		}
+		old, now := s.own(was), s.own(is)
 		switch {
-		case was == nil && is == nil:
+		case old == nil && now == nil:
 		case s.cfg.Role == engine.Owner:
-			if s.cfg.Style == engine.Pending && is != nil {
-				l.noteRefresh(is)
+			if s.cfg.Style == engine.Pending && now != nil {
+				l.noteRefresh(now)
 			}
-			l.tellOwner(s, was, is, watched || new != nil)
+			l.tellOwner(s, old, now, watched || is != nil)
 		case s.cfg.Style != engine.Pending:
-			l.tellReplica(s, was, is)
+			l.tellReplica(s, old, now)
 		}
 	}
 }
 
+// own returns an object if it is of the scope's kind, else nil.
+func (s *scope) own(o *kind.Object) *kind.Object {
+	if o == nil || !s.kind.Belongs(o) {
+		return nil
+	}
+	return o
+}
+
 // tellOwner publishes an object, or withdraws it. It counts as seen leaving if
 // its end was watched, or if the object itself says that it has left.
-func (l *link) tellOwner(s *scope, old, new *kind.Object, seen bool) {
-	if new != nil {
-		if item, ok := l.publish(s, new); ok {
+func (l *link) tellOwner(s *scope, was, is *kind.Object, seen bool) {
+	if is != nil {
+		if item, ok := l.publish(s, is); ok {
 			in := engine.Publish{Scope: s.cfg.Name, Key: item.Key, Version: engine.VersionOf(item.Content), Needs: item.Needs}
-			if s.cfg.Style == engine.Attached && old != nil {
-				before, had := l.publish(s, old)
+			if s.cfg.Style == engine.Attached && was != nil {
+				before, had := l.publish(s, was)
 				in.Touch = !had || !bytes.Equal(before.Extra, item.Extra)
-				in.Urgent = kind.Urgent(new, before.Extra, item.Extra)
+				in.Urgent = kind.Urgent(is, before.Extra, item.Extra)
 			}
 			l.step(in)
 			return
 		}
 	}
-	o := old
+	o := was
 	if o == nil {
-		o = new
+		o = is
 	}
 	if key, ok := s.kind.Key(o, &l.world); ok {
 		if s.cfg.Style == engine.Attached {
@@ -68,17 +70,17 @@ func (l *link) tellOwner(s *scope, old, new *kind.Object, seen bool) {
 }
 
 // tellReplica says what an object holds.
-func (l *link) tellReplica(s *scope, old, new *kind.Object) {
-	if new != nil {
-		if held, ok := s.kind.Reflect(new, &l.world); ok {
+func (l *link) tellReplica(s *scope, was, is *kind.Object) {
+	if is != nil {
+		if held, ok := s.kind.Reflect(is, &l.world); ok {
 			l.step(engine.Observe{Scope: s.cfg.Name, Key: held.Key, Held: engine.VersionOf(held.Content),
 				Owned: held.Mark.Owned || s.cfg.Style == engine.Attached, Alias: held.Mark.Alias})
 			return
 		}
 	}
-	o := old
+	o := was
 	if o == nil {
-		o = new
+		o = is
 	}
 	if key, ok := s.kind.Key(o, &l.world); ok {
 		l.step(engine.Vanish{Scope: s.cfg.Name, Key: key})

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/link"
 	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
 // Run runs a principal until the context ends.
@@ -27,7 +30,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	log.Info("this is the hub", "cluster", uid, "namespace", cfg.Namespace, "version", cfg.Version)
+	log.InfoContext(ctx, "this is the hub", "cluster", uid, "namespace", cfg.Namespace, "version", cfg.Version)
 
 	p := &principal{cfg: cfg, client: client, log: log, chores: make(chan func(context.Context), 1024),
 		listed: map[kind.Resource]bool{}, ready: make(chan struct{})}
@@ -98,6 +101,12 @@ func (p *principal) run(ctx context.Context) error {
 	start("connections", p.serve)
 	start("memory", p.remember)
 	start("chores", p.doChores)
+	for _, run := range kube.FollowSecrets(p.client, p.cfg.Namespace, p.cfg.Secrets, p.log, p.cfg.Jitter) {
+		start("certificates", run)
+	}
+	if p.cfg.Revocations != nil {
+		start("revocations", p.followRevocations)
+	}
 	if p.cfg.HealthListener != nil {
 		start("probes", p.serveHealth)
 	}
@@ -123,8 +132,30 @@ func (p *principal) serve(ctx context.Context) error {
 		TLS: p.cfg.TLS, Authenticate: p.cfg.Authenticate, Events: p.sessions, Log: p.log, Explain: p.cfg.Explain,
 		Keepalive: link.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval},
 	})
-	p.log.Info("listening for agents", "address", p.cfg.Listener.Addr().String())
+	p.log.InfoContext(ctx, "listening for agents", "address", p.cfg.Listener.Addr().String())
 	return server.Run(ctx, p.cfg.Listener)
+}
+
+// blocklist is the ConfigMap whose keys are the fingerprints of revoked
+// certificates.
+const blocklist = "argocd-agent-tls-blocklist"
+
+// followRevocations keeps the set of revoked certificates, and cuts whoever is
+// connected with one.
+func (p *principal) followRevocations(ctx context.Context) error {
+	ref := kind.Ref{Resource: kind.ConfigMaps, Namespace: p.cfg.Namespace, Name: blocklist}
+	return kube.Follow(ctx, p.client, ref, p.log, p.cfg.Jitter, func(o *kind.Object) {
+		var fingerprints []string
+		if o != nil {
+			data, _ := raw.StringMap(o.Get("data"))
+			fingerprints = slices.Sorted(maps.Keys(data))
+		}
+		added, err := p.cfg.Revocations.Set(fingerprints)
+		if err != nil {
+			p.log.WarnContext(ctx, "the list of revoked certificates has entries that are none", "configmap", blocklist, "error", err)
+		}
+		p.sessions.revoke(added)
+	})
 }
 
 // applied notes which resources have been read, for readiness.
@@ -199,7 +230,7 @@ func (p *principal) remember(ctx context.Context) error {
 				continue
 			}
 			if err := p.registry.remember(ctx, agent, status.Other); err != nil {
-				p.log.Warn("can not note how far an agent's store has been seen", "agent", agent, "error", err)
+				p.log.WarnContext(ctx, "can not note how far an agent's store has been seen", "agent", agent, "error", err)
 			}
 		}
 	}
@@ -223,7 +254,7 @@ func (p *principal) ensureNamespace(a kind.Agent) {
 		_, err := p.client.Create(ctx, kind.Ref{Resource: kube.Namespaces, Name: a.HubNamespace}, map[string]any{
 			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": a.HubNamespace, "labels": nc.Labels}})
 		if err != nil && !kube.IsConflict(err) {
-			p.log.Warn("can not create the agent's namespace", "agent", a.Name, "namespace", a.HubNamespace, "error", err)
+			p.log.WarnContext(ctx, "can not create the agent's namespace", "agent", a.Name, "namespace", a.HubNamespace, "error", err)
 		}
 	})
 }
@@ -262,7 +293,7 @@ func waitForCluster(ctx context.Context, c *kube.Client, log *slog.Logger) (stri
 		}
 		if !said {
 			said = true
-			log.Warn("waiting for the API server", "error", err)
+			log.WarnContext(ctx, "waiting for the API server", "error", err)
 		}
 		select {
 		case <-ctx.Done():

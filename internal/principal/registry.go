@@ -87,7 +87,7 @@ func (r *registry) take(ctx context.Context, in node.Input) error {
 func (r *registry) seen(ctx context.Context, o *kind.Object) error {
 	reg, err := r.read(o)
 	if err != nil {
-		r.log.Warn("this cluster Secret is no registration", "secret", o.Name(), "error", err)
+		r.log.WarnContext(ctx, "this cluster Secret is no registration", "secret", o.Name(), "error", err)
 		return nil
 	}
 	if reg.Agent.Mode == "" {
@@ -101,7 +101,7 @@ func (r *registry) seen(ctx context.Context, o *kind.Object) error {
 		return err
 	}
 	if reg.confirm != "" && reg.confirm != before.confirm {
-		r.log.Info("confirmed", "agent", reg.Agent.Name, "id", reg.confirm)
+		r.log.InfoContext(ctx, "confirmed", "agent", reg.Agent.Name, "id", reg.confirm)
 		return r.post(ctx, node.Confirm{Agent: reg.Agent.Name, ID: reg.confirm})
 	}
 	return nil
@@ -199,7 +199,7 @@ func (r *registry) claim(ctx context.Context, agent string, hello engine.Hello) 
 	if err != nil {
 		return fmt.Errorf("record the first claim in Secret %s: %w", ref.Name, err)
 	}
-	r.log.Info("registered an agent by its first claim", "agent", agent, "mode", mode, "cluster", hello.ClusterUID)
+	r.log.InfoContext(ctx, "registered an agent by its first claim", "agent", agent, "mode", mode, "cluster", hello.ClusterUID)
 	return r.seen(ctx, o)
 }
 

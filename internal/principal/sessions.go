@@ -3,6 +3,7 @@ package principal
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -102,4 +103,15 @@ func (s *sessions) get(id uint64) *link.Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.conns[id]
+}
+
+// revoke cuts connections that use a certificate which is no longer accepted.
+func (s *sessions) revoke(fingerprints []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		if c.Fingerprint != "" && slices.Contains(fingerprints, c.Fingerprint) {
+			c.Close(engine.Revoked, "the certificate is revoked")
+		}
+	}
 }

@@ -1,0 +1,72 @@
+package kube
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// Follow tells f of one object, now and whenever it changes; nil: there is
+// none. It runs until the context ends.
+func Follow(ctx context.Context, c *Client, ref kind.Ref, log *slog.Logger, jitter func() float64, f func(*kind.Object)) error {
+	sink := func(_ context.Context, in node.Input) error {
+		switch in := in.(type) {
+		case node.List:
+			var o *kind.Object
+			if len(in.Objects) > 0 {
+				o = in.Objects[0]
+			}
+			f(o)
+		case node.Seen:
+			f(in.Object)
+		case node.Lost:
+			f(nil)
+		}
+		return nil
+	}
+	w := Watch{Resource: ref.Resource, Namespace: ref.Namespace, Name: ref.Name}
+	return NewWatcher(c, w, sink, log.With("name", ref.Name), jitter).Run(ctx)
+}
+
+// FollowSecrets returns what, while it runs, tells each function the data of its Secret, now and whenever it
+// changes; nil: there is no such Secret. What it can not use is logged.
+func FollowSecrets(c *Client, namespace string, secrets map[string]func(map[string][]byte) error,
+	log *slog.Logger, jitter func() float64,
+) []func(context.Context) error {
+	var runs []func(context.Context) error
+	for name, use := range secrets {
+		ref := kind.Ref{Resource: kind.Secrets, Namespace: namespace, Name: name}
+		runs = append(runs, func(ctx context.Context) error {
+			return Follow(ctx, c, ref, log, jitter, func(o *kind.Object) {
+				data, err := secretData(o)
+				if err == nil {
+					err = use(data)
+				}
+				if err != nil {
+					log.WarnContext(ctx, "can not use a Secret", "secret", name, "error", err)
+				}
+			})
+		})
+	}
+	return runs
+}
+
+func secretData(o *kind.Object) (map[string][]byte, error) {
+	if o == nil {
+		return nil, nil
+	}
+	encoded, _ := raw.StringMap(o.Get("data")) // none: an empty Secret
+	data := make(map[string][]byte, len(encoded))
+	for key, value := range encoded {
+		var err error
+		if data[key], err = base64.StdEncoding.DecodeString(value); err != nil {
+			return nil, fmt.Errorf("read %s of Secret %s: %w", key, o.Name(), err)
+		}
+	}
+	return data, nil
+}
