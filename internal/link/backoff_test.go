@@ -16,11 +16,11 @@ func TestPausesGrowWithinBounds(t *testing.T) {
 	must(t, err)
 	must(t, l.Close()) // nobody listens there
 	ca := newCA(t, "ca")
-	ms := func(list ...time.Duration) []time.Duration {
-		for i := range list {
-			list[i] *= time.Millisecond
+	ms := func(list ...int) (out []time.Duration) {
+		for _, n := range list {
+			out = append(out, time.Duration(n)*time.Millisecond)
 		}
-		return list
+		return out
 	}
 	for _, test := range []struct {
 		jitter float64
@@ -97,7 +97,7 @@ func TestGoodbyeWithATimeIsHonoured(t *testing.T) {
 	if pause := <-pauses; pause != 40*time.Second+500*time.Millisecond {
 		t.Errorf("the agent waits %s", pause)
 	}
-	h.bye()
+	_ = h.bye()
 
 	// The agent itself wants a pause, after a session that was really opened.
 	h.next("connected")

@@ -99,29 +99,29 @@ func (d *Dialer) Counters() *Counters { return &d.counters }
 // cancelled. Then it says goodbye and returns nil.
 func (d *Dialer) Run(ctx context.Context) error {
 	pace := &pacer{Backoff: d.cfg.Backoff, random: d.cfg.Random}
-	for ctx.Err() == nil {
-		pause := d.once(ctx, pace)
-		if ctx.Err() != nil || d.cfg.Wait(ctx, pause) != nil {
-			break
-		}
+	for again := true; again && ctx.Err() == nil; {
+		again = d.once(ctx, pace)
 	}
 	return nil
 }
 
-// once makes one attempt, and returns how long to wait before the next.
-func (d *Dialer) once(ctx context.Context, pace *pacer) time.Duration {
+// once makes one attempt and the pause that has to follow it. It returns false
+// when there shall be no other.
+func (d *Dialer) once(ctx context.Context, pace *pacer) bool {
 	c, err := d.attempt(ctx)
 	if ctx.Err() != nil {
-		return 0
+		return false
 	}
+	var pause time.Duration
 	if c != nil {
-		return pace.next(c.established.Load(), d.cfg.Now().Sub(c.Since), retryAfter(err))
+		pause = pace.next(c.established.Load(), d.cfg.Now().Sub(c.Since), retryAfter(err))
+	} else {
+		pause = pace.next(false, 0, retryAfter(err))
+		d.counters.Failures.Add(1)
+		d.quiet.about(d.cfg.Address, err).WarnContext(ctx, "connecting to the principal failed", "next", pause)
+		d.cfg.Failed(err, pause)
 	}
-	pause := pace.next(false, 0, retryAfter(err))
-	d.counters.Failures.Add(1)
-	d.quiet.about(d.cfg.Address, err).WarnContext(ctx, "connecting to the principal failed", "next", pause)
-	d.cfg.Failed(err, pause)
-	return pause
+	return d.cfg.Wait(ctx, pause) == nil
 }
 
 // retryAfter is the pause that the hub asked for.

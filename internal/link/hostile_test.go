@@ -151,6 +151,22 @@ func TestGoodbyeIsNotWaitedForLong(t *testing.T) {
 	}
 }
 
+func TestPeerThatLeavesWithoutReadingIsGone(t *testing.T) {
+	leakCheck(t)
+	ca := newCA(t, "ca")
+	h := startHub(t, ServerConfig{TLS: ca.serverTLS()})
+	stream := openSync(t, byHand(t, h.address, ca.clientTLS("agent-a")))
+	hub := h.next("connected").conn
+	big := engine.Delta{Scope: "application", Items: []engine.DeltaItem{{Seq: 1, Key: engine.Key{Name: "x"}, Content: make([]byte, 1<<20)}}}
+	for range 4 { // more than the peer's window
+		must(t, hub.Send(big))
+	}
+	must(t, stream.Send(event(t, "1.1.1", "Bye", nil)))
+	if bye := h.bye(); bye.Local {
+		t.Errorf("ended by %v", bye)
+	}
+}
+
 func TestWhatIsNotInThePolicyIsRefused(t *testing.T) {
 	leakCheck(t)
 	ca := newCA(t, "ca")
@@ -236,12 +252,12 @@ func TestConnectionsAreBounded(t *testing.T) {
 		h.next("connected")
 	}
 	third := dial(t, DialerConfig{Address: h.address, TLS: ca.clientWith(cert)})
-	third.failure()
+	_ = third.failure()
 	third.stop()
 	eventually(t, "it is gone", func() bool { return h.Counters().Sockets.Load() == 2 })
 	dial(t, DialerConfig{Address: h.address, TLS: ca.clientTLS("agent-b")}).next("connected")
 	late := dial(t, DialerConfig{Address: h.address, TLS: ca.clientTLS("agent-c")})
-	late.failure()
+	_ = late.failure()
 	refused := h.Counters().Refused()
 	if refused[refusedPeer] == 0 || refused[refusedFull] == 0 {
 		t.Errorf("counted %v", refused)

@@ -2,6 +2,7 @@ package link
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -75,7 +76,7 @@ func TestEventsCarryTheSession(t *testing.T) {
 	h := startHub(t, ServerConfig{TLS: ca.serverTLS()})
 	stream := openSync(t, byHand(t, h.address, ca.clientTLS("agent-a")))
 	hello := protowire.AppendTag(nil, 1, protowire.BytesType)
-	hello = protowire.AppendBytes(hello, []byte{1<<3 | 0, 7, 2<<3 | 0, 3}) // epoch 7.3
+	hello = protowire.AppendBytes(hello, []byte{1 << 3, 7, 2 << 3, 3}) // epoch 7.3
 	must(t, stream.Send(event(t, "7.3.1", "Hello", hello)))
 	hub := h.next("connected").conn
 	h.next("received")
@@ -99,7 +100,7 @@ func TestCompressionSavesBytesBothWays(t *testing.T) {
 	must(t, agent.Send(text))
 	must(t, hub.Send(text))
 	for side, got := range map[string]engine.Message{"hub": h.next("received").message, "agent": s.next("received").message} {
-		if delta, ok := got.(engine.Delta); !ok || string(delta.Items[0].Content) != string(text.Items[0].Content) {
+		if delta, ok := got.(engine.Delta); !ok || !bytes.Equal(delta.Items[0].Content, text.Items[0].Content) {
 			t.Errorf("the %s got something else", side)
 		}
 	}

@@ -42,8 +42,8 @@ func TestCertificatesChangeWithoutARestart(t *testing.T) {
 
 	// The next handshake is by the new ones.
 	onHub.Close(engine.ShuttingDown, "come back")
-	s.bye()
-	h.bye()
+	_ = s.bye()
+	_ = h.bye()
 	s.next("connected")
 	if again := h.next("connected").conn; again.Fingerprint != fingerprint(renewed) || !again.NotAfter.Equal(renewed.Leaf.NotAfter) {
 		t.Error("the new connection is not by the new certificate")
@@ -60,7 +60,7 @@ func TestAgentReturnsWhenTheHubRestarts(t *testing.T) {
 	if bye := s.bye(); bye.Code != engine.ShuttingDown || bye.Local {
 		t.Errorf("the agent learns %v", bye)
 	}
-	s.failure() // nobody is there
+	_ = s.failure() // nobody is there
 	again := startHub(t, ServerConfig{TLS: ca.serverTLS()}, h.address)
 	again.next("connected")
 	s.next("connected")

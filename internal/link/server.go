@@ -120,6 +120,10 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 // Run serves until the context is cancelled, then tells the agents to come back
 // and returns nil. It closes the listener.
 func (s *Server) Run(ctx context.Context, inner net.Listener) error {
+	if s.cfg.TLS != nil && s.cfg.TLS.ClientAuth != tls.RequireAndVerifyClientCert {
+		_ = inner.Close()
+		return errors.New("the TLS configuration for agents does not require and verify client certificates")
+	}
 	l := newListener(inner, s.cfg.Limits, s.cfg.Keepalive.Timeout, &s.counters)
 	server := grpc.NewServer(s.options()...)
 	api.RegisterSyncServer(server, s)

@@ -36,7 +36,9 @@ func (c *Conn) run(s stream, events Events, halfClose func()) {
 	events.Connected(c)
 	c.fail(c.readAll(s, events))
 	c.deadOnce.Do(func() { close(c.dead) })
+	stuck := time.AfterFunc(c.grace, c.abort) // in a message that the peer does not take
 	<-sender
+	stuck.Stop()
 	c.mu.Lock()
 	cause := c.cause
 	c.ended = true
@@ -167,6 +169,9 @@ func explainStatus(err error) error {
 	case codes.Canceled:
 		return fmt.Errorf("the stream was cancelled: %s", st.Message())
 	case codes.Unavailable:
+		if strings.Contains(st.Message(), "too_many_pings") {
+			return errors.New("the principal finds that this agent asks too often whether it is alive: raise --keep-alive-ping-interval here, or lower --keepalive-min-interval there")
+		}
 		return fmt.Errorf("the connection broke: %s", st.Message())
 	}
 	return fmt.Errorf("%s: %s", st.Code(), st.Message())
