@@ -10,6 +10,7 @@ import (
 // script plays a fixed but varied course of events and returns all that both
 // sides said and did.
 func script(t *testing.T, seed uint64) string {
+	t.Helper()
 	var out strings.Builder
 	w := newWorld(t, Tuning{HeldCount: 3, Window: 2000})
 	w.check = false

@@ -1,6 +1,9 @@
 package engine
 
-import "sort"
+import (
+	"cmp"
+	"slices"
+)
 
 // A bucket of the digest splits into 256 when it holds more than splitAbove
 // items, and is folded again below foldBelow. The distance between the two
@@ -146,7 +149,7 @@ func (d *Digest) SumAt(p Prefix) Sum {
 // it is a leaf higher up that also holds others.
 func (d *Digest) at(p Prefix) (b *bucket, covered bool) {
 	b = &d.root
-	for depth := uint8(0); depth < p.Len; depth++ {
+	for depth := range p.Len {
 		if b.kids == nil {
 			return b, false
 		}
@@ -240,7 +243,7 @@ func (b *bucket) collect(into []Listed, p Prefix) []Listed {
 func hashByte(h KeyHash, depth uint8) uint8 { return uint8(uint64(h) >> (56 - 8*depth)) }
 
 func sortListed(items []Listed) {
-	sort.Slice(items, func(i, j int) bool { return items[i].Hash < items[j].Hash })
+	slices.SortFunc(items, func(a, b Listed) int { return cmp.Compare(a.Hash, b.Hash) })
 }
 
 // childSums returns the sums of the 256 children of a prefix.

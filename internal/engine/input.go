@@ -41,7 +41,9 @@ type Withdraw struct {
 	Seen  bool
 }
 
-// Observe says what the replica's own object holds.
+// Observe says what the replica's own object holds. A caller whose view lags
+// behind its own writes leaves out what is older than the last Applied: it would
+// be taken for somebody's change.
 type Observe struct {
 	Scope string
 	Key   Key

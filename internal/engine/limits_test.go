@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -66,7 +67,7 @@ func codes(effects []Effect) (out []string) {
 func TestReplicaTakesNoMoreItemsThanItsLimit(t *testing.T) {
 	p := replicaPeer(Mirror, Tuning{MaxItems: 2})
 	got := codes(p.Step(1, Received{1, Delta{"s", []DeltaItem{item(1, "a", "x"), item(2, "b", "x"), item(3, "c", "x")}}}))
-	if want := "[Apply Apply Ack TooLarge]"; fmt.Sprint(got) != want {
+	if want := "Apply,Apply,Ack TooLarge"; strings.Join(got, ",") != want {
 		t.Errorf("%v, want %v", got, want)
 	}
 	// And does not ask for more in every round.
@@ -84,7 +85,7 @@ func TestReplicaHoldsNoMoreContentThanSomeWindows(t *testing.T) {
 	for i := range uint64(6) {
 		got = append(got, codes(p.Step(1, Received{1, Delta{"s", []DeltaItem{item(i+1, fmt.Sprint("k", i), content)}}}))...)
 	}
-	if want := "[Apply Apply Apply Ack Overloaded Ack Overloaded Ack Overloaded]"; fmt.Sprint(got) != want {
+	if want := "Apply,Apply,Apply,Ack Overloaded,Ack Overloaded,Ack Overloaded"; strings.Join(got, ",") != want {
 		t.Errorf("%v, want %v", got, want)
 	}
 	checkInvariants(t, p)

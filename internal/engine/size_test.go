@@ -55,13 +55,3 @@ func estimate(m Message) int {
 	}
 	return n
 }
-
-// payload is the share of payloads in a message.
-func payload(m Message) (n int) {
-	if d, ok := m.(Delta); ok {
-		for _, it := range d.Items {
-			n += len(it.Content) + len(it.Extra)
-		}
-	}
-	return n
-}

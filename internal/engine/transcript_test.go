@@ -41,13 +41,14 @@ const dashes = "----"
 
 // play runs the commands of a transcript and puts what happens behind them.
 func play(t *testing.T, text string) string {
+	t.Helper()
 	var out strings.Builder
 	var block []string
 	w := newWorld(t, Tuning{})
 	w.hub.do(Tick{})
 	w.agent.do(Tick{})
 	inOutput := false
-	for _, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
 		switch {
 		case inOutput && line != "":
 		case inOutput:
@@ -161,7 +162,7 @@ func (w *world) status() string {
 		st := s.peer.Status()
 		line := fmt.Sprintf("%-5s   connected=%v", s.name, st.Connected)
 		if st.Suspect != "" {
-			line += " suspect"
+			line += fmt.Sprintf(" suspect, known is %s@%d", st.Other.UID, st.Other.Revision)
 		}
 		if st.Strays > 0 {
 			line += fmt.Sprintf(" strays=%d", st.Strays)
