@@ -95,10 +95,13 @@ func Pending(hub *Object, w *World) (Commands, bool) {
 	c.Refresh = hub.Annotation(RefreshAnnotation)
 	c.Hydrate = hub.Annotation(HydrateAnnotation)
 	if raw.Text(state, "phase") == phaseTerminating {
-		c.Terminate = TerminateTarget{
-			ID:        infoValue(raw.Get(state, "operation"), CommandInfo),
-			StartedAt: raw.Text(state, "startedAt"),
+		// The state's copy of the operation may still have the ID of an earlier
+		// one: Argo CD's controller merges a new state into the old.
+		running := raw.Get(state, "operation")
+		if mirror := hub.Get("operation"); isMirror(mirror) {
+			running = mirror
 		}
+		c.Terminate = TerminateTarget{ID: infoValue(running, CommandInfo), StartedAt: raw.Text(state, "startedAt")}
 	}
 	return c, c.Unstamped || !c.Empty()
 }

@@ -30,6 +30,10 @@ func TestWhatIsPendingOnTheHub(t *testing.T) {
 			`{"terminate":{"id":"c1","startedAt":"2026-01-01T00:00:00Z"}}`, false,
 		},
 		{
+			"a terminate of the spoke's own, whose state has the ID of an earlier one", mirrored, `{"operationState":{"phase":"Terminating","startedAt":"2026-01-01T00:00:00Z","operation":` + byCommand + `}}`, `{}`,
+			`{"terminate":{"startedAt":"2026-01-01T00:00:00Z"}}`, false,
+		},
+		{
 			"a terminate of the spoke's own", mirrored, `{"operationState":{"phase":"Terminating","startedAt":"2026-01-01T00:00:00Z","operation":` + bySpoke + `}}`, `{}`,
 			`{"terminate":{"startedAt":"2026-01-01T00:00:00Z"}}`, false,
 		},
@@ -113,6 +117,7 @@ func TestCommandsOnTheSpoke(t *testing.T) {
 		{"terminate hits its target", byCommand, running(byCommand), ``, terminateC, byCommand, `{"health":{},"operationState":{"phase":"Terminating",` + started + `,"operation":` + byCommand + `}}`, ``, false},
 		{"terminate by start", bySpoke, running(bySpoke), ``, terminateS, bySpoke, `{"health":{},"operationState":{"phase":"Terminating",` + started + `,"operation":` + bySpoke + `}}`, ``, false},
 		{"terminate does not hit another command", bySpoke, running(bySpoke), ``, terminateC, ``, ``, ``, false},
+		{"terminate does not hit another whose state has the old one's ID", bySpoke, running(byCommand), ``, terminateC, ``, ``, ``, false},
 		{"terminate does not hit a later start", bySpoke, `{"operationState":{"phase":"Running","startedAt":"2026-01-01T09:00:00Z"}}`, ``, terminateS, ``, ``, ``, false},
 		{"terminate of what is over", ``, `{"operationState":{"phase":"Succeeded",` + started + `}}`, ``, terminateS, ``, ``, ``, false},
 		{"terminate twice", bySpoke, `{"operationState":{"phase":"Terminating",` + started + `}}`, ``, terminateS, ``, ``, ``, false},

@@ -148,7 +148,7 @@ func (x *execution) terminate(target TerminateTarget) {
 		return
 	}
 	if target.ID != "" {
-		if infoValue(raw.Get(state, "operation"), CommandInfo) != target.ID {
+		if infoValue(running, CommandInfo) != target.ID {
 			return
 		}
 	} else if target.StartedAt == "" || raw.Text(state, "startedAt") != target.StartedAt {
