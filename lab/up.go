@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -87,93 +86,6 @@ func prepare(ctx context.Context, options *Options) (model.Spec, error) {
 	}
 	kernel.RaiseLimits(options.Progress)
 	return spec, nil
-}
-
-// ErrRunning says that a lab runs in the folder already.
-var ErrRunning = errors.New("a lab is running there already")
-
-// claimFolder makes the folder and takes its lock, which is held while a lab runs in it.
-func claimFolder(folder string) (*os.File, error) {
-	if err := checkFolder(folder); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("make the lab's folder: %w", err)
-	}
-	lock, err := os.OpenFile(model.LockFile(folder), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the lab's lock: %w", err)
-	}
-	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if err == nil {
-		return lock, nil
-	}
-	_ = lock.Close()
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, fmt.Errorf("use %s: %w: look at it with `lab status`, end it with `lab down`, or choose another folder with -lab",
-			folder, ErrRunning)
-	}
-	return nil, fmt.Errorf("lock %s: %w", folder, err)
-}
-
-// checkFolder refuses a folder that holds something other than a lab: what is there would be deleted.
-func checkFolder(folder string) error {
-	entries, err := os.ReadDir(folder)
-	if errors.Is(err, os.ErrNotExist) || (err == nil && len(entries) == 0) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("look into the lab's folder: %w", err)
-	}
-	if _, err := os.Stat(model.LockFile(folder)); err != nil {
-		return fmt.Errorf("%s holds something other than a lab: choose an empty or a new folder", folder)
-	}
-	return nil
-}
-
-// spaceToRun is what a lab writes in a day or so.
-const spaceToRun = 1 << 30
-
-// fillFolder clears what an earlier lab left, processes included, and lays out what the supervisor needs.
-func fillFolder(ctx context.Context, spec model.Spec, program string) error {
-	if err := proc.Sweep(ctx, spec.Folder); err != nil {
-		return err
-	}
-	if err := clear(spec.Folder); err != nil {
-		return err
-	}
-	var stat syscall.Statfs_t
-	if err := syscall.Statfs(spec.Folder, &stat); err == nil && stat.Bavail*uint64(stat.Bsize) < spaceToRun {
-		return fmt.Errorf("%s has %d MiB left and a lab needs %d MiB: free some space, or choose a folder on another disk with -lab",
-			spec.Folder, stat.Bavail*uint64(stat.Bsize)>>20, spaceToRun>>20)
-	}
-	for _, folder := range []string{model.LogFolder(spec.Folder), model.BinFolder(spec.Folder)} {
-		if err := os.MkdirAll(folder, 0o700); err != nil {
-			return fmt.Errorf("make a folder of the lab: %w", err)
-		}
-	}
-	if err := provideProgram(ctx, program, supervisorProgram(spec.Folder)); err != nil {
-		return err
-	}
-	return model.Write(model.SpecFile(spec.Folder), spec)
-}
-
-// clear removes everything but the lock.
-func clear(folder string) error {
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return fmt.Errorf("clear the lab's folder: %w", err)
-	}
-	for _, entry := range entries {
-		path := filepath.Join(folder, entry.Name())
-		if path == model.LockFile(folder) {
-			continue
-		}
-		if err := os.RemoveAll(path); err != nil {
-			return fmt.Errorf("clear the lab's folder: %w", err)
-		}
-	}
-	return nil
 }
 
 func supervisorProgram(folder string) string { return filepath.Join(model.BinFolder(folder), "lab") }

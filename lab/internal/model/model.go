@@ -65,10 +65,10 @@ type ClusterState struct {
 	Role          Role       `json:"role"`
 	Server        string     `json:"server"` // the API server's URL
 	CAFile        string     `json:"caFile"`
-	CAKeyFile     string     `json:"caKeyFile"`     // to sign for a proxy that stands in for the API server
-	Kubeconfig    string     `json:"kubeconfig"`    // cluster admin
-	RunAs         Kubeconfig `json:"runAs"`         // the principal's or agent's ServiceAccount
-	EtcdURL       string     `json:"etcdURL"`       // the cluster's own store
+	CAKeyFile     string     `json:"caKeyFile"`  // to sign for a proxy that stands in for the API server
+	Kubeconfig    string     `json:"kubeconfig"` // cluster admin
+	RunAs         Kubeconfig `json:"runAs"`      // the principal's or agent's ServiceAccount
+	EtcdURL       string     `json:"etcdURL"`    // the cluster's own store
 	EtcdPeer      string     `json:"etcdPeer"`
 	PodLog        string     `json:"podLog"`        // what every simulated pod logs, in CRI format
 	Redis         Redis      `json:"redis"`         // with a password
