@@ -85,7 +85,7 @@ func TestReplicaHoldsNoMoreContentThanSomeWindows(t *testing.T) {
 	for i := range uint64(6) {
 		got = append(got, codes(p.Step(1, Received{1, Delta{"s", []DeltaItem{item(i+1, fmt.Sprint("k", i), content)}}}))...)
 	}
-	if want := "Apply,Apply,Apply,Ack Overloaded,Ack Overloaded,Ack Overloaded"; strings.Join(got, ",") != want {
+	if want := strings.Repeat("Apply,", 3) + strings.Repeat("Ack Overloaded,", 3); strings.Join(got, ",")+"," != want {
 		t.Errorf("%v, want %v", got, want)
 	}
 	checkInvariants(t, p)
@@ -192,5 +192,25 @@ func TestVersionText(t *testing.T) {
 		if _, err := ParseVersion(s); err == nil {
 			t.Errorf("%q is a version", s)
 		}
+	}
+}
+
+// What can not travel is refused at home; the next item goes.
+func TestTooLargeItemIsRefusedAlone(t *testing.T) {
+	w := newWorld(t, Tuning{})
+	w.hub.do(Tick{})
+	w.agent.do(Tick{})
+	w.connect()
+	w.deliver()
+	w.hub.store.put("application", Key{Name: "big"}, func(o *object) { o.content = strings.Repeat("x", MaxContent+1) })
+	w.hub.store.put("application", Key{Name: "small"}, func(o *object) { o.content = "x" })
+	w.wait(120 * Second)
+	if w.agent.store.of("application")[Key{Name: "small"}] == nil || w.hub.facts[Rejected] != 1 {
+		t.Errorf("small: %v, %d rejects", w.agent.store.of("application")[Key{Name: "small"}], w.hub.facts[Rejected])
+	}
+	w.hub.store.put("application", Key{Name: "big"}, func(o *object) { o.content = "x" })
+	w.wait(120 * Second)
+	if err := w.equal("application"); err != nil || w.hub.facts[Cured] != 1 {
+		t.Errorf("%v, %d cured", err, w.hub.facts[Cured])
 	}
 }
