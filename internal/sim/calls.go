@@ -121,10 +121,9 @@ func failureOf(err *apiError) *node.Failure {
 }
 
 // read carries out a node's Read.
-func (p *process) read(ref kind.Ref) {
-	var rev uint64
+func (p *process) read(e node.Read) {
+	ref := e.Ref
 	p.ask(func() (*kind.Object, *apiError) {
-		rev = p.cluster.st.rev
 		if o := p.cluster.st.get(ref); o != nil {
 			return o, nil
 		}
@@ -132,9 +131,9 @@ func (p *process) read(ref kind.Ref) {
 	}, func(o *kind.Object, err *apiError) {
 		switch {
 		case o != nil:
-			p.step(node.Seen{Resource: ref.Resource, Object: p.w.mutant.seen(p, o)})
+			p.step(node.Seen{Resource: ref.Resource, Object: p.w.mutant.seen(p, o), Read: true})
 		case err.reason == "NotFound":
-			p.step(node.Lost{Ref: ref, Revision: rev})
+			p.step(node.Lost{Ref: ref, UID: e.UID, Read: true})
 		} // else the node asks again
 	})
 }

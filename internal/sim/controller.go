@@ -12,9 +12,9 @@ import (
 // itself where that is asked for, and finalises.
 type controller struct {
 	c         *cluster
-	planned   map[kind.Ref]bool
-	finishing map[kind.Ref]string // the operation whose end is planned
-	attempted map[kind.Ref]string // revision of the last automatic sync
+	planned   map[kind.Ref]engine.Time // when to look next
+	finishing map[kind.Ref]string      // the operation whose end is planned
+	attempted map[kind.Ref]string      // revision of the last automatic sync
 	compared  map[kind.Ref]engine.Time
 	workloads map[string]string // namespace/name of the Application → what is deployed
 	fights    map[string]bool   // Applications that something on the cluster keeps labelling
@@ -30,7 +30,7 @@ const (
 )
 
 func newController(c *cluster) *controller {
-	return &controller{c: c, planned: map[kind.Ref]bool{}, finishing: map[kind.Ref]string{}, attempted: map[kind.Ref]string{},
+	return &controller{c: c, planned: map[kind.Ref]engine.Time{}, finishing: map[kind.Ref]string{}, attempted: map[kind.Ref]string{},
 		compared: map[kind.Ref]engine.Time{}, workloads: map[string]string{}, fights: map[string]bool{}}
 }
 
@@ -40,13 +40,16 @@ func isCascade(f string) bool { return f == cascade || strings.HasPrefix(f, casc
 func (k *controller) noticed(r kind.Ref) { k.plan(r, k.c.w.between(50, 2*second)) }
 
 func (k *controller) plan(r kind.Ref, d engine.Time) {
-	if k.planned[r] {
+	at := k.c.w.now + d
+	if planned, ok := k.planned[r]; ok && planned <= at {
 		return
 	}
-	k.planned[r] = true
+	k.planned[r] = at
 	k.c.w.after(d, func() {
-		delete(k.planned, r)
-		k.look(r)
+		if k.planned[r] == at {
+			delete(k.planned, r)
+			k.look(r)
+		}
 	})
 }
 
@@ -102,7 +105,9 @@ func (k *controller) normalise(r kind.Ref, t tree) bool {
 	return err == nil
 }
 
-func completed(phase string) bool { return phase == "Succeeded" || phase == "Failed" || phase == "Error" }
+func completed(phase string) bool {
+	return phase == "Succeeded" || phase == "Failed" || phase == "Error"
+}
 
 // operate starts an operation, or ends one that is to be terminated.
 func (k *controller) operate(r kind.Ref, t tree) bool {

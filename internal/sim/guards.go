@@ -45,7 +45,9 @@ func (w *world) changed(c *cluster, who actor, ch change) {
 // guardManaged watches an agent on a managed spoke.
 func (w *world) guardManaged(s *spoke, who actor, ch change) {
 	l, agent := w.ledger, s.agent.Name
-	bad := func(what string) { w.violate("%s %s %s on %s (%s)", who.what, what, short(ch.ref), s.cluster.name, who.why) }
+	bad := func(what string) {
+		w.violate("%s %s %s on %s (%s)", who.what, what, short(ch.ref), s.cluster.name, who.why)
+	}
 	if s.stranger {
 		bad("writes in a cluster that is not the agent's:")
 		return
@@ -123,7 +125,9 @@ func mayTouch(ch change) bool {
 // guardAutonomous watches an agent on an autonomous spoke: it may give commands
 // to Applications, and nothing else.
 func (w *world) guardAutonomous(s *spoke, who actor, ch change) {
-	bad := func(what string) { w.violate("%s %s %s on %s (%s)", who.what, what, short(ch.ref), s.cluster.name, who.why) }
+	bad := func(what string) {
+		w.violate("%s %s %s on %s (%s)", who.what, what, short(ch.ref), s.cluster.name, who.why)
+	}
 	if ch.ref.Resource != kind.Applications || ch.old == nil || ch.new == nil {
 		bad("creates or deletes on an autonomous spoke:")
 		return
@@ -209,18 +213,19 @@ func (w *world) guardHubOwn(ch change, bad func(string)) {
 }
 
 // guardOrder checks that a process never puts an older spec over a newer one of
-// the same object, unless the owner itself went back.
+// the same object, as its owner had them one after the other.
 func (w *world) guardOrder(p *process, o *kind.Object, era int, bad func(string)) {
-	revision, ok := strings.CutPrefix(unquote(o.Get("spec", "source", "targetRevision")), "r")
-	n, err := strconv.Atoi(revision)
-	if !ok || err != nil {
+	source := o.Annotation(sourceKey)
+	revision := unquote(o.Get("spec", "source", "targetRevision"))
+	n, ok := w.ledger.order[source+"/"+revision]
+	if !ok {
 		return
 	}
-	key := strconv.Itoa(era) + "/" + o.Annotation(sourceKey)
-	if n < p.specs[key] {
-		bad("goes back from r" + strconv.Itoa(p.specs[key]) + " to r" + revision + " with")
+	key := strconv.Itoa(era) + "/" + source
+	if last := p.specs[key]; n < w.ledger.order[source+"/"+last] {
+		bad("goes back from " + last + " to " + revision + " with")
 	}
-	p.specs[key] = n
+	p.specs[key] = revision
 }
 
 func sameMeta(a, b tree) bool {

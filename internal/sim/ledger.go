@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
@@ -13,19 +14,21 @@ import (
 // the product.
 type ledger struct {
 	w       *world
-	now     map[string]bool // "uid@agent": the owner publishes this object to this agent
-	placed  map[string]bool // ... or has at some time
-	left    map[string]bool // ... and has stopped doing so, by somebody's will
-	cascade map[string]bool // UIDs of Applications seen deleting with a resources finalizer
-	local   map[string]bool // UIDs of Applications deleted with their resources on a spoke
+	now     map[string]bool   // "uid@agent": the owner publishes this object to this agent
+	placed  map[string]bool   // ... or has at some time
+	left    map[string]bool   // ... and has stopped doing so, by somebody's will
+	cascade map[string]bool   // UIDs of Applications seen deleting with a resources finalizer
+	order   map[string]uint64 // "uid/revision": when the owner last came to it
+	local   map[string]bool   // UIDs of Applications deleted with their resources on a spoke
 	clicks  map[string]*click
 	asked   map[string]bool // operations that somebody wanted terminated
 
-	hubEra    int            // grows when the hub's store goes back
-	spokeEra  map[string]int // likewise, by agent
-	metHub    map[string]int // the era in which an agent last had a session
-	metSpoke  map[string]int // the era of the agent in which the hub last had one
-	excused   map[string]bool // agents for which a person has confirmed a deletion, or a loss can not be told from one
+	turn      uint64
+	hubEra    int               // grows when the hub's store goes back
+	spokeEra  map[string]int    // likewise, by agent
+	metHub    map[string]int    // the era in which an agent last had a session
+	metSpoke  map[string]int    // the era of the agent in which the hub last had one
+	excused   map[string]bool   // agents for which a person has confirmed a deletion, or a loss can not be told from one
 	clusters  map[string]string // the cluster that an agent's name belongs to
 	clustered map[string]engine.Time
 }
@@ -40,7 +43,7 @@ type click struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, left: map[string]bool{}, cascade: map[string]bool{},
+	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string]uint64{}, left: map[string]bool{}, cascade: map[string]bool{},
 		local: map[string]bool{}, clicks: map[string]*click{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, excused: map[string]bool{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}}
@@ -68,6 +71,9 @@ func (l *ledger) track(c *cluster, ch change) {
 	}
 	if o == nil {
 		o = ch.old
+	} else if ch.ref.Resource == kind.Applications && (ch.old == nil || !bytes.Equal(ch.old.Get("spec"), o.Get("spec"))) {
+		l.turn++
+		l.order[o.UID()+"/"+unquote(o.Get("spec", "source", "targetRevision"))] = l.turn
 	}
 	if c.hub {
 		for _, s := range l.w.spokes {

@@ -43,7 +43,9 @@ func (m *mutant) written(p *process, e node.Write) *kind.Object {
 	return e.Object
 }
 
-func (m *mutant) swallow(p *process, e node.Write) bool { return m.onSwallow != nil && m.onSwallow(p, e) }
+func (m *mutant) swallow(p *process, e node.Write) bool {
+	return m.onSwallow != nil && m.onSwallow(p, e)
+}
 
 func (m *mutant) loses(msg engine.Message) bool { return m.onMessage != nil && m.onMessage(msg) }
 

@@ -31,6 +31,8 @@ type end struct {
 	lastAt  engine.Time // when the last message arrives here
 	seq     uint64
 	epoch   engine.Epoch
+
+	welcomed bool
 }
 
 func (e *end) other() *end {
@@ -81,6 +83,13 @@ func (p *process) dial() {
 		w.conns = append(w.conns, c)
 		w.tracef("%s: dials %s", p.name, hub.name)
 		c.agent.begin()
+		if w.shape.bus { // where a greeting can get lost, nobody waits for ever
+			p.later(20*second, func() {
+				if c.agent.open && !c.agent.welcomed {
+					c.agent.lost()
+				}
+			})
+		}
 		// The hub's own store is read afresh for the session, too.
 		hub.later(w.between(2, 100), c.hub.begin)
 	})
@@ -198,6 +207,7 @@ func (e *end) receive(m engine.Message) {
 	}
 	if _, ok := m.(engine.Welcome); ok {
 		e.p.failures = 0
+		e.welcomed = true
 	}
 	e.p.step(node.FromPeer{Agent: e.agentName(), Input: engine.Received{Session: e.session, Message: m}})
 }

@@ -26,7 +26,9 @@ func (w *world) differences() []string {
 
 type differ struct{ found []string }
 
-func (d *differ) add(format string, args ...any) { d.found = append(d.found, fmt.Sprintf(format, args...)) }
+func (d *differ) add(format string, args ...any) {
+	d.found = append(d.found, fmt.Sprintf(format, args...))
+}
 
 // managed compares what the hub sends to an agent with what is there.
 func (d *differ) managed(w *world, s *spoke) {
@@ -178,12 +180,8 @@ func crossing(t tree, list string, except func(string) bool) string {
 
 // status compares what the spoke's controller says with what the hub shows.
 func (d *differ) status(at string, h, c tree) {
-	if h["operation"] != nil {
-		if c["operation"] == nil {
-			d.add("%s: an operation is still pending on the hub", at)
-		}
-	} else if c["operation"] != nil {
-		d.add("%s: an operation runs, and the hub does not show it", at)
+	if h["operation"] != nil || c["operation"] != nil {
+		d.add("%s: an operation is under way: %s on the hub, %s there", at, text(h["operation"]), text(c["operation"]))
 	}
 	for _, key := range []string{refreshKey, hydrateKey} {
 		if digText(h, "metadata", "annotations", key) != "" {

@@ -30,7 +30,7 @@ type process struct {
 	dialling    bool
 	persisted   map[string]memory
 	peers       map[string]string // principal: the cluster that an agent last came from
-	specs       map[string]int // newest revision that this life has written, by source UID
+	specs       map[string]string // newest revision that this life has written, by source UID
 }
 
 // in runs something in a given life of the process after a while.
@@ -58,7 +58,7 @@ func (p *process) step(in node.Input) {
 		case node.Write:
 			p.write(e)
 		case node.Read:
-			p.read(e.Ref)
+			p.read(e)
 		case node.Relist:
 			for _, r := range p.reflectors {
 				if r.resource == e.Resource {
@@ -107,7 +107,7 @@ func (p *process) start() {
 	p.up = true
 	p.life++
 	p.wakeAt, p.pausedUntil, p.attempt, p.failures, p.dialling = 0, 0, 0, 0, false
-	p.conns, p.persisted, p.specs, p.peers = map[uint64]*end{}, map[string]memory{}, map[string]int{}, map[string]string{}
+	p.conns, p.persisted, p.specs, p.peers = map[uint64]*end{}, map[string]memory{}, map[string]string{}, map[string]string{}
 	p.w.tracef("%s: starts", p.name)
 	if p.spoke != nil {
 		p.startAgent()

@@ -44,7 +44,7 @@ func (r *Report) add(res Result) {
 }
 
 // maxFailures is how many failing seeds are shrunk and shown.
-const maxFailures = 5
+const maxFailures = 3
 
 // Many runs seeds, some at a time, and tells now and then how far it has come.
 func Many(first, count uint64, workers int, progress func(done uint64, steps int)) *Report {

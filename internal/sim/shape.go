@@ -51,12 +51,12 @@ func drawShape(rng *rand.Rand) shape {
 		s.objectLimit, s.statusSize = 6000, 5000
 		s.hubSettings.ObjectLimit = 5500
 	}
-	if chance(4) {
-		s.apps = 80 + rng.IntN(80) // enough for the digests to split
-	}
 	s.tuning = drawTuning(rng)
 	s.hubSettings.ShareUnscopedRepositories = chance(30)
 	count := 1 + rng.IntN(3)
+	if chance(3) {
+		s.apps, count = 70+rng.IntN(30), 1 // enough for the digests to split
+	}
 	for i := range count {
 		a := agentShape{name: agentNames[(i+rng.IntN(2))%len(agentNames)], mode: kind.Managed, argo: "argocd"}
 		for taken(s.agents, a.name) {
