@@ -62,14 +62,29 @@ func (d *Digest) Sum() Sum { return d.root.sum }
 
 // Set adds an item, or gives it another version.
 func (d *Digest) Set(h KeyHash, v Version) {
-	old, had := d.Get(h)
-	switch {
-	case had && old == v:
-	case had:
-		d.root.change(h, 0, v, itemSum(h, v).sub(itemSum(h, old)))
-	default:
-		d.root.insert(Listed{h, v}, 0, itemSum(h, v))
+	var path [maxDepth + 1]*bucket // from the root to the leaf
+	n := 0
+	for b := &d.root; b != nil && n < len(path); n++ {
+		path[n] = b
+		if b.kids == nil {
+			break
+		}
+		b = b.kids[hashByte(h, uint8(n))]
 	}
+	leaf := path[min(n, maxDepth)]
+	if leaf != nil {
+		if i := leaf.find(h); i >= 0 {
+			if old := leaf.items[i].Version; old != v {
+				leaf.items[i].Version = v
+				diff := itemSum(h, v).sub(itemSum(h, old))
+				for _, b := range path[:n+1] {
+					b.sum = b.sum.add(diff)
+				}
+			}
+			return
+		}
+	}
+	d.root.insert(Listed{h, v}, 0, itemSum(h, v))
 }
 
 // Delete takes an item out.
@@ -176,15 +191,6 @@ func (b *bucket) insert(it Listed, depth uint8, s Sum) {
 			b.kid(it.Hash, depth).insert(it, depth+1, itemSum(it.Hash, it.Version))
 		}
 	}
-}
-
-func (b *bucket) change(h KeyHash, depth uint8, v Version, diff Sum) {
-	b.sum = b.sum.add(diff)
-	if b.kids != nil {
-		b.kids[hashByte(h, depth)].change(h, depth+1, v, diff)
-		return
-	}
-	b.items[b.find(h)].Version = v
 }
 
 func (b *bucket) remove(h KeyHash, depth uint8, s Sum) {

@@ -1,0 +1,86 @@
+package engine
+
+// This file is the part of a replica that deals with local objects which are not
+// as the owner has them.
+
+// presume fills in what the owner has of an item that it has not spoken of in
+// this session: when both sides were proven equal, it was what we had.
+func (r *replica) presume(it *heldItem) {
+	if r.proven && it.want.IsZero() && it.ticket == 0 && it.touched < r.provenID {
+		if v, ok := r.counted(it); ok {
+			it.want = v
+		}
+	}
+}
+
+// catchUp looks at everything anew, after a time in which that was impossible.
+func (r *replica) catchUp() {
+	for _, h := range sortedHashes(r.items) {
+		r.drift(r.items[h])
+	}
+	r.startRound()
+}
+
+// drift asks for an item whose local object is not as the owner has it. Content
+// that comes back after it was replaced twice is stored so by somebody who will
+// not give in: then it becomes an alias, and people are told.
+func (r *replica) drift(it *heldItem) {
+	if !r.peer.isOpen() || !r.complete || it.ticket != 0 || it.want.IsZero() || it.refused || it.heldBack {
+		return
+	}
+	if it.exists && it.owned && it.effective() == it.want {
+		delete(r.redo, it.hash)
+		return
+	}
+	if it.exists && it.owned && it.held == it.replaced && it.returns >= 2 {
+		r.learn(it, "something on this side keeps changing it back; both versions are now taken as equal")
+		return
+	}
+	r.askAgain(it)
+}
+
+// learn records that what the owner calls want is stored as it is, and tells
+// people why, unless that is not news.
+func (r *replica) learn(it *heldItem, why string) {
+	it.alias = Alias{Written: it.want, Stored: it.held}
+	delete(r.redo, it.hash)
+	r.update(it)
+	r.peer.emit(KeepAlias{Scope: r.cfg.Name, Key: it.key, Alias: it.alias})
+	if why != "" {
+		r.peer.fact(Fact{Event: Aliased, Scope: r.cfg.Name, Key: it.key, Message: why})
+	}
+}
+
+// askAgain asks for an item at once the first time, and then less and less
+// often while it keeps changing.
+func (r *replica) askAgain(it *heldItem) {
+	now := r.peer.now
+	if now-it.redoneAt > 2*r.tune.RetryMost {
+		it.redos = 0
+	}
+	due := now
+	if it.redos > 0 {
+		due = it.redoneAt + backoff(r.tune.RetryFirst, r.tune.RetryMost, int(it.redos)-1)
+	}
+	if due > now {
+		r.redo[it.hash] = due
+		r.wakeBy(due)
+		return
+	}
+	if it.redos < 250 {
+		it.redos++
+	}
+	it.redoneAt = now
+	due = now + backoff(r.tune.RetryFirst, r.tune.RetryMost, int(it.redos)) // in case nothing comes of it
+	r.redo[it.hash] = due
+	r.wakeBy(due)
+	r.askFor(it)
+}
+
+func (r *replica) askFor(it *heldItem) { r.wants = append(r.wants, it.hash) }
+
+func (r *replica) wakeBy(t Time) {
+	if r.wake == 0 || t < r.wake {
+		r.wake = t
+	}
+}
