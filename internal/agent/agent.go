@@ -51,6 +51,7 @@ type agent struct {
 	uid    string // of the cluster
 	ctx    context.Context
 
+	dialer  atomic.Pointer[link.Dialer]
 	conn    atomic.Pointer[link.Conn]
 	attempt atomic.Uint64
 	open    atomic.Bool
@@ -154,7 +155,9 @@ func (a *agent) connect(ctx context.Context) error {
 	if a.cfg.HeaderName != "" {
 		cfg.Metadata = []string{a.cfg.HeaderName, a.cfg.HeaderValue}
 	}
-	return link.NewDialer(cfg).Run(ctx)
+	dialer := link.NewDialer(cfg)
+	a.dialer.Store(dialer)
+	return dialer.Run(ctx)
 }
 
 // failed notes why there is no connection; the dialer logs it.

@@ -49,6 +49,12 @@ func (a *agent) serveMetrics(ctx context.Context) error {
 		if err := a.host.Do(ctx, func(n *node.Node) { status, _ = n.Status("") }); err != nil {
 			return nil, err
 		}
-		return observe.OfStatus("argocd_agent", map[string]engine.Status{"": status}, a.host.Now()), nil
+		metrics := observe.OfStatus("argocd_agent", map[string]engine.Status{"": status}, a.host.Now())
+		if dialer := a.dialer.Load(); dialer != nil {
+			dialer.Counters().Each(func(name, help string, value float64) {
+				metrics = append(metrics, observe.Counter("argocd_agent_"+name, help, value))
+			})
+		}
+		return metrics, nil
 	}))
 }

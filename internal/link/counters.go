@@ -56,3 +56,24 @@ func (c *Counters) Refused() map[string]uint64 {
 	defer c.mu.Unlock()
 	return maps.Clone(c.refused)
 }
+
+// Each passes every total on, by a name and a sentence for people.
+func (c *Counters) Each(f func(name, help string, value float64)) {
+	for _, t := range []struct {
+		name, help string
+		value      uint64
+	}{
+		{"messages_received_total", "Messages that came over the connection.", c.MessagesIn.Load()},
+		{"messages_sent_total", "Messages that went over the connection.", c.MessagesOut.Load()},
+		{"message_received_bytes_total", "Bytes of the messages that came.", c.BytesIn.Load()},
+		{"message_sent_bytes_total", "Bytes of the messages that went.", c.BytesOut.Load()},
+		{"wire_received_bytes_total", "Bytes that came, with everything around the messages.", c.WireIn.Load()},
+		{"wire_sent_bytes_total", "Bytes that went, with everything around the messages.", c.WireOut.Load()},
+		{"messages_unknown_total", "Messages of types that this build does not know.", c.UnknownIn.Load()},
+		{"connects_total", "Connections on which a session could begin.", c.Connects.Load()},
+		{"disconnects_total", "Connections that ended.", c.Disconnects.Load()},
+		{"dial_failures_total", "Attempts to connect that failed.", c.Failures.Load()},
+	} {
+		f(t.name, t.help, float64(t.value))
+	}
+}

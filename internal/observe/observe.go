@@ -55,6 +55,11 @@ type Sample struct {
 	Value  float64
 }
 
+// Counter is a family with one sample that only grows.
+func Counter(name, help string, value float64) Metric {
+	return Metric{Name: name, Help: help, Counter: true, Samples: []Sample{{Value: value}}}
+}
+
 // Metrics serves /metrics in Prometheus' text format, gathered when asked for.
 func Metrics(gather func(context.Context) ([]Metric, error)) http.Handler {
 	mux := http.NewServeMux()

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -45,7 +46,7 @@ func Run(ctx context.Context, cfg Config) error {
 		ToPeer: func(e node.ToPeer) { p.sessions.deliver(e) }, Report: p.report, Applied: p.applied,
 	})
 	p.registry = &registry{client: client, namespace: cfg.Namespace, mapping: cfg.Mapping, proxy: cfg.ResourceProxy,
-		post: p.host.Post, log: log, agents: map[string]registration{}}
+		post: p.host.Post, log: log, agents: map[string]registration{}, ready: make(chan struct{})}
 	p.sessions = &sessions{ctx: ctx, registry: p.registry, storeUID: uid, require: cfg.RequireRegistration,
 		post: p.host.Post, log: log, conns: map[uint64]*link.Conn{},
 		fresh: &fresh{ask: func(ctx context.Context) (string, error) {
@@ -68,6 +69,7 @@ type principal struct {
 	sessions *sessions
 
 	chores chan func(context.Context)
+	server atomic.Pointer[link.Server]
 
 	listedMu sync.Mutex
 	listed   map[kind.Resource]bool
@@ -123,15 +125,18 @@ func (p *principal) run(ctx context.Context) error {
 // serve lets agents in once the hub's objects have been read: what is not known
 // yet must not be taken for gone.
 func (p *principal) serve(ctx context.Context) error {
-	select {
-	case <-p.ready:
-	case <-ctx.Done():
-		return nil
+	for _, read := range []<-chan struct{}{p.ready, p.registry.ready} {
+		select {
+		case <-read:
+		case <-ctx.Done():
+			return nil
+		}
 	}
 	server := link.NewServer(link.ServerConfig{
 		TLS: p.cfg.TLS, Authenticate: p.cfg.Authenticate, Events: p.sessions, Log: p.log, Explain: p.cfg.Explain,
 		Keepalive: link.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval},
 	})
+	p.server.Store(server)
 	p.log.InfoContext(ctx, "listening for agents", "address", p.cfg.Listener.Addr().String())
 	return server.Run(ctx, p.cfg.Listener)
 }

@@ -40,7 +40,7 @@ type registry struct {
 
 	mu     sync.Mutex
 	agents map[string]registration
-	ready  bool
+	ready  chan struct{} // closed when the Secrets were read once
 }
 
 // registration is what a cluster Secret says of an agent.
@@ -74,7 +74,11 @@ func (r *registry) take(ctx context.Context, in node.Input) error {
 			}
 		}
 		r.mu.Lock()
-		r.ready = true
+		select {
+		case <-r.ready:
+		default:
+			close(r.ready)
+		}
 		r.mu.Unlock()
 	case node.Seen:
 		return r.seen(ctx, in.Object)
@@ -186,6 +190,9 @@ func (r *registry) claim(ctx context.Context, agent string, hello engine.Hello) 
 	if existing != nil {
 		if existing.Label(agentLabel) != agent {
 			return fmt.Errorf("secret %s exists and is not labelled %s=%s", ref.Name, agentLabel, agent)
+		}
+		if existing.Annotation(modeAnnotation) != "" {
+			return r.seen(ctx, existing) // claimed meanwhile; what is registered decides
 		}
 		o, err = r.client.Patch(ctx, ref, map[string]any{"metadata": map[string]any{"annotations": annotations, "labels": labels}})
 	} else {

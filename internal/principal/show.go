@@ -3,6 +3,8 @@ package principal
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -35,13 +37,15 @@ func (p *principal) objectsReadable() error {
 }
 
 func (r *registry) readable() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.ready {
+	select {
+	case <-r.ready:
+		return nil
+	default:
 		return errors.New("cluster Secrets have not been read yet")
 	}
-	return nil
 }
+
+const metricPrefix = "argocd_agent_principal"
 
 func (p *principal) serveMetrics(ctx context.Context) error {
 	return observe.Serve(ctx, p.cfg.MetricsListener, observe.Metrics(p.metrics))
@@ -62,5 +66,17 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 	}); err != nil {
 		return nil, err
 	}
-	return observe.OfStatus("argocd_agent_principal", statuses, now), nil
+	metrics := observe.OfStatus(metricPrefix, statuses, now)
+	if server := p.server.Load(); server != nil {
+		server.Counters().Each(func(name, help string, value float64) {
+			metrics = append(metrics, observe.Counter(metricPrefix+"_"+name, help, value))
+		})
+		refused := observe.Metric{Name: metricPrefix + "_refused_total", Help: "Connections and streams that were refused, by reason.", Counter: true}
+		counts := server.Counters().Refused()
+		for _, reason := range slices.Sorted(maps.Keys(counts)) {
+			refused.Samples = append(refused.Samples, observe.Sample{Labels: []string{"reason", reason}, Value: float64(counts[reason])})
+		}
+		metrics = append(metrics, refused)
+	}
+	return metrics, nil
 }
