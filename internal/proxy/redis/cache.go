@@ -1,0 +1,85 @@
+package redis
+
+import (
+	"container/list"
+	"sync"
+	"time"
+)
+
+// entry is the last known value of a key of an agent, in the form in which the hub asks for it.
+type entry struct {
+	id    string
+	value []byte
+	seq   uint64    // of the channel when the value was asked for
+	heard bool      // a subscription would have told of a change after that
+	at    time.Time // when it was asked for
+}
+
+// cache holds the values that were used last, up to a number of bytes.
+type cache struct {
+	max int
+
+	mu    sync.Mutex
+	used  list.List // of *entry, latest first
+	by    map[string]*list.Element
+	bytes int
+}
+
+func newCache(max int) *cache {
+	return &cache{max: max, by: map[string]*list.Element{}}
+}
+
+// size of an entry, with what it costs to keep it.
+func (e *entry) size() int { return len(e.value) + len(e.id) + 256 }
+
+func (c *cache) get(id string) (entry, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	element := c.by[id]
+	if element == nil {
+		return entry{}, false
+	}
+	c.used.MoveToFront(element)
+	return *element.Value.(*entry), true
+}
+
+// put replaces a value, unless the one that is there was asked for later.
+func (c *cache) put(e entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if old := c.by[e.id]; old != nil {
+		if old.Value.(*entry).at.After(e.at) {
+			return
+		}
+		c.drop(old)
+	}
+	if e.size() > c.max/2 {
+		return // it would push out everybody else
+	}
+	c.by[e.id] = c.used.PushFront(&e)
+	c.bytes += e.size()
+	for c.bytes > c.max {
+		c.drop(c.used.Back())
+	}
+}
+
+// remove forgets a value that is known to be gone since a time.
+func (c *cache) remove(id string, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if old := c.by[id]; old != nil && !old.Value.(*entry).at.After(at) {
+		c.drop(old)
+	}
+}
+
+func (c *cache) drop(element *list.Element) {
+	e := c.used.Remove(element).(*entry)
+	delete(c.by, e.id)
+	c.bytes -= e.size()
+}
+
+func (c *cache) size() (entries, bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.by), c.bytes
+}

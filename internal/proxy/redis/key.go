@@ -1,0 +1,91 @@
+package redis
+
+import (
+	"bytes"
+	"strings"
+)
+
+// Kind says what a key of an Application holds.
+type Kind string
+
+// The kinds of keys that are answered by agents.
+const (
+	ManagedResources Kind = "managed-resources"
+	ResourcesTree    Kind = "resources-tree"
+)
+
+const gzipSuffix = ".gz"
+
+// appKey is the name under which Argo CD keeps something about an Application:
+//
+//	app|<kind>|[<namespace>_]<name>|[<shard>|]<version of the cache>[.gz]
+//
+// Neither a namespace nor a name can hold '_' or '|'.
+type appKey struct {
+	kind    Kind
+	app     string // [<namespace>_]<name>
+	rest    string // [<shard>|]<version>
+	zipped  bool
+	version string
+}
+
+var appPrefix = []byte("app|")
+
+// parseKey reads the key of an Application; false: it is something else.
+func parseKey(b []byte) (appKey, bool) {
+	if !bytes.HasPrefix(b, appPrefix) || len(b) > 1024 {
+		return appKey{}, false
+	}
+	kind, rest, found := strings.Cut(string(b[len(appPrefix):]), "|")
+	k := appKey{kind: Kind(kind)}
+	if !found || k.kind != ManagedResources && k.kind != ResourcesTree {
+		return appKey{}, false
+	}
+	if k.app, rest, found = strings.Cut(rest, "|"); !found || k.app == "" {
+		return appKey{}, false
+	}
+	k.rest, k.zipped = strings.CutSuffix(rest, gzipSuffix)
+	k.version = k.rest
+	if shard, version, found := strings.Cut(k.rest, "|"); found {
+		if k.kind != ResourcesTree || !isNumber(shard) {
+			return appKey{}, false
+		}
+		k.version = version
+	}
+	if k.version == "" || strings.Contains(k.version, "|") {
+		return appKey{}, false
+	}
+	return k, true
+}
+
+func isNumber(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != "" && len(s) < 10
+}
+
+// names returns namespace and name. The namespace is empty for Applications in Argo CD's own.
+func (k appKey) names() (namespace, name string) {
+	if namespace, name, found := strings.Cut(k.app, "_"); found {
+		return namespace, name
+	}
+	return "", k.app
+}
+
+// isChannel tells whether changes of the Application are published under this name.
+func (k appKey) isChannel() bool {
+	return k.kind == ManagedResources && !k.zipped
+}
+
+// plain is the key for an Application of another name, without compression.
+func (k appKey) plain(app string) string {
+	return "app|" + string(k.kind) + "|" + app + "|" + k.rest
+}
+
+// channel is where changes of an Application are published.
+func (k appKey) channel(app string) string {
+	return "app|" + string(ManagedResources) + "|" + app + "|" + k.version
+}

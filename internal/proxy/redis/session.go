@@ -1,0 +1,218 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// session is one client. One goroutine reads its requests and sends each on its way; replies come back through output.
+type session struct {
+	server *Server
+	output output
+	conn   net.Conn
+	in     buffer
+	args   [][]byte
+
+	// Of the reading goroutine:
+	is      state // who the client is to Redis
+	trusted bool  // Redis has let it do something
+	private bool  // everything that goes to Redis takes the own connection
+	multi   bool  // between MULTI and EXEC
+	id      *identity
+	lane    *lane
+	own     *own
+	silence time.Duration // that ends at
+	until   time.Time
+
+	backend     atomic.Pointer[own] // the same as own, for those who end the session
+	subscribing atomic.Bool // has subscribed at some time
+	protocol    atomic.Int32
+	listening   listening
+}
+
+var (
+	errGone           = errors.New("the client is gone")
+	errQuit           = errors.New("the client said goodbye")
+	errSlowSubscriber = errors.New("the client does not read its messages")
+	errShutdown       = errors.New("the proxy is shutting down")
+)
+
+func newSession(server *Server, conn net.Conn) *session {
+	s := &session{server: server, conn: conn, is: state{proto: 2}}
+	s.protocol.Store(2)
+	s.output.init(conn, &server.cfg, &server.tasks)
+	s.output.ended = func() {
+		if o := s.backend.Load(); o != nil {
+			o.close() // the reading goroutine may wait for it
+		}
+	}
+	return s
+}
+
+// run serves the client until it or Redis goes away.
+func (s *session) run(ctx context.Context) {
+	err := s.serve(ctx)
+	if errors.Is(err, errProtocol) {
+		s.answer(appendError(nil, "ERR "+err.Error()))
+		s.output.finish()
+	} else if errors.Is(err, errQuit) {
+		s.output.finish()
+	}
+	s.output.fail(err)
+	s.listening.end(s)
+	if s.own != nil {
+		s.own.close()
+	}
+	if s.id != nil {
+		s.server.identities.leave(s.id)
+	}
+}
+
+func (s *session) serve(ctx context.Context) error {
+	silence := s.server.cfg.FirstRequest
+	for {
+		s.deadline(silence)
+		need, err := s.requests(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.in.fill(s.conn, need); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) && s.subscribing.Load() {
+				continue // who listens may be silent
+			}
+			if errors.Is(err, io.EOF) {
+				return s.lastWords()
+			}
+			return err
+		}
+		silence = s.server.cfg.Idle
+	}
+}
+
+// lastWords answers what a client asked before it closed its half of the connection, within reason.
+func (s *session) lastWords() error {
+	timer := time.AfterFunc(s.server.cfg.Timeout+time.Second, func() { s.output.fail(errGone) })
+	defer timer.Stop()
+	s.output.drain()
+	return errQuit
+}
+
+// deadline is set once for many requests: it is there to end a silence, not to measure it.
+func (s *session) deadline(silence time.Duration) {
+	now := time.Now()
+	if s.silence != silence || s.until.Sub(now) < silence/2 {
+		s.silence, s.until = silence, now.Add(silence)
+		_ = s.conn.SetReadDeadline(s.until)
+	}
+}
+
+// requests sends every request on its way that has arrived completely, and tells how long the next one is at least.
+func (s *session) requests(ctx context.Context) (need int, err error) {
+	for {
+		c, need, err := readCommand(s.in.unread(), s.args[:0], s.limits())
+		if err != nil && !s.trusted && s.trust(ctx) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		if c.length == 0 {
+			s.flush()
+			return need, nil
+		}
+		s.args = c.args
+		if len(c.args) > 0 {
+			if err := s.dispatch(ctx, c); err != nil {
+				s.flush()
+				return 0, err
+			}
+		}
+		s.in.r += c.length
+		if cap(s.args) > 1024 {
+			s.args = nil
+		}
+	}
+}
+
+// limits are narrow until Redis knows the client.
+func (s *session) limits() limits {
+	if !s.trusted {
+		return limits{bulk: firstBulk, elements: firstElements, total: 4 * firstBulk}
+	}
+	most := s.server.cfg.MaxRequest
+	return limits{bulk: most, elements: maxArguments, total: most}
+}
+
+// trust finds out whether Redis lets the client in as it is, without a password.
+func (s *session) trust(ctx context.Context) bool {
+	if l, err := s.sharedLane(ctx); err == nil && l.refusal == "" {
+		s.trusted = true
+	}
+	return s.trusted
+}
+
+// answer replies to the next request without asking anybody.
+func (s *session) answer(reply []byte) {
+	if seq, ok := s.place(); ok {
+		s.output.complete(seq, reply)
+		s.output.flush()
+	}
+}
+
+func (s *session) fails(message string) {
+	s.answer(appendError(nil, message))
+}
+
+// place takes the next place in the order of replies.
+func (s *session) place() (uint64, bool) {
+	if s.own != nil && s.output.crowded(s.server.cfg.MaxPipeline) {
+		s.own.flush() // what is waited for may not have been sent
+	}
+	return s.output.open(s.server.cfg.MaxPipeline)
+}
+
+func (s *session) flush() {
+	if s.own != nil {
+		s.own.flush()
+	}
+}
+
+// drain waits until everything that was asked is answered.
+func (s *session) drain() bool {
+	s.flush()
+	return s.output.drain()
+}
+
+// sharedLane returns the lane of the client's identity.
+func (s *session) sharedLane(ctx context.Context) (*lane, error) {
+	if s.lane != nil && s.lane.alive() {
+		return s.lane, nil
+	}
+	if s.id == nil {
+		s.id = s.server.identities.enter(s.is)
+	}
+	l, err := s.server.identities.lane(ctx, s.id)
+	if err != nil {
+		return nil, err
+	}
+	s.lane = l
+	return l, nil
+}
+
+// become follows a change of who the client is.
+func (s *session) become(is state) {
+	s.is = is
+	s.protocol.Store(int32(is.proto))
+	if is.known {
+		s.trusted = true
+	}
+	if s.id != nil {
+		s.server.identities.leave(s.id)
+	}
+	s.id, s.lane = nil, nil
+}
