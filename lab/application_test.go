@@ -12,11 +12,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/argocd-agent/argocd-agent/lab"
-	"github.com/argocd-agent/argocd-agent/lab/gitserver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/gitserver"
 )
 
 var applications = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}

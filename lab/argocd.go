@@ -23,7 +23,7 @@ func (l *Lab) HTTPClient() (*http.Client, error) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
-	return &http.Client{Transport: withToken{token: l.State.ArgoCD.Token, next: transport}}, nil
+	return &http.Client{Transport: withToken{token: l.ArgoCD.Token, next: transport}}, nil
 }
 
 type withToken struct {

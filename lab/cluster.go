@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/argocd-agent/argocd-agent/lab/internal/cluster"
-	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/argocd-agent/argocd-agent/lab/internal/cluster"
+	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 )
 
 // ArgoCDNamespace is where Argo CD, the principal and the agents live on every cluster.

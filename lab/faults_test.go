@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/lab"
-	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
 // Each fault is tried on a lab that may be broken: a hub and a spoke without Argo CD.
@@ -66,6 +67,7 @@ func state(t *testing.T, l *lab.Lab, component string) lab.Status {
 }
 
 func tryComponents(t *testing.T, l *lab.Lab) {
+	t.Helper()
 	ctx, hub := t.Context(), l.Hub()
 	must := func(err error) {
 		t.Helper()
@@ -128,6 +130,7 @@ func tryComponents(t *testing.T, l *lab.Lab) {
 }
 
 func tryRestore(t *testing.T, l *lab.Lab) {
+	t.Helper()
 	hub, spoke := l.Hub(), l.Cluster("spoke")
 	mustWrite(t, hub, "before")
 	file := filepath.Join(t.TempDir(), "snapshot")
@@ -152,6 +155,7 @@ func tryRestore(t *testing.T, l *lab.Lab) {
 }
 
 func tryAPIErrors(t *testing.T, l *lab.Lab) {
+	t.Helper()
 	faulty, err := l.Cluster("spoke").FaultyAPI()
 	if err != nil {
 		t.Fatal(err)
@@ -219,11 +223,15 @@ func TestLinksAreCutSlowedThrottledAndReset(t *testing.T) {
 	if err := ping(open); err == nil {
 		t.Error("a reset connection still works")
 	}
-	link.Cut(faultproxy.Refuse)
+	if err := link.Cut(faultproxy.Refuse); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := net.Dial("tcp", link.Addr()); err == nil {
 		t.Error("a cut link lets connections through")
 	}
-	link.Restore()
+	if err := link.Restore(); err != nil {
+		t.Fatal(err)
+	}
 	const delay = 300 * time.Millisecond
 	link.Delay(delay, 0)
 	slow, begun := dial(), time.Now()

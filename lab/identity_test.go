@@ -3,10 +3,11 @@ package lab_test
 import (
 	"testing"
 
-	"github.com/argocd-agent/argocd-agent/lab"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/argocd-agent/argocd-agent/lab"
 )
 
 // The principal and the agents have the rights of the install manifests, and no others.

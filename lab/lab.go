@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -117,15 +118,15 @@ func (l *Lab) LogFile(ctx context.Context, component string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var names string
+	names := []string{"lab"}
 	for _, one := range all {
 		if one.Name == component {
 			return one.Log, nil
 		}
-		names += " " + one.Name
+		names = append(names, one.Name)
 	}
 	if component == "lab" {
 		return filepath.Join(model.LogFolder(l.Folder()), "lab.log"), nil
 	}
-	return "", fmt.Errorf("there is no component %q; there are: lab%s", component, names)
+	return "", fmt.Errorf("there is no component %q; there are: %s", component, strings.Join(names, ", "))
 }

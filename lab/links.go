@@ -6,11 +6,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
-	"github.com/argocd-agent/argocd-agent/lab/internal/pki"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
+	"github.com/argocd-agent/argocd-agent/lab/internal/pki"
 )
 
 // Link puts a link that can be cut, slowed down, throttled and reset in front of a TCP service of the lab, or of

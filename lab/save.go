@@ -11,11 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+
+	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 )
 
 // SaveVariable is the environment variable that names the folder for what failed tests leave behind.

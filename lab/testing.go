@@ -37,7 +37,7 @@ func New(t testing.TB, options Options) *Lab {
 	t.Helper()
 	skipIfShort(t)
 	if options.Folder == "" {
-		folder, err := os.MkdirTemp("", "lab-")
+		folder, err := os.MkdirTemp("", "lab-") //nolint:usetesting // a short path: gpg-agents open sockets in it
 		if err != nil {
 			t.Fatalf("make a folder for a lab: %v", err)
 		}

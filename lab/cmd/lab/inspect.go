@@ -90,8 +90,7 @@ func runShell(ctx context.Context, c *call) error {
 	shell.Env = environment
 	shell.Stdin, shell.Stdout, shell.Stderr = os.Stdin, c.out, c.errOut
 	err = shell.Run()
-	var failed *exec.ExitError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		os.Exit(failed.ExitCode()) // the shell's own verdict
 	}
 	return err

@@ -6,9 +6,10 @@ import (
 	"os"
 	"strconv"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
-	"golang.org/x/sync/errgroup"
 )
 
 // startArgoCD starts the parts of Argo CD that a cluster of this role has.

@@ -15,11 +15,12 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/lab/internal/model"
-	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
+
+	"github.com/argocd-agent/argocd-agent/lab/internal/model"
+	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
 )
 
 // StartArgoCDServer starts the hub's API server of Argo CD with a certificate of the cluster's authority, and logs in.

@@ -9,12 +9,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+
 	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 	"github.com/argocd-agent/argocd-agent/lab/internal/pki"
 	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
 	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
-	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/rest"
 )
 
 // Cluster is one cluster while it is being started.

@@ -6,9 +6,10 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/argocd-agent/argocd-agent/lab/internal/pki"
 	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
-	"golang.org/x/sync/errgroup"
 )
 
 // EtcdFolder is where the etcd of a lab's cluster keeps its data.

@@ -9,12 +9,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 )
 
 // tokenLifetime outlasts any soak test.

@@ -9,11 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
+
+	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 )
 
 // mounted are the ConfigMaps that Argo CD's pods have mounted as folders: certificates of Git servers, known hosts and

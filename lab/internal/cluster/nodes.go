@@ -7,8 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
 	"sigs.k8s.io/yaml"
+
+	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
 )
 
 // LongRunning is the label of Job pods that shall run until somebody ends them; others complete at once.

@@ -14,7 +14,7 @@ func TestTwoLabsNeverShareAPort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer block.Release()
+		t.Cleanup(func() { _ = block.Release() })
 		for range 20 {
 			port, err := block.Next()
 			if err != nil {
@@ -48,7 +48,7 @@ func TestWhenAllBlocksAreTakenItSaysWhatToDo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer block.Release()
+		t.Cleanup(func() { _ = block.Release() })
 	}
 	if _, err := Claim(folder); err == nil || !strings.Contains(err.Error(), "lab down") {
 		t.Errorf("got %v", err)
@@ -60,7 +60,7 @@ func TestAnOccupiedPortIsSkippedAndNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer block.Release()
+	t.Cleanup(func() { _ = block.Release() })
 	occupied, err := block.Next()
 	if err != nil {
 		t.Fatal(err)

@@ -8,10 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/argocd-agent/argocd-agent/lab/internal/cluster"
 	"github.com/argocd-agent/argocd-agent/lab/internal/control"
 	"github.com/argocd-agent/argocd-agent/lab/internal/model"
-	"golang.org/x/sync/errgroup"
 )
 
 // start brings everything up. What has to go on while the lab runs is added to background and ends with ctx.
