@@ -17,7 +17,8 @@ func (l *link) apply(e engine.Apply) {
 		l.applied(e.Scope, e.Key, e.Ticket, result{fail: failure(err)})
 		return
 	}
-	decide := func(local *kind.Object) decision { return l.merge(s, ref, e, local) }
+	tried := ""
+	decide := func(local *kind.Object) decision { return l.merge(s, ref, e, local, &tried) }
 	if s.cfg.Style == engine.Pending {
 		decide = func(local *kind.Object) decision { return l.execute(e, local) }
 	}
@@ -30,8 +31,10 @@ func (l *link) apply(e engine.Apply) {
 		}})
 }
 
-// merge decides how the local object becomes what the owner has.
-func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object) decision {
+// merge decides how the local object becomes what the owner has. Tried is the
+// resource version at which that was last written before a deletion: if it is
+// still the same, the API server stores it so, and the deletion goes ahead.
+func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object, tried *string) decision {
 	if local != nil && !s.kind.Belongs(local) {
 		return decision{fail: &Failure{Code: engine.NameTaken, Message: "something else has the name " + ref.Name}}
 	}
@@ -72,9 +75,13 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object)
 		return decision{verb: Create, object: merged}
 	case deleting && e.Suspect && !local.IsDeleting():
 		return decision{fail: &Failure{Code: engine.HeldBack, Message: "the hub's store went back in time; deletions wait until that is confirmed"}}
-	case !kind.Same(local, merged):
-		return decision{verb: Update, object: merged, again: deleting && !local.IsDeleting()}
-	case deleting && !local.IsDeleting():
+	}
+	begins := deleting && !local.IsDeleting()
+	switch {
+	case !kind.Same(local, merged) && !(begins && *tried == local.ResourceVersion()):
+		*tried = local.ResourceVersion()
+		return decision{verb: Update, object: merged, again: begins}
+	case begins:
 		return decision{verb: Delete, object: local}
 	}
 	return decision{}

@@ -58,18 +58,7 @@ func (l *link) tendApplication(o *kind.Object) {
 	if l.world.Agent.Mode == kind.Autonomous && o.IsDeleting() && kind.ReadMark(o, &l.world).Owned {
 		l.node.enqueue(ref, job{name: l.name + "/let-go", why: "the copy goes, to be put back", decide: l.letGo, done: l.orTendLater(ref)})
 	}
-	if l.withConditions(key, o) != o {
-		l.node.enqueue(ref, job{name: l.name + "/conditions", why: "show what is wrong",
-			decide: func(local *kind.Object) decision {
-				if local == nil {
-					return decision{}
-				}
-				if shown := l.withConditions(key, local); shown != local {
-					return decision{verb: Update, object: shown}
-				}
-				return decision{}
-			}, done: l.orTendLater(ref)})
-	}
+	l.tendConditions(key, ref, o)
 }
 
 // noteRefresh gives a refresh that has appeared on the hub's Application a name,
@@ -138,6 +127,7 @@ func (l *link) hubFact(f engine.Fact) {
 		l.rejects[f.Key] = f
 	case f.Event == engine.Cured:
 		delete(l.rejects, f.Key)
+		l.cured[f.Key] = true
 	}
 	if o := l.localApplication(f.Key); o != nil {
 		l.tendApplication(o)
@@ -197,21 +187,6 @@ func (l *link) refuseCommand(f engine.Fact) {
 			}
 			return decision{}
 		}, done: l.orTendLater(ref)})
-}
-
-// withConditions returns the Application with our conditions as they should be:
-// the same object if they are.
-func (l *link) withConditions(key engine.Key, o *kind.Object) *kind.Object {
-	f, wrong := l.rejects[key]
-	if !wrong {
-		return kind.ClearCondition(o, kind.ConditionError)
-	}
-	message := string(f.Code) + ": " + f.Message
-	o = kind.SetCondition(o, kind.ConditionError, message, time.UnixMilli(int64(l.node.now)))
-	if f.Code == engine.NotAdopted {
-		o = kind.SetDegraded(o, message)
-	}
-	return o
 }
 
 func (l *link) orTendLater(ref kind.Ref) func(result) {

@@ -29,6 +29,10 @@ type link struct {
 	refreshed map[engine.Key]string      // spoke: the last refresh that was begun
 	ends      map[engine.Key]string      // hub: UIDs of what the spoke has deleted, still to be let go
 	nonces    uint64
+
+	live   bool                // the session has begun
+	proven bool                // hub: and Applications were found equal in it
+	cured  map[engine.Key]bool // hub: rejects that are over, and may still be shown
 }
 
 type scope struct {
@@ -42,7 +46,7 @@ const relistAfter = 2 * engine.Second
 
 func newLink(n *Node, reg Register) *link {
 	l := &link{node: n, name: reg.Agent.Name,
-		rejects: map[engine.Key]engine.Fact{}, refreshes: map[engine.Key]refresh{}, ends: map[engine.Key]string{}, refreshed: map[engine.Key]string{}}
+		rejects: map[engine.Key]engine.Fact{}, refreshes: map[engine.Key]refresh{}, ends: map[engine.Key]string{}, refreshed: map[engine.Key]string{}, cured: map[engine.Key]bool{}}
 	l.world = kind.World{
 		Side: n.cfg.Side, Agent: reg.Agent, PrincipalUID: n.cfg.PrincipalUID,
 		Projection: engine.ProjectionMax, InstanceLabel: n.cfg.InstanceLabel, Settings: n.cfg.Settings,
@@ -145,6 +149,11 @@ func (l *link) fact(f engine.Fact) {
 		l.opened(f)
 	case engine.Closed:
 		l.setOpening(nil)
+		l.setLive(false)
+	case engine.Equal:
+		if f.Scope == kind.ApplicationScope {
+			l.provenEqual()
+		}
 	case engine.Rejected, engine.Cured, engine.Ended:
 		if l.node.cfg.Side == kind.Hub {
 			l.hubFact(f)
@@ -215,6 +224,7 @@ func (l *link) tryBegin() {
 		}
 	}
 	l.setOpening(nil)
+	l.setLive(true)
 	l.step(engine.Begin{})
 }
 

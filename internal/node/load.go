@@ -18,7 +18,7 @@ func (n *Node) Load() Load {
 		l.Jobs += len(d.jobs)
 	}
 	for _, link := range n.links {
-		l.Notes += len(link.rejects) + len(link.refreshes) + len(link.ends)
+		l.Notes += len(link.rejects) + len(link.refreshes) + len(link.refreshed) + len(link.ends) + len(link.cured)
 	}
 	return l
 }
