@@ -238,11 +238,7 @@ func (k *controller) finalise(r kind.Ref, t tree) {
 		if !isCascade(f) {
 			continue
 		}
-		project := digText(t, "spec", "project")
-		if project == "" {
-			project = "default"
-		}
-		if k.c.st.get(ref(kind.AppProjects, k.c.argo, project)) == nil {
+		if k.c.projectOf(k.c.st.get(r)) == nil {
 			k.plan(r, 10*second) // finalising needs the project
 			return
 		}

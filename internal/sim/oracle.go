@@ -60,6 +60,14 @@ func (d *differ) managed(w *world, s *spoke) {
 	}
 }
 
+func (c *cluster) projectOf(o *kind.Object) *kind.Object {
+	name := unquote(o.Get("spec", "project"))
+	if name == "" {
+		name = "default"
+	}
+	return c.st.get(ref(kind.AppProjects, c.argo, name))
+}
+
 func (c *cluster) uses(project string) bool {
 	return slices.ContainsFunc(c.st.list(kind.Applications), func(o *kind.Object) bool {
 		p := unquote(o.Get("spec", "project"))
@@ -81,8 +89,10 @@ func (d *differ) application(w *world, s *spoke, hub, copy *kind.Object, there k
 		}
 		return
 	case hub.IsDeleting():
-		d.add("%s is still there, deleting", at)
-		return
+		if copy == nil || !copy.IsDeleting() || s.cluster.projectOf(copy) != nil {
+			d.add("%s is still there, deleting", at)
+		}
+		return // without its project Argo CD does not finalise it
 	case copy == nil:
 		d.add("%s is missing (%s)", at, shown)
 		return
