@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
 )
 
 // shared is the lab of this test process: started, or found, once.
@@ -114,6 +116,7 @@ func openShared(ctx context.Context) (*Lab, error) {
 	if l, err := Open(ctx, folder); err == nil {
 		return l, nil
 	}
+	removeOld(filepath.Dir(folder))
 	ctx, cancel := context.WithTimeout(ctx, time.Hour) // it may have to build
 	defer cancel()
 	return Up(ctx, Options{Folder: folder, WhilePID: owner, Ephemeral: true, Progress: os.Stderr})
@@ -147,4 +150,15 @@ func sharedFolder(owner int) (string, error) {
 		return "", fmt.Errorf("make the folder of shared labs: %w", err)
 	}
 	return filepath.Join(parent, fmt.Sprintf("%d-%s", owner, fields[19])), nil
+}
+
+// removeOld removes what shared labs of other days left: locks, and the logs of those that did not start.
+func removeOld(parent string) {
+	entries, _ := os.ReadDir(parent)
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if path := filepath.Join(parent, entry.Name()); err == nil && time.Since(info.ModTime()) > 48*time.Hour && len(proc.Members(path)) == 0 {
+			_ = os.RemoveAll(path)
+		}
+	}
 }
