@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/keepalive"
@@ -89,6 +90,7 @@ func (a *attempt) client() (*grpc.ClientConn, error) {
 		grpc.WithNoProxy(), // dial does that
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 2 * a.cfg.OpenTimeout}), // open is earlier
 		grpc.WithDefaultCallOptions(call...),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: k.Interval, Timeout: k.Timeout, PermitWithoutStream: true}),
 		grpc.WithMaxHeaderListSize(maxHeaders),

@@ -42,6 +42,8 @@ type Conn struct {
 	ended    bool  // nobody reads or sends any more
 	deadOnce sync.Once
 	timer    *time.Timer
+	extended int // how often a goodbye was given more time
+	left     int // what was queued then
 }
 
 var lastID atomic.Uint64
@@ -134,6 +136,7 @@ func (c *Conn) Queued() int {
 
 // Close says why, if the peer still listens, and ends the connection: as soon
 // as the peer has ended its side, or a moment later. Only the first call counts.
+// What is still queued is dropped, but at a shutdown, which is nobody's fault.
 func (c *Conn) Close(code engine.Code, message string) { c.CloseAfter(code, message, 0) }
 
 // CloseAfter is Close with a word about when the agent may come back. On an
@@ -146,10 +149,35 @@ func (c *Conn) CloseAfter(code engine.Code, message string, retry time.Duration)
 	}
 	event, err := c.encode(engine.Bye{Code: code, Message: message, RetryAfterMillis: retry.Milliseconds()})
 	c.finish(&ByeError{Code: code, Message: message, RetryAfter: retry, Local: true})
+	if code != engine.ShuttingDown {
+		for _, dropped := range c.queue {
+			c.queued -= len(dropped)
+		}
+		c.queue, c.extended = nil, maxExtended
+	}
 	if err == nil {
 		c.push(event)
 	}
-	c.timer = time.AfterFunc(c.grace, c.kill)
+	c.left = c.queued
+	c.timer = time.AfterFunc(c.grace, c.expire)
+}
+
+// maxExtended is how often the grace of a shutdown is renewed, as long as the
+// peer takes something of what is queued.
+const maxExtended = 4
+
+// expire ends the transport when a goodbye has had its time.
+func (c *Conn) expire() {
+	c.mu.Lock()
+	if c.queued < c.left && c.extended < maxExtended && !c.ended {
+		c.left = c.queued
+		c.extended++
+		c.timer.Reset(c.grace)
+		c.mu.Unlock()
+		return
+	}
+	c.mu.Unlock()
+	c.kill()
 }
 
 // finish notes the reason and stops Send. Under mu.

@@ -263,3 +263,24 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("counted %v", refused)
 	}
 }
+
+func TestOnlyAShutdownSendsWhatIsQueued(t *testing.T) {
+	for code, want := range map[engine.Code]int{engine.ShuttingDown: 3, engine.Revoked: 1} {
+		c := newConn("hub/agent-a", &Traffic{}, defaultQueue, time.Hour, func() {})
+		must(t, c.Send(roots(1)))
+		must(t, c.Send(roots(2)))
+		c.Close(code, "bye")
+		batch, more := c.take()
+		if len(batch) != want || more {
+			t.Errorf("%s: %d messages are sent instead of %d", code, len(batch), want)
+		}
+		sum := 0
+		for _, event := range batch {
+			sum += len(event)
+		}
+		if c.Queued() != sum {
+			t.Errorf("%s: %d bytes are counted instead of %d", code, c.Queued(), sum)
+		}
+		c.timer.Stop()
+	}
+}

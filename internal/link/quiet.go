@@ -1,7 +1,9 @@
 package link
 
 import (
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync"
@@ -81,10 +83,13 @@ func (q *quiet) sweep(now time.Time) {
 	}
 }
 
-// stable is the text of an error without the port numbers in it.
+// stable is the text of an error without the port numbers and times in it.
 func stable(err error) string {
-	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Err != nil {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
 		return op.Op + " " + op.Err.Error()
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Cert != nil {
+		return fmt.Sprintf("certificate %s of %s: %d", invalid.Cert.SerialNumber, invalid.Cert.Issuer, invalid.Reason)
 	}
 	return err.Error()
 }

@@ -212,7 +212,7 @@ func (s *Server) drain(l *listener) {
 		retry := time.Duration(rand.Float64() * float64(spread)) //nolint:gosec // to spread load, not to hide anything
 		c.CloseAfter(engine.ShuttingDown, "the principal is shutting down; come back", retry)
 	}
-	timer := time.AfterFunc(2*closeGrace, l.closeAll)
+	timer := time.AfterFunc((maxExtended+2)*closeGrace, l.closeAll)
 	s.running.Wait()
 	timer.Stop()
 }
