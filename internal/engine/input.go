@@ -93,6 +93,14 @@ type Retry struct {
 	Key   Key
 }
 
+// Known says what is recorded of the other side by now: another replica of the
+// hub may have met it since. While a session is open here, this end knows best.
+type Known struct {
+	Cluster string
+	Store   Store
+	Suspect bool
+}
+
 // Confirmed is a person's word that a held deletion may go ahead. On the hub
 // it is passed on if it was the agent that held back.
 type Confirmed struct{ ID string }
@@ -110,3 +118,4 @@ func (Applied) input()      {}
 func (Retry) input()        {}
 func (Begin) input()        {}
 func (Confirmed) input()    {}
+func (Known) input()        {}

@@ -105,6 +105,8 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 		}
 	case Confirmed:
 		p.confirmed(in.ID)
+	case Known:
+		p.known(in)
 	}
 	p.tick()
 	p.flush()

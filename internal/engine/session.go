@@ -202,6 +202,18 @@ func (p *Peer) meet(store Store) {
 	}
 }
 
+// known takes over what is recorded of the other side.
+func (p *Peer) known(in Known) {
+	if p.phase != closed {
+		return
+	}
+	p.cfg.KnownCluster, p.other = in.Cluster, in.Store
+	p.suspect, p.suspectID = false, ""
+	if in.Suspect {
+		p.distrust()
+	}
+}
+
 // sawRevision notes how new the owner's objects are. While its store is not
 // believed, what was known before stays the measure.
 func (p *Peer) sawRevision(r *replica, revision uint64) {

@@ -12,13 +12,15 @@ type Input interface{ input() }
 type Seen struct {
 	Resource kind.Resource
 	Object   *kind.Object
+	Read     bool // answers a Read, and says nothing of how far the watch has come
 }
 
-// Lost says that an object was watched going away.
+// Lost says that an object was watched going away, or could not be read.
 type Lost struct {
 	Ref      kind.Ref
-	UID      string
+	UID      string // of a Read: what that names
 	Revision uint64
+	Read     bool
 }
 
 // List is a complete and consistent list of a resource. What the cache has
@@ -117,7 +119,10 @@ type Write struct {
 }
 
 // Read asks for one object; answer with Seen or Lost.
-type Read struct{ Ref kind.Ref }
+type Read struct {
+	Ref kind.Ref
+	UID string // of the object that is believed to be there; empty: none
+}
 
 // Relist asks for a fresh List: the watch is behind what the peer has seen.
 type Relist struct{ Resource kind.Resource }

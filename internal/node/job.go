@@ -121,19 +121,42 @@ func (n *Node) wrote(in Wrote) {
 		n.stale(d)
 	case d.again:
 		d.written, d.replaced = true, d.base
-		n.seen(d.ref.Resource, in.Object)
+		n.stored(d.ref, in.Object)
 	default:
 		// The job is over before others hear of the object: they may have
 		// something to do to it in turn.
 		j, base := d.jobs[0], d.base
 		d.jobs = d.jobs[1:]
 		d.written, d.replaced = false, nil
-		n.seen(d.ref.Resource, in.Object)
+		n.stored(d.ref, in.Object)
+		r := result{object: in.Object, replaced: base, written: true}
+		now := n.cache.get(d.ref)
+		if now == nil {
+			r.object = nil
+		}
 		if j.done != nil {
-			j.done(result{object: in.Object, replaced: base, written: true})
+			j.done(r)
+		}
+		if now != nil && now != in.Object {
+			// Changed again before the answer came. What the job was told is
+			// the past, and nothing else would say so.
+			n.tell(d.ref.Resource, in.Object, now, true)
 		}
 	}
 	n.work(d)
+}
+
+// stored takes an object from a write's answer. It may be gone by then: because
+// the write took the last finalizer from an object that is being deleted, or
+// because the watch has come past it and does not have it any more.
+func (n *Node) stored(ref kind.Ref, o *kind.Object) {
+	switch {
+	case o.IsDeleting() && len(o.Finalizers()) == 0:
+		n.lost(ref, o.UID(), revision(o), true)
+	case n.cache.get(ref) == nil && revision(o) <= n.cache.tables[ref.Resource].frontier:
+	default:
+		n.seen(ref.Resource, o)
+	}
 }
 
 // stale waits for the watch to show what a write has run into, unless the cache
@@ -165,6 +188,10 @@ func (n *Node) reread() {
 			continue
 		}
 		d.stuckAt = n.now // ask again after as long
-		n.emit(Read{Ref: ref})
+		e := Read{Ref: ref}
+		if o := n.cache.get(ref); o != nil {
+			e.UID = o.UID()
+		}
+		n.emit(e)
 	}
 }

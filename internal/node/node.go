@@ -87,10 +87,16 @@ func (n *Node) Step(now engine.Time, in Input) []Effect {
 	n.out = n.out[:0]
 	switch in := in.(type) {
 	case Seen:
-		n.advance(in.Resource, revision(in.Object))
+		if !in.Read {
+			n.advance(in.Resource, revision(in.Object))
+		}
 		n.seen(in.Resource, in.Object)
 	case Lost:
-		n.advance(in.Ref.Resource, in.Revision)
+		if !in.Read {
+			n.advance(in.Ref.Resource, in.Revision)
+		} else if in.UID == "" && n.cache.get(in.Ref) != nil {
+			break // it has appeared since
+		}
 		n.lost(in.Ref, in.UID, in.Revision, true)
 	case List:
 		n.listed(in)
@@ -192,6 +198,7 @@ func (n *Node) register(in Register) {
 	}
 	if old := n.links[in.Agent.Name]; old != nil {
 		if old.world.Agent == in.Agent {
+			old.step(engine.Known{Cluster: in.KnownCluster, Store: in.KnownStore, Suspect: in.Suspect})
 			return
 		}
 		n.unregister(in.Agent.Name)
