@@ -72,6 +72,9 @@ func (d *differ) autonomous(w *world, s *spoke) {
 		}
 		for _, o := range w.hub.st.list(r) {
 			there := refOf(r, o)
+			if r == kind.AppProjects && w.hub.uses(o.Name()) {
+				continue
+			}
 			if o.Annotation(agentMarkKey) == s.agent.Name && !meant[there] && !ignoredLabel(o) {
 				d.add("%s on the hub has gone at %s", short(there), s.agent.Name)
 			}

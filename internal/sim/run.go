@@ -183,11 +183,22 @@ func (w *world) checkClicks() {
 		if o == nil || o.UID() != k.uid || o.IsDeleting() || ignoredLabel(o) || w.ledger.hasLeft(k.uid) {
 			continue
 		}
-		if isPoison(unquote(o.Get("spec", "source", "path"))) {
-			continue // waits, visibly, for the Application to be there
+		if w.waits(o) {
+			continue // visibly, for the Application to be there
 		}
 		w.violate("click %s on %s has neither run nor been refused", id, short(k.ref))
 	}
+}
+
+// waits tells whether an Application of the hub can not be on its spoke.
+func (w *world) waits(o *kind.Object) bool {
+	for _, s := range w.spokes {
+		if r := refOf(kind.Applications, o); w.sentTo(s, r, o) {
+			copy := s.cluster.st.get(copyOnSpoke(s, r))
+			return w.refused(decode(o), copy) || copy != nil && ignoredLabel(copy)
+		}
+	}
+	return false
 }
 
 func (l *ledger) hasLeft(uid string) bool {
