@@ -214,11 +214,14 @@ func (l *link) tryBegin() {
 		if sc == nil || sc.cfg.Role != engine.Owner || s.Revision > l.fresh.Revision {
 			continue
 		}
-		t := l.node.cache.tables[sc.kind.Resource()]
-		if t.complete && t.frontier < s.Revision {
+		for _, r := range reads(sc.kind) {
+			t := l.node.cache.tables[r]
+			if !t.complete || t.frontier >= s.Revision {
+				continue
+			}
 			if !l.asked && l.node.now >= l.openingAt+relistAfter {
 				l.asked = true
-				l.node.emit(Relist{Resource: sc.kind.Resource()})
+				l.node.emit(Relist{Resource: r})
 			}
 			return
 		}
@@ -248,7 +251,21 @@ func (l *link) Content(scope string, key engine.Key) (content, extra []byte, ok 
 
 // Revision implements engine.Source.
 func (l *link) Revision(scope string) uint64 {
-	return l.node.cache.tables[l.scope(scope).kind.Resource()].newest
+	newest := uint64(0)
+	for _, r := range reads(l.scope(scope).kind) {
+		newest = max(newest, l.node.cache.tables[r].newest)
+	}
+	return newest
+}
+
+// reads lists the resources that decide on what is in a scope: that of its
+// objects and, for repositories, that of the projects which they follow. Without
+// the latter a repository would seem to have gone.
+func reads(k kind.Kind) []kind.Resource {
+	if k.Scope() == kind.RepositoryScope {
+		return []kind.Resource{kind.Secrets, kind.AppProjects}
+	}
+	return []kind.Resource{k.Resource()}
 }
 
 func sortedObjects(m map[objectName]*kind.Object) []*kind.Object {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -112,10 +113,17 @@ func (l *link) untellAll() {
 }
 
 func (l *link) tellView(r kind.Resource) {
-	t := l.node.cache.tables[r]
 	for _, s := range l.scopes {
-		if s.kind.Resource() == r {
-			l.step(engine.View{Scope: s.cfg.Name, Complete: t.complete && l.known, Reason: "can not read " + r.Plural + ": " + t.reason})
+		needed := reads(s.kind)
+		if !slices.Contains(needed, r) {
+			continue
 		}
+		view := engine.View{Scope: s.cfg.Name, Complete: l.known}
+		for _, other := range needed {
+			if t := l.node.cache.tables[other]; !t.complete {
+				view.Complete, view.Reason = false, "can not read "+other.Plural+": "+t.reason
+			}
+		}
+		l.step(view)
 	}
 }
