@@ -198,14 +198,16 @@ func TestBadWishesAreRefusedBeforeAnythingStarts(t *testing.T) {
 		"an unknown role":     {lab.Options{Spokes: []lab.Spoke{{Name: "spoke", Role: "lonely"}}}, "use managed or autonomous"},
 		"a name twice": {lab.Options{Spokes: []lab.Spoke{{Name: "a", Role: lab.Managed}, {Name: "a", Role: lab.Managed}}},
 			"two clusters are called a"},
-		"a second hub":               {lab.Options{Spokes: []lab.Spoke{{Name: "hub", Role: lab.Managed}}}, "two clusters are called hub"},
-		"a folder of something else": {lab.Options{Folder: full}, "choose an empty or a new folder"},
+		"a second hub":                {lab.Options{Spokes: []lab.Spoke{{Name: "hub", Role: lab.Managed}}}, "two clusters are called hub"},
+		"a path too long for sockets": {lab.Options{Folder: "/tmp/" + strings.Repeat("long", 20)}, "too long"},
+		"a folder of something else":  {lab.Options{Folder: full}, "choose an empty or a new folder"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if test.options.Folder == full {
+				skipShort(t) // it is looked at after the tools are built
+			}
 			if test.options.Folder == "" {
-				test.options.Folder = filepath.Join(t.TempDir(), "lab")
-			} else {
-				skipShort(t) // it is found after the tools are built
+				test.options.Folder, test.options.Bare = filepath.Join(t.TempDir(), "lab"), true
 			}
 			test.options.Progress = io.Discard
 			_, err := lab.Up(t.Context(), test.options)

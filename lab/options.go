@@ -67,7 +67,20 @@ func (o Options) spec() (model.Spec, error) {
 		}
 		spec.Clusters = append(spec.Clusters, model.ClusterSpec{Name: spoke.Name, Role: spoke.Role, Bare: o.Bare, Nodes: nodes})
 	}
-	return spec, nil
+	return spec, checkPaths(spec)
+}
+
+// checkPaths refuses folders with so long a path that the kernel refuses the sockets of the repo-servers' gpg-agents.
+func checkPaths(spec model.Spec) error {
+	const longest = 107
+	for _, c := range spec.Clusters {
+		socket := filepath.Join(spec.Folder, "clusters", c.Name, "gnupg", "S.gpg-agent.browser")
+		if over := len(socket) - longest; over > 0 && !c.Bare {
+			return fmt.Errorf("the path of the folder %s is %d characters too long for sockets in it: choose a shorter one with -lab",
+				spec.Folder, over)
+		}
+	}
+	return nil
 }
 
 var clusterName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$`)
