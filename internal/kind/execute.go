@@ -42,6 +42,27 @@ func (d done) String() string {
 	return string(o.Bytes())
 }
 
+// Record returns a spoke's Application's record of commands, empty if there is
+// none.
+func Record(o *Object) string { return o.Annotation(LastCommandMark) }
+
+// WithRecord returns an Application with the record of one that it takes the
+// place of: what that was told to do is not done again.
+func WithRecord(o *Object, record string) *Object {
+	if record == "" {
+		return o
+	}
+	d := edit(o)
+	annotations := members(o.annotations)
+	annotations.Set(LastCommandMark, raw.Quote(record))
+	setList(&d.meta, "annotations", annotations)
+	recorded, err := d.done()
+	if err != nil {
+		return o
+	}
+	return recorded
+}
+
 // Execute decides what commands from the hub do to the spoke's Application. It
 // matches what argocd-server does with the same requests.
 func Execute(spoke *Object, content []byte, w *World) (Execution, error) {

@@ -54,7 +54,10 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object,
 			}
 			mark.Adopted = mark.Adopted || !mark.Foreign
 		}
-		if mark.Owned && l.recreates(mark, e.Content) {
+		if mark.Owned && l.recreates(s, mark, e.Content) {
+			if e.Suspect {
+				return heldBack
+			}
 			return l.discard(local)
 		}
 		mark.Owned, mark.Foreign = true, false
@@ -68,13 +71,15 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object,
 	}
 	switch {
 	case local == nil:
-		if l.node.missed[ref] {
-			delete(l.node.missed, ref)
-			merged = kind.WithSync(merged)
+		if record, missed := l.node.missed[ref]; missed {
+			merged = kind.WithRecord(merged, record)
+			if l.node.cfg.Policy.ResyncRecreated {
+				merged = kind.WithSync(merged)
+			}
 		}
 		return decision{verb: Create, object: merged}
 	case deleting && e.Suspect && !local.IsDeleting():
-		return decision{fail: &Failure{Code: engine.HeldBack, Message: "the hub's store went back in time; deletions wait until that is confirmed"}}
+		return heldBack
 	}
 	begins := deleting && !local.IsDeleting()
 	switch {
@@ -99,10 +104,14 @@ func (l *link) mayAdopt(content []byte) bool {
 	return !l.node.cfg.Policy.AdoptNever
 }
 
-// recreates tells whether the object came from another source of the same name
-// and the policy is not to let it live on as the new one's.
-func (l *link) recreates(mark kind.Mark, content []byte) bool {
-	if mark.Source == "" || mark.Source == kind.ContentUID(content) || l.node.cfg.Side == kind.Hub {
+// heldBack is for a deletion that the hub's word is not enough for.
+var heldBack = decision{fail: &Failure{Code: engine.HeldBack, Message: "the hub's store went back in time; deletions wait until that is confirmed"}}
+
+// recreates tells whether an Application came from another source of the same
+// name and the policy is not to let it live on as the new one's. What was there
+// before it was adopted is not ours to throw away.
+func (l *link) recreates(s *scope, mark kind.Mark, content []byte) bool {
+	if s.cfg.Name != kind.ApplicationScope || mark.Adopted || mark.Source == kind.ContentUID(content) || l.node.cfg.Side == kind.Hub {
 		return false
 	}
 	switch kind.ContentAnnotation(content, kind.UIDMismatchPolicy) {

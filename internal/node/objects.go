@@ -28,6 +28,7 @@ func (n *Node) seen(r kind.Resource, o *kind.Object) {
 		n.tell(r, old, nil, true)
 		old = nil
 	}
+	delete(n.missed, ref)
 	n.tell(r, old, o, true)
 	n.tend(r, o)
 	n.moved(ref)
@@ -53,13 +54,13 @@ func (n *Node) lost(ref kind.Ref, uid string, rev uint64, watched bool) {
 	n.moved(ref)
 }
 
-// miss notes that an Application which the hub wants here is gone, if it is to
-// be synced when it has been put back.
+// miss notes that an Application which the hub wants here is gone. When it is put
+// back, commands that it has carried out are not given to it again, nor do they
+// stay pending on the hub for ever.
 func (n *Node) miss(ref kind.Ref, old *kind.Object) {
 	l := n.links[""]
-	if n.cfg.Policy.ResyncRecreated && ref.Resource == kind.Applications && l != nil &&
-		l.world.Agent.Mode == kind.Managed && kind.ReadMark(old, &l.world).Owned {
-		n.missed[ref] = true
+	if ref.Resource == kind.Applications && l != nil && l.world.Agent.Mode == kind.Managed && kind.ReadMark(old, &l.world).Owned {
+		n.missed[ref] = kind.Record(old)
 	}
 }
 
