@@ -216,3 +216,11 @@ func setAnnotation(u *unstructured.Unstructured, key, value string) {
 	annotations[key] = value
 	u.SetAnnotations(annotations)
 }
+
+// differs: it is another object than before under the same name.
+func differs(u, before *unstructured.Unstructured) error {
+	if u.GetUID() == before.GetUID() {
+		return errors.New("it is still the same object")
+	}
+	return nil
+}

@@ -158,7 +158,7 @@ func (p *program) wait(t testing.TB) int {
 	}
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(*patience):
 		t.Fatalf("%s does not end", p.name)
 	}
 	var exit *exec.ExitError

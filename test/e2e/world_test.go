@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,7 +19,7 @@ import (
 )
 
 // patience is how long a machine can be slow. Nothing that works takes nearly as long.
-const patience = 2 * time.Minute
+var patience = flag.Duration("patience", 2*time.Minute, "how long to wait for something to become true")
 
 // world is a lab with our programs in it.
 type world struct {
@@ -240,7 +241,7 @@ func (w *world) autonomous() *agent { return w.agents["autonomous"] }
 // await waits until check finds nothing wrong.
 func await(t testing.TB, what string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(*patience)
 	for {
 		err := check()
 		if err == nil {
@@ -265,7 +266,7 @@ func (w *world) argocd(t testing.TB, args ...string) string {
 
 func (w *world) tryArgocd(t testing.TB, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), *patience)
 	defer cancel()
 	out, err := w.Command(ctx, "argocd", args...).CombinedOutput()
 	return string(out), err

@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
+)
+
+// stuck makes an Application whose syncs run until somebody terminates them.
+func stuck(t testing.TB, w *world, mode, name string) commanded {
+	t.Helper()
+	agent := w.agents[mode]
+	c := commanded{name: mode + "/" + name, hub: w.hub.app(mode, name), spoke: agent.spoke.app(lab.ArgoCDNamespace, name)}
+	wish := appWish{repo: w.RepoURL("hooks"), path: "stuck", destination: mode, namespace: name}
+	c.owner = c.hub
+	if mode == "autonomous" {
+		wish.destination, c.owner = "in-cluster", c.spoke
+	}
+	c.owner.create(t, wish.object())
+	c.hub.becomes(t, outOfSync)
+	return c
+}
+
+// localSync is what somebody on the spoke sets to sync.
+const localSync = `{"operation":{"initiatedBy":{"username":"local"},"sync":{"revision":"main","syncOptions":["CreateNamespace=true"]}}}`
+
+func phase(is string) condition { return field("status.operationState.phase", is) }
+
+// operating: an operation is under way.
+func operating(u *unstructured.Unstructured) error {
+	if noOperation(u) == nil {
+		return fmt.Errorf("there is no operation")
+	}
+	return nil
+}
+
+func TestRunningSyncIsTerminatedFromTheHub(t *testing.T) {
+	for _, mode := range []string{"managed", "autonomous"} {
+		t.Run(mode, func(t *testing.T) {
+			w := shared(t)
+			app := stuck(t, w, mode, "stuck")
+			w.argocd(t, "app", "sync", app.name, "--async")
+			app.hub.becomes(t, phase("Running"), operating)
+			w.argocd(t, "app", "terminate-op", app.name)
+			app.spoke.becomes(t, noOperation, phase("Failed"))
+			app.hub.becomes(t, noOperation, phase("Failed"))
+		})
+	}
+}
+
+func TestSyncOfTheSpokeItselfIsTerminatedFromTheHub(t *testing.T) {
+	w := shared(t)
+	app := stuck(t, w, "managed", "stuck-local")
+	app.spoke.patch(t, localSync)
+	app.hub.becomes(t, phase("Running"), operating)
+	w.argocd(t, "app", "terminate-op", app.name)
+	app.hub.becomes(t, noOperation, phase("Failed"))
+	app.spoke.is(t, noOperation, phase("Failed"))
+}
+
+func TestTerminateNeverHitsALaterOperation(t *testing.T) {
+	w := shared(t)
+	agent := w.managed()
+	app := stuck(t, w, "managed", "stuck-later")
+	w.argocd(t, "app", "sync", app.name, "--async")
+	app.hub.becomes(t, phase("Running"), operating)
+
+	if err := agent.link.Cut(faultproxy.Refuse); err != nil {
+		t.Fatal(err)
+	}
+	agent.disconnected(t)
+	w.argocd(t, "app", "terminate-op", app.name)
+	app.hub.is(t, phase("Terminating"))
+
+	// Meanwhile somebody on the spoke ends that sync, and begins another.
+	app.spoke.patch(t, `{"status":{"operationState":{"phase":"Terminating"}}}`)
+	first := app.spoke.becomes(t, noOperation, phase("Failed"))
+	app.spoke.patch(t, localSync)
+	later := app.spoke.becomes(t, phase("Running"), func(u *unstructured.Unstructured) error {
+		if at(u, "status.operationState.startedAt") == at(first, "status.operationState.startedAt") {
+			return fmt.Errorf("the second sync has not begun")
+		}
+		return nil
+	})
+
+	if err := agent.link.Restore(); err != nil {
+		t.Fatal(err)
+	}
+	app.hub.becomes(t, phase("Running"), field("status.operationState.startedAt", at(later, "status.operationState.startedAt")))
+	w.argocd(t, "app", "get", app.name, "--refresh") // comes after whatever was left to do
+	app.spoke.is(t, phase("Running"), operating)
+
+	w.argocd(t, "app", "terminate-op", app.name)
+	app.hub.becomes(t, noOperation, phase("Failed"))
+}
