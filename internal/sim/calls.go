@@ -51,7 +51,11 @@ func (p *process) ask(do func() (*kind.Object, *apiError), answer func(*kind.Obj
 			do()
 			reply(10*second, nil, &apiError{"Timeout", "context deadline exceeded"})
 		case doneLate:
-			w.after(w.between(11*second, 30*second), func() { do() })
+			w.after(w.between(11*second, 30*second), func() {
+				w.late = true
+				do()
+				w.late = false
+			})
 			reply(10*second, nil, &apiError{"Timeout", "context deadline exceeded"})
 		case conflict:
 			reply(w.between(1, 30), nil, &apiError{"Conflict", "the object has been modified"})

@@ -14,12 +14,12 @@ import (
 // the product.
 type ledger struct {
 	w       *world
-	now     map[string]bool   // "uid@agent": the owner publishes this object to this agent
-	placed  map[string]bool   // ... or has at some time
-	left    map[string]bool   // ... and has stopped doing so, by somebody's will
-	cascade map[string]bool   // UIDs of Applications seen deleting with a resources finalizer
-	order   map[string]uint64 // "uid/revision": when the owner last came to it
-	local   map[string]bool   // UIDs of Applications deleted with their resources on a spoke
+	now     map[string]bool     // "uid@agent": the owner publishes this object to this agent
+	placed  map[string]bool     // ... or has at some time
+	left    map[string]bool     // ... and has stopped doing so, by somebody's will
+	cascade map[string]bool     // UIDs of Applications seen deleting with a resources finalizer
+	order   map[string][]uint64 // "uid/revision": the turns at which the owner came to it
+	local   map[string]bool     // UIDs of Applications deleted with their resources on a spoke
 	clicks  map[string]*click
 	asked   map[string]bool // operations that somebody wanted terminated
 
@@ -43,7 +43,7 @@ type click struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string]uint64{}, left: map[string]bool{}, cascade: map[string]bool{},
+	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, left: map[string]bool{}, cascade: map[string]bool{},
 		local: map[string]bool{}, clicks: map[string]*click{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, excused: map[string]bool{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}}
@@ -73,7 +73,8 @@ func (l *ledger) track(c *cluster, ch change) {
 		o = ch.old
 	} else if ch.ref.Resource == kind.Applications && (ch.old == nil || !bytes.Equal(ch.old.Get("spec"), o.Get("spec"))) {
 		l.turn++
-		l.order[o.UID()+"/"+unquote(o.Get("spec", "source", "targetRevision"))] = l.turn
+		key := o.UID() + "/" + unquote(o.Get("spec", "source", "targetRevision"))
+		l.order[key] = append(l.order[key], l.turn)
 	}
 	if c.hub {
 		for _, s := range l.w.spokes {
@@ -222,8 +223,16 @@ func (l *ledger) cascaded(c *cluster, r kind.Ref, t tree) {
 }
 
 // deletedBySpokeUser notes who asked.
-func (l *ledger) deletedBySpokeUser(_ *cluster, o *kind.Object, withResources bool) {
-	if o != nil && withResources {
+func (l *ledger) deletedBySpokeUser(o *kind.Object, withResources bool) {
+	if o == nil {
+		return
+	}
+	if withResources {
 		l.local[o.UID()] = true
+	}
+	for _, k := range l.clicks { // and commands that it was given go with it
+		if k.uid == o.Annotation(sourceKey) {
+			k.excused = true
+		}
 	}
 }

@@ -194,7 +194,7 @@ func (d *differ) status(at string, h, c tree) {
 		d.add("%s: an operation is under way: %s on the hub, %s there", at, text(h["operation"]), text(c["operation"]))
 	}
 	for _, key := range []string{refreshKey, hydrateKey} {
-		if digText(h, "metadata", "annotations", key) != "" {
+		if digText(h, "metadata", "annotations", key) != "" && dig(c, "metadata", "deletionTimestamp") == nil {
 			d.add("%s: %s is still pending on the hub", at, key)
 		}
 	}

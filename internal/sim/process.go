@@ -30,7 +30,7 @@ type process struct {
 	dialling    bool
 	persisted   map[string]memory
 	peers       map[string]string // principal: the cluster that an agent last came from
-	specs       map[string]string // newest revision that this life has written, by source UID
+	specs       map[string]uint64 // the owner's turn that this life has come to, by source UID
 }
 
 // in runs something in a given life of the process after a while.
@@ -107,7 +107,7 @@ func (p *process) start() {
 	p.up = true
 	p.life++
 	p.wakeAt, p.pausedUntil, p.attempt, p.failures, p.dialling = 0, 0, 0, 0, false
-	p.conns, p.persisted, p.specs, p.peers = map[uint64]*end{}, map[string]memory{}, map[string]string{}, map[string]string{}
+	p.conns, p.persisted, p.specs, p.peers = map[uint64]*end{}, map[string]memory{}, map[string]uint64{}, map[string]string{}
 	p.w.tracef("%s: starts", p.name)
 	if p.spoke != nil {
 		p.startAgent()

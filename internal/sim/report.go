@@ -14,6 +14,8 @@ type Report struct {
 	Broken   int // violations
 	rows     map[string]*row
 	failures []Result // shrunk
+	others   []Result // failing too
+	longest  Result
 }
 
 type row struct{ seeds, steps, checks, broken int }
@@ -78,8 +80,15 @@ func Many(first, count uint64, workers int, progress func(done uint64, steps int
 	report.Steps = 0
 	for _, res := range results {
 		report.add(res)
-		if len(res.Violations) > 0 && len(report.failures) < maxFailures {
+		if res.Steps > report.longest.Steps {
+			report.longest = res
+		}
+		switch {
+		case len(res.Violations) == 0:
+		case len(report.failures) < maxFailures:
 			report.failures = append(report.failures, Shrink(res))
+		default:
+			report.others = append(report.others, res)
 		}
 	}
 	return report
@@ -94,6 +103,12 @@ func (r *Report) String() string {
 		fmt.Fprintf(&b, "%-26s %8d %12d %10d %11d\n", name, x.seeds, x.steps, x.checks, x.broken)
 	}
 	fmt.Fprintf(&b, "%-26s %8d %12d %10d %11d\n", "all", r.Seeds, r.Steps, r.Checks, r.Broken)
+	fmt.Fprintf(&b, "longest: seed %s with %d steps\n", r.longest.Seed, r.longest.Steps)
+	for _, f := range r.others {
+		what, more, _ := strings.Cut(f.Violations[0], "\n")
+		what += more[:min(len(more), 120)]
+		fmt.Fprintf(&b, "failing seed %s: %.300s\n", f.Seed, strings.ReplaceAll(what, "\n", " "))
+	}
 	for _, f := range r.failures {
 		fmt.Fprintf(&b, "\nfailing seed, shrunk to %d actions; replay it with: make sim SEED=%s\n", len(f.Seed.Keep), f.Seed)
 		for _, v := range f.Violations {

@@ -72,7 +72,7 @@ func (w *world) deleteApplication(c *cluster, who string, r kind.Ref, withResour
 		})
 	}
 	if c.spoke != nil {
-		w.ledger.deletedBySpokeUser(c, c.st.get(r), withResources)
+		w.ledger.deletedBySpokeUser(c.st.get(r), withResources)
 	}
 	c.remove(who, r)
 }

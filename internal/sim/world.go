@@ -24,6 +24,7 @@ type world struct {
 	appsets    []*appset
 
 	faulty    bool // things may still break
+	late      bool // what is written now was asked for long ago, and given up since
 	revisions int  // of specs, counted through the whole world
 	names     int
 	clicks    int
