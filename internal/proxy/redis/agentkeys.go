@@ -86,7 +86,7 @@ func (s *session) one(q question, does access) error {
 		default:
 			out = appendValue(nil, is, s.is.proto)
 		}
-		s.output.complete(seq, out)
+		s.output.complete(seq, 1, out)
 		s.output.flush()
 	})
 	return nil
@@ -113,7 +113,7 @@ func (s *session) ttl(q question, milliseconds bool) error {
 		if err != nil {
 			out = appendError(nil, "ERR "+err.Error())
 		}
-		s.output.complete(seq, out)
+		s.output.complete(seq, 1, out)
 		s.output.flush()
 	})
 	return nil

@@ -1,11 +1,13 @@
 package redis
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -38,16 +40,20 @@ type ClusterInfo struct {
 
 	once    sync.Once
 	changed chan struct{}
+	places  chan struct{}
+	asking  sync.WaitGroup
 
-	mu    sync.Mutex
-	dirty map[string]bool   // agents that changed
-	known map[string][]byte // by agent: the last entry of its own Argo CD
+	mu      sync.Mutex
+	dirty   map[string]bool   // agents whose state changed
+	learned map[string]bool   // agents of which something new is known
+	asked   map[string]bool   // agents that are being asked
+	known   map[string][]byte // by agent: the last entry of its own Argo CD
 }
 
 const (
 	inCluster       = "https://kubernetes.default.svc"
 	clusterParallel = 32
-	clusterPatience = 2 * time.Second
+	clusterPatience = 5 * time.Second
 )
 
 func (c *ClusterInfo) init() {
@@ -59,7 +65,9 @@ func (c *ClusterInfo) init() {
 			c.Log = slog.New(slog.DiscardHandler)
 		}
 		c.changed = make(chan struct{}, 1)
-		c.dirty, c.known = map[string]bool{}, map[string][]byte{}
+		c.places = make(chan struct{}, clusterParallel)
+		c.dirty, c.learned, c.asked = map[string]bool{}, map[string]bool{}, map[string]bool{}
+		c.known = map[string][]byte{}
 	})
 }
 
@@ -72,60 +80,62 @@ func (c *ClusterInfo) Changed(agent string) {
 	poke(c.changed)
 }
 
-// Run renews the entries until ctx ends.
+// Run renews the entries until ctx ends. Agents are asked meanwhile, and their entries written again when they have
+// answered: one that is slow holds up no entry, not even its own.
 func (c *ClusterInfo) Run(ctx context.Context) error {
 	c.init()
 	var hub *client
 	defer func() {
+		c.asking.Wait()
 		if hub != nil {
 			hub.shut()
 		}
 	}()
 	ticker := time.NewTicker(c.Every)
 	defer ticker.Stop()
-	due, all := c.States(), true
+	due := c.all()
 	for {
-		hub = c.round(ctx, hub, due, all)
+		c.ask(ctx, due)
+		var err error
+		if hub, err = c.write(ctx, hub, due); err != nil && ctx.Err() == nil {
+			c.Log.Warn("Cannot renew the entries of the cluster page", "error", err)
+		}
 		select {
 		case <-ticker.C:
-			due, all = c.States(), true
+			due = c.all()
 		case <-c.changed:
-			due, all = c.dirtyStates(), false
+			due = c.news()
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// dirtyStates are the states of those agents that changed since the last time.
-func (c *ClusterInfo) dirtyStates() []ClusterState {
+// all states. What is known of agents that are no more is forgotten.
+func (c *ClusterInfo) all() []ClusterState {
+	states := c.States()
+	c.forget(states)
 	c.mu.Lock()
-	dirty := c.dirty
-	c.dirty = map[string]bool{}
+	defer c.mu.Unlock()
+	for _, s := range states {
+		c.dirty[s.Agent] = true
+	}
+	return states
+}
+
+// news are the states of those agents that changed, or were learned of, since the last time.
+func (c *ClusterInfo) news() []ClusterState {
+	c.mu.Lock()
+	dirty, learned := maps.Clone(c.dirty), c.learned
+	c.learned = map[string]bool{}
 	c.mu.Unlock()
 	var due []ClusterState
 	for _, s := range c.States() {
-		if dirty[s.Agent] {
+		if dirty[s.Agent] || learned[s.Agent] {
 			due = append(due, s)
 		}
 	}
 	return due
-}
-
-// round writes entries with what is known, then asks the agents, and writes again where that told something new. So an
-// agent that is slow to answer holds up no entry, not even its own.
-func (c *ClusterInfo) round(ctx context.Context, hub *client, due []ClusterState, all bool) *client {
-	if all {
-		c.forget(due)
-	}
-	hub, err := c.write(ctx, hub, due)
-	if err == nil {
-		hub, err = c.write(ctx, hub, c.learn(ctx, due))
-	}
-	if err != nil && ctx.Err() == nil {
-		c.Log.Warn("Cannot renew the entries of the cluster page", "error", err)
-	}
-	return hub
 }
 
 // forget what is known of agents that are no more.
@@ -203,45 +213,43 @@ func (c *ClusterInfo) request(s ClusterState) ([]byte, error) {
 	return appendCommand(nil, "SET", key, string(value), "PX", strconv.FormatInt(c.TTL.Milliseconds(), 10)), nil
 }
 
-// learn asks the agents that are connected what their Argo CD says of its cluster, and returns those that said something
-// new.
-func (c *ClusterInfo) learn(ctx context.Context, states []ClusterState) []ClusterState {
-	ctx, cancel := context.WithTimeout(ctx, clusterPatience)
-	defer cancel()
-	var (
-		asking  sync.WaitGroup
-		places  = make(chan struct{}, clusterParallel)
-		mu      sync.Mutex
-		learned []ClusterState
-	)
+// ask starts to ask those agents whose state changed what their Argo CD says of its cluster.
+func (c *ClusterInfo) ask(ctx context.Context, states []ClusterState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, s := range states {
-		if !s.Connected {
+		if !c.dirty[s.Agent] {
 			continue
 		}
-		asking.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			info, err := c.ask(ctx, s.Agent)
-			if err != nil {
-				c.Log.Debug("Cannot read what an agent's Argo CD says of its cluster", "agent", s.Agent, "error", err)
-			}
-			if len(info) == 0 {
-				return
-			}
-			mu.Lock()
-			learned = append(learned, s)
-			mu.Unlock()
-			c.mu.Lock()
-			c.known[s.Agent] = info
-			c.mu.Unlock()
-		})
+		delete(c.dirty, s.Agent)
+		if s.Connected && !c.asked[s.Agent] {
+			c.asked[s.Agent] = true
+			c.asking.Go(func() { c.learn(ctx, s.Agent) })
+		}
 	}
-	asking.Wait()
-	return learned
 }
 
-// ask reads the entry that an agent's Argo CD keeps of its own cluster.
-func (c *ClusterInfo) ask(ctx context.Context, agent string) ([]byte, error) {
+func (c *ClusterInfo) learn(ctx context.Context, agent string) {
+	c.places <- struct{}{}
+	defer func() { <-c.places }()
+	ctx, cancel := context.WithTimeout(ctx, clusterPatience)
+	defer cancel()
+	info, err := c.read(ctx, agent)
+	if err != nil {
+		c.Log.Debug("Cannot read what an agent's Argo CD says of its cluster", "agent", agent, "error", err)
+	}
+	c.mu.Lock()
+	delete(c.asked, agent)
+	if err == nil && len(info) > 0 && !bytes.Equal(info, c.known[agent]) {
+		c.known[agent] = info
+		c.learned[agent] = true
+	}
+	c.mu.Unlock()
+	poke(c.changed)
+}
+
+// read returns the entry that an agent's Argo CD keeps of its own cluster.
+func (c *ClusterInfo) read(ctx context.Context, agent string) ([]byte, error) {
 	conn, err := c.Tunnels.Dial(ctx, agent)
 	if err != nil {
 		return nil, err
@@ -258,10 +266,16 @@ func (c *ClusterInfo) ask(ctx context.Context, agent string) ([]byte, error) {
 	if err != nil || len(values) != 2 {
 		return nil, errors.Join(err, errUnexpected)
 	}
+	info := values[0]
 	if values[1] != nil {
-		return unzip(values[1], most)
+		if info, err = unzip(values[1], most); err != nil {
+			return nil, err
+		}
 	}
-	return values[0], nil
+	if info == nil {
+		return nil, nil
+	}
+	return info, raw.Check(info, most)
 }
 
 var errUnexpected = errors.New("unexpected answer")

@@ -62,24 +62,48 @@ func (s *session) toLane(ctx context.Context, c command) error {
 		s.own.close()
 		s.own = nil
 	}
+	if c.length == len(c.raw) && s.running > 0 && s.running < longestRun {
+		s.running++
+		return nil
+	}
+	if !s.sendRun() {
+		return errBackendLost
+	}
 	l, err := s.sharedLane(ctx)
 	if err != nil {
 		return s.unreachable(err)
+	}
+	if c.length == len(c.raw) { // as it came, so what follows it in the buffer can go along
+		s.running, s.runFrom = 1, s.in.r
+		return nil
 	}
 	seq, ok := s.place()
 	if !ok {
 		return errGone
 	}
-	if !l.send(s, seq, c.raw) {
+	if !l.send(s, seq, 1, c.raw) {
 		return errBackendLost
 	}
 	return nil
 }
 
+const longestRun = 64
+
+// sendRun sends the requests that lie in the buffer before the one at hand.
+func (s *session) sendRun() bool {
+	if s.running == 0 {
+		return true
+	}
+	count := s.running
+	s.running = 0
+	seq, ok := s.output.open(count, s.server.cfg.MaxPipeline)
+	return ok && s.lane.send(s, seq, count, s.in.bytes[s.runFrom:s.in.r])
+}
+
 // toOwn sends a request over the client's own connection. It is written by flush.
 func (s *session) toOwn(ctx context.Context, c command, messages int) error {
 	if s.own == nil {
-		if !s.output.drain() {
+		if !s.drain() {
 			return errGone
 		}
 		o, err := openOwn(ctx, s)

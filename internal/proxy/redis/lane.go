@@ -22,14 +22,16 @@ type lane struct {
 	room  sync.Cond
 	out   []byte
 	queue []due
-	first int // of queue
+	first int  // of queue
+	busy  bool // somebody writes
 	dead  bool
 }
 
-// due is a reply that a client waits for.
+// due are replies that a client waits for.
 type due struct {
-	to  *session
-	seq uint64
+	to    *session
+	seq   uint64
+	count int
 }
 
 const laneRoom = 4 << 20 // bytes that may wait to be written
@@ -72,8 +74,8 @@ func (l *lane) ask() error {
 	return l.conn.SetDeadline(time.Time{})
 }
 
-// send queues a request; false: the lane is closed and the request was not sent.
-func (l *lane) send(to *session, seq uint64, raw []byte) bool {
+// send queues requests; false: the lane is closed and they were not sent.
+func (l *lane) send(to *session, seq uint64, count int, raw []byte) bool {
 	l.mu.Lock()
 	for len(l.out) > laneRoom && !l.dead {
 		l.room.Wait()
@@ -82,17 +84,35 @@ func (l *lane) send(to *session, seq uint64, raw []byte) bool {
 		l.mu.Unlock()
 		return false
 	}
-	idle := len(l.out) == 0
+	alone := l.first == len(l.queue) && !l.busy
+	l.queue = append(l.queue, due{to: to, seq: seq, count: count})
+	if alone { // nobody to share a write with
+		l.busy = true
+		l.mu.Unlock()
+		l.put(raw)
+		return true
+	}
+	first := len(l.out) == 0
 	l.out = append(l.out, raw...)
-	l.queue = append(l.queue, due{to: to, seq: seq})
 	l.mu.Unlock()
-	if idle {
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
+	if first {
+		poke(l.wake)
 	}
 	return true
+}
+
+// put writes, as the one who is busy.
+func (l *lane) put(raw []byte) {
+	if _, err := l.conn.Write(raw); err != nil {
+		_ = l.conn.Close() // the reader tells everybody
+	}
+	l.mu.Lock()
+	l.busy = false
+	more := len(l.out) > 0
+	l.mu.Unlock()
+	if more {
+		poke(l.wake)
+	}
 }
 
 func (l *lane) write() {
@@ -105,16 +125,15 @@ func (l *lane) write() {
 		}
 		runtime.Gosched() // other clients whose requests have arrived put theirs in, and all leave in one write
 		l.mu.Lock()
+		if l.busy || len(l.out) == 0 {
+			l.mu.Unlock()
+			continue // who is busy wakes us
+		}
+		l.busy = true
 		out, l.out = l.out, out[:0]
 		l.room.Broadcast()
 		l.mu.Unlock()
-		if len(out) == 0 {
-			continue
-		}
-		if _, err := l.conn.Write(out); err != nil {
-			_ = l.conn.Close() // the reader tells everybody
-			return
-		}
+		l.put(out)
 		if cap(out) > laneRoom {
 			out = nil
 		}
@@ -124,20 +143,34 @@ func (l *lane) write() {
 func (l *lane) read(max limits) {
 	replies := newReader(l.conn, max)
 	var touched []*session
+	var now due // whose replies are being read
 	for {
 		reply, err := replies.next()
+		from, got := replies.buf.r-len(reply), 0
+		deliver := func() {
+			if got == 0 {
+				return
+			}
+			now.to.output.complete(now.seq, got, replies.buf.bytes[from:replies.buf.r])
+			touched = append(touched, now.to)
+			now.seq, now.count = now.seq+uint64(got), now.count-got
+			from, got = replies.buf.r, 0
+		}
 		for err == nil && reply != nil {
-			d, ok := l.pop()
-			if !ok {
+			if now.count == 0 {
+				now = l.pop()
+			}
+			if now.count == 0 {
 				err = protocolError("a reply to nothing")
 				break
 			}
-			d.to.output.complete(d.seq, reply)
-			if last := len(touched) - 1; last < 0 || touched[last] != d.to {
-				touched = append(touched, d.to)
+			got++
+			if got == now.count {
+				deliver()
 			}
 			reply, err = replies.buffered()
 		}
+		deliver()
 		for i, s := range touched {
 			s.output.flush()
 			touched[i] = nil
@@ -145,16 +178,20 @@ func (l *lane) read(max limits) {
 		touched = touched[:0]
 		if err != nil {
 			l.close()
+			if now.count > 0 {
+				now.to.output.fail(errBackendLost)
+			}
 			return
 		}
 	}
 }
 
-func (l *lane) pop() (due, bool) {
+// pop takes the oldest of those who wait.
+func (l *lane) pop() due {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.first == len(l.queue) {
-		return due{}, false
+		return due{}
 	}
 	d := l.queue[l.first]
 	l.queue[l.first] = due{}
@@ -165,7 +202,7 @@ func (l *lane) pop() (due, bool) {
 		l.queue = append(l.queue[:0], l.queue[l.first:]...)
 		l.first = 0
 	}
-	return d, true
+	return d
 }
 
 var errBackendLost = errors.New("the connection to Redis was lost")

@@ -36,9 +36,10 @@ type output struct {
 	tryError error
 }
 
+// slot holds the replies to a run of requests until those before it have theirs.
 type slot struct {
-	reply []byte
-	done  bool
+	replies []byte
+	count   int // 0: they have not come
 }
 
 func (o *output) init(conn net.Conn, cfg *Config, tasks *sync.WaitGroup) {
@@ -52,9 +53,9 @@ func (o *output) init(conn net.Conn, cfg *Config, tasks *sync.WaitGroup) {
 	}
 }
 
-// open takes the next place in the order of replies, and waits while too many are taken, at most limit. false: the
+// open takes the next places in the order of replies, and waits while too many are taken, at most limit. false: the
 // client is gone.
-func (o *output) open(limit int) (uint64, bool) {
+func (o *output) open(count, limit int) (uint64, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.err == nil && (o.tail-o.head >= uint64(limit) || len(o.out)+o.taken > o.room) {
@@ -63,11 +64,11 @@ func (o *output) open(limit int) (uint64, bool) {
 	if o.err != nil {
 		return 0, false
 	}
-	if o.tail-o.head == uint64(len(o.slots)) {
+	for o.tail-o.head+uint64(count) > uint64(len(o.slots)) {
 		o.grow()
 	}
-	o.tail++
-	return o.tail - 1, true
+	o.tail += uint64(count)
+	return o.tail - uint64(count), true
 }
 
 func (o *output) grow() {
@@ -85,36 +86,36 @@ func (o *output) crowded(limit int) bool {
 	return o.tail-o.head >= uint64(limit) || len(o.out)+o.taken > o.room
 }
 
-// complete gives the reply to a request. It is copied. Nothing is written before flush.
-func (o *output) complete(seq uint64, reply []byte) {
+// complete gives the replies to a run of requests, which are copied. Nothing is written before flush.
+func (o *output) complete(seq uint64, count int, replies []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if seq != o.head {
-		o.slots[seq%uint64(len(o.slots))] = slot{reply: append([]byte(nil), reply...), done: true}
+		o.slots[seq%uint64(len(o.slots))] = slot{replies: append([]byte(nil), replies...), count: count}
 		return
 	}
-	o.pass(reply)
+	o.pass(replies, count)
 	for o.head < o.tail {
 		next := &o.slots[o.head%uint64(len(o.slots))]
-		if !next.done {
+		if next.count == 0 {
 			break
 		}
-		reply := next.reply
+		is := *next
 		*next = slot{}
-		o.pass(reply)
+		o.pass(is.replies, is.count)
 	}
 	o.changed.Broadcast()
 }
 
-// pass moves the oldest reply to where it belongs.
-func (o *output) pass(reply []byte) {
+// pass moves the oldest replies to where they belong.
+func (o *output) pass(replies []byte, count int) {
 	if o.hiding && o.hidden == o.head {
-		o.kept = append([]byte(nil), reply...)
+		o.kept = append([]byte(nil), replies...)
 		o.hiding = false
 	} else {
-		o.out = append(o.out, reply...)
+		o.out = append(o.out, replies...)
 	}
-	o.head++
+	o.head += uint64(count)
 }
 
 // push adds what is no reply to anything: a published message.

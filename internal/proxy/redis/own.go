@@ -114,7 +114,7 @@ func (o *own) take(reply []byte) {
 	seq := first.seq
 	o.queue = o.queue[1:]
 	o.mu.Unlock()
-	o.s.output.complete(seq, reply)
+	o.s.output.complete(seq, 1, reply)
 }
 
 // message is what Redis sends to subscribers.

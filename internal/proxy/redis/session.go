@@ -26,11 +26,13 @@ type session struct {
 	id      *identity
 	lane    *lane
 	own     *own
+	running int           // requests right before the one at hand that take the lane together
+	runFrom int           // where they start in the buffer
 	silence time.Duration // that ends at
 	until   time.Time
 
 	backend     atomic.Pointer[own] // the same as own, for those who end the session
-	subscribing atomic.Bool // has subscribed at some time
+	subscribing atomic.Bool         // has subscribed at some time
 	protocol    atomic.Int32
 	listening   listening
 }
@@ -122,7 +124,9 @@ func (s *session) requests(ctx context.Context) (need int, err error) {
 			return 0, err
 		}
 		if c.length == 0 {
-			s.flush()
+			if !s.flush() {
+				return 0, errBackendLost
+			}
 			return need, nil
 		}
 		s.args = c.args
@@ -159,7 +163,7 @@ func (s *session) trust(ctx context.Context) bool {
 // answer replies to the next request without asking anybody.
 func (s *session) answer(reply []byte) {
 	if seq, ok := s.place(); ok {
-		s.output.complete(seq, reply)
+		s.output.complete(seq, 1, reply)
 		s.output.flush()
 	}
 }
@@ -170,22 +174,26 @@ func (s *session) fails(message string) {
 
 // place takes the next place in the order of replies.
 func (s *session) place() (uint64, bool) {
+	if !s.sendRun() {
+		return 0, false
+	}
 	if s.own != nil && s.output.crowded(s.server.cfg.MaxPipeline) {
 		s.own.flush() // what is waited for may not have been sent
 	}
-	return s.output.open(s.server.cfg.MaxPipeline)
+	return s.output.open(1, s.server.cfg.MaxPipeline)
 }
 
-func (s *session) flush() {
+// flush sends what has been put together. false: Redis is gone.
+func (s *session) flush() bool {
 	if s.own != nil {
 		s.own.flush()
 	}
+	return s.sendRun()
 }
 
 // drain waits until everything that was asked is answered.
 func (s *session) drain() bool {
-	s.flush()
-	return s.output.drain()
+	return s.flush() && s.output.drain()
 }
 
 // sharedLane returns the lane of the client's identity.

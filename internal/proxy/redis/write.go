@@ -99,11 +99,11 @@ func bulk(b []byte) ([]byte, int, error) {
 	switch b[0] {
 	case '$':
 		size, head, err := header(b)
+		if err == nil && head > 0 && size < 0 {
+			return nil, head, nil
+		}
 		if err != nil || head == 0 || size > int64(len(b)-head-2) {
 			return nil, 0, protocolError("invalid reply")
-		}
-		if size < 0 {
-			return nil, head, nil
 		}
 		return b[head : head+int(size)], head + int(size) + 2, nil
 	case '+', ':', '-':

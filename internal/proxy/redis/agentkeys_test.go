@@ -1,0 +1,164 @@
+package redis
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestKeysOfAgentsComeFromTheirRedis(t *testing.T) {
+	w := newWorld(t, nil)
+	w.spokes["w1"].do("SET", treeKey("cart"), `{"nodes":1}`)
+	w.spokes["w1"].do("SET", "app|resources-tree|cart|7|1.8.3", `{"shard":7}`)
+	w.spokes["w2"].do("SET", channelKey("other_far"), `[1]`)
+	w.spokes["w2"].do("SET", treeKey("argocd_local"), `{"l":1}`)
+	w.hub.do("SET", treeKey("shop_cart"), "not this one")
+	w.hub.do("SET", treeKey("hub_own"), "the hub's")
+	for _, c := range []*testClient{w.user(), w.user3()} {
+		c.expect(bulkReply(`{"nodes":1}`), "GET", treeKey("shop_cart"))
+		c.expect(bulkReply(`{"shard":7}`), "get", "app|resources-tree|shop_cart|7|1.8.3")
+		c.expect(bulkReply(`[1]`), "GET", channelKey("other_far"))
+		c.expect(bulkReply(`{"l":1}`), "GET", treeKey("local"))
+		c.expect(bulkReply("the hub's"), "GET", treeKey("hub_own"))
+		c.expect(":11", "STRLEN", treeKey("shop_cart"))
+		c.expect(":-1", "TTL", treeKey("shop_cart"))
+		c.expect(":2", "EXISTS", treeKey("shop_cart"), treeKey("hub_own"), treeKey("other_far"))
+	}
+}
+
+func TestAMissIsNilWhileTheAgentIsConnected(t *testing.T) {
+	w := newWorld(t, nil)
+	w.user().expect("$-1", "GET", treeKey("shop_cart"))
+	w.user3().expect("_", "GET", treeKey("shop_cart"))
+}
+
+func TestRepliesKeepTheOrderOfRequests(t *testing.T) {
+	w := newWorld(t, nil)
+	w.spokes["w1"].do("SET", treeKey("cart"), "tree")
+	c := w.user()
+	var out []byte
+	var want []string
+	for range 50 {
+		out = appendCommand(out, "SET", "k", "v")
+		out = appendCommand(out, "GET", treeKey("shop_cart"))
+		out = appendCommand(out, "GET", "k")
+		out = appendCommand(out, "GET", treeKey("other_far"))
+		out = appendCommand(out, "MGET", "k", treeKey("shop_cart"), treeKey("other_far"), "none")
+		want = append(want, "+OK", "$4 tree", "$1 v", "$-1", "*4 $1 v $4 tree $-1 $-1")
+	}
+	c.send(string(out))
+	for i, w := range want {
+		if got := c.reply(); got != w {
+			t.Fatalf("reply %d is %q, want %q", i, got, w)
+		}
+	}
+}
+
+func TestCompressionOfTheTwoSidesMayDiffer(t *testing.T) {
+	w := newWorld(t, nil)
+	plain := `{"nodes":[` + strings.Repeat(`"x",`, 1000) + `"x"]}`
+	zipped, err := zip([]byte(plain))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := w.user()
+	w.spokes["w1"].do("SET", treeKey("cart")+".gz", string(zipped), "EX", "1000")
+	c.expect(bulkReply(plain), "GET", treeKey("shop_cart"))
+	if got := c.raw("GET", treeKey("shop_cart")+".gz"); !bytes.Equal(got, zipped) {
+		t.Error("a value whose form is right was changed")
+	}
+	// Then the agent's Argo CD is set to store plain values; the old one lingers.
+	w.spokes["w1"].do("SET", treeKey("cart"), `{"new":1}`, "EX", "2000")
+	w.server.Invalidate("shop", "cart")
+	c.expect(bulkReply(`{"new":1}`), "GET", treeKey("shop_cart"))
+	w.server.Invalidate("shop", "cart")
+	again, err := unzip(c.raw("GET", treeKey("shop_cart")+".gz"), 1<<20)
+	if err != nil || string(again) != `{"new":1}` {
+		t.Errorf("%s, %v", again, err)
+	}
+}
+
+// raw sends a request and returns the string in the reply, byte for byte.
+func (c *testClient) raw(args ...string) []byte {
+	c.t.Helper()
+	c.send(string(appendCommand(nil, args...)))
+	_ = c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	reply, err := c.in.next()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	parts, err := bulks(reply)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return bytes.Clone(parts[0])
+}
+
+func TestValuesAreRewrittenWhereTheTargetSaysSo(t *testing.T) {
+	w := newWorld(t, func(c *Config) {
+		c.Rewrite = func(agent string, kind Kind, json []byte) []byte {
+			return bytes.ReplaceAll(json, []byte("argocd"), []byte(agent+"+"+string(kind)))
+		}
+	})
+	zipped, err := zip([]byte(`["argocd"]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.spokes["w1"].do("SET", treeKey("till")+".gz", string(zipped))
+	w.spokes["w1"].do("SET", treeKey("cart"), `["argocd"]`)
+	c := w.user()
+	c.expect(bulkReply(`["w1+resources-tree"]`), "GET", treeKey("shop_till"))
+	c.expect(bulkReply(`["argocd"]`), "GET", treeKey("shop_cart"))
+}
+
+func TestWhileAnAgentIsAwayItsLastKnownValueCounts(t *testing.T) {
+	w := newWorld(t, nil)
+	w.spokes["w1"].do("SET", treeKey("cart"), "tree")
+	w.spokes["w2"].do("SET", treeKey("other_far"), "far")
+	c := w.user()
+	c.expect("$4 tree", "GET", treeKey("shop_cart"))
+	w.leaves("w1")
+	began := time.Now()
+	c.expect("$4 tree", "GET", treeKey("shop_cart"))
+	c.expect("-ERR agent w1 is not connected since 2026-05-04T03:02:01Z", "GET", channelKey("shop_cart"))
+	c.expect("$3 far", "GET", treeKey("other_far"))
+	if took := time.Since(began); took > 400*time.Millisecond {
+		t.Errorf("that took %v", took)
+	}
+	w.returns("w1")
+	w.spokes["w1"].do("SET", channelKey("cart"), "resources")
+	c.expect("$9 resources", "GET", channelKey("shop_cart"))
+}
+
+func TestAnAgentThatDoesNotAnswerHoldsUpNobodyElse(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.Patience, c.Timeout = 50*time.Millisecond, 300*time.Millisecond })
+	w.spokes["w1"].do("SET", treeKey("cart"), "tree")
+	w.spokes["w2"].do("SET", treeKey("other_far"), "far")
+	c := w.user()
+	c.expect("$4 tree", "GET", treeKey("shop_cart"))
+	w.agents["w1"].mute.Store(true)
+	w.server.Invalidate("shop", "cart")
+	slow := w.user()
+	slow.send(string(appendCommand(nil, "GET", channelKey("shop_cart"))))
+	began := time.Now()
+	c.expect("$3 far", "GET", treeKey("other_far"))
+	c.expect("+PONG", "PING")
+	if took := time.Since(began); took > 250*time.Millisecond {
+		t.Errorf("others waited %v", took)
+	}
+	if got := slow.reply(); got != "-ERR agent w1 does not answer: no answer in time" {
+		t.Errorf("got %q", got)
+	}
+	c.expect("$4 tree", "GET", treeKey("shop_cart")) // the last known
+}
+
+func TestAgentsKeysCannotBeWritten(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.user()
+	const refusal = "-ERR this key is kept by agent w1 and can only be read here"
+	c.expect(refusal, "SET", treeKey("shop_cart"), "x")
+	c.expect(refusal, "DEL", "other", treeKey("shop_cart"))
+	c.expect(refusal, "RENAME", "other", treeKey("shop_cart"))
+	c.expect("+OK", "SET", treeKey("hub_own"), "x")
+}
