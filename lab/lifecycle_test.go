@@ -200,7 +200,7 @@ func TestBadWishesAreRefusedBeforeAnythingStarts(t *testing.T) {
 			"two clusters are called a"},
 		"a second hub":                {lab.Options{Spokes: []lab.Spoke{{Name: "hub", Role: lab.Managed}}}, "two clusters are called hub"},
 		"a path too long for sockets": {lab.Options{Folder: "/tmp/" + strings.Repeat("long", 20)}, "too long"},
-		"a folder of something else":  {lab.Options{Folder: full}, "choose an empty or a new folder"},
+		"a folder of something else":  {lab.Options{Folder: full, Bare: true}, "choose an empty or a new folder"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.options.Folder == full {
