@@ -1,0 +1,148 @@
+package resource
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// Node is an object in the resource tree of an Application.
+type Node struct {
+	Group, Kind, Namespace, Name, UID string
+}
+
+// Nodes reads the objects out of a resource tree as Argo CD keeps it in its cache (uncompressed JSON). Objects that only
+// live in a namespace of the Application, without belonging to it (orphans), are not among them.
+func Nodes(tree []byte) ([]Node, error) {
+	list := raw.Get(tree, "nodes")
+	if raw.IsNull(list) {
+		return nil, nil
+	}
+	elements, err := raw.Elements(list)
+	if err != nil {
+		return nil, fmt.Errorf("read the nodes of a resource tree: %w", err)
+	}
+	nodes := make([]Node, 0, len(elements))
+	for _, e := range elements {
+		n := Node{
+			Group: raw.Text(e, "group"), Kind: raw.Text(e, "kind"), Namespace: raw.Text(e, "namespace"),
+			Name: raw.Text(e, "name"), UID: raw.Text(e, "uid"),
+		}
+		if n.Kind != "" && n.Name != "" {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes, nil
+}
+
+// Index holds the objects of all Applications of a cluster and answers for them. Its zero value is empty and ready.
+type Index struct {
+	mu         sync.RWMutex
+	apps       map[string][]Node
+	objects    map[Node]map[string]struct{} // without UID → Applications
+	subjects   map[[2]string]map[Node]int   // namespace and name → nodes with UID, how often
+	namespaces map[string]map[string]int    // → Applications, how many objects
+}
+
+// Set replaces the objects of an Application; none removes it.
+func (x *Index) Set(app string, nodes []Node) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.apps == nil {
+		x.apps, x.objects = map[string][]Node{}, map[Node]map[string]struct{}{}
+		x.subjects, x.namespaces = map[[2]string]map[Node]int{}, map[string]map[string]int{}
+	}
+	for _, n := range x.apps[app] {
+		x.remove(app, n)
+	}
+	delete(x.apps, app)
+	if len(nodes) == 0 {
+		return
+	}
+	unique := make([]Node, 0, len(nodes))
+	seen := make(map[Node]struct{}, len(nodes))
+	for _, n := range nodes {
+		if _, twice := seen[n]; !twice {
+			seen[n] = struct{}{}
+			unique = append(unique, n)
+			x.add(app, n)
+		}
+	}
+	x.apps[app] = unique
+}
+
+func (x *Index) add(app string, n Node) {
+	put(x.subjects, [2]string{n.Namespace, n.Name}, n)
+	put(x.namespaces, n.Namespace, app)
+	n.UID = ""
+	if x.objects[n] == nil {
+		x.objects[n] = map[string]struct{}{}
+	}
+	x.objects[n][app] = struct{}{}
+}
+
+func (x *Index) remove(app string, n Node) {
+	take(x.subjects, [2]string{n.Namespace, n.Name}, n)
+	take(x.namespaces, n.Namespace, app)
+	n.UID = ""
+	if delete(x.objects[n], app); len(x.objects[n]) == 0 {
+		delete(x.objects, n)
+	}
+}
+
+func put[K, V comparable](m map[K]map[V]int, key K, value V) {
+	if m[key] == nil {
+		m[key] = map[V]int{}
+	}
+	m[key][value]++
+}
+
+func take[K, V comparable](m map[K]map[V]int, key K, value V) {
+	if m[key][value]--; m[key][value] == 0 {
+		delete(m[key], value)
+	}
+	if len(m[key]) == 0 {
+		delete(m, key)
+	}
+}
+
+// Belongs names the Application whose tree has an object.
+func (x *Index) Belongs(group, kind, namespace, name string) (string, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.owner(Node{Group: group, Kind: kind, Namespace: namespace, Name: name})
+}
+
+func (x *Index) owner(n Node) (string, bool) {
+	n.UID = ""
+	for app := range x.objects[n] {
+		return app, true
+	}
+	return "", false
+}
+
+// HasSubject names the Application whose tree has what events are about.
+func (x *Index) HasSubject(s Subject) (string, bool) {
+	if s.AnyNamespace {
+		return "", false // nothing that Argo CD or kubectl ask for
+	}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for n := range x.subjects[[2]string{s.Namespace, s.Name}] {
+		if (s.Kind == "" || s.Kind == n.Kind) && (s.UID == "" || n.UID == "" || s.UID == n.UID) {
+			return x.owner(n)
+		}
+	}
+	return "", false
+}
+
+// HasNamespace names an Application that has objects in a namespace.
+func (x *Index) HasNamespace(namespace string) (string, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for app := range x.namespaces[namespace] {
+		return app, true
+	}
+	return "", false
+}
