@@ -6,7 +6,7 @@ SEED     ?=
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help build fmt lint generate test test-fast sim fuzz bench-engine lab-build clean
+.PHONY: help build fmt lint generate test test-fast sim fuzz bench-engine bench-sync lab-build clean
 
 help: ## list the targets
 	@printf 'Usage: make TARGET\n\n'
@@ -39,6 +39,9 @@ fuzz: ## every fuzz target for FUZZTIME=30s
 
 bench-engine: ## benchmarks of the sync core: time, bytes, allocations
 	go test -run '^$$' -bench . -benchmem ./internal/engine/...
+
+bench-sync: ## synchronisation between two real API servers: latency, bursts, memory, bytes
+	go run ./bench/sync
 
 lab-build: ## build the lab's clusters and Argo CD into the user's cache, once per version
 	go run ./lab/cmd/lab build

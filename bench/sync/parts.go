@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// rest measures what the programs cost when nothing happens.
+func (b *bench) rest(ctx context.Context) error {
+	want := map[string]string{}
+	for i := range 10 {
+		name := fmt.Sprintf("rest-%d", i)
+		if err := b.hub.create(ctx, name, "v1"); err != nil {
+			return err
+		}
+		want[name] = "v1/"
+	}
+	if err := b.spoke.until(ctx, want); err != nil {
+		return err
+	}
+	const span = 30 * time.Second
+	agentBefore, err := b.agent.CPU()
+	if err != nil {
+		return err
+	}
+	principalBefore, err := b.product.Principal.CPU()
+	if err != nil {
+		return err
+	}
+	pause(ctx, span)
+	agentAfter, err := b.agent.CPU()
+	if err != nil {
+		return err
+	}
+	principalAfter, err := b.product.Principal.CPU()
+	if err != nil {
+		return err
+	}
+	b.add("agent's CPU at rest", 100*float64(agentAfter-agentBefore)/float64(span), "% of a core", 0.5)
+	b.add("principal's CPU at rest", 100*float64(principalAfter-principalBefore)/float64(span), "% of a core", 0.5)
+	b.add("agent's memory with 10 Applications", float64(b.agent.Status().Memory)/1e6, "MB RSS", 30)
+	b.add("principal's memory with 10 Applications", float64(b.product.Principal.Status().Memory)/1e6, "MB RSS", 45)
+	return nil
+}
+
+// latency measures single changes from the answer to the write on one side to the watch event on the other.
+func (b *bench) latency(ctx context.Context) error {
+	const name, warmUp, rounds = "rest-0", 20, 300
+	measure := func(to *side, change func(context.Context, string, string) error, mark func(int) string) ([]time.Duration, error) {
+		var took []time.Duration
+		for i := range warmUp + rounds {
+			if err := change(ctx, name, fmt.Sprintf("n%d", i)); err != nil {
+				return nil, err
+			}
+			written := time.Now()
+			if err := to.until(ctx, map[string]string{name: mark(i)}); err != nil {
+				return nil, err
+			}
+			if i >= warmUp {
+				took = append(took, time.Since(written))
+			}
+		}
+		slices.Sort(took)
+		return took, nil
+	}
+	spec, err := measure(b.spoke, b.hub.retarget, func(i int) string { return fmt.Sprintf("n%d/", i) })
+	if err != nil {
+		return err
+	}
+	last := fmt.Sprintf("n%d", warmUp+rounds-1)
+	status, err := measure(b.hub, b.spoke.report, func(i int) string { return fmt.Sprintf("%s/n%d", last, i) })
+	if err != nil {
+		return err
+	}
+	for _, s := range []struct {
+		what string
+		took []time.Duration
+	}{{"spec, hub to spoke", spec}, {"status, spoke to hub", status}} {
+		b.add(s.what+", median", millis(s.took[len(s.took)/2]), "ms", 10)
+		b.add(s.what+", 99th percentile", millis(s.took[len(s.took)*99/100]), "ms", 25)
+	}
+	return nil
+}
+
+// burst lets one writer create 300 Applications, and then change their status 1,500 times.
+func (b *bench) burst(ctx context.Context) error {
+	const apps, reports = 300, 1500
+	want := map[string]string{}
+	began := time.Now()
+	for i := range apps {
+		name := fmt.Sprintf("burst-%d", i)
+		if err := b.hub.create(ctx, name, "v1"); err != nil {
+			return err
+		}
+		want[name] = "v1/"
+	}
+	written := time.Since(began)
+	if err := b.spoke.until(ctx, want); err != nil {
+		return err
+	}
+	b.add("300 Applications, time to converge over time to write", float64(time.Since(began))/float64(written), "×", 1.1)
+
+	began = time.Now()
+	for i := range reports {
+		name, message := fmt.Sprintf("burst-%d", i%apps), fmt.Sprintf("m%d", i)
+		if err := b.spoke.report(ctx, name, message); err != nil {
+			return err
+		}
+		want[name] = "v1/" + message
+	}
+	written = time.Since(began)
+	if err := b.hub.until(ctx, want); err != nil {
+		return err
+	}
+	b.add("1,500 status changes, time to converge over time to write", float64(time.Since(began))/float64(written), "×", 1.1)
+	return nil
+}
+
+// reconnect measures what a new connection costs when nothing has changed.
+func (b *bench) reconnect(ctx context.Context) error {
+	want := map[string]string{}
+	for i := range 1000 - 310 {
+		name := fmt.Sprintf("many-%d", i)
+		if err := b.hub.create(ctx, name, "v1"); err != nil {
+			return err
+		}
+		want[name] = "v1/"
+	}
+	if err := b.spoke.until(ctx, want); err != nil {
+		return err
+	}
+	pause(ctx, 3*time.Second) // what is under way arrives
+	counters := func() (in, out, connects float64, err error) {
+		for name, value := range map[string]*float64{
+			"argocd_agent_message_received_bytes_total": &in, "argocd_agent_message_sent_bytes_total": &out, "argocd_agent_connects_total": &connects,
+		} {
+			if *value, err = b.agent.Metric(ctx, name); err != nil {
+				return
+			}
+		}
+		return
+	}
+	in, out, connects, err := counters()
+	if err != nil {
+		return err
+	}
+	b.agent.Link.Reset()
+	for now := connects; now == connects; {
+		pause(ctx, 100*time.Millisecond)
+		if _, _, now, err = counters(); err != nil {
+			return err
+		}
+	}
+	pause(ctx, 3*time.Second)
+	inAfter, outAfter, _, err := counters()
+	if err != nil {
+		return err
+	}
+	b.add("reconnect with 1,000 unchanged Applications, from the hub", inAfter-in, "bytes", 1024)
+	b.add("reconnect with 1,000 unchanged Applications, to the hub", outAfter-out, "bytes", 1024)
+	return nil
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,169 @@
+// Package product runs our own programs in a lab: a principal beside the hub, an agent beside each spoke, with
+// certificates of an authority made for them and the rights that the install manifests give. Benchmarks and the demo use
+// it; what it runs is the program as users run it.
+package product
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
+	"github.com/argocd-agent/argocd-agent/lab/internal/pki"
+	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
+)
+
+// Build compiles argocd-agent into a folder, as releases are: stripped and static.
+func Build(ctx context.Context, folder string) (string, error) {
+	file := filepath.Join(folder, "argocd-agent")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file,
+		"github.com/argocd-agent/argocd-agent/cmd/argocd-agent")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build argocd-agent: %w: %s", err, out)
+	}
+	return file, nil
+}
+
+// Product is a principal and its agents in a lab.
+type Product struct {
+	Principal *Program
+	Agents    map[string]*Agent
+
+	lab    *lab.Lab
+	file   string
+	folder string
+	pki    *pki.Authority
+	port   int
+}
+
+// Program is a running principal or agent.
+type Program struct {
+	*proc.Component
+	Health  string // URL that answers 200 when it is ready
+	Metrics string // URL
+}
+
+// Agent is a running agent. Its connection to the principal goes through Link.
+type Agent struct {
+	Program
+	Link *faultproxy.Link
+}
+
+// New prepares a product of the given program; nothing runs yet.
+func New(l *lab.Lab, file string) (*Product, error) {
+	folder, err := os.MkdirTemp(l.Folder(), "product-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for the product: %w", err)
+	}
+	authority, err := pki.NewAuthority(folder, "argocd-agent-ca")
+	if err != nil {
+		return nil, err
+	}
+	return &Product{lab: l, file: file, folder: folder, pki: authority, Agents: map[string]*Agent{}}, nil
+}
+
+// StartPrincipal starts the principal and waits until it is ready.
+func (p *Product) StartPrincipal(ctx context.Context, flags ...string) error {
+	pair, err := p.pki.Server("principal")
+	if err != nil {
+		return err
+	}
+	if p.port, err = p.lab.Port(ctx); err != nil {
+		return err
+	}
+	p.Principal, err = p.start(ctx, "principal", p.lab.Hub(), append([]string{"principal",
+		"--listen-host", "127.0.0.1", "--listen-port", strconv.Itoa(p.port),
+		"--tls-cert", pair.Cert, "--tls-key", pair.Key, "--root-ca-path", p.pki.CertFile(), "--auth", "mtls:CN=([^,]+)"}, flags...))
+	if err != nil {
+		return err
+	}
+	return p.Principal.WaitReady(ctx, p.Principal.ready)
+}
+
+// StartAgent starts an agent on the spoke of the same name, and returns before it is connected.
+func (p *Product) StartAgent(ctx context.Context, spoke, mode string, flags ...string) (*Agent, error) {
+	pair, err := p.pki.Client(spoke)
+	if err != nil {
+		return nil, err
+	}
+	link, err := p.lab.Link("127.0.0.1:" + strconv.Itoa(p.port))
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := splitAddr(link.Addr())
+	if err != nil {
+		return nil, err
+	}
+	program, err := p.start(ctx, spoke, p.lab.Cluster(spoke), append([]string{"agent",
+		"--agent-mode", mode, "--server-address", host, "--server-port", port,
+		"--tls-client-cert", pair.Cert, "--tls-client-key", pair.Key, "--root-ca-path", p.pki.CertFile()}, flags...))
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{Program: *program, Link: link}
+	p.Agents[spoke] = a
+	return a, nil
+}
+
+// Connected waits until an agent is connected.
+func (a *Agent) Connected(ctx context.Context) error { return a.WaitReady(ctx, a.ready) }
+
+func (p *Product) start(ctx context.Context, name string, c *lab.Cluster, args []string) (*Program, error) {
+	health, err := p.lab.Port(ctx)
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := p.lab.Port(ctx)
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, "--kubeconfig", c.RunAs.File, "--namespace", lab.ArgoCDNamespace,
+		"--healthz-port", strconv.Itoa(health), "--metrics-port", strconv.Itoa(metrics), "--log-level", "warn")
+	program := &Program{
+		Component: proc.NewComponent(proc.Spec{Name: name, Program: p.file, Args: append([]string{"argocd-agent"}, args...), Folder: p.folder,
+			Log: filepath.Join(p.folder, name+".log"), Env: []string{"HOME=" + os.Getenv("HOME"), "PATH=" + os.Getenv("PATH")}}),
+		Health:  fmt.Sprintf("http://127.0.0.1:%d/healthz", health),
+		Metrics: fmt.Sprintf("http://127.0.0.1:%d/metrics", metrics),
+	}
+	if err := program.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return program, nil
+}
+
+func (p *Program) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Health, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
+}
+
+// Close ends everything.
+func (p *Product) Close() {
+	for _, a := range p.Agents {
+		a.Kill()
+		_ = a.Link.Close()
+	}
+	if p.Principal != nil {
+		p.Principal.Kill()
+	}
+}
