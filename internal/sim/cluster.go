@@ -101,7 +101,7 @@ func (c *cluster) remove(who string, ref kind.Ref) {
 // refused, some are stored otherwise than they were sent.
 func (c *cluster) admit(who actor, ref kind.Ref, o *kind.Object) (*kind.Object, *apiError) {
 	s := &c.w.shape
-	if s.objectLimit > 0 && len(o.Raw()) > s.objectLimit {
+	if c.hub && s.objectLimit > 0 && len(o.Raw()) > s.objectLimit {
 		return nil, &apiError{"RequestEntityTooLarge", "the object is " + strconv.Itoa(len(o.Raw())) + " bytes, more than is stored"}
 	}
 	if ref.Resource != kind.Applications || c.hub {

@@ -237,6 +237,10 @@ func (e *end) lost() {
 	}
 	e.open = false
 	delete(e.p.conns, e.session)
+	if to := e.other(); !e.c.broken {
+		e.c.broken = true
+		to.p.in(to.life, e.c.w.between(5, 10*second), to.lost)
+	}
 	e.p.step(node.FromPeer{Agent: e.agentName(), Input: engine.Disconnected{Session: e.session}})
 	if e == e.c.agent {
 		e.p.redial(0)

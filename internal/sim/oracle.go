@@ -83,16 +83,16 @@ func (d *differ) application(w *world, s *spoke, hub, copy *kind.Object, there k
 	switch {
 	case copy != nil && ignoredLabel(copy):
 		return // somebody on the spoke wants it left alone
+	case copy != nil && copy.IsDeleting() && s.cluster.projectOf(copy) == nil:
+		return // without its project Argo CD does not finalise it
 	case w.refused(h, copy):
 		if shown == "" {
 			d.add("%s can not be had, and the hub does not say so", at)
 		}
 		return
 	case hub.IsDeleting():
-		if copy == nil || !copy.IsDeleting() || s.cluster.projectOf(copy) != nil {
-			d.add("%s is still there, deleting", at)
-		}
-		return // without its project Argo CD does not finalise it
+		d.add("%s is still there, deleting", at)
+		return
 	case copy == nil:
 		d.add("%s is missing (%s)", at, shown)
 		return
