@@ -25,6 +25,7 @@ func (s *session) dispatch(ctx context.Context, c command) error {
 	}
 	switch rule.class {
 	case shared:
+		s.private = s.private || s.output.heavy.Load()
 		if !s.private {
 			return s.toLane(ctx, c)
 		}
@@ -87,6 +88,8 @@ func (s *session) toLane(ctx context.Context, c command) error {
 	return nil
 }
 
+// longestRun is how many requests of a client are on a lane at a time: enough that none is slower for it, and few enough
+// that others do not wait long if their replies turn out to be large.
 const longestRun = 64
 
 // sendRun sends the requests that lie in the buffer before the one at hand.
@@ -96,7 +99,7 @@ func (s *session) sendRun() bool {
 	}
 	count := s.running
 	s.running = 0
-	seq, ok := s.output.open(count, s.server.cfg.MaxPipeline)
+	seq, ok := s.output.open(count, min(s.server.cfg.MaxPipeline, longestRun))
 	return ok && s.lane.send(s, seq, count, s.in.bytes[s.runFrom:s.in.r])
 }
 
@@ -142,6 +145,7 @@ func (s *session) exchange(send func() error) ([]byte, error) {
 // unreachable tells the client, and ends with it: its connection is as good as Redis's.
 func (s *session) unreachable(err error) error {
 	s.output.drain()
+	s.output.show()
 	s.fails("ERR argocd-agent: " + err.Error())
 	s.server.cfg.Log.Warn("The hub's Redis does not take a connection", "error", err)
 	return errQuit

@@ -3,6 +3,7 @@ package redis
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -32,9 +33,17 @@ type output struct {
 	writing bool
 	err     error // set once: the client is gone or is to go
 
+	heavy atomic.Bool // has many large replies under way: see heavyRun
+
 	tried    int
 	tryError error
 }
+
+// A client that asks for much at a time gets a connection of its own to Redis, or others would wait behind its replies.
+const (
+	heavyRun      = 64 << 10 // bytes of replies that came together
+	heavyPipeline = 8        // requests under way at that time
+)
 
 // slot holds the replies to a run of requests until those before it have theirs.
 type slot struct {
@@ -94,6 +103,9 @@ func (o *output) complete(seq uint64, count int, replies []byte) {
 		o.slots[seq%uint64(len(o.slots))] = slot{replies: append([]byte(nil), replies...), count: count}
 		return
 	}
+	if len(replies) > heavyRun && o.tail-o.head > heavyPipeline {
+		o.heavy.Store(true)
+	}
 	o.pass(replies, count)
 	for o.head < o.tail {
 		next := &o.slots[o.head%uint64(len(o.slots))]
@@ -133,6 +145,22 @@ func (o *output) push(message []byte) {
 func (o *output) hide(seq uint64) {
 	o.mu.Lock()
 	o.hiding, o.hidden, o.kept = true, seq, nil
+	o.mu.Unlock()
+}
+
+// wait lets who completes replies wait for the client, where nobody else waits for them.
+func (o *output) wait() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.err == nil && len(o.out)+o.taken > o.room {
+		o.changed.Wait()
+	}
+}
+
+// show takes hide back.
+func (o *output) show() {
+	o.mu.Lock()
+	o.hiding = false
 	o.mu.Unlock()
 }
 

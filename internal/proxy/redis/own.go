@@ -68,6 +68,7 @@ func (o *own) read() {
 			reply, err = replies.buffered()
 		}
 		o.s.output.flush()
+		o.s.output.wait()
 		if err != nil {
 			break
 		}

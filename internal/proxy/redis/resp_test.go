@@ -1,0 +1,126 @@
+package redis
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func TestRepliesAreCutWhereTheyEnd(t *testing.T) {
+	replies := []string{
+		"+OK\r\n", "-ERR no\r\n", ":42\r\n", "$-1\r\n", "$0\r\n\r\n", "$5\r\na\r\nbc\r\n", "*0\r\n", "*-1\r\n",
+		"*2\r\n$1\r\na\r\n*2\r\n:1\r\n_\r\n", "%1\r\n+k\r\n*1\r\n#t\r\n", "~2\r\n,1.5\r\n(123\r\n", "=7\r\ntxt:abc\r\n",
+		"|1\r\n+ttl\r\n:3\r\n$1\r\nx\r\n", ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$0\r\n\r\n", "!3\r\nbad\r\n",
+	}
+	all := strings.Join(replies, "")
+	for name, from := range map[string]io.Reader{
+		"at once":      strings.NewReader(all),
+		"byte by byte": iotest.OneByteReader(strings.NewReader(all)),
+	} {
+		r := newReader(from, testLimits)
+		for _, want := range replies {
+			got, err := r.next()
+			if err != nil || string(got) != want {
+				t.Fatalf("%s: got %q, %v; want %q", name, got, err, want)
+			}
+		}
+		if _, err := r.next(); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: %v at the end", name, err)
+		}
+	}
+}
+
+func TestRepliesBeyondLimitsAreRefused(t *testing.T) {
+	narrow := limits{bulk: 10, elements: 4, total: 100}
+	for _, bytes := range []string{
+		"$11\r\n", "*5\r\n", "*3\r\n*3\r\n", "%3\r\n", "$-2\r\n", "?\r\n", "$abc\r\n", "*2\r\n$3\r\nabcd\r\n", "$?\r\n", "*?\r\n",
+	} {
+		if got, err := newReader(strings.NewReader(bytes), narrow).next(); !errors.Is(err, errProtocol) {
+			t.Errorf("%q: %q, %v", bytes, got, err)
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	for text, want := range map[string]appKey{
+		"app|resources-tree|ns_a|1.8.3":          {ResourcesTree, "ns_a", "1.8.3", false, "1.8.3"},
+		"app|resources-tree|a|1.8.3.gz":          {ResourcesTree, "a", "1.8.3", true, "1.8.3"},
+		"app|resources-tree|ns_a|12|1.8.3.gz":    {ResourcesTree, "ns_a", "12|1.8.3", true, "1.8.3"},
+		"app|managed-resources|ns_a.b|2.0":       {ManagedResources, "ns_a.b", "2.0", false, "2.0"},
+		"app|managed-resources|ns_a|1|1.8.3":     {},
+		"app|resources-tree|ns_a|x|1.8.3":        {},
+		"app|resources-tree|ns_a|1|2|1.8.3":      {},
+		"app|resources-tree||1.8.3":              {},
+		"app|resources-tree|ns_a":                {},
+		"app|resources-tree|ns_a|":               {},
+		"app|resources-tree|ns_a|.gz":            {},
+		"app|other|ns_a|1.8.3":                   {},
+		"apps|resources-tree|ns_a|1.8.3":         {},
+		"mfst|annotation:app|x|1.8.3":            {},
+		"cluster|info|https://example:1|1.8.3":   {},
+		"app|resources-tree|ns_a|1.8.3\r\nFLUSH": {ResourcesTree, "ns_a", "1.8.3\r\nFLUSH", false, "1.8.3\r\nFLUSH"},
+	} {
+		got, ok := parseKey([]byte(text))
+		if got != want || ok != (want != appKey{}) {
+			t.Errorf("%q: %+v, %v", text, got, ok)
+		}
+	}
+}
+
+// FuzzReader: whatever arrives, nothing panics, no more is taken than there is, and pieces lead to the same as a whole.
+func FuzzReader(f *testing.F) {
+	for _, seed := range []string{
+		"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", "PING\r\n", "*1\r\n$4\r\nPING\r\n*1\r\n$", "+OK\r\n:1\r\n$2\r\nab\r\n",
+		"%1\r\n+a\r\n|1\r\n+b\r\n:1\r\n_\r\n", "*-1\r\n", "$-1\r\n", ">2\r\n+a\r\n+b\r\n", "*1048577\r\n", "$99999999999999999999\r\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	max := limits{bulk: 1 << 16, elements: 1 << 10, total: 1 << 18}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		read := func(from io.Reader) (out []byte, failed bool) {
+			r := newReader(from, max)
+			for {
+				reply, err := r.next()
+				if err != nil {
+					return out, errors.Is(err, errProtocol)
+				}
+				out = append(out, reply...)
+				_, _ = bulks(reply)
+				_ = readMessage(reply)
+			}
+		}
+		whole, bad := read(bytes.NewReader(data))
+		pieces, alsoBad := read(iotest.OneByteReader(bytes.NewReader(data)))
+		if !bytes.Equal(whole, pieces) || bad != alsoBad || !bytes.HasPrefix(data, whole) {
+			t.Errorf("%q: %q, %v; in pieces %q, %v", data, whole, bad, pieces, alsoBad)
+		}
+		for rest := data; ; {
+			c, need, err := readCommand(rest, nil, max)
+			if err != nil {
+				break
+			}
+			if c.length == 0 {
+				if need <= len(rest) {
+					t.Errorf("%q: needs %d bytes and has %d", rest, need, len(rest))
+				}
+				break
+			}
+			if c.length > len(rest) {
+				t.Fatalf("%q: took %d bytes", rest, c.length)
+			}
+			_ = permit2(c)
+			rest = rest[c.length:]
+		}
+		_, _ = parseKey(data)
+	})
+}
+
+func permit2(c command) error {
+	if len(c.args) == 0 {
+		return nil
+	}
+	return permit(c)
+}

@@ -1,0 +1,226 @@
+package redis
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// hears waits for a message on a channel and skips none.
+func (c *testClient) hears(want string) {
+	c.t.Helper()
+	if got := c.reply(); got != want {
+		c.t.Fatalf("heard %q, want %q", got, want)
+	}
+}
+
+func pushed(kind, channel, payload string) string {
+	return strings.TrimSpace(strings.ReplaceAll(string(appendMessage(nil, 3, kind, channel, payload)), "\r\n", " "))
+}
+
+func old(kind, channel, payload string) string {
+	return strings.TrimSpace(strings.ReplaceAll(string(appendMessage(nil, 2, kind, channel, payload)), "\r\n", " "))
+}
+
+func confirmed(frame byte, kind, channel string, count string) string {
+	return strings.TrimSpace(string(frame) + "3 " + bulkReply(kind) + " " + bulkReply(channel) + " :" + count)
+}
+
+func TestOneConnectionHearsTheHubAndAgents(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.user3()
+	cart, far := channelKey("shop_cart"), channelKey("other_far")
+	c.send(string(appendCommand(nil, "SUBSCRIBE", "news", cart, far)))
+	c.hears(confirmed('>', "subscribe", "news", "1"))
+	heard := map[string]int{}
+	for range 4 { // two confirmations, and a message for each, in case that something had changed before
+		heard[c.reply()]++
+	}
+	for _, want := range []string{
+		confirmed('>', "subscribe", cart, "2"), confirmed('>', "subscribe", far, "3"),
+		pushed("message", cart, ""), pushed("message", far, ""),
+	} {
+		if heard[want] != 1 {
+			t.Errorf("%q came %d times", want, heard[want])
+		}
+	}
+	w.spokes["w1"].do("PUBLISH", channelKey("cart"), "")
+	c.hears(pushed("message", cart, ""))
+	w.hub.do("PUBLISH", "news", "extra")
+	c.hears(pushed("message", "news", "extra"))
+	w.spokes["w2"].do("PUBLISH", channelKey("other_far"), "")
+	c.hears(pushed("message", far, ""))
+	c.expect("+PONG", "PING")
+	w.hub.do("SET", "k", "v")
+	c.expect("$1 v", "GET", "k")
+	c.expect("_", "GET", treeKey("shop_cart"))
+
+	c.send(string(appendCommand(nil, "UNSUBSCRIBE")))
+	for range 3 {
+		if got := c.reply(); !strings.HasPrefix(got, ">3 $11 unsubscribe") {
+			t.Errorf("got %q", got)
+		}
+	}
+	c.expect("+PONG", "PING")
+}
+
+func TestSubscribersOfTheOldProtocol(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.user()
+	cart := channelKey("shop_cart")
+	c.expect(confirmed('*', "subscribe", cart, "1"), "SUBSCRIBE", cart)
+	c.hears(old("message", cart, ""))
+	c.expect("*2 $4 pong $0", "PING")
+	w.spokes["w1"].do("PUBLISH", channelKey("cart"), "")
+	c.hears(old("message", cart, ""))
+	c.expect(confirmed('*', "unsubscribe", cart, "0"), "UNSUBSCRIBE", cart)
+	c.expect("+PONG", "PING")
+	c.expect("+OK", "SET", "k", "v")
+}
+
+func TestPatternsHearWhatIsListenedTo(t *testing.T) {
+	w := newWorld(t, nil)
+	cart := channelKey("shop_cart")
+	all := w.user3()
+	all.send(string(appendCommand(nil, "PSUBSCRIBE", "app|managed-resources|shop_*")))
+	all.reply()
+	c := w.user3()
+	c.expect(confirmed('>', "subscribe", cart, "1"), "SUBSCRIBE", cart)
+	c.hears(pushed("message", cart, ""))
+	want := strings.TrimSpace(strings.ReplaceAll(string(appendMessage(nil, 3, "pmessage", "app|managed-resources|shop_*", cart, "")), "\r\n", " "))
+	all.hears(want)
+	w.spokes["w1"].do("PUBLISH", channelKey("cart"), "")
+	all.hears(want)
+}
+
+func TestAllClientsShareOneSubscriptionThatIsReleased(t *testing.T) {
+	w := newWorld(t, nil)
+	cart, till := channelKey("shop_cart"), channelKey("shop_till")
+	var clients []*testClient
+	for range 20 {
+		c := w.user3()
+		c.expect(confirmed('>', "subscribe", cart, "1"), "SUBSCRIBE", cart)
+		c.hears(pushed("message", cart, ""))
+		c.expect(confirmed('>', "subscribe", till, "2"), "SUBSCRIBE", till)
+		c.hears(pushed("message", till, ""))
+		clients = append(clients, c)
+	}
+	if got := w.spokes["w1"].do("PUBSUB", "NUMSUB", channelKey("cart")); !strings.HasSuffix(got, ":1") {
+		t.Errorf("subscriptions at the agent: %s", got)
+	}
+	w.spokes["w1"].do("PUBLISH", channelKey("cart"), "")
+	for _, c := range clients {
+		c.hears(pushed("message", cart, ""))
+	}
+	for _, c := range clients[1:] {
+		c.close()
+	}
+	clients[0].expect(confirmed('>', "unsubscribe", cart, "1"), "UNSUBSCRIBE", cart)
+	eventually(t, "one channel is released", func() bool {
+		return w.spokes["w1"].do("PUBSUB", "CHANNELS") == "*1 "+bulkReply(channelKey("till"))
+	})
+	clients[0].close()
+	eventually(t, "the other and the connection are released", func() bool {
+		return w.spokes["w1"].do("PUBSUB", "CHANNELS") == "*0" && w.server.Stats().Subscriptions == 0
+	})
+}
+
+func TestSubscriptionsHealByThemselves(t *testing.T) {
+	w := newWorld(t, nil)
+	cart := channelKey("shop_cart")
+	c := w.user3()
+	c.expect(confirmed('>', "subscribe", cart, "1"), "SUBSCRIBE", cart)
+	c.hears(pushed("message", cart, ""))
+
+	w.leaves("w1")
+	w.returns("w1")
+	w.server.AgentChanged("w1")
+	c.hears(pushed("message", cart, "")) // something may have changed meanwhile
+	w.spokes["w1"].do("PUBLISH", channelKey("cart"), "")
+	c.hears(pushed("message", cart, ""))
+
+	w.spokes["w1"].stop()
+	w.spokes["w1"].start()
+	c.hears(pushed("message", cart, ""))
+	w.spokes["w1"].do("PUBLISH", channelKey("cart"), "")
+	c.hears(pushed("message", cart, ""))
+
+	// The hub's Redis takes its clients along; they come back as they do with Redis itself.
+	w.hub.stop()
+	c.ends()
+	w.hub.start()
+	c = w.user3()
+	c.expect(confirmed('>', "subscribe", cart, "1"), "SUBSCRIBE", cart)
+	c.hears(pushed("message", cart, ""))
+}
+
+func TestATreeIsAskedForOnceUntilItChanges(t *testing.T) {
+	w := newWorld(t, nil)
+	spoke := w.spokes["w1"]
+	spoke.do("SET", treeKey("cart"), "one")
+	c := w.user()
+	c.expect("$3 one", "GET", treeKey("shop_cart"))
+	eventually(t, "the cache is told of changes", func() bool {
+		asked := w.server.Stats().Asked
+		c.expect("$3 one", "GET", treeKey("shop_cart"))
+		return asked == w.server.Stats().Asked
+	})
+	asked := w.server.Stats().Asked
+	for range 100 {
+		c.expect("$3 one", "GET", treeKey("shop_cart"))
+	}
+	if now := w.server.Stats().Asked; now != asked {
+		t.Errorf("the agent was asked %d times more", now-asked)
+	}
+
+	// As Argo CD does it: write, then tell.
+	spoke.do("SET", treeKey("cart"), "two")
+	messages := w.server.Stats().Messages
+	spoke.do("PUBLISH", channelKey("cart"), "")
+	eventually(t, "the message arrives", func() bool { return w.server.Stats().Messages > messages })
+	c.expect("$3 two", "GET", treeKey("shop_cart"))
+
+	// A refresh is known to be done before the message is here.
+	spoke.do("SET", treeKey("cart"), "six")
+	w.server.Invalidate("shop", "cart")
+	c.expect("$3 six", "GET", treeKey("shop_cart"))
+
+	// Managed resources are written after the message.
+	spoke.do("SET", channelKey("cart"), "a")
+	c.expect("$1 a", "GET", channelKey("shop_cart"))
+	spoke.do("SET", channelKey("cart"), "b")
+	c.expect("$1 b", "GET", channelKey("shop_cart"))
+
+	// Away, the tree may change unheard: it is asked for again afterwards.
+	w.leaves("w1")
+	c.expect("$3 six", "GET", treeKey("shop_cart"))
+	spoke.do("SET", treeKey("cart"), "ten")
+	w.returns("w1")
+	c.expect("$3 ten", "GET", treeKey("shop_cart"))
+	spoke.do("DEL", treeKey("cart"))
+	w.server.Invalidate("shop", "cart")
+	c.expect("$-1", "GET", treeKey("shop_cart"))
+}
+
+func TestWhatNobodyReadsIsNotKeptFresh(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.CacheIdle = 50 * time.Millisecond })
+	w.spokes["w1"].do("SET", treeKey("cart"), "one")
+	c := w.user()
+	c.expect("$3 one", "GET", treeKey("shop_cart"))
+	eventually(t, "the subscription was there", func() bool { return w.server.Stats().Dials >= 2 })
+	eventually(t, "the subscription is released", func() bool { return w.server.Stats().Subscriptions == 0 })
+	w.leaves("w1")
+	c.expect("$3 one", "GET", treeKey("shop_cart"))
+}
+
+func TestAStaleValueIsRefreshedInTheBackground(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.Patience, c.Timeout = time.Millisecond, 10*time.Second })
+	w.spokes["w1"].do("SET", treeKey("cart"), "one")
+	c := w.user()
+	c.expect("$3 one", "GET", treeKey("shop_cart"))
+	w.spokes["w1"].do("SET", treeKey("cart"), "two")
+	w.spokes["w1"].do("CLIENT", "PAUSE", "100", "ALL")
+	w.server.Invalidate("shop", "cart")
+	c.expect("$3 one", "GET", treeKey("shop_cart"))
+	eventually(t, "the new value is there", func() bool { return c.do("GET", treeKey("shop_cart")) == "$3 two" })
+}
