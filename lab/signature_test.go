@@ -6,10 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/argocd-agent/argocd-agent/lab"
-	"github.com/argocd-agent/argocd-agent/lab/gitserver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/gitserver"
 )
 
 // Argo CD on a spoke verifies signatures with the keys of its ConfigMap, as in a pod.

@@ -59,7 +59,7 @@ func Run(folder string, report *Reporter, leash io.Reader) error {
 	defer end(nil)
 	s := &supervisor{spec: spec, group: &proc.Group{}, end: end, progress: report, begun: time.Now()}
 	var err error
-	if s.ports, err = ports.Claim(filepath.Join(os.TempDir(), "argocd-agent-lab-ports")); err != nil {
+	if s.ports, err = ports.Claim(filepath.Join(os.TempDir(), fmt.Sprintf("argocd-agent-lab-ports-%d", os.Getuid()))); err != nil {
 		return report.Failed(err)
 	}
 	ready := make(chan struct{})
