@@ -92,6 +92,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if v.request.Verb != "" && !v.request.reads() {
 		a.config.Log.InfoContext(ctx, "request from the hub", "request", v.request.String(), "application", v.app, "dryRun", v.request.DryRun)
 	}
+	fullDuplex(w)
 	a.proxy.ServeHTTP(&upgradeWriter{ResponseWriter: w, ctx: ctx}, r)
 }
 

@@ -81,11 +81,11 @@ func (c *copies) put(key copyKey, header http.Header, content []byte) {
 	c.byPath[key.pathKey] = append(c.byPath[key.pathKey], d)
 	c.agents[key.agent] += cost
 	c.size += overhead
+	for c.agents[key.agent] > c.perAgent { // first, so that only what is left counts against others
+		c.dropOldestOf(key.agent)
+	}
 	for c.size > c.total {
 		c.drop(c.order.Front())
-	}
-	for c.agents[key.agent] > c.perAgent {
-		c.dropOldestOf(key.agent)
 	}
 }
 

@@ -17,12 +17,13 @@ func (a *Agent) Serve(conn net.Conn) { a.door.enter(conn) }
 // Run answers the requests of all tunnels until the context ends, then closes what is open. It runs once.
 func (a *Agent) Run(ctx context.Context) error {
 	server := &http.Server{
-		Handler:           a,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ReadHeaderTimeout: 30 * time.Second,
-		IdleTimeout:       a.config.Idle,
-		MaxHeaderBytes:    maxHeaders + 4<<10, // what passes the hub passes here
-		ErrorLog:          errorLog(a.config.Log),
+		Handler:                      a,
+		BaseContext:                  func(net.Listener) context.Context { return ctx },
+		DisableGeneralOptionsHandler: true,
+		ReadHeaderTimeout:            30 * time.Second,
+		IdleTimeout:                  a.config.Idle,
+		MaxHeaderBytes:               maxHeaders + 4<<10, // what passes the hub passes here
+		ErrorLog:                     errorLog(a.config.Log),
 	}
 	defer a.door.shut()
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })

@@ -132,6 +132,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.active.remove(c)
+	fullDuplex(w)
 	h.proxy.ServeHTTP(&upgradeWriter{ResponseWriter: w, ctx: ctx}, r.WithContext(ctx))
 }
 

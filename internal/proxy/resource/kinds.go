@@ -35,7 +35,9 @@ const (
 	kindsWithin = 10 * time.Second
 )
 
-func newKinds(server APIServer) *kinds { return &kinds{server: server, groups: map[string]*groupKinds{}} }
+func newKinds(server APIServer) *kinds {
+	return &kinds{server: server, groups: map[string]*groupKinds{}}
+}
 
 func (k *kinds) of(ctx context.Context, group, version, resource string) (string, error) {
 	path := "/api/" + version

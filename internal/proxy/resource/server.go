@@ -22,14 +22,15 @@ func NewServer(ctx context.Context, hub *Hub, config *tls.Config) *http.Server {
 	protocols.SetHTTP2(true)
 	keeper := newKeeper(hub.config.Connections)
 	return &http.Server{
-		Handler:           hub,
-		TLSConfig:         config,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnState:         keeper.changed,
-		ReadHeaderTimeout: 10 * time.Second, // handshake included
-		IdleTimeout:       hub.config.ConnectionIdle,
-		MaxHeaderBytes:    maxHeaders,
-		Protocols:         protocols,
+		Handler:                      hub,
+		TLSConfig:                    config,
+		BaseContext:                  func(net.Listener) context.Context { return ctx },
+		ConnState:                    keeper.changed,
+		DisableGeneralOptionsHandler: true,
+		ReadHeaderTimeout:            10 * time.Second, // handshake included
+		IdleTimeout:                  hub.config.ConnectionIdle,
+		MaxHeaderBytes:               maxHeaders,
+		Protocols:                    protocols,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 1000,
 			// One body that an agent does not take in must not hold up the others of its connection.

@@ -49,7 +49,7 @@ func newTunnels(config *HubConfig) *http.Transport {
 		IdleConnTimeout:        config.TunnelIdle,
 		MaxResponseHeaderBytes: 256 << 10,
 		ExpectContinueTimeout:  24 * time.Hour, // a body that nobody asked for is never sent
-		DisableCompression:     true, // bodies pass as they are
+		DisableCompression:     true,           // bodies pass as they are
 		WriteBufferSize:        bufferSize,
 		ReadBufferSize:         bufferSize,
 	}
@@ -70,4 +70,6 @@ func (p *bufferPool) Get() []byte {
 func (p *bufferPool) Put(b []byte) { p.pool.Put((*[bufferSize]byte)(b)) }
 
 // errorLog is where net/http complains about clients. They are not our operators' concern.
-func errorLog(logger *slog.Logger) *log.Logger { return slog.NewLogLogger(logger.Handler(), slog.LevelDebug) }
+func errorLog(logger *slog.Logger) *log.Logger {
+	return slog.NewLogLogger(logger.Handler(), slog.LevelDebug)
+}

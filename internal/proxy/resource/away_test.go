@@ -1,0 +1,191 @@
+package resource
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAnAgentThatIsAwayIsAStatusAtOnce(t *testing.T) {
+	s := newStage(t, fakeServer(t, answer), options{})
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	s.leave(&NotConnectedError{Agent: "w1", Since: since})
+	begin := time.Now()
+	response, body := s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/pods/p", nil)
+	status := statusOf(t, response, body)
+	if status.Code != http.StatusServiceUnavailable || status.Message != "agent w1 is not connected since 2026-01-02T03:04:05Z" {
+		t.Errorf("got %s", body)
+	}
+	if response.Header.Get("Retry-After") != "" {
+		t.Error("client-go would try ten times before it says anything")
+	}
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("it took %s", took)
+	}
+	s.mu.Lock()
+	s.away = nil
+	s.mu.Unlock()
+	if response, _ := s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/pods/p", nil); response.StatusCode != http.StatusOK {
+		t.Errorf("after it came back: %s", response.Status)
+	}
+}
+
+func TestOtherFailuresSayWhatIsWrong(t *testing.T) {
+	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/namespaces/a/pods/elsewhere" {
+			w.Header().Set("Location", "https://evil.example/")
+			w.WriteHeader(http.StatusFound)
+			return
+		}
+		panic(http.ErrAbortHandler)
+	}), options{})
+	for _, test := range []struct {
+		client *http.Client
+		path   string
+		code   int
+		text   string
+	}{
+		{s.clientAs(t, "w2"), "/version", http.StatusForbidden, `no agent "w2" is registered`},
+		{s.client, "/api/v1/namespaces/a/pods/elsewhere", http.StatusBadGateway, "leads elsewhere"},
+		{s.client, "/api/v1/namespaces/a/pods/p", http.StatusBadGateway, "agent w1 cannot reach its API server"},
+	} {
+		response, body := s.ask(t, test.client, http.MethodGet, test.path, nil)
+		if status := statusOf(t, response, body); status.Code != test.code || !strings.Contains(status.Message, test.text) {
+			t.Errorf("%s: got %s", test.path, body)
+		}
+	}
+	s.leave(errors.New("out of tunnels"))
+	response, body := s.ask(t, s.client, http.MethodGet, "/version", nil)
+	if status := statusOf(t, response, body); status.Code != http.StatusBadGateway || !strings.Contains(status.Message, "out of tunnels") {
+		t.Errorf("got %s", body)
+	}
+}
+
+// documents is an API server with discovery of several types.
+func documents(w http.ResponseWriter, r *http.Request) {
+	accept := r.Header.Get("Accept")
+	w.Header().Set("Content-Type", "application/json")
+	text := `{"path":"` + r.URL.Path + `"}`
+	if strings.Contains(accept, "as=APIGroupDiscoveryList") {
+		w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		text = `{"aggregated":"` + r.URL.Path + `"}`
+	}
+	w.Header().Set("Etag", `"1"`)
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		w.Header().Set("Content-Encoding", "gzip")
+		zip := gzip.NewWriter(w)
+		_, _ = io.WriteString(zip, text)
+		_ = zip.Close()
+		return
+	}
+	_, _ = io.WriteString(w, text)
+}
+
+func TestDocumentsAreAnsweredFromTheLastKnownCopyWhileTheAgentIsAway(t *testing.T) {
+	s := newStage(t, fakeServer(t, documents), options{})
+	s.ask(t, s.client, http.MethodGet, "/openapi/v2", nil, "Accept", "application/json")
+	s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/pods/p", nil)
+	if err := s.hub.Learn(t.Context(), "w1"); err != nil {
+		t.Fatal(err)
+	}
+	s.leave(&NotConnectedError{Agent: "w1"})
+	for _, test := range []struct {
+		path, accept, encoding, want string
+	}{
+		{"/version", "application/json, */*", "", `{"path":"/version"}`},
+		{"/version", "", "", `{"path":"/version"}`},
+		{"/apis", aggregated, "", `{"aggregated":"/apis"}`},
+		{"/apis", aggregated, "identity", `{"aggregated":"/apis"}`},
+		{"/openapi/v2", "application/json", "", `{"path":"/openapi/v2"}`},
+		{"/apis", "application/json", "", ""},                // of another type than we have
+		{"/openapi/v3", "application/json", "", ""},          // never seen
+		{"/api/v1/namespaces/a/pods/p", "", "", ""},          // no document
+		{"/version?timeout=32s", "application/json", "", ""}, // another question
+	} {
+		var headers []string
+		if test.accept != "" {
+			headers = append(headers, "Accept", test.accept)
+		}
+		if test.encoding != "" {
+			headers = append(headers, "Accept-Encoding", test.encoding)
+		}
+		response, body := s.ask(t, s.client, http.MethodGet, test.path, nil, headers...)
+		if test.want == "" {
+			if status := statusOf(t, response, body); status.Code != http.StatusServiceUnavailable {
+				t.Errorf("%s: got %s", test.path, body)
+			}
+			continue
+		}
+		if response.StatusCode != http.StatusOK || string(body) != test.want ||
+			!strings.HasPrefix(response.Header.Get("Warning"), `299 argocd-agent "agent w1 is not connected`) {
+			t.Errorf("%s as %s: got %s, %q, %v", test.path, test.accept, response.Status, body, response.Header)
+		}
+	}
+	response, _ := s.ask(t, s.client, http.MethodGet, "/apis", nil, "Accept", aggregated, "If-None-Match", `"1"`)
+	if response.StatusCode != http.StatusNotModified {
+		t.Errorf("who has the document already gets it again: %s", response.Status)
+	}
+	s.hub.Forget("w1")
+	if response, _ := s.ask(t, s.client, http.MethodGet, "/version", nil); response.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("of an agent that was removed something is left: %s", response.Status)
+	}
+}
+
+func TestAnAgentThatHangsIsNotWaitedForWhereThereIsACopy(t *testing.T) {
+	hang := make(chan bool, 1)
+	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-hang:
+			<-r.Context().Done()
+		default:
+			documents(w, r)
+		}
+	}), options{hub: func(c *HubConfig) { c.Patience = 50 * time.Millisecond }})
+	s.ask(t, s.client, http.MethodGet, "/version", nil)
+	hang <- true
+	response, body := s.ask(t, s.client, http.MethodGet, "/version", nil)
+	if response.StatusCode != http.StatusOK || response.Header.Get("Warning") == "" {
+		t.Errorf("got %s: %s", response.Status, body)
+	}
+}
+
+func TestCopiesAreBoundedAndShared(t *testing.T) {
+	c := newCopies(10<<10, 40<<10)
+	key := func(agent string, path int) copyKey {
+		return copyKey{pathKey: pathKey{agent: agent, uri: fmt.Sprint("/", path)}}
+	}
+	same := make([]byte, 8<<10)
+	for i := range 20 {
+		c.put(key(fmt.Sprint("agent", i), 0), http.Header{}, same)
+	}
+	if len(c.byKey) != 20 || c.size != 8<<10+20*overhead {
+		t.Errorf("%d copies of one document take %d bytes", len(c.byKey), c.size)
+	}
+	for i := range 20 {
+		unique := make([]byte, 4<<10)
+		unique[0] = byte(i + 1)
+		c.put(key("greedy", i), http.Header{}, unique)
+		if c.agents["greedy"] > c.perAgent || c.size > c.total {
+			t.Fatalf("%d bytes of one, %d of all", c.agents["greedy"], c.size)
+		}
+	}
+	if len(c.byKey) != 22 {
+		t.Errorf("others lost theirs: %d are left", len(c.byKey))
+	}
+	c.put(key("greedy", 99), http.Header{}, make([]byte, 10<<10))
+	if _, kept := c.byKey[key("greedy", 99)]; kept {
+		t.Error("one document took more than an agent may have")
+	}
+	for i := range 20 {
+		c.forget(fmt.Sprint("agent", i))
+	}
+	c.forget("greedy")
+	if c.size != 0 || len(c.byKey)+len(c.byPath)+len(c.agents)+len(c.bodies)+c.order.Len() != 0 {
+		t.Errorf("something is left: %+v", c)
+	}
+}

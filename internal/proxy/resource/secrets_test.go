@@ -1,0 +1,138 @@
+package resource
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+const secretJSON = `{"kind":"Secret","apiVersion":"v1","metadata":{"name":"s","annotations":{"kubectl.kubernetes.io/last-applied-configuration":` +
+	`"{\"data\":{\"a\":\"aGVsbG8=\"},\"kind\":\"Secret\",\"stringData\":{\"b\":\"hello\"}}","x":"y"}},"data":{"a":"aGVsbG8=","b":"b3RoZXI=","c":""},"type":"Opaque"}`
+
+func masked(value string) string {
+	m := masks{key: []byte("key")}
+	return base64.StdEncoding.EncodeToString([]byte(m.mask(value)))
+}
+
+// secretStage has an API server that answers with the given text.
+func secretStage(t *testing.T, text string, policy Policy) *stage {
+	t.Helper()
+	return newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if accept := r.Header.Get("Accept"); policy.Secrets != SecretsPlain && strings.Contains(accept, "protobuf") {
+			t.Errorf("asked for %s", accept)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, text)
+	}), options{agent: func(c *AgentConfig) { c.Policy, c.MaskKey = policy, []byte("key") }})
+}
+
+func TestValuesOfSecretsAreHidden(t *testing.T) {
+	for name, text := range map[string]string{
+		"an object":         secretJSON,
+		"a list":            `{"kind":"SecretList","metadata":{},"items":[` + secretJSON + `]}`,
+		"a table":           `{"kind":"Table","rows":[{"cells":["s"],"object":` + secretJSON + `}]}`,
+		"an event of watch": `{"type":"ADDED","object":` + secretJSON + `}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := secretStage(t, text, Policy{Level: LevelAll})
+			_, body := s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/secrets/s", nil, "Accept", "application/vnd.kubernetes.protobuf,application/json")
+			if !json.Valid(body) {
+				t.Fatalf("not JSON: %s", body)
+			}
+			for _, hidden := range []string{"aGVsbG8=", "b3RoZXI=", "hello"} {
+				if strings.Contains(string(body), hidden) {
+					t.Errorf("%s is in %s", hidden, body)
+				}
+			}
+			for _, shown := range []string{`"a":"` + masked("hello") + `"`, `"b":"` + masked("other") + `"`, `"c":""`, `"x":"y"`, `"Opaque"`, `\"a\":\"` + masked("hello")} {
+				contains(t, body, shown)
+			}
+		})
+	}
+}
+
+func TestOtherObjectsAndPlainSecretsPassAsTheyAre(t *testing.T) {
+	s := secretStage(t, secretJSON, Policy{Level: LevelAll, Secrets: SecretsPlain})
+	if _, body := s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/secrets/s", nil); string(body) != secretJSON {
+		t.Errorf("got %s", body)
+	}
+	s = secretStage(t, secretJSON, Policy{Level: LevelAll})
+	if _, body := s.ask(t, s.client, http.MethodGet, "/apis/example.com/v1/namespaces/a/secrets/s", nil); string(body) != secretJSON {
+		t.Errorf("of another group: got %s", body)
+	}
+}
+
+func TestAWatchOfSecretsStreams(t *testing.T) {
+	next := make(chan string)
+	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		for event := range next {
+			_, _ = io.WriteString(w, event+"\n")
+			_ = http.NewResponseController(w).Flush()
+		}
+	}), options{})
+	defer close(next)
+	go func() { next <- `{"type":"ADDED","object":` + secretJSON + `}` }()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.address+"/api/v1/secrets?watch=1", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	for range 3 {
+		if !lines.Scan() || !strings.Contains(lines.Text(), "ADDED") || strings.Contains(lines.Text(), "aGVsbG8=") {
+			t.Fatalf("got %q, %v", lines.Text(), lines.Err())
+		}
+		next <- `{"type":"ADDED","object":` + secretJSON + `}`
+	}
+	go func() { lines.Scan() }()
+}
+
+func TestAMaskIsNeverWritten(t *testing.T) {
+	s := secretStage(t, secretJSON, Policy{Level: LevelAll})
+	for _, body := range []string{`{"data":{"a":"` + masked("x") + `"}}`, `{"stringData":{"a":"` + maskPrefix + `0"}}`} {
+		for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodPost} {
+			response, answer := s.ask(t, s.client, method, "/api/v1/namespaces/a/secrets/s", strings.NewReader(body))
+			if status := statusOf(t, response, answer); status.Code != http.StatusUnprocessableEntity || !strings.Contains(status.Message, SettingSecrets) {
+				t.Errorf("%s: %s", method, answer)
+			}
+		}
+	}
+	if response, _ := s.ask(t, s.client, http.MethodPut, "/api/v1/namespaces/a/secrets/s", strings.NewReader(secretJSON)); response.StatusCode != http.StatusOK {
+		t.Errorf("a real value: %s", response.Status)
+	}
+}
+
+func TestSecretsThatCannotBeHiddenAreNotShown(t *testing.T) {
+	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf")
+		_, _ = io.WriteString(w, "hello")
+	}), options{})
+	response, body := s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/secrets/s", nil)
+	if status := statusOf(t, response, body); status.Code != http.StatusBadGateway || strings.Contains(string(body), "hello") {
+		t.Errorf("got %s", body)
+	}
+}
+
+func FuzzMasks(f *testing.F) {
+	f.Add([]byte(secretJSON))
+	f.Add([]byte(`{"items":[{"data":{"a":1,"a":"x"}}],"rows":null,"object":{"data":[]}}`))
+	m := masks{key: []byte("key")}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if !json.Valid(b) {
+			return
+		}
+		covered, err := m.document(b)
+		if err == nil && !json.Valid(covered) {
+			t.Fatalf("%q became %q", b, covered)
+		}
+	})
+}
