@@ -18,11 +18,10 @@ type link struct {
 	world  kind.World
 	scopes []scope
 
-	known     bool         // the world is settled; before that nothing is told
-	fresh     engine.Store // of this side, when the session began
-	opening   *engine.Fact // greeted, Begin is due
-	openingAt engine.Time
-	asked     bool // relists were asked for
+	known    bool         // the world is settled; before that nothing is told
+	fresh    engine.Store // of this side, when the session began
+	opening  *engine.Fact // greeted, Begin is due
+	relistAt engine.Time  // when to ask for lists rather than wait for the watches
 
 	rejects   map[engine.Key]engine.Fact // hub: Applications that the spoke refuses
 	refreshes map[engine.Key]refresh     // hub: which refresh is pending
@@ -43,6 +42,9 @@ type scope struct {
 // relistAfter is how long a watch may lag behind what the peer has seen before
 // a list is asked for.
 const relistAfter = 2 * engine.Second
+
+// relistAgain is how long a list may take.
+const relistAgain = 30 * engine.Second
 
 func newLink(n *Node, reg Register) *link {
 	l := &link{node: n, name: reg.Agent.Name,
@@ -193,7 +195,7 @@ func (l *link) setOpening(f *engine.Fact) {
 	if f != nil {
 		l.node.waiting++
 	}
-	l.opening, l.openingAt, l.asked = f, l.node.now, false
+	l.opening, l.relistAt = f, l.node.now+relistAfter
 }
 
 // tryBegin starts the comparison as soon as this side's view is at least as new
@@ -209,26 +211,35 @@ func (l *link) tryBegin() {
 	} else {
 		seen = l.opening.Welcome.Seen
 	}
+	if late := l.late(seen); len(late) > 0 {
+		if l.node.now >= l.relistAt {
+			l.relistAt = l.node.now + relistAgain
+			for _, r := range late {
+				l.node.emit(Relist{Resource: r})
+			}
+		}
+		return
+	}
+	l.setOpening(nil)
+	l.setLive(true)
+	l.step(engine.Begin{})
+}
+
+// late lists the resources of which the peer has seen more than we have.
+func (l *link) late(seen []engine.Seen) []kind.Resource {
+	var out []kind.Resource
 	for _, s := range seen {
 		sc := l.scope(s.Scope)
 		if sc == nil || sc.cfg.Role != engine.Owner || s.Revision > l.fresh.Revision {
 			continue
 		}
 		for _, r := range reads(sc.kind) {
-			t := l.node.cache.tables[r]
-			if !t.complete || t.frontier >= s.Revision {
-				continue
+			if t := l.node.cache.tables[r]; t.complete && t.frontier < s.Revision && !slices.Contains(out, r) {
+				out = append(out, r)
 			}
-			if !l.asked && l.node.now >= l.openingAt+relistAfter {
-				l.asked = true
-				l.node.emit(Relist{Resource: r})
-			}
-			return
 		}
 	}
-	l.setOpening(nil)
-	l.setLive(true)
-	l.step(engine.Begin{})
+	return out
 }
 
 // Content implements engine.Source.

@@ -169,7 +169,7 @@ func (n *Node) NextWake() (engine.Time, bool) {
 			later(t)
 		}
 		if l.opening != nil {
-			later(l.openingAt + relistAfter)
+			later(l.relistAt)
 		}
 	}
 	for _, d := range n.stuck {
