@@ -129,11 +129,20 @@ func (k *controller) operate(r kind.Ref, t tree) bool {
 		k.complete(r, "Failed", "Operation terminated")
 		return true
 	}
-	if id := text(dig(t, "status", "operationState", "operation")) + digText(t, "status", "operationState", "startedAt"); k.finishing[r] != id {
+	if id := running(t); k.finishing[r] != id {
 		k.finishing[r] = id
 		k.c.w.after(k.c.w.between(second, 40*second), func() { k.finish(r, id) })
 	}
 	return false
+}
+
+// running names the operation that is under way.
+func running(t tree) string {
+	state := dig(t, "status", "operationState")
+	if phase := digText(state, "phase"); phase == "" || completed(phase) {
+		return ""
+	}
+	return text(dig(state, "operation")) + digText(state, "startedAt")
 }
 
 func (k *controller) finish(r kind.Ref, id string) {
@@ -151,7 +160,7 @@ func (k *controller) finish(r kind.Ref, id string) {
 	}
 	delete(k.finishing, r)
 	t := decode(o)
-	if digTree(t, "operation") == nil || completed(digText(t, "status", "operationState", "phase")) {
+	if digTree(t, "operation") == nil || running(t) != id {
 		return
 	}
 	if digText(t, "status", "operationState", "phase") == "Terminating" {

@@ -217,8 +217,14 @@ func (s *store) commit(who actor, c change) {
 	}
 }
 
-// compact forgets the history, as etcd does every few minutes.
+// compact forgets the history, as etcd does every few minutes. A watch that has
+// passed on everything goes on.
 func (s *store) compact() {
+	for _, w := range s.watches {
+		if w.upToDate() {
+			w.pos = s.rev
+		}
+	}
 	s.floor = s.rev
 	s.logs = map[kind.Resource][]change{}
 }

@@ -148,14 +148,17 @@ func (r *reflector) follow(rev uint64) {
 
 // bookmark tells the node how far a quiet watch has come.
 func (r *reflector) bookmark() {
-	if w := r.watch; w != nil && !w.ended && !w.planned && w.pos >= w.st.floor {
-		log := w.st.logs[r.resource]
-		if len(log) == 0 || log[len(log)-1].rev <= w.pos {
-			w.pos = w.st.rev
-			r.frontier = w.pos
-			r.p.step(node.Bookmark{Resource: r.resource, Revision: w.pos})
-		}
+	if w := r.watch; w != nil && !w.ended && w.upToDate() {
+		w.pos = w.st.rev
+		r.frontier = w.pos
+		r.p.step(node.Bookmark{Resource: r.resource, Revision: w.pos})
 	}
+}
+
+// upToDate tells that there is nothing to be passed on.
+func (w *watch) upToDate() bool {
+	log := w.st.logs[w.resource]
+	return w.pos >= w.st.floor && (len(log) == 0 || log[len(log)-1].rev <= w.pos)
 }
 
 func (c *cluster) watchLag() engine.Time {
