@@ -80,7 +80,7 @@ func (s *session) one(q question, does access) error {
 		var out []byte
 		switch {
 		case is.err != nil:
-			out = appendError(nil, "ERR "+is.err.Error())
+			out = errorReply("ERR " + is.err.Error())
 		case does == strlen:
 			out = appendHeader(nil, ':', len(is.value))
 		default:
@@ -111,7 +111,7 @@ func (s *session) ttl(q question, milliseconds bool) error {
 		}
 		out := appendHeader(nil, ':', int(seconds))
 		if err != nil {
-			out = appendError(nil, "ERR "+err.Error())
+			out = errorReply("ERR " + err.Error())
 		}
 		s.output.complete(seq, 1, out)
 		s.output.flush()
@@ -145,7 +145,7 @@ func (s *session) several(ctx context.Context, args [][]byte, asked []question, 
 		}
 		if ofHub, err = bulks(reply); err != nil {
 			s.fails(err.Error())
-			return nil //nolint:nilerr // the client has been told
+			return nil
 		}
 	}
 	s.answer(s.join(answers, ofHub, does))
@@ -169,7 +169,7 @@ func (s *session) join(answers []chan answer, ofHub [][]byte, does access) []byt
 			ofHub = ofHub[1:]
 		}
 		if is.err != nil {
-			return appendError(nil, "ERR "+is.err.Error())
+			return errorReply("ERR " + is.err.Error())
 		}
 		if is.found {
 			count++

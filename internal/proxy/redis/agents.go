@@ -49,6 +49,15 @@ type channel struct {
 	usedUntil time.Time // wanted for the cache until then, even if nobody listens
 }
 
+func (a *agents) start(ctx context.Context) { a.ctx = ctx }
+
+// find returns an agent if something was asked of it lately.
+func (a *agents) find(name string) *peer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.peers[name]
+}
+
 // with calls f with an agent, which stays for the time of the call.
 func (a *agents) with(name string, f func(p *peer)) {
 	for {

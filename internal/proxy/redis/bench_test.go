@@ -19,7 +19,7 @@ func BenchmarkPassThrough(b *testing.B) {
 	port := freePort(b)
 	hub := startRedis(b, "", "--port", port)
 	server := New(Config{Hub: Endpoint{Address: "127.0.0.1:" + port}, Agents: nobody{}})
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func (nobody) Resolve(string, string) (Target, bool) { return Target{}, false }
 
 func freePort(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

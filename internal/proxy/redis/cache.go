@@ -25,8 +25,8 @@ type cache struct {
 	bytes int
 }
 
-func newCache(max int) *cache {
-	return &cache{max: max, by: map[string]*list.Element{}}
+func newCache(most int) *cache {
+	return &cache{max: most, by: map[string]*list.Element{}}
 }
 
 // size of an entry, with what it costs to keep it.

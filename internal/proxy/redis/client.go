@@ -28,9 +28,9 @@ type pending struct {
 var errClosed = errors.New("the connection was closed")
 
 // newClient owns conn from now on.
-func newClient(conn net.Conn, max limits) *client {
+func newClient(conn net.Conn, bound limits) *client {
 	c := &client{conn: conn, done: make(chan struct{})}
-	go c.read(max)
+	go c.read(bound)
 	return c
 }
 
@@ -74,9 +74,9 @@ func (c *client) send(ctx context.Context, raw []byte) (<-chan []byte, error) {
 	return reply, nil
 }
 
-func (c *client) read(max limits) {
+func (c *client) read(bound limits) {
 	defer close(c.done)
-	replies := newReader(c.conn, max)
+	replies := newReader(c.conn, bound)
 	for {
 		reply, err := replies.next()
 		if err != nil {

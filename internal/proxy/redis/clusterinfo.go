@@ -98,7 +98,7 @@ func (c *ClusterInfo) Run(ctx context.Context) error {
 		c.ask(ctx, due)
 		var err error
 		if hub, err = c.write(ctx, hub, due); err != nil && ctx.Err() == nil {
-			c.Log.Warn("Cannot renew the entries of the cluster page", "error", err)
+			c.Log.WarnContext(ctx, "Cannot renew the entries of the cluster page", "error", err)
 		}
 		select {
 		case <-ticker.C:
@@ -236,7 +236,7 @@ func (c *ClusterInfo) learn(ctx context.Context, agent string) {
 	defer cancel()
 	info, err := c.read(ctx, agent)
 	if err != nil {
-		c.Log.Debug("Cannot read what an agent's Argo CD says of its cluster", "agent", agent, "error", err)
+		c.Log.DebugContext(ctx, "Cannot read what an agent's Argo CD says of its cluster", "agent", agent, "error", err)
 	}
 	c.mu.Lock()
 	delete(c.asked, agent)

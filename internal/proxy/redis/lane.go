@@ -40,7 +40,7 @@ const laneRoom = 4 << 20 // bytes that may wait to be written
 const probe = "app|resources-tree|argocd-agent_probe|0"
 
 // openLane connects with a client's identity.
-func openLane(ctx context.Context, hub *Endpoint, as state, max limits, tasks *sync.WaitGroup) (*lane, error) {
+func openLane(ctx context.Context, hub *Endpoint, as state, bound limits, tasks *sync.WaitGroup) (*lane, error) {
 	conn, err := hub.connectAs(ctx, as)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func openLane(ctx context.Context, hub *Endpoint, as state, max limits, tasks *s
 		return nil, err
 	}
 	tasks.Go(l.write)
-	tasks.Go(func() { l.read(max) })
+	tasks.Go(func() { l.read(bound) })
 	return l, nil
 }
 
@@ -140,8 +140,8 @@ func (l *lane) write() {
 	}
 }
 
-func (l *lane) read(max limits) {
-	replies := newReader(l.conn, max)
+func (l *lane) read(bound limits) {
+	replies := newReader(l.conn, bound)
 	var touched []*session
 	var now due // whose replies are being read
 	for {

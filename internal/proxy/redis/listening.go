@@ -109,7 +109,7 @@ func (l *listening) end(s *session) {
 
 // tell delivers a message of an agent to a client.
 func (l *listener) tell(payload string) {
-	l.s.output.push(appendMessage(nil, int(l.s.protocol.Load()), "message", l.channel, payload))
+	l.s.output.push(messageReply(int(l.s.protocol.Load()), "message", l.channel, payload))
 	l.s.output.flush()
 }
 
@@ -154,7 +154,7 @@ func (s *session) tellPatterns(channel, payload string) {
 		if match, err := path.Match(strings.ReplaceAll(pattern, "/", "\x00"), channel); err != nil || !match {
 			continue
 		}
-		s.output.push(appendMessage(nil, int(s.protocol.Load()), "pmessage", pattern, channel, payload))
+		s.output.push(messageReply(int(s.protocol.Load()), "pmessage", pattern, channel, payload))
 	}
 	s.output.flush()
 }

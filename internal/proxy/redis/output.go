@@ -203,7 +203,7 @@ func (o *output) tryWrite(fd uintptr) bool {
 	switch {
 	case err == nil:
 		o.tried = n
-	case err != syscall.EAGAIN && err != syscall.EINTR: //nolint:errorlint // numbers of the system, never wrapped
+	case err != syscall.EAGAIN && err != syscall.EINTR:
 		o.tryError = err
 	}
 	return true

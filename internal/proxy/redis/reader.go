@@ -68,8 +68,8 @@ type reader struct {
 	scan frame
 }
 
-func newReader(from io.Reader, max limits) *reader {
-	return &reader{from: from, max: max}
+func newReader(from io.Reader, bound limits) *reader {
+	return &reader{from: from, max: bound}
 }
 
 // next returns one reply as it came. It is valid until the next call.

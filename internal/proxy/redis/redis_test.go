@@ -61,7 +61,7 @@ func (r *realRedis) endpoint() Endpoint {
 
 func (r *realRedis) start() {
 	r.t.Helper()
-	r.process = exec.CommandContext(context.Background(), r.args[0], r.args[1:]...) //nolint:usetesting // it outlives contexts of tests' parts
+	r.process = exec.CommandContext(context.Background(), r.args[0], r.args[1:]...)
 	if err := r.process.Start(); err != nil {
 		r.t.Fatal(err)
 	}
@@ -226,13 +226,13 @@ func (m *mutable) Read(b []byte) (int, error) {
 // tunnel is a pair of sockets: buffered, as tunnels are.
 func tunnel(t testing.TB) (net.Conn, net.Conn) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Error(err)
 		return net.Pipe()
 	}
 	defer func() { _ = l.Close() }()
-	a, err := net.Dial("tcp", l.Addr().String()) //nolint:noctx // a test
+	a, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Error(err)
 		return net.Pipe()
@@ -297,7 +297,7 @@ func newWorld(t testing.TB, change func(*Config)) *world {
 		change(&cfg)
 	}
 	w.server = New(cfg)
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +317,7 @@ func newWorld(t testing.TB, change func(*Config)) *world {
 // client connects to the Server without a word.
 func (w *world) client() *testClient {
 	w.t.Helper()
-	conn, err := net.Dial("tcp", w.address) //nolint:noctx // a test
+	conn, err := net.Dial("tcp", w.address)
 	if err != nil {
 		w.t.Fatal(err)
 	}

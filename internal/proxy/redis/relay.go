@@ -67,7 +67,7 @@ func (r *Relay) Serve(ctx context.Context, conn net.Conn) error {
 
 func (r *Relay) refuse(conn net.Conn, message string) {
 	_ = conn.SetWriteDeadline(time.Now().Add(dialTimeout))
-	_, _ = conn.Write(appendError(nil, message))
+	_, _ = conn.Write(errorReply(message))
 }
 
 var errRefused = errors.New("refused by the agent")
@@ -81,9 +81,8 @@ func (r *Relay) forward(conn, redis net.Conn) error {
 	var in buffer
 	var args [][]byte
 	for {
-		pass := 0
 		unread := in.unread()
-		need := 1
+		var pass, need int
 		for {
 			c, more, err := readCommand(unread[pass:], args[:0], relayLimits)
 			if err == nil && c.length > 0 && len(c.args) > 0 {

@@ -83,7 +83,7 @@ type frame struct {
 }
 
 // end returns the length of the first value in b, 0 if it is not complete. After it the frame is ready for the next.
-func (f *frame) end(b []byte, max limits) (int, error) {
+func (f *frame) end(b []byte, bound limits) (int, error) {
 	if !f.started {
 		*f = frame{started: true, left: 1}
 	}
@@ -91,12 +91,12 @@ func (f *frame) end(b []byte, max limits) (int, error) {
 		if f.at >= len(b) {
 			return 0, nil
 		}
-		n, err := f.one(b[f.at:], max)
+		n, err := f.one(b[f.at:], bound)
 		if err != nil {
 			return 0, err
 		}
-		if f.need > max.total {
-			return 0, protocolError("a value of more than %d bytes", max.total)
+		if f.need > bound.total {
+			return 0, protocolError("a value of more than %d bytes", bound.total)
 		}
 		if n == 0 {
 			return 0, nil
@@ -108,8 +108,9 @@ func (f *frame) end(b []byte, max limits) (int, error) {
 }
 
 // one passes over one header, with the string that follows it. It returns 0 if that is not complete.
-func (f *frame) one(b []byte, max limits) (int, error) {
-	n, more := 0, int64(0)
+func (f *frame) one(b []byte, bound limits) (int, error) {
+	var n int
+	var more int64
 	switch b[0] {
 	case '+', '-', ':', '_', '#', ',', '(':
 		end, err := line(b)
@@ -122,7 +123,7 @@ func (f *frame) one(b []byte, max limits) (int, error) {
 		if err != nil || head == 0 {
 			return 0, err
 		}
-		if size > int64(max.bulk) || size < -1 {
+		if size > int64(bound.bulk) || size < -1 {
 			return 0, protocolError("invalid bulk length")
 		}
 		n = head
@@ -141,7 +142,7 @@ func (f *frame) one(b []byte, max limits) (int, error) {
 		if err != nil || head == 0 {
 			return 0, err
 		}
-		if count > int64(max.elements) || count < -1 {
+		if count > int64(bound.elements) || count < -1 {
 			return 0, protocolError("invalid multibulk length")
 		}
 		n, more = head, count
@@ -151,19 +152,17 @@ func (f *frame) one(b []byte, max limits) (int, error) {
 		if b[0] == '|' {
 			more++ // an attribute stands before a value and is none itself
 		}
-		more = maxOf(more, 0)
+		more = max(more, 0)
 	default:
 		return 0, protocolError("unexpected %q", b[0])
 	}
 	f.left += more - 1
 	f.at += n
-	if f.left > int64(max.elements) {
+	if f.left > int64(bound.elements) {
 		return 0, protocolError("invalid multibulk length")
 	}
 	return n, nil
 }
-
-func maxOf(a, b int64) int64 { return max(a, b) }
 
 // command is one request of a client. Its parts belong to the buffer from which it was read.
 type command struct {
@@ -174,18 +173,18 @@ type command struct {
 
 // readCommand reads the request that b starts with. A length of 0 says that it is not complete; need then says how many
 // bytes it has at least.
-func readCommand(b []byte, args [][]byte, max limits) (c command, need int, err error) {
+func readCommand(b []byte, args [][]byte, bound limits) (c command, need int, err error) {
 	if len(b) == 0 {
 		return command{}, 1, nil
 	}
 	if b[0] != '*' {
-		return readInline(b, args, max)
+		return readInline(b, args, bound)
 	}
 	count, at, err := header(b)
 	if err != nil || at == 0 {
 		return command{}, len(b) + 1, err
 	}
-	if count > int64(max.elements) || count > maxArguments {
+	if count > int64(bound.elements) || count > maxArguments {
 		return command{}, 0, protocolError("invalid multibulk length")
 	}
 	for range count {
@@ -202,13 +201,13 @@ func readCommand(b []byte, args [][]byte, max limits) (c command, need int, err 
 		if head == 0 {
 			return command{}, len(b) + 1, nil
 		}
-		if size < 0 || size > int64(max.bulk) {
+		if size < 0 || size > int64(bound.bulk) {
 			return command{}, 0, protocolError("invalid bulk length")
 		}
 		start := at + head
 		at = start + int(size) + 2
-		if at > max.total {
-			return command{}, 0, protocolError("a request of more than %d bytes", max.total)
+		if at > bound.total {
+			return command{}, 0, protocolError("a request of more than %d bytes", bound.total)
 		}
 		if at > len(b) {
 			return command{}, at, nil
@@ -222,12 +221,12 @@ func readCommand(b []byte, args [][]byte, max limits) (c command, need int, err 
 }
 
 // readInline reads a request typed by a person. Redis gets it in the other form; quotes are not worth the effort.
-func readInline(b []byte, args [][]byte, max limits) (command, int, error) {
+func readInline(b []byte, args [][]byte, bound limits) (command, int, error) {
 	n, err := line(b)
 	if err != nil || n == 0 {
 		return command{}, len(b) + 1, err
 	}
-	if n > max.bulk {
+	if n > bound.bulk {
 		return command{}, 0, protocolError("too big inline request")
 	}
 	if bytes.ContainsAny(b[:n], "\"'\\\x00") {

@@ -78,10 +78,10 @@ func FuzzReader(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	max := limits{bulk: 1 << 16, elements: 1 << 10, total: 1 << 18}
+	bound := limits{bulk: 1 << 16, elements: 1 << 10, total: 1 << 18}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		read := func(from io.Reader) (out []byte, failed bool) {
-			r := newReader(from, max)
+			r := newReader(from, bound)
 			for {
 				reply, err := r.next()
 				if err != nil {
@@ -98,7 +98,7 @@ func FuzzReader(f *testing.F) {
 			t.Errorf("%q: %q, %v; in pieces %q, %v", data, whole, bad, pieces, alsoBad)
 		}
 		for rest := data; ; {
-			c, need, err := readCommand(rest, nil, max)
+			c, need, err := readCommand(rest, nil, bound)
 			if err != nil {
 				break
 			}

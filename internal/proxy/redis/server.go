@@ -64,7 +64,7 @@ func (srv *Server) replyLimits() limits {
 // Run serves clients until ctx ends, and returns when nothing of it runs any more. It owns the listener.
 func (srv *Server) Run(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	srv.agents.ctx = ctx
+	srv.agents.start(ctx)
 	var around sync.WaitGroup
 	around.Go(func() { srv.sweep(ctx) })
 	around.Go(func() {
@@ -92,7 +92,7 @@ func (srv *Server) accept(ctx context.Context, listener net.Listener) error {
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return err
 			}
-			srv.cfg.Log.Warn("Cannot accept a client of the Redis proxy", "error", err)
+			srv.cfg.Log.WarnContext(ctx, "Cannot accept a client of the Redis proxy", "error", err)
 			select {
 			case <-time.After(pause): // out of descriptors, most likely: others have to go first
 			case <-ctx.Done():
@@ -158,10 +158,7 @@ func (srv *Server) sweep(ctx context.Context) {
 
 // AgentChanged says that an agent has connected or gone: what waits for it tries at once.
 func (srv *Server) AgentChanged(agent string) {
-	srv.agents.mu.Lock()
-	p := srv.agents.peers[agent]
-	srv.agents.mu.Unlock()
-	if p != nil {
+	if p := srv.agents.find(agent); p != nil {
 		poke(p.retry)
 	}
 }

@@ -60,7 +60,7 @@ func newSession(server *Server, conn net.Conn) *session {
 func (s *session) run(ctx context.Context) {
 	err := s.serve(ctx)
 	if errors.Is(err, errProtocol) {
-		s.answer(appendError(nil, "ERR "+err.Error()))
+		s.answer(errorReply("ERR " + err.Error()))
 		s.output.finish()
 	} else if errors.Is(err, errQuit) {
 		s.output.finish()
@@ -169,7 +169,7 @@ func (s *session) answer(reply []byte) {
 }
 
 func (s *session) fails(message string) {
-	s.answer(appendError(nil, message))
+	s.answer(errorReply(message))
 }
 
 // place takes the next place in the order of replies.

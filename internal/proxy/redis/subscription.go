@@ -82,14 +82,18 @@ func (a *agents) unlisten(l *listener) {
 
 // invalidate makes the next question about an Application go to the agent.
 func (a *agents) invalidate(agent, local string) {
-	a.with(agent, func(p *peer) {
-		prefix := appKey{kind: ManagedResources}.plain(local)
-		for name, ch := range p.channels {
-			if strings.HasPrefix(name, prefix) {
-				ch.seq++
-			}
+	p := a.find(agent)
+	if p == nil {
+		return
+	}
+	prefix := appKey{kind: ManagedResources}.plain(local)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, ch := range p.channels {
+		if strings.HasPrefix(name, prefix) {
+			ch.seq++
 		}
-	})
+	}
 }
 
 // keep holds the one subscription of an agent as long as something is wanted, through every kind of interruption.

@@ -15,11 +15,11 @@ func (c *testClient) hears(want string) {
 }
 
 func pushed(kind, channel, payload string) string {
-	return strings.TrimSpace(strings.ReplaceAll(string(appendMessage(nil, 3, kind, channel, payload)), "\r\n", " "))
+	return strings.TrimSpace(strings.ReplaceAll(string(messageReply(3, kind, channel, payload)), "\r\n", " "))
 }
 
 func old(kind, channel, payload string) string {
-	return strings.TrimSpace(strings.ReplaceAll(string(appendMessage(nil, 2, kind, channel, payload)), "\r\n", " "))
+	return strings.TrimSpace(strings.ReplaceAll(string(messageReply(2, kind, channel, payload)), "\r\n", " "))
 }
 
 func confirmed(frame byte, kind, channel string, count string) string {
@@ -87,7 +87,7 @@ func TestPatternsHearWhatIsListenedTo(t *testing.T) {
 	c := w.user3()
 	c.expect(confirmed('>', "subscribe", cart, "1"), "SUBSCRIBE", cart)
 	c.hears(pushed("message", cart, ""))
-	want := strings.TrimSpace(strings.ReplaceAll(string(appendMessage(nil, 3, "pmessage", "app|managed-resources|shop_*", cart, "")), "\r\n", " "))
+	want := strings.TrimSpace(strings.ReplaceAll(string(messageReply(3, "pmessage", "app|managed-resources|shop_*", cart, "")), "\r\n", " "))
 	all.hears(want)
 	w.spokes["w1"].do("PUBLISH", channelKey("cart"), "")
 	all.hears(want)

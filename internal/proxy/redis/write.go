@@ -35,9 +35,9 @@ func appendNil(out []byte, proto int) []byte {
 	return append(out, "$-1\r\n"...)
 }
 
-// appendError writes an error. Whatever would end the line early becomes a space.
-func appendError(out []byte, message string) []byte {
-	out = append(out, '-')
+// errorReply is an error. Whatever would end the line early becomes a space.
+func errorReply(message string) []byte {
+	out := []byte{'-'}
 	out = append(out, strings.Map(func(r rune) rune {
 		if r < ' ' {
 			return ' '
@@ -47,13 +47,13 @@ func appendError(out []byte, message string) []byte {
 	return append(out, '\r', '\n')
 }
 
-// appendMessage writes what a subscriber gets when something was published.
-func appendMessage(out []byte, proto int, parts ...string) []byte {
+// messageReply is what a subscriber gets when something was published.
+func messageReply(proto int, parts ...string) []byte {
 	kind := byte('*')
 	if proto >= 3 {
 		kind = '>'
 	}
-	out = appendHeader(out, kind, len(parts))
+	out := appendHeader(nil, kind, len(parts))
 	for _, part := range parts {
 		out = appendBulk(out, part)
 	}

@@ -1,0 +1,280 @@
+// Package interop proves that the client library of Argo CD cannot tell the proxy from Redis: it does with it what
+// argocd-server does.
+//
+// It is a module of its own, so that the library stays out of the product's.
+package interop
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/redis"
+)
+
+const (
+	password   = "pass word"
+	hubTree    = "app|resources-tree|shop_cart|1.8.3.gz"
+	spokeTree  = "app|resources-tree|cart|1.8.3.gz"
+	hubTells   = "app|managed-resources|shop_cart|1.8.3"
+	spokeTells = "app|managed-resources|cart|1.8.3"
+)
+
+// hub is a Server with one agent, whose tunnels can be cut.
+type hub struct {
+	t     *testing.T
+	relay *proxy.Relay
+	tasks sync.WaitGroup
+
+	mu    sync.Mutex
+	away  bool
+	conns []net.Conn
+}
+
+func (h *hub) Resolve(namespace, name string) (proxy.Target, bool) {
+	return proxy.Target{Agent: "w1", Local: name}, namespace == "shop"
+}
+
+func (h *hub) Dial(context.Context, string) (net.Conn, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.away {
+		return nil, &proxy.NotConnectedError{Agent: "w1", Since: time.Unix(0, 0)}
+	}
+	near, far := net.Pipe()
+	h.conns = append(h.conns, near)
+	h.tasks.Go(func() { _ = h.relay.Serve(context.Background(), far) })
+	return near, nil
+}
+
+func (h *hub) set(away bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.away = away
+	for _, conn := range h.conns {
+		_ = conn.Close()
+	}
+	h.conns = nil
+}
+
+// startRedis returns the socket of a Redis and a function that restarts it.
+func startRedis(t *testing.T) (string, func()) {
+	t.Helper()
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Skip("needs redis-server")
+	}
+	dir, err := os.MkdirTemp("", "redis") //nolint:usetesting // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "s")
+	var process *exec.Cmd
+	stop := func() {
+		_ = process.Process.Kill()
+		_ = process.Wait()
+	}
+	start := func() {
+		process = exec.Command(program, "--port", "0", "--unixsocket", socket, "--save", "", "--dir", dir, "--requirepass", password)
+		if err := process.Start(); err != nil {
+			t.Fatal(err)
+		}
+		client := direct(t, socket)
+		eventually(t, "Redis answers", func() bool { return client.Ping(t.Context()).Err() == nil })
+	}
+	start()
+	t.Cleanup(func() {
+		stop()
+		_ = os.RemoveAll(dir)
+	})
+	return socket, func() {
+		stop()
+		_ = os.Remove(socket)
+		start()
+	}
+}
+
+func direct(t *testing.T, socket string) *redis.Client {
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, Password: password})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !condition() {
+		if time.Now().After(deadline) {
+			t.Fatalf("does not come true: %s", what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func TestWhatArgoCDDoes(t *testing.T) {
+	hubSocket, restartHub := startRedis(t)
+	spokeSocket, restartSpoke := startRedis(t)
+	spoke := direct(t, spokeSocket)
+	h := &hub{t: t, relay: &proxy.Relay{Redis: proxy.Endpoint{Address: spokeSocket, Credentials: proxy.Fixed("", password)}}}
+	server := proxy.New(proxy.Config{Hub: proxy.Endpoint{Address: hubSocket}, Agents: h, Tunnels: h})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx, listener) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		h.tasks.Wait()
+	}()
+
+	for _, protocol := range []int{2, 3} {
+		t.Run("RESP"+strconv.Itoa(protocol), func(t *testing.T) {
+			client := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), Password: password, MaxRetries: 3, Protocol: protocol})
+			t.Cleanup(func() { _ = client.Close() })
+			store(t, client)
+			trees(t, h, client, spoke)
+			changes(t, h, client, spoke, restartSpoke)
+			tokens(t, client, restartHub)
+		})
+	}
+	wrong := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), Password: "wrong"})
+	if err := wrong.Get(ctx, hubTree).Err(); err == nil || errors.Is(err, redis.Nil) {
+		t.Errorf("with a wrong password: %v", err)
+	}
+}
+
+// store does what Argo CD's caches do with the hub's own keys.
+func store(t *testing.T, client *redis.Client) {
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(client.Set(ctx, "mfst|x|1.8.3.gz", "manifests", time.Hour).Err())
+	must(client.SetNX(ctx, "lock|1.8.3.gz", "locked", time.Minute).Err())
+	must(client.Rename(ctx, "mfst|x|1.8.3.gz", "mfst|y|1.8.3.gz").Err())
+	if err := client.Rename(ctx, "mfst|x|1.8.3.gz", "z").Err(); err == nil || err.Error() != "ERR no such key" {
+		t.Errorf("Argo CD compares this text: %v", err)
+	}
+	if value, err := client.Get(ctx, "mfst|y|1.8.3.gz").Result(); err != nil || value != "manifests" {
+		t.Error(value, err)
+	}
+	if err := client.Get(ctx, "none").Err(); !errors.Is(err, redis.Nil) {
+		t.Error(err)
+	}
+	must(client.Del(ctx, "lock|1.8.3.gz").Err())
+	commands, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for range 100 {
+			pipe.Get(ctx, "mfst|y|1.8.3.gz")
+			pipe.Exists(ctx, hubTree)
+		}
+		return nil
+	})
+	if err != nil || len(commands) != 200 {
+		t.Error(len(commands), err)
+	}
+}
+
+func trees(t *testing.T, h *hub, client, spoke *redis.Client) {
+	ctx := t.Context()
+	if err := client.Get(ctx, hubTree).Err(); !errors.Is(err, redis.Nil) {
+		t.Errorf("a miss: %v", err)
+	}
+	spoke.Set(ctx, spokeTree, "tree", 0)
+	for range 10 {
+		if value, err := client.Get(ctx, hubTree).Result(); err != nil || value != "tree" {
+			t.Error(value, err)
+		}
+	}
+	h.set(true)
+	if value, err := client.Get(ctx, hubTree).Result(); err != nil || value != "tree" {
+		t.Error(value, err)
+	}
+	if err := client.Get(ctx, hubTells).Err(); err == nil || err.Error() != "ERR agent w1 is not connected since 1970-01-01T00:00:00Z" {
+		t.Error(err)
+	}
+	h.set(false)
+	if err := client.Get(ctx, hubTells).Err(); !errors.Is(err, redis.Nil) {
+		t.Error(err)
+	}
+	spoke.Del(ctx, spokeTree)
+	eventually(t, "the tree is gone", func() bool {
+		spoke.Publish(ctx, spokeTells, "")
+		return errors.Is(client.Get(ctx, hubTree).Err(), redis.Nil)
+	})
+}
+
+func changes(t *testing.T, h *hub, client, spoke *redis.Client, restartSpoke func()) {
+	ctx := t.Context()
+	pubsub := client.Subscribe(ctx, hubTells)
+	defer func() { _ = pubsub.Close() }()
+	channel := pubsub.Channel()
+	hear := func(why string) {
+		t.Helper()
+		select {
+		case m := <-channel:
+			if m.Channel != hubTells || m.Payload != "" {
+				t.Errorf("%s: %+v", why, m)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: nothing is heard", why)
+		}
+	}
+	hear("at the start")
+	spoke.Publish(ctx, spokeTells, "")
+	hear("a change")
+	h.set(false)
+	hear("after a gap")
+	spoke.Publish(ctx, spokeTells, "")
+	hear("a change after a gap")
+	restartSpoke()
+	hear("after a restart of the agent's Redis")
+}
+
+// tokens does what sessions do: scan, and hear of revoked ones, through a restart of the hub's Redis.
+func tokens(t *testing.T, client *redis.Client, restartHub func()) {
+	ctx := t.Context()
+	pubsub := client.Subscribe(ctx, "new-revoked-token")
+	defer func() { _ = pubsub.Close() }()
+	channel := pubsub.Channel()
+	revoke := func() {
+		t.Helper()
+		eventually(t, "a revoked token is heard of", func() bool {
+			client.Publish(ctx, "new-revoked-token", "id")
+			select {
+			case m := <-channel:
+				return m.Payload == "id"
+			default:
+				return false
+			}
+		})
+	}
+	revoke()
+	restartHub()
+	revoke()
+	client.Set(ctx, "revoked-token|id", "", time.Hour)
+	var found []string
+	scan := client.Scan(ctx, 0, "revoked-token|*", 10_000).Iterator()
+	for scan.Next(ctx) {
+		found = append(found, scan.Val())
+	}
+	if len(found) != 1 || scan.Err() != nil {
+		t.Error(found, scan.Err())
+	}
+}
