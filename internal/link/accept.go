@@ -39,6 +39,7 @@ func (s *Server) Sync(stream grpc.BidiStreamingServer[api.CloudEvent, api.CloudE
 	}
 	c := newConn("hub/"+p.Agent, &s.counters.Traffic, s.cfg.Limits.Queue, closeGrace, func() { _ = sock.Close() })
 	c.Agent, c.Fingerprint, c.NotAfter, c.RemoteAddr = p.Agent, p.Fingerprint, p.NotAfter, sock.RemoteAddr().String()
+	c.tunnels = newBook(c, s.cfg.Tunnels, &s.counters)
 	if err := s.enter(c); err != nil {
 		return s.turnAway(stream, p, refusedShutdown, codes.Unavailable, engine.ShuttingDown, err.Error(), 0)
 	}
@@ -48,6 +49,7 @@ func (s *Server) Sync(stream grpc.BidiStreamingServer[api.CloudEvent, api.CloudE
 		return fmt.Errorf("accepting agent %s: %w", p.Agent, err)
 	}
 	sock.own.Store(c.Traffic)
+	sock.tunnels.Store(c.tunnels)
 	broken := context.AfterFunc(stream.Context(), func() { c.failSoon(fmt.Errorf("the connection to %s broke", c.RemoteAddr)) })
 	defer broken()
 	s.counters.Connects.Add(1)

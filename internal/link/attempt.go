@@ -55,6 +55,7 @@ func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
 		c.RemoteAddr = s.RemoteAddr().String()
 		s.own.Store(c.Traffic)
 	}
+	c.asked = newPorter(d, client, c).asked
 	a.opened(c)
 	stop := context.AfterFunc(ctx, func() { c.Close(engine.ShuttingDown, "the agent is shutting down") })
 	defer stop()

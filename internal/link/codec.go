@@ -9,8 +9,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/wire"
 )
 
-// codec moves events between gRPC and package wire without the generated types
-// in between. On the wire it is what those would write, so peers built in any
+// codec moves events between gRPC and package wire, and frames of tunnels,
+// without the generated types in between. On the wire it is what those would write, so peers built in any
 // other way fit. Other messages it leaves to gRPC's own codec.
 type codec struct{ encoding.CodecV2 }
 
@@ -29,15 +29,23 @@ type incoming struct {
 }
 
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	if event, ok := v.(outgoing); ok {
-		return mem.BufferSlice{mem.SliceBuffer(event)}, nil
+	switch v := v.(type) {
+	case outgoing:
+		return mem.BufferSlice{mem.SliceBuffer(v)}, nil
+	case outFrame:
+		return mem.BufferSlice(v), nil
 	}
 	return c.CodecV2.Marshal(v)
 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	in, ok := v.(*incoming)
-	if !ok {
+	var in *incoming
+	switch v := v.(type) {
+	case *incoming:
+		in = v
+	case *frame:
+		return v.decode(data)
+	default:
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())

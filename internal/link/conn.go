@@ -1,6 +1,7 @@
 package link
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -29,7 +30,14 @@ type Conn struct {
 	closing chan struct{} // no more is sent or delivered
 	dead    chan struct{} // not even what is queued is sent
 
+	life context.Context // of what depends on it; over as soon as it is closing
+	die  context.CancelCauseFunc
+
+	asked   func(engine.Open) // on an agent: takes the hub's wishes for tunnels
+	tunnels *book             // on the hub
+
 	established atomic.Bool
+	welcomed    atomic.Uint64 // when a Welcome was sent, as a number that grows; 0: not yet
 
 	mu       sync.Mutex
 	source   string
@@ -46,11 +54,12 @@ type Conn struct {
 	left     int // what was queued then
 }
 
-var lastID atomic.Uint64
+var lastID, lastWelcome atomic.Uint64
 
 func newConn(source string, total *Traffic, limit int, grace time.Duration, abort func()) *Conn {
+	life, die := context.WithCancelCause(context.Background())
 	return &Conn{
-		ID: lastID.Add(1), Since: time.Now(), Traffic: &Traffic{},
+		ID: lastID.Add(1), Since: time.Now(), Traffic: &Traffic{}, life: life, die: die,
 		total: total, limit: limit, grace: grace, abort: abort, source: source,
 		wake: make(chan struct{}, 1), closing: make(chan struct{}), dead: make(chan struct{}),
 	}
@@ -91,6 +100,9 @@ func (c *Conn) encode(m engine.Message) (outgoing, error) {
 	event, err := wire.Encode(m, wire.Meta{Source: c.source, Session: c.epoch, Seq: c.seq + 1})
 	if err == nil {
 		c.seq++
+		if _, ok := m.(engine.Welcome); ok {
+			c.welcomed.Store(lastWelcome.Add(1))
+		}
 	}
 	return event, err
 }
@@ -187,6 +199,7 @@ func (c *Conn) finish(cause error) {
 	}
 	c.closed, c.cause = true, cause
 	close(c.closing)
+	c.die(cause)
 	c.nudge()
 }
 

@@ -16,6 +16,14 @@ type Traffic struct {
 	UnknownIn               atomic.Uint64 // of types that this build does not know
 }
 
+// TunnelCounters count tunnels. Bytes are those of the connections that they
+// carry.
+type TunnelCounters struct {
+	Open, Spare       atomic.Int64 // now; spare ones wait for somebody to use them
+	Opened            atomic.Uint64
+	BytesIn, BytesOut atomic.Uint64
+}
+
 // Counters are the totals of a Server or Dialer since it was made.
 type Counters struct {
 	Traffic
@@ -23,6 +31,7 @@ type Counters struct {
 	Disconnects atomic.Uint64 // and ended
 	Sockets     atomic.Int64  // TCP connections open now, whatever their state
 	Failures    atomic.Uint64 // dialer: attempts that did not become a session
+	Tunnels     TunnelCounters
 
 	mu      sync.Mutex
 	refused map[string]uint64
@@ -39,6 +48,14 @@ const (
 	refusedSecondStream = "second_stream"
 	refusedOverloaded   = "overloaded"
 	refusedShutdown     = "shutting_down"
+
+	refusedTunnelAway    = "tunnel_not_connected" // the agent is not there
+	refusedTunnelLimit   = "tunnel_limit"         // the agent has too many
+	refusedTunnelTotal   = "tunnel_total"         // all together have too many
+	refusedTunnelAgent   = "tunnel_agent"         // the agent does not want to
+	refusedTunnelTimeout = "tunnel_timeout"       // the agent did not come
+	refusedTunnelToken   = "tunnel_token"         // a stream that nobody asked for
+	refusedTunnelSilent  = "tunnel_silent"        // a stream that does not say what it is
 )
 
 func (c *Counters) refuse(reason string) {
@@ -73,7 +90,17 @@ func (c *Counters) Each(f func(name, help string, value float64)) {
 		{"connects_total", "Connections on which a session could begin.", c.Connects.Load()},
 		{"disconnects_total", "Connections that ended.", c.Disconnects.Load()},
 		{"dial_failures_total", "Attempts to connect that failed.", c.Failures.Load()},
+		{"tunnels_opened_total", "Tunnels that were opened.", c.Tunnels.Opened.Load()},
+		{"tunnel_received_bytes_total", "Bytes that came through tunnels.", c.Tunnels.BytesIn.Load()},
+		{"tunnel_sent_bytes_total", "Bytes that went through tunnels.", c.Tunnels.BytesOut.Load()},
 	} {
 		f(t.name, t.help, float64(t.value))
 	}
+}
+
+// Now passes on what goes up and down, like Each.
+func (c *Counters) Now(f func(name, help string, value float64)) {
+	f("sockets", "TCP connections, whatever their state.", float64(c.Sockets.Load()))
+	f("tunnels_open", "Tunnels in use.", float64(c.Tunnels.Open.Load()))
+	f("tunnels_spare", "Tunnels that wait for somebody to use them.", float64(c.Tunnels.Spare.Load()))
 }

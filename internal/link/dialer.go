@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 )
 
@@ -46,6 +47,11 @@ type DialerConfig struct {
 	Keepalive   Keepalive
 	Backoff     Backoff
 
+	// Tunnels serve what the hub connects to, by target. The hub's wish for any
+	// other is refused.
+	Tunnels      map[string]TunnelHandler
+	TunnelLimits TunnelLimits
+
 	// What tests replace.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	Random func() float64                             // 0 to 1
@@ -76,6 +82,7 @@ func (cfg DialerConfig) withDefaults() DialerConfig {
 	cfg.Queue = or(cfg.Queue, defaultQueue)
 	cfg.Keepalive = cfg.Keepalive.withDefaults(agentInterval)
 	cfg.Backoff = cfg.Backoff.withDefaults()
+	cfg.TunnelLimits = cfg.TunnelLimits.withDefaults()
 	return cfg
 }
 
@@ -84,6 +91,7 @@ type Dialer struct {
 	cfg      DialerConfig
 	counters Counters
 	quiet    *quiet
+	carrying sync.WaitGroup // goroutines of tunnels
 }
 
 // NewDialer returns a Dialer that is not running yet.
@@ -102,6 +110,7 @@ func (d *Dialer) Run(ctx context.Context) error {
 	for again := true; again && ctx.Err() == nil; {
 		again = d.once(ctx, pace)
 	}
+	d.carrying.Wait()
 	return nil
 }
 

@@ -172,7 +172,7 @@ func TestWhatIsNotInThePolicyIsRefused(t *testing.T) {
 	ca := newCA(t, "ca")
 	h := startHub(t, ServerConfig{TLS: ca.serverTLS()})
 	client := byHand(t, h.address, ca.clientTLS("agent-a"))
-	for _, method := range []string{api.Tunnel_Open_FullMethodName, "/argocdagent.v1.Sync/Other", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"} {
+	for _, method := range []string{"/argocdagent.v1.Tunnel/Other", "/argocdagent.v1.Sync/Other", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"} {
 		stream, err := client.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 		must(t, err)
 		if err := stream.RecvMsg(&api.Frame{}); status.Code(err) != codes.PermissionDenied {

@@ -16,7 +16,7 @@ type Limits struct {
 	ConnsPerPeer     int           // TCP connections with one certificate: 8
 	Handshakes       int           // at the same time: 512
 	HandshakeTimeout time.Duration // for TLS and the start of HTTP/2: 10 s
-	Streams          uint32        // at the same time on one connection: 256
+	Streams          uint32        // at the same time on one connection: room for the tunnels, and 64
 }
 
 func (l Limits) withDefaults() Limits {
@@ -25,7 +25,6 @@ func (l Limits) withDefaults() Limits {
 	l.ConnsPerPeer = or(l.ConnsPerPeer, 8)
 	l.Handshakes = or(l.Handshakes, 512)
 	l.HandshakeTimeout = or(l.HandshakeTimeout, 10*time.Second)
-	l.Streams = or(l.Streams, 256)
 	return l
 }
 
@@ -192,7 +191,8 @@ type socket struct {
 	total    *Traffic
 	own      atomic.Pointer[Traffic] // of the session on it
 	since    time.Time
-	synced   atomic.Bool   // a Sync stream was opened on it
+	synced   atomic.Bool // a Sync stream was opened on it
+	tunnels  atomic.Pointer[book]
 	shake    *list.Element // guarded by listener.mu, like peer
 	peer     string
 	gone     sync.Once

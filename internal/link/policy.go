@@ -21,7 +21,8 @@ const (
 // methods lists every RPC that may be called at all. What is absent is refused,
 // registered or not: a new service starts with a line here.
 var methods = map[string]policy{
-	api.Sync_Sync_FullMethodName: agentsOnly,
+	api.Sync_Sync_FullMethodName:   agentsOnly,
+	api.Tunnel_Open_FullMethodName: agentsOnly, // and then only with a token of the same connection
 }
 
 type peerKey struct{}

@@ -103,6 +103,12 @@ func (c *Conn) readAll(s stream, events Events) error {
 		c.learn(in.message)
 		switch m := in.message.(type) {
 		case wire.Unknown: // a newer peer's; ours to ignore
+		case engine.Open:
+			if c.asked != nil {
+				c.asked(m)
+			} else {
+				events.Received(c, m)
+			}
 		case engine.Bye:
 			events.Received(c, m)
 			return &ByeError{Code: m.Code, Message: m.Message, RetryAfter: time.Duration(m.RetryAfterMillis) * time.Millisecond}

@@ -31,10 +31,16 @@ const (
 // from each other and from Sync.
 type TunnelClient interface {
 	// Open connects the two ends of a tunnel. The hub asks for one with an Open
-	// message on the Sync stream, the agent calls, and its first frame carries
-	// the token of that message. From then on the frames of either direction,
-	// joined, are what the connection carries; half-closing the stream
-	// half-closes the connection.
+	// message on the Sync stream, the agent calls on the same connection, and its
+	// first frame carries the token of that message and nothing else, but for an
+	// error where there can be no tunnel.
+	//
+	// The hub may ask ahead: the tunnel is in use from the hub's first frame on,
+	// which may be empty, and the agent connects it to its target only then. From
+	// then on the data of either direction, joined, is what the connection carries.
+	//
+	// Either side closes the tunnel by ending the stream in order: the agent by
+	// half-closing it, the hub by returning. Whatever ends it otherwise breaks it.
 	Open(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Frame, Frame], error)
 }
 
@@ -68,10 +74,16 @@ type Tunnel_OpenClient = grpc.BidiStreamingClient[Frame, Frame]
 // from each other and from Sync.
 type TunnelServer interface {
 	// Open connects the two ends of a tunnel. The hub asks for one with an Open
-	// message on the Sync stream, the agent calls, and its first frame carries
-	// the token of that message. From then on the frames of either direction,
-	// joined, are what the connection carries; half-closing the stream
-	// half-closes the connection.
+	// message on the Sync stream, the agent calls on the same connection, and its
+	// first frame carries the token of that message and nothing else, but for an
+	// error where there can be no tunnel.
+	//
+	// The hub may ask ahead: the tunnel is in use from the hub's first frame on,
+	// which may be empty, and the agent connects it to its target only then. From
+	// then on the data of either direction, joined, is what the connection carries.
+	//
+	// Either side closes the tunnel by ending the stream in order: the agent by
+	// half-closing it, the hub by returning. Whatever ends it otherwise breaks it.
 	Open(grpc.BidiStreamingServer[Frame, Frame]) error
 	mustEmbedUnimplementedTunnelServer()
 }
