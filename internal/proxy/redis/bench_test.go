@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // BenchmarkPassThrough compares requests per second, as redis-benchmark sees them, with and without the Server.
@@ -86,4 +88,44 @@ func freePort(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return port
+}
+
+// BenchmarkAgentKey compares a GET of a key of an agent's with one of the same size directly from its Redis.
+func BenchmarkAgentKey(b *testing.B) {
+	w := newWorld(b, nil)
+	spoke := w.spokes["w1"]
+	value := strings.Repeat("x", 20_000)
+	spoke.do("SET", treeKey("cart"), value)
+	spoke.do("SET", channelKey("cart"), value)
+	endpoint := spoke.endpoint()
+	conn, err := endpoint.connect(context.Background())
+	if err != nil {
+		b.Fatal(err)
+	}
+	direct := &testClient{t: b, conn: conn, in: newReader(conn, testLimits)}
+	defer direct.close()
+	proxied := w.user()
+	for _, kind := range []struct {
+		name string
+		c    *testClient
+		key  string
+	}{
+		{"direct", direct, channelKey("cart")},
+		{"asked", proxied, channelKey("shop_cart")},
+		{"cached", proxied, treeKey("shop_cart")},
+	} {
+		b.Run(kind.name, func(b *testing.B) {
+			times := make([]time.Duration, 0, b.N)
+			for b.Loop() {
+				began := time.Now()
+				if len(kind.c.raw("GET", kind.key)) != len(value) {
+					b.Fatal("another value")
+				}
+				times = append(times, time.Since(began))
+			}
+			slices.Sort(times)
+			b.ReportMetric(float64(times[len(times)/2].Microseconds()), "p50-µs")
+			b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-µs")
+		})
+	}
 }

@@ -156,9 +156,11 @@ func (srv *Server) sweep(ctx context.Context) {
 	}
 }
 
-// AgentChanged says that an agent has connected or gone: what waits for it tries at once.
+// AgentChanged says that an agent has connected or gone: what waits for it tries at once, and what it has told is asked
+// for again.
 func (srv *Server) AgentChanged(agent string) {
 	if p := srv.agents.find(agent); p != nil {
+		p.outdate()
 		poke(p.retry)
 	}
 }

@@ -277,3 +277,12 @@ func (p *peer) lost() {
 		ch.seq++
 	}
 }
+
+// outdate makes everything that is cached old.
+func (p *peer) outdate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, ch := range p.channels {
+		ch.seq++
+	}
+}

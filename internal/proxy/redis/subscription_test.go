@@ -193,6 +193,7 @@ func TestATreeIsAskedForOnceUntilItChanges(t *testing.T) {
 
 	// Away, the tree may change unheard: it is asked for again afterwards.
 	w.leaves("w1")
+	w.server.AgentChanged("w1")
 	c.expect("$3 six", "GET", treeKey("shop_cart"))
 	spoke.do("SET", treeKey("cart"), "ten")
 	w.returns("w1")

@@ -1,0 +1,108 @@
+package redis
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestCredentialsFromADirectoryAreReadAgain(t *testing.T) {
+	redis := startRedis(t, "first")
+	dir := t.TempDir()
+	write := func(name, content string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	endpoint := Endpoint{Address: redis.address(), Credentials: FromDirectory(dir)}
+	if _, err := endpoint.connect(t.Context()); err == nil || !strings.Contains(err.Error(), "read the password of Redis") {
+		t.Errorf("without a file: %v", err)
+	}
+	connects := func() {
+		t.Helper()
+		conn, err := endpoint.connect(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+	}
+	write("auth", "first\n")
+	connects()
+	redis.do("ACL", "SETUSER", "agent", "on", ">second", "~*", "+@all")
+	write("auth", "second")
+	if _, err := endpoint.connect(t.Context()); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
+		t.Errorf("with the wrong password: %v", err)
+	}
+	write("auth_username", "agent")
+	connects()
+}
+
+func TestRedisIsReachedWithTLS(t *testing.T) {
+	dir := t.TempDir()
+	pool := writeCertificate(t, dir)
+	port := freePort(t)
+	redis := startRedis(t, hubPassword, "--tls-port", port, "--tls-auth-clients", "no",
+		"--tls-cert-file", filepath.Join(dir, "tls.crt"), "--tls-key-file", filepath.Join(dir, "tls.key"))
+	address := "127.0.0.1:" + port
+	w := newWorld(t, func(c *Config) {
+		c.Hub = Endpoint{Address: address, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	})
+	w.agents["w1"].relay.Redis = Endpoint{
+		Address: address, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, Credentials: Fixed("", hubPassword),
+	}
+	redis.do("SET", treeKey("cart"), "tree")
+	c := w.user()
+	c.expect("+OK", "SET", "k", strings.Repeat("x", 1<<20))
+	c.expect(":1048576", "STRLEN", "k")
+	c.expect("$4 tree", "GET", treeKey("shop_cart"))
+	c.expect("$4 tree", "GET", treeKey("cart")) // the hub's own, as it is the same Redis
+
+	stranger := Endpoint{Address: address, TLS: &tls.Config{MinVersion: tls.VersionTLS12}}
+	if _, err := stranger.connect(t.Context()); err == nil || !strings.Contains(err.Error(), "with TLS") {
+		t.Errorf("an unknown certificate: %v", err)
+	}
+}
+
+// writeCertificate makes a certificate for the loopback address, and returns who trusts it.
+func writeCertificate(t *testing.T, dir string) *x509.CertPool {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{
+		"tls.crt": {Type: "CERTIFICATE", Bytes: certificate},
+		"tls.key": {Type: "PRIVATE KEY", Bytes: private},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}))
+	return pool
+}
