@@ -252,3 +252,18 @@ func (s *site) openDefaultProject(t testing.TB) {
 	}
 	project.patch(t, `{"spec":{"sourceNamespaces":["*"]}}`)
 }
+
+// tryCreate makes the object, or tells why it can not be made.
+func (o object) tryCreate(content map[string]any, dryRun ...string) error {
+	u := &unstructured.Unstructured{Object: content}
+	u.SetName(o.name)
+	u.SetNamespace(o.namespace)
+	ctx, cancel := call()
+	defer cancel()
+	_, err := o.in().Create(ctx, u, metav1.CreateOptions{DryRun: dryRun})
+	return err
+}
+
+func unstructuredResource(group, version, resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+}

@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+// TestABurstOfApplicationsAndStatusesLosesNone needs no Argo CD: statuses are written by the test, faster than a
+// controller would.
+func TestABurstOfApplicationsAndStatusesLosesNone(t *testing.T) {
+	const apps, rounds = 300, 5
+	w := own(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}}),
+		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}}})
+	spoke := w.managed().spoke
+	name := func(i int) string { return fmt.Sprintf("burst-%03d", i) }
+	wish := appWish{repo: "https://git.example/x", destination: "managed", namespace: "burst"}
+
+	parallel(t, apps, func(i int) error { return w.hub.app("managed", name(i)).tryCreate(wish.object()) })
+	await(t, "all Applications on the spoke", func() error { return countIs(spoke, lab.ArgoCDNamespace, apps, "", "") })
+
+	for round := range rounds {
+		parallel(t, apps, func(i int) error {
+			patch := fmt.Sprintf(`{"status":{"sync":{"status":"Synced","revision":"%d"},"health":{"status":"Healthy"}}}`, round)
+			ctx, cancel := call()
+			defer cancel()
+			_, err := spoke.app(lab.ArgoCDNamespace, name(i)).in().Patch(ctx, name(i), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			return err
+		})
+		if round == 2 { // and one falls into a lost connection
+			w.managed().link.Reset()
+		}
+	}
+	last := fmt.Sprint(rounds - 1)
+	await(t, "the last status of all on the hub", func() error { return countIs(w.hub, "managed", apps, "status.sync.revision", last) })
+}
+
+// parallel does something n times, a few at once.
+func parallel(t *testing.T, n int, do func(int) error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, 8)
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := do(i); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// countIs counts Applications, those with a value at a path if one is given.
+func countIs(s *site, namespace string, n int, path, value string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), *patience)
+	defer cancel()
+	list, err := s.client.Resource(applications).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	count := 0
+	for i := range list.Items {
+		if path == "" || at(&list.Items[i], path) == value {
+			count++
+		}
+	}
+	if count != n {
+		return fmt.Errorf("%d of %d", count, n)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
+)
+
+// TestDestinationMapping has a hub whose Applications go where their destination says, and two managed agents.
+func TestDestinationMapping(t *testing.T) {
+	l := lab.New(t, lab.Options{Spokes: []lab.Spoke{{Name: "east", Role: lab.Managed}, {Name: "west", Role: lab.Managed}}})
+	api, err := l.Hub().FaultyAPI() // it counts the principal's writes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = api.Close() })
+	for _, spoke := range []string{"east", "west"} {
+		allNamespaces(t, l.Cluster(spoke))
+	}
+	flags := []string{"--destination-based-mapping", "--create-namespace", "--allowed-namespaces", "teams"}
+	w := newWorld(t, setup{lab: l, kubeconfig: api.Kubeconfig, flags: []string{"--destination-based-mapping", "--allowed-namespaces", "teams"},
+		agents: []agentSetup{{name: "east", cluster: "east", mode: "managed", flags: flags}, {name: "west", cluster: "west", mode: "managed", flags: flags}}})
+	t.Cleanup(w.close)
+	w.hub.ensureNamespace(t, "teams")
+	w.start(t)
+
+	t.Run("an ApplicationSet on the hub fans out without a write loop", func(t *testing.T) { fansOut(t, w, api) })
+	t.Run("an Application keeps its namespace", func(t *testing.T) { keepsItsNamespace(t, w) })
+	t.Run("an Application that changes its destination moves and leaves its workloads", func(t *testing.T) { moves(t, w) })
+	t.Run("a label selector that is set later takes away what it does not match", func(t *testing.T) { selects(t, w) })
+}
+
+// allNamespaces gives an agent the rights that destination mapping needs, from the install manifests.
+func allNamespaces(t testing.TB, c *lab.Cluster) {
+	t.Helper()
+	manifest, err := os.ReadFile("../../install/kustomize/agent/rbac-all-namespaces.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Apply(t.Context(), string(manifest)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func fansOut(t *testing.T, w *world, api *lab.FaultyAPI) {
+	set := w.hub.object(appSets, lab.ArgoCDNamespace, "fan")
+	set.create(t, appSetOf(w.plain("{{.name}}", "fan"), "east", "west"))
+	for _, name := range []string{"east", "west"} {
+		w.hub.app(lab.ArgoCDNamespace, name).becomes(t, synced, healthyApp, noOperation)
+		w.agents[name].spoke.app(lab.ArgoCDNamespace, name).is(t, synced, healthyApp)
+		w.agents[name].spoke.object(deployments, "fan", "guestbook").is(t)
+	}
+	w.agents["west"].spoke.app(lab.ArgoCDNamespace, "east").isAbsent(t)
+
+	// The ApplicationSet controller looks at all of it again, twice; if the two of them disagreed, both would write.
+	const refresh = "argocd.argoproj.io/application-set-refresh"
+	before := w.hub.app(lab.ArgoCDNamespace, "east").get(t)
+	api.ResetCounts()
+	for range 2 {
+		set.patch(t, `{"metadata":{"annotations":{"`+refresh+`":"true"}}}`)
+		set.becomes(t, annotation(refresh, ""))
+	}
+	writes := api.Count(faultproxy.Match{Verbs: faultproxy.WriteVerbs, Path: regexp.MustCompile(`/applications/`)})
+	if after := w.hub.app(lab.ArgoCDNamespace, "east").get(t); writes > 0 || after.GetResourceVersion() != before.GetResourceVersion() {
+		t.Errorf("%d writes of ours while the ApplicationSet controller compared, and the Application went from %s to %s",
+			writes, before.GetResourceVersion(), after.GetResourceVersion())
+	}
+
+	set.delete(t)
+	for _, name := range []string{"east", "west"} {
+		w.agents[name].spoke.app(lab.ArgoCDNamespace, name).goes(t)
+	}
+}
+
+func keepsItsNamespace(t *testing.T, w *world) {
+	app := w.hub.app("teams", "housed")
+	app.create(t, w.plain("east", "housed").object())
+	app.becomes(t, synced, healthyApp)
+	w.agents["east"].spoke.app("teams", "housed").is(t, synced)
+	w.agents["east"].spoke.app(lab.ArgoCDNamespace, "housed").isAbsent(t)
+	w.argocd(t, "app", "get", "teams/housed", "--refresh")
+}
+
+func moves(t *testing.T, w *world) {
+	app := w.hub.app(lab.ArgoCDNamespace, "mover")
+	wish := w.plain("east", "mover")
+	wish.cascade = true
+	app.create(t, wish.object())
+	app.becomes(t, synced, healthyApp)
+	app.edit(t, func(u *unstructured.Unstructured) { set(u, "spec.destination.name", "west") })
+	w.agents["east"].spoke.app(lab.ArgoCDNamespace, "mover").goes(t)
+	w.agents["east"].spoke.object(deployments, "mover", "guestbook").is(t)
+	w.agents["west"].spoke.app(lab.ArgoCDNamespace, "mover").becomes(t, synced, healthyApp)
+	app.becomes(t, synced, healthyApp, func(u *unstructured.Unstructured) error {
+		if at(u, "spec.destination.name") != "west" {
+			return fmt.Errorf("it is not where it went")
+		}
+		return nil
+	})
+}
+
+func selects(t *testing.T, w *world) {
+	wish := w.plain("east", "chosen")
+	wish.cascade = true
+	other := w.hub.app(lab.ArgoCDNamespace, "not-chosen")
+	other.create(t, wish.object())
+	wish.labels, wish.namespace = map[string]string{"tier": "gold"}, "gold"
+	chosen := w.hub.app(lab.ArgoCDNamespace, "chosen")
+	chosen.create(t, wish.object())
+	chosen.becomes(t, synced, healthyApp)
+	other.becomes(t, synced, healthyApp)
+
+	w.principal.args = append(w.principal.args, "--label-selector", "tier=gold")
+	w.principal.restart(t)
+	spoke := w.agents["east"].spoke
+	spoke.app(lab.ArgoCDNamespace, "not-chosen").goes(t)
+	spoke.object(deployments, "chosen", "guestbook").is(t) // its workloads stay
+	spoke.app(lab.ArgoCDNamespace, "chosen").is(t)
+}

@@ -1,0 +1,127 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+// poison lets the spoke's API server refuse Applications with the label poison=true.
+const poison = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: e2e-poison}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [argoproj.io], apiVersions: [v1alpha1], operations: [CREATE, UPDATE], resources: [applications]}
+  validations:
+    - expression: "!has(object.metadata.labels) || !('poison' in object.metadata.labels) || object.metadata.labels['poison'] != 'true'"
+      message: this cluster does not take poison
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: e2e-poison}
+spec:
+  policyName: e2e-poison
+  validationActions: [Deny]
+`
+
+func TestApplicationThatTheSpokeRefusesSaysSoAndHoldsBackNothing(t *testing.T) {
+	w := shared(t)
+	spoke := w.managed().spoke
+	if err := spoke.Apply(t.Context(), poison); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		admission := unstructuredResource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings")
+		spoke.object(admission, "", "e2e-poison").discard(t)
+	})
+	wish := appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "poison"}
+	probe := wish
+	probe.labels = map[string]string{"poison": "true"}
+	await(t, "the policy to work", func() error { // the API server takes a moment to know it
+		if err := spoke.app(lab.ArgoCDNamespace, "poison-probe").tryCreate(probe.object(), metav1.DryRunAll); err == nil {
+			return errors.New("it lets poison pass")
+		}
+		return nil
+	})
+
+	bad := w.hub.app("managed", "poisoned")
+	bad.create(t, probe.object())
+	bad.becomes(t, shows("AgentError", "this cluster does not take poison"))
+	for i := range 10 { // everything else flows
+		name := fmt.Sprintf("beside-poison-%d", i)
+		w.hub.app("managed", name).create(t, wish.object())
+		spoke.app(lab.ArgoCDNamespace, name).becomes(t)
+	}
+	spoke.app(lab.ArgoCDNamespace, "poisoned").isAbsent(t)
+
+	w.principal.restart(t) // and the reason is still there afterwards
+	w.connected(t)
+	bad.becomes(t, shows("AgentError", "this cluster does not take poison"))
+
+	bad.edit(t, func(u *unstructured.Unstructured) { setLabel(u, "poison", "false") })
+	spoke.app(lab.ArgoCDNamespace, "poisoned").becomes(t)
+	bad.becomes(t, showsNo("AgentError"), outOfSync)
+}
+
+func TestStatusOfAMegabyteArrives(t *testing.T) {
+	w := shared(t)
+	hubApp, copied := w.hub.app("managed", "huge"), w.managed().spoke.app(lab.ArgoCDNamespace, "huge")
+	hubApp.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "huge"}.object())
+	hubApp.becomes(t, outOfSync)
+
+	message := strings.Repeat("x", 1000)
+	copied.edit(t, func(u *unstructured.Unstructured) {
+		history := []any{}
+		for i := range 1000 {
+			history = append(history, map[string]any{"id": int64(i), "revision": message, "deployedAt": "2026-01-01T00:00:00Z"})
+		}
+		set(u, "status.history", history)
+	})
+	hubApp.becomes(t, history(1000))
+	hubApp.is(t, showsNo("AgentError"), showsNo("AgentTruncatedWarning"))
+}
+
+func TestStatusThatIsTooLargeForTheHubIsCutAndSaysSo(t *testing.T) {
+	w := shared(t)
+	hubApp, copied := w.hub.app("managed", "too-huge"), w.managed().spoke.app(lab.ArgoCDNamespace, "too-huge")
+	hubApp.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "too-huge"}.object())
+	hubApp.becomes(t, outOfSync)
+	const half = 700 << 10
+	hubApp.edit(t, func(u *unstructured.Unstructured) { // what belongs to the hub takes place, too
+		setAnnotation(u, "notified.notifications.argoproj.io", strings.Repeat("n", 250<<10))
+	})
+	copied.edit(t, func(u *unstructured.Unstructured) {
+		set(u, "status.operationState", map[string]any{
+			"phase": "Succeeded", "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:01Z",
+			"operation": map[string]any{"sync": map[string]any{}},
+			"syncResult": map[string]any{"revision": "r", "resources": []any{map[string]any{
+				"group": "", "version": "v1", "kind": "ConfigMap", "namespace": "x", "name": "x", "message": strings.Repeat("m", half)}}},
+		})
+		set(u, "status.history", []any{map[string]any{"id": int64(0), "revision": strings.Repeat("h", half), "deployedAt": "2026-01-01T00:00:00Z"}})
+	})
+	hubApp.becomes(t, shows("AgentTruncatedWarning", "too large"), field("status.operationState.phase", "Succeeded"), history(1))
+}
+
+func TestEndingByTermDrainsAndIsASuccess(t *testing.T) {
+	w := shared(t)
+	mark := w.principal.mark(t)
+	if code := w.managed().terminate(t); code != 0 {
+		t.Errorf("the agent ended with %d", code)
+	}
+	w.principal.says(t, mark, "agent disconnected", "managed")
+	mark = w.autonomous().mark(t)
+	if code := w.principal.terminate(t); code != 0 {
+		t.Errorf("the principal ended with %d", code)
+	}
+	w.autonomous().says(t, mark, "disconnected from the hub")
+}
