@@ -18,6 +18,10 @@ type table struct {
 	reason   string
 	frontier uint64 // everything up to this revision has been seen
 	newest   uint64 // highest revision of an object
+
+	// gone holds the UIDs of objects that are known to be gone although the watch
+	// has not said so yet. Until it has, it may still speak of them.
+	gone map[string]bool
 }
 
 type objectName struct{ namespace, name string }
@@ -25,7 +29,7 @@ type objectName struct{ namespace, name string }
 func newCache(resources []kind.Resource) *cache {
 	c := &cache{tables: map[kind.Resource]*table{}, users: map[objectName]int{}}
 	for _, r := range resources {
-		c.tables[r] = &table{objects: map[objectName]*kind.Object{}, reason: "not read yet"}
+		c.tables[r] = &table{objects: map[objectName]*kind.Object{}, gone: map[string]bool{}, reason: "not read yet"}
 	}
 	return c
 }

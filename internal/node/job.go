@@ -152,7 +152,7 @@ func (n *Node) wrote(in Wrote) {
 func (n *Node) stored(ref kind.Ref, o *kind.Object) {
 	switch {
 	case o.IsDeleting() && len(o.Finalizers()) == 0:
-		n.lost(ref, o.UID(), revision(o), true)
+		n.knownGone(ref, o.UID(), revision(o))
 	case n.cache.get(ref) == nil && revision(o) <= n.cache.tables[ref.Resource].frontier:
 	default:
 		n.seen(ref.Resource, o)

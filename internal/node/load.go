@@ -13,6 +13,7 @@ func (n *Node) Load() Load {
 	l := Load{Writing: len(n.writing), Notes: len(n.retries) + len(n.stuck) + len(n.missed)}
 	for _, t := range n.cache.tables {
 		l.Objects += len(t.objects)
+		l.Notes += len(t.gone)
 	}
 	for _, d := range n.desks {
 		l.Jobs += len(d.jobs)

@@ -92,12 +92,7 @@ func (n *Node) Step(now engine.Time, in Input) []Effect {
 		}
 		n.seen(in.Resource, in.Object)
 	case Lost:
-		if !in.Read {
-			n.advance(in.Ref.Resource, in.Revision)
-		} else if in.UID == "" && n.cache.get(in.Ref) != nil {
-			break // it has appeared since
-		}
-		n.lost(in.Ref, in.UID, in.Revision, true)
+		n.gone(in)
 	case List:
 		n.listed(in)
 	case Blind:
@@ -123,6 +118,22 @@ func (n *Node) Step(now engine.Time, in Input) []Effect {
 	}
 	n.drain()
 	return n.out
+}
+
+// gone takes the end of an object from the watch, or from a read.
+func (n *Node) gone(in Lost) {
+	t := n.cache.tables[in.Ref.Resource]
+	switch {
+	case t == nil:
+	case !in.Read:
+		n.advance(in.Ref.Resource, in.Revision)
+		delete(t.gone, in.UID)
+		n.lost(in.Ref, in.UID, in.Revision, true)
+	case in.UID == "" && n.cache.get(in.Ref) != nil:
+		// It has appeared since.
+	default:
+		n.knownGone(in.Ref, in.UID, in.Revision)
+	}
 }
 
 // drain carries out what the engine asks for, until it asks for nothing more.

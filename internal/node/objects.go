@@ -12,7 +12,7 @@ import (
 // seen takes an object from the watch, from a list, or from a write's answer.
 // Whatever is older than what is known is passed over.
 func (n *Node) seen(r kind.Resource, o *kind.Object) {
-	if n.cache.tables[r] == nil {
+	if t := n.cache.tables[r]; t == nil || t.gone[o.UID()] {
 		return
 	}
 	old, changed := n.cache.put(r, o)
@@ -64,6 +64,14 @@ func (n *Node) miss(ref kind.Ref, old *kind.Object) {
 	}
 }
 
+// knownGone is lost for an object of which the watch has not told yet.
+func (n *Node) knownGone(ref kind.Ref, uid string, rev uint64) {
+	if old := n.cache.get(ref); old != nil && (uid == "" || uid == old.UID()) {
+		n.cache.tables[ref.Resource].gone[old.UID()] = true
+	}
+	n.lost(ref, uid, rev, true)
+}
+
 // listed replaces what is known of a resource by a consistent list.
 func (n *Node) listed(in List) {
 	t := n.cache.tables[in.Resource]
@@ -71,10 +79,16 @@ func (n *Node) listed(in List) {
 		return
 	}
 	present := make(map[objectName]bool, len(in.Objects))
+	still := map[string]bool{}
 	for _, o := range in.Objects {
+		if t.gone[o.UID()] {
+			still[o.UID()] = true // the list is older than what we know
+			continue
+		}
 		present[nameOf(o)] = true
 		n.seen(in.Resource, o)
 	}
+	t.gone = still
 	for _, o := range sortedObjects(t.objects) {
 		if !present[nameOf(o)] && revision(o) <= in.Revision {
 			n.lost(refOf(in.Resource, o), o.UID(), 0, false)
