@@ -239,7 +239,7 @@ func annotateOnHub(w *world, a action) {
 			put(t, fmt.Sprint(a.n[1]), "metadata", "annotations", "notified.notifications.argoproj.io")
 			if digText(t, "metadata", "annotations", agentMarkKey) != "" {
 				put(t, "here", "metadata", "annotations", "hub-only")
-				put(t, "drift", "spec", "source", "path")
+				put(t, fmt.Sprint("drift-", a.n[2]), "spec", "source", "path")
 			}
 		})
 	})

@@ -141,7 +141,10 @@ func (l *ledger) opened(p *process, f engine.Fact) {
 	}
 	agent := p.spoke.agent.Name
 	st, _ := p.nd.Status("")
-	known := p.persisted[""].KnownStore
+	known := p.known
+	if st.Suspect == "" {
+		p.known = f.Store
+	}
 	if known.UID != "" && (f.Store.UID != known.UID || f.Store.Revision < known.Revision) {
 		l.w.check(st.Suspect != "", "%s believes a hub whose store went back from %v to %v", p.name, known, f.Store)
 	}

@@ -25,6 +25,7 @@ type process struct {
 	conns       map[uint64]*end // by session
 
 	incarnation uint64
+	known       engine.Store // agent: the hub's store, as this life has believed it
 	attempt     uint64
 	failures    int // to connect
 	dialling    bool
@@ -183,6 +184,7 @@ func (p *process) report(e node.Report) {
 		p.w.sessionOpened(p, e.Agent, f)
 		p.later(p.w.between(10, second), p.persist)
 	case engine.StoreAccepted:
+		p.known = f.Store
 		p.later(p.w.between(10, second), p.persist)
 	case engine.HeldEvent, engine.Unheld:
 		p.w.noteHeld(p, e.Agent, f)
@@ -197,7 +199,7 @@ func (p *process) startAgent() {
 	m.Incarnation++
 	p.incarnation = m.Incarnation
 	p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", m)
-	p.persisted[""] = m
+	p.persisted[""], p.known = m, m.KnownStore
 	cfg := node.Config{Side: kind.Spoke, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
 		Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
 		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, Suspect: m.Suspect}
