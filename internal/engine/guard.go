@@ -94,8 +94,13 @@ func (g *guard) report(r *replica) *Held {
 		return nil
 	}
 	g.id = id
-	out := &Held{Scope: r.cfg.Name, ID: id, Count: uint64(len(g.held)), Of: uint64(r.owned)}
-	if id == "" {
+	return g.describe(r)
+}
+
+// describe says what is held, for people.
+func (g *guard) describe(r *replica) *Held {
+	out := &Held{Scope: r.cfg.Name, ID: g.id, Count: uint64(len(g.held)), Of: uint64(r.owned)}
+	if g.id == "" {
 		return out
 	}
 	out.Reason = "the owner lacks more items than an ordinary change removes"

@@ -13,6 +13,7 @@ type Peer struct {
 	effects  []Effect
 	tickets  uint64
 	beaconAt Time
+	remindAt Time // agent: when to say again what is held back
 
 	phase      phase
 	session    uint64
@@ -202,6 +203,9 @@ func (p *Peer) beacon() {
 	}
 	if len(out.Items) > 0 {
 		p.send(out)
+	}
+	if !p.cfg.Hub && p.now >= p.remindAt {
+		p.remindHeld()
 	}
 }
 

@@ -180,6 +180,7 @@ func (p *Peer) begin() {
 		}
 	}
 	p.beaconSoon()
+	p.remindAt = p.now + p.tune.Beacon
 	if p.suspect {
 		p.tellHeld(p.suspicion())
 	}
@@ -261,12 +262,29 @@ func (p *Peer) tellHeld(h Held) {
 	}
 }
 
+// remindHeld tells the hub again what it may not have heard: nothing else would
+// bring it up, and nobody confirms what nobody knows of.
+func (p *Peer) remindHeld() {
+	p.remindAt = p.now + p.tune.Beacon
+	if p.suspect {
+		p.send(p.suspicion())
+	}
+	for _, cfg := range p.cfg.Scopes {
+		if r := p.replicas[cfg.Name]; r != nil && r.guard.id != "" {
+			p.send(*r.guard.describe(r))
+		}
+	}
+}
+
 // heldReceived notes on the hub what the agent holds back.
 func (p *Peer) heldReceived(h Held) {
 	if !p.cfg.Hub || (h.Scope != "" && p.owner(h.Scope) == nil) {
 		return
 	}
 	if h.ID != "" {
+		if p.remoteHeld[h.Scope].ID == h.ID {
+			return // a reminder
+		}
 		p.remoteHeld[h.Scope] = h
 		p.fact(Fact{Event: HeldEvent, Scope: h.Scope, Held: &h})
 	} else if _, ok := p.remoteHeld[h.Scope]; ok {
