@@ -241,6 +241,18 @@ func (s *stage) clientAs(t testing.TB, name string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
+// connect opens a connection as the agent's caller.
+func (s *stage) connect(t testing.TB) *tls.Conn {
+	t.Helper()
+	dialer := tls.Dialer{Config: &tls.Config{RootCAs: s.ca.pool, Certificates: []tls.Certificate{s.ca.issue(t, "w1")}}}
+	conn, err := dialer.DialContext(t.Context(), "tcp", s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secure, _ := conn.(*tls.Conn)
+	return secure
+}
+
 // ask sends a request to the hub and returns the answer with its body.
 func (s *stage) ask(t testing.TB, client *http.Client, method, path string, body io.Reader, headers ...string) (*http.Response, []byte) {
 	t.Helper()

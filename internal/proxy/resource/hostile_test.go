@@ -16,16 +16,13 @@ import (
 )
 
 // send writes bytes to the hub as the agent's caller and returns the status line.
-func (s *stage) send(t testing.TB, text string) (status string) {
+func (s *stage) send(t testing.TB, text string) string {
 	t.Helper()
-	conn, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.ca.pool, Certificates: []tls.Certificate{s.ca.issue(t, "w1")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := s.connect(t)
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(soon))
 	_, _ = io.WriteString(conn, text)
-	status, err = bufio.NewReader(conn).ReadString('\n')
+	status, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		t.Errorf("no answer to %q: %v", text, err)
 	}

@@ -187,10 +187,7 @@ func TestUpgradesPassAndEndAsAWhole(t *testing.T) {
 		ended <- struct{}{}
 	}), options{})
 	connect := func() (*tls.Conn, *bufio.Reader) {
-		conn, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.ca.pool, Certificates: []tls.Certificate{s.ca.issue(t, "w1")}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := s.connect(t)
 		_, _ = io.WriteString(conn, "POST /api/v1/namespaces/a/pods/p/exec HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nearly")
 		reader := bufio.NewReader(conn)
 		response, err := http.ReadResponse(reader, nil)
