@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -79,11 +80,18 @@ func (h *Host) post(ctx context.Context, in any) error {
 	}
 }
 
-// Run runs until the context ends, and returns when everything has.
+// Run runs until the context ends or the store goes back in time, and returns
+// when everything has ended.
 func (h *Host) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var wg sync.WaitGroup
 	for _, w := range h.watchers {
-		wg.Go(func() { _ = w.Run(ctx) }) // ends with the context alone
+		wg.Go(func() {
+			if err := w.Run(ctx); errors.Is(err, ErrWentBack) {
+				cancel(err)
+			}
+		})
 	}
 	h.loop(ctx)
 	wg.Wait()

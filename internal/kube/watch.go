@@ -44,7 +44,13 @@ type Watcher struct {
 	log    *slog.Logger
 	jitter func() float64 // 0 to 1
 	relist chan struct{}
+	newest uint64 // the newest revision seen
 }
+
+// ErrWentBack says that the API server's store is older than it was: somebody
+// has put it back from a backup. What is known of it is wrong from there on, in
+// ways that nothing tells; the process has to begin anew.
+var ErrWentBack = errors.New("the API server's store went back in time: it was restored from a backup; everything has to be read anew")
 
 // NewWatcher makes a watcher that gives its inputs to sink, which may block.
 func NewWatcher(c *Client, w Watch, sink func(context.Context, node.Input) error, log *slog.Logger, jitter func() float64) *Watcher {
@@ -66,7 +72,7 @@ const (
 	mostPause  = 30 * time.Second
 )
 
-// Run watches until the context ends.
+// Run watches until the context ends, or the store goes back in time.
 func (w *Watcher) Run(ctx context.Context) error {
 	pause := firstPause
 	lastReason := ""
@@ -77,6 +83,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 		}
 		if err == nil {
 			continue
+		}
+		if errors.Is(err, ErrWentBack) {
+			return err
 		}
 		reason := err.Error()
 		if isStatus(err, http.StatusNotFound) {
@@ -114,12 +123,16 @@ func (w *Watcher) listAndWatch(ctx context.Context, listed func()) error {
 	if err != nil {
 		return err
 	}
+	if Number(revision) < w.newest {
+		return fmt.Errorf("list %s at revision %s after %d: %w", w.watch.Resource.Plural, revision, w.newest, ErrWentBack)
+	}
 	if err := w.sink(ctx, node.List{Resource: w.watch.Resource, Objects: objects, Revision: Number(revision)}); err != nil {
 		return err
 	}
 	listed()
 	for failures := 0; ; {
 		next, err := w.watchFrom(ctx, revision)
+		w.newest = max(w.newest, Number(next))
 		if next != revision {
 			failures = 0
 		}
