@@ -1,0 +1,193 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+// These tests break clusters. They need no Argo CD: what its controller would write, they write themselves.
+
+func bareWorld(t *testing.T, spokes ...string) *world {
+	t.Helper()
+	var wishes []lab.Spoke
+	for _, name := range spokes {
+		wishes = append(wishes, lab.Spoke{Name: name, Role: lab.Managed})
+	}
+	return own(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: wishes}),
+		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}}})
+}
+
+func simple(destination string) map[string]any {
+	return appWish{repo: "https://git.example/x", destination: destination, namespace: "x"}.object()
+}
+
+func TestHubRestoredFromAnOldSnapshotDeletesNothingAndRepeatsNothing(t *testing.T) {
+	w := bareWorld(t, "managed")
+	spoke := w.managed().spoke
+	make := func(from, to int) {
+		for i := from; i < to; i++ {
+			w.hub.app("managed", fmt.Sprintf("app-%02d", i)).create(t, simple("managed"))
+		}
+		await(t, "all Applications on the spoke", func() error { return countIs(spoke, lab.ArgoCDNamespace, to, "", "") })
+	}
+	make(0, 5)
+	commandedApp := w.hub.app("managed", "app-00")
+	commandedCopy := spoke.app(lab.ArgoCDNamespace, "app-00")
+	w.managed().freeze() // the command is on the hub, and nobody has carried it out yet
+	commandedApp.patch(t, `{"operation":{"initiatedBy":{"username":"admin"},"sync":{"revision":"abc"}}}`)
+	commandedApp.becomes(t, func(u *unstructured.Unstructured) error {
+		if !strings.Contains(fmt.Sprint(u.Object["operation"]), "argocd-agent/command") {
+			return fmt.Errorf("the command has no ID yet")
+		}
+		return nil
+	})
+	snapshot := filepath.Join(t.TempDir(), "hub.db")
+	if err := w.hub.Snapshot(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	w.managed().thaw()
+	commandedCopy.becomes(t, operating)
+	finishOperation(t, commandedCopy)
+	commandedApp.becomes(t, noOperation, phase("Succeeded"))
+	make(5, 12)
+	for i := range 100 { // the snapshot is old
+		commandedApp.patch(t, fmt.Sprintf(`{"metadata":{"labels":{"age":"%d"}}}`, i))
+	}
+	commandedCopy.becomes(t, label("age", "99"))
+	mark := w.principal.mark(t)
+	w.managed().link.Reset() // an agent hears every minute, and whenever it connects, how far the hub is
+	w.principal.says(t, mark, "agent connected")
+
+	mark = w.principal.mark(t)
+	if err := w.hub.Restore(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	if code := w.principal.wait(t); code == 0 { // what it knows is of no use; Kubernetes starts it again
+		t.Errorf("it ended as if all were well")
+	}
+	w.principal.says(t, mark, "went back in time")
+	w.principal.start(t)
+	line := w.principal.says(t, mark, "held back", "confirm=", "store-")
+	w.hub.app("managed", "after").create(t, simple("managed")) // goes on meanwhile, and comes after
+	spoke.app(lab.ArgoCDNamespace, "after").becomes(t)
+	if err := countIs(spoke, lab.ArgoCDNamespace, 13, "", ""); err != nil {
+		t.Errorf("Applications on the spoke: %v", err)
+	}
+	commandedCopy.is(t, noOperation)
+
+	confirm(t, w, line)
+	w.principal.says(t, mark, "nothing is held back")
+	for _, line := range heldLines(w.principal.logged(t)[mark:]) { // what is missing is shown, and confirmed on its own
+		confirm(t, w, line)
+	}
+	await(t, "what the hub no longer has to leave", func() error { return countIs(spoke, lab.ArgoCDNamespace, 6, "", "") })
+	commandedApp.becomes(t, noOperation, phase("Succeeded"))
+	commandedCopy.is(t, noOperation)
+}
+
+// finishOperation does what Argo CD's controller does at the end of a sync.
+func finishOperation(t *testing.T, app object) {
+	t.Helper()
+	app.edit(t, func(u *unstructured.Unstructured) {
+		operation := u.Object["operation"]
+		delete(u.Object, "operation")
+		set(u, "status.operationState", map[string]any{"phase": "Succeeded", "operation": operation,
+			"startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:01Z"})
+		set(u, "status.sync", map[string]any{"status": "Synced"})
+	})
+}
+
+var command = regexp.MustCompile(`argocd-agent\.argoproj-labs\.io/confirm=([^\s"\\]+)`)
+
+// confirm does what the log says.
+func confirm(t *testing.T, w *world, line string) {
+	t.Helper()
+	found := command.FindStringSubmatch(line)
+	if found == nil {
+		t.Fatalf("the log names no command that confirms: %s", line)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{
+		"argocd-agent.argoproj-labs.io/confirm": found[1]}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.hub.secret("cluster-managed").patch(t, string(patch))
+}
+
+func heldLines(log string) []string {
+	var lines []string
+	for line := range strings.Lines(log) {
+		if containsAll(line, []string{"held back until", "confirm="}) && !strings.Contains(line, "store-") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func TestAnotherClusterUnderAKnownNameIsRefusedUntilConfirmed(t *testing.T) {
+	whole := t
+	w := bareWorld(t, "managed", "spare")
+	w.hub.app("managed", "before").create(t, simple("managed"))
+	w.managed().spoke.app(lab.ArgoCDNamespace, "before").becomes(t)
+	first := w.managed()
+	spare := w.addAgent(t, agentSetup{name: "managed", cluster: "spare", mode: "managed"}) // a clone: the same certificate's name
+	t.Cleanup(func() { first.signal(9) })
+
+	t.Run("a clone gets nothing and disturbs nobody", func(t *testing.T) {
+		mark := spare.mark(t)
+		spare.start(t)
+		line := spare.says(t, mark, "WrongCluster")
+		if !strings.Contains(line, "confirm") {
+			t.Errorf("the agent does not say what to do: %s", line)
+		}
+		w.principal.says(t, 0, "agent refused", "WrongCluster")
+		w.hub.app("managed", "meanwhile").create(whole, simple("managed"))
+		first.spoke.app(lab.ArgoCDNamespace, "meanwhile").becomes(t)
+		first.connected(t)
+		if err := countIs(spare.spoke, lab.ArgoCDNamespace, 0, "", ""); err != nil {
+			t.Errorf("Applications on the clone: %v", err)
+		}
+	})
+	t.Run("a cluster that replaces it is let in when somebody confirms", func(t *testing.T) {
+		first.kill(t)
+		uid := spare.spoke.object(namespaces, "", "kube-system").get(t).GetUID()
+		w.hub.secret("cluster-managed").patch(t, `{"metadata":{"annotations":{"argocd-agent.argoproj-labs.io/cluster-uid":"`+string(uid)+`"}}}`)
+		spare.connected(t)
+		for _, name := range []string{"before", "meanwhile"} {
+			spare.spoke.app(lab.ArgoCDNamespace, name).becomes(t)
+		}
+		if err := countIs(w.hub, "managed", 2, "", ""); err != nil {
+			t.Errorf("Applications on the hub: %v", err)
+		}
+	})
+}
+
+func TestOfTwoAgentsOfOneClusterTheNewerWins(t *testing.T) {
+	w := bareWorld(t, "managed")
+	first := w.managed()
+	second := w.addAgent(t, agentSetup{name: "managed", cluster: "managed", mode: "managed"})
+	t.Cleanup(func() { first.signal(9) })
+	mark := w.principal.mark(t)
+	second.start(t)
+	second.connected(t)
+	first.disconnected(t)
+	first.says(t, 0, "Superseded")
+	for i := range 3 {
+		name := fmt.Sprintf("app-%d", i)
+		w.hub.app("managed", name).create(t, simple("managed"))
+		second.spoke.app(lab.ArgoCDNamespace, name).becomes(t)
+	}
+	if n := strings.Count(w.principal.logged(t)[mark:], `msg="agent connected"`); n != 1 {
+		t.Errorf("the two took turns: %d sessions", n)
+	}
+	second.kill(t)
+	first.connected(t) // the older one is of use again when the newer is gone
+}
