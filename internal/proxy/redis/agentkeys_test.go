@@ -162,3 +162,34 @@ func TestAgentsKeysCannotBeWritten(t *testing.T) {
 	c.expect(refusal, "RENAME", "other", treeKey("shop_cart"))
 	c.expect("+OK", "SET", treeKey("hub_own"), "x")
 }
+
+func TestAForgottenAgentHasNoLastKnownValues(t *testing.T) {
+	w := newWorld(t, nil)
+	w.spokes["w1"].do("SET", treeKey("cart"), "tree")
+	c := w.user()
+	c.expect("$4 tree", "GET", treeKey("shop_cart"))
+	w.leaves("w1")
+	w.server.Forget("w1")
+	c.expect("-ERR agent w1 is not connected since 2026-05-04T03:02:01Z", "GET", treeKey("shop_cart"))
+}
+
+func TestTheCacheIsBounded(t *testing.T) {
+	c := newCache(10_000)
+	for i := range 1000 {
+		c.put(entry{id: strings.Repeat("i", i%7) + string(rune('a'+i%26)), value: make([]byte, i), at: time.Unix(int64(i), 0)})
+		entries, size := c.size()
+		if size > 10_000 || entries > 40 {
+			t.Fatalf("%d values with %d bytes", entries, size)
+		}
+	}
+	c.put(entry{id: "giant", value: make([]byte, 9000)})
+	if _, found := c.get("giant"); found {
+		t.Error("one value took everybody's place")
+	}
+	c.put(entry{id: "x", value: []byte("new"), at: time.Unix(2, 0)})
+	c.put(entry{id: "x", value: []byte("old"), at: time.Unix(1, 0)})
+	c.remove("x", time.Unix(1, 0))
+	if e, found := c.get("x"); !found || string(e.value) != "new" {
+		t.Error("an answer that was asked for earlier replaced a later one")
+	}
+}

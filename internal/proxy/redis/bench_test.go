@@ -38,14 +38,14 @@ func BenchmarkPassThrough(b *testing.B) {
 		b.Fatal(err)
 	}
 	for _, kind := range []struct{ clients, pipeline, size, requests int }{
-		{50, 1, 3, 150_000}, {50, 16, 3, 1_500_000}, {50, 1, 20_000, 100_000}, {1, 1, 3, 30_000},
+		{50, 1, 3, 50_000}, {50, 16, 3, 500_000}, {50, 1, 20_000, 30_000}, {1, 1, 3, 10_000},
 	} {
 		for _, command := range []string{"get", "set"} {
 			name := fmt.Sprintf("%s/clients=%d/pipeline=%d/bytes=%d", command, kind.clients, kind.pipeline, kind.size)
 			b.Run(name, func(b *testing.B) {
 				for range b.N {
 					var rate [2]float64
-					for range 2 { // the best of two: whoever else uses the machine slows down both
+					for range 5 { // the best of five: whoever else uses the machine slows down both
 						for i, port := range []string{port, proxy} {
 							out, err := exec.CommandContext(ctx, program, "-p", port, "-t", command, "--csv",
 								"-c", strconv.Itoa(kind.clients), "-P", strconv.Itoa(kind.pipeline), "-d", strconv.Itoa(kind.size),

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"container/list"
+	"strings"
 	"sync"
 	"time"
 )
@@ -69,6 +70,17 @@ func (c *cache) remove(id string, at time.Time) {
 	defer c.mu.Unlock()
 	if old := c.by[id]; old != nil && !old.Value.(*entry).at.After(at) {
 		c.drop(old)
+	}
+}
+
+// forget drops all values whose id has a prefix.
+func (c *cache) forget(prefix string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, element := range c.by {
+		if strings.HasPrefix(id, prefix) {
+			c.drop(element)
+		}
 	}
 }
 

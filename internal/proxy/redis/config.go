@@ -56,7 +56,7 @@ type Config struct {
 	CacheBytes int           // bound of all cached values: 256 MiB
 	CacheIdle  time.Duration // a value that nobody read for so long is not kept fresh: 2 min
 	CacheAge   time.Duration // a fresh value is asked for again after: 10 min
-	MaxValue   int           // largest value taken from an agent, uncompressed: 128 MiB
+	MaxValue   int           // largest value taken from an agent, uncompressed: 64 MiB
 
 	MaxClients   int           // 20,000
 	MaxPipeline  int           // requests of one client that are under way: 1,024
@@ -65,6 +65,10 @@ type Config struct {
 	FirstRequest time.Duration // a client has to say something within: 10 s
 	Idle         time.Duration // a client that is silent for so long, and not subscribed, is cut: 10 min
 	Stall        time.Duration // a client that does not take a byte for so long is cut: 30 s
+
+	// Answer is how long the hub's Redis may leave a request of a shared connection, or of a handshake, without an answer
+	// before the connection is given up: 10 s. It may hang, or be another one now.
+	Answer time.Duration
 
 	Lanes int // shared connections to Redis for each identity: 1
 
@@ -77,7 +81,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.CacheBytes, 256<<20)
 	orDefault(&c.CacheIdle, 2*time.Minute)
 	orDefault(&c.CacheAge, 10*time.Minute)
-	orDefault(&c.MaxValue, 128<<20)
+	orDefault(&c.MaxValue, 64<<20)
 	orDefault(&c.MaxClients, 20_000)
 	orDefault(&c.MaxPipeline, 1024)
 	orDefault(&c.MaxOutput, 64<<20)
@@ -85,6 +89,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.FirstRequest, 10*time.Second)
 	orDefault(&c.Idle, 10*time.Minute)
 	orDefault(&c.Stall, 30*time.Second)
+	orDefault(&c.Answer, 10*time.Second)
 	orDefault(&c.Lanes, 1)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

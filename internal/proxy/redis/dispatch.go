@@ -136,7 +136,7 @@ func (s *session) exchange(send func() error) ([]byte, error) {
 	if err := send(); err != nil {
 		return nil, err
 	}
-	if !s.drain() {
+	if !s.drainSoon() {
 		return nil, errGone
 	}
 	return s.output.kept, nil
@@ -239,7 +239,7 @@ func (s *session) subscribe(ctx context.Context, c command, name string) error {
 	if err := s.toOwn(ctx, c, messages); err != nil {
 		return err
 	}
-	if !s.drain() {
+	if !s.drainSoon() {
 		return errGone
 	}
 	return nil

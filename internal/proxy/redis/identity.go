@@ -12,6 +12,7 @@ type identities struct {
 	max    limits
 	count  int
 	linger time.Duration
+	answer time.Duration
 	tasks  *sync.WaitGroup
 
 	mu     sync.Mutex
@@ -78,7 +79,7 @@ func (all *identities) lane(ctx context.Context, id *identity) (*lane, error) {
 	if l := id.lanes[i]; l != nil && l.alive() {
 		return l, nil
 	}
-	l, err := openLane(ctx, all.hub, id.is, all.max, all.tasks)
+	l, err := openLane(ctx, all, id.is)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,6 +18,9 @@ type lane struct {
 	refusal string // what Redis answers to this identity when it asks for a key of an Application; empty: it may
 	wake    chan struct{}
 	done    chan struct{}
+	answer  time.Duration // a request without any answer for so long ends the lane
+	heard   atomic.Uint64 // counts pieces of answers
+	partly  atomic.Bool   // some of a client's answers have come, and more are due
 
 	mu    sync.Mutex
 	room  sync.Cond
@@ -40,19 +44,19 @@ const laneRoom = 4 << 20 // bytes that may wait to be written
 const probe = "app|resources-tree|argocd-agent_probe|0"
 
 // openLane connects with a client's identity.
-func openLane(ctx context.Context, hub *Endpoint, as state, bound limits, tasks *sync.WaitGroup) (*lane, error) {
-	conn, err := hub.connectAs(ctx, as)
+func openLane(ctx context.Context, all *identities, as state) (*lane, error) {
+	conn, err := all.hub.connectAs(ctx, as)
 	if err != nil {
 		return nil, err
 	}
-	l := &lane{conn: conn, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	l := &lane{conn: conn, answer: all.answer, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	l.room.L = &l.mu
 	if err := l.ask(); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
-	tasks.Go(l.write)
-	tasks.Go(func() { l.read(bound) })
+	all.tasks.Go(l.write)
+	all.tasks.Go(func() { l.receive(all.max) })
 	return l, nil
 }
 
@@ -117,9 +121,20 @@ func (l *lane) put(raw []byte) {
 
 func (l *lane) write() {
 	var out []byte
+	watch := time.NewTicker(l.answer / 4)
+	defer watch.Stop()
+	var seen uint64
+	since := time.Now()
 	for {
 		select {
 		case <-l.wake:
+		case now := <-watch.C:
+			if heard := l.heard.Load(); heard != seen || !l.waits() {
+				seen, since = heard, now
+			} else if now.Sub(since) > l.answer {
+				_ = l.conn.Close() // the reader tells everybody
+			}
+			continue
 		case <-l.done:
 			return
 		}
@@ -140,8 +155,8 @@ func (l *lane) write() {
 	}
 }
 
-func (l *lane) read(bound limits) {
-	replies := newReader(l.conn, bound)
+func (l *lane) receive(bound limits) {
+	replies := newReader(counted{l.conn, &l.heard}, bound)
 	var touched []*session
 	var now due // whose replies are being read
 	for {
@@ -171,6 +186,7 @@ func (l *lane) read(bound limits) {
 			reply, err = replies.buffered()
 		}
 		deliver()
+		l.partly.Store(now.count > 0)
 		for i, s := range touched {
 			s.output.flush()
 			touched[i] = nil
@@ -224,6 +240,25 @@ func (l *lane) close() {
 	for _, d := range lost {
 		d.to.output.fail(errBackendLost)
 	}
+}
+
+// waits tells whether Redis owes an answer.
+func (l *lane) waits() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.first < len(l.queue) || l.partly.Load()
+}
+
+// counted counts what is read from it.
+type counted struct {
+	net.Conn
+	reads *atomic.Uint64
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.reads.Add(1)
+	return n, err
 }
 
 func (l *lane) alive() bool {

@@ -133,6 +133,10 @@ func (o *output) pass(replies []byte, count int) {
 // push adds what is no reply to anything: a published message.
 func (o *output) push(message []byte) {
 	o.mu.Lock()
+	if o.err != nil {
+		o.mu.Unlock()
+		return
+	}
 	o.out = append(o.out, message...)
 	tooMuch := len(o.out)+o.taken > 2*o.room // a subscriber that does not read; no request of it waits
 	o.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"time"
 )
 
 // own is a connection to the hub's Redis for one client alone: what is said on it has Redis's own meaning, however much
@@ -50,6 +51,7 @@ func (o *own) flush() {
 	if len(o.out) == 0 {
 		return
 	}
+	_ = o.conn.SetWriteDeadline(time.Now().Add(o.s.server.cfg.Stall))
 	if _, err := o.conn.Write(o.out); err != nil {
 		o.s.output.fail(errBackendLost)
 	}

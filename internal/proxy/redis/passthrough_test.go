@@ -2,7 +2,9 @@ package redis
 
 import (
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 func TestEverythingElsePassesThrough(t *testing.T) {
@@ -145,4 +147,24 @@ func TestAfterARestartOfTheHubsRedisNewClientsAreServed(t *testing.T) {
 	w.hub.start()
 	c = w.user()
 	c.expect("$-1", "GET", "k")
+}
+
+func TestARedisThatHangsIsGivenUp(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.Answer = 200 * time.Millisecond })
+	c, other := w.user(), w.user()
+	c.expect("+OK", "SET", "k", "v")
+	other.expect("+PONG", "PING")
+	if err := w.hub.process.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	c.send(string(appendCommand(nil, "GET", "k")))
+	c.ends()
+	late := w.client()
+	late.send(string(appendCommand(nil, "AUTH", hubPassword)))
+	late.ends()
+	if err := w.hub.process.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	w.user().expect("$1 v", "GET", "k")
+	other.expect("$1 v", "GET", "k") // it had asked for nothing
 }

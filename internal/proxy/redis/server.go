@@ -46,7 +46,7 @@ type Stats struct {
 func New(cfg Config) *Server {
 	srv := &Server{cfg: cfg.withDefaults(), sessions: map[*session]bool{}}
 	srv.identities = identities{
-		hub: &srv.cfg.Hub, max: srv.replyLimits(), count: srv.cfg.Lanes, linger: 30 * time.Second,
+		hub: &srv.cfg.Hub, max: srv.replyLimits(), count: srv.cfg.Lanes, linger: 30 * time.Second, answer: srv.cfg.Answer,
 		tasks: &srv.tasks, by: map[state]*identity{},
 	}
 	srv.agents = agents{
@@ -163,6 +163,12 @@ func (srv *Server) AgentChanged(agent string) {
 		p.outdate()
 		poke(p.retry)
 	}
+}
+
+// Forget drops everything that an agent has told. Another one may come under its name.
+func (srv *Server) Forget(agent string) {
+	srv.AgentChanged(agent)
+	srv.agents.cache.forget(agent + "\n")
 }
 
 // Invalidate says that the cache of an Application of the hub may be old, although no message has come yet. A refresh is

@@ -107,7 +107,7 @@ func (s *session) lastWords() error {
 // deadline is set once for many requests: it is there to end a silence, not to measure it.
 func (s *session) deadline(silence time.Duration) {
 	now := time.Now()
-	if s.silence != silence || s.until.Sub(now) < silence/2 {
+	if s.silence != silence || s.until.Sub(now) < silence-silence/8 {
 		s.silence, s.until = silence, now.Add(silence)
 		_ = s.conn.SetReadDeadline(s.until)
 	}
@@ -194,6 +194,14 @@ func (s *session) flush() bool {
 // drain waits until everything that was asked is answered.
 func (s *session) drain() bool {
 	return s.flush() && s.output.drain()
+}
+
+// drainSoon is drain for what Redis answers at once, unless it hangs. The client is not read from meanwhile, so its going
+// would not be noticed.
+func (s *session) drainSoon() bool {
+	timer := time.AfterFunc(s.server.cfg.Answer, func() { s.output.fail(errBackendLost) })
+	defer timer.Stop()
+	return s.drain()
 }
 
 // sharedLane returns the lane of the client's identity.
