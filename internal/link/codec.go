@@ -44,7 +44,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	case *incoming:
 		in = v
 	case *frame:
-		return v.decode(data)
+		v.err = v.decode(data)
+		return nil
 	default:
 		return c.CodecV2.Unmarshal(data, v)
 	}

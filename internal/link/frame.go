@@ -80,12 +80,14 @@ func appendReason(b []byte, reason string) []byte {
 	return protowire.AppendString(b, readable(reason, maxReason))
 }
 
-// frame is a frame, decoded. Its data has to be closed.
+// frame is a frame, decoded. Its data has to be closed. A broken one is no error
+// of the stream, which gRPC would end without our words.
 type frame struct {
 	token  string
 	data   *mem.Reader // nil: none
 	end    bool
 	reason string
+	err    error
 }
 
 func (f *frame) free() {

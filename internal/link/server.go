@@ -71,11 +71,11 @@ const (
 
 	// Windows are what a peer may send before somebody reads it: the memory that
 	// it can take, and the bytes that can be on their way. With a round trip of
-	// 50 ms a stream moves 10 MB/s and a connection 40; on one with 256 tunnels
-	// that nobody reads, 128 MiB wait. gRPC extends the window of a stream for a
+	// 50 ms a stream moves some 15 MB/s and a connection 30; on one with 256
+	// tunnels that nobody reads, 256 MiB wait at most. gRPC extends the window of a stream for a
 	// message that is larger, and gives a connection's back as data comes, so a
 	// stream that is not read holds up no other.
-	streamWindow = 512 << 10
+	streamWindow = 1 << 20
 	connWindow   = 2 << 20
 
 	// maxHeaders is the size of a call's metadata. Meshes put certificates there.

@@ -89,7 +89,7 @@ func TestTunnelIsANetConn(t *testing.T) {
 func (l *line) quiet(t testing.TB) {
 	t.Helper()
 	eventually(t, "all tunnels are gone", func() bool {
-		return l.hub.Counters().Tunnels.Open.Load() == 0 && l.spoke.Counters().Tunnels.Open.Load() == 0
+		return l.Counters().Tunnels.Open.Load() == 0 && l.spoke.Counters().Tunnels.Open.Load() == 0
 	})
 }
 
@@ -152,7 +152,7 @@ func TestCloseEndsTheOtherEnd(t *testing.T) {
 			_, err := other.Read(make([]byte, 1))
 			reading <- err
 		}()
-		eventually(t, "the writer has begun", func() bool { return l.hub.Counters().Tunnels.BytesIn.Load()+l.spoke.Counters().Tunnels.BytesIn.Load() > 0 })
+		eventually(t, "the writer has begun", func() bool { return l.Counters().Tunnels.BytesIn.Load()+l.spoke.Counters().Tunnels.BytesIn.Load() > 0 })
 		must(t, closing.Close())
 		if err := <-reading; !errors.Is(err, io.EOF) {
 			t.Errorf("the reader gets %v", err)
@@ -229,7 +229,7 @@ func TestTunnelsEndWithTheirSession(t *testing.T) {
 	if _, err := l.OpenTunnel(t.Context(), "agent-b", "api"); err == nil || err.Error() != "agent agent-b is not connected" {
 		t.Errorf("an agent that never came: %v", err)
 	}
-	l.bye()
+	_ = l.bye()
 	l.welcome("agent-a") // it comes back, and works
 	l.open(t)
 }
@@ -253,7 +253,7 @@ func TestAgentSaysWhyThereIsNoTunnel(t *testing.T) {
 	}
 	must(t, conn.Close())
 	l.quiet(t)
-	if n := l.hub.Counters().Refused()[refusedTunnelAgent]; n != 3 {
+	if n := l.Counters().Refused()[refusedTunnelAgent]; n != 3 {
 		t.Errorf("counted %d", n)
 	}
 }
@@ -305,10 +305,10 @@ func TestTunnelsAreBounded(t *testing.T) {
 	}
 	l.quiet(t)
 	l.open(t)
-	if n := l.hub.Counters().Refused()[refusedTunnelLimit]; n != 1 {
+	if n := l.Counters().Refused()[refusedTunnelLimit]; n != 1 {
 		t.Errorf("counted %d", n)
 	}
-	if n := l.hub.Counters().Tunnels.Opened.Load(); n != 4 {
+	if n := l.Counters().Tunnels.Opened.Load(); n != 4 {
 		t.Errorf("%d opened", n)
 	}
 }
@@ -322,13 +322,13 @@ func TestSparesAreReplaced(t *testing.T) {
 		must(t, err)
 		_, err = agent.Read(make([]byte, 1))
 		must(t, err)
-		eventually(t, "two are ready", func() bool { return l.hub.Counters().Tunnels.Spare.Load() == 2 })
+		eventually(t, "two are ready", func() bool { return l.Counters().Tunnels.Spare.Load() == 2 })
 		must(t, hub.Close())
 		must(t, agent.Close())
 	}
 	l.quiet(t)
 	l.conn.Close(engine.Revoked, "go away")
 	eventually(t, "they end with the session", func() bool {
-		return l.hub.Counters().Tunnels.Spare.Load() == 0 && l.spoke.Counters().Tunnels.Spare.Load() == 0
+		return l.Counters().Tunnels.Spare.Load() == 0 && l.spoke.Counters().Tunnels.Spare.Load() == 0
 	})
 }

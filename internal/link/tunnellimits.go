@@ -9,7 +9,7 @@ import (
 // TunnelLimits bound tunnels. Zero means the default.
 type TunnelLimits struct {
 	PerAgent  int           // in use at the same time: 256
-	Total     int           // of all agents together: 4096
+	Total     int           // of all agents together: 8192
 	Spares    int           // ready for use, by agent and target: 2; less than 0: none
 	Open      time.Duration // for the agent to come: 10 s
 	Idle      time.Duration // without a byte in either direction: 1 h
@@ -19,7 +19,7 @@ type TunnelLimits struct {
 
 func (l TunnelLimits) withDefaults() TunnelLimits {
 	l.PerAgent = or(l.PerAgent, 256)
-	l.Total = or(l.Total, 4096)
+	l.Total = or(l.Total, 8192)
 	l.Spares = or(l.Spares, 2)
 	l.Open = or(l.Open, 10*time.Second)
 	l.Idle = or(l.Idle, time.Hour)

@@ -1,7 +1,7 @@
 package link
 
 import (
-	"fmt"
+	"errors"
 	"time"
 
 	"google.golang.org/grpc"
@@ -37,10 +37,10 @@ func (ts tunnelService) Open(stream grpc.BidiStreamingServer[api.Frame, api.Fram
 	}
 	t := newTunnel(stream, &s.counters.Tunnels)
 	t.taken = make(chan struct{})
-	if first.token == "" || first.data != nil || first.end || !b.claim(first, t) {
+	if first.err != nil || first.token == "" || first.data != nil || first.end || !b.claim(first, t) {
 		first.free()
 		s.counters.refuse(refusedTunnelToken)
-		s.quiet.about(p.Agent, fmt.Errorf("a tunnel that nobody asked for, or no longer")).Warn("tunnel refused")
+		s.quiet.about(p.Agent, errors.New("a tunnel that nobody asked for, or no longer")).Warn("tunnel refused")
 		return status.Error(codes.PermissionDenied, "nobody asked for this tunnel, or no longer")
 	}
 	if first.reason != "" {
@@ -100,7 +100,7 @@ func (b *book) carry(stream grpc.ServerStream, t *Tunnel) error {
 		return b.flush(stream, t)
 	case <-t.over:
 	case <-stream.Context().Done():
-		t.fail(status.FromContextError(stream.Context().Err()).Err())
+		t.fail(errors.New("the agent broke the tunnel off, or its connection is gone"))
 	case <-b.conn.closing:
 		t.fail(&NotConnectedError{Agent: b.conn.Agent, Since: time.Now()})
 	}

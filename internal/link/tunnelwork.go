@@ -15,12 +15,9 @@ func (t *Tunnel) receive() {
 	for {
 		var f frame
 		err := t.stream.RecvMsg(&f)
-		if err == nil && f.reason != "" {
+		if err != nil || f.err != nil || f.reason != "" {
 			f.free()
-			err = &TunnelError{Agent: t.agent, Target: t.target, Reason: f.reason}
-		}
-		if err != nil {
-			t.stopped(err)
+			t.stopped(err, f)
 			if open {
 				close(t.in)
 			}
@@ -39,16 +36,17 @@ func (t *Tunnel) receive() {
 	}
 }
 
-// stopped notes that the stream has come to its end.
-func (t *Tunnel) stopped(err error) {
-	var told *TunnelError
+// stopped notes that the stream has come to its end, or has to.
+func (t *Tunnel) stopped(err error, f frame) {
 	switch {
 	case errors.Is(err, io.EOF):
 		t.finish(io.EOF)
-	case errors.As(err, &told):
-		t.fail(told)
-	default:
+	case err != nil:
 		t.fail(fmt.Errorf("the tunnel broke: %w", explainStatus(err)))
+	case f.err != nil:
+		t.fail(fmt.Errorf("the tunnel broke: the other end sent %w", f.err))
+	default:
+		t.fail(&TunnelError{Agent: t.agent, Target: t.target, Reason: f.reason})
 	}
 }
 

@@ -19,7 +19,8 @@ type cable struct {
 	net.Listener
 	accept chan net.Conn
 	closed chan struct{}
-	cut    atomic.Bool // nothing arrives any more, and nobody is told
+	cut    atomic.Bool   // nothing arrives any more, and nobody is told
+	delay  time.Duration // of everything, in either direction
 }
 
 func newCable() *cable {
@@ -52,6 +53,9 @@ func (c *cable) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		return nil, ctx.Err()
 	}
 	near, far := net.Pipe()
+	if c.delay > 0 {
+		near, far = newFar(near, c.delay), newFar(far, c.delay)
+	}
 	select {
 	case c.accept <- &end{far, &c.cut}:
 		return &end{near, &c.cut}, nil

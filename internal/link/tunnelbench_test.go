@@ -1,0 +1,120 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// echo is a target that answers with what it gets.
+func echo(_ context.Context, conn net.Conn) { _, _ = io.Copy(conn, conn) }
+
+// BenchmarkTunnelOpen is the time from asking for a tunnel to the first byte
+// that the target answers.
+func BenchmarkTunnelOpen(b *testing.B) {
+	for name, spares := range map[string]int{"spare": 2, "on demand": -1} {
+		b.Run(name, func(b *testing.B) {
+			l := connect(b, TunnelLimits{Spares: spares}, map[string]TunnelHandler{"echo": echo})
+			buf := make([]byte, 1)
+			b.ReportAllocs()
+			var opening time.Duration
+			for b.Loop() {
+				begin := time.Now()
+				conn, err := l.OpenTunnel(b.Context(), "agent-a", "echo")
+				must(b, err)
+				opening += time.Since(begin)
+				_, err = conn.Write(buf)
+				must(b, err)
+				_, err = io.ReadFull(conn, buf)
+				must(b, err)
+				must(b, conn.Close())
+				b.StopTimer()
+				for spares > 0 && l.Counters().Tunnels.Spare.Load() == 0 {
+					time.Sleep(10 * time.Microsecond)
+				}
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(opening.Nanoseconds())/float64(b.N), "ns/open")
+		})
+	}
+}
+
+// BenchmarkTunnelRoundTrip is the time of a few bytes there and back.
+func BenchmarkTunnelRoundTrip(b *testing.B) {
+	l := connect(b, TunnelLimits{}, map[string]TunnelHandler{"echo": echo})
+	conn, err := l.OpenTunnel(b.Context(), "agent-a", "echo")
+	must(b, err)
+	b.Cleanup(func() { _ = conn.Close() })
+	buf := make([]byte, 100)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := conn.Write(buf)
+		must(b, err)
+		_, err = io.ReadFull(conn, buf)
+		must(b, err)
+	}
+}
+
+// BenchmarkTunnelThroughput is how much comes from an agent, through one tunnel
+// and through many at once.
+func BenchmarkTunnelThroughput(b *testing.B) {
+	for _, tunnels := range []int{1, 100} {
+		b.Run(fmt.Sprint(tunnels), func(b *testing.B) {
+			l := connect(b, TunnelLimits{}, nil)
+			piece := make([]byte, chunk)
+			var work sync.WaitGroup
+			rest := b.N
+			hubs, agents := make([]*Tunnel, tunnels), make([]*Tunnel, tunnels)
+			for i := range tunnels {
+				hubs[i], agents[i] = l.open(b)
+			}
+			b.SetBytes(chunk)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i, hub := range hubs {
+				share, agent := rest/(tunnels-i), agents[i]
+				rest -= share
+				work.Go(func() {
+					for range share {
+						_, _ = agent.Write(piece)
+					}
+					_ = agent.Close()
+				})
+				work.Go(func() {
+					n, err := io.Copy(io.Discard, struct{ io.Reader }{hub})
+					if err != nil || n != int64(share)*chunk {
+						b.Errorf("%d bytes came: %v", n, err)
+					}
+					_ = hub.Close()
+				})
+			}
+			work.Wait()
+		})
+	}
+}
+
+// BenchmarkLoopback is the same as BenchmarkTunnelThroughput with nothing but
+// TCP, to compare.
+func BenchmarkLoopback(b *testing.B) {
+	l, err := Listen(b.Context(), "127.0.0.1:0")
+	must(b, err)
+	near, err := net.Dial("tcp", l.Addr().String())
+	must(b, err)
+	far, err := l.Accept()
+	must(b, err)
+	b.SetBytes(chunk)
+	go func() {
+		for range b.N {
+			_, _ = far.Write(make([]byte, chunk))
+		}
+		_ = far.Close()
+	}()
+	_, err = io.Copy(io.Discard, struct{ io.Reader }{near})
+	must(b, err)
+	must(b, near.Close())
+	must(b, l.Close())
+}
