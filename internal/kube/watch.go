@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -72,6 +74,18 @@ const (
 	mostPause  = 30 * time.Second
 )
 
+// A watch that fails is taken up again where it ended, for as long as patience
+// lasts: what was deleted meanwhile is then seen being deleted, which a list
+// could only guess. After that the resource is called unreadable.
+const (
+	patience       = 20 * time.Second
+	mostWatchPause = 3 * time.Second
+)
+
+// hasty is a watch that ends so soon, without having shown anything, that
+// another at once would only be a burden.
+const hasty = time.Second
+
 // Run watches until the context ends, or the store goes back in time.
 func (w *Watcher) Run(ctx context.Context) error {
 	pause := firstPause
@@ -87,29 +101,53 @@ func (w *Watcher) Run(ctx context.Context) error {
 		if errors.Is(err, ErrWentBack) {
 			return err
 		}
-		reason := err.Error()
-		if isStatus(err, http.StatusNotFound) {
-			reason = fmt.Sprintf("the API server does not know %s: is Argo CD's CRD installed?", w.watch.Resource.Plural)
-		}
-		if reason != lastReason {
+		reason := w.explain(err)
+		if same := withoutDigits(reason); same != lastReason {
 			w.log.WarnContext(ctx, "can not read objects; trying again", "error", reason)
-			lastReason = reason
+			if err := w.sink(ctx, node.Blind{Resource: w.watch.Resource, Reason: reason}); err != nil {
+				return err
+			}
+			lastReason = same
 		}
-		if err := w.sink(ctx, node.Blind{Resource: w.watch.Resource, Reason: reason}); err != nil {
-			return err
-		}
-		wait := time.Duration(float64(pause) * (0.5 + w.jitter()/2))
-		var api *apiError
-		if errors.As(err, &api) && api.retryAfter > 0 {
-			wait = max(wait, time.Duration(api.retryAfter)*time.Second)
-		}
+		w.rest(ctx, pause, err)
 		pause = min(2*pause, mostPause)
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
 	}
 	return context.Cause(ctx)
+}
+
+// explain says what a failure means for the one who can do something about it.
+func (w *Watcher) explain(err error) string {
+	switch {
+	case isStatus(err, http.StatusNotFound):
+		return fmt.Sprintf("the API server does not know %s: is Argo CD's CRD installed?", w.watch.Resource.Plural)
+	case isStatus(err, http.StatusForbidden):
+		return err.Error() + " (the Role of this program has to let it get, list and watch them)"
+	}
+	return err.Error()
+}
+
+// withoutDigits is what two reasons have in common that differ in a port or a
+// time only.
+func withoutDigits(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// rest waits after a failure, as long as the API server asks for.
+func (w *Watcher) rest(ctx context.Context, pause time.Duration, err error) {
+	wait := time.Duration(float64(pause) * (0.5 + w.jitter()/2))
+	var api *apiError
+	if errors.As(err, &api) && api.retryAfter > 0 {
+		wait = max(wait, time.Duration(api.retryAfter)*time.Second)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(wait):
+	}
 }
 
 // listAndWatch lists, then watches until a new list is needed. Nil: it is, for
@@ -123,48 +161,94 @@ func (w *Watcher) listAndWatch(ctx context.Context, listed func()) error {
 	if err != nil {
 		return err
 	}
-	if Number(revision) < w.newest {
-		return fmt.Errorf("list %s at revision %s after %d: %w", w.watch.Resource.Plural, revision, w.newest, ErrWentBack)
+	if err := w.reached(revision); err != nil {
+		return err
 	}
 	if err := w.sink(ctx, node.List{Resource: w.watch.Resource, Objects: objects, Revision: Number(revision)}); err != nil {
 		return err
 	}
+	objects = nil // the sink has them
 	listed()
-	for failures := 0; ; {
-		next, err := w.watchFrom(ctx, revision)
-		w.newest = max(w.newest, Number(next))
-		if next != revision {
-			failures = 0
+	pause, failing := firstPause, time.Time{}
+	for {
+		next, err := w.watchAgain(ctx, revision, !failing.IsZero())
+		if next != revision || err == nil {
+			pause, failing = firstPause, time.Time{}
 		}
 		revision = next
+		w.newest = max(w.newest, Number(next))
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case err == nil:
+			continue
 		case errors.Is(err, errRelist), isStatus(err, http.StatusGone):
 			w.log.InfoContext(ctx, "listing anew", "reason", err)
 			return nil
-		case err != nil:
-			if failures++; failures > 3 {
-				return err
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Duration(float64(firstPause) * float64(failures) * (0.5 + w.jitter()/2))):
-			}
+		case errors.Is(err, ErrWentBack), isStatus(err, http.StatusForbidden), isStatus(err, http.StatusNotFound):
+			return err
+		case failing.IsZero():
+			failing = time.Now()
+		case time.Since(failing) > patience:
+			return err
 		}
+		w.log.DebugContext(ctx, "the watch was interrupted", "error", err)
+		w.rest(ctx, pause, err)
+		pause = min(2*pause, mostWatchPause)
 	}
 }
 
-var errRelist = errors.New("the watch can not go on")
+// watchAgain watches from a revision on. After a failure it first makes sure
+// that the store still is where it was: one that was put back from a backup
+// shows nothing to a watch from its future, and does not say so.
+func (w *Watcher) watchAgain(ctx context.Context, revision string, failed bool) (string, error) {
+	if failed {
+		now, err := w.client.Revision(ctx, w.watch.Namespace, w.watch.Resource)
+		if err != nil {
+			return revision, err
+		}
+		if err := w.reached(now); err != nil {
+			return revision, err
+		}
+	}
+	began := time.Now()
+	next, err := w.watchFrom(ctx, revision)
+	if err == nil && next == revision && time.Since(began) < hasty {
+		err = errors.New("the API server ended the watch at once")
+	}
+	return next, err
+}
+
+// reached compares how far the store is with how far it was.
+func (w *Watcher) reached(revision string) error {
+	if n := Number(revision); n == 0 {
+		return fmt.Errorf("the API server does not say at which revision %s are", w.watch.Resource.Plural)
+	} else if n < w.newest {
+		return fmt.Errorf("%s are at revision %d after %d: %w", w.watch.Resource.Plural, n, w.newest, ErrWentBack)
+	}
+	w.newest = Number(revision)
+	return nil
+}
+
+var (
+	errRelist  = errors.New("the watch can not go on")
+	errOverdue = errors.New("the API server has not ended the watch in time")
+)
+
+// overtime is how long the end of a watch may be on its way.
+const overtime = 30 * time.Second
 
 // watchFrom watches from a revision on and returns how far it came.
 func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	seconds := 300 + int(w.jitter()*300)
 	query := url.Values{
-		"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {revision},
-		"timeoutSeconds": {strconv.Itoa(300 + int(w.jitter()*300))},
+		"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {revision}, "timeoutSeconds": {strconv.Itoa(seconds)},
 	}
+	// The server ends it. If that does not get through, nothing else would either.
+	overdue := time.AfterFunc(time.Duration(seconds)*time.Second+overtime, func() { cancel(errOverdue) })
+	defer overdue.Stop()
 	w.watch.narrow(query)
 	resp, err := w.client.start(ctx, http.MethodGet, w.client.urlOf(w.watch.Resource, w.watch.Namespace, "", query), "", nil)
 	if err != nil {
@@ -195,7 +279,10 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 			if cause := context.Cause(ctx); cause != nil {
 				return revision, cause
 			}
-			return revision, nil // ended by the server, or cut: go on from here
+			if errors.Is(err, io.EOF) {
+				return revision, nil // ended by the server: go on from here
+			}
+			return revision, fmt.Errorf("the watch was cut: %w", err)
 		}
 		if event.Type == "ERROR" {
 			if raw.Text(event.Object, "reason") == "Expired" || string(raw.Get(event.Object, "code")) == "410" {
@@ -204,13 +291,14 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 			return revision, fmt.Errorf("watch: %s", raw.Text(event.Object, "message"))
 		}
 		in, at, err := w.input(event.Type, event.Object)
-		if err != nil {
+		if err != nil { // the others must not wait for it; what was known of it stays
+			w.log.WarnContext(ctx, "an object can not be read; it is passed over", "error", err)
+		} else if err := w.sink(ctx, in); err != nil {
 			return revision, err
 		}
-		if err := w.sink(ctx, in); err != nil {
-			return revision, err
+		if at != "" {
+			revision = at
 		}
-		revision = at
 	}
 }
 
@@ -222,7 +310,8 @@ func (w *Watcher) input(event string, object []byte) (node.Input, string, error)
 	}
 	o, err := parse(object)
 	if err != nil {
-		return nil, "", fmt.Errorf("read a watch event of %s: %w", w.watch.Resource.Plural, err)
+		return nil, raw.Text(object, "metadata", "resourceVersion"), fmt.Errorf("read a watch event of %s %s/%s: %w", w.watch.Resource.Plural,
+			raw.Text(object, "metadata", "namespace"), raw.Text(object, "metadata", "name"), err)
 	}
 	at := o.ResourceVersion()
 	if event == "DELETED" {

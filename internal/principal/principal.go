@@ -52,7 +52,7 @@ func Run(ctx context.Context, cfg Config) error {
 		fresh: &fresh{ask: func(ctx context.Context) (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, greetTimeout)
 			defer cancel()
-			return client.Revision(ctx, kind.AppProjects, cfg.Namespace)
+			return client.Revision(ctx, cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
 		}}}
 	return p.run(ctx)
 }
