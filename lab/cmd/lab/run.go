@@ -36,6 +36,7 @@ func commands() []command {
 		{"logs", "[-f] NAME", "show the log of a component, such as hub/argocd-server", runLogs},
 		{"kubeconfig", "[-installed] NAME", "print the path of a cluster's kubeconfig", runKubeconfig},
 		{"shell", "[COMMAND…]", "a shell with a kubeconfig context per cluster and the argocd CLI logged in", runShell},
+		{"agents", "", "run the principal and an agent on each spoke, built from this checkout, until interrupted", runAgents},
 		{"stop", "NAME", "freeze a component (SIGSTOP)", act("stop")},
 		{"continue", "NAME", "let a frozen component go on", act("continue")},
 		{"kill", "NAME", "kill a component; it stays dead until restarted", act("kill")},

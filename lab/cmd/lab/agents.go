@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/product"
+)
+
+// runAgents runs the product of this checkout in a lab: a principal, and an agent on each spoke.
+func runAgents(ctx context.Context, c *call) error {
+	if err := c.parse(0, 0); err != nil {
+		return err
+	}
+	l, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	folder, err := os.MkdirTemp("", "lab-agents-")
+	if err != nil {
+		return fmt.Errorf("make a folder for the program: %w", err)
+	}
+	defer os.RemoveAll(folder)
+	fmt.Fprintln(c.errOut, "building argocd-agent")
+	file, err := product.Build(ctx, folder)
+	if err != nil {
+		return err
+	}
+	p, err := product.New(l, file)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	if err := prepareHub(ctx, l); err != nil {
+		return err
+	}
+	if err := p.StartPrincipal(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.errOut, "principal is ready")
+	for _, one := range l.Clusters {
+		if one.Role == lab.Hub {
+			continue
+		}
+		a, err := p.StartAgent(ctx, one.Name, string(one.Role))
+		if err != nil {
+			return err
+		}
+		if err := a.Connected(ctx); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.errOut, "agent %s (%s) is connected\n", one.Name, one.Role)
+	}
+	printTour(c, l)
+	<-ctx.Done()
+	return nil
+}
+
+// prepareHub makes what a platform team makes: a namespace for each agent, and a project that may be used from there.
+func prepareHub(ctx context.Context, l *lab.Lab) error {
+	for _, one := range l.Clusters {
+		if one.Role == lab.Hub {
+			continue
+		}
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: one.Name}}
+		if _, err := l.Hub().Client().CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create namespace %s on the hub: %w", one.Name, err)
+		}
+	}
+	projects := l.Hub().Dynamic().Resource(schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"})
+	_, err := projects.Namespace(lab.ArgoCDNamespace).Patch(ctx, "default", types.MergePatchType,
+		[]byte(`{"spec":{"sourceNamespaces":["*"]}}`), metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("let the project default be used from the agents' namespaces: %w", err)
+	}
+	return nil
+}
+
+// printTour says what to do now.
+func printTour(c *call, l *lab.Lab) {
+	fmt.Fprintf(c.out, "\nIn another terminal, `go run ./lab/cmd/lab shell`, then:\n\n")
+	for _, one := range l.Clusters {
+		if one.Role != lab.Managed {
+			continue
+		}
+		fmt.Fprintf(c.out, `  argocd app create web -N %[1]s --project default --dest-name %[1]s --dest-namespace default \
+    --repo %[2]s --path . --validate=false
+  argocd app sync %[1]s/web
+  argocd app wait %[1]s/web
+  kubectl --context %[1]s get deployments
+  argocd app delete %[1]s/web -y
+`, one.Name, l.RepoURL("plain"))
+		break
+	}
+	fmt.Fprintln(c.out, "\nPrincipal and agents run until you interrupt this.")
+}
