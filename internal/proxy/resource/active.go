@@ -60,7 +60,7 @@ func (a *active) cut(match func(*call) bool, why *Status) {
 	a.mu.Unlock()
 	for _, c := range all {
 		if match(c) {
-			c.cancel(why)
+			c.cancel(&statusError{why})
 		}
 	}
 }

@@ -2,7 +2,6 @@ package resource
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httputil"
@@ -89,8 +88,8 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status.write(w)
 		return
 	}
-	if v.request.Verb != "" && !v.request.reads() {
-		a.config.Log.InfoContext(ctx, "request from the hub", "request", v.request.String(), "application", v.app, "dryRun", v.request.DryRun)
+	if v.request.Verb != "" && v.request.class() != classRead {
+		a.config.Log.InfoContext(ctx, "request from the hub", "request", v.request.String(), "application", v.app)
 	}
 	fullDuplex(w)
 	a.proxy.ServeHTTP(&upgradeWriter{ResponseWriter: w, ctx: ctx}, r)
@@ -177,10 +176,7 @@ func (a *Agent) fail(w http.ResponseWriter, r *http.Request, err error) {
 		v.code = 0
 		panic(http.ErrAbortHandler)
 	}
-	var status *Status
-	if !errors.As(err, &status) {
-		status = badGateway(fmt.Sprintf("agent %s cannot reach its API server: %v", a.config.Name, err))
-	}
+	status := badGateway(fmt.Sprintf("agent %s got no answer from its API server: %v", a.config.Name, err))
 	v.code = status.Code
 	a.config.Log.WarnContext(r.Context(), "no answer from the API server", "request", v.request.String(), "error", err)
 	status.write(w)

@@ -52,7 +52,7 @@ func TestOtherFailuresSayWhatIsWrong(t *testing.T) {
 	}{
 		{s.clientAs(t, "w2"), "/version", http.StatusForbidden, `no agent "w2" is registered`},
 		{s.client, "/api/v1/namespaces/a/pods/elsewhere", http.StatusBadGateway, "leads elsewhere"},
-		{s.client, "/api/v1/namespaces/a/pods/p", http.StatusBadGateway, "agent w1 cannot reach its API server"},
+		{s.client, "/api/v1/namespaces/a/pods/p", http.StatusBadGateway, "agent w1 got no answer from its API server"},
 	} {
 		response, body := s.ask(t, test.client, http.MethodGet, test.path, nil)
 		if status := statusOf(t, response, body); status.Code != test.code || !strings.Contains(status.Message, test.text) {
@@ -105,7 +105,8 @@ func TestDocumentsAreAnsweredFromTheLastKnownCopyWhileTheAgentIsAway(t *testing.
 		{"/apis", "application/json", "", ""},                // of another type than we have
 		{"/openapi/v3", "application/json", "", ""},          // never seen
 		{"/api/v1/namespaces/a/pods/p", "", "", ""},          // no document
-		{"/version?timeout=32s", "application/json", "", ""}, // another question
+		{"/version?timeout=32s", "application/json", "", `{"path":"/version"}`},
+		{"/openapi/v2?x=y", "application/json", "", ""}, // another question
 	} {
 		var headers []string
 		if test.accept != "" {

@@ -16,8 +16,14 @@ import (
 var keptHeaders = []string{"Content-Type", "Content-Encoding", "Etag", "Last-Modified", "Vary", "Cache-Control"}
 
 func keyOf(agent string, r *http.Request) copyKey {
+	uri := strings.TrimSuffix(r.URL.Path, "/")
+	if query := r.URL.Query(); len(query) > 0 {
+		query.Del("timeout") // client-go says how long it waits; the answer is the same
+		uri += "?" + query.Encode()
+	}
+	uri = strings.TrimSuffix(uri, "?")
 	return copyKey{
-		pathKey: pathKey{agent: agent, uri: r.URL.Path + "?" + r.URL.RawQuery},
+		pathKey: pathKey{agent: agent, uri: uri},
 		accept:  strings.Join(r.Header.Values("Accept"), ","),
 		gzip:    acceptsGzip(r.Header),
 	}
@@ -105,7 +111,7 @@ func (b *capturedBody) Read(p []byte) (int, error) {
 		return n, err
 	}
 	b.buffer = append(b.buffer, p[:n]...)
-	if err == io.EOF || b.length >= 0 && int64(len(b.buffer)) == b.length { //nolint:errorlint // io.Reader returns EOF itself
+	if err == io.EOF || b.length >= 0 && int64(len(b.buffer)) == b.length {
 		b.done(slices.Clip(b.buffer))
 		b.buffer, b.done = nil, nil
 	}

@@ -20,7 +20,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		Handler:                      a,
 		BaseContext:                  func(net.Listener) context.Context { return ctx },
 		DisableGeneralOptionsHandler: true,
-		ReadHeaderTimeout:            30 * time.Second,
+		ReadHeaderTimeout:            a.config.Idle, // of tunnels that are opened before they are needed
 		IdleTimeout:                  a.config.Idle,
 		MaxHeaderBytes:               maxHeaders + 4<<10, // what passes the hub passes here
 		ErrorLog:                     errorLog(a.config.Log),

@@ -19,7 +19,7 @@ func fresh(r *http.Request, limit time.Duration) *Status {
 	}
 	asked := time.Now()
 	reader := bufio.NewReaderSize(r.Body, 4<<10)
-	if _, err := reader.Peek(1); err != nil && err != io.EOF { //nolint:errorlint // io.Reader returns EOF itself
+	if _, err := reader.Peek(1); err != nil && err != io.EOF {
 		return badRequest("the caller went away; nothing was done")
 	}
 	if waited := time.Since(asked); waited > limit {

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/ecdsa"
@@ -18,6 +19,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -133,12 +135,12 @@ func newStage(t testing.TB, server APIServer, o options) *stage {
 			t.Error(err)
 		}
 	})
-	s.startHub(t, ctx, &wait, o)
+	s.startHub(ctx, t, &wait, o)
 	s.client = s.clientAs(t, "w1")
 	return s
 }
 
-func (s *stage) startHub(t testing.TB, ctx context.Context, wait *sync.WaitGroup, o options) {
+func (s *stage) startHub(ctx context.Context, t testing.TB, wait *sync.WaitGroup, o options) {
 	t.Helper()
 	config := HubConfig{
 		Dial: s.dial,
@@ -253,8 +255,31 @@ func (s *stage) connect(t testing.TB) *tls.Conn {
 	return secure
 }
 
+// terminal opens an upgraded connection, and sends some bytes before it has seen the answer.
+func (s *stage) terminal(t testing.TB, early string) (*tls.Conn, *bufio.Reader) {
+	t.Helper()
+	conn := s.connect(t)
+	_, _ = io.WriteString(conn, "POST /api/v1/namespaces/a/pods/p/exec HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"+early)
+	reader := bufio.NewReader(conn)
+	status, err := reader.ReadString('\n')
+	if err != nil || !strings.Contains(status, " 101 ") {
+		t.Fatalf("%q, %v", status, err)
+	}
+	for line := status; line != "\r\n" && err == nil; {
+		line, err = reader.ReadString('\n')
+	}
+	return conn, reader
+}
+
+// reply is an answer without its body, which has been read.
+type reply struct {
+	Status     string
+	StatusCode int
+	Header     http.Header
+}
+
 // ask sends a request to the hub and returns the answer with its body.
-func (s *stage) ask(t testing.TB, client *http.Client, method, path string, body io.Reader, headers ...string) (*http.Response, []byte) {
+func (s *stage) ask(t testing.TB, client *http.Client, method, path string, body io.Reader, headers ...string) (*reply, []byte) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, "https://"+s.address+path, body)
 	if err != nil {
@@ -272,11 +297,11 @@ func (s *stage) ask(t testing.TB, client *http.Client, method, path string, body
 	if err != nil {
 		t.Fatalf("read the answer to %s %s: %v", method, path, err)
 	}
-	return response, content
+	return &reply{Status: response.Status, StatusCode: response.StatusCode, Header: response.Header}, content
 }
 
 // statusOf reads a Status and checks that it is a real one.
-func statusOf(t testing.TB, response *http.Response, body []byte) Status {
+func statusOf(t testing.TB, response *reply, body []byte) Status {
 	t.Helper()
 	var s Status
 	if err := json.Unmarshal(body, &s); err != nil {

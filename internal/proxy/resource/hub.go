@@ -196,12 +196,12 @@ func (h *Hub) modify(res *http.Response) error {
 func (h *Hub) fail(w http.ResponseWriter, r *http.Request, err error) {
 	c := callOf(r.Context())
 	if cause := context.Cause(r.Context()); cause != nil {
-		var status *Status
-		if !errors.As(cause, &status) { // the caller went away: nobody reads what we say
+		var cut *statusError
+		if !errors.As(cause, &cut) { // the caller went away: nobody reads what we say
 			c.code = 0
 			panic(http.ErrAbortHandler)
 		}
-		err = status
+		err = cut
 	}
 	status := explain(c.agent, err)
 	if c.document && status.Code > 500 && h.copies.serve(w, r, c.agent, status.Message) {
@@ -216,13 +216,13 @@ func (h *Hub) fail(w http.ResponseWriter, r *http.Request, err error) {
 // explain turns what went wrong between hub and agent into what a person can act on.
 func explain(agent string, err error) *Status {
 	var (
-		status  *Status
+		cut     *statusError
 		away    *NotConnectedError
 		unknown *UnknownAgentError
 	)
 	switch {
-	case errors.As(err, &status):
-		return status
+	case errors.As(err, &cut):
+		return cut.status
 	case errors.As(err, &away):
 		return unavailable(away.Error())
 	case errors.As(err, &unknown):

@@ -12,7 +12,8 @@ import (
 // HubConfig is what a Hub needs. Zero durations and numbers mean the default.
 type HubConfig struct {
 	// Dial opens a tunnel to the Agent half of an agent. It fails at once, with a NotConnectedError, while the agent is
-	// away, and with an UnknownAgentError for one that is not registered. The context ends with the caller's request.
+	// away, and with an UnknownAgentError for one that is not registered. A tunnel is opened for the next request even if
+	// the caller who needed it has left meanwhile. Its deadlines have to work: net/http's server stops reading by them.
 	Dial func(ctx context.Context, agent string) (net.Conn, error)
 
 	// Caller names the agent that a caller may reach by the certificate it has shown. It is asked for every request, so

@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/lab"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argocd-agent/argocd-agent/lab"
 )
 
 // labStage is a stage in front of a real API server, with a namespace in which two simulated pods run.

@@ -161,7 +161,9 @@ func TestAWriteWhoseCallerLeftIsNeverCarriedOut(t *testing.T) {
 	}
 	cancel()
 	_ = writer.CloseWithError(errors.New("gone"))
-	await(t, "end", done)
+	if err := await(t, "end", done); err == nil {
+		t.Error("the caller was told that it worked")
+	}
 }
 
 func TestAWriteThatWasOnItsWayForLongIsRefused(t *testing.T) {
@@ -187,13 +189,7 @@ func TestUpgradesPassAndEndAsAWhole(t *testing.T) {
 		ended <- struct{}{}
 	}), options{})
 	connect := func() (*tls.Conn, *bufio.Reader) {
-		conn := s.connect(t)
-		_, _ = io.WriteString(conn, "POST /api/v1/namespaces/a/pods/p/exec HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nearly")
-		reader := bufio.NewReader(conn)
-		response, err := http.ReadResponse(reader, nil)
-		if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
-			t.Fatalf("%v, %v", response, err)
-		}
+		conn, reader := s.terminal(t, "early")
 		_ = conn.SetReadDeadline(time.Now().Add(soon))
 		for _, want := range []string{"early", "later"} {
 			if want == "later" {

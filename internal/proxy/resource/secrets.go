@@ -12,6 +12,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/raw"
@@ -103,6 +104,8 @@ type coveredBody struct {
 	ready   []byte
 }
 
+var newline = []byte{'\n'} // as the API server ends its documents
+
 func (b *coveredBody) Read(p []byte) (int, error) {
 	if len(b.ready) == 0 {
 		var document json.RawMessage
@@ -114,7 +117,7 @@ func (b *coveredBody) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		b.ready = append(covered, '\n')
+		b.ready = slices.Concat(covered, newline)
 	}
 	n := copy(p, b.ready)
 	b.ready = b.ready[n:]

@@ -29,8 +29,10 @@ type Details struct {
 	RetryAfterSeconds int    `json:"retryAfterSeconds,omitempty"`
 }
 
-// Error makes a Status usable as the cause of a cancellation.
-func (s *Status) Error() string { return s.Message }
+// statusError is a Status as the cause of a cancellation.
+type statusError struct{ status *Status }
+
+func (e *statusError) Error() string { return e.status.Message }
 
 func refusal(code int, reason, message string) *Status {
 	return &Status{APIVersion: "v1", Kind: "Status", Outcome: "Failure", Message: message, Reason: reason, Code: code}
