@@ -102,9 +102,9 @@ func TestDocumentsAreAnsweredFromTheLastKnownCopyWhileTheAgentIsAway(t *testing.
 		{"/apis", aggregated, "", `{"aggregated":"/apis"}`},
 		{"/apis", aggregated, "identity", `{"aggregated":"/apis"}`},
 		{"/openapi/v2", "application/json", "", `{"path":"/openapi/v2"}`},
-		{"/apis", "application/json", "", ""},                // of another type than we have
-		{"/openapi/v3", "application/json", "", ""},          // never seen
-		{"/api/v1/namespaces/a/pods/p", "", "", ""},          // no document
+		{"/apis", "application/json", "", ""},       // of another type than we have
+		{"/openapi/v3", "application/json", "", ""}, // never seen
+		{"/api/v1/namespaces/a/pods/p", "", "", ""}, // no document
 		{"/version?timeout=32s", "application/json", "", `{"path":"/version"}`},
 		{"/openapi/v2?x=y", "application/json", "", ""}, // another question
 	} {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 )
 
 // Serve answers requests that arrive on a tunnel, until it is closed. It returns as soon as Run has taken the tunnel;
