@@ -8,6 +8,10 @@
 // is then slowed down by the transport. Conn.Send never waits: a peer that does
 // not read is cut, and catches up when it returns.
 //
+// On the same connection there are tunnels: byte streams from the hub to targets
+// of the agent, such as its API server, each a gRPC stream and on both ends a
+// net.Conn (Server.OpenTunnel, DialerConfig.Tunnels). They end with the session.
+//
 // Who is at the other end is decided by the transport (Authenticate), never by
 // what a message says. Everything that a stranger can cause is bounded:
 // connections, handshakes, time to finish one, streams, sizes, log lines.

@@ -53,8 +53,13 @@ func dataFrame(p []byte) outFrame {
 	}
 }
 
-// startFrame says that a tunnel is in use.
-func startFrame() outFrame { return outFrame{} }
+// startFrame says that a tunnel is in use, and may ask for another.
+func startFrame(next string) outFrame {
+	if next == "" {
+		return outFrame{}
+	}
+	return firstFrame(next, "")
+}
 
 // endFrame says that no more data follows.
 func endFrame() outFrame {

@@ -39,6 +39,9 @@ func (b *book) open(ctx context.Context, target string) (*Tunnel, error) {
 	var err error
 	if t != nil {
 		t.touch()
+		if len(ahead) > 0 { // does not wait behind what Sync has to say
+			t.next, ahead = ahead[0], ahead[1:]
+		}
 		close(t.taken)
 	} else {
 		err = b.ask(token, target)

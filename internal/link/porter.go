@@ -119,6 +119,7 @@ func (p *porter) serve(m engine.Open, handler TunnelHandler) error {
 	t.local, t.remote = tunnelAddr(agentSource(p.cfg.Name)+"/"+m.Target), "hub"
 	t.halfClose = func() { _ = stream.CloseSend() }
 	t.abort = cancel
+	t.another = func(token string) { p.asked(engine.Open{Token: token, Target: m.Target}) }
 	served, over := context.WithCancel(ctx)
 	defer over()
 	stop := context.AfterFunc(ctx, func() { t.fail(fmt.Errorf("the tunnel broke: %w", context.Cause(ctx))) })

@@ -32,7 +32,7 @@ type Tunnel struct {
 
 	in      chan *mem.Reader // what has come; closed when nothing more does
 	out     chan outFrame    // what shall go
-	taken   chan struct{}    // on the hub: somebody uses it
+	taken   chan struct{}    // on the hub: somebody uses it, and next is set
 	started chan struct{}    // on an agent: the hub has put it to use
 	ended   chan struct{}    // CloseWrite was called
 	closed  chan struct{}    // Close was called
@@ -49,6 +49,9 @@ type Tunnel struct {
 	rest    *mem.Reader // of the last frame
 
 	writing sync.Mutex // a Write is not torn apart by another
+
+	next    string             // on the hub: token of the spare that shall take its place
+	another func(token string) // on an agent: opens that one
 
 	reserved bool // counts as in use; guarded by the hub's book
 

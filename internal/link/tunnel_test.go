@@ -202,38 +202,6 @@ func TestReaderThatStopsStallsOnlyItself(t *testing.T) {
 	writers.Wait()
 }
 
-func TestTunnelsEndWithTheirSession(t *testing.T) {
-	leakCheck(t)
-	l := connect(t, TunnelLimits{}, nil)
-	hub, agent := l.open(t)
-	var work sync.WaitGroup
-	work.Go(func() { _, _ = agent.Write(make([]byte, 64<<20)) }) // nobody reads it
-	eventually(t, "it stalls", func() bool { return agent.unmoved() > 20*time.Millisecond })
-	l.conn.Close(engine.Revoked, "go away")
-	for _, end := range []*Tunnel{hub, agent} {
-		<-end.Done()
-		if _, err := end.Write([]byte("x")); err == nil {
-			t.Error("something was written")
-		}
-	}
-	if _, err := io.Copy(io.Discard, hub); !errors.As(err, new(*NotConnectedError)) {
-		t.Errorf("the hub reads %v", err)
-	}
-	work.Wait()
-	must(t, agent.Close())
-	must(t, hub.Close())
-	_, err := l.OpenTunnel(t.Context(), "agent-a", "api")
-	if away, ok := err.(*NotConnectedError); !ok || away.Since.IsZero() || !strings.Contains(err.Error(), "agent-a is not connected since ") {
-		t.Errorf("the next: %v", err)
-	}
-	if _, err := l.OpenTunnel(t.Context(), "agent-b", "api"); err == nil || err.Error() != "agent agent-b is not connected" {
-		t.Errorf("an agent that never came: %v", err)
-	}
-	_ = l.bye()
-	l.welcome("agent-a") // it comes back, and works
-	l.open(t)
-}
-
 func TestAgentSaysWhyThereIsNoTunnel(t *testing.T) {
 	leakCheck(t)
 	l := connect(t, TunnelLimits{}, map[string]TunnelHandler{

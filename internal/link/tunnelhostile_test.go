@@ -215,7 +215,9 @@ func TestHubThatAsksWithoutEndIsBounded(t *testing.T) {
 	l.spoke.next("received")
 	l.spoke.next("received") // it keeps up, and the wishes are none of the engine's business
 	eventually(t, "it is over", func() bool {
-		conn, err := l.OpenTunnel(t.Context(), "agent-a", "api")
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		conn, err := l.OpenTunnel(ctx, "agent-a", "api")
 		if err == nil {
 			_ = conn.Close()
 		}

@@ -23,7 +23,12 @@ func (t *Tunnel) receive() {
 			}
 			return
 		}
-		t.startOnce.Do(func() { close(t.started) })
+		t.startOnce.Do(func() {
+			close(t.started)
+			if f.token != "" && t.another != nil {
+				t.another(f.token)
+			}
+		})
 		if f.data != nil && open {
 			t.deliver(f)
 		} else {
@@ -95,7 +100,7 @@ func (t *Tunnel) begin() bool {
 	}
 	select {
 	case <-t.taken:
-		return t.send(startFrame())
+		return t.send(startFrame(t.next))
 	case <-t.closed:
 	case <-t.over:
 	}

@@ -25,7 +25,7 @@ const (
 // has at most 64 KiB, all included.
 type Frame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set in the agent's first frame only.
+	// Set in the agent's first frame, and maybe in the hub's. Else it is ignored.
 	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Data  []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	// No more data follows in this direction, while the other one may go on.

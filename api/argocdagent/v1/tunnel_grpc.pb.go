@@ -36,8 +36,9 @@ type TunnelClient interface {
 	// error where there can be no tunnel.
 	//
 	// The hub may ask ahead: the tunnel is in use from the hub's first frame on,
-	// which may be empty, and the agent connects it to its target only then. From
-	// then on the data of either direction, joined, is what the connection carries.
+	// which may be empty, and the agent connects it to its target only then. A
+	// token in that frame asks for another tunnel to the same target. From then on
+	// the data of either direction, joined, is what the connection carries.
 	//
 	// Either side closes the tunnel by ending the stream in order: the agent by
 	// half-closing it, the hub by returning. Whatever ends it otherwise breaks it.
@@ -79,8 +80,9 @@ type TunnelServer interface {
 	// error where there can be no tunnel.
 	//
 	// The hub may ask ahead: the tunnel is in use from the hub's first frame on,
-	// which may be empty, and the agent connects it to its target only then. From
-	// then on the data of either direction, joined, is what the connection carries.
+	// which may be empty, and the agent connects it to its target only then. A
+	// token in that frame asks for another tunnel to the same target. From then on
+	// the data of either direction, joined, is what the connection carries.
 	//
 	// Either side closes the tunnel by ending the stream in order: the agent by
 	// half-closing it, the hub by returning. Whatever ends it otherwise breaks it.
