@@ -113,7 +113,7 @@ func TestValuesAreRewrittenWhereTheTargetSaysSo(t *testing.T) {
 }
 
 func TestWhileAnAgentIsAwayItsLastKnownValueCounts(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t, func(c *Config) { c.Patience, c.Timeout = time.Minute, time.Minute })
 	w.spokes["w1"].do("SET", treeKey("cart"), "tree")
 	w.spokes["w2"].do("SET", treeKey("other_far"), "far")
 	c := w.user()
@@ -123,7 +123,7 @@ func TestWhileAnAgentIsAwayItsLastKnownValueCounts(t *testing.T) {
 	c.expect("$4 tree", "GET", treeKey("shop_cart"))
 	c.expect("-ERR agent w1 is not connected since 2026-05-04T03:02:01Z", "GET", channelKey("shop_cart"))
 	c.expect("$3 far", "GET", treeKey("other_far"))
-	if took := time.Since(began); took > 400*time.Millisecond {
+	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("that took %v", took)
 	}
 	w.returns("w1")
@@ -132,7 +132,7 @@ func TestWhileAnAgentIsAwayItsLastKnownValueCounts(t *testing.T) {
 }
 
 func TestAnAgentThatDoesNotAnswerHoldsUpNobodyElse(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Patience, c.Timeout = 50*time.Millisecond, 300*time.Millisecond })
+	w := newWorld(t, func(c *Config) { c.Patience, c.Timeout = 50*time.Millisecond, 3*time.Second })
 	w.spokes["w1"].do("SET", treeKey("cart"), "tree")
 	w.spokes["w2"].do("SET", treeKey("other_far"), "far")
 	c := w.user()
@@ -144,7 +144,7 @@ func TestAnAgentThatDoesNotAnswerHoldsUpNobodyElse(t *testing.T) {
 	began := time.Now()
 	c.expect("$3 far", "GET", treeKey("other_far"))
 	c.expect("+PONG", "PING")
-	if took := time.Since(began); took > 250*time.Millisecond {
+	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("others waited %v", took)
 	}
 	if got := slow.reply(); got != "-ERR agent w1 does not answer: no answer in time" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -11,6 +12,27 @@ import (
 	"testing"
 	"time"
 )
+
+const rounds = 5
+
+// cpuTime is what a process has used, as the kernel counts it in hundredths of a second.
+func cpuTime(t testing.TB, pid int) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Skip(err)
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	var ticks int64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
 
 // BenchmarkPassThrough compares requests per second, as redis-benchmark sees them, with and without the Server.
 func BenchmarkPassThrough(b *testing.B) {
@@ -44,9 +66,13 @@ func BenchmarkPassThrough(b *testing.B) {
 			name := fmt.Sprintf("%s/clients=%d/pipeline=%d/bytes=%d", command, kind.clients, kind.pipeline, kind.size)
 			b.Run(name, func(b *testing.B) {
 				for range b.N {
-					var rate [2]float64
-					for range 5 { // the best of five: whoever else uses the machine slows down both
+					var rate, cpu [2]float64
+					for range rounds { // the best of five: whoever else uses the machine slows down both
 						for i, port := range []string{port, proxy} {
+							before := cpuTime(b, hub.process.Process.Pid)
+							if i == 1 {
+								before += cpuTime(b, os.Getpid())
+							}
 							out, err := exec.CommandContext(ctx, program, "-p", port, "-t", command, "--csv",
 								"-c", strconv.Itoa(kind.clients), "-P", strconv.Itoa(kind.pipeline), "-d", strconv.Itoa(kind.size),
 								"-n", strconv.Itoa(kind.requests)).Output()
@@ -60,11 +86,18 @@ func BenchmarkPassThrough(b *testing.B) {
 								b.Fatal(err)
 							}
 							rate[i] = max(rate[i], perSecond)
+							used := cpuTime(b, hub.process.Process.Pid) - before
+							if i == 1 {
+								used += cpuTime(b, os.Getpid())
+							}
+							cpu[i] += float64(used.Microseconds()) / float64(rounds*kind.requests)
 						}
 					}
 					b.ReportMetric(rate[0], "direct/s")
 					b.ReportMetric(rate[1], "proxy/s")
 					b.ReportMetric(100*rate[1]/rate[0], "%")
+					b.ReportMetric(cpu[0], "direct-cpu-µs/request")
+					b.ReportMetric(cpu[1], "proxy-cpu-µs/request") // with that of Redis
 				}
 			})
 		}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -220,8 +221,14 @@ func TestAStaleValueIsRefreshedInTheBackground(t *testing.T) {
 	c := w.user()
 	c.expect("$3 one", "GET", treeKey("shop_cart"))
 	w.spokes["w1"].do("SET", treeKey("cart"), "two")
-	w.spokes["w1"].do("CLIENT", "PAUSE", "100", "ALL")
+	process := w.spokes["w1"].process.Process
+	if err := process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
 	w.server.Invalidate("shop", "cart")
 	c.expect("$3 one", "GET", treeKey("shop_cart"))
+	if err := process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "the new value is there", func() bool { return c.do("GET", treeKey("shop_cart")) == "$3 two" })
 }
