@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -95,6 +96,55 @@ func BenchmarkTunnelThroughput(b *testing.B) {
 			work.Wait()
 		})
 	}
+}
+
+// BenchmarkTunnelEchoUnderLoad is how long a key stroke takes while 100 logs are
+// followed and somebody loads list after list of 50 MB.
+func BenchmarkTunnelEchoUnderLoad(b *testing.B) {
+	l := connect(b, TunnelLimits{}, map[string]TunnelHandler{"echo": echo})
+	var work sync.WaitGroup
+	var ends []net.Conn
+	follow := func(write func(io.Writer) error) {
+		hub, agent := l.open(b)
+		ends = append(ends, hub, agent)
+		work.Go(func() {
+			for write(agent) == nil {
+			}
+		})
+		work.Go(func() { _, _ = io.Copy(io.Discard, struct{ io.Reader }{hub}) })
+	}
+	for range 100 {
+		follow(func(w io.Writer) error {
+			time.Sleep(10 * time.Millisecond)
+			_, err := w.Write(make([]byte, 200))
+			return err
+		})
+	}
+	list := make([]byte, 50<<20)
+	follow(func(w io.Writer) error {
+		_, err := w.Write(list)
+		return err
+	})
+	conn, err := l.OpenTunnel(b.Context(), "agent-a", "echo")
+	must(b, err)
+	var took []time.Duration
+	key := make([]byte, 1)
+	for b.Loop() {
+		begin := time.Now()
+		_, err := conn.Write(key)
+		must(b, err)
+		_, err = io.ReadFull(conn, key)
+		must(b, err)
+		took = append(took, time.Since(begin))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "µs/p50")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "µs/p99")
+	must(b, conn.Close())
+	for _, end := range ends {
+		must(b, end.Close())
+	}
+	work.Wait()
 }
 
 // BenchmarkLoopback is the same as BenchmarkTunnelThroughput with nothing but
