@@ -193,3 +193,19 @@ func TestTheCacheIsBounded(t *testing.T) {
 		t.Error("an answer that was asked for earlier replaced a later one")
 	}
 }
+
+func TestAnAgentWithoutRedisSaysSo(t *testing.T) {
+	w := newWorld(t, nil)
+	w.spokes["w1"].do("SET", treeKey("cart"), "tree")
+	c := w.user()
+	c.expect("$4 tree", "GET", treeKey("shop_cart"))
+	w.spokes["w1"].stop()
+	for range 10 {
+		if got := c.do("GET", channelKey("shop_cart")); !strings.Contains(got, "the Redis of the cluster cannot be reached: connect to Redis at ") {
+			t.Fatal(got)
+		}
+	}
+	c.expect("$4 tree", "GET", treeKey("shop_cart"))
+	w.spokes["w1"].start()
+	c.expect("$-1", "GET", channelKey("shop_cart"))
+}

@@ -172,18 +172,31 @@ func (p *peer) ask(ctx context.Context, args ...string) ([][]byte, error) {
 		return nil, fmt.Errorf("agent %s has %d requests to answer already", p.name, maxAsking)
 	}
 	defer p.asking.Add(-1)
-	line, err := p.connection(ctx)
+	p.all.counts.asked.Add(1)
+	reply, err := p.exchange(ctx, args)
 	if err != nil {
 		return nil, err
-	}
-	p.all.counts.asked.Add(1)
-	reply, err := line.do(ctx, args...)
-	if err != nil {
-		return nil, fmt.Errorf("agent %s does not answer: %w", p.name, err)
 	}
 	values, err := bulks(reply)
 	if err != nil {
 		return nil, fmt.Errorf("agent %s: %w", p.name, err)
 	}
 	return values, nil
+}
+
+// exchange asks again if the line breaks under the question: the agent may be back, and reading twice does no harm.
+func (p *peer) exchange(ctx context.Context, args []string) ([]byte, error) {
+	for again := true; ; again = false {
+		line, err := p.connection(ctx)
+		if err != nil {
+			return nil, err
+		}
+		reply, err := line.do(ctx, args...)
+		if err == nil {
+			return reply, nil
+		}
+		if !again || ctx.Err() != nil {
+			return nil, fmt.Errorf("agent %s does not answer: %w", p.name, err)
+		}
+	}
 }

@@ -86,7 +86,10 @@ func (c *client) read(bound limits) {
 		c.mu.Lock()
 		if len(c.waiting) == 0 {
 			c.mu.Unlock()
-			c.close(protocolError("a reply to nothing"))
+			if _, err = bulks(reply); err == nil { // else the other side says why it cannot serve us
+				err = protocolError("a reply to nothing")
+			}
+			c.close(err)
 			return
 		}
 		first := c.waiting[0]

@@ -81,6 +81,7 @@ func TestTheClusterPageFollowsAgents(t *testing.T) {
 		t.Errorf("%+v", is)
 	}
 	// One that does not answer has an entry too, at once.
+	eventually(t, "every agent has an entry", func() bool { return read("w2").ConnectionState.Status != "" })
 	if is := read("w2"); is.ConnectionState.Status != "Successful" || is.ServerVersion != "1.34" || is.ApplicationsCount != 3 {
 		t.Errorf("%+v", is)
 	}

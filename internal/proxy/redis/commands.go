@@ -1,5 +1,7 @@
 package redis
 
+import "strings"
+
 // class says how a command travels.
 type class uint8
 
@@ -91,8 +93,7 @@ func upper(name []byte, room *[16]byte) []byte {
 	return room[:n]
 }
 
-// isWord compares an argument with a word in capitals.
+// isWord compares an argument with a word, whatever the case of its letters.
 func isWord(arg []byte, word string) bool {
-	var room [16]byte
-	return len(arg) == len(word) && string(upper(arg, &room)) == word
+	return len(arg) == len(word) && strings.EqualFold(string(arg), word)
 }

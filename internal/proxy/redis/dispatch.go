@@ -202,7 +202,7 @@ func (s *session) client(ctx context.Context, c command) error {
 		case isWord(c.args[1], "REPLY"):
 			s.fails("ERR CLIENT REPLY is not possible through the proxy of argocd-agent")
 			return nil
-		case isWord(c.args[1], "SETINFO"), isWord(c.args[1], "SETNAME"):
+		case isWord(c.args[1], "SETINFO"), isWord(c.args[1], "SETNAME"), isWord(c.args[1], "MAINT_NOTIFICATIONS"):
 			return s.toOwn(ctx, c, 0)
 		}
 	}
