@@ -62,8 +62,9 @@ func (r *replica) take(it *heldItem, in DeltaItem) {
 		r.takeGone(it, in)
 		return
 	}
+	r.endTruce(it)
 	if it.want != in.Version {
-		it.want, it.replaced, it.returns = in.Version, Version{}, 0
+		it.want, it.replaced, it.returns, it.fought = in.Version, Version{}, 0, false
 	}
 	it.again = false
 	delete(r.redo, it.hash)

@@ -53,6 +53,8 @@ type heldItem struct {
 	heldBack bool // its removal waits for a confirmation
 	sure     bool // its removal was confirmed
 	loose    bool // attached: the owner knows nothing of it
+	truce    bool // alias is for a while only
+	fought   bool // and people were told
 }
 
 func newReplica(p *Peer, cfg ScopeConfig) *replica {
@@ -158,7 +160,8 @@ func (r *replica) start() {
 		it := r.items[h]
 		r.setNext(it, nil)
 		it.want, it.seq, it.replaced = Version{}, 0, Version{}
-		it.sure, it.again, it.returns = false, false, 0
+		r.endTruce(it)
+		it.sure, it.again, it.returns, it.fought = false, false, 0, false
 		r.setRefused(it, false)
 		r.update(it)
 	}
@@ -239,6 +242,7 @@ func (r *replica) tick() {
 		}
 		delete(r.redo, h)
 		if it := r.items[h]; it != nil {
+			r.endTruce(it)
 			r.drift(it)
 		}
 	}

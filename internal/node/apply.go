@@ -17,12 +17,13 @@ func (l *link) apply(e engine.Apply) {
 		l.applied(e.Scope, e.Key, e.Ticket, result{fail: failure(err)})
 		return
 	}
-	tried := ""
-	decide := func(local *kind.Object) decision { return l.merge(s, ref, e, local, &tried) }
+	var stored *kind.Object
+	decide := func(local *kind.Object) decision { return l.merge(s, ref, e, local, stored) }
 	if s.cfg.Style == engine.Pending {
 		decide = func(local *kind.Object) decision { return l.execute(e, local) }
 	}
 	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "apply " + e.Scope, decide: decide,
+		wrote: func(o *kind.Object) { stored = o },
 		done: func(r result) {
 			if s.cfg.Style == engine.Pending && r.written && r.fail == nil {
 				l.begun(e)
@@ -31,10 +32,10 @@ func (l *link) apply(e engine.Apply) {
 		}})
 }
 
-// merge decides how the local object becomes what the owner has. Tried is the
-// resource version at which that was last written before a deletion: if it is
-// still the same, the API server stores it so, and the deletion goes ahead.
-func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object, tried *string) decision {
+// merge decides how the local object becomes what the owner has. Stored is what
+// the API server made of it when it was written before a deletion: that may
+// differ from what was written, and the deletion goes ahead nevertheless.
+func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local, stored *kind.Object) decision {
 	if local != nil && !s.kind.Belongs(local) {
 		return decision{fail: &Failure{Code: engine.NameTaken, Message: "something else has the name " + ref.Name}}
 	}
@@ -42,7 +43,6 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object,
 	deleting := s.cfg.Style == engine.Mirror && kind.Deleting(e.Content)
 	switch {
 	case local == nil && deleting:
-		delete(l.node.missed, ref)
 		return decision{gone: true}
 	case local == nil && s.cfg.Style == engine.Attached:
 		return decision{fail: &Failure{Code: engine.NoObject, Message: "there is no such object on this side"}}
@@ -71,9 +71,9 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object,
 	}
 	switch {
 	case local == nil:
-		if record, missed := l.node.missed[ref]; missed {
-			merged = kind.WithRecord(merged, record)
-			if l.node.cfg.Policy.ResyncRecreated {
+		if m, ok := l.node.missed[ref]; ok && m.source == kind.ContentUID(e.Content) {
+			merged = kind.WithRecord(merged, m.record)
+			if l.node.cfg.Policy.ResyncRecreated && !m.ours {
 				merged = kind.WithSync(merged)
 			}
 		}
@@ -83,8 +83,7 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object,
 	}
 	begins := deleting && !local.IsDeleting()
 	switch {
-	case !kind.Same(local, merged) && !(begins && *tried == local.ResourceVersion()):
-		*tried = local.ResourceVersion()
+	case !kind.Same(local, merged) && !(begins && stored != nil && stored.ResourceVersion() == local.ResourceVersion()):
 		return decision{verb: Update, object: merged, again: begins}
 	case begins:
 		return decision{verb: Delete, object: local}
@@ -147,8 +146,9 @@ func (l *link) remove(e engine.Remove) {
 	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "remove " + e.Scope,
 		decide: func(local *kind.Object) decision {
 			d := l.unmerge(s, local)
-			if d.gone {
-				delete(l.node.missed, ref)
+			if m, ok := l.node.missed[ref]; ok && d.gone {
+				m.ours = true
+				l.node.missed[ref] = m
 			}
 			return d
 		},

@@ -15,6 +15,7 @@ type job struct {
 	name   string
 	why    string
 	decide func(local *kind.Object) decision
+	wrote  func(*kind.Object) // hears what was stored, before it decides again; may be nil
 	done   func(result)
 }
 
@@ -121,6 +122,9 @@ func (n *Node) wrote(in Wrote) {
 		n.stale(d)
 	case d.again:
 		d.written, d.replaced = true, d.base
+		if d.jobs[0].wrote != nil {
+			d.jobs[0].wrote(in.Object)
+		}
 		n.stored(d.ref, in.Object)
 	default:
 		// The job is over before others hear of the object: they may have

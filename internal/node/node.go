@@ -50,7 +50,7 @@ type Node struct {
 	writes  uint64
 	waiting int                      // links whose Begin waits for a watch
 	retries map[kind.Ref]engine.Time // objects to be tended again
-	missed  map[kind.Ref]string      // Applications that went by another's hand → their record of commands
+	missed  map[kind.Ref]missing     // Applications that are gone, and may be put back
 
 	now   engine.Time
 	out   []Effect
@@ -70,7 +70,7 @@ func Resources() []kind.Resource {
 // New makes a Node. A spoke has its one link from the start.
 func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, cache: newCache(Resources()), links: map[string]*link{}, byNS: map[string][]*link{},
-		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]string{}}
+		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]missing{}}
 	if cfg.Side == kind.Spoke {
 		n.links[""] = newLink(n, Register{
 			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},
@@ -157,6 +157,7 @@ func (n *Node) tick() {
 		l.tryBegin()
 	}
 	n.reread()
+	n.forgetMissed()
 	for _, ref := range sortedRefs(n.retries) {
 		if n.retries[ref] <= n.now {
 			delete(n.retries, ref)

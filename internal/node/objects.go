@@ -54,16 +54,6 @@ func (n *Node) lost(ref kind.Ref, uid string, rev uint64, watched bool) {
 	n.moved(ref)
 }
 
-// miss notes that an Application which the hub wants here is gone. When it is put
-// back, commands that it has carried out are not given to it again, nor do they
-// stay pending on the hub for ever.
-func (n *Node) miss(ref kind.Ref, old *kind.Object) {
-	l := n.links[""]
-	if ref.Resource == kind.Applications && l != nil && l.world.Agent.Mode == kind.Managed && kind.ReadMark(old, &l.world).Owned {
-		n.missed[ref] = kind.Record(old)
-	}
-}
-
 // knownGone is lost for an object of which the watch has not told yet.
 func (n *Node) knownGone(ref kind.Ref, uid string, rev uint64) {
 	if old := n.cache.get(ref); old != nil && (uid == "" || uid == old.UID()) {
