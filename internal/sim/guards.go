@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,7 +83,7 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 		if ch.old != nil && !sameExcept(ch.old, ch.new, "operationState") {
 			bad("changes the status of")
 		}
-		w.guardOrder(who.proc, ch.new, l.hubEra, bad)
+		w.guardOrder(who.proc, ch, l.hubEra, bad)
 	}
 }
 
@@ -185,7 +186,7 @@ func (w *world) guardHub(who actor, ch change) {
 		bad("deletes what its owner has not given up:")
 	}
 	if ch.ref.Resource == kind.Applications && ch.new != nil {
-		w.guardOrder(who.proc, ch.new, w.ledger.spokeEra[mark], bad)
+		w.guardOrder(who.proc, ch, w.ledger.spokeEra[mark], bad)
 	}
 }
 
@@ -216,7 +217,11 @@ func (w *world) guardHubOwn(ch change, bad func(string)) {
 // guardOrder checks that a process never puts an older spec over a newer one of
 // the same object. The owner may come back to what it had before, so what counts
 // is that its states are passed through in their order.
-func (w *world) guardOrder(p *process, o *kind.Object, era int, bad func(string)) {
+func (w *world) guardOrder(p *process, ch change, era int, bad func(string)) {
+	o := ch.new
+	if ch.old != nil && bytes.Equal(ch.old.Get("spec"), o.Get("spec")) {
+		return
+	}
 	source := o.Annotation(sourceKey)
 	revision := unquote(o.Get("spec", "source", "targetRevision"))
 	turns := w.ledger.order[source+"/"+revision]

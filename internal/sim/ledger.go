@@ -37,9 +37,12 @@ type ledger struct {
 type click struct {
 	ref     kind.Ref
 	uid     string
+	source  string // of a copy: the UID of the spoke's Application
 	runs    int
+	ranOn   string // UID of the spoke's Application
+	ranIn   int    // life of the agent
 	refused bool
-	excused bool // the Application, or the record of the click, was lost with a store
+	excused bool // the Application, or the record of the click, was lost with a store or by hand
 }
 
 func newLedger(w *world) *ledger {
@@ -170,7 +173,11 @@ func (l *ledger) greeted(p *process, agent string, f engine.Fact) {
 }
 
 func (l *ledger) clicked(id string, r kind.Ref, o *kind.Object) {
-	l.clicks[id] = &click{ref: r, uid: o.UID()}
+	k := &click{ref: r, uid: o.UID()}
+	if o.Annotation(agentMarkKey) != "" {
+		k.source = o.Annotation(sourceKey)
+	}
+	l.clicks[id] = k
 }
 
 // ran is Argo CD starting an operation.
@@ -182,7 +189,12 @@ func (l *ledger) ran(c *cluster, r kind.Ref, t tree, operation tree) {
 		return
 	}
 	k.runs++
+	uid, life := digText(t, "metadata", "uid"), c.spoke.process.life
 	again := k.excused && l.excused[c.spoke.agent.Name]
+	if uid != k.ranOn && (life != k.ranIn || !c.spoke.managed()) {
+		again = true // the Application is another one, and with the old one its record is gone
+	}
+	k.ranOn, k.ranIn = uid, life
 	l.w.check(k.runs == 1 || again, "click %s on %s has run %d times", id, short(k.ref), k.runs)
 	l.w.check(!k.refused, "click %s on %s was reported as refused, and runs", id, short(k.ref))
 }
@@ -234,7 +246,7 @@ func (l *ledger) deletedBySpokeUser(o *kind.Object, withResources bool) {
 		l.local[o.UID()] = true
 	}
 	for _, k := range l.clicks { // and commands that it was given go with it
-		if k.uid == o.Annotation(sourceKey) {
+		if k.uid == o.Annotation(sourceKey) || k.source == o.UID() {
 			k.excused = true
 		}
 	}

@@ -80,6 +80,9 @@ func (w *world) populate() {
 func (w *world) heal() {
 	w.tracef("--- the faults stop")
 	w.faulty = false
+	for _, p := range w.processes() {
+		w.run(p.pausedUntil) // nobody is suspended for ever, and nobody is woken
+	}
 	for _, c := range w.clusters() {
 		c.downUntil, c.troubleUntil, c.lagUntil = 0, 0, 0
 	}
@@ -88,11 +91,9 @@ func (w *world) heal() {
 		for _, p := range s.clones {
 			p.crash()
 		}
-		s.process.pausedUntil = 0
 		w.after(second, s.process.start)
 	}
 	for _, p := range w.principals {
-		p.pausedUntil = 0
 		w.after(second, p.start)
 	}
 }
@@ -183,6 +184,9 @@ func (w *world) checkClicks() {
 		if o == nil || o.UID() != k.uid || o.IsDeleting() || ignoredLabel(o) || w.ledger.hasLeft(k.uid) {
 			continue
 		}
+		if o.Annotation(agentMarkKey) == "" && !slices.ContainsFunc(w.spokes, func(s *spoke) bool { return w.sentTo(s, k.ref, o) }) {
+			continue // it is nobody's
+		}
 		if w.waits(o) {
 			continue // visibly, for the Application to be there
 		}
@@ -265,45 +269,4 @@ func (w *world) checkLoad(p *process) {
 		links = len(w.spokes)
 	}
 	w.check(load.Notes <= 4*total*links, "%s keeps %d notes on %d objects", p.name, load.Notes, total)
-}
-
-// checkReconnect cuts every connection, changes a little, and counts the bytes
-// until all is equal again.
-func (w *world) checkReconnect() {
-	if len(w.violations) > 0 {
-		return
-	}
-	changed := 0
-	for _, c := range w.liveConns() {
-		c.broken = true
-		c.agent.p.in(c.agent.life, 10, c.agent.lost)
-		c.hub.p.in(c.hub.life, 10, c.hub.lost)
-	}
-	for i, r := range ownHubApps(w) {
-		if i%7 == int(w.seed%7) && changed < 3 && w.hub.st.get(r).Label("appset") == "" && !isPoison(unquote(w.hub.st.get(r).Get("spec", "source", "path"))) {
-			w.editSpec(w.hub, r, 7)
-			changed++
-		}
-	}
-	messages, size := w.messages, w.bytes
-	limit := w.now + 5*minute
-	for w.now < limit && len(w.violations) == 0 {
-		w.run(w.now + 15*second)
-		if w.now > limit-3*minute && len(w.differences()) == 0 {
-			break
-		}
-	}
-	if found := w.differences(); len(found) > 0 && len(w.violations) == 0 {
-		w.violate("after a reconnect the two sides do not become equal:\n  %s", strings.Join(found, "\n  "))
-		return
-	}
-	// Hello and Welcome, beacons and the digests' path to what differs; then the
-	// changes, each with the statuses that follow from it, and what Argo CD's
-	// comparisons move in the time.
-	apps := 0
-	for _, s := range w.spokes {
-		apps += len(s.cluster.st.list(kind.Applications))
-	}
-	most := len(w.spokes)*12_000 + changed*20_000 + apps*600
-	w.check(w.bytes-size <= most, "a reconnect with %d changes took %d bytes in %d messages, more than %d", changed, w.bytes-size, w.messages-messages, most)
 }
