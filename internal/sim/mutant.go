@@ -15,6 +15,7 @@ type mutant struct {
 	onSwallow   func(*process, node.Write) bool
 	onMessage   func(engine.Message) bool
 	onConfigure func(*node.Config)
+	onRegister  func(*world, kind.Agent) kind.Agent
 }
 
 func (m *mutant) seen(p *process, o *kind.Object) *kind.Object {
@@ -53,4 +54,11 @@ func (m *mutant) configure(cfg *node.Config) {
 	if m.onConfigure != nil {
 		m.onConfigure(cfg)
 	}
+}
+
+func (m *mutant) registered(w *world, a kind.Agent) kind.Agent {
+	if m.onRegister != nil {
+		return m.onRegister(w, a)
+	}
+	return a
 }

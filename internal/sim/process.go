@@ -242,7 +242,7 @@ const principalUID = "principal-1"
 func (p *process) register(s *spoke) {
 	m := p.cluster.recall(registrations, s.agent.Name)
 	p.persisted[s.agent.Name] = m
-	p.step(node.Register{Agent: s.agent, KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, Suspect: m.Suspect})
+	p.step(node.Register{Agent: p.w.mutant.registered(p.w, s.agent), KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, Suspect: m.Suspect})
 }
 
 // persistRegistration keeps what the hub knows of an agent's cluster. The

@@ -1,0 +1,127 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// mutants are products that are broken in one way each. They are broken where
+// the shell meets the node, so that the product needs no hook of its own.
+var mutants = map[string]mutant{
+	"takes every object for its own": {onSeen: func(p *process, o *kind.Object) *kind.Object {
+		if p.spoke == nil || !p.spoke.managed() || marked(o) {
+			return o
+		}
+		return annotated(annotated(o, principalKey, principalUID), sourceKey, "hub-0")
+	}},
+	"takes half a list for all": {onList: func(p *process, list []*kind.Object) []*kind.Object {
+		if p.spoke == nil && p.w.now > minute {
+			return list[:len(list)/2]
+		}
+		return list
+	}},
+	"never answers": {onMessage: func(m engine.Message) bool {
+		_, ok := m.(engine.Ack)
+		return ok
+	}},
+	"never compares": {onMessage: func(m engine.Message) bool {
+		_, ok := m.(engine.Roots)
+		return ok
+	}},
+	"does not name commands": {onSwallow: func(_ *process, e node.Write) bool { return e.Why == "give the command an ID" }},
+	"does not carry the names of commands along": {onWrite: func(p *process, e node.Write) *kind.Object {
+		if p.spoke == nil || e.Why != "apply command" {
+			return e.Object
+		}
+		b, _ := raw.Remove(e.Object.Raw(), "metadata", "annotations", kind.LastCommandMark)
+		return parsed(bytes.ReplaceAll(b, []byte(kind.CommandInfo), []byte("something")))
+	}},
+	"lets a status erase a pending operation": {onWrite: func(p *process, e node.Write) *kind.Object {
+		if p.spoke != nil || e.Why != "apply status" {
+			return e.Object
+		}
+		b, _ := raw.Remove(e.Object.Raw(), "operation")
+		return parsed(b)
+	}},
+	"writes without preconditions": {onWrite: func(_ *process, e node.Write) *kind.Object {
+		if e.Verb == node.Update {
+			return withMeta(e.Object, "resourceVersion", nil, "uid", nil)
+		}
+		return e.Object
+	}},
+	"deletes with resources": {onSwallow: func(p *process, e node.Write) bool {
+		return p.spoke != nil && e.Why == "remove application" && e.Verb == node.Update
+	}},
+	"says that it is done before it is": {onSwallow: func(p *process, e node.Write) bool {
+		return p.spoke != nil && e.Verb == node.Create && e.Ref.Resource == kind.Applications
+	}},
+	"believes any store": {onConfigure: func(cfg *node.Config) { cfg.KnownStore, cfg.Suspect = engine.Store{}, false }},
+	"mixes agents up": {onRegister: func(w *world, a kind.Agent) kind.Agent {
+		a.HubNamespace = w.spokes[0].agent.HubNamespace
+		return a
+	}},
+}
+
+func annotated(o *kind.Object, key, value string) *kind.Object {
+	b, err := raw.Set(o.Raw(), raw.Quote(value), "metadata", "annotations", key)
+	if err != nil {
+		panic(err)
+	}
+	return parsed(b)
+}
+
+func parsed(b []byte) *kind.Object {
+	o, err := kind.Parse(b)
+	if err != nil {
+		panic(err)
+	}
+	return o
+}
+
+// mutantSeeds is within how many seeds a broken product must be found out.
+const mutantSeeds = 150
+
+func TestBrokenProductsAreFoundOut(t *testing.T) {
+	for _, name := range sortedKeys(mutants) {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			for seed := uint64(1); seed <= mutantSeeds; seed++ {
+				if r := run(Seed{Number: seed}, mutants[name], nil); len(r.Violations) > 0 {
+					what, _, _ := strings.Cut(r.Violations[0], "\n")
+					t.Logf("seed %d: %s", seed, what)
+					return
+				}
+			}
+			t.Errorf("a product that %s is not found out by %d seeds", name, mutantSeeds)
+		})
+	}
+}
+
+func TestFailingSeedIsShrunkAndFailsStill(t *testing.T) {
+	broken := mutants["does not name commands"]
+	for seed := uint64(1); seed <= mutantSeeds; seed++ {
+		r := run(Seed{Number: seed}, broken, nil)
+		if len(r.Violations) == 0 || r.Actions < 20 {
+			continue
+		}
+		small := shrink(r, broken)
+		if len(small.Seed.Keep) >= r.Actions/2 {
+			t.Errorf("seed %d is shrunk from %d actions to %d only", seed, r.Actions, len(small.Seed.Keep))
+		}
+		again, err := ParseSeed(fmt.Sprint(small.Seed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := run(again, broken, nil); len(r.Violations) == 0 {
+			t.Errorf("%s does not fail any more", again)
+		}
+		return
+	}
+	t.Error("no seed fails")
+}
