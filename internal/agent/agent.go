@@ -24,19 +24,30 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	cfg.Policy.ResyncRecreated = cfg.OnRecreate == "resync"
 	a := &agent{cfg: cfg, client: client, log: cfg.Log, listed: map[kind.Resource]bool{}, ready: make(chan struct{})}
-	if err := a.introduce(ctx); err != nil {
-		return err
-	}
+	return a.run(ctx)
+}
+
+// assemble makes what needs to know which cluster this is.
+func (a *agent) assemble() {
+	cfg := a.cfg
 	n := node.New(node.Config{
 		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, InstanceLabel: cfg.InstanceLabel, Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector, CreateNamespaces: cfg.CreateNamespaces},
 		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.memory.store, Suspect: a.memory.suspect,
 	})
-	a.host = kube.NewHost(client, kube.HostConfig{
-		Node: n, Watches: a.watches(), CreateNamespaces: cfg.CreateNamespaces, Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log,
+	a.host = kube.NewHost(a.client, kube.HostConfig{
+		Node: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log,
 		ToPeer: a.deliver, Report: a.report, Applied: a.applied,
 	})
-	return a.run(ctx)
+}
+
+// namespaces says which ones may be created here for Applications.
+func (a *agent) namespaces() kube.NamespacePolicy {
+	policy := kube.NamespacePolicy{Hint: "create the namespace, or let the agent do so with --create-namespace"}
+	if a.cfg.CreateNamespaces {
+		policy.Create = func(string) (map[string]string, bool) { return nil, true }
+	}
+	return policy
 }
 
 // parallelWrites is how many requests an agent has under way at once.
@@ -64,19 +75,22 @@ type agent struct {
 
 // introduce finds out who this is. The API server may not be there yet.
 func (a *agent) introduce(ctx context.Context) error {
-	said := false
+	said := ""
 	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
-		uid, err := a.client.ClusterUID(ctx)
+		limited, cancel := context.WithTimeout(ctx, greetTimeout)
+		uid, err := a.client.ClusterUID(limited)
 		if err == nil {
 			a.uid = uid
-			a.memory, err = recall(ctx, a.client, a.cfg.Namespace, uint64(time.Now().UnixMilli()))
+			a.memory, err = recall(limited, a.client, a.cfg.Namespace, uint64(time.Now().UnixMilli()))
 		}
+		cancel()
 		if err == nil {
 			a.log.InfoContext(ctx, "this is an agent", "mode", a.cfg.Mode, "cluster", a.uid, "namespace", a.cfg.Namespace, "version", a.cfg.Version)
 			return nil
 		}
-		if !said {
-			said = true
+		if err.Error() != said {
+			said = err.Error()
+			a.why.Store(said)
 			a.log.WarnContext(ctx, "waiting for the API server", "error", err)
 		}
 		select {
@@ -114,23 +128,33 @@ func (a *agent) run(ctx context.Context) error {
 			}
 		})
 	}
-	start("node", a.host.Run)
-	start("connection", a.connect)
-	start("memory", a.remember)
-	for _, run := range kube.FollowSecrets(a.client, a.cfg.Namespace, a.cfg.Secrets, a.log, a.cfg.Jitter) {
-		start("certificates", run)
-	}
-	if a.cfg.HealthListener != nil {
+	if a.cfg.HealthListener != nil { // first: whoever asks shall hear what this waits for
 		start("probes", a.serveHealth)
 	}
-	if a.cfg.MetricsListener != nil {
-		start("metrics", a.serveMetrics)
+	if err := a.introduce(ctx); err != nil {
+		cancel(err)
+	} else {
+		a.assemble()
+		a.startAll(start)
 	}
 	wg.Wait()
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
+}
+
+// startAll starts every part, each of which runs until its context ends.
+func (a *agent) startAll(start func(what string, run func(context.Context) error)) {
+	start("node", a.host.Run)
+	start("connection", a.connect)
+	start("memory", a.remember)
+	for _, run := range kube.FollowSecrets(a.client, a.cfg.Namespace, a.cfg.Secrets, a.log, a.cfg.Jitter) {
+		start("certificates", run)
+	}
+	if a.cfg.MetricsListener != nil {
+		start("metrics", a.serveMetrics)
+	}
 }
 
 // connect keeps the connection to the hub, once the cluster has been read: what
@@ -170,12 +194,12 @@ func (a *agent) Connected(c *link.Conn) {
 	revision, err := a.client.Revision(ctx, a.cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
 	if err != nil {
 		a.log.Warn("can not ask the API server how far it is", "error", err)
-		c.CloseAfter(engine.Unavailable, "the agent's API server does not answer", 5*time.Second)
+		c.CloseAfter(engine.Unavailable, "the agent can not ask its API server how far it is: "+err.Error(), 5*time.Second)
 		return
 	}
 	a.conn.Store(c)
 	epoch := engine.Epoch{Incarnation: a.memory.incarnation, Attempt: a.attempt.Add(1)}
-	_ = a.host.Post(a.ctx, node.FromPeer{Input: engine.Connected{Session: c.ID, Epoch: epoch,
+	_ = a.host.PostUntil(a.ctx, c.Done(), node.FromPeer{Input: engine.Connected{Session: c.ID, Epoch: epoch,
 		Store: engine.Store{UID: a.uid, Revision: kube.Number(revision)}}})
 }
 
@@ -183,13 +207,13 @@ const greetTimeout = 15 * time.Second
 
 // Received implements link.Events.
 func (a *agent) Received(c *link.Conn, m engine.Message) {
-	_ = a.host.Post(a.ctx, node.FromPeer{Input: engine.Received{Session: c.ID, Message: m}})
+	_ = a.host.PostUntil(a.ctx, c.Done(), node.FromPeer{Input: engine.Received{Session: c.ID, Message: m}}) // fails at the end of either
 }
 
 // Disconnected implements link.Events.
 func (a *agent) Disconnected(c *link.Conn, err error) {
 	a.conn.CompareAndSwap(c, nil)
-	if err != nil {
+	if a.why.Store("the hub ended the connection"); err != nil {
 		a.why.Store(err.Error())
 	}
 	_ = a.host.Post(a.ctx, node.FromPeer{Input: engine.Disconnected{Session: c.ID}})
@@ -206,8 +230,8 @@ func (a *agent) deliver(e node.ToPeer) {
 		if e.Session != c.ID {
 			return
 		}
-		if err := c.Send(e.Message); err != nil {
-			a.log.Warn("can not send", "error", err)
+		if err := c.Send(e.Message); err != nil && c.Cause() == nil {
+			a.log.Warn("can not send", "error", err) // else the connection ends, and says why
 		}
 	case engine.Cut:
 		if e.Session == c.ID {
@@ -249,7 +273,11 @@ func (a *agent) report(r node.Report) {
 		a.log.Info("connected to the hub", "agent", f.Welcome.Agent, "hub", f.Welcome.PrincipalUID, "version", f.Welcome.Version)
 	case engine.Closed:
 		a.open.Store(false)
-		a.log.Info("disconnected from the hub", "code", f.Code, "reason", f.Message)
+		reason := f.Message
+		if why, ok := a.why.Load().(string); ok && reason == "" {
+			reason = why
+		}
+		a.log.Info("disconnected from the hub", "code", f.Code, "reason", reason)
 	case engine.Refused:
 		a.why.Store(string(f.Code) + ": " + f.Message)
 		a.log.Warn("the hub refuses this agent", "code", f.Code, "reason", f.Message)

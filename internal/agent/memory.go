@@ -71,7 +71,7 @@ func (m *memory) remember(ctx context.Context, store engine.Store, suspect bool)
 	}
 	was, wasSuspect := m.store, m.suspect
 	m.store, m.suspect = store, suspect
-	if _, err := m.client.Patch(ctx, m.ref, map[string]any{"metadata": map[string]any{"annotations": m.annotations()}}); err != nil {
+	if _, err := m.client.Patch(ctx, m.ref, map[string]any{"metadata": map[string]any{"annotations": m.seen()}}); err != nil {
 		m.store, m.suspect = was, wasSuspect
 		return fmt.Errorf("write the Lease %s/%s: %w", m.ref.Namespace, leaseName, err)
 	}
@@ -79,10 +79,17 @@ func (m *memory) remember(ctx context.Context, store engine.Store, suspect bool)
 }
 
 func (m *memory) annotations() map[string]string {
+	all := m.seen()
+	all[incarnationAnnotation] = strconv.FormatUint(m.incarnation, 10)
+	return all
+}
+
+// seen is what is known of the hub. The incarnation is not part of it: a later
+// process of this agent may have counted itself since.
+func (m *memory) seen() map[string]string {
 	return map[string]string{
-		incarnationAnnotation: strconv.FormatUint(m.incarnation, 10),
-		hubStoreAnnotation:    m.store.UID + "/" + strconv.FormatUint(m.store.Revision, 10),
-		suspectAnnotation:     strconv.FormatBool(m.suspect),
+		hubStoreAnnotation: m.store.UID + "/" + strconv.FormatUint(m.store.Revision, 10),
+		suspectAnnotation:  strconv.FormatBool(m.suspect),
 	}
 }
 

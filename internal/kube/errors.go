@@ -16,7 +16,7 @@ import (
 // apiError is an answer of the API server that is no success.
 type apiError struct {
 	status     int
-	reason     string // metav1.StatusReason
+	about      string // what it is about: the plural in metav1.Status' details
 	message    string
 	retryAfter int // seconds
 }
@@ -31,7 +31,7 @@ const maxErrorBody = 64 << 10
 
 func readError(resp *http.Response) error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	e := &apiError{status: resp.StatusCode, reason: raw.Text(b, "reason"), message: raw.Text(b, "message")}
+	e := &apiError{status: resp.StatusCode, about: raw.Text(b, "details", "kind"), message: raw.Text(b, "message")}
 	if e.message == "" {
 		e.message = http.StatusText(resp.StatusCode)
 		if text := strings.TrimSpace(string(b)); text != "" {
@@ -47,8 +47,16 @@ func isStatus(err error, status int) bool {
 	return errors.As(err, &e) && e.status == status
 }
 
-// failureOf tells the node what became of a write.
-func failureOf(verb node.Verb, err error) *node.Failure {
+// lacksNamespace tells that an object could not be created because of its
+// namespace, and not because nobody knows such objects.
+func lacksNamespace(err error) bool {
+	var e *apiError
+	return errors.As(err, &e) && e.status == http.StatusNotFound && e.about == Namespaces.Plural
+}
+
+// failureOf tells the node what became of a write. The hint is for the case that
+// the namespace is missing.
+func failureOf(verb node.Verb, err error, hint string) *node.Failure {
 	f := &node.Failure{Code: engine.Unavailable, Message: err.Error()}
 	var e *apiError
 	if !errors.As(err, &e) {
@@ -59,9 +67,12 @@ func failureOf(verb node.Verb, err error) *node.Failure {
 	switch {
 	case e.status == http.StatusConflict:
 		f.Stale = true
-	case e.status == http.StatusNotFound && verb == node.Create:
+	case lacksNamespace(err) && verb == node.Create:
 		f.Code = engine.NotAllowed
-		f.Message += " (create the namespace, or let the agent do so with --create-namespace)"
+		f.Message += " (" + hint + ")"
+	case e.status == http.StatusNotFound && verb == node.Create:
+		// No such resource. It may come, and nothing would tell.
+		f.Message += " (is Argo CD's CRD installed?)"
 	case e.status == http.StatusNotFound:
 		f.Stale = true
 	case e.status == http.StatusForbidden:

@@ -25,12 +25,12 @@ type Host struct {
 
 // HostConfig says what a Host runs, and who hears of it.
 type HostConfig struct {
-	Node             *node.Node
-	Watches          []Watch
-	CreateNamespaces bool
-	Parallel         int // requests under way at once
-	Jitter           func() float64
-	Log              *slog.Logger
+	Node       *node.Node
+	Watches    []Watch
+	Namespaces NamespacePolicy // those that are missing
+	Parallel   int             // requests under way at once
+	Jitter     func() float64
+	Log        *slog.Logger
 
 	// ToPeer and Report are called by the goroutine that owns the node. They
 	// must not block.
@@ -50,12 +50,27 @@ func NewHost(c *Client, cfg HostConfig) *Host {
 	for _, w := range cfg.Watches {
 		h.watchers[w.Resource] = NewWatcher(c, w, h.Post, cfg.Log, cfg.Jitter)
 	}
-	h.writer = NewWriter(c, h.Post, cfg.CreateNamespaces, cfg.Parallel, cfg.Log)
+	h.writer = NewWriter(c, h.Post, cfg.Namespaces, cfg.Parallel, cfg.Log)
 	return h
 }
 
 // Post gives the node an input. It waits while the node is busy.
 func (h *Host) Post(ctx context.Context, in node.Input) error { return h.post(ctx, in) }
+
+// PostUntil is Post for what comes from a connection: it does not wait any longer
+// once the connection is done.
+func (h *Host) PostUntil(ctx context.Context, done <-chan struct{}, in node.Input) error {
+	select {
+	case h.inbox <- in:
+		return nil
+	case <-done:
+		return errDone
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+var errDone = errors.New("the connection is closing")
 
 // Do lets f look at the node between two inputs, and waits until it has.
 func (h *Host) Do(ctx context.Context, f func(*node.Node)) error {

@@ -213,10 +213,15 @@ func TestRelistEndsTheWatchAndListsAnew(t *testing.T) {
 
 // write has the writer carry out one write and returns its answer.
 func (b *bench) write(w node.Write, createNamespaces bool) node.Wrote {
+	namespaces := NamespacePolicy{Hint: "make one"}
+	if createNamespaces {
+		namespaces.Create = func(string) (map[string]string, bool) { return nil, true }
+	}
+
 	b.t.Helper()
 	answers := make(chan node.Input, 1)
 	writer := NewWriter(b.client, func(_ context.Context, in node.Input) error { answers <- in; return nil },
-		createNamespaces, 1, slog.New(slog.DiscardHandler))
+		namespaces, 1, slog.New(slog.DiscardHandler))
 	writer.Write(b.t.Context(), w)
 	writer.Wait()
 	return (<-answers).(node.Wrote)

@@ -167,7 +167,6 @@ func (w *Watcher) listAndWatch(ctx context.Context, listed func()) error {
 	if err := w.sink(ctx, node.List{Resource: w.watch.Resource, Objects: objects, Revision: Number(revision)}); err != nil {
 		return err
 	}
-	objects = nil // the sink has them
 	listed()
 	pause, failing := firstPause, time.Time{}
 	for {

@@ -10,11 +10,11 @@ import (
 // of one request for however many ask at the same time. A request that has
 // begun before somebody asks is of no use to them: they share the next.
 type fresh struct {
-	ask func(context.Context) (string, error)
+	ask  func(context.Context) (string, error)
+	wake chan struct{} // of one: somebody has asked
 
-	mu      sync.Mutex
-	running bool
-	next    *asked
+	mu   sync.Mutex
+	next *asked
 }
 
 type asked struct {
@@ -23,17 +23,21 @@ type asked struct {
 	err      error
 }
 
+func newFresh(ask func(context.Context) (string, error)) *fresh {
+	return &fresh{ask: ask, wake: make(chan struct{}, 1)}
+}
+
 func (f *fresh) revision(ctx context.Context) (uint64, error) {
 	f.mu.Lock()
 	if f.next == nil {
 		f.next = &asked{done: make(chan struct{})}
 	}
 	mine := f.next
-	if !f.running {
-		f.running = true
-		go f.run(context.WithoutCancel(ctx))
-	}
 	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default: // somebody has
+	}
 	select {
 	case <-mine.done:
 		return mine.revision, mine.err
@@ -42,20 +46,23 @@ func (f *fresh) revision(ctx context.Context) (uint64, error) {
 	}
 }
 
-// run asks for as long as somebody waits.
-func (f *fresh) run(ctx context.Context) {
+// run asks whenever somebody waits, until the context ends.
+func (f *fresh) run(ctx context.Context) error {
 	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.wake:
+		}
 		f.mu.Lock()
 		a := f.next
 		f.next = nil
-		f.running = a != nil
 		f.mu.Unlock()
 		if a == nil {
-			return
+			continue
 		}
 		var text string
-		text, a.err = f.ask(ctx)
-		if a.err == nil {
+		if text, a.err = f.ask(ctx); a.err == nil {
 			a.revision, a.err = strconv.ParseUint(text, 10, 64)
 		}
 		close(a.done)

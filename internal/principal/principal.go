@@ -1,6 +1,7 @@
 package principal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,38 +23,12 @@ import (
 
 // Run runs a principal until the context ends.
 func Run(ctx context.Context, cfg Config) error {
-	log := cfg.Log
 	client, err := kube.NewClient(cfg.Cluster)
 	if err != nil {
 		return err
 	}
-	uid, err := waitForCluster(ctx, client, log)
-	if err != nil {
-		return err
-	}
-	log.InfoContext(ctx, "this is the hub", "cluster", uid, "namespace", cfg.Namespace, "version", cfg.Version)
-
-	p := &principal{cfg: cfg, client: client, log: log, chores: make(chan func(context.Context), 1024),
-		listed: map[kind.Resource]bool{}, ready: make(chan struct{})}
-	n := node.New(node.Config{
-		Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: uid, PrincipalUID: uid,
-		InstanceLabel: cfg.InstanceLabel, Version: cfg.Version,
-		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector,
-			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust},
-	})
-	p.host = kube.NewHost(client, kube.HostConfig{
-		Node: n, Watches: watches(cfg), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: log,
-		ToPeer: func(e node.ToPeer) { p.sessions.deliver(e) }, Report: p.report, Applied: p.applied,
-	})
-	p.registry = &registry{client: client, namespace: cfg.Namespace, mapping: cfg.Mapping, proxy: cfg.ResourceProxy,
-		post: p.host.Post, log: log, agents: map[string]registration{}, ready: make(chan struct{})}
-	p.sessions = &sessions{ctx: ctx, registry: p.registry, storeUID: uid, require: cfg.RequireRegistration,
-		post: p.host.Post, log: log, conns: map[uint64]*link.Conn{},
-		fresh: &fresh{ask: func(ctx context.Context) (string, error) {
-			ctx, cancel := context.WithTimeout(ctx, greetTimeout)
-			defer cancel()
-			return client.Revision(ctx, cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
-		}}}
+	p := &principal{cfg: cfg, client: client, log: cfg.Log, chores: newChores(cfg.Log), spaces: map[string]string{},
+		listed: map[kind.Resource]bool{}, ready: make(chan struct{}), revocable: make(chan struct{})}
 	return p.run(ctx)
 }
 
@@ -67,13 +42,45 @@ type principal struct {
 	host     *kube.Host
 	registry *registry
 	sessions *sessions
+	chores   *chores
+	confirm  *confirmations    // of the node's goroutine
+	spaces   map[string]string // likewise: agent → namespace that was seen to
 
-	chores chan func(context.Context)
-	server atomic.Pointer[link.Server]
+	begun     atomic.Bool // everything above is there
+	server    atomic.Pointer[link.Server]
+	revocable chan struct{} // closed when the list of revoked certificates was read once
 
 	listedMu sync.Mutex
 	listed   map[kind.Resource]bool
 	ready    chan struct{} // closed when everything was read once
+}
+
+// assemble makes everything that needs to know which cluster this is.
+func (p *principal) assemble(ctx context.Context, uid string) {
+	cfg := p.cfg
+	n := node.New(node.Config{
+		Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: uid, PrincipalUID: uid,
+		InstanceLabel: cfg.InstanceLabel, Version: cfg.Version,
+		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector,
+			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust},
+	})
+	p.host = kube.NewHost(p.client, kube.HostConfig{
+		Node: n, Watches: watches(cfg), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: p.log,
+		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
+		ToPeer:     func(e node.ToPeer) { p.sessions.deliver(e) }, Report: p.report, Applied: p.applied,
+	})
+	p.registry = &registry{ctx: ctx, client: p.client, namespace: cfg.Namespace, mapping: cfg.Mapping, proxy: cfg.ResourceProxy,
+		post: p.host.Post, log: p.log, ready: make(chan struct{}),
+		secrets: map[string]registration{}, agents: map[string]registration{}, refused: map[string]string{}}
+	p.confirm = &confirmations{held: map[string]map[string]string{}, registry: p.registry, chores: p.chores, post: p.host.Post}
+	p.sessions = &sessions{ctx: ctx, registry: p.registry, storeUID: uid, require: cfg.RequireRegistration, revoked: cfg.Revocations.Revoked,
+		post: p.host.Post, offer: p.host.PostUntil, log: p.log, conns: map[uint64]*session{}, ends: map[string]string{},
+		fresh: newFresh(func(ctx context.Context) (string, error) {
+			ctx, cancel := context.WithTimeout(ctx, greetTimeout)
+			defer cancel()
+			return p.client.Revision(ctx, cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
+		})}
+	p.begun.Store(true)
 }
 
 // watches lists what the hub's node reads.
@@ -97,23 +104,15 @@ func (p *principal) run(ctx context.Context) error {
 			}
 		})
 	}
-	start("node", p.host.Run)
-	registrations := kube.NewWatcher(p.client, p.registry.watch(), p.registry.take, p.log, p.cfg.Jitter)
-	start("registrations", registrations.Run)
-	start("connections", p.serve)
-	start("memory", p.remember)
-	start("chores", p.doChores)
-	for _, run := range kube.FollowSecrets(p.client, p.cfg.Namespace, p.cfg.Secrets, p.log, p.cfg.Jitter) {
-		start("certificates", run)
-	}
-	if p.cfg.Revocations != nil {
-		start("revocations", p.followRevocations)
-	}
-	if p.cfg.HealthListener != nil {
+	if p.cfg.HealthListener != nil { // first: whoever asks shall hear what this waits for
 		start("probes", p.serveHealth)
 	}
-	if p.cfg.MetricsListener != nil {
-		start("metrics", p.serveMetrics)
+	if uid, err := waitForCluster(ctx, p.client, p.log); err != nil {
+		cancel(err)
+	} else {
+		p.log.InfoContext(ctx, "this is the hub", "cluster", uid, "namespace", p.cfg.Namespace, "version", p.cfg.Version)
+		p.assemble(ctx, uid)
+		p.startAll(start)
 	}
 	wg.Wait()
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
@@ -122,10 +121,35 @@ func (p *principal) run(ctx context.Context) error {
 	return nil
 }
 
+// startAll starts every part, each of which runs until its context ends.
+func (p *principal) startAll(start func(what string, run func(context.Context) error)) {
+	start("node", p.host.Run)
+	registrations := kube.NewWatcher(p.client, p.registry.watch(), p.registry.take, p.log, p.cfg.Jitter)
+	start("registrations", registrations.Run)
+	start("connections", p.serve)
+	start("memory", p.remember)
+	start("freshness", p.sessions.fresh.run)
+	start("chores", p.chores.run)
+	for _, run := range kube.FollowSecrets(p.client, p.cfg.Namespace, p.cfg.Secrets, p.log, p.cfg.Jitter) {
+		start("certificates", run)
+	}
+	if p.cfg.Revocations != nil {
+		start("revocations", p.followRevocations)
+	}
+	if p.cfg.MetricsListener != nil {
+		start("metrics", p.serveMetrics)
+	}
+}
+
 // serve lets agents in once the hub's objects have been read: what is not known
-// yet must not be taken for gone.
+// yet must not be taken for gone. Nor is a certificate good before it is known
+// which are not.
 func (p *principal) serve(ctx context.Context) error {
-	for _, read := range []<-chan struct{}{p.ready, p.registry.ready} {
+	wait := []<-chan struct{}{p.ready, p.registry.ready}
+	if p.cfg.Revocations != nil {
+		wait = append(wait, p.revocable)
+	}
+	for _, read := range wait {
 		select {
 		case <-read:
 		case <-ctx.Done():
@@ -160,6 +184,11 @@ func (p *principal) followRevocations(ctx context.Context) error {
 			p.log.WarnContext(ctx, "the list of revoked certificates has entries that are none", "configmap", blocklist, "error", err)
 		}
 		p.sessions.revoke(added)
+		select {
+		case <-p.revocable:
+		default:
+			close(p.revocable) // by the one goroutine that follows
+		}
 	})
 }
 
@@ -171,6 +200,10 @@ func (p *principal) applied(in node.Input) {
 		r = in.Resource
 	case node.Register:
 		p.ensureNamespace(in.Agent)
+		return
+	case node.Unregister:
+		p.confirm.forget(in.Agent)
+		delete(p.spaces, in.Agent)
 		return
 	case node.Blind:
 		r = in.Resource // it is known that it can not be read; the rest works
@@ -191,11 +224,19 @@ func (p *principal) applied(in node.Input) {
 func (p *principal) report(r node.Report) {
 	f := r.Fact
 	log := p.log.With("agent", r.Agent)
+	p.confirm.fact(r.Agent, f)
 	switch f.Event {
 	case engine.Opened:
+		agent, uid := r.Agent, f.Hello.ClusterUID
+		if reg, ok := p.registry.get(agent); ok && reg.KnownCluster == "" {
+			p.chores.add("cluster of "+agent, func(ctx context.Context) error { return p.registry.recordCluster(ctx, agent, uid) })
+		}
 		log.Info("agent connected", "mode", f.Hello.Mode, "version", f.Hello.Version, "cluster", f.Hello.ClusterUID)
 	case engine.Closed:
-		log.Info("agent disconnected", "code", f.Code, "reason", f.Message)
+		if reg, ok := p.registry.get(r.Agent); ok && reg.Agent.Mode == kind.Autonomous {
+			p.chores.add("store of "+r.Agent, func(ctx context.Context) error { return p.rememberStore(ctx, r.Agent) })
+		}
+		log.Info("agent disconnected", "code", f.Code, "reason", cmp.Or(f.Message, p.sessions.end(r.Agent)))
 	case engine.Refused:
 		log.Warn("agent refused", "code", f.Code, "reason", f.Message)
 	case engine.Rejected:
@@ -227,77 +268,72 @@ func (p *principal) remember(ctx context.Context) error {
 			if !ok || reg.Agent.Mode != kind.Autonomous {
 				continue // only what an autonomous agent says can delete anything here
 			}
-			var status engine.Status
-			if err := p.host.Do(ctx, func(n *node.Node) { status, ok = n.Status(agent) }); err != nil {
-				return nil
-			}
-			if !ok || !status.Connected || status.Suspect != "" {
-				continue
-			}
-			if err := p.registry.remember(ctx, agent, status.Other); err != nil {
+			if err := p.rememberStore(ctx, agent); err != nil {
 				p.log.WarnContext(ctx, "can not note how far an agent's store has been seen", "agent", agent, "error", err)
 			}
 		}
 	}
 }
 
+func (p *principal) rememberStore(ctx context.Context, agent string) error {
+	var status engine.Status
+	var known bool
+	if err := p.host.Do(ctx, func(n *node.Node) { status, known = n.Status(agent) }); err != nil || !known || status.Suspect != "" {
+		return err
+	}
+	return p.registry.remember(ctx, agent, status.Other)
+}
+
 // rememberEvery is how often that is. What lies between two beats is what a
 // restored store may hide from a principal that was restarted at the same time.
 const rememberEvery = 5 * time.Minute
 
-// ensureNamespace creates an agent's namespace, if that is wanted.
+// ensureNamespace creates an agent's namespace, if that is wanted and it is
+// missing. It is looked at when the agent becomes known, or gets another.
 func (p *principal) ensureNamespace(a kind.Agent) {
-	nc := p.cfg.NamespaceCreate
-	if !nc.Enable || a.Mapping == kind.ByDestination && a.Mode == kind.Managed {
+	if !p.cfg.NamespaceCreate.Enable || a.Mapping == kind.ByDestination && a.Mode == kind.Managed || p.spaces[a.Name] == a.HubNamespace {
 		return
 	}
-	if ok, err := regexp.MatchString("^(?:"+nc.Pattern+")$", a.HubNamespace); nc.Pattern != "" && (err != nil || !ok) {
-		p.log.Warn("the agent's namespace does not match the pattern for namespaces to create", "agent", a.Name, "namespace", a.HubNamespace, "pattern", nc.Pattern)
+	p.spaces[a.Name] = a.HubNamespace
+	labels, ok := p.cfg.NamespaceCreate.allows(a.HubNamespace)
+	if !ok {
+		p.log.Warn("the agent's namespace does not match the pattern for namespaces to create", "agent", a.Name, "namespace", a.HubNamespace, "pattern", p.cfg.NamespaceCreate.Pattern)
 		return
 	}
-	p.chore(func(ctx context.Context) {
-		_, err := p.client.Create(ctx, kind.Ref{Resource: kube.Namespaces, Name: a.HubNamespace}, map[string]any{
-			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": a.HubNamespace, "labels": nc.Labels}})
-		if err != nil && !kube.IsConflict(err) {
-			p.log.WarnContext(ctx, "can not create the agent's namespace", "agent", a.Name, "namespace", a.HubNamespace, "error", err)
+	p.chores.add("namespace of "+a.Name, func(ctx context.Context) error {
+		there, err := p.client.Get(ctx, kind.Ref{Resource: kube.Namespaces, Name: a.HubNamespace})
+		if err != nil || there != nil {
+			return err
 		}
+		if err := p.client.CreateNamespace(ctx, a.HubNamespace, labels); err != nil {
+			return fmt.Errorf("create namespace %s: %w", a.HubNamespace, err)
+		}
+		p.log.InfoContext(ctx, "created the agent's namespace", "agent", a.Name, "namespace", a.HubNamespace)
+		return nil
 	})
 }
 
-// chore has something done on the cluster that nobody waits for. A full list of
-// chores means that the API server does not answer; what is then dropped comes
-// up again with the next change of the registration or the next start.
-func (p *principal) chore(do func(context.Context)) {
-	select {
-	case p.chores <- do:
-	default:
-		p.log.Warn("too much to do on the hub's cluster; something is left for later")
+// allows tells whether a namespace may be created, and with which labels.
+func (nc NamespaceCreate) allows(name string) (map[string]string, bool) {
+	if !nc.Enable {
+		return nil, false
 	}
+	ok, err := regexp.MatchString("^(?:"+nc.Pattern+")$", name)
+	return nc.Labels, nc.Pattern == "" || err == nil && ok
 }
 
-func (p *principal) doChores(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case do := <-p.chores:
-			limited, cancel := context.WithTimeout(ctx, greetTimeout)
-			do(limited)
-			cancel()
-		}
-	}
-}
-
-// waitForCluster waits until the API server answers, and says so once.
+// waitForCluster waits until the API server answers, and says why it has to.
 func waitForCluster(ctx context.Context, c *kube.Client, log *slog.Logger) (string, error) {
-	said := false
+	said := ""
 	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
-		uid, err := c.ClusterUID(ctx)
+		limited, cancel := context.WithTimeout(ctx, greetTimeout)
+		uid, err := c.ClusterUID(limited)
+		cancel()
 		if err == nil {
 			return uid, nil
 		}
-		if !said {
-			said = true
+		if err.Error() != said {
+			said = err.Error()
 			log.WarnContext(ctx, "waiting for the API server", "error", err)
 		}
 		select {

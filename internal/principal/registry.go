@@ -3,14 +3,15 @@ package principal
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
 
-	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/node"
@@ -31,23 +32,29 @@ const (
 // registry knows the agents: what is registered for each, in its cluster
 // Secret. What the hub has registered decides, never what the agent claims.
 type registry struct {
+	ctx       context.Context // of Run; ends with it
 	client    *kube.Client
 	namespace string // of Argo CD
 	mapping   kind.Mapping
 	proxy     string // host:port of the resource proxy
 	post      func(context.Context, node.Input) error
 	log       *slog.Logger
+	ready     chan struct{} // closed when the Secrets were read once
 
-	mu     sync.Mutex
-	agents map[string]registration
-	ready  chan struct{} // closed when the Secrets were read once
+	order   sync.Mutex // held while the node is told, so that it hears changes in their order
+	mu      sync.Mutex
+	secrets map[string]registration // what each Secret says
+	agents  map[string]registration // what is in force
+	refused map[string]string       // agent → why what its Secret says is not
+	blind   string                  // why Secrets can not be read; empty: they can
 }
 
 // registration is what a cluster Secret says of an agent.
 type registration struct {
 	node.Register
-	secret  string
-	confirm string
+	secret   string
+	revision uint64
+	confirm  string
 }
 
 // watch tells which Secrets are registrations.
@@ -56,85 +63,123 @@ func (r *registry) watch() kube.Watch {
 }
 
 // take is the sink of the Secrets' watcher.
-func (r *registry) take(ctx context.Context, in node.Input) error {
+func (r *registry) take(_ context.Context, in node.Input) error {
 	switch in := in.(type) {
 	case node.List:
-		present := map[string]bool{}
-		for _, o := range in.Objects {
-			present[o.Label(agentLabel)] = true
-			if err := r.seen(ctx, o); err != nil {
-				return err
-			}
+		if err := r.listed(in); err != nil {
+			return err
 		}
-		for _, agent := range r.names() {
-			if !present[agent] {
-				if err := r.lost(ctx, agent, ""); err != nil {
-					return err
-				}
-			}
-		}
-		r.mu.Lock()
 		select {
 		case <-r.ready:
 		default:
-			close(r.ready)
+			close(r.ready) // by the one goroutine that lists
 		}
-		r.mu.Unlock()
 	case node.Seen:
-		return r.seen(ctx, in.Object)
+		if err := r.seen(in.Object); err != nil {
+			return r.complain(in.Object, err)
+		}
 	case node.Lost:
-		return r.lost(ctx, "", in.Ref.Name)
+		return r.change(func() []string { return r.drop(in.Ref.Name, in.Revision) })
+	case node.Blind:
+		r.mu.Lock()
+		r.blind = in.Reason
+		r.mu.Unlock()
 	}
 	return nil
 }
 
-func (r *registry) seen(ctx context.Context, o *kind.Object) error {
+func (r *registry) listed(in node.List) error {
+	present := map[string]bool{}
+	for _, o := range in.Objects {
+		present[o.Name()] = true
+		if err := r.seen(o); err != nil {
+			if err := r.complain(o, err); err != nil {
+				return err
+			}
+		}
+	}
+	return r.change(func() (touched []string) {
+		r.blind = ""
+		for name := range r.secrets {
+			if !present[name] {
+				touched = append(touched, r.drop(name, in.Revision)...)
+			}
+		}
+		return touched
+	})
+}
+
+// wrongError says that a Secret makes no sense as a registration.
+type wrongError struct{ error }
+
+// complain logs what is wrong with a Secret; what it said before stays in force.
+// Any other error is passed on.
+func (r *registry) complain(o *kind.Object, err error) error {
+	if wrong, ok := errors.AsType[wrongError](err); ok {
+		r.log.Warn("this cluster Secret is no registration", "secret", o.Name(), "error", wrong.error)
+		return nil
+	}
+	return err
+}
+
+// seen takes a Secret as it is now, unless something newer is known.
+func (r *registry) seen(o *kind.Object) error {
 	reg, err := r.read(o)
 	if err != nil {
-		r.log.WarnContext(ctx, "this cluster Secret is no registration", "secret", o.Name(), "error", err)
-		return nil
+		return wrongError{err}
 	}
-	if reg.Agent.Mode == "" {
-		return nil // not claimed yet; the agent's first connection does
-	}
-	r.mu.Lock()
-	before := r.agents[reg.Agent.Name]
-	r.agents[reg.Agent.Name] = reg
-	r.mu.Unlock()
-	if err := r.post(ctx, reg.Register); err != nil {
-		return err
-	}
-	if reg.confirm != "" && reg.confirm != before.confirm {
-		r.log.InfoContext(ctx, "confirmed", "agent", reg.Agent.Name, "id", reg.confirm)
-		return r.post(ctx, node.Confirm{Agent: reg.Agent.Name, ID: reg.confirm})
-	}
-	return nil
+	return r.change(func() (touched []string) {
+		before, known := r.secrets[reg.secret]
+		if known && before.revision >= reg.revision {
+			return nil
+		}
+		if known && before.Agent.Name != reg.Agent.Name {
+			touched = append(touched, before.Agent.Name)
+		}
+		r.secrets[reg.secret] = reg
+		return append(touched, reg.Agent.Name)
+	})
 }
 
-func (r *registry) lost(ctx context.Context, agent, secret string) error {
-	r.mu.Lock()
-	for name, reg := range r.agents {
-		if name == agent || secret != "" && reg.secret == secret {
-			agent = name
-		}
-	}
-	_, known := r.agents[agent]
-	delete(r.agents, agent)
-	r.mu.Unlock()
-	if !known {
+// drop forgets a Secret, unless there is a newer one of that name.
+func (r *registry) drop(secret string, revision uint64) []string {
+	reg, known := r.secrets[secret]
+	if !known || reg.revision > revision {
 		return nil
 	}
-	return r.post(ctx, node.Unregister{Agent: agent})
+	delete(r.secrets, secret)
+	return []string{reg.Agent.Name}
+}
+
+// change changes what Secrets say, and tells the node what follows for the
+// agents that are touched by it.
+func (r *registry) change(do func() (touched []string)) error {
+	r.order.Lock()
+	defer r.order.Unlock()
+	r.mu.Lock()
+	var tell []node.Input
+	touched := do()
+	for _, agent := range touched {
+		tell = append(tell, r.settle(agent)...)
+	}
+	if len(touched) > 0 { // what stood in another's way may be gone
+		for _, agent := range slices.Sorted(maps.Keys(r.refused)) {
+			tell = append(tell, r.settle(agent)...)
+		}
+	}
+	r.mu.Unlock()
+	for _, in := range tell {
+		if err := r.post(r.ctx, in); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *registry) names() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var out []string
-	for name := range maps.Keys(r.agents) {
-		out = append(out, name)
-	}
-	return out
+	return slices.Sorted(maps.Keys(r.agents))
 }
 
 func (r *registry) get(agent string) (registration, bool) {
@@ -142,6 +187,13 @@ func (r *registry) get(agent string) (registration, bool) {
 	defer r.mu.Unlock()
 	reg, ok := r.agents[agent]
 	return reg, ok
+}
+
+// refusal tells why what is registered for an agent is not in force.
+func (r *registry) refusal(agent string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refused[agent]
 }
 
 // read reads a registration off a cluster Secret.
@@ -154,11 +206,13 @@ func (r *registry) read(o *kind.Object) (registration, error) {
 	if err != nil {
 		return registration{}, fmt.Errorf("server: %w", err)
 	}
-	reg := registration{secret: o.Name(), confirm: o.Annotation(confirmAnnotation)}
+	reg := registration{secret: o.Name(), revision: kube.Number(o.ResourceVersion()), confirm: o.Annotation(confirmAnnotation)}
 	reg.Agent = kind.Agent{Name: name, Mode: kind.Mode(o.Annotation(modeAnnotation)), Mapping: r.mapping,
 		HubNamespace: o.Annotation(namespaceAnnotation), Server: string(server)}
 	if reg.Agent.HubNamespace == "" {
 		reg.Agent.HubNamespace = name
+	} else if wrong := validation.IsDNS1123Label(reg.Agent.HubNamespace); len(wrong) > 0 {
+		return registration{}, fmt.Errorf("annotation %s is %.80q, which can not be a namespace", namespaceAnnotation, reg.Agent.HubNamespace)
 	}
 	switch reg.Agent.Mode {
 	case "", kind.Managed, kind.Autonomous:
@@ -168,67 +222,4 @@ func (r *registry) read(o *kind.Object) (registration, error) {
 	reg.KnownCluster = o.Annotation(clusterAnnotation)
 	reg.KnownStore = parseStore(o.Annotation(storeAnnotation))
 	return reg, nil
-}
-
-// claim records the first claim of an agent that is not registered yet.
-func (r *registry) claim(ctx context.Context, agent string, hello engine.Hello) error {
-	mode := kind.Mode(hello.Mode)
-	if mode != kind.Managed && mode != kind.Autonomous {
-		return fmt.Errorf("mode %.40q is unknown", hello.Mode)
-	}
-	ref := kind.Ref{Resource: kind.Secrets, Namespace: r.namespace, Name: "cluster-" + agent}
-	annotations := map[string]string{
-		"managed-by": "argocd-agent", "argocd.argoproj.io/skip-reconcile": "true",
-		modeAnnotation: string(mode), clusterAnnotation: hello.ClusterUID,
-	}
-	labels := map[string]string{agentLabel: agent, "argocd.argoproj.io/secret-type": "cluster"}
-	existing, err := r.client.Get(ctx, ref)
-	if err != nil {
-		return fmt.Errorf("read Secret %s: %w", ref.Name, err)
-	}
-	var o *kind.Object
-	if existing != nil {
-		if existing.Label(agentLabel) != agent {
-			return fmt.Errorf("secret %s exists and is not labelled %s=%s", ref.Name, agentLabel, agent)
-		}
-		if existing.Annotation(modeAnnotation) != "" {
-			return r.seen(ctx, existing) // claimed meanwhile; what is registered decides
-		}
-		o, err = r.client.Patch(ctx, ref, map[string]any{"metadata": map[string]any{"annotations": annotations, "labels": labels}})
-	} else {
-		labels[selfRegisteredLabel] = "true"
-		o, err = r.client.Create(ctx, ref, map[string]any{
-			"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-			"metadata":   map[string]any{"name": ref.Name, "namespace": ref.Namespace, "labels": labels, "annotations": annotations},
-			"stringData": map[string]string{"name": agent, "server": "https://" + r.proxy + "?agentName=" + agent, "config": "{}"},
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("record the first claim in Secret %s: %w", ref.Name, err)
-	}
-	r.log.InfoContext(ctx, "registered an agent by its first claim", "agent", agent, "mode", mode, "cluster", hello.ClusterUID)
-	return r.seen(ctx, o)
-}
-
-// remember records how far an agent's store has been seen, so that a restart of
-// the hub does not believe one that went back.
-func (r *registry) remember(ctx context.Context, agent string, store engine.Store) error {
-	reg, ok := r.get(agent)
-	if !ok || store.UID == "" || reg.KnownStore == store {
-		return nil
-	}
-	ref := kind.Ref{Resource: kind.Secrets, Namespace: r.namespace, Name: reg.secret}
-	_, err := r.client.Patch(ctx, ref, map[string]any{"metadata": map[string]any{"annotations": map[string]string{storeAnnotation: formatStore(store)}}})
-	return err
-}
-
-func formatStore(s engine.Store) string { return s.UID + "/" + strconv.FormatUint(s.Revision, 10) }
-
-func parseStore(s string) engine.Store {
-	uid, rev, ok := strings.Cut(s, "/")
-	n, err := strconv.ParseUint(rev, 10, 64)
-	if !ok || err != nil {
-		return engine.Store{}
-	}
-	return engine.Store{UID: uid, Revision: n}
 }

@@ -2,6 +2,7 @@ package principal
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -19,36 +20,81 @@ type sessions struct {
 	registry *registry
 	fresh    *fresh
 	storeUID string
-	require  bool // only registered agents
+	require  bool // only agents that have a cluster Secret
+	revoked  func(fingerprint string) bool
 	post     func(context.Context, node.Input) error
+	offer    func(context.Context, <-chan struct{}, node.Input) error // post, until a connection is done
 	log      *slog.Logger
 
 	mu    sync.Mutex
-	conns map[uint64]*link.Conn
+	conns map[uint64]*session
+	ends  map[string]string // agent → why its last connection ended
+}
+
+type session struct {
+	*link.Conn
+	greeted bool
 }
 
 // Connected implements link.Events. The agent speaks first.
 func (s *sessions) Connected(c *link.Conn) {
 	s.mu.Lock()
-	s.conns[c.ID] = c
+	s.conns[c.ID] = &session{Conn: c}
 	s.mu.Unlock()
+	if s.revoked(c.Fingerprint) { // between the handshake and now
+		c.Close(engine.Revoked, "the certificate is revoked")
+	}
 }
 
 // Received implements link.Events.
 func (s *sessions) Received(c *link.Conn, m engine.Message) {
 	if hello, ok := m.(engine.Hello); ok {
-		s.greet(c, hello)
+		if s.first(c) {
+			s.greet(c, hello)
+		} else {
+			c.Close(engine.BadMessage, "a second greeting on one connection") // each costs a request on the API server
+		}
 		return
 	}
-	_ = s.post(s.ctx, node.FromPeer{Agent: c.Agent, Input: engine.Received{Session: c.ID, Message: m}})
+	s.give(c, engine.Received{Session: c.ID, Message: m})
+}
+
+// give passes something on to the node. It waits while the node is busy, so the
+// peer does too.
+func (s *sessions) give(c *link.Conn, in engine.Input) {
+	_ = s.offer(s.ctx, c.Done(), node.FromPeer{Agent: c.Agent, Input: in}) // fails at the end of either
+}
+
+// first tells whether an agent has not greeted before on this connection.
+func (s *sessions) first(c *link.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.conns[c.ID]
+	if known == nil || known.greeted {
+		return false
+	}
+	known.greeted = true
+	return true
 }
 
 // Disconnected implements link.Events.
 func (s *sessions) Disconnected(c *link.Conn, err error) {
 	s.mu.Lock()
 	delete(s.conns, c.ID)
+	if s.ends[c.Agent] = "the agent ended it"; err != nil {
+		s.ends[c.Agent] = err.Error()
+	}
 	s.mu.Unlock()
 	_ = s.post(s.ctx, node.FromPeer{Agent: c.Agent, Input: engine.Disconnected{Session: c.ID}})
+}
+
+// end tells, once, why an agent's last connection ended.
+func (s *sessions) end(agent string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	why := s.ends[agent]
+	delete(s.ends, agent)
+	return why
 }
 
 // greetTimeout bounds what a greeting costs on the hub's API server.
@@ -57,30 +103,47 @@ const greetTimeout = 15 * time.Second
 // greet passes a Hello on with what the node needs to answer it: the agent is
 // registered, and how far the hub's store has come is known.
 func (s *sessions) greet(c *link.Conn, hello engine.Hello) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	ctx, cancel := context.WithTimeout(s.ctx, greetTimeout)
 	defer cancel()
-	if _, known := s.registry.get(c.Agent); !known {
-		if s.require {
-			c.CloseAfter(engine.NotAllowed, "this agent is not registered on the hub, and the hub requires it; create its cluster Secret first", 60*time.Second)
-			return
+	wg.Go(func() {
+		select {
+		case <-c.Done(): // nobody waits for the answer any more
+			cancel()
+		case <-ctx.Done():
 		}
-		if err := s.registry.claim(ctx, c.Agent, hello); err != nil {
-			s.log.Warn("can not register an agent", "agent", c.Agent, "error", err)
-			c.CloseAfter(engine.Unavailable, "the hub can not register this agent: "+err.Error(), 10*time.Second)
-			return
-		}
+	})
+	if _, known := s.registry.get(c.Agent); !known && !s.enrol(ctx, c, hello) {
+		return
 	}
 	revision, err := s.fresh.revision(ctx)
 	if err != nil {
 		s.log.Warn("can not ask the API server how far it is", "agent", c.Agent, "error", err)
-		c.CloseAfter(engine.Unavailable, "the hub's API server does not answer", 5*time.Second)
+		c.CloseAfter(engine.Unavailable, "the hub can not ask its API server how far it is: "+err.Error(), 5*time.Second)
 		return
 	}
-	store := engine.Store{UID: s.storeUID, Revision: revision}
-	if s.post(s.ctx, node.FromPeer{Agent: c.Agent, Input: engine.Connected{Session: c.ID, Store: store}}) != nil {
-		return
+	s.give(c, engine.Connected{Session: c.ID, Store: engine.Store{UID: s.storeUID, Revision: revision}})
+	s.give(c, engine.Received{Session: c.ID, Message: hello})
+}
+
+// enrol registers an agent by its first claim, or tells it why not.
+func (s *sessions) enrol(ctx context.Context, c *link.Conn, hello engine.Hello) bool {
+	if why := s.registry.refusal(c.Agent); why != "" {
+		c.CloseAfter(engine.NotAllowed, "the hub has this agent's registration wrong: "+why, 30*time.Second)
+		return false
 	}
-	_ = s.post(s.ctx, node.FromPeer{Agent: c.Agent, Input: engine.Received{Session: c.ID, Message: hello}})
+	err := s.registry.claim(ctx, c.Agent, hello, s.require)
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, errUnregistered):
+		c.CloseAfter(engine.NotAllowed, err.Error(), 60*time.Second)
+	default:
+		s.log.WarnContext(ctx, "can not register an agent", "agent", c.Agent, "error", err)
+		c.CloseAfter(engine.Unavailable, "the hub can not register this agent: "+err.Error(), 10*time.Second)
+	}
+	return false
 }
 
 // deliver carries out what the node wants of a connection. It never waits.
@@ -88,8 +151,8 @@ func (s *sessions) deliver(e node.ToPeer) {
 	switch e := e.Effect.(type) {
 	case engine.Send:
 		if c := s.get(e.Session); c != nil {
-			if err := c.Send(e.Message); err != nil {
-				s.log.Warn("can not send", "agent", c.Agent, "error", err)
+			if err := c.Send(e.Message); err != nil && c.Cause() == nil {
+				s.log.Warn("can not send", "agent", c.Agent, "error", err) // else the connection ends, and says why
 			}
 		}
 	case engine.Cut:
@@ -102,7 +165,10 @@ func (s *sessions) deliver(e node.ToPeer) {
 func (s *sessions) get(id uint64) *link.Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.conns[id]
+	if known := s.conns[id]; known != nil {
+		return known.Conn
+	}
+	return nil
 }
 
 // revoke cuts connections that use a certificate which is no longer accepted.

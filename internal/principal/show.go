@@ -2,6 +2,7 @@ package principal
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"maps"
 	"slices"
@@ -14,10 +15,47 @@ import (
 
 // serveHealth answers probes.
 func (p *principal) serveHealth(ctx context.Context) error {
+	begun := func(test func() error) func() error {
+		return func() error {
+			if !p.begun.Load() {
+				return errors.New("waiting for the API server")
+			}
+			return test()
+		}
+	}
 	return observe.Serve(ctx, p.cfg.HealthListener, observe.Probes(
-		observe.Check{Name: "objects", Test: p.objectsReadable},
-		observe.Check{Name: "registrations", Test: p.registry.readable},
+		observe.Check{Name: "objects", Test: begun(p.objectsReadable)},
+		observe.Check{Name: "registrations", Test: begun(func() error { return p.registry.readable() })},
+		observe.Check{Name: "certificates", Test: begun(p.certified)},
+		observe.Check{Name: "connections", Test: begun(p.listening)},
 	))
+}
+
+// certified tells whether there is what it takes to speak TLS.
+func (p *principal) certified() error {
+	if p.cfg.TLS == nil || p.cfg.TLS.GetConfigForClient == nil {
+		return nil
+	}
+	if _, err := p.cfg.TLS.GetConfigForClient(&tls.ClientHelloInfo{}); err != nil {
+		return err
+	}
+	if p.cfg.Revocations == nil {
+		return nil
+	}
+	select {
+	case <-p.revocable:
+		return nil
+	default:
+		return errors.New("which are revoked has not been read yet from ConfigMap " + blocklist)
+	}
+}
+
+// listening tells whether agents are let in.
+func (p *principal) listening() error {
+	if p.server.Load() == nil {
+		return errors.New("agents are not let in yet")
+	}
+	return nil
 }
 
 // objectsReadable tells whether every resource is being read.
@@ -39,10 +77,15 @@ func (p *principal) objectsReadable() error {
 func (r *registry) readable() error {
 	select {
 	case <-r.ready:
-		return nil
 	default:
 		return errors.New("cluster Secrets have not been read yet")
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.blind != "" {
+		return errors.New("can not read cluster Secrets: " + r.blind)
+	}
+	return nil
 }
 
 const metricPrefix = "argocd_agent_principal"

@@ -1,0 +1,119 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+func parsed(t *testing.T, text string) *kind.Object {
+	t.Helper()
+	o, err := kind.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestWritesThatWaitCostNoGoroutine(t *testing.T) {
+	release := make(chan struct{})
+	c := scripted(t, func(w http.ResponseWriter, _ *http.Request) {
+		<-release
+		fmt.Fprint(w, project("a", "2"))
+	})
+	const writes = 1000
+	answers := make(chan node.Input, writes)
+	w := NewWriter(c, func(_ context.Context, in node.Input) error { answers <- in; return nil }, NamespacePolicy{}, 2, slog.New(slog.DiscardHandler))
+	before := runtime.NumGoroutine()
+	for i := range writes {
+		o := parsed(t, project(fmt.Sprintf("p-%d", i), "1"))
+		w.Write(t.Context(), node.Write{ID: uint64(i), Verb: node.Update, Ref: refTo(o), Object: o})
+	}
+	if more := runtime.NumGoroutine() - before; more > 50 {
+		t.Errorf("%d goroutines for %d writes", more, writes)
+	}
+	close(release)
+	w.Wait()
+	if len(answers) != writes {
+		t.Errorf("%d answers to %d writes", len(answers), writes)
+	}
+}
+
+func TestFailureOfAnObjectIsLoggedOnce(t *testing.T) {
+	broken := true
+	c := scripted(t, func(w http.ResponseWriter, _ *http.Request) {
+		if broken {
+			refuse(w, http.StatusForbidden)
+			return
+		}
+		fmt.Fprint(w, project("a", "2"))
+	})
+	var log bytes.Buffer
+	w := NewWriter(c, func(context.Context, node.Input) error { return nil }, NamespacePolicy{}, 1, slog.New(slog.NewTextHandler(&log, nil)))
+	o := parsed(t, project("a", "1"))
+	write := func() {
+		w.Write(t.Context(), node.Write{Verb: node.Update, Ref: refTo(o), Object: o, Why: "apply x"})
+		w.Wait()
+	}
+	write()
+	write()
+	if n := strings.Count(log.String(), "write refused"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, log.String())
+	}
+	broken = false
+	write()
+	broken = true
+	write()
+	if n := strings.Count(log.String(), "write refused"); n != 2 {
+		t.Errorf("a failure after a success is news; said %d times:\n%s", n, log.String())
+	}
+}
+
+func TestOnlyAMissingNamespaceIsCreated(t *testing.T) {
+	var made []string
+	missing := `{"kind":"Status","message":"namespaces \"team\" not found","details":{"name":"team","kind":"namespaces"},"code":404}`
+	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/api/v1/namespaces"):
+			made = append(made, "x")
+			fmt.Fprint(w, `{"metadata":{"name":"team"}}`)
+		case len(made) > 0:
+			fmt.Fprint(w, project("a", "2"))
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, missing)
+		}
+	})
+	o := parsed(t, project("a", ""))
+	write := func(namespaces NamespacePolicy) node.Wrote {
+		answers := make(chan node.Input, 1)
+		w := NewWriter(c, func(_ context.Context, in node.Input) error { answers <- in; return nil }, namespaces, 1, slog.New(slog.DiscardHandler))
+		w.Write(t.Context(), node.Write{Verb: node.Create, Ref: refTo(o), Object: o})
+		w.Wait()
+		return (<-answers).(node.Wrote)
+	}
+	create := func(string) (map[string]string, bool) { return map[string]string{"a": "b"}, true }
+
+	got := write(NamespacePolicy{Hint: "make it"})
+	if got.Failure == nil || got.Failure.Code != engine.NotAllowed || !strings.Contains(got.Failure.Message, "make it") {
+		t.Errorf("not allowed: %+v", got.Failure)
+	}
+	missing = `{"kind":"Status","message":"the server could not find the requested resource","details":{},"code":404}`
+	got = write(NamespacePolicy{Hint: "make it", Create: create})
+	if got.Failure == nil || got.Failure.Code != engine.Unavailable || strings.Contains(got.Failure.Message, "make it") || len(made) > 0 {
+		t.Errorf("no CRD: %+v, %d namespaces made", got.Failure, len(made))
+	}
+	missing = `{"kind":"Status","message":"namespaces \"team\" not found","details":{"name":"team","kind":"namespaces"},"code":404}`
+	if got = write(NamespacePolicy{Create: create}); got.Failure != nil || len(made) != 1 {
+		t.Errorf("allowed: %+v, %d namespaces made", got.Failure, len(made))
+	}
+}

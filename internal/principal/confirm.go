@@ -1,0 +1,71 @@
+package principal
+
+import (
+	"context"
+	"maps"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// confirmations brings people's word on what is held back together with what
+// is. The word is an annotation and may come first: while the agent is away, or
+// before this process was started. It stays until it has taken effect, and is
+// then taken off, so that it never counts twice.
+//
+// It belongs to the goroutine that owns the node.
+type confirmations struct {
+	held     map[string]map[string]string // agent → ID of what is held → its scope
+	registry *registry
+	chores   *chores
+	post     func(context.Context, node.Input) error
+}
+
+// fact takes note of what is held back, and what no longer is.
+func (c *confirmations) fact(agent string, f engine.Fact) {
+	switch f.Event {
+	case engine.HeldEvent:
+		c.overcome(agent, f.Scope)
+		if c.held[agent] == nil {
+			c.held[agent] = map[string]string{}
+		}
+		c.held[agent][f.Held.ID] = f.Scope
+		if c.said(agent, f.Held.ID) {
+			c.chores.add("confirm/"+agent, func(ctx context.Context) error {
+				return c.post(ctx, node.Confirm{Agent: agent, ID: f.Held.ID})
+			})
+		}
+	case engine.Unheld:
+		for id := range c.overcome(agent, f.Scope) {
+			if c.said(agent, id) {
+				c.chores.add("confirmed/"+agent, func(ctx context.Context) error { return c.registry.confirmed(ctx, agent, id) })
+			}
+		}
+	case engine.Closed:
+		c.forget(agent)
+	}
+}
+
+// overcome forgets what was held in a scope.
+func (c *confirmations) overcome(agent, scope string) map[string]string {
+	gone := map[string]string{}
+	for id, where := range c.held[agent] {
+		if where == scope {
+			gone[id] = where
+		}
+	}
+	maps.DeleteFunc(c.held[agent], func(id, _ string) bool { _, ok := gone[id]; return ok })
+	if len(c.held[agent]) == 0 {
+		c.forget(agent)
+	}
+	return gone
+}
+
+// forget is for an agent that is gone. It will say what it still holds.
+func (c *confirmations) forget(agent string) { delete(c.held, agent) }
+
+// said tells whether a person has confirmed this.
+func (c *confirmations) said(agent, id string) bool {
+	reg, ok := c.registry.get(agent)
+	return ok && reg.confirm != "" && reg.confirm == id
+}

@@ -1,0 +1,116 @@
+package principal
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/client-go/rest"
+)
+
+func TestProbesAnswerWhileTheAPIServerIsAway(t *testing.T) {
+	var lc net.ListenConfig
+	health, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(ctx, Config{Cluster: &rest.Config{Host: "http://127.0.0.1:1"}, HealthListener: health, Log: slog.New(slog.DiscardHandler)})
+	}()
+	for path, want := range map[string]int{"/healthz": 503, "/livez": 200} {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+health.Addr().String()+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != want || want == 503 && !strings.Contains(string(body), "API server") {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestThoseWhoAskTogetherShareAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		f := newFresh(func(context.Context) (string, error) { asked++; return "7", nil })
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if n, err := f.revision(t.Context()); n != 7 || err != nil {
+					t.Errorf("%d, %v", n, err)
+				}
+			})
+		}
+		synctest.Wait() // all of them wait
+		ctx, cancel := context.WithCancel(t.Context())
+		var owner sync.WaitGroup
+		owner.Go(func() { _ = f.run(ctx) })
+		wg.Wait()
+		if asked != 1 {
+			t.Errorf("asked %d times", asked)
+		}
+		cancel()
+		owner.Wait()
+	})
+}
+
+func TestAChoreIsTriedUntilItWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChores(slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		var owner sync.WaitGroup
+		owner.Go(func() { _ = c.run(ctx) })
+		tries := 0
+		worked := make(chan struct{})
+		c.add("a", func(context.Context) error { return errors.New("replaced before it is done") })
+		c.add("a", func(context.Context) error {
+			if tries++; tries < 3 {
+				return errors.New("away")
+			}
+			close(worked)
+			return nil
+		})
+		<-worked
+		synctest.Wait()
+		if c.left() != 0 {
+			t.Errorf("%d are left", c.left())
+		}
+		cancel()
+		owner.Wait()
+	})
+}
+
+func TestOnlyNamespacesOfThePatternAreCreated(t *testing.T) {
+	for _, c := range []struct {
+		create NamespaceCreate
+		name   string
+		want   bool
+	}{
+		{NamespaceCreate{}, "a", false},
+		{NamespaceCreate{Enable: true}, "a", true},
+		{NamespaceCreate{Enable: true, Pattern: "team-.*"}, "team-x", true},
+		{NamespaceCreate{Enable: true, Pattern: "team"}, "team-x", false},
+	} {
+		if _, got := c.create.allows(c.name); got != c.want {
+			t.Errorf("%+v: %s: %v", c.create, c.name, got)
+		}
+	}
+}
