@@ -28,7 +28,7 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 // assemble makes what needs to know which cluster this is.
-func (a *agent) assemble() {
+func (a *agent) assemble() error {
 	cfg := a.cfg
 	n := node.New(node.Config{
 		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, InstanceLabel: cfg.InstanceLabel, Version: cfg.Version,
@@ -39,6 +39,9 @@ func (a *agent) assemble() {
 		Node: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log,
 		ToPeer: a.deliver, Report: a.report, Applied: a.applied,
 	})
+	var err error
+	a.live, err = newLive(a, n)
+	return err
 }
 
 // namespaces says which ones may be created here for Applications.
@@ -58,6 +61,7 @@ type agent struct {
 	client *kube.Client
 	log    *slog.Logger
 	host   *kube.Host
+	live   *live
 	memory *memory
 	uid    string // of the cluster
 	ctx    context.Context
@@ -67,6 +71,7 @@ type agent struct {
 	attempt atomic.Uint64
 	open    atomic.Bool
 	why     atomic.Value // string: why not open
+	refused string       // of the node's goroutine: why the hub refused last, as it was logged
 
 	mu     sync.Mutex
 	listed map[kind.Resource]bool
@@ -131,10 +136,13 @@ func (a *agent) run(ctx context.Context) error {
 	if a.cfg.HealthListener != nil { // first: whoever asks shall hear what this waits for
 		start("probes", a.serveHealth)
 	}
-	if err := a.introduce(ctx); err != nil {
+	err := a.introduce(ctx)
+	if err == nil {
+		err = a.assemble()
+	}
+	if err != nil {
 		cancel(err)
 	} else {
-		a.assemble()
 		a.startAll(start)
 	}
 	wg.Wait()
@@ -149,6 +157,9 @@ func (a *agent) startAll(start func(what string, run func(context.Context) error
 	start("node", a.host.Run)
 	start("connection", a.connect)
 	start("memory", a.remember)
+	for what, run := range a.live.runs() {
+		start(what, run)
+	}
 	for _, run := range kube.FollowSecrets(a.client, a.cfg.Namespace, a.cfg.Secrets, a.log, a.cfg.Jitter) {
 		start("certificates", run)
 	}
@@ -174,7 +185,7 @@ func (a *agent) connect(ctx context.Context) error {
 	cfg := link.DialerConfig{
 		Address: a.cfg.Server, TLS: a.cfg.TLS, Events: a, Log: a.log, Explain: a.cfg.Explain, Proxy: a.cfg.Proxy,
 		Compress: a.cfg.Compression, Keepalive: link.Keepalive{Interval: a.cfg.KeepAlive}, Random: a.cfg.Jitter,
-		Failed: a.failed,
+		Failed: a.failed, Tunnels: a.live.tunnels(),
 	}
 	if a.cfg.HeaderName != "" {
 		cfg.Metadata = []string{a.cfg.HeaderName, a.cfg.HeaderValue}
@@ -242,6 +253,7 @@ func (a *agent) deliver(e node.ToPeer) {
 
 // applied notes which resources have been read, for readiness.
 func (a *agent) applied(in node.Input) {
+	a.live.follow(in)
 	var r kind.Resource
 	ok := false
 	switch in := in.(type) {
@@ -267,6 +279,7 @@ func (a *agent) report(r node.Report) {
 	switch f.Event {
 	case engine.Opened:
 		a.open.Store(true)
+		a.refused = ""
 		if c := a.conn.Load(); c != nil {
 			c.Established()
 		}
@@ -279,8 +292,14 @@ func (a *agent) report(r node.Report) {
 		}
 		a.log.Info("disconnected from the hub", "code", f.Code, "reason", reason)
 	case engine.Refused:
-		a.why.Store(string(f.Code) + ": " + f.Message)
-		a.log.Warn("the hub refuses this agent", "code", f.Code, "reason", f.Message)
+		why := string(f.Code) + ": " + f.Message
+		level := slog.LevelWarn
+		if a.refused == why { // it tries again and again
+			level = slog.LevelDebug
+		}
+		a.refused = why
+		a.why.Store(why)
+		a.log.Log(a.ctx, level, "the hub refuses this agent", "code", f.Code, "reason", f.Message)
 	case engine.Rejected:
 		a.log.Warn("item refused", "scope", f.Scope, "item", f.Key.String(), "code", f.Code, "reason", f.Message)
 	case engine.Cured:
@@ -288,6 +307,10 @@ func (a *agent) report(r node.Report) {
 	case engine.HeldEvent:
 		a.log.Warn("deletions are held back until somebody confirms them on the hub", "scope", f.Scope, "count", f.Held.Count,
 			"of", f.Held.Of, "reason", f.Held.Reason, "id", f.Held.ID)
+	case engine.Unheld:
+		a.log.Info("nothing is held back any more", "scope", f.Scope)
+	case engine.StoreAccepted:
+		a.log.Info("the hub's store is accepted as it is", "store", f.Store.UID, "revision", f.Store.Revision)
 	case engine.Aliased:
 		a.log.Warn("something keeps changing an item back; both versions are taken as equal now", "scope", f.Scope, "item", f.Key.String())
 	}

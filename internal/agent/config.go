@@ -45,6 +45,8 @@ type Config struct {
 	// error says why it is not used.
 	Secrets map[string]func(data map[string][]byte) error
 
+	Live Live // what the hub may reach here
+
 	MetricsListener net.Listener // nil: no metrics
 	HealthListener  net.Listener // nil: no probes
 

@@ -49,6 +49,8 @@ type Config struct {
 
 	KeepaliveMinInterval time.Duration // an agent that pings more often is sent away; 0: the default
 
+	Live Live // access to what runs behind agents
+
 	MetricsListener net.Listener // nil: no metrics
 	HealthListener  net.Listener // nil: no probes
 

@@ -27,7 +27,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	p := &principal{cfg: cfg, client: client, log: cfg.Log, chores: newChores(cfg.Log), spaces: map[string]string{},
+	p := &principal{cfg: cfg, client: client, log: cfg.Log, chores: newChores(cfg.Log), spaces: map[string]string{}, turned: map[string]string{},
 		listed: map[kind.Resource]bool{}, ready: make(chan struct{}), revocable: make(chan struct{})}
 	return p.run(ctx)
 }
@@ -43,8 +43,10 @@ type principal struct {
 	registry *registry
 	sessions *sessions
 	chores   *chores
+	live     *live
 	confirm  *confirmations    // of the node's goroutine
 	spaces   map[string]string // likewise: agent → namespace that was seen to
+	turned   map[string]string // likewise: agent → why it was refused last, as it was logged
 
 	begun     atomic.Bool // everything above is there
 	server    atomic.Pointer[link.Server]
@@ -80,6 +82,7 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 			defer cancel()
 			return p.client.Revision(ctx, cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
 		})}
+	p.live = newLive(p, n)
 	p.begun.Store(true)
 }
 
@@ -139,6 +142,9 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 	if p.cfg.MetricsListener != nil {
 		start("metrics", p.serveMetrics)
 	}
+	for what, run := range p.live.runs() {
+		start(what, run)
+	}
 }
 
 // serve lets agents in once the hub's objects have been read: what is not known
@@ -194,6 +200,7 @@ func (p *principal) followRevocations(ctx context.Context) error {
 
 // applied notes which resources have been read, for readiness.
 func (p *principal) applied(in node.Input) {
+	p.live.follow(in)
 	var r kind.Resource
 	switch in := in.(type) {
 	case node.List:
@@ -204,6 +211,7 @@ func (p *principal) applied(in node.Input) {
 	case node.Unregister:
 		p.confirm.forget(in.Agent)
 		delete(p.spaces, in.Agent)
+		delete(p.turned, in.Agent)
 		return
 	case node.Blind:
 		r = in.Resource // it is known that it can not be read; the rest works
@@ -225,9 +233,11 @@ func (p *principal) report(r node.Report) {
 	f := r.Fact
 	log := p.log.With("agent", r.Agent)
 	p.confirm.fact(r.Agent, f)
+	p.live.changed(r)
 	switch f.Event {
 	case engine.Opened:
 		agent, uid := r.Agent, f.Hello.ClusterUID
+		delete(p.turned, agent)
 		if reg, ok := p.registry.get(agent); ok && reg.KnownCluster == "" {
 			p.chores.add("cluster of "+agent, func(ctx context.Context) error { return p.registry.recordCluster(ctx, agent, uid) })
 		}
@@ -238,7 +248,13 @@ func (p *principal) report(r node.Report) {
 		}
 		log.Info("agent disconnected", "code", f.Code, "reason", cmp.Or(f.Message, p.sessions.end(r.Agent)))
 	case engine.Refused:
-		log.Warn("agent refused", "code", f.Code, "reason", f.Message)
+		why := string(f.Code) + ": " + f.Message
+		level := slog.LevelWarn
+		if p.turned[r.Agent] == why { // it tries again and again
+			level = slog.LevelDebug
+		}
+		p.turned[r.Agent] = why
+		log.Log(context.Background(), level, "agent refused", "code", f.Code, "reason", f.Message)
 	case engine.Rejected:
 		log.Warn("item refused", "scope", f.Scope, "item", f.Key.String(), "code", f.Code, "reason", f.Message)
 	case engine.Cured:
@@ -248,6 +264,8 @@ func (p *principal) report(r node.Report) {
 			"reason", f.Held.Reason, "confirm", fmt.Sprintf("kubectl annotate secret -n %s cluster-%s --overwrite %s=%s", p.cfg.Namespace, r.Agent, confirmAnnotation, f.Held.ID))
 	case engine.Unheld:
 		log.Info("nothing is held back any more", "scope", f.Scope)
+	case engine.StoreAccepted:
+		log.Info("the agent's store is accepted as it is", "store", f.Store.UID, "revision", f.Store.Revision)
 	case engine.Aliased:
 		log.Warn("something keeps changing an item back; both versions are taken as equal now", "scope", f.Scope, "item", f.Key.String())
 	}

@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
+	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
+)
+
+// Live is what the hub may reach on this cluster beside what is synchronised.
+type Live struct {
+	Resources bool // objects, logs and terminals
+	Policy    resource.Policy
+	Redis     *redis.Endpoint // of the local Argo CD; nil: resource trees stay here
+}
+
+// live is the part of an agent that nothing else depends on: it serves tunnels.
+type live struct {
+	a       *agent
+	node    *node.Node // asked between two of its inputs only
+	half    *resource.Agent
+	relay   *redis.Relay
+	trees   *redis.Trees
+	objects resource.Index
+
+	mu   sync.Mutex
+	apps map[string]bool // as Argo CD's keys name them
+}
+
+func newLive(a *agent, n *node.Node) (*live, error) {
+	l := &live{a: a, node: n, apps: map[string]bool{}}
+	cfg := a.cfg.Live
+	if cfg.Redis != nil {
+		l.relay = &redis.Relay{Redis: *cfg.Redis, Log: a.log}
+		l.trees = &redis.Trees{Redis: *cfg.Redis, Apps: l.names, Changed: l.treeChanged, Log: a.log}
+	}
+	if cfg.Resources {
+		server, err := resource.APIServerFor(a.cfg.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		if l.half, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, Log: a.log}); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// runs lists what has to run.
+func (l *live) runs() map[string]func(context.Context) error {
+	out := map[string]func(context.Context) error{}
+	if l.half != nil {
+		out["resource proxy"] = l.half.Run
+	}
+	if l.trees != nil {
+		out["resource trees"] = l.trees.Run
+	}
+	return out
+}
+
+// tunnels says who serves what the hub connects to.
+func (l *live) tunnels() map[string]link.TunnelHandler {
+	out := map[string]link.TunnelHandler{}
+	if l.half != nil {
+		out["api"] = func(_ context.Context, conn net.Conn) { l.half.Serve(conn) }
+	}
+	if l.relay != nil {
+		out["redis"] = func(ctx context.Context, conn net.Conn) { _ = l.relay.Serve(ctx, conn) }
+	}
+	return out
+}
+
+// follow keeps up with which Applications there are.
+func (l *live) follow(in node.Input) {
+	if l.trees == nil {
+		return
+	}
+	switch in := in.(type) {
+	case node.Seen:
+		if in.Resource == kind.Applications {
+			l.know(in.Object.Namespace(), in.Object.Name(), true)
+		}
+	case node.Lost:
+		if in.Ref.Resource == kind.Applications {
+			l.know(in.Ref.Namespace, in.Ref.Name, false)
+		}
+	case node.List:
+		if in.Resource == kind.Applications {
+			l.node.Applications(func(namespace, name string) { l.know(namespace, name, true) })
+		}
+	}
+}
+
+func (l *live) know(namespace, name string, exists bool) {
+	app := name
+	if namespace != l.a.cfg.Namespace {
+		app = namespace + "_" + name
+	}
+	l.mu.Lock()
+	if exists {
+		l.apps[app] = true
+	} else {
+		delete(l.apps, app)
+	}
+	l.mu.Unlock()
+	if !exists {
+		l.objects.Set(app, nil)
+	}
+}
+
+func (l *live) names() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]string, 0, len(l.apps))
+	for app := range l.apps {
+		out = append(out, app)
+	}
+	return out
+}
+
+// treeChanged notes which objects belong to an Application. The Application is
+// one of them: its parent may show it.
+func (l *live) treeChanged(app string, parts [][]byte) {
+	var nodes []resource.Node
+	for _, part := range parts {
+		more, err := resource.Nodes(part)
+		if err != nil {
+			l.a.log.Warn("can not read a resource tree", "application", strings.ReplaceAll(app, "_", "/"), "error", err)
+			return
+		}
+		nodes = append(nodes, more...)
+	}
+	l.mu.Lock()
+	known := l.apps[app]
+	l.mu.Unlock()
+	if known {
+		l.objects.Set(app, nodes)
+	}
+}

@@ -1,0 +1,40 @@
+package node
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// Place is where an Application of the hub runs: with which agent, and what it
+// is called there.
+type Place struct {
+	Agent     string
+	Namespace string // empty: Argo CD's own there
+	Name      string
+}
+
+// Place tells where an Application of the hub runs; false: with no agent.
+func (n *Node) Place(namespace, name string) (Place, bool) {
+	o := n.cache.get(kind.Ref{Resource: kind.Applications, Namespace: namespace, Name: name})
+	if o == nil {
+		return Place{}, false
+	}
+	for _, l := range n.concerned(kind.Applications, nil, o) {
+		key, ok := kind.Reports(o, &l.world)
+		if !ok {
+			continue
+		}
+		p := Place{Agent: l.name, Namespace: key.Namespace, Name: key.Name}
+		if p.Namespace == l.world.SpokeArgoNamespace {
+			p.Namespace = ""
+		}
+		return p, true
+	}
+	return Place{}, false
+}
+
+// Applications lists the Applications of the local cluster.
+func (n *Node) Applications(f func(namespace, name string)) {
+	for _, o := range sortedObjects(n.cache.tables[kind.Applications].objects) {
+		f(o.Namespace(), o.Name())
+	}
+}

@@ -1,0 +1,232 @@
+package principal
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
+	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
+)
+
+// Live is how Argo CD reaches what runs behind agents: objects, logs and
+// terminals through the resource proxy, resource trees through the Redis proxy.
+type Live struct {
+	Resource    net.Listener // of the resource proxy; nil: off
+	ResourceTLS *tls.Config  // demands and verifies client certificates, whose common name is the agent
+
+	Redis           net.Listener // of the Redis proxy; nil: off
+	HubRedis        redis.Endpoint
+	RedisCompressed bool // as Argo CD on the hub is set
+}
+
+// Targets of tunnels.
+const (
+	targetAPI   = "api"
+	targetRedis = "redis"
+)
+
+// live is the part of a principal that nothing else depends on: it hands bytes
+// to tunnels.
+type live struct {
+	p        *principal
+	node     *node.Node // asked between two of its inputs only
+	hub      *resource.Hub
+	redis    *redis.Server
+	clusters *redis.ClusterInfo
+
+	mu     sync.RWMutex
+	places map[[2]string]redis.Target
+	states map[string]connection
+}
+
+type connection struct {
+	connected bool
+	since     time.Time
+}
+
+func newLive(p *principal, n *node.Node) *live {
+	l := &live{p: p, node: n, places: map[[2]string]redis.Target{}, states: map[string]connection{}}
+	cfg := p.cfg.Live
+	if cfg.Resource != nil {
+		l.hub = resource.NewHub(resource.HubConfig{Dial: l.dialAPI, Caller: l.caller, Log: p.log})
+	}
+	if cfg.Redis != nil {
+		l.redis = redis.New(redis.Config{Hub: cfg.HubRedis, Agents: l, Tunnels: dialRedis{l}})
+		l.clusters = &redis.ClusterInfo{Hub: cfg.HubRedis, Tunnels: dialRedis{l}, States: l.clusterStates, Compressed: cfg.RedisCompressed, Log: p.log}
+	}
+	return l
+}
+
+// runs lists what has to run.
+func (l *live) runs() map[string]func(context.Context) error {
+	out := map[string]func(context.Context) error{}
+	if l.hub != nil {
+		out["resource proxy"] = l.serveResources
+	}
+	if l.redis != nil {
+		out["Redis proxy"] = func(ctx context.Context) error { return l.redis.Run(ctx, l.p.cfg.Live.Redis) }
+		out["cluster page"] = l.clusters.Run
+	}
+	return out
+}
+
+func (l *live) serveResources(ctx context.Context) error {
+	defer l.hub.Close()
+	server := resource.NewServer(ctx, l.hub, l.p.cfg.Live.ResourceTLS)
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.ServeTLS(l.p.cfg.Live.Resource, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// caller finds the agent whose cluster somebody may reach: the one that the
+// certificate is named after.
+func (l *live) caller(state *tls.ConnectionState) (string, error) {
+	if state == nil || len(state.PeerCertificates) == 0 {
+		return "", errors.New("a client certificate is needed")
+	}
+	cert := state.PeerCertificates[0]
+	if l.p.cfg.Revocations.Revoked(identity.Fingerprint(cert)) {
+		return "", errors.New("the client certificate is revoked")
+	}
+	agent := cert.Subject.CommonName
+	if _, known := l.p.registry.get(agent); !known {
+		return "", &resource.UnknownAgentError{Agent: agent}
+	}
+	return agent, nil
+}
+
+func (l *live) dialAPI(ctx context.Context, agent string) (net.Conn, error) {
+	conn, err := l.open(ctx, agent, targetAPI)
+	if away, ok := errors.AsType[*link.NotConnectedError](err); ok {
+		return nil, &resource.NotConnectedError{Agent: away.Agent, Since: away.Since}
+	}
+	return conn, err
+}
+
+// dialRedis opens tunnels to agents' Redis.
+type dialRedis struct{ live *live }
+
+// Dial implements redis.Dialer.
+func (d dialRedis) Dial(ctx context.Context, agent string) (net.Conn, error) {
+	conn, err := d.live.open(ctx, agent, targetRedis)
+	if away, ok := errors.AsType[*link.NotConnectedError](err); ok {
+		return nil, &redis.NotConnectedError{Agent: away.Agent, Since: away.Since}
+	}
+	return conn, err
+}
+
+func (l *live) open(ctx context.Context, agent, target string) (net.Conn, error) {
+	server := l.p.server.Load()
+	if server == nil {
+		return nil, &link.NotConnectedError{Agent: agent}
+	}
+	conn, err := server.OpenTunnel(ctx, agent, target)
+	if err != nil {
+		return nil, fmt.Errorf("open a tunnel to %s: %w", agent, err)
+	}
+	return conn, nil
+}
+
+// Resolve implements redis.Resolver.
+func (l *live) Resolve(namespace, name string) (redis.Target, bool) {
+	if namespace == "" {
+		namespace = l.p.cfg.Namespace
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	t, ok := l.places[[2]string{namespace, name}]
+	return t, ok
+}
+
+// follow keeps up with which Application is whose.
+func (l *live) follow(in node.Input) {
+	if l.redis == nil {
+		return
+	}
+	switch in := in.(type) {
+	case node.Seen:
+		if in.Resource == kind.Applications {
+			l.place(in.Object.Namespace(), in.Object.Name())
+		}
+	case node.Lost:
+		if in.Ref.Resource == kind.Applications {
+			l.place(in.Ref.Namespace, in.Ref.Name)
+		}
+	case node.List:
+		if in.Resource == kind.Applications {
+			l.placeAll()
+		}
+	case node.Register, node.Unregister:
+		l.placeAll()
+	}
+}
+
+func (l *live) placeAll() {
+	l.mu.Lock()
+	clear(l.places)
+	l.mu.Unlock()
+	l.node.Applications(l.place)
+}
+
+func (l *live) place(namespace, name string) {
+	p, ok := l.node.Place(namespace, name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := [2]string{namespace, name}
+	if !ok {
+		delete(l.places, key)
+		return
+	}
+	t := redis.Target{Agent: p.Agent, Local: p.Name}
+	if p.Namespace != "" {
+		t.Local = p.Namespace + "_" + p.Name
+	}
+	l.places[key] = t
+}
+
+// changed notes that an agent has come or gone.
+func (l *live) changed(r node.Report) {
+	if r.Fact.Event != engine.Opened && r.Fact.Event != engine.Closed {
+		return
+	}
+	l.mu.Lock()
+	l.states[r.Agent] = connection{connected: r.Fact.Event == engine.Opened, since: time.Now()}
+	l.mu.Unlock()
+	if l.redis != nil {
+		l.redis.AgentChanged(r.Agent)
+		l.clusters.Changed(r.Agent)
+	}
+}
+
+func (l *live) clusterStates() []redis.ClusterState {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	counts := map[string]int64{}
+	for _, t := range l.places {
+		counts[t.Agent]++
+	}
+	var out []redis.ClusterState
+	for _, name := range l.p.registry.names() {
+		reg, ok := l.p.registry.get(name)
+		if !ok {
+			continue
+		}
+		c := l.states[name]
+		out = append(out, redis.ClusterState{Agent: name, Server: reg.Agent.Server, Connected: c.connected, Since: c.since, Applications: counts[name]})
+	}
+	return out
+}
