@@ -117,9 +117,8 @@ func (n *Node) wrote(in Wrote) {
 	case in.Failure != nil:
 		n.endJob(d, result{object: n.cache.get(d.ref), fail: in.Failure})
 	case in.Object == nil:
-		// Deleted. The watch tells when it is so for everybody.
 		d.written = true
-		n.stale(d)
+		n.knownGone(d.ref, d.base.UID(), 0)
 	case d.again:
 		d.written, d.replaced = true, d.base
 		if d.jobs[0].wrote != nil {
