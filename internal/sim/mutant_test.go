@@ -56,8 +56,11 @@ var mutants = map[string]mutant{
 		}
 		return e.Object
 	}},
-	"deletes with resources": {onSwallow: func(p *process, e node.Write) bool {
-		return p.spoke != nil && e.Why == "remove application" && e.Verb == node.Update
+	"does not take finalizers off before it deletes": {onSeen: func(p *process, o *kind.Object) *kind.Object {
+		if p.spoke == nil {
+			return o
+		}
+		return withMeta(o, "finalizers", nil)
 	}},
 	"says that it is done before it is": {onSwallow: func(p *process, e node.Write) bool {
 		return p.spoke != nil && e.Verb == node.Create && e.Ref.Resource == kind.Applications

@@ -1,0 +1,242 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the transcripts as they come out now")
+
+// TestScenario plays the stories in testdata. A block is a list of commands, a
+// line of dashes, and what then happens; an empty line ends it. What must come
+// out is also said by commands that begin with expect: they fail whatever the
+// transcript says.
+func TestScenario(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios found: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := tell(t, string(text))
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(text) {
+				t.Errorf("%s comes out differently:\n%s\nRun with -rewrite and read the difference.", file, difference(string(text), got))
+			}
+		})
+	}
+}
+
+func difference(want, got string) string {
+	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return fmt.Sprintf("line %d\n  want %s\n  got  %s", i+1, a[i], b[i])
+		}
+	}
+	return fmt.Sprintf("%d lines instead of %d", len(b), len(a))
+}
+
+const dashes = "----"
+
+// tell plays a scenario and returns it with what happened.
+func tell(t *testing.T, text string) string {
+	t.Helper()
+	s := &script{t: t}
+	var out strings.Builder
+	inOutput := false
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		switch {
+		case inOutput && line != "":
+			continue
+		case inOutput:
+			inOutput = false
+		case line == dashes:
+			inOutput = true
+			out.WriteString(dashes + "\n" + s.take())
+			continue
+		case line != "" && !strings.HasPrefix(line, "#"):
+			s.do(line)
+		}
+		out.WriteString(line + "\n")
+	}
+	if s.w != nil {
+		for _, v := range s.w.violations {
+			t.Errorf("violation: %s", v)
+		}
+	}
+	return out.String()
+}
+
+// script is a scenario while it is told.
+type script struct {
+	t      *testing.T
+	w      *world
+	story  []string
+	times  int // the last line of the story happened so often
+	clicks map[string]int // how often operations of an Application ran
+	fates  []string       // what was deleted on spokes by our agents
+	told   map[string]bool
+}
+
+// take returns the story since the last time.
+func (s *script) take() string {
+	s.line("")
+	var b strings.Builder
+	for _, line := range s.story {
+		b.WriteString(line + "\n")
+	}
+	s.story, s.told = nil, map[string]bool{}
+	return b.String()
+}
+
+// line adds to the story. What happens again and again is told once.
+func (s *script) line(text string) {
+	if n := len(s.story); n > 0 && s.story[n-1] == text {
+		s.times++
+		return
+	}
+	if s.times > 1 {
+		s.story[len(s.story)-1] += fmt.Sprintf(" (%d times)", s.times)
+	}
+	s.times = 1
+	if text != "" {
+		s.story = append(s.story, text)
+	}
+}
+
+// hear turns a line of the transcript into one of the story, if it belongs
+// there: no messages, no times, no numbers that mean nothing to the reader.
+func (s *script) hear(line string) {
+	_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
+	switch {
+	case strings.Contains(line, " → "), strings.Contains(line, ": dials"), strings.Contains(line, "fact Cured"),
+		strings.Contains(line, "fact Delivered"), strings.Contains(line, "fact Unattached"), strings.HasPrefix(line, "world:"),
+		strings.HasPrefix(line, "---"), strings.Contains(line, "note how it is stored"):
+		return
+	}
+	if who, rest, ok := strings.Cut(line, "runs an operation of applications "); ok {
+		app, _, _ := strings.Cut(rest, " ")
+		where := strings.TrimPrefix(strings.TrimSuffix(strings.TrimSpace(who), ":"), controllerName+" on ")
+		s.clicks[where+":"+app]++
+	}
+	if strings.Contains(line, ": delete ") && !strings.HasPrefix(line, userName) && !strings.HasPrefix(line, serverName) && !strings.HasPrefix(line, spokeUser) {
+		s.fates = append(s.fates, line)
+	}
+	if head, _, ok := strings.Cut(line, ": stored at "); ok {
+		line = head
+	}
+	if strings.Contains(line, "fact Refused") || strings.Contains(line, "fact Rejected") || strings.Contains(line, "cuts the connection") {
+		if s.told[line] {
+			return // told once is enough
+		}
+		s.told[line] = true
+	}
+	line = strings.Replace(line, "applications ", "", 1)
+	for _, held := range s.ids() {
+		line = strings.ReplaceAll(line, held, "ID")
+	}
+	s.line(line)
+}
+
+// ids are those of what is held, which would change with every change of a hash.
+func (s *script) ids() []string {
+	var out []string
+	for _, sp := range s.w.spokes {
+		if sp.process.nd == nil {
+			continue
+		}
+		st, _ := sp.process.nd.Status("")
+		out = append(out, st.Suspect)
+		for _, sc := range st.Scopes {
+			out = append(out, sc.HeldID)
+		}
+	}
+	for _, agent := range sortedKeys(s.w.held) {
+		for _, scope := range sortedKeys(s.w.held[agent]) {
+			out = append(out, s.w.held[agent][scope].ID)
+		}
+	}
+	kept := out[:0]
+	for _, id := range out {
+		if id != "" {
+			kept = append(kept, id)
+		}
+	}
+	return kept
+}
+
+// build makes the world of a scenario: `world a:managed b:autonomous replicas=2`.
+func (s *script) build(words []string) {
+	sh := shape{replicas: 1, mapping: kind.ByNamespace, steady: true}
+	for _, word := range words {
+		if name, mode, ok := strings.Cut(word, ":"); ok {
+			sh.agents = append(sh.agents, agentShape{name: name, mode: kind.Mode(mode), hubNamespace: name, argo: "argocd"})
+			continue
+		}
+		if _, err := fmt.Sscanf(word, "replicas=%d", &sh.replicas); err != nil {
+			s.t.Fatalf("%q: %v", word, err)
+		}
+	}
+	s.w = newWorld(1, sh)
+	s.w.rng = rand.New(rand.NewPCG(1, 2))
+	s.w.trace = s.hear
+	s.clicks, s.told = map[string]int{}, map[string]bool{}
+	s.w.begin()
+	s.w.run(30 * second)
+	s.story, s.times = nil, 0
+}
+
+func (s *script) fatal(line, format string, args ...any) {
+	s.t.Helper()
+	s.t.Fatalf("%s: %s", line, fmt.Sprintf(format, args...))
+}
+
+// spoke finds an agent.
+func (s *script) spoke(line, name string) *spoke {
+	sp := s.w.spokeOf(name)
+	if sp == nil {
+		s.fatal(line, "no agent %s", name)
+	}
+	return sp
+}
+
+// app is an Application on the hub, written agent/name.
+func (s *script) app(word string) kind.Ref {
+	ns, name, _ := strings.Cut(word, "/")
+	return ref(kind.Applications, ns, name)
+}
+
+func (s *script) process(line, name string) *process {
+	for _, p := range s.w.processes() {
+		if p.name == name {
+			return p
+		}
+	}
+	s.fatal(line, "no process %s", name)
+	return nil
+}
+
+func duration(word string) engine.Time {
+	var n int
+	var unit string
+	if _, err := fmt.Sscanf(word, "%d%s", &n, &unit); err != nil {
+		return 0
+	}
+	return engine.Time(n) * map[string]engine.Time{"ms": millisecond, "s": second, "m": minute, "h": hour}[unit]
+}
