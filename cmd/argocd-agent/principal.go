@@ -136,6 +136,9 @@ func (s *principalSettings) check(f *flags, bad *problems) []warning {
 	if err := checkHost(s.listenHost); s.listenHost != "" && err != nil {
 		bad.add("%s: %w", f.name("listen-host"), err)
 	}
+	if s.keepAliveLeast < time.Second {
+		bad.add("%s %s is too short: it is what keeps agents from asking all the time; give at least 1s", f.name("keepalive-min-interval"), s.keepAliveLeast)
+	}
 	s.checkIdentity(f, bad)
 	return nil
 }

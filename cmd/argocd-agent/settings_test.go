@@ -70,6 +70,7 @@ func TestContradictionsAreRefusedWithTheReason(t *testing.T) {
 		{args: "principal --resource-proxy-address proxy:0", want: "the port must be a number"},
 		{args: "principal --listen-host somewhere:1", want: "--listen-host: give a host name only"},
 		{args: "principal --listen-port 8000", want: "--listen-port and --metrics-port are both 8000"},
+		{args: "principal --keepalive-min-interval 0s", want: "too short"},
 		{args: "principal --log-level loud", want: "one of trace, debug, info, warn, error"},
 		{args: "principal", env: "ARGOCD_PRINCIPAL_LISTEN_PORT=many", want: `ARGOCD_PRINCIPAL_LISTEN_PORT "many": it must be a number`},
 		{args: "principal", env: "ARGOCD_PRINCIPAL_INSECURE_PLAINTEXT=yes", want: "true or false"},

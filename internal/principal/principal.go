@@ -1,13 +1,11 @@
 package principal
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -228,49 +226,6 @@ func (p *principal) applied(in node.Input) {
 	}
 }
 
-// report tells people what happened, once.
-func (p *principal) report(r node.Report) {
-	f := r.Fact
-	log := p.log.With("agent", r.Agent)
-	p.confirm.fact(r.Agent, f)
-	p.live.changed(r)
-	switch f.Event {
-	case engine.Opened:
-		agent, uid := r.Agent, f.Hello.ClusterUID
-		delete(p.turned, agent)
-		if reg, ok := p.registry.get(agent); ok && reg.KnownCluster == "" {
-			p.chores.add("cluster of "+agent, func(ctx context.Context) error { return p.registry.recordCluster(ctx, agent, uid) })
-		}
-		log.Info("agent connected", "mode", f.Hello.Mode, "version", f.Hello.Version, "cluster", f.Hello.ClusterUID)
-	case engine.Closed:
-		if reg, ok := p.registry.get(r.Agent); ok && reg.Agent.Mode == kind.Autonomous {
-			p.chores.add("store of "+r.Agent, func(ctx context.Context) error { return p.rememberStore(ctx, r.Agent) })
-		}
-		log.Info("agent disconnected", "code", f.Code, "reason", cmp.Or(f.Message, p.sessions.end(r.Agent)))
-	case engine.Refused:
-		why := string(f.Code) + ": " + f.Message
-		level := slog.LevelWarn
-		if p.turned[r.Agent] == why { // it tries again and again
-			level = slog.LevelDebug
-		}
-		p.turned[r.Agent] = why
-		log.Log(context.Background(), level, "agent refused", "code", f.Code, "reason", f.Message)
-	case engine.Rejected:
-		log.Warn("item refused", "scope", f.Scope, "item", f.Key.String(), "code", f.Code, "reason", f.Message)
-	case engine.Cured:
-		log.Info("item accepted again", "scope", f.Scope, "item", f.Key.String())
-	case engine.HeldEvent:
-		log.Warn("deletions are held back until somebody confirms them", "scope", f.Scope, "count", f.Held.Count, "of", f.Held.Of,
-			"reason", f.Held.Reason, "confirm", fmt.Sprintf("kubectl annotate secret -n %s cluster-%s --overwrite %s=%s", p.cfg.Namespace, r.Agent, confirmAnnotation, f.Held.ID))
-	case engine.Unheld:
-		log.Info("nothing is held back any more", "scope", f.Scope)
-	case engine.StoreAccepted:
-		log.Info("the agent's store is accepted as it is", "store", f.Store.UID, "revision", f.Store.Revision)
-	case engine.Aliased:
-		log.Warn("something keeps changing an item back; both versions are taken as equal now", "scope", f.Scope, "item", f.Key.String())
-	}
-}
-
 // remember writes down, at a slow beat, how far agents' stores have been seen.
 func (p *principal) remember(ctx context.Context) error {
 	beat := time.NewTicker(rememberEvery)
@@ -305,40 +260,6 @@ func (p *principal) rememberStore(ctx context.Context, agent string) error {
 // rememberEvery is how often that is. What lies between two beats is what a
 // restored store may hide from a principal that was restarted at the same time.
 const rememberEvery = 5 * time.Minute
-
-// ensureNamespace creates an agent's namespace, if that is wanted and it is
-// missing. It is looked at when the agent becomes known, or gets another.
-func (p *principal) ensureNamespace(a kind.Agent) {
-	if !p.cfg.NamespaceCreate.Enable || a.Mapping == kind.ByDestination && a.Mode == kind.Managed || p.spaces[a.Name] == a.HubNamespace {
-		return
-	}
-	p.spaces[a.Name] = a.HubNamespace
-	labels, ok := p.cfg.NamespaceCreate.allows(a.HubNamespace)
-	if !ok {
-		p.log.Warn("the agent's namespace does not match the pattern for namespaces to create", "agent", a.Name, "namespace", a.HubNamespace, "pattern", p.cfg.NamespaceCreate.Pattern)
-		return
-	}
-	p.chores.add("namespace of "+a.Name, func(ctx context.Context) error {
-		there, err := p.client.Get(ctx, kind.Ref{Resource: kube.Namespaces, Name: a.HubNamespace})
-		if err != nil || there != nil {
-			return err
-		}
-		if err := p.client.CreateNamespace(ctx, a.HubNamespace, labels); err != nil {
-			return fmt.Errorf("create namespace %s: %w", a.HubNamespace, err)
-		}
-		p.log.InfoContext(ctx, "created the agent's namespace", "agent", a.Name, "namespace", a.HubNamespace)
-		return nil
-	})
-}
-
-// allows tells whether a namespace may be created, and with which labels.
-func (nc NamespaceCreate) allows(name string) (map[string]string, bool) {
-	if !nc.Enable {
-		return nil, false
-	}
-	ok, err := regexp.MatchString("^(?:"+nc.Pattern+")$", name)
-	return nc.Labels, nc.Pattern == "" || err == nil && ok
-}
 
 // waitForCluster waits until the API server answers, and says why it has to.
 func waitForCluster(ctx context.Context, c *kube.Client, log *slog.Logger) (string, error) {

@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+)
+
+func TestProbesAnswerWhileTheAPIServerIsAway(t *testing.T) {
+	var lc net.ListenConfig
+	health, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(ctx, Config{Cluster: &rest.Config{Host: "http://127.0.0.1:1"}, HealthListener: health, Log: slog.New(slog.DiscardHandler)})
+	}()
+	for path, want := range map[string]int{"/healthz": 503, "/livez": 200} {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+health.Addr().String()+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d", path, resp.StatusCode)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// lease is an API server that has the agent's Lease and takes every patch.
+func lease(t *testing.T, annotations string, patches *[]string) *kube.Client {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPatch {
+			b, _ := io.ReadAll(r.Body)
+			*patches = append(*patches, string(b))
+		}
+		fmt.Fprintf(w, `{"metadata":{"name":"argocd-agent","resourceVersion":"3","annotations":%s}}`, annotations)
+	}))
+	t.Cleanup(server.Close)
+	c, err := kube.NewClient(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestIncarnationGrowsEvenIfTheClockGoesBack(t *testing.T) {
+	var patches []string
+	c := lease(t, `{"`+incarnationAnnotation+`":"5000","`+hubStoreAnnotation+`":"hub/7","`+suspectAnnotation+`":"true"}`, &patches)
+	m, err := recall(t.Context(), c, "argocd", 4000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.incarnation != 5001 || m.store != (engine.Store{UID: "hub", Revision: 7}) || !m.suspect {
+		t.Errorf("recalled %+v", m)
+	}
+	if len(patches) != 1 || !strings.Contains(patches[0], `"5001"`) || !strings.Contains(patches[0], `"resourceVersion":"3"`) {
+		t.Errorf("patches: %q", patches)
+	}
+}
+
+func TestAnOlderProcessLeavesTheIncarnationAlone(t *testing.T) {
+	var patches []string
+	c := lease(t, `{}`, &patches)
+	m, err := recall(t.Context(), c, "argocd", 4000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patches = nil
+	store := engine.Store{UID: "hub", Revision: 8}
+	for range 2 { // the second time there is no news
+		if err := m.remember(t.Context(), store, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(patches) != 1 || strings.Contains(patches[0], incarnationAnnotation) || !strings.Contains(patches[0], "hub/8") {
+		t.Errorf("patches: %q", patches)
+	}
+}
