@@ -1,0 +1,38 @@
+package observe
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
+
+func TestStatusOfAgentsBecomesMetrics(t *testing.T) {
+	agents := map[string]engine.Status{"a": {Connected: true, Strays: 2, Suspect: "store-1", Scopes: []engine.ScopeStatus{
+		{Name: "applications", Role: engine.Owner, Items: 5, Dirty: 1, InFlight: 2, Bytes: 300, OldestAt: 4000, Rejected: 1, ProvenAt: 2000},
+		{Name: "status", Role: engine.Replica, Items: 4, Held: 3, Divergent: 2},
+	}}}
+	_, body := get(t, Metrics(func(context.Context) ([]Metric, error) { return OfStatus("x", agents, 10000), nil }), "/metrics")
+	for _, want := range []string{
+		`x_connected{agent="a"} 1`,
+		`x_store_suspect{agent="a"} 1`,
+		`x_stray_messages_total{agent="a"} 2`,
+		`x_items{agent="a",scope="applications",role="owner"} 5`,
+		`x_dirty_items{agent="a",scope="applications",role="owner"} 1`,
+		`x_unacked_items{agent="a",scope="applications",role="owner"} 2`,
+		`x_unacked_bytes{agent="a",scope="applications",role="owner"} 300`,
+		`x_oldest_unacked_seconds{agent="a",scope="applications",role="owner"} 6`,
+		`x_rejected_items{agent="a",scope="applications",role="owner"} 1`,
+		`x_proven_age_seconds{agent="a",scope="applications",role="owner"} 8`,
+		`x_held_deletions{agent="a",scope="status",role="replica"} 3`,
+		`x_divergent_items{agent="a",scope="status",role="replica"} 2`,
+	} {
+		if !strings.Contains(body, want+"\n") {
+			t.Errorf("there is no %s in:\n%s", want, body)
+		}
+	}
+	if strings.Contains(body, `x_proven_age_seconds{agent="a",scope="status"`) {
+		t.Error("an age of what was never proven")
+	}
+}
