@@ -47,23 +47,11 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local, stored *kind
 	case local == nil && s.cfg.Style == engine.Attached:
 		return decision{fail: &Failure{Code: engine.NoObject, Message: "there is no such object on this side"}}
 	case local != nil && s.cfg.Style == engine.Mirror:
-		mark = kind.ReadMark(local, &l.world)
-		if !mark.Owned && l.node.cfg.Side == kind.Spoke {
-			if !l.mayAdopt(e.Content) {
-				return decision{fail: &Failure{Code: engine.NotAdopted, Message: "it exists on the spoke, is not managed by this hub, and the adoption policy is never"}}
-			}
-			mark.Adopted = mark.Adopted || !mark.Foreign
+		claimed, instead := l.claim(s, e, local)
+		if instead != nil {
+			return *instead
 		}
-		if mark.Owned && l.recreates(s, mark, e.Content) {
-			if e.Suspect {
-				return heldBack
-			}
-			return l.discard(local)
-		}
-		mark.Owned, mark.Foreign = true, false
-		if mark.Alias.Written != e.Version {
-			mark.Alias = engine.Alias{} // of another version
-		}
+		mark = claimed
 	}
 	merged, err := s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.world)
 	if err != nil {
@@ -89,6 +77,30 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local, stored *kind
 		return decision{verb: Delete, object: local}
 	}
 	return decision{}
+}
+
+// claim says with what mark an object that is there becomes, or stays, ours; or
+// what is to be done instead.
+func (l *link) claim(s *scope, e engine.Apply, local *kind.Object) (kind.Mark, *decision) {
+	mark := kind.ReadMark(local, &l.world)
+	if !mark.Owned && l.node.cfg.Side == kind.Spoke {
+		if !l.mayAdopt(e.Content) {
+			return mark, &decision{fail: &Failure{Code: engine.NotAdopted, Message: "it exists on the spoke, is not managed by this hub, and the adoption policy is never"}}
+		}
+		mark.Adopted = mark.Adopted || !mark.Foreign
+	}
+	if mark.Owned && l.recreates(s, mark, e.Content) {
+		instead := heldBack
+		if !e.Suspect {
+			instead = l.discard(local)
+		}
+		return mark, &instead
+	}
+	mark.Owned, mark.Foreign = true, false
+	if mark.Alias.Written != e.Version {
+		mark.Alias = engine.Alias{} // of another version
+	}
+	return mark, nil
 }
 
 // mayAdopt tells whether an object that is not ours may be taken over. The

@@ -5,21 +5,21 @@ import (
 )
 
 // configuration compares a project, a repository or a ConfigMap of the hub with
-// an agent's copy.
-func (d *differ) configuration(s *spoke, from kind.Ref, hub, copy *kind.Object) {
+// an agent's twin.
+func (d *differ) configuration(s *spoke, from kind.Ref, hub, twin *kind.Object) {
 	at := short(from) + " for " + s.agent.Name
-	if copy == nil {
+	if twin == nil {
 		d.add("%s is missing", at)
 		return
 	}
-	if ignoredLabel(copy) || !marked(copy) && s.w.shape.policy.AdoptNever {
+	if ignoredLabel(twin) || !marked(twin) && s.w.shape.policy.AdoptNever {
 		return
 	}
-	if !marked(copy) {
+	if !marked(twin) {
 		d.add("%s has a namesake there", at)
 		return
 	}
-	h, c := decode(hub), decode(copy)
+	h, c := decode(hub), decode(twin)
 	switch from.Resource {
 	case kind.AppProjects:
 		for _, field := range []string{"sourceRepos", "description"} {
@@ -56,18 +56,18 @@ func (d *differ) autonomous(w *world, s *spoke) {
 			}
 			to := copyOnHub(s, from)
 			meant[to] = true
-			copy := w.hub.st.get(to)
+			twin := w.hub.st.get(to)
 			at := short(from) + " of " + s.agent.Name
 			switch {
-			case copy == nil:
+			case twin == nil:
 				d.add("%s is missing on the hub", at)
-			case ignoredLabel(copy):
-			case copy.Annotation(agentMarkKey) != s.agent.Name || copy.Annotation(sourceKey) != o.UID():
+			case ignoredLabel(twin):
+			case twin.Annotation(agentMarkKey) != s.agent.Name || twin.Annotation(sourceKey) != o.UID():
 				d.add("%s is something else on the hub", at)
 			case r == kind.AppProjects:
-				d.hubProject(s, at, decode(o), decode(copy))
+				d.hubProject(s, at, decode(o), decode(twin))
 			default:
-				d.hubApplication(w, s, at, decode(o), decode(copy))
+				d.hubApplication(w, s, at, decode(o), decode(twin))
 			}
 		}
 		for _, o := range w.hub.st.list(r) {
@@ -82,22 +82,22 @@ func (d *differ) autonomous(w *world, s *spoke) {
 	}
 }
 
-func (d *differ) hubProject(s *spoke, at string, own, copy tree) {
-	if a, b := text(dig(own, "spec", "description")), text(dig(copy, "spec", "description")); a != b {
+func (d *differ) hubProject(s *spoke, at string, own, twin tree) {
+	if a, b := text(dig(own, "spec", "description")), text(dig(twin, "spec", "description")); a != b {
 		d.add("%s: description %s is %s on the hub", at, a, b)
 	}
-	if ns := text(dig(copy, "spec", "sourceNamespaces")); ns != text([]any{s.agent.HubNamespace}) {
+	if ns := text(dig(twin, "spec", "sourceNamespaces")); ns != text([]any{s.agent.HubNamespace}) {
 		d.add("%s is open to namespaces %s", at, ns)
 	}
-	for _, dest := range digList(copy, "spec", "destinations") {
+	for _, dest := range digList(twin, "spec", "destinations") {
 		if digText(dest, "name") != s.agent.Name || dig(dest, "server") != nil {
 			d.add("%s permits %s on the hub", at, text(dest))
 		}
 	}
 }
 
-func (d *differ) hubApplication(w *world, s *spoke, at string, own, copy tree) {
-	if dig(copy, "metadata", "deletionTimestamp") != nil {
+func (d *differ) hubApplication(w *world, s *spoke, at string, own, twin tree) {
+	if dig(twin, "metadata", "deletionTimestamp") != nil {
 		d.add("%s is deleting on the hub", at)
 	}
 	want := copied(own).(tree)
@@ -106,9 +106,9 @@ func (d *differ) hubApplication(w *world, s *spoke, at string, own, copy tree) {
 		project = "default"
 	}
 	put(want, hubProject(s, project), "spec", "project")
-	if a, b := plainSpec(w, want, s.agent.Name), plainSpec(w, copy, ""); a != b {
+	if a, b := plainSpec(w, want, s.agent.Name), plainSpec(w, twin, ""); a != b {
 		d.add("%s: spec %s is %s on the hub", at, a, b)
 	}
-	d.metadata(at, own, copy, func(key string) bool { return key == "hub-only" })
-	d.status(at, copy, own)
+	d.metadata(at, own, twin, func(key string) bool { return key == "hub-only" })
+	d.status(at, twin, own)
 }

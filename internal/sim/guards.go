@@ -66,11 +66,12 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 			bad("creates what was never meant for this agent:")
 		}
 	case !marked(ch.old) && ch.new != nil:
-		if !marked(ch.new) {
+		switch {
+		case !marked(ch.new):
 			bad("changes what is not ours:")
-		} else if !entitled(ch.new) {
+		case !entitled(ch.new):
 			bad("adopts for what was never meant for this agent:")
-		} else if w.shape.policy.AdoptNever && ch.new.Annotation("argocd.argoproj.io/adoption-policy") != "always" && ch.ref.Resource == kind.Applications {
+		case w.shape.policy.AdoptNever && ch.new.Annotation("argocd.argoproj.io/adoption-policy") != "always" && ch.ref.Resource == kind.Applications:
 			bad("adopts against the policy")
 		}
 	case ch.new != nil && marked(ch.new) && !entitled(ch.new):

@@ -86,10 +86,9 @@ func (w *world) createIn(s *spoke, c *cluster, ns, name string, n uint32) {
 	if option(40) {
 		addFinalizer(t, cascade)
 	}
-	switch {
-	case option(10):
+	if option(10) {
 		put(t, "hooks", "spec", "source", "path")
-	case option(10):
+	} else if option(12) {
 		put(t, "big", "spec", "source", "path")
 	}
 	if option(30) {

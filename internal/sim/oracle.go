@@ -75,17 +75,17 @@ func (c *cluster) uses(project string) bool {
 	})
 }
 
-// application compares one Application of the hub with its copy.
-func (d *differ) application(w *world, s *spoke, hub, copy *kind.Object, there kind.Ref) {
+// application compares one Application of the hub with its twin.
+func (d *differ) application(w *world, s *spoke, hub, twin *kind.Object, there kind.Ref) {
 	h := decode(hub)
 	at := short(refOf(kind.Applications, hub)) + " for " + s.agent.Name
 	shown := condition(h, "AgentError")
 	switch {
-	case copy != nil && ignoredLabel(copy):
+	case twin != nil && ignoredLabel(twin):
 		return // somebody on the spoke wants it left alone
-	case copy != nil && copy.IsDeleting() && s.cluster.projectOf(copy) == nil:
+	case twin != nil && twin.IsDeleting() && s.cluster.projectOf(twin) == nil:
 		return // without its project Argo CD does not finalise it
-	case w.refused(h, copy):
+	case w.refused(h, twin):
 		if shown == "" {
 			d.add("%s can not be had, and the hub does not say so", at)
 		}
@@ -93,15 +93,15 @@ func (d *differ) application(w *world, s *spoke, hub, copy *kind.Object, there k
 	case hub.IsDeleting():
 		d.add("%s is still there, deleting", at)
 		return
-	case copy == nil:
+	case twin == nil:
 		d.add("%s is missing (%s)", at, shown)
 		return
 	case shown != "":
 		d.add("%s is fine, and the hub shows %s", at, shown)
 	}
-	c := decode(copy)
-	if digText(c, "metadata", "annotations", sourceKey) != hub.UID() || !marked(copy) {
-		d.add("%s is a copy of %s, not of %s", at, digText(c, "metadata", "annotations", sourceKey), hub.UID())
+	c := decode(twin)
+	if digText(c, "metadata", "annotations", sourceKey) != hub.UID() || !marked(twin) {
+		d.add("%s is a twin of %s, not of %s", at, digText(c, "metadata", "annotations", sourceKey), hub.UID())
 	}
 	if a, b := plainSpec(w, h, "in-cluster"), plainSpec(w, c, ""); a != b {
 		d.add("%s: spec %s is %s there", at, a, b)
@@ -115,11 +115,11 @@ func (d *differ) application(w *world, s *spoke, hub, copy *kind.Object, there k
 
 // refused tells whether a spoke can not take an Application: its API server
 // forbids it, or it is not to be adopted.
-func (w *world) refused(h tree, copy *kind.Object) bool {
+func (w *world) refused(h tree, twin *kind.Object) bool {
 	if isPoison(digText(h, "spec", "source", "path")) {
-		return dig(h, "metadata", "deletionTimestamp") == nil || copy != nil
+		return dig(h, "metadata", "deletionTimestamp") == nil || twin != nil
 	}
-	if copy == nil || marked(copy) {
+	if twin == nil || marked(twin) {
 		return false
 	}
 	switch digText(h, "metadata", "annotations", "argocd.argoproj.io/adoption-policy") {

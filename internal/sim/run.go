@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -28,7 +27,7 @@ type Result struct {
 func Run(seed Seed, trace func(string)) Result { return run(seed, mutant{}, trace) }
 
 func run(seed Seed, m mutant, trace func(string)) (result Result) {
-	rng := rand.New(rand.NewPCG(seed.Number, 1))
+	rng := seeded(seed.Number, 1)
 	w := newWorld(seed.Number, drawShape(rng))
 	w.mutant, w.trace = m, trace
 	plan := drawPlan(rng)
@@ -198,8 +197,8 @@ func (w *world) checkClicks() {
 func (w *world) waits(o *kind.Object) bool {
 	for _, s := range w.spokes {
 		if r := refOf(kind.Applications, o); w.sentTo(s, r, o) {
-			copy := s.cluster.st.get(copyOnSpoke(s, r))
-			return w.refused(decode(o), copy) || copy != nil && ignoredLabel(copy)
+			twin := s.cluster.st.get(copyOnSpoke(s, r))
+			return w.refused(decode(o), twin) || twin != nil && ignoredLabel(twin)
 		}
 	}
 	return false

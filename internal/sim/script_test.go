@@ -3,7 +3,6 @@ package sim
 import (
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,7 +87,7 @@ type script struct {
 	t      *testing.T
 	w      *world
 	story  []string
-	times  int // the last line of the story happened so often
+	times  int            // the last line of the story happened so often
 	clicks map[string]int // how often operations of an Application ran
 	fates  []string       // what was deleted on spokes by our agents
 	told   map[string]bool
@@ -194,7 +193,6 @@ func (s *script) build(words []string) {
 		}
 	}
 	s.w = newWorld(1, sh)
-	s.w.rng = rand.New(rand.NewPCG(1, 2))
 	s.w.trace = s.hear
 	s.clicks, s.told = map[string]int{}, map[string]bool{}
 	s.w.begin()

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
 // Seed names a run: a number, and, once it was shrunk, the actions of its plan
@@ -100,18 +98,22 @@ func (s shape) String() string {
 		}
 		out = append(out, line)
 	}
-	what := fmt.Sprintf("%d principals, mapping by %s; agents: %s", s.replicas, s.mapping, strings.Join(out, "; "))
+	what := []string{fmt.Sprintf("%d principals, mapping by %s; agents: %s", s.replicas, s.mapping, strings.Join(out, "; "))}
 	for _, option := range []struct {
 		on   bool
 		name string
 	}{
-		{s.bus, fmt.Sprintf("message bus losing %d%%", s.loss)}, {s.prunes, "spokes prune"}, {s.defaults, "spokes default"},
-		{s.policy.AdoptNever, "adoption never"}, {s.policy.Recreate, "recreate"}, {s.objectLimit > 0, "small objects only"},
-		{s.mapping == kind.ByDestination, "destination mapping"}, {s.tuning.HeldCount > 0, fmt.Sprintf("held above %d", s.tuning.HeldCount)},
+		{s.bus, fmt.Sprintf("message bus losing %d%%", s.loss)},
+		{s.prunes, "spokes prune"},
+		{s.defaults, "spokes default"},
+		{s.policy.AdoptNever, "adoption never"},
+		{s.policy.Recreate, "recreate"},
+		{s.objectLimit > 0, "small objects only"},
+		{s.tuning.HeldCount > 0, fmt.Sprintf("held above %d", s.tuning.HeldCount)},
 	} {
 		if option.on {
-			what += "; " + option.name
+			what = append(what, option.name)
 		}
 	}
-	return what
+	return strings.Join(what, "; ")
 }

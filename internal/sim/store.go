@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,9 +71,9 @@ func (s *store) list(r kind.Resource) []*kind.Object {
 // withMeta returns the object with members of its metadata set (nil: removed).
 func withMeta(o *kind.Object, pairs ...any) *kind.Object {
 	meta, _ := raw.Split(o.Get("metadata"))
-	for i := 0; i < len(pairs); i += 2 {
-		key := pairs[i].(string)
-		switch v := pairs[i+1].(type) {
+	for ; len(pairs) > 1; pairs = pairs[2:] {
+		key := pairs[0].(string)
+		switch v := pairs[1].(type) {
 		case nil:
 			meta.Remove(key)
 		case string:
@@ -237,11 +238,7 @@ type backup struct {
 }
 
 func (s *store) snapshot() *backup {
-	b := &backup{rev: s.rev, uid: s.uid, objects: make(map[kind.Ref]*kind.Object, len(s.objects))}
-	for ref, o := range s.objects {
-		b.objects[ref] = o
-	}
-	return b
+	return &backup{rev: s.rev, uid: s.uid, objects: maps.Clone(s.objects)}
 }
 
 // restore puts a backup in place of what is there. All watches end.
@@ -249,9 +246,7 @@ func (s *store) restore(b *backup) {
 	s.rev, s.uid, s.floor = b.rev, b.uid, b.rev
 	s.logs = map[kind.Resource][]change{}
 	s.objects = make(map[kind.Ref]*kind.Object, len(b.objects))
-	for ref, o := range b.objects {
-		s.objects[ref] = o
-	}
+	maps.Copy(s.objects, b.objects)
 	s.cutWatches()
 }
 

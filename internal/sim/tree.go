@@ -33,14 +33,6 @@ func encode(t tree) *kind.Object {
 	return o
 }
 
-func parse(text string) any {
-	var v any
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		panic(fmt.Sprintf("parse %s: %v", text, err))
-	}
-	return v
-}
-
 // dig returns what is at a path, nil if there is nothing.
 func dig(t any, path ...string) any {
 	for _, key := range path {

@@ -61,7 +61,7 @@ func (s *spoke) managed() bool { return s.agent.Mode == kind.Managed }
 
 // newWorld builds what is there before anything happens.
 func newWorld(seed uint64, sh shape) *world {
-	w := &world{seed: seed, shape: sh, rng: rand.New(rand.NewPCG(seed, 2)), held: map[string]map[string]engine.Held{},
+	w := &world{seed: seed, shape: sh, rng: seeded(seed, 2), held: map[string]map[string]engine.Held{},
 		seen: map[string]bool{}}
 	w.ledger = newLedger(w)
 	w.hub = newCluster(w, "hub", "argocd")
@@ -73,6 +73,11 @@ func newWorld(seed uint64, sh shape) *world {
 		w.principals = append(w.principals, &process{w: w, name: fmt.Sprintf("hub-%d", i), cluster: w.hub})
 	}
 	return w
+}
+
+// seeded makes a source of randomness that can be had again.
+func seeded(seed, stream uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, stream)) //nolint:gosec // a seed must replay
 }
 
 func (w *world) addSpoke(a agentShape) *spoke {
