@@ -74,7 +74,7 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 		secrets: map[string]registration{}, agents: map[string]registration{}, refused: map[string]string{}}
 	p.confirm = &confirmations{held: map[string]map[string]string{}, registry: p.registry, chores: p.chores, post: p.host.Post}
 	p.sessions = &sessions{ctx: ctx, registry: p.registry, storeUID: uid, require: cfg.RequireRegistration, revoked: cfg.Revocations.Revoked,
-		post: p.host.Post, offer: p.host.PostUntil, log: p.log, conns: map[uint64]*session{}, ends: map[string]string{},
+		post: p.host.Post, offer: p.host.PostUntil, log: p.log, jitter: cfg.Jitter, conns: map[uint64]*session{}, ends: map[string]string{},
 		fresh: newFresh(func(ctx context.Context) (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, greetTimeout)
 			defer cancel()
@@ -161,7 +161,7 @@ func (p *principal) serve(ctx context.Context) error {
 		}
 	}
 	server := link.NewServer(link.ServerConfig{
-		TLS: p.cfg.TLS, Authenticate: p.cfg.Authenticate, Events: p.sessions, Log: p.log, Explain: p.cfg.Explain,
+		TLS: p.cfg.TLS, Authenticate: p.cfg.Authenticate, Admit: p.sessions.admit, Events: p.sessions, Log: p.log, Explain: p.cfg.Explain,
 		Keepalive: link.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval},
 	})
 	p.server.Store(server)

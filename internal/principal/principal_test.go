@@ -11,8 +11,11 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/link"
 )
 
 func TestProbesAnswerWhileTheAPIServerIsAway(t *testing.T) {
@@ -112,5 +115,17 @@ func TestOnlyNamespacesOfThePatternAreCreated(t *testing.T) {
 		if _, got := c.create.allows(c.name); got != c.want {
 			t.Errorf("%+v: %s: %v", c.create, c.name, got)
 		}
+	}
+}
+
+func TestATooLargeCrowdIsToldWhenToComeBack(t *testing.T) {
+	s := &sessions{jitter: func() float64 { return 0.5 }}
+	s.greeting.Store(maxGreeting - 1)
+	if retry, err := s.admit(link.Peer{}); retry != 0 || err != nil {
+		t.Errorf("not full yet: %v, %v", retry, err)
+	}
+	s.greeting.Add(1)
+	if retry, err := s.admit(link.Peer{}); retry != 3*time.Second || err == nil {
+		t.Errorf("full: %v, %v", retry, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -25,6 +26,9 @@ type sessions struct {
 	post     func(context.Context, node.Input) error
 	offer    func(context.Context, <-chan struct{}, node.Input) error // post, until a connection is done
 	log      *slog.Logger
+	jitter   func() float64 // 0 to 1
+
+	greeting atomic.Int64 // greetings that are under way
 
 	mu    sync.Mutex
 	conns map[uint64]*session
@@ -34,6 +38,18 @@ type sessions struct {
 type session struct {
 	*link.Conn
 	greeted bool
+}
+
+// maxGreeting is how many agents are greeted at once. Each greeting waits for the
+// API server and for the node; after a restart the whole fleet is there at once.
+const maxGreeting = 512
+
+// admit sends an agent away for a moment when too many are being greeted.
+func (s *sessions) admit(link.Peer) (retryAfter time.Duration, err error) {
+	if s.greeting.Load() < maxGreeting {
+		return 0, nil
+	}
+	return time.Second + time.Duration(s.jitter()*float64(4*time.Second)), errors.New("the hub is greeting as many agents as it can; come back in a moment")
 }
 
 // Connected implements link.Events. The agent speaks first.
@@ -103,6 +119,8 @@ const greetTimeout = 15 * time.Second
 // greet passes a Hello on with what the node needs to answer it: the agent is
 // registered, and how far the hub's store has come is known.
 func (s *sessions) greet(c *link.Conn, hello engine.Hello) {
+	s.greeting.Add(1)
+	defer s.greeting.Add(-1)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithTimeout(s.ctx, greetTimeout)
