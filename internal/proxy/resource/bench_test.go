@@ -6,9 +6,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/lab"
 )
 
 // direct is a client of the API server without any proxy in between.
@@ -166,6 +169,31 @@ func BenchmarkDecide(b *testing.B) {
 		q := parse(r, query)
 		if _, status := d.decide(r, &q); status != nil {
 			b.Fatal(status)
+		}
+	}
+}
+
+// BenchmarkLab is against a real API server: one object, and a list of some megabytes.
+func BenchmarkLab(b *testing.B) {
+	cluster := lab.Get(b).Cluster("managed")
+	server, err := APIServerFor(cluster.Admin())
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := newStage(b, server, options{})
+	client, address := s.direct()
+	for _, test := range []struct{ name, path string }{
+		{"get", "/api/v1/namespaces/kube-system"}, {"openapi", "/openapi/v2"},
+	} {
+		for _, way := range []struct {
+			name    string
+			client  *http.Client
+			address string
+		}{{"direct", client, address}, {"hub", s.client, "https://" + s.address}} {
+			b.Run(test.name+"/"+way.name, func(b *testing.B) {
+				b.SetBytes(fetch(b.Context(), b, way.client, strings.TrimSuffix(way.address, "/")+test.path))
+				measure(b, func() { fetch(b.Context(), b, way.client, strings.TrimSuffix(way.address, "/")+test.path) })
+			})
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -81,6 +82,9 @@ type call struct {
 	firstByte time.Duration
 	code      int
 	copied    bool
+
+	reading atomic.Bool // the caller's body
+	unblock func()      // ends a read of it
 }
 
 type callKey struct{}
@@ -132,6 +136,13 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.active.remove(c)
+	c.unblock = func() {
+		if c.reading.Load() {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+		}
+	}
+	stop := context.AfterFunc(ctx, c.unblock)
+	defer stop() // before cancel: a connection that is fine is used again
 	fullDuplex(w)
 	h.proxy.ServeHTTP(&upgradeWriter{ResponseWriter: w, ctx: ctx}, r.WithContext(ctx))
 }

@@ -31,7 +31,7 @@ type labStage struct {
 func newLabStage(t *testing.T, name string, o options) *labStage {
 	t.Helper()
 	l := lab.Get(t)
-	s := &labStage{lab: l, cluster: l.Cluster("managed"), namespace: "resource-proxy-" + name}
+	s := &labStage{lab: l, cluster: l.Cluster("managed"), namespace: fmt.Sprintf("resource-proxy-%s-%x", name, time.Now().UnixNano()&0xffffff)}
 	server, err := APIServerFor(s.cluster.Admin())
 	if err != nil {
 		t.Fatal(err)

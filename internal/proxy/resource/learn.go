@@ -30,7 +30,7 @@ func (h *Hub) Learn(ctx context.Context, agent string) error {
 }
 
 func (h *Hub) learn(ctx context.Context, agent, path, accept string) error {
-	c := &call{agent: agent, begin: time.Now(), document: true, patience: h.config.FirstByte}
+	c := &call{agent: agent, begin: time.Now(), document: true, patience: h.config.FirstByte, unblock: func() {}}
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, c), h.config.FirstByte)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)

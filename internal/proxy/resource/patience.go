@@ -25,10 +25,13 @@ func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	watch := &stopwatch{limit: c.patience}
-	watch.timer = time.AfterFunc(c.patience, func() { cancel(errFirstByte) })
+	watch.timer = time.AfterFunc(c.patience, func() {
+		cancel(errFirstByte)
+		c.unblock()
+	})
 	r = r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &timedBody{ReadCloser: r.Body, watch: watch}
+		r.Body = &timedBody{ReadCloser: r.Body, watch: watch, ctx: ctx, call: c}
 	}
 	res, err := p.next.RoundTrip(r)
 	if expired := watch.stop(); expired || err != nil {
@@ -71,12 +74,21 @@ func (s *stopwatch) stop() (expired bool) {
 	return !s.timer.Stop()
 }
 
+// timedBody is the body of a caller's request. The transport does not return before a read of it has, even when there is
+// nobody left to read for: so whoever ends the request ends the read too, with call.unblock.
 type timedBody struct {
 	io.ReadCloser
 	watch *stopwatch
+	ctx   context.Context
+	call  *call
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
+	b.call.reading.Store(true)
+	defer b.call.reading.Store(false)
+	if err := b.ctx.Err(); err != nil {
+		return 0, err
+	}
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
 		b.watch.restart()
