@@ -68,7 +68,7 @@ func failureOf(verb node.Verb, err error, hint string) *node.Failure {
 	case e.status == http.StatusConflict:
 		f.Stale = true
 	case lacksNamespace(err) && verb == node.Create:
-		f.Code = engine.NotAllowed
+		// It may come too, and nothing would tell: the code stays one that is tried again.
 		f.Message += " (" + hint + ")"
 	case e.status == http.StatusNotFound && verb == node.Create:
 		// No such resource. It may come, and nothing would tell.

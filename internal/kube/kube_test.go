@@ -291,7 +291,7 @@ func TestMissingNamespaceIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := b.write(node.Write{ID: 1, Verb: node.Create, Ref: ref, Object: o}, false)
-	if got.Failure == nil || got.Failure.Code != engine.NotAllowed || !strings.Contains(got.Failure.Message, b.name) {
+	if got.Failure == nil || got.Failure.Code != engine.Unavailable || !strings.Contains(got.Failure.Message, b.name) {
 		t.Errorf("%+v", got.Failure)
 	}
 }
