@@ -39,6 +39,21 @@ func TestABurstOfApplicationsAndStatusesLosesNone(t *testing.T) {
 	}
 	last := fmt.Sprint(rounds - 1)
 	await(t, "the last status of all on the hub", func() error { return countIs(w.hub, "managed", apps, "status.sync.revision", last) })
+
+	t.Run("all of them gone at once is held until somebody confirms", func(t *testing.T) {
+		mark := w.principal.mark(t)
+		w.principal.args = append(w.principal.args, "--label-selector", "nobody=has")
+		w.principal.restart(t)
+		line := w.principal.says(t, mark, "held back", "scope=application", "confirm=")
+		if err := countIs(spoke, lab.ArgoCDNamespace, apps, "", ""); err != nil {
+			t.Errorf("Applications on the spoke: %v", err)
+		}
+		confirm(t, w, line)
+		await(t, "what was confirmed to go", func() error { return countIs(spoke, lab.ArgoCDNamespace, 0, "", "") })
+		if err := countIs(w.hub, "managed", apps, "", ""); err != nil {
+			t.Errorf("Applications on the hub: %v", err)
+		}
+	})
 }
 
 // parallel does something n times, a few at once.

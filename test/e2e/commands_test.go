@@ -1,3 +1,4 @@
+//nolint:thelper // these functions are the tests themselves: a failure is to be shown in them
 package e2e
 
 import (

@@ -89,11 +89,6 @@ func secretOf(kind string, data map[string]string) map[string]any {
 		"metadata": map[string]any{"labels": map[string]any{secretTyp: kind}}}
 }
 
-// configMapOf is a ConfigMap.
-func configMapOf(data map[string]any) map[string]any {
-	return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{}, "data": data}
-}
-
 // field waits for a value at a path such as spec.source.path; an empty one: for its absence.
 func field(path, value string) condition {
 	return func(u *unstructured.Unstructured) error {
@@ -132,8 +127,10 @@ func annotation(key, value string) condition {
 }
 
 // synced and healthy are what Argo CD says of an Application.
-func synced(u *unstructured.Unstructured) error    { return field("status.sync.status", "Synced")(u) }
-func outOfSync(u *unstructured.Unstructured) error { return field("status.sync.status", "OutOfSync")(u) }
+func synced(u *unstructured.Unstructured) error { return field("status.sync.status", "Synced")(u) }
+func outOfSync(u *unstructured.Unstructured) error {
+	return field("status.sync.status", "OutOfSync")(u)
+}
 func healthyApp(u *unstructured.Unstructured) error {
 	return field("status.health.status", "Healthy")(u)
 }

@@ -1,3 +1,4 @@
+//nolint:thelper // these functions are the tests themselves: a failure is to be shown in them
 package e2e
 
 import (
@@ -33,6 +34,7 @@ func TestDestinationMapping(t *testing.T) {
 	t.Run("an ApplicationSet on the hub fans out without a write loop", func(t *testing.T) { fansOut(t, w, api) })
 	t.Run("an Application keeps its namespace", func(t *testing.T) { keepsItsNamespace(t, w) })
 	t.Run("an Application that changes its destination moves and leaves its workloads", func(t *testing.T) { moves(t, w) })
+	t.Run("an API server that fails now and then loses nothing", func(t *testing.T) { survivesFaults(t, w, api) })
 	t.Run("a label selector that is set later takes away what it does not match", func(t *testing.T) { selects(t, w) })
 }
 
@@ -103,6 +105,23 @@ func moves(t *testing.T, w *world) {
 		}
 		return nil
 	})
+}
+
+func survivesFaults(t *testing.T, w *world, api *lab.FaultyAPI) {
+	writes := faultproxy.Match{Verbs: faultproxy.WriteVerbs, Path: regexp.MustCompile(`/applications`)}
+	defer api.RemoveAll()
+	for _, fault := range []faultproxy.Action{faultproxy.Conflict(), faultproxy.InternalError(), faultproxy.Unavailable(), faultproxy.TooManyRequests(1), faultproxy.Abort()} {
+		api.Add(faultproxy.Rule{Match: writes, Do: fault, Times: 2})
+	}
+	app := w.hub.app(lab.ArgoCDNamespace, "tried")
+	app.create(t, w.plain("west", "tried").object())
+	api.ExpireWatches(faultproxy.Match{})
+	app.edit(t, func(u *unstructured.Unstructured) { setLabel(u, "seen", "after-410") })
+	w.agents["west"].spoke.app(lab.ArgoCDNamespace, "tried").becomes(t, label("seen", "after-410"))
+	api.CutWatches(faultproxy.Match{})
+	app.edit(t, func(u *unstructured.Unstructured) { setLabel(u, "seen", "after-a-cut") })
+	w.agents["west"].spoke.app(lab.ArgoCDNamespace, "tried").becomes(t, label("seen", "after-a-cut"))
+	app.becomes(t, synced, healthyApp)
 }
 
 func selects(t *testing.T, w *world) {

@@ -32,13 +32,13 @@ func simple(destination string) map[string]any {
 func TestHubRestoredFromAnOldSnapshotDeletesNothingAndRepeatsNothing(t *testing.T) {
 	w := bareWorld(t, "managed")
 	spoke := w.managed().spoke
-	make := func(from, to int) {
+	grow := func(from, to int) {
 		for i := from; i < to; i++ {
 			w.hub.app("managed", fmt.Sprintf("app-%02d", i)).create(t, simple("managed"))
 		}
 		await(t, "all Applications on the spoke", func() error { return countIs(spoke, lab.ArgoCDNamespace, to, "", "") })
 	}
-	make(0, 5)
+	grow(0, 5)
 	commandedApp := w.hub.app("managed", "app-00")
 	commandedCopy := spoke.app(lab.ArgoCDNamespace, "app-00")
 	w.managed().freeze() // the command is on the hub, and nobody has carried it out yet
@@ -57,7 +57,7 @@ func TestHubRestoredFromAnOldSnapshotDeletesNothingAndRepeatsNothing(t *testing.
 	commandedCopy.becomes(t, operating)
 	finishOperation(t, commandedCopy)
 	commandedApp.becomes(t, noOperation, phase("Succeeded"))
-	make(5, 12)
+	grow(5, 12)
 	for i := range 100 { // the snapshot is old
 		commandedApp.patch(t, fmt.Sprintf(`{"metadata":{"labels":{"age":"%d"}}}`, i))
 	}

@@ -1,3 +1,4 @@
+//nolint:thelper // these functions are the tests themselves: a failure is to be shown in them
 package e2e
 
 import (
@@ -78,9 +79,9 @@ func (r replicated) cells(prefix string) map[string]cell {
 	}
 	nothing := func(*testing.T) {}
 	cells := map[string]cell{}
-	add := func(what, name string, make func(owner, copied object) cell) {
+	add := func(what, name string, fill func(owner, copied object) cell) {
 		owner, copied := both(name)
-		cells[what] = make(owner, copied)
+		cells[what] = fill(owner, copied)
 	}
 
 	add("created by the owner", "created", func(owner, copied object) cell {

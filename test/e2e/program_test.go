@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -54,8 +55,8 @@ func atExit(do func()) {
 func endAll() {
 	exits.Lock()
 	defer exits.Unlock()
-	for i := len(exits.do) - 1; i >= 0; i-- {
-		exits.do[i]()
+	for _, do := range slices.Backward(exits.do) {
+		do()
 	}
 }
 
@@ -104,7 +105,7 @@ func (p *program) start(t testing.TB) {
 		t.Fatalf("open the log of %s: %v", p.name, err)
 	}
 	defer log.Close()
-	cmd := exec.Command(file, p.args...) //nolint:noctx // it outlives the test that starts it
+	cmd := exec.Command(file, p.args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")} // nothing that this machine sets for others
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -161,8 +162,7 @@ func (p *program) wait(t testing.TB) int {
 	case <-time.After(*patience):
 		t.Fatalf("%s does not end", p.name)
 	}
-	var exit *exec.ExitError
-	if errors.As(p.err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](p.err); ok {
 		return exit.ExitCode()
 	}
 	return 0

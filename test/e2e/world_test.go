@@ -92,7 +92,7 @@ func own(t testing.TB, s setup) *world {
 // newWorld prepares everything and starts nothing.
 func newWorld(t testing.TB, s setup) *world {
 	t.Helper()
-	folder, err := os.MkdirTemp(s.lab.Folder(), "e2e-")
+	folder, err := os.MkdirTemp(s.lab.Folder(), "e2e-") //nolint:usetesting // it lives as long as the programs, not as the test that starts them
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func (a *agent) disconnected(t testing.TB) {
 
 func healthy(address string) error {
 	client := http.Client{Timeout: 10 * time.Second}
-	response, err := client.Get(address) //nolint:noctx // it has a timeout
+	response, err := client.Get(address)
 	if err != nil {
 		return err
 	}
