@@ -22,10 +22,10 @@ var faultActions = []act{
 	{name: "API errors", weight: 8, fault: true, do: apiErrors},
 	{name: "API server down", weight: 4, fault: true, do: apiDown},
 	{name: "clock jump", weight: 4, fault: true, do: clockJump},
-	{name: "hub restored", weight: 4, fault: true, rare: 8, do: restoreHub},
-	{name: "spoke restored", weight: 4, fault: true, rare: 6, do: restoreSpoke},
+	{name: "hub restored", weight: 6, fault: true, rare: 12, do: restoreHub},
+	{name: "spoke restored", weight: 6, fault: true, rare: 10, do: restoreSpoke},
 	{name: "spoke emptied", weight: 3, fault: true, rare: 6, do: emptySpoke},
-	{name: "hub emptied", weight: 3, fault: true, rare: 4, do: emptyHub},
+	{name: "hub emptied", weight: 3, fault: true, rare: 6, do: emptyHub},
 	{name: "clone of an agent", weight: 4, fault: true, rare: 10, do: cloneAgent},
 	{name: "clone in another cluster", weight: 3, fault: true, rare: 8, do: cloneCluster},
 }

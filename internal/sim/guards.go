@@ -29,7 +29,11 @@ func (w *world) changed(c *cluster, who actor, ch change) {
 			}
 		}
 	}
-	if who.proc == nil || ch.ref.Resource == leases || ch.ref.Resource == registrations {
+	if who.proc == nil {
+		w.foreign++
+		return
+	}
+	if ch.ref.Resource == leases || ch.ref.Resource == registrations {
 		return
 	}
 	w.writes++

@@ -19,6 +19,7 @@ var hubActions = []act{
 	{name: "poison application", weight: 3, do: poisonApplication},
 	{name: "cure application", weight: 3, do: cureApplication},
 	{name: "sync", weight: 14, do: func(w *world, a action) { withHubApp(w, a, func(r kind.Ref) { w.sync(r) }) }},
+	{name: "rolling sync", weight: 3, do: rollingSync},
 	{name: "terminate", weight: 5, do: terminateSome},
 	{name: "refresh", weight: 6, do: func(w *world, a action) {
 		withHubApp(w, a, func(r kind.Ref) { w.refresh(r, []string{"normal", "hard"}[a.n[1]%2]) })
@@ -191,6 +192,18 @@ func cureApplication(w *world, a action) {
 			put(t, "guestbook", "spec", "source", "path")
 			put(t, w.nextRevision(), "spec", "source", "targetRevision")
 		})
+	}
+}
+
+// rollingSync is an ApplicationSet's controller that starts a sync, whatever is
+// pending: it overwrites the operation.
+func rollingSync(w *world, a action) {
+	list := w.hub.applications(func(o *kind.Object) bool { return o.Label("appset") != "" && !o.IsDeleting() })
+	if r, ok := pick(list, a.n[0]); ok {
+		if k := w.ledger.clicks[infoOf(decode(w.hub.st.get(r))["operation"], clickInfo)]; k != nil {
+			k.excused = true
+		}
+		w.startSync(appsetName, r)
 	}
 }
 

@@ -151,8 +151,11 @@ func (l *ledger) opened(p *process, f engine.Fact) {
 	if known.UID != "" && (f.Store.UID != known.UID || f.Store.Revision < known.Revision) {
 		l.w.check(st.Suspect != "", "%s believes a hub whose store went back from %v to %v", p.name, known, f.Store)
 	}
-	if met := l.metHub[agent]; met != l.hubEra && st.Suspect == "" {
-		l.excused[agent] = true // it has come as far as it was before: nobody can tell
+	if met, ok := l.metHub[agent]; ok && met != l.hubEra && st.Suspect == "" {
+		// It has come as far again as it was when this agent last saw it: nobody
+		// can tell that it went back in between.
+		l.w.tracef("%s can not know that the hub went back", p.name)
+		l.excused[agent] = true
 	}
 	l.metHub[agent] = l.hubEra
 }

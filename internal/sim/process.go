@@ -159,6 +159,7 @@ func (p *process) bookmarks() {
 
 // persistOften writes down now and then how far the other side was seen.
 func (p *process) persistOften() {
+	p.w.checkBusy(p)
 	p.persist()
 	p.later(10*second, p.persistOften)
 }

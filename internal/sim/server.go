@@ -24,13 +24,17 @@ func (w *world) sync(r kind.Ref) bool {
 		w.tracef("%s: sync %s: another operation is already in progress", serverName, short(r))
 		return false
 	}
+	return w.startSync(serverName, r)
+}
+
+func (w *world) startSync(who string, r kind.Ref) bool {
 	w.clicks++
 	id := fmt.Sprintf("c%d", w.clicks)
-	w.tracef("%s: sync %s is click %s", serverName, short(r), id)
-	w.ledger.clicked(id, r, o)
-	return w.hub.edit(serverName, r, func(t tree) {
+	w.tracef("%s: sync %s is click %s", who, short(r), id)
+	w.ledger.clicked(id, r, w.hub.st.get(r))
+	return w.hub.edit(who, r, func(t tree) {
 		t["operation"] = tree{"sync": tree{"revision": digText(t, "spec", "source", "targetRevision")},
-			"initiatedBy": tree{"username": "admin"}, "info": []any{tree{"name": clickInfo, "value": id}}}
+			"initiatedBy": tree{"username": who}, "info": []any{tree{"name": clickInfo, "value": id}}}
 		cut(t, "status", "operationState")
 	})
 }

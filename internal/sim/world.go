@@ -35,6 +35,7 @@ type world struct {
 	bytes    int
 	checks   int
 	writes   int // by processes of ours
+	foreign  int // by everybody else
 	seen     map[string]bool
 
 	trace      func(string)

@@ -1,0 +1,129 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// This file looks at a world that has come to rest.
+
+// checkClicks asks after every sync that somebody wanted.
+func (w *world) checkClicks() {
+	for _, id := range sortedKeys(w.ledger.clicks) {
+		k := w.ledger.clicks[id]
+		w.checks++
+		if k.runs > 0 || k.refused || k.excused {
+			continue
+		}
+		o := w.hub.st.get(k.ref)
+		if o == nil || o.UID() != k.uid || o.IsDeleting() || ignoredLabel(o) || w.ledger.hasLeft(k.uid) {
+			continue
+		}
+		if o.Annotation(agentMarkKey) == "" && !slices.ContainsFunc(w.spokes, func(s *spoke) bool { return w.sentTo(s, k.ref, o) }) {
+			continue // it is nobody's
+		}
+		if w.waits(o) {
+			continue // visibly, for the Application to be there
+		}
+		w.violate("click %s on %s has neither run nor been refused", id, short(k.ref))
+	}
+}
+
+// waits tells whether an Application of the hub can not be on its spoke.
+func (w *world) waits(o *kind.Object) bool {
+	for _, s := range w.spokes {
+		if r := refOf(kind.Applications, o); w.sentTo(s, r, o) {
+			twin := s.cluster.st.get(copyOnSpoke(s, r))
+			return w.refused(decode(o), twin) || twin != nil && ignoredLabel(twin)
+		}
+	}
+	return false
+}
+
+func (l *ledger) hasLeft(uid string) bool {
+	for _, s := range l.w.spokes {
+		if l.left[uid+"@"+s.agent.Name] {
+			return true
+		}
+	}
+	return false
+}
+
+// checkRest lets ten minutes pass in which nobody does anything.
+func (w *world) checkRest() {
+	apps := 0
+	for _, s := range w.spokes {
+		apps += len(s.cluster.st.list(kind.Applications))
+	}
+	const rest = 10 * minute
+	before := w.writes
+	w.run(w.now + rest)
+	if len(w.violations) > 0 {
+		return
+	}
+	// What moves with every comparison of Argo CD may cross now and then, and an
+	// operation may end.
+	limit := 3*apps + 2
+	w.check(w.writes-before <= limit, "at rest there are still %d writes in ten minutes, with %d Applications", w.writes-before, apps)
+	if found := w.differences(); len(found) > 0 {
+		w.violate("the two sides were equal, and are not any more:\n  %s", strings.Join(found, "\n  "))
+	}
+	for _, p := range w.processes() {
+		if p.up {
+			w.checkLoad(p)
+		}
+	}
+}
+
+func (w *world) processes() []*process {
+	out := slices.Clone(w.principals)
+	for _, s := range w.spokes {
+		out = append(out, s.process)
+	}
+	return out
+}
+
+// checkLoad compares what a node keeps with what there is.
+func (w *world) checkLoad(p *process) {
+	load := p.nd.Load()
+	for range 100 { // something may be on its way just now
+		if load.Jobs == 0 {
+			break
+		}
+		w.run(w.now + second)
+		load = p.nd.Load()
+	}
+	w.check(load.Jobs == 0 && load.Writing == 0, "%s at rest still has %d jobs and %d writes", p.name, load.Jobs, load.Writing)
+	total := 0
+	for _, r := range node.Resources() {
+		total += len(p.cluster.st.list(r))
+	}
+	w.check(load.Objects <= total, "%s knows %d objects, of %d", p.name, load.Objects, total)
+	links := 1
+	if p.spoke == nil {
+		links = len(w.spokes)
+	}
+	w.check(load.Notes <= 4*total*links+8, "%s keeps %d notes on %d objects", p.name, load.Notes, total)
+}
+
+// checkBusy looks at a node in the middle of things: what it keeps is bounded by
+// the objects that there are, or were a moment ago.
+func (w *world) checkBusy(p *process) {
+	load := p.nd.Load()
+	links := 1
+	if p.spoke == nil {
+		links = len(w.spokes)
+	}
+	known := load.Objects + 20
+	w.check(load.Jobs <= 5*known*links && load.Writing <= known && load.Notes <= 5*known*links,
+		"%s has %d jobs, %d writes and %d notes with %d objects", p.name, load.Jobs, load.Writing, load.Notes, load.Objects)
+}
+
+// checkWrites compares what our processes wrote with what others did.
+func (w *world) checkWrites() {
+	most := 300 + 8*w.foreign
+	w.check(w.writes <= most, "there were %d writes of ours, with %d by others", w.writes, w.foreign)
+}
