@@ -92,16 +92,41 @@ func (l *live) follow(in node.Input) {
 		}
 	case node.List:
 		if in.Resource == kind.Applications {
-			l.node.Applications(func(namespace, name string) { l.know(namespace, name, true) })
+			l.knowAll()
 		}
 	}
 }
 
-func (l *live) know(namespace, name string, exists bool) {
-	app := name
-	if namespace != l.a.cfg.Namespace {
-		app = namespace + "_" + name
+// knowAll begins anew: what is not there any more has no objects.
+func (l *live) knowAll() {
+	gone := map[string]bool{}
+	for _, app := range l.names() {
+		gone[app] = true
 	}
+	l.node.Applications(func(namespace, name string) {
+		delete(gone, l.key(namespace, name))
+		l.know(namespace, name, true)
+	})
+	l.mu.Lock()
+	for app := range gone {
+		delete(l.apps, app)
+	}
+	l.mu.Unlock()
+	for app := range gone {
+		l.objects.Set(app, nil)
+	}
+}
+
+// key is what Argo CD calls an Application in its cache.
+func (l *live) key(namespace, name string) string {
+	if namespace == l.a.cfg.Namespace {
+		return name
+	}
+	return namespace + "_" + name
+}
+
+func (l *live) know(namespace, name string, exists bool) {
+	app := l.key(namespace, name)
 	l.mu.Lock()
 	if exists {
 		l.apps[app] = true

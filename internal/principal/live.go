@@ -40,7 +40,8 @@ const (
 // to tunnels.
 type live struct {
 	p        *principal
-	node     *node.Node // asked between two of its inputs only
+	node     *node.Node            // asked between two of its inputs only
+	agents   map[string]kind.Agent // of the node's goroutine
 	hub      *resource.Hub
 	redis    *redis.Server
 	clusters *redis.ClusterInfo
@@ -56,7 +57,7 @@ type connection struct {
 }
 
 func newLive(p *principal, n *node.Node) *live {
-	l := &live{p: p, node: n, places: map[[2]string]redis.Target{}, states: map[string]connection{}}
+	l := &live{p: p, node: n, agents: map[string]kind.Agent{}, places: map[[2]string]redis.Target{}, states: map[string]connection{}}
 	cfg := p.cfg.Live
 	if cfg.Resource != nil {
 		l.hub = resource.NewHub(resource.HubConfig{Dial: l.dialAPI, Caller: l.caller, Log: p.log})
@@ -170,32 +171,52 @@ func (l *live) follow(in node.Input) {
 		if in.Resource == kind.Applications {
 			l.placeAll()
 		}
-	case node.Register, node.Unregister:
+	case node.Register:
+		if l.agents[in.Agent.Name] != in.Agent {
+			l.agents[in.Agent.Name] = in.Agent
+			l.placeAll()
+		}
+	case node.Unregister:
+		delete(l.agents, in.Agent)
+		l.mu.Lock()
+		delete(l.states, in.Agent)
+		l.mu.Unlock()
 		l.placeAll()
+		l.redis.Forget(in.Agent)
 	}
 }
 
+// placeAll begins anew. Nobody sees a list that is half made.
 func (l *live) placeAll() {
+	places := map[[2]string]redis.Target{}
+	l.node.Applications(func(namespace, name string) {
+		if t, ok := l.target(namespace, name); ok {
+			places[[2]string{namespace, name}] = t
+		}
+	})
 	l.mu.Lock()
-	clear(l.places)
-	l.mu.Unlock()
-	l.node.Applications(l.place)
+	defer l.mu.Unlock()
+	l.places = places
 }
 
 func (l *live) place(namespace, name string) {
-	p, ok := l.node.Place(namespace, name)
+	t, ok := l.target(namespace, name)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key := [2]string{namespace, name}
-	if !ok {
-		delete(l.places, key)
-		return
+	if ok {
+		l.places[[2]string{namespace, name}] = t
+	} else {
+		delete(l.places, [2]string{namespace, name})
 	}
+}
+
+func (l *live) target(namespace, name string) (redis.Target, bool) {
+	p, ok := l.node.Place(namespace, name)
 	t := redis.Target{Agent: p.Agent, Local: p.Name}
 	if p.Namespace != "" {
 		t.Local = p.Namespace + "_" + p.Name
 	}
-	l.places[key] = t
+	return t, ok
 }
 
 // changed notes that an agent has come or gone.
