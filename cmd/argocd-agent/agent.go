@@ -99,7 +99,7 @@ func (s *agentSettings) declare(f *flags) {
 	f.add("source-uid-mismatch-policy", choice(&s.mismatch, mismatchUpsert, mismatchUpsert, mismatchRecreate),
 		"What happens when an object was deleted and made anew on the hub: the one here is updated, or deleted and made anew too.")
 	f.add("on-application-recreate", choice(&s.recreated, recreatedIgnore, recreatedIgnore, recreatedClear, recreatedResync),
-		"What follows when an Application was deleted here by hand and put back: nothing, its status on the hub is cleared, or it is synced.")
+		"What follows when an Application was deleted here by hand and put back: resync syncs it at once. Its status on the hub is that of the new one in any case, so ignore and clear-status are the same.")
 	f.add("ignore-unmanaged-apps", onOff(&s.ignoreUnmanaged, true),
 		"Applications that did not come from the hub are left alone. This is always so.")
 
