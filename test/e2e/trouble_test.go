@@ -41,8 +41,8 @@ func TestApplicationThatTheSpokeRefusesSaysSoAndHoldsBackNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		admission := unstructuredResource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings")
-		spoke.object(admission, "", "e2e-poison").discard(t)
+		bindings := unstructuredResource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings")
+		spoke.object(bindings, "", "e2e-poison").discard(t)
 	})
 	wish := appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "poison"}
 	probe := wish
@@ -71,6 +71,20 @@ func TestApplicationThatTheSpokeRefusesSaysSoAndHoldsBackNothing(t *testing.T) {
 	bad.edit(t, func(u *unstructured.Unstructured) { setLabel(u, "poison", "false") })
 	spoke.app(lab.ArgoCDNamespace, "poisoned").becomes(t)
 	bad.becomes(t, showsNo("AgentError"), outOfSync)
+}
+
+// TestConnectionThatDiedSilentlyIsReplaced has a firewall forget the connection: no byte passes, and nobody is told.
+func TestConnectionThatDiedSilentlyIsReplaced(t *testing.T) {
+	w := shared(t)
+	agent := w.managed()
+	agent.with(t, "--keep-alive-ping-interval", "10s")
+	mark := w.principal.mark(t)
+	agent.link.HalfOpen()
+	app := w.hub.app("managed", "half-open")
+	app.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "half-open"}.object())
+	agent.spoke.app(lab.ArgoCDNamespace, "half-open").becomes(t)
+	app.becomes(t, outOfSync)
+	w.principal.says(t, mark, "agent connected", "managed")
 }
 
 func TestStatusOfAMegabyteArrives(t *testing.T) {
