@@ -70,7 +70,7 @@ const (
 	Ended         Event = "Ended"         // owner: the item that it deletes is gone on the replica
 	Aliased       Event = "Aliased"       // stored differently from what was written
 	HeldEvent     Event = "Held"          // deletions wait for a confirmation (Held)
-	Unheld        Event = "Unheld"        // nothing is held in that scope any more
+	Unheld        Event = "Unheld"        // what Held names is not held any more
 	StoreAccepted Event = "StoreAccepted" // a person accepted the other side's store
 	Equal         Event = "Equal"         // a scope is proven equal
 	Unattached    Event = "Unattached"    // attached scope: the owner knows nothing of this object

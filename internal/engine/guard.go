@@ -83,18 +83,19 @@ func (g *guard) confirm(r *replica, id string) bool {
 	return true
 }
 
-// report tells of a change in what is held; nil: no change.
-func (g *guard) report(r *replica) *Held {
+// report tells of a change in what is held, and what its ID was before; nil: no
+// change.
+func (g *guard) report(r *replica) (held *Held, was string) {
 	if !g.changed {
-		return nil
+		return nil, ""
 	}
 	g.changed = false
 	id := g.fingerprint(r)
 	if id == g.id {
-		return nil
+		return nil, ""
 	}
-	g.id = id
-	return g.describe(r)
+	was, g.id = g.id, id
+	return g.describe(r), was
 }
 
 // describe says what is held, for people.

@@ -175,8 +175,8 @@ func (p *Peer) flush() {
 	for _, cfg := range p.cfg.Scopes {
 		if r := p.replicas[cfg.Name]; r != nil {
 			r.flush()
-			if held := r.guard.report(r); held != nil {
-				p.tellHeld(*held)
+			if held, was := r.guard.report(r); held != nil {
+				p.tellHeld(*held, was)
 			}
 		}
 	}

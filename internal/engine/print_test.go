@@ -158,7 +158,7 @@ func (n *names) held(h Held) string {
 	if h.Scope != "" {
 		s = " " + h.Scope
 	}
-	if h.ID == "" {
+	if h.Reason == "" {
 		return s + " nothing"
 	}
 	if h.Count > 0 {

@@ -182,7 +182,7 @@ func (p *Peer) begin() {
 	p.beaconSoon()
 	p.remindAt = p.now + p.tune.Beacon
 	if p.suspect {
-		p.tellHeld(p.suspicion())
+		p.tellHeld(p.suspicion(), "")
 	}
 	early := p.early
 	p.early, p.earlyBytes = nil, 0
@@ -251,15 +251,22 @@ func (p *Peer) suspicion() Held {
 }
 
 // tellHeld makes known what is held back: to people here, and to the hub.
-func (p *Peer) tellHeld(h Held) {
-	event := HeldEvent
-	if h.ID == "" {
-		event = Unheld
+func (p *Peer) tellHeld(h Held, was string) {
+	if h.ID != "" {
+		p.fact(Fact{Event: HeldEvent, Scope: h.Scope, Held: &h})
+	} else {
+		p.unheld(h, was)
 	}
-	p.fact(Fact{Event: event, Scope: h.Scope, Held: &h})
 	if !p.cfg.Hub && p.isOpen() {
 		p.send(h)
 	}
+}
+
+// unheld makes known that something is not held back any more: what that was,
+// for in a scope's name alone both sides may hold something.
+func (p *Peer) unheld(h Held, was string) {
+	h.ID = was
+	p.fact(Fact{Event: Unheld, Scope: h.Scope, Held: &h})
 }
 
 // remindHeld tells the hub again what it may not have heard: nothing else would
@@ -287,9 +294,9 @@ func (p *Peer) heldReceived(h Held) {
 		}
 		p.remoteHeld[h.Scope] = h
 		p.fact(Fact{Event: HeldEvent, Scope: h.Scope, Held: &h})
-	} else if _, ok := p.remoteHeld[h.Scope]; ok {
+	} else if was, ok := p.remoteHeld[h.Scope]; ok {
 		delete(p.remoteHeld, h.Scope)
-		p.fact(Fact{Event: Unheld, Scope: h.Scope, Held: &h})
+		p.unheld(h, was.ID)
 	}
 }
 
@@ -330,13 +337,14 @@ func (p *Peer) confirmed(id string) {
 
 // trust accepts the other side's store as it is.
 func (p *Peer) trust() {
+	was := p.suspectID
 	p.suspect, p.suspectID, p.other = false, "", p.current
 	p.floor = 0
 	for _, r := range p.replicas {
 		r.seen = 0
 	}
 	p.fact(Fact{Event: StoreAccepted, Store: p.other})
-	p.tellHeld(Held{})
+	p.tellHeld(Held{}, was)
 	for _, cfg := range p.cfg.Scopes {
 		if r := p.replicas[cfg.Name]; r != nil {
 			r.guard.release(r)

@@ -8,6 +8,7 @@ type Status struct {
 	Projection int
 	Suspect    string // ID to confirm; empty: the other side's store is believed
 	Other      Store  // the other side's, as far as seen and believed
+	Elsewhere  []Held // hub: what the agent holds back
 	Strays     uint64 // messages for a scope or role that this side does not have
 	Scopes     []ScopeStatus
 }
@@ -35,6 +36,11 @@ func (p *Peer) Status() Status {
 		Other: p.other, Strays: p.strays}
 	if p.suspect {
 		s.Suspect = p.suspectID
+	}
+	for _, scope := range append([]string{""}, p.scopeNames()...) {
+		if h, ok := p.remoteHeld[scope]; ok {
+			s.Elsewhere = append(s.Elsewhere, h)
+		}
 	}
 	for _, cfg := range p.cfg.Scopes {
 		if o := p.owners[cfg.Name]; o != nil {

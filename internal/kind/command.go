@@ -11,7 +11,10 @@ import (
 // and hydrate. The hub publishes what its Application says is pending, until
 // the spoke's status shows it done; the spoke carries it out once.
 //
-//	{"hydrate":"normal","nonce":"…","operation":{…},"refresh":"hard","terminate":{"id":"…","startedAt":"…"}}
+//	{"hydrate":"normal","nonce":"…","operation":{…},"refresh":"hard","terminate":{"id":"…","startedAt":"…"},"uid":"…"}
+//
+// The UID is that of the Application on the side that owns it: a command is for
+// one Application, not for whatever has its name by the time it arrives.
 //
 // There is nothing to compare: Reflect never finds anything.
 type CommandKind struct{}
@@ -27,6 +30,7 @@ type Commands struct {
 	Refresh   string // "normal" or "hard"
 	Hydrate   string
 	Terminate TerminateTarget
+	UID       string // of the owner's Application
 }
 
 // TerminateTarget is the one operation that a terminate is meant for.
@@ -67,6 +71,9 @@ func (c Commands) Content(nonce string) []byte {
 		}
 		t.Set("startedAt", raw.Quote(target.StartedAt))
 		o.Set("terminate", t.Bytes())
+	}
+	if c.UID != "" {
+		o.Set("uid", raw.Quote(c.UID))
 	}
 	content, err := raw.Canonical(o.Bytes())
 	if err != nil {
@@ -174,6 +181,10 @@ func (CommandKind) Publish(o *Object, w *World) (Item, bool) {
 	c, ok := Pending(o, w)
 	if !ok || c.Empty() {
 		return Item{}, false
+	}
+	c.UID = o.UID()
+	if w.Agent.Mode == Autonomous {
+		c.UID = ReadMark(o, w).Source
 	}
 	content := c.Content(w.refreshNonce(k))
 	return Item{Key: k, Content: content}, content != nil

@@ -52,7 +52,27 @@ func TestWhatIsPendingOnTheHub(t *testing.T) {
 		if ok != (c.want != "") {
 			t.Errorf("%s: published %v: %s", c.name, ok, item.Content)
 		} else if ok {
-			same(t, c.name, item.Content, c.want)
+			content, _ := raw.Remove(item.Content, "uid")
+			same(t, c.name, content, c.want)
+			if uid := raw.Text(item.Content, "uid"); uid != o.UID() {
+				t.Errorf("%s: for %q", c.name, uid)
+			}
+		}
+	}
+}
+
+func TestCommandIsForOneApplicationAndWaitsWhileAnotherHasItsName(t *testing.T) {
+	for _, w := range []*World{managedSpoke(), world(Spoke, Autonomous, ByNamespace)} {
+		spoke := spokeApp(t, ``, ``, ``)
+		is := spoke.UID()
+		if w.Agent.Mode == Managed {
+			is = ReadMark(spoke, w).Source
+		}
+		for _, uid := range []string{is, "another"} {
+			x, err := Execute(spoke, []byte(`{"operation":`+byCommand+`,"uid":"`+uid+`"}`), w)
+			if waits := err != nil; waits != (uid == "another") || !waits && x.Object == nil {
+				t.Errorf("%s, for %s: %v", w.Agent.Mode, uid, err)
+			}
 		}
 	}
 }

@@ -73,8 +73,16 @@ func Execute(spoke *Object, content []byte, w *World) (Execution, error) {
 	if ignored(spoke) {
 		return Execution{}, refuse(engine.NotAllowed, "%s is labelled %s here", spoke.Name(), IgnoreSync)
 	}
-	if w.Agent.Mode == Managed && !ReadMark(spoke, w).Owned {
-		return Execution{}, refuse(engine.Busy, "%s is not under the hub's control yet", spoke.Name())
+	is := spoke.UID()
+	if w.Agent.Mode == Managed {
+		mark := ReadMark(spoke, w)
+		if !mark.Owned {
+			return Execution{}, refuse(engine.Busy, "%s is not under the hub's control yet", spoke.Name())
+		}
+		is = mark.Source
+	}
+	if meant := raw.Text(commands.Get("uid")); meant != "" && meant != is {
+		return Execution{}, refuse(engine.Busy, "%s is not the Application that the command is for; the two sides are about to agree on which it is", spoke.Name())
 	}
 	x := execution{spoke: spoke, draft: edit(spoke), done: readDone(spoke), w: w}
 	x.annotations = members(spoke.annotations)

@@ -25,7 +25,9 @@ type confirmations struct {
 func (c *confirmations) fact(agent string, f engine.Fact) {
 	switch f.Event {
 	case engine.HeldEvent:
-		c.overcome(agent, f.Scope)
+		if f.Scope != "" { // about the store as a whole, both sides may hold something
+			c.overcome(agent, func(_, scope string) bool { return scope == f.Scope })
+		}
 		if c.held[agent] == nil {
 			c.held[agent] = map[string]string{}
 		}
@@ -36,7 +38,7 @@ func (c *confirmations) fact(agent string, f engine.Fact) {
 			})
 		}
 	case engine.Unheld:
-		for id := range c.overcome(agent, f.Scope) {
+		for id := range c.overcome(agent, func(id, _ string) bool { return id == f.Held.ID }) {
 			if c.said(agent, id) {
 				c.chores.add("confirmed/"+agent, func(ctx context.Context) error { return c.registry.confirmed(ctx, agent, id) })
 			}
@@ -46,12 +48,12 @@ func (c *confirmations) fact(agent string, f engine.Fact) {
 	}
 }
 
-// overcome forgets what was held in a scope.
-func (c *confirmations) overcome(agent, scope string) map[string]string {
+// overcome forgets what is not held any more.
+func (c *confirmations) overcome(agent string, over func(id, scope string) bool) map[string]string {
 	gone := map[string]string{}
-	for id, where := range c.held[agent] {
-		if where == scope {
-			gone[id] = where
+	for id, scope := range c.held[agent] {
+		if over(id, scope) {
+			gone[id] = scope
 		}
 	}
 	maps.DeleteFunc(c.held[agent], func(id, _ string) bool { _, ok := gone[id]; return ok })

@@ -200,7 +200,7 @@ func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
 	held := func(id string) engine.Fact {
 		return engine.Fact{Event: engine.HeldEvent, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: id}}
 	}
-	unheld := engine.Fact{Event: engine.Unheld, Scope: "applications", Held: &engine.Held{Scope: "applications"}}
+	unheld := engine.Fact{Event: engine.Unheld, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: "x1"}}
 
 	// The word is there before the agent says that it holds something.
 	d.see("cluster-a", "a", 1, "mode", "managed", "confirm", "x1")
@@ -228,6 +228,17 @@ func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
 	d.says()
 	if jobs.left() > 0 {
 		t.Error("something is left to be done")
+	}
+}
+
+func TestBothSidesMayDistrustTheOthersStore(t *testing.T) {
+	d := newDesk(t)
+	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, chores: newChores(d.log), post: d.post}
+	c.fact("a", engine.Fact{Event: engine.HeldEvent, Held: &engine.Held{ID: "store-hub"}})
+	c.fact("a", engine.Fact{Event: engine.HeldEvent, Held: &engine.Held{ID: "store-agent"}})
+	c.fact("a", engine.Fact{Event: engine.Unheld, Held: &engine.Held{ID: "store-hub"}})
+	if _, still := c.held["a"]["store-agent"]; !still || len(c.held["a"]) != 1 {
+		t.Errorf("held: %v", c.held)
 	}
 }
 
