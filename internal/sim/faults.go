@@ -228,6 +228,9 @@ func cloneAgent(w *world, a action) {
 // not get in once the hub knows the first.
 func cloneCluster(w *world, a action) {
 	s, _ := pick(w.spokes, a.n[0])
+	if w.hub.recall(registrations, s.agent.Name).KnownCluster == "" {
+		return // who comes first has the name
+	}
 	twin := newCluster(w, fmt.Sprintf("twin-%d", len(s.clones)), s.cluster.argo)
 	ghost := &spoke{w: w, agent: s.agent, cluster: twin, settings: s.settings, stranger: true}
 	ghost.ctl = newController(twin)

@@ -55,6 +55,9 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 		w.violate("%s %s %s on %s (%s)", who.what, what, short(ch.ref), s.cluster.name, who.why)
 	}
 	if s.stranger {
+		if l.hubEra > 0 {
+			return // the hub has lost its memory, and who comes first has the name
+		}
 		bad("writes in a cluster that is not the agent's:")
 		return
 	}

@@ -41,6 +41,7 @@ type click struct {
 	runs    int
 	ranOn   string // UID of the spoke's Application
 	ranIn   int    // life of the agent
+	ranAt   string // and its cluster: an Application may move
 	refused bool
 	excused bool // the Application, or the record of the click, was lost with a store or by hand
 }
@@ -194,10 +195,10 @@ func (l *ledger) ran(c *cluster, r kind.Ref, t tree, operation tree) {
 	k.runs++
 	uid, life := digText(t, "metadata", "uid"), c.spoke.process.life
 	again := k.excused && l.excused[c.spoke.agent.Name]
-	if uid != k.ranOn && (life != k.ranIn || !c.spoke.managed()) {
+	if uid != k.ranOn && (life != k.ranIn || !c.spoke.managed() || c.name != k.ranAt) {
 		again = true // the Application is another one, and with the old one its record is gone
 	}
-	k.ranOn, k.ranIn = uid, life
+	k.ranOn, k.ranIn, k.ranAt = uid, life, c.name
 	l.w.check(k.runs == 1 || again, "click %s on %s has run %d times", id, short(k.ref), k.runs)
 	l.w.check(!k.refused, "click %s on %s was reported as refused, and runs", id, short(k.ref))
 }

@@ -187,8 +187,6 @@ func (p *process) report(e node.Report) {
 	case engine.StoreAccepted:
 		p.known = f.Store
 		p.later(p.w.between(10, second), p.persist)
-	case engine.HeldEvent, engine.Unheld:
-		p.w.noteHeld(p, e.Agent, f)
 	}
 }
 

@@ -93,6 +93,22 @@ func (w *world) heal() {
 	for _, p := range w.principals {
 		w.after(second, p.start)
 	}
+	w.putIdentitiesRight()
+}
+
+// putIdentitiesRight is a person on the hub who finds another cluster registered
+// under an agent's name: one that came first after the hub had lost its memory.
+func (w *world) putIdentitiesRight() {
+	for _, s := range w.spokes {
+		m := w.hub.recall(registrations, s.agent.Name)
+		if m.KnownCluster == "" || m.KnownCluster == s.cluster.st.uid {
+			continue
+		}
+		w.hub.remember(actor{what: userName}, registrations, s.agent.Name, memory{KnownCluster: s.cluster.st.uid})
+		for _, p := range w.principals {
+			p.restartIn(second)
+		}
+	}
 }
 
 func (w *world) clusters() []*cluster {
@@ -151,8 +167,8 @@ func (w *world) confirmAll() {
 			for _, sc := range st.Scopes {
 				confirm(sc.HeldID)
 			}
-			for _, scope := range sortedKeys(w.held[agent]) {
-				confirm(w.held[agent][scope].ID)
+			for _, held := range st.Elsewhere {
+				confirm(held.ID)
 			}
 		}
 	}

@@ -166,9 +166,15 @@ func (s *script) ids() []string {
 			out = append(out, sc.HeldID)
 		}
 	}
-	for _, agent := range sortedKeys(s.w.held) {
-		for _, scope := range sortedKeys(s.w.held[agent]) {
-			out = append(out, s.w.held[agent][scope].ID)
+	for _, p := range s.w.principals {
+		if p.nd == nil {
+			continue
+		}
+		for _, sp := range s.w.spokes {
+			st, _ := p.nd.Status(sp.agent.Name)
+			for _, held := range st.Elsewhere {
+				out = append(out, held.ID)
+			}
 		}
 	}
 	kept := out[:0]

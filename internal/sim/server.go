@@ -28,6 +28,9 @@ func (w *world) sync(r kind.Ref) bool {
 }
 
 func (w *world) startSync(who string, r kind.Ref) bool {
+	if w.hub.down() {
+		return false
+	}
 	w.clicks++
 	id := fmt.Sprintf("c%d", w.clicks)
 	w.tracef("%s: sync %s is click %s", who, short(r), id)

@@ -233,7 +233,12 @@ func (s *script) holds(line string, words []string) (bool, string) {
 		}
 		return true, ""
 	case "held": // held a
-		return len(w.held[words[1]]) > 0, "nothing is held"
+		for _, p := range w.principals {
+			if st, _ := p.nd.Status(words[1]); len(st.Elsewhere) > 0 {
+				return true, ""
+			}
+		}
+		return false, "nothing is held"
 	case "no": // no deletions: our agents have deleted nothing
 		return len(s.fates) == 0, strings.Join(s.fates, "\n")
 	case "writes": // writes below 100

@@ -28,7 +28,6 @@ type world struct {
 	revisions int  // of specs, counted through the whole world
 	names     int
 	clicks    int
-	held      map[string]map[string]engine.Held // what agents hold back, by agent and scope
 	ledger    *ledger
 
 	messages int
@@ -62,8 +61,7 @@ func (s *spoke) managed() bool { return s.agent.Mode == kind.Managed }
 
 // newWorld builds what is there before anything happens.
 func newWorld(seed uint64, sh shape) *world {
-	w := &world{seed: seed, shape: sh, rng: seeded(seed, 2), held: map[string]map[string]engine.Held{},
-		seen: map[string]bool{}}
+	w := &world{seed: seed, shape: sh, rng: seeded(seed, 2), seen: map[string]bool{}}
 	w.ledger = newLedger(w)
 	w.hub = newCluster(w, "hub", "argocd")
 	w.hub.hub = true
@@ -159,19 +157,4 @@ func (w *world) spokeOf(name string) *spoke {
 		}
 	}
 	return nil
-}
-
-// noteHeld remembers what an agent holds back, as the hub's people see it.
-func (w *world) noteHeld(p *process, agent string, f engine.Fact) {
-	if p.spoke != nil || f.Held == nil {
-		return
-	}
-	if w.held[agent] == nil {
-		w.held[agent] = map[string]engine.Held{}
-	}
-	if f.Held.ID == "" {
-		delete(w.held[agent], f.Held.Scope)
-	} else {
-		w.held[agent][f.Held.Scope] = *f.Held
-	}
 }
