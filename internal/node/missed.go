@@ -18,7 +18,7 @@ type missing struct {
 // missMost and missLong bound what is remembered: how many, and how long.
 const (
 	missMost = 10_000
-	missLong = 600 * engine.Second
+	missLong = 300 * engine.Second
 )
 
 // miss notes that an Application which came from the hub is gone.

@@ -17,6 +17,7 @@ type process struct {
 	nd      *node.Node
 
 	up          bool
+	retired     bool // never starts again
 	life        int // grows with every start; what belongs to an earlier one is dropped
 	skew        engine.Time
 	pausedUntil engine.Time
@@ -102,7 +103,7 @@ func (p *process) rearm() {
 
 // start begins a life.
 func (p *process) start() {
-	if p.up {
+	if p.up || p.retired {
 		return
 	}
 	p.up = true

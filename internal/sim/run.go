@@ -87,6 +87,7 @@ func (w *world) heal() {
 		s.partitionUntil, s.slowUntil = 0, 0
 		for _, p := range s.clones {
 			p.crash()
+			p.retired = true
 		}
 		w.after(second, s.process.start)
 	}
