@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/argocd-agent/argocd-agent/lab"
@@ -35,7 +36,15 @@ type site struct {
 	client dynamic.Interface
 }
 
-func newSite(c *lab.Cluster) *site { return &site{Cluster: c, client: c.Dynamic()} }
+func newSite(c *lab.Cluster) *site {
+	config := c.Admin()
+	if err := rest.LoadTLSFiles(config); err != nil { // else the library looks at the files when the lab is long gone
+		panic(err)
+	}
+	config.CertFile, config.KeyFile, config.CAFile = "", "", ""
+	config.WarningHandler = rest.NoWarnings{}
+	return &site{Cluster: c, client: dynamic.NewForConfigOrDie(config)}
+}
 
 // object is one object of a site, whether it exists or not.
 type object struct {
