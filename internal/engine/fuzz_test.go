@@ -122,7 +122,7 @@ func (s *supply) message() Message {
 	case 6:
 		return Want{s.scope(), many(s, s.hash)}
 	case 7, 8:
-		return Delta{s.scope(), many(s, s.item)}
+		return Delta{s.scope(), many(s, s.item), s.number()}
 	case 9:
 		return Ack{s.scope(), many(s, func() AckItem {
 			return AckItem{s.number(), s.key(), s.version(), s.code(), "said so", int64(s.number())}

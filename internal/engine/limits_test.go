@@ -66,7 +66,7 @@ func codes(effects []Effect) (out []string) {
 
 func TestReplicaTakesNoMoreItemsThanItsLimit(t *testing.T) {
 	p := replicaPeer(Mirror, Tuning{MaxItems: 2})
-	got := codes(p.Step(1, Received{1, Delta{"s", []DeltaItem{item(1, "a", "x"), item(2, "b", "x"), item(3, "c", "x")}}}))
+	got := codes(p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{item(1, "a", "x"), item(2, "b", "x"), item(3, "c", "x")}}}))
 	if want := "Apply,Apply,Ack TooLarge"; strings.Join(got, ",") != want {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -83,7 +83,7 @@ func TestReplicaHoldsNoMoreContentThanSomeWindows(t *testing.T) {
 	content := string(bytes.Repeat([]byte("x"), 5000))
 	var got []string
 	for i := range uint64(6) {
-		got = append(got, codes(p.Step(1, Received{1, Delta{"s", []DeltaItem{item(i+1, fmt.Sprint("k", i), content)}}}))...)
+		got = append(got, codes(p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{item(i+1, fmt.Sprint("k", i), content)}}}))...)
 	}
 	if want := strings.Repeat("Apply,", 3) + strings.Repeat("Ack Overloaded,", 3); strings.Join(got, ",")+"," != want {
 		t.Errorf("%v, want %v", got, want)
@@ -95,7 +95,7 @@ func TestVersionIsThatOfTheContent(t *testing.T) {
 	p := replicaPeer(Mirror, Tuning{})
 	bad := item(1, "a", "x")
 	bad.Content = []byte("y")
-	if got := codes(p.Step(1, Received{1, Delta{"s", []DeltaItem{bad}}})); fmt.Sprint(got) != "[Ack Invalid]" {
+	if got := codes(p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{bad}}})); fmt.Sprint(got) != "[Ack Invalid]" {
 		t.Errorf("%v", got)
 	}
 }
@@ -159,7 +159,7 @@ func TestEarlyMessagesAreBounded(t *testing.T) {
 	p.Step(1, Received{1, Welcome{Epoch: Epoch{1, 1}, Protocol: 1, Projection: 1}})
 	for i := range uint64(5000) {
 		p.Step(1, Received{1, Roots{}})
-		p.Step(1, Received{1, Delta{"s", []DeltaItem{item(i+1, fmt.Sprint("k", i), "content")}}})
+		p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{item(i+1, fmt.Sprint("k", i), "content")}}})
 	}
 	if len(p.early) > maxEarly || p.earlyBytes > overload*1000 {
 		t.Errorf("%d messages, %d bytes", len(p.early), p.earlyBytes)
@@ -212,5 +212,19 @@ func TestTooLargeItemIsRefusedAlone(t *testing.T) {
 	w.wait(120 * Second)
 	if err := w.equal("application"); err != nil || w.hub.facts[Cured] != 1 {
 		t.Errorf("%v, %d cured", err, w.hub.facts[Cured])
+	}
+}
+
+// An owner's store that is restored to where it was a moment ago must be found
+// out too: so items, not only roots, tell how far it had come.
+func TestItemsTellHowFarTheOwnersStoreHasCome(t *testing.T) {
+	p := replicaPeer(Mirror, Tuning{})
+	p.Step(1, Received{1, Delta{Scope: "s", Revision: 4711, Items: []DeltaItem{item(1, "a", "x")}}})
+	if got := p.Status().Other.Revision; got != 4711 {
+		t.Errorf("the owner's store was seen at revision %d, want 4711", got)
+	}
+	p.Step(1, Received{1, Delta{Scope: "s", Revision: 12, Items: []DeltaItem{item(2, "b", "x")}}})
+	if got := p.Status().Other.Revision; got != 4711 {
+		t.Errorf("a late message took it back to revision %d", got)
 	}
 }

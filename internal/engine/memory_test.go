@@ -75,7 +75,7 @@ func TestMemoryPerItem(t *testing.T) {
 			open(p)
 			for i, k := range keys {
 				content := []byte(k.Name)
-				for _, e := range p.Step(1, Received{1, Delta{"application", []DeltaItem{{Seq: uint64(i + 1), Key: k, Version: VersionOf(content), Content: content}}}}) {
+				for _, e := range p.Step(1, Received{1, Delta{Scope: "application", Items: []DeltaItem{{Seq: uint64(i + 1), Key: k, Version: VersionOf(content), Content: content}}}}) {
 					if a, ok := e.(Apply); ok {
 						p.Step(1, Applied{Scope: a.Scope, Key: a.Key, Ticket: a.Ticket, Held: a.Version, Written: true})
 						break

@@ -147,8 +147,9 @@ type Want struct {
 
 // Delta carries items from the owner to the replica.
 type Delta struct {
-	Scope string
-	Items []DeltaItem
+	Scope    string
+	Items    []DeltaItem
+	Revision uint64 // as in Root
 }
 
 // What one item may have at most. Content is bounded by what an API server

@@ -305,6 +305,7 @@ func (p *Peer) replica(scope string) *replica {
 func (p *Peer) delta(m Delta) {
 	r := p.replica(m.Scope)
 	if r != nil {
+		p.sawRevision(r, m.Revision)
 		for _, it := range m.Items {
 			r.delta(it)
 		}

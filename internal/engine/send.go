@@ -13,7 +13,7 @@ func (o *owner) pump() {
 	bytes := 0
 	flush := func() {
 		if len(out.Items) > 0 {
-			out.Scope = o.cfg.Name
+			out.Scope, out.Revision = o.cfg.Name, o.peer.source.Revision(o.cfg.Name)
 			o.peer.send(out)
 			out, bytes = Delta{}, 0
 		}

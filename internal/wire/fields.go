@@ -92,8 +92,9 @@ const (
 	wantHashes      tag = 2<<3 | block // packed
 	wantHashesPlain tag = 2<<3 | fixed64
 
-	deltaScope tag = 1<<3 | block
-	deltaItems tag = 2<<3 | block
+	deltaScope    tag = 1<<3 | block
+	deltaItems    tag = 2<<3 | block
+	deltaRevision tag = 3<<3 | varint
 
 	deltaItemSeq     tag = 1<<3 | varint
 	deltaItemKey     tag = 2<<3 | block

@@ -188,7 +188,7 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 		return engine.Want{Scope: anyToken.Draw(t, "scope"), Hashes: some(t, "hashes", 100, hash)}
 	}),
 	"delta": rapid.Custom(func(t *rapid.T) engine.Message {
-		return engine.Delta{Scope: anyToken.Draw(t, "scope"), Items: some(t, "items", 20, anyDeltaItem)}
+		return engine.Delta{Scope: anyToken.Draw(t, "scope"), Items: some(t, "items", 20, anyDeltaItem), Revision: anyUint64.Draw(t, "revision")}
 	}),
 	"ack": rapid.Custom(func(t *rapid.T) engine.Message {
 		return engine.Ack{Scope: anyToken.Draw(t, "scope"), Items: some(t, "items", 20, anyAckItem)}

@@ -40,7 +40,7 @@ func generated(m engine.Message) proto.Message {
 	case engine.Want:
 		return &pb.Want{Scope: m.Scope, Hashes: each(m.Hashes, func(h engine.KeyHash) uint64 { return uint64(h) })}
 	case engine.Delta:
-		return &pb.Delta{Scope: m.Scope, Items: each(m.Items, func(it engine.DeltaItem) *pb.Delta_Item {
+		return &pb.Delta{Scope: m.Scope, Revision: m.Revision, Items: each(m.Items, func(it engine.DeltaItem) *pb.Delta_Item {
 			return &pb.Delta_Item{
 				Seq: it.Seq, Key: pbKey(it.Key), Version: pbPair(it.Version.Hi, it.Version.Lo),
 				Gone: it.Gone, Content: it.Content, Extra: it.Extra,

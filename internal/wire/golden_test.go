@@ -64,7 +64,7 @@ var samples = map[string]engine.Message{
 		}},
 	}},
 	"want": engine.Want{Scope: "application", Hashes: []engine.KeyHash{0xab00000000000001, 2}},
-	"delta": engine.Delta{Scope: "application", Items: []engine.DeltaItem{
+	"delta": engine.Delta{Scope: "application", Revision: 4711, Items: []engine.DeltaItem{
 		{Seq: 1, Key: engine.Key{Namespace: "team-a", Name: "guestbook"}, Version: engine.VersionOf([]byte(`{"spec":{}}`)),
 			Content: []byte(`{"spec":{}}`), Extra: []byte(`{"reconciledAt":"2026-01-01T00:00:00Z"}`)},
 		{Seq: 2, Key: engine.Key{Name: "default"}, Gone: true},

@@ -10,6 +10,7 @@ func (w *writer) delta(m engine.Delta) {
 	if !w.count("items", len(m.Items), MaxItems) {
 		return
 	}
+	w.uint(deltaRevision, m.Revision)
 	for i := range slices.Backward(m.Items) {
 		end := w.len()
 		w.deltaItem(&m.Items[i])
@@ -55,6 +56,8 @@ func readDelta(b []byte) (engine.Message, *Error) {
 			m.Items = append(m.Items, engine.DeltaItem{})
 			last := len(m.Items) - 1
 			r.entry("items", last, readDeltaItem(r.data, &m.Items[last]))
+		case deltaRevision:
+			m.Revision = r.num
 		}
 	}
 	r.need("scope", m.Scope)

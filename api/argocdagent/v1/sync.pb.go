@@ -990,9 +990,12 @@ func (x *Want) GetHashes() []uint64 {
 
 // Delta carries items to the replica.
 type Delta struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Scope         string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
-	Items         []*Delta_Item          `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Scope string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
+	Items []*Delta_Item          `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
+	// As in Root: the newest revision among the owner's objects in the scope; 0:
+	// not told. A store that later is behind it has gone back in time.
+	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1039,6 +1042,13 @@ func (x *Delta) GetItems() []*Delta_Item {
 		return x.Items
 	}
 	return nil
+}
+
+func (x *Delta) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // Key names an item within a scope.
@@ -1729,10 +1739,11 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\bversions\x18\x06 \x01(\fR\bversions\"4\n" +
 	"\x04Want\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x16\n" +
-	"\x06hashes\x18\x02 \x03(\x06R\x06hashes\"\xef\x01\n" +
+	"\x06hashes\x18\x02 \x03(\x06R\x06hashes\"\x8b\x02\n" +
 	"\x05Delta\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x120\n" +
-	"\x05items\x18\x02 \x03(\v2\x1a.argocdagent.v1.Delta.ItemR\x05items\x1a\x9d\x01\n" +
+	"\x05items\x18\x02 \x03(\v2\x1a.argocdagent.v1.Delta.ItemR\x05items\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x1a\x9d\x01\n" +
 	"\x04Item\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12%\n" +
 	"\x03key\x18\x02 \x01(\v2\x13.argocdagent.v1.KeyR\x03key\x12\x18\n" +
