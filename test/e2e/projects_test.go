@@ -100,6 +100,7 @@ func TestPrivateRepositoryWorksOnTheSpokeWithTheCredentialsOfTheHub(t *testing.T
 	w.hub.project("private").create(t, projectOf("managed"))
 	w.hub.secret("private-repo").create(t, secretOf("repository", map[string]string{
 		"project": "private", "type": "git", "url": w.RepoURL("private"), "username": w.Git.Username, "password": w.Git.Password, "insecure": "true"}))
+	w.managed().spoke.secret("private-repo").becomes(t) // an Application that is there first waits for Argo CD's next comparison
 	wish := w.plain("managed", "private")
 	wish.repo, wish.project = w.RepoURL("private"), "private"
 	hubApp := w.hub.app("managed", "private")
