@@ -18,7 +18,7 @@ type process struct {
 
 	up          bool
 	retired     bool // never starts again
-	life        int // grows with every start; what belongs to an earlier one is dropped
+	life        int  // grows with every start; what belongs to an earlier one is dropped
 	skew        engine.Time
 	pausedUntil engine.Time
 	wakeAt      engine.Time // world time of the planned Tick; 0: none
