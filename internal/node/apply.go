@@ -25,7 +25,7 @@ func (l *link) apply(e engine.Apply) {
 	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "apply " + e.Scope, decide: decide,
 		wrote: func(o *kind.Object) { stored = o },
 		done: func(r result) {
-			if s.cfg.Style == engine.Pending && r.written && r.fail == nil {
+			if s.cfg.Style == engine.Pending && r.fail == nil {
 				l.begun(e)
 			}
 			l.applied(e.Scope, e.Key, e.Ticket, r)

@@ -22,7 +22,7 @@ func (l *link) execute(e engine.Apply, local *kind.Object) decision {
 	case err != nil:
 		return decision{fail: failure(err)}
 	case x.Object != nil:
-		return decision{verb: Update, object: x.Object, again: x.Waits}
+		return decision{verb: Update, object: x.Object, again: x.Waits || x.Refused != nil}
 	case x.Refused != nil:
 		return decision{fail: failure(x.Refused)}
 	case x.Waits:

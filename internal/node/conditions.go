@@ -16,10 +16,22 @@ import (
 
 // tendConditions makes an Application's conditions what they should be.
 func (l *link) tendConditions(key engine.Key, ref kind.Ref, o *kind.Object) {
+	written, recently := l.shown[key]
+	recently = recently && l.node.now-written < tendAfter
 	if l.withConditions(key, o) == o {
 		delete(l.cured, key)
+		if !recently {
+			delete(l.shown, key)
+		}
 		return
 	}
+	if recently {
+		// Another replica may still have a session that it does not know to be
+		// over, and think otherwise. The two must not outdo each other.
+		l.node.tendLater(ref, 0)
+		return
+	}
+	l.shown[key] = l.node.now
 	l.node.enqueue(ref, job{name: l.name + "/conditions", why: "show what is wrong",
 		decide: func(local *kind.Object) decision {
 			if local == nil {
@@ -57,6 +69,7 @@ func (l *link) withConditions(key engine.Key, o *kind.Object) *kind.Object {
 func (l *link) setLive(live bool) {
 	l.live, l.proven = live, false
 	clear(l.cured)
+	clear(l.shown)
 }
 
 // provenEqual looks at conditions that were left by an earlier session.

@@ -29,9 +29,10 @@ type link struct {
 	ends      map[engine.Key]string      // hub: UIDs of what the spoke has deleted, still to be let go
 	nonces    uint64
 
-	live   bool                // the session has begun
-	proven bool                // hub: and Applications were found equal in it
-	cured  map[engine.Key]bool // hub: rejects that are over, and may still be shown
+	live   bool                       // the session has begun
+	proven bool                       // hub: and Applications were found equal in it
+	cured  map[engine.Key]bool        // hub: rejects that are over, and may still be shown
+	shown  map[engine.Key]engine.Time // hub: when conditions were last written
 }
 
 type scope struct {
@@ -48,7 +49,7 @@ const relistAgain = 30 * engine.Second
 
 func newLink(n *Node, reg Register) *link {
 	l := &link{node: n, name: reg.Agent.Name,
-		rejects: map[engine.Key]engine.Fact{}, refreshes: map[engine.Key]refresh{}, ends: map[engine.Key]string{}, refreshed: map[engine.Key]string{}, cured: map[engine.Key]bool{}}
+		rejects: map[engine.Key]engine.Fact{}, refreshes: map[engine.Key]refresh{}, ends: map[engine.Key]string{}, refreshed: map[engine.Key]string{}, cured: map[engine.Key]bool{}, shown: map[engine.Key]engine.Time{}}
 	l.world = kind.World{
 		Side: n.cfg.Side, Agent: reg.Agent, PrincipalUID: n.cfg.PrincipalUID,
 		Projection: engine.ProjectionMax, InstanceLabel: n.cfg.InstanceLabel, Settings: n.cfg.Settings,

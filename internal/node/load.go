@@ -19,7 +19,7 @@ func (n *Node) Load() Load {
 		l.Jobs += len(d.jobs)
 	}
 	for _, link := range n.links {
-		l.Notes += len(link.rejects) + len(link.refreshes) + len(link.refreshed) + len(link.ends) + len(link.cured)
+		l.Notes += len(link.rejects) + len(link.refreshes) + len(link.refreshed) + len(link.ends) + len(link.cured) + len(link.shown)
 	}
 	return l
 }
