@@ -121,6 +121,9 @@ func (l *ledger) hubRestored() {
 
 func (l *ledger) spokeRestored(s *spoke) {
 	l.spokeEra[s.agent.Name]++
+	if l.hubEra > 0 {
+		l.excused[s.agent.Name] = true // with its Lease it has lost what it knew of the hub
+	}
 	for _, k := range l.clicks {
 		k.excused = true
 		k.runs = 0
