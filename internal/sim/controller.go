@@ -167,7 +167,7 @@ func (k *controller) finish(r kind.Ref, id string) {
 		return // look sees to it
 	}
 	phase := "Succeeded"
-	if !k.c.w.shape.steady && k.c.w.chance(10) {
+	if k.c.w.chance(10) {
 		phase = "Failed"
 	} else {
 		k.workloads[r.Namespace+"/"+r.Name] = digText(t, "spec", "source", "targetRevision")

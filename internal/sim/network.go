@@ -68,7 +68,10 @@ func (p *process) dial() {
 		p.later(w.between(20, 5*second), func() { p.redial(0) })
 		return
 	}
-	hub := up[w.rng.IntN(len(up))]
+	hub := up[int(p.attempt)%len(up)]
+	if !w.shape.steady {
+		hub = up[w.rng.IntN(len(up))]
+	}
 	p.later(w.between(5, 200), func() {
 		if !hub.up {
 			p.redial(0)

@@ -147,43 +147,23 @@ func (s *script) hear(line string) {
 		s.told[line] = true
 	}
 	line = strings.Replace(line, "applications ", "", 1)
-	for _, held := range s.ids() {
-		line = strings.ReplaceAll(line, held, "ID")
-	}
-	s.line(line)
+	s.line(anonymous(line))
 }
 
-// ids are those of what is held, which would change with every change of a hash.
-func (s *script) ids() []string {
-	var out []string
-	for _, sp := range s.w.spokes {
-		if sp.process.nd == nil {
-			continue
-		}
-		st, _ := sp.process.nd.Status("")
-		out = append(out, st.Suspect)
-		for _, sc := range st.Scopes {
-			out = append(out, sc.HeldID)
+// anonymous replaces what changes with every change of a hash or a revision.
+func anonymous(line string) string {
+	words := strings.Split(line, " ")
+	for i, word := range words {
+		id := strings.TrimPrefix(word, "store-")
+		if len(id) == 16 && strings.Trim(id, "0123456789abcdef") == "" {
+			words[i] = "ID"
 		}
 	}
-	for _, p := range s.w.principals {
-		if p.nd == nil {
-			continue
-		}
-		for _, sp := range s.w.spokes {
-			st, _ := p.nd.Status(sp.agent.Name)
-			for _, held := range st.Elsewhere {
-				out = append(out, held.ID)
-			}
-		}
+	line = strings.Join(words, " ")
+	if head, _, ok := strings.Cut(line, ": restored from "); ok {
+		return head + ": restored from a backup"
 	}
-	kept := out[:0]
-	for _, id := range out {
-		if id != "" {
-			kept = append(kept, id)
-		}
-	}
-	return kept
+	return line
 }
 
 // build makes the world of a scenario: `world a:managed b:autonomous replicas=2`.

@@ -23,7 +23,7 @@ type shape struct {
 	objectLimit int  // bytes that API servers store; 0: any
 	statusSize  int  // bytes of a large status
 	apps        int  // to begin with, for each agent
-	steady      bool // operations never fail
+	steady      bool // nothing is left to chance: for stories that are told again and again
 }
 
 type agentShape struct {

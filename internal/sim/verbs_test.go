@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
@@ -142,7 +143,7 @@ func (s *script) onSpoke(line string, words []string) {
 	case "burst":
 		n, _ := strconv.Atoi(args[1])
 		for i := range n {
-			w.after(w.between(0, 60*second), func() {
+			w.after(engine.Time(i)*minute/engine.Time(n), func() {
 				sp.cluster.edit(controllerName, local(), func(t tree) { put(t, fmt.Sprint(i), "status", "summary", "burst") })
 			})
 		}

@@ -120,11 +120,16 @@ func (w *world) run(until engine.Time) {
 	}
 }
 
-func (w *world) chance(percent int) bool { return percent > 0 && w.rng.IntN(100) < percent }
+func (w *world) chance(percent int) bool {
+	return percent > 0 && !w.shape.steady && w.rng.IntN(100) < percent
+}
 
 func (w *world) between(least, most engine.Time) engine.Time {
 	if most <= least {
 		return least
+	}
+	if w.shape.steady {
+		return (least + most) / 2
 	}
 	return least + engine.Time(w.rng.Int64N(int64(most-least)))
 }
