@@ -89,7 +89,7 @@ func parsed(b []byte) *kind.Object {
 }
 
 // mutantSeeds is within how many seeds a broken product must be found out.
-const mutantSeeds = 150
+const mutantSeeds = 600
 
 func TestBrokenProductsAreFoundOut(t *testing.T) {
 	for _, name := range sortedKeys(mutants) {
