@@ -251,7 +251,7 @@ func (l *link) Content(scope string, key engine.Key) (content, extra []byte, ok 
 		return nil, nil, false
 	}
 	o := l.node.cache.get(ref)
-	if o == nil || !s.kind.Belongs(o) || l.node.ahead(s, o) {
+	if o == nil || !s.kind.Belongs(o) {
 		return nil, nil, false
 	}
 	item, ok := l.publish(s, o)

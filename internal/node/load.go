@@ -10,7 +10,7 @@ type Load struct {
 
 // Load takes stock.
 func (n *Node) Load() Load {
-	l := Load{Writing: len(n.writing), Notes: len(n.retries) + len(n.stuck) + len(n.missed) + len(n.aside)}
+	l := Load{Writing: len(n.writing), Notes: len(n.retries) + len(n.stuck) + len(n.missed)}
 	for _, t := range n.cache.tables {
 		l.Objects += len(t.objects)
 		l.Notes += len(t.gone)

@@ -50,7 +50,6 @@ type Node struct {
 	writes  uint64
 	waiting int                      // links whose Begin waits for a watch
 	retries map[kind.Ref]engine.Time // objects to be tended again
-	aside   map[kind.Ref]bool        // repositories that wait for what is known of projects
 	missed  map[kind.Ref]missing     // Applications that are gone, and may be put back
 
 	now   engine.Time
@@ -71,7 +70,7 @@ func Resources() []kind.Resource {
 // New makes a Node. A spoke has its one link from the start.
 func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, cache: newCache(Resources()), links: map[string]*link{}, byNS: map[string][]*link{},
-		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]missing{}, aside: map[kind.Ref]bool{}}
+		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]missing{}}
 	if cfg.Side == kind.Spoke {
 		n.links[""] = newLink(n, Register{
 			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},
@@ -88,10 +87,10 @@ func (n *Node) Step(now engine.Time, in Input) []Effect {
 	n.out = n.out[:0]
 	switch in := in.(type) {
 	case Seen:
-		n.seen(in.Resource, in.Object)
 		if !in.Read {
 			n.advance(in.Resource, revision(in.Object))
 		}
+		n.seen(in.Resource, in.Object)
 	case Lost:
 		n.gone(in)
 	case List:
@@ -127,9 +126,9 @@ func (n *Node) gone(in Lost) {
 	switch {
 	case t == nil:
 	case !in.Read:
+		n.advance(in.Ref.Resource, in.Revision)
 		delete(t.gone, in.UID)
 		n.lost(in.Ref, in.UID, in.Revision, true)
-		n.advance(in.Ref.Resource, in.Revision)
 	case in.UID == "" && n.cache.get(in.Ref) != nil:
 		// It has appeared since.
 	default:

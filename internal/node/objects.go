@@ -86,9 +86,6 @@ func (n *Node) listed(in List) {
 	}
 	t.frontier = max(t.frontier, in.Revision)
 	t.complete, t.reason = true, ""
-	if in.Resource == kind.AppProjects {
-		n.caughtUp(true)
-	}
 	n.viewChanged(in.Resource)
 }
 
@@ -115,9 +112,6 @@ func (n *Node) advance(r kind.Resource, rev uint64) {
 		return
 	}
 	t.frontier = rev
-	if r == kind.AppProjects {
-		n.caughtUp(false)
-	}
 	if n.waiting > 0 {
 		for _, l := range n.sortedLinks() {
 			l.tryBegin()

@@ -24,8 +24,6 @@ func (l *link) tell(r kind.Resource, was, is *kind.Object, watched bool) {
 		old, now := s.own(was), s.own(is)
 		switch {
 		case old == nil && now == nil:
-		case is != nil && l.node.ahead(s, is):
-			l.node.wait(refOf(r, is))
 		case s.cfg.Role == engine.Owner:
 			if s.cfg.Style == engine.Pending && now != nil {
 				l.noteRefresh(now)
@@ -121,9 +119,6 @@ func (l *link) tellView(r kind.Resource) {
 			continue
 		}
 		view := engine.View{Scope: s.cfg.Name, Complete: l.known}
-		if s.cfg.Name == kind.RepositoryScope && len(l.node.aside) > 0 {
-			view.Complete, view.Reason = false, "a repository is newer than what is known of its project"
-		}
 		for _, other := range needed {
 			if t := l.node.cache.tables[other]; !t.complete {
 				view.Complete, view.Reason = false, "can not read "+other.Plural+": "+t.reason

@@ -104,36 +104,3 @@ func TestRegistrationThatChangesOnlyInWhatIsKnownKeepsTheSession(t *testing.T) {
 		t.Error("the session ended")
 	}
 }
-
-func TestRepositoryWaitsUntilProjectsAreKnownAsFar(t *testing.T) {
-	p := newPair(t, kind.Managed)
-	n := p.nodes[kind.Hub]
-	items := func() int {
-		st, _ := n.Status("w1")
-		for _, s := range st.Scopes {
-			if s.Name == kind.RepositoryScope {
-				return s.Items
-			}
-		}
-		return -1
-	}
-	permits := func(rev, destination string) Seen {
-		return Seen{Resource: kind.AppProjects, Object: object(t, `{"metadata":{"namespace":"argocd","name":"web","uid":"p1","resourceVersion":"`+rev+`"},
-			"spec":{"destinations":[{"name":"`+destination+`","namespace":"*"}],"sourceNamespaces":["*"]}}`)}
-	}
-	p.step(kind.Hub, permits("5", "w1"))
-	p.step(kind.Hub, Seen{Resource: kind.Secrets, Object: object(t, `{"metadata":{"namespace":"argocd","name":"repo","uid":"s1","resourceVersion":"9",
-		"labels":{"argocd.argoproj.io/secret-type":"repository"}},"data":{"project":"d2Vi"}}`)})
-	if items() != 0 {
-		t.Error("it is sent on the word of a project that may have changed")
-	}
-	p.step(kind.Hub, permits("8", "another"))
-	p.step(kind.Hub, Bookmark{Resource: kind.AppProjects, Revision: 9})
-	if items() != 0 || n.Load().Notes > 0 {
-		t.Error("it is sent although the project does not permit it any more")
-	}
-	p.step(kind.Hub, permits("10", "w1"))
-	if items() != 1 {
-		t.Error("it is not sent although the project permits it")
-	}
-}
