@@ -22,7 +22,7 @@ func (l *link) apply(e engine.Apply) {
 	if s.cfg.Style == engine.Pending {
 		decide = func(local *kind.Object) decision { return l.execute(e, local) }
 	}
-	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "apply " + e.Scope, decide: decide,
+	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "apply " + e.Scope, decide: l.whileOpen(decide),
 		wrote: func(o *kind.Object) { stored = o },
 		done: func(r result) {
 			if s.cfg.Style == engine.Pending && r.fail == nil {
@@ -155,16 +155,45 @@ func (l *link) remove(e engine.Remove) {
 		l.applied(e.Scope, e.Key, e.Ticket, result{fail: failure(err)})
 		return
 	}
-	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "remove " + e.Scope,
-		decide: func(local *kind.Object) decision {
-			d := l.unmerge(s, local)
-			if m, ok := l.node.missed[ref]; ok && d.gone {
-				m.ours = true
-				l.node.missed[ref] = m
-			}
-			return d
-		},
-		done: func(r result) { l.applied(e.Scope, e.Key, e.Ticket, r) }})
+	meant := l.held(s, l.node.cache.get(ref))
+	decide := func(local *kind.Object) decision {
+		if local != nil && l.held(s, local) != meant {
+			return decision{fail: &Failure{Code: engine.Unavailable, Message: "it has changed since it was to be removed"}}
+		}
+		d := l.unmerge(s, local)
+		if m, ok := l.node.missed[ref]; ok && d.gone {
+			m.ours = true
+			l.node.missed[ref] = m
+		}
+		return d
+	}
+	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "remove " + e.Scope, decide: l.whileOpen(decide),
+		wrote: func(o *kind.Object) { meant = l.held(s, o) },
+		done:  func(r result) { l.applied(e.Scope, e.Key, e.Ticket, r) }})
+}
+
+// held is the version of what an object of the replica holds.
+func (l *link) held(s *scope, o *kind.Object) engine.Version {
+	if o == nil {
+		return engine.Version{}
+	}
+	held, ok := s.kind.Reflect(o, &l.world)
+	if !ok {
+		return engine.Version{}
+	}
+	return engine.VersionOf(held.Content)
+}
+
+// whileOpen ends a job with the session that wanted it. Another session, maybe
+// with another replica of the hub, may have decided otherwise by now.
+func (l *link) whileOpen(decide func(*kind.Object) decision) func(*kind.Object) decision {
+	session := l.sessions
+	return func(local *kind.Object) decision {
+		if l.sessions != session {
+			return decision{fail: &Failure{Code: engine.Unavailable, Message: "the session is over"}}
+		}
+		return decide(local)
+	}
 }
 
 func (l *link) unmerge(s *scope, local *kind.Object) decision {

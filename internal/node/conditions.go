@@ -68,6 +68,7 @@ func (l *link) withConditions(key engine.Key, o *kind.Object) *kind.Object {
 // setLive notes that the session has begun, or is over.
 func (l *link) setLive(live bool) {
 	l.live, l.proven = live, false
+	l.sessions++
 	clear(l.cured)
 	clear(l.shown)
 }

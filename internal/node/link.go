@@ -28,6 +28,7 @@ type link struct {
 	refreshed map[engine.Key]string      // spoke: the last refresh that was begun
 	ends      map[engine.Key]string      // hub: UIDs of what the spoke has deleted, still to be let go
 	nonces    uint64
+	sessions  uint64 // counts their beginnings and ends
 
 	live   bool                       // the session has begun
 	proven bool                       // hub: and Applications were found equal in it
