@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
 // This file is what breaks.
@@ -177,7 +178,7 @@ func (w *world) restoreSpoke(s *spoke, b *backup) {
 	w.tracef("%s: restored from %d to %d", s.agent.Name, s.cluster.st.rev, b.rev)
 	s.cluster.st.restore(b)
 	w.ledger.spokeRestored(s)
-	for _, r := range s.cluster.applications(marked) {
+	for _, r := range s.cluster.applications(func(*kind.Object) bool { return true }) {
 		s.ctl.noticed(r)
 	}
 	for _, p := range append(s.clones, s.process) {

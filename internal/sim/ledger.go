@@ -17,6 +17,7 @@ type ledger struct {
 	now     map[string]bool     // "uid@agent": the owner publishes this object to this agent
 	placed  map[string]bool     // ... or has at some time
 	left    map[string]bool     // ... and has stopped doing so, by somebody's will
+	sources map[string]string   // UID of a spoke's copy → that of the hub's Application
 	cascade map[string]bool     // UIDs of Applications seen deleting with a resources finalizer
 	order   map[string][]uint64 // "uid/revision": the turns at which the owner came to it
 	local   map[string]bool     // UIDs of Applications deleted with their resources on a spoke
@@ -47,7 +48,7 @@ type click struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, left: map[string]bool{}, cascade: map[string]bool{},
+	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, left: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
 		local: map[string]bool{}, clicks: map[string]*click{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, excused: map[string]bool{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}}
@@ -79,6 +80,9 @@ func (l *ledger) track(c *cluster, ch change) {
 		l.turn++
 		key := o.UID() + "/" + unquote(o.Get("spec", "source", "targetRevision"))
 		l.order[key] = append(l.order[key], l.turn)
+	}
+	if source := o.Annotation(sourceKey); source != "" && !c.hub {
+		l.sources[o.UID()] = source
 	}
 	if c.hub {
 		for _, s := range l.w.spokes {
@@ -241,6 +245,9 @@ func (l *ledger) terminated(c *cluster, r kind.Ref, t tree) {
 func (l *ledger) cascaded(c *cluster, r kind.Ref, t tree) {
 	source, uid := digText(t, "metadata", "annotations", sourceKey), digText(t, "metadata", "uid")
 	l.w.tracef("%s on %s: deletes the resources of %s", controllerName, c.name, short(r))
+	if source == "" {
+		source = l.sources[uid] // somebody took the mark off
+	}
 	l.w.check(l.cascade[source] || l.local[uid], "the resources of %s on %s are deleted, and nobody asked for that", short(r), c.name)
 }
 

@@ -49,6 +49,9 @@ func (w *world) checkReconnect() {
 	// each change its content, and the statuses and operations that follow. What
 	// a replica refuses it is sent once in each session.
 	most := len(w.spokes)*8_000 + changed*8_000 + 12*size + refused*3_000
+	if apps := len(w.hub.st.list(kind.Applications)); apps > 20 {
+		most += apps * 500 // what Argo CD's comparisons move meanwhile
+	}
 	if w.shape.statusSize > 0 { // a status that was cut is written once more, for another replica to learn so
 		most += 2 * w.shape.objectLimit * len(w.hub.st.list(kind.Applications))
 	}

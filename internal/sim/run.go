@@ -16,7 +16,8 @@ type Result struct {
 	Actions    int
 	Messages   int
 	Bytes      int
-	Faults     []string // kinds that occurred
+	Faults     []string       // kinds that occurred
+	Known      map[string]int // known gaps that showed, and how often
 	Violations []string
 }
 
@@ -34,7 +35,7 @@ func run(seed Seed, m mutant, trace func(string)) (result Result) {
 			w.violate("panic: %v\n%s", r, debug.Stack())
 		}
 		result = Result{Seed: seed, Steps: w.steps, Checks: w.checks, Actions: len(plan), Messages: w.messages, Bytes: w.bytes,
-			Faults: sortedKeys(w.seen), Violations: w.violations}
+			Faults: sortedKeys(w.seen), Known: w.known, Violations: w.violations}
 	}()
 	w.play(seed.cut(plan), w.shape)
 	return result
