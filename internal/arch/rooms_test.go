@@ -38,7 +38,7 @@ var (
 
 // house is the list of all rooms, from the inside out.
 var house = []room{
-	{path: "api", outer: grpc},
+	{path: "api", outer: append([]string{"k8s.io/apimachinery/pkg/apis/meta/v1"}, grpc...)},
 
 	// The pure core. It never learns how its messages travel or where its objects live.
 	{path: "internal/raw", pure: true},

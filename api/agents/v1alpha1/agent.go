@@ -1,0 +1,113 @@
+// Package v1alpha1 has the custom resource Agent: one object for each agent, in the namespace of Argo CD on the hub.
+//
+// The hub decides by it what an agent is and may do; what an agent claims counts for nothing against it. It can be
+// declared in Git: whatever the principal finds out goes into the status. The definition that a cluster needs is in
+// install/crds; a test keeps the two the same.
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Where the resource is served.
+const (
+	Group    = "argocd-agent.argoproj-labs.io"
+	Version  = "v1alpha1"
+	Resource = "agents"
+	Kind     = "Agent"
+)
+
+// Agent is one workload cluster that is run from the hub. Its name is the agent's name, as in its certificate.
+type Agent struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec   Spec   `json:"spec,omitzero"`
+	Status Status `json:"status,omitzero"`
+}
+
+// List is a list of agents.
+type List struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []Agent `json:"items"`
+}
+
+// Spec is what somebody on the hub wants an agent to be. Nothing in it is needed: an empty one is an agent whose mode is
+// the one it first connects with.
+type Spec struct {
+	// Mode is managed (the hub owns the configuration) or autonomous (the agent does). Empty: what the agent says when it
+	// first connects is recorded here.
+	Mode string `json:"mode,omitempty"`
+	// Namespace on the hub that is the agent's own. Empty: the agent's name.
+	Namespace string `json:"namespace,omitempty"`
+	// Mapping is namespace or destination. Empty: what the principal is set to.
+	Mapping string `json:"mapping,omitempty"`
+	// Cluster is what the agent's cluster Secret carries beside what the principal puts there.
+	Cluster ClusterSecret `json:"cluster,omitzero"`
+	// Kinds that are exchanged with this agent, of: applications, appprojects, repositories, gpgkeys. Empty: all.
+	Kinds []string `json:"kinds,omitempty"`
+	// Shared lets the agent use the hub's repo-server and Redis, so that its cluster needs none of its own.
+	Shared bool `json:"shared,omitempty"`
+	// Suspended agents are disconnected and stay so. Nothing is deleted.
+	Suspended bool `json:"suspended,omitempty"`
+}
+
+// ClusterSecret is metadata of a cluster Secret, for the cluster generators of ApplicationSets.
+type ClusterSecret struct {
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// Status is what the principal knows of an agent.
+type Status struct {
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Connected tells whether there is a session; Since, from when on that has been so.
+	Connected bool         `json:"connected"`
+	Since     *metav1.Time `json:"since,omitempty"`
+	// Principal is the replica that holds the session, or held the last one.
+	Principal string `json:"principal,omitempty"`
+	// ClusterUID is the UID of namespace kube-system of the agent's cluster. Another cluster under this name is refused.
+	ClusterUID string `json:"clusterUID,omitempty"`
+	// Store is how far the agent's API server has been seen: one that went back is not believed.
+	Store    *Store `json:"store,omitempty"`
+	Version  string `json:"version,omitempty"`
+	Protocol string `json:"protocol,omitempty"`
+	// Applications of the agent; Diverged is how many items of all kinds differ between both sides.
+	Applications int64 `json:"applications"`
+	Diverged     int64 `json:"diverged"`
+	// OldestUnacked is since when the oldest change waits to be confirmed by the other side.
+	OldestUnacked *metav1.Time `json:"oldestUnacked,omitempty"`
+	// LastConfirmed is when both sides were last known to be equal.
+	LastConfirmed *metav1.Time `json:"lastConfirmed,omitempty"`
+	// Certificate that the agent last connected with.
+	Certificate *Certificate `json:"certificate,omitempty"`
+	// Conditions: Connected, Registered, Synced, Held.
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Store identifies an API server's storage and a moment of it.
+type Store struct {
+	UID      string `json:"uid"`
+	Revision uint64 `json:"revision"`
+}
+
+// Certificate is a client certificate in short.
+type Certificate struct {
+	Fingerprint string       `json:"fingerprint"` // SHA-256, upper-case hex
+	Expires     *metav1.Time `json:"expires,omitempty"`
+}
+
+// Types of conditions.
+const (
+	ConditionRegistered = "Registered" // what is declared is in force
+	ConditionConnected  = "Connected"
+	ConditionSynced     = "Synced" // nothing differs
+	ConditionHeld       = "Held"   // deletions or commands wait for a confirmation
+)
+
+// Annotations that ask the principal for something.
+const (
+	// ConfirmAnnotation confirms what is held: its value is the ID that the log and the condition name.
+	ConfirmAnnotation = Group + "/confirm"
+	// RetireAnnotation says that the cluster is gone for good: deletions that wait for it are let go.
+	RetireAnnotation = Group + "/retire"
+)
