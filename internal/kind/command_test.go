@@ -138,6 +138,7 @@ func TestCommandsOnTheSpoke(t *testing.T) {
 		{"terminate by start", bySpoke, running(bySpoke), ``, terminateS, bySpoke, `{"health":{},"operationState":{"phase":"Terminating",` + started + `,"operation":` + bySpoke + `}}`, ``, false},
 		{"terminate does not hit another command", bySpoke, running(bySpoke), ``, terminateC, ``, ``, ``, false},
 		{"terminate does not hit another whose state has the old one's ID", bySpoke, running(byCommand), ``, terminateC, ``, ``, ``, false},
+		{"terminate of the spoke's own does not hit a command that started in the same second", byCommand, running(byCommand), ``, terminateS, ``, ``, ``, false},
 		{"terminate does not hit a later start", bySpoke, `{"operationState":{"phase":"Running","startedAt":"2026-01-01T09:00:00Z"}}`, ``, terminateS, ``, ``, ``, false},
 		{"terminate of what is over", ``, `{"operationState":{"phase":"Succeeded",` + started + `}}`, ``, terminateS, ``, ``, ``, false},
 		{"terminate twice", bySpoke, `{"operationState":{"phase":"Terminating",` + started + `}}`, ``, terminateS, ``, ``, ``, false},

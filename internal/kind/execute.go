@@ -176,11 +176,10 @@ func (x *execution) terminate(target TerminateTarget) {
 		}
 		return
 	}
-	if target.ID != "" {
-		if infoValue(running, CommandInfo) != target.ID {
-			return
-		}
-	} else if target.StartedAt == "" || raw.Text(state, "startedAt") != target.StartedAt {
+	if infoValue(running, CommandInfo) != target.ID {
+		return // another command's, or a command's while one of the spoke's own is meant
+	}
+	if target.ID == "" && (target.StartedAt == "" || raw.Text(state, "startedAt") != target.StartedAt) {
 		return
 	}
 	if phase := raw.Text(state, "phase"); completed(phase) || phase == phaseTerminating {

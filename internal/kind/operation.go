@@ -69,6 +69,18 @@ func withInfo(operation []byte, name, value string) []byte {
 // isMirror tells that an operation on the hub stands for one on the spoke.
 func isMirror(operation []byte) bool { return infoValue(operation, MirrorInfo) != "" }
 
+// sameOperation tells whether two operations that started in the same second can
+// be one and the same: given by the same command, and by the same user. Times
+// have seconds only, and a second is long enough for one to end and another to
+// begin.
+func sameOperation(a, b []byte) bool {
+	by := func(operation []byte) [3]string {
+		initiator := raw.Get(operation, "initiatedBy")
+		return [3]string{infoValue(operation, CommandInfo), raw.Text(initiator, "username"), string(raw.Get(initiator, "automated"))}
+	}
+	return by(a) == by(b)
+}
+
 // renameApplications rewrites the Applications in a list of resources, as an
 // app-of-apps has them, from the names of one side to those of the other.
 func renameApplications(list []byte, rename func(namespace, name string) (string, string, bool)) []byte {

@@ -303,7 +303,7 @@ func (in *incoming) settle(local *Object) (operation, state []byte) {
 			if raw.IsNull(beforeState) {
 				return before, nil
 			}
-			return before, terminating(beforeState, state)
+			return before, terminating(beforeState, state, raw.Get(beforeState, "operation"), raw.Get(state, "operation"))
 		}
 	}
 	if isObject(in.operation) {
@@ -311,14 +311,18 @@ func (in *incoming) settle(local *Object) (operation, state []byte) {
 	} else if refusalStands(beforeState, state) {
 		return nil, beforeState
 	}
-	return operation, terminating(beforeState, state)
+	running := raw.Get(beforeState, "operation")
+	if isMirror(before) {
+		running = before
+	}
+	return operation, terminating(beforeState, state, running, operation)
 }
 
 // terminating keeps what argocd-server has set to end an operation, as long as
 // the spoke shows the same operation running.
-func terminating(before, state []byte) []byte {
+func terminating(before, state, meant, running []byte) []byte {
 	if raw.Text(before, "phase") != phaseTerminating || raw.Text(state, "phase") != phaseRunning ||
-		raw.Text(before, "startedAt") != raw.Text(state, "startedAt") {
+		raw.Text(before, "startedAt") != raw.Text(state, "startedAt") || !sameOperation(meant, running) {
 		return state
 	}
 	kept, err := raw.Set(state, raw.Quote(phaseTerminating), "phase")

@@ -141,6 +141,12 @@ func TestStatusArrivesOnTheHub(t *testing.T) {
 			mirrored, `{"operationState":` + running + bySpoke + `}}`,
 		},
 		{
+			"a terminate does not hit an operation that started in the same second", mirrorOfC,
+			`{"operationState":{"phase":"Terminating","startedAt":"2026-01-01T00:00:00Z","operation":` + byCommand + `}}`,
+			`{"operation":` + bySpoke + `,"status":{"operationState":` + running + byCommand + `}}}`, `{"lastCommands":["c1"]}`,
+			mirrored, `{"operationState":` + running + byCommand + `}}`,
+		},
+		{
 			"a terminate ends with the operation", mirrored, `{"operationState":{"phase":"Terminating","startedAt":"2026-01-01T00:00:00Z"}}`,
 			`{"status":{"operationState":{"phase":"Failed","startedAt":"2026-01-01T00:00:00Z"}}}`, `{}`,
 			``, `{"operationState":{"phase":"Failed","startedAt":"2026-01-01T00:00:00Z"}}`,
