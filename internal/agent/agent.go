@@ -275,6 +275,9 @@ func (a *agent) applied(in node.Input) {
 
 // report tells people what happened, once.
 func (a *agent) report(r node.Report) {
+	if a.cfg.Reported != nil {
+		a.cfg.Reported(r)
+	}
 	f := r.Fact
 	switch f.Event {
 	case engine.Opened:

@@ -52,4 +52,8 @@ type Config struct {
 
 	Log    *slog.Logger
 	Jitter func() float64 // 0 to 1
+
+	// Reported hears of everything that the node reports, beside the log; it must
+	// not block. Nil: nobody does.
+	Reported func(node.Report)
 }

@@ -67,7 +67,8 @@ var house = []room{
 	// Around the product. The lab runs the product as programs, so it needs none of its packages.
 	{path: "lab", outer: anyModule},
 	{path: "test", inner: rooms("lab", "api"), outer: anyModule},
-	{path: "bench", inner: rooms("lab", "api", core, "internal/wire"), outer: anyModule},
+	// Benchmarks of a fleet run many agents in one process.
+	{path: "bench", inner: rooms("lab", "api", core, "internal/wire", "internal/agent", "internal/kube"), outer: anyModule},
 	{path: "internal/arch"},
 }
 

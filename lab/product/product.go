@@ -113,6 +113,15 @@ func (p *Product) StartAgent(ctx context.Context, spoke, mode string, flags ...s
 	return a, nil
 }
 
+// Address is where the principal is dialled.
+func (p *Product) Address() string { return "127.0.0.1:" + strconv.Itoa(p.port) }
+
+// Credentials makes files with which somebody is an agent: a certificate, its key, and whom it trusts.
+func (p *Product) Credentials(agent string) (cert, key, ca string, err error) {
+	pair, err := p.pki.Client(agent)
+	return pair.Cert, pair.Key, p.pki.CertFile(), err
+}
+
 // Connected waits until an agent is connected.
 func (a *Agent) Connected(ctx context.Context) error { return a.WaitReady(ctx, a.ready) }
 
