@@ -41,12 +41,16 @@ func (o *owner) rejectItem(it *ownedItem, in AckItem) {
 		o.rejected++
 	}
 	known := r.code == in.Code && r.message == in.Message
-	if r.version != it.version || r.gone != it.gone {
+	confirmed := in.Code == HeldBack && len(o.peer.remoteHeld) == 0 // as we have heard meanwhile
+	if r.version != it.version || r.gone != it.gone || confirmed {
 		r.attempts = 0
 	}
 	r.code, r.message, r.version, r.gone = in.Code, in.Message, it.version, it.gone
 	pause := backoff(o.tune.RetryFirst, o.tune.RetryMost, r.attempts)
-	if !in.Code.Retryable() {
+	switch {
+	case in.Code == Invalid: // maybe to a webhook or a policy, which can change without the item
+		pause = spread(min(pause, o.tune.InvalidMost), it.hash)
+	case !in.Code.Retryable():
 		pause = o.tune.RetryMost
 	}
 	if after := Time(in.RetryAfterMillis); after > pause {
@@ -62,6 +66,7 @@ func (o *owner) rejectItem(it *ownedItem, in AckItem) {
 
 // wanted marks what the replica asks for. What is in flight will be answered.
 func (o *owner) wanted(hashes []KeyHash) {
+	o.recheckLater()
 	for _, h := range hashes {
 		it := o.items[h]
 		if it == nil || it.gone || it.state == flying {
@@ -106,6 +111,7 @@ func (o *owner) answer(in Ask) {
 	if o.cfg.Style == Pending || !o.complete {
 		return
 	}
+	o.recheckLater()
 	out := Answer{Scope: o.cfg.Name, Round: in.Round}
 	size := 0
 	asked := map[Prefix]bool{}
@@ -131,12 +137,16 @@ func (o *owner) root() (Root, bool) {
 	if o.cfg.Style == Pending || !o.complete {
 		return Root{}, false
 	}
-	return Root{Scope: o.cfg.Name, Count: uint64(o.digest.Len()), Sum: o.digest.Sum(), Revision: o.peer.source.Revision(o.cfg.Name)}, true
+	o.told = o.digest.Sum()
+	return Root{Scope: o.cfg.Name, Count: uint64(o.digest.Len()), Sum: o.told, Revision: o.peer.source.Revision(o.cfg.Name)}, true
 }
 
 // same notes that the replica proved to be equal. Then whatever it refused in
 // an earlier session, and has not refused in this one, is cured.
 func (o *owner) same(sum Sum) {
+	if sum == o.told { // whatever has changed since is on its way
+		o.compared, o.recheckAt, o.recheck = true, 0, settle
+	}
 	if sum != o.digest.Sum() {
 		return
 	}
@@ -160,4 +170,21 @@ func (o *owner) retryHeld() {
 		}
 		it = next
 	}
+}
+
+// recheckLater has roots sent once the replica asks for nothing more and has
+// everything that it asked for: so both sides know soon that the difference is
+// gone. One that stays is left to the beacons more and more.
+func (o *owner) recheckLater() { o.recheckAt = o.peer.now + o.recheck }
+
+// recheckDue tells whether that is now.
+func (o *owner) recheckDue() bool {
+	if o.recheckAt == 0 || o.lists[queued].len+o.lists[blocked].len+o.lists[flying].len > 0 {
+		return false
+	}
+	if o.peer.now < o.recheckAt {
+		return false
+	}
+	o.recheckAt, o.recheck = 0, min(2*o.recheck, o.tune.Beacon)
+	return true
 }

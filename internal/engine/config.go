@@ -76,6 +76,7 @@ type Tuning struct {
 	Resend        Time // until an item without an answer is sent again
 	RetryFirst    Time // first retry of a rejected item
 	RetryMost     Time // longest pause between retries
+	InvalidMost   Time // likewise, of an item that the replica finds wrong
 	NeedsMost     Time // how long an item waits for its project
 	TouchEvery    Time // between two sends of an item for its Extra alone
 	RoundMost     Time // until an unanswered round is started afresh
@@ -104,6 +105,7 @@ func (t Tuning) withDefaults() Tuning {
 	defT(&t.Resend, 60*Second)
 	defT(&t.RetryFirst, Second)
 	defT(&t.RetryMost, 300*Second)
+	defT(&t.InvalidMost, 60*Second)
 	defT(&t.NeedsMost, 5*Second)
 	defT(&t.TouchEvery, 600*Second)
 	defT(&t.RoundMost, 30*Second)

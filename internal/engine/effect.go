@@ -73,6 +73,7 @@ const (
 	Unheld        Event = "Unheld"        // what Held names is not held any more
 	StoreAccepted Event = "StoreAccepted" // a person accepted the other side's store
 	Equal         Event = "Equal"         // a scope is proven equal
+	Compared      Event = "Compared"      // once in a session: every scope was found equal, or made so
 	Unattached    Event = "Unattached"    // attached scope: the owner knows nothing of this object
 )
 

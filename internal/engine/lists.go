@@ -102,3 +102,7 @@ func backoff(first, most Time, attempts int) Time {
 	}
 	return min(d, most)
 }
+
+// spread makes a pause up to a half shorter, by an amount of the item's own, so
+// that many that were refused together do not come back together.
+func spread(pause Time, h KeyHash) Time { return pause - pause/2*Time(h%1024)/1024 }

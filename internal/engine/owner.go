@@ -27,6 +27,10 @@ type owner struct {
 	wake       Time // not later than the next thing that time brings about; 0: nothing
 	proven     bool // in this session the replica called a root the same
 	provenAt   Time
+	told       Sum  // the root as last sent
+	compared   bool // in this session the replica called such a root the same
+	recheckAt  Time // the replica found a difference: when to send roots again, if all is delivered by then; 0: no need
+	recheck    Time // the pause before that
 }
 
 type ownedItem struct {
@@ -176,7 +180,7 @@ func (o *owner) clearReject(it *ownedItem) {
 // by comparing. Only tombstones, pending commands and what is not hashed can not
 // be found that way.
 func (o *owner) start() {
-	o.seq, o.proven = 0, false
+	o.seq, o.proven, o.compared, o.recheckAt, o.recheck = 0, false, false, 0, settle
 	for s := queued; s <= flying; s++ {
 		for o.lists[s].head != nil {
 			o.lists[s].head.stale = false

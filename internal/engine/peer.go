@@ -31,6 +31,7 @@ type Peer struct {
 	early      []Message       // agent: came between Welcome and Begin
 	earlyBytes int
 	strays     uint64 // messages that did not fit
+	compared   bool   // in this session every scope was found equal once, and people were told
 }
 
 type phase uint8
@@ -124,6 +125,9 @@ func (p *Peer) NextWake() (Time, bool) {
 		if o.wake != 0 {
 			next = min(next, o.wake)
 		}
+		if o.recheckAt > p.now { // later it waits for an answer, not for time
+			next = min(next, o.recheckAt)
+		}
 	}
 	for _, r := range p.replicas {
 		if r.wake != 0 {
@@ -180,6 +184,11 @@ func (p *Peer) flush() {
 			}
 		}
 	}
+	for _, o := range p.owners {
+		if p.isOpen() && o.recheckDue() {
+			p.beaconSoon()
+		}
+	}
 	if p.isOpen() && p.now >= p.beaconAt {
 		p.beacon() // before the items that would make it out of date
 	}
@@ -188,6 +197,27 @@ func (p *Peer) flush() {
 			o.pump()
 		}
 	}
+	if p.isOpen() && !p.compared && p.allCompared() {
+		p.compared = true
+		p.fact(Fact{Event: Compared})
+	}
+}
+
+// allCompared tells whether every scope that can be compared was found equal in
+// this session, at first or after the difference was made good.
+func (p *Peer) allCompared() bool {
+	for _, cfg := range p.cfg.Scopes {
+		if cfg.Style == Pending {
+			continue
+		}
+		if o := p.owners[cfg.Name]; o != nil && !o.compared {
+			return false
+		}
+		if r := p.replicas[cfg.Name]; r != nil && !r.proven {
+			return false
+		}
+	}
+	return true
 }
 
 // beacon sends the roots of all that this side owns.

@@ -35,6 +35,7 @@ type heldItem struct {
 	want     Version // what the owner has, as far as this session knows; zero: unknown
 	alias    Alias
 	replaced Version // what our last write of want replaced
+	why      Version // hash of the reason that people were told last
 	next     *DeltaItem
 	seq      uint64
 	touched  uint64 // round in which it became known, or the owner last spoke of it

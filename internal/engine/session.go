@@ -163,7 +163,7 @@ func (p *Peer) begin() {
 	if p.phase != opening {
 		return
 	}
-	p.phase = opened
+	p.phase, p.compared = opened, false
 	if p.cfg.Hub {
 		w := p.cfg.Welcome
 		w.Epoch, w.Store, w.Seen = p.epoch, p.own, p.seen()
@@ -297,6 +297,11 @@ func (p *Peer) heldReceived(h Held) {
 	} else if was, ok := p.remoteHeld[h.Scope]; ok {
 		delete(p.remoteHeld, h.Scope)
 		p.unheld(h, was.ID)
+		for _, cfg := range p.cfg.Scopes { // whoever it was that confirmed, and where
+			if o := p.owners[cfg.Name]; o != nil {
+				o.retryHeld()
+			}
+		}
 	}
 }
 
@@ -325,11 +330,6 @@ func (p *Peer) confirmed(id string) {
 	for _, scope := range p.heldScopes() {
 		if p.remoteHeld[scope].ID == id && p.isOpen() {
 			p.send(Confirm{Scope: scope, ID: id})
-			for _, cfg := range p.cfg.Scopes {
-				if o := p.owners[cfg.Name]; o != nil {
-					o.retryHeld()
-				}
-			}
 			return
 		}
 	}
