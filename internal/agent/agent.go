@@ -70,6 +70,7 @@ type agent struct {
 	conn    atomic.Pointer[link.Conn]
 	attempt atomic.Uint64
 	open    atomic.Bool
+	synced  atomic.Bool  // once in this process, everything was found equal to the hub, or made so
 	why     atomic.Value // string: why not open
 	refused string       // of the node's goroutine: why the hub refused last, as it was logged
 
@@ -282,6 +283,7 @@ func (a *agent) report(r node.Report) {
 	switch f.Event {
 	case engine.Opened:
 		a.open.Store(true)
+		a.live.opened(f.Welcome.HubNamespace)
 		a.refused = ""
 		if c := a.conn.Load(); c != nil {
 			c.Established()
@@ -294,6 +296,10 @@ func (a *agent) report(r node.Report) {
 			reason = why
 		}
 		a.log.Info("disconnected from the hub", "code", f.Code, "reason", reason)
+	case engine.Compared:
+		if !a.synced.Swap(true) {
+			a.log.Info("this cluster and the hub are the same now")
+		}
 	case engine.Refused:
 		why := string(f.Code) + ": " + f.Message
 		level := slog.LevelWarn
@@ -304,6 +310,10 @@ func (a *agent) report(r node.Report) {
 		a.why.Store(why)
 		a.log.Log(a.ctx, level, "the hub refuses this agent", "code", f.Code, "reason", f.Message)
 	case engine.Rejected:
+		if f.Code == engine.Busy { // it waits for something, and will be tried every now and then
+			a.log.Debug("item has to wait", "scope", f.Scope, "item", f.Key.String(), "reason", f.Message)
+			return
+		}
 		a.log.Warn("item refused", "scope", f.Scope, "item", f.Key.String(), "code", f.Code, "reason", f.Message)
 	case engine.Cured:
 		a.log.Info("item accepted again", "scope", f.Scope, "item", f.Key.String())
