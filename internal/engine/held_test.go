@@ -1,0 +1,71 @@
+package engine
+
+import "testing"
+
+// commander is a hub in a session, with one command that the agent holds back
+// again and again.
+type commander struct{}
+
+func (commander) Content(string, Key) (content, extra []byte, ok bool) {
+	return []byte("sync"), nil, true
+}
+
+func (commander) Revision(string) uint64 { return 0 }
+
+// deltas counts the items that are sent in one step, and returns the last Seq.
+func deltas(effects []Effect) (n int, seq uint64) {
+	for _, e := range effects {
+		if s, ok := e.(Send); ok {
+			if d, ok := s.Message.(Delta); ok {
+				for _, it := range d.Items {
+					n, seq = n+1, it.Seq
+				}
+			}
+		}
+	}
+	return n, seq
+}
+
+func TestHeldCommandGoesOutAsSoonAsTheAgentHoldsNothing(t *testing.T) {
+	p := NewPeer(Config{Hub: true, Scopes: []ScopeConfig{{Name: "command", Style: Pending}}}, commander{})
+	now := Time(1)
+	p.Step(now, View{Scope: "command", Complete: true})
+	p.Step(now, Connected{Session: 1})
+	p.Step(now, Received{1, Hello{Epoch: Epoch{1, 1}, Protocol: Range{ProtocolMin, ProtocolMax}, Projection: Range{ProjectionMin, ProjectionMax}}})
+	p.Step(now, Begin{})
+	p.Step(now, Received{1, Held{ID: "store-1"}})
+	key, version := Key{Name: "a"}, VersionOf([]byte("sync"))
+	held := func(seq uint64) []Effect {
+		return p.Step(now, Received{1, Ack{Scope: "command", Items: []AckItem{{Seq: seq, Key: key, Version: version, Code: HeldBack}}}})
+	}
+	_, seq := deltas(p.Step(now, Publish{Scope: "command", Key: key, Version: version}))
+	for range 6 { // by now it is tried once a minute
+		held(seq)
+		now, _ = p.NextWake()
+		for seq0 := seq; seq == seq0; now, _ = p.NextWake() {
+			if n, s := deltas(p.Step(now, Tick{})); n > 0 {
+				seq = s
+				break
+			}
+		}
+	}
+
+	// Somebody confirms. It does not matter which arrives first: that nothing is
+	// held any more, or the answer from before.
+	t.Run("the answer is the later", func(t *testing.T) {
+		p.Step(now, Received{1, Held{}})
+		held(seq)
+		n, s := deltas(p.Step(now+Second, Tick{}))
+		if n != 1 {
+			t.Fatal("it is not sent again within a second")
+		}
+		seq, now = s, now+Second
+	})
+	t.Run("the answer is the earlier", func(t *testing.T) {
+		p.Step(now, Received{1, Held{ID: "store-2"}})
+		held(seq)
+		if n, _ := deltas(p.Step(now, Received{1, Held{}})); n != 1 {
+			t.Fatal("it is not sent again at once")
+		}
+	})
+}
