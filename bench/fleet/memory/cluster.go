@@ -20,6 +20,9 @@ import (
 type Cluster struct {
 	uid string
 
+	// Observe hears of every change of an object, with the lock held; it is set before anything else, or nil.
+	Observe func(resource string, fields map[string]any)
+
 	mu       sync.Mutex
 	revision uint64
 	objects  map[key]*object
@@ -135,6 +138,9 @@ func (c *Cluster) store(what string, k key, fields map[string]any) (*object, err
 	c.log = append(c.log, event{c.revision, what, o})
 	close(c.changed)
 	c.changed = make(chan struct{})
+	if c.Observe != nil && what != "DELETED" {
+		c.Observe(k.resource, fields)
+	}
 	return o, nil
 }
 

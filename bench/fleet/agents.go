@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/bench/fleet/memory"
+	"github.com/argocd-agent/argocd-agent/internal/agent"
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
+)
+
+// argocd is the namespace of Argo CD on the spokes.
+const argocd = "argocd"
+
+// member is one agent of the fleet with its cluster.
+type member struct {
+	name    string
+	mode    kind.Mode
+	cluster *memory.Cluster
+	cert    tls.Certificate
+	link    *faultproxy.Link // nil: it dials the principal itself
+
+	cancel context.CancelFunc
+	done   chan struct{}
+	ended  error // what Run returned
+}
+
+// fleet is all of them, and what they have reported.
+type fleet struct {
+	members []*member
+	roots   *x509.CertPool
+	scopes  map[kind.Mode]int
+
+	mu      sync.Mutex
+	open    map[string]map[string]bool // agents with a session → scopes that are proven equal in it
+	proven  int                        // agents of which all are
+	changed chan struct{}
+}
+
+func newFleet() *fleet {
+	f := &fleet{roots: x509.NewCertPool(), scopes: map[kind.Mode]int{}, open: map[string]map[string]bool{}, changed: make(chan struct{})}
+	for _, mode := range []kind.Mode{kind.Managed, kind.Autonomous} {
+		status, _ := node.New(node.Config{Side: kind.Spoke, ArgoNamespace: argocd, ClusterUID: "x", Mode: mode, Mapping: kind.ByNamespace}).Status("")
+		f.scopes[mode] = len(status.Scopes)
+	}
+	return f
+}
+
+// add makes a member; it does not run yet.
+func (f *fleet) add(i int, mode kind.Mode, credentials func(string) (cert, key, ca string, err error)) (*member, error) {
+	name := fmt.Sprintf("w%04d", i)
+	certFile, keyFile, ca, err := credentials(name)
+	if err != nil {
+		return nil, err
+	}
+	m := &member{name: name, mode: mode, cluster: memory.New("cluster-"+name, argocd)}
+	if m.cert, err = tls.LoadX509KeyPair(certFile, keyFile); err != nil {
+		return nil, err
+	}
+	if len(f.members) == 0 {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, err
+		}
+		f.roots.AppendCertsFromPEM(pem)
+	}
+	f.members = append(f.members, m)
+	return m, nil
+}
+
+// start starts an agent, as its program would.
+func (f *fleet) start(ctx context.Context, m *member, server string) {
+	if m.link != nil {
+		server = m.link.Addr()
+	}
+	ctx, m.cancel = context.WithCancel(ctx)
+	m.done = make(chan struct{})
+	config := agent.Config{
+		Cluster: &rest.Config{Host: "http://memory", Transport: m.cluster}, Namespace: argocd, Version: "bench",
+		Mode: m.mode, Mapping: kind.ByNamespace, Policy: node.Policy{}, Server: server,
+		TLS: func() (*tls.Config, error) {
+			return &tls.Config{RootCAs: f.roots, Certificates: []tls.Certificate{m.cert}, MinVersion: tls.VersionTLS13, ServerName: "127.0.0.1"}, nil
+		},
+		Log: slog.New(slog.DiscardHandler), Jitter: rand.Float64, Reported: func(r node.Report) { f.report(m, r) },
+	}
+	go func() {
+		defer close(m.done)
+		m.ended = agent.Run(ctx, config)
+	}()
+}
+
+func (f *fleet) startAll(ctx context.Context, server string) {
+	for _, m := range f.members {
+		f.start(ctx, m, server)
+	}
+}
+
+// stopAll stops all agents and waits for them.
+func (f *fleet) stopAll() {
+	for _, m := range f.members {
+		if m.cancel != nil {
+			m.cancel()
+		}
+	}
+	for _, m := range f.members {
+		if m.done != nil {
+			<-m.done
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.open)
+	f.proven = 0
+}
+
+// report keeps count. It is called by the goroutine of each agent's node.
+func (f *fleet) report(m *member, r node.Report) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := len(f.open[m.name]) == f.scopes[m.mode]
+	switch r.Fact.Event {
+	case engine.Opened:
+		f.open[m.name] = map[string]bool{}
+	case engine.Closed:
+		delete(f.open, m.name)
+	case engine.Equal:
+		if open := f.open[m.name]; open != nil {
+			open[r.Fact.Scope] = true
+		}
+	default:
+		return
+	}
+	if after := len(f.open[m.name]) == f.scopes[m.mode]; after != before {
+		if f.proven--; after {
+			f.proven += 2
+		}
+	}
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// until waits until the counts of agents that are connected, and that are proven equal, are as wanted.
+func (f *fleet) until(ctx context.Context, what string, reached func(open, proven int) bool) (time.Duration, error) {
+	began := time.Now()
+	limit := time.NewTimer(10 * time.Minute)
+	defer limit.Stop()
+	for {
+		f.mu.Lock()
+		open, proven, changed := len(f.open), f.proven, f.changed
+		f.mu.Unlock()
+		if reached(open, proven) {
+			return time.Since(began), nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-limit.C:
+			return 0, fmt.Errorf("%s: of %d agents %d are connected and %d proven equal after 10 minutes", what, len(f.members), open, proven)
+		}
+	}
+}

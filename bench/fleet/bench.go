@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/bench/fleet/memory"
+	"github.com/argocd-agent/argocd-agent/bench/report"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/product"
+)
+
+// bench is a hub with a principal, and a fleet.
+type bench struct {
+	settings
+	ctx     context.Context // agents live as long as it
+	folder  string
+	lab     *lab.Lab
+	product *product.Product
+	hub     *hub
+	fleet   *fleet
+	specs   *marks // of spec changes that come from the hub
+	*report.Report
+
+	pprof  int // port
+	writes float64
+	wrote  time.Duration // what writing all Applications took
+	number int           // of the last change
+}
+
+func newBench(ctx context.Context, s settings) (_ *bench, err error) {
+	b := &bench{settings: s, ctx: ctx, specs: newMarks(), fleet: newFleet(),
+		Report: report.New(fmt.Sprintf("Fleet: %d agents, %d Applications each, %.0f %% of them autonomous", s.agents, s.apps, 100*s.autonomous))}
+	defer func() {
+		if err != nil {
+			b.close()
+		}
+	}()
+	if b.folder, err = os.MkdirTemp("", "bench-fleet-"); err != nil {
+		return nil, err
+	}
+	report.Progress("building")
+	file, err := product.Build(ctx, b.folder)
+	if err != nil {
+		return nil, err
+	}
+	report.Progress("starting a hub, with fsync")
+	if b.lab, err = lab.Up(ctx, lab.Options{Folder: filepath.Join(b.folder, "lab"), Spokes: []lab.Spoke{}, Bare: true, Fsync: true,
+		WhilePID: os.Getpid(), Ephemeral: true, Progress: os.Stderr}); err != nil {
+		return nil, err
+	}
+	if b.product, err = product.New(b.lab, file); err != nil {
+		return nil, err
+	}
+	if b.pprof, err = b.lab.Port(ctx); err != nil {
+		return nil, err
+	}
+	if b.hub, err = newHub(ctx, b.lab.Hub().Admin()); err != nil {
+		return nil, err
+	}
+	report.Progress("making %d agents", s.agents)
+	for i := range s.agents {
+		mode := kind.Managed
+		if float64(i) < s.autonomous*float64(s.agents) {
+			mode = kind.Autonomous
+		}
+		m, err := b.fleet.add(i, mode, b.product.Credentials)
+		if err != nil {
+			return nil, err
+		}
+		m.cluster.Observe = func(resource string, fields map[string]any) {
+			if resource == memory.Applications {
+				b.specs.saw(m.name+"/"+dig(fields, "metadata", "name"), dig(fields, "spec", "source", "targetRevision"))
+			}
+		}
+	}
+	return b, nil
+}
+
+// close ends everything, as far as it was begun.
+func (b *bench) close() {
+	b.fleet.stopAll()
+	for _, m := range b.fleet.members {
+		if m.link != nil {
+			_ = m.link.Close()
+		}
+	}
+	if b.product != nil {
+		b.product.Close()
+	}
+	if b.lab != nil {
+		_ = b.lab.Down(context.Background())
+	}
+	_ = os.RemoveAll(b.folder)
+}
+
+func (b *bench) print() error {
+	if err := b.Print(os.Stdout); err != nil {
+		return err
+	}
+	return b.Save(b.json)
+}
+
+// startPrincipal starts it for the first time.
+func (b *bench) startPrincipal(ctx context.Context) error {
+	if err := b.product.StartPrincipal(ctx, "--pprof-port", strconv.Itoa(b.pprof)); err != nil {
+		return err
+	}
+	if b.latency == 0 {
+		return nil
+	}
+	for _, m := range b.fleet.members {
+		link, err := b.lab.Link(b.product.Address())
+		if err != nil {
+			return err
+		}
+		link.Delay(b.latency, b.latency/10)
+		m.link = link
+	}
+	return nil
+}
+
+// profile keeps what the principal is made of after a part.
+func (b *bench) profile(ctx context.Context, part string) error {
+	if b.profiles == "" || b.product.Principal == nil {
+		return nil
+	}
+	if err := os.MkdirAll(b.profiles, 0o755); err != nil {
+		return err
+	}
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(part))
+	for _, what := range []string{"heap", "mutex", "goroutine", "allocs"} {
+		if err := b.save(ctx, what, filepath.Join(b.profiles, name+"."+what+".pprof")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cpuProfile profiles the principal for a while, in the background; what it returns waits for the end.
+func (b *bench) cpuProfile(ctx context.Context, name string, span time.Duration) (wait func() error) {
+	if b.profiles == "" {
+		return func() error { return nil }
+	}
+	done := make(chan error, 1)
+	go func() {
+		if err := os.MkdirAll(b.profiles, 0o755); err != nil {
+			done <- err
+			return
+		}
+		done <- b.save(ctx, fmt.Sprintf("profile?seconds=%d", max(1, int(span.Seconds()))), filepath.Join(b.profiles, name+".cpu.pprof"))
+	}()
+	return func() error { return <-done }
+}
+
+func (b *bench) save(ctx context.Context, what, file string) error {
+	resp, err := fetch(ctx, fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/%s", b.pprof, what))
+	if err != nil {
+		return fmt.Errorf("profile the principal: %w", err)
+	}
+	defer resp.Body.Close()
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	_, err = io.Copy(out, resp.Body)
+	return err
+}
+
+// dig reads a text deep inside of an object.
+func dig(fields map[string]any, path ...string) string {
+	for _, name := range path[:len(path)-1] {
+		fields, _ = fields[name].(map[string]any)
+	}
+	text, _ := fields[path[len(path)-1]].(string)
+	return text
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/bench/fleet/memory"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
+)
+
+// This file has the parts in which something changes while all are connected.
+
+// next numbers a change.
+func (b *bench) next() int {
+	b.number++
+	return b.number
+}
+
+// report changes the status of an Application on its spoke, as a controller does.
+func (b *bench) report(m *member, app string) error {
+	n := b.next()
+	b.hub.status.expect(m.name+"/"+app, n, time.Now())
+	return m.cluster.Patch(memory.Applications, argocd, app, map[string]any{"status": map[string]any{
+		"health": map[string]any{"status": "Healthy", "message": text(n)}, "sync": map[string]any{"status": "Synced"}}})
+}
+
+// retarget changes the spec of an Application where it is owned.
+func (b *bench) retarget(ctx context.Context, m *member, app string) error {
+	n := b.next()
+	b.specs.expect(m.name+"/"+app, n, time.Now())
+	return b.hub.patch(ctx, m.name, app, fmt.Sprintf(`{"spec":{"source":{"targetRevision":%q}}}`, text(n)))
+}
+
+// managed picks a managed agent of the second half, which no part disturbs; nil: there is none.
+func (b *bench) managed() *member {
+	m := b.fleet.members[b.agents/2+rand.IntN(b.agents-b.agents/2)]
+	if m.mode != kind.Managed {
+		return nil
+	}
+	return m
+}
+
+// singles changes one thing after the other.
+func (b *bench) singles(ctx context.Context) error {
+	spec, status, err := b.measure(ctx, 300)
+	if err != nil {
+		return err
+	}
+	b.addLatency("single changes: spec, hub to spoke", spec, 0)
+	b.addLatency("single changes: status, spoke to hub", status, 0)
+	return nil
+}
+
+// measure makes single changes one after the other, in both directions.
+func (b *bench) measure(ctx context.Context, rounds int) (spec, status []time.Duration, err error) {
+	for range rounds {
+		m := b.managed()
+		if m == nil {
+			continue
+		}
+		app := appName(rand.IntN(b.apps))
+		if err := b.retarget(ctx, m, app); err != nil {
+			return nil, nil, err
+		}
+		if err := b.specs.wait(ctx, time.Minute); err != nil {
+			return nil, nil, err
+		}
+	}
+	spec, err = b.specs.arrived(ctx, time.Minute)
+	if err != nil {
+		return nil, nil, err
+	}
+	for range rounds {
+		if err := b.report(b.fleet.members[b.agents/2+rand.IntN(b.agents-b.agents/2)], appName(rand.IntN(b.apps))); err != nil {
+			return nil, nil, err
+		}
+		if err := b.hub.status.wait(ctx, time.Minute); err != nil {
+			return nil, nil, err
+		}
+	}
+	status, err = b.hub.status.arrived(ctx, time.Minute)
+	return spec, status, err
+}
+
+func (b *bench) addLatency(what string, took []time.Duration, p99 float64) {
+	b.Add(what+", median", millis(percentile(took, 50)), "ms")
+	b.AtMost(p99, what+", 99th percentile", millis(percentile(took, 99)), "ms")
+}
+
+// streaming lets statuses change all over the fleet at a steady rate.
+func (b *bench) streaming(ctx context.Context) error {
+	rate := b.rate * b.writes
+	wait := b.cpuProfile(ctx, "stream", min(b.stream, 30*time.Second))
+	cpu, err := b.product.Principal.CPU()
+	if err != nil {
+		return err
+	}
+	before := float64(b.product.Principal.Status().Memory)
+	writes := b.hub.writes.Load()
+	began := time.Now()
+	sent := 0
+	for time.Since(began) < b.stream && ctx.Err() == nil {
+		for due := int(time.Since(began).Seconds() * rate); sent < due; sent++ {
+			if err := b.report(b.fleet.members[rand.IntN(b.agents)], appName(rand.IntN(b.apps))); err != nil {
+				return err
+			}
+		}
+		pause(ctx, 5*time.Millisecond)
+	}
+	took, err := b.hub.status.arrived(ctx, 2*time.Minute)
+	if err != nil {
+		return err
+	}
+	span := time.Since(began)
+	after, err := b.product.Principal.CPU()
+	if err != nil {
+		return err
+	}
+	b.Add(fmt.Sprintf("status stream of %v: changes, none lost", b.stream), float64(sent), "")
+	b.Add("status stream: rate", float64(sent)/b.stream.Seconds(), "/s")
+	b.addLatency("status stream: spoke to hub", took, 1000)
+	b.Add("status stream: writes on the hub", float64(b.hub.writes.Load()-writes)/span.Seconds(), "/s")
+	b.Add("status stream: principal's CPU for each change", float64((after-cpu).Microseconds())/float64(sent), "µs")
+	b.AtMost(1.2, "status stream: principal's memory after over before", float64(b.product.Principal.Status().Memory)/before, "×")
+	return wait()
+}
+
+// churn moves what Argo CD's controller moves at every comparison, once for each Application.
+func (b *bench) churn(ctx context.Context) error {
+	writes := b.hub.writes.Load()
+	now := time.Now().UTC().Format(time.RFC3339)
+	for _, m := range b.fleet.members {
+		for i := range b.apps {
+			if err := m.cluster.Patch(memory.Applications, argocd, appName(i), map[string]any{"status": map[string]any{"reconciledAt": now}}); err != nil {
+				return err
+			}
+		}
+	}
+	pause(ctx, 15*time.Second)
+	b.AtMost(1, fmt.Sprintf("reconciledAt of %d Applications moves: writes on the hub for each, within 15 s", b.agents*b.apps),
+		float64(b.hub.writes.Load()-writes)/float64(b.agents*b.apps), "")
+	return nil
+}
+
+// webhook asks for a refresh of all Applications, as one push to Git does, while single changes go on.
+func (b *bench) webhook(ctx context.Context) error {
+	stop := b.control(ctx)
+	defer stop()
+	single := make(chan error, 1)
+	var spec []time.Duration
+	began := time.Now()
+	go func() {
+		var err error
+		spec, _, err = b.measure(ctx, 50)
+		single <- err
+	}()
+	if err := parallel(b.agents*b.apps, func(i int) error {
+		return b.hub.patch(ctx, b.fleet.members[i/b.apps].name, appName(i%b.apps), `{"metadata":{"annotations":{"argocd.argoproj.io/refresh":"normal"}}}`)
+	}); err != nil {
+		return err
+	}
+	written := time.Since(began)
+	if err := b.hub.until(ctx, "all refreshes are done", func() bool { return b.hub.refreshes.Load() == 0 }); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	if err := <-single; err != nil {
+		return err
+	}
+	b.Add(fmt.Sprintf("refresh of %d Applications at once: done", b.agents*b.apps), took.Seconds(), "s")
+	b.Add("refresh of all at once: done, over what asking for it took", took.Seconds()/written.Seconds(), "×")
+	b.addLatency("refresh of all at once: spec of others meanwhile", spec, 0)
+	return nil
+}
+
+// control plays Argo CD's controller on every spoke, as far as refreshes go, until it is stopped.
+func (b *bench) control(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{}, len(b.fleet.members))
+	for _, m := range b.fleet.members {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for ctx.Err() == nil {
+				changed := m.cluster.Changed()
+				var asked []string
+				m.cluster.Each(memory.Applications, func(fields map[string]any) {
+					if meta, _ := fields["metadata"].(map[string]any); dig(meta, "annotations", "argocd.argoproj.io/refresh") != "" {
+						asked = append(asked, dig(meta, "name"))
+					}
+				})
+				for _, app := range asked {
+					_ = m.cluster.Patch(memory.Applications, argocd, app, map[string]any{
+						"metadata": map[string]any{"annotations": map[string]any{"argocd.argoproj.io/refresh": nil}},
+						"status":   map[string]any{"reconciledAt": time.Now().UTC().Format(time.RFC3339)}})
+				}
+				if len(asked) > 0 {
+					continue
+				}
+				select {
+				case <-changed:
+				case <-ctx.Done():
+				}
+			}
+		}()
+	}
+	return func() {
+		cancel()
+		for range b.fleet.members {
+			<-done
+		}
+	}
+}
+
+// stuck lets a tenth of the agents read nothing any more, while there is much to send to them, and asks whether the
+// others notice.
+func (b *bench) stuck(ctx context.Context) error {
+	_, before, err := b.measure(ctx, 300)
+	if err != nil {
+		return err
+	}
+	tenth := b.fleet.members[:max(1, b.agents/10)]
+	for _, m := range tenth {
+		m.cancel()
+		<-m.done
+		if m.link == nil {
+			if m.link, err = b.lab.Link(b.product.Address()); err != nil {
+				return err
+			}
+		}
+		b.fleet.start(b.ctx, m, "")
+	}
+	if _, err := b.fleet.until(ctx, "connect through links", func(open, _ int) bool { return open == b.agents }); err != nil {
+		return err
+	}
+	for _, m := range tenth {
+		if err := m.link.Cut(faultproxy.Blackhole); err != nil {
+			return err
+		}
+	}
+	if err := parallel(len(tenth)*b.apps, func(i int) error {
+		return b.hub.patch(ctx, tenth[i/b.apps].name, appName(i%b.apps), `{"metadata":{"annotations":{"bench":"stuck"}}}`)
+	}); err != nil {
+		return err
+	}
+	_, after, err := b.measure(ctx, 300)
+	if err != nil {
+		return err
+	}
+	b.Add("a tenth of the agents stuck: status of the others, median over before", float64(percentile(after, 50))/float64(percentile(before, 50)), "×")
+	b.AtMost(1.1, "a tenth of the agents stuck: status of the others, 99th percentile over before",
+		float64(percentile(after, 99))/float64(percentile(before, 99)), "×")
+	b.Add("a tenth of the agents stuck: principal's memory", float64(b.product.Principal.Status().Memory)/1e6, "MB RSS")
+	return nil
+}

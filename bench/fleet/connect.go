@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/bench/fleet/memory"
+	"github.com/argocd-agent/argocd-agent/bench/report"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file has the parts in which the whole fleet connects.
+
+func appName(i int) string { return fmt.Sprintf("app-%02d", i) }
+
+// write puts all Applications where their owners are. What that takes on the hub is what later figures are compared to.
+func (b *bench) write(ctx context.Context) error {
+	if err := parallel(b.agents, func(i int) error { return b.hub.namespace(ctx, b.fleet.members[i].name) }); err != nil {
+		return err
+	}
+	began := time.Now()
+	n := 0
+	for _, m := range b.fleet.members {
+		if m.mode == kind.Managed {
+			n++
+		}
+	}
+	managed := b.fleet.members[b.agents-n:]
+	if err := parallel(n*b.apps, func(i int) error {
+		m := managed[i/b.apps]
+		return b.hub.create(ctx, application(m.name, appName(i%b.apps), m.name, text(0)))
+	}); err != nil {
+		return err
+	}
+	for _, m := range b.fleet.members[:b.agents-n] {
+		for i := range b.apps {
+			if err := m.cluster.Create(memory.Applications, argocd, application(argocd, appName(i), "in-cluster", text(0)).Object); err != nil {
+				return err
+			}
+		}
+	}
+	b.wrote = time.Since(began)
+	if n > 0 {
+		b.writes = float64(n*b.apps) / b.wrote.Seconds()
+	} else {
+		b.writes = 300 // nothing to measure it by
+	}
+	b.Add(fmt.Sprintf("the hub's API server writes Applications, %d at a time", writers), b.writes, "/s")
+	return b.hub.until(ctx, "all Applications are seen on the hub", func() bool { return int(b.hub.count.Load()) == n*b.apps })
+}
+
+// fill starts everything with empty spokes (and, for autonomous agents, an empty hub).
+func (b *bench) fill(ctx context.Context) error {
+	if err := b.startPrincipal(ctx); err != nil {
+		return err
+	}
+	wait := b.cpuProfile(ctx, "fill", 15*time.Second)
+	cpu, err := b.product.Principal.CPU()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	b.fleet.startAll(b.ctx, b.product.Address())
+	connected, err := b.fleet.until(ctx, "connect", func(open, _ int) bool { return open == b.agents })
+	if err != nil {
+		return err
+	}
+	b.Add("empty spokes: all agents connected", connected.Seconds(), "s")
+	b.Add("empty spokes: agents connected per second", float64(b.agents)/connected.Seconds(), "/s")
+	for _, m := range b.fleet.members {
+		for m.mode == kind.Managed && m.cluster.Count(memory.Applications) < b.apps {
+			select {
+			case <-m.cluster.Changed():
+			case <-time.After(100 * time.Millisecond): // it may have changed in between
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	}
+	if err := b.hub.until(ctx, "all Applications are on the hub", func() bool { return int(b.hub.count.Load()) == b.agents*b.apps }); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	after, err := b.product.Principal.CPU()
+	if err != nil {
+		return err
+	}
+	b.Add("empty spokes: all Applications are there", took.Seconds(), "s")
+	b.AtMost(1.3, "empty spokes: converged, over what writing the Applications on the hub took", took.Seconds()/b.wrote.Seconds(), "×")
+	b.Add("empty spokes: principal's CPU for each agent", millis(after-cpu)/float64(b.agents), "ms")
+	return wait()
+}
+
+// cold starts all processes again; both sides are equal already.
+func (b *bench) cold(ctx context.Context) error {
+	b.fleet.stopAll()
+	b.product.Principal.Kill()
+	began := time.Now()
+	if err := b.product.Principal.Start(); err != nil {
+		return err
+	}
+	b.fleet.startAll(b.ctx, b.product.Address())
+	if _, err := b.fleet.until(ctx, "connect", func(open, _ int) bool { return open == b.agents }); err != nil {
+		return err
+	}
+	connected := time.Since(began)
+	if _, err := b.fleet.until(ctx, "compare", func(_, proven int) bool { return proven == b.agents }); err != nil {
+		return err
+	}
+	b.Add("cold: all agents connected", connected.Seconds(), "s")
+	b.AtMost(b.scaled(20), "cold: all agents proven equal", time.Since(began).Seconds(), "s")
+	return nil
+}
+
+// killed ends the principal without a word, and starts it again.
+func (b *bench) killed(ctx context.Context) error {
+	b.product.Principal.Kill()
+	if _, err := b.fleet.until(ctx, "notice", func(open, _ int) bool { return open == 0 }); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := b.product.Principal.Start(); err != nil {
+		return err
+	}
+	pause(ctx, time.Second)
+	wait := b.cpuProfile(ctx, "killed", 10*time.Second)
+	if _, err := b.fleet.until(ctx, "come back", func(open, proven int) bool { return open == b.agents && proven == b.agents }); err != nil {
+		return err
+	}
+	b.AtMost(b.scaled(15), "principal killed (-9) and started: all agents back and proven equal", time.Since(began).Seconds(), "s")
+	sent, received, err := b.bytes(ctx)
+	if err != nil {
+		return err
+	}
+	b.AtMost(2048, "principal killed (-9) and started: bytes of messages for each agent", (sent+received)/float64(b.agents), "bytes")
+	return wait()
+}
+
+// scaled stretches a target that is given for 1,000 agents.
+func (b *bench) scaled(target float64) float64 { return target * max(1, float64(b.agents)/1000) }
+
+// bytes reads how many bytes of messages the principal has sent and received since it was started.
+func (b *bench) bytes(ctx context.Context) (sent, received float64, err error) {
+	if sent, err = b.product.Principal.Metric(ctx, "argocd_agent_principal_message_sent_bytes_total"); err != nil {
+		return 0, 0, err
+	}
+	received, err = b.product.Principal.Metric(ctx, "argocd_agent_principal_message_received_bytes_total")
+	return sent, received, err
+}
+
+// atRest watches the fleet doing nothing.
+func (b *bench) atRest(ctx context.Context) error {
+	pause(ctx, 10*time.Second) // whatever is still under way
+	sent, received, err := b.bytes(ctx)
+	if err != nil {
+		return err
+	}
+	wait := b.cpuProfile(ctx, "rest", b.rest)
+	cpu, err := b.product.Principal.CPU()
+	if err != nil {
+		return err
+	}
+	writes := b.hub.writes.Load()
+	pause(ctx, b.rest)
+	after, err := b.product.Principal.CPU()
+	if err != nil {
+		return err
+	}
+	sentAfter, receivedAfter, err := b.bytes(ctx)
+	if err != nil {
+		return err
+	}
+	memory := float64(b.product.Principal.Status().Memory)
+	if b.agents <= 1000 {
+		b.AtMost(150, "rest: principal's memory", memory/1e6, "MB RSS")
+	} else {
+		b.Add("rest: principal's memory", memory/1e6, "MB RSS")
+	}
+	b.Add("rest: principal's memory for each agent, objects included", memory/1e3/float64(b.agents), "kB")
+	b.AtMost(5, "rest: principal's CPU", 100*float64(after-cpu)/float64(b.rest), "% of a core")
+	b.Add("rest: bytes of messages for each agent and hour", (sentAfter-sent+receivedAfter-received)/float64(b.agents)*float64(time.Hour)/float64(b.rest), "bytes")
+	b.Add("rest: writes of Applications on the hub", float64(b.hub.writes.Load()-writes)/b.rest.Seconds(), "/s")
+	if own, err := ownMemory(); err == nil {
+		b.Add("rest: memory of this process for each agent, its cluster included", own/1e3/float64(b.agents), "kB")
+	}
+	report.Progress("principal: %.0f MB", memory/1e6)
+	return wait()
+}
+
+// ownMemory is the resident memory of this process.
+func ownMemory() (float64, error) {
+	stat, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, err
+	}
+	var size, resident float64
+	if _, err := fmt.Sscan(string(stat), &size, &resident); err != nil {
+		return 0, err
+	}
+	return resident * float64(os.Getpagesize()), nil
+}

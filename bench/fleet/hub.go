@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+var (
+	applications = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
+	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+)
+
+// hub is the hub's API server as users and Argo CD see it: some write, and a watch tells what has arrived.
+type hub struct {
+	client dynamic.Interface
+	status *marks // of status changes that come from spokes
+
+	writes    atomic.Int64 // changes of Applications that were seen
+	count     atomic.Int64 // Applications that are there
+	refreshes atomic.Int64 // Applications that wait for a refresh
+	changed   chan struct{}
+
+	mu      sync.Mutex
+	waiting map[string]bool
+}
+
+func newHub(ctx context.Context, config *rest.Config) (*hub, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = -1, -1
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	h := &hub{client: client, status: newMarks(), changed: make(chan struct{}, 1), waiting: map[string]bool{}}
+	watching, err := kube.NewClient(config)
+	if err != nil {
+		return nil, err
+	}
+	watcher := kube.NewWatcher(watching, kube.Watch{Resource: kind.Applications}, h.take, slog.New(slog.DiscardHandler), rand.Float64)
+	go func() { _ = watcher.Run(ctx) }()
+	return h, nil
+}
+
+// take hears of the Applications on the hub.
+func (h *hub) take(_ context.Context, in node.Input) error {
+	switch in := in.(type) {
+	case node.List:
+		for _, o := range in.Objects {
+			h.saw(o)
+		}
+	case node.Seen:
+		h.writes.Add(1)
+		h.saw(in.Object)
+	case node.Lost:
+		h.writes.Add(1)
+		h.count.Add(-1)
+	}
+	select {
+	case h.changed <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (h *hub) saw(o *kind.Object) {
+	name := o.Namespace() + "/" + o.Name()
+	h.status.saw(name, raw.Text(o.Get("status", "health"), "message"))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before, known := h.waiting[name]
+	waits := o.Annotation("argocd.argoproj.io/refresh") != ""
+	h.waiting[name] = waits
+	if !known {
+		h.count.Add(1)
+	}
+	switch {
+	case waits && !before:
+		h.refreshes.Add(1)
+	case !waits && before:
+		h.refreshes.Add(-1)
+	}
+}
+
+// until waits for something that changes of Applications bring about.
+func (h *hub) until(ctx context.Context, what string, reached func() bool) error {
+	limit := time.NewTimer(10 * time.Minute)
+	defer limit.Stop()
+	for !reached() {
+		select {
+		case <-h.changed:
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-limit.C:
+			return fmt.Errorf("%s: not so after 10 minutes", what)
+		}
+	}
+	return nil
+}
+
+// application is one as users write it.
+func application(namespace, name, destination, revision string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+		"metadata": map[string]any{"name": name, "namespace": namespace},
+		"spec": map[string]any{"project": "default",
+			"source":      map[string]any{"repoURL": "https://git.example.org/team/app.git", "path": "deploy", "targetRevision": revision},
+			"destination": map[string]any{"name": destination, "namespace": "default"}},
+	}}
+}
+
+func (h *hub) namespace(ctx context.Context, name string) error {
+	_, err := h.client.Resource(namespaces).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}, metav1.CreateOptions{})
+	return err
+}
+
+func (h *hub) create(ctx context.Context, app *unstructured.Unstructured) error {
+	_, err := h.client.Resource(applications).Namespace(app.GetNamespace()).Create(ctx, app, metav1.CreateOptions{})
+	return err
+}
+
+func (h *hub) patch(ctx context.Context, namespace, name, body string) error {
+	_, err := h.client.Resource(applications).Namespace(namespace).Patch(ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
+	return err
+}
+
+// writers is how many requests are under way when much is written at once.
+const writers = 16
+
+// parallel does something n times, by several at once.
+func parallel(n int, do func(i int) error) error {
+	var next, failed atomic.Int64
+	var wg sync.WaitGroup
+	var once sync.Once
+	var first error
+	for range writers {
+		wg.Go(func() {
+			for failed.Load() == 0 {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				if err := do(i); err != nil {
+					failed.Add(1)
+					once.Do(func() { first = err })
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+// fetch reads a page, such as a profile.
+func fetch(ctx context.Context, address string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	return http.DefaultClient.Do(request)
+}

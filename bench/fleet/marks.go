@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// marks tells when what was written on one side is seen on the other. Every change carries a number; a change that was
+// overtaken by a later one of the same object counts as arrived when the later one is there.
+type marks struct {
+	mu      sync.Mutex
+	sent    map[string][]sent // object → what has not arrived, oldest first
+	waiting int
+	took    []time.Duration
+	changed chan struct{}
+}
+
+type sent struct {
+	number int
+	at     time.Time
+}
+
+func newMarks() *marks { return &marks{sent: map[string][]sent{}, changed: make(chan struct{})} }
+
+// text is how a number is written into an object.
+func text(number int) string { return "n" + strconv.Itoa(number) }
+
+// expect notes that a number is about to be written into an object.
+func (m *marks) expect(object string, number int, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sent[object] = append(m.sent[object], sent{number, at})
+	m.waiting++
+}
+
+// saw notes what an object says.
+func (m *marks) saw(object, says string) {
+	digits, ok := strings.CutPrefix(says, "n")
+	number, err := strconv.Atoi(digits)
+	if !ok || err != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := m.sent[object]
+	n := 0
+	for n < len(list) && list[n].number <= number {
+		m.took = append(m.took, time.Since(list[n].at))
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	if m.sent[object] = list[n:]; n == len(list) {
+		delete(m.sent, object)
+	}
+	if m.waiting -= n; m.waiting == 0 {
+		close(m.changed)
+		m.changed = make(chan struct{})
+	}
+}
+
+// arrived waits until everything has arrived, and returns how long each change took since it was last asked, sorted.
+func (m *marks) arrived(ctx context.Context, patience time.Duration) ([]time.Duration, error) {
+	if err := m.wait(ctx, patience); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	took := m.took
+	m.took = nil
+	slices.Sort(took)
+	return took, nil
+}
+
+// wait waits until everything has arrived.
+func (m *marks) wait(ctx context.Context, patience time.Duration) error {
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		m.mu.Lock()
+		waiting, changed := m.waiting, m.changed
+		m.mu.Unlock()
+		if waiting == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-limit.C:
+			return fmt.Errorf("%d changes have not arrived within %v", waiting, patience)
+		}
+	}
+}
+
+func percentile(sorted []time.Duration, p int) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)*p/100, len(sorted)-1)]
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

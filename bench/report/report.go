@@ -1,0 +1,141 @@
+// Package report is what every benchmark ends with: a table for people, the same as JSON for programs, and where it was
+// measured.
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Figure is one line of the table.
+type Figure struct {
+	What   string  `json:"what"`
+	Value  float64 `json:"value"`
+	Unit   string  `json:"unit"`
+	Target float64 `json:"target,omitempty"` // at most, or at least; 0: none
+	Least  bool    `json:"least,omitempty"`  // the target is what is at least wanted
+}
+
+// Missed tells whether a target was not reached.
+func (f Figure) Missed() bool {
+	if f.Target == 0 {
+		return false
+	}
+	if f.Least {
+		return f.Value < f.Target
+	}
+	return f.Value > f.Target
+}
+
+// Report is a list of figures in the making.
+type Report struct {
+	Title   string   `json:"title"`
+	Machine string   `json:"machine"`
+	Commit  string   `json:"commit"`
+	Load    string   `json:"load"` // of the machine when it began: others may have been at work
+	At      string   `json:"at"`
+	Figures []Figure `json:"figures"`
+}
+
+// New begins a report.
+func New(title string) *Report {
+	return &Report{Title: title, Machine: machine(), Commit: commit(), Load: load(), At: time.Now().UTC().Format(time.DateTime)}
+}
+
+// Add adds a figure without a target.
+func (r *Report) Add(what string, value float64, unit string) {
+	r.Figures = append(r.Figures, Figure{What: what, Value: value, Unit: unit})
+}
+
+// AtMost adds a figure that must not be larger than the target.
+func (r *Report) AtMost(target float64, what string, value float64, unit string) {
+	r.Figures = append(r.Figures, Figure{What: what, Value: value, Unit: unit, Target: target})
+}
+
+// AtLeast adds a figure that must not be smaller than the target.
+func (r *Report) AtLeast(target float64, what string, value float64, unit string) {
+	r.Figures = append(r.Figures, Figure{What: what, Value: value, Unit: unit, Target: target, Least: true})
+}
+
+// Print writes the table.
+func (r *Report) Print(out io.Writer) error {
+	fmt.Fprintf(out, "\n%s\n%s, %s, load %s when it began, %s UTC\n\n", r.Title, r.Machine, r.Commit, r.Load, r.At)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "measured\ttarget\t\t")
+	for _, f := range r.Figures {
+		target, verdict := "", ""
+		if f.Target > 0 {
+			sign := "≤"
+			if f.Least {
+				sign = "≥"
+			}
+			target = fmt.Sprintf("%s %.4g %s", sign, f.Target, f.Unit)
+			if verdict = "ok"; f.Missed() {
+				verdict = "MISSED"
+			}
+		}
+		fmt.Fprintf(w, "%s %s\t%s\t%s\t  %s\n", number(f.Value), f.Unit, target, verdict, f.What)
+	}
+	return w.Flush()
+}
+
+// number writes a value with as many digits as people want to see.
+func number(v float64) string {
+	if v >= 1000 || v <= -1000 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+// Save writes the figures as JSON.
+func (r *Report) Save(file string) error {
+	body, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("save the figures: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("save the figures: %w", err)
+	}
+	return os.WriteFile(file, append(body, '\n'), 0o600)
+}
+
+// Progress tells on standard error what a benchmark is about to do.
+func Progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%s  %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
+}
+
+func machine() string {
+	model := runtime.GOARCH
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		if _, rest, ok := strings.Cut(string(info), "model name"); ok {
+			line, _, _ := strings.Cut(rest, "\n")
+			model = strings.TrimSpace(strings.TrimLeft(line, "\t :"))
+		}
+	}
+	return fmt.Sprintf("%d cores (%s), %s", runtime.NumCPU(), model, runtime.Version())
+}
+
+func load() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	first, _, _ := strings.Cut(string(b), " ")
+	return first
+}
+
+func commit() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12").Output()
+	if err != nil {
+		return "unknown commit"
+	}
+	return "commit " + strings.TrimSpace(string(out))
+}
