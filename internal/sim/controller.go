@@ -67,7 +67,12 @@ func (k *controller) look(r kind.Ref) {
 	t := decode(o)
 	switch {
 	case o.IsDeleting():
-		k.finalise(r, t)
+		// An operation comes first, even if it was asked for after the deletion.
+		if digTree(t, "operation") == nil {
+			k.finalise(r, t)
+		} else {
+			k.operate(r, t)
+		}
 	case k.normalise(r, t), k.operate(r, t), k.compare(r, t), k.autoSync(r, t):
 		// One thing at a time: the write brings us back here.
 	default:

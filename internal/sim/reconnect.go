@@ -29,7 +29,7 @@ func (w *world) checkReconnect() {
 		}
 	}
 	refused := w.refusals()
-	messages, bytes := w.messages, w.bytes
+	messages, bytes, foreign := w.messages, w.bytes, w.foreign
 	limit := w.now + 5*minute
 	var found []string
 	for len(w.violations) == 0 && w.now < limit {
@@ -47,11 +47,9 @@ func (w *world) checkReconnect() {
 	}
 	// For each agent the greetings, the roots, and the way down the digests. For
 	// each change its content, and the statuses and operations that follow. What
-	// a replica refuses it is sent once in each session.
-	most := len(w.spokes)*8_000 + changed*8_000 + 12*size + refused*3_000
-	if apps := len(w.hub.st.list(kind.Applications)); apps > 20 {
-		most += apps * 500 // what Argo CD's comparisons move meanwhile
-	}
+	// a replica refuses it is sent once in each session. And Argo CD does not
+	// rest: whatever it writes meanwhile may cross, and be answered.
+	most := len(w.spokes)*8_000 + changed*8_000 + 12*size + refused*3_000 + (w.foreign-foreign)*1_000
 	if w.shape.statusSize > 0 { // a status that was cut is written once more, for another replica to learn so
 		most += 2 * w.shape.objectLimit * len(w.hub.st.list(kind.Applications))
 	}

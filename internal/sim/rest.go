@@ -22,9 +22,6 @@ func (w *world) checkClicks() {
 		if o == nil || o.UID() != k.uid || o.IsDeleting() || ignoredLabel(o) || w.ledger.hasLeft(k.uid) {
 			continue
 		}
-		if s := w.spokeOf(o.Annotation(agentMarkKey)); s != nil && s.deletes(o.Annotation(sourceKey)) {
-			continue // the spoke's Application is about to go
-		}
 		if o.Annotation(agentMarkKey) == "" && !slices.ContainsFunc(w.spokes, func(s *spoke) bool { return w.sentTo(s, k.ref, o) }) {
 			continue // it is nobody's
 		}
@@ -33,11 +30,6 @@ func (w *world) checkClicks() {
 		}
 		w.violate("click %s on %s has neither run nor been refused", id, short(k.ref))
 	}
-}
-
-// deletes tells whether an Application of a spoke is being deleted.
-func (s *spoke) deletes(uid string) bool {
-	return slices.ContainsFunc(s.cluster.st.list(kind.Applications), func(o *kind.Object) bool { return o.UID() == uid && o.IsDeleting() })
 }
 
 // waits tells whether an Application of the hub can not be on its spoke.

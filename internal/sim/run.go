@@ -132,7 +132,7 @@ func (w *world) settle() {
 	var found []string
 	for w.now < limit && len(w.violations) == 0 {
 		w.run(w.now + 30*second)
-		if found = w.differences(); len(found) == 0 {
+		if found = w.differences(); len(found) == 0 && !w.holdsBack() {
 			return
 		}
 		w.confirmAll()
@@ -147,30 +147,45 @@ func (w *world) confirmAll() {
 	if w.now%(2*minute) >= 30*second {
 		return
 	}
+	w.held(func(p *process, agent, id string) {
+		w.tracef("%s: confirms %s for %s", userName, id, agent)
+		w.ledger.excused[agent] = true
+		p.step(node.Confirm{Agent: agent, ID: id})
+	})
+}
+
+// holdsBack tells whether anything waits for a person's word: commands may be
+// among it, which no comparison of the two sides shows.
+func (w *world) holdsBack() bool {
+	found := false
+	w.held(func(*process, string, string) { found = true })
+	return found
+}
+
+// held lists what principals show as held back for the agents that they have a
+// session with.
+func (w *world) held(each func(p *process, agent, id string)) {
 	for _, s := range w.spokes {
 		agent := s.agent.Name
 		for _, p := range w.principals {
 			if !p.up {
 				continue
 			}
-			confirm := func(id string) {
-				if id == "" {
-					return
-				}
-				w.tracef("%s: confirms %s for %s", userName, id, agent)
-				w.ledger.excused[agent] = true
-				p.step(node.Confirm{Agent: agent, ID: id})
-			}
 			st, ok := p.nd.Status(agent)
-			if !ok {
+			if !ok || !st.Connected {
 				continue
 			}
-			confirm(st.Suspect)
+			ids := []string{st.Suspect}
 			for _, sc := range st.Scopes {
-				confirm(sc.HeldID)
+				ids = append(ids, sc.HeldID)
 			}
 			for _, held := range st.Elsewhere {
-				confirm(held.ID)
+				ids = append(ids, held.ID)
+			}
+			for _, id := range ids {
+				if id != "" {
+					each(p, agent, id)
+				}
 			}
 		}
 	}
