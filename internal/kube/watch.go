@@ -119,11 +119,19 @@ func (w *Watcher) Run(ctx context.Context) error {
 func (w *Watcher) explain(err error) string {
 	switch {
 	case isStatus(err, http.StatusNotFound):
-		return fmt.Sprintf("the API server does not know %s: is Argo CD's CRD installed?", w.watch.Resource.Plural)
+		return fmt.Sprintf("the API server does not know %s: is %s CRD installed?", w.watch.Resource.Plural, whose(w.watch.Resource))
 	case isStatus(err, http.StatusForbidden):
 		return err.Error() + " (the Role of this program has to let it get, list and watch them)"
 	}
 	return err.Error()
+}
+
+// whose tells whom to ask for the definition of a resource.
+func whose(r kind.Resource) string {
+	if r.Group == "argoproj.io" {
+		return "Argo CD's"
+	}
+	return "our own (install/crds/" + r.Plural + ".yaml)"
 }
 
 // withoutDigits is what two reasons have in common that differ in a port or a

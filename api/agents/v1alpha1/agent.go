@@ -65,6 +65,8 @@ type Status struct {
 	Since     *metav1.Time `json:"since,omitempty"`
 	// Principal is the replica that holds the session, or held the last one.
 	Principal string `json:"principal,omitempty"`
+	// Session is which session that is. Of two principals that report on an agent, the one with the newer is right.
+	Session *Session `json:"session,omitempty"`
 	// ClusterUID is the UID of namespace kube-system of the agent's cluster. Another cluster under this name is refused.
 	ClusterUID string `json:"clusterUID,omitempty"`
 	// Store is how far the agent's API server has been seen: one that went back is not believed.
@@ -82,6 +84,12 @@ type Status struct {
 	Certificate *Certificate `json:"certificate,omitempty"`
 	// Conditions: Connected, Registered, Synced, Held.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Session names a session of an agent: a later start of the agent is newer, and so is a later attempt of one start.
+type Session struct {
+	Incarnation uint64 `json:"incarnation"`
+	Attempt     uint64 `json:"attempt"`
 }
 
 // Store identifies an API server's storage and a moment of it.
@@ -106,8 +114,26 @@ const (
 
 // Annotations that ask the principal for something.
 const (
-	// ConfirmAnnotation confirms what is held: its value is the ID that the log and the condition name.
+	// ConfirmAnnotation confirms what is held: its value is the ID that the log and the condition name. With the value
+	// ConfirmCluster and a UID it says that this cluster now has the agent's name.
 	ConfirmAnnotation = Group + "/confirm"
 	// RetireAnnotation says that the cluster is gone for good: deletions that wait for it are let go.
 	RetireAnnotation = Group + "/retire"
+)
+
+// ConfirmCluster is how a confirmation of another cluster begins.
+const ConfirmCluster = "cluster-"
+
+// Finalizer keeps an Agent that is being deleted until its certificate is revoked and what was derived from it is gone.
+const Finalizer = Group + "/agent"
+
+// SelfRegisteredLabel marks, with the value true, an Agent that nobody has declared: its first connection did.
+const SelfRegisteredLabel = Group + "/self-registered-cluster"
+
+// Kinds that can be exchanged with an agent.
+const (
+	KindApplications = "applications"
+	KindAppProjects  = "appprojects"
+	KindRepositories = "repositories"
+	KindGPGKeys      = "gpgkeys"
 )

@@ -21,8 +21,8 @@ import (
 // tokenLifetime outlasts any soak test.
 const tokenLifetime = 30 * 24 * time.Hour
 
-// install puts onto the cluster what a user installs before anything runs: Argo CD's CRDs and settings, and the RBAC of
-// the principal or agent.
+// install puts onto the cluster what a user installs before anything runs: Argo CD's CRDs and settings, our own CRD, and
+// the RBAC of the principal or agent.
 func (c *Cluster) install(ctx context.Context) error {
 	if err := c.apply(ctx, []byte("{apiVersion: v1, kind: Namespace, metadata: {name: argocd}}")); err != nil {
 		return err
@@ -33,6 +33,11 @@ func (c *Cluster) install(ctx context.Context) error {
 			return err
 		}
 		if err := c.applyFiles(ctx, files); err != nil {
+			return err
+		}
+	}
+	if c.Spec.Role == model.Hub {
+		if err := c.applyFiles(ctx, []string{filepath.Join(c.lab.Install, "crds", "agents.yaml")}); err != nil {
 			return err
 		}
 	}
