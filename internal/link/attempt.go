@@ -55,7 +55,10 @@ func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
 		c.RemoteAddr = s.RemoteAddr().String()
 		s.own.Store(c.Traffic)
 	}
-	c.asked = newPorter(d, client, c).asked
+	p := newPorter(d, client, c)
+	c.asked = p.asked
+	d.employ(p)
+	defer d.employ(nil)
 	a.opened(c)
 	stop := context.AfterFunc(ctx, func() { c.Close(engine.ShuttingDown, "the agent is shutting down") })
 	defer stop()

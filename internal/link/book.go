@@ -22,6 +22,7 @@ type book struct {
 	asked   map[string]int       // spares on their way, by target
 	mute    map[string]bool      // targets that the agent does not serve
 	used    int                  // tunnels in use or being opened
+	calls   map[string]int       // tunnels that the agent has opened to targets of the hub
 }
 
 // wish is a tunnel that the agent was asked for.

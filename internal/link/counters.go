@@ -56,6 +56,7 @@ const (
 	refusedTunnelTimeout = "tunnel_timeout"       // the agent did not come
 	refusedTunnelToken   = "tunnel_token"         // a stream that nobody asked for
 	refusedTunnelSilent  = "tunnel_silent"        // a stream that does not say what it is
+	refusedTunnelTarget  = "tunnel_target"        // an agent wants what is not for it, or not here
 )
 
 func (c *Counters) refuse(reason string) {

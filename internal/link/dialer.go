@@ -92,6 +92,9 @@ type Dialer struct {
 	counters Counters
 	quiet    *quiet
 	carrying sync.WaitGroup // goroutines of tunnels
+
+	mu     sync.Mutex
+	porter *porter // of the connection that is open; nil: none
 }
 
 // NewDialer returns a Dialer that is not running yet.

@@ -20,6 +20,7 @@ const (
 
 	maxToken  = 256
 	maxReason = 1024
+	maxTarget = 64
 )
 
 // The fields of api.Frame.
@@ -28,6 +29,8 @@ const (
 	frameData  = 2
 	frameEnd   = 3
 	frameError = 4
+
+	frameTarget = 5
 )
 
 // outFrame is a frame, encoded. SendMsg takes it over.
@@ -74,6 +77,12 @@ func firstFrame(token, reason string) outFrame {
 	return outFrame{mem.SliceBuffer(appendReason(b, reason))}
 }
 
+// targetFrame is the first of an agent that wants to connect to the hub.
+func targetFrame(target string) outFrame {
+	b := protowire.AppendTag(nil, frameTarget, protowire.BytesType)
+	return outFrame{mem.SliceBuffer(protowire.AppendString(b, target))}
+}
+
 // errorFrame says why a tunnel broke.
 func errorFrame(reason string) outFrame { return outFrame{mem.SliceBuffer(appendReason(nil, reason))} }
 
@@ -89,6 +98,7 @@ func appendReason(b []byte, reason string) []byte {
 // of the stream, which gRPC would end without our words.
 type frame struct {
 	token  string
+	target string
 	data   *mem.Reader // nil: none
 	end    bool
 	reason string
@@ -159,6 +169,12 @@ func (f *frame) field(number protowire.Number, kind protowire.Type, b []byte) er
 		if len(v) > 0 {
 			f.data = mem.BufferSlice{mem.SliceBuffer(v)}.Reader()
 		}
+	case number == frameTarget:
+		v, _ := protowire.ConsumeBytes(b)
+		if len(v) > maxTarget {
+			return fmt.Errorf("a frame with a target of %d bytes", len(v))
+		}
+		f.target = string(v)
 	case number == frameError:
 		v, _ := protowire.ConsumeBytes(b)
 		f.reason = readable(string(v), maxReason)

@@ -22,7 +22,7 @@ const (
 // registered or not: a new service starts with a line here.
 var methods = map[string]policy{
 	api.Sync_Sync_FullMethodName:   agentsOnly,
-	api.Tunnel_Open_FullMethodName: agentsOnly, // and then only with a token of the same connection
+	api.Tunnel_Open_FullMethodName: agentsOnly, // and then only with a token of the same connection, or to one of Targets
 }
 
 type peerKey struct{}

@@ -29,6 +29,7 @@ type porter struct {
 	client api.TunnelClient
 	conn   *Conn
 	busy   atomic.Int64
+	calls  atomic.Int64 // tunnels to the hub
 }
 
 func newPorter(d *Dialer, client *grpc.ClientConn, c *Conn) *porter {

@@ -42,6 +42,9 @@ type ServerConfig struct {
 	Keepalive Keepalive
 	Limits    Limits
 	Tunnels   TunnelLimits
+
+	// Targets are what agents may connect to here, by name. Any other is refused.
+	Targets map[string]Target
 }
 
 // Keepalive finds connections that died without a word. Zero means the default.
@@ -109,7 +112,11 @@ func NewServer(cfg ServerConfig) *Server {
 	cfg.Limits = cfg.Limits.withDefaults()
 	cfg.Keepalive = cfg.Keepalive.withDefaults(hubInterval)
 	cfg.Tunnels = cfg.Tunnels.withDefaults()
-	cfg.Limits.Streams = or(cfg.Limits.Streams, uint32(cfg.Tunnels.PerAgent)+64)
+	streams := cfg.Tunnels.PerAgent + 64
+	for _, target := range cfg.Targets {
+		streams += target.limit()
+	}
+	cfg.Limits.Streams = or(cfg.Limits.Streams, uint32(streams))
 	return &Server{
 		cfg: cfg, quiet: newQuiet(cfg.Log, time.Now),
 		conns: map[uint64]*Conn{}, byAgent: map[string][]*Conn{}, gone: map[string]time.Time{},

@@ -12,7 +12,7 @@ import (
 )
 
 // tunnelService is the hub's end of tunnels: it takes the streams that agents
-// open because they were asked to.
+// open because they were asked to, or to connect to a Target.
 type tunnelService struct {
 	api.UnimplementedTunnelServer
 	server *Server
@@ -34,6 +34,9 @@ func (ts tunnelService) Open(stream grpc.BidiStreamingServer[api.Frame, api.Fram
 	first, err := s.firstFrame(stream, b)
 	if err != nil {
 		return err
+	}
+	if first.target != "" {
+		return s.openTarget(stream, b, first)
 	}
 	t := newTunnel(stream, &s.counters.Tunnels)
 	t.taken = make(chan struct{})

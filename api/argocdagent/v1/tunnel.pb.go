@@ -32,7 +32,10 @@ type Frame struct {
 	End bool `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`
 	// Why there is no connection, or why it broke; for people, at most 1024 bytes.
 	// Nothing follows.
-	Error         string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	// Set in the agent's first frame, instead of a token: what it wants to connect
+	// to on the hub; at most 64 bytes.
+	Target        string `protobuf:"bytes,5,opt,name=target,proto3" json:"target,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -95,16 +98,24 @@ func (x *Frame) GetError() string {
 	return ""
 }
 
+func (x *Frame) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
 var File_argocdagent_v1_tunnel_proto protoreflect.FileDescriptor
 
 const file_argocdagent_v1_tunnel_proto_rawDesc = "" +
 	"\n" +
-	"\x1bargocdagent/v1/tunnel.proto\x12\x0eargocdagent.v1\"Y\n" +
+	"\x1bargocdagent/v1/tunnel.proto\x12\x0eargocdagent.v1\"q\n" +
 	"\x05Frame\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x10\n" +
 	"\x03end\x18\x03 \x01(\bR\x03end\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error2B\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12\x16\n" +
+	"\x06target\x18\x05 \x01(\tR\x06target2B\n" +
 	"\x06Tunnel\x128\n" +
 	"\x04Open\x12\x15.argocdagent.v1.Frame\x1a\x15.argocdagent.v1.Frame(\x010\x01B\xc1\x01\n" +
 	"\x12com.argocdagent.v1B\vTunnelProtoP\x01ZEgithub.com/argocd-agent/argocd-agent/api/argocdagent/v1;argocdagentv1\xa2\x02\x03AXX\xaa\x02\x0eArgocdagent.V1\xca\x02\x0eArgocdagent\\V1\xe2\x02\x1aArgocdagent\\V1\\GPBMetadata\xea\x02\x0fArgocdagent::V1b\x06proto3"

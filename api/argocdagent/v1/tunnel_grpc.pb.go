@@ -40,6 +40,11 @@ type TunnelClient interface {
 	// token in that frame asks for another tunnel to the same target. From then on
 	// the data of either direction, joined, is what the connection carries.
 	//
+	// An agent may also connect to something of the hub: then its first frame
+	// carries the name of that target and nothing else. The hub knows few of them,
+	// and to which agents each is open. Its first frame, which may be empty, says
+	// that the tunnel is in use; a refusal is the stream's status.
+	//
 	// Either side closes the tunnel by ending the stream in order: the agent by
 	// half-closing it, the hub by returning. Whatever ends it otherwise breaks it.
 	Open(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Frame, Frame], error)
@@ -83,6 +88,11 @@ type TunnelServer interface {
 	// which may be empty, and the agent connects it to its target only then. A
 	// token in that frame asks for another tunnel to the same target. From then on
 	// the data of either direction, joined, is what the connection carries.
+	//
+	// An agent may also connect to something of the hub: then its first frame
+	// carries the name of that target and nothing else. The hub knows few of them,
+	// and to which agents each is open. Its first frame, which may be empty, says
+	// that the tunnel is in use; a refusal is the stream's status.
 	//
 	// Either side closes the tunnel by ending the stream in order: the agent by
 	// half-closing it, the hub by returning. Whatever ends it otherwise breaks it.
