@@ -36,6 +36,7 @@ type agentSettings struct {
 	creds             credentials
 	plaintext         bool
 	insecure          bool
+	live              agentLive
 }
 
 const agentPrefix = "ARGOCD_AGENT_"
@@ -124,6 +125,7 @@ func (s *agentSettings) declare(f *flags) {
 	f.add("insecure-plaintext", onOff(&s.plaintext, false),
 		"Connect without TLS, through a mesh that encrypts and authenticates; needs --creds header:.")
 
+	s.live.declare(f)
 	s.observeSettings.declare(f, 8181, 8001)
 }
 
@@ -154,7 +156,7 @@ func (s *agentSettings) check(f *flags, bad *problems) (warnings []warning) {
 	if f.given("keep-alive-ping-interval") && s.keepAlive < time.Second {
 		bad.add("%s %s is too short: the principal sends away who asks more often than its --keepalive-min-interval", f.name("keep-alive-ping-interval"), s.keepAlive)
 	}
-	return s.idle(f)
+	return append(s.live.check(f, bad), s.idle(f)...)
 }
 
 func (s *agentSettings) checkMode(f *flags, bad *problems) {

@@ -21,9 +21,9 @@ func (s *principalSettings) config(ctx context.Context, log *slog.Logger) (princ
 		AllowedNamespaces:         s.allowedNamespaces,
 		ShareUnscopedRepositories: s.shareRepositories,
 		SyncRepositoryTrust:       s.syncTrust,
-		RequireRegistration:       s.required,
+		RequireRegistration:       s.required || !s.live.selfRegister,
 		NamespaceCreate:           principal.NamespaceCreate{Enable: s.namespaceCreate, Pattern: s.namespacePattern, Labels: s.namespaceLabels},
-		ResourceProxy:             s.proxyAddress,
+		ResourceProxy:             s.live.address,
 		KeepaliveMinInterval:      s.keepAliveLeast,
 		Log:                       log,
 		Jitter:                    chance,
@@ -40,6 +40,9 @@ func (s *principalSettings) config(ctx context.Context, log *slog.Logger) (princ
 			return err
 		}
 		if cfg.Listener, err = open.open(ctx, "agents", s.listenAddress()); err != nil {
+			return err
+		}
+		if err := s.live.config(ctx, s.listenHost, &open, &cfg); err != nil {
 			return err
 		}
 		if cfg.MetricsListener, err = open.openPort(ctx, "requests for metrics", s.metrics); err != nil {
@@ -85,6 +88,9 @@ func (s *agentSettings) config(ctx context.Context, log *slog.Logger) (agent.Con
 			return err
 		}
 		if err := s.trust(&cfg); err != nil {
+			return err
+		}
+		if err := s.live.config(&cfg); err != nil {
 			return err
 		}
 		if cfg.MetricsListener, err = open.openPort(ctx, "requests for metrics", s.metrics); err != nil {

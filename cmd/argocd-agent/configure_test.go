@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,15 +16,17 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
 )
 
 func TestPrincipalIsConfiguredAsItWasTold(t *testing.T) {
-	port := freePort(t)
+	port, proxy, cache := freePort(t), freePort(t), freePort(t)
 	got := start(t, nil, "principal", "--kubeconfig", kubeconfig(t), "--kubecontext", "second", "--listen-host", "127.0.0.1", "--listen-port", port,
 		"--metrics-port", freePort(t), "--healthz-port", "0", "--destination-based-mapping", "--allowed-namespaces", "a", "--allowed-namespaces", "b-*",
 		"--label-selector", "team=web", "--share-unscoped-repositories", "--sync-repository-trust", "--require-registration",
 		"--namespace-create-enable", "--namespace-create-pattern", "team-.*", "--namespace-create-labels", "a=b,c=d",
-		"--resource-proxy-address", "proxy:9090", "--keepalive-min-interval", "5s", "--tls-min-version", "tls1.2")
+		"--resource-proxy-address", "proxy:9090", "--resource-proxy-port", proxy, "--redis-proxy-port", cache, "--redis-server-address", "redis:1",
+		"--redis-creds-dir-path", filepath.Dir(write(t, "auth", []byte("secret\n"))), "--redis-compression-type", "none", "--keepalive-min-interval", "5s", "--tls-min-version", "tls1.2")
 	cfg := got.principal
 	if cfg == nil {
 		t.Fatal(got.stderr)
@@ -42,22 +45,32 @@ func TestPrincipalIsConfiguredAsItWasTold(t *testing.T) {
 		t.Errorf("listeners: %v %v %v", cfg.Listener, cfg.MetricsListener, cfg.HealthListener)
 	case cfg.TLS == nil, cfg.TLS.MinVersion != tlsVersions[tls12], cfg.Authenticate == nil, cfg.Revocations == nil, cfg.Explain == nil, cfg.KeepaliveMinInterval != 5*time.Second:
 		t.Errorf("connection: %+v", cfg)
+	case cfg.Live.Resource.Addr().String() != "127.0.0.1:"+proxy, cfg.Live.ResourceTLS == nil, cfg.Live.Redis.Addr().String() != "127.0.0.1:"+cache,
+		cfg.Live.HubRedis.Address != "redis:1", cfg.Live.HubRedis.TLS != nil, cfg.Live.RedisCompressed:
+		t.Errorf("live access: %+v", cfg.Live)
 	case cfg.Log == nil, cfg.Version == "", cfg.Jitter() < 0, cfg.Jitter() >= 1:
 		t.Errorf("surroundings: %+v", cfg)
 	}
-	if names := slices.Sorted(maps.Keys(cfg.Secrets)); !slices.Equal(names, []string{"argocd-agent-ca", "argocd-agent-principal-tls"}) {
+	if names := slices.Sorted(maps.Keys(cfg.Secrets)); !slices.Equal(names, []string{"argocd-agent-ca", "argocd-agent-principal-tls", "argocd-agent-resource-proxy-tls"}) {
 		t.Errorf("Secrets %v", names)
 	}
-	if conn, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
-		conn.Close()
-		t.Error("the port is still open after the end")
+	if as, err := cfg.Live.HubRedis.Credentials(); err != nil || as.Password != "secret" {
+		t.Errorf("credentials of Redis: %v", err)
+	}
+	for _, one := range []string{port, proxy, cache} {
+		if conn, err := net.Dial("tcp", "127.0.0.1:"+one); err == nil {
+			conn.Close()
+			t.Error("a port is still open after the end")
+		}
 	}
 }
 
 func TestAgentIsConfiguredAsItWasTold(t *testing.T) {
 	got := start(t, nil, append(agentArgs(t), "--metrics-port", "0", "--healthz-port", freePort(t), "--namespace", "argo",
 		"--destination-based-mapping", "--create-namespace", "--adoption-policy", "never", "--source-uid-mismatch-policy", "recreate",
-		"--on-application-recreate", "resync", "--informer-sync-timeout", "30s", "--enable-compression", "--keep-alive-ping-interval", "15s")...)
+		"--on-application-recreate", "resync", "--informer-sync-timeout", "30s", "--enable-compression", "--keep-alive-ping-interval", "15s",
+		"--redis-addr", "redis:1", "--redis-tls-enabled", "--resource-proxy-level", "namespaces", "--resource-proxy-namespaces", "a,b-*",
+		"--resource-proxy-exec=false", "--resource-proxy-secrets", "plain")...)
 	cfg := got.agent
 	if cfg == nil {
 		t.Fatal(got.stderr)
@@ -70,6 +83,9 @@ func TestAgentIsConfiguredAsItWasTold(t *testing.T) {
 		t.Errorf("what is replicated: %+v", cfg)
 	case cfg.Server != "hub.example:443", cfg.TLS == nil, cfg.Explain == nil, cfg.Proxy == nil, !cfg.Compression, cfg.KeepAlive != 15*time.Second, cfg.HeaderName != "":
 		t.Errorf("connection: %+v", cfg)
+	case !cfg.Live.Resources, cfg.Live.Redis.Address != "redis:1", cfg.Live.Redis.TLS.ServerName != "redis", cfg.Live.Policy.Level != resource.LevelNamespaces,
+		!slices.Equal(cfg.Live.Policy.Namespaces, []string{"a", "b-*"}), !cfg.Live.Policy.NoExec, cfg.Live.Policy.NoLogs, cfg.Live.Policy.Secrets != resource.SecretsPlain:
+		t.Errorf("live access: %+v", cfg.Live)
 	case cfg.MetricsListener != nil, cfg.HealthListener == nil:
 		t.Errorf("listeners: %v %v", cfg.MetricsListener, cfg.HealthListener)
 	}
@@ -84,8 +100,9 @@ func TestMeshNeedsNoCertificates(t *testing.T) {
 	if a == nil || a.TLS != nil || a.Secrets != nil || a.HeaderName != "x-agent" || a.HeaderValue != "one:two" {
 		t.Errorf("agent: %+v", a)
 	}
-	p := start(t, nil, append([]string{"principal", "--kubeconfig", kubeconfig(t), "--listen-port", freePort(t), "--auth", "header:x-agent:^(.+)$"}, quiet...)...).principal
-	if p == nil || p.TLS != nil || p.Secrets != nil || p.Revocations != nil || p.Authenticate == nil {
+	p := start(t, nil, append([]string{"principal", "--kubeconfig", kubeconfig(t), "--listen-port", freePort(t), "--auth", "header:x-agent:^(.+)$",
+		"--enable-resource-proxy=false", "--redis-proxy-port", "0"}, quiet...)...).principal
+	if p == nil || p.TLS != nil || p.Secrets != nil || p.Live.Resource != nil || p.Live.Redis != nil || p.Revocations != nil || p.Authenticate == nil {
 		t.Errorf("principal: %+v", p)
 	}
 }

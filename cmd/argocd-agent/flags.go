@@ -88,9 +88,6 @@ func (f *flags) anyGiven(list ...string) bool { return f.names(list...) != "" }
 // version does not have. They are refused like any other unknown flag: nothing
 // is accepted and then ignored.
 var later = []string{
-	"enable-resource-proxy", "resource-proxy-secret-name", "resource-proxy-ca-secret-name",
-	"enable-self-cluster-registration", "self-registration-client-cert-secret",
-	"redis-server-address", "redis-addr", "redis-username", "redis-password", "redis-creds-dir-path", "redis-compression-type",
 	"enable-websocket", "heartbeat-interval", "otlp-address", "otlp-insecure",
 }
 

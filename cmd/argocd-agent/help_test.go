@@ -83,7 +83,8 @@ func TestConventionalNamesAreThere(t *testing.T) {
 	}
 	f := declared(agentPrefix)
 	for name, want := range map[string]string{"server-address": "ARGOCD_AGENT_REMOTE_SERVER", "server-port": "ARGOCD_AGENT_REMOTE_PORT",
-		"agent-mode": "ARGOCD_AGENT_MODE", "insecure-tls": "ARGOCD_AGENT_TLS_INSECURE"} {
+		"agent-mode": "ARGOCD_AGENT_MODE", "insecure-tls": "ARGOCD_AGENT_TLS_INSECURE",
+		"redis-addr": "REDIS_ADDR", "redis-username": "REDIS_USERNAME", "redis-password": "REDIS_PASSWORD", "redis-creds-dir-path": "REDIS_CREDS_DIR_PATH"} {
 		if f.env[name] != want {
 			t.Errorf("--%s: environment %q, want %q", name, f.env[name], want)
 		}

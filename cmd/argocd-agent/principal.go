@@ -28,7 +28,7 @@ type principalSettings struct {
 	namespaceCreate   bool
 	namespacePattern  string
 	namespaceLabels   map[string]string
-	proxyAddress      string
+	live              principalLive
 	listenHost        string
 	listenPort        int
 	keepAliveLeast    time.Duration
@@ -102,12 +102,10 @@ func (s *principalSettings) declare(f *flags) {
 	f.otherwise("namespace-create-pattern", "any")
 	f.add("namespace-create-labels", pairs(&s.namespaceLabels, "KEY=VALUE,…"),
 		"Labels of the namespaces that are created.")
-	f.add("resource-proxy-address", text(&s.proxyAddress, "HOST:PORT", "argocd-agent-resource-proxy:9090"),
-		"Where Argo CD reaches agents' clusters through the principal; it becomes the server in their cluster Secrets.")
 
 	f.heading("Connection")
 	f.add("listen-host", text(&s.listenHost, "HOST", ""),
-		"Address to listen on for agents.")
+		"Address to listen on, for agents and for live access.")
 	f.otherwise("listen-host", "all")
 	f.add("listen-port", port(&s.listenPort, 8443), "Port to listen on for agents.")
 	f.add("keepalive-min-interval", duration(&s.keepAliveLeast, 10*time.Second),
@@ -122,17 +120,18 @@ func (s *principalSettings) declare(f *flags) {
 	f.add("insecure-plaintext", onOff(&s.plaintext, false),
 		"Listen without TLS, behind a mesh that encrypts and authenticates; needs --auth header:NAME:REGEX, and believes headers from this host alone.")
 
+	s.live.declare(f)
 	s.observeSettings.declare(f, 8000, 8003)
 }
 
 // check finds what is wrong with the settings, and with their combination.
 func (s *principalSettings) check(f *flags, bad *problems) []warning {
 	s.clusterSettings.check(f, bad)
-	s.observeSettings.check(f, bad, "listen-port")
+	s.observeSettings.check(f, bad, "listen-port", "resource-proxy-port", "redis-proxy-port")
 	checkPatterns(f, bad, "allowed-namespaces", s.allowedNamespaces)
 	checkSelector(f, bad, "label-selector", s.selector)
 	s.checkNamespaces(f, bad)
-	checkAddress(f, bad, "resource-proxy-address", s.proxyAddress)
+	s.live.check(f, bad, s.required)
 	if err := checkHost(s.listenHost); s.listenHost != "" && err != nil {
 		bad.add("%s: %w", f.name("listen-host"), err)
 	}

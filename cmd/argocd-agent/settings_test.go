@@ -68,6 +68,21 @@ func TestContradictionsAreRefusedWithTheReason(t *testing.T) {
 		{args: "principal --allowed-namespaces /(/", want: "not a regular expression"},
 		{args: "principal --resource-proxy-address proxy", want: "of the form host:port"},
 		{args: "principal --resource-proxy-address proxy:0", want: "the port must be a number"},
+		{args: "principal --resource-proxy-cert-path c", want: "--resource-proxy-cert-path without --resource-proxy-key-path"},
+		{args: "principal --resource-proxy-port 8443", want: "--listen-port and --resource-proxy-port are both 8443"},
+		{args: "principal --enable-self-cluster-registration=false --self-registration-client-cert-secret s", want: "--self-registration-client-cert-secret contradicts --enable-self-cluster-registration"},
+		{args: "principal --require-registration --self-registration-client-cert-secret s", want: "--self-registration-client-cert-secret contradicts --require-registration"},
+		{args: "principal --redis-server-address redis", want: "of the form host:port"},
+		{args: "principal --redis-compression-type zip", want: "one of gzip, none"},
+		{args: "principal --redis-password p --redis-creds-dir-path d", want: "--redis-password and --redis-creds-dir-path are two places"},
+		{args: "principal --redis-tls-ca-path c", want: "--redis-tls-ca-path without --redis-tls-enabled"},
+		{args: agent + "--resource-proxy-level some", want: "one of none, application, namespaces, all"},
+		{args: agent + "--resource-proxy-level namespaces", want: "--resource-proxy-namespaces names none"},
+		{args: agent + "--resource-proxy-namespaces a", want: "--resource-proxy-namespaces without --resource-proxy-level namespaces"},
+		{args: agent + "--resource-proxy-level namespaces --resource-proxy-namespaces [", want: "not a pattern"},
+		{args: agent + "--resource-proxy-exec=perhaps", want: "true or false"},
+		{args: agent, env: "REDIS_ADDR=redis", want: "REDIS_ADDR \"redis\" must be of the form host:port"},
+		{args: agent + "--redis-tls-enabled --redis-tls-insecure --redis-tls-ca-path c", want: "--redis-tls-ca-path contradicts --redis-tls-insecure"},
 		{args: "principal --listen-host somewhere:1", want: "--listen-host: give a host name only"},
 		{args: "principal --listen-port 8000", want: "--listen-port and --metrics-port are both 8000"},
 		{args: "principal --keepalive-min-interval 0s", want: "too short"},
@@ -107,6 +122,7 @@ func TestWritingADefaultDownContradictsNothing(t *testing.T) {
 	authority := newAuthority(t)
 	cert, key := authority.issue(t, "principal")
 	args := []string{"principal", "--kubeconfig", kubeconfig(t), "--listen-port", freePort(t), "--listen-host", "127.0.0.1", "--metrics-port", "0", "--healthz-port", "0",
+		"--resource-proxy-port", freePort(t), "--redis-proxy-port", "0",
 		"--tls-cert", write(t, "c", cert), "--tls-key", write(t, "k", key), "--root-ca-path", write(t, "a", authority.pem)}
 	env := []string{"ARGOCD_PRINCIPAL_TLS_SECRET_NAME=argocd-agent-principal-tls", "ARGOCD_PRINCIPAL_TLS_CA_SECRET_NAME=argocd-agent-ca",
 		"ARGOCD_PRINCIPAL_NAMESPACE_CREATE_PATTERN=", "ARGOCD_PRINCIPAL_TLS_CIPHERSUITES="}

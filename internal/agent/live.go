@@ -25,16 +25,19 @@ type live struct {
 	a       *agent
 	node    *node.Node // asked between two of its inputs only
 	half    *resource.Agent
+	tally   resource.Tally
 	relay   *redis.Relay
 	trees   *redis.Trees
 	objects resource.Index
 
-	mu   sync.Mutex
-	apps map[string]bool // as Argo CD's keys name them
+	mu           sync.Mutex
+	apps         map[string]bool      // as Argo CD's keys name them
+	hubNamespace string               // where the hub has copies of them; empty: it has none
+	copies       map[string][2]string // name of such a copy → namespace and name here
 }
 
 func newLive(a *agent, n *node.Node) (*live, error) {
-	l := &live{a: a, node: n, apps: map[string]bool{}}
+	l := &live{a: a, node: n, apps: map[string]bool{}, copies: map[string][2]string{}}
 	cfg := a.cfg.Live
 	if cfg.Redis != nil {
 		l.relay = &redis.Relay{Redis: *cfg.Redis, Log: a.log}
@@ -45,7 +48,7 @@ func newLive(a *agent, n *node.Node) (*live, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l.half, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, Log: a.log}); err != nil {
+		if l.half, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, Local: l.local, Observe: l.tally.Observe, Log: a.log}); err != nil {
 			return nil, err
 		}
 	}
@@ -99,6 +102,9 @@ func (l *live) follow(in node.Input) {
 
 // knowAll begins anew: what is not there any more has no objects.
 func (l *live) knowAll() {
+	l.mu.Lock()
+	clear(l.copies)
+	l.mu.Unlock()
 	gone := map[string]bool{}
 	for _, app := range l.names() {
 		gone[app] = true
@@ -127,16 +133,43 @@ func (l *live) key(namespace, name string) string {
 
 func (l *live) know(namespace, name string, exists bool) {
 	app := l.key(namespace, name)
+	_, copied, _ := kind.OnHub(namespace, name, &kind.World{Side: kind.Hub, SpokeArgoNamespace: l.a.cfg.Namespace})
 	l.mu.Lock()
 	if exists {
 		l.apps[app] = true
+		l.copies[copied] = [2]string{namespace, name}
 	} else {
 		delete(l.apps, app)
+		delete(l.copies, copied)
 	}
 	l.mu.Unlock()
 	if !exists {
 		l.objects.Set(app, nil)
 	}
+}
+
+// opened notes where the hub has copies of this cluster's Applications.
+func (l *live) opened(hubNamespace string) {
+	if l.a.cfg.Mode != kind.Autonomous {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hubNamespace = hubNamespace
+}
+
+// local is the name here of an object that the hub asks for. Argo CD's trees
+// name Applications as the hub has them.
+func (l *live) local(group, plural, namespace, name string) (localNamespace, localName string) {
+	if group != kind.Applications.Group || plural != kind.Applications.Plural {
+		return namespace, name
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if here, ok := l.copies[name]; ok && l.hubNamespace != "" && namespace == l.hubNamespace {
+		return here[0], here[1]
+	}
+	return namespace, name
 }
 
 func (l *live) names() []string {

@@ -10,11 +10,13 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/observe"
 )
 
-// serveHealth answers probes. An agent is ready only while it is connected.
+// serveHealth answers probes. An agent is ready only while it is connected, and
+// not before it has once made its cluster the same as the hub.
 func (a *agent) serveHealth(ctx context.Context) error {
 	return observe.Serve(ctx, a.cfg.HealthListener, observe.Probes(
 		observe.Check{Name: "objects", Test: a.objectsReadable},
 		observe.Check{Name: "hub", Test: a.connected},
+		observe.Check{Name: "sync", Test: a.compared},
 	))
 }
 
@@ -26,6 +28,13 @@ func (a *agent) connected() error {
 		return errors.New("not connected: " + why)
 	}
 	return errors.New("not connected yet")
+}
+
+func (a *agent) compared() error {
+	if a.synced.Load() {
+		return nil
+	}
+	return errors.New("this cluster has not been made the same as the hub yet")
 }
 
 func (a *agent) objectsReadable() error {
@@ -54,7 +63,10 @@ func (a *agent) serveMetrics(ctx context.Context) error {
 			dialer.Counters().Each(func(name, help string, value float64) {
 				metrics = append(metrics, observe.Counter("argocd_agent_"+name, help, value))
 			})
+			dialer.Counters().Now(func(name, help string, value float64) {
+				metrics = append(metrics, observe.Gauge("argocd_agent_"+name, help, value))
+			})
 		}
-		return metrics, nil
+		return append(metrics, observe.OfRequests("argocd_agent", a.live.tally.Each)...), nil
 	}))
 }

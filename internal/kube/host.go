@@ -38,6 +38,8 @@ type HostConfig struct {
 	Report func(node.Report)
 	// Applied is called for every input after the node has taken it; may be nil.
 	Applied func(node.Input)
+	// Writing is called before an object is written; may be nil.
+	Writing func(kind.Ref)
 }
 
 // inboxSize bounds the inputs that wait. Whoever brings one more waits too: a
@@ -172,6 +174,9 @@ func (h *Host) step(ctx context.Context, in node.Input) {
 	for _, e := range h.cfg.Node.Step(h.Now(), in) {
 		switch e := e.(type) {
 		case node.Write:
+			if h.cfg.Writing != nil {
+				h.cfg.Writing(e.Ref)
+			}
 			h.writer.Write(ctx, e)
 		case node.Read:
 			h.writer.Read(ctx, e)

@@ -43,7 +43,7 @@ func FollowSecrets(c *Client, namespace string, secrets map[string]func(map[stri
 		ref := kind.Ref{Resource: kind.Secrets, Namespace: namespace, Name: name}
 		runs = append(runs, func(ctx context.Context) error {
 			return Follow(ctx, c, ref, log, jitter, func(o *kind.Object) {
-				data, err := secretData(o)
+				data, err := SecretData(o)
 				if err == nil {
 					err = use(data)
 				}
@@ -56,7 +56,8 @@ func FollowSecrets(c *Client, namespace string, secrets map[string]func(map[stri
 	return runs
 }
 
-func secretData(o *kind.Object) (map[string][]byte, error) {
+// SecretData is what a Secret holds; nil of nil.
+func SecretData(o *kind.Object) (map[string][]byte, error) {
 	if o == nil {
 		return nil, nil
 	}

@@ -60,6 +60,20 @@ func Counter(name, help string, value float64) Metric {
 	return Metric{Name: name, Help: help, Counter: true, Samples: []Sample{{Value: value}}}
 }
 
+// Gauge is a family with one sample that goes up and down.
+func Gauge(name, help string, value float64) Metric {
+	return Metric{Name: name, Help: help, Samples: []Sample{{Value: value}}}
+}
+
+// OfRequests turns counts of proxied requests into a metric.
+func OfRequests(prefix string, each func(func(verb, code, refusedBy string, n uint64))) []Metric {
+	m := Metric{Name: prefix + "_proxy_requests_total", Help: "Requests for objects, logs and terminals, by verb, code and the setting that refused them.", Counter: true}
+	each(func(verb, code, refusedBy string, n uint64) {
+		m.Samples = append(m.Samples, Sample{Labels: []string{"verb", verb, "code", code, "refused_by", refusedBy}, Value: float64(n)})
+	})
+	return []Metric{m}
+}
+
 // Metrics serves /metrics in Prometheus' text format, gathered when asked for.
 func Metrics(gather func(context.Context) ([]Metric, error)) http.Handler {
 	mux := http.NewServeMux()

@@ -13,6 +13,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/link"
 	"github.com/argocd-agent/argocd-agent/internal/node"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
@@ -28,6 +29,10 @@ type Live struct {
 	Redis           net.Listener // of the Redis proxy; nil: off
 	HubRedis        redis.Endpoint
 	RedisCompressed bool // as Argo CD on the hub is set
+
+	// Access goes into cluster Secrets that the principal makes; nil: somebody
+	// else fills them in.
+	Access *Access
 }
 
 // Targets of tunnels.
@@ -43,28 +48,38 @@ type live struct {
 	node     *node.Node            // asked between two of its inputs only
 	agents   map[string]kind.Agent // of the node's goroutine
 	hub      *resource.Hub
+	tally    resource.Tally
+	learner  *learner
+	tokens   *tokens
 	redis    *redis.Server
 	clusters *redis.ClusterInfo
 
 	mu     sync.RWMutex
 	places map[[2]string]redis.Target
 	states map[string]connection
+	filled map[string]bool // agents whose cluster Secrets were seen to
 }
 
 type connection struct {
 	connected bool
 	since     time.Time
+	spokeArgo string // Argo CD's namespace there
 }
 
 func newLive(p *principal, n *node.Node) *live {
-	l := &live{p: p, node: n, agents: map[string]kind.Agent{}, places: map[[2]string]redis.Target{}, states: map[string]connection{}}
+	l := &live{p: p, node: n, agents: map[string]kind.Agent{}, places: map[[2]string]redis.Target{}, states: map[string]connection{}, filled: map[string]bool{}}
 	cfg := p.cfg.Live
 	if cfg.Resource != nil {
-		l.hub = resource.NewHub(resource.HubConfig{Dial: l.dialAPI, Caller: l.caller, Log: p.log})
+		l.hub = resource.NewHub(resource.HubConfig{Dial: l.dialAPI, Caller: l.caller, Token: l.byToken, Observe: l.tally.Observe, Log: p.log})
+		l.learner = newLearner(l.learn)
+		l.tokens = newTokens(l.hub.Recheck)
 	}
 	if cfg.Redis != nil {
-		l.redis = redis.New(redis.Config{Hub: cfg.HubRedis, Agents: l, Tunnels: dialRedis{l}})
+		l.redis = redis.New(redis.Config{Hub: cfg.HubRedis, Agents: l, Tunnels: dialRedis{l}, Rewrite: l.rewrite, Log: p.log})
 		l.clusters = &redis.ClusterInfo{Hub: cfg.HubRedis, Tunnels: dialRedis{l}, States: l.clusterStates, Compressed: cfg.RedisCompressed, Log: p.log}
+	}
+	if l.hub != nil && cfg.Access != nil {
+		cfg.Access.onChange(l.openDoors)
 	}
 	return l
 }
@@ -74,6 +89,8 @@ func (l *live) runs() map[string]func(context.Context) error {
 	out := map[string]func(context.Context) error{}
 	if l.hub != nil {
 		out["resource proxy"] = l.serveResources
+		out["discovery of agents' clusters"] = l.learner.run
+		out["tokens of cluster Secrets"] = kube.NewWatcher(l.p.client, l.p.registry.watch(), l.tokens.take, l.p.log, l.p.cfg.Jitter).Run
 	}
 	if l.redis != nil {
 		out["Redis proxy"] = func(ctx context.Context) error { return l.redis.Run(ctx, l.p.cfg.Live.Redis) }
@@ -103,11 +120,46 @@ func (l *live) caller(state *tls.ConnectionState) (string, error) {
 	if l.p.cfg.Revocations.Revoked(identity.Fingerprint(cert)) {
 		return "", errors.New("the client certificate is revoked")
 	}
-	agent := cert.Subject.CommonName
+	return l.known(cert.Subject.CommonName)
+}
+
+// byToken finds the agent whose cluster Secret has a token, for certificates
+// that are shared and name none.
+func (l *live) byToken(_ *tls.ConnectionState, token string) (string, error) {
+	agent, ok := l.tokens.agent(token)
+	if !ok {
+		return "", errors.New("the client certificate names no agent, nor does the token: it is not that of a cluster Secret")
+	}
+	return l.known(agent)
+}
+
+func (l *live) known(agent string) (string, error) {
 	if _, known := l.p.registry.get(agent); !known {
 		return "", &resource.UnknownAgentError{Agent: agent}
 	}
 	return agent, nil
+}
+
+// recheck ends requests of callers whose certificate was revoked meanwhile.
+func (l *live) recheck() {
+	if l.hub != nil {
+		l.hub.Recheck()
+	}
+}
+
+// learn asks an agent for what argocd-server needs while the agent is away.
+func (l *live) learn(ctx context.Context, agent string) {
+	if err := l.hub.Learn(ctx, agent); err != nil {
+		l.p.log.DebugContext(ctx, "can not learn all about an agent's cluster", "agent", agent, "error", err)
+	}
+}
+
+// writing makes trees old before an Application's new status can be read: who
+// waited for the end of a refresh reads the tree right after.
+func (l *live) writing(ref kind.Ref) {
+	if l.redis != nil && ref.Resource == kind.Applications {
+		l.redis.Invalidate(ref.Namespace, ref.Name)
+	}
 }
 
 func (l *live) dialAPI(ctx context.Context, agent string) (net.Conn, error) {
@@ -155,6 +207,12 @@ func (l *live) Resolve(namespace, name string) (redis.Target, bool) {
 
 // follow keeps up with which Application is whose.
 func (l *live) follow(in node.Input) {
+	if gone, ok := in.(node.Unregister); ok && l.hub != nil {
+		l.hub.Forget(gone.Agent)
+		l.mu.Lock()
+		delete(l.filled, gone.Agent)
+		l.mu.Unlock()
+	}
 	if l.redis == nil {
 		return
 	}
@@ -212,7 +270,7 @@ func (l *live) place(namespace, name string) {
 
 func (l *live) target(namespace, name string) (redis.Target, bool) {
 	p, ok := l.node.Place(namespace, name)
-	t := redis.Target{Agent: p.Agent, Local: p.Name}
+	t := redis.Target{Agent: p.Agent, Local: p.Name, Rewrite: l.agents[p.Agent].Mode == kind.Autonomous}
 	if p.Namespace != "" {
 		t.Local = p.Namespace + "_" + p.Name
 	}
@@ -225,12 +283,36 @@ func (l *live) changed(r node.Report) {
 		return
 	}
 	l.mu.Lock()
-	l.states[r.Agent] = connection{connected: r.Fact.Event == engine.Opened, since: time.Now()}
+	state := connection{connected: r.Fact.Event == engine.Opened, since: time.Now(), spokeArgo: l.states[r.Agent].spokeArgo}
+	if r.Fact.Hello != nil {
+		state.spokeArgo = r.Fact.Hello.Namespace
+	}
+	l.states[r.Agent] = state
 	l.mu.Unlock()
+	if l.hub != nil && state.connected {
+		l.learner.add(r.Agent)
+		l.openDoor(r.Agent)
+	}
 	if l.redis != nil {
 		l.redis.AgentChanged(r.Agent)
 		l.clusters.Changed(r.Agent)
 	}
+}
+
+// rewrite names Applications in what an autonomous agent's Argo CD has cached as
+// the hub knows them.
+func (l *live) rewrite(agent string, of redis.Kind, json []byte) []byte {
+	reg, ok := l.p.registry.get(agent)
+	if !ok {
+		return json
+	}
+	l.mu.RLock()
+	w := &kind.World{Side: kind.Hub, Agent: reg.Agent, SpokeArgoNamespace: l.states[agent].spokeArgo}
+	l.mu.RUnlock()
+	if of == redis.ManagedResources {
+		return kind.ManagedOnHub(json, w)
+	}
+	return kind.TreeOnHub(json, w)
 }
 
 func (l *live) clusterStates() []redis.ClusterState {

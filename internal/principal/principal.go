@@ -67,7 +67,7 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 	p.host = kube.NewHost(p.client, kube.HostConfig{
 		Node: n, Watches: watches(cfg), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: p.log,
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
-		ToPeer:     func(e node.ToPeer) { p.sessions.deliver(e) }, Report: p.report, Applied: p.applied,
+		ToPeer:     func(e node.ToPeer) { p.sessions.deliver(e) }, Report: p.report, Applied: p.applied, Writing: func(ref kind.Ref) { p.live.writing(ref) },
 	})
 	p.registry = &registry{ctx: ctx, client: p.client, namespace: cfg.Namespace, mapping: cfg.Mapping, proxy: cfg.ResourceProxy,
 		post: p.host.Post, log: p.log, ready: make(chan struct{}),
@@ -188,6 +188,7 @@ func (p *principal) followRevocations(ctx context.Context) error {
 			p.log.WarnContext(ctx, "the list of revoked certificates has entries that are none", "configmap", blocklist, "error", err)
 		}
 		p.sessions.revoke(added)
+		p.live.recheck()
 		select {
 		case <-p.revocable:
 		default:

@@ -120,6 +120,9 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 			refused.Samples = append(refused.Samples, observe.Sample{Labels: []string{"reason", reason}, Value: float64(counts[reason])})
 		}
 		metrics = append(metrics, refused)
+		server.Counters().Now(func(name, help string, value float64) {
+			metrics = append(metrics, observe.Gauge(metricPrefix+"_"+name, help, value))
+		})
 	}
-	return metrics, nil
+	return append(metrics, p.live.metrics()...), nil
 }

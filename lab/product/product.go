@@ -36,12 +36,14 @@ func Build(ctx context.Context, folder string) (string, error) {
 type Product struct {
 	Principal *Program
 	Agents    map[string]*Agent
+	Live      Live
 
 	lab    *lab.Lab
 	file   string
 	folder string
 	pki    *pki.Authority
 	port   int
+	serves bool // argocd-server
 }
 
 // Program is a running principal or agent.
@@ -79,6 +81,11 @@ func (p *Product) StartPrincipal(ctx context.Context, flags ...string) error {
 	if p.port, err = p.lab.Port(ctx); err != nil {
 		return err
 	}
+	live, err := p.liveOfPrincipal(ctx)
+	if err != nil {
+		return err
+	}
+	flags = append(live, flags...)
 	p.Principal, err = p.start(ctx, "principal", p.lab.Hub(), append([]string{"principal",
 		"--listen-host", "127.0.0.1", "--listen-port", strconv.Itoa(p.port),
 		"--tls-cert", pair.Cert, "--tls-key", pair.Key, "--root-ca-path", p.pki.CertFile(), "--auth", "mtls:CN=([^,]+)"}, flags...))
@@ -102,6 +109,7 @@ func (p *Product) StartAgent(ctx context.Context, spoke, mode string, flags ...s
 	if err != nil {
 		return nil, err
 	}
+	flags = append(liveOfAgent(p.lab.Cluster(spoke)), flags...)
 	program, err := p.start(ctx, spoke, p.lab.Cluster(spoke), append([]string{"agent",
 		"--agent-mode", mode, "--server-address", host, "--server-port", port,
 		"--tls-client-cert", pair.Cert, "--tls-client-key", pair.Key, "--root-ca-path", p.pki.CertFile()}, flags...))
@@ -168,6 +176,9 @@ func (p *Program) ready(ctx context.Context) error {
 
 // Close ends everything.
 func (p *Product) Close() {
+	if p.serves {
+		_ = p.lab.Restart(context.Background(), "hub/argocd-server", lab.Flag("--redis", p.lab.Hub().Redis.Address))
+	}
 	for _, a := range p.Agents {
 		a.Kill()
 		_ = a.Link.Close()

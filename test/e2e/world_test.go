@@ -31,6 +31,7 @@ type world struct {
 	principal *program
 	health    string // of the principal, URL
 	agents    map[string]*agent
+	live      live // where live access is to be had
 }
 
 // agent is one of the world's agents and its cluster. Its connection goes through a link that can be cut.
@@ -108,7 +109,7 @@ func newWorld(t testing.TB, s setup) *world {
 		"--kubeconfig", s.kubeconfig, "--namespace", lab.ArgoCDNamespace,
 		"--listen-host", "127.0.0.1", "--listen-port", w.port,
 		"--tls-cert", tls.cert, "--tls-key", tls.key, "--root-ca-path", w.pki.file,
-		"--healthz-port", health, "--metrics-port", "0", "--log-level", "debug"}, s.flags...)...)
+		"--healthz-port", health, "--metrics-port", "0", "--log-level", "debug"}, append(w.liveOfPrincipal(t), s.flags...)...)...)
 	for _, a := range s.agents {
 		w.addAgent(t, a)
 	}
@@ -135,7 +136,7 @@ func (w *world) addAgent(t testing.TB, s agentSetup) *agent {
 		"--kubeconfig", s.kubeconfig, "--namespace", lab.ArgoCDNamespace, "--agent-mode", s.mode,
 		"--server-address", "127.0.0.1", "--server-port", port,
 		"--tls-client-cert", tls.cert, "--tls-client-key", tls.key, "--root-ca-path", w.pki.file,
-		"--healthz-port", health, "--metrics-port", "0", "--log-level", "debug"}, s.flags...)...)
+		"--healthz-port", health, "--metrics-port", "0", "--log-level", "debug"}, append(liveOfAgent(a.spoke), s.flags...)...)...)
 	w.agents[s.name] = a
 	w.hub.ensureNamespace(t, s.name)
 	return a

@@ -153,7 +153,8 @@ func (h *Hub) identify(state *tls.ConnectionState, token string) (string, *Statu
 		return "", refusal(http.StatusUnauthorized, "Unauthorized", "a client certificate that names an agent is needed")
 	}
 	agent, err := h.config.Caller(state)
-	if err == nil && agent == "" {
+	_, unknown := errors.AsType[*UnknownAgentError](err)
+	if shared := err == nil && agent == ""; shared || unknown && h.config.Token != nil && token != "" {
 		if h.config.Token == nil || token == "" {
 			return "", refusal(http.StatusUnauthorized, "Unauthorized", "the client certificate names no agent, and no token does")
 		}

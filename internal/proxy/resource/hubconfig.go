@@ -18,7 +18,7 @@ type HubConfig struct {
 
 	// Caller names the agent that a caller may reach by the certificate it has shown. It is asked for every request, so
 	// that a revoked certificate is refused on connections that are open already; an error refuses. An empty name with no
-	// error is a shared certificate: then Token decides.
+	// error, or an UnknownAgentError where there is a token, is a shared certificate: then Token decides.
 	Caller func(state *tls.ConnectionState) (agent string, err error)
 
 	// Token names the agent of a bearer token which came with a shared certificate. Nil: there are no such tokens.

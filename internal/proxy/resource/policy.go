@@ -12,10 +12,10 @@ import (
 type Level string
 
 const (
-	LevelNone         Level = "none"                  // nothing at all
-	LevelApplications Level = "application-resources" // objects in the resource tree of an Application
-	LevelNamespaces   Level = "namespaces"            // and everything in some namespaces
-	LevelAll          Level = "all"                   // and everything else
+	LevelNone         Level = "none"        // nothing at all
+	LevelApplications Level = "application" // objects in the resource tree of an Application
+	LevelNamespaces   Level = "namespaces"  // and everything in some namespaces
+	LevelAll          Level = "all"         // and everything else
 )
 
 // Secrets is how Secrets are shown.
@@ -62,7 +62,7 @@ func (p *Policy) Check() error {
 		return fmt.Errorf("%s is %q: it has to be %s, %s, %s or %s", SettingLevel, p.Level, LevelNone, LevelApplications, LevelNamespaces, LevelAll)
 	}
 	if p.Level == LevelNamespaces && len(p.Namespaces) == 0 {
-		return fmt.Errorf("%s is %s, but %s names none", SettingLevel, LevelNamespaces, SettingNamespaces)
+		return fmt.Errorf("%s is %s, but --%s names none", SettingLevel, LevelNamespaces, SettingNamespaces)
 	}
 	for _, pattern := range p.Namespaces {
 		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {

@@ -47,9 +47,15 @@ func runAgents(ctx context.Context, c *call) error {
 		return err
 	}
 	fmt.Fprintln(c.errOut, "principal is ready")
+	if err := p.ServeArgoCD(ctx); err != nil {
+		return err
+	}
 	for _, one := range l.Clusters {
 		if one.Role == lab.Hub {
 			continue
+		}
+		if err := product.Rights(ctx, l.Cluster(one.Name), l.Spec.Install); err != nil {
+			return err
 		}
 		a, err := p.StartAgent(ctx, one.Name, string(one.Role))
 		if err != nil {
@@ -60,7 +66,9 @@ func runAgents(ctx context.Context, c *call) error {
 		}
 		fmt.Fprintf(c.errOut, "agent %s (%s) is connected\n", one.Name, one.Role)
 	}
-	printTour(c, l)
+	if err := printTour(c, l, p); err != nil {
+		return err
+	}
 	<-ctx.Done()
 	return nil
 }
@@ -86,20 +94,29 @@ func prepareHub(ctx context.Context, l *lab.Lab) error {
 }
 
 // printTour says what to do now.
-func printTour(c *call, l *lab.Lab) {
+func printTour(c *call, l *lab.Lab, p *product.Product) error {
 	fmt.Fprintf(c.out, "\nIn another terminal, `go run ./lab/cmd/lab shell`, then:\n\n")
 	for _, one := range l.Clusters {
 		if one.Role != lab.Managed {
 			continue
 		}
+		kubeconfig, err := p.Kubeconfig(one.Name)
+		if err != nil {
+			return err
+		}
 		fmt.Fprintf(c.out, `  argocd app create web -N %[1]s --project default --dest-name %[1]s --dest-namespace default \
-    --repo %[2]s --path . --validate=false
+    --repo %[2]s --path .
   argocd app sync %[1]s/web
   argocd app wait %[1]s/web
   kubectl --context %[1]s get deployments
+  argocd app resources %[1]s/web
+  argocd app logs %[1]s/web
+  argocd app actions run %[1]s/web restart --kind Deployment
+  kubectl --kubeconfig %[3]s exec -it $(kubectl --context %[1]s get pods -o name) -- sh
   argocd app delete %[1]s/web -y
-`, one.Name, l.RepoURL("plain"))
+`, one.Name, l.RepoURL("plain"), kubeconfig)
 		break
 	}
 	fmt.Fprintln(c.out, "\nPrincipal and agents run until you interrupt this.")
+	return nil
 }

@@ -1,0 +1,44 @@
+package kind
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// TreeOnHub returns the resource tree of an autonomous agent's Application, as
+// Argo CD keeps it in its cache, with Applications named as they are on the hub:
+// so that those of an app-of-apps lead to their copies there.
+func TreeOnHub(tree []byte, w *World) []byte {
+	onHub := func(namespace, name string) (string, string, bool) { return OnHub(namespace, name, w) }
+	nodes := func(list []byte) []byte {
+		list = renameApplications(list, onHub)
+		return eachEdited(list, func(refs []byte) []byte { return renameApplications(refs, onHub) }, "parentRefs")
+	}
+	for _, part := range []string{"nodes", "orphanedNodes"} {
+		tree = edited(tree, nodes, part)
+	}
+	return tree
+}
+
+// ManagedOnHub does the same for the list of its managed resources. What is in
+// them stays as it is: they are the objects of the workload cluster.
+func ManagedOnHub(list []byte, w *World) []byte {
+	return renameApplications(list, func(namespace, name string) (string, string, bool) { return OnHub(namespace, name, w) })
+}
+
+// eachEdited changes the value at path of every element of a list.
+func eachEdited(list []byte, change func([]byte) []byte, path ...string) []byte {
+	elements, err := raw.Elements(list)
+	if err != nil {
+		return list
+	}
+	changed := false
+	for i, e := range elements {
+		after := edited(e, change, path...)
+		changed = changed || len(after) != len(e) || &after[0] != &e[0]
+		elements[i] = after
+	}
+	if !changed {
+		return list
+	}
+	return raw.Join(elements)
+}

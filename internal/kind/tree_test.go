@@ -1,0 +1,26 @@
+package kind
+
+import "testing"
+
+func TestApplicationsOfATreeAreNamedAsOnTheHub(t *testing.T) {
+	w := &World{Side: Hub, Agent: Agent{Name: "a", Mode: Autonomous, HubNamespace: "agent-a"}, SpokeArgoNamespace: "argocd"}
+	tree := `{"nodes":[{"kind":"ConfigMap","name":"c","namespace":"x","parentRefs":[{"group":"argoproj.io","kind":"Application","namespace":"team","name":"child"}]},` +
+		`{"group":"argoproj.io","kind":"Application","namespace":"argocd","name":"child","uid":"1"},{"kind":"Application","namespace":"argocd","name":"other"}],` +
+		`"orphanedNodes":[{"group":"argoproj.io","kind":"Application","namespace":"team","name":"lost"}],"shardsCount":1}`
+	want := `{"nodes":[{"kind":"ConfigMap","name":"c","namespace":"x","parentRefs":[{"group":"argoproj.io","kind":"Application","namespace":"agent-a","name":"team.child"}]},` +
+		`{"group":"argoproj.io","kind":"Application","namespace":"agent-a","name":"child","uid":"1"},{"kind":"Application","namespace":"argocd","name":"other"}],` +
+		`"orphanedNodes":[{"group":"argoproj.io","kind":"Application","namespace":"agent-a","name":"team.lost"}],"shardsCount":1}`
+	if got := string(TreeOnHub([]byte(tree), w)); got != want {
+		t.Errorf("\n got %s\nwant %s", got, want)
+	}
+	managed := `[{"group":"argoproj.io","kind":"Application","namespace":"argocd","name":"child","liveState":"{\"metadata\":{\"namespace\":\"argocd\"}}"},{"kind":"Service","name":"s"}]`
+	want = `[{"group":"argoproj.io","kind":"Application","namespace":"agent-a","name":"child","liveState":"{\"metadata\":{\"namespace\":\"argocd\"}}"},{"kind":"Service","name":"s"}]`
+	if got := string(ManagedOnHub([]byte(managed), w)); got != want {
+		t.Errorf("\n got %s\nwant %s", got, want)
+	}
+	for _, other := range []string{`null`, `{}`, `{"nodes":null}`, `{"nodes":[]}`, `{"nodes":[{"kind":"Pod","name":"p"}]}`, `[`, ``} {
+		if got := string(TreeOnHub([]byte(other), w)); got != other {
+			t.Errorf("%s became %s", other, got)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package principal
+
+import (
+	"context"
+	"crypto/sha256"
+	"slices"
+	"sync"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// tokens knows which agent a bearer token names: the one whose cluster Secret
+// has it. Only hashes are kept, and comparing them tells nobody anything.
+type tokens struct {
+	changed func() // after something that was valid may no longer be
+
+	mu      sync.Mutex
+	secrets map[string]sum   // by name of the Secret
+	agents  map[sum][]string // by hash of the token
+	owners  map[string]string
+}
+
+type sum [sha256.Size]byte
+
+func newTokens(changed func()) *tokens {
+	return &tokens{changed: changed, secrets: map[string]sum{}, agents: map[sum][]string{}, owners: map[string]string{}}
+}
+
+// agent names the agent of a token. One that two Secrets have names nobody.
+func (t *tokens) agent(token string) (string, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	names := t.agents[sha256.Sum256([]byte(token))]
+	if len(names) != 1 {
+		return "", false
+	}
+	return names[0], true
+}
+
+// take is the sink of a watcher of cluster Secrets.
+func (t *tokens) take(_ context.Context, in node.Input) error {
+	lost := false
+	t.mu.Lock()
+	switch in := in.(type) {
+	case node.List:
+		present := map[string]bool{}
+		for _, o := range in.Objects {
+			present[o.Name()] = true
+			lost = t.set(o) || lost
+		}
+		for name := range t.secrets {
+			if !present[name] {
+				lost = t.remove(name) || lost
+			}
+		}
+	case node.Seen:
+		lost = t.set(in.Object)
+	case node.Lost:
+		lost = t.remove(in.Ref.Name)
+	}
+	t.mu.Unlock()
+	if lost {
+		t.changed()
+	}
+	return nil
+}
+
+func (t *tokens) set(o *kind.Object) (lost bool) {
+	data, err := kube.SecretData(o)
+	token := raw.Text(data["config"], "bearerToken")
+	if err != nil || token == "" {
+		return t.remove(o.Name())
+	}
+	hash, agent := sum(sha256.Sum256([]byte(token))), o.Label(agentLabel)
+	if t.secrets[o.Name()] == hash && t.owners[o.Name()] == agent {
+		return false
+	}
+	lost = t.remove(o.Name())
+	t.secrets[o.Name()], t.owners[o.Name()] = hash, agent
+	t.agents[hash] = append(t.agents[hash], agent)
+	return lost || len(t.agents[hash]) > 1
+}
+
+func (t *tokens) remove(name string) (lost bool) {
+	hash, known := t.secrets[name]
+	if !known {
+		return false
+	}
+	owner := t.owners[name]
+	delete(t.secrets, name)
+	delete(t.owners, name)
+	if i := slices.Index(t.agents[hash], owner); i >= 0 {
+		t.agents[hash] = slices.Delete(t.agents[hash], i, i+1)
+	}
+	if len(t.agents[hash]) == 0 {
+		delete(t.agents, hash)
+	}
+	return true
+}

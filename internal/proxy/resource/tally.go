@@ -1,0 +1,70 @@
+package resource
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Tally counts requests by what they were and what became of them. Its zero value is ready.
+type Tally struct {
+	mu         sync.Mutex
+	requests   map[count]uint64
+	firstBytes time.Duration
+	answered   uint64
+	remembered uint64
+}
+
+// count is what requests have in common that are counted together.
+type count struct{ verb, code, by string }
+
+// Observe counts a request.
+func (t *Tally) Observe(o Outcome) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.requests == nil {
+		t.requests = map[count]uint64{}
+	}
+	t.requests[count{verb: cmp.Or(o.Request.Verb, "document"), code: strconv.Itoa(o.Code), by: o.Setting}]++
+	if o.FirstByte > 0 {
+		t.firstBytes += o.FirstByte
+		t.answered++
+	}
+	if o.Remembered {
+		t.remembered++
+	}
+}
+
+// Each passes every count on, always in the same order: the verb of Kubernetes, or "document" for discovery and other
+// paths; the code of HTTP, or "0" if the caller went away before there was an answer; the setting that refused it, if one
+// did.
+func (t *Tally) Each(f func(verb, code, refusedBy string, n uint64)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make([]count, 0, len(t.requests))
+	for c := range t.requests {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b count) int {
+		return cmp.Or(cmp.Compare(a.verb, b.verb), cmp.Compare(a.code, b.code), cmp.Compare(a.by, b.by))
+	})
+	for _, c := range all {
+		f(c.verb, c.code, c.by, t.requests[c])
+	}
+}
+
+// FirstBytes is how long the first bytes of answers took, all together, and how many answers there were.
+func (t *Tally) FirstBytes() (total time.Duration, answers uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.firstBytes, t.answered
+}
+
+// Remembered is how many requests were answered from the last known copy.
+func (t *Tally) Remembered() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.remembered
+}

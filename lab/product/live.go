@@ -1,0 +1,134 @@
+package product
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/internal/pki"
+)
+
+// accessSecret has the client certificate that Argo CD shows to the resource proxy.
+const accessSecret = "argocd-agent-resource-proxy-client"
+
+// Live is where live access is to be had.
+type Live struct {
+	Resources string // host:port of the resource proxy, TLS
+	Redis     string // host:port of the Redis proxy; empty in a bare lab
+}
+
+// liveOfPrincipal prepares live access on the hub and returns the principal's flags for it.
+func (p *Product) liveOfPrincipal(ctx context.Context) ([]string, error) {
+	pair, err := p.pki.Server("resource-proxy")
+	if err != nil {
+		return nil, err
+	}
+	if err := p.storeAccess(ctx); err != nil {
+		return nil, err
+	}
+	port, err := p.lab.Port(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.Live.Resources = "127.0.0.1:" + strconv.Itoa(port)
+	flags := []string{
+		"--resource-proxy-port", strconv.Itoa(port), "--resource-proxy-address", p.Live.Resources,
+		"--resource-proxy-cert-path", pair.Cert, "--resource-proxy-key-path", pair.Key, "--resource-proxy-ca-path", p.pki.CertFile(),
+		"--self-registration-client-cert-secret", accessSecret,
+	}
+	redis := p.lab.Hub().Redis
+	if redis.Address == "" {
+		return append(flags, "--redis-proxy-port", "0"), nil
+	}
+	if port, err = p.lab.Port(ctx); err != nil {
+		return nil, err
+	}
+	p.Live.Redis = "127.0.0.1:" + strconv.Itoa(port)
+	return append(flags, "--redis-proxy-port", strconv.Itoa(port), "--redis-server-address", redis.Address, "--redis-password", redis.Password), nil
+}
+
+// liveOfAgent returns an agent's flags.
+func liveOfAgent(c *lab.Cluster) []string {
+	if c.Redis.Address == "" {
+		return []string{"--enable-resource-proxy=false"}
+	}
+	return []string{"--redis-addr", c.Redis.Address, "--redis-password", c.Redis.Password}
+}
+
+// storeAccess puts a client certificate on the hub, for the cluster Secrets that the principal makes.
+func (p *Product) storeAccess(ctx context.Context) error {
+	pair, err := p.pki.Client("argocd-server")
+	if err != nil {
+		return err
+	}
+	data := map[string][]byte{}
+	for key, file := range map[string]string{"tls.crt": pair.Cert, "tls.key": pair.Key, "ca.crt": p.pki.CertFile()} {
+		if data[key], err = os.ReadFile(file); err != nil {
+			return fmt.Errorf("read the client certificate of Argo CD: %w", err)
+		}
+	}
+	secrets := p.lab.Hub().Client().CoreV1().Secrets(lab.ArgoCDNamespace)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: accessSecret}, Data: data}
+	if _, err = secrets.Create(ctx, secret, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("store the client certificate of Argo CD: %w", err)
+	}
+	return nil
+}
+
+// ServeArgoCD lets the hub's argocd-server see what the agents' Argo CD have cached: its Redis is the principal's from now
+// on, until Close.
+func (p *Product) ServeArgoCD(ctx context.Context) error {
+	if err := p.lab.Restart(ctx, "hub/argocd-server", lab.Flag("--redis", p.Live.Redis)); err != nil {
+		return fmt.Errorf("point argocd-server at the Redis proxy: %w", err)
+	}
+	p.serves = true
+	return nil
+}
+
+// Rights gives an agent what live access needs, from the install manifests.
+func Rights(ctx context.Context, c *lab.Cluster, install string) error {
+	manifest, err := os.ReadFile(filepath.Join(install, "kustomize", "agent", "rbac-live.yaml"))
+	if err != nil {
+		return fmt.Errorf("read the rights of live access: %w", err)
+	}
+	return c.Apply(ctx, string(manifest))
+}
+
+// Kubeconfig writes one with which kubectl reaches an agent's cluster through the hub, and returns its path.
+func (p *Product) Kubeconfig(agent string) (string, error) {
+	folder := filepath.Join(p.folder, "through-hub")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", fmt.Errorf("make a folder for a kubeconfig: %w", err)
+	}
+	authority, err := pki.LoadAuthority(p.pki.CertFile(), p.pki.KeyFile(), folder) // the agent's own certificate stays
+	if err != nil {
+		return "", err
+	}
+	pair, err := authority.Client(agent)
+	if err != nil {
+		return "", err
+	}
+	return writeKubeconfig(filepath.Join(folder, agent+".kubeconfig"), p.Live.Resources, agent, p.pki.CertFile(), pair)
+}
+
+func writeKubeconfig(file, address, agent, ca string, pair pki.Pair) (string, error) {
+	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: %[1]s,
+clusters: [{name: %[1]s, cluster: {server: "https://%[2]s", certificate-authority: %[3]s}}],
+users: [{name: %[1]s, user: {client-certificate: %[4]s, client-key: %[5]s}}],
+contexts: [{name: %[1]s, context: {cluster: %[1]s, user: %[1]s}}]}
+`, agent, address, ca, pair.Cert, pair.Key)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return "", fmt.Errorf("write a kubeconfig: %w", err)
+	}
+	return file, nil
+}

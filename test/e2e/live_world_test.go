@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+// live is where a world's live access is to be had.
+type live struct {
+	resources string // host:port of the resource proxy
+	redis     string // host:port of the Redis proxy; empty in a bare lab
+}
+
+// accessSecret has the client certificate that Argo CD shows to the resource proxy.
+const accessSecret = "argocd-agent-resource-proxy-client"
+
+// liveOfPrincipal prepares live access on the hub and returns the principal's flags for it.
+func (w *world) liveOfPrincipal(t testing.TB) []string {
+	t.Helper()
+	port := w.freePort(t)
+	w.live.resources = "127.0.0.1:" + port
+	proxy := w.pki.forADay(t, "resource-proxy")
+	w.storeAccess(t)
+	flags := []string{"--resource-proxy-port", port, "--resource-proxy-address", w.live.resources, "--resource-proxy-cert-path", proxy.cert,
+		"--resource-proxy-key-path", proxy.key, "--resource-proxy-ca-path", w.pki.file, "--self-registration-client-cert-secret", accessSecret}
+	if w.hub.Redis.Address == "" {
+		return append(flags, "--redis-proxy-port", "0")
+	}
+	port = w.freePort(t)
+	w.live.redis = "127.0.0.1:" + port
+	return append(flags, "--redis-proxy-port", port, "--redis-server-address", w.hub.Redis.Address, "--redis-password", w.hub.Redis.Password)
+}
+
+func liveOfAgent(s *site) []string {
+	if s.Redis.Address == "" {
+		return []string{"--enable-resource-proxy=false"}
+	}
+	return []string{"--redis-addr", s.Redis.Address, "--redis-password", s.Redis.Password}
+}
+
+// storeAccess puts a client certificate on the hub, for the cluster Secrets that the principal makes.
+func (w *world) storeAccess(t testing.TB) {
+	t.Helper()
+	argocd := w.pki.forADay(t, "argocd-server")
+	data := map[string]any{}
+	for key, file := range map[string]string{"tls.crt": argocd.cert, "tls.key": argocd.key, "ca.crt": w.pki.file} {
+		data[key] = base64.StdEncoding.EncodeToString(readFile(t, file))
+	}
+	secret := w.hub.secret(accessSecret)
+	if secret.get(t) == nil {
+		if err := secret.tryCreate(map[string]any{"apiVersion": "v1", "kind": "Secret", "data": data}); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	secret.patch(t, `{"data":`+string(toJSON(t, data))+`}`)
+}
+
+// liveRights gives an agent what live access needs, from the install manifests.
+func liveRights(t testing.TB, c *lab.Cluster) {
+	t.Helper()
+	if err := c.Apply(t.Context(), string(readFile(t, "../../install/kustomize/agent/rbac-live.yaml"))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serveArgoCD lets the hub's argocd-server see what the agents' Argo CD have cached.
+func (w *world) serveArgoCD(t testing.TB) {
+	t.Helper()
+	if err := w.Restart(t.Context(), "hub/argocd-server", lab.Flag("--redis", w.live.redis)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kubeconfig is for kubectl through the hub, with a certificate of that name.
+func (w *world) kubeconfig(t testing.TB, name string) string {
+	t.Helper()
+	authority := *w.pki
+	authority.folder, authority.serial = t.TempDir(), authority.serial+1000 // the agent's own certificate stays
+	cert := authority.forADay(t, name)
+	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: hub,
+clusters: [{name: hub, cluster: {server: "https://%s", certificate-authority: %s}}],
+users: [{name: hub, user: {client-certificate: %s, client-key: %s}}],
+contexts: [{name: hub, context: {cluster: hub, user: hub}}]}`, w.live.resources, w.pki.file, cert.cert, cert.key)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// kubectl runs kubectl with a kubeconfig.
+func (w *world) kubectl(t testing.TB, kubeconfig string, args ...string) string {
+	t.Helper()
+	out, err := w.kubectlCommand(t, kubeconfig, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (w *world) kubectlCommand(t testing.TB, kubeconfig string, args ...string) *exec.Cmd {
+	t.Helper()
+	return w.Command(t.Context(), "kubectl", append([]string{"--kubeconfig", kubeconfig, "--cache-dir", filepath.Join(filepath.Dir(kubeconfig), "cache")}, args...)...)
+}
+
+func readFile(t testing.TB, file string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func toJSON(t testing.TB, value any) []byte {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
