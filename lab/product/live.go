@@ -97,11 +97,20 @@ func (p *Product) ServeArgoCD(ctx context.Context) error {
 
 // Rights gives an agent what live access needs, from the install manifests.
 func Rights(ctx context.Context, c *lab.Cluster, install string) error {
-	manifest, err := os.ReadFile(filepath.Join(install, "kustomize", "agent", "rbac-live.yaml"))
-	if err != nil {
-		return fmt.Errorf("read the rights of live access: %w", err)
+	files, err := filepath.Glob(filepath.Join(install, "kustomize", "agent", "rbac-live-*.yaml"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("find the rights of live access in %s: %w", install, err)
 	}
-	return c.Apply(ctx, string(manifest))
+	for _, file := range files {
+		manifest, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("read the rights of live access: %w", err)
+		}
+		if err := c.Apply(ctx, string(manifest)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Kubeconfig writes one with which kubectl reaches an agent's cluster through the hub, and returns its path.

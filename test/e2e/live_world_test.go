@@ -67,8 +67,14 @@ func (w *world) storeAccess(t testing.TB) {
 // liveRights gives an agent what live access needs, from the install manifests.
 func liveRights(t testing.TB, c *lab.Cluster) {
 	t.Helper()
-	if err := c.Apply(t.Context(), string(readFile(t, "../../install/kustomize/agent/rbac-live.yaml"))); err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob("../../install/kustomize/agent/rbac-live-*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there are no rights for live access: %v", err)
+	}
+	for _, file := range files {
+		if err := c.Apply(t.Context(), string(readFile(t, file))); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
