@@ -29,7 +29,7 @@ type room struct {
 
 var (
 	core     = []string{"internal/engine", "internal/kind", "internal/node", "internal/raw"}
-	adapters = []string{"internal/link", "internal/kube", "internal/proxy", "internal/identity", "internal/observe"}
+	adapters = []string{"internal/link", "internal/kube", "internal/proxy", "internal/identity", "internal/identity/pki", "internal/observe"}
 
 	anyModule = []string{""}
 	protobuf  = []string{"google.golang.org/protobuf/", "google.golang.org/genproto/"}
@@ -50,23 +50,29 @@ var house = []room{
 	{path: "internal/wire", inner: rooms("internal/engine", "api"), outer: protobuf},
 	{path: "internal/sim", inner: rooms(core, "internal/wire"), seeded: true},
 
+	// Certificates and tokens: computes, and keeps what it makes in Secrets, through an interface of its own.
+	{path: "internal/identity/pki"},
+
 	// Adapters: each knows one thing outside. None knows another; the proxies and identity do not know the engine.
-	{path: "internal/link", inner: rooms(core, "internal/wire", "api"), tests: rooms("lab"), outer: anyModule},
-	{path: "internal/kube", inner: rooms(core, "internal/wire"), tests: rooms("lab"), outer: anyModule},
+	{path: "internal/link", inner: rooms(core, "internal/wire", "api", "internal/identity/pki"), tests: rooms("lab"), outer: anyModule},
+	{path: "internal/kube", inner: rooms(core, "internal/wire", "internal/identity/pki"), tests: rooms("lab"), outer: anyModule},
 	{path: "internal/proxy", inner: rooms("internal/raw"), tests: rooms("lab"), outer: anyModule},
-	{path: "internal/identity", inner: rooms("api"), tests: rooms("lab"), outer: anyModule},
+	{path: "internal/identity", inner: rooms("api", "internal/identity/pki"), tests: rooms("lab"), outer: anyModule},
 	{path: "internal/observe", inner: rooms("internal/engine")},
 
 	// Assembly: the only place where adapters meet.
 	{path: "internal/principal", inner: rooms(core, "internal/wire", adapters, "api"), tests: rooms("lab"), outer: anyModule},
 	{path: "internal/agent", inner: rooms(core, "internal/wire", adapters, "api"), tests: rooms("lab"), outer: anyModule},
-	{path: "internal/cli", inner: rooms(core, "internal/wire", adapters, "api"), tests: rooms("lab"), outer: anyModule},
+	{path: "internal/cli", inner: rooms(core, "internal/wire", adapters, "api", "install"), tests: rooms("lab"), outer: anyModule},
 	// A command fills their Config, whose fields are of the types that settings become: kinds' and identity's.
-	{path: "cmd", inner: rooms("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity"), outer: anyModule},
+	{path: "cmd", inner: rooms("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/pki"), outer: anyModule},
+
+	// What users install, for programs that install it.
+	{path: "install", outer: anyModule},
 
 	// Around the product. The lab runs the product as programs, so it needs none of its packages.
 	{path: "lab", outer: anyModule},
-	{path: "test", inner: rooms("lab", "api"), outer: anyModule},
+	{path: "test", inner: rooms("lab", "api", "install"), outer: anyModule},
 	// Benchmarks of a fleet run many agents in one process.
 	{path: "bench", inner: rooms("lab", "api", core, "internal/wire", "internal/agent", "internal/kube"), outer: anyModule},
 	{path: "internal/arch"},

@@ -1,0 +1,251 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// believes tells whether whoever has this bundle believes a chain.
+func believes(t *testing.T, bundle []*x509.Certificate, chain []byte, use x509.ExtKeyUsage, host string, now time.Time) error {
+	t.Helper()
+	certs, err := Certificates(chain)
+	must(t, err)
+	roots, others := x509.NewCertPool(), x509.NewCertPool()
+	for _, ca := range bundle {
+		roots.AddCert(ca)
+	}
+	for _, cert := range certs[1:] {
+		others.AddCert(cert)
+	}
+	_, err = certs[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: others, DNSName: host, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{use}})
+	return err
+}
+
+func TestAuthorityIsMadeOnceAndReadAgain(t *testing.T) {
+	b := newBench(t)
+	if _, err := b.Authority(t.Context()); !errors.Is(err, ErrNoAuthority) {
+		t.Fatalf("error %v", err)
+	}
+	first, made, err := b.Init(t.Context())
+	if err != nil || !made {
+		t.Fatal(made, err)
+	}
+	again, made, err := b.Init(t.Context())
+	if err != nil || made || again.Pin() != first.Pin() || !again.Issues() {
+		t.Errorf("made %v, %v", made, err)
+	}
+	pair, err := again.Server([]string{"hub.example", "127.0.0.1"}, ServerLife, b.clock)
+	must(t, err)
+	for _, host := range []string{"hub.example", "127.0.0.1"} {
+		must(t, believes(t, first.Bundle, pair.Cert, x509.ExtKeyUsageServerAuth, host, b.clock))
+	}
+	if believes(t, first.Bundle, pair.Cert, x509.ExtKeyUsageClientAuth, "", b.clock) == nil {
+		t.Error("a server's certificate is good for an agent")
+	}
+	client, err := again.Client("w1", ClientLife, b.clock)
+	must(t, err)
+	must(t, believes(t, first.Bundle, client.Cert, x509.ExtKeyUsageClientAuth, "", b.clock))
+	must(t, believes(t, first.Bundle, client.Cert, x509.ExtKeyUsageClientAuth, "", b.clock.Add(-Backdate+time.Minute))) // a clock that is behind
+	if believes(t, first.Bundle, client.Cert, x509.ExtKeyUsageServerAuth, "", b.clock) == nil {
+		t.Error("an agent's certificate is good for a server")
+	}
+}
+
+func TestAuthorityOfOthersIsUsedAsItIs(t *testing.T) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	must(t, err)
+	now := time.Now()
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: "argocd-agent-ca"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(48 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	cert, err := sign(template, template, key.Public(), key)
+	must(t, err)
+	pkcs1 := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	b := newBench(t)
+	_, err = b.Put(t.Context(), &Secret{Name: AuthoritySecret, Type: typeTLS, Data: map[string][]byte{CertKey: encodeCerts(cert), KeyKey: pkcs1}})
+	must(t, err)
+	issued, err := b.Client(t.Context(), "w1")
+	must(t, err)
+	must(t, believes(t, []*x509.Certificate{cert}, issued.Cert, x509.ExtKeyUsageClientAuth, "", now))
+	certs, _ := Certificates(issued.Cert)
+	if !certs[0].NotAfter.Equal(cert.NotAfter) {
+		t.Errorf("the certificate outlives its CA: %s", certs[0].NotAfter)
+	}
+	s, _ := b.Get(t.Context(), AuthoritySecret)
+	if s.Revision != "1" {
+		t.Error("a Secret that is not ours was written")
+	}
+	// Replacing it is what somebody has asked for; when it can go nobody knows.
+	_, err = b.Rotate(t.Context())
+	must(t, err)
+	if _, err := b.Finish(t.Context(), false); !errors.As(err, new(*TooEarlyError)) {
+		t.Errorf("error %v", err)
+	}
+	b.clock = now.Add(72 * time.Hour)
+	foreign := newBench(t)
+	_, err = foreign.Put(t.Context(), &Secret{Name: AuthoritySecret, Annotations: map[string]string{"cert-manager.io/certificate-name": "x"},
+		Data: map[string][]byte{CertKey: encodeCerts(cert), KeyKey: pkcs1}})
+	must(t, err)
+	if _, err := foreign.Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "kept by cert-manager") {
+		t.Errorf("error %v", err)
+	}
+	foreign.clock = b.clock
+	if _, err := foreign.Client(t.Context(), "w1"); err == nil || !strings.Contains(err.Error(), "expired on") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAuthorityWithoutItsKeyIssuesNothing(t *testing.T) {
+	b := newBench(t)
+	a := b.authorityNow()
+	_, err := b.Put(t.Context(), &Secret{Name: "x"})
+	must(t, err)
+	only := newBench(t)
+	_, err = only.Put(t.Context(), &Secret{Name: AuthoritySecret, Data: map[string][]byte{BundleKey: a.BundlePEM()}})
+	must(t, err)
+	for title, err := range map[string]error{
+		"client": second(only.Client(t.Context(), "w1")),
+		"token":  second(only.Invite(t.Context(), "hub:1", Invitation{Agent: "w1", Mode: "managed"}, time.Hour)),
+		"rotate": second(only.Rotate(t.Context())),
+	} {
+		if !errors.Is(err, ErrNoKey) {
+			t.Errorf("%s: error %v", title, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestNobodyIsLostWhileTheAuthorityIsReplaced looks at each pair of a side that
+// knows of the change and one that does not, at each step.
+func TestNobodyIsLostWhileTheAuthorityIsReplaced(t *testing.T) {
+	b := newBench(t)
+	old := b.authorityNow()
+	oldServer, err := old.Server([]string{"hub"}, ServerLife, b.clock)
+	must(t, err)
+	oldClient, err := b.Client(t.Context(), "w1")
+	must(t, err)
+	both, err := b.Rotate(t.Context())
+	must(t, err)
+	if _, err := b.Rotate(t.Context()); err == nil {
+		t.Error("it is replaced twice at once")
+	}
+	newServer, err := both.Server([]string{"hub"}, ServerLife, b.clock)
+	must(t, err)
+	newClient, err := b.Client(t.Context(), "w1")
+	must(t, err)
+	for title, err := range map[string]error{
+		"agent of before, server of before": believes(t, old.Bundle, oldServer.Cert, x509.ExtKeyUsageServerAuth, "hub", b.clock),
+		"agent of before, server of after":  believes(t, old.Bundle, newServer.Cert, x509.ExtKeyUsageServerAuth, "hub", b.clock),
+		"agent of after, server of before":  believes(t, both.Bundle, oldServer.Cert, x509.ExtKeyUsageServerAuth, "hub", b.clock),
+		"agent of after, server of after":   believes(t, both.Bundle, newServer.Cert, x509.ExtKeyUsageServerAuth, "hub", b.clock),
+		"hub, certificate of before":        believes(t, both.Bundle, oldClient.Cert, x509.ExtKeyUsageClientAuth, "", b.clock),
+		"hub, certificate of after":         believes(t, both.Bundle, newClient.Cert, x509.ExtKeyUsageClientAuth, "", b.clock),
+		"pin of before":                     pinned(t, old.Pin(), newServer.Cert, b.clock),
+		"pin of after":                      pinned(t, both.Pin(), newServer.Cert, b.clock),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", title, err)
+		}
+	}
+	if !both.Due(oldClient.Cert, b.clock) || both.Due(newClient.Cert, b.clock) {
+		t.Error("it is not known who has to change over")
+	}
+	var early *TooEarlyError
+	if _, err := b.Finish(t.Context(), false); !errors.As(err, &early) || early.Until.Before(b.clock.Add(ClientLife)) {
+		t.Fatalf("error %v", err)
+	}
+	b.clock = early.Until
+	done, err := b.Finish(t.Context(), false)
+	must(t, err)
+	if err := believes(t, done.Bundle, newClient.Cert, x509.ExtKeyUsageClientAuth, "", b.clock.Add(-48*time.Hour)); err != nil || len(done.Bundle) != 1 {
+		t.Errorf("%d CAs, %v", len(done.Bundle), err)
+	}
+	if _, err := b.Finish(t.Context(), true); err == nil {
+		t.Error("there is nothing to finish")
+	}
+}
+
+func pinned(t *testing.T, pin Pin, chain []byte, now time.Time) error {
+	t.Helper()
+	certs, err := Certificates(chain)
+	must(t, err)
+	return pin.verify(certs, "hub", now)
+}
+
+func TestRequestIsForExactlyOneAgent(t *testing.T) {
+	b := newBench(t)
+	a := b.authorityNow()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	weak, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
+	must(t, err)
+	uri, _ := url.Parse("spiffe://x/y")
+	csr := func(r *x509.CertificateRequest, key any) []byte {
+		der, err := x509.CreateCertificateRequest(rand.Reader, r, key)
+		must(t, err)
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	}
+	w1 := pkix.Name{CommonName: "w1"}
+	forged := csr(&x509.CertificateRequest{Subject: w1}, key)
+	block, _ := pem.Decode(forged)
+	block.Bytes[len(block.Bytes)-1] ^= 1
+	forged = pem.EncodeToMemory(block)
+	for title, test := range map[string]struct {
+		request []byte
+		problem string
+	}{
+		"another name":     {csr(&x509.CertificateRequest{Subject: pkix.Name{CommonName: "w2"}}, key), `it is for "w2", but this agent is "w1"`},
+		"no name":          {csr(&x509.CertificateRequest{}, key), `it is for ""`},
+		"more of a name":   {csr(&x509.CertificateRequest{Subject: pkix.Name{CommonName: "w1", OrganizationalUnit: []string{"admins"}}}, key), "more than the common name"},
+		"two common names": {csr(&x509.CertificateRequest{Subject: pkix.Name{CommonName: "w1", ExtraNames: []pkix.AttributeTypeAndValue{{Type: []int{2, 5, 4, 3}, Value: "w2"}, {Type: []int{2, 5, 4, 3}, Value: "w1"}}}}, key), "more than the common name"},
+		"a host":           {csr(&x509.CertificateRequest{Subject: w1, DNSNames: []string{"hub.example"}}, key), `also for the host "hub.example"`},
+		"a URI":            {csr(&x509.CertificateRequest{Subject: w1, URIs: []*url.URL{uri}}, key), "addresses or URIs"},
+		"a CA":             {csr(&x509.CertificateRequest{Subject: w1, ExtraExtensions: []pkix.Extension{{Id: basicConstraints, Value: []byte{0x30, 3, 1, 1, 0xff}}}}, key), "an agent is no CA"},
+		"a weak key":       {csr(&x509.CertificateRequest{Subject: w1}, weak), "kind of key is not accepted"},
+		"forged":           {forged, "signature is not by its key"},
+		"not a request":    {[]byte("hello"), "not a certificate request"},
+		"too large":        {[]byte(strings.Repeat("x", MaxRequest+1)), "at most"},
+	} {
+		_, err := b.Sign(t.Context(), test.request, "w1")
+		if err == nil || !strings.Contains(err.Error(), test.problem) || !errors.As(err, new(*RequestError)) {
+			t.Errorf("%s: error %v instead of one with %q", title, err, test.problem)
+		}
+	}
+	request, keyPEM, err := NewRequest("w1", nil)
+	must(t, err)
+	issued, err := b.Sign(t.Context(), request, "w1")
+	must(t, err)
+	must(t, believes(t, a.Bundle, issued.Cert, x509.ExtKeyUsageClientAuth, "", b.clock))
+	again, sameKey, err := NewRequest("w1", keyPEM)
+	must(t, err)
+	first, err := ReadRequest(request, "w1")
+	must(t, err)
+	next, err := ReadRequest(again, "w1")
+	must(t, err)
+	if !bytes.Equal(first.RawSubjectPublicKeyInfo, next.RawSubjectPublicKeyInfo) || !bytes.Equal(sameKey, keyPEM) {
+		t.Error("a second request has another key")
+	}
+}
+
+func TestProxyClientIsNotTheAgent(t *testing.T) {
+	b := newBench(t)
+	b.authorityNow()
+	issued, err := b.ProxyClient(t.Context(), "w1")
+	must(t, err)
+	certs, err := Certificates(issued.Cert)
+	must(t, err)
+	if s := certs[0].Subject; s.CommonName != "w1" || len(s.OrganizationalUnit) != 1 || s.OrganizationalUnit[0] != ProxyClientUnit {
+		t.Errorf("subject %s", s)
+	}
+}

@@ -1,0 +1,67 @@
+package pki
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"fmt"
+	"time"
+)
+
+// Info is a certificate in short, for people.
+type Info struct {
+	Subject     string
+	Issuer      string
+	Names       []string // host names, addresses, URIs
+	Key         string   // such as ECDSA P-256
+	Authority   bool
+	NotBefore   time.Time
+	NotAfter    time.Time
+	RenewAt     time.Time
+	Fingerprint string // SHA-256, upper-case hex: what the blocklist has
+	Pin         string
+}
+
+// Inspect describes each certificate of a bundle.
+func Inspect(bundle []byte) ([]Info, error) {
+	certs, err := Certificates(bundle)
+	if err != nil {
+		return nil, err
+	}
+	var all []Info
+	for _, cert := range certs {
+		all = append(all, Describe(cert))
+	}
+	return all, nil
+}
+
+// Describe describes a certificate.
+func Describe(cert *x509.Certificate) Info {
+	info := Info{
+		Subject: cert.Subject.String(), Issuer: cert.Issuer.String(), Key: keyKind(cert.PublicKey), Authority: cert.IsCA,
+		NotBefore: cert.NotBefore, NotAfter: cert.NotAfter, RenewAt: RenewAt(cert),
+		Fingerprint: fmt.Sprintf("%X", sha256.Sum256(cert.Raw)), Pin: PinOf(cert).String(),
+	}
+	info.Names = append(info.Names, cert.DNSNames...)
+	for _, ip := range cert.IPAddresses {
+		info.Names = append(info.Names, ip.String())
+	}
+	for _, uri := range cert.URIs {
+		info.Names = append(info.Names, uri.String())
+	}
+	return info
+}
+
+func keyKind(public any) string {
+	switch key := public.(type) {
+	case *ecdsa.PublicKey:
+		return "ECDSA " + key.Params().Name
+	case *rsa.PublicKey:
+		return fmt.Sprintf("RSA %d", key.N.BitLen())
+	case ed25519.PublicKey:
+		return "Ed25519"
+	}
+	return "unknown"
+}

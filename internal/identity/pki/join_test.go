@@ -1,0 +1,173 @@
+package pki
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func invite(b *bench) Token {
+	b.t.Helper()
+	b.authorityNow()
+	token, err := b.Invite(b.t.Context(), "hub.example:443", Invitation{Agent: "w1", Mode: "managed", Labels: map[string]string{"env": "prod"}}, time.Hour)
+	must(b.t, err)
+	return token
+}
+
+func requestFor(t *testing.T, agent string) []byte {
+	t.Helper()
+	r, _, err := NewRequest(agent, nil)
+	must(t, err)
+	return r
+}
+
+func TestTokenIsGoodForOneKeyOnce(t *testing.T) {
+	b := newBench(t)
+	token, err := ParseToken(" " + invite(b).String() + "\n")
+	must(t, err)
+	if token.Host() != "hub.example" || strings.ContainsAny(token.String(), " $&?*'\"`!#;()<>|\\~{}[]") {
+		t.Errorf("the line is %s", token)
+	}
+	s, _ := b.Get(t.Context(), joinPrefix+token.ID)
+	for field, value := range s.Data {
+		if strings.Contains(string(value), token.Secret) {
+			t.Errorf("the hub keeps the secret in %s", field)
+		}
+	}
+	request := requestFor(t, "w1")
+	for range 2 { // the answer may get lost
+		who, err := b.Redeem(t.Context(), token.ID, token.Secret, "w1", request)
+		if err != nil || who.Mode != "managed" || who.Labels["env"] != "prod" {
+			t.Fatalf("%+v, %v", who, err)
+		}
+	}
+	refused(t, b, token, requestFor(t, "w1"), "was used at")
+	if all, err := b.Tokens(t.Context()); err != nil || len(all) != 1 || all[0].Used.IsZero() {
+		t.Errorf("%+v, %v", all, err)
+	}
+	b.clock = b.clock.Add(2 * time.Hour)
+	refused(t, b, token, request, "expired at") // the same key, too late
+}
+
+func refused(t *testing.T, b *bench, token Token, request []byte, why string) {
+	t.Helper()
+	_, err := b.Redeem(t.Context(), token.ID, token.Secret, "w1", request)
+	if refusal := new(RefusalError); !errors.As(err, &refusal) || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "agent join-token w1") {
+		t.Errorf("error %v instead of one with %q and what to do", err, why)
+	}
+}
+
+func TestTokenThatIsNotGoodIsRefused(t *testing.T) {
+	b := newBench(t)
+	token := invite(b)
+	request := requestFor(t, "w1")
+	wrong := token
+	wrong.Secret = strings.Repeat("A", len(token.Secret))
+	refused(t, b, wrong, request, "not known on the hub")
+	unknown := token
+	unknown.ID = "aaaaaaaa"
+	refused(t, b, unknown, request, "not known on the hub")
+	path := token
+	path.ID = "../../x"
+	refused(t, b, path, request, "not known on the hub")
+	if _, err := b.Redeem(t.Context(), token.ID, token.Secret, "w2", requestFor(t, "w2")); err == nil || !strings.Contains(err.Error(), `for the agent "w1", not for "w2"`) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := b.Redeem(t.Context(), token.ID, token.Secret, "w1", requestFor(t, "w2")); err == nil || !strings.Contains(err.Error(), `it is for "w2"`) {
+		t.Errorf("error %v", err)
+	}
+	// None of that has used it up.
+	_, err := b.Redeem(t.Context(), token.ID, token.Secret, "w1", request)
+	must(t, err)
+}
+
+func TestOnlyOneOfTwoGetsIn(t *testing.T) {
+	b := newBench(t)
+	token := invite(b)
+	b.before = func(*Secret) {
+		_, err := b.Redeem(t.Context(), token.ID, token.Secret, "w1", requestFor(t, "w1"))
+		must(t, err)
+	}
+	refused(t, b, token, requestFor(t, "w1"), "was used at")
+}
+
+func TestTokensAreSweptWhenNobodyAsksAnyMore(t *testing.T) {
+	b := newBench(t)
+	invite(b)
+	b.clock = b.clock.Add(2 * time.Hour)
+	if n, err := b.Sweep(t.Context()); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+	b.clock = b.clock.Add(tokenGrace)
+	if n, err := b.Sweep(t.Context()); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	invite(b)
+	if n, err := b.Withdraw(t.Context(), "w2"); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+	if n, err := b.Withdraw(t.Context(), "w1"); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+}
+
+func TestSpoiltTokenSaysWhatIsWrong(t *testing.T) {
+	good := invite(newBench(t)).String()
+	for text, problem := range map[string]string{
+		"":                                   "this is no join token",
+		"https://hub/x":                      "this is no join token",
+		good[:len(good)-1]:                   "ends too early",
+		good + "x":                           "ends too early or too late",
+		strings.Replace(good, ":443", "", 1): "not of the form host:port",
+		strings.Replace(good, ":443", ":99999", 1): "1 to 65535",
+		strings.Replace(good, "/w1/", "/W1/", 1):   "no agent's name",
+		strings.Replace(good, "/w1/", "/w1/x", 1):  "no pin of a CA",
+		strings.Replace(good, "/w1/", "/", 1):      "3 parts instead of 4",
+	} {
+		if _, err := ParseToken(text); err == nil || !strings.Contains(err.Error(), problem) {
+			t.Errorf("%s: error %v instead of one with %q", text, err, problem)
+		}
+	}
+}
+
+func TestServerCertificateIsKept(t *testing.T) {
+	b := newBench(t)
+	a := b.authorityNow()
+	keep := func(names ...string) bool {
+		t.Helper()
+		issued, next, err := b.KeepServer(t.Context(), PrincipalSecret, names)
+		must(t, err)
+		if !next.After(b.clock) {
+			t.Errorf("look again at %s", next)
+		}
+		return issued
+	}
+	if !keep("hub") || keep("hub") || !keep("hub", "10.0.0.1") || keep("10.0.0.1") {
+		t.Error("issued too often or not at all")
+	}
+	b.clock = b.clock.Add(ServerLife * 3 / 4)
+	if !keep("hub") || keep("hub") {
+		t.Error("not renewed when two thirds of its life were over")
+	}
+	_, err := b.Rotate(t.Context())
+	must(t, err)
+	if !keep("hub") || keep("hub") {
+		t.Error("not issued by the new CA")
+	}
+	s, _ := b.Get(t.Context(), PrincipalSecret)
+	if certs, _ := Certificates(s.Data[CertKey]); a.Issued(certs[0]) {
+		t.Error("the old CA has issued it")
+	}
+	for keeper, other := range map[string]*Secret{
+		"":             {Name: ProxySecret, Data: s.Data},
+		"cert-manager": {Name: "other", Labels: s.Labels, Annotations: map[string]string{"cert-manager.io/issuer-name": "x"}, Data: s.Data},
+	} {
+		_, err := b.Put(t.Context(), other)
+		must(t, err)
+		var foreign *ForeignError
+		if _, _, err := b.KeepServer(t.Context(), other.Name, []string{"hub"}); !errors.As(err, &foreign) || foreign.Keeper != keeper {
+			t.Errorf("error %v", err)
+		}
+	}
+}

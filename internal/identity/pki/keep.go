@@ -1,0 +1,115 @@
+package pki
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+)
+
+// RenewAt is when a certificate is to be renewed: after two thirds of its life.
+func RenewAt(cert *x509.Certificate) time.Time {
+	life := cert.NotAfter.Sub(cert.NotBefore)
+	return cert.NotBefore.Add(life / 3 * 2)
+}
+
+// ForeignError says that a Secret is somebody else's to renew.
+type ForeignError struct{ Secret, Keeper string }
+
+func (e *ForeignError) Error() string {
+	if e.Keeper != "" {
+		return fmt.Sprintf("the Secret %s is kept by %s: it is used as it is", e.Secret, e.Keeper)
+	}
+	return fmt.Sprintf("the Secret %s was not made by us: it is used as it is. To have it renewed, label it %s=%s, or delete it", e.Secret, KeptLabel, KeptValue)
+}
+
+// KeepServer sees to it that a Secret has a server's certificate for these host
+// names and addresses: of the CA that issues now, and not about to expire. It
+// tells whether it had to issue one, and when to look again. Another's Secret is
+// a *ForeignError.
+func (h *Hub) KeepServer(ctx context.Context, secret string, names []string) (issued bool, next time.Time, err error) {
+	a, err := h.Authority(ctx)
+	if err != nil {
+		return false, time.Time{}, err
+	}
+	for range attempts {
+		s, err := h.Secrets.Get(ctx, secret)
+		if err != nil {
+			return false, time.Time{}, fmt.Errorf("read Secret %s: %w", secret, err)
+		}
+		if s != nil && !s.Kept() {
+			return false, time.Time{}, &ForeignError{secret, s.keeper()}
+		}
+		if s != nil && h.serves(a, s, names) {
+			certs, _ := Certificates(s.Data[CertKey])
+			return issued, RenewAt(certs[0]), nil
+		}
+		pair, err := a.Server(names, h.serverLife(), h.now())
+		if err != nil {
+			return false, time.Time{}, err
+		}
+		stored, err := PutPair(ctx, h.Secrets, secret, s, pair, a.BundlePEM())
+		if err != nil {
+			return false, time.Time{}, err
+		}
+		issued = issued || stored
+	}
+	return false, time.Time{}, fmt.Errorf("write Secret %s: %w", secret, ErrBusy)
+}
+
+// serves tells whether a Secret has what it should. A longer list of names does
+// no harm: another replica may have been given more.
+func (h *Hub) serves(a *Authority, s *Secret, names []string) bool {
+	certs, err := Certificates(s.Data[CertKey])
+	if err != nil || a.Due(s.Data[CertKey], h.now()) || !bytes.Equal(s.Data[BundleKey], a.BundlePEM()) {
+		return false
+	}
+	for _, name := range names {
+		if ip := net.ParseIP(strings.Trim(name, "[]")); ip != nil {
+			if !slices.ContainsFunc(certs[0].IPAddresses, ip.Equal) {
+				return false
+			}
+		} else if !slices.Contains(certs[0].DNSNames, name) {
+			return false
+		}
+	}
+	return true
+}
+
+// PutPair writes a certificate, its key and a bundle into a Secret: into this
+// one, or into a new one if that is nil. False: somebody else was quicker.
+func PutPair(ctx context.Context, to Secrets, name string, s *Secret, pair Pair, bundle []byte) (bool, error) {
+	if s == nil {
+		s = &Secret{Name: name, Type: typeTLS}
+	}
+	s = s.clone()
+	s.Labels[KeptLabel] = KeptValue
+	s.Data[CertKey], s.Data[KeyKey] = pair.Cert, pair.Key
+	if bundle != nil {
+		s.Data[BundleKey] = bundle
+	}
+	stored, err := to.Put(ctx, s)
+	if err != nil {
+		return false, fmt.Errorf("write Secret %s: %w", name, err)
+	}
+	return stored, nil
+}
+
+// PutBundle writes whom to believe into a Secret of a spoke.
+func PutBundle(ctx context.Context, to Secrets, name string, s *Secret, bundle []byte) (bool, error) {
+	if s == nil {
+		s = &Secret{Name: name, Type: typeOpaque}
+	}
+	s = s.clone()
+	s.Labels[KeptLabel] = KeptValue
+	s.Data[BundleKey] = bundle
+	stored, err := to.Put(ctx, s)
+	if err != nil {
+		return false, fmt.Errorf("write Secret %s: %w", name, err)
+	}
+	return stored, nil
+}

@@ -1,0 +1,84 @@
+package pki
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestHubIsRecognisedByThePinOfItsAuthority(t *testing.T) {
+	b := newBench(t)
+	a := b.authorityNow()
+	stranger, err := NewAuthority(b.clock)
+	must(t, err)
+	genuine, err := a.Server([]string{"hub.example"}, ServerLife, b.clock)
+	must(t, err)
+	proxy, err := stranger.Server([]string{"hub.example"}, ServerLife, b.clock)
+	must(t, err)
+	elsewhere, err := a.Server([]string{"other.example"}, ServerLife, b.clock)
+	must(t, err)
+	// Somebody in between presents our CA beside a certificate that it did not sign.
+	forged := Pair{Cert: append(append([]byte{}, proxy.Cert...), encodeCerts(a.Cert)...), Key: proxy.Key}
+	for _, test := range []struct {
+		title   string
+		server  Pair
+		clock   time.Duration
+		problem string
+	}{
+		{"genuine", genuine, 0, ""},
+		{"clock behind", genuine, -30 * time.Minute, ""},
+		{"clock far behind", genuine, -2 * time.Hour, "not yet valid"},
+		{"proxy", proxy, 0, "is there a TLS-terminating proxy"},
+		{"forged", forged, 0, "unknown authority"},
+		{"another host", elsewhere, 0, "other.example"},
+	} {
+		err := connect(t, a.Pin().ClientTLS("hub.example", func() time.Time { return b.clock.Add(test.clock) }), test.server)
+		if test.problem == "" && err != nil || test.problem != "" && (err == nil || !strings.Contains(err.Error(), test.problem)) {
+			t.Errorf("%s: error %v", test.title, err)
+		}
+		if e := new(PinError); test.title == "proxy" && (!errors.As(err, &e) || !strings.Contains(err.Error(), `certificate of "CN=hub.example"`)) {
+			t.Errorf("%s: error %v", test.title, err)
+		}
+	}
+}
+
+func connect(t *testing.T, client *tls.Config, server Pair) error {
+	t.Helper()
+	pair, err := tls.X509KeyPair(server.Cert, server.Key)
+	must(t, err)
+	near, far := net.Pipe()
+	defer near.Close()
+	go func() {
+		defer far.Close()
+		_ = tls.Server(far, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}).Handshake()
+	}()
+	return tls.Client(near, client).Handshake()
+}
+
+func TestPinIsReadInBothForms(t *testing.T) {
+	a, err := NewAuthority(time.Now())
+	must(t, err)
+	pin := a.Pin()
+	for _, text := range []string{pin.String(), "sha256:" + pin.String(), strings.ToUpper(hexOf(pin))} {
+		if got, err := ParsePin(text); err != nil || got != pin {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for _, text := range []string{"", "x", pin.String()[1:], hexOf(pin)[2:]} {
+		if _, err := ParsePin(text); err == nil {
+			t.Errorf("%q is a pin", text)
+		}
+	}
+}
+
+func hexOf(p Pin) string {
+	const digits = "0123456789abcdef"
+	var out []byte
+	for _, b := range p {
+		out = append(out, digits[b>>4], digits[b&15])
+	}
+	return string(out)
+}
