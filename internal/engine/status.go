@@ -52,6 +52,16 @@ func (p *Peer) Status() Status {
 	return s
 }
 
+// HeldBack tells whether the removal of an item here waits for a confirmation.
+func (p *Peer) HeldBack(scope string, key Key) bool {
+	r := p.replicas[scope]
+	if r == nil {
+		return false
+	}
+	it := r.get(key)
+	return it != nil && it.heldBack
+}
+
 func (o *owner) status() ScopeStatus {
 	s := ScopeStatus{Name: o.cfg.Name, Role: Owner, Complete: o.complete, Items: len(o.items) - o.tombstones,
 		Dirty: o.lists[queued].len + o.lists[blocked].len, InFlight: o.lists[flying].len, Bytes: o.inFlight,

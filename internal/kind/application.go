@@ -209,7 +209,9 @@ func sameJSON(a, b []byte) bool {
 }
 
 // Release implements Remover.
-func (ApplicationKind) Release(o *Object, _ *World) *Object { return release(o) }
+func (ApplicationKind) Release(o *Object, _ *World) *Object {
+	return ClearCondition(release(o), ConditionHeld)
+}
 
 // Keeps implements Remover.
 func (ApplicationKind) Keeps(o *Object) bool { return o.Annotation(AdoptedMark) == "true" }

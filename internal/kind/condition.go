@@ -8,7 +8,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
-// Our conditions on the hub's Applications. Argo CD's UI tells errors from
+// Our conditions on Applications: on the hub's, and on a spoke's copy the one
+// about its deletion. Argo CD's UI tells errors from
 // warnings by how the type ends. All start alike, so that a neighbour release
 // knows which are not the spoke's.
 const (
@@ -69,7 +70,7 @@ func condition(conditionType, message, at string) []byte {
 	return c.Bytes()
 }
 
-// SetCondition returns a hub's Application with one of our conditions, the same
+// SetCondition returns an Application with one of our conditions, the same
 // object if it has it already with that message.
 func SetCondition(o *Object, conditionType, message string, at time.Time) *Object {
 	for _, c := range ourConditions(o.Get("status", "conditions")) {
@@ -80,7 +81,7 @@ func SetCondition(o *Object, conditionType, message string, at time.Time) *Objec
 	return changeConditions(o, conditionType, condition(conditionType, message, at.UTC().Format(time.RFC3339)))
 }
 
-// ClearCondition returns a hub's Application without one of our conditions, the
+// ClearCondition returns an Application without one of our conditions, the
 // same object if it has none.
 func ClearCondition(o *Object, conditionType string) *Object {
 	for _, c := range ourConditions(o.Get("status", "conditions")) {

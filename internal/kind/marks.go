@@ -19,6 +19,10 @@ const (
 // Prefix of everything that is ours alone.
 const Prefix = "argocd-agent.argoproj-labs.io/"
 
+// Confirmation is the annotation of an agent's cluster Secret that lets a held
+// deletion go ahead.
+const Confirmation = Prefix + "confirm"
+
 // Our own annotations.
 const (
 	AdoptedMark     = Prefix + "adopted"      // existed before it became ours

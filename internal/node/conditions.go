@@ -1,15 +1,17 @@
 package node
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file shows on the hub's Applications what is wrong with them.
+// This file shows on Applications what is wrong with them: on the hub's, and on
+// the spoke's copy that its deletion is held back.
 //
-// Only the replica of the principal that has the agent's session does: another
+// On the hub, only the replica of the principal that has the agent's session does: another
 // one knows nothing, or what was true in a session of its own long ago, and the
 // two would take turns. And it takes back only what it knows to be over: an item
 // that was cured in this session, or any other once the whole scope is proven.
@@ -50,6 +52,10 @@ func (l *link) withConditions(key engine.Key, o *kind.Object) *kind.Object {
 	if !l.live {
 		return o
 	}
+	o = l.withHeld(key, o)
+	if l.node.cfg.Side == kind.Spoke {
+		return o
+	}
 	f, wrong := l.rejects[key]
 	if !wrong {
 		if l.proven || l.cured[key] {
@@ -75,13 +81,60 @@ func (l *link) setLive(live bool) {
 
 // provenEqual looks at conditions that were left by an earlier session.
 func (l *link) provenEqual() {
-	if l.proven || l.node.cfg.Side != kind.Hub {
+	if !l.proven {
+		l.proven = true
+		l.tendAllConditions()
+	}
+}
+
+// tendAllConditions looks at every Application of this agent.
+func (l *link) tendAllConditions() {
+	for _, o := range sortedObjects(l.node.cache.tables[kind.Applications].objects) {
+		l.tendConditionsOf(o)
+	}
+}
+
+func (l *link) tendConditionsOf(o *kind.Object) {
+	key, ok := kind.Reports(o, &l.world)
+	if l.node.cfg.Side == kind.Spoke {
+		key, ok = l.scope(kind.ApplicationScope).kind.Key(o, &l.world)
+		ok = ok && kind.ReadMark(o, &l.world).Owned
+	}
+	if ok {
+		l.tendConditions(key, refOf(kind.Applications, o), o)
+	}
+}
+
+// heldChanged takes note of which deletions of Applications are held back on
+// this side. (On the hub of a managed agent it is the agent that holds them.)
+func (l *link) heldChanged(f engine.Fact) {
+	if l.scope(kind.ApplicationScope).cfg.Role != engine.Replica {
 		return
 	}
-	l.proven = true
-	for _, o := range sortedObjects(l.node.cache.tables[kind.Applications].objects) {
-		if key, ok := kind.Reports(o, &l.world); ok {
-			l.tendConditions(key, refOf(kind.Applications, o), o)
-		}
+	if l.guarded = f.Held; f.Event == engine.Unheld {
+		l.guarded = nil
 	}
+	l.tendAllConditions()
+}
+
+// withHeld returns the Application with the condition that its deletion is held
+// back, or without it: the same object if that is as it is. An earlier session
+// may have left it, so it goes only when all are known that are held.
+func (l *link) withHeld(key engine.Key, o *kind.Object) *kind.Object {
+	switch {
+	case l.guarded != nil && l.peer.HeldBack(kind.ApplicationScope, key):
+		return kind.SetCondition(o, kind.ConditionHeld, l.heldMessage(), time.UnixMilli(int64(l.node.now)))
+	case l.proven:
+		return kind.ClearCondition(o, kind.ConditionHeld)
+	}
+	return o
+}
+
+func (l *link) heldMessage() string {
+	owner := "The hub"
+	if l.node.cfg.Side == kind.Hub {
+		owner = "The cluster of agent " + l.name
+	}
+	return fmt.Sprintf("%s does not have this Application any more. Its deletion here is held back, as one of %d: %s. To let them go, on the hub: kubectl annotate secret -n %s cluster-%s --overwrite %s=%s",
+		owner, l.guarded.Count, l.guarded.Reason, l.world.HubArgoNamespace, l.world.Agent.Name, kind.Confirmation, l.guarded.ID)
 }

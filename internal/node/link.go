@@ -30,10 +30,11 @@ type link struct {
 	nonces    uint64
 	sessions  uint64 // counts their beginnings and ends
 
-	live   bool                       // the session has begun
-	proven bool                       // hub: and Applications were found equal in it
-	cured  map[engine.Key]bool        // hub: rejects that are over, and may still be shown
-	shown  map[engine.Key]engine.Time // hub: when conditions were last written
+	live    bool                       // the session has begun
+	proven  bool                       // and Applications were found equal in it
+	guarded *engine.Held               // replica of Applications: those whose deletion waits for a confirmation; nil: none
+	cured   map[engine.Key]bool        // hub: rejects that are over, and may still be shown
+	shown   map[engine.Key]engine.Time // hub: when conditions were last written
 }
 
 type scope struct {
@@ -157,6 +158,10 @@ func (l *link) fact(f engine.Fact) {
 	case engine.Equal:
 		if f.Scope == kind.ApplicationScope {
 			l.provenEqual()
+		}
+	case engine.HeldEvent, engine.Unheld:
+		if f.Scope == kind.ApplicationScope {
+			l.heldChanged(f)
 		}
 	case engine.Rejected, engine.Cured, engine.Ended:
 		if l.node.cfg.Side == kind.Hub {

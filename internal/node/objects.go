@@ -177,6 +177,10 @@ func (n *Node) projectChanged(was, is *kind.Object) {
 func (n *Node) tend(r kind.Resource, o *kind.Object) {
 	if n.cfg.Side == kind.Hub {
 		n.tendHub(r, o)
+		return
+	}
+	if l := n.links[""]; r == kind.Applications && (l.guarded != nil || len(l.shown) > 0) {
+		l.tendConditionsOf(o)
 	}
 }
 

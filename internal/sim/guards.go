@@ -90,7 +90,7 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 		w.guardRemoval(s, ch, bad)
 	}
 	if ch.ref.Resource == kind.Applications && ch.new != nil {
-		if ch.old != nil && !sameExcept(ch.old, ch.new, "operationState") {
+		if ch.old != nil && !sameExcept(withoutHeld(ch.old), withoutHeld(ch.new), "operationState") {
 			bad("changes the status of")
 		}
 		w.guardOrder(who.proc, ch, l.hubEra, bad)
@@ -282,6 +282,9 @@ func sameMeta(a, b tree) bool {
 	return empty(a, "labels") == empty(b, "labels") && empty(a, "annotations") == empty(b, "annotations") &&
 		text(finalizers(a)) == text(finalizers(b))
 }
+
+// withoutHeld takes off the one condition that an agent sets on its copies.
+func withoutHeld(o *kind.Object) *kind.Object { return kind.ClearCondition(o, kind.ConditionHeld) }
 
 // sameExcept compares statuses but for one field.
 func sameExcept(a, b *kind.Object, field string) bool {

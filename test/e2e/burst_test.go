@@ -48,6 +48,10 @@ func TestABurstOfApplicationsAndStatusesLosesNone(t *testing.T) {
 		if err := countIs(spoke, lab.ArgoCDNamespace, apps, "", ""); err != nil {
 			t.Errorf("Applications on the spoke: %v", err)
 		}
+		id := command.FindString(line)
+		for _, i := range []int{0, apps - 1} { // each of them says so itself, and how to let it go
+			spoke.app(lab.ArgoCDNamespace, name(i)).becomes(t, shows("AgentHeldWarning", id))
+		}
 		confirm(t, w, line)
 		await(t, "what was confirmed to go", func() error { return countIs(spoke, lab.ArgoCDNamespace, 0, "", "") })
 		if err := countIs(w.hub, "managed", apps, "", ""); err != nil {
