@@ -73,10 +73,10 @@ func TestChartKnowsEverySetting(t *testing.T) {
 func matches(t *testing.T, file, want string) {
 	t.Helper()
 	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // part of the checkout
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil { //nolint:gosec // part of the checkout
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

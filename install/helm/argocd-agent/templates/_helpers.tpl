@@ -1,0 +1,78 @@
+{{/* The settings of the role, with what has a value of its own put in. */}}
+{{- define "argocd-agent.settings" -}}
+{{- $own := index .Values .Values.role -}}
+{{- $settings := dict -}}
+{{- if eq .Values.role "agent" -}}
+{{- $_ := set $settings "agent-mode" $own.mode -}}
+{{- $_ := set $settings "server-address" $own.server -}}
+{{- if ne (int $own.port) 443 }}{{ $_ := set $settings "server-port" $own.port }}{{ end -}}
+{{- if not $own.live.read }}{{ $_ := set $settings "resource-proxy-reads" false }}{{ $_ := set $settings "resource-proxy-logs" false }}{{ end -}}
+{{- if not $own.live.write }}{{ $_ := set $settings "resource-proxy-writes" false }}{{ end -}}
+{{- if not $own.live.exec }}{{ $_ := set $settings "resource-proxy-exec" false }}{{ end -}}
+{{- end -}}
+{{- if .Values.redis.secretName }}{{ $_ := set $settings "redis-creds-dir-path" "/etc/argocd-agent/redis" }}{{ end -}}
+{{- $known := index (.Files.Get "files/settings.yaml" | fromYaml) .Values.role -}}
+{{- range $flag, $_ := $settings }}{{ if not (hasKey $known $flag) }}{{ $_ := unset $settings $flag }}{{ end }}{{ end -}}
+{{- range $flag, $value := $own.settings -}}
+{{- if hasKey $settings $flag }}{{ if has $flag (list "agent-mode" "server-address" "server-port") }}{{ fail (printf "agent.settings.%s: this setting has a value of its own; use agent.%s" $flag (get (dict "agent-mode" "mode" "server-address" "server" "server-port" "port") $flag)) }}{{ end }}{{ end -}}
+{{- $_ := set $settings $flag $value -}}
+{{- end -}}
+{{- toYaml $settings -}}
+{{- end -}}
+
+{{/* A value as the environment has it: lists and maps joined by commas. */}}
+{{- define "argocd-agent.text" -}}
+{{- if kindIs "slice" . }}{{ join "," . }}
+{{- else if kindIs "map" . }}{{ $pairs := list }}{{ range $k, $v := . }}{{ $pairs = append $pairs (printf "%s=%s" $k $v) }}{{ end }}{{ join "," $pairs }}
+{{- else if kindIs "float64" . }}{{ int64 . }}
+{{- else }}{{ . }}{{ end -}}
+{{- end -}}
+
+{{/* The port of a setting, or its default: list of context, flag and default. */}}
+{{- define "argocd-agent.port" -}}
+{{- $own := index (index . 0).Values (index . 0).Values.role -}}
+{{- $value := get $own.settings (index . 1) -}}
+{{- if kindIs "invalid" $value }}{{ index . 2 }}{{ else if kindIs "string" $value }}{{ index . 2 }}{{ else }}{{ int $value }}{{ end -}}
+{{- end -}}
+
+{{- define "argocd-agent.name" -}}argocd-agent-{{ .Values.role }}{{- end -}}
+
+{{/* Names of what belongs to no namespace. */}}
+{{- define "argocd-agent.clusterName" -}}
+{{ include "argocd-agent.name" . }}{{ if ne .Release.Namespace "argocd" }}-{{ .Release.Namespace }}{{ end }}
+{{- end -}}
+
+{{- define "argocd-agent.selector" -}}
+app.kubernetes.io/name: {{ include "argocd-agent.name" . }}
+{{- end -}}
+
+{{- define "argocd-agent.labels" -}}
+app.kubernetes.io/name: {{ include "argocd-agent.name" . }}
+app.kubernetes.io/component: {{ .Values.role }}
+app.kubernetes.io/part-of: argocd-agent
+{{- end -}}
+
+{{- define "argocd-agent.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end -}}
+{{- end -}}
+
+{{/* A ClusterRoleBinding to a ClusterRole: list of context, name of the binding, name of the role. */}}
+{{- define "argocd-agent.clusterBinding" -}}
+{{- $ := index . 0 -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ index . 1 }}
+  labels:
+    {{- include "argocd-agent.labels" $ | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ index . 2 }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "argocd-agent.name" $ }}
+    namespace: {{ $.Release.Namespace }}
+{{- end -}}

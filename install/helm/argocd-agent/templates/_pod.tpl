@@ -1,0 +1,210 @@
+{{/* The Deployment of a role: list of context, ports (name to number), replicas, strategy. */}}
+{{- define "argocd-agent.deployment" -}}
+{{- $ := index . 0 }}{{ $ports := index . 1 -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ include "argocd-agent.name" $ }}
+  namespace: {{ $.Release.Namespace }}
+  labels:
+    {{- include "argocd-agent.labels" $ | nindent 4 }}
+spec:
+  replicas: {{ index . 2 }}
+  strategy:
+    type: {{ index . 3 }}
+  selector:
+    matchLabels:
+      {{- include "argocd-agent.selector" $ | nindent 6 }}
+  template:
+    metadata:
+      labels:
+        {{- include "argocd-agent.labels" $ | nindent 8 }}
+        {{- with $.Values.podLabels }}{{ toYaml . | nindent 8 }}{{ end }}
+      annotations:
+        argocd-agent.argoproj-labs.io/params: {{ include "argocd-agent.settings" $ | sha256sum | trunc 16 | quote }}
+        {{- with $.Values.podAnnotations }}{{ toYaml . | nindent 8 }}{{ end }}
+    spec:
+      serviceAccountName: {{ include "argocd-agent.name" $ }}
+      # Kubernetes' variables for Services would look like settings.
+      enableServiceLinks: false
+      securityContext:
+        runAsNonRoot: true
+        seccompProfile:
+          type: RuntimeDefault
+      {{- with $.Values.imagePullSecrets }}
+      imagePullSecrets: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $.Values.priorityClassName }}
+      priorityClassName: {{ . }}
+      {{- end }}
+      containers:
+        - name: {{ $.Values.role }}
+          image: {{ include "argocd-agent.image" $ | quote }}
+          imagePullPolicy: {{ $.Values.image.pullPolicy }}
+          args: [{{ $.Values.role }}]
+          envFrom:
+            - configMapRef:
+                name: {{ $.Values.paramsName }}
+          {{- with $.Values.extraEnv }}
+          env: {{- toYaml . | nindent 12 }}
+          {{- end }}
+          ports:
+            {{- range $name, $port := $ports }}
+            - name: {{ $name }}
+              containerPort: {{ $port }}
+            {{- end }}
+          {{- if $ports.healthz }}
+          # Ready means that everything works: for an agent, that it is connected.
+          readinessProbe:
+            httpGet:
+              path: /healthz
+              port: healthz
+            periodSeconds: 5
+          livenessProbe:
+            httpGet:
+              path: /livez
+              port: healthz
+            periodSeconds: 10
+            failureThreshold: 6
+          {{- end }}
+          resources: {{- toYaml $.Values.resources | nindent 12 }}
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities:
+              drop: [ALL]
+          {{- if or $.Values.redis.secretName $.Values.extraVolumeMounts }}
+          volumeMounts:
+            {{- if $.Values.redis.secretName }}
+            - name: redis
+              mountPath: /etc/argocd-agent/redis
+              readOnly: true
+            {{- end }}
+            {{- with $.Values.extraVolumeMounts }}{{ toYaml . | nindent 12 }}{{ end }}
+          {{- end }}
+      {{- if or $.Values.redis.secretName $.Values.extraVolumes }}
+      volumes:
+        {{- with $.Values.redis.secretName }}
+        - name: redis
+          secret:
+            secretName: {{ . }}
+            optional: true
+        {{- end }}
+        {{- with $.Values.extraVolumes }}{{ toYaml . | nindent 8 }}{{ end }}
+      {{- end }}
+      {{- with $.Values.nodeSelector }}
+      nodeSelector: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $.Values.tolerations }}
+      tolerations: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $.Values.affinity }}
+      affinity: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- if $.Values.topologySpreadConstraints }}
+      topologySpreadConstraints: {{- toYaml $.Values.topologySpreadConstraints | nindent 8 }}
+      {{- else if eq $.Values.role "principal" }}
+      topologySpreadConstraints:
+        {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+        - maxSkew: 1
+          topologyKey: {{ . }}
+          whenUnsatisfiable: ScheduleAnyway
+          labelSelector:
+            matchLabels:
+              {{- include "argocd-agent.selector" $ | nindent 14 }}
+        {{- end }}
+      {{- end }}
+{{- end -}}
+
+{{/* The ConfigMap that settings become. */}}
+{{- define "argocd-agent.params" -}}
+# Settings, by the names of their environment variables: docs/reference lists them. The program reads them when it starts.
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ .Values.paramsName }}
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "argocd-agent.labels" . | nindent 4 }}
+{{- $variables := index (.Files.Get "files/settings.yaml" | fromYaml) .Values.role }}
+data:
+  {{- range $flag, $value := include "argocd-agent.settings" . | fromYaml }}
+  {{- if ne (include "argocd-agent.text" $value) "" }}
+  {{ index $variables $flag }}: {{ include "argocd-agent.text" $value | quote }}
+  {{- end }}
+  {{- end }}
+{{- end -}}
+
+{{/* Prometheus' way to the metrics. */}}
+{{- define "argocd-agent.metricsService" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ include "argocd-agent.name" . }}-metrics
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "argocd-agent.labels" . | nindent 4 }}
+spec:
+  selector:
+    {{- include "argocd-agent.selector" . | nindent 4 }}
+  ports:
+    - name: metrics
+      port: {{ include "argocd-agent.port" (list . "metrics-port" (ternary 8000 8181 (eq .Values.role "principal"))) }}
+      targetPort: metrics
+{{- end -}}
+
+{{- define "argocd-agent.serviceMonitor" -}}
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+metadata:
+  name: {{ include "argocd-agent.name" . }}
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "argocd-agent.labels" . | nindent 4 }}
+    {{- with .Values.serviceMonitor.labels }}{{ toYaml . | nindent 4 }}{{ end }}
+spec:
+  selector:
+    matchLabels:
+      {{- include "argocd-agent.selector" . | nindent 6 }}
+  endpoints:
+    - port: metrics
+      interval: {{ .Values.serviceMonitor.interval }}
+{{- end -}}
+
+{{- define "argocd-agent.podDisruptionBudget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "argocd-agent.name" . }}
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "argocd-agent.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: {{ .Values.podDisruptionBudget.maxUnavailable }}
+  selector:
+    matchLabels:
+      {{- include "argocd-agent.selector" . | nindent 6 }}
+{{- end -}}
+
+{{/* Argo CD's own policy lets nobody but Argo CD at its Redis. Policies add up: this one lets us too. */}}
+{{- define "argocd-agent.redisPolicy" -}}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ include "argocd-agent.name" . }}-redis
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "argocd-agent.labels" . | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels:
+      app.kubernetes.io/name: argocd-redis
+  policyTypes: [Ingress]
+  ingress:
+    - from:
+        - podSelector:
+            matchLabels:
+              {{- include "argocd-agent.selector" . | nindent 14 }}
+      ports:
+        - port: 6379
+{{- end -}}

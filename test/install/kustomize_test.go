@@ -1,0 +1,119 @@
+package install
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+// everything turns on what adds a file of its own.
+var everything = map[string][]string{
+	"principal": {onHub, "principal.settings.namespace-create-enable=true"},
+	"agent":     {onSpoke, "agent.live.exec=true,agent.live.secrets=true,agent.settings.destination-based-mapping=true"},
+}
+
+// The kustomize bases are the chart with its defaults; what is off by default lies beside them. One is made from the
+// other, so that there is one place to change.
+func TestKustomizeBasesAreMadeFromTheChart(t *testing.T) {
+	for role, all := range everything {
+		common := files(render(t, all[0]), role)
+		files := files(render(t, all...), role)
+		for name, content := range common {
+			if !strings.HasPrefix(name, "rbac") {
+				files[name] = content // settings and pods as they are by default
+			}
+		}
+		base := filepath.Join(folder, "kustomize", role)
+		for name, content := range files {
+			matches(t, filepath.Join(base, name), content)
+		}
+		present, err := filepath.Glob(base + "/*.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range present {
+			if name := filepath.Base(path); files[name] == "" && name != "kustomization.yaml" && name != "rbac-live.yaml" {
+				t.Errorf("%s is not in the chart: remove it, or add it there", path)
+			}
+		}
+	}
+}
+
+// Helm wants definitions inside the chart, and complains about links.
+func TestChartHasTheDefinitions(t *testing.T) {
+	matches(t, filepath.Join(chart, "files", "crds", "agents.yaml"), read(t, folder, "crds", "agents.yaml"))
+}
+
+// matches compares a file with what it is made from, or makes it.
+func matches(t *testing.T, path, content string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != content {
+		t.Errorf("%s is out of date; run: go test ./test/install -run 'Kustomize|Definitions' -update", path)
+	}
+}
+
+func TestKustomizeBasesHaveTheChartsObjects(t *testing.T) {
+	for role, all := range everything {
+		built, complaint := run(t, lab.Tool(t, "kustomize"), "build", filepath.Join(folder, "kustomize", role))
+		if complaint != "" {
+			t.Errorf("%s: %s", role, complaint)
+			continue
+		}
+		got, want := objects(t, built), objects(t, render(t, all[0]))
+		for key, object := range want {
+			if object.GetKind() == "CustomResourceDefinition" {
+				object.SetAnnotations(nil) // helm's own
+				if got[key] != nil {
+					got[key].SetAnnotations(nil)
+				}
+			}
+			if object.GetKind() == "Deployment" {
+				withoutChecksum(object.Object)
+			}
+			if got[key] == nil || !equality.Semantic.DeepEqual(got[key].Object, object.Object) {
+				t.Errorf("%s: %s differs between chart and base", role, key)
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%s: %d objects in the base, %d in the chart", role, len(got), len(want))
+		}
+	}
+}
+
+// files are the contents of a base, by file name: those of the chart's templates, without what only helm needs.
+func files(manifests, role string) map[string]string {
+	all := map[string][]string{}
+	for _, document := range documents(manifests) {
+		source, content, _ := strings.Cut(document, "\n")
+		template, found := strings.CutPrefix(source, "# Source: argocd-agent/templates/"+role+"/")
+		if found {
+			lines := slices.DeleteFunc(strings.Split(content, "\n"), func(line string) bool { return strings.Contains(line, checksum) })
+			content = strings.Replace(strings.Join(lines, "\n"), "      annotations:\n    spec:\n", "    spec:\n", 1)
+			all[template] = append(all[template], content)
+		}
+	}
+	files := map[string]string{}
+	for name, parts := range all {
+		files[name] = strings.Join(parts, "---\n")
+	}
+	return files
+}
+
+// checksum makes helm restart pods when settings change; in a base it would only be out of date.
+const checksum = "argocd-agent.argoproj-labs.io/params"
+
+func withoutChecksum(deployment map[string]any) {
+	template := deployment["spec"].(map[string]any)["template"].(map[string]any)["metadata"].(map[string]any)
+	delete(template, "annotations")
+}
