@@ -51,6 +51,7 @@ type Welcome struct {
 	Store         Store
 	Seen          []Seen
 	ClockMillis   int64
+	InstanceLabel string // by which Argo CD tracks on the hub; empty: the default
 }
 
 // Range is what a peer supports, both ends included.

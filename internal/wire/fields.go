@@ -52,6 +52,7 @@ const (
 	welcomeStore         tag = 13<<3 | block
 	welcomeSeen          tag = 14<<3 | block
 	welcomeClockMillis   tag = 15<<3 | varint
+	welcomeInstanceLabel tag = 16<<3 | block
 
 	epochIncarnation tag = 1<<3 | varint
 	epochAttempt     tag = 2<<3 | varint

@@ -161,6 +161,7 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 			Store:         anyStore.Draw(t, "store"),
 			Seen:          some(t, "seen", MaxScopes, anySeen),
 			ClockMillis:   rapid.Int64().Draw(t, "clock"),
+			InstanceLabel: maybeToken.Draw(t, "instance"),
 		}
 	}),
 	"roots": rapid.Custom(func(t *rapid.T) engine.Message {

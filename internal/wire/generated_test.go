@@ -27,7 +27,7 @@ func generated(m engine.Message) proto.Message {
 			HubNamespace: m.HubNamespace, ArgoNamespace: m.ArgoNamespace, ServerUrl: m.ServerURL,
 			PrincipalUid: m.PrincipalUID, Version: m.Version, Protocol: uint32(m.Protocol),
 			Projection: uint32(m.Projection), Capabilities: m.Capabilities, Store: pbStore(m.Store), Seen: each(m.Seen, pbSeen),
-			ClockMillis: m.ClockMillis,
+			ClockMillis: m.ClockMillis, InstanceLabel: m.InstanceLabel,
 		}
 	case engine.Roots:
 		return &pb.Roots{Items: each(m.Items, pbRoot)}

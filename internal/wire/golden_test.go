@@ -47,6 +47,7 @@ var samples = map[string]engine.Message{
 		Store:         engine.Store{UID: "hub", Revision: 987654},
 		Seen:          []engine.Seen{{Scope: "status", Revision: 99}},
 		ClockMillis:   1790000000001,
+		InstanceLabel: "tracking.example/instance",
 	},
 	"roots": engine.Roots{Items: []engine.Root{
 		{Scope: "application", Count: 10000, Sum: engine.Sum{Hi: 1, Lo: 2}, Revision: 5},

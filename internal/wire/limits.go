@@ -57,6 +57,7 @@ var (
 	scopeName     = rule{max: 64, valid: isToken, what: token}
 	word          = rule{max: 64, valid: isToken, what: token, optional: true} // mode, mapping, code, ID
 	capability    = rule{max: 64, valid: isToken, what: token}
+	labelKey      = rule{max: 317, valid: isToken, what: token, optional: true}
 	uid           = rule{max: 128, valid: isToken, what: token, optional: true}
 	address       = rule{max: 2048, valid: isToken, what: token, optional: true}
 	tunnelWord    = rule{max: 256, valid: isToken, what: token, optional: true}

@@ -50,6 +50,7 @@ func TestAtTheLimitPassesAndOneMoreIsRefused(t *testing.T) {
 		{"welcome.protocol", maxNumber, func(n int) engine.Message { return engine.Welcome{Protocol: n} }},
 		{"welcome.projection", maxNumber, func(n int) engine.Message { return engine.Welcome{Projection: n} }},
 		{"welcome.capabilities", MaxCapabilities, func(n int) engine.Message { return engine.Welcome{Capabilities: repeat(n, "x")} }},
+		{"welcome.instance_label", 317, func(n int) engine.Message { return engine.Welcome{InstanceLabel: word(n)} }},
 		{"welcome.seen", MaxScopes, func(n int) engine.Message { return engine.Welcome{Seen: repeat(n, engine.Seen{Scope: "s"})} }},
 		{"roots.items", MaxScopes, func(n int) engine.Message { return engine.Roots{Items: repeat(n, engine.Root{Scope: "s"})} }},
 		{"roots.items[0].scope", 64, func(n int) engine.Message { return engine.Roots{Items: []engine.Root{{Scope: word(n)}}} }},

@@ -54,6 +54,7 @@ func readHello(b []byte) (engine.Message, *Error) {
 }
 
 func (w *writer) welcome(m engine.Welcome) {
+	w.string(welcomeInstanceLabel, "instance_label", labelKey, m.InstanceLabel)
 	w.uint(welcomeClockMillis, uint64(m.ClockMillis))
 	w.seen(welcomeSeen, m.Seen)
 	w.store(welcomeStore, m.Store)
@@ -108,6 +109,8 @@ func readWelcome(b []byte) (engine.Message, *Error) {
 			m.Seen = r.appendSeen(m.Seen, seen)
 		case welcomeClockMillis:
 			m.ClockMillis = int64(r.num)
+		case welcomeInstanceLabel:
+			m.InstanceLabel = r.string("instance_label", labelKey)
 		}
 	}
 	return m, r.err

@@ -195,8 +195,10 @@ type Welcome struct {
 	// Where the hub's API server is in its history.
 	Store *Store `protobuf:"bytes,13,opt,name=store,proto3" json:"store,omitempty"`
 	// How far the hub has seen the agent's; at most 32.
-	Seen          []*Seen `protobuf:"bytes,14,rep,name=seen,proto3" json:"seen,omitempty"`
-	ClockMillis   int64   `protobuf:"varint,15,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
+	Seen        []*Seen `protobuf:"bytes,14,rep,name=seen,proto3" json:"seen,omitempty"`
+	ClockMillis int64   `protobuf:"varint,15,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
+	// The label by which the hub's Argo CD tracks resources, if it is not the default: it does not cross; at most 317 bytes.
+	InstanceLabel string `protobuf:"bytes,16,opt,name=instance_label,json=instanceLabel,proto3" json:"instance_label,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -334,6 +336,13 @@ func (x *Welcome) GetClockMillis() int64 {
 		return x.ClockMillis
 	}
 	return 0
+}
+
+func (x *Welcome) GetInstanceLabel() string {
+	if x != nil {
+		return x.InstanceLabel
+	}
+	return ""
 }
 
 // Epoch orders the sessions of one agent; of two, the newer lives.
@@ -1680,7 +1689,7 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\x05store\x18\n" +
 	" \x01(\v2\x15.argocdagent.v1.StoreR\x05store\x12(\n" +
 	"\x04seen\x18\v \x03(\v2\x14.argocdagent.v1.SeenR\x04seen\x12!\n" +
-	"\fclock_millis\x18\f \x01(\x03R\vclockMillis\"\xfe\x03\n" +
+	"\fclock_millis\x18\f \x01(\x03R\vclockMillis\"\xa5\x04\n" +
 	"\aWelcome\x12+\n" +
 	"\x05epoch\x18\x01 \x01(\v2\x15.argocdagent.v1.EpochR\x05epoch\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x12\n" +
@@ -1700,7 +1709,8 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\fcapabilities\x18\f \x03(\tR\fcapabilities\x12+\n" +
 	"\x05store\x18\r \x01(\v2\x15.argocdagent.v1.StoreR\x05store\x12(\n" +
 	"\x04seen\x18\x0e \x03(\v2\x14.argocdagent.v1.SeenR\x04seen\x12!\n" +
-	"\fclock_millis\x18\x0f \x01(\x03R\vclockMillis\"C\n" +
+	"\fclock_millis\x18\x0f \x01(\x03R\vclockMillis\x12%\n" +
+	"\x0einstance_label\x18\x10 \x01(\tR\rinstanceLabel\"C\n" +
 	"\x05Epoch\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\"+\n" +
