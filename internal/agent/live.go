@@ -22,13 +22,14 @@ type Live struct {
 
 // live is the part of an agent that nothing else depends on: it serves tunnels.
 type live struct {
-	a       *agent
-	node    *node.Node // asked between two of its inputs only
-	half    *resource.Agent
-	tally   resource.Tally
-	relay   *redis.Relay
-	trees   *redis.Trees
-	objects resource.Index
+	a        *agent
+	node     *node.Node // asked between two of its inputs only
+	half     *resource.Agent
+	tally    resource.Tally
+	arrivals *link.TunnelListener
+	relay    *redis.Relay
+	trees    *redis.Trees
+	objects  resource.Index
 
 	mu           sync.Mutex
 	apps         map[string]bool      // as Argo CD's keys name them
@@ -37,7 +38,7 @@ type live struct {
 }
 
 func newLive(a *agent, n *node.Node) (*live, error) {
-	l := &live{a: a, node: n, apps: map[string]bool{}, copies: map[string][2]string{}}
+	l := &live{a: a, node: n, arrivals: link.NewTunnelListener(), apps: map[string]bool{}, copies: map[string][2]string{}}
 	cfg := a.cfg.Live
 	if cfg.Redis != nil {
 		l.relay = &redis.Relay{Redis: *cfg.Redis, Log: a.log}
@@ -60,6 +61,7 @@ func (l *live) runs() map[string]func(context.Context) error {
 	out := map[string]func(context.Context) error{}
 	if l.half != nil {
 		out["resource proxy"] = l.half.Run
+		out["tunnels to the API server"] = l.accept
 	}
 	if l.trees != nil {
 		out["resource trees"] = l.trees.Run
@@ -67,11 +69,25 @@ func (l *live) runs() map[string]func(context.Context) error {
 	return out
 }
 
+// accept passes tunnels on to the proxy. They stay open for as long as it has
+// them.
+func (l *live) accept(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = l.arrivals.Close() })
+	defer stop()
+	for {
+		conn, err := l.arrivals.Accept()
+		if err != nil {
+			return nil // the end
+		}
+		l.half.Serve(conn)
+	}
+}
+
 // tunnels says who serves what the hub connects to.
 func (l *live) tunnels() map[string]link.TunnelHandler {
 	out := map[string]link.TunnelHandler{}
 	if l.half != nil {
-		out["api"] = func(_ context.Context, conn net.Conn) { l.half.Serve(conn) }
+		out["api"] = l.arrivals.Handle
 	}
 	if l.relay != nil {
 		out["redis"] = func(ctx context.Context, conn net.Conn) { _ = l.relay.Serve(ctx, conn) }
