@@ -1,0 +1,124 @@
+package install
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+const argocdModule = "github.com/argoproj/argo-cd/v3"
+
+// overlay builds one of the overlays of Argo CD, with the manifests of the version that the lab runs instead of those on
+// the web: they have to be the same version.
+func overlay(t testing.TB, name string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	kustomize := lab.Tool(t, "kustomize")
+	download := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", argocdModule)
+	download.Dir = "../../lab/tools/argocd"
+	text, err := download.Output()
+	if err != nil {
+		t.Fatalf("find Argo CD's manifests: %v", err)
+	}
+	var module struct{ Version, Dir string }
+	if err := json.Unmarshal(text, &module); err != nil {
+		t.Fatal(err)
+	}
+	address := "https://raw.githubusercontent.com/argoproj/argo-cd/" + module.Version + "/manifests/install.yaml"
+	content := read(t, folder, "argocd", name, "kustomization.yaml")
+	if strings.Count(content, "  - "+address+"\n") != 1 {
+		t.Fatalf("%s does not install %s, which is what the tests run", name, address)
+	}
+	dir := t.TempDir()
+	for file, text := range map[string]string{
+		"kustomization.yaml": strings.ReplaceAll(content, address, "install.yaml"),
+		"install.yaml":       read(t, module.Dir, "manifests", "install.yaml"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	built, complaint := run(t, kustomize, "build", dir)
+	if complaint != "" {
+		t.Fatal(complaint)
+	}
+	return objects(t, built)
+}
+
+func TestOverlaysHaveThePartsOfTheirSide(t *testing.T) {
+	parts := []string{"Deployment/argocd-server", "Deployment/argocd-dex-server", "Deployment/argocd-applicationset-controller",
+		"Deployment/argocd-notifications-controller", "StatefulSet/argocd-application-controller"}
+	for name, wanted := range map[string][]string{
+		"hub":              parts[:4],
+		"spoke-managed":    parts[4:],
+		"spoke-autonomous": {parts[2], parts[4]},
+	} {
+		all := overlay(t, name)
+		for _, part := range parts {
+			if there := all[part] != nil; there != slices.Contains(wanted, part) {
+				t.Errorf("%s: is %s there? %v", name, part, there)
+			}
+		}
+		for _, always := range []string{"Deployment/argocd-repo-server", "Deployment/argocd-redis", "ConfigMap/argocd-cm", "CustomResourceDefinition/applications.argoproj.io"} {
+			if all[always] == nil {
+				t.Errorf("%s lacks %s", name, always)
+			}
+		}
+		for key, object := range all {
+			for _, problem := range dangling(all, object) {
+				t.Errorf("%s: %s: %s", name, key, problem)
+			}
+		}
+	}
+}
+
+// dangling lists what an object refers to and an overlay should have removed it with, or not at all.
+func dangling(all map[string]*unstructured.Unstructured, object *unstructured.Unstructured) (problems []string) {
+	if account, found, _ := unstructured.NestedString(object.Object, "spec", "template", "spec", "serviceAccountName"); found && all["ServiceAccount/"+account] == nil {
+		problems = append(problems, "there is no ServiceAccount "+account)
+	}
+	subjects, _, _ := unstructured.NestedSlice(object.Object, "subjects")
+	for _, subject := range subjects {
+		if name, _ := subject.(map[string]any)["name"].(string); all["ServiceAccount/"+name] == nil {
+			problems = append(problems, "there is no ServiceAccount "+name)
+		}
+	}
+	if object.GetKind() != "Service" && object.GetKind() != "NetworkPolicy" {
+		return problems
+	}
+	for _, path := range [][]string{{"spec", "selector", "app.kubernetes.io/name"}, {"spec", "podSelector", "matchLabels", "app.kubernetes.io/name"}} {
+		name, found, _ := unstructured.NestedString(object.Object, path...)
+		if found && all["Deployment/"+name] == nil && all["StatefulSet/"+name] == nil {
+			problems = append(problems, "there is no "+name)
+		}
+	}
+	return problems
+}
+
+func TestHubsArgoCDIsSetUpForAgents(t *testing.T) {
+	all := overlay(t, "hub")
+	containers, _, _ := unstructured.NestedSlice(all["Deployment/argocd-server"].Object, "spec", "template", "spec", "containers")
+	args, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+	if !slices.Contains(args, "--redis=argocd-agent-redis-proxy:6379") || args[0] != "/usr/local/bin/argocd-server" {
+		t.Errorf("argocd-server runs as %q", args)
+	}
+	for _, tc := range []struct{ object, key, want string }{
+		{"ConfigMap/argocd-cmd-params-cm", "application.namespaces", "*"},
+		{"ConfigMap/argocd-cm", "exec.enabled", "true"},
+	} {
+		if got, _, _ := unstructured.NestedString(all[tc.object].Object, "data", tc.key); got != tc.want {
+			t.Errorf("%s has %s %q, want %q", tc.object, tc.key, got, tc.want)
+		}
+	}
+	service := objects(t, render(t, onHub))["Service/argocd-agent-redis-proxy"]
+	if service == nil {
+		t.Error("the chart has no Service argocd-agent-redis-proxy")
+	}
+}
