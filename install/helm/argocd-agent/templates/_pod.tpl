@@ -45,9 +45,14 @@ spec:
           envFrom:
             - configMapRef:
                 name: {{ $.Values.paramsName }}
-          {{- with $.Values.extraEnv }}
-          env: {{- toYaml . | nindent 12 }}
-          {{- end }}
+          {{- $variables := index ($.Files.Get "files/settings.yaml" | fromYaml) $.Values.role }}
+          # Ports are the pod's business, not the ConfigMap's.
+          env:
+            {{- range $name, $port := $ports }}
+            - name: {{ index $variables (get (dict "agents" "listen-port") $name | default (printf "%s-port" $name)) }}
+              value: {{ $port | quote }}
+            {{- end }}
+            {{- with $.Values.extraEnv }}{{ toYaml . | nindent 12 }}{{ end }}
           ports:
             {{- range $name, $port := $ports }}
             - name: {{ $name }}
