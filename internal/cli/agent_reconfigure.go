@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+)
+
+func (p *Program) agentReconfigureCommand() *cobra.Command {
+	var wish agentWish
+	var removed []string
+	cmd := &cobra.Command{
+		Use:   "reconfigure AGENT",
+		Short: "Change what is registered for an agent",
+		Long: `Changes an agent's registration. What is not said stays as it is; a label or annotation is removed with
+--remove-label. Where agents are declared in Git, change it there instead.`,
+		Example: `  argocd-agentctl agent reconfigure w1 --label tier=gold --remove-label env
+  argocd-agentctl agent reconfigure w1 --shared`,
+		Args:              takes(1, 1),
+		ValidArgsFunction: p.agentNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := wish.change(removed)
+			if err != nil {
+				return err
+			}
+			a, err := p.agents()
+			if err != nil {
+				return err
+			}
+			agent, err := a.patch(cmd.Context(), "change agent "+args[0], args[0], map[string]any{"spec": spec})
+			if err != nil {
+				return err
+			}
+			p.say("%s changed", nameOf(agent))
+			return nil
+		},
+	}
+	wish.declare(cmd)
+	cmd.Flags().StringSliceVar(&removed, "remove-label", nil, "Labels to take off its cluster Secret, by `KEY,…`.")
+	return cmd
+}
+
+// change is the wish as a patch of a spec: only what was said.
+func (w *agentWish) change(removed []string) (map[string]any, error) {
+	if _, err := w.spec(); err != nil {
+		return nil, err
+	}
+	spec := map[string]any{}
+	for flag, set := range map[string]func(){
+		"mode":          func() { spec["mode"] = w.mode },
+		"hub-namespace": func() { spec["namespace"] = w.namespace },
+		"mapping":       func() { spec["mapping"] = w.mapping },
+		"kinds":         func() { spec["kinds"] = w.kinds },
+		"shared":        func() { spec["shared"] = w.shared },
+		"suspended":     func() { spec["suspended"] = w.suspended },
+	} {
+		if w.cmd.Flags().Changed(flag) {
+			set()
+		}
+	}
+	labels := map[string]any{}
+	for _, key := range removed {
+		labels[key] = nil
+	}
+	for key, value := range w.labels {
+		labels[key] = value
+	}
+	cluster := map[string]any{}
+	if len(labels) > 0 {
+		cluster["labels"] = labels
+	}
+	if len(w.annotations) > 0 {
+		cluster["annotations"] = w.annotations
+	}
+	if len(cluster) > 0 {
+		spec["cluster"] = cluster
+	}
+	if len(spec) == 0 {
+		return nil, wrongUse("there is nothing to change: say what, such as --label env=prod")
+	}
+	return spec, nil
+}

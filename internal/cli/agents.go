@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+var agentResource = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: v1alpha1.Resource}
+
+// agents reads and writes the Agent objects of a hub.
+type agents struct{ *cluster }
+
+func (p *Program) agents() (agents, error) {
+	hub, err := p.hub()
+	return agents{hub}, err
+}
+
+func (a agents) in() dynamic.ResourceInterface {
+	return a.dynamic.Resource(agentResource).Namespace(a.namespace)
+}
+
+// failed says what did not work with an agent, and what to do.
+func (a agents) failed(what, name string, err error) error {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsNotFound(err) && errors.As(err, &status) && (name == "" || status.Status().Details == nil || status.Status().Details.Name == ""):
+		return fmt.Errorf("%s: %s does not know the resource %s: install its definition, which is part of the chart and in install/crds, or choose another --principal-context",
+			what, a.cluster, agentResource.GroupResource())
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%s: there is no agent %q in %s: `argocd-agentctl agent list` shows those there are", what, name, a.cluster)
+	}
+	return fmt.Errorf("%s: %w", what, a.explain(err))
+}
+
+func (a agents) list(ctx context.Context, selector string) (*v1alpha1.List, error) {
+	list, err := a.in().List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return nil, a.failed("list agents", "", err)
+	}
+	out := &v1alpha1.List{TypeMeta: metav1.TypeMeta{APIVersion: agentResource.GroupVersion().String(), Kind: v1alpha1.Kind + "List"}, Items: []v1alpha1.Agent{}}
+	for i := range list.Items {
+		agent, err := typed(&list.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		out.Items = append(out.Items, *agent)
+	}
+	return out, nil
+}
+
+func (a agents) get(ctx context.Context, name string) (*v1alpha1.Agent, error) {
+	found, err := a.in().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, a.failed("look up agent "+name, name, err)
+	}
+	return typed(found)
+}
+
+func (a agents) create(ctx context.Context, agent *v1alpha1.Agent) (*v1alpha1.Agent, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(agent)
+	if err != nil {
+		return nil, fmt.Errorf("write agent %s: %w", agent.Name, err)
+	}
+	delete(content, "status")
+	made, err := a.in().Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict})
+	if apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("create agent %s: there is one of that name already; change it with `argocd-agentctl agent reconfigure %s`", agent.Name, agent.Name)
+	}
+	if err != nil {
+		return nil, a.failed("create agent "+agent.Name, "", err)
+	}
+	return typed(made)
+}
+
+const fieldManager = "argocd-agentctl"
+
+// patch merges a change into an agent.
+func (a agents) patch(ctx context.Context, what, name string, change map[string]any) (*v1alpha1.Agent, error) {
+	body, err := json.Marshal(change)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	changed, err := a.in().Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict})
+	if err != nil {
+		return nil, a.failed(what, name, err)
+	}
+	return typed(changed)
+}
+
+func typed(u *unstructured.Unstructured) (*v1alpha1.Agent, error) {
+	agent := &v1alpha1.Agent{}
+	u.SetManagedFields(nil)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, agent); err != nil {
+		return nil, fmt.Errorf("read agent %s: %w", u.GetName(), err)
+	}
+	return agent, nil
+}
+
+// checkName refuses what can not be an agent.
+func checkName(name string) error {
+	if err := kind.ValidateAgentName(name); err != nil {
+		return wrongUse("%s", strings.TrimPrefix(err.Error(), string(engine.Invalid)+": "))
+	}
+	return nil
+}
+
+// agentNames completes names of agents in a shell.
+func (p *Program) agentNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 || p.global.complete(p.Env) != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	a, err := p.agents()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list, err := a.list(cmd.Context(), "")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+)
+
+const blocklistName = "argocd-agent-tls-blocklist"
+
+func (p *Program) blocklistCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "blocklist",
+		Short: "Revoke certificates, and take that back",
+		Long: `Keeps the list of revoked certificates: ConfigMap ` + blocklistName + ` on the hub. The principal watches it;
+a connection that uses a certificate on it is cut within a second, and no new one is let in.`,
+	}
+	tls := &cobra.Command{Use: "tls", Short: "Certificates, by their SHA-256 fingerprints"}
+	tls.AddCommand(p.blocklistAddCommand(), p.blocklistRemoveCommand(), p.blocklistListCommand())
+	cmd.AddCommand(tls)
+	return cmd
+}
+
+func (p *Program) blocklistAddCommand() *cobra.Command {
+	var agentName, note string
+	cmd := &cobra.Command{
+		Use:   "add [FINGERPRINT…]",
+		Short: "Revoke certificates",
+		Long: `Revokes certificates by their SHA-256 fingerprints, with or without colons, or the one that an agent last
+connected with. To cut off an agent whatever certificate it has, see ` + "`argocd-agentctl agent suspend`" + `.`,
+		Example: `  argocd-agentctl blocklist tls add --agent-name w1 --note 'laptop stolen'
+  argocd-agentctl blocklist tls add 'AB:CD:…:EF'`,
+		Args: takes(0, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prints, err := fingerprints(args)
+			if err != nil {
+				return err
+			}
+			hub, err := p.hub()
+			if err != nil {
+				return err
+			}
+			if agentName != "" {
+				agent, err := agents{hub}.get(cmd.Context(), agentName)
+				if err != nil {
+					return err
+				}
+				if agent.Status.Certificate == nil || agent.Status.Certificate.Fingerprint == "" {
+					return fmt.Errorf("it is not known with which certificate agent %s connects: give its fingerprint, or suspend the agent", agentName)
+				}
+				prints = append(prints, agent.Status.Certificate.Fingerprint)
+			}
+			if len(prints) == 0 {
+				return wrongUse("FINGERPRINT is missing: `argocd-agentctl agent show AGENT` has an agent's; or give --agent-name")
+			}
+			err = hub.changeBlocklist(cmd.Context(), func(data map[string]string) {
+				for _, one := range prints {
+					data[one] = note
+				}
+			})
+			if err != nil {
+				return err
+			}
+			for _, one := range prints {
+				p.say("%s revoked", one)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&agentName, "agent-name", "", "`AGENT` whose present certificate is revoked.")
+	cmd.Flags().StringVar(&note, "note", "", "A word on why, for those who read the list.")
+	return cmd
+}
+
+func (p *Program) blocklistRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "remove FINGERPRINT…",
+		Short:   "Take a revocation back",
+		Long:    "Takes certificates off the list. Whoever has one can connect again.",
+		Example: "  argocd-agentctl blocklist tls remove ABCD…EF",
+		Args:    takes(1, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prints, err := fingerprints(args)
+			if err != nil {
+				return err
+			}
+			hub, err := p.hub()
+			if err != nil {
+				return err
+			}
+			var missing []string
+			err = hub.changeBlocklist(cmd.Context(), func(data map[string]string) {
+				missing = nil
+				for _, one := range prints {
+					if _, ok := data[one]; !ok {
+						missing = append(missing, one)
+					}
+					delete(data, one)
+				}
+			})
+			if err != nil {
+				return err
+			}
+			if len(missing) > 0 {
+				return fmt.Errorf("not on the list: %s", strings.Join(missing, ", "))
+			}
+			for _, one := range prints {
+				p.say("%s accepted again", one)
+			}
+			return nil
+		},
+	}
+}
+
+// revoked is an entry of the list.
+type revoked struct {
+	Fingerprint string `json:"fingerprint"`
+	Agent       string `json:"agent,omitempty"` // that last connected with it
+	Note        string `json:"note,omitempty"`
+}
+
+func (p *Program) blocklistListCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List revoked certificates",
+		Long:    "Lists revoked certificates, and the agents that last connected with them as far as that is known.",
+		Example: "  argocd-agentctl blocklist tls list -o json",
+		Args:    takes(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			hub, err := p.hub()
+			if err != nil {
+				return err
+			}
+			list, err := hub.kube.CoreV1().ConfigMaps(hub.namespace).Get(cmd.Context(), blocklistName, metav1.GetOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("read ConfigMap %s: %w", blocklistName, hub.explain(err))
+			}
+			users := map[string]string{}
+			if known, err := (agents{hub}).list(cmd.Context(), ""); err == nil { // else without names
+				for i := range known.Items {
+					if cert := known.Items[i].Status.Certificate; cert != nil {
+						users[cert.Fingerprint] = known.Items[i].Name
+					}
+				}
+			}
+			v := view{nothing: "No certificates are revoked.", headings: []string{"FINGERPRINT", "AGENT", "NOTE"}}
+			all := []revoked{}
+			for _, one := range slices.Sorted(maps.Keys(list.Data)) {
+				all = append(all, revoked{one, users[one], list.Data[one]})
+				v.names = append(v.names, one)
+				v.rows = append(v.rows, []cell{c(one), c(orDash(users[one])), c(orDash(list.Data[one]))})
+			}
+			v.object = all
+			return p.show(format, v)
+		},
+	}
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+// fingerprints brings what people copy into the form of the list.
+func fingerprints(given []string) ([]string, error) {
+	var all []string
+	for _, one := range given {
+		text := strings.ToUpper(strings.ReplaceAll(strings.TrimSpace(one), ":", ""))
+		if b, err := hex.DecodeString(text); err != nil || len(b) != 32 {
+			return nil, wrongUse("%q is no SHA-256 fingerprint: 64 hexadecimal digits are needed, with or without colons", one)
+		}
+		all = append(all, text)
+	}
+	return all, nil
+}
+
+// changeBlocklist changes the list, and makes it if there is none.
+func (c *cluster) changeBlocklist(ctx context.Context, change func(map[string]string)) error {
+	maps := c.kube.CoreV1().ConfigMaps(c.namespace)
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		list, err := maps.Get(ctx, blocklistName, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			list = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: blocklistName, Labels: map[string]string{"app.kubernetes.io/part-of": "argocd-agent"}}, Data: map[string]string{}}
+			change(list.Data)
+			_, err = maps.Create(ctx, list, metav1.CreateOptions{FieldManager: fieldManager})
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		if list.Data == nil {
+			list.Data = map[string]string{}
+		}
+		change(list.Data)
+		_, err = maps.Update(ctx, list, metav1.UpdateOptions{FieldManager: fieldManager})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("change ConfigMap %s: %w", blocklistName, c.explain(err))
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+)
+
+// configFile has short names for hubs and agents, in the form that existing users have.
+type configFile struct {
+	Contexts struct {
+		Principals map[string]place `json:"principals,omitempty"`
+		Agents     map[string]place `json:"agents,omitempty"`
+	} `json:"contexts"`
+	DefaultPrincipal string `json:"default-principal,omitempty"`
+}
+
+// place is where an Argo CD is.
+type place struct {
+	Context   string `json:"kube-context"`
+	Namespace string `json:"namespace,omitempty"`
+}
+
+func defaultConfigFile(env map[string]string) string {
+	folder := env["XDG_CONFIG_HOME"]
+	if folder == "" {
+		if env["HOME"] == "" {
+			return ""
+		}
+		folder = filepath.Join(env["HOME"], ".config")
+	}
+	return filepath.Join(folder, "argocd-agent", "ctl.conf")
+}
+
+// readConfigFile reads the file. One that nobody asked for may be absent.
+func readConfigFile(file string, needed bool) (*configFile, error) {
+	c := &configFile{}
+	content, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) && !needed {
+		return c, nil
+	}
+	if err != nil {
+		return nil, wrongUse("read the file of short names (--config): %w", err)
+	}
+	if err := yaml.UnmarshalStrict(content, c); err != nil {
+		return nil, wrongUse("%s is no file of short names: %w; see `argocd-agentctl config --help`", file, err)
+	}
+	return c, nil
+}
+
+// write replaces the file in one step.
+func (c *configFile) write(file string) error {
+	content, err := yaml.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return fmt.Errorf("make the folder of %s: %w", file, err)
+	}
+	next := file + ".new"
+	if err := os.WriteFile(next, content, 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	if err := os.Rename(next, file); err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+// inLab makes a script that runs against real API servers, in a namespace of its own on each.
+func inLab(t *testing.T, namespace string) (*script, *lab.Lab) {
+	t.Helper()
+	l := lab.Get(t)
+	crd, err := os.ReadFile("../../install/crds/agents.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Hub().Apply(t.Context(), string(crd)); err != nil {
+		t.Fatal(err)
+	}
+	s := &script{t: t, env: append(l.Environment(), "HOME=/nonexistent", "ARGOCD_AGENT_PRINCIPAL_CONTEXT=hub", "ARGOCD_AGENT_PRINCIPAL_NAMESPACE="+namespace,
+		"ARGOCD_AGENT_AGENT_CONTEXT=managed", "ARGOCD_AGENT_AGENT_NAMESPACE="+namespace),
+		commands: map[string]func(string) string{}, replace: map[string]string{}}
+	for _, name := range []string{"hub", "managed"} {
+		empty(t, l.Cluster(name), namespace)
+	}
+	s.commands["status"] = func(argument string) string {
+		name, status, _ := strings.Cut(argument, " ")
+		patch(t, l.Hub(), agentResource, namespace, name, `{"status":`+status+`}`, "status")
+		return ""
+	}
+	s.commands["apply"] = func(argument string) string {
+		name, file, _ := strings.Cut(argument, " ")
+		manifest, err := os.ReadFile("testdata/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lab.Await(t, file+" to be applied", func(ctx context.Context) error {
+			return l.Cluster(name).Apply(ctx, strings.ReplaceAll(string(manifest), "NAMESPACE", namespace))
+		})
+		return ""
+	}
+	return s, l
+}
+
+// empty makes sure that a namespace is there and has nothing of an earlier run in it.
+func empty(t *testing.T, c *lab.Cluster, namespace string) {
+	t.Helper()
+	ctx := t.Context()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}}}
+	_, err := c.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(ctx, u, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	for _, resource := range []schema.GroupVersionResource{agentResource, {Version: "v1", Resource: "secrets"}, {Version: "v1", Resource: "configmaps"},
+		{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}, {Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"}} {
+		err := c.Dynamic().Resource(resource).Namespace(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func patch(t *testing.T, c *lab.Cluster, resource schema.GroupVersionResource, namespace, name, change string, sub ...string) {
+	t.Helper()
+	if !json.Valid([]byte(change)) {
+		t.Fatalf("this is no JSON: %s", change)
+	}
+	if _, err := c.Dynamic().Resource(resource).Namespace(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(change), metav1.PatchOptions{}, sub...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAgentsAreShownAndChanged(t *testing.T) {
+	s, _ := inLab(t, "cli-agents")
+	s.replace[`"?(creationTimestamp|uid|resourceVersion)"?: .*`] = "$1: …"
+	s.play("agent.txt")
+}
+
+func TestCertificatesAreKept(t *testing.T) {
+	s, _ := inLab(t, "cli-pki")
+	s.replace[`OU=[-_A-Za-z0-9]{8}`] = "OU=…"
+	s.play("pki.txt")
+}

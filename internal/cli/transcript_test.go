@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the transcripts anew")
+
+// today is when all transcripts were recorded.
+var today = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// script runs transcripts: files below testdata in which a line that begins with "$ " is a command, what follows is what
+// a person sees of it, and "% " begins an instruction to the test:
+//
+//	% terminal      from here on the output is a terminal, with colours
+//	% answer TEXT   somebody sits there, and answers the next command so
+//	% env A=B       from here on
+//
+// and those that a test adds. Output that is not the same on every run is replaced before it is compared.
+type script struct {
+	t        *testing.T
+	env      []string
+	commands map[string]func(argument string) string // instructions of the test; what they return is shown
+	replace  map[string]string                       // expressions → what stands for them
+
+	screen Screen
+	answer *string
+}
+
+// play runs a transcript and compares it with what it did when it was recorded.
+func (s *script) play(file string) {
+	s.t.Helper()
+	path := filepath.Join("testdata", file)
+	recorded, err := os.ReadFile(path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var played strings.Builder
+	for _, line := range strings.SplitAfter(string(recorded), "\n") {
+		switch {
+		case strings.HasPrefix(line, "$ "), strings.HasPrefix(line, "% "):
+			if played.Len() > 0 {
+				played.WriteString("\n")
+			}
+			played.WriteString(line)
+			played.WriteString(s.clean(s.step(strings.TrimSpace(line))))
+		case strings.HasPrefix(line, "# "):
+			if played.Len() > 0 {
+				played.WriteString("\n")
+			}
+			played.WriteString(line)
+		}
+	}
+	got := regexp.MustCompile(`(?m)^(# .*\n)\n`).ReplaceAllString(played.String(), "$1") // a comment belongs to what follows
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			s.t.Fatal(err)
+		}
+		return
+	}
+	if got != string(recorded) {
+		s.t.Errorf("%s is not what happens now; if that is right, run: go test ./internal/cli -update\n%s", path, difference(string(recorded), got))
+	}
+}
+
+// step does one step and returns what is seen of it.
+func (s *script) step(line string) string {
+	s.t.Helper()
+	if command, ok := strings.CutPrefix(line, "$ argocd-agentctl"); ok {
+		return s.run(words(command)...)
+	}
+	name, argument, _ := strings.Cut(strings.TrimPrefix(line, "% "), " ")
+	switch name {
+	case "terminal":
+		s.screen = Screen{Terminal: true, Width: func() int { return 120 }, Height: func() int { return 30 }}
+	case "pipe":
+		s.screen = Screen{}
+	case "answer":
+		s.answer = &argument
+	case "env":
+		s.env = append(s.env, argument)
+	default:
+		do := s.commands[name]
+		if do == nil {
+			s.t.Fatalf("nothing can %q", line)
+		}
+		return do(argument)
+	}
+	return ""
+}
+
+// run runs the program and returns all that it prints, and how it ended.
+func (s *script) run(args ...string) string {
+	s.t.Helper()
+	var out bytes.Buffer
+	stdin := ""
+	if s.answer != nil {
+		stdin = *s.answer + "\n"
+	}
+	p := &Program{Env: s.env, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &out, Screen: s.screen, Asks: s.answer != nil,
+		Now: func() time.Time { return today }, Version: "v1.2.3", Commit: "abc"}
+	s.answer = nil
+	code := p.Run(s.t.Context(), args)
+	text := out.String()
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	if code != 0 {
+		text += fmt.Sprintf("[exit code %d]\n", code)
+	}
+	return text
+}
+
+func (s *script) clean(text string) string {
+	text = strings.ReplaceAll(text, "\x1b", "^[")
+	for expression, with := range s.replace {
+		text = regexp.MustCompile(expression).ReplaceAllString(text, with)
+	}
+	return regexp.MustCompile(`(?m)^([$%#] )`).ReplaceAllString(text, " $1") // output must not be taken for an instruction
+}
+
+// words splits a command as a shell would, as far as transcripts need it.
+func words(line string) []string {
+	var out []string
+	for _, match := range regexp.MustCompile(`'([^']*)'|"([^"]*)"|(\S+)`).FindAllStringSubmatch(line, -1) {
+		out = append(out, match[1]+match[2]+match[3])
+	}
+	return out
+}
+
+// difference shows where two texts part.
+func difference(want, got string) string {
+	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range max(len(a), len(b)) {
+		x, y := "", ""
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if x != y {
+			return fmt.Sprintf("line %d was\n  %s\nand is\n  %s\nand all of it is now:\n%s", i+1, x, y, got)
+		}
+	}
+	return "no difference"
+}
