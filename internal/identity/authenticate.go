@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
 // Peer is who opened a connection.
@@ -53,6 +56,9 @@ func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
 	id := Fingerprint(leaf)
 	if a.Revoked.Revoked(id) {
 		return Peer{}, &RevokedError{Fingerprint: id, Subject: clip(leaf.Subject.String())}
+	}
+	if slices.Contains(leaf.Subject.OrganizationalUnit, pki.ProxyClientUnit) {
+		return Peer{}, fmt.Errorf("the certificate of %q is for Argo CD, to reach this agent's cluster with through the resource proxy: it is not the agent's own", clip(leaf.Subject.String()))
 	}
 	name, err := a.Method.ofCertificate(leaf)
 	if err != nil {

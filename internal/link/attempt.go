@@ -63,6 +63,7 @@ func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
 	stop := context.AfterFunc(ctx, func() { c.Close(engine.ShuttingDown, "the agent is shutting down") })
 	defer stop()
 	d.counters.Connects.Add(1)
+	d.attendOffice(client, c)
 	c.run(stream, d.cfg.Events, func() { _ = stream.CloseSend() })
 	d.counters.Disconnects.Add(1)
 	return c, c.Cause()

@@ -48,6 +48,8 @@ const (
 	refusedSecondStream = "second_stream"
 	refusedOverloaded   = "overloaded"
 	refusedShutdown     = "shutting_down"
+	refusedEnrolment    = "enrolment" // no certificate is issued
+	refusedPace         = "pace"      // too many ask for one
 
 	refusedTunnelAway    = "tunnel_not_connected" // the agent is not there
 	refusedTunnelLimit   = "tunnel_limit"         // the agent has too many

@@ -52,6 +52,10 @@ type DialerConfig struct {
 	Tunnels      map[string]TunnelHandler
 	TunnelLimits TunnelLimits
 
+	// Office is run with each session, in a goroutine of its own, to keep up the
+	// agent's certificate; may be nil. It has to return when its context ends.
+	Office func(context.Context, *Office) error
+
 	// What tests replace.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	Random func() float64                             // 0 to 1

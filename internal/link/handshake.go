@@ -54,7 +54,11 @@ func (c serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 		}
 		return nil, nil, err
 	}
-	if fingerprint := peerFingerprint(info); fingerprint != "" && !s.listener.claim(s, fingerprint) {
+	fingerprint, encrypted := peerFingerprint(info)
+	if encrypted && fingerprint == "" {
+		return c.anonymous(conn, info, s)
+	}
+	if fingerprint != "" && !s.listener.claim(s, fingerprint, s.listener.limits.ConnsPerPeer) {
 		err := fmt.Errorf("the certificate with SHA-256 fingerprint %X has %d connections already: an agent needs one; is the same certificate in use elsewhere?",
 			fingerprint, s.listener.limits.ConnsPerPeer)
 		c.counters.refuse(refusedPeer)
@@ -70,13 +74,26 @@ func (c serverCredentials) Clone() credentials.TransportCredentials {
 	return c
 }
 
-func peerFingerprint(info credentials.AuthInfo) string {
+// anonymous is for who wants to join, and has no certificate yet: there may be
+// few of them, and not for long.
+func (c serverCredentials) anonymous(conn net.Conn, info credentials.AuthInfo, s *socket) (net.Conn, credentials.AuthInfo, error) {
+	if !s.listener.claim(s, "anonymous", anonymousConns) {
+		err := errors.New("too many clients without a certificate at once: those that want to join have to wait a moment")
+		c.counters.refuse(refusedPeer)
+		c.quiet.about(hostOf(s.RemoteAddr()), err).Warn("connection refused")
+		return nil, nil, err
+	}
+	time.AfterFunc(anonymousLife, func() { _ = s.Close() })
+	return conn, authInfo{info, s}, nil
+}
+
+func peerFingerprint(info credentials.AuthInfo) (fingerprint string, encrypted bool) {
 	t, ok := info.(credentials.TLSInfo)
 	if !ok || len(t.State.PeerCertificates) == 0 {
-		return ""
+		return "", ok
 	}
 	sum := sha256.Sum256(t.State.PeerCertificates[0].Raw)
-	return string(sum[:])
+	return string(sum[:]), true
 }
 
 // unwrap takes the socket out of a stream's context, and leaves there what any

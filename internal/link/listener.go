@@ -128,10 +128,10 @@ func (l *listener) settleLocked(s *socket) {
 }
 
 // claim counts a connection to a certificate, unless it has too many.
-func (l *listener) claim(s *socket, fingerprint string) bool {
+func (l *listener) claim(s *socket, fingerprint string, most int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, open := l.open[s]; !open || l.perPeer[fingerprint] >= l.limits.ConnsPerPeer {
+	if _, open := l.open[s]; !open || l.perPeer[fingerprint] >= most {
 		return false
 	}
 	l.perPeer[fingerprint]++
@@ -192,6 +192,7 @@ type socket struct {
 	own      atomic.Pointer[Traffic] // of the session on it
 	since    time.Time
 	synced   atomic.Bool // a Sync stream was opened on it
+	trusting atomic.Bool // a Trust stream is open on it
 	tunnels  atomic.Pointer[book]
 	shake    *list.Element // guarded by listener.mu, like peer
 	peer     string

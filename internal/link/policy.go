@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,6 +17,7 @@ type policy int
 
 const (
 	agentsOnly policy = iota + 1 // whoever Authenticate gives a name
+	anybody                      // within limits: what the call says has to prove what it is about
 )
 
 // methods lists every RPC that may be called at all. What is absent is refused,
@@ -23,6 +25,10 @@ const (
 var methods = map[string]policy{
 	api.Sync_Sync_FullMethodName:   agentsOnly,
 	api.Tunnel_Open_FullMethodName: agentsOnly, // and then only with a token of the same connection, or to one of Targets
+
+	api.Enroll_Join_FullMethodName:  anybody, // with a single-use token
+	api.Enroll_Renew_FullMethodName: agentsOnly,
+	api.Enroll_Trust_FullMethodName: agentsOnly,
 }
 
 type peerKey struct{}
@@ -48,6 +54,8 @@ func (s *Server) authorize(ctx context.Context, method string) (context.Context,
 			return nil, status.Error(codes.Unauthenticated, err.Error())
 		}
 		return context.WithValue(ctx, peerKey{}, p), nil
+	case anybody:
+		return ctx, nil
 	default:
 		s.counters.refuse(refusedMethod)
 		s.quiet.about(hostOf(addr), fmt.Errorf("method %q is not served here", clip(method))).WarnContext(ctx, "call refused")
@@ -62,7 +70,25 @@ func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.S
 	if err != nil {
 		return err
 	}
+	if strings.HasPrefix(info.FullMethod, enrollPrefix) {
+		leave, err := s.gate(info.FullMethod, asker(ctx))
+		if err != nil {
+			return enrollStatus(stream, err)
+		}
+		defer leave()
+	}
 	return next(srv, &authorized{stream, ctx})
+}
+
+const enrollPrefix = "/argocdagent.v1.Enroll/"
+
+// asker is an agent's name or, where there is none, where it calls from.
+func asker(ctx context.Context) string {
+	if p, ok := peerOf(ctx); ok {
+		return p.Agent
+	}
+	_, _, addr := unwrap(ctx)
+	return hostOf(addr)
 }
 
 func (s *Server) authorizeUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

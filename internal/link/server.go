@@ -36,6 +36,9 @@ type ServerConfig struct {
 	// Admit may turn an agent away for a while; nil: all may come.
 	Admit func(Peer) (retryAfter time.Duration, err error)
 
+	// Enroll issues certificates; nil: nobody does here. Without TLS there are none.
+	Enroll Enroller
+
 	// Explain makes handshake errors understandable; nil: they stay as they are.
 	Explain func(error) error
 
@@ -97,6 +100,9 @@ type Server struct {
 	running  sync.WaitGroup // sessions
 	carrying sync.WaitGroup // goroutines of tunnels
 
+	pace      *pace         // of those who want certificates
+	enrolling chan struct{} // certificates that are being issued
+
 	mu       sync.Mutex
 	conns    map[uint64]*Conn
 	byAgent  map[string][]*Conn
@@ -118,7 +124,7 @@ func NewServer(cfg ServerConfig) *Server {
 	}
 	cfg.Limits.Streams = or(cfg.Limits.Streams, uint32(streams))
 	return &Server{
-		cfg: cfg, quiet: newQuiet(cfg.Log, time.Now),
+		cfg: cfg, quiet: newQuiet(cfg.Log, time.Now), pace: newPace(time.Now), enrolling: make(chan struct{}, enrolling),
 		conns: map[uint64]*Conn{}, byAgent: map[string][]*Conn{}, gone: map[string]time.Time{},
 	}
 }
@@ -148,6 +154,9 @@ func (s *Server) Run(ctx context.Context, inner net.Listener) error {
 	server := grpc.NewServer(s.options()...)
 	api.RegisterSyncServer(server, s)
 	api.RegisterTunnelServer(server, tunnelService{server: s})
+	if s.cfg.Enroll != nil && s.cfg.TLS != nil {
+		api.RegisterEnrollServer(server, enrollService{server: s})
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(l) }()
 
