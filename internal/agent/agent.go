@@ -31,7 +31,7 @@ func Run(ctx context.Context, cfg Config) error {
 func (a *agent) assemble() error {
 	cfg := a.cfg
 	n := node.New(node.Config{
-		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, InstanceLabel: cfg.InstanceLabel, Version: cfg.Version,
+		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector, CreateNamespaces: cfg.CreateNamespaces},
 		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.memory.store, Suspect: a.memory.suspect,
 	})

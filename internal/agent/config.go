@@ -25,7 +25,6 @@ type Config struct {
 	AllowedNamespaces []string // globs; of Applications
 	CreateNamespaces  bool
 	LabelSelector     kind.Selector
-	InstanceLabel     string // Argo CD's, if it is not the default
 	Policy            node.Policy
 	OnRecreate        string        // after an Application deleted here by hand was put back; resync, else nothing: status follows the spoke anyway
 	SyncTimeout       time.Duration // for the first reading of the cluster; 0: none

@@ -20,6 +20,7 @@ type Peer struct {
 	epoch      Epoch
 	own        Store  // this side's, as of the session's start
 	other      Store  // the other side's, as far as seen and believed
+	recorded   Store  // likewise, as it was last read from where all replicas of this side record it
 	current    Store  // the other side's, as it says in this session
 	floor      uint64 // how far the other side's was seen before this process started
 	protocol   int
@@ -47,7 +48,7 @@ const (
 func NewPeer(cfg Config, source Source) *Peer {
 	p := &Peer{cfg: cfg, tune: cfg.Tuning.withDefaults(), source: source,
 		owners: map[string]*owner{}, replicas: map[string]*replica{}, remoteHeld: map[string]Held{},
-		other: cfg.KnownStore, floor: cfg.KnownStore.Revision}
+		other: cfg.KnownStore, recorded: cfg.KnownStore, floor: cfg.KnownStore.Revision}
 	for _, s := range cfg.Scopes {
 		if s.Role == Owner {
 			p.owners[s.Name] = newOwner(p, s)

@@ -205,10 +205,19 @@ func (p *Peer) meet(store Store) {
 
 // known takes over what is recorded of the other side.
 func (p *Peer) known(in Known) {
+	before := p.recorded
+	p.recorded = in.Store
 	if p.phase != closed {
 		return
 	}
-	p.cfg.KnownCluster, p.other = in.Cluster, in.Store
+	p.cfg.KnownCluster = in.Cluster
+	switch {
+	case in.Store == before: // the record lags behind what this end has seen
+	case p.other.UID == before.UID && in.Store.UID == before.UID && in.Store.Revision > before.Revision:
+		p.other.Revision = max(p.other.Revision, in.Store.Revision)
+	default: // somebody has accepted another store, or this one as it is
+		p.other = in.Store
+	}
 	p.suspect, p.suspectID = false, ""
 	if in.Suspect {
 		p.distrust()

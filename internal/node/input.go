@@ -69,6 +69,13 @@ type Register struct {
 // Unregister makes the hub forget an agent.
 type Unregister struct{ Agent string }
 
+// ArgoSettings says what the hub's Argo CD is set to, as far as it decides on
+// what agents get.
+type ArgoSettings struct {
+	GlobalProjects []kind.GlobalProject // in their order
+	InstanceLabel  string               // empty: the default
+}
+
 // FromPeer carries a connection's events: engine.Connected, Disconnected, Received.
 type FromPeer struct {
 	Agent string // empty on a spoke
@@ -90,8 +97,10 @@ func (Wrote) input()      {}
 func (Register) input()   {}
 func (Unregister) input() {}
 func (FromPeer) input()   {}
-func (Confirm) input()    {}
-func (Tick) input()       {}
+
+func (ArgoSettings) input() {}
+func (Confirm) input()      {}
+func (Tick) input()         {}
 
 // Effect is one of the types below.
 type Effect interface{ effect() }

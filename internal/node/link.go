@@ -18,6 +18,7 @@ type link struct {
 	world  kind.World
 	scopes []scope
 
+	cluster  string       // hub: UID of the agent's cluster, once known
 	known    bool         // the world is settled; before that nothing is told
 	fresh    engine.Store // of this side, when the session began
 	opening  *engine.Fact // greeted, Begin is due
@@ -50,11 +51,11 @@ const relistAfter = 2 * engine.Second
 const relistAgain = 30 * engine.Second
 
 func newLink(n *Node, reg Register) *link {
-	l := &link{node: n, name: reg.Agent.Name,
+	l := &link{node: n, name: reg.Agent.Name, cluster: reg.KnownCluster,
 		rejects: map[engine.Key]engine.Fact{}, refreshes: map[engine.Key]refresh{}, ends: map[engine.Key]string{}, refreshed: map[engine.Key]string{}, cured: map[engine.Key]bool{}, shown: map[engine.Key]engine.Time{}}
 	l.world = kind.World{
 		Side: n.cfg.Side, Agent: reg.Agent, PrincipalUID: n.cfg.PrincipalUID,
-		Projection: engine.ProjectionMax, InstanceLabel: n.cfg.InstanceLabel, Settings: n.cfg.Settings,
+		Projection: engine.ProjectionMax, InstanceLabel: n.argo.InstanceLabel, GlobalProjects: n.argo.GlobalProjects, Settings: n.cfg.Settings,
 		Find: n.cache.get, RefreshNonce: l.refreshNonce,
 	}
 	if n.cfg.Side == kind.Hub {
@@ -68,7 +69,7 @@ func newLink(n *Node, reg Register) *link {
 		KnownCluster: reg.KnownCluster, KnownStore: reg.KnownStore, Suspect: reg.Suspect, Tuning: n.cfg.Tuning,
 		Hello: engine.Hello{ClusterUID: n.cfg.ClusterUID, Namespace: n.cfg.ArgoNamespace, Version: n.cfg.Version},
 		Welcome: engine.Welcome{Agent: reg.Agent.Name, HubNamespace: reg.Agent.HubNamespace, ServerURL: reg.Agent.Server,
-			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version},
+			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version, InstanceLabel: n.argo.InstanceLabel},
 	}
 	for _, s := range l.scopes {
 		cfg.Scopes = append(cfg.Scopes, s.cfg)
@@ -176,14 +177,16 @@ func (l *link) opened(f engine.Fact) {
 	w := l.world
 	if f.Hello != nil {
 		w.SpokeArgoNamespace = f.Hello.Namespace
+		l.cluster = f.Hello.ClusterUID
 	}
 	if f.Welcome != nil {
 		w.Agent.Name, w.Agent.HubNamespace, w.Agent.Server = f.Welcome.Agent, f.Welcome.HubNamespace, f.Welcome.ServerURL
-		w.HubArgoNamespace, w.PrincipalUID = f.Welcome.ArgoNamespace, f.Welcome.PrincipalUID
+		w.HubArgoNamespace, w.PrincipalUID, w.InstanceLabel = f.Welcome.ArgoNamespace, f.Welcome.PrincipalUID, f.Welcome.InstanceLabel
 	}
 	w.Projection = l.peer.Status().Projection
 	changed := w.Agent != l.world.Agent || w.SpokeArgoNamespace != l.world.SpokeArgoNamespace ||
-		w.HubArgoNamespace != l.world.HubArgoNamespace || w.PrincipalUID != l.world.PrincipalUID || w.Projection != l.world.Projection
+		w.HubArgoNamespace != l.world.HubArgoNamespace || w.PrincipalUID != l.world.PrincipalUID || w.Projection != l.world.Projection ||
+		w.InstanceLabel != l.world.InstanceLabel
 	if changed && l.known {
 		l.untellAll()
 	}

@@ -15,7 +15,6 @@ type Config struct {
 	ArgoNamespace string // of Argo CD in the local cluster
 	ClusterUID    string // of the local cluster
 	PrincipalUID  string // hub
-	InstanceLabel string // Argo CD's, if it is not the default
 	Version       string // of the build, for people
 	Settings      kind.Settings
 	Policy        Policy
@@ -48,6 +47,7 @@ type Node struct {
 	stuck   map[kind.Ref]*desk
 	writing map[uint64]*desk
 	writes  uint64
+	argo    ArgoSettings             // hub
 	waiting int                      // links whose Begin waits for a watch
 	retries map[kind.Ref]engine.Time // objects to be tended again
 	missed  map[kind.Ref]missing     // Applications that are gone, and may be put back
@@ -104,7 +104,9 @@ func (n *Node) Step(now engine.Time, in Input) []Effect {
 	case Register:
 		n.register(in)
 	case Unregister:
-		n.unregister(in.Agent)
+		n.unregister(in.Agent, "the agent's registration has changed")
+	case ArgoSettings:
+		n.argoSettings(in)
 	case FromPeer:
 		if l := n.links[in.Agent]; l != nil {
 			l.fromPeer(in.Input)
@@ -210,10 +212,11 @@ func (n *Node) register(in Register) {
 	}
 	if old := n.links[in.Agent.Name]; old != nil {
 		if old.world.Agent == in.Agent {
+			old.cluster = cmp.Or(in.KnownCluster, old.cluster)
 			old.step(engine.Known{Cluster: in.KnownCluster, Store: in.KnownStore, Suspect: in.Suspect})
 			return
 		}
-		n.unregister(in.Agent.Name)
+		n.unregister(in.Agent.Name, "the agent's registration has changed")
 	}
 	l := newLink(n, in)
 	n.links[in.Agent.Name] = l
@@ -221,7 +224,7 @@ func (n *Node) register(in Register) {
 	l.tellAll()
 }
 
-func (n *Node) unregister(agent string) {
+func (n *Node) unregister(agent, why string) {
 	l := n.links[agent]
 	if l == nil || n.cfg.Side != kind.Hub {
 		return
@@ -233,7 +236,7 @@ func (n *Node) unregister(agent string) {
 		delete(n.byNS, ns)
 	}
 	if session, ok := l.peer.Session(); ok {
-		n.emit(ToPeer{Agent: agent, Effect: engine.Cut{Session: session, Code: engine.ShuttingDown, Message: "the agent's registration has changed"}})
+		n.emit(ToPeer{Agent: agent, Effect: engine.Cut{Session: session, Code: engine.ShuttingDown, Message: why}})
 	}
 }
 

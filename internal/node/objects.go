@@ -126,6 +126,7 @@ func (n *Node) tell(r kind.Resource, was, is *kind.Object, watched bool) {
 	}
 	if r == kind.AppProjects {
 		n.projectChanged(was, is)
+		n.globalChanged(was, is)
 	}
 }
 

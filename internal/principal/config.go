@@ -25,7 +25,6 @@ type Config struct {
 	LabelSelector             kind.Selector
 	ShareUnscopedRepositories bool
 	SyncRepositoryTrust       bool
-	InstanceLabel             string // Argo CD's, if it is not the default
 
 	// Agents and their namespaces.
 	RequireRegistration bool // an agent without a cluster Secret is refused

@@ -60,7 +60,7 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 	cfg := p.cfg
 	n := node.New(node.Config{
 		Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: uid, PrincipalUID: uid,
-		InstanceLabel: cfg.InstanceLabel, Version: cfg.Version,
+		Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector,
 			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust},
 	})

@@ -1,0 +1,58 @@
+package node
+
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file is about what the hub's Argo CD has set for all.
+
+// argoSettings takes over what Argo CD is set to. Another label to track by
+// changes what every object looks like to the other side: then all begins anew.
+func (n *Node) argoSettings(in ArgoSettings) {
+	if n.cfg.Side != kind.Hub {
+		return
+	}
+	anew := in.InstanceLabel != n.argo.InstanceLabel
+	n.argo = in
+	for _, l := range n.sortedLinks() {
+		if anew {
+			n.renew(l)
+		}
+		l.world.GlobalProjects = in.GlobalProjects
+	}
+	if !anew {
+		n.tellProjects()
+	}
+}
+
+// renew begins the relation with an agent anew; it connects again.
+func (n *Node) renew(l *link) {
+	status := l.peer.Status()
+	n.unregister(l.name, "the settings of the hub's Argo CD have changed")
+	n.register(Register{Agent: l.world.Agent, KnownCluster: l.cluster, KnownStore: status.Other, Suspect: status.Suspect != ""})
+}
+
+// globalChanged looks again at projects when one changes that they inherit from.
+func (n *Node) globalChanged(was, is *kind.Object) {
+	o := is
+	if o == nil {
+		o = was
+	}
+	if slices.ContainsFunc(n.argo.GlobalProjects, func(g kind.GlobalProject) bool { return g.Name == o.Name() }) {
+		n.tellProjects()
+	}
+}
+
+// tellProjects tells of every project, and of the repositories that follow them,
+// as they are now.
+func (n *Node) tellProjects() {
+	for _, r := range []kind.Resource{kind.AppProjects, kind.Secrets} {
+		for _, o := range sortedObjects(n.cache.tables[r].objects) {
+			for _, l := range n.sortedLinks() {
+				l.tell(r, o, o, true)
+			}
+		}
+	}
+}
