@@ -61,7 +61,7 @@ func empty(t *testing.T, c *lab.Cluster, namespace string) {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	for _, resource := range []schema.GroupVersionResource{agentResource, {Version: "v1", Resource: "secrets"}, {Version: "v1", Resource: "configmaps"},
+	for _, resource := range []schema.GroupVersionResource{agentResource, {Version: "v1", Resource: "secrets"}, {Version: "v1", Resource: "services"}, {Version: "v1", Resource: "configmaps"},
 		{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}, {Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"}} {
 		err := c.Dynamic().Resource(resource).Namespace(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -90,4 +90,16 @@ func TestCertificatesAreKept(t *testing.T) {
 	s, _ := inLab(t, "cli-pki")
 	s.replace[`OU=[-_A-Za-z0-9]{8}`] = "OU=…"
 	s.play("pki.txt")
+}
+
+func TestClustersJoinAndAreReached(t *testing.T) {
+	s, l := inLab(t, "cli-join")
+	s.replace[`join://(\S+)/[-_A-Za-z0-9]{43}/[a-z2-7]{8}\.[-_A-Za-z0-9]+`] = "join://$1/PIN/ID.SECRET"
+	s.replace[`-data: [A-Za-z0-9+/=]{30,}`] = "-data: …"
+	services := schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	s.commands["balance"] = func(ip string) string {
+		patch(t, l.Hub(), services, "cli-join", "argocd-agent-principal", `{"status":{"loadBalancer":{"ingress":[{"ip":"`+ip+`"}]}}}`, "status")
+		return ""
+	}
+	s.play("join-token.txt")
 }
