@@ -1,6 +1,9 @@
 package engine
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // commander is a hub in a session, with one command that the agent holds back
 // again and again.
@@ -68,4 +71,38 @@ func TestHeldCommandGoesOutAsSoonAsTheAgentHoldsNothing(t *testing.T) {
 			t.Fatal("it is not sent again at once")
 		}
 	})
+}
+
+// An earlier word may arrive after a later one, where messages do not keep their
+// order. The hub must not show for ever as held what is not.
+func TestThatNothingIsHeldAnyMoreIsSaidTwice(t *testing.T) {
+	p := NewPeer(Config{KnownStore: Store{UID: "hub", Revision: 9}, Scopes: []ScopeConfig{{Name: "s", Role: Replica}}}, emptySource{})
+	open(p) // with a hub that says nothing of its store: another one
+	now := Time(1)
+	said := func(in Input) (out []string) {
+		for _, e := range p.Step(now, in) {
+			if s, ok := e.(Send); ok {
+				if h, ok := s.Message.(Held); ok {
+					out = append(out, h.Scope+":"+h.ID)
+				}
+			}
+		}
+		return out
+	}
+	id := p.Status().Suspect
+	if id == "" {
+		t.Fatal("the store is believed")
+	}
+	for i, want := range []string{":" + id, ":" + id, ":", ":", ""} {
+		in := Input(Tick{})
+		switch i {
+		case 2:
+			in = Received{1, Confirm{ID: id}}
+		default:
+			now += 60 * Second
+		}
+		if got := strings.Join(said(in), " "); got != want {
+			t.Errorf("step %d: says %q, want %q", i, got, want)
+		}
+	}
 }

@@ -29,6 +29,7 @@ type Peer struct {
 	suspect    bool // the other side's store is not believed
 	suspectID  string
 	remoteHeld map[string]Held // hub: what the agent holds back, by scope
+	heldTold   map[string]bool // agent: scopes of which the hub was told so, or that it is over
 	early      []Message       // agent: came between Welcome and Begin
 	earlyBytes int
 	strays     uint64 // messages that did not fit

@@ -181,6 +181,7 @@ func (p *Peer) begin() {
 	}
 	p.beaconSoon()
 	p.remindAt = p.now + p.tune.Beacon
+	p.heldTold = map[string]bool{}
 	if p.suspect {
 		p.tellHeld(p.suspicion(), "")
 	}
@@ -253,113 +254,6 @@ func (p *Peer) seen() []Seen {
 func (p *Peer) distrust() {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", p.other.UID, p.other.Revision))
 	p.suspect, p.suspectID = true, "store-"+hex.EncodeToString(sum[:8])
-}
-
-func (p *Peer) suspicion() Held {
-	return Held{ID: p.suspectID, Reason: "the other side's store went back in time or is another one: deletions and commands wait for a confirmation"}
-}
-
-// tellHeld makes known what is held back: to people here, and to the hub.
-func (p *Peer) tellHeld(h Held, was string) {
-	if h.ID != "" {
-		p.fact(Fact{Event: HeldEvent, Scope: h.Scope, Held: &h})
-	} else {
-		p.unheld(h, was)
-	}
-	if !p.cfg.Hub && p.isOpen() {
-		p.send(h)
-	}
-}
-
-// unheld makes known that something is not held back any more: what that was,
-// for in a scope's name alone both sides may hold something.
-func (p *Peer) unheld(h Held, was string) {
-	h.ID = was
-	p.fact(Fact{Event: Unheld, Scope: h.Scope, Held: &h})
-}
-
-// remindHeld tells the hub again what it may not have heard: nothing else would
-// bring it up, and nobody confirms what nobody knows of.
-func (p *Peer) remindHeld() {
-	p.remindAt = p.now + p.tune.Beacon
-	if p.suspect {
-		p.send(p.suspicion())
-	}
-	for _, cfg := range p.cfg.Scopes {
-		if r := p.replicas[cfg.Name]; r != nil && r.guard.id != "" {
-			p.send(*r.guard.describe(r))
-		}
-	}
-}
-
-// heldReceived notes on the hub what the agent holds back.
-func (p *Peer) heldReceived(h Held) {
-	if !p.cfg.Hub || (h.Scope != "" && p.owner(h.Scope) == nil) {
-		return
-	}
-	if h.ID != "" {
-		if p.remoteHeld[h.Scope].ID == h.ID {
-			return // a reminder
-		}
-		p.remoteHeld[h.Scope] = h
-		p.fact(Fact{Event: HeldEvent, Scope: h.Scope, Held: &h})
-	} else if was, ok := p.remoteHeld[h.Scope]; ok {
-		delete(p.remoteHeld, h.Scope)
-		p.unheld(h, was.ID)
-		for _, cfg := range p.cfg.Scopes { // whoever it was that confirmed, and where
-			if o := p.owners[cfg.Name]; o != nil {
-				o.retryHeld()
-			}
-		}
-	}
-}
-
-// heldScopes lists the scopes in which the agent holds something back.
-func (p *Peer) heldScopes() []string {
-	var out []string
-	for _, scope := range append([]string{""}, p.scopeNames()...) {
-		if _, ok := p.remoteHeld[scope]; ok {
-			out = append(out, scope)
-		}
-	}
-	return out
-}
-
-// confirmed lets go ahead what a person has looked at.
-func (p *Peer) confirmed(id string) {
-	if p.suspect && id == p.suspectID {
-		p.trust()
-		return
-	}
-	for _, cfg := range p.cfg.Scopes {
-		if r := p.replicas[cfg.Name]; r != nil && r.guard.confirm(r, id) {
-			return
-		}
-	}
-	for _, scope := range p.heldScopes() {
-		if p.remoteHeld[scope].ID == id && p.isOpen() {
-			p.send(Confirm{Scope: scope, ID: id})
-			return
-		}
-	}
-}
-
-// trust accepts the other side's store as it is.
-func (p *Peer) trust() {
-	was := p.suspectID
-	p.suspect, p.suspectID, p.other = false, "", p.current
-	p.floor = 0
-	for _, r := range p.replicas {
-		r.seen = 0
-	}
-	p.fact(Fact{Event: StoreAccepted, Store: p.other})
-	p.tellHeld(Held{}, was)
-	for _, cfg := range p.cfg.Scopes {
-		if r := p.replicas[cfg.Name]; r != nil {
-			r.guard.release(r)
-			r.startRound()
-		}
-	}
 }
 
 func (p *Peer) scopeNames() []string {
