@@ -87,9 +87,9 @@ func (w *Writer) Read(ctx context.Context, read node.Read) {
 				"namespace", ref.Namespace, "name", ref.Name, "error", err)
 			return nil
 		case o == nil:
-			return node.Lost{Ref: ref, UID: read.UID, Read: true}
+			return node.Lost{Ref: ref, UID: read.UID, Read: true, ID: read.ID}
 		}
-		return node.Seen{Resource: ref.Resource, Object: o, Read: true}
+		return node.Seen{Resource: ref.Resource, Object: o, Read: true, ID: read.ID}
 	})
 }
 

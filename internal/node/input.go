@@ -12,7 +12,8 @@ type Input interface{ input() }
 type Seen struct {
 	Resource kind.Resource
 	Object   *kind.Object
-	Read     bool // answers a Read, and says nothing of how far the watch has come
+	Read     bool   // answers a Read, and says nothing of how far the watch has come
+	ID       uint64 // of that
 }
 
 // Lost says that an object was watched going away, or could not be read.
@@ -21,6 +22,7 @@ type Lost struct {
 	UID      string // of a Read: what that names
 	Revision uint64
 	Read     bool
+	ID       uint64 // of a Read: its own
 }
 
 // List is a complete and consistent list of a resource. What the cache has
@@ -127,8 +129,9 @@ type Write struct {
 	Why    string       // for the log
 }
 
-// Read asks for one object; answer with Seen or Lost.
+// Read asks for one object as it is now; answer with Seen or Lost.
 type Read struct {
+	ID  uint64
 	Ref kind.Ref
 	UID string // of the object that is believed to be there; empty: none
 }

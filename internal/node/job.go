@@ -48,6 +48,7 @@ type desk struct {
 	written  bool
 	replaced *kind.Object
 	stuckAt  engine.Time // since when the cache is known to be behind; 0: it is not
+	readID   uint64      // of the read that is to show what it lacks; 0: none yet
 }
 
 // rereadAfter is how long the watch may take to show a change that a write has
@@ -168,7 +169,7 @@ func (n *Node) stale(d *desk) {
 	if n.cache.get(d.ref) != d.base {
 		return
 	}
-	d.stuckAt = n.now
+	d.stuckAt, d.readID = n.now, 0
 	n.stuck[d.ref] = d
 }
 
@@ -191,10 +192,17 @@ func (n *Node) reread() {
 			continue
 		}
 		d.stuckAt = n.now // ask again after as long
-		e := Read{Ref: ref}
-		if o := n.cache.get(ref); o != nil {
-			e.UID = o.UID()
-		}
-		n.emit(e)
+		d.readID = n.emitRead(ref)
 	}
+}
+
+// emitRead asks for one object, and returns the ID that the answer will have.
+func (n *Node) emitRead(ref kind.Ref) uint64 {
+	n.reads++
+	e := Read{Ref: ref, ID: n.reads}
+	if o := n.cache.get(ref); o != nil {
+		e.UID = o.UID()
+	}
+	n.emit(e)
+	return n.reads
 }

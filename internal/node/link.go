@@ -215,6 +215,10 @@ func (l *link) tryBegin() {
 	if l.opening == nil {
 		return
 	}
+	if l.scope(kind.RepositoryScope) != nil && l.node.lacksRepositories() {
+		l.relistAt = l.node.now + relistAfter
+		return
+	}
 	var seen []engine.Seen
 	if l.opening.Hello != nil {
 		seen = l.opening.Hello.Seen
@@ -260,7 +264,7 @@ func (l *link) Content(scope string, key engine.Key) (content, extra []byte, ok 
 		return nil, nil, false
 	}
 	o := l.node.cache.get(ref)
-	if o == nil || !s.kind.Belongs(o) {
+	if o == nil || !s.kind.Belongs(o) || l.node.follow.aside[ref] {
 		return nil, nil, false
 	}
 	item, ok := l.publish(s, o)

@@ -47,10 +47,12 @@ type Node struct {
 	stuck   map[kind.Ref]*desk
 	writing map[uint64]*desk
 	writes  uint64
+	reads   uint64
 	argo    ArgoSettings             // hub
 	waiting int                      // links whose Begin waits for a watch
 	retries map[kind.Ref]engine.Time // objects to be tended again
 	missed  map[kind.Ref]missing     // Applications that are gone, and may be put back
+	follow  following                // hub: repositories and their projects
 
 	now   engine.Time
 	out   []Effect
@@ -70,7 +72,7 @@ func Resources() []kind.Resource {
 // New makes a Node. A spoke has its one link from the start.
 func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, cache: newCache(Resources()), links: map[string]*link{}, byNS: map[string][]*link{},
-		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]missing{}}
+		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]missing{}, follow: newFollowing()}
 	if cfg.Side == kind.Spoke {
 		n.links[""] = newLink(n, Register{
 			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},
@@ -87,10 +89,13 @@ func (n *Node) Step(now engine.Time, in Input) []Effect {
 	n.out = n.out[:0]
 	switch in := in.(type) {
 	case Seen:
-		if !in.Read {
-			n.advance(in.Resource, revision(in.Object))
+		if in.Read {
+			n.read(in)
+			break
 		}
+		delete(n.follow.sure, refOf(in.Resource, in.Object)) // it is another now
 		n.seen(in.Resource, in.Object)
+		n.advance(in.Resource, revision(in.Object))
 	case Lost:
 		n.gone(in)
 	case List:
@@ -128,14 +133,28 @@ func (n *Node) gone(in Lost) {
 	switch {
 	case t == nil:
 	case !in.Read:
-		n.advance(in.Ref.Resource, in.Revision)
 		delete(t.gone, in.UID)
 		n.lost(in.Ref, in.UID, in.Revision, true)
-	case in.UID == "" && n.cache.get(in.Ref) != nil:
-		// It has appeared since.
+		n.advance(in.Ref.Resource, in.Revision)
 	default:
-		n.knownGone(in.Ref, in.UID, in.Revision)
+		if in.UID != "" || n.cache.get(in.Ref) == nil { // else it has appeared since
+			n.knownGone(in.Ref, in.UID, in.Revision)
+		}
+		n.answered(in.Ref, in.ID)
+		n.catchUp()
 	}
+}
+
+// read takes an object that was asked for. If nobody waits for it any more, the
+// watch has told more meanwhile, maybe that it is gone: then it would not tell so
+// again.
+func (n *Node) read(in Seen) {
+	ref := refOf(in.Resource, in.Object)
+	d := n.stuck[ref]
+	if n.answered(ref, in.ID) || d != nil && d.readID == in.ID {
+		n.seen(in.Resource, in.Object)
+	}
+	n.catchUp()
 }
 
 // drain carries out what the engine asks for, until it asks for nothing more.
@@ -159,6 +178,7 @@ func (n *Node) tick() {
 		l.tryBegin()
 	}
 	n.reread()
+	n.askAgain()
 	n.forgetMissed()
 	for _, ref := range sortedRefs(n.retries) {
 		if n.retries[ref] <= n.now {
@@ -191,6 +211,9 @@ func (n *Node) NextWake() (engine.Time, bool) {
 	}
 	for _, t := range n.retries {
 		later(t)
+	}
+	for _, a := range n.follow.asked {
+		later(a.at + rereadAfter)
 	}
 	return next, ok
 }

@@ -48,6 +48,8 @@ func (n *Node) lost(ref kind.Ref, uid string, rev uint64, watched bool) {
 	t.newest = max(t.newest, rev)
 	n.cache.drop(ref)
 	delete(n.retries, ref)
+	delete(n.follow.asked, ref) // the answer may be from before
+	delete(n.follow.sure, ref)
 	n.miss(ref, old)
 	n.tell(ref.Resource, old, nil, watched)
 	n.afterLoss(ref.Resource, old)
@@ -84,8 +86,8 @@ func (n *Node) listed(in List) {
 			n.lost(refOf(in.Resource, o), o.UID(), 0, false)
 		}
 	}
-	t.frontier = max(t.frontier, in.Revision)
 	t.complete, t.reason = true, ""
+	n.advance(in.Resource, in.Revision)
 	n.viewChanged(in.Resource)
 }
 
@@ -112,6 +114,15 @@ func (n *Node) advance(r kind.Resource, rev uint64) {
 		return
 	}
 	t.frontier = rev
+	if r == kind.Secrets {
+		n.forgetRules()
+	}
+	n.catchUp()
+	n.beginAll()
+}
+
+// beginAll lets those begin who wait for more to become known.
+func (n *Node) beginAll() {
 	if n.waiting > 0 {
 		for _, l := range n.sortedLinks() {
 			l.tryBegin()
@@ -121,6 +132,9 @@ func (n *Node) advance(r kind.Resource, rev uint64) {
 
 // tell passes a change on to the links that it may concern.
 func (n *Node) tell(r kind.Resource, was, is *kind.Object, watched bool) {
+	if r == kind.Secrets && n.mustWait(was, is) {
+		return
+	}
 	for _, l := range n.concerned(r, was, is) {
 		l.tell(r, was, is, watched)
 	}
@@ -155,23 +169,6 @@ func (n *Node) concerned(r kind.Resource, was, is *kind.Object) []*link {
 		}
 	}
 	return out
-}
-
-// projectChanged looks again at repositories: they follow their project.
-func (n *Node) projectChanged(was, is *kind.Object) {
-	o := is
-	if o == nil {
-		o = was
-	}
-	name := o.Name()
-	for _, o := range sortedObjects(n.cache.tables[kind.Secrets].objects) {
-		if kind.RepositoryProject(o) != name {
-			continue
-		}
-		for _, l := range n.sortedLinks() {
-			l.tell(kind.Secrets, o, o, true)
-		}
-	}
 }
 
 // tend does for an object what is ours to do beside replicating it.

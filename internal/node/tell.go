@@ -13,7 +13,7 @@ import (
 // tell passes a change of one object to the scopes that read its resource: how
 // it was and how it is, nil where there was or is none.
 func (l *link) tell(r kind.Resource, was, is *kind.Object, watched bool) {
-	if !l.known {
+	if !l.known || is != nil && l.node.follow.aside[refOf(r, is)] {
 		return
 	}
 	for i := range l.scopes {

@@ -135,9 +135,9 @@ func (p *process) read(e node.Read) {
 	}, func(o *kind.Object, err *apiError) {
 		switch {
 		case o != nil:
-			p.step(node.Seen{Resource: ref.Resource, Object: p.w.mutant.seen(p, o), Read: true})
+			p.step(node.Seen{Resource: ref.Resource, Object: p.w.mutant.seen(p, o), Read: true, ID: e.ID})
 		case err.reason == "NotFound":
-			p.step(node.Lost{Ref: ref, UID: e.UID, Read: true})
+			p.step(node.Lost{Ref: ref, UID: e.UID, Read: true, ID: e.ID})
 		} // else the node asks again
 	})
 }

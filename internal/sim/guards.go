@@ -64,9 +64,7 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 	if !mayTouch(ch) {
 		bad("touches what is none of ours:")
 	}
-	entitled := func(o *kind.Object) bool {
-		return l.placed[o.Annotation(sourceKey)+"@"+agent] || ch.ref.Resource == kind.Secrets && w.outdated(s, o)
-	}
+	entitled := func(o *kind.Object) bool { return l.placed[o.Annotation(sourceKey)+"@"+agent] }
 	switch {
 	case ch.old == nil:
 		if !marked(ch.new) {
@@ -113,7 +111,6 @@ func (w *world) guardRemoval(s *spoke, ch change, bad func(string)) {
 	case ch.old.Annotation(adoptedKey) == "true" && ch.ref.Resource != kind.Secrets && !w.shape.policy.Recreate:
 		bad("deletes what it had adopted:")
 	case l.left[key]:
-	case ch.ref.Resource == kind.Secrets && !l.placed[key]: // see outdated: it has to go
 	case s.hasClone():
 		// Two processes of one agent, each with a replica of the hub: what one
 		// has created from a fresh view, the other may not find in a stale one.
@@ -125,19 +122,6 @@ func (w *world) guardRemoval(s *spoke, ch change, bad func(string)) {
 // hasClone tells whether a second process of this agent is up.
 func (s *spoke) hasClone() bool {
 	return slices.ContainsFunc(s.clones, func(p *process) bool { return p.up && p.cluster == s.cluster })
-}
-
-// outdated is a known gap: the hub's watches of Secrets and of AppProjects are
-// not of one age, so a repository may go to an agent that its project has just
-// ceased to permit. It must have permitted it before, and the repository must be
-// gone when the world is at rest; how often it happens is shown, not hidden.
-func (w *world) outdated(s *spoke, o *kind.Object) bool {
-	p := w.hub.st.get(ref(kind.AppProjects, w.hub.argo, unb64(unquote(o.Get("data", "project")))))
-	if p == nil || !w.ledger.placed[p.UID()+"@"+s.agent.Name] {
-		return false
-	}
-	w.known["a repository went to an agent that its project had ceased to permit"]++
-	return true
 }
 
 // mayTouch tells whether an object is of a kind that crosses at all.

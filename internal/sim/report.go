@@ -16,7 +16,6 @@ type Report struct {
 	failures []Result // shrunk
 	others   []Result // failing too
 	longest  Result
-	known    map[string]int // gaps, and in how many seeds they showed
 }
 
 type row struct{ seeds, steps, checks, broken int }
@@ -29,9 +28,6 @@ func (r *Report) add(res Result) {
 	r.Steps += res.Steps
 	r.Checks += res.Checks
 	r.Broken += len(res.Violations)
-	for gap := range res.Known {
-		r.known[gap]++
-	}
 	faults := res.Faults
 	if len(faults) == 0 {
 		faults = []string{"(none)"}
@@ -54,7 +50,7 @@ const maxFailures = 3
 
 // Many runs seeds, some at a time, and tells now and then how far it has come.
 func Many(first, count uint64, workers int, progress func(done uint64, steps int)) *Report {
-	report := &Report{rows: map[string]*row{}, known: map[string]int{}}
+	report := &Report{rows: map[string]*row{}}
 	results := make([]Result, 0, count)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -108,9 +104,6 @@ func (r *Report) String() string {
 	}
 	fmt.Fprintf(&b, "%-26s %8d %12d %10d %11d\n", "all", r.Seeds, r.Steps, r.Checks, r.Broken)
 	fmt.Fprintf(&b, "longest: seed %s with %d steps\n", r.longest.Seed, r.longest.Steps)
-	for _, gap := range sortedKeys(r.known) {
-		fmt.Fprintf(&b, "known gap, in %d seeds: %s\n", r.known[gap], gap)
-	}
 	for _, f := range r.others {
 		what, more, _ := strings.Cut(f.Violations[0], "\n")
 		what += more[:min(len(more), 120)]

@@ -16,8 +16,7 @@ type Result struct {
 	Actions    int
 	Messages   int
 	Bytes      int
-	Faults     []string       // kinds that occurred
-	Known      map[string]int // known gaps that showed, and how often
+	Faults     []string // kinds that occurred
 	Violations []string
 }
 
@@ -35,7 +34,7 @@ func run(seed Seed, m mutant, trace func(string)) (result Result) {
 			w.violate("panic: %v\n%s", r, debug.Stack())
 		}
 		result = Result{Seed: seed, Steps: w.steps, Checks: w.checks, Actions: len(plan), Messages: w.messages, Bytes: w.bytes,
-			Faults: sortedKeys(w.seen), Known: w.known, Violations: w.violations}
+			Faults: sortedKeys(w.seen), Violations: w.violations}
 	}()
 	w.play(seed.cut(plan), w.shape)
 	return result

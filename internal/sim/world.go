@@ -36,7 +36,6 @@ type world struct {
 	writes   int // by processes of ours
 	foreign  int // by everybody else
 	seen     map[string]bool
-	known    map[string]int // gaps that are known, and how often they showed
 
 	trace      func(string)
 	violations []string
@@ -62,7 +61,7 @@ func (s *spoke) managed() bool { return s.agent.Mode == kind.Managed }
 
 // newWorld builds what is there before anything happens.
 func newWorld(seed uint64, sh shape) *world {
-	w := &world{seed: seed, shape: sh, rng: seeded(seed, 2), seen: map[string]bool{}, known: map[string]int{}}
+	w := &world{seed: seed, shape: sh, rng: seeded(seed, 2), seen: map[string]bool{}}
 	w.ledger = newLedger(w)
 	w.hub = newCluster(w, "hub", "argocd")
 	w.hub.hub = true
