@@ -14,6 +14,7 @@ type pattern struct {
 	expression strings.Builder
 	sample     []string // a few texts that the pattern probably matches
 	bad        bool
+	path       bool // `*` and `?` stop at slashes, `**` does not
 }
 
 // maxSamples bounds how many example texts are derived from one pattern.
@@ -74,14 +75,18 @@ func samples(glob string) []string {
 
 func parseGlob(glob string) *pattern {
 	p := &pattern{sample: []string{""}}
+	p.parse(glob)
+	return p
+}
+
+func (p *pattern) parse(glob string) {
 	if !utf8.ValidString(glob) || strings.ContainsRune(glob, utf8.RuneError) || strings.ContainsRune(glob, 0) {
 		p.bad = true
-		return p
+		return
 	}
 	if rest := p.sequence(glob, 0); rest != "" {
 		p.bad = true
 	}
-	return p
 }
 
 // sequence reads terms until the end, or, within braces, until the comma or
@@ -91,12 +96,21 @@ func (p *pattern) sequence(s string, braces int) string {
 		r, size := utf8.DecodeRuneInString(s)
 		switch {
 		case r == '*':
+			one := p.path && !strings.HasPrefix(s, "**")
 			s = strings.TrimLeft(s, "*")
-			p.expression.WriteString(".*")
+			if one {
+				p.expression.WriteString("[^/]*")
+			} else {
+				p.expression.WriteString(".*")
+			}
 			p.append("", "x", "zz-any-9")
 		case r == '?':
 			s = s[size:]
-			p.expression.WriteByte('.')
+			if p.path {
+				p.expression.WriteString("[^/]")
+			} else {
+				p.expression.WriteByte('.')
+			}
 			p.append("x", "9")
 		case r == '[':
 			s = p.class(s[size:])

@@ -1,0 +1,54 @@
+package kind
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// SourcePermitted is Argo CD's own rule: may an Application of a project use this
+// repository? The list is the project's sourceRepos. `!x` matches all but x, and
+// one that does not match ends the evaluation.
+func SourcePermitted(sourceRepos []string, repository string) bool {
+	repository = NormalRepository(repository)
+	matched := false
+	for _, item := range sourceRepos {
+		glob, deny := strings.CutPrefix(item, "!")
+		glob = NormalRepository(glob)
+		switch {
+		case deny && globMatchPath(glob, repository):
+			return false
+		case deny, glob == "*", globMatchPath(glob, repository):
+			matched = true
+		}
+	}
+	return matched
+}
+
+// globMatchPath is globMatch for paths: `*` and `?` do not match a slash, `**`
+// does.
+func globMatchPath(glob, text string) bool {
+	p := &pattern{sample: []string{""}, path: true}
+	p.parse(glob)
+	if p.bad {
+		return false
+	}
+	expression, err := regexp.Compile(`(?s)\A(?:` + p.expression.String() + `)\z`)
+	return err == nil && expression.MatchString(text)
+}
+
+var sshAddress = regexp.MustCompile(`^(ssh://)?([^/:]*?)@[^@]+$`)
+
+// NormalRepository is a repository's address as Argo CD compares it; empty: it is
+// none.
+func NormalRepository(repository string) string {
+	repository = strings.ToLower(strings.TrimSpace(repository))
+	if sshAddress.MatchString(repository) && !strings.HasPrefix(repository, "ssh://") {
+		repository = "ssh://" + strings.Replace(repository, ":", "/", 1)
+	}
+	parsed, err := url.Parse(strings.TrimSuffix(repository, ".git"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimPrefix(parsed.String(), "ssh://")
+}
