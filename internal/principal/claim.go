@@ -5,125 +5,164 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 )
 
-// This file is about what the principal writes into cluster Secrets.
+// This file is about how agents get their Agent objects when nobody has declared
+// them.
 
 // errUnregistered refuses an agent that somebody has to register first.
-var errUnregistered = errors.New("this agent is not registered on the hub, and the hub requires it; create its cluster Secret first")
+var errUnregistered = errors.New("this agent is not registered on the hub, and the hub requires it; create its Agent there first, such as with argocd-agentctl agent create")
 
-// claim records the first claim of an agent that is not registered yet. With
-// require, somebody must have made its Secret.
+// claim records the first claim of an agent whose mode is open. With require,
+// somebody must have declared it.
 func (r *registry) claim(ctx context.Context, agent string, hello engine.Hello, require bool) error {
-	mode := kind.Mode(hello.Mode)
-	if mode != kind.Managed && mode != kind.Autonomous {
+	if mode := kind.Mode(hello.Mode); mode != kind.Managed && mode != kind.Autonomous {
 		return fmt.Errorf("mode %.40q is unknown", hello.Mode)
 	}
-	ref := kind.Ref{Resource: kind.Secrets, Namespace: r.namespace, Name: "cluster-" + agent}
-	annotations := map[string]string{
-		"managed-by": "argocd-agent", "argocd.argoproj.io/skip-reconcile": "true",
-		modeAnnotation: string(mode), clusterAnnotation: hello.ClusterUID,
-	}
-	labels := map[string]string{agentLabel: agent, "argocd.argoproj.io/secret-type": "cluster"}
-	existing, err := r.client.Get(ctx, ref)
+	o, err := r.client.Get(ctx, r.ref(agent)) // another replica may have been quicker
 	if err != nil {
-		return fmt.Errorf("read Secret %s: %w", ref.Name, err)
+		return fmt.Errorf("read Agent %s: %w", agent, err)
 	}
-	var o *kind.Object
-	if existing != nil {
-		if existing.Label(agentLabel) != agent {
-			return fmt.Errorf("secret %s exists and is not labelled %s=%s", ref.Name, agentLabel, agent)
+	if o == nil {
+		if o, err = r.enrol(ctx, agent, hello, require); err != nil {
+			return err
 		}
-		if existing.Annotation(modeAnnotation) != "" {
-			return r.enforce(agent, existing) // claimed meanwhile; what is registered decides
-		}
-		o, err = r.client.Patch(ctx, ref, map[string]any{"metadata": map[string]any{
-			"resourceVersion": existing.ResourceVersion(), "annotations": annotations, "labels": labels}})
-	} else {
-		if require {
-			return errUnregistered
-		}
-		labels[selfRegisteredLabel] = "true"
-		o, err = r.client.Create(ctx, ref, map[string]any{
-			"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-			"metadata":   map[string]any{"name": ref.Name, "namespace": ref.Namespace, "labels": labels, "annotations": annotations},
-			"stringData": map[string]string{"name": agent, "server": "https://" + r.proxy + "?agentName=" + agent, "config": "{}"},
-		})
 	}
+	rec, err := readAgent(o)
 	if err != nil {
-		return fmt.Errorf("record the first claim in Secret %s: %w", ref.Name, err)
+		return err
 	}
-	r.log.InfoContext(ctx, "registered an agent by its first claim", "agent", agent, "mode", mode, "cluster", hello.ClusterUID)
-	return r.enforce(agent, o)
-}
-
-// enforce takes a Secret on behalf of an agent that waits for it.
-func (r *registry) enforce(agent string, o *kind.Object) error {
+	if rec.Spec.Mode == "" && rec.DeletionTimestamp == nil {
+		o, err = r.client.Patch(ctx, r.ref(agent), map[string]any{
+			"metadata": map[string]any{"resourceVersion": rec.ResourceVersion}, "spec": map[string]any{"mode": hello.Mode}})
+		if err != nil {
+			return fmt.Errorf("record the mode of Agent %s: %w", agent, err)
+		}
+		r.log.InfoContext(ctx, "an agent's mode is what it first said", "agent", agent, "mode", hello.Mode)
+	}
+	if rec.Status.ClusterUID == "" {
+		// Now, and not with the rest of the status: a clone that comes right after
+		// it has to be found out.
+		o, err = r.client.PatchStatus(ctx, r.ref(agent), map[string]any{
+			"metadata": map[string]any{"resourceVersion": o.ResourceVersion()}, "status": statusPatch(v1alpha1.Status{ClusterUID: hello.ClusterUID}, "clusterUID")})
+		if err != nil {
+			return fmt.Errorf("record the cluster of Agent %s: %w", agent, err)
+		}
+	}
 	if err := r.seen(o); err != nil {
-		return fmt.Errorf("secret %s: %w", o.Name(), err)
+		return err
 	}
 	if _, ok := r.get(agent); !ok {
-		return fmt.Errorf("secret %s: %s", o.Name(), cmp.Or(r.refusal(agent), "it is not in force"))
+		return fmt.Errorf("the Agent %s on the hub: %s", agent, cmp.Or(r.refusal(agent), "it is not in force"))
 	}
 	return nil
 }
 
-// remember records how far an agent's store has been seen, so that a restart of
-// the hub does not believe one that went back.
-func (r *registry) remember(ctx context.Context, agent string, store engine.Store) error {
-	reg, ok := r.get(agent)
-	if !ok || store.UID == "" || reg.KnownStore == store {
-		return nil
+// enrol makes the Agent of an agent that has none: out of its Secret, if there is
+// one from before, or out of what it says.
+func (r *registry) enrol(ctx context.Context, agent string, hello engine.Hello, require bool) (*kind.Object, error) {
+	if _, _, secret, has := r.object(agent); has && !secret.derived() {
+		return r.takeOver(ctx, secret)
 	}
-	return r.annotate(ctx, reg, "", storeAnnotation, formatStore(store))
+	if require {
+		return nil, errUnregistered
+	}
+	a := v1alpha1.Agent{Spec: v1alpha1.Spec{Mode: hello.Mode}}
+	a.Name, a.Namespace = agent, r.namespace
+	a.Labels = map[string]string{v1alpha1.SelfRegisteredLabel: "true"}
+	o, err := r.create(ctx, a)
+	if err == nil {
+		r.log.InfoContext(ctx, "registered an agent by its first claim", "agent", agent, "mode", hello.Mode, "cluster", hello.ClusterUID)
+	}
+	return o, err
 }
 
-// recordCluster records which cluster an agent is in, where that is open: so
-// that after a restart a clone is still told from it.
-func (r *registry) recordCluster(ctx context.Context, agent, uid string) error {
-	reg, ok := r.get(agent)
-	if !ok || reg.KnownCluster != "" {
-		return nil
+// takeOver makes an Agent out of a cluster Secret that is from before there were
+// Agents, or from another program.
+func (r *registry) takeOver(ctx context.Context, secret clusterSecret) (*kind.Object, error) {
+	a, err := secret.taken(r.namespace)
+	if err != nil {
+		return nil, fmt.Errorf("make an Agent out of Secret %s: %w", secret.name, err)
 	}
-	return r.annotate(ctx, reg, strconv.FormatUint(reg.revision, 10), clusterAnnotation, uid)
+	o, err := r.create(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	r.log.InfoContext(ctx, "took an agent over from its cluster Secret", "agent", a.Name, "secret", secret.name, "mode", a.Spec.Mode)
+	return r.carryOver(ctx, o, secret)
+}
+
+// carryOver completes an Agent by what only a Secret from before knows. What the
+// Agent itself knows is newer.
+func (r *registry) carryOver(ctx context.Context, o *kind.Object, secret clusterSecret) (*kind.Object, error) {
+	old, err := secret.taken(r.namespace)
+	if err != nil {
+		return o, nil //nolint:nilerr // it makes no sense, and so there is nothing to carry over
+	}
+	rec, err := readAgent(o)
+	if err != nil {
+		return nil, err
+	}
+	var known []string
+	if rec.Status.ClusterUID == "" && old.Status.ClusterUID != "" {
+		known = append(known, "clusterUID")
+	}
+	if rec.Status.Store == nil && old.Status.Store != nil && (rec.Status.ClusterUID == "" || rec.Status.ClusterUID == old.Status.ClusterUID) {
+		known = append(known, "store")
+	}
+	if len(known) == 0 {
+		return o, nil
+	}
+	o, err = r.client.PatchStatus(ctx, r.ref(rec.Name), map[string]any{
+		"metadata": map[string]any{"resourceVersion": rec.ResourceVersion}, "status": statusPatch(old.Status, known...)})
+	if err != nil {
+		return nil, fmt.Errorf("record what Secret %s knows of agent %s: %w", secret.name, rec.Name, err)
+	}
+	return o, nil
+}
+
+// create makes an Agent, or returns the one that is there by now.
+func (r *registry) create(ctx context.Context, a v1alpha1.Agent) (*kind.Object, error) {
+	metadata := map[string]any{"name": a.Name, "namespace": a.Namespace, "finalizers": []string{v1alpha1.Finalizer}}
+	if len(a.Labels) > 0 {
+		metadata["labels"] = a.Labels
+	}
+	o, err := r.client.Create(ctx, r.ref(a.Name), map[string]any{
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.Kind, "metadata": metadata, "spec": a.Spec})
+	if kube.IsConflict(err) {
+		if o, err = r.client.Get(ctx, r.ref(a.Name)); err == nil && o == nil {
+			err = errors.New("it was there, and is gone again")
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create Agent %s: %w", a.Name, err)
+	}
+	return o, nil
 }
 
 // confirmed takes off a confirmation that has taken effect.
 func (r *registry) confirmed(ctx context.Context, agent, id string) error {
-	reg, ok := r.get(agent)
-	if !ok || reg.confirm != id {
+	rec, known, _, _ := r.object(agent)
+	if !known || rec.Annotations[v1alpha1.ConfirmAnnotation] != id {
 		return nil
 	}
-	return r.annotate(ctx, reg, strconv.FormatUint(reg.revision, 10), confirmAnnotation, nil)
-}
-
-// annotate changes one annotation of a registration, if given only at a
-// revision; nil takes it off.
-func (r *registry) annotate(ctx context.Context, reg registration, revision, name string, value any) error {
-	metadata := map[string]any{"annotations": map[string]any{name: value}}
-	if revision != "" {
-		metadata["resourceVersion"] = revision
-	}
-	ref := kind.Ref{Resource: kind.Secrets, Namespace: r.namespace, Name: reg.secret}
-	if _, err := r.client.Patch(ctx, ref, map[string]any{"metadata": metadata}); err != nil && !kube.IsNotFound(err) {
-		return fmt.Errorf("annotate Secret %s with %s: %w", reg.secret, name, err)
+	path := "/metadata/annotations/" + pointer.Replace(v1alpha1.ConfirmAnnotation)
+	_, err := r.client.PatchSteps(ctx, r.ref(agent), kube.PatchOperation{Op: "test", Path: path, Value: id}, kube.PatchOperation{Op: "remove", Path: path})
+	if err != nil && !kube.IsNotFound(err) && !kube.IsRefused(err) { // refused: somebody has said something else meanwhile
+		return fmt.Errorf("take the confirmation off Agent %s: %w", agent, err)
 	}
 	return nil
 }
 
-func formatStore(s engine.Store) string { return s.UID + "/" + strconv.FormatUint(s.Revision, 10) }
+// pointer escapes a name for a JSON pointer.
+var pointer = strings.NewReplacer("~", "~0", "/", "~1")
 
-func parseStore(s string) engine.Store {
-	uid, rev, ok := strings.Cut(s, "/")
-	n, err := strconv.ParseUint(rev, 10, 64)
-	if !ok || err != nil || uid == "" {
-		return engine.Store{}
-	}
-	return engine.Store{UID: uid, Revision: n}
+func (r *registry) ref(agent string) kind.Ref {
+	return kind.Ref{Resource: agentResource, Namespace: r.namespace, Name: agent}
 }

@@ -27,9 +27,11 @@ type Config struct {
 	SyncRepositoryTrust       bool
 
 	// Agents and their namespaces.
-	RequireRegistration bool // an agent without a cluster Secret is refused
+	RequireRegistration bool // an agent without an Agent object is refused
 	NamespaceCreate     NamespaceCreate
-	ResourceProxy       string // host:port that goes into cluster Secrets
+	ResourceProxy       string        // host:port that goes into cluster Secrets
+	ClusterConfig       ClusterConfig // credentials that go there too; nil: those of Live.Access, if there are
+	Replica             string        // what this principal is called among others; empty: the host's name
 
 	// The connection.
 	Listener     net.Listener
@@ -41,6 +43,8 @@ type Config struct {
 	// them passes on their data whenever it changes, nil where there is none; the
 	// error says why it is not used.
 	Secrets map[string]func(data map[string][]byte) error
+	// Issue is what the principal does about certificates itself; nil: nothing.
+	Issue *Issue
 	// Revocations is what TLS and Authenticate ask. Whoever watches ConfigMap
 	// argocd-agent-tls-blocklist sets it, and cuts those that are new in it; nil:
 	// there are no certificates.

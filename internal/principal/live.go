@@ -57,7 +57,6 @@ type live struct {
 	mu     sync.RWMutex
 	places map[[2]string]redis.Target
 	states map[string]connection
-	filled map[string]bool // agents whose cluster Secrets were seen to
 }
 
 type connection struct {
@@ -67,7 +66,7 @@ type connection struct {
 }
 
 func newLive(p *principal, n *node.Node) *live {
-	l := &live{p: p, node: n, agents: map[string]kind.Agent{}, places: map[[2]string]redis.Target{}, states: map[string]connection{}, filled: map[string]bool{}}
+	l := &live{p: p, node: n, agents: map[string]kind.Agent{}, places: map[[2]string]redis.Target{}, states: map[string]connection{}}
 	cfg := p.cfg.Live
 	if cfg.Resource != nil {
 		l.hub = resource.NewHub(resource.HubConfig{Dial: l.dialAPI, Caller: l.caller, Token: l.byToken, Observe: l.tally.Observe, Log: p.log})
@@ -79,7 +78,7 @@ func newLive(p *principal, n *node.Node) *live {
 		l.clusters = &redis.ClusterInfo{Hub: cfg.HubRedis, Tunnels: dialRedis{l}, States: l.clusterStates, Compressed: cfg.RedisCompressed, Log: p.log}
 	}
 	if l.hub != nil && cfg.Access != nil {
-		cfg.Access.onChange(l.openDoors)
+		cfg.Access.onChange(p.keeper.recheck)
 	}
 	return l
 }
@@ -209,9 +208,6 @@ func (l *live) Resolve(namespace, name string) (redis.Target, bool) {
 func (l *live) follow(in node.Input) {
 	if gone, ok := in.(node.Unregister); ok && l.hub != nil {
 		l.hub.Forget(gone.Agent)
-		l.mu.Lock()
-		delete(l.filled, gone.Agent)
-		l.mu.Unlock()
 	}
 	if l.redis == nil {
 		return
@@ -291,7 +287,6 @@ func (l *live) changed(r node.Report) {
 	l.mu.Unlock()
 	if l.hub != nil && state.connected {
 		l.learner.add(r.Agent)
-		l.openDoor(r.Agent)
 	}
 	if l.redis != nil {
 		l.redis.AgentChanged(r.Agent)

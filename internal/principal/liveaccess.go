@@ -1,15 +1,12 @@
 package principal
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"sync"
 
-	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
@@ -75,68 +72,19 @@ func newToken() (string, error) {
 	return base64.RawURLEncoding.EncodeToString(secret), nil
 }
 
-// openDoors has the cluster Secrets of all agents filled in.
-func (l *live) openDoors() {
-	l.mu.Lock()
-	clear(l.filled)
-	l.mu.Unlock()
-	for _, agent := range l.p.registry.names() {
-		l.openDoor(agent)
-	}
-}
-
-// openDoor does so for one, once.
-func (l *live) openDoor(agent string) {
-	l.mu.Lock()
-	done := l.filled[agent]
-	l.filled[agent] = true
-	l.mu.Unlock()
-	if done {
-		return
-	}
-	l.p.chores.add("access to "+agent, func(ctx context.Context) error { return l.fill(ctx, agent) })
-}
-
-// fill sees to it that Argo CD can reach an agent's cluster by the Secret that
-// the principal made for it. Secrets of others are theirs.
-func (l *live) fill(ctx context.Context, agent string) error {
-	reg, ok := l.p.registry.get(agent)
-	if !ok {
+// clusterConfig fills in cluster Secrets: the token that is there stays.
+func (a *Access) clusterConfig() ClusterConfig {
+	if a == nil {
 		return nil
 	}
-	ref := kind.Ref{Resource: kind.Secrets, Namespace: l.p.cfg.Namespace, Name: reg.secret}
-	o, err := l.p.client.Get(ctx, ref)
-	if err != nil || o == nil || o.Label(selfRegisteredLabel) != "true" || o.Label(agentLabel) != agent {
-		return err
-	}
-	now, err := kube.SecretData(o)
-	if err != nil {
-		return err
-	}
-	want := map[string][]byte{"server": []byte("https://" + l.p.cfg.ResourceProxy + "?agentName=" + agent)}
-	token := raw.Text(now["config"], "bearerToken")
-	if token == "" {
-		if token, err = newToken(); err != nil {
-			return err
+	return func(_ string, now []byte) ([]byte, error) {
+		token := raw.Text(now, "bearerToken")
+		if token == "" {
+			var err error
+			if token, err = newToken(); err != nil {
+				return nil, err
+			}
 		}
+		return a.config(token)
 	}
-	if config, err := l.p.cfg.Live.Access.config(token); err != nil {
-		return err
-	} else if config != nil {
-		want["config"] = config
-	}
-	data := map[string]any{}
-	for key, value := range want {
-		if string(now[key]) != string(value) {
-			data[key] = value
-		}
-	}
-	if len(data) == 0 {
-		return nil
-	}
-	_, err = l.p.client.Patch(ctx, ref, map[string]any{"metadata": map[string]any{"resourceVersion": o.ResourceVersion()}, "data": data})
-	if err != nil {
-		return fmt.Errorf("fill in Secret %s: %w", ref.Name, err)
-	}
-	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/link"
@@ -39,9 +38,13 @@ type principal struct {
 	log      *slog.Logger
 	host     *kube.Host
 	registry *registry
+	keeper   *keeper
+	tending  *errands // of the keeper
+	reporter *reporter
 	sessions *sessions
 	chores   *chores
 	live     *live
+	issuer   *issuer           // nil: certificates are somebody else's business
 	confirm  *confirmations    // of the node's goroutine
 	spaces   map[string]string // likewise: agent → namespace that was seen to
 	turned   map[string]string // likewise: agent → why it was refused last, as it was logged
@@ -69,9 +72,7 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
 		ToPeer:     func(e node.ToPeer) { p.sessions.deliver(e) }, Report: p.report, Applied: p.applied, Writing: func(ref kind.Ref) { p.live.writing(ref) },
 	})
-	p.registry = &registry{ctx: ctx, client: p.client, namespace: cfg.Namespace, mapping: cfg.Mapping, proxy: cfg.ResourceProxy,
-		post: p.host.Post, log: p.log, ready: make(chan struct{}),
-		secrets: map[string]registration{}, agents: map[string]registration{}, refused: map[string]string{}}
+	p.assembleAgents(ctx)
 	p.confirm = &confirmations{held: map[string]map[string]string{}, registry: p.registry, chores: p.chores, post: p.host.Post}
 	p.sessions = &sessions{ctx: ctx, registry: p.registry, storeUID: uid, require: cfg.RequireRegistration, revoked: cfg.Revocations.Revoked,
 		post: p.host.Post, offer: p.host.PostUntil, log: p.log, jitter: cfg.Jitter, conns: map[uint64]*session{}, ends: map[string]string{},
@@ -125,14 +126,17 @@ func (p *principal) run(ctx context.Context) error {
 // startAll starts every part, each of which runs until its context ends.
 func (p *principal) startAll(start func(what string, run func(context.Context) error)) {
 	start("node", p.host.Run)
-	registrations := kube.NewWatcher(p.client, p.registry.watch(), p.registry.take, p.log, p.cfg.Jitter)
-	start("registrations", registrations.Run)
+	for what, run := range p.agentRuns() {
+		start(what, run)
+	}
 	start("connections", p.serve)
-	start("memory", p.remember)
 	start("freshness", p.sessions.fresh.run)
 	start("chores", p.chores.run)
-	for _, run := range kube.FollowSecrets(p.client, p.cfg.Namespace, p.cfg.Secrets, p.log, p.cfg.Jitter) {
+	for _, run := range kube.FollowSecrets(p.client, p.cfg.Namespace, p.issuer.feeds(p.cfg.Secrets), p.log, p.cfg.Jitter) {
 		start("certificates", run)
+	}
+	if p.issuer != nil {
+		start("issuing", p.issuer.run)
 	}
 	if p.cfg.Revocations != nil {
 		start("revocations", p.followRevocations)
@@ -209,6 +213,7 @@ func (p *principal) applied(in node.Input) {
 		return
 	case node.Unregister:
 		p.confirm.forget(in.Agent)
+		p.reporter.ended(in.Agent)
 		delete(p.spaces, in.Agent)
 		delete(p.turned, in.Agent)
 		return
@@ -226,41 +231,6 @@ func (p *principal) applied(in node.Input) {
 		close(p.ready)
 	}
 }
-
-// remember writes down, at a slow beat, how far agents' stores have been seen.
-func (p *principal) remember(ctx context.Context) error {
-	beat := time.NewTicker(rememberEvery)
-	defer beat.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-beat.C:
-		}
-		for _, agent := range p.registry.names() {
-			reg, ok := p.registry.get(agent)
-			if !ok || reg.Agent.Mode != kind.Autonomous {
-				continue // only what an autonomous agent says can delete anything here
-			}
-			if err := p.rememberStore(ctx, agent); err != nil {
-				p.log.WarnContext(ctx, "can not note how far an agent's store has been seen", "agent", agent, "error", err)
-			}
-		}
-	}
-}
-
-func (p *principal) rememberStore(ctx context.Context, agent string) error {
-	var status engine.Status
-	var known bool
-	if err := p.host.Do(ctx, func(n *node.Node) { status, known = n.Status(agent) }); err != nil || !known || status.Suspect != "" {
-		return err
-	}
-	return p.registry.remember(ctx, agent, status.Other)
-}
-
-// rememberEvery is how often that is. What lies between two beats is what a
-// restored store may hide from a principal that was restarted at the same time.
-const rememberEvery = 5 * time.Minute
 
 // waitForCluster waits until the API server answers, and says why it has to.
 func waitForCluster(ctx context.Context, c *kube.Client, log *slog.Logger) (string, error) {

@@ -1,36 +1,24 @@
 package principal
 
 import (
+	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
-
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/node"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
-// Annotations of a cluster Secret that are an agent's registration.
-const (
-	modeAnnotation      = kind.Prefix + "mode"
-	namespaceAnnotation = kind.Prefix + "hub-namespace"
-	clusterAnnotation   = kind.Prefix + "cluster-uid"
-	storeAnnotation     = kind.Prefix + "seen-store"
-	confirmAnnotation   = kind.Prefix + "confirm"
-	agentLabel          = kind.Prefix + "agent-name"
-	selfRegisteredLabel = kind.Prefix + "self-registered-cluster"
-)
-
-// registry knows the agents: what is registered for each, in its cluster
-// Secret. What the hub has registered decides, never what the agent claims.
+// registry knows the agents: what is declared for each in its Agent object, and
+// the cluster Secret that is derived from it. What the hub has registered
+// decides, never what the agent claims. Each change costs the same however many
+// agents there are.
 type registry struct {
 	ctx       context.Context // of Run; ends with it
 	client    *kube.Client
@@ -38,140 +26,235 @@ type registry struct {
 	mapping   kind.Mapping
 	proxy     string // host:port of the resource proxy
 	post      func(context.Context, node.Input) error
+	cut       func(agent, why string) // ends its connections
+	touched   func(agent string)      // something about it has changed
 	log       *slog.Logger
-	ready     chan struct{} // closed when the Secrets were read once
+	ready     chan struct{} // closed when Agents and Secrets were read once
 
-	order   sync.Mutex // held while the node is told, so that it hears changes in their order
-	mu      sync.Mutex
-	secrets map[string]registration // what each Secret says
-	agents  map[string]registration // what is in force
-	refused map[string]string       // agent → why what its Secret says is not
-	blind   string                  // why Secrets can not be read; empty: they can
+	order sync.Mutex // held while the node is told, so that it hears changes in their order
+	mu    sync.Mutex
+	// What the cluster has.
+	objects   map[string]record          // Agents
+	secrets   map[string]clusterSecret   // by their names
+	secretsOf map[string]map[string]bool // agent → names of its Secrets
+	listed    map[kind.Resource]bool
+	blind     map[kind.Resource]string // why something can not be read
+	// What follows from it.
+	agents   map[string]registration    // what is in force
+	refused  map[string]string          // agent → why what is declared is not
+	spaces   map[string]string          // namespace → agent whose own it is
+	waiting  map[string]map[string]bool // namespace → agents that would have it
+	waitsFor map[string]string          // and the reverse
+	freed    []string                   // namespaces that were left in this change
 }
 
-// registration is what a cluster Secret says of an agent.
-type registration struct {
-	node.Register
-	secret   string
-	revision uint64
-	confirm  string
+// prepare makes a registry of which the parts above are given.
+func (r *registry) prepare() *registry {
+	r.objects, r.secrets, r.secretsOf = map[string]record{}, map[string]clusterSecret{}, map[string]map[string]bool{}
+	r.listed, r.blind = map[kind.Resource]bool{}, map[kind.Resource]string{}
+	r.agents, r.refused = map[string]registration{}, map[string]string{}
+	r.spaces, r.waiting, r.waitsFor = map[string]string{}, map[string]map[string]bool{}, map[string]string{}
+	r.ready = make(chan struct{})
+	return r
 }
 
-// watch tells which Secrets are registrations.
+// watch tells which Secrets are agents'.
 func (r *registry) watch() kube.Watch {
 	return kube.Watch{Resource: kind.Secrets, Namespace: r.namespace, Selector: agentLabel}
 }
 
-// take is the sink of the Secrets' watcher.
+// watches lists what the registry reads.
+func (r *registry) watches() []kube.Watch {
+	return []kube.Watch{{Resource: agentResource, Namespace: r.namespace}, r.watch()}
+}
+
+// take is the sink of both watchers.
 func (r *registry) take(_ context.Context, in node.Input) error {
 	switch in := in.(type) {
 	case node.List:
-		if err := r.listed(in); err != nil {
-			return err
-		}
-		select {
-		case <-r.ready:
-		default:
-			close(r.ready) // by the one goroutine that lists
-		}
+		return r.tookList(in)
 	case node.Seen:
-		if err := r.seen(in.Object); err != nil {
-			return r.complain(in.Object, err)
+		if in.Resource == agentResource {
+			return r.seen(in.Object)
 		}
+		return r.seenSecret(in.Object)
 	case node.Lost:
-		return r.change(func() []string { return r.drop(in.Ref.Name, in.Revision) })
+		return r.change(func() []string {
+			if in.Ref.Resource == agentResource {
+				return r.drop(in.Ref.Name, in.Revision)
+			}
+			return r.dropSecret(in.Ref.Name, in.Revision)
+		})
 	case node.Blind:
 		r.mu.Lock()
-		r.blind = in.Reason
+		r.blind[in.Resource] = in.Reason
 		r.mu.Unlock()
 	}
 	return nil
 }
 
-func (r *registry) listed(in node.List) error {
+// tookList takes a whole list. Of two Agents that are at odds, the older is
+// there first.
+func (r *registry) tookList(in node.List) error {
 	present := map[string]bool{}
 	for _, o := range in.Objects {
 		present[o.Name()] = true
-		if err := r.seen(o); err != nil {
-			if err := r.complain(o, err); err != nil {
-				return err
-			}
-		}
 	}
-	return r.change(func() (touched []string) {
-		r.blind = ""
-		for name := range r.secrets {
-			if !present[name] {
-				touched = append(touched, r.drop(name, in.Revision)...)
+	err := r.change(func() (touched []string) {
+		if in.Resource == agentResource {
+			touched = r.putAll(in.Objects)
+			for name := range r.objects {
+				if !present[name] {
+					touched = append(touched, r.drop(name, in.Revision)...)
+				}
+			}
+		} else {
+			for _, o := range in.Objects {
+				touched = append(touched, r.putSecret(o)...)
+			}
+			for name := range r.secrets {
+				if !present[name] {
+					touched = append(touched, r.dropSecret(name, in.Revision)...)
+				}
 			}
 		}
+		delete(r.blind, in.Resource)
 		return touched
 	})
-}
-
-// wrongError says that a Secret makes no sense as a registration.
-type wrongError struct{ error }
-
-// complain logs what is wrong with a Secret; what it said before stays in force.
-// Any other error is passed on.
-func (r *registry) complain(o *kind.Object, err error) error {
-	if wrong, ok := errors.AsType[wrongError](err); ok {
-		r.log.Warn("this cluster Secret is no registration", "secret", o.Name(), "error", wrong.error)
-		return nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := !r.complete()
+	r.listed[in.Resource] = true
+	if first && r.complete() {
+		close(r.ready)
 	}
 	return err
 }
 
-// seen takes a Secret as it is now, unless something newer is known.
-func (r *registry) seen(o *kind.Object) error {
-	reg, err := r.read(o)
-	if err != nil {
-		return wrongError{err}
+// complete tells whether everything was read once. Under mu.
+func (r *registry) complete() bool { return r.listed[agentResource] && r.listed[kind.Secrets] }
+
+func (r *registry) putAll(objects []*kind.Object) (touched []string) {
+	records := make([]record, 0, len(objects))
+	for _, o := range objects {
+		rec, err := readAgent(o)
+		if err != nil {
+			r.log.Warn("this Agent can not be read; what it said before stays in force", "agent", o.Name(), "error", err)
+			continue
+		}
+		records = append(records, rec)
 	}
-	return r.change(func() (touched []string) {
-		before, known := r.secrets[reg.secret]
-		if known && before.revision >= reg.revision {
-			return nil
-		}
-		if known && before.Agent.Name != reg.Agent.Name {
-			touched = append(touched, before.Agent.Name)
-		}
-		r.secrets[reg.secret] = reg
-		return append(touched, reg.Agent.Name)
-	})
+	slices.SortFunc(records, olderFirst)
+	for _, rec := range records {
+		touched = append(touched, r.put(rec)...)
+	}
+	return touched
 }
 
-// drop forgets a Secret, unless there is a newer one of that name.
-func (r *registry) drop(secret string, revision uint64) []string {
-	reg, known := r.secrets[secret]
-	if !known || reg.revision > revision {
+func olderFirst(a, b record) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+}
+
+// seen takes an Agent as it is now, unless something newer is known.
+func (r *registry) seen(o *kind.Object) error {
+	rec, err := readAgent(o)
+	if err != nil {
+		r.log.Warn("this Agent can not be read; what it said before stays in force", "agent", o.Name(), "error", err)
 		return nil
 	}
-	delete(r.secrets, secret)
-	return []string{reg.Agent.Name}
+	return r.change(func() []string { return r.put(rec) })
 }
 
-// change changes what Secrets say, and tells the node what follows for the
-// agents that are touched by it.
+func (r *registry) put(rec record) []string {
+	if before, known := r.objects[rec.Name]; known && before.revision >= rec.revision {
+		return nil
+	}
+	r.objects[rec.Name] = rec
+	return []string{rec.Name}
+}
+
+// drop forgets an Agent, unless there is a newer one of that name.
+func (r *registry) drop(name string, revision uint64) []string {
+	if rec, known := r.objects[name]; !known || rec.revision > revision {
+		return nil
+	}
+	delete(r.objects, name)
+	return []string{name}
+}
+
+// seenSecret takes a cluster Secret likewise.
+func (r *registry) seenSecret(o *kind.Object) error {
+	return r.change(func() []string { return r.putSecret(o) })
+}
+
+func (r *registry) putSecret(o *kind.Object) (touched []string) {
+	s := readSecret(o)
+	before, known := r.secrets[s.name]
+	if known && before.revision >= s.revision {
+		return nil
+	}
+	if known && before.agent != s.agent {
+		touched = append(touched, r.dropSecret(s.name, s.revision)...)
+	}
+	r.secrets[s.name] = s
+	if r.secretsOf[s.agent] == nil {
+		r.secretsOf[s.agent] = map[string]bool{}
+	}
+	r.secretsOf[s.agent][s.name] = true
+	return append(touched, s.agent)
+}
+
+func (r *registry) dropSecret(name string, revision uint64) []string {
+	s, known := r.secrets[name]
+	if !known || s.revision > revision {
+		return nil
+	}
+	delete(r.secrets, name)
+	if delete(r.secretsOf[s.agent], name); len(r.secretsOf[s.agent]) == 0 {
+		delete(r.secretsOf, s.agent)
+	}
+	return []string{s.agent}
+}
+
+// chosen returns the Secret of an agent. Of several the one with the usual name
+// counts, else the first: every replica chooses the same. Under mu.
+func (r *registry) chosen(agent string) (best clusterSecret, ok bool) {
+	for name := range r.secretsOf[agent] {
+		if !ok || name == usualSecret(agent) || best.name != usualSecret(agent) && name < best.name {
+			best, ok = r.secrets[name], true
+		}
+	}
+	return best, ok
+}
+
+// change changes what is known of the cluster, and tells the node and everybody
+// else what follows for the agents that are touched by it.
 func (r *registry) change(do func() (touched []string)) error {
 	r.order.Lock()
 	defer r.order.Unlock()
 	r.mu.Lock()
 	var tell []node.Input
+	barred := map[string]string{}
 	touched := do()
-	for _, agent := range touched {
+	for i := 0; i < len(touched); i++ { // it may grow
+		agent := touched[i]
 		tell = append(tell, r.settle(agent)...)
-	}
-	if len(touched) > 0 { // what stood in another's way may be gone
-		for _, agent := range slices.Sorted(maps.Keys(r.refused)) {
-			tell = append(tell, r.settle(agent)...)
+		if why := r.bar(agent); why != "" {
+			barred[agent] = why
 		}
+		touched = append(touched, r.nextInLine()...)
 	}
 	r.mu.Unlock()
 	for _, in := range tell {
 		if err := r.post(r.ctx, in); err != nil {
 			return err
 		}
+	}
+	for _, agent := range touched {
+		if why := barred[agent]; why != "" {
+			r.cut(agent, why)
+		}
+		r.touched(agent)
 	}
 	return nil
 }
@@ -182,6 +265,14 @@ func (r *registry) names() []string {
 	return slices.Sorted(maps.Keys(r.agents))
 }
 
+// objectNames lists all Agents.
+func (r *registry) objectNames() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.objects))
+}
+
+// get returns what is in force for an agent.
 func (r *registry) get(agent string) (registration, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -189,37 +280,64 @@ func (r *registry) get(agent string) (registration, bool) {
 	return reg, ok
 }
 
-// refusal tells why what is registered for an agent is not in force.
+// object returns an agent's Agent as it was last seen, and its Secret.
+func (r *registry) object(agent string) (rec record, known bool, secret clusterSecret, has bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, known = r.objects[agent]
+	secret, has = r.chosen(agent)
+	return rec, known, secret, has
+}
+
+// secretNames lists all Secrets that are an agent's.
+func (r *registry) secretNames(agent string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.secretsOf[agent]))
+}
+
+// refusal tells why what is declared for an agent is not in force.
 func (r *registry) refusal(agent string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.refused[agent]
 }
 
-// read reads a registration off a cluster Secret.
-func (r *registry) read(o *kind.Object) (registration, error) {
-	name := o.Label(agentLabel)
-	if err := kind.ValidateAgentName(name); err != nil {
-		return registration{}, err
+// barred tells why an agent is not let in, whatever it can show; empty: it is.
+func (r *registry) barred(agent string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bar(agent)
+}
+
+// knows tells whether an agent has been declared, or has come before.
+func (r *registry) knows(agent string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, known := r.objects[agent]
+	return known
+}
+
+// shared tells whether an agent may use the hub's repo-server and Redis.
+func (r *registry) shared(agent string) bool {
+	reg, ok := r.get(agent)
+	return ok && reg.shared
+}
+
+func (r *registry) readable() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var why []string
+	for _, of := range []kind.Resource{agentResource, kind.Secrets} {
+		switch {
+		case r.blind[of] != "":
+			why = append(why, "can not read "+of.Plural+": "+r.blind[of])
+		case !r.listed[of]:
+			why = append(why, of.Plural+" have not been read yet")
+		}
 	}
-	server, err := base64.StdEncoding.DecodeString(raw.Text(o.Get("data"), "server"))
-	if err != nil {
-		return registration{}, fmt.Errorf("server: %w", err)
+	if len(why) > 0 {
+		return errors.New(strings.Join(why, "; "))
 	}
-	reg := registration{secret: o.Name(), revision: kube.Number(o.ResourceVersion()), confirm: o.Annotation(confirmAnnotation)}
-	reg.Agent = kind.Agent{Name: name, Mode: kind.Mode(o.Annotation(modeAnnotation)), Mapping: r.mapping,
-		HubNamespace: o.Annotation(namespaceAnnotation), Server: string(server)}
-	if reg.Agent.HubNamespace == "" {
-		reg.Agent.HubNamespace = name
-	} else if wrong := validation.IsDNS1123Label(reg.Agent.HubNamespace); len(wrong) > 0 {
-		return registration{}, fmt.Errorf("annotation %s is %.80q, which can not be a namespace", namespaceAnnotation, reg.Agent.HubNamespace)
-	}
-	switch reg.Agent.Mode {
-	case "", kind.Managed, kind.Autonomous:
-	default:
-		return registration{}, fmt.Errorf("annotation %s is %q; it must be managed or autonomous", modeAnnotation, reg.Agent.Mode)
-	}
-	reg.KnownCluster = o.Annotation(clusterAnnotation)
-	reg.KnownStore = parseStore(o.Annotation(storeAnnotation))
-	return reg, nil
+	return nil
 }

@@ -4,34 +4,34 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"k8s.io/client-go/rest"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/node"
 )
 
-// desk is a registry of which one sees what it tells the node.
+// desk is a registry of which one sees what it tells others.
 type desk struct {
 	*registry
-	t    *testing.T
-	told []string
+	t       *testing.T
+	told    []string
+	touches map[string]int
 }
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	d := &desk{t: t}
-	d.registry = &registry{ctx: t.Context(), namespace: "argocd", mapping: kind.ByNamespace, log: slog.New(slog.DiscardHandler),
-		ready: make(chan struct{}), secrets: map[string]registration{}, agents: map[string]registration{}, refused: map[string]string{},
+	d := &desk{t: t, touches: map[string]int{}}
+	d.registry = (&registry{ctx: t.Context(), namespace: "argocd", mapping: kind.ByNamespace, proxy: "proxy:9090", log: slog.New(slog.DiscardHandler),
+		cut:     func(agent, why string) { d.told = append(d.told, "cut "+agent+": "+why) },
+		touched: func(agent string) { d.touches[agent]++ },
 		post: func(_ context.Context, in node.Input) error {
 			switch in := in.(type) {
 			case node.Register:
@@ -42,19 +42,36 @@ func newDesk(t *testing.T) *desk {
 				d.told = append(d.told, "confirm "+in.Agent+" "+in.ID)
 			}
 			return nil
-		}}
+		}}).prepare()
 	return d
 }
 
-// secret makes a cluster Secret with annotations, given as name, value …
-func secret(t *testing.T, name, agent string, revision int, annotations ...string) *kind.Object {
-	t.Helper()
-	all := map[string]string{}
-	for pair := range slices.Chunk(annotations, 2) {
-		all[kind.Prefix+pair[0]] = pair[1]
+// agent makes an Agent; whatever is particular about it is done to it.
+func agent(name string, revision int, mode string, change ...func(*v1alpha1.Agent)) v1alpha1.Agent {
+	a := v1alpha1.Agent{Spec: v1alpha1.Spec{Mode: mode}}
+	a.Name, a.Namespace, a.ResourceVersion = name, "argocd", fmt.Sprint(revision)
+	a.CreationTimestamp = metav1.Unix(1_000_000, 0)
+	for _, do := range change {
+		do(&a)
 	}
-	b, err := json.Marshal(map[string]any{"metadata": map[string]any{"name": name, "namespace": "argocd", "resourceVersion": fmt.Sprint(revision),
-		"labels": map[string]string{agentLabel: agent}, "annotations": all}})
+	return a
+}
+
+func inNamespace(name string) func(*v1alpha1.Agent) {
+	return func(a *v1alpha1.Agent) { a.Spec.Namespace = name }
+}
+
+func ofCluster(uid string) func(*v1alpha1.Agent) {
+	return func(a *v1alpha1.Agent) { a.Status.ClusterUID = uid }
+}
+
+func confirming(id string) func(*v1alpha1.Agent) {
+	return func(a *v1alpha1.Agent) { a.Annotations = map[string]string{v1alpha1.ConfirmAnnotation: id} }
+}
+
+func parsed(t *testing.T, v any) *kind.Object {
+	t.Helper()
+	b, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,196 +82,210 @@ func secret(t *testing.T, name, agent string, revision int, annotations ...strin
 	return o
 }
 
-func (d *desk) see(name, agent string, revision int, annotations ...string) {
+func (d *desk) see(a v1alpha1.Agent) {
 	d.t.Helper()
-	if err := d.take(d.t.Context(), node.Seen{Object: secret(d.t, name, agent, revision, annotations...)}); err != nil {
+	if err := d.take(d.t.Context(), node.Seen{Resource: agentResource, Object: parsed(d.t, a)}); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
 func (d *desk) lose(name string, revision uint64) {
 	d.t.Helper()
-	if err := d.take(d.t.Context(), node.Lost{Ref: kind.Ref{Name: name}, Revision: revision}); err != nil {
+	if err := d.take(d.t.Context(), node.Lost{Ref: d.ref(name), Revision: revision}); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-// says checks what the node was told since the last time.
+// secret makes a cluster Secret with annotations of ours, given as name, value …
+func secret(t *testing.T, name, agent string, revision int, annotations ...string) *kind.Object {
+	t.Helper()
+	all := map[string]string{}
+	for pair := range slices.Chunk(annotations, 2) {
+		all[kind.Prefix+pair[0]] = pair[1]
+	}
+	return parsed(t, map[string]any{"metadata": map[string]any{"name": name, "namespace": "argocd", "resourceVersion": fmt.Sprint(revision),
+		"labels": map[string]string{agentLabel: agent}, "annotations": all},
+		"data": map[string][]byte{"name": []byte(agent), "server": []byte("https://elsewhere?agentName=" + agent), "config": []byte("{}")}})
+}
+
+func (d *desk) seeSecret(o *kind.Object) {
+	d.t.Helper()
+	if err := d.take(d.t.Context(), node.Seen{Resource: kind.Secrets, Object: o}); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// says checks what was told since the last time.
 func (d *desk) says(want ...string) {
 	d.t.Helper()
 	if strings.Join(d.told, "; ") != strings.Join(want, "; ") {
-		d.t.Errorf("the node was told %q, want %q", d.told, want)
+		d.t.Errorf("told %q, want %q", d.told, want)
 	}
 	d.told = nil
 }
 
-func TestRegistrationEditsTakeEffect(t *testing.T) {
+func TestWhatIsDeclaredTakesEffect(t *testing.T) {
 	d := newDesk(t)
-	d.see("cluster-a", "a", 1, "mode", "managed")
+	d.see(agent("a", 1, ""))
+	d.says() // to be claimed
+	d.see(agent("a", 2, "managed"))
 	d.says("register a managed a")
-	d.see("cluster-a", "a", 2, "mode", "managed")
-	d.says() // nothing new
-	d.see("cluster-a", "a", 3, "mode", "autonomous", "hub-namespace", "there")
+	d.see(agent("a", 3, "managed", func(a *v1alpha1.Agent) { a.Spec.Cluster.Labels = map[string]string{"x": "y"} }))
+	d.says() // nothing that the node has to know
+	if d.shared("a") || !d.knows("a") || d.knows("b") {
+		t.Error("what is not declared is not in force")
+	}
+	d.see(agent("a", 4, "autonomous", inNamespace("there"), func(a *v1alpha1.Agent) { a.Spec.Shared = true }))
+	if !d.shared("a") {
+		t.Error("shared is declared, and not in force")
+	}
 	d.says("register a autonomous there")
-	d.see("cluster-a", "a", 4, "mode", "typo")
-	d.says() // what was in force stays
-	d.see("cluster-a", "b", 5, "mode", "managed")
-	d.says("unregister a", "register b managed b")
-	d.see("cluster-a", "b", 6)
-	d.says("unregister b") // to be claimed anew
-	d.see("cluster-a", "b", 7, "mode", "managed", "hub-namespace", "a/../b")
+	d.see(agent("a", 5, "typo"))
+	d.says("unregister a")
+	if why := d.refusal("a"); !strings.Contains(why, "spec.mode") {
+		t.Errorf("refused because %q", why)
+	}
+	d.see(agent("a", 6, "managed", inNamespace("a/../b")))
 	d.says()
+	d.lose("a", 7)
+	if why := d.refusal("a"); why != "" {
+		t.Errorf("gone, and refused because %q", why)
+	}
 }
 
-func TestLateEventsOfASecretAreNoNews(t *testing.T) {
+func TestLateEventsAreNoNews(t *testing.T) {
 	d := newDesk(t)
-	d.see("cluster-a", "a", 5, "mode", "managed") // the answer to our own write
+	d.see(agent("a", 5, "managed")) // the answer to our own write
 	d.says("register a managed a")
-	d.see("cluster-a", "a", 3)
-	d.lose("cluster-a", 2) // that of its predecessor
+	d.see(agent("a", 3, ""))
+	d.lose("a", 2) // that of its predecessor
 	d.says()
-	d.lose("cluster-a", 6)
+	d.lose("a", 6)
 	d.says("unregister a")
 }
 
-func TestAListShowsWhatHasGone(t *testing.T) {
+func TestListsShowWhatHasGone(t *testing.T) {
 	d := newDesk(t)
-	d.see("cluster-a", "a", 1, "mode", "managed")
-	d.see("cluster-b", "b", 2, "mode", "managed")
-	d.told = nil
-	if err := d.take(t.Context(), node.Blind{Reason: "no rights"}); err != nil || d.readable() == nil {
-		t.Errorf("%v: Secrets can not be read, and it is ready", err)
+	if err := d.take(t.Context(), node.List{Resource: kind.Secrets, Revision: 1}); err != nil || d.readable() == nil {
+		t.Errorf("%v: ready without Agents", err)
 	}
-	if err := d.take(t.Context(), node.List{Revision: 9, Objects: []*kind.Object{secret(t, "cluster-b", "b", 2, "mode", "managed")}}); err != nil {
+	d.see(agent("a", 1, "managed"))
+	d.see(agent("b", 2, "managed"))
+	d.told = nil
+	if err := d.take(t.Context(), node.Blind{Resource: agentResource, Reason: "no definition"}); err != nil || !strings.Contains(d.readable().Error(), "no definition") {
+		t.Errorf("%v: %v", err, d.readable())
+	}
+	if err := d.take(t.Context(), node.List{Resource: agentResource, Revision: 9, Objects: []*kind.Object{parsed(t, agent("b", 2, "managed"))}}); err != nil {
 		t.Fatal(err)
 	}
 	d.says("unregister a")
 	if err := d.readable(); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestOfTwoSecretsOfAnAgentTheUsualOneCounts(t *testing.T) {
-	d := newDesk(t)
-	d.see("copy", "a", 1, "mode", "autonomous")
-	d.see("cluster-a", "a", 2, "mode", "managed")
-	d.see("copy", "a", 3, "mode", "autonomous", "hub-namespace", "x")
-	d.says("register a autonomous a", "register a managed a")
-	d.lose("cluster-a", 4)
-	d.says("register a autonomous x")
+	<-d.ready
 }
 
 func TestTwoAgentsDoNotShareANamespace(t *testing.T) {
 	d := newDesk(t)
-	d.see("cluster-a", "a", 1, "mode", "managed")
-	d.see("cluster-b", "b", 2, "mode", "managed", "hub-namespace", "a")
+	d.see(agent("a", 1, "managed"))
+	d.see(agent("b", 2, "managed", inNamespace("a")))
+	d.see(agent("c", 2, "managed", inNamespace("a"), func(a *v1alpha1.Agent) { a.CreationTimestamp = metav1.Unix(999, 0) }))
 	d.says("register a managed a")
 	if why := d.refusal("b"); !strings.Contains(why, "agent a") {
 		t.Errorf("refused because %q", why)
 	}
-	d.lose("cluster-a", 3)
-	d.says("unregister a", "register b managed a")
-	if why := d.refusal("b"); why != "" {
-		t.Errorf("still refused because %q", why)
-	}
-	d.see("cluster-c", "c", 4, "mode", "autonomous", "hub-namespace", "argocd")
-	d.see("cluster-argocd", "argocd", 5, "mode", "managed")
-	d.says() // these would have the hub's own
-	d.mapping = kind.ByDestination
-	d.see("cluster-e", "e", 6, "mode", "managed", "hub-namespace", "a")
-	d.says("register e managed a", "register argocd managed argocd")
-}
-
-func TestAnotherClusterUIDBeginsANewRelation(t *testing.T) {
-	d := newDesk(t)
-	d.see("cluster-a", "a", 1, "mode", "managed")
-	d.see("cluster-a", "a", 2, "mode", "managed", "cluster-uid", "one") // recorded: no reason to cut anybody
-	d.says("register a managed a", "register a managed a")
-	d.see("cluster-a", "a", 3, "mode", "managed", "cluster-uid", "two")
-	d.says("unregister a", "register a managed a")
-	d.see("cluster-a", "a", 4, "mode", "managed")
-	d.says("unregister a", "register a managed a")
-}
-
-// serve gives the registry an API server that takes every patch.
-func (d *desk) serve(t *testing.T, patches *[]string) {
-	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, _ := io.ReadAll(r.Body)
-		*patches = append(*patches, string(b))
-		fmt.Fprint(w, `{"metadata":{"name":"x"}}`)
-	}))
-	t.Cleanup(server.Close)
-	var err error
-	if d.client, err = kube.NewClient(&rest.Config{Host: server.URL}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
-	d := newDesk(t)
-	var patches []string
-	d.serve(t, &patches)
-	jobs := newChores(d.log)
-	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, chores: jobs, post: d.post}
-	held := func(id string) engine.Fact {
-		return engine.Fact{Event: engine.HeldEvent, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: id}}
-	}
-	unheld := engine.Fact{Event: engine.Unheld, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: "x1"}}
-
-	// The word is there before the agent says that it holds something.
-	d.see("cluster-a", "a", 1, "mode", "managed", "confirm", "x1")
-	d.told = nil
-	c.fact("a", held("x1"))
-	jobs.workOff(t.Context())
-	d.says("confirm a x1")
-	// The connection breaks before it is done: it holds for the next one too.
-	c.fact("a", engine.Fact{Event: engine.Closed})
-	c.fact("a", unheld) // what a greeting begins with
-	c.fact("a", held("x1"))
-	jobs.workOff(t.Context())
-	d.says("confirm a x1")
-	if len(patches) > 0 {
-		t.Errorf("taken off before it was done: %q", patches)
-	}
-	c.fact("a", unheld)
-	jobs.workOff(t.Context())
-	if len(patches) != 1 || !strings.Contains(patches[0], `"`+confirmAnnotation+`":null`) || !strings.Contains(patches[0], `"resourceVersion":"1"`) {
-		t.Errorf("patches: %q", patches)
-	}
-	// Something else is not confirmed by it.
-	c.fact("a", held("x2"))
-	jobs.workOff(t.Context())
+	d.see(agent("a", 3, "managed")) // whatever changes about it, it keeps its namespace
 	d.says()
-	if jobs.left() > 0 {
-		t.Error("something is left to be done")
+	d.lose("a", 4)
+	d.says("unregister a", "register c managed a") // the oldest of those that wait
+	if d.refusal("b") == "" || d.refusal("c") != "" {
+		t.Errorf("refused: %v", d.refused)
+	}
+	d.see(agent("c", 5, "managed"))
+	d.says("register c managed c", "register b managed a")
+	if len(d.waiting)+len(d.waitsFor) > 0 {
+		t.Errorf("still waiting: %v %v", d.waiting, d.waitsFor)
+	}
+	d.see(agent("e", 6, "autonomous", inNamespace("argocd")))
+	d.see(agent("argocd", 7, "managed"))
+	d.says() // these would have the hub's own
+	d.see(agent("f", 8, "managed", inNamespace("a"), func(a *v1alpha1.Agent) { a.Spec.Mapping = "destination" }))
+	d.says("register f managed a")
+}
+
+func TestAnotherClusterBeginsANewRelation(t *testing.T) {
+	d := newDesk(t)
+	d.see(agent("a", 1, "managed"))
+	d.see(agent("a", 2, "managed", ofCluster("one"))) // recorded: no reason to cut anybody
+	d.says("register a managed a", "register a managed a")
+	d.see(agent("a", 3, "managed", ofCluster("one"), confirming("cluster-two"), func(a *v1alpha1.Agent) { a.Status.Store = &v1alpha1.Store{UID: "one", Revision: 9} }))
+	d.says("unregister a", "register a managed a")
+	if reg, _ := d.get("a"); reg.KnownCluster != "two" || reg.KnownStore != (engine.Store{}) {
+		t.Errorf("known: %+v", reg.Register)
+	}
+	d.see(agent("a", 4, "managed", ofCluster("two")))
+	d.says() // it is in force
+	d.see(agent("a", 5, "managed", ofCluster("two"), confirming("x1")))
+	d.says("confirm a x1")
+}
+
+func TestThoseWhoAreNotLetInAreCut(t *testing.T) {
+	d := newDesk(t)
+	d.see(agent("a", 1, "managed"))
+	d.told = nil
+	for i, c := range []struct {
+		why    string
+		change func(*v1alpha1.Agent)
+	}{
+		{"suspended", func(a *v1alpha1.Agent) { a.Spec.Suspended = true }},
+		{"retired", func(a *v1alpha1.Agent) { a.Annotations = map[string]string{v1alpha1.RetireAnnotation: "true"} }},
+		{"deleted", func(a *v1alpha1.Agent) { a.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }},
+	} {
+		d.see(agent("a", 10*i+2, "managed", c.change))
+		if len(d.told) == 0 || !strings.Contains(d.told[len(d.told)-1], "cut a: this agent ") || !strings.Contains(d.barred("a"), c.why) {
+			t.Errorf("%s: told %q, barred because %q", c.why, d.told, d.barred("a"))
+		}
+		d.told = nil
+		d.see(agent("a", 10*i+3, "managed"))
+		if why := d.barred("a"); why != "" {
+			t.Errorf("%s is over, and it is still barred: %s", c.why, why)
+		}
+		d.told = nil
 	}
 }
 
-func TestBothSidesMayDistrustTheOthersStore(t *testing.T) {
+func TestOfTwoSecretsOfAnAgentTheUsualOneCounts(t *testing.T) {
 	d := newDesk(t)
-	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, chores: newChores(d.log), post: d.post}
-	c.fact("a", engine.Fact{Event: engine.HeldEvent, Held: &engine.Held{ID: "store-hub"}})
-	c.fact("a", engine.Fact{Event: engine.HeldEvent, Held: &engine.Held{ID: "store-agent"}})
-	c.fact("a", engine.Fact{Event: engine.Unheld, Held: &engine.Held{ID: "store-hub"}})
-	if _, still := c.held["a"]["store-agent"]; !still || len(c.held["a"]) != 1 {
-		t.Errorf("held: %v", c.held)
+	d.see(agent("a", 1, "managed"))
+	d.seeSecret(secret(t, "copy", "a", 2))
+	if reg, _ := d.get("a"); reg.secret != "copy" || reg.Agent.Server != "https://elsewhere?agentName=a" {
+		t.Errorf("%+v", reg)
+	}
+	d.seeSecret(secret(t, "cluster-a", "a", 3, "made-by", "principal"))
+	if reg, _ := d.get("a"); reg.secret != "cluster-a" || reg.Agent.Server != "https://proxy:9090?agentName=a" {
+		t.Errorf("%+v", reg)
+	}
+	d.seeSecret(secret(t, "cluster-a", "b", 4))
+	if reg, _ := d.get("a"); reg.secret != "copy" {
+		t.Errorf("%+v", reg)
+	}
+	if _, _, s, has := d.object("b"); !has || s.name != "cluster-a" {
+		t.Errorf("of b: %+v", s)
 	}
 }
 
-func TestTheFirstClusterIsRecorded(t *testing.T) {
+func TestAChangeTouchesOneAgentHoweverManyThereAre(t *testing.T) {
 	d := newDesk(t)
-	var patches []string
-	d.serve(t, &patches)
-	d.see("cluster-a", "a", 1, "mode", "managed")
-	if err := d.recordCluster(t.Context(), "a", "uid-1"); err != nil {
-		t.Fatal(err)
+	for i := range 2000 {
+		d.see(agent(fmt.Sprintf("a%d", i), i+1, "managed"))
 	}
-	d.see("cluster-a", "a", 2, "mode", "managed", "cluster-uid", "uid-1")
-	if err := d.recordCluster(t.Context(), "a", "uid-2"); err != nil {
-		t.Fatal(err)
+	for i := range 500 { // all want the same
+		d.see(agent(fmt.Sprintf("b%d", i), 5000+i, "managed", inNamespace("a7")))
 	}
-	if len(patches) != 1 || !strings.Contains(patches[0], `"uid-1"`) {
-		t.Errorf("patches: %q", patches)
+	clear(d.touches)
+	d.see(agent("a9", 9000, "managed", inNamespace("elsewhere")))
+	d.seeSecret(secret(t, "cluster-a9", "a9", 9001))
+	if len(d.touches) != 1 || d.touches["a9"] != 2 {
+		t.Errorf("touched: %v", d.touches)
 	}
 }

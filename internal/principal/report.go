@@ -3,11 +3,10 @@ package principal
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/node"
 )
 
@@ -15,21 +14,24 @@ import (
 func (p *principal) report(r node.Report) {
 	f := r.Fact
 	log := p.log.With("agent", r.Agent)
+	switch f.Event {
+	case engine.Closed:
+		f.Message = cmp.Or(f.Message, p.sessions.end(r.Agent))
+	case engine.Refused:
+		if f.Code == engine.WrongCluster {
+			f.Message += ": " + p.reporter.confirmCommand(r.Agent)(v1alpha1.ConfirmCluster+p.pretender(r.Agent))
+		}
+	}
 	p.confirm.fact(r.Agent, f)
+	status, _ := p.live.node.Status(r.Agent)
+	p.reporter.fact(r.Agent, f, status)
 	p.live.changed(r)
 	switch f.Event {
 	case engine.Opened:
-		agent, uid := r.Agent, f.Hello.ClusterUID
-		delete(p.turned, agent)
-		if reg, ok := p.registry.get(agent); ok && reg.KnownCluster == "" {
-			p.chores.add("cluster of "+agent, func(ctx context.Context) error { return p.registry.recordCluster(ctx, agent, uid) })
-		}
+		delete(p.turned, r.Agent)
 		log.Info("agent connected", "mode", f.Hello.Mode, "version", f.Hello.Version, "cluster", f.Hello.ClusterUID)
 	case engine.Closed:
-		if reg, ok := p.registry.get(r.Agent); ok && reg.Agent.Mode == kind.Autonomous {
-			p.chores.add("store of "+r.Agent, func(ctx context.Context) error { return p.rememberStore(ctx, r.Agent) })
-		}
-		log.Info("agent disconnected", "code", f.Code, "reason", cmp.Or(f.Message, p.sessions.end(r.Agent)))
+		log.Info("agent disconnected", "code", f.Code, "reason", f.Message)
 	case engine.Refused:
 		why := string(f.Code) + ": " + f.Message
 		level := slog.LevelWarn
@@ -44,7 +46,7 @@ func (p *principal) report(r node.Report) {
 		log.Info("item accepted again", "scope", f.Scope, "item", f.Key.String())
 	case engine.HeldEvent:
 		log.Warn("deletions are held back until somebody confirms them", "scope", f.Scope, "count", f.Held.Count, "of", f.Held.Of,
-			"reason", f.Held.Reason, "confirm", fmt.Sprintf("kubectl annotate secret -n %s cluster-%s --overwrite %s=%s", p.cfg.Namespace, r.Agent, confirmAnnotation, f.Held.ID))
+			"reason", f.Held.Reason, "confirm", p.reporter.confirmCommand(r.Agent)(f.Held.ID))
 	case engine.Unheld:
 		log.Info("nothing is held back any more", "scope", f.Scope)
 	case engine.StoreAccepted:

@@ -21,7 +21,7 @@ type sessions struct {
 	registry *registry
 	fresh    *fresh
 	storeUID string
-	require  bool // only agents that have a cluster Secret
+	require  bool // only agents that have an Agent
 	revoked  func(fingerprint string) bool
 	post     func(context.Context, node.Input) error
 	offer    func(context.Context, <-chan struct{}, node.Input) error // post, until a connection is done
@@ -38,6 +38,7 @@ type sessions struct {
 type session struct {
 	*link.Conn
 	greeted bool
+	said    greeting // once it has
 }
 
 // maxGreeting is how many agents are greeted at once. Each greeting waits for the
@@ -65,7 +66,7 @@ func (s *sessions) Connected(c *link.Conn) {
 // Received implements link.Events.
 func (s *sessions) Received(c *link.Conn, m engine.Message) {
 	if hello, ok := m.(engine.Hello); ok {
-		if s.first(c) {
+		if s.first(c, hello) {
 			s.greet(c, hello)
 		} else {
 			c.Close(engine.BadMessage, "a second greeting on one connection") // each costs a request on the API server
@@ -82,7 +83,7 @@ func (s *sessions) give(c *link.Conn, in engine.Input) {
 }
 
 // first tells whether an agent has not greeted before on this connection.
-func (s *sessions) first(c *link.Conn) bool {
+func (s *sessions) first(c *link.Conn, hello engine.Hello) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.conns[c.ID]
@@ -90,7 +91,18 @@ func (s *sessions) first(c *link.Conn) bool {
 		return false
 	}
 	known.greeted = true
+	known.said = greeting{epoch: hello.Epoch, cluster: hello.ClusterUID, fingerprint: c.Fingerprint, expires: c.NotAfter}
 	return true
+}
+
+// heard returns what was said and shown at the beginning of a connection.
+func (s *sessions) heard(id uint64) (greeting, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.conns[id]; known != nil && known.greeted {
+		return known.said, true
+	}
+	return greeting{}, false
 }
 
 // Disconnected implements link.Events.
@@ -132,6 +144,10 @@ func (s *sessions) greet(c *link.Conn, hello engine.Hello) {
 		case <-ctx.Done():
 		}
 	})
+	if why := s.registry.barred(c.Agent); why != "" {
+		c.CloseAfter(engine.Revoked, why, suspendedAgain)
+		return
+	}
 	if _, known := s.registry.get(c.Agent); !known && !s.enrol(ctx, c, hello) {
 		return
 	}

@@ -2,6 +2,8 @@ package principal
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/node"
@@ -11,20 +13,19 @@ import (
 // hear. Under mu.
 func (r *registry) settle(agent string) []node.Input {
 	before, had := r.agents[agent]
-	reg, ok := r.chosen(agent)
-	delete(r.agents, agent)
-	why := ""
-	if ok {
+	r.leave(agent)
+	reg, ok, why := r.declared(agent)
+	if ok && why == "" {
 		why = r.conflict(reg)
 	}
-	r.note(agent, reg, why)
+	r.note(agent, why)
 	switch {
 	case (!ok || why != "") && !had:
 		return nil
 	case !ok || why != "":
 		return []node.Input{node.Unregister{Agent: agent}}
 	}
-	r.agents[agent] = reg
+	r.enter(reg)
 	var tell []node.Input
 	if had && before.KnownCluster != "" && before.KnownCluster != reg.KnownCluster {
 		// A person says that it is another cluster. Whoever is connected has to
@@ -42,53 +43,135 @@ func (r *registry) settle(agent string) []node.Input {
 	return tell
 }
 
+// declared reads what an agent's Agent object says. An agent without a mode has
+// not been claimed yet; its first connection does.
+func (r *registry) declared(agent string) (reg registration, ok bool, why string) {
+	rec, known := r.objects[agent]
+	switch {
+	case !known:
+		return reg, false, ""
+	case rec.DeletionTimestamp != nil:
+		return reg, false, "its Agent is being deleted"
+	}
+	secret, has := r.chosen(agent)
+	reg, err := rec.registration(r.mapping)
+	if err != nil {
+		return reg, false, err.Error()
+	}
+	reg.secret, reg.Agent.Server = usualSecret(agent), r.serverOf(agent)
+	if has {
+		reg.secret = secret.name
+		if !secret.made() && secret.server != "" {
+			reg.Agent.Server = secret.server // somebody else has decided on it
+		}
+	}
+	return reg, reg.Agent.Mode != "", ""
+}
+
+// serverOf is the URL under which Argo CD knows an agent's cluster.
+func (r *registry) serverOf(agent string) string {
+	return "https://" + r.proxy + "?agentName=" + agent
+}
+
 // note keeps why a registration is not in force, and says so when it is new.
-func (r *registry) note(agent string, reg registration, why string) {
+func (r *registry) note(agent, why string) {
 	if why == "" {
 		delete(r.refused, agent)
 		return
 	}
 	if r.refused[agent] != why {
-		r.log.Warn("this registration is not in force", "agent", agent, "secret", reg.secret, "reason", why)
+		r.log.Warn("this agent is not registered as declared", "agent", agent, "reason", why)
 	}
 	r.refused[agent] = why
 }
 
-// chosen returns what is registered for an agent. Of several Secrets the one
-// with the usual name counts, else the first: every replica chooses the same. A
-// Secret without a mode is not claimed yet; the agent's first connection does.
-func (r *registry) chosen(agent string) (best registration, ok bool) {
-	for name, reg := range r.secrets {
-		if reg.Agent.Name != agent || reg.Agent.Mode == "" {
-			continue
-		}
-		usual := "cluster-" + agent
-		if !ok || name == usual || best.secret != usual && name < best.secret {
-			best, ok = reg, true
-		}
+// enter puts a registration into force.
+func (r *registry) enter(reg registration) {
+	r.agents[reg.Agent.Name] = reg
+	if reg.hasNamespace() {
+		r.spaces[reg.Agent.HubNamespace] = reg.Agent.Name
 	}
-	return best, ok
+}
+
+// leave takes a registration out of force, and notes which namespace is free
+// then.
+func (r *registry) leave(agent string) {
+	r.unwait(agent)
+	reg, had := r.agents[agent]
+	delete(r.agents, agent)
+	if had && r.spaces[reg.Agent.HubNamespace] == agent {
+		delete(r.spaces, reg.Agent.HubNamespace)
+		r.freed = append(r.freed, reg.Agent.HubNamespace)
+	}
 }
 
 // conflict tells why a registration can not be in force: two agents in one
 // namespace would have each other's Applications, and one in Argo CD's own those
 // of the hub itself.
 func (r *registry) conflict(reg registration) string {
-	if !r.hasNamespace(reg) {
+	if !reg.hasNamespace() {
 		return ""
 	}
 	if reg.Agent.HubNamespace == r.namespace && (reg.Agent.Mode == kind.Autonomous || reg.Agent.Name == r.namespace) {
-		return fmt.Sprintf("its namespace would be %s, which is that of the hub's Argo CD; set annotation %s to another", r.namespace, namespaceAnnotation)
+		return fmt.Sprintf("its namespace would be %s, which is that of the hub's Argo CD; set spec.namespace of the Agent to another", r.namespace)
 	}
-	for name, other := range r.agents {
-		if name != reg.Agent.Name && r.hasNamespace(other) && other.Agent.HubNamespace == reg.Agent.HubNamespace {
-			return fmt.Sprintf("its namespace %s is that of agent %s; set annotation %s of one of the two to another", reg.Agent.HubNamespace, name, namespaceAnnotation)
-		}
+	if other := r.spaces[reg.Agent.HubNamespace]; other != "" && other != reg.Agent.Name {
+		r.wait(reg)
+		return fmt.Sprintf("its namespace %s is that of agent %s; set spec.namespace of one of the two Agents to another", reg.Agent.HubNamespace, other)
 	}
 	return ""
 }
 
-// hasNamespace tells whether an agent's Applications are those of a namespace.
-func (r *registry) hasNamespace(reg registration) bool {
-	return r.mapping == kind.ByNamespace || reg.Agent.Mode == kind.Autonomous
+// wait queues an agent for a namespace that another one has.
+func (r *registry) wait(reg registration) {
+	namespace, agent := reg.Agent.HubNamespace, reg.Agent.Name
+	if r.waiting[namespace] == nil {
+		r.waiting[namespace] = map[string]bool{}
+	}
+	r.waiting[namespace][agent] = true
+	r.waitsFor[agent] = namespace
+}
+
+func (r *registry) unwait(agent string) {
+	namespace := r.waitsFor[agent]
+	delete(r.waitsFor, agent)
+	if delete(r.waiting[namespace], agent); len(r.waiting[namespace]) == 0 {
+		delete(r.waiting, namespace)
+	}
+}
+
+// nextInLine returns who may have the namespaces that were left, the oldest
+// first.
+func (r *registry) nextInLine() (agents []string) {
+	for _, namespace := range r.freed {
+		if r.spaces[namespace] != "" {
+			continue // it went back to the same
+		}
+		var line []record
+		for _, agent := range slices.Sorted(maps.Keys(r.waiting[namespace])) {
+			line = append(line, r.objects[agent])
+		}
+		slices.SortFunc(line, olderFirst)
+		for _, rec := range line {
+			agents = append(agents, rec.Name)
+		}
+	}
+	r.freed = nil
+	return agents
+}
+
+// bar tells why an agent is not let in, whatever it can show. Under mu.
+func (r *registry) bar(agent string) string {
+	rec, known := r.objects[agent]
+	switch {
+	case !known:
+		return ""
+	case rec.DeletionTimestamp != nil:
+		return "this agent was deleted on the hub"
+	case rec.retired():
+		return "this agent is retired on the hub: its cluster is said to be gone for good"
+	case rec.Spec.Suspended:
+		return "this agent is suspended on the hub (spec.suspended of its Agent); it is let in again when that is taken back"
+	}
+	return ""
 }

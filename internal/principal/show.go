@@ -74,20 +74,6 @@ func (p *principal) objectsReadable() error {
 	return nil
 }
 
-func (r *registry) readable() error {
-	select {
-	case <-r.ready:
-	default:
-		return errors.New("cluster Secrets have not been read yet")
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.blind != "" {
-		return errors.New("can not read cluster Secrets: " + r.blind)
-	}
-	return nil
-}
-
 const metricPrefix = "argocd_agent_principal"
 
 func (p *principal) serveMetrics(ctx context.Context) error {

@@ -120,7 +120,7 @@ func confirm(t *testing.T, w *world, line string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.hub.secret("cluster-managed").patch(t, string(patch))
+	w.hub.agent("managed").patch(t, string(patch))
 }
 
 func heldLines(log string) []string {
@@ -160,7 +160,7 @@ func TestAnotherClusterUnderAKnownNameIsRefusedUntilConfirmed(t *testing.T) {
 	t.Run("a cluster that replaces it is let in when somebody confirms", func(t *testing.T) {
 		first.kill(t)
 		uid := spare.spoke.object(namespaces, "", "kube-system").get(t).GetUID()
-		w.hub.secret("cluster-managed").patch(t, `{"metadata":{"annotations":{"argocd-agent.argoproj-labs.io/cluster-uid":"`+string(uid)+`"}}}`)
+		w.hub.agent("managed").patch(t, `{"metadata":{"annotations":{"argocd-agent.argoproj-labs.io/confirm":"cluster-`+string(uid)+`"}}}`)
 		spare.connected(t)
 		for _, name := range []string{"before", "meanwhile"} {
 			spare.spoke.app(lab.ArgoCDNamespace, name).becomes(t)

@@ -168,7 +168,7 @@ func TestHostileAutonomousAgentWritesNothingButItsOwn(t *testing.T) {
 	w := shared(t)
 	all := victims(t, w)
 	w.hub.ensureNamespace(t, "mallory")
-	t.Cleanup(func() { w.hub.secret("cluster-mallory").discard(t) })
+	t.Cleanup(func() { w.hub.dismiss(t, "mallory") })
 	m := dialAs(t, w, "mallory", "autonomous")
 	expect[*pb.Welcome](t, m, nil)
 
@@ -243,7 +243,7 @@ func TestHostileManagedAgentReadsNothingButItsOwn(t *testing.T) {
 	w := shared(t)
 	all := victims(t, w)
 	w.hub.ensureNamespace(t, "mallory-two")
-	t.Cleanup(func() { w.hub.secret("cluster-mallory-two").discard(t) })
+	t.Cleanup(func() { w.hub.dismiss(t, "mallory-two") })
 	m := dialAs(t, w, "mallory-two", "managed")
 	expect[*pb.Welcome](t, m, nil)
 	secret := []string{"victims-password", "victim-repo", "victim"}
@@ -282,7 +282,7 @@ func TestHostileManagedAgentReadsNothingButItsOwn(t *testing.T) {
 func TestHostileAgentCanNotChooseItsModeOrItsServices(t *testing.T) {
 	w := shared(t)
 	w.hub.ensureNamespace(t, "mallory-three")
-	t.Cleanup(func() { w.hub.secret("cluster-mallory-three").discard(t) })
+	t.Cleanup(func() { w.hub.dismiss(t, "mallory-three") })
 	m := dialAs(t, w, "mallory-three", "managed")
 	expect[*pb.Welcome](t, m, nil)
 

@@ -24,6 +24,7 @@ var (
 	applications = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
 	appProjects  = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"}
 	appSets      = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applicationsets"}
+	agents       = schema.GroupVersionResource{Group: "argocd-agent.argoproj-labs.io", Version: "v1alpha1", Resource: "agents"}
 	secrets      = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	configMaps   = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
@@ -60,7 +61,15 @@ func (s *site) object(kind schema.GroupVersionResource, namespace, name string) 
 func (s *site) app(namespace, name string) object { return s.object(applications, namespace, name) }
 func (s *site) project(name string) object        { return s.object(appProjects, lab.ArgoCDNamespace, name) }
 func (s *site) secret(name string) object         { return s.object(secrets, lab.ArgoCDNamespace, name) }
+func (s *site) agent(name string) object          { return s.object(agents, lab.ArgoCDNamespace, name) }
 func (s *site) configMap(name string) object      { return s.object(configMaps, lab.ArgoCDNamespace, name) }
+
+// dismiss makes the hub forget an agent, without a word to anybody.
+func (s *site) dismiss(t testing.TB, name string) {
+	t.Helper()
+	s.agent(name).discard(t)
+	s.secret("cluster-" + name).discard(t)
+}
 
 func (o object) String() string {
 	return fmt.Sprintf("%s %s/%s on %s", strings.TrimSuffix(o.kind.Resource, "s"), o.namespace, o.name, o.site.Name)

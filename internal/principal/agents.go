@@ -1,0 +1,138 @@
+package principal
+
+import (
+	"context"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/link"
+)
+
+// This file connects what is about Agents with the rest of the principal: the
+// registry knows them, the keeper keeps what is derived from them, the reporter
+// writes their status.
+
+// parallelKeeping is how many agents are tended at once.
+const parallelKeeping = 8
+
+// assembleAgents makes all of it. Nothing happens until it runs.
+func (p *principal) assembleAgents(ctx context.Context) {
+	p.registry = (&registry{ctx: ctx, client: p.client, namespace: p.cfg.Namespace, mapping: p.cfg.Mapping, proxy: p.cfg.ResourceProxy,
+		post: p.host.Post, cut: p.cutAgent, touched: func(agent string) { p.tending.add(agent); p.reporter.errands.add(agent) }, log: p.log}).prepare()
+	p.keeper = &keeper{registry: p.registry, client: p.client, namespace: p.cfg.Namespace, config: p.clusterConfig(),
+		fingerprints: p.fingerprints, changed: func(agent string) { p.reporter.errands.add(agent) }, log: p.log, trouble: map[string]string{}, good: map[string]string{}}
+	p.keeper.again = func(agent string) { p.tending.add(agent) }
+	p.tending = (&errands{what: "cluster Secret", do: p.keeper.tend, parallel: parallelKeeping, log: p.log}).prepare()
+	p.reporter = (&reporter{client: p.client, registry: p.registry, namespace: p.cfg.Namespace, replica: p.replica(),
+		host: p.host.Do, trouble: p.keeper.troubleOf, greeting: p.greetingOf, alive: func(string) bool { return true }, log: p.log}).prepare()
+}
+
+// agentRuns lists what has to run.
+func (p *principal) agentRuns() map[string]func(context.Context) error {
+	runs := map[string]func(context.Context) error{
+		"cluster Secrets":    p.onceRegistered(p.tending.run),
+		"statuses of agents": p.onceRegistered(p.reporter.errands.run),
+		"state of agents":    p.onceRegistered(p.reporter.run),
+		"age of credentials": p.onceRegistered(p.keeper.run),
+	}
+	for _, w := range p.registry.watches() {
+		runs["registrations in "+w.Resource.Plural] = kube.NewWatcher(p.client, w, p.registry.take, p.log, p.cfg.Jitter).Run
+	}
+	return runs
+}
+
+// onceRegistered runs something as soon as all registrations are known: before
+// that, what is there would seem to be missing.
+func (p *principal) onceRegistered(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.registry.ready:
+		}
+		return run(ctx)
+	}
+}
+
+// replica is what this principal is called among others.
+func (p *principal) replica() string {
+	if p.cfg.Replica != "" {
+		return p.cfg.Replica
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "principal"
+	}
+	return name
+}
+
+// clusterConfig is what fills in the credentials of cluster Secrets.
+func (p *principal) clusterConfig() ClusterConfig {
+	if p.cfg.ClusterConfig != nil {
+		return p.cfg.ClusterConfig
+	}
+	if p.cfg.Live.Resource == nil {
+		return nil // nobody would ask for them
+	}
+	return p.cfg.Live.Access.clusterConfig()
+}
+
+// suspendedAgain is when an agent that is not let in may ask again.
+const suspendedAgain = 10 * time.Second
+
+// cutAgent ends the connections of an agent that is not let in any more.
+func (p *principal) cutAgent(agent, why string) {
+	for _, c := range p.connsOf(agent) {
+		c.CloseAfter(engine.Revoked, why, suspendedAgain)
+	}
+}
+
+func (p *principal) connsOf(agent string) []*link.Conn {
+	if server := p.server.Load(); server != nil {
+		return server.ConnsOf(agent)
+	}
+	return nil
+}
+
+// fingerprints lists the certificates that an agent is connected with here.
+func (p *principal) fingerprints(agent string) (all []string) {
+	for _, c := range p.connsOf(agent) {
+		if c.Fingerprint != "" && !slices.Contains(all, c.Fingerprint) {
+			all = append(all, c.Fingerprint)
+		}
+	}
+	return all
+}
+
+// greeting is what an agent has shown and said at the beginning of a connection.
+type greeting struct {
+	epoch       engine.Epoch
+	cluster     string
+	fingerprint string
+	expires     time.Time
+}
+
+// greetingOf finds the greeting of a session.
+func (p *principal) greetingOf(agent string, epoch engine.Epoch) (greeting, bool) {
+	for _, c := range p.connsOf(agent) {
+		if g, ok := p.sessions.heard(c.ID); ok && g.epoch == epoch {
+			return g, true
+		}
+	}
+	return greeting{}, false
+}
+
+// pretender finds the cluster of the agent that greeted last, which may not be
+// the one that is known.
+func (p *principal) pretender(agent string) string {
+	last := ""
+	for _, c := range p.connsOf(agent) {
+		if g, ok := p.sessions.heard(c.ID); ok {
+			last = g.cluster
+		}
+	}
+	return last
+}

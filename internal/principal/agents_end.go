@@ -1,0 +1,120 @@
+package principal
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// This file is about the end of an Agent. Its connections are cut as soon as the
+// watch shows that it is being deleted, in every replica; what is left is the
+// certificate, and what was derived from it. Applications and namespaces stay:
+// they are users', and deleting them would delete workloads.
+
+var definitions = kind.Resource{Group: "apiextensions.k8s.io", Version: "v1", Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
+
+// end sees to what an Agent leaves behind, then lets it go.
+func (k *keeper) end(ctx context.Context, rec record) error {
+	if !hasFinalizer(rec) {
+		return nil
+	}
+	swept, err := k.definitionGoes(ctx)
+	if err != nil {
+		return err
+	}
+	if swept {
+		// Somebody is removing us, not this agent: whoever installs us again finds
+		// everything as it was, and no ApplicationSet has missed a cluster.
+		k.log.WarnContext(ctx, "the definition of agents is being deleted; nothing is revoked and cluster Secrets stay", "agent", rec.Name)
+	} else {
+		if err := k.revoke(ctx, rec); err != nil {
+			return err
+		}
+		if err := k.removeSecrets(ctx, rec.Name); err != nil {
+			return err
+		}
+	}
+	i := slices.Index(rec.Finalizers, v1alpha1.Finalizer)
+	path := fmt.Sprintf("/metadata/finalizers/%d", i)
+	_, err = k.client.PatchSteps(ctx, k.registry.ref(rec.Name),
+		kube.PatchOperation{Op: "test", Path: "/metadata/resourceVersion", Value: rec.ResourceVersion},
+		kube.PatchOperation{Op: "test", Path: path, Value: v1alpha1.Finalizer}, kube.PatchOperation{Op: "remove", Path: path})
+	if err != nil && !kube.IsNotFound(err) {
+		return fmt.Errorf("let Agent %s go: %w", rec.Name, err)
+	}
+	k.log.InfoContext(ctx, "an agent was deleted", "agent", rec.Name)
+	return nil
+}
+
+// definitionGoes tells whether it is the whole resource that is being deleted.
+func (k *keeper) definitionGoes(ctx context.Context) (bool, error) {
+	o, err := k.client.Get(ctx, kind.Ref{Resource: definitions, Name: v1alpha1.Resource + "." + v1alpha1.Group})
+	if err != nil {
+		return false, fmt.Errorf("look whether the definition of agents is being deleted: %w", err)
+	}
+	return o == nil || o.IsDeleting(), nil
+}
+
+// revoke puts the certificates that an agent has last been seen with on the list
+// of those that are not accepted any more.
+func (k *keeper) revoke(ctx context.Context, rec record) error {
+	revoked := k.fingerprints(rec.Name)
+	if c := rec.Status.Certificate; c != nil && c.Fingerprint != "" && !slices.Contains(revoked, c.Fingerprint) {
+		revoked = append(revoked, c.Fingerprint)
+	}
+	if len(revoked) == 0 {
+		return nil
+	}
+	ref := kind.Ref{Resource: kind.ConfigMaps, Namespace: k.namespace, Name: blocklist}
+	there, err := k.client.Get(ctx, ref)
+	if err != nil {
+		return fmt.Errorf("read ConfigMap %s: %w", blocklist, err)
+	}
+	data := map[string]string{}
+	for _, fingerprint := range revoked {
+		if there == nil || raw.Get(there.Raw(), "data", fingerprint) == nil {
+			data[fingerprint] = fmt.Sprintf("agent %s was deleted on %s", rec.Name, time.Now().UTC().Format(time.RFC3339))
+		}
+	}
+	switch {
+	case len(data) == 0:
+	case there == nil:
+		_, err = k.client.Create(ctx, ref, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": data,
+			"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace, "labels": map[string]string{"app.kubernetes.io/part-of": "argocd-agent"}}})
+	default:
+		_, err = k.client.Patch(ctx, ref, map[string]any{"data": data})
+	}
+	if err != nil {
+		return fmt.Errorf("revoke the certificate of agent %s in ConfigMap %s: %w", rec.Name, blocklist, err)
+	}
+	return nil
+}
+
+// removeSecrets deletes the cluster Secrets that the principal has made for an
+// agent, and gives back those of others.
+func (k *keeper) removeSecrets(ctx context.Context, agent string) error {
+	for _, name := range k.registry.secretNames(agent) {
+		ref := kind.Ref{Resource: kind.Secrets, Namespace: k.namespace, Name: name}
+		there, err := k.client.Get(ctx, ref)
+		switch {
+		case err != nil:
+			return fmt.Errorf("read Secret %s: %w", name, err)
+		case there == nil || there.Label(agentLabel) != agent:
+			continue
+		case readSecret(there).made():
+			err = k.client.Delete(ctx, ref, there)
+		default:
+			_, err = k.client.Apply(ctx, ref, secretManager, farewell(k.namespace, there))
+		}
+		if err != nil {
+			return fmt.Errorf("remove what was derived for agent %s from Secret %s: %w", agent, name, err)
+		}
+	}
+	return nil
+}

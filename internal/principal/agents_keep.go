@@ -1,0 +1,238 @@
+package principal
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+)
+
+// keeper keeps right what is derived from Agents, and ends it with them. Every
+// replica does, and all come to the same.
+type keeper struct {
+	registry     *registry
+	client       *kube.Client
+	namespace    string
+	config       ClusterConfig               // nil: what is in Secrets stays as it is
+	fingerprints func(agent string) []string // of the certificates that an agent is connected with
+	changed      func(agent string)          // what shows in its status has
+	again        func(agent string)          // has it tended
+	log          *slog.Logger
+
+	mu      sync.Mutex
+	trouble map[string]string // agent → why its Secret is not as it should be
+	good    map[string]string // agent → hash of the config that was found good
+}
+
+// tend looks at one agent, and does what there is to do.
+func (k *keeper) tend(ctx context.Context, agent string) error {
+	rec, known, secret, has := k.registry.object(agent)
+	switch {
+	case !known && has && !secret.derived():
+		o, err := k.registry.takeOver(ctx, secret)
+		if err != nil {
+			return err
+		}
+		return k.registry.seen(o)
+	case !known:
+		k.note(agent, nil)
+		k.mu.Lock()
+		delete(k.good, agent)
+		k.mu.Unlock()
+		return nil
+	case rec.DeletionTimestamp != nil:
+		return k.end(ctx, rec)
+	case !hasFinalizer(rec):
+		return k.hold(ctx, rec)
+	}
+	if uid, ok := rec.confirmedCluster(); ok {
+		return k.acceptCluster(ctx, rec, uid)
+	}
+	if has && !secret.derived() {
+		if err := k.carryOver(ctx, rec, secret); err != nil {
+			return err
+		}
+	}
+	err := k.derive(ctx, rec, secret, has)
+	k.note(agent, err)
+	return err
+}
+
+// hold makes sure that an Agent does not go before its end was seen to.
+func (k *keeper) hold(ctx context.Context, rec record) error {
+	o, err := k.client.Patch(ctx, k.registry.ref(rec.Name), map[string]any{"metadata": map[string]any{
+		"resourceVersion": rec.ResourceVersion, "finalizers": append(rec.Finalizers, v1alpha1.Finalizer)}})
+	if kube.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("put a finalizer on Agent %s: %w", rec.Name, err)
+	}
+	return k.registry.seen(o)
+}
+
+// acceptCluster records that another cluster has an agent's name, as a person
+// has said. It is in force already; now it no longer depends on their word.
+func (k *keeper) acceptCluster(ctx context.Context, rec record, uid string) error {
+	if rec.Status.ClusterUID != uid {
+		o, err := k.client.PatchStatus(ctx, k.registry.ref(rec.Name), map[string]any{
+			"metadata": map[string]any{"resourceVersion": rec.ResourceVersion},
+			"status":   statusPatch(v1alpha1.Status{ClusterUID: uid}, "clusterUID", "store")})
+		if err != nil {
+			return fmt.Errorf("record the cluster of Agent %s: %w", rec.Name, err)
+		}
+		k.log.InfoContext(ctx, "another cluster has an agent's name now", "agent", rec.Name, "cluster", uid, "before", rec.Status.ClusterUID)
+		return k.registry.seen(o) // and so this is looked at again
+	}
+	return k.registry.confirmed(ctx, rec.Name, v1alpha1.ConfirmCluster+uid)
+}
+
+func (k *keeper) carryOver(ctx context.Context, rec record, secret clusterSecret) error {
+	o, err := k.client.Get(ctx, k.registry.ref(rec.Name))
+	if err != nil || o == nil {
+		return err
+	}
+	if o, err = k.registry.carryOver(ctx, o, secret); err != nil {
+		return err
+	}
+	return k.registry.seen(o)
+}
+
+// derive makes an agent's cluster Secret what it should be. Nothing is written
+// where nothing differs.
+func (k *keeper) derive(ctx context.Context, rec record, secret clusterSecret, has bool) error {
+	if has && k.wanted(rec, secret).is(secret) && k.isGood(secret) {
+		return nil
+	}
+	ref := kind.Ref{Resource: kind.Secrets, Namespace: k.namespace, Name: cmp.Or(secret.name, usualSecret(rec.Name))}
+	there, err := k.client.Get(ctx, ref)
+	if err != nil {
+		return fmt.Errorf("read Secret %s: %w", ref.Name, err)
+	}
+	var now clusterSecret
+	config := []byte("{}")
+	if there != nil {
+		if now = readSecret(there); now.agent != rec.Name && !now.derived() {
+			return fmt.Errorf("the Secret %s is there and is not labelled %s=%s: label it if it is this agent's, or remove it", ref.Name, agentLabel, rec.Name)
+		}
+		config = cmpBytes(secretValue(there, "config"), config)
+	}
+	w := k.wanted(rec, now)
+	if k.config != nil && (there == nil || now.made()) {
+		better, err := k.config(rec.Name, config)
+		if err != nil {
+			return fmt.Errorf("make the credentials for Secret %s: %w", ref.Name, err)
+		}
+		config = cmpBytes(better, config)
+	}
+	if w.is(now) && hashOf(config) == now.config {
+		k.found(now)
+		return k.registry.seenSecret(there)
+	}
+	manifest, err := w.manifest(k.namespace, ref.Name, there, config)
+	if err != nil {
+		return err
+	}
+	o, err := k.client.Apply(ctx, ref, secretManager, manifest)
+	if err != nil {
+		return fmt.Errorf("apply Secret %s: %w", ref.Name, err)
+	}
+	k.log.InfoContext(ctx, "put an agent's cluster Secret right", "agent", rec.Name, "secret", ref.Name, "new", there == nil)
+	if !w.is(readSecret(o)) {
+		return fmt.Errorf("apply Secret %s: something changes it back at once", ref.Name)
+	}
+	k.found(readSecret(o))
+	return k.registry.seenSecret(o)
+}
+
+// isGood tells whether the credentials in a Secret were looked at and found good.
+// Those in Secrets of others are theirs.
+func (k *keeper) isGood(s clusterSecret) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.config == nil || !s.made() || k.good[s.agent] == s.config
+}
+
+func (k *keeper) found(s clusterSecret) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.good[s.agent] = s.config
+}
+
+// recheck has all Secrets looked at again: the credentials in them may have to
+// be others now.
+func (k *keeper) recheck() {
+	k.mu.Lock()
+	clear(k.good)
+	k.mu.Unlock()
+	for _, agent := range k.registry.objectNames() {
+		k.again(agent)
+	}
+}
+
+// recheckEvery is how often credentials are looked at for their age.
+const recheckEvery = time.Hour
+
+func (k *keeper) run(ctx context.Context) error {
+	for k.config != nil && sleep(ctx, recheckEvery) {
+		k.recheck()
+	}
+	return nil
+}
+
+// wanted is what an agent's Secret should be, given what is there: where somebody
+// else has made it, where its cluster is reached is for them to say.
+func (k *keeper) wanted(rec record, there clusterSecret) wantedSecret {
+	server := k.registry.serverOf(rec.Name)
+	if there.name != "" && !there.made() {
+		server = cmp.Or(there.server, server)
+	}
+	return wanted(rec, server)
+}
+
+// note keeps what is wrong with an agent's Secret, for its status.
+func (k *keeper) note(agent string, err error) {
+	why := ""
+	if err != nil && !kube.IsConflict(err) {
+		why = err.Error()
+	}
+	k.mu.Lock()
+	was := k.trouble[agent]
+	if why == "" {
+		delete(k.trouble, agent)
+	} else {
+		k.trouble[agent] = why
+	}
+	k.mu.Unlock()
+	if was != why {
+		k.changed(agent)
+	}
+}
+
+// troubleOf tells what is wrong with an agent's Secret.
+func (k *keeper) troubleOf(agent string) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.trouble[agent]
+}
+
+func secretValue(o *kind.Object, key string) []byte {
+	data, err := kube.SecretData(o)
+	if err != nil {
+		return nil
+	}
+	return data[key]
+}
+
+func cmpBytes(first, second []byte) []byte {
+	if len(first) > 0 {
+		return first
+	}
+	return second
+}

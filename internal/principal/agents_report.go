@@ -1,0 +1,246 @@
+package principal
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// reporter writes what is known of agents into the status of their Agents: when
+// something changes, and at a slow beat; never for each sign of life. Of several
+// replicas the one that has the agent's session writes.
+type reporter struct {
+	client    *kube.Client
+	registry  *registry
+	namespace string
+	replica   string
+	host      func(context.Context, func(*node.Node)) error
+	trouble   func(agent string) string
+	greeting  func(agent string, epoch engine.Epoch) (greeting, bool) // what an agent has shown on a connection
+	alive     func(replica string) bool
+	errands   *errands
+	log       *slog.Logger
+	started   time.Time
+
+	mu    sync.Mutex
+	seats map[string]*seat     // agents that are, were or wanted to be connected here
+	wrote map[string]time.Time // when an open seat's status was last written
+}
+
+// Statuses are written so many at a time and so often at most, after a first
+// crowd: an agent that waits for its status to be written lacks nothing.
+const (
+	parallelStatuses = 4
+	statusPace       = 20 * time.Millisecond
+	statusBurst      = 200
+)
+
+// What only grows older is written this often, what is counted this often; with
+// many agents more seldom, so that the writing never becomes a load.
+const (
+	slowBeat  = 10 * time.Minute
+	countBeat = 10 * time.Second
+	countMore = 20 * time.Millisecond // for each agent
+)
+
+// regrouping is how long after its start a principal gives agents to come back
+// before it calls them away.
+const regrouping = time.Minute
+
+// prepare makes a reporter of which the parts above are given.
+func (r *reporter) prepare() *reporter {
+	r.seats, r.wrote, r.started = map[string]*seat{}, map[string]time.Time{}, time.Now()
+	r.errands = (&errands{what: "status", do: r.write, parallel: parallelStatuses, pace: statusPace, burst: statusBurst, log: r.log}).prepare()
+	return r
+}
+
+// fact takes note of what befalls an agent's connection. It is called by the
+// goroutine that owns the node.
+func (r *reporter) fact(agent string, f engine.Fact, status engine.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.seats[agent]
+	switch f.Event {
+	case engine.Opened:
+		t = &seat{open: true, since: time.Now(), epoch: status.Epoch, cluster: f.Hello.ClusterUID, version: f.Hello.Version, engine: &status}
+		if g, ok := r.greeting(agent, status.Epoch); ok {
+			t.fingerprint, t.expires = g.fingerprint, g.expires
+		}
+		r.seats[agent] = t
+	case engine.Closed:
+		if t == nil {
+			return
+		}
+		closed := *t
+		closed.open, closed.since, closed.code, closed.reason = false, time.Now(), f.Code, f.Message
+		r.seats[agent] = &closed
+	case engine.Refused:
+		if t != nil && t.open {
+			return // a clone, or an older one of two
+		}
+		refused := seat{since: time.Now()}
+		if t != nil {
+			refused = *t
+		}
+		refused.code, refused.reason = f.Code, f.Message
+		r.seats[agent] = &refused
+	case engine.HeldEvent, engine.Unheld, engine.StoreAccepted:
+		if t == nil || !t.open {
+			return
+		}
+		looked := *t
+		looked.engine = &status
+		r.seats[agent] = &looked
+	default:
+		return
+	}
+	r.errands.add(agent)
+}
+
+// ended is for an agent whose registration has ended, and with it its session.
+func (r *reporter) ended(agent string) {
+	r.mu.Lock()
+	if t := r.seats[agent]; t != nil && t.open {
+		closed := *t
+		closed.open, closed.since, closed.reason = false, time.Now(), "its registration has changed"
+		r.seats[agent] = &closed
+	}
+	r.mu.Unlock()
+	r.errands.add(agent)
+}
+
+// run looks, again and again, at what nobody tells: how much there is, and how
+// much of it differs.
+func (r *reporter) run(ctx context.Context) error {
+	pause := time.NewTimer(countBeat)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-pause.C:
+		}
+		n, err := r.look(ctx)
+		if err != nil {
+			return nil // the end has come
+		}
+		pause.Reset(max(countBeat, time.Duration(n)*countMore))
+	}
+}
+
+// look takes stock of every agent that is connected here, a few at a time, so
+// that the node is not kept from its work.
+func (r *reporter) look(ctx context.Context) (int, error) {
+	names := r.registry.objectNames()
+	for begin := 0; begin < len(names); begin += atOnce {
+		some := names[begin:min(begin+atOnce, len(names))]
+		statuses := map[string]engine.Status{}
+		if err := r.host(ctx, func(n *node.Node) {
+			for _, name := range some {
+				if s, ok := n.Status(name); ok && s.Connected {
+					statuses[name] = s
+				}
+			}
+		}); err != nil {
+			return 0, err
+		}
+		r.mu.Lock()
+		for name, s := range statuses {
+			if t := r.seats[name]; t != nil && t.open {
+				looked := *t
+				looked.engine = &s
+				r.seats[name] = &looked
+			}
+		}
+		r.mu.Unlock()
+		for _, name := range some {
+			if _, _, due := r.due(name); due {
+				r.errands.add(name)
+			}
+		}
+	}
+	return len(names), nil
+}
+
+const atOnce = 200
+
+// due tells what an agent's status should be, and whether it has to be written.
+func (r *reporter) due(agent string) (record, v1alpha1.Status, bool) {
+	v, known := r.outlook(agent)
+	if !known {
+		return record{}, v1alpha1.Status{}, false
+	}
+	s := v.status()
+	if sameStatus(s, v.rec.Status) {
+		return v.rec, s, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return v.rec, s, !sameButForTime(s, v.rec.Status) || v.now.Sub(r.wrote[agent]) >= slowBeat
+}
+
+// outlook gathers what is known of an agent.
+func (r *reporter) outlook(agent string) (outlook, bool) {
+	rec, known, _, _ := r.registry.object(agent)
+	if !known {
+		return outlook{}, false
+	}
+	_, inForce := r.registry.get(agent)
+	v := outlook{rec: rec, inForce: inForce, refusal: r.registry.refusal(agent), barred: r.registry.barred(agent), trouble: r.trouble(agent), replica: r.replica,
+		confirm: r.confirmCommand(agent), now: time.Now()}
+	r.mu.Lock()
+	v.seat = r.seats[agent]
+	r.mu.Unlock()
+	if rec.Status.Connected && time.Since(r.started) > regrouping {
+		v.gone = rec.Status.Principal == r.replica && v.seat == nil || rec.Status.Principal != r.replica && !r.alive(rec.Status.Principal)
+	}
+	return v, true
+}
+
+// confirmCommand says how a person confirms something about an agent.
+func (r *reporter) confirmCommand(agent string) func(id string) string {
+	return func(id string) string {
+		return fmt.Sprintf("kubectl annotate %s.%s -n %s %s --overwrite %s=%s", v1alpha1.Resource, v1alpha1.Group, r.namespace, agent, v1alpha1.ConfirmAnnotation, id)
+	}
+}
+
+// write writes an agent's status, if it has to be. Only what it was made from may
+// be there, else it is made anew.
+func (r *reporter) write(ctx context.Context, agent string) error {
+	rec, s, due := r.due(agent)
+	if rec.Name == "" {
+		r.mu.Lock()
+		delete(r.seats, agent)
+		delete(r.wrote, agent)
+		r.mu.Unlock()
+		return nil
+	}
+	if !due {
+		return nil
+	}
+	o, err := r.client.PatchStatus(ctx, r.registry.ref(agent), map[string]any{
+		"metadata": map[string]any{"resourceVersion": rec.ResourceVersion}, "status": statusPatch(s)})
+	switch {
+	case kube.IsNotFound(err):
+		return nil // its end is on its way
+	case kube.IsConflict(err):
+		if o, err = r.client.Get(ctx, r.registry.ref(agent)); err != nil || o == nil {
+			return err
+		}
+		r.errands.add(agent)
+		return r.registry.seen(o)
+	case err != nil:
+		return fmt.Errorf("write the status of Agent %s: %w", agent, err)
+	}
+	r.mu.Lock()
+	r.wrote[agent] = time.Now()
+	r.mu.Unlock()
+	return r.registry.seen(o)
+}

@@ -1,0 +1,100 @@
+package principal
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file is about what a cluster Secret has to be; nothing in it touches the
+// world.
+
+// ClusterConfig provides the config of an agent's cluster Secret: how Argo CD
+// proves to the resource proxy which agent it means. It is given what is there
+// and returns it as it is while that is good; nil: there is nothing to say.
+type ClusterConfig func(agent string, now []byte) ([]byte, error)
+
+// secretManager is who the API server knows as the one that derives Secrets. What
+// it has set and does not set any more goes; everybody else's stays.
+const secretManager = "argocd-agent-principal"
+
+// wantedSecret is what an Agent means for its cluster Secret.
+type wantedSecret struct {
+	Agent       string
+	Server      string
+	Labels      map[string]string
+	Annotations map[string]string
+}
+
+func wanted(rec record, server string) wantedSecret {
+	w := wantedSecret{Agent: rec.Name, Server: server, Labels: maps.Clone(rec.Spec.Cluster.Labels), Annotations: maps.Clone(rec.Spec.Cluster.Annotations)}
+	if w.Labels == nil {
+		w.Labels = map[string]string{}
+	}
+	if w.Annotations == nil {
+		w.Annotations = map[string]string{}
+	}
+	w.Labels["argocd.argoproj.io/secret-type"] = "cluster"
+	w.Labels[agentLabel] = rec.Name
+	if rec.Labels[selfRegisteredLabel] == "true" {
+		w.Labels[selfRegisteredLabel] = "true"
+	}
+	w.Annotations["argocd.argoproj.io/skip-reconcile"] = "true"
+	w.Annotations["managed-by"] = "argocd-agent"
+	return w
+}
+
+// hash names what is wanted, so that what is not wanted any more is found.
+func (w wantedSecret) hash() (string, error) {
+	b, err := json.Marshal(w)
+	if err != nil {
+		return "", fmt.Errorf("name what is wanted of a Secret: %w", err)
+	}
+	return hashOf(b), nil
+}
+
+// is tells whether a Secret is as it should be.
+func (w wantedSecret) is(s clusterSecret) bool {
+	hash, err := w.hash()
+	return err == nil && s.annotations[derivedAnnotation] == hash && contains(s.labels, w.Labels) && contains(s.annotations, w.Annotations) &&
+		s.cluster == w.Agent && s.server == w.Server && s.config != ""
+}
+
+func contains(all, some map[string]string) bool {
+	for key, value := range some {
+		if got, ok := all[key]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// manifest is what the API server is asked to make of a Secret, nil: of none that
+// is there.
+func (w wantedSecret) manifest(namespace, name string, there *kind.Object, config []byte) (map[string]any, error) {
+	hash, err := w.hash()
+	if err != nil {
+		return nil, err
+	}
+	annotations := maps.Clone(w.Annotations)
+	annotations[derivedAnnotation] = hash
+	if there == nil || readSecret(there).made() {
+		annotations[madeAnnotation] = "principal"
+	}
+	metadata := map[string]any{"name": name, "namespace": namespace, "labels": w.Labels, "annotations": annotations}
+	if there != nil {
+		metadata["resourceVersion"] = there.ResourceVersion()
+	}
+	return map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": metadata,
+		"data": map[string][]byte{"name": []byte(w.Agent), "server": []byte(w.Server), "config": config}}, nil
+}
+
+// farewell is what remains of a Secret that somebody else has made when its Agent
+// is gone: all of theirs, and a mark that it is nobody's registration any more.
+func farewell(namespace string, there *kind.Object) map[string]any {
+	return map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{
+		"name": there.Name(), "namespace": namespace, "resourceVersion": there.ResourceVersion(),
+		"annotations": map[string]string{derivedAnnotation: "agent-deleted"}}}
+}

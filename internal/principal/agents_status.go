@@ -1,0 +1,290 @@
+package principal
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file makes the status of an Agent; nothing in it touches the world.
+
+// seat is what this replica knows of an agent that is, was, or wanted to be
+// connected here.
+type seat struct {
+	open        bool
+	since       time.Time // of that
+	epoch       engine.Epoch
+	cluster     string
+	version     string
+	fingerprint string
+	expires     time.Time
+	code        engine.Code // why it is not open
+	reason      string
+	engine      *engine.Status // as of the last look; nil: none yet
+}
+
+// outlook is everything that goes into a status.
+type outlook struct {
+	rec     record
+	inForce bool
+	refusal string // why what is declared is not in force
+	trouble string // what is wrong with the cluster Secret
+	barred  string
+	seat    *seat  // nil: the agent has not been here
+	replica string // this one
+	gone    bool   // the replica that had the agent is no more
+	confirm func(id string) string
+	now     time.Time
+}
+
+// status is what an Agent's status should be. Where another replica knows better,
+// what it has written stays.
+func (v outlook) status() v1alpha1.Status {
+	old := v.rec.Status
+	s := *copyOf(&old)
+	s.ObservedGeneration = v.rec.Generation
+	v.registered(&s)
+	theirs := old.Connected && !v.gone && (old.Principal != v.replica || v.seat == nil)
+	switch {
+	case v.seat == nil && theirs:
+		return s
+	case v.seat == nil && old.Connected:
+		v.away(&s, "Lost", "the principal that it was connected with has ended")
+	case v.seat == nil:
+		if v.barred != "" || meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionConnected) == nil {
+			v.away(&s, "NotConnected", "it has not connected yet")
+		}
+	case v.seat.superseded(old.Session) && (theirs || v.seat.open):
+		return s // that one knows better
+	case v.seat.open:
+		v.connected(&s)
+	case old.Connected && theirs && !v.seat.is(old.Session):
+		return s // it was refused here, and is connected there
+	default:
+		v.away(&s, string(cmp.Or(v.seat.code, "Disconnected")), cmp.Or(v.seat.reason, "it ended the connection"))
+	}
+	return s
+}
+
+// superseded tells that a newer session than this seat's has been reported.
+func (t *seat) superseded(s *v1alpha1.Session) bool {
+	return s != nil && engine.Epoch{Incarnation: s.Incarnation, Attempt: s.Attempt}.Newer(t.epoch)
+}
+
+func (t *seat) is(s *v1alpha1.Session) bool {
+	return s != nil && *sessionOf(t.epoch) == *s
+}
+
+// sessionOf names a session within the bounds of what the API server stores; what
+// an agent says is not bounded.
+func sessionOf(e engine.Epoch) *v1alpha1.Session {
+	return &v1alpha1.Session{Incarnation: min(e.Incarnation, math.MaxInt64), Attempt: min(e.Attempt, math.MaxInt64)}
+}
+
+// registered tells whether what is declared is in force.
+func (v outlook) registered(s *v1alpha1.Status) {
+	switch {
+	case v.refusal != "":
+		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "Refused", v.refusal)
+	case v.trouble != "":
+		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "ClusterSecret", v.trouble)
+	case !v.inForce:
+		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "NotClaimed", "its mode will be what the agent says when it first connects; set spec.mode to decide before")
+	default:
+		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionTrue, "InForce", "the agent is known as declared")
+	}
+}
+
+// connected describes a session that is here.
+func (v outlook) connected(s *v1alpha1.Status) {
+	t := v.seat
+	if !s.Connected || s.Since == nil || s.Principal != v.replica || !t.is(s.Session) {
+		s.Since = timeOf(t.since)
+	}
+	s.Connected, s.Principal, s.Session = true, v.replica, sessionOf(t.epoch)
+	s.Version = clip(t.version, 128)
+	s.ClusterUID = cmp.Or(s.ClusterUID, clip(t.cluster, 128))
+	if t.fingerprint != "" {
+		s.Certificate = &v1alpha1.Certificate{Fingerprint: t.fingerprint, Expires: timeOf(t.expires)}
+	}
+	v.condition(s, v1alpha1.ConditionConnected, metav1.ConditionTrue, "Connected", "the agent is connected")
+	if t.engine != nil {
+		v.synced(s, *t.engine)
+	}
+}
+
+// synced tells how equal the two sides are.
+func (v outlook) synced(s *v1alpha1.Status, e engine.Status) {
+	s.Protocol = strconv.Itoa(e.Protocol)
+	if kind.Mode(v.rec.Spec.Mode) == kind.Autonomous && e.Suspect == "" && e.Other.UID != "" && e.Other.Revision <= math.MaxInt64 {
+		// Only what an autonomous agent says can delete anything here.
+		s.Store = &v1alpha1.Store{UID: e.Other.UID, Revision: e.Other.Revision}
+	}
+	s.Applications, s.Diverged, s.OldestUnacked = 0, 0, nil
+	proven, all := engine.Time(0), true
+	var oldest engine.Time
+	for _, sc := range e.Scopes {
+		if sc.Name == kind.ApplicationScope {
+			s.Applications = int64(sc.Items)
+		}
+		s.Diverged += int64(sc.Dirty + sc.InFlight + sc.Divergent + sc.Rejected)
+		if sc.OldestAt != 0 && (oldest == 0 || sc.OldestAt < oldest) {
+			oldest = sc.OldestAt
+		}
+		all = all && sc.ProvenAt != 0
+		if proven == 0 || sc.ProvenAt < proven {
+			proven = sc.ProvenAt
+		}
+	}
+	if oldest != 0 {
+		s.OldestUnacked = timeOf(time.UnixMilli(int64(oldest)))
+	}
+	if all && proven != 0 {
+		s.LastConfirmed = timeOf(time.UnixMilli(int64(proven)))
+	}
+	switch {
+	case s.Diverged > 0:
+		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionFalse, "Diverged", "some items differ between hub and agent; see diverged")
+	case !all:
+		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "Comparing", "hub and agent have not been compared completely in this session")
+	default:
+		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionTrue, "Equal", "hub and agent have the same")
+	}
+	v.held(s, e)
+}
+
+// held tells what waits for a person's word, and how to give it.
+func (v outlook) held(s *v1alpha1.Status, e engine.Status) {
+	var what []string
+	add := func(id, reason string) {
+		if id != "" {
+			what = append(what, fmt.Sprintf("%s; to confirm: %s", reason, v.confirm(id)))
+		}
+	}
+	add(e.Suspect, "the agent's store went back in time or is another one")
+	for _, h := range e.Elsewhere {
+		add(h.ID, "the agent holds back: "+clip(h.Reason, 200))
+	}
+	for _, sc := range e.Scopes {
+		add(sc.HeldID, fmt.Sprintf("%d deletions of %s", sc.Held, sc.Name))
+	}
+	if len(what) == 0 {
+		v.condition(s, v1alpha1.ConditionHeld, metav1.ConditionFalse, "Nothing", "nothing waits for a confirmation")
+		return
+	}
+	v.condition(s, v1alpha1.ConditionHeld, metav1.ConditionTrue, "WaitsForConfirmation", strings.Join(what, "\n"))
+}
+
+// away describes an agent that is not connected. What was known of it stays.
+func (v outlook) away(s *v1alpha1.Status, reason, message string) {
+	switch {
+	case v.rec.DeletionTimestamp != nil:
+		reason = "Deleted"
+	case v.rec.retired():
+		reason = "Retired"
+	case v.rec.Spec.Suspended:
+		reason = "Suspended"
+	}
+	if s.Connected || s.Since == nil && v.seat != nil {
+		s.Since = timeOf(v.now)
+		if v.seat != nil && v.seat.is(s.Session) {
+			s.Since = timeOf(v.seat.since)
+		}
+	}
+	s.Connected, s.OldestUnacked = false, nil
+	v.condition(s, v1alpha1.ConditionConnected, metav1.ConditionFalse, reasonWord(reason), cmp.Or(v.barred, message))
+	v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "NotConnected", "the agent is not connected")
+}
+
+// reasonWord makes a word out of anything, as conditions have it.
+func reasonWord(s string) string {
+	if s == "" || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") != "" {
+		return "Other"
+	}
+	return s
+}
+
+func (v outlook) condition(s *v1alpha1.Status, of string, is metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: of, Status: is, Reason: reason, Message: clip(message, 4096),
+		ObservedGeneration: v.rec.Generation, LastTransitionTime: *timeOf(v.now)})
+}
+
+// sameButForTime tells whether two statuses differ in nothing that has to be
+// written at once.
+func sameButForTime(a, b v1alpha1.Status) bool {
+	for _, s := range []*v1alpha1.Status{&a, &b} {
+		s.LastConfirmed, s.Store = nil, nil
+		if s.OldestUnacked != nil {
+			s.OldestUnacked = &metav1.Time{}
+		}
+		s.Conditions = slices.Clone(s.Conditions)
+		for i := range s.Conditions {
+			s.Conditions[i].ObservedGeneration, s.Conditions[i].LastTransitionTime = 0, metav1.Time{}
+		}
+	}
+	return sameStatus(a, b)
+}
+
+func sameStatus(a, b v1alpha1.Status) bool {
+	return reflect.DeepEqual(statusPatch(a), statusPatch(b)) // as it is stored: times have no zone there
+}
+
+// statusPatch is a merge patch that makes a status, or the named members of it,
+// what is given: what is empty goes.
+func statusPatch(s v1alpha1.Status, only ...string) map[string]any {
+	out := map[string]any{}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return nil // of these types it can not happen
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	if err := d.Decode(&out); err != nil {
+		return nil // likewise
+	}
+	for f := range reflect.TypeFor[v1alpha1.Status]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if _, set := out[name]; !set {
+			out[name] = nil
+		}
+		if len(only) > 0 && !slices.Contains(only, name) {
+			delete(out, name)
+		}
+	}
+	return out
+}
+
+func copyOf(s *v1alpha1.Status) *v1alpha1.Status {
+	out := *s
+	out.Conditions = slices.Clone(s.Conditions)
+	return &out
+}
+
+// timeOf is a time as the API server stores it: to the second.
+func timeOf(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t.UTC().Truncate(time.Second)}
+}
+
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most-3], "") + "..."
+}

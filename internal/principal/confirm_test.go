@@ -1,0 +1,81 @@
+package principal
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+)
+
+// serve gives the registry an API server that takes every patch.
+func (d *desk) serve(t *testing.T, patches *[]string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		*patches = append(*patches, string(b))
+		fmt.Fprint(w, `{"metadata":{"name":"x"}}`)
+	}))
+	t.Cleanup(server.Close)
+	var err error
+	if d.client, err = kube.NewClient(&rest.Config{Host: server.URL}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
+	d := newDesk(t)
+	var patches []string
+	d.serve(t, &patches)
+	jobs := newChores(d.log)
+	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, chores: jobs, post: d.post}
+	held := func(id string) engine.Fact {
+		return engine.Fact{Event: engine.HeldEvent, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: id}}
+	}
+	unheld := engine.Fact{Event: engine.Unheld, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: "x1"}}
+
+	// The word is there before the agent says that it holds something.
+	d.see(agent("a", 1, "managed", confirming("x1")))
+	d.told = nil
+	c.fact("a", held("x1"))
+	jobs.workOff(t.Context())
+	d.says("confirm a x1")
+	// The connection breaks before it is done: it holds for the next one too.
+	c.fact("a", engine.Fact{Event: engine.Closed})
+	c.fact("a", unheld) // what a greeting begins with
+	c.fact("a", held("x1"))
+	jobs.workOff(t.Context())
+	d.says("confirm a x1")
+	if len(patches) > 0 {
+		t.Errorf("taken off before it was done: %q", patches)
+	}
+	c.fact("a", unheld)
+	jobs.workOff(t.Context())
+	if len(patches) != 1 || !strings.Contains(patches[0], `"op":"test"`) || !strings.Contains(patches[0], `"x1"`) || !strings.Contains(patches[0], `"op":"remove"`) {
+		t.Errorf("patches: %q", patches)
+	}
+	// Something else is not confirmed by it.
+	c.fact("a", held("x2"))
+	jobs.workOff(t.Context())
+	d.says()
+	if jobs.left() > 0 {
+		t.Error("something is left to be done")
+	}
+}
+
+func TestBothSidesMayDistrustTheOthersStore(t *testing.T) {
+	d := newDesk(t)
+	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, chores: newChores(d.log), post: d.post}
+	c.fact("a", engine.Fact{Event: engine.HeldEvent, Held: &engine.Held{ID: "store-hub"}})
+	c.fact("a", engine.Fact{Event: engine.HeldEvent, Held: &engine.Held{ID: "store-agent"}})
+	c.fact("a", engine.Fact{Event: engine.Unheld, Held: &engine.Held{ID: "store-hub"}})
+	if _, still := c.held["a"]["store-agent"]; !still || len(c.held["a"]) != 1 {
+		t.Errorf("held: %v", c.held)
+	}
+}

@@ -1,0 +1,191 @@
+package principal
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// errands are things to be done for agents on the hub's cluster, a few at a
+// time: one for each agent at most, however often it is asked for. What does not
+// work is tried again after a pause that grows; the others do not wait for it.
+type errands struct {
+	what     string
+	do       func(ctx context.Context, agent string) error
+	parallel int
+	pace     time.Duration // between the beginnings of two, once burst is used up; 0: none
+	burst    int
+	log      *slog.Logger
+
+	wake chan struct{} // of one: there may be something to do
+
+	mu    sync.Mutex
+	line  []string           // agents whose turn it is, in order
+	all   map[string]*errand // agents for whom something is to be done, or is being done
+	later map[string]*errand // of those: the ones that pause
+}
+
+type errand struct {
+	queued  bool
+	running bool
+	again   bool // asked for while it was running
+	pause   time.Duration
+	due     time.Time
+	said    string // the last failure that was logged
+}
+
+// prepare makes errands of which the parts above are given.
+func (e *errands) prepare() *errands {
+	e.wake, e.all, e.later = make(chan struct{}, 1), map[string]*errand{}, map[string]*errand{}
+	return e
+}
+
+// The pause after a failure grows between these. Whatever is asked for meanwhile
+// shortens it, though not below the first of them.
+const (
+	errandPause     = time.Second
+	mostErrandPause = 2 * time.Minute
+	errandTimeout   = 30 * time.Second
+)
+
+// add asks for something to be done for an agent. It never waits.
+func (e *errands) add(agent string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	one := e.all[agent]
+	switch {
+	case one == nil:
+		one = &errand{}
+		e.all[agent] = one
+	case one.running:
+		one.again = true
+		return
+	case one.queued:
+		return
+	case !one.due.IsZero():
+		if soon := time.Now().Add(errandPause); one.due.After(soon) {
+			one.due = soon
+		}
+		return
+	}
+	e.enqueue(agent, one)
+}
+
+func (e *errands) enqueue(agent string, one *errand) {
+	one.queued, one.due = true, time.Time{}
+	delete(e.later, agent)
+	e.line = append(e.line, agent)
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run does what there is to do until the context ends.
+func (e *errands) run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots := make(chan struct{}, e.parallel)
+	beat := time.NewTicker(errandPause)
+	defer beat.Stop()
+	budget, paid := float64(e.burst), time.Now()
+	for {
+		agent, ok := e.next()
+		if !ok {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-e.wake:
+			case now := <-beat.C:
+				e.resume(now)
+			}
+			continue
+		}
+		if e.pace > 0 {
+			now := time.Now()
+			budget = min(budget+float64(now.Sub(paid))/float64(e.pace), float64(e.burst))
+			paid = now
+			if budget--; budget < 0 && !sleep(ctx, time.Duration(-budget*float64(e.pace))) {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case slots <- struct{}{}:
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			limited, cancel := context.WithTimeout(ctx, errandTimeout)
+			defer cancel()
+			e.done(ctx, agent, e.do(limited, agent))
+		})
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func (e *errands) next() (string, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.line) == 0 {
+		e.line = nil // and what it had grown to
+		return "", false
+	}
+	agent := e.line[0]
+	e.line = e.line[1:]
+	one := e.all[agent]
+	one.queued, one.running, one.again = false, true, false
+	return agent, true
+}
+
+func (e *errands) done(ctx context.Context, agent string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	one := e.all[agent]
+	one.running = false
+	switch {
+	case err == nil && one.again:
+		one.pause, one.said = 0, ""
+		e.enqueue(agent, one)
+	case err == nil:
+		delete(e.all, agent)
+	default:
+		one.pause = min(max(2*one.pause, errandPause), mostErrandPause)
+		one.due = time.Now().Add(one.pause)
+		if one.again {
+			one.due = time.Now().Add(errandPause)
+		}
+		e.later[agent] = one
+		if ctx.Err() == nil && err.Error() != one.said {
+			one.said = err.Error()
+			e.log.WarnContext(ctx, "something for an agent does not work; trying again", "task", e.what, "agent", agent, "error", err)
+		}
+	}
+}
+
+// resume takes up what has paused long enough.
+func (e *errands) resume(now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for agent, one := range e.later {
+		if !one.due.After(now) {
+			e.enqueue(agent, one)
+		}
+	}
+}
+
+// left tells how much there is to do.
+func (e *errands) left() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.all)
+}

@@ -1,0 +1,112 @@
+package principal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestErrandsAreDoneOnceEachAndTriedUntilTheyWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		done, failing := map[string]int{}, 3
+		e := (&errands{what: "test", parallel: 2, log: slog.New(slog.DiscardHandler), do: func(_ context.Context, agent string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			done[agent]++
+			if agent == "bad" && done[agent] <= failing {
+				return errors.New("away")
+			}
+			return nil
+		}}).prepare()
+		for range 5 {
+			e.add("good")
+			e.add("bad")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var owner sync.WaitGroup
+		owner.Go(func() { _ = e.run(ctx) })
+		synctest.Wait()
+		if done["good"] != 1 || done["bad"] != 1 {
+			t.Errorf("asked for five times before it began: done %v", done)
+		}
+		time.Sleep(time.Minute) // of virtual time
+		if done["bad"] != failing+1 || e.left() != 0 {
+			t.Errorf("done %v, %d left", done, e.left())
+		}
+		e.add("good")
+		synctest.Wait()
+		if done["good"] != 2 {
+			t.Errorf("asked for again: done %v", done)
+		}
+		cancel()
+		owner.Wait()
+	})
+}
+
+func TestWhatIsAskedForMeanwhileIsDoneAfterwards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, goOn := make(chan struct{}, 10), make(chan struct{})
+		e := (&errands{what: "test", parallel: 4, log: slog.New(slog.DiscardHandler), do: func(context.Context, string) error {
+			begun <- struct{}{}
+			<-goOn
+			return nil
+		}}).prepare()
+		ctx, cancel := context.WithCancel(t.Context())
+		var owner sync.WaitGroup
+		owner.Go(func() { _ = e.run(ctx) })
+		e.add("a")
+		<-begun
+		e.add("a")
+		e.add("a")
+		synctest.Wait()
+		if len(begun) != 0 {
+			t.Error("two at once for one agent")
+		}
+		close(goOn)
+		synctest.Wait()
+		if len(begun) != 1 || e.left() != 0 {
+			t.Errorf("%d more, %d left; want one and none", len(begun), e.left())
+		}
+		cancel()
+		owner.Wait()
+	})
+}
+
+func TestACrowdOfErrandsIsSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		count := 0
+		e := (&errands{what: "test", parallel: 4, pace: 20 * time.Millisecond, burst: 100, log: slog.New(slog.DiscardHandler), do: func(context.Context, string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			count++
+			return nil
+		}}).prepare()
+		for i := range 5000 {
+			e.add(fmt.Sprint(i))
+		}
+		began := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		var owner sync.WaitGroup
+		owner.Go(func() { _ = e.run(ctx) })
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if count < 100+490 || count > 100+510 {
+			t.Errorf("%d in ten seconds, want 100 at once and 50 a second", count)
+		}
+		for e.left() > 0 {
+			time.Sleep(time.Second)
+		}
+		if took := time.Since(began); took < 97*time.Second || took > 100*time.Second {
+			t.Errorf("all took %v", took)
+		}
+		cancel()
+		owner.Wait()
+	})
+}

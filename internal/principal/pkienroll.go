@@ -1,0 +1,177 @@
+package principal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/link"
+)
+
+// maxSkew is how far the clock of a cluster may be from ours when it joins.
+const maxSkew = 5 * time.Minute
+
+func refused(format string, args ...any) error {
+	return &link.EnrollError{Message: fmt.Sprintf(format, args...)}
+}
+
+// Join implements link.Enroller. Everything that can be wrong with the request is
+// found before the token is used up.
+func (i *issuer) Join(ctx context.Context, r link.JoinRequest) (link.Joined, error) {
+	if skew := r.Clock.Sub(i.now()); skew.Abs() > maxSkew {
+		way := "ahead of"
+		if skew < 0 {
+			way = "behind"
+		}
+		return link.Joined{}, refused("the clock of this cluster is %s %s the hub's, so certificates would be taken for expired or not yet valid: "+
+			"set the clocks right (NTP) and try again; the token is still good", skew.Abs().Round(time.Second), way)
+	}
+	if err := i.taken(r.Agent); err != nil {
+		return link.Joined{}, refused("%v", err)
+	}
+	if err := i.admit(ctx, r.Agent); err != nil {
+		return link.Joined{}, err
+	}
+	who, err := i.hub.Redeem(ctx, r.TokenID, r.TokenValue, r.Agent, r.Request)
+	if no, ok := errors.AsType[*pki.RefusalError](err); ok {
+		return link.Joined{}, refused("%s", no.Message)
+	}
+	if err != nil {
+		return link.Joined{}, err
+	}
+	if err := i.agents.invited(ctx, who); err != nil {
+		return link.Joined{}, err
+	}
+	issued, err := i.sign(ctx, r.Agent, r.Request, "joined", r.Remote)
+	return link.Joined{Certificate: issued, Mode: who.Mode}, err
+}
+
+// Renew implements link.Enroller.
+func (i *issuer) Renew(ctx context.Context, p link.Peer, request []byte, clock time.Time) (link.Certificate, error) {
+	if skew := clock.Sub(i.now()); skew.Abs() > maxSkew {
+		i.log.WarnContext(ctx, "the clock of an agent is wrong, or ours", "agent", p.Agent, "agentIsAhead", skew.Round(time.Second).String())
+	}
+	if err := i.taken(p.Agent); err != nil {
+		return link.Certificate{}, refused("%v", err)
+	}
+	if err := i.admit(ctx, p.Agent); err != nil {
+		return link.Certificate{}, err
+	}
+	return i.sign(ctx, p.Agent, request, "renewed", p.Fingerprint)
+}
+
+func (i *issuer) admit(ctx context.Context, agent string) error {
+	why, err := i.agents.barred(ctx, agent)
+	if err == nil && why != "" {
+		err = refused("%s", why)
+	}
+	return err
+}
+
+func (i *issuer) sign(ctx context.Context, agent string, request []byte, why, before string) (link.Certificate, error) {
+	issued, err := i.hub.Sign(ctx, request, agent)
+	if bad, ok := errors.AsType[*pki.RequestError](err); ok {
+		return link.Certificate{}, refused("%v", bad)
+	}
+	if errors.Is(err, pki.ErrNoKey) || errors.Is(err, pki.ErrNoAuthority) {
+		return link.Certificate{}, refused("the hub does not issue certificates: %v", err)
+	}
+	if err != nil {
+		return link.Certificate{}, err
+	}
+	certs, err := pki.Certificates(issued.Cert)
+	if err != nil {
+		return link.Certificate{}, err
+	}
+	i.log.InfoContext(ctx, "issued a certificate to an agent", "agent", agent, "why", why, "from", before,
+		"fingerprint", pki.Describe(certs[0]).Fingerprint, "expires", certs[0].NotAfter.UTC())
+	return link.Certificate{Chain: issued.Cert, Bundle: issued.Bundle, Clock: i.now()}, nil
+}
+
+// Trust implements link.Enroller.
+func (i *issuer) Trust() (link.Trust, <-chan struct{}) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.trust == nil {
+		return link.Trust{}, i.changed
+	}
+	t := link.Trust{Bundle: i.trust.BundlePEM()}
+	if i.trust.Issues() {
+		pin := i.trust.Pin()
+		t.Issuer = pin[:]
+	}
+	return t, i.changed
+}
+
+// agentObjects are registrations as Agent objects.
+type agentObjects struct {
+	client    *kube.Client
+	namespace string
+}
+
+func (a agentObjects) ref(agent string) kind.Ref {
+	return kind.Ref{Resource: agentResource, Namespace: a.namespace, Name: agent}
+}
+
+func (a agentObjects) get(ctx context.Context, name string) (*v1alpha1.Agent, error) {
+	o, err := a.client.Get(ctx, a.ref(name))
+	if err != nil || o == nil {
+		return nil, err
+	}
+	var agent v1alpha1.Agent
+	if err := json.Unmarshal(o.Raw(), &agent); err != nil {
+		return nil, fmt.Errorf("read Agent %s: %w", name, err)
+	}
+	return &agent, nil
+}
+
+// barred implements registrations.
+func (a agentObjects) barred(ctx context.Context, name string) (string, error) {
+	agent, err := a.get(ctx, name)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read Agent %s: %w", name, err)
+	case agent == nil:
+		return "", nil
+	case agent.Spec.Suspended:
+		return fmt.Sprintf("the agent %s is suspended on the hub: resume it with `argocd-agentctl agent resume %s`", name, name), nil
+	case agent.DeletionTimestamp != nil:
+		return fmt.Sprintf("the agent %s is being deleted on the hub: wait until it is gone, then ask for a new token", name), nil
+	}
+	return "", nil
+}
+
+// invited implements registrations.
+func (a agentObjects) invited(ctx context.Context, who pki.Invitation) error {
+	for range 5 {
+		agent, err := a.get(ctx, who.Agent)
+		if err != nil {
+			return fmt.Errorf("read Agent %s: %w", who.Agent, err)
+		}
+		if agent == nil {
+			spec := v1alpha1.Spec{Mode: who.Mode, Cluster: v1alpha1.ClusterSecret{Labels: who.Labels}}
+			_, err = a.client.Create(ctx, a.ref(who.Agent), map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.Kind,
+				"metadata": map[string]any{"name": who.Agent, "namespace": a.namespace}, "spec": spec})
+		} else {
+			if agent.Spec.Mode != "" && agent.Spec.Mode != who.Mode {
+				return refused("the agent %s is %s on the hub, but the token says %s: make a token for mode %s, or delete the Agent first", who.Agent, agent.Spec.Mode, who.Mode, agent.Spec.Mode)
+			}
+			_, err = a.client.Patch(ctx, a.ref(who.Agent), map[string]any{
+				"metadata": map[string]any{"resourceVersion": agent.ResourceVersion},
+				"spec":     map[string]any{"mode": who.Mode, "cluster": map[string]any{"labels": who.Labels}}})
+		}
+		if !kube.IsConflict(err) {
+			if err != nil {
+				return fmt.Errorf("register Agent %s: %w", who.Agent, err)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("register Agent %s: %w", who.Agent, pki.ErrBusy)
+}
