@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
@@ -36,6 +37,7 @@ type agentSettings struct {
 	creds             credentials
 	plaintext         bool
 	insecure          bool
+	joinSecret        string
 	live              agentLive
 }
 
@@ -118,6 +120,8 @@ func (s *agentSettings) declare(f *flags) {
 	f.add("creds", s.creds.value(),
 		"How the agent proves who it is: mtls: with its certificate, header: with what a mesh adds, header:NAME:VALUE with a header of its own for a mesh to check.")
 	s.certificateSettings.declare(f, agentCertificates)
+	f.add("join-secret-name", text(&s.joinSecret, "SECRET", pki.JoinSecret),
+		"Secret with a line (token) to join the hub with: where there is no certificate yet, it is exchanged for one.")
 	s.tlsSettings.declare(f)
 	f.add("insecure-tls", onOff(&s.insecure, false),
 		"Do not verify the principal's certificate. Whoever is in between can read and change everything: for experiments only.")
@@ -189,6 +193,7 @@ func (s *agentSettings) checkIdentity(f *flags, bad *problems) {
 		bad.add("%s contradicts %s: no certificate is verified; remove one or the other", f.names("root-ca-path", "root-ca-secret-name"), f.name("insecure-tls"))
 	}
 	s.certificateSettings.check(f, bad, agentCertificates, !s.insecure)
+	s.checkSecret(f, bad, "join-secret-name", s.joinSecret)
 	s.tlsSettings.check(f, bad)
 }
 

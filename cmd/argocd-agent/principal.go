@@ -34,6 +34,7 @@ type principalSettings struct {
 	keepAliveLeast    time.Duration
 	auth              string
 	plaintext         bool
+	issuing           issueSettings
 }
 
 const principalPrefix = "ARGOCD_PRINCIPAL_"
@@ -116,6 +117,7 @@ func (s *principalSettings) declare(f *flags) {
 		"How an agent is recognised: mtls:REGEX or mtls:subject:REGEX reads its name off the subject of its certificate, mtls:uri:REGEX off a URI in it, "+
 			"header:NAME:REGEX off a header that a mesh has set. What the first group of the expression matches is the agent's name.")
 	s.certificateSettings.declare(f, principalCertificates)
+	s.issuing.declare(f)
 	s.tlsSettings.declare(f)
 	f.add("insecure-plaintext", onOff(&s.plaintext, false),
 		"Listen without TLS, behind a mesh that encrypts and authenticates; needs --auth header:NAME:REGEX, and believes headers from this host alone.")
@@ -171,6 +173,7 @@ func (s *principalSettings) checkIdentity(f *flags, bad *problems) {
 		bad.add("%s contradicts %s: there is no TLS to set up; remove one or the other", f.names(tlsSettings...), f.name("insecure-plaintext"))
 	}
 	s.certificateSettings.check(f, bad, principalCertificates, true)
+	s.issuing.check(f, bad)
 	s.tlsSettings.check(f, bad)
 }
 

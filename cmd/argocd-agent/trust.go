@@ -31,6 +31,7 @@ func (s *principalSettings) trust(cfg *principal.Config) error {
 	s.apply(cfg.TLS)
 	cfg.Explain = identity.ExplainServer
 	cfg.Secrets = secrets
+	s.issue(cfg, source, method)
 	return nil
 }
 
@@ -55,6 +56,7 @@ func (s *agentSettings) trust(cfg *agent.Config) error {
 	}
 	cfg.Explain = identity.ExplainClient
 	cfg.Secrets = secrets
+	s.renewal(cfg)
 	return nil
 }
 

@@ -43,6 +43,9 @@ type Config struct {
 	// them passes on their data whenever it changes, nil where there is none; the
 	// error says why it is not used.
 	Secrets map[string]func(data map[string][]byte) error
+	// Certificates are those of the Secrets that the agent keeps up itself; nil:
+	// they come from files, or from a mesh.
+	Certificates *Certificates
 
 	Live Live // what the hub may reach here
 

@@ -87,8 +87,8 @@ func (m *Method) String() string { return m.text }
 // encryption, rather than on a certificate.
 func (m *Method) Plaintext() bool { return m.source == fromHeader }
 
-// ofCertificate names the agent that a verified certificate belongs to.
-func (m *Method) ofCertificate(cert *x509.Certificate) (string, error) {
+// OfCertificate names the agent that a verified certificate belongs to.
+func (m *Method) OfCertificate(cert *x509.Certificate) (string, error) {
 	if m.source == fromURI {
 		return m.ofURIs(cert)
 	}

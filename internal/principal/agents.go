@@ -77,6 +77,9 @@ func (p *principal) clusterConfig() ClusterConfig {
 	if p.cfg.Live.Resource == nil {
 		return nil // nobody would ask for them
 	}
+	if p.cfg.Live.Access == nil && p.issuer != nil {
+		return p.issuer.clusterConfig()
+	}
 	return p.cfg.Live.Access.clusterConfig()
 }
 

@@ -1,6 +1,7 @@
 package principal
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -40,6 +41,8 @@ type issuer struct {
 	mu      sync.Mutex
 	trust   *pki.Authority
 	changed chan struct{} // closed when trust is replaced
+
+	replaced func() // likewise; may be nil
 }
 
 // registrations are the agents, as far as certificates go.
@@ -61,7 +64,9 @@ func (p *principal) newIssuer() *issuer {
 		return nil
 	}
 	secrets := kube.Secrets{Client: p.client, Namespace: p.cfg.Namespace}
-	return newIssuer(*p.cfg.Issue, secrets, agentObjects{p.client, p.cfg.Namespace}, p.log)
+	i := newIssuer(*p.cfg.Issue, secrets, agentObjects{p.client, p.cfg.Namespace}, p.log)
+	i.replaced = func() { p.keeper.recheck() }
+	return i
 }
 
 // feeds are those of the configuration, to which it listens too.
@@ -112,10 +117,16 @@ func (i *issuer) learn(data map[string][]byte) {
 		return // tend says so
 	}
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.trust = a
-	close(i.changed)
-	i.changed = make(chan struct{})
+	same := i.trust != nil && i.trust.Issues() == a.Issues() && i.trust.Pin() == a.Pin() && bytes.Equal(i.trust.BundlePEM(), a.BundlePEM())
+	if !same {
+		i.trust = a
+		close(i.changed)
+		i.changed = make(chan struct{})
+	}
+	i.mu.Unlock()
+	if !same && i.replaced != nil {
+		i.replaced()
+	}
 }
 
 // How often to look when nothing is due, and after something went wrong.

@@ -72,6 +72,7 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
 		ToPeer:     func(e node.ToPeer) { p.sessions.deliver(e) }, Report: p.report, Applied: p.applied, Writing: func(ref kind.Ref) { p.live.writing(ref) },
 	})
+	p.issuer = p.newIssuer()
 	p.assembleAgents(ctx)
 	p.confirm = &confirmations{held: map[string]map[string]string{}, registry: p.registry, chores: p.chores, post: p.host.Post}
 	p.sessions = &sessions{ctx: ctx, registry: p.registry, storeUID: uid, require: cfg.RequireRegistration, revoked: cfg.Revocations.Revoked,
@@ -166,7 +167,7 @@ func (p *principal) serve(ctx context.Context) error {
 	}
 	server := link.NewServer(link.ServerConfig{
 		TLS: p.cfg.TLS, Authenticate: p.cfg.Authenticate, Admit: p.sessions.admit, Events: p.sessions, Log: p.log, Explain: p.cfg.Explain,
-		Keepalive: link.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval},
+		Keepalive: link.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval}, Enroll: p.enroller(),
 	})
 	p.server.Store(server)
 	p.log.InfoContext(ctx, "listening for agents", "address", p.cfg.Listener.Addr().String())

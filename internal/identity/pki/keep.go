@@ -48,7 +48,7 @@ func (h *Hub) KeepServer(ctx context.Context, secret string, names []string) (is
 			certs, _ := Certificates(s.Data[CertKey])
 			return issued, RenewAt(certs[0]), nil
 		}
-		pair, err := a.Server(names, h.serverLife(), h.now())
+		pair, err := a.Server(append(slices.Clone(names), others(s, names)...), h.serverLife(), h.now())
 		if err != nil {
 			return false, time.Time{}, err
 		}
@@ -59,6 +59,19 @@ func (h *Hub) KeepServer(ctx context.Context, secret string, names []string) (is
 		issued = issued || stored
 	}
 	return false, time.Time{}, fmt.Errorf("write Secret %s: %w", secret, ErrBusy)
+}
+
+// others are the names in a certificate beside these: somebody has asked for
+// them, and they are not lost when it is renewed.
+func others(s *Secret, names []string) []string {
+	if s == nil {
+		return nil
+	}
+	certs, err := Certificates(s.Data[CertKey])
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(Describe(certs[0]).Names, func(name string) bool { return slices.Contains(names, name) })
 }
 
 // serves tells whether a Secret has what it should. A longer list of names does
