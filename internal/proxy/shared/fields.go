@@ -1,0 +1,54 @@
+package shared
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// path leads to fields of a message through those that they are in: the numbers of fields.
+type path []protowire.Number
+
+// each passes on every value at a path, also where a field that should be there once is repeated: whichever of them
+// counts for the receiver, it has been seen. It returns false if the message is broken.
+func each(message []byte, p path, f func(value []byte)) bool {
+	if len(p) == 0 {
+		f(message)
+		return true
+	}
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return false
+		}
+		size := protowire.ConsumeFieldValue(number, kind, message[n:])
+		if size < 0 {
+			return false
+		}
+		if number == p[0] && kind == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(message[n:])
+			if !each(value, p[1:], f) {
+				return false
+			}
+		}
+		message = message[n+size:]
+	}
+	return true
+}
+
+// last is the string that counts at a path.
+func last(message []byte, p path) string {
+	var text string
+	each(message, p, func(value []byte) { text = string(value) })
+	return text
+}
+
+// with adds a string field to a message. Where there is one already, it takes its place.
+func with(message []byte, number protowire.Number, text string) []byte {
+	message = protowire.AppendTag(message, number, protowire.BytesType)
+	return protowire.AppendString(message, text)
+}
+
+// withTrue adds a field that is true.
+func withTrue(message []byte, number protowire.Number) []byte {
+	message = protowire.AppendTag(message, number, protowire.VarintType)
+	return protowire.AppendVarint(message, 1)
+}
