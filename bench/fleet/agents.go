@@ -41,21 +41,15 @@ type member struct {
 type fleet struct {
 	members []*member
 	roots   *x509.CertPool
-	scopes  map[kind.Mode]int
 
 	mu      sync.Mutex
-	open    map[string]map[string]bool // agents with a session → scopes that are proven equal in it
-	proven  int                        // agents of which all are
+	open    map[string]bool // agents with a session → whether everything is proven equal in it, or was made so
+	proven  int             // agents of which that is so
 	changed chan struct{}
 }
 
 func newFleet() *fleet {
-	f := &fleet{roots: x509.NewCertPool(), scopes: map[kind.Mode]int{}, open: map[string]map[string]bool{}, changed: make(chan struct{})}
-	for _, mode := range []kind.Mode{kind.Managed, kind.Autonomous} {
-		status, _ := node.New(node.Config{Side: kind.Spoke, ArgoNamespace: argocd, ClusterUID: "x", Mode: mode, Mapping: kind.ByNamespace}).Status("")
-		f.scopes[mode] = len(status.Scopes)
-	}
-	return f
+	return &fleet{roots: x509.NewCertPool(), open: map[string]bool{}, changed: make(chan struct{})}
 }
 
 // add makes a member; it does not run yet.
@@ -129,23 +123,19 @@ func (f *fleet) stopAll() {
 func (f *fleet) report(m *member, r node.Report) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before := len(f.open[m.name]) == f.scopes[m.mode]
+	if f.open[m.name] {
+		f.proven--
+	}
 	switch r.Fact.Event {
 	case engine.Opened:
-		f.open[m.name] = map[string]bool{}
+		f.open[m.name] = false
 	case engine.Closed:
 		delete(f.open, m.name)
-	case engine.Equal:
-		if open := f.open[m.name]; open != nil {
-			open[r.Fact.Scope] = true
-		}
-	default:
-		return
+	case engine.Compared:
+		f.open[m.name] = true
 	}
-	if after := len(f.open[m.name]) == f.scopes[m.mode]; after != before {
-		if f.proven--; after {
-			f.proven += 2
-		}
+	if f.open[m.name] {
+		f.proven++
 	}
 	close(f.changed)
 	f.changed = make(chan struct{})
