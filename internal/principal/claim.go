@@ -25,34 +25,14 @@ func (r *registry) claim(ctx context.Context, agent string, hello engine.Hello, 
 	if mode := kind.Mode(hello.Mode); mode != kind.Managed && mode != kind.Autonomous {
 		return fmt.Errorf("mode %.40q is unknown", hello.Mode)
 	}
-	o, err := r.client.Get(ctx, r.ref(agent)) // another replica may have been quicker
-	if err != nil {
-		return fmt.Errorf("read Agent %s: %w", agent, err)
-	}
-	if o == nil {
-		if o, err = r.enrol(ctx, agent, hello, require); err != nil {
+	var o *kind.Object
+	for tries := 3; ; tries-- { // others write it too: another replica, or the one who reports on it
+		var err error
+		if o, err = r.record(ctx, agent, hello, require); err == nil {
+			break
+		}
+		if tries == 0 || !kube.IsConflict(err) {
 			return err
-		}
-	}
-	rec, err := readAgent(o)
-	if err != nil {
-		return err
-	}
-	if rec.Spec.Mode == "" && rec.DeletionTimestamp == nil {
-		o, err = r.client.Patch(ctx, r.ref(agent), map[string]any{
-			"metadata": map[string]any{"resourceVersion": rec.ResourceVersion}, "spec": map[string]any{"mode": hello.Mode}})
-		if err != nil {
-			return fmt.Errorf("record the mode of Agent %s: %w", agent, err)
-		}
-		r.log.InfoContext(ctx, "an agent's mode is what it first said", "agent", agent, "mode", hello.Mode)
-	}
-	if rec.Status.ClusterUID == "" {
-		// Now, and not with the rest of the status: a clone that comes right after
-		// it has to be found out.
-		o, err = r.client.PatchStatus(ctx, r.ref(agent), map[string]any{
-			"metadata": map[string]any{"resourceVersion": o.ResourceVersion()}, "status": statusPatch(v1alpha1.Status{ClusterUID: hello.ClusterUID}, "clusterUID")})
-		if err != nil {
-			return fmt.Errorf("record the cluster of Agent %s: %w", agent, err)
 		}
 	}
 	if err := r.seen(o); err != nil {
@@ -62,6 +42,41 @@ func (r *registry) claim(ctx context.Context, agent string, hello engine.Hello, 
 		return fmt.Errorf("the Agent %s on the hub: %s", agent, cmp.Or(r.refusal(agent), "it is not in force"))
 	}
 	return nil
+}
+
+// record writes a claim down, as far as it is not decided yet.
+func (r *registry) record(ctx context.Context, agent string, hello engine.Hello, require bool) (*kind.Object, error) {
+	o, err := r.client.Get(ctx, r.ref(agent))
+	if err != nil {
+		return nil, fmt.Errorf("read Agent %s: %w", agent, err)
+	}
+	if o == nil {
+		if o, err = r.enrol(ctx, agent, hello, require); err != nil {
+			return nil, err
+		}
+	}
+	rec, err := readAgent(o)
+	if err != nil {
+		return nil, err
+	}
+	if rec.Spec.Mode == "" && rec.DeletionTimestamp == nil {
+		o, err = r.client.Patch(ctx, r.ref(agent), map[string]any{
+			"metadata": map[string]any{"resourceVersion": rec.ResourceVersion}, "spec": map[string]any{"mode": hello.Mode}})
+		if err != nil {
+			return nil, fmt.Errorf("record the mode of Agent %s: %w", agent, err)
+		}
+		r.log.InfoContext(ctx, "an agent's mode is what it first said", "agent", agent, "mode", hello.Mode)
+	}
+	if rec.Status.ClusterUID == "" {
+		// Now, and not with the rest of the status: a clone that comes right after
+		// it has to be found out.
+		o, err = r.client.PatchStatus(ctx, r.ref(agent), map[string]any{
+			"metadata": map[string]any{"resourceVersion": o.ResourceVersion()}, "status": statusPatch(v1alpha1.Status{ClusterUID: hello.ClusterUID}, "clusterUID")})
+		if err != nil {
+			return nil, fmt.Errorf("record the cluster of Agent %s: %w", agent, err)
+		}
+	}
+	return o, nil
 }
 
 // enrol makes the Agent of an agent that has none: out of its Secret, if there is
