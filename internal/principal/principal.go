@@ -25,7 +25,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	p := &principal{cfg: cfg, client: client, log: cfg.Log, chores: newChores(cfg.Log), spaces: map[string]string{}, turned: map[string]string{},
-		listed: map[kind.Resource]bool{}, ready: make(chan struct{}), revocable: make(chan struct{})}
+		listed: map[kind.Resource]bool{}, ready: make(chan struct{}), settled: make(chan struct{}), revocable: make(chan struct{})}
 	return p.run(ctx)
 }
 
@@ -51,6 +51,7 @@ type principal struct {
 
 	begun     atomic.Bool // everything above is there
 	server    atomic.Pointer[link.Server]
+	settled   chan struct{} // closed when Argo CD's settings were read once
 	revocable chan struct{} // closed when the list of revoked certificates was read once
 
 	listedMu sync.Mutex
@@ -139,6 +140,7 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 	if p.issuer != nil {
 		start("issuing", p.issuer.run)
 	}
+	start("settings", p.followSettings)
 	if p.cfg.Revocations != nil {
 		start("revocations", p.followRevocations)
 	}
@@ -151,10 +153,10 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 }
 
 // serve lets agents in once the hub's objects have been read: what is not known
-// yet must not be taken for gone. Nor is a certificate good before it is known
-// which are not.
+// yet must not be taken for gone, nor what Argo CD's settings forbid for
+// allowed. Nor is a certificate good before it is known which are not.
 func (p *principal) serve(ctx context.Context) error {
-	wait := []<-chan struct{}{p.ready, p.registry.ready}
+	wait := []<-chan struct{}{p.ready, p.registry.ready, p.settled}
 	if p.cfg.Revocations != nil {
 		wait = append(wait, p.revocable)
 	}

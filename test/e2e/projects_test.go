@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"encoding/base64"
+	"fmt"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -152,4 +154,50 @@ func TestAdoptionTakesOverWhatIsThereUnlessThePolicySaysNever(t *testing.T) {
 
 	hubApp.delete(t) // it was there before us: released, not deleted
 	spoke.app(lab.ArgoCDNamespace, "adopted").becomes(t, annotation(sourceUID, ""))
+}
+
+func TestProjectsInheritRestrictionsFromTheHubsGlobalProjects(t *testing.T) {
+	w := shared(t)
+	spoke := w.managed().spoke
+	global := projectOf("nowhere")
+	global["spec"].(map[string]any)["namespaceResourceBlacklist"] = []any{map[string]any{"group": "", "kind": "ConfigMap"}}
+	w.hub.project("global").create(t, global)
+	wish := projectOf("managed")
+	wish["metadata"] = map[string]any{"labels": map[string]any{"inherits": "yes"}}
+	w.hub.project("heir").create(t, wish)
+	w.hub.project("no-heir").create(t, projectOf("managed"))
+	denies := func(kind string) condition {
+		return func(u *unstructured.Unstructured) error {
+			list, _, _ := unstructured.NestedSlice(u.Object, "spec", "namespaceResourceBlacklist")
+			if len(list) != 1 || list[0].(map[string]any)["kind"] != kind {
+				return fmt.Errorf("it denies %v", list)
+			}
+			return nil
+		}
+	}
+
+	settings := w.hub.configMap("argocd-cm")
+	settings.patch(t, `{"data":{"globalProjects":"- projectName: global\n  labelSelector:\n    matchLabels: {inherits: \"yes\"}\n"}}`)
+	t.Cleanup(func() { settings.patch(t, `{"data":{"globalProjects":null}}`) })
+	spoke.project("heir").becomes(t, denies("ConfigMap"))
+	if err := denies("ConfigMap")(spoke.project("no-heir").becomes(t)); err == nil {
+		t.Error("a project inherits that is not labelled so")
+	}
+
+	app := w.hub.app("managed", "heir")
+	appWish := w.plain("managed", "heir")
+	appWish.project, appWish.automated = "heir", false
+	app.create(t, appWish.object())
+	app.becomes(t, outOfSync)
+	if out, err := w.tryArgocd(t, "app", "sync", "managed/heir"); err == nil || !strings.Contains(out, "not permitted") {
+		t.Errorf("a sync of what the global project denies: %v, %s", err, out)
+	}
+	spoke.object(configMaps, "heir", "guestbook").isAbsent(t)
+
+	w.hub.project("global").edit(t, func(u *unstructured.Unstructured) {
+		set(u, "spec.namespaceResourceBlacklist", []any{map[string]any{"group": "", "kind": "LimitRange"}})
+	})
+	spoke.project("heir").becomes(t, denies("LimitRange"))
+	w.argocd(t, "app", "sync", "managed/heir")
+	spoke.object(configMaps, "heir", "guestbook").is(t)
 }
