@@ -113,6 +113,9 @@ func (o *owner) answer(in Ask) {
 	}
 	o.recheckLater()
 	out := Answer{Scope: o.cfg.Name, Round: in.Round}
+	if o.cfg.Style == Mirror {
+		out.View, _ = o.peer.source.View(o.cfg.Name)
+	}
 	size := 0
 	asked := map[Prefix]bool{}
 	for _, p := range in.Prefixes[:min(len(in.Prefixes), maxAsk)] {

@@ -64,6 +64,11 @@ var sideVerbs = map[string]func(*side, []string) error{
 		s.store.id = Store{args[0], revision}
 		return err
 	},
+	"lags": func(s *side, args []string) error { // a process that has seen its store only so far; 0: all of it
+		n, err := strconv.ParseUint(args[0], 10, 64)
+		s.store.lag = n
+		return err
+	},
 	"as": func(s *side, args []string) error { // what the agent claims to be
 		switch args[0] {
 		case "mode":

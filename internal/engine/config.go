@@ -122,4 +122,11 @@ type Source interface {
 	// Revision is the newest resourceVersion among the objects of a scope that
 	// the Peer was told of.
 	Revision(scope string) uint64
+
+	// Born is the revision of the objects that an item is made of; 0: unknown.
+	Born(scope string, key Key) uint64
+
+	// View is how much is known of this side's own store: all of what concerns
+	// the scope up to least, and something as late as most. 0: unknown.
+	View(scope string) (least, most uint64)
 }

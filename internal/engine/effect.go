@@ -25,7 +25,8 @@ type Apply struct {
 	Version Version
 	Content []byte
 	Extra   []byte
-	Suspect bool // the owner's store is not believed: delete nothing
+	Born    uint64 // revision of the owner's objects, to be recorded with the mark
+	Suspect bool   // the owner's store is not believed: delete nothing
 }
 
 // Remove the replica's object, workloads excepted; answer with Applied.

@@ -118,11 +118,11 @@ func (s *supply) message() Message {
 	case 4:
 		return Ask{s.scope(), s.number(), many(s, s.prefix)}
 	case 5:
-		return Answer{s.scope(), s.number(), many(s, s.branch)}
+		return Answer{s.scope(), s.number(), many(s, s.branch), s.number()}
 	case 6:
 		return Want{s.scope(), many(s, s.hash)}
 	case 7, 8:
-		return Delta{s.scope(), many(s, s.item), s.number()}
+		return Delta{s.scope(), many(s, s.item), s.number(), s.number()}
 	case 9:
 		return Ack{s.scope(), many(s, func() AckItem {
 			return AckItem{s.number(), s.key(), s.version(), s.code(), "said so", int64(s.number())}

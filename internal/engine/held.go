@@ -116,6 +116,7 @@ func (p *Peer) trust() {
 	for _, cfg := range p.cfg.Scopes {
 		if r := p.replicas[cfg.Name]; r != nil {
 			r.guard.release(r)
+			r.setHorizon()
 			r.startRound()
 		}
 	}

@@ -13,7 +13,9 @@ func (commander) Content(string, Key) (content, extra []byte, ok bool) {
 	return []byte("sync"), nil, true
 }
 
-func (commander) Revision(string) uint64 { return 0 }
+func (commander) Revision(string) uint64       { return 0 }
+func (commander) Born(string, Key) uint64      { return 0 }
+func (commander) View(string) (uint64, uint64) { return 0, 0 }
 
 // deltas counts the items that are sent in one step, and returns the last Seq.
 func deltas(effects []Effect) (n int, seq uint64) {

@@ -50,6 +50,7 @@ type Observe struct {
 	Held  Version // hash of its content under the projection
 	Owned bool    // carries our mark, so that it counts and may be removed
 	Alias Alias   // as recorded on the object
+	Born  uint64  // likewise: the revision of the owner's objects that it came from
 }
 
 // Alias says that content written as Written is stored as Stored.
@@ -78,6 +79,7 @@ type Applied struct {
 	RetryAfter Time
 	Held       Version // after a write: hash of what is stored; zero: no object
 	Replaced   Version // hash of what the write replaced
+	Born       uint64  // as in Observe
 	Written    bool    // an API write happened, else all was right already
 	Gone       bool    // the item is one to be deleted, and no object is left
 }

@@ -73,7 +73,7 @@ func TestReplicaTakesNoMoreItemsThanItsLimit(t *testing.T) {
 	// And does not ask for more in every round.
 	effects := p.Step(1, Received{1, Roots{[]Root{{Scope: "s", Count: 3, Sum: Sum{1, 1}}}}})
 	ask := effects[len(effects)-1].(Send).Message.(Ask)
-	for _, e := range p.Step(1, Received{1, Answer{"s", ask.Round, []Branch{{Items: []Listed{{Key{Name: "c"}.Hash(), VersionOf([]byte("x"))}}}}}}) {
+	for _, e := range p.Step(1, Received{1, Answer{Scope: "s", Round: ask.Round, Branches: []Branch{{Items: []Listed{{Key{Name: "c"}.Hash(), VersionOf([]byte("x"))}}}}}}) {
 		t.Errorf("%+v", e)
 	}
 }

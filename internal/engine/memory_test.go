@@ -25,7 +25,9 @@ type emptySource struct{}
 func (emptySource) Content(_ string, key Key) ([]byte, []byte, bool) {
 	return []byte(key.Name), nil, true
 }
-func (emptySource) Revision(string) uint64 { return 1 }
+func (emptySource) Revision(string) uint64       { return 1 }
+func (emptySource) Born(string, Key) uint64      { return 0 }
+func (emptySource) View(string) (uint64, uint64) { return 0, 0 }
 
 // TestMemoryPerItem fills one scope with 100,000 items at either end. Keys are
 // the caller's, who has them in memory anyway.

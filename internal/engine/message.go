@@ -116,6 +116,7 @@ type Answer struct {
 	Scope    string
 	Round    uint64
 	Branches []Branch
+	View     uint64 // up to this revision the owner has seen all of its own store; 0: not told
 }
 
 // Branch tells what the owner has below one prefix: either the sums of its 256
@@ -151,6 +152,7 @@ type Delta struct {
 	Scope    string
 	Items    []DeltaItem
 	Revision uint64 // as in Root
+	View     uint64 // the latest revision of its own store that the owner knows of; 0: not told
 }
 
 // What one item may have at most. Content is bounded by what an API server
@@ -169,6 +171,9 @@ type DeltaItem struct {
 	Gone    bool   // the owner was seen to lose it; no content
 	Content []byte // canonical; hashed
 	Extra   []byte // travels along, not hashed
+
+	// Revision of the objects that the content was made of; 0: not told.
+	Revision uint64
 }
 
 // Ack is the replica's answer to items: done, or why not.

@@ -339,7 +339,7 @@ func (p *Peer) delta(m Delta) {
 	if r != nil {
 		p.sawRevision(r, m.Revision)
 		for _, it := range m.Items {
-			r.delta(it)
+			r.delta(it, m.View)
 		}
 		return
 	}

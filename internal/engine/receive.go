@@ -2,8 +2,8 @@ package engine
 
 // This file is the part of a replica that deals with items from the owner.
 
-// delta takes an item from the owner.
-func (r *replica) delta(in DeltaItem) {
+// delta takes an item from the owner, who knows its own store up to view.
+func (r *replica) delta(in DeltaItem, view uint64) {
 	if !r.complete {
 		r.ack(in, Unavailable, r.reason, 0)
 		return
@@ -34,6 +34,8 @@ func (r *replica) delta(in DeltaItem) {
 		r.ack(in, NameTaken, "its key hash collides with that of another item; rename one of the two", 0)
 	case in.Seq <= it.seq:
 		// Late or doubled; the later one speaks for both.
+	case r.newerThan(it, max(view, in.Revision)):
+		r.ack(in, Unavailable, "this process of the owner has not seen yet what was written here last", r.tune.RetryFirst)
 	case r.load > 0 && r.load+weight(in) > overload*r.tune.Window:
 		r.ack(in, Overloaded, "more is under way than this side can hold", r.tune.RetryFirst)
 		r.update(it)
@@ -84,7 +86,7 @@ func (r *replica) take(it *heldItem, in DeltaItem) {
 		r.load += int(it.size)
 		r.update(it)
 		r.peer.emit(Apply{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Version: in.Version,
-			Content: in.Content, Extra: in.Extra, Suspect: r.peer.suspect})
+			Content: in.Content, Extra: in.Extra, Born: in.Revision, Suspect: r.peer.suspect})
 	}
 }
 
@@ -198,6 +200,7 @@ func (r *replica) noteHeld(it *heldItem, in Applied) {
 	}
 	r.setExists(it, !in.Held.IsZero(), !in.Held.IsZero())
 	it.held = in.Held
+	r.setBorn(it, in.Born)
 	switch {
 	case !in.Written || in.Replaced == in.Held || in.Replaced.IsZero():
 	case in.Replaced != it.replaced:

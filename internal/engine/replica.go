@@ -13,6 +13,7 @@ type replica struct {
 	complete bool
 	reason   string // why not complete
 	seen     uint64 // the newest of the owner's objects that we know of
+	horizon  uint64 // what came from later than the owner's store is, up to here, came from another history of it
 	owned    int    // objects that exist and carry our mark
 	refusing int    // items refused in this session
 	floor    uint64 // the highest Seq of an item that was dropped: what is unknown and older is late
@@ -39,6 +40,7 @@ type heldItem struct {
 	next     *DeltaItem
 	seq      uint64
 	touched  uint64 // round in which it became known, or the owner last spoke of it
+	born     uint64 // revision of the owner's objects that it came from, as recorded on it; 0: unknown
 	ticket   uint64 // of the write under way
 	redoneAt Time
 	size     int32 // of what ticket is about
@@ -167,6 +169,7 @@ func (r *replica) start() {
 		r.update(it)
 	}
 	r.floor = 0 // Seq starts anew
+	r.setHorizon()
 }
 
 // setNext keeps the latest item that came while a write is under way.
@@ -190,6 +193,7 @@ func (r *replica) observe(in Observe) {
 	appeared := !it.exists
 	r.setExists(it, true, in.Owned)
 	it.held = in.Held
+	r.setBorn(it, in.Born)
 	if !in.Owned {
 		r.guard.drop(it)
 	}

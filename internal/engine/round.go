@@ -13,6 +13,7 @@ type round struct {
 	pending   []Prefix // taken from the end, so that it stays short however deep the tree
 	branches  int      // answered
 	absent    []KeyHash
+	view      uint64 // how far the owner knew its own store, at the least; 0: not told
 }
 
 func (r *round) stop() { *r = round{id: r.id} }
@@ -65,6 +66,9 @@ func (r *replica) answered(in Answer) {
 		return
 	}
 	r.round.startedAt = r.peer.now
+	if r.round.view == 0 || in.View < r.round.view {
+		r.round.view = in.View
+	}
 	for _, b := range in.Branches {
 		if !r.round.asked[b.Prefix] {
 			continue
@@ -163,7 +167,7 @@ func (r *replica) finishRound() {
 	var lost []*heldItem
 	for _, h := range r.round.absent {
 		it := r.items[h]
-		if it == nil || it.ticket != 0 || it.touched == r.round.id {
+		if it == nil || it.ticket != 0 || it.touched == r.round.id || r.newerThan(it, r.round.view) {
 			continue
 		}
 		r.setRefused(it, false)

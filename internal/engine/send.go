@@ -14,6 +14,9 @@ func (o *owner) pump() {
 	flush := func() {
 		if len(out.Items) > 0 {
 			out.Scope, out.Revision = o.cfg.Name, o.peer.source.Revision(o.cfg.Name)
+			if o.cfg.Style == Mirror {
+				_, out.View = o.peer.source.View(o.cfg.Name)
+			}
 			o.peer.send(out)
 			out, bytes = Delta{}, 0
 		}
@@ -75,6 +78,9 @@ func (o *owner) load(it *ownedItem) (DeltaItem, bool) {
 		}
 	}
 	item.Version, item.Content, item.Extra = it.version, content, extra
+	if o.cfg.Style == Mirror {
+		item.Revision = o.peer.source.Born(o.cfg.Name, it.key)
+	}
 	return item, true
 }
 

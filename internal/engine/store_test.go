@@ -19,6 +19,7 @@ type store struct {
 	fight     map[string]string  // by "scope key": what a controller makes of it
 	ran       []string           // commands that were carried out
 	never     bool               // adopt nothing
+	lag       uint64             // the process sees the store only up to here; 0: all of it
 	story     *story             // of every item, if somebody watches
 }
 
@@ -29,6 +30,9 @@ type object struct {
 	owned   bool
 	alias   Alias
 	foreign bool // was never ours
+
+	revision uint64 // at which it last changed
+	born     uint64 // as recorded on it: that of the owner's
 }
 
 type refusal struct {
@@ -58,7 +62,25 @@ func (st *store) Content(scope string, key Key) (content, extra []byte, ok bool)
 }
 
 // Revision implements Source.
-func (st *store) Revision(string) uint64 { return st.id.Revision }
+func (st *store) Revision(string) uint64 { return st.seen() }
+
+// Born implements Source.
+func (st *store) Born(scope string, key Key) uint64 {
+	if o := st.of(scope)[key]; o != nil {
+		return o.revision
+	}
+	return 0
+}
+
+// View implements Source.
+func (st *store) View(string) (least, most uint64) { return st.seen(), st.seen() }
+
+func (st *store) seen() uint64 {
+	if st.lag != 0 {
+		return st.lag
+	}
+	return st.id.Revision
+}
 
 func (st *store) isOwner(scope string) bool { return st.side.peer.owners[scope] != nil }
 
@@ -86,7 +108,7 @@ func (st *store) tell(scope string, key Key) Input {
 	case o == nil:
 		return Vanish{Scope: scope, Key: key}
 	}
-	return Observe{Scope: scope, Key: key, Held: VersionOf([]byte(o.content)), Owned: o.owned, Alias: o.alias}
+	return Observe{Scope: scope, Key: key, Held: VersionOf([]byte(o.content)), Owned: o.owned, Alias: o.alias, Born: o.born}
 }
 
 // put stores an object by the hand of a user, as owner or behind our back.
@@ -97,6 +119,7 @@ func (st *store) put(scope string, key Key, change func(*object)) {
 		st.of(scope)[key] = o
 	}
 	st.id.Revision++
+	o.revision = st.seen()
 	change(o)
 	st.story.owner(st, scope, key, o.content)
 	st.side.w.names.content(key, o.content)
@@ -210,16 +233,19 @@ func (st *store) apply(e Apply) Applied {
 	if o == nil {
 		o = &object{}
 		st.of(e.Scope)[e.Key] = o
-		o.owned, o.content, o.extra = true, content, string(e.Extra)
+		o.owned, o.content, o.extra, o.born = true, content, string(e.Extra), e.Born
 		st.id.Revision++
 		st.side.w.names.content(e.Key, content)
-		return Applied{Held: VersionOf([]byte(content)), Written: true}
+		return Applied{Held: VersionOf([]byte(content)), Written: true, Born: o.born}
 	}
 	replaced := VersionOf([]byte(o.content))
 	written := !o.owned || o.content != content || o.extra != string(e.Extra)
 	o.owned, o.content, o.extra = true, content, string(e.Extra)
+	if written {
+		o.born = e.Born
+	}
 	st.side.w.names.content(e.Key, content)
-	return Applied{Held: VersionOf([]byte(content)), Replaced: replaced, Written: written}
+	return Applied{Held: VersionOf([]byte(content)), Replaced: replaced, Written: written, Born: o.born}
 }
 
 func (st *store) remove(e Remove) Applied {

@@ -159,6 +159,7 @@ type Mark struct {
 	Adopted bool         // existed before it became ours
 	Alias   engine.Alias // content as stored differs from what was written
 	Source  string       // UID of the object it came from
+	Born    uint64       // revision that the object it came from had, in its own cluster; 0: unknown
 }
 
 // Kind is a replicated kind. Its two halves run on different sides: Publish on

@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -25,12 +26,13 @@ const Confirmation = Prefix + "confirm"
 
 // Our own annotations.
 const (
-	AdoptedMark     = Prefix + "adopted"      // existed before it became ours
-	AliasMark       = Prefix + "alias"        // written=stored
-	AgentNameMark   = Prefix + "agent-name"   // hub: whose copy this is
-	SourceNameMark  = Prefix + "source-name"  // hub: [namespace/]name on the spoke, where the name here does not say it
-	OwnedKeysMark   = Prefix + "owned-keys"   // hub: labels and annotations that came from the spoke
-	LastCommandMark = Prefix + "last-command" // spoke: commands that were carried out
+	AdoptedMark     = Prefix + "adopted"         // existed before it became ours
+	AliasMark       = Prefix + "alias"           // written=stored
+	RevisionMark    = Prefix + "source-revision" // of the object it came from
+	AgentNameMark   = Prefix + "agent-name"      // hub: whose copy this is
+	SourceNameMark  = Prefix + "source-name"     // hub: [namespace/]name on the spoke, where the name here does not say it
+	OwnedKeysMark   = Prefix + "owned-keys"      // hub: labels and annotations that came from the spoke
+	LastCommandMark = Prefix + "last-command"    // spoke: commands that were carried out
 )
 
 // Annotations of Argo CD that are commands.
@@ -84,6 +86,7 @@ func ReadMark(o *Object, w *World) Mark {
 		Adopted: o.Annotation(AdoptedMark) == "true",
 		Alias:   parseAlias(o.Annotation(AliasMark)),
 	}
+	m.Born, _ = strconv.ParseUint(o.Annotation(RevisionMark), 10, 64)
 	principal := o.Annotation(PrincipalUID)
 	switch {
 	case principal == "" || m.Source == "":
@@ -113,6 +116,11 @@ func writeMark(annotations *raw.Object, m Mark, sourceName string, w *World) {
 		set(AdoptedMark, "true")
 	}
 	set(AliasMark, formatAlias(m.Alias))
+	if m.Born != 0 {
+		set(RevisionMark, strconv.FormatUint(m.Born, 10))
+	} else {
+		set(RevisionMark, "")
+	}
 	if w.Side == Hub {
 		set(AgentNameMark, w.Agent.Name)
 		set(SourceNameMark, sourceName)

@@ -54,6 +54,10 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local, stored *kind
 		mark = claimed
 	}
 	merged, err := s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.world)
+	if err == nil && s.cfg.Style == engine.Mirror && (local == nil || !kind.Same(local, merged)) {
+		mark.Born = e.Born // an age alone is no reason to write
+		merged, err = s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.world)
+	}
 	if err != nil {
 		return decision{fail: failure(err)}
 	}
@@ -228,7 +232,7 @@ func (l *link) applied(scope string, key engine.Key, ticket uint64, r result) {
 	s := l.scope(scope)
 	if r.object != nil && s.cfg.Style != engine.Pending {
 		if held, ok := s.kind.Reflect(r.object, &l.world); ok && (held.Mark.Owned || s.cfg.Style == engine.Attached) {
-			in.Held = engine.VersionOf(held.Content)
+			in.Held, in.Born = engine.VersionOf(held.Content), held.Mark.Born
 		}
 	}
 	if r.replaced != nil && s.cfg.Style != engine.Pending {

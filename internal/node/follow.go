@@ -56,13 +56,17 @@ func (n *Node) mustWait(was, is *kind.Object) bool {
 		delete(n.follow.aside, ref)
 		return false
 	}
-	known := n.knownAsOf(kind.Ref{Resource: kind.AppProjects, Namespace: n.cfg.ArgoNamespace, Name: project}, revision(o))
+	known := n.knownAsOf(n.projectRef(project), revision(o))
 	if !n.knownAsOf(ref, n.follow.ruled[project]) || !known {
 		n.follow.aside[ref] = true
 		return true
 	}
 	delete(n.follow.aside, ref)
 	return false
+}
+
+func (n *Node) projectRef(name string) kind.Ref {
+	return kind.Ref{Resource: kind.AppProjects, Namespace: n.cfg.ArgoNamespace, Name: name}
 }
 
 // knownAsOf tells whether an object is known as it was at a revision, or later,

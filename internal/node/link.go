@@ -283,6 +283,39 @@ func (l *link) Revision(scope string) uint64 {
 	return newest
 }
 
+// Born implements engine.Source. A repository is made of its project too: that
+// decides who gets it.
+func (l *link) Born(scope string, key engine.Key) uint64 {
+	s := l.scope(scope)
+	ref, err := s.kind.Target(key, &l.world)
+	if err != nil {
+		return 0
+	}
+	o := l.node.cache.get(ref)
+	if o == nil {
+		return 0
+	}
+	born := revision(o)
+	if scope == kind.RepositoryScope {
+		if p := l.node.cache.get(l.node.projectRef(kind.RepositoryProject(o))); p != nil {
+			born = max(born, revision(p))
+		}
+	}
+	return born
+}
+
+// View implements engine.Source.
+func (l *link) View(scope string) (least, most uint64) {
+	for i, r := range reads(l.scope(scope).kind) {
+		t := l.node.cache.tables[r]
+		if i == 0 || t.frontier < least {
+			least = t.frontier
+		}
+		most = max(most, t.frontier, t.newest)
+	}
+	return least, most
+}
+
 // reads lists the resources that decide on what is in a scope: that of its
 // objects and, for repositories, that of the projects which they follow. Without
 // the latter a repository would seem to have gone.

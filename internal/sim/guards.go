@@ -111,17 +111,9 @@ func (w *world) guardRemoval(s *spoke, ch change, bad func(string)) {
 	case ch.old.Annotation(adoptedKey) == "true" && ch.ref.Resource != kind.Secrets && !w.shape.policy.Recreate:
 		bad("deletes what it had adopted:")
 	case l.left[key]:
-	case s.hasClone():
-		// Two processes of one agent, each with a replica of the hub: what one
-		// has created from a fresh view, the other may not find in a stale one.
 	default:
 		bad("deletes what its owner has not given up:")
 	}
-}
-
-// hasClone tells whether a second process of this agent is up.
-func (s *spoke) hasClone() bool {
-	return slices.ContainsFunc(s.clones, func(p *process) bool { return p.up && p.cluster == s.cluster })
 }
 
 // mayTouch tells whether an object is of a kind that crosses at all.
@@ -201,7 +193,7 @@ func (w *world) guardHub(who actor, ch change) {
 	if !w.ledger.placed[source+"@"+mark] {
 		bad("writes what did not come from the agent:")
 	}
-	if removal(ch) && !w.ledger.left[source+"@"+mark] && !w.ledger.excused[mark] && !s.hasClone() {
+	if removal(ch) && !w.ledger.left[source+"@"+mark] && !w.ledger.excused[mark] {
 		bad("deletes what its owner has not given up:")
 	}
 	if ch.ref.Resource == kind.Applications && ch.new != nil {

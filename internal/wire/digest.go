@@ -128,6 +128,7 @@ func (w *writer) answer(m engine.Answer) {
 	if !w.count("branches", len(m.Branches), MaxPrefixes) {
 		return
 	}
+	w.uint(answerView, m.View)
 	for i := range slices.Backward(m.Branches) {
 		end := w.len()
 		w.branch(&m.Branches[i])
@@ -152,6 +153,8 @@ func readAnswer(b []byte) (engine.Message, *Error) {
 			m.Scope = r.string("scope", scopeName)
 		case answerRound:
 			m.Round = r.num
+		case answerView:
+			m.View = r.num
 		case answerBranches:
 			m.Branches = append(m.Branches, engine.Branch{})
 			last := len(m.Branches) - 1

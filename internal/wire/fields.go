@@ -79,6 +79,7 @@ const (
 
 	answerScope    tag = 1<<3 | block
 	answerRound    tag = 2<<3 | varint
+	answerView     tag = 4<<3 | varint
 	answerBranches tag = 3<<3 | block
 
 	branchPrefix      tag = 1<<3 | block
@@ -96,6 +97,7 @@ const (
 	deltaScope    tag = 1<<3 | block
 	deltaItems    tag = 2<<3 | block
 	deltaRevision tag = 3<<3 | varint
+	deltaView     tag = 4<<3 | varint
 
 	deltaItemSeq     tag = 1<<3 | varint
 	deltaItemKey     tag = 2<<3 | block
@@ -103,6 +105,7 @@ const (
 	deltaItemGone    tag = 4<<3 | varint
 	deltaItemContent tag = 5<<3 | block
 	deltaItemExtra   tag = 6<<3 | block
+	deltaItemBorn    tag = 7<<3 | varint
 
 	keyNamespace tag = 1<<3 | block
 	keyName      tag = 2<<3 | block

@@ -108,6 +108,8 @@ var anyDeltaItem = rapid.Custom(func(t *rapid.T) engine.DeltaItem {
 		Version: anyVersion.Draw(t, "version"),
 		Gone:    rapid.Bool().Draw(t, "gone"),
 		Extra:   someBytes(t, "extra"),
+
+		Revision: anyUint64.Draw(t, "revision"),
 	}
 	if !it.Gone {
 		it.Content = someBytes(t, "content")
@@ -179,6 +181,7 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 	}),
 	"answer": rapid.Custom(func(t *rapid.T) engine.Message {
 		return engine.Answer{
+			View:     anyUint64.Draw(t, "view"),
 			Scope:    anyToken.Draw(t, "scope"),
 			Round:    anyUint64.Draw(t, "round"),
 			Branches: some(t, "branches", 8, anyBranch),
@@ -189,7 +192,7 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 		return engine.Want{Scope: anyToken.Draw(t, "scope"), Hashes: some(t, "hashes", 100, hash)}
 	}),
 	"delta": rapid.Custom(func(t *rapid.T) engine.Message {
-		return engine.Delta{Scope: anyToken.Draw(t, "scope"), Items: some(t, "items", 20, anyDeltaItem), Revision: anyUint64.Draw(t, "revision")}
+		return engine.Delta{Scope: anyToken.Draw(t, "scope"), Items: some(t, "items", 20, anyDeltaItem), Revision: anyUint64.Draw(t, "revision"), View: anyUint64.Draw(t, "view")}
 	}),
 	"ack": rapid.Custom(func(t *rapid.T) engine.Message {
 		return engine.Ack{Scope: anyToken.Draw(t, "scope"), Items: some(t, "items", 20, anyAckItem)}

@@ -36,14 +36,14 @@ func generated(m engine.Message) proto.Message {
 	case engine.Ask:
 		return &pb.Ask{Scope: m.Scope, Round: m.Round, Prefixes: each(m.Prefixes, pbPrefix)}
 	case engine.Answer:
-		return &pb.Answer{Scope: m.Scope, Round: m.Round, Branches: each(m.Branches, pbBranch)}
+		return &pb.Answer{Scope: m.Scope, Round: m.Round, View: m.View, Branches: each(m.Branches, pbBranch)}
 	case engine.Want:
 		return &pb.Want{Scope: m.Scope, Hashes: each(m.Hashes, func(h engine.KeyHash) uint64 { return uint64(h) })}
 	case engine.Delta:
-		return &pb.Delta{Scope: m.Scope, Revision: m.Revision, Items: each(m.Items, func(it engine.DeltaItem) *pb.Delta_Item {
+		return &pb.Delta{Scope: m.Scope, Revision: m.Revision, View: m.View, Items: each(m.Items, func(it engine.DeltaItem) *pb.Delta_Item {
 			return &pb.Delta_Item{
 				Seq: it.Seq, Key: pbKey(it.Key), Version: pbPair(it.Version.Hi, it.Version.Lo),
-				Gone: it.Gone, Content: it.Content, Extra: it.Extra,
+				Gone: it.Gone, Content: it.Content, Extra: it.Extra, Revision: it.Revision,
 			}
 		})}
 	case engine.Ack:

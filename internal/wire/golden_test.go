@@ -57,7 +57,7 @@ var samples = map[string]engine.Message{
 	"ask": engine.Ask{Scope: "application", Round: 7, Prefixes: []engine.Prefix{
 		{}, {Bits: 0xab00000000000000, Len: 1}, {Bits: 0x0123456789abcdef, Len: 8},
 	}},
-	"answer": engine.Answer{Scope: "application", Round: 7, Branches: []engine.Branch{
+	"answer": engine.Answer{Scope: "application", Round: 7, View: 4712, Branches: []engine.Branch{
 		{Split: true, Sums: []engine.ChildSum{{Child: 0, Sum: engine.Sum{Hi: 3, Lo: 4}}, {Child: 255, Sum: engine.Sum{Lo: 5}}}},
 		{Prefix: engine.Prefix{Bits: 0xab00000000000000, Len: 1}, Items: []engine.Listed{
 			{Hash: 0xab00000000000001, Version: engine.Version{Hi: 6, Lo: 7}},
@@ -65,9 +65,9 @@ var samples = map[string]engine.Message{
 		}},
 	}},
 	"want": engine.Want{Scope: "application", Hashes: []engine.KeyHash{0xab00000000000001, 2}},
-	"delta": engine.Delta{Scope: "application", Revision: 4711, Items: []engine.DeltaItem{
+	"delta": engine.Delta{Scope: "application", Revision: 4711, View: 4712, Items: []engine.DeltaItem{
 		{Seq: 1, Key: engine.Key{Namespace: "team-a", Name: "guestbook"}, Version: engine.VersionOf([]byte(`{"spec":{}}`)),
-			Content: []byte(`{"spec":{}}`), Extra: []byte(`{"reconciledAt":"2026-01-01T00:00:00Z"}`)},
+			Content: []byte(`{"spec":{}}`), Extra: []byte(`{"reconciledAt":"2026-01-01T00:00:00Z"}`), Revision: 4710},
 		{Seq: 2, Key: engine.Key{Name: "default"}, Gone: true},
 	}},
 	"ack": engine.Ack{Scope: "application", Items: []engine.AckItem{

@@ -10,6 +10,7 @@ func (w *writer) delta(m engine.Delta) {
 	if !w.count("items", len(m.Items), MaxItems) {
 		return
 	}
+	w.uint(deltaView, m.View)
 	w.uint(deltaRevision, m.Revision)
 	for i := range slices.Backward(m.Items) {
 		end := w.len()
@@ -34,6 +35,7 @@ func (w *writer) deltaItem(it *engine.DeltaItem) {
 		w.fail(bad("content", "is there although the item is gone"))
 		return
 	}
+	w.uint(deltaItemBorn, it.Revision)
 	w.bytes(deltaItemExtra, it.Extra)
 	w.bytes(deltaItemContent, it.Content)
 	w.bool(deltaItemGone, it.Gone)
@@ -58,6 +60,8 @@ func readDelta(b []byte) (engine.Message, *Error) {
 			r.entry("items", last, readDeltaItem(r.data, &m.Items[last]))
 		case deltaRevision:
 			m.Revision = r.num
+		case deltaView:
+			m.View = r.num
 		}
 	}
 	r.need("scope", m.Scope)
@@ -80,6 +84,8 @@ func readDeltaItem(b []byte, it *engine.DeltaItem) *Error {
 			it.Content = r.bytes("content", MaxContent)
 		case deltaItemExtra:
 			it.Extra = r.bytes("extra", MaxExtra)
+		case deltaItemBorn:
+			it.Revision = r.num
 		}
 	}
 	r.need("key.name", it.Key.Name)

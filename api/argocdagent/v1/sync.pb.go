@@ -792,10 +792,13 @@ func (x *Ask) GetPrefixes() [][]byte {
 
 // Answer has a branch for each prefix of an Ask.
 type Answer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Scope         string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
-	Round         uint64                 `protobuf:"varint,2,opt,name=round,proto3" json:"round,omitempty"`
-	Branches      []*Branch              `protobuf:"bytes,3,rep,name=branches,proto3" json:"branches,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Scope    string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
+	Round    uint64                 `protobuf:"varint,2,opt,name=round,proto3" json:"round,omitempty"`
+	Branches []*Branch              `protobuf:"bytes,3,rep,name=branches,proto3" json:"branches,omitempty"`
+	// Up to this revision the owner has seen all of its own store; 0: not told.
+	// What the replica has from a later one is not missing, it is merely not known.
+	View          uint64 `protobuf:"varint,4,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -849,6 +852,13 @@ func (x *Answer) GetBranches() []*Branch {
 		return x.Branches
 	}
 	return nil
+}
+
+func (x *Answer) GetView() uint64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
 }
 
 // Branch tells what the owner has below a prefix: the sums of its children, or,
@@ -1004,7 +1014,9 @@ type Delta struct {
 	Items []*Delta_Item          `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
 	// As in Root: the newest revision among the owner's objects in the scope; 0:
 	// not told. A store that later is behind it has gone back in time.
-	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The latest revision of its own store that the owner knows of; 0: not told.
+	View          uint64 `protobuf:"varint,4,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1056,6 +1068,13 @@ func (x *Delta) GetItems() []*Delta_Item {
 func (x *Delta) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
+	}
+	return 0
+}
+
+func (x *Delta) GetView() uint64 {
+	if x != nil {
+		return x.View
 	}
 	return 0
 }
@@ -1504,7 +1523,10 @@ type Delta_Item struct {
 	// Canonical JSON, at most 1.5 MiB.
 	Content []byte `protobuf:"bytes,5,opt,name=content,proto3" json:"content,omitempty"`
 	// Travels along but is not part of the version; at most 64 KiB.
-	Extra         []byte `protobuf:"bytes,6,opt,name=extra,proto3" json:"extra,omitempty"`
+	Extra []byte `protobuf:"bytes,6,opt,name=extra,proto3" json:"extra,omitempty"`
+	// Of the objects that the content was made of; 0: not told. The replica
+	// records it with the object that it writes.
+	Revision      uint64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1579,6 +1601,13 @@ func (x *Delta_Item) GetExtra() []byte {
 		return x.Extra
 	}
 	return nil
+}
+
+func (x *Delta_Item) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 type Ack_Item struct {
@@ -1735,11 +1764,12 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\x03Ask\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n" +
 	"\x05round\x18\x02 \x01(\x04R\x05round\x12\x1a\n" +
-	"\bprefixes\x18\x03 \x03(\fR\bprefixes\"h\n" +
+	"\bprefixes\x18\x03 \x03(\fR\bprefixes\"|\n" +
 	"\x06Answer\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n" +
 	"\x05round\x18\x02 \x01(\x04R\x05round\x122\n" +
-	"\bbranches\x18\x03 \x03(\v2\x16.argocdagent.v1.BranchR\bbranches\"\x9a\x01\n" +
+	"\bbranches\x18\x03 \x03(\v2\x16.argocdagent.v1.BranchR\bbranches\x12\x12\n" +
+	"\x04view\x18\x04 \x01(\x04R\x04view\"\x9a\x01\n" +
 	"\x06Branch\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\fR\x06prefix\x12\x14\n" +
 	"\x05split\x18\x02 \x01(\bR\x05split\x12\x1a\n" +
@@ -1749,18 +1779,20 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\bversions\x18\x06 \x01(\fR\bversions\"4\n" +
 	"\x04Want\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x16\n" +
-	"\x06hashes\x18\x02 \x03(\x06R\x06hashes\"\x8b\x02\n" +
+	"\x06hashes\x18\x02 \x03(\x06R\x06hashes\"\xbb\x02\n" +
 	"\x05Delta\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x120\n" +
 	"\x05items\x18\x02 \x03(\v2\x1a.argocdagent.v1.Delta.ItemR\x05items\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\x1a\x9d\x01\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x12\n" +
+	"\x04view\x18\x04 \x01(\x04R\x04view\x1a\xb9\x01\n" +
 	"\x04Item\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12%\n" +
 	"\x03key\x18\x02 \x01(\v2\x13.argocdagent.v1.KeyR\x03key\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\fR\aversion\x12\x12\n" +
 	"\x04gone\x18\x04 \x01(\bR\x04gone\x12\x18\n" +
 	"\acontent\x18\x05 \x01(\fR\acontent\x12\x14\n" +
-	"\x05extra\x18\x06 \x01(\fR\x05extra\"7\n" +
+	"\x05extra\x18\x06 \x01(\fR\x05extra\x12\x1a\n" +
+	"\brevision\x18\a \x01(\x04R\brevision\"7\n" +
 	"\x03Key\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x83\x02\n" +
