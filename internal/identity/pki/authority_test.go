@@ -249,3 +249,17 @@ func TestProxyClientIsNotTheAgent(t *testing.T) {
 		t.Errorf("subject %s", s)
 	}
 }
+
+func TestCertificateIsRenewedAfterTwoThirdsOfItsLife(t *testing.T) {
+	b := newBench(t)
+	a := b.authorityNow()
+	for _, life := range []time.Duration{10 * time.Minute, time.Hour, ClientLife} {
+		pair, err := a.Client("w1", life, b.clock)
+		must(t, err)
+		certs, err := Certificates(pair.Cert)
+		must(t, err)
+		if off := RenewAt(certs[0]).Sub(b.clock) - life/3*2; off.Abs() > 2*time.Second {
+			t.Errorf("%s: renewed after %s", life, RenewAt(certs[0]).Sub(b.clock))
+		}
+	}
+}

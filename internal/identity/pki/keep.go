@@ -11,10 +11,14 @@ import (
 	"time"
 )
 
-// RenewAt is when a certificate is to be renewed: after two thirds of its life.
+// RenewAt is when a certificate is to be renewed: after two thirds of its life,
+// without the part of it that was over when it was issued.
 func RenewAt(cert *x509.Certificate) time.Time {
-	life := cert.NotAfter.Sub(cert.NotBefore)
-	return cert.NotBefore.Add(life / 3 * 2)
+	from := cert.NotBefore
+	if cert.NotAfter.Sub(from) > Backdate {
+		from = from.Add(Backdate)
+	}
+	return from.Add(cert.NotAfter.Sub(from) / 3 * 2)
 }
 
 // ForeignError says that a Secret is somebody else's to renew.

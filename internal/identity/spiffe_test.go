@@ -1,0 +1,196 @@
+package identity
+
+import (
+	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// spire is a Workload API for one process, as SPIRE's agent serves it.
+type spire struct {
+	workload.UnimplementedSpiffeWorkloadAPIServer
+	t      *testing.T
+	socket string
+	server *grpc.Server
+
+	mu      sync.Mutex
+	answer  *workload.X509SVIDResponse
+	changed chan struct{}
+}
+
+func newSpire(t *testing.T) *spire {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "api.sock")
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "unix", path)
+	must(t, err)
+	s := &spire{t: t, socket: "unix://" + path, server: grpc.NewServer(), changed: make(chan struct{})}
+	workload.RegisterSpiffeWorkloadAPIServer(s.server, s)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.server.Serve(l) }()
+	t.Cleanup(func() { s.server.Stop(); <-done })
+	return s
+}
+
+func (s *spire) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.ServerStreamingServer[workload.X509SVIDResponse]) error {
+	if md, _ := metadata.FromIncomingContext(stream.Context()); len(md.Get("workload.spiffe.io")) == 0 {
+		return status.Error(codes.InvalidArgument, "security header missing from request")
+	}
+	for {
+		s.mu.Lock()
+		answer, changed := s.answer, s.changed
+		s.mu.Unlock()
+		if answer == nil {
+			return status.Error(codes.PermissionDenied, "no identity issued")
+		}
+		if err := stream.Send(answer); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}
+
+// register gives the process an identity of a domain, which believes others too.
+func (s *spire) register(ca *authority, id string, federated map[string]*authority) *x509.Certificate {
+	s.t.Helper()
+	uri, err := url.Parse(id)
+	must(s.t, err)
+	cert, key := ca.sign(&x509.Certificate{Subject: pkix.Name{Organization: []string{"SPIRE"}}, URIs: []*url.URL{uri}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}})
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	must(s.t, err)
+	answer := &workload.X509SVIDResponse{Svids: []*workload.X509SVID{{SpiffeId: id, X509Svid: cert.Raw, X509SvidKey: der, Bundle: ca.cert.Raw}}}
+	for domain, other := range federated {
+		if answer.FederatedBundles == nil {
+			answer.FederatedBundles = map[string][]byte{}
+		}
+		answer.FederatedBundles[domain] = other.cert.Raw
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = answer
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return cert
+}
+
+// follow runs a Workload until the test ends.
+func (s *spire) follow() *Workload {
+	s.t.Helper()
+	w, err := NewWorkload(s.socket, slog.New(slog.DiscardHandler))
+	must(s.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	s.t.Cleanup(func() { cancel(); must(s.t, <-done) })
+	return w
+}
+
+// has waits until a Workload uses a certificate.
+func has(t *testing.T, w *Workload, cert *x509.Certificate) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		m, err := w.Material()
+		if err == nil && m.Certificate.Leaf.Equal(cert) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the identity does not arrive: %v", err)
+		}
+	}
+}
+
+func TestSPIFFEIdentityOnBothSides(t *testing.T) {
+	ca := newAuthority(t, "example.org")
+	onHub, onEdge := newSpire(t), newSpire(t)
+	hub, edge := onHub.follow(), onEdge.follow()
+	if _, err := edge.Material(); err == nil || !strings.Contains(err.Error(), onEdge.socket) {
+		t.Errorf("error %v", err)
+	}
+	has(t, hub, onHub.register(ca, "spiffe://example.org/principal", nil))
+	has(t, edge, onEdge.register(ca, "spiffe://example.org/agent/w1", nil))
+	method, err := ParseMethod("mtls:uri:^spiffe://example.org/agent/([^/]+)$")
+	must(t, err)
+	server := hub.ServerTLS(nil)
+	connect := func(id string) (name string, onHub, onEdge error) {
+		t.Helper()
+		client, err := edge.ClientTLS(id)
+		must(t, err)
+		state, onHub, onEdge := shake(t, server, client)
+		if onHub == nil && onEdge == nil {
+			p, err := (&Authenticator{Method: method}).Authenticate(overTLS(state.VerifiedChains[0]...))
+			must(t, err)
+			name = p.Agent
+		}
+		return name, onHub, onEdge
+	}
+	if name, onHub, onEdge := connect("spiffe://example.org/principal"); name != "w1" {
+		t.Errorf("%q, %v, %v", name, onHub, onEdge)
+	}
+	if _, _, err := connect("spiffe://example.org/other"); err == nil || !strings.Contains(err.Error(), "the principal is spiffe://example.org/principal, but spiffe://example.org/other is expected") {
+		t.Errorf("error %v", err)
+	}
+	// Both are replaced while they run, and so is the CA.
+	next := newAuthority(t, "example.org")
+	has(t, hub, onHub.register(next, "spiffe://example.org/principal", nil))
+	if _, onHub, onEdge := connect("spiffe://example.org/principal"); onHub == nil && onEdge == nil {
+		t.Error("what is of a CA that is gone is believed")
+	}
+	has(t, edge, onEdge.register(next, "spiffe://example.org/agent/w1", nil))
+	if name, onHub, onEdge := connect("spiffe://example.org/principal"); name != "w1" {
+		t.Errorf("%q, %v, %v", name, onHub, onEdge)
+	}
+}
+
+func TestFederatedDomainVouchesForItselfAlone(t *testing.T) {
+	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
+	onHub, onEdge := newSpire(t), newSpire(t)
+	hub, edge := onHub.follow(), onEdge.follow()
+	has(t, hub, onHub.register(ours, "spiffe://ours.example/principal", map[string]*authority{"spiffe://theirs.example": theirs}))
+	for id, good := range map[string]bool{"spiffe://theirs.example/agent/w1": true, "spiffe://ours.example/agent/w1": false} {
+		// The other domain's CA signs whatever it likes.
+		has(t, edge, onEdge.register(theirs, id, map[string]*authority{"spiffe://ours.example": ours}))
+		client, err := edge.ClientTLS("spiffe://ours.example/principal")
+		must(t, err)
+		client.VerifyConnection = nil // what a liar says is not for the liar to check
+		_, err, _ = shake(t, hub.ServerTLS(nil), client)
+		if good != (err == nil) {
+			t.Errorf("%s: %v", id, err)
+		}
+		if !good && !strings.Contains(fmt.Sprint(err), "not vouched for") {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+}
+
+func TestWorkloadAPIComesBack(t *testing.T) {
+	ca := newAuthority(t, "example.org")
+	s := newSpire(t)
+	w := s.follow() // nothing is registered yet
+	has(t, w, s.register(ca, "spiffe://example.org/agent/w1", nil))
+	if err := CheckSocket("/run/x.sock"); err == nil || !strings.Contains(err.Error(), "unix:///") {
+		t.Errorf("error %v", err)
+	}
+	if err := CheckSPIFFEID("https://x"); err == nil {
+		t.Error("that is no identity")
+	}
+}
