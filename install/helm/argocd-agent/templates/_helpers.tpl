@@ -10,6 +10,7 @@
 {{- if not $own.live.write }}{{ $_ := set $settings "resource-proxy-writes" false }}{{ end -}}
 {{- if not $own.live.exec }}{{ $_ := set $settings "resource-proxy-exec" false }}{{ end -}}
 {{- end -}}
+{{- $_ := set $settings (ternary "redis-addr" "redis-server-address" (eq .Values.role "agent")) .Values.redis.address -}}
 {{- if .Values.redis.secretName }}{{ $_ := set $settings "redis-creds-dir-path" "/etc/argocd-agent/redis" }}{{ end -}}
 {{- $known := index (.Files.Get "files/settings.yaml" | fromYaml) .Values.role -}}
 {{- range $flag, $_ := $settings }}{{ if not (hasKey $known $flag) }}{{ $_ := unset $settings $flag }}{{ end }}{{ end -}}

@@ -1,0 +1,178 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/podrun"
+)
+
+var applications = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
+
+// programsRun installs both sides with helm, runs what the Deployments say as processes, each with the token of its own
+// ServiceAccount, and has an Application deployed from the hub.
+func programsRun(t *testing.T, l *lab.Lab) {
+	hub, spoke := l.Hub(), l.Cluster("managed")
+	certificates(t, hub, spoke)
+	binary := buildProgram(t)
+
+	if out, err := installRelease(t, l, "hub", lab.ArgoCDNamespace, onHub, "principal.settings.namespace-create-enable=true"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var port int
+	principal := startPod(t, hub, installed(t, l, "hub"), "argocd-agent-principal", binary, func(o *podrun.Options) { port = o.Ports[8443] })
+	if out, err := installRelease(t, l, "managed", lab.ArgoCDNamespace, onSpoke, "agent.server=127.0.0.1,agent.port="+strconv.Itoa(port)); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	agent := startPod(t, spoke, installed(t, l, "managed"), "argocd-agent-agent", binary, nil)
+	ready(t, principal)
+	ready(t, agent)
+
+	lab.Await(t, "the agent's namespace, which the principal makes", func(ctx context.Context) error {
+		_, err := hub.Client().CoreV1().Namespaces().Get(ctx, "managed", metav1.GetOptions{})
+		return err
+	})
+	openDefaultProject(t, hub)
+	application := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": "web", "namespace": "managed"},
+		"spec": map[string]any{
+			"project":     "default",
+			"source":      map[string]any{"repoURL": l.RepoURL("plain"), "path": ".", "targetRevision": "HEAD"},
+			"destination": map[string]any{"name": "managed", "namespace": "default"},
+			"syncPolicy":  map[string]any{"automated": map[string]any{}},
+		},
+	}}
+	if _, err := hub.Dynamic().Resource(applications).Namespace("managed").Create(t.Context(), application, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	lab.Await(t, "the Application to be synced and healthy on the hub", func(ctx context.Context) error {
+		now, err := hub.Dynamic().Resource(applications).Namespace("managed").Get(ctx, "web", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		sync, _, _ := unstructured.NestedString(now.Object, "status", "sync", "status")
+		health, _, _ := unstructured.NestedString(now.Object, "status", "health", "status")
+		if sync != "Synced" || health != "Healthy" {
+			return fmt.Errorf("it is %s and %s: %v", sync, health, now.Object["status"])
+		}
+		return nil
+	})
+	if _, err := spoke.Client().AppsV1().Deployments("default").Get(t.Context(), "guestbook", metav1.GetOptions{}); err != nil {
+		t.Errorf("it is not deployed: %v", err)
+	}
+	for name, pod := range map[string]*podrun.Pod{"principal": principal, "agent": agent} {
+		if starts := pod.Status().Starts; starts != 1 {
+			t.Errorf("the %s was started %d times; last exit: %v", name, starts, pod.Status().LastExit)
+		}
+	}
+}
+
+// installed is what the release on a cluster consists of, as helm has it.
+func installed(t testing.TB, l *lab.Lab, cluster string) []byte {
+	t.Helper()
+	command := l.Command(t.Context(), "helm", "get", "manifest", "argocd-agent", "--kube-context", cluster, "--namespace", lab.ArgoCDNamespace)
+	manifest, err := command.Output()
+	if err != nil {
+		t.Fatalf("helm get manifest: %v", err)
+	}
+	return manifest
+}
+
+func startPod(t testing.TB, c *lab.Cluster, manifest []byte, name, binary string, look func(*podrun.Options)) *podrun.Pod {
+	t.Helper()
+	pod, err := c.RunDeployment(t.Context(), manifest, name, binary, func(o *podrun.Options) {
+		o.ProbeEvery = 200 * time.Millisecond
+		if look != nil {
+			look(o)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := pod.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return pod
+}
+
+func ready(t testing.TB, pod *podrun.Pod) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	if err := pod.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openDefaultProject(t testing.TB, hub *lab.Cluster) {
+	t.Helper()
+	if err := hub.Apply(t.Context(), `
+apiVersion: argoproj.io/v1alpha1
+kind: AppProject
+metadata: {name: default, namespace: argocd}
+spec:
+  sourceRepos: ["*"]
+  sourceNamespaces: ["*"]
+  destinations: [{name: "*", namespace: "*", server: "*"}]
+  clusterResourceWhitelist: [{group: "*", kind: "*"}]
+`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// certificates puts those of an authority of the test's own where the programs look for them.
+func certificates(t testing.TB, hub, spoke *lab.Cluster) {
+	t.Helper()
+	ca := newAuthority(t)
+	for _, secret := range []struct {
+		cluster *lab.Cluster
+		name    string
+		data    map[string][]byte
+	}{
+		{hub, "argocd-agent-ca", map[string][]byte{"ca.crt": ca.pem}},
+		{hub, "argocd-agent-principal-tls", ca.issue(t, "principal", net.IPv4(127, 0, 0, 1))},
+		{hub, "argocd-agent-resource-proxy-tls", ca.issue(t, "resource-proxy", net.IPv4(127, 0, 0, 1))},
+		{spoke, "argocd-agent-ca", map[string][]byte{"ca.crt": ca.pem}},
+		{spoke, "argocd-agent-client-tls", ca.issue(t, "managed", nil)},
+	} {
+		client := secret.cluster.Client().CoreV1().Secrets(lab.ArgoCDNamespace)
+		object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secret.name}, Data: secret.data}
+		_, err := client.Create(t.Context(), object, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			_, err = client.Update(t.Context(), object, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// runIn runs a program in a folder.
+func runIn(t testing.TB, folder, program string, args ...string) (output, complaint string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), program, args...)
+	command.Dir = folder
+	text, err := command.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return "", err.Error() + ": " + string(exit.Stderr)
+	}
+	if err != nil {
+		return "", err.Error()
+	}
+	return string(text), ""
+}
