@@ -3,10 +3,14 @@
 SHELL    := /bin/bash
 SEEDS    ?= 200
 SEED     ?=
+AGENTS   ?= 1000
+APPS     ?= 10
+RUNS     ?= 3
+PART     ?= sync
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help build fmt lint generate test test-fast sim fuzz bench-engine bench-sync lab-build clean
+.PHONY: help build fmt lint generate test test-fast sim fuzz bench-engine bench bench-sync bench-fleet bench-compare profile-fleet lab-build clean
 
 help: ## list the targets
 	@printf 'Usage: make TARGET\n\n'
@@ -42,6 +46,17 @@ bench-engine: ## benchmarks of the sync core: time, bytes, allocations
 
 bench-sync: ## synchronisation between two real API servers: latency, bursts, memory, bytes
 	go run ./bench/sync
+
+bench-fleet: ## AGENTS=1000 agents with APPS=10 Applications each on one principal (ARGS= for more, see -help)
+	go run ./bench/fleet -agents $(AGENTS) -apps $(APPS) $(ARGS)
+
+profile-fleet: ## bench-fleet that leaves CPU, heap, mutex and goroutine profiles of the principal in dist/profiles
+	go run ./bench/fleet -agents $(AGENTS) -apps $(APPS) -profiles dist/profiles $(ARGS)
+
+bench: bench-engine bench-sync bench-fleet ## all benchmarks, one after the other
+
+bench-compare: ## this tree against BASE=<rev>, RUNS=3 runs each by turns, as ratios (PART=sync, live or fleet)
+	@hack/bench-compare "$(BASE)" $(RUNS) $(PART) $(ARGS)
 
 lab-build: ## build the lab's clusters and Argo CD into the user's cache, once per version
 	go run ./lab/cmd/lab build
