@@ -161,6 +161,9 @@ func (a *agent) startAll(start func(what string, run func(context.Context) error
 	for what, run := range a.live.runs() {
 		start(what, run)
 	}
+	for what, run := range a.sharedRuns() {
+		start(what, run)
+	}
 	for _, run := range kube.FollowSecrets(a.client, a.cfg.Namespace, a.cfg.Secrets, a.log, a.cfg.Jitter) {
 		start("certificates", run)
 	}

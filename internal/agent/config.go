@@ -47,7 +47,8 @@ type Config struct {
 	// they come from files, or from a mesh.
 	Certificates *Certificates
 
-	Live Live // what the hub may reach here
+	Live   Live   // what the hub may reach here
+	Shared Shared // what is used of the hub
 
 	MetricsListener net.Listener // nil: no metrics
 	HealthListener  net.Listener // nil: no probes

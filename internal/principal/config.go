@@ -52,7 +52,8 @@ type Config struct {
 
 	KeepaliveMinInterval time.Duration // an agent that pings more often is sent away; 0: the default
 
-	Live Live // access to what runs behind agents
+	Live   Live   // access to what runs behind agents
+	Shared Shared // what agents may use here
 
 	MetricsListener net.Listener // nil: no metrics
 	HealthListener  net.Listener // nil: no probes

@@ -174,6 +174,9 @@ type dialRedis struct{ live *live }
 
 // Dial implements redis.Dialer.
 func (d dialRedis) Dial(ctx context.Context, agent string) (net.Conn, error) {
+	if conn, here := d.live.p.shared.dialRedis(agent); here {
+		return conn, nil
+	}
 	conn, err := d.live.open(ctx, agent, targetRedis)
 	if away, ok := errors.AsType[*link.NotConnectedError](err); ok {
 		return nil, &redis.NotConnectedError{Agent: away.Agent, Since: away.Since}

@@ -44,6 +44,7 @@ type principal struct {
 	sessions *sessions
 	chores   *chores
 	live     *live
+	shared   *shared
 	issuer   *issuer           // nil: certificates are somebody else's business
 	confirm  *confirmations    // of the node's goroutine
 	spaces   map[string]string // likewise: agent → namespace that was seen to
@@ -84,6 +85,7 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 			return p.client.Revision(ctx, cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
 		})}
 	p.live = newLive(p, n)
+	p.shared = newShared(p)
 	p.begun.Store(true)
 }
 
@@ -150,6 +152,9 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 	for what, run := range p.live.runs() {
 		start(what, run)
 	}
+	for what, run := range p.shared.runs() {
+		start(what, run)
+	}
 }
 
 // serve lets agents in once the hub's objects have been read: what is not known
@@ -169,7 +174,7 @@ func (p *principal) serve(ctx context.Context) error {
 	}
 	server := link.NewServer(link.ServerConfig{
 		TLS: p.cfg.TLS, Authenticate: p.cfg.Authenticate, Admit: p.sessions.admit, Events: p.sessions, Log: p.log, Explain: p.cfg.Explain,
-		Keepalive: link.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval}, Enroll: p.enroller(),
+		Keepalive: link.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval}, Targets: p.shared.targets(), Enroll: p.enroller(),
 	})
 	p.server.Store(server)
 	p.log.InfoContext(ctx, "listening for agents", "address", p.cfg.Listener.Addr().String())
@@ -207,6 +212,7 @@ func (p *principal) followRevocations(ctx context.Context) error {
 // applied notes which resources have been read, for readiness.
 func (p *principal) applied(in node.Input) {
 	p.live.follow(in)
+	p.shared.follow(in)
 	var r kind.Resource
 	switch in := in.(type) {
 	case node.List:

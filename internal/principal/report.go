@@ -26,6 +26,7 @@ func (p *principal) report(r node.Report) {
 	status, _ := p.live.node.Status(r.Agent)
 	p.reporter.fact(r.Agent, f, status)
 	p.live.changed(r)
+	p.shared.changed(r)
 	switch f.Event {
 	case engine.Opened:
 		delete(p.turned, r.Agent)

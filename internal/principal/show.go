@@ -110,5 +110,5 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 			metrics = append(metrics, observe.Gauge(metricPrefix+"_"+name, help, value))
 		})
 	}
-	return append(metrics, p.live.metrics()...), nil
+	return append(append(metrics, p.live.metrics()...), p.shared.metrics()...), nil
 }

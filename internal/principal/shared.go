@@ -1,0 +1,200 @@
+package principal
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"path"
+	"sync"
+	"sync/atomic"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/observe"
+	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
+	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/shared"
+)
+
+// Shared is what clusters without a repo-server and a Redis of their own use
+// here, through their agents.
+type Shared struct {
+	Agents        []string    // patterns: agents that may, beside those that are declared so
+	RepoServer    string      // host:port; empty: nobody may
+	RepoServerTLS *tls.Config // nil: plaintext
+	Redis         redis.Endpoint
+}
+
+// Targets of tunnels that agents open.
+const (
+	targetRepoServer = "repo-server"
+	targetHubRedis   = "hub-redis"
+)
+
+// shared lets agents use the hub's repo-server and Redis.
+type shared struct {
+	p       *principal
+	repos   *proxy.RepoServer
+	tenants *redis.Tenants
+	work    sync.WaitGroup // connections of the Redis proxy
+
+	changes atomic.Uint64 // of what rules are made of
+
+	mu    sync.Mutex
+	ctx   context.Context // of run; nil: not yet
+	rules map[string]madeRules
+	uses  map[string]bool                  // agents that keep their cache here
+	near  map[string]map[net.Conn]struct{} // connections of the Redis proxy to it
+}
+
+// madeRules are good until something changes.
+type madeRules struct {
+	changes uint64
+	rules   *proxy.Rules
+}
+
+func newShared(p *principal) *shared {
+	cfg := p.cfg.Shared
+	s := &shared{p: p, rules: map[string]madeRules{}, uses: map[string]bool{}, near: map[string]map[net.Conn]struct{}{}}
+	if cfg.RepoServer != "" {
+		s.repos = &proxy.RepoServer{Address: cfg.RepoServer, TLS: cfg.RepoServerTLS, Rules: s.rulesOf, Log: p.log}
+		s.tenants = &redis.Tenants{Redis: cfg.Redis, Allowed: s.allowed, Log: p.log}
+	}
+	return s
+}
+
+// runs lists what has to run.
+func (s *shared) runs() map[string]func(context.Context) error {
+	if s.repos == nil {
+		return nil
+	}
+	return map[string]func(context.Context) error{"repo-server for agents": s.repos.Run, "Redis for agents": s.run}
+}
+
+// run is the time in which the Redis proxy can connect.
+func (s *shared) run(ctx context.Context) error {
+	s.mu.Lock()
+	s.ctx = ctx
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	s.ctx = nil
+	s.mu.Unlock()
+	s.work.Wait()
+	return nil
+}
+
+// targets is what agents may connect to.
+func (s *shared) targets() map[string]link.Target {
+	if s.repos == nil {
+		return nil
+	}
+	return map[string]link.Target{
+		targetRepoServer: {Admit: s.allowed, Serve: s.repos.Serve},
+		targetHubRedis:   {Admit: s.allowed, Serve: s.serveRedis},
+	}
+}
+
+// allowed says why an agent may not use the hub's repo-server and Redis.
+func (s *shared) allowed(agent string) error {
+	if s.p.registry.shared(agent) {
+		return nil
+	}
+	for _, pattern := range s.p.cfg.Shared.Agents {
+		if ok, err := path.Match(pattern, agent); ok && err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("agent %s may not use the hub's repo-server and Redis: set spec.shared of its Agent on the hub, or --shared-mode-agents of the principal", agent)
+}
+
+func (s *shared) serveRedis(ctx context.Context, agent string, conn net.Conn) {
+	s.mu.Lock()
+	s.uses[agent] = true
+	s.mu.Unlock()
+	s.tenants.Serve(ctx, agent, conn)
+}
+
+// dialRedis connects the Redis proxy to the cache of an agent that keeps it
+// here: the way through the agent and back would be long. False: it does not, or
+// not that we know of.
+func (s *shared) dialRedis(agent string) (net.Conn, bool) {
+	if s.tenants == nil || s.allowed(agent) != nil {
+		return nil, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx == nil || !s.uses[agent] {
+		return nil, false
+	}
+	ctx := s.ctx
+	near, far := net.Pipe()
+	if s.near[agent] == nil {
+		s.near[agent] = map[net.Conn]struct{}{}
+	}
+	s.near[agent][far] = struct{}{}
+	s.work.Go(func() {
+		s.tenants.Serve(ctx, agent, far)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.near[agent], far)
+		if len(s.near[agent]) == 0 {
+			delete(s.near, agent)
+		}
+	})
+	return near, true
+}
+
+// changed notes that an agent has gone: then the Redis proxy shall know it, as
+// it does of others, by the end of its connections.
+func (s *shared) changed(r node.Report) {
+	if r.Fact.Event == engine.Closed {
+		s.leave(r.Agent)
+	}
+}
+
+func (s *shared) leave(agent string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.uses, agent)
+	for conn := range s.near[agent] {
+		_ = conn.Close()
+	}
+}
+
+// follow notes that rules may not be good any more.
+func (s *shared) follow(in node.Input) {
+	switch in := in.(type) {
+	case node.Seen:
+		if in.Resource != kind.Applications {
+			s.changes.Add(1)
+		}
+	case node.Lost:
+		if in.Ref.Resource != kind.Applications {
+			s.changes.Add(1)
+		}
+	case node.List, node.Register:
+		s.changes.Add(1)
+	case node.Unregister:
+		s.changes.Add(1)
+		s.leave(in.Agent)
+		s.mu.Lock()
+		delete(s.rules, in.Agent)
+		s.mu.Unlock()
+		if s.tenants != nil {
+			s.tenants.Forget(in.Agent)
+		}
+	}
+}
+
+func (s *shared) metrics() []observe.Metric {
+	if s.repos == nil {
+		return nil
+	}
+	return []observe.Metric{
+		observe.Counter(metricPrefix+"_shared_repo_requests_total", "Requests of agents to the hub's repo-server.", float64(s.repos.Requests.Load())),
+		observe.Counter(metricPrefix+"_shared_repo_refused_total", "Those that were refused.", float64(s.repos.Refused.Load())),
+	}
+}

@@ -1,0 +1,157 @@
+package principal
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/shared"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// rulesOf tells what an agent may ask the repo-server for.
+func (s *shared) rulesOf(ctx context.Context, agent string) (*proxy.Rules, error) {
+	if err := s.allowed(agent); err != nil {
+		return nil, err
+	}
+	changes := s.changes.Load() // before they are read
+	s.mu.Lock()
+	made, ok := s.rules[agent]
+	s.mu.Unlock()
+	if ok && made.changes == changes {
+		return made.rules, nil
+	}
+	made = madeRules{changes: changes}
+	err := s.p.host.Do(ctx, func(n *node.Node) { made.rules = readRules(n, agent, s.p.cfg.Namespace) })
+	if err != nil {
+		return nil, fmt.Errorf("find out what agent %s may ask for: %w", agent, err)
+	}
+	if _, known := s.p.registry.get(agent); known { // else nobody would forget it
+		s.mu.Lock()
+		s.rules[agent] = made
+		s.mu.Unlock()
+	}
+	return made.rules, nil
+}
+
+// allowance is what an agent may see of the hub's repositories.
+type allowance struct {
+	agent    string
+	projects [][]string      // their sourceRepos
+	placed   map[string]bool // repositories with a Secret that the agent has (true), or that is for every project
+	foreign  map[string]bool // whose Secrets are for projects that the agent does not have; with credentials
+	prefixes []string        // of the same, for all that begin so
+	proxies  map[string]bool
+}
+
+// readRules reads off the hub's objects what an agent may ask the repo-server
+// for.
+func readRules(n *node.Node, agent, namespace string) *proxy.Rules {
+	a := &allowance{agent: agent, placed: map[string]bool{}, foreign: map[string]bool{}, proxies: map[string]bool{}}
+	n.Projects(agent, func(_ string, sourceRepos []string) { a.projects = append(a.projects, sourceRepos) })
+	n.Repositories(agent, a.take)
+	rules := &proxy.Rules{
+		Repository: a.permits, Proxies: a.proxies,
+		Same: func(x, y string) bool { return kind.NormalRepository(x) == kind.NormalRepository(y) },
+	}
+	var settings map[string]string
+	if cm := n.Object(kind.Ref{Resource: kind.ConfigMaps, Namespace: namespace, Name: "argocd-cm"}); cm != nil {
+		settings, _ = raw.StringMap(cm.Get("data"))
+	}
+	takeSettings(settings, rules)
+	return rules
+}
+
+// takeSettings reads off argocd-cm what the hub's repo-server is used with anyway.
+func takeSettings(settings map[string]string, rules *proxy.Rules) {
+	rules.BuildOptions, rules.Programs, rules.ValuesSchemes = map[string]bool{}, map[string]bool{}, map[string]bool{}
+	schemes := "https,http" // as Argo CD has it if nothing is set
+	for key, value := range settings {
+		switch {
+		case key == "kustomize.buildOptions", strings.HasPrefix(key, "kustomize.buildOptions."):
+			rules.BuildOptions[value] = true
+		case strings.HasPrefix(key, "kustomize.version."), strings.HasPrefix(key, "kustomize.path."):
+			rules.Programs[value] = true
+		case key == "helm.valuesFileSchemes":
+			schemes = value
+		}
+	}
+	for scheme := range strings.SplitSeq(schemes, ",") {
+		rules.ValuesSchemes[strings.TrimSpace(scheme)] = true
+	}
+}
+
+// take notes what a repository's Secret means to the agent.
+func (a *allowance) take(secret *kind.Object, placed bool) {
+	value := func(key string) string {
+		decoded, err := base64.StdEncoding.DecodeString(raw.Text(secret.Get("data", key)))
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(decoded))
+	}
+	address := kind.NormalRepository(value("url"))
+	if address == "" {
+		return
+	}
+	template := secret.Label("argocd.argoproj.io/secret-type") == "repo-creds"
+	if placed {
+		if proxy := value("proxy"); proxy != "" {
+			a.proxies[proxy] = true
+		}
+	}
+	switch {
+	case placed || kind.RepositoryProject(secret) == "":
+		if !template {
+			a.placed[address] = placed || a.placed[address]
+		}
+	case !hasCredentials(value):
+	case template:
+		a.prefixes = append(a.prefixes, address)
+	default:
+		a.foreign[address] = true
+	}
+}
+
+func hasCredentials(value func(key string) string) bool {
+	for _, key := range []string{"password", "bearerToken", "sshPrivateKey", "tlsClientCertKey", "githubAppPrivateKey", "gcpServiceAccountKey"} {
+		if value(key) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// permits says why an agent may not have manifests of a repository. Argo CD's
+// rule for projects decides. Beyond it, what somebody has registered with
+// credentials for other projects is none of this agent's business: the
+// repo-server may have fetched it already, and would not ask for them again.
+func (a *allowance) permits(address string) error {
+	normal := kind.NormalRepository(address)
+	if normal == "" {
+		return fmt.Errorf("repository %q has no address", address)
+	}
+	scoped, known := a.placed[normal]
+	permitted := scoped
+	for _, sourceRepos := range a.projects {
+		permitted = permitted || kind.SourcePermitted(sourceRepos, address)
+	}
+	if !permitted {
+		return fmt.Errorf("repository %s is not of a project that is placed on agent %s", address, a.agent)
+	}
+	if known {
+		return nil
+	}
+	reserved := a.foreign[normal]
+	for _, prefix := range a.prefixes {
+		reserved = reserved || strings.HasPrefix(normal, prefix)
+	}
+	if reserved {
+		return errors.New("repository " + address + " is registered on the hub for a project that is not placed on agent " + a.agent)
+	}
+	return nil
+}
