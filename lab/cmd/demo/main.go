@@ -1,0 +1,112 @@
+// Command demo shows the product at work: a hub, a managed and an autonomous cluster with real Argo CD, the principal
+// installed by the chart, both agents joined by token, an Application deployed from the hub and one on its cluster. Then
+// it prints what to try, and stays until it is interrupted.
+//
+// Everything is a local process; what a Deployment would run runs here as it says.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+func main() {
+	exit := flag.Bool("exit", false, "end after success instead of staying up")
+	name := flag.String("lab", "demo", "name or folder of the lab")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, *name, *exit)
+	interrupted := ctx.Err() != nil
+	stop()
+	if err != nil && (!interrupted || !errors.Is(err, context.Canceled)) {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+// run is the story of the demo, from nothing to the tour and back.
+func run(ctx context.Context, name string, exit bool) error {
+	d := &demo{began: time.Now()}
+	defer d.close()
+	say("building what the lab needs (the first time takes about 20 minutes on two cores)")
+	if err := lab.Build(ctx, os.Stderr); err != nil {
+		return err
+	}
+	d.began = time.Now()
+	d.say("building argocd-agent and argocd-agentctl")
+	if err := d.build(ctx); err != nil {
+		return err
+	}
+	d.say("starting a hub and two workload clusters, with real Argo CD")
+	if err := d.up(ctx, name); err != nil {
+		return err
+	}
+	d.say("hub: making a CA, installing the principal with the chart")
+	if err := d.installPrincipal(ctx); err != nil {
+		return err
+	}
+	for _, spoke := range spokes {
+		d.say("%s: joining by token, as an agent in %s mode", spoke.Name, spoke.Role)
+		if err := d.join(ctx, spoke); err != nil {
+			return fmt.Errorf("join %s: %w", spoke.Name, err)
+		}
+	}
+	d.say("deploying: one Application from the hub, one on its own cluster")
+	if err := d.deploy(ctx); err != nil {
+		return err
+	}
+	d.say("both are Synced and Healthy on the hub; this took %.0f s", time.Since(d.began).Seconds())
+	if err := d.tour(ctx, os.Stdout); err != nil {
+		return err
+	}
+	if exit {
+		return nil
+	}
+	fmt.Println("\nEverything runs until you interrupt this (Ctrl-C), and is removed then.")
+	<-ctx.Done()
+	return nil
+}
+
+func (d *demo) say(format string, args ...any) {
+	say("%s", fmt.Sprintf("%5.1f s  %s", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...)))
+}
+
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+// close ends everything, as far as it was begun.
+func (d *demo) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, pod := range d.pods {
+		_ = pod.Stop(ctx)
+	}
+	if d.lab != nil {
+		if err := d.lab.Down(ctx); err != nil {
+			say("take the lab down: %v", err)
+		}
+	}
+	if d.folder != "" {
+		_ = os.RemoveAll(d.folder)
+	}
+}
+
+// checkout is the folder that this runs in: the root of the repository.
+func checkout() (string, error) {
+	root, err := os.Getwd()
+	if err == nil {
+		_, err = os.Stat(filepath.Join(root, "install", "helm", "argocd-agent", "Chart.yaml"))
+	}
+	if err != nil {
+		return "", fmt.Errorf("run this in the root of the repository: %w", err)
+	}
+	return root, nil
+}

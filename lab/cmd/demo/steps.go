@@ -1,0 +1,255 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/podrun"
+)
+
+// demo is what has been set up so far.
+type demo struct {
+	began  time.Time
+	root   string // of the repository
+	folder string // of the programs
+	lab    *lab.Lab
+	hub    map[int32]int // ports of the principal
+	pods   map[string]*podrun.Pod
+}
+
+var spokes = []lab.Spoke{{Name: "managed", Role: lab.Managed}, {Name: "autonomous", Role: lab.Autonomous}}
+
+const (
+	chart     = "install/helm/argocd-agent"
+	principal = "argocd-agent-principal"
+	agent     = "argocd-agent-agent"
+)
+
+func (d *demo) program(name string) string { return filepath.Join(d.folder, name) }
+
+func (d *demo) build(ctx context.Context) (err error) {
+	if d.root, err = checkout(); err != nil {
+		return err
+	}
+	if d.folder, err = os.MkdirTemp("", "argocd-agent-demo-"); err != nil {
+		return fmt.Errorf("make a folder for the programs: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", d.folder+"/", "./cmd/...")
+	cmd.Dir, cmd.Env = d.root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the programs: %w: %s", err, out)
+	}
+	return nil
+}
+
+func (d *demo) up(ctx context.Context, name string) error {
+	folder, err := lab.DefaultFolder(name)
+	if err != nil {
+		return err
+	}
+	d.pods = map[string]*podrun.Pod{}
+	d.lab, err = lab.Up(ctx, lab.Options{Folder: folder, Spokes: spokes, WhilePID: os.Getpid(), Ephemeral: true, Progress: os.Stderr})
+	return err
+}
+
+// output runs a program with the lab's kubeconfig, and returns what it prints.
+func (d *demo) output(ctx context.Context, program string, args ...string) (string, error) {
+	cmd := d.lab.Command(ctx, program, args...)
+	if strings.HasPrefix(program, "argocd-agent") {
+		cmd = exec.CommandContext(ctx, d.program(program), args...)
+		cmd.Env = append(os.Environ(), d.lab.Environment()...)
+	}
+	cmd.Dir = d.root
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err, complaint.String())
+	}
+	return string(out), nil
+}
+
+// installPrincipal does what a platform team does on its hub.
+func (d *demo) installPrincipal(ctx context.Context) error {
+	if _, err := d.output(ctx, "argocd-agentctl", "pki", "init", "--principal-context", "hub"); err != nil {
+		return err
+	}
+	resources, err := d.lab.Port(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := d.output(ctx, "helm", "upgrade", "--install", "argocd-agent", chart, "--kube-context", "hub", "--namespace", lab.ArgoCDNamespace,
+		"--take-ownership", "--set", "role=principal", "--set", "principal.settings.namespace-create-enable=true",
+		"--set", "principal.settings.tls-server-names=127.0.0.1",
+		"--set", "principal.settings.resource-proxy-address=127.0.0.1:"+strconv.Itoa(resources)); err != nil {
+		return err
+	}
+	manifest, err := d.output(ctx, "helm", "get", "manifest", "argocd-agent", "--kube-context", "hub", "--namespace", lab.ArgoCDNamespace)
+	if err != nil {
+		return err
+	}
+	if err := d.start(ctx, d.lab.Hub(), manifest, principal, func(o *podrun.Options) {
+		o.Ports[9090] = resources
+		d.hub = o.Ports
+	}); err != nil {
+		return err
+	}
+	if err := d.ready(ctx, "hub/"+principal); err != nil {
+		return err
+	}
+	// Trees and live state of the agents' Applications come through the principal.
+	if err := d.lab.Restart(ctx, "hub/argocd-server", lab.Flag("--redis", "127.0.0.1:"+strconv.Itoa(d.hub[6379]))); err != nil {
+		return fmt.Errorf("point argocd-server at the Redis proxy: %w", err)
+	}
+	return d.lab.Hub().Apply(ctx, project)
+}
+
+// project lets Applications of the agents' namespaces use the project default, and puts it on all managed clusters.
+const project = `
+apiVersion: argoproj.io/v1alpha1
+kind: AppProject
+metadata: {name: default, namespace: argocd}
+spec:
+  sourceRepos: ["*"]
+  sourceNamespaces: ["*"]
+  destinations: [{name: "*", namespace: "*", server: "*"}]
+  clusterResourceWhitelist: [{group: "*", kind: "*"}]
+`
+
+// start runs what a Deployment says.
+func (d *demo) start(ctx context.Context, c *lab.Cluster, manifest, name string, change func(*podrun.Options)) error {
+	pod, err := c.RunDeployment(context.WithoutCancel(ctx), []byte(manifest), name, d.program("argocd-agent"), func(o *podrun.Options) {
+		o.ProbeEvery = 200 * time.Millisecond
+		if change != nil {
+			change(o)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	d.pods[c.Name+"/"+name] = pod
+	return nil
+}
+
+func (d *demo) ready(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	if err := d.pods[name].WaitReady(ctx); err != nil {
+		return fmt.Errorf("%s does not become ready; its log is in %s: %w", name, filepath.Join(d.lab.Folder(), "logs"), err)
+	}
+	return nil
+}
+
+// join adds a cluster: a token on the hub, one command on the cluster. The command waits until the agent is connected;
+// meanwhile the Deployment that it made is run.
+func (d *demo) join(ctx context.Context, spoke lab.Spoke) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	token, err := d.output(ctx, "argocd-agentctl", "agent", "join-token", spoke.Name, "--mode", string(spoke.Role), "--label", "env=demo",
+		"--address", "127.0.0.1:"+strconv.Itoa(d.hub[8443]), "--principal-context", "hub", "-o", "name")
+	if err != nil {
+		return err
+	}
+	joined := make(chan error, 1)
+	go func() {
+		_, err := d.output(ctx, "argocd-agentctl", "join", strings.TrimSpace(token), "--agent-context", spoke.Name, "--live-exec")
+		joined <- err
+	}()
+	c := d.lab.Cluster(spoke.Name)
+	manifest, err := d.deployed(ctx, spoke.Name, joined)
+	if err != nil {
+		return err
+	}
+	if err := d.start(ctx, c, manifest, agent, nil); err != nil {
+		return err
+	}
+	if err := <-joined; err != nil {
+		return err
+	}
+	return d.ready(ctx, spoke.Name+"/"+agent)
+}
+
+// deployed waits for the Deployment that joining makes.
+func (d *demo) deployed(ctx context.Context, cluster string, joined <-chan error) (string, error) {
+	deployments := d.lab.Cluster(cluster).Client().AppsV1().Deployments(lab.ArgoCDNamespace)
+	for {
+		if _, err := deployments.Get(ctx, agent, metav1.GetOptions{}); err == nil {
+			return d.output(ctx, "kubectl", "--context", cluster, "--namespace", lab.ArgoCDNamespace, "get", "deployment", agent, "-o", "yaml")
+		}
+		select {
+		case err := <-joined:
+			return "", fmt.Errorf("the command ended before it installed anything: %w", err)
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+var applications = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
+
+// deploy makes an Application on the hub for the managed cluster, and one on the autonomous cluster itself; and waits until
+// the hub shows both as Synced and Healthy.
+func (d *demo) deploy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	for _, app := range []struct {
+		cluster                *lab.Cluster
+		namespace, destination string
+	}{
+		{d.lab.Hub(), "managed", "managed"},
+		{d.lab.Cluster("autonomous"), lab.ArgoCDNamespace, "in-cluster"},
+	} {
+		object := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+			"metadata": map[string]any{"name": "guestbook", "namespace": app.namespace},
+			"spec": map[string]any{
+				"project":     "default",
+				"source":      map[string]any{"repoURL": d.lab.RepoURL("plain"), "path": ".", "targetRevision": "HEAD"},
+				"destination": map[string]any{"name": app.destination, "namespace": "default"},
+				"syncPolicy":  map[string]any{"automated": map[string]any{}},
+			},
+		}}
+		if _, err := app.cluster.Dynamic().Resource(applications).Namespace(app.namespace).Create(ctx, object, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("create an Application on %s: %w", app.cluster.Name, err)
+		}
+	}
+	for _, spoke := range spokes {
+		if err := d.healthy(ctx, spoke.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// healthy waits until the hub shows an agent's Application as Synced and Healthy.
+func (d *demo) healthy(ctx context.Context, namespace string) error {
+	apps := d.lab.Hub().Dynamic().Resource(applications).Namespace(namespace)
+	state := "nothing"
+	for {
+		if app, err := apps.Get(ctx, "guestbook", metav1.GetOptions{}); err == nil {
+			sync, _, _ := unstructured.NestedString(app.Object, "status", "sync", "status")
+			health, _, _ := unstructured.NestedString(app.Object, "status", "health", "status")
+			if state = sync + ", " + health; sync == "Synced" && health == "Healthy" {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the hub shows %s of %s/guestbook: %w", state, namespace, context.Cause(ctx))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
