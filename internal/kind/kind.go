@@ -10,6 +10,7 @@ package kind
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
@@ -68,7 +69,11 @@ type Agent struct {
 	Mapping      Mapping
 	HubNamespace string // of its Applications on the hub
 	Server       string // URL in its cluster Secret; AppProjects match on it
+	Without      string // hub: scopes that are not exchanged with it, each between commas
 }
+
+// Excludes tells whether a scope is not exchanged with an agent.
+func (a Agent) Excludes(scope string) bool { return strings.Contains(a.Without, ","+scope+",") }
 
 // World is what a kind may know beside the object: the two ends and their
 // settings. A World belongs to one agent and one side.

@@ -20,7 +20,7 @@ const (
 // Prefix of everything that is ours alone.
 const Prefix = "argocd-agent.argoproj-labs.io/"
 
-// Confirmation is the annotation of an agent's cluster Secret that lets a held
+// Confirmation is the annotation of an agent's Agent object that lets a held
 // deletion go ahead.
 const Confirmation = Prefix + "confirm"
 

@@ -13,6 +13,9 @@ import (
 func (l *link) apply(e engine.Apply) {
 	s := l.scope(e.Scope)
 	ref, err := s.kind.Target(e.Key, &l.world)
+	if err == nil && l.world.Agent.Excludes(e.Scope) {
+		err = &kind.Refusal{Code: engine.NotAllowed, Message: "the hub does not exchange objects of this kind with this agent (spec.kinds of its Agent)"}
+	}
 	if err != nil {
 		l.applied(e.Scope, e.Key, e.Ticket, result{fail: failure(err)})
 		return
@@ -155,6 +158,9 @@ func (l *link) discard(local *kind.Object) decision {
 func (l *link) remove(e engine.Remove) {
 	s := l.scope(e.Scope)
 	ref, err := s.kind.Target(e.Key, &l.world)
+	if err == nil && l.world.Agent.Excludes(e.Scope) {
+		err = &kind.Refusal{Code: engine.NotAllowed, Message: "the hub does not exchange objects of this kind with this agent (spec.kinds of its Agent)"}
+	}
 	if err != nil {
 		l.applied(e.Scope, e.Key, e.Ticket, result{fail: failure(err)})
 		return

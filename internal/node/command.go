@@ -43,6 +43,9 @@ func (l *link) begun(e engine.Apply) {
 // publish projects an object for the other side. A status also says which
 // refresh it comes after.
 func (l *link) publish(s *scope, o *kind.Object) (kind.Item, bool) {
+	if l.world.Agent.Excludes(s.cfg.Name) {
+		return kind.Item{}, false
+	}
 	item, ok := s.kind.Publish(o, &l.world)
 	if !ok || s.cfg.Style != engine.Attached || kind.RefreshPending(o) {
 		return item, ok

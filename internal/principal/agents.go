@@ -9,6 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/node"
 )
 
 // This file connects what is about Agents with the rest of the principal: the
@@ -19,15 +20,23 @@ import (
 const parallelKeeping = 8
 
 // assembleAgents makes all of it. Nothing happens until it runs.
-func (p *principal) assembleAgents(ctx context.Context) {
+func (p *principal) assembleAgents(ctx context.Context, n *node.Node) {
 	p.registry = (&registry{ctx: ctx, client: p.client, namespace: p.cfg.Namespace, mapping: p.cfg.Mapping, proxy: p.cfg.ResourceProxy,
-		post: p.host.Post, cut: p.cutAgent, touched: func(agent string) { p.tending.add(agent); p.reporter.errands.add(agent) }, log: p.log}).prepare()
+		post: p.host.Post, cut: p.cutAgent, touched: p.agentTouched, log: p.log}).prepare()
 	p.keeper = &keeper{registry: p.registry, client: p.client, namespace: p.cfg.Namespace, config: p.clusterConfig(),
 		fingerprints: p.fingerprints, changed: func(agent string) { p.reporter.errands.add(agent) }, log: p.log, trouble: map[string]string{}, good: map[string]string{}}
 	p.keeper.again = func(agent string) { p.tending.add(agent) }
 	p.tending = (&errands{what: "cluster Secret", do: p.keeper.tend, parallel: parallelKeeping, log: p.log}).prepare()
 	p.reporter = (&reporter{client: p.client, registry: p.registry, namespace: p.cfg.Namespace, replica: p.replica(),
 		host: p.host.Do, trouble: p.keeper.troubleOf, greeting: p.greetingOf, alive: func(string) bool { return true }, log: p.log}).prepare()
+	p.releaser = (&releaser{client: p.client, registry: p.registry, node: n, host: p.host.Do, log: p.log}).prepare()
+}
+
+// agentTouched has everybody look at an agent about whom something has changed.
+func (p *principal) agentTouched(agent string) {
+	p.tending.add(agent)
+	p.reporter.errands.add(agent)
+	p.releaser.touched(agent)
 }
 
 // agentRuns lists what has to run.
@@ -37,6 +46,8 @@ func (p *principal) agentRuns() map[string]func(context.Context) error {
 		"statuses of agents": p.onceRegistered(p.reporter.errands.run),
 		"state of agents":    p.onceRegistered(p.reporter.run),
 		"age of credentials": p.onceRegistered(p.keeper.run),
+		"retired agents":     p.onceRegistered(p.releaser.scans.run),
+		"what they leave":    p.onceRegistered(p.releaser.releases.run),
 	}
 	for _, w := range p.registry.watches() {
 		runs["registrations in "+w.Resource.Plural] = kube.NewWatcher(p.client, w, p.registry.take, p.log, p.cfg.Jitter).Run

@@ -89,6 +89,7 @@ func (rec record) registration(mapping kind.Mapping) (registration, error) {
 		return reg, fmt.Errorf("spec.namespace is %.80q, which can not be a namespace", reg.Agent.HubNamespace)
 	}
 	reg.shared = rec.Spec.Shared
+	reg.Agent.Without = excluded(rec.Spec.Kinds)
 	reg.KnownCluster = rec.Status.ClusterUID
 	if s := rec.Status.Store; s != nil {
 		reg.KnownStore = engine.Store{UID: s.UID, Revision: s.Revision}
@@ -99,6 +100,29 @@ func (rec record) registration(mapping kind.Mapping) (registration, error) {
 		reg.confirm = rec.Annotations[v1alpha1.ConfirmAnnotation]
 	}
 	return reg, nil
+}
+
+// excluded lists the scopes of the kinds that are not among those given; of none,
+// all are meant.
+func excluded(kinds []string) string {
+	out := ","
+	for _, k := range []struct {
+		name   string
+		scopes []string
+	}{
+		{v1alpha1.KindApplications, []string{kind.ApplicationScope, kind.StatusScope, kind.CommandScope}},
+		{v1alpha1.KindAppProjects, []string{kind.AppProjectScope}},
+		{v1alpha1.KindRepositories, []string{kind.RepositoryScope}},
+		{v1alpha1.KindGPGKeys, []string{kind.GPGKeyScope}},
+	} {
+		if len(kinds) > 0 && !slices.Contains(kinds, k.name) {
+			out += strings.Join(k.scopes, ",") + ","
+		}
+	}
+	if out == "," {
+		return ""
+	}
+	return out
 }
 
 // Marks of a cluster Secret.

@@ -41,6 +41,7 @@ type principal struct {
 	keeper   *keeper
 	tending  *errands // of the keeper
 	reporter *reporter
+	releaser *releaser
 	sessions *sessions
 	chores   *chores
 	live     *live
@@ -75,7 +76,7 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 		ToPeer:     func(e node.ToPeer) { p.sessions.deliver(e) }, Report: p.report, Applied: p.applied, Writing: func(ref kind.Ref) { p.live.writing(ref) },
 	})
 	p.issuer = p.newIssuer()
-	p.assembleAgents(ctx)
+	p.assembleAgents(ctx, n)
 	p.confirm = &confirmations{held: map[string]map[string]string{}, registry: p.registry, chores: p.chores, post: p.host.Post}
 	p.sessions = &sessions{ctx: ctx, registry: p.registry, storeUID: uid, require: cfg.RequireRegistration, revoked: cfg.Revocations.Revoked,
 		post: p.host.Post, offer: p.host.PostUntil, log: p.log, jitter: cfg.Jitter, conns: map[uint64]*session{}, ends: map[string]string{},
@@ -213,6 +214,7 @@ func (p *principal) followRevocations(ctx context.Context) error {
 func (p *principal) applied(in node.Input) {
 	p.live.follow(in)
 	p.shared.follow(in)
+	p.releaser.follow(in)
 	var r kind.Resource
 	switch in := in.(type) {
 	case node.List:

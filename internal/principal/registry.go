@@ -182,51 +182,6 @@ func (r *registry) drop(name string, revision uint64) []string {
 	return []string{name}
 }
 
-// seenSecret takes a cluster Secret likewise.
-func (r *registry) seenSecret(o *kind.Object) error {
-	return r.change(func() []string { return r.putSecret(o) })
-}
-
-func (r *registry) putSecret(o *kind.Object) (touched []string) {
-	s := readSecret(o)
-	before, known := r.secrets[s.name]
-	if known && before.revision >= s.revision {
-		return nil
-	}
-	if known && before.agent != s.agent {
-		touched = append(touched, r.dropSecret(s.name, s.revision)...)
-	}
-	r.secrets[s.name] = s
-	if r.secretsOf[s.agent] == nil {
-		r.secretsOf[s.agent] = map[string]bool{}
-	}
-	r.secretsOf[s.agent][s.name] = true
-	return append(touched, s.agent)
-}
-
-func (r *registry) dropSecret(name string, revision uint64) []string {
-	s, known := r.secrets[name]
-	if !known || s.revision > revision {
-		return nil
-	}
-	delete(r.secrets, name)
-	if delete(r.secretsOf[s.agent], name); len(r.secretsOf[s.agent]) == 0 {
-		delete(r.secretsOf, s.agent)
-	}
-	return []string{s.agent}
-}
-
-// chosen returns the Secret of an agent. Of several the one with the usual name
-// counts, else the first: every replica chooses the same. Under mu.
-func (r *registry) chosen(agent string) (best clusterSecret, ok bool) {
-	for name := range r.secretsOf[agent] {
-		if !ok || name == usualSecret(agent) || best.name != usualSecret(agent) && name < best.name {
-			best, ok = r.secrets[name], true
-		}
-	}
-	return best, ok
-}
-
 // change changes what is known of the cluster, and tells the node and everybody
 // else what follows for the agents that are touched by it.
 func (r *registry) change(do func() (touched []string)) error {
@@ -289,13 +244,6 @@ func (r *registry) object(agent string) (rec record, known bool, secret clusterS
 	return rec, known, secret, has
 }
 
-// secretNames lists all Secrets that are an agent's.
-func (r *registry) secretNames(agent string) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.secretsOf[agent]))
-}
-
 // refusal tells why what is declared for an agent is not in force.
 func (r *registry) refusal(agent string) string {
 	r.mu.Lock()
@@ -316,6 +264,14 @@ func (r *registry) knows(agent string) bool {
 	defer r.mu.Unlock()
 	_, known := r.objects[agent]
 	return known
+}
+
+// retired tells whether an agent's cluster is said to be gone for good.
+func (r *registry) retired(agent string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, known := r.objects[agent]
+	return known && rec.retired()
 }
 
 // shared tells whether an agent may use the hub's repo-server and Redis.

@@ -1,0 +1,118 @@
+package principal
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// releaser lets Applications go whose deletion waits for a cluster that will
+// never answer: those of retired agents, and copies of agents that the hub does
+// not know any more. It deletes nothing, and touches nothing that nobody has
+// deleted.
+type releaser struct {
+	client   *kube.Client
+	registry *registry
+	node     *node.Node // asked between two of its inputs only
+	host     func(context.Context, func(*node.Node)) error
+	scans    *errands // agents whose Applications have to be looked through
+	releases *errands // Applications, as namespace/name
+	log      *slog.Logger
+
+	mu      sync.Mutex
+	retired map[string]bool
+}
+
+func (r *releaser) prepare() *releaser {
+	r.retired = map[string]bool{}
+	r.scans = (&errands{what: "look for deletions that wait", do: r.scan, parallel: 1, log: r.log}).prepare()
+	r.releases = (&errands{what: "let an Application go", do: r.release, parallel: parallelKeeping, log: r.log}).prepare()
+	return r
+}
+
+// touched looks whether an agent was retired just now.
+func (r *releaser) touched(agent string) {
+	now := r.registry.retired(agent)
+	r.mu.Lock()
+	was := r.retired[agent]
+	if now {
+		r.retired[agent] = true
+	} else {
+		delete(r.retired, agent)
+	}
+	r.mu.Unlock()
+	if now && !was {
+		r.scans.add(agent)
+	}
+}
+
+// follow looks at Applications as they change. It is called by the goroutine that
+// owns the node, after the node.
+func (r *releaser) follow(in node.Input) {
+	switch in := in.(type) {
+	case node.Seen:
+		r.look(in.Resource, in.Object)
+	case node.List:
+		for _, o := range in.Objects {
+			r.look(in.Resource, o)
+		}
+	}
+}
+
+func (r *releaser) look(of kind.Resource, o *kind.Object) {
+	if of == kind.Applications && o.IsDeleting() && len(o.Finalizers()) > 0 && r.abandoned(r.node, o) {
+		r.releases.add(o.Namespace() + "/" + o.Name())
+	}
+}
+
+// abandoned tells whether nobody will ever finish an Application's deletion.
+func (r *releaser) abandoned(n *node.Node, o *kind.Object) bool {
+	if place, ok := n.Place(o.Namespace(), o.Name()); ok {
+		return r.registry.retired(place.Agent)
+	}
+	copyOf := o.Annotation(kind.AgentNameMark)
+	return copyOf != "" && !r.registry.knows(copyOf)
+}
+
+// scan looks through the Applications of an agent that was retired just now.
+func (r *releaser) scan(ctx context.Context, agent string) error {
+	return r.host(ctx, func(n *node.Node) {
+		n.Applications(func(namespace, name string) {
+			if place, ok := n.Place(namespace, name); ok && place.Agent == agent {
+				r.releases.add(namespace + "/" + name)
+			}
+		})
+	})
+}
+
+// release takes off what keeps an Application from going: the finalizers that
+// Argo CD would see to. Those of others are theirs.
+func (r *releaser) release(ctx context.Context, key string) error {
+	namespace, name, _ := strings.Cut(key, "/")
+	ref := kind.Ref{Resource: kind.Applications, Namespace: namespace, Name: name}
+	o, err := r.client.Get(ctx, ref)
+	if err != nil || o == nil || !o.IsDeleting() {
+		return err
+	}
+	abandoned := false
+	if err := r.host(ctx, func(n *node.Node) { abandoned = r.abandoned(n, o) }); err != nil || !abandoned {
+		return err
+	}
+	kept := slices.DeleteFunc(o.Finalizers(), func(f string) bool { return strings.Contains(f, "finalizer.argocd.argoproj.io") })
+	if len(kept) == len(o.Finalizers()) {
+		return nil
+	}
+	_, err = r.client.Patch(ctx, ref, map[string]any{"metadata": map[string]any{"resourceVersion": o.ResourceVersion(), "finalizers": kept}})
+	if err != nil && !kube.IsNotFound(err) {
+		return fmt.Errorf("let Application %s go: %w", key, err)
+	}
+	r.log.InfoContext(ctx, "let a deleted Application go that nobody will finalise: its cluster is gone", "namespace", namespace, "name", name)
+	return nil
+}

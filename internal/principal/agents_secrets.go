@@ -1,0 +1,62 @@
+package principal
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file is what the registry knows of cluster Secrets.
+
+// seenSecret takes a cluster Secret likewise.
+func (r *registry) seenSecret(o *kind.Object) error {
+	return r.change(func() []string { return r.putSecret(o) })
+}
+
+func (r *registry) putSecret(o *kind.Object) (touched []string) {
+	s := readSecret(o)
+	before, known := r.secrets[s.name]
+	if known && before.revision >= s.revision {
+		return nil
+	}
+	if known && before.agent != s.agent {
+		touched = append(touched, r.dropSecret(s.name, s.revision)...)
+	}
+	r.secrets[s.name] = s
+	if r.secretsOf[s.agent] == nil {
+		r.secretsOf[s.agent] = map[string]bool{}
+	}
+	r.secretsOf[s.agent][s.name] = true
+	return append(touched, s.agent)
+}
+
+func (r *registry) dropSecret(name string, revision uint64) []string {
+	s, known := r.secrets[name]
+	if !known || s.revision > revision {
+		return nil
+	}
+	delete(r.secrets, name)
+	if delete(r.secretsOf[s.agent], name); len(r.secretsOf[s.agent]) == 0 {
+		delete(r.secretsOf, s.agent)
+	}
+	return []string{s.agent}
+}
+
+// chosen returns the Secret of an agent. Of several the one with the usual name
+// counts, else the first: every replica chooses the same. Under mu.
+func (r *registry) chosen(agent string) (best clusterSecret, ok bool) {
+	for name := range r.secretsOf[agent] {
+		if !ok || name == usualSecret(agent) || best.name != usualSecret(agent) && name < best.name {
+			best, ok = r.secrets[name], true
+		}
+	}
+	return best, ok
+}
+
+// secretNames lists all Secrets that are an agent's.
+func (r *registry) secretNames(agent string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.secretsOf[agent]))
+}
