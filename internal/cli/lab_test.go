@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
@@ -62,6 +63,8 @@ func empty(t *testing.T, c *lab.Cluster, namespace string) {
 		t.Fatal(err)
 	}
 	for _, resource := range []schema.GroupVersionResource{agentResource, {Version: "v1", Resource: "secrets"}, {Version: "v1", Resource: "services"}, {Version: "v1", Resource: "configmaps"},
+		{Version: "v1", Resource: "serviceaccounts"}, {Group: "apps", Version: "v1", Resource: "deployments"},
+		{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}, {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
 		{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}, {Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"}} {
 		err := c.Dynamic().Resource(resource).Namespace(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -102,4 +105,34 @@ func TestClustersJoinAndAreReached(t *testing.T) {
 		return ""
 	}
 	s.play("join-token.txt")
+}
+
+func TestWhatWaitsIsShown(t *testing.T) {
+	s, l := inLab(t, "cli-pending")
+	apps := l.Hub().Dynamic().Resource(schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}).Namespace("cli-pending")
+	s.commands["delete"] = func(name string) string {
+		if err := apps.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return ""
+	}
+	t.Cleanup(func() { letGo(t, l.Hub(), "cli-pending", "leaving") })
+	s.commands["confirmed"] = func(name string) string {
+		agent, err := l.Hub().Dynamic().Resource(agentResource).Namespace("cli-pending").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return agent.GetAnnotations()[v1alpha1.ConfirmAnnotation] + "\n"
+	}
+	s.play("pending.txt")
+}
+
+// letGo removes an Application that nobody would finalise.
+func letGo(t *testing.T, c *lab.Cluster, namespace, name string) {
+	t.Helper()
+	apps := c.Dynamic().Resource(schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}).Namespace(namespace)
+	_, err := apps.Patch(context.Background(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Error(err)
+	}
 }

@@ -30,6 +30,8 @@ type script struct {
 	env      []string
 	commands map[string]func(argument string) string // instructions of the test; what they return is shown
 	replace  map[string]string                       // expressions → what stands for them
+	names    map[string]string                       // what stands for addresses and the like, in commands and output
+	now      func() time.Time                        // nil: today
 
 	screen Screen
 	answer *string
@@ -74,6 +76,9 @@ func (s *script) play(file string) {
 // step does one step and returns what is seen of it.
 func (s *script) step(line string) string {
 	s.t.Helper()
+	for name, value := range s.names {
+		line = strings.ReplaceAll(line, name, value)
+	}
 	if command, ok := strings.CutPrefix(line, "$ argocd-agentctl"); ok {
 		return s.run(words(command)...)
 	}
@@ -106,7 +111,10 @@ func (s *script) run(args ...string) string {
 		stdin = *s.answer + "\n"
 	}
 	p := &Program{Env: s.env, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &out, Screen: s.screen, Asks: s.answer != nil,
-		Now: func() time.Time { return today }, Version: "v1.2.3", Commit: "abc"}
+		Now: s.now, Version: "v1.2.3", Commit: "abc"}
+	if p.Now == nil {
+		p.Now = func() time.Time { return today }
+	}
 	s.answer = nil
 	code := p.Run(s.t.Context(), args)
 	text := out.String()
@@ -121,6 +129,9 @@ func (s *script) run(args ...string) string {
 
 func (s *script) clean(text string) string {
 	text = strings.ReplaceAll(text, "\x1b", "^[")
+	for name, value := range s.names {
+		text = strings.ReplaceAll(text, value, name)
+	}
 	for expression, with := range s.replace {
 		text = regexp.MustCompile(expression).ReplaceAllString(text, with)
 	}
@@ -148,7 +159,7 @@ func difference(want, got string) string {
 			y = b[i]
 		}
 		if x != y {
-			return fmt.Sprintf("line %d was\n  %s\nand is\n  %s\nand all of it is now:\n%s", i+1, x, y, got)
+			return fmt.Sprintf("line %d was\n  %s\nand is\n  %s\nafter\n%s", i+1, x, y, strings.Join(b[max(0, i-12):min(i, len(b))], "\n"))
 		}
 	}
 	return "no difference"

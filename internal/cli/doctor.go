@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Levels of findings.
+const (
+	levelOK      = "ok"
+	levelNote    = "note"    // could not be looked at, or is as somebody may want it
+	levelWarning = "warning" // works, and not for ever or not as expected
+	levelProblem = "problem" // does not work
+)
+
+// finding is the outcome of one check.
+type finding struct {
+	Level   string `json:"level"`
+	Where   string `json:"where"` // hub, workload cluster or both
+	Check   string `json:"check"`
+	Message string `json:"message"`
+	Do      string `json:"do,omitempty"` // what to do about it
+}
+
+// exam collects findings about one side.
+type exam struct {
+	program *Program
+	where   string
+	found   []finding
+}
+
+func (e *exam) add(level, check, do, format string, args ...any) {
+	e.found = append(e.found, finding{Level: level, Where: e.where, Check: check, Message: fmt.Sprintf(format, args...), Do: do})
+}
+
+func (e *exam) ok(check, format string, args ...any)   { e.add(levelOK, check, "", format, args...) }
+func (e *exam) note(check, format string, args ...any) { e.add(levelNote, check, "", format, args...) }
+func (e *exam) warning(check, do, format string, args ...any) {
+	e.add(levelWarning, check, do, format, args...)
+}
+func (e *exam) problem(check, do, format string, args ...any) {
+	e.add(levelProblem, check, do, format, args...)
+}
+
+// unknown notes that something could not be looked at.
+func (e *exam) unknown(check string, err error) {
+	e.add(levelNote, check, "", "not looked at: %v", err)
+}
+
+// options of all examinations.
+type examOptions struct {
+	address string
+	offline bool
+	strict  bool
+	format  string
+}
+
+func (o *examOptions) declare(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.address, "address", "", "`HOST:PORT` of the principal as clusters reach it. Without it, what agent and Services say.")
+	cmd.Flags().BoolVar(&o.offline, "offline", false, "Leave out what is done over the network from here: DNS, connections to the principal.")
+	cmd.Flags().BoolVar(&o.strict, "strict", false, "Exit with 3 for warnings too.")
+	outputFlag(cmd, &o.format)
+}
+
+func (p *Program) doctorCommand() *cobra.Command {
+	var o examOptions
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find out what is wrong, and say what to do about it",
+		Long: `Examines the hub and, if --agent-context is given, a workload cluster and how the two fit together: definitions,
+rights, Secrets, certificates, Redis, DNS and the way to the hub (through HTTPS_PROXY too), clocks, versions, and
+settings that differ. Each finding says what to do. Nothing is changed.
+
+The exit code is 3 if there is a problem.`,
+		Example: `  argocd-agentctl doctor
+  argocd-agentctl doctor --principal-context hub --agent-context w1
+  argocd-agentctl doctor -o json | jq '.[] | select(.level == "problem")'`,
+		Args: takes(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			hub, err := p.hub()
+			if err != nil {
+				return err
+			}
+			found, atHub := p.examineHub(cmd.Context(), hub, o)
+			if p.global.agentContext != "" {
+				spoke, err := p.spoke()
+				if err != nil {
+					return err
+				}
+				more, atSpoke := p.examineSpoke(cmd.Context(), spoke, o)
+				found = append(found, more...)
+				if atHub != nil && atSpoke != nil {
+					found = append(found, p.compareSides(cmd.Context(), hub, spoke, atHub, atSpoke)...)
+				}
+			}
+			return p.showFindings(found, o)
+		},
+	}
+	o.declare(cmd)
+	return cmd
+}
+
+func (p *Program) validateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "validate",
+		Aliases: []string{"check-config"},
+		Short:   "Check how one side is set up",
+		Long:    "Checks how the principal or an agent is set up: the part of `argocd-agentctl doctor` that concerns it.",
+	}
+	one := func(use, short, example string, examine func(context.Context, examOptions) ([]finding, error)) *cobra.Command {
+		var o examOptions
+		sub := &cobra.Command{Use: use, Short: short, Example: example, Args: takes(0, 0),
+			Long: short + ", and what to do where it is not right. The exit code is 3 if there is a problem.",
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				found, err := examine(cmd.Context(), o)
+				if err != nil {
+					return err
+				}
+				return p.showFindings(found, o)
+			}}
+		o.declare(sub)
+		return sub
+	}
+	cmd.AddCommand(
+		one("principal", "Check the hub", "  argocd-agentctl validate principal --principal-context hub", func(ctx context.Context, o examOptions) ([]finding, error) {
+			hub, err := p.hub()
+			if err != nil {
+				return nil, err
+			}
+			found, _ := p.examineHub(ctx, hub, o)
+			return found, nil
+		}),
+		one("agent", "Check a workload cluster", "  argocd-agentctl validate agent --agent-context w1", func(ctx context.Context, o examOptions) ([]finding, error) {
+			spoke, err := p.spoke()
+			if err != nil {
+				return nil, err
+			}
+			found, _ := p.examineSpoke(ctx, spoke, o)
+			return found, nil
+		}))
+	return cmd
+}
+
+// showFindings prints what was found; what is wrong comes last, where people look.
+func (p *Program) showFindings(found []finding, o examOptions) error {
+	paints := map[string]paint{levelOK: good, levelNote: faint, levelWarning: unsure, levelProblem: bad}
+	counts := map[string]int{}
+	var b strings.Builder
+	wheres := []string{}
+	for _, f := range found {
+		counts[f.Level]++
+		if !slices.Contains(wheres, f.Where) {
+			wheres = append(wheres, f.Where)
+		}
+	}
+	names := []string{}
+	for _, where := range wheres {
+		fmt.Fprintln(&b, p.colour(strong, where))
+		for _, f := range found {
+			if f.Where != where {
+				continue
+			}
+			fmt.Fprintf(&b, "  %s  %-14s %s\n", p.colour(paints[f.Level], fmt.Sprintf("%-7s", f.Level)), f.Check, printable(f.Message))
+			if f.Do != "" {
+				fmt.Fprintf(&b, "           %-14s → %s\n", "", printable(f.Do))
+			}
+			names = append(names, f.Level+"/"+f.Check)
+		}
+	}
+	fmt.Fprintf(&b, "\n%d ok, %d notes, %d warnings, %d problems\n", counts[levelOK], counts[levelNote], counts[levelWarning], counts[levelProblem])
+	if err := p.show(o.format, view{object: found, names: names, text: b.String()}); err != nil {
+		return err
+	}
+	if counts[levelProblem] > 0 || o.strict && counts[levelWarning] > 0 {
+		return findingsError{}
+	}
+	return nil
+}
+
+// side is what is known of a cluster after its examination.
+type side struct {
+	settings *settings
+	skew     time.Duration // of its clock against ours
+	argo     map[string]string
+	params   map[string]string // argocd-cmd-params-cm
+	image    string            // of Argo CD
+}

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+)
+
+// believed reads whom a side believes.
+func (e *exam) believed(ctx context.Context, c *cluster, missing string) []*x509.Certificate {
+	s, err := secrets{c}.Get(ctx, pki.AuthoritySecret)
+	if err != nil {
+		e.unknown("CA", err)
+		return nil
+	}
+	if s == nil {
+		e.problem("CA", missing, "there is no Secret %s", pki.AuthoritySecret)
+		return nil
+	}
+	a, err := pki.ReadAuthority(s.Data)
+	if err != nil {
+		e.problem("CA", "put a CA's certificate into "+pki.BundleKey+" of the Secret, as PEM", "Secret %s: %v", pki.AuthoritySecret, err)
+		return nil
+	}
+	left := a.Cert.NotAfter.Sub(e.program.Now())
+	switch {
+	case left <= 0:
+		e.problem("CA", "argocd-agentctl pki rotate", "the CA %q expired %s", a.Cert.Subject, date(a.Cert.NotAfter))
+	case left < 90*24*time.Hour:
+		e.warning("CA", "argocd-agentctl pki rotate", "the CA %q expires in %s", a.Cert.Subject, span(left))
+	default:
+		e.ok("CA", "%s, good for %s", a.Cert.Subject, span(left))
+	}
+	if a.Replaces() {
+		e.note("CA", "it is replacing another one; end that with `argocd-agentctl pki rotate --finish` when every agent has a new certificate")
+	}
+	return a.Bundle
+}
+
+// certificate looks at one of our own: that it is whole, in time, and of a CA that is believed.
+func (e *exam) certificate(ctx context.Context, c *cluster, name, renew string, usage x509.ExtKeyUsage, bundle []*x509.Certificate) *x509.Certificate {
+	check := "certificate"
+	s, err := secrets{c}.Get(ctx, name)
+	if err != nil {
+		e.unknown(check, err)
+		return nil
+	}
+	if s == nil {
+		e.problem(check, renew, "there is no Secret %s", name)
+		return nil
+	}
+	if _, err := tls.X509KeyPair(s.Data[pki.CertKey], s.Data[pki.KeyKey]); err != nil {
+		e.problem(check, renew, "Secret %s: %v", name, err)
+		return nil
+	}
+	chain, err := pki.Certificates(s.Data[pki.CertKey])
+	if err != nil {
+		e.problem(check, renew, "Secret %s: %v", name, err)
+		return nil
+	}
+	leaf, now := chain[0], e.program.Now()
+	left := leaf.NotAfter.Sub(now)
+	switch problem := verify(chain, bundle, usage, now); {
+	case left <= 0:
+		e.problem(check, renew, "%s (Secret %s) expired %s ago", leaf.Subject, name, span(-left))
+	case now.Before(leaf.NotBefore):
+		e.problem(check, "set the clocks: it was made by one that is ahead", "%s (Secret %s) is not valid before %s", leaf.Subject, name, date(leaf.NotBefore))
+	case len(bundle) > 0 && problem != nil:
+		e.problem(check, renew, "%s (Secret %s) is not of a CA in Secret %s: %v", leaf.Subject, name, pki.AuthoritySecret, problem)
+	case now.After(pki.RenewAt(leaf).Add(leaf.NotAfter.Sub(pki.RenewAt(leaf)) / 2)):
+		e.warning(check, renew+"; and see in the log why it was not renewed", "%s (Secret %s) expires in %s and was not renewed", leaf.Subject, name, span(left))
+	default:
+		e.ok(check, "%s (Secret %s), good for %s", leaf.Subject, name, span(left))
+	}
+	return leaf
+}
+
+func verify(chain, bundle []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
+	roots, others := x509.NewCertPool(), x509.NewCertPool()
+	for _, cert := range bundle {
+		roots.AddCert(cert)
+	}
+	for _, cert := range chain[1:] {
+		others.AddCert(cert)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: others, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}})
+	return err
+}
+
+// names tells whether a server's certificate is for the host by which it is reached.
+func (e *exam) names(leaf *x509.Certificate, host, reissue string) {
+	if leaf == nil || host == "" {
+		return
+	}
+	if err := leaf.VerifyHostname(host); err != nil {
+		info := pki.Describe(leaf)
+		e.problem("certificate", reissue, "%s is for %s, not for %s, by which it is reached", leaf.Subject, strings.Join(info.Names, ", "), host)
+	}
+}
+
+// sameAuthority compares whom the two sides believe.
+func (e *exam) sameAuthority(hub, spoke []*x509.Certificate) {
+	if len(hub) == 0 || len(spoke) == 0 {
+		return
+	}
+	for _, a := range hub {
+		if slices.ContainsFunc(spoke, a.Equal) {
+			e.ok("CA", "both sides believe %s", a.Subject)
+			return
+		}
+	}
+	e.problem("CA", "argocd-agentctl pki propagate; and a certificate for the agent: argocd-agentctl agent join-token, or pki issue agent --upsert",
+		"the workload cluster believes %s, and the hub %s: neither would accept the other", subjects(spoke), subjects(hub))
+}
+
+func subjects(certs []*x509.Certificate) string {
+	var names []string
+	for _, cert := range certs {
+		names = append(names, fmt.Sprintf("%q", cert.Subject))
+	}
+	return strings.Join(names, ", ")
+}

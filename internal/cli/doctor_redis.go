@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+const redisService = "argocd-redis"
+
+// redis tells whether Redis is there, and whether our program may reach it.
+func (e *exam) redis(ctx context.Context, c *cluster, program, address string) {
+	if address != "" && !strings.HasPrefix(address, redisService) {
+		e.note("redis", "%s is told to use %s, which can not be looked at from here", program, address)
+		return
+	}
+	service, err := c.kube.CoreV1().Services(c.namespace).Get(ctx, redisService, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		e.problem("redis", "install Argo CD's Redis, or name yours to the program; without it there are no resource trees", "there is no Service %s", redisService)
+		return
+	case err != nil:
+		e.unknown("redis", c.explain(err))
+		return
+	}
+	found, err := c.kube.DiscoveryV1().EndpointSlices(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + redisService})
+	if err != nil {
+		e.unknown("redis", c.explain(err))
+		return
+	}
+	ready := 0
+	for _, slice := range found.Items {
+		for _, endpoint := range slice.Endpoints {
+			if endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready {
+				ready++
+			}
+		}
+	}
+	if ready == 0 {
+		e.problem("redis", "kubectl describe deployment argocd-redis", "nothing is ready behind Service %s", redisService)
+		return
+	}
+	policies, err := c.kube.NetworkingV1().NetworkPolicies(c.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		e.unknown("redis", c.explain(err))
+		return
+	}
+	pod := labels.Set{"app.kubernetes.io/name": program, "app.kubernetes.io/part-of": "argocd-agent"}
+	if by := shutOut(policies.Items, labels.Set(service.Spec.Selector), pod); by != "" {
+		e.problem("redis", "add an ingress rule to it for pods with the label app.kubernetes.io/name="+program, "NetworkPolicy %s lets nobody of %s reach Redis", by, program)
+		return
+	}
+	e.ok("redis", "Service %s has %d ready", redisService, ready)
+}
+
+// shutOut names a policy that selects a target and no policy that lets a client in; empty: the client is let in.
+func shutOut(policies []networkingv1.NetworkPolicy, target, client labels.Set) string {
+	by := ""
+	for _, policy := range policies {
+		if !selects(&policy.Spec.PodSelector, target) || !forIngress(&policy) {
+			continue
+		}
+		for _, rule := range policy.Spec.Ingress {
+			if len(rule.From) == 0 {
+				return ""
+			}
+			for _, from := range rule.From {
+				if from.IPBlock != nil || from.NamespaceSelector != nil { // who is meant can not be told by labels
+					return ""
+				}
+				if selects(from.PodSelector, client) {
+					return ""
+				}
+			}
+		}
+		by = policy.Name
+	}
+	return by
+}
+
+func forIngress(policy *networkingv1.NetworkPolicy) bool {
+	return len(policy.Spec.PolicyTypes) == 0 || slices.Contains(policy.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
+}
+
+func selects(selector *metav1.LabelSelector, set labels.Set) bool {
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	return err == nil && s.Matches(set)
+}

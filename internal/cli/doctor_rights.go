@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// right is something that a program has to be allowed.
+type right struct {
+	group, resource, name, verb string
+	everywhere                  bool // in all namespaces, or of none
+}
+
+func (r right) String() string {
+	resource := r.resource
+	if r.group != "" {
+		resource += "." + r.group
+	}
+	if r.name != "" {
+		resource += " " + r.name
+	}
+	if r.everywhere {
+		resource += " in all namespaces"
+	}
+	return r.verb + " " + resource
+}
+
+// principalRights is what install/kustomize/principal/rbac.yaml gives; a test keeps the two the same.
+var principalRights = []rbacv1.PolicyRule{
+	{APIGroups: []string{"argoproj.io"}, Resources: []string{"applications", "appprojects"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+	{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}},
+	{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+}
+
+var principalNamespaceRights = []rbacv1.PolicyRule{
+	{APIGroups: []string{"argocd-agent.argoproj-labs.io"}, Resources: []string{"agents", "agents/status", "agents/finalizers"},
+		Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+	{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+	{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch"}},
+	{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+}
+
+// agentRights is the same of install/kustomize/agent/rbac.yaml.
+var (
+	agentRights = []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{"kube-system"}, Verbs: []string{"get"}},
+	}
+	agentNamespaceRights = []rbacv1.PolicyRule{
+		{APIGroups: []string{"argoproj.io"}, Resources: []string{"applications", "appprojects"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch"}},
+	}
+)
+
+// rightsOf spells rules out.
+func rightsOf(rules []rbacv1.PolicyRule, everywhere bool) []right {
+	var all []right
+	for _, rule := range rules {
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, name := range names {
+					for _, verb := range rule.Verbs {
+						all = append(all, right{group, resource, name, verb, everywhere})
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// rights asks the API server whether a ServiceAccount may do what its program has to.
+func (e *exam) rights(ctx context.Context, c *cluster, account, role string, all []right) {
+	if _, err := c.kube.CoreV1().ServiceAccounts(c.namespace).Get(ctx, account, metav1.GetOptions{}); err != nil {
+		if apierrors.IsNotFound(err) {
+			e.problem("rights", "install the manifests: the chart, or install/kustomize/"+role, "there is no ServiceAccount %s", account)
+		} else {
+			e.unknown("rights", c.explain(err))
+		}
+		return
+	}
+	missing := make([]bool, len(all))
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(8)
+	for i, r := range all {
+		work.Go(func() error {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "system:serviceaccount:" + c.namespace + ":" + account, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + c.namespace, "system:authenticated"},
+				ResourceAttributes: r.attributes(c.namespace),
+			}}
+			answer, err := c.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			if err == nil {
+				missing[i] = !answer.Status.Allowed
+			}
+			return err
+		})
+	}
+	if err := work.Wait(); err != nil {
+		e.unknown("rights", c.explain(err))
+		return
+	}
+	var lacks []string
+	for i, r := range all {
+		if missing[i] {
+			lacks = append(lacks, r.String())
+		}
+	}
+	if len(lacks) == 0 {
+		e.ok("rights", "ServiceAccount %s may do all %d things that it has to", account, len(all))
+		return
+	}
+	shown := strings.Join(lacks[:min(len(lacks), 6)], "; ")
+	if len(lacks) > 6 {
+		shown += fmt.Sprintf("; and %d more", len(lacks)-6)
+	}
+	e.problem("rights", "apply the chart, or install/kustomize/"+role+"/rbac.yaml, of this version again", "ServiceAccount %s may not: %s", account, shown)
+}
+
+func (r right) attributes(namespace string) *authorizationv1.ResourceAttributes {
+	resource, sub, _ := strings.Cut(r.resource, "/")
+	a := &authorizationv1.ResourceAttributes{Group: r.group, Resource: resource, Subresource: sub, Name: r.name, Verb: r.verb, Namespace: namespace}
+	if r.everywhere {
+		a.Namespace = ""
+	}
+	return a
+}

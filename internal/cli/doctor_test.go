@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
+	s, l := inLab(t, "cli-doctor")
+	s.now = time.Now
+	s.replace[`OU=[-_A-Za-z0-9]{8}`] = "OU=…"
+	s.replace[`v1\.\d+\.\d+[-+.\w]*`] = "VERSION"
+	s.replace[`20\d\d-\d\d-\d\d \d\d:\d\d`] = "DATE"
+	s.replace[`\(\d+d\)`] = "(DAYS)"
+	s.replace[`looked up from here: .*`] = "looked up from here: …"
+	s.replace[`cluster \([-0-9a-f]{36}\)|this one is [-0-9a-f]{36}`] = "UID"
+	s.names = map[string]string{}
+	s.commands["listen"] = func(string) string {
+		principal := standIn(t, l.Hub(), "cli-doctor")
+		s.names["PRINCIPAL"] = principal.Listener.Addr().String()
+		s.names["CONNECTOR"] = connectProxy(t, principal.Listener.Addr().String())
+		return ""
+	}
+	s.play("doctor.txt")
+}
+
+// standIn listens as the principal does, with its certificate and CA; what it answers is of no interest.
+func standIn(t *testing.T, hub *lab.Cluster, namespace string) *httptest.Server {
+	t.Helper()
+	get := func(name string) map[string][]byte {
+		secret, err := hub.Client().CoreV1().Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return secret.Data
+	}
+	own := get(pki.PrincipalSecret)
+	pair, err := tls.X509KeyPair(own[pki.CertKey], own[pki.KeyKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(get(pki.AuthoritySecret)[pki.BundleKey])
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.EnableHTTP2 = true
+	server.Config.ErrorLog = nil
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server
+}
+
+// connectProxy is an HTTP proxy that leads everybody to one place.
+func connectProxy(t *testing.T, to string) string {
+	t.Helper()
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		there, err := new(net.Dialer).DialContext(context.WithoutCancel(r.Context()), "tcp", to)
+		if err != nil || r.Method != http.MethodConnect {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		here, buffer, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(here, "HTTP/1.1 200 OK\r\n\r\n")
+		go func() { _, _ = io.Copy(there, buffer); _ = there.Close() }()
+		_, _ = io.Copy(here, there)
+		_ = here.Close()
+	}))
+	t.Cleanup(proxy.Close)
+	return proxy.Listener.Addr().String()
+}
+
+// What the doctor asks for is what the manifests give.
+func TestRightsAreThoseOfTheManifests(t *testing.T) {
+	for _, one := range []struct {
+		file             string
+		everywhere, here []rbacv1.PolicyRule
+	}{
+		{"../../install/kustomize/principal/rbac.yaml", principalRights, principalNamespaceRights},
+		{"../../install/kustomize/agent/rbac.yaml", agentRights, agentNamespaceRights},
+	} {
+		content, err := os.ReadFile(one.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for document := range strings.SplitSeq(string(content), "\n---\n") {
+			var role rbacv1.ClusterRole
+			if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+				t.Fatal(err)
+			}
+			if role.Kind == "ClusterRole" || role.Kind == "Role" {
+				for _, r := range rightsOf(role.Rules, role.Kind == "ClusterRole") {
+					want = append(want, r.String())
+				}
+			}
+		}
+		var got []string
+		for _, r := range append(rightsOf(one.everywhere, true), rightsOf(one.here, false)...) {
+			got = append(got, r.String())
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		if !slices.Equal(want, got) {
+			t.Errorf("%s gives\n  %s\nand the doctor asks for\n  %s", one.file, strings.Join(want, "\n  "), strings.Join(got, "\n  "))
+		}
+	}
+}
+
+func TestNetworkPoliciesThatShutUsOutAreFound(t *testing.T) {
+	policy := func(name string, target map[string]string, from ...networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicy {
+		return networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: target}, Ingress: []networkingv1.NetworkPolicyIngressRule{{From: from}}}}
+	}
+	pods := func(name string) networkingv1.NetworkPolicyPeer {
+		return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"name": name}}}
+	}
+	redis, server, agent := map[string]string{"name": "redis"}, pods("server"), pods("agent")
+	for title, test := range map[string]struct {
+		policies []networkingv1.NetworkPolicy
+		by       string
+	}{
+		"none":                     {nil, ""},
+		"of something else":        {[]networkingv1.NetworkPolicy{policy("other", map[string]string{"name": "x"}, server)}, ""},
+		"for others alone":         {[]networkingv1.NetworkPolicy{policy("redis", redis, server)}, "redis"},
+		"for us too":               {[]networkingv1.NetworkPolicy{policy("redis", redis, server, agent)}, ""},
+		"one of two lets us in":    {[]networkingv1.NetworkPolicy{policy("a", redis, server), policy("b", redis, agent)}, ""},
+		"for everybody":            {[]networkingv1.NetworkPolicy{policy("redis", redis)}, ""},
+		"for addresses, who knows": {[]networkingv1.NetworkPolicy{policy("redis", redis, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}})}, ""},
+	} {
+		if by := shutOut(test.policies, labels.Set(redis), labels.Set{"name": "agent"}); by != test.by {
+			t.Errorf("%s: %q, want %q", title, by, test.by)
+		}
+	}
+}

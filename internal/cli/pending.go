@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// waiting is something that waits: for a person's word, for an agent, or for a correction.
+type waiting struct {
+	Agent string `json:"agent"`
+	Kind  string `json:"kind"` // held, command, deletion or rejected
+	What  string `json:"what"`
+	Why   string `json:"why"`
+	ID    string `json:"id,omitempty"` // to confirm it with
+}
+
+func (p *Program) pendingCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "pending [AGENT…]",
+		Short: "Show what waits: commands, deletions, and items that are refused",
+		Long: `Shows what waits, for all agents or for some:
+
+  held      deletions or a changed store that somebody has to confirm first; see pending confirm
+  command   a sync, refresh or terminate that the agent has not taken up yet
+  deletion  an Application that is being deleted, until its cluster has removed what it deployed
+  rejected  an Application that the other side refuses, and why
+
+The exit code is 3 if there is anything.`,
+		Example: `  argocd-agentctl pending
+  argocd-agentctl pending w1 -o json
+  argocd-agentctl pending confirm 5f2c9b0e7d1a4c33`,
+		Args:              takes(0, -1),
+		ValidArgsFunction: p.agentNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := p.agents()
+			if err != nil {
+				return err
+			}
+			found, err := p.findPending(cmd.Context(), a, args)
+			if err != nil {
+				return err
+			}
+			v := view{object: found, headings: []string{"AGENT", "KIND", "WHAT", "WHY", "ID"}, nothing: "Nothing waits."}
+			paints := map[string]paint{"held": bad, "rejected": bad, "deletion": unsure}
+			for _, w := range found {
+				v.names = append(v.names, cmp.Or(w.ID, w.What))
+				v.rows = append(v.rows, []cell{c(w.Agent), {w.Kind, paints[w.Kind]}, c(w.What), c(orDash(w.Why)), c(orDash(w.ID))})
+			}
+			if err := p.show(format, v); err != nil || len(found) == 0 {
+				return err
+			}
+			return findingsError{}
+		},
+	}
+	outputFlag(cmd, &format)
+	cmd.AddCommand(p.confirmCommand())
+	return cmd
+}
+
+// findPending looks at agents and their Applications on the hub.
+func (p *Program) findPending(ctx context.Context, a agents, names []string) ([]waiting, error) {
+	list, err := a.list(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(list.Items, func(a v1alpha1.Agent) bool { return a.Name == name }) {
+			_, err := a.get(ctx, name) // says that there is none
+			return nil, cmp.Or(err, fmt.Errorf("agent %s has just been made: try again", name))
+		}
+	}
+	found := []waiting{}
+	for i := range list.Items {
+		agent := &list.Items[i]
+		if len(names) > 0 && !slices.Contains(names, agent.Name) {
+			continue
+		}
+		found = append(found, heldBy(agent)...)
+		if agent.Spec.Mode == "" {
+			continue // it has no Applications yet
+		}
+		w, err := a.hubWorld(ctx, agent)
+		if err != nil {
+			return nil, err
+		}
+		apps, err := a.objects(ctx, kind.Applications, applicationNamespace(w), "")
+		if err != nil {
+			return nil, err
+		}
+		for _, app := range apps {
+			if _, ok := kind.Reports(app, w); ok {
+				found = append(found, waitsFor(agent, w, app)...)
+			}
+		}
+	}
+	return found, nil
+}
+
+// confirmation finds the ID in what the principal says about how to confirm something.
+var confirmation = regexp.MustCompile(regexp.QuoteMeta(v1alpha1.ConfirmAnnotation) + `=([^\s"']+)`)
+
+// heldBy reads off an agent's conditions what somebody has to confirm.
+func heldBy(agent *v1alpha1.Agent) []waiting {
+	var found []waiting
+	for _, condition := range agent.Status.Conditions {
+		if condition.Type == v1alpha1.ConditionHeld && condition.Status != metav1.ConditionTrue {
+			continue
+		}
+		for line := range strings.SplitSeq(condition.Message, "\n") {
+			id := confirmation.FindStringSubmatch(line)
+			if id == nil {
+				continue
+			}
+			what, _, _ := strings.Cut(line, "; to confirm:")
+			found = append(found, waiting{Agent: agent.Name, Kind: "held", What: what, Why: "somebody has to confirm it", ID: id[1]})
+		}
+	}
+	return found
+}
+
+// waitsFor tells what an Application of an agent waits for.
+func waitsFor(agent *v1alpha1.Agent, w *kind.World, app *kind.Object) []waiting {
+	var found []waiting
+	name := "application " + app.Namespace() + "/" + app.Name()
+	why := absence(agent)
+	if commands, ok := kind.Pending(app, w); ok {
+		for _, one := range []struct {
+			is   bool
+			what string
+		}{
+			{commands.Operation != nil || commands.Unstamped, operationName(app)}, {commands.Terminate != kind.TerminateTarget{}, "terminate"},
+			{commands.Refresh != "", commands.Refresh + " refresh"}, {commands.Hydrate != "" && commands.Refresh == "", "hydrate"},
+		} {
+			if one.is {
+				found = append(found, waiting{Agent: agent.Name, Kind: "command", What: one.what + " of " + name, Why: why})
+			}
+		}
+	}
+	if app.IsDeleting() {
+		reason := "its cluster has not confirmed yet"
+		if !agent.Status.Connected {
+			reason = why + "; if its cluster is gone for good: argocd-agentctl agent retire " + agent.Name
+		}
+		found = append(found, waiting{Agent: agent.Name, Kind: "deletion", What: name, Why: reason})
+	}
+	conditions, _ := raw.Elements(app.Get("status", "conditions"))
+	for _, one := range conditions {
+		if raw.Text(one, "type") == kind.ConditionError {
+			found = append(found, waiting{Agent: agent.Name, Kind: "rejected", What: name, Why: raw.Text(one, "message")})
+		}
+	}
+	return found
+}
+
+// absence says why an agent does not take something up.
+func absence(agent *v1alpha1.Agent) string {
+	switch {
+	case agent.Status.Connected:
+		return "the agent has not taken it up yet"
+	case agent.Spec.Suspended:
+		return "the agent is suspended"
+	case stateOf(agent).text == "never":
+		return "the agent has never connected"
+	}
+	return "the agent is away"
+}
+
+func operationName(app *kind.Object) string {
+	if app.Get("operation", "sync") == nil && app.Get("operation") != nil {
+		return "operation"
+	}
+	return "sync"
+}
+
+func (p *Program) confirmCommand() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "confirm ID",
+		Short: "Let go ahead what is held back",
+		Long: `Confirms what is held back under an ID that ` + "`argocd-agentctl pending`" + ` shows. An ID stands for exactly what was
+shown: if more is held by then, it has another ID and needs another word.`,
+		Example: `  argocd-agentctl pending
+  argocd-agentctl pending confirm 5f2c9b0e7d1a4c33`,
+		Args: takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := p.agents()
+			if err != nil {
+				return err
+			}
+			list, err := a.list(cmd.Context(), "")
+			if err != nil {
+				return err
+			}
+			for i := range list.Items {
+				for _, held := range heldBy(&list.Items[i]) {
+					if held.ID == args[0] {
+						return p.confirm(cmd.Context(), a, held, yes)
+					}
+				}
+			}
+			return errors.New("nothing is held back under the ID " + args[0] + ": `argocd-agentctl pending` shows what is")
+		},
+	}
+	yesFlag(cmd, &yes)
+	return cmd
+}
+
+func (p *Program) confirm(ctx context.Context, a agents, held waiting, yes bool) error {
+	if err := p.sure(yes, fmt.Sprintf("let go ahead on %s: %s", held.Agent, held.What)); err != nil {
+		return err
+	}
+	change := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.ConfirmAnnotation: held.ID}}}
+	if _, err := a.patch(ctx, "confirm "+held.ID, held.Agent, change); err != nil {
+		return err
+	}
+	p.say("Confirmed for %s: %s", held.Agent, held.What)
+	return nil
+}

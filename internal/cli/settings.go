@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Where our programs are installed, by the names that all installations share.
+const (
+	principalDeployment = "argocd-agent-principal"
+	agentDeployment     = "argocd-agent-agent"
+	paramsConfigMap     = "argocd-agent-params"
+)
+
+// settings are what a program is told by its Deployment: arguments, and an environment that may come from ConfigMaps.
+type settings struct {
+	installed bool // there is a Deployment
+	ready     bool
+	image     string
+	prefix    string // of its variables
+	env       map[string]string
+	flags     map[string]string
+}
+
+func (c *cluster) principalSettings(ctx context.Context) (*settings, error) {
+	return c.settings(ctx, principalDeployment, "ARGOCD_PRINCIPAL_")
+}
+
+func (c *cluster) agentSettings(ctx context.Context) (*settings, error) {
+	return c.settings(ctx, agentDeployment, "ARGOCD_AGENT_")
+}
+
+// settings reads what a Deployment tells its program. Without one, the ConfigMap alone is read.
+func (c *cluster) settings(ctx context.Context, deployment, prefix string) (*settings, error) {
+	s := &settings{prefix: prefix, env: map[string]string{}, flags: map[string]string{}}
+	read := map[string]map[string]string{}
+	load := func(name string) (map[string]string, error) {
+		if data, ok := read[name]; ok {
+			return data, nil
+		}
+		found, err := c.kube.CoreV1().ConfigMaps(c.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("read ConfigMap %s: %w", name, c.explain(err))
+		}
+		if err == nil {
+			read[name] = found.Data
+		}
+		return read[name], nil
+	}
+	d, err := c.kube.AppsV1().Deployments(c.namespace).Get(ctx, deployment, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		data, err := load(paramsConfigMap)
+		maps.Copy(s.env, data)
+		return s, err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Deployment %s: %w", deployment, c.explain(err))
+	}
+	s.installed, s.ready = true, d.Status.ReadyReplicas > 0
+	if len(d.Spec.Template.Spec.Containers) == 0 {
+		return s, nil
+	}
+	container := d.Spec.Template.Spec.Containers[0]
+	s.image = container.Image
+	s.readArguments(append(append([]string{}, container.Command...), container.Args...))
+	return s, s.readEnvironment(&container, load)
+}
+
+func (s *settings) readEnvironment(container *corev1.Container, load func(string) (map[string]string, error)) error {
+	for _, from := range container.EnvFrom {
+		if from.ConfigMapRef == nil {
+			continue
+		}
+		data, err := load(from.ConfigMapRef.Name)
+		if err != nil {
+			return err
+		}
+		for key, value := range data {
+			s.env[from.Prefix+key] = value
+		}
+	}
+	for _, one := range container.Env {
+		switch {
+		case one.ValueFrom == nil:
+			s.env[one.Name] = one.Value
+		case one.ValueFrom.ConfigMapKeyRef != nil:
+			data, err := load(one.ValueFrom.ConfigMapKeyRef.Name)
+			if err != nil {
+				return err
+			}
+			s.env[one.Name] = data[one.ValueFrom.ConfigMapKeyRef.Key]
+		}
+	}
+	return nil
+}
+
+// readArguments reads flags as a shell's user writes them.
+func (s *settings) readArguments(args []string) {
+	for i, arg := range args {
+		name, ok := strings.CutPrefix(arg, "--")
+		if !ok {
+			continue
+		}
+		if name, value, ok := strings.Cut(name, "="); ok {
+			s.flags[name] = value
+			continue
+		}
+		s.flags[name] = "true"
+		if i+1 < len(args) && !strings.HasPrefix(args[i+1], "--") {
+			s.flags[name] = args[i+1]
+		}
+	}
+}
+
+// get returns what a flag is set to, empty if nothing is said.
+func (s *settings) get(flag string) string {
+	if value, ok := s.flags[flag]; ok {
+		return value
+	}
+	variable := s.prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	switch flag { // those whose variables do not follow the rule
+	case "server-address":
+		variable = "ARGOCD_AGENT_REMOTE_SERVER"
+	case "server-port":
+		variable = "ARGOCD_AGENT_REMOTE_PORT"
+	case "agent-mode":
+		variable = "ARGOCD_AGENT_MODE"
+	case "insecure-tls":
+		variable = "ARGOCD_AGENT_TLS_INSECURE"
+	case "redis-addr":
+		variable = "REDIS_ADDR"
+	}
+	return s.env[variable]
+}
+
+// on tells whether a switch is set.
+func (s *settings) on(flag string) bool {
+	value := s.get(flag)
+	return value == "true" || value == "1"
+}

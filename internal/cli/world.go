@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// hubWorld is what kinds have to know of an agent to read the hub's objects as the principal does.
+func (c *cluster) hubWorld(ctx context.Context, agent *v1alpha1.Agent) (*kind.World, error) {
+	set, err := c.principalSettings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	mapping := kind.ByNamespace
+	if set.on("destination-based-mapping") {
+		mapping = kind.ByDestination
+	}
+	uid, err := c.uid(ctx)
+	if err != nil {
+		return nil, err
+	}
+	argo, err := c.argoSettings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &kind.World{
+		Side: kind.Hub, HubArgoNamespace: c.namespace, PrincipalUID: uid, Projection: engine.ProjectionMax, InstanceLabel: argo["application.instanceLabelKey"],
+		Agent: kind.Agent{Name: agent.Name, Mode: kind.Mode(agent.Spec.Mode), Mapping: cmp.Or(kind.Mapping(agent.Spec.Mapping), mapping), HubNamespace: hubNamespace(agent)},
+		Settings: kind.Settings{AllowedNamespaces: commaList(set.get("allowed-namespaces")), ShareUnscopedRepositories: set.on("share-unscoped-repositories"),
+			SyncRepositoryTrust: set.on("sync-repository-trust")},
+	}
+	if text := set.get("label-selector"); text != "" {
+		if w.Settings.LabelSelector, err = kind.ParseSelector(text); err != nil {
+			return nil, fmt.Errorf("the principal's --label-selector: %w", err)
+		}
+	}
+	if secret, err := c.kube.CoreV1().Secrets(c.namespace).Get(ctx, "cluster-"+agent.Name, metav1.GetOptions{}); err == nil {
+		w.Agent.Server = string(secret.Data["server"])
+	}
+	return w, nil
+}
+
+// uid identifies a cluster.
+func (c *cluster) uid(ctx context.Context) (string, error) {
+	system, err := c.kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("look up namespace kube-system, whose UID identifies a cluster: %w", c.explain(err))
+	}
+	return string(system.UID), nil
+}
+
+// argoSettings is ConfigMap argocd-cm.
+func (c *cluster) argoSettings(ctx context.Context) (map[string]string, error) {
+	return c.configMap(ctx, "argocd-cm")
+}
+
+func (c *cluster) configMap(ctx context.Context, name string) (map[string]string, error) {
+	found, err := c.kube.CoreV1().ConfigMaps(c.namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read ConfigMap %s: %w", name, c.explain(err))
+	}
+	return found.Data, nil
+}
+
+func commaList(text string) []string {
+	var out []string
+	for word := range strings.SplitSeq(text, ",") {
+		if word = strings.TrimSpace(word); word != "" {
+			out = append(out, word)
+		}
+	}
+	return out
+}
+
+// objects reads all objects of a resource: of one namespace, or of all where that is empty.
+func (c *cluster) objects(ctx context.Context, r kind.Resource, namespace, selector string) ([]*kind.Object, error) {
+	resource := c.dynamic.Resource(schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Plural})
+	options := metav1.ListOptions{Limit: 500, LabelSelector: selector}
+	var all []*kind.Object
+	for {
+		page, err := resource.Namespace(namespace).List(ctx, options)
+		if err != nil {
+			return nil, fmt.Errorf("list %s of %s: %w", r.Plural, c, c.explain(err))
+		}
+		for i := range page.Items {
+			page.Items[i].SetManagedFields(nil)
+			b, err := page.Items[i].MarshalJSON()
+			if err != nil {
+				return nil, fmt.Errorf("read %s of %s: %w", r.Plural, c, err)
+			}
+			o, err := kind.Parse(b)
+			if err != nil {
+				return nil, fmt.Errorf("read %s of %s: %w", r.Plural, c, err)
+			}
+			all = append(all, o)
+		}
+		if options.Continue = page.GetContinue(); options.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+// applicationNamespace is where an agent's Applications are on the hub; empty: anywhere.
+func applicationNamespace(w *kind.World) string {
+	if w.Agent.Mode == kind.Managed && w.Agent.Mapping == kind.ByDestination {
+		return ""
+	}
+	return w.Agent.HubNamespace
+}
