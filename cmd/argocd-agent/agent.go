@@ -39,6 +39,7 @@ type agentSettings struct {
 	insecure          bool
 	joinSecret        string
 	live              agentLive
+	shared            agentShared
 }
 
 const agentPrefix = "ARGOCD_AGENT_"
@@ -130,6 +131,7 @@ func (s *agentSettings) declare(f *flags) {
 		"Connect without TLS, through a mesh that encrypts and authenticates; needs --creds header:.")
 
 	s.live.declare(f)
+	s.shared.declare(f)
 	s.observeSettings.declare(f, 8181, 8001)
 }
 
@@ -160,6 +162,7 @@ func (s *agentSettings) check(f *flags, bad *problems) (warnings []warning) {
 	if f.given("keep-alive-ping-interval") && s.keepAlive < time.Second {
 		bad.add("%s %s is too short: the principal sends away who asks more often than its --keepalive-min-interval", f.name("keep-alive-ping-interval"), s.keepAlive)
 	}
+	s.shared.check(f, bad)
 	return append(s.live.check(f, bad), s.idle(f)...)
 }
 

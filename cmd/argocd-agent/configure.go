@@ -45,6 +45,9 @@ func (s *principalSettings) config(ctx context.Context, log *slog.Logger) (princ
 		if err := s.live.config(ctx, s.listenHost, &open, &cfg); err != nil {
 			return err
 		}
+		if err := s.shared.config(&s.live.redis, &cfg); err != nil {
+			return err
+		}
 		if cfg.MetricsListener, err = open.openPort(ctx, "requests for metrics", s.metrics); err != nil {
 			return err
 		}
@@ -91,6 +94,9 @@ func (s *agentSettings) config(ctx context.Context, log *slog.Logger) (agent.Con
 			return err
 		}
 		if err := s.live.config(&cfg); err != nil {
+			return err
+		}
+		if err := s.shared.config(ctx, &open, &cfg); err != nil {
 			return err
 		}
 		if cfg.MetricsListener, err = open.openPort(ctx, "requests for metrics", s.metrics); err != nil {

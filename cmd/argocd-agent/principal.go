@@ -29,6 +29,7 @@ type principalSettings struct {
 	namespacePattern  string
 	namespaceLabels   map[string]string
 	live              principalLive
+	shared            principalShared
 	listenHost        string
 	listenPort        int
 	keepAliveLeast    time.Duration
@@ -123,6 +124,7 @@ func (s *principalSettings) declare(f *flags) {
 		"Listen without TLS, behind a mesh that encrypts and authenticates; needs --auth header:NAME:REGEX, and believes headers from this host alone.")
 
 	s.live.declare(f)
+	s.shared.declare(f)
 	s.observeSettings.declare(f, 8000, 8003)
 }
 
@@ -134,6 +136,7 @@ func (s *principalSettings) check(f *flags, bad *problems) []warning {
 	checkSelector(f, bad, "label-selector", s.selector)
 	s.checkNamespaces(f, bad)
 	s.live.check(f, bad, s.required)
+	s.shared.check(f, bad)
 	if err := checkHost(s.listenHost); s.listenHost != "" && err != nil {
 		bad.add("%s: %w", f.name("listen-host"), err)
 	}

@@ -20,7 +20,10 @@ const (
 )
 
 // notInTheChart lists flags that may not become a key of a ConfigMap, and what to use instead.
-var notInTheChart = map[string]string{"redis-password": "the Secret that redis.secretName names, or extraEnv"}
+var notInTheChart = map[string]string{
+	"redis-password":        "the Secret that redis.secretName names, or extraEnv",
+	"shared-redis-password": "extraEnv, from a Secret",
+}
 
 var roles = []struct{ name, prefix string }{{"agent", agentPrefix}, {"principal", principalPrefix}}
 
