@@ -38,6 +38,7 @@ type agentSettings struct {
 	plaintext         bool
 	insecure          bool
 	joinSecret        string
+	spiffe            spiffeSettings
 	live              agentLive
 	shared            agentShared
 }
@@ -123,6 +124,7 @@ func (s *agentSettings) declare(f *flags) {
 	s.certificateSettings.declare(f, agentCertificates)
 	f.add("join-secret-name", text(&s.joinSecret, "SECRET", pki.JoinSecret),
 		"Secret with a line (token) to join the hub with: where there is no certificate yet, it is exchanged for one.")
+	s.spiffe.declare(f, true)
 	s.tlsSettings.declare(f)
 	f.add("insecure-tls", onOff(&s.insecure, false),
 		"Do not verify the principal's certificate. Whoever is in between can read and change everything: for experiments only.")
@@ -197,6 +199,8 @@ func (s *agentSettings) checkIdentity(f *flags, bad *problems) {
 	}
 	s.certificateSettings.check(f, bad, agentCertificates, !s.insecure)
 	s.checkSecret(f, bad, "join-secret-name", s.joinSecret)
+	s.spiffe.check(f, bad, agentCertificates, "insecure-plaintext", "insecure-tls")
+	s.spiffe.checkServer(f, bad)
 	s.tlsSettings.check(f, bad)
 }
 
@@ -257,7 +261,9 @@ func (p *program) runAgent(ctx context.Context, s *agentSettings, warnings []war
 		return err
 	}
 	defer closeAll()
-	return withProfiler(ctx, s.pprof, log, func(ctx context.Context) error { return p.start.agent(ctx, cfg) })
+	return s.spiffe.beside(ctx, log, func(ctx context.Context) error {
+		return withProfiler(ctx, s.pprof, log, func(ctx context.Context) error { return p.start.agent(ctx, cfg) })
+	})
 }
 
 // server is where the principal is expected.

@@ -47,17 +47,21 @@ func (s *issueSettings) check(f *flags, bad *problems) {
 }
 
 // issue sets up what the principal does about certificates: nothing where they
-// come from files, or its CA is not where we keep ours.
+// come from files, or its CA is not where we keep ours. Where its own comes from
+// elsewhere (the source is nil), it is only about those of the resource proxy.
 func (s *principalSettings) issue(cfg *principal.Config, source identity.Source, method *identity.Method) {
 	if !s.issuing.on || s.cert != "" || s.caSecret != usualCASecret {
 		return
 	}
-	identity.LetJoin(cfg.TLS, source)
-	names := append(serviceNames("argocd-agent-principal", cfg.Namespace), s.issuing.names...)
-	if s.listenHost != "" && !net.ParseIP(strings.Trim(s.listenHost, "[]")).IsUnspecified() {
-		names = append(names, strings.Trim(s.listenHost, "[]"))
+	cfg.Issue = &principal.Issue{Servers: map[string][]string{}, ClientLife: s.issuing.life, Names: method.OfCertificate}
+	if source != nil {
+		identity.LetJoin(cfg.TLS, source)
+		names := append(serviceNames("argocd-agent-principal", cfg.Namespace), s.issuing.names...)
+		if s.listenHost != "" && !net.ParseIP(strings.Trim(s.listenHost, "[]")).IsUnspecified() {
+			names = append(names, strings.Trim(s.listenHost, "[]"))
+		}
+		cfg.Issue.Servers[s.secret] = unique(names)
 	}
-	cfg.Issue = &principal.Issue{Servers: map[string][]string{s.secret: unique(names)}, ClientLife: s.issuing.life, Names: method.OfCertificate}
 	if proxy := s.live.certs; s.live.resources && proxy.cert == "" && proxy.secret != s.secret {
 		host, _, _ := net.SplitHostPort(s.live.address)
 		cfg.Issue.Servers[proxy.secret] = unique(append(serviceNames("argocd-agent-resource-proxy", cfg.Namespace), host))

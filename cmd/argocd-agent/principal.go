@@ -36,6 +36,7 @@ type principalSettings struct {
 	auth              string
 	plaintext         bool
 	issuing           issueSettings
+	spiffe            spiffeSettings
 }
 
 const principalPrefix = "ARGOCD_PRINCIPAL_"
@@ -119,6 +120,7 @@ func (s *principalSettings) declare(f *flags) {
 			"header:NAME:REGEX off a header that a mesh has set. What the first group of the expression matches is the agent's name.")
 	s.certificateSettings.declare(f, principalCertificates)
 	s.issuing.declare(f)
+	s.spiffe.declare(f, false)
 	s.tlsSettings.declare(f)
 	f.add("insecure-plaintext", onOff(&s.plaintext, false),
 		"Listen without TLS, behind a mesh that encrypts and authenticates; needs --auth header:NAME:REGEX, and believes headers from this host alone.")
@@ -177,6 +179,10 @@ func (s *principalSettings) checkIdentity(f *flags, bad *problems) {
 	}
 	s.certificateSettings.check(f, bad, principalCertificates, true)
 	s.issuing.check(f, bad)
+	s.spiffe.check(f, bad, principalCertificates, "insecure-plaintext")
+	if err == nil && s.spiffe.socket != "" && !method.ByURI() {
+		bad.add("%s needs --auth mtls:uri:REGEX, such as 'mtls:uri:^spiffe://example.org/argocd-agent/([^/]+)$': a SPIFFE ID is a URI", f.name("spiffe-endpoint-socket"))
+	}
 	s.tlsSettings.check(f, bad)
 }
 
@@ -188,7 +194,9 @@ func (p *program) runPrincipal(ctx context.Context, s *principalSettings, warnin
 		return err
 	}
 	defer closeAll()
-	return withProfiler(ctx, s.pprof, log, func(ctx context.Context) error { return p.start.principal(ctx, cfg) })
+	return s.spiffe.beside(ctx, log, func(ctx context.Context) error {
+		return withProfiler(ctx, s.pprof, log, func(ctx context.Context) error { return p.start.principal(ctx, cfg) })
+	})
 }
 
 // listenAddress is where agents are expected.

@@ -21,15 +21,19 @@ func (s *principalSettings) trust(cfg *principal.Config) error {
 	if s.plaintext {
 		return nil
 	}
+	cfg.Revocations = new(identity.Revocations)
+	who.Revoked = cfg.Revocations
+	cfg.Explain = identity.ExplainServer
+	if s.spiffe.socket != "" {
+		s.issue(cfg, nil, method)
+		return s.trustSPIFFE(cfg)
+	}
 	source, secrets, err := s.source(cfg.Namespace, true, cfg.Log)
 	if err != nil {
 		return err
 	}
-	cfg.Revocations = new(identity.Revocations)
-	who.Revoked = cfg.Revocations
 	cfg.TLS = identity.ServerTLS(source, cfg.Revocations)
 	s.apply(cfg.TLS)
-	cfg.Explain = identity.ExplainServer
 	cfg.Secrets = secrets
 	s.issue(cfg, source, method)
 	return nil
@@ -39,6 +43,10 @@ func (s *principalSettings) trust(cfg *principal.Config) error {
 func (s *agentSettings) trust(cfg *agent.Config) error {
 	if s.plaintext {
 		return nil
+	}
+	cfg.Explain = identity.ExplainClient
+	if s.spiffe.socket != "" {
+		return s.trustSPIFFE(cfg)
 	}
 	source, secrets, err := s.source(cfg.Namespace, !s.insecure, cfg.Log)
 	if err != nil {
@@ -54,7 +62,6 @@ func (s *agentSettings) trust(cfg *agent.Config) error {
 		now.InsecureSkipVerify = s.insecure
 		return now, nil
 	}
-	cfg.Explain = identity.ExplainClient
 	cfg.Secrets = secrets
 	s.renewal(cfg)
 	return nil

@@ -87,6 +87,9 @@ func (m *Method) String() string { return m.text }
 // encryption, rather than on a certificate.
 func (m *Method) Plaintext() bool { return m.source == fromHeader }
 
+// ByURI tells whether the name is found in a URI of a certificate.
+func (m *Method) ByURI() bool { return m.source == fromURI }
+
 // OfCertificate names the agent that a verified certificate belongs to.
 func (m *Method) OfCertificate(cert *x509.Certificate) (string, error) {
 	if m.source == fromURI {
