@@ -64,8 +64,8 @@ var house = []room{
 	{path: "internal/principal", inner: rooms(core, "internal/wire", adapters, "api"), tests: rooms("lab"), outer: anyModule},
 	{path: "internal/agent", inner: rooms(core, "internal/wire", adapters, "api"), tests: rooms("lab"), outer: anyModule},
 	{path: "internal/cli", inner: rooms(core, "internal/wire", adapters, "api", "install"), tests: rooms("lab"), outer: anyModule},
-	// A command fills their Config, whose fields are of the types that settings become: kinds' and identity's.
-	{path: "cmd", inner: rooms("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/pki"), outer: anyModule},
+	// A command fills their Config, whose fields are of the types that settings become: kinds', identity's and the proxies'.
+	{path: "cmd", inner: rooms("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/pki", "internal/proxy"), outer: anyModule},
 
 	// What users install, for programs that install it.
 	{path: "install", outer: anyModule},
