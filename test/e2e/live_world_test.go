@@ -103,17 +103,17 @@ contexts: [{name: hub, context: {cluster: hub, user: hub}}]}`, w.live.resources,
 	return file
 }
 
-// kubectl runs kubectl with a kubeconfig.
-func (w *world) kubectl(t testing.TB, kubeconfig string, args ...string) string {
+// throughHub runs kubectl with a kubeconfig that leads to the principal.
+func (w *world) throughHub(t testing.TB, kubeconfig string, args ...string) string {
 	t.Helper()
-	out, err := w.kubectlCommand(t, kubeconfig, args...).CombinedOutput()
+	out, err := w.hubCommand(t, kubeconfig, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
 	}
 	return strings.TrimSpace(string(out))
 }
 
-func (w *world) kubectlCommand(t testing.TB, kubeconfig string, args ...string) *exec.Cmd {
+func (w *world) hubCommand(t testing.TB, kubeconfig string, args ...string) *exec.Cmd {
 	t.Helper()
 	return w.Command(t.Context(), "kubectl", append([]string{"--kubeconfig", kubeconfig, "--cache-dir", filepath.Join(filepath.Dir(kubeconfig), "cache")}, args...)...)
 }
@@ -134,4 +134,22 @@ func toJSON(t testing.TB, value any) []byte {
 		t.Fatal(err)
 	}
 	return text
+}
+
+// liveWorld is a world of one test, whose argocd-server sees everything that agents have.
+func liveWorld(t *testing.T) *world {
+	t.Helper()
+	open := func() *lab.Lab { return lab.New(t, lab.Options{}) }
+	if os.Getenv(lab.FolderVariable) != "" { // somebody tries one test again and again
+		open = func() *lab.Lab { return lab.Get(t) }
+	}
+	w := newWorld(t, setup{lab: open(), agents: []agentSetup{
+		{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
+	t.Cleanup(w.close)
+	for _, a := range w.agents {
+		liveRights(t, a.spoke.Cluster)
+	}
+	w.start(t)
+	w.serveArgoCD(t)
+	return w
 }

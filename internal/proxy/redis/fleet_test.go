@@ -163,6 +163,16 @@ func newWorld(t testing.TB, change func(*Config)) *world {
 	return w
 }
 
+// withTrees: every Application has one.
+func (w *world) withTrees() *world {
+	for _, spoke := range w.spokes {
+		for _, app := range []string{"cart", "till", "other_far"} {
+			spoke.do("SET", treeKey(app), `{"nodes":null}`)
+		}
+	}
+	return w
+}
+
 // client connects to the Server without a word.
 func (w *world) client() *testClient {
 	w.t.Helper()

@@ -50,7 +50,7 @@ func TestAClaimedLengthAllocatesNothing(t *testing.T) {
 }
 
 func TestSilentClientsAreCutAndSubscribersStay(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.FirstRequest, c.Idle = 50*time.Millisecond, 100*time.Millisecond })
+	w := newWorld(t, func(c *Config) { c.FirstRequest, c.Idle = 50*time.Millisecond, 100*time.Millisecond }).withTrees()
 	listener := w.user3()
 	cart := channelKey("shop_cart")
 	listener.expect(confirmed('>', "subscribe", cart, "1"), "SUBSCRIBE", cart)
@@ -118,8 +118,8 @@ func TestTenThousandIdleClients(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &descriptors); err != nil {
 		t.Fatal(err)
 	}
-	count := min(10_000, int(descriptors.Cur-500)/2) // both ends are in this process
-	w := newWorld(t, nil)
+	count := min(10_000, int(descriptors.Cur-500)/2)                       // both ends are in this process
+	w := newWorld(t, func(c *Config) { c.FirstRequest = 5 * time.Minute }) // a busy machine takes its time
 	for range count {
 		w.client().send(string(appendCommand(nil, "AUTH", hubPassword)) + string(appendCommand(nil, "PING")))
 	}

@@ -60,15 +60,36 @@ func poke(c chan struct{}) {
 // listen adds a client. It hears at once if the subscription stands, because it may have missed something before, and else
 // when the subscription is confirmed.
 func (a *agents) listen(l *listener) {
-	heard := false
 	a.with(l.agent, func(p *peer) {
 		ch := p.want(l.local, time.Time{})
 		ch.listeners[l] = true
-		heard = ch.heard
+		if ch.heard {
+			a.tasks.Go(func() { p.remind(l.local, l) })
+		}
 	})
-	if heard {
-		l.tell("")
+}
+
+// remind tells clients that something may have changed, because they would not have heard of it: all of a channel, or one.
+// They read the tree then, and Argo CD gives up a stream if there is none; so they are told only if there is one. If there
+// is not, its making will be told.
+func (p *peer) remind(name string, only *listener) {
+	ctx, cancel := context.WithTimeoutCause(p.all.ctx, p.all.cfg.Timeout, errTooSlow)
+	defer cancel()
+	key, ok := parseKey([]byte(name))
+	if !ok {
+		return
 	}
+	key.kind = ResourcesTree
+	plain := key.plain(key.app)
+	count, err := p.ask(ctx, "EXISTS", plain, plain+gzipSuffix)
+	if err != nil || len(count) != 1 || string(count[0]) == "0" {
+		return // if the connection broke there will be another
+	}
+	if only != nil {
+		only.tell("")
+		return
+	}
+	p.tellAll(name, "")
 }
 
 func (a *agents) unlisten(l *listener) {
@@ -238,25 +259,38 @@ func (p *peer) hear(conn net.Conn) error {
 		}
 		switch string(parts[0]) {
 		case "subscribe":
-			p.happened(string(parts[1]), "", true)
+			if name := string(parts[1]); p.happened(name, true) {
+				p.all.tasks.Go(func() { p.remind(name, nil) })
+			}
 		case "message":
 			p.all.counts.messages.Add(1)
-			p.happened(string(parts[1]), string(parts[2]), false)
+			if name := string(parts[1]); p.happened(name, false) {
+				p.tellAll(name, string(parts[2]))
+			}
 		}
 	}
 }
 
-// happened makes cached values old and tells everybody who listens.
-func (p *peer) happened(name, payload string, confirmed bool) {
+// happened makes cached values old. It tells whether somebody listens.
+func (p *peer) happened(name string, confirmed bool) bool {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	ch := p.channels[name]
 	if ch == nil {
-		p.mu.Unlock()
-		return
+		return false
 	}
 	ch.seq++
 	ch.heard = ch.heard || confirmed
-	listeners := slices.Collect(maps.Keys(ch.listeners))
+	return len(ch.listeners) > 0
+}
+
+// tellAll tells everybody who listens.
+func (p *peer) tellAll(name, payload string) {
+	p.mu.Lock()
+	var listeners []*listener
+	if ch := p.channels[name]; ch != nil {
+		listeners = slices.Collect(maps.Keys(ch.listeners))
+	}
 	p.mu.Unlock()
 	told := map[string]bool{}
 	for _, l := range listeners {

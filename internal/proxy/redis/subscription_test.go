@@ -28,7 +28,7 @@ func confirmed(frame byte, kind, channel string, count string) string {
 }
 
 func TestOneConnectionHearsTheHubAndAgents(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t, nil).withTrees()
 	c := w.user3()
 	cart, far := channelKey("shop_cart"), channelKey("other_far")
 	c.send(string(appendCommand(nil, "SUBSCRIBE", "news", cart, far)))
@@ -54,7 +54,7 @@ func TestOneConnectionHearsTheHubAndAgents(t *testing.T) {
 	c.expect("+PONG", "PING")
 	w.hub.do("SET", "k", "v")
 	c.expect("$1 v", "GET", "k")
-	c.expect("_", "GET", treeKey("shop_cart"))
+	c.expect(`$14 {"nodes":null}`, "GET", treeKey("shop_cart"))
 
 	c.send(string(appendCommand(nil, "UNSUBSCRIBE")))
 	for range 3 {
@@ -66,7 +66,7 @@ func TestOneConnectionHearsTheHubAndAgents(t *testing.T) {
 }
 
 func TestSubscribersOfTheOldProtocol(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t, nil).withTrees()
 	c := w.user()
 	cart := channelKey("shop_cart")
 	c.expect(confirmed('*', "subscribe", cart, "1"), "SUBSCRIBE", cart)
@@ -80,7 +80,7 @@ func TestSubscribersOfTheOldProtocol(t *testing.T) {
 }
 
 func TestPatternsHearWhatIsListenedTo(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t, nil).withTrees()
 	cart := channelKey("shop_cart")
 	all := w.user3()
 	all.send(string(appendCommand(nil, "PSUBSCRIBE", "app|managed-resources|shop_*")))
@@ -95,7 +95,7 @@ func TestPatternsHearWhatIsListenedTo(t *testing.T) {
 }
 
 func TestAllClientsShareOneSubscriptionThatIsReleased(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t, nil).withTrees()
 	cart, till := channelKey("shop_cart"), channelKey("shop_till")
 	var clients []*testClient
 	for range 20 {
@@ -127,7 +127,7 @@ func TestAllClientsShareOneSubscriptionThatIsReleased(t *testing.T) {
 }
 
 func TestSubscriptionsHealByThemselves(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t, nil).withTrees()
 	cart := channelKey("shop_cart")
 	c := w.user3()
 	c.expect(confirmed('>', "subscribe", cart, "1"), "SUBSCRIBE", cart)
@@ -140,9 +140,12 @@ func TestSubscriptionsHealByThemselves(t *testing.T) {
 	w.spokes["w1"].do("PUBLISH", channelKey("cart"), "")
 	c.hears(pushed("message", cart, ""))
 
+	// A Redis that has forgotten everything has no tree to be read: nobody is told to.
 	w.spokes["w1"].stop()
 	w.spokes["w1"].start()
-	c.hears(pushed("message", cart, ""))
+	eventually(t, "the subscription is back", func() bool { return strings.HasSuffix(w.spokes["w1"].do("PUBSUB", "NUMSUB", channelKey("cart")), ":1") })
+	c.expect("_", "GET", treeKey("shop_cart"))
+	w.spokes["w1"].do("SET", treeKey("cart"), "{}")
 	w.spokes["w1"].do("PUBLISH", channelKey("cart"), "")
 	c.hears(pushed("message", cart, ""))
 

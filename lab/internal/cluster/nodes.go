@@ -16,7 +16,7 @@ import (
 const LongRunning = "lab.argocd-agent/long-running"
 
 // startNodes starts the simulated kubelet and creates its nodes. Pods on them become ready, log what the pod log file
-// holds, and exec runs a shell of this machine.
+// holds, exec runs a shell of this machine, and every port says back what it is told.
 func (c *Cluster) startNodes(ctx context.Context) error {
 	if c.Spec.Nodes == 0 {
 		return nil
@@ -106,6 +106,14 @@ metadata:
 spec:
   execs:
   - local: {}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterPortForward
+metadata:
+  name: all
+spec:
+  forwards:
+  - command: [cat]
 `
 
 // readStage reads a stage of kwok. The one that completes Job pods leaves those alone that are labelled LongRunning.

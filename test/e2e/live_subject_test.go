@@ -1,0 +1,341 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/gitserver"
+)
+
+// subject is an Application that people look at from the hub, with Argo CD's API as its UI uses it.
+type subject struct {
+	w        *world
+	agent    *agent
+	hub      object // the Application on the hub
+	project  string // there
+	workload string // namespace of its objects on the spoke
+}
+
+// String is what the argocd CLI calls it.
+func (s *subject) String() string { return s.hub.namespace + "/" + s.hub.name }
+
+// liveWorkload is what an Application of these tests has.
+var liveWorkload = map[string]string{
+	"deployment.yaml": `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: {app: web}}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "web:1"}]}
+`,
+	"configmap.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {greeting: hello}}\n",
+	"spare.yaml":     "{apiVersion: v1, kind: ConfigMap, metadata: {name: spare}, data: {a: b}}\n",
+	"secret.yaml":    "{apiVersion: v1, kind: Secret, metadata: {name: key}, data: {password: Z2VoZWlt}}\n",
+	"service.yaml":   "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{port: 80}]}}\n",
+	"cronjob.yaml": `
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: nightly}
+spec:
+  schedule: "0 3 1 1 *"
+  jobTemplate:
+    spec:
+      template:
+        spec: {restartPolicy: Never, containers: [{name: job, image: "job:1"}]}
+`,
+}
+
+// liveRepository is where that is.
+func liveRepository(t testing.TB, w *world) string {
+	t.Helper()
+	store, err := w.Repositories()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Open("live"); err == nil {
+		return w.RepoURL("live")
+	}
+	repository, err := store.Create(t.Context(), "live", gitserver.RepoOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := repository.Commit(t.Context(), "what people look at", liveWorkload); err != nil {
+		t.Fatal(err)
+	}
+	return w.RepoURL("live")
+}
+
+// deploy makes the subject exist: on the side that owns it, synced once.
+func (s *subject) deploy(t testing.TB, owned object, destination string) {
+	t.Helper()
+	wish := appWish{repo: liveRepository(t, s.w), destination: destination, namespace: s.workload, automated: true}
+	owned.create(t, wish.object())
+	s.hub.becomes(t, synced, healthyApp, noOperation)
+	owned.edit(t, withoutAutomation) // what the tests change shall stay changed
+	s.hub.becomes(t, field("spec.syncPolicy.automated", ""))
+}
+
+func (s *subject) object(kind kindOf, name string) object {
+	return s.agent.spoke.object(kind.resource(), s.workload, name)
+}
+
+// kindOf is a kind as Argo CD's API names it.
+type kindOf struct{ group, version, kind, plural string }
+
+var (
+	deploymentKind = kindOf{"apps", "v1", "Deployment", "deployments"}
+	configMapKind  = kindOf{"", "v1", "ConfigMap", "configmaps"}
+	secretKind     = kindOf{"", "v1", "Secret", "secrets"}
+	podKind        = kindOf{"", "v1", "Pod", "pods"}
+	appKind        = kindOf{"argoproj.io", "v1alpha1", "Application", "applications"}
+)
+
+// query names an object of the subject to Argo CD's API.
+func (s *subject) query(kind kindOf, namespace, name string, more ...string) url.Values {
+	q := url.Values{"appNamespace": {s.hub.namespace}, "project": {s.project}, "namespace": {namespace}, "resourceName": {name},
+		"group": {kind.group}, "version": {kind.version}, "kind": {kind.kind}}
+	for i := 0; i+1 < len(more); i += 2 {
+		q.Set(more[i], more[i+1])
+	}
+	return q
+}
+
+// request asks Argo CD's API for something of the subject.
+func (s *subject) request(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	if query == nil {
+		query = url.Values{"appNamespace": {s.hub.namespace}, "project": {s.project}}
+	}
+	address := "https://" + s.w.ArgoCD.Address + path + "?" + query.Encode()
+	request, err := http.NewRequestWithContext(ctx, method, address, content)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	client, err := s.w.HTTPClient()
+	if err != nil {
+		return nil, err
+	}
+	return client.Do(request)
+}
+
+func (s *subject) path(rest string) string {
+	return "/api/v1/applications/" + s.hub.name + rest
+}
+
+// try asks for one answer, and returns its text; the error is what Argo CD says is wrong.
+func (s *subject) try(method, rest string, query url.Values, body any) (string, error) {
+	ctx, cancel := call()
+	defer cancel()
+	response, err := s.request(ctx, method, s.path(rest), query, body)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return "", err
+	}
+	if response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s", response.Status, text)
+	}
+	return string(text), nil
+}
+
+func (s *subject) ask(t testing.TB, method, rest string, query url.Values, body any) string {
+	t.Helper()
+	text, err := s.try(method, rest, query, body)
+	if err != nil {
+		t.Fatalf("%s %s of %s: %v", method, rest, s, err)
+	}
+	return text
+}
+
+// manifest is an object as Argo CD shows it now.
+func (s *subject) manifest(t testing.TB, kind kindOf, namespace, name string) string {
+	t.Helper()
+	text := s.ask(t, http.MethodGet, "/resource", s.query(kind, namespace, name), nil)
+	var answer struct{ Manifest string }
+	if err := json.Unmarshal([]byte(text), &answer); err != nil {
+		t.Fatalf("manifest of %s %s: %v: %s", kind.kind, name, err, text)
+	}
+	return answer.Manifest
+}
+
+// treeNode is what a resource tree says of an object.
+type treeNode struct {
+	Group, Kind, Namespace, Name, UID string
+	ParentRefs                        []struct{ Kind, Namespace, Name string }
+}
+
+type tree struct{ Nodes []treeNode }
+
+func (s *subject) tree(t testing.TB) tree {
+	t.Helper()
+	var found tree
+	if err := json.Unmarshal([]byte(s.ask(t, http.MethodGet, "/resource-tree", nil, nil)), &found); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// of returns the nodes of a kind.
+func (f tree) of(kind string) []treeNode {
+	var found []treeNode
+	for _, n := range f.Nodes {
+		if n.Kind == kind {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+// pod is the one pod of the subject that runs.
+func (s *subject) pod(t testing.TB) string {
+	t.Helper()
+	name := ""
+	await(t, "the one pod of "+s.String(), func() error {
+		pods, err := s.agent.spoke.Client().CoreV1().Pods(s.workload).List(t.Context(), metav1.ListOptions{LabelSelector: "app=web", FieldSelector: "status.phase=Running"})
+		if err != nil {
+			return err
+		}
+		nodes := slices.DeleteFunc(s.tree(t).of("Pod"), func(n treeNode) bool { return !strings.HasPrefix(n.Name, "web-") })
+		if len(pods.Items) != 1 || len(nodes) != 1 || nodes[0].Name != pods.Items[0].Name {
+			return fmt.Errorf("%d pods, and %v in the tree", len(pods.Items), nodes)
+		}
+		name = pods.Items[0].Name
+		return nil
+	})
+	return name
+}
+
+// stream is an answer that goes on: server-sent events, or lines.
+type stream struct {
+	lines chan string // closed at its end
+	end   func()
+}
+
+// open starts a stream of Argo CD's API. It ends with the test.
+func (s *subject) open(t testing.TB, path string, query url.Values) *stream {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	response, err := s.request(ctx, http.MethodGet, path, query, nil) //nolint:bodyclose // by the goroutine below
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(response.Body)
+		cancel()
+		t.Fatalf("%s: %s: %s", path, response.Status, text)
+	}
+	st := &stream{lines: make(chan string, 10000), end: cancel}
+	go func() {
+		defer close(st.lines)
+		defer response.Body.Close()
+		scanner := bufio.NewScanner(response.Body)
+		scanner.Buffer(nil, 16<<20)
+		for scanner.Scan() {
+			if line := strings.TrimPrefix(scanner.Text(), "data: "); line != "" {
+				st.lines <- line
+			}
+		}
+	}()
+	t.Cleanup(cancel)
+	return st
+}
+
+var errEnded = errors.New("the stream has ended")
+
+// until reads the stream until one of its lines is what is waited for.
+func (st *stream) until(t testing.TB, what string, found func(line string) bool) {
+	t.Helper()
+	deadline := time.After(*patience)
+	seen := 0
+	for {
+		select {
+		case line, open := <-st.lines:
+			if !open {
+				t.Fatalf("waited in a stream for %s: %v after %d lines", what, errEnded, seen)
+			}
+			seen++
+			if found(line) {
+				return
+			}
+		case <-deadline:
+			t.Fatalf("waited in a stream for %s: %d lines, none is it", what, seen)
+		}
+	}
+}
+
+// watchTree follows the resource tree.
+func (s *subject) watchTree(t testing.TB) *stream {
+	t.Helper()
+	return s.open(t, "/api/v1/stream/applications/"+s.hub.name+"/resource-tree", nil)
+}
+
+// shows waits until the stream shows a tree of which this is true.
+func (st *stream) shows(t testing.TB, what string, is func(tree) bool) {
+	t.Helper()
+	st.until(t, what, func(line string) bool {
+		var event struct{ Result tree }
+		return json.Unmarshal([]byte(line), &event) == nil && is(event.Result)
+	})
+}
+
+// scale changes how many pods the subject has, on the spoke.
+func (s *subject) scale(t testing.TB, replicas int) {
+	t.Helper()
+	s.object(deploymentKind, "web").patch(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
+}
+
+// fresh is a name that no run of the tests before this one has left anything under.
+func fresh(name string) string { return fmt.Sprintf("%s-%x", name, time.Now().UnixNano()&0xffffff) }
+
+// managedSubject is an Application of the managed agent, under namespace mapping.
+func managedSubject(t testing.TB, w *world, name string) *subject {
+	t.Helper()
+	name = fresh(name)
+	s := &subject{w: w, agent: w.managed(), hub: w.hub.app("managed", name), project: "default", workload: name}
+	s.deploy(t, s.hub, "managed")
+	return s
+}
+
+// autonomousSubject is an Application of the autonomous agent.
+func autonomousSubject(t testing.TB, w *world, name string) *subject {
+	t.Helper()
+	name = fresh(name)
+	s := &subject{w: w, agent: w.autonomous(), hub: w.hub.app("autonomous", name), project: "autonomous-default", workload: name}
+	s.deploy(t, w.autonomous().spoke.app(lab.ArgoCDNamespace, name), "in-cluster")
+	return s
+}
+
+func (k kindOf) resource() schema.GroupVersionResource {
+	return unstructuredResource(k.group, k.version, k.plural)
+}

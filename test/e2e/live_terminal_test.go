@@ -1,0 +1,141 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/websocket"
+)
+
+// terminal is one in Argo CD's UI.
+type terminal struct {
+	conn *websocket.Conn
+
+	mu   sync.Mutex
+	said string // everything that it has shown
+	end  error  // why it ended
+}
+
+// keys is what the UI sends.
+type keys struct {
+	Operation string `json:"operation"`
+	Data      string `json:"data"`
+	Rows      int    `json:"rows"`
+	Cols      int    `json:"cols"`
+}
+
+// openTerminal opens a terminal in a pod of the subject, with a shell or, if that is empty, with the first that works.
+func (s *subject) openTerminal(t testing.TB, pod, shell string) (*terminal, error) {
+	t.Helper()
+	query := url.Values{"pod": {pod}, "container": {"web"}, "appName": {s.hub.name}, "appNamespace": {s.hub.namespace},
+		"projectName": {s.project}, "namespace": {s.workload}, "shell": {shell}}
+	config, err := websocket.NewConfig("wss://"+s.w.ArgoCD.Address+"/terminal?"+query.Encode(), "https://"+s.w.ArgoCD.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Header = http.Header{"Cookie": {"argocd.token=" + s.w.ArgoCD.Token}}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(readFile(t, s.w.ArgoCD.CAFile))
+	config.TlsConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	conn, err := websocket.DialConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	term := &terminal{conn: conn}
+	go term.read()
+	t.Cleanup(func() { _ = conn.Close() })
+	return term, nil
+}
+
+func (term *terminal) read() {
+	for {
+		var message keys
+		err := websocket.JSON.Receive(term.conn, &message)
+		term.mu.Lock()
+		term.said += message.Data
+		term.end = err
+		term.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (term *terminal) types(t testing.TB, text string) {
+	t.Helper()
+	if err := websocket.JSON.Send(term.conn, keys{Operation: "stdin", Data: text}); err != nil {
+		t.Fatalf("type into the terminal: %v", err)
+	}
+}
+
+// shows waits until the terminal shows a text.
+func (term *terminal) shows(t testing.TB, text string) {
+	t.Helper()
+	await(t, "the terminal to show "+text, func() error {
+		term.mu.Lock()
+		defer term.mu.Unlock()
+		if strings.Contains(term.said, text) {
+			return nil
+		}
+		return &shownError{term.said, term.end}
+	})
+}
+
+type shownError struct {
+	said string
+	end  error
+}
+
+func (e *shownError) Error() string {
+	text := "it shows " + e.said
+	if e.end != nil {
+		text += ", and has ended: " + e.end.Error()
+	}
+	return text
+}
+
+func terminals(t *testing.T, s *subject) {
+	t.Helper()
+	pod := s.pod(t)
+	for _, shell := range []string{"bash", "sh", ""} {
+		term, err := s.openTerminal(t, pod, shell)
+		if err != nil {
+			t.Fatalf("open a terminal with %q: %v", shell, err)
+		}
+		term.types(t, "echo the shell is $0, $((6*7))\n")
+		term.shows(t, ", 42")
+		if shell != "" {
+			term.shows(t, "the shell is "+shell)
+		}
+		if err := websocket.JSON.Send(term.conn, keys{Operation: "resize", Rows: 33, Cols: 101}); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the terminal to have its new size", func() error {
+			term.types(t, "echo size: $(stty size)\n")
+			time.Sleep(50 * time.Millisecond) // else it has more to answer than to do
+			term.mu.Lock()
+			defer term.mu.Unlock()
+			if strings.Contains(term.said, "size: 33 101") {
+				return nil
+			}
+			return &shownError{term.said, term.end}
+		})
+		term.types(t, "echo of stderr >&2\n")
+		term.shows(t, "\nof stderr")
+		term.types(t, "exit\n")
+		await(t, "the terminal to end with its shell", func() error {
+			term.mu.Lock()
+			defer term.mu.Unlock()
+			if term.end == nil {
+				return &shownError{term.said, nil}
+			}
+			return nil
+		})
+	}
+}
