@@ -122,3 +122,29 @@ func withStatus(o *Object, status raw.Object) *Object {
 	}
 	return changed
 }
+
+// CanNotBeCompared tells whether Argo CD's controller could not find out what an
+// Application should be.
+func CanNotBeCompared(o *Object) bool {
+	entries, _ := raw.Elements(o.Get("status", "conditions"))
+	for _, c := range entries {
+		if raw.Text(c, "type") == "ComparisonError" {
+			return true
+		}
+	}
+	return false
+}
+
+// WithRefresh returns an Application that asks Argo CD's controller to compare
+// it again.
+func WithRefresh(o *Object) *Object {
+	d := edit(o)
+	annotations := members(o.annotations)
+	annotations.Set(RefreshAnnotation, raw.Quote("normal"))
+	setList(&d.meta, "annotations", annotations)
+	refreshed, err := d.done()
+	if err != nil {
+		return o
+	}
+	return refreshed
+}

@@ -10,7 +10,7 @@ type Load struct {
 
 // Load takes stock.
 func (n *Node) Load() Load {
-	l := Load{Writing: len(n.writing), Notes: len(n.retries) + len(n.stuck) + len(n.missed) +
+	l := Load{Writing: len(n.writing), Notes: len(n.retries) + len(n.stuck) + len(n.missed) + len(n.arrivals.at) + len(n.arrivals.asked) +
 		len(n.follow.aside) + len(n.follow.asked) + len(n.follow.sure) + len(n.follow.ruled)}
 	for _, t := range n.cache.tables {
 		l.Objects += len(t.objects)

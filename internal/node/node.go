@@ -52,7 +52,9 @@ type Node struct {
 	waiting int                      // links whose Begin waits for a watch
 	retries map[kind.Ref]engine.Time // objects to be tended again
 	missed  map[kind.Ref]missing     // Applications that are gone, and may be put back
-	follow  following                // hub: repositories and their projects
+
+	arrivals arrivals  // spoke
+	follow   following // hub: repositories and their projects
 
 	now   engine.Time
 	out   []Effect
@@ -74,6 +76,7 @@ func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, cache: newCache(Resources()), links: map[string]*link{}, byNS: map[string][]*link{},
 		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]missing{}, follow: newFollowing()}
 	if cfg.Side == kind.Spoke {
+		n.arrivals = arrivals{at: map[string]engine.Time{}, asked: map[kind.Ref]engine.Time{}}
 		n.links[""] = newLink(n, Register{
 			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},
 			KnownStore: cfg.KnownStore, Suspect: cfg.Suspect})
@@ -180,6 +183,7 @@ func (n *Node) tick() {
 	n.reread()
 	n.askAgain()
 	n.forgetMissed()
+	n.forgetArrivals()
 	for _, ref := range sortedRefs(n.retries) {
 		if n.retries[ref] <= n.now {
 			delete(n.retries, ref)

@@ -112,6 +112,12 @@ func (p *pair) step(side kind.Side, in Input) {
 			p.facts = append(p.facts, e.Fact)
 		case Write:
 			p.write(side, e)
+		case Read:
+			if o := p.stores[side].objects[e.Ref]; o != nil {
+				p.step(side, Seen{Resource: e.Ref.Resource, Object: o, Read: true, ID: e.ID})
+			} else {
+				p.step(side, Lost{Ref: e.Ref, UID: e.UID, Read: true, ID: e.ID})
+			}
 		}
 	}
 }

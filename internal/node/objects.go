@@ -177,8 +177,14 @@ func (n *Node) tend(r kind.Resource, o *kind.Object) {
 		n.tendHub(r, o)
 		return
 	}
-	if l := n.links[""]; r == kind.Applications && (l.guarded != nil || len(l.shown) > 0) {
-		l.tendConditionsOf(o)
+	switch l := n.links[""]; r {
+	case kind.Secrets:
+		n.credentialsCame(o)
+	case kind.Applications:
+		n.recompare(o)
+		if l.guarded != nil || len(l.shown) > 0 {
+			l.tendConditionsOf(o)
+		}
 	}
 }
 

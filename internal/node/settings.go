@@ -40,19 +40,26 @@ func (n *Node) globalChanged(was, is *kind.Object) {
 	if o == nil {
 		o = was
 	}
-	if slices.ContainsFunc(n.argo.GlobalProjects, func(g kind.GlobalProject) bool { return g.Name == o.Name() }) {
-		n.tellProjects()
+	if !slices.ContainsFunc(n.argo.GlobalProjects, func(g kind.GlobalProject) bool { return g.Name == o.Name() }) {
+		return
 	}
+	if rev := n.follow.ruled[o.Name()]; rev != 0 { // their rules have changed with it
+		for name := range n.cache.tables[kind.AppProjects].objects {
+			n.follow.ruled[name.name] = max(n.follow.ruled[name.name], rev)
+		}
+	}
+	n.tellProjects()
 }
 
 // tellProjects tells of every project, and of the repositories that follow them,
 // as they are now.
 func (n *Node) tellProjects() {
-	for _, r := range []kind.Resource{kind.AppProjects, kind.Secrets} {
-		for _, o := range sortedObjects(n.cache.tables[r].objects) {
-			for _, l := range n.sortedLinks() {
-				l.tell(r, o, o, true)
-			}
+	for _, o := range sortedObjects(n.cache.tables[kind.AppProjects].objects) {
+		for _, l := range n.sortedLinks() {
+			l.tell(kind.AppProjects, o, o, true)
 		}
+	}
+	for _, o := range sortedObjects(n.cache.tables[kind.Secrets].objects) {
+		n.tell(kind.Secrets, o, o, true)
 	}
 }

@@ -102,11 +102,23 @@ func TestPrivateRepositoryWorksOnTheSpokeWithTheCredentialsOfTheHub(t *testing.T
 	w.hub.project("private").create(t, projectOf("managed"))
 	w.hub.secret("private-repo").create(t, secretOf("repository", map[string]string{
 		"project": "private", "type": "git", "url": w.RepoURL("private"), "username": w.Git.Username, "password": w.Git.Password, "insecure": "true"}))
-	w.managed().spoke.secret("private-repo").becomes(t) // an Application that is there first waits for Argo CD's next comparison
 	wish := w.plain("managed", "private")
 	wish.repo, wish.project = w.RepoURL("private"), "private"
 	hubApp := w.hub.app("managed", "private")
 	hubApp.create(t, wish.object())
+	hubApp.becomes(t, synced, healthyApp)
+}
+
+func TestApplicationThatIsThereBeforeItsCredentialsDoesNotWaitForArgoCDToLookAgain(t *testing.T) {
+	w := shared(t)
+	w.hub.project("late").create(t, projectOf("managed"))
+	wish := w.plain("managed", "late")
+	wish.repo, wish.project = w.RepoURL("private"), "late"
+	hubApp := w.hub.app("managed", "late")
+	hubApp.create(t, wish.object())
+	hubApp.becomes(t, shows("ComparisonError", ""))
+	w.hub.secret("late-repo").create(t, secretOf("repository", map[string]string{
+		"project": "late", "type": "git", "url": w.RepoURL("private"), "username": w.Git.Username, "password": w.Git.Password, "insecure": "true"}))
 	hubApp.becomes(t, synced, healthyApp)
 }
 
