@@ -1,0 +1,277 @@
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+// buildCLI compiles the CLI once for all tests.
+var buildCLI = sync.OnceValues(func() (string, error) {
+	folder, err := os.MkdirTemp("", "argocd-agentctl-e2e-")
+	if err != nil {
+		return "", err
+	}
+	atExit(func() { _ = os.RemoveAll(folder) })
+	file := filepath.Join(folder, "argocd-agentctl")
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", file, "github.com/argocd-agent/argocd-agent/cmd/argocd-agentctl").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build argocd-agentctl: %w: %s", err, out)
+	}
+	return file, nil
+})
+
+// ctl runs the CLI as an administrator of a cluster and returns what it prints.
+func (s *site) ctl(t testing.TB, args ...string) string {
+	t.Helper()
+	file, err := buildCLI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), *patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, file, args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "KUBECONFIG=" + s.Kubeconfig,
+		"ARGOCD_AGENT_PRINCIPAL_NAMESPACE=" + lab.ArgoCDNamespace, "ARGOCD_AGENT_AGENT_NAMESPACE=" + lab.ArgoCDNamespace}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("argocd-agentctl %s: %v\n%s%s", strings.Join(args, " "), err, out, stderr.String())
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// joinWorld is a hub that has nothing but what the principal makes itself, and a cluster that has nothing at all.
+func joinWorld(t *testing.T) (w *world, a *agent) {
+	t.Helper()
+	w = newWorld(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})})
+	t.Cleanup(w.close)
+	w.principal.args = onlySecrets(w.principal.args)
+	w.principal.start(t)
+	await(t, "the principal to have made its certificates", func() error { return healthy(w.health) })
+	a = w.addAgent(t, agentSetup{name: "w1", cluster: "managed", mode: "managed"})
+	a.args = onlySecrets(a.args)
+	return w, a
+}
+
+// onlySecrets takes away the flags by which certificates come from files.
+func onlySecrets(args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		switch args[i] {
+		case "--tls-cert", "--tls-key", "--root-ca-path", "--tls-client-cert", "--tls-client-key", "--resource-proxy-cert-path",
+			"--resource-proxy-key-path", "--resource-proxy-ca-path", "--self-registration-client-cert-secret":
+			i++
+		default:
+			out = append(out, args[i])
+		}
+	}
+	return out
+}
+
+// token has the hub make a line to join with, by way of the agent's link.
+func (w *world) token(t testing.TB, a *agent, args ...string) string {
+	t.Helper()
+	return w.hub.ctl(t, append([]string{"agent", "join-token", "w1", "--mode", "managed", "--address", a.link.Addr(), "-o", "name"}, args...)...)
+}
+
+// give puts a line to join with into the agent's cluster.
+func (a *agent) give(t testing.TB, line string) {
+	t.Helper()
+	a.spoke.secret("argocd-agent-join").create(t, map[string]any{"apiVersion": "v1", "kind": "Secret", "stringData": map[string]any{"token": line}})
+}
+
+func leafOf(t testing.TB, text []byte) *x509.Certificate {
+	t.Helper()
+	block, _ := pem.Decode(text)
+	if block == nil {
+		t.Fatal("there is no certificate")
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+func fingerprintOf(cert *x509.Certificate) string { return fmt.Sprintf("%X", sha256.Sum256(cert.Raw)) }
+
+func secretData(t testing.TB, u *unstructured.Unstructured, key string) []byte {
+	t.Helper()
+	text, _, _ := unstructured.NestedString(u.Object, "data", key)
+	data, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestLifeOfAnAgentsCertificate goes from a hub and a cluster that have nothing to a certificate that is revoked, in the
+// order in which users come across it.
+func TestLifeOfAnAgentsCertificate(t *testing.T) {
+	w, a := joinWorld(t)
+	for _, step := range []struct {
+		title string
+		run   func(*testing.T, *world, *agent)
+	}{
+		{"a cluster joins by one line", clusterJoins},
+		{"the CA is replaced without losing a session", authorityIsReplaced},
+		{"revocation takes effect on live connections", revocationCuts},
+	} {
+		if !t.Run(step.title, func(t *testing.T) { step.run(t, w, a) }) {
+			return
+		}
+	}
+}
+
+func clusterJoins(t *testing.T, w *world, a *agent) {
+	t.Helper()
+	line := w.token(t, a, "--label", "env=prod")
+	began := time.Now()
+	a.give(t, line)
+	a.start(t)
+	a.connected(t)
+	t.Logf("from the line to being connected: %s", time.Since(began).Round(time.Millisecond))
+
+	t.Run("the hub knows what it was told on the hub", func(t *testing.T) {
+		w.hub.agent("w1").becomes(t, func(u *unstructured.Unstructured) error {
+			mode, _, _ := unstructured.NestedString(u.Object, "spec", "mode")
+			label, _, _ := unstructured.NestedString(u.Object, "spec", "cluster", "labels", "env")
+			if mode != "managed" || label != "prod" {
+				return fmt.Errorf("mode %q, label %q", mode, label)
+			}
+			return nil
+		})
+	})
+	t.Run("Argo CD has a certificate of its own to reach the cluster with", func(t *testing.T) {
+		secret := w.hub.secret("cluster-w1").becomes(t, func(u *unstructured.Unstructured) error {
+			if u.GetLabels()["env"] != "prod" || len(secretData(t, u, "config")) < 100 {
+				return errors.New("it lacks the label or the credentials")
+			}
+			return nil
+		})
+		var config struct {
+			TLSClientConfig struct{ CertData, KeyData, CaData []byte }
+		}
+		if err := json.Unmarshal(secretData(t, secret, "config"), &config); err != nil {
+			t.Fatal(err)
+		}
+		if leaf := leafOf(t, config.TLSClientConfig.CertData); leaf.Subject.CommonName != "w1" {
+			t.Errorf("it is for %s", leaf.Subject)
+		}
+	})
+	t.Run("a line is good once", func(t *testing.T) {
+		a.spoke.secret("argocd-agent-join").goes(t)
+		a.kill(t)
+		a.spoke.secret("argocd-agent-client-tls").delete(t)
+		a.give(t, line)
+		mark := a.mark(t)
+		a.start(t)
+		a.says(t, mark, "can not join the hub", "this join token was used at", "join-token w1")
+		// A new one gets the cluster in again, without a restart.
+		a.spoke.secret("argocd-agent-join").patch(t, fmt.Sprintf(`{"data":{"tls.key":null},"stringData":{"token":%q}}`, w.token(t, a)))
+		a.connected(t)
+	})
+}
+
+// lostSessions counts how often the agent's session has ended, as both sides tell it.
+func lostSessions(t testing.TB, w *world, a *agent, hubMark, agentMark int) int {
+	t.Helper()
+	return strings.Count(w.principal.logged(t)[hubMark:], "agent disconnected") + strings.Count(a.logged(t)[agentMark:], "disconnected from the hub")
+}
+
+func authorityIsReplaced(t *testing.T, w *world, a *agent) {
+	t.Helper()
+	client := a.spoke.secret("argocd-agent-client-tls")
+	before := leafOf(t, secretData(t, client.get(t), "tls.crt"))
+	hubMark, agentMark := w.principal.mark(t), a.mark(t)
+
+	began := time.Now()
+	w.hub.ctl(t, "pki", "rotate")
+	renewed := func(old *x509.Certificate) *x509.Certificate {
+		t.Helper()
+		var now *x509.Certificate
+		client.becomes(t, func(u *unstructured.Unstructured) error {
+			if now = leafOf(t, secretData(t, u, "tls.crt")); now.Equal(old) || now.Issuer.String() == old.Issuer.String() {
+				return fmt.Errorf("it is still the one of %s", old.Issuer)
+			}
+			return nil
+		})
+		return now
+	}
+	after := renewed(before)
+	t.Logf("from the rotation to a certificate of the new CA on the cluster: %s", time.Since(began).Round(time.Millisecond))
+	w.hub.secret("argocd-agent-principal-tls").becomes(t, func(u *unstructured.Unstructured) error {
+		if issuer := leafOf(t, secretData(t, u, "tls.crt")).Issuer.String(); issuer != after.Issuer.String() {
+			return fmt.Errorf("it is of %s", issuer)
+		}
+		return nil
+	})
+	if n := lostSessions(t, w, a, hubMark, agentMark); n != 0 {
+		t.Errorf("%d sessions were lost", n)
+	}
+	if after.Subject.CommonName != "w1" || !after.NotAfter.After(time.Now()) {
+		t.Errorf("%s until %s", after.Subject, after.NotAfter)
+	}
+
+	// What comes next believes the new one, during the overlap and after it.
+	for _, step := range []string{"during", "after"} {
+		if step == "after" {
+			w.hub.ctl(t, "pki", "rotate", "--finish", "--force", "--yes")
+			a.spoke.secret("argocd-agent-ca").becomes(t, func(u *unstructured.Unstructured) error {
+				if n := strings.Count(string(secretData(t, u, "ca.crt")), "BEGIN"); n != 1 {
+					return fmt.Errorf("%d CAs are believed", n)
+				}
+				return nil
+			})
+		}
+		mark := w.principal.mark(t)
+		a.link.Reset()
+		w.principal.says(t, mark, "agent disconnected")
+		w.principal.says(t, mark, "agent connected")
+		a.connected(t)
+		t.Logf("connects %s the overlap", step)
+	}
+}
+
+func revocationCuts(t *testing.T, w *world, a *agent) {
+	t.Helper()
+	cut := func(what string, do func()) {
+		t.Helper()
+		mark := w.principal.mark(t)
+		began := time.Now()
+		do()
+		w.principal.says(t, mark, "agent disconnected")
+		t.Logf("%s: cut after %s", what, time.Since(began).Round(time.Millisecond))
+		a.disconnected(t)
+	}
+	cut("suspended", func() { w.hub.agent("w1").patch(t, `{"spec":{"suspended":true}}`) })
+	w.hub.agent("w1").patch(t, `{"spec":{"suspended":false}}`)
+	a.connected(t)
+
+	leaf := leafOf(t, secretData(t, a.spoke.secret("argocd-agent-client-tls").get(t), "tls.crt"))
+	cut("revoked", func() { w.hub.ctl(t, "blocklist", "tls", "add", fingerprintOf(leaf)) })
+	mark := w.principal.mark(t)
+	w.principal.says(t, mark, "TLS handshake failed", "is revoked")
+	w.hub.ctl(t, "blocklist", "tls", "remove", fingerprintOf(leaf))
+	a.connected(t)
+}
