@@ -59,6 +59,7 @@ func TestOverlaysHaveThePartsOfTheirSide(t *testing.T) {
 		"hub":              parts[:4],
 		"spoke-managed":    parts[4:],
 		"spoke-autonomous": {parts[2], parts[4]},
+		"spoke-shared":     parts[4:],
 	} {
 		all := overlay(t, name)
 		for _, part := range parts {
@@ -66,7 +67,12 @@ func TestOverlaysHaveThePartsOfTheirSide(t *testing.T) {
 				t.Errorf("%s: is %s there? %v", name, part, there)
 			}
 		}
-		for _, always := range []string{"Deployment/argocd-repo-server", "Deployment/argocd-redis", "ConfigMap/argocd-cm", "CustomResourceDefinition/applications.argoproj.io"} {
+		for _, part := range []string{"Deployment/argocd-repo-server", "Service/argocd-repo-server", "Deployment/argocd-redis", "Service/argocd-redis"} {
+			if there := all[part] != nil; there == (name == "spoke-shared") {
+				t.Errorf("%s: is %s there? %v", name, part, there)
+			}
+		}
+		for _, always := range []string{"ConfigMap/argocd-cm", "CustomResourceDefinition/applications.argoproj.io"} {
 			if all[always] == nil {
 				t.Errorf("%s lacks %s", name, always)
 			}

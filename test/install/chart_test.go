@@ -26,6 +26,7 @@ var wishes = map[string][]string{
 	"spoke":              {onSpoke},
 	"spoke, all":         {everything["agent"][0], everything["agent"][1], "agent.live.extraGroups={cert-manager.io}"},
 	"spoke, autonomous":  {"role=agent,agent.mode=autonomous,agent.server=10.1.2.3,agent.port=8443", "agent.settings.allowed-namespaces={team-*,web}"},
+	"spoke, shared":      {onSpoke, "agent.shared=true"},
 	"spoke, silent":      {onSpoke, "agent.live.read=false,agent.live.write=false", "networkPolicy.egress[0].to[0].ipBlock.cidr=0.0.0.0/0"},
 	"spoke, its place": {onSpoke, "image.digest=sha256:" + strings.Repeat("ab", 32), "imagePullSecrets[0].name=pull", `nodeSelector.kubernetes\.io/os=linux`, "tolerations[0].operator=Exists",
 		"extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=http://proxy:3128", "extraVolumes[0].name=x,extraVolumes[0].emptyDir.medium=Memory,extraVolumeMounts[0].name=x,extraVolumeMounts[0].mountPath=/x"},

@@ -47,6 +47,7 @@ func installRelease(t testing.TB, l *lab.Lab, cluster, namespace string, values 
 }
 
 func acceptedStrictly(t *testing.T, l *lab.Lab) {
+	t.Helper()
 	check := func(name, cluster, manifests string) {
 		t.Run(name, func(t *testing.T) {
 			if out, err := kubectl(t, l, cluster, manifests, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-"); err != nil {
@@ -61,7 +62,7 @@ func acceptedStrictly(t *testing.T, l *lab.Lab) {
 		}
 		check(name, cluster, render(t, values...))
 	}
-	for _, name := range []string{"hub", "spoke-managed", "spoke-autonomous"} {
+	for _, name := range []string{"hub", "spoke-managed", "spoke-autonomous", "spoke-shared"} {
 		var all []byte
 		for _, object := range overlay(t, name) {
 			text, err := yaml.Marshal(object.Object)
@@ -80,6 +81,7 @@ func acceptedStrictly(t *testing.T, l *lab.Lab) {
 }
 
 func admittedWhereRestricted(t *testing.T, l *lab.Lab) {
+	t.Helper()
 	const namespace = "restricted"
 	c := l.Hub()
 	_, err := c.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{

@@ -127,6 +127,7 @@ const (
 // What the programs need is permitted, and what they do not need is not: nothing is taken from a manifest's words, an API
 // server is asked about the ServiceAccounts.
 func rightsAreMinimal(t *testing.T, l *lab.Lab) {
+	t.Helper()
 	const agent, principal = "argocd-agent-agent", "argocd-agent-principal"
 	silent := onSpoke + ",agent.live.read=false,agent.live.write=false"
 	for _, tc := range []struct {

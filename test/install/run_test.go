@@ -25,6 +25,7 @@ var applications = schema.GroupVersionResource{Group: "argoproj.io", Version: "v
 // programsRun installs both sides with helm, runs what the Deployments say as processes, each with the token of its own
 // ServiceAccount, and has an Application deployed from the hub.
 func programsRun(t *testing.T, l *lab.Lab) {
+	t.Helper()
 	hub, spoke := l.Hub(), l.Cluster("managed")
 	certificates(t, hub, spoke)
 	binary := buildProgram(t)
@@ -32,12 +33,12 @@ func programsRun(t *testing.T, l *lab.Lab) {
 	if out, err := installRelease(t, l, "hub", lab.ArgoCDNamespace, onHub, "principal.settings.namespace-create-enable=true"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	var port int
-	principal := startPod(t, hub, installed(t, l, "hub"), "argocd-agent-principal", binary, func(o *podrun.Options) { port = o.Ports[8443] })
+	var port, hubMetrics, spokeMetrics int
+	principal := startPod(t, hub, installed(t, l, "hub"), "argocd-agent-principal", binary, func(o *podrun.Options) { port, hubMetrics = o.Ports[8443], o.Ports[8000] })
 	if out, err := installRelease(t, l, "managed", lab.ArgoCDNamespace, onSpoke, "agent.server=127.0.0.1,agent.port="+strconv.Itoa(port)); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	agent := startPod(t, spoke, installed(t, l, "managed"), "argocd-agent-agent", binary, nil)
+	agent := startPod(t, spoke, installed(t, l, "managed"), "argocd-agent-agent", binary, func(o *podrun.Options) { spokeMetrics = o.Ports[8181] })
 	ready(t, principal)
 	ready(t, agent)
 
@@ -73,6 +74,7 @@ func programsRun(t *testing.T, l *lab.Lab) {
 	if _, err := spoke.Client().AppsV1().Deployments("default").Get(t.Context(), "guestbook", metav1.GetOptions{}); err != nil {
 		t.Errorf("it is not deployed: %v", err)
 	}
+	matches(t, "../../docs/reference/metrics.md", metricsPage(t, hubMetrics, spokeMetrics))
 	for name, pod := range map[string]*podrun.Pod{"principal": principal, "agent": agent} {
 		if starts := pod.Status().Starts; starts != 1 {
 			t.Errorf("the %s was started %d times; last exit: %v", name, starts, pod.Status().LastExit)
@@ -95,9 +97,7 @@ func startPod(t testing.TB, c *lab.Cluster, manifest []byte, name, binary string
 	t.Helper()
 	pod, err := c.RunDeployment(t.Context(), manifest, name, binary, func(o *podrun.Options) {
 		o.ProbeEvery = 200 * time.Millisecond
-		if look != nil {
-			look(o)
-		}
+		look(o)
 	})
 	if err != nil {
 		t.Fatal(err)

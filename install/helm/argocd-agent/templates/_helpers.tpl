@@ -10,8 +10,13 @@
 {{- if not $own.live.write }}{{ $_ := set $settings "resource-proxy-writes" false }}{{ end -}}
 {{- if not $own.live.exec }}{{ $_ := set $settings "resource-proxy-exec" false }}{{ end -}}
 {{- end -}}
+{{- if include "argocd-agent.shared" . -}}
+{{- $_ := set $settings "shared-repo-server-listen" ":8081" -}}
+{{- $_ := set $settings "shared-redis-listen" ":6379" -}}
+{{- else -}}
 {{- $_ := set $settings (ternary "redis-addr" "redis-server-address" (eq .Values.role "agent")) .Values.redis.address -}}
 {{- if .Values.redis.secretName }}{{ $_ := set $settings "redis-creds-dir-path" "/etc/argocd-agent/redis" }}{{ end -}}
+{{- end -}}
 {{- $known := index (.Files.Get "files/settings.yaml" | fromYaml) .Values.role -}}
 {{- range $flag, $_ := $settings }}{{ if not (hasKey $known $flag) }}{{ $_ := unset $settings $flag }}{{ end }}{{ end -}}
 {{- range $flag, $value := $own.settings -}}
@@ -35,6 +40,12 @@
 {{- $value := get $own.settings (index . 1) -}}
 {{- if kindIs "invalid" $value }}{{ index . 2 }}{{ else if kindIs "string" $value }}{{ index . 2 }}{{ else }}{{ int $value }}{{ end -}}
 {{- end -}}
+
+{{/* Not empty for an agent that stands in for repo-server and Redis. */}}
+{{- define "argocd-agent.shared" -}}{{ if and (eq .Values.role "agent") .Values.agent.shared }}yes{{ end }}{{- end -}}
+
+{{/* Not empty where the password of Redis is read from a volume. */}}
+{{- define "argocd-agent.redisVolume" -}}{{ if not (include "argocd-agent.shared" .) }}{{ .Values.redis.secretName }}{{ end }}{{- end -}}
 
 {{- define "argocd-agent.name" -}}argocd-agent-{{ .Values.role }}{{- end -}}
 

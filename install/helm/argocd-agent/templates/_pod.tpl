@@ -48,9 +48,17 @@ spec:
           {{- $variables := index ($.Files.Get "files/settings.yaml" | fromYaml) $.Values.role }}
           # Ports are the pod's business, not the ConfigMap's.
           env:
-            {{- range $name, $port := $ports }}
+            {{- range $name, $port := omit $ports "redis" "repo-server" }}
             - name: {{ index $variables (get (dict "agents" "listen-port") $name | default (printf "%s-port" $name)) }}
               value: {{ $port | quote }}
+            {{- end }}
+            {{- if and (include "argocd-agent.shared" $) $.Values.redis.secretName }}
+            # What Argo CD's controllers know as the password of Redis.
+            - name: ARGOCD_AGENT_SHARED_REDIS_PASSWORD
+              valueFrom:
+                secretKeyRef:
+                  name: {{ $.Values.redis.secretName }}
+                  key: auth
             {{- end }}
             {{- with $.Values.extraEnv }}{{ toYaml . | nindent 12 }}{{ end }}
           ports:
@@ -78,18 +86,18 @@ spec:
             readOnlyRootFilesystem: true
             capabilities:
               drop: [ALL]
-          {{- if or $.Values.redis.secretName $.Values.extraVolumeMounts }}
+          {{- if or (include "argocd-agent.redisVolume" $) $.Values.extraVolumeMounts }}
           volumeMounts:
-            {{- if $.Values.redis.secretName }}
+            {{- if include "argocd-agent.redisVolume" $ }}
             - name: redis
               mountPath: /etc/argocd-agent/redis
               readOnly: true
             {{- end }}
             {{- with $.Values.extraVolumeMounts }}{{ toYaml . | nindent 12 }}{{ end }}
           {{- end }}
-      {{- if or $.Values.redis.secretName $.Values.extraVolumes }}
+      {{- if or (include "argocd-agent.redisVolume" $) $.Values.extraVolumes }}
       volumes:
-        {{- with $.Values.redis.secretName }}
+        {{- with include "argocd-agent.redisVolume" $ }}
         - name: redis
           secret:
             secretName: {{ . }}
@@ -191,25 +199,27 @@ spec:
       {{- include "argocd-agent.selector" . | nindent 6 }}
 {{- end -}}
 
-{{/* Argo CD's own policy lets nobody but Argo CD at its Redis. Policies add up: this one lets us too. */}}
-{{- define "argocd-agent.redisPolicy" -}}
+{{/* Argo CD's own policies let nobody but Argo CD at its Redis and repo-server. Policies add up: this one lets us too. List of
+context, part of Argo CD, its port. */}}
+{{- define "argocd-agent.policyFor" -}}
+{{- $ := index . 0 -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
-  name: {{ include "argocd-agent.name" . }}-redis
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "argocd-agent.name" $ }}-{{ index . 1 }}
+  namespace: {{ $.Release.Namespace }}
   labels:
-    {{- include "argocd-agent.labels" . | nindent 4 }}
+    {{- include "argocd-agent.labels" $ | nindent 4 }}
 spec:
   podSelector:
     matchLabels:
-      app.kubernetes.io/name: argocd-redis
+      app.kubernetes.io/name: argocd-{{ index . 1 }}
   policyTypes: [Ingress]
   ingress:
     - from:
         - podSelector:
             matchLabels:
-              {{- include "argocd-agent.selector" . | nindent 14 }}
+              {{- include "argocd-agent.selector" $ | nindent 14 }}
       ports:
-        - port: 6379
+        - port: {{ index . 2 }}
 {{- end -}}

@@ -1,0 +1,61 @@
+package install
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// metricsPage is the reference of metrics, made from what the programs answer.
+func metricsPage(t testing.TB, principal, agent int) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("<!-- Made from what the programs answer: go test ./test/install -run TestInstalled -update -->\n# Metrics\n\n" +
+		"In Prometheus' text format at `/metrics`. Series of an agent that is gone go with it.\n")
+	for _, program := range []struct {
+		name  string
+		usual int
+		port  int
+	}{{"Principal", 8000, principal}, {"Agent", 8181, agent}} {
+		fmt.Fprintf(&b, "\n## %s, port %d\n\n| metric | type | |\n|---|---|---|\n", program.name, program.usual)
+		for _, line := range metrics(t, program.port) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// metrics are a program's, a line of a table each.
+func metrics(t testing.TB, port int) (lines []string) {
+	t.Helper()
+	response, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	help := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		words := strings.SplitN(strings.TrimSpace(line), " ", 4)
+		if len(words) < 4 || words[0] != "#" {
+			continue
+		}
+		switch words[1] {
+		case "HELP":
+			help[words[2]] = words[3]
+		case "TYPE":
+			lines = append(lines, fmt.Sprintf("| `%s` | %s | %s |\n", words[2], words[3], strings.ReplaceAll(help[words[2]], "|", `\|`)))
+		}
+	}
+	if len(lines) == 0 {
+		t.Fatalf("no metrics in %s", text)
+	}
+	slices.Sort(lines)
+	return lines
+}
