@@ -10,6 +10,10 @@ import (
 type cache struct {
 	tables map[kind.Resource]*table
 	users  map[objectName]int // AppProject → Applications that name it
+
+	// Applications, by the two things that say whose they are.
+	byNS          map[string]map[objectName]*kind.Object
+	byDestination map[string]map[objectName]*kind.Object
 }
 
 type table struct {
@@ -27,7 +31,8 @@ type table struct {
 type objectName struct{ namespace, name string }
 
 func newCache(resources []kind.Resource) *cache {
-	c := &cache{tables: map[kind.Resource]*table{}, users: map[objectName]int{}}
+	c := &cache{tables: map[kind.Resource]*table{}, users: map[objectName]int{},
+		byNS: map[string]map[objectName]*kind.Object{}, byDestination: map[string]map[objectName]*kind.Object{}}
 	for _, r := range resources {
 		c.tables[r] = &table{objects: map[objectName]*kind.Object{}, gone: map[string]bool{}, reason: "not read yet"}
 	}
@@ -57,6 +62,11 @@ func (c *cache) put(r kind.Resource, o *kind.Object) (old *kind.Object, changed 
 	t.newest = max(t.newest, rev)
 	c.count(r, old, -1)
 	c.count(r, o, +1)
+	if r == kind.Applications {
+		c.unindex(old)
+		index(c.byNS, o.Namespace(), o)
+		index(c.byDestination, kind.DestinationName(o), o)
+	}
 	return old, true
 }
 
@@ -67,7 +77,30 @@ func (c *cache) drop(ref kind.Ref) *kind.Object {
 	old := t.objects[n]
 	delete(t.objects, n)
 	c.count(ref.Resource, old, -1)
+	if ref.Resource == kind.Applications {
+		c.unindex(old)
+	}
 	return old
+}
+
+func index(m map[string]map[objectName]*kind.Object, key string, o *kind.Object) {
+	if m[key] == nil {
+		m[key] = map[objectName]*kind.Object{}
+	}
+	m[key][nameOf(o)] = o
+}
+
+func (c *cache) unindex(o *kind.Object) {
+	if o == nil {
+		return
+	}
+	drop := func(m map[string]map[objectName]*kind.Object, key string) {
+		if delete(m[key], nameOf(o)); len(m[key]) == 0 {
+			delete(m, key)
+		}
+	}
+	drop(c.byNS, o.Namespace())
+	drop(c.byDestination, kind.DestinationName(o))
 }
 
 // count keeps track of which projects are in use.

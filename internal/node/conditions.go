@@ -89,7 +89,7 @@ func (l *link) provenEqual() {
 
 // tendAllConditions looks at every Application of this agent.
 func (l *link) tendAllConditions() {
-	for _, o := range sortedObjects(l.node.cache.tables[kind.Applications].objects) {
+	for _, o := range l.objects(kind.Applications) {
 		l.tendConditionsOf(o)
 	}
 }

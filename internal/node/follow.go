@@ -95,6 +95,7 @@ func (n *Node) ask(ref kind.Ref, rev uint64) {
 		return
 	}
 	f.asked[ref] = asking{id: n.emitRead(ref), rev: rev, at: n.now}
+	n.choreBy(n.now + rereadAfter)
 }
 
 // answered notes what a read is worth, before its answer is looked at. False: it

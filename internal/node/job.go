@@ -171,6 +171,7 @@ func (n *Node) stale(d *desk) {
 	}
 	d.stuckAt, d.readID = n.now, 0
 	n.stuck[d.ref] = d
+	n.choreBy(n.now + rereadAfter)
 }
 
 // moved lets a waiting job look again: its object has changed.

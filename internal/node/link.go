@@ -31,6 +31,10 @@ type link struct {
 	nonces    uint64
 	sessions  uint64 // counts their beginnings and ends
 
+	touched bool        // in this step
+	wakeAt  engine.Time // in the roster's heap
+	wakeIn  int         // where in it; 0: not
+
 	live    bool                       // the session has begun
 	proven  bool                       // and Applications were found equal in it
 	guarded *engine.Held               // replica of Applications: those whose deletion waits for a confirmation; nil: none
@@ -116,6 +120,7 @@ func (l *link) scope(name string) *scope {
 
 // step gives the Peer an input and queues what it asks for.
 func (l *link) step(in engine.Input) {
+	l.touch()
 	for _, e := range l.peer.Step(l.node.now, in) {
 		l.node.queue = append(l.node.queue, queued{l, e})
 	}
@@ -199,11 +204,11 @@ func (l *link) opened(f engine.Fact) {
 }
 
 func (l *link) setOpening(f *engine.Fact) {
-	if l.opening != nil {
-		l.node.waiting--
-	}
+	l.touch()
 	if f != nil {
-		l.node.waiting++
+		l.node.roster.opening[l.name] = l
+	} else {
+		delete(l.node.roster.opening, l.name)
 	}
 	l.opening, l.relistAt = f, l.node.now+relistAfter
 }
@@ -215,6 +220,7 @@ func (l *link) tryBegin() {
 	if l.opening == nil {
 		return
 	}
+	l.touch()
 	if l.scope(kind.RepositoryScope) != nil && l.node.lacksRepositories() {
 		l.relistAt = l.node.now + relistAfter
 		return

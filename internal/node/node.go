@@ -48,8 +48,8 @@ type Node struct {
 	writing map[uint64]*desk
 	writes  uint64
 	reads   uint64
-	argo    ArgoSettings             // hub
-	waiting int                      // links whose Begin waits for a watch
+	argo    ArgoSettings // hub
+	roster  roster
 	retries map[kind.Ref]engine.Time // objects to be tended again
 	missed  map[kind.Ref]missing     // Applications that are gone, and may be put back
 
@@ -74,12 +74,14 @@ func Resources() []kind.Resource {
 // New makes a Node. A spoke has its one link from the start.
 func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, cache: newCache(Resources()), links: map[string]*link{}, byNS: map[string][]*link{},
-		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]missing{}, follow: newFollowing()}
+		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]missing{}, follow: newFollowing(),
+		roster: roster{opening: map[string]*link{}}}
 	if cfg.Side == kind.Spoke {
 		n.arrivals = arrivals{at: map[string]engine.Time{}, asked: map[kind.Ref]engine.Time{}}
 		n.links[""] = newLink(n, Register{
 			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},
 			KnownStore: cfg.KnownStore, Suspect: cfg.Suspect})
+		n.roster.add(n.links[""])
 	}
 	return n
 }
@@ -127,6 +129,7 @@ func (n *Node) Step(now engine.Time, in Input) []Effect {
 		n.tick()
 	}
 	n.drain()
+	n.rearm()
 	return n.out
 }
 
@@ -172,56 +175,6 @@ func (n *Node) drain() {
 
 func (n *Node) emit(e Effect) { n.out = append(n.out, e) }
 
-// tick passes the time on to everything that waits.
-func (n *Node) tick() {
-	for _, l := range n.sortedLinks() {
-		if t, ok := l.peer.NextWake(); ok && t <= n.now {
-			l.step(engine.Tick{})
-		}
-		l.tryBegin()
-	}
-	n.reread()
-	n.askAgain()
-	n.forgetMissed()
-	n.forgetArrivals()
-	for _, ref := range sortedRefs(n.retries) {
-		if n.retries[ref] <= n.now {
-			delete(n.retries, ref)
-			if o := n.cache.get(ref); o != nil {
-				n.tend(ref.Resource, o)
-			}
-		}
-	}
-}
-
-// NextWake tells when the Node wants a Tick; false: not by itself.
-func (n *Node) NextWake() (engine.Time, bool) {
-	next, ok := engine.Time(0), false
-	later := func(t engine.Time) {
-		if !ok || t < next {
-			next, ok = t, true
-		}
-	}
-	for _, l := range n.links {
-		if t, wants := l.peer.NextWake(); wants {
-			later(t)
-		}
-		if l.opening != nil {
-			later(l.relistAt)
-		}
-	}
-	for _, d := range n.stuck {
-		later(d.stuckAt + rereadAfter)
-	}
-	for _, t := range n.retries {
-		later(t)
-	}
-	for _, a := range n.follow.asked {
-		later(a.at + rereadAfter)
-	}
-	return next, ok
-}
-
 // Status takes stock of one agent.
 func (n *Node) Status(agent string) (engine.Status, bool) {
 	l := n.links[agent]
@@ -247,6 +200,7 @@ func (n *Node) register(in Register) {
 	}
 	l := newLink(n, in)
 	n.links[in.Agent.Name] = l
+	n.roster.add(l)
 	n.byNS[in.Agent.HubNamespace] = append(n.byNS[in.Agent.HubNamespace], l)
 	l.tellAll()
 }
@@ -257,6 +211,7 @@ func (n *Node) unregister(agent, why string) {
 		return
 	}
 	delete(n.links, agent)
+	n.roster.remove(l)
 	ns := l.world.Agent.HubNamespace
 	n.byNS[ns] = slices.DeleteFunc(n.byNS[ns], func(o *link) bool { return o == l })
 	if len(n.byNS[ns]) == 0 {
@@ -265,15 +220,6 @@ func (n *Node) unregister(agent, why string) {
 	if session, ok := l.peer.Session(); ok {
 		n.emit(ToPeer{Agent: agent, Effect: engine.Cut{Session: session, Code: engine.ShuttingDown, Message: why}})
 	}
-}
-
-func (n *Node) sortedLinks() []*link {
-	out := make([]*link, 0, len(n.links))
-	for _, l := range n.links {
-		out = append(out, l)
-	}
-	slices.SortFunc(out, func(a, b *link) int { return strings.Compare(a.name, b.name) })
-	return out
 }
 
 func sortedRefs[V any](m map[kind.Ref]V) []kind.Ref {

@@ -121,15 +121,6 @@ func (n *Node) advance(r kind.Resource, rev uint64) {
 	n.beginAll()
 }
 
-// beginAll lets those begin who wait for more to become known.
-func (n *Node) beginAll() {
-	if n.waiting > 0 {
-		for _, l := range n.sortedLinks() {
-			l.tryBegin()
-		}
-	}
-}
-
 // tell passes a change on to the links that it may concern.
 func (n *Node) tell(r kind.Resource, was, is *kind.Object, watched bool) {
 	if r == kind.Secrets && n.mustWait(was, is) {
@@ -193,6 +184,7 @@ func (n *Node) tend(r kind.Resource, o *kind.Object) {
 func (n *Node) tendLater(ref kind.Ref, after engine.Time) {
 	if _, ok := n.retries[ref]; !ok {
 		n.retries[ref] = n.now + max(after, tendAfter)
+		n.choreBy(n.retries[ref])
 	}
 }
 

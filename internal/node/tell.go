@@ -92,7 +92,7 @@ func (l *link) tellReplica(s *scope, was, is *kind.Object) {
 func (l *link) tellAll() {
 	l.known = true
 	for _, r := range Resources() {
-		for _, o := range sortedObjects(l.node.cache.tables[r].objects) {
+		for _, o := range l.objects(r) {
 			l.tell(r, nil, o, true)
 			if l.node.cfg.Side == kind.Hub && r == kind.Applications {
 				l.tendApplication(o)
@@ -105,7 +105,7 @@ func (l *link) tellAll() {
 // untellAll takes back everything that was told in a world that is no more.
 func (l *link) untellAll() {
 	for _, r := range Resources() {
-		for _, o := range sortedObjects(l.node.cache.tables[r].objects) {
+		for _, o := range l.objects(r) {
 			l.tell(r, o, nil, false)
 		}
 	}

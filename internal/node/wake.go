@@ -1,0 +1,220 @@
+package node
+
+import (
+	"container/heap"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file is about who is to be looked at when. A hub has thousands of links,
+// and an input concerns one of them or a few: what it costs must not depend on
+// how many there are.
+
+// roster lists the links.
+type roster struct {
+	ordered []*link          // by name; replaced, never changed, so that it can be walked meanwhile
+	opening map[string]*link // those whose Begin waits
+	wakes   wakes            // those that want to be woken, the soonest first
+	touched []*link          // those whose time may have changed in this step
+	choreAt engine.Time      // not later than when something of the Node's own is due; 0: nothing is
+}
+
+func (r *roster) add(l *link) {
+	i, _ := slices.BinarySearchFunc(r.ordered, l.name, byName)
+	r.ordered = slices.Insert(slices.Clone(r.ordered), i, l)
+}
+
+func (r *roster) remove(l *link) {
+	if i, ok := slices.BinarySearchFunc(r.ordered, l.name, byName); ok {
+		r.ordered = slices.Delete(slices.Clone(r.ordered), i, i+1)
+	}
+	delete(r.opening, l.name)
+	r.wakes.drop(l)
+}
+
+func byName(l *link, name string) int { return strings.Compare(l.name, name) }
+
+// touch notes that a link has had something to do, and may want to be woken at
+// another time.
+func (l *link) touch() {
+	if !l.touched {
+		l.touched = true
+		l.node.roster.touched = append(l.node.roster.touched, l)
+	}
+}
+
+// wants is when a link is to be woken; false: not by itself.
+func (l *link) wants() (engine.Time, bool) {
+	at, ok := l.peer.NextWake()
+	if l.opening != nil && (!ok || l.relistAt < at) {
+		at, ok = l.relistAt, true
+	}
+	return at, ok
+}
+
+// rearm brings the order of wakes in line with what a step has done.
+func (n *Node) rearm() {
+	r := &n.roster
+	for i, l := range r.touched {
+		r.touched[i] = nil
+		l.touched = false
+		if at, ok := l.wants(); ok && n.links[l.name] == l {
+			r.wakes.set(l, at)
+		} else {
+			r.wakes.drop(l)
+		}
+	}
+	r.touched = r.touched[:0]
+}
+
+// choreBy makes sure that the Node looks after its own chores by a time.
+func (n *Node) choreBy(at engine.Time) {
+	if n.roster.choreAt == 0 || at < n.roster.choreAt {
+		n.roster.choreAt = at
+	}
+}
+
+// NextWake tells when the Node wants a Tick; false: not by itself.
+func (n *Node) NextWake() (engine.Time, bool) {
+	at, ok := n.roster.choreAt, n.roster.choreAt != 0
+	if w := n.roster.wakes; len(w) > 0 && (!ok || w[0].wakeAt < at) {
+		at, ok = w[0].wakeAt, true
+	}
+	return at, ok
+}
+
+// tick passes the time on to everything that waits for it.
+func (n *Node) tick() {
+	for _, l := range n.roster.wakes.due(n.now) {
+		l.touch()
+		if t, ok := l.peer.NextWake(); ok && t <= n.now {
+			l.step(engine.Tick{})
+		}
+		l.tryBegin()
+	}
+	n.forgetMissed()
+	n.forgetArrivals()
+	if at := n.roster.choreAt; at != 0 && at <= n.now {
+		n.chores()
+	}
+}
+
+// chores does again what went wrong, and what was not answered.
+func (n *Node) chores() {
+	n.roster.choreAt = 0
+	n.reread()
+	n.askAgain()
+	for _, ref := range sortedRefs(n.retries) {
+		if n.retries[ref] <= n.now {
+			delete(n.retries, ref)
+			if o := n.cache.get(ref); o != nil {
+				n.tend(ref.Resource, o)
+			}
+		}
+	}
+	for _, d := range n.stuck {
+		n.choreBy(d.stuckAt + rereadAfter)
+	}
+	for _, t := range n.retries {
+		n.choreBy(t)
+	}
+	for _, a := range n.follow.asked {
+		n.choreBy(a.at + rereadAfter)
+	}
+}
+
+// sortedLinks lists all links in the order of their names.
+func (n *Node) sortedLinks() []*link { return n.roster.ordered }
+
+// beginAll lets those begin who wait for more to become known.
+func (n *Node) beginAll() {
+	if len(n.roster.opening) == 0 {
+		return
+	}
+	names := make([]string, 0, len(n.roster.opening))
+	for name := range n.roster.opening {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if l := n.roster.opening[name]; l != nil {
+			l.tryBegin()
+		}
+	}
+}
+
+// objects lists what may concern a link, in order: of Applications on the hub
+// those in its namespace and those that name it as their destination.
+func (l *link) objects(r kind.Resource) []*kind.Object {
+	c := l.node.cache
+	if l.node.cfg.Side == kind.Spoke || r != kind.Applications {
+		return sortedObjects(c.tables[r].objects)
+	}
+	found := map[objectName]*kind.Object{}
+	for _, index := range []map[objectName]*kind.Object{c.byNS[l.world.Agent.HubNamespace], c.byDestination[l.name]} {
+		maps.Copy(found, index)
+	}
+	return sortedObjects(found)
+}
+
+// wakes is a heap of links by when they want to be woken.
+type wakes []*link
+
+func (w wakes) Len() int { return len(w) }
+
+func (w wakes) Less(i, j int) bool {
+	return w[i].wakeAt < w[j].wakeAt || w[i].wakeAt == w[j].wakeAt && w[i].name < w[j].name
+}
+
+func (w wakes) Swap(i, j int) {
+	w[i], w[j] = w[j], w[i]
+	w[i].wakeIn, w[j].wakeIn = i+1, j+1
+}
+
+// Push implements heap.Interface.
+func (w *wakes) Push(x any) {
+	l := x.(*link)
+	*w = append(*w, l)
+	l.wakeIn = len(*w)
+}
+
+// Pop implements heap.Interface.
+func (w *wakes) Pop() any {
+	last := len(*w) - 1
+	l := (*w)[last]
+	(*w)[last] = nil
+	*w = (*w)[:last]
+	l.wakeIn = 0
+	return l
+}
+
+func (w *wakes) set(l *link, at engine.Time) {
+	switch {
+	case l.wakeIn == 0:
+		l.wakeAt = at
+		heap.Push(w, l)
+	case l.wakeAt != at:
+		l.wakeAt = at
+		heap.Fix(w, l.wakeIn-1)
+	}
+}
+
+func (w *wakes) drop(l *link) {
+	if l.wakeIn != 0 {
+		heap.Remove(w, l.wakeIn-1)
+	}
+}
+
+// due takes out those whose time has come, in the order of their names.
+func (w *wakes) due(now engine.Time) []*link {
+	var out []*link
+	for len(*w) > 0 && (*w)[0].wakeAt <= now {
+		out = append(out, heap.Pop(w).(*link))
+	}
+	slices.SortFunc(out, func(a, b *link) int { return strings.Compare(a.name, b.name) })
+	return out
+}
