@@ -52,7 +52,7 @@ func (s *principalLive) declare(f *flags) {
 		"Secret with the certificates (ca.crt or tls.crt) of the authorities that vouch for "+proxyCertificates.peer+". Their common name is the agent whose cluster they reach.")
 	f.add(proxyCertificates.ca, text(&s.certs.ca, "FILE", ""), "Certificates of those authorities as a PEM file, instead of the Secret.")
 	f.add("enable-self-cluster-registration", onOff(&s.selfRegister, true),
-		"An agent that has no cluster Secret gets one with its first connection; the opposite of --require-registration.")
+		"An agent that has no Agent object gets one with its first connection; the opposite of --require-registration.")
 	f.add("self-registration-client-cert-secret", text(&s.clientSecret, "SECRET", ""),
 		"Secret with a client certificate (tls.crt, tls.key) for the resource proxy, and its authority (ca.crt). Cluster Secrets made by the principal get it, and a token that names the agent.")
 	f.otherwise("self-registration-client-cert-secret", "somebody else fills in how Argo CD authenticates")
@@ -64,19 +64,11 @@ func (s *principalLive) declare(f *flags) {
 		"How the hub's Argo CD compresses what it keeps in Redis.")
 }
 
-func (s *principalLive) check(f *flags, bad *problems, required bool) {
+func (s *principalLive) check(f *flags, bad *problems) {
 	checkAddress(f, bad, "resource-proxy-address", s.address)
 	s.certs.check(f, bad, proxyCertificates, true)
 	if s.clientSecret != "" {
 		s.certs.checkSecret(f, bad, "self-registration-client-cert-secret", s.clientSecret)
-	}
-	if !s.selfRegister && f.given("self-registration-client-cert-secret") {
-		bad.add("%s contradicts %s: no cluster Secret is made by the principal; remove one or the other",
-			f.name("self-registration-client-cert-secret"), f.name("enable-self-cluster-registration"))
-	}
-	if required && f.given("self-registration-client-cert-secret") {
-		bad.add("%s contradicts %s: no cluster Secret is made by the principal; remove one or the other",
-			f.name("self-registration-client-cert-secret"), f.name("require-registration"))
 	}
 	s.redis.check(f, bad, hubRedis)
 }

@@ -97,7 +97,7 @@ func (s *principalSettings) declare(f *flags) {
 
 	f.heading("Agents and their namespaces")
 	f.add("require-registration", onOff(&s.required, false),
-		"An agent without a cluster Secret is refused; else its first connection makes one.")
+		"An agent without an Agent object is refused; else its first connection makes one.")
 	f.add("namespace-create-enable", onOff(&s.namespaceCreate, false),
 		"An agent's namespace is created when it is missing.")
 	f.add("namespace-create-pattern", text(&s.namespacePattern, "REGEX", ""),
@@ -137,7 +137,7 @@ func (s *principalSettings) check(f *flags, bad *problems) []warning {
 	checkPatterns(f, bad, "allowed-namespaces", s.allowedNamespaces)
 	checkSelector(f, bad, "label-selector", s.selector)
 	s.checkNamespaces(f, bad)
-	s.live.check(f, bad, s.required)
+	s.live.check(f, bad)
 	s.shared.check(f, bad)
 	if err := checkHost(s.listenHost); s.listenHost != "" && err != nil {
 		bad.add("%s: %w", f.name("listen-host"), err)

@@ -70,8 +70,6 @@ func TestContradictionsAreRefusedWithTheReason(t *testing.T) {
 		{args: "principal --resource-proxy-address proxy:0", want: "the port must be a number"},
 		{args: "principal --resource-proxy-cert-path c", want: "--resource-proxy-cert-path without --resource-proxy-key-path"},
 		{args: "principal --resource-proxy-port 8443", want: "--listen-port and --resource-proxy-port are both 8443"},
-		{args: "principal --enable-self-cluster-registration=false --self-registration-client-cert-secret s", want: "--self-registration-client-cert-secret contradicts --enable-self-cluster-registration"},
-		{args: "principal --require-registration --self-registration-client-cert-secret s", want: "--self-registration-client-cert-secret contradicts --require-registration"},
 		{args: "principal --redis-server-address redis", want: "of the form host:port"},
 		{args: "principal --redis-compression-type zip", want: "one of gzip, none"},
 		{args: "principal --redis-password p --redis-creds-dir-path d", want: "--redis-password and --redis-creds-dir-path are two places"},

@@ -105,7 +105,7 @@ func (rec record) registration(mapping kind.Mapping) (registration, error) {
 // excluded lists the scopes of the kinds that are not among those given; of none,
 // all are meant.
 func excluded(kinds []string) string {
-	out := ","
+	var out []string
 	for _, k := range []struct {
 		name   string
 		scopes []string
@@ -116,13 +116,13 @@ func excluded(kinds []string) string {
 		{v1alpha1.KindGPGKeys, []string{kind.GPGKeyScope}},
 	} {
 		if len(kinds) > 0 && !slices.Contains(kinds, k.name) {
-			out += strings.Join(k.scopes, ",") + ","
+			out = append(out, k.scopes...)
 		}
 	}
-	if out == "," {
+	if out == nil {
 		return ""
 	}
-	return out
+	return "," + strings.Join(out, ",") + ","
 }
 
 // Marks of a cluster Secret.
