@@ -3,8 +3,6 @@ package install
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -119,15 +117,12 @@ func admittedWhereRestricted(t *testing.T, l *lab.Lab) {
 	}
 }
 
-// build compiles argocd-agent.
-func buildProgram(t testing.TB) string {
+// buildPrograms compiles ours into a folder.
+func buildPrograms(t testing.TB) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "argocd-agent")
-	if _, complaint := runIn(t, "../..", "go", "build", "-o", binary, "./cmd/argocd-agent"); complaint != "" {
+	folder := t.TempDir()
+	if _, complaint := runIn(t, "../..", "go", "build", "-o", folder+"/", "./cmd/..."); complaint != "" {
 		t.Fatal(complaint)
 	}
-	if _, err := os.Stat(binary); err != nil {
-		t.Fatal(err)
-	}
-	return binary
+	return folder
 }

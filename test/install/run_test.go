@@ -7,11 +7,10 @@ import (
 	"net"
 	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,19 +22,21 @@ import (
 var applications = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
 
 // programsRun installs both sides with helm, runs what the Deployments say as processes, each with the token of its own
-// ServiceAccount, and has an Application deployed from the hub.
+// ServiceAccount: a hub with nothing but what the principal makes itself, and a cluster that joins it by token. Then an
+// Application is deployed from the hub.
 func programsRun(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	hub, spoke := l.Hub(), l.Cluster("managed")
-	certificates(t, hub, spoke)
-	binary := buildProgram(t)
+	programs := buildPrograms(t)
+	binary := programs + "/argocd-agent"
 
 	if out, err := installRelease(t, l, "hub", lab.ArgoCDNamespace, onHub, "principal.settings.namespace-create-enable=true"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	var port, hubMetrics, spokeMetrics int
 	principal := startPod(t, hub, installed(t, l, "hub"), "argocd-agent-principal", binary, func(o *podrun.Options) { port, hubMetrics = o.Ports[8443], o.Ports[8000] })
-	if out, err := installRelease(t, l, "managed", lab.ArgoCDNamespace, onSpoke, "agent.server=127.0.0.1,agent.port="+strconv.Itoa(port)); err != nil {
+	if out, err := installRelease(t, l, "managed", lab.ArgoCDNamespace, onSpoke, "agent.server=127.0.0.1,agent.port="+strconv.Itoa(port),
+		"agent.joinToken="+joinToken(t, l, programs+"/argocd-agentctl", port)); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	agent := startPod(t, spoke, installed(t, l, "managed"), "argocd-agent-agent", binary, func(o *podrun.Options) { spokeMetrics = o.Ports[8181] })
@@ -43,24 +44,24 @@ func programsRun(t *testing.T, l *lab.Lab) {
 	ready(t, agent)
 
 	lab.Await(t, "the agent's namespace, which the principal makes", func(ctx context.Context) error {
-		_, err := hub.Client().CoreV1().Namespaces().Get(ctx, "managed", metav1.GetOptions{})
+		_, err := hub.Client().CoreV1().Namespaces().Get(ctx, "w1", metav1.GetOptions{})
 		return err
 	})
 	openDefaultProject(t, hub)
 	application := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": "web", "namespace": "managed"},
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": "web", "namespace": "w1"},
 		"spec": map[string]any{
 			"project":     "default",
 			"source":      map[string]any{"repoURL": l.RepoURL("plain"), "path": ".", "targetRevision": "HEAD"},
-			"destination": map[string]any{"name": "managed", "namespace": "default"},
+			"destination": map[string]any{"name": "w1", "namespace": "default"},
 			"syncPolicy":  map[string]any{"automated": map[string]any{}},
 		},
 	}}
-	if _, err := hub.Dynamic().Resource(applications).Namespace("managed").Create(t.Context(), application, metav1.CreateOptions{}); err != nil {
+	if _, err := hub.Dynamic().Resource(applications).Namespace("w1").Create(t.Context(), application, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	lab.Await(t, "the Application to be synced and healthy on the hub", func(ctx context.Context) error {
-		now, err := hub.Dynamic().Resource(applications).Namespace("managed").Get(ctx, "web", metav1.GetOptions{})
+		now, err := hub.Dynamic().Resource(applications).Namespace("w1").Get(ctx, "web", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -135,31 +136,19 @@ spec:
 	}
 }
 
-// certificates puts those of an authority of the test's own where the programs look for them.
-func certificates(t testing.TB, hub, spoke *lab.Cluster) {
+// joinToken has the hub make a line for a cluster to join with, as a person would.
+func joinToken(t testing.TB, l *lab.Lab, ctl string, port int) string {
 	t.Helper()
-	ca := newAuthority(t)
-	for _, secret := range []struct {
-		cluster *lab.Cluster
-		name    string
-		data    map[string][]byte
-	}{
-		{hub, "argocd-agent-ca", map[string][]byte{"ca.crt": ca.pem}},
-		{hub, "argocd-agent-principal-tls", ca.issue(t, "principal", net.IPv4(127, 0, 0, 1))},
-		{hub, "argocd-agent-resource-proxy-tls", ca.issue(t, "resource-proxy", net.IPv4(127, 0, 0, 1))},
-		{spoke, "argocd-agent-ca", map[string][]byte{"ca.crt": ca.pem}},
-		{spoke, "argocd-agent-client-tls", ca.issue(t, "managed", nil)},
-	} {
-		client := secret.cluster.Client().CoreV1().Secrets(lab.ArgoCDNamespace)
-		object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secret.name}, Data: secret.data}
-		_, err := client.Create(t.Context(), object, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			_, err = client.Update(t.Context(), object, metav1.UpdateOptions{})
+	var token string
+	lab.Await(t, "the hub's certificates, and a token", func(ctx context.Context) error {
+		out, err := l.Command(ctx, ctl, "agent", "join-token", "w1", "--principal-context", "hub", "--mode", "managed",
+			"--address", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), "-o", "name").Output()
+		if token = strings.TrimSpace(string(out)); err == nil && !strings.HasPrefix(token, "join://") {
+			err = fmt.Errorf("%q is no token", token)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+		return err
+	})
+	return token
 }
 
 // runIn runs a program in a folder.
