@@ -145,6 +145,9 @@ func (v outlook) synced(s *v1alpha1.Status, e engine.Status) {
 		if sc.OldestAt != 0 && (oldest == 0 || sc.OldestAt < oldest) {
 			oldest = sc.OldestAt
 		}
+		if sc.Name == kind.CommandScope {
+			continue // commands are carried out; there is nothing to be equal
+		}
 		all = all && sc.ProvenAt != 0
 		if proven == 0 || sc.ProvenAt < proven {
 			proven = sc.ProvenAt

@@ -1,0 +1,177 @@
+package principal
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// look is how this replica sees an agent, with its status as it is stored.
+func look(t *testing.T, stored v1alpha1.Status, seat *seat) outlook {
+	t.Helper()
+	b, err := json.Marshal(stored) // as the API server gives it back
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := record{Agent: agent("a", 1, "managed")}
+	rec.Generation = 3
+	if err := json.Unmarshal(b, &rec.Status); err != nil {
+		t.Fatal(err)
+	}
+	return outlook{rec: rec, inForce: true, seat: seat, replica: "here", confirm: func(id string) string { return "confirm " + id }, now: time.Unix(2000, 5)}
+}
+
+func openSeat(attempt uint64) *seat {
+	return &seat{open: true, since: time.Unix(1000, 7), epoch: engine.Epoch{Incarnation: 5, Attempt: attempt}, cluster: "uid", version: "v1", fingerprint: "F", expires: time.Unix(9000, 0),
+		engine: &engine.Status{Connected: true, Protocol: 1, Scopes: []engine.ScopeStatus{
+			{Name: kind.ApplicationScope, Items: 4, ProvenAt: 1_500_000}, {Name: kind.StatusScope, ProvenAt: 1_400_000}, {Name: kind.CommandScope}}}}
+}
+
+func is(t *testing.T, s v1alpha1.Status, condition, status string, texts ...string) {
+	t.Helper()
+	c := meta.FindStatusCondition(s.Conditions, condition)
+	if c == nil || string(c.Status) != status {
+		t.Fatalf("condition %s is %+v, want %s", condition, c, status)
+	}
+	for _, text := range texts {
+		if !strings.Contains(c.Reason+": "+c.Message, text) {
+			t.Errorf("condition %s says %s: %s, want %q", condition, c.Reason, c.Message, text)
+		}
+	}
+}
+
+func TestASessionIsDescribed(t *testing.T) {
+	s := look(t, v1alpha1.Status{}, openSeat(1)).status()
+	if !s.Connected || s.Since.Unix() != 1000 || s.Principal != "here" || *s.Session != (v1alpha1.Session{Incarnation: 5, Attempt: 1}) || s.ClusterUID != "uid" || s.Version != "v1" ||
+		s.Protocol != "1" || s.Applications != 4 || s.Diverged != 0 || s.LastConfirmed.Unix() != 1400 || s.Certificate.Fingerprint != "F" || s.Certificate.Expires.Unix() != 9000 ||
+		s.ObservedGeneration != 3 || s.Store != nil || s.OldestUnacked != nil {
+		t.Errorf("%+v", s)
+	}
+	is(t, s, v1alpha1.ConditionRegistered, "True")
+	is(t, s, v1alpha1.ConditionConnected, "True")
+	is(t, s, v1alpha1.ConditionSynced, "True")
+	is(t, s, v1alpha1.ConditionHeld, "False")
+	// Looked at again, it is the same: nothing has to be written.
+	again := look(t, s, openSeat(1))
+	again.now = time.Unix(5000, 0)
+	if got := again.status(); !sameStatus(got, s) {
+		t.Errorf("it differs from itself:\n%+v\n%+v", got, s)
+	}
+	// Time goes on: that can wait.
+	later := openSeat(1)
+	later.engine.Scopes[1].ProvenAt = 1_450_000
+	if got := look(t, s, later).status(); sameStatus(got, s) || !sameButForTime(got, s) {
+		t.Error("what only grows older is no news, and is not lost")
+	}
+	// Something differs: that can not.
+	later.engine.Scopes[0].Dirty = 2
+	later.engine.Scopes[0].OldestAt = 1_700_000
+	got := look(t, s, later).status()
+	if sameButForTime(got, s) || got.Diverged != 2 || got.OldestUnacked.Unix() != 1700 {
+		t.Errorf("%+v", got)
+	}
+	is(t, got, v1alpha1.ConditionSynced, "False", "Diverged")
+}
+
+func TestWhatIsHeldIsToldWithHowToConfirmIt(t *testing.T) {
+	seat := openSeat(1)
+	seat.engine.Suspect = "store-1"
+	seat.engine.Elsewhere = []engine.Held{{Scope: "application", ID: "x1", Reason: "too many"}}
+	seat.engine.Scopes[0].HeldID, seat.engine.Scopes[0].Held = "y1", 12
+	s := look(t, v1alpha1.Status{}, seat).status()
+	is(t, s, v1alpha1.ConditionHeld, "True", "confirm store-1", "too many; to confirm: confirm x1", "12 deletions of application; to confirm: confirm y1")
+}
+
+func TestTheEndOfASessionIsTold(t *testing.T) {
+	s := look(t, v1alpha1.Status{}, openSeat(1)).status()
+	closed := openSeat(1)
+	closed.open, closed.since, closed.code, closed.reason = false, time.Unix(1800, 0), engine.Unavailable, "connection lost"
+	s = look(t, s, closed).status()
+	if s.Connected || s.Since.Unix() != 1800 || s.Applications != 4 || s.LastConfirmed == nil || s.Principal != "here" {
+		t.Errorf("%+v", s)
+	}
+	is(t, s, v1alpha1.ConditionConnected, "False", "Unavailable: connection lost")
+	is(t, s, v1alpha1.ConditionSynced, "Unknown")
+	v := look(t, s, closed)
+	v.rec.Spec.Suspended, v.barred = true, "this agent is suspended"
+	is(t, v.status(), v1alpha1.ConditionConnected, "False", "Suspended: this agent is suspended")
+}
+
+func TestReplicasDoNotFightOverAStatus(t *testing.T) {
+	there := look(t, v1alpha1.Status{}, openSeat(2))
+	there.replica = "there"
+	theirs := there.status()
+	closed := openSeat(1)
+	closed.open = false
+	for what, seat := range map[string]*seat{
+		"it was never here":             nil,
+		"it was here before":            closed,
+		"it seems to be here still":     openSeat(1),
+		"it was refused here":           {code: engine.Superseded, reason: "older"},
+		"its session here is not known": {},
+	} {
+		if got := look(t, theirs, seat).status(); !sameStatus(got, theirs) {
+			t.Errorf("%s, and a newer session is there: it writes\n%+v\nover\n%+v", what, got, theirs)
+		}
+	}
+	// The newer one wins.
+	if got := look(t, theirs, openSeat(3)).status(); got.Principal != "here" || got.Session.Attempt != 3 {
+		t.Errorf("%+v", got)
+	}
+	// One that is no more can not object.
+	v := look(t, theirs, nil)
+	v.gone = true
+	if got := v.status(); got.Connected || got.Since.Unix() != 2000 {
+		t.Errorf("%+v", got)
+	}
+	is(t, v.status(), v1alpha1.ConditionConnected, "False", "Lost")
+	// After a restart under the same name, agents are given time to come back.
+	mine := look(t, v1alpha1.Status{}, openSeat(2)).status()
+	if got := look(t, mine, nil).status(); !sameStatus(got, mine) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWhoIsRefusedIsToldWhy(t *testing.T) {
+	v := look(t, v1alpha1.Status{}, &seat{code: engine.WrongCluster, reason: "another cluster; confirm it"})
+	is(t, v.status(), v1alpha1.ConditionConnected, "False", "WrongCluster: another cluster; confirm it")
+	v = look(t, v1alpha1.Status{}, nil)
+	v.inForce = false
+	is(t, v.status(), v1alpha1.ConditionRegistered, "False", "NotClaimed")
+	is(t, v.status(), v1alpha1.ConditionConnected, "False", "NotConnected")
+	v.refusal = "its namespace is taken"
+	is(t, v.status(), v1alpha1.ConditionRegistered, "False", "its namespace is taken")
+}
+
+func TestWhatAnAgentSaysFitsIntoAStatus(t *testing.T) {
+	seat := openSeat(1)
+	seat.epoch.Incarnation, seat.version, seat.cluster = 1<<63+5, strings.Repeat("ü", 200), strings.Repeat("x", 500)
+	s := look(t, v1alpha1.Status{}, seat).status()
+	b, err := json.Marshal(statusPatch(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(b), `"incarnation":9223372036854775807`) || len(s.Version) > 128 || len(s.ClusterUID) > 128 {
+		t.Errorf("%s", b)
+	}
+	if got := look(t, s, seat).status(); !sameStatus(got, s) {
+		t.Error("it differs from itself")
+	}
+}
+
+func TestAPatchOfAStatusClearsWhatIsNoMore(t *testing.T) {
+	p := statusPatch(v1alpha1.Status{ClusterUID: "x"}, "clusterUID", "store")
+	if store, named := p["store"]; len(p) != 2 || p["clusterUID"] != "x" || !named || store != nil {
+		t.Errorf("%v", p)
+	}
+	if p := statusPatch(v1alpha1.Status{}); len(p) < 10 || p["oldestUnacked"] != nil || p["connected"] != false {
+		t.Errorf("%v", p)
+	}
+}
