@@ -21,11 +21,16 @@ type Certificates struct {
 	Token             string // a token to join with, where there is no certificate yet
 }
 
+// renewer is where certificates are renewed: a *link.Office.
+type renewer interface {
+	Renew(ctx context.Context, request []byte, clock time.Time) (link.Certificate, error)
+}
+
 // keeper keeps up the agent's certificate, and whom it believes, while there is a
 // session. Who keeps a Secret that is not marked as ours is left to it.
 type keeper struct {
 	agent   *agent
-	secrets kube.Secrets
+	secrets pki.Secrets
 	names   Certificates
 	now     func() time.Time
 	said    string // the last failure that was logged
@@ -35,8 +40,14 @@ func (a *agent) newKeeper() *keeper {
 	return &keeper{agent: a, secrets: kube.Secrets{Client: a.client, Namespace: a.cfg.Namespace}, names: *a.cfg.Certificates, now: time.Now}
 }
 
-// office implements link.DialerConfig.Office.
+// office implements link.DialerConfig.Office. The end of one session and the
+// beginning of the next may overlap: each has a keeper of its own.
 func (k *keeper) office(ctx context.Context, o *link.Office) error {
+	session := *k
+	return session.attend(ctx, o)
+}
+
+func (k *keeper) attend(ctx context.Context, o *link.Office) error {
 	updates := make(chan link.Trust)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -110,13 +121,14 @@ func (k *keeper) complain(ctx context.Context, err error) {
 }
 
 // tend does what is due, and tells when to look again.
-func (k *keeper) tend(ctx context.Context, o *link.Office, trust link.Trust) (next time.Time, err error) {
-	if err := link.StoreTrust(ctx, k.secrets, k.names.Authority, trust.Bundle); err != nil {
-		if !k.foreign(ctx, err) {
-			return time.Time{}, err
-		}
-	}
+func (k *keeper) tend(ctx context.Context, o renewer, trust link.Trust) (next time.Time, err error) {
 	again := k.now().Add(lookAgain + k.jittered(lookAgain/10))
+	if len(trust.Bundle) == 0 {
+		return again, nil // the hub has no CA to speak of
+	}
+	if err := link.StoreTrust(ctx, k.secrets, k.names.Authority, trust.Bundle); err != nil && !k.foreign(ctx, err) {
+		return time.Time{}, err
+	}
 	s, err := k.secrets.Get(ctx, k.names.Client)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read Secret %s: %w", k.names.Client, err)
@@ -166,7 +178,7 @@ func issuedBy(leaf *x509.Certificate, trust link.Trust) bool {
 
 // renew asks for the next certificate, with a new key, and keeps it. What is
 // connected stays so; the next connection uses it.
-func (k *keeper) renew(ctx context.Context, o *link.Office, s *pki.Secret, leaf *x509.Certificate) error {
+func (k *keeper) renew(ctx context.Context, o renewer, s *pki.Secret, leaf *x509.Certificate) error {
 	name := leaf.Subject.CommonName
 	request, key, err := pki.NewRequest(name, nil)
 	if err != nil {

@@ -24,6 +24,10 @@ func refused(format string, args ...any) error {
 // Join implements link.Enroller. Everything that can be wrong with the request is
 // found before the token is used up.
 func (i *issuer) Join(ctx context.Context, r link.JoinRequest) (link.Joined, error) {
+	// First of all: a stranger shall learn nothing else, and cause nothing else.
+	if err := told(i.hub.Check(ctx, r.TokenID, r.TokenValue, r.Agent)); err != nil {
+		return link.Joined{}, err
+	}
 	if skew := r.Clock.Sub(i.now()); skew.Abs() > maxSkew {
 		way := "ahead of"
 		if skew < 0 {
@@ -39,10 +43,7 @@ func (i *issuer) Join(ctx context.Context, r link.JoinRequest) (link.Joined, err
 		return link.Joined{}, err
 	}
 	who, err := i.hub.Redeem(ctx, r.TokenID, r.TokenValue, r.Agent, r.Request)
-	if no, ok := errors.AsType[*pki.RefusalError](err); ok {
-		return link.Joined{}, refused("%s", no.Message)
-	}
-	if err != nil {
+	if err := told(err); err != nil {
 		return link.Joined{}, err
 	}
 	if err := i.agents.invited(ctx, who); err != nil {
@@ -50,6 +51,14 @@ func (i *issuer) Join(ctx context.Context, r link.JoinRequest) (link.Joined, err
 	}
 	issued, err := i.sign(ctx, r.Agent, r.Request, "joined", r.Remote)
 	return link.Joined{Certificate: issued, Mode: who.Mode}, err
+}
+
+// told makes of a refusal what the other side is told.
+func told(err error) error {
+	if no, ok := errors.AsType[*pki.RefusalError](err); ok {
+		return refused("%s", no.Message)
+	}
+	return err
 }
 
 // Renew implements link.Enroller.

@@ -93,6 +93,15 @@ func refuse(format string, args ...any) error { return &RefusalError{fmt.Sprintf
 
 const askForAnother = "ask on the hub for another: `argocd-agentctl agent join-token %s`"
 
+// Check finds out whether a token is good for an agent, without using it up.
+func (h *Hub) Check(ctx context.Context, id, secret, agent string) error {
+	if err := checkAgent(agent); err != nil {
+		return refuse("%v", err)
+	}
+	_, _, err := h.token(ctx, id, secret, agent)
+	return err
+}
+
 // Redeem takes a token in exchange for the right to have this request signed. It
 // is marked as used, by the request's key, before it says so: whoever comes again
 // with the same key, because the answer was lost, is let in again as long as the

@@ -85,7 +85,7 @@ func TestTokenThatIsNotGoodIsRefused(t *testing.T) {
 func TestOnlyOneOfTwoGetsIn(t *testing.T) {
 	b := newBench(t)
 	token := invite(b)
-	b.before = func(*Secret) {
+	b.Before = func(*Secret) {
 		_, err := b.Redeem(t.Context(), token.ID, token.Secret, "w1", requestFor(t, "w1"))
 		must(t, err)
 	}

@@ -1,0 +1,192 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/link"
+)
+
+// registry is a hub that renews certificates, and an agent that keeps its own.
+type registry struct {
+	*keeper
+	t       *testing.T
+	hub     *pki.Hub
+	secrets *pki.Memory // of the agent
+	clock   time.Time
+	renewed int
+	refuse  error
+	log     bytes.Buffer
+}
+
+func newRegistry(t *testing.T) *registry {
+	t.Helper()
+	r := &registry{t: t, secrets: &pki.Memory{}, clock: time.Now()}
+	now := func() time.Time { return r.clock }
+	r.hub = &pki.Hub{Secrets: &pki.Memory{}, Now: now}
+	if _, _, err := r.hub.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a := &agent{cfg: Config{Jitter: func() float64 { return 0.5 }}, log: slog.New(slog.NewTextHandler(&r.log, nil))}
+	r.keeper = &keeper{agent: a, secrets: r.secrets, names: Certificates{Client: pki.ClientSecret, Authority: pki.AuthoritySecret, Token: pki.JoinSecret}, now: now}
+	return r
+}
+
+// Renew implements renewer.
+func (r *registry) Renew(ctx context.Context, request []byte, _ time.Time) (link.Certificate, error) {
+	if r.refuse != nil {
+		return link.Certificate{}, r.refuse
+	}
+	r.renewed++
+	issued, err := r.hub.Sign(ctx, request, "w1")
+	return link.Certificate{Chain: issued.Cert, Bundle: issued.Bundle, Clock: r.clock}, err
+}
+
+// trust is whom the hub says to believe.
+func (r *registry) trust() link.Trust {
+	r.t.Helper()
+	a, err := r.hub.Authority(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	pin := a.Pin()
+	return link.Trust{Bundle: a.BundlePEM(), Issuer: pin[:]}
+}
+
+// begin gives the agent a certificate, as whoever makes it marks it.
+func (r *registry) begin(kept bool) {
+	r.t.Helper()
+	issued, err := r.hub.Client(r.t.Context(), "w1")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := pki.PutPair(r.t.Context(), r.secrets, pki.ClientSecret, nil, issued.Pair, nil); err != nil {
+		r.t.Fatal(err)
+	}
+	if !kept {
+		s := r.secret(pki.ClientSecret)
+		s.Labels = nil
+		if _, err := r.secrets.Put(r.t.Context(), s); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func (r *registry) secret(name string) *pki.Secret {
+	r.t.Helper()
+	s, err := r.secrets.Get(r.t.Context(), name)
+	if err != nil || s == nil {
+		r.t.Fatalf("there is no Secret %s: %v", name, err)
+	}
+	return s
+}
+
+func (r *registry) tended() time.Time {
+	r.t.Helper()
+	next, err := r.tend(r.t.Context(), r, r.trust())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if !next.After(r.clock) {
+		r.t.Errorf("look again at %s", next)
+	}
+	return next
+}
+
+func TestCertificateIsRenewedInTime(t *testing.T) {
+	r := newRegistry(t)
+	r.begin(true)
+	first := r.secret(pki.ClientSecret)
+	certs, err := pki.Certificates(first.Data[pki.CertKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r.renewed == 0 { // as its own alarm clock says, never in a rush
+		r.clock = r.tended()
+	}
+	life := certs[0].NotAfter.Sub(certs[0].NotBefore)
+	if left := certs[0].NotAfter.Sub(r.clock); left < life/4 || left > life/3 {
+		t.Errorf("renewed when %s were left of %s", left, life)
+	}
+	second := r.secret(pki.ClientSecret)
+	if bytes.Equal(first.Data[pki.CertKey], second.Data[pki.CertKey]) || bytes.Equal(first.Data[pki.KeyKey], second.Data[pki.KeyKey]) {
+		t.Error("certificate or key is the old one")
+	}
+	if r.tended(); r.renewed != 1 {
+		t.Errorf("renewed %d times", r.renewed)
+	}
+}
+
+func TestNewAuthorityIsBelievedBeforeItIsUsed(t *testing.T) {
+	r := newRegistry(t)
+	r.begin(true)
+	r.tended()
+	if _, err := r.hub.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.refuse = errors.New("the hub is busy")
+	if _, err := r.tend(t.Context(), r, r.trust()); err == nil || !strings.Contains(err.Error(), "the hub is busy") {
+		t.Fatalf("error %v", err)
+	}
+	if cas, _ := pki.Certificates(r.secret(pki.AuthoritySecret).Data[pki.BundleKey]); len(cas) != 2 {
+		t.Errorf("%d CAs are believed", len(cas))
+	}
+	r.refuse = nil
+	r.tended()
+	a, err := r.hub.Authority(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if certs, _ := pki.Certificates(r.secret(pki.ClientSecret).Data[pki.CertKey]); !a.Issued(certs[0]) {
+		t.Error("the certificate is not of the new CA")
+	}
+	if r.tended(); r.renewed != 1 {
+		t.Errorf("renewed %d times", r.renewed)
+	}
+}
+
+func TestCertificatesOfOthersAreNotRenewed(t *testing.T) {
+	r := newRegistry(t)
+	r.begin(false)
+	if _, err := r.secrets.Put(t.Context(), &pki.Secret{Name: pki.AuthoritySecret, Data: map[string][]byte{pki.BundleKey: []byte("theirs")}}); err != nil {
+		t.Fatal(err)
+	}
+	before := r.secret(pki.ClientSecret).Revision
+	r.clock = r.clock.Add(pki.ClientLife * 3 / 4)
+	r.tended()
+	r.tended()
+	if r.renewed != 0 || r.secret(pki.ClientSecret).Revision != before || string(r.secret(pki.AuthoritySecret).Data[pki.BundleKey]) != "theirs" {
+		t.Error("what is another's was written")
+	}
+	if text := r.log.String(); !strings.Contains(text, pki.KeptLabel) {
+		t.Errorf("nothing says what to do: %s", text)
+	}
+}
+
+func TestCertificateThatIsNotWhatWasAskedForIsNotKept(t *testing.T) {
+	r := newRegistry(t)
+	r.begin(true)
+	before := r.secret(pki.ClientSecret).Revision
+	r.clock = r.clock.Add(pki.ClientLife * 3 / 4)
+	other, err := r.hub.Client(t.Context(), "w2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.tend(t.Context(), answer{link.Certificate{Chain: other.Cert, Bundle: other.Bundle, Clock: r.clock}}, r.trust())
+	if err == nil || r.secret(pki.ClientSecret).Revision != before {
+		t.Errorf("error %v", err)
+	}
+}
+
+// answer is a hub that always answers the same.
+type answer struct{ link.Certificate }
+
+func (a answer) Renew(context.Context, []byte, time.Time) (link.Certificate, error) {
+	return a.Certificate, nil
+}

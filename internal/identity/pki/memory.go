@@ -1,0 +1,76 @@
+package pki
+
+import (
+	"context"
+	"strconv"
+	"sync"
+)
+
+// Memory is Secrets in a map, for tests. The zero value has none.
+type Memory struct {
+	mu      sync.Mutex
+	all     map[string]*Secret
+	version int
+
+	// Before is what somebody else does just before the next write; may be nil.
+	Before func(*Secret)
+}
+
+// Get implements Secrets.
+func (m *Memory) Get(_ context.Context, name string) (*Secret, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.all[name]; s != nil {
+		return s.clone(), nil
+	}
+	return nil, nil
+}
+
+// List implements Secrets.
+func (m *Memory) List(_ context.Context, label string) ([]*Secret, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []*Secret
+	for _, s := range m.all {
+		if _, ok := s.Labels[label]; ok {
+			out = append(out, s.clone())
+		}
+	}
+	return out, nil
+}
+
+// Put implements Secrets.
+func (m *Memory) Put(_ context.Context, s *Secret) (bool, error) {
+	if f := m.Before; f != nil {
+		m.Before = nil
+		f(s)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	revision := ""
+	if old := m.all[s.Name]; old != nil {
+		revision = old.Revision
+	}
+	if revision != s.Revision {
+		return false, nil
+	}
+	m.version++
+	c := s.clone()
+	c.Revision = strconv.Itoa(m.version)
+	if m.all == nil {
+		m.all = map[string]*Secret{}
+	}
+	m.all[s.Name] = c
+	return true, nil
+}
+
+// Delete implements Secrets.
+func (m *Memory) Delete(_ context.Context, s *Secret) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.all[s.Name]; old == nil || old.Revision != s.Revision {
+		return false, nil
+	}
+	delete(m.all, s.Name)
+	return true, nil
+}
