@@ -81,6 +81,7 @@ func programsRun(t *testing.T, l *lab.Lab) {
 			t.Errorf("the %s was started %d times; last exit: %v", name, starts, pod.Status().LastExit)
 		}
 	}
+	commandsOfThePages(t, l, programs+"/argocd-agentctl")
 }
 
 // installed is what the release on a cluster consists of, as helm has it.
