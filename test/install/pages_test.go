@@ -16,7 +16,7 @@ var refused = map[string]string{
 	"argocd-agentctl pending confirm 5f2c9b0e7d1a4c33": "5f2c9b0e7d1a4c33",
 }
 
-var console = regexp.MustCompile("(?m)^\\$ (argocd-agentctl .*)$")
+var console = regexp.MustCompile(`(?m)^\$ (argocd-agentctl .*)$`)
 
 // commandsOfThePages runs what the pages about running a fleet tell people to type, one after the other, on a fleet in
 // which w1 is connected. Answers to questions are yes.
