@@ -35,6 +35,7 @@ func TestDestinationMapping(t *testing.T) {
 	t.Run("an Application keeps its namespace", func(t *testing.T) { keepsItsNamespace(t, w) })
 	t.Run("an Application that changes its destination moves and leaves its workloads", func(t *testing.T) { moves(t, w) })
 	t.Run("an API server that fails now and then loses nothing", func(t *testing.T) { survivesFaults(t, w, api) })
+	t.Run("live access", func(t *testing.T) { liveByDestination(t, w) })
 	t.Run("a label selector that is set later takes away what it does not match", func(t *testing.T) { selects(t, w) })
 }
 

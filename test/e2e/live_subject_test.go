@@ -277,19 +277,19 @@ var errEnded = errors.New("the stream has ended")
 func (st *stream) until(t testing.TB, what string, found func(line string) bool) {
 	t.Helper()
 	deadline := time.After(*patience)
-	seen := 0
+	seen, last := 0, ""
 	for {
 		select {
 		case line, open := <-st.lines:
 			if !open {
 				t.Fatalf("waited in a stream for %s: %v after %d lines", what, errEnded, seen)
 			}
-			seen++
+			seen, last = seen+1, line
 			if found(line) {
 				return
 			}
 		case <-deadline:
-			t.Fatalf("waited in a stream for %s: %d lines, none is it", what, seen)
+			t.Fatalf("waited in a stream for %s: %d lines, none is it; the last is %.3000s", what, seen, last)
 		}
 	}
 }
@@ -338,4 +338,13 @@ func autonomousSubject(t testing.TB, w *world, name string) *subject {
 
 func (k kindOf) resource() schema.GroupVersionResource {
 	return unstructuredResource(k.group, k.version, k.plural)
+}
+
+// destinedSubject is an Application that is placed by its destination, and keeps its namespace on the spoke.
+func destinedSubject(t testing.TB, w *world, agent, namespace, name string) *subject {
+	t.Helper()
+	name = fresh(name)
+	s := &subject{w: w, agent: w.agents[agent], hub: w.hub.app(namespace, name), project: "default", workload: name}
+	s.deploy(t, s.hub, agent)
+	return s
 }

@@ -199,9 +199,9 @@ func (m *masks) values(b []byte, encoded bool) ([]byte, error) {
 		return nil, fmt.Errorf("read the values of a Secret: %w", err)
 	}
 	for i := range o {
-		value, _ := raw.String(o[i].Value)
-		if value == "" && !raw.IsNull(o[i].Value) && len(o[i].Value) == 2 {
-			continue // nothing to hide
+		value, isText := raw.String(o[i].Value)
+		if isText && strings.Trim(value, "+") == "" {
+			continue // nothing to hide: empty, or what Argo CD has hidden, of which a server-side diff is made
 		}
 		if encoded { // so that data and stringData of equal content look alike
 			if plain, err := base64.StdEncoding.DecodeString(value); err == nil {

@@ -136,3 +136,16 @@ func FuzzMasks(f *testing.F) {
 		}
 	})
 }
+
+func TestWhatArgoCDHasHiddenIsLeftAsItIs(t *testing.T) {
+	m := &masks{key: []byte("key")}
+	hidden := `{"kind":"Secret","data":{"a":"++++++++","b":"","c":[1]},"stringData":{"d":"++++"}}`
+	covered, err := m.document([]byte(hidden))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"kind":"Secret","data":{"a":"++++++++","b":"","c":"` + masked("") + `"},"stringData":{"d":"++++"}}`
+	if string(covered) != want {
+		t.Errorf("\n got %s\nwant %s", covered, want)
+	}
+}
