@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"maps"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -84,7 +85,7 @@ func (n *Node) knownAsOf(ref kind.Ref, rev uint64) bool {
 
 func (n *Node) ask(ref kind.Ref, rev uint64) {
 	f := &n.follow
-	if a, ok := f.asked[ref]; ok && n.now-a.at < rereadAfter {
+	if _, ok := f.asked[ref]; ok {
 		return // its answer may be too old, and then it is asked for again
 	}
 	if len(f.asked) >= maxAsked {
@@ -127,13 +128,12 @@ func (n *Node) catchUp() {
 	}
 }
 
-// askAgain asks once more for what was not answered.
+// askAgain asks once more for what was not answered, if it is still needed.
 func (n *Node) askAgain() {
-	for _, a := range n.follow.asked {
-		if n.now-a.at >= rereadAfter {
-			n.catchUp()
-			return
-		}
+	before := len(n.follow.asked)
+	maps.DeleteFunc(n.follow.asked, func(_ kind.Ref, a asking) bool { return n.now-a.at >= rereadAfter })
+	if len(n.follow.asked) < before {
+		n.catchUp()
 	}
 }
 

@@ -223,3 +223,18 @@ func TestReadDoesNotBringBackWhatTheWatchHasShownGoing(t *testing.T) {
 		t.Error("a project that is gone is there again")
 	}
 }
+
+func TestRepositoryThatCameWhileProjectsCouldNotBeReadIsAskedForAfterwards(t *testing.T) {
+	f := newFollower(t)
+	f.hub(seen(kind.AppProjects, f.project(5, "w1")))
+	f.hub(Blind{Resource: kind.AppProjects, Reason: "test"})
+	f.hub(seen(kind.Secrets, f.repository(9, web)))
+	if len(f.reads) != 0 || f.sent() != 0 {
+		t.Fatalf("%d reads, %d sent", len(f.reads), f.sent())
+	}
+	f.hub(List{Resource: kind.AppProjects, Revision: 5, Objects: []*kind.Object{f.project(5, "w1")}}) // of an API server that lags
+	f.answer(f.project(5, "w1"))
+	if f.sent() != 1 {
+		t.Error("it is not sent")
+	}
+}

@@ -88,6 +88,7 @@ func (n *Node) listed(in List) {
 	}
 	t.complete, t.reason = true, ""
 	n.advance(in.Resource, in.Revision)
+	n.catchUp() // while there was no list, nothing was asked for
 	n.viewChanged(in.Resource)
 }
 
