@@ -115,7 +115,7 @@ func (s *agentSettings) declare(f *flags) {
 	f.add("server-port", port(&s.serverPort, 443), "Port of the principal.")
 	f.readFrom("server-port", "ARGOCD_AGENT_REMOTE_PORT")
 	f.add("keep-alive-ping-interval", duration(&s.keepAlive, 30*time.Second),
-		"After how much silence the agent asks the principal for a sign of life; not below the principal's --keepalive-min-interval.")
+		"After how much silence the agent asks the principal for a sign of life; at least 10s, and not below the principal's --keepalive-min-interval.")
 	f.add("enable-compression", onOff(&s.compress, false), "Compress what is sent: less traffic for more work.")
 
 	f.heading("Identity and TLS")
@@ -161,8 +161,8 @@ func (s *agentSettings) check(f *flags, bad *problems) (warnings []warning) {
 	} else if err := checkHost(s.serverAddress); err != nil {
 		bad.add("%s %q: %w", f.name("server-address"), s.serverAddress, err)
 	}
-	if f.given("keep-alive-ping-interval") && s.keepAlive < time.Second {
-		bad.add("%s %s is too short: the principal sends away who asks more often than its --keepalive-min-interval", f.name("keep-alive-ping-interval"), s.keepAlive)
+	if f.given("keep-alive-ping-interval") && s.keepAlive < 10*time.Second { // gRPC would make it 10 s without a word
+		bad.add("%s %s is too short: gRPC asks every 10s at most, and the principal sends away who asks more often than its --keepalive-min-interval", f.name("keep-alive-ping-interval"), s.keepAlive)
 	}
 	s.shared.check(f, bad)
 	return append(s.live.check(f, bad), s.idle(f)...)

@@ -38,7 +38,7 @@ func TestContradictionsAreRefusedWithTheReason(t *testing.T) {
 		{args: agent + "--tls-client-key k", want: "--tls-client-key without --tls-client-cert"},
 		{args: agent + "--tls-client-cert c --tls-client-key k", want: "--tls-client-cert without --root-ca-path"},
 		{args: agent + "--root-ca-path c", want: "--root-ca-path without --tls-client-cert"},
-		{args: agent + "--keep-alive-ping-interval 1ms", want: "too short"},
+		{args: agent + "--keep-alive-ping-interval 9s", want: "too short"},
 		{args: agent + "--keep-alive-ping-interval soon", want: "a duration such as 30s"},
 		{args: agent + "--metrics-port 9000 --healthz-port 9000", want: "--metrics-port and --healthz-port are both 9000"},
 		{args: agent + "--namespace Argo", want: "can not be the name of a namespace"},

@@ -25,7 +25,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	p := &principal{cfg: cfg, client: client, log: cfg.Log, chores: newChores(cfg.Log), spaces: map[string]string{}, turned: map[string]string{},
-		listed: map[kind.Resource]bool{}, ready: make(chan struct{}), settled: make(chan struct{}), revocable: make(chan struct{})}
+		listed: map[kind.Resource]bool{}, door: newDoor(), ready: make(chan struct{}), settled: make(chan struct{}), revocable: make(chan struct{})}
 	return p.run(ctx)
 }
 
@@ -53,6 +53,7 @@ type principal struct {
 
 	begun     atomic.Bool // everything above is there
 	server    atomic.Pointer[link.Server]
+	door      *door
 	settled   chan struct{} // closed when Argo CD's settings were read once
 	revocable chan struct{} // closed when the list of revoked certificates was read once
 
@@ -114,6 +115,7 @@ func (p *principal) run(ctx context.Context) error {
 	if p.cfg.HealthListener != nil { // first: whoever asks shall hear what this waits for
 		start("probes", p.serveHealth)
 	}
+	start("door", p.keepDoor)
 	if uid, err := waitForCluster(ctx, p.client, p.log); err != nil {
 		cancel(err)
 	} else {
@@ -173,6 +175,7 @@ func (p *principal) serve(ctx context.Context) error {
 			return nil
 		}
 	}
+	p.door.end()
 	server := link.NewServer(link.ServerConfig{
 		TLS: p.cfg.TLS, Authenticate: p.cfg.Authenticate, Admit: p.sessions.admit, Events: p.sessions, Log: p.log, Explain: p.cfg.Explain,
 		Keepalive: link.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval}, Targets: p.shared.targets(), Enroll: p.enroller(),

@@ -124,7 +124,10 @@ func TestClusterThatIsNotReadyAtTheStart(t *testing.T) {
 		w.managed().start(t)
 		w.principal.says(t, 0, "waiting for the API server")
 		w.managed().says(t, 0, "waiting for the API server")
-		for _, component := range []string{"hub/kube-apiserver", "managed/kube-apiserver"} {
+		for _, component := range []string{"managed/kube-apiserver", "hub/kube-apiserver"} {
+			if component == "hub/kube-apiserver" { // the agent is there already, and hears what it waits for
+				w.managed().says(t, 0, "the hub is not ready", "it waits for its API server")
+			}
 			if err := l.Restart(t.Context(), component); err != nil {
 				t.Fatal(err)
 			}
