@@ -27,8 +27,9 @@ func (p *principal) assembleAgents(ctx context.Context, n *node.Node) {
 		fingerprints: p.fingerprints, changed: func(agent string) { p.reporter.errands.add(agent) }, log: p.log, trouble: map[string]string{}, good: map[string]string{}}
 	p.keeper.again = func(agent string) { p.tending.add(agent) }
 	p.tending = (&errands{what: "cluster Secret", do: p.keeper.tend, parallel: parallelKeeping, log: p.log}).prepare()
+	p.replicas = newReplicas(p.client, p.cfg.Namespace, p.replica(), p.log)
 	p.reporter = (&reporter{client: p.client, registry: p.registry, namespace: p.cfg.Namespace, replica: p.replica(),
-		host: p.host.Do, trouble: p.keeper.troubleOf, greeting: p.greetingOf, alive: func(string) bool { return true }, log: p.log}).prepare()
+		host: p.host.Do, trouble: p.keeper.troubleOf, greeting: p.greetingOf, alive: p.replicas.alive, log: p.log}).prepare()
 	p.releaser = (&releaser{client: p.client, registry: p.registry, node: n, host: p.host.Do, log: p.log}).prepare()
 }
 
@@ -46,6 +47,8 @@ func (p *principal) agentRuns() map[string]func(context.Context) error {
 		"statuses of agents": p.onceRegistered(p.reporter.errands.run),
 		"state of agents":    p.onceRegistered(p.reporter.run),
 		"age of credentials": p.onceRegistered(p.keeper.run),
+		"Lease":              p.replicas.run,
+		"other principals":   kube.NewWatcher(p.client, p.replicas.watch(), p.replicas.take, p.log, p.cfg.Jitter).Run,
 		"retired agents":     p.onceRegistered(p.releaser.scans.run),
 		"what they leave":    p.onceRegistered(p.releaser.releases.run),
 	}

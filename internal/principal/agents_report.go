@@ -9,6 +9,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/node"
 )
@@ -91,9 +92,9 @@ func (r *reporter) fact(agent string, f engine.Fact, status engine.Status) {
 		}
 		refused.code, refused.reason = f.Code, f.Message
 		r.seats[agent] = &refused
-	case engine.HeldEvent, engine.Unheld, engine.StoreAccepted:
-		if t == nil || !t.open {
-			return
+	case engine.HeldEvent, engine.Unheld, engine.StoreAccepted, engine.Equal:
+		if t == nil || !t.open || f.Event == engine.Equal && (compared(*t.engine) || !compared(status)) {
+			return // of equality only the first proof is news
 		}
 		looked := *t
 		looked.engine = &status
@@ -102,6 +103,16 @@ func (r *reporter) fact(agent string, f engine.Fact, status engine.Status) {
 		return
 	}
 	r.errands.add(agent)
+}
+
+// compared tells whether all that can be equal was found equal in this session.
+func compared(s engine.Status) bool {
+	for _, sc := range s.Scopes {
+		if sc.ProvenAt == 0 && sc.Name != kind.CommandScope {
+			return false
+		}
+	}
+	return true
 }
 
 // ended is for an agent whose registration has ended, and with it its session.

@@ -42,6 +42,7 @@ type principal struct {
 	tending  *errands // of the keeper
 	reporter *reporter
 	releaser *releaser
+	replicas *replicas
 	sessions *sessions
 	chores   *chores
 	live     *live

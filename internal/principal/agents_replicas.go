@@ -1,0 +1,154 @@
+package principal
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// replicas knows which principals there are: each keeps a Lease of its own, and
+// none for agents. So an agent does not seem to be connected for ever with one
+// that has crashed.
+type replicas struct {
+	client    *kube.Client
+	namespace string
+	self      string
+	log       *slog.Logger
+
+	mu   sync.Mutex
+	seen map[string]sign // Lease → its last sign of life
+}
+
+type sign struct {
+	replica string
+	at      time.Time // by this clock: those of others may be wrong
+	lease   *kind.Object
+}
+
+const (
+	replicaLabel      = kind.Prefix + "replica" // of a Lease: the principal's
+	replicaAnnotation = kind.Prefix + "replica-name"
+	leaseRenewal      = 10 * time.Second
+	leaseLife         = 30 * time.Second // without a renewal
+	leaseForgotten    = 10 * time.Minute // after that anybody removes it
+)
+
+func newReplicas(c *kube.Client, namespace, self string, log *slog.Logger) *replicas {
+	return &replicas{client: c, namespace: namespace, self: self, log: log, seen: map[string]sign{}}
+}
+
+func (r *replicas) watch() kube.Watch {
+	return kube.Watch{Resource: kube.Leases, Namespace: r.namespace, Selector: replicaLabel}
+}
+
+// take is the sink of the Leases' watcher.
+func (r *replicas) take(_ context.Context, in node.Input) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch in := in.(type) {
+	case node.List:
+		present := map[string]bool{}
+		for _, o := range in.Objects {
+			present[o.Name()] = true
+			r.note(o)
+		}
+		for name := range r.seen {
+			if !present[name] {
+				delete(r.seen, name)
+			}
+		}
+	case node.Seen:
+		r.note(in.Object)
+	case node.Lost:
+		delete(r.seen, in.Ref.Name)
+	}
+	return nil
+}
+
+// note takes a Lease that has changed as a sign of life. One that is as it was
+// when it was last listed is none.
+func (r *replicas) note(o *kind.Object) {
+	if before, known := r.seen[o.Name()]; known && before.lease.ResourceVersion() == o.ResourceVersion() {
+		return
+	}
+	r.seen[o.Name()] = sign{replica: o.Annotation(replicaAnnotation), at: time.Now(), lease: o}
+}
+
+// alive tells whether a principal is there.
+func (r *replicas) alive(replica string) bool {
+	if replica == r.self {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.seen { // a handful
+		if s.replica == replica && time.Since(s.at) < leaseLife {
+			return true
+		}
+	}
+	return false
+}
+
+// run renews this principal's Lease until the context ends, and then removes it.
+func (r *replicas) run(ctx context.Context) error {
+	said := ""
+	for {
+		switch err := r.renew(ctx); {
+		case ctx.Err() != nil:
+		case err == nil:
+			said = ""
+		case err.Error() != said:
+			said = err.Error()
+			r.log.WarnContext(ctx, "can not renew this principal's Lease; others may take it for gone", "error", err)
+		}
+		r.sweep(ctx)
+		if !sleep(ctx, leaseRenewal) {
+			break
+		}
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if o, err := r.client.Get(ending, r.ref()); err == nil && o != nil {
+		_ = r.client.Delete(ending, r.ref(), o) // else it expires
+	}
+	return nil
+}
+
+func (r *replicas) ref() kind.Ref {
+	return kind.Ref{Resource: kube.Leases, Namespace: r.namespace, Name: "argocd-agent-principal-" + hashOf([]byte(r.self))}
+}
+
+func (r *replicas) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseRenewal)
+	defer cancel()
+	ref := r.ref()
+	_, err := r.client.Apply(ctx, ref, secretManager, map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+		"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace, "labels": map[string]string{replicaLabel: "principal"},
+			"annotations": map[string]string{replicaAnnotation: r.self}},
+		"spec": map[string]any{"holderIdentity": r.self, "leaseDurationSeconds": int(leaseLife.Seconds()), "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}})
+	if err != nil {
+		return fmt.Errorf("renew Lease %s: %w", ref.Name, err)
+	}
+	return nil
+}
+
+// sweep removes Leases of principals that are long gone.
+func (r *replicas) sweep(ctx context.Context) {
+	r.mu.Lock()
+	var old []*kind.Object
+	for _, s := range r.seen {
+		if time.Since(s.at) > leaseForgotten && s.replica != r.self {
+			old = append(old, s.lease)
+		}
+	}
+	r.mu.Unlock()
+	for _, o := range old {
+		_ = r.client.Delete(ctx, kind.Ref{Resource: kube.Leases, Namespace: r.namespace, Name: o.Name()}, o) // else the next time
+	}
+}
