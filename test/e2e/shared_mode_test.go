@@ -22,6 +22,9 @@ func TestSpokesWithoutARepoServerAndRedis(t *testing.T) {
 		watch.shows(t, "the tree as it is", func(f tree) bool { return len(f.of("Pod")) == 1 })
 		s.scale(t, 2)
 		watch.shows(t, "two pods", func(f tree) bool { return len(f.of("Pod")) == 2 })
+		if text := s.manifest(t, deploymentKind, s.workload, "web"); !strings.Contains(text, "web") { // the agent knows the tree too
+			t.Errorf("the Deployment is %s", text)
+		}
 		if found := s.tree(t); len(found.of("ReplicaSet")) != 1 {
 			t.Errorf("the tree is %+v", found)
 		}

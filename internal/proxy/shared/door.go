@@ -87,8 +87,9 @@ func (d *Door) serve(ctx context.Context, conn net.Conn) error {
 	cancel()
 	if err != nil {
 		if d.Sorry != nil {
-			_ = conn.SetDeadline(time.Now().Add(firstByte))
+			_ = conn.SetDeadline(time.Now().Add(time.Second))
 			d.Sorry(client, err)
+			_, _ = io.CopyN(io.Discard, client, 64<<10) // closed with something unread, it might not be heard
 		}
 		return err
 	}

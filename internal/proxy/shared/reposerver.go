@@ -37,7 +37,8 @@ type RepoServer struct {
 	conns chan net.Conn
 	all   *semaphore.Weighted
 	mu    sync.Mutex
-	slots map[string]*slot // by agent
+	slots map[string]*slot  // by agent
+	said  map[string]string // agent → what was refused last, as it was logged
 }
 
 // RepoLimits bound what agents can make the repo-server do. Zero means the default.
@@ -67,7 +68,7 @@ func (s *RepoServer) prepare() {
 		}
 		s.conns = make(chan net.Conn)
 		s.all = semaphore.NewWeighted(int64(s.Limits.Total))
-		s.slots = map[string]*slot{}
+		s.slots, s.said = map[string]*slot{}, map[string]string{}
 	})
 }
 
@@ -133,9 +134,25 @@ func (s *RepoServer) handle(client *grpc.ClientConn, stream grpc.ServerStream) e
 	err := s.answer(ctx, client, agent, name, stream)
 	if code := status.Code(err); code == codes.PermissionDenied || code == codes.InvalidArgument {
 		s.Refused.Add(1)
-		s.Log.WarnContext(ctx, "a request to the repo-server was refused", "agent", agent, "method", name, "reason", status.Convert(err).Message())
+		s.complain(ctx, agent, name, status.Convert(err).Message())
 	}
 	return err
+}
+
+// complain logs why a request was refused; an agent that asks again and again is loud once.
+func (s *RepoServer) complain(ctx context.Context, agent, name, reason string) {
+	said := name + " " + reason
+	level := slog.LevelWarn
+	s.mu.Lock()
+	if s.said[agent] == said {
+		level = slog.LevelDebug
+	}
+	if len(s.said) > 10_000 {
+		clear(s.said) // of agents that may be long gone
+	}
+	s.said[agent] = said
+	s.mu.Unlock()
+	s.Log.Log(ctx, level, "a request to the repo-server was refused", "agent", agent, "method", name, "reason", reason)
 }
 
 func (s *RepoServer) answer(ctx context.Context, client *grpc.ClientConn, agent, name string, stream grpc.ServerStream) error {

@@ -1,0 +1,96 @@
+package principal
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/shared"
+)
+
+// repositorySecret is one as Argo CD keeps them.
+func repositorySecret(t *testing.T, secretType string, pairs ...string) *kind.Object {
+	t.Helper()
+	data := map[string]string{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		data[pairs[i]] = base64.StdEncoding.EncodeToString([]byte(pairs[i+1]))
+	}
+	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Secret", "data": data, "metadata": map[string]any{
+		"name": "x", "namespace": "argocd", "uid": "u", "resourceVersion": "1", "labels": map[string]string{"argocd.argoproj.io/secret-type": secretType}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := kind.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestWhichRepositoriesAnAgentMayAskFor(t *testing.T) {
+	a := &allowance{agent: "w1", placed: map[string]bool{}, foreign: map[string]bool{}, proxies: map[string]bool{},
+		projects: [][]string{{"https://git.example.com/team/*", "https://git.example.com/all/*"}, {"https://charts.example.com"}}}
+	for _, s := range []struct {
+		placed bool
+		kind   string
+		pairs  []string
+	}{
+		{true, "repository", []string{"url", "https://elsewhere.example.com/scoped", "project", "mine", "password", "x", "proxy", "http://proxy"}},
+		{false, "repository", []string{"url", "https://git.example.com/team/secret.git", "project", "theirs", "password", "x"}},
+		{false, "repository", []string{"url", "https://git.example.com/team/open", "project", "theirs"}},
+		{false, "repository", []string{"url", "https://git.example.com/team/common", "password", "x"}},
+		{false, "repository", []string{"url", "https://git.example.com/team/both", "project", "theirs", "sshPrivateKey", "x"}},
+		{true, "repository", []string{"url", "https://git.example.com/team/both", "project", "mine", "proxy", "http://other"}},
+		{false, "repo-creds", []string{"url", "https://git.example.com/all/hidden-", "project", "theirs", "password", "x", "proxy", "http://theirs"}},
+		{true, "repo-creds", []string{"url", "https://git.example.com/", "project", "mine", "password", "x"}},
+		{false, "repository", []string{"url", "", "project", "theirs", "password", "x"}},
+	} {
+		a.take(repositorySecret(t, s.kind, s.pairs...), s.placed)
+	}
+	for address, want := range map[string]string{
+		"https://git.example.com/team/app.git":     "",
+		"https://git.example.com/team/open":        "",
+		"https://git.example.com/team/common.git":  "",
+		"https://git.example.com/team/both.git":    "",
+		"https://charts.example.com":               "",
+		"https://elsewhere.example.com/scoped":     "",
+		"https://git.example.com/all/seen":         "",
+		"https://git.example.com/all/hidden-one":   "is registered on the hub for a project that is not placed on agent w1",
+		"https://git.example.com/team/secret":      "is registered on the hub for a project that is not placed on agent w1",
+		"https://git.example.com/team/SECRET.git":  "is registered on the hub for a project that is not placed on agent w1",
+		"https://git.example.com/other/app":        "repository https://git.example.com/other/app is not of a project that is placed on agent w1",
+		"https://git.example.com/team/deeper/app":  "is not of a project",
+		"https://elsewhere.example.com/scoped/two": "is not of a project",
+		"https://git.example.com/%zz":              "has no address",
+		"":                                         "has no address",
+	} {
+		err := a.permits(address)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	if len(a.proxies) != 2 || !a.proxies["http://proxy"] || !a.proxies["http://other"] {
+		t.Errorf("proxies %v", a.proxies)
+	}
+}
+
+func TestSettingsOfTheHubAreWhatAgentsMayUse(t *testing.T) {
+	var rules proxy.Rules
+	takeSettings(map[string]string{"kustomize.buildOptions": "--a", "kustomize.buildOptions.v5": "--b", "kustomize.version.v5": "/bin/k5",
+		"kustomize.path.v4": "/bin/k4", "helm.valuesFileSchemes": "https, s3", "other": "x"}, &rules)
+	for what, is := range map[string]bool{
+		"options": len(rules.BuildOptions) == 2 && rules.BuildOptions["--a"] && rules.BuildOptions["--b"],
+		"paths":   len(rules.Programs) == 2 && rules.Programs["/bin/k5"] && rules.Programs["/bin/k4"],
+		"schemes": len(rules.ValuesSchemes) == 2 && rules.ValuesSchemes["https"] && rules.ValuesSchemes["s3"],
+	} {
+		if !is {
+			t.Errorf("%s: %+v", what, rules)
+		}
+	}
+	takeSettings(nil, &rules)
+	if len(rules.BuildOptions)+len(rules.Programs) != 0 || !rules.ValuesSchemes["http"] || !rules.ValuesSchemes["https"] {
+		t.Errorf("without settings: %+v", rules)
+	}
+}
