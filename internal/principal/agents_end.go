@@ -65,6 +65,12 @@ func (k *keeper) definitionGoes(ctx context.Context) (bool, error) {
 // of those that are not accepted any more.
 func (k *keeper) revoke(ctx context.Context, rec record) error {
 	revoked := k.fingerprints(rec.Name)
+	_, issued := issuedTo(rec.Annotations, time.Now())
+	for _, fingerprint := range issued {
+		if !slices.Contains(revoked, fingerprint) {
+			revoked = append(revoked, fingerprint)
+		}
+	}
 	if c := rec.Status.Certificate; c != nil && c.Fingerprint != "" && !slices.Contains(revoked, c.Fingerprint) {
 		revoked = append(revoked, c.Fingerprint)
 	}

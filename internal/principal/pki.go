@@ -51,6 +51,8 @@ type registrations interface {
 	invited(ctx context.Context, who pki.Invitation) error
 	// barred tells why an agent shall have no certificate; empty: it may.
 	barred(ctx context.Context, agent string) (string, error)
+	// issued notes a certificate, before the agent has it.
+	issued(ctx context.Context, agent, fingerprint string, until time.Time) error
 }
 
 func newIssuer(cfg Issue, secrets pki.Secrets, agents registrations, log *slog.Logger) *issuer {

@@ -18,14 +18,20 @@ import (
 
 // guestbook is registrations that a test can read and change.
 type guestbook struct {
-	guests []pki.Invitation
-	why    string // all are barred
-	err    error
+	guests       []pki.Invitation
+	certificates []string
+	why          string // all are barred
+	err          error
 }
 
 func (g *guestbook) invited(_ context.Context, who pki.Invitation) error {
 	g.guests = append(g.guests, who)
 	return g.err
+}
+
+func (g *guestbook) issued(_ context.Context, _, fingerprint string, _ time.Time) error {
+	g.certificates = append(g.certificates, fingerprint)
+	return nil
 }
 
 func (g *guestbook) barred(context.Context, string) (string, error) { return g.why, nil }
@@ -167,6 +173,9 @@ func TestClusterGetsACertificateAndIsRegistered(t *testing.T) {
 	certs, err := pki.Certificates(joined.Chain)
 	if err != nil || certs[0].Subject.CommonName != "w1" {
 		t.Errorf("%v, %v", certs, err)
+	}
+	if len(b.guests.certificates) != 1 || b.guests.certificates[0] != identity.Fingerprint(certs[0]) {
+		t.Errorf("noted: %v", b.guests.certificates)
 	}
 	if who := b.guests.guests[len(b.guests.guests)-1]; who.Agent != "w1" || who.Labels["env"] != "prod" {
 		t.Errorf("%+v", who)

@@ -98,8 +98,12 @@ func (i *issuer) sign(ctx context.Context, agent string, request []byte, why, be
 	if err != nil {
 		return link.Certificate{}, err
 	}
+	fingerprint := pki.Describe(certs[0]).Fingerprint
+	if err := i.agents.issued(ctx, agent, fingerprint, certs[0].NotAfter); err != nil {
+		return link.Certificate{}, err
+	}
 	i.log.InfoContext(ctx, "issued a certificate to an agent", "agent", agent, "why", why, "from", before,
-		"fingerprint", pki.Describe(certs[0]).Fingerprint, "expires", certs[0].NotAfter.UTC())
+		"fingerprint", fingerprint, "expires", certs[0].NotAfter.UTC())
 	return link.Certificate{Chain: issued.Cert, Bundle: issued.Bundle, Clock: i.now()}, nil
 }
 

@@ -136,6 +136,7 @@ func TestLifeOfAnAgentsCertificate(t *testing.T) {
 		{"a cluster joins by one line", clusterJoins},
 		{"the CA is replaced without losing a session", authorityIsReplaced},
 		{"revocation takes effect on live connections", revocationCuts},
+		{"an agent that is deleted stays away, whatever certificate it has", deletedStaysAway},
 	} {
 		if !t.Run(step.title, func(t *testing.T) { step.run(t, w, a) }) {
 			return
@@ -199,6 +200,19 @@ func lostSessions(t testing.TB, w *world, a *agent, hubMark, agentMark int) int 
 	return strings.Count(w.principal.logged(t)[hubMark:], "agent disconnected") + strings.Count(a.logged(t)[agentMark:], "disconnected from the hub")
 }
 
+// renews waits until the agent has a certificate of another CA.
+func (a *agent) renews(t *testing.T, old *x509.Certificate) *x509.Certificate {
+	t.Helper()
+	var now *x509.Certificate
+	a.spoke.secret("argocd-agent-client-tls").becomes(t, func(u *unstructured.Unstructured) error {
+		if now = leafOf(t, secretData(t, u, "tls.crt")); now.Issuer.String() == old.Issuer.String() {
+			return fmt.Errorf("it is still the one of %s", old.Issuer)
+		}
+		return nil
+	})
+	return now
+}
+
 func authorityIsReplaced(t *testing.T, w *world, a *agent) {
 	t.Helper()
 	client := a.spoke.secret("argocd-agent-client-tls")
@@ -207,18 +221,7 @@ func authorityIsReplaced(t *testing.T, w *world, a *agent) {
 
 	began := time.Now()
 	w.hub.ctl(t, "pki", "rotate")
-	renewed := func(old *x509.Certificate) *x509.Certificate {
-		t.Helper()
-		var now *x509.Certificate
-		client.becomes(t, func(u *unstructured.Unstructured) error {
-			if now = leafOf(t, secretData(t, u, "tls.crt")); now.Equal(old) || now.Issuer.String() == old.Issuer.String() {
-				return fmt.Errorf("it is still the one of %s", old.Issuer)
-			}
-			return nil
-		})
-		return now
-	}
-	after := renewed(before)
+	after := a.renews(t, before)
 	t.Logf("from the rotation to a certificate of the new CA on the cluster: %s", time.Since(began).Round(time.Millisecond))
 	w.hub.secret("argocd-agent-principal-tls").becomes(t, func(u *unstructured.Unstructured) error {
 		if issuer := leafOf(t, secretData(t, u, "tls.crt")).Issuer.String(); issuer != after.Issuer.String() {
@@ -273,5 +276,25 @@ func revocationCuts(t *testing.T, w *world, a *agent) {
 	mark := w.principal.mark(t)
 	w.principal.says(t, mark, "TLS handshake failed", "is revoked")
 	w.hub.ctl(t, "blocklist", "tls", "remove", fingerprintOf(leaf))
+	a.connected(t)
+}
+
+func deletedStaysAway(t *testing.T, w *world, a *agent) {
+	t.Helper()
+	// It is connected with one certificate and has another by now.
+	old := leafOf(t, secretData(t, a.spoke.secret("argocd-agent-client-tls").get(t), "tls.crt"))
+	w.hub.ctl(t, "pki", "rotate")
+	next := a.renews(t, old)
+	mark := w.principal.mark(t)
+	w.hub.agent("w1").delete(t)
+	a.disconnected(t)
+	w.hub.agent("w1").goes(t)
+	w.principal.says(t, mark, "TLS handshake failed", "is revoked", fingerprintOf(next))
+	w.hub.agent("w1").isAbsent(t)
+	// A new line lets it in again.
+	a.kill(t)
+	a.spoke.secret("argocd-agent-client-tls").delete(t)
+	a.give(t, w.token(t, a))
+	a.start(t)
 	a.connected(t)
 }
