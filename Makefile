@@ -10,11 +10,14 @@ PART     ?= sync
 FUZZTIME ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help build fmt lint generate test test-fast sim fuzz bench-engine bench bench-sync bench-fleet bench-compare profile-fleet lab-build clean
+.PHONY: help demo build fmt lint generate test test-fast sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-compare profile-fleet lab-build clean
 
 help: ## list the targets
 	@printf 'Usage: make TARGET\n\n'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## a hub and two clusters with real Argo CD, joined by token, and a tour; stays up until interrupted (ARGS=--exit: does not)
+	@go run ./lab/cmd/demo $(ARGS)
 
 build: ## compile the programs into bin/
 	@mkdir -p bin
@@ -47,13 +50,16 @@ bench-engine: ## benchmarks of the sync core: time, bytes, allocations
 bench-sync: ## synchronisation between two real API servers: latency, bursts, memory, bytes
 	go run ./bench/sync
 
+bench-live: ## objects, logs, terminals and Redis through the hub, side by side with the same directly
+	go run ./bench/live
+
 bench-fleet: ## AGENTS=1000 agents with APPS=10 Applications each on one principal (ARGS= for more, see -help)
 	go run ./bench/fleet -agents $(AGENTS) -apps $(APPS) $(ARGS)
 
 profile-fleet: ## bench-fleet that leaves CPU, heap, mutex and goroutine profiles of the principal in dist/profiles
 	go run ./bench/fleet -agents $(AGENTS) -apps $(APPS) -profiles dist/profiles $(ARGS)
 
-bench: bench-engine bench-sync bench-fleet ## all benchmarks, one after the other
+bench: bench-engine bench-sync bench-live bench-fleet ## all benchmarks, one after the other
 
 bench-compare: ## this tree against BASE=<rev>, RUNS=3 runs each by turns, as ratios (PART=sync, live or fleet)
 	@hack/bench-compare "$(BASE)" $(RUNS) $(PART) $(ARGS)

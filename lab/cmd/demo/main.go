@@ -90,9 +90,7 @@ func (d *demo) close() {
 		_ = pod.Stop(ctx)
 	}
 	if d.lab != nil {
-		if err := d.lab.Down(ctx); err != nil {
-			say("take the lab down: %v", err)
-		}
+		_ = d.lab.Down(ctx) // it may be down already: an interrupt reaches it too, and it ends with this process
 	}
 	if d.folder != "" {
 		_ = os.RemoveAll(d.folder)

@@ -164,7 +164,8 @@ func (d *demo) join(ctx context.Context, spoke lab.Spoke) error {
 	}
 	joined := make(chan error, 1)
 	go func() {
-		_, err := d.output(ctx, "argocd-agentctl", "join", strings.TrimSpace(token), "--agent-context", spoke.Name, "--live-exec")
+		_, err := d.output(ctx, "argocd-agentctl", "join", strings.TrimSpace(token), "--agent-context", spoke.Name, "--live-exec",
+			"--set", "ARGOCD_AGENT_RESOURCE_PROXY_LEVEL=all")
 		joined <- err
 	}()
 	c := d.lab.Cluster(spoke.Name)
@@ -249,6 +250,24 @@ func (d *demo) healthy(ctx context.Context, namespace string) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the hub shows %s of %s/guestbook: %w", state, namespace, context.Cause(ctx))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// idle waits until nothing is under way any more in an agent's Application.
+func (d *demo) idle(ctx context.Context, namespace string) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	apps := d.lab.Hub().Dynamic().Resource(applications).Namespace(namespace)
+	for {
+		app, err := apps.Get(ctx, "guestbook", metav1.GetOptions{})
+		if err == nil && app.Object["operation"] == nil {
+			return d.healthy(ctx, namespace)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the operation of %s/guestbook has not ended: %w", namespace, context.Cause(ctx))
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -33,14 +33,14 @@ Then, all of it on the hub:
     argocd app actions run managed/guestbook restart --kind Deployment
     argocd-agentctl agent list --principal-context hub
     argocd-agentctl kubeconfig managed --principal-context hub > managed.yaml
-    kubectl --kubeconfig managed.yaml get pods             # the cluster, through the hub
+    kubectl --kubeconfig managed.yaml get pods             # the cluster, through the hub: as much as its agent permits
     kubectl --kubeconfig managed.yaml exec -it deploy/guestbook -- sh
 
 Break the link, and watch it heal:
 
     kill -STOP %[2]d                                      # the agent hangs: its cluster is away
     argocd app sync managed/guestbook --async              # waits on the hub
-    kubectl --context hub -n argocd get agents             # not connected, and since when
+    kubectl --context hub -n argocd get agents             # after half a minute: not connected, and since when
     kill -CONT %[2]d                                      # what was asked meanwhile happens now, once
 
 The UI is at https://%[3]s (%[4]s / %[5]s).
