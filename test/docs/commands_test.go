@@ -68,6 +68,10 @@ func TestCommandsInPagesAreUnderstood(t *testing.T) {
 				if _, err := os.Stat(filepath.Join(root, words[2])); err != nil {
 					t.Errorf("%s: %s: %v", page, line, err)
 				}
+			case "make":
+				if !strings.Contains(read(t, root+"/Makefile"), "\n"+words[1]+": ##") {
+					t.Errorf("%s: there is no target %s", page, words[1])
+				}
 			case "argocd":
 			default:
 				t.Errorf("%s tells people to run %s, which is not known here", page, words[0])
