@@ -139,6 +139,25 @@ func TestSettingsRestartThePods(t *testing.T) {
 	}
 }
 
+// Clusters without Prometheus' operator do not know the kind: it is there only if somebody asks for it.
+func TestServiceMonitorIsThereOnRequest(t *testing.T) {
+	for _, role := range []string{onHub, onSpoke} {
+		const off, on = "serviceMonitor.enabled=false", "serviceMonitor.enabled=true,serviceMonitor.labels.release=prometheus"
+		without, with := objects(t, render(t, role, off)), objects(t, render(t, role, on))
+		name := deployment(t, with).Name
+		if without["ServiceMonitor/"+name] != nil || with["ServiceMonitor/"+name] == nil {
+			t.Fatalf("%s: the ServiceMonitor is not there when it is asked for, and only then", role)
+		}
+		if with["ServiceMonitor/"+name].GetLabels()["release"] != "prometheus" {
+			t.Error("its labels do not arrive, by which Prometheus finds it")
+		}
+		ports, _, _ := unstructured.NestedSlice(with["Service/"+name+"-metrics"].Object, "spec", "ports")
+		if len(ports) != 1 || ports[0].(map[string]any)["name"] != "metrics" {
+			t.Errorf("%s: the Service has ports %v, not the one that is looked for", role, ports)
+		}
+	}
+}
+
 // What makes no sense is refused with a reason that says what to do.
 func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 	for _, tc := range []struct{ values, reason string }{
