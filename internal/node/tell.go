@@ -16,6 +16,9 @@ func (l *link) tell(r kind.Resource, was, is *kind.Object, watched bool) {
 	if !l.known || is != nil && l.node.follow.aside[refOf(r, is)] {
 		return
 	}
+	if is == nil && r == kind.Applications {
+		l.forget(was)
+	}
 	for i := range l.scopes {
 		s := &l.scopes[i]
 		if s.kind.Resource() != r {
@@ -33,6 +36,18 @@ func (l *link) tell(r kind.Resource, was, is *kind.Object, watched bool) {
 			l.tellReplica(s, old, now)
 		}
 	}
+}
+
+// forget drops what was noted of an Application that is gone.
+func (l *link) forget(o *kind.Object) {
+	key, ok := l.scope(kind.CommandScope).kind.Key(o, &l.world)
+	if !ok {
+		return
+	}
+	delete(l.shown, key)
+	delete(l.cured, key)
+	delete(l.refreshes, key)
+	delete(l.ends, key)
 }
 
 // own returns an object if it is of the scope's kind, else nil.

@@ -32,6 +32,7 @@ type process struct {
 	dialling    bool
 	persisted   map[string]memory
 	peers       map[string]string // principal: the cluster that an agent last came from
+	objects     int               // that this life has known at a time, at the most
 	specs       map[string]uint64 // the owner's turn that this life has come to, by source UID
 }
 
@@ -109,6 +110,7 @@ func (p *process) start() {
 	p.up = true
 	p.life++
 	p.wakeAt, p.pausedUntil, p.attempt, p.failures, p.dialling = 0, 0, 0, 0, false
+	p.objects = 0
 	p.conns, p.persisted, p.specs, p.peers = map[uint64]*end{}, map[string]memory{}, map[string]uint64{}, map[string]string{}
 	p.w.tracef("%s: starts", p.name)
 	if p.spoke != nil {

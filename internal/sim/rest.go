@@ -110,14 +110,15 @@ func (w *world) checkLoad(p *process) {
 }
 
 // checkBusy looks at a node in the middle of things: what it keeps is bounded by
-// the objects that there are, or were a moment ago.
+// the objects that there are, or were in this life.
 func (w *world) checkBusy(p *process) {
 	load := p.nd.Load()
 	links := 1
 	if p.spoke == nil {
 		links = len(w.spokes)
 	}
-	known := load.Objects + 20
+	p.objects = max(p.objects, load.Objects)
+	known := p.objects + 20
 	w.check(load.Jobs <= 5*known*links && load.Writing <= known && load.Notes <= 5*known*links,
 		"%s has %d jobs, %d writes and %d notes with %d objects", p.name, load.Jobs, load.Writing, load.Notes, load.Objects)
 }
