@@ -1,0 +1,93 @@
+package engine
+
+// This file hands what a peer says to the scope that it is about.
+
+// route passes a message of the open session to its scope.
+func (p *Peer) route(m Message) {
+	switch m := m.(type) {
+	case Roots:
+		var same Same
+		for _, root := range m.Items {
+			r := p.replica(root.Scope)
+			if r == nil {
+				continue
+			}
+			p.sawRevision(r, root.Revision)
+			if r.rootReceived(root) {
+				same.Items = append(same.Items, root)
+			}
+		}
+		if len(same.Items) > 0 {
+			p.send(same)
+		}
+	case Same:
+		for _, root := range m.Items {
+			if o := p.owner(root.Scope); o != nil {
+				o.same(root.Sum)
+			}
+		}
+	case Ask:
+		if o := p.owner(m.Scope); o != nil {
+			o.answer(m)
+		}
+	case Answer:
+		if r := p.replica(m.Scope); r != nil {
+			r.answered(m)
+		}
+	case Want:
+		if o := p.owner(m.Scope); o != nil {
+			o.wanted(m.Hashes)
+		}
+	case Delta:
+		p.delta(m)
+	case Ack:
+		if o := p.owner(m.Scope); o != nil {
+			for _, it := range m.Items {
+				o.acked(it)
+			}
+		}
+	case Finished:
+		if o := p.owner(m.Scope); o != nil {
+			o.finished(m.Key, m.Version)
+		}
+	case Held:
+		p.heldReceived(m)
+	case Confirm:
+		if !p.cfg.Hub { // an agent can not confirm what the hub holds back
+			p.confirmed(m.ID)
+		}
+	}
+}
+
+func (p *Peer) owner(scope string) *owner {
+	o := p.owners[scope]
+	if o == nil {
+		p.strays++
+	}
+	return o
+}
+
+func (p *Peer) replica(scope string) *replica {
+	r := p.replicas[scope]
+	if r == nil {
+		p.strays++
+	}
+	return r
+}
+
+func (p *Peer) delta(m Delta) {
+	r := p.replica(m.Scope)
+	if r != nil {
+		p.sawRevision(r, m.Revision)
+		for _, it := range m.Items {
+			r.delta(it, m.View)
+		}
+		return
+	}
+	out := Ack{Scope: m.Scope}
+	for _, it := range m.Items {
+		out.Items = append(out.Items, AckItem{Seq: it.Seq, Key: it.Key, Version: it.Version, Code: NotAllowed,
+			Message: "this side takes no items of this kind from you; check that both sides agree on the agent's mode"})
+	}
+	p.send(out)
+}
