@@ -17,7 +17,10 @@ type fleet struct {
 	rev int
 }
 
-const fleetApps = 4
+const (
+	fleetApps = 4
+	busy      = 50 // agents that have something to say, of however many there are
+)
 
 func newFleet(t testing.TB, agents int) *fleet {
 	t.Helper()
@@ -95,14 +98,14 @@ func BenchmarkInput(b *testing.B) {
 			b.Run("Application", func(b *testing.B) {
 				b.ReportAllocs()
 				for i := range b.N {
-					f.change(i % agents)
+					f.change(i % busy)
 					f.NextWake()
 				}
 			})
 			b.Run("message", func(b *testing.B) {
 				b.ReportAllocs()
 				for i := range b.N {
-					f.receive(i%agents, engine.Roots{Items: []engine.Root{{Scope: kind.StatusScope}}})
+					f.receive(i%busy, engine.Roots{Items: []engine.Root{{Scope: kind.StatusScope}}})
 					f.NextWake()
 				}
 			})
