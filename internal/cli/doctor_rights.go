@@ -10,6 +10,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/argocd-agent/argocd-agent/install"
 )
 
 // right is something that a program has to be allowed.
@@ -32,33 +35,24 @@ func (r right) String() string {
 	return r.verb + " " + resource
 }
 
-// principalRights is what install/kustomize/principal/rbac.yaml gives; a test keeps the two the same.
-var principalRights = []rbacv1.PolicyRule{
-	{APIGroups: []string{"argoproj.io"}, Resources: []string{"applications", "appprojects"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
-	{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}},
-	{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
-}
-
-var principalNamespaceRights = []rbacv1.PolicyRule{
-	{APIGroups: []string{"argocd-agent.argoproj-labs.io"}, Resources: []string{"agents", "agents/status", "agents/finalizers"},
-		Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
-	{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
-	{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch"}},
-	{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
-}
-
-// agentRights is the same of install/kustomize/agent/rbac.yaml.
-var (
-	agentRights = []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{"kube-system"}, Verbs: []string{"get"}},
+// neededRights are those that the manifests of this version give a program, principal or agent.
+func neededRights(program string) ([]right, error) {
+	manifests, err := install.Rights(program)
+	if err != nil {
+		return nil, err
 	}
-	agentNamespaceRights = []rbacv1.PolicyRule{
-		{APIGroups: []string{"argoproj.io"}, Resources: []string{"applications", "appprojects"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
-		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch"}},
+	var all []right
+	for document := range strings.SplitSeq(string(manifests), "\n---\n") {
+		var role rbacv1.ClusterRole // a Role has the same form
+		if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+			return nil, fmt.Errorf("read the roles of %s: %w", program, err)
+		}
+		if role.Kind == "ClusterRole" || role.Kind == "Role" {
+			all = append(all, rightsOf(role.Rules, role.Kind == "ClusterRole")...)
+		}
 	}
-)
+	return all, nil
+}
 
 // rightsOf spells rules out.
 func rightsOf(rules []rbacv1.PolicyRule, everywhere bool) []right {
@@ -82,7 +76,12 @@ func rightsOf(rules []rbacv1.PolicyRule, everywhere bool) []right {
 }
 
 // rights asks the API server whether a ServiceAccount may do what its program has to.
-func (e *exam) rights(ctx context.Context, c *cluster, account, role string, all []right) {
+func (e *exam) rights(ctx context.Context, c *cluster, account, role string) {
+	all, err := neededRights(role)
+	if err != nil {
+		e.unknown("rights", err)
+		return
+	}
 	if _, err := c.kube.CoreV1().ServiceAccounts(c.namespace).Get(ctx, account, metav1.GetOptions{}); err != nil {
 		if apierrors.IsNotFound(err) {
 			e.problem("rights", "install the manifests: the chart, or install/kustomize/"+role, "there is no ServiceAccount %s", account)

@@ -33,7 +33,7 @@ func (p *Program) examineHub(ctx context.Context, hub *cluster, o examOptions) (
 	if !e.common(ctx, hub, principalDeployment, hub.principalSettings, "argocd-server", k) {
 		return e.found, nil
 	}
-	e.rights(ctx, hub, "argocd-agent-principal", "principal", append(rightsOf(principalRights, true), rightsOf(principalNamespaceRights, false)...))
+	e.rights(ctx, hub, "argocd-agent-principal", "principal")
 	k.bundle = e.believed(ctx, hub, "argocd-agentctl pki init; or let cert-manager put one there")
 	leaf := e.certificate(ctx, hub, pki.PrincipalSecret, "argocd-agentctl pki issue principal --upsert --dns NAME", x509.ExtKeyUsageServerAuth, k.bundle)
 	host := ""
@@ -63,7 +63,7 @@ func (p *Program) examineSpoke(ctx context.Context, spoke *cluster, o examOption
 	if !e.common(ctx, spoke, agentDeployment, spoke.agentSettings, "argocd-application-controller", k) {
 		return e.found, nil
 	}
-	e.rights(ctx, spoke, "argocd-agent-agent", "agent", append(rightsOf(agentRights, true), rightsOf(agentNamespaceRights, false)...))
+	e.rights(ctx, spoke, "argocd-agent-agent", "agent")
 	rejoin := "make a token on the hub with `argocd-agentctl agent join-token`, and use it here"
 	k.bundle = e.believed(ctx, spoke, rejoin)
 	if leaf := e.certificate(ctx, spoke, pki.ClientSecret, rejoin, x509.ExtKeyUsageClientAuth, k.bundle); leaf != nil {

@@ -8,17 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/yaml"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/lab"
@@ -28,6 +24,7 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	s, l := inLab(t, "cli-doctor")
 	s.now = time.Now
 	s.replace[`OU=[-_A-Za-z0-9]{8}`] = "OU=…"
+	s.replace[`may not: get .*`] = "may not: …" // what it needs changes with the manifests
 	s.replace[`v1\.\d+\.\d+[-+.\w]*`] = "VERSION"
 	s.replace[`20\d\d-\d\d-\d\d \d\d:\d\d`] = "DATE"
 	s.replace[`\(\d+d\)`] = "(DAYS)"
@@ -91,39 +88,23 @@ func connectProxy(t *testing.T, to string) string {
 	return proxy.Listener.Addr().String()
 }
 
-// What the doctor asks for is what the manifests give.
 func TestRightsAreThoseOfTheManifests(t *testing.T) {
-	for _, one := range []struct {
-		file             string
-		everywhere, here []rbacv1.PolicyRule
-	}{
-		{"../../install/kustomize/principal/rbac.yaml", principalRights, principalNamespaceRights},
-		{"../../install/kustomize/agent/rbac.yaml", agentRights, agentNamespaceRights},
+	for program, wanted := range map[string][]string{
+		"principal": {"watch applications.argoproj.io in all namespaces", "patch agents/status.argocd-agent.argoproj-labs.io", "create secrets"},
+		"agent":     {"get namespaces kube-system in all namespaces", "update applications.argoproj.io", "patch leases.coordination.k8s.io"},
 	} {
-		content, err := os.ReadFile(one.file)
+		all, err := neededRights(program)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var want []string
-		for document := range strings.SplitSeq(string(content), "\n---\n") {
-			var role rbacv1.ClusterRole
-			if err := yaml.Unmarshal([]byte(document), &role); err != nil {
-				t.Fatal(err)
-			}
-			if role.Kind == "ClusterRole" || role.Kind == "Role" {
-				for _, r := range rightsOf(role.Rules, role.Kind == "ClusterRole") {
-					want = append(want, r.String())
-				}
-			}
+		var spelled []string
+		for _, r := range all {
+			spelled = append(spelled, r.String())
 		}
-		var got []string
-		for _, r := range append(rightsOf(one.everywhere, true), rightsOf(one.here, false)...) {
-			got = append(got, r.String())
-		}
-		slices.Sort(want)
-		slices.Sort(got)
-		if !slices.Equal(want, got) {
-			t.Errorf("%s gives\n  %s\nand the doctor asks for\n  %s", one.file, strings.Join(want, "\n  "), strings.Join(got, "\n  "))
+		for _, one := range wanted {
+			if !slices.Contains(spelled, one) {
+				t.Errorf("%s: %q is not among %q", program, one, spelled)
+			}
 		}
 	}
 }
