@@ -12,7 +12,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/argocd-agent/argocd-agent/lab"
@@ -30,16 +29,24 @@ func programsRun(t *testing.T, l *lab.Lab) {
 	programs := buildPrograms(t)
 	binary := programs + "/argocd-agent"
 
-	if out, err := installRelease(t, l, "hub", lab.ArgoCDNamespace, onHub, "principal.settings.namespace-create-enable=true"); err != nil {
+	resources, err := l.Port(t.Context()) // of the resource proxy: it goes into cluster Secrets
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := installRelease(t, l, "hub", lab.ArgoCDNamespace, onHub, "principal.settings.namespace-create-enable=true",
+		"principal.settings.resource-proxy-address=127.0.0.1:"+strconv.Itoa(resources)); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	var port, hubMetrics, spokeMetrics int
-	principal := startPod(t, hub, installed(t, l, "hub"), "argocd-agent-principal", binary, func(o *podrun.Options) { port, hubMetrics = o.Ports[8443], o.Ports[8000] })
-	if out, err := installRelease(t, l, "managed", lab.ArgoCDNamespace, onSpoke, "agent.server=127.0.0.1,agent.port="+strconv.Itoa(port),
-		"agent.joinToken="+joinToken(t, l, programs+"/argocd-agentctl", port)); err != nil {
+	var ports, spokePorts map[int32]int
+	principal := startPod(t, hub, installed(t, l, "hub"), "argocd-agent-principal", binary, func(o *podrun.Options) {
+		o.Ports[9090] = resources
+		ports = o.Ports
+	})
+	if out, err := installRelease(t, l, "managed", lab.ArgoCDNamespace, onSpoke, "agent.server=127.0.0.1,agent.port="+strconv.Itoa(ports[8443]),
+		"agent.joinToken="+joinToken(t, l, programs+"/argocd-agentctl", ports[8443])); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	agent := startPod(t, spoke, installed(t, l, "managed"), "argocd-agent-agent", binary, func(o *podrun.Options) { spokeMetrics = o.Ports[8181] })
+	agent := startPod(t, spoke, installed(t, l, "managed"), "argocd-agent-agent", binary, func(o *podrun.Options) { spokePorts = o.Ports })
 	ready(t, principal)
 	ready(t, agent)
 
@@ -48,34 +55,9 @@ func programsRun(t *testing.T, l *lab.Lab) {
 		return err
 	})
 	openDefaultProject(t, hub)
-	application := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": "web", "namespace": "w1"},
-		"spec": map[string]any{
-			"project":     "default",
-			"source":      map[string]any{"repoURL": l.RepoURL("plain"), "path": ".", "targetRevision": "HEAD"},
-			"destination": map[string]any{"name": "w1", "namespace": "default"},
-			"syncPolicy":  map[string]any{"automated": map[string]any{}},
-		},
-	}}
-	if _, err := hub.Dynamic().Resource(applications).Namespace("w1").Create(t.Context(), application, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	lab.Await(t, "the Application to be synced and healthy on the hub", func(ctx context.Context) error {
-		now, err := hub.Dynamic().Resource(applications).Namespace("w1").Get(ctx, "web", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		sync, _, _ := unstructured.NestedString(now.Object, "status", "sync", "status")
-		health, _, _ := unstructured.NestedString(now.Object, "status", "health", "status")
-		if sync != "Synced" || health != "Healthy" {
-			return fmt.Errorf("it is %s and %s: %v", sync, health, now.Object["status"])
-		}
-		return nil
-	})
-	if _, err := spoke.Client().AppsV1().Deployments("default").Get(t.Context(), "guestbook", metav1.GetOptions{}); err != nil {
-		t.Errorf("it is not deployed: %v", err)
-	}
-	matches(t, "../../docs/reference/metrics.md", metricsPage(t, hubMetrics, spokeMetrics))
+	argocdServerAsInstalled(t, l, "127.0.0.1:"+strconv.Itoa(ports[6379]))
+	deployed(t, l)
+	matches(t, "../../docs/reference/metrics.md", metricsPage(t, ports[8000], spokePorts[8181]))
 	for name, pod := range map[string]*podrun.Pod{"principal": principal, "agent": agent} {
 		if starts := pod.Status().Starts; starts != 1 {
 			t.Errorf("the %s was started %d times; last exit: %v", name, starts, pod.Status().LastExit)
