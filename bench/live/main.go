@@ -1,0 +1,166 @@
+// Command live measures live access side by side with what it stands in for: objects, logs and terminals through the hub
+// against the same directly from the API server, and Redis through the proxy against Redis itself. Both are measured by
+// turns, so that whoever else uses the machine slows down both. The clusters and the programs are real; pods are simulated
+// by a real kubelet API.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/argocd-agent/argocd-agent/bench/report"
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/product"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// bench is a hub with one agent, w1.
+type bench struct {
+	lab     *lab.Lab
+	product *product.Product
+	spoke   *lab.Cluster
+	direct  *way // to the API server itself
+	hub     *way // through the hub
+	pod     string
+	*report.Report
+}
+
+// namespace of what is looked at, on the spoke.
+const namespace = "bench"
+
+func run(ctx context.Context) error {
+	folder, err := os.MkdirTemp("", "bench-live-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	report.Progress("building")
+	file, err := product.Build(ctx, folder)
+	if err != nil {
+		return err
+	}
+	report.Progress("starting a hub and a spoke")
+	l, err := lab.Up(ctx, lab.Options{Folder: filepath.Join(folder, "lab"), Spokes: []lab.Spoke{{Name: "w1", Role: lab.Managed}},
+		WhilePID: os.Getpid(), Ephemeral: true, Progress: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Down(context.Background()) }()
+	b := &bench{lab: l, spoke: l.Cluster("w1"), Report: report.New("Live access through the hub, and directly")}
+	if b.product, err = product.New(l, file); err != nil {
+		return err
+	}
+	defer b.product.Close()
+	if err := b.start(ctx); err != nil {
+		return err
+	}
+	for _, part := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"GET of one object", b.objects},
+		{"throughput of logs", b.logs},
+		{"key strokes beside 100 followers of logs and a list of 50 MB", b.keyStrokes},
+		{"Redis: what passes through", b.passThrough},
+		{"Redis: keys of agents", b.agentKeys},
+	} {
+		report.Progress("%s", part.name)
+		if err := part.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	if err := b.Print(os.Stdout); err != nil {
+		return err
+	}
+	return b.Save("dist/bench-live.json")
+}
+
+// start runs the programs, and makes what is looked at.
+func (b *bench) start(ctx context.Context) error {
+	if err := product.Rights(ctx, b.spoke, b.lab.Spec.Install); err != nil {
+		return err
+	}
+	hub := b.lab.Hub().Client().CoreV1().Namespaces()
+	if _, err := hub.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "w1"}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if err := b.product.StartPrincipal(ctx); err != nil {
+		return err
+	}
+	agent, err := b.product.StartAgent(ctx, "w1", "managed", "--resource-proxy-level", "all")
+	if err != nil {
+		return err
+	}
+	if err := agent.Connected(ctx); err != nil {
+		return err
+	}
+	if err := b.spoke.Apply(ctx, workload); err != nil {
+		return err
+	}
+	if err := b.application(ctx); err != nil {
+		return err
+	}
+	if b.pod, err = b.runningPod(ctx); err != nil {
+		return err
+	}
+	return b.ways()
+}
+
+const workload = `
+{apiVersion: v1, kind: Namespace, metadata: {name: bench}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: one, namespace: bench}, data: {a: b}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: bench}
+spec: {containers: [{name: web, image: web}]}
+`
+
+// application is one of the agent's. Nobody deploys it: what the benchmark puts into the spoke's Redis shall stay there.
+func (b *bench) application(ctx context.Context) error {
+	if err := b.lab.Kill(ctx, "w1/application-controller"); err != nil {
+		return err
+	}
+	kind := schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
+	app := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": "shop", "namespace": "w1"},
+		"spec": map[string]any{"project": "default", "source": map[string]any{"repoURL": "https://git.example/shop", "path": "."},
+			"destination": map[string]any{"name": "w1", "namespace": "shop"}},
+	}}
+	if _, err := b.lab.Hub().Dynamic().Resource(kind).Namespace("w1").Create(ctx, app, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create an Application: %w", err)
+	}
+	return until(ctx, "the Application on the spoke", func() error {
+		_, err := b.spoke.Dynamic().Resource(kind).Namespace(lab.ArgoCDNamespace).Get(ctx, "shop", metav1.GetOptions{})
+		return err
+	})
+}
+
+func (b *bench) runningPod(ctx context.Context) (string, error) {
+	return "web", until(ctx, "a pod that runs", func() error {
+		pod, err := b.spoke.Client().CoreV1().Pods(namespace).Get(ctx, "web", metav1.GetOptions{})
+		if err == nil && pod.Status.Phase != corev1.PodRunning {
+			err = fmt.Errorf("it is %s", pod.Status.Phase)
+		}
+		return err
+	})
+}
