@@ -36,6 +36,9 @@ func replaceFlag(args []string, flag, value string) []string {
 			return args
 		}
 	}
+	if value == "" {
+		return append(args, flag)
+	}
 	return append(args, flag, value)
 }
 
@@ -59,6 +62,8 @@ func TestAgentThatCanNotProveWhoItIsSaysWhatIsWrong(t *testing.T) {
 		{"name that is none", []string{"--tls-client-cert", badName.cert, "--tls-client-key", badName.key},
 			[]string{"Not--A_Name"}, nil},
 		{"mode other than registered", []string{"--agent-mode", "autonomous"}, []string{"registered as managed"}, []string{"agent refused", "WrongMode"}},
+		{"mapping other than the hub's", []string{"--destination-based-mapping", ""},
+			[]string{"maps Applications by namespace but the agent by destination"}, []string{"agent refused", "WrongMode"}},
 		{"wrong port", []string{"--server-port", "1"}, []string{"refused"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -111,6 +111,11 @@ var command = regexp.MustCompile(`argocd-agent\.argoproj-labs\.io/confirm=([^\s"
 // confirm does what the log says.
 func confirm(t *testing.T, w *world, line string) {
 	t.Helper()
+	confirmFor(t, w, "managed", line)
+}
+
+func confirmFor(t *testing.T, w *world, agent, line string) {
+	t.Helper()
 	found := command.FindStringSubmatch(line)
 	if found == nil {
 		t.Fatalf("the log names no command that confirms: %s", line)
@@ -120,7 +125,7 @@ func confirm(t *testing.T, w *world, line string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.hub.agent("managed").patch(t, string(patch))
+	w.hub.agent(agent).patch(t, string(patch))
 }
 
 func heldLines(log string) []string {

@@ -313,3 +313,24 @@ func TestHostileAgentCanNotChooseItsModeOrItsServices(t *testing.T) {
 	}
 	w.managed().connected(t)
 }
+
+func TestHostileAgentWithAMessageThatIsTooLargeIsSentAway(t *testing.T) {
+	w := shared(t)
+	w.hub.ensureNamespace(t, "mallory-four")
+	t.Cleanup(func() { w.hub.dismiss(t, "mallory-four") })
+	m := dialAs(t, w, "mallory-four", "managed")
+	expect[*pb.Welcome](t, m, nil)
+	m.send(t, &pb.Delta{Scope: "status", Items: []*pb.Delta_Item{m.item("", "huge", `{"status":"`+strings.Repeat("x", 8<<20)+`"}`)}})
+	timeout := time.After(*patience)
+	for open := true; open; {
+		select {
+		case _, open = <-m.got:
+		case <-timeout:
+			t.Fatal("the principal has not hung up")
+		}
+	}
+	w.managed().connected(t)
+	app := w.hub.app("managed", "after-huge")
+	app.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "x"}.object())
+	app.becomes(t, outOfSync)
+}

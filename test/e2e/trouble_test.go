@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
 // poison lets the spoke's API server refuse Applications with the label poison=true.
@@ -40,10 +41,9 @@ func TestApplicationThatTheSpokeRefusesSaysSoAndHoldsBackNothing(t *testing.T) {
 	if err := spoke.Apply(t.Context(), poison); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		bindings := unstructuredResource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings")
-		spoke.object(bindings, "", "e2e-poison").discard(t)
-	})
+	bindings := unstructuredResource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings")
+	binding := spoke.object(bindings, "", "e2e-poison")
+	t.Cleanup(func() { binding.discard(t) })
 	wish := appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "poison"}
 	probe := wish
 	probe.labels = map[string]string{"poison": "true"}
@@ -71,6 +71,13 @@ func TestApplicationThatTheSpokeRefusesSaysSoAndHoldsBackNothing(t *testing.T) {
 	bad.edit(t, func(u *unstructured.Unstructured) { setLabel(u, "poison", "false") })
 	spoke.app(lab.ArgoCDNamespace, "poisoned").becomes(t)
 	bad.becomes(t, showsNo("AgentError"), outOfSync)
+
+	other := w.hub.app("managed", "poisoned-too") // of which nothing changes, but the cluster's policy does
+	other.create(t, probe.object())
+	other.becomes(t, shows("AgentError", "this cluster does not take poison"))
+	binding.delete(t)
+	spoke.app(lab.ArgoCDNamespace, "poisoned-too").becomes(t)
+	other.becomes(t, showsNo("AgentError"), outOfSync)
 }
 
 // TestConnectionThatDiedSilentlyIsReplaced has a firewall forget the connection: no byte passes, and nobody is told.
@@ -85,6 +92,27 @@ func TestConnectionThatDiedSilentlyIsReplaced(t *testing.T) {
 	agent.spoke.app(lab.ArgoCDNamespace, "half-open").becomes(t)
 	app.becomes(t, outOfSync)
 	w.principal.says(t, mark, "agent connected", "managed")
+}
+
+// TestNetworkThatSwallowsEverythingIsWaitedOut has no byte pass, in old connections and in new ones.
+func TestNetworkThatSwallowsEverythingIsWaitedOut(t *testing.T) {
+	w := shared(t)
+	agent := w.managed()
+	agent.with(t, "--keep-alive-ping-interval", "10s")
+	mark := agent.mark(t)
+	if err := agent.link.Cut(faultproxy.Blackhole); err != nil {
+		t.Fatal(err)
+	}
+	agent.disconnected(t)
+	app, copied := w.hub.app("managed", "swallowed"), agent.spoke.app(lab.ArgoCDNamespace, "swallowed")
+	app.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "swallowed"}.object())
+	agent.says(t, mark, "no answer within") // of a new connection
+	copied.isAbsent(t)
+	if err := agent.link.Restore(); err != nil {
+		t.Fatal(err)
+	}
+	copied.becomes(t)
+	app.becomes(t, outOfSync)
 }
 
 func TestStatusOfAMegabyteArrives(t *testing.T) {

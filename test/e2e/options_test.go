@@ -1,0 +1,104 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+// TestOptionsOfThePrincipal has a principal with everything on that is off by itself. It needs no Argo CD.
+func TestOptionsOfThePrincipal(t *testing.T) {
+	l := lab.New(t, lab.Options{Bare: true})
+	manifest, err := os.ReadFile("../../install/kustomize/principal/rbac-namespace-create.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Hub().Apply(t.Context(), string(manifest)); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, setup{lab: l, flags: []string{"--sync-repository-trust", "--share-unscoped-repositories",
+		"--namespace-create-enable", "--namespace-create-pattern", "auto.*", "--namespace-create-labels", "made-by=principal"},
+		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
+	t.Cleanup(w.close)
+	space := w.hub.object(namespaces, "", "autonomous")
+	space.delete(t)
+	space.goes(t)
+	w.start(t)
+
+	t.Run("a namespace that an agent lacks is created", func(t *testing.T) {
+		app := w.autonomous().spoke.app(lab.ArgoCDNamespace, "housed")
+		app.create(t, simple("in-cluster"))
+		w.hub.app("autonomous", "housed").becomes(t)
+		space.is(t, label("made-by", "principal"))
+	})
+	t.Run("repositories without a project go to managed agents", func(t *testing.T) {
+		w.hub.secret("unscoped").create(t, secretOf("repository", map[string]string{"type": "git", "url": "https://git.example/all", "password": "secret"}))
+		w.managed().spoke.secret("unscoped").becomes(t, field("data.password", base64.StdEncoding.EncodeToString([]byte("secret"))))
+		w.autonomous().spoke.secret("unscoped").isAbsent(t)
+	})
+	t.Run("certificates and host keys of repositories go to managed agents", func(t *testing.T) {
+		for _, name := range []string{"argocd-tls-certs-cm", "argocd-ssh-known-hosts-cm"} {
+			hub, spoke := w.hub.configMap(name), w.managed().spoke.configMap(name)
+			if hub.get(t) == nil {
+				hub.create(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{}})
+			}
+			hub.patch(t, `{"data":{"git":"one"}}`)
+			spoke.becomes(t, field("data.git", "one"))
+			hub.patch(t, `{"data":{"git":"two"}}`)
+			spoke.becomes(t, field("data.git", "two"))
+			if other := w.autonomous().spoke.configMap(name).get(t); other != nil && at(other, "data.git") != "" {
+				t.Errorf("%s came to an autonomous spoke", name)
+			}
+		}
+	})
+}
+
+// TestAutonomousSpokeRestoredFromAnOldSnapshotLosesNothingOnTheHub needs no Argo CD either.
+func TestAutonomousSpokeRestoredFromAnOldSnapshotLosesNothingOnTheHub(t *testing.T) {
+	w := own(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "autonomous", Role: lab.Autonomous}}}),
+		agents: []agentSetup{{name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
+	agent := w.autonomous()
+	first, second := agent.spoke.app(lab.ArgoCDNamespace, "first"), agent.spoke.app(lab.ArgoCDNamespace, "second")
+	first.create(t, simple("in-cluster"))
+	w.hub.app("autonomous", "first").becomes(t)
+	snapshot := t.TempDir() + "/spoke.db"
+	if err := agent.spoke.Snapshot(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	second.create(t, simple("in-cluster"))
+	for i := range 100 { // the snapshot is old
+		first.patch(t, fmt.Sprintf(`{"metadata":{"labels":{"age":"%d"}}}`, i))
+	}
+	first.patch(t, `{"metadata":{"labels":{"age":"new"}}}`)
+	w.hub.app("autonomous", "first").becomes(t, label("age", "new"))
+	w.hub.app("autonomous", "second").becomes(t)
+
+	mark, agentMark := w.principal.mark(t), agent.mark(t)
+	if err := agent.spoke.Restore(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	if code := agent.wait(t); code == 0 { // what it knows is of no use; Kubernetes starts it again
+		t.Errorf("it ended as if all were well")
+	}
+	agent.says(t, agentMark, "went back in time")
+	agent.start(t)
+	w.principal.says(t, mark, "held back", "confirm=", "store-")
+	agent.spoke.app(lab.ArgoCDNamespace, "third").create(t, simple("in-cluster")) // goes on meanwhile
+	w.hub.app("autonomous", "third").becomes(t)
+	w.hub.app("autonomous", "first").becomes(t, label("age", "")) // what is there counts
+	w.hub.app("autonomous", "second").becomes(t, shows("AgentHeldWarning", "does not have this Application any more"))
+
+	confirmed := 0
+	await(t, "what the spoke no longer has to leave the hub", func() error {
+		held := heldLines(w.principal.logged(t)[mark:])
+		store := w.principal.says(t, mark, "held back", "confirm=", "store-")
+		for lines := append([]string{store}, held...); confirmed < len(lines); confirmed++ {
+			confirmFor(t, w, "autonomous", lines[confirmed])
+		}
+		return countIs(w.hub, "autonomous", 2, "", "")
+	})
+	w.hub.app("autonomous", "second").isAbsent(t)
+}
