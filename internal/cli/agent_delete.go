@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
@@ -39,6 +42,10 @@ this cluster keep waiting: if it will never come back, retire it first.`,
 				if err := a.in().Delete(cmd.Context(), name, metav1.DeleteOptions{}); err != nil {
 					return a.failed("delete agent "+name, name, err)
 				}
+				if !a.gone(cmd.Context(), name) {
+					p.say("agent.%s/%s is leaving: the principal revokes its certificate and removes what is derived from it, when it runs", v1alpha1.Group, name)
+					continue
+				}
 				p.say("agent.%s/%s deleted", v1alpha1.Group, name)
 			}
 			return nil
@@ -46,6 +53,26 @@ this cluster keep waiting: if it will never come back, retire it first.`,
 	}
 	yesFlag(cmd, &yes)
 	return cmd
+}
+
+// goneWithin is how long a principal that runs has to let an agent go.
+const goneWithin = 10 * time.Second
+
+// gone waits until an agent that was deleted is gone. False: somebody still has something to do first.
+func (a agents) gone(ctx context.Context, name string) bool {
+	ctx, cancel := context.WithTimeout(ctx, goneWithin)
+	defer cancel()
+	for {
+		_, err := a.in().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 func (p *Program) agentRetireCommand() *cobra.Command {

@@ -146,7 +146,7 @@ func (p *Program) warnOfName(ctx context.Context, hub *cluster, host string) {
 	if err != nil || len(found) == 0 || certifies(found[0].Names, host) {
 		return
 	}
-	p.warn("the principal's certificate is for %s, not for %s: agents will refuse it; `argocd-agentctl pki issue principal --upsert --dns …` issues another",
+	p.warn("the principal's certificate is for %s, not for %s: agents will refuse it; name it to the principal with --tls-server-names, or issue another with `argocd-agentctl pki issue principal --upsert`",
 		strings.Join(found[0].Names, ", "), host)
 }
 

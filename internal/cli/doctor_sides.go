@@ -40,7 +40,7 @@ func (p *Program) examineHub(ctx context.Context, hub *cluster, o examOptions) (
 	if address, err := hub.principalAddress(ctx, o.address); err == nil {
 		host, _, _ = net.SplitHostPort(address)
 	}
-	e.names(leaf, host, "argocd-agentctl pki issue principal --upsert --dns "+host)
+	e.names(leaf, host, "add "+host+" to --tls-server-names of the principal; or: argocd-agentctl pki issue principal --upsert --dns "+host)
 	if k.settings.get("enable-resource-proxy") != "false" {
 		leaf = e.certificate(ctx, hub, pki.ProxySecret, "argocd-agentctl pki issue resource-proxy --upsert --dns argocd-agent-resource-proxy", x509.ExtKeyUsageServerAuth, k.bundle)
 		proxyHost, _, _ := net.SplitHostPort(cmp.Or(k.settings.get("resource-proxy-address"), "argocd-agent-resource-proxy:9090"))
@@ -48,6 +48,7 @@ func (p *Program) examineHub(ctx context.Context, hub *cluster, o examOptions) (
 	}
 	e.redis(ctx, hub, principalDeployment, k.settings.get("redis-server-address"))
 	e.argoOnHub(k)
+	e.argoRedis(ctx, hub, k)
 	e.fleet(ctx, hub, k)
 	return e.found, k
 }
@@ -149,6 +150,24 @@ func (e *exam) argoOnHub(k *known) {
 	if k.argo["exec.enabled"] != "true" {
 		e.note("argo cd", `terminals are off: exec.enabled in ConfigMap argocd-cm is not "true"`)
 	}
+}
+
+// argoRedis tells whether argocd-server sees the resource trees of agents' Applications: through the principal's Redis.
+func (e *exam) argoRedis(ctx context.Context, hub *cluster, k *known) {
+	if k.image == "" {
+		return // there is no argocd-server to look at
+	}
+	server, err := hub.settings(ctx, "argocd-server", "ARGOCD_SERVER_")
+	if err != nil {
+		e.unknown("redis", err)
+		return
+	}
+	address := cmp.Or(server.flags["redis"], server.env["REDIS_SERVER"], k.params["redis.server"], redisService+":6379")
+	if strings.HasPrefix(address, redisService+":") || strings.HasPrefix(address, redisService+".") {
+		e.warning("redis", "let argocd-server alone use the principal's: --redis argocd-agent-redis-proxy:6379", "argocd-server uses %s itself, and so shows no resource trees of agents' Applications", address)
+		return
+	}
+	e.ok("redis", "argocd-server uses %s", address)
 }
 
 // fleet looks at the agents that are registered.

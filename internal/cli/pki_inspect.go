@@ -98,8 +98,8 @@ func certificatesOf(ctx context.Context, c *cluster, names ...string) ([]certifi
 }
 
 func (p *Program) certificateTable(found []certificate, hub *cluster) view {
-	v := view{object: found, wide: 3, nothing: fmt.Sprintf("No certificates in %s: make a CA with `argocd-agentctl pki init`.", hub),
-		headings: []string{"WHERE", "SECRET", "SUBJECT", "NAMES", "EXPIRES", "RENEWED", "KEY", "FINGERPRINT", "PIN"}}
+	v := view{object: found, wide: 4, nothing: fmt.Sprintf("No certificates in %s: make a CA with `argocd-agentctl pki init`.", hub),
+		headings: []string{"WHERE", "SECRET", "SUBJECT", "FOR", "EXPIRES", "RENEWED", "KEY", "FINGERPRINT", "PIN", "NAMES"}}
 	if found == nil {
 		v.object = []certificate{}
 	}
@@ -117,8 +117,16 @@ func (p *Program) certificateTable(found []certificate, hub *cluster) view {
 			expires.paint = unsure
 		}
 		v.names = append(v.names, "secret/"+one.Secret)
-		v.rows = append(v.rows, []cell{c(one.Where), c(one.Secret), c(one.Subject), c(orDash(strings.Join(one.Names, ","))), expires, c(renewed),
-			c(one.Key), c(one.Fingerprint), c(orDash(one.Pin))})
+		v.rows = append(v.rows, []cell{c(one.Where), c(one.Secret), c(one.Subject), c(orDash(first(one.Names))), expires, c(renewed),
+			c(one.Key), c(one.Fingerprint), c(orDash(one.Pin)), c(orDash(strings.Join(one.Names, ",")))})
 	}
 	return v
+}
+
+// first is the first of some names, and how many more there are.
+func first(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	return fmt.Sprintf("%s and %d more", names[0], len(names)-1)
 }
