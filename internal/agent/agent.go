@@ -175,7 +175,6 @@ func (a *agent) startAll(start func(what string, run func(context.Context) error
 // connect keeps the connection to the hub, once the cluster has been read: what
 // is not known yet must not be taken for gone.
 func (a *agent) connect(ctx context.Context) error {
-	office := a.certify(ctx)
 	var tooLong <-chan time.Time
 	if a.cfg.SyncTimeout > 0 {
 		tooLong = time.After(a.cfg.SyncTimeout)
@@ -187,8 +186,9 @@ func (a *agent) connect(ctx context.Context) error {
 	case <-tooLong:
 		return fmt.Errorf("the cluster could not be read within %v (--informer-sync-timeout): %w", a.cfg.SyncTimeout, a.objectsReadable())
 	}
+	secure, office := a.credentials(ctx)
 	cfg := link.DialerConfig{
-		Address: a.cfg.Server, TLS: a.cfg.TLS, Events: a, Log: a.log, Explain: a.cfg.Explain, Proxy: a.cfg.Proxy,
+		Address: a.cfg.Server, TLS: secure, Events: a, Log: a.log, Explain: a.cfg.Explain, Proxy: a.cfg.Proxy,
 		Compress: a.cfg.Compression, Keepalive: link.Keepalive{Interval: a.cfg.KeepAlive}, Random: a.cfg.Jitter,
 		Failed: a.failed, Tunnels: a.live.tunnels(), Office: office,
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"strings"
@@ -181,6 +182,29 @@ func TestCertificateThatIsNotWhatWasAskedForIsNotKept(t *testing.T) {
 	_, err = r.tend(t.Context(), answer{link.Certificate{Chain: other.Cert, Bundle: other.Bundle, Clock: r.clock}}, r.trust())
 	if err == nil || r.secret(pki.ClientSecret).Revision != before {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestAgentJoinsWheneverItIsGivenAToken(t *testing.T) {
+	r := newRegistry(t)
+	asked := 0
+	r.agent.cfg.TLS = func() (*tls.Config, error) { asked++; return nil, errors.New("there is no certificate yet") }
+	if _, err := r.tls(t.Context()); err == nil || err.Error() != "there is no certificate yet" {
+		t.Errorf("error %v: there is no token either", err)
+	}
+	token, err := r.hub.Invite(t.Context(), "127.0.0.1:1", pki.Invitation{Agent: "w1", Mode: "managed"}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (link.ClusterJoin{Secrets: r.secrets}).PutToken(t.Context(), token.String()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.tls(t.Context()); err == nil || !strings.Contains(err.Error(), "can not join the hub") || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		t.Errorf("error %v", err)
+	}
+	r.begin(true) // somebody brings a certificate instead
+	if _, err := r.tls(t.Context()); err == nil || err.Error() != "there is no certificate yet" {
+		t.Errorf("error %v: it is on its way", err)
 	}
 }
 

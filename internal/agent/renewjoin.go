@@ -2,81 +2,85 @@ package agent
 
 import (
 	"context"
-	"errors"
+	"crypto/tls"
+	"fmt"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/link"
 )
 
-// certify sees to it that the agent has a certificate, where that is its
-// business, and returns what keeps it up.
-func (a *agent) certify(ctx context.Context) func(context.Context, *link.Office) error {
-	if a.cfg.Certificates == nil {
-		return nil
+// credentials are what the connection needs: TLS for each attempt, and what keeps
+// up the certificate while there is a session.
+func (a *agent) credentials(ctx context.Context) (func() (*tls.Config, error), func(context.Context, *link.Office) error) {
+	if a.cfg.Certificates == nil || a.cfg.TLS == nil {
+		return a.cfg.TLS, nil
 	}
 	k := a.newKeeper()
-	if !k.join(ctx) || a.cfg.TLS == nil {
-		return k.office
+	return func() (*tls.Config, error) { return k.tls(ctx) }, k.office
+}
+
+// tls is what to connect with. An agent that has no certificate, or one that has
+// expired, looks whether it was given a token: then it joins. So it does with
+// each attempt, whenever somebody brings one.
+func (k *keeper) tls(ctx context.Context) (*tls.Config, error) {
+	cfg, err := k.agent.cfg.TLS()
+	if err == nil && k.good(cfg) {
+		return cfg, nil
 	}
-	// What was written is on its way back, by the watch; to dial before it is there
-	// would cost a pause.
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && ctx.Err() == nil; {
-		if _, err := a.cfg.TLS(); err == nil {
+	joined, joinErr := k.join(ctx)
+	if joinErr != nil {
+		return nil, fmt.Errorf("can not join the hub: %w", joinErr)
+	}
+	if !joined {
+		return cfg, err // the hub will say what it thinks of it
+	}
+	// What was written is on its way back, by the watch.
+	for end := k.now().Add(storedTimeout); k.now().Before(end) && ctx.Err() == nil; {
+		if cfg, err = k.agent.cfg.TLS(); err == nil && k.good(cfg) {
 			break
 		}
-		k.wait(ctx, 10*time.Millisecond)
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
-	return k.office
+	return cfg, err
+}
+
+// storedTimeout is how long it may take to read what was just written.
+const storedTimeout = 5 * time.Second
+
+// good tells whether there is a certificate that has not expired.
+func (k *keeper) good(cfg *tls.Config) bool {
+	if cfg.GetClientCertificate == nil {
+		return true
+	}
+	cert, err := cfg.GetClientCertificate(&tls.CertificateRequestInfo{})
+	return err == nil && cert.Leaf != nil && k.now().Before(cert.Leaf.NotAfter)
 }
 
 // join exchanges a token for a certificate, if there is one and not the other. It
-// tries until that works, or is no longer needed: somebody may replace the token,
-// or bring a certificate. It tells whether it did.
-func (k *keeper) join(ctx context.Context) bool {
+// tells whether it did.
+func (k *keeper) join(ctx context.Context) (bool, error) {
 	a := k.agent
 	j := link.ClusterJoin{Secrets: k.secrets, Token: k.names.Token, Client: k.names.Client, Authority: k.names.Authority,
 		Proxy: a.cfg.Proxy, Explain: a.cfg.Explain, Log: a.log}
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	if needed, err := j.Needed(ctx); err != nil || !needed {
+		return false, err
+	}
 	began := time.Now()
-	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, 30*time.Second) {
-		needed, err := j.Needed(ctx)
-		if err == nil && !needed {
-			return false
-		}
-		var answer link.Joined
-		if err == nil {
-			answer, err = j.Do(ctx)
-		}
-		if err == nil {
-			a.log.InfoContext(ctx, "joined the hub", "mode", answer.Mode, "took", time.Since(began).Round(time.Millisecond).String())
-			if answer.Mode != string(a.cfg.Mode) {
-				a.log.WarnContext(ctx, "the hub has registered this agent in another mode: set --agent-mode to it", "hub", answer.Mode, "here", a.cfg.Mode)
-			}
-			return true
-		}
-		k.waitToJoin(ctx, err, pause)
+	answer, err := j.Do(ctx)
+	if err != nil {
+		return false, err
 	}
-	return false
+	a.log.InfoContext(ctx, "joined the hub", "mode", answer.Mode, "took", time.Since(began).Round(time.Millisecond).String())
+	if answer.Mode != string(a.cfg.Mode) {
+		a.log.WarnContext(ctx, "the hub has registered this agent in another mode: set --agent-mode to it", "hub", answer.Mode, "here", a.cfg.Mode)
+	}
+	return true, nil
 }
 
-// waitToJoin says why it did not work, once, and waits.
-func (k *keeper) waitToJoin(ctx context.Context, err error, pause time.Duration) {
-	if ctx.Err() != nil {
-		return
-	}
-	if told, ok := errors.AsType[*link.EnrollError](err); ok && told.Temporary {
-		pause = max(told.RetryAfter, time.Second)
-	}
-	k.agent.why.Store(err.Error())
-	if err.Error() != k.said {
-		k.said = err.Error()
-		k.agent.log.WarnContext(ctx, "can not join the hub; trying again", "error", err)
-	}
-	k.wait(ctx, pause)
-}
-
-func (k *keeper) wait(ctx context.Context, pause time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(pause):
-	}
-}
+// joinTimeout bounds one attempt.
+const joinTimeout = time.Minute
