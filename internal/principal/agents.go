@@ -24,7 +24,7 @@ func (p *principal) assembleAgents(ctx context.Context, n *node.Node) {
 	p.registry = (&registry{ctx: ctx, client: p.client, namespace: p.cfg.Namespace, mapping: p.cfg.Mapping, proxy: p.cfg.ResourceProxy,
 		post: p.host.Post, cut: p.cutAgent, touched: p.agentTouched, log: p.log}).prepare()
 	p.keeper = &keeper{registry: p.registry, client: p.client, namespace: p.cfg.Namespace, config: p.clusterConfig(),
-		fingerprints: p.fingerprints, changed: func(agent string) { p.reporter.errands.add(agent) }, log: p.log, trouble: map[string]string{}, good: map[string]string{}}
+		fingerprints: p.fingerprints, changed: func(agent string) { p.reporter.check(agent) }, log: p.log, trouble: map[string]string{}, good: map[string]string{}}
 	p.keeper.again = func(agent string) { p.tending.add(agent) }
 	p.tending = (&errands{what: "cluster Secret", do: p.keeper.tend, parallel: parallelKeeping, log: p.log}).prepare()
 	p.replicas = newReplicas(p.client, p.cfg.Namespace, p.replica(), p.log)
@@ -36,7 +36,7 @@ func (p *principal) assembleAgents(ctx context.Context, n *node.Node) {
 // agentTouched has everybody look at an agent about whom something has changed.
 func (p *principal) agentTouched(agent string) {
 	p.tending.add(agent)
-	p.reporter.errands.add(agent)
+	p.reporter.check(agent)
 	p.releaser.touched(agent)
 }
 

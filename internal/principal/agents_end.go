@@ -32,6 +32,9 @@ func (k *keeper) end(ctx context.Context, rec record) error {
 		// Somebody is removing us, not this agent: whoever installs us again finds
 		// everything as it was, and no ApplicationSet has missed a cluster.
 		k.log.WarnContext(ctx, "the definition of agents is being deleted; nothing is revoked and cluster Secrets stay", "agent", rec.Name)
+		if err := k.keepInSecrets(ctx, rec); err != nil {
+			return err
+		}
 	} else {
 		if err := k.revoke(ctx, rec); err != nil {
 			return err
@@ -98,6 +101,28 @@ func (k *keeper) revoke(ctx context.Context, rec record) error {
 	}
 	if err != nil {
 		return fmt.Errorf("revoke the certificate of agent %s in ConfigMap %s: %w", rec.Name, blocklist, err)
+	}
+	return nil
+}
+
+// keepInSecrets leaves in an agent's cluster Secret what its Agent said, so that
+// it can be taken over from there.
+func (k *keeper) keepInSecrets(ctx context.Context, rec record) error {
+	_, _, secret, has := k.registry.object(rec.Name)
+	if !has {
+		return nil
+	}
+	ref := kind.Ref{Resource: kind.Secrets, Namespace: k.namespace, Name: secret.name}
+	there, err := k.client.Get(ctx, ref)
+	if err != nil || there == nil || there.Label(agentLabel) != rec.Name {
+		return err
+	}
+	manifest, err := k.wanted(rec, readSecret(there)).keepsake(k.namespace, rec, there, secretValue(there, "config"))
+	if err == nil {
+		_, err = k.client.Apply(ctx, ref, secretManager, manifest)
+	}
+	if err != nil {
+		return fmt.Errorf("keep in Secret %s what Agent %s says: %w", secret.name, rec.Name, err)
 	}
 	return nil
 }

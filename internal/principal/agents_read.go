@@ -130,6 +130,7 @@ const (
 	agentLabel          = kind.Prefix + "agent-name"
 	selfRegisteredLabel = v1alpha1.SelfRegisteredLabel
 	derivedAnnotation   = kind.Prefix + "derived" // what of it comes from the Agent, as a hash
+	keepsakeAnnotation  = kind.Prefix + "agent"   // what the Agent said that was there
 	madeAnnotation      = kind.Prefix + "made-by" // the principal, and not somebody else
 
 	// Annotations of a cluster Secret that were an agent's registration before
@@ -182,6 +183,15 @@ func (s clusterSecret) taken(namespace string) (v1alpha1.Agent, error) {
 	var a v1alpha1.Agent
 	if err := kind.ValidateAgentName(s.agent); err != nil {
 		return a, err
+	}
+	if said := s.annotations[keepsakeAnnotation]; said != "" {
+		var was v1alpha1.Agent
+		if err := json.Unmarshal([]byte(said), &was); err != nil {
+			return a, fmt.Errorf("annotation %s: %w", keepsakeAnnotation, err)
+		}
+		a.Spec, a.Status.ClusterUID, a.Status.Store = was.Spec, was.Status.ClusterUID, was.Status.Store
+		a.Name, a.Namespace = s.agent, namespace
+		return a, nil
 	}
 	a.Name, a.Namespace = s.agent, namespace
 	switch mode := kind.Mode(s.annotations[modeAnnotation]); mode {

@@ -124,7 +124,7 @@ func (r *reporter) ended(agent string) {
 		r.seats[agent] = &closed
 	}
 	r.mu.Unlock()
-	r.errands.add(agent)
+	r.check(agent)
 }
 
 // run looks, again and again, at what nobody tells: how much there is, and how
@@ -172,15 +172,28 @@ func (r *reporter) look(ctx context.Context) (int, error) {
 		}
 		r.mu.Unlock()
 		for _, name := range some {
-			if _, _, due := r.due(name); due {
-				r.errands.add(name)
-			}
+			r.check(name)
 		}
 	}
 	return len(names), nil
 }
 
 const atOnce = 200
+
+// check has an agent's status written if it has to be: what needs no writing
+// does not stand in line with what does.
+func (r *reporter) check(agent string) {
+	rec, _, due := r.due(agent)
+	switch {
+	case due:
+		r.errands.add(agent)
+	case rec.Name == "":
+		r.mu.Lock()
+		delete(r.seats, agent)
+		delete(r.wrote, agent)
+		r.mu.Unlock()
+	}
+}
 
 // due tells what an agent's status should be, and whether it has to be written.
 func (r *reporter) due(agent string) (record, v1alpha1.Status, bool) {
@@ -226,13 +239,6 @@ func (r *reporter) confirmCommand(agent string) func(id string) string {
 // be there, else it is made anew.
 func (r *reporter) write(ctx context.Context, agent string) error {
 	rec, s, due := r.due(agent)
-	if rec.Name == "" {
-		r.mu.Lock()
-		delete(r.seats, agent)
-		delete(r.wrote, agent)
-		r.mu.Unlock()
-		return nil
-	}
 	if !due {
 		return nil
 	}

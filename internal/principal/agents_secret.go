@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
@@ -89,6 +90,24 @@ func (w wantedSecret) manifest(namespace, name string, there *kind.Object, confi
 	}
 	return map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": metadata,
 		"data": map[string][]byte{"name": []byte(w.Agent), "server": []byte(w.Server), "config": config}}, nil
+}
+
+// keepsake is a manifest with which a Secret says all that its Agent did, and
+// becomes that Agent again where there is none.
+func (w wantedSecret) keepsake(namespace string, rec record, there *kind.Object, config []byte) (map[string]any, error) {
+	manifest, err := w.manifest(namespace, there.Name(), there, config)
+	if err != nil {
+		return nil, err
+	}
+	said, err := json.Marshal(v1alpha1.Agent{Spec: rec.Spec, Status: v1alpha1.Status{ClusterUID: rec.Status.ClusterUID, Store: rec.Status.Store}})
+	if err != nil {
+		return nil, fmt.Errorf("write down what Agent %s says: %w", rec.Name, err)
+	}
+	metadata, _ := manifest["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]string)
+	delete(annotations, derivedAnnotation)
+	annotations[keepsakeAnnotation] = string(said)
+	return manifest, nil
 }
 
 // farewell is what remains of a Secret that somebody else has made when its Agent

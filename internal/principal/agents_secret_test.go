@@ -67,6 +67,23 @@ func TestASecretIsWrittenOnlyWhenSomethingIsNotAsItShouldBe(t *testing.T) {
 	}
 }
 
+func TestASecretRemembersAnAgentWhoseDefinitionIsGone(t *testing.T) {
+	rec := record{Agent: agent("a", 1, "autonomous", inNamespace("there"), ofCluster("u1"), func(a *v1alpha1.Agent) {
+		a.Spec.Cluster.Labels = map[string]string{"env": "prod"}
+		a.Spec.Suspended = true
+	})}
+	w := wanted(rec, "https://proxy?agentName=a")
+	manifest, err := w.keepsake("argocd", rec, secret(t, "cluster-a", "a", 1, "made-by", "principal"), []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := stored(t, manifest, func(_, _ map[string]string, _ map[string][]byte) {})
+	a, err := s.taken("argocd")
+	if err != nil || s.derived() || !s.made() || a.Name != "a" || a.Spec.Mode != "autonomous" || a.Spec.Namespace != "there" || a.Spec.Cluster.Labels["env"] != "prod" || !a.Spec.Suspended || a.Status.ClusterUID != "u1" {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
 func TestUsersCanNotMakeASecretAnotherAgents(t *testing.T) {
 	rec := record{Agent: agent("a", 1, "managed", func(a *v1alpha1.Agent) {
 		a.Spec.Cluster = v1alpha1.ClusterSecret{Labels: map[string]string{agentLabel: "b", "argocd.argoproj.io/secret-type": "repository"},
