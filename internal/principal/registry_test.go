@@ -289,3 +289,43 @@ func TestAChangeTouchesOneAgentHoweverManyThereAre(t *testing.T) {
 		t.Errorf("touched: %v", d.touches)
 	}
 }
+
+func TestKindsThatAreNotNamedAreLeftOut(t *testing.T) {
+	d := newDesk(t)
+	d.see(agent("a", 1, "managed", func(a *v1alpha1.Agent) { a.Spec.Kinds = []string{v1alpha1.KindApplications, v1alpha1.KindAppProjects} }))
+	d.see(agent("b", 2, "managed"))
+	for name, want := range map[string]map[string]bool{
+		"a": {kind.ApplicationScope: false, kind.StatusScope: false, kind.CommandScope: false, kind.AppProjectScope: false, kind.RepositoryScope: true, kind.GPGKeyScope: true},
+		"b": {kind.ApplicationScope: false, kind.RepositoryScope: false},
+	} {
+		reg, _ := d.get(name)
+		for scope, out := range want {
+			if reg.Agent.Excludes(scope) != out {
+				t.Errorf("%s: %s is left out: %v, want %v", name, scope, !out, out)
+			}
+		}
+	}
+}
+
+// What one change costs must not depend on how many agents there are.
+func BenchmarkAChangeAmongManyAgents(b *testing.B) {
+	for _, count := range []int{100, 5000} {
+		b.Run(fmt.Sprint(count), func(b *testing.B) {
+			r := (&registry{ctx: b.Context(), namespace: "argocd", mapping: kind.ByNamespace, log: slog.New(slog.DiscardHandler),
+				cut: func(string, string) {}, touched: func(string) {}, post: func(context.Context, node.Input) error { return nil }}).prepare()
+			for i := range count {
+				if err := r.change(func() []string { return r.put(record{Agent: agent(fmt.Sprintf("a%d", i), 1, "managed"), revision: 1}) }); err != nil {
+					b.Fatal(err)
+				}
+			}
+			revision := uint64(1)
+			for b.Loop() {
+				revision++
+				a := agent("a7", 1, "managed", inNamespace(fmt.Sprintf("n%d", revision%2)))
+				if err := r.change(func() []string { return r.put(record{Agent: a, revision: revision}) }); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
