@@ -47,6 +47,7 @@ type Watcher struct {
 	jitter func() float64 // 0 to 1
 	relist chan struct{}
 	newest uint64 // the newest revision seen
+	shown  bool   // a list was passed on, and no blindness since
 }
 
 // ErrWentBack says that the API server's store is older than it was: somebody
@@ -89,25 +90,34 @@ const hasty = time.Second
 // Run watches until the context ends, or the store goes back in time.
 func (w *Watcher) Run(ctx context.Context) error {
 	pause := firstPause
-	lastReason := ""
+	said := ""
 	for ctx.Err() == nil {
-		err := w.listAndWatch(ctx, func() { pause, lastReason = firstPause, "" })
+		began := time.Now()
+		err := w.listAndWatch(ctx, func() { pause, said = firstPause, "" })
 		if ctx.Err() != nil {
 			break
 		}
 		if err == nil {
+			if time.Since(began) < hasty { // a list that is of no use at once: not again at once
+				w.rest(ctx, pause, nil)
+				pause = min(2*pause, mostPause)
+			}
 			continue
 		}
 		if errors.Is(err, ErrWentBack) {
 			return err
 		}
 		reason := w.explain(err)
-		if same := withoutDigits(reason); same != lastReason {
+		news := withoutDigits(reason) != said
+		if news {
 			w.log.WarnContext(ctx, "can not read objects; trying again", "error", reason)
+			said = withoutDigits(reason)
+		}
+		if news || w.shown {
 			if err := w.sink(ctx, node.Blind{Resource: w.watch.Resource, Reason: reason}); err != nil {
 				return err
 			}
-			lastReason = same
+			w.shown = false
 		}
 		w.rest(ctx, pause, err)
 		pause = min(2*pause, mostPause)
@@ -159,8 +169,9 @@ func (w *Watcher) rest(ctx context.Context, pause time.Duration, err error) {
 }
 
 // listAndWatch lists, then watches until a new list is needed. Nil: it is, for
-// a reason that is no failure.
-func (w *Watcher) listAndWatch(ctx context.Context, listed func()) error {
+// a reason that is no failure. It tells when a watch is of use: a list alone is
+// not, for who may list may still not be allowed to watch.
+func (w *Watcher) listAndWatch(ctx context.Context, watching func()) error {
 	select {
 	case <-w.relist: // this is it
 	default:
@@ -175,12 +186,13 @@ func (w *Watcher) listAndWatch(ctx context.Context, listed func()) error {
 	if err := w.sink(ctx, node.List{Resource: w.watch.Resource, Objects: objects, Revision: Number(revision)}); err != nil {
 		return err
 	}
-	listed()
+	w.shown = true
 	pause, failing := firstPause, time.Time{}
 	for {
 		next, err := w.watchAgain(ctx, revision, !failing.IsZero())
 		if next != revision || err == nil {
 			pause, failing = firstPause, time.Time{}
+			watching()
 		}
 		revision = next
 		w.newest = max(w.newest, Number(next))

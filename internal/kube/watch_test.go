@@ -206,3 +206,43 @@ func TestRevisionIsAskedOfWhatMayBeRead(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Who may list but not watch must not list all the time, nor log it, nor be
+// believed to see what happens.
+func TestWatchThatIsForbiddenLeavesTheResourceUnreadable(t *testing.T) {
+	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
+		if isWatch(r) {
+			refuse(w, http.StatusForbidden)
+			return
+		}
+		fmt.Fprint(w, list("5", "", project("a", "1")))
+	})
+	var log strings.Builder
+	ctx, cancel := context.WithCancel(t.Context())
+	inputs := make(chan node.Input) // each is waited for, so nobody writes to the log while it is read
+	w := NewWatcher(c, Watch{Resource: kind.AppProjects, Namespace: "argocd"},
+		func(ctx context.Context, in node.Input) error {
+			select {
+			case inputs <- in:
+			case <-ctx.Done():
+			}
+			return nil
+		}, slog.New(slog.NewTextHandler(&log, nil)), func() float64 { return 0 })
+	done := make(chan struct{})
+	go func() { defer close(done); _ = w.Run(ctx) }()
+	for range 3 {
+		if in := <-inputs; !isA[node.List](in) {
+			t.Fatalf("got %T, want a list", in)
+		}
+		if in := <-inputs; !isA[node.Blind](in) {
+			t.Fatalf("got %T: what can not be watched counts as seen", in)
+		}
+	}
+	cancel()
+	<-done
+	if n := strings.Count(log.String(), "can not read objects"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, log.String())
+	}
+}
+
+func isA[T any](v any) bool { _, ok := v.(T); return ok }
