@@ -31,6 +31,7 @@ func (b *bench) ways() error {
 		if err != nil {
 			return fmt.Errorf("read a kubeconfig: %w", err)
 		}
+		config.DisableCompression = true // what is said to be 50 MB shall be that on the way too
 		transport, err := rest.TransportFor(config)
 		if err != nil {
 			return err
