@@ -43,7 +43,8 @@ type Spec struct {
 	Mapping string `json:"mapping,omitempty"`
 	// Cluster is what the agent's cluster Secret carries beside what the principal puts there.
 	Cluster ClusterSecret `json:"cluster,omitzero"`
-	// Kinds that are exchanged with this agent, of: applications, appprojects, repositories, gpgkeys. Empty: all.
+	// Kinds that are exchanged with this agent, of: applications, appprojects, repositories, gpgkeys. Empty: all. What is
+	// left out leaves a managed cluster, and is refused from an autonomous one.
 	Kinds []string `json:"kinds,omitempty"`
 	// Shared lets the agent use the hub's repo-server and Redis, so that its cluster needs none of its own.
 	Shared bool `json:"shared,omitempty"`
