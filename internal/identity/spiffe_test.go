@@ -6,97 +6,40 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/url"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
+	"github.com/argocd-agent/argocd-agent/internal/identity/spiffetest"
 )
 
-// spire is a Workload API for one process, as SPIRE's agent serves it.
+// spire is a Workload API for one process, with what a test needs of it.
 type spire struct {
-	workload.UnimplementedSpiffeWorkloadAPIServer
-	t      *testing.T
-	socket string
-	server *grpc.Server
-
-	mu      sync.Mutex
-	answer  *workload.X509SVIDResponse
-	changed chan struct{}
+	*spiffetest.API
+	t *testing.T
 }
 
 func newSpire(t *testing.T) *spire {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "api.sock")
-	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "unix", path)
-	must(t, err)
-	s := &spire{t: t, socket: "unix://" + path, server: grpc.NewServer(), changed: make(chan struct{})}
-	workload.RegisterSpiffeWorkloadAPIServer(s.server, s)
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.server.Serve(l) }()
-	t.Cleanup(func() { s.server.Stop(); <-done })
-	return s
-}
-
-func (s *spire) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.ServerStreamingServer[workload.X509SVIDResponse]) error {
-	if md, _ := metadata.FromIncomingContext(stream.Context()); len(md.Get("workload.spiffe.io")) == 0 {
-		return status.Error(codes.InvalidArgument, "security header missing from request")
-	}
-	for {
-		s.mu.Lock()
-		answer, changed := s.answer, s.changed
-		s.mu.Unlock()
-		if answer == nil {
-			return status.Error(codes.PermissionDenied, "no identity issued")
-		}
-		if err := stream.Send(answer); err != nil {
-			return err
-		}
-		select {
-		case <-changed:
-		case <-stream.Context().Done():
-			return nil
-		}
-	}
+	return &spire{spiffetest.New(t), t}
 }
 
 // register gives the process an identity of a domain, which believes others too.
-func (s *spire) register(ca *authority, id string, federated map[string]*authority) *x509.Certificate {
+func (s *spire) register(ca *authority, id string, federated map[string]*x509.Certificate) *x509.Certificate {
 	s.t.Helper()
 	uri, err := url.Parse(id)
 	must(s.t, err)
 	cert, key := ca.sign(&x509.Certificate{Subject: pkix.Name{Organization: []string{"SPIRE"}}, URIs: []*url.URL{uri}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}})
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	must(s.t, err)
-	answer := &workload.X509SVIDResponse{Svids: []*workload.X509SVID{{SpiffeId: id, X509Svid: cert.Raw, X509SvidKey: der, Bundle: ca.cert.Raw}}}
-	for domain, other := range federated {
-		if answer.FederatedBundles == nil {
-			answer.FederatedBundles = map[string][]byte{}
-		}
-		answer.FederatedBundles[domain] = other.cert.Raw
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answer = answer
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.Register(s.t, id, cert, key, ca.cert, federated)
 	return cert
 }
 
 // follow runs a Workload until the test ends.
 func (s *spire) follow() *Workload {
 	s.t.Helper()
-	w, err := NewWorkload(s.socket, slog.New(slog.DiscardHandler))
+	w, err := NewWorkload(s.Socket, slog.New(slog.DiscardHandler))
 	must(s.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -123,7 +66,7 @@ func TestSPIFFEIdentityOnBothSides(t *testing.T) {
 	ca := newAuthority(t, "example.org")
 	onHub, onEdge := newSpire(t), newSpire(t)
 	hub, edge := onHub.follow(), onEdge.follow()
-	if _, err := edge.Material(); err == nil || !strings.Contains(err.Error(), onEdge.socket) {
+	if _, err := edge.Material(); err == nil || !strings.Contains(err.Error(), onEdge.Socket) {
 		t.Errorf("error %v", err)
 	}
 	has(t, hub, onHub.register(ca, "spiffe://example.org/principal", nil))
@@ -165,10 +108,10 @@ func TestFederatedDomainVouchesForItselfAlone(t *testing.T) {
 	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
 	onHub, onEdge := newSpire(t), newSpire(t)
 	hub, edge := onHub.follow(), onEdge.follow()
-	has(t, hub, onHub.register(ours, "spiffe://ours.example/principal", map[string]*authority{"spiffe://theirs.example": theirs}))
+	has(t, hub, onHub.register(ours, "spiffe://ours.example/principal", map[string]*x509.Certificate{"spiffe://theirs.example": theirs.cert}))
 	for id, good := range map[string]bool{"spiffe://theirs.example/agent/w1": true, "spiffe://ours.example/agent/w1": false} {
 		// The other domain's CA signs whatever it likes.
-		has(t, edge, onEdge.register(theirs, id, map[string]*authority{"spiffe://ours.example": ours}))
+		has(t, edge, onEdge.register(theirs, id, map[string]*x509.Certificate{"spiffe://ours.example": ours.cert}))
 		client, err := edge.ClientTLS("spiffe://ours.example/principal")
 		must(t, err)
 		client.VerifyConnection = nil // what a liar says is not for the liar to check
