@@ -68,7 +68,7 @@ func (v outlook) status() v1alpha1.Status {
 		if v.barred != "" || meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionConnected) == nil {
 			v.away(&s, "NotConnected", "it has not connected yet")
 		}
-	case v.seat.superseded(old.Session) && (theirs || v.seat.open):
+	case v.seat.superseded(old.Session) && old.Principal != v.replica && (theirs || v.seat.open):
 		return s // that one knows better
 	case v.seat.open:
 		v.connected(&s)

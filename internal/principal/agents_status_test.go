@@ -125,6 +125,11 @@ func TestReplicasDoNotFightOverAStatus(t *testing.T) {
 	if got := look(t, theirs, openSeat(3)).status(); got.Principal != "here" || got.Session.Attempt != 3 {
 		t.Errorf("%+v", got)
 	}
+	// Of its own sessions a replica knows which is the last, though the agent's clock went back.
+	mineBefore := look(t, v1alpha1.Status{}, openSeat(9)).status()
+	if got := look(t, mineBefore, openSeat(4)).status(); got.Session.Attempt != 4 {
+		t.Errorf("%+v", got)
+	}
 	// One that is no more can not object.
 	v := look(t, theirs, nil)
 	v.gone = true
