@@ -44,7 +44,7 @@ func (p *Program) agentShowCommand() *cobra.Command {
 func (p *Program) describeAgent(agent *v1alpha1.Agent) string {
 	s := agent.Status
 	state := stateOf(agent)
-	t := &text{program: p}
+	t := &text{}
 	t.line("Name", agent.Name)
 	t.line("Mode", cmp.Or(agent.Spec.Mode, "what it first connects with"))
 	t.line("Namespace", hubNamespace(agent)+" on the hub")
@@ -54,7 +54,7 @@ func (p *Program) describeAgent(agent *v1alpha1.Agent) string {
 	t.line("Cluster labels", joined(agent.Spec.Cluster.Labels))
 	t.line("Cluster annotations", joined(agent.Spec.Cluster.Annotations))
 	t.gap()
-	t.line("State", p.colour(state.paint, state.text)+p.sinceText(s.Since))
+	fmt.Fprintf(t, textLine, "State:", p.colour(state.paint, state.text)+p.sinceText(s.Since))
 	t.line("Principal", s.Principal)
 	t.line("Version", strings.TrimSpace(s.Version+protocolText(s.Protocol)))
 	t.line("Cluster", s.ClusterUID)
@@ -113,16 +113,15 @@ func (p *Program) ago(t *metav1.Time) string {
 }
 
 // text is a description, a line for each thing that there is to say.
-type text struct {
-	strings.Builder
-	program *Program
-}
+type text struct{ strings.Builder }
 
 func (t *text) line(name, value string) {
 	if value == "" {
 		return
 	}
-	fmt.Fprintf(t, "%-20s %s\n", name+":", value)
+	fmt.Fprintf(t, textLine, name+":", printable(value)) // some of it comes from agents
 }
+
+const textLine = "%-20s %s\n"
 
 func (t *text) gap() { t.WriteString("\n") }

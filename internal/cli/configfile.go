@@ -60,11 +60,24 @@ func (c *configFile) write(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return fmt.Errorf("make the folder of %s: %w", file, err)
 	}
-	next := file + ".new"
-	if err := os.WriteFile(next, content, 0o600); err != nil {
+	return writePrivate(file, content)
+}
+
+// writePrivate replaces a file in one step, by one that only its owner can read.
+func writePrivate(file string, content []byte) error {
+	next, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*") // which nobody else can read
+	if err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
-	if err := os.Rename(next, file); err != nil {
+	defer os.Remove(next.Name()) // it is not there if all went well
+	_, err = next.Write(content)
+	if end := next.Close(); err == nil {
+		err = end
+	}
+	if err == nil {
+		err = os.Rename(next.Name(), file)
+	}
+	if err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -66,8 +65,8 @@ another with --server, such as that of a load balancer or of ` + "`kubectl port-
 				_, err = p.Stdout.Write(content)
 				return err
 			}
-			if err := os.WriteFile(file, content, 0o600); err != nil {
-				return fmt.Errorf("write the kubeconfig: %w", err)
+			if err := writePrivate(file, content); err != nil {
+				return err
 			}
 			p.say("%s reaches the cluster of %s through %s", file, args[0], config.Clusters[args[0]].Server)
 			return nil

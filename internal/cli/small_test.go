@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+)
+
+func TestSettingsAreReadAsTheProgramDoes(t *testing.T) {
+	s := &settings{prefix: "ARGOCD_AGENT_", env: map[string]string{}, flags: map[string]string{}}
+	s.readArguments([]string{"agent", "--server-address", "hub", "--destination-based-mapping", "--allowed-namespaces=a,b", "--redis-addr", "r:1"})
+	container := &corev1.Container{
+		EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "params"}}}},
+		Env: []corev1.EnvVar{{Name: "ARGOCD_AGENT_LOG_LEVEL", Value: "debug"}, {Name: "ARGOCD_AGENT_REMOTE_PORT", ValueFrom: &corev1.EnvVarSource{
+			ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "params"}, Key: "agent.server.port"}}}},
+	}
+	if err := s.readEnvironment(container, func(string) (map[string]string, error) {
+		return map[string]string{"ARGOCD_AGENT_MODE": "managed", "ARGOCD_AGENT_REMOTE_SERVER": "other", "agent.server.port": "8443"}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for flag, want := range map[string]string{"server-address": "hub", "server-port": "8443", "agent-mode": "managed", "allowed-namespaces": "a,b",
+		"redis-addr": "r:1", "log-level": "debug", "label-selector": ""} {
+		if got := s.get(flag); got != want {
+			t.Errorf("--%s is %q, want %q", flag, got, want)
+		}
+	}
+	if !s.on("destination-based-mapping") || s.on("create-namespace") {
+		t.Error("a switch is not what it was set to")
+	}
+}
+
+func TestCertificatesAreForTheirNamesAlone(t *testing.T) {
+	for _, test := range []struct {
+		names []string
+		host  string
+		want  bool
+	}{
+		{[]string{"a.example"}, "a.example", true}, {[]string{"a.example"}, "A.example", true}, {[]string{"a.example"}, "b.example", false},
+		{[]string{"*.example"}, "a.example", true}, {[]string{"*.example"}, "a.b.example", false}, {[]string{"10.0.0.1"}, "10.0.0.1", true}, {nil, "a", false},
+	} {
+		if got := certifies(test.names, test.host); got != test.want {
+			t.Errorf("%v for %s: %v", test.names, test.host, got)
+		}
+	}
+}
+
+func TestSpansAreShort(t *testing.T) {
+	for d, want := range map[time.Duration]string{-time.Second: "0s", 90 * time.Second: "90s", 150 * time.Second: "2m30s", 5 * time.Minute: "5m",
+		90 * time.Minute: "90m", 30 * time.Hour: "30h", 72 * time.Hour: "3d"} {
+		if got := span(d); got != want {
+			t.Errorf("%s is %s, want %s", d, got, want)
+		}
+	}
+}
+
+// What agents say of themselves must not reach the terminal's controls.
+func TestHostileTextIsHarmless(t *testing.T) {
+	p := &Program{Now: func() time.Time { return today }}
+	agent := v1alpha1.Agent{Status: v1alpha1.Status{Version: "v1\x1b[2J\u009b31m\r\nName: other", ClusterUID: "x"}}
+	agent.Name = "w1"
+	for _, text := range []string{p.describeAgent(&agent), p.table([]string{"V"}, [][]cell{{c(agent.Status.Version)}})} {
+		for _, r := range text {
+			if r != '\n' && r < ' ' || r == 0x9b {
+				t.Errorf("%q has a control character", text)
+			}
+		}
+	}
+}
+
+func TestWrittenFilesAreForTheirOwnerAlone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := writePrivate(file, []byte("secret")); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if left, _ := filepath.Glob(file + ".*"); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
