@@ -99,14 +99,14 @@ func (b *bench) makeList(ctx context.Context) error {
 
 // writeLog gives the followers something to follow.
 func (b *bench) writeLog(ctx context.Context) {
-	beat := time.NewTicker(10 * time.Millisecond)
+	beat := time.NewTicker(100 * time.Millisecond)
 	defer beat.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-beat.C:
-			_ = b.spoke.LogInPods("something happens here every hundredth of a second")
+			_ = b.spoke.LogInPods("something happens here ten times a second")
 		}
 	}
 }
