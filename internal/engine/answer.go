@@ -1,5 +1,7 @@
 package engine
 
+import "slices"
+
 // This file is the part of an owner that listens to the replica.
 
 func (o *owner) acked(in AckItem) {
@@ -112,6 +114,9 @@ func (o *owner) answer(in Ask) {
 		return
 	}
 	o.recheckLater()
+	if slices.Contains(in.Prefixes, Prefix{}) && o.delivered() {
+		o.rounds++
+	}
 	out := Answer{Scope: o.cfg.Name, Round: in.Round}
 	if o.cfg.Style == Mirror {
 		out.View, _ = o.peer.source.View(o.cfg.Name)
@@ -182,12 +187,14 @@ func (o *owner) recheckLater() { o.recheckAt = o.peer.now + o.recheck }
 
 // recheckDue tells whether that is now.
 func (o *owner) recheckDue() bool {
-	if o.recheckAt == 0 || o.lists[queued].len+o.lists[blocked].len+o.lists[flying].len > 0 {
-		return false
-	}
-	if o.peer.now < o.recheckAt {
+	if o.recheckAt == 0 || o.peer.now < o.recheckAt || !o.delivered() {
 		return false
 	}
 	o.recheckAt, o.recheck = 0, min(2*o.recheck, o.tune.Beacon)
 	return true
+}
+
+// delivered tells whether nothing is on its way, or waits to be.
+func (o *owner) delivered() bool {
+	return o.lists[queued].len+o.lists[blocked].len+o.lists[flying].len == 0
 }

@@ -206,16 +206,18 @@ func (p *Peer) flush() {
 }
 
 // allCompared tells whether every scope that can be compared was found equal in
-// this session, at first or after the difference was made good.
+// this session, at first or after the difference was made good. Something may
+// never be: a project that is still in use, or what others keep changing. What
+// differs in a second comparison, after everything was delivered, is of that kind.
 func (p *Peer) allCompared() bool {
 	for _, cfg := range p.cfg.Scopes {
 		if cfg.Style == Pending {
 			continue
 		}
-		if o := p.owners[cfg.Name]; o != nil && !o.compared {
+		if o := p.owners[cfg.Name]; o != nil && !o.compared && o.rounds < 2 {
 			return false
 		}
-		if r := p.replicas[cfg.Name]; r != nil && !r.proven {
+		if r := p.replicas[cfg.Name]; r != nil && !r.proven && r.rounds < 2 {
 			return false
 		}
 	}

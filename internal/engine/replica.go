@@ -26,6 +26,7 @@ type replica struct {
 	guard    guard
 	proven   bool
 	provenAt Time
+	rounds   int    // completed in this session
 	provenID uint64 // of the round that the proof came in place of
 }
 
@@ -155,7 +156,7 @@ func (r *replica) setRefused(it *heldItem, refused bool) {
 // start begins a session: what the owner said in an earlier one is forgotten,
 // save that it knows nothing of an attached object.
 func (r *replica) start() {
-	r.wants, r.acks, r.proven = nil, nil, false
+	r.wants, r.acks, r.proven, r.rounds = nil, nil, false, 0
 	r.redo = map[KeyHash]Time{}
 	r.round.stop()
 	r.guard.release(r)

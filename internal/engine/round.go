@@ -164,6 +164,7 @@ func (r *replica) differs(it *heldItem) {
 
 // finishRound removes what the owner lacks, as far as the guard lets it.
 func (r *replica) finishRound() {
+	r.rounds++
 	var lost []*heldItem
 	for _, h := range r.round.absent {
 		it := r.items[h]

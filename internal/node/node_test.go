@@ -44,13 +44,15 @@ func (c *cluster) put(ref kind.Ref, body []byte, fresh bool) *kind.Object {
 
 // pair is a hub and a spoke with a wire between them.
 type pair struct {
-	t      *testing.T
-	now    engine.Time
-	nodes  [2]*Node // by kind.Side
-	stores [2]*cluster
-	wires  [2][]engine.Message // to the side
-	facts  []engine.Fact
-	writes int
+	t        *testing.T
+	now      engine.Time
+	nodes    [2]*Node // by kind.Side
+	stores   [2]*cluster
+	wires    [2][]engine.Message // to the side
+	facts    []engine.Fact
+	session  uint64
+	revision uint64 // of both stores, when they connect; 0: 1
+	writes   int
 }
 
 func newPair(t *testing.T, mode kind.Mode) *pair {
@@ -71,8 +73,10 @@ func newPair(t *testing.T, mode kind.Mode) *pair {
 }
 
 func (p *pair) connect() {
-	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Connected{Session: 1, Store: engine.Store{UID: "h", Revision: 1}}})
-	p.step(kind.Spoke, FromPeer{Input: engine.Connected{Session: 1, Epoch: engine.Epoch{Incarnation: 1}, Store: engine.Store{UID: "s", Revision: 1}}})
+	p.session++
+	revision := max(1, p.revision)
+	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Connected{Session: p.session, Store: engine.Store{UID: "h", Revision: revision}}})
+	p.step(kind.Spoke, FromPeer{Input: engine.Connected{Session: p.session, Epoch: engine.Epoch{Incarnation: p.session}, Store: engine.Store{UID: "s", Revision: revision}}})
 	p.settle()
 }
 
@@ -90,7 +94,7 @@ func (p *pair) settle() {
 			if kind.Side(side) == kind.Spoke {
 				agent = ""
 			}
-			p.step(kind.Side(side), FromPeer{Agent: agent, Input: engine.Received{Session: 1, Message: m}})
+			p.step(kind.Side(side), FromPeer{Agent: agent, Input: engine.Received{Session: p.session, Message: m}})
 			moved = true
 		}
 		if !moved {
@@ -112,6 +116,14 @@ func (p *pair) step(side kind.Side, in Input) {
 			p.facts = append(p.facts, e.Fact)
 		case Write:
 			p.write(side, e)
+		case Relist:
+			in := List{Resource: e.Resource, Revision: uint64(p.stores[side].rev)}
+			for ref, o := range p.stores[side].objects {
+				if ref.Resource == e.Resource {
+					in.Objects = append(in.Objects, o)
+				}
+			}
+			p.step(side, in)
 		case Read:
 			if o := p.stores[side].objects[e.Ref]; o != nil {
 				p.step(side, Seen{Resource: e.Ref.Resource, Object: o, Read: true, ID: e.ID})
