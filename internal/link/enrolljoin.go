@@ -94,6 +94,13 @@ func (j ClusterJoin) Needed(ctx context.Context) (bool, error) {
 // is the hub's own answer.
 func (j ClusterJoin) Do(ctx context.Context) (Joined, error) {
 	j = j.withDefaults()
+	client, err := j.Secrets.Get(ctx, j.Client)
+	if err != nil {
+		return Joined{}, fmt.Errorf("read Secret %s: %w", j.Client, err)
+	}
+	if client != nil && client.Keeper() != "" { // it would be written over again
+		return Joined{}, &pki.ForeignError{Secret: j.Client, Keeper: client.Keeper()}
+	}
 	token, held, request, err := j.prepare(ctx)
 	if err != nil {
 		return Joined{}, err
@@ -111,10 +118,6 @@ func (j ClusterJoin) Do(ctx context.Context) (Joined, error) {
 	}
 	if err := StoreTrust(ctx, j.Secrets, j.Authority, joined.Bundle); err != nil && !errors.As(err, new(*pki.ForeignError)) {
 		return Joined{}, err
-	}
-	client, err := j.Secrets.Get(ctx, j.Client)
-	if err != nil {
-		return Joined{}, fmt.Errorf("read Secret %s: %w", j.Client, err)
 	}
 	stored, err := pki.PutPair(ctx, j.Secrets, j.Client, client, pki.Pair{Cert: joined.Chain, Key: held.Data[pki.KeyKey]}, nil)
 	if err == nil && !stored {

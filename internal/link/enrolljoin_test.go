@@ -101,6 +101,14 @@ func TestClusterDoesNotTouchWhatOthersKeep(t *testing.T) {
 	if ca, _ := secrets.Get(t.Context(), pki.AuthoritySecret); string(ca.Data[pki.BundleKey]) != "theirs" {
 		t.Error("it was written")
 	}
+	kept := &pki.Memory{}
+	_, err = kept.Put(t.Context(), &pki.Secret{Name: pki.ClientSecret, Annotations: map[string]string{"cert-manager.io/certificate-name": "x"}})
+	must(t, err)
+	k := ClusterJoin{Secrets: kept, Log: h.log.logger()}
+	must(t, k.PutToken(t.Context(), line))
+	if _, err := k.Do(t.Context()); !errors.As(err, new(*pki.ForeignError)) {
+		t.Errorf("error %v", err)
+	}
 	if err := j.PutToken(t.Context(), "join me"); !errors.Is(err, pki.ErrNotAToken) {
 		t.Errorf("error %v", err)
 	}

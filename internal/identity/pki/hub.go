@@ -155,7 +155,7 @@ func (h *Hub) change(ctx context.Context, f func(*Secret, *Authority) (*Authorit
 		if err != nil {
 			return nil, err
 		}
-		if who := s.keeper(); who != "" {
+		if who := s.Keeper(); who != "" {
 			return nil, fmt.Errorf("the CA in Secret %s is kept by %s: replace it there", AuthoritySecret, who)
 		}
 		next := s.clone()

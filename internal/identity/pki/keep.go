@@ -46,7 +46,7 @@ func (h *Hub) KeepServer(ctx context.Context, secret string, names []string) (is
 			return false, time.Time{}, fmt.Errorf("read Secret %s: %w", secret, err)
 		}
 		if s != nil && !s.Kept() {
-			return false, time.Time{}, &ForeignError{secret, s.keeper()}
+			return false, time.Time{}, &ForeignError{secret, s.Keeper()}
 		}
 		if s != nil && h.serves(a, s, names) {
 			certs, _ := Certificates(s.Data[CertKey])

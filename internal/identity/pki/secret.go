@@ -53,10 +53,10 @@ type Secret struct {
 }
 
 // Kept tells whether the Secret is ours to renew.
-func (s *Secret) Kept() bool { return s.Labels[KeptLabel] == KeptValue && s.keeper() == "" }
+func (s *Secret) Kept() bool { return s.Labels[KeptLabel] == KeptValue && s.Keeper() == "" }
 
-// keeper names whoever else renews a Secret; empty: nobody that we know.
-func (s *Secret) keeper() string {
+// Keeper names whoever else renews a Secret; empty: nobody that we know.
+func (s *Secret) Keeper() string {
 	for key := range s.Annotations {
 		if strings.HasPrefix(key, "cert-manager.io/") {
 			return "cert-manager"
