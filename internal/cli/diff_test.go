@@ -18,19 +18,23 @@ var (
 )
 
 func TestDiffShowsWhatReallyDiffers(t *testing.T) {
-	const namespace = "cli-diff"
+	const namespace, copies = "cli-diff", "cli-diff-copies"
 	s, l := inLab(t, namespace)
+	// The cluster's part is played by another namespace of the hub, where no application controller writes statuses.
+	empty(t, l.Hub(), copies)
+	s.env = append(s.env, "ARGOCD_AGENT_AGENT_CONTEXT=hub", "ARGOCD_AGENT_AGENT_NAMESPACE="+copies)
+	namespaces := map[string]string{"hub": namespace, "cluster": copies}
 	s.replace[`[0-9a-f]{8}-[-0-9a-f]{27}`] = "UID"
-	s.commands["replicate"] = func(string) string { replicate(t, s.env, namespace); return "" }
+	s.commands["replicate"] = func(string) string { replicate(t, s.env, namespace, copies); return "" }
 	s.commands["patch"] = func(argument string) string {
 		words := strings.SplitN(argument, " ", 4)
 		resource := map[string]schema.GroupVersionResource{"application": applications, "appproject": appProjects}[words[1]]
-		patch(t, l.Cluster(words[0]), resource, namespace, words[2], words[3])
+		patch(t, l.Hub(), resource, namespaces[words[0]], words[2], words[3])
 		return ""
 	}
 	s.commands["delete"] = func(argument string) string {
 		words := strings.Fields(argument)
-		if err := l.Cluster(words[0]).Dynamic().Resource(applications).Namespace(namespace).Delete(t.Context(), words[1], metav1.DeleteOptions{}); err != nil {
+		if err := l.Hub().Dynamic().Resource(applications).Namespace(namespaces[words[0]]).Delete(t.Context(), words[1], metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		return ""
@@ -39,9 +43,9 @@ func TestDiffShowsWhatReallyDiffers(t *testing.T) {
 }
 
 // replicate does what principal and agent would: it makes the copies on the cluster.
-func replicate(t *testing.T, env []string, namespace string) {
+func replicate(t *testing.T, env []string, namespace, copies string) {
 	t.Helper()
-	p := &Program{Env: env, Now: time.Now, global: globals{principalContext: "hub", principalNamespace: namespace, agentContext: "managed", agentNamespace: namespace}}
+	p := &Program{Env: env, Now: time.Now, global: globals{principalContext: "hub", principalNamespace: namespace, agentContext: "hub", agentNamespace: copies}}
 	hub, spoke, err := p.bothSides()
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +58,7 @@ func replicate(t *testing.T, env []string, namespace string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	here.SpokeArgoNamespace = namespace
+	here.SpokeArgoNamespace = copies
 	from := &end{world: here}
 	if err := from.read(t.Context(), hub, namespace); err != nil {
 		t.Fatal(err)
