@@ -28,7 +28,7 @@ func (a *agent) sharedRuns() map[string]func(context.Context) error {
 		out["the hub's repo-server"] = func(ctx context.Context) error { return door.Run(ctx, cfg.RepoServer) }
 	}
 	if cfg.Redis != nil {
-		door := &proxy.Door{Open: a.callHub("hub-redis"), TLS: cfg.TLS, Sorry: redis.Sorry, Log: a.log.With("for", "Redis")}
+		door := &proxy.Door{Open: a.callHub("hub-redis"), TLS: cfg.TLS, Sorry: redis.Sorry, Most: 128, Log: a.log.With("for", "Redis")}
 		if cfg.Password != "" {
 			door.Greet = func(conn net.Conn) (net.Conn, error) { return redis.Gate(conn, cfg.Password) }
 		}

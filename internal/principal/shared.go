@@ -93,7 +93,7 @@ func (s *shared) targets() map[string]link.Target {
 	}
 	return map[string]link.Target{
 		targetRepoServer: {Admit: s.allowed, Serve: s.repos.Serve},
-		targetHubRedis:   {Admit: s.allowed, Serve: s.serveRedis},
+		targetHubRedis:   {Admit: s.allowed, Serve: s.serveRedis, PerAgent: 128}, // clients keep theirs open
 	}
 }
 

@@ -94,7 +94,8 @@ func (s *RepoServer) Run(ctx context.Context) error {
 	defer func() { _ = client.Close() }()
 	server := grpc.NewServer(
 		grpc.Creds(agentCredentials{}), grpc.ForceServerCodecV2(codec{}),
-		grpc.MaxRecvMsgSize(s.Limits.Request), grpc.MaxSendMsgSize(s.Limits.Response), grpc.MaxConcurrentStreams(64),
+		grpc.MaxRecvMsgSize(s.Limits.Request), grpc.MaxSendMsgSize(s.Limits.Response),
+		grpc.MaxConcurrentStreams(8), // few: Argo CD opens a connection for each request
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error { return s.handle(client, stream) }),
 	)

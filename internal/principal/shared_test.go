@@ -1,0 +1,122 @@
+package principal
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
+)
+
+// pretendRedis answers every request as one who has nothing, and notes what it is asked.
+func pretendRedis(t *testing.T) (address string, asked chan string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	asked = make(chan string, 100)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				for {
+					line, err := in.ReadString('\n')
+					if err != nil {
+						return
+					}
+					asked <- strings.TrimSpace(line)
+					if strings.HasSuffix(line, "k\r\n") { // the key, and the end of the request
+						_, _ = io.WriteString(conn, "$-1\r\n")
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().String(), asked
+}
+
+func TestRedisProxyFindsTheCachesOfSharedAgentsHere(t *testing.T) {
+	address, asked := pretendRedis(t)
+	p := &principal{cfg: Config{Shared: Shared{Agents: []string{"edge-*"}, RepoServer: "127.0.0.1:1", Redis: redis.Endpoint{Address: address}}},
+		log: slog.New(slog.DiscardHandler), registry: (&registry{}).prepare()}
+	s := newShared(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	running, ended := make(chan struct{}), make(chan error)
+	go func() {
+		close(running)
+		ended <- s.run(ctx)
+	}()
+	<-running
+
+	for agent, may := range map[string]bool{"edge-1": true, "w1": false} {
+		if err := s.allowed(agent); (err == nil) != may {
+			t.Errorf("%s: %v", agent, err)
+		}
+		for name, target := range s.targets() {
+			if err := target.Admit(agent); (err == nil) != may {
+				t.Errorf("%s to %s: %v", agent, name, err)
+			}
+		}
+	}
+	if _, here := s.dialRedis("edge-1"); here {
+		t.Error("nothing is known yet of where its cache is")
+	}
+	near, far := net.Pipe()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		s.serveRedis(ctx, "edge-1", far)
+	}()
+	_, _ = io.WriteString(near, "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n")
+	if line, err := bufio.NewReader(near).ReadString('\n'); err != nil || line != "$-1\r\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+	var conn net.Conn
+	for here := false; !here; { // run may not have begun when it was asked for the first time
+		conn, here = s.dialRedis("edge-1")
+	}
+	_, _ = io.WriteString(conn, "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n")
+	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || line != "$-1\r\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+	named := 0
+	for len(asked) > 0 {
+		if <-asked == "argocd-agent|edge-1|k" {
+			named++
+		}
+	}
+	if named != 2 {
+		t.Errorf("it was asked %d times for what is the agent's", named)
+	}
+	if _, here := s.dialRedis("w1"); here {
+		t.Error("another agent's cache is here")
+	}
+
+	// When the agent goes, so do the connections of the proxy: it tells by them.
+	s.changed(node.Report{Agent: "edge-1", Fact: engine.Fact{Event: engine.Closed}})
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection goes on")
+	}
+	if _, here := s.dialRedis("edge-1"); here {
+		t.Error("an agent that has gone")
+	}
+	_ = near.Close()
+	<-served
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
