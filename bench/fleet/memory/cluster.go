@@ -7,6 +7,7 @@
 package memory
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -200,7 +201,7 @@ func (c *Cluster) replace(k key, now *object, fields map[string]any) (*object, e
 	if err != nil {
 		return nil, err
 	}
-	if string(before) == string(now.json) {
+	if bytes.Equal(before, now.json) {
 		return now, nil // a write that changes nothing is none
 	}
 	return c.store("MODIFIED", k, fields)

@@ -45,7 +45,7 @@ func TestWritesAreConditionalAndSeenByAWatch(t *testing.T) {
 	for _, step := range []struct {
 		method, path, body string
 		code               int
-		event              string // type and name; empty: none
+		event              string // what the watch shows, if anything
 	}{
 		{"POST", apps, `{"metadata":{"name":"a"}}`, 200, "ADDED a"},
 		{"POST", apps, `{"metadata":{"name":"a"}}`, 409, ""},
