@@ -296,7 +296,17 @@ func livePolicy(t *testing.T, w *world) {
 	if !strings.Contains(fmt.Sprint(text, err), "resource-proxy-logs") {
 		t.Errorf("logs in Argo CD: %s %v", text, err)
 	}
-	if _, err := s.openTerminal(t, pod, "sh"); err != nil {
-		t.Logf("a terminal is refused: %v", err)
+	if term, err := s.openTerminal(t, pod, "sh"); err == nil { // Argo CD asks the cluster only when the terminal is open
+		await(t, "the terminal to end", func() error {
+			term.mu.Lock()
+			defer term.mu.Unlock()
+			if term.end == nil {
+				return &shownError{term.said, nil}
+			}
+			return nil
+		})
+		if strings.Contains(term.said, "$") {
+			t.Errorf("a terminal that is switched off shows %q", term.said)
+		}
 	}
 }

@@ -94,11 +94,17 @@ func (c *ClusterInfo) Run(ctx context.Context) error {
 	ticker := time.NewTicker(c.Every)
 	defer ticker.Stop()
 	due := c.all()
+	said := ""
 	for {
 		c.ask(ctx, due)
 		var err error
-		if hub, err = c.write(ctx, hub, due); err != nil && ctx.Err() == nil {
-			c.Log.WarnContext(ctx, "Cannot renew the entries of the cluster page", "error", err)
+		switch hub, err = c.write(ctx, hub, due); {
+		case err == nil && said != "":
+			c.Log.InfoContext(ctx, "The entries of the cluster page are renewed again")
+			said = ""
+		case err != nil && ctx.Err() == nil && err.Error() != said: // it is tried again and again
+			said = err.Error()
+			c.Log.WarnContext(ctx, "Cannot renew the entries of the cluster page; is --redis-server-address right?", "error", err)
 		}
 		select {
 		case <-ticker.C:
