@@ -120,8 +120,19 @@ func TestTenThousandIdleClients(t *testing.T) {
 	}
 	count := min(10_000, int(descriptors.Cur-500)/2)                       // both ends are in this process
 	w := newWorld(t, func(c *Config) { c.FirstRequest = 5 * time.Minute }) // a busy machine takes its time
-	for range count {
-		w.client().send(string(appendCommand(nil, "AUTH", hubPassword)) + string(appendCommand(nil, "PING")))
+	var arriving []*testClient
+	for i := range count {
+		c := w.client()
+		c.send(string(appendCommand(nil, "AUTH", hubPassword)) + string(appendCommand(nil, "PING")))
+		if arriving = append(arriving, c); len(arriving) < 100 && i < count-1 {
+			continue
+		}
+		for _, c := range arriving { // until it is known, each has a connection to Redis too, and descriptors are few
+			if got := c.reply() + c.reply(); got != "+OK+PONG" {
+				t.Fatal(got)
+			}
+		}
+		arriving = nil
 	}
 	eventually(t, "all are there", func() bool { return w.server.Stats().Clients == int64(count) })
 	began := time.Now()
