@@ -68,8 +68,13 @@ const (
 	anonymousConns = 256
 
 	// enrolling is how many calls are worked on at a time: each costs some requests
-	// on the API server, and may hold a message in memory.
+	// on the API server, and may hold a message in memory. As many again are for
+	// strangers, who can so not keep agents from renewing.
 	enrolling = 16
+
+	// enrollRequest is how long a caller may take to say what it wants. Meanwhile
+	// it keeps a place from others.
+	enrollRequest = 3 * time.Second
 )
 
 // enrollService is the hub's end of Enroll.
@@ -159,9 +164,13 @@ func (s *Server) gate(method, who string) (leave func(), err *EnrollError) {
 		s.counters.refuse(refusedPace)
 		return nil, &EnrollError{Message: "too many attempts from here: wait a moment and try again", Temporary: true, RetryAfter: wait}
 	}
+	places := s.enrolling
+	if method == api.Enroll_Join_FullMethodName {
+		places = s.joining
+	}
 	select {
-	case s.enrolling <- struct{}{}:
-		return func() { <-s.enrolling }, nil
+	case places <- struct{}{}:
+		return func() { <-places }, nil
 	default:
 		s.counters.refuse(refusedPace)
 		return nil, &EnrollError{Message: "the hub is issuing as many certificates as it can: try again in a moment", Temporary: true, RetryAfter: time.Second}

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -220,6 +222,51 @@ func TestTooManyWhoWantCertificatesAreSentAway(t *testing.T) {
 	}
 	close(hold)
 	wg.Wait()
+}
+
+func TestWhoSaysNothingKeepsNobodyFromCertificates(t *testing.T) {
+	leakCheck(t)
+	a, err := pki.NewAuthority(time.Now())
+	must(t, err)
+	reg := newRegistrar()
+	reg.join = func(context.Context, JoinRequest) (Joined, error) { return Joined{}, nil }
+	h := startHub(t, ServerConfig{TLS: joinable(t, a), Enroll: reg})
+	client, err := grpc.NewClient(h.address, grpc.WithTransportCredentials(credentials.NewTLS(a.Pin().ClientTLS("127.0.0.1", time.Now))))
+	must(t, err)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	silent := make([]grpc.ClientStream, enrolling)
+	for i := range silent { // it asks, and does not say for what
+		silent[i], err = client.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, api.Enroll_Join_FullMethodName)
+		must(t, err)
+	}
+	for _, stream := range silent {
+		err := stream.RecvMsg(&api.JoinResponse{})
+		if code := status.Code(err); code != codes.DeadlineExceeded || ctx.Err() != nil {
+			t.Errorf("who says nothing is waited for: %v", err)
+		}
+	}
+	if _, err := Join(t.Context(), joinConfig(h, a.Pin()), JoinRequest{Agent: "w1"}); err != nil {
+		t.Errorf("there is no place for who wants to join: %v", err)
+	}
+}
+
+func TestStrangersTakeNoPlaceFromAgents(t *testing.T) {
+	s := NewServer(ServerConfig{Log: slog.New(slog.DiscardHandler)})
+	for i := range enrolling {
+		if _, err := s.gate(api.Enroll_Join_FullMethodName, strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.gate(api.Enroll_Join_FullMethodName, "one more"); err == nil {
+		t.Error("there is no end to it")
+	}
+	leave, err := s.gate(api.Enroll_Renew_FullMethodName, "w1")
+	if err != nil {
+		t.Fatalf("an agent can not renew: %v", err)
+	}
+	leave()
 }
 
 func TestPaceComesBack(t *testing.T) {

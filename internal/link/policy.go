@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -76,8 +77,29 @@ func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.S
 			return enrollStatus(stream, err)
 		}
 		defer leave()
+		stream = &prompt{stream, s}
 	}
 	return next(srv, &authorized{stream, ctx})
+}
+
+// prompt is a stream of which the request has to come soon.
+type prompt struct {
+	grpc.ServerStream
+	server *Server
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (p *prompt) RecvMsg(m any) error {
+	came := make(chan error, 1)
+	p.server.carrying.Go(func() { came <- p.ServerStream.RecvMsg(m) }) // ends with the stream at the latest
+	timer := time.NewTimer(enrollRequest)
+	defer timer.Stop()
+	select {
+	case err := <-came:
+		return err
+	case <-timer.C:
+		return status.Error(codes.DeadlineExceeded, "the request did not come in time")
+	}
 }
 
 const enrollPrefix = "/argocdagent.v1.Enroll/"

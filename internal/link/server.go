@@ -101,7 +101,8 @@ type Server struct {
 	carrying sync.WaitGroup // goroutines of tunnels
 
 	pace      *pace         // of those who want certificates
-	enrolling chan struct{} // certificates that are being issued
+	enrolling chan struct{} // certificates that are being issued to agents
+	joining   chan struct{} // and to strangers
 
 	mu       sync.Mutex
 	conns    map[uint64]*Conn
@@ -124,7 +125,7 @@ func NewServer(cfg ServerConfig) *Server {
 	}
 	cfg.Limits.Streams = or(cfg.Limits.Streams, uint32(streams))
 	return &Server{
-		cfg: cfg, quiet: newQuiet(cfg.Log, time.Now), pace: newPace(time.Now), enrolling: make(chan struct{}, enrolling),
+		cfg: cfg, quiet: newQuiet(cfg.Log, time.Now), pace: newPace(time.Now), enrolling: make(chan struct{}, enrolling), joining: make(chan struct{}, enrolling),
 		conns: map[uint64]*Conn{}, byAgent: map[string][]*Conn{}, gone: map[string]time.Time{},
 	}
 }
