@@ -229,16 +229,18 @@ func (l *live) follow(in node.Input) {
 			l.placeAll()
 		}
 	case node.Register:
-		if l.agents[in.Agent.Name] != in.Agent {
+		if before := l.agents[in.Agent.Name]; before != in.Agent {
 			l.agents[in.Agent.Name] = in.Agent
-			l.placeAll()
+			l.placeThoseOf(before)
+			l.placeThoseOf(in.Agent)
 		}
 	case node.Unregister:
+		before := l.agents[in.Agent]
 		delete(l.agents, in.Agent)
 		l.mu.Lock()
 		delete(l.states, in.Agent)
 		l.mu.Unlock()
-		l.placeAll()
+		l.placeThoseOf(before)
 		l.redis.Forget(in.Agent)
 	}
 }
@@ -254,6 +256,14 @@ func (l *live) placeAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.places = places
+}
+
+// placeThoseOf places what a registration is about, and nothing else: a fleet
+// registers one agent after the other.
+func (l *live) placeThoseOf(agent kind.Agent) {
+	if agent.Name != "" {
+		l.node.ApplicationsOf(agent, l.place)
+	}
 }
 
 func (l *live) place(namespace, name string) {
