@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/raw"
@@ -36,6 +37,10 @@ func (k *keeper) end(ctx context.Context, rec record) error {
 			return err
 		}
 	} else {
+		// First: who still has a token could join as this agent again.
+		if err := k.withdraw(ctx, rec.Name); err != nil {
+			return err
+		}
 		if err := k.revoke(ctx, rec); err != nil {
 			return err
 		}
@@ -62,6 +67,16 @@ func (k *keeper) definitionGoes(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("look whether the definition of agents is being deleted: %w", err)
 	}
 	return o == nil || o.IsDeleting(), nil
+}
+
+// withdraw deletes an agent's join tokens. One that was used is good for the same
+// key again, as long as it has not expired.
+func (k *keeper) withdraw(ctx context.Context, agent string) error {
+	hub := pki.Hub{Secrets: kube.Secrets{Client: k.client, Namespace: k.namespace}}
+	if _, err := hub.Withdraw(ctx, agent); err != nil {
+		return fmt.Errorf("withdraw the join tokens of agent %s: %w", agent, err)
+	}
+	return nil
 }
 
 // revoke puts the certificates that an agent has last been seen with on the list

@@ -147,17 +147,27 @@ func (a agentObjects) get(ctx context.Context, name string) (*v1alpha1.Agent, er
 // barred implements registrations.
 func (a agentObjects) barred(ctx context.Context, name string) (string, error) {
 	agent, err := a.get(ctx, name)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", fmt.Errorf("read Agent %s: %w", name, err)
-	case agent == nil:
-		return "", nil
-	case agent.Spec.Suspended:
-		return fmt.Sprintf("the agent %s is suspended on the hub: resume it with `argocd-agentctl agent resume %s`", name, name), nil
-	case agent.DeletionTimestamp != nil:
-		return fmt.Sprintf("the agent %s is being deleted on the hub: wait until it is gone, then ask for a new token", name), nil
 	}
-	return "", nil
+	if agent == nil {
+		return "", nil
+	}
+	return uncertified(agent), nil
+}
+
+// uncertified tells why an agent shall have no certificate; empty: it may.
+func uncertified(agent *v1alpha1.Agent) string {
+	name := agent.Name
+	switch {
+	case agent.DeletionTimestamp != nil:
+		return fmt.Sprintf("the agent %s is being deleted on the hub: wait until it is gone, then ask for a new token", name)
+	case agent.Annotations[v1alpha1.RetireAnnotation] != "":
+		return fmt.Sprintf("the agent %s is retired on the hub, its cluster is said to be gone for good: delete the Agent, then ask for a new token", name)
+	case agent.Spec.Suspended:
+		return fmt.Sprintf("the agent %s is suspended on the hub: resume it with `argocd-agentctl agent resume %s`", name, name)
+	}
+	return ""
 }
 
 // invited implements registrations.
