@@ -118,7 +118,7 @@ func (k *keeper) derive(ctx context.Context, rec record, secret clusterSecret, h
 	var now clusterSecret
 	config := []byte("{}")
 	if there != nil {
-		if now = readSecret(there); now.agent != rec.Name && !now.derived() {
+		if now = readSecret(there); !now.free(rec.Name) {
 			return fmt.Errorf("the Secret %s is there and is not labelled %s=%s: label it if it is this agent's, or remove it", ref.Name, agentLabel, rec.Name)
 		}
 		config = cmpBytes(secretValue(there, "config"), config)

@@ -172,6 +172,13 @@ func readSecret(o *kind.Object) clusterSecret {
 // derived tells that the principal has taken charge of a Secret.
 func (s clusterSecret) derived() bool { return s.annotations[derivedAnnotation] != "" }
 
+// free tells that a Secret is an agent's, whatever its label says by now, or was
+// one's and is nobody's any more. That it has an agent's usual name is not enough:
+// another agent's may have it.
+func (s clusterSecret) free(agent string) bool {
+	return s.agent == agent || s.derived() && (s.agent == "" || s.cluster == agent)
+}
+
 // made tells that the principal has made a Secret, and may delete it.
 func (s clusterSecret) made() bool {
 	return s.annotations[madeAnnotation] != "" || s.labels[selfRegisteredLabel] == "true"

@@ -98,6 +98,30 @@ func TestUsersCanNotMakeASecretAnotherAgents(t *testing.T) {
 	}
 }
 
+func TestAnAgentDoesNotTakeAnothersSecret(t *testing.T) {
+	for title, test := range map[string]struct {
+		label, cluster string
+		derived, free  bool
+	}{
+		"its own":                       {label: "a", cluster: "a", derived: true, free: true},
+		"its own, not taken over yet":   {label: "a", cluster: "prod", free: true},
+		"its own, with a label removed": {cluster: "a", derived: true, free: true},
+		"its own, with a label changed": {label: "b", cluster: "a", derived: true, free: true},
+		"one that was given back":       {cluster: "", derived: true, free: true},
+		"another agent's":               {label: "b", cluster: "b", derived: true},
+		"another agent's, not yet":      {label: "b", cluster: "b"},
+		"nobody's":                      {cluster: "a"},
+	} {
+		s := clusterSecret{name: usualSecret("a"), agent: test.label, cluster: test.cluster, annotations: map[string]string{}}
+		if test.derived {
+			s.annotations[derivedAnnotation] = "x"
+		}
+		if s.free("a") != test.free {
+			t.Errorf("%s: %v", title, !test.free)
+		}
+	}
+}
+
 func TestASecretFromBeforeBecomesAnAgent(t *testing.T) {
 	s := readSecret(secret(t, "cluster-a", "a", 1, "mode", "autonomous", "hub-namespace", "there", "cluster-uid", "u1", "seen-store", "u1/77"))
 	a, err := s.taken("argocd")
