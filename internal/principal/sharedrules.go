@@ -26,7 +26,9 @@ func (s *shared) rulesOf(ctx context.Context, agent string) (*proxy.Rules, error
 		return made.rules, nil
 	}
 	made = madeRules{changes: changes}
-	err := s.p.host.Do(ctx, func(n *node.Node) { made.rules = readRules(n, agent, s.p.cfg.Namespace) })
+	reg, _ := s.p.registry.get(agent)
+	trusted := reg.Agent.Mode == kind.Managed
+	err := s.p.host.Do(ctx, func(n *node.Node) { made.rules = readRules(n, agent, trusted, s.p.cfg.Namespace) })
 	if err != nil {
 		return nil, fmt.Errorf("find out what agent %s may ask for: %w", agent, err)
 	}
@@ -41,17 +43,18 @@ func (s *shared) rulesOf(ctx context.Context, agent string) (*proxy.Rules, error
 // allowance is what an agent may see of the hub's repositories.
 type allowance struct {
 	agent    string
+	trusted  bool            // its projects are the hub's; an autonomous agent writes them itself
 	projects [][]string      // their sourceRepos
 	placed   map[string]bool // repositories with a Secret that the agent has (true), or that is for every project
-	foreign  map[string]bool // whose Secrets are for projects that the agent does not have; with credentials
+	foreign  map[string]bool // whose Secrets are for projects that the agent does not have, or that are its own word; with credentials
 	prefixes []string        // of the same, for all that begin so
 	proxies  map[string]bool
 }
 
 // readRules reads off the hub's objects what an agent may ask the repo-server
 // for.
-func readRules(n *node.Node, agent, namespace string) *proxy.Rules {
-	a := &allowance{agent: agent, placed: map[string]bool{}, foreign: map[string]bool{}, proxies: map[string]bool{}}
+func readRules(n *node.Node, agent string, trusted bool, namespace string) *proxy.Rules {
+	a := &allowance{agent: agent, trusted: trusted, placed: map[string]bool{}, foreign: map[string]bool{}, proxies: map[string]bool{}}
 	n.Projects(agent, func(_ string, sourceRepos []string) { a.projects = append(a.projects, sourceRepos) })
 	n.Repositories(agent, a.take)
 	rules := &proxy.Rules{
@@ -105,7 +108,7 @@ func (a *allowance) take(secret *kind.Object, placed bool) {
 		}
 	}
 	switch {
-	case placed || kind.RepositoryProject(secret) == "":
+	case placed || kind.RepositoryProject(secret) == "" && a.trusted:
 		if !template {
 			a.placed[address] = placed || a.placed[address]
 		}
@@ -129,7 +132,9 @@ func hasCredentials(value func(key string) string) bool {
 // permits says why an agent may not have manifests of a repository. Argo CD's
 // rule for projects decides. Beyond it, what somebody has registered with
 // credentials for other projects is none of this agent's business: the
-// repo-server may have fetched it already, and would not ask for them again.
+// repo-server may have fetched it already, and would not ask for them again. For
+// an autonomous agent that is everything with credentials: what its projects
+// permit is what it says itself.
 func (a *allowance) permits(address string) error {
 	normal := kind.NormalRepository(address)
 	if normal == "" {
@@ -149,6 +154,9 @@ func (a *allowance) permits(address string) error {
 	reserved := a.foreign[normal]
 	for _, prefix := range a.prefixes {
 		reserved = reserved || strings.HasPrefix(normal, prefix)
+	}
+	if reserved && !a.trusted {
+		return errors.New("repository " + address + " is registered with credentials on the hub, which the projects of autonomous agent " + a.agent + " do not decide on")
 	}
 	if reserved {
 		return errors.New("repository " + address + " is registered on the hub for a project that is not placed on agent " + a.agent)

@@ -30,7 +30,7 @@ func repositorySecret(t *testing.T, secretType string, pairs ...string) *kind.Ob
 }
 
 func TestWhichRepositoriesAnAgentMayAskFor(t *testing.T) {
-	a := &allowance{agent: "w1", placed: map[string]bool{}, foreign: map[string]bool{}, proxies: map[string]bool{},
+	a := &allowance{agent: "w1", trusted: true, placed: map[string]bool{}, foreign: map[string]bool{}, proxies: map[string]bool{},
 		projects: [][]string{{"https://git.example.com/team/*", "https://git.example.com/all/*"}, {"https://charts.example.com"}}}
 	for _, s := range []struct {
 		placed bool
@@ -73,6 +73,23 @@ func TestWhichRepositoriesAnAgentMayAskFor(t *testing.T) {
 	}
 	if len(a.proxies) != 2 || !a.proxies["http://proxy"] || !a.proxies["http://other"] {
 		t.Errorf("proxies %v", a.proxies)
+	}
+}
+
+func TestAutonomousAgentsDoNotDecideOnTheHubsCredentials(t *testing.T) {
+	a := &allowance{agent: "w1", placed: map[string]bool{}, foreign: map[string]bool{}, proxies: map[string]bool{}, projects: [][]string{{"*"}}}
+	a.take(repositorySecret(t, "repository", "url", "https://git.example.com/hub/private", "password", "x"), false)
+	a.take(repositorySecret(t, "repository", "url", "https://git.example.com/hub/open"), false)
+	a.take(repositorySecret(t, "repo-creds", "url", "https://git.example.com/all/", "password", "x"), false)
+	for address, open := range map[string]bool{
+		"https://git.example.com/hub/private.git": false,
+		"https://git.example.com/hub/open":        true,
+		"https://git.example.com/all/one":         false,
+		"https://git.example.com/its/own":         true,
+	} {
+		if err := a.permits(address); (err == nil) != open || err != nil && !strings.Contains(err.Error(), "autonomous agent w1") {
+			t.Errorf("%s: %v", address, err)
+		}
 	}
 }
 
