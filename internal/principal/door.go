@@ -51,7 +51,7 @@ func (p *principal) keepDoor(ctx context.Context) error {
 	}()
 	lent := &lentListener{Listener: inner, interrupt: inner.SetDeadline}
 	err := link.NewServer(link.ServerConfig{
-		TLS: p.cfg.TLS, Authenticate: p.cfg.Authenticate, Events: nobody{}, Log: p.log, Explain: p.cfg.Explain,
+		TLS: p.cfg.TLS, Authenticate: p.cfg.Authenticate, Events: nobody{}, Enroll: p.shutOffice(), Log: p.log, Explain: p.cfg.Explain,
 		Admit: func(link.Peer) (time.Duration, error) {
 			return 2*time.Second + time.Duration(p.cfg.Jitter()*float64(3*time.Second)), fmt.Errorf("the hub is not ready: %w", p.unready())
 		},
@@ -103,3 +103,31 @@ type nobody struct{}
 func (nobody) Connected(*link.Conn)                {}
 func (nobody) Received(*link.Conn, engine.Message) {}
 func (nobody) Disconnected(*link.Conn, error)      {}
+
+// shutOffice is for a server that issues no certificates yet: without it, who
+// wants to join would be told that nobody ever will.
+type shutOffice struct{ unready func() error }
+
+func (p *principal) shutOffice() link.Enroller {
+	if p.cfg.Issue == nil {
+		return nil
+	}
+	return shutOffice{p.unready}
+}
+
+func (s shutOffice) later() error {
+	return &link.EnrollError{Message: "the hub is not ready: " + s.unready().Error(), Temporary: true, RetryAfter: 5 * time.Second}
+}
+
+// Join implements link.Enroller.
+func (s shutOffice) Join(context.Context, link.JoinRequest) (link.Joined, error) {
+	return link.Joined{}, s.later()
+}
+
+// Renew implements link.Enroller.
+func (s shutOffice) Renew(context.Context, link.Peer, []byte, time.Time) (link.Certificate, error) {
+	return link.Certificate{}, s.later()
+}
+
+// Trust implements link.Enroller.
+func (shutOffice) Trust() (link.Trust, <-chan struct{}) { return link.Trust{}, nil }

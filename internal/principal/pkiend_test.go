@@ -1,6 +1,7 @@
 package principal
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -9,12 +10,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/link"
 )
 
 func TestWhoIsNotLetInGetsNoCertificateEither(t *testing.T) {
@@ -65,5 +68,21 @@ func TestTheEndOfAnAgentIsTheEndOfItsTokens(t *testing.T) {
 	}
 	if want := []string{"DELETE argocd-agent-join-aaaaaaaa", "PATCH w1"}; !slices.Equal(did, want) {
 		t.Errorf("it did %q instead of %q", did, want)
+	}
+}
+
+func TestWhoJoinsTooEarlyIsToldToComeAgain(t *testing.T) {
+	p := &principal{}
+	if p.shutOffice() != nil {
+		t.Error("a hub that never issues certificates says that it will")
+	}
+	p.cfg.Issue = &Issue{}
+	office := p.shutOffice() // its API server has not answered yet
+	_, joining := office.Join(t.Context(), link.JoinRequest{})
+	_, renewing := office.Renew(t.Context(), link.Peer{}, nil, time.Time{})
+	for _, err := range []error{joining, renewing} {
+		if told := new(link.EnrollError); !errors.As(err, &told) || !told.Temporary || told.RetryAfter == 0 || !strings.Contains(told.Message, "waits for its API server") {
+			t.Errorf("error %v", err)
+		}
 	}
 }
