@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
@@ -51,6 +53,13 @@ func readAgent(o *kind.Object) (record, error) {
 }
 
 func (rec record) retired() bool { return rec.Annotations[v1alpha1.RetireAnnotation] != "" }
+
+// wasRefused tells that what is declared was not in force when somebody last
+// looked.
+func (rec record) wasRefused() bool {
+	c := meta.FindStatusCondition(rec.Status.Conditions, v1alpha1.ConditionRegistered)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reasonRefused
+}
 
 func (rec record) namespaceOnHub() string {
 	if rec.Spec.Namespace != "" {

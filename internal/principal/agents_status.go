@@ -95,11 +95,15 @@ func sessionOf(e engine.Epoch) *v1alpha1.Session {
 	return &v1alpha1.Session{Incarnation: min(e.Incarnation, math.MaxInt64), Attempt: min(e.Attempt, math.MaxInt64)}
 }
 
+// reasonRefused is why an Agent is not registered that is wrong, or at odds with
+// another.
+const reasonRefused = "Refused"
+
 // registered tells whether what is declared is in force.
 func (v outlook) registered(s *v1alpha1.Status) {
 	switch {
 	case v.refusal != "":
-		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "Refused", v.refusal)
+		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, reasonRefused, v.refusal)
 	case v.trouble != "":
 		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "ClusterSecret", v.trouble)
 	case !v.inForce:

@@ -93,8 +93,8 @@ func (r *registry) take(_ context.Context, in node.Input) error {
 	return nil
 }
 
-// tookList takes a whole list. Of two Agents that are at odds, the older is
-// there first.
+// tookList takes a whole list. Of two Agents that are at odds, the one that was
+// not refused, or else the older, is there first.
 func (r *registry) tookList(in node.List) error {
 	present := map[string]bool{}
 	for _, o := range in.Objects {
@@ -151,8 +151,17 @@ func (r *registry) putAll(objects []*kind.Object) (touched []string) {
 	return touched
 }
 
+// olderFirst orders Agents that may be at odds. One that was refused comes last:
+// who starts anew comes to the same as those that run, and whoever was given an
+// agent's namespace later does not get it then.
 func olderFirst(a, b record) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	switch refused := a.wasRefused(); {
+	case refused == b.wasRefused():
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	case refused:
+		return 1
+	}
+	return -1
 }
 
 // seen takes an Agent as it is now, unless something newer is known.
