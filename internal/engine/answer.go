@@ -52,6 +52,8 @@ func (o *owner) rejectItem(it *ownedItem, in AckItem) {
 	switch {
 	case in.Code == Invalid: // maybe to a webhook or a policy, which can change without the item
 		pause = spread(min(pause, o.tune.InvalidMost), it.hash)
+	case in.Code == Unavailable: // not the item's fault
+		pause = spread(min(pause, o.tune.UnavailableMost), it.hash)
 	case !in.Code.Retryable():
 		pause = o.tune.RetryMost
 	}

@@ -66,22 +66,23 @@ type Config struct {
 
 // Tuning holds the numbers. Zero means the default.
 type Tuning struct {
-	Window        int  // bytes in flight for each scope
-	DeltaBytes    int  // of content in one message
-	DeltaItems    int  // in one message
-	AskPrefixes   int  // in one message
-	MaxItems      int  // in a scope that a peer fills
-	MaxTombstones int  // explicit deletions remembered for a peer that is away
-	Beacon        Time // between roots
-	Resend        Time // until an item without an answer is sent again
-	RetryFirst    Time // first retry of a rejected item
-	RetryMost     Time // longest pause between retries
-	InvalidMost   Time // likewise, of an item that the replica finds wrong
-	NeedsMost     Time // how long an item waits for its project
-	TouchEvery    Time // between two sends of an item for its Extra alone
-	RoundMost     Time // until an unanswered round is started afresh
-	HeldCount     int  // a round that removes more than this many ...
-	HeldPercent   int  // ... and more than this share is held
+	Window          int  // bytes in flight for each scope
+	DeltaBytes      int  // of content in one message
+	DeltaItems      int  // in one message
+	AskPrefixes     int  // in one message
+	MaxItems        int  // in a scope that a peer fills
+	MaxTombstones   int  // explicit deletions remembered for a peer that is away
+	Beacon          Time // between roots
+	Resend          Time // until an item without an answer is sent again
+	RetryFirst      Time // first retry of a rejected item
+	RetryMost       Time // longest pause between retries
+	InvalidMost     Time // likewise, of an item that the replica finds wrong
+	UnavailableMost Time // the same for what could not be written just now: the other side may be well again at any time
+	NeedsMost       Time // how long an item waits for its project
+	TouchEvery      Time // between two sends of an item for its Extra alone
+	RoundMost       Time // until an unanswered round is started afresh
+	HeldCount       int  // a round that removes more than this many ...
+	HeldPercent     int  // ... and more than this share is held
 }
 
 func (t Tuning) withDefaults() Tuning {
@@ -106,6 +107,7 @@ func (t Tuning) withDefaults() Tuning {
 	defT(&t.RetryFirst, Second)
 	defT(&t.RetryMost, 300*Second)
 	defT(&t.InvalidMost, 60*Second)
+	defT(&t.UnavailableMost, 20*Second)
 	defT(&t.NeedsMost, 5*Second)
 	defT(&t.TouchEvery, 600*Second)
 	defT(&t.RoundMost, 30*Second)
