@@ -23,6 +23,7 @@ func (s *principalSettings) trust(cfg *principal.Config) error {
 	}
 	cfg.Revocations = new(identity.Revocations)
 	who.Revoked = cfg.Revocations
+	cfg.Live.Names = method.OfCertificate
 	cfg.Explain = identity.ExplainServer
 	if s.spiffe.socket != "" {
 		s.issue(cfg, nil, method)

@@ -3,15 +3,18 @@ package principal
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/link"
@@ -25,6 +28,10 @@ import (
 type Live struct {
 	Resource    net.Listener // of the resource proxy; nil: off
 	ResourceTLS *tls.Config  // demands and verifies client certificates, whose common name is the agent
+
+	// Names tells which agent's own a certificate is, where it connects; nil: that
+	// is not told by certificates.
+	Names func(*x509.Certificate) (string, error)
 
 	Redis           net.Listener // of the Redis proxy; nil: off
 	HubRedis        redis.Endpoint
@@ -119,7 +126,15 @@ func (l *live) caller(state *tls.ConnectionState) (string, error) {
 	if l.p.cfg.Revocations.Revoked(identity.Fingerprint(cert)) {
 		return "", errors.New("the client certificate is revoked")
 	}
-	return l.known(cert.Subject.CommonName)
+	agent, err := l.known(cert.Subject.CommonName)
+	if err == nil && l.p.cfg.Live.Names != nil && !slices.Contains(cert.Subject.OrganizationalUnit, pki.ProxyClientUnit) {
+		// Agents may be told by something else than the common name, which then
+		// anybody may have chosen.
+		if own, err := l.p.cfg.Live.Names(cert); err == nil && own != agent && l.p.registry.knows(own) {
+			return "", fmt.Errorf("the client certificate is agent %s's own, and does not open the cluster of %s whatever its common name is", own, agent)
+		}
+	}
+	return agent, err
 }
 
 // byToken finds the agent whose cluster Secret has a token, for certificates
