@@ -1,0 +1,52 @@
+package principal
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
+)
+
+// This file decides whose cluster a caller of the resource proxy may reach.
+
+// caller finds the agent whose cluster somebody may reach: the one that the
+// certificate is named after.
+func (l *live) caller(state *tls.ConnectionState) (string, error) {
+	if state == nil || len(state.PeerCertificates) == 0 {
+		return "", errors.New("a client certificate is needed")
+	}
+	cert := state.PeerCertificates[0]
+	if l.p.cfg.Revocations.Revoked(identity.Fingerprint(cert)) {
+		return "", errors.New("the client certificate is revoked")
+	}
+	agent, err := l.known(cert.Subject.CommonName)
+	if err == nil && l.p.cfg.Live.Names != nil && !slices.Contains(cert.Subject.OrganizationalUnit, pki.ProxyClientUnit) {
+		// Agents may be told by something else than the common name, which then
+		// anybody may have chosen.
+		if own, err := l.p.cfg.Live.Names(cert); err == nil && own != agent && l.p.registry.knows(own) {
+			return "", fmt.Errorf("the client certificate is agent %s's own, and does not open the cluster of %s whatever its common name is", own, agent)
+		}
+	}
+	return agent, err
+}
+
+// byToken finds the agent whose cluster Secret has a token, for certificates
+// that are shared and name none.
+func (l *live) byToken(_ *tls.ConnectionState, token string) (string, error) {
+	agent, ok := l.tokens.agent(token)
+	if !ok {
+		return "", errors.New("the client certificate names no agent, nor does the token: it is not that of a cluster Secret")
+	}
+	return l.known(agent)
+}
+
+func (l *live) known(agent string) (string, error) {
+	if _, known := l.p.registry.get(agent); !known {
+		return "", &resource.UnknownAgentError{Agent: agent}
+	}
+	return agent, nil
+}
