@@ -122,6 +122,7 @@ func TestSpoiltTokenSaysWhatIsWrong(t *testing.T) {
 		strings.Replace(good, ":443", "", 1): "not of the form host:port",
 		strings.Replace(good, ":443", ":99999", 1): "1 to 65535",
 		strings.Replace(good, "/w1/", "/W1/", 1):   "no agent's name",
+		strings.Replace(good, "/w1/", "/w--1/", 1): "two dashes in a row",
 		strings.Replace(good, "/w1/", "/w1/x", 1):  "no pin of a CA",
 		strings.Replace(good, "/w1/", "/", 1):      "3 parts instead of 4",
 	} {

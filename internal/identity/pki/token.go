@@ -85,6 +85,9 @@ func checkAgent(name string) error {
 	if name == "" || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || name[0] == '-' || name[len(name)-1] == '-' {
 		return fmt.Errorf("%.80q is no agent's name: at most 63 lower-case letters, digits and '-', with a letter or digit at either end", name)
 	}
+	if strings.Contains(name, "--") { // as kind.ValidateAgentName: a token for it would be used up in vain
+		return fmt.Errorf("%q is no agent's name: it has two dashes in a row", name)
+	}
 	return nil
 }
 
