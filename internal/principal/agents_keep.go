@@ -189,11 +189,11 @@ func (k *keeper) run(ctx context.Context) error {
 // wanted is what an agent's Secret should be, given what is there: where somebody
 // else has made it, where its cluster is reached is for them to say.
 func (k *keeper) wanted(rec record, there clusterSecret) wantedSecret {
-	server := k.registry.serverOf(rec.Name)
-	if there.name != "" && !there.made() {
+	server, made := k.registry.serverOf(rec.Name), there.name == "" || there.made()
+	if !made {
 		server = cmp.Or(there.server, server)
 	}
-	return wanted(rec, server)
+	return wanted(rec, server, made)
 }
 
 // note keeps what is wrong with an agent's Secret, for its status.

@@ -29,7 +29,10 @@ type wantedSecret struct {
 	Annotations map[string]string
 }
 
-func wanted(rec record, server string) wantedSecret {
+// wanted tells it for a Secret that the principal has made, or makes, or for one
+// of somebody else's: that must not get the mark by which it would be ours, and
+// go with the Agent.
+func wanted(rec record, server string, made bool) wantedSecret {
 	w := wantedSecret{Agent: rec.Name, Server: server, Labels: maps.Clone(rec.Spec.Cluster.Labels), Annotations: maps.Clone(rec.Spec.Cluster.Annotations)}
 	if w.Labels == nil {
 		w.Labels = map[string]string{}
@@ -39,7 +42,8 @@ func wanted(rec record, server string) wantedSecret {
 	}
 	w.Labels["argocd.argoproj.io/secret-type"] = "cluster"
 	w.Labels[agentLabel] = rec.Name
-	if rec.Labels[selfRegisteredLabel] == "true" {
+	delete(w.Labels, selfRegisteredLabel)
+	if made && rec.Labels[selfRegisteredLabel] == "true" {
 		w.Labels[selfRegisteredLabel] = "true"
 	}
 	w.Annotations["argocd.argoproj.io/skip-reconcile"] = "true"

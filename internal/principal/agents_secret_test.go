@@ -35,7 +35,7 @@ func TestASecretIsWrittenOnlyWhenSomethingIsNotAsItShouldBe(t *testing.T) {
 	rec := record{Agent: agent("a", 1, "managed", func(a *v1alpha1.Agent) {
 		a.Spec.Cluster = v1alpha1.ClusterSecret{Labels: map[string]string{"env": "prod"}, Annotations: map[string]string{"note": "x"}}
 	})}
-	w := wanted(rec, "https://proxy?agentName=a")
+	w := wanted(rec, "https://proxy?agentName=a", true)
 	manifest, err := w.manifest("argocd", "cluster-a", nil, []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestASecretIsWrittenOnlyWhenSomethingIsNotAsItShouldBe(t *testing.T) {
 	}
 	// What is not wanted any more is not right, though everything wanted is there.
 	rec.Spec.Cluster.Labels = nil
-	if wanted(rec, "https://proxy?agentName=a").is(stored(t, manifest, func(_, _ map[string]string, _ map[string][]byte) {})) {
+	if wanted(rec, "https://proxy?agentName=a", true).is(stored(t, manifest, func(_, _ map[string]string, _ map[string][]byte) {})) {
 		t.Error("a label that was taken out of the Agent stays")
 	}
 }
@@ -72,7 +72,7 @@ func TestASecretRemembersAnAgentWhoseDefinitionIsGone(t *testing.T) {
 		a.Spec.Cluster.Labels = map[string]string{"env": "prod"}
 		a.Spec.Suspended = true
 	})}
-	w := wanted(rec, "https://proxy?agentName=a")
+	w := wanted(rec, "https://proxy?agentName=a", true)
 	manifest, err := w.keepsake("argocd", rec, secret(t, "cluster-a", "a", 1, "made-by", "principal"), []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -89,12 +89,37 @@ func TestUsersCanNotMakeASecretAnotherAgents(t *testing.T) {
 		a.Spec.Cluster = v1alpha1.ClusterSecret{Labels: map[string]string{agentLabel: "b", "argocd.argoproj.io/secret-type": "repository"},
 			Annotations: map[string]string{"argocd.argoproj.io/skip-reconcile": "false"}}
 	})}
-	w := wanted(rec, "x")
+	w := wanted(rec, "x", true)
 	if w.Labels[agentLabel] != "a" || w.Labels["argocd.argoproj.io/secret-type"] != "cluster" || w.Annotations["argocd.argoproj.io/skip-reconcile"] != "true" {
 		t.Errorf("%+v", w)
 	}
 	if rec.Spec.Cluster.Labels[agentLabel] != "b" {
 		t.Error("what is declared was changed")
+	}
+}
+
+// What is marked as self-registered is the principal's, and is deleted with the
+// Agent.
+func TestAUsersSecretDoesNotBecomeOursByALabel(t *testing.T) {
+	d := newDesk(t)
+	k := &keeper{registry: d.registry}
+	selfRegistered := map[string]string{selfRegisteredLabel: "true"}
+	for title, test := range map[string]struct {
+		agent, declared map[string]string
+		there           clusterSecret
+		made            bool
+	}{
+		"a new one":                    {agent: selfRegistered, made: true},
+		"a new one of another's Agent": {},
+		"one that we made":             {agent: selfRegistered, there: clusterSecret{name: "x", annotations: map[string]string{madeAnnotation: "principal"}}, made: true},
+		"one from before":              {agent: selfRegistered, there: clusterSecret{name: "x", labels: selfRegistered}, made: true},
+		"a user's":                     {agent: selfRegistered, there: clusterSecret{name: "x"}},
+		"a user's, by declaration":     {declared: selfRegistered, there: clusterSecret{name: "x"}},
+	} {
+		rec := record{Agent: agent("a", 1, "managed", func(a *v1alpha1.Agent) { a.Labels, a.Spec.Cluster.Labels = test.agent, test.declared })}
+		if _, marked := k.wanted(rec, test.there).Labels[selfRegisteredLabel]; marked != test.made {
+			t.Errorf("%s: marked as ours: %v", title, marked)
+		}
 	}
 }
 
