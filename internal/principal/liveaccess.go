@@ -1,12 +1,16 @@
 package principal
 
 import (
+	"bytes"
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
@@ -16,6 +20,7 @@ import (
 type Access struct {
 	mu            sync.Mutex
 	cert, key, ca []byte
+	subject       []byte // of the certificate, as it is encoded
 	changed       func()
 }
 
@@ -29,8 +34,13 @@ func (a *Access) Take(data map[string][]byte) error {
 			return fmt.Errorf("it has no %s", part)
 		}
 	}
+	certs, err := pki.Certificates(data["tls.crt"])
+	if err != nil {
+		return fmt.Errorf("its tls.crt: %w", err)
+	}
 	a.mu.Lock()
 	a.cert, a.key, a.ca = data["tls.crt"], data["tls.key"], data["ca.crt"]
+	a.subject = certs[0].RawSubject
 	changed := a.changed
 	a.mu.Unlock()
 	if changed != nil {
@@ -61,6 +71,21 @@ func (a *Access) config(token string) ([]byte, error) {
 		"bearerToken":     token,
 		"tlsClientConfig": map[string][]byte{"certData": a.cert, "keyData": a.key, "caData": a.ca},
 	})
+}
+
+// mayBe tells whether a certificate may be the one for all agents, whose name is
+// nobody's. It is told by its subject, as it is renewed; as long as none is known,
+// it may be any but those that the hub issues for one agent.
+func (a *Access) mayBe(cert *x509.Certificate) bool {
+	if a == nil {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.subject == nil {
+		return !slices.Contains(cert.Subject.OrganizationalUnit, pki.ProxyClientUnit)
+	}
+	return bytes.Equal(cert.RawSubject, a.subject)
 }
 
 // newToken names an agent: whoever shows it has read the agent's cluster Secret.

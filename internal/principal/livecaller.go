@@ -14,7 +14,8 @@ import (
 // This file decides whose cluster a caller of the resource proxy may reach.
 
 // caller finds the agent whose cluster somebody may reach: the one that the
-// certificate is named after.
+// certificate is named after. The one that all cluster Secrets share is named
+// after nobody, even if an agent has its name: there the token decides.
 func (l *live) caller(state *tls.ConnectionState) (string, error) {
 	if state == nil || len(state.PeerCertificates) == 0 {
 		return "", errors.New("a client certificate is needed")
@@ -22,6 +23,9 @@ func (l *live) caller(state *tls.ConnectionState) (string, error) {
 	cert := state.PeerCertificates[0]
 	if l.p.cfg.Revocations.Revoked(identity.Fingerprint(cert)) {
 		return "", errors.New("the client certificate is revoked")
+	}
+	if l.p.cfg.Live.Access.mayBe(cert) {
+		return "", nil
 	}
 	agent, err := l.known(cert.Subject.CommonName)
 	if err == nil && l.p.cfg.Live.Names != nil && !slices.Contains(cert.Subject.OrganizationalUnit, pki.ProxyClientUnit) {

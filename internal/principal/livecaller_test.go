@@ -1,6 +1,7 @@
 package principal
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -42,4 +43,50 @@ func TestAnAgentsOwnCertificateDoesNotOpenAnothersCluster(t *testing.T) {
 			t.Errorf("%s: %q, %v", title, got, err)
 		}
 	}
+}
+
+// Whoever has one cluster Secret has the certificate of all: it must not open the
+// cluster of the agent that happens to be called as it is.
+func TestTheCertificateOfAllClusterSecretsIsNamedAfterNobody(t *testing.T) {
+	b := newBureau(t, "mtls:CN=([^,]+)")
+	b.tended()
+	issued := func(name string, issue func(context.Context, string) (pki.Issued, error)) (pki.Issued, *tls.ConnectionState) {
+		t.Helper()
+		made, err := issue(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		certs, err := pki.Certificates(made.Cert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made, &tls.ConnectionState{PeerCertificates: certs}
+	}
+	shared, all := issued("a", b.hub.Client)
+	_, renewed := issued("a", b.hub.Client)
+	_, own := issued("a", b.hub.ProxyClient)
+	_, other := issued("b", b.hub.Client)
+
+	d := newDesk(t)
+	d.see(agent("a", 1, "managed"))
+	d.see(agent("b", 2, "managed"))
+	l := &live{p: &principal{registry: d.registry}}
+	reaches := func(when string, want map[*tls.ConnectionState]string) {
+		t.Helper()
+		for state, agent := range want {
+			if got, err := l.caller(state); got != agent || err != nil {
+				t.Errorf("%s: a certificate of %s opens %q instead of %q, %v", when, state.PeerCertificates[0].Subject, got, agent, err)
+			}
+		}
+	}
+	reaches("none is shared", map[*tls.ConnectionState]string{all: "a", own: "a", other: "b"})
+	l.p.cfg.Live.Access = &Access{}
+	reaches("which is shared is not known yet", map[*tls.ConnectionState]string{all: "", own: "a", other: ""})
+	if err := l.p.cfg.Live.Access.Take(map[string][]byte{"tls.crt": []byte("x"), "tls.key": shared.Key, "ca.crt": shared.Bundle}); err == nil {
+		t.Error("something that is no certificate was taken for one")
+	}
+	if err := l.p.cfg.Live.Access.Take(map[string][]byte{"tls.crt": shared.Cert, "tls.key": shared.Key, "ca.crt": shared.Bundle}); err != nil {
+		t.Fatal(err)
+	}
+	reaches("one is shared", map[*tls.ConnectionState]string{all: "", renewed: "", own: "a", other: "b"})
 }
