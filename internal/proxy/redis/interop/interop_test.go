@@ -222,6 +222,7 @@ func trees(t *testing.T, h *hub, client, spoke *redis.Client) {
 
 func changes(t *testing.T, h *hub, client, spoke *redis.Client, restartSpoke func()) {
 	ctx := t.Context()
+	spoke.Set(ctx, spokeTree, "tree", 0) // else there is nothing of which a subscriber is told at the start
 	pubsub := client.Subscribe(ctx, hubTells)
 	defer func() { _ = pubsub.Close() }()
 	channel := pubsub.Channel()
@@ -243,8 +244,18 @@ func changes(t *testing.T, h *hub, client, spoke *redis.Client, restartSpoke fun
 	hear("after a gap")
 	spoke.Publish(ctx, spokeTells, "")
 	hear("a change after a gap")
-	restartSpoke()
-	hear("after a restart of the agent's Redis")
+	restartSpoke() // it is empty then; Argo CD's controller makes the tree anew, and says so
+	eventually(t, "a change is heard of after a restart of the agent's Redis", func() bool {
+		spoke.Set(ctx, spokeTree, "tree", 0)
+		spoke.Publish(ctx, spokeTells, "")
+		select {
+		case m := <-channel:
+			return m.Channel == hubTells
+		default:
+			return false
+		}
+	})
+	spoke.Del(ctx, spokeTree)
 }
 
 // tokens does what sessions do: scan, and hear of revoked ones, through a restart of the hub's Redis.
