@@ -3,7 +3,6 @@ package principal
 import (
 	"context"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -24,7 +23,7 @@ func (p *principal) assembleAgents(ctx context.Context, n *node.Node) {
 	p.registry = (&registry{ctx: ctx, client: p.client, namespace: p.cfg.Namespace, mapping: p.cfg.Mapping, proxy: p.cfg.ResourceProxy,
 		post: p.host.Post, cut: p.cutAgent, touched: p.agentTouched, log: p.log}).prepare()
 	p.keeper = &keeper{registry: p.registry, client: p.client, namespace: p.cfg.Namespace, config: p.clusterConfig(),
-		fingerprints: p.fingerprints, changed: func(agent string) { p.reporter.check(agent) }, log: p.log, trouble: map[string]string{}, good: map[string]string{}}
+		certificates: p.certificates, changed: func(agent string) { p.reporter.check(agent) }, log: p.log, trouble: map[string]string{}, good: map[string]string{}}
 	p.keeper.again = func(agent string) { p.tending.add(agent) }
 	p.tending = (&errands{what: "cluster Secret", do: p.keeper.tend, parallel: parallelKeeping, log: p.log}).prepare()
 	p.replicas = newReplicas(p.client, p.cfg.Namespace, p.replica(), p.log)
@@ -114,11 +113,13 @@ func (p *principal) connsOf(agent string) []*link.Conn {
 	return nil
 }
 
-// fingerprints lists the certificates that an agent is connected with here.
-func (p *principal) fingerprints(agent string) (all []string) {
+// certificates lists by fingerprint those that an agent is connected with here,
+// and when they expire.
+func (p *principal) certificates(agent string) map[string]time.Time {
+	all := map[string]time.Time{}
 	for _, c := range p.connsOf(agent) {
-		if c.Fingerprint != "" && !slices.Contains(all, c.Fingerprint) {
-			all = append(all, c.Fingerprint)
+		if c.Fingerprint != "" {
+			all[c.Fingerprint] = c.NotAfter
 		}
 	}
 	return all

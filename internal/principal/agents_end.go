@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
 // This file is about the end of an Agent. Its connections are cut as soon as the
@@ -75,47 +73,6 @@ func (k *keeper) withdraw(ctx context.Context, agent string) error {
 	hub := pki.Hub{Secrets: kube.Secrets{Client: k.client, Namespace: k.namespace}}
 	if _, err := hub.Withdraw(ctx, agent); err != nil {
 		return fmt.Errorf("withdraw the join tokens of agent %s: %w", agent, err)
-	}
-	return nil
-}
-
-// revoke puts the certificates that an agent has last been seen with on the list
-// of those that are not accepted any more.
-func (k *keeper) revoke(ctx context.Context, rec record) error {
-	revoked := k.fingerprints(rec.Name)
-	_, issued := issuedTo(rec.Annotations, time.Now())
-	for _, fingerprint := range issued {
-		if !slices.Contains(revoked, fingerprint) {
-			revoked = append(revoked, fingerprint)
-		}
-	}
-	if c := rec.Status.Certificate; c != nil && c.Fingerprint != "" && !slices.Contains(revoked, c.Fingerprint) {
-		revoked = append(revoked, c.Fingerprint)
-	}
-	if len(revoked) == 0 {
-		return nil
-	}
-	ref := kind.Ref{Resource: kind.ConfigMaps, Namespace: k.namespace, Name: blocklist}
-	there, err := k.client.Get(ctx, ref)
-	if err != nil {
-		return fmt.Errorf("read ConfigMap %s: %w", blocklist, err)
-	}
-	data := map[string]string{}
-	for _, fingerprint := range revoked {
-		if there == nil || raw.Get(there.Raw(), "data", fingerprint) == nil {
-			data[fingerprint] = fmt.Sprintf("agent %s was deleted on %s", rec.Name, time.Now().UTC().Format(time.RFC3339))
-		}
-	}
-	switch {
-	case len(data) == 0:
-	case there == nil:
-		_, err = k.client.Create(ctx, ref, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": data,
-			"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace, "labels": map[string]string{"app.kubernetes.io/part-of": "argocd-agent"}}})
-	default:
-		_, err = k.client.Patch(ctx, ref, map[string]any{"data": data})
-	}
-	if err != nil {
-		return fmt.Errorf("revoke the certificate of agent %s in ConfigMap %s: %w", rec.Name, blocklist, err)
 	}
 	return nil
 }

@@ -19,10 +19,10 @@ type keeper struct {
 	registry     *registry
 	client       *kube.Client
 	namespace    string
-	config       ClusterConfig               // nil: what is in Secrets stays as it is
-	fingerprints func(agent string) []string // of the certificates that an agent is connected with
-	changed      func(agent string)          // what shows in its status has
-	again        func(agent string)          // has it tended
+	config       ClusterConfig                           // nil: what is in Secrets stays as it is
+	certificates func(agent string) map[string]time.Time // that an agent is connected with, and when they expire
+	changed      func(agent string)                      // what shows in its status has
+	again        func(agent string)                      // has it tended
 	log          *slog.Logger
 
 	mu      sync.Mutex

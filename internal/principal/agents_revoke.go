@@ -1,0 +1,138 @@
+package principal
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// revoke puts the certificates that an agent has last been seen with, and the one
+// that Argo CD reaches its cluster with, on the list of those that are not
+// accepted any more. What we have put there before goes when it has expired: the
+// list has to fit into one ConfigMap for ever.
+func (k *keeper) revoke(ctx context.Context, rec record) error {
+	revoked, err := k.certificatesOf(ctx, rec)
+	if err != nil || len(revoked) == 0 {
+		return err
+	}
+	ref := kind.Ref{Resource: kind.ConfigMaps, Namespace: k.namespace, Name: blocklist}
+	there, err := k.client.Get(ctx, ref)
+	if err != nil {
+		return fmt.Errorf("read ConfigMap %s: %w", blocklist, err)
+	}
+	var listed map[string]string
+	if there != nil {
+		listed, _ = raw.StringMap(there.Get("data"))
+	}
+	data := blocklistPatch(listed, rec.Name, revoked, time.Now())
+	switch {
+	case len(data) == 0:
+	case there == nil:
+		_, err = k.client.Create(ctx, ref, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": data,
+			"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace, "labels": map[string]string{"app.kubernetes.io/part-of": "argocd-agent"}}})
+	default:
+		_, err = k.client.Patch(ctx, ref, map[string]any{"data": data})
+	}
+	if err != nil {
+		return fmt.Errorf("revoke the certificate of agent %s in ConfigMap %s: %w", rec.Name, blocklist, err)
+	}
+	return nil
+}
+
+// certificatesOf lists by fingerprint when the certificates expire that are an
+// agent's; zero: that is not known.
+func (k *keeper) certificatesOf(ctx context.Context, rec record) (map[string]time.Time, error) {
+	all := map[string]time.Time{}
+	if c := rec.Status.Certificate; c != nil && c.Fingerprint != "" {
+		all[c.Fingerprint] = time.Time{}
+		if c.Expires != nil {
+			all[c.Fingerprint] = c.Expires.Time
+		}
+	}
+	entries, _ := issuedTo(rec.Annotations, time.Now())
+	for _, entry := range entries {
+		fingerprint, expiry, _ := strings.Cut(entry, "/")
+		all[fingerprint], _ = time.Parse(time.RFC3339, expiry)
+	}
+	for fingerprint, expires := range k.certificates(rec.Name) {
+		if all[fingerprint].IsZero() {
+			all[fingerprint] = expires
+		}
+	}
+	for _, name := range k.registry.secretNames(rec.Name) {
+		there, err := k.client.Get(ctx, kind.Ref{Resource: kind.Secrets, Namespace: k.namespace, Name: name})
+		if err != nil {
+			return nil, fmt.Errorf("read Secret %s: %w", name, err)
+		}
+		// That of somebody else's Secret is theirs, and the Secret stays.
+		if there == nil || there.Label(agentLabel) != rec.Name || !readSecret(there).made() {
+			continue
+		}
+		if fingerprint, expires, ok := accessOf(rec.Name, secretValue(there, "config")); ok {
+			all[fingerprint] = expires
+		}
+	}
+	return all, nil
+}
+
+// accessOf finds in the config of a cluster Secret the certificate that was issued
+// for this agent alone. One that comes with a token is shared by all.
+func accessOf(agent string, config []byte) (fingerprint string, expires time.Time, ok bool) {
+	var has access
+	if json.Unmarshal(config, &has) != nil || raw.Text(config, "bearerToken") != "" {
+		return "", time.Time{}, false
+	}
+	certs, err := pki.Certificates(has.TLS.Cert)
+	if err != nil || certs[0].Subject.CommonName != agent || !slices.Contains(certs[0].Subject.OrganizationalUnit, pki.ProxyClientUnit) {
+		return "", time.Time{}, false
+	}
+	return identity.Fingerprint(certs[0]), certs[0].NotAfter, true
+}
+
+// What an entry of ours says: these words, and when the certificate expires.
+const (
+	entryBegins  = "agent "
+	entryExpires = "; the certificate expires on "
+)
+
+// entryGrace is how long an entry is kept after that, for clocks that are wrong.
+const entryGrace = 24 * time.Hour
+
+// blocklistPatch is what has to change in the list when an agent was deleted; nil:
+// the entry goes.
+func blocklistPatch(listed map[string]string, agent string, revoked map[string]time.Time, now time.Time) map[string]any {
+	data := map[string]any{}
+	for fingerprint, note := range listed {
+		if entryIsOver(note, now) {
+			data[fingerprint] = nil
+		}
+	}
+	for fingerprint, expires := range revoked {
+		if _, there := listed[fingerprint]; there {
+			continue
+		}
+		note := fmt.Sprintf(entryBegins+"%s was deleted on %s", agent, now.UTC().Format(time.RFC3339))
+		if !expires.IsZero() {
+			note += entryExpires + expires.UTC().Format(time.RFC3339)
+		}
+		data[fingerprint] = note
+	}
+	return data
+}
+
+func entryIsOver(note string, now time.Time) bool {
+	words, expiry, ours := strings.Cut(note, entryExpires)
+	if !ours || !strings.HasPrefix(words, entryBegins) {
+		return false
+	}
+	expires, err := time.Parse(time.RFC3339, expiry)
+	return err == nil && now.After(expires.Add(entryGrace))
+}

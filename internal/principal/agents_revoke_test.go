@@ -1,0 +1,147 @@
+package principal
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+)
+
+func TestTheListOfRevokedCertificatesDoesNotGrowForEver(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	deleted := func(revoked map[string]time.Time, listed map[string]string, at time.Time) map[string]any {
+		patch := blocklistPatch(listed, "w1", revoked, at)
+		for fingerprint, note := range patch {
+			if note == nil {
+				delete(listed, fingerprint)
+			} else {
+				listed[fingerprint] = note.(string)
+			}
+		}
+		return patch
+	}
+	listed := map[string]string{"people": "laptop stolen", "older": "agent w0 was deleted on 2020-01-01T00:00:00Z",
+		"words": "agent w0 was seen" + entryExpires + "the first of May", "noted": "gone" + entryExpires + "2020-01-01T00:00:00Z"}
+	deleted(map[string]time.Time{"soon": now.Add(time.Hour), "late": now.Add(100 * time.Hour), "unknown": {}, "people": now.Add(time.Hour)}, listed, now)
+	if listed["soon"] != "agent w1 was deleted on 2030-01-01T00:00:00Z; the certificate expires on 2030-01-01T01:00:00Z" || listed["people"] != "laptop stolen" {
+		t.Errorf("%q", listed)
+	}
+	if patch := deleted(nil, listed, now.Add(2*time.Hour)); len(patch) > 0 {
+		t.Errorf("a clock may be wrong, but %v", patch)
+	}
+	deleted(map[string]time.Time{"next": now.Add(1000 * time.Hour)}, listed, now.Add(time.Hour+entryGrace+time.Second))
+	if left := slices.Sorted(maps.Keys(listed)); !slices.Equal(left, []string{"late", "next", "noted", "older", "people", "unknown", "words"}) {
+		t.Errorf("left: %q", left)
+	}
+}
+
+func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
+	b := newBureau(t, "mtls:CN=([^,]+)")
+	b.tended()
+	// config is that of a cluster Secret; print the fingerprint of its certificate.
+	config := func(agent, token string) (config []byte, print string) {
+		t.Helper()
+		issued, err := b.hub.ProxyClient(t.Context(), agent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err = json.Marshal(map[string]any{"bearerToken": token, "tlsClientConfig": accessTLS{Cert: issued.Cert, Key: issued.Key, CA: issued.Bundle}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		certs, err := pki.Certificates(issued.Cert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config, identity.Fingerprint(certs[0])
+	}
+	own, print := config("w1", "")
+	shared, _ := config("w1", "token")
+	others, _ := config("w2", "")
+	seen, issued, connected := strings.Repeat("A", 64), strings.Repeat("B", 64), strings.Repeat("C", 64)
+	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	rec := record{Agent: agent("w1", 1, "managed", func(a *v1alpha1.Agent) {
+		a.Status.Certificate = &v1alpha1.Certificate{Fingerprint: seen, Expires: &metav1.Time{Time: until}}
+		a.Annotations = map[string]string{issuedAnnotation: issued + "/" + until.Format(time.RFC3339)}
+	})}
+	for title, test := range map[string]struct {
+		config []byte
+		made   bool
+		want   []string
+	}{
+		"issued for it":    {own, true, []string{seen, issued, connected, print}},
+		"in a user's own":  {own, false, []string{seen, issued, connected}},
+		"shared by all":    {shared, true, []string{seen, issued, connected}},
+		"another agent's":  {others, true, []string{seen, issued, connected}},
+		"no config at all": {[]byte("x"), true, []string{seen, issued, connected}},
+	} {
+		annotations := map[string]string{}
+		if test.made {
+			annotations[madeAnnotation] = "principal"
+		}
+		stored := parsed(t, map[string]any{"metadata": map[string]any{"name": "cluster-w1", "namespace": "argocd", "resourceVersion": "3",
+			"labels": map[string]string{agentLabel: "w1"}, "annotations": annotations}, "data": map[string][]byte{"config": test.config}})
+		var patch struct{ Data map[string]*string }
+		k := pretendKeeper(t, func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.Method == http.MethodPatch:
+				body, _ := io.ReadAll(r.Body)
+				if err := json.Unmarshal(body, &patch); err != nil {
+					t.Error(err)
+				}
+				fmt.Fprint(w, `{"metadata":{"name":"x"}}`)
+			case path.Base(r.URL.Path) == blocklist:
+				fmt.Fprintf(w, `{"metadata":{"name":%q},"data":{"old":"agent w0 was deleted on x%s2020-01-01T00:00:00Z"}}`, blocklist, entryExpires)
+			default:
+				_, _ = w.Write(stored.Raw())
+			}
+		}, stored)
+		k.certificates = func(string) map[string]time.Time { return map[string]time.Time{connected: until, issued: {}} }
+		if err := k.revoke(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		if old, there := patch.Data["old"]; !there || old != nil {
+			t.Errorf("%s: what has expired is not dropped", title)
+		}
+		delete(patch.Data, "old")
+		if got := slices.Sorted(maps.Keys(patch.Data)); !slices.Equal(got, slices.Sorted(slices.Values(test.want))) {
+			t.Errorf("%s: revoked %q instead of %q", title, got, test.want)
+		}
+		for fingerprint, note := range patch.Data {
+			if note == nil || !strings.Contains(*note, entryExpires) || fingerprint != print && !strings.HasSuffix(*note, until.Format(time.RFC3339)) {
+				t.Errorf("%s: the entry of %s does not say when it expires", title, fingerprint)
+			}
+		}
+	}
+}
+
+// pretendKeeper is a keeper whose API server is a function, and who knows a
+// Secret.
+func pretendKeeper(t *testing.T, api http.HandlerFunc, secret *kind.Object) *keeper {
+	t.Helper()
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	client, err := kube.NewClient(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDesk(t)
+	d.seeSecret(secret)
+	return &keeper{registry: d.registry, client: client, namespace: "argocd", log: d.log}
+}
