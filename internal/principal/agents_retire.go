@@ -11,12 +11,13 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
 // releaser lets Applications go whose deletion waits for a cluster that will
-// never answer: those of retired agents, and copies of agents that the hub does
-// not know any more. It deletes nothing, and touches nothing that nobody has
-// deleted.
+// never answer: those of retired agents, of agents with which Applications are
+// not exchanged, and copies of agents that the hub does not know any more. It
+// deletes nothing, and touches nothing that nobody has deleted.
 type releaser struct {
 	client   *kube.Client
 	registry *registry
@@ -26,29 +27,33 @@ type releaser struct {
 	releases *errands // Applications, as namespace/name
 	log      *slog.Logger
 
-	mu      sync.Mutex
-	retired map[string]bool
+	mu     sync.Mutex
+	silent map[string]silence // agents for which there is any
 }
 
+// silence is why an agent will not answer for its Applications.
+type silence struct{ retired, excluded bool }
+
 func (r *releaser) prepare() *releaser {
-	r.retired = map[string]bool{}
+	r.silent = map[string]silence{}
 	r.scans = (&errands{what: "look for deletions that wait", do: r.scan, parallel: 1, log: r.log}).prepare()
 	r.releases = (&errands{what: "let an Application go", do: r.release, parallel: parallelKeeping, log: r.log}).prepare()
 	return r
 }
 
-// touched looks whether an agent was retired just now.
+// touched looks whether an agent was silenced just now.
 func (r *releaser) touched(agent string) {
-	now := r.registry.retired(agent)
+	reg, _ := r.registry.get(agent)
+	now := silence{retired: r.registry.retired(agent), excluded: reg.Agent.Excludes(kind.ApplicationScope)}
 	r.mu.Lock()
-	was := r.retired[agent]
-	if now {
-		r.retired[agent] = true
+	was := r.silent[agent]
+	if now != (silence{}) {
+		r.silent[agent] = now
 	} else {
-		delete(r.retired, agent)
+		delete(r.silent, agent)
 	}
 	r.mu.Unlock()
-	if now && !was {
+	if now.retired && !was.retired || now.excluded && !was.excluded {
 		r.scans.add(agent)
 	}
 }
@@ -75,13 +80,25 @@ func (r *releaser) look(of kind.Resource, o *kind.Object) {
 // abandoned tells whether nobody will ever finish an Application's deletion.
 func (r *releaser) abandoned(n *node.Node, o *kind.Object) bool {
 	if place, ok := n.Place(o.Namespace(), o.Name()); ok {
-		return r.registry.retired(place.Agent)
+		return r.registry.retired(place.Agent) || r.excluded(place.Agent, o)
 	}
 	copyOf := o.Annotation(kind.AgentNameMark)
 	return copyOf != "" && !r.registry.knows(copyOf)
 }
 
-// scan looks through the Applications of an agent that was retired just now.
+// excluded tells whether an Application is for the cluster of an agent with which
+// none are exchanged: so it does not hear of the deletion, and Argo CD on the hub
+// leaves that cluster alone. One for another cluster may be the hub's to finish.
+func (r *releaser) excluded(agent string, o *kind.Object) bool {
+	reg, ok := r.registry.get(agent)
+	if !ok || !reg.Agent.Excludes(kind.ApplicationScope) {
+		return false
+	}
+	server := raw.Text(o.Raw(), "spec", "destination", "server")
+	return kind.DestinationName(o) == agent || server != "" && server == reg.Agent.Server
+}
+
+// scan looks through the Applications of an agent that was silenced just now.
 func (r *releaser) scan(ctx context.Context, agent string) error {
 	return r.host(ctx, func(n *node.Node) {
 		n.Applications(func(namespace, name string) {
@@ -113,6 +130,6 @@ func (r *releaser) release(ctx context.Context, key string) error {
 	if err != nil && !kube.IsNotFound(err) {
 		return fmt.Errorf("let Application %s go: %w", key, err)
 	}
-	r.log.InfoContext(ctx, "let a deleted Application go that nobody will finalise: its cluster is gone", "namespace", namespace, "name", name)
+	r.log.InfoContext(ctx, "let a deleted Application go that nobody will finalise: its cluster is gone, or not told of Applications", "namespace", namespace, "name", name)
 	return nil
 }
