@@ -47,10 +47,13 @@ type issuer struct {
 
 // registrations are the agents, as far as certificates go.
 type registrations interface {
-	// invited has an agent registered as its token says.
-	invited(ctx context.Context, who pki.Invitation) error
-	// barred tells why an agent shall have no certificate; empty: it may.
-	barred(ctx context.Context, agent string) (string, error)
+	// invited has an agent registered as its token says. Who is not registered
+	// may have been a moment ago: then its token went first, and it is not
+	// registered anew unless that is still good.
+	invited(ctx context.Context, who pki.Invitation, still func() error) error
+	// barred tells why an agent shall have no certificate, or not in this mode if
+	// one is given; empty: it may.
+	barred(ctx context.Context, agent, mode string) (string, error)
 	// issued notes a certificate, before the agent has it.
 	issued(ctx context.Context, agent, fingerprint string, until time.Time) error
 }

@@ -21,10 +21,18 @@ type guestbook struct {
 	guests       []pki.Invitation
 	certificates []string
 	why          string // all are barred
+	mode         string // of all, if any
+	meanwhile    func() // before somebody is invited
 	err          error
 }
 
-func (g *guestbook) invited(_ context.Context, who pki.Invitation) error {
+func (g *guestbook) invited(_ context.Context, who pki.Invitation, still func() error) error {
+	if g.meanwhile != nil {
+		g.meanwhile()
+	}
+	if err := still(); err != nil {
+		return err
+	}
 	g.guests = append(g.guests, who)
 	return g.err
 }
@@ -34,7 +42,12 @@ func (g *guestbook) issued(_ context.Context, _, fingerprint string, _ time.Time
 	return nil
 }
 
-func (g *guestbook) barred(context.Context, string) (string, error) { return g.why, nil }
+func (g *guestbook) barred(_ context.Context, _, mode string) (string, error) {
+	if g.mode != "" && mode != "" && g.mode != mode {
+		return "it is " + g.mode, nil
+	}
+	return g.why, nil
+}
 
 // bureau is an issuer over Secrets in memory, with a clock that somebody moves.
 type bureau struct {
@@ -197,6 +210,7 @@ func TestWhoMayNotJoinLearnsWhy(t *testing.T) {
 		"another's CSR": {change: func(_ *bureau, r *link.JoinRequest) { r.Request, _, _ = pki.NewRequest("w2", nil) },
 			want: `it is for "w2", but this agent is "w1"`},
 		"suspended":      {change: func(b *bureau, _ *link.JoinRequest) { b.guests.why = "it is suspended" }, want: "it is suspended"},
+		"another mode":   {change: func(b *bureau, _ *link.JoinRequest) { b.guests.mode = "autonomous" }, want: "it is autonomous"},
 		"named by a URI": {auth: "mtls:uri:(.*)", change: func(*bureau, *link.JoinRequest) {}, want: "can not issue a certificate for w1 that it recognises (--auth)"},
 		"named otherwise": {auth: "mtls:CN=agent-([^,]+)", change: func(*bureau, *link.JoinRequest) {},
 			want: "does not match the certificate's subject"},
@@ -221,6 +235,26 @@ func TestWhoMayNotJoinLearnsWhy(t *testing.T) {
 				t.Error("the token is used up")
 			}
 		})
+	}
+}
+
+// Its end withdraws an agent's tokens: who was let in with one before that is not
+// registered after it.
+func TestWhoseTokenWasWithdrawnMeanwhileDoesNotJoin(t *testing.T) {
+	b := newBureau(t, "mtls:CN=([^,]+)")
+	b.tended()
+	r := b.guest()
+	b.guests.meanwhile = func() {
+		if n, err := b.hub.Withdraw(t.Context(), "w1"); n != 1 || err != nil {
+			t.Errorf("%d were withdrawn, %v", n, err)
+		}
+	}
+	_, err := b.Join(t.Context(), r)
+	if told := new(link.EnrollError); !errors.As(err, &told) || !strings.Contains(told.Message, "was withdrawn") || told.Temporary {
+		t.Errorf("error %v", err)
+	}
+	if len(b.guests.guests) > 0 || len(b.guests.certificates) > 0 {
+		t.Error("it is registered, or has a certificate")
 	}
 }
 

@@ -1,6 +1,8 @@
 package principal
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -30,7 +32,7 @@ func TestWhoIsNotLetInGetsNoCertificateEither(t *testing.T) {
 		a := agent("w1", 1, "managed", change)
 		d := newDesk(t)
 		d.see(a)
-		if why := uncertified(&a); (why == "") != (want == "") || !strings.Contains(why, want) || (why == "") != (d.barred("w1") == "") {
+		if why := uncertified(&a, "managed"); (why == "") != (want == "") || !strings.Contains(why, want) || (why == "") != (d.barred("w1") == "") {
 			t.Errorf("%q: no certificate because %q, not let in because %q", want, why, d.barred("w1"))
 		}
 	}
@@ -83,6 +85,65 @@ func TestWhoJoinsTooEarlyIsToldToComeAgain(t *testing.T) {
 	for _, err := range []error{joining, renewing} {
 		if told := new(link.EnrollError); !errors.As(err, &told) || !told.Temporary || told.RetryAfter == 0 || !strings.Contains(told.Message, "waits for its API server") {
 			t.Errorf("error %v", err)
+		}
+	}
+}
+
+func TestAnAgentThatWentIsNotRegisteredAnew(t *testing.T) {
+	withdrawn := errors.New("the token was withdrawn")
+	there := func(change ...func(*v1alpha1.Agent)) *v1alpha1.Agent {
+		a := agent("w1", 1, "managed", change...)
+		return &a
+	}
+	deleting := there(func(a *v1alpha1.Agent) { a.DeletionTimestamp = &a.CreationTimestamp })
+	for title, test := range map[string]struct {
+		seen   []*v1alpha1.Agent // each time that it is read; nil: there is none
+		mode   string
+		token  error
+		writes int // what is said to writes, 0: fine
+		did    []string
+		want   string
+	}{
+		"new":                      {seen: []*v1alpha1.Agent{nil}, did: []string{"POST"}},
+		"known":                    {seen: []*v1alpha1.Agent{there()}, token: withdrawn, did: []string{"PATCH"}},
+		"gone":                     {seen: []*v1alpha1.Agent{nil}, token: withdrawn, want: "the token was withdrawn"},
+		"going":                    {seen: []*v1alpha1.Agent{deleting}, want: "is being deleted"},
+		"of another mode":          {seen: []*v1alpha1.Agent{there()}, mode: "autonomous", want: "is managed on the hub, but the token says autonomous"},
+		"goes while it is written": {seen: []*v1alpha1.Agent{there(), nil}, token: withdrawn, writes: http.StatusNotFound, did: []string{"PATCH"}, want: "the token was withdrawn"},
+		"changes and goes":         {seen: []*v1alpha1.Agent{there(), deleting}, writes: http.StatusConflict, did: []string{"PATCH"}, want: "is being deleted"},
+		"changes all the time":     {seen: []*v1alpha1.Agent{there()}, writes: http.StatusConflict, did: slices.Repeat([]string{"PATCH"}, 5), want: pki.ErrBusy.Error()},
+		"made by others, and gone": {seen: []*v1alpha1.Agent{nil}, writes: http.StatusConflict, did: slices.Repeat([]string{"POST"}, 5), want: pki.ErrBusy.Error()},
+	} {
+		var did []string
+		reads := 0
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			status, body := http.StatusOK, any(map[string]any{"metadata": map[string]any{"name": "w1"}})
+			if r.Method == http.MethodGet {
+				if a := test.seen[min(reads, len(test.seen)-1)]; a != nil {
+					body = a
+				} else {
+					status = http.StatusNotFound
+				}
+				reads++
+			} else {
+				did = append(did, r.Method)
+				status = cmp.Or(test.writes, status)
+			}
+			if status != http.StatusOK {
+				body = map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status}
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_ = json.NewEncoder(w).Encode(body)
+		}))
+		client, err := kube.NewClient(&rest.Config{Host: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = agentObjects{client, "argocd"}.invited(t.Context(), pki.Invitation{Agent: "w1", Mode: cmp.Or(test.mode, "managed")}, func() error { return test.token })
+		server.Close()
+		if !slices.Equal(did, test.did) || (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: it did %q, %v", title, did, err)
 		}
 	}
 }

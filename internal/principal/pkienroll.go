@@ -25,7 +25,12 @@ func refused(format string, args ...any) error {
 // found before the token is used up.
 func (i *issuer) Join(ctx context.Context, r link.JoinRequest) (link.Joined, error) {
 	// First of all: a stranger shall learn nothing else, and cause nothing else.
-	if err := told(i.hub.Check(ctx, r.TokenID, r.TokenValue, r.Agent)); err != nil {
+	check := func() (pki.Invitation, error) {
+		who, err := i.hub.Check(ctx, r.TokenID, r.TokenValue, r.Agent)
+		return who, told(err)
+	}
+	token, err := check()
+	if err != nil {
 		return link.Joined{}, err
 	}
 	if skew := r.Clock.Sub(i.now()); skew.Abs() > maxSkew {
@@ -39,14 +44,18 @@ func (i *issuer) Join(ctx context.Context, r link.JoinRequest) (link.Joined, err
 	if err := i.taken(r.Agent); err != nil {
 		return link.Joined{}, refused("%v", err)
 	}
-	if err := i.admit(ctx, r.Agent); err != nil {
+	if err := i.admit(ctx, r.Agent, token.Mode); err != nil {
 		return link.Joined{}, err
 	}
 	who, err := i.hub.Redeem(ctx, r.TokenID, r.TokenValue, r.Agent, r.Request)
 	if err := told(err); err != nil {
 		return link.Joined{}, err
 	}
-	if err := i.agents.invited(ctx, who); err != nil {
+	still := func() error {
+		_, err := check()
+		return err
+	}
+	if err := i.agents.invited(ctx, who, still); err != nil {
 		return link.Joined{}, err
 	}
 	issued, err := i.sign(ctx, r.Agent, r.Request, "joined", r.Remote)
@@ -69,14 +78,14 @@ func (i *issuer) Renew(ctx context.Context, p link.Peer, request []byte, clock t
 	if err := i.taken(p.Agent); err != nil {
 		return link.Certificate{}, refused("%v", err)
 	}
-	if err := i.admit(ctx, p.Agent); err != nil {
+	if err := i.admit(ctx, p.Agent, ""); err != nil {
 		return link.Certificate{}, err
 	}
 	return i.sign(ctx, p.Agent, request, "renewed", p.Fingerprint)
 }
 
-func (i *issuer) admit(ctx context.Context, agent string) error {
-	why, err := i.agents.barred(ctx, agent)
+func (i *issuer) admit(ctx context.Context, agent, mode string) error {
+	why, err := i.agents.barred(ctx, agent, mode)
 	if err == nil && why != "" {
 		err = refused("%s", why)
 	}
@@ -145,7 +154,7 @@ func (a agentObjects) get(ctx context.Context, name string) (*v1alpha1.Agent, er
 }
 
 // barred implements registrations.
-func (a agentObjects) barred(ctx context.Context, name string) (string, error) {
+func (a agentObjects) barred(ctx context.Context, name, mode string) (string, error) {
 	agent, err := a.get(ctx, name)
 	if err != nil {
 		return "", fmt.Errorf("read Agent %s: %w", name, err)
@@ -153,11 +162,12 @@ func (a agentObjects) barred(ctx context.Context, name string) (string, error) {
 	if agent == nil {
 		return "", nil
 	}
-	return uncertified(agent), nil
+	return uncertified(agent, mode), nil
 }
 
-// uncertified tells why an agent shall have no certificate; empty: it may.
-func uncertified(agent *v1alpha1.Agent) string {
+// uncertified tells why an agent shall have no certificate, or not in this mode
+// if one is given; empty: it may.
+func uncertified(agent *v1alpha1.Agent, mode string) string {
 	name := agent.Name
 	switch {
 	case agent.DeletionTimestamp != nil:
@@ -166,28 +176,36 @@ func uncertified(agent *v1alpha1.Agent) string {
 		return fmt.Sprintf("the agent %s is retired on the hub, its cluster is said to be gone for good: delete the Agent, then ask for a new token", name)
 	case agent.Spec.Suspended:
 		return fmt.Sprintf("the agent %s is suspended on the hub: resume it with `argocd-agentctl agent resume %s`", name, name)
+	case mode != "" && agent.Spec.Mode != "" && agent.Spec.Mode != mode:
+		return fmt.Sprintf("the agent %s is %s on the hub, but the token says %s: make a token for mode %s, or delete the Agent first", name, agent.Spec.Mode, mode, agent.Spec.Mode)
 	}
 	return ""
 }
 
 // invited implements registrations.
-func (a agentObjects) invited(ctx context.Context, who pki.Invitation) error {
+func (a agentObjects) invited(ctx context.Context, who pki.Invitation, still func() error) error {
 	for range 5 {
 		agent, err := a.get(ctx, who.Agent)
 		if err != nil {
 			return fmt.Errorf("read Agent %s: %w", who.Agent, err)
 		}
 		if agent == nil {
+			if err := still(); err != nil {
+				return err
+			}
 			spec := v1alpha1.Spec{Mode: who.Mode, Cluster: v1alpha1.ClusterSecret{Labels: who.Labels}}
 			_, err = a.client.Create(ctx, a.ref(who.Agent), map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.Kind,
 				"metadata": map[string]any{"name": who.Agent, "namespace": a.namespace}, "spec": spec})
 		} else {
-			if agent.Spec.Mode != "" && agent.Spec.Mode != who.Mode {
-				return refused("the agent %s is %s on the hub, but the token says %s: make a token for mode %s, or delete the Agent first", who.Agent, agent.Spec.Mode, who.Mode, agent.Spec.Mode)
+			if why := uncertified(agent, who.Mode); why != "" {
+				return refused("%s", why)
 			}
 			_, err = a.client.Patch(ctx, a.ref(who.Agent), map[string]any{
 				"metadata": map[string]any{"resourceVersion": agent.ResourceVersion},
 				"spec":     map[string]any{"mode": who.Mode, "cluster": map[string]any{"labels": who.Labels}}})
+			if kube.IsNotFound(err) {
+				continue // it went just now
+			}
 		}
 		if !kube.IsConflict(err) {
 			if err != nil {

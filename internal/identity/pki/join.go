@@ -93,13 +93,14 @@ func refuse(format string, args ...any) error { return &RefusalError{fmt.Sprintf
 
 const askForAnother = "ask on the hub for another: `argocd-agentctl agent join-token %s`"
 
-// Check finds out whether a token is good for an agent, without using it up.
-func (h *Hub) Check(ctx context.Context, id, secret, agent string) error {
+// Check finds out whether a token is good for an agent, and what it says, without
+// using it up.
+func (h *Hub) Check(ctx context.Context, id, secret, agent string) (Invitation, error) {
 	if err := checkAgent(agent); err != nil {
-		return refuse("%v", err)
+		return Invitation{}, refuse("%v", err)
 	}
-	_, _, err := h.token(ctx, id, secret, agent)
-	return err
+	_, who, err := h.token(ctx, id, secret, agent)
+	return who, err
 }
 
 // Redeem takes a token in exchange for the right to have this request signed. It
