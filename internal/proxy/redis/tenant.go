@@ -71,7 +71,7 @@ func (t *Tenants) share(agent string, limits TenantLimits) *share {
 		if t.shares == nil {
 			t.shares = map[string]*share{}
 		}
-		s = &share{keys: map[keyHash]kept{}, passing: semaphore.NewWeighted(limits.Passing)}
+		s = &share{keys: map[keyHash]kept{}, passing: semaphore.NewWeighted(limits.Passing), reads: semaphore.NewWeighted(maxReads)}
 		t.shares[agent] = s
 	}
 	return s
@@ -96,10 +96,12 @@ func (t *Tenants) Serve(ctx context.Context, agent string, conn net.Conn) {
 		_ = redis.Close()
 	})
 	defer stop()
+	mine := t.share(agent, limits)
 	s := &tenant{
-		all: t, limits: limits, share: t.share(agent, limits), agent: agent, prefix: TenantPrefix(agent),
-		ctx: ctx, conn: conn, redis: redis, out: newReplies(conn, limits.Stall),
+		all: t, limits: limits, share: mine, agent: agent, prefix: TenantPrefix(agent),
+		ctx: ctx, conn: conn, redis: redis, out: newReplies(conn, limits.Stall, mine.reads), release: func() {},
 	}
+	defer s.out.abandon()
 	var back sync.WaitGroup
 	back.Go(func() {
 		defer cancel()
@@ -134,6 +136,9 @@ type tenant struct {
 	conn, redis   net.Conn
 	out           *replies
 
+	release func() // gives back the room of a large request that is being read; forward's
+	reading int64  // values that the request at hand asks for, and may; forward's
+
 	mu         sync.Mutex
 	proto      int  // 3, or else 2
 	subscribed bool // RESP2: for ever; then only messages come
@@ -160,8 +165,7 @@ func (s *tenant) forward() error {
 	bound := limits{bulk: s.limits.Value, elements: 10_000, total: s.limits.Value + 64<<10}
 	var in buffer
 	var args [][]byte
-	release := func() {}
-	defer func() { release() }()
+	defer s.passed()
 	for {
 		unread := in.unread()
 		var used, need int
@@ -180,34 +184,74 @@ func (s *tenant) forward() error {
 			if len(c.args) == 0 {
 				continue
 			}
+			if send, err = s.mayRead(send, c.args); err != nil {
+				return err
+			}
 			var quit bool
 			if send, quit = s.take(send, c.args); quit {
+				_ = s.write(send)
 				s.out.drain(dialTimeout)
 				return io.EOF
 			}
+			s.share.reads.Release(s.reading) // if it was refused
+			s.reading = 0
 		}
-		if len(send) > 0 {
-			if _, err := s.redis.Write(send); err != nil {
-				return fmt.Errorf("write to the hub's Redis: %w", err)
-			}
+		if err := s.write(send); err != nil {
+			return err
 		}
 		if in.r += used; used > 0 {
-			release()
-			release = func() {}
+			s.passed()
 		}
+		s.out.room() // before there is something large: the answers that this waits for may need the room for it
 		if need >= large && need > len(in.bytes) {
-			release()
-			var err error
-			if release, err = s.pass(need); err != nil {
-				release = func() {}
+			s.passed()
+			release, err := s.pass(need)
+			if err != nil {
 				return err
 			}
+			s.release = release
 		}
-		s.out.room()
 		if err := s.read(&in, need); err != nil {
 			return err
 		}
 	}
+}
+
+// mayRead waits until the values that a request asks for can be asked for. What waits for being sent goes first, for
+// its answers may be what this waits for; and so does the room of a large request, which large answers may need.
+func (s *tenant) mayRead(send []byte, args [][]byte) ([]byte, error) {
+	n := valuesOf(args)
+	if n == 0 || n > maxReads {
+		return send, nil
+	}
+	if !s.share.reads.TryAcquire(n) {
+		if err := s.write(send); err != nil {
+			return nil, err
+		}
+		send = nil
+		s.passed()
+		if err := s.share.reads.Acquire(s.ctx, n); err != nil {
+			return nil, fmt.Errorf("wait for answers of the hub's Redis: %w", err)
+		}
+	}
+	s.reading = n
+	return send, nil
+}
+
+// passed notes that a large request is on its way no more.
+func (s *tenant) passed() {
+	s.release()
+	s.release = func() {}
+}
+
+func (s *tenant) write(send []byte) error {
+	if len(send) == 0 {
+		return nil
+	}
+	if _, err := s.redis.Write(send); err != nil {
+		return fmt.Errorf("write to the hub's Redis: %w", err)
+	}
+	return nil
 }
 
 func (s *tenant) read(in *buffer, need int) error {
@@ -218,7 +262,11 @@ func (s *tenant) read(in *buffer, need int) error {
 	}
 	s.mu.Unlock()
 	_ = s.conn.SetReadDeadline(at)
-	return in.fill(s.conn, need)
+	if need < large {
+		return in.fill(s.conn, need)
+	}
+	// Not much of what follows something large: it would stay in the buffer that there is room for just now.
+	return in.fill(io.LimitReader(s.conn, int64(max(0, need-len(in.unread()))+bigBuffer)), need)
 }
 
 // back passes on what Redis answers.

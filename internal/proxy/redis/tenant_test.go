@@ -126,6 +126,7 @@ func TestTenantsMayDoWhatArgoCDDoes(t *testing.T) {
 		{"SET", "x", "y", "KEEPTTL"}, {"SET", "x", "y", "EX", "9999999"}, {"SET", "x", "y", "EX", "10", "GET"},
 		{"SET", "x", "y", "EX", "-1"}, {"SET", "x", "y", "EX", "1", "PX", "1"}, {"SETNX", "x", "y"}, {"APPEND", "x", "y"},
 		{"GET"}, {"GET", "a", "b"}, {"DEL"}, {"PUBLISH", "x"}, {"GET", strings.Repeat("x", 5000)}, {"LPUSH", "x", "y"}, {"WAIT", "1", "0"},
+		{"MGET"}, append([]string{"MGET"}, make([]string, maxReads+1)...), {"MGET", "x", strings.Repeat("x", 5000)}, {"PING", strings.Repeat("x", 5000)},
 		{"SUBSCRIBE"}, {"HELLO", "4"}, {"HELLO", "x"}, {"XADD", "s", "*", "a", "b"}, {"BLPOP", "x", "0"}, {"EXPIRE", "x", "0"},
 	} {
 		c := l.client("w1")

@@ -41,8 +41,11 @@ func (s *tenant) take(send []byte, args [][]byte) (_ []byte, quit bool) {
 	case "HELLO":
 		return s.hello(send, args)
 	case "PING":
+		if len(args) > 1 && len(args[1]) > maxName { // Redis would keep it until the agent takes it back
+			return refuse("PING with %d bytes; it may have %d", len(args[1]), maxName)
+		}
 		if !subscribed {
-			s.out.expect()
+			s.out.expect(0)
 		}
 		return appendCommand(send, args...), false
 	case "SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE":
@@ -52,7 +55,8 @@ func (s *tenant) take(send []byte, args [][]byte) (_ []byte, quit bool) {
 		if why != "" {
 			return refuse("%s", why)
 		}
-		s.out.expect()
+		s.out.expect(s.reading)
+		s.reading = 0
 		return s.appendPrefixed(send, args, keys), false
 	}
 	return send, false
@@ -77,7 +81,7 @@ func (s *tenant) appendPrefixed(out []byte, args [][]byte, names int) []byte {
 // hello settles the protocol. What it says of passwords was for the agent.
 func (s *tenant) hello(send []byte, args [][]byte) ([]byte, bool) {
 	if len(args) == 1 {
-		s.out.expect()
+		s.out.expect(0)
 		return appendCommand(send, "HELLO"), false
 	}
 	version, err := strconv.Atoi(string(args[1]))
@@ -88,7 +92,7 @@ func (s *tenant) hello(send []byte, args [][]byte) ([]byte, bool) {
 	s.mu.Lock()
 	s.proto = version
 	s.mu.Unlock()
-	s.out.expect()
+	s.out.expect(0)
 	return appendCommand(send, "HELLO", strconv.Itoa(version)), false
 }
 
@@ -121,10 +125,29 @@ func (s *tenant) subscribe(send []byte, name string, args [][]byte) ([]byte, boo
 	return s.appendPrefixed(send, args, len(args)-1), false
 }
 
+// maxReads is how many values an agent may have asked for that Redis has not answered with. Redis keeps answers that are
+// not taken, without a limit: this many are what one agent can make it keep.
+const maxReads = 16
+
+// valuesOf tells how many values a request asks for.
+func valuesOf(args [][]byte) int64 {
+	switch {
+	case isWord(args[0], "GET"):
+		return 1
+	case isWord(args[0], "MGET"):
+		return int64(len(args) - 1)
+	}
+	return 0
+}
+
 // keys tells how many arguments after a command's name are keys, or why the command can not be used. Whatever is not
 // listed can not. What is kept or removed goes into the agent's account.
 func (s *tenant) keys(name string, args [][]byte) (count int, refused string) {
-	for _, arg := range args[1:min(len(args), 2)] {
+	names := min(len(args), 2)
+	if name == "MGET" {
+		names = len(args)
+	}
+	for _, arg := range args[1:names] {
 		if len(arg) > maxName {
 			return 0, fmt.Sprintf("%s of a name of %d bytes; they may have %d", name, len(arg), maxName)
 		}
@@ -136,7 +159,12 @@ func (s *tenant) keys(name string, args [][]byte) (count int, refused string) {
 			return 0, few
 		}
 		return 1, ""
-	case "MGET", "EXISTS":
+	case "MGET":
+		if valuesOf(args) > maxReads {
+			return 0, fmt.Sprintf("MGET of %d keys; ask for no more than %d at once", len(args)-1, maxReads)
+		}
+		fallthrough
+	case "EXISTS":
 		if len(args) < 2 {
 			return 0, few
 		}

@@ -27,7 +27,8 @@ func FuzzTenantNamesNothingOfOthers(f *testing.F) {
 		defer far.Close()
 		go func() { _, _ = new(bytes.Buffer).ReadFrom(near) }()
 		all := &Tenants{}
-		s := &tenant{all: all, limits: limit, share: all.share("w1", limit), agent: "w1", prefix: prefix, conn: far, out: newReplies(far, time.Second)}
+		mine := all.share("w1", limit)
+		s := &tenant{all: all, limits: limit, share: mine, agent: "w1", prefix: prefix, conn: far, out: newReplies(far, time.Second, mine.reads)}
 		bound := limits{bulk: 1 << 20, elements: 1000, total: 1 << 20}
 		var sent []byte
 		for len(input) > 0 {

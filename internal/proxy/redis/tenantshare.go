@@ -14,6 +14,7 @@ import (
 // principal that starts anew begins with nothing, and what was kept before expires.
 type share struct {
 	passing *semaphore.Weighted
+	reads   *semaphore.Weighted // values that Redis was asked for and has not answered with
 
 	mu    sync.Mutex
 	keys  map[keyHash]kept
@@ -94,27 +95,44 @@ func (s *share) rename(oldName, newName []byte) {
 type replies struct {
 	conn  net.Conn
 	stall time.Duration
+	reads *semaphore.Weighted // the share's
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	waiting [][]byte // in the order of requests; nil: Redis answers it
+	waiting []unanswered // in the order of requests
 	failed  error
+}
+
+// unanswered is a request to which no answer was passed on.
+type unanswered struct {
+	local []byte // nil: Redis answers
+	reads int64  // values in the answer of Redis; they count among the share's until it is there
 }
 
 // maxWaiting is how many requests of one connection may be without an answer.
 const maxWaiting = 10_000
 
-func newReplies(conn net.Conn, stall time.Duration) *replies {
-	r := &replies{conn: conn, stall: stall}
+func newReplies(conn net.Conn, stall time.Duration, reads *semaphore.Weighted) *replies {
+	r := &replies{conn: conn, stall: stall, reads: reads}
 	r.changed = sync.NewCond(&r.mu)
 	return r
 }
 
-// expect notes that Redis will answer.
-func (r *replies) expect() {
+// expect notes that Redis will answer, with so many values.
+func (r *replies) expect(reads int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waiting = append(r.waiting, nil)
+	r.waiting = append(r.waiting, unanswered{reads: reads})
+}
+
+// abandon gives up what Redis has not answered, at the end of a connection.
+func (r *replies) abandon() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.waiting {
+		r.reads.Release(a.reads)
+	}
+	r.waiting = nil
 }
 
 // room waits until few enough requests are without an answer.
@@ -134,7 +152,7 @@ func (r *replies) local(reply []byte) {
 		_ = r.write(reply)
 		return
 	}
-	r.waiting = append(r.waiting, reply)
+	r.waiting = append(r.waiting, unanswered{local: reply})
 }
 
 // remote passes on what Redis has answered, and what comes right after it.
@@ -144,10 +162,11 @@ func (r *replies) remote(reply []byte) error {
 	if len(r.waiting) == 0 {
 		return r.fail(protocolError("a reply to nothing"))
 	}
+	r.reads.Release(r.waiting[0].reads)
 	err := r.write(reply)
 	n := 1
-	for ; n < len(r.waiting) && r.waiting[n] != nil; n++ {
-		err = r.write(r.waiting[n])
+	for ; n < len(r.waiting) && r.waiting[n].local != nil; n++ {
+		err = r.write(r.waiting[n].local)
 	}
 	r.waiting = r.waiting[n:]
 	r.changed.Broadcast()
