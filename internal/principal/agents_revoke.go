@@ -57,8 +57,7 @@ func (k *keeper) certificatesOf(ctx context.Context, rec record) (map[string]tim
 			all[c.Fingerprint] = c.Expires.Time
 		}
 	}
-	entries, _ := issuedTo(rec.Annotations, time.Now())
-	for _, entry := range entries {
+	for _, entry := range issuedTo(rec.Annotations, time.Now()) {
 		fingerprint, expiry, _ := strings.Cut(entry, "/")
 		all[fingerprint], _ = time.Parse(time.RFC3339, expiry)
 	}

@@ -54,8 +54,8 @@ func TestTheListOfRevokedCertificatesDoesNotGrowForEver(t *testing.T) {
 func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 	b := newBureau(t, "mtls:CN=([^,]+)")
 	b.tended()
-	// config is that of a cluster Secret; print the fingerprint of its certificate.
-	config := func(agent, token string) (config []byte, print string) {
+	// config is that of a cluster Secret, with a certificate of this fingerprint.
+	config := func(agent, token string) (config []byte, fingerprint string) {
 		t.Helper()
 		issued, err := b.hub.ProxyClient(t.Context(), agent)
 		if err != nil {
@@ -71,7 +71,7 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 		}
 		return config, identity.Fingerprint(certs[0])
 	}
-	own, print := config("w1", "")
+	own, forArgo := config("w1", "")
 	shared, _ := config("w1", "token")
 	others, _ := config("w2", "")
 	seen, issued, connected := strings.Repeat("A", 64), strings.Repeat("B", 64), strings.Repeat("C", 64)
@@ -85,7 +85,7 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 		made   bool
 		want   []string
 	}{
-		"issued for it":    {own, true, []string{seen, issued, connected, print}},
+		"issued for it":    {own, true, []string{seen, issued, connected, forArgo}},
 		"in a user's own":  {own, false, []string{seen, issued, connected}},
 		"shared by all":    {shared, true, []string{seen, issued, connected}},
 		"another agent's":  {others, true, []string{seen, issued, connected}},
@@ -124,7 +124,7 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 			t.Errorf("%s: revoked %q instead of %q", title, got, test.want)
 		}
 		for fingerprint, note := range patch.Data {
-			if note == nil || !strings.Contains(*note, entryExpires) || fingerprint != print && !strings.HasSuffix(*note, until.Format(time.RFC3339)) {
+			if note == nil || !strings.Contains(*note, entryExpires) || fingerprint != forArgo && !strings.HasSuffix(*note, until.Format(time.RFC3339)) {
 				t.Errorf("%s: the entry of %s does not say when it expires", title, fingerprint)
 			}
 		}

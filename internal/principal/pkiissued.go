@@ -26,7 +26,7 @@ const issuedAnnotation = kind.Prefix + "issued-certificates"
 const mostIssued = 64
 
 // issuedTo reads the list: those that are good at that time.
-func issuedTo(annotations map[string]string, now time.Time) (entries, fingerprints []string) {
+func issuedTo(annotations map[string]string, now time.Time) (entries []string) {
 	for entry := range strings.FieldsSeq(annotations[issuedAnnotation]) {
 		fingerprint, expiry, _ := strings.Cut(entry, "/")
 		if len(fingerprint) != 64 || strings.Trim(fingerprint, "0123456789ABCDEF") != "" {
@@ -34,10 +34,10 @@ func issuedTo(annotations map[string]string, now time.Time) (entries, fingerprin
 		}
 		until, err := time.Parse(time.RFC3339, expiry)
 		if err != nil || now.Before(until) {
-			entries, fingerprints = append(entries, entry), append(fingerprints, fingerprint)
+			entries = append(entries, entry)
 		}
 	}
-	return entries, fingerprints
+	return entries
 }
 
 // issued implements registrations.
@@ -50,7 +50,7 @@ func (a agentObjects) issued(ctx context.Context, name, fingerprint string, unti
 		if err != nil {
 			return fmt.Errorf("read Agent %s: %w", name, err)
 		}
-		entries, _ := issuedTo(agent.Annotations, time.Now())
+		entries := issuedTo(agent.Annotations, time.Now())
 		if len(entries) >= mostIssued {
 			return refused("the agent %s has %d certificates that are good, more than it can need: something keeps it from storing them, or its key was stolen. "+
 				"Put that right, then remove annotation %s from its Agent on the hub", name, len(entries), issuedAnnotation)
