@@ -22,34 +22,39 @@ func (h *Hub) Learn(ctx context.Context, agent string) error {
 	for _, document := range []struct{ path, accept string }{
 		{"/version", "application/json, */*"}, {"/api", aggregated}, {"/apis", aggregated},
 	} {
-		if err := h.learn(ctx, agent, document.path, document.accept); err != nil {
+		answered, err := h.learn(ctx, agent, document.path, document.accept)
+		if err != nil {
 			failed = append(failed, fmt.Errorf("learn %s of agent %s: %w", document.path, agent, err))
+		}
+		if !answered { // nor would it answer the next one
+			break
 		}
 	}
 	return errors.Join(failed...)
 }
 
-func (h *Hub) learn(ctx context.Context, agent, path, accept string) error {
+// learn asks for one document. It tells whether there was an answer at all.
+func (h *Hub) learn(ctx context.Context, agent, path, accept string) (answered bool, err error) {
 	c := &call{agent: agent, begin: time.Now(), document: true, patience: h.config.FirstByte, unblock: func() {}}
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, c), h.config.FirstByte)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
 	if err != nil {
-		return err
+		return false, err
 	}
 	request.Header.Set("Accept", accept)
 	request.Header.Set("Accept-Encoding", "gzip")
 	h.rewrite(&httputil.ProxyRequest{In: request, Out: request})
 	response, err := h.proxy.Transport.RoundTrip(request)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the answer is %s", response.Status)
+		return true, fmt.Errorf("the answer is %s", response.Status)
 	}
 	h.copies.capture(agent, response)
 	_, err = io.Copy(io.Discard, response.Body)
 	_ = response.Body.Close()
-	return err
+	return true, err
 }
