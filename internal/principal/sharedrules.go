@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -48,17 +49,25 @@ type allowance struct {
 	placed   map[string]bool // repositories with a Secret that the agent has (true), or that is for every project
 	foreign  map[string]bool // whose Secrets are for projects that the agent does not have, or that are its own word; with credentials
 	prefixes []string        // of the same, for all that begin so
-	proxies  map[string]bool
+
+	// Of Secrets that the agent has.
+	proxies, githubAPIs, googleKeys map[string]bool
+	azureIdentity                   bool
+}
+
+func newAllowance(agent string, trusted bool) *allowance {
+	return &allowance{agent: agent, trusted: trusted, placed: map[string]bool{}, foreign: map[string]bool{},
+		proxies: map[string]bool{}, githubAPIs: map[string]bool{}, googleKeys: map[string]bool{}}
 }
 
 // readRules reads off the hub's objects what an agent may ask the repo-server
 // for.
 func readRules(n *node.Node, agent string, trusted bool, namespace string) *proxy.Rules {
-	a := &allowance{agent: agent, trusted: trusted, placed: map[string]bool{}, foreign: map[string]bool{}, proxies: map[string]bool{}}
+	a := newAllowance(agent, trusted)
 	n.Projects(agent, func(_ string, sourceRepos []string) { a.projects = append(a.projects, sourceRepos) })
 	n.Repositories(agent, a.take)
 	rules := &proxy.Rules{
-		Repository: a.permits, Proxies: a.proxies,
+		Repository: a.permits, Proxies: a.proxies, GitHubAPIs: a.githubAPIs, GoogleKeys: a.googleKeys, AzureIdentity: a.azureIdentity,
 		Same: func(x, y string) bool { return kind.NormalRepository(x) == kind.NormalRepository(y) },
 	}
 	var settings map[string]string
@@ -103,9 +112,13 @@ func (a *allowance) take(secret *kind.Object, placed bool) {
 	}
 	template := secret.Label("argocd.argoproj.io/secret-type") == "repo-creds"
 	if placed {
-		if proxy := value("proxy"); proxy != "" {
-			a.proxies[proxy] = true
+		for key, known := range map[string]map[string]bool{"proxy": a.proxies, "githubAppEnterpriseBaseUrl": a.githubAPIs, "gcpServiceAccountKey": a.googleKeys} {
+			if v := value(key); v != "" {
+				known[v] = true
+			}
 		}
+		azure, _ := strconv.ParseBool(value("useAzureWorkloadIdentity"))
+		a.azureIdentity = a.azureIdentity || azure
 	}
 	switch {
 	case placed || kind.RepositoryProject(secret) == "" && a.trusted:

@@ -30,8 +30,8 @@ func repositorySecret(t *testing.T, secretType string, pairs ...string) *kind.Ob
 }
 
 func TestWhichRepositoriesAnAgentMayAskFor(t *testing.T) {
-	a := &allowance{agent: "w1", trusted: true, placed: map[string]bool{}, foreign: map[string]bool{}, proxies: map[string]bool{},
-		projects: [][]string{{"https://git.example.com/team/*", "https://git.example.com/all/*"}, {"https://charts.example.com"}}}
+	a := newAllowance("w1", true)
+	a.projects = [][]string{{"https://git.example.com/team/*", "https://git.example.com/all/*"}, {"https://charts.example.com"}}
 	for _, s := range []struct {
 		placed bool
 		kind   string
@@ -77,7 +77,8 @@ func TestWhichRepositoriesAnAgentMayAskFor(t *testing.T) {
 }
 
 func TestAutonomousAgentsDoNotDecideOnTheHubsCredentials(t *testing.T) {
-	a := &allowance{agent: "w1", placed: map[string]bool{}, foreign: map[string]bool{}, proxies: map[string]bool{}, projects: [][]string{{"*"}}}
+	a := newAllowance("w1", false)
+	a.projects = [][]string{{"*"}}
 	a.take(repositorySecret(t, "repository", "url", "https://git.example.com/hub/private", "password", "x"), false)
 	a.take(repositorySecret(t, "repository", "url", "https://git.example.com/hub/open"), false)
 	a.take(repositorySecret(t, "repo-creds", "url", "https://git.example.com/all/", "password", "x"), false)
@@ -90,6 +91,21 @@ func TestAutonomousAgentsDoNotDecideOnTheHubsCredentials(t *testing.T) {
 		if err := a.permits(address); (err == nil) != open || err != nil && !strings.Contains(err.Error(), "autonomous agent w1") {
 			t.Errorf("%s: %v", address, err)
 		}
+	}
+}
+
+func TestWhatElseSecretsOfAnAgentLetItReach(t *testing.T) {
+	a := newAllowance("w1", true)
+	a.take(repositorySecret(t, "repository", "url", "https://a.example.com", "githubAppEnterpriseBaseUrl", "https://theirs", "gcpServiceAccountKey", "theirs", "useAzureWorkloadIdentity", "true"), false)
+	a.take(repositorySecret(t, "repository", "url", "https://b.example.com", "githubAppEnterpriseBaseUrl", "https://github.corp/api/v3", "useAzureWorkloadIdentity", "false"), true)
+	a.take(repositorySecret(t, "repo-creds", "url", "https://c.example.com", "gcpServiceAccountKey", "{}\n"), true)
+	if len(a.githubAPIs) != 1 || !a.githubAPIs["https://github.corp/api/v3"] || len(a.googleKeys) != 1 || !a.googleKeys["{}"] || a.azureIdentity {
+		t.Errorf("%+v", a)
+	}
+	a.take(repositorySecret(t, "repo-creds", "url", "https://d.example.com", "useAzureWorkloadIdentity", "true"), true)
+	a.take(repositorySecret(t, "repository", "url", "https://e.example.com"), true)
+	if !a.azureIdentity {
+		t.Error("the hub's identity is not for who has a Secret with it")
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 // path leads to fields of a message through those that they are in: the numbers of fields.
 type path []protowire.Number
 
-// each passes on every value at a path, also where a field that should be there once is repeated: whichever of them
+// each passes on every string or number at a path, also where a field that should be there once is repeated: whichever of them
 // counts for the receiver, it has been seen. It returns false if the message is broken.
 func each(message []byte, p path, f func(value []byte)) bool {
 	if len(p) == 0 {
@@ -22,6 +22,9 @@ func each(message []byte, p path, f func(value []byte)) bool {
 		size := protowire.ConsumeFieldValue(number, kind, message[n:])
 		if size < 0 {
 			return false
+		}
+		if number == p[0] && kind == protowire.VarintType && len(p) == 1 {
+			f(message[n : n+size])
 		}
 		if number == p[0] && kind == protowire.BytesType {
 			value, _ := protowire.ConsumeBytes(message[n:])

@@ -30,7 +30,7 @@ func FuzzRequestsOfOthersAreRefused(f *testing.F) {
 			if _, _, err := apart("w1", m, request); err != nil {
 				continue
 			}
-			for _, bad := range [][]byte{field(1, repository(address)), field(1, words(19, "http://evil"))} {
+			for _, bad := range [][]byte{field(1, repository(address)), field(1, words(19, "http://evil")), field(1, words(18, "http://evil")), field(1, words(21, "{}")), field(1, number(24, 1))} {
 				if rules.check(m, append(slices.Clip(request), bad...)) == nil {
 					t.Errorf("%s: %q with %q is let through", name, request, bad)
 				}

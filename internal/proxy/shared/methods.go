@@ -4,16 +4,26 @@ import "google.golang.org/protobuf/encoding/protowire"
 
 const service = "/repository.RepoServerService/"
 
-// The fields of Argo CD's Repository that matter.
-const (
-	repositoryURL   = 1
-	repositoryProxy = 19
+// The field of Argo CD's Repository, and of its RepoCreds, with the address.
+const repositoryURL = 1
+
+// reach lists the fields with which whoever uses a repository decides what else the repo-server connects to, or whom it
+// presents itself as.
+type reach struct {
+	proxy, githubAPI protowire.Number // addresses
+	googleKey        protowire.Number // a file that says where tokens come from
+	azureIdentity    protowire.Number // true: the repo-server's own identity is used
+}
+
+var (
+	ofRepository  = reach{proxy: 19, githubAPI: 18, googleKey: 21, azureIdentity: 24}
+	ofCredentials = reach{proxy: 19, githubAPI: 10, googleKey: 13, azureIdentity: 24}
 )
 
 // method tells where in its request what is to be checked is. Zero and nil: there is no such field.
 type method struct {
 	repositories []path // beside that in field 1, which all have
-	urls         []path // addresses without a Repository around them
+	credentials  []path // RepoCreds
 	source       path   // the address in the Application's source, which has to be that of the repository
 	refused      []path // must not be there
 
@@ -30,7 +40,7 @@ type method struct {
 var methods = map[string]method{
 	service + "GenerateManifest": {
 		repositories: []path{{11}, {23, 2, 1}},
-		urls:         []path{{17, 1}},
+		credentials:  []path{{17}},
 		source:       path{10, 1},
 		refused:      []path{{12}, {13, 2}},
 		buildOptions: []path{{13, 1}, {13, 3, 3}}, programs: []path{{13, 3, 2}}, schemes: []path{{21, 1}},

@@ -30,6 +30,10 @@ func field(number protowire.Number, value ...[]byte) []byte {
 
 func words(number protowire.Number, s string) []byte { return field(number, []byte(s)) }
 
+func number(field protowire.Number, n uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(nil, field, protowire.VarintType), n)
+}
+
 func repository(address string, more ...[]byte) []byte {
 	return append(words(repositoryURL, address), bytes.Join(more, nil)...)
 }
@@ -83,8 +87,10 @@ func serve(t *testing.T, limits RepoLimits) *hub {
 				}
 				return nil
 			},
-			Same:    func(a, b string) bool { return strings.TrimSuffix(a, ".git") == strings.TrimSuffix(b, ".git") },
-			Proxies: map[string]bool{"http://proxy": true}, BuildOptions: map[string]bool{"--enable-helm": true},
+			Same:       func(a, b string) bool { return strings.TrimSuffix(a, ".git") == strings.TrimSuffix(b, ".git") },
+			Proxies:    map[string]bool{"http://proxy": true},
+			GitHubAPIs: map[string]bool{"https://github.corp/api/v3": true}, GoogleKeys: map[string]bool{`{"token_uri":"https://tokens"}`: true},
+			AzureIdentity: agent == "azure", BuildOptions: map[string]bool{"--enable-helm": true},
 			Programs: map[string]bool{"/bin/kustomize5": true}, ValuesSchemes: map[string]bool{"https": true},
 		}, nil
 	}}
@@ -133,7 +139,7 @@ func TestAgentsMayAskForTheirRepositories(t *testing.T) {
 	for name, request := range map[string][][]byte{
 		"GenerateManifest": {field(1, repository(ours, words(2, "user"), words(3, "password"))), words(2, "HEAD"), field(10, words(1, ours)), ref,
 			field(11, repository(ours)), field(17, words(1, ours)), field(13, words(1, "--enable-helm"), field(3, words(1, "v5"), words(2, "/bin/kustomize5"))), words(4, "app"), words(19, "annotation")},
-		"GetGitFiles":            {field(1, repository(ours, words(repositoryProxy, "http://proxy")))},
+		"GetGitFiles":            {field(1, repository(ours, words(19, "http://proxy"), words(18, "https://github.corp/api/v3"), words(21, `{"token_uri":"https://tokens"}`+"\n"), number(24, 0)))},
 		"GetGitDirectories":      {field(1, repository(ours))},
 		"ResolveRevision":        {field(1, repository(ours))},
 		"UpdateRevisionForPaths": {field(1, repository(ours)), field(5, words(1, strings.TrimSuffix(ours, ".git"))), words(2, "app")},
@@ -145,6 +151,9 @@ func TestAgentsMayAskForTheirRepositories(t *testing.T) {
 		if !bytes.HasPrefix(asked, bytes.Join(request, nil)) {
 			t.Errorf("%s: the repo-server gets %q", name, asked)
 		}
+	}
+	if _, err := h.ask("azure", "GetGitFiles", field(1, repository(ours, number(24, 1)))); err != nil {
+		t.Error(err)
 	}
 	if _, err := h.ask("w1", "GetGitFiles", field(1, repository(ours)), words(4, "fail")); status.Code(err) != codes.NotFound || status.Convert(err).Message() != "no such path" {
 		t.Errorf("an error of the repo-server: %v", err)
@@ -176,8 +185,17 @@ func TestAgentsMayAskForNothingElse(t *testing.T) {
 		"a file, loud":         {"w1", "GetGitFiles", `addresses of "file"`, [][]byte{field(1, repository(" FILE:///tmp/ours/x"))}},
 		"a path":               {"w1", "GetGitFiles", "this kind of address", [][]byte{field(1, repository("/tmp/ours/x"))}},
 		"a program":            {"w1", "GetGitFiles", "this kind of address", [][]byte{field(1, repository("ext::sh -c /ours/"))}},
-		"a proxy":              {"w1", "GetGitFiles", `proxy "http://evil" is not a setting of a repository`, [][]byte{field(1, repository(ours, words(repositoryProxy, "http://evil")))}},
-		"a proxy of Helm's":    {"w1", "GenerateManifest", `proxy "http://evil"`, [][]byte{own, source, field(11, repository(ours, words(repositoryProxy, "http://evil")))}},
+		"a proxy":              {"w1", "GetGitFiles", `proxy "http://evil" is not a setting of a repository`, [][]byte{field(1, repository(ours, words(19, "http://evil")))}},
+		"a proxy of Helm's":    {"w1", "GenerateManifest", `proxy "http://evil"`, [][]byte{own, source, field(11, repository(ours, words(19, "http://evil")))}},
+		"a proxy of templates": {"w1", "GenerateManifest", `proxy "http://evil"`, [][]byte{own, source, field(17, repository(ours, words(19, "http://evil")))}},
+		"GitHub's API":         {"w1", "GetGitFiles", `githubAppEnterpriseBaseUrl "http://evil" is not a setting of a repository`, [][]byte{field(1, repository(ours, words(18, "http://evil")))}},
+		"that of templates":    {"w1", "GenerateManifest", `githubAppEnterpriseBaseUrl "http://evil"`, [][]byte{own, source, field(17, repository(ours, words(10, "http://evil")))}},
+		"that of a reference":  {"w1", "GenerateManifest", `githubAppEnterpriseBaseUrl "http://evil"`, [][]byte{own, source, field(23, words(1, "x"), field(2, field(1, repository(ours, words(18, "http://evil")))))}},
+		"Google's tokens":      {"w1", "GetGitFiles", "desc = this gcpServiceAccountKey is not a setting of", [][]byte{field(1, repository(ours, words(21, `{"token_uri":"http://evil"}`)))}},
+		"those of templates":   {"w1", "GenerateManifest", "this gcpServiceAccountKey is not a setting of", [][]byte{own, source, field(17, repository(ours, words(13, `{"token_uri":"http://evil"}`)))}},
+		"the hub's identity":   {"w1", "GetGitFiles", "useAzureWorkloadIdentity is not a setting of", [][]byte{field(1, repository(ours, number(24, 0), number(24, 1)))}},
+		"it, long":             {"w1", "GetGitFiles", "useAzureWorkloadIdentity is not a setting of", [][]byte{field(1, repository(ours, number(24, 128)))}},
+		"it, of templates":     {"w1", "GenerateManifest", "useAzureWorkloadIdentity is not a setting of", [][]byte{own, source, field(17, repository(ours, number(24, 1)))}},
 		"build options":        {"w1", "GenerateManifest", `kustomize.buildOptions "--enable-exec" is not a setting of the hub's argocd-cm`, [][]byte{own, source, field(13, words(1, "--enable-exec"))}},
 		"options of a version": {"w1", "GenerateManifest", "kustomize.buildOptions", [][]byte{own, source, field(13, field(3, words(3, "--enable-exec")))}},
 		"a binary":             {"w1", "GenerateManifest", "field 13 of the request", [][]byte{own, source, field(13, words(2, "/bin/sh"))}},

@@ -1,6 +1,8 @@
 package shared
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,8 +20,13 @@ type Rules struct {
 	// Same tells whether two addresses are those of one repository.
 	Same func(a, b string) bool
 
-	// What the hub's own settings have, and agents may therefore ask for.
+	// What Secrets that are placed on the agent have, without spaces around it, and it may therefore ask for.
 	Proxies       map[string]bool // for access to repositories
+	GitHubAPIs    map[string]bool // addresses, of GitHub Enterprise
+	GoogleKeys    map[string]bool // of service accounts
+	AzureIdentity bool            // that of the hub's repo-server
+
+	// What the hub's own settings have, and agents may therefore ask for.
 	BuildOptions  map[string]bool // of kustomize
 	Programs      map[string]bool // versions of kustomize
 	ValuesSchemes map[string]bool // of addresses that Helm reads values from
@@ -38,13 +45,10 @@ func (r *Rules) check(m method, request []byte) error {
 		each(repository, path{repositoryURL}, func(address []byte) { addresses++; deny(r.address(string(address))) })
 	})
 	for _, p := range append([]path{{1}}, m.repositories...) {
-		whole = whole && each(request, append(slices.Clip(p), repositoryURL), func(v []byte) { deny(r.address(string(v))) })
-		whole = whole && each(request, append(slices.Clip(p), repositoryProxy), func(v []byte) {
-			deny(r.known(r.Proxies, "proxy", v, "a repository that is placed on the agent"))
-		})
+		whole = whole && r.repository(request, p, ofRepository, deny)
 	}
-	for _, p := range m.urls {
-		whole = whole && each(request, p, func(v []byte) { deny(r.address(string(v))) })
+	for _, p := range m.credentials {
+		whole = whole && r.repository(request, p, ofCredentials, deny)
 	}
 	for _, p := range m.refused {
 		whole = whole && each(request, p, func(v []byte) {
@@ -77,6 +81,29 @@ func (r *Rules) check(m method, request []byte) error {
 	}
 	return r.sameSource(m, request)
 }
+
+// repository looks at a Repository or RepoCreds. It returns false if the message is broken.
+func (r *Rules) repository(request []byte, p path, fields reach, deny func(error)) bool {
+	at := func(number protowire.Number, f func(v []byte)) bool {
+		return each(request, append(slices.Clip(p), number), f)
+	}
+	return at(repositoryURL, func(v []byte) { deny(r.address(string(v))) }) &&
+		at(fields.proxy, func(v []byte) { deny(r.known(r.Proxies, "proxy", bytes.TrimSpace(v), placed)) }) &&
+		at(fields.githubAPI, func(v []byte) { deny(r.known(r.GitHubAPIs, "githubAppEnterpriseBaseUrl", bytes.TrimSpace(v), placed)) }) &&
+		at(fields.googleKey, func(v []byte) {
+			if key := bytes.TrimSpace(v); len(key) > 0 && !r.GoogleKeys[string(key)] { // which nobody shall read in an error
+				deny(errors.New("this gcpServiceAccountKey is not a setting of " + placed))
+			}
+		}) &&
+		at(fields.azureIdentity, func(v []byte) {
+			if yes, _ := protowire.ConsumeVarint(v); yes != 0 && !r.AzureIdentity {
+				deny(errors.New("useAzureWorkloadIdentity is not a setting of " + placed))
+			}
+		})
+}
+
+// placed is where what is said of a repository has to be said by the hub, too.
+const placed = "a repository that is placed on the agent"
 
 // sameSource checks that content is kept in the cache under the name of the repository that it is from.
 func (r *Rules) sameSource(m method, request []byte) (err error) {
