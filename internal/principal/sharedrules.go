@@ -117,8 +117,7 @@ func (a *allowance) take(secret *kind.Object, placed bool) {
 				known[v] = true
 			}
 		}
-		azure, _ := strconv.ParseBool(value("useAzureWorkloadIdentity"))
-		a.azureIdentity = a.azureIdentity || azure
+		a.azureIdentity = a.azureIdentity || usesAzureIdentity(value)
 	}
 	switch {
 	case placed || kind.RepositoryProject(secret) == "" && a.trusted:
@@ -139,7 +138,13 @@ func hasCredentials(value func(key string) string) bool {
 			return true
 		}
 	}
-	return false
+	return usesAzureIdentity(value)
+}
+
+// usesAzureIdentity tells whether a repository is used with the repo-server's own identity.
+func usesAzureIdentity(value func(key string) string) bool {
+	yes, err := strconv.ParseBool(value("useAzureWorkloadIdentity"))
+	return yes && err == nil
 }
 
 // permits says why an agent may not have manifests of a repository. Argo CD's

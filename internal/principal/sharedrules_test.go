@@ -82,10 +82,14 @@ func TestAutonomousAgentsDoNotDecideOnTheHubsCredentials(t *testing.T) {
 	a.take(repositorySecret(t, "repository", "url", "https://git.example.com/hub/private", "password", "x"), false)
 	a.take(repositorySecret(t, "repository", "url", "https://git.example.com/hub/open"), false)
 	a.take(repositorySecret(t, "repo-creds", "url", "https://git.example.com/all/", "password", "x"), false)
+	a.take(repositorySecret(t, "repository", "url", "https://git.example.com/hub/azure", "useAzureWorkloadIdentity", "true"), false)
+	a.take(repositorySecret(t, "repository", "url", "https://git.example.com/hub/plain", "useAzureWorkloadIdentity", "false"), false)
 	for address, open := range map[string]bool{
 		"https://git.example.com/hub/private.git": false,
 		"https://git.example.com/hub/open":        true,
 		"https://git.example.com/all/one":         false,
+		"https://git.example.com/hub/azure":       false,
+		"https://git.example.com/hub/plain":       true,
 		"https://git.example.com/its/own":         true,
 	} {
 		if err := a.permits(address); (err == nil) != open || err != nil && !strings.Contains(err.Error(), "autonomous agent w1") {
