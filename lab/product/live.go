@@ -26,6 +26,10 @@ type Live struct {
 
 // liveOfPrincipal prepares live access on the hub and returns the principal's flags for it.
 func (p *Product) liveOfPrincipal(ctx context.Context) ([]string, error) {
+	redis := p.lab.Hub().Redis
+	if redis.Address == "" { // a bare lab has nothing to look at, and its agents offer nothing: see liveOfAgent
+		return []string{"--enable-resource-proxy=false", "--redis-proxy-port", "0"}, nil
+	}
 	pair, err := p.pki.Server("resource-proxy")
 	if err != nil {
 		return nil, err
@@ -42,10 +46,6 @@ func (p *Product) liveOfPrincipal(ctx context.Context) ([]string, error) {
 		"--resource-proxy-port", strconv.Itoa(port), "--resource-proxy-address", p.Live.Resources,
 		"--resource-proxy-cert-path", pair.Cert, "--resource-proxy-key-path", pair.Key, "--resource-proxy-ca-path", p.pki.CertFile(),
 		"--self-registration-client-cert-secret", accessSecret,
-	}
-	redis := p.lab.Hub().Redis
-	if redis.Address == "" {
-		return append(flags, "--redis-proxy-port", "0"), nil
 	}
 	if port, err = p.lab.Port(ctx); err != nil {
 		return nil, err
