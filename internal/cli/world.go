@@ -8,13 +8,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
 )
 
 // hubWorld is what kinds have to know of an agent to read the hub's objects as the principal does.
@@ -41,8 +40,8 @@ func (c *cluster) hubWorld(ctx context.Context, agent *v1alpha1.Agent) (*kind.Wo
 		Settings: kind.Settings{AllowedNamespaces: commaList(set.get("allowed-namespaces")), ShareUnscopedRepositories: set.on("share-unscoped-repositories"),
 			SyncRepositoryTrust: set.on("sync-repository-trust")},
 	}
-	if w.GlobalProjects, err = globalProjects(argo["globalProjects"]); err != nil {
-		return nil, err
+	if w.GlobalProjects, err = kube.GlobalProjects(argo["globalProjects"]); err != nil {
+		return nil, fmt.Errorf("read ConfigMap argocd-cm: %w", err)
 	}
 	if text := set.get("label-selector"); text != "" {
 		if w.Settings.LabelSelector, err = kind.ParseSelector(text); err != nil {
@@ -53,32 +52,6 @@ func (c *cluster) hubWorld(ctx context.Context, agent *v1alpha1.Agent) (*kind.Wo
 		w.Agent.Server = string(secret.Data["server"])
 	}
 	return w, nil
-}
-
-// byLabels is a selector of Kubernetes' own.
-type byLabels struct{ labels.Selector }
-
-// Matches implements kind.Selector.
-func (s byLabels) Matches(l map[string]string) bool { return s.Selector.Matches(labels.Set(l)) }
-
-// globalProjects reads which AppProjects others inherit from, in Argo CD's settings.
-func globalProjects(text string) ([]kind.GlobalProject, error) {
-	var entries []struct {
-		ProjectName   string               `json:"projectName"`
-		LabelSelector metav1.LabelSelector `json:"labelSelector"`
-	}
-	if err := yaml.Unmarshal([]byte(text), &entries); err != nil {
-		return nil, fmt.Errorf("globalProjects in ConfigMap argocd-cm: %w", err)
-	}
-	var all []kind.GlobalProject
-	for _, one := range entries {
-		selector, err := metav1.LabelSelectorAsSelector(&one.LabelSelector)
-		if err != nil {
-			return nil, fmt.Errorf("globalProjects in ConfigMap argocd-cm: %s: %w", one.ProjectName, err)
-		}
-		all = append(all, kind.GlobalProject{Name: one.ProjectName, Selector: byLabels{selector}})
-	}
-	return all, nil
 }
 
 // uid identifies a cluster.

@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/yaml"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
@@ -37,18 +34,6 @@ func (p *principal) followSettings(ctx context.Context) error {
 	})
 }
 
-// globalProject is an entry of globalProjects in Argo CD's settings.
-type globalProject struct {
-	ProjectName   string               `json:"projectName"`
-	LabelSelector metav1.LabelSelector `json:"labelSelector"`
-}
-
-// byLabels is a selector of Kubernetes' own.
-type byLabels struct{ labels.Selector }
-
-// Matches implements kind.Selector.
-func (s byLabels) Matches(l map[string]string) bool { return s.Selector.Matches(labels.Set(l)) }
-
 // readSettings reads what concerns agents; of nil, the defaults.
 func readSettings(o *kind.Object) (node.ArgoSettings, error) {
 	var settings node.ArgoSettings
@@ -61,16 +46,7 @@ func readSettings(o *kind.Object) (node.ArgoSettings, error) {
 			return settings, fmt.Errorf("application.instanceLabelKey %q: %s", settings.InstanceLabel, wrong[0])
 		}
 	}
-	var globals []globalProject
-	if err := yaml.Unmarshal([]byte(data["globalProjects"]), &globals); err != nil {
-		return settings, fmt.Errorf("globalProjects: %w", err)
-	}
-	for _, g := range globals {
-		selector, err := metav1.LabelSelectorAsSelector(&g.LabelSelector)
-		if err != nil {
-			return settings, fmt.Errorf("globalProjects: %s: %w", g.ProjectName, err)
-		}
-		settings.GlobalProjects = append(settings.GlobalProjects, kind.GlobalProject{Name: g.ProjectName, Selector: byLabels{selector}})
-	}
-	return settings, nil
+	var err error
+	settings.GlobalProjects, err = kube.GlobalProjects(data["globalProjects"])
+	return settings, err
 }

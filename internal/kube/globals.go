@@ -1,0 +1,39 @@
+package kube
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// GlobalProjects reads from Argo CD's settings (globalProjects in ConfigMap
+// argocd-cm) which AppProjects others inherit from. It is here because the
+// selectors are Kubernetes' own.
+func GlobalProjects(text string) ([]kind.GlobalProject, error) {
+	var entries []struct {
+		ProjectName   string               `json:"projectName"`
+		LabelSelector metav1.LabelSelector `json:"labelSelector"`
+	}
+	if err := yaml.Unmarshal([]byte(text), &entries); err != nil {
+		return nil, fmt.Errorf("globalProjects: %w", err)
+	}
+	var all []kind.GlobalProject
+	for _, one := range entries {
+		selector, err := metav1.LabelSelectorAsSelector(&one.LabelSelector)
+		if err != nil {
+			return nil, fmt.Errorf("globalProjects: %s: %w", one.ProjectName, err)
+		}
+		all = append(all, kind.GlobalProject{Name: one.ProjectName, Selector: byLabels{selector}})
+	}
+	return all, nil
+}
+
+// byLabels is a selector of Kubernetes' own.
+type byLabels struct{ labels.Selector }
+
+// Matches implements kind.Selector.
+func (s byLabels) Matches(l map[string]string) bool { return s.Selector.Matches(labels.Set(l)) }
