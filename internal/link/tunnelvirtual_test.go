@@ -16,6 +16,9 @@ func connectInMemory(t testing.TB, limits TunnelLimits, delay time.Duration) (*l
 	c := newCable()
 	c.delay = delay
 	l := &line{hub: startHubOn(t, ServerConfig{TLS: ca.serverTLS(), Tunnels: limits}, c), accepted: NewTunnelListener()}
+	if limits.Idle == 0 { // else both give up in the same moment, and either may be the first
+		limits.Idle = 2 * time.Hour
+	}
 	l.spoke = dial(t, DialerConfig{Address: "localhost:443", TLS: ca.clientTLS("agent-a"), Dial: c.dial,
 		Tunnels: map[string]TunnelHandler{"api": l.accepted.Handle}, TunnelLimits: limits})
 	l.conn = l.welcome("agent-a")

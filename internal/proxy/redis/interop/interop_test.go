@@ -71,7 +71,10 @@ func startRedis(t *testing.T) (string, func()) {
 	t.Helper()
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
-		t.Skip("needs redis-server")
+		if testing.Short() {
+			t.Skip("needs redis-server")
+		}
+		t.Fatal(err)
 	}
 	dir, err := os.MkdirTemp("", "redis") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
