@@ -101,11 +101,14 @@ func (b *bench) close() {
 	_ = os.RemoveAll(b.folder)
 }
 
-func (b *bench) print() error {
-	if err := b.Print(os.Stdout); err != nil {
-		return err
-	}
-	return b.Save(b.json)
+// part is one after which the principal is profiled.
+func (b *bench) part(name string, do func(context.Context) error) report.Part {
+	return report.Part{Name: name, Do: func(ctx context.Context) error {
+		if err := do(ctx); err != nil {
+			return err
+		}
+		return b.profile(ctx, name)
+	}}
 }
 
 // startPrincipal starts it for the first time.

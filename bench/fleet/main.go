@@ -58,30 +58,21 @@ func run(ctx context.Context, s settings) error {
 		return err
 	}
 	defer b.close()
-	for _, part := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"writing the Applications", b.write},
-		{"empty spokes: connect and converge", b.fill},
-		{"all processes cold, both sides equal: connect and compare", b.cold},
-		{"at rest", b.atRest},
-		{"latency of single changes", b.singles},
-		{"a stream of status changes", b.streaming},
-		{"reconciledAt of every Application moves", b.churn},
-		{"a refresh of every Application at once", b.webhook},
-		{"the principal is killed and started again", b.killed},
-		{"a tenth of the agents read nothing any more", b.stuck},
-	} {
-		report.Progress("%s", part.name)
-		if err := part.do(ctx); err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
-		}
-		if err := b.profile(ctx, part.name); err != nil {
-			return err
-		}
+	if err := report.Run(ctx,
+		b.part("writing the Applications", b.write),
+		b.part("empty spokes: connect and converge", b.fill),
+		b.part("all processes cold, both sides equal: connect and compare", b.cold),
+		b.part("at rest", b.atRest),
+		b.part("latency of single changes", b.singles),
+		b.part("a stream of status changes", b.streaming),
+		b.part("reconciledAt of every Application moves", b.churn),
+		b.part("a refresh of every Application at once", b.webhook),
+		b.part("the principal is killed and started again", b.killed),
+		b.part("a tenth of the agents read nothing any more", b.stuck),
+	); err != nil {
+		return err
 	}
-	return b.print()
+	return b.Finish(b.json)
 }
 
 // enoughFiles raises the limit of open files as far as it may, and says so if a fleet needs more.

@@ -72,25 +72,16 @@ func run(ctx context.Context) error {
 	if err := b.start(ctx); err != nil {
 		return err
 	}
-	for _, part := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"GET of one object", b.objects},
-		{"throughput of logs", b.logs},
-		{"key strokes beside 100 followers of logs and a list of 50 MB", b.keyStrokes},
-		{"Redis: what passes through", b.passThrough},
-		{"Redis: keys of agents", b.agentKeys},
-	} {
-		report.Progress("%s", part.name)
-		if err := part.do(ctx); err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
-		}
-	}
-	if err := b.Print(os.Stdout); err != nil {
+	if err := report.Run(ctx,
+		report.Part{Name: "GET of one object", Do: b.objects},
+		report.Part{Name: "throughput of logs", Do: b.logs},
+		report.Part{Name: "key strokes beside 100 followers of logs and a list of 50 MB", Do: b.keyStrokes},
+		report.Part{Name: "Redis: what passes through", Do: b.passThrough},
+		report.Part{Name: "Redis: keys of agents", Do: b.agentKeys},
+	); err != nil {
 		return err
 	}
-	return b.Save("dist/bench-live.json")
+	return b.Finish("dist/bench-live.json")
 }
 
 // start runs the programs, and makes what is looked at.

@@ -3,6 +3,7 @@
 package report
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -63,6 +64,31 @@ func (r *Report) AtMost(target float64, what string, value float64, unit string)
 // AtLeast adds a figure that must not be smaller than the target.
 func (r *Report) AtLeast(target float64, what string, value float64, unit string) {
 	r.Figures = append(r.Figures, Figure{What: what, Value: value, Unit: unit, Target: target, Least: true})
+}
+
+// Part is one of the things that a benchmark does.
+type Part struct {
+	Name string
+	Do   func(context.Context) error
+}
+
+// Run does one part after the other, and says which.
+func Run(ctx context.Context, parts ...Part) error {
+	for _, part := range parts {
+		Progress("%s", part.Name)
+		if err := part.Do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", part.Name, err)
+		}
+	}
+	return nil
+}
+
+// Finish prints the table, and saves it.
+func (r *Report) Finish(file string) error {
+	if err := r.Print(os.Stdout); err != nil {
+		return err
+	}
+	return r.Save(file)
 }
 
 // Print writes the table.

@@ -62,24 +62,15 @@ func run(ctx context.Context) error {
 	if info, err := os.Stat(file); err == nil {
 		b.AtMost(60, "binary, stripped", float64(info.Size())/1e6, "MB")
 	}
-	for _, part := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"rest: memory and CPU with 10 Applications", b.rest},
-		{"latency of single changes", b.latency},
-		{"a burst of 300 Applications and 1,500 status changes", b.burst},
-		{"reconnect with 1,000 unchanged Applications", b.reconnect},
-	} {
-		report.Progress("%s", part.name)
-		if err := part.do(ctx); err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
-		}
-	}
-	if err := b.Print(os.Stdout); err != nil {
+	if err := report.Run(ctx,
+		report.Part{Name: "rest: memory and CPU with 10 Applications", Do: b.rest},
+		report.Part{Name: "latency of single changes", Do: b.latency},
+		report.Part{Name: "a burst of 300 Applications and 1,500 status changes", Do: b.burst},
+		report.Part{Name: "reconnect with 1,000 unchanged Applications", Do: b.reconnect},
+	); err != nil {
 		return err
 	}
-	return b.Save("dist/bench-sync.json")
+	return b.Finish("dist/bench-sync.json")
 }
 
 func (b *bench) start(ctx context.Context) error {
