@@ -6,10 +6,13 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,8 +26,14 @@ import (
 )
 
 func main() {
+	only := regexp.MustCompile("")
+	flag.Func("only", "regular `expression` of the parts to measure, such as strokes", func(text string) (err error) {
+		only, err = regexp.Compile(text)
+		return err
+	})
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx)
+	err := run(ctx, only)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -46,7 +55,7 @@ type bench struct {
 // namespace of what is looked at, on the spoke.
 const namespace = "bench"
 
-func run(ctx context.Context) error {
+func run(ctx context.Context, only *regexp.Regexp) error {
 	folder, err := os.MkdirTemp("", "bench-live-")
 	if err != nil {
 		return err
@@ -72,13 +81,14 @@ func run(ctx context.Context) error {
 	if err := b.start(ctx); err != nil {
 		return err
 	}
-	if err := report.Run(ctx,
-		report.Part{Name: "GET of one object", Do: b.objects},
-		report.Part{Name: "throughput of logs", Do: b.logs},
-		report.Part{Name: "key strokes beside 100 followers of logs and a list of 50 MB", Do: b.keyStrokes},
-		report.Part{Name: "Redis: what passes through", Do: b.passThrough},
-		report.Part{Name: "Redis: keys of agents", Do: b.agentKeys},
-	); err != nil {
+	parts := slices.DeleteFunc([]report.Part{
+		{Name: "GET of one object", Do: b.objects},
+		{Name: "throughput of logs", Do: b.logs},
+		{Name: "key strokes beside 100 followers of logs and a list of 50 MB", Do: b.keyStrokes},
+		{Name: "Redis: what passes through", Do: b.passThrough},
+		{Name: "Redis: keys of agents", Do: b.agentKeys},
+	}, func(p report.Part) bool { return !only.MatchString(p.Name) })
+	if err := report.Run(ctx, parts...); err != nil {
 		return err
 	}
 	return b.Finish("dist/bench-live.json")
