@@ -17,6 +17,7 @@ type agents struct {
 	tasks    *sync.WaitGroup
 	patterns *patterns
 	counts   *counters
+	turns    atomic.Uint64 // of channels; see turn
 
 	mu    sync.Mutex
 	peers map[string]*peer
@@ -44,10 +45,14 @@ type peer struct {
 // channel tells of the changes of one Application.
 type channel struct {
 	heard     bool   // the agent's Redis has confirmed the subscription
-	seq       uint64 // changes with every message, and with every gap in which one may have been lost
+	seq       uint64 // another one after every message, and after every gap in which one may have been lost
 	listeners map[*listener]bool
 	usedUntil time.Time // wanted for the cache until then, even if nobody listens
 }
+
+// turn is a number that no channel has had. What is cached outlives the channels, so one that is wanted again must not
+// count from the beginning.
+func (a *agents) turn() uint64 { return a.turns.Add(1) }
 
 func (a *agents) start(ctx context.Context) { a.ctx = ctx }
 

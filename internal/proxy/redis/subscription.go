@@ -23,7 +23,7 @@ const (
 func (p *peer) want(name string, until time.Time) *channel {
 	ch := p.channels[name]
 	if ch == nil {
-		ch = &channel{listeners: map[*listener]bool{}}
+		ch = &channel{seq: p.all.turn(), listeners: map[*listener]bool{}}
 		p.channels[name] = ch
 		p.wake()
 	}
@@ -112,7 +112,7 @@ func (a *agents) invalidate(agent, local string) {
 	defer p.mu.Unlock()
 	for name, ch := range p.channels {
 		if strings.HasPrefix(name, prefix) {
-			ch.seq++
+			ch.seq = a.turn()
 		}
 	}
 }
@@ -279,7 +279,7 @@ func (p *peer) happened(name string, confirmed bool) bool {
 	if ch == nil {
 		return false
 	}
-	ch.seq++
+	ch.seq = p.all.turn()
 	ch.heard = ch.heard || confirmed
 	return len(ch.listeners) > 0
 }
@@ -308,7 +308,7 @@ func (p *peer) lost() {
 	defer p.mu.Unlock()
 	for _, ch := range p.channels {
 		ch.heard = false
-		ch.seq++
+		ch.seq = p.all.turn()
 	}
 }
 
@@ -317,6 +317,6 @@ func (p *peer) outdate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, ch := range p.channels {
-		ch.seq++
+		ch.seq = p.all.turn()
 	}
 }

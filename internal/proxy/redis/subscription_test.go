@@ -218,6 +218,22 @@ func TestWhatNobodyReadsIsNotKeptFresh(t *testing.T) {
 	c.expect("$3 one", "GET", treeKey("shop_cart"))
 }
 
+func TestATreeThatChangedWhileNobodyLookedIsNotTakenForNew(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.CacheIdle = 50 * time.Millisecond })
+	spoke, cart := w.spokes["w1"], channelKey("shop_cart")
+	for _, tree := range []string{"one", "two", "six"} {
+		spoke.do("SET", treeKey("cart"), tree)
+		spoke.do("PUBLISH", channelKey("cart"), "")
+		// As Argo CD does it for somebody who opens the page of an Application, and leaves.
+		c := w.user3()
+		c.expect(confirmed('>', "subscribe", cart, "1"), "SUBSCRIBE", cart)
+		c.hears(pushed("message", cart, ""))
+		c.expect("$3 "+tree, "GET", treeKey("shop_cart"))
+		c.close()
+		eventually(t, "the channel is released", func() bool { return strings.HasSuffix(spoke.do("PUBSUB", "NUMSUB", channelKey("cart")), ":0") })
+	}
+}
+
 func TestAStaleValueIsRefreshedInTheBackground(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.Patience, c.Timeout = time.Millisecond, 10*time.Second })
 	w.spokes["w1"].do("SET", treeKey("cart"), "one")
