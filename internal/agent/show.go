@@ -58,7 +58,9 @@ func (a *agent) serveMetrics(ctx context.Context) error {
 		if err := a.host.Do(ctx, func(n *node.Node) { status, _ = n.Status("") }); err != nil {
 			return nil, err
 		}
-		metrics := observe.OfStatus("argocd_agent", map[string]engine.Status{"": status}, a.host.Now())
+		load := a.host.Load()
+		metrics := append(observe.OfStatus("argocd_agent", map[string]engine.Status{"": status}, a.host.Now()),
+			observe.OfWriting("argocd_agent", load.Waiting, load.Limit, load.Refused, load.Trouble)...)
 		if dialer := a.dialer.Load(); dialer != nil {
 			dialer.Counters().Each(func(name, help string, value float64) {
 				metrics = append(metrics, observe.Counter("argocd_agent_"+name, help, value))

@@ -52,7 +52,7 @@ func NewHost(c *Client, cfg HostConfig) *Host {
 	for _, w := range cfg.Watches {
 		h.watchers[w.Resource] = NewWatcher(c, w, h.Post, cfg.Log, cfg.Jitter)
 	}
-	h.writer = NewWriter(c, h.Post, cfg.Namespaces, cfg.Parallel, cfg.Log)
+	h.writer = NewWriter(c, h.Post, cfg.Namespaces, cfg.Parallel, cfg.Jitter, cfg.Log)
 	return h
 }
 
@@ -96,6 +96,9 @@ func (h *Host) post(ctx context.Context, in any) error {
 		return context.Cause(ctx)
 	}
 }
+
+// Load tells how the writing gets on.
+func (h *Host) Load() Load { return h.writer.Load() }
 
 // Run runs until the context ends or the store goes back in time, and returns
 // when everything has ended.

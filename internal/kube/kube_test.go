@@ -221,7 +221,7 @@ func (b *bench) write(w node.Write, createNamespaces bool) node.Wrote {
 	b.t.Helper()
 	answers := make(chan node.Input, 1)
 	writer := NewWriter(b.client, func(_ context.Context, in node.Input) error { answers <- in; return nil },
-		namespaces, 1, slog.New(slog.DiscardHandler))
+		namespaces, 1, unhurried, slog.New(slog.DiscardHandler))
 	writer.Write(b.t.Context(), w)
 	writer.Wait()
 	return (<-answers).(node.Wrote)

@@ -23,14 +23,18 @@ type Writer struct {
 	sink       func(context.Context, node.Input) error
 	log        *slog.Logger
 	namespaces NamespacePolicy
-	parallel   int
 	wg         sync.WaitGroup
 
 	mu      sync.Mutex
-	waiting []func(context.Context) node.Input
+	waiting []task
 	working int
+	pace    pace
 	said    map[kind.Ref]string // what was logged of objects that can not be written or read
 }
+
+// task is a write or a read, and what becomes of it: an input for the node, if
+// there is one to give, and what went wrong.
+type task func(context.Context) (node.Input, error)
 
 // NamespacePolicy says what becomes of an object whose namespace is missing.
 type NamespacePolicy struct {
@@ -40,9 +44,10 @@ type NamespacePolicy struct {
 	Hint   string // what people can do about it
 }
 
-// NewWriter makes a writer with so many requests under way at once.
-func NewWriter(c *Client, sink func(context.Context, node.Input) error, namespaces NamespacePolicy, parallel int, log *slog.Logger) *Writer {
-	return &Writer{client: c, sink: sink, log: log, namespaces: namespaces, parallel: parallel, said: map[kind.Ref]string{}}
+// NewWriter makes a writer with so many requests under way at once. Jitter is 0 to 1.
+func NewWriter(c *Client, sink func(context.Context, node.Input) error, namespaces NamespacePolicy, parallel int, jitter func() float64, log *slog.Logger) *Writer {
+	return &Writer{client: c, sink: sink, log: log, namespaces: namespaces, said: map[kind.Ref]string{},
+		pace: pace{most: parallel, limit: parallel, jitter: jitter}}
 }
 
 // requestTimeout bounds one request. After it nobody knows whether the write
@@ -51,15 +56,15 @@ const requestTimeout = 30 * time.Second
 
 // Write starts a write; its answer goes to the sink.
 func (w *Writer) Write(ctx context.Context, write node.Write) {
-	w.background(ctx, func(ctx context.Context) node.Input {
+	w.background(ctx, func(ctx context.Context) (node.Input, error) {
 		o, err := w.write(ctx, write)
 		if err != nil {
 			f := failureOf(write.Verb, err, w.namespaces.Hint)
 			if !f.Stale {
-				w.log.Log(ctx, w.failed(ctx, write.Ref, f.Message), "write refused", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
+				w.log.Log(ctx, w.failed(ctx, write.Ref, err), "write refused", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
 					"namespace", write.Ref.Namespace, "name", write.Ref.Name, "why", write.Why, "error", f.Message)
 			}
-			return node.Wrote{ID: write.ID, Failure: f}
+			return node.Wrote{ID: write.ID, Failure: f}, err
 		}
 		level := slog.LevelInfo
 		if write.Why == applyStatus {
@@ -68,7 +73,7 @@ func (w *Writer) Write(ctx context.Context, write node.Write) {
 		w.log.Log(ctx, level, "wrote", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
 			"namespace", write.Ref.Namespace, "name", write.Ref.Name, "why", write.Why)
 		w.worked(write.Ref)
-		return node.Wrote{ID: write.ID, Object: o}
+		return node.Wrote{ID: write.ID, Object: o}, nil
 	})
 }
 
@@ -79,28 +84,29 @@ const applyStatus = "apply " + kind.StatusScope
 // Read starts the reading of one object that the watch does not show.
 func (w *Writer) Read(ctx context.Context, read node.Read) {
 	ref := read.Ref
-	w.background(ctx, func(ctx context.Context) node.Input {
+	w.background(ctx, func(ctx context.Context) (node.Input, error) {
 		o, err := w.client.Get(ctx, ref)
 		switch {
 		case err != nil:
-			w.log.Log(ctx, w.failed(ctx, ref, err.Error()), "can not read an object", "resource", ref.Resource.Plural,
+			w.log.Log(ctx, w.failed(ctx, ref, err), "can not read an object", "resource", ref.Resource.Plural,
 				"namespace", ref.Namespace, "name", ref.Name, "error", err)
-			return nil
+			return nil, err
 		case o == nil:
-			return node.Lost{Ref: ref, UID: read.UID, Read: true, ID: read.ID}
+			return node.Lost{Ref: ref, UID: read.UID, Read: true, ID: read.ID}, nil
 		}
-		return node.Seen{Resource: ref.Resource, Object: o, Read: true, ID: read.ID}
+		return node.Seen{Resource: ref.Resource, Object: o, Read: true, ID: read.ID}, nil
 	})
 }
 
 // failed tells how important it is that something went wrong with an object. It
 // is no news if that was the last thing that was said of it, for it is tried
-// again and again, nor when the program ends.
-func (w *Writer) failed(ctx context.Context, ref kind.Ref, reason string) slog.Level {
-	if errors.Is(ctx.Err(), context.Canceled) {
+// again and again, nor when the program ends; nor if it is the API server's
+// trouble rather than the object's, which is told once for all.
+func (w *Writer) failed(ctx context.Context, ref kind.Ref, err error) slog.Level {
+	if _, trouble := overload(err); trouble || errors.Is(ctx.Err(), context.Canceled) {
 		return slog.LevelDebug
 	}
-	reason = withoutDigits(reason)
+	reason := withoutDigits(err.Error())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.said[ref] == reason {
@@ -125,11 +131,16 @@ const maxSaid = 4096
 
 // background has something done as soon as fewer than the permitted number of
 // requests are under way, in the order in which it was asked for.
-func (w *Writer) background(ctx context.Context, do func(context.Context) node.Input) {
+func (w *Writer) background(ctx context.Context, do task) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiting = append(w.waiting, do)
-	if w.working < w.parallel {
+	w.employ(ctx)
+}
+
+// employ has as many at work as there is work for and the pace permits. Under mu.
+func (w *Writer) employ(ctx context.Context) {
+	for range min(w.pace.limit-w.working, len(w.waiting)) {
 		w.working++
 		w.wg.Go(func() { w.workOff(ctx) })
 	}
@@ -137,27 +148,73 @@ func (w *Writer) background(ctx context.Context, do func(context.Context) node.I
 
 func (w *Writer) workOff(ctx context.Context) {
 	for do := w.next(ctx); do != nil; do = w.next(ctx) {
+		began := time.Now()
 		limited, cancel := context.WithTimeout(ctx, requestTimeout)
-		in := do(limited)
+		in, err := do(limited)
 		cancel()
+		w.learn(ctx, began, err)
 		if in != nil {
 			_ = w.sink(ctx, in) // fails only when everything ends
 		}
 	}
 }
 
-// next takes what has waited longest. Nil: there is nothing, or it is over.
-func (w *Writer) next(ctx context.Context) func(context.Context) node.Input {
+// learn fits the pace to how a request went, and says when trouble begins and ends.
+func (w *Writer) learn(ctx context.Context, began time.Time, err error) {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.waiting) == 0 || ctx.Err() != nil {
-		w.working--
-		return nil
+	now := time.Now()
+	if retryAfter, trouble := overload(err); trouble {
+		if w.pace.refused(began, now, retryAfter) {
+			w.log.WarnContext(ctx, "the API server can not take writes just now; writing slowly until it can", "waiting", len(w.waiting), "error", err)
+		}
+		return
 	}
-	do := w.waiting[0]
+	if lasted, refused := w.pace.done(began, now, len(w.waiting)); refused > 0 {
+		w.log.InfoContext(ctx, "the API server takes writes again", "after", lasted.Round(time.Millisecond), "refused", refused, "waiting", len(w.waiting))
+	}
+	w.employ(ctx)
+}
+
+// next takes what has waited longest, when the pace permits. Nil: there is nothing,
+// others are enough, or it is over.
+func (w *Writer) next(ctx context.Context) task {
+	for {
+		do, pause := w.tryNext(ctx)
+		if pause <= 0 {
+			return do
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (w *Writer) tryNext(ctx context.Context) (do task, pause time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.waiting) == 0 || ctx.Err() != nil || w.working > w.pace.limit {
+		w.working--
+		return nil, 0
+	}
+	if pause = time.Until(w.pace.until); pause > 0 {
+		return nil, pause
+	}
+	do = w.waiting[0]
 	w.waiting[0] = nil
 	w.waiting = w.waiting[1:]
-	return do
+	return do, 0
+}
+
+// Load tells how it gets on.
+func (w *Writer) Load() Load {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Load{Waiting: len(w.waiting), Limit: w.pace.limit, Refused: w.pace.refusals, Trouble: !w.pace.trouble.IsZero()}
 }
 
 // Wait returns when nothing is under way any more.

@@ -32,7 +32,7 @@ func TestWritesThatWaitCostNoGoroutine(t *testing.T) {
 	})
 	const writes = 1000
 	answers := make(chan node.Input, writes)
-	w := NewWriter(c, func(_ context.Context, in node.Input) error { answers <- in; return nil }, NamespacePolicy{}, 2, slog.New(slog.DiscardHandler))
+	w := NewWriter(c, func(_ context.Context, in node.Input) error { answers <- in; return nil }, NamespacePolicy{}, 2, unhurried, slog.New(slog.DiscardHandler))
 	before := runtime.NumGoroutine()
 	for i := range writes {
 		o := parsed(t, project(fmt.Sprintf("p-%d", i), "1"))
@@ -58,7 +58,7 @@ func TestFailureOfAnObjectIsLoggedOnce(t *testing.T) {
 		fmt.Fprint(w, project("a", "2"))
 	})
 	var log bytes.Buffer
-	w := NewWriter(c, func(context.Context, node.Input) error { return nil }, NamespacePolicy{}, 1, slog.New(slog.NewTextHandler(&log, nil)))
+	w := NewWriter(c, func(context.Context, node.Input) error { return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.NewTextHandler(&log, nil)))
 	o := parsed(t, project("a", "1"))
 	write := func() {
 		w.Write(t.Context(), node.Write{Verb: node.Update, Ref: refTo(o), Object: o, Why: "apply x"})
@@ -96,7 +96,7 @@ func TestOnlyAMissingNamespaceIsCreated(t *testing.T) {
 	o := parsed(t, project("a", ""))
 	write := func(namespaces NamespacePolicy) node.Wrote {
 		answers := make(chan node.Input, 1)
-		w := NewWriter(c, func(_ context.Context, in node.Input) error { answers <- in; return nil }, namespaces, 1, slog.New(slog.DiscardHandler))
+		w := NewWriter(c, func(_ context.Context, in node.Input) error { answers <- in; return nil }, namespaces, 1, unhurried, slog.New(slog.DiscardHandler))
 		w.Write(t.Context(), node.Write{Verb: node.Create, Ref: refTo(o), Object: o})
 		w.Wait()
 		return (<-answers).(node.Wrote)

@@ -71,6 +71,16 @@ func OfStatus(prefix string, agents map[string]engine.Status, now engine.Time) [
 	return out
 }
 
+// OfWriting tells how a program's writing to its API server gets on.
+func OfWriting(prefix string, waiting, limit int, refused uint64, trouble bool) []Metric {
+	return []Metric{
+		Gauge(prefix+"_api_trouble", "Whether the API server can not take writes just now (1): it is overloaded, out of space or away.", number(trouble)),
+		Gauge(prefix+"_api_writes_limit", "Writes that may be under way at once; fewer in and after trouble of the API server.", float64(limit)),
+		Gauge(prefix+"_api_writes_waiting", "Writes that wait for their turn.", float64(waiting)),
+		Counter(prefix+"_api_writes_refused_total", "Writes that the API server could not serve, whatever they were about.", float64(refused)),
+	}
+}
+
 func number(b bool) float64 {
 	if b {
 		return 1

@@ -36,3 +36,12 @@ func TestStatusOfAgentsBecomesMetrics(t *testing.T) {
 		t.Error("an age of what was never proven")
 	}
 }
+
+func TestWritingBecomesMetrics(t *testing.T) {
+	_, body := get(t, Metrics(func(context.Context) ([]Metric, error) { return OfWriting("x", 7, 1, 12, true), nil }), "/metrics")
+	for _, want := range []string{"x_api_trouble 1", "x_api_writes_limit 1", "x_api_writes_waiting 7", "x_api_writes_refused_total 12"} {
+		if !strings.Contains(body, want+"\n") {
+			t.Errorf("there is no %s in:\n%s", want, body)
+		}
+	}
+}

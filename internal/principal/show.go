@@ -95,7 +95,8 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 	}); err != nil {
 		return nil, err
 	}
-	metrics := observe.OfStatus(metricPrefix, statuses, now)
+	load := p.host.Load()
+	metrics := append(observe.OfStatus(metricPrefix, statuses, now), observe.OfWriting(metricPrefix, load.Waiting, load.Limit, load.Refused, load.Trouble)...)
 	if server := p.server.Load(); server != nil {
 		server.Counters().Each(func(name, help string, value float64) {
 			metrics = append(metrics, observe.Counter(metricPrefix+"_"+name, help, value))
