@@ -33,6 +33,7 @@ type agentSettings struct {
 	serverAddress     string
 	serverPort        int
 	compress          bool
+	webSocket         bool
 	keepAlive         time.Duration
 	creds             credentials
 	plaintext         bool
@@ -116,6 +117,8 @@ func (s *agentSettings) declare(f *flags) {
 	f.readFrom("server-port", "ARGOCD_AGENT_REMOTE_PORT")
 	f.add("keep-alive-ping-interval", duration(&s.keepAlive, 30*time.Second),
 		"After how much silence the agent asks the principal for a sign of life; at least 10s, and not below the principal's --keepalive-min-interval.")
+	f.add("enable-websocket", onOff(&s.webSocket, false),
+		"Connect inside a WebSocket, where something on the way ends TLS or lets only HTTP/1.1 through; the principal has to have the same setting. TLS between agent and principal is inside it.")
 	f.add("enable-compression", onOff(&s.compress, false), "Compress what is sent: less traffic for more work.")
 
 	f.heading("Identity and TLS")
@@ -190,6 +193,9 @@ func (s *agentSettings) checkIdentity(f *flags, bad *problems) {
 		bad.add("%s: without TLS the agent has no certificate to show: use --creds header:, or remove --insecure-plaintext", f.name("insecure-plaintext"))
 	case s.creds.header && !s.plaintext:
 		bad.add("%s: with TLS the agent is recognised by its certificate: use --creds mtls:, or add --insecure-plaintext if a mesh is in between", f.name("creds"))
+	}
+	if s.plaintext && s.webSocket {
+		bad.add("%s contradicts %s: inside a WebSocket there is the agent's own TLS, which tells who it is; remove one or the other", f.name("enable-websocket"), f.name("insecure-plaintext"))
 	}
 	if tlsSettings := append(agentCertificates.flags(), append([]string{"insecure-tls"}, tlsFlags...)...); s.plaintext && f.anyGiven(tlsSettings...) {
 		bad.add("%s contradicts %s: there is no TLS to set up; remove one or the other", f.names(tlsSettings...), f.name("insecure-plaintext"))

@@ -25,6 +25,7 @@ func (s *principalSettings) config(ctx context.Context, log *slog.Logger) (princ
 		NamespaceCreate:           principal.NamespaceCreate{Enable: s.namespaceCreate, Pattern: s.namespacePattern, Labels: s.namespaceLabels},
 		ResourceProxy:             s.live.address,
 		KeepaliveMinInterval:      s.keepAliveLeast,
+		WebSocket:                 s.webSocket,
 		Log:                       log,
 		Jitter:                    chance,
 	}
@@ -77,6 +78,7 @@ func (s *agentSettings) config(ctx context.Context, log *slog.Logger) (agent.Con
 		HeaderValue:       s.creds.text,
 		KeepAlive:         s.keepAlive,
 		Compression:       s.compress,
+		WebSocket:         s.webSocket,
 		Log:               log,
 		Jitter:            chance,
 	}

@@ -26,7 +26,7 @@ func TestPrincipalIsConfiguredAsItWasTold(t *testing.T) {
 		"--label-selector", "team=web", "--share-unscoped-repositories", "--sync-repository-trust", "--require-registration",
 		"--namespace-create-enable", "--namespace-create-pattern", "team-.*", "--namespace-create-labels", "a=b,c=d",
 		"--resource-proxy-address", "proxy:9090", "--resource-proxy-port", proxy, "--redis-proxy-port", cache, "--redis-server-address", "redis:1",
-		"--redis-creds-dir-path", filepath.Dir(write(t, "auth", []byte("secret\n"))), "--redis-compression-type", "none", "--keepalive-min-interval", "5s", "--tls-min-version", "tls1.2")
+		"--redis-creds-dir-path", filepath.Dir(write(t, "auth", []byte("secret\n"))), "--redis-compression-type", "none", "--keepalive-min-interval", "5s", "--enable-websocket", "--tls-min-version", "tls1.2")
 	cfg := got.principal
 	if cfg == nil {
 		t.Fatal(got.stderr)
@@ -43,7 +43,7 @@ func TestPrincipalIsConfiguredAsItWasTold(t *testing.T) {
 		t.Errorf("namespaces: %+v", cfg.NamespaceCreate)
 	case cfg.Listener.Addr().String() != "127.0.0.1:"+port, cfg.MetricsListener == nil, cfg.HealthListener != nil:
 		t.Errorf("listeners: %v %v %v", cfg.Listener, cfg.MetricsListener, cfg.HealthListener)
-	case cfg.TLS == nil, cfg.TLS.MinVersion != tlsVersions[tls12], cfg.Authenticate == nil, cfg.Revocations == nil, cfg.Explain == nil, cfg.KeepaliveMinInterval != 5*time.Second:
+	case cfg.TLS == nil, cfg.TLS.MinVersion != tlsVersions[tls12], cfg.Authenticate == nil, cfg.Revocations == nil, cfg.Explain == nil, cfg.KeepaliveMinInterval != 5*time.Second, !cfg.WebSocket:
 		t.Errorf("connection: %+v", cfg)
 	case cfg.Live.Resource.Addr().String() != "127.0.0.1:"+proxy, cfg.Live.ResourceTLS == nil, cfg.Live.Redis.Addr().String() != "127.0.0.1:"+cache,
 		cfg.Live.HubRedis.Address != "redis:1", cfg.Live.HubRedis.TLS != nil, cfg.Live.RedisCompressed:
@@ -68,7 +68,7 @@ func TestPrincipalIsConfiguredAsItWasTold(t *testing.T) {
 func TestAgentIsConfiguredAsItWasTold(t *testing.T) {
 	got := start(t, nil, append(agentArgs(t), "--metrics-port", "0", "--healthz-port", freePort(t), "--namespace", "argo",
 		"--destination-based-mapping", "--create-namespace", "--adoption-policy", "never", "--source-uid-mismatch-policy", "recreate",
-		"--on-application-recreate", "resync", "--informer-sync-timeout", "30s", "--enable-compression", "--keep-alive-ping-interval", "15s",
+		"--on-application-recreate", "resync", "--informer-sync-timeout", "30s", "--enable-compression", "--enable-websocket", "--keep-alive-ping-interval", "15s",
 		"--redis-addr", "redis:1", "--redis-tls-enabled", "--resource-proxy-level", "namespaces", "--resource-proxy-namespaces", "a,b-*",
 		"--resource-proxy-exec=false", "--resource-proxy-secrets", "plain")...)
 	cfg := got.agent
@@ -81,7 +81,7 @@ func TestAgentIsConfiguredAsItWasTold(t *testing.T) {
 	case cfg.Mode != kind.Managed, cfg.Mapping != kind.ByDestination, !cfg.CreateNamespaces, cfg.LabelSelector != nil,
 		!cfg.Policy.AdoptNever, !cfg.Policy.Recreate, cfg.OnRecreate != "resync", cfg.SyncTimeout != 30*time.Second:
 		t.Errorf("what is replicated: %+v", cfg)
-	case cfg.Server != "hub.example:443", cfg.TLS == nil, cfg.Explain == nil, cfg.Proxy == nil, !cfg.Compression, cfg.KeepAlive != 15*time.Second, cfg.HeaderName != "":
+	case cfg.Server != "hub.example:443", cfg.TLS == nil, cfg.Explain == nil, cfg.Proxy == nil, !cfg.Compression, !cfg.WebSocket, cfg.KeepAlive != 15*time.Second, cfg.HeaderName != "":
 		t.Errorf("connection: %+v", cfg)
 	case !cfg.Live.Resources, cfg.Live.Redis.Address != "redis:1", cfg.Live.Redis.TLS.ServerName != "redis", cfg.Live.Policy.Level != resource.LevelNamespaces,
 		!slices.Equal(cfg.Live.Policy.Namespaces, []string{"a", "b-*"}), !cfg.Live.Policy.NoExec, cfg.Live.Policy.NoLogs, cfg.Live.Policy.Secrets != resource.SecretsPlain:

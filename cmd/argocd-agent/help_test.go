@@ -69,9 +69,9 @@ func TestConventionalNamesAreThere(t *testing.T) {
 		"log-level log-format metrics-port healthz-port pprof-port kubeconfig kubecontext"
 	for prefix, names := range map[string]string{
 		principalPrefix: both + " listen-host listen-port namespace-create-enable namespace-create-pattern namespace-create-labels auth tls-cert tls-key " +
-			"tls-ca-secret-name tls-min-version tls-max-version tls-ciphersuites insecure-plaintext resource-proxy-address keepalive-min-interval " +
+			"tls-ca-secret-name tls-min-version tls-max-version tls-ciphersuites insecure-plaintext enable-websocket resource-proxy-address keepalive-min-interval " +
 			"require-registration share-unscoped-repositories sync-repository-trust",
-		agentPrefix: both + " creds create-namespace tls-client-cert tls-client-key root-ca-secret-name enable-compression keep-alive-ping-interval " +
+		agentPrefix: both + " creds create-namespace tls-client-cert tls-client-key root-ca-secret-name enable-compression enable-websocket keep-alive-ping-interval " +
 			"ignore-unmanaged-apps source-uid-mismatch-policy on-application-recreate adoption-policy informer-sync-timeout",
 	} {
 		f := declared(prefix)

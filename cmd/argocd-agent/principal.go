@@ -33,6 +33,7 @@ type principalSettings struct {
 	listenHost        string
 	listenPort        int
 	keepAliveLeast    time.Duration
+	webSocket         bool
 	auth              string
 	plaintext         bool
 	issuing           issueSettings
@@ -114,6 +115,9 @@ func (s *principalSettings) declare(f *flags) {
 	f.add("keepalive-min-interval", duration(&s.keepAliveLeast, 10*time.Second),
 		"An agent that asks for signs of life more often than this is sent away.")
 
+	f.add("enable-websocket", onOff(&s.webSocket, false),
+		"Let agents connect by WebSocket too, on the same port at /argocd-agent, with or without TLS around it: behind what ends TLS or lets only HTTP/1.1 through. Inside, each agent shows its certificate as ever.")
+
 	f.heading("Identity and TLS")
 	f.add("auth", text(&s.auth, "METHOD", "mtls:CN=([^,]+)"),
 		"How an agent is recognised: mtls:REGEX or mtls:subject:REGEX reads its name off the subject of its certificate, mtls:uri:REGEX off a URI in it, "+
@@ -144,6 +148,9 @@ func (s *principalSettings) check(f *flags, bad *problems) []warning {
 	}
 	if s.keepAliveLeast < time.Second {
 		bad.add("%s %s is too short: it is what keeps agents from asking all the time; give at least 1s", f.name("keepalive-min-interval"), s.keepAliveLeast)
+	}
+	if s.plaintext && s.webSocket {
+		bad.add("%s contradicts %s: inside a WebSocket there is the agent's own TLS, which tells who it is; remove one or the other", f.name("enable-websocket"), f.name("insecure-plaintext"))
 	}
 	s.checkIdentity(f, bad)
 	return nil

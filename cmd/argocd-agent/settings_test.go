@@ -90,6 +90,8 @@ func TestContradictionsAreRefusedWithTheReason(t *testing.T) {
 		{args: agent + "--spiffe-endpoint-socket unix:///run/x.sock --spiffe-server-id hub", want: "no SPIFFE ID"},
 		{args: agent + "--spiffe-server-id spiffe://a/b", want: "no effect without --spiffe-endpoint-socket"},
 		{args: agent + "--join-secret-name Not_a_name", want: "can not be the name of a Secret"},
+		{args: agent + "--enable-websocket --insecure-plaintext --creds header:", want: "--enable-websocket contradicts --insecure-plaintext"},
+		{args: "principal --enable-websocket --insecure-plaintext --auth header:x-agent:(.*)", want: "--enable-websocket contradicts --insecure-plaintext"},
 		{args: "principal --listen-host somewhere:1", want: "--listen-host: give a host name only"},
 		{args: "principal --listen-port 8000", want: "--listen-port and --metrics-port are both 8000"},
 		{args: "principal --keepalive-min-interval 0s", want: "too short"},

@@ -189,7 +189,7 @@ func (a *agent) connect(ctx context.Context) error {
 	secure, office := a.credentials(ctx)
 	cfg := link.DialerConfig{
 		Address: a.cfg.Server, TLS: secure, Events: a, Log: a.log, Explain: a.cfg.Explain, Proxy: a.cfg.Proxy,
-		Compress: a.cfg.Compression, Keepalive: link.Keepalive{Interval: a.cfg.KeepAlive}, Random: a.cfg.Jitter,
+		Compress: a.cfg.Compression, WebSocket: a.cfg.WebSocket, Keepalive: link.Keepalive{Interval: a.cfg.KeepAlive}, Random: a.cfg.Jitter,
 		Failed: a.failed, Tunnels: a.live.tunnels(), Office: office,
 	}
 	if a.cfg.HeaderName != "" {

@@ -38,6 +38,7 @@ type Config struct {
 	HeaderValue string                                // ... and its value
 	KeepAlive   time.Duration
 	Compression bool
+	WebSocket   bool // around the connection, where HTTP/2 does not get through
 
 	// Secrets of Namespace that certificates come from, by name. Whoever watches
 	// them passes on their data whenever it changes, nil where there is none; the

@@ -64,7 +64,7 @@ func (k *keeper) good(cfg *tls.Config) bool {
 func (k *keeper) join(ctx context.Context) (bool, error) {
 	a := k.agent
 	j := link.ClusterJoin{Secrets: k.secrets, Token: k.names.Token, Client: k.names.Client, Authority: k.names.Authority,
-		Proxy: a.cfg.Proxy, Explain: a.cfg.Explain, Log: a.log}
+		Proxy: a.cfg.Proxy, WebSocket: a.cfg.WebSocket, Explain: a.cfg.Explain, Log: a.log}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	if needed, err := j.Needed(ctx); err != nil || !needed {

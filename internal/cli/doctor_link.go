@@ -45,6 +45,10 @@ func (e *exam) link(ctx context.Context, spoke *cluster, address string, bundle 
 		}
 		e.ok("dns", "%s is %s", host, strings.Join(found, ", "))
 	}
+	if set.on("enable-websocket") {
+		e.note("connection", "the agent connects inside a WebSocket, which is not tried from here")
+		return
+	}
 	client, err := spoke.clientTLS(ctx, host, bundle)
 	if err != nil {
 		e.unknown("connection", err)

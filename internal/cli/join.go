@@ -32,6 +32,7 @@ type joining struct {
 	settings map[string]string
 	manifest bool
 	replace  bool
+	socket   bool
 	wait     bool
 	timeout  time.Duration
 	install  install.Agent
@@ -82,6 +83,7 @@ With --manifest everything is printed instead, for kubectl or Git: the agent joi
 	f.BoolVar(&j.install.Secrets, "live-secrets", false, "Let the hub look at Secrets; their data is hidden as Argo CD does.")
 	f.BoolVar(&j.install.NoRead, "no-live-read", false, "Do not let the hub look at objects and logs.")
 	f.BoolVar(&j.install.NoWrite, "no-live-write", false, "Do not let the hub change objects directly.")
+	f.BoolVar(&j.socket, "websocket", false, "Connect inside a WebSocket, where only HTTP/1.1 gets through to the hub. The principal has to have --enable-websocket.")
 	f.BoolVar(&j.wait, "wait", true, "Wait until the agent is connected.")
 	f.DurationVar(&j.timeout, "timeout", 5*time.Minute, "How long to wait.")
 	return cmd
@@ -96,6 +98,9 @@ func (j *joining) manifests(namespace string) ([]byte, error) {
 	agent := j.install
 	agent.Namespace, agent.Image = namespace, j.image
 	agent.Settings = map[string]string{"ARGOCD_AGENT_REMOTE_SERVER": host, "ARGOCD_AGENT_REMOTE_PORT": port, "ARGOCD_AGENT_MODE": j.mode}
+	if j.socket {
+		agent.Settings["ARGOCD_AGENT_ENABLE_WEBSOCKET"] = "true"
+	}
 	maps.Copy(agent.Settings, j.settings)
 	return agent.Manifests()
 }
@@ -161,7 +166,7 @@ func (p *Program) enrol(ctx context.Context, spoke *cluster, j *joining, step fu
 	if there != nil && !j.replace {
 		return fmt.Errorf("this cluster has a certificate already, in Secret %s of %s: add --replace to join anew", pki.ClientSecret, spoke)
 	}
-	way := link.ClusterJoin{Secrets: secrets{spoke}, Proxy: p.proxy(), Explain: identity.ExplainClient, Now: p.Now, Log: slog.New(slog.DiscardHandler)}
+	way := link.ClusterJoin{Secrets: secrets{spoke}, Proxy: p.proxy(), WebSocket: j.socket, Explain: identity.ExplainClient, Now: p.Now, Log: slog.New(slog.DiscardHandler)}
 	if err := way.PutToken(ctx, j.line); err != nil {
 		return fmt.Errorf("keep the token: %w", err)
 	}

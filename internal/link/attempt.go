@@ -72,13 +72,13 @@ func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
 // client makes a gRPC client for exactly one connection: it is this package
 // that dials again, at its own pace.
 func (a *attempt) client() (*grpc.ClientConn, error) {
-	creds := newClientCredentials(nil, a.failed)
+	creds := newClientCredentials(nil, a.failed, a.cfg.verdict())
 	if a.cfg.TLS != nil {
 		cfg, err := a.cfg.TLS()
 		if err != nil {
 			return nil, fmt.Errorf("preparing TLS for %s: %w", a.cfg.Address, err)
 		}
-		creds = newClientCredentials(cfg, a.failed)
+		creds = newClientCredentials(cfg, a.failed, a.cfg.verdict())
 	}
 	call := []grpc.CallOption{
 		grpc.ForceCodecV2(newCodec()),
@@ -164,7 +164,11 @@ func refusal(err error, trailer metadata.MD) *RefusedError {
 
 // dial connects, by way of a proxy where there is one.
 func (a *attempt) dial(ctx context.Context, address string) (net.Conn, error) {
-	conn, err := a.connect(ctx, address)
+	connect := a.connect
+	if a.cfg.WebSocket && a.cfg.TLS != nil {
+		connect = a.openWebSocket
+	}
+	conn, err := connect(ctx, address)
 	if err != nil {
 		a.failed(err)
 		return nil, err

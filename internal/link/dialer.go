@@ -40,6 +40,10 @@ type DialerConfig struct {
 	// system's CAs.
 	ProxyTLS *tls.Config
 
+	// WebSocket runs the connection inside one, for ways on which HTTP/2 does not
+	// get through. A plaintext connection stays as it is.
+	WebSocket bool
+
 	Compress    bool          // both directions, with gzip
 	Metadata    []string      // pairs of key and value that go with the call
 	OpenTimeout time.Duration // from the start of an attempt to an accepted stream: 20 s

@@ -22,10 +22,11 @@ type ClusterJoin struct {
 	// Names of Secrets; empty: the usual ones.
 	Token, Client, Authority string
 
-	Proxy   func(*http.Request) (*url.URL, error) // as of DialerConfig
-	Explain func(error) error                     // likewise
-	Now     func() time.Time                      // nil: the clock
-	Log     *slog.Logger
+	Proxy     func(*http.Request) (*url.URL, error) // as of DialerConfig
+	WebSocket bool                                  // likewise
+	Explain   func(error) error                     // likewise
+	Now       func() time.Time                      // nil: the clock
+	Log       *slog.Logger
 }
 
 // TokenKey is where a Secret has the token's line.
@@ -107,7 +108,7 @@ func (j ClusterJoin) Do(ctx context.Context) (Joined, error) {
 	}
 	asked := j.Now()
 	joined, err := Join(ctx, DialerConfig{
-		Address: token.Address, Log: j.Log, Proxy: j.Proxy, Explain: j.Explain,
+		Address: token.Address, Log: j.Log, Proxy: j.Proxy, WebSocket: j.WebSocket, Explain: j.Explain,
 		TLS: func() (*tls.Config, error) { return token.Pin.ClientTLS(token.Host(), j.Now), nil },
 	}, JoinRequest{Agent: token.Agent, TokenID: token.ID, TokenValue: token.Secret, Request: request, Clock: asked})
 	if err != nil {

@@ -29,6 +29,9 @@ func (s *Server) credentials() serverCredentials {
 	inner := insecure.NewCredentials()
 	if s.cfg.TLS != nil {
 		inner = credentials.NewTLS(s.cfg.TLS)
+		if s.cfg.WebSocket {
+			inner = webCredentials{inner, s.cfg.TLS}
+		}
 	}
 	return serverCredentials{inner, &s.counters, s.quiet, s.cfg.Explain}
 }
@@ -116,14 +119,15 @@ func unwrap(ctx context.Context) (context.Context, *socket, net.Addr) {
 // went wrong, as an error that one can look into: gRPC makes text of it.
 type clientCredentials struct {
 	credentials.TransportCredentials
-	failed func(error)
+	failed  func(error)
+	verdict time.Duration
 }
 
-func newClientCredentials(cfg *tls.Config, failed func(error)) clientCredentials {
+func newClientCredentials(cfg *tls.Config, failed func(error), verdict time.Duration) clientCredentials {
 	if cfg == nil {
-		return clientCredentials{insecure.NewCredentials(), failed}
+		return clientCredentials{insecure.NewCredentials(), failed, verdict}
 	}
-	return clientCredentials{credentials.NewTLS(cfg), failed}
+	return clientCredentials{credentials.NewTLS(cfg), failed, verdict}
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
@@ -133,9 +137,9 @@ func (c clientCredentials) ClientHandshake(ctx context.Context, authority string
 		c.failed(err)
 		return nil, nil, err
 	}
-	w := &watched{Conn: conn, failed: c.failed}
+	w := &watched{prefixed{Conn: conn}, c.failed}
 	if _, encrypted := info.(credentials.TLSInfo); encrypted {
-		if err := w.listen(ctx); err != nil {
+		if err := w.listen(ctx, c.verdict); err != nil {
 			_ = conn.Close()
 			return nil, nil, err
 		}
@@ -151,9 +155,8 @@ func (c clientCredentials) Clone() credentials.TransportCredentials {
 
 // watched tells of reads that fail.
 type watched struct {
-	net.Conn
-	failed func(error)
-	first  []byte // was read by listen
+	prefixed // with what was read by listen
+	failed   func(error)
 }
 
 // verdict is how long listen waits. A server that speaks HTTP/2 speaks at once;
@@ -164,7 +167,7 @@ const verdict = 2 * time.Second
 // hands before the server has looked at its certificate; the verdict comes
 // after that. Whoever sends meanwhile to a server that has hung up may be
 // answered by a reset, and never read the reason.
-func (w *watched) listen(ctx context.Context) error {
+func (w *watched) listen(ctx context.Context, verdict time.Duration) error {
 	deadline := time.Now().Add(verdict)
 	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
 		deadline = end
@@ -187,12 +190,7 @@ func (w *watched) listen(ctx context.Context) error {
 
 // Read implements net.Conn.
 func (w *watched) Read(b []byte) (int, error) {
-	if len(w.first) > 0 {
-		n := copy(b, w.first)
-		w.first = w.first[n:]
-		return n, nil
-	}
-	n, err := w.Conn.Read(b)
+	n, err := w.prefixed.Read(b)
 	if err != nil {
 		w.failed(err)
 	}

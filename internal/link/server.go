@@ -33,6 +33,10 @@ type ServerConfig struct {
 	Events       Events
 	Log          *slog.Logger
 
+	// WebSocket lets agents in by WebSocket too, on the same port. Without TLS
+	// there is none.
+	WebSocket bool
+
 	// Admit may turn an agent away for a while; nil: all may come.
 	Admit func(Peer) (retryAfter time.Duration, err error)
 

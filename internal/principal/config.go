@@ -50,6 +50,7 @@ type Config struct {
 	// there are no certificates.
 	Revocations *identity.Revocations
 
+	WebSocket            bool          // agents may come by WebSocket too
 	KeepaliveMinInterval time.Duration // an agent that pings more often is sent away; 0: the default
 
 	Live   Live   // access to what runs behind agents

@@ -51,7 +51,7 @@ func (p *principal) keepDoor(ctx context.Context) error {
 	}()
 	lent := &lentListener{Listener: inner, interrupt: inner.SetDeadline}
 	err := link.NewServer(link.ServerConfig{
-		TLS: p.cfg.TLS, Authenticate: p.cfg.Authenticate, Events: nobody{}, Enroll: p.shutOffice(), Log: p.log, Explain: p.cfg.Explain,
+		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Events: nobody{}, Enroll: p.shutOffice(), Log: p.log, Explain: p.cfg.Explain,
 		Admit: func(link.Peer) (time.Duration, error) {
 			return 2*time.Second + time.Duration(p.cfg.Jitter()*float64(3*time.Second)), fmt.Errorf("the hub is not ready: %w", p.unready())
 		},

@@ -178,7 +178,7 @@ func (p *principal) serve(ctx context.Context) error {
 	}
 	p.door.end()
 	server := link.NewServer(link.ServerConfig{
-		TLS: p.cfg.TLS, Authenticate: p.cfg.Authenticate, Admit: p.sessions.admit, Events: p.sessions, Log: p.log, Explain: p.cfg.Explain,
+		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Admit: p.sessions.admit, Events: p.sessions, Log: p.log, Explain: p.cfg.Explain,
 		Keepalive: link.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval}, Targets: p.shared.targets(), Enroll: p.enroller(),
 	})
 	p.server.Store(server)

@@ -3,7 +3,15 @@ package e2e
 import (
 	"encoding/base64"
 	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/argocd-agent/argocd-agent/lab"
@@ -19,15 +27,21 @@ func TestOptionsOfThePrincipal(t *testing.T) {
 	if err := l.Hub().Apply(t.Context(), string(manifest)); err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, setup{lab: l, flags: []string{"--sync-repository-trust", "--share-unscoped-repositories",
+	w := newWorld(t, setup{lab: l, flags: []string{"--enable-websocket", "--sync-repository-trust", "--share-unscoped-repositories",
 		"--namespace-create-enable", "--namespace-create-pattern", "auto.*", "--namespace-create-labels", "made-by=principal"},
 		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 	t.Cleanup(w.close)
 	space := w.hub.object(namespaces, "", "autonomous")
 	space.delete(t)
 	space.goes(t)
+	passed := w.autonomous().behindABalancer(t)
 	w.start(t)
 
+	t.Run("an agent behind what ends TLS comes by WebSocket, another as ever", func(t *testing.T) {
+		if passed.Load() != 1 {
+			t.Errorf("%d WebSockets were opened", passed.Load())
+		}
+	})
 	t.Run("a namespace that an agent lacks is created", func(t *testing.T) {
 		app := w.autonomous().spoke.app(lab.ArgoCDNamespace, "housed")
 		app.create(t, simple("in-cluster"))
@@ -54,6 +68,26 @@ func TestOptionsOfThePrincipal(t *testing.T) {
 			}
 		}
 	})
+}
+
+// behindABalancer has an agent come through what ends TLS, with a certificate that the agent does not know, and speaks
+// HTTP/1.1 to the principal. It counts what it has let through.
+func (a *agent) behindABalancer(t testing.TB) *atomic.Int32 {
+	t.Helper()
+	var passed atomic.Int32
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: a.link.Addr()})
+	proxy.ErrorLog = log.New(io.Discard, "", 0)
+	proxy.ModifyResponse = func(r *http.Response) error {
+		if r.StatusCode == http.StatusSwitchingProtocols {
+			passed.Add(1)
+		}
+		return nil
+	}
+	balancer := httptest.NewTLSServer(proxy)
+	t.Cleanup(balancer.Close)
+	_, port, _ := strings.Cut(balancer.Listener.Addr().String(), ":")
+	a.args = append(a.args, "--enable-websocket", "--server-port", port)
+	return &passed
 }
 
 // TestAutonomousSpokeRestoredFromAnOldSnapshotLosesNothingOnTheHub needs no Argo CD either.
