@@ -38,6 +38,15 @@ func TestPolicyAgainstARealAPIServer(t *testing.T) {
 	if out := s.refused(t, "replace", "-f", writeFile(t, secret)); !strings.Contains(out, SettingSecrets) {
 		t.Errorf("a mask was written: %s", out)
 	}
+	for _, patch := range [][]string{ // a value would be where it is not hidden; the API server would repeat it in its refusal
+		{"json", `[{"op":"add","path":"/metadata/annotations","value":{}},{"op":"copy","from":"/data/password","path":"/metadata/annotations/x"}]`},
+		{"merge", `{"data":{"other":5}}`}, {"json", `[{"op":"add","path":"/data/other","value":5}]`},
+	} {
+		if out := s.refused(t, "patch", "secret", "key", "--type", patch[0], "--patch", patch[1], "-v=9"); !strings.Contains(out, SettingSecrets) ||
+			strings.Contains(out, base64.StdEncoding.EncodeToString([]byte("geheim"))) {
+			t.Errorf("%s: %s", patch[1], out)
+		}
+	}
 	for range 2 { // kubectl keeps a copy of what it applied in the object
 		s.apply(t, "apiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {password: neu}\n")
 	}

@@ -53,9 +53,38 @@ func (m *masks) prepare(r *http.Request) *Status {
 			"the Secret holds a mask in the place of a value: values are hidden by the agent's setting "+SettingSecrets+", and cannot be written back")
 		s.setting = SettingSecrets
 		return s
+	case r.Method == http.MethodPatch && movesValues(r.Header.Get("Content-Type"), body):
+		s := refusal(http.StatusForbidden, "Forbidden",
+			"a patch of a Secret may add, remove, replace and test, but not copy or move: values are hidden by the agent's setting "+SettingSecrets+", and shall not be led to where they are not")
+		s.setting = SettingSecrets
+		return s
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return nil
+}
+
+// movesValues tells that a patch could bring a value to where it is not hidden, such as an annotation. Only JSON patches
+// can: the others set what they contain.
+func movesValues(contentType string, body []byte) bool {
+	if kind, _, err := mime.ParseMediaType(contentType); err == nil && kind != "application/json-patch+json" {
+		return false
+	}
+	var steps []map[string]json.RawMessage // as API servers read it: names of fields have one spelling, the last one counts
+	if json.Unmarshal(body, &steps) != nil {
+		return true
+	}
+	for _, step := range steps {
+		var operation string
+		if json.Unmarshal(step["op"], &operation) != nil {
+			return true
+		}
+		switch operation {
+		case "add", "remove", "replace", "test":
+		default:
+			return true
+		}
+	}
+	return false
 }
 
 // acceptJSON leaves of what a caller accepts only what we can read.
@@ -152,6 +181,10 @@ func (m *masks) document(b []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read a Secret: %w", err)
 	}
+	if raw.Text(b, "kind") == "Status" && repeatsObject(b) {
+		return json.Marshal(refusal(http.StatusUnprocessableEntity, "Invalid", "the patch does not fit the Secret; what the API server "+
+			"says about it is hidden by the agent's setting "+SettingSecrets+", because it repeats all values"))
+	}
 	for i := range o {
 		switch o[i].Key {
 		case "items", "rows":
@@ -172,6 +205,15 @@ func (m *masks) document(b []byte) ([]byte, error) {
 		}
 	}
 	return o.Bytes(), nil
+}
+
+// repeatsObject tells the refusal in which an API server shows the whole object as it would be after a patch.
+func repeatsObject(status []byte) bool {
+	if strings.Contains(raw.Text(status, "message"), "patch: Invalid value") {
+		return true
+	}
+	causes, err := raw.Elements(raw.Get(status, "details", "causes"))
+	return err == nil && slices.ContainsFunc(causes, func(cause []byte) bool { return raw.Text(cause, "field") == "patch" })
 }
 
 func (m *masks) each(list []byte) ([]byte, error) {

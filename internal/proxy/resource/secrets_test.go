@@ -111,6 +111,44 @@ func TestAMaskIsNeverWritten(t *testing.T) {
 	}
 }
 
+func TestAPatchLeadsNoValueToWhereItIsNotHidden(t *testing.T) {
+	s := secretStage(t, secretJSON, Policy{Level: LevelAll})
+	for _, body := range []string{
+		`[{"op":"add","path":"/metadata/annotations","value":{}},{"op":"copy","from":"/data/a","path":"/metadata/annotations/a"}]`,
+		`[{"op":"move","from":"/data/a","path":"/metadata/labels/a"}]`,
+		`[{"op":"add","op":"copy","from":"/data","path":"/metadata/annotations"}]`, `[{"from":"/data"}]`, `{}`,
+	} {
+		for _, content := range []string{"application/json-patch+json", "application/json-patch+json; charset=utf-8", "application/json-patch+json;="} {
+			// A dry run, which is a look, would show it too.
+			response, answer := s.ask(t, s.client, http.MethodPatch, "/api/v1/namespaces/a/secrets/s?dryRun=All", strings.NewReader(body), "Content-Type", content)
+			if status := statusOf(t, response, answer); status.Code != http.StatusForbidden || !strings.Contains(status.Message, SettingSecrets) {
+				t.Errorf("%s %s: %s", content, body, answer)
+			}
+		}
+	}
+	for content, body := range map[string]string{
+		"application/json-patch+json":  `[{"op":"test","path":"/type","value":"Opaque"},{"op":"replace","path":"/data/a","value":"YQ=="}]`,
+		"application/merge-patch+json": `{"data":{"a":"YQ=="}}`,
+	} {
+		if response, answer := s.ask(t, s.client, http.MethodPatch, "/api/v1/namespaces/a/secrets/s", strings.NewReader(body), "Content-Type", content); response.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", body, answer)
+		}
+	}
+}
+
+func TestRefusalsOfTheAPIServerDoNotTellValues(t *testing.T) {
+	m := &masks{key: []byte("key")}
+	told, err := m.document([]byte(`{"kind":"Status","status":"Failure","message":" \"\" is invalid: patch: Invalid value: \"{\\\"data\\\":{\\\"a\\\":\\\"aGVsbG8=\\\"}}\"","reason":"Invalid",` +
+		`"details":{"causes":[{"reason":"FieldValueInvalid","message":"aGVsbG8=","field":"patch"}]},"code":422}`))
+	if err != nil || !json.Valid(told) || strings.Contains(string(told), "aGVsbG8=") || !strings.Contains(string(told), SettingSecrets) {
+		t.Errorf("got %s, %v", told, err)
+	}
+	other := `{"kind":"Status","status":"Failure","message":"secrets \"s\" not found","reason":"NotFound","details":{"name":"s","kind":"secrets"},"code":404}`
+	if told, err = m.document([]byte(other)); err != nil || string(told) != other {
+		t.Errorf("got %s, %v", told, err)
+	}
+}
+
 func TestSecretsThatCannotBeHiddenAreNotShown(t *testing.T) {
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf")
