@@ -74,6 +74,7 @@ type Tuning struct {
 	MaxTombstones   int  // explicit deletions remembered for a peer that is away
 	Beacon          Time // between roots
 	Resend          Time // until an item without an answer is sent again
+	Silence         Time // of a peer that leaves items unanswered, until the session is given up
 	RetryFirst      Time // first retry of a rejected item
 	RetryMost       Time // longest pause between retries
 	InvalidMost     Time // likewise, of an item that the replica finds wrong
@@ -104,6 +105,7 @@ func (t Tuning) withDefaults() Tuning {
 	def(&t.MaxTombstones, 10_000)
 	defT(&t.Beacon, 60*Second)
 	defT(&t.Resend, 60*Second)
+	defT(&t.Silence, 180*Second)
 	defT(&t.RetryFirst, Second)
 	defT(&t.RetryMost, 300*Second)
 	defT(&t.InvalidMost, 60*Second)

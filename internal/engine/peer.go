@@ -16,6 +16,7 @@ type Peer struct {
 	remindAt Time // agent: when to say again what is held back
 
 	phase      phase
+	heard      Time // when the other side last said anything in this session
 	session    uint64
 	epoch      Epoch
 	own        Store  // this side's, as of the session's start
@@ -163,6 +164,10 @@ func (p *Peer) beaconSettled() { p.beaconAt = min(p.beaconAt, p.now+settle) }
 // tick does what time alone brings about.
 func (p *Peer) tick() {
 	if !p.isOpen() {
+		return
+	}
+	if p.deaf() {
+		p.giveUp()
 		return
 	}
 	for _, cfg := range p.cfg.Scopes {

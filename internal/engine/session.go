@@ -50,6 +50,7 @@ func (p *Peer) received(in Received) {
 	if in.Session != p.session || p.phase == closed {
 		return
 	}
+	p.heard = p.now
 	switch m := in.Message.(type) {
 	case Bye:
 		p.close(m.Code, m.Message)
@@ -158,12 +159,34 @@ func (p *Peer) reject(code Code, message string) {
 	p.phase = closed
 }
 
+// deaf tells that the other side is most likely not listening although its
+// connection lives: it leaves an item unanswered, and has not even sent a beacon
+// for a long time. Who can not read its own cluster sends none, but answers.
+func (p *Peer) deaf() bool {
+	if p.now-p.heard < p.tune.Silence {
+		return false
+	}
+	for _, o := range p.owners {
+		if it := o.lists[flying].head; it != nil && p.now-it.since >= p.tune.Resend {
+			return true
+		}
+	}
+	return false
+}
+
+// giveUp ends a session that nobody listens to.
+func (p *Peer) giveUp() {
+	message := fmt.Sprintf("nothing was heard for %d s and items are left unanswered, although the connection lives: the other side hangs, or does not read", (p.now-p.heard)/Second)
+	p.emit(Cut{Session: p.session, Code: Unavailable, Message: message})
+	p.close(Unavailable, message)
+}
+
 // begin starts the comparison of all scopes.
 func (p *Peer) begin() {
 	if p.phase != opening {
 		return
 	}
-	p.phase, p.compared = opened, false
+	p.phase, p.compared, p.heard = opened, false, p.now
 	if p.cfg.Hub {
 		w := p.cfg.Welcome
 		w.Epoch, w.Store, w.Seen = p.epoch, p.own, p.seen()

@@ -83,7 +83,7 @@ func (c *Conn) Send(m engine.Message) error {
 		return err
 	}
 	if c.queued+len(event) > c.limit {
-		c.finish(ErrSlowReader)
+		c.finish(fmt.Errorf("%w: it left more unread than the %d bytes that may wait for it", ErrSlowReader, c.limit))
 		c.kill()
 		return fmt.Errorf("sending a %T to %s: %w", m, c.RemoteAddr, ErrSlowReader)
 	}

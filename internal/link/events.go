@@ -65,7 +65,7 @@ func (e *RefusedError) Error() string {
 
 // ErrSlowReader is the reason of a connection whose peer did not take what was
 // sent to it. Nothing is lost: sets are compared when it returns.
-var ErrSlowReader = errors.New("the peer reads too slowly: it left more unread than the send queue may hold")
+var ErrSlowReader = errors.New("the peer reads too slowly")
 
 // ErrClosed is returned by Send on a connection that is closing or gone.
 var ErrClosed = errors.New("connection is closed")

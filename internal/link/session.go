@@ -51,7 +51,13 @@ func (c *Conn) run(s stream, events Events, halfClose func()) {
 
 // sendAll sends what is queued, until the connection closes and the queue is
 // empty. It fails only when the transport does.
+//
+// A peer that takes nothing for a long time is cut, however little waits for it:
+// it may answer pings for ever.
 func (c *Conn) sendAll(s stream) error {
+	stalled := time.AfterFunc(stall, c.stalled)
+	stalled.Stop()
+	defer stalled.Stop()
 	for {
 		batch, more := c.take()
 		for _, event := range batch {
@@ -60,7 +66,10 @@ func (c *Conn) sendAll(s stream) error {
 				return nil
 			default:
 			}
-			if err := s.SendMsg(event); errors.Is(err, io.EOF) {
+			stalled.Reset(stall)
+			err := s.SendMsg(event)
+			stalled.Stop()
+			if errors.Is(err, io.EOF) {
 				return nil // it has ended, and the reader learns why
 			} else if err != nil {
 				return fmt.Errorf("sending to %s: %w", c.RemoteAddr, explainStatus(err))
@@ -79,6 +88,16 @@ func (c *Conn) sendAll(s stream) error {
 			return nil
 		}
 	}
+}
+
+// stall is how long a message may wait for the peer to take what was sent before
+// it. A quarter of a megabyte gets through the slowest of links in that time.
+const stall = 3 * time.Minute
+
+// stalled cuts a peer that reads nothing.
+func (c *Conn) stalled() {
+	c.fail(fmt.Errorf("%w: it has taken nothing for %v", ErrSlowReader, stall))
+	c.kill()
 }
 
 // readAll delivers what arrives until the stream ends, and returns why it did.
