@@ -190,7 +190,7 @@ func (a *agent) connect(ctx context.Context) error {
 	cfg := link.DialerConfig{
 		Address: a.cfg.Server, TLS: secure, Events: a, Log: a.log, Explain: a.cfg.Explain, Proxy: a.cfg.Proxy,
 		Compress: a.cfg.Compression, WebSocket: a.cfg.WebSocket, Keepalive: link.Keepalive{Interval: a.cfg.KeepAlive}, Random: a.cfg.Jitter,
-		Failed: a.failed, Tunnels: a.live.tunnels(), Office: office,
+		Failed: a.failed, Tunnels: a.live.tunnels(), Office: office, Dial: a.cfg.Dial,
 	}
 	if a.cfg.HeaderName != "" {
 		cfg.Metadata = []string{a.cfg.HeaderName, a.cfg.HeaderValue}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"crypto/tls"
 	"log/slog"
 	"net"
@@ -56,6 +57,10 @@ type Config struct {
 
 	Log    *slog.Logger
 	Jitter func() float64 // 0 to 1
+
+	// Dial makes TCP connections to the hub, or to the proxy on the way; nil: the
+	// usual. Benchmarks make bad links of it.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// Reported hears of everything that the node reports, beside the log; it must
 	// not block. Nil: nobody does.
