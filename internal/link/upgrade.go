@@ -3,6 +3,7 @@ package link
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -30,7 +31,7 @@ const maxUpgrade = 32 << 10
 const tlsHandshake = 0x16
 
 // ServerHandshake implements credentials.TransportCredentials. All of it has to
-// happen within the time for a handshake: gRPC has set a deadline.
+// happen within the time for a handshake.
 func (c webCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	first := make([]byte, 1)
 	if _, err := io.ReadFull(raw, first); err != nil {
@@ -83,7 +84,7 @@ func (c webCredentials) shake(conn net.Conn) (net.Conn, credentials.AuthInfo, er
 		return now, nil
 	}
 	secure := tls.Server(conn, cfg)
-	if err := secure.Handshake(); err != nil {
+	if err := secure.HandshakeContext(context.Background()); err != nil { // gRPC has set a deadline
 		return nil, nil, err
 	}
 	if outer {

@@ -48,7 +48,7 @@ func (a *attempt) openWebSocket(ctx context.Context, address string) (net.Conn, 
 	}
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	where := url.URL{Scheme: "https", Host: address, Path: webSocketPath}
-	ws, resp, err := websocket.Dial(ctx, where.String(), &websocket.DialOptions{HTTPClient: client, Subprotocols: []string{webSocketProtocol}})
+	ws, resp, err := websocket.Dial(ctx, where.String(), &websocket.DialOptions{HTTPClient: client, Subprotocols: []string{webSocketProtocol}}) //nolint:bodyclose // the package says that one need not
 	if err != nil {
 		return nil, explainUpgrade(err, resp)
 	}

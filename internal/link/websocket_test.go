@@ -22,7 +22,7 @@ import (
 func middleman(t testing.TB, scheme, to string) string {
 	t.Helper()
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: scheme, Host: to})
-	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}} //nolint:gosec // a load balancer's habit
+	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}}
 	server := httptest.NewTLSServer(proxy)
 	t.Cleanup(server.Close)
 	return server.Listener.Addr().String()
@@ -60,7 +60,7 @@ func TestWebSocketCarriesEverythingEndToEnd(t *testing.T) {
 				}
 			}
 			s.stop()
-			h.bye()
+			_ = h.bye()
 		})
 	}
 	// Those who need none use the same port as ever.
@@ -166,7 +166,7 @@ func exchange(t testing.TB, address, send string, encrypted bool) string {
 	must(t, err)
 	defer conn.Close()
 	if encrypted {
-		secure := tls.Client(conn, &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}) //nolint:gosec // whoever that is
+		secure := tls.Client(conn, &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 		must(t, secure.Handshake())
 		conn = secure
 	}
