@@ -28,13 +28,7 @@ func main() {
 // values of one figure in all runs of a revision.
 type values []float64
 
-func (v values) median() float64 {
-	s := slices.Sorted(slices.Values(v))
-	if len(s)%2 == 1 {
-		return s[len(s)/2]
-	}
-	return (s[len(s)/2-1] + s[len(s)/2]) / 2
-}
+func (v values) median() float64 { return report.Median(v) }
 
 // spread is how far the runs are apart, in percent of the median.
 func (v values) spread() float64 {
@@ -91,7 +85,11 @@ func load(pattern string) (map[string]values, []report.Figure, error) {
 			if all[f.What] == nil {
 				order = append(order, f)
 			}
-			all[f.What] = append(all[f.What], f.Value)
+			if len(f.Values) > 0 {
+				all[f.What] = append(all[f.What], f.Values...)
+			} else {
+				all[f.What] = append(all[f.What], f.Value)
+			}
 		}
 	}
 	return all, order, nil

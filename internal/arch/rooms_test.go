@@ -74,7 +74,7 @@ var house = []room{
 	{path: "lab", outer: anyModule},
 	{path: "test", inner: rooms("lab", "api", "install"), outer: anyModule},
 	// Benchmarks of a fleet run many agents in one process.
-	{path: "bench", inner: rooms("lab", "api", core, "internal/wire", "internal/agent", "internal/kube"), outer: anyModule},
+	{path: "bench", inner: rooms("lab", "api", core, "internal/wire", "internal/agent", "internal/kube", "internal/link"), outer: anyModule},
 	{path: "internal/arch"},
 }
 
