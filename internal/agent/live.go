@@ -151,6 +151,7 @@ func (l *live) know(namespace, name string, exists bool) {
 	app := l.key(namespace, name)
 	_, copied, _ := kind.OnHub(namespace, name, &kind.World{Side: kind.Hub, SpokeArgoNamespace: l.a.cfg.Namespace})
 	l.mu.Lock()
+	fresh := exists && !l.apps[app]
 	if exists {
 		l.apps[app] = true
 		l.copies[copied] = [2]string{namespace, name}
@@ -159,6 +160,9 @@ func (l *live) know(namespace, name string, exists bool) {
 		delete(l.copies, copied)
 	}
 	l.mu.Unlock()
+	if fresh { // its tree may be older than what we know of it, and is told of only when it changes
+		l.trees.Look(app)
+	}
 	if !exists {
 		l.objects.Set(app, nil)
 	}
@@ -211,9 +215,8 @@ func (l *live) treeChanged(app string, parts [][]byte) {
 		nodes = append(nodes, more...)
 	}
 	l.mu.Lock()
-	known := l.apps[app]
-	l.mu.Unlock()
-	if known {
+	defer l.mu.Unlock() // an Application that goes right now must not leave its objects behind
+	if l.apps[app] {
 		l.objects.Set(app, nodes)
 	}
 }

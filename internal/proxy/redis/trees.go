@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/raw"
@@ -22,10 +23,61 @@ type Trees struct {
 	Changed func(app string, parts [][]byte)
 
 	Log *slog.Logger // nil: silent
+
+	mu   sync.Mutex
+	todo map[string]bool // Applications whose trees have to be read
+	all  bool            // and so have those that Apps lists
+	wake chan struct{}   // of one: there is something to do
 }
 
-// largestTree bounds what is read of one part.
-const largestTree = 128 << 20
+const (
+	largestTree = 128 << 20 // bounds what is read of one part
+	mostTodo    = 100_000   // names that are remembered; beyond it all trees are read
+)
+
+// Look has an Application's tree read soon. It is for one that is wanted from now on, whose tree may be older. It does
+// not wait.
+func (t *Trees) Look(app string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.todo == nil || len(t.todo) >= mostTodo {
+		t.all = t.all || t.todo != nil
+		t.todo = map[string]bool{}
+	}
+	t.todo[app] = true
+	poke(t.waker())
+}
+
+// waker is called under mu.
+func (t *Trees) waker() chan struct{} {
+	if t.wake == nil {
+		t.wake = make(chan struct{}, 1)
+	}
+	return t.wake
+}
+
+// next takes an Application whose tree has to be read; false: there is none.
+func (t *Trees) next() (app string, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all {
+		t.all = false
+		t.mu.Unlock()
+		apps := t.Apps()
+		t.mu.Lock()
+		if t.todo == nil {
+			t.todo = map[string]bool{}
+		}
+		for _, app := range apps {
+			t.todo[app] = true
+		}
+	}
+	for app := range t.todo {
+		delete(t.todo, app)
+		return app, true
+	}
+	return "", false
+}
 
 // Run follows until ctx ends. While Redis is away the last known trees stay.
 func (t *Trees) Run(ctx context.Context) error {
@@ -80,11 +132,31 @@ func (t *Trees) follow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("subscribe to changes of resource trees: %w", err)
 	}
-	for _, app := range t.Apps() {
-		if err := t.read(ctx, client, app); err != nil {
+	t.mu.Lock()
+	t.all = true
+	wake := t.waker()
+	t.mu.Unlock()
+	failed := make(chan error, 1)
+	go func() { failed <- t.listen(messages) }()
+	for {
+		for app, ok := t.next(); ok && err == nil; app, ok = t.next() {
+			err = t.read(ctx, client, app)
+		}
+		if err != nil {
+			_ = conn.Close()
+			<-failed
+			return err
+		}
+		select {
+		case <-wake:
+		case err := <-failed:
 			return err
 		}
 	}
+}
+
+// listen notes the changes that the controller tells, until the connection ends.
+func (t *Trees) listen(messages *reader) error {
 	for {
 		reply, err := messages.next()
 		if err != nil {
@@ -95,9 +167,7 @@ func (t *Trees) follow(ctx context.Context) error {
 			return protocolError("an unexpected message")
 		}
 		if key, ok := parseKey(parts[2]); ok {
-			if err := t.read(ctx, client, key.app); err != nil {
-				return err
-			}
+			t.Look(key.app)
 		}
 	}
 }
@@ -143,8 +213,13 @@ func (t *Trees) get(ctx context.Context, c *client, key string) ([]byte, error) 
 	if err != nil {
 		return nil, fmt.Errorf("read a resource tree: %w", err)
 	}
-	if values[0] != nil {
-		return unzip(values[0], largestTree)
+	if values[0] == nil {
+		return values[1], nil
 	}
-	return values[1], nil
+	tree, err := unzip(values[0], largestTree)
+	if err != nil { // the next one may be fine, and others are
+		t.Log.WarnContext(ctx, "can not read a resource tree", "key", key, "error", err)
+		return nil, nil
+	}
+	return tree, nil
 }
