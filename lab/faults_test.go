@@ -25,6 +25,7 @@ func TestFaults(t *testing.T) {
 	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "spoke", Role: lab.Managed}}})
 	t.Run("components are stopped, continued, killed and restarted", func(t *testing.T) { tryComponents(t, l) })
 	t.Run("one cluster goes back in time", func(t *testing.T) { tryRestore(t, l) })
+	t.Run("etcd has no space left", func(t *testing.T) { tryFullDisk(t, l) })
 	t.Run("API servers answer with errors", func(t *testing.T) { tryAPIErrors(t, l) })
 }
 

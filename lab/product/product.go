@@ -142,7 +142,7 @@ func (p *Product) start(ctx context.Context, name string, c *lab.Cluster, args [
 	if err != nil {
 		return nil, err
 	}
-	args = append(args, "--kubeconfig", c.RunAs.File, "--namespace", lab.ArgoCDNamespace,
+	args = append(args, "--kubeconfig="+c.RunAs.File, "--namespace", lab.ArgoCDNamespace,
 		"--healthz-port", strconv.Itoa(health), "--metrics-port", strconv.Itoa(metrics), "--log-level", "warn")
 	program := &Program{
 		Component: proc.NewComponent(proc.Spec{Name: name, Program: p.file, Args: append([]string{"argocd-agent"}, args...), Folder: p.folder,
@@ -154,6 +154,14 @@ func (p *Product) start(ctx context.Context, name string, c *lab.Cluster, args [
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	return program, nil
+}
+
+// RestartWith restarts a program, with a flag changed, and waits until it is ready.
+func (p *Program) RestartWith(ctx context.Context, flag, value string) error {
+	if err := p.Restart(proc.Change{Flags: map[string]string{flag: value}}); err != nil {
+		return fmt.Errorf("restart with %s=%s: %w", flag, value, err)
+	}
+	return p.WaitReady(ctx, p.ready)
 }
 
 func (p *Program) ready(ctx context.Context) error {

@@ -1,0 +1,98 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// This file fills the disk of a cluster's etcd, as far as etcd is concerned, and makes room again.
+
+const (
+	junk     = "/lab/junk/"
+	spare    = 128 << 20 // what is free before the junk comes
+	junkSize = 1 << 20   // of one value; a request of etcd's may have half as much again
+)
+
+// FillDisk lets a cluster's etcd have no space left: its quota shrinks to little more than it uses, which takes a restart
+// of etcd, and junk uses up the rest. From then on every write fails with "database space exceeded", until FreeDisk.
+// Reads, watches and deletions go on.
+func (c *Cluster) FillDisk(ctx context.Context) error {
+	status, err := c.etcdStatus(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.lab.Restart(ctx, c.Component("etcd"), Flag("--quota-backend-bytes", strconv.Itoa(status.size+spare))); err != nil {
+		return fmt.Errorf("fill the disk of %s: %w", c.Name, err)
+	}
+	value := bytes.Repeat([]byte("x"), junkSize)
+	for i := range 100 * spare / junkSize { // pages that are free within the file take some too
+		err := c.etcdctl(ctx, value, nil, "put", junk+strconv.Itoa(i))
+		switch {
+		case err == nil:
+		case strings.Contains(err.Error(), "database space exceeded"):
+			return nil
+		default:
+			return err
+		}
+	}
+	return fmt.Errorf("fill the disk of %s: it never gets full", c.Name)
+}
+
+// FreeDisk makes room, as an administrator does: what is not needed goes, history is compacted, the file shrinks, and the
+// alarm is taken back.
+func (c *Cluster) FreeDisk(ctx context.Context) error {
+	if err := c.etcdctl(ctx, nil, nil, "del", "--prefix", junk); err != nil {
+		return err
+	}
+	status, err := c.etcdStatus(ctx)
+	if err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"compact", strconv.Itoa(status.revision)}, {"defrag"}, {"alarm", "disarm"}} {
+		if err := c.etcdctl(ctx, nil, nil, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type etcdStatus struct{ size, revision int }
+
+func (c *Cluster) etcdStatus(ctx context.Context) (etcdStatus, error) {
+	var out bytes.Buffer
+	if err := c.etcdctl(ctx, nil, &out, "endpoint", "status", "--write-out=json"); err != nil {
+		return etcdStatus{}, err
+	}
+	var all []struct {
+		Status struct {
+			Header struct{ Revision int }
+			DBSize int
+		}
+	}
+	if err := json.Unmarshal(out.Bytes(), &all); err != nil || len(all) != 1 {
+		return etcdStatus{}, fmt.Errorf("read the status of etcd of %s: %w: %s", c.Name, err, out.String())
+	}
+	return etcdStatus{size: all[0].Status.DBSize, revision: all[0].Status.Header.Revision}, nil
+}
+
+// etcdctl runs it with the given input, and keeps its output if that is wanted.
+func (c *Cluster) etcdctl(ctx context.Context, input []byte, output *bytes.Buffer, args ...string) error {
+	command := exec.CommandContext(ctx, c.lab.Spec.Tools.Program("etcdctl"), append([]string{"--endpoints=" + c.EtcdURL, "--command-timeout=60s"}, args...)...)
+	command.Dir = filepath.Dir(c.Kubeconfig)
+	command.Stdin = bytes.NewReader(input)
+	var both bytes.Buffer
+	command.Stdout, command.Stderr = &both, &both
+	if output != nil {
+		command.Stdout = output
+	}
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("run etcdctl %s for %s: %w: %s", args[0], c.Name, err, both.String())
+	}
+	return nil
+}
