@@ -66,6 +66,37 @@ func placed(o *Object, w *World) (engine.Key, bool) {
 	return k, ok && (!w.byDestination() || DestinationName(o) == w.Agent.Name)
 }
 
+// PlacedApplication returns the hub's Application that is placed on a managed
+// agent and that Argo CD there calls so: NAME, or NAMESPACE_NAME outside of its
+// own namespace. Nil: there is none.
+func PlacedApplication(instance string, w *World) *Object {
+	if w.Side != Hub || w.Agent.Mode != Managed {
+		return nil
+	}
+	namespace, name, qualified := strings.Cut(instance, "_")
+	if !qualified {
+		namespace, name = w.SpokeArgoNamespace, instance
+	}
+	k := engine.Key{Name: name}
+	if w.byDestination() {
+		k.Namespace = namespace
+	} else if qualified {
+		return nil // there it is in Argo CD's own namespace
+	}
+	ref, err := hubRef(k, w)
+	if err != nil {
+		return nil
+	}
+	o := w.find(ref.Resource, ref.Namespace, ref.Name)
+	if o == nil {
+		return nil
+	}
+	if _, ok := placed(o, w); !ok {
+		return nil
+	}
+	return o
+}
+
 // DestinationName returns the name of the cluster that an Application is for.
 func DestinationName(o *Object) string { return raw.Text(o.Get("spec", "destination", "name")) }
 

@@ -5,30 +5,30 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
-// Projects passes on the projects of an agent of the hub, and the repositories
-// that each permits: those that are placed on a managed agent, the copies of an
-// autonomous one's own.
+// Projects passes on those projects of the hub that permit an agent's cluster,
+// and the repositories that each permits. For an autonomous agent too they are
+// the hub's own: copies of what the agent has written say nothing about what
+// the hub lets it have.
 func (n *Node) Projects(agent string, f func(name string, sourceRepos []string)) {
 	l := n.links[agent]
 	if l == nil {
 		return
 	}
-	s := l.scope(kind.AppProjectScope)
-	if s == nil {
+	world := l.world
+	if world.Agent.Mode == kind.Autonomous { // no namespace of the hub is in question
+		world.Agent.Mode, world.Agent.Mapping = kind.Managed, kind.ByDestination
+	} else if world.Agent.Excludes(kind.AppProjectScope) {
 		return
 	}
 	for _, o := range sortedObjects(n.cache.tables[kind.AppProjects].objects) {
-		content := o.Raw()
-		if l.world.Agent.Mode == kind.Managed {
-			item, ok := l.publish(s, o)
-			if !ok {
-				continue
-			}
-			content = item.Content // has what it inherits
-		} else if held, ok := s.kind.Reflect(o, &l.world); !ok || !held.Mark.Owned {
+		if o.Annotation(kind.PrincipalUID) != "" {
 			continue
 		}
-		repos, _ := raw.Strings(raw.Get(content, "spec", "sourceRepos"))
+		item, ok := (kind.AppProjectKind{}).Publish(o, &world)
+		if !ok {
+			continue
+		}
+		repos, _ := raw.Strings(raw.Get(item.Content, "spec", "sourceRepos")) // with what it inherits
 		f(o.Name(), repos)
 	}
 }
@@ -55,3 +55,14 @@ func (n *Node) Repositories(agent string, f func(secret *kind.Object, placed boo
 
 // Object returns an object of the local cluster; nil: there is none.
 func (n *Node) Object(ref kind.Ref) *kind.Object { return n.cache.get(ref) }
+
+// Application returns the hub's Application that is placed on a managed agent
+// and that Argo CD there calls so: by its name or, outside of Argo CD's own
+// namespace, as namespace_name. Nil: there is none.
+func (n *Node) Application(agent, instance string) *kind.Object {
+	l := n.links[agent]
+	if l == nil {
+		return nil
+	}
+	return kind.PlacedApplication(instance, &l.world)
+}

@@ -33,6 +33,13 @@ func (s *shared) rulesOf(ctx context.Context, agent string) (*proxy.Rules, error
 	if err != nil {
 		return nil, fmt.Errorf("find out what agent %s may ask for: %w", agent, err)
 	}
+	made.rules.Application = func(ctx context.Context, name string) (said map[string]bool, err error) {
+		var app *kind.Object
+		if err := s.p.host.Do(ctx, func(n *node.Node) { app = n.Application(agent, name) }); err != nil {
+			return nil, fmt.Errorf("look up Application %q of agent %s: %w", name, agent, err)
+		}
+		return textsOfSources(app), nil
+	}
 	if _, known := s.p.registry.get(agent); known { // else nobody would forget it
 		s.mu.Lock()
 		s.rules[agent] = made
@@ -41,23 +48,51 @@ func (s *shared) rulesOf(ctx context.Context, agent string) (*proxy.Rules, error
 	return made.rules, nil
 }
 
+// textsOfSources lists every text in what an Application says of its sources.
+func textsOfSources(app *kind.Object) map[string]bool {
+	said := map[string]bool{}
+	if app == nil {
+		return said
+	}
+	var add func(value []byte)
+	add = func(value []byte) {
+		if text, ok := raw.String(value); ok {
+			said[text] = true
+		} else if elements, err := raw.Elements(value); err == nil {
+			for _, e := range elements {
+				add(e)
+			}
+		} else {
+			_ = raw.Each(value, func(key string, member []byte) bool {
+				said[key] = true // of a map that plugins get
+				add(member)
+				return true
+			})
+		}
+	}
+	for _, path := range [][]string{{"source"}, {"sources"}, {"sourceHydrator", "drySource"}} {
+		add(app.Get(append([]string{"spec"}, path...)...))
+	}
+	return said
+}
+
 // allowance is what an agent may see of the hub's repositories.
 type allowance struct {
 	agent    string
-	trusted  bool            // its projects are the hub's; an autonomous agent writes them itself
-	projects [][]string      // their sourceRepos
+	trusted  bool            // its Applications are the hub's; an autonomous agent writes them itself
+	projects [][]string      // sourceRepos of the hub's projects that permit it
 	placed   map[string]bool // repositories with a Secret that the agent has (true), or that is for every project
-	foreign  map[string]bool // whose Secrets are for projects that the agent does not have, or that are its own word; with credentials
+	foreign  map[string]bool // whose Secrets are for projects that the agent does not have; with credentials
 	prefixes []string        // of the same, for all that begin so
 
 	// Of Secrets that the agent has.
-	proxies, githubAPIs, googleKeys map[string]bool
-	azureIdentity                   bool
+	proxies, noProxies, githubAPIs, googleKeys map[string]bool
+	azureIdentity, insecure                    bool
 }
 
 func newAllowance(agent string, trusted bool) *allowance {
 	return &allowance{agent: agent, trusted: trusted, placed: map[string]bool{}, foreign: map[string]bool{},
-		proxies: map[string]bool{}, githubAPIs: map[string]bool{}, googleKeys: map[string]bool{}}
+		proxies: map[string]bool{}, noProxies: map[string]bool{}, githubAPIs: map[string]bool{}, googleKeys: map[string]bool{}}
 }
 
 // readRules reads off the hub's objects what an agent may ask the repo-server
@@ -67,7 +102,8 @@ func readRules(n *node.Node, agent string, trusted bool, namespace string) *prox
 	n.Projects(agent, func(_ string, sourceRepos []string) { a.projects = append(a.projects, sourceRepos) })
 	n.Repositories(agent, a.take)
 	rules := &proxy.Rules{
-		Repository: a.permits, Proxies: a.proxies, GitHubAPIs: a.githubAPIs, GoogleKeys: a.googleKeys, AzureIdentity: a.azureIdentity,
+		Repository: a.permits, Proxies: a.proxies, NoProxies: a.noProxies, GitHubAPIs: a.githubAPIs, GoogleKeys: a.googleKeys,
+		AzureIdentity: a.azureIdentity, Insecure: a.insecure,
 		Same: func(x, y string) bool { return kind.NormalRepository(x) == kind.NormalRepository(y) },
 	}
 	var settings map[string]string
@@ -80,6 +116,12 @@ func readRules(n *node.Node, agent string, trusted bool, namespace string) *prox
 
 // takeSettings reads off argocd-cm what the hub's repo-server is used with anyway.
 func takeSettings(settings map[string]string, rules *proxy.Rules) {
+	rules.SourceTypesOff = map[string]string{}
+	for setting, kind := range map[string]string{"helm.enable": "Helm", "kustomize.enable": "Kustomize", "jsonnet.enable": "Directory"} {
+		if value := settings[setting]; value != "" && value != "true" { // as Argo CD reads it
+			rules.SourceTypesOff[kind] = setting
+		}
+	}
 	rules.BuildOptions, rules.Programs, rules.ValuesSchemes = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	schemes := "https,http" // as Argo CD has it if nothing is set
 	for key, value := range settings {
@@ -112,12 +154,13 @@ func (a *allowance) take(secret *kind.Object, placed bool) {
 	}
 	template := secret.Label("argocd.argoproj.io/secret-type") == "repo-creds"
 	if placed {
-		for key, known := range map[string]map[string]bool{"proxy": a.proxies, "githubAppEnterpriseBaseUrl": a.githubAPIs, "gcpServiceAccountKey": a.googleKeys} {
+		for key, known := range map[string]map[string]bool{"proxy": a.proxies, "noProxy": a.noProxies, "githubAppEnterpriseBaseUrl": a.githubAPIs, "gcpServiceAccountKey": a.googleKeys} {
 			if v := value(key); v != "" {
 				known[v] = true
 			}
 		}
-		a.azureIdentity = a.azureIdentity || usesAzureIdentity(value)
+		a.azureIdentity = a.azureIdentity || isTrue(value("useAzureWorkloadIdentity"))
+		a.insecure = a.insecure || isTrue(value("insecure")) || isTrue(value("insecureIgnoreHostKey")) || isTrue(value("insecureOCIForceHttp"))
 	}
 	switch {
 	case placed || kind.RepositoryProject(secret) == "" && a.trusted:
@@ -138,21 +181,20 @@ func hasCredentials(value func(key string) string) bool {
 			return true
 		}
 	}
-	return usesAzureIdentity(value)
+	return isTrue(value("useAzureWorkloadIdentity")) // the repo-server's own
 }
 
-// usesAzureIdentity tells whether a repository is used with the repo-server's own identity.
-func usesAzureIdentity(value func(key string) string) bool {
-	yes, err := strconv.ParseBool(value("useAzureWorkloadIdentity"))
+func isTrue(text string) bool {
+	yes, err := strconv.ParseBool(text)
 	return yes && err == nil
 }
 
 // permits says why an agent may not have manifests of a repository. Argo CD's
-// rule for projects decides. Beyond it, what somebody has registered with
-// credentials for other projects is none of this agent's business: the
-// repo-server may have fetched it already, and would not ask for them again. For
-// an autonomous agent that is everything with credentials: what its projects
-// permit is what it says itself.
+// rule for projects decides, with the hub's own projects. Beyond it, what
+// somebody has registered with credentials for other projects is none of this
+// agent's business: the repo-server may have fetched it already, and would not
+// ask for them again. For an autonomous agent, which gets none of the hub's,
+// that is everything with credentials.
 func (a *allowance) permits(address string) error {
 	normal := kind.NormalRepository(address)
 	if normal == "" {
@@ -164,7 +206,7 @@ func (a *allowance) permits(address string) error {
 		permitted = permitted || kind.SourcePermitted(sourceRepos, address)
 	}
 	if !permitted {
-		return fmt.Errorf("repository %s is not of a project that is placed on agent %s", address, a.agent)
+		return fmt.Errorf("repository %s is not of a project that is placed on agent %s: no AppProject of the hub that has this cluster among its destinations permits it", address, a.agent)
 	}
 	if known {
 		return nil
@@ -174,7 +216,7 @@ func (a *allowance) permits(address string) error {
 		reserved = reserved || strings.HasPrefix(normal, prefix)
 	}
 	if reserved && !a.trusted {
-		return errors.New("repository " + address + " is registered with credentials on the hub, which the projects of autonomous agent " + a.agent + " do not decide on")
+		return errors.New("repository " + address + " is registered with credentials on the hub, which are not for autonomous agent " + a.agent)
 	}
 	if reserved {
 		return errors.New("repository " + address + " is registered on the hub for a project that is not placed on agent " + a.agent)

@@ -113,11 +113,49 @@ func TestWhatElseSecretsOfAnAgentLetItReach(t *testing.T) {
 	}
 }
 
+func TestWhetherAccessIsVerifiedIsTheHubsDecision(t *testing.T) {
+	a := newAllowance("w1", true)
+	a.take(repositorySecret(t, "repository", "url", "https://a.example.com", "insecure", "true", "proxy", "http://p", "noProxy", "*"), false)
+	a.take(repositorySecret(t, "repository", "url", "https://b.example.com", "insecure", "false", "proxy", "http://p", "noProxy", ".corp"), true)
+	if a.insecure || len(a.noProxies) != 1 || !a.noProxies[".corp"] {
+		t.Errorf("%+v", a)
+	}
+	for _, key := range []string{"insecure", "insecureIgnoreHostKey", "insecureOCIForceHttp"} {
+		a.insecure = false
+		a.take(repositorySecret(t, "repository", "url", "https://c.example.com", key, "true"), true)
+		if !a.insecure {
+			t.Errorf("%s of a Secret that it has does not count", key)
+		}
+	}
+}
+
+func TestEveryTextOfAnApplicationsSourcesIsKnown(t *testing.T) {
+	app, err := kind.Parse([]byte(`{"metadata":{"name":"x"},"status":{"sync":"http://status"},"operation":{"sync":{"source":"http://operation"}},"spec":{
+		"source":{"helm":{"valueFiles":["https://one","two"],"passCredentials":true}},
+		"sources":[{"plugin":{"name":"vault","env":[{"name":"A","value":"b"}],"parameters":[{"map":{"key":"value"}}]}}],
+		"sourceHydrator":{"drySource":{"path":"dry"},"syncSource":{"path":"sync"}},
+		"destination":{"name":"elsewhere"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := textsOfSources(app)
+	for text, want := range map[string]bool{"https://one": true, "two": true, "vault": true, "A": true, "b": true, "key": true, "value": true, "dry": true,
+		"sync": false, "elsewhere": false, "http://status": false, "http://operation": false} {
+		if said[text] != want {
+			t.Errorf("%s: %v", text, said[text])
+		}
+	}
+	if len(textsOfSources(nil)) != 0 {
+		t.Error("what is not there says something")
+	}
+}
+
 func TestSettingsOfTheHubAreWhatAgentsMayUse(t *testing.T) {
 	var rules proxy.Rules
 	takeSettings(map[string]string{"kustomize.buildOptions": "--a", "kustomize.buildOptions.v5": "--b", "kustomize.version.v5": "/bin/k5",
-		"kustomize.path.v4": "/bin/k4", "helm.valuesFileSchemes": "https, s3", "other": "x"}, &rules)
+		"kustomize.path.v4": "/bin/k4", "helm.valuesFileSchemes": "https, s3", "other": "x", "jsonnet.enable": "false", "helm.enable": "true", "kustomize.enable": ""}, &rules)
 	for what, is := range map[string]bool{
+		"types":   len(rules.SourceTypesOff) == 1 && rules.SourceTypesOff["Directory"] == "jsonnet.enable",
 		"options": len(rules.BuildOptions) == 2 && rules.BuildOptions["--a"] && rules.BuildOptions["--b"],
 		"paths":   len(rules.Programs) == 2 && rules.Programs["/bin/k5"] && rules.Programs["/bin/k4"],
 		"schemes": len(rules.ValuesSchemes) == 2 && rules.ValuesSchemes["https"] && rules.ValuesSchemes["s3"],
@@ -127,7 +165,7 @@ func TestSettingsOfTheHubAreWhatAgentsMayUse(t *testing.T) {
 		}
 	}
 	takeSettings(nil, &rules)
-	if len(rules.BuildOptions)+len(rules.Programs) != 0 || !rules.ValuesSchemes["http"] || !rules.ValuesSchemes["https"] {
+	if len(rules.BuildOptions)+len(rules.Programs)+len(rules.SourceTypesOff) != 0 || !rules.ValuesSchemes["http"] || !rules.ValuesSchemes["https"] {
 		t.Errorf("without settings: %+v", rules)
 	}
 }

@@ -44,14 +44,24 @@ func last(message []byte, p path) string {
 	return text
 }
 
+// isTrue is the truth that counts at a path.
+func isTrue(message []byte, p path) bool {
+	var yes bool
+	each(message, p, func(value []byte) {
+		n, size := protowire.ConsumeVarint(value)
+		yes = size == len(value) && n != 0
+	})
+	return yes
+}
+
 // with adds a string field to a message. Where there is one already, it takes its place.
 func with(message []byte, number protowire.Number, text string) []byte {
 	message = protowire.AppendTag(message, number, protowire.BytesType)
 	return protowire.AppendString(message, text)
 }
 
-// withTrue adds a field that is true.
-func withTrue(message []byte, number protowire.Number) []byte {
+// withBool adds a field that is true or false.
+func withBool(message []byte, number protowire.Number, yes bool) []byte {
 	message = protowire.AppendTag(message, number, protowire.VarintType)
-	return protowire.AppendVarint(message, 1)
+	return protowire.AppendVarint(message, protowire.EncodeBool(yes))
 }

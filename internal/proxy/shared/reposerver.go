@@ -176,12 +176,17 @@ func (s *RepoServer) answer(ctx context.Context, client *grpc.ClientConn, agent,
 	if err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
-	if err := rules.check(m, request); err != nil {
+	if err := rules.check(ctx, m, request); err != nil {
 		return err
 	}
 	asked, answer, err := apart(agent, m, request)
 	if err != nil {
 		return err
+	}
+	if m.files {
+		if asked, err = withoutLinks(ctx, client, asked); err != nil {
+			return err
+		}
 	}
 	response := message(answer)
 	if answer == nil {

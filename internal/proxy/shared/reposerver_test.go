@@ -38,6 +38,9 @@ func repository(address string, more ...[]byte) []byte {
 	return append(words(repositoryURL, address), bytes.Join(more, nil)...)
 }
 
+// noKustomize is said in requests for manifests where kustomize is off, as it is on this hub.
+var noKustomize = field(20, words(1, "Kustomize"))
+
 // hub is a RepoServer in front of one that notes what it is asked.
 type hub struct {
 	*RepoServer
@@ -73,6 +76,9 @@ func serve(t *testing.T, limits RepoLimits) *hub {
 		if bytes.Contains(request, []byte("fail")) {
 			return status.Error(codes.NotFound, "no such path")
 		}
+		if name, _ := grpc.MethodFromServerStream(stream); strings.HasSuffix(name, "/GenerateManifest") && isTrue(request, path{manifestSeveral}) {
+			return stream.SendMsg(message(words(manifestAnswerRevision, "looked-at")))
+		}
 		return stream.SendMsg(message("manifests"))
 	}))
 	go func() { _ = backend.Serve(l) }()
@@ -90,8 +96,16 @@ func serve(t *testing.T, limits RepoLimits) *hub {
 			Same:       func(a, b string) bool { return strings.TrimSuffix(a, ".git") == strings.TrimSuffix(b, ".git") },
 			Proxies:    map[string]bool{"http://proxy": true},
 			GitHubAPIs: map[string]bool{"https://github.corp/api/v3": true}, GoogleKeys: map[string]bool{`{"token_uri":"https://tokens"}`: true},
-			AzureIdentity: agent == "azure", BuildOptions: map[string]bool{"--enable-helm": true},
-			Programs: map[string]bool{"/bin/kustomize5": true}, ValuesSchemes: map[string]bool{"https": true},
+			NoProxies: map[string]bool{".corp": true}, AzureIdentity: agent == "azure", Insecure: agent == "azure",
+			SourceTypesOff: map[string]string{"Kustomize": "kustomize.enable"},
+			Application: func(_ context.Context, name string) (map[string]bool, error) {
+				if name == "broken" {
+					return nil, errors.New("the hub is not ready")
+				}
+				return map[string]bool{"https://values.example.com/$ARGOCD_APP_NAME.yaml": name == "web", "vault": name == "web", "path": name == "web", "importstr 'x'": name == "web"}, nil
+			},
+			BuildOptions: map[string]bool{"--enable-helm": true},
+			Programs:     map[string]bool{"/bin/kustomize5": true}, ValuesSchemes: map[string]bool{"https": true},
 		}, nil
 	}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -138,8 +152,12 @@ func TestAgentsMayAskForTheirRepositories(t *testing.T) {
 	ref := field(23, words(1, "$values"), field(2, field(1, repository(ours))))
 	for name, request := range map[string][][]byte{
 		"GenerateManifest": {field(1, repository(ours, words(2, "user"), words(3, "password"))), words(2, "HEAD"), field(10, words(1, ours)), ref,
-			field(11, repository(ours)), field(17, words(1, ours)), field(13, words(1, "--enable-helm"), field(3, words(1, "v5"), words(2, "/bin/kustomize5"))), words(4, "app"), words(19, "annotation")},
-		"GetGitFiles":            {field(1, repository(ours, words(19, "http://proxy"), words(18, "https://github.corp/api/v3"), words(21, `{"token_uri":"https://tokens"}`+"\n"), number(24, 0)))},
+			field(11, repository(ours, words(12, "charts"))), noKustomize, words(5, "web"), words(8, "team-a"), words(25, "default"),
+			field(10, words(12, "chart"), field(7, words(1, "values-$ARGOCD_APP_NAME.yaml"), words(1, "$values/x.yaml"), words(1, "https://values.example.com/$ARGOCD_APP_NAME.yaml"), field(5, words(1, "a.b"), words(2, "file"))),
+				field(8, words(13, "../components/x"), field(12, words(1, "patch.yaml"))), field(11, words(1, "vault"), field(2, words(1, "path"), words(2, "vault"))),
+				field(10, field(2, field(1, words(1, "a"), words(2, "plain")), field(2, words(1, "b"), words(2, "importstr 'x'"), number(3, 1))))),
+			field(17, words(1, ours)), field(13, words(1, "--enable-helm"), field(3, words(1, "v5"), words(2, "/bin/kustomize5"))), words(4, "app"), words(19, "annotation")},
+		"GetGitFiles":            {field(1, repository(ours, words(19, "http://proxy"), words(23, ".corp"), words(18, "https://github.corp/api/v3"), words(21, `{"token_uri":"https://tokens"}`+"\n"), number(24, 0)))},
 		"GetGitDirectories":      {field(1, repository(ours))},
 		"ResolveRevision":        {field(1, repository(ours))},
 		"UpdateRevisionForPaths": {field(1, repository(ours)), field(5, words(1, strings.TrimSuffix(ours, ".git"))), words(2, "app")},
@@ -152,7 +170,7 @@ func TestAgentsMayAskForTheirRepositories(t *testing.T) {
 			t.Errorf("%s: the repo-server gets %q", name, asked)
 		}
 	}
-	if _, err := h.ask("azure", "GetGitFiles", field(1, repository(ours, number(24, 1)))); err != nil {
+	if _, err := h.ask("azure", "GetGitFiles", field(1, repository(ours, number(24, 1), number(7, 1), number(6, 1), number(26, 1)))); err != nil {
 		t.Error(err)
 	}
 	if _, err := h.ask("w1", "GetGitFiles", field(1, repository(ours)), words(4, "fail")); status.Code(err) != codes.NotFound || status.Convert(err).Message() != "no such path" {
@@ -163,7 +181,7 @@ func TestAgentsMayAskForTheirRepositories(t *testing.T) {
 func TestAgentsMayAskForNothingElse(t *testing.T) {
 	h := serve(t, RepoLimits{Request: 1 << 20})
 	own := field(1, repository(ours))
-	source := field(10, words(1, ours))
+	source := append(field(10, words(1, ours)), noKustomize...)
 	for name, c := range map[string]struct {
 		agent, method, want string
 		request             [][]byte
@@ -174,11 +192,11 @@ func TestAgentsMayAskForNothingElse(t *testing.T) {
 		"a reference":          {"w1", "GenerateManifest", "theirs", [][]byte{own, source, field(23, words(1, "x"), field(2, field(1, repository(theirs))))}},
 		"a Helm repository":    {"w1", "GenerateManifest", "theirs", [][]byte{own, source, field(11, repository(ours)), field(11, repository(theirs))}},
 		"Helm credentials":     {"w1", "GenerateManifest", "theirs", [][]byte{own, source, field(17, words(1, theirs))}},
-		"another source":       {"w1", "GenerateManifest", "is not of the repository", [][]byte{own, field(10, words(1, theirs))}},
+		"another source":       {"w1", "GenerateManifest", "is not of the repository", [][]byte{own, noKustomize, field(10, words(1, theirs))}},
 		"another source later": {"w1", "UpdateRevisionForPaths", "is not of the repository", [][]byte{own, field(5, words(1, ours)), field(5, words(1, theirs))}},
 		"a reference to be compared": {"w1", "UpdateRevisionForPaths", "theirs",
 			[][]byte{own, field(5, words(1, ours)), field(7, words(1, "x"), field(2, field(1, repository(theirs))))}},
-		"no repository":        {"w1", "GenerateManifest", "names no repository", nil},
+		"no repository":        {"w1", "GenerateManifest", "names no repository", [][]byte{noKustomize}},
 		"no address":           {"w1", "GetGitFiles", "names no repository", [][]byte{field(1, words(2, "x"))}},
 		"an empty address":     {"w1", "GetGitFiles", "has no address", [][]byte{field(1, repository(""))}},
 		"a file":               {"w1", "GetGitFiles", `addresses of "file"`, [][]byte{field(1, repository("file:///tmp/ours/x"))}},
@@ -202,6 +220,18 @@ func TestAgentsMayAskForNothingElse(t *testing.T) {
 		"a version's binary":   {"w1", "GenerateManifest", `kustomize.version "/bin/sh"`, [][]byte{own, source, field(13, field(3, words(2, "/bin/sh")))}},
 		"a plugin":             {"w1", "GenerateManifest", "field 12 of the request", [][]byte{own, source, field(12, words(1, "x"))}},
 		"a scheme":             {"w1", "GenerateManifest", `helm.valuesFileSchemes "file"`, [][]byte{own, source, field(21, words(1, "file"))}},
+		"no source":            {"w1", "GenerateManifest", "names no source", [][]byte{own, noKustomize}},
+		"a program's option":   {"w1", "GetGitFiles", "has no address", [][]byte{field(1, repository(" --upload-pack=x/ours/"))}},
+		"without the proxy":    {"w1", "GetGitFiles", `noProxy "*" is not a setting of`, [][]byte{field(1, repository(ours, words(19, "http://proxy"), words(23, "*")))}},
+		"whoever answers":      {"w1", "GetGitFiles", "access that is not verified (insecure) is not a setting of", [][]byte{field(1, repository(ours, number(7, 1)))}},
+		"whatever host key":    {"w1", "ResolveRevision", "(insecure)", [][]byte{field(1, repository(ours, number(6, 1)))}},
+		"OCI without TLS":      {"w1", "GenerateManifest", "(insecure)", [][]byte{own, source, field(17, repository(ours, number(26, 1)))}},
+		"an option of Helm's":  {"w1", "GenerateManifest", "neither a chart nor a repository", [][]byte{own, source, field(11, repository(ours, words(12, "--repository-config=/x")))}},
+		"a chart as option":    {"w1", "GenerateManifest", "neither a chart", [][]byte{own, source, field(10, words(12, "--untardir=/"))}},
+		"a chart elsewhere":    {"w1", "GetRevisionChartDetails", "neither a chart", [][]byte{own, words(2, "../../other/chart")}},
+		"what is switched off": {"w1", "GenerateManifest", "kustomize.enable is false in the hub's argocd-cm", [][]byte{own, field(10, words(1, ours))}},
+		"it, said twice":       {"w1", "GenerateManifest", "kustomize.enable", [][]byte{own, source, field(20, words(1, "Kustomize"), number(2, 1))}},
+		"details":              {"w1", "GetAppDetails", "not among the methods", [][]byte{own}},
 		"tracking":             {"w1", "GenerateManifest", `tracking method "x|y"`, [][]byte{own, source, words(19, "x|y")}},
 		"content of its own":   {"w1", "GenerateManifestWithFiles", "not among the methods", [][]byte{own}},
 		"a test of secrets":    {"w1", "TestRepository", "not among the methods", [][]byte{own}},
@@ -231,7 +261,7 @@ func TestAgentsMayAskForNothingElse(t *testing.T) {
 
 func TestAgentsHaveTheirOwnPlaceInTheCache(t *testing.T) {
 	h := serve(t, RepoLimits{})
-	own, source := field(1, repository(ours)), field(10, words(1, ours))
+	own, source := field(1, repository(ours)), append(field(10, words(1, ours)), noKustomize...)
 	for _, c := range []struct{ tracking, label, installation, wantLabel, wantInstallation string }{
 		{"", "app", "", "app@w1", ""},
 		{"annotation", "app@w2", "", "app@w2@w1", ""},
@@ -274,7 +304,7 @@ func TestRequestsOfOneAgentWaitForEachOther(t *testing.T) {
 	for range 5 {
 		go func() {
 			var response message
-			answers <- client.Invoke(t.Context(), service+"GetGitFiles", message(field(1, repository(ours))), &response)
+			answers <- client.Invoke(t.Context(), service+"GetGitDirectories", message(field(1, repository(ours))), &response)
 		}()
 	}
 	count := func() int {
@@ -286,7 +316,7 @@ func TestRequestsOfOneAgentWaitForEachOther(t *testing.T) {
 	h.mu.Lock()
 	h.hold = nil
 	h.mu.Unlock()
-	if _, err := h.ask("w2", "GetGitFiles", field(1, repository(ours))); err != nil { // does not wait
+	if _, err := h.ask("w2", "GetGitDirectories", field(1, repository(ours))); err != nil { // does not wait
 		t.Error(err)
 	}
 	if n := count(); n != 3 {

@@ -2,6 +2,7 @@ package shared
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,16 +25,23 @@ type Rules struct {
 	Proxies       map[string]bool // for access to repositories
 	GitHubAPIs    map[string]bool // addresses, of GitHub Enterprise
 	GoogleKeys    map[string]bool // of service accounts
+	NoProxies     map[string]bool // for access without them
 	AzureIdentity bool            // that of the hub's repo-server
+	Insecure      bool            // access without making sure whom one is talking to
 
 	// What the hub's own settings have, and agents may therefore ask for.
-	BuildOptions  map[string]bool // of kustomize
-	Programs      map[string]bool // versions of kustomize
-	ValuesSchemes map[string]bool // of addresses that Helm reads values from
+	BuildOptions   map[string]bool   // of kustomize
+	Programs       map[string]bool   // versions of kustomize
+	ValuesSchemes  map[string]bool   // of addresses that Helm reads values from
+	SourceTypesOff map[string]string // kinds of sources that the hub does not render → the setting that says so
+
+	// Application returns every text in the sources of the hub's Application that is placed on the agent, and called so
+	// by Argo CD there; none: there is no such Application.
+	Application func(ctx context.Context, name string) (map[string]bool, error)
 }
 
 // check says why a request is refused, as a gRPC status.
-func (r *Rules) check(m method, request []byte) error {
+func (r *Rules) check(ctx context.Context, m method, request []byte) error {
 	addresses := 0
 	var why error
 	deny := func(err error) {
@@ -57,6 +65,10 @@ func (r *Rules) check(m method, request []byte) error {
 			}
 		})
 	}
+	for _, p := range m.arguments {
+		whole = whole && each(request, p, func(v []byte) { deny(argument(v)) })
+	}
+	deny(r.checkSourceTypes(m.sourceTypes, request))
 	setting := "the hub's argocd-cm"
 	for _, s := range []struct {
 		paths []path
@@ -79,7 +91,18 @@ func (r *Rules) check(m method, request []byte) error {
 	case addresses == 0:
 		return status.Error(codes.InvalidArgument, "the request names no repository")
 	}
-	return r.sameSource(m, request)
+	if err := r.sameSource(m, request); err != nil {
+		return err
+	}
+	return r.checkNamed(ctx, m.named, request)
+}
+
+// argument says why a text can not be an argument of a program.
+func argument(text []byte) error {
+	if bytes.HasPrefix(text, []byte("-")) || bytes.Contains(text, []byte("..")) {
+		return fmt.Errorf("%.100q is neither a chart nor a repository", text)
+	}
+	return nil
 }
 
 // repository looks at a Repository or RepoCreds. It returns false if the message is broken.
@@ -87,7 +110,21 @@ func (r *Rules) repository(request []byte, p path, fields reach, deny func(error
 	at := func(number protowire.Number, f func(v []byte)) bool {
 		return each(request, append(slices.Clip(p), number), f)
 	}
+	truth := func(numbers []protowire.Number, allowed bool, what string) bool {
+		for _, number := range numbers {
+			if !at(number, func(v []byte) {
+				if yes, _ := protowire.ConsumeVarint(v); yes != 0 && !allowed {
+					deny(errors.New(what + " is not a setting of " + placed))
+				}
+			}) {
+				return false
+			}
+		}
+		return true
+	}
 	return at(repositoryURL, func(v []byte) { deny(r.address(string(v))) }) &&
+		(fields.githubAPI != ofRepository.githubAPI || at(repositoryName, func(v []byte) { deny(argument(v)) })) &&
+		at(fields.noProxy, func(v []byte) { deny(r.known(r.NoProxies, "noProxy", bytes.TrimSpace(v), placed)) }) &&
 		at(fields.proxy, func(v []byte) { deny(r.known(r.Proxies, "proxy", bytes.TrimSpace(v), placed)) }) &&
 		at(fields.githubAPI, func(v []byte) { deny(r.known(r.GitHubAPIs, "githubAppEnterpriseBaseUrl", bytes.TrimSpace(v), placed)) }) &&
 		at(fields.googleKey, func(v []byte) {
@@ -95,11 +132,8 @@ func (r *Rules) repository(request []byte, p path, fields reach, deny func(error
 				deny(errors.New("this gcpServiceAccountKey is not a setting of " + placed))
 			}
 		}) &&
-		at(fields.azureIdentity, func(v []byte) {
-			if yes, _ := protowire.ConsumeVarint(v); yes != 0 && !r.AzureIdentity {
-				deny(errors.New("useAzureWorkloadIdentity is not a setting of " + placed))
-			}
-		})
+		truth([]protowire.Number{fields.azureIdentity}, r.AzureIdentity, "useAzureWorkloadIdentity") &&
+		truth(fields.insecure, r.Insecure, "access that is not verified (insecure)")
 }
 
 // placed is where what is said of a repository has to be said by the hub, too.
@@ -110,6 +144,8 @@ func (r *Rules) sameSource(m method, request []byte) (err error) {
 	if m.source == nil {
 		return nil
 	}
+	err = status.Error(codes.InvalidArgument, "the request names no source")
+	each(request, m.source, func([]byte) { err = nil })
 	each(request, path{1, repositoryURL}, func(repository []byte) {
 		each(request, m.source, func(source []byte) {
 			if !r.Same(string(repository), string(source)) {
@@ -124,7 +160,7 @@ func (r *Rules) sameSource(m method, request []byte) (err error) {
 func (r *Rules) address(address string) error {
 	scheme, _, found := strings.Cut(strings.ToLower(strings.TrimSpace(address)), "://")
 	switch {
-	case address == "" || strings.ContainsAny(address, "\x00\n\r"):
+	case address == "" || strings.ContainsAny(address, "\x00\n\r") || strings.HasPrefix(strings.TrimSpace(address), "-"):
 		return fmt.Errorf("repository %q has no address", address)
 	case found && scheme != "https" && scheme != "http" && scheme != "ssh" && scheme != "oci":
 		return fmt.Errorf("repository %q: agents can not use addresses of %q", address, scheme)
@@ -161,5 +197,5 @@ func apart(agent string, m method, request []byte) (changed, answer []byte, err 
 	if m.changes { // something may have: the next thing the controller does is to ask for manifests
 		return nil, protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1), nil
 	}
-	return withTrue(request, m.noCache), nil, nil
+	return withBool(request, m.noCache, true), nil, nil
 }
