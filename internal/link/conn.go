@@ -26,7 +26,6 @@ type Conn struct {
 	limit   int           // bytes in the queue
 	grace   time.Duration // from Close to the end, at most
 	abort   func()        // ends the transport at once: reads and writes fail
-	wake    chan struct{} // something is in the queue, or the end has come
 	closing chan struct{} // no more is sent or delivered
 	dead    chan struct{} // not even what is queued is sent
 
@@ -44,10 +43,15 @@ type Conn struct {
 	epoch    engine.Epoch
 	seq      uint64
 	queue    []outgoing
-	queued   int   // bytes in the queue or being sent
-	cause    error // why it ended; the first one counts
-	closed   bool  // closing is closed
-	ended    bool  // nobody reads or sends any more
+	queued   int    // bytes in the queue or being sent
+	out      stream // nil before run
+	sending  bool   // a goroutine sends what is queued: only then is there one
+	mute     bool   // none shall begin any more
+	senders  sync.WaitGroup
+	atEnd    func() // once everything is sent and nothing more will come; may be nil
+	cause    error  // why it ended; the first one counts
+	closed   bool   // closing is closed
+	ended    bool   // nobody reads or sends any more
 	deadOnce sync.Once
 	timer    *time.Timer
 	extended int // how often a goodbye was given more time
@@ -61,7 +65,7 @@ func newConn(source string, total *Traffic, limit int, grace time.Duration, abor
 	return &Conn{
 		ID: lastID.Add(1), Since: time.Now(), Traffic: &Traffic{}, life: life, die: die,
 		total: total, limit: limit, grace: grace, abort: abort, source: source,
-		wake: make(chan struct{}, 1), closing: make(chan struct{}), dead: make(chan struct{}),
+		closing: make(chan struct{}), dead: make(chan struct{}),
 	}
 }
 
@@ -111,22 +115,7 @@ func (c *Conn) encode(m engine.Message) (outgoing, error) {
 func (c *Conn) push(event outgoing) {
 	c.queue = append(c.queue, event)
 	c.queued += len(event)
-	c.nudge()
-}
-
-func (c *Conn) nudge() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take returns what is queued, and whether more may come.
-func (c *Conn) take() (batch []outgoing, more bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	batch, c.queue = c.queue, nil
-	return batch, !c.closed
+	c.startSending()
 }
 
 func (c *Conn) sent(size int) {
@@ -200,7 +189,7 @@ func (c *Conn) finish(cause error) {
 	c.closed, c.cause = true, cause
 	close(c.closing)
 	c.die(cause)
-	c.nudge()
+	c.startSending()
 }
 
 // fail notes that the transport is at its end.

@@ -270,8 +270,8 @@ func TestOnlyAShutdownSendsWhatIsQueued(t *testing.T) {
 		must(t, c.Send(roots(1)))
 		must(t, c.Send(roots(2)))
 		c.Close(code, "bye")
-		batch, more := c.take()
-		if len(batch) != want || more {
+		batch, last := c.take()
+		if len(batch) != want || !last {
 			t.Errorf("%s: %d messages are sent instead of %d", code, len(batch), want)
 		}
 		sum := 0

@@ -46,3 +46,24 @@ func TestMessagesTravelBothWaysInOrder(t *testing.T) {
 		t.Errorf("the hub learns %v", bye)
 	}
 }
+
+func TestASessionAtRestHasNobodyWhoSends(t *testing.T) {
+	leakCheck(t)
+	ca := newCA(t, "ca")
+	h := startHub(t, ServerConfig{TLS: ca.serverTLS()})
+	s := dial(t, DialerConfig{Address: h.address, TLS: ca.clientTLS("agent-a")})
+	agent, hub := s.next("connected").conn, h.next("connected").conn
+	for i := range 3 {
+		must(t, agent.Send(roots(i)))
+		must(t, hub.Send(roots(i)))
+		h.next("received")
+		s.next("received")
+		for _, c := range []*Conn{agent, hub} {
+			eventually(t, "the goroutine that sends ends", func() bool {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return !c.sending
+			})
+		}
+	}
+}

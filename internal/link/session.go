@@ -21,23 +21,20 @@ type stream interface {
 }
 
 // run is the life of a connection at either end. The caller's goroutine reads;
-// the one goroutine that sends has ended when run returns. halfClose, if there
-// is one, tells the peer that nothing more will come.
+// none sends any more when run returns. halfClose, if there is one, tells the
+// peer that nothing more will come.
 func (c *Conn) run(s stream, events Events, halfClose func()) {
-	sender := make(chan struct{})
-	go func() {
-		defer close(sender)
-		if err := c.sendAll(s); err != nil {
-			c.failSoon(err)
-		} else if halfClose != nil {
-			halfClose()
-		}
-	}()
+	c.mu.Lock()
+	c.out, c.atEnd = s, halfClose
+	if len(c.queue) > 0 || c.closed {
+		c.startSending()
+	}
+	c.mu.Unlock()
 	events.Connected(c)
 	c.fail(c.readAll(s, events))
 	c.deadOnce.Do(func() { close(c.dead) })
 	stuck := time.AfterFunc(c.grace, c.abort) // in a message that the peer does not take
-	<-sender
+	c.senders.Wait()                          // after fail none begins
 	stuck.Stop()
 	c.mu.Lock()
 	cause := c.cause
@@ -49,45 +46,74 @@ func (c *Conn) run(s stream, events Events, halfClose func()) {
 	events.Disconnected(c, cause)
 }
 
-// sendAll sends what is queued, until the connection closes and the queue is
-// empty. It fails only when the transport does.
+// startSending makes sure that somebody sends what is queued. At rest nobody
+// does: a goroutine that waits costs as much memory as much else of a session,
+// and thousands of sessions are at rest. Under mu.
+func (c *Conn) startSending() {
+	if c.out == nil || c.sending || c.mute {
+		return
+	}
+	c.sending = true
+	c.senders.Go(c.sendQueued)
+}
+
+// sendQueued sends until the queue is empty. It fails only when the transport
+// does.
+func (c *Conn) sendQueued() {
+	for {
+		batch, last := c.take()
+		if len(batch) == 0 {
+			if last && c.atEnd != nil {
+				c.atEnd()
+			}
+			return
+		}
+		if err := c.sendBatch(batch); err != nil {
+			c.mu.Lock()
+			c.mute = true
+			c.mu.Unlock()
+			if !errors.Is(err, io.EOF) { // else it has ended, and the reader learns why
+				c.failSoon(fmt.Errorf("sending to %s: %w", c.RemoteAddr, explainStatus(err)))
+			} else if c.atEnd != nil {
+				c.atEnd()
+			}
+			return
+		}
+	}
+}
+
+// take returns what is queued. If that is nothing, the one who sends is done;
+// last: nothing will come after it.
+func (c *Conn) take() (batch []outgoing, last bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	batch, c.queue = c.queue, nil
+	if len(batch) == 0 {
+		c.sending = false
+	}
+	return batch, c.closed
+}
+
+// sendBatch sends some events. A connection that is dead counts as ended.
 //
 // A peer that takes nothing for a long time is cut, however little waits for it:
 // it may answer pings for ever.
-func (c *Conn) sendAll(s stream) error {
+func (c *Conn) sendBatch(batch []outgoing) error {
 	stalled := time.AfterFunc(stall, c.stalled)
-	stalled.Stop()
 	defer stalled.Stop()
-	for {
-		batch, more := c.take()
-		for _, event := range batch {
-			select {
-			case <-c.dead:
-				return nil
-			default:
-			}
-			stalled.Reset(stall)
-			err := s.SendMsg(event)
-			stalled.Stop()
-			if errors.Is(err, io.EOF) {
-				return nil // it has ended, and the reader learns why
-			} else if err != nil {
-				return fmt.Errorf("sending to %s: %w", c.RemoteAddr, explainStatus(err))
-			}
-			c.sent(len(event))
-		}
-		if len(batch) > 0 {
-			continue
-		}
-		if !more {
-			return nil
-		}
+	for _, event := range batch {
 		select {
-		case <-c.wake:
 		case <-c.dead:
-			return nil
+			return io.EOF
+		default:
 		}
+		stalled.Reset(stall)
+		if err := c.out.SendMsg(event); err != nil {
+			return err
+		}
+		c.sent(len(event))
 	}
+	return nil
 }
 
 // stall is how long a message may wait for the peer to take what was sent before
