@@ -12,7 +12,9 @@ import (
 
 func main() {
 	ctx, stop := untilSignal(context.Background(), os.Exit)
+	leave := tendMemory(os.Environ(), theLimits)
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
+	leave()
 	stop()
 	os.Exit(report(os.Stderr, err))
 }

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"math"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// How much garbage may lie about, in percent of what is in use, before it is
+// collected. Go's own 100 means that a process reaches twice what it uses, and
+// keeps it. Both programs hold much that stays (objects, sessions), and at rest
+// make little that goes: then it costs next to nothing to collect often. Under
+// load it would cost, and there is more room.
+const (
+	garbageBusy = 75
+	garbageCalm = 25
+	memoryBeat  = 10 * time.Second
+)
+
+// memoryShare is the part of a container's limit at which the collector begins
+// to work harder rather than let the container be killed. The rest is for what it
+// does not count: the program itself, and the kernel's buffers.
+const memoryShare = 0.9
+
+// tendMemory sets the garbage collector by what the program is doing, until it is
+// stopped. What the environment says goes first: GOGC and GOMEMLIMIT are Go's own.
+func tendMemory(env, limits []string) (stop func()) {
+	if limit, ok := containerLimit(limits); ok && !isSet(env, "GOMEMLIMIT") {
+		debug.SetMemoryLimit(int64(memoryShare * float64(limit)))
+	}
+	if isSet(env, "GOGC") {
+		return func() {}
+	}
+	debug.SetGCPercent(garbageBusy)
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		beat := time.NewTicker(memoryBeat)
+		defer beat.Stop()
+		var pace garbagePace
+		for {
+			select {
+			case <-end:
+				return
+			case <-beat.C:
+				if percent, changed := pace.next(heap()); changed {
+					debug.SetGCPercent(percent)
+				}
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
+// garbagePace decides between the two by what was allocated since it last looked.
+type garbagePace struct {
+	allocated uint64 // since the start, as of the last look
+	calm      bool
+}
+
+// next looks once a beat. A process is calm that allocates less in a beat than a
+// quarter of what it holds: then it collects once in a beat at most.
+func (p *garbagePace) next(allocated, live uint64) (percent int, changed bool) {
+	calm := (allocated-p.allocated)*100 < live*garbageCalm
+	changed = calm != p.calm
+	p.allocated, p.calm = allocated, calm
+	if calm {
+		return garbageCalm, changed
+	}
+	return garbageBusy, changed
+}
+
+// heap tells how much was allocated since the start, and what of it was in use
+// when it was last looked at.
+func heap() (allocated, live uint64) {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64(), sample[1].Value.Uint64()
+}
+
+// theLimits are where the kernel says how much memory a container may have, by
+// the newer and by the older way of counting.
+var theLimits = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
+
+// containerLimit reads the first of the files that has a limit in it.
+func containerLimit(files []string) (int64, bool) {
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is no number
+		if err == nil && limit > 0 && limit < math.MaxInt64/2 {                 // nor is the older way's word for none a limit
+			return limit, true
+		}
+	}
+	return 0, false
+}
+
+func isSet(env []string, name string) bool {
+	return slices.ContainsFunc(env, func(entry string) bool {
+		value, ok := strings.CutPrefix(entry, name+"=")
+		return ok && value != ""
+	})
+}
