@@ -91,12 +91,12 @@ func newLive(p *principal, n *node.Node) *live {
 func (l *live) runs() map[string]func(context.Context) error {
 	out := map[string]func(context.Context) error{}
 	if l.hub != nil {
-		out["resource proxy"] = l.serveResources
+		out["resource proxy"] = l.p.onceRead(l.serveResources)
 		out["discovery of agents' clusters"] = l.learner.run
 		out["tokens of cluster Secrets"] = kube.NewWatcher(l.p.client, l.p.registry.watch(), l.tokens.take, l.p.log, l.p.cfg.Jitter).Run
 	}
 	if l.redis != nil {
-		out["Redis proxy"] = func(ctx context.Context) error { return l.redis.Run(ctx, l.p.cfg.Live.Redis) }
+		out["Redis proxy"] = l.p.onceRead(func(ctx context.Context) error { return l.redis.Run(ctx, l.p.cfg.Live.Redis) })
 		out["cluster page"] = l.clusters.Run
 	}
 	return out

@@ -137,7 +137,7 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 	for what, run := range p.agentRuns() {
 		start(what, run)
 	}
-	start("connections", p.serve)
+	start("connections", p.onceRead(p.serve))
 	start("freshness", p.sessions.fresh.run)
 	start("chores", p.chores.run)
 	for _, run := range kube.FollowSecrets(p.client, p.cfg.Namespace, p.issuer.feeds(p.cfg.Secrets), p.log, p.cfg.Jitter) {
@@ -161,21 +161,28 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 	}
 }
 
-// serve lets agents in once the hub's objects have been read: what is not known
-// yet must not be taken for gone, nor what Argo CD's settings forbid for
-// allowed. Nor is a certificate good before it is known which are not.
-func (p *principal) serve(ctx context.Context) error {
-	wait := []<-chan struct{}{p.ready, p.registry.ready, p.settled}
-	if p.cfg.Revocations != nil {
-		wait = append(wait, p.revocable)
-	}
-	for _, read := range wait {
-		select {
-		case <-read:
-		case <-ctx.Done():
-			return nil
+// onceRead runs what lets others in once the hub's objects have been read: what
+// is not known yet must not be taken for gone, nor what Argo CD's settings forbid
+// for allowed. Nor is a certificate good before it is known which are not.
+func (p *principal) onceRead(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		wait := []<-chan struct{}{p.ready, p.registry.ready, p.settled}
+		if p.cfg.Revocations != nil {
+			wait = append(wait, p.revocable)
 		}
+		for _, read := range wait {
+			select {
+			case <-read:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		return run(ctx)
 	}
+}
+
+// serve lets agents in.
+func (p *principal) serve(ctx context.Context) error {
 	p.door.end()
 	server := link.NewServer(link.ServerConfig{
 		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Admit: p.sessions.admit, Events: p.sessions, Log: p.log, Explain: p.cfg.Explain,

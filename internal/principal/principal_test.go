@@ -2,6 +2,7 @@ package principal
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/link"
 )
 
@@ -47,6 +49,36 @@ func TestProbesAnswerWhileTheAPIServerIsAway(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestNobodyIsLetInBeforeItIsKnownWhoMayNot(t *testing.T) {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = listener.Close() // who serves fails
+	config := Config{Revocations: &identity.Revocations{}, Live: Live{Resource: listener, ResourceTLS: &tls.Config{}, Redis: listener}, Listener: listener, Log: slog.New(slog.DiscardHandler)}
+	for _, what := range []string{"resource proxy", "Redis proxy"} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &principal{cfg: config, log: config.Log, registry: &registry{ready: make(chan struct{})},
+				ready: make(chan struct{}), settled: make(chan struct{}), revocable: make(chan struct{})}
+			run := newLive(p, nil).runs()[what]
+			ended := make(chan error, 1)
+			go func() { ended <- run(t.Context()) }()
+			for _, read := range []chan struct{}{p.ready, p.registry.ready, p.settled, p.revocable} {
+				synctest.Wait()
+				select {
+				case err := <-ended:
+					t.Fatalf("the %s served at once: %v", what, err)
+				default:
+				}
+				close(read)
+			}
+			if err := <-ended; err == nil {
+				t.Errorf("the %s did not serve", what)
+			}
+		})
 	}
 }
 
