@@ -284,3 +284,22 @@ func TestHubNamesAreMappedToLocalOnes(t *testing.T) {
 		}
 	}
 }
+
+func TestARevocationMissesNoRequestThatIsJustBeginning(t *testing.T) {
+	var s *stage
+	revoked, carriedOut := false, false
+	s = newStage(t, fakeServer(t, func(http.ResponseWriter, *http.Request) { carriedOut = true }), options{hub: func(c *HubConfig) {
+		c.Caller = func(*tls.ConnectionState) (string, error) {
+			if revoked {
+				return "", errors.New("the certificate is revoked")
+			}
+			revoked = true // right after this request was found good, and before it is one of those under way
+			s.hub.Recheck()
+			return "w1", nil
+		}
+	}})
+	response, body := s.ask(t, s.client, http.MethodGet, "/api/v1/pods?watch=true", nil)
+	if status := statusOf(t, response, body); status.Code != http.StatusForbidden || carriedOut {
+		t.Errorf("carried out: %v; %s", carriedOut, body)
+	}
+}

@@ -20,6 +20,7 @@ type Hub struct {
 	tunnels *http.Transport
 	copies  *copies
 	active  *active
+	recalls atomic.Uint64 // counts Recheck and Forget
 }
 
 // NewHub returns a Hub. Close it.
@@ -53,14 +54,18 @@ var errShutdown = unavailable("this principal is shutting down")
 // Recheck asks once more who the callers of all requests under way are and ends those of whoever is refused by now.
 // It is for the moment in which something was revoked.
 func (h *Hub) Recheck() {
+	h.recalls.Add(1)
 	h.active.cut(func(c *call) bool {
 		agent, status := h.identify(c.state, c.token)
 		return status != nil || agent != c.agent
-	}, refusal(http.StatusForbidden, "Forbidden", "access was revoked"))
+	}, accessRevoked)
 }
+
+var accessRevoked = refusal(http.StatusForbidden, "Forbidden", "access was revoked")
 
 // Forget drops everything about an agent that is no longer registered, and ends its requests.
 func (h *Hub) Forget(agent string) {
+	h.recalls.Add(1)
 	h.active.cut(func(c *call) bool { return c.agent == agent }, refusal(http.StatusForbidden, "Forbidden", "the agent was removed"))
 	h.copies.forget(agent)
 }
@@ -115,6 +120,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.token = bearer(r.Header)
+	recalls := h.recalls.Load()
 	if c.agent, status = h.identify(r.TLS, c.token); status != nil {
 		refuse(status)
 		return
@@ -136,6 +142,12 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.active.remove(c)
+	if h.recalls.Load() != recalls { // something was revoked before this request could be found among those under way
+		if agent, status := h.identify(r.TLS, c.token); status != nil || agent != c.agent {
+			refuse(accessRevoked)
+			return
+		}
+	}
 	c.unblock = func() {
 		if c.reading.Load() {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now())
