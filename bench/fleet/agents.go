@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"os"
 	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/argocd-agent/argocd-agent/bench/fleet/badlink"
 	"github.com/argocd-agent/argocd-agent/bench/fleet/memory"
 	"github.com/argocd-agent/argocd-agent/internal/agent"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -31,6 +33,7 @@ type member struct {
 	cluster *memory.Cluster
 	cert    tls.Certificate
 	link    *faultproxy.Link // nil: it dials the principal itself
+	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -41,15 +44,18 @@ type member struct {
 type fleet struct {
 	members []*member
 	roots   *x509.CertPool
+	weather badlink.Weather
+	bad     badlink.Counters
 
 	mu      sync.Mutex
 	open    map[string]bool // agents with a session → whether everything is proven equal in it, or was made so
 	proven  int             // agents of which that is so
+	closed  int             // sessions that have ended
 	changed chan struct{}
 }
 
-func newFleet() *fleet {
-	return &fleet{roots: x509.NewCertPool(), open: map[string]bool{}, changed: make(chan struct{})}
+func newFleet(weather badlink.Weather) *fleet {
+	return &fleet{weather: weather, roots: x509.NewCertPool(), open: map[string]bool{}, changed: make(chan struct{})}
 }
 
 // add makes a member; it does not run yet.
@@ -60,6 +66,9 @@ func (f *fleet) add(i int, mode kind.Mode, credentials func(string) (cert, key, 
 		return nil, err
 	}
 	m := &member{name: name, mode: mode, cluster: memory.New("cluster-"+name, argocd)}
+	if !f.weather.Fair() {
+		m.dial = f.weather.Dialer(name, &f.bad)
+	}
 	if m.cert, err = tls.LoadX509KeyPair(certFile, keyFile); err != nil {
 		return nil, err
 	}
@@ -84,9 +93,7 @@ func (f *fleet) start(ctx context.Context, m *member, server string) {
 	config := agent.Config{
 		Cluster: &rest.Config{Host: "http://memory", Transport: m.cluster}, Namespace: argocd, Version: "bench",
 		Mode: m.mode, Mapping: kind.ByNamespace, Policy: node.Policy{}, Server: server,
-		TLS: func() (*tls.Config, error) {
-			return &tls.Config{RootCAs: f.roots, Certificates: []tls.Certificate{m.cert}, MinVersion: tls.VersionTLS13, ServerName: "127.0.0.1"}, nil
-		},
+		TLS: f.tls(m), Dial: m.dial,
 		Log: slog.New(slog.DiscardHandler), Jitter: rand.Float64, Reported: func(r node.Report) { f.report(m, r) },
 	}
 	go func() {
@@ -95,28 +102,39 @@ func (f *fleet) start(ctx context.Context, m *member, server string) {
 	}()
 }
 
-func (f *fleet) startAll(ctx context.Context, server string) {
-	for _, m := range f.members {
-		f.start(ctx, m, server)
+// tls is how a member proves who it is.
+func (f *fleet) tls(m *member) func() (*tls.Config, error) {
+	return func() (*tls.Config, error) {
+		return &tls.Config{RootCAs: f.roots, Certificates: []tls.Certificate{m.cert}, MinVersion: tls.VersionTLS13, ServerName: "127.0.0.1"}, nil
 	}
 }
 
-// stopAll stops all agents and waits for them.
-func (f *fleet) stopAll() {
-	for _, m := range f.members {
+// stop stops agents, waits for them, and forgets what they have reported.
+func (f *fleet) stop(members ...*member) {
+	for _, m := range members {
 		if m.cancel != nil {
 			m.cancel()
 		}
 	}
-	for _, m := range f.members {
+	for _, m := range members {
 		if m.done != nil {
 			<-m.done
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	clear(f.open)
-	f.proven = 0
+	for _, m := range members {
+		if f.open[m.name] {
+			f.proven--
+		}
+		delete(f.open, m.name)
+	}
+}
+
+func (f *fleet) startAll(ctx context.Context, server string) {
+	for _, m := range f.members {
+		f.start(ctx, m, server)
+	}
 }
 
 // report keeps count. It is called by the goroutine of each agent's node.
@@ -131,6 +149,7 @@ func (f *fleet) report(m *member, r node.Report) {
 		f.open[m.name] = false
 	case engine.Closed:
 		delete(f.open, m.name)
+		f.closed++
 	case engine.Compared:
 		f.open[m.name] = true
 	}
@@ -139,6 +158,13 @@ func (f *fleet) report(m *member, r node.Report) {
 	}
 	close(f.changed)
 	f.changed = make(chan struct{})
+}
+
+// ends tells how many sessions have ended so far.
+func (f *fleet) ends() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed
 }
 
 // until waits until the counts of agents that are connected, and that are proven equal, are as wanted.

@@ -29,15 +29,16 @@ type bench struct {
 	specs   *marks // of spec changes that come from the hub
 	*report.Report
 
-	pprof  int // port
+	faults *lab.FaultyAPI // the principal goes by way of it, when faults are made
+	pprof  int            // port
+	bare   float64        // bytes that live in a principal with all Applications and no agent
 	writes float64
 	wrote  time.Duration // what writing all Applications took
 	number int           // of the last change
 }
 
-func newBench(ctx context.Context, s settings) (_ *bench, err error) {
-	b := &bench{settings: s, ctx: ctx, specs: newMarks(), fleet: newFleet(),
-		Report: report.New(fmt.Sprintf("Fleet: %d agents, %d Applications each, %.0f %% of them autonomous", s.agents, s.apps, 100*s.autonomous))}
+func newBench(ctx context.Context, s settings, figures *report.Report) (_ *bench, err error) {
+	b := &bench{settings: s, ctx: ctx, specs: newMarks(), fleet: newFleet(s.weather), Report: figures}
 	defer func() {
 		if err != nil {
 			b.close()
@@ -86,7 +87,7 @@ func newBench(ctx context.Context, s settings) (_ *bench, err error) {
 
 // close ends everything, as far as it was begun.
 func (b *bench) close() {
-	b.fleet.stopAll()
+	b.fleet.stop(b.fleet.members...)
 	for _, m := range b.fleet.members {
 		if m.link != nil {
 			_ = m.link.Close()
@@ -94,6 +95,9 @@ func (b *bench) close() {
 	}
 	if b.product != nil {
 		b.product.Close()
+	}
+	if b.faults != nil {
+		_ = b.faults.Close()
 	}
 	if b.lab != nil {
 		_ = b.lab.Down(context.Background())
@@ -113,21 +117,7 @@ func (b *bench) part(name string, do func(context.Context) error) report.Part {
 
 // startPrincipal starts it for the first time.
 func (b *bench) startPrincipal(ctx context.Context) error {
-	if err := b.product.StartPrincipal(ctx, "--pprof-port", strconv.Itoa(b.pprof)); err != nil {
-		return err
-	}
-	if b.latency == 0 {
-		return nil
-	}
-	for _, m := range b.fleet.members {
-		link, err := b.lab.Link(b.product.Address())
-		if err != nil {
-			return err
-		}
-		link.Delay(b.latency, b.latency/10)
-		m.link = link
-	}
-	return nil
+	return b.product.StartPrincipal(ctx, "--pprof-port", strconv.Itoa(b.pprof))
 }
 
 // profile keeps what the principal is made of after a part.

@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/bench/fleet/memory"
-	"github.com/argocd-agent/argocd-agent/bench/report"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
@@ -56,6 +54,10 @@ func (b *bench) fill(ctx context.Context) error {
 	if err := b.startPrincipal(ctx); err != nil {
 		return err
 	}
+	var err error
+	if b.bare, err = b.living(ctx); err != nil {
+		return err
+	}
 	wait := b.cpuProfile(ctx, "fill", 15*time.Second)
 	cpu, err := b.product.Principal.CPU()
 	if err != nil {
@@ -95,7 +97,7 @@ func (b *bench) fill(ctx context.Context) error {
 
 // cold starts all processes again; both sides are equal already.
 func (b *bench) cold(ctx context.Context) error {
-	b.fleet.stopAll()
+	b.fleet.stop(b.fleet.members...)
 	b.product.Principal.Kill()
 	began := time.Now()
 	if err := b.product.Principal.Start(); err != nil {
@@ -110,12 +112,25 @@ func (b *bench) cold(ctx context.Context) error {
 		return err
 	}
 	b.Add("cold: all agents connected", connected.Seconds(), "s")
+	b.Add("cold: handshakes per second", float64(b.agents)/connected.Seconds(), "/s")
 	b.AtMost(b.scaled(20), "cold: all agents proven equal", time.Since(began).Seconds(), "s")
 	return nil
 }
 
+// kills is how often the principal is killed in one run: once says little.
+const kills = 3
+
 // killed ends the principal without a word, and starts it again.
 func (b *bench) killed(ctx context.Context) error {
+	for range kills {
+		if err := b.killOnce(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) killOnce(ctx context.Context) error {
 	b.product.Principal.Kill()
 	if _, err := b.fleet.until(ctx, "notice", func(open, _ int) bool { return open == 0 }); err != nil {
 		return err
@@ -148,56 +163,4 @@ func (b *bench) bytes(ctx context.Context) (sent, received float64, err error) {
 	}
 	received, err = b.product.Principal.Metric(ctx, "argocd_agent_principal_message_received_bytes_total")
 	return sent, received, err
-}
-
-// atRest watches the fleet doing nothing.
-func (b *bench) atRest(ctx context.Context) error {
-	pause(ctx, 10*time.Second) // whatever is still under way
-	sent, received, err := b.bytes(ctx)
-	if err != nil {
-		return err
-	}
-	wait := b.cpuProfile(ctx, "rest", b.rest)
-	cpu, err := b.product.Principal.CPU()
-	if err != nil {
-		return err
-	}
-	writes := b.hub.writes.Load()
-	pause(ctx, b.rest)
-	after, err := b.product.Principal.CPU()
-	if err != nil {
-		return err
-	}
-	sentAfter, receivedAfter, err := b.bytes(ctx)
-	if err != nil {
-		return err
-	}
-	memory := float64(b.product.Principal.Status().Memory)
-	if b.agents <= 1000 {
-		b.AtMost(150, "rest: principal's memory", memory/1e6, "MB RSS")
-	} else {
-		b.Add("rest: principal's memory", memory/1e6, "MB RSS")
-	}
-	b.Add("rest: principal's memory for each agent, objects included", memory/1e3/float64(b.agents), "kB")
-	b.AtMost(5, "rest: principal's CPU", 100*float64(after-cpu)/float64(b.rest), "% of a core")
-	b.Add("rest: bytes of messages for each agent and hour", (sentAfter-sent+receivedAfter-received)/float64(b.agents)*float64(time.Hour)/float64(b.rest), "bytes")
-	b.Add("rest: writes of Applications on the hub", float64(b.hub.writes.Load()-writes)/b.rest.Seconds(), "/s")
-	if own, err := ownMemory(); err == nil {
-		b.Add("rest: memory of this process for each agent, its cluster included", own/1e3/float64(b.agents), "kB")
-	}
-	report.Progress("principal: %.0f MB", memory/1e6)
-	return wait()
-}
-
-// ownMemory is the resident memory of this process.
-func ownMemory() (float64, error) {
-	stat, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0, err
-	}
-	var size, resident float64
-	if _, err := fmt.Sscan(string(stat), &size, &resident); err != nil {
-		return 0, err
-	}
-	return resident * float64(os.Getpagesize()), nil
 }

@@ -40,6 +40,14 @@ type hub struct {
 
 	mu      sync.Mutex
 	waiting map[string]bool
+	written func(name string) // hears of every write; nil: nobody does
+}
+
+// observe has somebody told of every write of an Application.
+func (h *hub) observe(written func(name string)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.written = written
 }
 
 func newHub(ctx context.Context, config *rest.Config) (*hub, error) {
@@ -85,6 +93,9 @@ func (h *hub) saw(o *kind.Object) {
 	h.status.saw(name, raw.Text(o.Get("status", "health"), "message"))
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.written != nil {
+		h.written(name)
+	}
 	before, known := h.waiting[name]
 	waits := o.Annotation("argocd.argoproj.io/refresh") != ""
 	h.waiting[name] = waits

@@ -6,39 +6,80 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/bench/fleet/badlink"
 	"github.com/argocd-agent/argocd-agent/bench/report"
 )
 
 // settings of a run.
 type settings struct {
 	agents, apps int
+	runs         int
 	autonomous   float64       // share of agents, 0 to 1
 	rest         time.Duration // how long the fleet is watched at rest
 	stream       time.Duration // how long the status stream lasts
 	rate         float64       // of it, as a share of what the hub's API server writes
-	latency      time.Duration // of every link, one way; needs a proxy for each agent
-	profiles     string        // folder; empty: none
+	churn        time.Duration // how long reconciledAt moves every two minutes; 0: it moves once
+	faults       bool
+	weather      badlink.Weather // of every link
+	only         string          // parts, by their names
+	profiles     string          // folder; empty: none
 	json         string
 }
+
+const usage = `Measures a fleet: many agents on one principal, on one machine.
+
+  fleet [flags]
+
+It starts a hub (a real API server and etcd, with fsync) and a principal, and in this process as many agents as you
+like: the product's own code, each with a certificate, a connection and a cluster in memory. Then it does what a fleet
+goes through, part by part, and ends with a table: what was measured, how far values of the same thing were apart, and
+what we want it to be. The same is saved as JSON.
+
+  fleet -agents 100 -rest 20s -stream 20s       a look, in two minutes
+  fleet                                         1,000 agents with 10 Applications each, about ten minutes
+  fleet -runs 3                                 three times over: medians, and how far they are apart
+  fleet -latency 25ms -loss 0.01 -cuts 2        over bad links; -seed repeats the weather of another run
+  fleet -only stream -stream 10m                a long stream; its target is that memory stays flat
+  fleet -only churn -churn 12m                  reconciledAt moves every two minutes: what of that reaches the hub
+  fleet -only faults -faults                    a hub that answers 429, a full disk of etcd, agents that hang
+
+Parts, for -only: ` + partNames + `.
+Writing the Applications and connecting with empty spokes come first, whatever you choose.
+
+`
 
 func main() {
 	s := settings{}
 	flag.IntVar(&s.agents, "agents", 1000, "how many agents")
 	flag.IntVar(&s.apps, "apps", 10, "Applications of each agent")
+	flag.IntVar(&s.runs, "runs", 1, "how often everything is done, each time with a new hub")
 	flag.Float64Var(&s.autonomous, "autonomous", 0, "share of the agents that are autonomous, 0 to 1")
-	flag.DurationVar(&s.rest, "rest", time.Minute, "how long the fleet is watched at rest")
+	flag.DurationVar(&s.rest, "rest", 2*time.Minute, "how long the fleet is watched at rest; agents send a beacon each minute")
 	flag.DurationVar(&s.stream, "stream", time.Minute, "how long the stream of status changes lasts")
 	flag.Float64Var(&s.rate, "rate", 0.3, "rate of the stream, as a share of the writes per second that the hub's API server does")
-	flag.DurationVar(&s.latency, "latency", 0, "delay of every link, one way")
+	flag.DurationVar(&s.churn, "churn", 0, "how long reconciledAt of every Application moves every two minutes; 0: it moves once, within 15 s")
+	flag.BoolVar(&s.faults, "faults", false, "add the faults: they take about ten minutes")
+	flag.DurationVar(&s.weather.Latency, "latency", 0, "delay of every link, one way")
+	flag.Float64Var(&s.weather.Loss, "loss", 0, "share of TCP segments that are lost, 0 to 1; each holds up its connection until it is sent again")
+	flag.Float64Var(&s.weather.Cuts, "cuts", 0, "how often each agent's connection breaks, per hour")
+	flag.Uint64Var(&s.weather.Seed, "seed", 1, "of what is lost and broken")
+	flag.StringVar(&s.only, "only", "", "do only these parts, separated by commas")
 	flag.StringVar(&s.profiles, "profiles", "", "folder for CPU, heap, mutex and goroutine profiles of the principal")
 	flag.StringVar(&s.json, "json", "dist/bench-fleet.json", "file for the figures")
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), usage)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, s)
@@ -50,29 +91,92 @@ func main() {
 }
 
 func run(ctx context.Context, s settings) error {
-	if err := enoughFiles(s); err != nil {
+	if err := errors.Join(s.check(), enoughFiles(s)); err != nil {
 		return err
 	}
-	b, err := newBench(ctx, s)
+	title := fmt.Sprintf("Fleet: %d agents, %d Applications each, %.0f %% of them autonomous", s.agents, s.apps, 100*s.autonomous)
+	if w := s.weather; !w.Fair() {
+		title += fmt.Sprintf("; links with %v one way, %.3g %% loss, %.3g cuts an hour, seed %d", w.Latency, 100*w.Loss, w.Cuts, w.Seed)
+	}
+	figures := report.New(title)
+	var err error
+	for i := range s.runs {
+		if s.runs > 1 {
+			report.Progress("run %d of %d", i+1, s.runs)
+		}
+		if err = once(ctx, s, figures); err != nil {
+			break
+		}
+	}
+	return figures.End(s.json, err)
+}
+
+// partNames are those that can be chosen, in their order.
+const partNames = "cold, rest, singles, stream, churn, webhook, killed, stuck, faults"
+
+func (s settings) check() error {
+	known := strings.Split(partNames, ", ")
+	for _, part := range s.chosen() {
+		if !slices.Contains(known, part) {
+			return fmt.Errorf("there is no part %q: choose of %s", part, partNames)
+		}
+	}
+	if s.agents < 1 || s.apps < 1 || s.apps > 100 || s.runs < 1 {
+		return errors.New("there has to be an agent, 1 to 100 Applications of each, and a run")
+	}
+	for what, share := range map[string]float64{"-autonomous": s.autonomous, "-loss": s.weather.Loss, "-rate": s.rate} {
+		if share < 0 || share > 1 {
+			return fmt.Errorf("%s is a share, from 0 to 1, and not %v", what, share)
+		}
+	}
+	return nil
+}
+
+func (s settings) chosen() []string {
+	if s.only == "" {
+		return nil
+	}
+	return strings.Split(s.only, ",")
+}
+
+// wants tells whether a part is to be done.
+func (s settings) wants(part string) bool {
+	if s.only == "" {
+		return part != "faults" || s.faults
+	}
+	return slices.Contains(s.chosen(), part)
+}
+
+// once does everything with one hub.
+func once(ctx context.Context, s settings, figures *report.Report) error {
+	b, err := newBench(ctx, s, figures)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	if err := report.Run(ctx,
+	parts := []report.Part{
 		b.part("writing the Applications", b.write),
 		b.part("empty spokes: connect and converge", b.fill),
-		b.part("all processes cold, both sides equal: connect and compare", b.cold),
-		b.part("at rest", b.atRest),
-		b.part("latency of single changes", b.singles),
-		b.part("a stream of status changes", b.streaming),
-		b.part("reconciledAt of every Application moves", b.churn),
-		b.part("a refresh of every Application at once", b.webhook),
-		b.part("the principal is killed and started again", b.killed),
-		b.part("a tenth of the agents read nothing any more", b.stuck),
-	); err != nil {
-		return err
 	}
-	return b.Finish(b.json)
+	for _, p := range []struct {
+		name, title string
+		do          func(context.Context) error
+	}{
+		{"cold", "all processes cold, both sides equal: connect and compare", b.cold},
+		{"rest", "at rest", b.atRest},
+		{"singles", "latency of single changes", b.singles},
+		{"stream", "a stream of status changes", b.streaming},
+		{"churn", "reconciledAt of every Application moves", b.churning},
+		{"webhook", "a refresh of every Application at once", b.webhook},
+		{"killed", "the principal is killed and started again", b.killed},
+		{"stuck", "a tenth of the agents takes nothing any more", b.stuck},
+		{"faults", "the hub's API server is in trouble", b.faulty},
+	} {
+		if s.wants(p.name) {
+			parts = append(parts, b.part(p.title, p.do))
+		}
+	}
+	return report.Run(ctx, parts...)
 }
 
 // enoughFiles raises the limit of open files as far as it may, and says so if a fleet needs more.
@@ -85,11 +189,7 @@ func enoughFiles(s settings) error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("raise the limit of open files: %w", err)
 	}
-	need := uint64(s.agents + 500)
-	if s.latency > 0 {
-		need = uint64(4*s.agents + 500)
-	}
-	if limit.Max < need {
+	if need := uint64(s.agents + 500); limit.Max < need {
 		return fmt.Errorf("%d agents need %d open files, and %d are permitted: raise the limit (ulimit -Hn) or take fewer agents", s.agents, need, limit.Max)
 	}
 	return nil

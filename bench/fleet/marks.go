@@ -99,11 +99,4 @@ func (m *marks) wait(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-func percentile(sorted []time.Duration, p int) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[min(len(sorted)*p/100, len(sorted)-1)]
-}
-
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

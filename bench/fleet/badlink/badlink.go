@@ -71,14 +71,14 @@ func (w Weather) Dialer(name string, counters *Counters) func(ctx context.Contex
 		if err != nil {
 			return nil, err
 		}
-		return w.wrap(inner, rand.New(rand.NewPCG(w.Seed, h.Sum64()+dials.Add(1))), counters), nil //nolint:gosec // the same again is what is wanted
+		return w.wrap(inner, rand.New(rand.NewPCG(w.Seed, h.Sum64()+dials.Add(1))), counters), nil
 	}
 }
 
 func (w Weather) wrap(inner net.Conn, random *rand.Rand, counters *Counters) net.Conn {
 	c := &conn{Conn: inner, closed: make(chan struct{})}
-	c.out = newWay(w, rand.New(rand.NewPCG(random.Uint64(), 1)), counters) //nolint:gosec // likewise
-	c.in = newWay(w, rand.New(rand.NewPCG(random.Uint64(), 2)), counters)  //nolint:gosec // likewise
+	c.out = newWay(w, rand.New(rand.NewPCG(random.Uint64(), 1)), counters)
+	c.in = newWay(w, rand.New(rand.NewPCG(random.Uint64(), 2)), counters)
 	if life := w.untilCut(random); life > 0 {
 		c.cut = time.AfterFunc(life, func() {
 			counters.Cuts.Add(1)

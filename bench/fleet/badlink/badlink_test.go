@@ -47,7 +47,7 @@ func TestWhatIsLostComesOneTimeoutLater(t *testing.T) {
 }
 
 func TestLossIsAsOftenAsAskedFor(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same every time
+	random := rand.New(rand.NewPCG(1, 2))
 	w, lost := Weather{Loss: 0.01}, 0
 	for range 100_000 {
 		if w.lag(segment, random.Float64) > 0 {
@@ -62,7 +62,7 @@ func TestLossIsAsOftenAsAskedFor(t *testing.T) {
 // pair is a link in memory, bad at the near end.
 func pair(w Weather, counters *Counters) (near, far net.Conn) {
 	a, b := net.Pipe()
-	return w.wrap(a, rand.New(rand.NewPCG(w.Seed, 1)), counters), b //nolint:gosec // likewise
+	return w.wrap(a, rand.New(rand.NewPCG(w.Seed, 1)), counters), b
 }
 
 func TestBytesArriveInOrderAndLate(t *testing.T) {

@@ -121,23 +121,28 @@ func (w *way) tell() {
 
 func (w *way) put(p []byte, closed <-chan struct{}) error {
 	for {
-		w.mu.Lock()
-		if w.err != nil {
-			defer w.mu.Unlock()
-			return w.err
+		full, err := w.tryPut(p)
+		if full == nil {
+			return err
 		}
-		if w.bytes < roomOnTheWay {
-			break
-		}
-		changed := w.changed
-		w.mu.Unlock()
 		select {
-		case <-changed:
+		case <-full:
 		case <-closed:
 			return net.ErrClosed
 		}
 	}
+}
+
+// tryPut puts a piece on the way. If there is no room, it returns what to wait for.
+func (w *way) tryPut(p []byte) (full <-chan struct{}, err error) {
+	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.err != nil {
+		return nil, w.err
+	}
+	if w.bytes >= roomOnTheWay {
+		return w.changed, nil
+	}
 	lag := w.weather.lag(len(p), w.random.Float64)
 	if lag > 0 {
 		w.counters.Late.Add(1)
@@ -148,13 +153,13 @@ func (w *way) put(p []byte, closed <-chan struct{}) error {
 	w.pieces = append(w.pieces, piece{p, w.last})
 	w.bytes += len(p)
 	w.tell()
-	return nil
+	return nil, nil
 }
 
 // take waits for the next piece to arrive and returns it, or as much of it as is wanted; 0: all.
 func (w *way) take(closed <-chan struct{}, most int) ([]byte, error) {
 	for {
-		got, err, wait, changed := w.tryTake(most)
+		got, wait, changed, err := w.tryTake(most)
 		if got != nil || err != nil {
 			return got, err
 		}
@@ -170,25 +175,26 @@ func (w *way) take(closed <-chan struct{}, most int) ([]byte, error) {
 	}
 }
 
-func (w *way) tryTake(most int) (got []byte, err error, wait time.Duration, changed <-chan struct{}) { //nolint:revive // the error is one of two outcomes, the others say how to wait
+// tryTake returns what has arrived; if nothing has, how long to wait, or for what.
+func (w *way) tryTake(most int) (got []byte, wait time.Duration, changed <-chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
 	wait = time.Hour
 	if !w.deadline.IsZero() {
 		if wait = w.deadline.Sub(now); wait <= 0 {
-			return nil, os.ErrDeadlineExceeded, 0, nil
+			return nil, 0, nil, os.ErrDeadlineExceeded
 		}
 	}
 	switch {
 	case len(w.pieces) == 0 && w.err != nil:
-		return nil, w.err, 0, nil
+		return nil, 0, nil, w.err
 	case len(w.pieces) == 0:
-		return nil, nil, wait, w.changed
+		return nil, wait, w.changed, nil
 	}
 	first := &w.pieces[0]
 	if left := first.at.Sub(now); left > 0 {
-		return nil, nil, min(wait, left), w.changed
+		return nil, min(wait, left), w.changed, nil
 	}
 	got = first.data
 	if most > 0 && len(got) > most {
@@ -199,7 +205,7 @@ func (w *way) tryTake(most int) (got []byte, err error, wait time.Duration, chan
 	}
 	w.bytes -= len(got)
 	w.tell()
-	return got, nil, 0, nil
+	return got, 0, nil, nil
 }
 
 func (w *way) setDeadline(t time.Time) {

@@ -62,6 +62,16 @@ func New(uid string, namespaces ...string) *Cluster {
 // Applications is where Applications are.
 const Applications = "apis/argoproj.io/v1alpha1/applications"
 
+// Revision tells how far its history has come.
+func (c *Cluster) Revision() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.revision
+}
+
+// UID is that of its kube-system namespace, by which clusters are told apart.
+func (c *Cluster) UID() string { return c.uid + "-kube-system" }
+
 // Writes tells how many changes there have been.
 func (c *Cluster) Writes() int {
 	c.mu.Lock()

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestChangeThatWasOvertakenCountsWhenTheLaterOneArrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMarks()
+		m.expect("a", 1, time.Now())
+		time.Sleep(time.Second)
+		m.expect("a", 2, time.Now())
+		m.expect("b", 3, time.Now())
+		time.Sleep(time.Second)
+		m.saw("a", "n2")
+		m.saw("a", "n2") // again is no news
+		m.saw("b", "something else")
+		if err := m.wait(t.Context(), time.Minute); err == nil {
+			t.Error("b has not arrived")
+		}
+		m.saw("b", text(3))
+		took, err := m.arrived(t.Context(), time.Minute)
+		want := []time.Duration{time.Second, 2 * time.Second, 61 * time.Second}
+		if err != nil || !slices.Equal(took, want) {
+			t.Errorf("took %v, %v", took, err)
+		}
+	})
+}
+
+func TestMostWritesOfOneObjectWithinATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newWriteLog()
+		for i := range 6 {
+			l.saw("often") // at 0, 4, 8 … minutes
+			if i%3 == 0 {
+				l.saw("seldom")
+			}
+			time.Sleep(4 * time.Minute)
+		}
+		for within, want := range map[time.Duration]int{time.Minute: 1, 4 * time.Minute: 1, 5 * time.Minute: 2, 10 * time.Minute: 3, time.Hour: 6} {
+			if got := l.most(within); got != want {
+				t.Errorf("within %v: %d instead of %d", within, got, want)
+			}
+		}
+	})
+}
+
+func TestGrowthLooksPastTheBeginning(t *testing.T) {
+	flat := []float64{1, 5, 10, 10, 10, 10, 10, 10, 10, 11, 10, 10}
+	if got := growth(flat); got < 0.99 || got > 1.01 {
+		t.Errorf("flat after a rise in the beginning: %v", got)
+	}
+	var leak []float64
+	for i := range 100 {
+		leak = append(leak, 100+float64(i))
+	}
+	if got := growth(leak); got < 1.3 {
+		t.Errorf("a leak: %v", got)
+	}
+	if got := growth([]float64{1, 2}); got != 2 {
+		t.Errorf("of two samples: %v", got)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	good := settings{agents: 1, apps: 1, runs: 1}
+	for name, c := range map[string]struct {
+		s    settings
+		ok   bool
+		does []string
+	}{
+		"all but the faults": {good, true, []string{"cold", "killed"}},
+		"one part":           {settings{agents: 1, apps: 1, runs: 1, only: "stuck,faults"}, true, []string{"stuck", "faults"}},
+		"no such part":       {settings{agents: 1, apps: 1, runs: 1, only: "nonsense"}, false, nil},
+		"no agents":          {settings{apps: 1, runs: 1}, false, nil},
+		"a share of two":     {settings{agents: 1, apps: 1, runs: 1, autonomous: 2}, false, nil},
+	} {
+		if err := c.s.check(); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, part := range c.does {
+			if !c.s.wants(part) {
+				t.Errorf("%s: %s is left out", name, part)
+			}
+		}
+	}
+	if good.wants("faults") || (settings{only: "cold"}).wants("rest") {
+		t.Error("more is done than was asked for")
+	}
+}
+
+func TestParallelStopsAtTheFirstFailure(t *testing.T) {
+	if err := parallel(100, func(i int) error {
+		if i == 50 {
+			return context.Canceled
+		}
+		return nil
+	}); err == nil {
+		t.Error("a failure was lost")
+	}
+}

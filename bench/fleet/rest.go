@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/bench/report"
+)
+
+// atRest watches the fleet doing nothing.
+func (b *bench) atRest(ctx context.Context) error {
+	pause(ctx, 10*time.Second) // whatever is still under way
+	sent, received, err := b.bytes(ctx)
+	if err != nil {
+		return err
+	}
+	wait := b.cpuProfile(ctx, "rest", b.rest)
+	cpu, err := b.product.Principal.CPU()
+	if err != nil {
+		return err
+	}
+	writes, began := b.hub.writes.Load(), time.Now()
+	pause(ctx, b.rest)
+	after, err := b.product.Principal.CPU()
+	if err != nil {
+		return err
+	}
+	span := time.Since(began)
+	sentAfter, receivedAfter, err := b.bytes(ctx)
+	if err != nil {
+		return err
+	}
+	memory, agents := float64(b.product.Principal.Status().Memory), float64(b.agents)
+	if b.agents <= 1000 {
+		b.AtMost(150, "rest: principal's memory", memory/1e6, "MB RSS")
+	} else {
+		b.Add("rest: principal's memory", memory/1e6, "MB RSS")
+	}
+	b.Add("rest: principal's memory for each agent, objects included", memory/1e3/agents, "kB")
+	living, err := b.living(ctx)
+	if err != nil {
+		return err
+	}
+	if b.autonomous == 0 { // else the principal had not all objects before
+		b.AtMost(80, "rest: what lives in the principal for each agent, beside what it has of the Applications without one", (living-b.bare)/1e3/agents, "kB")
+	}
+	b.AtMost(5, "rest: principal's CPU", 100*float64(after-cpu)/float64(span), "% of a core")
+	b.Add("rest: bytes of messages for each agent and hour", (sentAfter-sent+receivedAfter-received)/agents*float64(time.Hour)/float64(span), "bytes")
+	b.Add("rest: writes of Applications on the hub", float64(b.hub.writes.Load()-writes)/span.Seconds(), "/s")
+	if own, err := ownMemory(); err == nil {
+		b.Add("rest: memory of this process for each agent, its cluster included", own/1e3/agents, "kB")
+	}
+	report.Progress("principal: %.0f MB, of which %.0f MB are alive", memory/1e6, living/1e6)
+	return wait()
+}
+
+// living is how many bytes of heap and stacks the principal needs, right after a garbage collection.
+func (b *bench) living(ctx context.Context) (float64, error) {
+	resp, err := fetch(ctx, fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/heap?gc=1&debug=1", b.pprof))
+	if err != nil {
+		return 0, fmt.Errorf("ask the principal for its memory: %w", err)
+	}
+	defer resp.Body.Close()
+	sum, found := 0.0, 0
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		name, rest, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "# "), " = ")
+		if name != "HeapAlloc" && name != "Stack" {
+			continue
+		}
+		first, _, _ := strings.Cut(rest, " ")
+		n, err := strconv.ParseFloat(first, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read the principal's memory: %w", err)
+		}
+		sum += n
+		found++
+	}
+	if found != 2 {
+		return 0, fmt.Errorf("read the principal's memory: %d of 2 numbers were told", found)
+	}
+	return sum, nil
+}
+
+// ownMemory is the resident memory of this process.
+func ownMemory() (float64, error) {
+	stat, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, err
+	}
+	var size, resident float64
+	if _, err := fmt.Sscan(string(stat), &size, &resident); err != nil {
+		return 0, err
+	}
+	return resident * float64(os.Getpagesize()), nil
+}
+
+// sampled looks at the principal's memory, again and again, until it is stopped.
+func (b *bench) sampled(ctx context.Context, every time.Duration) (stop func() []float64) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan []float64, 1)
+	go func() {
+		var all []float64
+		for beat := time.NewTicker(every); ; {
+			all = append(all, float64(b.product.Principal.Status().Memory))
+			select {
+			case <-beat.C:
+			case <-ctx.Done():
+				beat.Stop()
+				done <- all
+				return
+			}
+		}
+	}()
+	return func() []float64 {
+		cancel()
+		return <-done
+	}
+}
+
+// growth is how much larger samples are in the end than after the first quarter, in which whatever is new has settled.
+func growth(samples []float64) float64 {
+	n := len(samples)
+	if n < 4 {
+		return samples[n-1] / samples[0]
+	}
+	return report.Median(samples[n-n/4:]) / report.Median(samples[n/4:n/2])
+}
