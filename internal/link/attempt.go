@@ -56,7 +56,7 @@ func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
 		s.own.Store(c.Traffic)
 	}
 	p := newPorter(d, client, c)
-	c.asked = p.asked
+	c.asked, c.offer = p.asked, offerOf(d.cfg.Tunnels)
 	d.employ(p)
 	defer d.employ(nil)
 	a.opened(c)

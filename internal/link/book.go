@@ -17,6 +17,8 @@ type book struct {
 	counters *Counters
 
 	mu      sync.Mutex
+	told    bool                 // the agent has said what it serves
+	offer   []string             // which targets
 	waiting map[string]*wish     // by token
 	spares  map[string][]*Tunnel // by target, the oldest first
 	asked   map[string]int       // spares on their way, by target

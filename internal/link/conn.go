@@ -33,6 +33,7 @@ type Conn struct {
 	die  context.CancelCauseFunc
 
 	asked   func(engine.Open) // on an agent: takes the hub's wishes for tunnels
+	offer   string            // on an agent: which it serves, as its Hello says
 	tunnels *book             // on the hub
 
 	established atomic.Bool
@@ -100,6 +101,7 @@ func (c *Conn) Send(m engine.Message) error {
 func (c *Conn) encode(m engine.Message) (outgoing, error) {
 	if hello, ok := m.(engine.Hello); ok {
 		c.epoch = hello.Epoch
+		m = withOffer(hello, c.offer)
 	}
 	event, err := wire.Encode(m, wire.Meta{Source: c.source, Session: c.epoch, Seq: c.seq + 1})
 	if err == nil {

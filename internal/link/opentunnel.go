@@ -22,6 +22,9 @@ func (s *Server) OpenTunnel(ctx context.Context, agent, target string) (net.Conn
 		s.counters.refuse(refusedTunnelAway)
 		return nil, &NotConnectedError{Agent: agent, Since: since}
 	}
+	if err := b.serves(target); err != nil {
+		return nil, err
+	}
 	if err := b.reserve(); err != nil {
 		return nil, fmt.Errorf("tunnel to %s of agent %s: %w", target, agent, err)
 	}

@@ -57,7 +57,7 @@ func (p *porter) asked(m engine.Open) {
 		reason = fmt.Sprintf("the agent has %d tunnels already", limits.PerAgent+room)
 		p.counters.refuse(refusedTunnelLimit)
 	case handler == nil:
-		reason = fmt.Sprintf("the agent has no tunnels to %q", m.Target)
+		reason = notServed(m.Target)
 		p.counters.refuse(refusedTunnelAgent)
 	}
 	p.carrying.Go(func() {

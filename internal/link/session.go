@@ -190,6 +190,9 @@ func (c *Conn) learn(m engine.Message) {
 		c.mu.Lock()
 		c.epoch = m.Epoch
 		c.mu.Unlock()
+		if c.tunnels != nil {
+			c.tunnels.listen(m)
+		}
 	case engine.Welcome:
 		if m.Agent != "" {
 			c.mu.Lock()

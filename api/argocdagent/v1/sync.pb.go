@@ -42,7 +42,11 @@ type Hello struct {
 	Protocol *Range `protobuf:"bytes,7,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	// Projection versions (how objects become content) that it knows.
 	Projection *Range `protobuf:"bytes,8,opt,name=projection,proto3" json:"projection,omitempty"`
-	// What it can do beyond the protocol version; at most 64.
+	// What it can do beyond the protocol version; at most 64:
+	//
+	//	tunnels=<target>,…   it serves tunnels (see Tunnel) to these targets and to
+	//	                     no other, maybe to none. An agent that does not say so
+	//	                     may serve any.
 	Capabilities []string `protobuf:"bytes,9,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Where the agent's own API server is in its history.
 	Store *Store `protobuf:"bytes,10,opt,name=store,proto3" json:"store,omitempty"`
