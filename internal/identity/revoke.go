@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // Fingerprint identifies a certificate: SHA-256 in upper-case hex.
@@ -17,7 +18,21 @@ func Fingerprint(cert *x509.Certificate) string {
 // Revocations is the set of certificates that are no longer accepted. The zero
 // value, and nil, are the empty set. It may be read and replaced at any time.
 type Revocations struct {
-	set atomic.Pointer[map[string]bool]
+	set    atomic.Pointer[map[string]bool]
+	before atomic.Pointer[map[string]time.Time]
+}
+
+// SetBefore says of some agents that certificates for Argo CD to reach their
+// clusters with, which may be many and are nowhere listed, are no longer accepted
+// if they were issued before a time.
+func (r *Revocations) SetBefore(agents map[string]time.Time) { r.before.Store(&agents) }
+
+// Before is that time; zero: all are accepted.
+func (r *Revocations) Before(agent string) time.Time {
+	if r == nil || r.before.Load() == nil {
+		return time.Time{}
+	}
+	return (*r.before.Load())[agent]
 }
 
 // Set replaces the set by the given fingerprints, in any case and with or

@@ -3,6 +3,7 @@ package principal
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,13 +15,13 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
-// revoke puts the certificates that an agent has last been seen with, and the one
-// that Argo CD reaches its cluster with, on the list of those that are not
-// accepted any more. What we have put there before goes when it has expired: the
+// revoke puts the certificates that an agent has last been seen with, and those
+// that Argo CD and people reach its cluster with, on the list of those that are
+// not accepted any more. What we have put there before goes when it has expired: the
 // list has to fit into one ConfigMap for ever.
 func (k *keeper) revoke(ctx context.Context, rec record) error {
 	revoked, err := k.certificatesOf(ctx, rec)
-	if err != nil || len(revoked) == 0 {
+	if err != nil {
 		return err
 	}
 	ref := kind.Ref{Resource: kind.ConfigMaps, Namespace: k.namespace, Name: blocklist}
@@ -99,6 +100,7 @@ func accessOf(agent string, config []byte) (fingerprint string, expires time.Tim
 // What an entry of ours says: these words, and when the certificate expires.
 const (
 	entryBegins  = "agent "
+	entryDeleted = " was deleted on "
 	entryExpires = "; the certificate expires on "
 )
 
@@ -118,13 +120,46 @@ func blocklistPatch(listed map[string]string, agent string, revoked map[string]t
 		if _, there := listed[fingerprint]; there {
 			continue
 		}
-		note := fmt.Sprintf(entryBegins+"%s was deleted on %s", agent, now.UTC().Format(time.RFC3339))
+		note := fmt.Sprintf(entryBegins+"%s"+entryDeleted+"%s", agent, now.UTC().Format(time.RFC3339))
 		if !expires.IsZero() {
 			note += entryExpires + expires.UTC().Format(time.RFC3339)
 		}
 		data[fingerprint] = note
 	}
+	data[endedPrefix+agent] = fmt.Sprintf(entryBegins+"%s"+entryDeleted+"%s"+entryExpires+"%s", agent,
+		now.UTC().Format(time.RFC3339), now.Add(pki.ProxyClientLife).UTC().Format(time.RFC3339))
 	return data
+}
+
+// endedPrefix begins the entry for all certificates by which Argo CD and people
+// reach an agent's cluster, and which were issued before it was deleted: nobody
+// has a list of them, and they must not open the cluster of a next agent that has
+// the name.
+const endedPrefix = "proxy-clients."
+
+// endedAgents takes such entries out of the list, and tells until when
+// certificates were issued for an agent that is no more. Those of the last minutes
+// before its end are let pass, because clocks may differ: what Argo CD had then
+// has an entry of its own.
+func endedAgents(listed map[string]string) (map[string]time.Time, error) {
+	ended := map[string]time.Time{}
+	var broken []error
+	for key, note := range listed {
+		agent, ok := strings.CutPrefix(key, endedPrefix)
+		if !ok {
+			continue
+		}
+		delete(listed, key)
+		_, rest, _ := strings.Cut(note, entryDeleted)
+		when, _, _ := strings.Cut(rest, entryExpires)
+		at, err := time.Parse(time.RFC3339, when)
+		if err != nil {
+			broken = append(broken, fmt.Errorf("the entry %s does not say when the agent was deleted, so what was issued before that is NOT revoked: %w", key, err))
+			continue
+		}
+		ended[agent] = at.Add(-maxSkew)
+	}
+	return ended, errors.Join(broken...)
 }
 
 func entryIsOver(note string, now time.Time) bool {

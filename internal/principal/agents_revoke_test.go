@@ -1,6 +1,7 @@
 package principal
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -27,6 +28,10 @@ func TestTheListOfRevokedCertificatesDoesNotGrowForEver(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	deleted := func(revoked map[string]time.Time, listed map[string]string, at time.Time) map[string]any {
 		patch := blocklistPatch(listed, "w1", revoked, at)
+		if note, ok := patch["proxy-clients.w1"].(string); !ok || entryIsOver(note, at.Add(pki.ProxyClientLife)) || !entryIsOver(note, at.Add(pki.ProxyClientLife+25*time.Hour)) {
+			t.Errorf("the entry for whatever else was issued: %q", note)
+		}
+		delete(patch, "proxy-clients.w1")
 		for fingerprint, note := range patch {
 			if note == nil {
 				delete(listed, fingerprint)
@@ -120,6 +125,10 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 			t.Errorf("%s: what has expired is not dropped", title)
 		}
 		delete(patch.Data, "old")
+		if patch.Data["proxy-clients.w1"] == nil {
+			t.Errorf("%s: what people reach the cluster with is not revoked", title)
+		}
+		delete(patch.Data, "proxy-clients.w1")
 		if got := slices.Sorted(maps.Keys(patch.Data)); !slices.Equal(got, slices.Sorted(slices.Values(test.want))) {
 			t.Errorf("%s: revoked %q instead of %q", title, got, test.want)
 		}
@@ -128,6 +137,56 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 				t.Errorf("%s: the entry of %s does not say when it expires", title, fingerprint)
 			}
 		}
+	}
+}
+
+// A kubeconfig for the cluster of an agent must not open that of the next one
+// which has its name.
+func TestWhatReachedADeletedAgentsClusterDoesNotReachTheNextOne(t *testing.T) {
+	b := newBureau(t, "mtls:CN=([^,]+)")
+	b.tended()
+	d := newDesk(t)
+	d.see(agent("w1", 1, "managed"))
+	d.see(agent("w2", 2, "managed"))
+	p := &principal{registry: d.registry}
+	p.cfg.Revocations = &identity.Revocations{}
+	reaches := func(name string, at time.Time) error {
+		t.Helper()
+		b.hub.Now = func() time.Time { return at }
+		issued, err := b.hub.ProxyClient(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		certs, err := pki.Certificates(issued.Cert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = (&live{p: p}).caller(&tls.ConnectionState{PeerCertificates: certs})
+		return err
+	}
+	deleted := time.Now()
+	if err := reaches("w1", deleted.Add(-time.Hour)); err != nil {
+		t.Error(err)
+	}
+	listed := map[string]string{strings.Repeat("A", 64): "stolen"}
+	for key, note := range blocklistPatch(listed, "w1", nil, deleted) {
+		listed[key], _ = note.(string)
+	}
+	before, err := endedAgents(listed)
+	if err != nil || len(listed) != 1 {
+		t.Errorf("left of the list is %q, %v", listed, err)
+	}
+	p.cfg.Revocations.SetBefore(before)
+	if err := reaches("w1", deleted.Add(-time.Hour)); err == nil || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("with a certificate that is older than the agent: %v", err)
+	}
+	for name, at := range map[string]time.Time{"w1": deleted.Add(-time.Minute), "w2": deleted.Add(-time.Hour)} {
+		if err := reaches(name, at); err != nil { // what is new, as a clock that is behind says it; another agent's
+			t.Error(err)
+		}
+	}
+	if _, err := endedAgents(map[string]string{"proxy-clients.w1": "x"}); err == nil {
+		t.Error("an entry that says nothing was accepted")
 	}
 }
 

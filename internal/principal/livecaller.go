@@ -27,6 +27,9 @@ func (l *live) caller(state *tls.ConnectionState) (string, error) {
 	if l.p.cfg.Live.Access.mayBe(cert) {
 		return "", nil
 	}
+	if slices.Contains(cert.Subject.OrganizationalUnit, pki.ProxyClientUnit) && pki.IssuedAt(cert).Before(l.p.cfg.Revocations.Before(cert.Subject.CommonName)) {
+		return "", fmt.Errorf("the client certificate was issued for an agent %s that was deleted since, and is revoked", cert.Subject.CommonName)
+	}
 	agent, err := l.known(cert.Subject.CommonName)
 	if err == nil && l.p.cfg.Live.Names != nil && !slices.Contains(cert.Subject.OrganizationalUnit, pki.ProxyClientUnit) {
 		// Agents may be told by something else than the common name, which then

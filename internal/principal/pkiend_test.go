@@ -68,7 +68,7 @@ func TestTheEndOfAnAgentIsTheEndOfItsTokens(t *testing.T) {
 	if err := k.end(t.Context(), rec); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"DELETE argocd-agent-join-aaaaaaaa", "PATCH w1"}; !slices.Equal(did, want) {
+	if want := []string{"DELETE argocd-agent-join-aaaaaaaa", "PATCH " + blocklist, "PATCH w1"}; !slices.Equal(did, want) {
 		t.Errorf("it did %q instead of %q", did, want)
 	}
 }

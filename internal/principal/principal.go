@@ -202,12 +202,14 @@ const blocklist = "argocd-agent-tls-blocklist"
 func (p *principal) followRevocations(ctx context.Context) error {
 	ref := kind.Ref{Resource: kind.ConfigMaps, Namespace: p.cfg.Namespace, Name: blocklist}
 	return kube.Follow(ctx, p.client, ref, p.log, p.cfg.Jitter, func(o *kind.Object) {
-		var fingerprints []string
+		var data map[string]string
 		if o != nil {
-			data, _ := raw.StringMap(o.Get("data"))
-			fingerprints = slices.Sorted(maps.Keys(data))
+			data, _ = raw.StringMap(o.Get("data"))
 		}
-		added, err := p.cfg.Revocations.Set(fingerprints)
+		before, err := endedAgents(data)
+		p.cfg.Revocations.SetBefore(before)
+		added, broken := p.cfg.Revocations.Set(slices.Sorted(maps.Keys(data)))
+		err = errors.Join(err, broken)
 		if err != nil {
 			p.log.WarnContext(ctx, "the list of revoked certificates has entries that are none", "configmap", blocklist, "error", err)
 		}

@@ -24,6 +24,13 @@ type Pair struct{ Cert, Key []byte } // PEM
 // agent and must never pass for it.
 const ProxyClientUnit = "resource-proxy-client"
 
+// ProxyClientLife is how long such a certificate is good at most. Its end is
+// remembered for as long after the agent's.
+const ProxyClientLife = 365 * 24 * time.Hour
+
+// IssuedAt is when a certificate of ours was issued.
+func IssuedAt(cert *x509.Certificate) time.Time { return cert.NotBefore.Add(Backdate) }
+
 // Server issues a certificate for a server of these host names and addresses.
 func (a *Authority) Server(names []string, life time.Duration, now time.Time) (Pair, error) {
 	if len(names) == 0 {
@@ -59,7 +66,7 @@ func (a *Authority) Client(agent string, life time.Duration, now time.Time) (Pai
 
 // ProxyClient issues a certificate for Argo CD, to reach an agent's cluster with.
 func (a *Authority) ProxyClient(agent string, life time.Duration, now time.Time) (Pair, error) {
-	t := client(agent, life, now)
+	t := client(agent, min(life, ProxyClientLife), now)
 	t.Subject.OrganizationalUnit = []string{ProxyClientUnit}
 	return a.issue(t, a.upToRoot())
 }
