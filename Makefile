@@ -17,6 +17,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## a hub and two clusters with real Argo CD, joined by token, and a tour; stays up until interrupted (ARGS=--exit: does not)
+	@echo 'compiling the demo (a fresh machine first downloads its modules: a minute or two)'
 	@go run ./lab/cmd/demo $(ARGS)
 
 build: ## compile the programs into bin/

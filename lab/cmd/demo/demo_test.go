@@ -44,15 +44,15 @@ func TestTour(t *testing.T) {
 	for line := range strings.SplitSeq(tour.String(), "\n") {
 		command, indented := strings.CutPrefix(line, "    ")
 		command, _, _ = strings.Cut(command, " #")
-		if !indented || strings.HasPrefix(command, "go run ") || strings.HasPrefix(command, "export ") {
-			continue // these make the environment that the others run in
+		if !indented || strings.HasPrefix(command, "go run ") {
+			continue // it makes the environment that the others run in
 		}
 		command = strings.Replace(strings.TrimSpace(command), "exec -it deploy/guestbook -- sh", "exec deploy/guestbook -- sh -c 'echo hello'", 1)
 		commands++
 		d.say("$ %s", command)
 		cmd := exec.CommandContext(t.Context(), "bash", "-c", command)
 		cmd.Dir = folder
-		cmd.Env = append(append(os.Environ(), d.lab.Environment()...), "PATH="+d.folder+":"+filepath.Join(d.lab.Folder(), "bin")+":"+os.Getenv("PATH"))
+		cmd.Env = append(append(os.Environ(), d.lab.Environment()...), "PATH="+filepath.Join(d.lab.Folder(), "bin")+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("$ %s\n%s%v", command, out, err)

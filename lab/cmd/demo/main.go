@@ -73,6 +73,7 @@ func run(ctx context.Context, name string, exit bool) error {
 	}
 	fmt.Println("\nEverything runs until you interrupt this (Ctrl-C), and is removed then.")
 	<-ctx.Done()
+	say("\nending and removing everything")
 	return nil
 }
 

@@ -22,6 +22,7 @@ import (
 // demo is what has been set up so far.
 type demo struct {
 	began  time.Time
+	name   string // of the lab
 	root   string // of the repository
 	folder string // of the programs
 	lab    *lab.Lab
@@ -59,9 +60,16 @@ func (d *demo) up(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	d.pods = map[string]*podrun.Pod{}
-	d.lab, err = lab.Up(ctx, lab.Options{Folder: folder, Spokes: spokes, WhilePID: os.Getpid(), Ephemeral: true, Progress: os.Stderr})
-	return err
+	d.name, d.pods = name, map[string]*podrun.Pod{}
+	if d.lab, err = lab.Up(ctx, lab.Options{Folder: folder, Spokes: spokes, WhilePID: os.Getpid(), Ephemeral: true, Progress: os.Stderr}); err != nil {
+		return err
+	}
+	// The lab's shell finds our command beside the others.
+	const ctl = "argocd-agentctl"
+	if err := os.Symlink(d.program(ctl), filepath.Join(d.lab.Folder(), "bin", ctl)); err != nil {
+		return fmt.Errorf("put %s into the lab's shell: %w", ctl, err)
+	}
+	return nil
 }
 
 // output runs a program with the lab's kubeconfig, and returns what it prints.
@@ -93,6 +101,7 @@ func (d *demo) installPrincipal(ctx context.Context) error {
 	if _, err := d.output(ctx, "helm", "upgrade", "--install", "argocd-agent", chart, "--kube-context", "hub", "--namespace", lab.ArgoCDNamespace,
 		"--take-ownership", "--set", "role=principal", "--set", "principal.settings.namespace-create-enable=true",
 		"--set", "principal.settings.tls-server-names=127.0.0.1",
+		"--set", "principal.settings.redis-server-address="+d.lab.Hub().Redis.Address, // a process, not a Service
 		"--set", "principal.settings.resource-proxy-address=127.0.0.1:"+strconv.Itoa(resources)); err != nil {
 		return err
 	}
@@ -163,23 +172,30 @@ func (d *demo) join(ctx context.Context, spoke lab.Spoke) error {
 		return err
 	}
 	joined := make(chan error, 1)
+	c := d.lab.Cluster(spoke.Name)
 	go func() {
 		_, err := d.output(ctx, "argocd-agentctl", "join", strings.TrimSpace(token), "--agent-context", spoke.Name, "--live-exec",
-			"--set", "ARGOCD_AGENT_RESOURCE_PROXY_LEVEL=all")
+			"--set", "ARGOCD_AGENT_RESOURCE_PROXY_LEVEL=all,REDIS_ADDR="+c.Redis.Address)
 		joined <- err
 	}()
-	c := d.lab.Cluster(spoke.Name)
 	manifest, err := d.deployed(ctx, spoke.Name, joined)
 	if err != nil {
 		return err
 	}
-	if err := d.start(ctx, c, manifest, agent, nil); err != nil {
+	if err := d.start(ctx, c, manifest, agent, immortal); err != nil {
 		return err
 	}
 	if err := <-joined; err != nil {
 		return err
 	}
 	return d.ready(ctx, spoke.Name+"/"+agent)
+}
+
+// immortal keeps an agent from being restarted while it hangs: the tour stops one, for as long as people like.
+func immortal(o *podrun.Options) {
+	for i := range o.Template.Spec.Containers {
+		o.Template.Spec.Containers[i].LivenessProbe = nil
+	}
 }
 
 // deployed waits for the Deployment that joining makes.
@@ -250,6 +266,29 @@ func (d *demo) healthy(ctx context.Context, namespace string) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the hub shows %s of %s/guestbook: %w", state, namespace, context.Cause(ctx))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+var agentObjects = schema.GroupVersionResource{Group: "argocd-agent.argoproj-labs.io", Version: "v1alpha1", Resource: "agents"}
+
+// counted waits until the status of an Agent, which is written every few seconds, counts its Application.
+func (d *demo) counted(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	agents := d.lab.Hub().Dynamic().Resource(agentObjects).Namespace(lab.ArgoCDNamespace)
+	for {
+		if agent, err := agents.Get(ctx, name, metav1.GetOptions{}); err == nil {
+			apps, _, _ := unstructured.NestedInt64(agent.Object, "status", "applications")
+			diverged, _, _ := unstructured.NestedInt64(agent.Object, "status", "diverged")
+			if apps == 1 && diverged == 0 {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the status of Agent %s does not count its Application: %w", name, context.Cause(ctx))
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

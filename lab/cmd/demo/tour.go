@@ -9,6 +9,11 @@ import (
 
 // tour prints what there is, and what to try.
 func (d *demo) tour(ctx context.Context, out io.Writer) error {
+	for _, spoke := range spokes {
+		if err := d.counted(ctx, spoke.Name); err != nil {
+			return err
+		}
+	}
 	agents, err := d.output(ctx, "kubectl", "--context", "hub", "--namespace", "argocd", "get", "agents")
 	if err != nil {
 		return err
@@ -17,12 +22,11 @@ func (d *demo) tour(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\n$ kubectl get agents\n%s\n$ argocd app list\n%s", agents, narrow(apps))
+	fmt.Fprintf(out, "\n$ kubectl -n argocd get agents\n%s\n$ argocd app list    # some of its columns\n%s", agents, narrow(apps))
 	fmt.Fprintf(out, `
-In another terminal, for a shell with kubectl and argocd ready for use:
+In another terminal, in this folder, for a shell with kubectl, argocd and argocd-agentctl ready for use:
 
-    go run ./lab/cmd/lab shell -lab demo
-    export PATH=%[1]s:$PATH
+    go run ./lab/cmd/lab shell -lab %[1]s
 
 Then, all of it on the hub:
 
@@ -31,20 +35,24 @@ Then, all of it on the hub:
     argocd app resources managed/guestbook
     argocd app logs managed/guestbook                      # through the agent's own connection
     argocd app actions run managed/guestbook restart --kind Deployment
-    argocd-agentctl agent list --principal-context hub
-    argocd-agentctl kubeconfig managed --principal-context hub > managed.yaml
+    argocd-agentctl agent list
+    argocd-agentctl doctor --agent-context managed         # both sides, and how they fit together
+    argocd-agentctl kubeconfig managed --file managed.yaml
     kubectl --kubeconfig managed.yaml get pods             # the cluster, through the hub: as much as its agent permits
     kubectl --kubeconfig managed.yaml exec -it deploy/guestbook -- sh
+
+API servers and Argo CD are real; nodes and pods are simulated, and that last shell is one on this machine.
 
 Break the link, and watch it heal:
 
     kill -STOP %[2]d                                      # the agent hangs: its cluster is away
     argocd app sync managed/guestbook --async              # waits on the hub
-    kubectl --context hub -n argocd get agents             # after half a minute: not connected, and since when
+    argocd-agentctl pending || true                        # ... as this shows (exit code 3: something waits)
+    kubectl -n argocd get agents                           # within a minute: not connected, and since when
     kill -CONT %[2]d                                      # what was asked meanwhile happens now, once
 
-The UI is at https://%[3]s (%[4]s / %[5]s).
-`, d.folder, d.pods["managed/"+agent].Status().PID, d.lab.ArgoCD.Address, d.lab.ArgoCD.Username, d.lab.ArgoCD.Password)
+The API that UI and CLI use is at https://%[3]s (%[4]s / %[5]s). The pages of the UI itself are not built here.
+`, d.name, d.pods["managed/"+agent].Status().PID, d.lab.ArgoCD.Address, d.lab.ArgoCD.Username, d.lab.ArgoCD.Password)
 	return nil
 }
 
