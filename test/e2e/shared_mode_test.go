@@ -39,6 +39,12 @@ func TestSpokesWithoutARepoServerAndRedis(t *testing.T) {
 		})
 	})
 	t.Run("other agents", func(t *testing.T) { tenantsAreApart(t, w, doors) })
+	t.Run("channels of other agents", func(t *testing.T) { channelsAreApart(t, doors) })
+	t.Run("private repository", func(t *testing.T) { privateRepository(t, w) })
+	t.Run("refusals reach the Application", func(t *testing.T) { refusalsReachTheApplication(t, w) })
+	t.Run("what is fetched beside the repository", func(t *testing.T) { fetchedBeside(t, w, doors) })
+	t.Run("links in a repository", func(t *testing.T) { linksAreNotFollowed(t, w, doors) })
+	t.Run("another repo-server", func(t *testing.T) { anotherRepoServer(t, w, doors) })
 	t.Run("other repositories", func(t *testing.T) { otherRepositories(t, w, doors) })
 	t.Run("the hub restarts", func(t *testing.T) {
 		w.principal.restart(t)
@@ -65,6 +71,20 @@ func applicationSetOfSpoke(t *testing.T, w *world) {
 				"syncPolicy":  map[string]any{"automated": map[string]any{}, "syncOptions": []any{"CreateNamespace=true"}}},
 		}}})
 	w.hub.app("autonomous", name+"-staging").becomes(t, synced, healthyApp)
+
+	name = fresh("files")
+	spoke.object(appSets, lab.ArgoCDNamespace, name).create(t, map[string]any{"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "spec": map[string]any{
+		"generators": []any{map[string]any{"git": map[string]any{"repoURL": w.RepoURL("appset"), "revision": "main",
+			"files": []any{map[string]any{"path": "config/*.yaml"}}}}},
+		"template": map[string]any{
+			"metadata": map[string]any{"name": name + "-{{path.filename}}"},
+			"spec": map[string]any{"project": "default",
+				"source":      map[string]any{"repoURL": w.RepoURL("plain"), "path": ".", "targetRevision": "main"},
+				"destination": map[string]any{"server": "https://kubernetes.default.svc", "namespace": name}},
+		}}})
+	for _, file := range []string{"production.yaml", "staging.yaml"} {
+		w.hub.app("autonomous", name+"-"+file).becomes(t, outOfSync)
+	}
 }
 
 // tenantsAreApart tries, from one spoke, to reach what another keeps on the hub.
@@ -85,10 +105,15 @@ func tenantsAreApart(t *testing.T, w *world, doors map[string]door) {
 		}
 	}
 	for _, request := range [][]string{{"KEYS", "*"}, {"SCAN", "0"}, {"EVAL", "return redis.call('GET', '" + key + "')", "0"}, {"FLUSHALL"},
-		{"CONFIG", "GET", "requirepass"}, {"SET", "x", "for ever"}, {"MONITOR"}, {"COPY", key, "mine"}} {
+		{"CONFIG", "GET", "requirepass"}, {"SET", "x", "for ever"}, {"MONITOR"}, {"COPY", key, "mine"},
+		{"CLIENT", "LIST"}, {"ACL", "WHOAMI"}, {"INFO"}, {"DBSIZE"}, {"RANDOMKEY"}, {"SCRIPT", "FLUSH"}, {"FCALL", "f", "0"},
+		{"PUBSUB", "CHANNELS"}, {"DEBUG", "SLEEP", "1"}, {"SHUTDOWN"}, {"REPLICAOF", "NO", "ONE"}, {"SPUBLISH", "x", "y"}, {"SSUBSCRIBE", "x"}} {
 		if got, err := redisAt(hostile, sharedPassword, request); err != nil || !strings.HasPrefix(got[0], "-NOPERM ") {
 			t.Errorf("%v: %v, %v", request, got, err)
 		}
+	}
+	if got, err := redisAt(hostile, sharedPassword, []string{"RENAME", key, "mine"}); err != nil || got[0] != "-ERR no such key" {
+		t.Errorf("%v, %v", got, err)
 	}
 	if got, err := redisAt(hostile, sharedPassword, []string{"DEL", key}, []string{"SET", key, "forged", "EX", "10"}); err != nil || got[0] != ":0" {
 		t.Errorf("%v, %v", got, err)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -45,12 +47,53 @@ func sharedWorld(t *testing.T) (*world, map[string]door) {
 		a.args = append(without(a.args, "--redis-addr", "--redis-password"),
 			"--shared-repo-server-listen", d.repoServer, "--shared-redis-listen", d.redis, "--shared-redis-password", sharedPassword)
 	}
+	w.secureHub(t)
+	secureSpoke(t, w, w.managed()) // the other agent's controllers speak to it without TLS, or do not ask who it is
 	w.start(t)
 	for name, a := range w.agents {
 		w.slim(t, a, doors[name])
 	}
 	w.serveArgoCD(t)
 	return w, doors
+}
+
+// secureHub gives the hub's repo-server and Redis certificates, and has the principal insist on them.
+func (w *world) secureHub(t testing.TB) {
+	t.Helper()
+	cert := w.pki.forADay(t, "of-the-hub")
+	home := filepath.Dir(w.hub.Kubeconfig)
+	giveFile(t, readFile(t, cert.cert), home, "argocd-conf/reposerver/tls/tls.crt")
+	giveFile(t, readFile(t, cert.key), home, "argocd-conf/reposerver/tls/tls.key")
+	port := w.freePort(t)
+	settings := regexp.MustCompile(`(?m)^tls-.*\n`).ReplaceAllString(string(readFile(t, filepath.Join(home, "redis.conf"))), "") // of a run before this one
+	settings += fmt.Sprintf("tls-port %s\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-auth-clients no\n", port, cert.cert, cert.key, w.pki.file)
+	giveFile(t, []byte(settings), home, "redis.conf")
+	for _, component := range []string{"hub/redis", "hub/repo-server"} {
+		if err := w.Restart(t.Context(), component); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.principal.args = append(without(w.principal.args, "--redis-server-address"), "--shared-repo-server-ca-path", w.pki.file,
+		"--redis-server-address", "127.0.0.1:"+port, "--redis-tls-enabled", "--redis-tls-ca-path", w.pki.file)
+}
+
+// secureSpoke gives an agent a certificate for Argo CD's controllers; slim has them insist on it.
+func secureSpoke(t testing.TB, w *world, a *agent) {
+	t.Helper()
+	cert := w.pki.forADay(t, "of-the-doors")
+	giveFile(t, readFile(t, w.pki.file), filepath.Dir(a.spoke.Kubeconfig), "argocd-conf/controller/tls/ca.crt")
+	a.args = append(a.args, "--shared-tls-cert", cert.cert, "--shared-tls-key", cert.key)
+}
+
+func giveFile(t testing.TB, content []byte, folder, name string) {
+	t.Helper()
+	file := filepath.Join(folder, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // slim takes away what a spoke shall not need, and tells its controllers where to ask instead.
@@ -62,8 +105,11 @@ func (w *world) slim(t testing.TB, a *agent, d door) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Restart(t.Context(), cluster+"application-controller", lab.Flag("--redis", d.redis), lab.Flag("--repo-server", d.repoServer),
-		lab.Env("REDIS_PASSWORD", sharedPassword)); err != nil {
+	changes := []lab.Change{lab.Flag("--redis", d.redis), lab.Flag("--repo-server", d.repoServer), lab.Env("REDIS_PASSWORD", sharedPassword)}
+	if slices.Contains(a.args, "--shared-tls-cert") {
+		changes = append(changes, lab.Flag("--repo-server-strict-tls", "true"), lab.Flag("--redis-use-tls", "true"), lab.Flag("--redis-ca-certificate", w.pki.file))
+	}
+	if err := w.Restart(t.Context(), cluster+"application-controller", changes...); err != nil {
 		t.Fatal(err)
 	}
 	if a.mode != "autonomous" {
@@ -139,19 +185,30 @@ func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// askRepoServer asks for the directories of a repository at HEAD, or calls any other method with the same request.
-func askRepoServer(t testing.TB, address, method, repository string) error {
+// askRepoServer asks for the directories of a repository at HEAD, or calls any other method with the same request and more.
+func askRepoServer(t testing.TB, address, method, repository string, more ...[]byte) error {
+	t.Helper()
+	_, err := answerOfRepoServer(t, address, method, append([][]byte{bytesField(1, textField(1, repository)), textField(3, "HEAD")}, more...)...)
+	return err
+}
+
+func answerOfRepoServer(t testing.TB, address, method string, parts ...[]byte) (string, error) {
 	t.Helper()
 	client, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	repo := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), repository)
-	request := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), repo)
-	request = protowire.AppendString(protowire.AppendTag(request, 3, protowire.BytesType), "HEAD")
 	ctx, cancel := context.WithTimeout(t.Context(), *patience)
 	defer cancel()
 	var answer []byte
-	return client.Invoke(ctx, "/repository.RepoServerService/"+method, request, &answer, grpc.ForceCodecV2(bytesCodec{}), grpc.WaitForReady(true))
+	err = client.Invoke(ctx, "/repository.RepoServerService/"+method, slices.Concat(parts...), &answer, grpc.ForceCodecV2(bytesCodec{}), grpc.WaitForReady(true))
+	return string(answer), err
 }
+
+// bytesField and textField are fields of a request.
+func bytesField(number protowire.Number, parts ...[]byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), slices.Concat(parts...))
+}
+
+func textField(number protowire.Number, text string) []byte { return bytesField(number, []byte(text)) }

@@ -20,11 +20,8 @@ const (
 // withoutLinks makes sure that files of a repository are the repository's. The repo-server reads what it lists, and by
 // default does not look where symbolic links lead: to its own files, and passwords in them. When it is asked for manifests
 // it does look, at all of the repository. So it is asked for those of an Application that has none, as it answers nothing
-// but the revision then; at that revision the files may be read. Where links are looked at anyway the request stays as it is.
+// but the revision then; at that revision the files may be read.
 func withoutLinks(ctx context.Context, client grpc.ClientConnInterface, request []byte) ([]byte, error) {
-	if isTrue(request, path{filesSafely}) {
-		return request, nil
-	}
 	var look []byte
 	each(request, path{1}, func(repository []byte) {
 		look = protowire.AppendTag(look, 1, protowire.BytesType)
@@ -43,5 +40,8 @@ func withoutLinks(ctx context.Context, client grpc.ClientConnInterface, request 
 		return nil, status.Error(codes.Internal, "the hub's repo-server does not tell which revision it has looked at")
 	}
 	request = with(request, filesRevision, revision)
-	return withBool(request, filesSubmodules, false), nil // Git lists no files of theirs, but links lead there
+	if !isTrue(request, path{filesSafely}) { // then Git lists the files, and none of submodules, but links lead there
+		request = withBool(request, filesSubmodules, false)
+	}
+	return request, nil
 }
