@@ -18,10 +18,12 @@ help: ## list the targets
 
 demo: ## a hub and two clusters with real Argo CD, joined by token, and a tour; stays up until interrupted (ARGS=--exit: does not)
 	@echo 'compiling the demo (a fresh machine first downloads its modules: a minute or two)'
+	@hack/fetch ./cmd/... ./lab/cmd/demo
 	@go run ./lab/cmd/demo $(ARGS)
 
 build: ## compile the programs into bin/
 	@mkdir -p bin
+	@hack/fetch ./cmd/... ./lab/cmd/...
 	go build -trimpath -o bin/ ./cmd/... ./lab/cmd/...
 
 lint: ## format, vet, linters, generated code, module files, shell scripts
@@ -66,6 +68,7 @@ bench-compare: ## this tree against BASE=<rev>, RUNS=3 runs each by turns, as ra
 	@hack/bench-compare "$(BASE)" $(RUNS) $(PART) $(ARGS)
 
 lab-build: ## build the lab's clusters and Argo CD into the user's cache, once per version
+	@hack/fetch ./lab/cmd/lab
 	go run ./lab/cmd/lab build
 
 clean: ## remove what build and test left in the checkout (caches of tools stay)
