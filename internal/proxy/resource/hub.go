@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httputil"
 	"strings"
@@ -194,12 +195,21 @@ func (h *Hub) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Scheme = "http" // inside the tunnel, which is inside mTLS
 	r.Out.URL.Host = hostOf(callOf(r.In.Context()).agent)
 	r.Out.Host = "kubernetes" // the Agent sets the real one
-	if hasNoBody(r.In) {
+	if hasNoBody(r.In) && !acts(r.In, &callOf(r.In.Context()).request) {
 		r.Out.Header.Del("Expect")
-	} else {
-		// The body of a write waits until the Agent asks for it: see fresh.
-		r.Out.Header.Set("Expect", "100-continue")
+		return
 	}
+	// The body of a write waits until the Agent asks for it: see fresh. Where there is none, its end does.
+	r.Out.Header.Set("Expect", "100-continue")
+	if hasNoBody(r.In) {
+		r.Out.Body, r.Out.ContentLength, r.Out.TransferEncoding = io.NopCloser(strings.NewReader("")), -1, []string{"chunked"}
+	}
+}
+
+// acts tells a request that does something, even without a body: it deletes, or runs a command.
+func acts(r *http.Request, q *Request) bool {
+	read := r.Method == http.MethodGet || r.Method == http.MethodHead || q.DryRun
+	return !read || wantsUpgrade(r.Header)
 }
 
 func (h *Hub) modify(res *http.Response) error {

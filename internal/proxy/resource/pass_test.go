@@ -166,6 +166,58 @@ func TestAWriteWhoseCallerLeftIsNeverCarriedOut(t *testing.T) {
 	}
 }
 
+// A line that stalls and recovers delivers what was sent into it, and a moment later that its caller has left.
+func TestWhatHasNoBodyIsNotCarriedOutAfterItsCallerLeftEither(t *testing.T) {
+	for _, request := range []string{
+		"DELETE /api/v1/namespaces/a/pods/p HTTP/1.1\r\n", "DELETE /api/v1/namespaces/a/pods HTTP/1.1\r\n", "POST /api/v1/namespaces/a/pods/p/eviction HTTP/1.1\r\n",
+		"POST /api/v1/namespaces/a/pods/p/exec?command=x HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n",
+		"GET /api/v1/namespaces/a/pods/p/exec?command=x HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n",
+	} {
+		line := make(chan net.Conn, 1)
+		s := newStage(t, fakeServer(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s was carried out", r.Method, r.URL) }),
+			options{hub: func(c *HubConfig) {
+				c.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
+					near, far, err := tcpPipe(ctx)
+					line <- far
+					return near, err
+				}
+			}})
+		caller := s.connect(t)
+		_, _ = io.WriteString(caller, request+"Host: x\r\n\r\n")
+		stalled := await(t, "tunnel", line)
+		sent := readHead(t, stalled)
+		_ = caller.Close()
+		_ = stalled.Close()
+
+		near, far, err := tcpPipe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.agent.Serve(far)
+		_, _ = io.WriteString(near, sent)
+		_ = near.SetReadDeadline(time.Now().Add(soon))
+		if answer, err := bufio.NewReader(near).ReadString('\n'); err != nil || !strings.Contains(answer, "100 Continue") {
+			t.Errorf("%q: the agent does not ask whether its caller is still there but says %q, %v", request, answer, err)
+		}
+		_ = near.Close()
+	}
+}
+
+// readHead reads a request up to its body.
+func readHead(t *testing.T, conn net.Conn) string {
+	t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(soon))
+	var head strings.Builder
+	for reader := bufio.NewReader(conn); !strings.HasSuffix(head.String(), "\r\n\r\n"); {
+		line, err := reader.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		head.WriteString(line)
+	}
+	return head.String()
+}
+
 func TestAWriteThatWasOnItsWayForLongIsRefused(t *testing.T) {
 	s := newStage(t, fakeServer(t, func(http.ResponseWriter, *http.Request) { t.Error("it was carried out") }),
 		options{agent: func(c *AgentConfig) { c.Fresh = time.Nanosecond }})

@@ -29,6 +29,13 @@ func (w *upgradeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return &wholeConn{Conn: conn, early: buf.Reader}, buf, nil
 }
 
+// WriteHeader passes answers on, but not the Agent's question for a body: it is the Hub's, which asks its caller itself.
+func (w *upgradeWriter) WriteHeader(code int) {
+	if code != http.StatusContinue {
+		w.ResponseWriter.WriteHeader(code)
+	}
+}
+
 // Unwrap is how http.ResponseController finds the other abilities.
 func (w *upgradeWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
