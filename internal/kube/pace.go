@@ -46,10 +46,10 @@ const calm = 10 * time.Second
 // newsEvery is how often people are told of trouble that comes and goes.
 const newsEvery = time.Minute
 
-// overload tells that a request failed because the API server can not do more, or
+// Trouble tells that a request failed because the API server can not do more, or
 // can not be reached, and not because of what was asked; and how long it asks to be
 // left alone.
-func overload(err error) (retryAfter time.Duration, ok bool) {
+func Trouble(err error) (retryAfter time.Duration, ok bool) {
 	e, answered := errors.AsType[*apiError](err)
 	switch {
 	case err == nil:

@@ -103,7 +103,7 @@ func (w *Writer) Read(ctx context.Context, read node.Read) {
 // again and again, nor when the program ends; nor if it is the API server's
 // trouble rather than the object's, which is told once for all.
 func (w *Writer) failed(ctx context.Context, ref kind.Ref, err error) slog.Level {
-	if _, trouble := overload(err); trouble || errors.Is(ctx.Err(), context.Canceled) {
+	if _, trouble := Trouble(err); trouble || errors.Is(ctx.Err(), context.Canceled) {
 		return slog.LevelDebug
 	}
 	reason := withoutDigits(err.Error())
@@ -167,7 +167,7 @@ func (w *Writer) learn(ctx context.Context, began time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	if retryAfter, trouble := overload(err); trouble {
+	if retryAfter, trouble := Trouble(err); trouble {
 		if w.pace.refused(began, now, retryAfter) {
 			w.log.WarnContext(ctx, "the API server can not take writes just now; writing slowly until it can", "waiting", len(w.waiting), "error", err)
 		}

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/kube"
 )
 
 // errands are things to be done for agents on the hub's cluster, a few at a
@@ -21,6 +23,8 @@ type errands struct {
 	wake chan struct{} // of one: there may be something to do
 
 	mu    sync.Mutex
+	rest  time.Time          // none begins before: the API server is in trouble
+	quiet bool               // people were told of that
 	line  []string           // agents whose turn it is, in order
 	all   map[string]*errand // agents for whom something is to be done, or is being done
 	later map[string]*errand // of those: the ones that pause
@@ -115,6 +119,9 @@ func (e *errands) run(ctx context.Context) error {
 			return nil
 		case slots <- struct{}{}:
 		}
+		if !sleep(ctx, e.untilRested()) {
+			return nil
+		}
 		wg.Go(func() {
 			defer func() { <-slots }()
 			limited, cancel := context.WithTimeout(ctx, errandTimeout)
@@ -131,6 +138,16 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-time.After(d):
 		return true
 	}
+}
+
+// troubleRest is how long nothing is tried after the API server was found to be
+// overloaded, out of space or away.
+const troubleRest = 3 * time.Second
+
+func (e *errands) untilRested() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return time.Until(e.rest)
 }
 
 func (e *errands) next() (string, bool) {
@@ -152,6 +169,9 @@ func (e *errands) done(ctx context.Context, agent string, err error) {
 	defer e.mu.Unlock()
 	one := e.all[agent]
 	one.running = false
+	if err == nil {
+		e.quiet = false
+	}
 	switch {
 	case err == nil && one.again:
 		one.pause, one.said = 0, ""
@@ -165,8 +185,12 @@ func (e *errands) done(ctx context.Context, agent string, err error) {
 			one.due = time.Now().Add(errandPause)
 		}
 		e.later[agent] = one
-		if ctx.Err() == nil && err.Error() != one.said {
-			one.said = err.Error()
+		retryAfter, trouble := kube.Trouble(err)
+		if trouble { // of all agents alike
+			e.rest = time.Now().Add(max(troubleRest, min(retryAfter, errandTimeout)))
+		}
+		if ctx.Err() == nil && err.Error() != one.said && !(trouble && e.quiet) {
+			one.said, e.quiet = err.Error(), trouble
 			e.log.WarnContext(ctx, "something for an agent does not work; trying again", "task", e.what, "agent", agent, "error", err)
 		}
 	}

@@ -1,10 +1,12 @@
 package principal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -108,5 +110,44 @@ func TestACrowdOfErrandsIsSpread(t *testing.T) {
 		}
 		cancel()
 		owner.Wait()
+	})
+}
+
+func TestErrandsRestWhileTheAPIServerIsInTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		tried, broken := 0, true
+		var log bytes.Buffer
+		e := (&errands{what: "test", parallel: 4, log: slog.New(slog.NewTextHandler(&log, nil)), do: func(_ context.Context, agent string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			tried++
+			if broken {
+				return fmt.Errorf("write the status of %s: reach the API server: connection refused", agent)
+			}
+			return nil
+		}}).prepare()
+		for i := range 1000 {
+			e.add(fmt.Sprint(i))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var owner sync.WaitGroup
+		owner.Go(func() { _ = e.run(ctx) })
+		time.Sleep(time.Minute)
+		mu.Lock()
+		if tried < 10 || tried > 100 {
+			t.Errorf("tried %d times in a minute", tried)
+		}
+		broken = false
+		mu.Unlock()
+		time.Sleep(time.Minute)
+		if n := e.left(); n > 0 {
+			t.Errorf("%d are left", n)
+		}
+		cancel()
+		owner.Wait()
+		if n := strings.Count(log.String(), "does not work"); n != 1 {
+			t.Errorf("said %d times:\n%s", n, log.String())
+		}
 	})
 }
