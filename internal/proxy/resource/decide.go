@@ -25,6 +25,9 @@ func (d *decider) decide(r *http.Request, q *Request) (app string, refused *Stat
 		return "", d.decidePath(r, q)
 	}
 	class := q.class()
+	if class != classLogs && q.Verb != verbWatch && wantsUpgrade(r.Header) {
+		class = classExec // the likes of exec, of other APIs: consoles of virtual machines
+	}
 	if setting := p.switchedOff(class); setting != "" {
 		return "", forbidden(q, setting, "this is switched off")
 	}

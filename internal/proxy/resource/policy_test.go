@@ -106,6 +106,10 @@ func TestPolicyDecides(t *testing.T) {
 		{"port-forward where exec is off", Policy{NoExec: true}, "POST " + pod + "/portforward", SettingExec},
 		{"a proxy where exec is off", Policy{NoExec: true, Level: LevelAll}, "GET /api/v1/nodes/n/proxy/exec/x", SettingExec},
 		{"a debug container where exec is off", Policy{NoExec: true}, "PATCH " + pod + "/ephemeralcontainers", SettingExec},
+		{"a console where exec is off", Policy{NoExec: true, Level: LevelAll}, "UPGRADE /apis/subresources.kubevirt.io/v1/namespaces/shop/virtualmachineinstances/vm/console", SettingExec},
+		{"a console", all, "UPGRADE /apis/subresources.kubevirt.io/v1/namespaces/shop/virtualmachineinstances/vm/console", ""},
+		{"logs on a WebSocket where exec is off", Policy{NoExec: true}, "UPGRADE " + pod + "/log", ""},
+		{"a watch on a WebSocket where exec is off", Policy{NoExec: true, Level: LevelAll}, "UPGRADE /api/v1/pods?watch=1", ""},
 		{"a proxy into a node", apps, "GET /api/v1/nodes/n/proxy/metrics", SettingLevel},
 
 		{"a token of an Application's account", apps, "POST /api/v1/namespaces/shop/serviceaccounts/sa/token", SettingLevel},
@@ -133,8 +137,16 @@ func TestPolicyDecides(t *testing.T) {
 			if method == "APPLY" {
 				method, content = http.MethodPatch, "application/apply-patch+yaml"
 			}
+			upgrade := method == "UPGRADE"
+			if upgrade {
+				method = http.MethodGet
+			}
 			r := httptest.NewRequest(method, target, http.NoBody)
 			r.Header.Set("Content-Type", content)
+			if upgrade {
+				r.Header.Set("Connection", "Upgrade")
+				r.Header.Set("Upgrade", "websocket")
+			}
 			query, status := checkRequest(r)
 			if status != nil {
 				t.Fatal(status)
