@@ -24,6 +24,7 @@ type book struct {
 	asked   map[string]int       // spares on their way, by target
 	mute    map[string]bool      // targets that the agent does not serve
 	used    int                  // tunnels in use or being opened
+	usedFor map[string]int       // of those, by target
 	calls   map[string]int       // tunnels that the agent has opened to targets of the hub
 }
 
@@ -44,11 +45,12 @@ func newBook(c *Conn, limits TunnelLimits, counters *Counters) *book {
 	return &book{conn: c, limits: limits, counters: counters}
 }
 
-// reserve counts one more tunnel, if there may be one.
-func (b *book) reserve() error {
+// reserve counts one more tunnel, if there may be one. One target can not take
+// them all: somebody who watches many logs must not keep others from trees.
+func (b *book) reserve(target string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.used >= b.limits.PerAgent {
+	if b.used >= b.limits.PerAgent || b.usedFor[target] >= b.limits.PerAgent-b.limits.PerAgent/8 {
 		b.counters.refuse(refusedTunnelLimit)
 		return ErrTooManyTunnels
 	}
@@ -57,19 +59,26 @@ func (b *book) reserve() error {
 		b.counters.refuse(refusedTunnelTotal)
 		return ErrTooManyTunnels
 	}
+	if b.usedFor == nil {
+		b.usedFor = map[string]int{}
+	}
 	b.used++
+	b.usedFor[target]++
 	return nil
 }
 
 // unreserve is for a tunnel that came to nothing.
-func (b *book) unreserve() {
+func (b *book) unreserve(target string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.unreserveLocked()
+	b.unreserveLocked(target)
 }
 
-func (b *book) unreserveLocked() {
+func (b *book) unreserveLocked(target string) {
 	b.used--
+	if b.usedFor[target]--; b.usedFor[target] == 0 {
+		delete(b.usedFor, target)
+	}
 	b.counters.Tunnels.Open.Add(-1)
 }
 
@@ -178,6 +187,6 @@ func (b *book) release(t *Tunnel) {
 	defer b.mu.Unlock()
 	if t.reserved {
 		t.reserved = false
-		b.unreserveLocked()
+		b.unreserveLocked(t.target)
 	}
 }

@@ -25,7 +25,7 @@ func (s *Server) OpenTunnel(ctx context.Context, agent, target string) (net.Conn
 	if err := b.serves(target); err != nil {
 		return nil, err
 	}
-	if err := b.reserve(); err != nil {
+	if err := b.reserve(target); err != nil {
 		return nil, fmt.Errorf("tunnel to %s of agent %s: %w", target, agent, err)
 	}
 	t, err := b.open(ctx, target)
@@ -56,7 +56,7 @@ func (b *book) open(ctx context.Context, target string) (*Tunnel, error) {
 		return t, nil
 	}
 	if err != nil {
-		b.unreserve()
+		b.unreserve(target)
 		return nil, b.explain(target, err)
 	}
 	return b.await(ctx, target, token, w)
@@ -83,15 +83,15 @@ func (b *book) await(ctx context.Context, target, token string, w *wish) (*Tunne
 	}
 	if told := new(TunnelError); errors.As(got.err, &told) {
 		b.counters.refuse(refusedTunnelAgent)
-		b.unreserve()
+		b.unreserve(target)
 		return nil, got.err
 	}
 	if b.withdraw(token) {
-		b.unreserve()
+		b.unreserve(target)
 	} else if late := <-w.answer; late.tunnel != nil { // it is there, and does not wait
 		_ = late.tunnel.Close() // whose handler counts it
 	} else {
-		b.unreserve()
+		b.unreserve(target)
 	}
 	return nil, got.err
 }

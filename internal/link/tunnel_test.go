@@ -281,6 +281,24 @@ func TestTunnelsAreBounded(t *testing.T) {
 	}
 }
 
+func TestOneTargetDoesNotTakeAllTunnels(t *testing.T) {
+	leakCheck(t)
+	other := NewTunnelListener()
+	l := connect(t, TunnelLimits{PerAgent: 8}, map[string]TunnelHandler{"redis": other.Handle})
+	for range 7 {
+		l.open(t)
+	}
+	if _, err := l.OpenTunnel(t.Context(), "agent-a", "api"); !errors.Is(err, ErrTooManyTunnels) {
+		t.Errorf("one too many: %v", err)
+	}
+	near, err := l.OpenTunnel(t.Context(), "agent-a", "redis")
+	must(t, err)
+	far, err := other.Accept()
+	must(t, err)
+	must(t, near.Close())
+	must(t, far.Close())
+}
+
 func TestSparesAreReplaced(t *testing.T) {
 	leakCheck(t)
 	l := connect(t, TunnelLimits{}, nil)

@@ -8,7 +8,7 @@ import (
 
 // TunnelLimits bound tunnels. Zero means the default.
 type TunnelLimits struct {
-	PerAgent  int           // in use at the same time: 256
+	PerAgent  int           // in use at the same time: 256, of which one target gets seven eighths
 	Total     int           // of all agents together: 8192
 	Spares    int           // ready for use, by agent and target: 2; less than 0: none
 	Open      time.Duration // for the agent to come: 10 s
