@@ -140,6 +140,13 @@ func (p *Peer) NextWake() (Time, bool) {
 	return next, true
 }
 
+// Publishes tells whether this side has told the Peer of an item that it owns, or
+// has yet to be told by the replica that it is gone.
+func (p *Peer) Publishes(scope string, h KeyHash) bool {
+	o := p.owners[scope]
+	return o != nil && o.items[h] != nil
+}
+
 func (p *Peer) isOpen() bool { return p.phase == opened }
 
 func (p *Peer) emit(e Effect) { p.effects = append(p.effects, e) }

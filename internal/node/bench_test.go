@@ -73,6 +73,19 @@ func (f *fleet) change(agent int) {
 	f.Step(f.now, Seen{Resource: kind.Applications, Object: f.app(agent, 0)})
 }
 
+// project changes the project of an agent, and what it permits there.
+func (f *fleet) project(agent int) {
+	f.t.Helper()
+	f.rev++
+	name := agentName(agent)
+	o, err := kind.Parse([]byte(fmt.Sprintf(`{"metadata":{"namespace":"argocd","name":"project-%d","uid":"p-%d","resourceVersion":"%d"},`+
+		`"spec":{"sourceNamespaces":[%q],"sourceRepos":["https://git.example.org/%d/*"],"destinations":[{"name":%q,"namespace":"team-*"}]}}`, agent, agent, f.rev, name, f.rev, name)))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.Step(f.now, Seen{Resource: kind.AppProjects, Object: o})
+}
+
 func TestStepConcernsOnlyWhomItTouches(t *testing.T) {
 	f := newFleet(t, 50)
 	before := map[string]engine.Time{}
@@ -118,6 +131,13 @@ func BenchmarkInput(b *testing.B) {
 					}
 					f.now = max(f.now, at)
 					f.Step(f.now, Tick{})
+				}
+			})
+			b.Run("project", func(b *testing.B) {
+				b.ReportAllocs()
+				for i := range b.N {
+					f.project(i % busy)
+					f.NextWake()
 				}
 			})
 			b.Run("registration", func(b *testing.B) {

@@ -1,8 +1,6 @@
 package node
 
 import (
-	"slices"
-
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
@@ -134,33 +132,6 @@ func (n *Node) tell(r kind.Resource, was, is *kind.Object, watched bool) {
 		n.projectChanged(was, is)
 		n.globalChanged(was, is)
 	}
-}
-
-// concerned narrows down the links: an Application is one agent's, by its
-// namespace or its destination, anything else may be everybody's.
-func (n *Node) concerned(r kind.Resource, was, is *kind.Object) []*link {
-	if n.cfg.Side == kind.Spoke || r != kind.Applications {
-		return n.sortedLinks()
-	}
-	var out []*link
-	add := func(l *link) {
-		if slices.Contains(out, l) {
-			return
-		}
-		out = append(out, l)
-	}
-	for _, o := range []*kind.Object{was, is} {
-		if o == nil {
-			continue
-		}
-		for _, l := range n.byNS[o.Namespace()] {
-			add(l)
-		}
-		for _, l := range n.byDestination(o) {
-			add(l)
-		}
-	}
-	return out
 }
 
 // tend does for an object what is ours to do beside replicating it.

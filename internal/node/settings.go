@@ -55,7 +55,7 @@ func (n *Node) globalChanged(was, is *kind.Object) {
 // as they are now.
 func (n *Node) tellProjects() {
 	for _, o := range sortedObjects(n.cache.tables[kind.AppProjects].objects) {
-		for _, l := range n.sortedLinks() {
+		for _, l := range n.concerned(kind.AppProjects, o, o) {
 			l.tell(kind.AppProjects, o, o, true)
 		}
 	}
