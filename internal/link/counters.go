@@ -40,6 +40,7 @@ type Counters struct {
 // Reasons why a Server refuses a connection or stream.
 const (
 	refusedFull         = "connections"      // too many of them
+	refusedFiles        = "files"            // no open file is left for one
 	refusedHandshakes   = "handshakes"       // too many at once
 	refusedTLS          = "tls"              // handshake failed
 	refusedPeer         = "peer_connections" // one certificate, too many connections

@@ -2,9 +2,12 @@ package link
 
 import (
 	"container/list"
+	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -12,7 +15,7 @@ import (
 // default.
 type Limits struct {
 	Queue            int           // bytes that wait for one agent: 8 MiB
-	Conns            int           // TCP connections: 20,000
+	Conns            int           // TCP connections: 20,000, or what open files there are for
 	ConnsPerPeer     int           // TCP connections with one certificate: 8
 	Handshakes       int           // at the same time: 512
 	HandshakeTimeout time.Duration // for TLS and the start of HTTP/2: 10 s
@@ -21,7 +24,10 @@ type Limits struct {
 
 func (l Limits) withDefaults() Limits {
 	l.Queue = or(l.Queue, defaultQueue)
-	l.Conns = or(l.Conns, 20_000)
+	if files, known := openFiles(); l.Conns == 0 && known {
+		l.Conns = connsFor(files)
+	}
+	l.Conns = or(l.Conns, manyConns)
 	l.ConnsPerPeer = or(l.ConnsPerPeer, 8)
 	l.Handshakes = or(l.Handshakes, 512)
 	l.HandshakeTimeout = or(l.HandshakeTimeout, 10*time.Second)
@@ -29,6 +35,16 @@ func (l Limits) withDefaults() Limits {
 }
 
 const defaultQueue = 8 << 20
+
+// manyConns is how many connections there may be, with files enough.
+const manyConns = 20_000
+
+// connsFor is how many there may be with so many open files. Some are left for all
+// else: a principal that could not answer probes any more would be killed, and one
+// that can not reach its API server is of no use to those who are connected.
+func connsFor(files int) int {
+	return max(1, min(manyConns, files-max(64, files/8)))
+}
 
 func or[T comparable](value, otherwise T) T {
 	var zero T
@@ -45,6 +61,9 @@ type listener struct {
 	limits   Limits
 	timeout  time.Duration // TCP user timeout
 	counters *Counters
+	quiet    *quiet
+	closed   chan struct{} // no more is accepted
+	close    sync.Once
 
 	mu       sync.Mutex
 	open     map[*socket]struct{}
@@ -59,9 +78,9 @@ type listener struct {
 // to come again.
 const stubborn = 2 * time.Second
 
-func newListener(inner net.Listener, limits Limits, userTimeout time.Duration, counters *Counters) *listener {
+func newListener(inner net.Listener, limits Limits, userTimeout time.Duration, counters *Counters, quiet *quiet) *listener {
 	return &listener{
-		Listener: inner, limits: limits, timeout: userTimeout, counters: counters,
+		Listener: inner, limits: limits, timeout: userTimeout, counters: counters, quiet: quiet, closed: make(chan struct{}),
 		open: map[*socket]struct{}{}, perPeer: map[string]int{},
 	}
 }
@@ -70,6 +89,9 @@ func newListener(inner net.Listener, limits Limits, userTimeout time.Duration, c
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
+		if outOfFiles(err) && l.breathe(err) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -78,10 +100,44 @@ func (l *listener) Accept() (net.Conn, error) {
 		if reason := l.admit(s); reason != "" {
 			l.counters.refuse(reason)
 			_ = conn.Close()
+			if reason == refusedFull {
+				l.quiet.about("", fmt.Errorf("%d agents and others are connected, and no more may be: raise the limit of open files (ulimit -n) if it is below %d, or run another principal",
+					l.limits.Conns, manyConns)).Warn("connections refused")
+			}
 			continue
 		}
 		return s, nil
 	}
+}
+
+// outOfFiles tells that a connection is there, and can not be taken for want of a
+// file to hold it. It stays there, and so does the want.
+func outOfFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
+}
+
+// breath is how long nothing is accepted when there is nothing to hold it with.
+// Those who are connected notice nothing.
+const breath = 250 * time.Millisecond
+
+// breathe waits for files to be closed; false: the end has come.
+func (l *listener) breathe(err error) bool {
+	l.counters.refuse(refusedFiles)
+	l.quiet.about("", fmt.Errorf("%w: raise the limit of open files (ulimit -n), or run another principal", err)).Warn("can not accept connections")
+	timer := time.NewTimer(breath)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.closed:
+		return false
+	}
+}
+
+// Close implements net.Listener.
+func (l *listener) Close() error {
+	l.close.Do(func() { close(l.closed) })
+	return l.Listener.Close()
 }
 
 func (l *listener) admit(s *socket) (reason string) {

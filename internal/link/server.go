@@ -155,7 +155,7 @@ func (s *Server) Run(ctx context.Context, inner net.Listener) error {
 		_ = inner.Close()
 		return errors.New("the TLS configuration for agents does not require and verify client certificates")
 	}
-	l := newListener(inner, s.cfg.Limits, s.cfg.Keepalive.Timeout, &s.counters)
+	l := newListener(inner, s.cfg.Limits, s.cfg.Keepalive.Timeout, &s.counters, s.quiet)
 	server := grpc.NewServer(s.options()...)
 	api.RegisterSyncServer(server, s)
 	api.RegisterTunnelServer(server, tunnelService{server: s})
