@@ -48,23 +48,29 @@ fuzz: ## every fuzz target for FUZZTIME=30s
 	@hack/fuzz $(FUZZTIME)
 
 bench-engine: ## benchmarks of the sync core: time, bytes, allocations
-	go test -run '^$$' -bench . -benchmem ./internal/engine/...
+	@mkdir -p dist
+	set -o pipefail; go test -run '^$$' -bench . -benchmem ./internal/engine/... | tee dist/bench-engine.txt
 
-bench-sync: ## synchronisation between two real API servers: latency, bursts, memory, bytes
-	go run ./bench/sync
+bench-sync: ## synchronisation between two real API servers: latency, bursts, memory, bytes (ARGS=-h teaches)
+	go run ./bench/sync $(ARGS)
 
 bench-live: ## objects, logs, terminals and Redis through the hub, side by side with the same directly
 	go run ./bench/live
 
-bench-fleet: ## AGENTS=1000 agents with APPS=10 Applications each on one principal (ARGS= for more, see -help)
+bench-fleet: ## AGENTS=1000 agents with APPS=10 Applications each on one principal (ARGS=-h teaches what else there is)
 	go run ./bench/fleet -agents $(AGENTS) -apps $(APPS) $(ARGS)
 
 profile-fleet: ## bench-fleet that leaves CPU, heap, mutex and goroutine profiles of the principal in dist/profiles
 	go run ./bench/fleet -agents $(AGENTS) -apps $(APPS) -profiles dist/profiles $(ARGS)
 
-bench: bench-engine bench-sync bench-live bench-fleet ## all benchmarks, one after the other
+bench: ## all benchmarks, one after the other; tables, and all figures in dist/bench.json
+	@rm -f dist/bench*.json dist/bench-engine.txt
+	@$(MAKE) --no-print-directory bench-engine bench-live
+	@$(MAKE) --no-print-directory bench-sync ARGS="-runs $(RUNS)"
+	@$(MAKE) --no-print-directory bench-fleet ARGS="$(ARGS)"
+	@go run ./bench/collect dist/bench-engine.txt dist/bench-*.json
 
-bench-compare: ## this tree against BASE=<rev>, RUNS=3 runs each by turns, as ratios (PART=sync, live or fleet)
+bench-compare: ## this tree against BASE=<rev>, RUNS=3 runs each by turns, as ratios (PART=sync, live or fleet; ARGS= that both know)
 	@hack/bench-compare "$(BASE)" $(RUNS) $(PART) $(ARGS)
 
 lab-build: ## build the lab's clusters and Argo CD into the user's cache, once per version

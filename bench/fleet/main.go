@@ -51,7 +51,7 @@ what we want it to be. The same is saved as JSON.
   fleet -latency 25ms -loss 0.01 -cuts 2        over bad links; -seed repeats the weather of another run
   fleet -only stream -stream 10m                a long stream; its target is that memory stays flat
   fleet -only churn -churn 12m                  reconciledAt moves every two minutes: what of that reaches the hub
-  fleet -only faults -faults                    a hub that answers 429, a full disk of etcd, agents that hang
+  fleet -only faults                            a hub that answers 429, a full disk of etcd, agents that hang
 
 Parts, for -only: ` + partNames + `.
 Writing the Applications and connecting with empty spokes come first, whatever you choose.

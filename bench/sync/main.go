@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,9 +16,25 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/product"
 )
 
+const usage = `Measures one agent between two real API servers: latency, bursts, memory, bytes of a reconnect.
+
+  sync [flags]
+
+What is short is done several times within a run; -runs 3 does all of it three times, each time with new clusters.
+The table shows medians, how far values were apart, and targets; the same is saved as JSON.
+
+`
+
 func main() {
+	runs := flag.Int("runs", 1, "how often everything is done, each time with new clusters")
+	file := flag.String("json", "dist/bench-sync.json", "file for the figures")
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), usage)
+		flag.PrintDefaults()
+	}
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx)
+	err := run(ctx, *runs, *file)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -33,7 +51,22 @@ type bench struct {
 	*report.Report
 }
 
-func run(ctx context.Context) error {
+func run(ctx context.Context, runs int, file string) error {
+	if runs < 1 {
+		return errors.New("there has to be a run")
+	}
+	figures := report.New("Synchronisation between two API servers, one agent")
+	var err error
+	for range runs {
+		if err = once(ctx, figures); err != nil {
+			break
+		}
+	}
+	return figures.End(file, err)
+}
+
+// once does everything with new clusters.
+func once(ctx context.Context, figures *report.Report) error {
 	folder, err := os.MkdirTemp("", "bench-sync-")
 	if err != nil {
 		return err
@@ -51,7 +84,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = l.Down(context.Background()) }()
-	b := &bench{lab: l, Report: report.New("Synchronisation between two API servers, one agent")}
+	b := &bench{lab: l, Report: figures}
 	if b.product, err = product.New(l, file); err != nil {
 		return err
 	}
@@ -62,15 +95,12 @@ func run(ctx context.Context) error {
 	if info, err := os.Stat(file); err == nil {
 		b.AtMost(60, "binary, stripped", float64(info.Size())/1e6, "MB")
 	}
-	if err := report.Run(ctx,
+	return report.Run(ctx,
 		report.Part{Name: "rest: memory and CPU with 10 Applications", Do: b.rest},
 		report.Part{Name: "latency of single changes", Do: b.latency},
 		report.Part{Name: "a burst of 300 Applications and 1,500 status changes", Do: b.burst},
 		report.Part{Name: "reconnect with 1,000 unchanged Applications", Do: b.reconnect},
-	); err != nil {
-		return err
-	}
-	return b.Finish("dist/bench-sync.json")
+	)
 }
 
 func (b *bench) start(ctx context.Context) error {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/bench/report"
 )
 
 // rest measures what the programs cost when nothing happens.
@@ -45,43 +47,54 @@ func (b *bench) rest(ctx context.Context) error {
 	return nil
 }
 
+// batches is how many times single changes are measured in one run, after some that only warm up.
+const batches = 5
+
 // latency measures single changes from the answer to the write on one side to the watch event on the other.
 func (b *bench) latency(ctx context.Context) error {
 	const name, warmUp, rounds = "rest-0", 20, 300
-	measure := func(to *side, change func(context.Context, string, string) error, mark func(int) string) ([]time.Duration, error) {
-		var took []time.Duration
-		for i := range warmUp + rounds {
-			if err := change(ctx, name, fmt.Sprintf("n%d", i)); err != nil {
-				return nil, err
-			}
-			written := time.Now()
-			if err := to.until(ctx, map[string]string{name: mark(i)}); err != nil {
-				return nil, err
-			}
-			if i >= warmUp {
-				took = append(took, time.Since(written))
-			}
+	last := "v1"
+	for batch := range batches + 1 {
+		n := rounds
+		if batch == 0 {
+			n = warmUp
 		}
-		slices.Sort(took)
-		return took, nil
-	}
-	spec, err := measure(b.spoke, b.hub.retarget, func(i int) string { return fmt.Sprintf("n%d/", i) })
-	if err != nil {
-		return err
-	}
-	last := fmt.Sprintf("n%d", warmUp+rounds-1)
-	status, err := measure(b.hub, b.spoke.report, func(i int) string { return fmt.Sprintf("%s/n%d", last, i) })
-	if err != nil {
-		return err
-	}
-	for _, s := range []struct {
-		what string
-		took []time.Duration
-	}{{"spec, hub to spoke", spec}, {"status, spoke to hub", status}} {
-		b.AtMost(10, s.what+", median", millis(s.took[len(s.took)/2]), "ms")
-		b.AtMost(25, s.what+", 99th percentile", millis(s.took[len(s.took)*99/100]), "ms")
+		number := func(i int) string { return fmt.Sprintf("n%d-%d", batch, i) }
+		spec, err := measure(ctx, n, name, b.spoke, b.hub.retarget, number, func(i int) string { return number(i) + "/" + b.spoke.message(name) })
+		if err != nil {
+			return err
+		}
+		last = number(n - 1)
+		status, err := measure(ctx, n, name, b.hub, b.spoke.report, number, func(i int) string { return last + "/" + number(i) })
+		if err != nil {
+			return err
+		}
+		if batch == 0 {
+			continue
+		}
+		b.AtMost(10, "spec, hub to spoke, median", millis(report.Percentile(spec, 50)), "ms")
+		b.AtMost(25, "spec, hub to spoke, 99th percentile", millis(report.Percentile(spec, 99)), "ms")
+		b.AtMost(10, "status, spoke to hub, median", millis(report.Percentile(status, 50)), "ms")
+		b.AtMost(25, "status, spoke to hub, 99th percentile", millis(report.Percentile(status, 99)), "ms")
 	}
 	return nil
+}
+
+// measure makes one change after the other and returns how long each took, sorted.
+func measure(ctx context.Context, n int, name string, to *side, change func(context.Context, string, string) error, number, mark func(int) string) ([]time.Duration, error) {
+	var took []time.Duration
+	for i := range n {
+		if err := change(ctx, name, number(i)); err != nil {
+			return nil, err
+		}
+		written := time.Now()
+		if err := to.until(ctx, map[string]string{name: mark(i)}); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(written))
+	}
+	slices.Sort(took)
+	return took, nil
 }
 
 // burst lets one writer create 300 Applications, and then change their status 1,500 times.
@@ -142,26 +155,31 @@ func (b *bench) reconnect(ctx context.Context) error {
 		}
 		return
 	}
-	in, out, connects, err := counters()
-	if err != nil {
-		return err
-	}
-	b.agent.Link.Reset()
-	for now := connects; now == connects; {
-		pause(ctx, 100*time.Millisecond)
-		if _, _, now, err = counters(); err != nil {
+	for range reconnects {
+		in, out, connects, err := counters()
+		if err != nil {
 			return err
 		}
+		b.agent.Link.Reset()
+		for now := connects; now == connects; {
+			pause(ctx, 100*time.Millisecond)
+			if _, _, now, err = counters(); err != nil {
+				return err
+			}
+		}
+		pause(ctx, 3*time.Second)
+		inAfter, outAfter, _, err := counters()
+		if err != nil {
+			return err
+		}
+		b.AtMost(1024, "reconnect with 1,000 unchanged Applications, from the hub", inAfter-in, "bytes")
+		b.AtMost(1024, "reconnect with 1,000 unchanged Applications, to the hub", outAfter-out, "bytes")
 	}
-	pause(ctx, 3*time.Second)
-	inAfter, outAfter, _, err := counters()
-	if err != nil {
-		return err
-	}
-	b.AtMost(1024, "reconnect with 1,000 unchanged Applications, from the hub", inAfter-in, "bytes")
-	b.AtMost(1024, "reconnect with 1,000 unchanged Applications, to the hub", outAfter-out, "bytes")
 	return nil
 }
+
+// reconnects is how often that is measured in one run.
+const reconnects = 3
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -75,6 +76,14 @@ func (s *side) saw(app *unstructured.Unstructured, gone bool) {
 	}
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// message is what an Application's health says.
+func (s *side) message(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, message, _ := strings.Cut(s.marks[name], "/")
+	return message
 }
 
 // until waits until all Applications named say what they should.
