@@ -34,6 +34,18 @@ type Agent struct {
 	Exec, Secrets bool
 }
 
+// DefaultImage is the image of an agent that wishes for none.
+func DefaultImage() string {
+	text, _ := agentBase.ReadFile("kustomize/agent/deployment.yaml")
+	var object map[string]any
+	_ = yaml.Unmarshal(text, &object)
+	for _, container := range list(at(object, "spec", "template", "spec")["containers"]) {
+		image, _ := container["image"].(string)
+		return image
+	}
+	return ""
+}
+
 // Manifests is a YAML stream of everything that the agent needs, apart from its certificates.
 func (a Agent) Manifests() ([]byte, error) {
 	var out []byte

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/argocd-agent/argocd-agent/install"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
@@ -41,7 +42,7 @@ func (p *Program) agentJoinTokenCommand() *cobra.Command {
 certificate for it, and waits until it is connected. No key is copied, and no other access is needed.
 
 A token is good for one cluster, once, and for a limited time. It names the hub's address and pins its CA, so that
-whoever answers there in its stead is found out.`,
+whoever answers there in its stead is found out. If the principal runs an image of your own, the command names it.`,
 		Example: `  argocd-agentctl agent join-token w1 --mode managed --label env=prod
   argocd-agentctl agent join-token w1 --mode managed --address hub.example.com:443 --life 24h
   argocd-agentctl agent join-token w1 --withdraw      # tokens that are out are good no longer`,
@@ -63,7 +64,7 @@ whoever answers there in its stead is found out.`,
 			if withdraw {
 				n, err := h.Withdraw(cmd.Context(), name)
 				if err == nil {
-					p.say("%d tokens of %s withdrawn", n, name)
+					p.say("%s of %s withdrawn", many(n, "token"), name)
 				}
 				return err
 			}
@@ -80,7 +81,7 @@ whoever answers there in its stead is found out.`,
 			}
 			p.warnOfName(cmd.Context(), hub, token.Host())
 			made := joinToken{Agent: name, Mode: who.Mode, Labels: labels, Address: address, Expires: p.Now().Add(life).UTC(),
-				Token: token.String(), Command: "argocd-agentctl join " + token.String()}
+				Token: token.String(), Command: "argocd-agentctl join " + token.String() + hub.ownImage(cmd.Context())}
 			return p.show(format, view{object: made, names: []string{made.Token}, text: made.Command + "\n"})
 		},
 	}
@@ -138,6 +139,16 @@ func (c *cluster) principalAddress(ctx context.Context, given string) (string, e
 		}
 	}
 	return "", wrongUse("the principal's address is not known, because Service %s of %s has no load balancer: say with --address host:port how clusters reach it", principalService, c)
+}
+
+// ownImage is the flag with which agents get the image that the principal has, where that is not the usual one: a hub that
+// pulls from a registry of its own most likely has clusters that do. Whoever may not look gets the command without it.
+func (c *cluster) ownImage(ctx context.Context) string {
+	image, err := c.argoImage(ctx, principalDeployment)
+	if err != nil || image == "" || image == install.DefaultImage() {
+		return ""
+	}
+	return " --image " + image
 }
 
 // warnOfName tells when the principal's certificate is not for the host that agents are to dial.

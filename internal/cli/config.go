@@ -122,7 +122,7 @@ func (p *Program) configCreateCommand() *cobra.Command {
 			if err := c.write(file); err != nil {
 				return err
 			}
-			p.say("%s written: 1 principal, %d agents", file, len(c.Contexts.Agents))
+			p.say("%s written: 1 principal, %s", file, many(len(c.Contexts.Agents), "agent"))
 			return nil
 		},
 	}

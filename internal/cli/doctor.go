@@ -172,7 +172,7 @@ func (p *Program) showFindings(found []finding, o examOptions) error {
 			names = append(names, f.Level+"/"+f.Check)
 		}
 	}
-	fmt.Fprintf(&b, "\n%d ok, %d notes, %d warnings, %d problems\n", counts[levelOK], counts[levelNote], counts[levelWarning], counts[levelProblem])
+	fmt.Fprintf(&b, "\n%d ok, %s, %s, %s\n", counts[levelOK], many(counts[levelNote], "note"), many(counts[levelWarning], "warning"), many(counts[levelProblem], "problem"))
 	if err := p.show(o.format, view{object: found, names: names, text: b.String()}); err != nil {
 		return err
 	}

@@ -194,7 +194,8 @@ func (e *exam) fleet(ctx context.Context, hub *cluster, k *known) {
 		case state == "held":
 			e.problem("agents", "argocd-agentctl pending "+agent.Name, "%s holds something back until somebody confirms it", agent.Name)
 		case agent.Status.Connected && agent.Status.Diverged > 0:
-			e.warning("agents", "argocd-agentctl pending "+agent.Name+"; argocd-agentctl diff "+agent.Name, "%d items of %s differ between the two sides", agent.Status.Diverged, agent.Name)
+			e.warning("agents", "if it stays: argocd-agentctl pending "+agent.Name+"; argocd-agentctl diff "+agent.Name+" --agent-context …",
+				"the two sides of %s differ in %s", agent.Name, many(int(agent.Status.Diverged), "item"))
 		}
 		e.agentVersion(agent.Name, agent.Status.Version, k.settings.image)
 	}

@@ -43,14 +43,18 @@ a problem; diff: a difference; pending: something that waits).
 }
 
 func usageLine(cmd *cobra.Command) string {
-	line := cmd.CommandPath()
-	if _, args, ok := strings.Cut(cmd.Use, " "); ok {
-		line += " " + args
+	const flags = " [flags]"
+	_, args, takes := strings.Cut(cmd.Use, " ")
+	switch path := cmd.CommandPath(); {
+	case cmd.HasAvailableSubCommands() && takes:
+		return path + " " + args + flags + "\n  " + path + " COMMAND" + flags
+	case cmd.HasAvailableSubCommands():
+		return path + " COMMAND" + flags
+	case takes:
+		return path + " " + args + flags
+	default:
+		return path + flags
 	}
-	if cmd.HasAvailableSubCommands() {
-		line += " COMMAND"
-	}
-	return line + " [flags]"
 }
 
 func commands(w io.Writer, cmd *cobra.Command) {

@@ -152,6 +152,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := fmt.Sprintf("`%s --help` lists them", cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = min(2, len(args[0])/2) // of a short word little is left after two changes
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "?"
 	}

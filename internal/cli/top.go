@@ -171,13 +171,13 @@ func (p *Program) fleet(all []v1alpha1.Agent, hub, trouble string, width, height
 		apps += all[i].Status.Applications
 		diverged += all[i].Status.Diverged
 	}
-	parts := []string{fmt.Sprintf("%d agents", len(all))}
+	parts := []string{many(len(all), "agent")}
 	for _, state := range []string{"connected", "away", "held", "suspended", "leaving", "never"} {
 		if counts[state] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
 		}
 	}
-	parts = append(parts, fmt.Sprintf("%d Applications", apps), fmt.Sprintf("%d items diverged", diverged))
+	parts = append(parts, many(int(apps), "Application"), many(int(diverged), "item")+" diverged")
 	lines := []string{
 		p.colour(strong, cut(fmt.Sprintf("%s  %s", p.Now().Format(time.TimeOnly), hub), width)),
 		cut(strings.Join(parts, ", "), width),

@@ -83,6 +83,14 @@ func (p *Program) show(format string, v view) error {
 	return err
 }
 
+// many is a number of things, in words.
+func many(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
 // say prints a line for people about what was done.
 func (p *Program) say(format string, args ...any) {
 	fmt.Fprintln(p.Stdout, printable(fmt.Sprintf(format, args...)))

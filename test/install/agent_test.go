@@ -1,6 +1,7 @@
 package install
 
 import (
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -46,5 +47,16 @@ func TestManifestsOfAProgramAreThoseOfTheChart(t *testing.T) {
 				t.Errorf("%d objects, %d in the chart", len(got), len(want))
 			}
 		})
+	}
+}
+
+// A join command names an image only where it is not this one.
+func TestDefaultImageIsThatOfAnAgentWithoutWishes(t *testing.T) {
+	manifests, err := install.Agent{}.Manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if image := install.DefaultImage(); image == "" || !strings.Contains(string(manifests), "image: "+image+"\n") {
+		t.Errorf("%q is not the image of the manifests", image)
 	}
 }
