@@ -163,15 +163,12 @@ func (s *RepoServer) answer(ctx context.Context, client *grpc.ClientConn, agent,
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Limits.Time)
 	defer cancel()
-	leave, err := s.enter(ctx, agent)
+	var request message
+	leave, err := s.enter(ctx, agent, func() error { return stream.RecvMsg(&request) })
 	if err != nil {
 		return err
 	}
 	defer leave()
-	var request message
-	if err := stream.RecvMsg(&request); err != nil {
-		return err
-	}
 	rules, err := s.Rules(ctx, agent)
 	if err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
@@ -197,8 +194,9 @@ func (s *RepoServer) answer(ctx context.Context, client *grpc.ClientConn, agent,
 	return stream.SendMsg(response)
 }
 
-// enter waits until it is this request's turn.
-func (s *RepoServer) enter(ctx context.Context, agent string) (leave func(), err error) {
+// enter waits until it is this request's turn among those of its agent, reads it, and then until it is among all: whoever
+// asks nothing takes no place from others.
+func (s *RepoServer) enter(ctx context.Context, agent string, read func() error) (leave func(), err error) {
 	s.mu.Lock()
 	own := s.slots[agent]
 	if own == nil {
@@ -217,6 +215,11 @@ func (s *RepoServer) enter(ctx context.Context, agent string) (leave func(), err
 	if err := own.room.Acquire(ctx, 1); err != nil { // first: whoever waits here takes no place from others
 		left()
 		return nil, status.FromContextError(err).Err()
+	}
+	if err := read(); err != nil {
+		own.room.Release(1)
+		left()
+		return nil, err
 	}
 	if err := s.all.Acquire(ctx, 1); err != nil {
 		own.room.Release(1)

@@ -335,6 +335,20 @@ func TestRequestsOfOneAgentWaitForEachOther(t *testing.T) {
 	})
 }
 
+func TestWhoAsksNothingTakesNoPlaceFromOthers(t *testing.T) {
+	h := serve(t, RepoLimits{PerAgent: 2, Total: 2})
+	client := h.as("w1")
+	for range 2 {
+		if _, err := client.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, service+"GetGitDirectories"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, "both are there", func() bool { return h.Requests.Load() == 2 })
+	if _, err := h.ask("w2", "GetGitDirectories", field(1, repository(ours))); err != nil {
+		t.Error(err)
+	}
+}
+
 func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
