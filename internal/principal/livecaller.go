@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
@@ -23,6 +24,9 @@ func (l *live) caller(state *tls.ConnectionState) (string, error) {
 	cert := state.PeerCertificates[0]
 	if l.p.cfg.Revocations.Revoked(identity.Fingerprint(cert)) {
 		return "", errors.New("the client certificate is revoked")
+	}
+	if !cert.NotAfter.IsZero() && time.Now().After(cert.NotAfter) { // connections may be older than that
+		return "", fmt.Errorf("the client certificate expired on %s", cert.NotAfter.UTC().Format(time.RFC3339))
 	}
 	if l.p.cfg.Live.Access.mayBe(cert) {
 		return "", nil

@@ -7,6 +7,7 @@ import (
 	"crypto/x509/pkix"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
@@ -41,6 +42,17 @@ func TestAnAgentsOwnCertificateDoesNotOpenAnothersCluster(t *testing.T) {
 		got, err := (&live{p: p}).caller(&tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}})
 		if got != test.want || (err == nil) != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
 			t.Errorf("%s: %q, %v", title, got, err)
+		}
+	}
+}
+
+func TestACertificateEndsOnConnectionsThatAreOpenToo(t *testing.T) {
+	d := newDesk(t)
+	d.see(agent("a", 1, "managed"))
+	for left, good := range map[time.Duration]bool{time.Hour: true, -time.Second: false} {
+		cert := &x509.Certificate{Subject: pkix.Name{CommonName: "a"}, NotAfter: time.Now().Add(left)}
+		if _, err := (&live{p: &principal{registry: d.registry}}).caller(&tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}); (err == nil) != good {
+			t.Errorf("%s before its end: %v", left, err)
 		}
 	}
 }
