@@ -132,4 +132,4 @@ func TestNamesInPagesExist(t *testing.T) {
 }
 
 // othersFlags are those of Argo CD's programs.
-var othersFlags = map[string]bool{"redis": true}
+var othersFlags = map[string]bool{"application-namespaces": true, "redis": true}
