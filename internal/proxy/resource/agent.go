@@ -104,7 +104,7 @@ func (a *Agent) admit(v *visit, r *http.Request) *Status {
 	v.request = parse(r, query)
 	a.localise(v, r)
 	policy := a.policy.Load()
-	decider := decider{policy: policy, apps: a.config.Apps, kindOf: a.kinds.of}
+	decider := decider{policy: policy, apps: a.config.Apps, kindOf: a.kinds.of, argocd: a.config.ArgoCD, autonomous: a.config.Autonomous}
 	if v.app, status = decider.decide(r, &v.request); status != nil {
 		return status
 	}

@@ -19,6 +19,14 @@ type AgentConfig struct {
 	Policy Policy
 	Apps   Applications
 
+	// ArgoCD is the namespace of Argo CD here. Who creates something there has the rights of its application controller, so
+	// that an Application has objects there, such as other Applications, opens it to no creation.
+	ArgoCD string
+
+	// Autonomous says that this cluster decides itself what it deploys. The agent may write Applications, because it has to
+	// start a sync; the hub may not, unless the policy opens all, or their namespace.
+	Autonomous bool
+
 	// Local maps the name that the hub has for an object to the one that it has here. Nil: they are the same.
 	Local func(group, resource, namespace, name string) (localNamespace, localName string)
 

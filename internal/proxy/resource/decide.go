@@ -13,6 +13,9 @@ type decider struct {
 	apps   Applications
 	// kindOf names the kind of a resource; empty if the API server does not know it.
 	kindOf func(ctx context.Context, group, version, resource string) (string, error)
+
+	argocd     string // see AgentConfig.ArgoCD
+	autonomous bool
 }
 
 // decide returns the Application on whose behalf a request is allowed, if that is the reason, or the refusal.
@@ -39,8 +42,9 @@ func (d *decider) decide(r *http.Request, q *Request) (app string, refused *Stat
 	if err != nil {
 		return "", badGateway("the agent cannot tell what is asked for: " + err.Error())
 	}
+	closed := d.autonomous && class != classRead && class != classLogs && (q.isArgoCDs() || q.Namespace == d.argocd && d.argocd != "")
 	switch {
-	case belongs && class != classToken:
+	case belongs && class != classToken && !closed:
 		return app, nil
 	case mayCreate:
 		return "", forbidden(q, SettingCreate, "an apply may create, which is switched off")
@@ -48,8 +52,10 @@ func (d *decider) decide(r *http.Request, q *Request) (app string, refused *Stat
 		return "", forbidden(q, SettingLevel, fmt.Sprintf("tokens are issued only where it is %s", LevelAll))
 	case p.Level == LevelNamespaces && (p.inNamespaces(q) || q.isSelfReview()):
 		return "", nil
+	case closed:
+		return "", forbidden(q, d.decides(), "this cluster decides itself what it deploys, so what Argo CD works by is only shown")
 	case q.Verb == verbCreate && q.Subresource == "" && !q.isSelfReview():
-		if app, ok := d.apps.HasNamespace(q.Namespace); ok && q.Namespace != "" {
+		if app, ok := d.apps.HasNamespace(q.Namespace); ok && q.Namespace != "" && q.Namespace != d.argocd {
 			return app, nil
 		}
 		return "", forbidden(q, d.decides(), "no Application has objects in this namespace")
@@ -57,6 +63,15 @@ func (d *decider) decide(r *http.Request, q *Request) (app string, refused *Stat
 		return "", forbidden(q, d.decides(), "only single objects of Applications are open, not whole lists")
 	}
 	return "", forbidden(q, d.decides(), "it belongs to no Application that the agent knows")
+}
+
+// isArgoCDs tells what says to Argo CD what to deploy.
+func (q *Request) isArgoCDs() bool {
+	switch q.Resource {
+	case "applications", "applicationsets", "appprojects":
+		return q.Group == "argoproj.io"
+	}
+	return false
 }
 
 // decides is the setting that would have to be another one.

@@ -169,6 +169,52 @@ func TestPolicyDecides(t *testing.T) {
 	}
 }
 
+// Whoever can tell Argo CD what to deploy, or create in its namespace, has the rights of its application controller.
+func TestTheHubDoesNotDecideWhatAnAutonomousClusterDeploys(t *testing.T) {
+	const (
+		child   = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications/child"
+		outside = "/apis/argoproj.io/v1alpha1/namespaces/shop/applications"
+		web     = "/apis/apps/v1/namespaces/shop/deployments/web"
+		server  = "/apis/apps/v1/namespaces/argocd/deployments/argocd-server"
+		pods    = "/api/v1/namespaces/argocd/pods"
+	)
+	index := &Index{}
+	index.Set("parent", []Node{
+		{Group: "argoproj.io", Kind: "Application", Namespace: "argocd", Name: "child"}, {Group: "apps", Kind: "Deployment", Namespace: "argocd", Name: "argocd-server"},
+		{Group: "apps", Kind: "Deployment", Namespace: "shop", Name: "web"},
+	})
+	kindOf := func(_ context.Context, _, _, resource string) (string, error) {
+		return map[string]string{"applications": "Application", "deployments": "Deployment"}[resource], nil
+	}
+	for request, allowed := range map[string][2]bool{ // managed, autonomous
+		"GET " + child: {true, true}, "PATCH " + child + "?dryRun=All": {true, true}, "GET " + server: {true, true}, "PATCH " + web: {true, true},
+		"POST /apis/batch/v1/namespaces/shop/jobs": {true, true},
+		"PATCH " + child: {true, false}, "DELETE " + child: {true, false}, "PATCH " + server: {true, false}, "POST " + outside: {true, false},
+		"POST " + pods: {false, false}, "POST /apis/argoproj.io/v1alpha1/namespaces/argocd/applications": {false, false},
+	} {
+		method, target, _ := strings.Cut(request, " ")
+		r := httptest.NewRequest(method, target, http.NoBody)
+		r.Header.Set("Content-Type", "application/merge-patch+json")
+		query, status := checkRequest(r)
+		if status != nil {
+			t.Fatal(status)
+		}
+		q := parse(r, query)
+		for i, autonomous := range []bool{false, true} {
+			d := decider{policy: &Policy{}, apps: index, kindOf: kindOf, argocd: "argocd", autonomous: autonomous}
+			if _, status := d.decide(r, &q); (status == nil) != allowed[i] {
+				t.Errorf("%s, autonomous %v: %v", request, autonomous, status)
+			}
+			for _, more := range []Policy{{Level: LevelAll}, {Level: LevelNamespaces, Namespaces: []string{"*"}}} {
+				d.policy = &more
+				if _, status := d.decide(r, &q); status != nil {
+					t.Errorf("%s, autonomous %v, level %s: %v", request, autonomous, more.Level, status.Message)
+				}
+			}
+		}
+	}
+}
+
 func TestAPolicyThatMeansNothingIsRefused(t *testing.T) {
 	for _, p := range []Policy{
 		{Level: "some"}, {Level: LevelNamespaces}, {Namespaces: []string{"["}}, {Namespaces: []string{""}}, {Secrets: "half"},
