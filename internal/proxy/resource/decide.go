@@ -27,10 +27,7 @@ func (d *decider) decide(r *http.Request, q *Request) (app string, refused *Stat
 	if q.Verb == "" {
 		return "", d.decidePath(r, q)
 	}
-	class := q.class()
-	if class != classLogs && q.Verb != verbWatch && wantsUpgrade(r.Header) {
-		class = classExec // the likes of exec, of other APIs: consoles of virtual machines
-	}
+	class := classOf(r, q)
 	if setting := p.switchedOff(class); setting != "" {
 		return "", forbidden(q, setting, "this is switched off")
 	}
@@ -42,7 +39,7 @@ func (d *decider) decide(r *http.Request, q *Request) (app string, refused *Stat
 	if err != nil {
 		return "", badGateway("the agent cannot tell what is asked for: " + err.Error())
 	}
-	closed := d.autonomous && class != classRead && class != classLogs && (q.isArgoCDs() || q.Namespace == d.argocd && d.argocd != "")
+	closed := d.closed(q, class)
 	switch {
 	case belongs && class != classToken && !closed:
 		return app, nil
@@ -63,6 +60,20 @@ func (d *decider) decide(r *http.Request, q *Request) (app string, refused *Stat
 		return "", forbidden(q, d.decides(), "only single objects of Applications are open, not whole lists")
 	}
 	return "", forbidden(q, d.decides(), "it belongs to no Application that the agent knows")
+}
+
+// classOf is the class of a request with its headers.
+func classOf(r *http.Request, q *Request) class {
+	class := q.class()
+	if class != classLogs && q.Verb != verbWatch && wantsUpgrade(r.Header) {
+		return classExec // the likes of exec, of other APIs: consoles of virtual machines
+	}
+	return class
+}
+
+// closed tells that a request would change what an autonomous cluster deploys, or by whose rights.
+func (d *decider) closed(q *Request, class class) bool {
+	return d.autonomous && class != classRead && class != classLogs && (q.isArgoCDs() || q.Namespace == d.argocd && d.argocd != "")
 }
 
 // isArgoCDs tells what says to Argo CD what to deploy.
