@@ -46,6 +46,7 @@ func (s *principalSettings) config(ctx context.Context, log *slog.Logger) (princ
 		if err := s.live.config(ctx, s.listenHost, &open, &cfg); err != nil {
 			return err
 		}
+		s.replica.config(s.live.resourcePort, &cfg)
 		if err := s.shared.config(&s.live.redis, &cfg); err != nil {
 			return err
 		}

@@ -88,6 +88,7 @@ func (s *principalLive) config(ctx context.Context, host string, open *listeners
 		}
 		cfg.Live.ResourceTLS = identity.ServerTLS(source, cfg.Revocations)
 		cfg.Live.ResourceTLS.NextProtos = []string{"h2", "http/1.1"} // terminals need the older one
+		twins(source, &cfg.Live)
 		if cfg.Live.Resource, err = open.open(ctx, "requests to agents' clusters", at(s.resourcePort)); err != nil {
 			return err
 		}

@@ -29,6 +29,7 @@ type principalSettings struct {
 	namespacePattern  string
 	namespaceLabels   map[string]string
 	live              principalLive
+	replica           replicaSettings
 	shared            principalShared
 	listenHost        string
 	listenPort        int
@@ -131,6 +132,7 @@ func (s *principalSettings) declare(f *flags) {
 
 	s.live.declare(f)
 	s.shared.declare(f)
+	s.replica.declare(f)
 	s.observeSettings.declare(f, 8000, 8003)
 }
 
@@ -143,6 +145,7 @@ func (s *principalSettings) check(f *flags, bad *problems) []warning {
 	s.checkNamespaces(f, bad)
 	s.live.check(f, bad)
 	s.shared.check(f, bad)
+	s.replica.check(f, bad)
 	if err := checkHost(s.listenHost); s.listenHost != "" && err != nil {
 		bad.add("%s: %w", f.name("listen-host"), err)
 	}

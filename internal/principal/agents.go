@@ -26,7 +26,7 @@ func (p *principal) assembleAgents(ctx context.Context, n *node.Node) {
 		certificates: p.certificates, changed: func(agent string) { p.reporter.check(agent) }, log: p.log, trouble: map[string]string{}, good: map[string]string{}}
 	p.keeper.again = func(agent string) { p.tending.add(agent) }
 	p.tending = (&errands{what: "cluster Secret", do: p.keeper.tend, parallel: parallelKeeping, log: p.log}).prepare()
-	p.replicas = newReplicas(p.client, p.cfg.Namespace, p.replica(), p.log)
+	p.replicas = newReplicas(p.client, p.cfg.Namespace, p.replica(), p.cfg.ReplicaAddress, p.log)
 	p.reporter = (&reporter{client: p.client, registry: p.registry, namespace: p.cfg.Namespace, replica: p.replica(),
 		host: p.host.Do, trouble: p.keeper.troubleOf, greeting: p.greetingOf, alive: p.replicas.alive, log: p.log}).prepare()
 	p.releaser = (&releaser{client: p.client, registry: p.registry, node: n, host: p.host.Do, log: p.log}).prepare()
@@ -37,6 +37,7 @@ func (p *principal) agentTouched(agent string) {
 	p.tending.add(agent)
 	p.reporter.check(agent)
 	p.releaser.touched(agent)
+	p.live.touched(agent)
 }
 
 // agentRuns lists what has to run.

@@ -19,6 +19,7 @@ type replicas struct {
 	client    *kube.Client
 	namespace string
 	self      string
+	at        string // host:port where other principals reach this one; empty: they do not
 	log       *slog.Logger
 
 	mu   sync.Mutex
@@ -27,6 +28,7 @@ type replicas struct {
 
 type sign struct {
 	replica string
+	address string
 	at      time.Time // by this clock: those of others may be wrong
 	lease   *kind.Object
 }
@@ -34,13 +36,14 @@ type sign struct {
 const (
 	replicaLabel      = kind.Prefix + "replica" // of a Lease: the principal's
 	replicaAnnotation = kind.Prefix + "replica-name"
+	addressAnnotation = kind.Prefix + "replica-address"
 	leaseRenewal      = 10 * time.Second
 	leaseLife         = 30 * time.Second // without a renewal
 	leaseForgotten    = 10 * time.Minute // after that anybody removes it
 )
 
-func newReplicas(c *kube.Client, namespace, self string, log *slog.Logger) *replicas {
-	return &replicas{client: c, namespace: namespace, self: self, log: log, seen: map[string]sign{}}
+func newReplicas(c *kube.Client, namespace, self, at string, log *slog.Logger) *replicas {
+	return &replicas{client: c, namespace: namespace, self: self, at: at, log: log, seen: map[string]sign{}}
 }
 
 func (r *replicas) watch() kube.Watch {
@@ -77,7 +80,7 @@ func (r *replicas) note(o *kind.Object) {
 	if before, known := r.seen[o.Name()]; known && before.lease.ResourceVersion() == o.ResourceVersion() {
 		return
 	}
-	r.seen[o.Name()] = sign{replica: o.Annotation(replicaAnnotation), at: time.Now(), lease: o}
+	r.seen[o.Name()] = sign{replica: o.Annotation(replicaAnnotation), address: o.Annotation(addressAnnotation), at: time.Now(), lease: o}
 }
 
 // alive tells whether a principal is there.
@@ -85,14 +88,26 @@ func (r *replicas) alive(replica string) bool {
 	if replica == r.self {
 		return true
 	}
+	_, alive := r.last(replica)
+	return alive
+}
+
+// address is where a principal that is there can be reached; empty: nowhere.
+func (r *replicas) address(replica string) string {
+	s, _ := r.last(replica)
+	return s.address
+}
+
+// last finds the last sign of life of a principal that is there.
+func (r *replicas) last(replica string) (sign, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.seen { // a handful
 		if s.replica == replica && time.Since(s.at) < leaseLife {
-			return true
+			return s, true
 		}
 	}
-	return false
+	return sign{}, false
 }
 
 // run renews this principal's Lease until the context ends, and then removes it.
@@ -128,9 +143,13 @@ func (r *replicas) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseRenewal)
 	defer cancel()
 	ref := r.ref()
+	annotations := map[string]string{replicaAnnotation: r.self}
+	if r.at != "" {
+		annotations[addressAnnotation] = r.at
+	}
 	_, err := r.client.Apply(ctx, ref, secretManager, map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
 		"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace, "labels": map[string]string{replicaLabel: "principal"},
-			"annotations": map[string]string{replicaAnnotation: r.self}},
+			"annotations": annotations},
 		"spec": map[string]any{"holderIdentity": r.self, "leaseDurationSeconds": int(leaseLife.Seconds()), "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}})
 	if err != nil {
 		return fmt.Errorf("renew Lease %s: %w", ref.Name, err)

@@ -14,7 +14,7 @@ import (
 
 func TestAPrincipalIsGoneWhenItsLeaseIsNotRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReplicas(nil, "argocd", "here", slog.New(slog.DiscardHandler))
+		r := newReplicas(nil, "argocd", "here", "", slog.New(slog.DiscardHandler))
 		lease := func(revision int) *kind.Object {
 			return parsed(t, map[string]any{"metadata": map[string]any{"name": "l", "namespace": "argocd", "resourceVersion": fmt.Sprint(revision),
 				"annotations": map[string]string{replicaAnnotation: "there"}}})

@@ -32,6 +32,7 @@ type Config struct {
 	ResourceProxy       string        // host:port that goes into cluster Secrets
 	ClusterConfig       ClusterConfig // credentials that go there too; nil: those of Live.Access, if there are
 	Replica             string        // what this principal is called among others; empty: the host's name
+	ReplicaAddress      string        // host:port where others reach its resource proxy; empty: they do not
 
 	// The connection.
 	Listener     net.Listener

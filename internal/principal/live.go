@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/link"
@@ -25,6 +26,10 @@ import (
 type Live struct {
 	Resource    net.Listener // of the resource proxy; nil: off
 	ResourceTLS *tls.Config  // demands and verifies client certificates, whose common name is the agent
+
+	// Twin tells which of those that connect there is another principal; nil: none
+	// is. ResourceTLS has to let it in.
+	Twin *identity.Twin
 
 	// Names tells which agent's own a certificate is, where it connects; nil: that
 	// is not told by certificates.
@@ -52,6 +57,7 @@ type live struct {
 	node     *node.Node            // asked between two of its inputs only
 	agents   map[string]kind.Agent // of the node's goroutine
 	hub      *resource.Hub
+	here     func(ctx context.Context, agent, target string) (net.Conn, error) // opens a tunnel to an agent that is connected here
 	tally    resource.Tally
 	learner  *learner
 	tokens   *tokens
@@ -59,6 +65,7 @@ type live struct {
 	clusters *redis.ClusterInfo
 
 	mu     sync.RWMutex
+	held   map[string]string // agent → the other principal that has its session
 	places map[[2]string]redis.Target
 	states map[string]connection
 }
@@ -70,7 +77,8 @@ type connection struct {
 }
 
 func newLive(p *principal, n *node.Node) *live {
-	l := &live{p: p, node: n, agents: map[string]kind.Agent{}, places: map[[2]string]redis.Target{}, states: map[string]connection{}}
+	l := &live{p: p, node: n, agents: map[string]kind.Agent{}, places: map[[2]string]redis.Target{}, states: map[string]connection{}, held: map[string]string{}}
+	l.here = l.openHere
 	cfg := p.cfg.Live
 	if cfg.Resource != nil {
 		l.hub = resource.NewHub(resource.HubConfig{Dial: l.dialAPI, Caller: l.caller, Token: l.byToken, Observe: l.tally.Observe, Log: p.log})
@@ -105,6 +113,7 @@ func (l *live) runs() map[string]func(context.Context) error {
 func (l *live) serveResources(ctx context.Context) error {
 	defer l.hub.Close()
 	server := resource.NewServer(ctx, l.hub, l.p.cfg.Live.ResourceTLS)
+	server.TLSNextProto = l.hops(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.ServeTLS(l.p.cfg.Live.Resource, "", ""); !errors.Is(err, http.ErrServerClosed) {
@@ -140,6 +149,9 @@ func (l *live) dialAPI(ctx context.Context, agent string) (net.Conn, error) {
 	if away, ok := errors.AsType[*link.NotConnectedError](err); ok {
 		return nil, &resource.NotConnectedError{Agent: away.Agent, Since: away.Since}
 	}
+	if elsewhere, ok := errors.AsType[*ElsewhereError](err); ok {
+		return nil, &resource.NotConnectedError{Agent: agent, Why: elsewhere.Error()}
+	}
 	return conn, err
 }
 
@@ -148,9 +160,6 @@ type dialRedis struct{ live *live }
 
 // Dial implements redis.Dialer.
 func (d dialRedis) Dial(ctx context.Context, agent string) (net.Conn, error) {
-	if conn, here := d.live.p.shared.dialRedis(agent); here {
-		return conn, nil
-	}
 	conn, err := d.live.open(ctx, agent, targetRedis)
 	if away, ok := errors.AsType[*link.NotConnectedError](err); ok {
 		return nil, &redis.NotConnectedError{Agent: away.Agent, Since: away.Since}
@@ -159,11 +168,10 @@ func (d dialRedis) Dial(ctx context.Context, agent string) (net.Conn, error) {
 }
 
 func (l *live) open(ctx context.Context, agent, target string) (net.Conn, error) {
-	server := l.p.server.Load()
-	if server == nil {
-		return nil, &link.NotConnectedError{Agent: agent}
+	conn, err := l.here(ctx, agent, target)
+	if away, ok := errors.AsType[*link.NotConnectedError](err); ok {
+		conn, err = l.hop(ctx, agent, target, away)
 	}
-	conn, err := server.OpenTunnel(ctx, agent, target)
 	if err != nil {
 		return nil, fmt.Errorf("open a tunnel to %s: %w", agent, err)
 	}
@@ -309,6 +317,9 @@ func (l *live) clusterStates() []redis.ClusterState {
 		reg, ok := l.p.registry.get(name)
 		if !ok {
 			continue
+		}
+		if l.p.holder(name) != "" {
+			continue // it answers for that one
 		}
 		c := l.states[name]
 		out = append(out, redis.ClusterState{Agent: name, Server: reg.Agent.Server, Connected: c.connected, Since: c.since, Applications: counts[name]})

@@ -72,7 +72,7 @@ func TestTwoPrincipals(t *testing.T) {
 	port := w.freePort(t)
 	args := replaceFlag(slices.Clone(w.principal.args), "--listen-port", port)
 	args = replaceFlag(replaceFlag(args, "--healthz-port", "0"), "--resource-proxy-port", w.freePort(t))
-	second := newProgram(filepath.Base(w.folder)+"-second", w.logs(), args...)
+	second := newProgram(filepath.Base(w.folder)+"-second", w.logs(), append(args, "--replica-name", "second")...)
 	t.Cleanup(func() { second.signal(9) })
 	first := w.principal
 	to := func(a *agent, port string) { a.link.SetTarget("127.0.0.1:" + port) }

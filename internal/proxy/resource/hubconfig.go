@@ -91,9 +91,13 @@ type Outcome struct {
 type NotConnectedError struct {
 	Agent string
 	Since time.Time // zero: it has not been here since the principal started
+	Why   string    // what is known beyond that; it is all that is said
 }
 
 func (e *NotConnectedError) Error() string {
+	if e.Why != "" {
+		return e.Why
+	}
 	if e.Since.IsZero() {
 		return fmt.Sprintf("agent %s is not connected, and was not since this principal started", e.Agent)
 	}

@@ -52,6 +52,13 @@ spec:
             - name: {{ index $variables (get (dict "agents" "listen-port") $name | default (printf "%s-port" $name)) }}
               value: {{ $port | quote }}
             {{- end }}
+            {{- if and (eq $.Values.role "principal") (not (get $.Values.principal.settings "replica-address")) }}
+            # Where other replicas pass requests on to.
+            - name: {{ index $variables "replica-address" }}
+              valueFrom:
+                fieldRef:
+                  fieldPath: status.podIP
+            {{- end }}
             {{- if and (include "argocd-agent.shared" $) $.Values.redis.secretName }}
             # What Argo CD's controllers know as the password of Redis.
             - name: ARGOCD_AGENT_SHARED_REDIS_PASSWORD
