@@ -68,7 +68,9 @@ func NewPeer(cfg Config, source Source) *Peer {
 // effects are valid until the next Step.
 func (p *Peer) Step(now Time, in Input) []Effect {
 	p.now = max(p.now, now)
-	clear(p.effects)
+	if clear(p.effects); cap(p.effects) > keepEffects {
+		p.effects = nil // of a beginning; most of the time there is little to do
+	}
 	p.effects = p.effects[:0]
 	switch in := in.(type) {
 	case Connected:
@@ -117,6 +119,9 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 	p.flush()
 	return p.effects
 }
+
+// keepEffects is how much room for effects is kept from one Step to the next.
+const keepEffects = 8
 
 // NextWake tells when the Peer wants a Tick; false: not by itself.
 func (p *Peer) NextWake() (Time, bool) {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"runtime"
 	"strconv"
 	"testing"
 
@@ -149,4 +150,19 @@ func BenchmarkInput(b *testing.B) {
 			})
 		})
 	}
+}
+
+// What an agent at rest costs beside its connection: the relation with it, and
+// what is known of its Applications.
+func BenchmarkMemory(b *testing.B) {
+	const agents = 2000
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	f := newFleet(b, agents)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/agents, "B/agent")
+	b.ReportMetric(0, "ns/op")
+	runtime.KeepAlive(f)
 }

@@ -1,7 +1,10 @@
 package node
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
@@ -12,9 +15,14 @@ type cache struct {
 	users  map[objectName]int // AppProject → Applications that name it
 
 	// Applications, by the two things that say whose they are.
-	byNS          map[string]map[objectName]*kind.Object
-	byDestination map[string]map[objectName]*kind.Object
+	byNS          index
+	byDestination index
 }
+
+// index lists objects by something that they say, in the order of their names. An
+// agent has few objects of its own, and there are thousands of agents: a map for
+// each would be larger than what is in it.
+type index map[string][]*kind.Object
 
 type table struct {
 	objects  map[objectName]*kind.Object
@@ -32,7 +40,7 @@ type objectName struct{ namespace, name string }
 
 func newCache(resources []kind.Resource) *cache {
 	c := &cache{tables: map[kind.Resource]*table{}, users: map[objectName]int{},
-		byNS: map[string]map[objectName]*kind.Object{}, byDestination: map[string]map[objectName]*kind.Object{}}
+		byNS: index{}, byDestination: index{}}
 	for _, r := range resources {
 		c.tables[r] = &table{objects: map[objectName]*kind.Object{}, gone: map[string]bool{}, reason: "not read yet"}
 	}
@@ -63,44 +71,65 @@ func (c *cache) put(r kind.Resource, o *kind.Object) (old *kind.Object, changed 
 	c.count(r, old, -1)
 	c.count(r, o, +1)
 	if r == kind.Applications {
-		c.unindex(old)
-		index(c.byNS, o.Namespace(), o)
-		index(c.byDestination, kind.DestinationName(o), o)
+		c.byNS.put(o.Namespace(), o)
+		before, now := destinationOf(old), destinationOf(o)
+		if before != now {
+			c.byDestination.drop(before, old)
+		}
+		c.byDestination.put(now, o)
 	}
 	return old, true
 }
 
 // drop forgets an object.
-func (c *cache) drop(ref kind.Ref) *kind.Object {
+func (c *cache) drop(ref kind.Ref) {
 	t := c.tables[ref.Resource]
 	n := objectName{ref.Namespace, ref.Name}
 	old := t.objects[n]
 	delete(t.objects, n)
 	c.count(ref.Resource, old, -1)
-	if ref.Resource == kind.Applications {
-		c.unindex(old)
+	if ref.Resource == kind.Applications && old != nil {
+		c.byNS.drop(old.Namespace(), old)
+		c.byDestination.drop(destinationOf(old), old)
 	}
-	return old
 }
 
-func index(m map[string]map[objectName]*kind.Object, key string, o *kind.Object) {
-	if m[key] == nil {
-		m[key] = map[objectName]*kind.Object{}
-	}
-	m[key][nameOf(o)] = o
-}
-
-func (c *cache) unindex(o *kind.Object) {
+// destinationOf is what an Application is indexed by; empty: not at all.
+func destinationOf(o *kind.Object) string {
 	if o == nil {
+		return ""
+	}
+	return kind.DestinationName(o)
+}
+
+// put adds an object, or replaces the one of its name.
+func (x index) put(key string, o *kind.Object) {
+	if key == "" {
 		return
 	}
-	drop := func(m map[string]map[objectName]*kind.Object, key string) {
-		if delete(m[key], nameOf(o)); len(m[key]) == 0 {
-			delete(m, key)
-		}
+	i, found := slices.BinarySearchFunc(x[key], o, compareNames)
+	if found {
+		x[key][i] = o
+	} else {
+		x[key] = slices.Insert(x[key], i, o)
 	}
-	drop(c.byNS, o.Namespace())
-	drop(c.byDestination, kind.DestinationName(o))
+}
+
+func (x index) drop(key string, o *kind.Object) {
+	if key == "" {
+		return
+	}
+	i, found := slices.BinarySearchFunc(x[key], o, compareNames)
+	if !found {
+		return
+	}
+	if x[key] = slices.Delete(x[key], i, i+1); len(x[key]) == 0 {
+		delete(x, key)
+	}
+}
+
+func compareNames(a, b *kind.Object) int {
+	return cmp.Or(strings.Compare(a.Namespace(), b.Namespace()), strings.Compare(a.Name(), b.Name()))
 }
 
 // count keeps track of which projects are in use.

@@ -36,7 +36,7 @@ func (l *link) execute(e engine.Apply, local *kind.Object) decision {
 // that from it.
 func (l *link) begun(e engine.Apply) {
 	if nonce := raw.Text(e.Content, "nonce"); nonce != "" {
-		l.refreshed[e.Key] = nonce
+		note(&l.refreshed, e.Key, nonce)
 	}
 }
 

@@ -86,3 +86,48 @@ func TestAProjectEventConcernsOnlyThoseWhomItReaches(t *testing.T) {
 		t.Errorf("%d agents are concerned by a ConfigMap of Argo CD's own", len(got))
 	}
 }
+
+func TestApplicationsAreFoundByNamespaceAndDestination(t *testing.T) {
+	c := newCache(Resources())
+	put := func(namespace, name, destination string, revision int) *kind.Object {
+		t.Helper()
+		o, err := kind.Parse([]byte(fmt.Sprintf(`{"metadata":{"namespace":%q,"name":%q,"resourceVersion":"%d"},"spec":{"destination":{"name":%q}}}`, namespace, name, revision, destination)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.put(kind.Applications, o)
+		return o
+	}
+	names := func(list []*kind.Object) (out []string) {
+		for _, o := range list {
+			out = append(out, o.Namespace()+"/"+o.Name())
+		}
+		return out
+	}
+	check := func(what string, list []*kind.Object, want ...string) {
+		t.Helper()
+		if got := names(list); !slices.Equal(got, want) {
+			t.Errorf("%s: %v instead of %v", what, got, want)
+		}
+	}
+	put("n", "b", "x", 1)
+	put("n", "a", "x", 2)
+	put("m", "c", "x", 3)
+	put("n", "d", "", 4)
+	check("of n", c.byNS["n"], "n/a", "n/b", "n/d")
+	check("for x", c.byDestination["x"], "m/c", "n/a", "n/b")
+	moved := put("n", "a", "y", 5)
+	check("for x", c.byDestination["x"], "m/c", "n/b")
+	check("for y", c.byDestination["y"], "n/a")
+	if c.byNS["n"][0] != moved || c.byDestination["y"][0] != moved {
+		t.Error("what is found is not what it is now")
+	}
+	c.drop(refOf(kind.Applications, moved))
+	check("of n", c.byNS["n"], "n/b", "n/d")
+	for _, o := range slices.Concat(c.byNS["n"], c.byNS["m"]) {
+		c.drop(refOf(kind.Applications, o))
+	}
+	if len(c.byNS)+len(c.byDestination)+len(c.users) != 0 {
+		t.Errorf("something is left: %v, %v, %v", c.byNS, c.byDestination, c.users)
+	}
+}

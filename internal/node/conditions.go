@@ -33,7 +33,7 @@ func (l *link) tendConditions(key engine.Key, ref kind.Ref, o *kind.Object) {
 		l.node.tendLater(ref, 0)
 		return
 	}
-	l.shown[key] = l.node.now
+	note(&l.shown, key, l.node.now)
 	l.node.enqueue(ref, job{name: l.name + "/conditions", why: "show what is wrong",
 		decide: func(local *kind.Object) decision {
 			if local == nil {

@@ -15,7 +15,10 @@ func TestNothingIsKeptOfAnApplicationThatIsGone(t *testing.T) {
 	p.user(kind.Hub, r, app("w1", "a", "default", "v1"))
 	n := p.nodes[kind.Hub]
 	l, key := n.links["w1"], engine.Key{Name: "a"}
-	l.shown[key], l.cured[key], l.refreshes[key], l.ends[key] = 1, true, refresh{what: "normal/", nonce: "x"}, "uid"
+	note(&l.shown, key, 1)
+	note(&l.cured, key, true)
+	note(&l.refreshes, key, refresh{what: "normal/", nonce: "x"})
+	note(&l.ends, key, "uid")
 	uid := p.stores[kind.Hub].objects[r].UID()
 	delete(p.stores[kind.Hub].objects, r)
 	p.step(kind.Hub, Lost{Ref: r, UID: uid})

@@ -81,7 +81,7 @@ func (l *link) noteRefresh(o *kind.Object) {
 		delete(l.refreshes, key)
 	default:
 		l.nonces++
-		l.refreshes[key] = refresh{what: what, nonce: nonce(l.node.now, l.nonces)}
+		note(&l.refreshes, key, refresh{what: what, nonce: nonce(l.node.now, l.nonces)})
 	}
 }
 
@@ -124,10 +124,10 @@ func (l *link) hubFact(f engine.Fact) {
 	case f.Scope != kind.ApplicationScope:
 		return
 	case f.Event == engine.Rejected:
-		l.rejects[f.Key] = f
+		note(&l.rejects, f.Key, f)
 	case f.Event == engine.Cured:
 		delete(l.rejects, f.Key)
-		l.cured[f.Key] = true
+		note(&l.cured, f.Key, true)
 	}
 	if o := l.localApplication(f.Key); o != nil {
 		l.tendApplication(o)
@@ -162,7 +162,7 @@ func (l *link) ended(key engine.Key) {
 		},
 		done: func(r result) {
 			if r.fail != nil {
-				l.ends[key] = uid
+				note(&l.ends, key, uid)
 				l.node.tendLater(ref, r.fail.RetryAfter)
 			}
 		}})

@@ -1,9 +1,7 @@
 package node
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -24,6 +22,7 @@ type link struct {
 	opening  *engine.Fact // greeted, Begin is due
 	relistAt engine.Time  // when to ask for lists rather than wait for the watches
 
+	// What is noted of single Applications. Most agents have nothing of it: see note.
 	rejects   map[engine.Key]engine.Fact // hub: Applications that the spoke refuses
 	refreshes map[engine.Key]refresh     // hub: which refresh is pending
 	refreshed map[engine.Key]string      // spoke: the last refresh that was begun
@@ -55,8 +54,7 @@ const relistAfter = 2 * engine.Second
 const relistAgain = 30 * engine.Second
 
 func newLink(n *Node, reg Register) *link {
-	l := &link{node: n, name: reg.Agent.Name, cluster: reg.KnownCluster,
-		rejects: map[engine.Key]engine.Fact{}, refreshes: map[engine.Key]refresh{}, ends: map[engine.Key]string{}, refreshed: map[engine.Key]string{}, cured: map[engine.Key]bool{}, shown: map[engine.Key]engine.Time{}}
+	l := &link{node: n, name: reg.Agent.Name, cluster: reg.KnownCluster}
 	l.world = kind.World{
 		Side: n.cfg.Side, Agent: reg.Agent, PrincipalUID: n.cfg.PrincipalUID,
 		Projection: engine.ProjectionMax, InstanceLabel: n.argo.InstanceLabel, GlobalProjects: n.argo.GlobalProjects, Settings: n.cfg.Settings,
@@ -67,7 +65,7 @@ func newLink(n *Node, reg Register) *link {
 	} else {
 		l.world.SpokeArgoNamespace = n.cfg.ArgoNamespace
 	}
-	l.scopes = scopesOf(n.cfg.Side, reg.Agent.Mode)
+	l.scopes = n.scopesOf(reg.Agent.Mode)
 	cfg := engine.Config{
 		Hub: n.cfg.Side == kind.Hub, Mode: string(reg.Agent.Mode), Mapping: string(reg.Agent.Mapping),
 		KnownCluster: reg.KnownCluster, KnownStore: reg.KnownStore, Suspect: reg.Suspect, Tuning: n.cfg.Tuning,
@@ -75,11 +73,30 @@ func newLink(n *Node, reg Register) *link {
 		Welcome: engine.Welcome{Agent: reg.Agent.Name, HubNamespace: reg.Agent.HubNamespace, ServerURL: reg.Agent.Server,
 			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version, InstanceLabel: n.argo.InstanceLabel},
 	}
-	for _, s := range l.scopes {
-		cfg.Scopes = append(cfg.Scopes, s.cfg)
-	}
+	cfg.Scopes = n.configs[reg.Agent.Mode]
 	l.peer = engine.NewPeer(cfg, l)
 	return l
+}
+
+// note writes something down, in a map that is made for the first of its kind.
+func note[V any](in *map[engine.Key]V, key engine.Key, value V) {
+	if *in == nil {
+		*in = map[engine.Key]V{}
+	}
+	(*in)[key] = value
+}
+
+// scopesOf returns the scopes of a mode, which all links of that mode share.
+func (n *Node) scopesOf(mode kind.Mode) []scope {
+	if n.scopes[mode] == nil {
+		scopes := scopesOf(n.cfg.Side, mode)
+		configs := make([]engine.ScopeConfig, 0, len(scopes))
+		for _, s := range scopes {
+			configs = append(configs, s.cfg)
+		}
+		n.scopes[mode], n.configs[mode] = scopes, configs
+	}
+	return n.scopes[mode]
 }
 
 // scopesOf lists the scopes of a mode in the order in which kinds depend on
@@ -337,8 +354,6 @@ func sortedObjects(m map[objectName]*kind.Object) []*kind.Object {
 	for _, o := range m {
 		out = append(out, o)
 	}
-	slices.SortFunc(out, func(a, b *kind.Object) int {
-		return cmp.Or(strings.Compare(a.Namespace(), b.Namespace()), strings.Compare(a.Name(), b.Name()))
-	})
+	slices.SortFunc(out, compareNames)
 	return out
 }

@@ -43,6 +43,8 @@ type Node struct {
 	cache   *cache
 	links   map[string]*link
 	byNS    map[string][]*link // hub: by the namespace of their Applications
+	scopes  map[kind.Mode][]scope
+	configs map[kind.Mode][]engine.ScopeConfig // of those scopes
 	desks   map[kind.Ref]*desk
 	stuck   map[kind.Ref]*desk
 	writing map[uint64]*desk
@@ -74,6 +76,7 @@ func Resources() []kind.Resource {
 // New makes a Node. A spoke has its one link from the start.
 func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, cache: newCache(Resources()), links: map[string]*link{}, byNS: map[string][]*link{},
+		scopes: map[kind.Mode][]scope{}, configs: map[kind.Mode][]engine.ScopeConfig{},
 		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]missing{}, follow: newFollowing(),
 		roster: roster{opening: map[string]*link{}}}
 	if cfg.Side == kind.Spoke {

@@ -42,8 +42,8 @@ func (n *Node) Applications(f func(namespace, name string)) {
 // ApplicationsOf lists the Applications that may be an agent's: those of its
 // namespace, and those that name it as their destination.
 func (n *Node) ApplicationsOf(agent kind.Agent, f func(namespace, name string)) {
-	for _, index := range []map[objectName]*kind.Object{n.cache.byNS[agent.HubNamespace], n.cache.byDestination[agent.Name]} {
-		for _, o := range sortedObjects(index) {
+	for _, list := range [][]*kind.Object{n.cache.byNS[agent.HubNamespace], n.cache.byDestination[agent.Name]} {
+		for _, o := range list {
 			f(o.Namespace(), o.Name())
 		}
 	}

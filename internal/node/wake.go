@@ -2,7 +2,6 @@ package node
 
 import (
 	"container/heap"
-	"maps"
 	"slices"
 	"strings"
 
@@ -154,11 +153,9 @@ func (l *link) objects(r kind.Resource) []*kind.Object {
 	if l.node.cfg.Side == kind.Spoke || r != kind.Applications {
 		return sortedObjects(c.tables[r].objects)
 	}
-	found := map[objectName]*kind.Object{}
-	for _, index := range []map[objectName]*kind.Object{c.byNS[l.world.Agent.HubNamespace], c.byDestination[l.name]} {
-		maps.Copy(found, index)
-	}
-	return sortedObjects(found)
+	found := slices.Concat(c.byNS[l.world.Agent.HubNamespace], c.byDestination[l.name])
+	slices.SortFunc(found, compareNames)
+	return slices.Compact(found) // most are in both
 }
 
 // wakes is a heap of links by when they want to be woken.
