@@ -1,25 +1,22 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/bench/report"
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// faulty lets agents hang until the hub notices, and then the hub's API server get into trouble. The principal reaches it
-// through a proxy then, which counts what is tried and which makes everything slower: figures of this part are to be
-// compared with each other only.
+// faulty lets the hub's API server get into trouble. The principal reaches it through a proxy then, which counts what is
+// tried and which makes everything slower: figures of this part are to be compared with each other only.
 func (b *bench) faulty(ctx context.Context) error {
-	if err := b.untilCut(ctx); err != nil {
-		return err
-	}
 	hub := b.lab.Hub()
 	var err error
 	if b.faults, err = hub.FaultyAPI(); err != nil {
@@ -52,7 +49,6 @@ func (b *bench) untilCut(ctx context.Context) error {
 	if len(some) == 0 {
 		return nil
 	}
-	report.Progress("%d agents hang, until the hub cuts them", len(some))
 	memory, lines := float64(b.product.Principal.Status().Memory), b.logged()
 	b.fleet.stop(some...)
 	all, err := b.deafen(some, 0)
@@ -145,14 +141,32 @@ func (b *bench) trouble(ctx context.Context, what string, begin, end func(contex
 	b.AtMost(1.5, what+": principal's memory, most over before", slices.Max(samples)/before, "×")
 	b.Add(what+": sessions that ended", float64(b.fleet.ends()-ends), "")
 	b.AtMost(50, what+": warnings of the principal", b.logged()-lines, "")
+	b.tellKinds(lines)
 	return b.whole(ctx)
 }
 
 // logged is how many lines the principal has written into its log, which has warnings only.
-func (b *bench) logged() float64 {
+func (b *bench) logged() float64 { return float64(len(b.log())) }
+
+func (b *bench) log() []string {
 	text, err := os.ReadFile(b.product.Principal.Status().Log)
 	if err != nil {
-		return 0
+		return nil
 	}
-	return float64(bytes.Count(text, []byte("\n")))
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+}
+
+// tellKinds shows which messages there were after the first lines, and one example of each.
+func (b *bench) tellKinds(after float64) {
+	counts, example := map[string]int{}, map[string]string{}
+	for _, line := range b.log()[int(after):] {
+		_, message, _ := strings.Cut(line, "msg")
+		message = strings.TrimLeft(message, "=\":")
+		message, _, _ = strings.Cut(message, "\"")
+		counts[message]++
+		example[message] = line
+	}
+	for _, message := range slices.Sorted(maps.Keys(counts)) {
+		report.Progress("%d × %s", counts[message], example[message])
+	}
 }

@@ -73,8 +73,8 @@ func TestSettings(t *testing.T) {
 		ok   bool
 		does []string
 	}{
-		"all but the faults": {good, true, []string{"cold", "killed"}},
-		"one part":           {settings{agents: 1, apps: 1, runs: 1, only: "stuck,faults"}, true, []string{"stuck", "faults"}},
+		"all but what takes long": {good, true, []string{"cold", "killed"}},
+		"one part":           {settings{agents: 1, apps: 1, runs: 1, only: "stuck,trouble"}, true, []string{"stuck", "trouble"}},
 		"no such part":       {settings{agents: 1, apps: 1, runs: 1, only: "nonsense"}, false, nil},
 		"no agents":          {settings{apps: 1, runs: 1}, false, nil},
 		"a share of two":     {settings{agents: 1, apps: 1, runs: 1, autonomous: 2}, false, nil},
@@ -88,7 +88,7 @@ func TestSettings(t *testing.T) {
 			}
 		}
 	}
-	if good.wants("faults") || (settings{only: "cold"}).wants("rest") {
+	if good.wants("trouble") || (settings{only: "cold"}).wants("rest") {
 		t.Error("more is done than was asked for")
 	}
 }

@@ -51,7 +51,7 @@ what we want it to be. The same is saved as JSON.
   fleet -latency 25ms -loss 0.01 -cuts 2        over bad links; -seed repeats the weather of another run
   fleet -only stream -stream 10m                a long stream; its target is that memory stays flat
   fleet -only churn -churn 12m                  reconciledAt moves every two minutes: what of that reaches the hub
-  fleet -only faults                            a hub that answers 429, a full disk of etcd, agents that hang
+  fleet -only hang,trouble                      agents that hang, a hub that answers 429, a full disk of etcd
 
 Parts, for -only: ` + partNames + `.
 Writing the Applications and connecting with empty spokes come first, whatever you choose.
@@ -68,7 +68,7 @@ func main() {
 	flag.DurationVar(&s.stream, "stream", time.Minute, "how long the stream of status changes lasts")
 	flag.Float64Var(&s.rate, "rate", 0.3, "rate of the stream, as a share of the writes per second that the hub's API server does")
 	flag.DurationVar(&s.churn, "churn", 0, "how long reconciledAt of every Application moves every two minutes; 0: it moves once, within 15 s")
-	flag.BoolVar(&s.faults, "faults", false, "add the faults: they take about ten minutes")
+	flag.BoolVar(&s.faults, "faults", false, "add what takes long: agents that hang until they are cut, and a hub in trouble")
 	flag.DurationVar(&s.weather.Latency, "latency", 0, "delay of every link, one way")
 	flag.Float64Var(&s.weather.Loss, "loss", 0, "share of TCP segments that are lost, 0 to 1; each holds up its connection until it is sent again")
 	flag.Float64Var(&s.weather.Cuts, "cuts", 0, "how often each agent's connection breaks, per hour")
@@ -112,7 +112,7 @@ func run(ctx context.Context, s settings) error {
 }
 
 // partNames are those that can be chosen, in their order.
-const partNames = "cold, rest, singles, stream, churn, webhook, killed, stuck, faults"
+const partNames = "cold, rest, singles, stream, churn, webhook, killed, stuck, hang, trouble"
 
 func (s settings) check() error {
 	known := strings.Split(partNames, ", ")
@@ -142,7 +142,7 @@ func (s settings) chosen() []string {
 // wants tells whether a part is to be done.
 func (s settings) wants(part string) bool {
 	if s.only == "" {
-		return part != "faults" || s.faults
+		return s.faults || part != "hang" && part != "trouble"
 	}
 	return slices.Contains(s.chosen(), part)
 }
@@ -170,7 +170,8 @@ func once(ctx context.Context, s settings, figures *report.Report) error {
 		{"webhook", "a refresh of every Application at once", b.webhook},
 		{"killed", "the principal is killed and started again", b.killed},
 		{"stuck", "a tenth of the agents takes nothing any more", b.stuck},
-		{"faults", "the hub's API server is in trouble", b.faulty},
+		{"hang", "agents hang, until the hub cuts them", b.untilCut},
+		{"trouble", "the hub's API server is in trouble", b.faulty},
 	} {
 		if s.wants(p.name) {
 			parts = append(parts, b.part(p.title, p.do))

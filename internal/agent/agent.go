@@ -314,7 +314,7 @@ func (a *agent) report(r node.Report) {
 		a.why.Store(why)
 		a.log.Log(a.ctx, level, "the hub refuses this agent", "code", f.Code, "reason", f.Message)
 	case engine.Rejected:
-		if f.Code == engine.Busy { // it waits for something, and will be tried every now and then
+		if f.Code == engine.Busy || f.Code == engine.Unavailable && a.host.Load().Trouble { // it waits for something, and will be tried every now and then
 			a.log.Debug("item has to wait", "scope", f.Scope, "item", f.Key.String(), "reason", f.Message)
 			return
 		}

@@ -42,7 +42,11 @@ func (p *principal) report(r node.Report) {
 		p.turned[r.Agent] = why
 		log.Log(context.Background(), level, "agent refused", "code", f.Code, "reason", f.Message)
 	case engine.Rejected:
-		log.Warn("item refused", "scope", f.Scope, "item", f.Key.String(), "code", f.Code, "reason", f.Message)
+		level := slog.LevelWarn
+		if f.Code == engine.Unavailable && p.host.Load().Trouble { // which is told once for all
+			level = slog.LevelDebug
+		}
+		log.Log(context.Background(), level, "item refused", "scope", f.Scope, "item", f.Key.String(), "code", f.Code, "reason", f.Message)
 	case engine.Cured:
 		log.Info("item accepted again", "scope", f.Scope, "item", f.Key.String())
 	case engine.HeldEvent:
