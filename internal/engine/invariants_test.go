@@ -83,7 +83,7 @@ func checkOwner(t reporter, o *owner) {
 
 func checkReplica(t reporter, r *replica) {
 	t.Helper()
-	owned, refusing, heldBack, load, counted := 0, 0, 0, 0, 0
+	owned, refusing, orphans, heldBack, load, counted := 0, 0, 0, 0, 0, 0
 	for h, it := range r.items {
 		if it.hash != h || it.key.Hash() != h {
 			t.Errorf("%s %s: under a wrong hash", r.cfg.Name, it.key)
@@ -93,6 +93,12 @@ func checkReplica(t reporter, r *replica) {
 		}
 		if it.refused {
 			refusing++
+		}
+		if it.orphan {
+			orphans++
+			if !it.refused || it.exists {
+				t.Errorf("%s %s: an orphan that is not refused, or has an object", r.cfg.Name, it.key)
+			}
 		}
 		if it.heldBack {
 			heldBack++
@@ -121,7 +127,7 @@ func checkReplica(t reporter, r *replica) {
 			t.Errorf("%s %s: kept for nothing", r.cfg.Name, it.key)
 		}
 	}
-	if owned != r.owned || refusing != r.refusing || heldBack != len(r.guard.held) || load != r.load || counted != r.digest.Len() {
+	if owned != r.owned || refusing != r.refusing || orphans != r.orphans || heldBack != len(r.guard.held) || load != r.load || counted != r.digest.Len() {
 		t.Errorf("%s: %d owned, %d refused, %d held, load %d, %d counted; the accounts say %d, %d, %d, %d, %d", r.cfg.Name,
 			owned, refusing, heldBack, load, counted, r.owned, r.refusing, len(r.guard.held), r.load, r.digest.Len())
 	}

@@ -16,6 +16,7 @@ type replica struct {
 	horizon  uint64 // what came from later than the owner's store is, up to here, came from another history of it
 	owned    int    // objects that exist and carry our mark
 	refusing int    // items refused in this session
+	orphans  int    // those of them that are orphans
 	floor    uint64 // the highest Seq of an item that was dropped: what is unknown and older is late
 	load     int    // bytes that wait to be applied, and the peer is held to
 	wants    []KeyHash
@@ -52,6 +53,7 @@ type heldItem struct {
 	removing bool // ticket is that of a Remove
 	absent   bool // ... which the owner did not ask for by an item
 	refused  bool // the owner was told why it can not be had
+	orphan   bool // ... or will find out by itself: the object that it was attached to is gone
 	told     bool // and so were people here
 	again    bool // a round saw it differ while a write was under way
 	heldBack bool // its removal waits for a confirmation
@@ -142,6 +144,10 @@ func (r *replica) setExists(it *heldItem, exists, owned bool) {
 }
 
 func (r *replica) setRefused(it *heldItem, refused bool) {
+	if it.orphan { // what is said now is about more than a lost object
+		it.orphan = false
+		r.orphans--
+	}
 	if it.refused == refused {
 		return
 	}
@@ -228,6 +234,10 @@ func (r *replica) vanish(key Key) {
 		// Attached: nothing is left to fill, and the owner will lose it too.
 		// Mirror: what stood in the way of the item may just have gone.
 		r.setRefused(it, r.cfg.Style == Attached)
+		if it.refused {
+			it.orphan = true
+			r.orphans++
+		}
 	}
 	r.update(it)
 	r.drift(it)

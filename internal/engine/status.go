@@ -77,7 +77,7 @@ func (o *owner) status() ScopeStatus {
 
 func (r *replica) status() ScopeStatus {
 	s := ScopeStatus{Name: r.cfg.Name, Role: Replica, Complete: r.complete, Items: r.owned,
-		Rejected: r.refusing, Held: len(r.guard.held), HeldID: r.guard.id, Divergent: len(r.redo)}
+		Rejected: r.refusing - r.orphans, Held: len(r.guard.held), HeldID: r.guard.id, Divergent: len(r.redo)}
 	if r.proven {
 		s.ProvenAt = r.provenAt
 	}
