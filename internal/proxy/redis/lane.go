@@ -24,7 +24,8 @@ type lane struct {
 
 	mu    sync.Mutex
 	room  sync.Cond
-	out   []byte
+	out   []byte // waits to be written
+	spare []byte // takes its turn with out
 	queue []due
 	first int  // of queue
 	busy  bool // somebody writes
@@ -38,7 +39,10 @@ type due struct {
 	count int
 }
 
-const laneRoom = 4 << 20 // bytes that may wait to be written
+const (
+	laneRoom   = 4 << 20   // bytes that may wait to be written
+	laneBuffer = 256 << 10 // bytes of replies that are read at a time
+)
 
 // probe is a key like those of agents' Applications, which nobody has.
 const probe = "app|resources-tree|argocd-agent_probe|0"
@@ -49,7 +53,7 @@ func openLane(ctx context.Context, all *identities, as state) (*lane, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lane{conn: conn, answer: all.answer, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	l := &lane{conn: quick(conn), answer: all.answer, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	l.room.L = &l.mu
 	if err := l.ask(); err != nil {
 		_ = conn.Close()
@@ -81,18 +85,16 @@ func (l *lane) ask() error {
 // send queues requests; false: the lane is closed and they were not sent.
 func (l *lane) send(to *session, seq uint64, count int, raw []byte) bool {
 	l.mu.Lock()
-	for len(l.out) > laneRoom && !l.dead {
+	for !l.dead && (len(l.out) > laneRoom || l.busy && len(raw) >= bigBuffer) {
 		l.room.Wait()
 	}
 	if l.dead {
 		l.mu.Unlock()
 		return false
 	}
-	alone := l.first == len(l.queue) && !l.busy
+	alone := l.first == len(l.queue) // nobody to share a write with
 	l.queue = append(l.queue, due{to: to, seq: seq, count: count})
-	if alone { // nobody to share a write with
-		l.busy = true
-		l.mu.Unlock()
+	if !l.busy && (alone || len(raw) >= bigBuffer) {
 		l.put(raw)
 		return true
 	}
@@ -105,22 +107,38 @@ func (l *lane) send(to *session, seq uint64, count int, raw []byte) bool {
 	return true
 }
 
-// put writes, as the one who is busy.
+// put writes what waits, and then raw, from where it is: copying much would cost more than a write. l.mu is held, nobody is
+// busy, and put gives up the lock.
 func (l *lane) put(raw []byte) {
-	if _, err := l.conn.Write(raw); err != nil {
-		_ = l.conn.Close() // the reader tells everybody
+	l.busy = true
+	out := l.out
+	l.out, l.spare = l.spare, nil
+	l.mu.Unlock()
+	for _, b := range [][]byte{out, raw} {
+		if len(b) == 0 {
+			continue
+		}
+		if _, err := l.conn.Write(b); err != nil {
+			_ = l.conn.Close() // the reader tells everybody
+			break
+		}
+	}
+	if cap(out) > laneRoom {
+		out = nil
 	}
 	l.mu.Lock()
+	l.spare = out[:0]
 	l.busy = false
 	more := len(l.out) > 0
+	l.room.Broadcast()
 	l.mu.Unlock()
 	if more {
 		poke(l.wake)
 	}
 }
 
+// write sends what several clients have put together, and looks whether Redis is still there.
 func (l *lane) write() {
-	var out []byte
 	watch := time.NewTicker(l.answer / 4)
 	defer watch.Stop()
 	var seen uint64
@@ -144,19 +162,13 @@ func (l *lane) write() {
 			l.mu.Unlock()
 			continue // who is busy wakes us
 		}
-		l.busy = true
-		out, l.out = l.out, out[:0]
-		l.room.Broadcast()
-		l.mu.Unlock()
-		l.put(out)
-		if cap(out) > laneRoom {
-			out = nil
-		}
+		l.put(nil)
 	}
 }
 
 func (l *lane) receive(bound limits) {
 	replies := newReader(counted{l.conn, &l.heard}, bound)
+	replies.buf.keep = laneBuffer
 	var touched []*session
 	var now due // whose replies are being read
 	for {

@@ -35,6 +35,7 @@ type output struct {
 
 	heavy atomic.Bool // has many large replies under way: see heavyRun
 
+	trying   []byte
 	tried    int
 	tryError error
 }
@@ -106,6 +107,9 @@ func (o *output) complete(seq uint64, count int, replies []byte) {
 	if len(replies) > heavyRun && o.tail-o.head > heavyPipeline {
 		o.heavy.Store(true)
 	}
+	if taken := o.direct(replies); taken > 0 {
+		replies = replies[taken:]
+	}
 	o.pass(replies, count)
 	for o.head < o.tail {
 		next := &o.slots[o.head%uint64(len(o.slots))]
@@ -117,6 +121,29 @@ func (o *output) complete(seq uint64, count int, replies []byte) {
 		o.pass(is.replies, is.count)
 	}
 	o.changed.Broadcast()
+}
+
+// directly is from which size on replies are written from where they were read: copying them would cost more than what
+// can be saved by writing them together with others.
+const directly = 4 << 10
+
+// direct writes replies that are due, as much of them as the socket takes.
+func (o *output) direct(replies []byte) int {
+	if len(replies) < directly || len(o.out) > 0 || o.writing || o.hiding || o.raw == nil || o.err != nil {
+		return 0
+	}
+	return o.send(replies)
+}
+
+// send writes once, and leaves waiting to others.
+func (o *output) send(b []byte) int {
+	o.trying, o.tried, o.tryError = b, 0, nil
+	err := o.raw.Write(o.try)
+	o.trying = nil
+	if err != nil || o.tryError != nil {
+		o.failLocked(errGone)
+	}
+	return o.tried
 }
 
 // pass moves the oldest replies to where they belong.
@@ -186,28 +213,27 @@ func (o *output) flush() {
 		return
 	}
 	if o.raw != nil && len(o.out) < 1<<20 {
-		o.tried, o.tryError = 0, nil
-		if err := o.raw.Write(o.try); err != nil || o.tryError != nil {
-			o.failLocked(errGone)
+		n := o.send(o.out)
+		if o.err != nil {
 			return
 		}
-		if o.tried == len(o.out) {
+		if n == len(o.out) {
 			o.written()
 			return
 		}
-		o.out = o.out[o.tried:]
+		o.out = o.out[n:]
 	}
 	o.writing = true
 	o.tasks.Go(o.write)
 }
 
-// tryWrite writes once, and leaves waiting to others.
 func (o *output) tryWrite(fd uintptr) bool {
-	n, err := syscall.Write(int(fd), o.out)
-	switch {
-	case err == nil:
+	n, err := writeSome(fd, o.trying)
+	switch err {
+	case 0:
 		o.tried = n
-	case err != syscall.EAGAIN && err != syscall.EINTR:
+	case syscall.EAGAIN:
+	default:
 		o.tryError = err
 	}
 	return true

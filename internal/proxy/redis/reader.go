@@ -12,25 +12,18 @@ const (
 
 // buffer is a window of bytes that were read and not used.
 type buffer struct {
-	bytes []byte
-	r, w  int
+	bytes    []byte
+	r, w     int
+	keep     int              // a size that is kept although everything was used; 0: bigBuffer
+	borrowed *[bigBuffer]byte // what bytes are, if they are only lent; see socket
 }
 
 // fill reads once. want is how many unread bytes the caller would like to have: room is made as they arrive and not before.
 func (b *buffer) fill(from io.Reader, want int) error {
-	if b.r == b.w {
-		b.r, b.w = 0, 0
-		if len(b.bytes) > bigBuffer {
-			b.bytes = nil // a giant passed; the next one is likely small
-		}
+	if s, ok := from.(*socket); ok && b.keep == 0 {
+		return s.fill(b, want)
 	}
-	if b.bytes == nil {
-		b.bytes = make([]byte, smallBuffer)
-	}
-	if b.w == len(b.bytes) {
-		b.makeRoom(want)
-	}
-	n, err := from.Read(b.bytes[b.w:])
+	n, err := from.Read(b.room(want))
 	b.w += n
 	if n > 0 {
 		return nil
@@ -39,6 +32,23 @@ func (b *buffer) fill(from io.Reader, want int) error {
 		return io.ErrNoProgress
 	}
 	return err
+}
+
+// room is where to read to.
+func (b *buffer) room(want int) []byte {
+	if b.r == b.w {
+		b.r, b.w = 0, 0
+		if len(b.bytes) > max(b.keep, bigBuffer) {
+			b.bytes = nil // a giant passed; the next one is likely small
+		}
+	}
+	if b.bytes == nil {
+		b.bytes = make([]byte, max(b.keep, smallBuffer))
+	}
+	if free := len(b.bytes) - b.w; free == 0 || free < len(b.bytes)/4 && b.w-b.r < free {
+		b.makeRoom(want)
+	}
+	return b.bytes[b.w:]
 }
 
 // makeRoom moves what is unread to the front, and doubles the buffer if it is full of that.
@@ -54,6 +64,7 @@ func (b *buffer) makeRoom(want int) {
 		grown := make([]byte, size)
 		copy(grown, unread)
 		b.bytes = grown
+		b.giveBack()
 	}
 	b.r, b.w = 0, len(unread)
 }

@@ -49,8 +49,8 @@ func header(b []byte) (value int64, n int, err error) {
 	if i+1 >= len(b) {
 		return 0, 0, nil
 	}
-	if b[i+1] != '\n' || i == start {
-		return 0, 0, protocolError("invalid length")
+	if b[i+1] != '\n' || i == start || b[start] == '0' && (i > start+1 || negative) {
+		return 0, 0, protocolError("invalid length") // Redis would end a connection that others share, for zeros in front too
 	}
 	if negative {
 		value = -value

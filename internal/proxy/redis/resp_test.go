@@ -124,3 +124,14 @@ func permit2(c command) error {
 	}
 	return permit(c)
 }
+
+func TestLengthsThatRedisDoesNotReadAreNotPassedOn(t *testing.T) {
+	for _, raw := range []string{"*02\r\n$3\r\nGET\r\n$1\r\nk\r\n", "*2\r\n$03\r\nGET\r\n$1\r\nk\r\n", "*2\r\n$3\r\nGET\r\n$-0\r\n\r\n", "*-0\r\n", "*+1\r\n$4\r\nPING\r\n", "* 1\r\n$4\r\nPING\r\n"} {
+		if c, _, err := readCommand([]byte(raw), nil, testLimits); !errors.Is(err, errProtocol) {
+			t.Errorf("%q was read as %q, %v", raw, c.args, err)
+		}
+	}
+	if c, _, err := readCommand([]byte("*2\r\n$3\r\nGET\r\n$0\r\n\r\n"), nil, testLimits); err != nil || len(c.args) != 2 {
+		t.Errorf("an empty key: %q, %v", c.args, err)
+	}
+}

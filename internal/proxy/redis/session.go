@@ -45,7 +45,7 @@ var (
 )
 
 func newSession(server *Server, conn net.Conn) *session {
-	s := &session{server: server, conn: conn, is: state{proto: 2}}
+	s := &session{server: server, conn: quick(conn), is: state{proto: 2}}
 	s.protocol.Store(2)
 	s.output.init(conn, &server.cfg, &server.tasks)
 	s.output.ended = func() {
