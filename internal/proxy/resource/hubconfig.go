@@ -36,7 +36,7 @@ type HubConfig struct {
 
 	IdlePerAgent int // 8 unused tunnels
 	IdleTotal    int // 1000 unused tunnels
-	PerAgent     int // 1000 requests at a time, streams included
+	PerAgent     int // 200 requests at a time, streams included; below the number of tunnels, which are refused less politely
 	Total        int // 20000 requests at a time
 
 	CopyPerAgent int // 32 MiB of last known copies
@@ -59,7 +59,7 @@ func (c *HubConfig) setDefaults() {
 	orDefault(&c.TunnelIdle, 30*time.Second)
 	orDefault(&c.IdlePerAgent, 8)
 	orDefault(&c.IdleTotal, 1000)
-	orDefault(&c.PerAgent, 1000)
+	orDefault(&c.PerAgent, 200)
 	orDefault(&c.Total, 20000)
 	orDefault(&c.CopyPerAgent, 32<<20)
 	orDefault(&c.CopyTotal, 512<<20)
