@@ -95,7 +95,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		setUserTimeout(conn, l.timeout)
+		setOptions(conn, l.timeout)
 		s := &socket{Conn: conn, listener: l, total: &l.counters.Traffic, since: time.Now()}
 		if reason := l.admit(s); reason != "" {
 			l.counters.refuse(reason)

@@ -27,7 +27,7 @@ func (a *attempt) connect(ctx context.Context, address string) (net.Conn, error)
 		if err != nil {
 			return nil, err
 		}
-		setUserTimeout(conn, a.cfg.Keepalive.Timeout)
+		setOptions(conn, a.cfg.Keepalive.Timeout)
 		return conn, nil
 	}
 	conn, err := a.dialProxy(ctx, proxy)
@@ -65,7 +65,7 @@ func (a *attempt) dialProxy(ctx context.Context, proxy *url.URL) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	setUserTimeout(conn, a.cfg.Keepalive.Timeout)
+	setOptions(conn, a.cfg.Keepalive.Timeout)
 	if proxy.Scheme == "http" {
 		return conn, nil
 	}

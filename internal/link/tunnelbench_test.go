@@ -101,7 +101,60 @@ func BenchmarkTunnelThroughput(b *testing.B) {
 // BenchmarkTunnelEchoUnderLoad is how long a key stroke takes while 100 logs are
 // followed and somebody loads list after list of 50 MB.
 func BenchmarkTunnelEchoUnderLoad(b *testing.B) {
-	l := connect(b, TunnelLimits{}, map[string]TunnelHandler{"echo": echo})
+	echoBeside(b, connect(b, TunnelLimits{}, map[string]TunnelHandler{"echo": echo}))
+}
+
+// BenchmarkTunnelEchoOnANarrowLine is the same over a line that takes 20 MB/s from
+// the agent, and keeps little.
+func BenchmarkTunnelEchoOnANarrowLine(b *testing.B) {
+	ca := newCA(b, "ca")
+	l := &line{hub: startHub(b, ServerConfig{TLS: ca.serverTLS()}), accepted: NewTunnelListener()}
+	l.spoke = dial(b, DialerConfig{Address: narrow(b, l.address, 20e6), Name: "agent-a", TLS: ca.clientTLS("agent-a"),
+		Tunnels: map[string]TunnelHandler{"api": l.accepted.Handle, "echo": echo}})
+	l.conn = l.welcome("agent-a")
+	echoBeside(b, l)
+}
+
+// narrow is the address of a line to another one.
+func narrow(b *testing.B, to string, bytesPerSecond float64) string {
+	b.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(b, err)
+	b.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		agent, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		_ = agent.(*net.TCPConn).SetReadBuffer(32 << 10)
+		hub, err := net.Dial("tcp", to)
+		if err != nil {
+			return
+		}
+		go func() {
+			_, _ = io.Copy(agent, hub)
+			_ = agent.Close()
+		}()
+		piece := make([]byte, 16<<10)
+		for next := time.Now(); ; {
+			n, err := agent.Read(piece)
+			if err != nil {
+				_ = hub.Close()
+				return
+			}
+			_, _ = hub.Write(piece[:n])
+			if now := time.Now(); next.Before(now) {
+				next = now
+			}
+			next = next.Add(time.Duration(float64(n) / bytesPerSecond * 1e9))
+			time.Sleep(time.Until(next))
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func echoBeside(b *testing.B, l *line) {
+	b.Helper()
 	var work sync.WaitGroup
 	var ends []net.Conn
 	follow := func(write func(io.Writer) error) {
