@@ -166,6 +166,9 @@ func (s *session) handshake(ctx context.Context, c command, name string) error {
 
 // after is the state that an accepted request leads to.
 func after(is state, name string, args [][]byte) state {
+	if len(args) < 2 {
+		return is
+	}
 	switch name {
 	case "SELECT":
 		if db, err := strconv.Atoi(string(args[1])); err == nil {
@@ -177,9 +180,6 @@ func after(is state, name string, args [][]byte) state {
 			is.as = Credentials{Username: string(args[1]), Password: string(args[2])}
 		}
 	case "HELLO":
-		if len(args) < 2 {
-			return is
-		}
 		if proto, err := strconv.Atoi(string(args[1])); err == nil {
 			is.proto = proto
 		}

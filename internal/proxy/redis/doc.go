@@ -13,6 +13,11 @@
 //	          replies    │               session's own, with Redis's own meaning
 //	          in order   └─ agents ───── keys of agents: cache, else a request through the agent's tunnel
 //
+// A client that has asked for nothing but what takes a lane for a while is read by the loop, one goroutine for all of them,
+// which also reads the lanes and hands out their replies: a proxy that is not to cost much has to work as Redis itself
+// does. Its first request that is something else brings the client back to a goroutine of its own, where waiting is
+// allowed.
+//
 // Authentication is Redis's own: a client's AUTH or HELLO is passed on, and an agent's key is answered only to a client
 // whose identity Redis lets read keys like it. SUBSCRIBE is passed on too, also for agents' channels: Redis confirms, counts
 // and pings as ever, and the Server only adds the messages that came from the agent.

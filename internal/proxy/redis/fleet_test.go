@@ -146,6 +146,7 @@ func newWorld(t testing.TB, change func(*Config)) *world {
 		change(&cfg)
 	}
 	w.server = New(cfg)
+	w.server.settled = 1 // clients change hands between the loop and their goroutines as often as can be
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

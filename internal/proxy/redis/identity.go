@@ -14,6 +14,7 @@ type identities struct {
 	linger time.Duration
 	answer time.Duration
 	tasks  *sync.WaitGroup
+	loop   *loop // reads replies; nil: goroutines do
 
 	mu     sync.Mutex
 	closed bool

@@ -22,10 +22,21 @@ type lane struct {
 	heard   atomic.Uint64 // counts pieces of answers
 	partly  atomic.Bool   // some of a client's answers have come, and more are due
 
+	loop   *loop   // reads from it; nil: a goroutine does
+	socket *socket // the same as conn, if there is a loop
+	number uint64  // in the loop
+	marked bool    // to be written at the end of the loop's round
+
+	// Of who reads:
+	replies *reader
+	touched []*session
+	now     due // whose replies are being read
+
 	mu    sync.Mutex
 	room  sync.Cond
 	out   []byte // waits to be written
 	spare []byte // takes its turn with out
+	rest  []byte // of what the loop wrote as the one who is busy, for write
 	queue []due
 	first int  // of queue
 	busy  bool // somebody writes
@@ -59,8 +70,12 @@ func openLane(ctx context.Context, all *identities, as state) (*lane, error) {
 		_ = conn.Close()
 		return nil, err
 	}
+	l.replies = newReader(counted{l.conn, &l.heard}, all.max)
+	l.replies.buf.keep = laneBuffer
+	if !l.join(all.loop) {
+		all.tasks.Go(l.receive)
+	}
 	all.tasks.Go(l.write)
-	all.tasks.Go(func() { l.receive(all.max) })
 	return l, nil
 }
 
@@ -119,10 +134,15 @@ func (l *lane) put(raw []byte) {
 			continue
 		}
 		if _, err := l.conn.Write(b); err != nil {
-			_ = l.conn.Close() // the reader tells everybody
+			l.close()
 			break
 		}
 	}
+	l.rested(out)
+}
+
+// rested says that nobody is busy any more.
+func (l *lane) rested(out []byte) {
 	if cap(out) > laneRoom {
 		out = nil
 	}
@@ -150,7 +170,7 @@ func (l *lane) write() {
 			if heard := l.heard.Load(); heard != seen || !l.waits() {
 				seen, since = heard, now
 			} else if now.Sub(since) > l.answer {
-				_ = l.conn.Close() // the reader tells everybody
+				l.close()
 			}
 			continue
 		case <-l.done:
@@ -158,59 +178,78 @@ func (l *lane) write() {
 		}
 		runtime.Gosched() // other clients whose requests have arrived put theirs in, and all leave in one write
 		l.mu.Lock()
-		if l.busy || len(l.out) == 0 {
+		switch rest := l.rest; {
+		case rest != nil:
+			l.rest = nil
 			l.mu.Unlock()
-			continue // who is busy wakes us
+			if _, err := l.conn.Write(rest); err != nil {
+				l.close()
+			}
+			l.rested(rest)
+		case l.busy || len(l.out) == 0:
+			l.mu.Unlock() // who is busy wakes us
+		default:
+			l.put(nil)
 		}
-		l.put(nil)
 	}
 }
 
-func (l *lane) receive(bound limits) {
-	replies := newReader(counted{l.conn, &l.heard}, bound)
-	replies.buf.keep = laneBuffer
-	var touched []*session
-	var now due // whose replies are being read
+// receive reads replies, where no loop does.
+func (l *lane) receive() {
 	for {
-		reply, err := replies.next()
-		from, got := replies.buf.r-len(reply), 0
-		deliver := func() {
-			if got == 0 {
-				return
-			}
-			now.to.output.complete(now.seq, got, replies.buf.bytes[from:replies.buf.r])
-			touched = append(touched, now.to)
-			now.seq, now.count = now.seq+uint64(got), now.count-got
-			from, got = replies.buf.r, 0
+		if err := l.replies.buf.fill(l.replies.from, l.replies.scan.need); err != nil {
+			break
 		}
-		for err == nil && reply != nil {
-			if now.count == 0 {
-				now = l.pop()
-			}
-			if now.count == 0 {
-				err = protocolError("a reply to nothing")
-				break
-			}
-			got++
-			if got == now.count {
-				deliver()
-			}
-			reply, err = replies.buffered()
+		if err := l.deliver(); err != nil {
+			break
 		}
-		deliver()
-		l.partly.Store(now.count > 0)
-		for i, s := range touched {
-			s.output.flush()
-			touched[i] = nil
-		}
-		touched = touched[:0]
-		if err != nil {
-			l.close()
-			if now.count > 0 {
-				now.to.output.fail(errBackendLost)
-			}
+	}
+	l.close()
+	l.lost()
+}
+
+// deliver passes on the replies that were read.
+func (l *lane) deliver() error {
+	buf := &l.replies.buf
+	from, got := buf.r, 0
+	pass := func() {
+		if got == 0 {
 			return
 		}
+		l.now.to.output.complete(l.now.seq, got, buf.bytes[from:buf.r])
+		l.touched = append(l.touched, l.now.to)
+		l.now.seq, l.now.count = l.now.seq+uint64(got), l.now.count-got
+		from, got = buf.r, 0
+	}
+	reply, err := l.replies.buffered()
+	for err == nil && reply != nil {
+		if l.now.count == 0 {
+			l.now = l.pop()
+		}
+		if l.now.count == 0 {
+			err = protocolError("a reply to nothing")
+			break
+		}
+		got++
+		if got == l.now.count {
+			pass()
+		}
+		reply, err = l.replies.buffered()
+	}
+	pass()
+	l.partly.Store(l.now.count > 0)
+	for i, s := range l.touched {
+		s.output.flush()
+		l.touched[i] = nil
+	}
+	l.touched = l.touched[:0]
+	return err
+}
+
+// lost cuts the client some of whose replies have come. Who reads calls it when nothing is read any more.
+func (l *lane) lost() {
+	if l.now.count > 0 {
+		l.now.to.output.fail(errBackendLost)
 	}
 }
 
@@ -236,7 +275,10 @@ func (l *lane) pop() due {
 var errBackendLost = errors.New("the connection to Redis was lost")
 
 // close ends the lane. Clients that wait for a reply are cut, as they would be by Redis itself.
-func (l *lane) close() {
+func (l *lane) close() { l.end(false) }
+
+// end is close, in the lane's turn in the loop, or not.
+func (l *lane) end(inTurn bool) {
 	l.mu.Lock()
 	if l.dead {
 		l.mu.Unlock()
@@ -248,6 +290,12 @@ func (l *lane) close() {
 	l.room.Broadcast()
 	l.mu.Unlock()
 	close(l.done)
+	if l.loop != nil {
+		if !inTurn {
+			l.loop.leave(l.socket, l.number)
+		}
+		l.lost()
+	}
 	_ = l.conn.Close()
 	for _, d := range lost {
 		d.to.output.fail(errBackendLost)

@@ -68,9 +68,27 @@ func (o *output) init(conn net.Conn, cfg *Config, tasks *sync.WaitGroup) {
 func (o *output) open(count, limit int) (uint64, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.err == nil && (o.tail-o.head >= uint64(limit) || len(o.out)+o.taken > o.room) {
+	for o.err == nil && o.full(limit) {
 		o.changed.Wait()
 	}
+	return o.reserve(count)
+}
+
+// tryOpen is open that does not wait.
+func (o *output) tryOpen(count, limit int) (uint64, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.full(limit) {
+		return 0, false
+	}
+	return o.reserve(count)
+}
+
+func (o *output) full(limit int) bool {
+	return o.tail-o.head >= uint64(limit) || len(o.out)+o.taken > o.room
+}
+
+func (o *output) reserve(count int) (uint64, bool) {
 	if o.err != nil {
 		return 0, false
 	}
@@ -93,7 +111,7 @@ func (o *output) grow() {
 func (o *output) crowded(limit int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.tail-o.head >= uint64(limit) || len(o.out)+o.taken > o.room
+	return o.full(limit)
 }
 
 // complete gives the replies to a run of requests, which are copied. Nothing is written before flush.

@@ -31,7 +31,7 @@ func openOwn(ctx context.Context, s *session) (*own, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &own{s: s, conn: conn}
+	o := &own{s: s, conn: quick(conn)}
 	s.server.tasks.Go(o.read)
 	return o, nil
 }

@@ -17,6 +17,11 @@ type Server struct {
 	agents     agents
 	patterns   patterns
 	counts     counters
+	loop       *loop // nil: there is none
+
+	// settled is for how many reads in a row a client must have asked for nothing but what passes before the loop reads
+	// for it: changing hands costs more than a few requests.
+	settled int
 
 	mu       sync.Mutex
 	closed   bool
@@ -44,7 +49,7 @@ type Stats struct {
 
 // New prepares a Server. Run makes it work.
 func New(cfg Config) *Server {
-	srv := &Server{cfg: cfg.withDefaults(), sessions: map[*session]bool{}}
+	srv := &Server{cfg: cfg.withDefaults(), sessions: map[*session]bool{}, settled: 8}
 	srv.identities = identities{
 		hub: &srv.cfg.Hub, max: srv.replyLimits(), count: srv.cfg.Lanes, linger: 30 * time.Second, answer: srv.cfg.Answer,
 		tasks: &srv.tasks, by: map[state]*identity{},
@@ -65,6 +70,14 @@ func (srv *Server) replyLimits() limits {
 func (srv *Server) Run(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	srv.agents.start(ctx)
+	if l, err := newLoop(); err == nil {
+		srv.mu.Lock()
+		srv.loop, srv.identities.loop = l, l
+		srv.mu.Unlock()
+		defer l.close()
+	} else {
+		srv.cfg.Log.WarnContext(ctx, "The Redis proxy reads every client on its own, which is slower", "error", err)
+	}
 	var around sync.WaitGroup
 	around.Go(func() { srv.sweep(ctx) })
 	around.Go(func() {

@@ -15,6 +15,7 @@ type session struct {
 	server *Server
 	output output
 	conn   net.Conn
+	socket *socket // the same as conn, if it is one
 	in     buffer
 	args   [][]byte
 
@@ -30,7 +31,11 @@ type session struct {
 	runFrom int           // where they start in the buffer
 	silence time.Duration // that ends at
 	until   time.Time
+	calm    int        // reads in a row that brought nothing but what passes
+	back    chan error // the loop returns the client
 
+	active      atomic.Int64        // when the loop has read from it, in nanoseconds
+	gone        chan struct{}       // closed when output has ended it
 	backend     atomic.Pointer[own] // the same as own, for those who end the session
 	subscribing atomic.Bool         // has subscribed at some time
 	protocol    atomic.Int32
@@ -45,10 +50,12 @@ var (
 )
 
 func newSession(server *Server, conn net.Conn) *session {
-	s := &session{server: server, conn: quick(conn), is: state{proto: 2}}
+	s := &session{server: server, conn: quick(conn), is: state{proto: 2}, gone: make(chan struct{})}
+	s.socket, _ = s.conn.(*socket)
 	s.protocol.Store(2)
 	s.output.init(conn, &server.cfg, &server.tasks)
 	s.output.ended = func() {
+		close(s.gone)
 		if o := s.backend.Load(); o != nil {
 			o.close() // the reading goroutine may wait for it
 		}
@@ -61,8 +68,9 @@ func (s *session) run(ctx context.Context) {
 	err := s.serve(ctx)
 	if errors.Is(err, errProtocol) {
 		s.answer(errorReply("ERR " + err.Error()))
-		s.output.finish()
-	} else if errors.Is(err, errQuit) {
+	}
+	if errors.Is(err, errProtocol) || errors.Is(err, errQuit) {
+		s.drainSoon() // what was asked before is answered before
 		s.output.finish()
 	}
 	s.output.fail(err)
@@ -83,7 +91,7 @@ func (s *session) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.in.fill(s.conn, need); err != nil {
+		if err := s.read(need); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) && s.subscribing.Load() {
 				continue // who listens may be silent
 			}
@@ -94,6 +102,15 @@ func (s *session) serve(ctx context.Context) error {
 		}
 		silence = s.server.cfg.Idle
 	}
+}
+
+// read waits for more from the client.
+func (s *session) read(need int) error {
+	if s.plain() {
+		return s.lend()
+	}
+	s.calm++
+	return s.in.fill(s.conn, need)
 }
 
 // lastWords answers what a client asked before it closed its half of the connection, within reason.
@@ -174,6 +191,7 @@ func (s *session) fails(message string) {
 
 // place takes the next place in the order of replies.
 func (s *session) place() (uint64, bool) {
+	s.calm = 0
 	if !s.sendRun() {
 		return 0, false
 	}

@@ -16,7 +16,7 @@ type socket struct {
 	into    *buffer // of fill
 
 	// The methods as values, which are made once.
-	tryRead, tryFill, tryWrite func(fd uintptr) bool
+	tryRead, tryFill, tryPoll, tryWrite, tryWriteOnce func(fd uintptr) bool
 }
 
 // transfer is a call under way.
@@ -37,7 +37,7 @@ func quick(conn net.Conn) net.Conn {
 		return conn
 	}
 	s := &socket{Conn: conn, raw: raw}
-	s.tryRead, s.tryFill, s.tryWrite = s.readOnce, s.fillOnce, s.writeAll
+	s.tryRead, s.tryFill, s.tryPoll, s.tryWrite, s.tryWriteOnce = s.readOnce, s.fillOnce, s.pollOnce, s.writeAll, s.writeOnce
 	return s
 }
 
@@ -98,6 +98,28 @@ func (s *socket) fillOnce(fd uintptr) bool {
 	return true
 }
 
+// poll is fill without waiting: n is 0 if there is nothing to read.
+func (s *socket) poll(b *buffer, want int) (n int, err error) {
+	s.in, s.into = transfer{n: want}, b
+	err = s.raw.Read(s.tryPoll)
+	s.into = nil
+	if err == nil && s.in.err == syscall.EAGAIN {
+		return 0, nil
+	}
+	err = s.outcome(err)
+	b.w += s.in.n
+	return s.in.n, err
+}
+
+func (s *socket) pollOnce(fd uintptr) bool {
+	b := s.into
+	if b.keep == 0 {
+		b.borrow()
+	}
+	s.in.n, s.in.err = readSome(fd, b.room(s.in.n))
+	return true
+}
+
 // borrow replaces a buffer by a larger one, for a while.
 func (b *buffer) borrow() {
 	if b.borrowed != nil || b.w-b.r > bigBuffer/2 {
@@ -136,6 +158,22 @@ func (s *socket) Write(b []byte) (int, error) {
 		err = os.NewSyscallError("write", s.out.err)
 	}
 	return s.out.n, err
+}
+
+// put writes what the socket takes, without waiting.
+func (s *socket) put(b []byte) (int, error) {
+	s.out = transfer{b: b}
+	err := s.raw.Write(s.tryWriteOnce)
+	s.out.b = nil
+	if err == nil && s.out.err != 0 {
+		err = os.NewSyscallError("write", s.out.err)
+	}
+	return s.out.n, err
+}
+
+func (s *socket) writeOnce(fd uintptr) bool {
+	s.writeAll(fd) // until it would wait
+	return true
 }
 
 func (s *socket) writeAll(fd uintptr) bool {
