@@ -246,8 +246,32 @@ func sameButForTime(a, b v1alpha1.Status) bool {
 	return sameStatus(a, b)
 }
 
-func sameStatus(a, b v1alpha1.Status) bool {
-	return reflect.DeepEqual(statusPatch(a), statusPatch(b)) // as it is stored: times have no zone there
+// sameStatus tells whether two statuses are the same once they are stored. Every
+// agent's is compared every few seconds, so this does not write them down to find
+// out.
+func sameStatus(a, b v1alpha1.Status) bool { return reflect.DeepEqual(asStored(a), asStored(b)) }
+
+// asStored is a status as the API server has it: times without a zone and to the
+// second, and nothing where there is nothing to say.
+func asStored(s v1alpha1.Status) v1alpha1.Status {
+	for _, t := range []**metav1.Time{&s.Since, &s.OldestUnacked, &s.LastConfirmed} {
+		if *t != nil {
+			*t = timeOf((*t).Time)
+		}
+	}
+	if c := s.Certificate; c != nil && c.Expires != nil {
+		s.Certificate = &v1alpha1.Certificate{Fingerprint: c.Fingerprint, Expires: timeOf(c.Expires.Time)}
+	}
+	if len(s.Conditions) == 0 {
+		s.Conditions = nil
+		return s
+	}
+	s.Conditions = slices.Clone(s.Conditions)
+	for i := range s.Conditions {
+		at := &s.Conditions[i].LastTransitionTime
+		at.Time = at.UTC().Truncate(time.Second)
+	}
+	return s
 }
 
 // statusPatch is a merge patch that makes a status, or the named members of it,

@@ -2,11 +2,13 @@ package principal
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -178,5 +180,56 @@ func TestAPatchOfAStatusClearsWhatIsNoMore(t *testing.T) {
 	}
 	if p := statusPatch(v1alpha1.Status{}); len(p) < 10 || p["oldestUnacked"] != nil || p["connected"] != false {
 		t.Errorf("%v", p)
+	}
+}
+
+func TestStatusesAreTheSameIfTheyAreStoredTheSame(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678, time.FixedZone("somewhere", 3600))
+	stamp := func(t time.Time) *metav1.Time { return &metav1.Time{Time: t} }
+	full := func(t time.Time) v1alpha1.Status {
+		return v1alpha1.Status{ObservedGeneration: 1, Connected: true, Since: stamp(t), Principal: "p", Session: &v1alpha1.Session{Incarnation: 1}, ClusterUID: "c",
+			Store: &v1alpha1.Store{UID: "s", Revision: 1}, Version: "v", Protocol: "1", Applications: 1, Diverged: 1, OldestUnacked: stamp(t), LastConfirmed: stamp(t),
+			Certificate: &v1alpha1.Certificate{Fingerprint: "f", Expires: stamp(t)}, Conditions: []metav1.Condition{{Type: "Synced", Status: "True", LastTransitionTime: *stamp(t)}}}
+	}
+	b, err := json.Marshal(full(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored v1alpha1.Status
+	if err := json.Unmarshal(b, &stored); err != nil {
+		t.Fatal(err)
+	}
+	if !sameStatus(full(at), stored) {
+		t.Error("what was stored is not the same any more")
+	}
+	if !sameStatus(v1alpha1.Status{Conditions: []metav1.Condition{}, Since: &metav1.Time{}}, v1alpha1.Status{}) {
+		t.Error("nothing is not the same as nothing")
+	}
+	later := reflect.ValueOf(full(at.Add(time.Second)))
+	zero := reflect.ValueOf(v1alpha1.Status{})
+	for i := range later.NumField() {
+		for _, other := range []reflect.Value{later, zero} {
+			changed := full(at)
+			field := reflect.ValueOf(&changed).Elem().Field(i)
+			field.Set(other.Field(i))
+			same := reflect.DeepEqual(statusPatch(changed), statusPatch(full(at)))
+			if got := sameStatus(changed, full(at)); got != same {
+				t.Errorf("%s: same is %v", later.Type().Field(i).Name, got)
+			}
+			if same && other == zero {
+				t.Errorf("%s is not set in this test", later.Type().Field(i).Name)
+			}
+		}
+	}
+}
+
+func BenchmarkSameStatus(b *testing.B) {
+	at := timeOf(time.Now())
+	s := v1alpha1.Status{Connected: true, Since: at, LastConfirmed: at, Certificate: &v1alpha1.Certificate{Expires: at}, Conditions: make([]metav1.Condition, 4)}
+	b.ReportAllocs()
+	for b.Loop() {
+		if !sameStatus(s, s) {
+			b.Fatal("it is not the same as itself")
+		}
 	}
 }
