@@ -200,6 +200,7 @@ func (e *exam) fleet(ctx context.Context, hub *cluster, k *known) {
 		e.agentVersion(agent.Name, agent.Status.Version, k.settings.image)
 	}
 	e.ok("agents", "%d, of which %d are connected", len(list.Items), connected)
+	e.strays(ctx, hub, list.Items, k.settings.on("destination-based-mapping"))
 }
 
 // agentVersion warns of releases that were never tried together.

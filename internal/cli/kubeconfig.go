@@ -23,13 +23,16 @@ func (p *Program) kubeconfigCommand() *cobra.Command {
 		Use:   "kubeconfig AGENT",
 		Short: "Write a kubeconfig that reaches an agent's cluster through the hub",
 		Long: `Writes a kubeconfig with which kubectl reaches an agent's cluster through the hub's resource proxy: get -w,
-logs -f, exec -it, port-forward and all else, as far as the agent lets the hub. A certificate is issued for it,
-good for a working day; where the CA's key is not on the hub, it is the one that Argo CD uses.
+logs -f, exec -it, port-forward and all else, as far as the agent lets the hub. By default that is single objects
+of Applications and no lists: --resource-proxy-level of the agent (all, or namespaces) opens more.
+
+A certificate is issued for it, good for a working day; where the CA's key is not on the hub, it is the one that
+Argo CD uses.
 
 The proxy's address is the one that Argo CD uses, usually a Service of the hub's cluster. From elsewhere give
 another with --server, such as that of a load balancer or of ` + "`kubectl port-forward`" + `.`,
 		Example: `  argocd-agentctl kubeconfig w1 --file w1.yaml
-  kubectl --kubeconfig w1.yaml logs -f deploy/web
+  kubectl --kubeconfig w1.yaml -n web get deployment web
 
   # From outside of the hub's cluster
   kubectl --context hub -n argocd port-forward svc/argocd-agent-resource-proxy 9090 &

@@ -103,7 +103,7 @@ keeps certificates. On a workload cluster it joins that cluster to a hub.`,
 
   # kubectl through the hub
   argocd-agentctl kubeconfig w1 > w1.yaml
-  kubectl --kubeconfig w1.yaml get pods -A`,
+  kubectl --kubeconfig w1.yaml -n web get deployment web`,
 		Args:          noSuchCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true, // report prints them
