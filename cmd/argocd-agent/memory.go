@@ -50,6 +50,9 @@ func tendMemory(env, limits []string) (stop func()) {
 			case <-beat.C:
 				if percent, changed := pace.next(heap()); changed {
 					debug.SetGCPercent(percent)
+					if pace.calm {
+						debug.FreeOSMemory() // what a rush has left: Go itself would give it back bit by bit
+					}
 				}
 			}
 		}

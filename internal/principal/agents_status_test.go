@@ -208,7 +208,7 @@ func TestStatusesAreTheSameIfTheyAreStoredTheSame(t *testing.T) {
 	later := reflect.ValueOf(full(at.Add(time.Second)))
 	zero := reflect.ValueOf(v1alpha1.Status{})
 	for i := range later.NumField() {
-		for _, other := range []reflect.Value{later, zero} {
+		for n, other := range []reflect.Value{later, zero} {
 			changed := full(at)
 			field := reflect.ValueOf(&changed).Elem().Field(i)
 			field.Set(other.Field(i))
@@ -216,7 +216,7 @@ func TestStatusesAreTheSameIfTheyAreStoredTheSame(t *testing.T) {
 			if got := sameStatus(changed, full(at)); got != same {
 				t.Errorf("%s: same is %v", later.Type().Field(i).Name, got)
 			}
-			if same && other == zero {
+			if same && n == 1 {
 				t.Errorf("%s is not set in this test", later.Type().Field(i).Name)
 			}
 		}
