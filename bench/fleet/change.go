@@ -47,13 +47,21 @@ func (b *bench) managed() *member {
 // batches is how many times single changes are measured in one run, after one that only warms up.
 const batches = 5
 
+// rounds is how many changes make a batch: fewer where each takes long.
+func (b *bench) rounds(n int) int {
+	if !b.weather.Fair() {
+		return n / 4
+	}
+	return n
+}
+
 // singles changes one thing after the other.
 func (b *bench) singles(ctx context.Context) error {
 	if _, _, err := b.measure(ctx, 50); err != nil {
 		return err
 	}
 	for range batches {
-		spec, status, err := b.measure(ctx, 300)
+		spec, status, err := b.measure(ctx, b.rounds(400))
 		if err != nil {
 			return err
 		}

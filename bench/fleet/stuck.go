@@ -73,7 +73,7 @@ func (b *bench) whole(ctx context.Context) error {
 }
 
 func (b *bench) stuckBy(ctx context.Context, what string, some []*member, begin func(context.Context, []*member) error) error {
-	const rounds = 500
+	rounds := b.rounds(600)
 	_, before, err := b.measure(ctx, rounds)
 	if err != nil {
 		return err
