@@ -72,7 +72,7 @@ func (c *AgentConfig) setDefaults() error {
 type APIServer struct {
 	URL      *url.URL
 	Common   http.RoundTripper
-	Upgrades http.RoundTripper // speaks HTTP/1.1 only: HTTP/2 has no upgrades
+	Upgrades http.RoundTripper // speaks HTTP/1.1 only: HTTP/2 has no upgrades; see chooser
 }
 
 // APIServerFor reads it out of a client configuration.

@@ -153,6 +153,11 @@ func (q *Request) streams(query url.Values) bool {
 	return connects(q.Subresource)
 }
 
+// isBulk tells that an answer may be large, or come bit by bit.
+func (q *Request) isBulk() bool {
+	return q.Verb == verbList || q.Verb == verbWatch || q.Subresource == "log" || connects(q.Subresource)
+}
+
 // connects lists the subresources that are connections into a pod, service or node.
 func connects(subresource string) bool {
 	switch subresource {
