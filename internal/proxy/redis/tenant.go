@@ -34,6 +34,7 @@ type Tenants struct {
 type TenantLimits struct {
 	Value   int           // bytes of one request or reply: 32 MiB
 	Passing int64         // bytes of large requests and replies on their way: 128 MiB
+	Waiting int64         // bytes of values that it has asked for and Redis keeps for it: 64 MiB, and at least one value
 	Bytes   int64         // of all that it keeps: 512 MiB
 	Keys    int           // that it keeps: 100,000
 	Life    time.Duration // for which it may keep something: 7 days
@@ -44,6 +45,8 @@ type TenantLimits struct {
 func (l TenantLimits) withDefaults() TenantLimits {
 	orDefault(&l.Value, 32<<20)
 	orDefault(&l.Passing, 128<<20)
+	orDefault(&l.Waiting, 64<<20)
+	l.Waiting = max(l.Waiting, int64(l.Value)+maxName)
 	orDefault(&l.Bytes, 512<<20)
 	orDefault(&l.Keys, 100_000)
 	orDefault(&l.Life, 7*24*time.Hour)
@@ -71,7 +74,7 @@ func (t *Tenants) share(agent string, limits TenantLimits) *share {
 		if t.shares == nil {
 			t.shares = map[string]*share{}
 		}
-		s = &share{keys: map[keyHash]kept{}, passing: semaphore.NewWeighted(limits.Passing), reads: semaphore.NewWeighted(maxReads)}
+		s = &share{keys: map[keyHash]kept{}, passing: semaphore.NewWeighted(limits.Passing), reads: semaphore.NewWeighted(limits.Waiting)}
 		t.shares[agent] = s
 	}
 	return s
@@ -137,7 +140,7 @@ type tenant struct {
 	out           *replies
 
 	release func() // gives back the room of a large request that is being read; forward's
-	reading int64  // values that the request at hand asks for, and may; forward's
+	reading int64  // bytes of values that the request at hand asks for, and may; forward's
 
 	mu         sync.Mutex
 	proto      int  // 3, or else 2
@@ -220,8 +223,8 @@ func (s *tenant) forward() error {
 // mayRead waits until the values that a request asks for can be asked for. What waits for being sent goes first, for
 // its answers may be what this waits for; and so does the room of a large request, which large answers may need.
 func (s *tenant) mayRead(send []byte, args [][]byte) ([]byte, error) {
-	n := valuesOf(args)
-	if n == 0 || n > maxReads {
+	n := s.share.weigh(args, s.limits)
+	if n == 0 || n > s.limits.Waiting {
 		return send, nil
 	}
 	if !s.share.reads.TryAcquire(n) {

@@ -3,6 +3,7 @@ package redis
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -125,19 +126,26 @@ func (s *tenant) subscribe(send []byte, name string, args [][]byte) ([]byte, boo
 	return s.appendPrefixed(send, args, len(args)-1), false
 }
 
-// maxReads is how many values an agent may have asked for that Redis has not answered with. Redis keeps answers that are
-// not taken, without a limit: this many are what one agent can make it keep.
+// maxReads is how many values an agent may have asked for that Redis has not answered with, if they are small.
 const maxReads = 16
 
-// valuesOf tells how many values a request asks for.
-func valuesOf(args [][]byte) int64 {
-	switch {
-	case isWord(args[0], "GET"):
-		return 1
-	case isWord(args[0], "MGET"):
-		return int64(len(args) - 1)
+// weigh tells how many bytes of values a request asks for, at most. Redis keeps answers that are not taken, without a
+// limit, so an agent can not have asked for much. A value that is not in the account, because another principal has
+// passed it on, may be as large as any.
+func (s *share) weigh(args [][]byte, limits TenantLimits) (bytes int64) {
+	if !isWord(args[0], "GET") && !isWord(args[0], "MGET") {
+		return 0
 	}
-	return 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range args[1:] {
+		size := limits.Value
+		if k, known := s.keys[hashKey(name)]; known {
+			size = k.size
+		}
+		bytes += max(int64(size), limits.Waiting/maxReads)
+	}
+	return bytes
 }
 
 // keys tells how many arguments after a command's name are keys, or why the command can not be used. Whatever is not
@@ -160,8 +168,8 @@ func (s *tenant) keys(name string, args [][]byte) (count int, refused string) {
 		}
 		return 1, ""
 	case "MGET":
-		if valuesOf(args) > maxReads {
-			return 0, fmt.Sprintf("MGET of %d keys; ask for no more than %d at once", len(args)-1, maxReads)
+		if len(args) > 1 && s.reading == 0 {
+			return 0, fmt.Sprintf("MGET of %d keys whose values may be too large together; ask for fewer at once", len(args)-1)
 		}
 		fallthrough
 	case "EXISTS":
@@ -195,11 +203,16 @@ func (s *tenant) keys(name string, args [][]byte) (count int, refused string) {
 			why = fmt.Sprintf("%s: what is kept on the hub has to expire within %s", name, s.limits.Life)
 		}
 		if why == "" {
-			why = s.share.keep(s.agent, args[1], len(args[1])+len(value), life, s.limits)
+			why = s.share.keep(s.agent, args[1], len(args[1])+len(value), life, conditional(name, args), s.limits)
 		}
 		return 1, why
 	}
 	return 0, name + " is not among the commands that a cluster without a Redis of its own can use on the hub's"
+}
+
+// conditional tells whether Redis may keep what it has instead.
+func conditional(name string, args [][]byte) bool {
+	return name == "SET" && slices.ContainsFunc(args[3:], func(arg []byte) bool { return isWord(arg, "NX") || isWord(arg, "XX") })
 }
 
 // stored reads what a command wants to be kept, and for how long.

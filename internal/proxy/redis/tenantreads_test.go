@@ -5,17 +5,84 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
-// readsUnderWay tells whether an agent has asked for as many values as it may.
+// readsUnderWay tells whether an agent has asked for so many small values, of which it may for maxReads, or as much.
 func (l *tenants) readsUnderWay(agent string, n int64) bool {
-	reads := l.share(agent, l.Limits.withDefaults()).reads
-	if !reads.TryAcquire(maxReads - n + 1) {
+	limits := l.Limits.withDefaults()
+	reads, rest := l.share(agent, limits).reads, (maxReads-n+1)*(limits.Waiting/maxReads)
+	if !reads.TryAcquire(rest) {
 		return true
 	}
-	reads.Release(maxReads - n + 1)
+	reads.Release(rest)
 	return false
+}
+
+func calls(t *testing.T, hub *realRedis, command string) int {
+	t.Helper()
+	found := regexp.MustCompile(`cmdstat_` + command + `:calls=(\d+)`).FindStringSubmatch(hub.do("INFO", "commandstats"))
+	if found == nil {
+		return 0
+	}
+	n, err := strconv.Atoi(found[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestFewBytesOfATenantWaitInRedis(t *testing.T) {
+	hub := startRedis(t, hubPassword)
+	l := lodge(t, hub, TenantLimits{Value: 8 << 20, Waiting: 16 << 20})
+	a, b := l.client("w1"), l.client("w1")
+	value := strings.Repeat("x", 6<<20)
+	a.expect("+OK", "SET", "k", value, "EX", "100")
+	for _, change := range [][]string{{"EX", "1", "NX"}, {"nx", "px", "1"}} { // what Redis does not take does not count instead
+		a.expect("$-1", append([]string{"SET", "k", "small"}, change...)...)
+	}
+	mine := l.share("w1", l.Limits.withDefaults())
+	mine.mu.Lock()
+	if kept := mine.keys[hashKey([]byte("k"))]; kept.size <= len(value) || time.Until(kept.until) < 50*time.Second {
+		t.Errorf("the account says %d bytes, until %s", kept.size, kept.until)
+	}
+	mine.mu.Unlock()
+	if got := a.do("MGET", "k", "k", "k"); !strings.HasPrefix(got, "-NOPERM MGET of 3 keys whose values may be too large together") {
+		t.Error(abbreviate(got))
+	}
+	if got := a.do("MGET", "unknown", "too", "also"); !strings.HasPrefix(got, "-NOPERM MGET of 3 keys") {
+		t.Error(abbreviate(got))
+	}
+	const asked = 12
+	var send []byte
+	for range asked {
+		send = appendCommand(send, "GET", "k")
+	}
+	for _, c := range []*testClient{a, b} {
+		c.send(string(send)) // and takes no answer
+	}
+	eventually(t, "the agent has asked for what it may", func() bool { return l.readsUnderWay("w1", maxReads*3/4) })
+	if n := calls(t, hub, "get"); n > asked { // two wait in Redis, and others have left it: for the buffers of connections
+		t.Errorf("Redis was asked %d times", n)
+	}
+	var readers sync.WaitGroup
+	for _, c := range []*testClient{a, b} { // each waits for what the other has not taken
+		readers.Go(func() {
+			_ = c.conn.SetReadDeadline(time.Now().Add(time.Minute))
+			for range asked {
+				if got, err := c.in.next(); err != nil || len(got) < len(value) {
+					t.Errorf("got %s, %v", abbreviate(string(got)), err)
+					return
+				}
+			}
+		})
+	}
+	readers.Wait()
+	if l.readsUnderWay("w1", 1) {
+		t.Error("what was answered counts still")
+	}
 }
 
 func TestFewValuesOfATenantWaitInRedis(t *testing.T) {
@@ -32,13 +99,9 @@ func TestFewValuesOfATenantWaitInRedis(t *testing.T) {
 	send = appendCommand(send, "MGET", "k", "none", "k")
 	a.send(string(send)) // and takes no answer
 	eventually(t, "the agent has asked for what it may", func() bool { return l.readsUnderWay("w1", maxReads) })
-	calls := regexp.MustCompile(`cmdstat_get:calls=(\d+)`).FindStringSubmatch(hub.do("INFO", "commandstats"))
-	if calls == nil {
-		t.Fatal("Redis was asked for nothing")
-	}
 	// Some answers have left Redis, and are in the buffers of connections.
-	if n, err := strconv.Atoi(calls[1]); err != nil || n > 3*maxReads {
-		t.Errorf("Redis was asked %s times: %v", calls[1], err)
+	if n := calls(t, hub, "get"); n == 0 || n > 3*maxReads {
+		t.Errorf("Redis was asked %d times", n)
 	}
 	other.expect("+PONG", "PING")            // waits for nothing
 	l.client("w2").expect("$-1", "GET", "k") // nor does another agent
@@ -73,10 +136,7 @@ func TestATenantThatLeavesWaitsForNothing(t *testing.T) {
 	a.close()
 	eventually(t, "nothing counts", func() bool { return !l.readsUnderWay("w1", 1) })
 	b := l.client("w1")
-	got := b.do(append([]string{"MGET"}, strings.Split(strings.Repeat("y", maxReads), "")...)...)
-	if !strings.HasPrefix(got, fmt.Sprintf("*%d $-1", maxReads)) {
-		t.Errorf("who comes later gets %s", abbreviate(got))
-	}
+	b.expect("*2 $-1 $-1", "MGET", "y", "z")
 	for range 2 * maxReads { // what is refused does not count
 		if got := b.do("GET", "a", "b"); !strings.HasPrefix(got, "-NOPERM") {
 			t.Fatal(got)

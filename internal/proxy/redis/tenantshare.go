@@ -14,7 +14,7 @@ import (
 // principal that starts anew begins with nothing, and what was kept before expires.
 type share struct {
 	passing *semaphore.Weighted
-	reads   *semaphore.Weighted // values that Redis was asked for and has not answered with
+	reads   *semaphore.Weighted // bytes of values that Redis was asked for and has not answered with
 
 	mu    sync.Mutex
 	keys  map[keyHash]kept
@@ -34,12 +34,19 @@ type kept struct {
 	until time.Time
 }
 
-// keep accounts for a value; it tells why there can be no more.
-func (s *share) keep(agent string, name []byte, size int, life time.Duration, limits TenantLimits) (refused string) {
+// keep accounts for a value; it tells why there can be no more. If Redis may keep what it has instead, that counts on
+// where it is more.
+func (s *share) keep(agent string, name []byte, size int, life time.Duration, instead bool, limits TenantLimits) (refused string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := hashKey(name)
+	key, until := hashKey(name), time.Now().Add(life)
 	before, known := s.keys[key]
+	if instead && known {
+		size = max(size, before.size)
+		if before.until.After(until) {
+			until = before.until
+		}
+	}
 	full := func() bool {
 		return s.bytes-int64(before.size)+int64(size) > limits.Bytes || !known && len(s.keys) >= limits.Keys
 	}
@@ -52,7 +59,7 @@ func (s *share) keep(agent string, name []byte, size int, life time.Duration, li
 			agent, len(s.keys), s.bytes, limits.Keys, limits.Bytes)
 	}
 	s.bytes += int64(size - before.size)
-	s.keys[key] = kept{size: size, until: time.Now().Add(life)}
+	s.keys[key] = kept{size: size, until: until}
 	return ""
 }
 
@@ -106,7 +113,7 @@ type replies struct {
 // unanswered is a request to which no answer was passed on.
 type unanswered struct {
 	local []byte // nil: Redis answers
-	reads int64  // values in the answer of Redis; they count among the share's until it is there
+	reads int64  // bytes of values in the answer of Redis; they count among the share's until it is there
 }
 
 // maxWaiting is how many requests of one connection may be without an answer.
@@ -118,7 +125,7 @@ func newReplies(conn net.Conn, stall time.Duration, reads *semaphore.Weighted) *
 	return r
 }
 
-// expect notes that Redis will answer, with so many values.
+// expect notes that Redis will answer, with so many bytes of values.
 func (r *replies) expect(reads int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
