@@ -35,7 +35,7 @@ func NewBuilder(progress io.Writer) (*Builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Builder{Checkout: checkout, Cache: cache, Progress: progress, compile: goBuild, freeSpace: freeSpace}, nil
+	return &Builder{Checkout: checkout, Cache: cache, Progress: progress, compile: golang{progress}.build, freeSpace: freeSpace}, nil
 }
 
 // Build builds every tool that is missing and returns where all of them are. A build that is killed leaves nothing

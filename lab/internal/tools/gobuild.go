@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +15,11 @@ import (
 	"time"
 )
 
-// goBuild compiles a tool from its nested module and copies the files that travel with it.
-func goBuild(ctx context.Context, tool Tool, checkout, version, program string) error {
+// golang runs go, and says when it has to wait.
+type golang struct{ progress io.Writer }
+
+// build compiles a tool from its nested module and copies the files that travel with it.
+func (g golang) build(ctx context.Context, tool Tool, checkout, version, program string) error {
 	flags := []string{"-s", "-w"}
 	for _, symbol := range tool.Stamp {
 		stamp := version
@@ -25,14 +29,14 @@ func goBuild(ctx context.Context, tool Tool, checkout, version, program string) 
 		flags = append(flags, "-X", symbol+"="+stamp)
 	}
 	source := tool.source(checkout)
-	if _, err := goCommand(ctx, source, "build", "-trimpath", "-ldflags", strings.Join(flags, " "),
+	if _, err := g.command(ctx, source, "build", "-trimpath", "-ldflags", strings.Join(flags, " "),
 		"-o", program, tool.Package); err != nil {
 		return err
 	}
 	if len(tool.Files) == 0 {
 		return nil
 	}
-	folder, err := goCommand(ctx, source, "list", "-m", "-f", "{{.Dir}}", tool.Module)
+	folder, err := g.command(ctx, source, "list", "-m", "-f", "{{.Dir}}", tool.Module)
 	if err != nil {
 		return err
 	}
@@ -43,13 +47,14 @@ func goBuild(ctx context.Context, tool Tool, checkout, version, program string) 
 var retryable = []string{"429", "too many requests", "502 bad gateway", "503 service", "504 gateway",
 	"connection reset", "tls handshake timeout", "i/o timeout", "unexpected eof"}
 
-// goCommand runs go in a nested module. It tries again, later and later, while a registry asks for patience.
-func goCommand(ctx context.Context, folder string, args ...string) (string, error) {
+// command runs go in a nested module. It tries again, later and later, while a registry asks for patience.
+func (g golang) command(ctx context.Context, folder string, args ...string) (string, error) {
 	for pause := 10 * time.Second; ; pause *= 2 {
 		out, err := goOnce(ctx, folder, args...)
 		if err == nil || pause > 3*time.Minute || !isBusy(err) {
 			return out, err
 		}
+		fmt.Fprintf(g.progress, "the registry of modules is busy or out of reach: trying again in %s\n", pause)
 		select {
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
