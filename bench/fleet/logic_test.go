@@ -74,10 +74,10 @@ func TestSettings(t *testing.T) {
 		does []string
 	}{
 		"all but what takes long": {good, true, []string{"cold", "killed"}},
-		"one part":           {settings{agents: 1, apps: 1, runs: 1, only: "stuck,trouble"}, true, []string{"stuck", "trouble"}},
-		"no such part":       {settings{agents: 1, apps: 1, runs: 1, only: "nonsense"}, false, nil},
-		"no agents":          {settings{apps: 1, runs: 1}, false, nil},
-		"a share of two":     {settings{agents: 1, apps: 1, runs: 1, autonomous: 2}, false, nil},
+		"one part":                {settings{agents: 1, apps: 1, runs: 1, only: "stuck,trouble"}, true, []string{"stuck", "trouble"}},
+		"no such part":            {settings{agents: 1, apps: 1, runs: 1, only: "nonsense"}, false, nil},
+		"no agents":               {settings{apps: 1, runs: 1}, false, nil},
+		"a share of two":          {settings{agents: 1, apps: 1, runs: 1, autonomous: 2}, false, nil},
 	} {
 		if err := c.s.check(); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
