@@ -157,23 +157,30 @@ func actions(t *testing.T, s *subject) {
 	t.Helper()
 	deployment := s.object(deploymentKind, "web")
 	deployment.is(t, noRestart)
-	s.w.argocd(t, "app", "actions", "run", s.String(), "restart", "--kind", "Deployment", "--resource-name", "web")
+	s.ask(t, http.MethodPost, "/resource/actions/v2", nil, map[string]any{"name": s.hub.name, "appNamespace": s.hub.namespace, "project": s.project,
+		"namespace": s.workload, "resourceName": "web", "group": "apps", "version": "v1", "kind": "Deployment", "action": "restart"})
 	deployment.becomes(t, func(u *unstructured.Unstructured) error {
 		if noRestart(u) == nil {
 			return fmt.Errorf("it was not restarted")
 		}
 		return nil
 	})
-	s.ask(t, http.MethodPost, "/resource/actions/v2", nil, map[string]any{"name": s.hub.name, "appNamespace": s.hub.namespace, "project": s.project,
-		"namespace": s.workload, "resourceName": "nightly", "group": "batch", "version": "v1", "kind": "CronJob", "action": "create-job"})
+	if out := s.w.argocd(t, "app", "actions", "list", s.String(), "--kind", "CronJob"); !strings.Contains(out, "create-job") {
+		t.Errorf("argocd app actions list: %s", out)
+	}
+	s.w.argocd(t, "app", "actions", "run", s.String(), "create-job", "--kind", "CronJob", "--resource-name", "nightly")
 	await(t, "the Job that the action creates", func() error {
 		ctx, cancel := call()
 		defer cancel()
 		list, err := s.agent.spoke.client.Resource(unstructuredResource("batch", "v1", "jobs")).Namespace(s.workload).List(ctx, listAll)
-		if err == nil && (len(list.Items) != 1 || !strings.HasPrefix(list.Items[0].GetName(), "nightly-")) {
-			err = fmt.Errorf("there are %d Jobs", len(list.Items))
+		if err != nil {
+			return err
 		}
-		return err
+		made := slices.DeleteFunc(list.Items, func(u unstructured.Unstructured) bool { return !strings.HasPrefix(u.GetName(), "nightly-") })
+		if len(made) != 1 {
+			return fmt.Errorf("there are %d Jobs", len(made))
+		}
+		return nil
 	})
 }
 
@@ -242,6 +249,20 @@ func logs(t *testing.T, s *subject) {
 	if out := s.w.argocd(t, "app", "logs", s.String(), "--tail", "3", "--kind", "Deployment"); strings.TrimSpace(out) == "" {
 		t.Error("argocd app logs says nothing")
 	}
+	if out := s.w.argocd(t, "app", "logs", s.String(), "--since-seconds", "3600", "--kind", "Deployment"); !strings.Contains(out, mark) {
+		t.Errorf("argocd app logs --since-seconds: %.500s", out)
+	}
+	cli := runOn(t, s.w.Command(t.Context(), "argocd", "app", "logs", s.String(), "--follow", "--tail", "1", "--kind", "Deployment", "--name", "web"))
+	await(t, "argocd app logs --follow to go on", func() error {
+		line := fmt.Sprintf("for the CLI, of %s", s)
+		if err := s.agent.spoke.LogInPods(line); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Count(cli.text(), line) < 3 {
+			return fmt.Errorf("it says %s", cli.text())
+		}
+		return nil
+	})
 }
 
 // appOfApps opens, from the hub, Applications that only the spoke's Argo CD knows by their names.

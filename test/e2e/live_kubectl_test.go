@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -116,14 +115,6 @@ func kubectlThroughHub(t *testing.T, w *world) {
 	}
 	follow.says(t, line)
 
-	if out := kubectl("exec", pod, "--", "sh", "-c", "echo out; echo err >&2; exit 0"); !strings.Contains(out, "out") || !strings.Contains(out, "err") {
-		t.Errorf("kubectl exec: %s", out)
-	}
-	fails := []string{"-n", s.workload, "exec", pod, "--", "sh", "-c", "exit 3"} // what a simulated kubelet says to that comes back as it is
-	direct, _ := w.Command(t.Context(), "kubectl", append([]string{"--context", "managed"}, fails...)...).CombinedOutput()
-	if out, err := w.hubCommand(t, config, fails...).CombinedOutput(); err == nil || !bytes.Equal(out, direct) {
-		t.Errorf("the end of kubectl exec: %v: %s, directly %s", err, out, direct)
-	}
 	shell := runOn(t, w.hubCommand(t, config, "-n", s.workload, "exec", "-i", pod, "--", "sh"))
 	for i := range 3 {
 		fmt.Fprintf(shell.stdin, "echo answer %d\n", i)
@@ -132,8 +123,11 @@ func kubectlThroughHub(t *testing.T, w *world) {
 	fmt.Fprintln(shell.stdin, "exit")
 	shell.ends(t)
 
-	forwarded(t, w, config, s.workload, pod)
+	t.Run("streams", func(t *testing.T) { streamsOf(t, s, config) })
+	t.Run("logs", func(t *testing.T) { kubectlLogs(t, s, config) })
+	t.Run("writes", func(t *testing.T) { kubectlWrites(t, s, config) })
 
+	pod = s.pod(t)
 	command := w.hubCommand(t, config, "-n", s.workload, "delete", "pod", pod, "--wait=false")
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Errorf("kubectl delete: %v: %s", err, out)
@@ -142,9 +136,11 @@ func kubectlThroughHub(t *testing.T, w *world) {
 }
 
 // forwarded talks to a port of a pod. Simulated pods say everything back.
-func forwarded(t *testing.T, w *world, config, namespace, pod string) {
+func forwarded(t *testing.T, w *world, config, namespace, pod string, env ...string) {
 	t.Helper()
-	forward := runOn(t, w.hubCommand(t, config, "-n", namespace, "port-forward", pod, ":80"))
+	command := w.hubCommand(t, config, "-n", namespace, "port-forward", pod, ":80")
+	command.Env = append(command.Env, env...)
+	forward := runOn(t, command)
 	forward.says(t, "Forwarding from 127.0.0.1:")
 	_, rest, _ := strings.Cut(forward.text(), "Forwarding from ")
 	address, _, _ := strings.Cut(rest, " ")

@@ -87,6 +87,24 @@ func (term *terminal) shows(t testing.TB, text string) {
 	})
 }
 
+// answers sends something and types a line, again and again until the terminal shows a text.
+func (term *terminal) answers(t testing.TB, first keys, line, text string) {
+	t.Helper()
+	await(t, "the terminal to show "+text, func() error {
+		if err := websocket.JSON.Send(term.conn, first); err != nil {
+			t.Fatalf("%s: %v", first.Operation, err)
+		}
+		term.types(t, line)
+		time.Sleep(50 * time.Millisecond) // else it has more to answer than to do
+		term.mu.Lock()
+		defer term.mu.Unlock()
+		if strings.Contains(term.said, text) {
+			return nil
+		}
+		return &shownError{term.said, term.end}
+	})
+}
+
 type shownError struct {
 	said string
 	end  error
@@ -108,24 +126,13 @@ func terminals(t *testing.T, s *subject) {
 		if err != nil {
 			t.Fatalf("open a terminal with %q: %v", shell, err)
 		}
-		term.types(t, "echo the shell is $0, $((6*7))\n")
-		term.shows(t, ", 42")
-		if shell != "" {
-			term.shows(t, "the shell is "+shell)
+		// Of what comes first argocd-server gives something to a shell that it has tried in vain.
+		term.answers(t, keys{Operation: "stdin"}, "echo the shell is $0, $((6*7))\n", ", 42")
+		if shell == "" {
+			shell = "sh" // the first in argocd-server's list that is there
 		}
-		if err := websocket.JSON.Send(term.conn, keys{Operation: "resize", Rows: 33, Cols: 101}); err != nil {
-			t.Fatal(err)
-		}
-		await(t, "the terminal to have its new size", func() error {
-			term.types(t, "echo size: $(stty size)\n")
-			time.Sleep(50 * time.Millisecond) // else it has more to answer than to do
-			term.mu.Lock()
-			defer term.mu.Unlock()
-			if strings.Contains(term.said, "size: 33 101") {
-				return nil
-			}
-			return &shownError{term.said, term.end}
-		})
+		term.shows(t, "the shell is "+shell)
+		term.answers(t, keys{Operation: "resize", Rows: 33, Cols: 101}, "echo size: $(stty size)\n", "size: 33 101")
 		term.types(t, "echo of stderr >&2\n")
 		term.shows(t, "\nof stderr")
 		term.types(t, "exit\n")

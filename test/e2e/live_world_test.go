@@ -78,9 +78,11 @@ func liveRights(t testing.TB, c *lab.Cluster) {
 	}
 }
 
-// serveArgoCD lets the hub's argocd-server see what the agents' Argo CD have cached.
+// serveArgoCD lets the hub's argocd-server see what the agents' Argo CD have cached. The first of the shells that it tries
+// for a terminal is in no pod.
 func (w *world) serveArgoCD(t testing.TB) {
 	t.Helper()
+	w.hub.configMap("argocd-cm").patch(t, `{"data":{"exec.shells":"no-such-shell,sh,bash"}}`)
 	if err := w.Restart(t.Context(), "hub/argocd-server", lab.Flag("--redis", w.live.redis)); err != nil {
 		t.Fatal(err)
 	}

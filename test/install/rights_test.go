@@ -89,11 +89,12 @@ const (
 	executorMay = `
 		create pods/exec default
 		get pods/exec default
+		create pods/attach default
+		get pods/attach default
 		create pods/portforward default
 		get pods default`
 	executorMayNot = `
 		get nodes/proxy
-		create pods/attach default
 		patch pods/ephemeralcontainers default`
 	principalMay = `
 		create applications.argoproj.io anywhere

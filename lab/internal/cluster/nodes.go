@@ -16,7 +16,8 @@ import (
 const LongRunning = "lab.argocd-agent/long-running"
 
 // startNodes starts the simulated kubelet and creates its nodes. Pods on them become ready, log what the pod log file
-// holds, exec runs a shell of this machine, and every port says back what it is told.
+// holds, and say what is added to it to those who attach; exec runs a shell of this machine, and every port says back
+// what it is told.
 func (c *Cluster) startNodes(ctx context.Context) error {
 	if c.Spec.Nodes == 0 {
 		return nil
@@ -78,7 +79,7 @@ func (c *Cluster) writeKwokConfig() (string, error) {
 			config = fmt.Appendf(config, "---\n%s\n", stage)
 		}
 	}
-	config = fmt.Appendf(config, kwokTargets, c.State.PodLog)
+	config = fmt.Appendf(config, kwokTargets, c.State.PodLog, c.State.PodLog)
 	if err := AppendPodLog(c.State.PodLog, "this pod is simulated by the lab"); err != nil {
 		return "", err
 	}
@@ -98,6 +99,14 @@ spec:
   logs:
   - logsFile: %s
     follow: true
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterAttach
+metadata:
+  name: all
+spec:
+  attaches:
+  - logsFile: %s
 ---
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: ClusterExec
