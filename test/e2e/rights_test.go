@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+// readsAll lets an agent see Applications of all namespaces, and write those of one beside Argo CD's own.
+const readsAll = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: e2e-reads-all}
+rules: [{apiGroups: [argoproj.io], resources: [applications], verbs: [get, list, watch]}, {apiGroups: [""], resources: [namespaces], verbs: [get, list, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: e2e-reads-all}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: e2e-reads-all}
+subjects: [{kind: ServiceAccount, name: argocd-agent-agent, namespace: argocd}]
+`
+
+// writesIn lets it write Applications of a namespace.
+func writesIn(namespace string) string {
+	return `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: e2e-writes, namespace: ` + namespace + `}
+rules: [{apiGroups: [argoproj.io], resources: [applications], verbs: [create, update, patch, delete]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: e2e-writes, namespace: ` + namespace + `}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: e2e-writes}
+subjects: [{kind: ServiceAccount, name: argocd-agent-agent, namespace: argocd}]
+`
+}
+
+// TestAgentWithoutRightsInANamespaceSaysSoAndServesTheOthers has an agent that may at first not see the Applications of the
+// namespaces that it is told to serve, and then not write those of one. It needs no Argo CD.
+func TestAgentWithoutRightsInANamespaceSaysSoAndServesTheOthers(t *testing.T) {
+	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})
+	flags := []string{"--destination-based-mapping", "--allowed-namespaces", "teams,closed"}
+	w := newWorld(t, setup{lab: l, flags: flags, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed", flags: flags}}})
+	t.Cleanup(w.close)
+	agent := w.managed()
+	for _, namespace := range []string{"teams", "closed"} {
+		w.hub.ensureNamespace(t, namespace)
+		agent.spoke.ensureNamespace(t, namespace)
+	}
+	w.principal.start(t)
+	agent.start(t)
+	agent.says(t, 0, "can not read objects", "forbidden", "the Role of this program has to let it get, list and watch them")
+	early := w.hub.app("teams", "early")
+	early.create(t, simple("managed"))
+	agent.disconnected(t) // and is not believed to have nothing
+
+	if err := agent.spoke.Apply(t.Context(), readsAll+"---"+writesIn("teams")); err != nil {
+		t.Fatal(err)
+	}
+	agent.connected(t) // without a restart
+	agent.spoke.app("teams", "early").becomes(t)
+	closed := w.hub.app("closed", "late")
+	closed.create(t, simple("managed"))
+	closed.becomes(t, shows("AgentError", "forbidden"))
+	w.hub.app("teams", "later").create(t, simple("managed"))
+	agent.spoke.app("teams", "later").becomes(t)
+	agent.spoke.app("closed", "late").isAbsent(t)
+
+	if err := agent.spoke.Apply(t.Context(), writesIn("closed")); err != nil {
+		t.Fatal(err)
+	}
+	agent.spoke.app("closed", "late").becomes(t)
+	closed.becomes(t, showsNo("AgentError"))
+}
+
+// TestApplicationsThatDidNotComeFromTheHubAreLeftAlone has some on a managed spoke that the hub knows nothing of.
+func TestApplicationsThatDidNotComeFromTheHubAreLeftAlone(t *testing.T) {
+	w := shared(t)
+	agent := w.managed()
+	before := agent.args
+	t.Cleanup(func() {
+		agent.args = before
+		agent.restart(t)
+		agent.connected(t)
+	})
+	own := agent.spoke.app(lab.ArgoCDNamespace, fresh("own"))
+	wish := w.plain("in-cluster", own.name)
+	wish.cascade = true
+	own.create(t, wish.object())
+	own.becomes(t, synced, healthyApp)
+
+	agent.args = append(without(before), "--ignore-unmanaged-apps")
+	agent.restart(t)
+	agent.connected(t)
+	w.principal.restart(t)
+	w.connected(t)
+	for range 2 { // what comes from the hub comes and goes, beside it
+		other := w.hub.app("managed", fresh("other"))
+		other.create(t, w.plain("managed", other.name).object())
+		other.becomes(t, synced, healthyApp)
+		other.delete(t)
+		agent.spoke.app(lab.ArgoCDNamespace, other.name).goes(t)
+	}
+	u := own.is(t, synced, healthyApp)
+	for key := range u.GetAnnotations() {
+		t.Errorf("it has the annotation %s", key)
+	}
+	if u.GetDeletionTimestamp() != nil {
+		t.Error("it is being deleted")
+	}
+	w.hub.app("managed", own.name).isAbsent(t)
+	agent.spoke.object(deployments, own.name, "guestbook").is(t)
+}
