@@ -17,6 +17,10 @@ import (
 
 const blocklistName = "argocd-agent-tls-blocklist"
 
+// An entry with this before an agent's name revokes whatever was issued to reach the cluster of the agent that had that
+// name before: kubeconfigs are nowhere listed. The principal makes it when an Agent is deleted.
+const formerClients = "proxy-clients."
+
 func (p *Program) blocklistCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "blocklist",
@@ -44,6 +48,9 @@ connected with. To cut off an agent whatever certificate it has, see ` + "`argoc
 			prints, err := fingerprints(args)
 			if err != nil {
 				return err
+			}
+			if slices.ContainsFunc(prints, func(one string) bool { return strings.HasPrefix(one, formerClients) }) {
+				return wrongUse("entries %sAGENT are made by the principal, when an Agent is deleted", formerClients)
 			}
 			hub, err := p.hub()
 			if err != nil {
@@ -83,9 +90,10 @@ connected with. To cut off an agent whatever certificate it has, see ` + "`argoc
 
 func (p *Program) blocklistRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "remove FINGERPRINT…",
-		Short:   "Take a revocation back",
-		Long:    "Takes certificates off the list. Whoever has one can connect again.",
+		Use:   "remove FINGERPRINT…",
+		Short: "Take a revocation back",
+		Long: "Takes certificates off the list. Whoever has one can connect again. An entry " + formerClients + `AGENT, which is made when an
+Agent is deleted, stands for all kubeconfigs and certificates to reach its cluster with that were issued until then.`,
 		Example: "  argocd-agentctl blocklist tls remove ABCD…EF",
 		Args:    takes(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -156,6 +164,9 @@ func (p *Program) blocklistListCommand() *cobra.Command {
 			v := view{nothing: "No certificates are revoked.", headings: []string{"FINGERPRINT", "AGENT", "NOTE"}}
 			all := []revoked{}
 			for _, one := range slices.Sorted(maps.Keys(list.Data)) {
+				if agent, ok := strings.CutPrefix(one, formerClients); ok {
+					users[one] = agent
+				}
 				all = append(all, revoked{one, users[one], list.Data[one]})
 				v.names = append(v.names, one)
 				v.rows = append(v.rows, []cell{c(one), c(orDash(users[one])), c(orDash(list.Data[one]))})
@@ -172,6 +183,10 @@ func (p *Program) blocklistListCommand() *cobra.Command {
 func fingerprints(given []string) ([]string, error) {
 	var all []string
 	for _, one := range given {
+		if strings.HasPrefix(one, formerClients) {
+			all = append(all, one)
+			continue
+		}
 		text := strings.ToUpper(strings.ReplaceAll(strings.TrimSpace(one), ":", ""))
 		if b, err := hex.DecodeString(text); err != nil || len(b) != 32 {
 			return nil, wrongUse("%q is no SHA-256 fingerprint: 64 hexadecimal digits are needed, with or without colons", one)
