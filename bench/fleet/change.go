@@ -141,6 +141,11 @@ func (b *bench) streaming(ctx context.Context) error {
 	b.Add("status stream: rate", float64(sent)/b.stream.Seconds(), "/s")
 	b.addLatency("status stream: spoke to hub", took, 1000)
 	b.Add("status stream: writes on the hub", float64(b.hub.writes.Load()-writes)/span.Seconds(), "/s")
+	refused, err := b.product.Principal.Metric(ctx, "argocd_agent_principal_api_writes_refused_total")
+	if err != nil {
+		return err
+	}
+	b.Add("status stream: requests that the hub could not serve, so far", refused, "")
 	b.Add("status stream: principal's CPU for each change", float64((after-cpu).Microseconds())/float64(sent), "µs")
 	b.Add("status stream: principal's memory, at most", slices.Max(samples)/1e6, "MB RSS")
 	b.AtMost(1.1, "status stream: principal's memory in the last quarter over the second", growth(samples), "×")
