@@ -64,17 +64,36 @@ func (k *keeper) tend(ctx context.Context, agent string) error {
 	return err
 }
 
-// hold makes sure that an Agent does not go before its end was seen to.
+// hold makes sure that an Agent does not go before its end was seen to. While an
+// agent connects for the first time its status is written as well: who comes
+// second looks again.
 func (k *keeper) hold(ctx context.Context, rec record) error {
-	o, err := k.client.Patch(ctx, k.registry.ref(rec.Name), map[string]any{"metadata": map[string]any{
-		"resourceVersion": rec.ResourceVersion, "finalizers": append(rec.Finalizers, v1alpha1.Finalizer)}})
-	if kube.IsNotFound(err) {
+	var err error
+	for range 3 {
+		o, failed := k.client.Patch(ctx, k.registry.ref(rec.Name), map[string]any{"metadata": map[string]any{
+			"resourceVersion": rec.ResourceVersion, "finalizers": append(rec.Finalizers, v1alpha1.Finalizer)}})
+		if failed == nil {
+			return k.registry.seen(o)
+		}
+		if err = failed; !kube.IsConflict(err) {
+			break
+		}
+		if o, err = k.client.Get(ctx, k.registry.ref(rec.Name)); err != nil || o == nil {
+			break
+		}
+		if err = k.registry.seen(o); err != nil {
+			break
+		}
+		again, known, _, _ := k.registry.object(rec.Name)
+		if !known || again.UID != rec.UID || again.DeletionTimestamp != nil || hasFinalizer(again) {
+			return nil // and so it is looked at again
+		}
+		rec = again
+	}
+	if err == nil || kube.IsNotFound(err) {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("put a finalizer on Agent %s: %w", rec.Name, err)
-	}
-	return k.registry.seen(o)
+	return fmt.Errorf("put a finalizer on Agent %s: %w", rec.Name, err)
 }
 
 // acceptCluster records that another cluster has an agent's name, as a person
