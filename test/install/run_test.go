@@ -34,7 +34,8 @@ func programsRun(t *testing.T, l *lab.Lab) {
 		t.Fatal(err)
 	}
 	if out, err := installRelease(t, l, "hub", lab.ArgoCDNamespace, onHub, "principal.settings.namespace-create-enable=true",
-		"principal.settings.resource-proxy-address=127.0.0.1:"+strconv.Itoa(resources)); err != nil {
+		"principal.settings.resource-proxy-address=127.0.0.1:"+strconv.Itoa(resources),
+		"principal.settings.shared-repo-server-address=argocd-repo-server:8081"); err != nil { // the default, said so that it leads to the lab's
 		t.Fatalf("%v: %s", err, out)
 	}
 	var ports, spokePorts map[int32]int
@@ -42,8 +43,9 @@ func programsRun(t *testing.T, l *lab.Lab) {
 		o.Ports[9090] = resources
 		ports = o.Ports
 	})
-	if out, err := installRelease(t, l, "managed", lab.ArgoCDNamespace, onSpoke, "agent.server=127.0.0.1,agent.port="+strconv.Itoa(ports[8443]),
-		"agent.joinToken="+joinToken(t, l, programs+"/argocd-agentctl", ports[8443])); err != nil {
+	values := []string{onSpoke, "agent.server=127.0.0.1,agent.port=" + strconv.Itoa(ports[8443]),
+		"agent.joinToken=" + joinToken(t, l, programs+"/argocd-agentctl", ports[8443])}
+	if out, err := installRelease(t, l, "managed", lab.ArgoCDNamespace, values...); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	agent := startPod(t, spoke, installed(t, l, "managed"), "argocd-agent-agent", binary, func(o *podrun.Options) { spokePorts = o.Ports })
@@ -63,7 +65,8 @@ func programsRun(t *testing.T, l *lab.Lab) {
 			t.Errorf("the %s was started %d times; last exit: %v", name, starts, pod.Status().LastExit)
 		}
 	}
-	commandsOfThePages(t, l, programs+"/argocd-agentctl")
+	sharedModeRuns(t, l, programs, agent, values...)
+	commandsOfThePages(t, l, programs+"/argocd-agentctl") // some of them take the agent's rights away
 }
 
 // installed is what the release on a cluster consists of, as helm has it.
