@@ -126,17 +126,17 @@ func terminals(t *testing.T, s *subject) {
 		if err != nil {
 			t.Fatalf("open a terminal with %q: %v", shell, err)
 		}
-		// Of what comes first argocd-server gives something to a shell that it has tried in vain.
+		// Something of what is typed argocd-server gives to a shell that it has tried in vain, early or late; people type it again.
 		term.answers(t, keys{Operation: "stdin"}, "echo the shell is $0, $((6*7))\n", ", 42")
 		if shell == "" {
 			shell = "sh" // the first in argocd-server's list that is there
 		}
 		term.shows(t, "the shell is "+shell)
 		term.answers(t, keys{Operation: "resize", Rows: 33, Cols: 101}, "echo size: $(stty size)\n", "size: 33 101")
-		term.types(t, "echo of stderr >&2\n")
-		term.shows(t, "\nof stderr")
-		term.types(t, "exit\n")
+		term.answers(t, keys{Operation: "stdin"}, "echo of stderr >&2\n", "\nof stderr")
 		await(t, "the terminal to end with its shell", func() error {
+			_ = websocket.JSON.Send(term.conn, keys{Operation: "stdin", Data: "exit\n"}) // fails when it has ended
+			time.Sleep(50 * time.Millisecond)
 			term.mu.Lock()
 			defer term.mu.Unlock()
 			if term.end == nil {

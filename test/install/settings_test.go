@@ -35,8 +35,14 @@ func start(t testing.TB, binary string, all map[string]*unstructured.Unstructure
 		env = append(env, name+"="+value)
 	}
 	for _, variable := range container.Env {
-		if variable.ValueFrom != nil {
+		switch from := variable.ValueFrom; {
+		case from == nil:
+		case from.FieldRef != nil && from.FieldRef.FieldPath == "status.podIP":
+			variable.Value = "10.0.0.1"
+		case from.SecretKeyRef != nil:
 			variable.Value = "from a Secret"
+		default:
+			t.Fatalf("%s comes from somewhere that is not known here", variable.Name)
 		}
 		env = append(env, variable.Name+"="+variable.Value)
 	}
