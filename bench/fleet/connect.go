@@ -71,15 +71,8 @@ func (b *bench) fill(ctx context.Context) error {
 	}
 	b.Add("empty spokes: all agents connected", connected.Seconds(), "s")
 	b.Add("empty spokes: agents connected per second", float64(b.agents)/connected.Seconds(), "/s")
-	for _, m := range b.fleet.members {
-		for m.mode == kind.Managed && m.cluster.Count(memory.Applications) < b.apps {
-			select {
-			case <-m.cluster.Changed():
-			case <-time.After(100 * time.Millisecond): // it may have changed in between
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
+	if err := b.filled(ctx); err != nil {
+		return err
 	}
 	if err := b.hub.until(ctx, "all Applications are on the hub", func() bool { return int(b.hub.count.Load()) == b.agents*b.apps }); err != nil {
 		return err
@@ -90,7 +83,7 @@ func (b *bench) fill(ctx context.Context) error {
 		return err
 	}
 	b.Add("empty spokes: all Applications are there", took.Seconds(), "s")
-	b.AtMost(1.3, "empty spokes: converged, over what writing the Applications on the hub took", took.Seconds()/b.wrote.Seconds(), "×")
+	b.Add("empty spokes: that, over what writing the Applications on the hub took", took.Seconds()/b.wrote.Seconds(), "×")
 	b.Add("empty spokes: principal's CPU for each agent", millis(after-cpu)/float64(b.agents), "ms")
 	if err := b.settled(ctx); err != nil {
 		return err
@@ -137,12 +130,57 @@ func (b *bench) cold(ctx context.Context) error {
 	return nil
 }
 
+// filled waits until every managed agent's cluster has its Applications.
+func (b *bench) filled(ctx context.Context) error {
+	for _, m := range b.fleet.members {
+		for m.mode == kind.Managed && m.cluster.Count(memory.Applications) < b.apps {
+			select {
+			case <-m.cluster.Changed():
+			case <-time.After(100 * time.Millisecond): // it may have changed in between
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	}
+	return nil
+}
+
+// emptied starts all processes again after every managed agent's cluster has lost its Applications. Unlike at the first
+// contact the hub knows its agents, and need not make their objects.
+func (b *bench) emptied(ctx context.Context) error {
+	b.fleet.stop(b.fleet.members...)
+	b.product.Principal.Kill()
+	for _, m := range b.fleet.members {
+		if m.mode != kind.Managed {
+			continue
+		}
+		if err := m.cluster.Clear(memory.Applications); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	if err := b.product.Principal.Start(); err != nil {
+		return err
+	}
+	b.fleet.startAll(b.ctx, b.product.Address())
+	if err := b.filled(ctx); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	b.Add("emptied spokes: all Applications are there", took.Seconds(), "s")
+	b.AtMost(1.3, "emptied spokes: that, over what writing the Applications on the hub took", took.Seconds()/b.wrote.Seconds(), "×")
+	return b.settled(ctx)
+}
+
 // kills is how often the principal is killed in one run: once says little.
 const kills = 3
 
 // killed ends the principal without a word, and starts it again.
 func (b *bench) killed(ctx context.Context) error {
-	for range kills {
+	for i := range kills {
+		if i > 0 { // who was cut off twice in a short time takes longer pauses, as it should
+			pause(ctx, 30*time.Second)
+		}
 		if err := b.killOnce(ctx); err != nil {
 			return err
 		}

@@ -14,7 +14,8 @@ import (
 
 // atRest watches the fleet doing nothing.
 func (b *bench) atRest(ctx context.Context) error {
-	pause(ctx, 10*time.Second) // whatever is still under way
+	// Whatever is still under way: after agents have connected the principal writes a status for each, fifty a second.
+	pause(ctx, 10*time.Second+time.Duration(b.agents)*25*time.Millisecond)
 	sent, received, err := b.bytes(ctx)
 	if err != nil {
 		return err

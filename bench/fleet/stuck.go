@@ -74,6 +74,9 @@ func (b *bench) whole(ctx context.Context) error {
 
 func (b *bench) stuckBy(ctx context.Context, what string, some []*member, begin func(context.Context, []*member) error) error {
 	rounds := b.rounds(600)
+	if err := b.flood(ctx, some); err != nil { // what the hub itself feels of it is there before and after
+		return err
+	}
 	_, before, err := b.measure(ctx, rounds)
 	if err != nil {
 		return err

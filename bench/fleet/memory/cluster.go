@@ -246,6 +246,21 @@ func (c *Cluster) delete(k key, preconditions map[string]any) (*object, error) {
 	return c.replace(k, now, fields)
 }
 
+// Clear removes all objects of a resource, whoever holds them.
+func (c *Cluster) Clear(resource string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, o := range c.objects {
+		if k.resource != resource {
+			continue
+		}
+		if _, err := c.store("DELETED", k, merge(o.fields, map[string]any{})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // metadata returns the metadata of an object, made if there are none.
 func metadata(fields map[string]any) map[string]any {
 	meta, ok := fields["metadata"].(map[string]any)
