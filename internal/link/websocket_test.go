@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
 // middleman ends TLS with a certificate that no agent knows, and speaks HTTP/1.1 to
@@ -84,6 +86,32 @@ func TestTunnelInsideAWebSocket(t *testing.T) {
 		t.Errorf("not all came back: %v", err)
 	}
 	must(t, tunnel.Close())
+}
+
+func TestClusterJoinsByWebSocketAndBesideIt(t *testing.T) {
+	leakCheck(t)
+	a, err := pki.NewAuthority(time.Now())
+	must(t, err)
+	reg := newRegistrar()
+	reg.join = func(_ context.Context, r JoinRequest) (Joined, error) {
+		return Joined{Certificate: Certificate{Chain: []byte("for " + r.Agent)}, Mode: "managed"}, nil
+	}
+	h := startHub(t, ServerConfig{TLS: joinable(t, a), Enroll: reg, WebSocket: true})
+	direct, through := joinConfig(h, a.Pin()), joinConfig(h, a.Pin())
+	through.WebSocket, through.Address = true, middleman(t, "http", h.address)
+	for name, cfg := range map[string]DialerConfig{"directly": direct, "through what ends TLS": through} {
+		joined, err := Join(t.Context(), cfg, JoinRequest{Agent: "w1", TokenID: "id", TokenValue: "secret", Request: []byte("request"), Clock: time.Now()})
+		if err != nil || string(joined.Chain) != "for w1" {
+			t.Errorf("%s: %+v, %v", name, joined, err)
+		}
+	}
+	// What stands between can not answer in the hub's stead: it has not the CA of the pin.
+	stranger, err := pki.NewAuthority(time.Now())
+	must(t, err)
+	through.TLS = joinConfig(h, stranger.Pin()).TLS
+	if joined, err := Join(t.Context(), through, JoinRequest{Agent: "w1", Clock: time.Now()}); err == nil {
+		t.Errorf("a stranger was believed: %+v", joined)
+	}
 }
 
 func TestWebSocketThatDoesNotComeAboutSaysWhy(t *testing.T) {
