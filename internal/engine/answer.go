@@ -147,14 +147,17 @@ func (o *owner) root() (Root, bool) {
 	if o.cfg.Style == Pending || !o.complete {
 		return Root{}, false
 	}
-	o.told = o.digest.Sum()
-	return Root{Scope: o.cfg.Name, Count: uint64(o.digest.Len()), Sum: o.told, Revision: o.peer.source.Revision(o.cfg.Name)}, true
+	sum := o.digest.Sum()
+	o.agreed = o.agreed && sum == o.told
+	o.told, o.toldAt = sum, o.peer.now
+	return Root{Scope: o.cfg.Name, Count: uint64(o.digest.Len()), Sum: sum, Revision: o.peer.source.Revision(o.cfg.Name), Known: o.agreed}, true
 }
 
 // same notes that the replica proved to be equal. Then whatever it refused in
 // an earlier session, and has not refused in this one, is cured.
 func (o *owner) same(sum Sum) {
 	if sum == o.told { // whatever has changed since is on its way
+		o.agreed = true
 		o.compared, o.recheckAt, o.recheck = true, 0, settle
 	}
 	if sum != o.digest.Sum() {
@@ -167,7 +170,7 @@ func (o *owner) same(sum Sum) {
 			}
 		}
 	}
-	o.proven, o.provenAt = true, o.peer.now
+	o.proven, o.provenAt = true, o.toldAt
 	o.peer.fact(Fact{Event: Equal, Scope: o.cfg.Name})
 }
 

@@ -68,7 +68,7 @@ func (s *supply) hash() KeyHash {
 func (s *supply) store() Store { return Store{s.pick("store-1", "store-2", ""), s.number()} }
 
 func (s *supply) root() Root {
-	return Root{s.scope(), s.number(), Sum{s.number(), s.number()}, s.number()}
+	return Root{s.scope(), s.number(), Sum{s.number(), s.number()}, s.number(), s.byte() < 128}
 }
 
 // many makes up to seven of something.
@@ -112,7 +112,7 @@ func (s *supply) message() Message {
 		return Welcome{Epoch: Epoch{s.number(), s.number()}, Mode: s.pick("managed", "other"), Mapping: s.pick("namespace", ""),
 			Protocol: int(s.byte()) % 3, Projection: int(s.byte()) % 3, Store: s.store()}
 	case 2:
-		return Roots{many(s, s.root)}
+		return Roots{many(s, s.root), many(s, s.root)}
 	case 3:
 		return Same{many(s, s.root)}
 	case 4:

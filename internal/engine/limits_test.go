@@ -71,7 +71,7 @@ func TestReplicaTakesNoMoreItemsThanItsLimit(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	// And does not ask for more in every round.
-	effects := p.Step(1, Received{1, Roots{[]Root{{Scope: "s", Count: 3, Sum: Sum{1, 1}}}}})
+	effects := p.Step(1, Received{1, Roots{Items: []Root{{Scope: "s", Count: 3, Sum: Sum{1, 1}}}}})
 	ask := effects[len(effects)-1].(Send).Message.(Ask)
 	for _, e := range p.Step(1, Received{1, Answer{Scope: "s", Round: ask.Round, Branches: []Branch{{Items: []Listed{{Key{Name: "c"}.Hash(), VersionOf([]byte("x"))}}}}}}) {
 		t.Errorf("%+v", e)
@@ -103,7 +103,7 @@ func TestVersionIsThatOfTheContent(t *testing.T) {
 // A hostile owner can make a round as long as it likes, but not our memory.
 func TestRoundIsBounded(t *testing.T) {
 	p := replicaPeer(Mirror, Tuning{MaxItems: 2000})
-	effects := p.Step(1, Received{1, Roots{[]Root{{Scope: "s", Count: 9, Sum: Sum{1, 1}}}}})
+	effects := p.Step(1, Received{1, Roots{Items: []Root{{Scope: "s", Count: 9, Sum: Sum{1, 1}}}}})
 	asks, most := 0, 0
 	for {
 		var ask *Ask

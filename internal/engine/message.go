@@ -88,9 +88,13 @@ type Seen struct {
 	Revision uint64
 }
 
-// Roots is the owner's beacon: the digests of whole scopes. A scope is in it
-// only when the owner has seen all of its own objects.
-type Roots struct{ Items []Root }
+// Roots is a side's beacon: the digests of whole scopes that it owns. A scope is
+// in it only when the owner has seen all of its own objects. What the side owes
+// the other an answer to goes along.
+type Roots struct {
+	Items []Root
+	Same  []Root // as in Same
+}
 
 // Root is the digest of one scope.
 type Root struct {
@@ -98,9 +102,10 @@ type Root struct {
 	Count    uint64
 	Sum      Sum
 	Revision uint64 // the newest of the owner's objects that went into it; 0: not told
+	Known    bool   // the replica has called it the same before: its next beacon is soon enough for saying so again
 }
 
-// Same answers the Roots that equal the replica's own.
+// Same answers the Roots that equal the replica's own. Only Scope and Sum count.
 type Same struct{ Items []Root }
 
 // Ask opens or continues a round: the replica wants to know what is below

@@ -28,7 +28,9 @@ type owner struct {
 	proven     bool // in this session the replica called a root the same
 	provenAt   Time
 	told       Sum  // the root as last sent
-	compared   bool // in this session the replica called such a root the same
+	toldAt     Time // when that was
+	agreed     bool // in this session the replica called it the same
+	compared   bool // in this session the replica called the root of its time the same
 	rounds     int  // in this session the replica has begun, with everything delivered that it had asked for
 	recheckAt  Time // the replica found a difference: when to send roots again, if all is delivered by then; 0: no need
 	recheck    Time // the pause before that
@@ -181,7 +183,7 @@ func (o *owner) clearReject(it *ownedItem) {
 // by comparing. Only tombstones, pending commands and what is not hashed can not
 // be found that way.
 func (o *owner) start() {
-	o.seq, o.proven, o.compared, o.rounds, o.recheckAt, o.recheck = 0, false, false, 0, 0, settle
+	o.seq, o.proven, o.agreed, o.compared, o.rounds, o.recheckAt, o.recheck = 0, false, false, false, 0, 0, settle
 	for s := queued; s <= flying; s++ {
 		for o.lists[s].head != nil {
 			o.lists[s].head.stale = false

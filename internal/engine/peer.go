@@ -13,6 +13,7 @@ type Peer struct {
 	effects  []Effect
 	tickets  uint64
 	beaconAt Time
+	beaconed Time // when the last was sent
 	remindAt Time // agent: when to say again what is held back
 
 	phase      phase
@@ -241,18 +242,33 @@ func (p *Peer) allCompared() bool {
 	return true
 }
 
+// beaconBack has the hub's beacon follow the agent's. At rest that is all that
+// goes over a connection: one message in each direction, each of which also
+// answers the one before it. The hub's own timer is for agents without beacons.
+func (p *Peer) beaconBack() {
+	if p.cfg.Hub && p.now-p.beaconed >= p.tune.Beacon/2 {
+		p.beaconSoon()
+	}
+}
+
 // beacon sends the roots of all that this side owns.
 func (p *Peer) beacon() {
-	p.beaconAt = p.now + p.tune.Beacon
+	p.beaconed, p.beaconAt = p.now, p.now+p.tune.Beacon
+	if p.cfg.Hub {
+		p.beaconAt += p.tune.Beacon / 2
+	}
 	var out Roots
 	for _, cfg := range p.cfg.Scopes {
 		if o := p.owners[cfg.Name]; o != nil {
 			if root, ok := o.root(); ok {
 				out.Items = append(out.Items, root)
 			}
+		} else if r := p.replicas[cfg.Name]; r.owes {
+			out.Same = append(out.Same, Root{Scope: cfg.Name, Sum: r.owed})
+			r.owes = false
 		}
 	}
-	if len(out.Items) > 0 {
+	if len(out.Items)+len(out.Same) > 0 {
 		p.send(out)
 	}
 	if !p.cfg.Hub && p.now >= p.remindAt {

@@ -58,9 +58,9 @@ func (n *names) message(m Message) string {
 	case Welcome:
 		return fmt.Sprintf("Welcome store %s@%d", m.Store.UID, m.Store.Revision)
 	case Roots:
-		return "Roots" + n.roots(m.Items)
+		return "Roots" + list(m.Items, n.root) + n.same(", same", m.Same)
 	case Same:
-		return "Same" + n.roots(m.Items)
+		return n.same("Same", m.Items)
 	case Ask:
 		return fmt.Sprintf("Ask %s round %d%s", m.Scope, m.Round, list(m.Prefixes, n.prefix))
 	case Answer:
@@ -105,10 +105,19 @@ func (n *names) sorted(hashes []KeyHash) string {
 	return list(s, func(s string) string { return s })
 }
 
-func (n *names) roots(items []Root) string {
-	return list(items, func(r Root) string {
-		return fmt.Sprintf("%s:%d/%04x", r.Scope, r.Count, r.Sum.Hi>>48)
-	})
+func (n *names) root(r Root) string {
+	known := ""
+	if r.Known {
+		known = "(known)"
+	}
+	return fmt.Sprintf("%s:%d/%04x%s", r.Scope, r.Count, r.Sum.Hi>>48, known)
+}
+
+func (n *names) same(word string, items []Root) string {
+	if len(items) == 0 {
+		return ""
+	}
+	return word + list(items, func(r Root) string { return fmt.Sprintf("%s/%04x", r.Scope, r.Sum.Hi>>48) })
 }
 
 func (n *names) prefix(p Prefix) string {

@@ -29,6 +29,8 @@ type replica struct {
 	provenAt Time
 	rounds   int    // completed in this session
 	provenID uint64 // of the round that the proof came in place of
+	owed     Sum    // a root of the owner that was found the same, of which it is to hear with our next beacon
+	owes     bool
 }
 
 type heldItem struct {
@@ -162,7 +164,7 @@ func (r *replica) setRefused(it *heldItem, refused bool) {
 // start begins a session: what the owner said in an earlier one is forgotten,
 // save that it knows nothing of an attached object.
 func (r *replica) start() {
-	r.wants, r.acks, r.proven, r.rounds = nil, nil, false, 0
+	r.wants, r.acks, r.proven, r.owes, r.rounds = nil, nil, false, false, 0
 	r.redo = map[KeyHash]Time{}
 	r.round.stop()
 	r.guard.release(r)

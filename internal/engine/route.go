@@ -13,19 +13,19 @@ func (p *Peer) route(m Message) {
 				continue
 			}
 			p.sawRevision(r, root.Revision)
-			if r.rootReceived(root) {
-				same.Items = append(same.Items, root)
+			equal := r.rootReceived(root)
+			r.owed, r.owes = root.Sum, equal && root.Known
+			if equal && !root.Known {
+				same.Items = append(same.Items, Root{Scope: root.Scope, Sum: root.Sum})
 			}
 		}
 		if len(same.Items) > 0 {
 			p.send(same)
 		}
+		p.same(m.Same)
+		p.beaconBack()
 	case Same:
-		for _, root := range m.Items {
-			if o := p.owner(root.Scope); o != nil {
-				o.same(root.Sum)
-			}
-		}
+		p.same(m.Items)
 	case Ask:
 		if o := p.owner(m.Scope); o != nil {
 			o.answer(m)
@@ -55,6 +55,14 @@ func (p *Peer) route(m Message) {
 	case Confirm:
 		if !p.cfg.Hub { // an agent can not confirm what the hub holds back
 			p.confirmed(m.ID)
+		}
+	}
+}
+
+func (p *Peer) same(roots []Root) {
+	for _, root := range roots {
+		if o := p.owner(root.Scope); o != nil {
+			o.same(root.Sum)
 		}
 	}
 }

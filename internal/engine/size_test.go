@@ -19,7 +19,7 @@ func estimate(m Message) int {
 	case Welcome:
 		n += 250
 	case Roots:
-		n += roots(m.Items)
+		n += roots(m.Items) + roots(m.Same)
 	case Same:
 		n += roots(m.Items)
 	case Ask:

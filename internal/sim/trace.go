@@ -76,9 +76,13 @@ func describe(m engine.Message) string {
 		}
 		return "Ack " + m.Scope + " " + strings.Join(items, ", ")
 	case engine.Roots:
-		return "Roots " + roots(m.Items)
+		text := "Roots " + roots(m.Items)
+		if len(m.Same) > 0 {
+			text += ", same: " + scopes(m.Same)
+		}
+		return text
 	case engine.Same:
-		return "Same " + roots(m.Items)
+		return "Same " + scopes(m.Items)
 	case engine.Ask:
 		return fmt.Sprintf("Ask %s round %d, %d prefixes", m.Scope, m.Round, len(m.Prefixes))
 	case engine.Answer:
@@ -99,6 +103,14 @@ func roots(items []engine.Root) string {
 	var out []string
 	for _, r := range items {
 		out = append(out, fmt.Sprintf("%s=%d@%d", r.Scope, r.Count, r.Revision))
+	}
+	return strings.Join(out, " ")
+}
+
+func scopes(items []engine.Root) string {
+	var out []string
+	for _, r := range items {
+		out = append(out, r.Scope)
 	}
 	return strings.Join(out, " ")
 }

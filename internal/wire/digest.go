@@ -7,48 +7,64 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-// roots writes Roots and Same.
-func (w *writer) roots(items []engine.Root) {
-	if !w.count("items", len(items), MaxScopes) {
+// roots writes a list of Roots or of Same.
+func (w *writer) roots(t tag, field string, items []engine.Root) {
+	if !w.count(field, len(items), MaxScopes) {
 		return
 	}
 	for i := range slices.Backward(items) {
 		end := w.len()
+		w.bool(rootKnown, items[i].Known)
 		w.uint(rootRevision, items[i].Revision)
 		w.pair(rootSum, items[i].Sum.Hi, items[i].Sum.Lo)
 		w.uint(rootCount, items[i].Count)
 		w.string(rootScope, "scope", scopeName, items[i].Scope)
-		w.close(rootsItems, end)
-		if w.failedIn("items", i) {
+		w.close(t, end)
+		if w.failedIn(field, i) {
 			return
 		}
 	}
 }
 
 func readRoots(b []byte) (engine.Message, *Error) {
-	items, err := readRootList(b)
-	return engine.Roots{Items: items}, err
+	var m engine.Roots
+	err := readRootLists(b, &m.Items, &m.Same)
+	return m, err
 }
 
 func readSame(b []byte) (engine.Message, *Error) {
-	items, err := readRootList(b)
-	return engine.Same{Items: items}, err
+	var m engine.Same
+	err := readRootLists(b, &m.Items, nil)
+	return m, err
 }
 
-func readRootList(b []byte) ([]engine.Root, *Error) {
-	var items []engine.Root
+// readRootLists reads the lists of Roots or, where there is no second, of Same.
+func readRootLists(b []byte, items, same *[]engine.Root) *Error {
 	r := reader{rest: b}
-	if n := r.count(rootsItems, "items", MaxScopes); n > 0 {
-		items = make([]engine.Root, 0, n)
-	}
-	for r.next() {
-		if r.tag == rootsItems {
-			items = append(items, engine.Root{})
-			last := len(items) - 1
-			r.entry("items", last, readRoot(r.data, &items[last]))
+	list := func(t tag, field string, into *[]engine.Root) {
+		if n := r.count(t, field, MaxScopes); n > 0 {
+			*into = make([]engine.Root, 0, n)
 		}
 	}
-	return items, r.err
+	list(rootsItems, "items", items)
+	if same != nil {
+		list(rootsSame, "same", same)
+	}
+	for r.next() {
+		switch {
+		case r.tag == rootsItems:
+			r.root("items", items)
+		case r.tag == rootsSame && same != nil:
+			r.root("same", same)
+		}
+	}
+	return r.err
+}
+
+func (r *reader) root(field string, into *[]engine.Root) {
+	*into = append(*into, engine.Root{})
+	last := len(*into) - 1
+	r.entry(field, last, readRoot(r.data, &(*into)[last]))
 }
 
 func readRoot(b []byte, m *engine.Root) *Error {
@@ -63,6 +79,8 @@ func readRoot(b []byte, m *engine.Root) *Error {
 			m.Sum.Hi, m.Sum.Lo = r.pair("sum")
 		case rootRevision:
 			m.Revision = r.num
+		case rootKnown:
+			m.Known = r.num != 0
 		}
 	}
 	r.need("scope", m.Scope)

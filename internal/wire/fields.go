@@ -67,11 +67,13 @@ const (
 	seenRevision tag = 2<<3 | varint
 
 	rootsItems tag = 1<<3 | block // of Roots and of Same
+	rootsSame  tag = 2<<3 | block // of Roots
 
 	rootScope    tag = 1<<3 | block
 	rootCount    tag = 2<<3 | varint
 	rootSum      tag = 3<<3 | block
 	rootRevision tag = 4<<3 | varint
+	rootKnown    tag = 5<<3 | varint
 
 	askScope    tag = 1<<3 | block
 	askRound    tag = 2<<3 | varint

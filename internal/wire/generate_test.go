@@ -73,6 +73,7 @@ var anyRoot = rapid.Custom(func(t *rapid.T) engine.Root {
 		Count:    anyUint64.Draw(t, "count"),
 		Sum:      engine.Sum(anyVersion.Draw(t, "sum")),
 		Revision: anyUint64.Draw(t, "revision"),
+		Known:    rapid.Bool().Draw(t, "known"),
 	}
 })
 
@@ -167,7 +168,7 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 		}
 	}),
 	"roots": rapid.Custom(func(t *rapid.T) engine.Message {
-		return engine.Roots{Items: some(t, "items", MaxScopes, anyRoot)}
+		return engine.Roots{Items: some(t, "items", MaxScopes, anyRoot), Same: some(t, "same", MaxScopes, anyRoot)}
 	}),
 	"same": rapid.Custom(func(t *rapid.T) engine.Message {
 		return engine.Same{Items: some(t, "items", MaxScopes, anyRoot)}

@@ -30,7 +30,7 @@ func generated(m engine.Message) proto.Message {
 			ClockMillis: m.ClockMillis, InstanceLabel: m.InstanceLabel,
 		}
 	case engine.Roots:
-		return &pb.Roots{Items: each(m.Items, pbRoot)}
+		return &pb.Roots{Items: each(m.Items, pbRoot), Same: each(m.Same, pbRoot)}
 	case engine.Same:
 		return &pb.Same{Items: each(m.Items, pbRoot)}
 	case engine.Ask:
@@ -103,7 +103,7 @@ func pbSeen(s engine.Seen) *pb.Seen { return &pb.Seen{Scope: s.Scope, Revision: 
 func pbKey(k engine.Key) *pb.Key { return &pb.Key{Namespace: k.Namespace, Name: k.Name} }
 
 func pbRoot(r engine.Root) *pb.Root {
-	return &pb.Root{Scope: r.Scope, Count: r.Count, Sum: pbPair(r.Sum.Hi, r.Sum.Lo), Revision: r.Revision}
+	return &pb.Root{Scope: r.Scope, Count: r.Count, Sum: pbPair(r.Sum.Hi, r.Sum.Lo), Revision: r.Revision, Known: r.Known}
 }
 
 func pbPrefix(p engine.Prefix) []byte {

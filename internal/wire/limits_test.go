@@ -53,6 +53,7 @@ func TestAtTheLimitPassesAndOneMoreIsRefused(t *testing.T) {
 		{"welcome.instance_label", 317, func(n int) engine.Message { return engine.Welcome{InstanceLabel: word(n)} }},
 		{"welcome.seen", MaxScopes, func(n int) engine.Message { return engine.Welcome{Seen: repeat(n, engine.Seen{Scope: "s"})} }},
 		{"roots.items", MaxScopes, func(n int) engine.Message { return engine.Roots{Items: repeat(n, engine.Root{Scope: "s"})} }},
+		{"roots.same", MaxScopes, func(n int) engine.Message { return engine.Roots{Same: repeat(n, engine.Root{Scope: "s"})} }},
 		{"roots.items[0].scope", 64, func(n int) engine.Message { return engine.Roots{Items: []engine.Root{{Scope: word(n)}}} }},
 		{"same.items", MaxScopes, func(n int) engine.Message { return engine.Same{Items: repeat(n, engine.Root{Scope: "s"})} }},
 		{"ask.scope", 64, func(n int) engine.Message { return engine.Ask{Scope: word(n)} }},

@@ -83,10 +83,11 @@ func (w *writer) message(m engine.Message) (messageName, error) {
 		w.welcome(m)
 		return welcomeName, nil
 	case engine.Roots:
-		w.roots(m.Items)
+		w.roots(rootsSame, "same", m.Same)
+		w.roots(rootsItems, "items", m.Items)
 		return rootsName, nil
 	case engine.Same:
-		w.roots(m.Items)
+		w.roots(rootsItems, "items", m.Items)
 		return sameName, nil
 	case engine.Ask:
 		w.ask(m)

@@ -567,11 +567,13 @@ func (x *Seen) GetRevision() uint64 {
 	return 0
 }
 
-// Roots is the owner's beacon: the digests of its scopes. A scope is in it only
+// Roots is a side's beacon: the digests of the scopes that it owns. A scope is in it only
 // when the owner has seen all of its own objects. At most 32.
 type Roots struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Items         []*Root                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Items []*Root                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	// Answers to roots of the other side that were marked as known.
+	Same          []*Root `protobuf:"bytes,2,rep,name=same,proto3" json:"same,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -613,7 +615,15 @@ func (x *Roots) GetItems() []*Root {
 	return nil
 }
 
-// Same answers those of Roots that equal the replica's own.
+func (x *Roots) GetSame() []*Root {
+	if x != nil {
+		return x.Same
+	}
+	return nil
+}
+
+// Same answers those of Roots that equal the replica's own; scope and sum are
+// all that is needed of each.
 type Same struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Root                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -668,7 +678,10 @@ type Root struct {
 	// 16 bytes; absent: zero.
 	Sum []byte `protobuf:"bytes,3,opt,name=sum,proto3" json:"sum,omitempty"`
 	// The newest of the owner's objects that went into it; 0: not told.
-	Revision      uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The replica has called this very root the same before, in this session. If it
+	// still is, the replica may leave the answer to its own next Roots.
+	Known         bool `protobuf:"varint,5,opt,name=known,proto3" json:"known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -729,6 +742,13 @@ func (x *Root) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *Root) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
 }
 
 // Ask opens or continues a round of comparison: what does the owner have below
@@ -1755,16 +1775,18 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"8\n" +
 	"\x04Seen\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"3\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"]\n" +
 	"\x05Roots\x12*\n" +
-	"\x05items\x18\x01 \x03(\v2\x14.argocdagent.v1.RootR\x05items\"2\n" +
+	"\x05items\x18\x01 \x03(\v2\x14.argocdagent.v1.RootR\x05items\x12(\n" +
+	"\x04same\x18\x02 \x03(\v2\x14.argocdagent.v1.RootR\x04same\"2\n" +
 	"\x04Same\x12*\n" +
-	"\x05items\x18\x01 \x03(\v2\x14.argocdagent.v1.RootR\x05items\"`\n" +
+	"\x05items\x18\x01 \x03(\v2\x14.argocdagent.v1.RootR\x05items\"v\n" +
 	"\x04Root\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\x12\x10\n" +
 	"\x03sum\x18\x03 \x01(\fR\x03sum\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x04R\brevision\"M\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevision\x12\x14\n" +
+	"\x05known\x18\x05 \x01(\bR\x05known\"M\n" +
 	"\x03Ask\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n" +
 	"\x05round\x18\x02 \x01(\x04R\x05round\x12\x1a\n" +
@@ -1884,21 +1906,22 @@ var file_argocdagent_v1_sync_proto_depIdxs = []int32{
 	4,  // 6: argocdagent.v1.Welcome.store:type_name -> argocdagent.v1.Store
 	5,  // 7: argocdagent.v1.Welcome.seen:type_name -> argocdagent.v1.Seen
 	8,  // 8: argocdagent.v1.Roots.items:type_name -> argocdagent.v1.Root
-	8,  // 9: argocdagent.v1.Same.items:type_name -> argocdagent.v1.Root
-	11, // 10: argocdagent.v1.Answer.branches:type_name -> argocdagent.v1.Branch
-	21, // 11: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
-	22, // 12: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
-	14, // 13: argocdagent.v1.Finished.key:type_name -> argocdagent.v1.Key
-	14, // 14: argocdagent.v1.Held.sample:type_name -> argocdagent.v1.Key
-	14, // 15: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
-	14, // 16: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
-	23, // 17: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
-	23, // 18: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
-	18, // [18:19] is the sub-list for method output_type
-	17, // [17:18] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	8,  // 9: argocdagent.v1.Roots.same:type_name -> argocdagent.v1.Root
+	8,  // 10: argocdagent.v1.Same.items:type_name -> argocdagent.v1.Root
+	11, // 11: argocdagent.v1.Answer.branches:type_name -> argocdagent.v1.Branch
+	21, // 12: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
+	22, // 13: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
+	14, // 14: argocdagent.v1.Finished.key:type_name -> argocdagent.v1.Key
+	14, // 15: argocdagent.v1.Held.sample:type_name -> argocdagent.v1.Key
+	14, // 16: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
+	14, // 17: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
+	23, // 18: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
+	23, // 19: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
+	19, // [19:20] is the sub-list for method output_type
+	18, // [18:19] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_argocdagent_v1_sync_proto_init() }
