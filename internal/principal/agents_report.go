@@ -62,6 +62,15 @@ func (r *reporter) prepare() *reporter {
 	return r
 }
 
+// knowsEqual tells whether a proof that an agent is equal is no news: of a
+// session only the first is.
+func (r *reporter) knowsEqual(agent string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.seats[agent]
+	return t == nil || !t.open || compared(*t.engine)
+}
+
 // fact takes note of what befalls an agent's connection. It is called by the
 // goroutine that owns the node.
 func (r *reporter) fact(agent string, f engine.Fact, status engine.Status) {
@@ -93,8 +102,8 @@ func (r *reporter) fact(agent string, f engine.Fact, status engine.Status) {
 		refused.code, refused.reason = f.Code, f.Message
 		r.seats[agent] = &refused
 	case engine.HeldEvent, engine.Unheld, engine.StoreAccepted, engine.Equal:
-		if t == nil || !t.open || f.Event == engine.Equal && (compared(*t.engine) || !compared(status)) {
-			return // of equality only the first proof is news
+		if t == nil || !t.open || f.Event == engine.Equal && !compared(status) {
+			return
 		}
 		looked := *t
 		looked.engine = &status

@@ -13,6 +13,9 @@ import (
 // report tells people what happened, once.
 func (p *principal) report(r node.Report) {
 	f := r.Fact
+	if f.Event == engine.Equal && p.reporter.knowsEqual(r.Agent) {
+		return // as each minute of each agent
+	}
 	log := p.log.With("agent", r.Agent)
 	switch f.Event {
 	case engine.Closed:
