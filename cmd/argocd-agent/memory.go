@@ -15,9 +15,10 @@ import (
 // collected. Go's own 100 means that a process reaches twice what it uses, and
 // keeps it. Both programs hold much that stays (objects, sessions), and at rest
 // make little that goes: then it costs next to nothing to collect often. Under
-// load it would cost, and there is more room.
+// load it would cost: each round looks at all that stays, and whatever is to be
+// done meanwhile waits for a core.
 const (
-	garbageBusy = 50
+	garbageBusy = 100
 	garbageCalm = 25
 	memoryBeat  = 10 * time.Second
 )
@@ -63,14 +64,23 @@ func tendMemory(env, limits []string) (stop func()) {
 // garbagePace decides between the two by what was allocated since it last looked.
 type garbagePace struct {
 	allocated uint64 // since the start, as of the last look
+	quiet     int    // beats in a row with little
 	calm      bool
 }
 
-// next looks once a beat. A process is calm that allocates less in a beat than it
-// holds: then it collects four times in a beat at most, which takes some two
-// percent of a core.
+// calmBeats is how many beats with little make a process calm: the pauses of
+// what comes in bursts do not.
+const calmBeats = 3
+
+// next looks once a beat. Little is an eighth of what the process holds: so it
+// collects once in two beats at most, which takes one or two percent of a core
+// however much it holds.
 func (p *garbagePace) next(allocated, live uint64) (percent int, changed bool) {
-	calm := allocated-p.allocated < live
+	p.quiet++
+	if allocated-p.allocated >= live/8 {
+		p.quiet = 0
+	}
+	calm := p.quiet >= calmBeats
 	changed = calm != p.calm
 	p.allocated, p.calm = allocated, calm
 	if calm {

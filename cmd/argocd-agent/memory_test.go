@@ -60,7 +60,8 @@ func TestGarbageIsCollectedOftenOnlyAtRest(t *testing.T) {
 		percent int
 		changed bool
 	}{
-		{200 * mb, garbageBusy, false}, {101 * mb, garbageBusy, false}, {99 * mb, garbageCalm, true}, {1 * mb, garbageCalm, false}, {160 * mb, garbageBusy, true}, {0, garbageCalm, true},
+		{200 * mb, garbageBusy, false}, {13 * mb, garbageBusy, false}, {12 * mb, garbageBusy, false}, {12 * mb, garbageBusy, false}, {12 * mb, garbageCalm, true},
+		{1 * mb, garbageCalm, false}, {13 * mb, garbageBusy, true}, {0, garbageBusy, false}, {0, garbageBusy, false}, {0, garbageCalm, true},
 	} {
 		allocated += step.more
 		if percent, changed := pace.next(allocated, 100*mb); percent != step.percent || changed != step.changed {
