@@ -57,6 +57,7 @@ func (b *bench) rounds(n int) int {
 
 // singles changes one thing after the other.
 func (b *bench) singles(ctx context.Context) error {
+	defer undisturbed()()
 	if _, _, err := b.measure(ctx, 50); err != nil {
 		return err
 	}
@@ -109,6 +110,7 @@ func (b *bench) addLatency(what string, took []time.Duration, p99 float64) {
 
 // streaming lets statuses change all over the fleet at a steady rate.
 func (b *bench) streaming(ctx context.Context) error {
+	defer undisturbed()()
 	rate := b.rate * b.writes
 	wait := b.cpuProfile(ctx, "stream", min(b.stream, 30*time.Second))
 	cpu, err := b.product.Principal.CPU()

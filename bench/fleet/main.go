@@ -60,9 +60,7 @@ Writing the Applications and connecting with empty spokes come first, whatever y
 `
 
 func main() {
-	// Each agent here stands for a machine of its own. That all share a collector of garbage, whose rounds slow down every one
-	// of them, is nothing that a fleet would see.
-	debug.SetGCPercent(200)
+	debug.SetGCPercent(garbage)
 	s := settings{}
 	flag.IntVar(&s.agents, "agents", 1000, "how many agents")
 	flag.IntVar(&s.apps, "apps", 10, "Applications of each agent")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,12 +37,17 @@ func (b *bench) flood(ctx context.Context, some []*member) error {
 }
 
 // stuck lets a tenth of the agents take nothing any more, in three ways, while there is much to send to them, and asks
-// whether the others notice.
+// whether the others notice: each time is compared with the times before and after it, when all are well.
 func (b *bench) stuck(ctx context.Context) error {
 	some := b.tenth()
 	if len(some) == 0 || b.agents < 2 {
 		report.Progress("there are no managed agents to spare")
 		return nil
+	}
+	defer undisturbed()()
+	before, err := b.whileFlooded(ctx, some)
+	if err != nil {
+		return err
 	}
 	for _, way := range []struct {
 		what  string
@@ -52,7 +58,11 @@ func (b *bench) stuck(ctx context.Context) error {
 		{"read one message a second", b.hang(time.Second), b.fleet.stop},
 		{"are swallowed by their links", b.swallow, b.unlink},
 	} {
-		if err := b.stuckBy(ctx, "a tenth of the agents "+way.what+": ", some, way.begin); err != nil {
+		if err := way.begin(ctx, some); err != nil {
+			return err
+		}
+		meanwhile, err := b.whileFlooded(ctx, some)
+		if err != nil {
 			return err
 		}
 		way.end(some...)
@@ -62,8 +72,27 @@ func (b *bench) stuck(ctx context.Context) error {
 		if err := b.whole(ctx); err != nil {
 			return err
 		}
+		after, err := b.whileFlooded(ctx, some)
+		if err != nil {
+			return err
+		}
+		what := "a tenth of the agents " + way.what + ": "
+		b.addRatios(what+"spec of the others", meanwhile.spec, before.spec, after.spec)
+		b.addRatios(what+"status of the others", meanwhile.status, before.status, after.status)
+		b.Add(what+"principal's memory over before", meanwhile.memory/before.memory, "×")
+		before = after
 	}
 	return nil
+}
+
+// addRatios compares times with those of when all was well.
+func (b *bench) addRatios(what string, meanwhile []time.Duration, well ...[]time.Duration) {
+	all := slices.Sorted(slices.Values(slices.Concat(well...)))
+	ratio := func(p float64) float64 {
+		return float64(report.Percentile(meanwhile, p)) / float64(report.Percentile(all, p))
+	}
+	b.Add(what+", median over when all are well", ratio(50), "×")
+	b.AtMost(1.1, what+", 99th percentile over when all are well", ratio(99), "×")
 }
 
 // whole waits until all agents are connected and proven equal.
@@ -72,33 +101,21 @@ func (b *bench) whole(ctx context.Context) error {
 	return err
 }
 
-func (b *bench) stuckBy(ctx context.Context, what string, some []*member, begin func(context.Context, []*member) error) error {
-	rounds := b.rounds(600)
-	if err := b.flood(ctx, some); err != nil { // what the hub itself feels of it is there before and after
-		return err
-	}
-	_, before, err := b.measure(ctx, rounds)
-	if err != nil {
-		return err
-	}
-	memory := float64(b.product.Principal.Status().Memory)
-	if err := begin(ctx, some); err != nil {
-		return err
-	}
+// others is what agents to whom nothing was done have felt.
+type others struct {
+	spec, status []time.Duration // sorted
+	memory       float64         // of the principal
+}
+
+// whileFlooded measures the others while there is, or was a moment ago, much to send to some: what the hub itself feels of
+// that is always there.
+func (b *bench) whileFlooded(ctx context.Context, some []*member) (others, error) {
 	if err := b.flood(ctx, some); err != nil {
-		return err
+		return others{}, err
 	}
-	_, after, err := b.measure(ctx, rounds)
-	if err != nil {
-		return err
-	}
-	ratio := func(p float64) float64 {
-		return float64(report.Percentile(after, p)) / float64(report.Percentile(before, p))
-	}
-	b.Add(what+"status of the others, median over before", ratio(50), "×")
-	b.AtMost(1.1, what+"status of the others, 99th percentile over before", ratio(99), "×")
-	b.Add(what+"principal's memory over before", float64(b.product.Principal.Status().Memory)/memory, "×")
-	return nil
+	pause(ctx, 5*time.Second)
+	spec, status, err := b.measure(ctx, b.rounds(2000))
+	return others{spec, status, float64(b.product.Principal.Status().Memory)}, err
 }
 
 // hang puts stand-ins in the place of agents.
