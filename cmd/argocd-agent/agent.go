@@ -35,6 +35,7 @@ type agentSettings struct {
 	compress          bool
 	webSocket         bool
 	keepAlive         time.Duration
+	heartbeat         time.Duration
 	creds             credentials
 	plaintext         bool
 	insecure          bool
@@ -117,6 +118,8 @@ func (s *agentSettings) declare(f *flags) {
 	f.readFrom("server-port", "ARGOCD_AGENT_REMOTE_PORT")
 	f.add("keep-alive-ping-interval", duration(&s.keepAlive, 30*time.Second),
 		"After how much silence the agent asks the principal for a sign of life; at least 10s, and not below the principal's --keepalive-min-interval.")
+	f.add("heartbeat-interval", duration(&s.heartbeat, time.Minute),
+		"How often the agent says on its stream what it has, from 5s to 1m, so that both sides know that they are equal, and a mesh or proxy on the way that counts only messages sees some; 0 is 1m.")
 	f.add("enable-websocket", onOff(&s.webSocket, false),
 		"Connect inside a WebSocket, where something on the way ends TLS or lets only HTTP/1.1 through; the principal has to have the same setting. TLS between agent and principal is inside it.")
 	f.add("enable-compression", onOff(&s.compress, false), "Compress what is sent: less traffic for more work.")
@@ -166,6 +169,9 @@ func (s *agentSettings) check(f *flags, bad *problems) (warnings []warning) {
 	}
 	if f.given("keep-alive-ping-interval") && s.keepAlive < 10*time.Second { // gRPC would make it 10 s without a word
 		bad.add("%s %s is too short: gRPC asks every 10s at most, and the principal sends away who asks more often than its --keepalive-min-interval", f.name("keep-alive-ping-interval"), s.keepAlive)
+	}
+	if s.heartbeat != 0 && (s.heartbeat < 5*time.Second || s.heartbeat > time.Minute) {
+		bad.add("%s %s: give 5s to 1m; a shorter one is a load on the hub, and after a longer one differences would stay for long", f.name("heartbeat-interval"), s.heartbeat)
 	}
 	s.shared.check(f, bad)
 	return append(s.live.check(f, bad), s.idle(f)...)

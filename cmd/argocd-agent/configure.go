@@ -78,6 +78,7 @@ func (s *agentSettings) config(ctx context.Context, log *slog.Logger) (agent.Con
 		HeaderName:        s.creds.name,
 		HeaderValue:       s.creds.text,
 		KeepAlive:         s.keepAlive,
+		Heartbeat:         s.heartbeat,
 		Compression:       s.compress,
 		WebSocket:         s.webSocket,
 		Log:               log,

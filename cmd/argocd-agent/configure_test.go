@@ -68,7 +68,7 @@ func TestPrincipalIsConfiguredAsItWasTold(t *testing.T) {
 func TestAgentIsConfiguredAsItWasTold(t *testing.T) {
 	got := start(t, nil, append(agentArgs(t), "--metrics-port", "0", "--healthz-port", freePort(t), "--namespace", "argo",
 		"--destination-based-mapping", "--create-namespace", "--adoption-policy", "never", "--source-uid-mismatch-policy", "recreate",
-		"--on-application-recreate", "resync", "--informer-sync-timeout", "30s", "--enable-compression", "--enable-websocket", "--keep-alive-ping-interval", "15s",
+		"--on-application-recreate", "resync", "--informer-sync-timeout", "30s", "--enable-compression", "--enable-websocket", "--keep-alive-ping-interval", "15s", "--heartbeat-interval", "20s",
 		"--redis-addr", "redis:1", "--redis-tls-enabled", "--resource-proxy-level", "namespaces", "--resource-proxy-namespaces", "a,b-*",
 		"--resource-proxy-exec=false", "--resource-proxy-secrets", "plain")...)
 	cfg := got.agent
@@ -81,7 +81,7 @@ func TestAgentIsConfiguredAsItWasTold(t *testing.T) {
 	case cfg.Mode != kind.Managed, cfg.Mapping != kind.ByDestination, !cfg.CreateNamespaces, cfg.LabelSelector != nil,
 		!cfg.Policy.AdoptNever, !cfg.Policy.Recreate, cfg.OnRecreate != "resync", cfg.SyncTimeout != 30*time.Second:
 		t.Errorf("what is replicated: %+v", cfg)
-	case cfg.Server != "hub.example:443", cfg.TLS == nil, cfg.Explain == nil, cfg.Proxy == nil, !cfg.Compression, !cfg.WebSocket, cfg.KeepAlive != 15*time.Second, cfg.HeaderName != "":
+	case cfg.Server != "hub.example:443", cfg.TLS == nil, cfg.Explain == nil, cfg.Proxy == nil, !cfg.Compression, !cfg.WebSocket, cfg.KeepAlive != 15*time.Second, cfg.Heartbeat != 20*time.Second, cfg.HeaderName != "":
 		t.Errorf("connection: %+v", cfg)
 	case !cfg.Live.Resources, cfg.Live.Redis.Address != "redis:1", cfg.Live.Redis.TLS.ServerName != "redis", cfg.Live.Policy.Level != resource.LevelNamespaces,
 		!slices.Equal(cfg.Live.Policy.Namespaces, []string{"a", "b-*"}), !cfg.Live.Policy.NoExec, cfg.Live.Policy.NoLogs, cfg.Live.Policy.Secrets != resource.SecretsPlain:

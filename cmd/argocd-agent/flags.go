@@ -88,7 +88,7 @@ func (f *flags) anyGiven(list ...string) bool { return f.names(list...) != "" }
 // version does not have. They are refused like any other unknown flag: nothing
 // is accepted and then ignored.
 var later = []string{
-	"heartbeat-interval", "otlp-address", "otlp-insecure",
+	"otlp-address", "otlp-insecure",
 }
 
 func belongsToLater(flag string) bool {

@@ -71,7 +71,7 @@ func TestConventionalNamesAreThere(t *testing.T) {
 		principalPrefix: both + " listen-host listen-port namespace-create-enable namespace-create-pattern namespace-create-labels auth tls-cert tls-key " +
 			"tls-ca-secret-name tls-min-version tls-max-version tls-ciphersuites insecure-plaintext enable-websocket resource-proxy-address keepalive-min-interval " +
 			"require-registration share-unscoped-repositories sync-repository-trust",
-		agentPrefix: both + " creds create-namespace tls-client-cert tls-client-key root-ca-secret-name enable-compression enable-websocket keep-alive-ping-interval " +
+		agentPrefix: both + " creds create-namespace tls-client-cert tls-client-key root-ca-secret-name enable-compression enable-websocket keep-alive-ping-interval heartbeat-interval " +
 			"ignore-unmanaged-apps source-uid-mismatch-policy on-application-recreate adoption-policy informer-sync-timeout",
 	} {
 		f := declared(prefix)

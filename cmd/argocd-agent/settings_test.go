@@ -39,6 +39,8 @@ func TestContradictionsAreRefusedWithTheReason(t *testing.T) {
 		{args: agent + "--tls-client-cert c --tls-client-key k", want: "--tls-client-cert without --root-ca-path"},
 		{args: agent + "--root-ca-path c", want: "--root-ca-path without --tls-client-cert"},
 		{args: agent + "--keep-alive-ping-interval 9s", want: "too short"},
+		{args: agent + "--heartbeat-interval 4s", want: "give 5s to 1m"},
+		{args: agent + "--heartbeat-interval 61s", want: "give 5s to 1m"},
 		{args: agent + "--keep-alive-ping-interval soon", want: "a duration such as 30s"},
 		{args: agent + "--metrics-port 9000 --healthz-port 9000", want: "--metrics-port and --healthz-port are both 9000"},
 		{args: agent + "--namespace Argo", want: "can not be the name of a namespace"},

@@ -34,6 +34,7 @@ func (a *agent) assemble() error {
 		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector, CreateNamespaces: cfg.CreateNamespaces},
 		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.memory.store, Suspect: a.memory.suspect,
+		Tuning: engine.Tuning{Beacon: engine.Time(cfg.Heartbeat.Milliseconds())},
 	})
 	a.host = kube.NewHost(a.client, kube.HostConfig{
 		Node: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log,

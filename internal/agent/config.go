@@ -38,6 +38,7 @@ type Config struct {
 	HeaderName  string                                // plaintext: the header that names the agent ...
 	HeaderValue string                                // ... and its value
 	KeepAlive   time.Duration
+	Heartbeat   time.Duration // between beacons; 0: the default
 	Compression bool
 	WebSocket   bool // around the connection, where HTTP/2 does not get through
 
