@@ -29,7 +29,7 @@ type room struct {
 
 var (
 	core     = []string{"internal/engine", "internal/kind", "internal/node", "internal/raw"}
-	adapters = []string{"internal/link", "internal/kube", "internal/proxy", "internal/identity", "internal/identity/pki", "internal/observe"}
+	adapters = []string{"internal/link", "internal/kube", "internal/proxy", "internal/identity", "internal/identity/pki", "internal/observe", "internal/trace"}
 
 	anyModule = []string{""}
 	protobuf  = []string{"google.golang.org/protobuf/", "google.golang.org/genproto/"}
@@ -53,10 +53,13 @@ var house = []room{
 	// Certificates and tokens: computes, and keeps what it makes in Secrets, through an interface of its own.
 	{path: "internal/identity/pki"},
 
+	// Where time goes, for the adapters to tell. It knows none of them.
+	{path: "internal/trace", tests: rooms("lab"), outer: []string{"go.opentelemetry.io/otel", "github.com/go-logr/logr", "google.golang.org/grpc/credentials/insecure"}},
+
 	// Adapters: each knows one thing outside. None knows another; the proxies and identity do not know the engine.
-	{path: "internal/link", inner: rooms(core, "internal/wire", "api", "internal/identity/pki"), tests: rooms("lab"), outer: anyModule},
-	{path: "internal/kube", inner: rooms(core, "internal/wire", "internal/identity/pki"), tests: rooms("lab"), outer: anyModule},
-	{path: "internal/proxy", inner: rooms("internal/raw"), tests: rooms("lab"), outer: anyModule},
+	{path: "internal/link", inner: rooms(core, "internal/wire", "api", "internal/identity/pki", "internal/trace"), tests: rooms("lab"), outer: anyModule},
+	{path: "internal/kube", inner: rooms(core, "internal/wire", "internal/identity/pki", "internal/trace"), tests: rooms("lab"), outer: anyModule},
+	{path: "internal/proxy", inner: rooms("internal/raw", "internal/trace"), tests: rooms("lab"), outer: anyModule},
 	{path: "internal/identity", inner: rooms("api", "internal/identity/pki"), tests: rooms("lab"), outer: anyModule},
 	{path: "internal/observe", inner: rooms("internal/engine")},
 
@@ -65,7 +68,7 @@ var house = []room{
 	{path: "internal/agent", inner: rooms(core, "internal/wire", adapters, "api"), tests: rooms("lab"), outer: anyModule},
 	{path: "internal/cli", inner: rooms(core, "internal/wire", adapters, "api", "install"), tests: rooms("lab"), outer: anyModule},
 	// A command fills their Config, whose fields are of the types that settings become: kinds', identity's and the proxies'.
-	{path: "cmd", inner: rooms("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/pki", "internal/proxy"), outer: anyModule},
+	{path: "cmd", inner: rooms("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/pki", "internal/proxy", "internal/trace"), outer: anyModule},
 
 	// What users install, for programs that install it.
 	{path: "install", outer: anyModule},

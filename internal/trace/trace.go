@@ -1,0 +1,181 @@
+// Package trace tells where time goes: spans of what the program does, sent to
+// an OpenTelemetry collector for people who ask why something took so long.
+//
+// Without a collector there is no Tracer. A nil Tracer gives nil Spans and nil
+// Steps, whose methods do nothing and cost nothing, so nobody has to ask.
+//
+// What a span says comes from flags and from peers. Nothing of it is long, none
+// of it is what an object, a query or a body holds, and neither a collector that
+// is away nor one that is slow holds up who is looked at.
+package trace
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	oteltrace "go.opentelemetry.io/otel/trace"
+)
+
+// Attributes that are ours; others are named as OpenTelemetry's conventions do.
+const (
+	Agent       = "argocd_agent.agent"
+	Epoch       = "argocd_agent.epoch" // of a session, the same on both sides
+	Version     = "argocd_agent.version"
+	Why         = "argocd_agent.why"
+	Outcome     = "argocd_agent.outcome"
+	Attempt     = "argocd_agent.attempt"
+	Waited      = "argocd_agent.waited_ms" // in the queue of writes
+	Application = "argocd_agent.application"
+	RefusedBy   = "argocd_agent.refused_by" // the setting that did
+	Remembered  = "argocd_agent.remembered" // answered from the last known copy
+	Principal   = "argocd_agent.principal"  // that has the agent's session
+
+	Method      = "http.request.method"
+	StatusCode  = "http.response.status_code"
+	PeerAddress = "network.peer.address"
+	Server      = "server.address"
+
+	Group       = "k8s.resource.group"
+	Resource    = "k8s.resource.name" // plural, as in paths
+	Subresource = "k8s.resource.subresource"
+	Namespace   = "k8s.namespace.name"
+	Object      = "k8s.object.name"
+)
+
+// longest is how much of a text is kept: names of Kubernetes have 253 bytes.
+const longest = 256
+
+// Tracer begins spans. Nil: nothing is traced.
+type Tracer struct {
+	tracer oteltrace.Tracer
+	agent  atomic.Pointer[string]
+	export *export
+}
+
+// Kind is the part that a span's program has in it.
+type Kind = oteltrace.SpanKind
+
+// The kinds.
+const (
+	Inside  = oteltrace.SpanKindInternal
+	Serving = oteltrace.SpanKindServer // somebody else asked
+	Asking  = oteltrace.SpanKindClient // somebody else answers
+)
+
+// Name says which agent this is: an agent learns it from the hub. All spans that
+// begin from now on say so.
+func (t *Tracer) Name(agent string) {
+	if t != nil {
+		name := clip(agent)
+		t.agent.Store(&name)
+	}
+}
+
+// Start begins a span: within the one that the context has, else as the first of
+// a trace. End it.
+func (t *Tracer) Start(ctx context.Context, kind Kind, name string) (context.Context, *Span) {
+	if t == nil {
+		return ctx, nil
+	}
+	return t.start(ctx, kind, name, time.Now())
+}
+
+func (t *Tracer) start(ctx context.Context, kind Kind, name string, at time.Time) (context.Context, *Span) {
+	ctx, inner := t.tracer.Start(ctx, clip(name), oteltrace.WithSpanKind(kind), oteltrace.WithTimestamp(at))
+	s := &Span{tracer: t, span: inner, began: at}
+	if agent := t.agent.Load(); agent != nil {
+		s.Text(Agent, *agent)
+	}
+	return s.In(ctx), s
+}
+
+type spanKey struct{}
+
+// Of is the span that a context has; nil: none.
+func Of(ctx context.Context) *Span {
+	s, _ := ctx.Value(spanKey{}).(*Span)
+	return s
+}
+
+// Within begins a span within the one that the context has. There is none where
+// that has none.
+func Within(ctx context.Context, kind Kind, name string) (context.Context, *Span) {
+	s := Of(ctx)
+	if s == nil {
+		return ctx, nil
+	}
+	return s.tracer.start(ctx, kind, name, time.Now())
+}
+
+// Span is something that takes time. Its methods may be called from anywhere; on
+// nil they do nothing.
+type Span struct {
+	tracer *Tracer
+	span   oteltrace.Span
+	began  time.Time
+}
+
+// In puts the span into a context.
+func (s *Span) In(ctx context.Context) context.Context {
+	if s == nil {
+		return ctx
+	}
+	return context.WithValue(oteltrace.ContextWithSpan(ctx, s.span), spanKey{}, s)
+}
+
+// Text notes a text, if there is one.
+func (s *Span) Text(key, value string) {
+	if s != nil && value != "" {
+		s.span.SetAttributes(attribute.String(key, clip(value)))
+	}
+}
+
+// Number notes a number.
+func (s *Span) Number(key string, value int) {
+	if s != nil {
+		s.span.SetAttributes(attribute.Int(key, value))
+	}
+}
+
+// Elapsed notes how many milliseconds have passed since the beginning.
+func (s *Span) Elapsed(key string) {
+	if s != nil {
+		s.span.SetAttributes(attribute.Int64(key, time.Since(s.began).Milliseconds()))
+	}
+}
+
+// Event notes that something has happened by now.
+func (s *Span) Event(name string) {
+	if s != nil {
+		s.span.AddEvent(clip(name))
+	}
+}
+
+// Fail notes that it did not work, and in a few words why.
+func (s *Span) Fail(why string) {
+	if s != nil {
+		s.span.SetStatus(codes.Error, clip(why))
+	}
+}
+
+// End ends the span. A second time does nothing.
+func (s *Span) End() {
+	if s != nil {
+		s.span.End()
+	}
+}
+
+func (s *Span) endAt(at time.Time) { s.span.End(oteltrace.WithTimestamp(at)) }
+
+// clip makes a text one that can be sent, whoever it is from: a single byte that
+// is no UTF-8 would cost the whole batch.
+func clip(text string) string {
+	if len(text) > longest {
+		text = text[:longest]
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}

@@ -1,0 +1,184 @@
+// Package collector is an OpenTelemetry collector for tests: it takes traces by
+// OTLP over gRPC, as a real one does, and lets tests look at them.
+package collector
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+)
+
+// Span is a span as it arrived.
+type Span struct {
+	Name              string
+	Trace, ID, Parent string // hex; empty: none
+	Kind              tracepb.Span_SpanKind
+	Begin, End        time.Time
+	Failed            bool
+	Why               string
+	Attributes        map[string]string
+	Events            []string
+	Resource          map[string]string
+}
+
+// Collector keeps what it is sent. Its fields may be set before the first span
+// arrives.
+type Collector struct {
+	collectorpb.UnimplementedTraceServiceServer
+	Hold chan struct{} // requests are answered when it is closed; nil: at once
+	Fail error         // the answer, if there is one
+
+	address string
+	server  *grpc.Server
+
+	mu       sync.Mutex
+	spans    []Span
+	requests int
+	changed  chan struct{}
+}
+
+// Start starts a collector on an address such as 127.0.0.1:0, with TLS if there
+// is a configuration. Close it.
+func Start(ctx context.Context, address string, secure *tls.Config) (*Collector, error) {
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for traces: %w", err)
+	}
+	var options []grpc.ServerOption
+	if secure != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(secure)))
+	}
+	c := &Collector{address: listener.Addr().String(), server: grpc.NewServer(options...), changed: make(chan struct{})}
+	collectorpb.RegisterTraceServiceServer(c.server, c)
+	go func() { _ = c.server.Serve(listener) }()
+	return c, nil
+}
+
+// Address is where it listens.
+func (c *Collector) Address() string { return c.address }
+
+// Close ends it.
+func (c *Collector) Close() { c.server.Stop() }
+
+// Export implements the service.
+func (c *Collector) Export(ctx context.Context, r *collectorpb.ExportTraceServiceRequest) (*collectorpb.ExportTraceServiceResponse, error) {
+	c.mu.Lock()
+	c.requests++
+	c.news()
+	c.mu.Unlock()
+	if c.Hold != nil {
+		select {
+		case <-c.Hold:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if c.Fail != nil {
+		return nil, c.Fail
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, from := range r.GetResourceSpans() {
+		resource := texts(from.GetResource().GetAttributes())
+		for _, scope := range from.GetScopeSpans() {
+			for _, span := range scope.GetSpans() {
+				c.spans = append(c.spans, read(span, resource))
+			}
+		}
+	}
+	c.news()
+	return &collectorpb.ExportTraceServiceResponse{}, nil
+}
+
+// news wakes whoever waits. Under mu.
+func (c *Collector) news() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+func read(s *tracepb.Span, resource map[string]string) Span {
+	out := Span{
+		Name: s.GetName(), Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
+		Kind: s.GetKind(), Begin: time.Unix(0, int64(s.GetStartTimeUnixNano())), End: time.Unix(0, int64(s.GetEndTimeUnixNano())),
+		Failed: s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR, Why: s.GetStatus().GetMessage(),
+		Attributes: texts(s.GetAttributes()), Resource: resource,
+	}
+	for _, event := range s.GetEvents() {
+		out.Events = append(out.Events, event.GetName())
+	}
+	return out
+}
+
+func texts(attributes []*commonpb.KeyValue) map[string]string {
+	out := map[string]string{}
+	for _, a := range attributes {
+		switch v := a.GetValue().GetValue().(type) {
+		case *commonpb.AnyValue_StringValue:
+			out[a.GetKey()] = v.StringValue
+		case *commonpb.AnyValue_IntValue:
+			out[a.GetKey()] = strconv.FormatInt(v.IntValue, 10)
+		default:
+			out[a.GetKey()] = a.GetValue().String()
+		}
+	}
+	return out
+}
+
+// Spans returns what has arrived.
+func (c *Collector) Spans() []Span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]Span{}, c.spans...)
+}
+
+// Requests is how many have been made, answered or not.
+func (c *Collector) Requests() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.requests
+}
+
+// Wait waits until the condition holds, which is asked whenever something has
+// come, or the context ends.
+func (c *Collector) Wait(ctx context.Context, condition func() bool) error {
+	for {
+		c.mu.Lock()
+		changed := c.changed
+		c.mu.Unlock()
+		if condition() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Find waits for a span that matches.
+func (c *Collector) Find(ctx context.Context, match func(Span) bool) (Span, error) {
+	var found Span
+	err := c.Wait(ctx, func() bool {
+		for _, s := range c.Spans() {
+			if match(s) {
+				found = s
+				return true
+			}
+		}
+		return false
+	})
+	return found, err
+}
