@@ -9,9 +9,16 @@ import (
 // OfStatus turns the engine's view of one or more agents into metrics. Series
 // of an agent that is gone go with it: nothing is kept between two calls.
 func OfStatus(prefix string, agents map[string]engine.Status, now engine.Time) []Metric {
-	gauge := func(name, help string) *Metric { return &Metric{Name: prefix + name, Help: help} }
-	connected := gauge("_connected", "Whether the session with the agent is open (1) or not (0).")
-	suspect := gauge("_store_suspect", "Whether the other side's store went back in time and waits for a confirmation.")
+	scopes := 0
+	for _, s := range agents {
+		scopes += len(s.Scopes)
+	}
+	of := func(n int, name, help string) *Metric {
+		return &Metric{Name: prefix + name, Help: help, Samples: make([]Sample, 0, n)}
+	}
+	gauge := func(name, help string) *Metric { return of(scopes, name, help) }
+	connected := of(len(agents), "_connected", "Whether the session with the agent is open (1) or not (0).")
+	suspect := of(len(agents), "_store_suspect", "Whether the other side's store went back in time and waits for a confirmation.")
 	items := gauge("_items", "Items in a scope, by the side that counts them.")
 	dirty := gauge("_dirty_items", "Items of this side's that are known to differ and have not been delivered.")
 	flight := gauge("_unacked_items", "Items that were sent and have not been answered.")
@@ -19,7 +26,7 @@ func OfStatus(prefix string, agents map[string]engine.Status, now engine.Time) [
 	oldest := gauge("_oldest_unacked_seconds", "Age of the oldest item without an answer.")
 	rejected := gauge("_rejected_items", "Items that the replica refuses.")
 	divergent := gauge("_divergent_items", "Objects of this side's that are known not to be as the other side has them.")
-	strays := gauge("_stray_messages_total", "Messages for something that this side does not have: a sign of a broken or hostile peer.")
+	strays := of(len(agents), "_stray_messages_total", "Messages for something that this side does not have: a sign of a broken or hostile peer.")
 	strays.Counter = true
 	held := gauge("_held_deletions", "Deletions that wait for a confirmation.")
 	proven := gauge("_proven_age_seconds", "Time since the two sides were last proven equal; absent if not yet in this session.")
@@ -32,35 +39,36 @@ func OfStatus(prefix string, agents map[string]engine.Status, now engine.Time) [
 	slices.Sort(names)
 	for _, name := range names {
 		s := agents[name]
-		add := func(m *Metric, v float64, labels ...string) {
-			m.Samples = append(m.Samples, Sample{Labels: append([]string{"agent", name}, labels...), Value: v})
+		add := func(m *Metric, v float64, labels []string) {
+			m.Samples = append(m.Samples, Sample{Labels: labels, Value: v})
 		}
-		add(connected, number(s.Connected))
-		add(suspect, number(s.Suspect != ""))
-		add(strays, float64(s.Strays))
+		agent := []string{"agent", name}
+		add(connected, number(s.Connected), agent)
+		add(suspect, number(s.Suspect != ""), agent)
+		add(strays, float64(s.Strays), agent)
 		for _, sc := range s.Scopes {
 			role := "owner"
 			if sc.Role == engine.Replica {
 				role = "replica"
 			}
-			scope := []string{"scope", sc.Name, "role", role}
-			add(items, float64(sc.Items), scope...)
-			add(rejected, float64(sc.Rejected), scope...)
+			scope := []string{"agent", name, "scope", sc.Name, "role", role}
+			add(items, float64(sc.Items), scope)
+			add(rejected, float64(sc.Rejected), scope)
 			if sc.Role == engine.Owner {
-				add(dirty, float64(sc.Dirty), scope...)
-				add(flight, float64(sc.InFlight), scope...)
-				add(bytes, float64(sc.Bytes), scope...)
+				add(dirty, float64(sc.Dirty), scope)
+				add(flight, float64(sc.InFlight), scope)
+				add(bytes, float64(sc.Bytes), scope)
 				age := 0.0
 				if sc.OldestAt != 0 {
 					age = float64(now-sc.OldestAt) / 1000
 				}
-				add(oldest, age, scope...)
+				add(oldest, age, scope)
 			} else {
-				add(held, float64(sc.Held), scope...)
-				add(divergent, float64(sc.Divergent), scope...)
+				add(held, float64(sc.Held), scope)
+				add(divergent, float64(sc.Divergent), scope)
 			}
 			if sc.ProvenAt != 0 {
-				add(proven, float64(now-sc.ProvenAt)/1000, scope...)
+				add(proven, float64(now-sc.ProvenAt)/1000, scope)
 			}
 		}
 	}
