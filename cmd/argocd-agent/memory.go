@@ -49,7 +49,7 @@ func tendMemory(env, limits []string) (stop func()) {
 			case <-end:
 				return
 			case <-beat.C:
-				if percent, changed := pace.next(heap()); changed {
+				if percent, changed := pace.next(allocated()); changed {
 					debug.SetGCPercent(percent)
 					if pace.calm {
 						debug.FreeOSMemory() // what a rush has left: Go itself would give it back bit by bit
@@ -68,16 +68,20 @@ type garbagePace struct {
 	calm      bool
 }
 
-// calmBeats is how many beats with little make a process calm: the pauses of
-// what comes in bursts do not.
-const calmBeats = 3
+// A process is calm that has allocated little in each of some beats; the pauses
+// of what comes in bursts are no calm. What collecting costs goes by what is
+// allocated: who holds more collects less often, and takes as much longer. At
+// the calm share that is some 8 ms for each megabyte, so that little is up to two
+// percent of a core.
+const (
+	calmBeats = 3
+	little    = 25 << 20
+)
 
-// next looks once a beat. Little is an eighth of what the process holds: so it
-// collects once in two beats at most, which takes one or two percent of a core
-// however much it holds.
-func (p *garbagePace) next(allocated, live uint64) (percent int, changed bool) {
+// next looks once a beat.
+func (p *garbagePace) next(allocated uint64) (percent int, changed bool) {
 	p.quiet++
-	if allocated-p.allocated >= live/8 {
+	if allocated-p.allocated > little {
 		p.quiet = 0
 	}
 	calm := p.quiet >= calmBeats
@@ -89,12 +93,11 @@ func (p *garbagePace) next(allocated, live uint64) (percent int, changed bool) {
 	return garbageBusy, changed
 }
 
-// heap tells how much was allocated since the start, and what of it was in use
-// when it was last looked at.
-func heap() (allocated, live uint64) {
-	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
+// allocated is how many bytes of heap were, since the start.
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
-	return sample[0].Value.Uint64(), sample[1].Value.Uint64()
+	return sample[0].Value.Uint64()
 }
 
 // theLimits are where the kernel says how much memory a container may have, by
