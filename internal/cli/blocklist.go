@@ -21,12 +21,16 @@ const blocklistName = "argocd-agent-tls-blocklist"
 // name before: kubeconfigs are nowhere listed. The principal makes it when an Agent is deleted.
 const formerClients = "proxy-clients."
 
+// The principal continues the list in ConfigMaps with this label when it is full.
+const continuedLabel = "argocd-agent.argoproj-labs.io/tls-blocklist"
+
 func (p *Program) blocklistCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "blocklist",
 		Short: "Revoke certificates, and take that back",
-		Long: `Keeps the list of revoked certificates: ConfigMap ` + blocklistName + ` on the hub. The principal watches it;
-a connection that uses a certificate on it is cut within a second, and no new one is let in.`,
+		Long: `Keeps the list of revoked certificates: ConfigMap ` + blocklistName + ` on the hub, and those that continue
+it when it is full. The principal watches it; a connection that uses a certificate on it is cut within a second, and
+no new one is let in.`,
 	}
 	tls := &cobra.Command{Use: "tls", Short: "Certificates, by their SHA-256 fingerprints"}
 	tls.AddCommand(p.blocklistAddCommand(), p.blocklistRemoveCommand(), p.blocklistListCommand())
@@ -69,7 +73,7 @@ connected with. To cut off an agent whatever certificate it has, see ` + "`argoc
 			if len(prints) == 0 {
 				return wrongUse("FINGERPRINT is missing: `argocd-agentctl agent show AGENT` has an agent's; or give --agent-name")
 			}
-			err = hub.changeBlocklist(cmd.Context(), func(data map[string]string) {
+			err = hub.changeBlocklist(cmd.Context(), blocklistName, func(data map[string]string) {
 				for _, one := range prints {
 					data[one] = note
 				}
@@ -105,18 +109,25 @@ Agent is deleted, stands for all kubeconfigs and certificates to reach its clust
 			if err != nil {
 				return err
 			}
-			var missing []string
-			err = hub.changeBlocklist(cmd.Context(), func(data map[string]string) {
-				missing = nil
-				for _, one := range prints {
-					if _, ok := data[one]; !ok {
-						missing = append(missing, one)
-					}
-					delete(data, one)
-				}
-			})
+			lists, err := hub.blocklists(cmd.Context())
 			if err != nil {
 				return err
+			}
+			missing := prints
+			for _, list := range lists {
+				has := func(one string) bool { _, ok := list.Data[one]; return ok }
+				if !slices.ContainsFunc(prints, has) {
+					continue
+				}
+				err = hub.changeBlocklist(cmd.Context(), list.Name, func(data map[string]string) {
+					for _, one := range prints {
+						delete(data, one)
+					}
+				})
+				if err != nil {
+					return err
+				}
+				missing = slices.DeleteFunc(slices.Clone(missing), has)
 			}
 			if len(missing) > 0 {
 				return fmt.Errorf("not on the list: %s", strings.Join(missing, ", "))
@@ -149,9 +160,13 @@ func (p *Program) blocklistListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := hub.kube.CoreV1().ConfigMaps(hub.namespace).Get(cmd.Context(), blocklistName, metav1.GetOptions{})
-			if err != nil && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("read ConfigMap %s: %w", blocklistName, hub.explain(err))
+			lists, err := hub.blocklists(cmd.Context())
+			if err != nil {
+				return err
+			}
+			listed := map[string]string{}
+			for _, list := range slices.Backward(lists) { // what the first says of one goes before
+				maps.Copy(listed, list.Data)
 			}
 			users := map[string]string{}
 			if known, err := (agents{hub}).list(cmd.Context(), ""); err == nil { // else without names
@@ -163,13 +178,13 @@ func (p *Program) blocklistListCommand() *cobra.Command {
 			}
 			v := view{nothing: "No certificates are revoked.", headings: []string{"FINGERPRINT", "AGENT", "NOTE"}}
 			all := []revoked{}
-			for _, one := range slices.Sorted(maps.Keys(list.Data)) {
+			for _, one := range slices.Sorted(maps.Keys(listed)) {
 				if agent, ok := strings.CutPrefix(one, formerClients); ok {
 					users[one] = agent
 				}
-				all = append(all, revoked{one, users[one], list.Data[one]})
+				all = append(all, revoked{one, users[one], listed[one]})
 				v.names = append(v.names, one)
-				v.rows = append(v.rows, []cell{c(one), c(orDash(users[one])), c(orDash(list.Data[one]))})
+				v.rows = append(v.rows, []cell{c(one), c(orDash(users[one])), c(orDash(listed[one]))})
 			}
 			v.object = all
 			return p.show(format, v)
@@ -196,13 +211,27 @@ func fingerprints(given []string) ([]string, error) {
 	return all, nil
 }
 
-// changeBlocklist changes the list, and makes it if there is none.
-func (c *cluster) changeBlocklist(ctx context.Context, change func(map[string]string)) error {
+// blocklists reads the list and what continues it.
+func (c *cluster) blocklists(ctx context.Context) ([]corev1.ConfigMap, error) {
+	all := c.kube.CoreV1().ConfigMaps(c.namespace)
+	first, err := all.Get(ctx, blocklistName, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("read ConfigMap %s: %w", blocklistName, c.explain(err))
+	}
+	more, err := all.List(ctx, metav1.ListOptions{LabelSelector: continuedLabel})
+	if err != nil {
+		return nil, fmt.Errorf("read what continues ConfigMap %s: %w", blocklistName, c.explain(err))
+	}
+	return append([]corev1.ConfigMap{*first}, more.Items...), nil
+}
+
+// changeBlocklist changes one of the lists, and makes it if there is none.
+func (c *cluster) changeBlocklist(ctx context.Context, name string, change func(map[string]string)) error {
 	maps := c.kube.CoreV1().ConfigMaps(c.namespace)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		list, err := maps.Get(ctx, blocklistName, metav1.GetOptions{})
+		list, err := maps.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			list = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: blocklistName, Labels: map[string]string{"app.kubernetes.io/part-of": "argocd-agent"}}, Data: map[string]string{}}
+			list = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/part-of": "argocd-agent"}}, Data: map[string]string{}}
 			change(list.Data)
 			_, err = maps.Create(ctx, list, metav1.CreateOptions{FieldManager: fieldManager})
 			return err
@@ -218,7 +247,7 @@ func (c *cluster) changeBlocklist(ctx context.Context, change func(map[string]st
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("change ConfigMap %s: %w", blocklistName, c.explain(err))
+		return fmt.Errorf("change ConfigMap %s: %w", name, c.explain(err))
 	}
 	return nil
 }

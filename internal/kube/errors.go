@@ -47,6 +47,14 @@ func isStatus(err error, status int) bool {
 	return errors.As(err, &e) && e.status == status
 }
 
+// IsTooLarge tells that an object would be larger than the API server takes.
+func IsTooLarge(err error) bool {
+	var e *apiError
+	return errors.As(err, &e) && (e.status == http.StatusRequestEntityTooLarge ||
+		strings.Contains(e.message, "Too long") && strings.Contains(e.message, "1048576") || // of a ConfigMap or Secret
+		strings.Contains(e.message, "request is too large") || strings.Contains(e.message, "larger than max"))
+}
+
 // lacksNamespace tells that an object could not be created because of its
 // namespace, and not because nobody knows such objects.
 func lacksNamespace(err error) bool {
@@ -77,8 +85,7 @@ func failureOf(verb node.Verb, err error, hint string) *node.Failure {
 		f.Stale = true
 	case e.status == http.StatusForbidden:
 		f.Code = engine.Forbidden
-	case e.status == http.StatusRequestEntityTooLarge,
-		strings.Contains(e.message, "request is too large"), strings.Contains(e.message, "larger than max"):
+	case IsTooLarge(err):
 		f.Code = engine.TooLarge
 	case e.status == http.StatusTooManyRequests || e.status >= 500:
 	case e.status >= 400:

@@ -3,6 +3,7 @@ package principal
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -19,6 +20,7 @@ type keeper struct {
 	registry     *registry
 	client       *kube.Client
 	namespace    string
+	lists        *blocklists
 	config       ClusterConfig                           // nil: what is in Secrets stays as it is
 	certificates func(agent string) map[string]time.Time // that an agent is connected with, and when they expire
 	changed      func(agent string)                      // what shows in its status has
@@ -26,7 +28,7 @@ type keeper struct {
 	log          *slog.Logger
 
 	mu      sync.Mutex
-	trouble map[string]string // agent → why its Secret is not as it should be
+	trouble map[string]string // agent → why its Secret is not as it should be, or it can not go
 	good    map[string]string // agent → hash of the config that was found good
 }
 
@@ -47,7 +49,11 @@ func (k *keeper) tend(ctx context.Context, agent string) error {
 		k.mu.Unlock()
 		return nil
 	case rec.DeletionTimestamp != nil:
-		return k.end(ctx, rec)
+		err := k.end(ctx, rec)
+		if errors.Is(err, errListsFull) { // every replica finds that, and people have to do something
+			k.note(agent, err)
+		}
+		return err
 	case !hasFinalizer(rec):
 		return k.hold(ctx, rec)
 	}
@@ -195,12 +201,18 @@ func (k *keeper) recheck() {
 	}
 }
 
-// recheckEvery is how often credentials are looked at for their age.
+// recheckEvery is how often credentials are looked at for their age, and
+// revocations too.
 const recheckEvery = time.Hour
 
 func (k *keeper) run(ctx context.Context) error {
-	for k.config != nil && sleep(ctx, recheckEvery) {
-		k.recheck()
+	for sleep(ctx, recheckEvery) {
+		if k.config != nil {
+			k.recheck()
+		}
+		if err := k.lists.prune(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			k.log.WarnContext(ctx, "what has expired stays on the lists of revoked certificates; trying again in an hour", "error", err)
+		}
 	}
 	return nil
 }

@@ -17,35 +17,13 @@ import (
 
 // revoke puts the certificates that an agent has last been seen with, and those
 // that Argo CD and people reach its cluster with, on the list of those that are
-// not accepted any more. What we have put there before goes when it has expired: the
-// list has to fit into one ConfigMap for ever.
+// not accepted any more.
 func (k *keeper) revoke(ctx context.Context, rec record) error {
 	revoked, err := k.certificatesOf(ctx, rec)
 	if err != nil {
 		return err
 	}
-	ref := kind.Ref{Resource: kind.ConfigMaps, Namespace: k.namespace, Name: blocklist}
-	there, err := k.client.Get(ctx, ref)
-	if err != nil {
-		return fmt.Errorf("read ConfigMap %s: %w", blocklist, err)
-	}
-	var listed map[string]string
-	if there != nil {
-		listed, _ = raw.StringMap(there.Get("data"))
-	}
-	data := blocklistPatch(listed, rec.Name, revoked, time.Now())
-	switch {
-	case len(data) == 0:
-	case there == nil:
-		_, err = k.client.Create(ctx, ref, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": data,
-			"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace, "labels": map[string]string{"app.kubernetes.io/part-of": "argocd-agent"}}})
-	default:
-		_, err = k.client.Patch(ctx, ref, map[string]any{"data": data})
-	}
-	if err != nil {
-		return fmt.Errorf("revoke the certificate of agent %s in ConfigMap %s: %w", rec.Name, blocklist, err)
-	}
-	return nil
+	return k.lists.add(ctx, rec.Name, revoked, time.Now())
 }
 
 // certificatesOf lists by fingerprint when the certificates expire that are an
@@ -110,12 +88,7 @@ const entryGrace = 24 * time.Hour
 // blocklistPatch is what has to change in the list when an agent was deleted; nil:
 // the entry goes.
 func blocklistPatch(listed map[string]string, agent string, revoked map[string]time.Time, now time.Time) map[string]any {
-	data := map[string]any{}
-	for fingerprint, note := range listed {
-		if entryIsOver(note, now) {
-			data[fingerprint] = nil
-		}
-	}
+	data := expired(listed, now)
 	for fingerprint, expires := range revoked {
 		if _, there := listed[fingerprint]; there {
 			continue
@@ -128,6 +101,18 @@ func blocklistPatch(listed map[string]string, agent string, revoked map[string]t
 	}
 	data[endedPrefix+agent] = fmt.Sprintf(entryBegins+"%s"+entryDeleted+"%s"+entryExpires+"%s", agent,
 		now.UTC().Format(time.RFC3339), now.Add(pki.ProxyClientLife).UTC().Format(time.RFC3339))
+	return data
+}
+
+// expired is what goes from a list because the certificate that it means has
+// expired: a list has a size that it can not grow beyond.
+func expired(listed map[string]string, now time.Time) map[string]any {
+	data := map[string]any{}
+	for fingerprint, note := range listed {
+		if entryIsOver(note, now) {
+			data[fingerprint] = nil
+		}
+	}
 	return data
 }
 
@@ -150,16 +135,23 @@ func endedAgents(listed map[string]string) (map[string]time.Time, error) {
 			continue
 		}
 		delete(listed, key)
-		_, rest, _ := strings.Cut(note, entryDeleted)
-		when, _, _ := strings.Cut(rest, entryExpires)
-		at, err := time.Parse(time.RFC3339, when)
-		if err != nil {
-			broken = append(broken, fmt.Errorf("the entry %s does not say when the agent was deleted, so what was issued before that is NOT revoked: %w", key, err))
+		at := deletedAt(note)
+		if at.IsZero() {
+			broken = append(broken, fmt.Errorf("the entry %s does not say when the agent was deleted, so what was issued before that is NOT revoked", key))
 			continue
 		}
 		ended[agent] = at.Add(-maxSkew)
 	}
 	return ended, errors.Join(broken...)
+}
+
+// deletedAt is when an entry of ours says that its agent was deleted; zero: it does
+// not.
+func deletedAt(note string) time.Time {
+	_, rest, _ := strings.Cut(note, entryDeleted)
+	when, _, _ := strings.Cut(rest, entryExpires)
+	at, _ := time.Parse(time.RFC3339, when)
+	return at
 }
 
 func entryIsOver(note string, now time.Time) bool {

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/node"
 )
 
 func TestTheListOfRevokedCertificatesDoesNotGrowForEver(t *testing.T) {
@@ -111,12 +111,11 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 					t.Error(err)
 				}
 				fmt.Fprint(w, `{"metadata":{"name":"x"}}`)
-			case path.Base(r.URL.Path) == blocklist:
-				fmt.Fprintf(w, `{"metadata":{"name":%q},"data":{"old":"agent w0 was deleted on x%s2020-01-01T00:00:00Z"}}`, blocklist, entryExpires)
 			default:
 				_, _ = w.Write(stored.Raw())
 			}
 		}, stored)
+		k.lists.take(true, node.Seen{Object: listObject(t, blocklist, map[string]string{"old": "agent w0 was deleted on x" + entryExpires + "2020-01-01T00:00:00Z"})})
 		k.certificates = func(string) map[string]time.Time { return map[string]time.Time{connected: until, issued: {}} }
 		if err := k.revoke(t.Context(), rec); err != nil {
 			t.Fatal(err)
@@ -202,5 +201,19 @@ func pretendKeeper(t *testing.T, api http.HandlerFunc, secret *kind.Object) *kee
 	}
 	d := newDesk(t)
 	d.seeSecret(secret)
-	return &keeper{registry: d.registry, client: client, namespace: "argocd", log: d.log}
+	return &keeper{registry: d.registry, client: client, namespace: "argocd", lists: readLists(client), log: d.log}
+}
+
+// readLists are lists of revoked certificates that were read, and are empty.
+func readLists(client *kube.Client) *blocklists {
+	b := newBlocklists(client, "argocd", func(map[string]string) {})
+	b.take(true, node.List{Resource: kind.ConfigMaps})
+	b.take(false, node.List{Resource: kind.ConfigMaps})
+	return b
+}
+
+// listObject is a ConfigMap of revoked certificates.
+func listObject(t *testing.T, name string, data map[string]string) *kind.Object {
+	t.Helper()
+	return parsed(t, map[string]any{"metadata": map[string]any{"name": name, "namespace": "argocd", "resourceVersion": "1"}, "data": data})
 }

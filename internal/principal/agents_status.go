@@ -42,7 +42,7 @@ type outlook struct {
 	rec     record
 	inForce bool
 	refusal string // why what is declared is not in force
-	trouble string // what is wrong with the cluster Secret
+	trouble string // what is wrong with the cluster Secret, or holds the agent's end up
 	barred  string
 	seat    *seat  // nil: the agent has not been here
 	replica string // this one
@@ -102,6 +102,8 @@ const reasonRefused = "Refused"
 // registered tells whether what is declared is in force.
 func (v outlook) registered(s *v1alpha1.Status) {
 	switch {
+	case v.trouble != "" && v.rec.DeletionTimestamp != nil:
+		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "NotRevoked", v.trouble)
 	case v.refusal != "":
 		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, reasonRefused, v.refusal)
 	case v.trouble != "":

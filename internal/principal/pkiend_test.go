@@ -63,12 +63,12 @@ func TestTheEndOfAnAgentIsTheEndOfItsTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newDesk(t)
-	k := &keeper{registry: d.registry, client: client, namespace: "argocd", certificates: func(string) map[string]time.Time { return nil }, log: d.log}
+	k := &keeper{registry: d.registry, client: client, namespace: "argocd", lists: readLists(client), certificates: func(string) map[string]time.Time { return nil }, log: d.log}
 	rec := record{Agent: agent("w1", 1, "managed", func(a *v1alpha1.Agent) { a.Finalizers = []string{v1alpha1.Finalizer} })}
 	if err := k.end(t.Context(), rec); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"DELETE argocd-agent-join-aaaaaaaa", "PATCH " + blocklist, "PATCH w1"}; !slices.Equal(did, want) {
+	if want := []string{"DELETE argocd-agent-join-aaaaaaaa", "POST configmaps", "PATCH w1"}; !slices.Equal(did, want) {
 		t.Errorf("it did %q instead of %q", did, want)
 	}
 }

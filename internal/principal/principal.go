@@ -15,7 +15,6 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/link"
 	"github.com/argocd-agent/argocd-agent/internal/node"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
 // Run runs a principal until the context ends.
@@ -25,7 +24,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	p := &principal{cfg: cfg, client: client, log: cfg.Log, chores: newChores(cfg.Log), spaces: map[string]string{}, turned: map[string]string{},
-		listed: map[kind.Resource]bool{}, door: newDoor(), ready: make(chan struct{}), settled: make(chan struct{}), revocable: make(chan struct{})}
+		listed: map[kind.Resource]bool{}, door: newDoor(), ready: make(chan struct{}), settled: make(chan struct{})}
 	return p.run(ctx)
 }
 
@@ -33,30 +32,30 @@ func Run(ctx context.Context, cfg Config) error {
 const parallelWrites = 64
 
 type principal struct {
-	cfg      Config
-	client   *kube.Client
-	log      *slog.Logger
-	host     *kube.Host
-	registry *registry
-	keeper   *keeper
-	tending  *errands // of the keeper
-	reporter *reporter
-	releaser *releaser
-	replicas *replicas
-	sessions *sessions
-	chores   *chores
-	live     *live
-	shared   *shared
-	issuer   *issuer           // nil: certificates are somebody else's business
-	confirm  *confirmations    // of the node's goroutine
-	spaces   map[string]string // likewise: agent → namespace that was seen to
-	turned   map[string]string // likewise: agent → why it was refused last, as it was logged
+	cfg        Config
+	client     *kube.Client
+	log        *slog.Logger
+	host       *kube.Host
+	registry   *registry
+	keeper     *keeper
+	tending    *errands // of the keeper
+	reporter   *reporter
+	releaser   *releaser
+	replicas   *replicas
+	sessions   *sessions
+	chores     *chores
+	blocklists *blocklists
+	live       *live
+	shared     *shared
+	issuer     *issuer           // nil: certificates are somebody else's business
+	confirm    *confirmations    // of the node's goroutine
+	spaces     map[string]string // likewise: agent → namespace that was seen to
+	turned     map[string]string // likewise: agent → why it was refused last, as it was logged
 
-	begun     atomic.Bool // everything above is there
-	server    atomic.Pointer[link.Server]
-	door      *door
-	settled   chan struct{} // closed when Argo CD's settings were read once
-	revocable chan struct{} // closed when the list of revoked certificates was read once
+	begun   atomic.Bool // everything above is there
+	server  atomic.Pointer[link.Server]
+	door    *door
+	settled chan struct{} // closed when Argo CD's settings were read once
 
 	listedMu sync.Mutex
 	listed   map[kind.Resource]bool
@@ -78,6 +77,7 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 		ToPeer:     func(e node.ToPeer) { p.sessions.deliver(e) }, Report: p.report, Applied: p.applied, Writing: func(ref kind.Ref) { p.live.writing(ref) },
 	})
 	p.issuer = p.newIssuer()
+	p.blocklists = newBlocklists(p.client, cfg.Namespace, p.revoke)
 	p.assembleAgents(ctx, n)
 	p.confirm = &confirmations{held: map[string]map[string]string{}, registry: p.registry, chores: p.chores, post: p.host.Post}
 	p.sessions = &sessions{ctx: ctx, registry: p.registry, storeUID: uid, require: cfg.RequireRegistration, revoked: cfg.Revocations.Revoked,
@@ -147,8 +147,8 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 		start("issuing", p.issuer.run)
 	}
 	start("settings", p.followSettings)
-	if p.cfg.Revocations != nil {
-		start("revocations", p.followRevocations)
+	for w, sink := range p.blocklists.watches() {
+		start("revocations", kube.NewWatcher(p.client, w, sink, p.log.With("list", blocklist), p.cfg.Jitter).Run)
 	}
 	if p.cfg.MetricsListener != nil {
 		start("metrics", p.serveMetrics)
@@ -166,11 +166,7 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 // for allowed. Nor is a certificate good before it is known which are not.
 func (p *principal) onceRead(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		wait := []<-chan struct{}{p.ready, p.registry.ready, p.settled}
-		if p.cfg.Revocations != nil {
-			wait = append(wait, p.revocable)
-		}
-		for _, read := range wait {
+		for _, read := range []<-chan struct{}{p.ready, p.registry.ready, p.settled, p.blocklists.ready} {
 			select {
 			case <-read:
 			case <-ctx.Done():
@@ -193,34 +189,20 @@ func (p *principal) serve(ctx context.Context) error {
 	return server.Run(ctx, p.cfg.Listener)
 }
 
-// blocklist is the ConfigMap whose keys are the fingerprints of revoked
-// certificates.
-const blocklist = "argocd-agent-tls-blocklist"
-
-// followRevocations keeps the set of revoked certificates, and cuts whoever is
-// connected with one.
-func (p *principal) followRevocations(ctx context.Context) error {
-	ref := kind.Ref{Resource: kind.ConfigMaps, Namespace: p.cfg.Namespace, Name: blocklist}
-	return kube.Follow(ctx, p.client, ref, p.log, p.cfg.Jitter, func(o *kind.Object) {
-		var data map[string]string
-		if o != nil {
-			data, _ = raw.StringMap(o.Get("data"))
-		}
-		before, err := endedAgents(data)
-		p.cfg.Revocations.SetBefore(before)
-		added, broken := p.cfg.Revocations.Set(slices.Sorted(maps.Keys(data)))
-		err = errors.Join(err, broken)
-		if err != nil {
-			p.log.WarnContext(ctx, "the list of revoked certificates has entries that are none", "configmap", blocklist, "error", err)
-		}
-		p.sessions.revoke(added)
-		p.live.recheck()
-		select {
-		case <-p.revocable:
-		default:
-			close(p.revocable) // by the one goroutine that follows
-		}
-	})
+// revoke replaces the set of revoked certificates, and cuts whoever is connected
+// with one.
+func (p *principal) revoke(data map[string]string) {
+	if p.cfg.Revocations == nil {
+		return // nobody asks
+	}
+	before, err := endedAgents(data)
+	p.cfg.Revocations.SetBefore(before)
+	added, broken := p.cfg.Revocations.Set(slices.Sorted(maps.Keys(data)))
+	if err = errors.Join(err, broken); err != nil {
+		p.log.Warn("the list of revoked certificates has entries that are none", "configmap", blocklist, "error", err)
+	}
+	p.sessions.revoke(added)
+	p.live.recheck()
 }
 
 // applied notes which resources have been read, for readiness.

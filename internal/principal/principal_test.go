@@ -62,11 +62,11 @@ func TestNobodyIsLetInBeforeItIsKnownWhoMayNot(t *testing.T) {
 	for _, what := range []string{"resource proxy", "Redis proxy"} {
 		synctest.Test(t, func(t *testing.T) {
 			p := &principal{cfg: config, log: config.Log, registry: &registry{ready: make(chan struct{})},
-				ready: make(chan struct{}), settled: make(chan struct{}), revocable: make(chan struct{})}
+				ready: make(chan struct{}), settled: make(chan struct{}), blocklists: newBlocklists(nil, "argocd", nil)}
 			run := newLive(p, nil).runs()[what]
 			ended := make(chan error, 1)
 			go func() { ended <- run(t.Context()) }()
-			for _, read := range []chan struct{}{p.ready, p.registry.ready, p.settled, p.revocable} {
+			for _, read := range []chan struct{}{p.ready, p.registry.ready, p.settled, p.blocklists.ready} {
 				synctest.Wait()
 				select {
 				case err := <-ended:

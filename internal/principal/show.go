@@ -39,11 +39,8 @@ func (p *principal) certified() error {
 	if _, err := p.cfg.TLS.GetConfigForClient(&tls.ClientHelloInfo{}); err != nil {
 		return err
 	}
-	if p.cfg.Revocations == nil {
-		return nil
-	}
 	select {
-	case <-p.revocable:
+	case <-p.blocklists.ready:
 		return nil
 	default:
 		return errors.New("which are revoked has not been read yet from ConfigMap " + blocklist)

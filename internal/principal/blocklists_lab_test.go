@@ -1,0 +1,70 @@
+package principal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+// What we fill a list to is what a real API server takes, with all that it notes
+// itself of who has written which key; and a full one does not hold deletions up.
+func TestAgentsAreDeletedWhileTheListOfRevokedCertificatesIsFull(t *testing.T) {
+	o := newOffice(t)
+	full := map[string]string{}
+	for size := 0; size <= listedRoom; {
+		key, note := printOf(fmt.Sprint(len(full))), "agent team-a-cluster was deleted on 2026-01-01T00:00:00Z; the certificate expires on 2999-01-01T00:00:00Z"
+		full[key] = note
+		size += len(key) + len(note)
+	}
+	t.Logf("%d entries", len(full))
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: blocklist}}
+	lists := o.client.CoreV1().ConfigMaps(o.namespace)
+	_, err := lists.Create(t.Context(), list, metav1.CreateOptions{})
+	o.must(err)
+	list.Data = full
+	_, err = lists.Update(t.Context(), list, metav1.UpdateOptions{FieldManager: "people"})
+	o.must(err)
+	o.open()
+	deleted := func(name, fingerprint string) {
+		t.Helper()
+		o.must(o.declare(name, `{"mode":"managed"}`))
+		o.secretBecomes("cluster-"+name, "to be made", func(*corev1.Secret) bool { return true })
+		_, err := o.agents.Patch(t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"status":{"certificate":{"fingerprint":%q}}}`, fingerprint), metav1.PatchOptions{}, "status")
+		o.must(err)
+		o.must(o.agents.Delete(t.Context(), name, metav1.DeleteOptions{}))
+		o.goes(name)
+	}
+	deleted("a", printOf("a"))
+	more, err := lists.List(t.Context(), metav1.ListOptions{LabelSelector: moreLabel})
+	o.must(err)
+	if len(more.Items) != 1 || more.Items[0].Data[printOf("a")] == "" {
+		t.Fatalf("it is continued by %v", more.Items)
+	}
+	// There is room again, as people have made it.
+	o.must(lists.Delete(t.Context(), blocklist, metav1.DeleteOptions{}))
+	for i := 0; ; i++ {
+		name := fmt.Sprintf("b%d", i)
+		deleted(name, printOf(name))
+		first, err := lists.Get(t.Context(), blocklist, metav1.GetOptions{})
+		if err == nil && first.Data[printOf(name)] != "" {
+			break
+		}
+		if i == 20 { // it may not have been seen at once
+			t.Fatalf("the first list is not used again: %v", err)
+		}
+	}
+	lab.Await(t, "the list that continues it to stay as it is", func(ctx context.Context) error {
+		still, err := lists.Get(ctx, more.Items[0].Name, metav1.GetOptions{})
+		if err == nil && still.Data[printOf("a")] == "" {
+			err = errors.New("an entry has gone")
+		}
+		return err
+	})
+}
