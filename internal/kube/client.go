@@ -17,6 +17,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 // Client speaks to one API server.
@@ -70,6 +71,8 @@ func (c *Client) do(ctx context.Context, method, address string, body []byte) ([
 }
 
 func (c *Client) send(ctx context.Context, method, address, contentType string, body []byte) ([]byte, error) {
+	ctx, span := trace.Within(ctx, trace.Asking, method)
+	defer span.End()
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
 	defer cancel()
 	resp, err := c.start(ctx, method, address, contentType, body)
@@ -103,8 +106,12 @@ func (c *Client) start(ctx context.Context, method, address, contentType string,
 	if body != nil {
 		req.Header.Set("Content-Type", contentType)
 	}
+	span := trace.Of(ctx)
+	span.Text(trace.Method, method)
+	span.Mark(req.Header)
 	resp, err := c.http.Do(req)
 	if err != nil {
+		span.Fail("no answer")
 		// The URL is different each time and says nothing to people.
 		if outer, ok := errors.AsType[*url.Error](err); ok {
 			err = outer.Err
@@ -114,7 +121,9 @@ func (c *Client) start(ctx context.Context, method, address, contentType string,
 		}
 		return nil, fmt.Errorf("reach the API server: %w", err)
 	}
+	span.Number(trace.StatusCode, resp.StatusCode)
 	if resp.StatusCode >= 300 {
+		span.Fail(http.StatusText(resp.StatusCode))
 		defer resp.Body.Close()
 		return nil, readError(resp)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 // Host runs a node: one goroutine owns it and gives it its inputs one by one;
@@ -31,6 +32,7 @@ type HostConfig struct {
 	Parallel   int             // requests under way at once
 	Jitter     func() float64
 	Log        *slog.Logger
+	Trace      *trace.Tracer // of writes; nil: none
 
 	// ToPeer and Report are called by the goroutine that owns the node. They
 	// must not block.
@@ -53,6 +55,7 @@ func NewHost(c *Client, cfg HostConfig) *Host {
 		h.watchers[w.Resource] = NewWatcher(c, w, h.Post, cfg.Log, cfg.Jitter)
 	}
 	h.writer = NewWriter(c, h.Post, cfg.Namespaces, cfg.Parallel, cfg.Jitter, cfg.Log)
+	h.writer.trace = cfg.Trace
 	return h
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 // Writer carries out a node's writes and reads. What waits is bounded by the
@@ -22,6 +23,7 @@ type Writer struct {
 	client     *Client
 	sink       func(context.Context, node.Input) error
 	log        *slog.Logger
+	trace      *trace.Tracer // nil: nothing is traced
 	namespaces NamespacePolicy
 	wg         sync.WaitGroup
 
@@ -56,16 +58,20 @@ const requestTimeout = 30 * time.Second
 
 // Write starts a write; its answer goes to the sink.
 func (w *Writer) Write(ctx context.Context, write node.Write) {
+	span := w.traced(ctx, write)
 	w.background(ctx, func(ctx context.Context) (node.Input, error) {
-		o, err := w.write(ctx, write)
+		span.Elapsed(trace.Waited)
+		o, err := w.write(span.In(ctx), write)
 		if err != nil {
 			f := failureOf(write.Verb, err, w.namespaces.Hint)
+			told(span, f)
 			if !f.Stale {
 				w.log.Log(ctx, w.failed(ctx, write.Ref, err), "write refused", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
 					"namespace", write.Ref.Namespace, "name", write.Ref.Name, "why", write.Why, "error", f.Message)
 			}
 			return node.Wrote{ID: write.ID, Failure: f}, err
 		}
+		told(span, nil)
 		level := slog.LevelInfo
 		if write.Why == applyStatus {
 			level = slog.LevelDebug

@@ -34,7 +34,7 @@ func (l *link) tendConditions(key engine.Key, ref kind.Ref, o *kind.Object) {
 		return
 	}
 	note(&l.shown, key, l.node.now)
-	l.node.enqueue(ref, job{name: l.name + "/conditions", why: "show what is wrong",
+	l.node.enqueue(ref, job{name: l.name + "/conditions", why: "show what is wrong", agent: l.name,
 		decide: func(local *kind.Object) decision {
 			if local == nil {
 				return decision{}

@@ -47,7 +47,7 @@ func (l *link) tendApplication(o *kind.Object) {
 	commands, _ := kind.Pending(o, &l.world)
 	ref := refOf(kind.Applications, o)
 	if commands.Unstamped {
-		l.node.enqueue(ref, job{name: l.name + "/stamp", why: "give the command an ID", decide: l.stamp, done: l.orTendLater(ref)})
+		l.node.enqueue(ref, job{name: l.name + "/stamp", why: "give the command an ID", agent: l.name, decide: l.stamp, done: l.orTendLater(ref)})
 	}
 	if uid := l.ends[key]; uid != "" {
 		delete(l.ends, key)
@@ -56,7 +56,7 @@ func (l *link) tendApplication(o *kind.Object) {
 		}
 	}
 	if l.world.Agent.Mode == kind.Autonomous && o.IsDeleting() && kind.ReadMark(o, &l.world).Owned {
-		l.node.enqueue(ref, job{name: l.name + "/let-go", why: "the copy goes, to be put back", decide: l.letGo, done: l.orTendLater(ref)})
+		l.node.enqueue(ref, job{name: l.name + "/let-go", why: "the copy goes, to be put back", agent: l.name, decide: l.letGo, done: l.orTendLater(ref)})
 	}
 	l.tendConditions(key, ref, o)
 }
@@ -150,7 +150,7 @@ func (l *link) ended(key engine.Key) {
 	}
 	ref := refOf(kind.Applications, o)
 	uid := o.UID()
-	l.node.enqueue(ref, job{name: l.name + "/ended", why: "the spoke has deleted it",
+	l.node.enqueue(ref, job{name: l.name + "/ended", why: "the spoke has deleted it", agent: l.name,
 		decide: func(local *kind.Object) decision {
 			if local == nil || local.UID() != uid || !local.IsDeleting() {
 				return decision{}
@@ -177,7 +177,7 @@ func (l *link) refuseCommand(f engine.Fact) {
 	ref := refOf(kind.Applications, o)
 	commands, _ := kind.Pending(o, &l.world)
 	id := commands.ID
-	l.node.enqueue(ref, job{name: l.name + "/refuse", why: "the spoke refuses the command",
+	l.node.enqueue(ref, job{name: l.name + "/refuse", why: "the spoke refuses the command", agent: l.name,
 		decide: func(local *kind.Object) decision {
 			if local == nil {
 				return decision{}

@@ -127,6 +127,11 @@ type Write struct {
 	Ref    kind.Ref
 	Object *kind.Object // to be stored; of a Delete: the one to be deleted
 	Why    string       // for the log
+
+	// For who looks at where time goes.
+	Agent   string         // whom it is about; empty on a spoke
+	Version engine.Version // of the item that it applies; zero: none
+	Attempt int            // 1, 2, … of the same task
 }
 
 // Read asks for one object as it is now; answer with Seen or Lost.
