@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
-	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 )
 
@@ -18,8 +18,7 @@ import (
 // knows all certificates that were issued to it and are still good: its end is
 // the end of them all.
 
-// issuedAnnotation lists them: fingerprint/expiry, separated by spaces.
-const issuedAnnotation = kind.Prefix + "issued-certificates"
+const issuedAnnotation = v1alpha1.IssuedAnnotation
 
 // mostIssued bounds the list. An agent renews its certificate when that is due,
 // so that two or three are good at a time.

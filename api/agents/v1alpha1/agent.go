@@ -122,6 +122,10 @@ const (
 	RetireAnnotation = Group + "/retire"
 )
 
+// IssuedAnnotation lists the certificates that the principal has issued to an agent and that are still good, as
+// fingerprint/expiry, separated by spaces. An agent that stays connected has newer ones than the status shows.
+const IssuedAnnotation = Group + "/issued-certificates"
+
 // ConfirmCluster is how a confirmation of another cluster begins.
 const ConfirmCluster = "cluster-"
 
