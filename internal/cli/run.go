@@ -123,7 +123,7 @@ keeps certificates. On a workload cluster it joins that cluster to a hub.`,
 	cobra.EnableCommandSorting = false
 	root.Flags().SortFlags = false
 	p.global.declare(root.PersistentFlags())
-	root.AddCommand(p.agentCommand(), p.joinCommand(), p.topCommand(), p.doctorCommand(), p.validateCommand(), p.pendingCommand(), p.diffCommand(), p.kubeconfigCommand(), p.pkiCommand(), p.blocklistCommand(), p.configCommand(), p.versionCommand(), p.completionCommand())
+	root.AddCommand(p.agentCommand(), p.joinCommand(), p.topCommand(), p.fleetCommand(), p.doctorCommand(), p.validateCommand(), p.pendingCommand(), p.diffCommand(), p.kubeconfigCommand(), p.pkiCommand(), p.blocklistCommand(), p.configCommand(), p.versionCommand(), p.completionCommand())
 	for _, cmd := range root.Commands() {
 		describeAll(cmd)
 	}

@@ -6,17 +6,11 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 )
@@ -58,7 +52,14 @@ const (
 
 // top draws the fleet until the context ends.
 func (p *Program) top(ctx context.Context, a agents) error {
-	f, err := p.follow(ctx, a)
+	changed := make(chan struct{}, 1)
+	note := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // one is enough
+		}
+	}
+	f, err := follow(ctx, a, "", follower{changed: func(*v1alpha1.Agent) { note() }, gone: func(string) { note() }, trouble: func(string) { note() }})
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (p *Program) top(ctx context.Context, a agents) error {
 	_, _ = io.WriteString(p.Stdout, "\x1b[?1049h\x1b[?25l") // a screen of its own, without a cursor
 	defer io.WriteString(p.Stdout, "\x1b[?25h\x1b[?1049l")  //nolint:errcheck // there is nowhere left to say so
 	for {
-		frame := p.fleet(f.agents(), a.String(), f.trouble(), p.Screen.Width(), p.Screen.Height())
+		frame := p.fleet(f.agents(), a.String(), f.old(), p.Screen.Width(), p.Screen.Height())
 		// Lines are cleared as they are written: a cleared screen would flicker.
 		frame = "\x1b[H" + strings.ReplaceAll(frame, "\n", "\x1b[K\n") + "\x1b[K\x1b[J"
 		if _, err := io.WriteString(p.Stdout, frame); err != nil {
@@ -76,7 +77,7 @@ func (p *Program) top(ctx context.Context, a agents) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-f.changed:
+		case <-changed:
 		case <-time.After(frameMost):
 		}
 		select { // bursts become one frame
@@ -85,75 +86,6 @@ func (p *Program) top(ctx context.Context, a agents) error {
 		case <-pause:
 		}
 	}
-}
-
-// following keeps up with a hub's agents.
-type following struct {
-	store   cache.Store
-	changed chan struct{}
-	done    sync.WaitGroup
-
-	mu  sync.Mutex
-	err error
-}
-
-// follow starts to follow a hub's agents, until the context ends.
-func (p *Program) follow(ctx context.Context, a agents) (*following, error) {
-	config := rest.CopyConfig(a.config)
-	config.Timeout = 0 // a watch has no end
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("set up the connection to %s: %w", a.cluster, err)
-	}
-	informer := dynamicinformer.NewFilteredDynamicInformer(client, agentResource, a.namespace, 0, cache.Indexers{}, nil).Informer()
-	f := &following{store: informer.GetStore(), changed: make(chan struct{}, 1)}
-	note := func() {
-		f.mu.Lock()
-		f.err = nil
-		f.mu.Unlock()
-		select {
-		case f.changed <- struct{}{}:
-		default: // one is enough
-		}
-	}
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { note() }, UpdateFunc: func(any, any) { note() }, DeleteFunc: func(any) { note() },
-	}); err != nil {
-		return nil, fmt.Errorf("follow agents: %w", err)
-	}
-	if err := informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
-		f.mu.Lock()
-		f.err = err
-		f.mu.Unlock()
-	}); err != nil {
-		return nil, fmt.Errorf("follow agents: %w", err)
-	}
-	f.done.Go(func() { informer.RunWithContext(ctx) })
-	return f, nil
-}
-
-func (f *following) wait() { f.done.Wait() }
-
-// trouble is why the picture may be old; empty: it is not.
-func (f *following) trouble() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err == nil {
-		return ""
-	}
-	return f.err.Error()
-}
-
-func (f *following) agents() []v1alpha1.Agent {
-	var all []v1alpha1.Agent
-	for _, one := range f.store.List() {
-		if u, ok := one.(*unstructured.Unstructured); ok {
-			if agent, err := typed(u.DeepCopy()); err == nil {
-				all = append(all, *agent)
-			}
-		}
-	}
-	return all
 }
 
 // fleet is one frame: a summary, and as many agents as fit, those in trouble first.
