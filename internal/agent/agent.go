@@ -159,6 +159,7 @@ func (a *agent) startAll(start func(what string, run func(context.Context) error
 	start("node", a.host.Run)
 	start("connection", a.connect)
 	start("memory", a.remember)
+	start("word of trouble", a.complain)
 	for what, run := range a.live.runs() {
 		start(what, run)
 	}

@@ -17,6 +17,7 @@ func (a *agent) serveHealth(ctx context.Context) error {
 		observe.Check{Name: "objects", Test: a.objectsReadable},
 		observe.Check{Name: "hub", Test: a.connected},
 		observe.Check{Name: "sync", Test: a.compared},
+		observe.Check{Name: "writes", Test: a.client.Writable, Remark: true}, // the hub hears of it too; see complain
 	))
 }
 

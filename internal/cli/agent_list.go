@@ -21,7 +21,8 @@ func (p *Program) agentListCommand() *cobra.Command {
 		Short:   "List agents: who is connected, and what differs",
 		Long: `Lists the agents of a hub.
 
-STATE is connected, away, suspended, or never for one that has not been there yet. DIVERGED counts items that
+STATE is connected, away, suspended, or never for one that has not been there yet; held if somebody has to confirm
+something, no-writes if the cluster's API server takes none: agent show says why. DIVERGED counts items that
 differ between hub and cluster: it is 0 when all is in order. UNACKED is how long the oldest change has waited
 for the other side's word.`,
 		Example: `  argocd-agentctl agent list
@@ -37,6 +38,7 @@ for the other side's word.`,
 			if err != nil {
 				return err
 			}
+			p.warnOfTrouble(cmd.Context(), a.cluster)
 			if away {
 				list.Items = slices.DeleteFunc(list.Items, func(a v1alpha1.Agent) bool { return a.Status.Connected })
 			}
@@ -92,6 +94,8 @@ func stateOf(agent *v1alpha1.Agent) cell {
 		return cell{"suspended", unsure}
 	case condition(agent, v1alpha1.ConditionHeld) == metav1.ConditionTrue:
 		return cell{"held", unsure}
+	case agent.Status.Connected && condition(agent, v1alpha1.ConditionWritable) == metav1.ConditionFalse:
+		return cell{"no-writes", bad}
 	case agent.Status.Connected:
 		return cell{"connected", good}
 	case agent.Status.Since == nil && agent.Status.ClusterUID == "":
@@ -108,6 +112,15 @@ func condition(agent *v1alpha1.Agent, kind string) metav1.ConditionStatus {
 		}
 	}
 	return metav1.ConditionUnknown
+}
+
+func conditionMessage(agent *v1alpha1.Agent, kind string) string {
+	for _, c := range agent.Status.Conditions {
+		if c.Type == kind {
+			return c.Message
+		}
+	}
+	return ""
 }
 
 func count(n int64) cell {

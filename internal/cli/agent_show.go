@@ -33,6 +33,7 @@ func (p *Program) agentShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			p.warnOfTrouble(cmd.Context(), a.cluster)
 			return p.show(format, view{object: agent, names: []string{nameOf(agent)}, text: p.describeAgent(agent)})
 		},
 	}
@@ -55,6 +56,9 @@ func (p *Program) describeAgent(agent *v1alpha1.Agent) string {
 	t.line("Cluster annotations", joined(agent.Spec.Cluster.Annotations))
 	t.gap()
 	fmt.Fprintf(t, textLine, "State:", p.colour(state.paint, state.text)+p.sinceText(s.Since))
+	if condition(agent, v1alpha1.ConditionWritable) == metav1.ConditionFalse {
+		t.line("Trouble", conditionMessage(agent, v1alpha1.ConditionWritable))
+	}
 	t.line("Principal", s.Principal)
 	t.line("Version", strings.TrimSpace(s.Version+protocolText(s.Protocol)))
 	t.line("Cluster", s.ClusterUID)

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
@@ -50,6 +51,7 @@ func (p *Program) examineHub(ctx context.Context, hub *cluster, o examOptions) (
 	e.argoOnHub(k)
 	e.argoRedis(ctx, hub, k)
 	e.fleet(ctx, hub, k)
+	e.trouble(ctx, hub, principalDeployment)
 	return e.found, k
 }
 
@@ -78,6 +80,7 @@ func (p *Program) examineSpoke(ctx context.Context, spoke *cluster, o examOption
 	if host := k.settings.get("server-address"); address == "" && host != "" {
 		address = net.JoinHostPort(host, cmp.Or(k.settings.get("server-port"), "443"))
 	}
+	e.trouble(ctx, spoke, agentDeployment)
 	switch {
 	case o.offline:
 	case address == "":
@@ -191,6 +194,9 @@ func (e *exam) fleet(ctx context.Context, hub *cluster, k *known) {
 		switch state := stateOf(agent).text; {
 		case state == "away":
 			e.problem("agents", "argocd-agentctl doctor --agent-context … looks at its cluster", "%s is away%s", agent.Name, e.program.sinceText(agent.Status.Since))
+		case state == "no-writes":
+			e.problem("agents", "see to that cluster's API server; what is sent there waits until then, and nothing is lost", "%s is connected, and its cluster takes no writes: %s",
+				agent.Name, conditionMessage(agent, v1alpha1.ConditionWritable))
 		case state == "held":
 			e.problem("agents", "argocd-agentctl pending "+agent.Name, "%s holds something back until somebody confirms it", agent.Name)
 		case agent.Status.Connected && agent.Status.Diverged > 0:

@@ -24,6 +24,7 @@ import (
 type Client struct {
 	base *url.URL
 	http *http.Client
+	mood mood
 }
 
 // NewClient makes a client from a kubeconfig's or a pod's settings.
@@ -70,7 +71,9 @@ func (c *Client) do(ctx context.Context, method, address string, body []byte) ([
 	return c.send(ctx, method, address, "application/json", body)
 }
 
-func (c *Client) send(ctx context.Context, method, address, contentType string, body []byte) ([]byte, error) {
+func (c *Client) send(ctx context.Context, method, address, contentType string, body []byte) (answer []byte, err error) {
+	asked := ctx
+	defer func() { c.mood.learn(asked, method, address, err) }()
 	ctx, span := trace.Within(ctx, trace.Asking, method)
 	defer span.End()
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)

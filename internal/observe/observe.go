@@ -18,29 +18,54 @@ import (
 type Check struct {
 	Name string
 	Test func() error
+	// Remark: what is wrong is said, and does not make the program unready.
+	Remark bool
 }
 
 // Probes serves /healthz (ready) and /livez (the process answers). Ready means
-// that every check passes; the answer names those that do not.
+// that every check passes; the answer names those that do not. With ?verbose it
+// names all, one a line: ok, bad or remark, and which.
 func Probes(checks ...Check) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	ready := func(w http.ResponseWriter, _ *http.Request) {
-		var bad []string
+	ready := func(w http.ResponseWriter, r *http.Request) {
+		verbose := r.URL.Query().Has("verbose")
+		code := http.StatusOK
+		var lines []string
 		for _, c := range checks {
-			if err := c.Test(); err != nil {
-				bad = append(bad, c.Name+": "+err.Error())
+			word := "ok"
+			err := c.Test()
+			switch {
+			case err != nil && c.Remark:
+				word = RemarkWord
+			case err != nil:
+				word, code = "bad", http.StatusServiceUnavailable
+			}
+			said := c.Name
+			if err != nil {
+				said += ": " + strings.ReplaceAll(err.Error(), "\n", " ")
+			}
+			switch {
+			case verbose:
+				lines = append(lines, word+" "+said)
+			case err != nil:
+				lines = append(lines, said)
 			}
 		}
-		if len(bad) > 0 {
-			w.WriteHeader(http.StatusServiceUnavailable)
+		if !verbose && code == http.StatusOK {
+			lines = append([]string{"ok"}, lines...)
 		}
-		fmt.Fprintln(w, strings.Join(append(bad, "ok")[:max(len(bad), 1)], "\n"))
+		w.WriteHeader(code)
+		fmt.Fprintln(w, strings.Join(lines, "\n"))
 	}
 	mux.HandleFunc("GET /healthz", ready)
 	mux.HandleFunc("GET /readyz", ready)
 	return mux
 }
+
+// RemarkWord begins a line of a verbose answer about what is wrong although the
+// program is ready.
+const RemarkWord = "remark"
 
 // Metric is one family of samples.
 type Metric struct {

@@ -28,7 +28,7 @@ func (p *principal) assembleAgents(ctx context.Context, n *node.Node) {
 	p.tending = (&errands{what: "cluster Secret", do: p.keeper.tend, parallel: parallelKeeping, log: p.log}).prepare()
 	p.replicas = newReplicas(p.client, p.cfg.Namespace, p.replica(), p.cfg.ReplicaAddress, p.log)
 	p.reporter = (&reporter{client: p.client, registry: p.registry, namespace: p.cfg.Namespace, replica: p.replica(),
-		host: p.host.Do, trouble: p.keeper.troubleOf, greeting: p.greetingOf, alive: p.replicas.alive, log: p.log}).prepare()
+		host: p.host.Do, trouble: p.keeper.troubleOf, moans: p.moaning.of, greeting: p.greetingOf, alive: p.replicas.alive, log: p.log}).prepare()
 	p.releaser = (&releaser{client: p.client, registry: p.registry, node: n, host: p.host.Do, log: p.log}).prepare()
 }
 

@@ -24,6 +24,7 @@ type reporter struct {
 	replica   string
 	host      func(context.Context, func(*node.Node)) error
 	trouble   func(agent string) string
+	moans     func(agent string) string
 	greeting  func(agent string, epoch engine.Epoch) (greeting, bool) // what an agent has shown on a connection
 	alive     func(replica string) bool
 	errands   *errands
@@ -226,7 +227,7 @@ func (r *reporter) outlook(agent string) (outlook, bool) {
 		return outlook{}, false
 	}
 	_, inForce := r.registry.get(agent)
-	v := outlook{rec: rec, inForce: inForce, refusal: r.registry.refusal(agent), barred: r.registry.barred(agent), trouble: r.trouble(agent), replica: r.replica,
+	v := outlook{rec: rec, inForce: inForce, refusal: r.registry.refusal(agent), barred: r.registry.barred(agent), trouble: r.trouble(agent), moans: r.moans(agent), replica: r.replica,
 		confirm: r.confirmCommand(agent), now: time.Now()}
 	r.mu.Lock()
 	v.seat = r.seats[agent]

@@ -43,6 +43,7 @@ type outlook struct {
 	inForce bool
 	refusal string // why what is declared is not in force
 	trouble string // what is wrong with the cluster Secret, or holds the agent's end up
+	moans   string // what the agent says is wrong with its API server
 	barred  string
 	seat    *seat  // nil: the agent has not been here
 	replica string // this one
@@ -131,6 +132,18 @@ func (v outlook) connected(s *v1alpha1.Status) {
 	if t.engine != nil {
 		v.synced(s, *t.engine)
 	}
+	v.writable(s)
+}
+
+// writable tells whether the agent's API server takes writes. Of agents that never
+// had trouble, nothing is said.
+func (v outlook) writable(s *v1alpha1.Status) {
+	switch {
+	case v.moans != "":
+		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionFalse, "Refused", v.moans)
+	case meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWritable) != nil:
+		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionTrue, "Taken", "the agent's API server takes writes")
+	}
 }
 
 // synced tells how equal the two sides are.
@@ -217,6 +230,9 @@ func (v outlook) away(s *v1alpha1.Status, reason, message string) {
 	s.Connected, s.OldestUnacked = false, nil
 	v.condition(s, v1alpha1.ConditionConnected, metav1.ConditionFalse, reasonWord(reason), cmp.Or(v.barred, message))
 	v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "NotConnected", "the agent is not connected")
+	if meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWritable) != nil {
+		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionUnknown, "NotConnected", "the agent is not connected")
+	}
 }
 
 // reasonWord makes a word out of anything, as conditions have it.

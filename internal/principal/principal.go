@@ -40,6 +40,7 @@ type principal struct {
 	keeper     *keeper
 	tending    *errands // of the keeper
 	reporter   *reporter
+	moaning    *complaints
 	releaser   *releaser
 	replicas   *replicas
 	sessions   *sessions
@@ -182,11 +183,18 @@ func (p *principal) serve(ctx context.Context) error {
 	p.door.end()
 	server := link.NewServer(link.ServerConfig{
 		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Admit: p.sessions.admit, Events: p.sessions, Log: p.log, Explain: p.cfg.Explain,
-		Keepalive: link.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval}, Targets: p.shared.targets(), Enroll: p.enroller(),
+		Keepalive: link.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval}, Targets: p.targets(), Enroll: p.enroller(),
 	})
 	p.server.Store(server)
 	p.log.InfoContext(ctx, "listening for agents", "address", p.cfg.Listener.Addr().String())
 	return server.Run(ctx, p.cfg.Listener)
+}
+
+// targets is what agents may connect to.
+func (p *principal) targets() map[string]link.Target {
+	all := p.moaning.targets()
+	maps.Copy(all, p.shared.targets())
+	return all
 }
 
 // revoke replaces the set of revoked certificates, and cuts whoever is connected

@@ -28,6 +28,7 @@ func (p *principal) serveHealth(ctx context.Context) error {
 		observe.Check{Name: "registrations", Test: begun(func() error { return p.registry.readable() })},
 		observe.Check{Name: "certificates", Test: begun(p.certified)},
 		observe.Check{Name: "connections", Test: begun(p.listening)},
+		observe.Check{Name: "writes", Test: p.client.Writable, Remark: true}, // reading and live access go on meanwhile
 	))
 }
 

@@ -83,7 +83,7 @@ type Status struct {
 	LastConfirmed *metav1.Time `json:"lastConfirmed,omitempty"`
 	// Certificate that the agent last connected with.
 	Certificate *Certificate `json:"certificate,omitempty"`
-	// Conditions: Connected, Registered, Synced, Held.
+	// Conditions: Connected, Registered, Synced, Held, Writable.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
@@ -109,8 +109,9 @@ type Certificate struct {
 const (
 	ConditionRegistered = "Registered" // what is declared is in force
 	ConditionConnected  = "Connected"
-	ConditionSynced     = "Synced" // nothing differs
-	ConditionHeld       = "Held"   // deletions or commands wait for a confirmation
+	ConditionSynced     = "Synced"   // nothing differs
+	ConditionHeld       = "Held"     // deletions or commands wait for a confirmation
+	ConditionWritable   = "Writable" // the agent's API server takes writes; absent: nothing else was ever heard
 )
 
 // Annotations that ask the principal for something.

@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argocd-agent/argocd-agent/internal/observe"
+)
+
+// remark is what a running program says of its cluster although it is ready: that the API server there takes no writes,
+// so that it can not be read off any object.
+type remark struct {
+	pod  string
+	text string
+}
+
+// Of a program this many pods are asked, and each for so long at most.
+const (
+	mostAsked  = 16
+	askTimeout = 3 * time.Second
+)
+
+// remarks asks the pods of a program, by way of the API server, which goes on to read while it takes no writes. An error
+// says why not all of them could be asked; asked tells how many were.
+func (c *cluster) remarks(ctx context.Context, program string) (found []remark, asked int, err error) {
+	pods, err := c.kube.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + program, Limit: mostAsked})
+	if err != nil {
+		return nil, 0, c.explain(err)
+	}
+	answers := make([][]remark, len(pods.Items))
+	answered := make([]bool, len(pods.Items))
+	var work errgroup.Group
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
+			continue
+		}
+		work.Go(func() error {
+			text, err := c.healthOf(ctx, pod)
+			if err != nil {
+				return fmt.Errorf("ask pod %s: %w", pod.Name, c.explain(err))
+			}
+			answered[i] = true
+			for line := range strings.Lines(text) {
+				if said, ok := strings.CutPrefix(strings.TrimSpace(line), observe.RemarkWord+" "); ok {
+					_, said, _ = strings.Cut(said, ": ")
+					answers[i] = append(answers[i], remark{pod.Name, said})
+				}
+			}
+			return nil
+		})
+	}
+	err = work.Wait()
+	for i := range answers {
+		found = append(found, answers[i]...)
+		if answered[i] {
+			asked++
+		}
+	}
+	return found, asked, err
+}
+
+// healthOf is what a pod's probe says, in all words.
+func (c *cluster) healthOf(ctx context.Context, pod *corev1.Pod) (string, error) {
+	port := ""
+	for _, container := range pod.Spec.Containers {
+		for _, one := range container.Ports {
+			if one.Name == "healthz" {
+				port = strconv.Itoa(int(one.ContainerPort))
+			}
+		}
+	}
+	if port == "" {
+		return "", fmt.Errorf("it has no port of the name healthz")
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	text, err := c.kube.CoreV1().RESTClient().Get().Namespace(c.namespace).Resource("pods").Name(pod.Name+":"+port).
+		SubResource("proxy").Suffix("healthz").Param("verbose", "true").MaxRetries(0).DoRaw(ctx)
+	if len(text) > 0 && strings.Contains(string(text), " objects") { // its own words, ready or not
+		return string(text), nil
+	}
+	return "", err
+}
+
+// warnOfTrouble says what the principals say of the hub. Who may not ask them is not bothered with that.
+func (p *Program) warnOfTrouble(ctx context.Context, hub *cluster) {
+	found, _, _ := hub.remarks(ctx, principalDeployment)
+	for _, one := range found {
+		p.warn("%s says of the hub: %s; what is shown of agents and Applications may be as old as that", one.pod, printable(one.text))
+	}
+}
+
+// trouble tells what a program says of its cluster.
+func (e *exam) trouble(ctx context.Context, c *cluster, program string) {
+	found, asked, err := c.remarks(ctx, program)
+	for _, one := range found {
+		e.problem("writes", "see to the API server: if its etcd is full, compact and defragment it, and disarm the alarm; if it is overloaded, find out by whom. Nothing is lost: all is written when it takes writes again",
+			"%s says: %s", one.pod, one.text)
+	}
+	switch {
+	case err != nil:
+		e.unknown("writes", err)
+	case asked > 0 && len(found) == 0:
+		e.ok("writes", "the API server takes what %s writes", program)
+	}
+}

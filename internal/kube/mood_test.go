@@ -1,0 +1,81 @@
+package kube
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+func TestAnAPIServerThatTakesNoWritesIsComplainedOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := true
+		api := &server{answer: func(r *http.Request) (int, string, string) {
+			if full && r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "Reviews") {
+				return http.StatusInternalServerError, "", "etcdserver: mvcc: database space exceeded"
+			}
+			return http.StatusOK, "", ""
+		}}
+		c, err := NewClient(&rest.Config{Host: "http://api", Transport: api})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := kind.Ref{Resource: kind.AppProjects, Namespace: "argocd", Name: "a"}
+		write := func() { _, _ = c.Create(t.Context(), ref, map[string]any{}) }
+		says := func(moment string, texts ...string) {
+			t.Helper()
+			got := c.Complaint()
+			if (got == "") != (len(texts) == 0) {
+				t.Fatalf("%s: %q", moment, got)
+			}
+			for _, text := range texts {
+				if !strings.Contains(got, text) {
+					t.Errorf("%s: %q, without %q", moment, got, text)
+				}
+			}
+		}
+		says("in the beginning")
+		began := time.Now().UTC().Truncate(time.Second).Format(time.RFC3339)
+		write()
+		says("after one refusal")
+		time.Sleep(worthTelling)
+		says("and nothing else for a while", began, "database space exceeded")
+		for range 3 { // reading goes on, and so do questions
+			_, _ = c.Get(t.Context(), ref)
+			_, _ = c.do(t.Context(), http.MethodPost, "http://api/apis/authorization.k8s.io/v1/subjectaccessReviews", []byte("{}"))
+		}
+		says("while reads get through", "database space exceeded")
+
+		write()
+		full = false
+		write()
+		says("some get through, some do not", began)
+		time.Sleep(calmAgain / 2)
+		full = true
+		write()
+		full = false
+		write()
+		time.Sleep(calmAgain / 2)
+		says("it is one trouble", began)
+		time.Sleep(calmAgain)
+		says("nothing was refused for a while")
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		full = true
+		_, _ = c.Create(ended, ref, map[string]any{})
+		time.Sleep(worthTelling)
+		says("what this program gave up is no trouble of the API server")
+
+		write()
+		full = false
+		write()
+		time.Sleep(worthTelling)
+		says("a single refusal is not worth telling")
+	})
+}

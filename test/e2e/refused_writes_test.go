@@ -1,0 +1,84 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
+)
+
+// remarks waits until a program that is ready says these texts of itself, or, with none, that all is in order.
+func remarks(t testing.TB, health string, texts ...string) {
+	t.Helper()
+	client := http.Client{Timeout: 10 * time.Second}
+	await(t, "a remark of a program that is ready", func() error {
+		response, err := client.Get(health + "?verbose")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		switch {
+		case err != nil:
+			return err
+		case response.StatusCode != http.StatusOK || !containsAll(string(text), texts) || strings.Contains(string(text), "remark") != (len(texts) > 0):
+			return fmt.Errorf("%s:\n%s", response.Status, text)
+		}
+		return nil
+	})
+}
+
+// TestClusterThatTakesNoWritesIsSeenOnTheHub has a cluster's API server refuse what the agent writes; the agent stays
+// connected and ready, for people look at their objects and logs meanwhile.
+func TestClusterThatTakesNoWritesIsSeenOnTheHub(t *testing.T) {
+	w := shared(t)
+	agent := w.managed()
+	api, err := agent.spoke.FaultyAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = api.Close() })
+	agent.with(t, "--kubeconfig", api.Kubeconfig)
+	known, app := w.hub.agent("managed"), w.hub.app("managed", "refused-writes")
+	api.Add(faultproxy.Rule{Match: faultproxy.Match{Verbs: faultproxy.WriteVerbs}, Do: faultproxy.Unavailable()})
+	app.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "refused-writes"}.object())
+	known.becomes(t, agentShows("Writable", "False", "can not take writes: the API server says 503"), truth("status.connected", true))
+	remarks(t, agent.health, "remark writes: since ", "503")
+	remarks(t, w.health) // of the hub there is nothing to say
+
+	api.RemoveAll()
+	agent.spoke.app(lab.ArgoCDNamespace, "refused-writes").becomes(t)
+	known.becomes(t, agentShows("Writable", "True", "the agent's API server takes writes"))
+	remarks(t, agent.health)
+}
+
+// TestHubThatTakesNoWritesIsTold has the hub's API server refuse all that the principal writes: nothing can be written
+// down there, so the principal says it itself.
+func TestHubThatTakesNoWritesIsTold(t *testing.T) {
+	w := shared(t)
+	api, err := w.hub.FaultyAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = api.Close() })
+	before := slices.Clone(w.principal.args)
+	t.Cleanup(func() {
+		w.principal.args = before
+		w.principal.restart(t)
+	})
+	w.principal.args = append(slices.Clone(before), "--kubeconfig", api.Kubeconfig)
+	w.principal.restart(t)
+	w.connected(t)
+	remarks(t, w.health)
+	api.Add(faultproxy.Rule{Match: faultproxy.Match{Verbs: faultproxy.WriteVerbs}, Do: faultproxy.Unavailable()})
+	remarks(t, w.health, "remark writes: since ", "503") // nobody has to change anything for that: it has a Lease to renew
+	w.managed().connected(t)
+	api.RemoveAll()
+	remarks(t, w.health)
+}
