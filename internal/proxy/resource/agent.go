@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 // Agent is the half of the proxy in front of the API server of a workload cluster. It is an http.Handler for what
@@ -62,6 +64,7 @@ type visit struct {
 	app     string
 	setting string
 	masked  bool
+	span    *trace.Span
 }
 
 type visitKey struct{}
@@ -74,6 +77,9 @@ func visitOf(ctx context.Context) *visit {
 func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{begin: time.Now()}
 	defer func() {
+		v.span.Text(trace.Application, v.app)
+		v.span.Text(trace.RefusedBy, v.setting)
+		answered(v.span, v.code)
 		a.config.Observe(Outcome{
 			Agent: a.config.Name, Request: v.request, Code: v.code, FirstByte: v.first, Total: time.Since(v.begin),
 			Upgrade: v.code == http.StatusSwitchingProtocols, Setting: v.setting, Application: v.app,
@@ -92,6 +98,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.config.Log.InfoContext(ctx, "request from the hub", "request", v.request.String(), "application", v.app)
 	}
 	fullDuplex(w)
+	v.span.Event("allowed")
 	a.proxy.ServeHTTP(&upgradeWriter{ResponseWriter: w, ctx: ctx}, r)
 }
 
@@ -102,6 +109,7 @@ func (a *Agent) admit(v *visit, r *http.Request) *Status {
 		return status
 	}
 	v.request = parse(r, query)
+	v.span = traced(r.Context(), a.config.Trace, r, &v.request)
 	a.localise(v, r)
 	policy := a.policy.Load()
 	decider := decider{policy: policy, apps: a.config.Apps, kindOf: a.kinds.of, argocd: a.config.ArgoCD, autonomous: a.config.Autonomous}
@@ -157,11 +165,13 @@ func (a *Agent) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Path = strings.TrimSuffix(server.Path, "/") + r.In.URL.Path
 	r.Out.Host = server.Host
 	r.Out.Header.Del("Expect")
+	visitOf(r.In.Context()).span.Mark(r.Out.Header)
 }
 
 func (a *Agent) modify(res *http.Response) error {
 	v := visitOf(res.Request.Context())
 	v.code, v.first = res.StatusCode, time.Since(v.begin)
+	v.span.Event("answer begins")
 	wholeBody(res)
 	if v.masked {
 		return a.masks.cover(res)

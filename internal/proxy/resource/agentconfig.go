@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 // AgentConfig is what an Agent needs. Zero durations mean the default.
@@ -35,7 +37,8 @@ type AgentConfig struct {
 
 	// Observe is told of every request when it has ended. It must not wait.
 	Observe func(Outcome)
-	Log     *slog.Logger // nil: silent
+	Log     *slog.Logger  // nil: silent
+	Trace   *trace.Tracer // nil: nothing is traced
 
 	Idle  time.Duration // 2 min: how long a tunnel is kept that the hub does not use; the hub closes its own earlier
 	Fresh time.Duration // 10 s: how long the body of a write may be on its way; see fresh

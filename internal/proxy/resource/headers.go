@@ -3,6 +3,8 @@ package resource
 import (
 	"net/http"
 	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 // identityHeaders carry who somebody is, or make a proxy act differently. None of them crosses to the other side.
@@ -20,7 +22,8 @@ var identityPrefixes = []string{"Impersonate-", "X-Remote-", "X-Forwarded-", "X-
 // tokenProtocol is how a browser hands a bearer token to an API server when it asks for a WebSocket.
 const tokenProtocol = "base64url.bearer.authorization.k8s.io."
 
-// stripIdentity removes from a request whatever tells, or pretends to tell, who is asking.
+// stripIdentity removes from a request whatever tells, or pretends to tell, who is asking, and of its trace all but the
+// numbers.
 func stripIdentity(header http.Header) {
 	for _, name := range identityHeaders {
 		header.Del(name)
@@ -34,6 +37,7 @@ func stripIdentity(header http.Header) {
 		}
 	}
 	stripTokenProtocol(header)
+	trace.Tidy(header)
 }
 
 func stripTokenProtocol(header http.Header) {

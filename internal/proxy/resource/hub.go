@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 // Hub is the half of the proxy to which Argo CD's cluster Secrets point. It is an http.Handler; NewServer puts it behind
@@ -88,6 +90,7 @@ type call struct {
 	firstByte time.Duration
 	code      int
 	copied    bool
+	span      *trace.Span
 
 	reading atomic.Bool // the caller's body
 	unblock func()      // ends a read of it
@@ -103,6 +106,10 @@ func callOf(ctx context.Context) *call {
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{begin: time.Now(), state: r.TLS}
 	defer func() {
+		if c.copied {
+			c.span.Text(trace.Remembered, "true")
+		}
+		answered(c.span, c.code)
 		h.config.Observe(Outcome{
 			Agent: c.agent, Request: c.request, Code: c.code, Remembered: c.copied, FirstByte: c.firstByte,
 			Total: time.Since(c.begin), Upgrade: c.code == http.StatusSwitchingProtocols,
@@ -127,6 +134,8 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.request = parse(r, query)
+	c.span = traced(r.Context(), h.config.Trace, r, &c.request)
+	c.span.Text(trace.Agent, c.agent)
 	c.document = c.request.Verb == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) && isDocument(r.URL.Path)
 	if !c.request.streams(query) && !wantsUpgrade(r.Header) {
 		c.patience = h.config.FirstByte
@@ -135,7 +144,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 
-	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), callKey{}, c))
+	ctx, cancel := context.WithCancelCause(c.span.In(context.WithValue(r.Context(), callKey{}, c)))
 	defer cancel(nil)
 	c.cancel = cancel
 	if status := h.active.add(c); status != nil {
@@ -192,6 +201,7 @@ func bearer(header http.Header) string {
 
 func (h *Hub) rewrite(r *httputil.ProxyRequest) {
 	stripIdentity(r.Out.Header)
+	callOf(r.In.Context()).span.Mark(r.Out.Header)
 	r.Out.URL.Scheme = "http" // inside the tunnel, which is inside mTLS
 	r.Out.URL.Host = hostOf(callOf(r.In.Context()).agent)
 	r.Out.Host = "kubernetes" // the Agent sets the real one
@@ -215,6 +225,7 @@ func acts(r *http.Request, q *Request) bool {
 func (h *Hub) modify(res *http.Response) error {
 	c := callOf(res.Request.Context())
 	c.code, c.firstByte = res.StatusCode, time.Since(c.begin)
+	c.span.Event("answer begins")
 	if location := res.Header.Get("Location"); location != "" && (!strings.HasPrefix(location, "/") || strings.HasPrefix(location, "//")) {
 		return fmt.Errorf("the answer leads elsewhere, to %q", location)
 	}

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 // HubConfig is what a Hub needs. Zero durations and numbers mean the default.
@@ -27,7 +29,8 @@ type HubConfig struct {
 	// Observe is told of every request when it has ended. It must not wait.
 	Observe func(Outcome)
 
-	Log *slog.Logger // nil: silent
+	Log   *slog.Logger  // nil: silent
+	Trace *trace.Tracer // nil: nothing is traced
 
 	DialTimeout time.Duration // 10 s: to open a tunnel
 	FirstByte   time.Duration // 75 s: to the first byte of an answer that is no stream; API servers give up after 60 s themselves

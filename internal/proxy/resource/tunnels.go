@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 // The transport keeps unused connections by host, so an agent is a host: its name in hex, since a name need not be one
@@ -36,9 +38,14 @@ func newTunnels(config *HubConfig) *http.Transport {
 			if err != nil {
 				return nil, fmt.Errorf("dial %q: %w", address, err)
 			}
+			ctx, span := trace.Within(ctx, trace.Inside, "open a tunnel")
+			defer span.End()
 			ctx, cancel := context.WithTimeoutCause(ctx, config.DialTimeout, errDial)
 			defer cancel()
 			conn, err := config.Dial(ctx, agent)
+			if err != nil {
+				span.Fail(err.Error())
+			}
 			if err != nil && errors.Is(context.Cause(ctx), errDial) {
 				return nil, errDial
 			}
