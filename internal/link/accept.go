@@ -32,19 +32,24 @@ func (s *Server) Sync(stream grpc.BidiStreamingServer[api.CloudEvent, api.CloudE
 		return s.turnAway(stream, p, refusedSecondStream, codes.FailedPrecondition, engine.BadMessage,
 			"this connection has had its Sync stream; dial again for another", 0)
 	}
+	steps := s.steps(stream.Context(), p, sock)
 	if s.cfg.Admit != nil {
 		if retry, err := s.cfg.Admit(p); err != nil {
+			steps.Fail(err.Error())
 			return s.turnAway(stream, p, refusedOverloaded, codes.ResourceExhausted, engine.Overloaded, err.Error(), retry)
 		}
 	}
 	c := newConn("hub/"+p.Agent, &s.counters.Traffic, s.cfg.Limits.Queue, closeGrace, func() { _ = sock.Close() })
 	c.Agent, c.Fingerprint, c.NotAfter, c.RemoteAddr = p.Agent, p.Fingerprint, p.NotAfter, sock.RemoteAddr().String()
+	c.Steps = steps
+	defer c.stepsEnd()
 	c.tunnels = newBook(c, s.cfg.Tunnels, &s.counters)
 	if err := s.enter(c); err != nil {
 		return s.turnAway(stream, p, refusedShutdown, codes.Unavailable, engine.ShuttingDown, err.Error(), 0)
 	}
 	defer s.leave(c)
 	// The agent waits for this: now it may speak.
+	steps.Next("wait for the greeting")
 	if err := stream.SendHeader(metadata.MD{}); err != nil {
 		return fmt.Errorf("accepting agent %s: %w", p.Agent, err)
 	}

@@ -20,12 +20,14 @@ import (
 
 	api "github.com/argocd-agent/argocd-agent/api/argocdagent/v1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/wire"
 )
 
 // attempt is one connection to the hub, from dialling to its end.
 type attempt struct {
 	*Dialer
+	steps  *trace.Steps
 	mu     sync.Mutex
 	socket *socket
 	conn   *Conn // once the hub has accepted it
@@ -35,9 +37,11 @@ type attempt struct {
 // attempt dials once and, if the hub accepts, lives as long as the session. It
 // returns the connection, nil if there was none, and why it ended.
 func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
-	a := &attempt{Dialer: d}
+	a := &attempt{Dialer: d, steps: d.cfg.Trace.Steps(ctx, trace.Asking, "connect to the principal", "dial", d.cfg.Now())}
+	a.steps.Whole().Text(trace.Server, d.cfg.Address)
 	client, err := a.client()
 	if err != nil {
+		a.steps.Fail(err.Error())
 		return nil, err
 	}
 	defer func() { _ = client.Close() }()
@@ -47,10 +51,11 @@ func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
 	defer end()
 	stream, err := a.open(ctx, life, end, client)
 	if err != nil {
+		a.steps.Fail(err.Error())
 		return nil, err
 	}
 	c := newConn(agentSource(d.cfg.Name), &d.counters.Traffic, d.cfg.Queue, closeGrace, end)
-	c.Agent, c.RemoteAddr, c.Since = d.cfg.Name, d.cfg.Address, d.cfg.Now()
+	c.Agent, c.RemoteAddr, c.Since, c.Steps = d.cfg.Name, d.cfg.Address, d.cfg.Now(), a.steps
 	if s := a.sock(); s != nil {
 		c.RemoteAddr = s.RemoteAddr().String()
 		s.own.Store(c.Traffic)
@@ -66,6 +71,7 @@ func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
 	d.attendOffice(client, c)
 	c.run(stream, d.cfg.Events, func() { _ = stream.CloseSend() })
 	d.counters.Disconnects.Add(1)
+	c.stepsEnd()
 	return c, c.Cause()
 }
 
@@ -121,10 +127,14 @@ func (a *attempt) open(ctx, life context.Context, end func(), client *grpc.Clien
 	defer timer.Stop()
 
 	life = metadata.AppendToOutgoingContext(life, a.cfg.Metadata...)
+	if span := a.steps.Whole().Carried(); span != "" {
+		life = metadata.AppendToOutgoingContext(life, trace.Header, span)
+	}
 	stream, err := api.NewSyncClient(client).Sync(life)
 	if err != nil {
 		return nil, a.explain(err)
 	}
+	a.steps.Next("wait to be accepted")
 	header, err := stream.Header()
 	if err == nil && header == nil { // it ended; RecvMsg says why
 		if err = stream.RecvMsg(&incoming{}); err == nil || errors.Is(err, io.EOF) {
@@ -173,6 +183,7 @@ func (a *attempt) dial(ctx context.Context, address string) (net.Conn, error) {
 		a.failed(err)
 		return nil, err
 	}
+	a.steps.Next("handshake")
 	s := &socket{Conn: conn, total: &a.counters.Traffic}
 	a.mu.Lock()
 	a.socket = s

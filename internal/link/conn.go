@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/wire"
 )
 
@@ -21,6 +22,11 @@ type Conn struct {
 	NotAfter    time.Time // when that expires; zero likewise
 	Since       time.Time
 	Traffic     *Traffic
+
+	// Steps are those in which the session comes about. Who knows of the next one
+	// says so, and of the last; the end of the connection is theirs in any case.
+	// Nil: it is not traced.
+	Steps *trace.Steps
 
 	total   *Traffic
 	limit   int           // bytes in the queue

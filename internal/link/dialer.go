@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 // DialerConfig is what a Dialer needs. Address, Events and Log are required.
@@ -24,6 +26,7 @@ type DialerConfig struct {
 
 	Events Events
 	Log    *slog.Logger
+	Trace  *trace.Tracer // nil: nothing is traced
 
 	// Explain makes TLS errors understandable; nil: they stay as they are.
 	Explain func(error) error

@@ -49,6 +49,7 @@ func (c serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 		return nil, nil, fmt.Errorf("a %T did not come from our listener", raw)
 	}
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	s.shaken.Store(time.Now().UnixNano())
 	s.listener.settle(s)
 	if err != nil {
 		if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) { // somebody looks whether the port is open, or had to make way

@@ -247,8 +247,9 @@ type socket struct {
 	total    *Traffic
 	own      atomic.Pointer[Traffic] // of the session on it
 	since    time.Time
-	synced   atomic.Bool // a Sync stream was opened on it
-	trusting atomic.Bool // a Trust stream is open on it
+	shaken   atomic.Int64 // when the handshake was over, in nanoseconds
+	synced   atomic.Bool  // a Sync stream was opened on it
+	trusting atomic.Bool  // a Trust stream is open on it
 	tunnels  atomic.Pointer[book]
 	shake    *list.Element // guarded by listener.mu, like peer
 	peer     string

@@ -19,6 +19,7 @@ import (
 
 	api "github.com/argocd-agent/argocd-agent/api/argocdagent/v1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/wire"
 )
 
@@ -32,6 +33,7 @@ type ServerConfig struct {
 	Authenticate Authenticate
 	Events       Events
 	Log          *slog.Logger
+	Trace        *trace.Tracer // nil: nothing is traced
 
 	// WebSocket lets agents in by WebSocket too, on the same port. Without TLS
 	// there is none.
