@@ -28,7 +28,8 @@ func rowOf(agent *v1alpha1.Agent) fleet.Row {
 		r.Fingerprint = s.Certificate.Fingerprint
 	}
 	for _, one := range heldBy(agent) {
-		held := fleet.Held{What: one.What}
+		what, _, _ := strings.Cut(one.What, ": kubectl annotate ") // how to confirm it is said in other words
+		held := fleet.Held{What: what}
 		if typable.MatchString(one.ID) {
 			held.ID = one.ID
 		}

@@ -53,7 +53,7 @@
   ];
 
   const tones = {connected: "good", away: "bad", held: "bad", never: "faint", suspended: "unsure", leaving: "unsure"};
-  const state = (r) => r.state === "held" && !r.connected ? "held, away" : r.state;
+  const state = (r) => r.connected ? r.state : r.refused ? "refused" : r.state === "held" ? "away, held" : r.state;
   // Of each column: what it shows, and what it is sorted by where that is something else.
   const columns = [
     {id: "name", title: "Agent", text: (r) => r.name},
@@ -124,7 +124,7 @@
 
   const facts = (r) => [
     ["Refused", r.refused],
-    ["State", state(r) + (r.since ? " since " + date(r.since) : "")],
+    [r.connected ? "Connected since" : "Away since", date(r.since)],
     ["Hub replica", r.principal],
     ["Version", (r.version || "") + (r.protocol ? " (protocol " + r.protocol + ")" : "")],
     ["Mode", r.mode || "what it first connects with"],
