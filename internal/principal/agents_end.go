@@ -19,9 +19,10 @@ import (
 var definitions = kind.Resource{Group: "apiextensions.k8s.io", Version: "v1", Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
 
 // end sees to what an Agent leaves behind, then lets it go.
-func (k *keeper) end(ctx context.Context, rec record) error {
-	if !hasFinalizer(rec) {
-		return nil
+func (k *keeper) end(ctx context.Context, seen record) error {
+	rec, ours, err := k.ending(ctx, seen)
+	if err != nil || !ours {
+		return err
 	}
 	swept, err := k.definitionGoes(ctx)
 	if err != nil {
@@ -42,7 +43,7 @@ func (k *keeper) end(ctx context.Context, rec record) error {
 		if err := k.revoke(ctx, rec); err != nil {
 			return err
 		}
-		if err := k.removeSecrets(ctx, rec.Name); err != nil {
+		if err := k.removeSecrets(ctx, rec); err != nil {
 			return err
 		}
 	}
@@ -56,6 +57,78 @@ func (k *keeper) end(ctx context.Context, rec record) error {
 	}
 	k.log.InfoContext(ctx, "an agent was deleted", "agent", rec.Name)
 	return nil
+}
+
+// ending looks whether an Agent is still to be ended, and is what it was seen to
+// be. What is known here may be old: another principal may have let it go since,
+// and its name may be that of a new agent, whose tokens, certificates and Secret
+// are nobody's to take.
+func (k *keeper) ending(ctx context.Context, seen record) (rec record, ours bool, err error) {
+	if !hasFinalizer(seen) {
+		return seen, false, nil
+	}
+	o, err := k.client.Get(ctx, k.registry.ref(seen.Name))
+	if err != nil {
+		return seen, false, fmt.Errorf("read Agent %s: %w", seen.Name, err)
+	}
+	if o == nil {
+		return seen, false, k.removeLate(ctx, seen)
+	}
+	if rec, err = readAgent(o); err != nil {
+		return seen, false, err
+	}
+	if rec.UID != seen.UID || rec.DeletionTimestamp == nil {
+		return rec, false, k.registry.seen(o)
+	}
+	return rec, hasFinalizer(rec), nil
+}
+
+// isThere tells whether an Agent that is being ended is still there. What was read
+// under its name before that is its own: as long as it is, no other can have it.
+func (k *keeper) isThere(ctx context.Context, rec record) (bool, error) {
+	o, err := k.client.Get(ctx, k.registry.ref(rec.Name))
+	if err != nil {
+		return false, fmt.Errorf("read Agent %s: %w", rec.Name, err)
+	}
+	return o != nil && o.UID() == string(rec.UID), nil
+}
+
+// removeLate removes a Secret that was made for an Agent by a principal that did
+// not know yet that another had let it go.
+func (k *keeper) removeLate(ctx context.Context, gone record) error {
+	ref := kind.Ref{Resource: kind.Secrets, Namespace: k.namespace, Name: usualSecret(gone.Name)}
+	late, err := k.client.Get(ctx, ref)
+	if err != nil {
+		return fmt.Errorf("read Secret %s: %w", ref.Name, err)
+	}
+	if late == nil || late.Label(agentLabel) != gone.Name {
+		return nil
+	}
+	if s := readSecret(late); !s.made() || !s.derived() || s.annotations[keepsakeAnnotation] != "" {
+		return nil
+	}
+	if swept, err := k.definitionGoes(ctx); err != nil || swept {
+		return err
+	}
+	next, err := k.client.Get(ctx, k.registry.ref(gone.Name))
+	if err != nil || next != nil { // whose Secret it is
+		return err
+	}
+	if err := k.client.Delete(ctx, ref, late); err != nil {
+		return fmt.Errorf("remove Secret %s, which was made when agent %s was gone: %w", ref.Name, gone.Name, err)
+	}
+	k.log.InfoContext(ctx, "removed a cluster Secret that was made for an agent after its end", "agent", gone.Name)
+	return nil
+}
+
+// secretsOf names the Secrets that an agent may have: those that were seen, and the
+// one that another principal may have made just now.
+func (k *keeper) secretsOf(agent string) []string {
+	names := k.registry.secretNames(agent)
+	if usual := usualSecret(agent); !slices.Contains(names, usual) {
+		names = append(names, usual)
+	}
+	return names
 }
 
 // definitionGoes tells whether it is the whole resource that is being deleted.
@@ -101,22 +174,29 @@ func (k *keeper) keepInSecrets(ctx context.Context, rec record) error {
 
 // removeSecrets deletes the cluster Secrets that the principal has made for an
 // agent, and gives back those of others.
-func (k *keeper) removeSecrets(ctx context.Context, agent string) error {
-	for _, name := range k.registry.secretNames(agent) {
+func (k *keeper) removeSecrets(ctx context.Context, rec record) error {
+	for _, name := range k.secretsOf(rec.Name) {
 		ref := kind.Ref{Resource: kind.Secrets, Namespace: k.namespace, Name: name}
 		there, err := k.client.Get(ctx, ref)
+		if err != nil {
+			return fmt.Errorf("read Secret %s: %w", name, err)
+		}
+		if there == nil || there.Label(agentLabel) != rec.Name {
+			continue
+		}
+		its, err := k.isThere(ctx, rec)
 		switch {
 		case err != nil:
-			return fmt.Errorf("read Secret %s: %w", name, err)
-		case there == nil || there.Label(agentLabel) != agent:
-			continue
+			return err
+		case !its:
+			return nil
 		case readSecret(there).made():
 			err = k.client.Delete(ctx, ref, there)
 		default:
 			_, err = k.client.Apply(ctx, ref, secretManager, farewell(k.namespace, there))
 		}
 		if err != nil {
-			return fmt.Errorf("remove what was derived for agent %s from Secret %s: %w", agent, name, err)
+			return fmt.Errorf("remove what was derived for agent %s from Secret %s: %w", rec.Name, name, err)
 		}
 	}
 	return nil

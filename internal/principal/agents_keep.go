@@ -148,6 +148,13 @@ func (k *keeper) derive(ctx context.Context, rec record, secret clusterSecret, h
 		}
 		config = cmpBytes(secretValue(there, "config"), config)
 	}
+	if there == nil {
+		// It is made out of nothing for an Agent that is there, and not for one
+		// that another principal has let go since it was seen.
+		if ok, err := k.stands(ctx, rec); err != nil || !ok {
+			return err
+		}
+	}
 	w := k.wanted(rec, now)
 	if k.config != nil && (there == nil || now.made()) {
 		better, err := k.config(rec.Name, config)
@@ -174,6 +181,18 @@ func (k *keeper) derive(ctx context.Context, rec record, secret clusterSecret, h
 	}
 	k.found(readSecret(o))
 	return k.registry.seenSecret(o)
+}
+
+// stands tells whether an Agent is there and stays, now and not when it was seen.
+func (k *keeper) stands(ctx context.Context, seen record) (bool, error) {
+	o, err := k.client.Get(ctx, k.registry.ref(seen.Name))
+	if err != nil {
+		return false, fmt.Errorf("read Agent %s: %w", seen.Name, err)
+	}
+	if o == nil || o.UID() != string(seen.UID) || o.IsDeleting() {
+		return false, nil // that will be seen
+	}
+	return true, nil
 }
 
 // isGood tells whether the credentials in a Secret were looked at and found good.

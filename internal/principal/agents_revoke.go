@@ -23,6 +23,9 @@ func (k *keeper) revoke(ctx context.Context, rec record) error {
 	if err != nil {
 		return err
 	}
+	if its, err := k.isThere(ctx, rec); err != nil || !its {
+		return err
+	}
 	return k.lists.add(ctx, rec.Name, revoked, time.Now())
 }
 
@@ -45,7 +48,7 @@ func (k *keeper) certificatesOf(ctx context.Context, rec record) (map[string]tim
 			all[fingerprint] = expires
 		}
 	}
-	for _, name := range k.registry.secretNames(rec.Name) {
+	for _, name := range k.secretsOf(rec.Name) {
 		there, err := k.client.Get(ctx, kind.Ref{Resource: kind.Secrets, Namespace: k.namespace, Name: name})
 		if err != nil {
 			return nil, fmt.Errorf("read Secret %s: %w", name, err)

@@ -104,8 +104,8 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 			"labels": map[string]string{agentLabel: "w1"}, "annotations": annotations}, "data": map[string][]byte{"config": test.config}})
 		var patch struct{ Data map[string]*string }
 		k := pretendKeeper(t, func(w http.ResponseWriter, r *http.Request) {
-			switch {
-			case r.Method == http.MethodPatch:
+			switch r.Method {
+			case http.MethodPatch:
 				body, _ := io.ReadAll(r.Body)
 				if err := json.Unmarshal(body, &patch); err != nil {
 					t.Error(err)

@@ -43,6 +43,7 @@ func TestWhoIsNotLetInGetsNoCertificateEither(t *testing.T) {
 func TestTheEndOfAnAgentIsTheEndOfItsTokens(t *testing.T) {
 	var mu sync.Mutex
 	var did []string
+	going := version("u1", 1, true)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -50,6 +51,8 @@ func TestTheEndOfAnAgentIsTheEndOfItsTokens(t *testing.T) {
 		case r.Method == http.MethodGet && r.URL.Path == secrets:
 			fmt.Fprintf(w, `{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"argocd-agent-join-aaaaaaaa","resourceVersion":"7","labels":{%q:"w1"}}},
 				{"metadata":{"name":"argocd-agent-join-bbbbbbbb","resourceVersion":"8","labels":{%q:"w2"}}}]}`, pki.JoinLabel, pki.JoinLabel)
+		case r.Method == http.MethodGet && path.Base(r.URL.Path) == "w1":
+			_ = json.NewEncoder(w).Encode(going)
 		case r.Method == http.MethodGet:
 			fmt.Fprint(w, `{"metadata":{"name":"agents","resourceVersion":"1"}}`) // the definition
 		default:
@@ -64,7 +67,7 @@ func TestTheEndOfAnAgentIsTheEndOfItsTokens(t *testing.T) {
 	}
 	d := newDesk(t)
 	k := &keeper{registry: d.registry, client: client, namespace: "argocd", lists: readLists(client), certificates: func(string) map[string]time.Time { return nil }, log: d.log}
-	rec := record{Agent: agent("w1", 1, "managed", func(a *v1alpha1.Agent) { a.Finalizers = []string{v1alpha1.Finalizer} })}
+	rec := record{Agent: going}
 	if err := k.end(t.Context(), rec); err != nil {
 		t.Fatal(err)
 	}
