@@ -85,6 +85,9 @@ func hubNamespace(agent *v1alpha1.Agent) string {
 	return agent.Name
 }
 
+// stateNoWrites is an agent that is connected and whose API server takes no writes.
+const stateNoWrites = "no-writes"
+
 // stateOf says in a word how an agent is.
 func stateOf(agent *v1alpha1.Agent) cell {
 	switch {
@@ -95,7 +98,7 @@ func stateOf(agent *v1alpha1.Agent) cell {
 	case condition(agent, v1alpha1.ConditionHeld) == metav1.ConditionTrue:
 		return cell{"held", unsure}
 	case agent.Status.Connected && condition(agent, v1alpha1.ConditionWritable) == metav1.ConditionFalse:
-		return cell{"no-writes", bad}
+		return cell{stateNoWrites, bad}
 	case agent.Status.Connected:
 		return cell{"connected", good}
 	case agent.Status.Since == nil && agent.Status.ClusterUID == "":

@@ -194,7 +194,7 @@ func (e *exam) fleet(ctx context.Context, hub *cluster, k *known) {
 		switch state := stateOf(agent).text; {
 		case state == "away":
 			e.problem("agents", "argocd-agentctl doctor --agent-context … looks at its cluster", "%s is away%s", agent.Name, e.program.sinceText(agent.Status.Since))
-		case state == "no-writes":
+		case state == stateNoWrites:
 			e.problem("agents", "see to that cluster's API server; what is sent there waits until then, and nothing is lost", "%s is connected, and its cluster takes no writes: %s",
 				agent.Name, conditionMessage(agent, v1alpha1.ConditionWritable))
 		case state == "held":

@@ -109,6 +109,7 @@ func TestClustersJoinAndAreReached(t *testing.T) {
 
 func TestWhatWaitsIsShown(t *testing.T) {
 	s, l := inLab(t, "cli-pending")
+	s.replace[`"since": "20[^"]*"`] = `"since": "…"`
 	apps := l.Hub().Dynamic().Resource(schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}).Namespace("cli-pending")
 	s.commands["delete"] = func(name string) string {
 		if err := apps.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {

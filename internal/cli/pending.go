@@ -20,23 +20,29 @@ import (
 // waiting is something that waits: for a person's word, for an agent, or for a correction.
 type waiting struct {
 	Agent string `json:"agent"`
-	Kind  string `json:"kind"` // held, command, deletion or rejected
+	Kind  string `json:"kind"` // held, delivery, command, deletion or rejected
 	What  string `json:"what"`
 	Why   string `json:"why"`
 	ID    string `json:"id,omitempty"` // to confirm it with
+
+	Since *metav1.Time `json:"since,omitempty"` // nil: not known
 }
 
 func (p *Program) pendingCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "pending [AGENT…]",
-		Short: "Show what waits: commands, deletions, and items that are refused",
+		Short: "Show what waits: deliveries, commands, deletions, and items that are refused",
 		Long: `Shows what waits, for all agents or for some:
 
   held      deletions or a changed store that somebody has to confirm first; see pending confirm
+  delivery  an Application, or a change of its source, that its cluster has not taken up yet
   command   a sync, refresh or terminate that the agent has not taken up yet
   deletion  an Application that is being deleted, until its cluster has removed what it deployed
   rejected  an Application that the other side refuses, and why
+
+AGE is how long it has waited, where that is known. Changes of projects and repositories for agents that are not
+connected are not listed: they are found when the two sides compare.
 
 The exit code is 3 if there is anything.`,
 		Example: `  argocd-agentctl pending
@@ -49,15 +55,20 @@ The exit code is 3 if there is anything.`,
 			if err != nil {
 				return err
 			}
-			found, err := p.findPending(cmd.Context(), a, args)
+			list, err := a.some(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
-			v := view{object: found, headings: []string{"AGENT", "KIND", "WHAT", "WHY", "ID"}, nothing: "Nothing waits."}
+			p.warnOfTrouble(cmd.Context(), a.cluster)
+			found, err := p.findPending(cmd.Context(), a, list)
+			if err != nil {
+				return err
+			}
+			v := view{object: found, headings: []string{"AGENT", "KIND", "AGE", "WHAT", "WHY", "ID"}, nothing: p.nothingWaits(list)}
 			paints := map[string]paint{"held": bad, "rejected": bad, "deletion": unsure}
 			for _, w := range found {
 				v.names = append(v.names, cmp.Or(w.ID, w.What))
-				v.rows = append(v.rows, []cell{c(w.Agent), {w.Kind, paints[w.Kind]}, c(w.What), c(orDash(w.Why)), c(orDash(w.ID))})
+				v.rows = append(v.rows, []cell{c(w.Agent), {w.Kind, paints[w.Kind]}, p.ageCell(w.Since), c(w.What), c(orDash(w.Why)), c(orDash(w.ID))})
 			}
 			if err := p.show(format, v); err != nil || len(found) == 0 {
 				return err
@@ -70,8 +81,8 @@ The exit code is 3 if there is anything.`,
 	return cmd
 }
 
-// findPending looks at agents and their Applications on the hub.
-func (p *Program) findPending(ctx context.Context, a agents, names []string) ([]waiting, error) {
+// some reads the agents of these names; of none: all.
+func (a agents) some(ctx context.Context, names []string) ([]v1alpha1.Agent, error) {
 	list, err := a.list(ctx, "")
 	if err != nil {
 		return nil, err
@@ -82,12 +93,15 @@ func (p *Program) findPending(ctx context.Context, a agents, names []string) ([]
 			return nil, cmp.Or(err, fmt.Errorf("agent %s has just been made: try again", name))
 		}
 	}
+	return slices.DeleteFunc(list.Items, func(a v1alpha1.Agent) bool { return len(names) > 0 && !slices.Contains(names, a.Name) }), nil
+}
+
+// findPending looks at agents and their Applications on the hub.
+func (p *Program) findPending(ctx context.Context, a agents, list []v1alpha1.Agent) ([]waiting, error) {
 	found := []waiting{}
-	for i := range list.Items {
-		agent := &list.Items[i]
-		if len(names) > 0 && !slices.Contains(names, agent.Name) {
-			continue
-		}
+	for i := range list {
+		agent := &list[i]
+		before := len(found)
 		found = append(found, heldBy(agent)...)
 		if agent.Spec.Mode == "" {
 			continue // it has no Applications yet
@@ -102,9 +116,11 @@ func (p *Program) findPending(ctx context.Context, a agents, names []string) ([]
 		}
 		for _, app := range apps {
 			if _, ok := kind.Reports(app, w); ok {
+				found = append(found, p.undelivered(agent, app)...)
 				found = append(found, waitsFor(agent, w, app)...)
 			}
 		}
+		found = append(found, unnamed(agent, found[before:])...)
 	}
 	return found, nil
 }
@@ -125,7 +141,7 @@ func heldBy(agent *v1alpha1.Agent) []waiting {
 				continue
 			}
 			what, _, _ := strings.Cut(line, "; to confirm:")
-			found = append(found, waiting{Agent: agent.Name, Kind: "held", What: what, Why: "somebody has to confirm it", ID: id[1]})
+			found = append(found, waiting{Agent: agent.Name, Kind: "held", What: what, Why: "somebody has to confirm it", ID: id[1], Since: &condition.LastTransitionTime})
 		}
 	}
 	return found
@@ -134,7 +150,7 @@ func heldBy(agent *v1alpha1.Agent) []waiting {
 // waitsFor tells what an Application of an agent waits for.
 func waitsFor(agent *v1alpha1.Agent, w *kind.World, app *kind.Object) []waiting {
 	var found []waiting
-	name := "application " + app.Namespace() + "/" + app.Name()
+	name := applicationText(app)
 	why := absence(agent)
 	if commands, ok := kind.Pending(app, w); ok {
 		for _, one := range []struct {
@@ -154,12 +170,12 @@ func waitsFor(agent *v1alpha1.Agent, w *kind.World, app *kind.Object) []waiting 
 		if !agent.Status.Connected {
 			reason = why + "; if its cluster is gone for good: argocd-agentctl agent retire " + agent.Name
 		}
-		found = append(found, waiting{Agent: agent.Name, Kind: "deletion", What: name, Why: reason})
+		found = append(found, waiting{Agent: agent.Name, Kind: "deletion", What: name, Why: reason, Since: since(raw.Text(app.Get("metadata"), "deletionTimestamp"))})
 	}
 	conditions, _ := raw.Elements(app.Get("status", "conditions"))
 	for _, one := range conditions {
 		if raw.Text(one, "type") == kind.ConditionError {
-			found = append(found, waiting{Agent: agent.Name, Kind: "rejected", What: name, Why: raw.Text(one, "message")})
+			found = append(found, waiting{Agent: agent.Name, Kind: "rejected", What: name, Why: raw.Text(one, "message"), Since: since(raw.Text(one, "lastTransitionTime"))})
 		}
 	}
 	return found
@@ -168,6 +184,8 @@ func waitsFor(agent *v1alpha1.Agent, w *kind.World, app *kind.Object) []waiting 
 // absence says why an agent does not take something up.
 func absence(agent *v1alpha1.Agent) string {
 	switch {
+	case stateOf(agent).text == stateNoWrites:
+		return "the agent's cluster takes no writes just now: " + conditionMessage(agent, v1alpha1.ConditionWritable)
 	case agent.Status.Connected:
 		return "the agent has not taken it up yet"
 	case agent.Spec.Suspended:

@@ -3,12 +3,14 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
 func TestSettingsAreReadAsTheProgramDoes(t *testing.T) {
@@ -87,5 +89,19 @@ func TestWrittenFilesAreForTheirOwnerAlone(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(file + ".*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestAnApplicationOfAMomentAgoIsNoTroubleYet(t *testing.T) {
+	p := &Program{Now: func() time.Time { return today }}
+	agent := &v1alpha1.Agent{Spec: v1alpha1.Spec{Mode: "managed"}, Status: v1alpha1.Status{Connected: true}}
+	for made, want := range map[string]string{"2026-03-01T11:59:50Z": "just now", "2026-03-01T11:00:00Z": "application controller", "": "application controller"} {
+		app, err := kind.Parse([]byte(`{"metadata": {"name": "a", "namespace": "w1", "creationTimestamp": "` + made + `"}, "spec": {}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := p.undelivered(agent, app); len(found) != 1 || !strings.Contains(found[0].Why, want) {
+			t.Errorf("made %q: %+v", made, found)
+		}
 	}
 }

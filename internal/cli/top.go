@@ -104,7 +104,7 @@ func (p *Program) fleet(all []v1alpha1.Agent, hub, trouble string, width, height
 		diverged += all[i].Status.Diverged
 	}
 	parts := []string{many(len(all), "agent")}
-	for _, state := range []string{"connected", "no-writes", "away", "held", "suspended", "leaving", "never"} {
+	for _, state := range []string{"connected", stateNoWrites, "away", "held", "suspended", "leaving", "never"} {
 		if counts[state] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
 		}
@@ -148,7 +148,7 @@ func urgency(agent *v1alpha1.Agent) int {
 	switch state := stateOf(agent).text; {
 	case state == "held":
 		return 5
-	case state == "away", state == "no-writes":
+	case state == "away", state == stateNoWrites:
 		return 4
 	case condition(agent, v1alpha1.ConditionRegistered) == metav1.ConditionFalse:
 		return 3
