@@ -289,6 +289,14 @@ func (r *registry) shared(agent string) bool {
 	return ok && reg.shared
 }
 
+// incarnation tells an Agent from others that had its name.
+func (r *registry) incarnation(agent string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	uid := string(r.objects[agent].UID)
+	return uid[:min(len(uid), 8)] // of what is random
+}
+
 func (r *registry) readable() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

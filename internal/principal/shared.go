@@ -60,7 +60,7 @@ func newShared(p *principal) *shared {
 	s := &shared{p: p, rules: map[string]madeRules{}, uses: map[string]bool{}, near: map[string]map[net.Conn]struct{}{}}
 	if cfg.RepoServer != "" {
 		s.repos = &proxy.RepoServer{Address: cfg.RepoServer, TLS: cfg.RepoServerTLS, Rules: s.rulesOf, Log: p.log}
-		s.tenants = &redis.Tenants{Redis: cfg.Redis, Allowed: s.allowed, Log: p.log}
+		s.tenants = &redis.Tenants{Redis: cfg.Redis, Allowed: s.allowed, Incarnation: p.registry.incarnation, Log: p.log}
 	}
 	return s
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/node"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
@@ -52,6 +53,7 @@ func TestRedisProxyFindsTheCachesOfSharedAgentsHere(t *testing.T) {
 	address, asked := pretendRedis(t)
 	p := &principal{cfg: Config{Shared: Shared{Agents: []string{"edge-*"}, RepoServer: "127.0.0.1:1", Redis: redis.Endpoint{Address: address}}},
 		log: slog.New(slog.DiscardHandler), registry: (&registry{}).prepare()}
+	p.registry.objects["edge-1"] = record{Agent: agent("edge-1", 1, "managed", func(a *v1alpha1.Agent) { a.UID = "1a2b3c4d-5e6f" })}
 	s := newShared(p)
 	ctx, cancel := context.WithCancel(t.Context())
 	running, ended := make(chan struct{}), make(chan error)
@@ -94,7 +96,7 @@ func TestRedisProxyFindsTheCachesOfSharedAgentsHere(t *testing.T) {
 	}
 	named := 0
 	for len(asked) > 0 {
-		if <-asked == "argocd-agent|edge-1|k" {
+		if <-asked == "argocd-agent|edge-1.1a2b3c4d|k" {
 			named++
 		}
 	}

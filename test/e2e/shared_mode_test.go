@@ -39,7 +39,7 @@ func TestSpokesWithoutARepoServerAndRedis(t *testing.T) {
 		})
 	})
 	t.Run("other agents", func(t *testing.T) { tenantsAreApart(t, w, doors) })
-	t.Run("channels of other agents", func(t *testing.T) { channelsAreApart(t, doors) })
+	t.Run("channels of other agents", func(t *testing.T) { channelsAreApart(t, w, doors) })
 	t.Run("private repository", func(t *testing.T) { privateRepository(t, w) })
 	t.Run("refusals reach the Application", func(t *testing.T) { refusalsReachTheApplication(t, w) })
 	t.Run("what is fetched beside the repository", func(t *testing.T) { fetchedBeside(t, w, doors) })
@@ -87,6 +87,12 @@ func applicationSetOfSpoke(t *testing.T, w *world) {
 	}
 }
 
+// tenantPrefix is what the names of an agent's keys begin with in the hub's Redis.
+func tenantPrefix(t *testing.T, w *world, agent string) string {
+	t.Helper()
+	return "argocd-agent|" + agent + "." + string(w.hub.agent(agent).get(t).GetUID())[:8] + "|"
+}
+
 // tenantsAreApart tries, from one spoke, to reach what another keeps on the hub.
 func tenantsAreApart(t *testing.T, w *world, doors map[string]door) {
 	t.Helper()
@@ -95,7 +101,7 @@ func tenantsAreApart(t *testing.T, w *world, doors map[string]door) {
 		t.Fatalf("%v, %v", got, err)
 	}
 	hub := w.hub.Redis
-	const key = "argocd-agent|managed|secret"
+	key := tenantPrefix(t, w, "managed") + "secret"
 	if got, err := redisAt(hub.Address, hub.Password, []string{"GET", key}); err != nil || got[0] != "$1" {
 		t.Fatalf("on the hub: %v, %v", got, err)
 	}

@@ -56,7 +56,7 @@ func redisTalk(t testing.TB, address string, requests ...string) *bufio.Reader {
 }
 
 // channelsAreApart listens, from one spoke, to everything: it hears nothing but itself.
-func channelsAreApart(t *testing.T, doors map[string]door) {
+func channelsAreApart(t *testing.T, w *world, doors map[string]door) {
 	t.Helper()
 	heard := redisTalk(t, doors["autonomous"].redis, "PSUBSCRIBE *")
 	until := func(text string) string {
@@ -71,7 +71,7 @@ func channelsAreApart(t *testing.T, doors map[string]door) {
 		return all.String()
 	}
 	until(":1\r\n") // subscribed
-	for _, channel := range []string{"secret", "argocd-agent|autonomous|forged"} {
+	for _, channel := range []string{"secret", tenantPrefix(t, w, "autonomous") + "forged"} {
 		if line, err := redisTalk(t, doors["managed"].redis, "PUBLISH "+channel+" of-the-victim").ReadString('\n'); err != nil || line != ":0\r\n" {
 			t.Fatalf("PUBLISH: %q, %v", line, err) // nobody has heard it
 		}

@@ -23,6 +23,10 @@ type Tenants struct {
 	// Allowed says why an agent may not, or no longer, use Redis. It is asked for every request and must not wait.
 	Allowed func(agent string) error
 
+	// Incarnation tells an agent from earlier ones that had its name, whose keys it must not see. It is asked for every
+	// connection and must not wait. nil: there were none.
+	Incarnation func(agent string) string
+
 	Limits TenantLimits
 	Log    *slog.Logger
 
@@ -56,8 +60,20 @@ func (l TenantLimits) withDefaults() TenantLimits {
 }
 
 // TenantPrefix is what the names of an agent's keys and channels begin with in the hub's Redis. An agent's name has
-// neither '|' nor anything that means something in a pattern.
-func TenantPrefix(agent string) string { return "argocd-agent|" + agent + "|" }
+// neither '.' nor '|', nor anything that means something in a pattern; so no agent's prefix begins another's.
+func TenantPrefix(agent, incarnation string) string {
+	if incarnation != "" {
+		agent += "." + incarnation
+	}
+	return "argocd-agent|" + agent + "|"
+}
+
+func (t *Tenants) prefix(agent string) string {
+	if t.Incarnation == nil {
+		return TenantPrefix(agent, "")
+	}
+	return TenantPrefix(agent, t.Incarnation(agent))
+}
 
 // Forget drops what is known of an agent that is gone for good. Its keys expire.
 func (t *Tenants) Forget(agent string) {
@@ -101,7 +117,7 @@ func (t *Tenants) Serve(ctx context.Context, agent string, conn net.Conn) {
 	defer stop()
 	mine := t.share(agent, limits)
 	s := &tenant{
-		all: t, limits: limits, share: mine, agent: agent, prefix: TenantPrefix(agent),
+		all: t, limits: limits, share: mine, agent: agent, prefix: t.prefix(agent),
 		ctx: ctx, conn: conn, redis: redis, out: newReplies(conn, limits.Stall, mine.reads), release: func() {},
 	}
 	defer s.out.abandon()

@@ -48,17 +48,17 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	b.expect("+OK", "SET", tree, "of w2!", "ex", "100", "nx")
 	a.expect("$5 of w1", "GET", tree)
 	b.expect("$6 of w2!", "GET", tree)
-	if got := hub.do("GET", TenantPrefix("w1")+tree); got != "$5 of w1" {
+	if got := hub.do("GET", TenantPrefix("w1", "")+tree); got != "$5 of w1" {
 		t.Errorf("on the hub it is %s", got)
 	}
-	for _, name := range []string{TenantPrefix("w1") + tree, "session|x", "|" + TenantPrefix("w1") + tree} {
+	for _, name := range []string{TenantPrefix("w1", "") + tree, "session|x", "|" + TenantPrefix("w1", "") + tree} {
 		b.expect("$-1", "GET", name)
 		b.expect(":0", "EXISTS", name)
 		b.expect("*1 $-1", "MGET", name)
 	}
 	b.expect("+OK", "SET", "session|x", "forged", "EX", "10")
 	b.expect(":1", "DEL", tree, "w1|"+tree)
-	b.expect("-ERR no such key", "RENAME", TenantPrefix("w1")+tree, "x")
+	b.expect("-ERR no such key", "RENAME", TenantPrefix("w1", "")+tree, "x")
 	a.expect("$5 of w1", "GET", tree)
 	a.expect("+OK", "RENAME", tree, "other")
 	a.expect(":100", "TTL", "other")
@@ -280,4 +280,25 @@ func TestATenantThatDoesNotReadIsCut(t *testing.T) {
 		t.Error("it is not cut")
 	}
 	other.expect("+PONG", "PING")
+}
+
+// The next agent that has a name does not find what the one before has cached, nor
+// hear what it is told.
+func TestATenantDoesNotSeeWhatHadItsNameBefore(t *testing.T) {
+	hub := startRedis(t, hubPassword)
+	l := lodge(t, hub, TenantLimits{})
+	var incarnation atomic.Value
+	incarnation.Store("1a2b3c4d")
+	l.Incarnation = func(string) string { return incarnation.Load().(string) }
+	before := l.client("w1")
+	before.expect("+OK", "SET", "k", "old", "EX", "100")
+	incarnation.Store("5e6f7a8b")
+	l.Forget("w1")
+	after := l.client("w1")
+	after.expect("$-1", "GET", "k")
+	after.expect("+OK", "SET", "k", "new", "EX", "100")
+	if got := hub.do("GET", TenantPrefix("w1", "5e6f7a8b")+"k"); got != "$3 new" {
+		t.Errorf("on the hub it is %s", got)
+	}
+	before.expect("$3 old", "GET", "k")
 }

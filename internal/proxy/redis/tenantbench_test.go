@@ -13,7 +13,7 @@ func BenchmarkTenant(b *testing.B) {
 	endpoint := hub.endpoint()
 	value := strings.Repeat("x", 10_000)
 	hub.do("SET", "k", value)
-	hub.do("SET", TenantPrefix("w1")+"k", value)
+	hub.do("SET", TenantPrefix("w1", "")+"k", value)
 	b.Run("direct", func(b *testing.B) {
 		conn, err := endpoint.connect(b.Context())
 		if err != nil {

@@ -19,7 +19,7 @@ func FuzzTenantNamesNothingOfOthers(f *testing.F) {
 		f.Add(appendCommand(nil, request...))
 	}
 	f.Add([]byte("GET x\r\nDEL y\r\n"))
-	prefix := TenantPrefix("w1")
+	prefix := TenantPrefix("w1", "")
 	limit := TenantLimits{}.withDefaults()
 	f.Fuzz(func(t *testing.T, input []byte) {
 		near, far := net.Pipe()
