@@ -273,6 +273,10 @@ func (p *program) runAgent(ctx context.Context, s *agentSettings, warnings []war
 		return err
 	}
 	defer closeAll()
+	if cfg.Trace, err = s.otlp.tracer(ctx, "argocd-agent-agent", log); err != nil {
+		return err
+	}
+	defer cfg.Trace.Close()
 	return s.spiffe.beside(ctx, log, func(ctx context.Context) error {
 		return withProfiler(ctx, s.pprof, log, func(ctx context.Context) error { return p.start.agent(ctx, cfg) })
 	})

@@ -63,9 +63,6 @@ func (f *flags) unknownVariable(variable string) string {
 			return "there is no such setting; the variable of --" + name + " is " + f.env[name]
 		}
 	}
-	if slices.ContainsFunc(later, func(name string) bool { return environmentName(name) == rest }) {
-		return "it belongs to a feature that this version does not have yet, and is ignored"
-	}
 	return "there is no such setting, it is ignored; --help lists them"
 }
 

@@ -40,7 +40,6 @@ func TestUnknownVariablesAreNamedInAWarning(t *testing.T) {
 		"ARGOCD_AGENT_METRICS_PORT=0", "ARGOCD_AGENT_HEALTHZ_PORT=0",
 		"ARGOCD_AGENT_NAMESPCE=argocd",
 		"ARGOCD_AGENT_SERVER_ADDRESS=hub",
-		"ARGOCD_AGENT_OTLP_ADDRESS=10s",
 		"ARGOCD_AGENT_EMPTY=",
 		"ARGOCD_PRINCIPAL_WHATEVER=x", // of the other program
 		"ARGOCD_AGENT_SERVICE_HOST=10.0.0.1", "ARGOCD_AGENT_SERVICE_PORT_HTTPS=443", "ARGOCD_AGENT_PORT=tcp://10.0.0.1:443",
@@ -48,9 +47,8 @@ func TestUnknownVariablesAreNamedInAWarning(t *testing.T) {
 	}
 	got := warnings(t, start(t, env, agentArgs(t)...))
 	for variable, want := range map[string]string{
-		"ARGOCD_AGENT_NAMESPCE":           "there is no such setting",
-		"ARGOCD_AGENT_SERVER_ADDRESS":     "the variable of --server-address is ARGOCD_AGENT_REMOTE_SERVER",
-		"ARGOCD_AGENT_OTLP_ADDRESS": "a feature that this version does not have yet",
+		"ARGOCD_AGENT_NAMESPCE":       "there is no such setting",
+		"ARGOCD_AGENT_SERVER_ADDRESS": "the variable of --server-address is ARGOCD_AGENT_REMOTE_SERVER",
 	} {
 		if !strings.Contains(got[variable], want) {
 			t.Errorf("%s: %q, want %q", variable, got[variable], want)

@@ -84,22 +84,6 @@ func (f *flags) names(list ...string) string {
 // anyGiven tells whether one of the flags was given.
 func (f *flags) anyGiven(list ...string) bool { return f.names(list...) != "" }
 
-// later lists the conventional flags of both commands whose features this
-// version does not have. They are refused like any other unknown flag: nothing
-// is accepted and then ignored.
-var later = []string{
-	"otlp-address", "otlp-insecure",
-}
-
-func belongsToLater(flag string) bool {
-	for _, name := range later {
-		if flag == "--"+name {
-			return true
-		}
-	}
-	return false
-}
-
 // problems collects everything that is wrong with the settings, so that a user
 // hears of it all at once.
 type problems []error

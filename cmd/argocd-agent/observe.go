@@ -14,6 +14,7 @@ type observeSettings struct {
 	metrics int
 	healthz int
 	pprof   int
+	otlp    traceSettings
 }
 
 type (
@@ -41,6 +42,7 @@ func (s *observeSettings) declare(f *flags, metrics, healthz int) {
 	f.add("metrics-port", optionalPort(&s.metrics, metrics), "Port for Prometheus metrics at /metrics; 0 turns them off.")
 	f.add("healthz-port", optionalPort(&s.healthz, healthz), "Port for probes at /healthz and /livez; 0 turns them off.")
 	f.add("pprof-port", optionalPort(&s.pprof, 0), "Port on the loopback address for Go's profiler at /debug/pprof/; 0 turns it off.")
+	s.otlp.declare(f)
 }
 
 func (s *observeSettings) check(f *flags, bad *problems, others ...string) {
@@ -55,6 +57,7 @@ func (s *observeSettings) check(f *flags, bad *problems, others ...string) {
 		}
 		taken[number] = name
 	}
+	s.otlp.check(f, bad)
 }
 
 // logger makes the log. Kubernetes' libraries write into it too.

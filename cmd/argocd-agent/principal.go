@@ -204,6 +204,10 @@ func (p *program) runPrincipal(ctx context.Context, s *principalSettings, warnin
 		return err
 	}
 	defer closeAll()
+	if cfg.Trace, err = s.otlp.tracer(ctx, "argocd-agent-principal", log); err != nil {
+		return err
+	}
+	defer cfg.Trace.Close()
 	return s.spiffe.beside(ctx, log, func(ctx context.Context) error {
 		return withProfiler(ctx, s.pprof, log, func(ctx context.Context) error { return p.start.principal(ctx, cfg) })
 	})

@@ -98,9 +98,6 @@ func flagError(cmd *cobra.Command, err error) error {
 		if unknown.GetSpecifiedShortnames() != "" {
 			name = "-" + unknown.GetSpecifiedName()
 		}
-		if belongsToLater(name) {
-			return usageError{fmt.Errorf("%s belongs to a feature that this version does not have yet: remove it", name)}
-		}
 		return usageError{fmt.Errorf("there is no flag %s: `%s --help` lists them", name, cmd.CommandPath())}
 	case errors.As(err, &invalid):
 		return usageError{fmt.Errorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())}

@@ -33,7 +33,6 @@ func TestMistakesOnTheCommandLineAreNamed(t *testing.T) {
 		{"foo", "there is no command \"foo\": `argocd-agent --help` lists them"},
 		{"agent --foo", "there is no flag --foo: `argocd-agent agent --help` lists them"},
 		{"agent -x", "there is no flag -x: `argocd-agent agent --help` lists them"},
-		{"agent --otlp-address", "--otlp-address belongs to a feature that this version does not have yet: remove it"},
 		{"principal --listen-port", "flag needs an argument: --listen-port"},
 		{"principal serve", "\"serve\": `argocd-agent principal` takes flags only, no arguments"},
 		{"version -o yaml", `--output "yaml": it must be one of text, json`},

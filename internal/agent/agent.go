@@ -37,7 +37,7 @@ func (a *agent) assemble() error {
 		Tuning: engine.Tuning{Beacon: engine.Time(cfg.Heartbeat.Milliseconds())},
 	})
 	a.host = kube.NewHost(a.client, kube.HostConfig{
-		Node: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log,
+		Node: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace,
 		ToPeer: a.deliver, Report: a.report, Applied: a.applied,
 	})
 	var err error
@@ -190,7 +190,7 @@ func (a *agent) connect(ctx context.Context) error {
 	}
 	secure, office := a.credentials(ctx)
 	cfg := link.DialerConfig{
-		Address: a.cfg.Server, TLS: secure, Events: a, Log: a.log, Explain: a.cfg.Explain, Proxy: a.cfg.Proxy,
+		Address: a.cfg.Server, TLS: secure, Events: a, Log: a.log, Trace: a.cfg.Trace, Explain: a.cfg.Explain, Proxy: a.cfg.Proxy,
 		Compress: a.cfg.Compression, WebSocket: a.cfg.WebSocket, Keepalive: link.Keepalive{Interval: a.cfg.KeepAlive}, Random: a.cfg.Jitter,
 		Failed: a.failed, Tunnels: a.live.tunnels(), Office: office, Dial: a.cfg.Dial,
 	}
@@ -217,6 +217,7 @@ func (a *agent) Connected(c *link.Conn) {
 	}
 	a.conn.Store(c)
 	epoch := engine.Epoch{Incarnation: a.memory.incarnation, Attempt: a.attempt.Add(1)}
+	traceGreeting(c, epoch)
 	_ = a.host.PostUntil(a.ctx, c.Done(), node.FromPeer{Input: engine.Connected{Session: c.ID, Epoch: epoch,
 		Store: engine.Store{UID: a.uid, Revision: kube.Number(revision)}}})
 }
@@ -286,6 +287,7 @@ func (a *agent) report(r node.Report) {
 		a.cfg.Reported(r)
 	}
 	f := r.Fact
+	a.traceFact(f)
 	switch f.Event {
 	case engine.Opened:
 		a.open.Store(true)

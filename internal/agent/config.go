@@ -13,6 +13,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 // Config of an Agent. The command line fills it; see cmd/argocd-agent.
@@ -57,6 +58,7 @@ type Config struct {
 	HealthListener  net.Listener // nil: no probes
 
 	Log    *slog.Logger
+	Trace  *trace.Tracer  // nil: nothing is traced
 	Jitter func() float64 // 0 to 1
 
 	// Dial makes TCP connections to the hub, or to the proxy on the way; nil: the

@@ -49,7 +49,7 @@ func newLive(a *agent, n *node.Node) (*live, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l.half, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, Local: l.local, Observe: l.tally.Observe, Log: a.log,
+		if l.half, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, Local: l.local, Observe: l.tally.Observe, Log: a.log, Trace: a.cfg.Trace,
 			ArgoCD: a.cfg.Namespace, Autonomous: a.cfg.Mode == kind.Autonomous}); err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 // Certificates names the Secrets of Namespace that the agent's own certificate,
@@ -179,6 +180,16 @@ func issuedBy(leaf *x509.Certificate, trust link.Trust) bool {
 // renew asks for the next certificate, with a new key, and keeps it. What is
 // connected stays so; the next connection uses it.
 func (k *keeper) renew(ctx context.Context, o renewer, s *pki.Secret, leaf *x509.Certificate) error {
+	ctx, span := k.agent.cfg.Trace.Start(ctx, trace.Asking, "renew the certificate")
+	defer span.End()
+	err := k.replace(ctx, o, s, leaf)
+	if err != nil {
+		span.Fail(err.Error())
+	}
+	return err
+}
+
+func (k *keeper) replace(ctx context.Context, o renewer, s *pki.Secret, leaf *x509.Certificate) error {
 	name := leaf.Subject.CommonName
 	request, key, err := pki.NewRequest(name, nil)
 	if err != nil {

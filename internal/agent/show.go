@@ -70,6 +70,7 @@ func (a *agent) serveMetrics(ctx context.Context) error {
 				metrics = append(metrics, observe.Gauge("argocd_agent_"+name, help, value))
 			})
 		}
+		metrics = append(metrics, a.traceMetrics()...)
 		return append(metrics, observe.OfRequests("argocd_agent", a.live.tally.Each)...), nil
 	}))
 }

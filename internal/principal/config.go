@@ -11,6 +11,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 // Config of a Principal. The command line fills it; see cmd/argocd-agent.
@@ -61,6 +62,7 @@ type Config struct {
 	HealthListener  net.Listener // nil: no probes
 
 	Log    *slog.Logger
+	Trace  *trace.Tracer  // nil: nothing is traced
 	Jitter func() float64 // 0 to 1
 }
 

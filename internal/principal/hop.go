@@ -15,6 +15,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 // HopProtocol is what principals speak among each other, on the port of the
@@ -88,8 +89,12 @@ func (l *live) hop(ctx context.Context, agent, target string, away error) (net.C
 	case address == "":
 		return nil, &ElsewhereError{agent, replica, errors.New("it does not say where: see --replica-address")}
 	}
+	ctx, span := trace.Within(ctx, trace.Asking, "ask the principal that has the agent")
+	defer span.End()
+	span.Text(trace.Principal, replica)
 	conn, err := l.ask(ctx, address, agent, target)
 	if err != nil {
+		span.Fail(err.Error())
 		return nil, &ElsewhereError{agent, replica, err}
 	}
 	return conn, nil
@@ -129,6 +134,7 @@ func (l *live) request(ctx context.Context, conn *tls.Conn, agent, target string
 		return nil, err
 	}
 	request.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {hopUpgrade}, hopAgent: {agent}, hopTarget: {target}}
+	trace.Of(ctx).Mark(request.Header)
 	if err := request.Write(conn); err != nil {
 		return nil, err
 	}
@@ -196,7 +202,7 @@ func (l *live) serveHop(ctx context.Context, conn *tls.Conn) {
 		refuseHop(conn, code, err)
 		return
 	}
-	tunnel, err := l.here(ctx, agent, target)
+	tunnel, err := l.traced(ctx, request, agent, target)
 	if err != nil {
 		refuseHop(conn, http.StatusServiceUnavailable, err)
 		return

@@ -81,7 +81,7 @@ func newLive(p *principal, n *node.Node) *live {
 	l.here = l.openHere
 	cfg := p.cfg.Live
 	if cfg.Resource != nil {
-		l.hub = resource.NewHub(resource.HubConfig{Dial: l.dialAPI, Caller: l.caller, Token: l.byToken, Observe: l.tally.Observe, Log: p.log})
+		l.hub = resource.NewHub(resource.HubConfig{Dial: l.dialAPI, Caller: l.caller, Token: l.byToken, Observe: l.tally.Observe, Log: p.log, Trace: p.cfg.Trace})
 		l.learner = newLearner(l.learn)
 		l.tokens = newTokens(l.hub.Recheck)
 	}

@@ -28,6 +28,7 @@ func (p *principal) report(r node.Report) {
 	p.confirm.fact(r.Agent, f)
 	status, _ := p.live.node.Status(r.Agent)
 	p.reporter.fact(r.Agent, f, status)
+	p.traceFact(r.Agent, f, status.Epoch)
 	p.live.changed(r)
 	p.shared.changed(r)
 	switch f.Event {

@@ -67,6 +67,7 @@ func (s *sessions) Connected(c *link.Conn) {
 func (s *sessions) Received(c *link.Conn, m engine.Message) {
 	if hello, ok := m.(engine.Hello); ok {
 		if s.first(c, hello) {
+			traceGreeting(c, hello)
 			s.greet(c, hello)
 		} else {
 			c.Close(engine.BadMessage, "a second greeting on one connection") // each costs a request on the API server

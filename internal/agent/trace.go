@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"fmt"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/observe"
+	"github.com/argocd-agent/argocd-agent/internal/trace"
+)
+
+// The steps of a session that is coming about go on here where the connection's
+// own end: a greeting, an answer, everything compared.
+
+func traceGreeting(c *link.Conn, epoch engine.Epoch) {
+	if c.Steps != nil {
+		c.Steps.Whole().Text(trace.Epoch, fmt.Sprintf("%d/%d", epoch.Incarnation, epoch.Attempt))
+		c.Steps.Next("greet")
+	}
+}
+
+func (a *agent) traceFact(f engine.Fact) {
+	c := a.conn.Load()
+	if c == nil || c.Steps == nil {
+		return
+	}
+	switch f.Event {
+	case engine.Opened:
+		a.cfg.Trace.Name(f.Welcome.Agent)
+		c.Steps.Whole().Text(trace.Agent, f.Welcome.Agent)
+		c.Steps.Next("compare")
+	case engine.Refused:
+		c.Steps.Fail(string(f.Code) + ": " + f.Message)
+	case engine.Compared:
+		c.Steps.End()
+	}
+}
+
+// traceMetrics tells what becomes of spans, where there are some.
+func (a *agent) traceMetrics() []observe.Metric {
+	counts, on := a.cfg.Trace.Counts()
+	if !on {
+		return nil
+	}
+	return observe.OfTraces("argocd_agent", counts.Sent, counts.Full, counts.Refused)
+}

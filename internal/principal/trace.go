@@ -1,0 +1,59 @@
+package principal
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/observe"
+	"github.com/argocd-agent/argocd-agent/internal/trace"
+)
+
+// The steps of a session that is coming about go on here where the connection's
+// own end: a greeting, an answer, everything compared.
+
+func traceGreeting(c *link.Conn, hello engine.Hello) {
+	if c.Steps != nil {
+		c.Steps.Whole().Text(trace.Epoch, fmt.Sprintf("%d/%d", hello.Epoch.Incarnation, hello.Epoch.Attempt))
+		c.Steps.Next("greet")
+	}
+}
+
+func (p *principal) traceFact(agent string, f engine.Fact, epoch engine.Epoch) {
+	if p.cfg.Trace == nil || f.Event != engine.Opened && f.Event != engine.Compared {
+		return // a session that is refused ends with its connection
+	}
+	for _, c := range p.connsOf(agent) {
+		if g, ok := p.sessions.heard(c.ID); !ok || g.epoch != epoch {
+			continue
+		}
+		if f.Event == engine.Opened {
+			c.Steps.Next("compare")
+		} else {
+			c.Steps.End()
+		}
+	}
+}
+
+// traced opens a tunnel for another principal, as part of what that one traces. It
+// is of no interest by itself.
+func (l *live) traced(ctx context.Context, r *http.Request, agent, target string) (net.Conn, error) {
+	if header := r.Header.Get(trace.Header); l.p.cfg.Trace != nil && header != "" {
+		_, span := l.p.cfg.Trace.Start(l.p.cfg.Trace.Follow(ctx, header), trace.Serving, "open a tunnel for another principal")
+		defer span.End()
+		span.Text(trace.Agent, agent)
+	}
+	return l.here(ctx, agent, target)
+}
+
+// traceMetrics tells what becomes of spans, where there are some.
+func (p *principal) traceMetrics() []observe.Metric {
+	counts, on := p.cfg.Trace.Counts()
+	if !on {
+		return nil
+	}
+	return observe.OfTraces(metricPrefix, counts.Sent, counts.Full, counts.Refused)
+}
