@@ -76,6 +76,25 @@ func (s *session) listen(channel string) *listener {
 	return heard
 }
 
+// rebind looks again whose the Applications are that a client listens to: one may have come to another agent since, or
+// to one at all.
+func (s *session) rebind() {
+	l := &s.listening
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for channel, heard := range l.channels {
+		key, target, ok := s.server.resolve([]byte(channel))
+		ok = ok && key.isChannel()
+		switch {
+		case !ok && heard == nil, ok && heard != nil && heard.agent == target.Agent && heard.local == key.channel(target.Local):
+			continue
+		case heard != nil:
+			s.server.agents.unlisten(heard)
+		}
+		l.channels[channel] = s.listen(channel) // and hears at once, if there is a tree
+	}
+}
+
 // count tells how many confirmations an UNSUBSCRIBE from everything gets.
 func (l *listening) count(command string) int {
 	l.mu.Lock()

@@ -162,10 +162,26 @@ func (srv *Server) sweep(ctx context.Context) {
 	for {
 		select {
 		case now := <-ticker.C:
+			srv.rebind()
 			srv.agents.sweep(now)
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// rebind has subscriptions follow Applications that have come to another agent.
+func (srv *Server) rebind() {
+	srv.mu.Lock()
+	var all []*session
+	for s := range srv.sessions {
+		if s.subscribing.Load() {
+			all = append(all, s)
+		}
+	}
+	srv.mu.Unlock()
+	for _, s := range all {
+		s.rebind()
 	}
 }
 
