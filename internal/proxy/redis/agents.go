@@ -33,13 +33,15 @@ type peer struct {
 	lineUsed atomic.Int64
 	asking   atomic.Int32
 
-	mu       sync.Mutex
-	channels map[string]*channel // wanted
-	flights  map[string]*flight
-	running  bool          // a goroutine keeps the subscription
-	changed  chan struct{} // channels have changed
-	retry    chan struct{} // something is known of the agent: try at once
-	gone     bool          // no longer in agents.peers
+	mu        sync.Mutex
+	channels  map[string]*channel // wanted
+	flights   map[string]*flight
+	due       map[string]map[*listener]bool // channels of which clients are to be reminded, and who; nil: all
+	reminders int                           // goroutines that do
+	running   bool                          // a goroutine keeps the subscription
+	changed   chan struct{}                 // channels have changed
+	retry     chan struct{}                 // something is known of the agent: try at once
+	gone      bool                          // no longer in agents.peers
 }
 
 // channel tells of the changes of one Application.
@@ -74,6 +76,7 @@ func (a *agents) with(name string, f func(p *peer)) {
 				dialing:  make(chan struct{}, 1),
 				channels: map[string]*channel{},
 				flights:  map[string]*flight{},
+				due:      map[string]map[*listener]bool{},
 				changed:  make(chan struct{}, 1),
 				retry:    make(chan struct{}, 1),
 			}

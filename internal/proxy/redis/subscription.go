@@ -37,6 +37,7 @@ func (p *peer) want(name string, until time.Time) *channel {
 func (p *peer) release(name string, ch *channel, now time.Time) {
 	if len(ch.listeners) == 0 && !now.Before(ch.usedUntil) {
 		delete(p.channels, name)
+		delete(p.due, name)
 		p.wake()
 	}
 }
@@ -64,32 +65,9 @@ func (a *agents) listen(l *listener) {
 		ch := p.want(l.local, time.Time{})
 		ch.listeners[l] = true
 		if ch.heard {
-			a.tasks.Go(func() { p.remind(l.local, l) })
+			p.remindSoon(l.local, l)
 		}
 	})
-}
-
-// remind tells clients that something may have changed, because they would not have heard of it: all of a channel, or one.
-// They read the tree then, and Argo CD gives up a stream if there is none; so they are told only if there is one. If there
-// is not, its making will be told.
-func (p *peer) remind(name string, only *listener) {
-	ctx, cancel := context.WithTimeoutCause(p.all.ctx, p.all.cfg.Timeout, errTooSlow)
-	defer cancel()
-	key, ok := parseKey([]byte(name))
-	if !ok {
-		return
-	}
-	key.kind = ResourcesTree
-	plain := key.plain(key.app)
-	count, err := p.ask(ctx, "EXISTS", plain, plain+gzipSuffix)
-	if err != nil || len(count) != 1 || string(count[0]) == "0" {
-		return // if the connection broke there will be another
-	}
-	if only != nil {
-		only.tell("")
-		return
-	}
-	p.tellAll(name, "")
 }
 
 func (a *agents) unlisten(l *listener) {
@@ -259,19 +237,18 @@ func (p *peer) hear(conn net.Conn) error {
 		}
 		switch string(parts[0]) {
 		case "subscribe":
-			if name := string(parts[1]); p.happened(name, true) {
-				p.all.tasks.Go(func() { p.remind(name, nil) })
-			}
+			p.happened(string(parts[1]), true)
 		case "message":
 			p.all.counts.messages.Add(1)
 			if name := string(parts[1]); p.happened(name, false) {
-				p.tellAll(name, string(parts[2]))
+				p.tellSome(name, string(parts[2]), nil)
 			}
 		}
 	}
 }
 
-// happened makes cached values old. It tells whether somebody listens.
+// happened makes cached values old. It tells whether somebody listens; to a subscription that was confirmed just now,
+// they are reminded.
 func (p *peer) happened(name string, confirmed bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -281,25 +258,10 @@ func (p *peer) happened(name string, confirmed bool) bool {
 	}
 	ch.seq = p.all.turn()
 	ch.heard = ch.heard || confirmed
+	if confirmed && len(ch.listeners) > 0 {
+		p.remindSoon(name, nil)
+	}
 	return len(ch.listeners) > 0
-}
-
-// tellAll tells everybody who listens.
-func (p *peer) tellAll(name, payload string) {
-	p.mu.Lock()
-	var listeners []*listener
-	if ch := p.channels[name]; ch != nil {
-		listeners = slices.Collect(maps.Keys(ch.listeners))
-	}
-	p.mu.Unlock()
-	told := map[string]bool{}
-	for _, l := range listeners {
-		l.tell(payload)
-		if !told[l.channel] {
-			told[l.channel] = true
-			p.all.patterns.tell(l.channel, payload)
-		}
-	}
 }
 
 // lost notes that changes may go unheard from now on.
@@ -310,6 +272,7 @@ func (p *peer) lost() {
 		ch.heard = false
 		ch.seq = p.all.turn()
 	}
+	clear(p.due) // each comes again with the next subscription
 }
 
 // outdate makes everything that is cached old.
