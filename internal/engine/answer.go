@@ -149,7 +149,7 @@ func (o *owner) root() (Root, bool) {
 	}
 	sum := o.digest.Sum()
 	o.agreed = o.agreed && sum == o.told
-	o.told, o.toldAt = sum, o.peer.now
+	o.told = sum
 	return Root{Scope: o.cfg.Name, Count: uint64(o.digest.Len()), Sum: sum, Revision: o.peer.source.Revision(o.cfg.Name), Known: o.agreed}, true
 }
 
@@ -170,7 +170,7 @@ func (o *owner) same(sum Sum) {
 			}
 		}
 	}
-	o.proven, o.provenAt = true, o.toldAt
+	o.proven, o.provenAt = true, o.peer.now
 	o.peer.fact(Fact{Event: Equal, Scope: o.cfg.Name})
 }
 
@@ -187,8 +187,11 @@ func (o *owner) retryHeld() {
 
 // recheckLater has roots sent once the replica asks for nothing more and has
 // everything that it asked for: so both sides know soon that the difference is
-// gone. One that stays is left to the beacons more and more.
-func (o *owner) recheckLater() { o.recheckAt = o.peer.now + o.recheck }
+// gone. One that stays is left to the beacons more and more. The replica does not
+// call the root the same any more, so when it does again, it says so at once.
+func (o *owner) recheckLater() {
+	o.recheckAt, o.agreed = o.peer.now+o.recheck, false
+}
 
 // recheckDue tells whether that is now.
 func (o *owner) recheckDue() bool {

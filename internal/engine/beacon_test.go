@@ -22,7 +22,7 @@ func TestAtRestEachSideSendsOneMessageAMinute(t *testing.T) {
 			t.Errorf("the %s has found something equal %d times in ten minutes, of 30", s.name, n)
 		}
 		for _, scope := range s.peer.Status().Scopes {
-			if age := w.now - scope.ProvenAt; scope.Name != "command" && age > 121*Second {
+			if age := w.now - scope.ProvenAt; scope.Name != "command" && age > 61*Second {
 				t.Errorf("the %s knows of %s only how it was %d s ago", s.name, scope.Name, age/Second)
 			}
 		}

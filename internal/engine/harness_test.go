@@ -23,6 +23,7 @@ type world struct {
 	names   *names
 	trace   func(format string, args ...any) // nil: nobody reads it
 	check   bool                             // invariants after every step
+	onPass  func(*side)                      // before a side's oldest message is delivered; nil: nothing
 }
 
 // envelope is a message on its way.
@@ -199,6 +200,9 @@ func (w *world) work() {
 func (s *side) pass() bool {
 	if len(s.pipe) == 0 {
 		return false
+	}
+	if s.w.onPass != nil {
+		s.w.onPass(s)
 	}
 	e := s.pipe[0]
 	s.pipe = s.pipe[1:]

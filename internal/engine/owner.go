@@ -28,8 +28,7 @@ type owner struct {
 	proven     bool // in this session the replica called a root the same
 	provenAt   Time
 	told       Sum  // the root as last sent
-	toldAt     Time // when that was
-	agreed     bool // in this session the replica called it the same
+	agreed     bool // in this session the replica called it the same, and has asked for nothing since
 	compared   bool // in this session the replica called the root of its time the same
 	rounds     int  // in this session the replica has begun, with everything delivered that it had asked for
 	recheckAt  Time // the replica found a difference: when to send roots again, if all is delivered by then; 0: no need

@@ -264,8 +264,10 @@ func (p *Peer) beacon() {
 				out.Items = append(out.Items, root)
 			}
 		} else if r := p.replicas[cfg.Name]; r.owes {
-			out.Same = append(out.Same, Root{Scope: cfg.Name, Sum: r.owed})
 			r.owes = false
+			if r.stillSame() {
+				out.Same = append(out.Same, Root{Scope: cfg.Name, Sum: r.owed})
+			}
 		}
 	}
 	if len(out.Items)+len(out.Same) > 0 {

@@ -32,6 +32,10 @@ func (r *replica) rootReceived(root Root) bool {
 	return false
 }
 
+// stillSame tells whether the answer that is owed is true by now, some time after
+// the root came. If not, the owner hears of that by what is asked for.
+func (r *replica) stillSame() bool { return r.complete && r.owed == r.digest.Sum() }
+
 // prove notes that the owner has what we count, and nothing else.
 func (r *replica) prove() {
 	r.round = round{id: r.round.id + 1}

@@ -26,7 +26,7 @@ type ScopeStatus struct {
 	Rejected  int  // refused by the replica
 	Held      int  // replica: removals that wait for a confirmation
 	HeldID    string
-	ProvenAt  Time // since when it is known that the two sides were equal at that time, in this session; 0: not yet
+	ProvenAt  Time // when the two sides were last known to be equal, in this session; 0: not yet
 	Divergent int  // replica: objects that are known not to be as the owner has them
 }
 

@@ -572,7 +572,7 @@ func (x *Seen) GetRevision() uint64 {
 type Roots struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Items []*Root                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	// Answers to roots of the other side that were marked as known.
+	// Answers to roots of the other side that were marked as known, and are the same still.
 	Same          []*Root `protobuf:"bytes,2,rep,name=same,proto3" json:"same,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
