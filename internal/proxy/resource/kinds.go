@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,30 +14,38 @@ import (
 )
 
 // kinds knows which kind the objects of a resource have: paths name resources ("deployments"), resource trees name kinds
-// ("Deployment"), and only the API server can tell what belongs together. What it said is kept; a resource that is not
-// among it is asked for again, but not more often than once in a while.
+// ("Deployment"), and only the API server can tell what belongs together. What it said is good for a while; a resource
+// that is not among it is asked for again sooner, but not more often than once in a while. Definitions come, change and
+// go: what nobody asks for is forgotten, and what is gone is when it is asked for.
 type kinds struct {
 	server APIServer
+	now    func() time.Time
 
 	mu     sync.Mutex
 	groups map[string]*groupKinds // by path
 }
 
 type groupKinds struct {
+	used  time.Time // by kinds.mu
+	found bool      // likewise: the API server has the group
+
 	mu    sync.Mutex // held while asking: others wait for the same answer
 	kinds map[string]string
 	asked time.Time
 }
 
 const (
-	askAgain    = 5 * time.Second
-	maxKinds    = 16 << 20
-	maxGroups   = 1000
-	kindsWithin = 10 * time.Second
+	askAgain     = 5 * time.Second
+	kindsGood    = 5 * time.Minute
+	kindsIdle    = time.Hour
+	maxKinds     = 16 << 20
+	maxGroups    = 1000
+	maxResources = 10_000 // of one group
+	kindsWithin  = 10 * time.Second
 )
 
 func newKinds(server APIServer) *kinds {
-	return &kinds{server: server, groups: map[string]*groupKinds{}}
+	return &kinds{server: server, now: time.Now, groups: map[string]*groupKinds{}}
 }
 
 func (k *kinds) of(ctx context.Context, group, version, resource string) (string, error) {
@@ -44,28 +53,54 @@ func (k *kinds) of(ctx context.Context, group, version, resource string) (string
 	if group != "" {
 		path = "/apis/" + group + "/" + version
 	}
+	g := k.group(path)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	kind, known := g.kinds[resource]
+	age := k.now().Sub(g.asked)
+	if known && age < kindsGood || age < askAgain {
+		return kind, nil
+	}
+	answer, err := k.ask(ctx, path)
+	switch {
+	case err == nil:
+		g.kinds, g.asked = answer, k.now()
+		k.mu.Lock()
+		g.found = len(answer) > 0
+		k.mu.Unlock()
+	case !known: // else what was known is better than nothing
+		return "", fmt.Errorf("ask the API server for the kinds in %s: %w", path, err)
+	}
+	return g.kinds[resource], nil
+}
+
+// group returns what is known of a group and version. Where there are too many, one goes: first those that do not exist,
+// which may be asked for by the thousand, then who was not asked for longest.
+func (k *kinds) group(path string) *groupKinds {
 	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.now()
 	g := k.groups[path]
 	if g == nil {
-		if len(k.groups) >= maxGroups { // versions that do not exist, by the thousand
-			clear(k.groups)
+		maps.DeleteFunc(k.groups, func(_ string, old *groupKinds) bool { return now.Sub(old.used) > kindsIdle })
+		if len(k.groups) >= maxGroups {
+			delete(k.groups, k.least())
 		}
 		g = &groupKinds{}
 		k.groups[path] = g
 	}
-	k.mu.Unlock()
+	g.used = now
+	return g
+}
 
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if kind, known := g.kinds[resource]; known || time.Since(g.asked) < askAgain {
-		return kind, nil
+func (k *kinds) least() (least string) {
+	for path, g := range k.groups {
+		than := k.groups[least]
+		if than == nil || !g.found && than.found || g.found == than.found && g.used.Before(than.used) {
+			least = path
+		}
 	}
-	answer, err := k.ask(ctx, path)
-	if err != nil {
-		return "", fmt.Errorf("ask the API server for the kinds in %s: %w", path, err)
-	}
-	g.kinds, g.asked = answer, time.Now()
-	return g.kinds[resource], nil
+	return least
 }
 
 // ask returns the kind of each resource of a group and version; none if there is no such group.
@@ -99,9 +134,9 @@ func (k *kinds) ask(ctx context.Context, path string) (map[string]string, error)
 	if err != nil {
 		return nil, err
 	}
-	answer := make(map[string]string, len(elements))
+	answer := map[string]string{}
 	for _, e := range elements {
-		if name := raw.Text(e, "name"); !strings.Contains(name, "/") {
+		if name := raw.Text(e, "name"); !strings.Contains(name, "/") && len(answer) < maxResources {
 			answer[name] = raw.Text(e, "kind")
 		}
 	}
