@@ -132,6 +132,7 @@ type greeting struct {
 	cluster     string
 	fingerprint string
 	expires     time.Time
+	skew        *int64 // of its clock, in seconds; nil: it has not said
 }
 
 // greetingOf finds the greeting of a session.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -82,7 +83,7 @@ func (r *reporter) fact(agent string, f engine.Fact, status engine.Status) {
 	case engine.Opened:
 		t = &seat{open: true, since: time.Now(), epoch: status.Epoch, cluster: f.Hello.ClusterUID, version: f.Hello.Version, engine: &status}
 		if g, ok := r.greeting(agent, status.Epoch); ok {
-			t.fingerprint, t.expires = g.fingerprint, g.expires
+			t.fingerprint, t.expires, t.skew = g.fingerprint, g.expires, g.skew
 		}
 		r.seats[agent] = t
 	case engine.Closed:
@@ -238,9 +239,14 @@ func (r *reporter) outlook(agent string) (outlook, bool) {
 	return v, true
 }
 
-// confirmCommand says how a person confirms something about an agent.
+// confirmCommand says how a person confirms something about an agent. Some IDs come
+// from agents: what a shell would take for more than a word is not put into a
+// command that somebody will paste.
 func (r *reporter) confirmCommand(agent string) func(id string) string {
 	return func(id string) string {
+		if strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._") != "" {
+			return "its ID is not one that an agent gives, so look into that cluster before anything else"
+		}
 		return fmt.Sprintf("kubectl annotate %s.%s -n %s %s --overwrite %s=%s", v1alpha1.Resource, v1alpha1.Group, r.namespace, agent, v1alpha1.ConfirmAnnotation, id)
 	}
 }

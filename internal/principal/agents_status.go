@@ -32,6 +32,7 @@ type seat struct {
 	version     string
 	fingerprint string
 	expires     time.Time
+	skew        *int64      // of the agent's clock, in seconds
 	code        engine.Code // why it is not open
 	reason      string
 	engine      *engine.Status // as of the last look; nil: none yet
@@ -96,6 +97,16 @@ func sessionOf(e engine.Epoch) *v1alpha1.Session {
 	return &v1alpha1.Session{Incarnation: min(e.Incarnation, math.MaxInt64), Attempt: min(e.Attempt, math.MaxInt64)}
 }
 
+// skewOf is by how many seconds the clock of an agent is ahead, as its greeting comes
+// in; nil if that does not tell.
+func skewOf(hello engine.Hello, now time.Time) *int64 {
+	if hello.ClockMillis <= 0 {
+		return nil
+	}
+	seconds := int64(time.UnixMilli(hello.ClockMillis).Sub(now) / time.Second)
+	return &seconds
+}
+
 // reasonRefused is why an Agent is not registered that is wrong, or at odds with
 // another.
 const reasonRefused = "Refused"
@@ -124,6 +135,7 @@ func (v outlook) connected(s *v1alpha1.Status) {
 	}
 	s.Connected, s.Principal, s.Session = true, v.replica, sessionOf(t.epoch)
 	s.Version = clip(t.version, 128)
+	s.ClockSkewSeconds = t.skew // of the beginning: it does not move while the session lasts
 	s.ClusterUID = cmp.Or(s.ClusterUID, clip(t.cluster, 128))
 	if t.fingerprint != "" {
 		s.Certificate = &v1alpha1.Certificate{Fingerprint: t.fingerprint, Expires: timeOf(t.expires)}

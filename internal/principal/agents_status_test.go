@@ -2,6 +2,7 @@ package principal
 
 import (
 	"encoding/json"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -89,6 +90,48 @@ func TestWhatIsHeldIsToldWithHowToConfirmIt(t *testing.T) {
 	seat.engine.Scopes[0].HeldID, seat.engine.Scopes[0].Held = "y1", 12
 	s := look(t, v1alpha1.Status{}, seat).status()
 	is(t, s, v1alpha1.ConditionHeld, "True", "confirm store-1", "too many; to confirm: confirm x1", "12 deletions of application; to confirm: confirm y1")
+}
+
+// What agents say becomes part of commands that people paste into a shell.
+func TestNobodyIsToldToTypeWhatAnAgentMadeUp(t *testing.T) {
+	confirm := (&reporter{namespace: "argocd"}).confirmCommand("a")
+	for _, id := range []string{"5f2c9b0e7d1a4c33", "cluster-6ba7b810-9dad-11d1-80b4-00c04fd430c8"} {
+		if got := confirm(id); !strings.HasSuffix(got, "="+id) {
+			t.Errorf("%s: %s", id, got)
+		}
+	}
+	for _, id := range []string{"x;reboot", "$(reboot)", "`reboot`", "x|sh", "x'", `x"`, "x\ny", "x&", "x>f", "x y"} {
+		if got := confirm(id); strings.Contains(got, "kubectl") || strings.Contains(got, id) {
+			t.Errorf("%s: %s", id, got)
+		}
+	}
+}
+
+func TestClocksAreCompared(t *testing.T) {
+	now := time.UnixMilli(1_800_000_000_000)
+	for clock, want := range map[int64]int64{1_800_000_000_000: 0, 1_799_999_999_001: 0, 1_800_000_090_500: 90, 1_799_999_400_000: -600, 1: -1_799_999_999, math.MaxInt64: 9_223_372_036} {
+		if got := skewOf(engine.Hello{ClockMillis: clock}, now); got == nil || *got != want {
+			t.Errorf("%d: %v, want %d", clock, got, want)
+		}
+	}
+	for _, clock := range []int64{0, -5, math.MinInt64} {
+		if got := skewOf(engine.Hello{ClockMillis: clock}, now); got != nil {
+			t.Errorf("%d: %d", clock, *got)
+		}
+	}
+	seat := openSeat(1)
+	seat.skew = skewOf(engine.Hello{ClockMillis: 1_800_000_090_500}, now)
+	s := look(t, v1alpha1.Status{}, seat).status()
+	if s.ClockSkewSeconds == nil || *s.ClockSkewSeconds != 90 {
+		t.Errorf("%v", s.ClockSkewSeconds)
+	}
+	if got := look(t, s, seat).status(); !sameStatus(got, s) {
+		t.Error("looked at again, it has to be written")
+	}
+	seat.open = false
+	if s = look(t, s, seat).status(); s.ClockSkewSeconds == nil {
+		t.Error("what was known is lost with the session")
+	}
 }
 
 func TestTheEndOfASessionIsTold(t *testing.T) {
@@ -187,7 +230,8 @@ func TestStatusesAreTheSameIfTheyAreStoredTheSame(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678, time.FixedZone("somewhere", 3600))
 	stamp := func(t time.Time) *metav1.Time { return &metav1.Time{Time: t} }
 	full := func(t time.Time) v1alpha1.Status {
-		return v1alpha1.Status{ObservedGeneration: 1, Connected: true, Since: stamp(t), Principal: "p", Session: &v1alpha1.Session{Incarnation: 1}, ClusterUID: "c",
+		skew := int64(7)
+		return v1alpha1.Status{ObservedGeneration: 1, ClockSkewSeconds: &skew, Connected: true, Since: stamp(t), Principal: "p", Session: &v1alpha1.Session{Incarnation: 1}, ClusterUID: "c",
 			Store: &v1alpha1.Store{UID: "s", Revision: 1}, Version: "v", Protocol: "1", Applications: 1, Diverged: 1, OldestUnacked: stamp(t), LastConfirmed: stamp(t),
 			Certificate: &v1alpha1.Certificate{Fingerprint: "f", Expires: stamp(t)}, Conditions: []metav1.Condition{{Type: "Synced", Status: "True", LastTransitionTime: *stamp(t)}}}
 	}

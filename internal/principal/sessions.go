@@ -92,7 +92,7 @@ func (s *sessions) first(c *link.Conn, hello engine.Hello) bool {
 		return false
 	}
 	known.greeted = true
-	known.said = greeting{epoch: hello.Epoch, cluster: hello.ClusterUID, fingerprint: c.Fingerprint, expires: c.NotAfter}
+	known.said = greeting{epoch: hello.Epoch, cluster: hello.ClusterUID, fingerprint: c.Fingerprint, expires: c.NotAfter, skew: skewOf(hello, time.Now())}
 	return true
 }
 

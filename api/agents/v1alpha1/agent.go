@@ -81,6 +81,9 @@ type Status struct {
 	OldestUnacked *metav1.Time `json:"oldestUnacked,omitempty"`
 	// LastConfirmed is when both sides were last known to be equal.
 	LastConfirmed *metav1.Time `json:"lastConfirmed,omitempty"`
+	// ClockSkewSeconds is by how much the agent's clock was ahead of the hub's when it connected, in whole seconds and with
+	// the time that its greeting took; negative: behind.
+	ClockSkewSeconds *int64 `json:"clockSkewSeconds,omitempty"`
 	// Certificate that the agent last connected with.
 	Certificate *Certificate `json:"certificate,omitempty"`
 	// Conditions: Connected, Registered, Synced, Held, Writable.
