@@ -68,7 +68,7 @@ func (p *Program) agentTable(list *v1alpha1.List, namespace string) view {
 		v.names = append(v.names, nameOf(agent))
 		v.rows = append(v.rows, []cell{
 			c(agent.Name), c(orDash(agent.Spec.Mode)), stateOf(agent), c(orDash(since)), c(strconv.FormatInt(s.Applications, 10)),
-			count(s.Diverged), p.ageCell(s.OldestUnacked), p.expiry(s.Certificate), c(orDash(s.Version)),
+			count(s.Diverged), p.ageCell(s.OldestUnacked), p.expiry(certifiedUntil(agent)), c(orDash(s.Version)),
 			c(hubNamespace(agent)), p.ageCell(s.LastConfirmed), c(orDash(s.Principal)), c(orDash(s.Protocol)), c(orDash(s.ClusterUID)),
 		})
 	}
@@ -141,11 +141,11 @@ func (p *Program) ageCell(t *metav1.Time) cell {
 }
 
 // expiry shows how long a certificate is still good for.
-func (p *Program) expiry(cert *v1alpha1.Certificate) cell {
-	if cert == nil || cert.Expires == nil {
+func (p *Program) expiry(until *metav1.Time) cell {
+	if until == nil {
 		return c("-")
 	}
-	left := cert.Expires.Sub(p.Now())
+	left := until.Sub(p.Now())
 	switch {
 	case left <= 0:
 		return cell{"expired", bad}

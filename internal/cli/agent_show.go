@@ -66,12 +66,18 @@ func (p *Program) describeAgent(agent *v1alpha1.Agent) string {
 	t.line("Diverged", strconv.FormatInt(s.Diverged, 10))
 	t.line("Oldest unacked", p.ago(s.OldestUnacked))
 	t.line("Last confirmed", p.ago(s.LastConfirmed))
+	if s.ClockSkewSeconds != nil {
+		t.line("Clock", skewText(*s.ClockSkewSeconds))
+	}
 	if s.Certificate != nil {
 		expires := ""
 		if s.Certificate.Expires != nil {
-			expires = fmt.Sprintf(", expires %s (in %s)", s.Certificate.Expires.UTC().Format(time.RFC3339), p.expiry(s.Certificate).text)
+			expires = fmt.Sprintf(", expires %s (in %s)", s.Certificate.Expires.UTC().Format(time.RFC3339), p.expiry(s.Certificate.Expires).text)
 		}
 		t.line("Certificate", s.Certificate.Fingerprint+expires)
+		if last := certifiedUntil(agent); last != nil && !last.Equal(s.Certificate.Expires) {
+			t.line("Renewed", fmt.Sprintf("since it connected; the new one expires %s (in %s)", last.UTC().Format(time.RFC3339), p.expiry(last).text))
+		}
 	}
 	if len(s.Conditions) > 0 {
 		t.gap()
@@ -86,6 +92,17 @@ func (p *Program) conditionRows(all []metav1.Condition) [][]cell {
 		rows = append(rows, []cell{c(one.Type), c(string(one.Status)), c(p.age(one.LastTransitionTime.Time)), c(orDash(one.Reason)), c(orDash(one.Message))})
 	}
 	return rows
+}
+
+// skewText says how a clock was when an agent connected.
+func skewText(seconds int64) string {
+	switch {
+	case seconds > 1:
+		return span(time.Duration(seconds)*time.Second) + " ahead of the hub's"
+	case seconds < -1:
+		return span(time.Duration(-seconds)*time.Second) + " behind the hub's"
+	}
+	return "as the hub's"
 }
 
 func protocolText(protocol string) string {

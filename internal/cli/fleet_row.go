@@ -19,7 +19,7 @@ func rowOf(agent *v1alpha1.Agent) fleet.Row {
 	r := fleet.Row{
 		Name: agent.Name, State: stateOf(agent).text, Urgency: urgency(agent), Refused: refusalOf(agent),
 		Connected: s.Connected, Since: seconds(s.Since), Applications: s.Applications, Diverged: s.Diverged,
-		Unacked: seconds(s.OldestUnacked), Confirmed: seconds(s.LastConfirmed), Expires: seconds(certifiedUntil(agent)), Version: s.Version,
+		Unacked: seconds(s.OldestUnacked), Confirmed: seconds(s.LastConfirmed), Skew: s.ClockSkewSeconds, Expires: seconds(certifiedUntil(agent)), Version: s.Version,
 		Mode: agent.Spec.Mode, Mapping: agent.Spec.Mapping, Namespace: hubNamespace(agent), Kinds: strings.Join(agent.Spec.Kinds, ", "),
 		Labels: joined(agent.Spec.Cluster.Labels), Shared: agent.Spec.Shared, Created: seconds(&agent.CreationTimestamp),
 		Principal: s.Principal, Protocol: s.Protocol, Cluster: s.ClusterUID,
