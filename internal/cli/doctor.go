@@ -62,7 +62,7 @@ type examOptions struct {
 
 func (o *examOptions) declare(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.address, "address", "", "`HOST:PORT` of the principal as clusters reach it. Without it, what agent and Services say.")
-	cmd.Flags().BoolVar(&o.offline, "offline", false, "Leave out what is done over the network from here: DNS, connections to the principal.")
+	cmd.Flags().BoolVar(&o.offline, "offline", false, "Leave out what is done over the network from here: DNS, connections to the principal and to Redis.")
 	cmd.Flags().BoolVar(&o.strict, "strict", false, "Exit with 3 for warnings too.")
 	outputFlag(cmd, &o.format)
 }
@@ -73,8 +73,8 @@ func (p *Program) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Find out what is wrong, and say what to do about it",
 		Long: `Examines the hub and, if --agent-context is given, a workload cluster and how the two fit together: definitions,
-rights, Secrets, certificates, Redis, DNS and the way to the hub (through HTTPS_PROXY too), clocks, versions, and
-settings that differ. Each finding says what to do. Nothing is changed.
+rights, Secrets, certificates, Redis and its password, DNS and the way to the hub (through HTTPS_PROXY or in a
+WebSocket too), clocks, versions, and settings that differ. Each finding says what to do. Nothing is changed.
 
 The exit code is 3 if there is a problem.`,
 		Example: `  argocd-agentctl doctor

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -18,10 +19,11 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/link"
 )
 
 // linkTimeout bounds a try to reach the principal.
-const linkTimeout = 10 * time.Second
+const linkTimeout = 15 * time.Second
 
 // link tries to reach the principal from here as the agent would: the name, the way there, and TLS with the agent's own
 // certificate.
@@ -45,25 +47,46 @@ func (e *exam) link(ctx context.Context, spoke *cluster, address string, bundle 
 		}
 		e.ok("dns", "%s is %s", host, strings.Join(found, ", "))
 	}
-	if set.on("enable-websocket") {
-		e.note("connection", "the agent connects inside a WebSocket, which is not tried from here")
-		return
-	}
 	client, err := spoke.clientTLS(ctx, host, bundle)
 	if err != nil {
 		e.unknown("connection", err)
 		return
 	}
+	if set.on("enable-websocket") {
+		if err := knock(ctx, address, proxy, client); err != nil {
+			e.problem("connection", "see that the principal has --enable-websocket, and that what stands before it passes WebSockets on to it; where HTTP/2 and TLS get through, the agent needs none",
+				"%s can not be reached from here in a WebSocket%s: %v", address, via, err)
+			return
+		}
+		e.ok("connection", "%s answers%s in a WebSocket, and believes the agent's certificate", address, via)
+		return
+	}
 	protocol, err := shake(ctx, address, proxy, client)
 	switch {
-	case err != nil:
-		e.problem("connection", "see whether "+address+" is the principal's own port, that nothing in between ends TLS, and what firewalls and proxies let through",
-			"%s can not be reached from here%s: %v", address, via, identity.ExplainClient(unwrapURL(err)))
-	case protocol != "h2":
-		e.problem("connection", "let TLS through to the principal, rather than ending it in a proxy or load balancer", "%s answers%s, but not with HTTP/2", address, via)
-	default:
+	case err == nil && protocol == "h2":
 		e.ok("connection", "%s answers%s, and believes the agent's certificate", address, via)
+	case knock(ctx, address, proxy, client) == nil:
+		e.problem("connection", "let TLS through to the principal, rather than ending it in a proxy or load balancer; or let the agent use WebSockets: --enable-websocket (agent.settings.enable-websocket=true of the chart)",
+			"%s answers%s in a WebSocket, but not otherwise: %v", address, via, whyNot(protocol, err))
+	case err == nil:
+		e.problem("connection", "let TLS through to the principal, rather than ending it in a proxy or load balancer; or use WebSockets: --enable-websocket of principal and agents", "%s answers%s, but not with HTTP/2", address, via)
+	default:
+		e.problem("connection", "see whether "+address+" is the principal's own port, that nothing in between ends TLS (or use WebSockets: --enable-websocket of principal and agents), and what firewalls and proxies let through",
+			"%s can not be reached from here%s: %v", address, via, whyNot(protocol, err))
 	}
+}
+
+func whyNot(protocol string, err error) error {
+	if err == nil {
+		return fmt.Errorf("it speaks %s rather than HTTP/2", cmp.Or(protocol, "HTTP/1.1"))
+	}
+	return identity.ExplainClient(unwrapURL(err))
+}
+
+// knock tries whether the principal answers inside a WebSocket.
+func knock(ctx context.Context, address string, proxy *url.URL, client *tls.Config) error {
+	return link.Knock(ctx, link.DialerConfig{Address: address, WebSocket: true, TLS: func() (*tls.Config, error) { return client.Clone(), nil }, Explain: identity.ExplainClient,
+		Proxy: http.ProxyURL(proxy), Log: slog.New(slog.DiscardHandler), OpenTimeout: linkTimeout / 2})
 }
 
 // clientTLS is the TLS of the agent: its certificate, and whom it believes.

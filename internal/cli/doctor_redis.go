@@ -15,7 +15,7 @@ import (
 const redisService = "argocd-redis"
 
 // redis tells whether Redis is there, and whether our program may reach it.
-func (e *exam) redis(ctx context.Context, c *cluster, program, address string) {
+func (e *exam) redis(ctx context.Context, c *cluster, program, address string, set *settings, offline bool) {
 	if address != "" && !strings.HasPrefix(address, redisService) {
 		e.note("redis", "%s is told to use %s, which can not be looked at from here", program, address)
 		return
@@ -57,6 +57,9 @@ func (e *exam) redis(ctx context.Context, c *cluster, program, address string) {
 		return
 	}
 	e.ok("redis", "Service %s has %d ready", redisService, ready)
+	if !offline {
+		e.dialRedis(ctx, c, set, found.Items)
+	}
 }
 
 // shutOut names a policy that selects a target and no policy that lets a client in; empty: the client is let in.

@@ -21,6 +21,8 @@ type known struct {
 	side
 	bundle []*x509.Certificate
 	agent  string // spoke: by its certificate
+
+	controller bool // hub: it has an application controller
 }
 
 func (p *Program) examineHub(ctx context.Context, hub *cluster, o examOptions) ([]finding, *known) {
@@ -47,7 +49,9 @@ func (p *Program) examineHub(ctx context.Context, hub *cluster, o examOptions) (
 		proxyHost, _, _ := net.SplitHostPort(cmp.Or(k.settings.get("resource-proxy-address"), "argocd-agent-resource-proxy:9090"))
 		e.names(leaf, proxyHost, "argocd-agentctl pki issue resource-proxy --upsert --dns "+proxyHost)
 	}
-	e.redis(ctx, hub, principalDeployment, k.settings.get("redis-server-address"))
+	e.redis(ctx, hub, principalDeployment, k.settings.get("redis-server-address"), k.settings, o.offline)
+	controller, err := hub.argoImage(ctx, "argocd-application-controller")
+	k.controller = err != nil || controller != "" // who can not look says rather too much
 	e.argoOnHub(k)
 	e.argoRedis(ctx, hub, k)
 	e.fleet(ctx, hub, k)
@@ -72,7 +76,7 @@ func (p *Program) examineSpoke(ctx context.Context, spoke *cluster, o examOption
 	if leaf := e.certificate(ctx, spoke, pki.ClientSecret, rejoin, x509.ExtKeyUsageClientAuth, k.bundle); leaf != nil {
 		k.agent = leaf.Subject.CommonName
 	}
-	e.redis(ctx, spoke, agentDeployment, k.settings.get("redis-addr"))
+	e.redis(ctx, spoke, agentDeployment, k.settings.get("redis-addr"), k.settings, o.offline)
 	if mode := k.settings.get("agent-mode"); k.settings.installed && mode != "managed" && mode != "autonomous" {
 		e.problem("mode", "set ARGOCD_AGENT_MODE in ConfigMap "+paramsConfigMap+" to managed or autonomous", "the agent is told no mode (%q)", mode)
 	}
@@ -296,19 +300,26 @@ func (e *exam) sameArgo(h, s *known) {
 	} else if a != b {
 		e.note("compression", "%s on the hub and %s on the cluster; what passes between is converted", a, b)
 	}
-	if keys := customized(h.argo, s.argo); len(keys) > 0 {
+	if keys := customized(h.argo, s.argo, h.controller); len(keys) > 0 {
 		e.warning("argo cd", "keep them the same in ConfigMap argocd-cm of both: diffs and actions are made on the hub, health on the cluster", "resource customizations differ: %s", strings.Join(keys, ", "))
 	} else {
 		e.ok("argo cd", "resource customizations are the same on both")
 	}
 }
 
-// customized lists the resource customizations that differ.
-func customized(a, b map[string]string) []string {
+// ofController tells which settings the application controller alone goes by.
+func ofController(key string) bool {
+	return strings.HasPrefix(key, "resource.customizations.ignoreResourceUpdates.") ||
+		slices.Contains([]string{"resource.exclusions", "resource.inclusions", "resource.ignoreResourceUpdatesEnabled", "resource.compareoptions", "resource.respectRBAC"}, key)
+}
+
+// customized lists the resource customizations that differ. Where the hub has no application controller, what only that
+// one goes by does not matter there.
+func customized(a, b map[string]string, controller bool) []string {
 	var keys []string
 	for _, pair := range [][2]map[string]string{{a, b}, {b, a}} {
 		for key, value := range pair[0] {
-			if strings.HasPrefix(key, "resource.") && strings.TrimSpace(value) != strings.TrimSpace(pair[1][key]) && !slices.Contains(keys, key) {
+			if strings.HasPrefix(key, "resource.") && strings.TrimSpace(value) != strings.TrimSpace(pair[1][key]) && !slices.Contains(keys, key) && (controller || !ofController(key)) {
 				keys = append(keys, key)
 			}
 		}

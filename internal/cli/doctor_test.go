@@ -4,19 +4,28 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/link"
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
@@ -30,11 +39,36 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	s.replace[`\(\d+d\)`] = "(DAYS)"
 	s.replace[`looked up from here: .*`] = "looked up from here: …"
 	s.replace[`cluster \([-0-9a-f]{36}\)|this one is [-0-9a-f]{36}`] = "UID"
+	s.replace[`\(subject .*?, fingerprint [0-9A-F]{64}\)`] = "(…)"
 	s.names = map[string]string{}
 	s.commands["listen"] = func(string) string {
 		principal := standIn(t, l.Hub(), "cli-doctor")
 		s.names["PRINCIPAL"] = principal.Listener.Addr().String()
 		s.names["CONNECTOR"] = connectProxy(t, principal.Listener.Addr().String())
+		return ""
+	}
+	s.commands["gate"] = func(string) string {
+		s.names["GATE"] = gate(t, principalWithWebSockets(t, l.Hub(), "cli-doctor"))
+		return ""
+	}
+	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	s.commands["websocket"] = func(string) string {
+		patch(t, l.Cluster("managed"), configMaps, "cli-doctor", paramsConfigMap, `{"data":{"ARGOCD_AGENT_ENABLE_WEBSOCKET":"true"}}`)
+		return ""
+	}
+	s.commands["nowebsocket"] = func(string) string {
+		patch(t, l.Cluster("managed"), configMaps, "cli-doctor", paramsConfigMap, `{"data":{"ARGOCD_AGENT_ENABLE_WEBSOCKET":null}}`)
+		return ""
+	}
+	s.commands["redis"] = func(string) string {
+		s.commands["apply"]("managed doctor-redis.yaml")
+		lab.Await(t, "the pod to run", func(ctx context.Context) error {
+			pod, err := l.Cluster("managed").Client().CoreV1().Pods("cli-doctor").Get(ctx, "argocd-redis-0", metav1.GetOptions{})
+			if err == nil && pod.Status.Phase != corev1.PodRunning {
+				err = errors.New(string(pod.Status.Phase))
+			}
+			return err
+		})
 		return ""
 	}
 	s.play("doctor.txt")
@@ -64,6 +98,53 @@ func standIn(t *testing.T, hub *lab.Cluster, namespace string) *httptest.Server 
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server
+}
+
+// principalWithWebSockets listens as the principal does, and lets agents in by WebSocket too.
+func principalWithWebSockets(t *testing.T, hub *lab.Cluster, namespace string) string {
+	t.Helper()
+	model := standIn(t, hub, namespace)
+	server := link.NewServer(link.ServerConfig{TLS: model.TLS, WebSocket: true, Log: slog.New(slog.DiscardHandler), Events: nobody{},
+		Authenticate: func(context.Context) (link.Peer, error) { return link.Peer{}, errors.New("no session is opened here") }})
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	go func() { ended <- server.Run(ctx, listener) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return listener.Addr().String()
+}
+
+type nobody struct{}
+
+func (nobody) Connected(*link.Conn)                {}
+func (nobody) Received(*link.Conn, engine.Message) {}
+func (nobody) Disconnected(*link.Conn, error)      {}
+
+// gate ends TLS, with a certificate that nobody knows, and passes HTTP/1.1 on.
+func gate(t *testing.T, to string) string {
+	t.Helper()
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "https", Host: to})
+	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}} // as such proxies do
+	proxy.ErrorLog = log.New(io.Discard, "", 0)
+	server := httptest.NewUnstartedServer(proxy)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+func TestWhatOnlyAControllerGoesByMattersOnlyWhereThereIsOne(t *testing.T) {
+	hub := map[string]string{"resource.customizations.health.a_B": "x"}
+	spoke := map[string]string{"resource.exclusions": "- events", "resource.customizations.ignoreResourceUpdates.all": "y", "resource.customizations.health.a_B": "z"}
+	if got := customized(hub, spoke, false); !slices.Equal(got, []string{"resource.customizations.health.a_B"}) {
+		t.Errorf("without: %q", got)
+	}
+	if got := customized(hub, spoke, true); len(got) != 3 {
+		t.Errorf("with: %q", got)
+	}
 }
 
 // connectProxy is an HTTP proxy that leads everybody to one place.

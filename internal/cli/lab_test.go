@@ -62,7 +62,7 @@ func empty(t *testing.T, c *lab.Cluster, namespace string) {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	for _, resource := range []schema.GroupVersionResource{agentResource, {Version: "v1", Resource: "secrets"}, {Version: "v1", Resource: "services"}, {Version: "v1", Resource: "configmaps"},
+	for _, resource := range []schema.GroupVersionResource{agentResource, {Version: "v1", Resource: "secrets"}, {Version: "v1", Resource: "services"}, {Version: "v1", Resource: "configmaps"}, {Version: "v1", Resource: "pods"},
 		{Version: "v1", Resource: "serviceaccounts"}, {Group: "apps", Version: "v1", Resource: "deployments"},
 		{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}, {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
 		{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}, {Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"}} {

@@ -153,3 +153,31 @@ func greet(conn net.Conn, want state) error {
 	}
 	return conn.SetDeadline(time.Time{})
 }
+
+// Ping connects and authenticates as everybody here does, and asks for a sign of life.
+func (e *Endpoint) Ping(ctx context.Context) error {
+	conn, err := e.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	if err := conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
+		return err
+	}
+	if _, err := conn.Write(appendCommand(nil, "PING")); err != nil {
+		return fmt.Errorf("ask Redis for a sign of life: %w", err)
+	}
+	answer := make([]byte, 128)
+	n, err := conn.Read(answer)
+	switch text := strings.TrimSpace(string(answer[:n])); {
+	case err != nil:
+		return fmt.Errorf("wait for a sign of life of Redis: %w", err)
+	case strings.HasPrefix(text, "-"):
+		return fmt.Errorf("the answer of Redis: %s", text[1:])
+	case text != "+PONG":
+		return fmt.Errorf("whoever answers is not Redis: %q", text)
+	}
+	return nil
+}
