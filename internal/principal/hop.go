@@ -92,7 +92,9 @@ func (l *live) hop(ctx context.Context, agent, target string, away error) (net.C
 	ctx, span := trace.Within(ctx, trace.Asking, "ask the principal that has the agent")
 	defer span.End()
 	span.Text(trace.Principal, replica)
+	began := time.Now()
 	conn, err := l.ask(ctx, address, agent, target)
+	l.hopped.took(began, err)
 	if err != nil {
 		span.Fail(err.Error())
 		return nil, &ElsewhereError{agent, replica, err}
@@ -146,7 +148,7 @@ func (l *live) request(ctx context.Context, conn *tls.Conn, agent, target string
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		why, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
 		_ = response.Body.Close()
-		return nil, errors.New(cmp.Or(strings.TrimSpace(string(why)), response.Status))
+		return nil, &refusedHopError{cmp.Or(strings.TrimSpace(string(why)), response.Status)}
 	}
 	l.heard(agent, response.Header.Get(hopNamespace))
 	return &hopConn{Conn: conn, first: in}, nil
@@ -199,14 +201,17 @@ func (l *live) serveHop(ctx context.Context, conn *tls.Conn) {
 	request.TLS = &state
 	agent, target := request.Header.Get(hopAgent), request.Header.Get(hopTarget)
 	if code, err := l.mayHop(request, agent, target); err != nil {
+		l.hopped.answered[hopRefused].Add(1)
 		refuseHop(conn, code, err)
 		return
 	}
 	tunnel, err := l.traced(ctx, request, agent, target)
 	if err != nil {
+		l.hopped.answered[hopRefused].Add(1)
 		refuseHop(conn, http.StatusServiceUnavailable, err)
 		return
 	}
+	l.hopped.answered[hopOpened].Add(1)
 	stop := context.AfterFunc(ctx, func() { _ = tunnel.Close() }) // this principal ends
 	defer stop()
 	l.mu.RLock()

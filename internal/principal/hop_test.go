@@ -18,6 +18,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/link"
 	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
 )
 
@@ -159,6 +160,7 @@ func TestARequestTakesOneHopToWhoHasTheAgent(t *testing.T) {
 	if rest, err := io.ReadAll(conn); err != nil || string(rest) != "still" {
 		t.Errorf("%q, %v", rest, err)
 	}
+	q.counts(t, "opened 1, refused 0, unreachable 0", "opened 1, refused 0")
 	if got := q.here.states["a"].spokeArgo; got != "argo" {
 		t.Errorf("Argo CD of the agent's cluster is said to be in %q", got)
 	}
@@ -211,8 +213,34 @@ func TestAHopThatCanNotBeTakenSaysWhy(t *testing.T) {
 	if _, err := q.here.dialAPI(t.Context(), "a"); err == nil || !strings.HasPrefix(err.Error(), "agent a is connected with principal there") {
 		t.Errorf("whoever asks is told %v", err)
 	}
+	// Counted is who was asked on a request's way; the three before the address was gone were refused there.
+	q.counts(t, "opened 0, refused 1, unreachable 2", "opened 0, refused 3")
 	q.here.p.cfg.Live.Twin = nil
 	refused("a", targetAPI, "has no resource proxy")
+}
+
+// counts checks what the metrics of both say.
+func (q *pair) counts(t *testing.T, here, there string) {
+	t.Helper()
+	said := func(of observe.Metric) string {
+		var all []string
+		for _, s := range of.Samples {
+			all = append(all, fmt.Sprintf("%s %v", s.Labels[1], s.Value))
+		}
+		return strings.Join(all, ", ")
+	}
+	mine, theirs := q.here.hopped.metrics(), q.there.hopped.metrics()
+	if got := said(mine[0]); got != here {
+		t.Errorf("asked: %s; want %s", got, here)
+	}
+	if got := said(theirs[2]); got != there {
+		t.Errorf("answered: %s; want %s", got, there)
+	}
+	for i, s := range mine[1].Samples {
+		if (s.Value > 0) != (mine[0].Samples[i].Value > 0) {
+			t.Errorf("%v took %v s", s.Labels, s.Value)
+		}
+	}
 }
 
 func TestNobodyButAPrincipalGetsATunnel(t *testing.T) {

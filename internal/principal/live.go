@@ -59,6 +59,7 @@ type live struct {
 	hub      *resource.Hub
 	here     func(ctx context.Context, agent, target string) (net.Conn, error) // opens a tunnel to an agent that is connected here
 	tally    resource.Tally
+	hopped   hopCounts
 	learner  *learner
 	tokens   *tokens
 	redis    *redis.Server

@@ -15,6 +15,7 @@ func (l *live) metrics() []observe.Metric {
 			observe.Counter(metricPrefix+"_proxy_first_byte_seconds_total", "Time to the first bytes of answers from agents' clusters, all together.", total.Seconds()),
 			observe.Counter(metricPrefix+"_proxy_answers_total", "Answers from agents' clusters.", float64(answers)),
 			observe.Counter(metricPrefix+"_proxy_remembered_total", "Requests that were answered from the last known copy, because the agent was away.", float64(l.tally.Remembered())))
+		out = append(out, l.hopped.metrics()...)
 	}
 	if l.redis == nil {
 		return out
