@@ -60,6 +60,7 @@ another with --server, such as that of a load balancer or of ` + "`kubectl port-
 			if err != nil {
 				return err
 			}
+			p.warnOfLists(cmd.Context(), config, args[0], cmp.Or(namespace, "default"))
 			content, err := clientcmd.Write(*config)
 			if err != nil {
 				return fmt.Errorf("write the kubeconfig: %w", err)
