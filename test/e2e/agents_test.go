@@ -80,6 +80,9 @@ func TestAgentObjects(t *testing.T) {
 				t.Errorf("%s is not known", path)
 			}
 		}
+		if skew, known, _ := unstructured.NestedInt64(u.Object, "status", "clockSkewSeconds"); !known || max(skew, -skew) > 60 {
+			t.Errorf("of one and the same clock it is said that it is wrong by %d s (known: %v)", skew, known)
+		}
 		w.hub.secret("cluster-managed").becomes(t, label("team", "web"), annotation("argocd.argoproj.io/skip-reconcile", "true"))
 	})
 	whenAllIsWell(t)
