@@ -169,3 +169,46 @@ func TestNewSessionOwesNothing(t *testing.T) {
 		}
 	}
 }
+
+// An answer to an older root says nothing of the one that was told last.
+func TestOnlyTheRootThatWasCalledTheSameIsKnown(t *testing.T) {
+	w := atRest(t)
+	old := w.hub.peer.owners["application"].told
+	w.hub.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "v2" })
+	tell := func() Root {
+		w.hub.pipe = nil // the agent does not hear it
+		w.hub.peer.beaconSoon()
+		w.hub.do(Tick{})
+		roots := w.hub.pipe[len(w.hub.pipe)-1].message.(Roots)
+		return roots.Items[1]
+	}
+	tell()
+	w.hub.do(Received{w.session, Roots{Same: []Root{{Scope: "application", Sum: old}}}})
+	if root := tell(); root.Scope != "application" || root.Known {
+		t.Errorf("%+v, which the agent has never seen", root)
+	}
+}
+
+// What was proven in an earlier session is not proven in one that is about to begin.
+func TestNothingIsProvenBeforeTheSessionBegins(t *testing.T) {
+	w := atRest(t)
+	w.cut(false)
+	w.hub.slow, w.agent.slow = true, true
+	w.connect()
+	w.deliver()
+	if at := w.hub.scope("application").ProvenAt; at != 0 {
+		t.Errorf("the hub calls it proven %d s ago", (w.now-at)/Second)
+	}
+	w.hub.do(Begin{})
+	w.deliver()
+	if at := w.agent.scope("application").ProvenAt; at != 0 {
+		t.Errorf("the agent calls it proven %d s ago", (w.now-at)/Second)
+	}
+	w.agent.do(Begin{})
+	w.deliver()
+	for _, s := range []*side{w.hub, w.agent} {
+		if s.scope("application").ProvenAt != w.now {
+			t.Errorf("the %s does not call it proven", s.name)
+		}
+	}
+}

@@ -26,7 +26,7 @@ type ScopeStatus struct {
 	Rejected  int  // refused by the replica
 	Held      int  // replica: removals that wait for a confirmation
 	HeldID    string
-	ProvenAt  Time // when the two sides were last known to be equal, in this session; 0: not yet
+	ProvenAt  Time // when the two sides were last known to be equal, in this session or, while there is none, in the last; 0: not yet
 	Divergent int  // replica: objects that are known not to be as the owner has them
 }
 
@@ -69,7 +69,7 @@ func (o *owner) status() ScopeStatus {
 	if it := o.lists[flying].head; it != nil {
 		s.OldestAt = it.since
 	}
-	if o.proven {
+	if o.proven && o.peer.phase != opening {
 		s.ProvenAt = o.provenAt
 	}
 	return s
@@ -78,7 +78,7 @@ func (o *owner) status() ScopeStatus {
 func (r *replica) status() ScopeStatus {
 	s := ScopeStatus{Name: r.cfg.Name, Role: Replica, Complete: r.complete, Items: r.owned,
 		Rejected: r.refusing - r.orphans, Held: len(r.guard.held), HeldID: r.guard.id, Divergent: len(r.redo)}
-	if r.proven {
+	if r.proven && r.peer.phase != opening {
 		s.ProvenAt = r.provenAt
 	}
 	return s
