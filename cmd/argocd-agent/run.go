@@ -62,6 +62,9 @@ Applications, projects, repositories and their state the same on both sides.`,
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { rootHelp(cmd.OutOrStdout(), cmd) })
+	root.Version = thisBuild().Version
+	root.SetVersionTemplate(thisBuild().String())
+	root.Flags().Bool("version", false, "Print what this program was built from.") // beside the command: a habit of many
 	root.AddCommand(p.principalCommand(), p.agentCommand(), p.versionCommand())
 	return root
 }

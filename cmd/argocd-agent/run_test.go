@@ -111,6 +111,9 @@ func TestVersionSaysWhatItWasBuiltFrom(t *testing.T) {
 		t.Errorf("%+v, %v, want %+v", got, err, thisBuild())
 	}
 	plain := start(t, nil, "version").stdout
+	if flag := start(t, nil, "--version").stdout; flag != plain {
+		t.Errorf("--version says %q, and the command %q", flag, plain)
+	}
 	for _, part := range []string{got.Version, got.Commit, got.GoVersion, got.Platform} {
 		if part == "" || !strings.Contains(plain, part) {
 			t.Errorf("%q lacks %q", plain, part)

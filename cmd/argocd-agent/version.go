@@ -37,6 +37,10 @@ func thisBuild() build {
 	return b
 }
 
+func (b build) String() string {
+	return fmt.Sprintf("argocd-agent %s\ncommit       %s\nbuilt with   %s for %s\n", b.Version, b.Commit, b.GoVersion, b.Platform)
+}
+
 func (b *build) fill(info *debug.BuildInfo) {
 	if b.Version == "" && info.Main.Version != "(devel)" {
 		b.Version = info.Main.Version
@@ -74,7 +78,7 @@ func (p *program) versionCommand() *cobra.Command {
 				encoder.SetIndent("", "  ")
 				return encoder.Encode(b)
 			}
-			_, err := fmt.Fprintf(p.stdout, "argocd-agent %s\ncommit       %s\nbuilt with   %s for %s\n", b.Version, b.Commit, b.GoVersion, b.Platform)
+			_, err := fmt.Fprint(p.stdout, b)
 			return err
 		},
 	}

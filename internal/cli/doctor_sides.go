@@ -215,12 +215,24 @@ func (e *exam) fleet(ctx context.Context, hub *cluster, k *known) {
 
 // agentVersion warns of releases that were never tried together.
 func (e *exam) agentVersion(agent, version, image string) {
-	tag := image[strings.LastIndex(image, ":")+1:]
-	a, okA := minor(version)
-	b, okB := minor(tag)
-	if okA && okB && (a[0] != b[0] || max(a[1], b[1])-min(a[1], b[1]) > 2) {
+	if tag := tagOf(image); tooFar(version, tag) {
 		e.warning("versions", "upgrade the older one", "agent %s is %s and the principal %s: more than two minor versions apart is not tested", agent, version, tag)
 	}
+}
+
+// tagOf is the tag of an image, which releases call like their version.
+func tagOf(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	last := image[strings.LastIndex(image, "/")+1:]
+	_, tag, _ := strings.Cut(last, ":")
+	return tag
+}
+
+// tooFar tells that two versions were never tried together, as far as they can be compared.
+func tooFar(version, other string) bool {
+	a, okA := minor(version)
+	b, okB := minor(other)
+	return okA && okB && (a[0] != b[0] || max(a[1], b[1])-min(a[1], b[1]) > 2)
 }
 
 // minor reads major and minor version.

@@ -86,6 +86,8 @@ func patch(t *testing.T, c *lab.Cluster, resource schema.GroupVersionResource, n
 func TestAgentsAreShownAndChanged(t *testing.T) {
 	s, _ := inLab(t, "cli-agents")
 	s.replace[`"?(creationTimestamp|uid|resourceVersion)"?: .*`] = "$1: …"
+	s.replace[`go1\.\S+ for \S+`] = "GO"
+	s.replace[`(goVersion|platform): .*`] = "$1: …"
 	s.play("agent.txt")
 }
 

@@ -123,6 +123,9 @@ keeps certificates. On a workload cluster it joins that cluster to a hub.`,
 	cobra.EnableCommandSorting = false
 	root.Flags().SortFlags = false
 	p.global.declare(root.PersistentFlags())
+	root.Version = p.build().Version
+	root.SetVersionTemplate(p.build().String())
+	root.Flags().Bool("version", false, "Print what this program was built from; see the command version for the hub's programs.")
 	root.AddCommand(p.agentCommand(), p.joinCommand(), p.topCommand(), p.fleetCommand(), p.doctorCommand(), p.validateCommand(), p.pendingCommand(), p.diffCommand(), p.kubeconfigCommand(), p.pkiCommand(), p.blocklistCommand(), p.configCommand(), p.versionCommand(), p.completionCommand())
 	for _, cmd := range root.Commands() {
 		describeAll(cmd)
