@@ -158,6 +158,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		if n.More {
 			continue
 		}
+		pause := time.After(s.pace)
 		select {
 		case <-r.Context().Done():
 			return
@@ -166,7 +167,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		select { // a burst of changes becomes one event
 		case <-r.Context().Done():
 			return
-		case <-time.After(s.pace):
+		case <-pause:
 		}
 	}
 }
