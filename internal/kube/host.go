@@ -177,6 +177,9 @@ func (h *Host) take(ctx context.Context, in any) {
 }
 
 func (h *Host) step(ctx context.Context, in node.Input) {
+	if gone, ok := in.(node.Unregister); ok {
+		h.writer.Abandon(ctx, gone.Agent)
+	}
 	for _, e := range h.cfg.Node.Step(h.Now(), in) {
 		switch e := e.(type) {
 		case node.Write:
@@ -193,6 +196,9 @@ func (h *Host) step(ctx context.Context, in node.Input) {
 		case node.ToPeer:
 			h.cfg.ToPeer(e)
 		case node.Report:
+			if e.Fact.Event == engine.Closed {
+				h.writer.Abandon(ctx, e.Agent)
+			}
 			h.cfg.Report(e)
 		}
 	}

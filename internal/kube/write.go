@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/node"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
@@ -28,7 +30,7 @@ type Writer struct {
 	wg         sync.WaitGroup
 
 	mu      sync.Mutex
-	waiting []task
+	waiting []waiting
 	working int
 	pace    pace
 	said    map[kind.Ref]string // what was logged of objects that can not be written or read
@@ -37,6 +39,13 @@ type Writer struct {
 // task is a write or a read, and what becomes of it: an input for the node, if
 // there is one to give, and what went wrong.
 type task func(context.Context) (node.Input, error)
+
+// waiting is a task whose turn has not come.
+type waiting struct {
+	do    task
+	agent string            // whose session it is for, if it is for one
+	void  func() node.Input // ends it undone; nil: it is for no session
+}
 
 // NamespacePolicy says what becomes of an object whose namespace is missing.
 type NamespacePolicy struct {
@@ -59,7 +68,15 @@ const requestTimeout = 30 * time.Second
 // Write starts a write; its answer goes to the sink.
 func (w *Writer) Write(ctx context.Context, write node.Write) {
 	span := w.traced(ctx, write)
-	w.background(ctx, func(ctx context.Context) (node.Input, error) {
+	one := waiting{agent: write.Agent}
+	if write.WhileOpen {
+		one.void = func() node.Input {
+			f := &node.Failure{Code: engine.Unavailable, Message: "the session is over"}
+			told(span, f)
+			return node.Wrote{ID: write.ID, Failure: f}
+		}
+	}
+	one.do = func(ctx context.Context) (node.Input, error) {
 		span.Elapsed(trace.Waited)
 		o, err := w.write(span.In(ctx), write)
 		if err != nil {
@@ -80,6 +97,32 @@ func (w *Writer) Write(ctx context.Context, write node.Write) {
 			"namespace", write.Ref.Namespace, "name", write.Ref.Name, "why", write.Why)
 		w.worked(write.Ref)
 		return node.Wrote{ID: write.ID, Object: o}, nil
+	}
+	w.background(ctx, one)
+}
+
+// Abandon gives up what a session has asked for and was not begun: the session is
+// over. While the API server is in trouble that may be minutes later, and the
+// owner may have deleted since what is to be created. Nobody would know before the
+// next comparison, and Argo CD deploys at once.
+func (w *Writer) Abandon(ctx context.Context, agent string) {
+	w.mu.Lock()
+	var given []func() node.Input
+	w.waiting = slices.DeleteFunc(w.waiting, func(one waiting) bool {
+		if one.void == nil || one.agent != agent {
+			return false
+		}
+		given = append(given, one.void)
+		return true
+	})
+	w.mu.Unlock()
+	if len(given) == 0 {
+		return
+	}
+	w.wg.Go(func() { // whoever calls this is who would have to take it
+		for _, void := range given {
+			_ = w.sink(ctx, void()) // fails only when everything ends
+		}
 	})
 }
 
@@ -90,7 +133,7 @@ const applyStatus = "apply " + kind.StatusScope
 // Read starts the reading of one object that the watch does not show.
 func (w *Writer) Read(ctx context.Context, read node.Read) {
 	ref := read.Ref
-	w.background(ctx, func(ctx context.Context) (node.Input, error) {
+	w.background(ctx, waiting{do: func(ctx context.Context) (node.Input, error) {
 		o, err := w.client.Get(ctx, ref)
 		switch {
 		case err != nil:
@@ -101,7 +144,7 @@ func (w *Writer) Read(ctx context.Context, read node.Read) {
 			return node.Lost{Ref: ref, UID: read.UID, Read: true, ID: read.ID}, nil
 		}
 		return node.Seen{Resource: ref.Resource, Object: o, Read: true, ID: read.ID}, nil
-	})
+	}})
 }
 
 // failed tells how important it is that something went wrong with an object. It
@@ -137,10 +180,10 @@ const maxSaid = 4096
 
 // background has something done as soon as fewer than the permitted number of
 // requests are under way, in the order in which it was asked for.
-func (w *Writer) background(ctx context.Context, do task) {
+func (w *Writer) background(ctx context.Context, one waiting) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.waiting = append(w.waiting, do)
+	w.waiting = append(w.waiting, one)
 	w.employ(ctx)
 }
 
@@ -210,8 +253,8 @@ func (w *Writer) tryNext(ctx context.Context) (do task, pause time.Duration) {
 	if pause = time.Until(w.pace.until); pause > 0 {
 		return nil, pause
 	}
-	do = w.waiting[0]
-	w.waiting[0] = nil
+	do = w.waiting[0].do
+	w.waiting[0] = waiting{}
 	w.waiting = w.waiting[1:]
 	return do, 0
 }

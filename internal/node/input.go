@@ -128,6 +128,10 @@ type Write struct {
 	Object *kind.Object // to be stored; of a Delete: the one to be deleted
 	Why    string       // for the log
 
+	// WhileOpen says that the session with Agent has asked for it: when that ends
+	// before it was begun it is not to be done any more, but answered as failed.
+	WhileOpen bool
+
 	// For who looks at where time goes.
 	Agent   string         // whom it is about; empty on a spoke
 	Version engine.Version // of the item that it applies; zero: none

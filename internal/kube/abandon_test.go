@@ -1,0 +1,97 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// An API server that is in trouble for minutes outlives sessions. What they have
+// asked for and was not begun is answered, and never done.
+func TestWhatASessionHasAskedForIsGivenUpWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const each, trouble = 50, 2 * time.Minute
+		ends := time.Now().Add(trouble)
+		s := &server{answer: func(*http.Request) (int, string, string) {
+			if time.Now().Before(ends) {
+				return 429, "", "later"
+			}
+			return 200, "", ""
+		}}
+		c, err := NewClient(&rest.Config{Host: "http://spoke", Transport: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		answers := map[uint64]*node.Failure{}
+		w := NewWriter(c, func(_ context.Context, in node.Input) error {
+			mu.Lock()
+			defer mu.Unlock()
+			wrote := in.(node.Wrote)
+			if _, twice := answers[wrote.ID]; twice {
+				t.Errorf("write %d was answered twice", wrote.ID)
+			}
+			answers[wrote.ID] = wrote.Failure
+			return nil
+		}, NamespacePolicy{}, 1, unhurried, slog.New(slog.NewTextHandler(new(bytes.Buffer), nil)))
+		ask := func(id uint64, agent string, whileOpen bool) {
+			object := parsed(t, project(fmt.Sprintf("p-%d", id), "1"))
+			w.Write(t.Context(), node.Write{ID: id, Verb: node.Create, Ref: refTo(object), Object: object, Agent: agent, WhileOpen: whileOpen})
+		}
+		for i := range uint64(each) {
+			ask(3*i, "w1", true)
+			ask(3*i+1, "w1", false) // of nobody's session
+			ask(3*i+2, "w2", true)
+		}
+		time.Sleep(time.Minute)
+		mu.Lock()
+		before := len(answers)
+		mu.Unlock()
+		began := time.Now()
+		w.Abandon(t.Context(), "w1")
+		synctest.Wait()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+		over := 0
+		mu.Lock()
+		for id, f := range answers {
+			if f != nil && f.Message == "the session is over" {
+				over++
+				if id%3 != 0 || f.Code != engine.Unavailable || f.Stale {
+					t.Errorf("write %d: %+v", id, f)
+				}
+			}
+		}
+		if len(answers) != before+over || over < each-before {
+			t.Errorf("%d answers before, %d after, %d given up", before, len(answers), over)
+		}
+		mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		w.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(answers) != 3*each {
+			t.Errorf("%d of %d were answered", len(answers), 3*each)
+		}
+		for id, f := range answers {
+			if id%3 == 0 && f == nil {
+				t.Errorf("write %d was done after its session", id)
+			}
+		}
+		if load := w.Load(); load.Waiting != 0 {
+			t.Errorf("%+v", load)
+		}
+	})
+}
