@@ -199,13 +199,13 @@ func TestAnAgentWithoutRedisSaysSo(t *testing.T) {
 	w.spokes["w1"].do("SET", treeKey("cart"), "tree")
 	c := w.user()
 	c.expect("$4 tree", "GET", treeKey("shop_cart"))
-	w.spokes["w1"].stop()
+	w.spokes["w1"].Stop()
 	for range 10 {
 		if got := c.do("GET", channelKey("shop_cart")); !strings.Contains(got, "the Redis of the cluster cannot be reached: connect to Redis at ") {
 			t.Fatal(got)
 		}
 	}
 	c.expect("$4 tree", "GET", treeKey("shop_cart"))
-	w.spokes["w1"].start()
+	w.spokes["w1"].Run()
 	c.expect("$-1", "GET", channelKey("shop_cart"))
 }

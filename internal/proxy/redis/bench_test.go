@@ -55,7 +55,7 @@ func BenchmarkPassThrough(b *testing.B) {
 	defer func() {
 		cancel()
 		<-ended
-		hub.stop()
+		hub.Stop()
 	}()
 	_, proxy, err := net.SplitHostPort(listener.Addr().String())
 	if err != nil {
@@ -87,9 +87,9 @@ func BenchmarkPassThrough(b *testing.B) {
 					var cpu [2][3]float64 // client, proxy, Redis
 					for range rounds {
 						for i, port := range []string{port, proxy} {
-							before := [2]time.Duration{cpuTime(b, os.Getpid()), cpuTime(b, hub.process.Process.Pid)}
+							before := [2]time.Duration{cpuTime(b, os.Getpid()), cpuTime(b, hub.Process().Pid)}
 							perSecond, client := load(port, command, kind.clients, kind.pipeline, kind.size, kind.requests)
-							after := [2]time.Duration{cpuTime(b, os.Getpid()), cpuTime(b, hub.process.Process.Pid)}
+							after := [2]time.Duration{cpuTime(b, os.Getpid()), cpuTime(b, hub.Process().Pid)}
 							rate[i] = append(rate[i], perSecond)
 							for j, used := range []time.Duration{client, after[0] - before[0], after[1] - before[1]} {
 								cpu[i][j] += float64(used.Microseconds()) / float64(rounds*kind.requests)

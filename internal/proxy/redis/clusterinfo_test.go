@@ -101,8 +101,8 @@ func TestTheClusterPageFollowsAgents(t *testing.T) {
 	}
 
 	// It survives a restart of Redis.
-	w.hub.stop()
-	w.hub.start()
+	w.hub.Stop()
+	w.hub.Run()
 	info.Changed("w1")
 	client = w.user()
 	eventually(t, "the entry is back", func() bool {

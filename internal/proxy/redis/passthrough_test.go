@@ -139,12 +139,12 @@ func TestAfterARestartOfTheHubsRedisNewClientsAreServed(t *testing.T) {
 	w := newWorld(t, nil)
 	c := w.user()
 	c.expect("+OK", "SET", "k", "v")
-	w.hub.stop()
+	w.hub.Stop()
 	late := w.client()
 	if got := late.do("AUTH", hubPassword); !strings.HasPrefix(got, "-ERR argocd-agent: connect to Redis at ") {
 		t.Errorf("got %q", got)
 	}
-	w.hub.start()
+	w.hub.Run()
 	c = w.user()
 	c.expect("$-1", "GET", "k")
 }
@@ -154,7 +154,7 @@ func TestARedisThatHangsIsGivenUp(t *testing.T) {
 	c, other := w.user(), w.user()
 	c.expect("+OK", "SET", "k", "v")
 	other.expect("+PONG", "PING")
-	if err := w.hub.process.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := w.hub.Process().Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	c.send(string(appendCommand(nil, "GET", "k")))
@@ -162,7 +162,7 @@ func TestARedisThatHangsIsGivenUp(t *testing.T) {
 	late := w.client()
 	late.send(string(appendCommand(nil, "AUTH", hubPassword)))
 	late.ends()
-	if err := w.hub.process.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := w.hub.Process().Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	w.user().expect("$1 v", "GET", "k")

@@ -5,77 +5,30 @@ import (
 	"context"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/lab/redistest"
 )
 
 // realRedis is a Redis of its own for one test.
 type realRedis struct {
-	t       testing.TB
-	dir     string
-	args    []string
-	process *exec.Cmd
-	as      Credentials
+	*redistest.Redis
+	t  testing.TB
+	as Credentials
 }
 
 // startRedis starts a Redis that listens on a socket, with a password if one is given.
 func startRedis(t testing.TB, password string, args ...string) *realRedis {
 	t.Helper()
-	program, err := exec.LookPath("redis-server")
-	if err != nil {
-		if testing.Short() {
-			t.Skip("needs redis-server")
-		}
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "redis") //nolint:usetesting // the path of a socket must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &realRedis{t: t, dir: dir, as: Credentials{Password: password}}
-	r.args = append([]string{
-		program, "--port", "0", "--unixsocket", r.address(), "--save", "", "--appendonly", "no", "--dir", dir,
-	}, args...)
-	if password != "" {
-		r.args = append(r.args, "--requirepass", password)
-	}
-	r.start()
-	t.Cleanup(func() {
-		r.stop()
-		_ = os.RemoveAll(dir)
-	})
-	return r
+	return &realRedis{redistest.Start(t, password, args...), t, Credentials{Password: password}}
 }
 
-func (r *realRedis) address() string { return filepath.Join(r.dir, "s") }
+func (r *realRedis) address() string { return r.Address }
 
 func (r *realRedis) endpoint() Endpoint {
 	return Endpoint{Address: r.address(), Credentials: Fixed(r.as.Username, r.as.Password)}
-}
-
-func (r *realRedis) start() {
-	r.t.Helper()
-	r.process = exec.CommandContext(context.Background(), r.args[0], r.args[1:]...)
-	if err := r.process.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	eventually(r.t, "Redis answers", func() bool {
-		endpoint := r.endpoint()
-		conn, err := endpoint.connect(context.Background())
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	})
-}
-
-func (r *realRedis) stop() {
-	_ = r.process.Process.Kill()
-	_ = r.process.Wait()
-	_ = os.Remove(r.address())
 }
 
 // do sends one request to the Redis itself.

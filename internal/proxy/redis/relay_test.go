@@ -88,7 +88,7 @@ func TestARelayWithoutRedisSaysSo(t *testing.T) {
 	if got := hubAt(t, spoke).reply(); !strings.Contains(got, "WRONGPASS") {
 		t.Error(got)
 	}
-	spoke.stop()
+	spoke.Stop()
 	c := hubAt(t, spoke)
 	if got := c.reply(); !strings.HasPrefix(got, "-ERR the Redis of the cluster cannot be reached: connect to Redis at ") {
 		t.Error(got)

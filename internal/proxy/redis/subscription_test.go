@@ -141,8 +141,8 @@ func TestSubscriptionsHealByThemselves(t *testing.T) {
 	c.hears(pushed("message", cart, ""))
 
 	// A Redis that has forgotten everything has no tree to be read: nobody is told to.
-	w.spokes["w1"].stop()
-	w.spokes["w1"].start()
+	w.spokes["w1"].Stop()
+	w.spokes["w1"].Run()
 	eventually(t, "the subscription is back", func() bool { return strings.HasSuffix(w.spokes["w1"].do("PUBSUB", "NUMSUB", channelKey("cart")), ":1") })
 	c.expect("_", "GET", treeKey("shop_cart"))
 	w.spokes["w1"].do("SET", treeKey("cart"), "{}")
@@ -150,9 +150,9 @@ func TestSubscriptionsHealByThemselves(t *testing.T) {
 	c.hears(pushed("message", cart, ""))
 
 	// The hub's Redis takes its clients along; they come back as they do with Redis itself.
-	w.hub.stop()
+	w.hub.Stop()
 	c.ends()
-	w.hub.start()
+	w.hub.Run()
 	c = w.user3()
 	c.expect(confirmed('>', "subscribe", cart, "1"), "SUBSCRIBE", cart)
 	c.hears(pushed("message", cart, ""))
@@ -240,7 +240,7 @@ func TestAStaleValueIsRefreshedInTheBackground(t *testing.T) {
 	c := w.user()
 	c.expect("$3 one", "GET", treeKey("shop_cart"))
 	w.spokes["w1"].do("SET", treeKey("cart"), "two")
-	process := w.spokes["w1"].process.Process
+	process := w.spokes["w1"].Process()
 	if err := process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -241,7 +241,7 @@ func TestATenantThatMayNoLongerIsToldSo(t *testing.T) {
 	why := errors.New("agent w1 may not use the hub's Redis")
 	refused.Store(&why)
 	c.expect("-NOPERM agent w1 may not use the hub's Redis", "GET", "x")
-	hub.stop()
+	hub.Stop()
 	if rest := c.ends(); rest != "" {
 		t.Errorf("when Redis is gone: %q", rest)
 	}
@@ -249,7 +249,7 @@ func TestATenantThatMayNoLongerIsToldSo(t *testing.T) {
 	if got := l.client("w1").reply(); !strings.HasPrefix(got, "-ERR the hub's Redis can not be reached") {
 		t.Error(got)
 	}
-	hub.start()
+	hub.Run()
 	l.client("w1").expect("+PONG", "PING")
 }
 

@@ -8,9 +8,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
@@ -19,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/redis"
+	"github.com/argocd-agent/argocd-agent/lab/redistest"
 )
 
 const (
@@ -66,46 +64,6 @@ func (h *hub) set(away bool) {
 	h.conns = nil
 }
 
-// startRedis returns the socket of a Redis and a function that restarts it.
-func startRedis(t *testing.T) (string, func()) {
-	t.Helper()
-	program, err := exec.LookPath("redis-server")
-	if err != nil {
-		if testing.Short() {
-			t.Skip("needs redis-server")
-		}
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "redis") //nolint:usetesting // the path of a socket must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket := filepath.Join(dir, "s")
-	var process *exec.Cmd
-	stop := func() {
-		_ = process.Process.Kill()
-		_ = process.Wait()
-	}
-	start := func() {
-		process = exec.Command(program, "--port", "0", "--unixsocket", socket, "--save", "", "--dir", dir, "--requirepass", password)
-		if err := process.Start(); err != nil {
-			t.Fatal(err)
-		}
-		client := direct(t, socket)
-		eventually(t, "Redis answers", func() bool { return client.Ping(t.Context()).Err() == nil })
-	}
-	start()
-	t.Cleanup(func() {
-		stop()
-		_ = os.RemoveAll(dir)
-	})
-	return socket, func() {
-		stop()
-		_ = os.Remove(socket)
-		start()
-	}
-}
-
 func direct(t *testing.T, socket string) *redis.Client {
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, Password: password})
 	t.Cleanup(func() { _ = client.Close() })
@@ -124,11 +82,16 @@ func eventually(t *testing.T, what string, condition func() bool) {
 }
 
 func TestWhatArgoCDDoes(t *testing.T) {
-	hubSocket, restartHub := startRedis(t)
-	spokeSocket, restartSpoke := startRedis(t)
-	spoke := direct(t, spokeSocket)
-	h := &hub{t: t, relay: &proxy.Relay{Redis: proxy.Endpoint{Address: spokeSocket, Credentials: proxy.Fixed("", password)}}}
-	server := proxy.New(proxy.Config{Hub: proxy.Endpoint{Address: hubSocket}, Agents: h, Tunnels: h})
+	atHub, atSpoke := redistest.Start(t, password), redistest.Start(t, password)
+	restart := func(r *redistest.Redis) func() {
+		return func() {
+			r.Stop()
+			r.Run()
+		}
+	}
+	spoke := direct(t, atSpoke.Address)
+	h := &hub{t: t, relay: &proxy.Relay{Redis: proxy.Endpoint{Address: atSpoke.Address, Credentials: proxy.Fixed("", password)}}}
+	server := proxy.New(proxy.Config{Hub: proxy.Endpoint{Address: atHub.Address}, Agents: h, Tunnels: h})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -150,8 +113,8 @@ func TestWhatArgoCDDoes(t *testing.T) {
 			t.Cleanup(func() { _ = client.Close() })
 			store(t, client)
 			trees(t, h, client, spoke)
-			changes(t, h, client, spoke, restartSpoke)
-			tokens(t, client, restartHub)
+			changes(t, h, client, spoke, restart(atSpoke))
+			tokens(t, client, restart(atHub))
 		})
 	}
 	wrong := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), Password: "wrong"})
