@@ -33,7 +33,8 @@ func programsRun(t *testing.T, l *lab.Lab) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := installRelease(t, l, "hub", lab.ArgoCDNamespace, onHub, "principal.settings.namespace-create-enable=true",
+	traces, tracing := traced(t)
+	if out, err := installRelease(t, l, "hub", lab.ArgoCDNamespace, onHub, tracing("principal"), "principal.settings.namespace-create-enable=true",
 		"principal.settings.resource-proxy-address=127.0.0.1:"+strconv.Itoa(resources),
 		"principal.settings.shared-repo-server-address=argocd-repo-server:8081"); err != nil { // the default, said so that it leads to the lab's
 		t.Fatalf("%v: %s", err, out)
@@ -43,7 +44,7 @@ func programsRun(t *testing.T, l *lab.Lab) {
 		o.Ports[9090] = resources
 		ports = o.Ports
 	})
-	values := []string{onSpoke, "agent.server=127.0.0.1,agent.port=" + strconv.Itoa(ports[8443]),
+	values := []string{onSpoke, tracing("agent"), "agent.server=127.0.0.1,agent.port=" + strconv.Itoa(ports[8443]),
 		"agent.joinToken=" + joinToken(t, l, programs+"/argocd-agentctl", ports[8443])}
 	if out, err := installRelease(t, l, "managed", lab.ArgoCDNamespace, values...); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -59,6 +60,7 @@ func programsRun(t *testing.T, l *lab.Lab) {
 	openDefaultProject(t, hub)
 	argocdServerAsInstalled(t, l, "127.0.0.1:"+strconv.Itoa(ports[6379]))
 	deployed(t, l)
+	bothTrace(t, traces)
 	matches(t, "../../docs/reference/metrics.md", metricsPage(t, ports[8000], spokePorts[8181]))
 	for name, pod := range map[string]*podrun.Pod{"principal": principal, "agent": agent} {
 		if starts := pod.Status().Starts; starts != 1 {
