@@ -99,11 +99,11 @@ func (r *Redis) Ask(args ...string) (string, error) {
 		if request[0] == "AUTH" && r.Password == "" {
 			continue
 		}
-		text := fmt.Sprintf("*%d\r\n", len(request))
+		text := fmt.Appendf(nil, "*%d\r\n", len(request))
 		for _, arg := range request {
-			text += fmt.Sprintf("$%d\r\n%s\r\n", len(arg), arg)
+			text = fmt.Appendf(text, "$%d\r\n%s\r\n", len(arg), arg)
 		}
-		if _, err := conn.Write([]byte(text)); err != nil {
+		if _, err := conn.Write(text); err != nil {
 			return "", err
 		}
 		if line, err = in.ReadString('\n'); err != nil {
