@@ -164,6 +164,12 @@ func (c *Client) Revision(ctx context.Context, namespace string, of ...kind.Reso
 	return "", refused
 }
 
+// List reads what a watch would begin with, never from a cache.
+func (c *Client) List(ctx context.Context, w Watch) ([]*kind.Object, error) {
+	objects, _, err := c.list(ctx, w)
+	return objects, err
+}
+
 // list reads a whole resource, page by page, as of one revision.
 func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, revision string, err error) {
 	query := url.Values{"limit": {"500"}}

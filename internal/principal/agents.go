@@ -21,7 +21,7 @@ const parallelKeeping = 8
 // assembleAgents makes all of it. Nothing happens until it runs.
 func (p *principal) assembleAgents(ctx context.Context, n *node.Node) {
 	p.registry = (&registry{ctx: ctx, client: p.client, namespace: p.cfg.Namespace, mapping: p.cfg.Mapping, proxy: p.cfg.ResourceProxy,
-		post: p.host.Post, cut: p.cutAgent, touched: p.agentTouched, log: p.log}).prepare()
+		post: p.host.Post, cut: p.cutAgent, touched: p.agentTouched, revoked: p.blocklists.revokedNow, log: p.log}).prepare()
 	p.keeper = &keeper{registry: p.registry, client: p.client, namespace: p.cfg.Namespace, config: p.clusterConfig(), lists: p.blocklists,
 		certificates: p.certificates, changed: func(agent string) { p.reporter.check(agent) }, log: p.log, trouble: map[string]string{}, good: map[string]string{}}
 	p.keeper.again = func(agent string) { p.tending.add(agent) }

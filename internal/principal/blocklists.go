@@ -154,6 +154,26 @@ func (b *blocklists) add(ctx context.Context, agent string, revoked map[string]t
 var errListsFull = fmt.Errorf("ConfigMap %s and the %d that continue it are full. The Agent stays, and is not let in, until entries expire"+
 	" or somebody removes what is not needed: see `argocd-agentctl blocklist tls list`", blocklist, moreLists)
 
+// revokedNow tells whether a certificate is on a list as they are now, and not as
+// they were last seen: who was deleted a moment ago is gone before that is.
+func (b *blocklists) revokedNow(ctx context.Context, fingerprint string) (bool, error) {
+	if fingerprint == "" {
+		return false, nil
+	}
+	for w := range b.watches() {
+		lists, err := b.client.List(ctx, w)
+		if err != nil {
+			return false, fmt.Errorf("read ConfigMap %s: %w", blocklist, err)
+		}
+		for _, o := range lists {
+			if o.Get("data", fingerprint) != nil {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
 // listsFor tells in which order lists are tried for an agent: most hubs never have
 // more than the first, and the others fill evenly.
 func listsFor(agent string) []string {

@@ -19,16 +19,19 @@ import (
 // errUnregistered refuses an agent that somebody has to register first.
 var errUnregistered = errors.New("this agent is not registered on the hub, and the hub requires it; create its Agent there first, such as with argocd-agentctl agent create")
 
+// errRevoked refuses an agent whose certificate was revoked just now.
+var errRevoked = errors.New("the certificate is revoked")
+
 // claim records the first claim of an agent whose mode is open. With require,
 // somebody must have declared it.
-func (r *registry) claim(ctx context.Context, agent string, hello engine.Hello, require bool) error {
+func (r *registry) claim(ctx context.Context, agent, fingerprint string, hello engine.Hello, require bool) error {
 	if mode := kind.Mode(hello.Mode); mode != kind.Managed && mode != kind.Autonomous {
 		return fmt.Errorf("mode %.40q is unknown", hello.Mode)
 	}
 	var o *kind.Object
 	for tries := 3; ; tries-- { // others write it too: another replica, or the one who reports on it
 		var err error
-		if o, err = r.record(ctx, agent, hello, require); err == nil {
+		if o, err = r.record(ctx, agent, fingerprint, hello, require); err == nil {
 			break
 		}
 		if tries == 0 || !kube.IsConflict(err) {
@@ -45,12 +48,17 @@ func (r *registry) claim(ctx context.Context, agent string, hello engine.Hello, 
 }
 
 // record writes a claim down, as far as it is not decided yet.
-func (r *registry) record(ctx context.Context, agent string, hello engine.Hello, require bool) (*kind.Object, error) {
+func (r *registry) record(ctx context.Context, agent, fingerprint string, hello engine.Hello, require bool) (*kind.Object, error) {
 	o, err := r.client.Get(ctx, r.ref(agent))
 	if err != nil {
 		return nil, fmt.Errorf("read Agent %s: %w", agent, err)
 	}
 	if o == nil {
+		// One that was deleted may be back before we have seen that it is revoked,
+		// and would bring its Agent back.
+		if revoked, err := r.revoked(ctx, fingerprint); err != nil || revoked {
+			return nil, cmp.Or(err, errRevoked)
+		}
 		if o, err = r.enrol(ctx, agent, hello, require); err != nil {
 			return nil, err
 		}

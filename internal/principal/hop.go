@@ -266,6 +266,9 @@ func (l *live) openHere(ctx context.Context, agent, target string) (net.Conn, er
 // heard notes where an agent's cluster has Argo CD: the principal that has its
 // session was told so by the agent.
 func (l *live) heard(agent, namespace string) {
+	if _, known := l.p.registry.get(agent); !known {
+		return // it went meanwhile, and nobody would forget it
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if state := l.states[agent]; namespace != "" && !state.connected && state.spokeArgo != namespace {

@@ -229,6 +229,7 @@ func (p *principal) applied(in node.Input) {
 	case node.Unregister:
 		p.confirm.forget(in.Agent)
 		p.reporter.ended(in.Agent)
+		p.sessions.end(in.Agent)
 		delete(p.spaces, in.Agent)
 		delete(p.turned, in.Agent)
 		return

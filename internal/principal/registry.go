@@ -28,6 +28,7 @@ type registry struct {
 	post      func(context.Context, node.Input) error
 	cut       func(agent, why string) // ends its connections
 	touched   func(agent string)      // something about it has changed
+	revoked   func(ctx context.Context, fingerprint string) (bool, error)
 	log       *slog.Logger
 	ready     chan struct{} // closed when Agents and Secrets were read once
 

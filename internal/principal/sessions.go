@@ -110,11 +110,22 @@ func (s *sessions) heard(id uint64) (greeting, bool) {
 func (s *sessions) Disconnected(c *link.Conn, err error) {
 	s.mu.Lock()
 	delete(s.conns, c.ID)
-	if s.ends[c.Agent] = "the agent ended it"; err != nil {
-		s.ends[c.Agent] = err.Error()
-	}
 	s.mu.Unlock()
+	s.ended(c.Agent, err)
 	_ = s.post(s.ctx, node.FromPeer{Agent: c.Agent, Input: engine.Disconnected{Session: c.ID}})
+}
+
+// ended notes why a connection has ended, of an agent that is known: of others
+// nobody asks, and there may be any number.
+func (s *sessions) ended(agent string, err error) {
+	if _, known := s.registry.get(agent); !known {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ends[agent] = "the agent ended it"; err != nil {
+		s.ends[agent] = err.Error()
+	}
 }
 
 // end tells, once, why an agent's last connection ended.
@@ -168,10 +179,12 @@ func (s *sessions) enrol(ctx context.Context, c *link.Conn, hello engine.Hello) 
 		c.CloseAfter(engine.NotAllowed, "the hub has this agent's registration wrong: "+why, 30*time.Second)
 		return false
 	}
-	err := s.registry.claim(ctx, c.Agent, hello, s.require)
+	err := s.registry.claim(ctx, c.Agent, c.Fingerprint, hello, s.require)
 	switch {
 	case err == nil:
 		return true
+	case errors.Is(err, errRevoked):
+		c.Close(engine.Revoked, err.Error())
 	case errors.Is(err, errUnregistered):
 		c.CloseAfter(engine.NotAllowed, err.Error(), 60*time.Second)
 	default:
