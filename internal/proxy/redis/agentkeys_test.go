@@ -176,21 +176,32 @@ func TestAForgottenAgentHasNoLastKnownValues(t *testing.T) {
 func TestTheCacheIsBounded(t *testing.T) {
 	c := newCache(10_000)
 	for i := range 1000 {
-		c.put(entry{id: strings.Repeat("i", i%7) + string(rune('a'+i%26)), value: make([]byte, i), at: time.Unix(int64(i), 0)})
+		c.put(entry{id: strings.Repeat("i", i%7) + string(rune('a'+i%26)), value: make([]byte, i), at: time.Unix(int64(i), 0)}, 0)
 		entries, size := c.size()
 		if size > 10_000 || entries > 40 {
 			t.Fatalf("%d values with %d bytes", entries, size)
 		}
 	}
-	c.put(entry{id: "giant", value: make([]byte, 9000)})
+	c.put(entry{id: "giant", value: make([]byte, 9000)}, 0)
 	if _, found := c.get("giant"); found {
 		t.Error("one value took everybody's place")
 	}
-	c.put(entry{id: "x", value: []byte("new"), at: time.Unix(2, 0)})
-	c.put(entry{id: "x", value: []byte("old"), at: time.Unix(1, 0)})
+	c.put(entry{id: "x", value: []byte("new"), at: time.Unix(2, 0)}, 0)
+	c.put(entry{id: "x", value: []byte("old"), at: time.Unix(1, 0)}, 0)
 	c.remove("x", time.Unix(1, 0))
 	if e, found := c.get("x"); !found || string(e.value) != "new" {
 		t.Error("an answer that was asked for earlier replaced a later one")
+	}
+	// What was on its way when an agent was forgotten may be the forgotten one's.
+	era := c.era()
+	c.forget("w1\n")
+	c.put(entry{id: "w1\nk", value: []byte("of the one before")}, era)
+	if _, known := c.get("w1\nk"); known {
+		t.Error("what was forgotten came back")
+	}
+	c.put(entry{id: "w1\nk", value: []byte("of the next")}, c.era())
+	if _, known := c.get("w1\nk"); !known {
+		t.Error("what came after it is not kept")
 	}
 }
 

@@ -20,10 +20,11 @@ type entry struct {
 type cache struct {
 	max int
 
-	mu    sync.Mutex
-	used  list.List // of *entry, latest first
-	by    map[string]*list.Element
-	bytes int
+	mu      sync.Mutex
+	used    list.List // of *entry, latest first
+	by      map[string]*list.Element
+	bytes   int
+	forgets uint64 // how often something was forgotten
 }
 
 func newCache(most int) *cache {
@@ -44,10 +45,21 @@ func (c *cache) get(id string) (entry, bool) {
 	return *element.Value.(*entry), true
 }
 
-// put replaces a value, unless the one that is there was asked for later.
-func (c *cache) put(e entry) {
+// era is to be noted before something is asked for that put is to keep.
+func (c *cache) era() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.forgets
+}
+
+// put replaces a value, unless the one that is there was asked for later. What was asked for in another era may be of an
+// agent that was to be forgotten: the next to ask asks again.
+func (c *cache) put(e entry, era uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.forgets != era {
+		return
+	}
 	if old := c.by[e.id]; old != nil {
 		if old.Value.(*entry).at.After(e.at) {
 			return
@@ -77,6 +89,7 @@ func (c *cache) remove(id string, at time.Time) {
 func (c *cache) forget(prefix string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.forgets++
 	for id, element := range c.by {
 		if strings.HasPrefix(id, prefix) {
 			c.drop(element)

@@ -17,6 +17,7 @@ type answer struct {
 
 // flight is a request to an agent that is under way.
 type flight struct {
+	era   uint64 // of the cache
 	seq   uint64
 	heard bool
 	done  chan struct{}
@@ -45,7 +46,7 @@ var errTooSlow = errors.New("no answer in time")
 
 // get answers from the cache at once, or later from the agent, on another goroutine.
 func (a *agents) get(q question, then func(answer)) {
-	id := q.id()
+	id, era := q.id(), a.cache.era()
 	last, known := a.cache.get(id)
 	var current *flight
 	a.with(q.target.Agent, func(p *peer) {
@@ -61,7 +62,7 @@ func (a *agents) get(q question, then func(answer)) {
 				return
 			}
 		}
-		current = &flight{seq: ch.seq, heard: ch.heard, done: make(chan struct{})}
+		current = &flight{era: era, seq: ch.seq, heard: ch.heard, done: make(chan struct{})}
 		p.flights[id] = current
 		a.tasks.Go(func() { p.fly(q, id, current) })
 	})
@@ -103,7 +104,7 @@ func (p *peer) fly(q question, id string, f *flight) {
 	switch {
 	case f.is.err != nil:
 	case f.is.found:
-		p.all.cache.put(entry{id: id, value: f.is.value, seq: f.seq, heard: f.heard, at: at})
+		p.all.cache.put(entry{id: id, value: f.is.value, seq: f.seq, heard: f.heard, at: at}, f.era)
 	default:
 		p.all.cache.remove(id, at)
 	}
