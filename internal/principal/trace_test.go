@@ -21,7 +21,7 @@ func TestAHopIsPartOfTheRequestsTrace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer tracer.Close()
+		t.Cleanup(tracer.Close)
 		l.p.cfg.Trace = tracer
 	}
 	open := func(traced bool) {
