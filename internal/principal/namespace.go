@@ -22,6 +22,9 @@ func (p *principal) ensureNamespace(a kind.Agent) {
 		return
 	}
 	p.chores.add("namespace of "+a.Name, func(ctx context.Context) error {
+		if now, known := p.registry.get(a.Name); !known || now.Agent.HubNamespace != a.HubNamespace {
+			return nil // nobody wants it any more, and this may have failed for long
+		}
 		there, err := p.client.Get(ctx, kind.Ref{Resource: kube.Namespaces, Name: a.HubNamespace})
 		if err != nil || there != nil {
 			return err

@@ -1,0 +1,57 @@
+package principal
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// What could not be done for an agent is not done, nor tried for ever, when the
+// agent is gone.
+func TestNoNamespaceIsMadeForAnAgentThatIsGone(t *testing.T) {
+	var asked []string
+	may := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Method)
+		switch {
+		case r.Method == http.MethodGet:
+			w.WriteHeader(http.StatusNotFound)
+		case !may:
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			fmt.Fprint(w, `{"metadata":{"name":"x"}}`)
+		}
+	}))
+	defer server.Close()
+	client, err := kube.NewClient(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDesk(t)
+	p := &principal{client: client, log: d.log, registry: d.registry, chores: newChores(d.log), spaces: map[string]string{}}
+	p.cfg.NamespaceCreate.Enable = true
+	for i, name := range []string{"w1", "w2"} {
+		d.see(agent(name, i+1, "managed"))
+		p.ensureNamespace(kind.Agent{Name: name, Mode: kind.Managed, Mapping: kind.ByNamespace, HubNamespace: name})
+	}
+	p.chores.workOff(t.Context())
+	if p.chores.left() != 2 {
+		t.Fatalf("%d are tried again", p.chores.left())
+	}
+	if err := d.take(t.Context(), node.Lost{Ref: kind.Ref{Resource: agentResource, Namespace: "argocd", Name: "w1"}, Revision: 9}); err != nil {
+		t.Fatal(err)
+	}
+	asked, may = nil, true
+	p.chores.workOff(t.Context())
+	if p.chores.left() != 0 || !slices.Equal(asked, []string{http.MethodGet, http.MethodPost}) {
+		t.Errorf("%d are left; it was asked for %q", p.chores.left(), asked)
+	}
+}
