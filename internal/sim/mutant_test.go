@@ -35,6 +35,10 @@ var mutants = map[string]mutant{
 		_, ok := m.(engine.Roots)
 		return ok
 	}},
+	"never says that it has the same": {onMessage: func(m engine.Message) bool {
+		_, ok := m.(engine.Same)
+		return ok
+	}},
 	"does not name commands": {onSwallow: func(_ *process, e node.Write) bool { return e.Why == "give the command an ID" }},
 	"does not carry the names of commands along": {onWrite: func(p *process, e node.Write) *kind.Object {
 		if p.spoke == nil || e.Why != "apply command" {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/node"
 )
@@ -71,12 +72,42 @@ func (w *world) checkRest() {
 	if found := w.differences(); len(found) > 0 {
 		w.violate("the two sides were equal, and are not any more:\n  %s", strings.Join(found, "\n  "))
 	}
+	w.checkProofs()
 	for _, p := range w.processes() {
 		if p.up {
 			w.checkLoad(p)
 		}
 	}
 }
+
+// checkProofs asks both ends of each session what they know of each other: what
+// one of them can compare, both have found equal a moment ago.
+func (w *world) checkProofs() {
+	for _, s := range w.spokes {
+		here, _ := s.process.nd.Status("")
+		for _, p := range w.principals {
+			there, _ := p.nd.Status(s.agent.Name)
+			if !s.process.up || !p.up || !here.Connected || !there.Connected || there.Epoch != here.Epoch {
+				continue
+			}
+			for i, scope := range here.Scopes {
+				if scope.Name == kind.CommandScope {
+					continue
+				}
+				w.checkProof(p, s, there.Scopes[i])
+				w.checkProof(s.process, s, scope)
+			}
+		}
+	}
+}
+
+func (w *world) checkProof(p *process, s *spoke, scope engine.ScopeStatus) {
+	age := p.clock() - scope.ProvenAt
+	w.check(age <= recent, "%s at rest knows of %s of %s only how it was %d s ago", p.name, scope.Name, s.agent.Name, age/second)
+}
+
+// recent is how old a proof may be at rest: two beacons, and their way.
+const recent = 130 * second
 
 func (w *world) processes() []*process {
 	out := slices.Clone(w.principals)
