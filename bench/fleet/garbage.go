@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 )
 
 // Each agent here stands for a machine of its own. That all share a collector of garbage, whose rounds take seconds and slow
@@ -16,12 +17,23 @@ const garbage = 200 // percent
 // undisturbed puts the collector off until what it returns is called, or until half of the machine's free memory is used.
 func undisturbed() (end func()) {
 	runtime.GC()
-	limit := debug.SetMemoryLimit(freeMemory() / 2)
+	limit := debug.SetMemoryLimit(withHalf(usedMemory(), freeMemory()))
 	debug.SetGCPercent(-1)
 	return func() {
 		debug.SetGCPercent(garbage)
 		debug.SetMemoryLimit(limit)
 	}
+}
+
+// withHalf is the memory that a process may reach that has some and uses half of what is free beside it. A limit below what
+// it has would keep the collector at work all the time.
+func withHalf(used, free int64) int64 { return min(used, math.MaxInt64-free/2) + free/2 }
+
+// usedMemory is what counts against a limit: what the process has from the machine and has not given back.
+func usedMemory() int64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(sample)
+	return int64(sample[0].Value.Uint64() - sample[1].Value.Uint64())
 }
 
 // freeMemory is how many bytes could be had; without an answer as much as this process may need anyway.

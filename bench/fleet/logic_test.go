@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"math"
+	"runtime/debug"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -101,5 +103,28 @@ func TestParallelStopsAtTheFirstFailure(t *testing.T) {
 		return nil
 	}); err == nil {
 		t.Error("a failure was lost")
+	}
+}
+
+func TestCollectorIsPutOffBeyondWhatIsHeldAlready(t *testing.T) {
+	for _, c := range []struct{ used, free, want int64 }{{8, 4, 10}, {0, 4, 2}, {8, 0, 8}, {math.MaxInt64, math.MaxInt64, math.MaxInt64}} {
+		if got := withHalf(c.used, c.free); got != c.want {
+			t.Errorf("of %d, with %d free: %d, want %d", c.used, c.free, got, c.want)
+		}
+	}
+	if used := usedMemory(); used < 1<<20 || used > 1<<40 {
+		t.Errorf("this process has %d bytes", used)
+	}
+	limit, before := debug.SetMemoryLimit(-1), debug.SetGCPercent(garbage)
+	defer debug.SetGCPercent(before)
+	end := undisturbed()
+	room := debug.SetMemoryLimit(-1) - usedMemory()
+	percent := debug.SetGCPercent(-1)
+	end()
+	if room <= 0 || percent != -1 {
+		t.Errorf("there is room for %d bytes, and the collector is at %d", room, percent)
+	}
+	if debug.SetMemoryLimit(-1) != limit || debug.SetGCPercent(garbage) != garbage {
+		t.Error("it stays so")
 	}
 }
