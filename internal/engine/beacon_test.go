@@ -42,3 +42,30 @@ func TestHubBeaconsWithoutBeingAsked(t *testing.T) {
 		t.Errorf("the hub has sent %d messages in ten minutes to an agent that can not read its own cluster", w.hub.sent)
 	}
 }
+
+// An agent may say more often what it has, for whoever is on the way. That brings
+// no more than two answers a minute, and both still know of each other.
+func TestAgentThatBeaconsMoreOftenIsNotAnsweredMoreOften(t *testing.T) {
+	for _, every := range []Time{5 * Second, 29 * Second, 31 * Second, 45 * Second} {
+		w := newWorld(t, Tuning{})
+		w.agent.cfg.Tuning.Beacon = every
+		w.agent.boot()
+		w.connect()
+		w.hub.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "v1" })
+		w.wait(200 * Second)
+		w.hub.sent, w.agent.sent = 0, 0
+		for range 20 {
+			w.wait(30 * Second)
+			for _, s := range []*side{w.hub, w.agent} {
+				for _, name := range []string{"project", "application", "status"} {
+					if age := w.now - s.scope(name).ProvenAt; age > 61*Second {
+						t.Errorf("every %d s: the %s knows of %s only how it was %d s ago", every/Second, s.name, name, age/Second)
+					}
+				}
+			}
+		}
+		if least := int(600 * Second / every); w.hub.sent > 20 || w.agent.sent < least || w.agent.sent > least+1 {
+			t.Errorf("every %d s: in ten minutes the hub has sent %d messages, the agent %d", every/Second, w.hub.sent, w.agent.sent)
+		}
+	}
+}
