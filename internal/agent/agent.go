@@ -30,12 +30,7 @@ func Run(ctx context.Context, cfg Config) error {
 // assemble makes what needs to know which cluster this is.
 func (a *agent) assemble() error {
 	cfg := a.cfg
-	n := node.New(node.Config{
-		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, Version: cfg.Version,
-		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector, CreateNamespaces: cfg.CreateNamespaces},
-		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.memory.store, Suspect: a.memory.suspect,
-		Tuning: engine.Tuning{Beacon: engine.Time(cfg.Heartbeat.Milliseconds())},
-	})
+	n := node.New(a.nodeConfig())
 	a.host = kube.NewHost(a.client, kube.HostConfig{
 		Node: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace,
 		ToPeer: a.deliver, Report: a.report, Applied: a.applied,

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -97,5 +98,14 @@ func TestAnOlderProcessLeavesTheIncarnationAlone(t *testing.T) {
 	}
 	if len(patches) != 1 || strings.Contains(patches[0], incarnationAnnotation) || !strings.Contains(patches[0], "hub/8") {
 		t.Errorf("patches: %q", patches)
+	}
+}
+
+func TestHeartbeatIsTheTimeBetweenBeacons(t *testing.T) {
+	for heartbeat, want := range map[time.Duration]engine.Time{0: 0, 5 * time.Second: 5 * engine.Second, time.Minute: 60 * engine.Second} {
+		a := &agent{cfg: Config{Heartbeat: heartbeat}, memory: &memory{}}
+		if got := a.nodeConfig().Tuning; got != (engine.Tuning{Beacon: want}) { // 0 is the engine's default, as all others are
+			t.Errorf("%s: %+v", heartbeat, got)
+		}
 	}
 }

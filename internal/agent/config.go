@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/node"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
@@ -68,4 +69,15 @@ type Config struct {
 	// Reported hears of everything that the node reports, beside the log; it must
 	// not block. Nil: nobody does.
 	Reported func(node.Report)
+}
+
+// nodeConfig is what of it concerns the node.
+func (a *agent) nodeConfig() node.Config {
+	cfg := a.cfg
+	return node.Config{
+		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, Version: cfg.Version,
+		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector, CreateNamespaces: cfg.CreateNamespaces},
+		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.memory.store, Suspect: a.memory.suspect,
+		Tuning: engine.Tuning{Beacon: engine.Time(cfg.Heartbeat.Milliseconds())},
+	}
 }
