@@ -1,7 +1,9 @@
 package install
 
 import (
+	"bufio"
 	"errors"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -16,6 +18,9 @@ var refused = map[string]string{
 	"argocd-agentctl pending confirm 5f2c9b0e7d1a4c33": "5f2c9b0e7d1a4c33",
 }
 
+// serves are those that go on until they are interrupted, and what they show first.
+var serves = map[string]string{"argocd-agentctl fleet": "http://127.0.0.1:"}
+
 var console = regexp.MustCompile(`(?m)^\$ (argocd-agentctl .*)$`)
 
 // commandsOfThePages runs what the pages about running a fleet tell people to type, one after the other, on a fleet in
@@ -29,6 +34,10 @@ func commandsOfThePages(t *testing.T, l *lab.Lab, ctl string) {
 			line := found[1]
 			command := l.Command(t.Context(), "sh", "-c", line+yes(t, ctl, line))
 			command.Env = append(command.Env, "PATH="+strings.TrimSuffix(ctl, "/argocd-agentctl")+":"+path(command.Env), "ARGOCD_AGENT_PRINCIPAL_CONTEXT=hub")
+			if what := serves[line]; what != "" {
+				served(t, l, command, line, what)
+				continue
+			}
 			out, err := command.CombinedOutput()
 			exit, failed := errors.AsType[*exec.ExitError](err)
 			switch want := refused[line]; {
@@ -43,6 +52,31 @@ func commandsOfThePages(t *testing.T, l *lab.Lab, ctl string) {
 	}
 	if tried < 10 {
 		t.Errorf("the pages have only %d commands: is this test looking where it should?", tried)
+	}
+}
+
+// served runs a command that goes on until it is interrupted, as far as what it shows first.
+func served(t *testing.T, l *lab.Lab, command *exec.Cmd, line, what string) {
+	t.Helper()
+	env := command.Env
+	command = l.Command(t.Context(), "sh", "-c", "exec "+line) // it is to be interrupted, not the shell
+	command.Env = env
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := bufio.NewReader(out).ReadString('\n')
+	if !strings.Contains(first, what) {
+		t.Errorf("%s shows %q, want %q", line, first, what)
+	}
+	if err := command.Process.Signal(os.Interrupt); err != nil {
+		t.Error(err)
+	}
+	if err := command.Wait(); err != nil {
+		t.Errorf("%s: interrupted, it ends with %v", line, err)
 	}
 }
 
