@@ -13,17 +13,15 @@ func (w *Writer) traced(ctx context.Context, write node.Write) *trace.Span {
 	if w.trace == nil {
 		return nil
 	}
-	_, span := w.trace.Start(ctx, trace.Inside, write.Verb.String()+" "+write.Ref.Resource.Plural)
-	span.Text(trace.Agent, write.Agent)
+	from := write.Origin
+	span := w.trace.StartItem(ctx, trace.Inside, write.Verb.String()+" "+write.Ref.Resource.Plural, trace.Item{
+		Agent: write.Agent, Scope: from.Scope, Namespace: from.Key.Namespace, Name: from.Key.Name, Version: from.Version.String()})
 	span.Text(trace.Group, write.Ref.Resource.Group)
 	span.Text(trace.Resource, write.Ref.Resource.Plural)
 	span.Text(trace.Namespace, write.Ref.Namespace)
 	span.Text(trace.Object, write.Ref.Name)
 	span.Text(trace.Why, write.Why)
 	span.Number(trace.Attempt, write.Attempt)
-	if !write.Version.IsZero() {
-		span.Text(trace.Version, write.Version.String())
-	}
 	return span
 }
 

@@ -39,7 +39,8 @@ func TestATracedWriteTellsWhatItWaitedForAndWhatTheServerSaid(t *testing.T) {
 	w.trace = tracer
 	o := parsed(t, project("a", "1"))
 	ref := refTo(o)
-	w.Write(t.Context(), node.Write{Verb: node.Create, Ref: ref, Object: o, Why: "apply x", Agent: "cluster-1", Version: engine.VersionOf([]byte("v")), Attempt: 1})
+	w.Write(t.Context(), node.Write{Verb: node.Create, Ref: ref, Object: o, Why: "apply x", Attempt: 1, Agent: "cluster-1",
+		Origin: node.Origin{Scope: "x", Key: engine.Key{Name: "a"}, Version: engine.VersionOf([]byte("v"))}})
 	w.Wait()
 	w.Write(t.Context(), node.Write{Verb: node.Update, Ref: ref, Object: o, Why: "apply x", Agent: "cluster-1", Attempt: 2})
 	w.Wait()

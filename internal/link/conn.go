@@ -26,7 +26,8 @@ type Conn struct {
 	// Steps are those in which the session comes about. Who knows of the next one
 	// says so, and of the last; the end of the connection is theirs in any case.
 	// Nil: it is not traced.
-	Steps *trace.Steps
+	Steps      *trace.Steps
+	deliveries *deliveries
 
 	total   *Traffic
 	limit   int           // bytes in the queue
@@ -99,6 +100,7 @@ func (c *Conn) Send(m engine.Message) error {
 		return fmt.Errorf("sending a %T to %s: %w", m, c.RemoteAddr, ErrSlowReader)
 	}
 	c.push(event)
+	c.deliveries.sent(m)
 	return nil
 }
 

@@ -36,6 +36,7 @@ func (c *Conn) run(s stream, events Events, halfClose func()) {
 	stuck := time.AfterFunc(c.grace, c.abort) // in a message that the peer does not take
 	c.senders.Wait()                          // after fail none begins
 	stuck.Stop()
+	c.deliveries.end()
 	c.mu.Lock()
 	cause := c.cause
 	c.ended = true
@@ -146,6 +147,7 @@ func (c *Conn) readAll(s stream, events Events) error {
 			continue
 		}
 		c.learn(in.message)
+		c.deliveries.received(in.message)
 		switch m := in.message.(type) {
 		case wire.Unknown: // a newer peer's; ours to ignore
 		case engine.Open:

@@ -25,7 +25,7 @@ func (l *link) apply(e engine.Apply) {
 	if s.cfg.Style == engine.Pending {
 		decide = func(local *kind.Object) decision { return l.execute(e, local) }
 	}
-	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "apply " + e.Scope, agent: l.name, version: e.Version, open: true, decide: l.whileOpen(decide),
+	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "apply " + e.Scope, agent: l.name, origin: Origin{e.Scope, e.Key, e.Version}, open: true, decide: l.whileOpen(decide),
 		wrote: func(o *kind.Object) { stored = o },
 		done: func(r result) {
 			if s.cfg.Style == engine.Pending && r.fail == nil {
@@ -177,7 +177,7 @@ func (l *link) remove(e engine.Remove) {
 		}
 		return d
 	}
-	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "remove " + e.Scope, agent: l.name, open: true, decide: l.whileOpen(decide),
+	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "remove " + e.Scope, agent: l.name, origin: Origin{Scope: e.Scope, Key: e.Key}, open: true, decide: l.whileOpen(decide),
 		wrote: func(o *kind.Object) { meant = l.held(s, o) },
 		done:  func(r result) { l.applied(e.Scope, e.Key, e.Ticket, r) }})
 }

@@ -133,9 +133,16 @@ type Write struct {
 	WhileOpen bool
 
 	// For who looks at where time goes.
-	Agent   string         // whom it is about; empty on a spoke
-	Version engine.Version // of the item that it applies; zero: none
-	Attempt int            // 1, 2, … of the same task
+	Agent   string // whom it is about; empty on a spoke
+	Origin  Origin
+	Attempt int // 1, 2, … of the same task
+}
+
+// Origin is the item that a write applies or removes.
+type Origin struct {
+	Scope   string // empty: it is about none
+	Key     engine.Key
+	Version engine.Version // zero: it is removed
 }
 
 // Read asks for one object as it is now; answer with Seen or Lost.

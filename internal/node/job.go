@@ -12,15 +12,15 @@ import (
 // For each object one job runs at a time. There is at most one job for each
 // name, so the number of jobs is bounded by what there is to do.
 type job struct {
-	name    string
-	why     string
-	agent   string         // whom it is about; empty: nobody, or this one
-	version engine.Version // of what is applied; zero: nothing is
-	writes  int            // so far
-	open    bool           // it is for the session, and ends with it
-	decide  func(local *kind.Object) decision
-	wrote   func(*kind.Object) // hears what was stored, before it decides again; may be nil
-	done    func(result)
+	name   string
+	why    string
+	agent  string // whom it is about; empty: nobody, or this one
+	origin Origin
+	writes int  // so far
+	open   bool // it is for the session, and ends with it
+	decide func(local *kind.Object) decision
+	wrote  func(*kind.Object) // hears what was stored, before it decides again; may be nil
+	done   func(result)
 }
 
 // decision is what a job wants now.
@@ -94,7 +94,7 @@ func (n *Node) work(d *desk) {
 		n.writing[d.writeID] = d
 		j := &d.jobs[0]
 		j.writes++
-		n.emit(Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Why: j.why, Agent: j.agent, Version: j.version, Attempt: j.writes, WhileOpen: j.open})
+		n.emit(Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Why: j.why, Agent: j.agent, Origin: j.origin, Attempt: j.writes, WhileOpen: j.open})
 	}
 	if len(d.jobs) == 0 && d.idle() {
 		delete(n.desks, d.ref)

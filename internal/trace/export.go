@@ -74,7 +74,7 @@ func New(ctx context.Context, cfg Config) (*Tracer, error) {
 	queue := sdktrace.NewBatchSpanProcessor(exit{sender, e}, sdktrace.WithMaxQueueSize(cfg.Queue), sdktrace.WithMaxExportBatchSize(min(batchSize, cfg.Queue)),
 		sdktrace.WithBatchTimeout(cfg.Beat), sdktrace.WithExportTimeout(sendTimeout))
 	limits := sdktrace.SpanLimits{AttributeValueLengthLimit: longest, AttributeCountLimit: 32, EventCountLimit: 32, LinkCountLimit: 1}
-	e.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(entrance{queue, e}), sdktrace.WithResource(who), sdktrace.WithRawSpanLimits(limits))
+	e.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(entrance{queue, e}), sdktrace.WithResource(who), sdktrace.WithIDGenerator(numbers{}), sdktrace.WithRawSpanLimits(limits))
 	return &Tracer{tracer: e.provider.Tracer("github.com/argocd-agent/argocd-agent"), export: e}, nil
 }
 

@@ -24,7 +24,8 @@ import (
 const (
 	Agent       = "argocd_agent.agent"
 	Epoch       = "argocd_agent.epoch" // of a session, the same on both sides
-	Version     = "argocd_agent.version"
+	Scope       = "argocd_agent.scope"
+	Version     = "argocd_agent.version" // of an item, the same on both sides
 	Why         = "argocd_agent.why"
 	Outcome     = "argocd_agent.outcome"
 	Attempt     = "argocd_agent.attempt"

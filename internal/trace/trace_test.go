@@ -111,6 +111,7 @@ func TestWithoutATracerNothingIsMadeAndNothingCosts(t *testing.T) {
 		child.Mark(header)
 		child.End()
 		Tidy(header)
+		tracer.StartItem(ctx, Inside, "i", Item{}).End()
 		steps := tracer.Steps(inner, Serving, "s", "first", time.Time{})
 		steps.Next("second")
 		steps.NextAt("third", time.Time{})

@@ -45,10 +45,12 @@ func TestTracesArriveAtACollector(t *testing.T) {
 	if a := create.Attributes; a["argocd_agent.agent"] != "managed" || a["argocd_agent.outcome"] != "written" || a["argocd_agent.version"] == "" || a["argocd_agent.waited_ms"] == "" {
 		t.Errorf("%v", a)
 	}
+	spanOf(t, c, ofHub, "deliver application", func(s collector.Span) bool { return s.Trace == create.Trace && !s.Failed })
 	app.patch(t, `{"status":{"health":{"status":"Healthy"}}}`)
 	status := spanOf(t, c, ofHub, "update applications", func(s collector.Span) bool {
 		return about("looked-at")(s) && s.Attributes["argocd_agent.why"] == "apply status"
 	})
+	spanOf(t, c, ofAgent, "deliver status", func(s collector.Span) bool { return s.Trace == status.Trace && !s.Failed })
 	if status.Attributes["argocd_agent.agent"] != "managed" {
 		t.Errorf("%v", status.Attributes)
 	}
