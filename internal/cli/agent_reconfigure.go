@@ -6,12 +6,12 @@ import (
 
 func (p *Program) agentReconfigureCommand() *cobra.Command {
 	var wish agentWish
-	var removed []string
+	var removed removals
 	cmd := &cobra.Command{
 		Use:   "reconfigure AGENT",
 		Short: "Change what is registered for an agent",
-		Long: `Changes an agent's registration. What is not said stays as it is; a label or annotation is removed with
---remove-label. Where agents are declared in Git, change it there instead.`,
+		Long: `Changes an agent's registration. What is not said stays as it is; labels and annotations of its cluster Secret
+are taken off with --remove-label and --remove-annotation. Where agents are declared in Git, change it there instead.`,
 		Example: `  argocd-agentctl agent reconfigure w1 --label tier=gold --remove-label env
   argocd-agentctl agent reconfigure w1 --shared`,
 		Args:              takes(1, 1),
@@ -34,12 +34,16 @@ func (p *Program) agentReconfigureCommand() *cobra.Command {
 		},
 	}
 	wish.declare(cmd)
-	cmd.Flags().StringSliceVar(&removed, "remove-label", nil, "Labels to take off its cluster Secret, by `KEY,…`.")
+	cmd.Flags().StringSliceVar(&removed.labels, "remove-label", nil, "Labels to take off its cluster Secret, by their `KEY,…`.")
+	cmd.Flags().StringSliceVar(&removed.annotations, "remove-annotation", nil, "Annotations to take off it, likewise by `KEY,…`.")
 	return cmd
 }
 
+// removals are what goes from a cluster Secret, by its key.
+type removals struct{ labels, annotations []string }
+
 // change is the wish as a patch of a spec: only what was said.
-func (w *agentWish) change(removed []string) (map[string]any, error) {
+func (w *agentWish) change(removed removals) (map[string]any, error) {
 	if _, err := w.spec(); err != nil {
 		return nil, err
 	}
@@ -56,19 +60,22 @@ func (w *agentWish) change(removed []string) (map[string]any, error) {
 			set()
 		}
 	}
-	labels := map[string]any{}
-	for _, key := range removed {
-		labels[key] = nil
-	}
-	for key, value := range w.labels {
-		labels[key] = value
-	}
 	cluster := map[string]any{}
-	if len(labels) > 0 {
-		cluster["labels"] = labels
-	}
-	if len(w.annotations) > 0 {
-		cluster["annotations"] = w.annotations
+	for _, of := range []struct {
+		name    string
+		removed []string
+		set     map[string]string
+	}{{"labels", removed.labels, w.labels}, {"annotations", removed.annotations, w.annotations}} {
+		pairs := map[string]any{}
+		for _, key := range of.removed {
+			pairs[key] = nil
+		}
+		for key, value := range of.set {
+			pairs[key] = value
+		}
+		if len(pairs) > 0 {
+			cluster[of.name] = pairs
+		}
 	}
 	if len(cluster) > 0 {
 		spec["cluster"] = cluster

@@ -112,10 +112,10 @@ func (p *Program) validateCommand() *cobra.Command {
 		Short:   "Check how one side is set up",
 		Long:    "Checks how the principal or an agent is set up: the part of `argocd-agentctl doctor` that concerns it.",
 	}
-	one := func(use, short, example string, examine func(context.Context, examOptions) ([]finding, error)) *cobra.Command {
+	one := func(use, short, long, example string, examine func(context.Context, examOptions) ([]finding, error)) *cobra.Command {
 		var o examOptions
 		sub := &cobra.Command{Use: use, Short: short, Example: example, Args: takes(0, 0),
-			Long: short + ", and what to do where it is not right. The exit code is 3 if there is a problem.",
+			Long: long + "\n\nEach finding says what to do. Nothing is changed. The exit code is 3 if there is a problem.",
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				found, err := examine(cmd.Context(), o)
 				if err != nil {
@@ -127,22 +127,26 @@ func (p *Program) validateCommand() *cobra.Command {
 		return sub
 	}
 	cmd.AddCommand(
-		one("principal", "Check the hub", "  argocd-agentctl validate principal --principal-context hub", func(ctx context.Context, o examOptions) ([]finding, error) {
-			hub, err := p.hub()
-			if err != nil {
-				return nil, err
-			}
-			found, _ := p.examineHub(ctx, hub, o)
-			return found, nil
-		}),
-		one("agent", "Check a workload cluster", "  argocd-agentctl validate agent --agent-context w1", func(ctx context.Context, o examOptions) ([]finding, error) {
-			spoke, err := p.spoke()
-			if err != nil {
-				return nil, err
-			}
-			found, _ := p.examineSpoke(ctx, spoke, o)
-			return found, nil
-		}))
+		one("principal", "Check the hub",
+			"Checks the hub: definitions, the principal's rights, the CA and the certificates of principal and resource proxy,\nRedis and its password, what Argo CD is told, and how the agents are.",
+			"  argocd-agentctl validate principal --principal-context hub", func(ctx context.Context, o examOptions) ([]finding, error) {
+				hub, err := p.hub()
+				if err != nil {
+					return nil, err
+				}
+				found, _ := p.examineHub(ctx, hub, o)
+				return found, nil
+			}),
+		one("agent", "Check a workload cluster",
+			"Checks a workload cluster: definitions, the agent's rights, its certificate and whom it believes, Redis and its\npassword, and whether the principal can be reached, from here, as the agent would.",
+			"  argocd-agentctl validate agent --agent-context w1", func(ctx context.Context, o examOptions) ([]finding, error) {
+				spoke, err := p.spoke()
+				if err != nil {
+					return nil, err
+				}
+				found, _ := p.examineSpoke(ctx, spoke, o)
+				return found, nil
+			}))
 	return cmd
 }
 
