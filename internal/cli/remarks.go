@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -45,7 +46,7 @@ func (c *cluster) remarks(ctx context.Context, program string) (found []remark, 
 		work.Go(func() error {
 			text, err := c.healthOf(ctx, pod)
 			if err != nil {
-				return fmt.Errorf("ask pod %s: %w", pod.Name, c.explain(err))
+				return fmt.Errorf("ask pod %s: %w", pod.Name, err)
 			}
 			answered[i] = true
 			for line := range strings.Lines(text) {
@@ -84,10 +85,15 @@ func (c *cluster) healthOf(ctx context.Context, pod *corev1.Pod) (string, error)
 	defer cancel()
 	text, err := c.kube.CoreV1().RESTClient().Get().Namespace(c.namespace).Resource("pods").Name(pod.Name+":"+port).
 		SubResource("proxy").Suffix("healthz").Param("verbose", "true").MaxRetries(0).DoRaw(ctx)
-	if len(text) > 0 && strings.Contains(string(text), " objects") { // its own words, ready or not
-		return string(text), nil
+	switch said := string(text); {
+	case strings.Contains(said, " objects"): // its own words, ready or not
+		return said, nil
+	case said != "" && !strings.Contains(said, `"Status"`):
+		return "", fmt.Errorf("what answers there is not the program: %.80q", said)
+	case err == nil:
+		return "", errors.New("it has nothing to say")
 	}
-	return "", err
+	return "", c.explain(err)
 }
 
 // warnOfTrouble says what the principals say of the hub. Who may not ask them is not bothered with that.
