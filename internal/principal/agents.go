@@ -25,6 +25,7 @@ func (p *principal) assembleAgents(ctx context.Context, n *node.Node) {
 	p.keeper = &keeper{registry: p.registry, client: p.client, namespace: p.cfg.Namespace, config: p.clusterConfig(), lists: p.blocklists,
 		certificates: p.certificates, changed: func(agent string) { p.reporter.check(agent) }, log: p.log, trouble: map[string]string{}, good: map[string]string{}}
 	p.keeper.again = func(agent string) { p.tending.add(agent) }
+	p.keeper.gone = func(rec record) { p.shared.deleted(rec) }
 	p.tending = (&errands{what: "cluster Secret", do: p.keeper.tend, parallel: parallelKeeping, log: p.log}).prepare()
 	p.replicas = newReplicas(p.client, p.cfg.Namespace, p.replica(), p.cfg.ReplicaAddress, p.log)
 	p.reporter = (&reporter{client: p.client, registry: p.registry, namespace: p.cfg.Namespace, replica: p.replica(),

@@ -56,6 +56,9 @@ func (k *keeper) end(ctx context.Context, seen record) error {
 		return fmt.Errorf("let Agent %s go: %w", rec.Name, err)
 	}
 	k.log.InfoContext(ctx, "an agent was deleted", "agent", rec.Name)
+	if !swept {
+		k.gone(rec)
+	}
 	return nil
 }
 

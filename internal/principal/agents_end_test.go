@@ -81,7 +81,7 @@ func lagging(t *testing.T, a *archive) (*keeper, record) {
 	d := newDesk(t)
 	going := version("u1", 5, true)
 	d.see(going)
-	return &keeper{registry: d.registry, client: client, namespace: "argocd", lists: readLists(client), certificates: func(string) map[string]time.Time { return nil },
+	return &keeper{registry: d.registry, client: client, namespace: "argocd", lists: readLists(client), certificates: func(string) map[string]time.Time { return nil }, gone: func(record) {},
 		changed: func(string) {}, log: d.log, trouble: map[string]string{}, good: map[string]string{}}, record{Agent: going, revision: 5}
 }
 

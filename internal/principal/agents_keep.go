@@ -25,6 +25,7 @@ type keeper struct {
 	certificates func(agent string) map[string]time.Time // that an agent is connected with, and when they expire
 	changed      func(agent string)                      // what shows in its status has
 	again        func(agent string)                      // has it tended
+	gone         func(rec record)                        // its Agent was let go, by us
 	log          *slog.Logger
 
 	mu      sync.Mutex

@@ -66,7 +66,7 @@ func TestTheEndOfAnAgentIsTheEndOfItsTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newDesk(t)
-	k := &keeper{registry: d.registry, client: client, namespace: "argocd", lists: readLists(client), certificates: func(string) map[string]time.Time { return nil }, log: d.log}
+	k := &keeper{registry: d.registry, client: client, namespace: "argocd", lists: readLists(client), certificates: func(string) map[string]time.Time { return nil }, gone: func(record) {}, log: d.log}
 	rec := record{Agent: going}
 	if err := k.end(t.Context(), rec); err != nil {
 		t.Fatal(err)

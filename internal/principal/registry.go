@@ -294,7 +294,11 @@ func (r *registry) shared(agent string) bool {
 func (r *registry) incarnation(agent string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	uid := string(r.objects[agent].UID)
+	return incarnation(r.objects[agent])
+}
+
+func incarnation(rec record) string {
+	uid := string(rec.UID)
 	return uid[:min(len(uid), 8)] // of what is random
 }
 

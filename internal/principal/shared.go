@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
 	"path"
 	"sync"
@@ -47,6 +48,7 @@ type shared struct {
 	rules map[string]madeRules
 	uses  map[string]bool                  // agents that keep their cache here
 	near  map[string]map[net.Conn]struct{} // connections of the Redis proxy to it
+	dead  map[string]bool                  // what the keys begin with of agents that were deleted, and are to go
 }
 
 // madeRules are good until something changes.
@@ -57,7 +59,7 @@ type madeRules struct {
 
 func newShared(p *principal) *shared {
 	cfg := p.cfg.Shared
-	s := &shared{p: p, rules: map[string]madeRules{}, uses: map[string]bool{}, near: map[string]map[net.Conn]struct{}{}}
+	s := &shared{p: p, rules: map[string]madeRules{}, uses: map[string]bool{}, near: map[string]map[net.Conn]struct{}{}, dead: map[string]bool{}}
 	if cfg.RepoServer != "" {
 		s.repos = &proxy.RepoServer{Address: cfg.RepoServer, TLS: cfg.RepoServerTLS, Rules: s.rulesOf, Log: p.log}
 		s.tenants = &redis.Tenants{Redis: cfg.Redis, Allowed: s.allowed, Incarnation: p.registry.incarnation, Log: p.log}
@@ -99,7 +101,11 @@ func (s *shared) targets() map[string]link.Target {
 
 // allowed says why an agent may not use the hub's repo-server and Redis.
 func (s *shared) allowed(agent string) error {
-	if s.p.registry.shared(agent) {
+	return s.mayShare(agent, s.p.registry.shared(agent))
+}
+
+func (s *shared) mayShare(agent string, declared bool) error {
+	if declared {
 		return nil
 	}
 	for _, pattern := range s.p.cfg.Shared.Agents {
@@ -162,6 +168,35 @@ func (s *shared) leave(agent string) {
 	for conn := range s.near[agent] {
 		_ = conn.Close()
 	}
+}
+
+// mostDead bounds whose keys are waited to be removed; those of others expire.
+const mostDead = 10_000
+
+// deleted has what an agent kept here removed, after it was let go.
+func (s *shared) deleted(rec record) {
+	if s.tenants == nil || s.mayShare(rec.Name, rec.Spec.Shared) != nil {
+		return
+	}
+	s.mu.Lock()
+	if len(s.dead) < mostDead {
+		s.dead[redis.TenantPrefix(rec.Name, incarnation(rec))] = true
+	}
+	s.mu.Unlock()
+	s.p.chores.add("what deleted agents kept in Redis", s.purge)
+}
+
+func (s *shared) purge(ctx context.Context) error {
+	s.mu.Lock()
+	dead := maps.Clone(s.dead)
+	s.mu.Unlock()
+	if err := s.tenants.Purge(ctx, dead); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.dead, func(prefix string, _ bool) bool { return dead[prefix] })
+	return nil
 }
 
 // follow notes that rules may not be good any more.

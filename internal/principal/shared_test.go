@@ -5,7 +5,9 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/node"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
+	"github.com/argocd-agent/argocd-agent/lab/redistest"
 )
 
 // pretendRedis answers every request as one who has nothing, and notes what it is asked.
@@ -120,5 +123,38 @@ func TestRedisProxyFindsTheCachesOfSharedAgentsHere(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// What an agent kept in the hub's Redis goes when the agent is deleted, and it
+// was one that kept something.
+func TestWhatADeletedAgentKeptIsRemoved(t *testing.T) {
+	p := &principal{cfg: Config{Shared: Shared{Agents: []string{"edge-*"}, RepoServer: "127.0.0.1:1", Redis: redis.Endpoint{Address: "127.0.0.1:1"}}},
+		log: slog.New(slog.DiscardHandler), registry: (&registry{}).prepare(), chores: newChores(slog.New(slog.DiscardHandler))}
+	p.shared = newShared(p)
+	uid := func(a *v1alpha1.Agent) { a.UID = "1a2b3c4d-5e6f" }
+	p.shared.deleted(record{Agent: agent("w1", 1, "managed", uid)})
+	if p.chores.left() != 0 {
+		t.Error("an agent with a Redis of its own")
+	}
+	p.shared.deleted(record{Agent: agent("w2", 1, "managed", uid, func(a *v1alpha1.Agent) { a.Spec.Shared = true })})
+	p.shared.deleted(record{Agent: agent("edge-1", 1, "managed", uid)})
+	if want := []string{"argocd-agent|edge-1.1a2b3c4d|", "argocd-agent|w2.1a2b3c4d|"}; !slices.Equal(slices.Sorted(maps.Keys(p.shared.dead)), want) {
+		t.Errorf("removed is what begins with %v", p.shared.dead)
+	}
+	p.chores.workOff(t.Context())
+	if p.chores.left() != 1 || len(p.shared.dead) != 2 {
+		t.Error("Redis is away, and it was given up")
+	}
+	server := redistest.Start(t, "")
+	p.shared.tenants.Redis = redis.Endpoint{Address: server.Address}
+	for _, key := range []string{"argocd-agent|edge-1.1a2b3c4d|k", "argocd-agent|edge-1.5e6f7a8b|k"} {
+		if got, err := server.Ask("SET", key, "v"); err != nil || got != "+OK" {
+			t.Fatal(got, err)
+		}
+	}
+	p.chores.workOff(t.Context())
+	if got, err := server.Ask("DBSIZE"); err != nil || got != ":1" || p.chores.left() != 0 || len(p.shared.dead) != 0 {
+		t.Errorf("%s keys are left, %v; %v", got, err, p.shared.dead)
 	}
 }

@@ -302,3 +302,33 @@ func TestATenantDoesNotSeeWhatHadItsNameBefore(t *testing.T) {
 	}
 	before.expect("$3 old", "GET", "k")
 }
+
+func TestWhatAgentsHaveKeptGoesWithThem(t *testing.T) {
+	hub := startRedis(t, hubPassword)
+	l := lodge(t, hub, TenantLimits{})
+	set := func(prefix string, n int) {
+		args := []string{"MSET"}
+		for i := range n {
+			args = append(args, fmt.Sprintf("%s%d", prefix, i), "v")
+		}
+		hub.do(args...)
+	}
+	gone, also, stays, next := TenantPrefix("w1", "1a2b3c4d"), TenantPrefix("w2", "5e6f7a8b"), TenantPrefix("w3", "9c0d1e2f"), TenantPrefix("w1", "3a4b5c6d")
+	for _, prefix := range []string{gone, also, stays, next, "app|x|"} {
+		set(prefix, 3000)
+	}
+	hub.do("SET", "argocd-agent|", "of nobody")
+	if err := l.Purge(t.Context(), map[string]bool{gone: true, also: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := hub.do("DBSIZE"); got != ":9001" {
+		t.Errorf("%s are left", got)
+	}
+	if got := hub.do("EXISTS", gone+"7", also+"7", stays+"7", next+"7", "app|x|7"); got != ":3" {
+		t.Errorf("of one each, %s are left", got)
+	}
+	l.Redis.Credentials = Fixed("", "wrong")
+	if err := l.Purge(t.Context(), map[string]bool{stays: true}); err == nil {
+		t.Error("it says that it could")
+	}
+}
