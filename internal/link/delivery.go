@@ -37,8 +37,11 @@ func newDeliveries(tracer *trace.Tracer, agent string) *deliveries {
 
 // sent notes what goes out.
 func (d *deliveries) sent(m engine.Message) {
+	if d == nil {
+		return
+	}
 	delta, ok := m.(engine.Delta)
-	if d == nil || !ok {
+	if !ok {
 		return
 	}
 	d.mu.Lock()
@@ -58,8 +61,11 @@ func (d *deliveries) sent(m engine.Message) {
 
 // received notes answers.
 func (d *deliveries) received(m engine.Message) {
+	if d == nil {
+		return
+	}
 	ack, ok := m.(engine.Ack)
-	if d == nil || !ok {
+	if !ok {
 		return
 	}
 	d.mu.Lock()

@@ -128,7 +128,7 @@ type export struct {
 
 	mu      sync.Mutex
 	trouble time.Time // since when nothing arrives; zero: it does
-	lost    int       // since then
+	before  uint64    // what had been lost until then
 }
 
 type entrance struct {
@@ -173,17 +173,17 @@ func (e *export) note(ctx context.Context, spans int, err error) {
 	if err == nil {
 		e.sent.Add(uint64(spans))
 		if !e.trouble.IsZero() {
-			e.log.InfoContext(ctx, "the collector takes traces again", "collector", e.address, "after", time.Since(e.trouble).Round(time.Second), "lost", e.lost)
+			e.log.InfoContext(ctx, "the collector takes traces again", "collector", e.address, "after", time.Since(e.trouble).Round(time.Second),
+				"lost", e.refused.Load()+e.full.Load()-e.before)
 		}
-		e.trouble, e.lost = time.Time{}, 0
+		e.trouble = time.Time{}
 		return
 	}
-	e.refused.Add(uint64(spans))
-	e.lost += spans
 	if e.trouble.IsZero() {
-		e.trouble = time.Now()
+		e.trouble, e.before = time.Now(), e.refused.Load()+e.full.Load()
 		e.log.WarnContext(ctx, "can not send traces: they are lost until the collector takes them; nothing else waits for it", "collector", e.address, "error", err)
 	}
+	e.refused.Add(uint64(spans))
 }
 
 // complaints are the library's own: each is logged once.
