@@ -109,6 +109,6 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 			metrics = append(metrics, observe.Gauge(metricPrefix+"_"+name, help, value))
 		})
 	}
-	metrics = append(metrics, p.traceMetrics()...)
+	metrics = append(append(metrics, p.reporter.metrics()...), p.traceMetrics()...)
 	return append(append(metrics, p.live.metrics()...), p.shared.metrics()...), nil
 }
