@@ -28,7 +28,7 @@ func (p *Program) undelivered(agent *v1alpha1.Agent, app *kind.Object) []waiting
 	connected := agent.Status.Connected
 	settled := connected && agent.Status.Diverged == 0
 	switch {
-	case app.Get("status", "sync", "status") == nil && app.Get("status", "reconciledAt") == nil:
+	case raw.Text(app.Get("status"), "sync", "status") == "" && raw.Text(app.Get("status"), "reconciledAt") == "": // argocd-server makes an empty one
 		w.Since = since(raw.Text(app.Get("metadata"), "creationTimestamp"))
 		w.Why = absence(agent)
 		switch {
