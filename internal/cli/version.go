@@ -135,7 +135,7 @@ func (v *versions) compare() {
 // text is for people.
 func (v versions) text() string {
 	var b strings.Builder
-	b.WriteString(v.build.String())
+	b.WriteString(v.String())
 	if v.Principal != nil {
 		fmt.Fprintf(&b, "\nprincipal       %s (%s)\n", printable(v.Principal.Version), printable(v.Principal.Image))
 	} else if len(v.Agents) > 0 {
