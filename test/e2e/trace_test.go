@@ -55,6 +55,12 @@ func TestTracesArriveAtACollector(t *testing.T) {
 		t.Errorf("%v", status.Attributes)
 	}
 
+	w.hub.app("managed", "looked-at").patch(t, `{"operation":{"sync":{}}}`) // a click on Sync
+	click := spanOf(t, c, ofHub, "deliver command", func(s collector.Span) bool { return about("looked-at")(s) && !s.Failed })
+	spanOf(t, c, ofAgent, "update applications", func(s collector.Span) bool {
+		return about("looked-at")(s) && s.Trace == click.Trace && s.Attributes["argocd_agent.scope"] == "command"
+	})
+
 	const trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	if code := getTraced(t, w.kubeconfig(t, "managed"), "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications/looked-at", "00-"+trace+"-"+span+"-01"); code != http.StatusOK {
 		t.Errorf("code %d", code)
