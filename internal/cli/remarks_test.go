@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/http/httptest"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
 
 	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/lab"
@@ -85,4 +89,29 @@ spec:
 `, program, namespace, program, port))
 	})
 	patch(t, c, pods, namespace, program+"-0", `{"status":{"phase":"Running","podIP":"`+address+`","podIPs":[{"ip":"`+address+`"}]}}`, "status")
+}
+
+// What is asked by way of the API server has to get past our own NetworkPolicies.
+func TestOurPoliciesLetTheAPIServerAskPods(t *testing.T) {
+	for _, role := range []string{"principal", "agent"} {
+		content, err := os.ReadFile("../../install/kustomize/" + role + "/networkpolicies.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := false
+		for document := range strings.SplitSeq(string(content), "\n---\n") {
+			var policy networkingv1.NetworkPolicy
+			if err := yaml.Unmarshal([]byte(document), &policy); err != nil {
+				t.Fatal(err)
+			}
+			for _, rule := range policy.Spec.Ingress {
+				for _, port := range rule.Ports {
+					open = open || policy.Name == "argocd-agent-"+role && len(rule.From) == 0 && port.Port.String() == "healthz"
+				}
+			}
+		}
+		if !open {
+			t.Errorf("the policy of %s shuts the port of its probes", role)
+		}
+	}
 }
