@@ -127,25 +127,38 @@ func writeMetric(w *bufio.Writer, m Metric) {
 		kind = "counter"
 	}
 	fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", m.Name, m.Help, m.Name, kind)
+	var line []byte
 	for _, s := range m.Samples {
-		w.WriteString(m.Name)
+		line = append(line[:0], m.Name...)
 		for i := 0; i+1 < len(s.Labels); i += 2 {
-			w.WriteByte("{,"[min(i, 1)])
-			w.WriteString(s.Labels[i])
-			w.WriteString(`="`)
-			_, _ = escape.WriteString(w, s.Labels[i+1])
-			w.WriteByte('"')
+			line = append(line, "{,"[min(i, 1)])
+			line = append(line, s.Labels[i]...)
+			line = append(line, `="`...)
+			line = appendEscaped(line, s.Labels[i+1])
+			line = append(line, '"')
 		}
 		if len(s.Labels) > 0 {
-			w.WriteByte('}')
+			line = append(line, '}')
 		}
-		w.WriteByte(' ')
-		w.Write(strconv.AppendFloat(w.AvailableBuffer(), s.Value, 'g', -1, 64))
-		w.WriteByte('\n')
+		line = append(strconv.AppendFloat(append(line, ' '), s.Value, 'g', -1, 64), '\n')
+		_, _ = w.Write(line) // Flush fails as well
 	}
 }
 
-var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+// appendEscaped adds a label's value as the text format wants it.
+func appendEscaped(line []byte, value string) []byte {
+	for i := range len(value) {
+		switch c := value[i]; c {
+		case '\\', '"':
+			line = append(line, '\\', c)
+		case '\n':
+			line = append(line, `\n`...)
+		default:
+			line = append(line, c)
+		}
+	}
+	return line
+}
 
 // Serve answers on a listener until the context ends.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {

@@ -50,12 +50,12 @@ func TestRemarksAreMadeWithoutBeingUnready(t *testing.T) {
 func TestMetricsAreInPrometheusTextFormat(t *testing.T) {
 	h := Metrics(func(context.Context) ([]Metric, error) {
 		return []Metric{
-			{Name: "x_total", Help: "What x is.", Counter: true, Samples: []Sample{{Labels: []string{"agent", `a"b`}, Value: 3}}},
+			{Name: "x_total", Help: "What x is.", Counter: true, Samples: []Sample{{Labels: []string{"agent", "a\"b\\c\nd", "x", "y"}, Value: 3}}},
 			{Name: "y", Help: "What y is.", Samples: []Sample{{Value: 0.5}}},
 		}, nil
 	})
 	_, body := get(t, h, "/metrics")
-	want := "# HELP x_total What x is.\n# TYPE x_total counter\nx_total{agent=\"a\\\"b\"} 3\n# HELP y What y is.\n# TYPE y gauge\ny 0.5\n"
+	want := "# HELP x_total What x is.\n# TYPE x_total counter\nx_total{agent=\"a\\\"b\\\\c\\nd\",x=\"y\"} 3\n# HELP y What y is.\n# TYPE y gauge\ny 0.5\n"
 	if !strings.HasPrefix(body, want+"# HELP go_") {
 		t.Errorf("got:\n%swant:\n%s", body, want)
 	}
