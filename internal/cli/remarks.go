@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,15 +23,19 @@ type remark struct {
 	text string
 }
 
-// Of a program this many pods are asked, and each for so long at most.
+// Of a program this many pods are asked, and for so long at most; not as long where something else was asked for,
+// and where policies let nobody at pods, nobody shall wait for that.
 const (
-	mostAsked  = 16
-	askTimeout = 3 * time.Second
+	mostAsked    = 16
+	askTimeout   = 3 * time.Second
+	asideTimeout = time.Second
 )
 
 // remarks asks the pods of a program, by way of the API server, which goes on to read while it takes no writes. An error
 // says why not all of them could be asked; asked tells how many were.
-func (c *cluster) remarks(ctx context.Context, program string) (found []remark, asked int, err error) {
+func (c *cluster) remarks(ctx context.Context, program string, within time.Duration) (found []remark, asked int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	pods, err := c.kube.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + program, Limit: mostAsked})
 	if err != nil {
 		return nil, 0, c.explain(err)
@@ -81,8 +86,6 @@ func (c *cluster) healthOf(ctx context.Context, pod *corev1.Pod) (string, error)
 	if port == "" {
 		return "", fmt.Errorf("it has no port of the name healthz")
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
 	text, err := c.kube.CoreV1().RESTClient().Get().Namespace(c.namespace).Resource("pods").Name(pod.Name+":"+port).
 		SubResource("proxy").Suffix("healthz").Param("verbose", "true").MaxRetries(0).DoRaw(ctx)
 	switch said := string(text); {
@@ -98,7 +101,7 @@ func (c *cluster) healthOf(ctx context.Context, pod *corev1.Pod) (string, error)
 
 // warnOfTrouble says what the principals say of the hub. Who may not ask them is not bothered with that.
 func (p *Program) warnOfTrouble(ctx context.Context, hub *cluster) {
-	found, _, _ := hub.remarks(ctx, principalDeployment)
+	found, _, _ := hub.remarks(ctx, principalDeployment, cmp.Or(p.patience, asideTimeout))
 	for _, one := range found {
 		p.warn("%s says of the hub: %s; what is shown of agents and Applications may be as old as that", one.pod, printable(one.text))
 	}
@@ -106,7 +109,7 @@ func (p *Program) warnOfTrouble(ctx context.Context, hub *cluster) {
 
 // trouble tells what a program says of its cluster.
 func (e *exam) trouble(ctx context.Context, c *cluster, program string) {
-	found, asked, err := c.remarks(ctx, program)
+	found, asked, err := c.remarks(ctx, program, cmp.Or(e.program.patience, askTimeout))
 	for _, one := range found {
 		e.problem("writes", "see to the API server: if its etcd is full, compact and defragment it, and disarm the alarm; if it is overloaded, find out by whom. Nothing is lost: all is written when it takes writes again",
 			"%s says: %s", one.pod, one.text)

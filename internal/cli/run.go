@@ -32,7 +32,8 @@ type Program struct {
 	Version string // of a release; empty: what the Go tool has recorded
 	Commit  string
 
-	global globals
+	global   globals
+	patience time.Duration // with pods that are asked how they are; 0: the usual
 }
 
 // Screen is a terminal; the zero value is a pipe or a file.
