@@ -55,7 +55,9 @@ func TestAnEndlessBodyIsRefusedByTheAPIServerAndEnds(t *testing.T) {
 		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too large","code":413}`)
 	}), options{})
 	response, body := s.ask(t, s.client, http.MethodPost, "/api/v1/namespaces/a/pods", zeros{})
-	if status := statusOf(t, response, body); status.Code != http.StatusRequestEntityTooLarge {
+	// Who is still writing may see the connection end before the answer that came ahead of that.
+	if status := statusOf(t, response, body); status.Code != http.StatusRequestEntityTooLarge &&
+		(status.Code != http.StatusBadGateway || !strings.Contains(status.Message, "connection to agent w1 failed")) {
 		t.Errorf("got %s", body)
 	}
 	if s.hub.Active() > 1 {
