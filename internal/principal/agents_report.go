@@ -38,11 +38,13 @@ type reporter struct {
 }
 
 // Statuses are written so many at a time and so often at most, after a first
-// crowd: an agent that waits for its status to be written lacks nothing.
+// crowd: an agent that waits for its status to be written lacks nothing. Nor does
+// any agent have its own written as often as it has something to say.
 const (
 	parallelStatuses = 4
 	statusPace       = 20 * time.Millisecond
 	statusBurst      = 200
+	statusApart      = time.Second
 )
 
 // What only grows older is written this often, what is counted this often; with
@@ -60,7 +62,7 @@ const regrouping = time.Minute
 // prepare makes a reporter of which the parts above are given.
 func (r *reporter) prepare() *reporter {
 	r.seats, r.wrote, r.started = map[string]*seat{}, map[string]time.Time{}, time.Now()
-	r.errands = (&errands{what: "status", do: r.write, parallel: parallelStatuses, pace: statusPace, burst: statusBurst, log: r.log}).prepare()
+	r.errands = (&errands{what: "status", do: r.write, parallel: parallelStatuses, pace: statusPace, burst: statusBurst, apart: statusApart, log: r.log}).prepare()
 	return r
 }
 

@@ -18,6 +18,7 @@ type errands struct {
 	parallel int
 	pace     time.Duration // between the beginnings of two, once burst is used up; 0: none
 	burst    int
+	apart    time.Duration // from the end of one to the next for the same agent, however much is asked for; 0: none
 	log      *slog.Logger
 
 	wake chan struct{} // of one: there may be something to do
@@ -33,7 +34,8 @@ type errands struct {
 type errand struct {
 	queued  bool
 	running bool
-	again   bool // asked for while it was running
+	resting bool // it was done just now; so it pauses
+	again   bool // asked for while it was running or resting
 	pause   time.Duration
 	due     time.Time
 	said    string // the last failure that was logged
@@ -62,7 +64,7 @@ func (e *errands) add(agent string) {
 	case one == nil:
 		one = &errand{}
 		e.all[agent] = one
-	case one.running:
+	case one.running, one.resting:
 		one.again = true
 		return
 	case one.queued:
@@ -173,6 +175,9 @@ func (e *errands) done(ctx context.Context, agent string, err error) {
 		e.quiet = false
 	}
 	switch {
+	case err == nil && e.apart > 0:
+		one.pause, one.said, one.resting, one.due = 0, "", true, time.Now().Add(e.apart)
+		e.later[agent] = one
 	case err == nil && one.again:
 		one.pause, one.said = 0, ""
 		e.enqueue(agent, one)
@@ -201,7 +206,13 @@ func (e *errands) resume(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for agent, one := range e.later {
-		if !one.due.After(now) {
+		switch {
+		case one.due.After(now):
+		case one.resting && !one.again:
+			delete(e.later, agent)
+			delete(e.all, agent)
+		default:
+			one.resting = false
 			e.enqueue(agent, one)
 		}
 	}

@@ -113,6 +113,52 @@ func TestACrowdOfErrandsIsSpread(t *testing.T) {
 	})
 }
 
+// What asks may be an agent, and may be hostile: what it is asked for is done, but
+// not as often.
+func TestErrandsOfOneAgentAreApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		done := map[string]int{}
+		asked, seen := 0, 0 // by loud, and what was asked for when it was last done
+		var e *errands
+		e = (&errands{what: "test", parallel: 4, apart: time.Second, log: slog.New(slog.DiscardHandler), do: func(_ context.Context, agent string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			done[agent]++
+			if agent != "loud" {
+				return nil
+			}
+			if seen = asked; done[agent]%2 == 0 {
+				e.add(agent) // while it is done, too
+			}
+			return nil
+		}}).prepare()
+		ctx, cancel := context.WithCancel(t.Context())
+		var owner sync.WaitGroup
+		owner.Go(func() { _ = e.run(ctx) })
+		for i := range 10_000 { // ten seconds
+			mu.Lock()
+			asked++
+			mu.Unlock()
+			e.add("loud")
+			if i%5000 == 0 {
+				e.add("calm")
+				synctest.Wait()
+				if done["calm"] != i/5000+1 {
+					t.Errorf("calm waits for loud: %v", done)
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		if done["loud"] < 4 || done["loud"] > 13 || done["calm"] != 2 || seen != asked || e.left() > 0 {
+			t.Errorf("done %v; the last knew of %d of %d; %d are left", done, seen, asked, e.left())
+		}
+		cancel()
+		owner.Wait()
+	})
+}
+
 func TestErrandsRestWhileTheAPIServerIsInTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
