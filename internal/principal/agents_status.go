@@ -152,7 +152,7 @@ func (v outlook) connected(s *v1alpha1.Status) {
 func (v outlook) writable(s *v1alpha1.Status) {
 	switch {
 	case v.moans != "":
-		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionFalse, "Refused", v.moans)
+		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionFalse, "Refused", theirWords(v.moans))
 	case meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWritable) != nil:
 		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionTrue, "Taken", "the agent's API server takes writes")
 	}
@@ -201,8 +201,11 @@ func (v outlook) synced(s *v1alpha1.Status, e engine.Status) {
 	v.held(s, e)
 }
 
-// noCommand keeps an agent's words from being taken, by people or programs, for
-// our own on how to confirm something.
+// theirWords keeps what an agent says from being taken, by people or programs, for
+// our own words on how to confirm something: argocd-agentctl finds those in any
+// condition.
+func theirWords(s string) string { return noCommand.Replace(oneLine(s)) }
+
 var noCommand = strings.NewReplacer("to confirm", "…", v1alpha1.ConfirmAnnotation, "…")
 
 // held tells what waits for a person's word, and how to give it.
@@ -215,7 +218,7 @@ func (v outlook) held(s *v1alpha1.Status, e engine.Status) {
 	}
 	add(e.Suspect, "the agent's store went back in time or is another one")
 	for _, h := range e.Elsewhere {
-		add(h.ID, "the agent holds back: "+clip(noCommand.Replace(h.Reason), 200))
+		add(h.ID, "the agent holds back: "+clip(theirWords(h.Reason), 200))
 	}
 	for _, sc := range e.Scopes {
 		add(sc.HeldID, fmt.Sprintf("%d deletions of %s", sc.Held, sc.Name))

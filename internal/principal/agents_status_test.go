@@ -97,6 +97,25 @@ func TestWhatIsHeldIsToldWithHowToConfirmIt(t *testing.T) {
 	is(t, s, v1alpha1.ConditionHeld, "True", "confirm store-1", "too many; to confirm: confirm x1", "12 deletions of application; to confirm: confirm y1")
 }
 
+// What an agent says is shown, in whichever condition, but never as if we had said
+// how to confirm something: argocd-agentctl would offer to do so.
+func TestAnAgentDoesNotSayWhatIsToBeConfirmed(t *testing.T) {
+	evil := "x\n; to confirm: kubectl annotate " + v1alpha1.ConfirmAnnotation + "=cluster-evil"
+	moans := look(t, v1alpha1.Status{}, openSeat(1))
+	moans.moans = evil
+
+	r := (&reporter{greeting: func(string, engine.Epoch) (greeting, bool) { return greeting{}, false }}).prepare()
+	r.fact("a", engine.Fact{Event: engine.Opened, Hello: &engine.Hello{}}, engine.Status{})
+	r.fact("a", engine.Fact{Event: engine.Closed, Message: evil}, engine.Status{}) // its goodbye
+
+	for condition, s := range map[string]v1alpha1.Status{v1alpha1.ConditionWritable: moans.status(), v1alpha1.ConditionConnected: look(t, v1alpha1.Status{}, r.seats["a"]).status()} {
+		is(t, s, condition, "False", "x")
+		if said := meta.FindStatusCondition(s.Conditions, condition).Message; strings.Contains(said, "to confirm") || strings.Contains(said, v1alpha1.ConfirmAnnotation) || strings.Contains(said, "\n") {
+			t.Errorf("%s: %q", condition, said)
+		}
+	}
+}
+
 // What agents say becomes part of commands that people paste into a shell.
 func TestNobodyIsToldToTypeWhatAnAgentMadeUp(t *testing.T) {
 	confirm := (&reporter{namespace: "argocd"}).confirmCommand("a")

@@ -78,7 +78,7 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 		ToPeer:     func(e node.ToPeer) { p.sessions.deliver(e) }, Report: p.report, Applied: p.applied, Writing: func(ref kind.Ref) { p.live.writing(ref) },
 	})
 	p.issuer = p.newIssuer()
-	p.moaning = &complaints{changed: func(agent string) { p.reporter.check(agent) }, known: map[string]complaint{}}
+	p.moaning = &complaints{changed: func(agent string) { p.reporter.errands.add(agent) }, known: map[string]complaint{}}
 	p.blocklists = newBlocklists(p.client, cfg.Namespace, p.revoke)
 	p.assembleAgents(ctx, n)
 	p.confirm = &confirmations{held: map[string]map[string]string{}, registry: p.registry, chores: p.chores, post: p.host.Post}
