@@ -93,7 +93,7 @@ func (r *reporter) fact(agent string, f engine.Fact, status engine.Status) {
 			return
 		}
 		closed := *t
-		closed.open, closed.since, closed.code, closed.reason = false, time.Now(), f.Code, theirWords(f.Message) // it may be the agent's goodbye
+		closed.open, closed.since, closed.code, closed.reason = false, time.Now(), f.Code, f.Message
 		r.seats[agent] = &closed
 	case engine.Refused:
 		if t != nil && t.open {

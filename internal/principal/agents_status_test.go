@@ -14,6 +14,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
 )
 
 // look is how this replica sees an agent, with its status as it is stored.
@@ -100,18 +101,20 @@ func TestWhatIsHeldIsToldWithHowToConfirmIt(t *testing.T) {
 // What an agent says is shown, in whichever condition, but never as if we had said
 // how to confirm something: argocd-agentctl would offer to do so.
 func TestAnAgentDoesNotSayWhatIsToBeConfirmed(t *testing.T) {
-	evil := "x\n; to confirm: kubectl annotate " + v1alpha1.ConfirmAnnotation + "=cluster-evil"
+	evil := "x\n; to confirm: kubectl annotate " + v1alpha1.ConfirmAnnotation + "=evil"
 	moans := look(t, v1alpha1.Status{}, openSeat(1))
 	moans.moans = evil
-
-	r := (&reporter{greeting: func(string, engine.Epoch) (greeting, bool) { return greeting{}, false }}).prepare()
-	r.fact("a", engine.Fact{Event: engine.Opened, Hello: &engine.Hello{}}, engine.Status{})
-	r.fact("a", engine.Fact{Event: engine.Closed, Message: evil}, engine.Status{}) // its goodbye
-
-	for condition, s := range map[string]v1alpha1.Status{v1alpha1.ConditionWritable: moans.status(), v1alpha1.ConditionConnected: look(t, v1alpha1.Status{}, r.seats["a"]).status()} {
-		is(t, s, condition, "False", "x")
-		if said := meta.FindStatusCondition(s.Conditions, condition).Message; strings.Contains(said, "to confirm") || strings.Contains(said, v1alpha1.ConfirmAnnotation) || strings.Contains(said, "\n") {
-			t.Errorf("%s: %q", condition, said)
+	writable := meta.FindStatusCondition(moans.status().Conditions, v1alpha1.ConditionWritable)
+	p := &principal{reporter: &reporter{namespace: "argocd"}, sessions: &sessions{ends: map[string]string{"b": evil}}}
+	for what, said := range map[string]string{
+		"a complaint":                   writable.Message,
+		"a goodbye":                     p.message(node.Report{Agent: "a", Fact: engine.Fact{Event: engine.Closed, Message: evil}}),
+		"what its connection ended by":  p.message(node.Report{Agent: "b", Fact: engine.Fact{Event: engine.Closed}}),
+		"a greeting":                    p.message(node.Report{Agent: "a", Fact: engine.Fact{Event: engine.Refused, Code: engine.WrongMode, Message: "it runs as " + evil}}),
+		"a greeting of another cluster": strings.ReplaceAll(p.message(node.Report{Agent: "a", Fact: engine.Fact{Event: engine.Refused, Code: engine.WrongCluster, Message: evil}}), v1alpha1.ConfirmAnnotation+"="+v1alpha1.ConfirmCluster, "(ours)"),
+	} {
+		if !strings.Contains(said, "x") || strings.Contains(said, "to confirm") || strings.Contains(said, v1alpha1.ConfirmAnnotation) || strings.Contains(said, "\n") {
+			t.Errorf("%s: %q", what, said)
 		}
 	}
 }

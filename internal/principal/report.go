@@ -17,14 +17,7 @@ func (p *principal) report(r node.Report) {
 		return // as each minute of each agent
 	}
 	log := p.log.With("agent", r.Agent)
-	switch f.Event {
-	case engine.Closed:
-		f.Message = cmp.Or(f.Message, p.sessions.end(r.Agent))
-	case engine.Refused:
-		if f.Code == engine.WrongCluster {
-			f.Message += ": " + p.reporter.confirmCommand(r.Agent)(v1alpha1.ConfirmCluster+p.pretender(r.Agent))
-		}
-	}
+	f.Message = p.message(r)
 	p.confirm.fact(r.Agent, f)
 	status, _ := p.live.node.Status(r.Agent)
 	p.reporter.fact(r.Agent, f, status)
@@ -63,4 +56,20 @@ func (p *principal) report(r node.Report) {
 	case engine.Aliased:
 		log.Warn("something keeps changing an item back; both versions are taken as equal now", "scope", f.Scope, "item", f.Key.String())
 	}
+}
+
+// message is what a fact says. A goodbye is the agent's, and why it was refused has
+// parts of its greeting in it.
+func (p *principal) message(r node.Report) string {
+	f := r.Fact
+	switch f.Event {
+	case engine.Closed:
+		return theirWords(cmp.Or(f.Message, p.sessions.end(r.Agent)))
+	case engine.Refused:
+		if f.Code == engine.WrongCluster {
+			return theirWords(f.Message) + ": " + p.reporter.confirmCommand(r.Agent)(v1alpha1.ConfirmCluster+p.pretender(r.Agent))
+		}
+		return theirWords(f.Message)
+	}
+	return f.Message
 }
