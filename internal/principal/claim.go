@@ -54,12 +54,7 @@ func (r *registry) record(ctx context.Context, agent, fingerprint string, hello 
 		return nil, fmt.Errorf("read Agent %s: %w", agent, err)
 	}
 	if o == nil {
-		// One that was deleted may be back before we have seen that it is revoked,
-		// and would bring its Agent back.
-		if revoked, err := r.revoked(ctx, fingerprint); err != nil || revoked {
-			return nil, cmp.Or(err, errRevoked)
-		}
-		if o, err = r.enrol(ctx, agent, hello, require); err != nil {
+		if o, err = r.enrol(ctx, agent, fingerprint, hello, require); err != nil {
 			return nil, err
 		}
 	}
@@ -89,12 +84,19 @@ func (r *registry) record(ctx context.Context, agent, fingerprint string, hello 
 
 // enrol makes the Agent of an agent that has none: out of its Secret, if there is
 // one from before, or out of what it says.
-func (r *registry) enrol(ctx context.Context, agent string, hello engine.Hello, require bool) (*kind.Object, error) {
-	if _, _, secret, has := r.object(agent); has && !secret.derived() {
-		return r.takeOver(ctx, secret)
+func (r *registry) enrol(ctx context.Context, agent, fingerprint string, hello engine.Hello, require bool) (*kind.Object, error) {
+	_, _, secret, has := r.object(agent)
+	known := has && !secret.derived()
+	if require && !known {
+		return nil, errUnregistered // who comes again and again costs no more than that
 	}
-	if require {
-		return nil, errUnregistered
+	// One that was deleted may be back before we have seen that it is revoked, and
+	// would bring its Agent back.
+	if revoked, err := r.revoked(ctx, fingerprint); err != nil || revoked {
+		return nil, cmp.Or(err, errRevoked)
+	}
+	if known {
+		return r.takeOver(ctx, secret)
 	}
 	a := v1alpha1.Agent{Spec: v1alpha1.Spec{Mode: hello.Mode}}
 	a.Name, a.Namespace = agent, r.namespace

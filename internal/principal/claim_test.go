@@ -22,6 +22,7 @@ func TestWhoWasRevokedJustNowIsNotRegisteredAnew(t *testing.T) {
 	for title, test := range map[string]struct {
 		first, more map[string]string // lists
 		broken      bool
+		require     bool // an Agent, which it has none of
 		want        string
 	}{
 		"nobody is":     {want: ""},
@@ -29,6 +30,7 @@ func TestWhoWasRevokedJustNowIsNotRegisteredAnew(t *testing.T) {
 		"it is":         {first: map[string]string{printOf("a"): "x"}, want: errRevoked.Error()},
 		"further on":    {first: map[string]string{printOf("b"): "x"}, more: map[string]string{printOf("a"): "x"}, want: errRevoked.Error()},
 		"who can tell?": {broken: true, want: "read ConfigMap argocd-agent-tls-blocklist"},
+		"nobody asks":   {broken: true, require: true, want: errUnregistered.Error()},
 	} {
 		created := 0
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +58,7 @@ func TestWhoWasRevokedJustNowIsNotRegisteredAnew(t *testing.T) {
 		}
 		d := newDesk(t)
 		d.client, d.revoked = client, newBlocklists(client, "argocd", nil).revokedNow
-		err = d.claim(t.Context(), "w1", printOf("a"), engine.Hello{Mode: "managed", ClusterUID: "uid"}, false)
+		err = d.claim(t.Context(), "w1", printOf("a"), engine.Hello{Mode: "managed", ClusterUID: "uid"}, test.require)
 		server.Close()
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) || (created > 0) != (err == nil) {
 			t.Errorf("%s: %v, %d Agents were made", title, err, created)
