@@ -41,9 +41,21 @@ func (m *mood) learn(ctx context.Context, method, address string, err error) {
 		if m.over(now) {
 			m.since = now
 		}
-		m.last, m.why = now, err.Error()
+		m.last, m.why = now, brief(err.Error())
 	}
 	m.refused = trouble
+}
+
+// longestWhy bounds a reason: it is told in a line, to a hub that listens to no
+// long ones, and what an API server says may be a page.
+const longestWhy = 1000
+
+func brief(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > longestWhy {
+		text = strings.ToValidUTF8(text[:longestWhy], "") + "..."
+	}
+	return text
 }
 
 // over tells whether there is no trouble, or none any more. Under mu.

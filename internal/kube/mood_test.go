@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/client-go/rest"
 
@@ -77,5 +78,23 @@ func TestAnAPIServerThatTakesNoWritesIsComplainedOf(t *testing.T) {
 		write()
 		time.Sleep(worthTelling)
 		says("a single refusal is not worth telling")
+	})
+}
+
+// The hub listens to one line, and to no long one.
+func TestAComplaintIsALine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &server{answer: func(*http.Request) (int, string, string) {
+			return http.StatusServiceUnavailable, "", "it is\ntoo much " + strings.Repeat("äh ", 2000)
+		}}
+		c, err := NewClient(&rest.Config{Host: "http://api", Transport: api})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Create(t.Context(), kind.Ref{Resource: kind.AppProjects, Namespace: "argocd", Name: "a"}, map[string]any{})
+		time.Sleep(worthTelling)
+		if got := c.Complaint(); len(got) > longestWhy+100 || !strings.Contains(got, "it is too much äh") || !utf8.ValidString(got) {
+			t.Errorf("%d bytes: %q", len(got), got)
+		}
 	})
 }
