@@ -41,7 +41,7 @@ func (s *Server) Sync(stream grpc.BidiStreamingServer[api.CloudEvent, api.CloudE
 	}
 	c := newConn("hub/"+p.Agent, &s.counters.Traffic, s.cfg.Limits.Queue, closeGrace, func() { _ = sock.Close() })
 	c.Agent, c.Fingerprint, c.NotAfter, c.RemoteAddr = p.Agent, p.Fingerprint, p.NotAfter, sock.RemoteAddr().String()
-	c.Steps, c.deliveries = steps, newDeliveries(s.cfg.Trace, p.Agent)
+	c.Steps, c.deliveries = steps, newDeliveries(s.cfg.Trace, p.Agent, &s.tracing)
 	defer c.stepsEnd()
 	c.tunnels = newBook(c, s.cfg.Tunnels, &s.counters)
 	if err := s.enter(c); err != nil {

@@ -60,7 +60,7 @@ func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
 		c.RemoteAddr = s.RemoteAddr().String()
 		s.own.Store(c.Traffic)
 	}
-	c.deliveries = newDeliveries(d.cfg.Trace, "")
+	c.deliveries = newDeliveries(d.cfg.Trace, "", &d.tracing)
 	p := newPorter(d, client, c)
 	c.asked, c.offer = p.asked, offerOf(d.cfg.Tunnels)
 	d.employ(p)

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
@@ -12,27 +13,37 @@ import (
 // written there. Nil: nothing is traced.
 type deliveries struct {
 	tracer *trace.Tracer
-	agent  string // empty: this one
+	agent  string        // empty: this one
+	open   *atomic.Int64 // on all connections
 
 	mu    sync.Mutex
-	spans map[delivery]*trace.Span // nil: the end
+	items map[delivery]sending // nil: the end
 }
 
-// delivery names an item that was sent in a session.
+// delivery names an item that was sent in a session. An item that is sent again is
+// another delivery of the same: the earlier one is not answered any more.
 type delivery struct {
 	scope string
-	seq   uint64
+	key   engine.Key
 }
 
-// maxDeliveries bounds what is traced at a time on one connection; of what is sent
-// beyond that nobody knows when it arrives.
-const maxDeliveries = 1024
+type sending struct {
+	seq  uint64
+	span *trace.Span
+}
 
-func newDeliveries(tracer *trace.Tracer, agent string) *deliveries {
+// What is traced at a time is bounded, on one connection and on all of them
+// together; of what is sent beyond that nobody knows when it arrives.
+const (
+	maxDeliveries    = 1024
+	maxAllDeliveries = 8192
+)
+
+func newDeliveries(tracer *trace.Tracer, agent string, open *atomic.Int64) *deliveries {
 	if tracer == nil {
 		return nil
 	}
-	return &deliveries{tracer: tracer, agent: agent, spans: map[delivery]*trace.Span{}}
+	return &deliveries{tracer: tracer, agent: agent, open: open, items: map[delivery]sending{}}
 }
 
 // sent notes what goes out.
@@ -47,16 +58,34 @@ func (d *deliveries) sent(m engine.Message) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range delta.Items {
-		item := &delta.Items[i]
-		if d.spans == nil || len(d.spans) >= maxDeliveries {
-			return
-		}
-		span := d.tracer.StartItem(context.Background(), trace.Asking, "deliver "+delta.Scope, trace.Item{
-			Agent: d.agent, Scope: delta.Scope, Namespace: item.Key.Namespace, Name: item.Key.Name, Version: item.Version.String()})
-		span.Text(trace.Namespace, item.Key.Namespace)
-		span.Text(trace.Object, item.Key.Name)
-		d.spans[delivery{delta.Scope, item.Seq}] = span
+		d.begin(delta.Scope, &delta.Items[i])
 	}
+}
+
+func (d *deliveries) begin(scope string, item *engine.DeltaItem) {
+	key := delivery{scope, item.Key}
+	if earlier, again := d.items[key]; again {
+		earlier.span.Text(trace.Outcome, "sent again")
+		d.finish(key, earlier)
+	}
+	if d.items == nil || len(d.items) >= maxDeliveries {
+		return
+	}
+	if d.open.Add(1) > maxAllDeliveries {
+		d.open.Add(-1)
+		return
+	}
+	span := d.tracer.StartItem(context.Background(), trace.Asking, "deliver "+scope, trace.Item{
+		Agent: d.agent, Scope: scope, Namespace: item.Key.Namespace, Name: item.Key.Name, Version: item.Version.String()})
+	span.Text(trace.Namespace, item.Key.Namespace)
+	span.Text(trace.Object, item.Key.Name)
+	d.items[key] = sending{item.Seq, span}
+}
+
+func (d *deliveries) finish(key delivery, one sending) {
+	one.span.End()
+	delete(d.items, key)
+	d.open.Add(-1)
 }
 
 // received notes answers.
@@ -71,14 +100,17 @@ func (d *deliveries) received(m engine.Message) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range ack.Items {
-		key := delivery{ack.Scope, ack.Items[i].Seq}
-		span := d.spans[key]
-		delete(d.spans, key)
-		if code := string(ack.Items[i].Code); code != "" {
-			span.Text(trace.Outcome, code)
-			span.Fail(code)
+		answer := &ack.Items[i]
+		key := delivery{ack.Scope, answer.Key}
+		one, known := d.items[key]
+		if !known || one.seq != answer.Seq {
+			continue
 		}
-		span.End()
+		if code := string(answer.Code); code != "" {
+			one.span.Text(trace.Outcome, code)
+			one.span.Fail(code)
+		}
+		d.finish(key, one)
 	}
 }
 
@@ -89,9 +121,9 @@ func (d *deliveries) end() {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, span := range d.spans {
-		span.Fail("the connection ended")
-		span.End()
+	for key, one := range d.items {
+		one.span.Fail("the connection ended")
+		d.finish(key, one)
 	}
-	d.spans = nil
+	d.items = nil
 }

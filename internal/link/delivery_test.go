@@ -2,6 +2,7 @@ package link
 
 import (
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,6 +54,56 @@ func TestADeliveryIsTracedUntilItIsAnswered(t *testing.T) {
 	there := traceElsewhere(t, trace.Item{Scope: "application", Name: "taken", Version: version.String()})
 	if got := spans["taken"]; got.Trace != there || got.Trace == spans["left"].Trace || got.Attributes[trace.Agent] != "agent-a" {
 		t.Errorf("%+v is not in trace %s", got, there)
+	}
+}
+
+// An agent whose API server is in trouble answers only what it was sent last of an
+// item. What was sent before must not take the place of others for the rest of the
+// session, which may last for months.
+func TestWhatIsSentAgainIsTracedAgain(t *testing.T) {
+	collected, err := collector.Start(t.Context(), "127.0.0.1:0", nil)
+	must(t, err)
+	defer collected.Close()
+	tracer, err := trace.New(t.Context(), trace.Config{Address: collected.Address(), Insecure: true, Service: "hub", Log: slog.New(slog.DiscardHandler), Beat: time.Millisecond})
+	must(t, err)
+	defer tracer.Close()
+	var open atomic.Int64
+	d := newDeliveries(tracer, "agent-a", &open)
+	seq := uint64(0)
+	send := func(name string) engine.AckItem {
+		seq++
+		d.sent(engine.Delta{Scope: "application", Items: []engine.DeltaItem{{Seq: seq, Key: engine.Key{Name: name}}}})
+		return engine.AckItem{Seq: seq, Key: engine.Key{Name: name}}
+	}
+	early, last := send("a"), engine.AckItem{}
+	for range 2 * maxDeliveries {
+		last = send("a")
+	}
+	d.received(engine.Ack{Scope: "application", Items: []engine.AckItem{early}})
+	if open.Load() != 1 {
+		t.Errorf("an answer to what was sent before: %d are open", open.Load())
+	}
+	d.received(engine.Ack{Scope: "application", Items: []engine.AckItem{last, last}})
+	if open.Load() != 0 || len(d.items) != 0 {
+		t.Errorf("all is answered, and %d are open", open.Load())
+	}
+
+	// No number of connections makes it more than there is room for.
+	open.Store(maxAllDeliveries - 1)
+	send("b")
+	send("c")
+	d.end()
+	d.end()
+	if send("d"); open.Load() != maxAllDeliveries-1 {
+		t.Errorf("after the end %d are open", open.Load())
+	}
+	tracer.Close()
+	count := map[string]int{}
+	for _, span := range collected.Spans() {
+		count[span.Attributes[trace.Object]+": "+span.Attributes[trace.Outcome]]++
+	}
+	if count["a: sent again"] != 2*maxDeliveries || count["a: "] != 1 || count["b: "] != 1 || len(count) != 3 {
+		t.Errorf("%v", count)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/trace"
@@ -102,6 +103,7 @@ type Dialer struct {
 	cfg      DialerConfig
 	counters Counters
 	quiet    *quiet
+	tracing  atomic.Int64   // deliveries that are traced
 	carrying sync.WaitGroup // goroutines of tunnels
 
 	mu     sync.Mutex

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -103,6 +104,7 @@ type Server struct {
 	cfg      ServerConfig
 	counters Counters
 	quiet    *quiet
+	tracing  atomic.Int64   // deliveries that are traced
 	running  sync.WaitGroup // sessions
 	carrying sync.WaitGroup // goroutines of tunnels
 
