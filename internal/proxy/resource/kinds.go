@@ -68,8 +68,10 @@ func (k *kinds) of(ctx context.Context, group, version, resource string) (string
 		k.mu.Lock()
 		g.found = len(answer) > 0
 		k.mu.Unlock()
-	case !known: // else what was known is better than nothing
+	case !known:
 		return "", fmt.Errorf("ask the API server for the kinds in %s: %w", path, err)
+	default: // what was known is better than nothing, and is not asked for by everybody while that takes its time
+		g.asked = k.now().Add(askAgain - kindsGood)
 	}
 	return g.kinds[resource], nil
 }

@@ -50,12 +50,18 @@ func TestKindsAreForgottenWhenTheyAreGone(t *testing.T) {
 	is("Gadget")
 	server.broken = true
 	now = now.Add(kindsGood)
+	asked := server.asked
 	is("Gadget") // better than nothing
+	is("Gadget")
+	if server.asked != asked+1 {
+		t.Errorf("an API server that does not answer was asked %d times", server.asked-asked)
+	}
 	server.broken = false
 	delete(server.groups, "/apis/a/v1")
+	now = now.Add(askAgain)
 	is("")
 	now = now.Add(askAgain)
-	asked := server.asked
+	asked = server.asked
 	is("")
 	is("")
 	if server.asked != asked+1 {
