@@ -41,7 +41,10 @@ func (m *mood) learn(ctx context.Context, method, address string, err error) {
 		if m.over(now) {
 			m.since = now
 		}
-		m.last, m.why = now, brief(err.Error())
+		m.last = now
+		if why := brief(err.Error()); withoutDigits(why) != withoutDigits(m.why) { // ports and the like are no news
+			m.why = why
+		}
 	}
 	m.refused = trouble
 }

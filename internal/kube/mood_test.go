@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -78,6 +79,38 @@ func TestAnAPIServerThatTakesNoWritesIsComplainedOf(t *testing.T) {
 		write()
 		time.Sleep(worthTelling)
 		says("a single refusal is not worth telling")
+	})
+}
+
+// Each change of the sentence is a write on the hub, of each agent that has trouble.
+func TestAComplaintIsTheSameAsLongAsTheReasonIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		port, why := 40000, "connection reset by peer"
+		api := &server{answer: func(*http.Request) (int, string, string) {
+			port++
+			return http.StatusBadGateway, "", fmt.Sprintf("read tcp 10.0.0.5:%d->10.96.0.1:443: %s", port, why)
+		}}
+		c, err := NewClient(&rest.Config{Host: "http://api", Transport: api})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := map[string]bool{}
+		write := func() {
+			_, _ = c.Create(t.Context(), kind.Ref{Resource: kind.AppProjects, Namespace: "argocd", Name: "a"}, map[string]any{})
+			time.Sleep(worthTelling)
+			said[c.Complaint()] = true
+		}
+		for range 10 {
+			write()
+		}
+		if len(said) != 1 {
+			t.Errorf("one reason is told in %d sentences", len(said))
+		}
+		why = "no route to host"
+		write()
+		if len(said) != 2 || !strings.Contains(c.Complaint(), why) {
+			t.Errorf("another reason is told as %q", c.Complaint())
+		}
 	})
 }
 
