@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"sync"
 	"time"
 
@@ -30,7 +29,7 @@ type Writer struct {
 	wg         sync.WaitGroup
 
 	mu      sync.Mutex
-	waiting []waiting
+	queue   queue
 	working int
 	pace    pace
 	said    map[kind.Ref]string // what was logged of objects that can not be written or read
@@ -39,13 +38,6 @@ type Writer struct {
 // task is a write or a read, and what becomes of it: an input for the node, if
 // there is one to give, and what went wrong.
 type task func(context.Context) (node.Input, error)
-
-// waiting is a task whose turn has not come.
-type waiting struct {
-	do    task
-	agent string            // whose session it is for, if it is for one
-	void  func() node.Input // ends it undone; nil: it is for no session
-}
 
 // NamespacePolicy says what becomes of an object whose namespace is missing.
 type NamespacePolicy struct {
@@ -107,21 +99,14 @@ func (w *Writer) Write(ctx context.Context, write node.Write) {
 // next comparison, and Argo CD deploys at once.
 func (w *Writer) Abandon(ctx context.Context, agent string) {
 	w.mu.Lock()
-	var given []func() node.Input
-	w.waiting = slices.DeleteFunc(w.waiting, func(one waiting) bool {
-		if one.void == nil || one.agent != agent {
-			return false
-		}
-		given = append(given, one.void)
-		return true
-	})
+	given := w.queue.withdraw(agent)
 	w.mu.Unlock()
 	if len(given) == 0 {
 		return
 	}
 	w.wg.Go(func() { // whoever calls this is who would have to take it
-		for _, void := range given {
-			_ = w.sink(ctx, void()) // fails only when everything ends
+		for _, one := range given {
+			_ = w.sink(ctx, one.void()) // fails only when everything ends
 		}
 	})
 }
@@ -183,13 +168,13 @@ const maxSaid = 4096
 func (w *Writer) background(ctx context.Context, one waiting) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.waiting = append(w.waiting, one)
+	w.queue.add(one)
 	w.employ(ctx)
 }
 
 // employ has as many at work as there is work for and the pace permits. Under mu.
 func (w *Writer) employ(ctx context.Context) {
-	for range min(w.pace.limit-w.working, len(w.waiting)) {
+	for range min(w.pace.limit-w.working, w.queue.len()) {
 		w.working++
 		w.wg.Go(func() { w.workOff(ctx) })
 	}
@@ -218,12 +203,12 @@ func (w *Writer) learn(ctx context.Context, began time.Time, err error) {
 	now := time.Now()
 	if retryAfter, trouble := Trouble(err); trouble {
 		if w.pace.refused(began, now, retryAfter) {
-			w.log.WarnContext(ctx, "the API server can not take writes just now; writing slowly until it can", "waiting", len(w.waiting), "error", err)
+			w.log.WarnContext(ctx, "the API server can not take writes just now; writing slowly until it can", "waiting", w.queue.len(), "error", err)
 		}
 		return
 	}
-	if lasted, refused := w.pace.done(began, now, len(w.waiting)); refused > 0 {
-		w.log.InfoContext(ctx, "the API server takes writes again", "after", lasted.Round(time.Millisecond), "refused", refused, "waiting", len(w.waiting))
+	if lasted, refused := w.pace.done(began, now, w.queue.len()); refused > 0 {
+		w.log.InfoContext(ctx, "the API server takes writes again", "after", lasted.Round(time.Millisecond), "refused", refused, "waiting", w.queue.len())
 	}
 	w.employ(ctx)
 }
@@ -246,24 +231,21 @@ func (w *Writer) next(ctx context.Context) task {
 func (w *Writer) tryNext(ctx context.Context) (do task, pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.waiting) == 0 || ctx.Err() != nil || w.working > w.pace.limit {
+	if w.queue.len() == 0 || ctx.Err() != nil || w.working > w.pace.limit {
 		w.working--
 		return nil, 0
 	}
 	if pause = time.Until(w.pace.until); pause > 0 {
 		return nil, pause
 	}
-	do = w.waiting[0].do
-	w.waiting[0] = waiting{}
-	w.waiting = w.waiting[1:]
-	return do, 0
+	return w.queue.take().do, 0
 }
 
 // Load tells how it gets on.
 func (w *Writer) Load() Load {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Load{Waiting: len(w.waiting), Limit: w.pace.limit, Refused: w.pace.refusals, Trouble: !w.pace.trouble.IsZero()}
+	return Load{Waiting: w.queue.len(), Limit: w.pace.limit, Refused: w.pace.refusals, Trouble: !w.pace.trouble.IsZero()}
 }
 
 // Wait returns when nothing is under way any more.

@@ -1,0 +1,78 @@
+package kube
+
+import "github.com/argocd-agent/argocd-agent/internal/node"
+
+// queue is what waits for its turn, in the order in which it was asked for. What a
+// session has asked for can be taken out at its end, at a cost that goes by how much
+// that is and not by what others wait for: thousands of sessions may end at once.
+// The zero value is empty.
+type queue struct {
+	tasks   map[uint64]waiting  // by number; those that were taken out leave gaps
+	first   uint64              // no lower number waits
+	last    uint64              // that was given
+	session map[string][]uint64 // agent → what waits for its session, in order
+	grown   bool                // there was much at a time
+}
+
+// waiting is a task whose turn has not come.
+type waiting struct {
+	do    task
+	agent string            // whose session it is for, if it is for one
+	void  func() node.Input // ends it undone; nil: it is for no session
+}
+
+func (q *queue) len() int { return len(q.tasks) }
+
+func (q *queue) add(one waiting) {
+	if q.tasks == nil {
+		q.tasks, q.session, q.first = map[uint64]waiting{}, map[string][]uint64{}, q.last+1
+	}
+	q.last++
+	q.tasks[q.last] = one
+	if one.void != nil {
+		q.session[one.agent] = append(q.session[one.agent], q.last)
+	}
+	q.grown = q.grown || len(q.tasks) > muchWaits
+}
+
+// take returns what has waited longest. There must be something.
+func (q *queue) take() waiting {
+	one, there := q.tasks[q.first]
+	for !there {
+		q.first++
+		one, there = q.tasks[q.first]
+	}
+	delete(q.tasks, q.first)
+	if one.void != nil { // of its session, too, it has waited longest
+		if left := q.session[one.agent][1:]; len(left) > 0 {
+			q.session[one.agent] = left
+		} else {
+			delete(q.session, one.agent)
+		}
+	}
+	q.shrink()
+	return one
+}
+
+// withdraw takes out what waits for an agent's session.
+func (q *queue) withdraw(agent string) []waiting {
+	numbers := q.session[agent]
+	out := make([]waiting, 0, len(numbers))
+	for _, n := range numbers {
+		out = append(out, q.tasks[n])
+		delete(q.tasks, n)
+	}
+	delete(q.session, agent)
+	q.shrink()
+	return out
+}
+
+// muchWaits is more than waits on most days.
+const muchWaits = 1024
+
+// shrink gives back, once it is empty, what a rush has made it grow to.
+func (q *queue) shrink() {
+	if q.grown && len(q.tasks) == 0 {
+		*q = queue{last: q.last}
+	}
+}

@@ -1,0 +1,95 @@
+package kube
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// The queue does what a list would: whatever is added, taken and withdrawn, in
+// whichever order.
+func TestTheQueueIsAListInOrder(t *testing.T) {
+	type entry struct {
+		id     uint64
+		agent  string
+		closes bool
+	}
+	idOf := func(one waiting) uint64 { return one.void().(node.Wrote).ID }
+	for seed := range uint64(20) {
+		chance := rand.New(rand.NewPCG(seed, 1))
+		var q queue
+		var list []entry
+		id := uint64(0)
+		for step := range 5000 {
+			agent := fmt.Sprint("w", chance.IntN(5))
+			switch most := 1 + step/1000%2; {
+			case chance.IntN(3) < most: // it grows, and shrinks
+				id++
+				e := entry{id, agent, chance.IntN(4) > 0}
+				one := waiting{agent: agent, void: func() node.Input { return node.Wrote{ID: e.id} }}
+				if !e.closes {
+					one.agent, one.void = "", nil
+				}
+				q.add(one)
+				list = append(list, e)
+			case chance.IntN(50) == 0:
+				var want []uint64
+				list = slices.DeleteFunc(list, func(e entry) bool {
+					if e.closes && e.agent == agent {
+						want = append(want, e.id)
+						return true
+					}
+					return false
+				})
+				var got []uint64
+				for _, one := range q.withdraw(agent) {
+					got = append(got, idOf(one))
+				}
+				if !slices.Equal(got, want) {
+					t.Fatalf("seed %d: withdrawn are %d, want %d", seed, got, want)
+				}
+			case len(list) > 0:
+				one := q.take()
+				if (one.void != nil) != list[0].closes || list[0].closes && idOf(one) != list[0].id {
+					t.Fatalf("seed %d: taken is another than %+v", seed, list[0])
+				}
+				list = list[1:]
+			}
+			if q.len() != len(list) {
+				t.Fatalf("seed %d: %d wait, want %d", seed, q.len(), len(list))
+			}
+		}
+		for q.len() > 0 {
+			q.take()
+		}
+		if len(q.session) > 0 {
+			t.Errorf("seed %d: left of sessions: %v", seed, q.session)
+		}
+	}
+}
+
+// What is withdrawn leaves nothing behind, however often that is done while nothing
+// is taken, because the API server is in trouble; nor does a rush, once it is over.
+func TestTheQueueHoldsWhatWaits(t *testing.T) {
+	var q queue
+	void := func() node.Input { return nil }
+	for range 100 {
+		for i := range 2 * muchWaits {
+			q.add(waiting{agent: fmt.Sprint("w", i%7), void: void})
+		}
+		for i := range 7 {
+			q.withdraw(fmt.Sprint("w", i))
+		}
+	}
+	if q.len() != 0 || len(q.session) > 0 || q.tasks != nil {
+		t.Errorf("%d wait, for %d sessions", q.len(), len(q.session))
+	}
+	q.add(waiting{agent: "w", void: void})
+	q.take()
+	if q.tasks == nil || q.len() != 0 {
+		t.Error("what is small is made anew each time")
+	}
+}
