@@ -43,6 +43,7 @@
     {title: "agents", has: () => true},
     {title: "connected", has: (r) => r.connected},
     {title: "away", has: (r) => !r.connected && (r.state === "away" || r.state === "held"), tone: "bad"},
+    {title: "takes no writes", has: (r) => r.state === "no-writes", tone: "bad"},
     {title: "diverged", has: (r) => r.diverged > 0, tone: "unsure"},
     {title: "held back", has: (r) => (r.conditions || []).some((c) => c.type === "Held" && c.status === "True"), tone: "bad"},
     {title: "certificate expires", has: soon, tone: "unsure"},
@@ -52,7 +53,7 @@
     {title: "never connected", has: (r) => r.state === "never"},
   ];
 
-  const tones = {connected: "good", away: "bad", held: "bad", never: "faint", suspended: "unsure", leaving: "unsure"};
+  const tones = {connected: "good", "no-writes": "bad", away: "bad", held: "bad", never: "faint", suspended: "unsure", leaving: "unsure"};
   const state = (r) => r.connected ? r.state : r.refused ? "refused" : r.state === "held" ? "away, held" : r.state;
   // Of each column: what it shows, and what it is sorted by where that is something else.
   const columns = [

@@ -28,11 +28,21 @@ func TestTheFleetIsSeen(t *testing.T) {
 d-trouble | connected | 3d | managed | 7 | 3 | 2m30s | 30s | -95s | 30m | v1
 c-new | never | - | - | 0 | 0 | - | - | - | - | -
 a-fine | connected | 3d | managed | 7 | 0 | - | 30s | - | 20d | v1`)
-	b.sees("counts()", "agents 4, connected 2, away 1, diverged 1, held back 0, certificate expires 1, refused 0, clock wrong 1, suspended 0, never connected 1")
+	b.sees("counts()", "agents 4, connected 2, away 1, takes no writes 0, diverged 1, held back 0, certificate expires 1, refused 0, clock wrong 1, suspended 0, never connected 1")
 	b.sees("$('hub').textContent + ', ' + document.title + ', ' + $('live').textContent", "the hub, Fleet: the hub, live")
 
 	b.js("clock += 60000; timers[0][0](); frame()") // ages grow by themselves
 	b.sees("seen().split('\\n')[3]", "a-fine | connected | 3d | managed | 7 | 0 | - | 90s | - | 19d | v1")
+}
+
+// A cluster whose API server takes no writes is connected, and in trouble.
+func TestAClusterThatTakesNoWritesStandsOut(t *testing.T) {
+	full := fine("full")
+	full.State, full.Urgency = "no-writes", 4
+	b := opened(t, fine("a"), full)
+	b.sees("names() + ': ' + $('body').childNodes[0].childNodes[1].className", "full a: bad")
+	b.js("press('1takes no writes')")
+	b.sees("names()", "full")
 }
 
 func TestRowsComeChangeAndGo(t *testing.T) {
