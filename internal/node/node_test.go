@@ -53,6 +53,7 @@ type pair struct {
 	session  uint64
 	revision uint64 // of both stores, when they connect; 0: 1
 	writes   int
+	hook     func(kind.Side, Write) (done bool)
 }
 
 func newPair(t *testing.T, mode kind.Mode) *pair {
@@ -136,6 +137,9 @@ func (p *pair) step(side kind.Side, in Input) {
 
 func (p *pair) write(side kind.Side, w Write) {
 	p.writes++
+	if p.hook != nil && p.hook(side, w) {
+		return
+	}
 	c := p.stores[side]
 	local := c.objects[w.Ref]
 	switch w.Verb {

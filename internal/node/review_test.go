@@ -1,0 +1,301 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+func set(t *testing.T, body []byte, value string, path ...string) []byte {
+	t.Helper()
+	b, err := raw.Set(body, []byte(value), path...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (p *pair) pass(seconds int) {
+	for range seconds / 10 {
+		p.now += 10_000
+		for side := range p.nodes {
+			p.step(kind.Side(side), Tick{})
+		}
+		p.settle()
+	}
+}
+
+// 1. an Application that was on the spoke before, never the hub's, is adopted only to be cascaded.
+func TestReviewFirstContactCascade(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "local"))
+	hub := set(t, []byte(app("w1", "a", "default", "v1")), `["resources-finalizer.argocd.argoproj.io"]`, "metadata", "finalizers")
+	hub = set(t, hub, `"2026-01-01T00:00:00Z"`, "metadata", "deletionTimestamp")
+	p.user(kind.Hub, ref("w1", "a"), string(hub))
+	p.hook = func(side kind.Side, w Write) bool {
+		if side == kind.Spoke {
+			t.Logf("spoke: %s %s (%s) finalizers %v", w.Verb, w.Ref.Name, w.Why, w.Object.Finalizers())
+		}
+		return false
+	}
+	p.connect()
+}
+
+// 2. removal by absence leaves Argo CD's hook finalizers on.
+func TestReviewHooks(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	c := p.stores[kind.Spoke].objects[ref("argocd", "a")]
+	p.user(kind.Spoke, ref("argocd", "a"), string(set(t, c.Raw(), `["pre-delete-finalizer.argocd.argoproj.io","post-delete-finalizer.argocd.argoproj.io"]`, "metadata", "finalizers")))
+	p.hook = func(side kind.Side, w Write) bool {
+		if side == kind.Spoke {
+			t.Logf("spoke: %s %s (%s) finalizers %v", w.Verb, w.Ref.Name, w.Why, w.Object.Finalizers())
+		}
+		return false
+	}
+	// the hub forgets: a list that lacks it
+	delete(p.stores[kind.Hub].objects, ref("w1", "a"))
+	p.stores[kind.Hub].rev++
+	p.step(kind.Hub, List{Resource: kind.Applications, Revision: uint64(p.stores[kind.Hub].rev)})
+	p.settle()
+	p.pass(120)
+}
+
+// 3. a refusal whose write fails is never written.
+func TestReviewRefusalLost(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	c := p.stores[kind.Spoke].objects[ref("argocd", "a")]
+	p.user(kind.Spoke, ref("argocd", "a"), string(set(t, c.Raw(), `{"`+kind.IgnoreSync+`":"true"}`, "metadata", "labels")))
+	fails := 1
+	p.hook = func(side kind.Side, w Write) bool {
+		if side == kind.Hub {
+			t.Logf("hub: %s %s (%s)", w.Verb, w.Ref.Name, w.Why)
+		}
+		if side == kind.Hub && strings.Contains(w.Why, "refuses the command") && fails > 0 {
+			fails--
+			t.Logf("  fails")
+			p.step(side, Wrote{ID: w.ID, Failure: &Failure{Code: engine.Unavailable, Message: "etcd leader changed"}})
+			return true
+		}
+		return false
+	}
+	hub := p.stores[kind.Hub].objects[ref("w1", "a")]
+	p.user(kind.Hub, ref("w1", "a"), string(set(t, hub.Raw(), `{"sync":{"revision":"abc"}}`, "operation")))
+	p.pass(3600)
+	t.Logf("after an hour: operation %s", p.stores[kind.Hub].objects[ref("w1", "a")].Get("operation"))
+	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Disconnected{Session: p.session}})
+	p.step(kind.Spoke, FromPeer{Input: engine.Disconnected{Session: p.session}})
+	p.connect()
+	p.pass(3600)
+	t.Logf("after a reconnect and another hour: operation %s", p.stores[kind.Hub].objects[ref("w1", "a")].Get("operation"))
+}
+
+// 4. an alias outlives its cause.
+func TestReviewAliasForever(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	prune := true
+	p.hook = func(side kind.Side, w Write) bool {
+		if side != kind.Spoke || w.Ref.Resource != kind.Applications || !prune || w.Verb == Delete {
+			return false
+		}
+		b, _ := raw.Remove(w.Object.Raw(), "spec", "syncPolicy", "automated", "enabled")
+		o := p.stores[side].put(w.Ref, b, w.Verb == Create)
+		p.step(side, Wrote{ID: w.ID, Object: o})
+		return true
+	}
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), string(set(t, []byte(app("w1", "a", "default", "v1")), `{"automated":{"enabled":false}}`, "spec", "syncPolicy")))
+	t.Logf("old CRD: %s", p.stores[kind.Spoke].objects[ref("argocd", "a")].Get("spec", "syncPolicy"))
+	prune = false
+	// the spoke's CRD is upgraded, the agent is restarted
+	n := New(p.nodes[kind.Spoke].cfg)
+	p.nodes[kind.Spoke] = n
+	for _, r := range Resources() {
+		in := List{Resource: r, Revision: uint64(p.stores[kind.Spoke].rev)}
+		for rf, o := range p.stores[kind.Spoke].objects {
+			if rf.Resource == r {
+				in.Objects = append(in.Objects, o)
+			}
+		}
+		p.step(kind.Spoke, in)
+	}
+	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Disconnected{Session: p.session}})
+	p.facts = nil
+	p.connect()
+	p.pass(7200)
+	equal := 0
+	for _, f := range p.facts {
+		if f.Event == engine.Equal && f.Scope == kind.ApplicationScope {
+			equal++
+		}
+	}
+	t.Logf("new CRD, two hours later: %s; called equal %d times; conditions on the hub %s", p.stores[kind.Spoke].objects[ref("argocd", "a")].Get("spec", "syncPolicy"), equal,
+		p.stores[kind.Hub].objects[ref("w1", "a")].Get("status", "conditions"))
+}
+
+// 5. two keys, one object: a job is replaced and its ticket is never answered.
+func TestReviewReplacedJob(t *testing.T) {
+	p := newPair(t, kind.Autonomous)
+	p.nodes[kind.Spoke].cfg.Settings.AllowedNamespaces = []string{"x"}
+	p.nodes[kind.Spoke].links[""].world.Settings.AllowedNamespaces = []string{"x"}
+	p.connect()
+	p.user(kind.Spoke, ref("argocd", "x.b"), app("argocd", "x.b", "default", "v1"))
+	p.user(kind.Spoke, ref("x", "b"), app("x", "b", "default", "v1"))
+	var held []Write
+	hold := true
+	p.hook = func(side kind.Side, w Write) bool {
+		if side == kind.Hub && hold {
+			t.Logf("hub: holds %s %s (%s)", w.Verb, w.Ref.Name, w.Why)
+			held = append(held, w)
+			return true
+		}
+		return false
+	}
+	// a status write is under way ...
+	c := p.stores[kind.Spoke].objects[ref("argocd", "x.b")]
+	p.user(kind.Spoke, ref("argocd", "x.b"), string(set(t, c.Raw(), `{"sync":{"status":"Synced"}}`, "status")))
+	// ... both Applications change
+	c = p.stores[kind.Spoke].objects[ref("argocd", "x.b")]
+	p.user(kind.Spoke, ref("argocd", "x.b"), string(set(t, c.Raw(), `"v2"`, "spec", "source", "targetRevision")))
+	c = p.stores[kind.Spoke].objects[ref("x", "b")]
+	p.user(kind.Spoke, ref("x", "b"), string(set(t, c.Raw(), `"v2"`, "spec", "source", "targetRevision")))
+	hold = false
+	for _, w := range held {
+		p.hook = nil
+		p.write(kind.Hub, w)
+	}
+	p.settle()
+	p.pass(3600)
+	c = p.stores[kind.Spoke].objects[ref("argocd", "x.b")]
+	p.user(kind.Spoke, ref("argocd", "x.b"), string(set(t, c.Raw(), `"v3"`, "spec", "source", "targetRevision")))
+	p.pass(3600)
+	t.Logf("on the hub after two hours: %s (spoke has v3)", p.stores[kind.Hub].objects[ref("w1", "x.b")].Get("spec", "source", "targetRevision"))
+}
+
+// 6. a hostile autonomous agent makes the hub remember keys.
+func TestReviewCuredGrows(t *testing.T) {
+	p := newPair(t, kind.Autonomous)
+	p.connect()
+	seq := uint64(1000)
+	for i := range 5000 {
+		k := engine.Key{Name: fmt.Sprintf("k%d", i)}
+		content := []byte(`{"spec":{},"uid":"u"}`)
+		seq += 2
+		p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Received{Session: p.session, Message: engine.Delta{Scope: kind.ApplicationScope,
+			Items: []engine.DeltaItem{{Seq: seq, Key: k, Version: engine.VersionOf(content), Content: content}}}}})
+		p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Received{Session: p.session, Message: engine.Delta{Scope: kind.ApplicationScope,
+			Items: []engine.DeltaItem{{Seq: seq + 1, Key: k, Gone: true}}}}})
+	}
+	t.Logf("notes %d, cured %d", p.nodes[kind.Hub].Load().Notes, len(p.nodes[kind.Hub].links["w1"].cured))
+}
+
+// 7. one removal that can not be done is taken for many.
+func TestReviewHeldByRepetition(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	proj := kind.Ref{Resource: kind.AppProjects, Namespace: "argocd", Name: "p1"}
+	p.user(kind.Hub, proj, `{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":"p1","namespace":"argocd"},"spec":{"sourceNamespaces":["*"],"destinations":[{"name":"*","server":"*","namespace":"*"}]}}`)
+	if p.stores[kind.Spoke].objects[proj] == nil {
+		t.Fatal("no project on the spoke")
+	}
+	p.user(kind.Spoke, ref("argocd", "local"), app("argocd", "local", "p1", "v1"))
+	// the hub loses the project while nobody watches
+	delete(p.stores[kind.Hub].objects, proj)
+	p.stores[kind.Hub].rev++
+	p.step(kind.Hub, List{Resource: kind.AppProjects, Revision: uint64(p.stores[kind.Hub].rev)})
+	p.facts = nil
+	p.settle()
+	for i := range 20 {
+		p.pass(60)
+		for _, f := range p.facts {
+			if f.Event == engine.HeldEvent {
+				t.Logf("after %d minutes: held in %s: %d of %d: %s", i+1, f.Scope, f.Held.Count, f.Held.Of, f.Held.Reason)
+			}
+		}
+		p.facts = nil
+	}
+}
+
+// 9. what can not be projected is taken for gone.
+func TestReviewTooDeep(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	hub := p.stores[kind.Hub].objects[ref("w1", "a")]
+	deep := strings.Repeat(`{"a":`, 260) + "1" + strings.Repeat("}", 260)
+	o, err := kind.Parse(hub.Raw())
+	_ = o
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := strings.Replace(string(hub.Raw()), `"source":{`, `"source":{"helm":{"valuesObject":`+deep+`},`, 1)
+	p.user(kind.Hub, ref("w1", "a"), body)
+	t.Logf("on the spoke: %v", p.stores[kind.Spoke].objects[ref("argocd", "a")] != nil)
+}
+
+// 10. a failure of a session that is over is shown for ever on an autonomous agent's copy.
+func TestReviewStaleError(t *testing.T) {
+	p := newPair(t, kind.Autonomous)
+	p.connect()
+	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
+	var held *Write
+	p.hook = func(side kind.Side, w Write) bool {
+		if side == kind.Hub && w.Why == "apply application" && held == nil {
+			held = &w
+			return true
+		}
+		return false
+	}
+	c := p.stores[kind.Spoke].objects[ref("argocd", "a")]
+	p.user(kind.Spoke, ref("argocd", "a"), string(set(t, c.Raw(), `"v2"`, "spec", "source", "targetRevision")))
+	if held == nil {
+		t.Fatal("no write")
+	}
+	o := p.stores[kind.Hub].put(held.Ref, held.Object.Raw(), false) // it is done ...
+	p.step(kind.Hub, Seen{Resource: kind.Applications, Object: o})
+	p.step(kind.Hub, Wrote{ID: held.ID, Failure: &Failure{Code: engine.Unavailable, Message: "context deadline exceeded"}}) // ... and not known to be
+	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Disconnected{Session: p.session}})
+	p.step(kind.Spoke, FromPeer{Input: engine.Disconnected{Session: p.session}})
+	p.wires = [2][]engine.Message{}
+	p.connect()
+	p.pass(3600)
+	hub := p.stores[kind.Hub].objects[ref("w1", "a")]
+	st, _ := p.nodes[kind.Hub].Status("w1")
+	t.Logf("spec %s, conditions %s, connected %v", hub.Get("spec", "source", "targetRevision"), hub.Get("status", "conditions"), st.Connected)
+}
+
+// 1b. the hub shows another Application of that name, being deleted; the copy is of one that lives.
+func TestReviewCascadeOfAnotherUID(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	before := p.stores[kind.Spoke].objects[ref("argocd", "a")]
+	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Disconnected{Session: p.session}})
+	p.step(kind.Spoke, FromPeer{Input: engine.Disconnected{Session: p.session}})
+	delete(p.stores[kind.Hub].objects, ref("w1", "a"))
+	hub := set(t, []byte(app("w1", "a", "default", "v0")), `["resources-finalizer.argocd.argoproj.io"]`, "metadata", "finalizers")
+	hub = set(t, hub, `"2026-01-01T00:00:00Z"`, "metadata", "deletionTimestamp")
+	p.user(kind.Hub, ref("w1", "a"), string(hub)) // what a backup had under that name
+	p.hook = func(side kind.Side, w Write) bool {
+		if side == kind.Spoke {
+			t.Logf("spoke: %s %s (%s) source %s, was %s; finalizers %v", w.Verb, w.Ref.Name, w.Why, w.Object.Annotation(kind.SourceUID), before.Annotation(kind.SourceUID), w.Object.Finalizers())
+		}
+		return false
+	}
+	p.connect()
+	t.Log("(the store went back; a person looks and confirms)")
+	for _, f := range p.facts {
+		if f.Event == engine.HeldEvent && f.Held.ID != "" {
+			p.step(kind.Hub, Confirm{Agent: "w1", ID: f.Held.ID})
+			p.settle()
+		}
+	}
+	p.pass(60)
+}
