@@ -34,7 +34,10 @@ type Remove struct {
 	Scope  string
 	Key    Key
 	Ticket uint64
-	Absent bool // by absence in a round rather than by the owner's word
+
+	// Deleted reports whether a user deleted the owner's object. Otherwise no
+	// user asked for the removal: the item is absent, or has left the scope.
+	Deleted bool
 }
 
 // KeepAlias asks to record an alias on the object, if it is ours.

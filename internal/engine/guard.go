@@ -38,7 +38,7 @@ func (g *guard) absent(r *replica, lost []*heldItem) {
 	for _, it := range lost {
 		it.want = Version{}
 		r.cured(it)
-		r.remove(it, true)
+		r.remove(it, true, false)
 	}
 }
 
@@ -76,7 +76,7 @@ func (g *guard) confirm(r *replica, id string) bool {
 		g.drop(it)
 		it.sure = true
 		if it.ticket == 0 {
-			r.remove(it, true)
+			r.remove(it, true, false)
 		}
 		r.update(it)
 	}

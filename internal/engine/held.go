@@ -3,7 +3,7 @@ package engine
 // This file is about what waits for a person's word, and how both ends know of it.
 
 func (p *Peer) suspicion() Held {
-	return Held{ID: p.suspectID, Reason: "the other side's store went back in time or is another one: deletions and commands wait for a confirmation"}
+	return Held{ID: p.suspectID, Reason: "the other side's store went back in time or is another one: deletions, updates and commands wait for a confirmation"}
 }
 
 // tellHeld makes known what is held back: to people here, and to the hub.
@@ -116,6 +116,7 @@ func (p *Peer) trust() {
 	for _, cfg := range p.cfg.Scopes {
 		if r := p.replicas[cfg.Name]; r != nil {
 			r.guard.release(r)
+			r.askForHeldUpdates()
 			r.setHorizon()
 			r.startRound()
 		}

@@ -34,11 +34,13 @@ type Publish struct {
 
 // Withdraw says that the owner has an item no longer. Seen: it was watched
 // leaving. Otherwise it was merely missing when the owner looked again, and the
-// replica treats it as such.
+// replica treats it as such. Deleted, of what was seen: a user deleted the
+// owner's object. Otherwise the object left the scope and may still exist.
 type Withdraw struct {
-	Scope string
-	Key   Key
-	Seen  bool
+	Scope   string
+	Key     Key
+	Seen    bool
+	Deleted bool
 }
 
 // Observe says what the replica's own object holds. A caller whose view lags
@@ -81,7 +83,8 @@ type Applied struct {
 	Replaced   Version // hash of what the write replaced
 	Born       uint64  // as in Observe
 	Written    bool    // an API write happened, else all was right already
-	Gone       bool    // the item is one to be deleted, and no object is left
+	Gone       bool    // the item is one to be deleted, and no object of it is left; Held: there is another one
+	Deleting   bool    // the object is being deleted: its content no longer counts
 }
 
 // Begin answers the fact Opened, once the caller has told everything that

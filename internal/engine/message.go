@@ -174,6 +174,7 @@ type DeltaItem struct {
 	Key     Key
 	Version Version
 	Gone    bool   // the owner was seen to lose it; no content
+	Deleted bool   // ... because a user deleted it; false: it left the scope, or not told
 	Content []byte // canonical; hashed
 	Extra   []byte // travels along, not hashed
 

@@ -47,6 +47,7 @@ type ownedItem struct {
 	size       int32
 	state      itemState
 	gone       bool // tombstone: the owner lost it, the replica has not confirmed
+	deleted    bool // ... because a user deleted the object
 	ended      bool // the replica has none any more although we still do
 	stale      bool // changed while in flight
 	touch      bool // an urgent Extra is not delivered; no comparison would show it
@@ -100,7 +101,7 @@ func (o *owner) publish(in Publish) {
 		return
 	}
 	if it.gone {
-		it.gone = false
+		it.gone, it.deleted = false, false
 		o.tombstones--
 	}
 	it.version, it.ended, it.unread = in.Version, false, false
@@ -119,7 +120,8 @@ func (o *owner) touch(it *ownedItem, urgent bool) {
 	}
 }
 
-func (o *owner) withdraw(key Key, seen bool) {
+func (o *owner) withdraw(in Withdraw) {
+	key, seen := in.Key, in.Seen
 	h := key.Hash()
 	it := o.items[h]
 	if it == nil || it.key != key || it.gone {
@@ -137,7 +139,7 @@ func (o *owner) withdraw(key Key, seen bool) {
 	}
 	// It stays in the digest until the replica has answered: a round must not
 	// take for a suspicious absence what is told item by item.
-	it.gone, it.version, it.touch = true, Version{}, false
+	it.gone, it.deleted, it.version, it.touch = true, in.Deleted, Version{}, false
 	o.tombstones++
 	o.dirty(it)
 }

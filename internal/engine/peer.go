@@ -91,7 +91,7 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 		}
 	case Withdraw:
 		if o := p.owners[in.Scope]; o != nil {
-			o.withdraw(in.Key, in.Seen)
+			o.withdraw(in)
 		}
 	case Observe:
 		if r := p.replicas[in.Scope]; r != nil {

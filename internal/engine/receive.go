@@ -77,6 +77,8 @@ func (r *replica) take(it *heldItem, in DeltaItem) {
 		r.refuse(it, in, NoObject, "there is no such object on this side", 0)
 	case r.cfg.Style == Pending && r.peer.suspect:
 		r.refuse(it, in, HeldBack, "the hub's store went back in time; commands wait until that is confirmed", 0)
+	case r.heldUpdate(it, in):
+		r.refuse(it, in, HeldBack, "the owner's store went back in time or is another one; updates wait until that is confirmed", 0)
 	case len(in.Extra) == 0 && r.cfg.Style != Pending && it.exists && it.owned && it.effective() == in.Version:
 		r.cured(it)
 		r.ack(in, OK, "", 0)
@@ -87,6 +89,26 @@ func (r *replica) take(it *heldItem, in DeltaItem) {
 		r.update(it)
 		r.peer.emit(Apply{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Version: in.Version,
 			Content: in.Content, Extra: in.Extra, Born: in.Revision, Suspect: r.peer.suspect})
+	}
+}
+
+// heldUpdate reports whether an item waits until the owner's store is trusted
+// again: one that would replace what an object of ours contains. It may be older
+// than that, and with automated sync and prune an old spec deletes resources. Its
+// revision does not prove that it is newer: the status of an Application is part
+// of the same object, so a report moves the revision and the spec stays old. New
+// objects replace nothing and are written.
+func (r *replica) heldUpdate(it *heldItem, in DeltaItem) bool {
+	return r.peer.suspect && r.cfg.Style == Mirror && it.exists && it.owned && it.effective() != in.Version
+}
+
+// askForHeldUpdates asks for what heldUpdate has refused: the owner's store is
+// trusted now.
+func (r *replica) askForHeldUpdates() {
+	for _, h := range sortedHashes(r.items) {
+		if it := r.items[h]; it.refused && r.cfg.Style == Mirror && it.ticket == 0 {
+			r.askFor(it)
+		}
 	}
 }
 
@@ -104,14 +126,16 @@ func (r *replica) takeGone(it *heldItem, in DeltaItem) {
 		r.ack(in, HeldBack, "the owner's store went back in time; deletions wait until that is confirmed", 0)
 	default:
 		r.guard.drop(it)
-		r.remove(it, false)
+		r.remove(it, false, in.Deleted)
 	}
 	r.update(it)
 }
 
-func (r *replica) remove(it *heldItem, absent bool) {
+// remove deletes the local object. Absent: the owner did not ask for it by an
+// item. Deleted: a user deleted the owner's object.
+func (r *replica) remove(it *heldItem, absent, deleted bool) {
 	it.ticket, it.removing, it.absent, it.size = r.peer.ticket(), true, absent, 0
-	r.peer.emit(Remove{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Absent: absent})
+	r.peer.emit(Remove{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Deleted: deleted})
 }
 
 // applied takes the caller's word on a write.
@@ -178,10 +202,15 @@ func (r *replica) written(it *heldItem, in Applied) {
 			r.peer.send(Finished{Scope: r.cfg.Name, Key: it.key, Version: it.want})
 		}
 		it.want = Version{}
+		if it.exists && it.owned {
+			// What is here came from another object of that name, which the
+			// owner lacks. Nobody has asked for its removal.
+			r.guard.hold(r, []*heldItem{it})
+		}
 	}
 	if it.exists && !it.want.IsZero() && it.owned && it.effective() != it.want && r.cfg.Style != Pending {
 		why := "" // a write that changed nothing only tells again what was known
-		if in.Written {
+		if in.Written && !in.Deleting {
 			why = "this side stores it differently from what was written; both versions are now taken as equal"
 		}
 		r.learn(it, why)

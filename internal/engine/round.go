@@ -185,7 +185,7 @@ func (r *replica) finishRound() {
 			r.cured(it)
 			r.peer.fact(Fact{Event: Unattached, Scope: r.cfg.Name, Key: it.key})
 		case it.sure:
-			r.remove(it, true) // it failed before; nobody needs to be asked again
+			r.remove(it, true, false) // it failed before; nobody needs to be asked again
 		default:
 			lost = append(lost, it)
 		}

@@ -63,7 +63,7 @@ func (o *owner) pump() {
 // load reads the content to be sent. It may be newer than what was published
 // last: the version is that of what is sent.
 func (o *owner) load(it *ownedItem) (DeltaItem, bool) {
-	item := DeltaItem{Key: it.key, Gone: it.gone}
+	item := DeltaItem{Key: it.key, Gone: it.gone, Deleted: it.deleted}
 	if it.gone {
 		return item, true
 	}

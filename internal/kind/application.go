@@ -235,6 +235,22 @@ func StripCascade(o *Object) (*Object, bool) {
 	return setFinalizers(o, slices.DeleteFunc(o.Finalizers(), isCascade))
 }
 
+// StripArgoFinalizers removes the finalizers of Argo CD: those that delete
+// resources, and those that run pre-delete and post-delete hooks, in all their
+// stages. It reports whether there were any. Finalizers of others stay.
+func StripArgoFinalizers(o *Object) (*Object, bool) {
+	return setFinalizers(o, slices.DeleteFunc(o.Finalizers(), isArgoFinalizer))
+}
+
+// isArgoFinalizer reports whether a finalizer is one of Argo CD's: a name below
+// its domain, with or without a stage such as /cleanup.
+func isArgoFinalizer(finalizer string) bool {
+	name, _, _ := strings.Cut(finalizer, "/")
+	return strings.HasSuffix(name, argoFinalizerSuffix)
+}
+
+const argoFinalizerSuffix = ".argocd.argoproj.io"
+
 // StripFinalizers removes all finalizers: for an object on the hub that has
 // nobody there to finalise it. It tells whether there were any.
 func StripFinalizers(o *Object) (*Object, bool) { return setFinalizers(o, nil) }
@@ -279,6 +295,26 @@ func mergeFinalizers(d *draft, local *Object, wanted []string) {
 	if !slices.Equal(before, after) {
 		writeFinalizers(d, after)
 	}
+}
+
+// MergeCascade returns the spoke's Application with the finalizers that delete
+// resources as the owner's have them, and otherwise as it is.
+func MergeCascade(local *Object, content []byte, w *World) (*Object, error) {
+	p, err := readPayload(content)
+	if err != nil {
+		return nil, err
+	}
+	if s := w.Settings.LabelSelector; s != nil {
+		if labels, _ := raw.StringMap(p.labels.Bytes()); !s.Matches(labels) {
+			return nil, refuse(engine.NotAllowed, "%s is outside the label selector of this side", local.Name())
+		}
+	}
+	if ignored(local) {
+		return nil, refuse(engine.NotAllowed, "%s is labelled %s here", local.Name(), IgnoreSync)
+	}
+	d := edit(local)
+	mergeFinalizers(d, local, p.finalizers)
+	return d.done()
 }
 
 // Deleting tells whether content is that of an Application that is being

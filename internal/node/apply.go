@@ -20,13 +20,17 @@ func (l *link) apply(e engine.Apply) {
 		l.applied(e.Scope, e.Key, e.Ticket, result{fail: failure(err)})
 		return
 	}
-	var stored *kind.Object
-	decide := func(local *kind.Object) decision { return l.merge(s, ref, e, local, stored) }
+	decide := func(local *kind.Object) decision { return l.merge(s, ref, e, local) }
+	var wrote func(*kind.Object)
+	if l.cascades(s, e) {
+		c := &cascade{link: l, apply: e}
+		decide, wrote = c.decide, c.wrote
+	}
 	if s.cfg.Style == engine.Pending {
 		decide = func(local *kind.Object) decision { return l.execute(e, local) }
 	}
 	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "apply " + e.Scope, agent: l.name, origin: Origin{e.Scope, e.Key, e.Version}, open: true, decide: l.whileOpen(decide),
-		wrote: func(o *kind.Object) { stored = o },
+		wrote: wrote,
 		done: func(r result) {
 			if s.cfg.Style == engine.Pending && r.fail == nil {
 				l.begun(e)
@@ -35,18 +39,13 @@ func (l *link) apply(e engine.Apply) {
 		}})
 }
 
-// merge decides how the local object becomes what the owner has. Stored is what
-// the API server made of it when it was written before a deletion: that may
-// differ from what was written, and the deletion goes ahead nevertheless.
-func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local, stored *kind.Object) decision {
+// merge decides how the local object becomes what the owner has.
+func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object) decision {
 	if local != nil && !s.kind.Belongs(local) {
 		return decision{fail: &Failure{Code: engine.NameTaken, Message: "something else has the name " + ref.Name}}
 	}
 	mark := kind.Mark{Owned: true}
-	deleting := s.cfg.Style == engine.Mirror && kind.Deleting(e.Content)
 	switch {
-	case local == nil && deleting:
-		return decision{gone: true}
 	case local == nil && s.cfg.Style == engine.Attached:
 		return decision{fail: &Failure{Code: engine.NoObject, Message: "there is no such object on this side"}}
 	case local != nil && s.cfg.Style == engine.Mirror:
@@ -73,15 +72,8 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local, stored *kind
 			}
 		}
 		return decision{verb: Create, object: merged}
-	case deleting && e.Suspect && !local.IsDeleting():
-		return heldBack
-	}
-	begins := deleting && !local.IsDeleting()
-	switch {
-	case !kind.Same(local, merged) && !(begins && stored != nil && stored.ResourceVersion() == local.ResourceVersion()):
-		return decision{verb: Update, object: merged, again: begins}
-	case begins:
-		return decision{verb: Delete, object: local}
+	case !kind.Same(local, merged):
+		return decision{verb: Update, object: merged}
 	}
 	return decision{}
 }
@@ -141,10 +133,10 @@ func (l *link) recreates(s *scope, mark kind.Mark, content []byte) bool {
 	return l.node.cfg.Policy.Recreate
 }
 
-// discard deletes an object without its workloads, and decides anew after each
-// of the two writes that it takes.
+// discard deletes an object without its workloads and without running its delete
+// hooks, and decides again after each of the two writes that it takes.
 func (l *link) discard(local *kind.Object) decision {
-	if stripped, changed := kind.StripCascade(local); changed {
+	if stripped, changed := kind.StripArgoFinalizers(local); changed {
 		return decision{verb: Update, object: stripped, again: true}
 	}
 	if local.IsDeleting() {
@@ -170,7 +162,7 @@ func (l *link) remove(e engine.Remove) {
 		if local != nil && l.held(s, local) != meant {
 			return decision{fail: &Failure{Code: engine.Unavailable, Message: "it has changed since it was to be removed"}}
 		}
-		d := l.unmerge(s, local)
+		d := l.unmerge(s, local, e.Deleted)
 		if m, ok := l.node.missed[ref]; ok && d.gone {
 			m.ours = true
 			l.node.missed[ref] = m
@@ -206,7 +198,10 @@ func (l *link) whileOpen(decide func(*kind.Object) decision) func(*kind.Object) 
 	}
 }
 
-func (l *link) unmerge(s *scope, local *kind.Object) decision {
+// unmerge decides how an object of ours goes. Its workloads stay in any case. If
+// a user deleted the owner's object, the delete hooks of the local one run, as
+// Argo CD runs them. If no user did, none runs.
+func (l *link) unmerge(s *scope, local *kind.Object, deleted bool) decision {
 	if local == nil || !s.kind.Belongs(local) || !kind.ReadMark(local, &l.world).Owned {
 		return decision{gone: true}
 	}
@@ -220,7 +215,11 @@ func (l *link) unmerge(s *scope, local *kind.Object) decision {
 	if s.cfg.Name == kind.AppProjectScope && l.node.cache.inUse(local.Name()) {
 		return decision{fail: &Failure{Code: engine.InUse, Message: "an Application still names this project", RetryAfter: 2 * engine.Second}}
 	}
-	if stripped, changed := kind.StripCascade(local); changed {
+	strip := kind.StripArgoFinalizers
+	if deleted {
+		strip = kind.StripCascade
+	}
+	if stripped, changed := strip(local); changed {
 		return decision{verb: Update, object: stripped, again: true}
 	}
 	if local.IsDeleting() {
@@ -236,6 +235,7 @@ func (l *link) applied(scope string, key engine.Key, ticket uint64, r result) {
 		in.Code, in.Message, in.RetryAfter = r.fail.Code, r.fail.Message, r.fail.RetryAfter
 	}
 	s := l.scope(scope)
+	in.Deleting = r.object != nil && r.object.IsDeleting()
 	if r.object != nil && s.cfg.Style != engine.Pending {
 		if held, ok := s.kind.Reflect(r.object, &l.world); ok && (held.Mark.Owned || s.cfg.Style == engine.Attached) {
 			in.Held, in.Born = engine.VersionOf(held.Content), held.Mark.Born

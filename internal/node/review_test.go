@@ -29,43 +29,6 @@ func (p *pair) pass(seconds int) {
 	}
 }
 
-// 1. an Application that was on the spoke before, never the hub's, is adopted only to be cascaded.
-func TestReviewFirstContactCascade(t *testing.T) {
-	p := newPair(t, kind.Managed)
-	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "local"))
-	hub := set(t, []byte(app("w1", "a", "default", "v1")), `["resources-finalizer.argocd.argoproj.io"]`, "metadata", "finalizers")
-	hub = set(t, hub, `"2026-01-01T00:00:00Z"`, "metadata", "deletionTimestamp")
-	p.user(kind.Hub, ref("w1", "a"), string(hub))
-	p.hook = func(side kind.Side, w Write) bool {
-		if side == kind.Spoke {
-			t.Logf("spoke: %s %s (%s) finalizers %v", w.Verb, w.Ref.Name, w.Why, w.Object.Finalizers())
-		}
-		return false
-	}
-	p.connect()
-}
-
-// 2. removal by absence leaves Argo CD's hook finalizers on.
-func TestReviewHooks(t *testing.T) {
-	p := newPair(t, kind.Managed)
-	p.connect()
-	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
-	c := p.stores[kind.Spoke].objects[ref("argocd", "a")]
-	p.user(kind.Spoke, ref("argocd", "a"), string(set(t, c.Raw(), `["pre-delete-finalizer.argocd.argoproj.io","post-delete-finalizer.argocd.argoproj.io"]`, "metadata", "finalizers")))
-	p.hook = func(side kind.Side, w Write) bool {
-		if side == kind.Spoke {
-			t.Logf("spoke: %s %s (%s) finalizers %v", w.Verb, w.Ref.Name, w.Why, w.Object.Finalizers())
-		}
-		return false
-	}
-	// the hub forgets: a list that lacks it
-	delete(p.stores[kind.Hub].objects, ref("w1", "a"))
-	p.stores[kind.Hub].rev++
-	p.step(kind.Hub, List{Resource: kind.Applications, Revision: uint64(p.stores[kind.Hub].rev)})
-	p.settle()
-	p.pass(120)
-}
-
 // 3. a refusal whose write fails is never written.
 func TestReviewRefusalLost(t *testing.T) {
 	p := newPair(t, kind.Managed)
@@ -269,33 +232,4 @@ func TestReviewStaleError(t *testing.T) {
 	hub := p.stores[kind.Hub].objects[ref("w1", "a")]
 	st, _ := p.nodes[kind.Hub].Status("w1")
 	t.Logf("spec %s, conditions %s, connected %v", hub.Get("spec", "source", "targetRevision"), hub.Get("status", "conditions"), st.Connected)
-}
-
-// 1b. the hub shows another Application of that name, being deleted; the copy is of one that lives.
-func TestReviewCascadeOfAnotherUID(t *testing.T) {
-	p := newPair(t, kind.Managed)
-	p.connect()
-	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
-	before := p.stores[kind.Spoke].objects[ref("argocd", "a")]
-	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Disconnected{Session: p.session}})
-	p.step(kind.Spoke, FromPeer{Input: engine.Disconnected{Session: p.session}})
-	delete(p.stores[kind.Hub].objects, ref("w1", "a"))
-	hub := set(t, []byte(app("w1", "a", "default", "v0")), `["resources-finalizer.argocd.argoproj.io"]`, "metadata", "finalizers")
-	hub = set(t, hub, `"2026-01-01T00:00:00Z"`, "metadata", "deletionTimestamp")
-	p.user(kind.Hub, ref("w1", "a"), string(hub)) // what a backup had under that name
-	p.hook = func(side kind.Side, w Write) bool {
-		if side == kind.Spoke {
-			t.Logf("spoke: %s %s (%s) source %s, was %s; finalizers %v", w.Verb, w.Ref.Name, w.Why, w.Object.Annotation(kind.SourceUID), before.Annotation(kind.SourceUID), w.Object.Finalizers())
-		}
-		return false
-	}
-	p.connect()
-	t.Log("(the store went back; a person looks and confirms)")
-	for _, f := range p.facts {
-		if f.Event == engine.HeldEvent && f.Held.ID != "" {
-			p.step(kind.Hub, Confirm{Agent: "w1", ID: f.Held.ID})
-			p.settle()
-		}
-	}
-	p.pass(60)
 }

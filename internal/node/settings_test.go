@@ -90,7 +90,9 @@ func TestLabelThatArgoCDTracksByDoesNotCrossWhateverItIs(t *testing.T) {
 	p.step(kind.Hub, ArgoSettings{InstanceLabel: "track"})
 	p.step(kind.Spoke, FromPeer{Input: engine.Disconnected{Session: 1}})
 	p.wires = [2][]engine.Message{}
+	p.revision = 100
 	p.connect()
+	p.later(5 * engine.Second) // the hub lists again, to be as new as its store
 	labelled("b")
 	if l := labels("b"); l["track"] != "" || l["app.kubernetes.io/instance"] != "y" {
 		t.Errorf("labels on the spoke: %v", l)

@@ -31,7 +31,7 @@ func (l *link) tell(r kind.Resource, was, is *kind.Object, watched bool) {
 			if s.cfg.Style == engine.Pending && now != nil {
 				l.noteRefresh(now)
 			}
-			l.tellOwner(s, old, now, watched || is != nil)
+			l.tellOwner(s, old, now, engine.Withdraw{Seen: watched || is != nil, Deleted: is == nil || is.IsDeleting()})
 		case s.cfg.Style != engine.Pending:
 			l.tellReplica(s, old, now)
 		}
@@ -59,8 +59,10 @@ func (s *scope) own(o *kind.Object) *kind.Object {
 }
 
 // tellOwner publishes an object, or withdraws it. It counts as seen leaving if
-// its end was watched, or if the object itself says that it has left.
-func (l *link) tellOwner(s *scope, was, is *kind.Object, seen bool) {
+// its end was watched, or if the object itself says that it has left. It counts
+// as deleted by a user if the object is gone or going, rather than moved out of
+// the scope by its labels, its destination or the settings.
+func (l *link) tellOwner(s *scope, was, is *kind.Object, withdraw engine.Withdraw) {
 	if is != nil {
 		if item, ok := l.publish(s, is); ok {
 			in := engine.Publish{Scope: s.cfg.Name, Key: item.Key, Version: engine.VersionOf(item.Content), Needs: item.Needs}
@@ -81,7 +83,8 @@ func (l *link) tellOwner(s *scope, was, is *kind.Object, seen bool) {
 		if s.cfg.Style == engine.Attached {
 			delete(l.refreshed, key)
 		}
-		l.step(engine.Withdraw{Scope: s.cfg.Name, Key: key, Seen: seen})
+		withdraw.Scope, withdraw.Key = s.cfg.Name, key
+		l.step(withdraw)
 	}
 }
 

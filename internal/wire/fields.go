@@ -108,6 +108,7 @@ const (
 	deltaItemContent tag = 5<<3 | block
 	deltaItemExtra   tag = 6<<3 | block
 	deltaItemBorn    tag = 7<<3 | varint
+	deltaItemDeleted tag = 8<<3 | varint
 
 	keyNamespace tag = 1<<3 | block
 	keyName      tag = 2<<3 | block

@@ -112,7 +112,9 @@ var anyDeltaItem = rapid.Custom(func(t *rapid.T) engine.DeltaItem {
 
 		Revision: anyUint64.Draw(t, "revision"),
 	}
-	if !it.Gone {
+	if it.Gone {
+		it.Deleted = rapid.Bool().Draw(t, "deleted")
+	} else {
 		it.Content = someBytes(t, "content")
 	}
 	return it

@@ -35,6 +35,7 @@ func (w *writer) deltaItem(it *engine.DeltaItem) {
 		w.fail(bad("content", "is there although the item is gone"))
 		return
 	}
+	w.bool(deltaItemDeleted, it.Deleted)
 	w.uint(deltaItemBorn, it.Revision)
 	w.bytes(deltaItemExtra, it.Extra)
 	w.bytes(deltaItemContent, it.Content)
@@ -86,6 +87,8 @@ func readDeltaItem(b []byte, it *engine.DeltaItem) *Error {
 			it.Extra = r.bytes("extra", MaxExtra)
 		case deltaItemBorn:
 			it.Revision = r.num
+		case deltaItemDeleted:
+			it.Deleted = r.bool()
 		}
 	}
 	r.need("key.name", it.Key.Name)

@@ -1550,7 +1550,10 @@ type Delta_Item struct {
 	Extra []byte `protobuf:"bytes,6,opt,name=extra,proto3" json:"extra,omitempty"`
 	// Of the objects that the content was made of; 0: not told. The replica
 	// records it with the object that it writes.
-	Revision      uint64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
+	// With gone: a user deleted the owner's object. False: the object left the
+	// scope, or the owner does not say. Then delete hooks do not run.
+	Deleted       bool `protobuf:"varint,8,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1632,6 +1635,13 @@ func (x *Delta_Item) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *Delta_Item) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
 }
 
 type Ack_Item struct {
@@ -1805,12 +1815,12 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\bversions\x18\x06 \x01(\fR\bversions\"4\n" +
 	"\x04Want\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x16\n" +
-	"\x06hashes\x18\x02 \x03(\x06R\x06hashes\"\xbb\x02\n" +
+	"\x06hashes\x18\x02 \x03(\x06R\x06hashes\"\xd5\x02\n" +
 	"\x05Delta\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x120\n" +
 	"\x05items\x18\x02 \x03(\v2\x1a.argocdagent.v1.Delta.ItemR\x05items\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x12\n" +
-	"\x04view\x18\x04 \x01(\x04R\x04view\x1a\xb9\x01\n" +
+	"\x04view\x18\x04 \x01(\x04R\x04view\x1a\xd3\x01\n" +
 	"\x04Item\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12%\n" +
 	"\x03key\x18\x02 \x01(\v2\x13.argocdagent.v1.KeyR\x03key\x12\x18\n" +
@@ -1818,7 +1828,8 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\x04gone\x18\x04 \x01(\bR\x04gone\x12\x18\n" +
 	"\acontent\x18\x05 \x01(\fR\acontent\x12\x14\n" +
 	"\x05extra\x18\x06 \x01(\fR\x05extra\x12\x1a\n" +
-	"\brevision\x18\a \x01(\x04R\brevision\"7\n" +
+	"\brevision\x18\a \x01(\x04R\brevision\x12\x18\n" +
+	"\adeleted\x18\b \x01(\bR\adeleted\"7\n" +
 	"\x03Key\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x83\x02\n" +
