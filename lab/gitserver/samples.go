@@ -24,8 +24,8 @@ const (
 	SampleKustomize = "kustomize"
 	// SampleHelm is a chart at the root, with values-production.yaml.
 	SampleHelm = "helm"
-	// SampleHooks has waves (hooks of every phase and sync waves) and stuck
-	// (a PreSync hook that never ends).
+	// SampleHooks has waves (hooks of every phase and sync waves), stuck (a
+	// PreSync hook that never ends) and delete (a PostDelete hook).
 	SampleHooks = "hooks"
 	// SampleAppOfApps is a chart of child Applications; its values name the
 	// repositories, the destination and the project.

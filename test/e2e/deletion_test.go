@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+func TestCascadeBeforeFirstContactLeavesAnUnrelatedApplication(t *testing.T) {
+	w := shared(t)
+	agent := w.managed()
+	const name = "unrelated"
+	local, hubApp := agent.spoke.app(lab.ArgoCDNamespace, name), w.hub.app("managed", name)
+	workload := agent.spoke.object(deployments, name, "guestbook")
+	wish := w.plain("in-cluster", name)
+	wish.cascade = true
+	local.create(t, wish.object())
+	local.becomes(t, synced, healthyApp)
+	before := workload.is(t)
+
+	agent.kill(t)
+	wish = w.plain("managed", name)
+	wish.cascade = true
+	hubApp.create(t, wish.object())
+	hubApp.delete(t)
+	agent.start(t)
+
+	hubApp.goes(t)
+	local.is(t, synced, annotation(sourceUID, ""))
+	if after := workload.is(t); after.GetUID() != before.GetUID() || after.GetDeletionTimestamp() != nil {
+		t.Errorf("the workload of the unrelated Application was deleted")
+	}
+}
+
+func TestDeleteHooksRunOnlyWhenAUserDeletes(t *testing.T) {
+	w := shared(t)
+	spoke := w.managed().spoke
+	hooked := func(u *unstructured.Unstructured) error {
+		if !slices.ContainsFunc(u.GetFinalizers(), func(f string) bool { return strings.HasPrefix(f, "post-delete-finalizer.argocd.argoproj.io") }) {
+			return fmt.Errorf("it has no finalizer of a PostDelete hook: %v", u.GetFinalizers())
+		}
+		return nil
+	}
+	tests := []struct {
+		name    string
+		cascade bool
+		hook    bool // runs
+		remove  func(t *testing.T, app object)
+	}{
+		{"hook-ignored", true, false, func(t *testing.T, app object) {
+			app.edit(t, func(u *unstructured.Unstructured) { setLabel(u, ignore, "true") })
+		}},
+		{"hook-deleted", false, true, func(t *testing.T, app object) { app.delete(t) }},
+		{"hook-cascade", true, true, func(t *testing.T, app object) { app.delete(t) }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			hubApp, replica := w.hub.app("managed", test.name), spoke.app(lab.ArgoCDNamespace, test.name)
+			deployed := spoke.object(configMaps, test.name, "kept")
+			ran := spoke.object(configMaps, test.name, "post-delete-ran")
+			hubApp.create(t, appWish{repo: w.RepoURL("hooks"), path: "delete", destination: "managed", namespace: test.name,
+				automated: true, cascade: test.cascade}.object())
+			hubApp.becomes(t, synced)
+			replica.becomes(t, synced, hooked)
+			deployed.is(t)
+
+			test.remove(t, hubApp)
+			replica.goes(t)
+			if test.hook {
+				ran.becomes(t)
+			} else {
+				ran.isAbsent(t)
+			}
+			if test.cascade && test.hook {
+				deployed.goes(t)
+				hubApp.goes(t)
+			} else {
+				deployed.is(t)
+			}
+		})
+	}
+}
