@@ -100,7 +100,9 @@ func Pending(hub *Object, w *World) (Commands, bool) {
 		}
 	}
 	c.Refresh = hub.Annotation(RefreshAnnotation)
-	c.Hydrate = hub.Annotation(HydrateAnnotation)
+	if hydratePending(hub) {
+		c.Hydrate = hub.Annotation(HydrateAnnotation)
+	}
 	if raw.Text(state, "phase") == phaseTerminating {
 		// The state's copy of the operation may still have the ID of an earlier
 		// one: Argo CD's controller merges a new state into the old.

@@ -24,7 +24,7 @@ func TestWhatIsPendingOnTheHub(t *testing.T) {
 		{"a sync that runs", byCommand, state, `{}`, ``, false},
 		{"a mirror", mirrored, `{}`, `{}`, ``, false},
 		{"a mirror of a command", mirrorOfC, `{}`, `{}`, ``, false},
-		{"a refresh", ``, `{}`, `{"argocd.argoproj.io/refresh":"hard","argocd.argoproj.io/hydrate":"normal"}`, `{"refresh":"hard","hydrate":"normal","nonce":"n"}`, false},
+		{"a refresh", ``, `{}`, `{"argocd.argoproj.io/refresh":"hard","argocd.argoproj.io/hydrate":"normal"}`, `{"refresh":"hard","nonce":"n"}`, false},
 		{
 			"a terminate of a command", mirrorOfC, `{"operationState":{"phase":"Terminating","startedAt":"2026-01-01T00:00:00Z","operation":` + byCommand + `}}`, `{}`,
 			`{"terminate":{"id":"c1","startedAt":"2026-01-01T00:00:00Z"}}`, false,
@@ -177,17 +177,16 @@ func TestCommandsOnTheSpoke(t *testing.T) {
 func TestRefreshOnTheSpoke(t *testing.T) {
 	w := managedSpoke()
 	x, err := Execute(spokeApp(t, ``, ``, ``), []byte(`{"refresh":"normal","hydrate":"normal","nonce":"n1"}`), w)
-	if err != nil || x.Object == nil || x.Object.Annotation(RefreshAnnotation) != "normal" || x.Object.Annotation(HydrateAnnotation) != "normal" {
-		t.Fatalf("not refreshed: %+v, %v", x, err)
+	if err != nil || x.Object == nil || x.Object.Annotation(RefreshAnnotation) != "normal" || x.Object.Annotation(HydrateAnnotation) != "" {
+		t.Fatalf("not refreshed, or to be hydrated without a source hydrator: %+v, %v", x, err)
 	}
 	item, _ := StatusKind{}.Publish(x.Object, w)
 	same(t, "while it is pending", item.Extra, `{}`)
 
-	// Argo CD's controller removes the annotations in the write of the status.
+	// Argo CD's controller removes the annotation in the write of the status.
 	d := edit(x.Object)
 	annotations := members(x.Object.annotations)
 	annotations.Remove(RefreshAnnotation)
-	annotations.Remove(HydrateAnnotation)
 	setList(&d.meta, "annotations", annotations)
 	refreshed, _ := d.done()
 	item, _ = StatusKind{}.Publish(refreshed, w)

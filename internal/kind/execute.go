@@ -211,7 +211,9 @@ func (x *execution) refresh(refresh, hydrate, nonce string) {
 		x.changed = true
 	}
 	set(RefreshAnnotation, refresh)
-	set(HydrateAnnotation, hydrate)
+	if hasHydrator(x.spoke) { // on others nothing would remove it
+		set(HydrateAnnotation, hydrate)
+	}
 	if nonce != "" {
 		x.done.refresh = nonce
 		x.changed = true

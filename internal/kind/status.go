@@ -15,7 +15,7 @@ import (
 //	{"operation": the spoke's .operation, "status": its status}
 //
 // Outside the hash travels what moves all the time or what the hub has no place
-// for: {"lastCommands": [IDs], "reconciledAt": …, "refreshed": nonce}.
+// for: {"hydrated": nonce, "lastCommands": [IDs], "reconciledAt": …, "refreshed": nonce}.
 type StatusKind struct{}
 
 // StatusScope is the kind's name on the wire.
@@ -56,9 +56,7 @@ func (StatusKind) Publish(o *Object, w *World) (Item, bool) {
 	extra := statusExtra{reconciledAt: raw.Text(status, "reconciledAt")}
 	done := readDone(o)
 	extra.lastCommands = done.ids
-	if done.refresh != "" && !RefreshPending(o) {
-		extra.refreshed = done.refresh
-	}
+	extra.setDone(o, done.refresh)
 	return Item{Key: k, Content: content, Extra: extra.bytes()}, content != nil
 }
 
@@ -85,11 +83,27 @@ func statusContent(status, operation []byte) []byte {
 type statusExtra struct {
 	lastCommands []string
 	reconciledAt string
-	refreshed    string
+	refreshed    string // nonce of the last refresh that is done
+	hydrated     string // nonce of the last hydration that is done
+}
+
+// setDone notes which parts of a refresh the spoke's controller has finished.
+// Argo CD finishes each on its own: clients wait for the refresh, and a hydration
+// can take longer.
+func (e *statusExtra) setDone(o *Object, nonce string) {
+	if !RefreshPending(o) {
+		e.refreshed = nonce
+	}
+	if hasHydrator(o) && !hydratePending(o) {
+		e.hydrated = nonce
+	}
 }
 
 func (e statusExtra) bytes() []byte {
 	var o raw.Object
+	if e.hydrated != "" {
+		o.Set("hydrated", raw.Quote(e.hydrated))
+	}
 	if len(e.lastCommands) > 0 {
 		o.Set("lastCommands", raw.AppendStrings(nil, e.lastCommands))
 	}
@@ -110,17 +124,18 @@ func readExtra(extra []byte) statusExtra {
 	e.lastCommands, _ = raw.Strings(raw.Get(extra, "lastCommands"))
 	e.reconciledAt = raw.Text(extra, "reconciledAt")
 	e.refreshed = raw.Text(extra, "refreshed")
+	e.hydrated = raw.Text(extra, "hydrated")
 	if _, err := time.Parse(time.RFC3339, e.reconciledAt); err != nil {
 		e.reconciledAt = ""
 	}
 	return e
 }
 
-// WithRefreshed returns a status' extra with the nonce of a refresh that the
-// spoke's controller has finished.
-func WithRefreshed(extra []byte, nonce string) []byte {
+// WithRefreshed returns a status' extra with the nonce of a refresh, as far as
+// the spoke's controller has finished it.
+func WithRefreshed(o *Object, extra []byte, nonce string) []byte {
 	e := readExtra(extra)
-	e.refreshed = nonce
+	e.setDone(o, nonce)
 	return e.bytes()
 }
 
@@ -130,7 +145,7 @@ func WithRefreshed(extra []byte, nonce string) []byte {
 // of a refresh.
 func Urgent(o *Object, sent, now []byte) bool {
 	before, after := readExtra(sent), readExtra(now)
-	if before.refreshed != after.refreshed && after.refreshed != "" || !slices.Equal(before.lastCommands, after.lastCommands) {
+	if before.refreshed != after.refreshed && after.refreshed != "" || before.hydrated != after.hydrated && after.hydrated != "" || !slices.Equal(before.lastCommands, after.lastCommands) {
 		return true
 	}
 	finished, err := time.Parse(time.RFC3339, raw.Text(o.Get("status", "operationState", "finishedAt")))
@@ -145,10 +160,15 @@ func reconciledBefore(e statusExtra, t time.Time) bool {
 	return err != nil || at.Before(t)
 }
 
-// RefreshPending tells whether Argo CD's controller has yet to refresh.
-func RefreshPending(o *Object) bool {
-	return o.Annotation(RefreshAnnotation) != "" || o.Annotation(HydrateAnnotation) != ""
-}
+// RefreshPending reports whether Argo CD's controller has yet to refresh.
+func RefreshPending(o *Object) bool { return o.Annotation(RefreshAnnotation) != "" }
+
+// hydratePending reports whether Argo CD's controller has yet to hydrate. From
+// Argo CD 3.5 it leaves the annotation on Applications without a source hydrator.
+func hydratePending(o *Object) bool { return o.Annotation(HydrateAnnotation) != "" && hasHydrator(o) }
+
+// hasHydrator reports whether an Application has a source hydrator.
+func hasHydrator(o *Object) bool { return isObject(o.Get("spec", "sourceHydrator")) }
 
 // Reflect implements Kind. An operation on the hub that is not a mirror is a
 // command, which the spoke's status can not have yet.
@@ -223,10 +243,14 @@ func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ 
 		return raw.Text(c, "type") == ConditionTruncated
 	})
 	setConditions(&in.status, withoutOurConditions(in.status.Get("conditions")), ours)
-	if nonce := w.refreshNonce(k); nonce != "" && nonce == in.extra.refreshed {
+	if nonce := w.refreshNonce(k); nonce != "" {
 		annotations := members(local.annotations)
-		annotations.Remove(RefreshAnnotation)
-		annotations.Remove(HydrateAnnotation)
+		if nonce == in.extra.refreshed {
+			annotations.Remove(RefreshAnnotation)
+		}
+		if nonce == in.extra.hydrated || nonce == in.extra.refreshed && !hasHydrator(local) {
+			annotations.Remove(HydrateAnnotation)
+		}
 		setList(&d.meta, "annotations", annotations)
 	}
 	return finishStatus(d, in.status, w)

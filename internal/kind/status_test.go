@@ -296,8 +296,44 @@ func TestConditionsOfOurs(t *testing.T) {
 }
 
 func TestRefreshedNonceCanBeAddedByHand(t *testing.T) {
-	same(t, "extra", WithRefreshed([]byte(`{"reconciledAt":"2026-01-01T00:00:00Z"}`), "n"), `{"reconciledAt":"2026-01-01T00:00:00Z","refreshed":"n"}`)
-	if raw.Text(WithRefreshed(nil, "n"), "refreshed") != "n" {
+	o := object(t, `{"metadata":{"name":"a"},"spec":{}}`)
+	same(t, "extra", WithRefreshed(o, []byte(`{"reconciledAt":"2026-01-01T00:00:00Z"}`), "n"), `{"reconciledAt":"2026-01-01T00:00:00Z","refreshed":"n"}`)
+	if raw.Text(WithRefreshed(o, nil, "n"), "refreshed") != "n" {
 		t.Error("not added to nothing")
+	}
+}
+
+// From Argo CD 3.5 the controller removes the hydrate annotation only from
+// Applications with a source hydrator, and not together with refresh. Clients
+// wait for refresh alone.
+func TestRefreshDoesNotWaitForAHydration(t *testing.T) {
+	app := func(hydrator, annotations string) *Object {
+		return object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":`+annotations+`},"spec":{`+hydrator+`}}`)
+	}
+	const (
+		plain    = ``
+		hydrated = `"sourceHydrator":{"drySource":{}}`
+		both     = `{"argocd.argoproj.io/refresh":"normal","argocd.argoproj.io/hydrate":"normal"}`
+		hydrate  = `{"argocd.argoproj.io/hydrate":"normal"}`
+	)
+	for _, c := range []struct {
+		name, hydrator, spoke, hub string
+		refresh, hydrate           string // left on the hub
+	}{
+		{"both are pending", hydrated, both, both, "normal", "normal"},
+		{"the hydration takes longer", hydrated, hydrate, both, "", "normal"},
+		{"both are done", hydrated, `{}`, both, "", ""},
+		{"the hydration was left", hydrated, `{}`, hydrate, "", ""},
+		{"no hydrator", plain, hydrate, both, "", ""},
+	} {
+		w := managedHub()
+		w.RefreshNonce = func(engine.Key) string { return "n1" }
+		merged, err := StatusKind{}.Merge(app(c.hydrator, c.hub), named("a"), []byte(`{"status":{}}`), WithRefreshed(app(c.hydrator, c.spoke), nil, "n1"), Mark{}, w)
+		if err != nil || merged.Annotation(RefreshAnnotation) != c.refresh || merged.Annotation(HydrateAnnotation) != c.hydrate {
+			t.Errorf("%s: annotations on the hub are %v (%v)", c.name, merged.Annotations(), err)
+		}
+	}
+	if c, ok := Pending(app(plain, hydrate), managedHub()); ok {
+		t.Errorf("hydrate alone is pending without a source hydrator: %+v", c)
 	}
 }

@@ -47,11 +47,11 @@ func (l *link) publish(s *scope, o *kind.Object) (kind.Item, bool) {
 		return kind.Item{}, false
 	}
 	item, ok := s.kind.Publish(o, &l.world)
-	if !ok || s.cfg.Style != engine.Attached || kind.RefreshPending(o) {
+	if !ok || s.cfg.Style != engine.Attached {
 		return item, ok
 	}
 	if nonce := l.refreshed[item.Key]; nonce != "" {
-		item.Extra = kind.WithRefreshed(item.Extra, nonce)
+		item.Extra = kind.WithRefreshed(o, item.Extra, nonce)
 	}
 	return item, true
 }

@@ -17,7 +17,7 @@ func TestNothingIsKeptOfAnApplicationThatIsGone(t *testing.T) {
 	l, key := n.links["w1"], engine.Key{Name: "a"}
 	note(&l.shown, key, 1)
 	note(&l.cured, key, true)
-	note(&l.refreshes, key, refresh{what: "normal/", nonce: "x"})
+	note(&l.refreshes, key, refresh{refresh: "normal", nonce: "x"})
 	note(&l.ends, key, "uid")
 	uid := p.stores[kind.Hub].objects[r].UID()
 	delete(p.stores[kind.Hub].objects, r)

@@ -12,8 +12,8 @@ import (
 // refresh is a refresh that somebody asked for on the hub's Application, and
 // the name under which it goes out and comes back.
 type refresh struct {
-	what  string
-	nonce string
+	refresh, hydrate string // as the annotations have them
+	nonce            string
 }
 
 // refreshNonce implements kind.World.RefreshNonce.
@@ -71,17 +71,20 @@ func (l *link) noteRefresh(o *kind.Object) {
 		}
 		return
 	}
-	what := ""
-	if c, _ := kind.Pending(o, &l.world); c.NeedsNonce() {
-		what = c.Refresh + "/" + c.Hydrate
-	}
-	switch what {
-	case l.refreshes[key].what:
-	case "":
+	c, _ := kind.Pending(o, &l.world)
+	if !c.NeedsNonce() {
 		delete(l.refreshes, key)
-	default:
+		return
+	}
+	before := l.refreshes[key]
+	now := refresh{refresh: c.Refresh, hydrate: c.Hydrate, nonce: before.nonce}
+	asked := func(was, is string) bool { return is != "" && is != was }
+	if asked(before.refresh, now.refresh) || asked(before.hydrate, now.hydrate) { // else a part of it is done
 		l.nonces++
-		note(&l.refreshes, key, refresh{what: what, nonce: nonce(l.node.now, l.nonces)})
+		now.nonce = nonce(l.node.now, l.nonces)
+	}
+	if now != before {
+		note(&l.refreshes, key, now)
 	}
 }
 
