@@ -8,6 +8,12 @@ APPS     ?= 10
 RUNS     ?= 3
 PART     ?= sync
 FUZZTIME ?= 30s
+ARGOCD   ?=
+
+# An Argo CD to test with instead of the pinned one: a folder with the binary argocd, manifests/crds and manifests/base/config.
+ifneq ($(ARGOCD),)
+export ARGOCD_AGENT_LAB_ARGOCD := $(abspath $(ARGOCD))
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build fmt lint generate test test-fast sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-compare profile-fleet lab-build clean
@@ -35,7 +41,7 @@ fmt: ## format the code and let the linters repair what they can
 generate: ## generate Go code from the .proto files in api/
 	@hack/generate
 
-test: ## everything: unit, simulation, integration, end to end; installs and builds what it needs
+test: ## everything: unit, simulation, integration, end to end; installs and builds what it needs (ARGOCD=<folder>: with that Argo CD)
 	@hack/test
 
 test-fast: ## unit tests and simulation only, about a minute

@@ -94,8 +94,34 @@ func (t Tool) key(checkout string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:10], nil
 }
 
+// GivenArgoCD is the environment variable that names a folder with an Argo CD to
+// use instead of the pinned one: the binary argocd, manifests/crds and
+// manifests/base/config, as in a checkout of Argo CD.
+const GivenArgoCD = "ARGOCD_AGENT_LAB_ARGOCD"
+
+// given returns the folder of a tool that is not to be built; empty: none.
+func (t Tool) given() (string, error) {
+	folder := os.Getenv(GivenArgoCD)
+	if t.Name != "argocd" || folder == "" {
+		return "", nil
+	}
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return "", err
+	}
+	for _, part := range []string{t.Name, "manifests/crds", "manifests/base/config"} {
+		if _, err := os.Stat(filepath.Join(folder, part)); err != nil {
+			return "", fmt.Errorf("use the Argo CD in %s (%s): it has no %s", folder, GivenArgoCD, part)
+		}
+	}
+	return folder, nil
+}
+
 // place is the folder that holds, or will hold, the built program.
 func (t Tool) place(checkout, cache string) (folder, version string, err error) {
+	if folder, err = t.given(); folder != "" || err != nil {
+		return folder, "as given", err
+	}
 	if version, err = t.version(checkout); err != nil {
 		return "", "", err
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +18,7 @@ func (s Set) Program(name string) string { return filepath.Join(s[name], name) }
 // Files are the paths of the files that travelled with a tool, below folder, in order.
 func (s Set) Files(name, folder string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(s[name], folder, "*.yaml"))
+	files = slices.DeleteFunc(files, func(file string) bool { return filepath.Base(file) == "kustomization.yaml" })
 	if err == nil && len(files) == 0 {
 		err = fmt.Errorf("none there: remove %s and build again", s[name])
 	}
