@@ -14,8 +14,8 @@ func targets() []setup {
 	for _, mode := range []Mode{Managed, Autonomous} {
 		hub, spoke := world(Hub, mode, ByNamespace), world(Spoke, mode, ByNamespace)
 		list = append(list,
-			setup{"status, " + string(mode), StatusKind{}, spoke, hub, "x", "argo"},
-			setup{"command, " + string(mode), CommandKind{}, hub, spoke, "x", "one-ns"})
+			setup{"status, " + string(mode), StatusKind{}, spoke, hub, "x", "argo", nil},
+			setup{"command, " + string(mode), CommandKind{}, hub, spoke, "x", "one-ns", nil})
 	}
 	return list
 }
