@@ -42,12 +42,13 @@ func (o *owner) rejectItem(it *ownedItem, in AckItem) {
 		it.reject = r
 		o.rejected++
 	}
-	known := r.code == in.Code && r.message == in.Message
+	// Once in a session. Another command is another answer, even if it is worded alike.
+	known := r.code == in.Code && r.message == in.Message && r.session == o.peer.session && (o.cfg.Style != Pending || r.version == it.version)
 	confirmed := in.Code == HeldBack && len(o.peer.remoteHeld) == 0 // as we have heard meanwhile
 	if r.version != it.version || r.gone != it.gone || confirmed {
 		r.attempts = 0
 	}
-	r.code, r.message, r.version, r.gone = in.Code, in.Message, it.version, it.gone
+	r.code, r.message, r.version, r.gone, r.session = in.Code, in.Message, it.version, it.gone, o.peer.session
 	pause := backoff(o.tune.RetryFirst, o.tune.RetryMost, r.attempts)
 	switch {
 	case in.Code == Invalid: // maybe to a webhook or a policy, which can change without the item

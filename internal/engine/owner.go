@@ -68,6 +68,7 @@ type reject struct {
 	code     Code
 	message  string
 	version  Version
+	session  uint64 // in which it was given
 	gone     bool
 	attempts int
 	retryAt  Time
@@ -82,7 +83,7 @@ func (o *owner) publish(in Publish) {
 	it := o.items[h]
 	if it != nil && it.key != in.Key {
 		o.peer.fact(Fact{Event: Rejected, Scope: o.cfg.Name, Key: in.Key, Code: NameTaken,
-			Message: "its key hash collides with that of " + it.key.String() + "; rename one of the two"})
+			Message: collision(it.key)})
 		return
 	}
 	if it == nil {
@@ -193,6 +194,7 @@ func (o *owner) start() {
 	}
 	var again []*ownedItem
 	for _, it := range o.items {
+		it.seq = 0
 		if it.gone || it.touch || o.cfg.Style == Pending {
 			again = append(again, it)
 		}

@@ -242,13 +242,16 @@ func (r *replica) noteHeld(it *heldItem, in Applied) {
 // refuse tells the owner why an item can not be had, and remembers that for the
 // rest of the session so that rounds do not ask for it again and again.
 func (r *replica) refuse(it *heldItem, in DeltaItem, code Code, message string, after Time) {
-	why := VersionOf([]byte(string(code) + ": " + message))
-	known := it.told && it.why == why
+	why := problem{code: code, message: message, session: r.peer.session}
+	known := it.problem != nil && *it.problem == why
 	if r.cfg.Style == Pending {
 		it.want = Version{}
 	} else {
 		r.setRefused(it, true)
-		it.told, it.why = true, why
+		if it.problem == nil {
+			r.problems++
+		}
+		it.problem = &why
 	}
 	r.update(it)
 	r.ack(in, code, message, after)

@@ -16,6 +16,7 @@ type replica struct {
 	horizon  uint64 // what came from later than the owner's store is, up to here, came from another history of it
 	owned    int    // objects that exist and carry our mark
 	refusing int    // items refused in this session
+	problems int    // items with a problem
 	orphans  int    // those of them that are orphans
 	floor    uint64 // the highest Seq of an item that was dropped: what is unknown and older is late
 	load     int    // bytes that wait to be applied, and the peer is held to
@@ -39,8 +40,8 @@ type heldItem struct {
 	held     Version // hash of the object's content
 	want     Version // what the owner has, as far as this session knows; zero: unknown
 	alias    Alias
-	replaced Version // what our last write of want replaced
-	why      Version // hash of the reason that people were told last
+	replaced Version  // what our last write of want replaced
+	problem  *problem // why it was refused, as people were told; nil: they were told nothing, or that it is over
 	next     *DeltaItem
 	seq      uint64
 	touched  uint64 // round in which it became known, or the owner last spoke of it
@@ -56,7 +57,6 @@ type heldItem struct {
 	absent   bool // ... which the owner did not ask for by an item
 	refused  bool // the owner was told why it can not be had
 	orphan   bool // ... or will find out by itself: the object that it was attached to is gone
-	told     bool // and so were people here
 	again    bool // a round saw it differ while a write was under way
 	heldBack bool // its removal waits for a confirmation
 	sure     bool // its removal was confirmed
@@ -107,8 +107,9 @@ func (r *replica) update(it *heldItem) {
 
 // cured takes back what people were told about an item.
 func (r *replica) cured(it *heldItem) {
-	if it.told {
-		it.told = false
+	if it.problem != nil {
+		it.problem = nil
+		r.problems--
 		r.peer.fact(Fact{Event: Cured, Scope: r.cfg.Name, Key: it.key})
 	}
 }

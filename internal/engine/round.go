@@ -46,6 +46,7 @@ func (r *replica) prove() {
 			r.update(it)
 		}
 	}
+	r.cureEarlier()
 }
 
 func (r *replica) startRound() {

@@ -13,15 +13,15 @@ import (
 //
 // On the hub, only the replica of the principal that has the agent's session does: another
 // one knows nothing, or what was true in a session of its own long ago, and the
-// two would take turns. And it takes back only what it knows to be over: an item
-// that was cured in this session, or any other once the whole scope is proven.
+// two would take turns. What is wrong is asked of the engine each time that an
+// Application is looked at. And only what is known to be over is taken back: of an
+// item that was accepted in this session, or of any once the whole scope is proven.
 
 // tendConditions makes an Application's conditions what they should be.
 func (l *link) tendConditions(key engine.Key, ref kind.Ref, o *kind.Object) {
 	written, recently := l.shown[key]
 	recently = recently && l.node.now-written < tendAfter
 	if l.withConditions(key, o) == o {
-		delete(l.cured, key)
 		if !recently {
 			delete(l.shown, key)
 		}
@@ -56,16 +56,16 @@ func (l *link) withConditions(key engine.Key, o *kind.Object) *kind.Object {
 	if l.node.cfg.Side == kind.Spoke {
 		return o
 	}
-	f, wrong := l.rejects[key]
+	r, wrong := l.peer.Rejection(kind.ApplicationScope, key)
 	if !wrong {
-		if l.proven || l.cured[key] {
+		if l.proven || l.peer.Accepted(kind.ApplicationScope, key) {
 			return kind.ClearCondition(o, kind.ConditionError)
 		}
 		return o
 	}
-	message := string(f.Code) + ": " + f.Message
+	message := string(r.Code) + ": " + r.Message
 	o = kind.SetCondition(o, kind.ConditionError, message, time.UnixMilli(int64(l.node.now)))
-	if f.Code == engine.NotAdopted {
+	if r.Code == engine.NotAdopted {
 		o = kind.SetDegraded(o, message)
 	}
 	return o
@@ -75,7 +75,6 @@ func (l *link) withConditions(key engine.Key, o *kind.Object) *kind.Object {
 func (l *link) setLive(live bool) {
 	l.live, l.proven = live, false
 	l.sessions++
-	clear(l.cured)
 	clear(l.shown)
 }
 

@@ -16,7 +16,6 @@ func TestNothingIsKeptOfAnApplicationThatIsGone(t *testing.T) {
 	n := p.nodes[kind.Hub]
 	l, key := n.links["w1"], engine.Key{Name: "a"}
 	note(&l.shown, key, 1)
-	note(&l.cured, key, true)
 	note(&l.refreshes, key, refresh{refresh: "normal", nonce: "x"})
 	note(&l.ends, key, "uid")
 	uid := p.stores[kind.Hub].objects[r].UID()

@@ -58,6 +58,7 @@ func (l *link) tendApplication(o *kind.Object) {
 	if l.world.Agent.Mode == kind.Autonomous && o.IsDeleting() && kind.ReadMark(o, &l.world).Owned {
 		l.node.enqueue(ref, job{name: l.name + "/let-go", why: "the copy goes, to be put back", agent: l.name, decide: l.letGo, done: l.orTendLater(ref)})
 	}
+	l.tendRefusal(key, ref, o)
 	l.tendConditions(key, ref, o)
 }
 
@@ -115,22 +116,15 @@ func (l *link) letGo(local *kind.Object) decision {
 	return decision{}
 }
 
-// hubFact shows on the hub's Application what the spoke says of it.
+// hubFact shows on the hub's Application what the spoke says of it. What that is,
+// tendApplication asks the engine: also when it looks again because a write failed.
 func (l *link) hubFact(f engine.Fact) {
 	switch {
 	case f.Event == engine.Ended && f.Scope == kind.ApplicationScope:
 		l.ended(f.Key)
 		return
-	case f.Scope == kind.CommandScope && f.Event == engine.Rejected && !f.Code.Retryable():
-		l.refuseCommand(f)
+	case f.Scope != kind.ApplicationScope && f.Scope != kind.CommandScope:
 		return
-	case f.Scope != kind.ApplicationScope:
-		return
-	case f.Event == engine.Rejected:
-		note(&l.rejects, f.Key, f)
-	case f.Event == engine.Cured:
-		delete(l.rejects, f.Key)
-		note(&l.cured, f.Key, true)
 	}
 	if o := l.localApplication(f.Key); o != nil {
 		l.tendApplication(o)
@@ -171,25 +165,35 @@ func (l *link) ended(key engine.Key) {
 		}})
 }
 
-// refuseCommand ends a command that the spoke will never carry out.
-func (l *link) refuseCommand(f engine.Fact) {
-	o := l.localApplication(f.Key)
-	if o == nil {
+// tendRefusal ends a command that the spoke will never carry out.
+func (l *link) tendRefusal(key engine.Key, ref kind.Ref, o *kind.Object) {
+	if _, ok := l.refusal(key, o); !ok {
 		return
 	}
-	ref := refOf(kind.Applications, o)
-	commands, _ := kind.Pending(o, &l.world)
-	id := commands.ID
 	l.node.enqueue(ref, job{name: l.name + "/refuse", why: "the spoke refuses the command", agent: l.name,
 		decide: func(local *kind.Object) decision {
-			if local == nil {
+			reason, ok := l.refusal(key, local)
+			if !ok {
 				return decision{}
 			}
-			if refused, changed := kind.Refuse(local, id, f.Message, time.UnixMilli(int64(l.node.now))); changed {
+			commands, _ := kind.Pending(local, &l.world)
+			if refused, changed := kind.Refuse(local, commands.ID, reason, time.UnixMilli(int64(l.node.now))); changed {
 				return decision{verb: Update, object: refused}
 			}
 			return decision{}
 		}, done: l.orTendLater(ref)})
+}
+
+// refusal returns why the spoke will never carry out the commands that a hub's
+// Application has now. False: it has said nothing of the kind in this session, or
+// about other commands.
+func (l *link) refusal(key engine.Key, o *kind.Object) (string, bool) {
+	r, ok := l.peer.Rejection(kind.CommandScope, key)
+	if !ok || r.Code.Retryable() || o == nil {
+		return "", false
+	}
+	item, ok := l.publish(l.scope(kind.CommandScope), o)
+	return r.Message, ok && item.Key == key && engine.VersionOf(item.Content) == r.Version
 }
 
 func (l *link) orTendLater(ref kind.Ref) func(result) {

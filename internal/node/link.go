@@ -23,10 +23,9 @@ type link struct {
 	relistAt engine.Time  // when to ask for lists rather than wait for the watches
 
 	// What is noted of single Applications. Most agents have nothing of it: see note.
-	rejects   map[engine.Key]engine.Fact // hub: Applications that the spoke refuses
-	refreshes map[engine.Key]refresh     // hub: which refresh is pending
-	refreshed map[engine.Key]string      // spoke: the last refresh that was begun
-	ends      map[engine.Key]string      // hub: UIDs of what the spoke has deleted, still to be let go
+	refreshes map[engine.Key]refresh // hub: which refresh is pending
+	refreshed map[engine.Key]string  // spoke: the last refresh that was begun
+	ends      map[engine.Key]string  // hub: UIDs of what the spoke has deleted, still to be let go
 	nonces    uint64
 	sessions  uint64 // counts their beginnings and ends
 
@@ -37,7 +36,6 @@ type link struct {
 	live    bool                       // the session has begun
 	proven  bool                       // and Applications were found equal in it
 	guarded *engine.Held               // replica of Applications: those whose deletion waits for a confirmation; nil: none
-	cured   map[engine.Key]bool        // hub: rejects that are over, and may still be shown
 	shown   map[engine.Key]engine.Time // hub: when conditions were last written
 }
 

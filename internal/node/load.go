@@ -5,7 +5,7 @@ type Load struct {
 	Objects int // in the cache
 	Jobs    int // to be done, or under way
 	Writing int // writes that are not answered
-	Notes   int // whatever else is kept for an object: retries, rejects, refreshes, ends
+	Notes   int // whatever else is kept for an object: retries, refreshes, ends
 }
 
 // Load takes stock.
@@ -20,7 +20,7 @@ func (n *Node) Load() Load {
 		l.Jobs += len(d.jobs)
 	}
 	for _, link := range n.links {
-		l.Notes += len(link.rejects) + len(link.refreshes) + len(link.refreshed) + len(link.ends) + len(link.cured) + len(link.shown)
+		l.Notes += len(link.refreshes) + len(link.refreshed) + len(link.ends) + len(link.shown)
 	}
 	return l
 }

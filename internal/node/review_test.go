@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -27,37 +26,6 @@ func (p *pair) pass(seconds int) {
 		}
 		p.settle()
 	}
-}
-
-// 3. a refusal whose write fails is never written.
-func TestReviewRefusalLost(t *testing.T) {
-	p := newPair(t, kind.Managed)
-	p.connect()
-	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
-	c := p.stores[kind.Spoke].objects[ref("argocd", "a")]
-	p.user(kind.Spoke, ref("argocd", "a"), string(set(t, c.Raw(), `{"`+kind.IgnoreSync+`":"true"}`, "metadata", "labels")))
-	fails := 1
-	p.hook = func(side kind.Side, w Write) bool {
-		if side == kind.Hub {
-			t.Logf("hub: %s %s (%s)", w.Verb, w.Ref.Name, w.Why)
-		}
-		if side == kind.Hub && strings.Contains(w.Why, "refuses the command") && fails > 0 {
-			fails--
-			t.Logf("  fails")
-			p.step(side, Wrote{ID: w.ID, Failure: &Failure{Code: engine.Unavailable, Message: "etcd leader changed"}})
-			return true
-		}
-		return false
-	}
-	hub := p.stores[kind.Hub].objects[ref("w1", "a")]
-	p.user(kind.Hub, ref("w1", "a"), string(set(t, hub.Raw(), `{"sync":{"revision":"abc"}}`, "operation")))
-	p.pass(3600)
-	t.Logf("after an hour: operation %s", p.stores[kind.Hub].objects[ref("w1", "a")].Get("operation"))
-	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Disconnected{Session: p.session}})
-	p.step(kind.Spoke, FromPeer{Input: engine.Disconnected{Session: p.session}})
-	p.connect()
-	p.pass(3600)
-	t.Logf("after a reconnect and another hour: operation %s", p.stores[kind.Hub].objects[ref("w1", "a")].Get("operation"))
 }
 
 // 4. an alias outlives its cause.
@@ -142,23 +110,6 @@ func TestReviewReplacedJob(t *testing.T) {
 	t.Logf("on the hub after two hours: %s (spoke has v3)", p.stores[kind.Hub].objects[ref("w1", "x.b")].Get("spec", "source", "targetRevision"))
 }
 
-// 6. a hostile autonomous agent makes the hub remember keys.
-func TestReviewCuredGrows(t *testing.T) {
-	p := newPair(t, kind.Autonomous)
-	p.connect()
-	seq := uint64(1000)
-	for i := range 5000 {
-		k := engine.Key{Name: fmt.Sprintf("k%d", i)}
-		content := []byte(`{"spec":{},"uid":"u"}`)
-		seq += 2
-		p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Received{Session: p.session, Message: engine.Delta{Scope: kind.ApplicationScope,
-			Items: []engine.DeltaItem{{Seq: seq, Key: k, Version: engine.VersionOf(content), Content: content}}}}})
-		p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Received{Session: p.session, Message: engine.Delta{Scope: kind.ApplicationScope,
-			Items: []engine.DeltaItem{{Seq: seq + 1, Key: k, Gone: true}}}}})
-	}
-	t.Logf("notes %d, cured %d", p.nodes[kind.Hub].Load().Notes, len(p.nodes[kind.Hub].links["w1"].cured))
-}
-
 // 7. one removal that can not be done is taken for many.
 func TestReviewHeldByRepetition(t *testing.T) {
 	p := newPair(t, kind.Managed)
@@ -201,35 +152,4 @@ func TestReviewTooDeep(t *testing.T) {
 	body := strings.Replace(string(hub.Raw()), `"source":{`, `"source":{"helm":{"valuesObject":`+deep+`},`, 1)
 	p.user(kind.Hub, ref("w1", "a"), body)
 	t.Logf("on the spoke: %v", p.stores[kind.Spoke].objects[ref("argocd", "a")] != nil)
-}
-
-// 10. a failure of a session that is over is shown for ever on an autonomous agent's copy.
-func TestReviewStaleError(t *testing.T) {
-	p := newPair(t, kind.Autonomous)
-	p.connect()
-	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
-	var held *Write
-	p.hook = func(side kind.Side, w Write) bool {
-		if side == kind.Hub && w.Why == "apply application" && held == nil {
-			held = &w
-			return true
-		}
-		return false
-	}
-	c := p.stores[kind.Spoke].objects[ref("argocd", "a")]
-	p.user(kind.Spoke, ref("argocd", "a"), string(set(t, c.Raw(), `"v2"`, "spec", "source", "targetRevision")))
-	if held == nil {
-		t.Fatal("no write")
-	}
-	o := p.stores[kind.Hub].put(held.Ref, held.Object.Raw(), false) // it is done ...
-	p.step(kind.Hub, Seen{Resource: kind.Applications, Object: o})
-	p.step(kind.Hub, Wrote{ID: held.ID, Failure: &Failure{Code: engine.Unavailable, Message: "context deadline exceeded"}}) // ... and not known to be
-	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Disconnected{Session: p.session}})
-	p.step(kind.Spoke, FromPeer{Input: engine.Disconnected{Session: p.session}})
-	p.wires = [2][]engine.Message{}
-	p.connect()
-	p.pass(3600)
-	hub := p.stores[kind.Hub].objects[ref("w1", "a")]
-	st, _ := p.nodes[kind.Hub].Status("w1")
-	t.Logf("spec %s, conditions %s, connected %v", hub.Get("spec", "source", "targetRevision"), hub.Get("status", "conditions"), st.Connected)
 }

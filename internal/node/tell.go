@@ -45,7 +45,6 @@ func (l *link) forget(o *kind.Object) {
 		return
 	}
 	delete(l.shown, key)
-	delete(l.cured, key)
 	delete(l.refreshes, key)
 	delete(l.ends, key)
 }

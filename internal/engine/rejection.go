@@ -1,0 +1,77 @@
+package engine
+
+// This file answers what is known of a single item. A rejection belongs to the
+// session in which the replica gave it: the next session asks again.
+
+// Rejection is why the replica does not accept an item.
+type Rejection struct {
+	Code    Code
+	Message string
+	Version Version // owner: of the item that was rejected
+}
+
+// Rejection returns why an item is rejected in the open session. False: it is
+// not, as far as is known.
+func (p *Peer) Rejection(scope string, key Key) (Rejection, bool) {
+	if !p.isOpen() {
+		return Rejection{}, false
+	}
+	if o := p.owners[scope]; o != nil {
+		it := o.items[key.Hash()]
+		switch {
+		case it == nil:
+		case it.key != key:
+			return Rejection{Code: NameTaken, Message: collision(it.key)}, true
+		case it.reject != nil && it.reject.session == p.session:
+			return Rejection{Code: it.reject.code, Message: it.reject.message, Version: it.reject.version}, true
+		}
+	}
+	if r := p.replicas[scope]; r != nil {
+		if it := r.get(key); it != nil && it.problem != nil && it.problem.session == p.session {
+			return Rejection{Code: it.problem.code, Message: it.problem.message, Version: it.want}, true
+		}
+	}
+	return Rejection{}, false
+}
+
+// Accepted reports whether the open session knows that the replica has an item
+// as the owner has it, or that the owner does not send it.
+func (p *Peer) Accepted(scope string, key Key) bool {
+	if !p.isOpen() {
+		return false
+	}
+	if o := p.owners[scope]; o != nil {
+		it := o.items[key.Hash()]
+		return it == nil || it.key == key && it.reject == nil && it.state == clean && it.seq != 0
+	}
+	if r := p.replicas[scope]; r != nil {
+		it := r.get(key)
+		return it != nil && it.problem == nil && it.ticket == 0 && it.exists && it.owned && !it.want.IsZero() && it.effective() == it.want
+	}
+	return false
+}
+
+func collision(other Key) string {
+	return "its key hash collides with that of " + other.String() + "; rename one of the two"
+}
+
+// problem is why a replica refused an item, and in which session.
+type problem struct {
+	code    Code
+	message string
+	session uint64
+}
+
+// cureEarlier takes back what was refused in an earlier session and was found
+// equal in this one without being sent again: a write that timed out may have
+// been done.
+func (r *replica) cureEarlier() {
+	if r.problems == 0 {
+		return
+	}
+	for _, h := range sortedHashes(r.items) {
+		if it := r.items[h]; it.problem != nil && it.problem.session != r.peer.session {
+			r.cured(it)
+		}
+	}
+}
