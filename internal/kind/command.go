@@ -139,7 +139,7 @@ func Refuse(hub *Object, id, reason string, now time.Time) (*Object, bool) {
 		state := raw.Object{
 			{Key: "finishedAt", Value: at},
 			{Key: "message", Value: raw.Quote(reason)},
-			{Key: "operation", Value: withInfo(operation, RefusedInfo, "true")},
+			{Key: "operation", Value: withInfo(operation, RefusedInfo, refusedNow)},
 			{Key: "phase", Value: raw.Quote(phaseError)},
 			{Key: "startedAt", Value: at},
 		}

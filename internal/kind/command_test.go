@@ -241,16 +241,6 @@ func TestRefusedCommandEndsOnTheHubAndStaysVisible(t *testing.T) {
 	if c, pending := Pending(hub, managedHub()); pending {
 		t.Errorf("still pending: %+v", c)
 	}
-	older := []byte(`{"status":{"operationState":{"phase":"Succeeded","startedAt":"2026-01-01T11:00:00Z"}}}`)
-	newer := []byte(`{"status":{"operationState":{"phase":"Succeeded","startedAt":"2026-01-01T13:00:00Z"}}}`)
-	merged, _ := StatusKind{}.Merge(hub, named("a"), older, nil, Mark{}, managedHub())
-	if raw.Text(merged.Get("status", "operationState"), "phase") != "Error" {
-		t.Error("an older operation hides the refusal")
-	}
-	merged, _ = StatusKind{}.Merge(merged, named("a"), newer, nil, Mark{}, managedHub())
-	if raw.Text(merged.Get("status", "operationState"), "phase") != "Succeeded" {
-		t.Error("the refusal hides a newer operation")
-	}
 	if _, ok := Refuse(hubApp(t, byCommand, `{}`), "c9", "x", now); ok {
 		t.Error("another command was refused")
 	}
@@ -263,6 +253,50 @@ func TestRefusedCommandEndsOnTheHubAndStaysVisible(t *testing.T) {
 	}
 	if _, ok := Refuse(hubApp(t, mirrorOfC, `{}`), "c1", "x", now); ok {
 		t.Error("an operation that runs was refused")
+	}
+}
+
+// A refusal stands until the spoke runs another operation, whatever the two
+// clusters' clocks say.
+func TestRefusalStandsUntilTheSpokeRunsAnotherOperation(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	state := func(startedAt, id string) string {
+		return `{"status":{"operationState":{"phase":"Succeeded","startedAt":"` + startedAt + `","operation":{"info":[{"name":"argocd-agent/command","value":"` + id + `"}]}}}}`
+	}
+	const none = `{"status":{"health":{}}}`
+	before, after := state("2026-01-01T11:00:00Z", "c0"), state("2026-01-01T13:00:00Z", "c0")
+	for _, c := range []struct {
+		name     string
+		statuses []string
+		extra    string
+		stands   bool
+	}{
+		{"no operation", []string{none, none}, ``, true},
+		{"the one before", []string{before, before}, ``, true},
+		{"the one before, by a clock that is ahead", []string{after, after}, ``, true},
+		{"another", []string{before, after}, ``, false},
+		{"another, by a clock that is behind", []string{after, before}, ``, false},
+		{"the first one", []string{none, before}, ``, false},
+		{"none any longer", []string{before, none}, ``, true},
+		{"one that runs", []string{`{"operation":{"sync":{}},"status":{"operationState":{"phase":"Running","startedAt":"2026-01-01T11:00:00Z"}}}`}, ``, false},
+		{"the same command, taken up after all", []string{state("2026-01-01T11:00:00Z", "c1")}, ``, false},
+		{"the same command, by its receipt", []string{before}, `{"lastCommands":["c1"]}`, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			hub, _ := Refuse(hubApp(t, byCommand, `{"health":{}}`), "c1", "the Application is being deleted", now)
+			for _, status := range c.statuses {
+				for range 2 { // it may come twice
+					var err error
+					if hub, err = (StatusKind{}).Merge(hub, named("a"), []byte(status), []byte(c.extra), Mark{}, managedHub()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			got := hub.Get("status", "operationState")
+			if stands := raw.Text(got, "message") == "the Application is being deleted" && raw.Text(got, "phase") == "Error"; stands != c.stands {
+				t.Errorf("the refusal stands: %v; the hub has %s", stands, got)
+			}
+		})
 	}
 }
 

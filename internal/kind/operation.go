@@ -11,7 +11,7 @@ import (
 const (
 	CommandInfo = "argocd-agent/command" // ID of a command from the hub
 	MirrorInfo  = "argocd-agent/mirror"  // hub: this operation runs on the spoke, it is not a new command
-	RefusedInfo = "argocd-agent/refused" // hub: this operation was never carried out
+	RefusedInfo = "argocd-agent/refused" // hub: this operation was never carried out; the value is the operation that the spoke had finished last
 )
 
 // Phases of an operation.

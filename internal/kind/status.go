@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -332,8 +333,8 @@ func (in *incoming) settle(local *Object) (operation, state []byte) {
 	}
 	if isObject(in.operation) {
 		operation = withInfo(in.operation, MirrorInfo, "true")
-	} else if refusalStands(beforeState, state) {
-		return nil, beforeState
+	} else if refused, stands := in.refusal(beforeState, state); stands {
+		return nil, refused
 	}
 	running := raw.Get(beforeState, "operation")
 	if isMirror(before) {
@@ -356,13 +357,42 @@ func terminating(before, state, meant, running []byte) []byte {
 	return kept
 }
 
-// refusalStands tells whether the hub's operation state is a refusal that
-// nothing on the spoke has come after.
-func refusalStands(before, state []byte) bool {
-	if infoValue(raw.Get(before, "operation"), RefusedInfo) == "" {
-		return false
+// refusal returns the hub's operation state if it is a refusal that still stands:
+// the spoke runs no operation, has not taken up the command after all, and has
+// finished no other operation since. Which operation it had finished last is
+// recorded in the refusal by the first status that comes after it, and compared
+// with what later ones say. No clock of the hub is compared with one of the spoke.
+func (in *incoming) refusal(before, state []byte) ([]byte, bool) {
+	operation := raw.Get(before, "operation")
+	recorded := infoValue(operation, RefusedInfo)
+	if id := infoValue(operation, CommandInfo); recorded == "" || id != "" && in.accepted(id) {
+		return nil, false
 	}
-	refused, err1 := time.Parse(time.RFC3339, raw.Text(before, "startedAt"))
-	started, err2 := time.Parse(time.RFC3339, raw.Text(state, "startedAt"))
-	return err1 == nil && (err2 != nil || !started.After(refused))
+	last := finishedOperation(state)
+	switch recorded {
+	case last:
+		return before, true
+	case refusedNow:
+		kept, err := raw.Set(before, withInfo(operation, RefusedInfo, last), "operation")
+		return kept, err == nil
+	}
+	return before, last == noOperation
+}
+
+// Values of RefusedInfo: until a status has come from the spoke, and if the spoke
+// had finished no operation.
+const (
+	refusedNow  = "true"
+	noOperation = "none"
+)
+
+// finishedOperation identifies the operation that an operation state is of.
+func finishedOperation(state []byte) string {
+	started := raw.Text(state, "startedAt")
+	if started == "" {
+		return noOperation
+	}
+	operation := raw.Get(state, "operation")
+	version := engine.VersionOf(fmt.Appendf(nil, "%s/%s/%s/%s", started, raw.Text(state, "finishedAt"), raw.Text(state, "phase"), infoValue(operation, CommandInfo)))
+	return version.String()[:16]
 }
