@@ -2,6 +2,7 @@ package kind
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -173,7 +174,7 @@ func notTaken(local *Object, k engine.Key, w *World) error {
 		return refuse(engine.NameTaken, "%s/%s exists on the hub and is not a copy from agent %s", local.Namespace(), local.Name(), w.Agent.Name)
 	}
 	if source := local.Annotation(SourceNameMark); source != sourceName(k) {
-		return refuse(engine.NameTaken, "%s/%s on the hub is the copy of %q", local.Namespace(), local.Name(), source)
+		return refuse(engine.NameTaken, "%s/%s on the hub is the copy of %s, and the copy of %s would have the same name; rename one of the two", local.Namespace(), local.Name(), cmp.Or(source, local.Name()), k)
 	}
 	return nil
 }

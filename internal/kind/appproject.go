@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -224,7 +225,8 @@ func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 			return nil, refuse(engine.NameTaken, "project %s exists on the hub and is not a copy from agent %s", ref.Name, w.Agent.Name)
 		}
 		if recorded := local.Annotation(SourceNameMark); recorded != source {
-			return nil, refuse(engine.NameTaken, "project %s on the hub is the copy of %q", ref.Name, recorded)
+			_, project, _ := SplitProjectName(ref.Name)
+			return nil, refuse(engine.NameTaken, "project %s on the hub is the copy of project %s, and the copy of project %s would have the same name; rename one of the two", ref.Name, cmp.Or(recorded, project), k)
 		}
 	}
 	d := edit(local)

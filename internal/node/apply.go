@@ -29,7 +29,7 @@ func (l *link) apply(e engine.Apply) {
 	if s.cfg.Style == engine.Pending {
 		decide = func(local *kind.Object) decision { return l.execute(e, local) }
 	}
-	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "apply " + e.Scope, agent: l.name, origin: Origin{e.Scope, e.Key, e.Version}, open: true, decide: l.whileOpen(decide),
+	l.node.enqueue(ref, job{name: l.itemJob(e.Scope, e.Key), why: "apply " + e.Scope, agent: l.name, origin: Origin{e.Scope, e.Key, e.Version}, open: true, decide: l.whileOpen(decide),
 		wrote: wrote,
 		done: func(r result) {
 			if s.cfg.Style == engine.Pending && r.fail == nil {
@@ -37,6 +37,13 @@ func (l *link) apply(e engine.Apply) {
 			}
 			l.applied(e.Scope, e.Key, e.Ticket, r)
 		}})
+}
+
+// itemJob names the job that applies or removes an item. Each item has one of its
+// own: two keys of an autonomous agent may name one object of the hub, and both
+// are to be answered.
+func (l *link) itemJob(scope string, key engine.Key) string {
+	return l.name + "/" + scope + "/" + key.String()
 }
 
 // merge decides how the local object becomes what the owner has.
@@ -169,7 +176,7 @@ func (l *link) remove(e engine.Remove) {
 		}
 		return d
 	}
-	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope, why: "remove " + e.Scope, agent: l.name, origin: Origin{Scope: e.Scope, Key: e.Key}, open: true, decide: l.whileOpen(decide),
+	l.node.enqueue(ref, job{name: l.itemJob(e.Scope, e.Key), why: "remove " + e.Scope, agent: l.name, origin: Origin{Scope: e.Scope, Key: e.Key}, open: true, decide: l.whileOpen(decide),
 		wrote: func(o *kind.Object) { meant = l.held(s, o) },
 		done:  func(r result) { l.applied(e.Scope, e.Key, e.Ticket, r) }})
 }

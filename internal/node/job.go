@@ -10,7 +10,8 @@ import (
 // so every write is based on what is there, and none is lost to a race.
 //
 // For each object one job runs at a time. There is at most one job for each
-// name, so the number of jobs is bounded by what there is to do.
+// name, so the number of jobs is bounded by what there is to do. A job that has to
+// be answered has a name that no other job has: one that is replaced is not.
 type job struct {
 	name   string
 	why    string

@@ -71,45 +71,6 @@ func TestReviewAliasForever(t *testing.T) {
 		p.stores[kind.Hub].objects[ref("w1", "a")].Get("status", "conditions"))
 }
 
-// 5. two keys, one object: a job is replaced and its ticket is never answered.
-func TestReviewReplacedJob(t *testing.T) {
-	p := newPair(t, kind.Autonomous)
-	p.nodes[kind.Spoke].cfg.Settings.AllowedNamespaces = []string{"x"}
-	p.nodes[kind.Spoke].links[""].world.Settings.AllowedNamespaces = []string{"x"}
-	p.connect()
-	p.user(kind.Spoke, ref("argocd", "x.b"), app("argocd", "x.b", "default", "v1"))
-	p.user(kind.Spoke, ref("x", "b"), app("x", "b", "default", "v1"))
-	var held []Write
-	hold := true
-	p.hook = func(side kind.Side, w Write) bool {
-		if side == kind.Hub && hold {
-			t.Logf("hub: holds %s %s (%s)", w.Verb, w.Ref.Name, w.Why)
-			held = append(held, w)
-			return true
-		}
-		return false
-	}
-	// a status write is under way ...
-	c := p.stores[kind.Spoke].objects[ref("argocd", "x.b")]
-	p.user(kind.Spoke, ref("argocd", "x.b"), string(set(t, c.Raw(), `{"sync":{"status":"Synced"}}`, "status")))
-	// ... both Applications change
-	c = p.stores[kind.Spoke].objects[ref("argocd", "x.b")]
-	p.user(kind.Spoke, ref("argocd", "x.b"), string(set(t, c.Raw(), `"v2"`, "spec", "source", "targetRevision")))
-	c = p.stores[kind.Spoke].objects[ref("x", "b")]
-	p.user(kind.Spoke, ref("x", "b"), string(set(t, c.Raw(), `"v2"`, "spec", "source", "targetRevision")))
-	hold = false
-	for _, w := range held {
-		p.hook = nil
-		p.write(kind.Hub, w)
-	}
-	p.settle()
-	p.pass(3600)
-	c = p.stores[kind.Spoke].objects[ref("argocd", "x.b")]
-	p.user(kind.Spoke, ref("argocd", "x.b"), string(set(t, c.Raw(), `"v3"`, "spec", "source", "targetRevision")))
-	p.pass(3600)
-	t.Logf("on the hub after two hours: %s (spoke has v3)", p.stores[kind.Hub].objects[ref("w1", "x.b")].Get("spec", "source", "targetRevision"))
-}
-
 // 7. one removal that can not be done is taken for many.
 func TestReviewHeldByRepetition(t *testing.T) {
 	p := newPair(t, kind.Managed)
