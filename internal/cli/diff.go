@@ -18,7 +18,7 @@ import (
 type divergence struct {
 	Kind   string  `json:"kind"`
 	Name   string  `json:"name"`  // as the side that owns it calls it
-	State  string  `json:"state"` // differs, missing, extra or foreign
+	State  string  `json:"state"` // differs, missing, extra, foreign or not sent
 	On     string  `json:"on"`    // the side that is to be made equal: hub or cluster
 	Fields []field `json:"fields,omitempty"`
 }
@@ -36,6 +36,7 @@ stays is explained by ` + "`argocd-agentctl pending`" + `. Values of repository 
   missing   there is no copy
   extra     there is a copy and no original
   foreign   something that is not ours has the copy's name
+  not sent  the original cannot be sent; its condition says why, and the copy stays as it is
 
 The exit code is 3 if there is a difference.`,
 		Example: `  argocd-agentctl diff w1 --principal-context hub --agent-context w1
@@ -179,6 +180,8 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 			d.State = "extra"
 		case !present && k.Scope() == kind.StatusScope:
 			continue // no Application, no status: that is told of the Application
+		case item.Unsendable != "":
+			d.State = "not sent"
 		case !present:
 			d.State = "missing"
 		case !h.Mark.Owned:

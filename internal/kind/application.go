@@ -65,8 +65,7 @@ func (ApplicationKind) Publish(o *Object, w *World) (Item, bool) {
 	}
 	spec.Set("destination", destination.Bytes())
 	p.body.Set("spec", spec.Bytes())
-	content := p.content()
-	return Item{Key: k, Content: content, Needs: engine.Key{Name: project}}, content != nil
+	return p.item(k, engine.Key{Name: project}), true
 }
 
 // Reflect implements Kind.
@@ -113,6 +112,9 @@ func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, m
 	}
 	p, err := readPayload(content)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkSent(p); err != nil {
 		return nil, err
 	}
 	spec := p.body.Get("spec")

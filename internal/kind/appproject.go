@@ -43,8 +43,7 @@ func (AppProjectKind) Publish(o *Object, w *World) (Item, bool) {
 	}
 	p := &payload{uid: o.UID(), body: raw.Object{{Key: "spec", Value: spec.Bytes()}}}
 	p.metadata(o, false, w)
-	content := p.content()
-	return Item{Key: engine.Key{Name: o.Name()}, Content: content}, content != nil
+	return p.item(engine.Key{Name: o.Name()}, engine.Key{}), true
 }
 
 // argoNamespace is that of Argo CD on the world's side.
@@ -198,6 +197,9 @@ func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 	}
 	p, err := readPayload(content)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkSent(p); err != nil {
 		return nil, err
 	}
 	spec := p.body.Get("spec")

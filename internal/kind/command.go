@@ -51,6 +51,14 @@ func (c Commands) NeedsNonce() bool { return c.Refresh != "" || c.Hydrate != "" 
 // Content returns the commands in canonical form. The nonce names the refresh
 // among them.
 func (c Commands) Content(nonce string) []byte {
+	content, err := c.canonical(nonce)
+	if err != nil {
+		return nil
+	}
+	return content
+}
+
+func (c Commands) canonical(nonce string) ([]byte, error) {
 	var o raw.Object
 	if c.Hydrate != "" {
 		o.Set("hydrate", raw.Quote(c.Hydrate))
@@ -75,11 +83,7 @@ func (c Commands) Content(nonce string) []byte {
 	if c.UID != "" {
 		o.Set("uid", raw.Quote(c.UID))
 	}
-	content, err := raw.Canonical(o.Bytes())
-	if err != nil {
-		return nil
-	}
-	return content
+	return raw.Canonical(o.Bytes())
 }
 
 // Pending reads the commands off a hub's Application. False: it is none of this
@@ -188,8 +192,11 @@ func (CommandKind) Publish(o *Object, w *World) (Item, bool) {
 	if w.Agent.Mode == Autonomous {
 		c.UID = ReadMark(o, w).Source
 	}
-	content := c.Content(w.refreshNonce(k))
-	return Item{Key: k, Content: content}, content != nil
+	content, err := c.canonical(w.refreshNonce(k))
+	if err != nil {
+		return Item{Key: k, Unsendable: unsendableReason(err)}, true
+	}
+	return Item{Key: k, Content: content}, true
 }
 
 // Reflect implements Kind.

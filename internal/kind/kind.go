@@ -148,6 +148,10 @@ type Item struct {
 	Content []byte     // canonical JSON; its hash is the version
 	Extra   []byte     // travels along, outside the hash; may be nil
 	Needs   engine.Key // of the AppProject that should be there first; zero: none
+
+	// Unsendable says why the object cannot be projected; empty: it is. Then Content
+	// asks the other side to leave what it has as it is; nil: nothing is sent.
+	Unsendable string
 }
 
 // Held is a local object of the replica, read as the item it came from.
@@ -185,7 +189,8 @@ type Kind interface {
 	Key(o *Object, w *World) (engine.Key, bool)
 
 	// Publish projects an object for the other side; false: not for this agent
-	// (placement, selector, ignore-sync, settings).
+	// (placement, selector, ignore-sync, settings). If the object cannot be
+	// projected, that is another answer: see Item.Unsendable.
 	Publish(o *Object, w *World) (Item, bool)
 
 	// Reflect reads a local object of the replica as the item it holds. False:

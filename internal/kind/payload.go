@@ -27,6 +27,23 @@ type payload struct {
 
 // content returns the canonical form, nil if there is none.
 func (p *payload) content() []byte {
+	content, err := p.canonical()
+	if err != nil {
+		return nil
+	}
+	return content
+}
+
+// item returns the payload as an item.
+func (p *payload) item(k engine.Key, needs engine.Key) Item {
+	content, err := p.canonical()
+	if err != nil {
+		return unsendable(k, p.uid, err)
+	}
+	return Item{Key: k, Content: content, Needs: needs}
+}
+
+func (p *payload) canonical() ([]byte, error) {
 	var meta, all raw.Object
 	setList(&meta, "annotations", p.annotations)
 	if len(p.finalizers) > 0 {
@@ -40,11 +57,7 @@ func (p *payload) content() []byte {
 	setList(&all, "metadata", meta)
 	all = append(all, p.body...)
 	all.Set("uid", raw.Quote(p.uid))
-	content, err := raw.Canonical(all.Bytes())
-	if err != nil {
-		return nil
-	}
-	return content
+	return raw.Canonical(all.Bytes())
 }
 
 // readPayload checks content from the other side and takes it apart.

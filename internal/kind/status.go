@@ -61,7 +61,9 @@ func (StatusKind) Publish(o *Object, w *World) (Item, bool) {
 	return Item{Key: k, Content: content, Extra: extra.bytes()}, content != nil
 }
 
-// statusContent is the canonical content of a status and a running operation.
+// statusContent is the canonical content of a status and a running operation. What
+// is nested too deep, as the values of a source may be, is left out: a status is
+// for people to read.
 func statusContent(status, operation []byte) []byte {
 	s := members(status)
 	s.Remove("reconciledAt")
@@ -73,7 +75,7 @@ func statusContent(status, operation []byte) []byte {
 	if isObject(operation) {
 		all.Set("operation", withoutInfo(operation, MirrorInfo))
 	}
-	content, err := raw.Canonical(all.Bytes())
+	content, err := raw.CanonicalCut(all.Bytes())
 	if err != nil {
 		return nil
 	}

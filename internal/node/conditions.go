@@ -57,6 +57,9 @@ func (l *link) withConditions(key engine.Key, o *kind.Object) *kind.Object {
 		return o
 	}
 	r, wrong := l.peer.Rejection(kind.ApplicationScope, key)
+	if reason := l.unsendable[itemName{kind.ApplicationScope, key}]; reason != "" {
+		r, wrong = engine.Rejection{Code: engine.Invalid, Message: reason}, true
+	}
 	if !wrong {
 		if l.proven || l.peer.Accepted(kind.ApplicationScope, key) {
 			return kind.ClearCondition(o, kind.ConditionError)

@@ -58,7 +58,9 @@ func (l *link) tendApplication(o *kind.Object) {
 	if l.world.Agent.Mode == kind.Autonomous && o.IsDeleting() && kind.ReadMark(o, &l.world).Owned {
 		l.node.enqueue(ref, job{name: l.name + "/let-go", why: "the copy goes, to be put back", agent: l.name, decide: l.letGo, done: l.orTendLater(ref)})
 	}
-	l.tendRefusal(key, ref, o)
+	if !commands.Empty() {
+		l.tendRefusal(key, ref, o)
+	}
 	l.tendConditions(key, ref, o)
 }
 
@@ -185,15 +187,21 @@ func (l *link) tendRefusal(key engine.Key, ref kind.Ref, o *kind.Object) {
 }
 
 // refusal returns why the spoke will never carry out the commands that a hub's
-// Application has now. False: it has said nothing of the kind in this session, or
-// about other commands.
+// Application has now: they cannot be sent, or it has refused them. False: it has
+// said nothing of the kind in this session, or about other commands.
 func (l *link) refusal(key engine.Key, o *kind.Object) (string, bool) {
-	r, ok := l.peer.Rejection(kind.CommandScope, key)
-	if !ok || r.Code.Retryable() || o == nil {
+	if o == nil {
 		return "", false
 	}
 	item, ok := l.publish(l.scope(kind.CommandScope), o)
-	return r.Message, ok && item.Key == key && engine.VersionOf(item.Content) == r.Version
+	if !ok || item.Key != key {
+		return "", false
+	}
+	if item.Unsendable != "" {
+		return item.Unsendable, true
+	}
+	r, ok := l.peer.Rejection(kind.CommandScope, key)
+	return r.Message, ok && !r.Code.Retryable() && engine.VersionOf(item.Content) == r.Version
 }
 
 func (l *link) orTendLater(ref kind.Ref) func(result) {

@@ -29,6 +29,8 @@ type link struct {
 	nonces    uint64
 	sessions  uint64 // counts their beginnings and ends
 
+	unsendable map[itemName]string // why objects of this side cannot be sent
+
 	touched bool        // in this step
 	wakeAt  engine.Time // in the roster's heap
 	wakeIn  int         // where in it; 0: not
@@ -289,7 +291,7 @@ func (l *link) Content(scope string, key engine.Key) (content, extra []byte, ok 
 		return nil, nil, false
 	}
 	item, ok := l.publish(s, o)
-	if !ok || item.Key != key {
+	if !ok || item.Key != key || item.Content == nil {
 		return nil, nil, false
 	}
 	return item.Content, item.Extra, true

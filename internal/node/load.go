@@ -20,7 +20,7 @@ func (n *Node) Load() Load {
 		l.Jobs += len(d.jobs)
 	}
 	for _, link := range n.links {
-		l.Notes += len(link.refreshes) + len(link.refreshed) + len(link.ends) + len(link.shown)
+		l.Notes += len(link.refreshes) + len(link.refreshed) + len(link.ends) + len(link.shown) + len(link.unsendable)
 	}
 	return l
 }

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -96,21 +95,4 @@ func TestReviewHeldByRepetition(t *testing.T) {
 		}
 		p.facts = nil
 	}
-}
-
-// 9. what can not be projected is taken for gone.
-func TestReviewTooDeep(t *testing.T) {
-	p := newPair(t, kind.Managed)
-	p.connect()
-	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
-	hub := p.stores[kind.Hub].objects[ref("w1", "a")]
-	deep := strings.Repeat(`{"a":`, 260) + "1" + strings.Repeat("}", 260)
-	o, err := kind.Parse(hub.Raw())
-	_ = o
-	if err != nil {
-		t.Fatal(err)
-	}
-	body := strings.Replace(string(hub.Raw()), `"source":{`, `"source":{"helm":{"valuesObject":`+deep+`},`, 1)
-	p.user(kind.Hub, ref("w1", "a"), body)
-	t.Logf("on the spoke: %v", p.stores[kind.Spoke].objects[ref("argocd", "a")] != nil)
 }

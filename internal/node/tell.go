@@ -62,8 +62,14 @@ func (s *scope) own(o *kind.Object) *kind.Object {
 // as deleted by a user if the object is gone or going, rather than moved out of
 // the scope by its labels, its destination or the settings.
 func (l *link) tellOwner(s *scope, was, is *kind.Object, withdraw engine.Withdraw) {
+	meant := false // for this agent, though maybe not sendable
 	if is != nil {
-		if item, ok := l.publish(s, is); ok {
+		item, ok := l.publish(s, is)
+		if ok {
+			l.noteUnsendable(itemName{s.cfg.Name, item.Key}, item.Unsendable)
+		}
+		meant = ok
+		if ok && item.Content != nil {
 			in := engine.Publish{Scope: s.cfg.Name, Key: item.Key, Version: engine.VersionOf(item.Content), Needs: item.Needs}
 			if s.cfg.Style == engine.Attached && was != nil {
 				before, had := l.publish(s, was)
@@ -82,9 +88,37 @@ func (l *link) tellOwner(s *scope, was, is *kind.Object, withdraw engine.Withdra
 		if s.cfg.Style == engine.Attached {
 			delete(l.refreshed, key)
 		}
+		if !meant {
+			l.noteUnsendable(itemName{s.cfg.Name, key}, "")
+		}
 		withdraw.Scope, withdraw.Key = s.cfg.Name, key
 		l.step(withdraw)
 	}
+}
+
+// itemName names an item of any scope.
+type itemName struct {
+	scope string
+	key   engine.Key
+}
+
+// noteUnsendable notes why an object cannot be sent, or with an empty reason that
+// it can. Users hear of both, once.
+func (l *link) noteUnsendable(item itemName, reason string) {
+	f := engine.Fact{Event: engine.Cured, Scope: item.scope, Key: item.key}
+	switch {
+	case l.unsendable[item] == reason:
+		return
+	case reason == "":
+		delete(l.unsendable, item)
+	default:
+		if l.unsendable == nil {
+			l.unsendable = map[itemName]string{}
+		}
+		l.unsendable[item] = reason
+		f.Event, f.Code, f.Message = engine.Rejected, engine.Invalid, reason
+	}
+	l.node.emit(Report{Agent: l.name, Fact: f})
 }
 
 // tellReplica says what an object holds.

@@ -2,6 +2,7 @@ package raw
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -16,7 +17,17 @@ func Canonical(b []byte) ([]byte, error) {
 
 // AppendCanonical is Canonical, appending to out.
 func AppendCanonical(out, b []byte) ([]byte, error) {
-	w := canonicaliser{in: b, out: out, members: make([]member, 0, 32)}
+	return appendCanonical(out, b, false)
+}
+
+// CanonicalCut is Canonical, with null in place of arrays and objects that are
+// nested deeper than MaxDepth.
+func CanonicalCut(b []byte) ([]byte, error) {
+	return appendCanonical(make([]byte, 0, len(b)), b, true)
+}
+
+func appendCanonical(out, b []byte, cut bool) ([]byte, error) {
+	w := canonicaliser{in: b, out: out, cut: cut, members: make([]member, 0, 32)}
 	i, err := w.value(skipSpace(b, 0), 0)
 	if err == nil {
 		err = atEnd(b, i)
@@ -40,6 +51,7 @@ func Check(b []byte, maxSize int) error {
 type canonicaliser struct {
 	in      []byte
 	out     []byte
+	cut     bool     // what is nested too deep becomes null
 	members []member // of all objects that are open, innermost last
 	scratch []byte
 }
@@ -84,9 +96,22 @@ func (w *canonicaliser) literal(i int, word string) (int, error) {
 	return end, nil
 }
 
+// tooDeep deals with an array or object at i that is nested too deep.
+func (w *canonicaliser) tooDeep(i int) (int, error) {
+	if !w.cut {
+		return i, fail(i, fmt.Sprintf("nested deeper than %d", MaxDepth))
+	}
+	end, ok := skipValue(w.in, i)
+	if !ok {
+		return i, fail(i, "expected a value")
+	}
+	w.out = append(w.out, "null"...)
+	return end, nil
+}
+
 func (w *canonicaliser) array(i, depth int) (int, error) {
 	if depth >= MaxDepth {
-		return i, fail(i, "nested too deep")
+		return w.tooDeep(i)
 	}
 	w.out = append(w.out, '[')
 	i = skipSpace(w.in, i+1)
@@ -118,7 +143,7 @@ func (w *canonicaliser) array(i, depth int) (int, error) {
 
 func (w *canonicaliser) object(i, depth int) (int, error) {
 	if depth >= MaxDepth {
-		return i, fail(i, "nested too deep")
+		return w.tooDeep(i)
 	}
 	w.out = append(w.out, '{')
 	i = skipSpace(w.in, i+1)

@@ -171,3 +171,30 @@ func reference(t *testing.T, in []byte) []byte {
 	}
 	return out
 }
+
+func TestCanonicalCutLeavesOutWhatIsNestedTooDeep(t *testing.T) {
+	deep := func(levels int, inner string) string {
+		return strings.Repeat(`{"a":`, levels) + inner + strings.Repeat("}", levels)
+	}
+	for name, c := range map[string]struct{ in, want string }{
+		"nothing":        {`{"b": [1], "a": {}}`, `{"a":{},"b":[1]}`},
+		"as deep as can": {deep(MaxDepth-1, `[1]`), deep(MaxDepth-1, `[1]`)},
+		"an array":       {deep(MaxDepth, `[1, {"x": "]"}]`), deep(MaxDepth, `null`)},
+		"an object":      {deep(MaxDepth, `{ "x": [1] }`), deep(MaxDepth, `null`)},
+		"far too deep":   {`{"b": 1, "a":` + deep(100*MaxDepth, `1`) + `}`, `{"a":` + deep(MaxDepth-1, `null`) + `,"b":1}`},
+	} {
+		got, err := CanonicalCut([]byte(c.in))
+		if err != nil || string(got) != c.want {
+			t.Errorf("%s: %v, %.100s", name, err, got)
+		}
+	}
+	for name, in := range map[string]string{
+		"not closed":       deep(MaxDepth, `[1`),
+		"not closed, deep": strings.Repeat("[", 2*MaxDepth),
+		"not JSON":         `{"a":x}`,
+	} {
+		if got, err := CanonicalCut([]byte(in)); err == nil {
+			t.Errorf("%s: accepted as %.100s", name, got)
+		}
+	}
+}

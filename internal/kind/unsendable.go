@@ -1,0 +1,48 @@
+package kind
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
+)
+
+// This file is about objects that are meant for the other side and that this side
+// cannot project: not to be confused with objects that are not meant for it. Those
+// are withdrawn, and so deleted there.
+
+// unsendable is what the owner publishes in place of such an object: enough that
+// the replica leaves alone what it has under that key, and nothing that could be
+// written there. It depends on nothing but the object, so it is the same after a
+// restart. A replica refuses it with the reason. One that does not know of it
+// refuses it because it has no spec; the annotation is for such a replica, which
+// otherwise might replace an object of another UID first.
+func unsendable(k engine.Key, uid string, err error) Item {
+	reason := unsendableReason(err)
+	p := &payload{uid: uid}
+	p.annotations.Set(UIDMismatchPolicy, raw.Quote("upsert"))
+	p.body.Set("frozen", []byte("true"))
+	p.body.Set("reason", raw.Quote(reason))
+	return Item{Key: k, Content: p.content(), Unsendable: reason}
+}
+
+func unsendableReason(err error) string {
+	what := err.Error()
+	if e, ok := errors.AsType[*raw.Error](err); ok {
+		what = e.Reason // without the offset, which is none in the object
+	}
+	return fmt.Sprintf("the object cannot be sent: its JSON is not accepted (%s)", what)
+}
+
+// checkSent refuses what the owner publishes in place of an object.
+func checkSent(p *payload) error {
+	if string(p.body.Get("frozen")) != "true" {
+		return nil
+	}
+	reason := raw.Text(p.body.Get("reason"))
+	if reason == "" {
+		reason = "the other side does not send it"
+	}
+	return refuse(engine.Invalid, "%.300s", reason)
+}
