@@ -71,6 +71,7 @@ type Tuning struct {
 	DeltaItems      int  // in one message
 	AskPrefixes     int  // in one message
 	MaxItems        int  // in a scope that a peer fills
+	MaxBytes        int  // of content that this side stores for a scope that a peer fills
 	MaxTombstones   int  // explicit deletions remembered for a peer that is away
 	Beacon          Time // between roots
 	Resend          Time // until an item without an answer is sent again
@@ -102,6 +103,7 @@ func (t Tuning) withDefaults() Tuning {
 	def(&t.DeltaItems, 128)
 	def(&t.AskPrefixes, 32)
 	def(&t.MaxItems, 50_000)
+	def(&t.MaxBytes, 512<<20)
 	def(&t.MaxTombstones, 10_000)
 	defT(&t.Beacon, 60*Second)
 	defT(&t.Resend, 60*Second)

@@ -57,8 +57,14 @@ func (p *Peer) heldReceived(h Held) {
 		return
 	}
 	if h.ID != "" {
-		if p.remoteHeld[h.Scope].ID == h.ID {
+		was, had := p.remoteHeld[h.Scope]
+		if was.ID == h.ID {
 			return // a reminder
+		}
+		if had && h.Scope == "" {
+			// Of a scope, the new ID takes the place of the old one. About the store
+			// as a whole both sides may hold something, so the old one is taken back.
+			p.unheld(Held{}, was.ID)
 		}
 		p.remoteHeld[h.Scope] = h
 		p.fact(Fact{Event: HeldEvent, Scope: h.Scope, Held: &h})

@@ -50,6 +50,7 @@ type Observe struct {
 	Scope string
 	Key   Key
 	Held  Version // hash of its content under the projection
+	Size  int     // bytes of that content
 	Owned bool    // carries our mark, so that it counts and may be removed
 	Alias Alias   // as recorded on the object
 	Born  uint64  // likewise: the revision of the owner's objects that it came from
@@ -80,6 +81,7 @@ type Applied struct {
 	Message    string
 	RetryAfter Time
 	Held       Version // after a write: hash of what is stored; zero: no object
+	Size       int     // bytes of what is stored
 	Replaced   Version // hash of what the write replaced
 	Born       uint64  // as in Observe
 	Written    bool    // an API write happened, else all was right already

@@ -83,7 +83,7 @@ func checkOwner(t reporter, o *owner) {
 
 func checkReplica(t reporter, r *replica) {
 	t.Helper()
-	owned, refusing, orphans, heldBack, load, counted := 0, 0, 0, 0, 0, 0
+	owned, refusing, orphans, heldBack, load, counted, stored, problems := 0, 0, 0, 0, 0, 0, 0, 0
 	for h, it := range r.items {
 		if it.hash != h || it.key.Hash() != h {
 			t.Errorf("%s %s: under a wrong hash", r.cfg.Name, it.key)
@@ -93,6 +93,13 @@ func checkReplica(t reporter, r *replica) {
 		}
 		if it.refused {
 			refusing++
+		}
+		if it.problem != nil {
+			problems++
+		}
+		stored += int(it.stored)
+		if it.stored != 0 && (!it.exists || !it.owned) {
+			t.Errorf("%s %s: counts %d bytes of an object that is not ours", r.cfg.Name, it.key, it.stored)
 		}
 		if it.orphan {
 			orphans++
@@ -130,6 +137,9 @@ func checkReplica(t reporter, r *replica) {
 	if owned != r.owned || refusing != r.refusing || orphans != r.orphans || heldBack != len(r.guard.held) || load != r.load || counted != r.digest.Len() {
 		t.Errorf("%s: %d owned, %d refused, %d held, load %d, %d counted; the accounts say %d, %d, %d, %d, %d", r.cfg.Name,
 			owned, refusing, heldBack, load, counted, r.owned, r.refusing, len(r.guard.held), r.load, r.digest.Len())
+	}
+	if stored != r.stored || problems != r.problems {
+		t.Errorf("%s: %d bytes are stored, %d items have a problem; the accounts say %d, %d", r.cfg.Name, stored, problems, r.stored, r.problems)
 	}
 	for h := range r.redo {
 		if r.items[h] == nil {

@@ -78,6 +78,116 @@ func TestReplicaTakesNoMoreItemsThanItsLimit(t *testing.T) {
 	}
 }
 
+func TestReplicaStoresNoMoreBytesThanItsLimit(t *testing.T) {
+	p := replicaPeer(Mirror, Tuning{MaxBytes: 100})
+	seq, tickets := uint64(0), uint64(0)
+	send := func(name string, size int) string {
+		t.Helper()
+		seq++
+		content := strings.Repeat("x", size)
+		got := codes(p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{item(seq, name, content)}}}))
+		if fmt.Sprint(got) == "[Apply]" {
+			tickets++
+			p.Step(1, Applied{Scope: "s", Key: Key{Name: name}, Ticket: tickets, Held: VersionOf([]byte(content)), Size: size, Written: true})
+		}
+		checkInvariants(t, p)
+		return strings.Join(got, ",")
+	}
+	for _, c := range []struct {
+		name string
+		size int
+		want string
+	}{
+		{"a", 60, "Apply"},
+		{"b", 41, "Ack TooLarge"},
+		{"b", 40, "Apply"},
+		{"c", 1, "Ack TooLarge"},
+		{"a", 61, "Ack TooLarge"},
+		{"a", 60, "Ack "}, // as it is
+		{"a", 59, "Apply"},
+		{"c", 1, "Apply"},
+	} {
+		if got := send(c.name, c.size); got != c.want {
+			t.Errorf("%d bytes for %s: %s, want %s", c.size, c.name, got, c.want)
+		}
+	}
+	// What others take away makes room, and what they add counts.
+	p.Step(1, Vanish{Scope: "s", Key: Key{Name: "b"}})
+	p.Step(1, Observe{Scope: "s", Key: Key{Name: "a"}, Held: Version{1, 1}, Size: 80, Owned: true})
+	if got := send("d", 20); got != "Ack TooLarge" {
+		t.Errorf("81 bytes and 20: %s", got)
+	}
+	if got := send("d", 19); got != "Apply" {
+		t.Errorf("81 bytes and 19: %s", got)
+	}
+}
+
+// What is being written counts too, until it is known what came of it.
+func TestReplicaCountsWhatItIsAboutToStore(t *testing.T) {
+	p := replicaPeer(Mirror, Tuning{MaxBytes: 400})
+	content := strings.Repeat("x", 200)
+	got := codes(p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{item(1, "a", content), item(2, "b", content)}}}))
+	if want := "Apply,Ack Overloaded"; strings.Join(got, ",") != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+	p.Step(1, Applied{Scope: "s", Key: Key{Name: "a"}, Ticket: 1, Code: Forbidden})
+	if got := codes(p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{item(3, "b", content)}}})); fmt.Sprint(got) != "[Apply]" {
+		t.Errorf("%v after the other was refused", got)
+	}
+}
+
+// What a peer may send any number of is not remembered any number of times.
+func TestRejectedKeysThatVanishLeaveNothing(t *testing.T) {
+	p := replicaPeer(Mirror, Tuning{})
+	r := p.replicas["s"]
+	long := strings.Repeat("x", 10_000)
+	for i := range uint64(2000) {
+		name := fmt.Sprint("k", i)
+		p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{item(2*i+1, name, "x")}}})
+		p.Step(1, Applied{Scope: "s", Key: Key{Name: name}, Ticket: i + 1, Code: Invalid, Message: long})
+		if it := r.items[Key{Name: name}.Hash()]; it.problem == nil || it.problem.message != "" {
+			t.Fatalf("an item without an object has problem %v", it.problem)
+		}
+		p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{{Seq: 2*i + 2, Key: Key{Name: name}, Gone: true}}}})
+	}
+	if len(r.items) > 0 || len(r.redo) > 0 || r.problems > 0 || r.digest.Len() > 0 {
+		t.Errorf("%d items, %d to be asked for, %d problems, %d in the digest", len(r.items), len(r.redo), r.problems, r.digest.Len())
+	}
+	checkInvariants(t, p)
+
+	p.Step(1, Observe{Scope: "s", Key: Key{Name: "a"}, Held: Version{1, 1}, Owned: true})
+	p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{item(5000, "a", "x")}}})
+	p.Step(1, Applied{Scope: "s", Key: Key{Name: "a"}, Ticket: 2001, Code: Invalid, Message: long})
+	if got, ok := p.Rejection("s", Key{Name: "a"}); !ok || got.Code != Invalid || len(got.Message) != maxMessage {
+		t.Errorf("an item with an object is rejected: %v, with %d bytes", ok, len(got.Message))
+	}
+}
+
+// An agent may say that it holds something ever new. The hub takes back what that
+// replaces, so nobody has to remember more than one for each scope.
+func TestHeldWithEverNewIDsIsTakenBack(t *testing.T) {
+	p := NewPeer(Config{Hub: true, Scopes: []ScopeConfig{{Name: "s", Role: Owner}, {Name: "r", Role: Replica}}}, emptySource{})
+	open(p)
+	open := map[string]bool{} // about the store as a whole, by ID
+	for i := range 1000 {
+		for _, scope := range []string{"", "s", "r", "unknown"} {
+			for _, e := range p.Step(1, Received{1, Held{Scope: scope, ID: fmt.Sprint("id", i)}}) {
+				f, ok := e.(Fact)
+				switch {
+				case !ok || f.Scope != "":
+				case f.Event == HeldEvent:
+					open[f.Held.ID] = true
+				case f.Event == Unheld:
+					delete(open, f.Held.ID)
+				}
+			}
+		}
+	}
+	if len(open) != 1 || !open["id999"] || len(p.remoteHeld) != 2 {
+		t.Errorf("%d are held by what people are told, %d by what the hub remembers", len(open), len(p.remoteHeld))
+	}
+}
+
 func TestReplicaHoldsNoMoreContentThanSomeWindows(t *testing.T) {
 	p := replicaPeer(Mirror, Tuning{Window: 1000})
 	content := string(bytes.Repeat([]byte("x"), 5000))

@@ -1,5 +1,7 @@
 package engine
 
+import "fmt"
+
 // This file is the part of a replica that deals with items from the owner.
 
 // delta takes an item from the owner, who knows its own store up to view.
@@ -36,7 +38,7 @@ func (r *replica) delta(in DeltaItem, view uint64) {
 		// Late or doubled; the later one speaks for both.
 	case r.newerThan(it, max(view, in.Revision)):
 		r.ack(in, Unavailable, "this process of the owner has not seen yet what was written here last", r.tune.RetryFirst)
-	case r.load > 0 && r.load+weight(in) > overload*r.tune.Window:
+	case r.load > 0 && (r.load+weight(in) > overload*r.tune.Window || r.stored+r.load+weight(in) > r.tune.MaxBytes):
 		r.ack(in, Overloaded, "more is under way than this side can hold", r.tune.RetryFirst)
 		r.update(it)
 	case it.ticket != 0:
@@ -79,6 +81,8 @@ func (r *replica) take(it *heldItem, in DeltaItem) {
 		r.refuse(it, in, HeldBack, "the hub's store went back in time; commands wait until that is confirmed", 0)
 	case r.heldUpdate(it, in):
 		r.refuse(it, in, HeldBack, "the owner's store went back in time or is another one; updates wait until that is confirmed", 0)
+	case r.cfg.Style != Pending && it.effective() != in.Version && r.exceeds(it, in):
+		r.refuse(it, in, TooLarge, fmt.Sprintf("it would be more than the %d bytes of kind %s that are stored for one agent", r.tune.MaxBytes, r.cfg.Name), 0)
 	case len(in.Extra) == 0 && r.cfg.Style != Pending && it.exists && it.owned && it.effective() == in.Version:
 		r.cured(it)
 		r.ack(in, OK, "", 0)
@@ -172,6 +176,7 @@ func (r *replica) applied(in Applied) {
 func (r *replica) removed(it *heldItem, in Applied) {
 	if in.Code == OK {
 		r.setExists(it, false, false)
+		r.setStored(it, 0)
 		it.held, it.alias = Version{}, Alias{}
 	}
 	if asked := !it.absent && it.seq != 0; asked && it.next == nil { // Seq 0: by an earlier session
@@ -228,6 +233,7 @@ func (r *replica) noteHeld(it *heldItem, in Applied) {
 		return
 	}
 	r.setExists(it, !in.Held.IsZero(), !in.Held.IsZero())
+	r.setStored(it, in.Size)
 	it.held = in.Held
 	r.setBorn(it, in.Born)
 	switch {
@@ -242,8 +248,8 @@ func (r *replica) noteHeld(it *heldItem, in Applied) {
 // refuse tells the owner why an item can not be had, and remembers that for the
 // rest of the session so that rounds do not ask for it again and again.
 func (r *replica) refuse(it *heldItem, in DeltaItem, code Code, message string, after Time) {
-	why := problem{code: code, message: message, session: r.peer.session}
-	known := it.problem != nil && *it.problem == why
+	why := newProblem(code, message, it.exists, r.peer.session)
+	known := it.problem != nil && it.problem.why == why.why && it.problem.session == why.session
 	if r.cfg.Style == Pending {
 		it.want = Version{}
 	} else {
@@ -251,7 +257,7 @@ func (r *replica) refuse(it *heldItem, in DeltaItem, code Code, message string, 
 		if it.problem == nil {
 			r.problems++
 		}
-		it.problem = &why
+		it.problem = why
 	}
 	r.update(it)
 	r.ack(in, code, message, after)

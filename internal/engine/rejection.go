@@ -1,5 +1,7 @@
 package engine
 
+import "strings"
+
 // This file answers what is known of a single item. A rejection belongs to the
 // session in which the replica gave it: the next session asks again.
 
@@ -58,9 +60,23 @@ func collision(other Key) string {
 // problem is why a replica refused an item, and in which session.
 type problem struct {
 	code    Code
-	message string
+	message string  // empty if there is no object that could show it
+	why     Version // hash of code and message
 	session uint64
 }
+
+// newProblem keeps a message only where there is an object: a peer may send any
+// number of keys, and none of them is worth a text of its own.
+func newProblem(code Code, message string, exists bool, session uint64) *problem {
+	p := &problem{code: code, why: VersionOf([]byte(string(code) + ": " + message)), session: session}
+	if exists {
+		p.message = strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
+	}
+	return p
+}
+
+// maxMessage is how much of a reason is kept, as much as travels.
+const maxMessage = 1024
 
 // cureEarlier takes back what was refused in an earlier session and was found
 // equal in this one without being sent again: a write that timed out may have

@@ -20,6 +20,7 @@ type replica struct {
 	orphans  int    // those of them that are orphans
 	floor    uint64 // the highest Seq of an item that was dropped: what is unknown and older is late
 	load     int    // bytes that wait to be applied, and the peer is held to
+	stored   int    // bytes that the objects which carry our mark hold
 	wants    []KeyHash
 	redo     map[KeyHash]Time // items known to differ, and when to ask for them (again)
 	wake     Time             // not later than the next thing that time brings about; 0: nothing
@@ -49,6 +50,7 @@ type heldItem struct {
 	ticket   uint64 // of the write under way
 	redoneAt Time
 	size     int32 // of what ticket is about
+	stored   int32 // bytes that it counts for in the replica's stored
 	redos    uint8
 	returns  uint8 // how often writes of want have replaced the same
 	exists   bool
@@ -146,6 +148,23 @@ func (r *replica) setExists(it *heldItem, exists, owned bool) {
 	}
 }
 
+// setStored notes how many bytes an object holds. Call it after setExists.
+func (r *replica) setStored(it *heldItem, size int) {
+	if !it.exists || !it.owned {
+		size = 0
+	}
+	r.stored += size - int(it.stored)
+	it.stored = int32(size)
+}
+
+// exceeds reports whether the content of an item, in the place of what its object
+// holds, would be more than this side stores for the peer. What gets smaller may
+// always be stored.
+func (r *replica) exceeds(it *heldItem, in DeltaItem) bool {
+	more := len(in.Content) - int(it.stored)
+	return more > 0 && r.stored+more > r.tune.MaxBytes
+}
+
 func (r *replica) setRefused(it *heldItem, refused bool) {
 	if it.orphan { // what is said now is about more than a lost object
 		it.orphan = false
@@ -202,6 +221,7 @@ func (r *replica) observe(in Observe) {
 	r.presume(it)
 	appeared := !it.exists
 	r.setExists(it, true, in.Owned)
+	r.setStored(it, in.Size)
 	it.held = in.Held
 	r.setBorn(it, in.Born)
 	if !in.Owned {
@@ -231,6 +251,7 @@ func (r *replica) vanish(key Key) {
 	}
 	r.presume(it)
 	r.setExists(it, false, false)
+	r.setStored(it, 0)
 	r.guard.drop(it)
 	it.held, it.alias, it.loose = Version{}, Alias{}, false
 	if !it.want.IsZero() {

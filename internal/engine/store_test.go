@@ -108,7 +108,7 @@ func (st *store) tell(scope string, key Key) Input {
 	case o == nil:
 		return Vanish{Scope: scope, Key: key}
 	}
-	return Observe{Scope: scope, Key: key, Held: VersionOf([]byte(o.content)), Owned: o.owned, Alias: o.alias, Born: o.born}
+	return Observe{Scope: scope, Key: key, Held: VersionOf([]byte(o.content)), Size: len(o.content), Owned: o.owned, Alias: o.alias, Born: o.born}
 }
 
 // put stores an object by the hand of a user, as owner or behind our back.
@@ -236,7 +236,7 @@ func (st *store) apply(e Apply) Applied {
 		o.owned, o.content, o.extra, o.born = true, content, string(e.Extra), e.Born
 		st.id.Revision++
 		st.side.w.names.content(e.Key, content)
-		return Applied{Held: VersionOf([]byte(content)), Written: true, Born: o.born}
+		return Applied{Held: VersionOf([]byte(content)), Size: len(content), Written: true, Born: o.born}
 	}
 	replaced := VersionOf([]byte(o.content))
 	written := !o.owned || o.content != content || o.extra != string(e.Extra)
@@ -245,7 +245,7 @@ func (st *store) apply(e Apply) Applied {
 		o.born = e.Born
 	}
 	st.side.w.names.content(e.Key, content)
-	return Applied{Held: VersionOf([]byte(content)), Replaced: replaced, Written: written, Born: o.born}
+	return Applied{Held: VersionOf([]byte(content)), Size: len(content), Replaced: replaced, Written: written, Born: o.born}
 }
 
 func (st *store) remove(e Remove) Applied {

@@ -245,7 +245,7 @@ func (l *link) applied(scope string, key engine.Key, ticket uint64, r result) {
 	in.Deleting = r.object != nil && r.object.IsDeleting()
 	if r.object != nil && s.cfg.Style != engine.Pending {
 		if held, ok := s.kind.Reflect(r.object, &l.world); ok && (held.Mark.Owned || s.cfg.Style == engine.Attached) {
-			in.Held, in.Born = engine.VersionOf(held.Content), held.Mark.Born
+			in.Held, in.Size, in.Born = engine.VersionOf(held.Content), len(held.Content), held.Mark.Born
 		}
 	}
 	if r.replaced != nil && s.cfg.Style != engine.Pending {

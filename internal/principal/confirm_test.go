@@ -79,3 +79,29 @@ func TestBothSidesMayDistrustTheOthersStore(t *testing.T) {
 		t.Errorf("held: %v", c.held)
 	}
 }
+
+// An agent that says ever new things about what it holds fills no memory here.
+func TestWhatAnAgentSaysThatItHoldsIsBounded(t *testing.T) {
+	d := newDesk(t)
+	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, chores: newChores(d.log), post: d.post}
+	p := engine.NewPeer(engine.Config{Hub: true, Scopes: []engine.ScopeConfig{{Name: "application"}}}, nil)
+	step := func(in engine.Input) {
+		for _, e := range p.Step(1, in) {
+			if f, ok := e.(engine.Fact); ok {
+				c.fact("a", f)
+			}
+		}
+	}
+	one := engine.Range{Min: 1, Max: 1}
+	step(engine.Connected{Session: 1})
+	step(engine.Received{Session: 1, Message: engine.Hello{Epoch: engine.Epoch{Incarnation: 1}, Protocol: one, Projection: one}})
+	step(engine.Begin{})
+	for i := range 1000 {
+		for _, scope := range []string{"", "application", "other"} {
+			step(engine.Received{Session: 1, Message: engine.Held{Scope: scope, ID: fmt.Sprint("id-", scope, i)}})
+		}
+	}
+	if n := len(c.held["a"]); n != 2 {
+		t.Errorf("%d are remembered", n)
+	}
+}
