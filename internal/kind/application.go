@@ -65,7 +65,12 @@ func (ApplicationKind) Publish(o *Object, w *World) (Item, bool) {
 	}
 	spec.Set("destination", destination.Bytes())
 	p.body.Set("spec", spec.Bytes())
-	return p.item(k, engine.Key{Name: project}), true
+	item := p.item(k, engine.Key{Name: project})
+	if item.Unsendable != "" && p.deleting {
+		p.body = nil // a deletion does not need the spec
+		item = p.item(k, engine.Key{})
+	}
+	return item, true
 }
 
 // Reflect implements Kind.

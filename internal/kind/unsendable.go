@@ -40,9 +40,5 @@ func checkSent(p *payload) error {
 	if string(p.body.Get("frozen")) != "true" {
 		return nil
 	}
-	reason := raw.Text(p.body.Get("reason"))
-	if reason == "" {
-		reason = "the other side does not send it"
-	}
-	return refuse(engine.Invalid, "%.300s", reason)
+	return refuse(engine.Invalid, "the other side says: %.300q", raw.Text(p.body.Get("reason")))
 }

@@ -116,6 +116,25 @@ func TestApplicationThatCannotBeSentIsDeletedWithItsOriginal(t *testing.T) {
 	}
 }
 
+// Its deletion with its resources does not need what cannot be sent.
+func TestApplicationThatCannotBeSentIsDeletedWithItsResources(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	r := ref("w1", "a")
+	p.user(kind.Hub, r, app("w1", "a", "default", "v1"))
+	p.change(kind.Hub, r, nested(raw.MaxDepth), "spec", "source", "helm")
+	writes := p.recordSpoke()
+	p.user(kind.Hub, r, deleting(t, string(p.stores[kind.Hub].objects[r].Raw())))
+	p.pass(60)
+	last := (*writes)[len(*writes)-1]
+	if last.Verb != Delete || !kind.HasCascade(last.Object) {
+		t.Errorf("the last write on the spoke is %s with finalizers %v", last.Verb, last.Object.Finalizers())
+	}
+	if hub := p.stores[kind.Hub].objects[r]; kind.HasCascade(hub) {
+		t.Errorf("the hub's still waits: %v", hub.Finalizers())
+	}
+}
+
 func TestNothingIsCreatedOrAdoptedForWhatCannotBeSent(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
