@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ func TestWhatCannotBeSentIsNotTakenForGone(t *testing.T) {
 				t.Fatalf("%v, %+v", ok, item)
 			}
 			again, _ := c.kind.Publish(object(t, strings.Replace(c.object, `"future":`, `"future":[], "later":`, 1)), c.owner)
-			if string(again.Content) != string(item.Content) {
+			if !bytes.Equal(again.Content, item.Content) {
 				t.Errorf("the place of what is wrong is part of the content: %s, %s", item.Content, again.Content)
 			}
 			_, err := c.kind.Merge(nil, item.Key, item.Content, nil, Mark{}, c.replica)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -52,7 +53,7 @@ func TestApplicationThatCannotBeSentStaysAsItIs(t *testing.T) {
 			stays := func(when string) {
 				t.Helper()
 				after := p.stores[c.replica].objects[c.copy]
-				if after == nil || after.UID() != before.UID() || string(after.Get("spec")) != string(before.Get("spec")) {
+				if after == nil || after.UID() != before.UID() || !bytes.Equal(after.Get("spec"), before.Get("spec")) {
 					t.Fatalf("%s: the other side has %v", when, after)
 				}
 				if !strings.Contains(p.hubConditions(), "nested deeper than") {
@@ -166,7 +167,7 @@ func TestProjectThatCannotBeSentStaysAsItIs(t *testing.T) {
 	p.pass(120)
 	p.restart(kind.Hub, kind.Managed)
 	p.pass(120)
-	if after := p.stores[kind.Spoke].objects[r]; after == nil || string(after.Get("spec")) != string(before.Get("spec")) {
+	if after := p.stores[kind.Spoke].objects[r]; after == nil || !bytes.Equal(after.Get("spec"), before.Get("spec")) {
 		t.Errorf("the spoke has %v", after)
 	}
 	told := false
