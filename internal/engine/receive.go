@@ -61,7 +61,7 @@ func weight(in DeltaItem) int {
 
 func (r *replica) take(it *heldItem, in DeltaItem) {
 	it.touched = r.round.id
-	it.loose, it.sure = false, false
+	it.loose, it.sure, it.leaving = false, false, false
 	if in.Gone {
 		r.takeGone(it, in)
 		return
@@ -178,9 +178,24 @@ func (r *replica) removed(it *heldItem, in Applied) {
 		r.setExists(it, false, false)
 		r.setStored(it, 0)
 		it.held, it.alias = Version{}, Alias{}
+	} else if in.Code == InUse && it.absent && it.next == nil {
+		it.leaving = true
+		r.redo[it.hash] = r.peer.now + r.tune.Beacon
+		r.wakeBy(r.redo[it.hash])
 	}
 	if asked := !it.absent && it.seq != 0; asked && it.next == nil { // Seq 0: by an earlier session
 		r.ack(DeltaItem{Seq: it.seq, Key: it.key}, in.Code, in.Message, in.RetryAfter)
+	}
+}
+
+// retryRemoval compares again some time after an absent item could not be removed
+// because it was in use. The item counts again, so that the removal is decided by
+// a new round: only what the owner still lacks is removed.
+func (r *replica) retryRemoval(it *heldItem) {
+	if it.leaving {
+		it.leaving = false
+		r.update(it)
+		r.startRound()
 	}
 }
 

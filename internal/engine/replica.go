@@ -63,6 +63,7 @@ type heldItem struct {
 	heldBack bool // its removal waits for a confirmation
 	sure     bool // its removal was confirmed
 	loose    bool // attached: the owner knows nothing of it
+	leaving  bool // the owner lacks it, but it is in use: does not count, and its removal is tried again
 	truce    bool // alias is for a while only
 	fought   bool // and people were told
 }
@@ -73,12 +74,12 @@ func newReplica(p *Peer, cfg ScopeConfig) *replica {
 
 // counted is an item's part in the digest: the version by which the owner would
 // call it. What was refused counts as if it were there, for both sides know of
-// it; what is held back or unknown to the owner does not count.
+// it; what is held back, leaving or unknown to the owner does not count.
 func (r *replica) counted(it *heldItem) (Version, bool) {
 	switch {
 	case it.refused && !it.want.IsZero():
 		return it.want, true
-	case !it.exists || !it.owned || it.heldBack || it.loose:
+	case !it.exists || !it.owned || it.heldBack || it.loose || it.leaving:
 		return Version{}, false
 	}
 	return it.effective(), true
@@ -193,7 +194,7 @@ func (r *replica) start() {
 		r.setNext(it, nil)
 		it.want, it.seq, it.replaced = Version{}, 0, Version{}
 		r.endTruce(it)
-		it.sure, it.again, it.returns, it.fought = false, false, 0, false
+		it.sure, it.leaving, it.again, it.returns, it.fought = false, false, false, 0, false
 		r.setRefused(it, false)
 		r.update(it)
 	}
@@ -283,6 +284,7 @@ func (r *replica) tick() {
 		delete(r.redo, h)
 		if it := r.items[h]; it != nil {
 			r.endTruce(it)
+			r.retryRemoval(it)
 			r.drift(it)
 		}
 	}

@@ -157,11 +157,12 @@ func (r *replica) differs(it *heldItem) {
 		// The owner has spoken of it since the round began.
 	case it.ticket != 0:
 		it.again = true
-	case waits:
+	case waits && !it.leaving:
 		// It will be asked for in its time: rounds do not hurry a race of writers.
 	default:
 		r.guard.drop(it)
-		it.loose, it.sure = false, false
+		it.loose, it.sure, it.leaving = false, false, false
+		delete(r.redo, it.hash)
 		r.askFor(it)
 		r.update(it)
 	}
