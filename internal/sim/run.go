@@ -146,24 +146,34 @@ func (w *world) confirmAll() {
 	if w.now%(2*minute) >= 30*second {
 		return
 	}
-	w.held(func(p *process, agent, id string) {
-		w.tracef("%s: confirms %s for %s", userName, id, agent)
-		w.ledger.excused[agent] = true
-		p.step(node.Confirm{Agent: agent, ID: id})
-	})
+	w.held(w.confirm)
+}
+
+// hold is something that a principal shows as held back.
+type hold struct {
+	at    *process
+	agent string
+	scope string // empty: everything, because a store went back
+	id    string
+}
+
+func (w *world) confirm(h hold) {
+	w.tracef("%s: confirms %s for %s", userName, h.id, h.agent)
+	w.ledger.excused[h.agent] = true
+	h.at.step(node.Confirm{Agent: h.agent, ID: h.id})
 }
 
 // holdsBack tells whether anything waits for a person's word: commands may be
 // among it, which no comparison of the two sides shows.
 func (w *world) holdsBack() bool {
 	found := false
-	w.held(func(*process, string, string) { found = true })
+	w.held(func(hold) { found = true })
 	return found
 }
 
 // held lists what principals show as held back for the agents that they have a
 // session with.
-func (w *world) held(each func(p *process, agent, id string)) {
+func (w *world) held(each func(hold)) {
 	for _, s := range w.spokes {
 		agent := s.agent.Name
 		for _, p := range w.principals {
@@ -174,16 +184,17 @@ func (w *world) held(each func(p *process, agent, id string)) {
 			if !ok || !st.Connected {
 				continue
 			}
-			ids := []string{st.Suspect}
+			holds := []hold{{id: st.Suspect}}
 			for _, sc := range st.Scopes {
-				ids = append(ids, sc.HeldID)
+				holds = append(holds, hold{scope: sc.Name, id: sc.HeldID})
 			}
 			for _, held := range st.Elsewhere {
-				ids = append(ids, held.ID)
+				holds = append(holds, hold{scope: held.Scope, id: held.ID})
 			}
-			for _, id := range ids {
-				if id != "" {
-					each(p, agent, id)
+			for _, h := range holds {
+				if h.id != "" {
+					h.at, h.agent = p, agent
+					each(h)
 				}
 			}
 		}

@@ -45,7 +45,7 @@ func (s *script) do(line string) {
 	case "clone":
 		cloneCluster(s.w, action{n: [4]uint32{uint32(slices.Index(s.w.spokes, s.spoke(line, args[0]))), 4 * 299}})
 	case "confirm":
-		s.confirm(args[0])
+		s.confirm(line, args)
 	case "show":
 		s.show(args[0])
 	default:
@@ -64,17 +64,16 @@ func (s *script) settle(line string) {
 	s.fatal(line, "the two sides do not become equal:\n%s", strings.Join(s.w.differences(), "\n"))
 }
 
-func (s *script) confirm(agent string) {
-	s.line("user: confirms what is held for " + agent)
-	trace := s.w.trace
-	s.w.trace = nil
-	s.w.now += 2*minute - s.w.now%(2*minute)
-	for _, sp := range s.w.spokes {
-		if sp.agent.Name == agent {
-			s.w.trace = trace
-			s.w.confirmAll()
+// confirm agrees to what is held for an agent: `confirm a`, or in one scope only:
+// `confirm a appproject`.
+func (s *script) confirm(line string, words []string) {
+	agent := s.spoke(line, words[0]).agent.Name
+	s.line("user: confirms what is held for " + strings.Join(words, " in scope "))
+	s.w.held(func(h hold) {
+		if h.agent == agent && (len(words) == 1 || h.scope == words[1]) {
+			s.w.confirm(h)
 		}
-	}
+	})
 }
 
 func (s *script) onHub(line string, words []string) {
@@ -91,6 +90,8 @@ func (s *script) onHub(line string, words []string) {
 		}
 	case "edit":
 		w.editSpec(w.hub, s.app(args[0]), 7)
+	case "assign": // assign a/app project
+		w.hub.edit(userName, s.app(args[0]), func(t tree) { put(t, args[1], "spec", "project") })
 	case "poison":
 		w.hub.edit(userName, s.app(args[0]), func(t tree) { put(t, "poison", "spec", "source", "path") })
 	case "cure":
@@ -214,6 +215,15 @@ func (s *script) holds(line string, words []string) (bool, string) {
 		return (o != nil) == (words[2] == "has"), "it does not"
 	case "hub": // hub has a/app
 		return (w.hub.st.get(s.app(words[2])) != nil) == (words[1] == "has"), "it does not"
+	case "proven": // proven: both ends have found every scope equal a moment ago
+		before := len(w.violations)
+		w.checkProofs()
+		found := w.violations[before:]
+		w.violations = w.violations[:before]
+		return len(found) == 0, strings.Join(found, "\n")
+	case "project": // project a has p1
+		o := s.spoke(line, words[1]).cluster.st.get(ref(kind.AppProjects, s.spoke(line, words[1]).cluster.argo, words[3]))
+		return (o != nil) == (words[2] == "has"), "it does not"
 	case "secret": // secret a has repo
 		o := s.spoke(line, words[1]).cluster.st.get(ref(kind.Secrets, s.spoke(line, words[1]).cluster.argo, words[3]))
 		return (o != nil) == (words[2] == "has"), "it does not"
