@@ -100,6 +100,7 @@ func (d *differ) hubApplication(w *world, s *spoke, at string, own, twin tree) {
 	if dig(twin, "metadata", "deletionTimestamp") != nil {
 		d.add("%s is deleting on the hub", at)
 	}
+	d.conditions(at, twin)
 	want := copied(own).(tree)
 	project := digText(own, "spec", "project")
 	if project == "" {

@@ -86,6 +86,7 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 	}
 	if removal(ch) {
 		w.guardRemoval(s, ch, bad)
+		w.guardBudget(s, who, ch, bad)
 	}
 	if ch.ref.Resource == kind.Applications && ch.new != nil {
 		if ch.old != nil && !sameExcept(withoutHeld(ch.old), withoutHeld(ch.new), "operationState") {
@@ -101,16 +102,14 @@ func removal(ch change) bool {
 }
 
 func (w *world) guardRemoval(s *spoke, ch change, bad func(string)) {
-	l, agent := w.ledger, s.agent.Name
 	source := ch.old.Annotation(sourceKey)
-	key := source + "@" + agent
 	switch {
 	case !marked(ch.old):
 		bad("deletes what is not ours:")
-	case l.excused[agent] || l.cascade[source]:
-	case ch.old.Annotation(adoptedKey) == "true" && ch.ref.Resource != kind.Secrets && !w.shape.policy.Recreate:
+	case w.ledger.mayCascade(s, source):
+	case ch.old.Annotation(adoptedKey) == "true" && ch.ref.Resource != kind.Secrets:
 		bad("deletes what it had adopted:")
-	case l.left[key]:
+	case w.ledger.mayRemove(s, source):
 	default:
 		bad("deletes what its owner has not given up:")
 	}
@@ -193,8 +192,11 @@ func (w *world) guardHub(who actor, ch change) {
 	if !w.ledger.placed[source+"@"+mark] {
 		bad("writes what did not come from the agent:")
 	}
-	if removal(ch) && !w.ledger.left[source+"@"+mark] && !w.ledger.excused[mark] {
-		bad("deletes what its owner has not given up:")
+	if removal(ch) {
+		if !w.ledger.mayRemove(s, source) {
+			bad("deletes what its owner has not given up:")
+		}
+		w.guardBudget(s, who, ch, bad)
 	}
 	if ch.ref.Resource == kind.Applications && ch.new != nil {
 		w.guardOrder(who.proc, ch, w.ledger.spokeEra[mark], bad)

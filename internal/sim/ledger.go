@@ -14,24 +14,27 @@ import (
 // the product.
 type ledger struct {
 	w       *world
-	now     map[string]bool     // "uid@agent": the owner publishes this object to this agent
-	placed  map[string]bool     // ... or has at some time
-	left    map[string]bool     // ... and has stopped doing so, by somebody's will
-	sources map[string]string   // UID of a spoke's copy → that of the hub's Application
-	cascade map[string]bool     // UIDs of Applications seen deleting with a resources finalizer
-	order   map[string][]uint64 // "uid/revision": the turns at which the owner came to it
-	local   map[string]bool     // UIDs of Applications deleted with their resources on a spoke
+	now     map[string]bool        // "uid@agent": the owner publishes this object to this agent
+	placed  map[string]bool        // ... or has at some time
+	left    map[string]bool        // ... and has stopped doing so, or lost it and a user has agreed to that
+	back    map[string]engine.Time // ... and has begun again, at this time
+	agreed  map[string]bool        // ... and a user has agreed to its removal
+	gaveUp  map[string]bool        // UIDs of what an owner has ceased to publish to an agent at some time
+	sources map[string]string      // UID of a spoke's copy → that of the hub's Application
+	cascade map[string]bool        // UIDs of Applications seen deleting with a resources finalizer
+	order   map[string][]uint64    // "uid/revision": the turns at which the owner came to it
+	local   map[string]bool        // UIDs of Applications deleted with their resources on a spoke
 	clicks  map[string]*click
 	asked   map[string]bool // operations that somebody wanted terminated
 
-	turn      uint64
-	hubEra    int               // grows when the hub's store goes back
-	spokeEra  map[string]int    // likewise, by agent
-	metHub    map[string]int    // the era in which an agent last had a session
-	metSpoke  map[string]int    // the era of the agent in which the hub last had one
-	excused   map[string]bool   // agents for which a person has confirmed a deletion, or a loss can not be told from one
-	clusters  map[string]string // the cluster that an agent's name belongs to
-	clustered map[string]engine.Time
+	turn        uint64
+	hubEra      int               // grows when the hub's store goes back
+	spokeEra    map[string]int    // likewise, by agent
+	metHub      map[string]int    // the era in which an agent last had a session
+	metSpoke    map[string]int    // the era of the agent in which the hub last had one
+	acceptedHub map[string]int    // the era of the hub's store that an agent's user has agreed to, or that nobody can tell from the one before
+	clusters    map[string]string // the cluster that an agent's name belongs to
+	clustered   map[string]engine.Time
 }
 
 // click is a sync that somebody asked for.
@@ -48,21 +51,10 @@ type click struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, left: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
+	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
 		local: map[string]bool{}, clicks: map[string]*click{}, asked: map[string]bool{}, spokeEra: map[string]int{},
-		metHub: map[string]int{}, metSpoke: map[string]int{}, excused: map[string]bool{}, clusters: map[string]string{},
+		metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}}
-}
-
-// note records whether an object is an agent's now.
-func (l *ledger) note(uid, agent string, is bool) {
-	key := uid + "@" + agent
-	if is {
-		l.now[key], l.placed[key] = true, true
-	} else if l.now[key] {
-		l.left[key] = true
-		delete(l.now, key)
-	}
 }
 
 // track follows a change in a cluster.
@@ -71,8 +63,13 @@ func (l *ledger) track(c *cluster, ch change) {
 		return
 	}
 	o := ch.new
-	if o != nil && o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade) {
+	switch {
+	case o == nil:
+	case o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade):
 		l.cascade[o.UID()] = true
+	case !o.IsDeleting() && l.cascade[o.UID()]: // a backup has brought it back
+		delete(l.cascade, o.UID())
+		l.back[o.UID()] = l.w.now
 	}
 	if o == nil {
 		o = ch.old
@@ -126,7 +123,7 @@ func (l *ledger) hubRestored() {
 func (l *ledger) spokeRestored(s *spoke) {
 	l.spokeEra[s.agent.Name]++
 	if l.hubEra > 0 {
-		l.excused[s.agent.Name] = true // with its Lease it has lost what it knew of the hub
+		defer l.unknowable(s) // with its Lease it has lost what it knew of the hub
 	}
 	for _, k := range l.clicks {
 		k.excused = true
@@ -163,7 +160,7 @@ func (l *ledger) opened(p *process, f engine.Fact) {
 		// It has come as far again as it was when this agent last saw it: nobody
 		// can tell that it went back in between.
 		l.w.tracef("%s can not know that the hub went back", p.name)
-		l.excused[agent] = true
+		l.unknowable(p.spoke)
 	}
 	l.metHub[agent] = l.hubEra
 }
@@ -178,7 +175,7 @@ func (l *ledger) greeted(p *process, agent string, f engine.Fact) {
 	}
 	st, _ := p.nd.Status(agent)
 	if met := l.metSpoke[agent]; met != l.spokeEra[agent] && st.Suspect == "" {
-		l.excused[agent] = true
+		l.accept(l.w.spokeOf(agent), "")
 	}
 	l.metSpoke[agent] = l.spokeEra[agent]
 }
@@ -201,7 +198,7 @@ func (l *ledger) ran(c *cluster, r kind.Ref, t tree, operation tree) {
 	}
 	k.runs++
 	uid, life := digText(t, "metadata", "uid"), c.spoke.process.life
-	again := k.excused && l.excused[c.spoke.agent.Name]
+	again := k.excused && l.hubEra > 0 && l.acceptedHub[c.spoke.agent.Name] == l.hubEra
 	if uid != k.ranOn && (life != k.ranIn || !c.spoke.managed() || c.name != k.ranAt) {
 		again = true // the Application is another one, and with the old one its record is gone
 	}
@@ -248,7 +245,17 @@ func (l *ledger) cascaded(c *cluster, r kind.Ref, t tree) {
 	if source == "" {
 		source = l.sources[uid] // somebody took the mark off
 	}
-	l.w.check(l.cascade[source] || l.local[uid], "the resources of %s on %s are deleted, and nobody asked for that", short(r), c.name)
+	l.w.check(l.mayCascade(c.spoke, source) || l.local[uid], "the resources of %s on %s are deleted, and nobody asked for that", short(r), c.name)
+}
+
+// mayCascade reports whether a user of the owner has deleted an Application with
+// its resources, and it has not come back since.
+func (l *ledger) mayCascade(s *spoke, source string) bool {
+	if l.cascade[source] {
+		return true
+	}
+	at, again := l.back[source]
+	return again && !l.w.settled(s, at)
 }
 
 // deletedBySpokeUser notes who asked.

@@ -212,6 +212,7 @@ func (e *end) receive(m engine.Message) {
 		e.p.failures = 0
 		e.welcomed = true
 	}
+	e.p.heard(e.c.spoke.agent.Name, m)
 	e.p.step(node.FromPeer{Agent: e.agentName(), Input: engine.Received{Session: e.session, Message: m}})
 }
 

@@ -96,10 +96,10 @@ func (d *differ) application(w *world, s *spoke, hub, twin *kind.Object, there k
 	case twin == nil:
 		d.add("%s is missing (%s)", at, shown)
 		return
-	case shown != "":
-		d.add("%s is fine, and the hub shows %s", at, shown)
 	}
+	d.conditions(at, h)
 	c := decode(twin)
+	d.conditions(at, c)
 	if digText(c, "metadata", "annotations", sourceKey) != hub.UID() || !marked(twin) {
 		d.add("%s is a twin of %s, not of %s", at, digText(c, "metadata", "annotations", sourceKey), hub.UID())
 	}
@@ -129,6 +129,15 @@ func (w *world) refused(h tree, twin *kind.Object) bool {
 		return true
 	}
 	return w.shape.policy.AdoptNever
+}
+
+// conditions looks at an Application with which nothing is wrong.
+func (d *differ) conditions(at string, t tree) {
+	for _, kind := range []string{"AgentError", "AgentHeldWarning"} {
+		if shown := condition(t, kind); shown != "" {
+			d.add("%s is fine, and shows %s: %s", at, kind, shown)
+		}
+	}
 }
 
 func condition(t tree, kind string) string {

@@ -33,6 +33,8 @@ type process struct {
 	persisted   map[string]memory
 	peers       map[string]string // principal: the cluster that an agent last came from
 	objects     int               // that this life has known at a time, at the most
+	told        map[string]bool   // "agent/scope/name": the owner has asked for the removal of an item
+	absent      map[string]*absence
 	specs       map[string]uint64 // the owner's turn that this life has come to, by source UID
 }
 
@@ -110,7 +112,7 @@ func (p *process) start() {
 	p.up = true
 	p.life++
 	p.wakeAt, p.pausedUntil, p.attempt, p.failures, p.dialling = 0, 0, 0, 0, false
-	p.objects = 0
+	p.objects, p.told, p.absent = 0, map[string]bool{}, map[string]*absence{}
 	p.conns, p.persisted, p.specs, p.peers = map[uint64]*end{}, map[string]memory{}, map[string]uint64{}, map[string]string{}
 	p.w.tracef("%s: starts", p.name)
 	if p.spoke != nil {

@@ -20,7 +20,7 @@ func (w *world) checkClicks() {
 			continue
 		}
 		o := w.hub.st.get(k.ref)
-		if o == nil || o.UID() != k.uid || o.IsDeleting() || ignoredLabel(o) || w.ledger.hasLeft(k.uid) {
+		if o == nil || o.UID() != k.uid || o.IsDeleting() || ignoredLabel(o) || w.ledger.gaveUp[k.uid] {
 			continue
 		}
 		if o.Annotation(agentMarkKey) == "" && !slices.ContainsFunc(w.spokes, func(s *spoke) bool { return w.sentTo(s, k.ref, o) }) {
@@ -39,15 +39,6 @@ func (w *world) waits(o *kind.Object) bool {
 		if r := refOf(kind.Applications, o); w.sentTo(s, r, o) {
 			twin := s.cluster.st.get(copyOnSpoke(s, r))
 			return w.refused(decode(o), twin) || twin != nil && ignoredLabel(twin)
-		}
-	}
-	return false
-}
-
-func (l *ledger) hasLeft(uid string) bool {
-	for _, s := range l.w.spokes {
-		if l.left[uid+"@"+s.agent.Name] {
-			return true
 		}
 	}
 	return false

@@ -81,10 +81,10 @@ func (w *world) heal() {
 		w.run(p.pausedUntil) // nobody is suspended for ever, and nobody is woken
 	}
 	for _, c := range w.clusters() {
-		c.downUntil, c.troubleUntil, c.lagUntil = 0, 0, 0
+		c.downUntil, c.troubleUntil, c.lagUntil = min(c.downUntil, w.now), min(c.troubleUntil, w.now), min(c.lagUntil, w.now)
 	}
 	for _, s := range w.spokes {
-		s.partitionUntil, s.slowUntil = 0, 0
+		s.partitionUntil, s.slowUntil = min(s.partitionUntil, w.now), min(s.slowUntil, w.now)
 		for _, p := range s.clones {
 			p.crash()
 			p.retired = true
@@ -155,11 +155,13 @@ type hold struct {
 	agent string
 	scope string // empty: everything, because a store went back
 	id    string
+
+	elsewhere bool // by the agent, not by the principal itself
 }
 
 func (w *world) confirm(h hold) {
 	w.tracef("%s: confirms %s for %s", userName, h.id, h.agent)
-	w.ledger.excused[h.agent] = true
+	w.ledger.confirmed(h)
 	h.at.step(node.Confirm{Agent: h.agent, ID: h.id})
 }
 
@@ -189,7 +191,7 @@ func (w *world) held(each func(hold)) {
 				holds = append(holds, hold{scope: sc.Name, id: sc.HeldID})
 			}
 			for _, held := range st.Elsewhere {
-				holds = append(holds, hold{scope: held.Scope, id: held.ID})
+				holds = append(holds, hold{scope: held.Scope, id: held.ID, elsewhere: true})
 			}
 			for _, h := range holds {
 				if h.id != "" {

@@ -1,0 +1,105 @@
+package sim
+
+import (
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file counts what a process removes although nobody told it item by item:
+// the owner merely lacks it. Of that there may be only so much without a
+// confirmation.
+
+// absence is what a process has removed of one scope of one agent.
+type absence struct {
+	at   map[string]engine.Time // by name of the object: when
+	most int                    // objects that were there at a time within the window, at the most
+	peak engine.Time            // when that was
+}
+
+// budgetWindow is for how long removals add up.
+const budgetWindow = 10 * minute
+
+// overBudget reports whether removing so many of so many objects by absence alone
+// needs a confirmation.
+func (w *world) overBudget(removed, of int) bool {
+	count := w.shape.tuning.HeldCount
+	if count == 0 {
+		count = 10
+	}
+	return removed > count && removed*100 > 20*of
+}
+
+// heard notes which removals the owner asks for by an item.
+func (p *process) heard(agent string, m engine.Message) {
+	d, ok := m.(engine.Delta)
+	if !ok {
+		return
+	}
+	for _, it := range d.Items {
+		p.told[agent+"/"+d.Scope+"/"+it.Key.Name] = it.Gone
+	}
+}
+
+// toldGone reports whether the owner asked for a removal. Copies on the hub have
+// the name on the spoke at their end.
+func (p *process) toldGone(agent, scope, name string) bool {
+	prefix := agent + "/" + scope + "/"
+	if p.told[prefix+name] {
+		return true
+	}
+	if p.spoke == nil {
+		for i := range len(name) {
+			if (name[i] == '.' || name[i] == '-') && p.told[prefix+strings.TrimLeft(name[i:], ".-")] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// guardBudget counts a removal.
+func (w *world) guardBudget(s *spoke, who actor, ch change, bad func(string)) {
+	scope := scopeOf(ch.ref.Resource)
+	if !strings.HasPrefix(who.why, "remove ") || scope != kind.ApplicationScope && scope != kind.AppProjectScope {
+		return
+	}
+	p, agent, c := who.proc, s.agent.Name, s.cluster
+	if c != p.cluster {
+		c = w.hub
+	}
+	a := p.absent[agent+"/"+scope]
+	if a == nil {
+		a = &absence{at: map[string]engine.Time{}}
+		p.absent[agent+"/"+scope] = a
+	}
+	there := 0
+	for _, o := range c.st.list(ch.ref.Resource) {
+		if c.hub && o.Annotation(agentMarkKey) == agent || !c.hub && marked(o) {
+			there++
+		}
+	}
+	if ch.new == nil {
+		there++ // it was there until now
+	}
+	key := ch.old.Annotation(sourceKey) + "@" + agent
+	if !w.ledger.agreed[key] && !p.toldGone(agent, scope, ch.ref.Name) {
+		a.at[ch.ref.Namespace+"/"+ch.ref.Name] = w.now
+	}
+	removed := 0
+	for name, at := range a.at {
+		if w.now-at > budgetWindow {
+			delete(a.at, name)
+		} else {
+			removed++
+		}
+	}
+	if there >= a.most || w.now-a.peak > budgetWindow {
+		a.most, a.peak = there, w.now
+	}
+	w.checks++
+	if w.overBudget(removed, max(a.most, there+removed-1)) {
+		bad("exceeds the deletion budget with")
+	}
+}

@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file decides whether a copy may be removed: its owner has given it up, or
+// a user has agreed to its removal. Both end when the owner publishes it again.
+
+// note records whether an object is an agent's now.
+func (l *ledger) note(uid, agent string, is bool) {
+	key := uid + "@" + agent
+	switch {
+	case is:
+		if l.left[key] {
+			delete(l.left, key)
+			l.back[key] = l.w.now
+		}
+		delete(l.agreed, key)
+		l.now[key], l.placed[key] = true, true
+	case l.now[key]:
+		l.left[key] = true
+		l.gaveUp[uid] = true
+		delete(l.now, key)
+	}
+}
+
+// mayRemove reports whether there is a reason to remove an agent's copy. A
+// publication that is news to nobody any more takes the reason away.
+func (l *ledger) mayRemove(s *spoke, source string) bool {
+	key := source + "@" + s.agent.Name
+	if l.left[key] {
+		return true
+	}
+	at, again := l.back[key]
+	return again && !l.w.settled(s, at)
+}
+
+// accept records that everything that the owner of an agent's objects lacks now
+// may be removed: a user has agreed to that, or the loss cannot be told from a
+// deletion. A scope limits it.
+func (l *ledger) accept(s *spoke, scope string) {
+	c := s.cluster
+	if !s.managed() {
+		c = l.w.hub
+	}
+	for _, r := range []kind.Resource{kind.AppProjects, kind.Secrets, kind.ConfigMaps, kind.Applications} {
+		if scope != "" && scope != scopeOf(r) {
+			continue
+		}
+		for _, o := range c.st.list(r) {
+			if !marked(o) && o.Annotation(agentMarkKey) != s.agent.Name {
+				continue
+			}
+			if key := o.Annotation(sourceKey) + "@" + s.agent.Name; !l.now[key] {
+				l.left[key] = true
+				if scope != "" {
+					l.agreed[key] = true
+				}
+			}
+		}
+	}
+}
+
+// confirmed is a user who agrees to what is held back. It holds for what is shown:
+// a scope as it is now, or the store of the other side as it is now.
+func (l *ledger) confirmed(h hold) {
+	s := l.w.spokeOf(h.agent)
+	if h.scope == "" {
+		l.acceptedHub[h.agent] = l.hubEra
+	}
+	if h.elsewhere == s.managed() { // what the replica of the Applications holds back
+		l.accept(s, h.scope)
+	}
+}
+
+// unknowable is a store that went back without leaving a trace.
+func (l *ledger) unknowable(s *spoke) {
+	l.acceptedHub[s.agent.Name] = l.hubEra
+	l.accept(s, "")
+}
+
+func scopeOf(r kind.Resource) string {
+	return map[kind.Resource]string{kind.Applications: "application", kind.AppProjects: "appproject",
+		kind.Secrets: "repository", kind.ConfigMaps: "gpgkey"}[r]
+}
+
+// settled reports whether everybody concerned has had the time to hear of
+// something that happened to an agent's objects at a time.
+func (w *world) settled(s *spoke, at engine.Time) bool {
+	for _, c := range []*cluster{w.hub, s.cluster} {
+		at = max(at, c.downUntil, c.troubleUntil, c.lagUntil+c.lag)
+	}
+	at = max(at, s.partitionUntil, s.slowUntil+20*second)
+	for _, p := range append(append([]*process{s.process}, w.principals...), s.clones...) {
+		at = max(at, p.pausedUntil)
+	}
+	if w.shape.bus { // a message that is lost is sent again, or made good by a comparison
+		return w.now-at > 3*minute
+	}
+	return w.now-at > minute
+}
