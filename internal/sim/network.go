@@ -301,8 +301,8 @@ func (s *spoke) latency() engine.Time {
 	return s.w.between(2, 80)
 }
 
-// sessionOpened tells the other replicas of the principal, sooner or later, that
-// a session of theirs has been superseded.
+// sessionOpened notes who has a session with whom. Other replicas of the principal
+// are not told: a session of theirs ends when its connection does.
 func (w *world) sessionOpened(p *process, agent string, f engine.Fact) {
 	if p.spoke != nil {
 		w.ledger.opened(p, f)
@@ -310,18 +310,4 @@ func (w *world) sessionOpened(p *process, agent string, f engine.Fact) {
 	}
 	p.peers[agent] = f.Hello.ClusterUID
 	w.ledger.greeted(p, agent, f)
-	if w.chance(30) {
-		return // and sometimes they are not told
-	}
-	for _, other := range w.principals {
-		if other == p || !other.up {
-			continue
-		}
-		for _, id := range sortedIDs(other.conns) {
-			e := other.conns[id]
-			if e.agentName() == agent && f.Hello.Epoch.Newer(e.other().epoch) {
-				other.later(w.between(20, 5*second), e.lost)
-			}
-		}
-	}
 }

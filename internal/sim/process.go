@@ -127,7 +127,8 @@ func (p *process) start() {
 		p.later(p.w.between(1, 500), refl.list)
 	}
 	p.later(minute, p.bookmarks)
-	p.later(10*second, p.persistOften)
+	p.later(10*second, p.checkOften)
+	p.later(p.persistEvery(), p.persistOften)
 }
 
 // crash ends a life. Its connections may take a while to be missed.
@@ -162,11 +163,24 @@ func (p *process) bookmarks() {
 	p.later(minute, p.bookmarks)
 }
 
+func (p *process) checkOften() {
+	p.w.checkBusy(p)
+	p.later(10*second, p.checkOften)
+}
+
 // persistOften writes down now and then how far the other side was seen.
 func (p *process) persistOften() {
-	p.w.checkBusy(p)
 	p.persist()
-	p.later(10*second, p.persistOften)
+	p.later(p.persistEvery(), p.persistOften)
+}
+
+// persistEvery is how often: an agent has its Lease written once a minute, a
+// principal looks at the status of each Agent every ten seconds.
+func (p *process) persistEvery() engine.Time {
+	if p.spoke != nil {
+		return minute
+	}
+	return 10 * second
 }
 
 func (p *process) persist() {
@@ -188,9 +202,19 @@ func (p *process) report(e node.Report) {
 	switch f.Event {
 	case engine.Opened:
 		p.w.sessionOpened(p, e.Agent, f)
-		p.later(p.w.between(10, second), p.persist)
+		p.persistSoon()
 	case engine.StoreAccepted:
 		p.known = f.Store
+		p.persistSoon()
+	case engine.HeldEvent, engine.Unheld:
+		p.persistSoon()
+	}
+}
+
+// persistSoon is a principal that writes an Agent's status after what people are
+// told. An agent waits for its turn.
+func (p *process) persistSoon() {
+	if p.spoke == nil {
 		p.later(p.w.between(10, second), p.persist)
 	}
 }
@@ -200,7 +224,7 @@ func (p *process) report(e node.Report) {
 func (p *process) startAgent() {
 	s := p.spoke
 	m := p.cluster.recall(leases, "agent")
-	m.Incarnation++
+	m.Incarnation = max(m.Incarnation+1, uint64(p.clock()))
 	p.incarnation = m.Incarnation
 	p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", m)
 	p.persisted[""], p.known = m, m.KnownStore
@@ -219,10 +243,9 @@ func (p *process) persistLease() {
 		return
 	}
 	p.ask(func() (*kind.Object, *apiError) {
-		if p.cluster.recall(leases, "agent").Incarnation != p.incarnation {
-			return nil, &apiError{"Conflict", "another process of this agent has started"}
-		}
-		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", now)
+		stored := now
+		stored.Incarnation = p.cluster.recall(leases, "agent").Incarnation // a later process may have counted itself
+		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", stored)
 		return nil, nil
 	}, func(_ *kind.Object, err *apiError) {
 		if err == nil {
@@ -249,19 +272,30 @@ func (p *process) register(s *spoke) {
 	p.step(node.Register{Agent: p.w.mutant.registered(p.w, s.agent), KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, Suspect: m.Suspect})
 }
 
-// persistRegistration keeps what the hub knows of an agent's cluster. The
-// replica that has the session writes, the others read.
+// persistRegistration keeps what the hub knows of an agent's cluster: its UID,
+// and how far an autonomous agent's store was seen and believed. That it is not
+// believed follows from that. The replica that has the session writes, the others
+// read.
 func (p *process) persistRegistration(s *spoke) {
 	name := s.agent.Name
 	st, ok := p.nd.Status(name)
 	if !ok || !st.Connected {
 		return
 	}
-	now := memory{KnownCluster: p.peers[name], KnownStore: st.Other, Suspect: st.Suspect != ""}
+	now := p.persisted[name]
+	if now.KnownCluster == "" {
+		now.KnownCluster = p.peers[name]
+	}
+	if !s.managed() && st.Suspect == "" {
+		now.KnownStore = st.Other
+	}
 	if now == p.persisted[name] {
 		return
 	}
 	p.ask(func() (*kind.Object, *apiError) {
+		if p.cluster.recall(registrations, name) != p.persisted[name] {
+			return nil, &apiError{"Conflict", "another principal has written it"}
+		}
 		p.cluster.remember(actor{what: p.name, proc: p}, registrations, name, now)
 		for _, other := range p.w.principals {
 			if other != p && other.up {
@@ -270,8 +304,11 @@ func (p *process) persistRegistration(s *spoke) {
 		}
 		return nil, nil
 	}, func(_ *kind.Object, err *apiError) {
-		if err == nil {
+		switch {
+		case err == nil:
 			p.persisted[name] = now
+		case err.reason == "Conflict":
+			p.register(s)
 		}
 	})
 }

@@ -68,6 +68,7 @@ func newWorld(seed uint64, sh shape) *world {
 	for _, a := range sh.agents {
 		w.addSpoke(a)
 	}
+	w.hub.st.rev = 100 + uint64(w.between(0, 1_000_000)) // no two stores count alike
 	for i := range sh.replicas {
 		w.principals = append(w.principals, &process{w: w, name: fmt.Sprintf("hub-%d", i), cluster: w.hub})
 	}
@@ -85,6 +86,7 @@ func (w *world) addSpoke(a agentShape) *spoke {
 	s.cluster = newCluster(w, a.name, a.argo)
 	s.cluster.spoke = s
 	s.cluster.skew = a.skew
+	s.cluster.st.rev = 100 + uint64(w.between(0, 1_000_000)) + uint64(len(w.spokes))
 	s.process = &process{w: w, name: a.name, cluster: s.cluster, spoke: s}
 	s.ctl = newController(s.cluster)
 	w.spokes = append(w.spokes, s)
