@@ -18,6 +18,7 @@ const (
 	doneLate          // the caller gives up, and then it is done
 	doneYet           // done, but the answer is lost
 	conflict          // 409 although nothing had changed
+	notRouted         // 404 from something in front of the API server, which is not asked
 	troubles
 )
 
@@ -59,6 +60,8 @@ func (p *process) ask(do func() (*kind.Object, *apiError), answer func(*kind.Obj
 			reply(10*second, nil, &apiError{"Timeout", "context deadline exceeded"})
 		case conflict:
 			reply(w.between(1, 30), nil, &apiError{"Conflict", "the object has been modified"})
+		case notRouted:
+			reply(w.between(1, 30), nil, &apiError{"", "404 page not found"})
 		default:
 			o, err := do()
 			reply(w.between(1, 30), o, err)
@@ -76,12 +79,14 @@ func (p *process) write(e node.Write) {
 	st := p.cluster.st
 	p.ask(func() (o *kind.Object, err *apiError) {
 		object := p.w.mutant.written(p, e)
-		switch e.Verb {
-		case node.Create:
+		err = p.cluster.denied(e.Verb.String(), e.Ref.Resource)
+		switch {
+		case err != nil:
+		case e.Verb == node.Create:
 			o, err = st.create(who, e.Ref.Resource, object)
-		case node.Update:
+		case e.Verb == node.Update:
 			o, err = st.update(who, e.Ref.Resource, object)
-		case node.Delete:
+		case e.Verb == node.Delete:
 			o, err = st.delete(who, e.Ref, object.UID(), object.ResourceVersion())
 		}
 		if p.w.trace != nil {
@@ -128,6 +133,9 @@ func failureOf(err *apiError) *node.Failure {
 func (p *process) read(e node.Read) {
 	ref := e.Ref
 	p.ask(func() (*kind.Object, *apiError) {
+		if err := p.cluster.denied("get", ref.Resource); err != nil {
+			return nil, err
+		}
 		if o := p.cluster.st.get(ref); o != nil {
 			return o, nil
 		}

@@ -31,6 +31,7 @@ type cluster struct {
 	troubleRate  int // percent of requests
 	lagUntil     engine.Time
 	lag          engine.Time
+	denials      []denial
 	backups      []*backup
 }
 

@@ -81,6 +81,7 @@ func (w *world) heal() {
 		w.run(p.pausedUntil) // nobody is suspended for ever, and nobody is woken
 	}
 	for _, c := range w.clusters() {
+		c.denials = nil
 		c.downUntil, c.troubleUntil, c.lagUntil = min(c.downUntil, w.now), min(c.troubleUntil, w.now), min(c.lagUntil, w.now)
 	}
 	for _, s := range w.spokes {

@@ -92,6 +92,9 @@ func (r *reflector) list() {
 	var objects []*kind.Object
 	var rev uint64
 	r.p.ask(func() (*kind.Object, *apiError) {
+		if err := r.p.cluster.denied("list", r.resource); err != nil {
+			return nil, err
+		}
 		objects, rev = r.p.cluster.st.list(r.resource), r.p.cluster.st.rev
 		return nil, nil
 	}, func(_ *kind.Object, err *apiError) {
