@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -23,6 +24,7 @@ type controller struct {
 const (
 	controllerName = "application-controller"
 	cascade        = "resources-finalizer.argocd.argoproj.io"
+	preDelete      = "pre-delete-finalizer.argocd.argoproj.io"
 	postDelete     = "post-delete-finalizer.argocd.argoproj.io"
 	refreshKey     = "argocd.argoproj.io/refresh"
 	hydrateKey     = "argocd.argoproj.io/hydrate"
@@ -98,6 +100,7 @@ func (k *controller) normalise(r kind.Ref, t tree) bool {
 		}
 	}
 	if digText(spec, "source", "path") == "hooks" {
+		addFinalizer(t, preDelete)
 		addFinalizer(t, postDelete)
 	}
 	if k.fights[r.Name] {
@@ -175,9 +178,20 @@ func (k *controller) finish(r kind.Ref, id string) {
 	if k.c.w.chance(10) {
 		phase = "Failed"
 	} else {
-		k.workloads[r.Namespace+"/"+r.Name] = digText(t, "spec", "source", "targetRevision")
+		k.deploy(r, t)
 	}
 	k.complete(r, phase, "done")
+}
+
+// deploy replaces what an Application has deployed. With prune, what the new
+// revision lacks is deleted.
+func (k *controller) deploy(r kind.Ref, t tree) {
+	app := r.Namespace + "/" + r.Name
+	revision := digText(t, "spec", "source", "targetRevision")
+	if dig(t, "spec", "syncPolicy", "automated", "prune") == true {
+		k.c.w.ledger.pruned(k.c, r, digText(t, "metadata", "annotations", sourceKey), k.workloads[app], revision)
+	}
+	k.workloads[app] = revision
 }
 
 func (k *controller) complete(r kind.Ref, phase, message string) {
@@ -244,27 +258,33 @@ func (k *controller) autoSync(r kind.Ref, t tree) bool {
 	return true
 }
 
-// finalise deletes what an Application deployed, if it is to go with it, and
-// takes the finalizers off.
+// finalise runs the hooks before, deletes what an Application deployed, if it is
+// to go with it, runs the hooks after, and takes the finalizers off.
 func (k *controller) finalise(r kind.Ref, t tree) {
 	list := finalizers(t)
-	for _, f := range list {
-		if !isCascade(f) {
+	is := func(prefix string) func(string) bool {
+		return func(f string) bool { return f == prefix || strings.HasPrefix(f, prefix+"/") }
+	}
+	for _, step := range []struct {
+		which func(string) bool
+		do    func()
+	}{
+		{is(preDelete), func() { k.c.w.ledger.hookRan(k.c, r, t, "pre-delete") }},
+		{isCascade, func() {
+			k.c.w.ledger.cascaded(k.c, r, t)
+			delete(k.workloads, r.Namespace+"/"+r.Name)
+		}},
+		{is(postDelete), func() { k.c.w.ledger.hookRan(k.c, r, t, "post-delete") }},
+	} {
+		if !slices.ContainsFunc(list, step.which) {
 			continue
 		}
 		if k.c.projectOf(k.c.st.get(r)) == nil {
 			k.plan(r, 10*second) // finalising needs the project
 			return
 		}
-		k.c.w.ledger.cascaded(k.c, r, t)
-		delete(k.workloads, r.Namespace+"/"+r.Name)
-		k.edit(r, func(t tree) { dropFinalizers(t, isCascade) })
+		step.do()
+		k.edit(r, func(t tree) { dropFinalizers(t, step.which) })
 		return
-	}
-	for _, f := range list {
-		if strings.HasPrefix(f, postDelete) {
-			k.edit(r, func(t tree) { dropFinalizers(t, func(f string) bool { return strings.HasPrefix(f, postDelete) }) })
-			return
-		}
 	}
 }

@@ -30,6 +30,9 @@ func (w *world) changed(c *cluster, who actor, ch change) {
 		}
 	}
 	if who.proc == nil {
+		if removal(ch) {
+			w.ledger.deleted[ch.old.UID()] = true
+		}
 		w.foreign++
 		return
 	}
@@ -93,6 +96,7 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 			bad("changes the status of")
 		}
 		w.guardOrder(who.proc, ch, l.hubEra, bad)
+		w.guardBackward(s, ch, bad)
 	}
 }
 

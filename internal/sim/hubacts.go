@@ -80,7 +80,11 @@ func (w *world) createIn(s *spoke, c *cluster, ns, name string, n uint32) {
 		return n>>16%100 < percent
 	}
 	if option(25) {
-		put(t, tree{"automated": tree{}}, "spec", "syncPolicy")
+		automated := tree{}
+		if option(50) {
+			automated["prune"] = true
+		}
+		put(t, tree{"automated": automated}, "spec", "syncPolicy")
 	} else if option(20) {
 		put(t, tree{}, "spec", "syncPolicy")
 	}

@@ -23,9 +23,14 @@ type ledger struct {
 	sources map[string]string      // UID of a spoke's copy → that of the hub's Application
 	cascade map[string]bool        // UIDs of Applications seen deleting with a resources finalizer
 	order   map[string][]uint64    // "uid/revision": the turns at which the owner came to it
+	deleted map[string]bool        // UIDs of what a user has deleted, with or without resources
 	local   map[string]bool        // UIDs of Applications deleted with their resources on a spoke
 	clicks  map[string]*click
 	asked   map[string]bool // operations that somebody wanted terminated
+
+	first    map[string]uint64 // "uid/revision": the turn at which a user first came to it
+	last     map[string]uint64 // ... and last
+	recounts bool              // a store was replaced, and nobody has done anything
 
 	turn        uint64
 	hubEra      int               // grows when the hub's store goes back
@@ -51,8 +56,8 @@ type click struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
-		local: map[string]bool{}, clicks: map[string]*click{}, asked: map[string]bool{}, spokeEra: map[string]int{},
+	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
+		local: map[string]bool{}, deleted: map[string]bool{}, clicks: map[string]*click{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}}
 }
@@ -77,6 +82,12 @@ func (l *ledger) track(c *cluster, ch change) {
 		l.turn++
 		key := o.UID() + "/" + unquote(o.Get("spec", "source", "targetRevision"))
 		l.order[key] = append(l.order[key], l.turn)
+		if !l.recounts {
+			if l.first[key] == 0 {
+				l.first[key] = l.turn
+			}
+			l.last[key] = l.turn
+		}
 	}
 	if source := o.Annotation(sourceKey); source != "" && !c.hub {
 		l.sources[o.UID()] = source
@@ -99,6 +110,8 @@ func (l *ledger) track(c *cluster, ch change) {
 
 // recount takes stock after a store was replaced: nobody has given up anything.
 func (l *ledger) recount(c *cluster) {
+	l.recounts = true
+	defer func() { l.recounts = false }()
 	for key := range l.now {
 		uid, _, _ := strings.Cut(key, "@")
 		if uid[:strings.LastIndexByte(uid, '-')] == c.name {

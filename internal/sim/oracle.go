@@ -55,6 +55,9 @@ func (d *differ) managed(w *world, s *spoke) {
 			if r == kind.AppProjects && s.cluster.uses(o.Name()) {
 				continue // stays as long as an Application names it
 			}
+			if r == kind.Applications && o.IsDeleting() && s.cluster.projectOf(o) == nil {
+				continue // without its project Argo CD does not run its hooks
+			}
 			d.add("%s on %s has gone on the hub", short(there), s.agent.Name)
 		}
 	}

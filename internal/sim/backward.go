@@ -1,0 +1,55 @@
+package sim
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file is about specs that go back, and what that deletes.
+
+// goesBack reports whether users of the owner were done with a revision before
+// they came to the one that it replaces.
+func (l *ledger) goesBack(source, from, to string) bool {
+	a, b := l.first[source+"/"+from], l.last[source+"/"+to]
+	return a > 0 && b > 0 && b < a
+}
+
+// believes reports whether an agent may do what the hub's store says: it never
+// went back, or a user has agreed to that, or nobody can tell.
+func (l *ledger) believes(agent string) bool {
+	return l.hubEra == 0 || l.acceptedHub[agent] == l.hubEra
+}
+
+// guardBackward checks that an older spec never replaces a newer one: that would
+// come from an old view, or from a store that went back.
+func (w *world) guardBackward(s *spoke, ch change, bad func(string)) {
+	if ch.old == nil || !marked(ch.old) || w.ledger.believes(s.agent.Name) && w.ledger.hubEra > 0 {
+		return
+	}
+	if w.ledger.hubEra > 0 && !checkBackward {
+		return
+	}
+	from, to := unquote(ch.old.Get("spec", "source", "targetRevision")), unquote(ch.new.Get("spec", "source", "targetRevision"))
+	if source := ch.new.Annotation(sourceKey); source == ch.old.Annotation(sourceKey) && w.ledger.goesBack(source, from, to) {
+		bad("goes back from " + from + " to " + to + " with")
+	}
+}
+
+// pruned is Argo CD deleting what a new revision lacks.
+func (l *ledger) pruned(c *cluster, r kind.Ref, source, from, to string) {
+	if !l.goesBack(source, from, to) || !c.spoke.managed() || l.spokeEra[c.spoke.agent.Name] > 0 || l.hubEra > 0 && !checkBackward {
+		return
+	}
+	l.w.check(l.hubEra > 0 && l.believes(c.spoke.agent.Name), "%s on %s is synced back from %s to %s, and resources are pruned", short(r), c.name, from, to)
+}
+
+// hookRan is Argo CD running the delete hooks of an Application.
+func (l *ledger) hookRan(c *cluster, r kind.Ref, t tree, which string) {
+	uid := digText(t, "metadata", "uid")
+	source := digText(t, "metadata", "annotations", sourceKey)
+	if source == "" {
+		source = l.sources[uid]
+	}
+	l.w.tracef("%s on %s: runs the %s hooks of %s", controllerName, c.name, which, short(r))
+	l.w.check(!checkHooks || l.deleted[uid] || l.deleted[source] || l.mayCascade(c.spoke, source),
+		"%s hooks of %s on %s run, and no user has deleted it", which, short(r), c.name)
+}

@@ -1,0 +1,10 @@
+package sim
+
+// What the product does not hold to yet. A check or a fault is switched on here
+// when its fix is merged; the simulator models it either way.
+const (
+	// checkHooks: a removal that no user asked for runs no delete hooks.
+	checkHooks = false
+	// checkBackward: while the hub's store is not believed, no spec goes back.
+	checkBackward = false
+)
