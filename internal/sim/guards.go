@@ -87,6 +87,9 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 	case ch.new != nil && marked(ch.new) && !entitled(ch.new):
 		bad("writes what was never meant for this agent:")
 	}
+	if ch.old != nil && ch.new != nil && marked(ch.new) && ch.new.Annotation(sourceKey) != ch.old.Annotation(sourceKey) {
+		w.guardTakeover(s, ch, bad)
+	}
 	if removal(ch) {
 		w.guardRemoval(s, ch, bad)
 		w.guardBudget(s, who, ch, bad)
@@ -97,6 +100,15 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 		}
 		w.guardOrder(who.proc, ch, l.hubEra, bad)
 		w.guardBackward(s, ch, bad)
+	}
+}
+
+// guardTakeover checks that an object is not taken over for something that is
+// being deleted: then its resources would go with it.
+func (w *world) guardTakeover(s *spoke, ch change, bad func(string)) {
+	source := ch.new.Annotation(sourceKey)
+	if w.ledger.cascade[source] && w.settled(s, w.ledger.cascadeAt[source]) && checkTakeover {
+		bad("takes over for a deletion")
 	}
 }
 

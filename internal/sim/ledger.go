@@ -28,9 +28,10 @@ type ledger struct {
 	clicks  map[string]*click
 	asked   map[string]bool // operations that somebody wanted terminated
 
-	first    map[string]uint64 // "uid/revision": the turn at which a user first came to it
-	last     map[string]uint64 // ... and last
-	recounts bool              // a store was replaced, and nobody has done anything
+	first     map[string]uint64      // "uid/revision": the turn at which a user first came to it
+	last      map[string]uint64      // ... and last
+	cascadeAt map[string]engine.Time // when an Application was first seen so
+	recounts  bool                   // a store was replaced, and nobody has done anything
 
 	turn        uint64
 	hubEra      int               // grows when the hub's store goes back
@@ -56,7 +57,7 @@ type click struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
+	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
 		local: map[string]bool{}, deleted: map[string]bool{}, clicks: map[string]*click{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}}
@@ -71,6 +72,9 @@ func (l *ledger) track(c *cluster, ch change) {
 	switch {
 	case o == nil:
 	case o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade):
+		if !l.cascade[o.UID()] {
+			l.cascadeAt[o.UID()] = l.w.now
+		}
 		l.cascade[o.UID()] = true
 	case !o.IsDeleting() && l.cascade[o.UID()]: // a backup has brought it back
 		delete(l.cascade, o.UID())

@@ -5,6 +5,8 @@ package sim
 const (
 	// checkHooks: a removal that no user asked for runs no delete hooks.
 	checkHooks = false
+	// checkTakeover: what is being deleted takes over no object that is another's.
+	checkTakeover = false
 	// checkBackward: while the hub's store is not believed, no spec goes back.
 	checkBackward = false
 )

@@ -169,7 +169,12 @@ func anonymous(line string) string {
 // build makes the world of a scenario: `world a:managed b:autonomous replicas=2`.
 func (s *script) build(words []string) {
 	sh := shape{replicas: 1, mapping: kind.ByNamespace, steady: true}
+	offline := false
 	for _, word := range words {
+		if word == "offline" {
+			offline = true
+			continue
+		}
 		if name, mode, ok := strings.Cut(word, ":"); ok {
 			sh.agents = append(sh.agents, agentShape{name: name, mode: kind.Mode(mode), hubNamespace: name, argo: "argocd"})
 			continue
@@ -181,6 +186,11 @@ func (s *script) build(words []string) {
 	s.w = newWorld(1, sh)
 	s.w.trace = s.hear
 	s.clicks, s.told = map[string]int{}, map[string]bool{}
+	for _, sp := range s.w.spokes {
+		if offline {
+			sp.partitionUntil = 24 * hour // until the scenario reconnects it
+		}
+	}
 	s.w.begin()
 	s.w.run(30 * second)
 	s.story, s.times = nil, 0

@@ -139,6 +139,8 @@ func (s *script) onSpoke(line string, words []string) {
 		w.deleteApplication(sp.cluster, spokeUser, local(), false)
 	case "create":
 		sp.cluster.create(spokeUser, kind.Applications, application(sp.cluster.argo, args[0], "in-cluster", w.nextRevision()))
+	case "sync":
+		sp.cluster.edit(spokeUser, local(), func(t tree) { t["operation"] = tree{"sync": tree{"revision": "HEAD"}} })
 	case "empty":
 		w.emptySpoke(sp)
 	case "burst":
@@ -213,6 +215,9 @@ func (s *script) holds(line string, words []string) (bool, string) {
 	case "spoke": // spoke a has app, spoke a lacks app
 		o := s.spoke(line, words[1]).cluster.st.get(ref(kind.Applications, s.spoke(line, words[1]).cluster.argo, words[3]))
 		return (o != nil) == (words[2] == "has"), "it does not"
+	case "unmarked": // unmarked a app: it is none of ours
+		o := s.spoke(line, words[1]).cluster.st.get(ref(kind.Applications, s.spoke(line, words[1]).cluster.argo, words[2]))
+		return o != nil && !marked(o), "it is gone, or marked"
 	case "hub": // hub has a/app
 		return (w.hub.st.get(s.app(words[2])) != nil) == (words[1] == "has"), "it does not"
 	case "proven": // proven: both ends have found every scope equal a moment ago
