@@ -25,9 +25,6 @@ func (w *world) guardBackward(s *spoke, ch change, bad func(string)) {
 	if ch.old == nil || !marked(ch.old) || w.ledger.believes(s.agent.Name) && w.ledger.hubEra > 0 {
 		return
 	}
-	if w.ledger.hubEra > 0 && !checkBackward {
-		return
-	}
 	from, to := unquote(ch.old.Get("spec", "source", "targetRevision")), unquote(ch.new.Get("spec", "source", "targetRevision"))
 	if source := ch.new.Annotation(sourceKey); source == ch.old.Annotation(sourceKey) && w.ledger.goesBack(source, from, to) {
 		bad("goes back from " + from + " to " + to + " with")
@@ -36,7 +33,7 @@ func (w *world) guardBackward(s *spoke, ch change, bad func(string)) {
 
 // pruned is Argo CD deleting what a new revision lacks.
 func (l *ledger) pruned(c *cluster, r kind.Ref, source, from, to string) {
-	if !l.goesBack(source, from, to) || !c.spoke.managed() || l.spokeEra[c.spoke.agent.Name] > 0 || l.hubEra > 0 && !checkBackward {
+	if !l.goesBack(source, from, to) || !c.spoke.managed() || l.spokeEra[c.spoke.agent.Name] > 0 {
 		return
 	}
 	l.w.check(l.hubEra > 0 && l.believes(c.spoke.agent.Name), "%s on %s is synced back from %s to %s, and resources are pruned", short(r), c.name, from, to)
@@ -50,6 +47,6 @@ func (l *ledger) hookRan(c *cluster, r kind.Ref, t tree, which string) {
 		source = l.sources[uid]
 	}
 	l.w.tracef("%s on %s: runs the %s hooks of %s", controllerName, c.name, which, short(r))
-	l.w.check(!checkHooks || l.deleted[uid] || l.deleted[source] || l.mayCascade(c.spoke, source),
+	l.w.check(l.deleted[uid] || l.deleted[source] || l.mayCascade(c.spoke, source),
 		"%s hooks of %s on %s run, and no user has deleted it", which, short(r), c.name)
 }

@@ -107,7 +107,7 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 // being deleted: then its resources would go with it.
 func (w *world) guardTakeover(s *spoke, ch change, bad func(string)) {
 	source := ch.new.Annotation(sourceKey)
-	if w.ledger.cascade[source] && w.settled(s, w.ledger.cascadeAt[source]) && checkTakeover {
+	if w.ledger.cascade[source] && w.settled(s, w.ledger.cascadeAt[source]) {
 		bad("takes over for a deletion")
 	}
 }
