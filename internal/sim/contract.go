@@ -12,18 +12,20 @@ import (
 
 // sentTo tells whether the hub sends an object to a managed agent.
 func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
-	if !s.managed() || ignoredLabel(o) {
+	if !s.managed() || ignoredLabel(o) || !w.selected(o) {
 		return false
 	}
 	switch r.Resource {
 	case kind.Applications:
-		if o.IsDeleting() && !slices.ContainsFunc(o.Finalizers(), isCascade) || o.Annotation(agentMarkKey) != "" {
+		// What was the copy of an autonomous agent's is its own once it is managed.
+		copyOf := o.Annotation(agentMarkKey)
+		if o.IsDeleting() && !slices.ContainsFunc(o.Finalizers(), isCascade) || copyOf != "" && copyOf != s.agent.Name {
 			return false
 		}
 		if s.agent.Mapping == kind.ByDestination {
 			return text(unquote(o.Get("spec", "destination", "name"))) == text(s.agent.Name) && w.hubAllows(r.Namespace)
 		}
-		return r.Namespace == s.agent.HubNamespace
+		return r.Namespace == s.agent.HubNamespace && (w.shape.mapping == kind.ByNamespace || w.hubAllows(r.Namespace))
 	case kind.AppProjects:
 		return r.Namespace == w.hub.argo && w.permits(s, o)
 	case kind.Secrets:
@@ -35,7 +37,7 @@ func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
 			return w.shape.hubSettings.ShareUnscopedRepositories
 		}
 		p := w.hub.st.get(ref(kind.AppProjects, w.hub.argo, name))
-		return p != nil && !ignoredLabel(p) && w.permits(s, p)
+		return p != nil && !ignoredLabel(p) && w.selected(p) && w.permits(s, p)
 	case kind.ConfigMaps:
 		return r.Namespace == w.hub.argo && r.Name == "argocd-gpg-keys-cm"
 	}
@@ -44,8 +46,16 @@ func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
 
 func unquote(b []byte) string { return strings.Trim(string(b), `"`) }
 
+// selected reports whether the hub's label selector, if there is one, selects an
+// object.
+func (w *world) selected(o *kind.Object) bool {
+	_, has := o.Labels()[selectorLabel]
+	return !w.selects || has
+}
+
 func (w *world) hubAllows(ns string) bool {
-	return ns == w.hub.argo || strings.HasPrefix(ns, "team-")
+	list := w.shape.hubSettings.AllowedNamespaces
+	return ns == w.hub.argo || slices.Contains(list, ns) || strings.HasPrefix(ns, "team-") && slices.Contains(list, "team-*")
 }
 
 // permits tells whether a project lets Applications deploy to an agent. The

@@ -38,6 +38,8 @@ func newController(c *cluster) *controller {
 
 func isCascade(f string) bool { return f == cascade || strings.HasPrefix(f, cascade+"/") }
 
+func isArgoFinalizer(f string) bool { return strings.Contains(f, "finalizer.argocd.argoproj.io") }
+
 // noticed looks at an Application soon after it has changed.
 func (k *controller) noticed(r kind.Ref) { k.plan(r, k.c.w.between(50, 2*second)) }
 

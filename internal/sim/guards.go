@@ -189,6 +189,10 @@ func (w *world) guardHub(who actor, ch change) {
 		return
 	}
 	s := w.spokeOf(mark)
+	if s != nil && s.managed() && s.modeChanged {
+		w.guardHubOwn(ch, bad)
+		return
+	}
 	if s == nil || s.managed() {
 		bad("marks for an agent that has no copies:")
 		return

@@ -96,20 +96,34 @@ func (l *ledger) track(c *cluster, ch change) {
 	if source := o.Annotation(sourceKey); source != "" && !c.hub {
 		l.sources[o.UID()] = source
 	}
-	if c.hub {
-		for _, s := range l.w.spokes {
-			l.note(o.UID(), s.agent.Name, ch.new != nil && l.w.sentTo(s, ch.ref, ch.new))
+	l.noteAll(c, ch.ref, o.UID(), ch.new)
+	if c.hub && ch.ref.Resource == kind.AppProjects {
+		for _, secret := range c.st.list(kind.Secrets) {
+			l.noteAll(c, refOf(kind.Secrets, secret), secret.UID(), secret)
 		}
-		if ch.ref.Resource == kind.AppProjects {
-			for _, secret := range c.st.list(kind.Secrets) {
-				for _, s := range l.w.spokes {
-					l.note(secret.UID(), s.agent.Name, l.w.sentTo(s, refOf(kind.Secrets, secret), secret))
-				}
+	}
+}
+
+// reconsider takes stock after an operator has changed what goes where.
+func (l *ledger) reconsider() {
+	for _, c := range l.w.clusters() {
+		for _, r := range []kind.Resource{kind.AppProjects, kind.Secrets, kind.ConfigMaps, kind.Applications} {
+			for _, o := range c.st.list(r) {
+				l.noteAll(c, refOf(r, o), o.UID(), o)
 			}
 		}
+	}
+}
+
+// noteAll records whose an object is now; nil: it is gone.
+func (l *ledger) noteAll(c *cluster, r kind.Ref, uid string, o *kind.Object) {
+	if !c.hub {
+		l.note(uid, c.spoke.agent.Name, o != nil && shownBy(c.spoke, r, o))
 		return
 	}
-	l.note(o.UID(), c.spoke.agent.Name, ch.new != nil && shownBy(c.spoke, ch.ref, ch.new))
+	for _, s := range l.w.spokes {
+		l.note(uid, s.agent.Name, o != nil && l.w.sentTo(s, r, o))
+	}
 }
 
 // recount takes stock after a store was replaced: nobody has given up anything.

@@ -110,6 +110,10 @@ func (e *end) begin() {
 	if !e.open {
 		return
 	}
+	if e == e.c.hub && !e.p.admits(e.c.spoke.agent.Name) {
+		e.turnAway()
+		return
+	}
 	e.ready = true
 	st := e.p.cluster.st
 	e.p.step(node.FromPeer{Agent: e.agentName(), Input: engine.Connected{

@@ -15,6 +15,9 @@ import (
 func (w *world) differences() []string {
 	var d differ
 	for _, s := range w.spokes {
+		if s.modeChanged {
+			continue
+		}
 		if s.managed() {
 			d.managed(w, s)
 		} else {

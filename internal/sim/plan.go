@@ -37,7 +37,9 @@ type act struct {
 // in which everything breaks at once hides what one fault alone would show.
 const usual = 30
 
-func actions() []act { return slices.Concat(hubActions, spokeActions, faultActions, denialActions) }
+func actions() []act {
+	return slices.Concat(hubActions, spokeActions, faultActions, denialActions, registrationActions, settingsActions)
+}
 
 // drawPlan draws what will happen, in the order of time.
 func drawPlan(rng *rand.Rand) []action {

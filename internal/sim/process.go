@@ -267,6 +267,9 @@ func (p *process) startPrincipal() {
 const principalUID = "principal-1"
 
 func (p *process) register(s *spoke) {
+	if s.deleted {
+		return
+	}
 	m := p.cluster.recall(registrations, s.agent.Name)
 	p.persisted[s.agent.Name] = m
 	p.step(node.Register{Agent: p.w.mutant.registered(p.w, s.agent), KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, Suspect: m.Suspect})

@@ -90,6 +90,9 @@ func (w *world) heal() {
 			p.crash()
 			p.retired = true
 		}
+		w.unretire(s)
+		w.rejoin(s)
+		w.bar(s, false)
 		w.after(second, s.process.start)
 	}
 	for _, p := range w.principals {

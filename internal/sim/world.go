@@ -23,6 +23,7 @@ type world struct {
 	sessions   uint64
 	appsets    []*appset
 
+	selects   bool // the hub has a label selector
 	faulty    bool // things may still break
 	late      bool // what is written now was asked for long ago, and given up since
 	revisions int  // of specs, counted through the whole world
@@ -51,7 +52,12 @@ type spoke struct {
 	clones   []*process // others under the same identity
 	settings kind.Settings
 	ctl      *controller
+	barred   bool // suspended, retired or deleted: it is not let in
+	retired  bool
+	deleted  bool // its Agent is
 	stranger bool // a clone's cluster: it must never get in
+
+	modeChanged bool // what it has on the two sides cannot be compared any more
 
 	partitionUntil engine.Time
 	slowUntil      engine.Time
