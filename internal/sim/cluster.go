@@ -31,6 +31,7 @@ type cluster struct {
 	troubleRate  int // percent of requests
 	lagUntil     engine.Time
 	lag          engine.Time
+	prunes       bool // its CRD does not know a field
 	denials      []denial
 	backups      []*backup
 }
@@ -114,11 +115,11 @@ func (c *cluster) admit(who actor, ref kind.Ref, o *kind.Object) (*kind.Object, 
 	case `"forbidden"`:
 		return nil, &apiError{"Forbidden", "a policy of this cluster forbids it"}
 	}
-	if !s.prunes && !s.defaults {
+	if !c.prunes && !s.defaults {
 		return o, nil
 	}
 	t := decode(o)
-	if s.prunes {
+	if c.prunes {
 		cut(t, "spec", "experimental")
 	}
 	if s.defaults && dig(t, "spec", "revisionHistoryLimit") == nil {

@@ -194,6 +194,9 @@ func (k *controller) deploy(r kind.Ref, t tree) {
 		k.c.w.ledger.pruned(k.c, r, digText(t, "metadata", "annotations", sourceKey), k.workloads[app], revision)
 	}
 	k.workloads[app] = revision
+	if isParent(t) {
+		k.raise(r, revision)
+	}
 }
 
 func (k *controller) complete(r kind.Ref, phase, message string) {
@@ -275,6 +278,9 @@ func (k *controller) finalise(r kind.Ref, t tree) {
 		{isCascade, func() {
 			k.c.w.ledger.cascaded(k.c, r, t)
 			delete(k.workloads, r.Namespace+"/"+r.Name)
+			if isParent(t) {
+				k.raise(r, "")
+			}
 		}},
 		{is(postDelete), func() { k.c.w.ledger.hookRan(k.c, r, t, "post-delete") }},
 	} {

@@ -67,7 +67,7 @@ func (d *differ) autonomous(w *world, s *spoke) {
 			case r == kind.AppProjects:
 				d.hubProject(s, at, decode(o), decode(twin))
 			default:
-				d.hubApplication(w, s, at, decode(o), decode(twin))
+				d.hubApplication(s, at, decode(o), decode(twin))
 			}
 		}
 		for _, o := range w.hub.st.list(r) {
@@ -96,7 +96,7 @@ func (d *differ) hubProject(s *spoke, at string, own, twin tree) {
 	}
 }
 
-func (d *differ) hubApplication(w *world, s *spoke, at string, own, twin tree) {
+func (d *differ) hubApplication(s *spoke, at string, own, twin tree) {
 	if dig(twin, "metadata", "deletionTimestamp") != nil {
 		d.add("%s is deleting on the hub", at)
 	}
@@ -107,7 +107,7 @@ func (d *differ) hubApplication(w *world, s *spoke, at string, own, twin tree) {
 		project = "default"
 	}
 	put(want, hubProject(s, project), "spec", "project")
-	if a, b := plainSpec(w, want, s.agent.Name), plainSpec(w, twin, ""); a != b {
+	if a, b := plainSpec(s, want, s.agent.Name), plainSpec(s, twin, ""); a != b {
 		d.add("%s: spec %s is %s on the hub", at, a, b)
 	}
 	d.metadata(at, own, twin, func(key string) bool { return key == "hub-only" })

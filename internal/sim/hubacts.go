@@ -95,6 +95,8 @@ func (w *world) createIn(s *spoke, c *cluster, ns, name string, n uint32) {
 		put(t, "hooks", "spec", "source", "path")
 	} else if option(12) {
 		put(t, "big", "spec", "source", "path")
+	} else if option(6) {
+		put(t, parentPath, "spec", "source", "path")
 	}
 	if option(30) {
 		put(t, tree{"flag": true}, "spec", "experimental")

@@ -152,6 +152,7 @@ func (p *process) toPeer(e node.ToPeer) {
 func (e *end) send(m engine.Message) {
 	w := e.c.w
 	e.seq++
+	m = e.p.translate(m)
 	data, err := wire.Encode(m, wire.Meta{Source: "sim/" + e.p.name, Session: e.epoch, Seq: e.seq})
 	if err != nil {
 		w.violate("encode %T: %v", m, err)
@@ -215,6 +216,9 @@ func (e *end) receive(m engine.Message) {
 	if _, ok := m.(engine.Welcome); ok {
 		e.p.failures = 0
 		e.welcomed = true
+	}
+	if _, ok := m.(engine.Hello); !ok {
+		m = e.p.translate(m)
 	}
 	e.p.heard(e.c.spoke.agent.Name, m)
 	e.p.step(node.FromPeer{Agent: e.agentName(), Input: engine.Received{Session: e.session, Message: m}})

@@ -58,6 +58,9 @@ func (d *differ) managed(w *world, s *spoke) {
 			if r == kind.AppProjects && s.cluster.uses(o.Name()) {
 				continue // stays as long as an Application names it
 			}
+			if r == kind.Applications && s.agent.Mapping == kind.ByNamespace && o.Namespace() != s.cluster.argo {
+				continue // of another mapping, which is left behind as it is
+			}
 			if r == kind.Applications && o.IsDeleting() && s.cluster.projectOf(o) == nil {
 				continue // without its project Argo CD does not run its hooks
 			}
@@ -109,7 +112,7 @@ func (d *differ) application(w *world, s *spoke, hub, twin *kind.Object, there k
 	if digText(c, "metadata", "annotations", sourceKey) != hub.UID() || !marked(twin) {
 		d.add("%s is a twin of %s, not of %s", at, digText(c, "metadata", "annotations", sourceKey), hub.UID())
 	}
-	if a, b := plainSpec(w, h, "in-cluster"), plainSpec(w, c, ""); a != b {
+	if a, b := plainSpec(s, h, "in-cluster"), plainSpec(s, c, ""); a != b {
 		d.add("%s: spec %s is %s there", at, a, b)
 	}
 	d.metadata(at, h, c, func(key string) bool { return key == "fight" && s.ctl.fights[there.Name] })
@@ -158,7 +161,7 @@ func condition(t tree, kind string) string {
 // plainSpec is a spec without what does not matter: its destination as it should
 // be on the other side, what the controller normalises, and fields that some
 // API servers drop or add.
-func plainSpec(w *world, t tree, destination string) string {
+func plainSpec(s *spoke, t tree, destination string) string {
 	spec := copied(digTree(t, "spec")).(tree)
 	if destination != "" {
 		put(spec, destination, "destination", "name")
@@ -170,10 +173,10 @@ func plainSpec(w *world, t tree, destination string) string {
 	if p, ok := spec["syncPolicy"].(tree); ok && len(p) == 0 {
 		delete(spec, "syncPolicy")
 	}
-	if w.shape.prunes {
+	if s.cluster.prunes {
 		delete(spec, "experimental")
 	}
-	if w.shape.defaults {
+	if s.w.shape.defaults {
 		delete(spec, "revisionHistoryLimit")
 	}
 	return text(spec)

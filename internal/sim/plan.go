@@ -38,7 +38,8 @@ type act struct {
 const usual = 30
 
 func actions() []act {
-	return slices.Concat(hubActions, spokeActions, faultActions, denialActions, registrationActions, settingsActions)
+	return slices.Concat(hubActions, spokeActions, faultActions, denialActions, registrationActions, settingsActions,
+		skewActions, crdActions)
 }
 
 // drawPlan draws what will happen, in the order of time.

@@ -16,6 +16,7 @@ type process struct {
 	spoke   *spoke // of an agent; nil: a principal
 	nd      *node.Node
 
+	release     release
 	up          bool
 	retired     bool // never starts again
 	life        int  // grows with every start; what belongs to an earlier one is dropped

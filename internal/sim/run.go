@@ -98,6 +98,12 @@ func (w *world) heal() {
 	for _, p := range w.principals {
 		w.after(second, p.start)
 	}
+	for _, p := range w.processes() {
+		if p.release == tooNew {
+			p.release = current
+			p.restartIn(second)
+		}
+	}
 	w.putIdentitiesRight()
 }
 

@@ -91,7 +91,7 @@ func (w *world) addSpoke(a agentShape) *spoke {
 		Server: "https://proxy:9090?agentName=" + a.name}, settings: a.settings}
 	s.cluster = newCluster(w, a.name, a.argo)
 	s.cluster.spoke = s
-	s.cluster.skew = a.skew
+	s.cluster.skew, s.cluster.prunes = a.skew, w.shape.prunes
 	s.cluster.st.rev = 100 + uint64(w.between(0, 1_000_000)) + uint64(len(w.spokes))
 	s.process = &process{w: w, name: a.name, cluster: s.cluster, spoke: s}
 	s.ctl = newController(s.cluster)

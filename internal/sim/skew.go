@@ -1,0 +1,66 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
+
+// This file is about processes of another release than the others.
+
+var skewActions = []act{
+	{name: "version skew", weight: 4, fault: true, rare: 15, do: versionSkew},
+}
+
+// release is which one a process is of.
+type release uint8
+
+const (
+	current release = iota
+	older           // does not know the fields that were added last
+	newer           // speaks one version more of everything
+	tooNew          // does not speak the versions of today any more
+	releases
+)
+
+// versionSkew rolls out another release of a principal or of an agent.
+func versionSkew(w *world, a action) {
+	p, _ := pick(w.processes(), a.n[0])
+	p.release = release(a.n[1] % uint32(releases))
+	w.tracef("%s: is rolled out as release %d", p.name, p.release)
+	p.restartIn(second + span(a.n[2])/20)
+}
+
+// translate is what a message of this process says to others, or the other way
+// round: an older release neither sends nor sees what was added last. An agent
+// greets with the versions that it speaks.
+func (p *process) translate(m engine.Message) engine.Message {
+	switch m := m.(type) {
+	case engine.Hello:
+		switch p.release {
+		case newer:
+			m.Protocol.Max++
+			m.Projection.Max++
+		case tooNew:
+			m.Protocol.Min, m.Protocol.Max = engine.ProtocolMax+1, engine.ProtocolMax+2
+		}
+		return m
+	case engine.Delta:
+		if p.release == older {
+			m.Items = slices.Clone(m.Items)
+			for i := range m.Items {
+				m.Items[i].Deleted = false
+			}
+		}
+		return m
+	case engine.Roots:
+		if p.release == older {
+			m.Items = slices.Clone(m.Items)
+			for i := range m.Items {
+				m.Items[i].Known = false
+			}
+		}
+		return m
+	}
+	return m
+}
