@@ -184,7 +184,8 @@ func changeMapping(w *world, a action) {
 }
 
 // changeMode makes the other side the owner of an agent's Applications. Nobody
-// gives up anything by that.
+// gives up anything by that; but copies from an earlier time of that mode, of which
+// the new owner has none now, may go.
 func changeMode(w *world, a action) {
 	s, _ := pick(w.spokes, a.n[0])
 	if s.managed() {
@@ -196,6 +197,7 @@ func changeMode(w *world, a action) {
 	w.tracef("%s: %s is %s", userName, s.agent.Name, s.agent.Mode)
 	w.ledger.recount(w.hub)
 	w.ledger.recount(s.cluster)
+	w.ledger.accept(s, "")
 	for _, k := range w.ledger.clicks {
 		k.excused = true
 	}
