@@ -158,7 +158,7 @@ func (w *world) guardAutonomous(s *spoke, who actor, ch change) {
 		return
 	}
 	before, after := decode(ch.old), decode(ch.new)
-	if !sameExcept(ch.old, ch.new, "operationState") {
+	if !sameExcept(withoutHeld(ch.old), withoutHeld(ch.new), "operationState") { // it may be left from another mode
 		bad("changes the status of")
 	}
 	for _, t := range []tree{before, after} {
