@@ -1,0 +1,150 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// calm makes a world of one managed agent in which nothing happens by itself.
+func calm(t *testing.T) (*world, *spoke) {
+	t.Helper()
+	w := newWorld(1, shape{replicas: 1, mapping: kind.ByNamespace, steady: true,
+		agents: []agentShape{{name: "a", mode: kind.Managed, hubNamespace: "a", argo: "argocd"}}})
+	return w, w.spokes[0]
+}
+
+// copyOf puts a copy of a hub's object on the spoke, as an agent would.
+func copyOf(t *testing.T, s *spoke, name, source string) *kind.Object {
+	t.Helper()
+	app := application("argocd", name, "in-cluster", "r1")
+	put(app, tree{sourceKey: source, principalKey: principalUID}, "metadata", "annotations")
+	o := s.cluster.create("test", kind.Applications, app)
+	if o == nil {
+		t.Fatalf("%s is refused", name)
+	}
+	return o
+}
+
+func TestReasonForRemovalEndsWhenOwnerPublishesAgain(t *testing.T) {
+	w, s := calm(t)
+	l := w.ledger
+	l.note("hub-1", "a", true)
+	if l.mayRemove(s, "hub-1") {
+		t.Error("what is published may be removed")
+	}
+	l.note("hub-1", "a", false)
+	if !l.mayRemove(s, "hub-1") {
+		t.Error("what was given up may not be removed")
+	}
+	l.note("hub-1", "a", true)
+	if !l.mayRemove(s, "hub-1") {
+		t.Error("an agent that cannot have heard of it yet is blamed")
+	}
+	w.now += 2 * minute
+	if l.mayRemove(s, "hub-1") {
+		t.Error("what is published again may still be removed")
+	}
+}
+
+func TestConfirmationCoversWhatIsMissingThen(t *testing.T) {
+	w, s := calm(t)
+	l := w.ledger
+	l.note("hub-1", "a", true)
+	copyOf(t, s, "kept", "hub-1")
+	copyOf(t, s, "lost", "hub-2")
+	l.confirmed(hold{agent: "a", scope: kind.AppProjectScope, elsewhere: true})
+	if l.mayRemove(s, "hub-2") {
+		t.Error("a confirmation covers another scope")
+	}
+	l.confirmed(hold{agent: "a", scope: kind.ApplicationScope})
+	if l.mayRemove(s, "hub-2") {
+		t.Error("a confirmation of what the hub holds back covers what the agent does")
+	}
+	l.confirmed(hold{agent: "a", scope: kind.ApplicationScope, elsewhere: true})
+	if !l.mayRemove(s, "hub-2") {
+		t.Error("what was confirmed may not be removed")
+	}
+	if l.mayRemove(s, "hub-1") {
+		t.Error("a confirmation covers what the owner has")
+	}
+	l.placed["hub-3@a"] = true
+	copyOf(t, s, "later", "hub-3")
+	if l.mayRemove(s, "hub-3") {
+		t.Error("a confirmation covers what was lost later")
+	}
+}
+
+func TestRestoredApplicationTakesBackItsDeletion(t *testing.T) {
+	w, s := calm(t)
+	app := application("a", "web", "a", "r1")
+	addFinalizer(app, cascade)
+	o := w.hub.create(userName, kind.Applications, app)
+	before := w.hub.st.snapshot()
+	w.hub.remove(userName, refOf(kind.Applications, o))
+	if !w.ledger.mayCascade(s, o.UID()) {
+		t.Fatal("a user has deleted it with its resources, and that is not known")
+	}
+	w.hub.st.restore(before)
+	w.ledger.hubRestored()
+	w.now += 2 * minute
+	if w.ledger.mayCascade(s, o.UID()) {
+		t.Error("the backup has brought it back, and its resources may still be deleted")
+	}
+}
+
+func TestSpecThatGoesBackIsNoticed(t *testing.T) {
+	w, s := calm(t)
+	o := w.hub.create(userName, kind.Applications, application("a", "web", "a", "r1"))
+	w.hub.edit(userName, refOf(kind.Applications, o), func(t tree) { put(t, "r2", "spec", "source", "targetRevision") })
+	was := copyOf(t, s, "web", o.UID())
+	at := func(revision string) *kind.Object {
+		c := decode(was)
+		put(c, revision, "spec", "source", "targetRevision")
+		return encode(c)
+	}
+	check := func(from, to string) bool {
+		found := false
+		w.guardBackward(s, change{ref: refOf(kind.Applications, was), old: at(from), new: at(to)}, func(string) { found = true })
+		return found
+	}
+	if check("r1", "r2") {
+		t.Error("a spec that goes forward is called one that goes back")
+	}
+	if !check("r2", "r1") {
+		t.Error("a spec goes back, and that is not noticed")
+	}
+	if check("local", "r1") {
+		t.Error("an edit on the spoke that is put right is called one that goes back")
+	}
+	w.ledger.hubRestored()
+	if !check("r2", "r1") {
+		t.Error("nobody has agreed to the restored hub, and that a spec goes back is not noticed")
+	}
+	w.ledger.confirmed(hold{agent: "a", elsewhere: true})
+	if check("r2", "r1") {
+		t.Error("a user has agreed to the restored hub, and its specs are not accepted")
+	}
+}
+
+func TestHooksNeedAUserWhoDeletes(t *testing.T) {
+	for name, c := range map[string]struct {
+		delete bool
+		want   int
+	}{
+		"a user has deleted it": {true, 0},
+		"nobody has deleted it": {false, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, s := calm(t)
+			o := copyOf(t, s, "web", "hub-1")
+			if c.delete {
+				s.cluster.remove(spokeUser, refOf(kind.Applications, o))
+			}
+			w.ledger.hookRan(s.cluster, refOf(kind.Applications, o), decode(o), "post-delete")
+			if len(w.violations) != c.want {
+				t.Errorf("violations: %v", w.violations)
+			}
+		})
+	}
+}
