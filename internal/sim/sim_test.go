@@ -1,19 +1,20 @@
 package sim
 
 import (
+	"runtime"
 	"testing"
 )
 
 // seedsInTests is how many seeds every run of the tests tries. make sim tries
 // as many as you like.
-const seedsInTests = 200
+const seedsInTests = 1000
 
 func TestWorldsComeToRestWithoutViolations(t *testing.T) {
 	seeds := uint64(seedsInTests)
 	if testing.Short() {
-		seeds /= 2
+		seeds /= 10
 	}
-	report := Many(1, seeds, 1, nil)
+	report := Many(1, seeds, runtime.GOMAXPROCS(0), nil)
 	if report.Failed() {
 		t.Fatalf("\n%s", report)
 	}
