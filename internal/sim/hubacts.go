@@ -91,11 +91,12 @@ func (w *world) createIn(s *spoke, c *cluster, ns, name string, n uint32) {
 	if option(40) {
 		addFinalizer(t, cascade)
 	}
-	if option(10) {
+	switch {
+	case option(10):
 		put(t, "hooks", "spec", "source", "path")
-	} else if option(12) {
+	case option(12):
 		put(t, "big", "spec", "source", "path")
-	} else if option(6) {
+	case option(6):
 		put(t, parentPath, "spec", "source", "path")
 	}
 	if option(30) {

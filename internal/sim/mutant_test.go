@@ -69,7 +69,8 @@ var mutants = map[string]mutant{
 	"says that it is done before it is": {onSwallow: func(p *process, e node.Write) bool {
 		return p.spoke != nil && e.Verb == node.Create && e.Ref.Resource == kind.Applications
 	}},
-	"believes any store": {onConfigure: func(cfg *node.Config) { cfg.KnownStore, cfg.Suspect = engine.Store{}, false }},
+	"believes any store":     {onConfigure: func(cfg *node.Config) { cfg.KnownStore, cfg.Suspect = engine.Store{}, false }},
+	"has no deletion budget": {onConfigure: func(cfg *node.Config) { cfg.Tuning.HeldCount = 1_000_000 }},
 	"mixes agents up": {onRegister: func(w *world, a kind.Agent) kind.Agent {
 		a.HubNamespace = w.spokes[0].agent.HubNamespace
 		return a

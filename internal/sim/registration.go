@@ -18,9 +18,6 @@ var registrationActions = []act{
 	{name: "change mode", weight: 3, fault: true, rare: 5, do: changeMode},
 }
 
-// barredAgain is when an agent that is not let in asks again.
-const barredAgain = 10 * second
-
 // bar keeps an agent out, or lets it in again. Every principal hears of it in its
 // own time.
 func (w *world) bar(s *spoke, barred bool) {
