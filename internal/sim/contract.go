@@ -12,7 +12,7 @@ import (
 
 // sentTo tells whether the hub sends an object to a managed agent.
 func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
-	if !s.managed() || ignoredLabel(o) || !w.selected(o) {
+	if !s.managed() || ignoredLabel(o) || !w.selected(o) || !s.exchanged(r.Resource) {
 		return false
 	}
 	switch r.Resource {
@@ -117,11 +117,15 @@ func hubProject(s *spoke, name string) string {
 	return s.agent.Name + "-" + name
 }
 
-// never are the annotations that stay on their side.
-func neverCrosses(key string) bool {
+// neverCrosses reports whether a label or annotation stays on its side.
+func (w *world) neverCrosses(key string) bool {
+	tracking := w.instanceLabel
+	if tracking == "" {
+		tracking = "app.kubernetes.io/instance"
+	}
 	switch key {
 	case "notified.notifications.argoproj.io", "kubectl.kubernetes.io/last-applied-configuration",
-		"argocd.argoproj.io/tracking-id", "argocd.argoproj.io/installation-id", "app.kubernetes.io/instance",
+		"argocd.argoproj.io/tracking-id", "argocd.argoproj.io/installation-id", tracking,
 		refreshKey, hydrateKey, sourceKey, principalKey:
 		return true
 	}

@@ -13,7 +13,7 @@ import (
 
 // differences lists what is not as it should be, in words. Empty: all is well.
 func (w *world) differences() []string {
-	var d differ
+	d := differ{w: w}
 	for _, s := range w.spokes {
 		if s.modeChanged {
 			continue
@@ -27,7 +27,10 @@ func (w *world) differences() []string {
 	return d.found
 }
 
-type differ struct{ found []string }
+type differ struct {
+	w     *world
+	found []string
+}
 
 func (d *differ) add(format string, args ...any) {
 	d.found = append(d.found, fmt.Sprintf(format, args...))
@@ -189,17 +192,17 @@ func cascades(t tree) string {
 // metadata compares labels and annotations that cross.
 func (d *differ) metadata(at string, from, to tree, except func(string) bool) {
 	for _, list := range []string{"labels", "annotations"} {
-		a, b := crossing(from, list, except), crossing(to, list, except)
+		a, b := d.crossing(from, list, except), d.crossing(to, list, except)
 		if a != b {
 			d.add("%s: %s %s are %s there", at, list, a, b)
 		}
 	}
 }
 
-func crossing(t tree, list string, except func(string) bool) string {
+func (d *differ) crossing(t tree, list string, except func(string) bool) string {
 	out := tree{}
 	for key, v := range digTree(t, "metadata", list) {
-		if !neverCrosses(key) && !except(key) {
+		if !d.w.neverCrosses(key) && !except(key) {
 			out[key] = v
 		}
 	}

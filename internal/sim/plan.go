@@ -39,7 +39,7 @@ const usual = 30
 
 func actions() []act {
 	return slices.Concat(hubActions, spokeActions, faultActions, denialActions, registrationActions, settingsActions,
-		skewActions, crdActions)
+		skewActions, crdActions, kindActions)
 }
 
 // drawPlan draws what will happen, in the order of time.

@@ -260,6 +260,7 @@ func (p *process) startPrincipal() {
 	cfg := node.Config{Side: kind.Hub, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
 		PrincipalUID: principalUID, Settings: p.w.shape.hubSettings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning}
 	p.nd = node.New(cfg)
+	p.step(node.ArgoSettings{InstanceLabel: p.w.instanceLabel})
 	for _, s := range p.w.spokes {
 		p.register(s)
 	}

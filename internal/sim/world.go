@@ -23,6 +23,9 @@ type world struct {
 	sessions   uint64
 	appsets    []*appset
 
+	argoSettings  bool   // the hub's Argo CD tracks by another label
+	instanceLabel string // that label
+
 	selects   bool // the hub has a label selector
 	faulty    bool // things may still break
 	late      bool // what is written now was asked for long ago, and given up since
