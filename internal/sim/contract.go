@@ -82,11 +82,16 @@ func shownBy(s *spoke, r kind.Ref, o *kind.Object) bool {
 		if o.IsDeleting() && !slices.ContainsFunc(o.Finalizers(), isCascade) {
 			return false
 		}
-		return r.Namespace == s.cluster.argo || len(s.settings.AllowedNamespaces) > 0 && strings.HasPrefix(r.Namespace, "team-")
+		return s.allows(r.Namespace)
 	case kind.AppProjects:
 		return r.Namespace == s.cluster.argo
 	}
 	return false
+}
+
+// allows reports whether an agent takes Applications in a namespace of its cluster.
+func (s *spoke) allows(ns string) bool {
+	return ns == s.cluster.argo || len(s.settings.AllowedNamespaces) > 0 && strings.HasPrefix(ns, "team-")
 }
 
 // copyOnSpoke names the spoke's object for one of the hub's.

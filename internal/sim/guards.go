@@ -125,10 +125,20 @@ func (w *world) guardRemoval(s *spoke, ch change, bad func(string)) {
 	case w.ledger.mayCascade(s, source):
 	case ch.old.Annotation(adoptedKey) == "true" && ch.ref.Resource != kind.Secrets:
 		bad("deletes what it had adopted:")
-	case w.ledger.mayRemove(s, source):
+	case w.ledger.mayRemove(s, source), w.misplaced(s, source, ch.ref):
 	default:
 		bad("deletes what its owner has not given up:")
 	}
+}
+
+// misplaced reports whether a copy is not where the mapping of today puts it.
+func (w *world) misplaced(s *spoke, source string, at kind.Ref) bool {
+	for _, o := range w.hub.st.list(at.Resource) {
+		if o.UID() == source {
+			return copyOnSpoke(s, refOf(at.Resource, o)) != at
+		}
+	}
+	return false
 }
 
 // mayTouch tells whether an object is of a kind that crosses at all.

@@ -97,7 +97,7 @@ func (d *differ) application(w *world, s *spoke, hub, twin *kind.Object, there k
 		return // somebody on the spoke wants it left alone
 	case twin != nil && twin.IsDeleting() && s.cluster.projectOf(twin) == nil:
 		return // without its project Argo CD does not finalise it
-	case w.refused(h, twin):
+	case w.refused(h, twin) || !s.allows(there.Namespace):
 		if shown == "" {
 			d.add("%s can not be had, and the hub does not say so", at)
 		}

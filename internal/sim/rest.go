@@ -38,7 +38,7 @@ func (w *world) waits(o *kind.Object) bool {
 	for _, s := range w.spokes {
 		if r := refOf(kind.Applications, o); w.sentTo(s, r, o) {
 			twin := s.cluster.st.get(copyOnSpoke(s, r))
-			return w.refused(decode(o), twin) ||
+			return w.refused(decode(o), twin) || !s.allows(copyOnSpoke(s, r).Namespace) ||
 				twin != nil && (ignoredLabel(twin) || twin.IsDeleting() && s.cluster.projectOf(twin) == nil)
 		}
 	}
