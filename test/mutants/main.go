@@ -1,8 +1,8 @@
 // Command mutants measures what the tests of the core notice. Its table lists small changes of internal/engine,
-// internal/kind and internal/node, each of which removes one safety check or one duty. The program applies one of them at
-// a time and runs the unit tests and then seeds of the simulator. A mutant that no test and no seed notices is a survivor.
+// internal/kind and internal/node, each of which removes one safety check or one duty. The program runs the unit tests and
+// then seeds of the simulator with one of them at a time. A mutant that no test and no seed notices is a survivor.
 //
-// The work tree is not changed: a mutant is compiled with an overlay (go help build).
+// The work tree is not changed: the mutants are compiled with an overlay (go help build).
 //
 // A survivor fails the run unless the table documents it as redundant and says why. So does a mutant that is documented as
 // redundant and that a test notices: then the reason in the table is wrong.

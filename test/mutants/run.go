@@ -25,11 +25,11 @@ type options struct {
 // packages are those that are mutated. Each imports those before it, so a mutant is tested from its own package on.
 var packages = []string{"engine", "kind", "node"}
 
-// runner compiles and runs the tests of mutants.
+// runner runs the tests of mutants.
 type runner struct {
 	options
 	root  string              // of the repository
-	temp  string              // folder for overlays and programs
+	temp  string              // folder for the overlay and the programs
 	flags map[string][]string // by package, for its test program
 
 	// How long each program takes without a mutant. One that takes several times as long hangs.
@@ -52,7 +52,7 @@ func newRunner(o options) (*runner, error) {
 	}
 	temp, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
-		return nil, fmt.Errorf("create a folder for overlays: %w", err)
+		return nil, fmt.Errorf("create a folder for the programs: %w", err)
 	}
 	return &runner{options: o, root: root, temp: temp, flags: map[string][]string{}, usual: map[string]time.Duration{}}, nil
 }
@@ -69,20 +69,12 @@ func moduleRoot() (string, error) {
 
 // runAll makes sure that everything passes without a mutant, and then runs all of them.
 func (r *runner) runAll(ctx context.Context, mutants []mutant) ([]result, error) {
-	for _, p := range packages {
-		flags, err := r.testFlags(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		r.flags[p] = flags
-	}
-	for _, m := range mutants {
-		if _, err := r.overlay(m); err != nil {
-			return nil, err
-		}
+	fmt.Fprintf(os.Stderr, "compiling the tests and the simulator with %d mutants\n", len(mutants))
+	if err := r.build(ctx, mutants); err != nil {
+		return nil, err
 	}
 	fmt.Fprintf(os.Stderr, "running the tests and %d seeds without a mutant\n", r.seeds)
-	killer, _, err := r.try(ctx, "none", packages[0], nil)
+	killer, _, err := r.try(ctx, "", packages[0])
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +109,7 @@ func (r *runner) runAll(ctx context.Context, mutants []mutant) ([]result, error)
 				if err != nil {
 					failures = append(failures, err)
 				}
-				fmt.Fprintf(os.Stderr, "%d of %d: %s: %s (%.0f s)\n", i+1, len(mutants), res.name, res.verdict(), res.took.Seconds())
+				fmt.Fprintf(os.Stderr, "%d of %d: %s: %s (%.1f s)\n", i+1, len(mutants), res.name, res.verdict(), res.took.Seconds())
 				mu.Unlock()
 			}
 		})
@@ -126,81 +118,43 @@ func (r *runner) runAll(ctx context.Context, mutants []mutant) ([]result, error)
 	return results, errors.Join(append(failures, ctx.Err())...)
 }
 
-// one runs one mutant.
-func (r *runner) one(ctx context.Context, m mutant) (result, error) {
-	start := time.Now()
-	replaced, err := r.overlay(m)
+// build compiles the test programs and the simulator, each with all mutants.
+func (r *runner) build(ctx context.Context, mutants []mutant) error {
+	replaced, err := overlay(r.root, mutants)
 	if err != nil {
-		return result{mutant: m}, err
+		return err
 	}
-	killer, seed, err := r.try(ctx, m.name, m.pkg(), replaced)
+	file, err := writeOverlay(r.temp, replaced)
 	if err != nil {
-		err = fmt.Errorf("mutant %s: %w", m.name, err)
+		return err
 	}
-	return result{mutant: m, killer: killer, seed: seed, run: true, took: time.Since(start)}, err
-}
-
-// overlay returns the changed file of a mutant, by the name of the file that it replaces.
-func (r *runner) overlay(m mutant) (map[string][]byte, error) {
-	file := filepath.Join(r.root, "internal", filepath.FromSlash(m.file))
-	source, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("mutant %s: %w", m.name, err)
-	}
-	changed, err := m.apply(source)
-	return map[string][]byte{file: changed}, err
-}
-
-// try runs the unit tests of a package and of those that import it, and then the simulator, until something fails. It
-// returns what did; empty: nothing. The replaced files take the place of those in the work tree.
-func (r *runner) try(ctx context.Context, name, pkg string, replaced map[string][]byte) (killer string, seed bool, err error) {
-	dir := filepath.Join(r.temp, name)
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // nothing secret
-		return "", false, fmt.Errorf("create a folder for the overlay: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	overlay, err := writeOverlay(dir, replaced)
-	if err != nil {
-		return "", false, err
-	}
-	for _, p := range packages[slices.Index(packages, pkg):] {
-		program := filepath.Join(dir, p+".test")
-		if err := r.compile(ctx, "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, "./internal/"+p); err != nil {
-			return "", false, err
+	for _, p := range packages {
+		if err := r.compile(ctx, "test", "-c", "-vet=off", "-overlay", file, "-o", r.program(p), "./internal/"+p); err != nil {
+			return err
 		}
-		args := append([]string{"-test.short", "-test.failfast"}, r.flags[p]...)
-		out, verdict, err := r.execute(ctx, p, filepath.Join(r.root, "internal", p), program, args...)
-		if err != nil {
-			return "", false, err
-		}
-		if verdict != "" {
-			return p + "." + failedTest(out, verdict), false, nil
+		if r.flags[p], err = r.testFlags(ctx, p); err != nil {
+			return err
 		}
 	}
 	if r.seeds == 0 {
-		return "", false, nil
+		return nil
 	}
-	program := filepath.Join(dir, "sim")
-	if err := r.compile(ctx, "build", "-overlay", overlay, "-o", program, "./internal/sim/cmd/sim"); err != nil {
-		return "", false, err
-	}
-	out, verdict, err := r.execute(ctx, "sim", dir, program, "-stop", "-seeds", strconv.FormatUint(r.seeds, 10))
-	if err != nil || verdict == "" {
-		return "", false, err
-	}
-	return failedSeed(out, verdict), true, nil
+	return r.compile(ctx, "build", "-overlay", file, "-o", r.program("sim"), "./internal/sim/cmd/sim")
 }
 
+func (r *runner) program(name string) string { return filepath.Join(r.temp, name+".program") }
+
+// writeOverlay writes the replaced files and the list of them that go build reads.
 func writeOverlay(dir string, replaced map[string][]byte) (string, error) {
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	list := struct{ Replace map[string]string }{map[string]string{}}
 	for file, content := range replaced {
-		changed := filepath.Join(dir, filepath.Base(file))
+		changed := filepath.Join(dir, strconv.Itoa(len(list.Replace))+"_"+filepath.Base(file))
 		if err := os.WriteFile(changed, content, 0o600); err != nil {
-			return "", fmt.Errorf("write the changed file: %w", err)
+			return "", fmt.Errorf("write a file with mutants: %w", err)
 		}
-		overlay.Replace[file] = changed
+		list.Replace[file] = changed
 	}
-	b, err := json.Marshal(overlay)
+	b, err := json.Marshal(list)
 	if err != nil {
 		return "", fmt.Errorf("write the overlay: %w", err)
 	}
@@ -220,10 +174,11 @@ func (r *runner) testFlags(ctx context.Context, pkg string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go list ./internal/%s: %w", pkg, err)
 	}
-	if !strings.Contains(string(out), "pgregory.net/rapid") {
-		return nil, nil
+	flags := []string{"-test.short", "-test.failfast"}
+	if strings.Contains(string(out), "pgregory.net/rapid") {
+		flags = append(flags, "-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=0s")
 	}
-	return []string{"-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=0s"}, nil
+	return flags, nil
 }
 
 func (r *runner) compile(ctx context.Context, args ...string) error {
@@ -235,20 +190,54 @@ func (r *runner) compile(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// memory bounds a test program, in KiB: a mutant may never come to an end.
+// one runs one mutant.
+func (r *runner) one(ctx context.Context, m mutant) (result, error) {
+	start := time.Now()
+	killer, seed, err := r.try(ctx, m.name, m.pkg())
+	if err != nil {
+		err = fmt.Errorf("mutant %s: %w", m.name, err)
+	}
+	return result{mutant: m, killer: killer, seed: seed, run: true, took: time.Since(start)}, err
+}
+
+// try runs the unit tests of a package and of those that import it, and then the simulator, until something fails. It
+// returns what did; empty: nothing.
+func (r *runner) try(ctx context.Context, name, pkg string) (killer string, seed bool, err error) {
+	for _, p := range packages[slices.Index(packages, pkg):] {
+		out, verdict, err := r.execute(ctx, name, p, filepath.Join(r.root, "internal", p), r.flags[p]...)
+		if err != nil {
+			return "", false, err
+		}
+		if verdict != "" {
+			return p + "." + failedTest(out, verdict), false, nil
+		}
+	}
+	if r.seeds == 0 {
+		return "", false, nil
+	}
+	out, verdict, err := r.execute(ctx, name, "sim", r.temp, "-stop", "-seeds", strconv.FormatUint(r.seeds, 10))
+	if err != nil || verdict == "" {
+		return "", false, err
+	}
+	return failedSeed(out, verdict), true, nil
+}
+
+// memory bounds a program, in KiB: a mutant may never come to an end.
 const memory = 6 << 20
 
-// execute runs a test program and returns what it says, and how it failed; empty: it did not.
-func (r *runner) execute(ctx context.Context, key, dir, program string, args ...string) (out []byte, verdict string, err error) {
+// execute runs a program with a mutant and returns what it says, and how it failed; empty: it did not.
+func (r *runner) execute(ctx context.Context, name, program, dir string, args ...string) (out []byte, verdict string, err error) {
 	limit := 10 * time.Minute
-	if usual, ok := r.usual[key]; ok {
-		limit = 6*usual + time.Minute
+	usual, measured := r.usual[program]
+	if measured {
+		limit = 6*usual + 30*time.Second
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start := time.Now()
-	cmd := exec.CommandContext(limited, "sh", append([]string{"-c", fmt.Sprintf(`ulimit -v %d && exec "$0" "$@"`, memory), program}, args...)...)
+	cmd := exec.CommandContext(limited, "sh", append([]string{"-c", fmt.Sprintf(`ulimit -v %d && exec "$0" "$@"`, memory), r.program(program)}, args...)...)
 	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), selector+"="+name)
 	cmd.WaitDelay = time.Second
 	out, err = cmd.CombinedOutput()
 	took := time.Since(start)
@@ -260,10 +249,10 @@ func (r *runner) execute(ctx context.Context, key, dir, program string, args ...
 	case failed:
 		return out, "failure", nil
 	case err != nil:
-		return out, "", fmt.Errorf("run %s: %w", filepath.Base(program), err)
+		return out, "", fmt.Errorf("run the tests of %s: %w", program, err)
 	}
-	if _, ok := r.usual[key]; !ok { // the first run is the one without a mutant
-		r.usual[key] = took
+	if !measured { // the first run is the one without a mutant
+		r.usual[program] = took
 	}
 	return out, "", nil
 }

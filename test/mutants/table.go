@@ -2,10 +2,8 @@ package main
 
 import (
 	"embed"
+	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"path"
 	"strings"
 )
@@ -21,8 +19,8 @@ var tables embed.FS
 //	what it breaks
 //	redundant: why no test can notice it (optional)
 //
-// The function is NAME or TYPE.NAME; "-" stands for the whole file. The text before is a part of one line, and must occur
-// exactly once in the function. Empty lines separate blocks. Lines that start with # are comments.
+// The function is NAME or TYPE.NAME. The text before is a part of one line, and must occur exactly once in the function.
+// Empty lines separate blocks. Lines that start with # are comments.
 type mutant struct {
 	name      string
 	file      string // relative to internal/
@@ -94,7 +92,7 @@ func parseMutant(lines []string) (mutant, error) {
 	after, ok2 := strings.CutPrefix(lines[2], "+")
 	m.before, m.after = before, strings.TrimSpace(after)
 	if !ok1 || !ok2 || m.before == m.after {
-		return mutant{}, fmt.Errorf("the second line begins with -, the third with +, and they differ")
+		return mutant{}, errors.New("the second line begins with -, the third with +, and they differ")
 	}
 	if len(lines) == 5 {
 		reason, ok := strings.CutPrefix(lines[4], "redundant: ")
@@ -104,50 +102,4 @@ func parseMutant(lines []string) (mutant, error) {
 		m.redundant = reason
 	}
 	return m, nil
-}
-
-// apply returns the file with the change.
-func (m mutant) apply(source []byte) ([]byte, error) {
-	start, end := 0, len(source)
-	if m.function != "-" {
-		var err error
-		if start, end, err = findFunction(source, m.function); err != nil {
-			return nil, fmt.Errorf("mutant %s: %s: %w", m.name, m.file, err)
-		}
-	}
-	body := string(source[start:end])
-	if n := strings.Count(body, m.before); n != 1 {
-		return nil, fmt.Errorf("mutant %s: %s: %q occurs %d times in %s, not once; bring the table in line with the code", m.name, m.file, m.before, n, m.function)
-	}
-	return []byte(string(source[:start]) + strings.Replace(body, m.before, m.after, 1) + string(source[end:])), nil
-}
-
-// findFunction returns where a function starts and ends.
-func findFunction(source []byte, name string) (start, end int, err error) {
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, "", source, parser.SkipObjectResolution)
-	if err != nil {
-		return 0, 0, fmt.Errorf("parse: %w", err)
-	}
-	for _, d := range file.Decls {
-		if f, ok := d.(*ast.FuncDecl); ok && functionName(f) == name {
-			return fset.Position(f.Pos()).Offset, fset.Position(f.End()).Offset, nil
-		}
-	}
-	return 0, 0, fmt.Errorf("there is no function %s", name)
-}
-
-// functionName returns NAME or, of a method, TYPE.NAME.
-func functionName(f *ast.FuncDecl) string {
-	if f.Recv == nil {
-		return f.Name.Name
-	}
-	t := f.Recv.List[0].Type
-	if star, ok := t.(*ast.StarExpr); ok {
-		t = star.X
-	}
-	if id, ok := t.(*ast.Ident); ok {
-		return id.Name + "." + f.Name.Name
-	}
-	return f.Name.Name
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"go/ast"
 	"go/importer"
 	"go/parser"
@@ -19,22 +18,10 @@ import (
 	"testing"
 )
 
-// checker type-checks the packages of the core with one file replaced. It uses the export data of what they import.
-type checker struct {
-	root    string
-	fset    *token.FileSet
-	imports types.Importer
-	sources map[string][]byte    // of files, relative to internal/
-	parsed  map[string]*ast.File // likewise
-}
-
-func newChecker(t *testing.T) *checker {
+// exportData returns an importer for everything that the packages of the core import.
+func exportData(t *testing.T, root string, fset *token.FileSet) types.Importer {
 	t.Helper()
-	root, err := moduleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"list", "-export", "-deps", "-json=ImportPath,Export"}
+	args := []string{"list", "-export", "-deps", "-json=ImportPath,Export", "os"}
 	for _, p := range packages {
 		args = append(args, "./internal/"+p)
 	}
@@ -54,49 +41,43 @@ func newChecker(t *testing.T) *checker {
 		}
 		exports[p.ImportPath] = p.Export
 	}
-	c := &checker{root: root, fset: token.NewFileSet(), sources: map[string][]byte{}, parsed: map[string]*ast.File{}}
-	c.imports = importer.ForCompiler(c.fset, "gc", func(path string) (io.ReadCloser, error) {
-		return os.Open(exports[path])
-	})
-	for _, p := range packages {
-		files, err := filepath.Glob(filepath.Join(root, "internal", p, "*.go"))
+	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+}
+
+// typeErrors returns why a package does not compile with the replaced files.
+func typeErrors(t *testing.T, dir string, replaced map[string][]byte, fset *token.FileSet, imports types.Importer) []error {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range replaced {
+		if filepath.Dir(name) == dir && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	var files []*ast.File
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		var source any
+		if content, ok := replaced[name]; ok {
+			source = content
+		}
+		file, err := parser.ParseFile(fset, name, source, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range files {
-			if strings.HasSuffix(f, "_test.go") {
-				continue
-			}
-			name := p + "/" + filepath.Base(f)
-			if c.sources[name], err = os.ReadFile(f); err != nil {
-				t.Fatal(err)
-			}
-			if c.parsed[name], err = parser.ParseFile(c.fset, name, c.sources[name], parser.SkipObjectResolution); err != nil {
-				t.Fatal(err)
-			}
-		}
+		files = append(files, file)
 	}
-	return c
+	var found []error
+	conf := types.Config{Importer: imports, Error: func(err error) { found = append(found, err) }}
+	_, _ = conf.Check(dir, fset, files, nil)
+	return found
 }
 
-// check reports why a package with a changed file does not compile.
-func (c *checker) check(m mutant, changed []byte) error {
-	file, err := parser.ParseFile(c.fset, m.file, changed, parser.SkipObjectResolution)
-	if err != nil {
-		return fmt.Errorf("parse: %w", err)
-	}
-	files := []*ast.File{file}
-	for name, f := range c.parsed {
-		if name != m.file && strings.HasPrefix(name, m.pkg()+"/") {
-			files = append(files, f)
-		}
-	}
-	conf := types.Config{Importer: c.imports}
-	_, err = conf.Check("github.com/argocd-agent/argocd-agent/internal/"+m.pkg(), c.fset, files, nil)
-	return err
-}
-
-func TestEveryMutantChangesOneLineAndCompiles(t *testing.T) {
+func TestEveryMutantOfTheTableFitsTheCode(t *testing.T) {
 	mutants, err := readTable()
 	if err != nil {
 		t.Fatal(err)
@@ -104,36 +85,39 @@ func TestEveryMutantChangesOneLineAndCompiles(t *testing.T) {
 	if len(mutants) < 60 {
 		t.Errorf("the table has %d mutants, which is fewer than 60", len(mutants))
 	}
-	c := newChecker(t)
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, m := range mutants {
-		if !slices.Contains(packages, m.pkg()) {
-			t.Errorf("mutant %s: %s is not in one of the packages %v", m.name, m.file, packages)
-			continue
-		}
-		source, ok := c.sources[m.file]
-		if !ok {
-			t.Errorf("mutant %s: there is no file %s", m.name, m.file)
-			continue
-		}
-		changed, err := m.apply(source)
-		if err != nil {
+		if _, err := overlay(root, []mutant{m}); err != nil {
 			t.Error(err)
-			continue
 		}
-		if err := c.check(m, changed); err != nil {
-			t.Errorf("mutant %s does not compile: %v", m.name, err)
+	}
+	if t.Failed() {
+		return
+	}
+	replaced, err := overlay(root, mutants)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	imports := exportData(t, root, fset)
+	for _, p := range packages {
+		for _, err := range typeErrors(t, filepath.Join(root, "internal", p), replaced, fset, imports) {
+			t.Error(err)
 		}
 	}
 }
 
 func TestTableIsReadAsItIsWritten(t *testing.T) {
-	got, err := parseTable("# a comment\n\nname  engine/guard.go  guard.absent\n- suspect || (\n+ (\nbreaks it\n\n\nother kind/marks.go -\n- x\n+\nbreaks that\nredundant: y holds\n")
+	got, err := parseTable("# a comment\n\nname  engine/guard.go  guard.absent\n- suspect || (\n+ (\nbreaks it\n\n\nother kind/marks.go f\n- x\n+\nbreaks that\nredundant: y holds\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []mutant{
 		{name: "name", file: "engine/guard.go", function: "guard.absent", before: "suspect || (", after: "(", breaks: "breaks it"},
-		{name: "other", file: "kind/marks.go", function: "-", before: "x", breaks: "breaks that", redundant: "y holds"},
+		{name: "other", file: "kind/marks.go", function: "f", before: "x", breaks: "breaks that", redundant: "y holds"},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %+v", got)
@@ -152,18 +136,19 @@ func TestTableIsReadAsItIsWritten(t *testing.T) {
 }
 
 func TestMutantAppliesOnlyToTextThatOccursOnce(t *testing.T) {
-	source := []byte("package p\n\nfunc a() int { return 1 }\n\ntype t struct{}\n\nfunc (*t) a() int { return 1 + 1 }\n")
+	source := []byte("package p\n\nfunc a(int, ...string) int { return 1 }\n\ntype t struct{}\n\nfunc (*t) a() { _ = 1 + 1 }\n")
 	for _, c := range []struct {
 		function, before, want string
 	}{
-		{"a", "1", "func a() int { return 2 }"},
-		{"t.a", "1 +", "return 2 1 }"},
-		{"-", "package p", "2\n"},
+		{"a", "1", "func a(p0 int, p1 ...string) int {\n\tswitch mutantActive {\n\tcase \"m\":\n\t\treturn a__1(p0, p1...)\n\tdefault:\n\t\treturn a__0(p0, p1...)\n\t}\n}\n"},
+		{"a", "1", "func a__1(int, ...string) int { return 2 }"},
+		{"a", "1", "func a__0(int, ...string) int { return 1 }"},
+		{"t.a", "1 +", "//line mutant-m:7\nfunc (*t) a__1() { _ = 2 1 }"},
 		{"t.a", "1", ""},
-		{"-", "absent", ""},
+		{"a", "absent", ""},
 		{"b", "1", ""},
 	} {
-		changed, err := mutant{function: c.function, before: c.before, after: "2"}.apply(source)
+		changed, err := withMutants("p.go", source, []mutant{{name: "m", function: c.function, before: c.before, after: "2"}})
 		if c.want == "" && err == nil {
 			t.Errorf("%s in %s: changed to %s", c.before, c.function, changed)
 		}
