@@ -1,0 +1,139 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+)
+
+// hundred returns the names and contents of items k0 to k99, without the first ones.
+func hundred(without int) []string {
+	var items []string
+	for i := without; i < 100; i++ {
+		items = append(items, fmt.Sprint("k", i), "v1")
+	}
+	return items
+}
+
+// withHundred returns a replica in a session that has k0 to k99.
+func withHundred(t *testing.T) *lone {
+	t.Helper()
+	l := newReplicaSide(t, Mirror, Config{})
+	for i := range 100 {
+		l.observe(fmt.Sprint("k", i), "v1")
+	}
+	l.open(hubStore)
+	l.expect(l.root(hundred(0)...), "fact Equal")
+	return l
+}
+
+// lose has rounds find that the owner lacks the first n of a hundred, and returns what the replica does. The question of
+// a round has one answer for each byte of the hash, because the digest is split.
+func (l *lone) lose(n int) []string {
+	l.t.Helper()
+	var owner Digest
+	items := hundred(n)
+	for i := 0; i < len(items); i += 2 {
+		owner.Set(Key{Name: items[i]}.Hash(), VersionOf([]byte(items[i+1])))
+	}
+	out := l.receive(Roots{Items: []Root{{Scope: "s", Count: uint64(owner.Len()), Sum: owner.Sum()}}})
+	for r := l.peer.replicas["s"]; r.round.active; {
+		answer := Answer{Scope: "s", Round: r.round.id}
+		for p := range r.round.asked {
+			answer.Branches = append(answer.Branches, owner.Branch(p))
+		}
+		out = append(out, l.receive(answer)...)
+	}
+	for i := range n {
+		name := fmt.Sprint("k", i)
+		if it := l.peer.replicas["s"].get(Key{Name: name}); it != nil && it.ticket != 0 {
+			l.applied(name, "", "")
+		}
+	}
+	return out
+}
+
+// count returns how many lines start so.
+func count(lines []string, start string) int {
+	n := 0
+	for _, line := range lines {
+		if len(line) >= len(start) && line[:len(start)] == start {
+			n++
+		}
+	}
+	return n
+}
+
+// A set must not empty itself a few items at a time.
+func TestAbsencesOfTheLastMinutesCountTogether(t *testing.T) {
+	l := withHundred(t)
+	if n := count(l.lose(8), "remove"); n != 8 {
+		t.Fatalf("%d removed of 8", n)
+	}
+	l.pass(300 * Second)
+	l.refuse(l.lose(21), "remove")
+	if held := l.peer.Status().Scopes[0].Held; held != 13 {
+		t.Errorf("%d are held", held)
+	}
+}
+
+func TestAbsencesOfLongAgoDoNotCount(t *testing.T) {
+	l := withHundred(t)
+	l.lose(8)
+	l.pass(700 * Second)
+	if n := count(l.lose(21), "remove"); n != 13 {
+		t.Errorf("%d removed of 13", n)
+	}
+}
+
+func TestWhileItemsAreHeldOthersAreHeldToo(t *testing.T) {
+	l := withHundred(t)
+	l.refuse(l.lose(40), "remove")
+	l.refuse(l.lose(41), "remove")
+	if held := l.peer.Status().Scopes[0].Held; held != 41 {
+		t.Errorf("%d are held", held)
+	}
+}
+
+func TestConfirmationCoversExactlyWhatWasShown(t *testing.T) {
+	l := withHundred(t)
+	l.lose(40)
+	shown := l.peer.Status().Scopes[0].HeldID
+	l.lose(41)
+	if now := l.peer.Status().Scopes[0].HeldID; now == shown {
+		t.Error("another set has the same ID")
+	}
+	l.refuse(l.receive(Confirm{Scope: "s", ID: shown}), "remove")
+	l.refuse(l.receive(Confirm{Scope: "s", ID: ""}), "remove")
+	if n := count(l.receive(Confirm{Scope: "s", ID: l.peer.Status().Scopes[0].HeldID}), "remove"); n != 41 {
+		t.Errorf("%d removed of 41", n)
+	}
+}
+
+// The owner speaks of an item whose removal by absence is held. Then its word counts.
+func TestDeletionOnTheOwnersWordIsNotHeldAnyMore(t *testing.T) {
+	l := withHundred(t)
+	l.lose(40)
+	l.expect(l.gone(1, "k0"), "remove k0")
+	if held := l.peer.Status().Scopes[0].Held; held != 39 {
+		t.Errorf("%d are held", held)
+	}
+}
+
+func TestItemThatTheOwnerHasAgainIsNotHeldAnyMore(t *testing.T) {
+	l := withHundred(t)
+	l.lose(40)
+	l.delta(1, "k0", "v1")
+	if held := l.peer.Status().Scopes[0].Held; held != 39 {
+		t.Errorf("%d are held", held)
+	}
+}
+
+func TestObjectThatIsGoneOrNotOursIsNotHeldAnyMore(t *testing.T) {
+	l := withHundred(t)
+	l.lose(40)
+	l.step(Vanish{Scope: "s", Key: Key{Name: "k0"}})
+	l.step(Observe{Scope: "s", Key: Key{Name: "k1"}, Held: VersionOf([]byte("v1")), Owned: false})
+	if held := l.peer.Status().Scopes[0].Held; held != 38 {
+		t.Errorf("%d are held", held)
+	}
+}

@@ -1,0 +1,87 @@
+package engine
+
+import "testing"
+
+func TestItemThatTheOwnerSendsDuringARoundIsNotAbsent(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	for _, name := range []string{"a", "b", "c", "d"} {
+		l.observe(name, "v1")
+	}
+	l.open(hubStore)
+	l.expect(l.root("b", "v1", "c", "v1", "d", "v1"), "ask")
+	l.expect(l.delta(1, "a", "v1"), "ack a") // created again in this moment
+	got := l.answer(100, "b", "v1", "c", "v1", "d", "v1")
+	l.refuse(got, "remove")
+	l.refuse(got, "fact Held")
+}
+
+func TestItemThatAppearsDuringARoundIsNotAbsent(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	for _, name := range []string{"b", "c", "d"} {
+		l.observe(name, "v1")
+	}
+	l.open(hubStore)
+	l.expect(l.root("b", "v1", "c", "v1"), "ask")
+	l.observe("a", "v1")
+	got := l.answer(100, "b", "v1", "c", "v1", "d", "v1")
+	l.refuse(got, "remove")
+	l.refuse(got, "fact Held")
+}
+
+func TestRoundEndsWhenTheObjectsCannotBeReadAnyMore(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	for _, name := range []string{"a", "b", "c", "d"} {
+		l.observe(name, "v1")
+	}
+	l.open(hubStore)
+	l.expect(l.root("b", "v1", "c", "v1", "d", "v1"), "ask")
+	id := l.peer.replicas["s"].round.id
+	l.step(View{Scope: "s", Complete: false, Reason: "forbidden"})
+	got := l.receive(Answer{Scope: "s", Round: id, View: 100, Branches: []Branch{{Items: []Listed{}}}})
+	l.refuse(got, "remove")
+	l.refuse(got, "fact Held")
+}
+
+func TestEqualObjectThatIsNotOursIsAdopted(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("v1")), Owned: false})
+	l.open(hubStore)
+	l.expect(l.delta(1, "a", "v1"), "apply a")
+}
+
+func TestEndOfAStatusRemovesNothing(t *testing.T) {
+	l := newReplicaSide(t, Attached, Config{})
+	l.observe("a", "v1")
+	l.open(hubStore)
+	got := l.gone(1, "a")
+	l.refuse(got, "remove")
+	l.expect(got, "ack a")
+	l.refuse(l.round(100), "remove")
+}
+
+func TestObjectThatIsNotOursIsNotRemoved(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("v1")), Owned: false})
+	l.open(hubStore)
+	l.refuse(l.round(100), "remove")
+	got := l.gone(1, "a")
+	l.refuse(got, "remove")
+	l.expect(got, "ack a")
+}
+
+func TestAnswerToAnotherWriteIsIgnored(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.open(hubStore)
+	l.expect(l.delta(1, "a", "v1"), "apply a")
+	l.refuse(l.step(Applied{Scope: "s", Key: Key{Name: "a"}, Ticket: 99, Held: VersionOf([]byte("v1")), Written: true}), "ack")
+	l.expect(l.applied("a", "v1", ""), "ack a")
+}
+
+func TestItemOfASessionThatIsOverIsNotApplied(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.open(hubStore)
+	l.delta(1, "a", "v1")
+	l.delta(2, "a", "v2") // waits for the write
+	l.close()
+	l.refuse(l.applied("a", "v1", ""), "apply")
+}
