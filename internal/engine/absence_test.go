@@ -137,3 +137,98 @@ func TestObjectThatIsGoneOrNotOursIsNotHeldAnyMore(t *testing.T) {
 		t.Errorf("%d are held", held)
 	}
 }
+
+func TestHeldItemsDoNotCountAsADifference(t *testing.T) {
+	l := withHundred(t)
+	l.lose(40)
+	l.expect(l.root(hundred(40)...), "fact Equal")
+}
+
+func TestHeldItemThatARoundListsIsNotHeldAnyMore(t *testing.T) {
+	l := withHundred(t)
+	l.lose(40)
+	l.lose(39)
+	if held := l.peer.Status().Scopes[0].Held; held != 39 {
+		t.Errorf("%d are held", held)
+	}
+}
+
+// splitRound starts a round in which the owner of a hundred items lacks some, and returns its digest.
+func (l *lone) splitRound(without int) *Digest {
+	l.t.Helper()
+	var owner Digest
+	items := hundred(without)
+	for i := 0; i < len(items); i += 2 {
+		owner.Set(Key{Name: items[i]}.Hash(), VersionOf([]byte(items[i+1])))
+	}
+	l.expect(l.receive(Roots{Items: []Root{{Scope: "s", Count: uint64(owner.Len()), Sum: owner.Sum()}}}), "ask")
+	return &owner
+}
+
+// onlyAsked returns one of the prefixes that the round waits for.
+func (l *lone) onlyAsked() Prefix {
+	for p := range l.peer.replicas["s"].round.asked {
+		return p
+	}
+	return Prefix{}
+}
+
+func TestRoundWaitsForAllItsAnswers(t *testing.T) {
+	l := withHundred(t)
+	owner := l.splitRound(8)
+	removed := 0
+	for r := l.peer.replicas["s"]; r.round.active; {
+		got := l.receive(Answer{Scope: "s", Round: r.round.id, Branches: []Branch{owner.Branch(l.onlyAsked())}})
+		removed += count(got, "remove")
+		if r.round.active && removed > 0 {
+			t.Fatal("items are removed before all questions are answered")
+		}
+	}
+	if removed != 8 {
+		t.Errorf("%d removed of 8", removed)
+	}
+}
+
+func TestAnswersThatWereNotAskedForAreIgnored(t *testing.T) {
+	t.Run("of an older round", func(t *testing.T) {
+		l := newReplicaSide(t, Mirror, Config{})
+		l.observe("a", "v1")
+		l.observe("b", "v1")
+		l.open(hubStore)
+		l.expect(l.root("c", "v1"), "ask")
+		older := l.peer.replicas["s"].round.id
+		l.pass(31 * Second)
+		l.expect(l.root("c", "v1"), "ask")
+		got := l.receive(Answer{Scope: "s", Round: older, Branches: []Branch{{}}})
+		l.refuse(got, "remove")
+		l.refuse(got, "fact Held")
+	})
+	t.Run("of an item outside the prefix", func(t *testing.T) {
+		l := withHundred(t)
+		owner := l.splitRound(1)
+		r := l.peer.replicas["s"]
+		l.receive(Answer{Scope: "s", Round: r.round.id, Branches: []Branch{owner.Branch(Prefix{})}})
+		asked := l.onlyAsked()
+		b := owner.Branch(asked)
+		outside := ^Key{Name: "k0"}.Hash() // k0 is below the prefix
+		b.Items = append(b.Items, Listed{outside, VersionOf([]byte("v1"))})
+		l.refuse(l.receive(Answer{Scope: "s", Round: r.round.id, Branches: []Branch{b}}), "want")
+	})
+}
+
+func TestBranchThatNobodyAskedForRemovesNothing(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	for _, name := range []string{"a", "b", "c", "d"} {
+		l.observe(name, "v1")
+	}
+	l.open(hubStore)
+	l.expect(l.root("a", "v1", "b", "v1", "c", "v1", "d", "v2"), "ask")
+	all := Branch{}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		all.Items = append(all.Items, Listed{Key{Name: name}.Hash(), VersionOf([]byte("v1"))})
+	}
+	below := Branch{Prefix: Prefix{}.Child(uint8(Key{Name: "a"}.Hash() >> 56))}
+	got := l.receive(Answer{Scope: "s", Round: l.peer.replicas["s"].round.id, Branches: []Branch{below, all}})
+	l.refuse(got, "remove")
+	l.refuse(got, "fact Held")
+}

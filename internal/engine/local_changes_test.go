@@ -71,3 +71,25 @@ func TestTruceEnds(t *testing.T) {
 	l.refuse(l.pass(500*Second), "want")
 	l.expect(l.pass(200*Second), "want a")
 }
+
+// What the API server made of the last write is known before it is recorded on the object. Until then the object has the
+// alias of an earlier version.
+func TestAliasOnTheObjectDoesNotReplaceTheOneThatWasLearntSince(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.open(hubStore)
+	l.delta(1, "a", "v1")
+	l.expect(l.applied("a", "v1, normalised", ""), "alias a")
+	older := Alias{Written: VersionOf([]byte("v0")), Stored: VersionOf([]byte("v0, normalised"))}
+	l.refuse(l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("v1, normalised")), Owned: true, Alias: older}), "want")
+	l.expect(l.root("a", "v1"), "fact Equal")
+}
+
+func TestObjectThatTheOwnerHasLostTooIsNotAskedForAgain(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.observe("a", "v1")
+	l.open(hubStore)
+	l.root("a", "v1")
+	l.expect(l.step(Vanish{Scope: "s", Key: Key{Name: "a"}}), "want a")
+	l.expect(l.root(), "fact Equal")
+	l.refuse(l.pass(300*Second), "want")
+}

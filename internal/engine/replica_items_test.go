@@ -85,3 +85,57 @@ func TestItemOfASessionThatIsOverIsNotApplied(t *testing.T) {
 	l.close()
 	l.refuse(l.applied("a", "v1", ""), "apply")
 }
+
+func TestRoundWithoutAnAnswerIsGivenUp(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.open(hubStore)
+	l.expect(l.root("a", "v1"), "ask")
+	l.refuse(l.root("a", "v1"), "ask")
+	l.pass(31 * Second)
+	l.expect(l.root("a", "v1"), "ask")
+}
+
+func TestReplicaThatCannotReadItsObjectsComparesNothing(t *testing.T) {
+	l := suspicious(t, Mirror)
+	l.step(View{Scope: "s", Complete: false, Reason: "forbidden"})
+	for _, root := range [][]string{{"a", "v1", "b", "v1"}, {"a", "v2"}} {
+		if got := l.root(root...); len(got) > 0 {
+			t.Errorf("a root is answered with %q", got)
+		}
+	}
+	l.refuse(l.receive(Confirm{ID: l.peer.Status().Suspect}), "ask")
+}
+
+func TestItemThatTheOwnerSendsDuringARoundIsNotAskedForAgain(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.observe("a", "v1")
+	l.open(hubStore)
+	l.expect(l.root("a", "v2"), "ask")
+	l.delta(1, "a", "v3")
+	l.applied("a", "v3", "v1")
+	l.refuse(l.answer(100, "a", "v2"), "want")
+}
+
+func TestItemIsNotRemovedWhileItIsWritten(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	for _, name := range []string{"a", "b", "c", "d"} {
+		l.observe(name, "v1")
+	}
+	l.open(hubStore)
+	l.expect(l.delta(1, "a", "v2"), "apply a")
+	l.refuse(l.round(100, "b", "v1", "c", "v1", "d", "v1"), "remove")
+}
+
+// An object that this side does not adopt counts as refused. When the owner withdraws the item, the object stays.
+func TestObjectThatWasNotAdoptedStaysWhenTheOwnerWithdrawsTheItem(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("theirs")), Owned: false})
+	l.observe("b", "v1")
+	l.observe("c", "v1")
+	l.open(hubStore)
+	l.delta(1, "a", "v1")
+	l.failed("a", NotAdopted)
+	got := l.round(100, "b", "v1", "c", "v1")
+	l.refuse(got, "remove")
+	l.expect(got, "fact Cured a")
+}

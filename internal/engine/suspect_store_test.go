@@ -123,3 +123,52 @@ func TestConfirmedRemovalThatFailedIsTriedAgain(t *testing.T) {
 	l.failed("a", Busy)
 	l.expect(l.round(100, "b", "v1"), "remove a")
 }
+
+func TestWhichStoresAreSuspect(t *testing.T) {
+	for name, c := range map[string]struct {
+		known, met Store
+		suspect    bool
+	}{
+		"never seen before":   {Store{}, hubStore, false},
+		"as it was":           {hubStore, hubStore, false},
+		"further":             {hubStore, laterHubStore, false},
+		"went back":           {laterHubStore, hubStore, true},
+		"another, but newer":  {hubStore, Store{UID: "other", Revision: 300}, true},
+		"says nothing of its": {hubStore, Store{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newReplicaSide(t, Mirror, Config{KnownStore: c.known})
+			got := l.open(c.met)
+			if suspect := l.peer.Status().Suspect != ""; suspect != c.suspect {
+				t.Errorf("suspect: %v", suspect)
+			}
+			if c.suspect {
+				l.expect(got, "fact Held")
+				l.close()
+				l.open(c.met)
+				if l.peer.Status().Suspect == "" {
+					t.Error("it is believed at the second connection")
+				}
+			}
+		})
+	}
+}
+
+// What another replica of the hub has recorded counts while there is no session here.
+func TestRecordedSuspicionCountsWhileThereIsNoSession(t *testing.T) {
+	l := newOwnerSide(t, Mirror, Config{KnownStore: agentStore})
+	l.open(agentStore)
+	l.step(Known{Store: agentStore, Suspect: true})
+	if l.peer.Status().Suspect != "" {
+		t.Error("a record from before the session replaces what the session knows")
+	}
+	l.close()
+	l.step(Known{Store: agentStore, Suspect: true})
+	if l.peer.Status().Suspect == "" {
+		t.Error("the suspicion of another replica is lost")
+	}
+	l.step(Known{Store: agentStore})
+	if l.peer.Status().Suspect != "" {
+		t.Error("the store was accepted elsewhere")
+	}
+}
