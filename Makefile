@@ -16,7 +16,7 @@ export ARGOCD_AGENT_LAB_ARGOCD := $(abspath $(ARGOCD))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build fmt lint generate test test-fast sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-compare profile-fleet lab-build clean
+.PHONY: help demo build fmt lint generate test test-fast test-all mutants sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-compare profile-fleet lab-build clean
 
 help: ## list the targets
 	@printf 'Usage: make TARGET\n\n'
@@ -46,6 +46,14 @@ test: ## everything: unit, simulation, integration, end to end; installs and bui
 
 test-fast: ## unit tests and simulation only, about a minute
 	@hack/test -short
+
+test-all: test ## test, and what takes longer: fuzz targets, many seeds, mutants of the core
+	@$(MAKE) --no-print-directory fuzz
+	@$(MAKE) --no-print-directory sim SEEDS=10000
+	@$(MAKE) --no-print-directory mutants
+
+mutants: ## one-line mutants of the core, each against the unit tests and seeds of the simulator; a table (ARGS=-h shows the flags)
+	go run ./test/mutants $(ARGS)
 
 sim: ## the simulator over SEEDS=200 seeds, or a replay of one SEED= with its transcript
 	go run ./internal/sim/cmd/sim $(if $(SEED),-seed $(SEED),-seeds $(SEEDS))

@@ -18,9 +18,13 @@ func run() int {
 	first := flag.Uint64("first", 1, "the first of them")
 	seed := flag.String("seed", "", "run this one `seed` and print its transcript")
 	workers := flag.Int("workers", 1, "how many seeds to run at a time")
+	stop := flag.Bool("stop", false, "stop at the first seed that fails, and do not shrink it")
 	flag.Parse()
 	if *seed != "" {
 		return replay(*seed)
+	}
+	if *stop {
+		return untilFailure(*first, *seeds)
 	}
 	start := time.Now()
 	report := sim.Many(*first, *seeds, *workers, func(done uint64, steps int) {
@@ -30,6 +34,18 @@ func run() int {
 	if report.Failed() {
 		return 1
 	}
+	return 0
+}
+
+// untilFailure runs seeds until one fails.
+func untilFailure(first, seeds uint64) int {
+	for n := first; n < first+seeds; n++ {
+		if r := sim.Run(sim.Seed{Number: n}, nil); len(r.Violations) > 0 {
+			fmt.Printf("seed %s: violation: %s\n", r.Seed, r.Violations[0])
+			return 1
+		}
+	}
+	fmt.Printf("%d seeds, 0 violations\n", seeds)
 	return 0
 }
 

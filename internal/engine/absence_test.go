@@ -1,0 +1,231 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+)
+
+// hundred returns the names and contents of items k0 to k99, without the first ones.
+func hundred(without int) []string {
+	var items []string
+	for i := without; i < 100; i++ {
+		items = append(items, fmt.Sprint("k", i), "v1")
+	}
+	return items
+}
+
+// withHundred returns a replica in a session that has k0 to k99.
+func withHundred(t *testing.T) *lone {
+	t.Helper()
+	l := newReplicaSide(t, Mirror, Config{})
+	for i := range 100 {
+		l.observe(fmt.Sprint("k", i), "v1")
+	}
+	l.open(hubStore)
+	l.expect(l.root(hundred(0)...), "fact Equal")
+	return l
+}
+
+// lose has rounds find that the owner lacks the first n of a hundred, and returns what the replica does. The question of
+// a round has one answer for each byte of the hash, because the digest is split.
+func (l *lone) lose(n int) []string {
+	l.t.Helper()
+	var owner Digest
+	items := hundred(n)
+	for i := 0; i < len(items); i += 2 {
+		owner.Set(Key{Name: items[i]}.Hash(), VersionOf([]byte(items[i+1])))
+	}
+	out := l.receive(Roots{Items: []Root{{Scope: "s", Count: uint64(owner.Len()), Sum: owner.Sum()}}})
+	for r := l.peer.replicas["s"]; r.round.active; {
+		answer := Answer{Scope: "s", Round: r.round.id}
+		for p := range r.round.asked {
+			answer.Branches = append(answer.Branches, owner.Branch(p))
+		}
+		out = append(out, l.receive(answer)...)
+	}
+	for i := range n {
+		name := fmt.Sprint("k", i)
+		if it := l.peer.replicas["s"].get(Key{Name: name}); it != nil && it.ticket != 0 {
+			l.applied(name, "", "")
+		}
+	}
+	return out
+}
+
+// count returns how many lines start so.
+func count(lines []string, start string) int {
+	n := 0
+	for _, line := range lines {
+		if len(line) >= len(start) && line[:len(start)] == start {
+			n++
+		}
+	}
+	return n
+}
+
+// A set must not empty itself a few items at a time.
+func TestAbsencesOfTheLastMinutesCountTogether(t *testing.T) {
+	l := withHundred(t)
+	if n := count(l.lose(8), "remove"); n != 8 {
+		t.Fatalf("%d removed of 8", n)
+	}
+	l.pass(300 * Second)
+	l.refuse(l.lose(21), "remove")
+	if held := l.peer.Status().Scopes[0].Held; held != 13 {
+		t.Errorf("%d are held", held)
+	}
+}
+
+func TestAbsencesOfLongAgoDoNotCount(t *testing.T) {
+	l := withHundred(t)
+	l.lose(8)
+	l.pass(700 * Second)
+	if n := count(l.lose(21), "remove"); n != 13 {
+		t.Errorf("%d removed of 13", n)
+	}
+}
+
+func TestWhileItemsAreHeldOthersAreHeldToo(t *testing.T) {
+	l := withHundred(t)
+	l.refuse(l.lose(40), "remove")
+	l.refuse(l.lose(41), "remove")
+	if held := l.peer.Status().Scopes[0].Held; held != 41 {
+		t.Errorf("%d are held", held)
+	}
+}
+
+func TestConfirmationCoversExactlyWhatWasShown(t *testing.T) {
+	l := withHundred(t)
+	l.lose(40)
+	shown := l.peer.Status().Scopes[0].HeldID
+	l.lose(41)
+	if now := l.peer.Status().Scopes[0].HeldID; now == shown {
+		t.Error("another set has the same ID")
+	}
+	l.refuse(l.receive(Confirm{Scope: "s", ID: shown}), "remove")
+	l.refuse(l.receive(Confirm{Scope: "s", ID: ""}), "remove")
+	if n := count(l.receive(Confirm{Scope: "s", ID: l.peer.Status().Scopes[0].HeldID}), "remove"); n != 41 {
+		t.Errorf("%d removed of 41", n)
+	}
+}
+
+// The owner speaks of an item whose removal by absence is held. Then its word counts.
+func TestDeletionOnTheOwnersWordIsNotHeldAnyMore(t *testing.T) {
+	l := withHundred(t)
+	l.lose(40)
+	l.expect(l.gone(1, "k0"), "remove k0")
+	if held := l.peer.Status().Scopes[0].Held; held != 39 {
+		t.Errorf("%d are held", held)
+	}
+}
+
+func TestItemThatTheOwnerHasAgainIsNotHeldAnyMore(t *testing.T) {
+	l := withHundred(t)
+	l.lose(40)
+	l.delta(1, "k0", "v1")
+	if held := l.peer.Status().Scopes[0].Held; held != 39 {
+		t.Errorf("%d are held", held)
+	}
+}
+
+func TestObjectThatIsGoneOrNotOursIsNotHeldAnyMore(t *testing.T) {
+	l := withHundred(t)
+	l.lose(40)
+	l.step(Vanish{Scope: "s", Key: Key{Name: "k0"}})
+	l.step(Observe{Scope: "s", Key: Key{Name: "k1"}, Held: VersionOf([]byte("v1")), Owned: false})
+	if held := l.peer.Status().Scopes[0].Held; held != 38 {
+		t.Errorf("%d are held", held)
+	}
+}
+
+func TestHeldItemsDoNotCountAsADifference(t *testing.T) {
+	l := withHundred(t)
+	l.lose(40)
+	l.expect(l.root(hundred(40)...), "fact Equal")
+}
+
+func TestHeldItemThatARoundListsIsNotHeldAnyMore(t *testing.T) {
+	l := withHundred(t)
+	l.lose(40)
+	l.lose(39)
+	if held := l.peer.Status().Scopes[0].Held; held != 39 {
+		t.Errorf("%d are held", held)
+	}
+}
+
+// splitRound starts a round in which the owner of a hundred items has changed some of them, and returns its digest. The
+// answer to the first question tells the sums of many branches.
+func (l *lone) splitRound(changed int) *Digest {
+	l.t.Helper()
+	var owner Digest
+	for i, items := 0, hundred(0); i < len(items); i += 2 {
+		content := items[i+1]
+		if i/2 < changed {
+			content = "v2"
+		}
+		owner.Set(Key{Name: items[i]}.Hash(), VersionOf([]byte(content)))
+	}
+	l.expect(l.receive(Roots{Items: []Root{{Scope: "s", Count: uint64(owner.Len()), Sum: owner.Sum()}}}), "ask")
+	l.expect(l.receive(Answer{Scope: "s", Round: l.peer.replicas["s"].round.id, Branches: []Branch{owner.Branch(Prefix{})}}), "ask")
+	return &owner
+}
+
+// asked returns one of the prefixes that the round waits for.
+func (l *lone) asked() Prefix {
+	for p := range l.peer.replicas["s"].round.asked {
+		return p
+	}
+	return Prefix{}
+}
+
+func TestRoundWaitsForAllItsAnswers(t *testing.T) {
+	l := withHundred(t)
+	owner := l.splitRound(8)
+	wanted := 0
+	for r := l.peer.replicas["s"]; r.round.active; {
+		wanted += count(l.receive(Answer{Scope: "s", Round: r.round.id, Branches: []Branch{owner.Branch(l.asked())}}), "want")
+	}
+	if wanted != 8 {
+		t.Errorf("%d of 8 changed items are asked for", wanted)
+	}
+}
+
+func TestAnswersThatWereNotAskedForAreIgnored(t *testing.T) {
+	t.Run("of an older round", func(t *testing.T) {
+		l := newReplicaSide(t, Mirror, Config{})
+		l.observe("a", "v1")
+		l.observe("b", "v1")
+		l.open(hubStore)
+		l.expect(l.root("c", "v1"), "ask")
+		older := l.peer.replicas["s"].round.id
+		l.pass(31 * Second)
+		l.expect(l.root("c", "v1"), "ask")
+		got := l.receive(Answer{Scope: "s", Round: older, Branches: []Branch{{}}})
+		l.refuse(got, "remove")
+		l.refuse(got, "fact Held")
+	})
+	t.Run("of an item outside the prefix", func(t *testing.T) {
+		l := withHundred(t)
+		b := l.splitRound(1).Branch(l.asked())
+		outside := ^Key{Name: "k0"}.Hash() // k0 is what the branch is about
+		b.Items = append(b.Items, Listed{outside, VersionOf([]byte("v1"))})
+		l.expect(l.receive(Answer{Scope: "s", Round: l.peer.replicas["s"].round.id, Branches: []Branch{b}}), "want k0")
+	})
+}
+
+func TestBranchThatNobodyAskedForRemovesNothing(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	for _, name := range []string{"a", "b", "c", "d"} {
+		l.observe(name, "v1")
+	}
+	l.open(hubStore)
+	l.expect(l.root("a", "v1", "b", "v1", "c", "v1", "d", "v2"), "ask")
+	all := Branch{}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		all.Items = append(all.Items, Listed{Key{Name: name}.Hash(), VersionOf([]byte("v1"))})
+	}
+	below := Branch{Prefix: Prefix{}.Child(uint8(Key{Name: "a"}.Hash() >> 56))}
+	got := l.receive(Answer{Scope: "s", Round: l.peer.replicas["s"].round.id, Branches: []Branch{below, all}})
+	l.refuse(got, "remove")
+	l.refuse(got, "fact Held")
+}

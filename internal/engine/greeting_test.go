@@ -1,0 +1,69 @@
+package engine
+
+import "testing"
+
+func TestAgentAcceptsOnlyTheWelcomeThatIsItsOwn(t *testing.T) {
+	good := Welcome{Epoch: Epoch{1, 1}, Protocol: ProtocolMax, Projection: ProjectionMax, Mode: "managed", Mapping: "namespace", Store: hubStore}
+	for name, c := range map[string]struct {
+		change func(*Welcome)
+		want   string
+	}{
+		"as agreed":          {func(*Welcome) {}, "fact Opened"},
+		"of another session": {func(w *Welcome) { w.Epoch.Attempt = 9 }, ""},
+		"unknown protocol":   {func(w *Welcome) { w.Protocol = ProtocolMax + 1 }, "cut WrongProtocol"},
+		"unknown projection": {func(w *Welcome) { w.Projection = ProjectionMin - 1 }, "cut WrongProtocol"},
+		"another mode":       {func(w *Welcome) { w.Mode = "autonomous" }, "cut WrongMode"},
+		"another mapping":    {func(w *Welcome) { w.Mapping = "destination" }, "cut WrongMode"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newReplicaSide(t, Mirror, Config{Mode: "managed", Mapping: "namespace"})
+			l.step(Connected{Session: 1, Epoch: Epoch{1, 1}, Store: agentStore})
+			l.session = 1
+			w := good
+			c.change(&w)
+			got := l.receive(w)
+			if c.want == "" && len(got) > 0 {
+				t.Errorf("answered with %q", got)
+			}
+			if c.want != "" {
+				l.expect(got, c.want)
+			}
+		})
+	}
+}
+
+func TestHubLetsInOnlyWhoIsRegistered(t *testing.T) {
+	good := Hello{Epoch: Epoch{1, 2}, Protocol: Range{ProtocolMin, ProtocolMax}, Projection: Range{ProjectionMin, ProjectionMax},
+		Mode: "managed", Mapping: "namespace", ClusterUID: "one", Store: agentStore}
+	for name, c := range map[string]struct {
+		change  func(*Hello)
+		session uint64
+		want    string
+	}{
+		"newer session":        {func(*Hello) {}, 2, "fact Opened"},
+		"older session":        {func(h *Hello) { h.Epoch.Attempt = 0 }, 2, "cut Superseded"},
+		"another mode":         {func(h *Hello) { h.Mode = "autonomous" }, 2, "cut WrongMode"},
+		"another mapping":      {func(h *Hello) { h.Mapping = "destination" }, 2, "cut WrongMode"},
+		"another cluster":      {func(h *Hello) { h.ClusterUID = "two" }, 2, "cut WrongCluster"},
+		"no version in common": {func(h *Hello) { h.Protocol = Range{ProtocolMax + 1, ProtocolMax + 2} }, 2, "cut WrongProtocol"},
+		"the same word twice":  {func(h *Hello) { h.Epoch.Attempt = 1 }, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newOwnerSide(t, Mirror, Config{Mode: "managed", Mapping: "namespace"})
+			first := good
+			first.Epoch.Attempt = 1
+			l.step(Connected{Session: 1, Store: hubStore})
+			l.expect(l.step(Received{1, first}), "fact Opened")
+			l.step(Begin{})
+			h := good
+			c.change(&h)
+			got := l.step(Received{c.session, h})
+			if c.want == "" && len(got) > 0 {
+				t.Errorf("answered with %q", got)
+			}
+			if c.want != "" {
+				l.expect(got, c.want)
+			}
+		})
+	}
+}

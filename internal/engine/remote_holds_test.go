@@ -1,0 +1,40 @@
+package engine
+
+import "testing"
+
+func TestHubShowsEachHoldOfAnAgentOnce(t *testing.T) {
+	l := newOwnerSide(t, Mirror, Config{})
+	l.open(agentStore)
+	l.expect(l.receive(Held{Scope: "s", ID: "x", Count: 3}), "fact Held")
+	l.refuse(l.receive(Held{Scope: "s", ID: "x", Count: 3}), "fact")
+	l.expect(l.receive(Held{Scope: "s"}), "fact Unheld")
+	l.refuse(l.receive(Held{Scope: "s"}), "fact")
+}
+
+func TestHoldsThatAreNotTheAgentsToReportAreIgnored(t *testing.T) {
+	t.Run("of a scope that does not exist", func(t *testing.T) {
+		l := newOwnerSide(t, Mirror, Config{})
+		l.open(agentStore)
+		l.refuse(l.receive(Held{Scope: "nonsense", ID: "x"}), "fact")
+		if n := len(l.peer.Status().Elsewhere); n != 0 {
+			t.Errorf("%d are noted", n)
+		}
+	})
+	t.Run("of the hub", func(t *testing.T) {
+		l := newReplicaSide(t, Mirror, Config{})
+		l.open(hubStore)
+		l.refuse(l.receive(Held{ID: "x"}), "fact")
+	})
+}
+
+// The agent confirms nothing that the hub holds back.
+func TestAgentCannotAcceptItsOwnStoreOnTheHub(t *testing.T) {
+	l := newLone(t, Config{Hub: true, KnownStore: Store{UID: "agent", Revision: 200}, Scopes: []ScopeConfig{{Name: "s", Role: Replica}}})
+	l.open(agentStore)
+	id := l.peer.Status().Suspect
+	if id == "" {
+		t.Fatal("the store is believed")
+	}
+	l.refuse(l.receive(Confirm{ID: id}), "fact StoreAccepted")
+	l.expect(l.step(Confirmed{ID: id}), "fact StoreAccepted")
+}

@@ -1,0 +1,141 @@
+package engine
+
+import "testing"
+
+func TestItemThatTheOwnerSendsDuringARoundIsNotAbsent(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	for _, name := range []string{"a", "b", "c", "d"} {
+		l.observe(name, "v1")
+	}
+	l.open(hubStore)
+	l.expect(l.root("b", "v1", "c", "v1", "d", "v1"), "ask")
+	l.expect(l.delta(1, "a", "v1"), "ack a") // created again in this moment
+	got := l.answer(100, "b", "v1", "c", "v1", "d", "v1")
+	l.refuse(got, "remove")
+	l.refuse(got, "fact Held")
+}
+
+func TestItemThatAppearsDuringARoundIsNotAbsent(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	for _, name := range []string{"b", "c", "d"} {
+		l.observe(name, "v1")
+	}
+	l.open(hubStore)
+	l.expect(l.root("b", "v1", "c", "v1"), "ask")
+	l.observe("a", "v1")
+	got := l.answer(100, "b", "v1", "c", "v1", "d", "v1")
+	l.refuse(got, "remove")
+	l.refuse(got, "fact Held")
+}
+
+func TestRoundEndsWhenTheObjectsCannotBeReadAnyMore(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	for _, name := range []string{"a", "b", "c", "d"} {
+		l.observe(name, "v1")
+	}
+	l.open(hubStore)
+	l.expect(l.root("b", "v1", "c", "v1", "d", "v1"), "ask")
+	id := l.peer.replicas["s"].round.id
+	l.step(View{Scope: "s", Complete: false, Reason: "forbidden"})
+	got := l.receive(Answer{Scope: "s", Round: id, View: 100, Branches: []Branch{{Items: []Listed{}}}})
+	l.refuse(got, "remove")
+	l.refuse(got, "fact Held")
+}
+
+func TestEqualObjectThatIsNotOursIsAdopted(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("v1")), Owned: false})
+	l.open(hubStore)
+	l.expect(l.delta(1, "a", "v1"), "apply a")
+}
+
+func TestEndOfAStatusRemovesNothing(t *testing.T) {
+	l := newReplicaSide(t, Attached, Config{})
+	l.observe("a", "v1")
+	l.open(hubStore)
+	got := l.gone(1, "a")
+	l.refuse(got, "remove")
+	l.expect(got, "ack a")
+	l.refuse(l.round(100), "remove")
+}
+
+func TestObjectThatIsNotOursIsNotRemoved(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("v1")), Owned: false})
+	l.open(hubStore)
+	l.refuse(l.round(100), "remove")
+	got := l.gone(1, "a")
+	l.refuse(got, "remove")
+	l.expect(got, "ack a")
+}
+
+func TestAnswerToAnotherWriteIsIgnored(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.open(hubStore)
+	l.expect(l.delta(1, "a", "v1"), "apply a")
+	l.refuse(l.step(Applied{Scope: "s", Key: Key{Name: "a"}, Ticket: 99, Held: VersionOf([]byte("v1")), Written: true}), "ack")
+	l.expect(l.applied("a", "v1", ""), "ack a")
+}
+
+func TestItemOfASessionThatIsOverIsNotApplied(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.open(hubStore)
+	l.delta(1, "a", "v1")
+	l.delta(2, "a", "v2") // waits for the write
+	l.close()
+	l.refuse(l.applied("a", "v1", ""), "apply")
+}
+
+func TestRoundWithoutAnAnswerIsGivenUp(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.open(hubStore)
+	l.expect(l.root("a", "v1"), "ask")
+	l.refuse(l.root("a", "v1"), "ask")
+	l.pass(31 * Second)
+	l.expect(l.root("a", "v1"), "ask")
+}
+
+func TestReplicaThatCannotReadItsObjectsComparesNothing(t *testing.T) {
+	l := suspicious(t, Mirror)
+	l.step(View{Scope: "s", Complete: false, Reason: "forbidden"})
+	for _, root := range [][]string{{"a", "v1", "b", "v1"}, {"a", "v2"}} {
+		if got := l.root(root...); len(got) > 0 {
+			t.Errorf("a root is answered with %q", got)
+		}
+	}
+	l.refuse(l.receive(Confirm{ID: l.peer.Status().Suspect}), "ask")
+}
+
+func TestItemThatTheOwnerSendsDuringARoundIsNotAskedForAgain(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.observe("a", "v1")
+	l.open(hubStore)
+	l.expect(l.root("a", "v2"), "ask")
+	l.delta(1, "a", "v3")
+	l.applied("a", "v3", "v1")
+	l.refuse(l.answer(100, "a", "v2"), "want")
+}
+
+func TestItemIsNotRemovedWhileItIsWritten(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	for _, name := range []string{"a", "b", "c", "d"} {
+		l.observe(name, "v1")
+	}
+	l.open(hubStore)
+	l.expect(l.delta(1, "a", "v2"), "apply a")
+	l.refuse(l.round(100, "b", "v1", "c", "v1", "d", "v1"), "remove")
+}
+
+// An object that this side does not adopt counts as refused. When the owner withdraws the item, the object stays.
+func TestObjectThatWasNotAdoptedStaysWhenTheOwnerWithdrawsTheItem(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("theirs")), Owned: false})
+	l.observe("b", "v1")
+	l.observe("c", "v1")
+	l.open(hubStore)
+	l.delta(1, "a", "v1")
+	l.failed("a", NotAdopted)
+	got := l.round(100, "b", "v1", "c", "v1")
+	l.refuse(got, "remove")
+	l.expect(got, "fact Cured a")
+}

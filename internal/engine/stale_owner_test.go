@@ -1,0 +1,110 @@
+package engine
+
+import "testing"
+
+// An owner whose view is older than a copy must not change the copy. These are the limits of that rule.
+func TestWhichCopiesAreNewerThanTheOwner(t *testing.T) {
+	for name, c := range map[string]struct {
+		copied   Observe
+		view     uint64 // of the Delta
+		revision uint64 // of its item
+		want     string
+	}{
+		"older owner does not tell its view":                {Observe{Owned: true, Born: 50}, 0, 0, "apply a"},
+		"owner has seen less":                               {Observe{Owned: true, Born: 50}, 40, 30, "ack a Unavailable"},
+		"owner has seen exactly as much":                    {Observe{Owned: true, Born: 50}, 50, 50, "apply a"},
+		"item is newer than what the owner has seen of all": {Observe{Owned: true, Born: 50}, 40, 60, "apply a"},
+		"owner has seen more than the item":                 {Observe{Owned: true, Born: 50}, 60, 30, "apply a"},
+		"copy is not ours, so its age is another hub's":     {Observe{Owned: false, Born: 50}, 40, 30, "apply a"},
+		"copy is from a later history than the store":       {Observe{Owned: true, Born: 500}, 40, 30, "apply a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newReplicaSide(t, Mirror, Config{})
+			c.copied.Scope, c.copied.Key, c.copied.Held = "s", Key{Name: "a"}, VersionOf([]byte("v1"))
+			l.step(c.copied)
+			l.open(hubStore)
+			in := item(1, "a", "v2")
+			in.Revision = c.revision
+			l.expect(l.receive(Delta{Scope: "s", Items: []DeltaItem{in}, View: c.view}), c.want)
+		})
+	}
+}
+
+// Another process of this side has applied what the hub has written since this session began. The hub's replica of this
+// session may not have seen it.
+func TestCopyWrittenDuringTheSessionIsProtected(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.open(hubStore)
+	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("v2")), Owned: true, Born: 150})
+	in := item(1, "a", "v1")
+	in.Revision = 120
+	l.expect(l.receive(Delta{Scope: "s", Items: []DeltaItem{in}, View: 120}), "ack a Unavailable")
+	l.refuse(l.round(120), "remove a")
+}
+
+// Until a store that went back is accepted, what was seen of it before stays the measure for its processes.
+func TestWhatASuspectStoreSaysDoesNotCountAsSeen(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{KnownStore: Store{UID: "hub", Revision: 200}})
+	l.open(hubStore) // it went back
+	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("v1")), Owned: true, Born: 90})
+	l.receive(Delta{Scope: "s", Items: []DeltaItem{item(1, "a", "v2")}, Revision: 95})
+	l.close()
+	l.step(Connected{Session: 9, Epoch: Epoch{1, 9}, Store: agentStore})
+	hello := l.last[len(l.last)-1].(Send).Message.(Hello)
+	if len(hello.Seen) != 1 || hello.Seen[0].Revision != 200 {
+		t.Errorf("seen: %v, want 200", hello.Seen)
+	}
+}
+
+// A round tells how far the owner has seen all of its store, an item how far it has seen anything.
+func TestOwnerTellsWhatItsAnswersAreWorth(t *testing.T) {
+	l := newOwnerSide(t, Mirror, Config{})
+	l.source.least, l.source.most = 10, 20
+	l.open(agentStore)
+	l.publish("a", "v1")
+	if d := l.last[len(l.last)-1].(Send).Message.(Delta); d.View != 20 || d.Items[0].Revision != 20 {
+		t.Errorf("a Delta tells of view %d, its item of revision %d", d.View, d.Items[0].Revision)
+	}
+	l.receive(Ask{Scope: "s", Round: 1, Prefixes: []Prefix{{}}})
+	if a := l.last[len(l.last)-1].(Send).Message.(Answer); a.View != 10 {
+		t.Errorf("an Answer tells of view %d", a.View)
+	}
+}
+
+// Of several answers in a round, the one that knew the least decides.
+func TestRoundIsWorthItsOldestAnswer(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{Tuning: Tuning{AskPrefixes: 1}})
+	names := map[string]bool{}
+	for i := range 40 { // enough that some share their first byte, and the digest is split
+		name := "k" + string(rune('a'+i%26)) + string(rune('a'+i/26))
+		names[name] = true
+		l.step(Observe{Scope: "s", Key: Key{Name: name}, Held: VersionOf([]byte("v1")), Owned: true, Born: 90})
+	}
+	l.open(hubStore)
+	l.root("other", "v1")
+	r := l.peer.replicas["s"]
+	own := r.digest.childSums(Prefix{})
+	var sums []ChildSum
+	for c, sum := range own { // all children differ a little, so that each is asked for
+		if sum != (Sum{}) {
+			sum.Lo++
+			sums = append(sums, ChildSum{uint8(c), sum})
+		}
+	}
+	l.receive(Answer{Scope: "s", Round: r.round.id, View: 95, Branches: []Branch{{Split: true, Sums: sums}}})
+	removed := 0
+	for view := uint64(95); r.round.active; view = 80 { // the first of them still knows more than the copies
+		var asked Prefix
+		for asked = range r.round.asked {
+		}
+		for _, line := range l.receive(Answer{Scope: "s", Round: r.round.id, View: view, Branches: []Branch{{Prefix: asked}}}) {
+			if line != "ask" {
+				t.Logf("%s", line)
+				removed++
+			}
+		}
+	}
+	if removed > 0 {
+		t.Error("items are removed or held although the owner has not seen them")
+	}
+}

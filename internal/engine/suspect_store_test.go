@@ -1,0 +1,177 @@
+package engine
+
+import "testing"
+
+var laterHubStore = Store{UID: "hub", Revision: 200}
+
+// suspicious returns a replica in a session with a hub whose store went back. It has objects a and b.
+func suspicious(t *testing.T, style Style) *lone {
+	t.Helper()
+	l := newReplicaSide(t, style, Config{KnownStore: laterHubStore})
+	l.observe("a", "v1")
+	l.observe("b", "v1")
+	l.open(hubStore)
+	if l.peer.Status().Suspect == "" {
+		t.Fatal("the store is believed")
+	}
+	return l
+}
+
+// hello returns what the agent says when it connects again.
+func (l *lone) hello() Hello {
+	l.t.Helper()
+	l.close()
+	l.session++
+	l.step(Connected{Session: l.session, Epoch: Epoch{1, l.session}, Store: agentStore})
+	return l.last[len(l.last)-1].(Send).Message.(Hello)
+}
+
+func TestOnlyItsOwnIDAcceptsAStore(t *testing.T) {
+	l := suspicious(t, Mirror)
+	l.refuse(l.receive(Confirm{ID: "store-of-yesterday"}), "fact StoreAccepted")
+	l.expect(l.receive(Confirm{ID: l.peer.Status().Suspect}), "fact StoreAccepted")
+}
+
+func TestAcceptedStoreIsTheNewMeasure(t *testing.T) {
+	l := suspicious(t, Mirror)
+	l.receive(Confirm{ID: l.peer.Status().Suspect})
+	if seen := l.hello().Seen[0].Revision; seen > hubStore.Revision {
+		t.Errorf("the hub is to wait for revision %d, but it is at %d", seen, hubStore.Revision)
+	}
+	l.close()
+	l.open(hubStore)
+	if l.peer.Status().Suspect != "" {
+		t.Error("the store is suspect again")
+	}
+}
+
+func TestWhatWasSeenOfAnEarlierHistoryIsForgottenWhenTheStoreIsAccepted(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.open(laterHubStore)
+	l.receive(Delta{Scope: "s", Items: []DeltaItem{item(1, "a", "v1")}, Revision: 200})
+	l.applied("a", "v1", "")
+	l.close()
+	l.open(hubStore)
+	l.receive(Confirm{ID: l.peer.Status().Suspect})
+	if seen := l.hello().Seen[0].Revision; seen > hubStore.Revision {
+		t.Errorf("the hub is to wait for revision %d, but it is at %d", seen, hubStore.Revision)
+	}
+}
+
+// A copy of the earlier history shows up late, from a watch that is behind.
+func TestCopyOfAnEarlierHistoryCanBeChangedWhenTheStoreIsAccepted(t *testing.T) {
+	l := suspicious(t, Mirror)
+	l.step(Observe{Scope: "s", Key: Key{Name: "c"}, Held: VersionOf([]byte("v1")), Owned: true, Born: 180})
+	l.receive(Confirm{ID: l.peer.Status().Suspect})
+	in := item(1, "c", "v2")
+	in.Revision = 101
+	l.expect(l.receive(Delta{Scope: "s", Items: []DeltaItem{in}, View: 101}), "apply c")
+}
+
+func TestSuspectStoreDeletesNothing(t *testing.T) {
+	t.Run("with cascade", func(t *testing.T) {
+		l := suspicious(t, Mirror)
+		got := l.delta(1, "a", "deleting")
+		l.refuse(got, "apply")
+		l.expect(got, "ack a Held")
+		l.delta(2, "c", "deleting") // not seen here yet, but it may be there by the time of the write
+		if a, ok := l.last[len(l.last)-1].(Apply); !ok || !a.Suspect {
+			t.Errorf("applied without a warning: %+v", l.last)
+		}
+	})
+	t.Run("by its word", func(t *testing.T) {
+		l := suspicious(t, Mirror)
+		held := l.gone(1, "a")
+		l.refuse(held, "remove")
+		l.expect(held, "ack a Held")
+	})
+	t.Run("by absence", func(t *testing.T) {
+		l := suspicious(t, Mirror)
+		l.refuse(l.round(100, "b", "v1"), "remove")
+		if l.peer.Status().Scopes[0].Held != 1 {
+			t.Error("it is not held")
+		}
+	})
+	t.Run("and gives no commands", func(t *testing.T) {
+		l := suspicious(t, Pending)
+		got := l.delta(1, "c", "sync")
+		l.refuse(got, "apply")
+		l.expect(got, "ack c Held")
+	})
+}
+
+// A confirmation counts for the absence that the user looked at. If the owner has had the item since, another absence is
+// another matter.
+func TestConfirmationOfAnItemEndsWhenTheOwnerHasItAgain(t *testing.T) {
+	for name, again := range map[string]func(*lone){
+		"it sends it":       func(l *lone) { l.delta(1, "a", "v1") },
+		"a round lists it":  func(l *lone) { l.round(100, "a", "v2", "b", "v1") },
+		"a session is over": func(l *lone) { l.close(); l.open(hubStore) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := suspicious(t, Mirror)
+			l.round(100, "b", "v1")
+			l.expect(l.receive(Confirm{ID: l.peer.Status().Scopes[0].HeldID}), "remove a")
+			l.failed("a", Busy)
+			again(l)
+			l.refuse(l.round(100, "b", "v1"), "remove a")
+		})
+	}
+}
+
+func TestConfirmedRemovalThatFailedIsTriedAgain(t *testing.T) {
+	l := suspicious(t, Mirror)
+	l.round(100, "b", "v1")
+	l.receive(Confirm{ID: l.peer.Status().Scopes[0].HeldID})
+	l.failed("a", Busy)
+	l.expect(l.round(100, "b", "v1"), "remove a")
+}
+
+func TestWhichStoresAreSuspect(t *testing.T) {
+	for name, c := range map[string]struct {
+		known, met Store
+		suspect    bool
+	}{
+		"never seen before":   {Store{}, hubStore, false},
+		"as it was":           {hubStore, hubStore, false},
+		"further":             {hubStore, laterHubStore, false},
+		"went back":           {laterHubStore, hubStore, true},
+		"another, but newer":  {hubStore, Store{UID: "other", Revision: 300}, true},
+		"says nothing of its": {hubStore, Store{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newReplicaSide(t, Mirror, Config{KnownStore: c.known})
+			got := l.open(c.met)
+			if suspect := l.peer.Status().Suspect != ""; suspect != c.suspect {
+				t.Errorf("suspect: %v", suspect)
+			}
+			if c.suspect {
+				l.expect(got, "fact Held")
+				l.close()
+				l.open(c.met)
+				if l.peer.Status().Suspect == "" {
+					t.Error("it is believed at the second connection")
+				}
+			}
+		})
+	}
+}
+
+// What another replica of the hub has recorded counts while there is no session here.
+func TestRecordedSuspicionCountsWhileThereIsNoSession(t *testing.T) {
+	l := newOwnerSide(t, Mirror, Config{KnownStore: agentStore})
+	l.open(agentStore)
+	l.step(Known{Store: agentStore, Suspect: true})
+	if l.peer.Status().Suspect != "" {
+		t.Error("a record from before the session replaces what the session knows")
+	}
+	l.close()
+	l.step(Known{Store: agentStore, Suspect: true})
+	if l.peer.Status().Suspect == "" {
+		t.Error("the suspicion of another replica is lost")
+	}
+	l.step(Known{Store: agentStore})
+	if l.peer.Status().Suspect != "" {
+		t.Error("the store was accepted elsewhere")
+	}
+}
