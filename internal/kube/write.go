@@ -302,11 +302,7 @@ func (w *Writer) delete(ctx context.Context, ref kind.Ref, o *kind.Object) (*kin
 	if err != nil {
 		return nil, err
 	}
-	deleted, err := parse(b)
-	if err != nil || !deleted.IsDeleting() || len(deleted.Finalizers()) == 0 {
-		return nil, nil //nolint:nilerr // a Status rather than an object: nothing is left
-	}
-	return deleted, nil
+	return deleted(b, o)
 }
 
 // CreateNamespace makes sure that there is a namespace. One that is there stays

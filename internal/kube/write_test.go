@@ -80,7 +80,7 @@ func TestFailureOfAnObjectIsLoggedOnce(t *testing.T) {
 
 func TestOnlyAMissingNamespaceIsCreated(t *testing.T) {
 	var made []string
-	missing := `{"kind":"Status","message":"namespaces \"team\" not found","details":{"name":"team","kind":"namespaces"},"code":404}`
+	missing := `{"kind":"Status","status":"Failure","reason":"NotFound","message":"namespaces \"team\" not found","details":{"name":"team","kind":"namespaces"},"code":404}`
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/api/v1/namespaces"):
@@ -112,7 +112,7 @@ func TestOnlyAMissingNamespaceIsCreated(t *testing.T) {
 	if got.Failure == nil || got.Failure.Code != engine.Unavailable || strings.Contains(got.Failure.Message, "make it") || len(made) > 0 {
 		t.Errorf("no CRD: %+v, %d namespaces made", got.Failure, len(made))
 	}
-	missing = `{"kind":"Status","message":"namespaces \"team\" not found","details":{"name":"team","kind":"namespaces"},"code":404}`
+	missing = `{"kind":"Status","status":"Failure","reason":"NotFound","message":"namespaces \"team\" not found","details":{"name":"team","kind":"namespaces"},"code":404}`
 	if got = write(NamespacePolicy{Create: create}); got.Failure != nil || len(made) != 1 {
 		t.Errorf("allowed: %+v, %d namespaces made", got.Failure, len(made))
 	}
