@@ -177,9 +177,6 @@ func (h *Host) take(ctx context.Context, in any) {
 }
 
 func (h *Host) step(ctx context.Context, in node.Input) {
-	if gone, ok := in.(node.Unregister); ok {
-		h.writer.Abandon(ctx, gone.Agent)
-	}
 	for _, e := range h.cfg.Node.Step(h.Now(), in) {
 		switch e := e.(type) {
 		case node.Write:
@@ -189,6 +186,8 @@ func (h *Host) step(ctx context.Context, in node.Input) {
 			h.writer.Write(ctx, e)
 		case node.Read:
 			h.writer.Read(ctx, e)
+		case node.Abandon:
+			h.writer.AbandonAll(ctx, e.Agent)
 		case node.Relist:
 			if w := h.watchers[e.Resource]; w != nil {
 				w.Relist()

@@ -60,13 +60,11 @@ const requestTimeout = 30 * time.Second
 // Write starts a write; its answer goes to the sink.
 func (w *Writer) Write(ctx context.Context, write node.Write) {
 	span := w.traced(ctx, write)
-	one := waiting{agent: write.Agent}
-	if write.WhileOpen {
-		one.void = func() node.Input {
-			f := &node.Failure{Code: engine.Unavailable, Message: "the session is over"}
-			told(span, f)
-			return node.Wrote{ID: write.ID, Failure: f}
-		}
+	one := waiting{agent: write.Agent, session: write.WhileOpen}
+	one.void = func() node.Input {
+		f := &node.Failure{Code: engine.Unavailable, Message: "the session is over"}
+		told(span, f)
+		return node.Wrote{ID: write.ID, Failure: f}
 	}
 	one.do = func(ctx context.Context) (node.Input, error) {
 		span.Elapsed(trace.Waited)
@@ -97,9 +95,15 @@ func (w *Writer) Write(ctx context.Context, write node.Write) {
 // over. While the API server is in trouble that may be minutes later, and the
 // owner may have deleted since what is to be created. Nobody would know before the
 // next comparison, and Argo CD deploys at once.
-func (w *Writer) Abandon(ctx context.Context, agent string) {
+func (w *Writer) Abandon(ctx context.Context, agent string) { w.abandon(ctx, agent, false) }
+
+// AbandonAll gives up everything about an agent that was not begun: its
+// registration has ended.
+func (w *Writer) AbandonAll(ctx context.Context, agent string) { w.abandon(ctx, agent, true) }
+
+func (w *Writer) abandon(ctx context.Context, agent string, all bool) {
 	w.mu.Lock()
-	given := w.queue.withdraw(agent)
+	given := w.queue.withdraw(agent, all)
 	w.mu.Unlock()
 	if len(given) == 0 {
 		return

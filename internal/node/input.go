@@ -152,6 +152,10 @@ type Read struct {
 	UID string // of the object that is believed to be there; empty: none
 }
 
+// Abandon gives up the writes about an agent that were not begun: its registration
+// has ended. Each is answered as failed.
+type Abandon struct{ Agent string }
+
 // Relist asks for a fresh List: the watch is behind what the peer has seen.
 type Relist struct{ Resource kind.Resource }
 
@@ -167,8 +171,10 @@ type Report struct {
 	Fact  engine.Fact
 }
 
-func (Write) effect()  {}
-func (Read) effect()   {}
+func (Write) effect()   {}
+func (Read) effect()    {}
+func (Abandon) effect() {}
+
 func (Relist) effect() {}
 func (ToPeer) effect() {}
 func (Report) effect() {}
