@@ -59,6 +59,11 @@ func NewPeer(cfg Config, source Source) *Peer {
 			p.replicas[s.Name] = newReplica(p, s)
 		}
 	}
+	for _, s := range cfg.KnownSeen {
+		if r := p.replicas[s.Scope]; r != nil {
+			r.seen = s.Revision
+		}
+	}
 	if cfg.Suspect {
 		p.distrust()
 	}

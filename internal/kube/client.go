@@ -128,7 +128,7 @@ func (c *Client) start(ctx context.Context, method, address, contentType string,
 	if resp.StatusCode >= 300 {
 		span.Fail(http.StatusText(resp.StatusCode))
 		defer resp.Body.Close()
-		return nil, readError(resp)
+		return nil, readError(resp, req.URL.Path)
 	}
 	return resp, nil
 }

@@ -33,12 +33,9 @@ func (e *apiError) Error() string {
 // between here and the API server.
 const maxErrorBody = 64 << 10
 
-func readError(resp *http.Response) error {
+func readError(resp *http.Response, path string) error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	e := &apiError{status: resp.StatusCode, message: raw.Text(b, "message")}
-	if resp.Request != nil {
-		e.path = resp.Request.URL.Path
-	}
+	e := &apiError{status: resp.StatusCode, path: path, message: raw.Text(b, "message")}
 	if raw.Text(b, "kind") == "Status" {
 		e.reason = cmp.Or(raw.Text(b, "reason"), reasonUnknown)
 		e.about, e.name = raw.Text(b, "details", "kind"), raw.Text(b, "details", "name")
@@ -100,10 +97,19 @@ func lacksNamespace(err error) bool {
 	return errors.As(err, &e) && e.status == http.StatusNotFound && e.reason == reasonNotFound && e.about == Namespaces.Plural
 }
 
+// notYetError says why a write was not begun: what has to come before it failed.
+type notYetError struct{ cause error }
+
+func (e *notYetError) Error() string { return e.cause.Error() }
+func (e *notYetError) Unwrap() error { return e.cause }
+
 // failureOf tells the node what became of a write. The hint is for the case that
 // the namespace is missing.
 func failureOf(verb node.Verb, err error, hint string) *node.Failure {
 	f := &node.Failure{Code: engine.Unavailable, Message: err.Error()}
+	if _, ok := errors.AsType[*notYetError](err); ok {
+		return f // whatever the reason, it is not the object's
+	}
 	var e *apiError
 	if !errors.As(err, &e) {
 		return f

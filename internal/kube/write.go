@@ -26,6 +26,7 @@ type Writer struct {
 	log        *slog.Logger
 	trace      *trace.Tracer // nil: nothing is traced
 	namespaces NamespacePolicy
+	remember   func(context.Context, node.Memory) error // nil: nothing is written down before a write
 	wg         sync.WaitGroup
 
 	mu      sync.Mutex
@@ -257,6 +258,11 @@ func (w *Writer) Wait() { w.wg.Wait() }
 
 func (w *Writer) write(ctx context.Context, write node.Write) (*kind.Object, error) {
 	ref := write.Ref
+	if write.Remember != nil && w.remember != nil {
+		if err := w.remember(ctx, *write.Remember); err != nil {
+			return nil, &notYetError{err}
+		}
+	}
 	switch write.Verb {
 	case node.Create:
 		o, err := w.create(ctx, ref, write.Object.Raw())

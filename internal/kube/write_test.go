@@ -117,3 +117,37 @@ func TestOnlyAMissingNamespaceIsCreated(t *testing.T) {
 		t.Errorf("allowed: %+v, %d namespaces made", got.Failure, len(made))
 	}
 }
+
+// The next process has to know of a removal before it is made, or it may be
+// undone. What can not be remembered is not done, whatever the reason.
+func TestWhatIsToBeRememberedComesBeforeTheWrite(t *testing.T) {
+	for title, test := range map[string]struct {
+		fails error
+		asked int
+	}{
+		"remembered": {nil, 1},
+		"forbidden":  {&apiError{status: http.StatusForbidden, reason: "Forbidden", message: "no"}, 0},
+		"gone":       {&apiError{status: http.StatusNotFound, reason: reasonNotFound, about: "leases", name: "x", path: "/leases/x"}, 0},
+	} {
+		asked := 0
+		c := scripted(t, func(w http.ResponseWriter, _ *http.Request) {
+			asked++
+			fmt.Fprint(w, `{"kind":"Status","status":"Success"}`)
+		})
+		answers := make(chan node.Input, 1)
+		w := NewWriter(c, func(_ context.Context, in node.Input) error { answers <- in; return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.DiscardHandler))
+		w.remember = func(_ context.Context, m node.Memory) error {
+			if asked != 0 || m.Store.Revision != 7 {
+				t.Errorf("%s: %+v is remembered after %d requests", title, m, asked)
+			}
+			return test.fails
+		}
+		o := parsed(t, project("a", "1"))
+		w.Write(t.Context(), node.Write{Verb: node.Delete, Ref: refTo(o), Object: o, Remember: &node.Memory{Store: engine.Store{Revision: 7}}})
+		w.Wait()
+		got := (<-answers).(node.Wrote)
+		if asked != test.asked || (got.Failure == nil) != (test.fails == nil) || got.Failure != nil && (got.Failure.Stale || got.Failure.Code != engine.Unavailable) {
+			t.Errorf("%s: %d requests, %+v", title, asked, got.Failure)
+		}
+	}
+}

@@ -132,6 +132,10 @@ type Write struct {
 	// before it was begun it is not to be done any more, but answered as failed.
 	WhileOpen bool
 
+	// Remember is what has to be written down before this is done, where the next
+	// process of this agent finds it; nil: nothing. See Memory.
+	Remember *Memory
+
 	// For who looks at where time goes.
 	Agent   string // whom it is about; empty on a spoke
 	Origin  Origin

@@ -105,7 +105,11 @@ func (n *Node) work(d *desk) {
 		n.writing[d.writeID] = d
 		j := &d.jobs[0]
 		j.writes++
-		n.emit(Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Why: j.why, Agent: j.agent, Origin: j.origin, Attempt: j.writes, WhileOpen: j.open})
+		write := Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Why: j.why, Agent: j.agent, Origin: j.origin, Attempt: j.writes, WhileOpen: j.open}
+		if dec.verb == Delete && n.cfg.Side == kind.Spoke {
+			write.Remember = new(n.Memory())
+		}
+		n.emit(write)
 	}
 	if len(d.jobs) == 0 && d.idle() {
 		delete(n.desks, d.ref)

@@ -68,7 +68,7 @@ func newLink(n *Node, reg Register) *link {
 	l.scopes = n.scopesOf(reg.Agent.Mode)
 	cfg := engine.Config{
 		Hub: n.cfg.Side == kind.Hub, Mode: string(reg.Agent.Mode), Mapping: string(reg.Agent.Mapping),
-		KnownCluster: reg.KnownCluster, KnownStore: reg.KnownStore, Suspect: reg.Suspect, Tuning: n.cfg.Tuning,
+		KnownCluster: reg.KnownCluster, KnownStore: reg.KnownStore, KnownSeen: n.cfg.KnownSeen, Suspect: reg.Suspect, Tuning: n.cfg.Tuning,
 		Hello: engine.Hello{ClusterUID: n.cfg.ClusterUID, Namespace: n.cfg.ArgoNamespace, Version: n.cfg.Version},
 		Welcome: engine.Welcome{Agent: reg.Agent.Name, HubNamespace: reg.Agent.HubNamespace, ServerURL: reg.Agent.Server,
 			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version, InstanceLabel: n.argo.InstanceLabel},

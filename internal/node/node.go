@@ -24,6 +24,7 @@ type Config struct {
 	Mode       kind.Mode
 	Mapping    kind.Mapping
 	KnownStore engine.Store
+	KnownSeen  []engine.Seen
 	Suspect    bool
 }
 
