@@ -229,20 +229,23 @@ func (p *Peer) meet(store Store) {
 
 // known takes over what is recorded of the other side.
 func (p *Peer) known(in Known) {
-	before := p.recorded
-	p.recorded = in.Store
+	before, distrusted := p.recorded, p.recordedSuspect
+	p.recorded, p.recordedSuspect = in.Store, in.Suspect
 	if p.phase != closed {
 		return
 	}
 	p.cfg.KnownCluster = in.Cluster
+	accepted := distrusted && !in.Suspect
 	switch {
 	case in.Store == before: // the record lags behind what this end has seen
 	case p.other.UID == before.UID && in.Store.UID == before.UID && in.Store.Revision > before.Revision:
 		p.other.Revision = max(p.other.Revision, in.Store.Revision)
 	default: // somebody has accepted another store, or this one as it is
-		p.other = in.Store
+		p.other, accepted = in.Store, true
 	}
-	p.suspect, p.suspectID = false, ""
+	if accepted {
+		p.suspect, p.suspectID = false, ""
+	}
 	if in.Suspect {
 		p.distrust()
 	}
