@@ -21,6 +21,7 @@ type link struct {
 	fresh    engine.Store // of this side, when the session began
 	opening  *engine.Fact // greeted, Begin is due
 	relistAt engine.Time  // when to ask for lists rather than wait for the watches
+	listedAt engine.Time  // when lists were last asked for on behalf of the agent; 0: never
 
 	// What is noted of single Applications. Most agents have nothing of it: see note.
 	refreshes map[engine.Key]refresh // hub: which refresh is pending
@@ -49,9 +50,6 @@ type scope struct {
 // relistAfter is how long a watch may lag behind what the peer has seen before
 // a list is asked for.
 const relistAfter = 2 * engine.Second
-
-// relistAgain is how long a list may take.
-const relistAgain = 30 * engine.Second
 
 func newLink(n *Node, reg Register) *link {
 	l := &link{node: n, name: reg.Agent.Name, cluster: reg.KnownCluster}
@@ -250,10 +248,7 @@ func (l *link) tryBegin() {
 	}
 	if late := l.late(seen); len(late) > 0 {
 		if l.node.now >= l.relistAt {
-			l.relistAt = l.node.now + relistAgain
-			for _, r := range late {
-				l.node.emit(Relist{Resource: r})
-			}
+			l.relistAt = l.askForLists(late)
 		}
 		return
 	}
