@@ -33,7 +33,7 @@ func (a *agent) assemble() error {
 	n := node.New(a.nodeConfig())
 	a.host = kube.NewHost(a.client, kube.HostConfig{
 		Node: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace,
-		ToPeer: a.deliver, Report: a.report, Applied: a.applied,
+		ToPeer: a.deliver, Report: a.report, Applied: a.applied, Remember: a.memory.atLeast,
 	})
 	var err error
 	a.live, err = newLive(a, n)
@@ -326,6 +326,7 @@ func (a *agent) report(r node.Report) {
 	case engine.Unheld:
 		a.log.Info("nothing is held back any more", "scope", f.Scope)
 	case engine.StoreAccepted:
+		a.memory.accepted.Store(true)
 		a.log.Info("the hub's store is accepted as it is", "store", f.Store.UID, "revision", f.Store.Revision)
 	case engine.Aliased:
 		a.log.Warn("something keeps changing an item back; both versions are taken as equal now", "scope", f.Scope, "item", f.Key.String())
@@ -342,11 +343,11 @@ func (a *agent) remember(ctx context.Context) error {
 			return nil
 		case <-beat.C:
 		}
-		var status engine.Status
-		if err := a.host.Do(ctx, func(n *node.Node) { status, _ = n.Status("") }); err != nil {
+		var known node.Memory
+		if err := a.host.Do(ctx, func(n *node.Node) { known = n.Memory() }); err != nil {
 			return nil
 		}
-		if err := a.memory.remember(ctx, status.Other, status.Suspect != ""); err != nil {
+		if err := a.memory.remember(ctx, known); err != nil {
 			a.log.WarnContext(ctx, "can not remember how far the hub's store has been seen", "error", err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/node"
 )
 
 func TestProbesAnswerWhileTheAPIServerIsAway(t *testing.T) {
@@ -74,7 +75,7 @@ func TestIncarnationGrowsEvenIfTheClockGoesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.incarnation != 5001 || m.store != (engine.Store{UID: "hub", Revision: 7}) || !m.suspect {
+	if m.incarnation != 5001 || m.known.Store != (engine.Store{UID: "hub", Revision: 7}) || !m.known.Suspect {
 		t.Errorf("recalled %+v", m)
 	}
 	if len(patches) != 1 || !strings.Contains(patches[0], `"5001"`) || !strings.Contains(patches[0], `"resourceVersion":"3"`) {
@@ -90,9 +91,9 @@ func TestAnOlderProcessLeavesTheIncarnationAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	patches = nil
-	store := engine.Store{UID: "hub", Revision: 8}
+	known := node.Memory{Store: engine.Store{UID: "hub", Revision: 8}}
 	for range 2 { // the second time there is no news
-		if err := m.remember(t.Context(), store, false); err != nil {
+		if err := m.remember(t.Context(), known); err != nil {
 			t.Fatal(err)
 		}
 	}

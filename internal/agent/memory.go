@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/node"
 )
 
 // memory is what an agent remembers across restarts, in a Lease of its own
@@ -19,8 +22,14 @@ type memory struct {
 	ref    kind.Ref
 
 	incarnation uint64
-	store       engine.Store
-	suspect     bool
+	accepted    atomic.Bool // the hub's store is accepted as it is, however old: what was known before does not count
+
+	mu       sync.Mutex  // held while the Lease is written; of the two below, once the agent runs
+	known    node.Memory // what the Lease says
+	revision string      // of the Lease
+
+	asking sync.Mutex
+	asked  node.Memory // what removals that wait for mu need at least
 }
 
 const leaseName = "argocd-agent"
@@ -28,6 +37,7 @@ const leaseName = "argocd-agent"
 const (
 	incarnationAnnotation = kind.Prefix + "incarnation"
 	hubStoreAnnotation    = kind.Prefix + "hub-store"
+	hubSeenAnnotation     = kind.Prefix + "hub-seen" // by scope
 	suspectAnnotation     = kind.Prefix + "hub-store-suspect"
 )
 
@@ -35,24 +45,18 @@ const (
 // grows with the clock, so that it does so even if the Lease was lost.
 func recall(ctx context.Context, c *kube.Client, namespace string, nowMillis uint64) (*memory, error) {
 	m := &memory{client: c, ref: kind.Ref{Resource: kube.Leases, Namespace: namespace, Name: leaseName}}
-	for range 10 {
+	for range leaseTries {
 		o, err := c.Get(ctx, m.ref)
 		if err != nil {
 			return nil, fmt.Errorf("read the Lease %s/%s: %w", namespace, leaseName, err)
 		}
-		if o == nil {
-			m.incarnation = nowMillis
-			_, err = c.Create(ctx, m.ref, map[string]any{
-				"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-				"metadata": map[string]any{"name": leaseName, "namespace": namespace, "annotations": m.annotations()},
-			})
+		if m.incarnation = nowMillis; o == nil {
+			err = m.create(ctx)
 		} else {
 			before, _ := strconv.ParseUint(o.Annotation(incarnationAnnotation), 10, 64)
 			m.incarnation = max(before+1, nowMillis)
-			m.store = parseStore(o.Annotation(hubStoreAnnotation))
-			m.suspect = o.Annotation(suspectAnnotation) == "true"
-			_, err = c.Patch(ctx, m.ref, map[string]any{"metadata": map[string]any{
-				"resourceVersion": o.ResourceVersion(), "annotations": m.annotations()}})
+			m.read(o)
+			err = m.patch(ctx, m.annotations())
 		}
 		if err == nil {
 			return m, nil
@@ -64,32 +68,119 @@ func recall(ctx context.Context, c *kube.Client, namespace string, nowMillis uin
 	return nil, fmt.Errorf("write the Lease %s/%s: it changes all the time; are two agents running in this namespace?", namespace, leaseName)
 }
 
-// remember writes down how far the hub's store was seen, if that is news.
-func (m *memory) remember(ctx context.Context, store engine.Store, suspect bool) error {
-	if store == m.store && suspect == m.suspect {
+// leaseTries is how often a write of the Lease is tried that somebody else's has
+// come before.
+const leaseTries = 10
+
+// read takes over what the Lease says.
+func (m *memory) read(o *kind.Object) {
+	m.revision = o.ResourceVersion()
+	m.known = node.Memory{Store: parseStore(o.Annotation(hubStoreAnnotation)), Suspect: o.Annotation(suspectAnnotation) == "true",
+		Seen: node.ParseSeen(o.Annotation(hubSeenAnnotation))}
+}
+
+func (m *memory) create(ctx context.Context) error {
+	o, err := m.client.Create(ctx, m.ref, map[string]any{
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+		"metadata": map[string]any{"name": leaseName, "namespace": m.ref.Namespace, "annotations": m.annotations()},
+	})
+	if err == nil {
+		m.revision = o.ResourceVersion()
+	}
+	return err
+}
+
+// patch changes the Lease, if it is as it was last read.
+func (m *memory) patch(ctx context.Context, annotations map[string]string) error {
+	o, err := m.client.Patch(ctx, m.ref, map[string]any{"metadata": map[string]any{"resourceVersion": m.revision, "annotations": annotations}})
+	if err == nil {
+		m.revision = o.ResourceVersion()
+	}
+	return err
+}
+
+// remember writes down what is known of the hub, if that is news.
+func (m *memory) remember(ctx context.Context, now node.Memory) error {
+	exact := m.accepted.Swap(false)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.write(ctx, now, exact)
+	if err != nil && exact {
+		m.accepted.Store(true)
+	}
+	return err
+}
+
+// atLeast returns when the Lease says at least what a removal needs to be known
+// for good. Of removals that wait at the same time, one write does for all.
+func (m *memory) atLeast(ctx context.Context, need node.Memory) error {
+	m.asking.Lock()
+	m.asked = m.asked.With(need)
+	m.asking.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.known.With(need).Equal(m.known) {
 		return nil
 	}
-	was, wasSuspect := m.store, m.suspect
-	m.store, m.suspect = store, suspect
-	if _, err := m.client.Patch(ctx, m.ref, map[string]any{"metadata": map[string]any{"annotations": m.seen()}}); err != nil {
-		m.store, m.suspect = was, wasSuspect
-		return fmt.Errorf("write the Lease %s/%s: %w", m.ref.Namespace, leaseName, err)
+	m.asking.Lock()
+	all := m.asked.With(need)
+	m.asked = node.Memory{}
+	m.asking.Unlock()
+	return m.write(ctx, all, false)
+}
+
+// write has the Lease say what is known now, and what it says already: another
+// process of this agent may know more. With exact, what it says does not count.
+// The caller must hold m.mu.
+func (m *memory) write(ctx context.Context, now node.Memory, exact bool) error {
+	for range leaseTries {
+		before := m.known
+		next := now
+		if !exact {
+			next = before.With(now)
+		}
+		if next.Equal(before) {
+			return nil
+		}
+		err := m.patch(ctx, seen(next))
+		switch {
+		case err == nil:
+			m.known = next
+			return nil
+		case kube.IsNotFound(err): // somebody has deleted it
+			m.known = next
+			if err = m.create(ctx); err == nil {
+				return nil
+			}
+			m.known = before
+		}
+		if !kube.IsConflict(err) {
+			return fmt.Errorf("write the Lease %s/%s: %w", m.ref.Namespace, leaseName, err)
+		}
+		o, err := m.client.Get(ctx, m.ref)
+		if err != nil {
+			return fmt.Errorf("read the Lease %s/%s: %w", m.ref.Namespace, leaseName, err)
+		}
+		if o != nil {
+			m.read(o)
+		}
 	}
-	return nil
+	return fmt.Errorf("write the Lease %s/%s: it changes all the time; are two agents running in this namespace?", m.ref.Namespace, leaseName)
 }
 
 func (m *memory) annotations() map[string]string {
-	all := m.seen()
+	all := seen(m.known)
 	all[incarnationAnnotation] = strconv.FormatUint(m.incarnation, 10)
 	return all
 }
 
 // seen is what is known of the hub. The incarnation is not part of it: a later
 // process of this agent may have counted itself since.
-func (m *memory) seen() map[string]string {
+func seen(known node.Memory) map[string]string {
 	return map[string]string{
-		hubStoreAnnotation: m.store.UID + "/" + strconv.FormatUint(m.store.Revision, 10),
-		suspectAnnotation:  strconv.FormatBool(m.suspect),
+		hubStoreAnnotation: known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),
+		hubSeenAnnotation:  node.FormatSeen(known.Seen),
+		suspectAnnotation:  strconv.FormatBool(known.Suspect),
 	}
 }
 

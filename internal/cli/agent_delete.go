@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
@@ -64,7 +63,7 @@ func (a agents) gone(ctx context.Context, name string) bool {
 	defer cancel()
 	for {
 		_, err := a.in().Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		if notFound(err) {
 			return true
 		}
 		select {

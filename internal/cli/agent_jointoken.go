@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/install"
@@ -109,8 +108,8 @@ func (c *cluster) modeFor(ctx context.Context, name, said string) (string, error
 			return "", err
 		}
 		registered = known.Spec.Mode
-	case !apierrors.IsNotFound(err):
-		return "", fmt.Errorf("look up agent %s: %w", name, c.explain(err))
+	case !notFound(err):
+		return "", agents{c}.failed("look up agent "+name, name, err)
 	}
 	switch {
 	case registered != "" && said != "" && registered != said:
@@ -130,7 +129,7 @@ func (c *cluster) principalAddress(ctx context.Context, given string) (string, e
 		return given, nil
 	}
 	service, err := c.kube.CoreV1().Services(c.namespace).Get(ctx, principalService, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil && !notFound(err) {
 		return "", fmt.Errorf("find the principal's address: %w", c.explain(err))
 	}
 	if err == nil && len(service.Spec.Ports) > 0 {

@@ -44,7 +44,7 @@ func (a agents) failed(what, name string, err error) error {
 	case apierrors.IsNotFound(err) && errors.As(err, &status) && (name == "" || status.Status().Details == nil || status.Status().Details.Name == ""):
 		return fmt.Errorf("%s: %s does not know the resource %s: install its definition, which is part of the chart and in install/crds, or choose another --principal-context",
 			what, a.cluster, agentResource.GroupResource())
-	case apierrors.IsNotFound(err):
+	case notFound(err):
 		return fmt.Errorf("%s: there is no agent %q in %s: `argocd-agentctl agent list` shows those there are", what, name, a.cluster)
 	}
 	return fmt.Errorf("%s: %w", what, a.explain(err))

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 )
@@ -215,7 +214,7 @@ func fingerprints(given []string) ([]string, error) {
 func (c *cluster) blocklists(ctx context.Context) ([]corev1.ConfigMap, error) {
 	all := c.kube.CoreV1().ConfigMaps(c.namespace)
 	first, err := all.Get(ctx, blocklistName, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil && !notFound(err) {
 		return nil, fmt.Errorf("read ConfigMap %s: %w", blocklistName, c.explain(err))
 	}
 	more, err := all.List(ctx, metav1.ListOptions{LabelSelector: continuedLabel})
@@ -230,7 +229,7 @@ func (c *cluster) changeBlocklist(ctx context.Context, name string, change func(
 	maps := c.kube.CoreV1().ConfigMaps(c.namespace)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		list, err := maps.Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		if notFound(err) {
 			list = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/part-of": "argocd-agent"}}, Data: map[string]string{}}
 			change(list.Data)
 			_, err = maps.Create(ctx, list, metav1.CreateOptions{FieldManager: fieldManager})

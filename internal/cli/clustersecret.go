@@ -7,7 +7,6 @@ import (
 	"net/url"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -24,7 +23,7 @@ type clusterAccess struct {
 func (c *cluster) access(ctx context.Context, agent string) (*clusterAccess, error) {
 	name := "cluster-" + agent
 	secret, err := c.kube.CoreV1().Secrets(c.namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if notFound(err) {
 		if _, err := (agents{c}).get(ctx, agent); err != nil {
 			return nil, err
 		}

@@ -37,7 +37,7 @@ func (e *exam) reach(ctx context.Context, c *cluster) (skew time.Duration, ok bo
 	default:
 		e.ok("clock", "within %s of this machine's", span(skewNoted))
 	}
-	if _, err := c.kube.CoreV1().Namespaces().Get(ctx, c.namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	if _, err := c.kube.CoreV1().Namespaces().Get(ctx, c.namespace, metav1.GetOptions{}); notFound(err) {
 		e.problem("namespace", fmt.Sprintf("create it, or name Argo CD's with --%s-namespace", c.flag), "there is no namespace %s", c.namespace)
 		return skew, false
 	}

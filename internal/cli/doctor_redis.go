@@ -7,7 +7,6 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -22,7 +21,7 @@ func (e *exam) redis(ctx context.Context, c *cluster, program, address string, s
 	}
 	service, err := c.kube.CoreV1().Services(c.namespace).Get(ctx, redisService, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case notFound(err):
 		e.problem("redis", "install Argo CD's Redis, or name yours to the program; without it there are no resource trees", "there is no Service %s", redisService)
 		return
 	case err != nil:

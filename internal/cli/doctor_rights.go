@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -83,7 +82,7 @@ func (e *exam) rights(ctx context.Context, c *cluster, account, role string) {
 		return
 	}
 	if _, err := c.kube.CoreV1().ServiceAccounts(c.namespace).Get(ctx, account, metav1.GetOptions{}); err != nil {
-		if apierrors.IsNotFound(err) {
+		if notFound(err) {
 			e.problem("rights", "install the manifests: the chart, or install/kustomize/"+role, "there is no ServiceAccount %s", account)
 		} else {
 			e.unknown("rights", c.explain(err))

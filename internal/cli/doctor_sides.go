@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
@@ -130,14 +129,14 @@ func (c *cluster) argoImage(ctx context.Context, name string) (string, error) {
 	if err == nil && len(d.Spec.Template.Spec.Containers) > 0 {
 		return d.Spec.Template.Spec.Containers[0].Image, nil
 	}
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil && !notFound(err) {
 		return "", c.explain(err)
 	}
 	s, err := c.kube.AppsV1().StatefulSets(c.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err == nil && len(s.Spec.Template.Spec.Containers) > 0 {
 		return s.Spec.Template.Spec.Containers[0].Image, nil
 	}
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil && !notFound(err) {
 		return "", c.explain(err)
 	}
 	return "", nil

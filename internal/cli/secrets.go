@@ -16,7 +16,7 @@ type secrets struct{ *cluster }
 // Get implements pki.Secrets.
 func (s secrets) Get(ctx context.Context, name string) (*pki.Secret, error) {
 	found, err := s.kube.CoreV1().Secrets(s.namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if notFound(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -63,11 +63,11 @@ func (s secrets) Delete(ctx context.Context, secret *pki.Secret) (bool, error) {
 
 // quicker tells a write that worked from one that lost a race.
 func (s secrets) quicker(err error) (bool, error) {
-	missing := apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+	missing := notFound(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 	if status, ok := err.(apierrors.APIStatus); missing && ok && status.Status().Details != nil && status.Status().Details.Kind == "namespaces" {
 		return false, s.explain(err)
 	}
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || missing {
+	if (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)) && !foreign(err) || missing {
 		return false, nil
 	}
 	return err == nil, s.explain(err)

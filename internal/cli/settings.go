@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -45,7 +44,7 @@ func (c *cluster) settings(ctx context.Context, deployment, prefix string) (*set
 			return data, nil
 		}
 		found, err := c.kube.CoreV1().ConfigMaps(c.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
+		if err != nil && !notFound(err) {
 			return nil, fmt.Errorf("read ConfigMap %s: %w", name, c.explain(err))
 		}
 		if err == nil {
@@ -54,7 +53,7 @@ func (c *cluster) settings(ctx context.Context, deployment, prefix string) (*set
 		return read[name], nil
 	}
 	d, err := c.kube.AppsV1().Deployments(c.namespace).Get(ctx, deployment, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if notFound(err) {
 		data, err := load(paramsConfigMap)
 		maps.Copy(s.env, data)
 		return s, err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -70,7 +69,7 @@ func (c *cluster) argoSettings(ctx context.Context) (map[string]string, error) {
 
 func (c *cluster) configMap(ctx context.Context, name string) (map[string]string, error) {
 	found, err := c.kube.CoreV1().ConfigMaps(c.namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if notFound(err) {
 		return nil, nil
 	}
 	if err != nil {

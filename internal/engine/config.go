@@ -57,6 +57,8 @@ type Config struct {
 	KnownCluster string
 	// KnownStore is how far the other side's store was last seen, if ever.
 	KnownStore Store
+	// KnownSeen is how far it was last seen in single scopes, as Seen told it.
+	KnownSeen []Seen
 	// Suspect says that the other side's store was found to have gone back
 	// before this process started, and that nobody has accepted it yet.
 	Suspect bool

@@ -22,3 +22,56 @@ func TestWhatIsRecordedNeverLowersWhatWasSeenUnlessSomebodyAcceptedIt(t *testing
 		}
 	}
 }
+
+// Another replica of the hub, or the next process of this one, has to know that a
+// store is not believed. And a record that lags behind must not make this end
+// believe what it has found out not to.
+func TestSuspicionIsRecordedAndNotLostToARecordThatLags(t *testing.T) {
+	type record struct {
+		store   Store
+		suspect bool
+	}
+	for title, c := range map[string]struct {
+		finds   bool // this end has found out by itself
+		records []record
+		want    bool
+	}{
+		"another replica has found out":                {false, []record{{Store{"s", 500}, true}}, true},
+		"and somebody has accepted it":                 {false, []record{{Store{"s", 500}, true}, {Store{"s", 300}, false}}, false},
+		"and somebody has accepted another":            {false, []record{{Store{"s", 500}, true}, {Store{"t", 9}, false}}, false},
+		"this end has, and nothing of it is recorded":  {true, []record{{Store{"s", 100}, false}}, true},
+		"this end has, and an older record is written": {true, []record{{Store{"s", 400}, false}}, true},
+		"this end has, it is recorded, and accepted":   {true, []record{{Store{"s", 500}, true}, {Store{"s", 300}, false}}, false},
+		"this end has, and another store is accepted":  {true, []record{{Store{"t", 9}, false}}, false},
+	} {
+		p := NewPeer(Config{Hub: true, KnownStore: Store{UID: "s", Revision: 100}}, nil)
+		p.other = Store{UID: "s", Revision: 500} // seen since
+		if c.finds {
+			p.meet(Store{UID: "s", Revision: 300})
+		}
+		for _, r := range c.records {
+			p.Step(1, Known{Store: r.store, Suspect: r.suspect})
+		}
+		if p.suspect != c.want || (p.suspectID != "") != c.want {
+			t.Errorf("%s: suspect is %v, %q", title, p.suspect, p.suspectID)
+		}
+	}
+}
+
+// One confirmation does, whichever replica has the session by then.
+func TestSuspicionHasTheSameIDWhereverItIsKnown(t *testing.T) {
+	finds := NewPeer(Config{Hub: true, KnownStore: Store{UID: "s", Revision: 500}}, nil)
+	finds.meet(Store{UID: "s", Revision: 300})
+	store, _ := finds.Other()
+	starts := NewPeer(Config{Hub: true, KnownStore: store, Suspect: true}, nil)
+	hears := NewPeer(Config{Hub: true, KnownStore: Store{UID: "s", Revision: 100}}, nil)
+	hears.Step(1, Known{Store: store, Suspect: true})
+	if finds.suspectID == "" || starts.suspectID != finds.suspectID || hears.suspectID != finds.suspectID {
+		t.Errorf("%q, %q, %q", finds.suspectID, starts.suspectID, hears.suspectID)
+	}
+	// Grown since, the store is not believed any more than before.
+	starts.meet(Store{UID: "s", Revision: 900})
+	if !starts.suspect {
+		t.Error("it is believed because it has grown")
+	}
+}

@@ -28,14 +28,15 @@ type Peer struct {
 	protocol   int
 	projection int
 
-	suspect    bool // the other side's store is not believed
-	suspectID  string
-	remoteHeld map[string]Held // hub: what the agent holds back, by scope
-	heldTold   map[string]bool // agent: scopes of which the hub was told so, or that it is over
-	early      []Message       // agent: came between Welcome and Begin
-	earlyBytes int
-	strays     uint64 // messages that did not fit
-	compared   bool   // in this session every scope was found equal once, and people were told
+	suspect         bool // the other side's store is not believed
+	recordedSuspect bool // likewise, as recorded says
+	suspectID       string
+	remoteHeld      map[string]Held // hub: what the agent holds back, by scope
+	heldTold        map[string]bool // agent: scopes of which the hub was told so, or that it is over
+	early           []Message       // agent: came between Welcome and Begin
+	earlyBytes      int
+	strays          uint64 // messages that did not fit
+	compared        bool   // in this session every scope was found equal once, and people were told
 }
 
 type phase uint8
@@ -51,12 +52,17 @@ const (
 func NewPeer(cfg Config, source Source) *Peer {
 	p := &Peer{cfg: cfg, tune: cfg.Tuning.withDefaults(), source: source,
 		owners: map[string]*owner{}, replicas: map[string]*replica{}, remoteHeld: map[string]Held{},
-		other: cfg.KnownStore, recorded: cfg.KnownStore, floor: cfg.KnownStore.Revision}
+		other: cfg.KnownStore, recorded: cfg.KnownStore, recordedSuspect: cfg.Suspect, floor: cfg.KnownStore.Revision}
 	for _, s := range cfg.Scopes {
 		if s.Role == Owner {
 			p.owners[s.Name] = newOwner(p, s)
 		} else {
 			p.replicas[s.Name] = newReplica(p, s)
+		}
+	}
+	for _, s := range cfg.KnownSeen {
+		if r := p.replicas[s.Scope]; r != nil {
+			r.seen = s.Revision
 		}
 	}
 	if cfg.Suspect {

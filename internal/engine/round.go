@@ -172,6 +172,7 @@ func (r *replica) differs(it *heldItem) {
 func (r *replica) finishRound() {
 	r.rounds++
 	var lost []*heldItem
+	removes := false
 	for _, h := range r.round.absent {
 		it := r.items[h]
 		if it == nil || it.ticket != 0 || it.touched == r.round.id || r.newerThan(it, r.round.view) {
@@ -187,11 +188,15 @@ func (r *replica) finishRound() {
 			r.cured(it)
 			r.peer.fact(Fact{Event: Unattached, Scope: r.cfg.Name, Key: it.key})
 		case it.sure:
+			removes = true
 			r.remove(it, true, false) // it failed before; nobody needs to be asked again
 		default:
 			lost = append(lost, it)
 		}
 		r.update(it)
+	}
+	if removes || len(lost) > 0 {
+		r.peer.sawRevision(r, r.round.view) // as of then they are known to be gone
 	}
 	r.round.stop()
 	r.guard.absent(r, lost)

@@ -20,7 +20,7 @@ func (p *Peer) connected(in Connected) {
 	p.close(Superseded, "dialled again")
 	p.phase, p.session, p.epoch = greeting, in.Session, in.Epoch
 	hello := p.cfg.Hello
-	hello.Epoch, hello.Store, hello.Seen = in.Epoch, in.Store, p.seen()
+	hello.Epoch, hello.Store, hello.Seen = in.Epoch, in.Store, p.Seen()
 	hello.Mode, hello.Mapping = p.cfg.Mode, p.cfg.Mapping
 	hello.Protocol = Range{ProtocolMin, ProtocolMax}
 	hello.Projection = Range{ProjectionMin, ProjectionMax}
@@ -189,7 +189,7 @@ func (p *Peer) begin() {
 	p.phase, p.compared, p.heard = opened, false, p.now
 	if p.cfg.Hub {
 		w := p.cfg.Welcome
-		w.Epoch, w.Store, w.Seen = p.epoch, p.own, p.seen()
+		w.Epoch, w.Store, w.Seen = p.epoch, p.own, p.Seen()
 		w.Mode, w.Mapping = p.cfg.Mode, p.cfg.Mapping
 		w.Protocol, w.Projection = p.protocol, p.projection
 		w.ClockMillis = int64(p.now)
@@ -229,20 +229,23 @@ func (p *Peer) meet(store Store) {
 
 // known takes over what is recorded of the other side.
 func (p *Peer) known(in Known) {
-	before := p.recorded
-	p.recorded = in.Store
+	before, distrusted := p.recorded, p.recordedSuspect
+	p.recorded, p.recordedSuspect = in.Store, in.Suspect
 	if p.phase != closed {
 		return
 	}
 	p.cfg.KnownCluster = in.Cluster
+	accepted := distrusted && !in.Suspect
 	switch {
 	case in.Store == before: // the record lags behind what this end has seen
 	case p.other.UID == before.UID && in.Store.UID == before.UID && in.Store.Revision > before.Revision:
 		p.other.Revision = max(p.other.Revision, in.Store.Revision)
 	default: // somebody has accepted another store, or this one as it is
-		p.other = in.Store
+		p.other, accepted = in.Store, true
 	}
-	p.suspect, p.suspectID = false, ""
+	if accepted {
+		p.suspect, p.suspectID = false, ""
+	}
 	if in.Suspect {
 		p.distrust()
 	}
@@ -258,9 +261,9 @@ func (p *Peer) sawRevision(r *replica, revision uint64) {
 	p.other.Revision = max(p.other.Revision, revision)
 }
 
-// seen lists how far this side knows the other's objects. A process that has
-// just started knows only of the store as a whole.
-func (p *Peer) seen() []Seen {
+// Seen lists how far this side knows the other's objects. A process that has
+// just started, and was told nothing of a scope, knows only of the store as a whole.
+func (p *Peer) Seen() []Seen {
 	var out []Seen
 	for _, cfg := range p.cfg.Scopes {
 		if r := p.replicas[cfg.Name]; r != nil && cfg.Style != Pending {

@@ -52,6 +52,10 @@ func (p *Peer) Status() Status {
 	return s
 }
 
+// Other returns the other side's store, as far as it was seen and believed, and
+// whether it is not believed at the moment.
+func (p *Peer) Other() (store Store, suspect bool) { return p.other, p.suspect }
+
 // HeldBack tells whether the removal of an item here waits for a confirmation.
 func (p *Peer) HeldBack(scope string, key Key) bool {
 	r := p.replicas[scope]

@@ -95,3 +95,44 @@ func TestWhatASessionHasAskedForIsGivenUpWithIt(t *testing.T) {
 		}
 	})
 }
+
+// A registration that ends takes along what waits for its agent, whether its
+// session has asked for that or the hub itself; what others wait for stays.
+func TestNothingOfAnAgentIsBegunAfterItsRegistrationHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s := &server{answer: func(*http.Request) (int, string, string) {
+			<-release
+			return 200, "", ""
+		}}
+		c, err := NewClient(&rest.Config{Host: "http://hub", Transport: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		done := map[uint64]bool{}
+		w := NewWriter(c, func(_ context.Context, in node.Input) error {
+			mu.Lock()
+			defer mu.Unlock()
+			done[in.(node.Wrote).ID] = in.(node.Wrote).Failure == nil
+			return nil
+		}, NamespacePolicy{}, 1, unhurried, slog.New(slog.DiscardHandler))
+		for id, write := range []node.Write{{Agent: "w1", WhileOpen: true}, {Agent: "w1", WhileOpen: true}, {Agent: "w1"}, {Agent: "w2"}, {}} {
+			write.ID, write.Object = uint64(id), parsed(t, project(fmt.Sprintf("p-%d", id), "1"))
+			write.Ref = refTo(write.Object)
+			w.Write(t.Context(), write)
+			synctest.Wait()
+		}
+		w.AbandonAll(t.Context(), "w1")
+		close(release)
+		w.Wait()
+		for id, want := range map[uint64]bool{0: true, 1: false, 2: false, 3: true, 4: true} { // the first was under way
+			if done[id] != want {
+				t.Errorf("write %d was done: %v, want %v", id, done[id], want)
+			}
+		}
+		if len(done) != 5 {
+			t.Errorf("%d of 5 were answered", len(done))
+		}
+	})
+}

@@ -128,15 +128,15 @@ func (c *Client) start(ctx context.Context, method, address, contentType string,
 	if resp.StatusCode >= 300 {
 		span.Fail(http.StatusText(resp.StatusCode))
 		defer resp.Body.Close()
-		return nil, readError(resp)
+		return nil, readError(resp, req.URL.Path)
 	}
 	return resp, nil
 }
 
-// Get reads one object; nil if there is none.
+// Get reads one object; nil if the API server says that there is none.
 func (c *Client) Get(ctx context.Context, ref kind.Ref) (*kind.Object, error) {
 	b, err := c.do(ctx, http.MethodGet, c.urlOf(ref.Resource, ref.Namespace, ref.Name, nil), nil)
-	if isStatus(err, http.StatusNotFound) {
+	if IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -188,11 +188,15 @@ func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, rev
 			return nil, "", err
 		}
 		var page struct {
+			Kind     string
 			Metadata struct{ ResourceVersion, Continue string }
 			Items    []json.RawMessage
 		}
 		if err := json.Unmarshal(b, &page); err != nil {
 			return nil, "", fmt.Errorf("read a list of %s: %w", w.Resource.Plural, err)
+		}
+		if page.Kind != w.Resource.Kind+"List" { // what a list lacks is taken for gone
+			return nil, "", fmt.Errorf("read a list of %s: the answer is of kind %.40q", w.Resource.Plural, page.Kind)
 		}
 		for _, item := range page.Items {
 			o, err := parseItem(item, w.Resource)

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,10 @@ import (
 // apiError is an answer of the API server that is no success.
 type apiError struct {
 	status     int
-	about      string // what it is about: the plural in metav1.Status' details
+	reason     string // of the metav1.Status in the body; empty: the body is none, so that something else may have answered
+	about      string // what it is about: the plural in its details
+	name       string // and the name there
+	path       string // that was asked for
 	message    string
 	retryAfter int // seconds
 }
@@ -29,9 +33,13 @@ func (e *apiError) Error() string {
 // between here and the API server.
 const maxErrorBody = 64 << 10
 
-func readError(resp *http.Response) error {
+func readError(resp *http.Response, path string) error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	e := &apiError{status: resp.StatusCode, about: raw.Text(b, "details", "kind"), message: raw.Text(b, "message")}
+	e := &apiError{status: resp.StatusCode, path: path, message: raw.Text(b, "message")}
+	if raw.Text(b, "kind") == "Status" {
+		e.reason = cmp.Or(raw.Text(b, "reason"), reasonUnknown)
+		e.about, e.name = raw.Text(b, "details", "kind"), raw.Text(b, "details", "name")
+	}
 	if e.message == "" {
 		e.message = http.StatusText(resp.StatusCode)
 		if text := strings.TrimSpace(string(b)); text != "" {
@@ -42,9 +50,36 @@ func readError(resp *http.Response) error {
 	return e
 }
 
+// Reasons of a metav1.Status from which something follows.
+const (
+	reasonNotFound      = "NotFound"
+	reasonConflict      = "Conflict"
+	reasonAlreadyExists = "AlreadyExists"
+	reasonUnknown       = "Unknown"
+)
+
+// isStatus reports whether an answer has an HTTP status, whoever gave it. Nothing
+// may be concluded from that about an object: a proxy or a load balancer in
+// front of the API server answers 404 and 409 too.
 func isStatus(err error, status int) bool {
 	var e *apiError
 	return errors.As(err, &e) && e.status == status
+}
+
+// notFound reports whether the API server has said that there is no object of
+// the name that was asked for.
+func (e *apiError) notFound() bool {
+	if e.status != http.StatusNotFound || e.reason != reasonNotFound || e.about == "" || e.name == "" {
+		return false
+	}
+	object := "/" + e.about + "/" + e.name
+	return strings.HasSuffix(e.path, object) || strings.HasSuffix(e.path, object+"/status")
+}
+
+// conflict reports whether the API server has said that an object is there
+// already, or is not as it was read.
+func (e *apiError) conflict() bool {
+	return e.status == http.StatusConflict && (e.reason == reasonConflict || e.reason == reasonAlreadyExists)
 }
 
 // IsTooLarge tells that an object would be larger than the API server takes.
@@ -59,13 +94,22 @@ func IsTooLarge(err error) bool {
 // namespace, and not because nobody knows such objects.
 func lacksNamespace(err error) bool {
 	var e *apiError
-	return errors.As(err, &e) && e.status == http.StatusNotFound && e.about == Namespaces.Plural
+	return errors.As(err, &e) && e.status == http.StatusNotFound && e.reason == reasonNotFound && e.about == Namespaces.Plural
 }
+
+// notYetError says why a write was not begun: what has to come before it failed.
+type notYetError struct{ cause error }
+
+func (e *notYetError) Error() string { return e.cause.Error() }
+func (e *notYetError) Unwrap() error { return e.cause }
 
 // failureOf tells the node what became of a write. The hint is for the case that
 // the namespace is missing.
 func failureOf(verb node.Verb, err error, hint string) *node.Failure {
 	f := &node.Failure{Code: engine.Unavailable, Message: err.Error()}
+	if _, ok := errors.AsType[*notYetError](err); ok {
+		return f // whatever the reason, it is not the object's
+	}
 	var e *apiError
 	if !errors.As(err, &e) {
 		return f
@@ -73,7 +117,7 @@ func failureOf(verb node.Verb, err error, hint string) *node.Failure {
 	f.Message = e.message
 	f.RetryAfter = engine.Time(e.retryAfter) * engine.Second
 	switch {
-	case e.status == http.StatusConflict:
+	case e.conflict():
 		f.Stale = true
 	case lacksNamespace(err) && verb == node.Create:
 		// It may come too, and nothing would tell: the code stays one that is tried again.
@@ -81,12 +125,14 @@ func failureOf(verb node.Verb, err error, hint string) *node.Failure {
 	case e.status == http.StatusNotFound && verb == node.Create:
 		// No such resource. It may come, and nothing would tell.
 		f.Message += " (is Argo CD's CRD installed?)"
-	case e.status == http.StatusNotFound:
+	case e.notFound():
 		f.Stale = true
-	case e.status == http.StatusForbidden:
-		f.Code = engine.Forbidden
 	case IsTooLarge(err):
 		f.Code = engine.TooLarge
+	case e.reason == "" || e.status == http.StatusNotFound:
+		// Not the API server's word on this object: it is tried again.
+	case e.status == http.StatusForbidden:
+		f.Code = engine.Forbidden
 	case e.status == http.StatusTooManyRequests || e.status >= 500:
 	case e.status >= 400:
 		f.Code = engine.Invalid

@@ -40,6 +40,10 @@ type HostConfig struct {
 	Report func(node.Report)
 	// Applied is called for every input after the node has taken it; may be nil.
 	Applied func(node.Input)
+	// Remember writes down what the node wants to be known to the next process
+	// before a write is done. If it fails, so does the write. Nil: nothing is
+	// written down.
+	Remember func(context.Context, node.Memory) error
 	// Writing is called before an object is written; may be nil.
 	Writing func(kind.Ref)
 }
@@ -55,7 +59,7 @@ func NewHost(c *Client, cfg HostConfig) *Host {
 		h.watchers[w.Resource] = NewWatcher(c, w, h.Post, cfg.Log, cfg.Jitter)
 	}
 	h.writer = NewWriter(c, h.Post, cfg.Namespaces, cfg.Parallel, cfg.Jitter, cfg.Log)
-	h.writer.trace = cfg.Trace
+	h.writer.trace, h.writer.remember = cfg.Trace, cfg.Remember
 	return h
 }
 
@@ -177,9 +181,6 @@ func (h *Host) take(ctx context.Context, in any) {
 }
 
 func (h *Host) step(ctx context.Context, in node.Input) {
-	if gone, ok := in.(node.Unregister); ok {
-		h.writer.Abandon(ctx, gone.Agent)
-	}
 	for _, e := range h.cfg.Node.Step(h.Now(), in) {
 		switch e := e.(type) {
 		case node.Write:
@@ -189,6 +190,8 @@ func (h *Host) step(ctx context.Context, in node.Input) {
 			h.writer.Write(ctx, e)
 		case node.Read:
 			h.writer.Read(ctx, e)
+		case node.Abandon:
+			h.writer.AbandonAll(ctx, e.Agent)
 		case node.Relist:
 			if w := h.watchers[e.Resource]; w != nil {
 				w.Relist()

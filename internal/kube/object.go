@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -54,8 +55,17 @@ func (c *Client) Patch(ctx context.Context, ref kind.Ref, change any) (*kind.Obj
 	return parse(resp)
 }
 
-// IsConflict tells that an object was there already, or is not as it was read.
-func IsConflict(err error) bool { return isStatus(err, http.StatusConflict) }
+// IsConflict reports whether the API server has said that an object is there
+// already, or is not as it was read.
+func IsConflict(err error) bool {
+	var e *apiError
+	return errors.As(err, &e) && e.conflict()
+}
 
-// IsNotFound tells that there is no such object.
-func IsNotFound(err error) bool { return isStatus(err, http.StatusNotFound) }
+// IsNotFound reports whether the API server has said that there is no object of
+// the name that was asked for. A 404 that is not a Status of that object says
+// nothing: it may come from a proxy, or the resource is not served.
+func IsNotFound(err error) bool {
+	var e *apiError
+	return errors.As(err, &e) && e.notFound()
+}

@@ -3,11 +3,13 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
 // Apply makes an object have everything that is given, and nothing any more that was given before and is not now: the
@@ -55,13 +57,36 @@ func (c *Client) Delete(ctx context.Context, ref kind.Ref, o *kind.Object) error
 	if err != nil {
 		return fmt.Errorf("make delete options: %w", err)
 	}
-	if _, err := c.do(ctx, http.MethodDelete, c.urlOf(ref.Resource, ref.Namespace, ref.Name, nil), body); err != nil && !IsNotFound(err) {
-		return err
+	b, err := c.do(ctx, http.MethodDelete, c.urlOf(ref.Resource, ref.Namespace, ref.Name, nil), body)
+	if IsNotFound(err) {
+		return nil
 	}
-	return nil
+	if err == nil {
+		_, err = deleted(b, o)
+	}
+	return err
 }
 
-// IsRefused tells that the API server will not take it as it is, now or later.
+// deleted reads the answer to a deletion: a Status or the object, as it was last
+// or as it is now. It returns what finalizers keep for now; nil: it is gone.
+// Anything else does not come from the API server, and says nothing.
+func deleted(b []byte, o *kind.Object) (*kind.Object, error) {
+	if raw.Text(b, "kind") == "Status" && raw.Text(b, "status") == "Success" {
+		return nil, nil
+	}
+	left, err := parse(b)
+	switch {
+	case err != nil || left.UID() != o.UID():
+		return nil, fmt.Errorf("delete %s: the answer is neither a Status nor the object", o.Name())
+	case left.IsDeleting() && len(left.Finalizers()) > 0:
+		return left, nil
+	}
+	return nil, nil
+}
+
+// IsRefused reports whether the API server does not accept it as it is, now or later.
 func IsRefused(err error) bool {
-	return isStatus(err, http.StatusUnprocessableEntity) || isStatus(err, http.StatusBadRequest) || isStatus(err, http.StatusForbidden)
+	var e *apiError
+	return errors.As(err, &e) && e.reason != "" &&
+		(e.status == http.StatusUnprocessableEntity || e.status == http.StatusBadRequest || e.status == http.StatusForbidden)
 }

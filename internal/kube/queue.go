@@ -7,30 +7,31 @@ import "github.com/argocd-agent/argocd-agent/internal/node"
 // that is and not by what others wait for: thousands of sessions may end at once.
 // The zero value is empty.
 type queue struct {
-	tasks   map[uint64]waiting  // by number; those that were taken out leave gaps
-	first   uint64              // no lower number waits
-	last    uint64              // that was given
-	session map[string][]uint64 // agent → what waits for its session, in order
-	grown   bool                // there was much at a time
+	tasks map[uint64]waiting  // by number; those that were taken out leave gaps
+	first uint64              // no lower number waits
+	last  uint64              // that was given
+	about map[string][]uint64 // agent → what waits and can be given up, in order
+	grown bool                // there was much at a time
 }
 
 // waiting is a task whose turn has not come.
 type waiting struct {
-	do    task
-	agent string            // whose session it is for, if it is for one
-	void  func() node.Input // ends it undone; nil: it is for no session
+	do      task
+	agent   string            // whom it is about
+	session bool              // that agent's session has asked for it, and it ends with that
+	void    func() node.Input // ends it undone; nil: it can not be given up
 }
 
 func (q *queue) len() int { return len(q.tasks) }
 
 func (q *queue) add(one waiting) {
 	if q.tasks == nil {
-		q.tasks, q.session, q.first = map[uint64]waiting{}, map[string][]uint64{}, q.last+1
+		q.tasks, q.about, q.first = map[uint64]waiting{}, map[string][]uint64{}, q.last+1
 	}
 	q.last++
 	q.tasks[q.last] = one
 	if one.void != nil {
-		q.session[one.agent] = append(q.session[one.agent], q.last)
+		q.about[one.agent] = append(q.about[one.agent], q.last)
 	}
 	q.grown = q.grown || len(q.tasks) > muchWaits
 }
@@ -43,26 +44,33 @@ func (q *queue) take() waiting {
 		one, there = q.tasks[q.first]
 	}
 	delete(q.tasks, q.first)
-	if one.void != nil { // of its session, too, it has waited longest
-		if left := q.session[one.agent][1:]; len(left) > 0 {
-			q.session[one.agent] = left
+	if one.void != nil { // of what is about its agent, too, it has waited longest
+		if left := q.about[one.agent][1:]; len(left) > 0 {
+			q.about[one.agent] = left
 		} else {
-			delete(q.session, one.agent)
+			delete(q.about, one.agent)
 		}
 	}
 	q.shrink()
 	return one
 }
 
-// withdraw takes out what waits for an agent's session.
-func (q *queue) withdraw(agent string) []waiting {
-	numbers := q.session[agent]
-	out := make([]waiting, 0, len(numbers))
-	for _, n := range numbers {
-		out = append(out, q.tasks[n])
-		delete(q.tasks, n)
+// withdraw takes out what waits for an agent's session or, with all, everything
+// that is about the agent.
+func (q *queue) withdraw(agent string, all bool) []waiting {
+	var out []waiting
+	var left []uint64
+	for _, n := range q.about[agent] {
+		if one := q.tasks[n]; all || one.session {
+			out = append(out, one)
+			delete(q.tasks, n)
+		} else {
+			left = append(left, n)
+		}
 	}
-	delete(q.session, agent)
+	if q.about[agent] = left; len(left) == 0 {
+		delete(q.about, agent)
+	}
 	q.shrink()
 	return out
 }

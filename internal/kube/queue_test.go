@@ -13,9 +13,10 @@ import (
 // whichever order.
 func TestTheQueueIsAListInOrder(t *testing.T) {
 	type entry struct {
-		id     uint64
-		agent  string
-		closes bool
+		id      uint64
+		agent   string
+		closes  bool // it can be given up
+		session bool
 	}
 	idOf := func(one waiting) uint64 { return one.void().(node.Wrote).ID }
 	for seed := range uint64(20) {
@@ -28,24 +29,25 @@ func TestTheQueueIsAListInOrder(t *testing.T) {
 			switch most := 1 + step/1000%2; {
 			case chance.IntN(3) < most: // it grows, and shrinks
 				id++
-				e := entry{id, agent, chance.IntN(4) > 0}
-				one := waiting{agent: agent, void: func() node.Input { return node.Wrote{ID: e.id} }}
+				e := entry{id, agent, chance.IntN(4) > 0, chance.IntN(2) > 0}
+				one := waiting{agent: agent, session: e.session, void: func() node.Input { return node.Wrote{ID: e.id} }}
 				if !e.closes {
 					one.agent, one.void = "", nil
 				}
 				q.add(one)
 				list = append(list, e)
 			case chance.IntN(50) == 0:
+				all := chance.IntN(2) == 0
 				var want []uint64
 				list = slices.DeleteFunc(list, func(e entry) bool {
-					if e.closes && e.agent == agent {
+					if e.closes && e.agent == agent && (all || e.session) {
 						want = append(want, e.id)
 						return true
 					}
 					return false
 				})
 				var got []uint64
-				for _, one := range q.withdraw(agent) {
+				for _, one := range q.withdraw(agent, all) {
 					got = append(got, idOf(one))
 				}
 				if !slices.Equal(got, want) {
@@ -65,8 +67,8 @@ func TestTheQueueIsAListInOrder(t *testing.T) {
 		for q.len() > 0 {
 			q.take()
 		}
-		if len(q.session) > 0 {
-			t.Errorf("seed %d: left of sessions: %v", seed, q.session)
+		if len(q.about) > 0 {
+			t.Errorf("seed %d: left of agents: %v", seed, q.about)
 		}
 	}
 }
@@ -81,11 +83,11 @@ func TestTheQueueHoldsWhatWaits(t *testing.T) {
 			q.add(waiting{agent: fmt.Sprint("w", i%7), void: void})
 		}
 		for i := range 7 {
-			q.withdraw(fmt.Sprint("w", i))
+			q.withdraw(fmt.Sprint("w", i), true)
 		}
 	}
-	if q.len() != 0 || len(q.session) > 0 || q.tasks != nil {
-		t.Errorf("%d wait, for %d sessions", q.len(), len(q.session))
+	if q.len() != 0 || len(q.about) > 0 || q.tasks != nil {
+		t.Errorf("%d wait, for %d sessions", q.len(), len(q.about))
 	}
 	q.add(waiting{agent: "w", void: void})
 	q.take()

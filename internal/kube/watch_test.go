@@ -35,7 +35,7 @@ func project(name, revision string) string {
 }
 
 func list(revision, more string, items ...string) string {
-	return fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"continue":%q},"items":[%s]}`, revision, more, strings.Join(items, ","))
+	return fmt.Sprintf(`{"kind":"AppProjectList","metadata":{"resourceVersion":%q,"continue":%q},"items":[%s]}`, revision, more, strings.Join(items, ","))
 }
 
 func refuse(w http.ResponseWriter, code int) {

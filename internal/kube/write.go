@@ -26,6 +26,7 @@ type Writer struct {
 	log        *slog.Logger
 	trace      *trace.Tracer // nil: nothing is traced
 	namespaces NamespacePolicy
+	remember   func(context.Context, node.Memory) error // nil: nothing is written down before a write
 	wg         sync.WaitGroup
 
 	mu      sync.Mutex
@@ -60,13 +61,11 @@ const requestTimeout = 30 * time.Second
 // Write starts a write; its answer goes to the sink.
 func (w *Writer) Write(ctx context.Context, write node.Write) {
 	span := w.traced(ctx, write)
-	one := waiting{agent: write.Agent}
-	if write.WhileOpen {
-		one.void = func() node.Input {
-			f := &node.Failure{Code: engine.Unavailable, Message: "the session is over"}
-			told(span, f)
-			return node.Wrote{ID: write.ID, Failure: f}
-		}
+	one := waiting{agent: write.Agent, session: write.WhileOpen}
+	one.void = func() node.Input {
+		f := &node.Failure{Code: engine.Unavailable, Message: "the session is over"}
+		told(span, f)
+		return node.Wrote{ID: write.ID, Failure: f}
 	}
 	one.do = func(ctx context.Context) (node.Input, error) {
 		span.Elapsed(trace.Waited)
@@ -97,9 +96,15 @@ func (w *Writer) Write(ctx context.Context, write node.Write) {
 // over. While the API server is in trouble that may be minutes later, and the
 // owner may have deleted since what is to be created. Nobody would know before the
 // next comparison, and Argo CD deploys at once.
-func (w *Writer) Abandon(ctx context.Context, agent string) {
+func (w *Writer) Abandon(ctx context.Context, agent string) { w.abandon(ctx, agent, false) }
+
+// AbandonAll gives up everything about an agent that was not begun: its
+// registration has ended.
+func (w *Writer) AbandonAll(ctx context.Context, agent string) { w.abandon(ctx, agent, true) }
+
+func (w *Writer) abandon(ctx context.Context, agent string, all bool) {
 	w.mu.Lock()
-	given := w.queue.withdraw(agent)
+	given := w.queue.withdraw(agent, all)
 	w.mu.Unlock()
 	if len(given) == 0 {
 		return
@@ -253,6 +258,11 @@ func (w *Writer) Wait() { w.wg.Wait() }
 
 func (w *Writer) write(ctx context.Context, write node.Write) (*kind.Object, error) {
 	ref := write.Ref
+	if write.Remember != nil && w.remember != nil {
+		if err := w.remember(ctx, *write.Remember); err != nil {
+			return nil, &notYetError{err}
+		}
+	}
 	switch write.Verb {
 	case node.Create:
 		o, err := w.create(ctx, ref, write.Object.Raw())
@@ -302,11 +312,7 @@ func (w *Writer) delete(ctx context.Context, ref kind.Ref, o *kind.Object) (*kin
 	if err != nil {
 		return nil, err
 	}
-	deleted, err := parse(b)
-	if err != nil || !deleted.IsDeleting() || len(deleted.Finalizers()) == 0 {
-		return nil, nil //nolint:nilerr // a Status rather than an object: nothing is left
-	}
-	return deleted, nil
+	return deleted(b, o)
 }
 
 // CreateNamespace makes sure that there is a namespace. One that is there stays

@@ -80,7 +80,7 @@ func TestFailureOfAnObjectIsLoggedOnce(t *testing.T) {
 
 func TestOnlyAMissingNamespaceIsCreated(t *testing.T) {
 	var made []string
-	missing := `{"kind":"Status","message":"namespaces \"team\" not found","details":{"name":"team","kind":"namespaces"},"code":404}`
+	missing := `{"kind":"Status","status":"Failure","reason":"NotFound","message":"namespaces \"team\" not found","details":{"name":"team","kind":"namespaces"},"code":404}`
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/api/v1/namespaces"):
@@ -112,8 +112,42 @@ func TestOnlyAMissingNamespaceIsCreated(t *testing.T) {
 	if got.Failure == nil || got.Failure.Code != engine.Unavailable || strings.Contains(got.Failure.Message, "make it") || len(made) > 0 {
 		t.Errorf("no CRD: %+v, %d namespaces made", got.Failure, len(made))
 	}
-	missing = `{"kind":"Status","message":"namespaces \"team\" not found","details":{"name":"team","kind":"namespaces"},"code":404}`
+	missing = `{"kind":"Status","status":"Failure","reason":"NotFound","message":"namespaces \"team\" not found","details":{"name":"team","kind":"namespaces"},"code":404}`
 	if got = write(NamespacePolicy{Create: create}); got.Failure != nil || len(made) != 1 {
 		t.Errorf("allowed: %+v, %d namespaces made", got.Failure, len(made))
+	}
+}
+
+// The next process has to know of a removal before it is made, or it may be
+// undone. What can not be remembered is not done, whatever the reason.
+func TestWhatIsToBeRememberedComesBeforeTheWrite(t *testing.T) {
+	for title, test := range map[string]struct {
+		fails error
+		asked int
+	}{
+		"remembered": {nil, 1},
+		"forbidden":  {&apiError{status: http.StatusForbidden, reason: "Forbidden", message: "no"}, 0},
+		"gone":       {&apiError{status: http.StatusNotFound, reason: reasonNotFound, about: "leases", name: "x", path: "/leases/x"}, 0},
+	} {
+		asked := 0
+		c := scripted(t, func(w http.ResponseWriter, _ *http.Request) {
+			asked++
+			fmt.Fprint(w, `{"kind":"Status","status":"Success"}`)
+		})
+		answers := make(chan node.Input, 1)
+		w := NewWriter(c, func(_ context.Context, in node.Input) error { answers <- in; return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.DiscardHandler))
+		w.remember = func(_ context.Context, m node.Memory) error {
+			if asked != 0 || m.Store.Revision != 7 {
+				t.Errorf("%s: %+v is remembered after %d requests", title, m, asked)
+			}
+			return test.fails
+		}
+		o := parsed(t, project("a", "1"))
+		w.Write(t.Context(), node.Write{Verb: node.Delete, Ref: refTo(o), Object: o, Remember: &node.Memory{Store: engine.Store{Revision: 7}}})
+		w.Wait()
+		got := (<-answers).(node.Wrote)
+		if asked != test.asked || (got.Failure == nil) != (test.fails == nil) || got.Failure != nil && (got.Failure.Stale || got.Failure.Code != engine.Unavailable) {
+			t.Errorf("%s: %d requests, %+v", title, asked, got.Failure)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
@@ -28,8 +29,9 @@ type table struct {
 	objects  map[objectName]*kind.Object
 	complete bool
 	reason   string
-	frontier uint64 // everything up to this revision has been seen
-	newest   uint64 // highest revision of an object
+	listAt   engine.Time // before that no other list is asked for
+	frontier uint64      // everything up to this revision has been seen
+	newest   uint64      // highest revision of an object
 
 	// gone holds the UIDs of objects that are known to be gone although the watch
 	// has not said so yet. Until it has, it may still speak of them.

@@ -25,7 +25,6 @@ type following struct {
 	asked map[kind.Ref]asking // reads under way
 	sure  map[kind.Ref]uint64 // what a read has shown to be as it is known, as of this revision
 	ruled map[string]uint64   // when a project's rules changed, if Secrets are not known as of then
-	lists engine.Time         // when Secrets may be listed (again) in place of many reads
 }
 
 // asking is a read under way, and what its answer is worth: the object as of
@@ -89,10 +88,7 @@ func (n *Node) ask(ref kind.Ref, rev uint64) {
 		return // its answer may be too old, and then it is asked for again
 	}
 	if len(f.asked) >= maxAsked {
-		if n.now >= f.lists {
-			f.lists = n.now + relistAgain
-			n.emit(Relist{Resource: ref.Resource})
-		}
+		n.relist(ref.Resource)
 		return
 	}
 	f.asked[ref] = asking{id: n.emitRead(ref), rev: rev, at: n.now}

@@ -132,6 +132,10 @@ type Write struct {
 	// before it was begun it is not to be done any more, but answered as failed.
 	WhileOpen bool
 
+	// Remember is what has to be written down before this is done, where the next
+	// process of this agent finds it; nil: nothing. See Memory.
+	Remember *Memory
+
 	// For who looks at where time goes.
 	Agent   string // whom it is about; empty on a spoke
 	Origin  Origin
@@ -152,6 +156,10 @@ type Read struct {
 	UID string // of the object that is believed to be there; empty: none
 }
 
+// Abandon gives up the writes about an agent that were not begun: its registration
+// has ended. Each is answered as failed.
+type Abandon struct{ Agent string }
+
 // Relist asks for a fresh List: the watch is behind what the peer has seen.
 type Relist struct{ Resource kind.Resource }
 
@@ -167,8 +175,10 @@ type Report struct {
 	Fact  engine.Fact
 }
 
-func (Write) effect()  {}
-func (Read) effect()   {}
+func (Write) effect()   {}
+func (Read) effect()    {}
+func (Abandon) effect() {}
+
 func (Relist) effect() {}
 func (ToPeer) effect() {}
 func (Report) effect() {}

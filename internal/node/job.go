@@ -16,6 +16,7 @@ type job struct {
 	name   string
 	why    string
 	agent  string // whom it is about; empty: nobody, or this one
+	link   *link  // of that agent, as it was registered when the job was given
 	origin Origin
 	writes int  // so far
 	open   bool // it is for the session, and ends with it
@@ -63,6 +64,11 @@ const rereadAfter = 5 * engine.Second
 // enqueue gives an object something to be done. A job of the same name that has
 // not begun yet is replaced.
 func (n *Node) enqueue(ref kind.Ref, j job) {
+	if j.agent != "" {
+		if j.link = n.links[j.agent]; j.link == nil {
+			return // of a registration that is no more
+		}
+	}
 	d := n.desks[ref]
 	if d == nil {
 		d = &desk{ref: ref}
@@ -85,6 +91,10 @@ func (d *desk) idle() bool { return d.writeID == 0 && d.stuckAt == 0 }
 func (n *Node) work(d *desk) {
 	for d.idle() && len(d.jobs) > 0 {
 		local := n.cache.get(d.ref)
+		if j := &d.jobs[0]; j.agent != "" && n.links[j.agent] != j.link {
+			n.endJob(d, result{object: local, fail: &Failure{Code: engine.Unavailable, Message: "the agent's registration has changed"}})
+			continue
+		}
 		dec := d.jobs[0].decide(local)
 		if dec.fail != nil || dec.object == nil {
 			n.endJob(d, result{object: local, written: d.written, replaced: d.replaced, gone: dec.gone, fail: dec.fail})
@@ -95,7 +105,11 @@ func (n *Node) work(d *desk) {
 		n.writing[d.writeID] = d
 		j := &d.jobs[0]
 		j.writes++
-		n.emit(Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Why: j.why, Agent: j.agent, Origin: j.origin, Attempt: j.writes, WhileOpen: j.open})
+		write := Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Why: j.why, Agent: j.agent, Origin: j.origin, Attempt: j.writes, WhileOpen: j.open}
+		if dec.verb == Delete && n.cfg.Side == kind.Spoke {
+			write.Remember = new(n.Memory())
+		}
+		n.emit(write)
 	}
 	if len(d.jobs) == 0 && d.idle() {
 		delete(n.desks, d.ref)

@@ -21,6 +21,7 @@ type link struct {
 	fresh    engine.Store // of this side, when the session began
 	opening  *engine.Fact // greeted, Begin is due
 	relistAt engine.Time  // when to ask for lists rather than wait for the watches
+	listedAt engine.Time  // when lists were last asked for on behalf of the agent; 0: never
 
 	// What is noted of single Applications. Most agents have nothing of it: see note.
 	refreshes map[engine.Key]refresh // hub: which refresh is pending
@@ -50,9 +51,6 @@ type scope struct {
 // a list is asked for.
 const relistAfter = 2 * engine.Second
 
-// relistAgain is how long a list may take.
-const relistAgain = 30 * engine.Second
-
 func newLink(n *Node, reg Register) *link {
 	l := &link{node: n, name: reg.Agent.Name, cluster: reg.KnownCluster}
 	l.world = kind.World{
@@ -68,7 +66,7 @@ func newLink(n *Node, reg Register) *link {
 	l.scopes = n.scopesOf(reg.Agent.Mode)
 	cfg := engine.Config{
 		Hub: n.cfg.Side == kind.Hub, Mode: string(reg.Agent.Mode), Mapping: string(reg.Agent.Mapping),
-		KnownCluster: reg.KnownCluster, KnownStore: reg.KnownStore, Suspect: reg.Suspect, Tuning: n.cfg.Tuning,
+		KnownCluster: reg.KnownCluster, KnownStore: reg.KnownStore, KnownSeen: n.cfg.KnownSeen, Suspect: reg.Suspect, Tuning: n.cfg.Tuning,
 		Hello: engine.Hello{ClusterUID: n.cfg.ClusterUID, Namespace: n.cfg.ArgoNamespace, Version: n.cfg.Version},
 		Welcome: engine.Welcome{Agent: reg.Agent.Name, HubNamespace: reg.Agent.HubNamespace, ServerURL: reg.Agent.Server,
 			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version, InstanceLabel: n.argo.InstanceLabel},
@@ -250,10 +248,7 @@ func (l *link) tryBegin() {
 	}
 	if late := l.late(seen); len(late) > 0 {
 		if l.node.now >= l.relistAt {
-			l.relistAt = l.node.now + relistAgain
-			for _, r := range late {
-				l.node.emit(Relist{Resource: r})
-			}
+			l.relistAt = l.askForLists(late)
 		}
 		return
 	}

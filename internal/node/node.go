@@ -24,6 +24,7 @@ type Config struct {
 	Mode       kind.Mode
 	Mapping    kind.Mapping
 	KnownStore engine.Store
+	KnownSeen  []engine.Seen
 	Suspect    bool
 }
 
@@ -220,6 +221,7 @@ func (n *Node) unregister(agent, why string) {
 	if len(n.byNS[ns]) == 0 {
 		delete(n.byNS, ns)
 	}
+	n.emit(Abandon{Agent: agent})
 	if session, ok := l.peer.Session(); ok {
 		n.emit(ToPeer{Agent: agent, Effect: engine.Cut{Session: session, Code: engine.ShuttingDown, Message: why}})
 	}

@@ -26,6 +26,7 @@ type archive struct {
 	objects map[string]any // by the last part of their paths
 	did     []string
 	asked   func(name string) // before anything is answered
+	proxied string            // what something else answers for that does not have it
 }
 
 func (a *archive) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -35,21 +36,23 @@ func (a *archive) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if a.asked != nil {
 		a.asked(r.Method + " " + name)
 	}
+	if name == a.proxied {
+		http.NotFound(w, r)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	o, there := a.objects[name]
 	switch {
 	case r.Method == http.MethodGet && name == "secrets":
-		fmt.Fprint(w, `{"metadata":{"resourceVersion":"9"},"items":[]}`)
+		fmt.Fprint(w, `{"kind":"SecretList","metadata":{"resourceVersion":"9"},"items":[]}`)
 		return
 	case r.Method == http.MethodGet && !there:
-		w.WriteHeader(http.StatusNotFound)
-		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404}`)
+		notFound(w, r)
 		return
 	case r.Method == http.MethodDelete:
 		var options struct{ Preconditions struct{ UID string } }
 		if err := json.NewDecoder(r.Body).Decode(&options); err != nil || o.(map[string]any)["metadata"].(map[string]any)["uid"] != options.Preconditions.UID {
-			w.WriteHeader(http.StatusConflict)
-			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":409}`)
+			conflict(w)
 			return
 		}
 		delete(a.objects, name)
@@ -139,6 +142,20 @@ func TestAPrincipalThatLagsTakesNothingFromTheNextAgent(t *testing.T) {
 			if did == "DELETE cluster-w1" {
 				t.Errorf("changed before request %d: it took the next agent's Secret (%q)", at, a.did)
 			}
+		}
+	}
+}
+
+// A load balancer that answers in the API server's place does not know the
+// definition of agents, nor anything else. An agent that is being deleted must not
+// be let go unrevoked for that.
+func TestAProxysWordLetsNoAgentGo(t *testing.T) {
+	for _, lacks := range []string{definition, "w1", "cluster-w1"} {
+		a := &archive{objects: map[string]any{definition: map[string]any{"metadata": map[string]any{"name": definition}}, "w1": version("u1", 5, true), "cluster-w1": made("w1")}}
+		a.proxied = lacks
+		k, rec := lagging(t, a)
+		if err := k.end(t.Context(), rec); err == nil || slices.Contains(a.did, "PATCH w1") || slices.Contains(a.did, "DELETE cluster-w1") {
+			t.Errorf("%s is unknown to the load balancer: it did %q, %v", lacks, a.did, err)
 		}
 	}
 }

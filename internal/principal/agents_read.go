@@ -101,10 +101,10 @@ func (rec record) registration(mapping kind.Mapping) (registration, error) {
 	reg.Agent.Without = excluded(rec.Spec.Kinds)
 	reg.KnownCluster = rec.Status.ClusterUID
 	if s := rec.Status.Store; s != nil {
-		reg.KnownStore = engine.Store{UID: s.UID, Revision: s.Revision}
+		reg.KnownStore, reg.Suspect = engine.Store{UID: s.UID, Revision: s.Revision}, s.Untrusted
 	}
 	if uid, ok := rec.confirmedCluster(); ok && uid != reg.KnownCluster {
-		reg.KnownCluster, reg.KnownStore = uid, engine.Store{} // whose history is another
+		reg.KnownCluster, reg.KnownStore, reg.Suspect = uid, engine.Store{}, false // whose history is another
 	} else if !ok {
 		reg.confirm = rec.Annotations[v1alpha1.ConfirmAnnotation]
 	}

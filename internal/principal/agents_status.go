@@ -161,10 +161,7 @@ func (v outlook) writable(s *v1alpha1.Status) {
 // synced tells how equal the two sides are.
 func (v outlook) synced(s *v1alpha1.Status, e engine.Status) {
 	s.Protocol = strconv.Itoa(e.Protocol)
-	if kind.Mode(v.rec.Spec.Mode) == kind.Autonomous && e.Suspect == "" && e.Other.UID != "" && e.Other.Revision <= math.MaxInt64 {
-		// Only what an autonomous agent says can delete anything here.
-		s.Store = &v1alpha1.Store{UID: e.Other.UID, Revision: e.Other.Revision}
-	}
+	v.store(s, e)
 	s.Applications, s.Diverged, s.OldestUnacked = 0, 0, nil
 	proven, all := engine.Time(0), true
 	var oldest engine.Time
@@ -199,6 +196,15 @@ func (v outlook) synced(s *v1alpha1.Status, e engine.Status) {
 		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionTrue, "Equal", "hub and agent have the same")
 	}
 	v.held(s, e)
+}
+
+// store records how far the agent's store has been seen, and whether it is
+// trusted: the next replica, or the next process of this one, goes on from there.
+// Only what an autonomous agent says can delete anything here.
+func (v outlook) store(s *v1alpha1.Status, e engine.Status) {
+	if kind.Mode(v.rec.Spec.Mode) == kind.Autonomous && e.Other.UID != "" && e.Other.Revision <= math.MaxInt64 {
+		s.Store = &v1alpha1.Store{UID: e.Other.UID, Revision: e.Other.Revision, Untrusted: e.Suspect != ""}
+	}
 }
 
 // theirWords keeps what an agent says from being taken, by people or programs, for
@@ -246,6 +252,9 @@ func (v outlook) away(s *v1alpha1.Status, reason, message string) {
 			s.Since = timeOf(v.seat.since)
 		}
 	}
+	if v.seat != nil && v.seat.engine != nil && !v.seat.superseded(s.Session) {
+		v.store(s, *v.seat.engine)
+	}
 	s.Connected, s.OldestUnacked = false, nil
 	v.condition(s, v1alpha1.ConditionConnected, metav1.ConditionFalse, reasonWord(reason), cmp.Or(v.barred, message))
 	v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "NotConnected", "the agent is not connected")
@@ -271,7 +280,10 @@ func (v outlook) condition(s *v1alpha1.Status, of string, is metav1.ConditionSta
 // written at once.
 func sameButForTime(a, b v1alpha1.Status) bool {
 	for _, s := range []*v1alpha1.Status{&a, &b} {
-		s.LastConfirmed, s.Store = nil, nil
+		s.LastConfirmed = nil
+		if s.Store != nil && !s.Store.Untrusted {
+			s.Store = nil
+		}
 		if s.OldestUnacked != nil {
 			s.OldestUnacked = &metav1.Time{}
 		}

@@ -304,3 +304,62 @@ func BenchmarkSameStatus(b *testing.B) {
 		}
 	}
 }
+
+// Deletions wait while the store of an autonomous agent is not trusted. That
+// knowledge has to outlive the replica that has found out.
+func TestAnUntrustedStoreIsRecordedForTheNextReplica(t *testing.T) {
+	autonomous := func(stored v1alpha1.Status, seat *seat) outlook {
+		v := look(t, stored, seat)
+		v.rec.Spec.Mode = string(kind.Autonomous)
+		return v
+	}
+	seat := openSeat(1)
+	seat.engine.Other = engine.Store{UID: "s", Revision: 500}
+	trusted := autonomous(v1alpha1.Status{Store: &v1alpha1.Store{UID: "s", Revision: 100}}, seat).status()
+	seat.engine.Suspect = "store-1"
+	found := autonomous(trusted, seat).status()
+	if found.Store == nil || *found.Store != (v1alpha1.Store{UID: "s", Revision: 500, Untrusted: true}) {
+		t.Fatalf("recorded is %+v", found.Store)
+	}
+	if sameButForTime(found, trusted) {
+		t.Error("that can wait, it seems")
+	}
+	next := record{Agent: agent("a", 1, "autonomous")}
+	next.Status = found
+	reg, err := next.registration(kind.ByNamespace)
+	if err != nil || !reg.Suspect || reg.KnownStore != (engine.Store{UID: "s", Revision: 500}) {
+		t.Errorf("the next replica knows %+v, %v", reg.Register, err)
+	}
+
+	// It may be gone before that was written.
+	closed := *seat
+	closed.open = false
+	if got := autonomous(trusted, &closed).status(); got.Store == nil || !got.Store.Untrusted {
+		t.Errorf("after the end of the session, recorded is %+v", got.Store)
+	}
+	// What an older session has found is no news once there was a newer one.
+	newer := trusted
+	newer.Connected, newer.Principal, newer.Session = false, "there", &v1alpha1.Session{Incarnation: 5, Attempt: 9}
+	if got := autonomous(newer, &closed).status(); got.Store == nil || got.Store.Untrusted {
+		t.Errorf("an older session has said %+v", got.Store)
+	}
+
+	seat.engine.Suspect, seat.engine.Other = "", engine.Store{UID: "s", Revision: 300}
+	accepted := autonomous(found, seat).status()
+	if accepted.Store == nil || *accepted.Store != (v1alpha1.Store{UID: "s", Revision: 300}) || sameButForTime(accepted, found) {
+		t.Errorf("accepted, recorded is %+v", accepted.Store)
+	}
+	patch, _ := statusPatch(accepted, "store")["store"].(map[string]any)
+	if said, ok := patch["untrusted"].(bool); !ok || said {
+		t.Errorf("the patch %v leaves it untrusted", patch)
+	}
+}
+
+func TestAConfirmedClusterIsTrusted(t *testing.T) {
+	rec := record{Agent: agent("a", 1, "autonomous", ofCluster("old"))}
+	rec.Status.Store = &v1alpha1.Store{UID: "s", Revision: 500, Untrusted: true}
+	rec.Annotations = map[string]string{v1alpha1.ConfirmAnnotation: v1alpha1.ConfirmCluster + "new"}
+	if reg, err := rec.registration(kind.ByNamespace); err != nil || reg.Suspect || reg.KnownStore != (engine.Store{}) {
+		t.Errorf("%+v, %v", reg.Register, err)
+	}
+}

@@ -69,7 +69,11 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	data, there := s.maps[name]
 	if there == (r.Method == http.MethodPost) {
-		http.Error(w, `{"message":"already, or not there"}`, map[bool]int{true: http.StatusConflict, false: http.StatusNotFound}[there])
+		if there {
+			conflict(w)
+		} else {
+			notFound(w, r)
+		}
 		return
 	}
 	data = maps.Clone(data)

@@ -44,12 +44,12 @@ func TestWhoWasRevokedJustNowIsNotRegisteredAnew(t *testing.T) {
 					data = test.more
 				}
 				item, _ := json.Marshal(map[string]any{"metadata": map[string]any{"name": "l"}, "data": data})
-				fmt.Fprintf(w, `{"metadata":{"resourceVersion":"9"},"items":[%s]}`, item)
+				fmt.Fprintf(w, `{"kind":"ConfigMapList","metadata":{"resourceVersion":"9"},"items":[%s]}`, item)
 			case r.Method == http.MethodPost:
 				created++
 				_ = json.NewEncoder(w).Encode(agent("w1", 3, "managed", ofCluster("uid")))
 			default:
-				w.WriteHeader(http.StatusNotFound)
+				notFound(w, r)
 			}
 		}))
 		client, err := kube.NewClient(&rest.Config{Host: server.URL})

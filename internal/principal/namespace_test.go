@@ -23,7 +23,7 @@ func TestNoNamespaceIsMadeForAnAgentThatIsGone(t *testing.T) {
 		asked = append(asked, r.Method)
 		switch {
 		case r.Method == http.MethodGet:
-			w.WriteHeader(http.StatusNotFound)
+			notFound(w, r)
 		case !may:
 			w.WriteHeader(http.StatusForbidden)
 		default:

@@ -49,7 +49,7 @@ func TestTheEndOfAnAgentIsTheEndOfItsTokens(t *testing.T) {
 		defer mu.Unlock()
 		switch secrets := "/api/v1/namespaces/argocd/secrets"; {
 		case r.Method == http.MethodGet && r.URL.Path == secrets:
-			fmt.Fprintf(w, `{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"argocd-agent-join-aaaaaaaa","resourceVersion":"7","labels":{%q:"w1"}}},
+			fmt.Fprintf(w, `{"kind":"SecretList","metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"argocd-agent-join-aaaaaaaa","resourceVersion":"7","labels":{%q:"w1"}}},
 				{"metadata":{"name":"argocd-agent-join-bbbbbbbb","resourceVersion":"8","labels":{%q:"w2"}}}]}`, pki.JoinLabel, pki.JoinLabel)
 		case r.Method == http.MethodGet && path.Base(r.URL.Path) == "w1":
 			_ = json.NewEncoder(w).Encode(going)
@@ -132,8 +132,13 @@ func TestAnAgentThatWentIsNotRegisteredAnew(t *testing.T) {
 				did = append(did, r.Method)
 				status = cmp.Or(test.writes, status)
 			}
-			if status != http.StatusOK {
-				body = map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status}
+			switch status {
+			case http.StatusNotFound:
+				notFound(w, r)
+				return
+			case http.StatusConflict:
+				conflict(w)
+				return
 			}
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(status)

@@ -69,8 +69,22 @@ func (p *process) ask(do func() (*kind.Object, *apiError), answer func(*kind.Obj
 	})
 }
 
-// write carries out a node's Write.
+// write carries out a node's Write, after what is to be remembered before it.
 func (p *process) write(e node.Write) {
+	if e.Remember == nil {
+		p.carryOut(e)
+		return
+	}
+	p.remember(*e.Remember, func(err *apiError) {
+		if err != nil {
+			p.step(node.Wrote{ID: e.ID, Failure: &node.Failure{Code: engine.Unavailable, Message: err.message}})
+			return
+		}
+		p.carryOut(e)
+	})
+}
+
+func (p *process) carryOut(e node.Write) {
 	if p.w.mutant.swallow(p, e) {
 		p.later(10, func() { p.step(node.Wrote{ID: e.ID, Object: e.Object}) })
 		return

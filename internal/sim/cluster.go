@@ -140,12 +140,13 @@ type memory struct {
 	KnownCluster string
 	KnownStore   engine.Store
 	Suspect      bool
+	Seen         string // by scope, as node.FormatSeen has it
 }
 
 func (c *cluster) remember(who actor, r kind.Resource, name string, m memory) {
 	t := tree{"metadata": tree{"namespace": c.argo, "name": name}, "spec": tree{
 		"incarnation": m.Incarnation, "cluster": m.KnownCluster,
-		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "suspect": m.Suspect}}
+		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "suspect": m.Suspect, "seen": m.Seen}}
 	o := encode(t)
 	var err *apiError
 	if c.st.get(ref(r, c.argo, name)) == nil {
@@ -170,5 +171,5 @@ func (c *cluster) recall(r kind.Resource, name string) memory {
 	t := decode(o)
 	return memory{Incarnation: number("incarnation"), KnownCluster: digText(t, "spec", "cluster"),
 		KnownStore: engine.Store{UID: digText(t, "spec", "store"), Revision: number("revision")},
-		Suspect:    dig(t, "spec", "suspect") == true}
+		Suspect:    dig(t, "spec", "suspect") == true, Seen: digText(t, "spec", "seen")}
 }

@@ -231,27 +231,34 @@ func (p *process) startAgent() {
 	p.persisted[""], p.known = m, m.KnownStore
 	cfg := node.Config{Side: kind.Spoke, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
 		Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
-		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, Suspect: m.Suspect}
+		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: node.ParseSeen(m.Seen), Suspect: m.Suspect}
 	p.w.mutant.configure(&cfg)
 	p.nd = node.New(cfg)
 	p.later(p.w.between(10, 2*second), p.dial)
 }
 
-func (p *process) persistLease() {
-	st, _ := p.nd.Status("")
-	now := memory{Incarnation: p.incarnation, KnownStore: st.Other, Suspect: st.Suspect != ""}
+func (p *process) persistLease() { p.remember(p.nd.Memory(), func(*apiError) {}) }
+
+// remember writes the agent's Lease, if it does not say so already.
+func (p *process) remember(m node.Memory, done func(*apiError)) {
+	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, Suspect: m.Suspect, Seen: node.FormatSeen(m.Seen)}
 	if now == p.persisted[""] {
+		done(nil)
 		return
 	}
 	p.ask(func() (*kind.Object, *apiError) {
-		stored := now
-		stored.Incarnation = p.cluster.recall(leases, "agent").Incarnation // a later process may have counted itself
-		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", stored)
+		said := now
+		if there := p.cluster.recall(leases, "agent"); there.Incarnation != p.incarnation { // another process, which may know more
+			both := node.Memory{Store: there.KnownStore, Seen: node.ParseSeen(there.Seen)}.With(m)
+			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, Suspect: both.Suspect, Seen: node.FormatSeen(both.Seen)}
+		}
+		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", said)
 		return nil, nil
 	}, func(_ *kind.Object, err *apiError) {
 		if err == nil {
 			p.persisted[""] = now
 		}
+		done(err)
 	})
 }
 

@@ -100,6 +100,8 @@ type Session struct {
 type Store struct {
 	UID      string `json:"uid"`
 	Revision uint64 `json:"revision"`
+	// Untrusted stores have gone back behind this moment, or are others, and nobody has accepted that yet.
+	Untrusted bool `json:"untrusted"`
 }
 
 // Certificate is a client certificate in short.
