@@ -127,7 +127,7 @@ func TestApplicationsAreFoundByNamespaceAndDestination(t *testing.T) {
 	for _, o := range slices.Concat(c.byNS["n"], c.byNS["m"]) {
 		c.drop(refOf(kind.Applications, o))
 	}
-	if len(c.byNS)+len(c.byDestination)+len(c.users) != 0 {
-		t.Errorf("something is left: %v, %v, %v", c.byNS, c.byDestination, c.users)
+	if len(c.byNS)+len(c.byDestination)+len(c.byProject) != 0 {
+		t.Errorf("something is left: %v, %v, %v", c.byNS, c.byDestination, c.byProject)
 	}
 }

@@ -26,6 +26,7 @@ type link struct {
 	rejects   map[engine.Key]engine.Fact // hub: Applications that the spoke refuses
 	refreshes map[engine.Key]refresh     // hub: which refresh is pending
 	refreshed map[engine.Key]string      // spoke: the last refresh that was begun
+	frozen    map[engine.Key]engine.Time // hub: since when Applications are known to be frozen
 	ends      map[engine.Key]string      // hub: UIDs of what the spoke has deleted, still to be let go
 	nonces    uint64
 	sessions  uint64 // counts their beginnings and ends
@@ -61,7 +62,7 @@ func newLink(n *Node, reg Register) *link {
 		Find: n.cache.get, RefreshNonce: l.refreshNonce,
 	}
 	if n.cfg.Side == kind.Hub {
-		l.world.HubArgoNamespace = n.cfg.ArgoNamespace
+		l.world.HubArgoNamespace, l.world.Rules = n.cfg.ArgoNamespace, n.projectRules
 	} else {
 		l.world.SpokeArgoNamespace = n.cfg.ArgoNamespace
 	}
