@@ -20,6 +20,7 @@ type ledger struct {
 	sources map[string]string   // UID of a spoke's copy → that of the hub's Application
 	cascade map[string]bool     // UIDs of Applications seen deleting with a resources finalizer
 	order   map[string][]uint64 // "uid/revision": the turns at which the owner came to it
+	might   map[string]bool     // "uid/revision@agent": the hub had this spec while it might run there
 	local   map[string]bool     // UIDs of Applications deleted with their resources on a spoke
 	clicks  map[string]*click
 	asked   map[string]bool // operations that somebody wanted terminated
@@ -48,7 +49,7 @@ type click struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, left: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
+	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, left: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
 		local: map[string]bool{}, clicks: map[string]*click{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, excused: map[string]bool{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}}
@@ -71,7 +72,7 @@ func (l *ledger) track(c *cluster, ch change) {
 		return
 	}
 	o := ch.new
-	if o != nil && o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade) {
+	if o != nil && o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade) && !(c.hub && l.frozen(ch.ref, o)) {
 		l.cascade[o.UID()] = true
 	}
 	if o == nil {
@@ -86,9 +87,12 @@ func (l *ledger) track(c *cluster, ch change) {
 	}
 	if c.hub {
 		for _, s := range l.w.spokes {
-			l.note(o.UID(), s.agent.Name, ch.new != nil && l.w.sentTo(s, ch.ref, ch.new))
+			l.noteFor(s, ch.ref, o, ch.new != nil)
 		}
 		if ch.ref.Resource == kind.AppProjects {
+			for _, app := range c.st.list(kind.Applications) {
+				l.track(c, change{ref: refOf(kind.Applications, app), old: app, new: app}) // it may have been frozen, or be
+			}
 			for _, secret := range c.st.list(kind.Secrets) {
 				for _, s := range l.w.spokes {
 					l.note(secret.UID(), s.agent.Name, l.w.sentTo(s, refOf(kind.Secrets, secret), secret))
@@ -98,6 +102,29 @@ func (l *ledger) track(c *cluster, ch change) {
 		return
 	}
 	l.note(o.UID(), c.spoke.agent.Name, ch.new != nil && shownBy(c.spoke, ch.ref, ch.new))
+}
+
+// noteFor notes what an object of the hub is to an agent. One that is frozen is
+// not given up.
+func (l *ledger) noteFor(s *spoke, r kind.Ref, o *kind.Object, exists bool) {
+	sent := exists && l.w.sentTo(s, r, o)
+	if exists && !sent && l.w.frozen(s, r, o) {
+		return
+	}
+	if sent && r.Resource == kind.Applications {
+		l.might[specOf(o)+"@"+s.agent.Name] = true
+	}
+	l.note(o.UID(), s.agent.Name, sent)
+}
+
+// specOf names the spec of an Application of the hub.
+func specOf(o *kind.Object) string {
+	return o.UID() + "/" + unquote(o.Get("spec", "source", "targetRevision"))
+}
+
+// frozen tells whether an Application of the hub is frozen for some agent.
+func (l *ledger) frozen(r kind.Ref, o *kind.Object) bool {
+	return slices.ContainsFunc(l.w.spokes, func(s *spoke) bool { return l.w.frozen(s, r, o) })
 }
 
 // recount takes stock after a store was replaced: nobody has given up anything.
