@@ -45,7 +45,7 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object)
 		return decision{fail: &Failure{Code: engine.NameTaken, Message: "something else has the name " + ref.Name}}
 	}
 	if s.cfg.Name == kind.ApplicationScope && l.node.cfg.Side == kind.Spoke && kind.IsFrozen(e.Content) {
-		return l.leave(local)
+		return l.leave(s, local)
 	}
 	mark := kind.Mark{Owned: true}
 	switch {

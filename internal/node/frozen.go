@@ -194,9 +194,11 @@ func (n *Node) clearFrozen(ref kind.Ref) {
 // is says its mark. One of ours stays exactly as it is and counts as equal; in
 // place of any other, and where there is none, the item is refused, and nothing is
 // created, adopted or deleted. How old the hub's view is does not matter.
-func (l *link) leave(local *kind.Object) decision {
-	if local == nil || !kind.ReadMark(local, &l.world).Owned {
-		return decision{fail: &Failure{Code: engine.NotAllowed, Message: "the hub has frozen it, and it is not on this cluster; a condition of the hub's Application says why"}}
+func (l *link) leave(s *scope, local *kind.Object) decision {
+	if local != nil {
+		if held, ok := s.kind.Reflect(local, &l.world); ok && held.Mark.Owned {
+			return decision{left: true}
+		}
 	}
-	return decision{left: true}
+	return decision{fail: &Failure{Code: engine.NotAllowed, Message: "the hub has frozen it, and it is not on this cluster; a condition of the hub's Application says why"}}
 }
