@@ -311,8 +311,8 @@ func TestRefreshDoesNotWaitForAHydration(t *testing.T) {
 		return object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":`+annotations+`},"spec":{`+hydrator+`}}`)
 	}
 	const (
-		plain    = ``
-		hydrated = `"sourceHydrator":{"drySource":{}}`
+		plain    = `"destination":{"name":"one"}`
+		hydrated = plain + `,"sourceHydrator":{"drySource":{}}`
 		both     = `{"argocd.argoproj.io/refresh":"normal","argocd.argoproj.io/hydrate":"normal"}`
 		hydrate  = `{"argocd.argoproj.io/hydrate":"normal"}`
 	)
