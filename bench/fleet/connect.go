@@ -18,6 +18,9 @@ func (b *bench) write(ctx context.Context) error {
 	if err := parallel(b.agents, func(i int) error { return b.hub.namespace(ctx, b.fleet.members[i].name) }); err != nil {
 		return err
 	}
+	if err := b.hub.openProject(ctx); err != nil {
+		return err
+	}
 	began := time.Now()
 	n := 0
 	for _, m := range b.fleet.members {

@@ -25,6 +25,7 @@ import (
 
 var (
 	applications = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
+	appProjects  = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"}
 	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 )
 
@@ -136,6 +137,15 @@ func application(namespace, name, destination, revision string) *unstructured.Un
 			"source":      map[string]any{"repoURL": "https://git.example.org/team/app.git", "path": "deploy", "targetRevision": revision},
 			"destination": map[string]any{"name": destination, "namespace": "default"}},
 	}}
+}
+
+// openProject makes the AppProject of all Applications. It permits them on all clusters.
+func (h *hub) openProject(ctx context.Context) error {
+	_, err := h.client.Resource(appProjects).Namespace(argocd).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject", "metadata": map[string]any{"name": "default", "namespace": argocd},
+		"spec": map[string]any{"sourceRepos": []any{"*"}, "sourceNamespaces": []any{"*"}, "destinations": []any{map[string]any{"name": "*", "namespace": "*"}}},
+	}}, metav1.CreateOptions{})
+	return err
 }
 
 func (h *hub) namespace(ctx context.Context, name string) error {

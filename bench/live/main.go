@@ -104,6 +104,9 @@ func (b *bench) start(ctx context.Context) error {
 	if _, err := hub.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "w1"}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
+	if err := b.lab.Hub().Apply(ctx, openProject); err != nil {
+		return err
+	}
 	if err := b.product.StartPrincipal(ctx); err != nil {
 		return err
 	}
@@ -130,6 +133,12 @@ func (b *bench) start(ctx context.Context) error {
 	}
 	return b.ways()
 }
+
+// openProject permits Applications of all namespaces on all clusters.
+const openProject = `
+{apiVersion: argoproj.io/v1alpha1, kind: AppProject, metadata: {name: default, namespace: argocd},
+  spec: {sourceRepos: ["*"], sourceNamespaces: ["*"], destinations: [{name: "*", namespace: "*"}]}}
+`
 
 const workload = `
 {apiVersion: v1, kind: Namespace, metadata: {name: bench}}

@@ -33,6 +33,12 @@ type side struct {
 	writes  int
 }
 
+// openProject permits Applications of all namespaces on all clusters.
+const openProject = `
+{apiVersion: argoproj.io/v1alpha1, kind: AppProject, metadata: {name: default, namespace: argocd},
+  spec: {sourceRepos: ["*"], sourceNamespaces: ["*"], destinations: [{name: "*", namespace: "*"}]}}
+`
+
 func newSide(ctx context.Context, c *lab.Cluster, namespace string) (*side, error) {
 	config := c.Admin()
 	config.QPS, config.Burst = -1, -1
@@ -46,6 +52,9 @@ func newSide(ctx context.Context, c *lab.Cluster, namespace string) (*side, erro
 		ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}}}
 		if _, err := client.Resource(namespaces).Create(ctx, ns, metav1.CreateOptions{}); err != nil {
 			return nil, fmt.Errorf("create namespace %s: %w", namespace, err)
+		}
+		if err := c.Apply(ctx, openProject); err != nil {
+			return nil, fmt.Errorf("create AppProject default: %w", err)
 		}
 	}
 	watch, err := s.apps.Watch(ctx, metav1.ListOptions{ResourceVersion: "0"})

@@ -131,14 +131,7 @@ func (e *end) read(ctx context.Context, c *cluster, applications string) error {
 		}
 		e.objects[one.resource] = objects
 	}
-	e.world.Find = func(ref kind.Ref) *kind.Object {
-		for _, o := range e.objects[ref.Resource] {
-			if o.Namespace() == ref.Namespace && o.Name() == ref.Name {
-				return o
-			}
-		}
-		return nil
-	}
+	e.world.Find = finder(e.objects)
 	return nil
 }
 
@@ -178,6 +171,8 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 		switch {
 		case !published:
 			d.State = "extra"
+		case kind.IsFrozen(item.Content):
+			d.State = "frozen"
 		case !present && k.Scope() == kind.StatusScope:
 			continue // no Application, no status: that is told of the Application
 		case item.Unsendable != "":

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -50,5 +49,6 @@ func (e *exam) strays(ctx context.Context, hub *cluster, agents []v1alpha1.Agent
 
 // isFor tells whether an Application's destination is the cluster of an agent, by its name or by its address at the proxy.
 func isFor(app *kind.Object, agent string) bool {
-	return kind.DestinationName(app) == agent || bytes.HasSuffix(app.Get("spec", "destination", "server"), []byte("?agentName="+agent+`"`))
+	destination := kind.DestinationOf(app)
+	return destination == agent || strings.HasSuffix(destination, "?agentName="+agent)
 }

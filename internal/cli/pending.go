@@ -20,7 +20,7 @@ import (
 // waiting is something that waits: for a person's word, for an agent, or for a correction.
 type waiting struct {
 	Agent string `json:"agent"`
-	Kind  string `json:"kind"` // held, delivery, command, deletion or rejected
+	Kind  string `json:"kind"` // held, delivery, command, deletion, rejected or frozen
 	What  string `json:"what"`
 	Why   string `json:"why"`
 	ID    string `json:"id,omitempty"` // to confirm it with
@@ -40,6 +40,7 @@ func (p *Program) pendingCommand() *cobra.Command {
   command   a sync, refresh or terminate that the agent has not taken up yet
   deletion  an Application that is being deleted, until its cluster has removed what it deployed
   rejected  an Application that the other side refuses, and why
+  frozen    an Application that must not run on its agent, and why
 
 AGE is how long it has waited, where that is known. Changes of projects and repositories for agents that are not
 connected are not listed: they are found when the two sides compare.
@@ -65,7 +66,7 @@ The exit code is 3 if there is anything.`,
 				return err
 			}
 			v := view{object: found, headings: []string{"AGENT", "KIND", "AGE", "WHAT", "WHY", "ID"}, nothing: p.nothingWaits(list)}
-			paints := map[string]paint{"held": bad, "rejected": bad, "deletion": unsure}
+			paints := map[string]paint{"held": bad, "rejected": bad, "frozen": bad, "deletion": unsure}
 			for _, w := range found {
 				v.names = append(v.names, cmp.Or(w.ID, w.What))
 				v.rows = append(v.rows, []cell{c(w.Agent), {w.Kind, paints[w.Kind]}, p.ageCell(w.Since), c(w.What), c(orDash(w.Why)), c(orDash(w.ID))})
@@ -115,9 +116,13 @@ func (p *Program) findPending(ctx context.Context, a agents, list []v1alpha1.Age
 			return nil, err
 		}
 		for _, app := range apps {
-			if _, ok := kind.Reports(app, w); ok {
+			switch _, placement, why := kind.Place(app, w); placement {
+			case kind.Placed:
 				found = append(found, p.undelivered(agent, app)...)
 				found = append(found, waitsFor(agent, w, app)...)
+			case kind.Frozen:
+				rule, _, _ := strings.Cut(why, ". ") // what to do says its condition
+				found = append(found, waiting{Agent: agent.Name, Kind: "frozen", What: applicationText(app), Why: rule})
 			}
 		}
 		found = append(found, unnamed(agent, found[before:])...)

@@ -48,9 +48,26 @@ func (c *cluster) hubWorld(ctx context.Context, agent *v1alpha1.Agent) (*kind.Wo
 		}
 	}
 	if secret, err := c.kube.CoreV1().Secrets(c.namespace).Get(ctx, "cluster-"+agent.Name, metav1.GetOptions{}); err == nil {
-		w.Agent.Server = string(secret.Data["server"])
+		w.Agent.Server, w.Agent.Project = string(secret.Data["server"]), string(secret.Data["project"])
 	}
+	projects, err := c.objects(ctx, kind.AppProjects, c.namespace, "")
+	if err != nil {
+		return nil, err
+	}
+	w.Find = finder(map[kind.Resource][]*kind.Object{kind.AppProjects: projects})
 	return w, nil
+}
+
+// finder finds objects among those that were read.
+func finder(objects map[kind.Resource][]*kind.Object) func(kind.Ref) *kind.Object {
+	return func(ref kind.Ref) *kind.Object {
+		for _, o := range objects[ref.Resource] {
+			if o.Namespace() == ref.Namespace && o.Name() == ref.Name {
+				return o
+			}
+		}
+		return nil
+	}
 }
 
 // uid identifies a cluster.

@@ -87,6 +87,7 @@ type Applied struct {
 	Written    bool    // an API write happened, else all was right already
 	Gone       bool    // the item is one to be deleted, and no object of it is left; Held: there is another one
 	Deleting   bool    // the object is being deleted: its content no longer counts
+	Left       bool    // the object was left as it is, on purpose: that is what the item asks for
 }
 
 // Begin answers the fact Opened, once the caller has told everything that

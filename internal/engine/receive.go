@@ -228,6 +228,9 @@ func (r *replica) written(it *heldItem, in Applied) {
 			r.guard.hold(r, []*heldItem{it})
 		}
 	}
+	if in.Left {
+		r.leave(it)
+	}
 	if it.exists && !it.want.IsZero() && it.owned && it.effective() != it.want && r.cfg.Style != Pending {
 		why := "" // a write that changed nothing only tells again what was known
 		if in.Written && !in.Deleting {

@@ -225,6 +225,12 @@ func (st *store) apply(e Apply) Applied {
 	if strings.HasPrefix(string(e.Content), "deleting") && o == nil {
 		return Applied{Gone: true}
 	}
+	if strings.HasPrefix(string(e.Content), "leave") {
+		if o == nil || !o.owned {
+			return Applied{Code: NotAllowed, Message: "there is nothing to leave as it is"}
+		}
+		return Applied{Held: VersionOf([]byte(o.content)), Born: o.born, Left: true}
+	}
 	if st.never && o != nil && o.foreign && !o.owned && !isAttached(st.side.cfg, e.Scope) {
 		return Applied{Code: NotAdopted, Message: "exists and is not ours"}
 	}

@@ -34,14 +34,20 @@ func (ApplicationKind) Belongs(*Object) bool { return true }
 func owner(w *World) bool { return (w.Side == Hub) == (w.Agent.Mode == Managed) }
 
 // Publish implements Kind. An Application that is being deleted is published as
-// such if its resources are to be deleted too; otherwise it has left already.
+// such if its resources are to be deleted too; otherwise it has left already. A
+// frozen one is published as that alone, see Place.
 func (ApplicationKind) Publish(o *Object, w *World) (Item, bool) {
 	if !owner(w) || !selected(o, w) || o.IsDeleting() && !HasCascade(o) {
 		return Item{}, false
 	}
 	k, ok := localKey(o, w)
 	if w.Side == Hub {
-		k, ok = placed(o, w)
+		var placement Placement
+		if k, placement, _ = Place(o, w); placement == Frozen {
+			content := frozenContent(o.UID(), "")
+			return Item{Key: k, Content: content}, content != nil
+		}
+		ok = placement == Placed
 	}
 	if !ok {
 		return Item{}, false

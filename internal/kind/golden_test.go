@@ -31,6 +31,7 @@ func TestProjectionVersion1(t *testing.T) {
 	}{
 		{"application-managed", ApplicationKind{}, managedHub()},
 		{"application-managed-deleting", ApplicationKind{}, managedHub()},
+		{"application-managed-frozen", ApplicationKind{}, managedHub()},
 		{"application-destination-mapping", ApplicationKind{}, world(Hub, Managed, ByDestination)},
 		{"application-autonomous", ApplicationKind{}, autoSpoke()},
 		{"application-autonomous-elsewhere", ApplicationKind{}, anywhere},

@@ -12,6 +12,7 @@ import (
 // world returns what one side knows of agent "one".
 func world(side Side, mode Mode, mapping Mapping) *World {
 	return &World{
+		Find: openProjects,
 		Side: side,
 		Agent: Agent{
 			Name: "one", Mode: mode, Mapping: mapping, HubNamespace: "one-ns",
@@ -22,6 +23,20 @@ func world(side Side, mode Mode, mapping Mapping) *World {
 		PrincipalUID:       "hub-1",
 		Projection:         1,
 	}
+}
+
+// openProjects finds every AppProject. Each permits everything and is labelled
+// team=x.
+func openProjects(ref Ref) *Object {
+	if ref.Resource != AppProjects {
+		return nil
+	}
+	o, err := Parse([]byte(`{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":"` + ref.Name + `","namespace":"` + ref.Namespace + `","uid":"p-` + ref.Name + `","labels":{"team":"x"}},
+	 "spec":{"destinations":[{"name":"*","namespace":"*"}],"sourceNamespaces":["*"]}}`))
+	if err != nil {
+		panic(err)
+	}
+	return o
 }
 
 func managedHub() *World   { return world(Hub, Managed, ByNamespace) }

@@ -69,6 +69,7 @@ type Agent struct {
 	Mapping      Mapping
 	HubNamespace string // of its Applications on the hub
 	Server       string // URL in its cluster Secret; AppProjects match on it
+	Project      string // hub: AppProject that its cluster belongs to, of the cluster Secret; empty: none
 	Without      string // hub: scopes that are not exchanged with it, each between commas
 }
 
@@ -95,6 +96,10 @@ type World struct {
 	// empty if there is none. It goes out with the command; the status that
 	// brings it back removes the hub's annotations.
 	RefreshNonce func(engine.Key) string
+
+	// Rules (hub) returns the rules of an AppProject, nil if there is none. False:
+	// AppProjects have not been read yet. If Rules is nil, Find is used.
+	Rules func(project string) (*ProjectRules, bool)
 
 	// GlobalProjects (hub) are those of Argo CD's settings, in their order.
 	GlobalProjects []GlobalProject

@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
 // The keys of Applications are relative: where the scope implies a namespace,
@@ -58,14 +57,6 @@ func hubKey(o *Object, w *World) (engine.Key, bool) {
 	return k, checkKey(k) == nil && hubName(k) == o.Name()
 }
 
-// placed returns the key of a hub's Application that is meant for this agent:
-// one in its namespace or, in destination mapping, one that names it as its
-// destination.
-func placed(o *Object, w *World) (engine.Key, bool) {
-	k, ok := hubKey(o, w)
-	return k, ok && (!w.byDestination() || DestinationName(o) == w.Agent.Name)
-}
-
 // PlacedApplication returns the hub's Application that is placed on a managed
 // agent and that Argo CD there calls so: NAME, or NAMESPACE_NAME outside of its
 // own namespace. Nil: there is none.
@@ -91,14 +82,11 @@ func PlacedApplication(instance string, w *World) *Object {
 	if o == nil {
 		return nil
 	}
-	if _, ok := placed(o, w); !ok {
+	if _, p, _ := Place(o, w); p != Placed {
 		return nil
 	}
 	return o
 }
-
-// DestinationName returns the name of the cluster that an Application is for.
-func DestinationName(o *Object) string { return raw.Text(o.Get("spec", "destination", "name")) }
 
 // hubRef names the Application on the hub for a key.
 func hubRef(k engine.Key, w *World) (Ref, error) {

@@ -3,8 +3,6 @@ package kind
 import (
 	"strings"
 	"testing"
-
-	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
 // 1. A hub may put arbitrary manifests / another source on an AUTONOMOUS spoke's Application.
@@ -21,39 +19,6 @@ func TestPoCHubDeploysArbitraryManifestsOnAutonomousSpoke(t *testing.T) {
 	t.Logf("WRITTEN operation: %s", e.Object.Get("operation"))
 	if !strings.Contains(string(e.Object.Get("operation", "sync", "manifests")), "ClusterRoleBinding") {
 		t.Error("filtered")
-	}
-}
-
-// 2. Namespace mapping: destination.name of another agent is ignored, the app is placed on the namespace's agent.
-func TestPoCNamespaceMappingDoesNotBindDestination(t *testing.T) {
-	w := managedHub()
-	app := object(t, `{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"x","namespace":"one-ns","uid":"u","resourceVersion":"1"},
-	 "spec":{"project":"team-a","destination":{"name":"two","namespace":"payments"},"source":{"repoURL":"r"}}}`)
-	item, ok := ApplicationKind{}.Publish(app, w)
-	_, reports := Reports(app, w)
-	t.Logf("published to agent one: %v (%s); status+tree taken from agent one: %v; hub destination stays %q", ok, item.Content, reports, DestinationName(app))
-	if !ok || !reports {
-		t.Error("refused")
-	}
-}
-
-// 3. An Application is sent although its project is not placed on the agent / does not admit the namespace.
-func TestPoCApplicationOfUnpermittedProjectIsSent(t *testing.T) {
-	w := managedHub()
-	project := object(t, `{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":"cluster-admins","namespace":"argocd","uid":"p"},
-	 "spec":{"destinations":[{"name":"two","namespace":"*"}],"sourceNamespaces":[]}}`)
-	w.Find = func(r Ref) *Object { return project }
-	app := object(t, `{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"x","namespace":"one-ns","uid":"u","resourceVersion":"1"},
-	 "spec":{"project":"cluster-admins","destination":{"name":"one","namespace":"kube-system"},"source":{"repoURL":"r"}}}`)
-	item, ok := ApplicationKind{}.Publish(app, w)
-	if PlacedProject(project, w) {
-		t.Fatal("test is wrong")
-	}
-	t.Logf("project placed: false; application published: %v", ok)
-	o := merge(t, ApplicationKind{}, nil, item.Key, string(item.Content), managedSpoke())
-	t.Logf("spoke writes %s/%s project=%s", o.Namespace(), o.Name(), raw.Text(o.Get("spec", "project")))
-	if !ok {
-		t.Error("refused")
 	}
 }
 

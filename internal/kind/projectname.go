@@ -55,5 +55,8 @@ func ValidateAgentName(agent string) error {
 	if strings.Contains(agent, "--") {
 		return refuse(engine.Invalid, "agent name %q contains two dashes in a row", agent)
 	}
+	if agent == inClusterName {
+		return refuse(engine.Invalid, "agent name %q is what Argo CD calls the hub's own cluster", agent)
+	}
 	return nil
 }

@@ -192,13 +192,8 @@ func (StatusKind) Reflect(o *Object, w *World) (Held, bool) {
 // agent, and gives it commands: in managed mode one that is placed there, in
 // autonomous mode one that came from there.
 func Reports(o *Object, w *World) (engine.Key, bool) {
-	if w.Side != Hub || ignored(o) {
-		return engine.Key{}, false
-	}
-	if w.Agent.Mode == Managed && !selected(o, w) || w.Agent.Mode == Autonomous && !ReadMark(o, w).Owned {
-		return engine.Key{}, false
-	}
-	return placed(o, w)
+	k, p, _ := Place(o, w)
+	return k, p == Placed
 }
 
 // Key implements Kind.

@@ -57,7 +57,7 @@ func hubApp(t *testing.T, operation, status string) *Object {
 	if operation != "" {
 		operation = `"operation":` + operation + `,`
 	}
-	return object(t, `{"metadata":{"name":"a","namespace":"one-ns","uid":"u"},`+operation+`"spec":{"project":"p"},"status":`+status+`}`)
+	return object(t, `{"metadata":{"name":"a","namespace":"one-ns","uid":"u"},`+operation+`"spec":{"project":"p","destination":{"name":"one"}},"status":`+status+`}`)
 }
 
 const (
@@ -180,7 +180,7 @@ func TestPendingCommandIsNotPartOfTheStatus(t *testing.T) {
 func TestRefreshEndsInTheWriteThatBringsItsStatus(t *testing.T) {
 	w := managedHub()
 	w.RefreshNonce = func(engine.Key) string { return "n2" }
-	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/refresh":"hard","argocd.argoproj.io/hydrate":"normal","keep":"me"}},"spec":{}}`)
+	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/refresh":"hard","argocd.argoproj.io/hydrate":"normal","keep":"me"}},"spec":{"destination":{"name":"one"}}}`)
 	for extra, pending := range map[string]bool{`{}`: true, `{"refreshed":"n1"}`: true, `{"refreshed":"n2"}`: false} {
 		merged, err := StatusKind{}.Merge(local, named("a"), []byte(`{"status":{}}`), []byte(extra), Mark{}, w)
 		if err != nil || RefreshPending(merged) != pending || merged.Annotation("keep") != "me" {
@@ -311,8 +311,8 @@ func TestRefreshDoesNotWaitForAHydration(t *testing.T) {
 		return object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":`+annotations+`},"spec":{`+hydrator+`}}`)
 	}
 	const (
-		plain    = ``
-		hydrated = `"sourceHydrator":{"drySource":{}}`
+		plain    = `"destination":{"name":"one"}`
+		hydrated = plain + `,"sourceHydrator":{"drySource":{}}`
 		both     = `{"argocd.argoproj.io/refresh":"normal","argocd.argoproj.io/hydrate":"normal"}`
 		hydrate  = `{"argocd.argoproj.io/hydrate":"normal"}`
 	)

@@ -15,16 +15,10 @@ import (
 // unsendable is what the owner publishes in place of such an object: enough that
 // the replica leaves alone what it has under that key, and nothing that could be
 // written there. It depends on nothing but the object, so it is the same after a
-// restart. A replica refuses it with the reason. One that does not know of it
-// refuses it because it has no spec; the annotation is for such a replica, which
-// otherwise might replace an object of another UID first.
+// restart. See frozenContent.
 func unsendable(k engine.Key, uid string, err error) Item {
 	reason := unsendableReason(err)
-	p := &payload{uid: uid}
-	p.annotations.Set(UIDMismatchPolicy, raw.Quote("upsert"))
-	p.body.Set("frozen", []byte("true"))
-	p.body.Set("reason", raw.Quote(reason))
-	return Item{Key: k, Content: p.content(), Unsendable: reason}
+	return Item{Key: k, Content: frozenContent(uid, reason), Unsendable: reason}
 }
 
 func unsendableReason(err error) string {

@@ -51,6 +51,9 @@ func (l *link) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object)
 	if local != nil && !s.kind.Belongs(local) {
 		return decision{fail: &Failure{Code: engine.NameTaken, Message: "something else has the name " + ref.Name}}
 	}
+	if s.cfg.Name == kind.ApplicationScope && l.node.cfg.Side == kind.Spoke && kind.IsFrozen(e.Content) {
+		return l.leave(s, local)
+	}
 	mark := kind.Mark{Owned: true}
 	switch {
 	case local == nil && s.cfg.Style == engine.Attached:
@@ -237,7 +240,7 @@ func (l *link) unmerge(s *scope, local *kind.Object, deleted bool) decision {
 
 // applied tells the engine how it went.
 func (l *link) applied(scope string, key engine.Key, ticket uint64, r result) {
-	in := engine.Applied{Scope: scope, Key: key, Ticket: ticket, Written: r.written, Gone: r.gone}
+	in := engine.Applied{Scope: scope, Key: key, Ticket: ticket, Written: r.written, Gone: r.gone, Left: r.left}
 	if r.fail != nil {
 		in.Code, in.Message, in.RetryAfter = r.fail.Code, r.fail.Message, r.fail.RetryAfter
 	}

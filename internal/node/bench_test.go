@@ -29,6 +29,9 @@ func newFleet(t testing.TB, agents int) *fleet {
 		Node: New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub", PrincipalUID: "p"})}
 	for _, r := range Resources() {
 		list := List{Resource: r, Revision: 100}
+		if r == kind.AppProjects {
+			list.Objects = append(list.Objects, f.openProject())
+		}
 		if r == kind.Applications {
 			for i := range agents {
 				for k := range fleetApps {
@@ -62,8 +65,18 @@ func (f *fleet) receive(agent int, m engine.Message) {
 func (f *fleet) app(agent, k int) *kind.Object {
 	f.t.Helper()
 	f.rev++
-	o, err := kind.Parse([]byte(fmt.Sprintf(`{"metadata":{"namespace":%q,"name":"app-%d","uid":"u-%d-%d","resourceVersion":"%s"},"spec":{"project":"default","source":{"targetRevision":"r%d"}}}`,
-		agentName(agent), k, agent, k, strconv.Itoa(f.rev), f.rev)))
+	o, err := kind.Parse([]byte(fmt.Sprintf(`{"metadata":{"namespace":%q,"name":"app-%d","uid":"u-%d-%d","resourceVersion":"%s"},"spec":{"project":"default","destination":{"name":%q,"namespace":"web"},"source":{"targetRevision":"r%d"}}}`,
+		agentName(agent), k, agent, k, strconv.Itoa(f.rev), agentName(agent), f.rev)))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return o
+}
+
+// openProject is the AppProject of all of them.
+func (f *fleet) openProject() *kind.Object {
+	f.t.Helper()
+	o, err := kind.Parse([]byte(`{"metadata":{"namespace":"argocd","name":"default","uid":"p","resourceVersion":"1"},"spec":{"sourceNamespaces":["*"],"destinations":[{"name":"*","namespace":"*"}]}}`))
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -13,11 +13,11 @@ import (
 // cache holds the objects of the local cluster, as fresh as they are known.
 type cache struct {
 	tables map[kind.Resource]*table
-	users  map[objectName]int // AppProject → Applications that name it
 
-	// Applications, by the two things that say whose they are.
+	// Applications, by the two things that say whose they are, and by AppProject.
 	byNS          index
-	byDestination index
+	byDestination index // by name or, without one, by URL
+	byProject     index
 }
 
 // index lists objects by something that they say, in the order of their names. An
@@ -28,6 +28,7 @@ type index map[string][]*kind.Object
 type table struct {
 	objects  map[objectName]*kind.Object
 	complete bool
+	read     bool // it was complete once
 	reason   string
 	listAt   engine.Time // before that no other list is asked for
 	frontier uint64      // everything up to this revision has been seen
@@ -41,8 +42,7 @@ type table struct {
 type objectName struct{ namespace, name string }
 
 func newCache(resources []kind.Resource) *cache {
-	c := &cache{tables: map[kind.Resource]*table{}, users: map[objectName]int{},
-		byNS: index{}, byDestination: index{}}
+	c := &cache{tables: map[kind.Resource]*table{}, byNS: index{}, byDestination: index{}, byProject: index{}}
 	for _, r := range resources {
 		c.tables[r] = &table{objects: map[objectName]*kind.Object{}, gone: map[string]bool{}, reason: "not read yet"}
 	}
@@ -70,15 +70,10 @@ func (c *cache) put(r kind.Resource, o *kind.Object) (old *kind.Object, changed 
 	}
 	t.objects[nameOf(o)] = o
 	t.newest = max(t.newest, rev)
-	c.count(r, old, -1)
-	c.count(r, o, +1)
 	if r == kind.Applications {
 		c.byNS.put(o.Namespace(), o)
-		before, now := destinationOf(old), destinationOf(o)
-		if before != now {
-			c.byDestination.drop(before, old)
-		}
-		c.byDestination.put(now, o)
+		c.byDestination.move(old, o, kind.DestinationOf)
+		c.byProject.move(old, o, kind.ProjectOf)
 	}
 	return old, true
 }
@@ -89,19 +84,23 @@ func (c *cache) drop(ref kind.Ref) {
 	n := objectName{ref.Namespace, ref.Name}
 	old := t.objects[n]
 	delete(t.objects, n)
-	c.count(ref.Resource, old, -1)
 	if ref.Resource == kind.Applications && old != nil {
 		c.byNS.drop(old.Namespace(), old)
-		c.byDestination.drop(destinationOf(old), old)
+		c.byDestination.drop(kind.DestinationOf(old), old)
+		c.byProject.drop(kind.ProjectOf(old), old)
 	}
 }
 
-// destinationOf is what an Application is indexed by; empty: not at all.
-func destinationOf(o *kind.Object) string {
-	if o == nil {
-		return ""
+// move replaces an object, nil if there was none, by one of the same name that
+// may say something else.
+func (x index) move(old, o *kind.Object, key func(*kind.Object) string) {
+	now := key(o)
+	if old != nil {
+		if before := key(old); before != now {
+			x.drop(before, old)
+		}
 	}
-	return kind.DestinationName(o)
+	x.put(now, o)
 }
 
 // put adds an object, or replaces the one of its name.
@@ -134,19 +133,8 @@ func compareNames(a, b *kind.Object) int {
 	return cmp.Or(strings.Compare(a.Namespace(), b.Namespace()), strings.Compare(a.Name(), b.Name()))
 }
 
-// count keeps track of which projects are in use.
-func (c *cache) count(r kind.Resource, o *kind.Object, by int) {
-	if r != kind.Applications || o == nil {
-		return
-	}
-	n := objectName{"", kind.ProjectOf(o)}
-	if c.users[n] += by; c.users[n] == 0 {
-		delete(c.users, n)
-	}
-}
-
 // inUse tells whether an Application names a project.
-func (c *cache) inUse(project string) bool { return c.users[objectName{"", project}] > 0 }
+func (c *cache) inUse(project string) bool { return len(c.byProject[project]) > 0 }
 
 // revision reads an object's resource version. Within one resource of one API
 // server these are numbers that grow; those of two servers are never compared.

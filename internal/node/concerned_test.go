@@ -9,12 +9,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// holders lists the agents to which something of a scope is published.
-func (f *fleet) holders(scope string) (agents []int) {
+// holders lists the agents to which an item is published.
+func (f *fleet) holders(scope, name string) (agents []int) {
 	for i, l := range f.roster.ordered {
-		st := l.peer.Status()
-		n := slices.IndexFunc(st.Scopes, func(s engine.ScopeStatus) bool { return s.Name == scope })
-		if n >= 0 && st.Scopes[n].Items > 0 {
+		if l.peer.Publishes(scope, engine.Key{Name: name}.Hash()) {
 			agents = append(agents, i)
 		}
 	}
@@ -64,7 +62,7 @@ func TestProjectsAndTheirRepositoriesMoveBetweenAgents(t *testing.T) {
 			for i := range 20 {
 				f.acked(scope, name, i)
 			}
-			if got := f.holders(scope); !slices.Equal(got, step.want) {
+			if got := f.holders(scope, name); !slices.Equal(got, step.want) {
 				t.Errorf("%s of %s: it is with %v instead of %v", scope, step.names, got, step.want)
 			}
 		}
@@ -127,7 +125,7 @@ func TestApplicationsAreFoundByNamespaceAndDestination(t *testing.T) {
 	for _, o := range slices.Concat(c.byNS["n"], c.byNS["m"]) {
 		c.drop(refOf(kind.Applications, o))
 	}
-	if len(c.byNS)+len(c.byDestination)+len(c.users) != 0 {
-		t.Errorf("something is left: %v, %v, %v", c.byNS, c.byDestination, c.users)
+	if len(c.byNS)+len(c.byDestination)+len(c.byProject) != 0 {
+		t.Errorf("something is left: %v, %v, %v", c.byNS, c.byDestination, c.byProject)
 	}
 }

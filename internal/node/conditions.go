@@ -11,7 +11,10 @@ import (
 // This file shows on Applications what is wrong with them: on the hub's, and on
 // the spoke's copy that its deletion is held back.
 //
-// On the hub, only the replica of the principal that has the agent's session does: another
+// That an Application is frozen follows from the hub's objects alone: every
+// replica of the principal shows it, and removes it when it is over, with or
+// without a session; see frozen.go. Of everything else on the hub,
+// only the replica of the principal that has the agent's session does: another
 // one knows nothing, or what was true in a session of its own long ago, and the
 // two would take turns. What is wrong is asked of the engine each time that an
 // Application is looked at. And only what is known to be over is taken back: of an
@@ -49,6 +52,12 @@ func (l *link) tendConditions(key engine.Key, ref kind.Ref, o *kind.Object) {
 // withConditions returns the Application with our conditions as they should be:
 // the same object if they are.
 func (l *link) withConditions(key engine.Key, o *kind.Object) *kind.Object {
+	if l.node.cfg.Side == kind.Hub {
+		var frozen bool
+		if o, frozen = l.withFrozen(o); frozen {
+			return o
+		}
+	}
 	if !l.live {
 		return o
 	}
@@ -97,7 +106,12 @@ func (l *link) tendAllConditions() {
 }
 
 func (l *link) tendConditionsOf(o *kind.Object) {
-	key, ok := kind.Reports(o, &l.world)
+	key, placement, _ := kind.Place(o, &l.world)
+	ok := placement == kind.Placed
+	if placement == kind.Frozen {
+		l.tendFrozen(key, refOf(kind.Applications, o), o)
+		return
+	}
 	if l.node.cfg.Side == kind.Spoke {
 		key, ok = l.scope(kind.ApplicationScope).kind.Key(o, &l.world)
 		ok = ok && kind.ReadMark(o, &l.world).Owned

@@ -19,12 +19,14 @@ type refresh struct {
 // refreshNonce implements kind.World.RefreshNonce.
 func (l *link) refreshNonce(key engine.Key) string { return l.refreshes[key].nonce }
 
-// byDestination returns the link that an Application names as its destination.
+// byDestination returns the links that an Application names as its destination,
+// by name or by URL.
 func (n *Node) byDestination(o *kind.Object) []*link {
-	if l := n.links[kind.DestinationName(o)]; l != nil {
+	to := kind.DestinationOf(o)
+	if l := n.links[to]; l != nil && to != "" {
 		return []*link{l}
 	}
-	return nil
+	return n.byURL[to]
 }
 
 func (n *Node) tendHub(r kind.Resource, o *kind.Object) {
@@ -40,12 +42,16 @@ func (n *Node) tendHub(r kind.Resource, o *kind.Object) {
 
 // tendApplication sees to commands, finalizers and conditions.
 func (l *link) tendApplication(o *kind.Object) {
-	key, ok := kind.Reports(o, &l.world)
-	if !ok {
+	key, placement, _ := kind.Place(o, &l.world)
+	ref := refOf(kind.Applications, o)
+	if placement != kind.Placed {
+		if placement == kind.Frozen {
+			l.tendFrozen(key, ref, o)
+		}
 		return
 	}
+	delete(l.frozen, key)
 	commands, _ := kind.Pending(o, &l.world)
-	ref := refOf(kind.Applications, o)
 	if commands.Unstamped {
 		l.node.enqueue(ref, job{name: l.name + "/stamp", why: "give the command an ID", agent: l.name, decide: l.stamp, done: l.orTendLater(ref)})
 	}

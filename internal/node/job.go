@@ -32,6 +32,7 @@ type decision struct {
 	again  bool         // after this write the job decides anew
 	fail   *Failure     // the job ends without success
 	gone   bool         // done because there is nothing left to delete
+	left   bool         // done because the object is to be left as it is
 }
 
 // result is how a job ended.
@@ -40,6 +41,7 @@ type result struct {
 	replaced *kind.Object // what the last write replaced, if there was one
 	written  bool
 	gone     bool
+	left     bool
 	fail     *Failure
 }
 
@@ -97,7 +99,7 @@ func (n *Node) work(d *desk) {
 		}
 		dec := d.jobs[0].decide(local)
 		if dec.fail != nil || dec.object == nil {
-			n.endJob(d, result{object: local, written: d.written, replaced: d.replaced, gone: dec.gone, fail: dec.fail})
+			n.endJob(d, result{object: local, written: d.written, replaced: d.replaced, gone: dec.gone, left: dec.left, fail: dec.fail})
 			continue
 		}
 		n.writes++

@@ -24,9 +24,10 @@ type link struct {
 	listedAt engine.Time  // when lists were last asked for on behalf of the agent; 0: never
 
 	// What is noted of single Applications. Most agents have nothing of it: see note.
-	refreshes map[engine.Key]refresh // hub: which refresh is pending
-	refreshed map[engine.Key]string  // spoke: the last refresh that was begun
-	ends      map[engine.Key]string  // hub: UIDs of what the spoke has deleted, still to be let go
+	refreshes map[engine.Key]refresh     // hub: which refresh is pending
+	refreshed map[engine.Key]string      // spoke: the last refresh that was begun
+	frozen    map[engine.Key]engine.Time // hub: since when Applications are known to be frozen
+	ends      map[engine.Key]string      // hub: UIDs of what the spoke has deleted, still to be let go
 	nonces    uint64
 	sessions  uint64 // counts their beginnings and ends
 
@@ -59,7 +60,7 @@ func newLink(n *Node, reg Register) *link {
 		Find: n.cache.get, RefreshNonce: l.refreshNonce,
 	}
 	if n.cfg.Side == kind.Hub {
-		l.world.HubArgoNamespace = n.cfg.ArgoNamespace
+		l.world.HubArgoNamespace, l.world.Rules = n.cfg.ArgoNamespace, n.projectRules
 	} else {
 		l.world.SpokeArgoNamespace = n.cfg.ArgoNamespace
 	}

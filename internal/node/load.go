@@ -5,13 +5,13 @@ type Load struct {
 	Objects int // in the cache
 	Jobs    int // to be done, or under way
 	Writing int // writes that are not answered
-	Notes   int // whatever else is kept for an object: retries, refreshes, ends
+	Notes   int // whatever else is kept for an object: retries, refreshes, ends, what is frozen
 }
 
 // Load takes stock.
 func (n *Node) Load() Load {
 	l := Load{Writing: len(n.writing), Notes: len(n.retries) + len(n.stuck) + len(n.missed) + len(n.arrivals.at) + len(n.arrivals.asked) +
-		len(n.follow.aside) + len(n.follow.asked) + len(n.follow.sure) + len(n.follow.ruled)}
+		len(n.placements.undecided) + len(n.follow.aside) + len(n.follow.asked) + len(n.follow.sure) + len(n.follow.ruled)}
 	for _, t := range n.cache.tables {
 		l.Objects += len(t.objects)
 		l.Notes += len(t.gone)
@@ -20,7 +20,7 @@ func (n *Node) Load() Load {
 		l.Jobs += len(d.jobs)
 	}
 	for _, link := range n.links {
-		l.Notes += len(link.refreshes) + len(link.refreshed) + len(link.ends) + len(link.shown) + len(link.unsendable)
+		l.Notes += len(link.refreshes) + len(link.refreshed) + len(link.ends) + len(link.shown) + len(link.unsendable) + len(link.frozen)
 	}
 	return l
 }

@@ -44,6 +44,7 @@ type Node struct {
 	cache   *cache
 	links   map[string]*link
 	byNS    map[string][]*link // hub: by the namespace of their Applications
+	byURL   map[string][]*link // hub: by the URL of their clusters
 	scopes  map[kind.Mode][]scope
 	configs map[kind.Mode][]engine.ScopeConfig // of those scopes
 	desks   map[kind.Ref]*desk
@@ -56,8 +57,9 @@ type Node struct {
 	retries map[kind.Ref]engine.Time // objects to be tended again
 	missed  map[kind.Ref]missing     // Applications that are gone, and may be put back
 
-	arrivals arrivals  // spoke
-	follow   following // hub: repositories and their projects
+	arrivals   arrivals   // spoke
+	follow     following  // hub: repositories and their projects
+	placements placements // hub: Applications and their projects
 
 	now   engine.Time
 	out   []Effect
@@ -76,7 +78,7 @@ func Resources() []kind.Resource {
 
 // New makes a Node. A spoke has its one link from the start.
 func New(cfg Config) *Node {
-	n := &Node{cfg: cfg, cache: newCache(Resources()), links: map[string]*link{}, byNS: map[string][]*link{},
+	n := &Node{cfg: cfg, cache: newCache(Resources()), links: map[string]*link{}, byNS: map[string][]*link{}, byURL: map[string][]*link{}, placements: newPlacements(),
 		scopes: map[kind.Mode][]scope{}, configs: map[kind.Mode][]engine.ScopeConfig{},
 		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]missing{}, follow: newFollowing(),
 		roster: roster{opening: map[string]*link{}}}
@@ -96,6 +98,7 @@ func (n *Node) Step(now engine.Time, in Input) []Effect {
 	n.now = max(n.now, now)
 	clear(n.out)
 	n.out = n.out[:0]
+	n.placements.again = n.placements.again[:0]
 	switch in := in.(type) {
 	case Seen:
 		if in.Read {
@@ -206,6 +209,9 @@ func (n *Node) register(in Register) {
 	n.links[in.Agent.Name] = l
 	n.roster.add(l)
 	n.byNS[in.Agent.HubNamespace] = append(n.byNS[in.Agent.HubNamespace], l)
+	if url := in.Agent.ClusterURL(); url != "" {
+		n.byURL[url] = append(n.byURL[url], l)
+	}
 	l.tellAll()
 }
 
@@ -216,14 +222,18 @@ func (n *Node) unregister(agent, why string) {
 	}
 	delete(n.links, agent)
 	n.roster.remove(l)
-	ns := l.world.Agent.HubNamespace
-	n.byNS[ns] = slices.DeleteFunc(n.byNS[ns], func(o *link) bool { return o == l })
-	if len(n.byNS[ns]) == 0 {
-		delete(n.byNS, ns)
-	}
+	dropLink(n.byNS, l.world.Agent.HubNamespace, l)
+	dropLink(n.byURL, l.world.Agent.ClusterURL(), l)
 	n.emit(Abandon{Agent: agent})
 	if session, ok := l.peer.Session(); ok {
 		n.emit(ToPeer{Agent: agent, Effect: engine.Cut{Session: session, Code: engine.ShuttingDown, Message: why}})
+	}
+}
+
+func dropLink(by map[string][]*link, key string, l *link) {
+	by[key] = slices.DeleteFunc(by[key], func(o *link) bool { return o == l })
+	if len(by[key]) == 0 {
+		delete(by, key)
 	}
 }
 

@@ -54,6 +54,7 @@ type pair struct {
 	revision uint64 // of both stores, when they connect; 0: 1
 	writes   int
 	hook     func(kind.Side, Write) (done bool)
+	sent     func(engine.Message) // hears of what the hub sends; nil: nothing does
 }
 
 func newPair(t *testing.T, mode kind.Mode) *pair {
@@ -67,10 +68,30 @@ func newPair(t *testing.T, mode kind.Mode) *pair {
 	p.step(kind.Hub, Register{Agent: kind.Agent{Name: "w1", Mode: mode, Mapping: kind.ByNamespace, HubNamespace: "w1", Server: "https://proxy:9090?agentName=w1"}})
 	for side := range p.nodes {
 		for _, r := range Resources() {
-			p.step(kind.Side(side), List{Resource: r, Revision: 1})
+			list := List{Resource: r, Revision: 1}
+			if r == kind.AppProjects && mode == kind.Managed && kind.Side(side) == kind.Hub {
+				list.Objects = p.openProjects("default")
+			}
+			p.step(kind.Side(side), list)
 		}
 	}
 	return p
+}
+
+// openProjects stores AppProjects on the hub that permit everything.
+func (p *pair) openProjects(names ...string) []*kind.Object {
+	var out []*kind.Object
+	for _, name := range names {
+		r := kind.Ref{Resource: kind.AppProjects, Namespace: "argocd", Name: name}
+		c := p.stores[kind.Hub]
+		c.rev--
+		out = append(out, c.put(r, []byte(openProject(name)), true))
+	}
+	return out
+}
+
+func openProject(name string) string {
+	return fmt.Sprintf(`{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":%q,"namespace":"argocd"},"spec":{"sourceNamespaces":["*"],"destinations":[{"name":"*","namespace":"*"}]}}`, name)
 }
 
 func (p *pair) connect() {
@@ -112,6 +133,9 @@ func (p *pair) step(side kind.Side, in Input) {
 		case ToPeer:
 			if s, ok := e.Effect.(engine.Send); ok {
 				p.wires[1-side] = append(p.wires[1-side], s.Message)
+				if p.sent != nil && side == kind.Hub {
+					p.sent(s.Message)
+				}
 			}
 		case Report:
 			p.facts = append(p.facts, e.Fact)

@@ -84,8 +84,11 @@ func (n *Node) listed(in List) {
 			n.lost(refOf(in.Resource, o), o.UID(), 0, false)
 		}
 	}
-	t.complete, t.reason = true, ""
+	t.complete, t.read, t.reason = true, true, ""
 	n.advance(in.Resource, in.Revision)
+	if in.Resource == kind.AppProjects {
+		n.decideAll()
+	}
 	n.catchUp() // while there was no list, nothing was asked for
 	n.viewChanged(in.Resource)
 }
@@ -130,6 +133,7 @@ func (n *Node) tell(r kind.Resource, was, is *kind.Object, watched bool) {
 	}
 	if r == kind.AppProjects {
 		n.projectChanged(was, is)
+		n.rulesChanged(was, is)
 		n.globalChanged(was, is)
 	}
 }

@@ -32,6 +32,24 @@ func (n *Node) Place(namespace, name string) (Place, bool) {
 	return Place{}, false
 }
 
+// Frozen tells to which agent an Application of the hub belongs by the mapping
+// although it must not run there, and why; false: it is not frozen.
+func (n *Node) Frozen(namespace, name string) (agent, why string, ok bool) {
+	o := n.cache.get(kind.Ref{Resource: kind.Applications, Namespace: namespace, Name: name})
+	if o == nil {
+		return "", "", false
+	}
+	for _, l := range n.concerned(kind.Applications, nil, o) {
+		switch _, placement, because := kind.Place(o, &l.world); {
+		case placement == kind.Placed:
+			return "", "", false
+		case placement == kind.Frozen && !ok:
+			agent, why, ok = l.name, because, true
+		}
+	}
+	return agent, why, ok
+}
+
 // Applications lists the Applications of the local cluster.
 func (n *Node) Applications(f func(namespace, name string)) {
 	for _, o := range sortedObjects(n.cache.tables[kind.Applications].objects) {
@@ -42,7 +60,7 @@ func (n *Node) Applications(f func(namespace, name string)) {
 // ApplicationsOf lists the Applications that may be an agent's: those of its
 // namespace, and those that name it as their destination.
 func (n *Node) ApplicationsOf(agent kind.Agent, f func(namespace, name string)) {
-	for _, list := range [][]*kind.Object{n.cache.byNS[agent.HubNamespace], n.cache.byDestination[agent.Name]} {
+	for _, list := range [][]*kind.Object{n.cache.byNS[agent.HubNamespace], n.cache.byDestination[agent.Name], n.cache.byDestination[agent.ClusterURL()]} {
 		for _, o := range list {
 			f(o.Namespace(), o.Name())
 		}

@@ -16,6 +16,7 @@ func (n *Node) argoSettings(in ArgoSettings) {
 	}
 	anew := in.InstanceLabel != n.argo.InstanceLabel
 	n.argo = in
+	clear(n.placements.rules)
 	for _, l := range n.sortedLinks() {
 		if anew {
 			n.renew(l)
@@ -62,4 +63,5 @@ func (n *Node) tellProjects() {
 	for _, o := range sortedObjects(n.cache.tables[kind.Secrets].objects) {
 		n.tell(kind.Secrets, o, o, true)
 	}
+	n.decideAllAgain()
 }

@@ -16,6 +16,9 @@ func (l *link) tell(r kind.Resource, was, is *kind.Object, watched bool) {
 	if !l.known || is != nil && l.node.follow.aside[refOf(r, is)] {
 		return
 	}
+	if r == kind.Applications && l.node.cfg.Side == kind.Hub && is != nil && !l.decided(was, is) {
+		return
+	}
 	if is == nil && r == kind.Applications {
 		l.forget(was)
 	}
@@ -45,6 +48,7 @@ func (l *link) forget(o *kind.Object) {
 		return
 	}
 	delete(l.shown, key)
+	delete(l.frozen, key)
 	delete(l.refreshes, key)
 	delete(l.ends, key)
 }
@@ -165,7 +169,7 @@ func (l *link) untellAll() {
 
 func (l *link) tellView(r kind.Resource) {
 	for _, s := range l.scopes {
-		needed := reads(s.kind)
+		needed := l.decides(s.kind)
 		if !slices.Contains(needed, r) {
 			continue
 		}

@@ -153,7 +153,7 @@ func (l *link) objects(r kind.Resource) []*kind.Object {
 	if l.node.cfg.Side == kind.Spoke || r != kind.Applications {
 		return sortedObjects(c.tables[r].objects)
 	}
-	found := slices.Concat(c.byNS[l.world.Agent.HubNamespace], c.byDestination[l.name])
+	found := slices.Concat(c.byNS[l.world.Agent.HubNamespace], c.byDestination[l.name], c.byDestination[l.world.Agent.ClusterURL()])
 	slices.SortFunc(found, compareNames)
 	return slices.Compact(found) // most are in both
 }

@@ -158,6 +158,7 @@ type clusterSecret struct {
 	annotations map[string]string
 	cluster     string // its data: name
 	server      string // and server
+	project     string // and project: the AppProject that it belongs to
 	config      string // and a hash of config; empty: there is none
 }
 
@@ -170,7 +171,7 @@ func readSecret(o *kind.Object) clusterSecret {
 		return string(b)
 	}
 	s := clusterSecret{name: o.Name(), agent: o.Label(agentLabel), revision: kube.Number(o.ResourceVersion()),
-		labels: o.Labels(), annotations: o.Annotations(), cluster: text("name"), server: text("server")}
+		labels: o.Labels(), annotations: o.Annotations(), cluster: text("name"), server: text("server"), project: text("project")}
 	delete(s.annotations, "kubectl.kubernetes.io/last-applied-configuration") // as large as the Secret, and with its content
 	if config := text("config"); config != "" {
 		s.config = hashOf([]byte(config))

@@ -11,7 +11,6 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/node"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
 )
 
 // releaser lets Applications go whose deletion waits for a cluster that will
@@ -79,11 +78,21 @@ func (r *releaser) look(of kind.Resource, o *kind.Object) {
 
 // abandoned tells whether nobody will ever finish an Application's deletion.
 func (r *releaser) abandoned(n *node.Node, o *kind.Object) bool {
-	if place, ok := n.Place(o.Namespace(), o.Name()); ok {
-		return r.registry.retired(place.Agent) || r.excluded(place.Agent, o)
+	if agent, ok := agentOf(n, o.Namespace(), o.Name()); ok {
+		return r.registry.retired(agent) || r.excluded(agent, o)
 	}
 	copyOf := o.Annotation(kind.AgentNameMark)
 	return copyOf != "" && !r.registry.knows(copyOf)
+}
+
+// agentOf returns the agent to which an Application belongs by the mapping,
+// whether it may run there or is frozen.
+func agentOf(n *node.Node, namespace, name string) (string, bool) {
+	if place, ok := n.Place(namespace, name); ok {
+		return place.Agent, true
+	}
+	agent, _, ok := n.Frozen(namespace, name)
+	return agent, ok
 }
 
 // excluded tells whether an Application is for the cluster of an agent with which
@@ -94,15 +103,14 @@ func (r *releaser) excluded(agent string, o *kind.Object) bool {
 	if !ok || !reg.Agent.Excludes(kind.ApplicationScope) {
 		return false
 	}
-	server := raw.Text(o.Raw(), "spec", "destination", "server")
-	return kind.DestinationName(o) == agent || server != "" && server == reg.Agent.Server
+	return kind.DestinedFor(o, reg.Agent)
 }
 
 // scan looks through the Applications of an agent that was silenced just now.
 func (r *releaser) scan(ctx context.Context, agent string) error {
 	return r.host(ctx, func(n *node.Node) {
 		n.Applications(func(namespace, name string) {
-			if place, ok := n.Place(namespace, name); ok && place.Agent == agent {
+			if of, ok := agentOf(n, namespace, name); ok && of == agent {
 				r.releases.add(namespace + "/" + name)
 			}
 		})

@@ -198,6 +198,9 @@ func (l *live) follow(in node.Input) {
 	if l.redis == nil {
 		return
 	}
+	for _, ref := range l.node.DecidedAgain() {
+		l.place(ref.Namespace, ref.Name)
+	}
 	switch in := in.(type) {
 	case node.Seen:
 		if in.Resource == kind.Applications {
@@ -260,8 +263,14 @@ func (l *live) place(namespace, name string) {
 	}
 }
 
+// target returns where the trees of an Application come from. For a frozen one
+// no agent's tree is served.
 func (l *live) target(namespace, name string) (redis.Target, bool) {
 	p, ok := l.node.Place(namespace, name)
+	if !ok {
+		agent, why, frozen := l.node.Frozen(namespace, name)
+		return redis.Target{Frozen: fmt.Sprintf("Application %s/%s of agent %s is frozen: %s", namespace, name, agent, why)}, frozen
+	}
 	t := redis.Target{Agent: p.Agent, Local: p.Name, Rewrite: l.agents[p.Agent].Mode == kind.Autonomous}
 	if p.Namespace != "" {
 		t.Local = p.Namespace + "_" + p.Name
@@ -311,7 +320,7 @@ func (l *live) clusterStates() []redis.ClusterState {
 	defer l.mu.RUnlock()
 	counts := map[string]int64{}
 	for _, t := range l.places {
-		counts[t.Agent]++
+		counts[t.Agent]++ // frozen ones have none
 	}
 	var out []redis.ClusterState
 	for _, name := range l.p.registry.names() {

@@ -60,7 +60,7 @@ func (r *registry) declared(agent string) (reg registration, ok bool, why string
 	}
 	reg.secret, reg.Agent.Server = usualSecret(agent), r.serverOf(agent)
 	if has {
-		reg.secret = secret.name
+		reg.secret, reg.Agent.Project = secret.name, secret.project
 		if !secret.made() && secret.server != "" {
 			reg.Agent.Server = secret.server // somebody else has decided on it
 		}

@@ -17,15 +17,7 @@ func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
 	}
 	switch r.Resource {
 	case kind.Applications:
-		// What was the copy of an autonomous agent's is its own once it is managed.
-		copyOf := o.Annotation(agentMarkKey)
-		if o.IsDeleting() && !slices.ContainsFunc(o.Finalizers(), isCascade) || copyOf != "" && copyOf != s.agent.Name {
-			return false
-		}
-		if s.agent.Mapping == kind.ByDestination {
-			return text(unquote(o.Get("spec", "destination", "name"))) == text(s.agent.Name) && w.hubAllows(r.Namespace)
-		}
-		return r.Namespace == s.agent.HubNamespace && (w.shape.mapping == kind.ByNamespace || w.hubAllows(r.Namespace))
+		return w.claims(s, r, o) && w.mayRun(s, r, o)
 	case kind.AppProjects:
 		return r.Namespace == w.hub.argo && w.permits(s, o)
 	case kind.Secrets:
@@ -42,6 +34,45 @@ func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
 		return r.Namespace == w.hub.argo && r.Name == "argocd-gpg-keys-cm"
 	}
 	return false
+}
+
+// claims tells whether an Application of the hub is an agent's by the mapping.
+func (w *world) claims(s *spoke, r kind.Ref, o *kind.Object) bool {
+	// What was the copy of an autonomous agent's is its own once it is managed.
+	copyOf := o.Annotation(agentMarkKey)
+	if !s.managed() || ignoredLabel(o) || r.Resource != kind.Applications || copyOf != "" && copyOf != s.agent.Name ||
+		o.IsDeleting() && !slices.ContainsFunc(o.Finalizers(), isCascade) {
+		return false
+	}
+	if s.agent.Mapping == kind.ByNamespace {
+		return r.Namespace == s.agent.HubNamespace && (w.shape.mapping == kind.ByNamespace || w.hubAllows(r.Namespace))
+	}
+	name, server := destinationOf(o)
+	return w.hubAllows(r.Namespace) && (name == s.agent.Name || name == "" && server == s.agent.Server)
+}
+
+// mayRun tells whether an Application that is an agent's by the mapping may run
+// there: its destination is the agent, and its AppProject consents.
+func (w *world) mayRun(s *spoke, r kind.Ref, o *kind.Object) bool {
+	if name, server := destinationOf(o); !(name == s.agent.Name && server == "" || name == "" && server == s.agent.Server) {
+		return false
+	}
+	p := w.hub.projectOf(o)
+	if p == nil || ignoredLabel(p) {
+		return false
+	}
+	t := decode(p)
+	return w.namesAgent(s, t) && (r.Namespace == w.hub.argo || slices.ContainsFunc(digList(t, "spec", "sourceNamespaces"), func(n any) bool { return n == "*" || n == r.Namespace }))
+}
+
+// frozen tells whether an Application is an agent's by the mapping and must not
+// run there: then the agent gets nothing of it, and keeps what it has.
+func (w *world) frozen(s *spoke, r kind.Ref, o *kind.Object) bool {
+	return w.claims(s, r, o) && !w.mayRun(s, r, o)
+}
+
+func destinationOf(o *kind.Object) (name, server string) {
+	return unquote(o.Get("spec", "destination", "name")), unquote(o.Get("spec", "destination", "server"))
 }
 
 func unquote(b []byte) string { return strings.Trim(string(b), `"`) }
@@ -62,14 +93,18 @@ func (w *world) hubAllows(ns string) bool {
 // world's projects name agents or everything, and deny nothing.
 func (w *world) permits(s *spoke, o *kind.Object) bool {
 	t := decode(o)
-	named := slices.ContainsFunc(digList(t, "spec", "destinations"), func(d any) bool {
-		name := digText(d, "name")
-		return name == "*" || name == s.agent.Name
-	})
+	named := w.namesAgent(s, t)
 	if !named || s.agent.Mapping == kind.ByDestination {
 		return named
 	}
 	return slices.ContainsFunc(digList(t, "spec", "sourceNamespaces"), func(n any) bool { return n == "*" || n == s.agent.HubNamespace })
+}
+
+func (w *world) namesAgent(s *spoke, project tree) bool {
+	return slices.ContainsFunc(digList(project, "spec", "destinations"), func(d any) bool {
+		name := digText(d, "name")
+		return name == "*" || name == s.agent.Name
+	})
 }
 
 // shownBy tells whether an autonomous agent shows an object on the hub.

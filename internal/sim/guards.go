@@ -94,6 +94,11 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 		w.guardRemoval(s, ch, bad)
 		w.guardBudget(s, who, ch, bad)
 	}
+	if ch.ref.Resource == kind.Applications && ch.new != nil && marked(ch.new) && (ch.old == nil || !bytes.Equal(ch.old.Get("spec"), ch.new.Get("spec"))) {
+		if spec := ch.new.Annotation(sourceKey) + "/" + unquote(ch.new.Get("spec", "source", "targetRevision")); !l.might[spec+"@"+agent] {
+			bad("writes what was frozen whenever the hub had it:")
+		}
+	}
 	if ch.ref.Resource == kind.Applications && ch.new != nil {
 		if ch.old != nil && !sameExcept(withoutHeld(ch.old), withoutHeld(ch.new), "operationState") {
 			bad("changes the status of")

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
@@ -115,6 +116,9 @@ func (w *world) createIn(s *spoke, c *cluster, ns, name string, n uint32) {
 	if option(5) {
 		put(t, []string{"always", "never"}[n>>8%2], "metadata", "annotations", "argocd.argoproj.io/adoption-policy")
 	}
+	if s.managed() && option(15) {
+		redirect(w, s, t, n>>8)
+	}
 	w.tracef("%s: create %s/%s on %s", userName, ns, name, c.name)
 	c.create(userName, kind.Applications, t)
 }
@@ -223,18 +227,46 @@ func terminateSome(w *world, a action) {
 	}
 }
 
+// moveApplication changes the destination: to another agent where that moves the
+// Application, and now and then to where it must not run.
 func moveApplication(w *world, a action) {
-	if w.shape.mapping != kind.ByDestination {
-		return
-	}
 	r, ok := pick(ownHubApps(w), a.n[0])
 	s, ok2 := pick(w.spokes, a.n[1])
-	if ok && ok2 {
-		w.hub.edit(userName, r, func(t tree) {
-			put(t, s.agent.Name, "spec", "destination", "name")
-			put(t, w.nextRevision(), "spec", "source", "targetRevision")
-		})
+	if !ok || !ok2 {
+		return
 	}
+	if w.shape.mapping == kind.ByNamespace {
+		i := slices.IndexFunc(w.spokes, func(s *spoke) bool { return s.agent.HubNamespace == r.Namespace })
+		if i < 0 {
+			return
+		}
+		s = w.spokes[i]
+	}
+	w.hub.edit(userName, r, func(t tree) {
+		put(t, s.agent.Name, "spec", "destination", "name")
+		cut(t, "spec", "destination", "server")
+		put(t, w.nextRevision(), "spec", "source", "targetRevision")
+		if a.n[2]%2 == 0 {
+			redirect(w, s, t, a.n[3])
+		}
+		w.tracef("%s: destination of %s is %s", userName, short(r), text(dig(t, "spec", "destination")))
+	})
+}
+
+// redirect gives an Application of an agent another destination: the same by its
+// URL, or one that is not the agent's.
+func redirect(w *world, s *spoke, t tree, n uint32) {
+	other, _ := pick(w.spokes, n>>4)
+	put(t, []tree{
+		{"server": s.agent.Server, "namespace": "default"},
+		{"server": s.agent.Server, "namespace": "default"},
+		{"server": "https://kubernetes.default.svc", "namespace": "argocd"},
+		{"name": "in-cluster", "namespace": "argocd"},
+		{"name": other.agent.Name, "namespace": "default"},
+		{"server": other.agent.Server, "namespace": "default"},
+		{"name": s.agent.Name, "server": s.agent.Server, "namespace": "default"},
+		{"namespace": "default"},
+	}[n%8], "spec", "destination")
 }
 
 func toggleIgnore(w *world, a action) {

@@ -23,6 +23,7 @@ type ledger struct {
 	sources map[string]string      // UID of a spoke's copy → that of the hub's Application
 	cascade map[string]bool        // UIDs of Applications seen deleting with a resources finalizer
 	order   map[string][]uint64    // "uid/revision": the turns at which the owner came to it
+	might   map[string]bool        // "uid/revision@agent": the hub had this spec while it might run there
 	deleted map[string]bool        // UIDs of what a user has deleted, with or without resources
 	local   map[string]bool        // UIDs of Applications deleted with their resources on a spoke
 	clicks  map[string]*click
@@ -57,7 +58,7 @@ type click struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
+	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
 		local: map[string]bool{}, deleted: map[string]bool{}, clicks: map[string]*click{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}}
@@ -71,7 +72,7 @@ func (l *ledger) track(c *cluster, ch change) {
 	o := ch.new
 	switch {
 	case o == nil:
-	case o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade):
+	case o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade) && !(c.hub && l.frozen(ch.ref, o)):
 		if !l.cascade[o.UID()] {
 			l.cascadeAt[o.UID()] = l.w.now
 		}
@@ -98,6 +99,9 @@ func (l *ledger) track(c *cluster, ch change) {
 	}
 	l.noteAll(c, ch.ref, o.UID(), ch.new)
 	if c.hub && ch.ref.Resource == kind.AppProjects {
+		for _, app := range c.st.list(kind.Applications) {
+			l.track(c, change{ref: refOf(kind.Applications, app), old: app, new: app}) // it may have been frozen, or be
+		}
 		for _, secret := range c.st.list(kind.Secrets) {
 			l.noteAll(c, refOf(kind.Secrets, secret), secret.UID(), secret)
 		}
@@ -122,8 +126,31 @@ func (l *ledger) noteAll(c *cluster, r kind.Ref, uid string, o *kind.Object) {
 		return
 	}
 	for _, s := range l.w.spokes {
-		l.note(uid, s.agent.Name, o != nil && l.w.sentTo(s, r, o))
+		l.noteFor(s, r, uid, o)
 	}
+}
+
+// noteFor records what an object of the hub is to an agent; nil: it is gone. One
+// that is frozen is not given up.
+func (l *ledger) noteFor(s *spoke, r kind.Ref, uid string, o *kind.Object) {
+	sent := o != nil && l.w.sentTo(s, r, o)
+	if o != nil && !sent && l.w.frozen(s, r, o) {
+		return
+	}
+	if sent && r.Resource == kind.Applications {
+		l.might[specOf(o)+"@"+s.agent.Name] = true
+	}
+	l.note(uid, s.agent.Name, sent)
+}
+
+// specOf names the spec of an Application of the hub.
+func specOf(o *kind.Object) string {
+	return o.UID() + "/" + unquote(o.Get("spec", "source", "targetRevision"))
+}
+
+// frozen tells whether an Application of the hub is frozen for some agent.
+func (l *ledger) frozen(r kind.Ref, o *kind.Object) bool {
+	return slices.ContainsFunc(l.w.spokes, func(s *spoke) bool { return l.w.frozen(s, r, o) })
 }
 
 // recount takes stock after a store was replaced: nobody has given up anything.

@@ -42,10 +42,16 @@ func (d *differ) managed(w *world, s *spoke) {
 	for _, r := range []kind.Resource{kind.AppProjects, kind.Secrets, kind.ConfigMaps, kind.Applications} {
 		for _, o := range w.hub.st.list(r) {
 			from := refOf(r, o)
+			to := copyOnSpoke(s, from)
+			if w.frozen(s, from, o) {
+				meant[to] = o
+				if shown := condition(decode(o), "AgentError"); !strings.HasPrefix(shown, "Frozen: ") {
+					d.add("%s is frozen, and the hub shows %q", short(from), shown)
+				}
+			}
 			if !w.sentTo(s, from, o) {
 				continue
 			}
-			to := copyOnSpoke(s, from)
 			meant[to] = o
 			if r == kind.Applications {
 				d.application(w, s, o, s.cluster.st.get(to), to)

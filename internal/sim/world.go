@@ -119,6 +119,9 @@ func (w *world) begin() {
 // install makes what every Argo CD comes with.
 func (w *world) install(c *cluster) {
 	c.create("install", kind.AppProjects, project(c.argo, "default", []any{tree{"name": "*", "server": "*", "namespace": "*"}}, []any{"*"}))
+	if c.hub && !w.shape.steady {
+		c.create("install", kind.AppProjects, project(c.argo, "p1", []any{tree{"name": "*", "namespace": "*"}}, []any{"*"}))
+	}
 	c.create("install", kind.ConfigMaps, tree{"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": tree{"namespace": c.argo, "name": "argocd-gpg-keys-cm", "labels": tree{"app.kubernetes.io/part-of": "argocd"}}})
 	c.create("install", kind.Secrets, tree{"apiVersion": "v1", "kind": "Secret",

@@ -138,6 +138,7 @@ func selects(t *testing.T, w *world) {
 	chosen.becomes(t, synced, healthyApp)
 	other.becomes(t, synced, healthyApp)
 
+	w.hub.project("default").patch(t, `{"metadata":{"labels":{"tier":"gold"}}}`) // it has to reach the agent too
 	w.principal.args = append(w.principal.args, "--label-selector", "tier=gold")
 	w.principal.restart(t)
 	spoke := w.agents["east"].spoke

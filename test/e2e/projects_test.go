@@ -60,13 +60,18 @@ func TestManagedProjectStaysOnTheSpokeWhileAnApplicationUsesIt(t *testing.T) {
 	hubApp.becomes(t, synced, healthyApp)
 
 	w.hub.project("used").delete(t)
+	hubApp.becomes(t, shows("AgentError", `AppProject "used" does not exist`))
 	hubApp.edit(t, func(u *unstructured.Unstructured) { setLabel(u, "seen", "true") })
-	spoke.app(lab.ArgoCDNamespace, "uses").becomes(t, label("seen", "true")) // came after the project's end
+	hubApp.delete(t) // with its resources, which has to wait as well
+	hubApp.becomes(t, shows("AgentError", "remove its finalizer"))
 	spoke.project("used").is(t)
+	spoke.app(lab.ArgoCDNamespace, "uses").is(t, label("seen", ""))
+	spoke.object(deployments, "used", "guestbook").is(t)
 
-	hubApp.delete(t)
+	w.hub.project("used").create(t, projectOf("managed"))
 	hubApp.goes(t)
 	spoke.object(deployments, "used", "guestbook").goes(t)
+	w.hub.project("used").delete(t)
 	spoke.project("used").goes(t)
 }
 

@@ -13,7 +13,37 @@ func (srv *Server) resolve(name []byte) (appKey, Target, bool) {
 		return appKey{}, Target{}, false
 	}
 	target, ok := srv.cfg.Agents.Resolve(key.names())
-	return key, target, ok
+	return key, target, ok && target.Agent != ""
+}
+
+// frozen says why there is no tree of an agent under a key, see Target.Frozen; empty: there may be.
+func (srv *Server) frozen(name []byte) string {
+	key, ok := parseKey(name)
+	if !ok {
+		return ""
+	}
+	target, _ := srv.cfg.Agents.Resolve(key.names())
+	return target.Frozen
+}
+
+// ofHub answers GET for the key of a frozen Application: with what the hub's Redis has or, if that is nothing, with an
+// error.
+func (s *session) ofHub(ctx context.Context, c command, why string) error {
+	whole := command{raw: appendCommand(nil, c.args...)}
+	reply, err := s.exchange(func() error {
+		if s.private {
+			return s.toOwn(ctx, whole, 0)
+		}
+		return s.toLane(ctx, whole)
+	})
+	if err != nil {
+		return err
+	}
+	if text := string(reply); text == "$-1\r\n" || text == "_\r\n" {
+		reply = errorReply("ERR argocd-agent: " + why)
+	}
+	s.answer(reply)
+	return nil
 }
 
 // forAgents answers a request for keys of agents. false: none of its keys is an agent's.
@@ -41,6 +71,11 @@ func (s *session) forAgents(ctx context.Context, c command, does access) (bool, 
 		}
 	}
 	if asked == nil {
+		if does == get {
+			if why := s.server.frozen(keys[0]); why != "" {
+				return true, s.ofHub(ctx, c, why)
+			}
+		}
 		return false, nil
 	}
 	l, err := s.sharedLane(ctx)

@@ -13,6 +13,11 @@ type Target struct {
 	Agent   string
 	Local   string // its name in the agent's keys: "<namespace>_<name>", or "<name>" in the agent's Argo CD namespace
 	Rewrite bool   // values pass through Config.Rewrite
+
+	// Frozen says why no agent answers for an Application although one of them has its namespace; then nothing else is
+	// set. Only the hub's own controller may have written a tree for it: what the hub's Redis has is the answer. If it
+	// has none the answer is an error with this reason, because Argo CD would wait for a refresh that nobody carries out.
+	Frozen string
 }
 
 // Resolver knows whose an Application is. It is asked for every key and must not wait. The namespace is empty for

@@ -204,7 +204,7 @@ func (srv *Server) Forget(agent string) {
 // known to be done through another stream than that of the messages, and Argo CD reads the tree right after.
 func (srv *Server) Invalidate(namespace, name string) {
 	target, ok := srv.cfg.Agents.Resolve(namespace, name)
-	if !ok {
+	if !ok || target.Agent == "" {
 		return
 	}
 	srv.agents.invalidate(target.Agent, target.Local)

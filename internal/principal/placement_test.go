@@ -1,0 +1,99 @@
+package principal
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
+)
+
+// Trees follow every change that decides about an Application: its own, that of
+// its AppProject, and that of its agent.
+func TestTreesComeFromAnAgentOnlyWhileTheApplicationIsPlaced(t *testing.T) {
+	n := node.New(node.Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub", PrincipalUID: "hub"})
+	l := &live{p: &principal{cfg: Config{Namespace: "argocd"}}, node: n, agents: map[string]kind.Agent{}, places: map[[2]string]redis.Target{}, states: map[string]connection{}}
+	l.redis = redis.New(redis.Config{Agents: l})
+	revision := 0
+	step := func(in node.Input) {
+		n.Step(0, in)
+		l.follow(in)
+	}
+	see := func(r kind.Resource, namespace, name string, spec any) {
+		revision++
+		step(node.Seen{Resource: r, Object: parsed(t, map[string]any{"spec": spec,
+			"metadata": map[string]any{"name": name, "namespace": namespace, "uid": name, "resourceVersion": fmt.Sprint(revision)}})})
+	}
+	application := func(destination map[string]string) {
+		see(kind.Applications, "w1", "a", map[string]any{"project": "p", "destination": destination})
+	}
+	project := func(destination string) {
+		see(kind.AppProjects, "argocd", "p", map[string]any{"sourceNamespaces": []string{"*"}, "destinations": []map[string]string{{"name": destination, "namespace": "*"}}})
+	}
+	register := func(change func(*kind.Agent)) {
+		agent := kind.Agent{Name: "w1", Mode: kind.Managed, Mapping: kind.ByNamespace, HubNamespace: "w1", Server: "https://proxy?agentName=w1"}
+		change(&agent)
+		step(node.Register{Agent: agent})
+	}
+	check := func(when, agent, why string) {
+		t.Helper()
+		target, ok := l.Resolve("w1", "a")
+		if target.Agent != agent || !strings.Contains(target.Frozen, why) || (target.Frozen == "") != (why == "") || ok != (agent != "" || why != "") {
+			t.Errorf("%s: %+v %v", when, target, ok)
+		}
+	}
+	for _, r := range []kind.Resource{kind.Applications, kind.Secrets, kind.ConfigMaps} {
+		step(node.List{Resource: r, Revision: 1})
+	}
+	register(func(*kind.Agent) {})
+	application(map[string]string{"name": "w1"})
+	check("before AppProjects were read", "", "")
+	step(node.List{Resource: kind.AppProjects, Revision: 1})
+	check("without an AppProject", "", `AppProject "p" does not exist`)
+	project("w1")
+	check("with one that permits it", "w1", "")
+	project("w2")
+	check("with one that does not any more", "", "does not permit")
+	project("*")
+	application(map[string]string{"server": "https://kubernetes.default.svc"})
+	check("for the hub", "", "Application w1/a of agent w1 is frozen: spec.destination is")
+	application(map[string]string{"server": "https://proxy?agentName=w1"})
+	check("for the agent", "w1", "")
+	see(kind.AppProjects, "argocd", "p", map[string]any{"sourceNamespaces": []string{"*"}, "destinations": []map[string]string{{"name": "*", "namespace": "*"}}, "permitOnlyProjectScopedClusters": true})
+	check("with one for clusters of its own", "", "permits only clusters of its own")
+	register(func(a *kind.Agent) { a.Project = "p" })
+	check("of which this is one", "w1", "")
+	step(node.Unregister{Agent: "w1"})
+	check("without the agent", "", "")
+	if len(l.places) != 0 {
+		t.Errorf("%v is left", l.places)
+	}
+}
+
+func TestClusterSecretSaysToWhichProjectAnAgentBelongs(t *testing.T) {
+	d := newDesk(t)
+	var registered []kind.Agent
+	d.post = func(_ context.Context, in node.Input) error {
+		if r, ok := in.(node.Register); ok {
+			registered = append(registered, r.Agent)
+		}
+		return nil
+	}
+	of := func(project string, revision int) *kind.Object {
+		return parsed(t, map[string]any{"metadata": map[string]any{"name": "cluster-a", "namespace": "argocd", "resourceVersion": fmt.Sprint(revision), "labels": map[string]string{agentLabel: "a"}},
+			"data": map[string][]byte{"name": []byte("a"), "server": []byte("https://elsewhere?agentName=a"), "project": []byte(project)}})
+	}
+	d.see(agent("a", 1, "managed"))
+	d.seeSecret(of("team", 2))
+	d.seeSecret(of("", 3))
+	var projects []string
+	for _, a := range registered {
+		projects = append(projects, a.Project)
+	}
+	if got := strings.Join(projects, ","); got != ",team," {
+		t.Errorf("registered with projects %q", got)
+	}
+}

@@ -1,0 +1,335 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/gitserver"
+)
+
+// TestTenantReachesNoOtherCluster has a real argocd-server and a user of it who may do everything to Applications of one
+// AppProject in the namespace of one agent, and who can write Applications there with kubectl. Such a user must not reach
+// objects of the hub, of another agent, or of a cluster that Argo CD reaches directly.
+func TestTenantReachesNoOtherCluster(t *testing.T) {
+	open := func() *lab.Lab {
+		return lab.New(t, lab.Options{Spokes: []lab.Spoke{{Name: "w1", Role: lab.Managed}, {Name: "w2", Role: lab.Managed}}})
+	}
+	if os.Getenv(lab.FolderVariable) != "" {
+		open = func() *lab.Lab { return lab.Get(t) }
+	}
+	w := newWorld(t, setup{lab: open(), agents: []agentSetup{{name: "w1", cluster: "w1", mode: "managed"}, {name: "w2", cluster: "w2", mode: "managed"}}})
+	t.Cleanup(w.close)
+	for _, a := range w.agents {
+		liveRights(t, a.spoke.Cluster)
+	}
+	w.start(t)
+	w.serveArgoCD(t)
+	tenant := newTenant(t, w)
+	direct := registerDirectly(t, w)
+
+	t.Run("its own Application works", func(t *testing.T) { tenant.reachesItsOwn(t) })
+	for name, destination := range map[string]map[string]any{
+		"the hub by name":                             {"name": "in-cluster"},
+		"the hub by URL":                              {"server": "https://kubernetes.default.svc"},
+		"the hub by URL and its agent by name":        {"name": "w1", "server": "https://kubernetes.default.svc"},
+		"another agent by name":                       {"name": "w2"},
+		"another agent by URL":                        {"server": at(w.hub.agentCluster(t, "w2"), "server")},
+		"a cluster that is reached directly, by name": {"name": "direct"},
+		"a cluster that is reached directly, by URL":  {"server": direct},
+	} {
+		t.Run(name, func(t *testing.T) { tenant.reachesNothing(t, destination) })
+	}
+	t.Run("an Application whose destination is edited away stays as it is", func(t *testing.T) { tenant.editsAway(t) })
+}
+
+// agentCluster is what the cluster Secret of an agent says.
+func (s *site) agentCluster(t testing.TB, agent string) *unstructured.Unstructured {
+	t.Helper()
+	secret := s.secret("cluster-"+agent).becomes(t, func(u *unstructured.Unstructured) error {
+		if at(u, "data.server") == "" {
+			return fmt.Errorf("it has no server")
+		}
+		return nil
+	})
+	said := &unstructured.Unstructured{Object: map[string]any{}}
+	for _, key := range []string{"name", "server"} {
+		text, err := base64.StdEncoding.DecodeString(at(secret, "data."+key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said.Object[key] = string(text)
+	}
+	return said
+}
+
+// registerDirectly makes Argo CD on the hub reach the cluster of w2 without an agent, as cluster "direct", and returns its URL.
+func registerDirectly(t testing.TB, w *world) string {
+	t.Helper()
+	config := w.Cluster("w2").Admin()
+	read := func(data []byte, file string) []byte {
+		if len(data) > 0 {
+			return data
+		}
+		return readFile(t, file)
+	}
+	text := toJSON(t, map[string]any{"tlsClientConfig": map[string]any{
+		"certData": read(config.CertData, config.CertFile), "keyData": read(config.KeyData, config.KeyFile), "caData": read(config.CAData, config.CAFile)}})
+	w.hub.secret("cluster-direct").create(t, secretOf("cluster", map[string]string{"name": "direct", "server": config.Host, "config": string(text)}))
+	return config.Host
+}
+
+// tenant is a user of the hub's Argo CD.
+type tenant struct {
+	w     *world
+	token string
+	repo  string
+}
+
+const (
+	tenantProject = "tenants"
+	rbacConfig    = "argocd-rbac-cm"
+)
+
+// newTenant makes the account, its AppProject, which permits w1 and nothing else, and a repository with the ConfigMap
+// that says who may do what in Argo CD.
+func newTenant(t *testing.T, w *world) *tenant {
+	t.Helper()
+	project := projectOf("w1")
+	project["spec"].(map[string]any)["sourceNamespaces"] = []any{"w1"}
+	w.hub.project(tenantProject).create(t, project)
+	w.hub.configMap("argocd-cm").patch(t, `{"data":{"accounts.tenant":"apiKey"}}`)
+	policy := "p, role:tenant, applications, *, " + tenantProject + "/w1/*, allow\np, role:tenant, logs, get, " + tenantProject + "/w1/*, allow\n" +
+		"p, role:tenant, exec, create, " + tenantProject + "/w1/*, allow\ng, tenant, role:tenant\n"
+	w.hub.configMap(rbacConfig).patch(t, `{"data":{"policy.csv":`+string(toJSON(t, policy))+`}}`)
+
+	store, err := w.Repositories()
+	if err != nil {
+		t.Fatal(err)
+	}
+	repository, err := store.Create(t.Context(), "rights", gitserver.RepoOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{"rights.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: " + rbacConfig + ", namespace: argocd}, data: {mine: \"1\"}}\n"}
+	if _, err := repository.Commit(t.Context(), "rights", files); err != nil {
+		t.Fatal(err)
+	}
+	made := &tenant{w: w, repo: w.RepoURL("rights")}
+	await(t, "a token of the tenant", func() error {
+		out, err := w.tryArgocd(t, "account", "generate-token", "--account", "tenant")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		made.token = strings.TrimSpace(out)
+		return nil
+	})
+	return made
+}
+
+// argocd runs the argocd CLI as the tenant. Whatever cannot be done must be said soon.
+func (u *tenant) argocd(t testing.TB, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, err := u.w.Command(ctx, "argocd", append(args, "--auth-token", u.token)...).CombinedOutput()
+	if ctx.Err() != nil {
+		t.Errorf("argocd %s hangs: %s", strings.Join(args, " "), out)
+	}
+	return string(out), err
+}
+
+// api asks Argo CD's API as the tenant.
+func (u *tenant) api(t testing.TB, method, path string, query url.Values, body string) (int, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, "https://"+u.w.ArgoCD.Address+path+"?"+query.Encode(), bytes.NewReader([]byte(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	login := *u.w.Lab
+	login.ArgoCD.Token = u.token
+	client, err := login.HTTPClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// rights names the ConfigMap of the tenant's repository to Argo CD's API.
+func rights(more ...string) url.Values {
+	q := url.Values{"appNamespace": {"w1"}, "project": {tenantProject}, "namespace": {"argocd"}, "resourceName": {rbacConfig}, "group": {""}, "version": {"v1"}, "kind": {"ConfigMap"}}
+	for i := 0; i+1 < len(more); i += 2 {
+		q.Set(more[i], more[i+1])
+	}
+	return q
+}
+
+func (u *tenant) application(destination map[string]any) map[string]any {
+	wish := appWish{repo: u.repo, project: tenantProject, namespace: "argocd", automated: true}.object()
+	to := map[string]any{"namespace": "argocd"}
+	for key, value := range destination {
+		to[key] = value
+	}
+	wish["spec"].(map[string]any)["destination"] = to
+	return wish
+}
+
+const escalate = `{"data":{"policy.default":"role:admin"}}`
+
+// reachesItsOwn shows that whatever fails elsewhere does not fail because the tenant asks for it wrongly.
+func (u *tenant) reachesItsOwn(t *testing.T) {
+	app := u.w.hub.app("w1", "own")
+	app.create(t, u.application(map[string]any{"name": "w1"}))
+	app.becomes(t, synced, healthyApp, noOperation, showsNo("AgentError"))
+	if status, text := u.api(t, http.MethodGet, "/api/v1/applications/own/resource", rights(), ""); status != http.StatusOK || !strings.Contains(text, "mine") {
+		t.Errorf("its own ConfigMap: %d %s", status, text)
+	}
+	out, err := u.argocd(t, "app", "patch-resource", "w1/own", "--kind", "ConfigMap", "--namespace", "argocd", "--resource-name", rbacConfig,
+		"--patch", `{"data":{"patched":"yes"}}`, "--patch-type", "application/merge-patch+json")
+	if err != nil {
+		t.Errorf("argocd app patch-resource: %v: %s", err, out)
+	}
+	u.w.agents["w1"].spoke.configMap(rbacConfig).becomes(t, field("data.patched", "yes"))
+	if _, err := u.argocd(t, "app", "get", "argocd/anything"); err == nil {
+		t.Error("the tenant may read Applications of others")
+	}
+}
+
+// reachesNothing has an Application for another cluster than that of its agent.
+func (u *tenant) reachesNothing(t *testing.T, destination map[string]any) {
+	hub, w1, w2 := u.w.hub, u.w.agents["w1"].spoke, u.w.agents["w2"].spoke
+	before := map[*site]string{}
+	for _, s := range []*site{hub, w1, w2} {
+		before[s] = dataOf(t, s.configMap(rbacConfig))
+	}
+	app := hub.app("w1", "astray")
+	app.create(t, u.application(destination))
+	app.becomes(t, shows("AgentError", `which is not the cluster of agent "w1"`), shows("AgentError", `Set spec.destination.name to "w1"`))
+
+	resource := "/api/v1/applications/astray"
+	for what, ask := range map[string]func() (int, string){
+		"patch": func() (int, string) {
+			return u.api(t, http.MethodPost, resource+"/resource", rights("patchType", "application/merge-patch+json"), string(toJSON(t, escalate)))
+		},
+		"read":              func() (int, string) { return u.api(t, http.MethodGet, resource+"/resource", rights(), "") },
+		"delete":            func() (int, string) { return u.api(t, http.MethodDelete, resource+"/resource", rights(), "") },
+		"tree":              func() (int, string) { return u.api(t, http.MethodGet, resource+"/resource-tree", rights(), "") },
+		"managed resources": func() (int, string) { return u.api(t, http.MethodGet, resource+"/managed-resources", rights(), "") },
+		"actions":           func() (int, string) { return u.api(t, http.MethodGet, resource+"/resource/actions", rights(), "") },
+		"events": func() (int, string) {
+			return u.api(t, http.MethodGet, resource+"/events", rights("resourceNamespace", "argocd", "resourceUID", "x"), "")
+		},
+		"pod logs": func() (int, string) {
+			return u.api(t, http.MethodGet, resource+"/pods/any/logs", rights("container", "x"), "")
+		},
+	} {
+		if status, text := ask(); !strings.Contains(text, "is frozen") {
+			t.Errorf("%s: %d %s", what, status, text)
+		}
+	}
+	name := []string{"--kind", "ConfigMap", "--resource-name", rbacConfig}
+	for _, args := range [][]string{
+		append([]string{"app", "patch-resource", "w1/astray", "--namespace", "argocd", "--patch", escalate, "--patch-type", "application/merge-patch+json"}, name...),
+		append([]string{"app", "get-resource", "w1/astray"}, name...),
+		append([]string{"app", "delete-resource", "w1/astray", "--namespace", "argocd"}, name...),
+		{"app", "manifests", "w1/astray", "--source", "live"},
+		{"app", "diff", "w1/astray"},
+		{"app", "diff", "w1/astray", "--server-side-diff"},
+		{"app", "resources", "w1/astray"},
+		{"app", "logs", "w1/astray"},
+	} {
+		if out, err := u.argocd(t, args...); err == nil || !strings.Contains(out, "is frozen") {
+			t.Errorf("argocd %s: %v: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	for s, was := range before {
+		if is := dataOf(t, s.configMap(rbacConfig)); is != was {
+			t.Errorf("%s of %s was %s and is %s", rbacConfig, s.Name, was, is)
+		}
+	}
+	for _, s := range []*site{w1, w2} {
+		s.app(lab.ArgoCDNamespace, "astray").isAbsent(t)
+	}
+	app.is(t, field("status.sync.status", ""), field("status.operationState.phase", ""))
+}
+
+// dataOf is what a ConfigMap holds.
+func dataOf(t testing.TB, o object) string {
+	t.Helper()
+	u := o.get(t)
+	if u == nil {
+		return "nothing"
+	}
+	return string(toJSON(t, u.Object["data"]))
+}
+
+// editsAway has an Application that was placed, as after an upgrade from a release that did not look at destinations.
+func (u *tenant) editsAway(t *testing.T) {
+	hub, spoke := u.w.hub, u.w.agents["w1"].spoke
+	app, copied, workload := hub.app("w1", "edited"), spoke.app(lab.ArgoCDNamespace, "edited"), spoke.configMap(rbacConfig)
+	wish := u.application(map[string]any{"name": "w1"})
+	wish["metadata"].(map[string]any)["finalizers"] = []any{cascade}
+	app.create(t, wish)
+	app.becomes(t, synced, healthyApp, noOperation)
+	workload.is(t, field("data.mine", "1"))
+	before := copied.get(t)
+
+	app.edit(t, func(o *unstructured.Unstructured) {
+		set(o, "spec.destination.name", "in-cluster")
+		set(o, "spec.source.path", "elsewhere")
+	})
+	app.becomes(t, shows("AgentError", "is \"in-cluster\", which is not the cluster of agent"))
+	if out, err := u.argocd(t, "app", "patch-resource", "w1/edited", "--kind", "ConfigMap", "--namespace", "argocd", "--resource-name", rbacConfig,
+		"--patch", escalate, "--patch-type", "application/merge-patch+json"); err == nil || !strings.Contains(out, "is frozen") {
+		t.Errorf("argocd app patch-resource: %v: %s", err, out)
+	}
+	if data := dataOf(t, hub.configMap(rbacConfig)); strings.Contains(data, "role:admin") {
+		t.Errorf("%s of the hub is now %s", rbacConfig, data)
+	}
+	u.w.principal.restart(t) // which has never seen it placed
+	u.w.agents["w1"].restart(t)
+	u.w.connected(t)
+	app.is(t, shows("AgentError", "is not the cluster of agent"))
+	after := copied.is(t)
+	for _, path := range []string{"spec", "metadata.annotations", "metadata.labels", "metadata.finalizers", "metadata.uid"} {
+		if was, is := at(before, path), at(after, path); was != is {
+			t.Errorf("%s of the spoke's Application was %s and is %s", path, was, is)
+		}
+	}
+	workload.is(t, field("data.mine", "1"))
+
+	app.edit(t, func(o *unstructured.Unstructured) {
+		set(o, "spec.destination.name", "w1")
+		set(o, "spec.source.path", ".")
+	})
+	app.becomes(t, showsNo("AgentError"), synced, healthyApp)
+	if status, text := u.api(t, http.MethodGet, "/api/v1/applications/edited/resource", rights(), ""); status != http.StatusOK {
+		t.Errorf("after the correction: %d %s", status, text)
+	}
+	app.delete(t)
+	app.goes(t)
+	workload.goes(t)
+}
