@@ -117,6 +117,31 @@ func TestFieldArrivesOnceItIsStored(t *testing.T) {
 	}
 }
 
+// While the owner's store is not believed no update is taken, so a check could
+// only turn an item that counts as equal into one that waits.
+func TestAliasIsNotCheckedWhileTheStoreIsSuspect(t *testing.T) {
+	w := pruned(t, "a")
+	w.cut(false)
+	w.hub.store.id.Revision = 50
+	w.connect()
+	w.deliver()
+	if w.agent.peer.Status().Suspect == "" {
+		t.Fatal("the store is believed")
+	}
+	w.agent.store.prune["application"] = ""
+	before := w.agent.applies
+	w.agent.do(Recheck{Scope: "application"})
+	w.wait(4 * 3600 * Second)
+	if w.agent.applies != before || w.agent.facts[Rejected] != 0 || w.lossy() != 1 {
+		t.Errorf("%d writes, %d rejected, %d lossy", w.agent.applies-before, w.agent.facts[Rejected], w.lossy())
+	}
+	w.agent.do(Confirmed{ID: w.agent.peer.Status().Suspect})
+	w.wait(lossyFirst)
+	if w.stored("a") != "v1+x" {
+		t.Errorf("stored is %q after the store was accepted", w.stored("a"))
+	}
+}
+
 func TestManyAliasesAreNotCheckedAtOnce(t *testing.T) {
 	var names []string
 	for i := range 200 {

@@ -281,7 +281,11 @@ func (r *replica) tick() {
 	}
 	r.wake = 0
 	for _, h := range r.due(r.ends) {
-		if it := r.items[h]; it != nil {
+		switch it := r.items[h]; {
+		case it == nil:
+		case r.peer.suspect: // no update would be taken
+			r.endBy(it, now+lossyFirst)
+		default:
 			r.endAlias(it)
 			r.drift(it)
 		}

@@ -108,6 +108,7 @@ func (p *pruning) disconnect() {
 	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Disconnected{Session: p.session}})
 	p.step(kind.Spoke, FromPeer{Input: engine.Disconnected{Session: p.session}})
 	p.wires = [2][]engine.Message{}
+	p.revision = uint64(max(p.stores[kind.Hub].rev, p.stores[kind.Spoke].rev)) // of the next session
 }
 
 // restart starts one side again, maybe in another release or after another CRD.
@@ -254,7 +255,7 @@ func TestConditionGoesAlthoughTheSessionEndedWithTheWrite(t *testing.T) {
 		}
 		p.disconnect()
 		p.connect()
-		p.arrives(0)
+		p.arrives(10)
 	})
 }
 
