@@ -87,6 +87,26 @@ func TestFieldArrivesOnceItIsStored(t *testing.T) {
 			w.connect()
 			w.deliver()
 		}},
+		{"told all the time", 0, func(w *world) {
+			for range 5 {
+				w.agent.do(Recheck{Scope: "application"})
+				w.wait(recheckMost / 4)
+			}
+		}},
+		{"told before the API server serves the new schema", lossyFirst, func(w *world) {
+			w.agent.store.prune["application"] = "+x"
+			w.agent.do(Recheck{Scope: "application"})
+			w.wait(recheckMost)
+			w.agent.store.prune["application"] = ""
+		}},
+		{"not told, but the item was changed", lossyFirst, func(w *world) {
+			w.agent.store.prune["application"] = "+x"
+			w.hub.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "v2+x" })
+			w.deliver()
+			w.hub.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "v1+x" })
+			w.deliver()
+			w.agent.store.prune["application"] = ""
+		}},
 		{"not told", lossyMost, func(*world) {}},
 		{"not told, and the session is renewed all the time", lossyMost, func(w *world) {
 			for range 40 {
@@ -113,7 +133,28 @@ func TestFieldArrivesOnceItIsStored(t *testing.T) {
 			if got := w.stored("a"); got != "v1+x" || w.lossy() != 0 {
 				t.Errorf("stored is %q, %d lossy", got, w.lossy())
 			}
+			// What is recorded says nothing of what is stored now.
+			w.agent.boot()
+			w.agent.do(Tick{})
+			if n := len(w.agent.peer.replicas["application"].ends); n != 0 {
+				t.Errorf("%d aliases that will end", n)
+			}
 		})
+	}
+}
+
+// An alias that has ended and is still recorded does not come back by being seen,
+// even if it is not known in this session what the owner has.
+func TestEndedAliasStaysEnded(t *testing.T) {
+	w := pruned(t, "a")
+	r := w.agent.peer.replicas["application"]
+	it := r.get(Key{Name: "a"})
+	delete(r.ends, it.hash)
+	r.endAlias(it)
+	it.want = Version{}
+	w.agent.do(w.agent.store.tell("application", it.key))
+	if it.inForce() || it.alias.Written.IsZero() {
+		t.Errorf("in force: %t, alias %v", it.inForce(), it.alias)
 	}
 }
 

@@ -350,6 +350,9 @@ func TestContestedFieldIsNamedOnTheHub(t *testing.T) {
 	if !strings.Contains(shown(), "spec.source.targetRevision") {
 		t.Fatalf("the hub shows %s", shown())
 	}
+	if alias := kind.ReadMark(p.stores[kind.Spoke].objects[ref("argocd", "a")], &p.nodes[kind.Spoke].links[""].world).Alias; alias.Release != "" || alias.Schema != "" {
+		t.Errorf("another process may rely on %+v", alias)
+	}
 	fights = false
 	p.pass(700)
 	spec := string(p.stores[kind.Spoke].objects[ref("argocd", "a")].Get("spec", "source", "targetRevision"))
