@@ -72,7 +72,7 @@ func TestChangedCRDIsTold(t *testing.T) {
 		}
 		applications = append(applications, in.Version)
 	}
-	if got := strings.Join(applications, " "); got != "u/1 u/1 u/2" {
+	if got := strings.Join(applications, ","); got != "u/1,u/1,u/2" {
 		t.Errorf("told %s", got)
 	}
 }

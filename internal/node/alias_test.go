@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -42,7 +43,7 @@ func newPruning(t *testing.T, mode kind.Mode) *pruning {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if local := p.stores[side].objects[w.Ref]; w.Verb == Update && string(local.Raw()) == string(body) {
+		if local := p.stores[side].objects[w.Ref]; w.Verb == Update && bytes.Equal(local.Raw(), body) {
 			p.step(side, Wrote{ID: w.ID, Object: local}) // the API server stores nothing
 			return true
 		}
@@ -156,15 +157,15 @@ func (p *pruning) stays(seconds int) {
 	}
 }
 
-func eachMode(t *testing.T, f func(*testing.T, *pruning)) {
+func eachMode(t *testing.T, f func(*pruning)) {
 	t.Helper()
 	for _, mode := range []kind.Mode{kind.Managed, kind.Autonomous} {
-		t.Run(string(mode), func(t *testing.T) { f(t, newPruning(t, mode)) })
+		t.Run(string(mode), func(t *testing.T) { f(newPruning(t, mode)) })
 	}
 }
 
 func TestPrunedFieldIsNamedOnTheHubAndArrivesAfterTheCRDUpgrade(t *testing.T) {
-	eachMode(t, func(t *testing.T, p *pruning) {
+	eachMode(t, func(p *pruning) {
 		p.stays(0)
 		p.stays(3600)
 		p.upgradeCRD()
@@ -185,7 +186,7 @@ func TestPrunedFieldIsTriedAgain(t *testing.T) {
 		{"without any sign", 3700, func(*pruning) {}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			eachMode(t, func(t *testing.T, p *pruning) {
+			eachMode(t, func(p *pruning) {
 				p.stays(4 * 3600)
 				p.prunes = false
 				c.event(p)
@@ -208,7 +209,7 @@ func TestConditionOfAPrunedFieldOutlivesSessionsAndProcesses(t *testing.T) {
 		{"another CRD that lacks it too", func(p *pruning) { p.step(p.side, Schema{Resource: kind.Applications, Version: newCRD}) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			eachMode(t, func(t *testing.T, p *pruning) {
+			eachMode(t, func(p *pruning) {
 				c.event(p)
 				p.stays(0)
 				p.stays(300)
@@ -218,7 +219,7 @@ func TestConditionOfAPrunedFieldOutlivesSessionsAndProcesses(t *testing.T) {
 }
 
 func TestConditionOfAPrunedFieldGoesWithTheField(t *testing.T) {
-	eachMode(t, func(t *testing.T, p *pruning) {
+	eachMode(t, func(p *pruning) {
 		if p.side == kind.Spoke {
 			p.user(kind.Hub, ref("w1", "a"), string(must(raw.Remove(p.stores[kind.Hub].objects[ref("w1", "a")].Raw(), "spec", "syncPolicy"))))
 		} else {
@@ -226,14 +227,14 @@ func TestConditionOfAPrunedFieldGoesWithTheField(t *testing.T) {
 		}
 		p.wait(int(tendAfter / engine.Second)) // between two writes of conditions
 		if p.shown() != "" {
-			t.Errorf("the hub shows %q", p.shown())
+			p.t.Errorf("the hub shows %q", p.shown())
 		}
 	})
 }
 
 // The answer to the write that stored the field may get lost with its session.
 func TestConditionGoesAlthoughTheSessionEndedWithTheWrite(t *testing.T) {
-	eachMode(t, func(t *testing.T, p *pruning) {
+	eachMode(t, func(p *pruning) {
 		p.upgradeCRD()
 		for range 20 {
 			if p.replica().Get("spec", "syncPolicy", "automated", "enabled") != nil {
@@ -269,18 +270,18 @@ func (p *pruning) receive(side kind.Side, m engine.Message) {
 
 // A check writes once, and stores nothing if nothing has changed.
 func TestChecksOfAPrunedFieldAreFewAndStoreNothing(t *testing.T) {
-	eachMode(t, func(t *testing.T, p *pruning) {
+	eachMode(t, func(p *pruning) {
 		p.wait(600)
 		before, revision := p.writes["apply application"], p.replica().ResourceVersion()
 		p.stays(12 * 3600)
 		if n := p.writes["apply application"] - before; n < 12 || n > 26 {
-			t.Errorf("%d writes in twelve hours", n)
+			p.t.Errorf("%d writes in twelve hours", n)
 		}
 		if got := p.replica().ResourceVersion(); got != revision {
-			t.Errorf("the Application went from revision %s to %s", revision, got)
+			p.t.Errorf("the Application went from revision %s to %s", revision, got)
 		}
 		if n := p.writes["note how it is stored"]; n != 1 {
-			t.Errorf("the alias was recorded %d times", n)
+			p.t.Errorf("the alias was recorded %d times", n)
 		}
 	})
 }
