@@ -161,6 +161,9 @@ func (a *agent) startAll(start func(what string, run func(context.Context) error
 	for what, run := range a.sharedRuns() {
 		start(what, run)
 	}
+	for _, run := range kube.WatchSchemas(a.client, a.host.Post, a.log, a.cfg.Jitter) {
+		start("schemas", run)
+	}
 	for _, run := range kube.FollowSecrets(a.client, a.cfg.Namespace, a.cfg.Secrets, a.log, a.cfg.Jitter) {
 		start("certificates", run)
 	}
@@ -329,7 +332,7 @@ func (a *agent) report(r node.Report) {
 		a.memory.accepted.Store(true)
 		a.log.Info("the hub's store is accepted as it is", "store", f.Store.UID, "revision", f.Store.Revision)
 	case engine.Aliased:
-		a.log.Warn("something keeps changing an item back; both versions are taken as equal now", "scope", f.Scope, "item", f.Key.String())
+		a.log.Warn("an item is not stored as the hub has it", "scope", f.Scope, "item", f.Key.String(), "reason", f.Message)
 	}
 }
 

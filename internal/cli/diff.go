@@ -193,12 +193,12 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 	return found, equal
 }
 
-// same tells whether a copy is what it should be, or what became of that when it was stored.
+// same tells whether a copy is what it should be, or what became of that when it was stored, if no field was lost.
 func same(content []byte, h *kind.Held) bool {
 	if bytes.Equal(content, h.Content) {
 		return true
 	}
-	return h.Mark.Alias != engine.Alias{} && h.Mark.Alias.Written == engine.VersionOf(content) && h.Mark.Alias.Stored == engine.VersionOf(h.Content)
+	return len(h.Mark.Alias.Lost) == 0 && h.Mark.Alias.Written == engine.VersionOf(content) && h.Mark.Alias.Stored == engine.VersionOf(h.Content)
 }
 
 // nameOn is what a side calls the object of a key.

@@ -181,6 +181,17 @@ var objectVerbs = map[string]func(s *side, scope string, key Key, args []string)
 		s.store.normalise[scope] = key.Name
 		return nil
 	},
+	"prunes": func(s *side, scope string, key Key, _ []string) error { // the API server drops this field: "nothing" from now on
+		s.store.prune[scope] = strings.TrimPrefix(key.Name, "nothing")
+		return nil
+	},
+	"rechecks": func(s *side, scope string, key Key, _ []string) error {
+		if key.Name == "all" {
+			key = Key{}
+		}
+		s.do(Recheck{scope, key})
+		return nil
+	},
 	"fights": func(s *side, scope string, key Key, args []string) error {
 		s.store.fight[scope+" "+key.String()] = args[0]
 		return nil

@@ -23,62 +23,20 @@ func (r *replica) catchUp() {
 
 // drift asks for an item whose local object is not as the owner has it. Content
 // that comes back after it was replaced twice is put there by somebody who will
-// not give in at once: then there is a truce, and people are told.
+// not give in at once: then it is tolerated for a while, and people are told.
 func (r *replica) drift(it *heldItem) {
 	if !r.peer.isOpen() || !r.complete || it.ticket != 0 || it.want.IsZero() || it.refused || it.heldBack {
 		return
 	}
 	if it.exists && it.owned && it.effective() == it.want {
-		if !it.truce {
-			delete(r.redo, it.hash)
-		}
+		delete(r.redo, it.hash)
 		return
 	}
 	if it.exists && it.owned && it.held == it.replaced && it.returns >= 2 {
-		r.callTruce(it)
+		r.tolerate(it)
 		return
 	}
 	r.askAgain(it)
-}
-
-// callTruce takes what somebody keeps putting back as equal, for a while. Not for
-// good, and not on the object: it may have been a person, or another process of
-// ours that is gone by now, and then the owner's content has to win in the end.
-func (r *replica) callTruce(it *heldItem) {
-	it.alias, it.truce = Alias{Written: it.want, Stored: it.held}, true
-	r.update(it)
-	until := r.peer.now + truceMost
-	r.redo[it.hash] = until
-	r.wakeBy(until)
-	if !it.fought {
-		it.fought = true
-		r.peer.fact(Fact{Event: Aliased, Scope: r.cfg.Name, Key: it.key,
-			Message: "something on this side keeps changing it back; both versions are taken as equal for a while"})
-	}
-}
-
-// truceMost is how long a truce lasts. Then one more write shows whether the
-// other still insists.
-const truceMost = 600 * Second
-
-// endTruce makes the item differ again, if there is a truce.
-func (r *replica) endTruce(it *heldItem) {
-	if it.truce {
-		it.truce, it.alias, it.returns = false, Alias{}, 1
-		r.update(it)
-	}
-}
-
-// learn records that what the owner calls want is stored as it is, and tells
-// people why, unless that is not news.
-func (r *replica) learn(it *heldItem, why string) {
-	it.alias = Alias{Written: it.want, Stored: it.held}
-	delete(r.redo, it.hash)
-	r.update(it)
-	r.peer.emit(KeepAlias{Scope: r.cfg.Name, Key: it.key, Alias: it.alias})
-	if why != "" {
-		r.peer.fact(Fact{Event: Aliased, Scope: r.cfg.Name, Key: it.key, Message: why})
-	}
 }
 
 // askAgain asks for an item at once the first time, and then less and less

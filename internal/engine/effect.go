@@ -45,6 +45,8 @@ type KeepAlias struct {
 	Scope string
 	Key   Key
 	Alias Alias
+	Lost  []string // the fields that are not stored as the owner has them; none: it is harmless
+	Brief bool     // no other process may rely on it
 }
 
 // Fact tells people what happened. Facts need no action to stay correct.

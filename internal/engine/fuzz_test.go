@@ -235,7 +235,8 @@ func hostileStep(w *world, side *side, s *supply, session *uint64) {
 			side.do(Received{*session, Ack{o.cfg.Name, []AckItem{{it.seq, it.key, it.version, s.code(), "said so", int64(s.number())}}}})
 		}
 	case b < 92:
-		side.do(Applied{Scope: s.scope(), Key: s.key(), Ticket: s.number(), Code: s.code(), Held: s.version()})
+		side.do(Applied{Scope: s.scope(), Key: s.key(), Ticket: s.number(), Code: s.code(), Held: s.version(), Replaced: s.version(), Written: s.byte()%2 == 0, Lost: many(s, func() string { return "f" })})
+		side.do(Recheck{s.scope(), s.key()})
 	default:
 		side.do(Received{*session, s.message()})
 	}

@@ -53,6 +53,7 @@ type Observe struct {
 	Size  int     // bytes of that content
 	Owned bool    // carries our mark, so that it counts and may be removed
 	Alias Alias   // as recorded on the object
+	Lossy bool    // the alias hides that a field is not stored as it was written
 	Born  uint64  // likewise: the revision of the owner's objects that it came from
 }
 
@@ -80,20 +81,29 @@ type Applied struct {
 	Code       Code // OK or why not
 	Message    string
 	RetryAfter Time
-	Held       Version // after a write: hash of what is stored; zero: no object
-	Size       int     // bytes of what is stored
-	Replaced   Version // hash of what the write replaced
-	Born       uint64  // as in Observe
-	Written    bool    // an API write happened, else all was right already
-	Gone       bool    // the item is one to be deleted, and no object of it is left; Held: there is another one
-	Deleting   bool    // the object is being deleted: its content no longer counts
-	Left       bool    // the object was left as it is, on purpose: that is what the item asks for
+	Held       Version  // after a write: hash of what is stored; zero: no object
+	Size       int      // bytes of what is stored
+	Replaced   Version  // hash of what the write replaced
+	Lost       []string // fields that are not stored as they were written: few and short, for people
+	Contested  []string // likewise, fields that were not so in what the write replaced
+	Born       uint64   // as in Observe
+	Written    bool     // an API write happened, else all was right already
+	Gone       bool     // the item is one to be deleted, and no object of it is left; Held: there is another one
+	Deleting   bool     // the object is being deleted: its content no longer counts
+	Left       bool     // the object was left as it is, on purpose: that is what the item asks for
 }
 
 // Begin answers the fact Opened, once the caller has told everything that
 // depends on whom the session is with, and its view is as fresh as the other
 // side's knowledge of it (Seen). Only then sets are compared.
 type Begin struct{}
+
+// Recheck says that what an alias rests on has changed: the schema of the objects,
+// or the release of either side. Then the item is written once more, soon.
+type Recheck struct {
+	Scope string
+	Key   Key // zero: every item of the scope
+}
 
 // Retry says that an obstacle of a rejected item is gone.
 type Retry struct {
@@ -123,6 +133,7 @@ func (Observe) input()      {}
 func (Vanish) input()       {}
 func (View) input()         {}
 func (Applied) input()      {}
+func (Recheck) input()      {}
 func (Retry) input()        {}
 func (Begin) input()        {}
 func (Confirmed) input()    {}

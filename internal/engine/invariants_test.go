@@ -146,6 +146,16 @@ func checkReplica(t reporter, r *replica) {
 			t.Errorf("%s: waits for an item that is forgotten", r.cfg.Name)
 		}
 	}
+	for h := range r.ends {
+		if it := r.items[h]; it == nil || it.alias == (Alias{}) || it.ended {
+			t.Errorf("%s: an alias ends that is none", r.cfg.Name)
+		}
+	}
+	for h := range r.contested {
+		if it := r.items[h]; it == nil || it.returns < 2 && !it.ended {
+			t.Errorf("%s: remembers a fight that is over", r.cfg.Name)
+		}
+	}
 	if len(r.wants) > 0 || len(r.acks) > 0 || r.guard.changed {
 		t.Errorf("%s: a step ended without saying everything", r.cfg.Name)
 	}

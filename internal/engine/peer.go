@@ -113,6 +113,10 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 		if r := p.replicas[in.Scope]; r != nil {
 			r.applied(in)
 		}
+	case Recheck:
+		if r := p.replicas[in.Scope]; r != nil {
+			r.recheck(in)
+		}
 	case Retry:
 		if o := p.owners[in.Scope]; o != nil {
 			o.retry(in.Key)

@@ -66,9 +66,9 @@ func (r *replica) take(it *heldItem, in DeltaItem) {
 		r.takeGone(it, in)
 		return
 	}
-	r.endTruce(it)
 	if it.want != in.Version {
-		it.want, it.replaced, it.returns, it.fought = in.Version, Version{}, 0, false
+		it.want, it.replaced, it.returns = in.Version, Version{}, 0
+		delete(r.contested, it.hash)
 	}
 	it.again = false
 	delete(r.redo, it.hash)
@@ -177,7 +177,8 @@ func (r *replica) removed(it *heldItem, in Applied) {
 	if in.Code == OK {
 		r.setExists(it, false, false)
 		r.setStored(it, 0)
-		it.held, it.alias = Version{}, Alias{}
+		it.held = Version{}
+		r.setAlias(it, Alias{}, false)
 	} else if in.Code == InUse && it.absent && it.next == nil {
 		it.leaving = true
 		r.redo[it.hash] = r.peer.now + r.tune.Beacon
@@ -230,13 +231,14 @@ func (r *replica) written(it *heldItem, in Applied) {
 	}
 	if in.Left {
 		r.leave(it)
+	} else if it.held == it.want {
+		r.setAlias(it, Alias{}, false) // of an earlier version
 	}
 	if it.exists && !it.want.IsZero() && it.owned && it.effective() != it.want && r.cfg.Style != Pending {
-		why := "" // a write that changed nothing only tells again what was known
-		if in.Written && !in.Deleting {
-			why = "this side stores it differently from what was written; both versions are now taken as equal"
+		if in.Deleting {
+			in.Lost, in.Written = nil, false
 		}
-		r.learn(it, why)
+		r.learn(it, in.Lost, in.Written)
 	}
 	if it.next == nil {
 		r.ack(answer, OK, "", 0)
@@ -260,6 +262,7 @@ func (r *replica) noteHeld(it *heldItem, in Applied) {
 		it.replaced, it.returns = in.Replaced, 1
 	case it.returns < 250:
 		it.returns++
+		r.contested[it.hash] = in.Contested
 	}
 }
 

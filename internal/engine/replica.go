@@ -23,16 +23,19 @@ type replica struct {
 	stored   int    // bytes that the objects which carry our mark hold
 	wants    []KeyHash
 	redo     map[KeyHash]Time // items known to differ, and when to ask for them (again)
-	wake     Time             // not later than the next thing that time brings about; 0: nothing
-	acks     []AckItem
-	round    round
-	guard    guard
-	proven   bool
-	provenAt Time
-	rounds   int    // completed in this session
-	provenID uint64 // of the round that the proof came in place of
-	owed     Sum    // a root of the owner that was found the same, of which it is to hear with our next beacon
-	owes     bool
+	ends     map[KeyHash]Time // when aliases end; those that are not in it do not end by time
+
+	contested map[KeyHash][]string // fields of items that were changed back repeatedly
+	wake      Time                 // not later than the next thing that time brings about; 0: nothing
+	acks      []AckItem
+	round     round
+	guard     guard
+	proven    bool
+	provenAt  Time
+	rounds    int    // completed in this session
+	provenID  uint64 // of the round that the proof came in place of
+	owed      Sum    // a root of the owner that was found the same, of which it is to hear with our next beacon
+	owes      bool
 }
 
 type heldItem struct {
@@ -55,21 +58,22 @@ type heldItem struct {
 	returns  uint8 // how often writes of want have replaced the same
 	exists   bool
 	owned    bool
-	removing bool // ticket is that of a Remove
-	absent   bool // ... which the owner did not ask for by an item
-	refused  bool // the owner was told why it can not be had
-	orphan   bool // ... or will find out by itself: the object that it was attached to is gone
-	again    bool // a round saw it differ while a write was under way
-	heldBack bool // its removal waits for a confirmation
-	sure     bool // its removal was confirmed
-	loose    bool // attached: the owner knows nothing of it
-	leaving  bool // the owner lacks it, but it is in use: does not count, and its removal is tried again
-	truce    bool // alias is for a while only
-	fought   bool // and people were told
+	removing bool  // ticket is that of a Remove
+	absent   bool  // ... which the owner did not ask for by an item
+	refused  bool  // the owner was told why it can not be had
+	orphan   bool  // ... or will find out by itself: the object that it was attached to is gone
+	again    bool  // a round saw it differ while a write was under way
+	heldBack bool  // its removal waits for a confirmation
+	sure     bool  // its removal was confirmed
+	loose    bool  // attached: the owner knows nothing of it
+	leaving  bool  // the owner lacks it, but it is in use: does not count, and its removal is tried again
+	lossy    bool  // the alias hides that something is not stored as it was written
+	ended    bool  // the alias counts no longer, and is only remembered
+	checks   uint8 // how often in a row the same alias was learnt
 }
 
 func newReplica(p *Peer, cfg ScopeConfig) *replica {
-	return &replica{cfg: cfg, tune: &p.tune, peer: p, items: map[KeyHash]*heldItem{}, redo: map[KeyHash]Time{}}
+	return &replica{cfg: cfg, tune: &p.tune, peer: p, items: map[KeyHash]*heldItem{}, redo: map[KeyHash]Time{}, ends: map[KeyHash]Time{}, contested: map[KeyHash][]string{}}
 }
 
 // counted is an item's part in the digest: the version by which the owner would
@@ -87,7 +91,7 @@ func (r *replica) counted(it *heldItem) (Version, bool) {
 
 // effective is the owner's name for what the object holds.
 func (it *heldItem) effective() Version {
-	if it.alias.Stored == it.held && !it.alias.Written.IsZero() {
+	if it.inForce() {
 		return it.alias.Written
 	}
 	return it.held
@@ -105,6 +109,8 @@ func (r *replica) update(it *heldItem) {
 		r.floor = max(r.floor, it.seq)
 		delete(r.items, it.hash)
 		delete(r.redo, it.hash)
+		delete(r.ends, it.hash)
+		delete(r.contested, it.hash)
 	}
 }
 
@@ -183,18 +189,18 @@ func (r *replica) setRefused(it *heldItem, refused bool) {
 }
 
 // start begins a session: what the owner said in an earlier one is forgotten,
-// save that it knows nothing of an attached object.
+// save that it knows nothing of an attached object. Aliases stay, and end when
+// they would have.
 func (r *replica) start() {
 	r.wants, r.acks, r.proven, r.owes, r.rounds = nil, nil, false, false, 0
-	r.redo = map[KeyHash]Time{}
+	r.redo, r.contested = map[KeyHash]Time{}, map[KeyHash][]string{}
 	r.round.stop()
 	r.guard.release(r)
 	for _, h := range sortedHashes(r.items) {
 		it := r.items[h]
 		r.setNext(it, nil)
 		it.want, it.seq, it.replaced = Version{}, 0, Version{}
-		r.endTruce(it)
-		it.sure, it.leaving, it.again, it.returns, it.fought = false, false, false, 0, false
+		it.sure, it.leaving, it.again, it.returns = false, false, false, 0
 		r.setRefused(it, false)
 		r.update(it)
 	}
@@ -228,10 +234,7 @@ func (r *replica) observe(in Observe) {
 	if !in.Owned {
 		r.guard.drop(it)
 	}
-	learnt := Alias{Written: it.want, Stored: in.Held}
-	if !in.Alias.Written.IsZero() && (it.want.IsZero() || it.alias != learnt) {
-		it.alias = in.Alias // unless what we learnt just now is not recorded yet
-	}
+	r.recorded(it, in)
 	if appeared && it.refused {
 		// Whatever was wrong before, this is another object. The owner waits
 		// for a word even if it already is as it should be.
@@ -254,7 +257,8 @@ func (r *replica) vanish(key Key) {
 	r.setExists(it, false, false)
 	r.setStored(it, 0)
 	r.guard.drop(it)
-	it.held, it.alias, it.loose = Version{}, Alias{}, false
+	it.held, it.loose = Version{}, false
+	r.setAlias(it, Alias{}, false)
 	if !it.want.IsZero() {
 		// Attached: nothing is left to fill, and the owner will lose it too.
 		// Mirror: what stood in the way of the item may just have gone.
@@ -276,14 +280,18 @@ func (r *replica) tick() {
 		return
 	}
 	r.wake = 0
-	for _, h := range sortedHashes(r.redo) {
-		if t := r.redo[h]; t > now {
-			r.wakeBy(t)
-			continue
+	for _, h := range r.due(r.ends) {
+		switch it := r.items[h]; {
+		case it == nil:
+		case r.peer.suspect: // no update would be taken
+			r.endBy(it, now+lossyFirst)
+		default:
+			r.endAlias(it)
+			r.drift(it)
 		}
-		delete(r.redo, h)
+	}
+	for _, h := range r.due(r.redo) {
 		if it := r.items[h]; it != nil {
-			r.endTruce(it)
 			r.retryRemoval(it)
 			r.drift(it)
 		}

@@ -28,6 +28,7 @@ type ScopeStatus struct {
 	HeldID    string
 	ProvenAt  Time // when the two sides were last known to be equal, in this session or, while there is none, in the last; 0: not yet
 	Divergent int  // replica: objects that are known not to be as the owner has them
+	Lossy     int  // replica: objects that count as equal although they are not stored as the owner has them
 }
 
 // Status takes stock.
@@ -81,7 +82,7 @@ func (o *owner) status() ScopeStatus {
 
 func (r *replica) status() ScopeStatus {
 	s := ScopeStatus{Name: r.cfg.Name, Role: Replica, Complete: r.complete, Items: r.owned,
-		Rejected: r.refusing - r.orphans, Held: len(r.guard.held), HeldID: r.guard.id, Divergent: len(r.redo)}
+		Rejected: r.refusing - r.orphans, Held: len(r.guard.held), HeldID: r.guard.id, Divergent: len(r.redo), Lossy: r.lossy()}
 	if r.proven && r.peer.phase != opening {
 		s.ProvenAt = r.provenAt
 	}

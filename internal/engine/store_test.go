@@ -16,6 +16,7 @@ type store struct {
 
 	refuse    map[string]refusal // by "scope key": what the API server says
 	normalise map[string]string  // by scope: what a webhook appends
+	prune     map[string]string  // by scope: a field that is dropped
 	fight     map[string]string  // by "scope key": what a controller makes of it
 	ran       []string           // commands that were carried out
 	never     bool               // adopt nothing
@@ -29,6 +30,7 @@ type object struct {
 	needs   Key
 	owned   bool
 	alias   Alias
+	lossy   bool
 	foreign bool // was never ours
 
 	revision uint64 // at which it last changed
@@ -42,7 +44,7 @@ type refusal struct {
 
 func newStore(s *side, uid string) *store {
 	return &store{side: s, id: Store{UID: uid, Revision: 100}, objects: map[string]map[Key]*object{},
-		refuse: map[string]refusal{}, normalise: map[string]string{}, fight: map[string]string{}, alarmed: map[string]bool{}}
+		refuse: map[string]refusal{}, normalise: map[string]string{}, prune: map[string]string{}, fight: map[string]string{}, alarmed: map[string]bool{}}
 }
 
 func (st *store) of(scope string) map[Key]*object {
@@ -108,7 +110,7 @@ func (st *store) tell(scope string, key Key) Input {
 	case o == nil:
 		return Vanish{Scope: scope, Key: key}
 	}
-	return Observe{Scope: scope, Key: key, Held: VersionOf([]byte(o.content)), Size: len(o.content), Owned: o.owned, Alias: o.alias, Born: o.born}
+	return Observe{Scope: scope, Key: key, Held: VersionOf([]byte(o.content)), Size: len(o.content), Owned: o.owned, Alias: o.alias, Lossy: o.lossy, Born: o.born}
 }
 
 // put stores an object by the hand of a user, as owner or behind our back.
@@ -236,22 +238,30 @@ func (st *store) apply(e Apply) Applied {
 	}
 	st.story.replica(st, e.Scope, e.Key, string(e.Content))
 	content := string(e.Content) + st.normalise[e.Scope]
+	var lost []string
+	if field := st.prune[e.Scope]; field != "" && strings.Contains(content, field) {
+		content, lost = strings.ReplaceAll(content, field, ""), []string{field}
+	}
 	if o == nil {
 		o = &object{}
 		st.of(e.Scope)[e.Key] = o
 		o.owned, o.content, o.extra, o.born = true, content, string(e.Extra), e.Born
 		st.id.Revision++
 		st.side.w.names.content(e.Key, content)
-		return Applied{Held: VersionOf([]byte(content)), Size: len(content), Written: true, Born: o.born}
+		return Applied{Held: VersionOf([]byte(content)), Size: len(content), Written: true, Born: o.born, Lost: lost}
 	}
 	replaced := VersionOf([]byte(o.content))
-	written := !o.owned || o.content != content || o.extra != string(e.Extra)
+	written := !o.owned || o.content != content || o.extra != string(e.Extra) || lost != nil
+	contested := []string(nil)
+	if o.content != content {
+		contested = []string{o.content}
+	}
 	o.owned, o.content, o.extra = true, content, string(e.Extra)
 	if written {
 		o.born = e.Born
 	}
 	st.side.w.names.content(e.Key, content)
-	return Applied{Held: VersionOf([]byte(content)), Size: len(content), Replaced: replaced, Written: written, Born: o.born}
+	return Applied{Held: VersionOf([]byte(content)), Size: len(content), Replaced: replaced, Written: written, Born: o.born, Lost: lost, Contested: contested}
 }
 
 func (st *store) remove(e Remove) Applied {
@@ -272,10 +282,10 @@ func (st *store) remove(e Remove) Applied {
 
 // annotate records an alias on an object of ours.
 func (st *store) annotate(e KeepAlias) {
-	st.trace("alias", e.Scope, e.Key, "", OK)
+	st.trace("alias", e.Scope, e.Key, strings.Join(e.Lost, " "), OK)
 	o := st.of(e.Scope)[e.Key]
-	if o != nil && o.owned && o.alias != e.Alias {
-		o.alias = e.Alias
+	if o != nil && o.owned && (o.alias != e.Alias || o.lossy != (len(e.Lost) > 0)) {
+		o.alias, o.lossy = e.Alias, len(e.Lost) > 0
 		st.side.todo = append(st.side.todo, st.tell(e.Scope, e.Key))
 	}
 }

@@ -173,7 +173,7 @@ func (w *world) status() string {
 			for _, n := range []struct {
 				name string
 				n    int
-			}{{"dirty", sc.Dirty}, {"in flight", sc.InFlight}, {"rejected", sc.Rejected}, {"held", sc.Held}, {"divergent", sc.Divergent}} {
+			}{{"dirty", sc.Dirty}, {"in flight", sc.InFlight}, {"rejected", sc.Rejected}, {"held", sc.Held}, {"divergent", sc.Divergent}, {"lossy", sc.Lossy}} {
 				if n.n > 0 {
 					line += fmt.Sprintf(", %d %s", n.n, n.name)
 				}

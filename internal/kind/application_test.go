@@ -2,6 +2,7 @@ package kind
 
 import (
 	"bytes"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -316,26 +317,27 @@ func TestReleasedObjectCarriesNothingOfOurs(t *testing.T) {
 	if err != nil || !(ApplicationKind{}).Keeps(merged) {
 		t.Fatalf("not adopted: %v", err)
 	}
-	released := ApplicationKind{}.Release(WithAlias(merged, engine.Alias{Written: engine.Version{Hi: 1}, Stored: engine.Version{Lo: 2}}), managedSpoke())
+	released := ApplicationKind{}.Release(WithAlias(merged, Alias{Alias: engine.Alias{Written: engine.Version{Hi: 1}, Stored: engine.Version{Lo: 2}}}), managedSpoke())
 	if a := released.Annotations(); len(a) != 1 || a["note"] != "y" {
 		t.Errorf("annotations are %v", a)
 	}
-	if ReadMark(released, managedSpoke()) != (Mark{}) {
+	if !reflect.DeepEqual(ReadMark(released, managedSpoke()), Mark{}) {
 		t.Error("still marked")
 	}
 }
 
 func TestAliasIsKeptInTheMarkUntilTheNextWrite(t *testing.T) {
-	alias := engine.Alias{Written: engine.VersionOf([]byte("a")), Stored: engine.VersionOf([]byte("b"))}
+	alias := Alias{Alias: engine.Alias{Written: engine.VersionOf([]byte("a")), Stored: engine.VersionOf([]byte("b"))},
+		Lost: []string{"spec.x", `metadata.labels["a/b"]`}, Release: "r", Schema: "s"}
 	created, err := ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Mark{Alias: alias}, managedSpoke())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := ReadMark(created, managedSpoke()).Alias; got != alias {
+	if got := ReadMark(created, managedSpoke()).Alias; !got.Equal(alias) {
 		t.Errorf("alias is %v", got)
 	}
 	again := merge(t, ApplicationKind{}, created, named("a"), guestbook, managedSpoke())
-	if got := ReadMark(again, managedSpoke()).Alias; got != (engine.Alias{}) {
+	if got := ReadMark(again, managedSpoke()).Alias; !got.Equal(Alias{}) {
 		t.Errorf("alias is still %v", got)
 	}
 	foreign := managedSpoke()

@@ -13,11 +13,46 @@ import (
 // warnings by how the type ends. All start alike, so that a neighbour release
 // knows which are not the spoke's.
 const (
-	ConditionError     = "AgentError"            // an item is refused, and why
-	ConditionHeld      = "AgentHeldWarning"      // a deletion waits for a confirmation
-	ConditionAliased   = "AgentAliasedWarning"   // the spoke keeps something else than what was written
-	ConditionTruncated = "AgentTruncatedWarning" // the status is too large for the hub
+	ConditionError     = "AgentError"                // an item is refused, and why
+	ConditionHeld      = "AgentHeldWarning"          // a deletion waits for a confirmation
+	ConditionDropped   = "AgentFieldsDroppedWarning" // the replica's side does not store some fields
+	ConditionTruncated = "AgentTruncatedWarning"     // the status is too large for the hub
 )
+
+// reported returns the list of conditions that counts as the spoke's: Argo CD's
+// and, of a managed agent, which fields are dropped there. Nothing else that has
+// one of our types is the spoke's to say.
+func reported(list []byte, w *World) []byte {
+	kept := withoutOurConditions(list)
+	if w.Agent.Mode != Managed {
+		return kept
+	}
+	for _, c := range ourConditions(list) {
+		if message := raw.Text(c, "message"); raw.Text(c, "type") == ConditionDropped && len(message) <= maxDropped {
+			return withCondition(kept, condition(ConditionDropped, message, ""))
+		}
+	}
+	return kept
+}
+
+// maxDropped bounds the message about dropped fields.
+const maxDropped = 4 << 10
+
+// withCondition returns a list of conditions with one more.
+func withCondition(list, condition []byte) []byte {
+	entries, _ := raw.Elements(list)
+	return raw.Join(append(slices.Clone(entries), condition))
+}
+
+// ShowDropped returns the hub's replica of an autonomous Application with the
+// condition that the hub drops fields of it, or without it: the same object if that
+// is as it is.
+func ShowDropped(o *Object, w *World, at time.Time) *Object {
+	if fields := DroppedFields(o, w); len(fields) > 0 {
+		return SetCondition(o, ConditionDropped, droppedMessage(fields, Hub), at)
+	}
+	return ClearCondition(o, ConditionDropped)
+}
 
 func isOurs(conditionType string) bool { return strings.HasPrefix(conditionType, "Agent") }
 

@@ -3,6 +3,7 @@ package kind
 import (
 	"slices"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/raw"
@@ -109,6 +110,7 @@ func stays(t *testing.T, s setup, o *Object) {
 func FuzzObject(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"x","namespace":"argo","labels":{"a":1},"annotations":[]},"spec":{"destinations":[{}],"roles":[[]],"syncWindows":{}},"status":[]}`))
 	f.Add([]byte(`{"metadata":{"name":"x","namespace":"one-ns","annotations":{"argocd-agent.argoproj-labs.io/source-name":"a/b/c","argocd-agent.argoproj-labs.io/alias":"=","argocd-agent.argoproj-labs.io/owned-keys":"[]"}},"spec":{"source":[],"destination":"x"},"operation":[],"status":{"conditions":{},"operationState":[]}}`))
+	f.Add([]byte(`{"metadata":{"name":"x","namespace":"argo","annotations":{"argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1","argocd-agent.argoproj-labs.io/alias":"{\"written\":\"00000000000000010000000000000002\",\"stored\":\"00000000000000030000000000000004\",\"lost\":[\"a\",1]}"}},"spec":{}}`))
 	f.Add([]byte(`{"metadata":{"name":"one-x","namespace":"argocd","finalizers":{}},"data":[]}`))
 	all := targets()
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -138,6 +140,27 @@ func FuzzObject(f *testing.F) {
 		SetDegraded(o, "x")
 		Refuse(o, "", "x", day)
 		Urgent(o, o.Raw(), o.Raw())
+	})
+}
+
+// FuzzLostFields compares any two contents.
+func FuzzLostFields(f *testing.F) {
+	f.Add([]byte(`{"spec":{"a":[{"b":1.0}],"c":{}}}`), []byte(`{"spec":{"a":[{"b":1}],"c":null}}`))
+	f.Add([]byte(`{"metadata":{"labels":{"x.y/z":"1"}},"uid":1}`), []byte(`[]`))
+	f.Fuzz(func(t *testing.T, written, stored []byte) {
+		a, err1 := raw.Canonical(written)
+		b, err2 := raw.Canonical(stored)
+		if err1 != nil || err2 != nil {
+			return
+		}
+		if lost := LostFields(a, a); lost != nil {
+			t.Fatalf("%s loses %q when it is stored as it is", a, lost)
+		}
+		for _, field := range ShortFields(LostFields(a, b)) {
+			if len(field) > maxLostText+len("…") || !utf8.ValidString(field) {
+				t.Fatalf("field %q", field)
+			}
+		}
 	})
 }
 

@@ -10,6 +10,7 @@ package kind
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -168,12 +169,26 @@ type Held struct {
 
 // Mark is what we write onto objects that we created or adopted.
 type Mark struct {
-	Owned   bool         // carries this principal's (and, on the hub, this agent's) mark
-	Foreign bool         // carries the mark of another principal or agent
-	Adopted bool         // existed before it became ours
-	Alias   engine.Alias // content as stored differs from what was written
-	Source  string       // UID of the object it came from
-	Born    uint64       // revision that the object it came from had, in its own cluster; 0: unknown
+	Owned   bool   // carries this principal's (and, on the hub, this agent's) mark
+	Foreign bool   // carries the mark of another principal or agent
+	Adopted bool   // existed before it became ours
+	Alias   Alias  // content as stored differs from what was written
+	Source  string // UID of the object it came from
+	Born    uint64 // revision that the object it came from had, in its own cluster; 0: unknown
+}
+
+// Alias is what is recorded of content that is stored differently from what was
+// written.
+type Alias struct {
+	engine.Alias
+	Lost    []string // fields that are not stored as they were written, as ShortFields returns them
+	Release string   // of both sides, when it was recorded; empty: nobody may rely on it
+	Schema  string   // likewise, of the resource; empty: unknown
+}
+
+// Equal reports whether two aliases say the same.
+func (a Alias) Equal(b Alias) bool {
+	return a.Alias == b.Alias && slices.Equal(a.Lost, b.Lost) && a.Release == b.Release && a.Schema == b.Schema
 }
 
 // Kind is a replicated kind. Its two halves run on different sides: Publish on

@@ -27,7 +27,7 @@ const Confirmation = Prefix + "confirm"
 // Our own annotations.
 const (
 	AdoptedMark     = Prefix + "adopted"         // existed before it became ours
-	AliasMark       = Prefix + "alias"           // written=stored
+	AliasMark       = Prefix + "alias"           // content that is stored differently from what was written
 	RevisionMark    = Prefix + "source-revision" // of the object it came from
 	AgentNameMark   = Prefix + "agent-name"      // hub: whose copy this is
 	SourceNameMark  = Prefix + "source-name"     // hub: [namespace/]name on the spoke, where the name here does not say it
@@ -128,7 +128,7 @@ func writeMark(annotations *raw.Object, m Mark, sourceName string, w *World) {
 }
 
 // WithAlias returns an object of ours with an alias in its mark.
-func WithAlias(o *Object, alias engine.Alias) *Object {
+func WithAlias(o *Object, alias Alias) *Object {
 	d := edit(o)
 	annotations := members(o.annotations)
 	if text := formatAlias(alias); text != "" {
@@ -161,21 +161,45 @@ func release(o *Object) *Object {
 	return released
 }
 
-func formatAlias(a engine.Alias) string {
+// formatAlias returns an alias as it is recorded, empty if there is none.
+func formatAlias(a Alias) string {
 	if a.Written.IsZero() || a.Stored.IsZero() {
 		return ""
 	}
-	return a.Written.String() + "=" + a.Stored.String()
+	o := raw.Object{{Key: "written", Value: raw.Quote(a.Written.String())}, {Key: "stored", Value: raw.Quote(a.Stored.String())}}
+	for _, m := range []struct{ key, value string }{{"release", a.Release}, {"schema", a.Schema}} {
+		if m.value != "" {
+			o.Set(m.key, raw.Quote(m.value))
+		}
+	}
+	if len(a.Lost) > 0 {
+		o.Set("lost", raw.AppendStrings(nil, a.Lost))
+	}
+	return string(o.Bytes())
 }
 
-func parseAlias(s string) engine.Alias {
-	written, stored, _ := strings.Cut(s, "=")
-	var a engine.Alias
+// parseAlias reads a recorded alias. Earlier releases wrote written=stored, and
+// recorded nothing that would tell whether it still holds.
+func parseAlias(s string) Alias {
+	if s == "" {
+		return Alias{}
+	}
+	written, stored, ok := strings.Cut(s, "=")
+	var a Alias
+	if v := []byte(s); isObject(v) && raw.Check(v, maxAlias) == nil {
+		written, stored, ok = raw.Text(v, "written"), raw.Text(v, "stored"), true
+		a.Release, a.Schema = raw.Text(v, "release"), raw.Text(v, "schema")
+		a.Lost, _ = raw.Strings(raw.Get(v, "lost"))
+		a.Lost = ShortFields(a.Lost)
+	}
 	var err1, err2 error
 	a.Written, err1 = engine.ParseVersion(written)
 	a.Stored, err2 = engine.ParseVersion(stored)
-	if err1 != nil || err2 != nil {
-		return engine.Alias{}
+	if !ok || err1 != nil || err2 != nil {
+		return Alias{}
 	}
 	return a
 }
+
+// maxAlias bounds a recorded alias.
+const maxAlias = 4 << 10

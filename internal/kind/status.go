@@ -53,7 +53,11 @@ func (StatusKind) Publish(o *Object, w *World) (Item, bool) {
 		status = edited(status, rename, "operationState", "operation", "sync", "resources")
 		operation = edited(operation, rename, "sync", "resources")
 	}
-	content := statusContent(status, operation)
+	conditions := withoutOurConditions(raw.Get(status, "conditions"))
+	if fields := DroppedFields(o, w); len(fields) > 0 && w.Agent.Mode == Managed {
+		conditions = withCondition(conditions, condition(ConditionDropped, droppedMessage(fields, Spoke), ""))
+	}
+	content := statusContent(status, operation, conditions)
 	extra := statusExtra{reconciledAt: raw.Text(status, "reconciledAt")}
 	done := readDone(o)
 	extra.lastCommands = done.ids
@@ -64,13 +68,13 @@ func (StatusKind) Publish(o *Object, w *World) (Item, bool) {
 // statusContent is the canonical content of a status and a running operation. What
 // is nested too deep, as the values of a source may be, is left out: a status is
 // for people to read.
-func statusContent(status, operation []byte) []byte {
+func statusContent(status, operation, conditions []byte) []byte {
 	s := members(status)
 	s.Remove("reconciledAt")
 	if raw.IsNull(s.Get("operationState")) {
 		s.Remove("operationState")
 	}
-	setOrRemove(&s, "conditions", withoutOurConditions(s.Get("conditions")))
+	setOrRemove(&s, "conditions", conditions)
 	all := raw.Object{{Key: "status", Value: s.Bytes()}}
 	if isObject(operation) {
 		all.Set("operation", withoutInfo(operation, MirrorInfo))
@@ -184,7 +188,7 @@ func (StatusKind) Reflect(o *Object, w *World) (Held, bool) {
 	if !isMirror(operation) {
 		operation = nil
 	}
-	content := statusContent(o.Get("status"), operation)
+	content := statusContent(o.Get("status"), operation, reported(o.Get("status", "conditions"), w))
 	return Held{Key: k, Content: content, Mark: Mark{Owned: true}}, content != nil
 }
 
@@ -238,9 +242,10 @@ func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ 
 	}
 	setOrRemove(&in.status, "reconciledAt", reconciledAt)
 	ours := slices.DeleteFunc(ourConditions(local.Get("status", "conditions")), func(c []byte) bool {
-		return raw.Text(c, "type") == ConditionTruncated
+		t := raw.Text(c, "type")
+		return t == ConditionTruncated || t == ConditionDropped && w.Agent.Mode == Managed
 	})
-	setConditions(&in.status, withoutOurConditions(in.status.Get("conditions")), ours)
+	setConditions(&in.status, reported(in.status.Get("conditions"), w), ours)
 	if nonce := w.refreshNonce(k); nonce != "" {
 		annotations := members(local.annotations)
 		if nonce == in.extra.refreshed {

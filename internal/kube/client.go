@@ -68,17 +68,20 @@ func (c *Client) urlOf(r kind.Resource, namespace, name string, query url.Values
 // do sends a request and returns the answer's body if it is a success. Any
 // other answer is an *apiError.
 func (c *Client) do(ctx context.Context, method, address string, body []byte) ([]byte, error) {
-	return c.send(ctx, method, address, "application/json", body)
+	return c.send(ctx, method, address, asJSON, asJSON, body)
 }
 
-func (c *Client) send(ctx context.Context, method, address, contentType string, body []byte) (answer []byte, err error) {
+// asJSON is the media type of whole objects.
+const asJSON = "application/json"
+
+func (c *Client) send(ctx context.Context, method, address, accept, contentType string, body []byte) (answer []byte, err error) {
 	asked := ctx
 	defer func() { c.mood.learn(asked, method, address, err) }()
 	ctx, span := trace.Within(ctx, trace.Asking, method)
 	defer span.End()
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
 	defer cancel()
-	resp, err := c.start(ctx, method, address, contentType, body)
+	resp, err := c.start(ctx, method, address, accept, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +99,7 @@ const answerTimeout = 90 * time.Second
 
 var errNoAnswer = fmt.Errorf("no answer within %v", answerTimeout)
 
-func (c *Client) start(ctx context.Context, method, address, contentType string, body []byte) (*http.Response, error) {
+func (c *Client) start(ctx context.Context, method, address, accept, contentType string, body []byte) (*http.Response, error) {
 	var rd io.Reader
 	if body != nil {
 		rd = bytes.NewReader(body)
@@ -105,7 +108,7 @@ func (c *Client) start(ctx context.Context, method, address, contentType string,
 	if err != nil {
 		return nil, fmt.Errorf("make a request: %w", err)
 	}
-	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept", accept)
 	if body != nil {
 		req.Header.Set("Content-Type", contentType)
 	}
@@ -164,6 +167,14 @@ func (c *Client) Revision(ctx context.Context, namespace string, of ...kind.Reso
 	return "", refused
 }
 
+// revision is Revision by the permissions that a watch needs anyway.
+func (c *Client) revision(ctx context.Context, w Watch) (string, error) {
+	query := url.Values{"limit": {"1"}}
+	w.narrow(query)
+	b, err := c.send(ctx, http.MethodGet, c.urlOf(w.Resource, w.Namespace, "", query), w.accept("PartialObjectMetadataList"), "", nil)
+	return raw.Text(b, "metadata", "resourceVersion"), err
+}
+
 // List reads what a watch would begin with, never from a cache.
 func (c *Client) List(ctx context.Context, w Watch) ([]*kind.Object, error) {
 	objects, _, err := c.list(ctx, w)
@@ -175,7 +186,7 @@ func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, rev
 	query := url.Values{"limit": {"500"}}
 	w.narrow(query)
 	for {
-		b, err := c.do(ctx, http.MethodGet, c.urlOf(w.Resource, w.Namespace, "", query), nil)
+		b, err := c.send(ctx, http.MethodGet, c.urlOf(w.Resource, w.Namespace, "", query), w.accept("PartialObjectMetadataList"), "", nil)
 		if query.Has("continue") && isStatus(err, http.StatusGone) {
 			// The pages took longer than the API server remembers. All at once,
 			// then: the next try would not be quicker.

@@ -14,7 +14,13 @@ import (
 // Follow tells f of one object, now and whenever it changes; nil: there is
 // none. It runs until the context ends.
 func Follow(ctx context.Context, c *Client, ref kind.Ref, log *slog.Logger, jitter func() float64, f func(*kind.Object)) error {
-	sink := func(_ context.Context, in node.Input) error {
+	w := Watch{Resource: ref.Resource, Namespace: ref.Namespace, Name: ref.Name}
+	return NewWatcher(c, w, one(f), log.With("name", ref.Name), jitter).Run(ctx)
+}
+
+// one turns what a watch of one object says into that object; nil: there is none.
+func one(f func(*kind.Object)) func(context.Context, node.Input) error {
+	return func(_ context.Context, in node.Input) error {
 		switch in := in.(type) {
 		case node.List:
 			var o *kind.Object
@@ -29,8 +35,6 @@ func Follow(ctx context.Context, c *Client, ref kind.Ref, log *slog.Logger, jitt
 		}
 		return nil
 	}
-	w := Watch{Resource: ref.Resource, Namespace: ref.Namespace, Name: ref.Name}
-	return NewWatcher(c, w, sink, log.With("name", ref.Name), jitter).Run(ctx)
 }
 
 // FollowSecrets returns what, while it runs, tells each function the data of its Secret, now and whenever it

@@ -43,7 +43,7 @@ func (c *Client) patch(ctx context.Context, address, contentType string, ref kin
 	if err != nil {
 		return nil, fmt.Errorf("make a patch of %s %s: %w", ref.Resource.Kind, ref.Name, err)
 	}
-	b, err := c.send(ctx, http.MethodPatch, address, contentType, body)
+	b, err := c.send(ctx, http.MethodPatch, address, asJSON, contentType, body)
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,15 @@ type Watch struct {
 	Namespace string // empty: all
 	Name      string // empty: every
 	Selector  string // of labels
+	Metadata  bool   // only metadata is of interest
+}
+
+// accept returns the media type to ask for.
+func (w Watch) accept(partial string) string {
+	if w.Metadata {
+		return asJSON + ";as=" + partial + ";g=meta.k8s.io;v=v1"
+	}
+	return asJSON
 }
 
 // narrow adds what the API server has to filter by.
@@ -222,7 +231,7 @@ func (w *Watcher) listAndWatch(ctx context.Context, watching func()) error {
 // shows nothing to a watch from its future, and does not say so.
 func (w *Watcher) watchAgain(ctx context.Context, revision string, failed bool) (string, error) {
 	if failed {
-		now, err := w.client.Revision(ctx, w.watch.Namespace, w.watch.Resource)
+		now, err := w.client.revision(ctx, w.watch)
 		if err != nil {
 			return revision, err
 		}
@@ -269,7 +278,7 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 	overdue := time.AfterFunc(time.Duration(seconds)*time.Second+overtime, func() { cancel(errOverdue) })
 	defer overdue.Stop()
 	w.watch.narrow(query)
-	resp, err := w.client.start(ctx, http.MethodGet, w.client.urlOf(w.watch.Resource, w.watch.Namespace, "", query), "", nil)
+	resp, err := w.client.start(ctx, http.MethodGet, w.client.urlOf(w.watch.Resource, w.watch.Namespace, "", query), w.watch.accept("PartialObjectMetadata"), "", nil)
 	if err != nil {
 		return revision, err
 	}

@@ -17,7 +17,7 @@ func (l *link) apply(e engine.Apply) {
 		err = &kind.Refusal{Code: engine.NotAllowed, Message: "the hub does not exchange objects of this kind with this agent (spec.kinds of its Agent)"}
 	}
 	if err != nil {
-		l.applied(e.Scope, e.Key, e.Ticket, result{fail: failure(err)})
+		l.applied(e.Scope, e.Key, e.Ticket, e.Content, result{fail: failure(err)})
 		return
 	}
 	decide := func(local *kind.Object) decision { return l.merge(s, ref, e, local) }
@@ -35,7 +35,7 @@ func (l *link) apply(e engine.Apply) {
 			if s.cfg.Style == engine.Pending && r.fail == nil {
 				l.begun(e)
 			}
-			l.applied(e.Scope, e.Key, e.Ticket, r)
+			l.applied(e.Scope, e.Key, e.Ticket, e.Content, r)
 		}})
 }
 
@@ -107,7 +107,7 @@ func (l *link) claim(s *scope, e engine.Apply, local *kind.Object) (kind.Mark, *
 	}
 	mark.Owned, mark.Foreign = true, false
 	if mark.Alias.Written != e.Version {
-		mark.Alias = engine.Alias{} // of another version
+		mark.Alias = kind.Alias{} // of another version
 	}
 	return mark, nil
 }
@@ -164,7 +164,7 @@ func (l *link) remove(e engine.Remove) {
 		err = &kind.Refusal{Code: engine.NotAllowed, Message: "the hub does not exchange objects of this kind with this agent (spec.kinds of its Agent)"}
 	}
 	if err != nil {
-		l.applied(e.Scope, e.Key, e.Ticket, result{fail: failure(err)})
+		l.applied(e.Scope, e.Key, e.Ticket, nil, result{fail: failure(err)})
 		return
 	}
 	meant := l.held(s, l.node.cache.get(ref))
@@ -181,7 +181,7 @@ func (l *link) remove(e engine.Remove) {
 	}
 	l.node.enqueue(ref, job{name: l.itemJob(e.Scope, e.Key), why: "remove " + e.Scope, agent: l.name, origin: Origin{Scope: e.Scope, Key: e.Key}, open: true, decide: l.whileOpen(decide),
 		wrote: func(o *kind.Object) { meant = l.held(s, o) },
-		done:  func(r result) { l.applied(e.Scope, e.Key, e.Ticket, r) }})
+		done:  func(r result) { l.applied(e.Scope, e.Key, e.Ticket, nil, r) }})
 }
 
 // held is the version of what an object of the replica holds.
@@ -238,8 +238,9 @@ func (l *link) unmerge(s *scope, local *kind.Object, deleted bool) decision {
 	return decision{verb: Delete, object: local}
 }
 
-// applied tells the engine how it went.
-func (l *link) applied(scope string, key engine.Key, ticket uint64, r result) {
+// applied tells the engine how it went. Content is what was to be written; nil: it
+// was a removal.
+func (l *link) applied(scope string, key engine.Key, ticket uint64, content []byte, r result) {
 	in := engine.Applied{Scope: scope, Key: key, Ticket: ticket, Written: r.written, Gone: r.gone, Left: r.left}
 	if r.fail != nil {
 		in.Code, in.Message, in.RetryAfter = r.fail.Code, r.fail.Message, r.fail.RetryAfter
@@ -249,39 +250,16 @@ func (l *link) applied(scope string, key engine.Key, ticket uint64, r result) {
 	if r.object != nil && s.cfg.Style != engine.Pending {
 		if held, ok := s.kind.Reflect(r.object, &l.world); ok && (held.Mark.Owned || s.cfg.Style == engine.Attached) {
 			in.Held, in.Size, in.Born = engine.VersionOf(held.Content), len(held.Content), held.Mark.Born
+			in.Lost = lostFields(s, content, held.Content)
 		}
 	}
 	if r.replaced != nil && s.cfg.Style != engine.Pending {
 		if held, ok := s.kind.Reflect(r.replaced, &l.world); ok {
 			in.Replaced = engine.VersionOf(held.Content)
+			in.Contested = lostFields(s, content, held.Content)
 		}
 	}
 	l.step(in)
-}
-
-// keepAlias records an alias on an object of ours, so that a restart does not
-// have to learn it again.
-func (l *link) keepAlias(e engine.KeepAlias) {
-	s := l.scope(e.Scope)
-	if s.cfg.Style != engine.Mirror {
-		return
-	}
-	ref, err := s.kind.Target(e.Key, &l.world)
-	if err != nil {
-		return
-	}
-	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope + "/alias", why: "note how it is stored", agent: l.name,
-		decide: func(local *kind.Object) decision {
-			if local == nil || !s.kind.Belongs(local) || local.IsDeleting() {
-				return decision{}
-			}
-			mark := kind.ReadMark(local, &l.world)
-			held, ok := s.kind.Reflect(local, &l.world)
-			if !mark.Owned || !ok || mark.Alias == e.Alias || engine.VersionOf(held.Content) != e.Alias.Stored {
-				return decision{}
-			}
-			return decision{verb: Update, object: kind.WithAlias(local, e.Alias)}
-		}})
 }
 
 // failure turns a kind's refusal into a failure.

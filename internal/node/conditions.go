@@ -65,6 +65,9 @@ func (l *link) withConditions(key engine.Key, o *kind.Object) *kind.Object {
 	if l.node.cfg.Side == kind.Spoke {
 		return o
 	}
+	if l.world.Agent.Mode == kind.Autonomous {
+		o = kind.ShowDropped(o, &l.world, time.UnixMilli(int64(l.node.now)))
+	}
 	r, wrong := l.peer.Rejection(kind.ApplicationScope, key)
 	if reason := l.unsendable[itemName{kind.ApplicationScope, key}]; reason != "" {
 		r, wrong = engine.Rejection{Code: engine.Invalid, Message: reason}, true

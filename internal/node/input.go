@@ -78,6 +78,13 @@ type ArgoSettings struct {
 	InstanceLabel  string               // empty: the default
 }
 
+// Schema says how the API server defines a resource. Without it, what is stored
+// differently from what was written is checked by time alone.
+type Schema struct {
+	Resource kind.Resource
+	Version  string // another text when the definition is another; empty: it cannot be read
+}
+
 // FromPeer carries a connection's events: engine.Connected, Disconnected, Received.
 type FromPeer struct {
 	Agent string // empty on a spoke
@@ -101,6 +108,7 @@ func (Unregister) input() {}
 func (FromPeer) input()   {}
 
 func (ArgoSettings) input() {}
+func (Schema) input()       {}
 func (Confirm) input()      {}
 func (Tick) input()         {}
 

@@ -16,12 +16,13 @@ type link struct {
 	world  kind.World
 	scopes []scope
 
-	cluster  string       // hub: UID of the agent's cluster, once known
-	known    bool         // the world is settled; before that nothing is told
-	fresh    engine.Store // of this side, when the session began
-	opening  *engine.Fact // greeted, Begin is due
-	relistAt engine.Time  // when to ask for lists rather than wait for the watches
-	listedAt engine.Time  // when lists were last asked for on behalf of the agent; 0: never
+	cluster     string       // hub: UID of the agent's cluster, once known
+	peerVersion string       // release at the other end, once known
+	known       bool         // the world is settled; before that nothing is told
+	fresh       engine.Store // of this side, when the session began
+	opening     *engine.Fact // greeted, Begin is due
+	relistAt    engine.Time  // when to ask for lists rather than wait for the watches
+	listedAt    engine.Time  // when lists were last asked for on behalf of the agent; 0: never
 
 	// What is noted of single Applications. Most agents have nothing of it: see note.
 	refreshes map[engine.Key]refresh     // hub: which refresh is pending
@@ -198,9 +199,10 @@ func (l *link) opened(f engine.Fact) {
 	w := l.world
 	if f.Hello != nil {
 		w.SpokeArgoNamespace = f.Hello.Namespace
-		l.cluster = f.Hello.ClusterUID
+		l.cluster, l.peerVersion = f.Hello.ClusterUID, f.Hello.Version
 	}
 	if f.Welcome != nil {
+		l.peerVersion = f.Welcome.Version
 		w.Agent.Name, w.Agent.HubNamespace, w.Agent.Server = f.Welcome.Agent, f.Welcome.HubNamespace, f.Welcome.ServerURL
 		w.HubArgoNamespace, w.PrincipalUID, w.InstanceLabel = f.Welcome.ArgoNamespace, f.Welcome.PrincipalUID, f.Welcome.InstanceLabel
 	}
@@ -215,6 +217,7 @@ func (l *link) opened(f engine.Fact) {
 	if !l.known {
 		l.tellAll()
 	}
+	l.recheck()
 	l.setOpening(&f)
 	l.tryBegin()
 }

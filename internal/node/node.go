@@ -52,7 +52,8 @@ type Node struct {
 	writing map[uint64]*desk
 	writes  uint64
 	reads   uint64
-	argo    ArgoSettings // hub
+	argo    ArgoSettings             // hub
+	schemas map[kind.Resource]string // as Schema says; not in it: not told yet
 	roster  roster
 	retries map[kind.Ref]engine.Time // objects to be tended again
 	missed  map[kind.Ref]missing     // Applications that are gone, and may be put back
@@ -80,7 +81,7 @@ func Resources() []kind.Resource {
 func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, cache: newCache(Resources()), links: map[string]*link{}, byNS: map[string][]*link{}, byURL: map[string][]*link{}, placements: newPlacements(),
 		scopes: map[kind.Mode][]scope{}, configs: map[kind.Mode][]engine.ScopeConfig{},
-		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]missing{}, follow: newFollowing(),
+		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]missing{}, follow: newFollowing(), schemas: map[kind.Resource]string{},
 		roster: roster{opening: map[string]*link{}}}
 	if cfg.Side == kind.Spoke {
 		n.arrivals = arrivals{at: map[string]engine.Time{}, asked: map[kind.Ref]engine.Time{}}
@@ -124,6 +125,8 @@ func (n *Node) Step(now engine.Time, in Input) []Effect {
 		n.unregister(in.Agent, "the agent's registration has changed")
 	case ArgoSettings:
 		n.argoSettings(in)
+	case Schema:
+		n.schema(in)
 	case FromPeer:
 		if l := n.links[in.Agent]; l != nil {
 			l.fromPeer(in.Input)

@@ -130,7 +130,7 @@ func (l *link) tellReplica(s *scope, was, is *kind.Object) {
 	if is != nil {
 		if held, ok := s.kind.Reflect(is, &l.world); ok {
 			l.step(engine.Observe{Scope: s.cfg.Name, Key: held.Key, Held: engine.VersionOf(held.Content), Size: len(held.Content),
-				Owned: held.Mark.Owned || s.cfg.Style == engine.Attached, Alias: held.Mark.Alias, Born: held.Mark.Born})
+				Owned: held.Mark.Owned || s.cfg.Style == engine.Attached, Alias: held.Mark.Alias.Alias, Lossy: len(held.Mark.Alias.Lost) > 0, Born: held.Mark.Born})
 			return
 		}
 	}

@@ -26,11 +26,12 @@ func OfStatus(prefix string, agents map[string]engine.Status, now engine.Time) [
 	oldest := gauge("_oldest_unacked_seconds", "Age of the oldest item without an answer.")
 	rejected := gauge("_rejected_items", "Items that the replica refuses.")
 	divergent := gauge("_divergent_items", "Objects of this side's that are known not to be as the other side has them.")
+	lossy := gauge("_lossy_items", "Objects of this side's that count as equal although a field is not stored as the other side has it.")
 	strays := of(len(agents), "_stray_messages_total", "Messages for something that this side does not have: a sign of a broken or hostile peer.")
 	strays.Counter = true
 	held := gauge("_held_deletions", "Deletions that wait for a confirmation.")
 	proven := gauge("_proven_age_seconds", "Time since the two sides were last proven equal; absent if not yet in this session.")
-	all := []*Metric{connected, suspect, items, dirty, flight, bytes, oldest, rejected, divergent, held, proven, strays}
+	all := []*Metric{connected, suspect, items, dirty, flight, bytes, oldest, rejected, divergent, lossy, held, proven, strays}
 
 	names := make([]string, 0, len(agents))
 	for name := range agents {
@@ -66,6 +67,7 @@ func OfStatus(prefix string, agents map[string]engine.Status, now engine.Time) [
 			} else {
 				add(held, float64(sc.Held), scope)
 				add(divergent, float64(sc.Divergent), scope)
+				add(lossy, float64(sc.Lossy), scope)
 			}
 			if sc.ProvenAt != 0 {
 				add(proven, float64(now-sc.ProvenAt)/1000, scope)

@@ -11,7 +11,7 @@ import (
 func TestStatusOfAgentsBecomesMetrics(t *testing.T) {
 	agents := map[string]engine.Status{"a": {Connected: true, Strays: 2, Suspect: "store-1", Scopes: []engine.ScopeStatus{
 		{Name: "applications", Role: engine.Owner, Items: 5, Dirty: 1, InFlight: 2, Bytes: 300, OldestAt: 4000, Rejected: 1, ProvenAt: 2000},
-		{Name: "status", Role: engine.Replica, Items: 4, Held: 3, Divergent: 2},
+		{Name: "status", Role: engine.Replica, Items: 4, Held: 3, Divergent: 2, Lossy: 5},
 	}}}
 	_, body := get(t, Metrics(func(context.Context) ([]Metric, error) { return OfStatus("x", agents, 10000), nil }), "/metrics")
 	for _, want := range []string{
@@ -27,6 +27,7 @@ func TestStatusOfAgentsBecomesMetrics(t *testing.T) {
 		`x_proven_age_seconds{agent="a",scope="applications",role="owner"} 8`,
 		`x_held_deletions{agent="a",scope="status",role="replica"} 3`,
 		`x_divergent_items{agent="a",scope="status",role="replica"} 2`,
+		`x_lossy_items{agent="a",scope="status",role="replica"} 5`,
 	} {
 		if !strings.Contains(body, want+"\n") {
 			t.Errorf("there is no %s in:\n%s", want, body)

@@ -149,6 +149,9 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 		start("issuing", p.issuer.run)
 	}
 	start("settings", p.followSettings)
+	for _, run := range kube.WatchSchemas(p.client, p.host.Post, p.log, p.cfg.Jitter) {
+		start("schemas", run)
+	}
 	for w, sink := range p.blocklists.watches() {
 		start("revocations", kube.NewWatcher(p.client, w, sink, p.log.With("list", blocklist), p.cfg.Jitter).Run)
 	}

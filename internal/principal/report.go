@@ -54,7 +54,7 @@ func (p *principal) report(r node.Report) {
 	case engine.StoreAccepted:
 		log.Info("the agent's store is accepted as it is", "store", f.Store.UID, "revision", f.Store.Revision)
 	case engine.Aliased:
-		log.Warn("something keeps changing an item back; both versions are taken as equal now", "scope", f.Scope, "item", f.Key.String())
+		log.Warn("an item is not stored as the agent has it", "scope", f.Scope, "item", f.Key.String(), "reason", f.Message)
 	}
 }
 

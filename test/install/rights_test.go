@@ -21,12 +21,15 @@ const (
 		delete secrets argocd
 		watch configmaps argocd
 		update leases.coordination.k8s.io argocd
-		get namespaces /kube-system`
+		get namespaces /kube-system
+		watch customresourcedefinitions.apiextensions.k8s.io /applications.argoproj.io`
 	agentMayNot = `
 		list secrets *
 		get secrets kube-system
 		create applications.argoproj.io default
 		get namespaces /default
+		list customresourcedefinitions.apiextensions.k8s.io
+		patch customresourcedefinitions.apiextensions.k8s.io /applications.argoproj.io
 		create namespaces
 		delete namespaces /default
 		get pods argocd
@@ -100,6 +103,7 @@ const (
 		create applications.argoproj.io anywhere
 		delete appprojects.argoproj.io argocd
 		watch namespaces
+		watch customresourcedefinitions.apiextensions.k8s.io /applications.argoproj.io
 		create events anywhere
 		update agents.argocd-agent.argoproj-labs.io/status argocd
 		create secrets argocd

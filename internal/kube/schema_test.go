@@ -1,0 +1,105 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
+// metadataOf is the metadata of a CRD, as an API server sends it on request.
+func metadataOf(name, revision string, generation int) string {
+	return fmt.Sprintf(`{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":%q,"uid":"u","resourceVersion":%q,"generation":%d}}`, name, revision, generation)
+}
+
+// runSchemas runs a watch of CRDs until the test ends.
+func runSchemas(t *testing.T, answer http.HandlerFunc) <-chan node.Schema {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan node.Schema, 100)
+	post := func(_ context.Context, in node.Input) error { told <- in.(node.Schema); return nil }
+	done := make(chan struct{}, 10)
+	runs := WatchSchemas(scripted(t, answer), post, slog.New(slog.NewTextHandler(t.Output(), nil)), func() float64 { return 0 })
+	for _, run := range runs {
+		go func() { _ = run(ctx); done <- struct{}{} }()
+	}
+	t.Cleanup(func() {
+		cancel()
+		for range runs {
+			<-done
+		}
+	})
+	return told
+}
+
+func ofApplications(r *http.Request) bool {
+	return r.URL.Query().Get("fieldSelector") == "metadata.name=applications.argoproj.io"
+}
+
+func TestChangedCRDIsTold(t *testing.T) {
+	relisted := atomic.Bool{}
+	told := runSchemas(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" || !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
+			t.Errorf("asks for %s as %s", r.URL, r.Header.Get("Accept"))
+		}
+		switch {
+		case !ofApplications(r):
+			refuse(w, http.StatusForbidden)
+		case !isWatch(r):
+			fmt.Fprint(w, list("5", "", metadataOf("applications.argoproj.io", "5", 1)))
+		case relisted.CompareAndSwap(false, true):
+			fmt.Fprintf(w, `{"type":"MODIFIED","object":%s}`, metadataOf("applications.argoproj.io", "6", 1)) // its status
+			fmt.Fprintf(w, `{"type":"MODIFIED","object":%s}`, metadataOf("applications.argoproj.io", "7", 2))
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		default:
+			<-r.Context().Done()
+		}
+	})
+	var applications []string
+	unknown := false
+	for len(applications) < 3 || !unknown {
+		in := <-told
+		if in.Resource == kind.AppProjects {
+			unknown = in.Version == ""
+			continue
+		}
+		applications = append(applications, in.Version)
+	}
+	if got := strings.Join(applications, ","); got != "u/1,u/1,u/2" {
+		t.Errorf("told %s", got)
+	}
+}
+
+// A watch that was cut is taken up again with the permissions of a watch by name.
+func TestCutWatchOfACRDNeedsNoMorePermissions(t *testing.T) {
+	watches := atomic.Int32{}
+	told := runSchemas(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Query().Get("fieldSelector") == "":
+			t.Errorf("asks for %s", r.URL)
+			refuse(w, http.StatusForbidden)
+		case !ofApplications(r):
+			refuse(w, http.StatusForbidden)
+		case !isWatch(r):
+			fmt.Fprint(w, list("5", "", metadataOf("applications.argoproj.io", "5", 1)))
+		case watches.Add(1) < 3:
+			cut()
+		default:
+			fmt.Fprintf(w, `{"type":"MODIFIED","object":%s}`, metadataOf("applications.argoproj.io", "7", 2))
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}
+	})
+	for in := range told {
+		if in.Resource == kind.Applications && in.Version == "u/2" {
+			return
+		}
+	}
+}
