@@ -69,30 +69,3 @@ func TestReviewAliasForever(t *testing.T) {
 	t.Logf("new CRD, two hours later: %s; called equal %d times; conditions on the hub %s", p.stores[kind.Spoke].objects[ref("argocd", "a")].Get("spec", "syncPolicy"), equal,
 		p.stores[kind.Hub].objects[ref("w1", "a")].Get("status", "conditions"))
 }
-
-// 7. one removal that can not be done is taken for many.
-func TestReviewHeldByRepetition(t *testing.T) {
-	p := newPair(t, kind.Managed)
-	p.connect()
-	proj := kind.Ref{Resource: kind.AppProjects, Namespace: "argocd", Name: "p1"}
-	p.user(kind.Hub, proj, `{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":"p1","namespace":"argocd"},"spec":{"sourceNamespaces":["*"],"destinations":[{"name":"*","server":"*","namespace":"*"}]}}`)
-	if p.stores[kind.Spoke].objects[proj] == nil {
-		t.Fatal("no project on the spoke")
-	}
-	p.user(kind.Spoke, ref("argocd", "local"), app("argocd", "local", "p1", "v1"))
-	// the hub loses the project while nobody watches
-	delete(p.stores[kind.Hub].objects, proj)
-	p.stores[kind.Hub].rev++
-	p.step(kind.Hub, List{Resource: kind.AppProjects, Revision: uint64(p.stores[kind.Hub].rev)})
-	p.facts = nil
-	p.settle()
-	for i := range 20 {
-		p.pass(60)
-		for _, f := range p.facts {
-			if f.Event == engine.HeldEvent {
-				t.Logf("after %d minutes: held in %s: %d of %d: %s", i+1, f.Scope, f.Held.Count, f.Held.Of, f.Held.Reason)
-			}
-		}
-		p.facts = nil
-	}
-}
