@@ -29,7 +29,6 @@ type fleetHolds struct {
 	others    func() (node.FleetOthers, bool) // what other replicas have; false: not known yet
 	jitter    func() float64
 	log       *slog.Logger
-	read      chan struct{} // closed when the ConfigMap was read once
 
 	mu     sync.Mutex
 	status node.FleetStatus // as of the last look
@@ -58,14 +57,7 @@ func (f *fleetHolds) follow(ctx context.Context) error {
 			f.log.InfoContext(ctx, "Hold of removals on many agents was confirmed", "id", record.ID)
 		}
 		said = record
-		if f.post(ctx, record) != nil {
-			return // at the end
-		}
-		select {
-		case <-f.read:
-		default:
-			close(f.read) // by the one goroutine that follows
-		}
+		_ = f.post(ctx, record) // fails at the end
 	})
 }
 

@@ -172,7 +172,7 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 // for allowed. Nor is a certificate good before it is known which are not.
 func (p *principal) onceRead(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		for _, read := range []<-chan struct{}{p.ready, p.registry.ready, p.settled, p.blocklists.ready, p.fleet.read} {
+		for _, read := range []<-chan struct{}{p.ready, p.registry.ready, p.settled, p.blocklists.ready} {
 			select {
 			case <-read:
 			case <-ctx.Done():
