@@ -232,7 +232,7 @@ func (v outlook) held(s *v1alpha1.Status, e engine.Status) {
 		reason := "the agent holds back: " + clip(theirWords(h.Reason), 400)
 		switch absent := h.Cause == engine.CauseFleet || h.Cause.Budget(); {
 		case absent && v.fleet.ID != "" && !v.fleet.Confirmed:
-			what = append(what, fmt.Sprintf("%d of %d items of %s, as part of a hold on many agents (%s); to confirm: %s; for this agent alone: %s",
+			what = append(what, fmt.Sprintf("%d of %d items of %s, as part of a hold on many agents (%s); to confirm: %s or, for this agent alone, %s",
 				h.Count, h.Of, theirWords(h.Scope), v.fleet.ID, v.confirmFleet, v.confirm(h.ID)))
 		case h.Cause == engine.CauseFleet:
 			checking = reason

@@ -98,7 +98,7 @@ func TestAgentShowsWhichHoldItIsPartOf(t *testing.T) {
 	}{
 		{"its own budget", engine.CauseHalf, node.FleetRecord{}, "True", []string{"because; to confirm: confirm h1"}, "fleet"},
 		{"the check is under way", engine.CauseFleet, node.FleetRecord{}, "False", []string{"Checking", "because"}, "to confirm"},
-		{"many agents", engine.CauseFleet, node.FleetRecord{ID: "fleet-1"}, "True", []string{"3 of 4 items of application", "(fleet-1); to confirm: all of it; for this agent alone: confirm h1"}, "because"},
+		{"many agents", engine.CauseFleet, node.FleetRecord{ID: "fleet-1"}, "True", []string{"3 of 4 items of application", "(fleet-1); to confirm: all of it or, for this agent alone, confirm h1"}, "because"},
 		{"many agents with small budgets", engine.CauseLast, node.FleetRecord{ID: "fleet-1"}, "True", []string{"to confirm: all of it"}, "because"},
 		{"it is confirmed", engine.CauseFleet, node.FleetRecord{ID: "fleet-1", Confirmed: true}, "False", []string{"Checking"}, "to confirm"},
 		{"the store is another matter", engine.CauseStore, node.FleetRecord{ID: "fleet-1"}, "True", []string{"because; to confirm: confirm h1"}, "all of it"},
