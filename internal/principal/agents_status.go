@@ -230,6 +230,9 @@ func (v outlook) held(s *v1alpha1.Status, e engine.Status) {
 	checking := ""
 	for _, h := range e.Elsewhere {
 		reason := "the agent holds back: " + clip(theirWords(h.Reason), 400)
+		if h.Scope != "" {
+			reason = fmt.Sprintf("the agent holds back %d of %d items of %s: %s", h.Count, h.Of, theirWords(h.Scope), clip(theirWords(h.Reason), 400))
+		}
 		switch absent := h.Cause == engine.CauseFleet || h.Cause.Budget(); {
 		case absent && v.fleet.ID != "" && !v.fleet.Confirmed:
 			what = append(what, fmt.Sprintf("%d of %d items of %s, as part of a hold on many agents (%s); to confirm: %s or, for this agent alone, %s",
