@@ -50,6 +50,7 @@ type fleetCheck struct {
 
 type fleetAgent struct {
 	open       bool // in session here
+	openedAt   engine.Time
 	compared   bool // in this session
 	before     bool // compared in any session
 	holds      map[string]fleetHold
@@ -138,7 +139,7 @@ func (f *fleetCheck) fact(name string, e engine.Fact, now engine.Time) {
 	switch e.Event {
 	case engine.Opened:
 		a := f.agent(name)
-		a.open, a.compared, a.holds = true, false, nil
+		a.open, a.openedAt, a.compared, a.holds = true, now, false, nil
 	case engine.Closed:
 		a := f.agent(name) // it will report what it still holds
 		a.open, a.compared, a.holds = false, false, nil
@@ -227,7 +228,9 @@ func (f *fleetCheck) decide(now engine.Time, registered int, settings string) (c
 		record = &RecordFleetHold{Record: f.record, Over: true}
 		f.record, f.idleAt, f.confirmedAt = FleetRecord{}, 0, 0
 	case mine && f.record.Confirmed:
-		confirmed = f.confirm(now, func(fleetHold) bool { return true })
+		// It covers what the user was shown, and agents that connect later. What
+		// the others lose after it is another loss.
+		confirmed = f.confirm(now, func(a *fleetAgent, h fleetHold) bool { return h.since <= f.confirmedAt || a.openedAt > f.confirmedAt })
 	case mine:
 		record = f.update(now, all)
 	case own.Items == 0: // or another replica's, or of other settings
@@ -237,7 +240,7 @@ func (f *fleetCheck) decide(now engine.Time, registered int, settings string) (c
 		f.written, f.writtenAt = all, now
 		record = &RecordFleetHold{Record: f.record, Totals: all, Sample: f.sample()}
 	default:
-		confirmed = f.confirm(now, func(h fleetHold) bool {
+		confirmed = f.confirm(now, func(_ *fleetAgent, h fleetHold) bool {
 			return h.held.Cause == engine.CauseFleet && (now-h.at >= fleetObserve || now-h.since >= fleetMost)
 		})
 	}
@@ -296,11 +299,11 @@ func (f *fleetCheck) update(now engine.Time, all FleetTotals) *RecordFleetHold {
 
 // confirm lists the holds of this replica's agents that go ahead. One that has not
 // gone yet is listed again at the next decision: a message can be lost.
-func (f *fleetCheck) confirm(now engine.Time, which func(fleetHold) bool) (out []confirmation) {
+func (f *fleetCheck) confirm(now engine.Time, which func(*fleetAgent, fleetHold) bool) (out []confirmation) {
 	for _, name := range slices.Sorted(maps.Keys(f.agents)) {
 		a := f.agents[name]
 		for _, scope := range slices.Sorted(maps.Keys(a.holds)) {
-			if h := a.holds[scope]; which(h) {
+			if h := a.holds[scope]; which(a, h) {
 				a.releasedAt = now
 				out = append(out, confirmation{name, h.held.ID})
 			}

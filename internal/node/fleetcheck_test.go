@@ -229,8 +229,12 @@ func TestFleetHoldEndsWhenNothingIsHeldOrItIsConfirmed(t *testing.T) {
 		f.holds(9, engine.CauseLast)
 		f.wait(10 * engine.Second)
 		f.wants(10, true)
+		clear(f.confirmed)
+		f.holds(3, engine.CauseHalf) // another loss of an agent that was there
+		f.wait(60 * engine.Second)
+		f.wants(0, true)
 		f.wait(fleetWindow)
-		f.wants(10, false)
+		f.wants(0, false)
 	})
 	t.Run("confirmed, and then other settings", func(t *testing.T) {
 		f := hold(t)
@@ -559,7 +563,8 @@ func TestChangeOfGlobalProjectsIsHeldOnAllAgents(t *testing.T) {
 		h.stepHub(Seen{Resource: kind.AppProjects, Object: o})
 		h.settle()
 	}
-	h.stepHub(ArgoSettings{GlobalProjects: []kind.GlobalProject{{Name: "global", Selector: kind.LabelSelector{}}}})
+	settings := ArgoSettings{GlobalProjects: []kind.GlobalProject{{Name: "global", Selector: kind.LabelSelector{}}}}
+	h.stepHub(settings)
 	put("global", project("global", `{}`, `,"destinations":[{"name":"*","namespace":"*"}]`))
 	put("team", project("team", `{}`, ""))
 	put("own", project("own", `{}`, `,"destinations":[{"name":"*","namespace":"*"}]`))
@@ -581,6 +586,13 @@ func TestChangeOfGlobalProjectsIsHeldOnAllAgents(t *testing.T) {
 	h.settle()
 	h.wait(120 * engine.Second)
 	if projects() != 3*agents || len(h.recorded) == 0 || h.recorded[0].Totals.Affected != agents {
+		t.Errorf("%d projects on the spokes, recorded %+v", projects(), h.recorded)
+	}
+	h.recorded = nil
+	h.stepHub(settings) // put right
+	h.settle()
+	h.wait(120 * engine.Second)
+	if projects() != 3*agents || h.hub.Fleet().Items != 0 || len(h.recorded) != 1 || !h.recorded[0].Over {
 		t.Errorf("%d projects on the spokes, recorded %+v", projects(), h.recorded)
 	}
 }
