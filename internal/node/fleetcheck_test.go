@@ -22,6 +22,7 @@ type checked struct {
 const beginning = 1000 * engine.Second
 
 func newChecked(t *testing.T, agents int) *checked {
+	t.Helper()
 	c := &checked{fleetCheck: &fleetCheck{on: true, read: true, asked: true, beganAt: beginning}, t: t, now: beginning, registered: agents, confirmed: map[string]int{}}
 	for i := range agents {
 		c.compares(i)
@@ -198,6 +199,7 @@ func TestFleetCheckCountsWhatItLetGo(t *testing.T) {
 
 func TestFleetHoldEndsWhenNothingIsHeldOrItIsConfirmed(t *testing.T) {
 	hold := func(t *testing.T) *checked {
+		t.Helper()
 		f := newChecked(t, 10)
 		for i := range 9 {
 			f.holds(i, []engine.Cause{engine.CauseFleet, engine.CauseHalf}[i%2])
@@ -272,7 +274,6 @@ type hubWith struct {
 	store    *cluster
 	spokes   map[string]*spokeOf
 	names    []string
-	settings kind.Settings
 	session  uint64
 	recorded []RecordFleetHold
 	sent     int // messages from agents that are about holds
@@ -287,6 +288,7 @@ type spokeOf struct {
 }
 
 func newHubWith(t *testing.T, agents, apps int) *hubWith {
+	t.Helper()
 	h := &hubWith{t: t, now: 1_000_000, store: &cluster{t: t, objects: map[kind.Ref]*kind.Object{}, rev: 1}, spokes: map[string]*spokeOf{}}
 	for i := range agents {
 		name := fleetName(i)
@@ -439,6 +441,7 @@ func (h *hubWith) apps() int {
 }
 
 func selecting(t *testing.T, text string) kind.Settings {
+	t.Helper()
 	selector, err := kind.ParseSelector(text)
 	if err != nil {
 		t.Fatal(err)

@@ -71,22 +71,19 @@ func readFleetHold(o *kind.Object) node.FleetRecord {
 	return node.FleetRecord{ID: id, Settings: data[v1alpha1.FleetHoldSettings], Confirmed: id != "" && o.Annotation(v1alpha1.ConfirmAnnotation) == id}
 }
 
-// run looks at the node and at other replicas now and then.
+// run looks at the node and at other replicas now and then. The host fails at the
+// end only.
 func (f *fleetHolds) run(ctx context.Context) error {
 	var told *node.FleetOthers
 	for {
-		var status node.FleetStatus
-		if err := f.host(ctx, func(n *node.Node) { status = n.Fleet() }); err != nil {
-			return nil // the end has come
-		}
-		f.mu.Lock()
-		f.status = status
-		f.mu.Unlock()
+		_ = f.host(ctx, func(n *node.Node) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.status = n.Fleet()
+		})
 		if others, known := f.others(); known && (told == nil || *told != others) {
 			told = &others
-			if f.post(ctx, others) != nil {
-				return nil
-			}
+			_ = f.post(ctx, others)
 		}
 		if !sleep(ctx, fleetLook) {
 			return nil

@@ -12,8 +12,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/node"
 )
 
-// recorded is the ConfigMap with a hold; confirmed: with that value.
+// recordedHold is the ConfigMap with a hold; confirmed: with that value.
 func recordedHold(t *testing.T, id, settings, confirmed string) *kind.Object {
+	t.Helper()
 	return parsed(t, map[string]any{
 		"metadata": map[string]any{"name": v1alpha1.FleetHold, "resourceVersion": "7", "annotations": map[string]string{v1alpha1.ConfirmAnnotation: confirmed}},
 		"data":     map[string]string{v1alpha1.FleetHoldID: id, v1alpha1.FleetHoldSettings: settings, "since": "x"}})
