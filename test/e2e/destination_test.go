@@ -140,12 +140,8 @@ func selects(t *testing.T, w *world) {
 
 	w.hub.project("default").patch(t, `{"metadata":{"labels":{"tier":"gold"}}}`) // it has to reach the agent too
 	w.principal.args = append(w.principal.args, "--label-selector", "tier=gold")
-	mark := w.principal.mark(t)
 	w.principal.restart(t)
 	spoke := w.agents["east"].spoke
-	line := w.principal.says(t, mark, "held back until", "agent=east", "scope=application", "confirm=") // it is most of what is there
-	spoke.app(lab.ArgoCDNamespace, "not-chosen").is(t)
-	confirmFor(t, w, "east", line)
 	spoke.app(lab.ArgoCDNamespace, "not-chosen").goes(t)
 	spoke.object(deployments, "chosen", "guestbook").is(t) // its workloads stay
 	spoke.app(lab.ArgoCDNamespace, "chosen").is(t)
