@@ -69,6 +69,18 @@ func (g *guard) judge(r *replica, lost []*heldItem) Cause {
 	case r.cfg.NoBudget:
 		return ""
 	}
+	if cause := g.exceeded(r, lost); cause != "" {
+		return cause
+	}
+	if r.peer.fleetHold {
+		return CauseFleet
+	}
+	return ""
+}
+
+// exceeded returns by which rule the budget would be exceeded, if items were
+// removed with what is held; empty: by none.
+func (g *guard) exceeded(r *replica, lost []*heldItem) Cause {
 	g.window(r)
 	// What is held already, or went a moment ago, belongs to the same loss: a set
 	// must not empty itself a few items at a time.
@@ -95,8 +107,6 @@ func (g *guard) judge(r *replica, lost []*heldItem) Cause {
 		return CauseHalf
 	case n > r.tune.HeldCount && n*100 > r.tune.HeldPercent*g.base:
 		return CauseMany
-	case r.peer.fleetHold:
-		return CauseFleet
 	}
 	return ""
 }
@@ -163,6 +173,12 @@ func (g *guard) confirm(r *replica, id string) bool {
 		return false
 	}
 	if g.cause == CauseFleet { // no user was asked: it counts against the budget
+		if cause := g.exceeded(r, nil); cause != "" {
+			// Other items have gone since it was held, as users wanted. What is
+			// held is now more than the hub's word is enough for.
+			g.cause, g.changed = cause, true
+			return true
+		}
 		g.count(r, slices.Collect(maps.Values(g.held)))
 	}
 	for _, h := range sortedHashes(g.held) {
@@ -240,6 +256,9 @@ func (g *guard) fingerprint(r *replica) string {
 	}
 	sum := sha256.New()
 	sum.Write([]byte(r.cfg.Name))
+	if g.cause == CauseFleet { // a word on that is no user's confirmation of the same items
+		sum.Write([]byte(CauseFleet))
+	}
 	var b [8]byte
 	for _, h := range sortedHashes(g.held) {
 		binary.BigEndian.PutUint64(b[:], uint64(h))

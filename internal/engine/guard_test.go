@@ -177,6 +177,38 @@ func TestHubThatChecksItsFleetIsAskedFirst(t *testing.T) {
 	}
 }
 
+// What was within the budget when it was held may be the last item when the hub
+// lets it go.
+func TestBudgetIsLookedAtAgainWhenTheHubLetsGo(t *testing.T) {
+	w := newWorld(t, Tuning{})
+	w.hub.cfg.Welcome.Capabilities = []string{FleetHold}
+	w.hub.boot()
+	w.plays("quiet hub put application app1..2 v1", "quiet connect", "quiet wait 60s", "hub misses application app1", "quiet wait 5s")
+	id := func() string {
+		for _, h := range w.hub.peer.Status().Elsewhere {
+			return h.ID
+		}
+		return ""
+	}
+	first := id()
+	w.plays("hub delete application app2", "quiet wait 5s", "hub confirm application", "quiet wait 5s")
+	if s, cause := w.agentScope("application"); s.Items != 1 || cause != CauseLast {
+		t.Fatalf("%d items, held by rule %q", s.Items, cause)
+	}
+	if id() == first || id() == "" {
+		t.Fatalf("the hub knows the hold as %q, as before", id())
+	}
+	w.agent.do(Received{w.session, Confirm{Scope: "application", ID: first}}) // sent before it was known
+	w.plays("quiet wait 5s")
+	if s, _ := w.agentScope("application"); s.Items != 1 {
+		t.Fatal("an older word counts for another rule")
+	}
+	w.plays("hub confirm application", "quiet wait 5s")
+	if s, _ := w.agentScope("application"); s.Items != 0 {
+		t.Errorf("%d items after the user's confirmation", s.Items)
+	}
+}
+
 func TestReasonNamesTheRuleAndWhatToDo(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	r := w.agent.peer.replicas["application"]
