@@ -76,13 +76,31 @@ func TestProjectInUseThatTheHubLacksIsNeverHeld(t *testing.T) {
 	}
 }
 
+func repository(name string) (kind.Ref, string) {
+	return kind.Ref{Resource: kind.Secrets, Namespace: "argocd", Name: name},
+		fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":%q,"namespace":"argocd","labels":{"argocd.argoproj.io/secret-type":"repository"}},"data":{"url":"aHR0cHM6Ly9n","project":"cDA="}}`, name)
+}
+
+// A project that takes an agent off its list takes the credentials away at once:
+// not with the next comparison.
+func TestCredentialsAreWithdrawnAtOnceWhenTheirProjectChanges(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	p.user(kind.Hub, projectRef("p0"), project("p0", `{}`, onlyW1))
+	secret, body := repository("r0")
+	p.user(kind.Hub, secret, body)
+	if p.has(kind.Secrets) != 1 {
+		t.Fatal("the credentials did not come")
+	}
+	p.user(kind.Hub, projectRef("p0"), project("p0", `{}`, `,"destinations":[{"name":"w2","namespace":"*"}]`))
+	if p.has(kind.Secrets) != 0 {
+		t.Error("the credentials stay until something is compared")
+	}
+}
+
 // One agent with few Applications must not lose them all by a mistake on the hub.
 // Credentials are withdrawn without a confirmation.
 func TestSmallScopesAreNotEmptiedByAbsence(t *testing.T) {
-	repository := func(name string) (kind.Ref, string) {
-		return kind.Ref{Resource: kind.Secrets, Namespace: "argocd", Name: name},
-			fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":%q,"namespace":"argocd","labels":{"argocd.argoproj.io/secret-type":"repository"}},"data":{"url":"aHR0cHM6Ly9n","project":"cDA="}}`, name)
-	}
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, projectRef("p0"), project("p0", `{}`, onlyW1))

@@ -504,6 +504,18 @@ func TestRestartWithAWrongSelectorIsHeldOnAllAgentsUntilOneConfirmation(t *testi
 	}
 }
 
+func TestAutonomousAgentsAreNotPartOfTheCheck(t *testing.T) {
+	for mode, want := range map[kind.Mode]int{kind.Managed: 1, kind.Autonomous: 0} {
+		p := newPair(t, mode)
+		p.nodes[kind.Hub].fleet.on = true
+		p.connect()
+		p.later(10 * engine.Second)
+		if got := p.nodes[kind.Hub].Fleet(); got.Compared != want || got.Opening != 0 {
+			t.Errorf("%s: %+v", mode, got)
+		}
+	}
+}
+
 func TestOrdinaryRestartCostsNothing(t *testing.T) {
 	h := newHubWith(t, 12, 2)
 	h.wait(70 * engine.Second)
