@@ -127,6 +127,13 @@ func TestWhatWaitsIsShown(t *testing.T) {
 		}
 		return agent.GetAnnotations()[v1alpha1.ConfirmAnnotation] + "\n"
 	}
+	s.commands["annotated"] = func(string) string {
+		hold, err := l.Hub().Client().CoreV1().ConfigMaps("cli-pending").Get(t.Context(), v1alpha1.FleetHold, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hold.Annotations[v1alpha1.ConfirmAnnotation] + "\n"
+	}
 	s.play("pending.txt")
 }
 

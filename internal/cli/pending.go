@@ -26,6 +26,8 @@ type waiting struct {
 	ID    string `json:"id,omitempty"` // to confirm it with
 
 	Since *metav1.Time `json:"since,omitempty"` // nil: not known
+
+	partOf string // ID of the hold on many agents that covers it
 }
 
 func (p *Program) pendingCommand() *cobra.Command {
@@ -41,6 +43,9 @@ func (p *Program) pendingCommand() *cobra.Command {
   deletion  an Application that is being deleted, until its cluster has removed what it deployed
   rejected  an Application that the other side refuses, and why
   frozen    an Application that must not run on its agent, and why
+
+Agent * stands for many agents: the hub lacks items on so many of them at once that one confirmation is asked for all.
+With the names of agents, what each of them holds is listed instead.
 
 AGE is how long it has waited, where that is known. Changes of projects and repositories for agents that are not
 connected are not listed: they are found when the two sides compare.
@@ -64,6 +69,13 @@ The exit code is 3 if there is anything.`,
 			found, err := p.findPending(cmd.Context(), a, list)
 			if err != nil {
 				return err
+			}
+			if len(args) == 0 {
+				hold, err := a.fleetHold(cmd.Context())
+				if err != nil {
+					return err
+				}
+				found = withFleetHold(hold, found)
 			}
 			v := view{object: found, headings: []string{"AGENT", "KIND", "AGE", "WHAT", "WHY", "ID"}, nothing: p.nothingWaits(list)}
 			paints := map[string]paint{"held": bad, "rejected": bad, "frozen": bad, "deletion": unsure}
@@ -141,12 +153,16 @@ func heldBy(agent *v1alpha1.Agent) []waiting {
 			continue
 		}
 		for line := range strings.SplitSeq(condition.Message, "\n") {
-			id := confirmation.FindStringSubmatch(line)
-			if id == nil {
+			ids := confirmation.FindAllStringSubmatch(line, 2)
+			if ids == nil {
 				continue
 			}
 			what, _, _ := strings.Cut(line, "; to confirm:")
-			found = append(found, waiting{Agent: agent.Name, Kind: "held", What: what, Why: "somebody has to confirm it", ID: id[1], Since: &condition.LastTransitionTime})
+			one := waiting{Agent: agent.Name, Kind: "held", What: what, Why: "somebody has to confirm it", ID: ids[0][1], Since: &condition.LastTransitionTime}
+			if len(ids) > 1 { // of all agents, and of this one
+				one.partOf, one.ID = ids[0][1], ids[1][1]
+			}
+			found = append(found, one)
 		}
 	}
 	return found
@@ -222,6 +238,13 @@ shown: if more is held by then, it has another ID and needs another word.`,
 			a, err := p.agents()
 			if err != nil {
 				return err
+			}
+			hold, err := a.fleetHold(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if hold != nil && hold.ID == args[0] {
+				return p.confirmFleetHold(cmd.Context(), a.cluster, hold, yes)
 			}
 			list, err := a.list(cmd.Context(), "")
 			if err != nil {

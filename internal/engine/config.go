@@ -37,6 +37,11 @@ type ScopeConfig struct {
 	Style Style
 	Role  Role
 	Needs string // scope in which an item's Needs is looked up
+
+	// NoBudget says that items may be removed by absence without a confirmation,
+	// however many: credentials, of which less is safer. While the owner's store is
+	// suspect, they are held all the same.
+	NoBudget bool
 }
 
 // Config of a Peer.

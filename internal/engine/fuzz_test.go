@@ -130,7 +130,7 @@ func (s *supply) message() Message {
 	case 10:
 		return Finished{s.scope(), s.key(), s.version()}
 	case 11:
-		return Held{s.scope(), s.pick("", "id"), s.number(), s.number(), "because", many(s, s.key)}
+		return Held{s.scope(), s.pick("", "id"), s.number(), s.number(), "because", many(s, s.key), Cause(s.pick("", "fleet", "half"))}
 	case 12:
 		return Confirm{s.scope(), s.pick("", "id")}
 	case 13:

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -12,42 +14,141 @@ import (
 // stays as it is until the owner speaks of it again or a person confirms.
 type guard struct {
 	held    map[KeyHash]*heldItem
-	recent  int    // removed by absence, until it has been quiet for a while
-	quietAt Time   // when that is
-	id      string // of what is held, as last reported
-	changed bool   // since then
+	cause   Cause            // of what is held; the strictest, if there were several
+	removed map[KeyHash]bool // items removed by absence in this window, without a user's confirmation
+	base    int              // items that were here when the window began
+	quietAt Time             // when it ends
+	id      string           // of what is held, as last reported
+	changed bool             // since then
 }
 
-// absent decides on items that a complete round found missing at the owner.
+// Cause is the rule by which deletions are held. It travels by name, so that a
+// peer of another build can show one that it does not know.
+type Cause string
+
+// The causes.
+const (
+	CauseStore  Cause = "store"  // the owner's store went back, or is another one
+	CauseLast   Cause = "last"   // nothing would be left in the scope
+	CauseHalf   Cause = "half"   // more than half of the scope would go
+	CauseMany   Cause = "many"   // many items, and a large share of the scope
+	CauseSource Cause = "source" // it came from another object of that name
+	CauseFleet  Cause = "fleet"  // the hub checks first whether many agents lose items
+)
+
+// Budget reports whether the deletion budget of a single agent is the cause.
+func (c Cause) Budget() bool { return c == CauseLast || c == CauseHalf || c == CauseMany }
+
+// absent decides on items that a complete round found missing at the owner. They
+// are ours, for they carry our mark; but the owner may lack them by mistake: a
+// wrong setting, or a view that is not complete. So it takes a confirmation to
+// remove the last item of a scope, more than half of it, or many. The limits do
+// not depend on how often a removal was tried: what was let go once is not
+// judged again in the session, and counts once in the window.
 func (g *guard) absent(r *replica, lost []*heldItem) {
 	if len(lost) == 0 {
 		return
 	}
-	// What is held already, or went a moment ago, belongs to the same accident:
-	// a set must not empty itself a few items at a time.
-	if r.peer.now >= g.quietAt {
-		g.recent = 0
-	}
-	n := len(lost) + len(g.held) + g.recent
-	if r.peer.suspect || (n > r.tune.HeldCount && n*100 > r.tune.HeldPercent*(r.owned+g.recent)) {
-		g.hold(r, lost)
+	if cause := g.judge(r, lost); cause != "" {
+		g.hold(r, lost, cause)
 		return
 	}
-	g.recent += len(lost)
-	g.quietAt = r.peer.now + quiet
+	g.count(r, lost)
 	for _, it := range lost {
-		it.want = Version{}
+		it.want, it.sure = Version{}, true
 		r.cured(it)
 		r.remove(it, true, false)
+	}
+}
+
+// judge returns why items may not be removed now; empty: they may.
+func (g *guard) judge(r *replica, lost []*heldItem) Cause {
+	switch {
+	case r.peer.suspect:
+		return CauseStore
+	case r.cfg.NoBudget:
+		return ""
+	}
+	if cause := g.exceeded(r, lost); cause != "" {
+		return cause
+	}
+	if r.peer.fleetHold {
+		return CauseFleet
+	}
+	return ""
+}
+
+// exceeded returns by which rule the budget would be exceeded, if items were
+// removed with what is held; empty: by none.
+func (g *guard) exceeded(r *replica, lost []*heldItem) Cause {
+	g.window(r)
+	// What is held already, or went a moment ago, belongs to the same loss: a set
+	// must not empty itself a few items at a time.
+	going := map[KeyHash]bool{}
+	for h := range g.held {
+		going[h] = true
+	}
+	for _, it := range lost {
+		going[it.hash] = true
+	}
+	left := 0
+	for h, it := range r.items {
+		leaving := going[h] || it.sure || it.removing && it.want.IsZero() && it.seq != 0
+		if it.exists && it.owned && !leaving {
+			left++
+		}
+	}
+	maps.Copy(going, g.removed)
+	n := len(going)
+	switch {
+	case left == 0:
+		return CauseLast
+	case 2*n > g.base:
+		return CauseHalf
+	case n > r.tune.HeldCount && n*100 > r.tune.HeldPercent*g.base:
+		return CauseMany
+	}
+	return ""
+}
+
+// window begins to count again if nothing was removed by absence for a while.
+// What could not be removed yet still counts.
+func (g *guard) window(r *replica) {
+	if r.peer.now < g.quietAt {
+		return
+	}
+	g.base = r.owned
+	maps.DeleteFunc(g.removed, func(h KeyHash, _ bool) bool {
+		it := r.items[h]
+		return it == nil || !it.sure || !it.exists || !it.owned
+	})
+}
+
+// count notes items that are removed by absence without a user's confirmation.
+func (g *guard) count(r *replica, items []*heldItem) {
+	g.window(r)
+	if g.removed == nil {
+		g.removed = map[KeyHash]bool{}
+	}
+	for _, it := range items {
+		if !g.removed[it.hash] {
+			g.removed[it.hash] = true
+			g.quietAt = r.peer.now + quiet
+		}
 	}
 }
 
 // quiet is how long removals by absence count against the budget.
 const quiet = 600 * Second
 
-func (g *guard) hold(r *replica, items []*heldItem) {
+// hold keeps items from being removed. A cause that needs a user's confirmation
+// stays until nothing is held: it covers whatever else is held meanwhile.
+func (g *guard) hold(r *replica, items []*heldItem, cause Cause) {
 	if g.held == nil {
 		g.held = map[KeyHash]*heldItem{}
+	}
+	if len(g.held) == 0 || g.cause == CauseFleet || cause == CauseStore {
+		g.cause = cause
 	}
 	for _, it := range items {
 		it.heldBack, it.want = true, Version{}
@@ -70,6 +171,15 @@ func (g *guard) drop(it *heldItem) {
 func (g *guard) confirm(r *replica, id string) bool {
 	if len(g.held) == 0 || id != g.id {
 		return false
+	}
+	if g.cause == CauseFleet { // no user was asked: it counts against the budget
+		if cause := g.exceeded(r, nil); cause != "" {
+			// Other items have gone since it was held, as users wanted. What is
+			// held is now more than the hub's word is enough for.
+			g.cause, g.changed = cause, true
+			return true
+		}
+		g.count(r, slices.Collect(maps.Values(g.held)))
 	}
 	for _, h := range sortedHashes(g.held) {
 		it := g.held[h]
@@ -104,10 +214,7 @@ func (g *guard) describe(r *replica) *Held {
 	if g.id == "" {
 		return out
 	}
-	out.Reason = "the owner lacks more items than an ordinary change removes"
-	if r.peer.suspect {
-		out.Reason = "the owner's store went back in time or is another one"
-	}
+	out.Cause, out.Reason = g.cause, g.reason(r)
 	for _, h := range sortedHashes(g.held) {
 		out.Sample = append(out.Sample, g.held[h].key)
 	}
@@ -116,6 +223,26 @@ func (g *guard) describe(r *replica) *Held {
 	})
 	out.Sample = out.Sample[:min(len(out.Sample), maxSample)]
 	return out
+}
+
+// reason says in words which rule holds the items, and what to do.
+func (g *guard) reason(r *replica) string {
+	const otherwise = "; if not, put right what selects them (label selector, allowed namespaces, the namespace of the Agent) or restore them"
+	switch g.cause {
+	case CauseStore:
+		return "the owner's store went back in time or is another one"
+	case CauseSource:
+		return "the owner lacks the object that these came from, and deletes another one of that name. Confirm if they are to go as well"
+	case CauseLast:
+		return "the owner lacks every item that is left in this scope, and the last one is never removed without a confirmation. Confirm if that is intended" + otherwise
+	case CauseHalf:
+		return "the owner lacks more than half of the items in this scope. Confirm if that is intended" + otherwise
+	case CauseMany:
+		return fmt.Sprintf("the owner lacks more than %d items and more than %d %% of this scope. Confirm if that is intended", r.tune.HeldCount, r.tune.HeldPercent) + otherwise
+	case CauseFleet:
+		return "the owner lacks these items, and the hub checks first whether many agents lose items at once. Nothing needs to be done unless the hub asks for a confirmation: argocd-agentctl pending"
+	}
+	return ""
 }
 
 // maxSample is how many held keys are named to people.
@@ -129,6 +256,9 @@ func (g *guard) fingerprint(r *replica) string {
 	}
 	sum := sha256.New()
 	sum.Write([]byte(r.cfg.Name))
+	if g.cause == CauseFleet { // a word on that is no user's confirmation of the same items
+		sum.Write([]byte(CauseFleet))
+	}
 	var b [8]byte
 	for _, h := range sortedHashes(g.held) {
 		binary.BigEndian.PutUint64(b[:], uint64(h))

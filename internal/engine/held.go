@@ -3,7 +3,7 @@ package engine
 // This file is about what waits for a person's word, and how both ends know of it.
 
 func (p *Peer) suspicion() Held {
-	return Held{ID: p.suspectID, Reason: "the other side's store went back in time or is another one: deletions, updates and commands wait for a confirmation"}
+	return Held{ID: p.suspectID, Cause: CauseStore, Reason: "the other side's store went back in time or is another one: deletions, updates and commands wait for a confirmation"}
 }
 
 // tellHeld makes known what is held back: to people here, and to the hub.

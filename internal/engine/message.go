@@ -54,6 +54,11 @@ type Welcome struct {
 	InstanceLabel string // by which Argo CD tracks on the hub; empty: the default
 }
 
+// FleetHold is a capability of the hub: it checks removals by absence across its
+// agents. An agent that knows it holds such removals until the hub confirms them,
+// which the hub does by itself unless many agents lose items at once.
+const FleetHold = "fleet-hold"
+
 // Range is what a peer supports, both ends included.
 type Range struct{ Min, Max int }
 
@@ -214,6 +219,7 @@ type Held struct {
 	Of     uint64
 	Reason string
 	Sample []Key // a few, for people
+	Cause  Cause // empty: an older peer, which does not tell
 }
 
 // Confirm lets a held deletion go ahead, or accepts a store that went back.

@@ -31,6 +31,7 @@ type Peer struct {
 	suspect         bool // the other side's store is not believed
 	recordedSuspect bool // likewise, as recorded says
 	suspectID       string
+	fleetHold       bool            // agent: the hub checks removals by absence across its agents
 	remoteHeld      map[string]Held // hub: what the agent holds back, by scope
 	heldTold        map[string]bool // agent: scopes of which the hub was told so, or that it is over
 	early           []Message       // agent: came between Welcome and Begin

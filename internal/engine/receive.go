@@ -126,7 +126,7 @@ func (r *replica) takeGone(it *heldItem, in DeltaItem) {
 	case !it.exists || !it.owned || r.cfg.Style != Mirror:
 		r.ack(in, OK, "", 0)
 	case r.peer.suspect:
-		r.guard.hold(r, []*heldItem{it})
+		r.guard.hold(r, []*heldItem{it}, CauseStore)
 		r.ack(in, HeldBack, "the owner's store went back in time; deletions wait until that is confirmed", 0)
 	default:
 		r.guard.drop(it)
@@ -226,7 +226,7 @@ func (r *replica) written(it *heldItem, in Applied) {
 		if it.exists && it.owned {
 			// What is here came from another object of that name, which the
 			// owner lacks. Nobody has asked for its removal.
-			r.guard.hold(r, []*heldItem{it})
+			r.guard.hold(r, []*heldItem{it}, CauseSource)
 		}
 	}
 	if in.Left {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 )
 
 // This file is about who is at the other end, and from when to when.
@@ -148,6 +149,7 @@ func (p *Peer) welcomed(m Welcome) {
 		return
 	}
 	p.phase, p.protocol, p.projection = opening, m.Protocol, m.Projection
+	p.fleetHold = slices.Contains(m.Capabilities, FleetHold)
 	p.meet(m.Store)
 	p.fact(Fact{Event: Opened, Welcome: &m, Store: m.Store})
 }

@@ -38,6 +38,8 @@ type HostConfig struct {
 	// must not block.
 	ToPeer func(node.ToPeer)
 	Report func(node.Report)
+	// RecordFleetHold is called likewise; may be nil where there is no fleet check.
+	RecordFleetHold func(node.RecordFleetHold)
 	// Applied is called for every input after the node has taken it; may be nil.
 	Applied func(node.Input)
 	// Remember writes down what the node wants to be known to the next process
@@ -203,6 +205,8 @@ func (h *Host) step(ctx context.Context, in node.Input) {
 				h.writer.Abandon(ctx, e.Agent)
 			}
 			h.cfg.Report(e)
+		case node.RecordFleetHold:
+			h.cfg.RecordFleetHold(e)
 		}
 	}
 }

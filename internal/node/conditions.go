@@ -154,6 +154,9 @@ func (l *link) heldMessage() string {
 	if l.node.cfg.Side == kind.Hub {
 		owner = "The cluster of agent " + l.name
 	}
+	if l.guarded.Cause == engine.CauseFleet {
+		return fmt.Sprintf("%s does not have this Application any more. Its deletion here is held back, as one of %d: %s", owner, l.guarded.Count, l.guarded.Reason)
+	}
 	return fmt.Sprintf("%s does not have this Application any more. Its deletion here is held back, as one of %d: %s. To let them go, on the hub: kubectl annotate agents.argocd-agent.argoproj-labs.io -n %s %s --overwrite %s=%s",
 		owner, l.guarded.Count, l.guarded.Reason, l.world.HubArgoNamespace, l.world.Agent.Name, kind.Confirmation, l.guarded.ID)
 }

@@ -74,6 +74,9 @@ func newLink(n *Node, reg Register) *link {
 			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version, InstanceLabel: n.argo.InstanceLabel},
 	}
 	cfg.Scopes = n.configs[reg.Agent.Mode]
+	if n.fleet.on {
+		cfg.Welcome.Capabilities = []string{engine.FleetHold}
+	}
 	l.peer = engine.NewPeer(cfg, l)
 	return l
 }
@@ -115,6 +118,7 @@ func scopesOf(side kind.Side, mode kind.Mode) []scope {
 			if mode != kind.Managed {
 				continue
 			}
+			s.cfg.NoBudget = true // credentials: to withdraw them is safe
 		case kind.ApplicationScope:
 			s.cfg.Needs = kind.AppProjectScope
 		}
@@ -172,6 +176,7 @@ func (l *link) handle(e engine.Effect) {
 
 // fact takes note of what concerns this side.
 func (l *link) fact(f engine.Fact) {
+	l.fleetFact(f)
 	switch f.Event {
 	case engine.Opened:
 		l.opened(f)

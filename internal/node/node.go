@@ -20,6 +20,11 @@ type Config struct {
 	Policy        Policy
 	Tuning        engine.Tuning
 
+	// FleetCheck (hub) has agents hold what they find absent until it is known
+	// that few of them lose items at once. It needs a FleetRecord and FleetOthers
+	// to begin with.
+	FleetCheck bool
+
 	// Spoke: what this agent is, and what it remembers of the hub.
 	Mode       kind.Mode
 	Mapping    kind.Mapping
@@ -61,6 +66,7 @@ type Node struct {
 	arrivals   arrivals   // spoke
 	follow     following  // hub: repositories and their projects
 	placements placements // hub: Applications and their projects
+	fleet      fleetCheck // hub
 
 	now   engine.Time
 	out   []Effect
@@ -82,7 +88,7 @@ func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, cache: newCache(Resources()), links: map[string]*link{}, byNS: map[string][]*link{}, byURL: map[string][]*link{}, placements: newPlacements(),
 		scopes: map[kind.Mode][]scope{}, configs: map[kind.Mode][]engine.ScopeConfig{},
 		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]missing{}, follow: newFollowing(), schemas: map[kind.Resource]string{},
-		roster: roster{opening: map[string]*link{}}}
+		roster: roster{opening: map[string]*link{}}, fleet: fleetCheck{on: cfg.FleetCheck && cfg.Side == kind.Hub}}
 	if cfg.Side == kind.Spoke {
 		n.arrivals = arrivals{at: map[string]engine.Time{}, asked: map[kind.Ref]engine.Time{}}
 		n.links[""] = newLink(n, Register{
@@ -97,6 +103,9 @@ func New(cfg Config) *Node {
 // are valid until the next Step.
 func (n *Node) Step(now engine.Time, in Input) []Effect {
 	n.now = max(n.now, now)
+	if n.fleet.beganAt == 0 {
+		n.fleet.beganAt = n.now
+	}
 	clear(n.out)
 	n.out = n.out[:0]
 	n.placements.again = n.placements.again[:0]
@@ -135,10 +144,15 @@ func (n *Node) Step(now engine.Time, in Input) []Effect {
 		if l := n.links[in.Agent]; l != nil {
 			l.step(engine.Confirmed{ID: in.ID})
 		}
+	case FleetRecord:
+		n.fleetRecord(in)
+	case FleetOthers:
+		n.fleetOthers(in)
 	case Tick:
 		n.tick()
 	}
 	n.drain()
+	n.checkFleet()
 	n.rearm()
 	return n.out
 }
@@ -224,6 +238,7 @@ func (n *Node) unregister(agent, why string) {
 		return
 	}
 	delete(n.links, agent)
+	delete(n.fleet.agents, agent)
 	n.roster.remove(l)
 	dropLink(n.byNS, l.world.Agent.HubNamespace, l)
 	dropLink(n.byURL, l.world.Agent.ClusterURL(), l)

@@ -15,7 +15,10 @@ func (n *Node) argoSettings(in ArgoSettings) {
 		return
 	}
 	anew := in.InstanceLabel != n.argo.InstanceLabel
-	n.argo = in
+	before := n.settingsID()
+	if n.argo = in; n.settingsID() != before {
+		n.fleet.beganAt = n.now
+	}
 	clear(n.placements.rules)
 	for _, l := range n.sortedLinks() {
 		if anew {

@@ -59,19 +59,45 @@ func TestProjectsInheritFromGlobalOnes(t *testing.T) {
 	}
 }
 
+// A project that leaves because another one changed was not edited itself, so the
+// deletion budget applies.
 func TestProjectThatIsPlacedByWhatItInheritsLeavesWithIt(t *testing.T) {
-	p := newPair(t, kind.Managed)
-	p.connect()
-	everywhere := []kind.GlobalProject{{Name: "global", Selector: kind.LabelSelector{}}}
-	p.step(kind.Hub, ArgoSettings{GlobalProjects: everywhere})
-	p.user(kind.Hub, projectRef("team"), project("team", `{}`, ""))
-	p.user(kind.Hub, projectRef("global"), project("global", `{}`, onlyW1))
-	if p.stores[kind.Spoke].objects[projectRef("team")] == nil {
-		t.Fatal("the project did not go where the global one lets it")
-	}
-	p.user(kind.Hub, projectRef("global"), project("global", `{}`, ""))
-	if p.stores[kind.Spoke].objects[projectRef("team")] != nil {
-		t.Error("the project stays where the global one lets it no longer")
+	for _, c := range []struct {
+		name  string
+		stay  int
+		cause engine.Cause // of what is held
+	}{{"as one of several", 2, ""}, {"as the last one", 0, engine.CauseLast}} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPair(t, kind.Managed)
+			p.connect()
+			p.removeOnHub(projectRef("default"), true)
+			p.step(kind.Hub, ArgoSettings{GlobalProjects: []kind.GlobalProject{{Name: "global", Selector: kind.LabelSelector{}}}})
+			p.user(kind.Hub, projectRef("team"), project("team", `{}`, ""))
+			for i := range c.stay {
+				name := fmt.Sprintf("other%d", i)
+				p.user(kind.Hub, projectRef(name), project(name, `{}`, onlyW1))
+			}
+			p.user(kind.Hub, projectRef("global"), project("global", `{}`, onlyW1))
+			if p.stores[kind.Spoke].objects[projectRef("team")] == nil {
+				t.Fatal("the project did not go where the global one lets it")
+			}
+			p.later(70 * engine.Second)
+			p.facts = nil
+			p.user(kind.Hub, projectRef("global"), project("global", `{}`, ""))
+			p.later(10 * engine.Second)
+			if there := p.stores[kind.Spoke].objects[projectRef("team")] != nil; there != (c.cause != "") {
+				t.Errorf("the project is there: %v", there)
+			}
+			var cause engine.Cause
+			for _, f := range p.facts {
+				if f.Event == engine.HeldEvent {
+					cause = f.Held.Cause
+				}
+			}
+			if cause != c.cause {
+				t.Errorf("held by rule %q, want %q", cause, c.cause)
+			}
+		})
 	}
 }
 

@@ -34,11 +34,23 @@ func (l *link) tell(r kind.Resource, was, is *kind.Object, watched bool) {
 			if s.cfg.Style == engine.Pending && now != nil {
 				l.noteRefresh(now)
 			}
-			l.tellOwner(s, old, now, engine.Withdraw{Seen: watched || is != nil, Deleted: is == nil || is.IsDeleting()})
+			l.tellOwner(s, old, now, engine.Withdraw{Seen: s.leftInSight(was, is, watched), Deleted: is == nil || is.IsDeleting()})
 		case s.cfg.Style != engine.Pending:
 			l.tellReplica(s, old, now)
 		}
 	}
+}
+
+// leftInSight reports whether an item that is not published any more was seen to
+// leave: its object was deleted, or a user edited it. An object that is as it was,
+// and leaves because settings or another object changed, counts as absent: one
+// such change can concern any number of items, so the deletion budget and the
+// fleet check apply. Credentials are withdrawn at once in any case.
+func (s *scope) leftInSight(was, is *kind.Object, watched bool) bool {
+	if is == nil {
+		return watched
+	}
+	return was != is || s.cfg.NoBudget
 }
 
 // forget drops what was noted of an Application that is gone.

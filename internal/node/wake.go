@@ -83,6 +83,9 @@ func (n *Node) NextWake() (engine.Time, bool) {
 	if w := n.roster.wakes; len(w) > 0 && (!ok || w[0].wakeAt < at) {
 		at, ok = w[0].wakeAt, true
 	}
+	if next := n.fleet.nextAt; n.fleet.on && next != 0 && (!ok || next < at) {
+		at, ok = next, true
+	}
 	return at, ok
 }
 

@@ -27,9 +27,11 @@ func (p *principal) assembleAgents(ctx context.Context, n *node.Node) {
 	p.keeper.again = func(agent string) { p.tending.add(agent) }
 	p.keeper.gone = func(rec record) { p.shared.deleted(rec) }
 	p.tending = (&errands{what: "cluster Secret", do: p.keeper.tend, parallel: parallelKeeping, log: p.log}).prepare()
-	p.replicas = newReplicas(p.client, p.cfg.Namespace, p.replica(), p.cfg.ReplicaAddress, p.log)
+	p.fleet = &fleetHolds{client: p.client, namespace: p.cfg.Namespace, chores: p.chores, post: p.host.Post, host: p.host.Do,
+		others: func() (node.FleetOthers, bool) { return p.replicas.others() }, jitter: p.cfg.Jitter, log: p.log}
+	p.replicas = newReplicas(p.client, p.cfg.Namespace, p.replica(), p.cfg.ReplicaAddress, p.fleet.now, p.log)
 	p.reporter = (&reporter{client: p.client, registry: p.registry, namespace: p.cfg.Namespace, replica: p.replica(),
-		host: p.host.Do, trouble: p.keeper.troubleOf, moans: p.moaning.of, greeting: p.greetingOf, alive: p.replicas.alive, log: p.log}).prepare()
+		host: p.host.Do, trouble: p.keeper.troubleOf, moans: p.moaning.of, greeting: p.greetingOf, alive: p.replicas.alive, fleet: p.fleet.now, log: p.log}).prepare()
 	p.releaser = (&releaser{client: p.client, registry: p.registry, node: n, host: p.host.Do, log: p.log}).prepare()
 }
 

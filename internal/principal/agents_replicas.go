@@ -2,6 +2,7 @@ package principal
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -22,8 +23,11 @@ type replicas struct {
 	at        string // host:port where other principals reach this one; empty: they do not
 	log       *slog.Logger
 
-	mu   sync.Mutex
-	seen map[string]sign // Lease → its last sign of life
+	fleet func() node.FleetStatus // what the others are told of this one's agents
+
+	mu     sync.Mutex
+	seen   map[string]sign // Lease → its last sign of life
+	listed bool            // all were read once
 }
 
 type sign struct {
@@ -33,17 +37,24 @@ type sign struct {
 	lease   *kind.Object
 }
 
+// fleetShare is what a principal tells others of its agents, in its Lease.
+type fleetShare struct {
+	node.FleetTotals
+	Settings string
+}
+
 const (
 	replicaLabel      = kind.Prefix + "replica" // of a Lease: the principal's
 	replicaAnnotation = kind.Prefix + "replica-name"
 	addressAnnotation = kind.Prefix + "replica-address"
+	fleetAnnotation   = kind.Prefix + "replica-agents"
 	leaseRenewal      = 10 * time.Second
 	leaseLife         = 30 * time.Second // without a renewal
 	leaseForgotten    = 10 * time.Minute // after that anybody removes it
 )
 
-func newReplicas(c *kube.Client, namespace, self, at string, log *slog.Logger) *replicas {
-	return &replicas{client: c, namespace: namespace, self: self, at: at, log: log, seen: map[string]sign{}}
+func newReplicas(c *kube.Client, namespace, self, at string, fleet func() node.FleetStatus, log *slog.Logger) *replicas {
+	return &replicas{client: c, namespace: namespace, self: self, at: at, fleet: fleet, log: log, seen: map[string]sign{}}
 }
 
 func (r *replicas) watch() kube.Watch {
@@ -66,6 +77,7 @@ func (r *replicas) take(_ context.Context, in node.Input) error {
 				delete(r.seen, name)
 			}
 		}
+		r.listed = true
 	case node.Seen:
 		r.note(in.Object)
 	case node.Lost:
@@ -110,6 +122,35 @@ func (r *replicas) last(replica string) (sign, bool) {
 	return sign{}, false
 }
 
+// share is what this principal tells the others.
+func (r *replicas) share() fleetShare {
+	s := r.fleet()
+	return fleetShare{s.FleetTotals, s.Settings}
+}
+
+// others sums up what the agents of other principals come to; false: they have not
+// been read yet. One that tells nothing, or has other settings, is being replaced.
+func (r *replicas) others() (node.FleetOthers, bool) {
+	settings := r.fleet().Settings
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all node.FleetOthers
+	for _, s := range r.seen {
+		if s.replica == r.self || time.Since(s.at) >= leaseLife {
+			continue
+		}
+		var share fleetShare
+		if err := json.Unmarshal([]byte(s.lease.Annotation(fleetAnnotation)), &share); err != nil || share.Settings != settings {
+			all.Differ = true
+		}
+		all.Compared += share.Compared
+		all.Opening += share.Opening
+		all.Affected += share.Affected
+		all.Items += share.Items
+	}
+	return all, r.listed
+}
+
 // run renews this principal's Lease until the context ends, and then removes it.
 func (r *replicas) run(ctx context.Context) error {
 	said := ""
@@ -144,10 +185,15 @@ func (r *replicas) renew(ctx context.Context) error {
 	defer cancel()
 	ref := r.ref()
 	annotations := map[string]string{replicaAnnotation: r.self}
+	share, err := json.Marshal(r.share())
+	if err != nil {
+		return fmt.Errorf("write down the totals of agents: %w", err)
+	}
+	annotations[fleetAnnotation] = string(share)
 	if r.at != "" {
 		annotations[addressAnnotation] = r.at
 	}
-	_, err := r.client.Apply(ctx, ref, secretManager, map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+	_, err = r.client.Apply(ctx, ref, secretManager, map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
 		"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace, "labels": map[string]string{replicaLabel: "principal"},
 			"annotations": annotations},
 		"spec": map[string]any{"holderIdentity": r.self, "leaseDurationSeconds": int(leaseLife.Seconds()), "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}})

@@ -14,7 +14,7 @@ import (
 
 func TestAPrincipalIsGoneWhenItsLeaseIsNotRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReplicas(nil, "argocd", "here", "", slog.New(slog.DiscardHandler))
+		r := newReplicas(nil, "argocd", "here", "", alone, slog.New(slog.DiscardHandler))
 		lease := func(revision int) *kind.Object {
 			return parsed(t, map[string]any{"metadata": map[string]any{"name": "l", "namespace": "argocd", "resourceVersion": fmt.Sprint(revision),
 				"annotations": map[string]string{replicaAnnotation: "there"}}})
@@ -45,5 +45,45 @@ func TestAPrincipalIsGoneWhenItsLeaseIsNotRenewed(t *testing.T) {
 		expect(true, "back")
 		give(node.Lost{Ref: kind.Ref{Resource: kube.Leases, Name: "l"}})
 		expect(false, "ended")
+	})
+}
+
+// alone is a principal without agents.
+func alone() node.FleetStatus { return node.FleetStatus{Settings: "s1"} }
+
+func TestWhatOtherPrincipalsHaveIsSummedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(nil, "argocd", "here", "", alone, slog.New(slog.DiscardHandler))
+		revision := 0
+		lease := func(replica, agents string) *kind.Object {
+			revision++
+			return parsed(t, map[string]any{"metadata": map[string]any{"name": replica, "namespace": "argocd", "resourceVersion": fmt.Sprint(revision),
+				"annotations": map[string]string{replicaAnnotation: replica, fleetAnnotation: agents}}})
+		}
+		is := func(when string, want node.FleetOthers, known bool) {
+			t.Helper()
+			if got, ok := r.others(); got != want || ok != known {
+				t.Errorf("%s: %+v, known %v", when, got, ok)
+			}
+		}
+		give := func(objects ...*kind.Object) {
+			t.Helper()
+			if err := r.take(t.Context(), node.List{Resource: kube.Leases, Objects: objects}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const mine, theirs = `{"Compared":9,"Affected":9,"Settings":"s1"}`, `{"Compared":5,"Opening":2,"Affected":3,"Items":7,"Settings":"s1"}`
+		is("nothing was read", node.FleetOthers{}, false)
+		give(lease("here", mine))
+		is("this one alone", node.FleetOthers{}, true)
+		both := node.FleetOthers{FleetTotals: node.FleetTotals{Compared: 10, Opening: 4, Affected: 6, Items: 14}}
+		give(lease("here", mine), lease("b", theirs), lease("c", theirs))
+		is("two others", both, true)
+		give(lease("here", mine), lease("b", theirs), lease("c", `{"Settings":"s0"}`))
+		is("one has other settings", node.FleetOthers{FleetTotals: node.FleetTotals{Compared: 5, Opening: 2, Affected: 3, Items: 7}, Differ: true}, true)
+		give(lease("here", mine), lease("b", ""))
+		is("one is of an older release", node.FleetOthers{Differ: true}, true)
+		time.Sleep(leaseLife)
+		is("they are gone", node.FleetOthers{}, true)
 	})
 }

@@ -28,6 +28,7 @@ type reporter struct {
 	moans     func(agent string) string
 	greeting  func(agent string, epoch engine.Epoch) (greeting, bool) // what an agent has shown on a connection
 	alive     func(replica string) bool
+	fleet     func() node.FleetStatus
 	errands   *errands
 	log       *slog.Logger
 	started   time.Time
@@ -231,7 +232,7 @@ func (r *reporter) outlook(agent string) (outlook, bool) {
 	}
 	_, inForce := r.registry.get(agent)
 	v := outlook{rec: rec, inForce: inForce, refusal: r.registry.refusal(agent), barred: r.registry.barred(agent), trouble: r.trouble(agent), moans: r.moans(agent), replica: r.replica,
-		confirm: r.confirmCommand(agent), now: time.Now()}
+		confirm: r.confirmCommand(agent), fleet: r.fleet().Record, confirmFleet: fleetConfirmCommand(r.namespace, r.fleet().Record.ID), now: time.Now()}
 	r.mu.Lock()
 	v.seat = r.seats[agent]
 	r.mu.Unlock()

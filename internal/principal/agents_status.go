@@ -18,6 +18,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
 )
 
 // This file makes the status of an Agent; nothing in it touches the world.
@@ -51,6 +52,9 @@ type outlook struct {
 	gone    bool   // the replica that had the agent is no more
 	confirm func(id string) string
 	now     time.Time
+
+	fleet        node.FleetRecord // the hold of many agents; no ID: none
+	confirmFleet string           // how it is confirmed
 }
 
 // status is what an Agent's status should be. Where another replica knows better,
@@ -223,11 +227,28 @@ func (v outlook) held(s *v1alpha1.Status, e engine.Status) {
 		}
 	}
 	add(e.Suspect, "the agent's store went back in time or is another one")
+	checking := ""
 	for _, h := range e.Elsewhere {
-		add(h.ID, "the agent holds back: "+clip(theirWords(h.Reason), 200))
+		reason := "the agent holds back: " + clip(theirWords(h.Reason), 400)
+		if h.Scope != "" {
+			reason = fmt.Sprintf("the agent holds back %d of %d items of %s: %s", h.Count, h.Of, theirWords(h.Scope), clip(theirWords(h.Reason), 400))
+		}
+		switch absent := h.Cause == engine.CauseFleet || h.Cause.Budget(); {
+		case absent && v.fleet.ID != "" && !v.fleet.Confirmed:
+			what = append(what, fmt.Sprintf("%d of %d items of %s, as part of a hold on many agents (%s); to confirm: %s or, for this agent alone, %s",
+				h.Count, h.Of, theirWords(h.Scope), v.fleet.ID, v.confirmFleet, v.confirm(h.ID)))
+		case h.Cause == engine.CauseFleet:
+			checking = reason
+		default:
+			add(h.ID, reason)
+		}
 	}
 	for _, sc := range e.Scopes {
 		add(sc.HeldID, fmt.Sprintf("%d deletions of %s", sc.Held, sc.Name))
+	}
+	if len(what) == 0 && checking != "" {
+		v.condition(s, v1alpha1.ConditionHeld, metav1.ConditionFalse, "Checking", checking)
+		return
 	}
 	if len(what) == 0 {
 		v.condition(s, v1alpha1.ConditionHeld, metav1.ConditionFalse, "Nothing", "nothing waits for a confirmation")

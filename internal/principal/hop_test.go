@@ -54,7 +54,7 @@ func newPair(t *testing.T) *pair {
 	d.see(agent("b", 2, "managed", with("here")))
 	own := q.certs("resource-proxy")
 	principalOf := func(self string) *live {
-		p := &principal{registry: d.registry, replicas: newReplicas(nil, "argocd", self, "", slog.New(slog.DiscardHandler))}
+		p := &principal{registry: d.registry, replicas: newReplicas(nil, "argocd", self, "", alone, slog.New(slog.DiscardHandler))}
 		p.cfg.Live.Twin = &identity.Twin{From: own, Protocol: HopProtocol}
 		p.cfg.Live.ResourceTLS = identity.ServerTLS(own, nil)
 		p.cfg.Live.ResourceTLS.NextProtos = []string{"h2", "http/1.1"}

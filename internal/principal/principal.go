@@ -43,6 +43,7 @@ type principal struct {
 	moaning    *complaints
 	releaser   *releaser
 	replicas   *replicas
+	fleet      *fleetHolds
 	sessions   *sessions
 	chores     *chores
 	blocklists *blocklists
@@ -71,11 +72,12 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 		Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector,
 			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust},
+		FleetCheck: true,
 	})
 	p.host = kube.NewHost(p.client, kube.HostConfig{
 		Node: n, Watches: watches(cfg), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: p.log, Trace: cfg.Trace,
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
-		ToPeer:     func(e node.ToPeer) { p.sessions.deliver(e) }, Report: p.report, Applied: p.applied, Writing: func(ref kind.Ref) { p.live.writing(ref) },
+		ToPeer:     func(e node.ToPeer) { p.sessions.deliver(e) }, Report: p.report, RecordFleetHold: func(e node.RecordFleetHold) { p.fleet.record(e) }, Applied: p.applied, Writing: func(ref kind.Ref) { p.live.writing(ref) },
 	})
 	p.issuer = p.newIssuer()
 	p.moaning = &complaints{changed: func(agent string) { p.reporter.errands.add(agent) }, known: map[string]complaint{}}
@@ -152,6 +154,8 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 	for _, run := range kube.WatchSchemas(p.client, p.host.Post, p.log, p.cfg.Jitter) {
 		start("schemas", run)
 	}
+	start("hold of many agents", p.fleet.follow)
+	start("check of all agents", p.fleet.run)
 	for w, sink := range p.blocklists.watches() {
 		start("revocations", kube.NewWatcher(p.client, w, sink, p.log.With("list", blocklist), p.cfg.Jitter).Run)
 	}

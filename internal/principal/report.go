@@ -47,6 +47,10 @@ func (p *principal) report(r node.Report) {
 	case engine.Cured:
 		log.Info("item accepted again", "scope", f.Scope, "item", f.Key.String())
 	case engine.HeldEvent:
+		if f.Held.Cause == engine.CauseFleet {
+			log.Info("Removals wait for the check across agents", "scope", f.Scope, "count", f.Held.Count, "of", f.Held.Of)
+			break
+		}
 		log.Warn("deletions are held back until somebody confirms them", "scope", f.Scope, "count", f.Held.Count, "of", f.Held.Of,
 			"reason", f.Held.Reason, "confirm", p.reporter.confirmCommand(r.Agent)(f.Held.ID))
 	case engine.Unheld:

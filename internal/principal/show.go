@@ -110,5 +110,6 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 		})
 	}
 	metrics = append(append(metrics, p.reporter.metrics()...), p.traceMetrics()...)
+	metrics = append(metrics, p.fleet.metrics()...)
 	return append(append(metrics, p.live.metrics()...), p.shared.metrics()...), nil
 }

@@ -28,7 +28,7 @@ func (w *world) overBudget(removed, of int) bool {
 	if count == 0 {
 		count = 10
 	}
-	return removed > count && removed*100 > 20*of
+	return removed > count && removed*100 > 20*of || 2*removed > of
 }
 
 // heard notes which removals the owner asks for by an item.

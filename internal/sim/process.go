@@ -265,12 +265,14 @@ func (p *process) remember(m node.Memory, done func(*apiError)) {
 // startPrincipal knows what is registered.
 func (p *process) startPrincipal() {
 	cfg := node.Config{Side: kind.Hub, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
-		PrincipalUID: principalUID, Settings: p.w.shape.hubSettings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning}
+		PrincipalUID: principalUID, Settings: p.w.shape.hubSettings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning, FleetCheck: true}
 	p.nd = node.New(cfg)
 	p.step(node.ArgoSettings{InstanceLabel: p.w.instanceLabel})
 	for _, s := range p.w.spokes {
 		p.register(s)
 	}
+	p.step(node.FleetRecord{}) // there are too few agents for a hold of many
+	p.step(node.FleetOthers{})
 }
 
 const principalUID = "principal-1"

@@ -36,6 +36,7 @@ func (w *writer) held(m engine.Held) {
 	if !w.count("sample", len(m.Sample), MaxSample) {
 		return
 	}
+	w.string(heldCause, "cause", word, string(m.Cause))
 	for i := range slices.Backward(m.Sample) {
 		w.key(heldSample, at("sample", i), m.Sample[i])
 	}
@@ -69,6 +70,8 @@ func readHeld(b []byte) (engine.Message, *Error) {
 			r.entry("sample", len(m.Sample), readKey(r.data, &k))
 			r.need("sample.name", k.Name)
 			m.Sample = append(m.Sample, k)
+		case heldCause:
+			m.Cause = engine.Cause(r.string("cause", word))
 		}
 	}
 	return m, r.err

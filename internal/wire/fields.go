@@ -133,6 +133,7 @@ const (
 	heldOf     tag = 4<<3 | varint
 	heldReason tag = 5<<3 | block
 	heldSample tag = 6<<3 | block
+	heldCause  tag = 7<<3 | block
 
 	confirmScope tag = 1<<3 | block
 	confirmID    tag = 2<<3 | block

@@ -215,6 +215,7 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 			Of:     anyUint64.Draw(t, "of"),
 			Reason: anyText.Draw(t, "reason"),
 			Sample: some(t, "sample", MaxSample, anyKey),
+			Cause:  engine.Cause(maybeToken.Draw(t, "cause")),
 		}
 	}),
 	"confirm": rapid.Custom(func(t *rapid.T) engine.Message {

@@ -57,7 +57,7 @@ func generated(m engine.Message) proto.Message {
 		return &pb.Finished{Scope: m.Scope, Key: pbKey(m.Key), Version: pbPair(m.Version.Hi, m.Version.Lo)}
 	case engine.Held:
 		return &pb.Held{
-			Scope: m.Scope, Id: m.ID, Count: m.Count, Of: m.Of, Reason: m.Reason, Sample: each(m.Sample, pbKey),
+			Scope: m.Scope, Id: m.ID, Count: m.Count, Of: m.Of, Reason: m.Reason, Sample: each(m.Sample, pbKey), Cause: string(m.Cause),
 		}
 	case engine.Confirm:
 		return &pb.Confirm{Scope: m.Scope, Id: m.ID}

@@ -82,6 +82,7 @@ func TestAtTheLimitPassesAndOneMoreIsRefused(t *testing.T) {
 		}},
 		{"finished.key.name", 253, func(n int) engine.Message { return engine.Finished{Scope: "s", Key: key(n)} }},
 		{"held.scope", 64, func(n int) engine.Message { return engine.Held{Scope: word(n)} }},
+		{"held.cause", 64, func(n int) engine.Message { return engine.Held{Cause: engine.Cause(word(n))} }},
 		{"held.id", 64, func(n int) engine.Message { return engine.Held{ID: word(n)} }},
 		{"held.sample", MaxSample, func(n int) engine.Message { return engine.Held{Sample: repeat(n, someKey)} }},
 		{"held.sample[0].name", 253, func(n int) engine.Message { return engine.Held{Sample: []engine.Key{key(n)}} }},

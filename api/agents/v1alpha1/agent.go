@@ -135,6 +135,21 @@ const IssuedAnnotation = Group + "/issued-certificates"
 // ConfirmCluster is how a confirmation of another cluster begins.
 const ConfirmCluster = "cluster-"
 
+// FleetHold is the ConfigMap in which the principals record that removals on many agents are held for one confirmation:
+// ConfirmAnnotation on it, with the ID as its value. Without an ID nothing is held.
+const FleetHold = "argocd-agent-fleet-hold"
+
+// Keys of that ConfigMap.
+const (
+	FleetHoldID       = "id"
+	FleetHoldSince    = "since"    // RFC 3339
+	FleetHoldAgents   = "agents"   // how many would lose items
+	FleetHoldCompared = "compared" // ... of how many
+	FleetHoldItems    = "items"    // how many they would lose
+	FleetHoldSample   = "sample"   // some of the items, one a line
+	FleetHoldSettings = "settings" // identifies the settings of the principal under which it came about
+)
+
 // Finalizer keeps an Agent that is being deleted until its certificate is revoked and what was derived from it is gone.
 const Finalizer = Group + "/agent"
 

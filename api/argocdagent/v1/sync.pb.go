@@ -1286,7 +1286,9 @@ type Held struct {
 	// For people, at most 1024 bytes.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	// A few of them, at most 32.
-	Sample        []*Key `protobuf:"bytes,6,rep,name=sample,proto3" json:"sample,omitempty"`
+	Sample []*Key `protobuf:"bytes,6,rep,name=sample,proto3" json:"sample,omitempty"`
+	// The rule by which they are held: store, last, half, many or fleet; empty: not told.
+	Cause         string `protobuf:"bytes,7,opt,name=cause,proto3" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1361,6 +1363,13 @@ func (x *Held) GetSample() []*Key {
 		return x.Sample
 	}
 	return nil
+}
+
+func (x *Held) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
 }
 
 // Confirm lets a held deletion go ahead, or accepts a store that went back.
@@ -1846,14 +1855,15 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\bFinished\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12%\n" +
 	"\x03key\x18\x02 \x01(\v2\x13.argocdagent.v1.KeyR\x03key\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\fR\aversion\"\x97\x01\n" +
+	"\aversion\x18\x03 \x01(\fR\aversion\"\xad\x01\n" +
 	"\x04Held\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x04R\x05count\x12\x0e\n" +
 	"\x02of\x18\x04 \x01(\x04R\x02of\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12+\n" +
-	"\x06sample\x18\x06 \x03(\v2\x13.argocdagent.v1.KeyR\x06sample\"/\n" +
+	"\x06sample\x18\x06 \x03(\v2\x13.argocdagent.v1.KeyR\x06sample\x12\x14\n" +
+	"\x05cause\x18\a \x01(\tR\x05cause\"/\n" +
 	"\aConfirm\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"4\n" +
