@@ -158,6 +158,19 @@ func TestEndedAliasStaysEnded(t *testing.T) {
 	}
 }
 
+// Two versions may be stored as the same. The one that was learnt just now is not
+// recorded yet when the object is seen with the older one.
+func TestOlderAliasOfTheSameContentDoesNotReplaceTheNewOne(t *testing.T) {
+	w := pruned(t, "a")
+	o := w.agent.store.of("application")[Key{Name: "a"}]
+	o.alias.Written = VersionOf([]byte("v0"))
+	w.agent.do(w.agent.store.tell("application", Key{Name: "a"}))
+	w.deliver()
+	if it := w.agent.peer.replicas["application"].get(Key{Name: "a"}); it.effective() != VersionOf([]byte("v1+x")) || w.agent.applies != 1 {
+		t.Errorf("the alias is %v, %d writes", it.alias, w.agent.applies)
+	}
+}
+
 // While the owner's store is not believed no update is taken, so a check could
 // only turn an item that counts as equal into one that waits.
 func TestAliasIsNotCheckedWhileTheStoreIsSuspect(t *testing.T) {

@@ -171,7 +171,7 @@ func (c *Client) Revision(ctx context.Context, namespace string, of ...kind.Reso
 func (c *Client) revision(ctx context.Context, w Watch) (string, error) {
 	query := url.Values{"limit": {"1"}}
 	w.narrow(query)
-	b, err := c.send(ctx, http.MethodGet, c.urlOf(w.Resource, w.Namespace, "", query), w.accept("PartialObjectMetadataList"), "", nil)
+	b, err := c.send(ctx, http.MethodGet, c.urlOf(w.Resource, w.Namespace, "", query), w.accept(w.listKind()), "", nil)
 	return raw.Text(b, "metadata", "resourceVersion"), err
 }
 
@@ -186,7 +186,7 @@ func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, rev
 	query := url.Values{"limit": {"500"}}
 	w.narrow(query)
 	for {
-		b, err := c.send(ctx, http.MethodGet, c.urlOf(w.Resource, w.Namespace, "", query), w.accept("PartialObjectMetadataList"), "", nil)
+		b, err := c.send(ctx, http.MethodGet, c.urlOf(w.Resource, w.Namespace, "", query), w.accept(w.listKind()), "", nil)
 		if query.Has("continue") && isStatus(err, http.StatusGone) {
 			// The pages took longer than the API server remembers. All at once,
 			// then: the next try would not be quicker.
@@ -206,7 +206,7 @@ func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, rev
 		if err := json.Unmarshal(b, &page); err != nil {
 			return nil, "", fmt.Errorf("read a list of %s: %w", w.Resource.Plural, err)
 		}
-		if page.Kind != w.Resource.Kind+"List" { // what a list lacks is taken for gone
+		if page.Kind != w.listKind() { // what a list lacks is taken for gone
 			return nil, "", fmt.Errorf("read a list of %s: the answer is of kind %.40q", w.Resource.Plural, page.Kind)
 		}
 		for _, item := range page.Items {

@@ -18,6 +18,10 @@ func metadataOf(name, revision string, generation int) string {
 	return fmt.Sprintf(`{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":%q,"uid":"u","resourceVersion":%q,"generation":%d}}`, name, revision, generation)
 }
 
+func listOf(item string) string {
+	return strings.Replace(list("5", "", item), "AppProjectList", "PartialObjectMetadataList", 1)
+}
+
 // runSchemas runs a watch of CRDs until the test ends.
 func runSchemas(t *testing.T, answer http.HandlerFunc) <-chan node.Schema {
 	t.Helper()
@@ -52,7 +56,7 @@ func TestChangedCRDIsTold(t *testing.T) {
 		case !ofApplications(r):
 			refuse(w, http.StatusForbidden)
 		case !isWatch(r):
-			fmt.Fprint(w, list("5", "", metadataOf("applications.argoproj.io", "5", 1)))
+			fmt.Fprint(w, listOf(metadataOf("applications.argoproj.io", "5", 1)))
 		case relisted.CompareAndSwap(false, true):
 			fmt.Fprintf(w, `{"type":"MODIFIED","object":%s}`, metadataOf("applications.argoproj.io", "6", 1)) // its status
 			fmt.Fprintf(w, `{"type":"MODIFIED","object":%s}`, metadataOf("applications.argoproj.io", "7", 2))
@@ -88,7 +92,7 @@ func TestCutWatchOfACRDNeedsNoMorePermissions(t *testing.T) {
 		case !ofApplications(r):
 			refuse(w, http.StatusForbidden)
 		case !isWatch(r):
-			fmt.Fprint(w, list("5", "", metadataOf("applications.argoproj.io", "5", 1)))
+			fmt.Fprint(w, listOf(metadataOf("applications.argoproj.io", "5", 1)))
 		case watches.Add(1) < 3:
 			cut()
 		default:

@@ -27,6 +27,14 @@ type Watch struct {
 	Metadata  bool   // only metadata is of interest
 }
 
+// listKind returns the kind that a list has.
+func (w Watch) listKind() string {
+	if w.Metadata {
+		return "PartialObjectMetadataList"
+	}
+	return w.Resource.Kind + "List"
+}
+
 // accept returns the media type to ask for.
 func (w Watch) accept(partial string) string {
 	if w.Metadata {

@@ -226,10 +226,42 @@ func TestConditionOfAPrunedFieldGoesWithTheField(t *testing.T) {
 			p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
 		}
 		p.wait(int(tendAfter / engine.Second)) // between two writes of conditions
-		if p.shown() != "" {
-			p.t.Errorf("the hub shows %q", p.shown())
+		if alias := p.replica().Annotation(kind.AliasMark); p.shown() != "" || alias != "" {
+			p.t.Errorf("the hub shows %q, the replica is marked with %q", p.shown(), alias)
 		}
 	})
+}
+
+func TestAliasIsRecordedOnlyOnTheObjectThatItIsAbout(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	p.user(kind.Spoke, ref("argocd", "local"), app("argocd", "local", "default", "v1"))
+	n := p.nodes[kind.Spoke]
+	l := n.links[""]
+	stored := func(name string) engine.Version {
+		return l.held(l.scope(kind.ApplicationScope), p.stores[kind.Spoke].objects[ref("argocd", name)])
+	}
+	for _, c := range []struct {
+		name, object string
+		stored       engine.Version
+		written      bool
+	}{
+		{"as it is", "a", stored("a"), true},
+		{"changed since", "a", engine.VersionOf([]byte("other")), false},
+		{"not ours", "local", stored("local"), false},
+		{"gone", "gone", stored("a"), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n.out = nil
+			clear(n.desks)
+			l.keepAlias(engine.KeepAlias{Scope: kind.ApplicationScope, Key: engine.Key{Name: c.object},
+				Alias: engine.Alias{Written: engine.VersionOf([]byte("v")), Stored: c.stored}})
+			if got := len(n.out) > 0; got != c.written {
+				t.Errorf("written: %t", got)
+			}
+		})
+	}
 }
 
 // The answer to the write that stored the field may get lost with its session.
