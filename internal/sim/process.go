@@ -284,10 +284,9 @@ func (p *process) register(s *spoke) {
 	p.step(node.Register{Agent: p.w.mutant.registered(p.w, s.agent), KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, Suspect: m.Suspect})
 }
 
-// persistRegistration keeps what the hub knows of an agent's cluster: its UID,
-// and how far an autonomous agent's store was seen and believed. That it is not
-// believed follows from that. The replica that has the session writes, the others
-// read.
+// persistRegistration keeps what the hub knows of an agent's cluster: its UID, how
+// far an autonomous agent's store was seen and believed, and whether it is at the
+// moment. The replica that has the session writes, the others read.
 func (p *process) persistRegistration(s *spoke) {
 	name := s.agent.Name
 	st, ok := p.nd.Status(name)
@@ -298,8 +297,8 @@ func (p *process) persistRegistration(s *spoke) {
 	if now.KnownCluster == "" {
 		now.KnownCluster = p.peers[name]
 	}
-	if !s.managed() && st.Suspect == "" {
-		now.KnownStore = st.Other
+	if !s.managed() {
+		now.KnownStore, now.Suspect = st.Other, st.Suspect != ""
 	}
 	if now == p.persisted[name] {
 		return
