@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"strings"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/node"
@@ -231,7 +233,7 @@ func (p *process) startAgent() {
 	p.persisted[""], p.known = m, m.KnownStore
 	cfg := node.Config{Side: kind.Spoke, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
 		Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
-		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: node.ParseSeen(m.Seen), Suspect: m.Suspect}
+		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: node.ParseSeen(m.Seen), Suspect: m.Suspect, KnownCommands: strings.Fields(m.Commands)}
 	p.w.mutant.configure(&cfg)
 	p.nd = node.New(cfg)
 	p.later(p.w.between(10, 2*second), p.dial)
@@ -241,7 +243,7 @@ func (p *process) persistLease() { p.remember(p.nd.Memory(), func(*apiError) {})
 
 // remember writes the agent's Lease, if it does not say so already.
 func (p *process) remember(m node.Memory, done func(*apiError)) {
-	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, Suspect: m.Suspect, Seen: node.FormatSeen(m.Seen)}
+	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, Suspect: m.Suspect, Seen: node.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " ")}
 	if now == p.persisted[""] {
 		done(nil)
 		return
@@ -249,8 +251,8 @@ func (p *process) remember(m node.Memory, done func(*apiError)) {
 	p.ask(func() (*kind.Object, *apiError) {
 		said := now
 		if there := p.cluster.recall(leases, "agent"); there.Incarnation != p.incarnation { // another process, which may know more
-			both := node.Memory{Store: there.KnownStore, Seen: node.ParseSeen(there.Seen)}.With(m)
-			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, Suspect: both.Suspect, Seen: node.FormatSeen(both.Seen)}
+			both := node.Memory{Store: there.KnownStore, Seen: node.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands)}.With(m)
+			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, Suspect: both.Suspect, Seen: node.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " ")}
 		}
 		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", said)
 		return nil, nil
