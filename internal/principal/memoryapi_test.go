@@ -16,8 +16,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
-
-	"github.com/argocd-agent/argocd-agent/internal/kube"
 )
 
 // memoryAPI is an API server that keeps what it is given: enough of one for whole
@@ -54,14 +52,6 @@ func newMemoryAPI(t *testing.T) *memoryAPI {
 }
 
 func (a *memoryAPI) config() *rest.Config { return &rest.Config{Host: a.server.URL} }
-
-func (a *memoryAPI) client() *kube.Client {
-	c, err := kube.NewClient(a.config())
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return c
-}
 
 // put stores an object.
 func (a *memoryAPI) put(path string, o map[string]any) {
