@@ -29,7 +29,7 @@ type memory struct {
 	revision string      // of the Lease
 
 	asking sync.Mutex
-	asked  node.Memory // what removals that wait for mu need at least
+	asked  node.Memory // what removals and commands that wait for mu need at least
 }
 
 const leaseName = "argocd-agent"
@@ -38,6 +38,7 @@ const (
 	incarnationAnnotation = kind.Prefix + "incarnation"
 	hubStoreAnnotation    = kind.Prefix + "hub-store"
 	hubSeenAnnotation     = kind.Prefix + "hub-seen" // by scope
+	commandsAnnotation    = kind.Prefix + "commands" // begun last, separated by spaces
 	suspectAnnotation     = kind.Prefix + "hub-store-suspect"
 )
 
@@ -76,7 +77,7 @@ const leaseTries = 10
 func (m *memory) read(o *kind.Object) {
 	m.revision = o.ResourceVersion()
 	m.known = node.Memory{Store: parseStore(o.Annotation(hubStoreAnnotation)), Suspect: o.Annotation(suspectAnnotation) == "true",
-		Seen: node.ParseSeen(o.Annotation(hubSeenAnnotation))}
+		Seen: node.ParseSeen(o.Annotation(hubSeenAnnotation)), Commands: strings.Fields(o.Annotation(commandsAnnotation))}
 }
 
 func (m *memory) create(ctx context.Context) error {
@@ -111,8 +112,8 @@ func (m *memory) remember(ctx context.Context, now node.Memory) error {
 	return err
 }
 
-// atLeast returns when the Lease says at least what a removal needs to be known
-// for good. Of removals that wait at the same time, one write does for all.
+// atLeast returns when the Lease says at least what a removal or a command needs to
+// be known for good. Of those that wait at the same time, one write does for all.
 func (m *memory) atLeast(ctx context.Context, need node.Memory) error {
 	m.asking.Lock()
 	m.asked = m.asked.With(need)
@@ -180,6 +181,7 @@ func seen(known node.Memory) map[string]string {
 	return map[string]string{
 		hubStoreAnnotation: known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),
 		hubSeenAnnotation:  node.FormatSeen(known.Seen),
+		commandsAnnotation: strings.Join(known.Commands, " "),
 		suspectAnnotation:  strconv.FormatBool(known.Suspect),
 	}
 }

@@ -126,6 +126,25 @@ func TestTheNextProcessKnowsWhatARemovalHasNeeded(t *testing.T) {
 	}
 }
 
+func TestTheNextProcessKnowsWhichCommandsWereBegun(t *testing.T) {
+	l := &leases{}
+	m := l.recall(t)
+	for _, ids := range [][]string{{"c1"}, {"c1", "c2"}} {
+		need := at(12, 3, 12)
+		need.Commands = ids
+		if err := m.atLeast(t.Context(), need); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := l.recall(t)
+	if !slices.Equal(next.known.Commands, []string{"c1", "c2"}) {
+		t.Errorf("it knows %q", next.known.Commands)
+	}
+	if a := (&agent{memory: next}); !slices.Equal(a.nodeConfig().KnownCommands, []string{"c1", "c2"}) {
+		t.Errorf("its node knows %q", a.nodeConfig().KnownCommands)
+	}
+}
+
 func TestARemovalIsNotMadeIfItCanNotBeRemembered(t *testing.T) {
 	l := &leases{}
 	m := l.recall(t)

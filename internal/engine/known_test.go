@@ -75,3 +75,35 @@ func TestSuspicionHasTheSameIDWhereverItIsKnown(t *testing.T) {
 		t.Error("it is believed because it has grown")
 	}
 }
+
+// Which cluster has a name may be recorded after a session was let in, by another
+// replica that has let in another.
+func TestASessionOfAnotherClusterThanTheRecordedOneEnds(t *testing.T) {
+	for title, c := range map[string]struct {
+		recorded string
+		ends     bool
+	}{
+		"nothing is recorded yet": {"", false},
+		"its own":                 {"mine", false},
+		"another one":             {"other", true},
+	} {
+		p := NewPeer(Config{Hub: true, Mode: "managed"}, nil)
+		hello := Hello{Epoch: Epoch{Incarnation: 1}, ClusterUID: "mine", Mode: "managed", Protocol: Range{ProtocolMin, ProtocolMax}, Projection: Range{ProjectionMin, ProjectionMax}}
+		p.Step(1, Connected{Session: 1})
+		p.Step(1, Received{Session: 1, Message: hello})
+		var cut *Cut
+		for _, e := range p.Step(1, Known{Cluster: c.recorded}) {
+			if e, ok := e.(Cut); ok {
+				cut = &e
+			}
+		}
+		if _, open := p.Session(); open == c.ends || (cut != nil) != c.ends || cut != nil && (cut.Code != WrongCluster || cut.Session != 1) {
+			t.Errorf("%s: open %v, %+v", title, open, cut)
+		}
+		hello.Epoch.Attempt, hello.ClusterUID = 1, "other"
+		p.Step(1, Received{Session: 2, Message: hello})
+		if session, _ := p.Session(); (session == 2) != c.ends {
+			t.Errorf("%s: the other cluster has session %d", title, session)
+		}
+	}
+}

@@ -234,6 +234,9 @@ func (p *Peer) known(in Known) {
 	before, distrusted := p.recorded, p.recordedSuspect
 	p.recorded, p.recordedSuspect = in.Store, in.Suspect
 	if p.phase != closed {
+		if in.Cluster != "" && in.Cluster != p.cfg.KnownCluster {
+			p.cutClone(in.Cluster)
+		}
 		return
 	}
 	p.cfg.KnownCluster = in.Cluster
@@ -251,6 +254,16 @@ func (p *Peer) known(in Known) {
 	if in.Suspect {
 		p.distrust()
 	}
+}
+
+// cutClone ends a session that was let in before it was recorded that another
+// cluster has this name.
+func (p *Peer) cutClone(recorded string) {
+	message := fmt.Sprintf("this name belongs to cluster %s, not to %s; confirm the new cluster on the hub if it replaces the old one", recorded, p.cfg.KnownCluster)
+	p.cfg.KnownCluster = recorded
+	p.emit(Send{Session: p.session, Message: Bye{Code: WrongCluster, Message: message}})
+	p.close(WrongCluster, message)
+	p.emit(Cut{Session: p.session, Code: WrongCluster, Message: message})
 }
 
 // sawRevision notes how new the owner's objects are. While its store is not

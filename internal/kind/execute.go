@@ -12,6 +12,7 @@ type Execution struct {
 	Object  *Object  // to be written; nil: nothing is left to do now
 	Waits   bool     // something has to wait until the Application changes ...
 	Reason  string   // ... and for what
+	Begins  string   // ID of the operation that Object begins; empty: it begins none
 	Refused *Refusal // the operation can not be carried out, now or later
 }
 
@@ -61,6 +62,35 @@ func WithRecord(o *Object, record string) *Object {
 		return o
 	}
 	return recorded
+}
+
+// CommandID returns the ID of the operation among commands; empty: there is none.
+func CommandID(content []byte) string { return infoValue(raw.Get(content, "operation"), CommandInfo) }
+
+// Executed reports whether a spoke's Application shows that a command was carried
+// out: by its record, or by the operation that it has now or had last.
+func Executed(o *Object, id string) bool {
+	return slices.Contains(readDone(o).ids, id) || shows(o, id)
+}
+
+func shows(o *Object, id string) bool {
+	return infoValue(o.Get("operation"), CommandInfo) == id || infoValue(o.Get("status", "operationState", "operation"), CommandInfo) == id
+}
+
+// WithExecuted returns an Application whose record has the IDs of commands too.
+// Something else may have taken its record, or a part of it.
+func WithExecuted(o *Object, ids []string) *Object {
+	d := readDone(o)
+	had := len(d.ids)
+	for _, id := range ids {
+		if !slices.Contains(d.ids, id) {
+			d.ids = append(d.ids, id)
+		}
+	}
+	if len(d.ids) == had {
+		return o
+	}
+	return WithRecord(o, d.String())
 }
 
 // Execute decides what commands from the hub do to the spoke's Application. It
@@ -117,11 +147,11 @@ func (x *execution) wait(reason string) {
 // last one cleared.
 func (x *execution) operate(operation []byte) {
 	id := infoValue(operation, CommandInfo)
-	running, state := x.spoke.Get("operation"), x.spoke.Get("status", "operationState")
+	running := x.spoke.Get("operation")
 	switch {
 	case !isObject(operation) || !validUID(id):
 		x.result.Refused = refuse(engine.Invalid, "an operation without an ID")
-	case slices.Contains(x.done.ids, id), infoValue(running, CommandInfo) == id, infoValue(raw.Get(state, "operation"), CommandInfo) == id:
+	case slices.Contains(x.done.ids, id) || shows(x.spoke, id):
 	case x.spoke.IsDeleting():
 		x.result.Refused = refuse(engine.Invalid, "the Application is being deleted")
 	case isObject(running):
@@ -130,6 +160,7 @@ func (x *execution) operate(operation []byte) {
 		x.draft.top.Set("operation", x.localNames(withoutInfo(operation, MirrorInfo)))
 		x.status.Remove("operationState")
 		x.done.ids = append(slices.Clone(x.done.ids), id)
+		x.result.Begins = id
 		x.changed = true
 	}
 }

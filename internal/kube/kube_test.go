@@ -321,3 +321,33 @@ func TestObjectsLoseManagedFieldsOnlyInMemory(t *testing.T) {
 		t.Error("an update wiped managedFields on the server")
 	}
 }
+
+func TestARealAPIServerTellsAMissingObjectFromAMissingResource(t *testing.T) {
+	b := setUp(t)
+	if o, err := b.client.Get(t.Context(), b.ref("-none")); o != nil || err != nil {
+		t.Errorf("no such object: %v, %v", o, err)
+	}
+	missing := kind.Ref{Resource: kind.Resource{Group: "argoproj.io", Version: "v1alpha1", Plural: "nothings", Kind: "Nothing"}, Namespace: "argocd", Name: "x"}
+	if o, err := b.client.Get(t.Context(), missing); o != nil || err == nil || IsNotFound(err) {
+		t.Errorf("no such resource: %v, %v", o, err)
+	}
+	o := b.project("")
+	if err := b.client.Delete(t.Context(), refTo(o), o); err != nil {
+		t.Errorf("deletion: %v", err)
+	}
+	if err := b.client.Delete(t.Context(), refTo(o), o); err != nil {
+		t.Errorf("deletion of what is gone: %v", err)
+	}
+	if _, err := b.client.PatchStatus(t.Context(), refTo(o), map[string]any{}); err == nil || IsNotFound(err) {
+		t.Errorf("a status that is no subresource: %v", err)
+	}
+	if _, err := b.client.Patch(t.Context(), refTo(o), map[string]any{}); !IsNotFound(err) {
+		t.Errorf("a patch of what is gone: %v", err)
+	}
+	elsewhere := kind.Ref{Resource: kind.AppProjects, Namespace: b.name + "-none", Name: "x"}
+	_, err := b.client.Create(t.Context(), elsewhere, map[string]any{"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
+		"metadata": map[string]any{"name": "x", "namespace": elsewhere.Namespace}, "spec": map[string]any{}})
+	if !lacksNamespace(err) || IsNotFound(err) {
+		t.Errorf("no such namespace: %v", err)
+	}
+}

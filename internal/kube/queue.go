@@ -68,8 +68,10 @@ func (q *queue) withdraw(agent string, all bool) []waiting {
 			left = append(left, n)
 		}
 	}
-	if q.about[agent] = left; len(left) == 0 {
+	if len(left) == 0 {
 		delete(q.about, agent)
+	} else {
+		q.about[agent] = left
 	}
 	q.shrink()
 	return out

@@ -77,6 +77,9 @@ func TestTheQueueIsAListInOrder(t *testing.T) {
 // is taken, because the API server is in trouble; nor does a rush, once it is over.
 func TestTheQueueHoldsWhatWaits(t *testing.T) {
 	var q queue
+	if got := q.withdraw("w", true); len(got) > 0 { // before anything was added
+		t.Errorf("%d were withdrawn from an empty queue", len(got))
+	}
 	void := func() node.Input { return nil }
 	for range 100 {
 		for i := range 2 * muchWaits {

@@ -52,7 +52,10 @@ func (l *link) tendApplication(o *kind.Object) {
 	}
 	delete(l.frozen, key)
 	commands, _ := kind.Pending(o, &l.world)
-	if commands.Unstamped {
+	if !commands.Unstamped {
+		delete(l.unstamped, key)
+	} else {
+		l.noteUnstamped(key, o)
 		l.node.enqueue(ref, job{name: l.name + "/stamp", why: "give the command an ID", agent: l.name, decide: l.stamp, done: l.orTendLater(ref)})
 	}
 	if uid := l.ends[key]; uid != "" {
@@ -97,16 +100,16 @@ func (l *link) noteRefresh(o *kind.Object) {
 	}
 }
 
-// stamp gives a new command its ID. The ID is made of when and what: two clicks
-// are two commands, whichever replica of the principal sees them first.
+// stamp gives a new command its ID.
 func (l *link) stamp(local *kind.Object) decision {
 	if local == nil {
 		return decision{}
 	}
-	if c, _ := kind.Pending(local, &l.world); !c.Unstamped {
+	key, ok := kind.Reports(local, &l.world)
+	if c, _ := kind.Pending(local, &l.world); !ok || !c.Unstamped {
 		return decision{}
 	}
-	stamped, err := kind.Stamp(local, commandID(l.node.now, local))
+	stamped, err := kind.Stamp(local, commandID(local, l.noteUnstamped(key, local)))
 	if err != nil {
 		return decision{}
 	}

@@ -30,6 +30,7 @@ type decision struct {
 	verb   Verb
 	object *kind.Object // nil: nothing is to be written; the job is done
 	again  bool         // after this write the job decides anew
+	begins string       // ID of the command that this write begins
 	fail   *Failure     // the job ends without success
 	gone   bool         // done because there is nothing left to delete
 	left   bool         // done because the object is to be left as it is
@@ -108,7 +109,7 @@ func (n *Node) work(d *desk) {
 		j := &d.jobs[0]
 		j.writes++
 		write := Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Why: j.why, Agent: j.agent, Origin: j.origin, Attempt: j.writes, WhileOpen: j.open}
-		if dec.verb == Delete && n.cfg.Side == kind.Spoke {
+		if n.remembers(dec) {
 			write.Remember = new(n.Memory())
 		}
 		n.emit(write)

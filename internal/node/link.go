@@ -27,6 +27,8 @@ type link struct {
 	// What is noted of single Applications. Most agents have nothing of it: see note.
 	refreshes map[engine.Key]refresh     // hub: which refresh is pending
 	refreshed map[engine.Key]string      // spoke: the last refresh that was begun
+	executed  map[engine.Key][]string    // autonomous spoke: IDs of commands that were carried out, the oldest first
+	unstamped map[engine.Key]unstamped   // hub: operations without an ID
 	frozen    map[engine.Key]engine.Time // hub: since when Applications are known to be frozen
 	ends      map[engine.Key]string      // hub: UIDs of what the spoke has deleted, still to be let go
 	nonces    uint64

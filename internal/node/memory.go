@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
 // Memory is what an agent knows of its hub and its objects do not show. The next
@@ -19,6 +20,26 @@ type Memory struct {
 	Store   engine.Store  // of the hub, as far as seen and believed
 	Suspect bool          // it went back, and nobody has accepted that yet
 	Seen    []engine.Seen // how far, by scope
+
+	// Commands are IDs of those that were begun last, the oldest first, where the
+	// Application's own record of them may be taken off by its ApplicationSet.
+	Commands []string
+}
+
+// maxCommands bounds them.
+const maxCommands = 256
+
+// remembers reports whether a write must be known to the next process before it is
+// done, and notes what it has to know.
+func (n *Node) remembers(dec decision) bool {
+	if n.cfg.Side != kind.Spoke {
+		return false
+	}
+	if dec.begins != "" && n.links[""].world.Agent.Mode == kind.Autonomous { // a managed Application's record is ours alone
+		n.commands.begun = withCommands(n.commands.begun, dec.begins)
+		return true
+	}
+	return dec.verb == Delete
 }
 
 // Memory returns what a spoke's Node knows by now.
@@ -28,19 +49,21 @@ func (n *Node) Memory() Memory {
 		return Memory{}
 	}
 	other, suspect := l.peer.Other()
-	return Memory{Store: other, Suspect: suspect, Seen: l.peer.Seen()}
+	return Memory{Store: other, Suspect: suspect, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun)}
 }
 
 // With returns what is newer in either. Of two stores that is the other's: their
 // revisions cannot be compared.
 func (m Memory) With(other Memory) Memory {
+	commands := withCommands(slices.Clone(m.Commands), other.Commands...)
 	if m.Store.UID != other.Store.UID {
 		if other.Store.UID == "" {
-			return m
+			other = m
 		}
+		other.Commands = commands
 		return other
 	}
-	out := Memory{Store: m.Store, Suspect: other.Suspect, Seen: slices.Clone(m.Seen)}
+	out := Memory{Store: m.Store, Suspect: other.Suspect, Seen: slices.Clone(m.Seen), Commands: commands}
 	out.Store.Revision = max(m.Store.Revision, other.Store.Revision)
 	for _, s := range other.Seen {
 		i := slices.IndexFunc(out.Seen, func(known engine.Seen) bool { return known.Scope == s.Scope })
@@ -55,7 +78,18 @@ func (m Memory) With(other Memory) Memory {
 
 // Equal reports whether two say the same.
 func (m Memory) Equal(other Memory) bool {
-	return m.Store == other.Store && m.Suspect == other.Suspect && slices.Equal(m.Seen, other.Seen)
+	return m.Store == other.Store && m.Suspect == other.Suspect && slices.Equal(m.Seen, other.Seen) && slices.Equal(m.Commands, other.Commands)
+}
+
+// withCommands adds IDs that are not there, and drops the oldest beyond what is
+// kept.
+func withCommands(ids []string, more ...string) []string {
+	for _, id := range more {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids[max(0, len(ids)-maxCommands):]
 }
 
 // FormatSeen returns what was seen as text, such as application=12,appproject=9.

@@ -31,6 +31,10 @@ type Config struct {
 	KnownStore engine.Store
 	KnownSeen  []engine.Seen
 	Suspect    bool
+
+	// KnownCommands are those of which an earlier process has remembered that it
+	// begins them.
+	KnownCommands []string
 }
 
 // Policy decides what happens where two truths meet.
@@ -64,6 +68,7 @@ type Node struct {
 	missed  map[kind.Ref]missing     // Applications that are gone, and may be put back
 
 	arrivals   arrivals   // spoke
+	commands   commands   // spoke
 	follow     following  // hub: repositories and their projects
 	placements placements // hub: Applications and their projects
 	fleet      fleetCheck // hub
@@ -90,6 +95,7 @@ func New(cfg Config) *Node {
 		desks: map[kind.Ref]*desk{}, stuck: map[kind.Ref]*desk{}, writing: map[uint64]*desk{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]missing{}, follow: newFollowing(), schemas: map[kind.Resource]string{},
 		roster: roster{opening: map[string]*link{}}, fleet: fleetCheck{on: cfg.FleetCheck && cfg.Side == kind.Hub}}
 	if cfg.Side == kind.Spoke {
+		n.commands = newCommands(cfg.KnownCommands)
 		n.arrivals = arrivals{at: map[string]engine.Time{}, asked: map[kind.Ref]engine.Time{}}
 		n.links[""] = newLink(n, Register{
 			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},

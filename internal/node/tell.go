@@ -60,6 +60,8 @@ func (l *link) forget(o *kind.Object) {
 		return
 	}
 	delete(l.shown, key)
+	delete(l.executed, key)
+	delete(l.unstamped, key)
 	delete(l.frozen, key)
 	delete(l.refreshes, key)
 	delete(l.ends, key)

@@ -41,6 +41,35 @@ func (p *principal) agentTouched(agent string) {
 	p.reporter.check(agent)
 	p.releaser.touched(agent)
 	p.live.touched(agent)
+	p.cutOlder(agent)
+}
+
+// cutOlder ends sessions of an agent when it has a newer one with another principal.
+// Here it would go on until its connection is found to be dead, and both would write.
+func (p *principal) cutOlder(agent string) {
+	for _, c := range p.connsOf(agent) {
+		g, greeted := p.sessions.heard(c.ID)
+		if !greeted {
+			continue
+		}
+		if other := p.newer(agent, g.epoch); other != "" {
+			c.CloseAfter(engine.Superseded, supersededBy(other), supersededAgain)
+		}
+	}
+}
+
+// newer names the other principal that is connected with a newer session of an
+// agent than this one; empty: there is none. One that is no more is not waited for.
+func (p *principal) newer(agent string, epoch engine.Epoch) string {
+	rec, known, _, _ := p.registry.object(agent)
+	s := rec.Status
+	if !known || !s.Connected || s.Session == nil || s.Principal == p.replica() || !p.replicas.alive(s.Principal) {
+		return ""
+	}
+	if !(engine.Epoch{Incarnation: s.Session.Incarnation, Attempt: s.Session.Attempt}).Newer(epoch) {
+		return ""
+	}
+	return s.Principal
 }
 
 // agentRuns lists what has to run.

@@ -22,8 +22,17 @@ var errUnregistered = errors.New("this agent is not registered on the hub, and t
 // errRevoked refuses an agent whose certificate was revoked just now.
 var errRevoked = errors.New("the certificate is revoked")
 
-// claim records the first claim of an agent whose mode is open. With require,
-// somebody must have declared it.
+// unclaimed reports whether something about an agent is still open, and is what it
+// says when it first connects: everything, its mode, or which cluster is its own.
+// What contradicts its Agent is for the node to refuse.
+func (r *registry) unclaimed(agent string, hello engine.Hello) bool {
+	reg, known := r.get(agent)
+	return !known || reg.KnownCluster == "" && hello.Mode == string(reg.Agent.Mode) && hello.Mapping == string(reg.Agent.Mapping)
+}
+
+// claim records the first claim of an agent of which something is open, before it is
+// let in: of two that come at the same time, to whichever principals, the record has
+// one. With require, somebody must have declared it.
 func (r *registry) claim(ctx context.Context, agent, fingerprint string, hello engine.Hello, require bool) error {
 	if mode := kind.Mode(hello.Mode); mode != kind.Managed && mode != kind.Autonomous {
 		return fmt.Errorf("mode %.40q is unknown", hello.Mode)

@@ -84,7 +84,7 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 	p.blocklists = newBlocklists(p.client, cfg.Namespace, p.revoke)
 	p.assembleAgents(ctx, n)
 	p.confirm = &confirmations{held: map[string]map[string]string{}, registry: p.registry, chores: p.chores, post: p.host.Post}
-	p.sessions = &sessions{ctx: ctx, registry: p.registry, storeUID: uid, require: cfg.RequireRegistration, revoked: cfg.Revocations.Revoked,
+	p.sessions = &sessions{ctx: ctx, registry: p.registry, newer: p.newer, storeUID: uid, require: cfg.RequireRegistration, revoked: cfg.Revocations.Revoked,
 		post: p.host.Post, offer: p.host.PostUntil, log: p.log, jitter: cfg.Jitter, conns: map[uint64]*session{}, ends: map[string]string{},
 		fresh: newFresh(func(ctx context.Context) (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, greetTimeout)

@@ -20,6 +20,7 @@ type sessions struct {
 	ctx      context.Context // of Run; ends with it
 	registry *registry
 	fresh    *fresh
+	newer    func(agent string, epoch engine.Epoch) string // the other principal that a newer session of an agent is connected with
 	storeUID string
 	require  bool // only agents that have an Agent
 	revoked  func(fingerprint string) bool
@@ -160,7 +161,11 @@ func (s *sessions) greet(c *link.Conn, hello engine.Hello) {
 		c.CloseAfter(engine.Revoked, why, suspendedAgain)
 		return
 	}
-	if _, known := s.registry.get(c.Agent); !known && !s.enrol(ctx, c, hello) {
+	if s.registry.unclaimed(c.Agent, hello) && !s.enrol(ctx, c, hello) {
+		return
+	}
+	if other := s.newer(c.Agent, hello.Epoch); other != "" {
+		c.CloseAfter(engine.Superseded, supersededBy(other), supersededAgain)
 		return
 	}
 	revision, err := s.fresh.revision(ctx)
@@ -217,6 +222,14 @@ func (s *sessions) get(id uint64) *link.Conn {
 		return known.Conn
 	}
 	return nil
+}
+
+// supersededAgain is when a process of an agent may ask again that is older than
+// the one that is connected.
+const supersededAgain = 10 * time.Second
+
+func supersededBy(principal string) string {
+	return "a newer session of this agent is connected with principal " + principal
 }
 
 // revoke cuts connections that use a certificate which is no longer accepted.

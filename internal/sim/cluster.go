@@ -141,12 +141,13 @@ type memory struct {
 	KnownStore   engine.Store
 	Suspect      bool
 	Seen         string // by scope, as node.FormatSeen has it
+	Commands     string // begun last
 }
 
 func (c *cluster) remember(who actor, r kind.Resource, name string, m memory) {
 	t := tree{"metadata": tree{"namespace": c.argo, "name": name}, "spec": tree{
 		"incarnation": m.Incarnation, "cluster": m.KnownCluster,
-		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "suspect": m.Suspect, "seen": m.Seen}}
+		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "suspect": m.Suspect, "seen": m.Seen, "commands": m.Commands}}
 	o := encode(t)
 	var err *apiError
 	if c.st.get(ref(r, c.argo, name)) == nil {
@@ -171,5 +172,5 @@ func (c *cluster) recall(r kind.Resource, name string) memory {
 	t := decode(o)
 	return memory{Incarnation: number("incarnation"), KnownCluster: digText(t, "spec", "cluster"),
 		KnownStore: engine.Store{UID: digText(t, "spec", "store"), Revision: number("revision")},
-		Suspect:    dig(t, "spec", "suspect") == true, Seen: digText(t, "spec", "seen")}
+		Suspect:    dig(t, "spec", "suspect") == true, Seen: digText(t, "spec", "seen"), Commands: digText(t, "spec", "commands")}
 }

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"strings"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/node"
@@ -231,7 +233,7 @@ func (p *process) startAgent() {
 	p.persisted[""], p.known = m, m.KnownStore
 	cfg := node.Config{Side: kind.Spoke, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
 		Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
-		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: node.ParseSeen(m.Seen), Suspect: m.Suspect}
+		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: node.ParseSeen(m.Seen), Suspect: m.Suspect, KnownCommands: strings.Fields(m.Commands)}
 	p.w.mutant.configure(&cfg)
 	p.nd = node.New(cfg)
 	p.later(p.w.between(10, 2*second), p.dial)
@@ -241,7 +243,7 @@ func (p *process) persistLease() { p.remember(p.nd.Memory(), func(*apiError) {})
 
 // remember writes the agent's Lease, if it does not say so already.
 func (p *process) remember(m node.Memory, done func(*apiError)) {
-	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, Suspect: m.Suspect, Seen: node.FormatSeen(m.Seen)}
+	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, Suspect: m.Suspect, Seen: node.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " ")}
 	if now == p.persisted[""] {
 		done(nil)
 		return
@@ -249,8 +251,8 @@ func (p *process) remember(m node.Memory, done func(*apiError)) {
 	p.ask(func() (*kind.Object, *apiError) {
 		said := now
 		if there := p.cluster.recall(leases, "agent"); there.Incarnation != p.incarnation { // another process, which may know more
-			both := node.Memory{Store: there.KnownStore, Seen: node.ParseSeen(there.Seen)}.With(m)
-			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, Suspect: both.Suspect, Seen: node.FormatSeen(both.Seen)}
+			both := node.Memory{Store: there.KnownStore, Seen: node.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands)}.With(m)
+			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, Suspect: both.Suspect, Seen: node.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " ")}
 		}
 		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", said)
 		return nil, nil
@@ -286,10 +288,9 @@ func (p *process) register(s *spoke) {
 	p.step(node.Register{Agent: p.w.mutant.registered(p.w, s.agent), KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, Suspect: m.Suspect})
 }
 
-// persistRegistration keeps what the hub knows of an agent's cluster: its UID,
-// and how far an autonomous agent's store was seen and believed. That it is not
-// believed follows from that. The replica that has the session writes, the others
-// read.
+// persistRegistration keeps what the hub knows of an agent's cluster: its UID, how
+// far an autonomous agent's store was seen and believed, and whether it is at the
+// moment. The replica that has the session writes, the others read.
 func (p *process) persistRegistration(s *spoke) {
 	name := s.agent.Name
 	st, ok := p.nd.Status(name)
@@ -300,8 +301,8 @@ func (p *process) persistRegistration(s *spoke) {
 	if now.KnownCluster == "" {
 		now.KnownCluster = p.peers[name]
 	}
-	if !s.managed() && st.Suspect == "" {
-		now.KnownStore = st.Other
+	if !s.managed() {
+		now.KnownStore, now.Suspect = st.Other, st.Suspect != ""
 	}
 	if now == p.persisted[name] {
 		return

@@ -1,0 +1,249 @@
+package principal
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+)
+
+// memoryAPI is an API server that keeps what it is given: enough of one for whole
+// principals to run against, and to see what several of them make of each other. A
+// write under an old resource version is a conflict.
+type memoryAPI struct {
+	t      *testing.T
+	server *httptest.Server
+
+	mu       sync.Mutex
+	changed  chan struct{} // closed with each change
+	revision uint64
+	objects  map[string]map[string]any // by path
+	events   []apiEvent
+
+	// patching is told of each patch before it is done, and may wait; may be nil.
+	patching func(path string, body []byte)
+}
+
+type apiEvent struct {
+	collection string
+	revision   uint64
+	kind       string // ADDED, MODIFIED, DELETED
+	object     map[string]any
+}
+
+func newMemoryAPI(t *testing.T) *memoryAPI {
+	t.Helper()
+	a := &memoryAPI{t: t, changed: make(chan struct{}), revision: 100, objects: map[string]map[string]any{}}
+	a.server = httptest.NewServer(a)
+	t.Cleanup(func() { a.server.CloseClientConnections(); a.server.Close() })
+	a.put("/api/v1/namespaces/kube-system", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kube-system"}})
+	return a
+}
+
+func (a *memoryAPI) config() *rest.Config { return &rest.Config{Host: a.server.URL} }
+
+// put stores an object.
+func (a *memoryAPI) put(path string, o map[string]any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.store(path, o)
+}
+
+// store is put for who holds a.mu.
+func (a *memoryAPI) store(path string, o map[string]any) map[string]any {
+	old := a.objects[path]
+	a.revision++
+	meta, _ := o["metadata"].(map[string]any)
+	meta = maps.Clone(meta)
+	meta["resourceVersion"] = strconv.FormatUint(a.revision, 10)
+	meta["creationTimestamp"] = "2026-01-01T00:00:00Z"
+	if meta["uid"] == nil {
+		meta["uid"] = fmt.Sprint("uid-", a.revision)
+	}
+	o = maps.Clone(o)
+	o["metadata"] = meta
+	a.objects[path] = o
+	event := "MODIFIED"
+	if old == nil {
+		event = "ADDED"
+	}
+	a.publish(apiEvent{collection: path[:strings.LastIndex(path, "/")], revision: a.revision, kind: event, object: o})
+	return o
+}
+
+func (a *memoryAPI) publish(e apiEvent) {
+	a.events = append(a.events, e)
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+func (a *memoryAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	path, isStatus := strings.CutSuffix(r.URL.Path, "/status")
+	if r.Method == http.MethodPatch && a.patching != nil {
+		a.patching(r.URL.Path, body)
+	}
+	switch {
+	case r.URL.Query().Has("watch"):
+		a.watch(w, r)
+		return
+	case r.Method == http.MethodGet && collection(path):
+		a.list(w, r)
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var given map[string]any
+	_ = json.Unmarshal(body, &given)
+	if r.Method == http.MethodPost {
+		meta, _ := given["metadata"].(map[string]any)
+		path += "/" + fmt.Sprint(meta["name"])
+	}
+	old := a.objects[path]
+	apply := strings.HasPrefix(r.Header.Get("Content-Type"), "application/apply-patch")
+	switch {
+	case old == nil && (r.Method == http.MethodPost || apply):
+		a.answer(w, a.store(path, given))
+	case old == nil:
+		notFound(w, r)
+	case r.Method == http.MethodPost, outdated(old, given):
+		conflict(w)
+	case r.Method == http.MethodGet:
+		a.answer(w, old)
+	case r.Method == http.MethodPatch && given != nil:
+		if isStatus {
+			given = map[string]any{"status": given["status"]}
+		}
+		a.answer(w, a.store(path, merged(old, given)))
+	case r.Method == http.MethodDelete:
+		delete(a.objects, path)
+		a.revision++
+		a.publish(apiEvent{collection: path[:strings.LastIndex(path, "/")], revision: a.revision, kind: "DELETED", object: old})
+		fmt.Fprint(w, `{"kind":"Status","status":"Success"}`)
+	default: // JSON patches: nothing here needs them
+		http.Error(w, "not served", http.StatusNotImplemented)
+	}
+}
+
+// collection reports whether a path is that of a resource rather than an object.
+func collection(path string) bool {
+	parts := strings.Split(strings.Trim(path, "/"), "/") // api/v1/... or apis/group/version/...
+	rest := parts[2:]
+	if parts[0] == "apis" {
+		rest = parts[3:]
+	}
+	return len(rest)%2 == 1
+}
+
+func outdated(old, given map[string]any) bool {
+	meta, _ := given["metadata"].(map[string]any)
+	revision := meta["resourceVersion"]
+	return revision != nil && revision != "" && revision != old["metadata"].(map[string]any)["resourceVersion"]
+}
+
+// merged is a merge patch.
+func merged(old, change map[string]any) map[string]any {
+	out := maps.Clone(old)
+	if out == nil {
+		out = map[string]any{}
+	}
+	for key, value := range change {
+		if inner, ok := value.(map[string]any); ok {
+			before, _ := out[key].(map[string]any)
+			out[key] = merged(before, inner)
+		} else if value == nil {
+			delete(out, key)
+		} else {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+func (a *memoryAPI) answer(w http.ResponseWriter, o any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(o)
+}
+
+// selects reports whether an object of a collection is asked for.
+func selects(r *http.Request, o map[string]any) bool {
+	meta := o["metadata"].(map[string]any)
+	if field := r.URL.Query().Get("fieldSelector"); field != "" && field != "metadata.name="+fmt.Sprint(meta["name"]) {
+		return false
+	}
+	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	has := labels.Set{}
+	given, _ := meta["labels"].(map[string]any)
+	for key, value := range given {
+		has[key] = fmt.Sprint(value)
+	}
+	return err == nil && selector.Matches(has)
+}
+
+// kinds names lists by their resource.
+var kinds = map[string]string{"applications": "ApplicationList", "appprojects": "AppProjectList", "secrets": "SecretList", "configmaps": "ConfigMapList",
+	"agents": "AgentList", "leases": "LeaseList"}
+
+func (a *memoryAPI) list(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	items := []any{}
+	for _, path := range slices.Sorted(maps.Keys(a.objects)) {
+		if path[:strings.LastIndex(path, "/")] == r.URL.Path && selects(r, a.objects[path]) {
+			items = append(items, a.objects[path])
+		}
+	}
+	resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+	a.answer(w, map[string]any{"kind": kinds[resource], "metadata": map[string]any{"resourceVersion": strconv.FormatUint(a.revision, 10)}, "items": items})
+}
+
+func (a *memoryAPI) watch(w http.ResponseWriter, r *http.Request) {
+	since, _ := strconv.ParseUint(r.URL.Query().Get("resourceVersion"), 10, 64)
+	w.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(w).Flush
+	_ = flush()
+	for {
+		a.mu.Lock()
+		changed := a.changed
+		var due []apiEvent
+		for _, e := range a.events {
+			if e.collection == r.URL.Path && e.revision > since && selects(r, e.object) {
+				due = append(due, e)
+			}
+		}
+		since = a.revision
+		a.mu.Unlock()
+		for _, e := range due {
+			if json.NewEncoder(w).Encode(map[string]any{"type": e.kind, "object": e.object}) != nil {
+				return
+			}
+		}
+		_ = flush()
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// eventually waits for something that others bring about.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package principal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/link"
+)
+
+// replicated is a hub with several principals.
+type replicated struct {
+	t   *testing.T
+	api *memoryAPI
+}
+
+// start runs a principal until the test ends, and returns where agents reach it.
+func (h *replicated) start(name string) (address string) {
+	h.t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(h.t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(ctx, Config{Cluster: h.api.config(), Namespace: "argocd", Mapping: kind.ByNamespace, ResourceProxy: "proxy:9090", Version: "test", Listener: listener,
+			Revocations: &identity.Revocations{}, Replica: name, Log: slog.New(slog.DiscardHandler), Jitter: func() float64 { return 0.5 },
+			Authenticate: func(ctx context.Context) (link.Peer, error) {
+				md, _ := metadata.FromIncomingContext(ctx)
+				if names := md.Get("agent"); len(names) == 1 {
+					return link.Peer{Agent: names[0]}, nil
+				}
+				return link.Peer{}, errors.New("no name")
+			}})
+	}()
+	h.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			h.t.Errorf("principal %s ended with %v", name, err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+const agentPath = "/apis/" + v1alpha1.Group + "/" + v1alpha1.Version + "/namespaces/argocd/agents/"
+
+func (h *replicated) declare(name string) {
+	h.api.put(agentPath+name, map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.Kind,
+		"metadata": map[string]any{"name": name, "namespace": "argocd", "finalizers": []any{v1alpha1.Finalizer}}, "spec": map[string]any{"mode": "managed"}})
+}
+
+func (h *replicated) status(name string) v1alpha1.Status {
+	h.t.Helper()
+	h.api.mu.Lock()
+	defer h.api.mu.Unlock()
+	b, err := json.Marshal(h.api.objects[agentPath+name])
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var a v1alpha1.Agent
+	if err := json.Unmarshal(b, &a); err != nil {
+		h.t.Fatal(err)
+	}
+	return a.Status
+}
+
+// caller is one connection of an agent's process, with what the hub said to it.
+type caller struct {
+	hello engine.Hello
+	stop  context.CancelFunc
+
+	mu      sync.Mutex
+	welcome bool
+	ended   *link.ByeError
+}
+
+// call connects an agent with a principal, once.
+func (h *replicated) call(address, cluster string, epoch engine.Epoch) *caller {
+	h.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &caller{stop: cancel, hello: engine.Hello{Epoch: epoch, ClusterUID: cluster, Mode: "managed", Mapping: "namespace", Namespace: "argocd",
+		Store: engine.Store{UID: cluster, Revision: 7}, Protocol: engine.Range{Min: engine.ProtocolMin, Max: engine.ProtocolMax}, Projection: engine.Range{Min: engine.ProjectionMin, Max: engine.ProjectionMax}}}
+	d := link.NewDialer(link.DialerConfig{Address: address, Events: c, Log: slog.New(slog.DiscardHandler), Metadata: []string{"agent", "w1"}})
+	done := make(chan struct{})
+	go func() { defer close(done); _ = d.Run(ctx) }()
+	h.t.Cleanup(func() { cancel(); <-done })
+	return c
+}
+
+func (c *caller) Connected(conn *link.Conn) { _ = conn.Send(c.hello) }
+
+func (c *caller) Received(conn *link.Conn, m engine.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := m.(engine.Welcome); ok {
+		c.welcome = true
+		conn.Established()
+	}
+}
+
+func (c *caller) Disconnected(_ *link.Conn, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if bye, ok := errors.AsType[*link.ByeError](err); ok && bye.Code != engine.ShuttingDown && (c.welcome || bye.Code != engine.Unavailable) {
+		c.ended = bye
+		c.stop() // else it would dial again
+	}
+}
+
+func (c *caller) welcomed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.welcome
+}
+
+func (c *caller) end() *link.ByeError {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
+// An agent and a clone of it in another cluster come at the same time, each to
+// another principal, before the hub knows which cluster is the agent's. One of them
+// is; the other is refused.
+func TestOfAnAgentAndItsCloneOneIsLetInWhicheverPrincipalsTheyReach(t *testing.T) {
+	h := &replicated{t: t, api: newMemoryAPI(t)}
+	h.declare("w1")
+	first, second := h.start("first"), h.start("second")
+	eventually(t, "both principals know the agent", func() bool { return len(h.status("w1").Conditions) >= 2 })
+
+	// Nobody's record of a cluster gets through before both were about to make one,
+	// or let the agent in without.
+	gate := make(chan struct{})
+	var mu sync.Mutex
+	records := map[string]bool{}
+	h.api.patching = func(path string, body []byte) {
+		for _, cluster := range []string{"cluster-a", "cluster-b"} {
+			if strings.Contains(path, "/agents/w1") && strings.Contains(string(body), fmt.Sprintf(`"clusterUID":%q`, cluster)) {
+				mu.Lock()
+				records[cluster] = true
+				mu.Unlock()
+				<-gate
+			}
+		}
+	}
+	callers := map[string]*caller{"cluster-a": h.call(first, "cluster-a", engine.Epoch{Incarnation: 5, Attempt: 1}),
+		"cluster-b": h.call(second, "cluster-b", engine.Epoch{Incarnation: 9, Attempt: 1})}
+	eventually(t, "both have come", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		for cluster, c := range callers {
+			if !records[cluster] && !c.welcomed() {
+				return false
+			}
+		}
+		return true
+	})
+	close(gate)
+
+	eventually(t, "one of them is refused, and the other is let in", func() bool {
+		a, b := callers["cluster-a"], callers["cluster-b"]
+		return (a.end() == nil) != (b.end() == nil) && (a.end() != nil || a.welcomed()) && (b.end() != nil || b.welcomed())
+	})
+	recorded := h.status("w1").ClusterUID
+	for cluster, c := range callers {
+		if end := c.end(); (cluster == recorded) != (end == nil) || end != nil && end.Code != engine.WrongCluster {
+			t.Errorf("recorded is %s; that of %s ended with %v", recorded, cluster, end)
+		}
+	}
+}
+
+// The connection of an agent breaks, and nobody tells the principal. The agent is
+// connected with another one by then: the older session ends.
+func TestAnOlderSessionEndsWhereverTheNewerOneIs(t *testing.T) {
+	h := &replicated{t: t, api: newMemoryAPI(t)}
+	h.declare("w1")
+	first, second := h.start("first"), h.start("second")
+	older := h.call(first, "cluster-a", engine.Epoch{Incarnation: 5, Attempt: 1})
+	eventually(t, "the agent is connected", func() bool { return older.welcomed() && h.status("w1").Principal == "first" })
+	newer := h.call(second, "cluster-a", engine.Epoch{Incarnation: 5, Attempt: 2})
+	eventually(t, "it is connected with the other principal", func() bool { return newer.welcomed() && h.status("w1").Principal == "second" })
+	eventually(t, "its older session ends", func() bool { return older.end() != nil })
+	if older.end().Code != engine.Superseded || newer.end() != nil {
+		t.Errorf("the older one ended with %v, the newer one with %v", older.end(), newer.end())
+	}
+
+	// A process of it that is older still may go on trying.
+	again := h.call(first, "cluster-a", engine.Epoch{Incarnation: 4, Attempt: 9})
+	eventually(t, "the older process is refused", func() bool { return again.end() != nil })
+	if again.end().Code != engine.Superseded || again.welcomed() {
+		t.Errorf("it was welcomed: %v, and ended with %v", again.welcomed(), again.end())
+	}
+	if s := h.status("w1"); !s.Connected || s.Principal != "second" || *s.Session != (v1alpha1.Session{Incarnation: 5, Attempt: 2}) {
+		t.Errorf("the status is of %s, session %+v", s.Principal, s.Session)
+	}
+
+	// When the newer one is gone, nobody stands in its way, whatever its clock said.
+	newer.stop()
+	eventually(t, "the newer session is over", func() bool { return !h.status("w1").Connected })
+	last := h.call(first, "cluster-a", engine.Epoch{Incarnation: 4, Attempt: 10})
+	eventually(t, "the agent is connected again", last.welcomed)
+}
