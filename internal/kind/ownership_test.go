@@ -92,3 +92,17 @@ func TestCommandForACopyNamesTheApplicationThatItCameFrom(t *testing.T) {
 	}
 	same(t, "content", item.Content, `{"refresh":"normal","uid":"s"}`)
 }
+
+func TestWhatWasOnceAdoptedStaysAdopted(t *testing.T) {
+	for _, c := range kindCases("argo", "argo") {
+		o := object(t, c.before+`"x":"y"`+c.after)
+		adopted, err := c.kind.Merge(o, named(o.Name()), []byte(c.content), nil, Mark{Adopted: true}, managedSpoke())
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := c.kind.Merge(adopted, named(o.Name()), []byte(c.content), nil, Mark{}, managedSpoke())
+		if err != nil || !ReadMark(again, managedSpoke()).Adopted {
+			t.Errorf("%s: not adopted any more: %v", c.kind.Scope(), err)
+		}
+	}
+}
