@@ -152,3 +152,19 @@ func TestApplicationsOutsideTheAgentsNamespace(t *testing.T) {
 		t.Error("an Application outside Argo CD's namespace counts as a copy in namespace mapping")
 	}
 }
+
+func TestCascadeIsForApplicationsThatAreExchanged(t *testing.T) {
+	content := []byte(`{"uid":"u","deleting":true,"metadata":{"labels":{"team":"y"},"finalizers":["resources-finalizer.argocd.argoproj.io"]}}`)
+	app := func(labels string) *Object {
+		return object(t, `{"metadata":{"name":"a","namespace":"argo","labels":{`+labels+`},"annotations":{`+ourMark+`}},"spec":{}}`)
+	}
+	if o, err := MergeCascade(app(``), content, managedSpoke()); err != nil || !HasCascade(o) {
+		t.Errorf("%v", err)
+	}
+	_, err := MergeCascade(app(ignoreLabel), content, managedSpoke())
+	refused(t, "ignored", err, engine.NotAllowed)
+	selecting := managedSpoke()
+	selecting.Settings.LabelSelector, _ = ParseSelector("team=x")
+	_, err = MergeCascade(app(`"team":"x"`), content, selecting)
+	refused(t, "outside the selector", err, engine.NotAllowed)
+}

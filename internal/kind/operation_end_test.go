@@ -1,6 +1,10 @@
 package kind
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
 
 func TestOperationThatHasEndedIsNotTerminated(t *testing.T) {
 	for phase, want := range map[string]bool{"Running": true, "Terminating": false, "Succeeded": false, "Failed": false, "Error": false} {
@@ -39,6 +43,26 @@ func TestDeletionOfACopyIsPartOfItsContent(t *testing.T) {
 		held, ok := ApplicationKind{}.Reflect(o, managedSpoke())
 		if !ok || Deleting(held.Content) != want {
 			t.Errorf("%s: %s", rest, held.Content)
+		}
+	}
+}
+
+func TestOnlyItsOwnEndEndsAHydration(t *testing.T) {
+	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/refresh":"normal","argocd.argoproj.io/hydrate":"normal"}},"spec":{"sourceHydrator":{}}}`)
+	w := managedHub()
+	w.RefreshNonce = func(engine.Key) string { return "second" }
+	for extra, want := range map[string][2]bool{ // refresh and hydrate are still pending
+		`{"refreshed":"first","hydrated":"first"}`:   {true, true},
+		`{"refreshed":"second","hydrated":"first"}`:  {false, true},
+		`{"refreshed":"first","hydrated":"second"}`:  {true, false},
+		`{"refreshed":"second","hydrated":"second"}`: {false, false},
+	} {
+		o, err := StatusKind{}.Merge(local, named("a"), []byte(`{"status":{}}`), []byte(extra), Mark{}, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]bool{RefreshPending(o), hydratePending(o)}; got != want {
+			t.Errorf("%s: pending is %v", extra, got)
 		}
 	}
 }
