@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -271,8 +272,16 @@ func (p *pair) owned(side kind.Side, agent, scope string) int {
 
 func TestObjectsOfOthersDoNotCountAsOurs(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	p.user(kind.Spoke, ref("argocd", "local"), app("argocd", "local", "default", "v1"))
+	for i := range 15 { // so many that their removal would be held
+		name := fmt.Sprint("local", i)
+		p.user(kind.Spoke, ref("argocd", name), app("argocd", name, "default", "v1"))
+	}
 	p.connect()
+	for _, f := range p.facts {
+		if f.Event == engine.HeldEvent {
+			t.Errorf("held: %+v", f.Held)
+		}
+	}
 	if n := p.owned(kind.Spoke, "", kind.ApplicationScope); n != 0 {
 		t.Errorf("%d objects count as ours", n)
 	}

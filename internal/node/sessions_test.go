@@ -80,7 +80,7 @@ func TestHubAsksForAListIfItsWatchStaysBehind(t *testing.T) {
 func TestCopiesOfAnotherHubAreLeftAlone(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
-	for i := range 4 {
+	for i := range 15 { // so many that their removal would be held
 		name := fmt.Sprint("a", i)
 		p.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
 	}
@@ -93,8 +93,14 @@ func TestCopiesOfAnotherHubAreLeftAlone(t *testing.T) {
 		p.step(kind.Hub, List{Resource: r, Revision: uint64(p.stores[kind.Hub].rev)})
 	}
 	writes := p.recordSpoke()
+	p.facts = nil
 	p.connect()
 	p.later(120 * engine.Second)
+	for _, f := range p.facts {
+		if f.Event == engine.HeldEvent {
+			t.Errorf("held: %+v", f.Held)
+		}
+	}
 	if n := p.owned(kind.Spoke, "", kind.ApplicationScope); n != 0 {
 		t.Errorf("%d copies of the first hub count as the second one's", n)
 	}
