@@ -46,7 +46,7 @@ func TestKeysThatNameNothingAreRefused(t *testing.T) {
 }
 
 func TestStatusTimeThatIsNoneIsNotWritten(t *testing.T) {
-	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns"},"spec":{},"status":{"reconciledAt":"2026-01-01T00:00:00Z"}}`)
+	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns"},"spec":{"destination":{"name":"one"}},"status":{"reconciledAt":"2026-01-01T00:00:00Z"}}`)
 	o, err := StatusKind{}.Merge(local, named("a"), []byte(`{"status":{}}`), []byte(`{"reconciledAt":"tomorrow"}`), Mark{}, managedHub())
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestStatusOfAnySizeFitsTheDefaultLimit(t *testing.T) {
 		resources = append(resources, []byte(`{"kind":"ConfigMap","name":"`+strings.Repeat("x", 600)+`"}`))
 	}
 	content := `{"status":{"resources":` + string(raw.Join(resources)) + `}}`
-	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns"},"spec":{}}`)
+	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns"},"spec":{"destination":{"name":"one"}}}`)
 	o, err := StatusKind{}.Merge(local, named("a"), []byte(content), nil, Mark{}, managedHub())
 	if err != nil || len(o.Raw()) > DefaultObjectLimit {
 		t.Fatalf("%d bytes, %v", len(o.Raw()), err)

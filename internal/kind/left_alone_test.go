@@ -72,7 +72,7 @@ func TestAgentReportsOnlyForApplicationsThatAreExchanged(t *testing.T) {
 	selecting := managedHub()
 	selecting.Settings.LabelSelector, _ = ParseSelector("team=x")
 	app := func(labels, annotations string) *Object {
-		return object(t, `{"metadata":{"name":"a","namespace":"one-ns","labels":{`+labels+`},"annotations":{`+annotations+`}}}`)
+		return object(t, `{"metadata":{"name":"a","namespace":"one-ns","labels":{`+labels+`},"annotations":{`+annotations+`}},"spec":{"destination":{"name":"one"}}}`)
 	}
 	for _, c := range []struct {
 		name string

@@ -19,7 +19,7 @@ func TestOperationThatHasEndedIsNotTerminated(t *testing.T) {
 }
 
 func TestEndOfATerminatedOperationIsShown(t *testing.T) {
-	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns"},"spec":{},
+	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns"},"spec":{"destination":{"name":"one"}},
 		"status":{"operationState":{"phase":"Terminating","startedAt":"2026-01-01T00:00:00Z","operation":{"sync":{}}}}}`)
 	for phase, want := range map[string]string{"Running": "Terminating", "Failed": "Failed", "Succeeded": "Succeeded"} {
 		content := `{"status":{"operationState":{"phase":"` + phase + `","startedAt":"2026-01-01T00:00:00Z","operation":{"sync":{}}}}}`
@@ -48,7 +48,7 @@ func TestDeletionOfACopyIsPartOfItsContent(t *testing.T) {
 }
 
 func TestOnlyItsOwnEndEndsAHydration(t *testing.T) {
-	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/refresh":"normal","argocd.argoproj.io/hydrate":"normal"}},"spec":{"sourceHydrator":{}}}`)
+	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/refresh":"normal","argocd.argoproj.io/hydrate":"normal"}},"spec":{"destination":{"name":"one"},"sourceHydrator":{}}}`)
 	w := managedHub()
 	w.RefreshNonce = func(engine.Key) string { return "second" }
 	for extra, want := range map[string][2]bool{ // refresh and hydrate are still pending

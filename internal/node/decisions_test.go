@@ -233,7 +233,7 @@ func TestFinalizersOfAHubApplicationGoOnlyFromACopyThatIsBeingDeleted(t *testing
 func TestCommandGetsOneID(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	l := p.nodes[kind.Hub].links["w1"]
-	o := object(t, `{"metadata":{"name":"a","namespace":"w1","uid":"u","resourceVersion":"3"},"spec":{},"operation":{"sync":{}}}`)
+	o := object(t, `{"metadata":{"name":"a","namespace":"w1","uid":"u","resourceVersion":"3"},"spec":{"destination":{"name":"w1"}},"operation":{"sync":{}}}`)
 	d := l.stamp(o)
 	if outcome(d) != "update" {
 		t.Fatalf("%s", outcome(d))
@@ -247,7 +247,7 @@ func TestRefreshKeepsItsNameWhileAPartOfItIsPending(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	l := p.nodes[kind.Hub].links["w1"]
 	note := func(annotations string) string {
-		l.noteRefresh(object(t, `{"metadata":{"name":"a","namespace":"w1","annotations":{`+annotations+`}},"spec":{"sourceHydrator":{}}}`))
+		l.noteRefresh(object(t, `{"metadata":{"name":"a","namespace":"w1","annotations":{`+annotations+`}},"spec":{"destination":{"name":"w1"},"sourceHydrator":{}}}`))
 		return l.refreshNonce(engine.Key{Name: "a"})
 	}
 	refresh, hydrate := `"argocd.argoproj.io/refresh":"normal"`, `"argocd.argoproj.io/hydrate":"normal"`
@@ -282,7 +282,7 @@ func TestContentIsThatOfTheKeyThatIsAskedFor(t *testing.T) {
 	l := p.nodes[kind.Hub].links["w1"]
 	l.world.SpokeArgoNamespace = "argocd"
 	o := object(t, `{"metadata":{"name":"x.b","namespace":"w1","uid":"u","resourceVersion":"9","annotations":{"argocd.argoproj.io/refresh":"normal",
-		"argocd.argoproj.io/source-uid":"s1","argocd.argoproj.io/principal-uid":"principal-1","argocd-agent.argoproj-labs.io/agent-name":"w1","argocd-agent.argoproj-labs.io/source-name":"x/b"}},"spec":{}}`)
+		"argocd.argoproj.io/source-uid":"s1","argocd.argoproj.io/principal-uid":"principal-1","argocd-agent.argoproj-labs.io/agent-name":"w1","argocd-agent.argoproj-labs.io/source-name":"x/b"}},"spec":{"destination":{"name":"w1"}}}`)
 	p.step(kind.Hub, Seen{Resource: kind.Applications, Object: o})
 	if _, _, ok := l.Content(kind.CommandScope, engine.Key{Namespace: "x", Name: "b"}); !ok {
 		t.Error("its command is not found")

@@ -23,12 +23,6 @@ func managedApp(t *testing.T) *pair {
 
 func (p *pair) replica() *kind.Object { return p.stores[kind.Spoke].objects[ref("argocd", "a")] }
 
-// edit changes an object as its user, and lets the node see it.
-func (p *pair) edit(side kind.Side, r kind.Ref, value string, path ...string) {
-	p.t.Helper()
-	p.user(side, r, string(set(p.t, p.stores[side].objects[r].Raw(), value, path...)))
-}
-
 // behind changes an object without letting the node see it.
 func (p *pair) behind(side kind.Side, r kind.Ref, value string, path ...string) *kind.Object {
 	p.t.Helper()
