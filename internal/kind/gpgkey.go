@@ -120,7 +120,6 @@ func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, mark M
 	default:
 		d = edit(local)
 		annotations = members(local.annotations)
-		mark.Adopted = mark.Adopted || local.Annotation(AdoptedMark) == "true"
 	}
 	mark.Source = p.uid
 	writeMark(&annotations, mark, "", w)

@@ -180,7 +180,6 @@ func (p *payload) apply(d *draft, local *Object, shared bool, mark Mark, sourceN
 	if local != nil {
 		labels, annotations = members(local.labels), members(local.annotations)
 		before = readOwnedKeys(local)
-		mark.Adopted = mark.Adopted || local.Annotation(AdoptedMark) == "true"
 	}
 	newLabels := slices.DeleteFunc(slices.Clone(p.labels), func(m raw.Member) bool { return never(m.Key) })
 	newAnnotations := slices.DeleteFunc(slices.Clone(p.annotations), func(m raw.Member) bool { return neverAnnotation(m.Key) })

@@ -1,0 +1,68 @@
+package kind
+
+import (
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
+
+func TestOperationThatHasEndedIsNotTerminated(t *testing.T) {
+	for phase, want := range map[string]bool{"Running": true, "Terminating": false, "Succeeded": false, "Failed": false, "Error": false} {
+		spoke := object(t, `{"metadata":{"name":"a","namespace":"argo","annotations":{`+ourMark+`}},
+			"operation":{"sync":{},"info":[{"name":"argocd-agent/command","value":"c1"}]},
+			"status":{"operationState":{"phase":"`+phase+`","startedAt":"2026-01-01T00:00:00Z"}}}`)
+		x, err := Execute(spoke, []byte(`{"terminate":{"id":"c1","startedAt":"2026-01-01T00:00:00Z"},"uid":"s"}`), managedSpoke())
+		if err != nil || (x.Object != nil) != want {
+			t.Errorf("%s: %v, %v", phase, x.Object, err)
+		}
+	}
+}
+
+func TestEndOfATerminatedOperationIsShown(t *testing.T) {
+	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns"},"spec":{"destination":{"name":"one"}},
+		"status":{"operationState":{"phase":"Terminating","startedAt":"2026-01-01T00:00:00Z","operation":{"sync":{}}}}}`)
+	for phase, want := range map[string]string{"Running": "Terminating", "Failed": "Failed", "Succeeded": "Succeeded"} {
+		content := `{"status":{"operationState":{"phase":"` + phase + `","startedAt":"2026-01-01T00:00:00Z","operation":{"sync":{}}}}}`
+		o, err := StatusKind{}.Merge(local, named("a"), []byte(content), nil, Mark{}, managedHub())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(o.Get("status", "operationState", "phase")); got != `"`+want+`"` {
+			t.Errorf("%s is shown as %s", phase, got)
+		}
+	}
+}
+
+func TestDeletionOfACopyIsPartOfItsContent(t *testing.T) {
+	for rest, want := range map[string]bool{
+		`"finalizers":["resources-finalizer.argocd.argoproj.io"],"deletionTimestamp":"2026-01-01T00:00:00Z"`: true,
+		`"finalizers":["resources-finalizer.argocd.argoproj.io"]`:                                            false,
+		`"finalizers":["example.org/x"],"deletionTimestamp":"2026-01-01T00:00:00Z"`:                          false,
+	} {
+		o := object(t, `{"metadata":{"name":"a","namespace":"argo","annotations":{`+ourMark+`},`+rest+`},"spec":{}}`)
+		held, ok := ApplicationKind{}.Reflect(o, managedSpoke())
+		if !ok || Deleting(held.Content) != want {
+			t.Errorf("%s: %s", rest, held.Content)
+		}
+	}
+}
+
+func TestOnlyItsOwnEndEndsAHydration(t *testing.T) {
+	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/refresh":"normal","argocd.argoproj.io/hydrate":"normal"}},"spec":{"destination":{"name":"one"},"sourceHydrator":{}}}`)
+	w := managedHub()
+	w.RefreshNonce = func(engine.Key) string { return "second" }
+	for extra, want := range map[string][2]bool{ // refresh and hydrate are still pending
+		`{"refreshed":"first","hydrated":"first"}`:   {true, true},
+		`{"refreshed":"second","hydrated":"first"}`:  {false, true},
+		`{"refreshed":"first","hydrated":"second"}`:  {true, false},
+		`{"refreshed":"second","hydrated":"second"}`: {false, false},
+	} {
+		o, err := StatusKind{}.Merge(local, named("a"), []byte(`{"status":{}}`), []byte(extra), Mark{}, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]bool{RefreshPending(o), hydratePending(o)}; got != want {
+			t.Errorf("%s: pending is %v", extra, got)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package kind
+
+import (
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
+
+// annotatedApp returns an Application of the hub's namespace of agent one with annotations.
+func annotatedApp(t *testing.T, name, annotations string) *Object {
+	t.Helper()
+	return object(t, `{"metadata":{"name":"`+name+`","namespace":"one-ns","uid":"hub-uid","annotations":{`+annotations+`}},"spec":{"project":"one-p","destination":{"name":"one"}}}`)
+}
+
+const (
+	ourMark = `"argocd.argoproj.io/source-uid":"s","argocd.argoproj.io/principal-uid":"hub-1"`
+	ourCopy = ourMark + `,"argocd-agent.argoproj-labs.io/agent-name":"one"`
+)
+
+func TestWhoseAnObjectIs(t *testing.T) {
+	for _, c := range []struct {
+		name, annotations string
+		w                 *World
+		owned, foreign    bool
+	}{
+		{"on a spoke, marked", ourMark, managedSpoke(), true, false},
+		{"on a spoke, of another principal", `"argocd.argoproj.io/source-uid":"s","argocd.argoproj.io/principal-uid":"hub-2"`, managedSpoke(), false, true},
+		{"on a spoke, without the principal", `"argocd.argoproj.io/source-uid":"s"`, managedSpoke(), false, false},
+		{"on a spoke, without the source", `"argocd.argoproj.io/principal-uid":"hub-1"`, managedSpoke(), false, false},
+		{"on the hub, of this agent", ourCopy, autoHub(), true, false},
+		{"on the hub, of another agent", ourMark + `,"argocd-agent.argoproj-labs.io/agent-name":"two"`, autoHub(), false, true},
+		{"on the hub, of no agent", ourMark, autoHub(), false, true},
+	} {
+		m := ReadMark(annotatedApp(t, "a", c.annotations), c.w)
+		if m.Owned != c.owned || m.Foreign != c.foreign {
+			t.Errorf("%s: %+v", c.name, m)
+		}
+	}
+}
+
+func TestKeyOfACopyOnTheHubIsTheOneThatItsNameComesFrom(t *testing.T) {
+	for _, c := range []struct {
+		name, annotations string
+		want              string // empty: none
+	}{
+		{"a", ourCopy, "a"},
+		{"team.a", ourCopy + `,"argocd-agent.argoproj-labs.io/source-name":"team/a"`, "team/a"},
+		{"a", ourCopy + `,"argocd-agent.argoproj-labs.io/source-name":"team/b"`, ""},
+	} {
+		k, ok := ApplicationKind{}.Key(annotatedApp(t, c.name, c.annotations), autoHub())
+		if ok != (c.want != "") || ok && k.String() != c.want {
+			t.Errorf("%s, %s: %v %v", c.name, c.annotations, k, ok)
+		}
+	}
+}
+
+func TestAgentWritesOnlyItsOwnCopiesOnTheHub(t *testing.T) {
+	app := []byte(`{"uid":"s","spec":{"project":"one-p","destination":{"name":"one"}}}`)
+	project := []byte(`{"uid":"s","spec":{"sourceNamespaces":["one-ns"],"destinations":[{"name":"one","namespace":"*"}]}}`)
+	for name, annotations := range map[string]string{
+		"without a mark":      ``,
+		"without a source":    `"argocd-agent.argoproj-labs.io/agent-name":"one"`,
+		"of another agent":    ourMark + `,"argocd-agent.argoproj-labs.io/agent-name":"two"`,
+		"from another source": ourCopy + `,"argocd-agent.argoproj-labs.io/source-name":"team/b"`,
+	} {
+		_, err := ApplicationKind{}.Merge(annotatedApp(t, "a", annotations), named("a"), app, nil, Mark{}, autoHub())
+		refused(t, "Application "+name, err, engine.NameTaken)
+		local := object(t, `{"metadata":{"name":"one-p","namespace":"argocd","annotations":{`+annotations+`}},"spec":{}}`)
+		_, err = AppProjectKind{}.Merge(local, named("p"), project, nil, Mark{}, autoHub())
+		refused(t, "project "+name, err, engine.NameTaken)
+	}
+	if _, err := (ApplicationKind{}).Merge(annotatedApp(t, "a", ourCopy), named("a"), app, nil, Mark{}, autoHub()); err != nil {
+		t.Error(err)
+	}
+	_, err := StatusKind{}.Merge(annotatedApp(t, "a", ourCopy), named("b"), []byte(`{"status":{}}`), nil, Mark{}, autoHub())
+	refused(t, "status under another key", err, engine.NoObject)
+}
+
+func TestOwnerTakesNothingFromTheReplica(t *testing.T) {
+	for _, k := range []Kind{ApplicationKind{}, AppProjectKind{}, RepositoryKind{}, GPGKeyKind{}} {
+		_, err := k.Merge(nil, named(gpgKeys), []byte(`{"uid":"s","spec":{}}`), nil, Mark{}, managedHub())
+		refused(t, k.Scope(), err, engine.WrongMode)
+	}
+}
+
+// The hub's UID of a copy is not the UID of the spoke's Application.
+func TestCommandForACopyNamesTheApplicationThatItCameFrom(t *testing.T) {
+	o := annotatedApp(t, "a", ourCopy+`,"argocd.argoproj.io/refresh":"normal"`)
+	item, ok := CommandKind{}.Publish(o, autoHub())
+	if !ok {
+		t.Fatal("not published")
+	}
+	same(t, "content", item.Content, `{"refresh":"normal","uid":"s"}`)
+}
+
+func TestWhatWasOnceAdoptedStaysAdopted(t *testing.T) {
+	for _, c := range kindCases("argo", "argo") {
+		o := object(t, c.before+`"x":"y"`+c.after)
+		adopted, err := c.kind.Merge(o, named(o.Name()), []byte(c.content), nil, Mark{Adopted: true}, managedSpoke())
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := c.kind.Merge(adopted, named(o.Name()), []byte(c.content), nil, Mark{}, managedSpoke())
+		if err != nil || !ReadMark(again, managedSpoke()).Adopted {
+			t.Errorf("%s: not adopted any more: %v", c.kind.Scope(), err)
+		}
+	}
+}
