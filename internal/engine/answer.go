@@ -20,8 +20,13 @@ func (o *owner) acked(in AckItem) {
 		}
 		o.dirty(it)
 	case in.Code != OK:
-		if it.gone && in.Code == HeldBack {
+		switch {
+		case it.gone && in.Code == HeldBack:
 			o.digest.Delete(h) // the replica does not count it either
+		case it.gone && !in.Version.IsZero():
+			// The replica still has it, in this version. It may never have seen
+			// the one that was withdrawn. An older one does not say.
+			o.digest.Set(h, in.Version)
 		}
 		o.rejectItem(it, in)
 	case it.gone:

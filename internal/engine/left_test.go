@@ -23,14 +23,18 @@ func TestObjectThatIsLeftAloneCountsAsEqual(t *testing.T) {
 		}
 	}
 	proven("left")
-	for when, again := range map[string]func(){
-		"in a new session": func() { w.cut(false); w.connect() },
-		"by a new agent":   func() { w.cut(false); w.agent.boot(); w.connect() },
-		"by a new hub":     func() { w.cut(false); w.hub.boot(); w.connect() },
+	for _, again := range []struct {
+		when string
+		do   func()
+	}{
+		{"in a new session", func() { w.cut(false) }},
+		{"by a new agent", func() { w.cut(false); w.agent.boot() }},
+		{"by a new hub", func() { w.cut(false); w.hub.boot() }},
 	} {
-		again()
+		again.do()
+		w.connect()
 		w.wait(200 * Second)
-		proven(when)
+		proven(again.when)
 	}
 	if w.agent.store.id.Revision != writes || w.agent.store.of("application")[key].alias != (Alias{}) || w.agent.facts[Aliased] != 0 {
 		t.Errorf("something was written or told: %d writes, alias %v, %d facts", w.agent.store.id.Revision-writes,

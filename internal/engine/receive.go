@@ -185,7 +185,12 @@ func (r *replica) removed(it *heldItem, in Applied) {
 		r.wakeBy(r.redo[it.hash])
 	}
 	if asked := !it.absent && it.seq != 0; asked && it.next == nil { // Seq 0: by an earlier session
-		r.ack(DeltaItem{Seq: it.seq, Key: it.key}, in.Code, in.Message, in.RetryAfter)
+		answer := DeltaItem{Seq: it.seq, Key: it.key}
+		if in.Code != OK {
+			// It stays, and counts: the owner has to know as what.
+			answer.Version, _ = r.counted(it)
+		}
+		r.ack(answer, in.Code, in.Message, in.RetryAfter)
 	}
 }
 

@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
@@ -206,7 +207,7 @@ func SameRules(a, b *Object) bool {
 	for _, path := range [][]string{
 		{"spec", "destinations"}, {"spec", "sourceNamespaces"}, {"spec", "permitOnlyProjectScopedClusters"}, {"metadata", "labels"},
 	} {
-		if string(a.Get(path...)) != string(b.Get(path...)) {
+		if !bytes.Equal(a.Get(path...), b.Get(path...)) {
 			return false
 		}
 	}

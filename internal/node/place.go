@@ -33,7 +33,8 @@ func (n *Node) Place(namespace, name string) (Place, bool) {
 }
 
 // Frozen tells to which agent an Application of the hub belongs by the mapping
-// although it must not run there, and why; false: it is not frozen.
+// although it must not run there, or is not known to be allowed to, and why;
+// false: there is no such agent.
 func (n *Node) Frozen(namespace, name string) (agent, why string, ok bool) {
 	o := n.cache.get(kind.Ref{Resource: kind.Applications, Namespace: namespace, Name: name})
 	if o == nil {
@@ -45,6 +46,8 @@ func (n *Node) Frozen(namespace, name string) (agent, why string, ok bool) {
 			return "", "", false
 		case placement == kind.Frozen && !ok:
 			agent, why, ok = l.name, because, true
+		case placement == kind.Undecided && !ok:
+			agent, why, ok = l.name, "its AppProject has not been read yet", true
 		}
 	}
 	return agent, why, ok

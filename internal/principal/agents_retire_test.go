@@ -63,7 +63,6 @@ func TestDeletionsDoNotWaitForAnAgentThatGetsNoApplications(t *testing.T) {
 	}
 
 	d.see(agent("a", 1, "managed"))
-	tell(node.List{Resource: kind.AppProjects, Revision: 5})
 	tell(node.List{Resource: kind.Applications, Revision: 5, Objects: all})
 	if got := due(); len(got) > 0 || len(r.scans.all) > 0 {
 		t.Fatalf("%q are let go though the agent will see to them", got)

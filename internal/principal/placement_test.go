@@ -50,7 +50,7 @@ func TestTreesComeFromAnAgentOnlyWhileTheApplicationIsPlaced(t *testing.T) {
 	}
 	register(func(*kind.Agent) {})
 	application(map[string]string{"name": "w1"})
-	check("before AppProjects were read", "", "")
+	check("before AppProjects were read", "", "has not been read yet")
 	step(node.List{Resource: kind.AppProjects, Revision: 1})
 	check("without an AppProject", "", `AppProject "p" does not exist`)
 	project("w1")

@@ -1,0 +1,35 @@
+package engine
+
+import "testing"
+
+// An item that the owner has changed and then lost while nobody was connected, and
+// that the replica cannot remove, is no difference that stays unexplained: both
+// sides count what the replica has.
+func TestItemThatCannotBeRemovedIsCountedAsTheReplicaHasIt(t *testing.T) {
+	w := newWorld(t, Tuning{})
+	w.connect()
+	key := Key{Name: "p"}
+	w.hub.store.put("project", key, func(o *object) { o.content = "v1" })
+	w.wait(200 * Second)
+	w.cut(false)
+	w.hub.store.put("project", key, func(o *object) { o.content = "v2" })
+	w.hub.store.delete("project", key)
+	w.agent.store.refuse["project p"] = refusal{code: InUse, message: "an Application still names this project"}
+	w.connect()
+	w.wait(400 * Second)
+	if at := w.hub.scope("project").ProvenAt; at <= w.now-130*Second {
+		t.Errorf("the hub knows only how it was %d s before", (w.now-at)/Second)
+	}
+	if n := w.hub.scope("project").Rejected; n != 1 {
+		t.Errorf("%d are rejected", n)
+	}
+
+	delete(w.agent.store.refuse, "project p")
+	w.wait(400 * Second)
+	if len(w.agent.store.contents("project")) != 0 {
+		t.Error("it is not removed when it can be")
+	}
+	if err := w.equal("project"); err != nil {
+		t.Error(err)
+	}
+}
