@@ -26,6 +26,11 @@ func (w *world) checkClicks() {
 		if o.Annotation(agentMarkKey) == "" && !slices.ContainsFunc(w.spokes, func(s *spoke) bool { return w.sentTo(s, k.ref, o) }) {
 			continue // it is nobody's
 		}
+		if slices.ContainsFunc(w.spokes, func(s *spoke) bool {
+			return s.modeChanged && (w.sentTo(s, k.ref, o) || o.Annotation(agentMarkKey) == s.agent.Name)
+		}) {
+			continue // the other side may have nothing of that name
+		}
 		if w.waits(o) {
 			continue // visibly, for the Application to be there
 		}
