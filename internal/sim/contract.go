@@ -40,7 +40,7 @@ func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
 func (w *world) claims(s *spoke, r kind.Ref, o *kind.Object) bool {
 	// What was the copy of an autonomous agent's is its own once it is managed.
 	copyOf := o.Annotation(agentMarkKey)
-	if !s.managed() || ignoredLabel(o) || r.Resource != kind.Applications || copyOf != "" && copyOf != s.agent.Name ||
+	if !s.managed() || ignoredLabel(o) || !w.selected(o) || r.Resource != kind.Applications || copyOf != "" && copyOf != s.agent.Name ||
 		o.IsDeleting() && !slices.ContainsFunc(o.Finalizers(), isCascade) {
 		return false
 	}
@@ -58,7 +58,7 @@ func (w *world) mayRun(s *spoke, r kind.Ref, o *kind.Object) bool {
 		return false
 	}
 	p := w.hub.projectOf(o)
-	if p == nil || ignoredLabel(p) {
+	if p == nil || ignoredLabel(p) || !w.selected(p) {
 		return false
 	}
 	t := decode(p)
