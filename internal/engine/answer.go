@@ -20,7 +20,7 @@ func (o *owner) acked(in AckItem) {
 		}
 		o.dirty(it)
 	case in.Code != OK:
-		if it.gone && in.Code == HeldBack {
+		if it.gone && (in.Code == HeldBack || in.Code == InUse) {
 			o.digest.Delete(h) // the replica does not count it either
 		}
 		o.rejectItem(it, in)

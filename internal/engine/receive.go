@@ -179,10 +179,12 @@ func (r *replica) removed(it *heldItem, in Applied) {
 		r.setStored(it, 0)
 		it.held = Version{}
 		r.setAlias(it, Alias{}, false)
-	} else if in.Code == InUse && it.absent && it.next == nil {
+	} else if in.Code == InUse && it.next == nil {
 		it.leaving = true
-		r.redo[it.hash] = r.peer.now + r.tune.Beacon
-		r.wakeBy(r.redo[it.hash])
+		if it.absent { // else the owner tries again
+			r.redo[it.hash] = r.peer.now + r.tune.Beacon
+			r.wakeBy(r.redo[it.hash])
+		}
 	}
 	if asked := !it.absent && it.seq != 0; asked && it.next == nil { // Seq 0: by an earlier session
 		r.ack(DeltaItem{Seq: it.seq, Key: it.key}, in.Code, in.Message, in.RetryAfter)

@@ -66,7 +66,7 @@ type heldItem struct {
 	heldBack bool  // its removal waits for a confirmation
 	sure     bool  // its removal was confirmed
 	loose    bool  // attached: the owner knows nothing of it
-	leaving  bool  // the owner lacks it, but it is in use: does not count, and its removal is tried again
+	leaving  bool  // the owner lacks it or has deleted it, but it is in use: does not count, and its removal is tried again
 	lossy    bool  // the alias hides that something is not stored as it was written
 	ended    bool  // the alias counts no longer, and is only remembered
 	checks   uint8 // how often in a row the same alias was learnt

@@ -157,6 +157,11 @@ func (r *replica) differs(it *heldItem) {
 		// The owner has spoken of it since the round began.
 	case it.ticket != 0:
 		it.again = true
+	case it.leaving && !it.absent:
+		// The owner has asked for its removal, and has not heard yet that it is in
+		// use, or is of a release that counts it all the same.
+		it.leaving = false
+		r.update(it)
 	case waits && !it.leaving:
 		// It will be asked for in its time: rounds do not hurry a race of writers.
 	default:
