@@ -128,6 +128,7 @@ func (p *process) start() {
 		p.reflectors = append(p.reflectors, refl)
 		p.later(p.w.between(1, 500), refl.list)
 	}
+	p.later(p.w.between(1, 500), p.readSchema)
 	p.later(minute, p.bookmarks)
 	p.later(10*second, p.checkOften)
 	p.later(p.persistEvery(), p.persistOften)
