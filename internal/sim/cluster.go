@@ -32,6 +32,7 @@ type cluster struct {
 	lagUntil     engine.Time
 	lag          engine.Time
 	prunes       bool // its CRD does not know a field
+	crd          int  // counts the upgrades of its CRD
 	denials      []denial
 	backups      []*backup
 }

@@ -1,5 +1,12 @@
 package sim
 
+import (
+	"fmt"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
+)
+
 // This file is the CRD of Applications on a spoke: an old one prunes a field that
 // it does not know.
 
@@ -7,12 +14,47 @@ var crdActions = []act{
 	{name: "CRD upgrade", weight: 4, fault: true, rare: 30, do: upgradeCRD},
 }
 
-// upgradeCRD installs a CRD that knows the field.
+// upgradeCRD installs a CRD that knows the field. The API server may go by the old
+// one for a few seconds.
 func upgradeCRD(w *world, a action) {
 	s, _ := pick(w.spokes, a.n[0])
-	if !crdUpgrades || !s.cluster.prunes {
+	if !s.cluster.prunes || s.cluster.crd > 1 {
 		return
 	}
 	w.tracef("%s: the CRD is upgraded", s.cluster.name)
-	s.cluster.prunes = false
+	s.cluster.crd++
+	w.after(w.between(0, 5*second), func() { s.cluster.prunes = false })
+	for _, p := range append(s.clones, s.process) {
+		if p.up && p.cluster == s.cluster {
+			p.later(s.cluster.watchLag(), p.readSchema)
+		}
+	}
+}
+
+// readSchema tells the node how Applications are defined.
+func (p *process) readSchema() {
+	p.step(node.Schema{Resource: kind.Applications, Version: fmt.Sprint("crd/", p.cluster.crd)})
+}
+
+// lossy counts the Applications of which a spoke does not store a field.
+func (w *world) lossy() int {
+	n := 0
+	for _, o := range w.hub.st.list(kind.Applications) {
+		for _, s := range w.spokes {
+			if s.cluster.prunes && w.sentTo(s, refOf(kind.Applications, o), o) && o.Get("spec", "experimental") != nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// dropped checks that users are told of a field that a spoke does not store, and
+// only then.
+func (d *differ) dropped(s *spoke, at string, h tree) {
+	shown := condition(h, "AgentFieldsDroppedWarning")
+	lost := s.cluster.prunes && dig(h, "spec", "experimental") != nil
+	if lost != (shown != "") {
+		d.add("%s: a field is dropped: %v, and the hub shows %q", at, lost, shown)
+	}
 }

@@ -94,18 +94,24 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 		w.guardRemoval(s, ch, bad)
 		w.guardBudget(s, who, ch, bad)
 	}
-	if ch.ref.Resource == kind.Applications && ch.new != nil && marked(ch.new) && (ch.old == nil || !bytes.Equal(ch.old.Get("spec"), ch.new.Get("spec"))) {
-		if spec := ch.new.Annotation(sourceKey) + "/" + unquote(ch.new.Get("spec", "source", "targetRevision")); !l.might[spec+"@"+agent] {
+	if ch.ref.Resource == kind.Applications && ch.new != nil {
+		w.guardApplication(s, who, ch, bad)
+	}
+}
+
+// guardApplication watches what an agent writes into an Application.
+func (w *world) guardApplication(s *spoke, who actor, ch change, bad func(string)) {
+	if marked(ch.new) && (ch.old == nil || !bytes.Equal(ch.old.Get("spec"), ch.new.Get("spec"))) {
+		spec := ch.new.Annotation(sourceKey) + "/" + unquote(ch.new.Get("spec", "source", "targetRevision"))
+		if !w.ledger.might[spec+"@"+s.agent.Name] {
 			bad("writes what was frozen whenever the hub had it:")
 		}
 	}
-	if ch.ref.Resource == kind.Applications && ch.new != nil {
-		if ch.old != nil && !sameExcept(withoutHeld(ch.old), withoutHeld(ch.new), "operationState") {
-			bad("changes the status of")
-		}
-		w.guardOrder(who.proc, ch, l.hubEra, bad)
-		w.guardBackward(s, ch, bad)
+	if ch.old != nil && !sameExcept(withoutHeld(ch.old), withoutHeld(ch.new), "operationState") {
+		bad("changes the status of")
 	}
+	w.guardOrder(who.proc, ch, w.ledger.hubEra, bad)
+	w.guardBackward(s, ch, bad)
 }
 
 // guardTakeover checks that an object is not taken over for something that is

@@ -116,6 +116,7 @@ func (d *differ) application(w *world, s *spoke, hub, twin *kind.Object, there k
 		return
 	}
 	d.conditions(at, h)
+	d.dropped(s, at, h)
 	c := decode(twin)
 	d.conditions(at, c)
 	if digText(c, "metadata", "annotations", sourceKey) != hub.UID() || !marked(twin) {

@@ -34,9 +34,10 @@ type process struct {
 	failures    int // to connect
 	dialling    bool
 	persisted   map[string]memory
-	peers       map[string]string // principal: the cluster that an agent last came from
-	objects     int               // that this life has known at a time, at the most
-	told        map[string]bool   // "agent/scope/name": the owner has asked for the removal of an item
+	peers       map[string]string      // principal: the cluster that an agent last came from
+	objects     int                    // that this life has known at a time, at the most
+	wrote       map[string]engine.Time // principal: when it wrote an Agent's status
+	told        map[string]bool        // "agent/scope/name": the owner has asked for the removal of an item
 	absent      map[string]*absence
 	specs       map[string]uint64 // the owner's turn that this life has come to, by source UID
 }
@@ -115,7 +116,7 @@ func (p *process) start() {
 	p.up = true
 	p.life++
 	p.wakeAt, p.pausedUntil, p.attempt, p.failures, p.dialling = 0, 0, 0, 0, false
-	p.objects, p.told, p.absent = 0, map[string]bool{}, map[string]*absence{}
+	p.objects, p.told, p.absent, p.wrote = 0, map[string]bool{}, map[string]*absence{}, map[string]engine.Time{}
 	p.conns, p.persisted, p.specs, p.peers = map[uint64]*end{}, map[string]memory{}, map[string]uint64{}, map[string]string{}
 	p.w.tracef("%s: starts", p.name)
 	if p.spoke != nil {
@@ -129,6 +130,7 @@ func (p *process) start() {
 		p.reflectors = append(p.reflectors, refl)
 		p.later(p.w.between(1, 500), refl.list)
 	}
+	p.later(p.w.between(1, 500), p.readSchema)
 	p.later(minute, p.bookmarks)
 	p.later(10*second, p.checkOften)
 	p.later(p.persistEvery(), p.persistOften)
@@ -192,7 +194,7 @@ func (p *process) persist() {
 		return
 	}
 	for _, s := range p.w.spokes {
-		p.persistRegistration(s)
+		p.persistRegistration(s, false)
 	}
 }
 
@@ -205,20 +207,20 @@ func (p *process) report(e node.Report) {
 	switch f.Event {
 	case engine.Opened:
 		p.w.sessionOpened(p, e.Agent, f)
-		p.persistSoon()
+		p.persistSoon(e.Agent)
 	case engine.StoreAccepted:
 		p.known = f.Store
-		p.persistSoon()
-	case engine.HeldEvent, engine.Unheld:
-		p.persistSoon()
+		p.persistSoon(e.Agent)
+	case engine.HeldEvent, engine.Unheld, engine.Closed:
+		p.persistSoon(e.Agent)
 	}
 }
 
 // persistSoon is a principal that writes an Agent's status after what people are
 // told. An agent waits for its turn.
-func (p *process) persistSoon() {
-	if p.spoke == nil {
-		p.later(p.w.between(10, second), p.persist)
+func (p *process) persistSoon(agent string) {
+	if s := p.w.spokeOf(agent); s != nil && p.spoke == nil {
+		p.later(p.w.between(10, second), func() { p.persistRegistration(s, true) })
 	}
 }
 
@@ -277,6 +279,18 @@ func (p *process) startPrincipal() {
 	p.step(node.FleetOthers{})
 }
 
+// superseded reports whether another principal has a newer session of an agent.
+func (p *process) superseded(agent string, epoch engine.Epoch) bool {
+	for _, other := range p.w.principals {
+		if other != p && other.up {
+			if st, ok := other.nd.Status(agent); ok && st.Connected && st.Epoch.Newer(epoch) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 const principalUID = "principal-1"
 
 func (p *process) register(s *spoke) {
@@ -288,25 +302,29 @@ func (p *process) register(s *spoke) {
 	p.step(node.Register{Agent: p.w.mutant.registered(p.w, s.agent), KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, Suspect: m.Suspect})
 }
 
-// persistRegistration keeps what the hub knows of an agent's cluster: its UID, how
-// far an autonomous agent's store was seen and believed, and whether it is at the
-// moment. The replica that has the session writes, the others read.
-func (p *process) persistRegistration(s *spoke) {
+// persistRegistration keeps what the hub knows of an agent's cluster: its UID,
+// how far an autonomous agent's store was seen, and whether it is believed. How far
+// it was seen is written with something else, or every ten minutes. The replica
+// that has the session writes, or had it last; the others read.
+func (p *process) persistRegistration(s *spoke, news bool) {
 	name := s.agent.Name
 	st, ok := p.nd.Status(name)
-	if !ok || !st.Connected {
+	if !ok || !st.Connected && (st.Suspect == "" || p.superseded(name, st.Epoch)) {
 		return
 	}
-	now := p.persisted[name]
+	was := p.persisted[name]
+	now := was
 	if now.KnownCluster == "" {
 		now.KnownCluster = p.peers[name]
 	}
 	if !s.managed() {
 		now.KnownStore, now.Suspect = st.Other, st.Suspect != ""
 	}
-	if now == p.persisted[name] {
+	news = news || now.KnownCluster != was.KnownCluster || now.Suspect != was.Suspect || p.w.now-p.wrote[name] >= 10*minute
+	if now == was || !news {
 		return
 	}
+	p.wrote[name] = p.w.now
 	p.ask(func() (*kind.Object, *apiError) {
 		if p.cluster.recall(registrations, name) != p.persisted[name] {
 			return nil, &apiError{"Conflict", "another principal has written it"}

@@ -112,6 +112,8 @@ func (s *script) onHub(line string, words []string) {
 		} else {
 			w.hub.edit(userName, r, func(t tree) { put(t, destinations, "spec", "destinations") })
 		}
+	case "describe": // describe p1 text
+		w.hub.edit(userName, ref(kind.AppProjects, w.hub.argo, args[0]), func(t tree) { put(t, args[1], "spec", "description") })
 	case "unproject":
 		w.hub.remove(userName, ref(kind.AppProjects, w.hub.argo, args[0]))
 	case "repository":
