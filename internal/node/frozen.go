@@ -122,17 +122,6 @@ func (l *link) decides(k kind.Kind) []kind.Resource {
 	return reads(k)
 }
 
-// isFrozen reports whether the hub's Application of a key is frozen, so that the
-// agent gets no more of it than that.
-func (l *link) isFrozen(key engine.Key) bool {
-	o := l.localApplication(key)
-	if o == nil || l.world.Agent.Mode != kind.Managed {
-		return false
-	}
-	_, placement, _ := kind.Place(o, &l.world)
-	return placement == kind.Frozen
-}
-
 // tendFrozen shows that an Application is frozen. It waits a little: an AppProject
 // that was created or changed together with the Application may be on its way, by
 // a watch of its own.

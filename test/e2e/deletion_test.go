@@ -50,13 +50,10 @@ func TestDeleteHooksRunOnlyWhenAUserDeletes(t *testing.T) {
 		name    string
 		cascade bool
 		hook    bool // runs
-		remove  func(t *testing.T, app object)
 	}{
-		{"hook-ignored", true, false, func(t *testing.T, app object) {
-			app.edit(t, func(u *unstructured.Unstructured) { setLabel(u, ignore, "true") })
-		}},
-		{"hook-deleted", false, true, func(t *testing.T, app object) { app.delete(t) }},
-		{"hook-cascade", true, true, func(t *testing.T, app object) { app.delete(t) }},
+		{"hook-ignored", true, false},
+		{"hook-deleted", false, true},
+		{"hook-cascade", true, true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -69,7 +66,11 @@ func TestDeleteHooksRunOnlyWhenAUserDeletes(t *testing.T) {
 			replica.becomes(t, synced, hooked)
 			deployed.is(t)
 
-			test.remove(t, hubApp)
+			if test.hook {
+				hubApp.delete(t)
+			} else {
+				hubApp.edit(t, func(u *unstructured.Unstructured) { setLabel(u, ignore, "true") })
+			}
 			replica.goes(t)
 			if test.hook {
 				ran.becomes(t)
