@@ -168,3 +168,30 @@ func TestCascadeIsForApplicationsThatAreExchanged(t *testing.T) {
 	_, err = MergeCascade(app(`"team":"x"`), content, selecting)
 	refused(t, "outside the selector", err, engine.NotAllowed)
 }
+
+func TestAutonomousAgentKeepsWhatIsIgnoredOrNotSelected(t *testing.T) {
+	selecting := autoSpoke()
+	selecting.Settings.LabelSelector, _ = ParseSelector("team=x")
+	for _, c := range kindCases("argo", "argo")[:2] { // Applications and AppProjects
+		for labels, want := range map[string]bool{`"team":"x"`: true, `"team":"y"`: false, `"team":"x",` + ignoreLabel: false} {
+			if _, ok := c.kind.Publish(object(t, c.before+labels+c.after), selecting); ok != want {
+				t.Errorf("%s with labels %s: %v", c.kind.Scope(), labels, ok)
+			}
+		}
+	}
+}
+
+func TestWhatChangesTheRulesOfAProject(t *testing.T) {
+	before := object(t, `{"metadata":{"name":"p","labels":{"a":"b"}},"spec":{"destinations":[],"sourceNamespaces":[],"sourceRepos":[]}}`)
+	for after, same := range map[string]bool{
+		`{"metadata":{"name":"p","labels":{"a":"b"}},"spec":{"destinations":[],"sourceNamespaces":[],"sourceRepos":["*"]}}`:                    true,
+		`{"metadata":{"name":"p","labels":{"a":"c"}},"spec":{"destinations":[],"sourceNamespaces":[],"sourceRepos":[]}}`:                       false,
+		`{"metadata":{"name":"p","labels":{"a":"b"}},"spec":{"destinations":[{}],"sourceNamespaces":[],"sourceRepos":[]}}`:                     false,
+		`{"metadata":{"name":"p","labels":{"a":"b"}},"spec":{"destinations":[],"sourceNamespaces":["*"],"sourceRepos":[]}}`:                    false,
+		`{"metadata":{"name":"p","labels":{"a":"b"}},"spec":{"destinations":[],"sourceNamespaces":[],"permitOnlyProjectScopedClusters":true}}`: false,
+	} {
+		if got := SameRules(before, object(t, after)); got != same {
+			t.Errorf("%s: %v", after, got)
+		}
+	}
+}

@@ -106,3 +106,31 @@ func TestWhatWasOnceAdoptedStaysAdopted(t *testing.T) {
 		}
 	}
 }
+
+func TestAliasOnAnObjectIsReadWithinLimits(t *testing.T) {
+	alias := Alias{Alias: engine.Alias{Written: engine.VersionOf([]byte("w")), Stored: engine.VersionOf([]byte("s"))}}
+	for n, want := range map[int]bool{0: true, 8: true, 200: false} {
+		alias.Lost = nil
+		for range n {
+			alias.Lost = append(alias.Lost, "spec.a.very.long.path.to.some.field")
+		}
+		o := WithAlias(annotatedApp(t, "a", ourCopy), alias)
+		if got := !ReadMark(o, autoHub()).Alias.Written.IsZero(); got != want {
+			t.Errorf("with %d fields: %v", n, got)
+		}
+	}
+}
+
+func TestDroppedFieldsAreThoseOfOurObjects(t *testing.T) {
+	for annotations, want := range map[string]int{ourCopy: 1, ``: 0} {
+		o := annotatedApp(t, "a", annotations)
+		held, ok := ApplicationKind{}.Reflect(o, autoHub())
+		if !ok {
+			t.Fatal("not a copy")
+		}
+		o = WithAlias(o, Alias{Alias: engine.Alias{Written: engine.VersionOf([]byte("w")), Stored: engine.VersionOf(held.Content)}, Lost: []string{"spec.x"}})
+		if got := len(DroppedFields(o, autoHub())); got != want {
+			t.Errorf("%q: %d", annotations, got)
+		}
+	}
+}

@@ -308,3 +308,25 @@ func TestRepositoryIsAsOldAsItsProject(t *testing.T) {
 		t.Errorf("seen completely up to %d, something up to %d", least, most)
 	}
 }
+
+func TestFrozenItemLeavesOnlyOurObjectAsEqual(t *testing.T) {
+	_, l := spokeLink(t)
+	s := l.scope(kind.ApplicationScope)
+	if d := l.leave(s, spokeApp(t, ours, ``)); !d.left || outcome(d) != "nothing" {
+		t.Errorf("ours: %s", outcome(d))
+	}
+	for name, local := range map[string]*kind.Object{"no object": nil, "not ours": spokeApp(t, ``, ``), "of another principal": spokeApp(t, ofOther, ``)} {
+		if d := l.leave(s, local); d.left || outcome(d) != "fail NotAllowed" {
+			t.Errorf("%s: %s", name, outcome(d))
+		}
+	}
+}
+
+func TestOlderMemoryDoesNotTakeBackWhatWasSeen(t *testing.T) {
+	newer := Memory{Store: engine.Store{UID: "h", Revision: 9}, Seen: []engine.Seen{{Scope: "application", Revision: 9}}}
+	older := Memory{Store: engine.Store{UID: "h", Revision: 5}, Seen: []engine.Seen{{Scope: "application", Revision: 5}, {Scope: "appproject", Revision: 4}}}
+	got := newer.With(older)
+	if got.Store.Revision != 9 || FormatSeen(got.Seen) != "application=9,appproject=4" {
+		t.Errorf("%+v", got)
+	}
+}

@@ -229,3 +229,84 @@ func TestProjectThatTheWatchShowsLateGetsNoCredentials(t *testing.T) {
 		t.Errorf("asks for %+v", f.reads)
 	}
 }
+
+// Until the list of AppProjects has come, those that are known may not be all that an Application depends on.
+func TestNothingIsPlacedBeforeProjectsHaveBeenListed(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	agent := p.nodes[kind.Hub].links["w1"].world.Agent
+	n := New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-1"})
+	p.nodes[kind.Hub] = n
+	p.step(kind.Hub, Register{Agent: agent})
+	project := p.stores[kind.Hub].objects[projectNamed("default")]
+	p.step(kind.Hub, Seen{Resource: kind.AppProjects, Object: project})
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	hash := engine.Key{Name: "a"}.Hash()
+	if n.links["w1"].peer.Publishes(kind.ApplicationScope, hash) {
+		t.Error("placed by what is known so far")
+	}
+	p.step(kind.Hub, List{Resource: kind.AppProjects, Objects: []*kind.Object{project}, Revision: uint64(p.stores[kind.Hub].rev)})
+	if !n.links["w1"].peer.Publishes(kind.ApplicationScope, hash) {
+		t.Error("not placed after the list")
+	}
+}
+
+// One agent has the namespace of an Application, and another is its destination and has it by destination mapping.
+func TestApplicationThatRunsElsewhereIsNotShownAsFrozen(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	agent := p.nodes[kind.Hub].links["w1"].world.Agent
+	p.nodes[kind.Hub] = New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-1", Settings: kind.Settings{AllowedNamespaces: []string{"*"}}})
+	p.step(kind.Hub, Register{Agent: agent})
+	project := p.stores[kind.Hub].objects[projectNamed("default")]
+	for _, r := range Resources() {
+		list := List{Resource: r, Revision: uint64(p.stores[kind.Hub].rev)}
+		if r == kind.AppProjects {
+			list.Objects = []*kind.Object{project}
+		}
+		p.step(kind.Hub, list)
+	}
+	other := kind.Agent{Name: "w2", Mode: kind.Managed, Mapping: kind.ByDestination, HubNamespace: "w2", Server: "https://proxy:9090?agentName=w2"}
+	body := string(set(t, []byte(app("w1", "a", "default", "v1")), `"w2"`, "spec", "destination", "name"))
+	shown := func() bool {
+		p.later(10 * engine.Second)
+		return kind.ShowsFrozen(p.hubApp())
+	}
+	p.step(kind.Hub, Register{Agent: other})
+	p.user(kind.Hub, ref("w1", "a"), body)
+	if shown() {
+		t.Errorf("shown: %s", p.hubApp().Get("status"))
+	}
+	p.step(kind.Hub, Unregister{Agent: "w2"})
+	p.edit(kind.Hub, ref("w1", "a"), `{"x":"y"}`, "metadata", "labels")
+	if !shown() {
+		t.Error("not shown although no agent has it")
+	}
+}
+
+func TestSchemaThatIsToldAgainChecksNothing(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	normalise := func(side kind.Side, w Write) bool {
+		if side != kind.Spoke || w.Verb == Delete || w.Ref.Resource != kind.Applications {
+			return false
+		}
+		o := p.stores[side].put(w.Ref, set(t, w.Object.Raw(), `"default"`, "spec", "normalised"), w.Verb == Create)
+		p.step(side, Wrote{ID: w.ID, Object: o})
+		return true
+	}
+	p.hook = normalise
+	p.step(kind.Spoke, Schema{Resource: kind.Applications, Version: "1"})
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	p.later(60 * engine.Second)
+	rechecked := func(version string) bool {
+		before := p.writes
+		p.step(kind.Spoke, Schema{Resource: kind.Applications, Version: version})
+		p.later(60 * engine.Second)
+		return p.writes > before
+	}
+	if rechecked("1") {
+		t.Error("written again although nothing has changed")
+	}
+	if !rechecked("2") {
+		t.Error("not written again although the schema has changed")
+	}
+}
