@@ -122,15 +122,10 @@ func (l *link) decides(k kind.Kind) []kind.Resource {
 	return reads(k)
 }
 
-// isFrozen reports whether the hub's Application of a key is frozen, so that the
-// agent gets no more of it than that.
-func (l *link) isFrozen(key engine.Key) bool {
-	o := l.localApplication(key)
-	if o == nil || l.world.Agent.Mode != kind.Managed {
-		return false
-	}
-	_, placement, _ := kind.Place(o, &l.world)
-	return placement == kind.Frozen
+// wasFrozen reports whether an Application was rejected while it was frozen: that
+// says nothing of it as it is now.
+func wasFrozen(r engine.Rejection, o *kind.Object) bool {
+	return r.Version == engine.VersionOf(kind.FrozenContent(o))
 }
 
 // tendFrozen shows that an Application is frozen. It waits a little: an AppProject

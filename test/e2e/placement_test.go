@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -190,9 +191,7 @@ func rights(more ...string) url.Values {
 func (u *tenant) application(destination map[string]any) map[string]any {
 	wish := appWish{repo: u.repo, project: tenantProject, namespace: "argocd", automated: true}.object()
 	to := map[string]any{"namespace": "argocd"}
-	for key, value := range destination {
-		to[key] = value
-	}
+	maps.Copy(to, destination)
 	wish["spec"].(map[string]any)["destination"] = to
 	return wish
 }
@@ -201,6 +200,7 @@ const escalate = `{"data":{"policy.default":"role:admin"}}`
 
 // reachesItsOwn shows that whatever fails elsewhere does not fail because the tenant asks for it wrongly.
 func (u *tenant) reachesItsOwn(t *testing.T) {
+	t.Helper()
 	app := u.w.hub.app("w1", "own")
 	app.create(t, u.application(map[string]any{"name": "w1"}))
 	app.becomes(t, synced, healthyApp, noOperation, showsNo("AgentError"))
@@ -220,6 +220,7 @@ func (u *tenant) reachesItsOwn(t *testing.T) {
 
 // reachesNothing has an Application for another cluster than that of its agent.
 func (u *tenant) reachesNothing(t *testing.T, destination map[string]any) {
+	t.Helper()
 	hub, w1, w2 := u.w.hub, u.w.agents["w1"].spoke, u.w.agents["w2"].spoke
 	before := map[*site]string{}
 	for _, s := range []*site{hub, w1, w2} {
@@ -288,6 +289,7 @@ func dataOf(t testing.TB, o object) string {
 
 // editsAway has an Application that was placed, as after an upgrade from a release that did not look at destinations.
 func (u *tenant) editsAway(t *testing.T) {
+	t.Helper()
 	hub, spoke := u.w.hub, u.w.agents["w1"].spoke
 	app, copied, workload := hub.app("w1", "edited"), spoke.app(lab.ArgoCDNamespace, "edited"), spoke.configMap(rbacConfig)
 	wish := u.application(map[string]any{"name": "w1"})
