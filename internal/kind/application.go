@@ -44,7 +44,7 @@ func (ApplicationKind) Publish(o *Object, w *World) (Item, bool) {
 	if w.Side == Hub {
 		var placement Placement
 		if k, placement, _ = Place(o, w); placement == Frozen {
-			content := frozenContent(o.UID(), "")
+			content := FrozenContent(o)
 			return Item{Key: k, Content: content}, content != nil
 		}
 		ok = placement == Placed

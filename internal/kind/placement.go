@@ -230,6 +230,9 @@ func frozenContent(uid, reason string) []byte {
 	return p.content()
 }
 
+// FrozenContent is the content of an Application of the hub while it is frozen.
+func FrozenContent(o *Object) []byte { return frozenContent(o.UID(), "") }
+
 // IsFrozen reports whether content is that of a frozen Application.
 func IsFrozen(content []byte) bool { return string(raw.Get(content, "frozen")) == "true" }
 

@@ -78,6 +78,9 @@ func (l *link) withConditions(key engine.Key, o *kind.Object) *kind.Object {
 		}
 		return o
 	}
+	if wasFrozen(r, o) {
+		return o
+	}
 	message := string(r.Code) + ": " + r.Message
 	o = kind.SetCondition(o, kind.ConditionError, message, time.UnixMilli(int64(l.node.now)))
 	if r.Code == engine.NotAdopted {

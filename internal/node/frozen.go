@@ -122,6 +122,12 @@ func (l *link) decides(k kind.Kind) []kind.Resource {
 	return reads(k)
 }
 
+// wasFrozen reports whether an Application was rejected while it was frozen: that
+// says nothing of it as it is now.
+func wasFrozen(r engine.Rejection, o *kind.Object) bool {
+	return r.Version == engine.VersionOf(kind.FrozenContent(o))
+}
+
 // tendFrozen shows that an Application is frozen. It waits a little: an AppProject
 // that was created or changed together with the Application may be on its way, by
 // a watch of its own.

@@ -183,6 +183,26 @@ func TestApplicationThatWasFrozenForAWhileIsNotWritten(t *testing.T) {
 	}
 }
 
+// The spoke refuses what is frozen and not there. That refusal is not shown once
+// the Application is permitted.
+func TestRefusalOfAFrozenItemIsNotShownAfterwards(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), appTo(t, toHub, "v1"))
+	p.later(10 * engine.Second)
+	p.hook = func(_ kind.Side, w Write) bool {
+		if c := string(w.Object.Get("status", "conditions")); strings.Contains(c, "NotAllowed") {
+			t.Errorf("the hub shows %s", c)
+		}
+		return false
+	}
+	p.edit(kind.Hub, ref("w1", "a"), toW1, "spec", "destination")
+	p.later(20 * engine.Second)
+	if p.errorShown() != "" || p.stores[kind.Spoke].objects[ref("argocd", "a")] == nil {
+		t.Errorf("the hub shows %q", p.errorShown())
+	}
+}
+
 func TestObjectThatIsNotOursIsNotAdoptedForAFrozenApplication(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "local"))
