@@ -11,6 +11,7 @@ func calm(t *testing.T) (*world, *spoke) {
 	t.Helper()
 	w := newWorld(1, shape{replicas: 1, mapping: kind.ByNamespace, steady: true,
 		agents: []agentShape{{name: "a", mode: kind.Managed, hubNamespace: "a", argo: "argocd"}}})
+	w.install(w.hub)
 	return w, w.spokes[0]
 }
 
@@ -29,20 +30,20 @@ func copyOf(t *testing.T, s *spoke, name, source string) *kind.Object {
 func TestReasonForRemovalEndsWhenOwnerPublishesAgain(t *testing.T) {
 	w, s := calm(t)
 	l := w.ledger
-	l.note("hub-1", "a", true)
-	if l.mayRemove(s, "hub-1") {
+	l.note("src-1", "a", true)
+	if l.mayRemove(s, "src-1") {
 		t.Error("what is published may be removed")
 	}
-	l.note("hub-1", "a", false)
-	if !l.mayRemove(s, "hub-1") {
+	l.note("src-1", "a", false)
+	if !l.mayRemove(s, "src-1") {
 		t.Error("what was given up may not be removed")
 	}
-	l.note("hub-1", "a", true)
-	if !l.mayRemove(s, "hub-1") {
+	l.note("src-1", "a", true)
+	if !l.mayRemove(s, "src-1") {
 		t.Error("an agent that cannot have heard of it yet is blamed")
 	}
 	w.now += 2 * minute
-	if l.mayRemove(s, "hub-1") {
+	if l.mayRemove(s, "src-1") {
 		t.Error("what is published again may still be removed")
 	}
 }
@@ -50,27 +51,27 @@ func TestReasonForRemovalEndsWhenOwnerPublishesAgain(t *testing.T) {
 func TestConfirmationCoversWhatIsMissingThen(t *testing.T) {
 	w, s := calm(t)
 	l := w.ledger
-	l.note("hub-1", "a", true)
-	copyOf(t, s, "kept", "hub-1")
-	copyOf(t, s, "lost", "hub-2")
+	l.note("src-1", "a", true)
+	copyOf(t, s, "kept", "src-1")
+	copyOf(t, s, "lost", "src-2")
 	l.confirmed(hold{agent: "a", scope: kind.AppProjectScope, elsewhere: true})
-	if l.mayRemove(s, "hub-2") {
+	if l.mayRemove(s, "src-2") {
 		t.Error("a confirmation covers another scope")
 	}
 	l.confirmed(hold{agent: "a", scope: kind.ApplicationScope})
-	if l.mayRemove(s, "hub-2") {
+	if l.mayRemove(s, "src-2") {
 		t.Error("a confirmation of what the hub holds back covers what the agent does")
 	}
 	l.confirmed(hold{agent: "a", scope: kind.ApplicationScope, elsewhere: true})
-	if !l.mayRemove(s, "hub-2") {
+	if !l.mayRemove(s, "src-2") {
 		t.Error("what was confirmed may not be removed")
 	}
-	if l.mayRemove(s, "hub-1") {
+	if l.mayRemove(s, "src-1") {
 		t.Error("a confirmation covers what the owner has")
 	}
-	l.placed["hub-3@a"] = true
-	copyOf(t, s, "later", "hub-3")
-	if l.mayRemove(s, "hub-3") {
+	l.placed["src-3@a"] = true
+	copyOf(t, s, "later", "src-3")
+	if l.mayRemove(s, "src-3") {
 		t.Error("a confirmation covers what was lost later")
 	}
 }
@@ -137,7 +138,7 @@ func TestHooksNeedAUserWhoDeletes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, s := calm(t)
-			o := copyOf(t, s, "web", "hub-1")
+			o := copyOf(t, s, "web", "src-1")
 			if c.delete {
 				s.cluster.remove(spokeUser, refOf(kind.Applications, o))
 			}

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/node"
@@ -178,6 +180,15 @@ func changeMapping(w *world, a action) {
 	w.ledger.reconsider()
 	w.reregister(s)
 	s.process.restartIn(w.between(second, 10*second))
+}
+
+// unseen is how long agents have to come to rest of which the two sides are not
+// compared.
+func (w *world) unseen() engine.Time {
+	if slices.ContainsFunc(w.spokes, func(s *spoke) bool { return s.modeChanged }) {
+		return 5 * minute
+	}
+	return 0
 }
 
 // changeMode makes the other side the owner of an agent's Applications. Nobody

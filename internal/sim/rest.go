@@ -100,8 +100,8 @@ func (w *world) checkProofs() {
 
 func (w *world) checkProof(p *process, s *spoke, scope engine.ScopeStatus) {
 	age, most := p.clock()-scope.ProvenAt, recent
-	if w.lossy() > 0 {
-		most += minute // one comparison may fall into the moment in which a field is written again
+	if w.lossy() > 0 || w.refusals() > 0 {
+		most += minute // one comparison may fall into the moment in which an item is written again
 	}
 	w.check(age <= most, "%s at rest knows of %s of %s only how it was %d s ago", p.name, scope.Name, s.agent.Name, age/second)
 }

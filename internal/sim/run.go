@@ -141,7 +141,7 @@ func (w *world) settle() {
 	var found []string
 	for w.now < limit && len(w.violations) == 0 {
 		w.run(w.now + 30*second)
-		if found = w.differences(); len(found) == 0 && !w.holdsBack() {
+		if found = w.differences(); len(found) == 0 && !w.holdsBack() && w.now >= limit-patience+w.unseen() {
 			return
 		}
 		w.confirmAll()
