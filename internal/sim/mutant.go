@@ -16,6 +16,7 @@ type mutant struct {
 	onMessage   func(engine.Message) bool
 	onConfigure func(*node.Config)
 	onRegister  func(*world, kind.Agent) kind.Agent
+	onReport    func(*process, engine.Fact)
 }
 
 func (m *mutant) seen(p *process, o *kind.Object) *kind.Object {
@@ -53,6 +54,12 @@ func (m *mutant) loses(msg engine.Message) bool { return m.onMessage != nil && m
 func (m *mutant) configure(cfg *node.Config) {
 	if m.onConfigure != nil {
 		m.onConfigure(cfg)
+	}
+}
+
+func (m *mutant) reported(p *process, f engine.Fact) {
+	if m.onReport != nil {
+		m.onReport(p, f)
 	}
 }
 

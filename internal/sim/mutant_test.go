@@ -69,8 +69,12 @@ var mutants = map[string]mutant{
 	"says that it is done before it is": {onSwallow: func(p *process, e node.Write) bool {
 		return p.spoke != nil && e.Verb == node.Create && e.Ref.Resource == kind.Applications
 	}},
-	"believes any store":     {onConfigure: func(cfg *node.Config) { cfg.KnownStore, cfg.Suspect = engine.Store{}, false }},
-	"has no deletion budget": {onConfigure: func(cfg *node.Config) { cfg.Tuning.HeldCount = 1_000_000 }},
+	"believes any store": {onConfigure: func(cfg *node.Config) { cfg.KnownStore, cfg.Suspect = engine.Store{}, false }},
+	"has no deletion budget": {onReport: func(p *process, f engine.Fact) {
+		if f.Event == engine.HeldEvent && p.spoke != nil && f.Held.Cause.Budget() {
+			p.later(1, func() { p.step(node.Confirm{ID: f.Held.ID}) })
+		}
+	}},
 	"mixes agents up": {onRegister: func(w *world, a kind.Agent) kind.Agent {
 		a.HubNamespace = w.spokes[0].agent.HubNamespace
 		return a

@@ -214,6 +214,7 @@ func (p *process) report(e node.Report) {
 	case engine.HeldEvent, engine.Unheld, engine.Closed:
 		p.persistSoon(e.Agent)
 	}
+	p.w.mutant.reported(p, f)
 }
 
 // persistSoon is a principal that writes an Agent's status after what people are
