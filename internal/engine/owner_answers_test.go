@@ -1,6 +1,9 @@
 package engine
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestLateAnswerDoesNotCountForTheNewerSend(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
@@ -57,10 +60,8 @@ func (l *lone) retryIn(name, content string) Time {
 	began := l.now
 	for l.now < began+600*Second {
 		l.now += Second / 2
-		for _, line := range l.step(Tick{}) {
-			if line == "delta "+name+" "+content {
-				return l.now - began
-			}
+		if slices.Contains(l.step(Tick{}), "delta "+name+" "+content) {
+			return l.now - began
 		}
 		l.receive(Roots{}) // the replica lives
 	}

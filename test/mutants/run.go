@@ -61,7 +61,7 @@ func newRunner(o options) (*runner, error) {
 func (r *runner) close() { _ = os.RemoveAll(r.temp) }
 
 func moduleRoot() (string, error) {
-	out, err := exec.Command("go", "env", "GOMOD").Output() //nolint:noctx // it takes milliseconds
+	out, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
 		return "", fmt.Errorf("go env GOMOD: %w", err)
 	}
