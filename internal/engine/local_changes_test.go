@@ -79,7 +79,7 @@ func TestAliasOnTheObjectDoesNotReplaceTheOneThatWasLearntSince(t *testing.T) {
 	l.open(hubStore)
 	l.delta(1, "a", "v1")
 	l.expect(l.applied("a", "v1, normalised", ""), "alias a")
-	older := Alias{Written: VersionOf([]byte("v0")), Stored: VersionOf([]byte("v0, normalised"))}
+	older := Alias{Written: VersionOf([]byte("v0")), Stored: VersionOf([]byte("v1, normalised"))} // which v0 was stored as too
 	l.refuse(l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("v1, normalised")), Owned: true, Alias: older}), "want")
 	l.expect(l.root("a", "v1"), "fact Equal")
 }
@@ -92,4 +92,17 @@ func TestObjectThatTheOwnerHasLostTooIsNotAskedForAgain(t *testing.T) {
 	l.expect(l.step(Vanish{Scope: "s", Key: Key{Name: "a"}}), "want a")
 	l.expect(l.root(), "fact Equal")
 	l.refuse(l.pass(300*Second), "want")
+}
+
+func TestAliasOfOneItemIsCheckedAlone(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.open(hubStore)
+	for i, name := range []string{"a", "b"} {
+		l.delta(uint64(i+1), name, "v1")
+		l.expect(l.applied(name, "v1, normalised", ""), "alias "+name)
+	}
+	l.step(Recheck{Scope: "s", Key: Key{Name: "a"}})
+	got := l.pass(20 * Second)
+	l.expect(got, "want a")
+	l.refuse(got, "want b")
 }

@@ -271,9 +271,10 @@ func TestApplicationThatRunsElsewhereIsNotShownAsFrozen(t *testing.T) {
 		return kind.ShowsFrozen(p.hubApp())
 	}
 	p.step(kind.Hub, Register{Agent: other})
+	writes := p.recordHub()
 	p.user(kind.Hub, ref("w1", "a"), body)
-	if shown() {
-		t.Errorf("shown: %s", p.hubApp().Get("status"))
+	if shown() || len(*writes) > 0 {
+		t.Errorf("shown: %s, after %d writes", p.hubApp().Get("status"), len(*writes))
 	}
 	p.step(kind.Hub, Unregister{Agent: "w2"})
 	p.edit(kind.Hub, ref("w1", "a"), `{"x":"y"}`, "metadata", "labels")

@@ -32,6 +32,7 @@ func run(ctx context.Context) error {
 	var o options
 	pattern := flag.String("run", "", "run only mutants whose `PACKAGE/NAME` matches this regular expression")
 	flag.Uint64Var(&o.seeds, "seeds", 300, "simulator seeds for each mutant that the unit tests do not notice; 0: unit tests only")
+	flag.BoolVar(&o.seedsOnly, "seeds-only", false, "do not run the unit tests, to see what the simulator notices by itself")
 	flag.IntVar(&o.parallel, "p", 1, "number of mutants to run at the same time")
 	flag.DurationVar(&o.budget, "budget", 0, "start no mutant after this time; 0: run all")
 	list := flag.Bool("list", false, "print the table without running anything")

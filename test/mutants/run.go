@@ -17,9 +17,10 @@ import (
 )
 
 type options struct {
-	seeds    uint64
-	parallel int
-	budget   time.Duration
+	seeds     uint64
+	seedsOnly bool
+	parallel  int
+	budget    time.Duration
 }
 
 // packages are those that are mutated. Each imports those before it, so a mutant is tested from its own package on.
@@ -203,7 +204,11 @@ func (r *runner) one(ctx context.Context, m mutant) (result, error) {
 // try runs the unit tests of a package and of those that import it, and then the simulator, until something fails. It
 // returns what did; empty: nothing.
 func (r *runner) try(ctx context.Context, name, pkg string) (killer string, seed bool, err error) {
-	for _, p := range packages[slices.Index(packages, pkg):] {
+	tested := packages[slices.Index(packages, pkg):]
+	if r.seedsOnly {
+		tested = nil
+	}
+	for _, p := range tested {
 		out, verdict, err := r.execute(ctx, name, p, filepath.Join(r.root, "internal", p), r.flags[p]...)
 		if err != nil {
 			return "", false, err
