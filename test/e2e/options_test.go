@@ -122,7 +122,7 @@ func TestAutonomousSpokeRestoredFromAnOldSnapshotLosesNothingOnTheHub(t *testing
 	w.principal.says(t, mark, "held back", "confirm=", "store-")
 	agent.spoke.app(lab.ArgoCDNamespace, "third").create(t, simple("in-cluster")) // goes on meanwhile
 	w.hub.app("autonomous", "third").becomes(t)
-	w.hub.app("autonomous", "first").becomes(t, label("age", "")) // what is there counts
+	w.hub.app("autonomous", "first").becomes(t, label("age", "new"), shows("AgentError", "updates wait")) // an older state replaces nothing
 	w.hub.app("autonomous", "second").becomes(t, shows("AgentHeldWarning", "does not have this Application any more"))
 
 	confirmed := 0
@@ -135,4 +135,5 @@ func TestAutonomousSpokeRestoredFromAnOldSnapshotLosesNothingOnTheHub(t *testing
 		return countIs(w.hub, "autonomous", 2, "", "")
 	})
 	w.hub.app("autonomous", "second").isAbsent(t)
+	w.hub.app("autonomous", "first").becomes(t, label("age", ""), showsNo("AgentError")) // what is there counts
 }
