@@ -5,6 +5,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
 )
 
 // This file counts what a process removes although nobody told it item by item:
@@ -59,10 +60,24 @@ func (p *process) toldGone(agent, scope, name string) bool {
 	return false
 }
 
+// decides notes whether a removal that a process begins was asked for by an item.
+// What the owner says meanwhile does not change that.
+func (p *process) decides(e node.Write) {
+	agent := e.Agent
+	if p.spoke != nil {
+		agent = p.spoke.agent.Name
+	}
+	if isRemoval(e.Why) && p.toldGone(agent, e.Origin.Scope, e.Ref.Name) {
+		p.asked[e.Ref] = true
+	}
+}
+
+func isRemoval(why string) bool { return strings.HasPrefix(why, "remove ") }
+
 // guardBudget counts a removal.
 func (w *world) guardBudget(s *spoke, who actor, ch change, bad func(string)) {
 	scope := scopeOf(ch.ref.Resource)
-	if !strings.HasPrefix(who.why, "remove ") || scope != kind.ApplicationScope && scope != kind.AppProjectScope {
+	if !isRemoval(who.why) || scope != kind.ApplicationScope && scope != kind.AppProjectScope {
 		return
 	}
 	p, agent, c := who.proc, s.agent.Name, s.cluster
@@ -84,7 +99,9 @@ func (w *world) guardBudget(s *spoke, who actor, ch change, bad func(string)) {
 		there++ // it was there until now
 	}
 	key := ch.old.Annotation(sourceKey) + "@" + agent
-	if !w.ledger.agreed[key] && !p.toldGone(agent, scope, ch.ref.Name) {
+	asked := p.asked[ch.ref]
+	delete(p.asked, ch.ref)
+	if !w.ledger.agreed[key] && !asked {
 		a.at[ch.ref.Namespace+"/"+ch.ref.Name] = w.now
 	}
 	removed := 0

@@ -3,7 +3,9 @@ package sim
 import (
 	"testing"
 
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/node"
 )
 
 // calm makes a world of one managed agent in which nothing happens by itself.
@@ -147,5 +149,57 @@ func TestHooksNeedAUserWhoDeletes(t *testing.T) {
 				t.Errorf("violations: %v", w.violations)
 			}
 		})
+	}
+}
+
+func TestRemovalsByAbsenceAreCounted(t *testing.T) {
+	names := []string{"a", "b", "c", "d"}
+	for name, c := range map[string]struct {
+		remove int
+		before func(*world, *process)
+		want   int // violations
+	}{
+		"half of them":             {2, func(*world, *process) {}, 0},
+		"more than half":           {3, func(*world, *process) {}, 1},
+		"the owner asked for each": {4, func(_ *world, p *process) { tellAll(p, names) }, 0},
+		"a user agreed to each": {4, func(w *world, _ *process) {
+			for _, n := range names {
+				w.ledger.agreed["src-"+n+"@a"] = true
+			}
+		}, 0},
+		"one long ago and half of them now": {2, func(_ *world, p *process) {
+			p.absent["a/application"].at["argocd/x"] = -budgetWindow - 1
+		}, 0},
+		"one just now and half of them now": {2, func(_ *world, p *process) { p.absent["a/application"].at["argocd/x"] = 0 }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, s := calm(t)
+			p := s.process
+			p.told, p.asked, p.absent = map[string]bool{}, map[kind.Ref]bool{}, map[string]*absence{"a/application": {at: map[string]engine.Time{}}}
+			for _, n := range names {
+				copyOf(t, s, n, "src-"+n)
+			}
+			c.before(w, p)
+			for _, n := range names[:c.remove] {
+				r := ref(kind.Applications, "argocd", n)
+				o := s.cluster.st.get(r)
+				p.decides(node.Write{Verb: node.Delete, Ref: r, Why: "remove application", Origin: node.Origin{Scope: kind.ApplicationScope}})
+				if _, err := s.cluster.st.delete(actor{what: "test"}, r, "", ""); err != nil {
+					t.Fatal(err.message)
+				}
+				w.guardBudget(s, actor{what: "a", proc: p, why: "remove application"}, change{ref: r, old: o, final: o},
+					func(what string) { w.violate("%s", what) })
+			}
+			if len(w.violations) != c.want {
+				t.Errorf("violations: %v", w.violations)
+			}
+		})
+	}
+}
+
+// tellAll has the owner ask for the removal of items.
+func tellAll(p *process, names []string) {
+	for _, n := range names {
+		p.heard("a", engine.Delta{Scope: kind.ApplicationScope, Items: []engine.DeltaItem{{Key: engine.Key{Name: n}, Gone: true}}})
 	}
 }

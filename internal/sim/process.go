@@ -38,6 +38,7 @@ type process struct {
 	objects     int                    // that this life has known at a time, at the most
 	wrote       map[string]engine.Time // principal: when it wrote an Agent's status
 	told        map[string]bool        // "agent/scope/name": the owner has asked for the removal of an item
+	asked       map[kind.Ref]bool      // removals that have begun, and that the owner had asked for
 	absent      map[string]*absence
 	specs       map[string]uint64 // the owner's turn that this life has come to, by source UID
 }
@@ -65,6 +66,7 @@ func (p *process) step(in node.Input) {
 	for _, e := range p.nd.Step(p.clock(), in) {
 		switch e := e.(type) {
 		case node.Write:
+			p.decides(e)
 			p.write(e)
 		case node.Read:
 			p.read(e)
@@ -117,6 +119,7 @@ func (p *process) start() {
 	p.life++
 	p.wakeAt, p.pausedUntil, p.attempt, p.failures, p.dialling = 0, 0, 0, 0, false
 	p.objects, p.told, p.absent, p.wrote = 0, map[string]bool{}, map[string]*absence{}, map[string]engine.Time{}
+	p.asked = map[kind.Ref]bool{}
 	p.conns, p.persisted, p.specs, p.peers = map[uint64]*end{}, map[string]memory{}, map[string]uint64{}, map[string]string{}
 	p.w.tracef("%s: starts", p.name)
 	if p.spoke != nil {
