@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -328,5 +329,34 @@ func TestOlderMemoryDoesNotTakeBackWhatWasSeen(t *testing.T) {
 	got := newer.With(older)
 	if got.Store.Revision != 9 || FormatSeen(got.Seen) != "application=9,appproject=4" {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestWhatIsRememberedOfCommandsIsBounded(t *testing.T) {
+	var ids []string
+	for i := range 2 * maxCommands {
+		ids = withCommands(ids, fmt.Sprint("c", i))
+	}
+	if last := ids[len(ids)-1]; len(ids) != maxCommands || last != fmt.Sprint("c", 2*maxCommands-1) {
+		t.Errorf("%d IDs, the last is %s", len(ids), last)
+	}
+	l := newPair(t, kind.Autonomous).nodes[kind.Spoke].links[""]
+	key := engine.Key{Name: "a"}
+	for i := range 2 * maxExecuted {
+		content := fmt.Sprintf(`{"operation":{"info":[{"name":%q,"value":"c%d"}]}}`, kind.CommandInfo, i)
+		l.begun(engine.Apply{Key: key, Content: []byte(content)})
+	}
+	if got := l.executed[key]; len(got) != maxExecuted || got[maxExecuted-1] != fmt.Sprint("c", 2*maxExecuted-1) {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestCommandsAreRememberedWhateverHubTheyCameFrom(t *testing.T) {
+	one := Memory{Store: engine.Store{UID: "h1"}, Commands: []string{"c1"}}
+	two := Memory{Store: engine.Store{UID: "h2"}, Commands: []string{"c2"}}
+	for _, got := range []Memory{one.With(two), one.With(Memory{Commands: []string{"c2"}})} {
+		if strings.Join(got.Commands, " ") != "c1 c2" {
+			t.Errorf("%+v", got)
+		}
 	}
 }
