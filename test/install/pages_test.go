@@ -15,6 +15,7 @@ import (
 // refused are commands of the pages that this fleet is in no need of, and what they say then.
 var refused = map[string]string{
 	"argocd-agentctl pki rotate --finish":                    "finish replacing the CA",
+	"argocd-agentctl pending confirm 5f2c9b0e7d1a4c33":       "5f2c9b0e7d1a4c33",
 	"argocd-agentctl pending confirm fleet-0123456789abcdef": "fleet-0123456789abcdef",
 }
 
