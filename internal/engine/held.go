@@ -90,22 +90,38 @@ func (p *Peer) heldScopes() []string {
 	return out
 }
 
-// confirmed lets go ahead what a person has looked at.
-func (p *Peer) confirmed(id string) {
+// confirmed lets go ahead what a person has looked at. It reports whether anything
+// of that ID waits.
+func (p *Peer) confirmed(id string) bool {
 	if p.suspect && id == p.suspectID {
 		p.trust()
-		return
+		return true
 	}
 	for _, cfg := range p.cfg.Scopes {
 		if r := p.replicas[cfg.Name]; r != nil && r.guard.confirm(r, id) {
-			return
+			return true
 		}
 	}
 	for _, scope := range p.heldScopes() {
 		if p.remoteHeld[scope].ID == id && p.isOpen() {
 			p.send(Confirm{Scope: scope, ID: id})
-			return
+			return true
 		}
+	}
+	return false
+}
+
+// repeatHeld tells the hub what a scope holds back, or that it holds nothing: the
+// hub has passed on a confirmation of something else.
+func (p *Peer) repeatHeld(scope string) {
+	switch r := p.replicas[scope]; {
+	case r != nil:
+		p.send(*r.guard.describe(r))
+	case scope != "":
+	case p.suspect:
+		p.send(p.suspicion())
+	default:
+		p.send(Held{})
 	}
 }
 

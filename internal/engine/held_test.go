@@ -108,3 +108,34 @@ func TestThatNothingIsHeldAnyMoreIsSaidTwice(t *testing.T) {
 		}
 	}
 }
+
+// Both times may get lost. Then the hub shows something that a user cannot confirm,
+// and the agent tells it so.
+func TestConfirmationOfWhatIsNotHeldIsAnsweredWithWhatIs(t *testing.T) {
+	p := NewPeer(Config{KnownStore: Store{UID: "hub", Revision: 9}, Scopes: []ScopeConfig{{Name: "s", Role: Replica}}}, emptySource{})
+	open(p)
+	id := p.Status().Suspect
+	for _, c := range []struct {
+		name    string
+		confirm Confirm
+		want    string
+	}{
+		{"a scope that holds nothing", Confirm{Scope: "s", ID: "gone"}, "s:"},
+		{"another store than the one that is not believed", Confirm{ID: "gone"}, ":" + id},
+		{"a scope that there is none of", Confirm{Scope: "t", ID: "gone"}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var said []string
+			for _, e := range p.Step(1, Received{1, c.confirm}) {
+				if s, ok := e.(Send); ok {
+					if h, ok := s.Message.(Held); ok {
+						said = append(said, h.Scope+":"+h.ID)
+					}
+				}
+			}
+			if got := strings.Join(said, " "); got != c.want {
+				t.Errorf("says %q, want %q", got, c.want)
+			}
+		})
+	}
+}

@@ -54,7 +54,9 @@ func (p *Peer) route(m Message) {
 		p.heldReceived(m)
 	case Confirm:
 		if !p.cfg.Hub { // an agent can not confirm what the hub holds back
-			p.confirmed(m.ID)
+			if !p.confirmed(m.ID) {
+				p.repeatHeld(m.Scope)
+			}
 		}
 	}
 }
