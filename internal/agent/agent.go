@@ -23,7 +23,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	cfg.Policy.ResyncRecreated = cfg.OnRecreate == "resync"
-	a := &agent{cfg: cfg, client: client, log: cfg.Log, listed: map[kind.Resource]bool{}, ready: make(chan struct{})}
+	a := &agent{cfg: cfg, client: client, log: cfg.Log, listed: map[kind.Resource]bool{}, ready: make(chan struct{}), news: make(chan struct{}, 1)}
 	return a.run(ctx)
 }
 
@@ -59,7 +59,9 @@ type agent struct {
 	host   *kube.Host
 	live   *live
 	memory *memory
-	uid    string // of the cluster
+	news   chan struct{} // the Lease is to be written now; holds one
+	met    bool          // the hub was met by this process; see report
+	uid    string        // of the cluster
 	ctx    context.Context
 
 	dialer  atomic.Pointer[link.Dialer]
@@ -289,6 +291,10 @@ func (a *agent) report(r node.Report) {
 	switch f.Event {
 	case engine.Opened:
 		a.open.Store(true)
+		if !a.met { // a process that ends within the minute leaves what it has seen to the next
+			a.met = true
+			a.rememberNow()
+		}
 		a.live.opened(f.Welcome.HubNamespace)
 		a.refused = ""
 		if c := a.conn.Load(); c != nil {
@@ -324,19 +330,32 @@ func (a *agent) report(r node.Report) {
 	case engine.Cured:
 		a.log.Info("item accepted again", "scope", f.Scope, "item", f.Key.String())
 	case engine.HeldEvent:
+		if f.Scope == "" { // a later process must know that the hub's store is not trusted
+			a.rememberNow()
+		}
 		a.log.Warn("deletions are held back until somebody confirms them on the hub", "scope", f.Scope, "count", f.Held.Count,
 			"of", f.Held.Of, "reason", f.Held.Reason, "id", f.Held.ID)
 	case engine.Unheld:
 		a.log.Info("nothing is held back any more", "scope", f.Scope)
 	case engine.StoreAccepted:
 		a.memory.accepted.Store(true)
+		a.rememberNow()
 		a.log.Info("the hub's store is accepted as it is", "store", f.Store.UID, "revision", f.Store.Revision)
 	case engine.Aliased:
 		a.log.Warn("an item is not stored as the hub has it", "scope", f.Scope, "item", f.Key.String(), "reason", f.Message)
 	}
 }
 
-// remember writes down how far the hub's store has been seen, at a slow beat.
+// rememberNow has the Lease written without waiting for the next beat.
+func (a *agent) rememberNow() {
+	select {
+	case a.news <- struct{}{}:
+	default: // it is about to be
+	}
+}
+
+// remember writes down how far the hub's store has been seen: at a slow beat, and
+// at once when it is met for the first time, is not trusted, or is accepted.
 func (a *agent) remember(ctx context.Context) error {
 	beat := time.NewTicker(rememberEvery)
 	defer beat.Stop()
@@ -345,6 +364,7 @@ func (a *agent) remember(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-beat.C:
+		case <-a.news:
 		}
 		var known node.Memory
 		if err := a.host.Do(ctx, func(n *node.Node) { known = n.Memory() }); err != nil {

@@ -34,6 +34,7 @@ type process struct {
 	failures    int // to connect
 	dialling    bool
 	persisted   map[string]memory
+	met         bool                   // agent: it has met a hub since it started
 	peers       map[string]string      // principal: the cluster that an agent last came from
 	objects     int                    // that this life has known at a time, at the most
 	wrote       map[string]engine.Time // principal: when it wrote an Agent's status
@@ -120,6 +121,7 @@ func (p *process) start() {
 	p.wakeAt, p.pausedUntil, p.attempt, p.failures, p.dialling = 0, 0, 0, 0, false
 	p.objects, p.told, p.absent, p.wrote = 0, map[string]bool{}, map[string]*absence{}, map[string]engine.Time{}
 	p.asked = map[kind.Ref]bool{}
+	p.met = false
 	p.conns, p.persisted, p.specs, p.peers = map[uint64]*end{}, map[string]memory{}, map[string]uint64{}, map[string]string{}
 	p.w.tracef("%s: starts", p.name)
 	if p.spoke != nil {
@@ -210,21 +212,28 @@ func (p *process) report(e node.Report) {
 	switch f.Event {
 	case engine.Opened:
 		p.w.sessionOpened(p, e.Agent, f)
-		p.persistSoon(e.Agent)
+		p.persistSoon(f, e.Agent)
 	case engine.StoreAccepted:
 		p.known = f.Store
-		p.persistSoon(e.Agent)
+		p.persistSoon(f, e.Agent)
 	case engine.HeldEvent, engine.Unheld, engine.Closed:
-		p.persistSoon(e.Agent)
+		p.persistSoon(f, e.Agent)
 	}
 	p.w.mutant.reported(p, f)
 }
 
 // persistSoon is a principal that writes an Agent's status after what people are
-// told. An agent waits for its turn.
-func (p *process) persistSoon(agent string) {
-	if s := p.w.spokeOf(agent); s != nil && p.spoke == nil {
-		p.later(p.w.between(10, second), func() { p.persistRegistration(s, true) })
+// told, or an agent that writes its Lease when it meets a hub for the first time, or
+// hears that a store is not trusted, or is again.
+func (p *process) persistSoon(f engine.Fact, agent string) {
+	switch {
+	case p.spoke == nil:
+		if s := p.w.spokeOf(agent); s != nil {
+			p.later(p.w.between(10, second), func() { p.persistRegistration(s, true) })
+		}
+	case f.Event == engine.HeldEvent && f.Scope == "", f.Event == engine.StoreAccepted, f.Event == engine.Opened && !p.met:
+		p.met = true
+		p.later(p.w.between(10, second), p.persistLease)
 	}
 }
 
