@@ -239,10 +239,13 @@ func (r *replica) written(it *heldItem, in Applied) {
 	} else if it.held == it.want {
 		r.setAlias(it, Alias{}, false) // of an earlier version
 	}
-	if it.exists && !it.want.IsZero() && it.owned && it.effective() != it.want && r.cfg.Style != Pending {
-		if in.Deleting {
-			in.Lost, in.Written = nil, false
-		}
+	if in.Deleting {
+		in.Lost, in.Written = nil, false
+	}
+	// A write may have replaced an object from which something else took the
+	// record of an alias that is known here.
+	unrecorded := in.Written && len(in.Lost) > 0
+	if it.exists && !it.want.IsZero() && it.owned && (it.effective() != it.want || unrecorded) && r.cfg.Style != Pending {
 		r.learn(it, in.Lost, in.Written)
 	}
 	if it.next == nil {

@@ -45,7 +45,8 @@ func (d *differ) managed(w *world, s *spoke) {
 			to := copyOnSpoke(s, from)
 			if w.frozen(s, from, o) {
 				meant[to] = o
-				if shown := condition(decode(o), "AgentError"); !strings.HasPrefix(shown, "Frozen: ") {
+				elsewhere := slices.ContainsFunc(w.spokes, func(other *spoke) bool { return other != s && w.sentTo(other, from, o) })
+				if shown := condition(decode(o), "AgentError"); !elsewhere && !strings.HasPrefix(shown, "Frozen: ") {
 					d.add("%s is frozen, and the hub shows %q", short(from), shown)
 				}
 			}
