@@ -400,3 +400,24 @@ func must(b []byte, err error) []byte {
 	}
 	return b
 }
+
+// An edit of the replica that also takes the record of the alias off it is put
+// right, and the condition stays.
+func TestConditionOfAPrunedFieldOutlivesAnEditOfTheReplica(t *testing.T) {
+	eachMode(t, func(p *pruning) {
+		edited := p.replica()
+		body, err := raw.Remove(edited.Raw(), "metadata", "annotations", kind.AliasMark)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		body = set(p.t, body, `"edited"`, "spec", "source", "targetRevision")
+		p.user(p.side, refOf(kind.Applications, edited), string(body))
+		p.wait(30)
+		if got := string(p.replica().Get("spec", "source", "targetRevision")); got != `"v1"` {
+			p.t.Errorf("the edit stays: %s", got)
+		}
+		if !strings.Contains(p.shown(), prunedField) {
+			p.t.Errorf("the hub shows %q", p.shown())
+		}
+	})
+}
