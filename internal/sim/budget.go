@@ -101,9 +101,6 @@ func (w *world) guardBudget(s *spoke, who actor, ch change, bad func(string)) {
 	key := ch.old.Annotation(sourceKey) + "@" + agent
 	asked := p.asked[ch.ref]
 	delete(p.asked, ch.ref)
-	if at, ok := w.ledger.confirmedAt[agent+"/"+scope]; ok && w.now-at < minute {
-		asked = true // a user has just agreed to what was held
-	}
 	if !w.ledger.agreed[key] && !asked {
 		a.at[ch.ref.Namespace+"/"+ch.ref.Name] = w.now
 	}

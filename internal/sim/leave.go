@@ -70,7 +70,6 @@ func (l *ledger) confirmed(h hold) {
 	if h.scope == "" {
 		l.acceptedHub[h.agent] = l.hubEra
 	}
-	l.confirmedAt[h.agent+"/"+h.scope] = l.w.now
 	if h.elsewhere == s.managed() { // what the replica of the Applications holds back
 		l.accept(s, h.scope)
 	}

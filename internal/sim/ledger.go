@@ -13,23 +13,22 @@ import (
 // tell whether what the product does has a reason. It knows the contract, not
 // the product.
 type ledger struct {
-	confirmedAt map[string]engine.Time // "agent/scope": when a user last agreed to what is held
-	w           *world
-	now         map[string]bool        // "uid@agent": the owner publishes this object to this agent
-	placed      map[string]bool        // ... or has at some time
-	left        map[string]bool        // ... and has stopped doing so, or lost it and a user has agreed to that
-	back        map[string]engine.Time // ... and has begun again, at this time
-	agreed      map[string]bool        // ... and a user has agreed to its removal
-	gaveUp      map[string]bool        // UIDs of what an owner has ceased to publish to an agent at some time
-	sources     map[string]string      // UID of a spoke's copy → that of the hub's Application
-	cascade     map[string]bool        // UIDs of Applications seen deleting with a resources finalizer
-	order       map[string][]uint64    // "uid/revision": the turns at which the owner came to it
-	frozenFor   map[string]bool        // "uid@agent": it is frozen for this agent
-	might       map[string]bool        // "uid/revision@agent": the hub had this spec while it might run there
-	deleted     map[string]bool        // UIDs of what a user has deleted, with or without resources
-	local       map[string]bool        // UIDs of Applications deleted with their resources on a spoke
-	clicks      map[string]*click
-	asked       map[string]bool // operations that somebody wanted terminated
+	w         *world
+	now       map[string]bool        // "uid@agent": the owner publishes this object to this agent
+	placed    map[string]bool        // ... or has at some time
+	left      map[string]bool        // ... and has stopped doing so, or lost it and a user has agreed to that
+	back      map[string]engine.Time // ... and has begun again, at this time
+	agreed    map[string]bool        // ... and a user has agreed to its removal
+	gaveUp    map[string]bool        // UIDs of what an owner has ceased to publish to an agent at some time
+	sources   map[string]string      // UID of a spoke's copy → that of the hub's Application
+	cascade   map[string]bool        // UIDs of Applications seen deleting with a resources finalizer
+	order     map[string][]uint64    // "uid/revision": the turns at which the owner came to it
+	frozenFor map[string]bool        // "uid@agent": it is frozen for this agent
+	might     map[string]bool        // "uid/revision@agent": the hub had this spec while it might run there
+	deleted   map[string]bool        // UIDs of what a user has deleted, with or without resources
+	local     map[string]bool        // UIDs of Applications deleted with their resources on a spoke
+	clicks    map[string]*click
+	asked     map[string]bool // operations that somebody wanted terminated
 
 	first     map[string]uint64      // "uid/revision": the turn at which a user first came to it
 	last      map[string]uint64      // ... and last
@@ -60,7 +59,7 @@ type click struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, confirmedAt: map[string]engine.Time{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
+	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
 		local: map[string]bool{}, deleted: map[string]bool{}, clicks: map[string]*click{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}}
