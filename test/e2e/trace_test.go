@@ -37,7 +37,7 @@ func TestTracesArriveAtACollector(t *testing.T) {
 		t.Errorf("not the same session: %v %v", connect.Attributes, accept.Attributes)
 	}
 
-	w.hub.app("managed", "looked-at").create(t, simple("in-cluster"))
+	w.hub.app("managed", "looked-at").create(t, simple("managed"))
 	app := w.managed().spoke.app(lab.ArgoCDNamespace, "looked-at")
 	app.becomes(t)
 	create := spanOf(t, c, ofAgent, "create applications", about("looked-at"))
