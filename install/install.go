@@ -59,7 +59,7 @@ func (a Agent) Manifests() ([]byte, error) {
 			if err := yaml.Unmarshal([]byte(document), &object); err != nil {
 				return nil, fmt.Errorf("read the agent's manifests: %s: %w", name, err)
 			}
-			a.fit(object)
+			a.customize(object)
 			document, err := yaml.Marshal(object)
 			if err != nil {
 				return nil, fmt.Errorf("write the agent's manifests: %w", err)
@@ -86,8 +86,8 @@ func (a Agent) files() []string {
 	return append(files, "params.yaml", "deployment.yaml", "services.yaml", "networkpolicies.yaml", "poddisruptionbudget.yaml")
 }
 
-// fit makes an object of the base what is wished for.
-func (a Agent) fit(object map[string]any) {
+// customize makes an object of the base what is wished for.
+func (a Agent) customize(object map[string]any) {
 	metadata := at(object, "metadata")
 	if a.Namespace != "" && a.Namespace != usualNamespace {
 		a.move(object, metadata)

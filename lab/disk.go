@@ -14,9 +14,9 @@ import (
 // This file fills the disk of a cluster's etcd, as far as etcd is concerned, and makes room again.
 
 const (
-	junk     = "/lab/junk/"
-	spare    = 128 << 20 // what is free before the junk comes
-	junkSize = 1 << 20   // of one value; a request of etcd's may have half as much again
+	fillerPrefix   = "/lab/junk/"
+	freeBeforeFill = 128 << 20 // what is free before the junk comes
+	junkSize       = 1 << 20   // of one value; a request of etcd's may have half as much again
 )
 
 // FillDisk lets a cluster's etcd have no space left: its quota shrinks to little more than it uses, which takes a restart
@@ -27,12 +27,12 @@ func (c *Cluster) FillDisk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.lab.Restart(ctx, c.Component("etcd"), Flag("--quota-backend-bytes", strconv.Itoa(status.size+spare))); err != nil {
+	if err := c.lab.Restart(ctx, c.Component("etcd"), Flag("--quota-backend-bytes", strconv.Itoa(status.size+freeBeforeFill))); err != nil {
 		return fmt.Errorf("fill the disk of %s: %w", c.Name, err)
 	}
 	value := bytes.Repeat([]byte("x"), junkSize)
-	for i := range 100 * spare / junkSize { // pages that are free within the file take some too
-		err := c.etcdctl(ctx, value, nil, "put", junk+strconv.Itoa(i))
+	for i := range 100 * freeBeforeFill / junkSize { // pages that are free within the file take some too
+		err := c.etcdctl(ctx, value, nil, "put", fillerPrefix+strconv.Itoa(i))
 		switch {
 		case err == nil:
 		case strings.Contains(err.Error(), "database space exceeded"):
@@ -47,7 +47,7 @@ func (c *Cluster) FillDisk(ctx context.Context) error {
 // FreeDisk makes room, as an administrator does: what is not needed goes, history is compacted, the file shrinks, and the
 // alarm is taken back.
 func (c *Cluster) FreeDisk(ctx context.Context) error {
-	if err := c.etcdctl(ctx, nil, nil, "del", "--prefix", junk); err != nil {
+	if err := c.etcdctl(ctx, nil, nil, "del", "--prefix", fillerPrefix); err != nil {
 		return err
 	}
 	status, err := c.etcdStatus(ctx)

@@ -27,7 +27,7 @@ func tryFullDisk(t *testing.T, l *lab.Lab) {
 		t.Errorf("a write on a full disk: %v", err)
 	}
 	if there, err := exists(t.Context(), hub, "before-it-was-full"); !there {
-		t.Errorf("what was written before can not be read: %v", err)
+		t.Errorf("what was written before cannot be read: %v", err)
 	}
 	if err := hub.FreeDisk(t.Context()); err != nil {
 		t.Fatal(err)

@@ -14,12 +14,12 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/argocd-agent/argocd-agent/bench/fleet/badlink"
-	"github.com/argocd-agent/argocd-agent/bench/fleet/memory"
+	"github.com/argocd-agent/argocd-agent/bench/fleet/memcluster"
+	"github.com/argocd-agent/argocd-agent/bench/fleet/netem"
 	"github.com/argocd-agent/argocd-agent/internal/agent"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
@@ -30,7 +30,7 @@ const argocd = "argocd"
 type member struct {
 	name    string
 	mode    kind.Mode
-	cluster *memory.Cluster
+	cluster *memcluster.Cluster
 	cert    tls.Certificate
 	link    *faultproxy.Link // nil: it dials the principal itself
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
@@ -44,8 +44,8 @@ type member struct {
 type fleet struct {
 	members []*member
 	roots   *x509.CertPool
-	weather badlink.Weather
-	bad     badlink.Counters
+	weather netem.Profile
+	bad     netem.Counters
 
 	mu      sync.Mutex
 	open    map[string]bool // agents with a session → whether everything is proven equal in it, or was made so
@@ -54,7 +54,7 @@ type fleet struct {
 	changed chan struct{}
 }
 
-func newFleet(weather badlink.Weather) *fleet {
+func newFleet(weather netem.Profile) *fleet {
 	return &fleet{weather: weather, roots: x509.NewCertPool(), open: map[string]bool{}, changed: make(chan struct{})}
 }
 
@@ -65,8 +65,8 @@ func (f *fleet) add(i int, mode kind.Mode, credentials func(string) (cert, key, 
 	if err != nil {
 		return nil, err
 	}
-	m := &member{name: name, mode: mode, cluster: memory.New("cluster-"+name, argocd)}
-	if !f.weather.Fair() {
+	m := &member{name: name, mode: mode, cluster: memcluster.New("cluster-"+name, argocd)}
+	if !f.weather.IsZero() {
 		m.dial = f.weather.Dialer(name, &f.bad)
 	}
 	if m.cert, err = tls.LoadX509KeyPair(certFile, keyFile); err != nil {
@@ -92,9 +92,9 @@ func (f *fleet) start(ctx context.Context, m *member, server string) {
 	m.done = make(chan struct{})
 	config := agent.Config{
 		Cluster: &rest.Config{Host: "http://memory", Transport: m.cluster}, Namespace: argocd, Version: "bench",
-		Mode: m.mode, Mapping: kind.ByNamespace, Policy: node.Policy{}, Server: server,
+		Mode: m.mode, Mapping: kind.ByNamespace, Policy: reconcile.Policy{}, Server: server,
 		TLS: f.tls(m), Dial: m.dial,
-		Log: slog.New(slog.DiscardHandler), Jitter: rand.Float64, Reported: func(r node.Report) { f.report(m, r) },
+		Log: slog.New(slog.DiscardHandler), Jitter: rand.Float64, Reported: func(r reconcile.Report) { f.report(m, r) },
 	}
 	go func() {
 		defer close(m.done)
@@ -138,7 +138,7 @@ func (f *fleet) startAll(ctx context.Context, server string) {
 }
 
 // report keeps count. It is called by the goroutine of each agent's node.
-func (f *fleet) report(m *member, r node.Report) {
+func (f *fleet) report(m *member, r reconcile.Report) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.open[m.name] {
@@ -150,7 +150,7 @@ func (f *fleet) report(m *member, r node.Report) {
 	case engine.Closed:
 		delete(f.open, m.name)
 		f.closed++
-	case engine.Compared:
+	case engine.InitialSyncDone:
 		f.open[m.name] = true
 	}
 	if f.open[m.name] {

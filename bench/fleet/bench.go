@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/bench/fleet/memory"
+	"github.com/argocd-agent/argocd-agent/bench/fleet/memcluster"
 	"github.com/argocd-agent/argocd-agent/bench/report"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/lab"
@@ -26,7 +26,7 @@ type bench struct {
 	product *product.Product
 	hub     *hub
 	fleet   *fleet
-	specs   *marks // of spec changes that come from the hub
+	specs   *latencyTracker // of spec changes that come from the hub
 	*report.Report
 
 	faults *lab.FaultyAPI // the principal goes by way of it, when faults are made
@@ -77,7 +77,7 @@ func newBench(ctx context.Context, s settings, figures *report.Report) (_ *bench
 			return nil, err
 		}
 		m.cluster.Observe = func(resource string, fields map[string]any) {
-			if resource == memory.Applications {
+			if resource == memcluster.Applications {
 				b.specs.saw(m.name+"/"+dig(fields, "metadata", "name"), dig(fields, "spec", "source", "targetRevision"))
 			}
 		}

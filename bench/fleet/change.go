@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/bench/fleet/memory"
+	"github.com/argocd-agent/argocd-agent/bench/fleet/memcluster"
 	"github.com/argocd-agent/argocd-agent/bench/report"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
@@ -24,7 +24,7 @@ func (b *bench) next() int {
 func (b *bench) touch(m *member, app string) error {
 	n := b.next()
 	b.hub.status.expect(m.name+"/"+app, n, time.Now())
-	return m.cluster.Patch(memory.Applications, argocd, app, map[string]any{"status": map[string]any{
+	return m.cluster.Patch(memcluster.Applications, argocd, app, map[string]any{"status": map[string]any{
 		"health": map[string]any{"status": "Healthy", "message": text(n)}, "sync": map[string]any{"status": "Synced"}}})
 }
 
@@ -49,7 +49,7 @@ const batches = 5
 
 // rounds is how many changes make a batch: fewer where each takes long.
 func (b *bench) rounds(n int) int {
-	if !b.weather.Fair() {
+	if !b.weather.IsZero() {
 		return n / 4
 	}
 	return n
@@ -57,7 +57,7 @@ func (b *bench) rounds(n int) int {
 
 // singles changes one thing after the other.
 func (b *bench) singles(ctx context.Context) error {
-	defer undisturbed()()
+	defer deferGC()()
 	if _, _, err := b.measure(ctx, 50); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (b *bench) addLatency(what string, took []time.Duration, p99 float64) {
 
 // streaming lets statuses change all over the fleet at a steady rate.
 func (b *bench) streaming(ctx context.Context) error {
-	defer undisturbed()()
+	defer deferGC()()
 	rate := b.rate * b.writes
 	wait := b.cpuProfile(ctx, "stream", min(b.stream, 30*time.Second))
 	cpu, err := b.product.Principal.CPU()
@@ -195,13 +195,13 @@ func (b *bench) control(ctx context.Context) (stop func()) {
 			for ctx.Err() == nil {
 				changed := m.cluster.Changed()
 				var asked []string
-				m.cluster.Each(memory.Applications, func(fields map[string]any) {
+				m.cluster.Each(memcluster.Applications, func(fields map[string]any) {
 					if meta, _ := fields["metadata"].(map[string]any); dig(meta, "annotations", "argocd.argoproj.io/refresh") != "" {
 						asked = append(asked, dig(meta, "name"))
 					}
 				})
 				for _, app := range asked {
-					_ = m.cluster.Patch(memory.Applications, argocd, app, map[string]any{
+					_ = m.cluster.Patch(memcluster.Applications, argocd, app, map[string]any{
 						"metadata": map[string]any{"annotations": map[string]any{"argocd.argoproj.io/refresh": nil}},
 						"status":   map[string]any{"reconciledAt": time.Now().UTC().Format(time.RFC3339)}})
 				}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/bench/fleet/memory"
+	"github.com/argocd-agent/argocd-agent/bench/fleet/memcluster"
 )
 
 // Argo CD's controller compares each Application this often, and the design lets the hub hear of it this seldom. A little
@@ -50,7 +50,7 @@ func (b *bench) churning(ctx context.Context) error {
 
 // compared moves an Application's reconciledAt.
 func (b *bench) compared(i int) error {
-	return b.fleet.members[i/b.apps].cluster.Patch(memory.Applications, argocd, appName(i%b.apps),
+	return b.fleet.members[i/b.apps].cluster.Patch(memcluster.Applications, argocd, appName(i%b.apps),
 		map[string]any{"status": map[string]any{"reconciledAt": time.Now().UTC().Format(time.RFC3339)}})
 }
 

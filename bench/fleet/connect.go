@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/bench/fleet/memory"
+	"github.com/argocd-agent/argocd-agent/bench/fleet/memcluster"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
@@ -37,7 +37,7 @@ func (b *bench) write(ctx context.Context) error {
 	}
 	for _, m := range b.fleet.members[:b.agents-n] {
 		for i := range b.apps {
-			if err := m.cluster.Create(memory.Applications, argocd, application(argocd, appName(i), "in-cluster", text(0)).Object); err != nil {
+			if err := m.cluster.Create(memcluster.Applications, argocd, application(argocd, appName(i), "in-cluster", text(0)).Object); err != nil {
 				return err
 			}
 		}
@@ -136,7 +136,7 @@ func (b *bench) cold(ctx context.Context) error {
 // filled waits until every managed agent's cluster has its Applications.
 func (b *bench) filled(ctx context.Context) error {
 	for _, m := range b.fleet.members {
-		for m.mode == kind.Managed && m.cluster.Count(memory.Applications) < b.apps {
+		for m.mode == kind.Managed && m.cluster.Count(memcluster.Applications) < b.apps {
 			select {
 			case <-m.cluster.Changed():
 			case <-time.After(100 * time.Millisecond): // it may have changed in between
@@ -157,7 +157,7 @@ func (b *bench) emptied(ctx context.Context) error {
 		if m.mode != kind.Managed {
 			continue
 		}
-		if err := m.cluster.Clear(memory.Applications); err != nil {
+		if err := m.cluster.Clear(memcluster.Applications); err != nil {
 			return err
 		}
 	}

@@ -45,13 +45,13 @@ var writing = faultproxy.Match{Verbs: faultproxy.WriteVerbs}
 
 // untilCut lets a tenth of the agents hang for as long as it takes the hub to notice.
 func (b *bench) untilCut(ctx context.Context) error {
-	some := b.tenth()
+	some := b.affectedAgents()
 	if len(some) == 0 {
 		return nil
 	}
 	memory, lines := float64(b.product.Principal.Status().Memory), b.logged()
 	b.fleet.stop(some...)
-	all, err := b.deafen(some, 0)
+	all, err := b.stallAgents(some, 0)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ const (
 	troubleKnown = 15 * time.Second
 )
 
-// trouble changes the status of all Applications, and of some again and again, while the hub can not write them. It asks
+// trouble changes the status of all Applications, and of some again and again, while the hub cannot write them. It asks
 // how much the principal tries meanwhile, whether it says so, and how long it takes until everything is there after the end.
 func (b *bench) trouble(ctx context.Context, what string, begin, end func(context.Context) error) error {
 	report.Progress("%s", what)

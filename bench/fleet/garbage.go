@@ -14,8 +14,8 @@ import (
 // down every one of them, is nothing that a fleet would see.
 const garbage = 200 // percent
 
-// undisturbed puts the collector off until what it returns is called, or until half of the machine's free memory is used.
-func undisturbed() (end func()) {
+// deferGC puts the collector off until what it returns is called, or until half of the machine's free memory is used.
+func deferGC() (end func()) {
 	runtime.GC()
 	limit := debug.SetMemoryLimit(withHalf(usedMemory(), freeMemory()))
 	debug.SetGCPercent(-1)

@@ -19,8 +19,8 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/node"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 var (
@@ -32,7 +32,7 @@ var (
 // hub is the hub's API server as users and Argo CD see it: some write, and a watch tells what has arrived.
 type hub struct {
 	client dynamic.Interface
-	status *marks // of status changes that come from spokes
+	status *latencyTracker // of status changes that come from spokes
 
 	writes    atomic.Int64 // changes of Applications that were seen
 	count     atomic.Int64 // Applications that are there
@@ -69,16 +69,16 @@ func newHub(ctx context.Context, config *rest.Config) (*hub, error) {
 }
 
 // take hears of the Applications on the hub.
-func (h *hub) take(_ context.Context, in node.Input) error {
+func (h *hub) take(_ context.Context, in reconcile.Input) error {
 	switch in := in.(type) {
-	case node.List:
+	case reconcile.List:
 		for _, o := range in.Objects {
 			h.saw(o)
 		}
-	case node.Seen:
+	case reconcile.Observed:
 		h.writes.Add(1)
 		h.saw(in.Object)
-	case node.Lost:
+	case reconcile.Deleted:
 		h.writes.Add(1)
 		h.count.Add(-1)
 	}
@@ -91,7 +91,7 @@ func (h *hub) take(_ context.Context, in node.Input) error {
 
 func (h *hub) saw(o *kind.Object) {
 	name := o.Namespace() + "/" + o.Name()
-	h.status.saw(name, raw.Text(o.Get("status", "health"), "message"))
+	h.status.saw(name, rawjson.Text(o.Get("status", "health"), "message"))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.written != nil {

@@ -117,7 +117,7 @@ func TestCollectorIsPutOffBeyondWhatIsHeldAlready(t *testing.T) {
 	}
 	limit, before := debug.SetMemoryLimit(-1), debug.SetGCPercent(garbage)
 	defer debug.SetGCPercent(before)
-	end := undisturbed()
+	end := deferGC()
 	room := debug.SetMemoryLimit(-1) - usedMemory()
 	percent := debug.SetGCPercent(-1)
 	end()

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/bench/fleet/badlink"
+	"github.com/argocd-agent/argocd-agent/bench/fleet/netem"
 	"github.com/argocd-agent/argocd-agent/bench/report"
 )
 
@@ -31,9 +31,9 @@ type settings struct {
 	rate         float64       // of it, as a share of what the hub's API server writes
 	churn        time.Duration // how long reconciledAt moves every two minutes; 0: it moves once
 	faults       bool
-	weather      badlink.Weather // of every link
-	only         string          // parts, by their names
-	profiles     string          // folder; empty: none
+	weather      netem.Profile // of every link
+	only         string        // parts, by their names
+	profiles     string        // folder; empty: none
 	json         string
 }
 
@@ -97,7 +97,7 @@ func run(ctx context.Context, s settings) error {
 		return err
 	}
 	title := fmt.Sprintf("Fleet: %d agents, %d Applications each, %.0f %% of them autonomous", s.agents, s.apps, 100*s.autonomous)
-	if w := s.weather; !w.Fair() {
+	if w := s.weather; !w.IsZero() {
 		title += fmt.Sprintf("; links with %v one way, %.3g %% loss, %.3g cuts an hour, seed %d", w.Latency, 100*w.Loss, w.Cuts, w.Seed)
 	}
 	figures := report.New(title)
@@ -141,7 +141,7 @@ func (s settings) chosen() []string {
 	return strings.Split(s.only, ",")
 }
 
-// wants tells whether a part is to be done.
+// wants reports whether a part is to be done.
 func (s settings) wants(part string) bool {
 	if s.only == "" {
 		return s.faults || part != "hang" && part != "trouble"

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// marks tells when what was written on one side is seen on the other. Every change carries a number; a change that was
+// latencyTracker tells when what was written on one side is seen on the other. Every change carries a number; a change that was
 // overtaken by a later one of the same object counts as arrived when the later one is there.
-type marks struct {
+type latencyTracker struct {
 	mu      sync.Mutex
 	sent    map[string][]sent // object → what has not arrived, oldest first
 	waiting int
@@ -25,13 +25,15 @@ type sent struct {
 	at     time.Time
 }
 
-func newMarks() *marks { return &marks{sent: map[string][]sent{}, changed: make(chan struct{})} }
+func newMarks() *latencyTracker {
+	return &latencyTracker{sent: map[string][]sent{}, changed: make(chan struct{})}
+}
 
 // text is how a number is written into an object.
 func text(number int) string { return "n" + strconv.Itoa(number) }
 
 // expect notes that a number is about to be written into an object.
-func (m *marks) expect(object string, number int, at time.Time) {
+func (m *latencyTracker) expect(object string, number int, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sent[object] = append(m.sent[object], sent{number, at})
@@ -39,7 +41,7 @@ func (m *marks) expect(object string, number int, at time.Time) {
 }
 
 // saw notes what an object says.
-func (m *marks) saw(object, says string) {
+func (m *latencyTracker) saw(object, says string) {
 	digits, ok := strings.CutPrefix(says, "n")
 	number, err := strconv.Atoi(digits)
 	if !ok || err != nil {
@@ -66,7 +68,7 @@ func (m *marks) saw(object, says string) {
 }
 
 // arrived waits until everything has arrived, and returns how long each change took since it was last asked, sorted.
-func (m *marks) arrived(ctx context.Context, patience time.Duration) ([]time.Duration, error) {
+func (m *latencyTracker) arrived(ctx context.Context, patience time.Duration) ([]time.Duration, error) {
 	if err := m.wait(ctx, patience); err != nil {
 		return nil, err
 	}
@@ -79,7 +81,7 @@ func (m *marks) arrived(ctx context.Context, patience time.Duration) ([]time.Dur
 }
 
 // wait waits until everything has arrived.
-func (m *marks) wait(ctx context.Context, patience time.Duration) error {
+func (m *latencyTracker) wait(ctx context.Context, patience time.Duration) error {
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for {

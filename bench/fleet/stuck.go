@@ -12,8 +12,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// tenth is the agents that something is done to: managed ones of the first half.
-func (b *bench) tenth() []*member {
+// affectedAgents is the agents that something is done to: managed ones of the first half.
+func (b *bench) affectedAgents() []*member {
 	var some []*member
 	for _, m := range b.fleet.members[:max(1, b.agents/2)] {
 		if m.mode == kind.Managed && len(some) < max(1, b.agents/10) {
@@ -39,12 +39,12 @@ func (b *bench) flood(ctx context.Context, some []*member) error {
 // stuck lets a tenth of the agents take nothing any more, in three ways, while there is much to send to them, and asks
 // whether the others notice: each time is compared with the times before and after it, when all are well.
 func (b *bench) stuck(ctx context.Context) error {
-	some := b.tenth()
+	some := b.affectedAgents()
 	if len(some) == 0 || b.agents < 2 {
 		report.Progress("there are no managed agents to spare")
 		return nil
 	}
-	defer undisturbed()()
+	defer deferGC()()
 	before, err := b.whileFlooded(ctx, some)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (b *bench) stuck(ctx context.Context) error {
 	}{
 		{"hang, and answer pings", b.hang(0), b.fleet.stop},
 		{"read one message a second", b.hang(time.Second), b.fleet.stop},
-		{"are swallowed by their links", b.swallow, b.unlink},
+		{"are swallowed by their links", b.blackholeLinks, b.unlink},
 	} {
 		if err := way.begin(ctx, some); err != nil {
 			return err
@@ -122,21 +122,21 @@ func (b *bench) whileFlooded(ctx context.Context, some []*member) (others, error
 func (b *bench) hang(between time.Duration) func(context.Context, []*member) error {
 	return func(_ context.Context, some []*member) error {
 		b.fleet.stop(some...)
-		_, err := b.deafen(some, between)
+		_, err := b.stallAgents(some, between)
 		return err
 	}
 }
 
-func (b *bench) deafen(some []*member, between time.Duration) ([]*deaf, error) {
-	all := make([]*deaf, len(some))
+func (b *bench) stallAgents(some []*member, between time.Duration) ([]*stalledAgent, error) {
+	all := make([]*stalledAgent, len(some))
 	return all, parallel(len(some), func(i int) (err error) {
 		all[i], err = b.fleet.listen(b.ctx, some[i], b.product.Address(), between)
 		return err
 	})
 }
 
-// swallow lets agents connect by way of links that then swallow everything, in both directions.
-func (b *bench) swallow(ctx context.Context, some []*member) (err error) {
+// blackholeLinks lets agents connect by way of links that then swallow everything, in both directions.
+func (b *bench) blackholeLinks(ctx context.Context, some []*member) (err error) {
 	b.fleet.stop(some...)
 	for _, m := range some {
 		if m.link, err = b.lab.Link(b.product.Address()); err != nil {

@@ -27,7 +27,7 @@ func (b *bench) keyStrokes(ctx context.Context) error {
 		return err
 	}
 	defer hub.close()
-	quietDirect, quiet, err := byTurns(500, direct.echo, hub.echo)
+	quietDirect, quiet, err := interleave(500, direct.echo, hub.echo)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (b *bench) keyStrokes(ctx context.Context) error {
 		return err
 	}
 	before := lists.Load()
-	busyDirect, busy, err := byTurns(1000, direct.echo, hub.echo)
+	busyDirect, busy, err := interleave(1000, direct.echo, hub.echo)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ type shell struct {
 	stop func()
 }
 
-func (b *bench) openShell(ctx context.Context, w *way) (*shell, error) {
+func (b *bench) openShell(ctx context.Context, w *accessPath) (*shell, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := b.lab.Command(ctx, "kubectl", "--kubeconfig", w.kubeconfig, "-n", namespace, "exec", "-i", b.pod, "--", "cat")
 	in, err := cmd.StdinPipe()

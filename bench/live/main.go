@@ -47,8 +47,8 @@ type bench struct {
 	lab     *lab.Lab
 	product *product.Product
 	spoke   *lab.Cluster
-	direct  *way // to the API server itself
-	hub     *way // through the hub
+	direct  *accessPath // to the API server itself
+	hub     *accessPath // through the hub
 	pod     string
 	*report.Report
 }

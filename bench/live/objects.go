@@ -11,13 +11,13 @@ import (
 // objects compares the reading of one object.
 func (b *bench) objects(ctx context.Context) error {
 	const path = "/api/v1/namespaces/" + namespace + "/configmaps/one"
-	read := func(w *way) func() error {
+	read := func(w *accessPath) func() error {
 		return func() error {
 			_, err := w.get(ctx, path)
 			return err
 		}
 	}
-	direct, hub, err := byTurns(2000, read(b.direct), read(b.hub))
+	direct, hub, err := interleave(2000, read(b.direct), read(b.hub))
 	if err != nil {
 		return err
 	}
@@ -29,14 +29,14 @@ func (b *bench) objects(ctx context.Context) error {
 	b.AtMost(5, "GET of one object, more than directly, p99", hub.at(0.99)-direct.at(0.99), "ms")
 
 	// argocd-server makes a connection of its own for nearly every request.
-	fresh := func(w *way) func() error {
+	fresh := func(w *accessPath) func() error {
 		return func() error {
 			defer w.client.CloseIdleConnections()
 			_, err := w.get(ctx, path)
 			return err
 		}
 	}
-	if direct, hub, err = byTurns(200, fresh(b.direct), fresh(b.hub)); err != nil {
+	if direct, hub, err = interleave(200, fresh(b.direct), fresh(b.hub)); err != nil {
 		return err
 	}
 	b.Add("GET with a connection of its own, directly, p50", direct.at(0.5), "ms")
@@ -60,7 +60,7 @@ func (b *bench) logs(ctx context.Context) error {
 	}
 	var best [2]float64
 	for range 3 { // the best of three: whoever else uses the machine slows down both
-		for i, w := range []*way{b.direct, b.hub} {
+		for i, w := range []*accessPath{b.direct, b.hub} {
 			begin := time.Now()
 			size, err := w.get(ctx, b.logPath(""))
 			if err != nil {

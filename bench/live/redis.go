@@ -112,7 +112,7 @@ func (b *bench) agentKeys(ctx context.Context) error {
 		if _, err := spoke.do("SET", local, value); err != nil {
 			return err
 		}
-		direct, through, err := byTurns(2000, spoke.reads(local, len(value)), hub.reads(seen, len(value)))
+		direct, through, err := interleave(2000, spoke.reads(local, len(value)), hub.reads(seen, len(value)))
 		if err != nil {
 			return err
 		}

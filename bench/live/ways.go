@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// way is how a client reaches the spoke's API server.
-type way struct {
+// accessPath is how a client reaches the spoke's API server.
+type accessPath struct {
 	name       string
 	address    string
 	client     *http.Client
@@ -36,7 +36,7 @@ func (b *bench) ways() error {
 		if err != nil {
 			return err
 		}
-		w := &way{name: name, address: config.Host, client: &http.Client{Transport: transport}, kubeconfig: file}
+		w := &accessPath{name: name, address: config.Host, client: &http.Client{Transport: transport}, kubeconfig: file}
 		if name == "directly" {
 			b.direct = w
 		} else {
@@ -47,7 +47,7 @@ func (b *bench) ways() error {
 }
 
 // get reads an answer to its end and returns its size.
-func (w *way) get(ctx context.Context, path string) (int64, error) {
+func (w *accessPath) get(ctx context.Context, path string) (int64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.address+path, http.NoBody)
 	if err != nil {
 		return 0, err
@@ -73,8 +73,8 @@ func (t times) at(part float64) float64 {
 	return float64(sorted[min(len(sorted)-1, int(float64(len(sorted))*part))].Microseconds()) / 1000
 }
 
-// byTurns measures two ways to do the same, one after the other.
-func byTurns(count int, first, second func() error) (one, two times, err error) {
+// interleave measures two ways to do the same, one after the other.
+func interleave(count int, first, second func() error) (one, two times, err error) {
 	for i := range count + count/10 {
 		for way, do := range []func() error{first, second} {
 			begin := time.Now()

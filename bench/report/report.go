@@ -29,7 +29,7 @@ type Figure struct {
 	Least  bool      `json:"least,omitempty"`  // the target is what is at least wanted
 }
 
-// Missed tells whether a target was not reached.
+// Missed reports whether a target was not reached.
 func (f Figure) Missed() bool {
 	if f.Target == 0 {
 		return false

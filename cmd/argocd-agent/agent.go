@@ -84,27 +84,27 @@ func (s *agentSettings) declare(f *flags) {
 	f.heading("Cluster")
 	s.clusterSettings.declare(f)
 	f.add("informer-sync-timeout", duration(&s.syncTimeout, 0),
-		"How long the first reading of the cluster may take before the agent ends with an error; 0s waits for ever.")
+		"How long the first reading of the cluster may take before the agent ends with an error; 0s waits forever.")
 
 	f.heading("What is replicated")
 	f.add("agent-mode", choice(&s.mode, "", kind.Managed, kind.Autonomous),
 		"Where Applications are written: on the hub (managed) or in this cluster (autonomous). It must be what the hub has registered.")
-	f.readFrom("agent-mode", "ARGOCD_AGENT_MODE")
-	f.otherwise("agent-mode", "none, it must be given")
+	f.envName("agent-mode", "ARGOCD_AGENT_MODE")
+	f.defaultText("agent-mode", "none, it must be given")
 	f.add("destination-based-mapping", onOff(&s.byDestination, false),
 		"The hub assigns Applications by their destination, and they keep their namespace here; set it where the principal has it. Managed mode only.")
 	f.add("create-namespace", onOff(&s.createNamespaces, false),
 		"A namespace that an Application from the hub needs for itself is created; with --destination-based-mapping.")
 	f.add("allowed-namespaces", list(&s.allowedNamespaces, "PATTERNS"),
 		"Namespaces of this cluster that Applications may be in, beside Argo CD's own: globs or /regular expressions/, separated by commas.")
-	f.otherwise("allowed-namespaces", "only Argo CD's own")
+	f.defaultText("allowed-namespaces", "only Argo CD's own")
 	f.add("label-selector", text(&s.selector, "SELECTOR", ""),
 		"Only objects whose labels match are replicated, such as team=web,tier!=test.")
-	f.otherwise("label-selector", "everything")
+	f.defaultText("label-selector", "everything")
 	f.add("adoption-policy", choice(&s.adoption, adoptAlways, adoptAlways, adoptNever),
 		"What happens to an object here that was not made by the agent when the hub sends one of the same name: it is taken over, or the hub's is refused.")
 	f.add("source-uid-mismatch-policy", choice(&s.mismatch, mismatchUpsert, mismatchUpsert, mismatchRecreate),
-		"What happens when an object was deleted and made anew on the hub: the one here is updated, or deleted and made anew too.")
+		"What happens when an object was deleted and made again on the hub: the one here is updated, or deleted and made again too.")
 	f.add("on-application-recreate", choice(&s.recreated, recreatedIgnore, recreatedIgnore, recreatedClear, recreatedResync),
 		"What follows when an Application was deleted here by hand and put back: resync syncs it at once. Its status on the hub is that of the new one in any case, so ignore and clear-status are the same.")
 	f.add("ignore-unmanaged-apps", onOff(&s.ignoreUnmanaged, true),
@@ -112,10 +112,10 @@ func (s *agentSettings) declare(f *flags) {
 
 	f.heading("Connection")
 	f.add("server-address", text(&s.serverAddress, "HOST", ""), "Host name or address of the principal.")
-	f.readFrom("server-address", "ARGOCD_AGENT_REMOTE_SERVER")
-	f.otherwise("server-address", "none, it must be given")
+	f.envName("server-address", "ARGOCD_AGENT_REMOTE_SERVER")
+	f.defaultText("server-address", "none, it must be given")
 	f.add("server-port", port(&s.serverPort, 443), "Port of the principal.")
-	f.readFrom("server-port", "ARGOCD_AGENT_REMOTE_PORT")
+	f.envName("server-port", "ARGOCD_AGENT_REMOTE_PORT")
 	f.add("keep-alive-ping-interval", duration(&s.keepAlive, 30*time.Second),
 		"After how much silence the agent asks the principal for a sign of life; at least 10s, and not below the principal's --keepalive-min-interval.")
 	f.add("heartbeat-interval", duration(&s.heartbeat, time.Minute),
@@ -134,7 +134,7 @@ func (s *agentSettings) declare(f *flags) {
 	s.tlsSettings.declare(f)
 	f.add("insecure-tls", onOff(&s.insecure, false),
 		"Do not verify the principal's certificate. Whoever is in between can read and change everything: for experiments only.")
-	f.readFrom("insecure-tls", "ARGOCD_AGENT_TLS_INSECURE")
+	f.envName("insecure-tls", "ARGOCD_AGENT_TLS_INSECURE")
 	f.add("insecure-plaintext", onOff(&s.plaintext, false),
 		"Connect without TLS, through a mesh that encrypts and authenticates; needs --creds header:.")
 
@@ -155,7 +155,7 @@ const (
 )
 
 // check finds what is wrong with the settings, and with their combination.
-func (s *agentSettings) check(f *flags, bad *problems) (warnings []warning) {
+func (s *agentSettings) check(f *flags, bad *validationErrors) (warnings []warning) {
 	s.clusterSettings.check(f, bad)
 	s.observeSettings.check(f, bad)
 	checkPatterns(f, bad, "allowed-namespaces", s.allowedNamespaces)
@@ -167,17 +167,17 @@ func (s *agentSettings) check(f *flags, bad *problems) (warnings []warning) {
 	} else if err := checkHost(s.serverAddress); err != nil {
 		bad.add("%s %q: %w", f.name("server-address"), s.serverAddress, err)
 	}
-	if f.given("keep-alive-ping-interval") && s.keepAlive < 10*time.Second { // gRPC would make it 10 s without a word
+	if f.changed("keep-alive-ping-interval") && s.keepAlive < 10*time.Second { // gRPC would make it 10 s without a word
 		bad.add("%s %s is too short: gRPC asks every 10s at most, and the principal sends away who asks more often than its --keepalive-min-interval", f.name("keep-alive-ping-interval"), s.keepAlive)
 	}
 	if s.heartbeat != 0 && (s.heartbeat < 5*time.Second || s.heartbeat > time.Minute) {
 		bad.add("%s %s: give 5s to 1m; a shorter one is a load on the hub, and after a longer one differences would stay for long", f.name("heartbeat-interval"), s.heartbeat)
 	}
 	s.shared.check(f, bad)
-	return append(s.live.check(f, bad), s.idle(f)...)
+	return append(s.live.check(f, bad), s.unusedSettings(f)...)
 }
 
-func (s *agentSettings) checkMode(f *flags, bad *problems) {
+func (s *agentSettings) checkMode(f *flags, bad *validationErrors) {
 	if s.mode == "" {
 		bad.add("--agent-mode is missing: say managed or autonomous, here or as %s", f.env["agent-mode"])
 	}
@@ -188,12 +188,12 @@ func (s *agentSettings) checkMode(f *flags, bad *problems) {
 		bad.add("%s has no effect without --destination-based-mapping, because all Applications are in Argo CD's namespace: add the one or remove the other", f.name("create-namespace"))
 	}
 	if !s.ignoreUnmanaged {
-		bad.add("%s can not be turned off: Applications that did not come from the hub are always left alone; see --adoption-policy for those of the same name",
+		bad.add("%s cannot be turned off: Applications that did not come from the hub are always left alone; see --adoption-policy for those of the same name",
 			f.name("ignore-unmanaged-apps"))
 	}
 }
 
-func (s *agentSettings) checkIdentity(f *flags, bad *problems) {
+func (s *agentSettings) checkIdentity(f *flags, bad *validationErrors) {
 	switch {
 	case s.plaintext && !s.creds.header:
 		bad.add("%s: without TLS the agent has no certificate to show: use --creds header:, or remove --insecure-plaintext", f.name("insecure-plaintext"))
@@ -216,17 +216,17 @@ func (s *agentSettings) checkIdentity(f *flags, bad *problems) {
 	s.tlsSettings.check(f, bad)
 }
 
-// idle warns of settings that do nothing in this mode. They contradict nothing:
+// unusedSettings warns of settings that do nothing in this mode. They contradict nothing:
 // a fleet may share them.
-func (s *agentSettings) idle(f *flags) (warnings []warning) {
+func (s *agentSettings) unusedSettings(f *flags) (warnings []warning) {
 	if s.mode == kind.Autonomous {
 		for _, name := range []string{"adoption-policy", "source-uid-mismatch-policy", "on-application-recreate"} {
-			if f.given(name) {
+			if f.changed(name) {
 				warnings = append(warnings, warning{f.name(name), "it has no effect in autonomous mode, in which nothing comes from the hub"})
 			}
 		}
 	}
-	if s.mode == kind.Managed && !s.byDestination && f.given("allowed-namespaces") {
+	if s.mode == kind.Managed && !s.byDestination && f.changed("allowed-namespaces") {
 		warnings = append(warnings, warning{f.name("allowed-namespaces"),
 			"it has no effect in managed mode without --destination-based-mapping: all Applications are in Argo CD's namespace"})
 	}

@@ -50,7 +50,7 @@ func (s *certificateSettings) declare(f *flags, n certificateFlags) {
 	f.add(n.ca, text(&s.ca, "FILE", ""), "Certificates of those authorities as a PEM file, instead of the Secret.")
 }
 
-func (s *certificateSettings) check(f *flags, bad *problems, n certificateFlags, verify bool) {
+func (s *certificateSettings) check(f *flags, bad *validationErrors, n certificateFlags, verify bool) {
 	switch {
 	case s.cert != "" && s.key == "":
 		bad.add("%s without --%s: a certificate is of no use without its key; give both", f.name(n.cert), n.key)
@@ -60,18 +60,18 @@ func (s *certificateSettings) check(f *flags, bad *problems, n certificateFlags,
 		bad.add("%s without --%s: certificates come either from files or from Secrets; give the file of the authorities too", f.name(n.cert), n.ca)
 	case s.cert == "" && s.ca != "":
 		bad.add("%s without --%s: certificates come either from files or from Secrets; give certificate and key as files too", f.name(n.ca), n.cert)
-	case s.cert != "" && f.given(n.secret):
+	case s.cert != "" && f.changed(n.secret):
 		bad.add("%s and %s are two places for the same certificate: remove one", f.name(n.cert), f.name(n.secret))
 	}
-	if s.ca != "" && f.given(n.caSecret) {
+	if s.ca != "" && f.changed(n.caSecret) {
 		bad.add("%s and %s are two places for the same authorities: remove one", f.name(n.ca), f.name(n.caSecret))
 	}
 	s.checkSecret(f, bad, n.secret, s.secret)
 	s.checkSecret(f, bad, n.caSecret, s.caSecret)
 }
 
-func (s *certificateSettings) checkSecret(f *flags, bad *problems, flag, name string) {
+func (s *certificateSettings) checkSecret(f *flags, bad *validationErrors, flag, name string) {
 	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
-		bad.add("%s %q can not be the name of a Secret: %s", f.name(flag), name, strings.Join(wrong, "; "))
+		bad.add("%s %q cannot be the name of a Secret: %s", f.name(flag), name, strings.Join(wrong, "; "))
 	}
 }

@@ -17,9 +17,9 @@ import (
 
 // read completes the flags from the environment and checks them all. Everything
 // that is wrong is in the error.
-func read(f *flags, env []string, check func(*flags, *problems) []warning) ([]warning, error) {
+func read(f *flags, env []string, check func(*flags, *validationErrors) []warning) ([]warning, error) {
 	warnings, bad := f.readEnvironment(env)
-	if len(bad) == 0 { // a value that can not be read contradicts nothing yet
+	if len(bad) == 0 { // a value that cannot be read contradicts nothing yet
 		warnings = append(warnings, check(f, &bad)...)
 	}
 	if len(bad) > 0 {
@@ -35,7 +35,7 @@ func warn(ctx context.Context, log *slog.Logger, warnings []warning) {
 	}
 }
 
-func checkPatterns(f *flags, bad *problems, name string, patterns []string) {
+func checkPatterns(f *flags, bad *validationErrors, name string, patterns []string) {
 	for _, pattern := range patterns {
 		if err := kind.CheckPattern(pattern); err != nil {
 			bad.add("%s: %w", f.name(name), err)
@@ -43,24 +43,24 @@ func checkPatterns(f *flags, bad *problems, name string, patterns []string) {
 	}
 }
 
-func checkSelector(f *flags, bad *problems, name, selector string) {
+func checkSelector(f *flags, bad *validationErrors, name, selector string) {
 	if _, err := kind.ParseSelector(selector); err != nil {
 		bad.add("%s: %w", f.name(name), err)
 	}
 }
 
-func checkLabels(f *flags, bad *problems, name string, labels map[string]string) {
+func checkLabels(f *flags, bad *validationErrors, name string, labels map[string]string) {
 	for key, text := range labels {
 		if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
-			bad.add("%s: %q can not be a label: %s", f.name(name), key, strings.Join(wrong, "; "))
+			bad.add("%s: %q cannot be a label: %s", f.name(name), key, strings.Join(wrong, "; "))
 		}
 		if wrong := validation.IsValidLabelValue(text); len(wrong) > 0 {
-			bad.add("%s: %q can not be the value of a label: %s", f.name(name), text, strings.Join(wrong, "; "))
+			bad.add("%s: %q cannot be the value of a label: %s", f.name(name), text, strings.Join(wrong, "; "))
 		}
 	}
 }
 
-func checkAddress(f *flags, bad *problems, name, address string) {
+func checkAddress(f *flags, bad *validationErrors, name, address string) {
 	host, number, err := net.SplitHostPort(address)
 	if err != nil || host == "" {
 		bad.add("%s %q must be of the form host:port", f.name(name), address)
@@ -90,7 +90,7 @@ func checkHost(host string) error {
 	return nil
 }
 
-// isHeaderName tells whether gRPC can send a header of that name.
+// isHeaderName reports whether gRPC can send a header of that name.
 func isHeaderName(name string) bool {
 	name = strings.ToLower(name)
 	return name != "" && !strings.HasPrefix(name, "grpc-") && !strings.HasSuffix(name, "-bin") &&

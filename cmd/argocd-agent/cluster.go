@@ -21,21 +21,21 @@ type clusterSettings struct {
 func (s *clusterSettings) declare(f *flags) {
 	f.add("namespace", text(&s.namespace, "NAMESPACE", ""),
 		"Namespace of Argo CD.")
-	f.otherwise("namespace", "that of this pod or of the kubeconfig's context, else argocd")
+	f.defaultText("namespace", "that of this pod or of the kubeconfig's context, else argocd")
 	f.add("kubeconfig", text(&s.kubeconfig, "FILE", ""),
 		"Kubeconfig of the cluster.")
-	f.otherwise("kubeconfig", "what kubectl would use, else the service account of this pod")
+	f.defaultText("kubeconfig", "what kubectl would use, else the service account of this pod")
 	f.add("kubecontext", text(&s.context, "CONTEXT", ""),
 		"Context in the kubeconfig.")
-	f.otherwise("kubecontext", "the current one")
+	f.defaultText("kubecontext", "the current one")
 }
 
-func (s *clusterSettings) check(f *flags, bad *problems) {
+func (s *clusterSettings) check(f *flags, bad *validationErrors) {
 	if s.namespace == "" {
 		return
 	}
 	if wrong := validation.IsDNS1123Label(s.namespace); len(wrong) > 0 {
-		bad.add("%s %q can not be the name of a namespace: %s", f.name("namespace"), s.namespace, strings.Join(wrong, "; "))
+		bad.add("%s %q cannot be the name of a namespace: %s", f.name("namespace"), s.namespace, strings.Join(wrong, "; "))
 	}
 }
 

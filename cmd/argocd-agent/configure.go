@@ -27,7 +27,7 @@ func (s *principalSettings) config(ctx context.Context, log *slog.Logger) (princ
 		KeepaliveMinInterval:      s.keepAliveLeast,
 		WebSocket:                 s.webSocket,
 		Log:                       log,
-		Jitter:                    chance,
+		Jitter:                    jitter,
 	}
 	var open listeners
 	err := func() (err error) {
@@ -82,7 +82,7 @@ func (s *agentSettings) config(ctx context.Context, log *slog.Logger) (agent.Con
 		Compression:       s.compress,
 		WebSocket:         s.webSocket,
 		Log:               log,
-		Jitter:            chance,
+		Jitter:            jitter,
 	}
 	cfg.Policy.AdoptNever = s.adoption == adoptNever
 	cfg.Policy.Recreate = s.mismatch == mismatchRecreate
@@ -136,7 +136,7 @@ func mapping(byDestination bool) kind.Mapping {
 	return kind.ByNamespace
 }
 
-// chance spreads retries; nobody gains anything by guessing it.
-func chance() float64 {
+// jitter spreads retries; nobody gains anything by guessing it.
+func jitter() float64 {
 	return rand.Float64() //nolint:gosec // not a secret
 }

@@ -18,7 +18,7 @@ type warning struct {
 // readEnvironment sets the flags that the command line has not. An empty
 // variable counts as absent: a manifest refers to an optional key of a
 // ConfigMap that way.
-func (f *flags) readEnvironment(environ []string) ([]warning, problems) {
+func (f *flags) readEnvironment(environ []string) ([]warning, validationErrors) {
 	env := map[string]string{}
 	for _, entry := range environ {
 		if name, value, ok := strings.Cut(entry, "="); ok && value != "" {
@@ -26,7 +26,7 @@ func (f *flags) readEnvironment(environ []string) ([]warning, problems) {
 		}
 	}
 	var warnings []warning
-	var bad problems
+	var bad validationErrors
 	known := map[string]bool{}
 	f.set.VisitAll(func(flag *pflag.Flag) {
 		variable, ok := f.env[flag.Name]

@@ -43,11 +43,11 @@ func (f *flags) add(name string, v pflag.Value, usage string) {
 	f.env[name] = f.prefix + environmentName(name)
 }
 
-// readFrom gives a flag an environment variable that does not follow its name.
-func (f *flags) readFrom(name, variable string) { f.env[name] = variable }
+// envName gives a flag an environment variable that does not follow its name.
+func (f *flags) envName(name, variable string) { f.env[name] = variable }
 
-// otherwise says what holds when a flag is not set, where that is no fixed value.
-func (f *flags) otherwise(name, means string) { f.unset[name] = means }
+// defaultText says what holds when a flag is not set, where that is no fixed value.
+func (f *flags) defaultText(name, means string) { f.unset[name] = means }
 
 // environmentName is the part after the prefix that a flag's variable has by
 // rule.
@@ -55,9 +55,9 @@ func environmentName(flag string) string {
 	return strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// given tells whether somebody asked for something else than the default. Who
+// changed reports whether somebody asked for something else than the default. Who
 // merely writes the default down contradicts nobody.
-func (f *flags) given(name string) bool {
+func (f *flags) changed(name string) bool {
 	flag := f.set.Lookup(name)
 	return flag.Value.String() != flag.DefValue
 }
@@ -74,18 +74,20 @@ func (f *flags) name(flag string) string {
 func (f *flags) names(list ...string) string {
 	var given []string
 	for _, flag := range list {
-		if f.given(flag) {
+		if f.changed(flag) {
 			given = append(given, f.name(flag))
 		}
 	}
 	return strings.Join(given, ", ")
 }
 
-// anyGiven tells whether one of the flags was given.
+// anyGiven reports whether one of the flags was given.
 func (f *flags) anyGiven(list ...string) bool { return f.names(list...) != "" }
 
-// problems collects everything that is wrong with the settings, so that a user
+// validationErrors collects everything that is wrong with the settings, so that a user
 // hears of it all at once.
-type problems []error
+type validationErrors []error
 
-func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Errorf(format, args...)) }
+func (p *validationErrors) add(format string, args ...any) {
+	*p = append(*p, fmt.Errorf(format, args...))
+}

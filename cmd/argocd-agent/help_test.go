@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 func TestHelpIsAsRecorded(t *testing.T) {
 	for name, args := range map[string][]string{

@@ -25,7 +25,7 @@ func (s *issueSettings) declare(f *flags) {
 	f.add("tls-server-names", list(&s.names, "NAMES"),
 		"Host names and addresses by which agents reach the principal, separated by commas, for the certificate that it issues to itself; "+
 			"those of its Service are in it anyway, and what was in the one before stays.")
-	f.otherwise("tls-server-names", "those of its Service")
+	f.defaultText("tls-server-names", "those of its Service")
 	f.add("agent-certificate-life", duration(&s.life, pki.ClientLife),
 		"How long certificates of agents are good. They are renewed after two thirds of it: the last third is how long an agent may be away.")
 }
@@ -35,7 +35,7 @@ const (
 	mostLife  = 366 * 24 * time.Hour
 )
 
-func (s *issueSettings) check(f *flags, bad *problems) {
+func (s *issueSettings) check(f *flags, bad *validationErrors) {
 	if s.life < leastLife || s.life > mostLife {
 		bad.add("%s %s: give at least %s and at most %s", f.name("agent-certificate-life"), s.life, leastLife, mostLife)
 	}
@@ -53,9 +53,9 @@ func (s *principalSettings) issue(cfg *principal.Config, source identity.Source,
 	if !s.issuing.on || s.cert != "" || s.caSecret != usualCASecret {
 		return
 	}
-	cfg.Issue = &principal.Issue{Servers: map[string][]string{}, ClientLife: s.issuing.life, Names: method.OfCertificate}
+	cfg.Issue = &principal.Issue{Servers: map[string][]string{}, ClientLife: s.issuing.life, Names: method.AgentFromCertificate}
 	if source != nil {
-		identity.LetJoin(cfg.TLS, source)
+		identity.AllowAnonymousJoin(cfg.TLS, source)
 		names := append(serviceNames("argocd-agent-principal", cfg.Namespace), s.issuing.names...)
 		if s.listenHost != "" && !net.ParseIP(strings.Trim(s.listenHost, "[]")).IsUnspecified() {
 			names = append(names, strings.Trim(s.listenHost, "[]"))

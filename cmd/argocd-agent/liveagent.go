@@ -40,19 +40,19 @@ func (s *agentLive) declare(f *flags) {
 	f.add(resource.SettingSecrets, choice(&s.secrets, resource.SecretsMasked, resource.SecretsMasked, resource.SecretsPlain),
 		"Values of Secrets are shown as Argo CD shows them, so that only changes can be told, or as they are.")
 	s.redis.declare(f, spokeRedis, "the local Argo CD")
-	f.readFrom("redis-addr", "REDIS_ADDR")
-	f.readFrom("redis-username", "REDIS_USERNAME")
-	f.readFrom("redis-password", "REDIS_PASSWORD")
-	f.readFrom("redis-creds-dir-path", "REDIS_CREDS_DIR_PATH")
+	f.envName("redis-addr", "REDIS_ADDR")
+	f.envName("redis-username", "REDIS_USERNAME")
+	f.envName("redis-password", "REDIS_PASSWORD")
+	f.envName("redis-creds-dir-path", "REDIS_CREDS_DIR_PATH")
 }
 
-func (s *agentLive) check(f *flags, bad *problems) (warnings []warning) {
+func (s *agentLive) check(f *flags, bad *validationErrors) (warnings []warning) {
 	s.redis.check(f, bad, spokeRedis)
 	policy := s.policy()
 	if err := policy.Check(); err != nil {
 		bad.add("--%w", err)
 	}
-	if s.level != resource.LevelNamespaces && f.given(resource.SettingNamespaces) {
+	if s.level != resource.LevelNamespaces && f.changed(resource.SettingNamespaces) {
 		bad.add("%s without --%s %s has no effect: add the one or remove the other", f.name(resource.SettingNamespaces), resource.SettingLevel, resource.LevelNamespaces)
 	}
 	if given := f.names(policySettings...); !s.enabled && given != "" {

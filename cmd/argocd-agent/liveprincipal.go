@@ -55,7 +55,7 @@ func (s *principalLive) declare(f *flags) {
 		"An agent that has no Agent object gets one with its first connection; the opposite of --require-registration.")
 	f.add("self-registration-client-cert-secret", text(&s.clientSecret, "SECRET", ""),
 		"Secret with a client certificate (tls.crt, tls.key) for the resource proxy, and its authority (ca.crt). Cluster Secrets made by the principal get it, and a token that names the agent.")
-	f.otherwise("self-registration-client-cert-secret", "somebody else fills in how Argo CD authenticates")
+	f.defaultText("self-registration-client-cert-secret", "somebody else fills in how Argo CD authenticates")
 
 	f.add("redis-proxy-port", optionalPort(&s.redisPort, 6379),
 		"Port of the Redis that argocd-server is to use (--redis): the hub's own, with the resource trees of agents' Applications in it; 0 turns it off.")
@@ -64,7 +64,7 @@ func (s *principalLive) declare(f *flags) {
 		"How the hub's Argo CD compresses what it keeps in Redis.")
 }
 
-func (s *principalLive) check(f *flags, bad *problems) {
+func (s *principalLive) check(f *flags, bad *validationErrors) {
 	checkAddress(f, bad, "resource-proxy-address", s.address)
 	s.certs.check(f, bad, proxyCertificates, true)
 	if s.clientSecret != "" {
@@ -88,7 +88,7 @@ func (s *principalLive) config(ctx context.Context, host string, open *listeners
 		}
 		cfg.Live.ResourceTLS = identity.ServerTLS(source, cfg.Revocations)
 		cfg.Live.ResourceTLS.NextProtos = []string{"h2", "http/1.1"} // terminals need the older one
-		twins(source, &cfg.Live)
+		allowReplicas(source, &cfg.Live)
 		if cfg.Live.Resource, err = open.open(ctx, "requests to agents' clusters", at(s.resourcePort)); err != nil {
 			return err
 		}

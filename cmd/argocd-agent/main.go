@@ -12,7 +12,7 @@ import (
 
 func main() {
 	ctx, stop := untilSignal(context.Background(), os.Exit)
-	leave := tendMemory(os.Environ(), theLimits)
+	leave := tuneGC(os.Environ(), cgroupLimitFiles)
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
 	leave()
 	stop()

@@ -45,7 +45,7 @@ func (s *observeSettings) declare(f *flags, metrics, healthz int) {
 	s.otlp.declare(f)
 }
 
-func (s *observeSettings) check(f *flags, bad *problems, others ...string) {
+func (s *observeSettings) check(f *flags, bad *validationErrors, others ...string) {
 	taken := map[string]string{}
 	for _, name := range append(others, "metrics-port", "healthz-port", "pprof-port") {
 		number := f.set.Lookup(name).Value.String()

@@ -88,10 +88,10 @@ func (s *principalSettings) declare(f *flags) {
 		"An Application belongs to the agent that its destination names, in whatever namespace it is; else to the agent whose namespace it is in.")
 	f.add("allowed-namespaces", list(&s.allowedNamespaces, "PATTERNS"),
 		"Namespaces of the hub whose Applications are replicated: globs or /regular expressions/, separated by commas.")
-	f.otherwise("allowed-namespaces", "the agents' own namespaces or, in destination mapping, Argo CD's")
+	f.defaultText("allowed-namespaces", "the agents' own namespaces or, in destination mapping, Argo CD's")
 	f.add("label-selector", text(&s.selector, "SELECTOR", ""),
 		"Only objects whose labels match are replicated, such as team=web,tier!=test.")
-	f.otherwise("label-selector", "everything")
+	f.defaultText("label-selector", "everything")
 	f.add("share-unscoped-repositories", onOff(&s.shareRepositories, false),
 		"Repositories and credentials that belong to no project go to every managed agent; else they stay on the hub.")
 	f.add("sync-repository-trust", onOff(&s.syncTrust, false),
@@ -104,14 +104,14 @@ func (s *principalSettings) declare(f *flags) {
 		"An agent's namespace is created when it is missing.")
 	f.add("namespace-create-pattern", text(&s.namespacePattern, "REGEX", ""),
 		"Only namespaces whose whole name matches are created.")
-	f.otherwise("namespace-create-pattern", "any")
+	f.defaultText("namespace-create-pattern", "any")
 	f.add("namespace-create-labels", pairs(&s.namespaceLabels, "KEY=VALUE,…"),
 		"Labels of the namespaces that are created.")
 
 	f.heading("Connection")
 	f.add("listen-host", text(&s.listenHost, "HOST", ""),
 		"Address to listen on, for agents and for live access.")
-	f.otherwise("listen-host", "all")
+	f.defaultText("listen-host", "all")
 	f.add("listen-port", port(&s.listenPort, 8443), "Port to listen on for agents.")
 	f.add("keepalive-min-interval", duration(&s.keepAliveLeast, 10*time.Second),
 		"An agent that asks for signs of life more often than this is sent away.")
@@ -137,7 +137,7 @@ func (s *principalSettings) declare(f *flags) {
 }
 
 // check finds what is wrong with the settings, and with their combination.
-func (s *principalSettings) check(f *flags, bad *problems) []warning {
+func (s *principalSettings) check(f *flags, bad *validationErrors) []warning {
 	s.clusterSettings.check(f, bad)
 	s.observeSettings.check(f, bad, "listen-port", "resource-proxy-port", "redis-proxy-port")
 	checkPatterns(f, bad, "allowed-namespaces", s.allowedNamespaces)
@@ -159,7 +159,7 @@ func (s *principalSettings) check(f *flags, bad *problems) []warning {
 	return nil
 }
 
-func (s *principalSettings) checkNamespaces(f *flags, bad *problems) {
+func (s *principalSettings) checkNamespaces(f *flags, bad *validationErrors) {
 	if !s.namespaceCreate && f.anyGiven("namespace-create-pattern", "namespace-create-labels") {
 		bad.add("%s without --namespace-create-enable has no effect: add the one or remove the other",
 			f.names("namespace-create-pattern", "namespace-create-labels"))
@@ -170,7 +170,7 @@ func (s *principalSettings) checkNamespaces(f *flags, bad *problems) {
 	checkLabels(f, bad, "namespace-create-labels", s.namespaceLabels)
 }
 
-func (s *principalSettings) checkIdentity(f *flags, bad *problems) {
+func (s *principalSettings) checkIdentity(f *flags, bad *validationErrors) {
 	method, err := identity.ParseMethod(s.auth)
 	if err != nil {
 		bad.add("%s: %w", f.name("auth"), err)

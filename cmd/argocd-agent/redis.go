@@ -28,18 +28,18 @@ const usualRedis = "argocd-redis:6379"
 func (s *redisSettings) declare(f *flags, n redisFlags, whose string) {
 	f.add(n.address, text(&s.address, "HOST:PORT", usualRedis), "Redis of "+whose+".")
 	f.add("redis-username", text(&s.username, "NAME", ""), "User name for that Redis.")
-	f.otherwise("redis-username", "Redis' default user")
+	f.defaultText("redis-username", "Redis' default user")
 	f.add("redis-password", text(&s.password, "PASSWORD", ""), "Password for that Redis; better given in the environment.")
-	f.otherwise("redis-password", "none")
+	f.defaultText("redis-password", "none")
 	f.add("redis-creds-dir-path", text(&s.folder, "FOLDER", ""),
 		"Folder with the files auth (the password) and auth_username, read again for each connection, instead of the two above.")
 	f.add("redis-tls-enabled", onOff(&s.tls, false), "Redis is reached with TLS.")
 	f.add("redis-tls-ca-path", text(&s.ca, "FILE", ""), "Certificates of the authorities that vouch for Redis, as a PEM file.")
-	f.otherwise("redis-tls-ca-path", "those of the system")
+	f.defaultText("redis-tls-ca-path", "those of the system")
 	f.add("redis-tls-insecure", onOff(&s.insecure, false), "Do not verify the certificate of Redis: for experiments only.")
 }
 
-func (s *redisSettings) check(f *flags, bad *problems, n redisFlags) {
+func (s *redisSettings) check(f *flags, bad *validationErrors, n redisFlags) {
 	if !strings.HasPrefix(s.address, "/") {
 		checkAddress(f, bad, n.address, s.address)
 	}

@@ -19,13 +19,13 @@ type replicaSettings struct {
 func (s *replicaSettings) declare(f *flags) {
 	f.heading("One of several principals")
 	f.add("replica-name", text(&s.name, "NAME", ""), "What this principal is called among those of the same hub: each needs a name of its own.")
-	f.otherwise("replica-name", "the host's name, which is that of the pod")
+	f.defaultText("replica-name", "the host's name, which is that of the pod")
 	f.add("replica-address", text(&s.address, "HOST", ""),
 		"Where the other principals reach this one, at the port of the resource proxy; usually the address of the pod. A request for an agent that is connected with another principal is passed on there.")
-	f.otherwise("replica-address", "such requests are refused")
+	f.defaultText("replica-address", "such requests are refused")
 }
 
-func (s *replicaSettings) check(f *flags, bad *problems) {
+func (s *replicaSettings) check(f *flags, bad *validationErrors) {
 	if wrong := validation.IsDNS1123Subdomain(strings.ToLower(s.name)); s.name != "" && len(wrong) > 0 {
 		bad.add("%s %q: %s", f.name("replica-name"), s.name, wrong[0])
 	}
@@ -42,8 +42,8 @@ func (s *replicaSettings) config(port int, cfg *principal.Config) {
 	}
 }
 
-// twins lets other principals in by the port of the resource proxy.
-func twins(source identity.Source, cfg *principal.Live) {
-	cfg.Twin = &identity.Twin{From: source, Protocol: principal.HopProtocol}
+// allowReplicas lets other principals in by the port of the resource proxy.
+func allowReplicas(source identity.Source, cfg *principal.Live) {
+	cfg.Twin = &identity.ReplicaAuth{From: source, Protocol: principal.ForwardProtocol}
 	cfg.Twin.Join(cfg.ResourceTLS)
 }

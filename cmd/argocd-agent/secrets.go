@@ -30,8 +30,8 @@ func newSecrets(namespace, own, trusted string, verify bool) *secrets {
 	return &secrets{Store: identity.NewStore(what), namespace: namespace, own: own, trusted: trusted}
 }
 
-// feeds are what takes the data of each Secret.
-func (s *secrets) feeds() map[string]func(map[string][]byte) error {
+// handlers are what takes the data of each Secret.
+func (s *secrets) handlers() map[string]func(map[string][]byte) error {
 	feeds := map[string]func(map[string][]byte) error{s.own: s.takeOwn}
 	switch s.trusted {
 	case "":

@@ -8,7 +8,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/agent"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
-	"github.com/argocd-agent/argocd-agent/internal/proxy/shared"
+	"github.com/argocd-agent/argocd-agent/internal/proxy/sharedmode"
 )
 
 // agentShared are what a user can say about a workload cluster that uses the
@@ -21,26 +21,26 @@ func (s *agentShared) declare(f *flags) {
 	f.heading("Shared mode: a cluster without a repo-server and Redis of its own")
 	f.add("shared-repo-server-listen", text(&s.repoServer, "HOST:PORT", ""),
 		"Listen here for Argo CD's controllers (their --repo-server), and carry what they ask to the hub's repo-server. The hub has to allow it: spec.shared of the Agent, or the principal's --shared-mode-agents. Whoever reaches the address can use it: let that be the controllers alone.")
-	f.otherwise("shared-repo-server-listen", "off")
+	f.defaultText("shared-repo-server-listen", "off")
 	f.add("shared-redis-listen", text(&s.redis, "HOST:PORT", ""),
 		"Listen here for Argo CD's controllers (their --redis), and keep what they cache in the hub's Redis, apart from that of all others. It takes the place of --redis-addr.")
-	f.otherwise("shared-redis-listen", "off")
+	f.defaultText("shared-redis-listen", "off")
 	f.add("shared-redis-password", text(&s.password, "PASSWORD", ""),
 		"Password that they have to give there (their REDIS_PASSWORD); better given in the environment.")
-	f.otherwise("shared-redis-password", "none")
+	f.defaultText("shared-redis-password", "none")
 	f.add("shared-tls-cert", text(&s.cert, "FILE", ""),
 		"Certificate for both, as a PEM file, for controllers that are set to verify it. Those that want no TLS at all are served too.")
-	f.otherwise("shared-tls-cert", "one that nobody vouches for, as Argo CD's own repo-server has it")
+	f.defaultText("shared-tls-cert", "one that nobody vouches for, as Argo CD's own repo-server has it")
 	f.add("shared-tls-key", text(&s.key, "FILE", ""), "Key of that certificate, as a PEM file.")
 }
 
-func (s *agentShared) check(f *flags, bad *problems) {
+func (s *agentShared) check(f *flags, bad *validationErrors) {
 	for name, address := range map[string]string{"shared-repo-server-listen": s.repoServer, "shared-redis-listen": s.redis} {
 		if address != "" {
 			checkListen(f, bad, name, address)
 		}
 	}
-	if s.redis == "" && f.given("shared-redis-password") {
+	if s.redis == "" && f.changed("shared-redis-password") {
 		bad.add("%s without --shared-redis-listen has no effect: add the one or remove the other", f.name("shared-redis-password"))
 	}
 	if s.repoServer == "" && s.redis == "" && f.anyGiven("shared-tls-cert", "shared-tls-key") {
@@ -55,7 +55,7 @@ func (s *agentShared) check(f *flags, bad *problems) {
 }
 
 // checkListen checks an address to listen on.
-func checkListen(f *flags, bad *problems, name, address string) {
+func checkListen(f *flags, bad *validationErrors, name, address string) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		bad.add("%s %q: write it as HOST:PORT, or :PORT for all addresses of this host: %w", f.name(name), address, err)
 	}
@@ -69,13 +69,13 @@ func (s *agentShared) config(ctx context.Context, open *listeners, cfg *agent.Co
 	}
 	cfg.Shared.Password = s.password
 	if s.cert == "" {
-		cfg.Shared.TLS, err = shared.SelfSigned("argocd-agent")
+		cfg.Shared.TLS, err = sharedmode.SelfSigned("argocd-agent")
 	} else {
 		var pair tls.Certificate
 		if pair, err = tls.LoadX509KeyPair(s.cert, s.key); err != nil {
 			err = fmt.Errorf("read the certificate for Argo CD's controllers: %w", err)
 		}
-		cfg.Shared.TLS = shared.Config(pair)
+		cfg.Shared.TLS = sharedmode.Config(pair)
 	}
 	if err != nil {
 		return err

@@ -24,17 +24,17 @@ func (s *principalShared) declare(f *flags) {
 	f.heading("Shared mode: clusters without a repo-server and Redis of their own")
 	f.add("shared-mode-agents", list(&s.agents, "PATTERNS"),
 		"Agents that may use the hub's repo-server, for repositories of projects that are placed on them, and its Redis, for a cache that is theirs alone: names, or patterns with * and ?, separated by commas. An Agent with spec.shared may do so anyway.")
-	f.otherwise("shared-mode-agents", "none")
+	f.defaultText("shared-mode-agents", "none")
 	f.add("shared-repo-server-address", text(&s.address, "HOST:PORT", "argocd-repo-server:8081"),
 		"The repo-server that they use. The Redis is that of --redis-server-address.")
 	f.add("shared-repo-server-plaintext", onOff(&s.plaintext, false),
 		"That repo-server has no TLS.")
 	f.add("shared-repo-server-ca-path", text(&s.ca, "FILE", ""),
 		"Certificates of the authorities that vouch for that repo-server, as a PEM file.")
-	f.otherwise("shared-repo-server-ca-path", "its certificate is not verified, as Argo CD has it by default")
+	f.defaultText("shared-repo-server-ca-path", "its certificate is not verified, as Argo CD has it by default")
 }
 
-func (s *principalShared) check(f *flags, bad *problems) {
+func (s *principalShared) check(f *flags, bad *validationErrors) {
 	for _, pattern := range s.agents {
 		if _, err := path.Match(pattern, ""); err != nil {
 			bad.add("%s: %q is not a pattern: %w", f.name("shared-mode-agents"), pattern, err)

@@ -17,7 +17,7 @@ type spiffeSettings struct {
 	socket string
 	server string // agent: the identity of the principal
 
-	workload *identity.Workload // once it is known to be wanted
+	workload *identity.SPIFFESource // once it is known to be wanted
 }
 
 func (s *spiffeSettings) declare(f *flags, ofAgent bool) {
@@ -28,14 +28,14 @@ func (s *spiffeSettings) declare(f *flags, ofAgent bool) {
 		means += "Needs --auth mtls:uri:REGEX, which finds an agent's name in its SPIFFE ID."
 	}
 	f.add("spiffe-endpoint-socket", text(&s.socket, "ADDRESS", ""), means)
-	f.readFrom("spiffe-endpoint-socket", "SPIFFE_ENDPOINT_SOCKET")
+	f.envName("spiffe-endpoint-socket", "SPIFFE_ENDPOINT_SOCKET")
 	if ofAgent {
 		f.add("spiffe-server-id", text(&s.server, "ID", ""), "SPIFFE ID of the principal, such as spiffe://example.org/argocd-agent/principal: who has another is not believed to be it.")
 	}
 }
 
 // check finds contradictions. Insecure is a flag that turns off what SPIFFE is for.
-func (s *spiffeSettings) check(f *flags, bad *problems, certificates certificateFlags, insecure ...string) {
+func (s *spiffeSettings) check(f *flags, bad *validationErrors, certificates certificateFlags, insecure ...string) {
 	if s.socket == "" {
 		return
 	}
@@ -47,7 +47,7 @@ func (s *spiffeSettings) check(f *flags, bad *problems, certificates certificate
 	}
 }
 
-func (s *spiffeSettings) checkServer(f *flags, bad *problems) {
+func (s *spiffeSettings) checkServer(f *flags, bad *validationErrors) {
 	switch {
 	case s.socket == "" && s.server != "":
 		bad.add("%s has no effect without --spiffe-endpoint-socket: add the one or remove the other", f.name("spiffe-server-id"))

@@ -30,10 +30,10 @@ func (s *tlsSettings) declare(f *flags) {
 	f.add("tls-max-version", choice(&s.most, tls13, tls12, tls13), "The newest version of TLS that is spoken.")
 	f.add("tls-ciphersuites", list(&s.suites, "NAMES"),
 		"Cipher suites of TLS 1.2, separated by commas.")
-	f.otherwise("tls-ciphersuites", "those that Go considers secure; TLS 1.3 has no choice")
+	f.defaultText("tls-ciphersuites", "those that Go considers secure; TLS 1.3 has no choice")
 }
 
-func (s *tlsSettings) check(f *flags, bad *problems) {
+func (s *tlsSettings) check(f *flags, bad *validationErrors) {
 	if tlsVersions[s.least] > tlsVersions[s.most] {
 		bad.add("%s (%s) is above %s (%s): lower the minimum or raise the maximum",
 			f.name("tls-min-version"), s.least, f.name("tls-max-version"), s.most)

@@ -18,11 +18,11 @@ func (s *traceSettings) declare(f *flags) {
 	f.add("otlp-address", text(&s.address, "HOST:PORT", ""),
 		"Send traces to the OpenTelemetry collector there, by OTLP over gRPC, usually on port 4317. OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES and "+
 			"OTEL_TRACES_SAMPLER hold for them.")
-	f.otherwise("otlp-address", "nothing is traced")
+	f.defaultText("otlp-address", "nothing is traced")
 	f.add("otlp-insecure", onOff(&s.insecure, false), "Send traces without TLS.")
 }
 
-func (s *traceSettings) check(f *flags, bad *problems) {
+func (s *traceSettings) check(f *flags, bad *validationErrors) {
 	switch {
 	case strings.Contains(s.address, "://"):
 		bad.add("%s %q: give host:port without a scheme; it is spoken to by TLS, or without if there is --otlp-insecure", f.name("otlp-address"), s.address)

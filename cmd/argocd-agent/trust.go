@@ -17,13 +17,13 @@ func (s *principalSettings) trust(cfg *principal.Config) error {
 		return err
 	}
 	who := &identity.Authenticator{Method: method}
-	cfg.Authenticate = principal.By(who)
+	cfg.Authenticate = principal.AuthenticateWith(who)
 	if s.plaintext {
 		return nil
 	}
 	cfg.Revocations = new(identity.Revocations)
 	who.Revoked = cfg.Revocations
-	cfg.Live.Names = method.OfCertificate
+	cfg.Live.Names = method.AgentFromCertificate
 	cfg.Explain = identity.ExplainServer
 	if s.spiffe.socket != "" {
 		s.issue(cfg, nil, method)
@@ -73,7 +73,7 @@ func (s *agentSettings) trust(cfg *agent.Config) error {
 func (s *certificateSettings) source(namespace string, verify bool, log *slog.Logger) (identity.Source, map[string]func(map[string][]byte) error, error) {
 	if s.cert == "" {
 		source := newSecrets(namespace, s.secret, s.caSecret, verify)
-		return source, source.feeds(), nil
+		return source, source.handlers(), nil
 	}
 	files, err := identity.NewFiles(s.cert, s.key, s.ca, log)
 	return files, nil, err

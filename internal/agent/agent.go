@@ -12,8 +12,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/link"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // Run runs an agent until the context ends.
@@ -30,8 +30,8 @@ func Run(ctx context.Context, cfg Config) error {
 // assemble makes what needs to know which cluster this is.
 func (a *agent) assemble() error {
 	cfg := a.cfg
-	n := node.New(a.nodeConfig())
-	a.host = kube.NewHost(a.client, kube.HostConfig{
+	n := reconcile.New(a.nodeConfig())
+	a.host = kube.NewHost(a.client, kube.RunnerConfig{
 		Node: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace,
 		ToPeer: a.deliver, Report: a.report, Applied: a.applied, Remember: a.memory.atLeast,
 	})
@@ -56,16 +56,16 @@ type agent struct {
 	cfg    Config
 	client *kube.Client
 	log    *slog.Logger
-	host   *kube.Host
-	live   *live
-	memory *memory
+	host   *kube.Runner
+	live   *liveAccess
+	memory *leaseState
 	news   chan struct{} // the Lease is to be written now; holds one
 	met    bool          // the hub was met by this process; see report
 	uid    string        // of the cluster
 	ctx    context.Context
 
-	dialer  atomic.Pointer[link.Dialer]
-	conn    atomic.Pointer[link.Conn]
+	dialer  atomic.Pointer[transport.Dialer]
+	conn    atomic.Pointer[transport.Conn]
 	attempt atomic.Uint64
 	open    atomic.Bool
 	synced  atomic.Bool  // once in this process, everything was found equal to the hub, or made so
@@ -77,15 +77,15 @@ type agent struct {
 	ready  chan struct{} // closed when everything was read once
 }
 
-// introduce finds out who this is. The API server may not be there yet.
-func (a *agent) introduce(ctx context.Context) error {
+// identifyCluster finds out who this is. The API server may not be there yet.
+func (a *agent) identifyCluster(ctx context.Context) error {
 	said := ""
 	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
 		limited, cancel := context.WithTimeout(ctx, greetTimeout)
 		uid, err := a.client.ClusterUID(limited)
 		if err == nil {
 			a.uid = uid
-			a.memory, err = recall(limited, a.client, a.cfg.Namespace, uint64(time.Now().UnixMilli()))
+			a.memory, err = loadLeaseState(limited, a.client, a.cfg.Namespace, uint64(time.Now().UnixMilli()))
 		}
 		cancel()
 		if err == nil {
@@ -135,7 +135,7 @@ func (a *agent) run(ctx context.Context) error {
 	if a.cfg.HealthListener != nil { // first: whoever asks shall hear what this waits for
 		start("probes", a.serveHealth)
 	}
-	err := a.introduce(ctx)
+	err := a.identifyCluster(ctx)
 	if err == nil {
 		err = a.assemble()
 	}
@@ -155,8 +155,8 @@ func (a *agent) run(ctx context.Context) error {
 func (a *agent) startAll(start func(what string, run func(context.Context) error)) {
 	start("node", a.host.Run)
 	start("connection", a.connect)
-	start("memory", a.remember)
-	start("word of trouble", a.complain)
+	start("memory", a.persistHubStore)
+	start("word of trouble", a.reportWriteHealth)
 	for what, run := range a.live.runs() {
 		start(what, run)
 	}
@@ -166,7 +166,7 @@ func (a *agent) startAll(start func(what string, run func(context.Context) error
 	for _, run := range kube.WatchSchemas(a.client, a.host.Post, a.log, a.cfg.Jitter) {
 		start("schemas", run)
 	}
-	for _, run := range kube.FollowSecrets(a.client, a.cfg.Namespace, a.cfg.Secrets, a.log, a.cfg.Jitter) {
+	for _, run := range kube.WatchSecrets(a.client, a.cfg.Namespace, a.cfg.Secrets, a.log, a.cfg.Jitter) {
 		start("certificates", run)
 	}
 	if a.cfg.MetricsListener != nil {
@@ -189,15 +189,15 @@ func (a *agent) connect(ctx context.Context) error {
 		return fmt.Errorf("the cluster could not be read within %v (--informer-sync-timeout): %w", a.cfg.SyncTimeout, a.objectsReadable())
 	}
 	secure, office := a.credentials(ctx)
-	cfg := link.DialerConfig{
+	cfg := transport.DialerConfig{
 		Address: a.cfg.Server, TLS: secure, Events: a, Log: a.log, Trace: a.cfg.Trace, Explain: a.cfg.Explain, Proxy: a.cfg.Proxy,
-		Compress: a.cfg.Compression, WebSocket: a.cfg.WebSocket, Keepalive: link.Keepalive{Interval: a.cfg.KeepAlive}, Random: a.cfg.Jitter,
-		Failed: a.failed, Tunnels: a.live.tunnels(), Office: office, Dial: a.cfg.Dial,
+		Compress: a.cfg.Compression, WebSocket: a.cfg.WebSocket, Keepalive: transport.Keepalive{Interval: a.cfg.KeepAlive}, Random: a.cfg.Jitter,
+		Failed: a.failed, Tunnels: a.live.tunnels(), RenewCertificate: office, Dial: a.cfg.Dial,
 	}
 	if a.cfg.HeaderName != "" {
 		cfg.Metadata = []string{a.cfg.HeaderName, a.cfg.HeaderValue}
 	}
-	dialer := link.NewDialer(cfg)
+	dialer := transport.NewDialer(cfg)
 	a.dialer.Store(dialer)
 	return dialer.Run(ctx)
 }
@@ -206,40 +206,40 @@ func (a *agent) connect(ctx context.Context) error {
 func (a *agent) failed(err error, _ time.Duration) { a.why.Store(err.Error()) }
 
 // Connected implements link.Events.
-func (a *agent) Connected(c *link.Conn) {
+func (a *agent) Connected(c *transport.Conn) {
 	ctx, cancel := context.WithTimeout(a.ctx, greetTimeout)
 	defer cancel()
 	revision, err := a.client.Revision(ctx, a.cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
 	if err != nil {
-		a.log.Warn("can not ask the API server how far it is", "error", err)
-		c.CloseAfter(engine.Unavailable, "the agent can not ask its API server how far it is: "+err.Error(), 5*time.Second)
+		a.log.Warn("cannot ask the API server how far it is", "error", err)
+		c.CloseAfter(engine.Unavailable, "the agent cannot ask its API server how far it is: "+err.Error(), 5*time.Second)
 		return
 	}
 	a.conn.Store(c)
 	epoch := engine.Epoch{Incarnation: a.memory.incarnation, Attempt: a.attempt.Add(1)}
 	traceGreeting(c, epoch)
-	_ = a.host.PostUntil(a.ctx, c.Done(), node.FromPeer{Input: engine.Connected{Session: c.ID, Epoch: epoch,
-		Store: engine.Store{UID: a.uid, Revision: kube.Number(revision)}}})
+	_ = a.host.PostUntil(a.ctx, c.Done(), reconcile.FromPeer{Input: engine.Connected{Session: c.ID, Epoch: epoch,
+		Store: engine.Store{UID: a.uid, Revision: kube.ParseResourceVersion(revision)}}})
 }
 
 const greetTimeout = 15 * time.Second
 
 // Received implements link.Events.
-func (a *agent) Received(c *link.Conn, m engine.Message) {
-	_ = a.host.PostUntil(a.ctx, c.Done(), node.FromPeer{Input: engine.Received{Session: c.ID, Message: m}}) // fails at the end of either
+func (a *agent) Received(c *transport.Conn, m engine.Message) {
+	_ = a.host.PostUntil(a.ctx, c.Done(), reconcile.FromPeer{Input: engine.Received{Session: c.ID, Message: m}}) // fails at the end of either
 }
 
 // Disconnected implements link.Events.
-func (a *agent) Disconnected(c *link.Conn, err error) {
+func (a *agent) Disconnected(c *transport.Conn, err error) {
 	a.conn.CompareAndSwap(c, nil)
 	if a.why.Store("the hub ended the connection"); err != nil {
 		a.why.Store(err.Error())
 	}
-	_ = a.host.Post(a.ctx, node.FromPeer{Input: engine.Disconnected{Session: c.ID}})
+	_ = a.host.Post(a.ctx, reconcile.FromPeer{Input: engine.Disconnected{Session: c.ID}})
 }
 
 // deliver carries out what the node wants of the connection. It never waits.
-func (a *agent) deliver(e node.ToPeer) {
+func (a *agent) deliver(e reconcile.ToPeer) {
 	c := a.conn.Load()
 	if c == nil {
 		return
@@ -250,9 +250,9 @@ func (a *agent) deliver(e node.ToPeer) {
 			return
 		}
 		if err := c.Send(e.Message); err != nil && c.Cause() == nil {
-			a.log.Warn("can not send", "error", err) // else the connection ends, and says why
+			a.log.Warn("cannot send", "error", err) // else the connection ends, and says why
 		}
-	case engine.Cut:
+	case engine.CloseSession:
 		if e.Session == c.ID {
 			c.CloseAfter(e.Code, e.Message, time.Duration(e.RetryAfter)*time.Millisecond)
 		}
@@ -260,29 +260,29 @@ func (a *agent) deliver(e node.ToPeer) {
 }
 
 // applied notes which resources have been read, for readiness.
-func (a *agent) applied(in node.Input) {
+func (a *agent) applied(in reconcile.Input) {
 	a.live.follow(in)
 	var r kind.Resource
 	ok := false
 	switch in := in.(type) {
-	case node.List:
+	case reconcile.List:
 		r, ok = in.Resource, true
-	case node.Blind:
+	case reconcile.Unreadable:
 		r = in.Resource
 	default:
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	first := len(a.listed) < len(node.Resources())
+	first := len(a.listed) < len(reconcile.Resources())
 	a.listed[r] = ok
-	if first && len(a.listed) == len(node.Resources()) {
+	if first && len(a.listed) == len(reconcile.Resources()) {
 		close(a.ready)
 	}
 }
 
 // report tells people what happened, once.
-func (a *agent) report(r node.Report) {
+func (a *agent) report(r reconcile.Report) {
 	if a.cfg.Reported != nil {
 		a.cfg.Reported(r)
 	}
@@ -308,7 +308,7 @@ func (a *agent) report(r node.Report) {
 			reason = why
 		}
 		a.log.Info("disconnected from the hub", "code", f.Code, "reason", reason)
-	case engine.Compared:
+	case engine.InitialSyncDone:
 		if !a.synced.Swap(true) {
 			a.log.Info("this cluster and the hub are the same now")
 		}
@@ -327,15 +327,15 @@ func (a *agent) report(r node.Report) {
 			return
 		}
 		a.log.Warn("item refused", "scope", f.Scope, "item", f.Key.String(), "code", f.Code, "reason", f.Message)
-	case engine.Cured:
+	case engine.Accepted:
 		a.log.Info("item accepted again", "scope", f.Scope, "item", f.Key.String())
-	case engine.HeldEvent:
+	case engine.HoldStarted:
 		if f.Scope == "" { // a later process must know that the hub's store is not trusted
 			a.rememberNow()
 		}
 		a.log.Warn("deletions are held back until somebody confirms them on the hub", "scope", f.Scope, "count", f.Held.Count,
 			"of", f.Held.Of, "reason", f.Held.Reason, "id", f.Held.ID)
-	case engine.Unheld:
+	case engine.HoldEnded:
 		a.log.Info("nothing is held back any more", "scope", f.Scope)
 	case engine.StoreAccepted:
 		a.memory.accepted.Store(true)
@@ -354,10 +354,10 @@ func (a *agent) rememberNow() {
 	}
 }
 
-// remember writes down how far the hub's store has been seen: at a slow beat, and
+// persistHubStore writes down how far the hub's store has been seen: at a slow beat, and
 // at once when it is met for the first time, is not trusted, or is accepted.
-func (a *agent) remember(ctx context.Context) error {
-	beat := time.NewTicker(rememberEvery)
+func (a *agent) persistHubStore(ctx context.Context) error {
+	beat := time.NewTicker(persistInterval)
 	defer beat.Stop()
 	for {
 		select {
@@ -366,15 +366,15 @@ func (a *agent) remember(ctx context.Context) error {
 		case <-beat.C:
 		case <-a.news:
 		}
-		var known node.Memory
-		if err := a.host.Do(ctx, func(n *node.Node) { known = n.Memory() }); err != nil {
+		var known reconcile.Memory
+		if err := a.host.Do(ctx, func(n *reconcile.Reconciler) { known = n.Memory() }); err != nil {
 			return nil
 		}
-		if err := a.memory.remember(ctx, known); err != nil {
-			a.log.WarnContext(ctx, "can not remember how far the hub's store has been seen", "error", err)
+		if err := a.memory.save(ctx, known); err != nil {
+			a.log.WarnContext(ctx, "cannot remember how far the hub's store has been seen", "error", err)
 		}
 	}
 }
 
-// rememberEvery is how often that is. It is written only when it has changed.
-const rememberEvery = time.Minute
+// persistInterval is how often that is. It is written only when it has changed.
+const persistInterval = time.Minute

@@ -16,7 +16,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 func TestProbesAnswerWhileTheAPIServerIsAway(t *testing.T) {
@@ -71,7 +71,7 @@ func lease(t *testing.T, annotations string, patches *[]string) *kube.Client {
 func TestIncarnationGrowsEvenIfTheClockGoesBack(t *testing.T) {
 	var patches []string
 	c := lease(t, `{"`+incarnationAnnotation+`":"5000","`+hubStoreAnnotation+`":"hub/7","`+suspectAnnotation+`":"true"}`, &patches)
-	m, err := recall(t.Context(), c, "argocd", 4000)
+	m, err := loadLeaseState(t.Context(), c, "argocd", 4000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,14 +86,14 @@ func TestIncarnationGrowsEvenIfTheClockGoesBack(t *testing.T) {
 func TestAnOlderProcessLeavesTheIncarnationAlone(t *testing.T) {
 	var patches []string
 	c := lease(t, `{}`, &patches)
-	m, err := recall(t.Context(), c, "argocd", 4000)
+	m, err := loadLeaseState(t.Context(), c, "argocd", 4000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	patches = nil
-	known := node.Memory{Store: engine.Store{UID: "hub", Revision: 8}}
+	known := reconcile.Memory{Store: engine.Store{UID: "hub", Revision: 8}}
 	for range 2 { // the second time there is no news
-		if err := m.remember(t.Context(), known); err != nil {
+		if err := m.save(t.Context(), known); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,7 +104,7 @@ func TestAnOlderProcessLeavesTheIncarnationAlone(t *testing.T) {
 
 func TestHeartbeatIsTheTimeBetweenBeacons(t *testing.T) {
 	for heartbeat, want := range map[time.Duration]engine.Time{0: 0, 5 * time.Second: 5 * engine.Second, time.Minute: 60 * engine.Second} {
-		a := &agent{cfg: Config{Heartbeat: heartbeat}, memory: &memory{}}
+		a := &agent{cfg: Config{Heartbeat: heartbeat}, memory: &leaseState{}}
 		if got := a.nodeConfig().Tuning; got != (engine.Tuning{Beacon: want}) { // 0 is the engine's default, as all others are
 			t.Errorf("%s: %+v", heartbeat, got)
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
@@ -28,7 +28,7 @@ type Config struct {
 	AllowedNamespaces []string // globs; of Applications
 	CreateNamespaces  bool
 	LabelSelector     kind.Selector
-	Policy            node.Policy
+	Policy            reconcile.Policy
 	OnRecreate        string        // after an Application deleted here by hand was put back; resync, else nothing: status follows the spoke anyway
 	SyncTimeout       time.Duration // for the first reading of the cluster; 0: none
 
@@ -68,13 +68,13 @@ type Config struct {
 
 	// Reported hears of everything that the node reports, beside the log; it must
 	// not block. Nil: nobody does.
-	Reported func(node.Report)
+	Reported func(reconcile.Report)
 }
 
 // nodeConfig is what of it concerns the node.
-func (a *agent) nodeConfig() node.Config {
+func (a *agent) nodeConfig() reconcile.Config {
 	cfg := a.cfg
-	return node.Config{
+	return reconcile.Config{
 		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector, CreateNamespaces: cfg.CreateNamespaces},
 		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.memory.known.Store, KnownSeen: a.memory.known.Seen, Suspect: a.memory.known.Suspect, KnownCommands: a.memory.known.Commands,

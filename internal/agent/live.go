@@ -7,10 +7,10 @@ import (
 	"sync"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/link"
-	"github.com/argocd-agent/argocd-agent/internal/node"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // Live is what the hub may reach on this cluster beside what is synchronised.
@@ -20,13 +20,13 @@ type Live struct {
 	Redis     *redis.Endpoint // of the local Argo CD; nil: resource trees stay here
 }
 
-// live is the part of an agent that nothing else depends on: it serves tunnels.
-type live struct {
+// liveAccess is the part of an agent that nothing else depends on: it serves tunnels.
+type liveAccess struct {
 	a        *agent
-	node     *node.Node // asked between two of its inputs only
+	node     *reconcile.Reconciler // asked between two of its inputs only
 	half     *resource.Agent
-	tally    resource.Tally
-	arrivals *link.TunnelListener
+	tally    resource.RequestCounter
+	arrivals *transport.TunnelListener
 	relay    *redis.Relay
 	trees    *redis.Trees
 	objects  resource.Index
@@ -37,8 +37,8 @@ type live struct {
 	copies       map[string][2]string // name of such a copy → namespace and name here
 }
 
-func newLive(a *agent, n *node.Node) (*live, error) {
-	l := &live{a: a, node: n, arrivals: link.NewTunnelListener(), apps: map[string]bool{}, copies: map[string][2]string{}}
+func newLive(a *agent, n *reconcile.Reconciler) (*liveAccess, error) {
+	l := &liveAccess{a: a, node: n, arrivals: transport.NewTunnelListener(), apps: map[string]bool{}, copies: map[string][2]string{}}
 	cfg := a.cfg.Live
 	if cfg.Redis != nil {
 		l.relay = &redis.Relay{Redis: *cfg.Redis, Log: a.log}
@@ -58,7 +58,7 @@ func newLive(a *agent, n *node.Node) (*live, error) {
 }
 
 // runs lists what has to run.
-func (l *live) runs() map[string]func(context.Context) error {
+func (l *liveAccess) runs() map[string]func(context.Context) error {
 	out := map[string]func(context.Context) error{}
 	if l.half != nil {
 		out["resource proxy"] = l.half.Run
@@ -72,7 +72,7 @@ func (l *live) runs() map[string]func(context.Context) error {
 
 // accept passes tunnels on to the proxy. They stay open for as long as it has
 // them.
-func (l *live) accept(ctx context.Context) error {
+func (l *liveAccess) accept(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.arrivals.Close() })
 	defer stop()
 	for {
@@ -85,8 +85,8 @@ func (l *live) accept(ctx context.Context) error {
 }
 
 // tunnels says who serves what the hub connects to.
-func (l *live) tunnels() map[string]link.TunnelHandler {
-	out := map[string]link.TunnelHandler{}
+func (l *liveAccess) tunnels() map[string]transport.TunnelHandler {
+	out := map[string]transport.TunnelHandler{}
 	if l.half != nil {
 		out["api"] = l.arrivals.Handle
 	}
@@ -97,28 +97,28 @@ func (l *live) tunnels() map[string]link.TunnelHandler {
 }
 
 // follow keeps up with which Applications there are.
-func (l *live) follow(in node.Input) {
+func (l *liveAccess) follow(in reconcile.Input) {
 	if l.trees == nil {
 		return
 	}
 	switch in := in.(type) {
-	case node.Seen:
+	case reconcile.Observed:
 		if in.Resource == kind.Applications {
-			l.know(in.Object.Namespace(), in.Object.Name(), true)
+			l.setApplication(in.Object.Namespace(), in.Object.Name(), true)
 		}
-	case node.Lost:
+	case reconcile.Deleted:
 		if in.Ref.Resource == kind.Applications {
-			l.know(in.Ref.Namespace, in.Ref.Name, false)
+			l.setApplication(in.Ref.Namespace, in.Ref.Name, false)
 		}
-	case node.List:
+	case reconcile.List:
 		if in.Resource == kind.Applications {
-			l.knowAll()
+			l.resyncApplications()
 		}
 	}
 }
 
-// knowAll begins anew: what is not there any more has no objects.
-func (l *live) knowAll() {
+// resyncApplications begins again: what is not there any more has no objects.
+func (l *liveAccess) resyncApplications() {
 	l.mu.Lock()
 	clear(l.copies)
 	l.mu.Unlock()
@@ -128,7 +128,7 @@ func (l *live) knowAll() {
 	}
 	l.node.Applications(func(namespace, name string) {
 		delete(gone, l.key(namespace, name))
-		l.know(namespace, name, true)
+		l.setApplication(namespace, name, true)
 	})
 	l.mu.Lock()
 	for app := range gone {
@@ -141,16 +141,16 @@ func (l *live) knowAll() {
 }
 
 // key is what Argo CD calls an Application in its cache.
-func (l *live) key(namespace, name string) string {
+func (l *liveAccess) key(namespace, name string) string {
 	if namespace == l.a.cfg.Namespace {
 		return name
 	}
 	return namespace + "_" + name
 }
 
-func (l *live) know(namespace, name string, exists bool) {
+func (l *liveAccess) setApplication(namespace, name string, exists bool) {
 	app := l.key(namespace, name)
-	_, copied, _ := kind.OnHub(namespace, name, &kind.World{Side: kind.Hub, SpokeArgoNamespace: l.a.cfg.Namespace})
+	_, copied, _ := kind.HubNameOf(namespace, name, &kind.Env{Side: kind.Hub, SpokeArgoNamespace: l.a.cfg.Namespace})
 	l.mu.Lock()
 	fresh := exists && !l.apps[app]
 	if exists {
@@ -170,7 +170,7 @@ func (l *live) know(namespace, name string, exists bool) {
 }
 
 // opened notes where the hub has copies of this cluster's Applications.
-func (l *live) opened(hubNamespace string) {
+func (l *liveAccess) opened(hubNamespace string) {
 	if l.a.cfg.Mode != kind.Autonomous {
 		return
 	}
@@ -181,7 +181,7 @@ func (l *live) opened(hubNamespace string) {
 
 // local is the name here of an object that the hub asks for. Argo CD's trees
 // name Applications as the hub has them.
-func (l *live) local(group, plural, namespace, name string) (localNamespace, localName string) {
+func (l *liveAccess) local(group, plural, namespace, name string) (localNamespace, localName string) {
 	if group != kind.Applications.Group || plural != kind.Applications.Plural {
 		return namespace, name
 	}
@@ -193,7 +193,7 @@ func (l *live) local(group, plural, namespace, name string) (localNamespace, loc
 	return namespace, name
 }
 
-func (l *live) names() []string {
+func (l *liveAccess) names() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := make([]string, 0, len(l.apps))
@@ -205,12 +205,12 @@ func (l *live) names() []string {
 
 // treeChanged notes which objects belong to an Application. The Application is
 // one of them: its parent may show it.
-func (l *live) treeChanged(app string, parts [][]byte) {
+func (l *liveAccess) treeChanged(app string, parts [][]byte) {
 	var nodes []resource.Node
 	for _, part := range parts {
 		more, err := resource.Nodes(part)
 		if err != nil {
-			l.a.log.Warn("can not read a resource tree", "application", strings.ReplaceAll(app, "_", "/"), "error", err)
+			l.a.log.Warn("cannot read a resource tree", "application", strings.ReplaceAll(app, "_", "/"), "error", err)
 			return
 		}
 		nodes = append(nodes, more...)

@@ -42,15 +42,15 @@ func TestObjectsAreKnownOfAnApplicationThatIsYoungerThanItsTree(t *testing.T) {
 		return err == nil && got == ":1"
 	})
 	belongs := func() bool {
-		_, ok := l.objects.Belongs("", "Pod", "shop", "web")
+		_, ok := l.objects.OwnerOf("", "Pod", "shop", "web")
 		return ok
 	}
 	if belongs() {
 		t.Fatal("the pod belongs to an Application that is not there")
 	}
-	l.know("argocd", "shop", true)
+	l.setApplication("argocd", "shop", true)
 	await(t, "the pod belongs to the Application", belongs)
-	l.know("argocd", "shop", false)
+	l.setApplication("argocd", "shop", false)
 	if belongs() {
 		t.Error("the pod still belongs to an Application that is gone")
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/link"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // Certificates names the Secrets of Namespace that the agent's own certificate,
@@ -22,14 +22,14 @@ type Certificates struct {
 	Token             string // a token to join with, where there is no certificate yet
 }
 
-// renewer is where certificates are renewed: a *link.Office.
-type renewer interface {
-	Renew(ctx context.Context, request []byte, clock time.Time) (link.Certificate, error)
+// certificateClient is where certificates are renewed: a *link.Office.
+type certificateClient interface {
+	Renew(ctx context.Context, request []byte, clock time.Time) (transport.Certificate, error)
 }
 
-// keeper keeps up the agent's certificate, and whom it believes, while there is a
+// certRenewer keeps up the agent's certificate, and whom it believes, while there is a
 // session. Who keeps a Secret that is not marked as ours is left to it.
-type keeper struct {
+type certRenewer struct {
 	agent   *agent
 	secrets pki.Secrets
 	names   Certificates
@@ -37,32 +37,32 @@ type keeper struct {
 	said    string // the last failure that was logged
 }
 
-func (a *agent) newKeeper() *keeper {
-	return &keeper{agent: a, secrets: kube.Secrets{Client: a.client, Namespace: a.cfg.Namespace}, names: *a.cfg.Certificates, now: time.Now}
+func (a *agent) newKeeper() *certRenewer {
+	return &certRenewer{agent: a, secrets: kube.Secrets{Client: a.client, Namespace: a.cfg.Namespace}, names: *a.cfg.Certificates, now: time.Now}
 }
 
-// office implements link.DialerConfig.Office. The end of one session and the
+// run implements link.DialerConfig.Office. The end of one session and the
 // beginning of the next may overlap: each has a keeper of its own.
-func (k *keeper) office(ctx context.Context, o *link.Office) error {
+func (k *certRenewer) run(ctx context.Context, o *transport.CertificateClient) error {
 	session := *k
-	return session.attend(ctx, o)
+	return session.runSession(ctx, o)
 }
 
-func (k *keeper) attend(ctx context.Context, o *link.Office) error {
-	updates := make(chan link.Trust)
+func (k *certRenewer) runSession(ctx context.Context, o *transport.CertificateClient) error {
+	updates := make(chan transport.Trust)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	wg.Go(func() {
-		cancel(o.Follow(ctx, func(t link.Trust) {
+		cancel(o.WatchTrust(ctx, func(t transport.Trust) {
 			select {
 			case updates <- t:
 			case <-ctx.Done():
 			}
 		}))
 	})
-	var trust link.Trust
+	var trust transport.Trust
 	timer := time.NewTimer(0)
 	timer.Stop()
 	pause := firstPause
@@ -79,9 +79,9 @@ func (k *keeper) attend(ctx context.Context, o *link.Office) error {
 			continue
 		case <-timer.C:
 		}
-		next, err := k.tend(ctx, o, trust)
+		next, err := k.reconcile(ctx, o, trust)
 		if err != nil {
-			k.complain(ctx, err)
+			k.logFailureOnce(ctx, err)
 			next = k.now().Add(max(pause/2+k.jittered(pause/2), retryAfter(err)))
 			pause = min(2*pause, longestPause)
 		} else {
@@ -96,38 +96,38 @@ const (
 	changeSpread = 2 * time.Second
 	firstPause   = 5 * time.Second
 	longestPause = 10 * time.Minute
-	// lookAgain is how often the Secrets are looked at when nothing is due: somebody
+	// recheckInterval is how often the Secrets are looked at when nothing is due: somebody
 	// may have put something else there.
-	lookAgain = time.Hour
+	recheckInterval = time.Hour
 )
 
-func (k *keeper) jittered(d time.Duration) time.Duration {
+func (k *certRenewer) jittered(d time.Duration) time.Duration {
 	return time.Duration(k.agent.cfg.Jitter() * float64(d))
 }
 
 func retryAfter(err error) time.Duration {
-	if told, ok := errors.AsType[*link.EnrollError](err); ok {
+	if told, ok := errors.AsType[*transport.EnrollError](err); ok {
 		return told.RetryAfter
 	}
 	return 0
 }
 
-// complain logs a failure, once.
-func (k *keeper) complain(ctx context.Context, err error) {
+// logFailureOnce logs a failure, once.
+func (k *certRenewer) logFailureOnce(ctx context.Context, err error) {
 	if ctx.Err() != nil || err.Error() == k.said {
 		return
 	}
 	k.said = err.Error()
-	k.agent.log.WarnContext(ctx, "can not keep up the certificate; trying again", "error", err)
+	k.agent.log.WarnContext(ctx, "cannot keep up the certificate; trying again", "error", err)
 }
 
-// tend does what is due, and tells when to look again.
-func (k *keeper) tend(ctx context.Context, o renewer, trust link.Trust) (next time.Time, err error) {
-	again := k.now().Add(lookAgain + k.jittered(lookAgain/10))
+// reconcile does what is due, and tells when to look again.
+func (k *certRenewer) reconcile(ctx context.Context, o certificateClient, trust transport.Trust) (next time.Time, err error) {
+	again := k.now().Add(recheckInterval + k.jittered(recheckInterval/10))
 	if len(trust.Bundle) == 0 {
 		return again, nil // the hub has no CA to speak of
 	}
-	if err := link.StoreTrust(ctx, k.secrets, k.names.Authority, trust.Bundle); err != nil && !k.foreign(ctx, err) {
+	if err := transport.StoreTrust(ctx, k.secrets, k.names.Authority, trust.Bundle); err != nil && !k.foreign(ctx, err) {
 		return time.Time{}, err
 	}
 	s, err := k.secrets.Get(ctx, k.names.Client)
@@ -146,16 +146,16 @@ func (k *keeper) tend(ctx context.Context, o renewer, trust link.Trust) (next ti
 	if k.now().Before(due) && issuedBy(leaf, trust) {
 		return earliest(due, again), nil
 	}
-	if !s.Kept() {
-		k.foreign(ctx, &pki.ForeignError{Secret: k.names.Client})
+	if !s.Managed() {
+		k.foreign(ctx, &pki.NotManagedError{Secret: k.names.Client})
 		return again, nil
 	}
 	return again, k.renew(ctx, o, s, leaf)
 }
 
 // foreign says, once, that something is left to somebody else.
-func (k *keeper) foreign(ctx context.Context, err error) bool {
-	other, ok := errors.AsType[*pki.ForeignError](err)
+func (k *certRenewer) foreign(ctx context.Context, err error) bool {
+	other, ok := errors.AsType[*pki.NotManagedError](err)
 	if ok && k.said != other.Error() {
 		k.said = other.Error()
 		k.agent.log.InfoContext(ctx, "not renewed by the agent", "secret", other.Secret, "reason", other.Error())
@@ -163,8 +163,8 @@ func (k *keeper) foreign(ctx context.Context, err error) bool {
 	return ok
 }
 
-// issuedBy tells whether a certificate is of the CA that issues now.
-func issuedBy(leaf *x509.Certificate, trust link.Trust) bool {
+// issuedBy reports whether a certificate is of the CA that issues now.
+func issuedBy(leaf *x509.Certificate, trust transport.Trust) bool {
 	cas, err := pki.Certificates(trust.Bundle)
 	if err != nil {
 		return true // it is not for a broken list to say that it is not
@@ -179,8 +179,8 @@ func issuedBy(leaf *x509.Certificate, trust link.Trust) bool {
 
 // renew asks for the next certificate, with a new key, and keeps it. What is
 // connected stays so; the next connection uses it.
-func (k *keeper) renew(ctx context.Context, o renewer, s *pki.Secret, leaf *x509.Certificate) error {
-	ctx, span := k.agent.cfg.Trace.Start(ctx, trace.Asking, "renew the certificate")
+func (k *certRenewer) renew(ctx context.Context, o certificateClient, s *pki.Secret, leaf *x509.Certificate) error {
+	ctx, span := k.agent.cfg.Trace.Start(ctx, trace.KindClient, "renew the certificate")
 	defer span.End()
 	err := k.replace(ctx, o, s, leaf)
 	if err != nil {
@@ -189,7 +189,7 @@ func (k *keeper) renew(ctx context.Context, o renewer, s *pki.Secret, leaf *x509
 	return err
 }
 
-func (k *keeper) replace(ctx context.Context, o renewer, s *pki.Secret, leaf *x509.Certificate) error {
+func (k *certRenewer) replace(ctx context.Context, o certificateClient, s *pki.Secret, leaf *x509.Certificate) error {
 	name := leaf.Subject.CommonName
 	request, key, err := pki.NewRequest(name, nil)
 	if err != nil {
@@ -200,11 +200,11 @@ func (k *keeper) replace(ctx context.Context, o renewer, s *pki.Secret, leaf *x5
 	if err != nil {
 		return fmt.Errorf("renew the certificate that expires on %s: %w", leaf.NotAfter.UTC().Format(time.RFC3339), err)
 	}
-	if err := link.CheckIssued(issued, key, name, k.now()); err != nil {
+	if err := transport.CheckIssued(issued, key, name, k.now()); err != nil {
 		return err
 	}
 	k.compareClocks(ctx, asked, issued.Clock)
-	if err := link.StoreTrust(ctx, k.secrets, k.names.Authority, issued.Bundle); err != nil && !errors.As(err, new(*pki.ForeignError)) {
+	if err := transport.StoreTrust(ctx, k.secrets, k.names.Authority, issued.Bundle); err != nil && !errors.As(err, new(*pki.NotManagedError)) {
 		return err
 	}
 	stored, err := pki.PutPair(ctx, k.secrets, k.names.Client, s, pki.Pair{Cert: issued.Chain, Key: key}, nil)
@@ -221,7 +221,7 @@ func (k *keeper) replace(ctx context.Context, o renewer, s *pki.Secret, leaf *x5
 }
 
 // compareClocks says so if the two differ by more than a request takes.
-func (k *keeper) compareClocks(ctx context.Context, asked, hub time.Time) {
+func (k *certRenewer) compareClocks(ctx context.Context, asked, hub time.Time) {
 	if skew := hub.Sub(asked); skew.Abs() > time.Minute {
 		k.agent.log.WarnContext(ctx, "the clock of this cluster and the hub's differ: set them right, or certificates will be taken for expired", "hubIsAhead", skew.Round(time.Second).String())
 	}

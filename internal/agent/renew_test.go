@@ -11,15 +11,15 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
-	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // registry is a hub that renews certificates, and an agent that keeps its own.
 type registry struct {
-	*keeper
+	*certRenewer
 	t       *testing.T
-	hub     *pki.Hub
-	secrets *pki.Memory // of the agent
+	hub     *pki.Manager
+	secrets *pki.FakeSecrets // of the agent
 	clock   time.Time
 	renewed int
 	refuse  error
@@ -28,36 +28,36 @@ type registry struct {
 
 func newRegistry(t *testing.T) *registry {
 	t.Helper()
-	r := &registry{t: t, secrets: &pki.Memory{}, clock: time.Now()}
+	r := &registry{t: t, secrets: &pki.FakeSecrets{}, clock: time.Now()}
 	now := func() time.Time { return r.clock }
-	r.hub = &pki.Hub{Secrets: &pki.Memory{}, Now: now}
+	r.hub = &pki.Manager{Secrets: &pki.FakeSecrets{}, Now: now}
 	if _, _, err := r.hub.Init(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	a := &agent{cfg: Config{Jitter: func() float64 { return 0.5 }}, log: slog.New(slog.NewTextHandler(&r.log, nil))}
-	r.keeper = &keeper{agent: a, secrets: r.secrets, names: Certificates{Client: pki.ClientSecret, Authority: pki.AuthoritySecret, Token: pki.JoinSecret}, now: now}
+	r.certRenewer = &certRenewer{agent: a, secrets: r.secrets, names: Certificates{Client: pki.ClientSecret, Authority: pki.AuthoritySecret, Token: pki.JoinSecret}, now: now}
 	return r
 }
 
 // Renew implements renewer.
-func (r *registry) Renew(ctx context.Context, request []byte, _ time.Time) (link.Certificate, error) {
+func (r *registry) Renew(ctx context.Context, request []byte, _ time.Time) (transport.Certificate, error) {
 	if r.refuse != nil {
-		return link.Certificate{}, r.refuse
+		return transport.Certificate{}, r.refuse
 	}
 	r.renewed++
 	issued, err := r.hub.Sign(ctx, request, "w1")
-	return link.Certificate{Chain: issued.Cert, Bundle: issued.Bundle, Clock: r.clock}, err
+	return transport.Certificate{Chain: issued.Cert, Bundle: issued.Bundle, Clock: r.clock}, err
 }
 
 // trust is whom the hub says to believe.
-func (r *registry) trust() link.Trust {
+func (r *registry) trust() transport.Trust {
 	r.t.Helper()
 	a, err := r.hub.Authority(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	pin := a.Pin()
-	return link.Trust{Bundle: a.BundlePEM(), Issuer: pin[:]}
+	return transport.Trust{Bundle: a.BundlePEM(), Issuer: pin[:]}
 }
 
 // begin gives the agent a certificate, as whoever makes it marks it.
@@ -90,7 +90,7 @@ func (r *registry) secret(name string) *pki.Secret {
 
 func (r *registry) tended() time.Time {
 	r.t.Helper()
-	next, err := r.tend(r.t.Context(), r, r.trust())
+	next, err := r.reconcile(r.t.Context(), r, r.trust())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestNewAuthorityIsBelievedBeforeItIsUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.refuse = errors.New("the hub is busy")
-	if _, err := r.tend(t.Context(), r, r.trust()); err == nil || !strings.Contains(err.Error(), "the hub is busy") {
+	if _, err := r.reconcile(t.Context(), r, r.trust()); err == nil || !strings.Contains(err.Error(), "the hub is busy") {
 		t.Fatalf("error %v", err)
 	}
 	if cas, _ := pki.Certificates(r.secret(pki.AuthoritySecret).Data[pki.BundleKey]); len(cas) != 2 {
@@ -165,7 +165,7 @@ func TestCertificatesOfOthersAreNotRenewed(t *testing.T) {
 	if r.renewed != 0 || r.secret(pki.ClientSecret).Revision != before || string(r.secret(pki.AuthoritySecret).Data[pki.BundleKey]) != "theirs" {
 		t.Error("what is another's was written")
 	}
-	if text := r.log.String(); !strings.Contains(text, pki.KeptLabel) {
+	if text := r.log.String(); !strings.Contains(text, pki.ManagedLabel) {
 		t.Errorf("nothing says what to do: %s", text)
 	}
 }
@@ -179,7 +179,7 @@ func TestCertificateThatIsNotWhatWasAskedForIsNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.tend(t.Context(), answer{link.Certificate{Chain: other.Cert, Bundle: other.Bundle, Clock: r.clock}}, r.trust())
+	_, err = r.reconcile(t.Context(), answer{transport.Certificate{Chain: other.Cert, Bundle: other.Bundle, Clock: r.clock}}, r.trust())
 	if err == nil || r.secret(pki.ClientSecret).Revision != before {
 		t.Errorf("error %v", err)
 	}
@@ -192,14 +192,14 @@ func TestAgentJoinsWheneverItIsGivenAToken(t *testing.T) {
 	if _, err := r.tls(t.Context()); err == nil || err.Error() != "there is no certificate yet" {
 		t.Errorf("error %v: there is no token either", err)
 	}
-	token, err := r.hub.Invite(t.Context(), "127.0.0.1:1", pki.Invitation{Agent: "w1", Mode: "managed"}, time.Hour)
+	token, err := r.hub.CreateToken(t.Context(), "127.0.0.1:1", pki.JoinGrant{Agent: "w1", Mode: "managed"}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (link.ClusterJoin{Secrets: r.secrets}).PutToken(t.Context(), token.String()); err != nil {
+	if err := (transport.ClusterJoin{Secrets: r.secrets}).PutToken(t.Context(), token.String()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.tls(t.Context()); err == nil || !strings.Contains(err.Error(), "can not join the hub") || !strings.Contains(err.Error(), "127.0.0.1:1") {
+	if _, err := r.tls(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot join the hub") || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("error %v", err)
 	}
 	r.begin(true) // somebody brings a certificate instead
@@ -209,8 +209,8 @@ func TestAgentJoinsWheneverItIsGivenAToken(t *testing.T) {
 }
 
 // answer is a hub that always answers the same.
-type answer struct{ link.Certificate }
+type answer struct{ transport.Certificate }
 
-func (a answer) Renew(context.Context, []byte, time.Time) (link.Certificate, error) {
+func (a answer) Renew(context.Context, []byte, time.Time) (transport.Certificate, error) {
 	return a.Certificate, nil
 }

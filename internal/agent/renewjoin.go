@@ -6,30 +6,30 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // credentials are what the connection needs: TLS for each attempt, and what keeps
 // up the certificate while there is a session.
-func (a *agent) credentials(ctx context.Context) (func() (*tls.Config, error), func(context.Context, *link.Office) error) {
+func (a *agent) credentials(ctx context.Context) (func() (*tls.Config, error), func(context.Context, *transport.CertificateClient) error) {
 	if a.cfg.Certificates == nil || a.cfg.TLS == nil {
 		return a.cfg.TLS, nil
 	}
 	k := a.newKeeper()
-	return func() (*tls.Config, error) { return k.tls(ctx) }, k.office
+	return func() (*tls.Config, error) { return k.tls(ctx) }, k.run
 }
 
 // tls is what to connect with. An agent that has no certificate, or one that has
 // expired, looks whether it was given a token: then it joins. So it does with
 // each attempt, whenever somebody brings one.
-func (k *keeper) tls(ctx context.Context) (*tls.Config, error) {
+func (k *certRenewer) tls(ctx context.Context) (*tls.Config, error) {
 	cfg, err := k.agent.cfg.TLS()
 	if err == nil && k.good(cfg) {
 		return cfg, nil
 	}
 	joined, joinErr := k.join(ctx)
 	if joinErr != nil {
-		return nil, fmt.Errorf("can not join the hub: %w", joinErr)
+		return nil, fmt.Errorf("cannot join the hub: %w", joinErr)
 	}
 	if !joined {
 		return cfg, err // the hub will say what it thinks of it
@@ -50,8 +50,8 @@ func (k *keeper) tls(ctx context.Context) (*tls.Config, error) {
 // storedTimeout is how long it may take to read what was just written.
 const storedTimeout = 5 * time.Second
 
-// good tells whether there is a certificate that has not expired.
-func (k *keeper) good(cfg *tls.Config) bool {
+// good reports whether there is a certificate that has not expired.
+func (k *certRenewer) good(cfg *tls.Config) bool {
 	if cfg.GetClientCertificate == nil {
 		return true
 	}
@@ -60,10 +60,10 @@ func (k *keeper) good(cfg *tls.Config) bool {
 }
 
 // join exchanges a token for a certificate, if there is one and not the other. It
-// tells whether it did.
-func (k *keeper) join(ctx context.Context) (bool, error) {
+// reports whether it did.
+func (k *certRenewer) join(ctx context.Context) (bool, error) {
 	a := k.agent
-	j := link.ClusterJoin{Secrets: k.secrets, Token: k.names.Token, Client: k.names.Client, Authority: k.names.Authority,
+	j := transport.ClusterJoin{Secrets: k.secrets, Token: k.names.Token, Client: k.names.Client, Authority: k.names.Authority,
 		Proxy: a.cfg.Proxy, WebSocket: a.cfg.WebSocket, Explain: a.cfg.Explain, Log: a.log}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()

@@ -5,9 +5,9 @@ import (
 	"crypto/tls"
 	"net"
 
-	"github.com/argocd-agent/argocd-agent/internal/link"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
-	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/shared"
+	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/sharedmode"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // Shared is where Argo CD's controllers on this cluster find the hub's
@@ -24,11 +24,11 @@ func (a *agent) sharedRuns() map[string]func(context.Context) error {
 	out := map[string]func(context.Context) error{}
 	cfg := a.cfg.Shared
 	if cfg.RepoServer != nil {
-		door := &proxy.Door{Open: a.callHub("repo-server"), TLS: cfg.TLS, Log: a.log.With("for", "repo-server")}
+		door := &proxy.Forwarder{Open: a.callHub("repo-server"), TLS: cfg.TLS, Log: a.log.With("for", "repo-server")}
 		out["the hub's repo-server"] = func(ctx context.Context) error { return door.Run(ctx, cfg.RepoServer) }
 	}
 	if cfg.Redis != nil {
-		door := &proxy.Door{Open: a.callHub("hub-redis"), TLS: cfg.TLS, Sorry: redis.Sorry, Most: 128, Log: a.log.With("for", "Redis")}
+		door := &proxy.Forwarder{Open: a.callHub("hub-redis"), TLS: cfg.TLS, Sorry: redis.Sorry, Most: 128, Log: a.log.With("for", "Redis")}
 		if cfg.Password != "" {
 			door.Greet = func(conn net.Conn) (net.Conn, error) { return redis.Gate(conn, cfg.Password) }
 		}
@@ -42,7 +42,7 @@ func (a *agent) callHub(target string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		dialer := a.dialer.Load()
 		if dialer == nil {
-			return nil, link.ErrNotConnected
+			return nil, transport.ErrNotConnected
 		}
 		return dialer.OpenTunnel(ctx, target)
 	}

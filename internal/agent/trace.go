@@ -4,22 +4,22 @@ import (
 	"fmt"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/link"
 	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // The steps of a session that is coming about go on here where the connection's
 // own end: a greeting, an answer, everything compared.
 
-func traceGreeting(c *link.Conn, epoch engine.Epoch) {
+func traceGreeting(c *transport.Conn, epoch engine.Epoch) {
 	if c.Steps != nil {
-		c.Steps.Whole().Text(trace.Epoch, fmt.Sprintf("%d/%d", epoch.Incarnation, epoch.Attempt))
+		c.Steps.Root().SetString(trace.Epoch, fmt.Sprintf("%d/%d", epoch.Incarnation, epoch.Attempt))
 		c.Steps.Next("greet")
 	}
 }
 
-func (a *agent) traceFact(f engine.Fact) {
+func (a *agent) traceFact(f engine.Event) {
 	c := a.conn.Load()
 	if c == nil || c.Steps == nil {
 		return
@@ -27,11 +27,11 @@ func (a *agent) traceFact(f engine.Fact) {
 	switch f.Event {
 	case engine.Opened:
 		a.cfg.Trace.Name(f.Welcome.Agent)
-		c.Steps.Whole().Text(trace.Agent, f.Welcome.Agent)
+		c.Steps.Root().SetString(trace.Agent, f.Welcome.Agent)
 		c.Steps.Next("compare")
 	case engine.Refused:
 		c.Steps.Fail(string(f.Code) + ": " + f.Message)
-	case engine.Compared:
+	case engine.InitialSyncDone:
 		c.Steps.End()
 	}
 }
@@ -42,5 +42,5 @@ func (a *agent) traceMetrics() []observe.Metric {
 	if !on {
 		return nil
 	}
-	return observe.OfTraces("argocd_agent", counts.Sent, counts.Full, counts.Refused)
+	return observe.TraceMetrics("argocd_agent", counts.Sent, counts.Full, counts.Refused)
 }

@@ -34,16 +34,16 @@ func TestImportRuleRefusesWhatTheHouseDoesNotAllow(t *testing.T) {
 		{"the core points inwards", "internal/kind/a.go", testModule + "/internal/engine", false},
 		{"the engine knows no kind", "internal/engine/a.go", testModule + "/internal/kind", true},
 		{"the engine does not know the protocol", "internal/engine/a.go", testModule + "/internal/wire", true},
-		{"the engine needs no raw objects", "internal/engine/a.go", testModule + "/internal/raw", true},
-		{"raw is a leaf", "internal/raw/a.go", testModule + "/internal/engine", true},
-		{"a node binds kinds to the engine", "internal/node/a.go", testModule + "/internal/kind", false},
-		{"a kind does not know the node", "internal/kind/a.go", testModule + "/internal/node", true},
+		{"the engine needs no raw objects", "internal/engine/a.go", testModule + "/internal/rawjson", true},
+		{"raw is a leaf", "internal/rawjson/a.go", testModule + "/internal/engine", true},
+		{"a node binds kinds to the engine", "internal/reconcile/a.go", testModule + "/internal/kind", false},
+		{"a kind does not know the node", "internal/kind/a.go", testModule + "/internal/reconcile", true},
 		{"the protocol carries engine messages", "internal/wire/a.go", testModule + "/internal/engine", false},
 		{"the protocol knows no kind", "internal/wire/a.go", testModule + "/internal/kind", true},
-		{"an adapter uses the protocol", "internal/link/a.go", testModule + "/internal/wire", false},
-		{"adapters do not meet", "internal/link/a.go", testModule + "/internal/kube", true},
-		{"adapters do not meet in tests either", "internal/link/a_test.go", testModule + "/internal/kube", true},
-		{"adapters do not meet below either", "internal/proxy/redis/a.go", testModule + "/internal/link/tunnel", true},
+		{"an adapter uses the protocol", "internal/transport/a.go", testModule + "/internal/wire", false},
+		{"adapters do not meet", "internal/transport/a.go", testModule + "/internal/kube", true},
+		{"adapters do not meet in tests either", "internal/transport/a_test.go", testModule + "/internal/kube", true},
+		{"adapters do not meet below either", "internal/proxy/redis/a.go", testModule + "/internal/transport/tunnel", true},
 		{"parts of one room may meet", "internal/proxy/redis/a.go", testModule + "/internal/proxy/resource", false},
 		{"the proxies pass the engine by", "internal/proxy/a.go", testModule + "/internal/engine", true},
 		{"assembly connects adapters", "internal/agent/a.go", testModule + "/internal/kube", false},
@@ -55,13 +55,13 @@ func TestImportRuleRefusesWhatTheHouseDoesNotAllow(t *testing.T) {
 		{"its tests may", "internal/kube/a_test.go", testModule + "/lab", false},
 		{"tests of the core need no lab", "internal/engine/a_test.go", testModule + "/lab", true},
 		{"the lab runs programs", "lab/a.go", testModule + "/internal/agent", true},
-		{"nothing imports the simulator", "internal/node/a_test.go", testModule + "/internal/sim", true},
+		{"nothing imports the simulator", "internal/reconcile/a_test.go", testModule + "/internal/sim", true},
 		{"a name is not a prefix", "internal/kindred/a.go", "strings", true},
 
 		{"pure rooms compute", "internal/engine/a.go", "slices", false},
 		{"pure rooms have no network", "internal/engine/a.go", "net", true},
 		{"pure rooms have no network", "internal/kind/a.go", "net/http", true},
-		{"pure rooms have no environment", "internal/node/a.go", "os", true},
+		{"pure rooms have no environment", "internal/reconcile/a.go", "os", true},
 		{"pure rooms do not log", "internal/engine/a.go", "log/slog", true},
 		{"pure rooms have one caller at a time", "internal/engine/a.go", "sync", true},
 		{"their tests read files", "internal/engine/a_test.go", "os", false},
@@ -77,7 +77,7 @@ func TestImportRuleRefusesWhatTheHouseDoesNotAllow(t *testing.T) {
 		{"an unknown room is a decision", "internal/common/a.go", "strings", true},
 		{"an unknown room is a decision", "pkg/a.go", "strings", true},
 	} {
-		violations := checkImports(house, testModule, parse(t, map[string]string{tc.file: importing(tc.imports)}))
+		violations := checkImports(packageRules, testModule, parse(t, map[string]string{tc.file: importing(tc.imports)}))
 		if refused := len(violations) > 0; refused != tc.refused {
 			t.Errorf("%s: %s importing %s: refused %v, want %v %q", tc.why, tc.file, tc.imports, refused, tc.refused, violations)
 		}
@@ -117,14 +117,14 @@ func TestPurityRuleFindsTimeChanceAndConcurrency(t *testing.T) {
 		{"printing", engine, `import "fmt"; func f() { fmt.Println() }`, "fmt.Println"},
 		{"formatting", engine, `import "fmt"; var err = fmt.Errorf("x")`, ""},
 		{"tests are not held to it", "internal/engine/a_test.go", `import "time"; var x = time.Now()`, ""},
-		{"adapters are not held to it", "internal/link/a.go", `import "time"; var x = time.Now()`, ""},
+		{"adapters are not held to it", "internal/transport/a.go", `import "time"; var x = time.Now()`, ""},
 		{"the simulator has no clock", sim, `import "time"; var x = time.Now()`, "time.Now"},
 		{"the simulator draws from its seed", sim, `import "math/rand/v2"; var x = rand.IntN(3)`, "rand.IntN"},
 		{"nor from the system", sim, `import "crypto/rand"; var x = rand.Reader`, "rand.Reader"},
 		{"the simulator may run seeds in parallel", sim, `func f() { go f() }`, ""},
 		{"its command has a clock", "internal/sim/cmd/sim/main.go", `import "time"; var x = time.Now()`, ""},
 	} {
-		violations := checkPurity(house, parse(t, map[string]string{tc.file: "package p; " + tc.code}))
+		violations := checkPurity(packageRules, parse(t, map[string]string{tc.file: "package p; " + tc.code}))
 		switch {
 		case tc.want == "" && len(violations) > 0:
 			t.Errorf("%s: %q, want nothing", tc.why, violations)
@@ -151,7 +151,7 @@ func TestCommentRuleWantsOneCommentPerPackage(t *testing.T) {
 }
 
 func TestRoomTableRuleNamesTheRoomThatIsMissing(t *testing.T) {
-	got := checkRoomTable([]room{{path: "internal/engine"}, {path: "lab"}}, "| `lab` | clusters |")
+	got := checkRoomTable([]packageRule{{path: "internal/engine"}, {path: "lab"}}, "| `lab` | clusters |")
 	if len(got) != 1 || !strings.Contains(got[0], "internal/engine") {
 		t.Errorf("got %q, want internal/engine", got)
 	}
@@ -159,13 +159,13 @@ func TestRoomTableRuleNamesTheRoomThatIsMissing(t *testing.T) {
 
 func TestHouseNamesOnlyRoomsThatItHas(t *testing.T) {
 	known := map[string]bool{}
-	for _, r := range house {
+	for _, r := range packageRules {
 		if known[r.path] {
 			t.Errorf("%s is listed twice", r.path)
 		}
 		known[r.path] = true
 	}
-	for _, r := range house {
+	for _, r := range packageRules {
 		for _, name := range rooms(r.inner, r.tests) {
 			if !known[name] {
 				t.Errorf("%s may import %s, which is no room", r.path, name)

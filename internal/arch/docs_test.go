@@ -22,7 +22,7 @@ func TestArchitectureDocumentNamesEveryRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, violation := range checkRoomTable(house, string(text)) {
+	for _, violation := range checkRoomTable(packageRules, string(text)) {
 		t.Error(violation)
 	}
 }
@@ -53,7 +53,7 @@ func checkComments(sources []source) []string {
 }
 
 // checkRoomTable returns one line for each room that the rooms table of ARCHITECTURE.md leaves out.
-func checkRoomTable(house []room, document string) []string {
+func checkRoomTable(house []packageRule, document string) []string {
 	var violations []string
 	for _, room := range house {
 		if !strings.Contains(document, "| `"+room.path+"` |") {

@@ -10,7 +10,7 @@ import (
 
 func TestEveryImportFollowsTheArrow(t *testing.T) {
 	sources, module := loadThisModule(t)
-	for _, violation := range checkImports(house, module, sources) {
+	for _, violation := range checkImports(packageRules, module, sources) {
 		t.Error(violation)
 	}
 }
@@ -21,7 +21,7 @@ func TestModuleFileStaysFreeOfWhatTheLabBuilds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, banned := range nowhere {
+	for _, banned := range forbiddenModules {
 		if strings.Contains(string(text), banned) {
 			t.Errorf("go.mod names %s: it belongs into a nested module below lab/tools", banned)
 		}
@@ -29,7 +29,7 @@ func TestModuleFileStaysFreeOfWhatTheLabBuilds(t *testing.T) {
 }
 
 // checkImports returns one line for each import that the house does not allow.
-func checkImports(house []room, module string, sources []source) []string {
+func checkImports(house []packageRule, module string, sources []source) []string {
 	var violations []string
 	for _, file := range sources {
 		from, known := roomOf(house, file.dir)
@@ -47,8 +47,8 @@ func checkImports(house []room, module string, sources []source) []string {
 }
 
 // refuse says why a file of a room may not import something; nothing means that it may.
-func refuse(house []room, module string, from room, file source, imp imported) string {
-	for _, banned := range nowhere {
+func refuse(house []packageRule, module string, from packageRule, file source, imp imported) string {
+	for _, banned := range forbiddenModules {
 		if within(imp.path, banned) {
 			return fmt.Sprintf("%s is imported nowhere in this module", imp.path)
 		}
@@ -68,7 +68,7 @@ func refuse(house []room, module string, from room, file source, imp imported) s
 	return ""
 }
 
-func refuseInner(house []room, from room, file source, dir string) string {
+func refuseInner(house []packageRule, from packageRule, file source, dir string) string {
 	to, known := roomOf(house, dir)
 	switch {
 	case !known:

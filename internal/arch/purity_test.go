@@ -27,13 +27,13 @@ var seedable = []string{"Rand", "Source", "Source64", "New", "NewSource", "NewPC
 
 func TestPureRoomsOnlyCompute(t *testing.T) {
 	sources, _ := loadThisModule(t)
-	for _, violation := range checkPurity(house, sources) {
+	for _, violation := range checkPurity(packageRules, sources) {
 		t.Error(violation)
 	}
 }
 
 // checkPurity returns one line for each place where a pure or seeded room reaches for time, chance or concurrency.
-func checkPurity(house []room, sources []source) []string {
+func checkPurity(house []packageRule, sources []source) []string {
 	var violations []string
 	for _, file := range sources {
 		room, known := roomOf(house, file.dir)

@@ -13,8 +13,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// agentWish is what somebody wants an agent to be.
-type agentWish struct {
+// agentOptions is what somebody wants an agent to be.
+type agentOptions struct {
 	cmd         *cobra.Command
 	mode        string
 	namespace   string
@@ -26,7 +26,7 @@ type agentWish struct {
 	suspended   bool
 }
 
-func (w *agentWish) declare(cmd *cobra.Command) {
+func (w *agentOptions) addFlags(cmd *cobra.Command) {
 	w.cmd = cmd
 	f := cmd.Flags()
 	f.Var(choice(&w.mode, "", string(kind.Managed), string(kind.Autonomous)), "mode",
@@ -43,26 +43,26 @@ func (w *agentWish) declare(cmd *cobra.Command) {
 var agentKinds = []string{"applications", "appprojects", "repositories", "gpgkeys"}
 
 // spec makes an agent's spec of the wish, or says what is wrong with it.
-func (w *agentWish) spec() (v1alpha1.Spec, error) {
+func (w *agentOptions) spec() (v1alpha1.Spec, error) {
 	for _, name := range w.kinds {
 		if !slices.Contains(agentKinds, name) {
-			return v1alpha1.Spec{}, wrongUse("--kinds %q: it must be of %s", name, strings.Join(agentKinds, ", "))
+			return v1alpha1.Spec{}, usageErrorf("--kinds %q: it must be of %s", name, strings.Join(agentKinds, ", "))
 		}
 	}
 	if w.namespace != "" {
 		if wrong := validation.IsDNS1123Label(w.namespace); len(wrong) > 0 {
-			return v1alpha1.Spec{}, wrongUse("--hub-namespace %q: %s", w.namespace, strings.Join(wrong, "; "))
+			return v1alpha1.Spec{}, usageErrorf("--hub-namespace %q: %s", w.namespace, strings.Join(wrong, "; "))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(w.labels)) {
 		wrong := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(w.labels[key])...)
 		if len(wrong) > 0 {
-			return v1alpha1.Spec{}, wrongUse("--label %s=%s: %s", key, w.labels[key], strings.Join(wrong, "; "))
+			return v1alpha1.Spec{}, usageErrorf("--label %s=%s: %s", key, w.labels[key], strings.Join(wrong, "; "))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(w.annotations)) {
 		if wrong := validation.IsQualifiedName(strings.ToLower(key)); len(wrong) > 0 {
-			return v1alpha1.Spec{}, wrongUse("--annotation %s: %s", key, strings.Join(wrong, "; "))
+			return v1alpha1.Spec{}, usageErrorf("--annotation %s: %s", key, strings.Join(wrong, "; "))
 		}
 	}
 	return v1alpha1.Spec{
@@ -72,7 +72,7 @@ func (w *agentWish) spec() (v1alpha1.Spec, error) {
 }
 
 // object makes a whole Agent of the wish.
-func (w *agentWish) object(name, namespace string) (*v1alpha1.Agent, error) {
+func (w *agentOptions) object(name, namespace string) (*v1alpha1.Agent, error) {
 	spec, err := w.spec()
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (w *agentWish) object(name, namespace string) (*v1alpha1.Agent, error) {
 }
 
 func (p *Program) agentCreateCommand() *cobra.Command {
-	var wish agentWish
+	var wish agentOptions
 	var format string
 	var dry bool
 	cmd := &cobra.Command{
@@ -99,7 +99,7 @@ To let a cluster join in one step, see ` + "`argocd-agentctl agent join-token`" 
 
   # For Git: print the object instead of creating it
   argocd-agentctl agent create w1 --mode managed --dry-run -o yaml`,
-		Args: takes(1, 1),
+		Args: argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkName(args[0]); err != nil {
 				return err
@@ -121,7 +121,7 @@ To let a cluster join in one step, see ` + "`argocd-agentctl agent join-token`" 
 			return p.show(format, view{object: agent, names: []string{nameOf(agent)}, text: nameOf(agent) + " created\n"})
 		},
 	}
-	wish.declare(cmd)
+	wish.addFlags(cmd)
 	outputFlag(cmd, &format)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "Create nothing; with -o yaml, what would be created is printed.")
 	for _, name := range []string{"resource-proxy-server", "resource-proxy-username", "resource-proxy-password"} {

@@ -22,7 +22,7 @@ What it deployed on its cluster stays and goes on running. Applications that are
 this cluster keep waiting: if it will never come back, retire it first.`,
 		Example: `  argocd-agentctl agent delete w1
   argocd-agentctl agent delete w1 --yes     # in a script`,
-		Args:              takes(1, -1),
+		Args:              argCount(1, -1),
 		ValidArgsFunction: p.agentNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := p.agents()
@@ -34,7 +34,7 @@ this cluster keep waiting: if it will never come back, retire it first.`,
 					return err
 				}
 			}
-			if err := p.sure(yes, fmt.Sprintf("remove %s from %s and revoke the certificate", strings.Join(args, ", "), a.cluster)); err != nil {
+			if err := p.askConfirmation(yes, fmt.Sprintf("remove %s from %s and revoke the certificate", strings.Join(args, ", "), a.cluster)); err != nil {
 				return err
 			}
 			for _, name := range args {
@@ -80,12 +80,12 @@ func (p *Program) agentRetireCommand() *cobra.Command {
 		Use:   "retire AGENT",
 		Short: "Say that a cluster is gone for good, so that nothing waits for it",
 		Long: `Says that an agent's cluster is gone for good. Applications of its that are being deleted wait until the
-cluster has removed what they deployed; for a cluster that no longer exists that is for ever. After this they
+cluster has removed what they deployed; for a cluster that no longer exists that is forever. After this they
 are let go. An agent that connects all the same is refused.
 
 Remove it afterwards with ` + "`argocd-agentctl agent delete`" + `.`,
 		Example:           "  argocd-agentctl agent retire w1 && argocd-agentctl agent delete w1",
-		Args:              takes(1, 1),
+		Args:              argCount(1, 1),
 		ValidArgsFunction: p.agentNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := p.agents()
@@ -99,7 +99,7 @@ Remove it afterwards with ` + "`argocd-agentctl agent delete`" + `.`,
 			if agent.Status.Connected {
 				return fmt.Errorf("retire agent %s: it is connected, so its cluster is not gone; suspend it first, if it is to be given up all the same", agent.Name)
 			}
-			if err := p.sure(yes, fmt.Sprintf("give up the cluster of %s for good, and let go of what waits for it", agent.Name)); err != nil {
+			if err := p.askConfirmation(yes, fmt.Sprintf("give up the cluster of %s for good, and let go of what waits for it", agent.Name)); err != nil {
 				return err
 			}
 			change := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.RetireAnnotation: "true"}}}

@@ -45,14 +45,14 @@ whoever answers there in its stead is found out. If the principal runs an image 
 		Example: `  argocd-agentctl agent join-token w1 --mode managed --label env=prod
   argocd-agentctl agent join-token w1 --mode managed --address hub.example.com:443 --life 24h
   argocd-agentctl agent join-token w1 --withdraw      # tokens that are out are good no longer`,
-		Args:              takes(1, 1),
+		Args:              argCount(1, 1),
 		ValidArgsFunction: p.agentNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := args[0]
 			if err := checkName(name); err != nil {
 				return err
 			}
-			wish := agentWish{labels: labels}
+			wish := agentOptions{labels: labels}
 			if _, err := wish.spec(); err != nil {
 				return err
 			}
@@ -61,20 +61,20 @@ whoever answers there in its stead is found out. If the principal runs an image 
 				return err
 			}
 			if withdraw {
-				n, err := h.Withdraw(cmd.Context(), name)
+				n, err := h.DeleteTokens(cmd.Context(), name)
 				if err == nil {
-					p.say("%s of %s withdrawn", many(n, "token"), name)
+					p.say("%s of %s withdrawn", pluralize(n, "token"), name)
 				}
 				return err
 			}
-			who := pki.Invitation{Agent: name, Mode: mode, Labels: labels}
+			who := pki.JoinGrant{Agent: name, Mode: mode, Labels: labels}
 			if who.Mode, err = hub.modeFor(cmd.Context(), name, mode); err != nil {
 				return err
 			}
 			if address, err = hub.principalAddress(cmd.Context(), address); err != nil {
 				return err
 			}
-			token, err := h.Invite(cmd.Context(), address, who, life)
+			token, err := h.CreateToken(cmd.Context(), address, who, life)
 			if err != nil {
 				return fmt.Errorf("make a token for %s: %w", name, err)
 			}
@@ -113,9 +113,9 @@ func (c *cluster) modeFor(ctx context.Context, name, said string) (string, error
 	}
 	switch {
 	case registered != "" && said != "" && registered != said:
-		return "", wrongUse("--mode %s contradicts what is registered: agent %s is %s; leave --mode out", said, name, registered)
+		return "", usageErrorf("--mode %s contradicts what is registered: agent %s is %s; leave --mode out", said, name, registered)
 	case registered == "" && said == "":
-		return "", wrongUse("--mode is missing: say managed or autonomous")
+		return "", usageErrorf("--mode is missing: say managed or autonomous")
 	}
 	return cmp.Or(said, registered), nil
 }
@@ -137,7 +137,7 @@ func (c *cluster) principalAddress(ctx context.Context, given string) (string, e
 			return net.JoinHostPort(cmp.Or(ingress.Hostname, ingress.IP), strconv.Itoa(int(service.Spec.Ports[0].Port))), nil
 		}
 	}
-	return "", wrongUse("the principal's address is not known, because Service %s of %s has no load balancer: say with --address host:port how clusters reach it", principalService, c)
+	return "", usageErrorf("the principal's address is not known, because Service %s of %s has no load balancer: say with --address host:port how clusters reach it", principalService, c)
 }
 
 // ownImage is the flag with which agents get the image that the principal has, where that is not the usual one: a hub that
@@ -160,7 +160,7 @@ func (p *Program) warnOfName(ctx context.Context, hub *cluster, host string) {
 		strings.Join(found[0].Names, ", "), host)
 }
 
-// certifies tells whether names of a certificate cover a host.
+// certifies reports whether names of a certificate cover a host.
 func certifies(names []string, host string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		if rest, ok := strings.CutPrefix(name, "*."); ok {

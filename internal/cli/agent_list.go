@@ -28,7 +28,7 @@ for the other side's word.`,
 		Example: `  argocd-agentctl agent list
   argocd-agentctl agent list --away -o name          # those that are not there
   argocd-agentctl agent list -l env=prod -o wide`,
-		Args: takes(0, 0),
+		Args: argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, err := p.agents()
 			if err != nil {
@@ -38,7 +38,7 @@ for the other side's word.`,
 			if err != nil {
 				return err
 			}
-			p.warnOfTrouble(cmd.Context(), a.cluster)
+			p.warnWriteOutage(cmd.Context(), a.cluster)
 			if away {
 				list.Items = slices.DeleteFunc(list.Items, func(a v1alpha1.Agent) bool { return a.Status.Connected })
 			}

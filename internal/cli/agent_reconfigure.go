@@ -5,7 +5,7 @@ import (
 )
 
 func (p *Program) agentReconfigureCommand() *cobra.Command {
-	var wish agentWish
+	var wish agentOptions
 	var removed removals
 	cmd := &cobra.Command{
 		Use:   "reconfigure AGENT",
@@ -14,7 +14,7 @@ func (p *Program) agentReconfigureCommand() *cobra.Command {
 are taken off with --remove-label and --remove-annotation. Where agents are declared in Git, change it there instead.`,
 		Example: `  argocd-agentctl agent reconfigure w1 --label tier=gold --remove-label env
   argocd-agentctl agent reconfigure w1 --shared`,
-		Args:              takes(1, 1),
+		Args:              argCount(1, 1),
 		ValidArgsFunction: p.agentNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := wish.change(removed)
@@ -33,7 +33,7 @@ are taken off with --remove-label and --remove-annotation. Where agents are decl
 			return nil
 		},
 	}
-	wish.declare(cmd)
+	wish.addFlags(cmd)
 	cmd.Flags().StringSliceVar(&removed.labels, "remove-label", nil, "Labels to take off its cluster Secret, by their `KEY,…`.")
 	cmd.Flags().StringSliceVar(&removed.annotations, "remove-annotation", nil, "Annotations to take off it, likewise by `KEY,…`.")
 	return cmd
@@ -43,7 +43,7 @@ are taken off with --remove-label and --remove-annotation. Where agents are decl
 type removals struct{ labels, annotations []string }
 
 // change is the wish as a patch of a spec: only what was said.
-func (w *agentWish) change(removed removals) (map[string]any, error) {
+func (w *agentOptions) change(removed removals) (map[string]any, error) {
 	if _, err := w.spec(); err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (w *agentWish) change(removed removals) (map[string]any, error) {
 		spec["cluster"] = cluster
 	}
 	if len(spec) == 0 {
-		return nil, wrongUse("there is nothing to change: say what, such as --label env=prod")
+		return nil, usageErrorf("there is nothing to change: say what, such as --label env=prod")
 	}
 	return spec, nil
 }

@@ -22,7 +22,7 @@ func (p *Program) agentShowCommand() *cobra.Command {
 		Long:    "Shows what an agent is meant to be, what it is, and what the principal has to say about it.",
 		Example: `  argocd-agentctl agent show w1
   argocd-agentctl agent show w1 -o json | jq -r .status.certificate.fingerprint`,
-		Args:              takes(1, 1),
+		Args:              argCount(1, 1),
 		ValidArgsFunction: p.agentNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := p.agents()
@@ -33,7 +33,7 @@ func (p *Program) agentShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p.warnOfTrouble(cmd.Context(), a.cluster)
+			p.warnWriteOutage(cmd.Context(), a.cluster)
 			return p.show(format, view{object: agent, names: []string{nameOf(agent)}, text: p.describeAgent(agent)})
 		},
 	}

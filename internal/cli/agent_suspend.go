@@ -22,7 +22,7 @@ func (p *Program) suspension(verb, done string, suspended bool, short, long stri
 		Short:             short,
 		Long:              long,
 		Example:           fmt.Sprintf("  argocd-agentctl agent %s w1 w2", verb),
-		Args:              takes(1, -1),
+		Args:              argCount(1, -1),
 		ValidArgsFunction: p.agentNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := p.agents()

@@ -114,10 +114,10 @@ func typed(u *unstructured.Unstructured) (*v1alpha1.Agent, error) {
 	return agent, nil
 }
 
-// checkName refuses what can not be an agent.
+// checkName refuses what cannot be an agent.
 func checkName(name string) error {
 	if err := kind.ValidateAgentName(name); err != nil {
-		return wrongUse("%s", strings.TrimPrefix(err.Error(), string(engine.Invalid)+": "))
+		return usageErrorf("%s", strings.TrimPrefix(err.Error(), string(engine.Invalid)+": "))
 	}
 	return nil
 }

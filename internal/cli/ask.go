@@ -13,13 +13,13 @@ func yesFlag(cmd *cobra.Command, yes *bool) {
 	cmd.Flags().BoolVarP(yes, "yes", "y", false, "Do not ask. Needed where nobody can be asked: in a pipe or a script.")
 }
 
-// sure asks before something is destroyed.
-func (p *Program) sure(yes bool, what string) error {
+// askConfirmation asks before something is destroyed.
+func (p *Program) askConfirmation(yes bool, what string) error {
 	if yes {
 		return nil
 	}
 	if !p.Asks {
-		return wrongUse("nobody can be asked here, so --yes is needed to %s", what)
+		return usageErrorf("nobody can be asked here, so --yes is needed to %s", what)
 	}
 	fmt.Fprintf(p.Stderr, "%s? [y/N] ", strings.ToUpper(what[:1])+what[1:])
 	line, err := bufio.NewReader(p.Stdin).ReadString('\n')

@@ -46,14 +46,14 @@ func (p *Program) blocklistAddCommand() *cobra.Command {
 connected with. To cut off an agent whatever certificate it has, see ` + "`argocd-agentctl agent suspend`" + `.`,
 		Example: `  argocd-agentctl blocklist tls add --agent-name w1 --note 'laptop stolen'
   argocd-agentctl blocklist tls add 'AB:CD:…:EF'`,
-		Args: takes(0, -1),
+		Args: argCount(0, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prints, err := fingerprints(args)
 			if err != nil {
 				return err
 			}
 			if slices.ContainsFunc(prints, func(one string) bool { return strings.HasPrefix(one, formerClients) }) {
-				return wrongUse("entries %sAGENT are made by the principal, when an Agent is deleted", formerClients)
+				return usageErrorf("entries %sAGENT are made by the principal, when an Agent is deleted", formerClients)
 			}
 			hub, err := p.hub()
 			if err != nil {
@@ -70,7 +70,7 @@ connected with. To cut off an agent whatever certificate it has, see ` + "`argoc
 				prints = append(prints, agent.Status.Certificate.Fingerprint)
 			}
 			if len(prints) == 0 {
-				return wrongUse("FINGERPRINT is missing: `argocd-agentctl agent show AGENT` has an agent's; or give --agent-name")
+				return usageErrorf("FINGERPRINT is missing: `argocd-agentctl agent show AGENT` has an agent's; or give --agent-name")
 			}
 			err = hub.changeBlocklist(cmd.Context(), blocklistName, func(data map[string]string) {
 				for _, one := range prints {
@@ -98,7 +98,7 @@ func (p *Program) blocklistRemoveCommand() *cobra.Command {
 		Long: "Takes certificates off the list. Whoever has one can connect again. An entry " + formerClients + `AGENT, which is made when an
 Agent is deleted, stands for all kubeconfigs and certificates to reach its cluster with that were issued until then.`,
 		Example: "  argocd-agentctl blocklist tls remove ABCD…EF",
-		Args:    takes(1, -1),
+		Args:    argCount(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prints, err := fingerprints(args)
 			if err != nil {
@@ -153,7 +153,7 @@ func (p *Program) blocklistListCommand() *cobra.Command {
 		Short:   "List revoked certificates",
 		Long:    "Lists revoked certificates, and the agents that last connected with them as far as that is known.",
 		Example: "  argocd-agentctl blocklist tls list -o json",
-		Args:    takes(0, 0),
+		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			hub, err := p.hub()
 			if err != nil {
@@ -203,7 +203,7 @@ func fingerprints(given []string) ([]string, error) {
 		}
 		text := strings.ToUpper(strings.ReplaceAll(strings.TrimSpace(one), ":", ""))
 		if b, err := hex.DecodeString(text); err != nil || len(b) != 32 {
-			return nil, wrongUse("%q is no SHA-256 fingerprint: 64 hexadecimal digits are needed, with or without colons", one)
+			return nil, usageErrorf("%q is no SHA-256 fingerprint: 64 hexadecimal digits are needed, with or without colons", one)
 		}
 		all = append(all, text)
 	}

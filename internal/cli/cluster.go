@@ -42,7 +42,7 @@ func (p *Program) spoke() (*cluster, error) {
 // bothSides leads to the two, which have to be told apart.
 func (p *Program) bothSides() (hub, spoke *cluster, err error) {
 	if p.global.agentContext == "" {
-		return nil, nil, wrongUse("--agent-context is missing: this command looks at both sides, and has to know which context leads to the workload cluster")
+		return nil, nil, usageErrorf("--agent-context is missing: this command looks at both sides, and has to know which context leads to the workload cluster")
 	}
 	if hub, err = p.hub(); err != nil {
 		return nil, nil, err
@@ -69,12 +69,12 @@ func (p *Program) connect(role, flag, wantContext, namespace string) (*cluster, 
 	}
 	name := cmp.Or(wantContext, raw.CurrentContext)
 	if _, ok := raw.Contexts[name]; !ok && wantContext != "" {
-		return nil, wrongUse("the kubeconfig has no context %q: `kubectl config get-contexts` lists them; see --%s-context and --kubeconfig", wantContext, flag)
+		return nil, usageErrorf("the kubeconfig has no context %q: `kubectl config get-contexts` lists them; see --%s-context and --kubeconfig", wantContext, flag)
 	}
 	cfg, err := loader.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, wrongUse("there is no kubeconfig that leads to the %s: give --kubeconfig and --%s-context, or set KUBECONFIG", role, flag)
+		return nil, usageErrorf("there is no kubeconfig that leads to the %s: give --kubeconfig and --%s-context, or set KUBECONFIG", role, flag)
 	case err != nil:
 		return nil, fmt.Errorf("find the %s: %w", role, err)
 	}
@@ -113,7 +113,7 @@ func (c *cluster) explain(err error) error {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w; ask for this right in %s, or choose another context with --%s-context", err, c, c.flag)
 	case errors.As(err, &outer), errors.As(err, &network):
-		return fmt.Errorf("can not reach %s: %w; is it the right context (--%s-context)?", c, err, c.flag)
+		return fmt.Errorf("cannot reach %s: %w; is it the right context (--%s-context)?", c, err, c.flag)
 	}
 	return err
 }

@@ -58,7 +58,7 @@ func (p *Program) agentPrintTLSCommand() *cobra.Command {
 through the resource proxy, from its cluster Secret.`,
 		Example: `  argocd-agentctl agent print-tls w1 cert | openssl x509 -noout -text
   argocd-agentctl agent print-tls w1 ca > ca.crt`,
-		Args:              takes(1, 2),
+		Args:              argCount(1, 2),
 		ValidArgsFunction: p.agentNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			what := "cert"
@@ -75,7 +75,7 @@ through the resource proxy, from its cluster Secret.`,
 			}
 			text, ok := map[string][]byte{"cert": access.Cert, "key": access.Key, "ca": access.CA}[what]
 			if !ok {
-				return wrongUse("%q: say cert, key or ca", what)
+				return usageErrorf("%q: say cert, key or ca", what)
 			}
 			if len(text) == 0 {
 				return fmt.Errorf("the cluster Secret of %s has no %s in it", args[0], what)

@@ -10,7 +10,7 @@ func (p *Program) completionCommand() *cobra.Command {
   argocd-agentctl completion bash > /etc/bash_completion.d/argocd-agentctl     # every shell
   argocd-agentctl completion zsh > "${fpath[1]}/_argocd-agentctl"
   argocd-agentctl completion fish > ~/.config/fish/completions/argocd-agentctl.fish`,
-		Args:      takes(1, 1),
+		Args:      argCount(1, 1),
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()
@@ -24,7 +24,7 @@ func (p *Program) completionCommand() *cobra.Command {
 			case "powershell":
 				return root.GenPowerShellCompletionWithDesc(p.Stdout)
 			}
-			return wrongUse("there is no script for the shell %q: it must be bash, zsh, fish or powershell", args[0])
+			return usageErrorf("there is no script for the shell %q: it must be bash, zsh, fish or powershell", args[0])
 		},
 	}
 }

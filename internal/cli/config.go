@@ -33,7 +33,7 @@ and namespaces. The file looks like this:
 func (p *Program) configListCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the short names", Args: takes(0, 0), Example: "  argocd-agentctl config list",
+		Use: "list", Short: "List the short names", Args: argCount(0, 0), Example: "  argocd-agentctl config list",
 		RunE: func(*cobra.Command, []string) error {
 			c, err := readConfigFile(p.global.configFile, false)
 			if err != nil {
@@ -66,20 +66,20 @@ const (
 var roles = []string{rolePrincipal, roleAgent}
 
 // places are the entries of a role.
-func (c *configFile) places(role string) map[string]place {
+func (c *configFile) places(role string) map[string]contextEntry {
 	all := &c.Contexts.Principals
 	if role == roleAgent {
 		all = &c.Contexts.Agents
 	}
 	if *all == nil {
-		*all = map[string]place{}
+		*all = map[string]contextEntry{}
 	}
 	return *all
 }
 
 func checkRole(role string) error {
 	if !slices.Contains(roles, role) {
-		return wrongUse("%q: say principal or agent", role)
+		return usageErrorf("%q: say principal or agent", role)
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func (p *Program) configCreateCommand() *cobra.Command {
 		Long:  "Makes the file: one context of the kubeconfig is the hub, and each other one an agent of the same name.",
 		Example: `  argocd-agentctl config create --hub hub-context
   argocd-agentctl config list`,
-		Args: takes(0, 0),
+		Args: argCount(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			file := p.global.configFile
 			if _, err := os.Stat(file); err == nil {
@@ -109,7 +109,7 @@ func (p *Program) configCreateCommand() *cobra.Command {
 			}
 			hub = cmp.Or(hub, p.global.principalContext, raw.CurrentContext)
 			if raw.Contexts[hub] == nil {
-				return wrongUse("the kubeconfig has no context %q: say with --hub which one leads to the hub", hub)
+				return usageErrorf("the kubeconfig has no context %q: say with --hub which one leads to the hub", hub)
 			}
 			c := &configFile{DefaultPrincipal: hub}
 			for name, context := range raw.Contexts {
@@ -117,12 +117,12 @@ func (p *Program) configCreateCommand() *cobra.Command {
 				if name == hub {
 					role = rolePrincipal
 				}
-				c.places(role)[name] = place{Context: name, Namespace: cmp.Or(context.Namespace, usualNamespace)}
+				c.places(role)[name] = contextEntry{Context: name, Namespace: cmp.Or(context.Namespace, usualNamespace)}
 			}
 			if err := c.write(file); err != nil {
 				return err
 			}
-			p.say("%s written: 1 principal, %s", file, many(len(c.Contexts.Agents), "agent"))
+			p.say("%s written: 1 principal, %s", file, pluralize(len(c.Contexts.Agents), "agent"))
 			return nil
 		},
 	}
@@ -138,7 +138,7 @@ func (p *Program) configPutCommand(verb, short string, existing bool) *cobra.Com
 		Long:  short + ". What --principal-context and --principal-namespace, or --agent-context and\n--agent-namespace, say is kept under the name.",
 		Example: fmt.Sprintf(`  argocd-agentctl config %s agent w1 --agent-context w1-admin --agent-namespace argocd
   argocd-agentctl config %s principal hub --principal-context hub-admin --default`, verb, verb),
-		Args: takes(2, 2),
+		Args: argCount(2, 2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			role, name := args[0], args[1]
 			if err := checkRole(role); err != nil {
@@ -160,9 +160,9 @@ func (p *Program) configPutCommand(verb, short string, existing bool) *cobra.Com
 				context, namespace = p.global.agentContext, p.global.agentNamespace
 			}
 			if context = cmp.Or(context, old.Context); context == "" {
-				return wrongUse("--%s-context is missing: the name has to stand for something", role)
+				return usageErrorf("--%s-context is missing: the name has to stand for something", role)
 			}
-			c.places(role)[name] = place{Context: context, Namespace: cmp.Or(namespace, old.Namespace, usualNamespace)}
+			c.places(role)[name] = contextEntry{Context: context, Namespace: cmp.Or(namespace, old.Namespace, usualNamespace)}
 			if role == rolePrincipal && makeDefault {
 				c.DefaultPrincipal = name
 			}
@@ -182,7 +182,7 @@ func (p *Program) configDeleteCommand() *cobra.Command {
 		Use:     "delete principal|agent NAME",
 		Short:   "Delete a short name",
 		Example: "  argocd-agentctl config delete agent w1",
-		Args:    takes(2, 2),
+		Args:    argCount(2, 2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			role, name := args[0], args[1]
 			if err := checkRole(role); err != nil {

@@ -12,14 +12,14 @@ import (
 // configFile has short names for hubs and agents, in the form that existing users have.
 type configFile struct {
 	Contexts struct {
-		Principals map[string]place `json:"principals,omitempty"`
-		Agents     map[string]place `json:"agents,omitempty"`
+		Principals map[string]contextEntry `json:"principals,omitempty"`
+		Agents     map[string]contextEntry `json:"agents,omitempty"`
 	} `json:"contexts"`
 	DefaultPrincipal string `json:"default-principal,omitempty"`
 }
 
-// place is where an Argo CD is.
-type place struct {
+// contextEntry is where an Argo CD is.
+type contextEntry struct {
 	Context   string `json:"kube-context"`
 	Namespace string `json:"namespace,omitempty"`
 }
@@ -43,10 +43,10 @@ func readConfigFile(file string, needed bool) (*configFile, error) {
 		return c, nil
 	}
 	if err != nil {
-		return nil, wrongUse("read the file of short names (--config): %w", err)
+		return nil, usageErrorf("read the file of short names (--config): %w", err)
 	}
 	if err := yaml.UnmarshalStrict(content, c); err != nil {
-		return nil, wrongUse("%s is no file of short names: %w; see `argocd-agentctl config --help`", file, err)
+		return nil, usageErrorf("%s is no file of short names: %w; see `argocd-agentctl config --help`", file, err)
 	}
 	return c, nil
 }

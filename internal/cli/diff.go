@@ -41,7 +41,7 @@ stays is explained by ` + "`argocd-agentctl pending`" + `. Values of repository 
 The exit code is 3 if there is a difference.`,
 		Example: `  argocd-agentctl diff w1 --principal-context hub --agent-context w1
   argocd-agentctl diff w1 --agent-context w1 -o name`,
-		Args:              takes(1, 1),
+		Args:              argCount(1, 1),
 		ValidArgsFunction: p.agentNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hub, spoke, err := p.bothSides()
@@ -68,7 +68,7 @@ The exit code is 3 if there is a difference.`,
 
 // end is one side of a comparison.
 type end struct {
-	world   *kind.World
+	world   *kind.Env
 	objects map[kind.Resource][]*kind.Object
 }
 
@@ -140,7 +140,7 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 	items := map[engine.Key]kind.Item{}
 	var order []engine.Key
 	for _, o := range owner.objects[k.Resource()] {
-		if !k.Belongs(o) {
+		if !k.Matches(o) {
 			continue
 		}
 		if item, ok := k.Publish(o, owner.world); ok {
@@ -148,12 +148,12 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 			order = append(order, item.Key)
 		}
 	}
-	held := map[engine.Key]kind.Held{}
+	held := map[engine.Key]kind.ReplicaItem{}
 	for _, o := range replica.objects[k.Resource()] {
-		if !k.Belongs(o) {
+		if !k.Matches(o) {
 			continue
 		}
-		h, ok := k.Reflect(o, replica.world)
+		h, ok := k.ReadReplica(o, replica.world)
 		if !ok {
 			continue
 		}
@@ -193,8 +193,8 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 	return found, equal
 }
 
-// same tells whether a copy is what it should be, or what became of that when it was stored, if no field was lost.
-func same(content []byte, h *kind.Held) bool {
+// same reports whether a copy is what it should be, or what became of that when it was stored, if no field was lost.
+func same(content []byte, h *kind.ReplicaItem) bool {
 	if bytes.Equal(content, h.Content) {
 		return true
 	}
@@ -202,7 +202,7 @@ func same(content []byte, h *kind.Held) bool {
 }
 
 // nameOn is what a side calls the object of a key.
-func nameOn(k kind.Kind, key engine.Key, w *kind.World) string {
+func nameOn(k kind.Kind, key engine.Key, w *kind.Env) string {
 	ref, err := k.Target(key, w)
 	if err != nil {
 		return key.String()

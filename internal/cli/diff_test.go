@@ -71,7 +71,7 @@ func replicate(t *testing.T, env []string, namespace, copies string) {
 			if !ok {
 				t.Fatalf("%s is not published", o.Name())
 			}
-			copied, err := k.Merge(nil, item.Key, item.Content, nil, kind.Mark{Owned: true}, &there)
+			copied, err := k.Merge(nil, item.Key, item.Content, nil, kind.Ownership{Owned: true}, &there)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
-// believed reads whom a side believes.
-func (e *exam) believed(ctx context.Context, c *cluster, missing string) []*x509.Certificate {
+// trustedCAs reads whom a side believes.
+func (e *checkRun) trustedCAs(ctx context.Context, c *cluster, missing string) []*x509.Certificate {
 	s, err := secrets{c}.Get(ctx, pki.AuthoritySecret)
 	if err != nil {
 		e.unknown("CA", err)
@@ -44,7 +44,7 @@ func (e *exam) believed(ctx context.Context, c *cluster, missing string) []*x509
 }
 
 // certificate looks at one of our own: that it is whole, in time, and of a CA that is believed.
-func (e *exam) certificate(ctx context.Context, c *cluster, name, renew string, usage x509.ExtKeyUsage, bundle []*x509.Certificate) *x509.Certificate {
+func (e *checkRun) certificate(ctx context.Context, c *cluster, name, renew string, usage x509.ExtKeyUsage, bundle []*x509.Certificate) *x509.Certificate {
 	check := "certificate"
 	s, err := secrets{c}.Get(ctx, name)
 	if err != nil {
@@ -93,8 +93,8 @@ func verify(chain, bundle []*x509.Certificate, usage x509.ExtKeyUsage, now time.
 	return err
 }
 
-// names tells whether a server's certificate is for the host by which it is reached.
-func (e *exam) names(leaf *x509.Certificate, host, reissue string) {
+// names reports whether a server's certificate is for the host by which it is reached.
+func (e *checkRun) names(leaf *x509.Certificate, host, reissue string) {
 	if leaf == nil || host == "" {
 		return
 	}
@@ -105,7 +105,7 @@ func (e *exam) names(leaf *x509.Certificate, host, reissue string) {
 }
 
 // sameAuthority compares whom the two sides believe.
-func (e *exam) sameAuthority(hub, spoke []*x509.Certificate) {
+func (e *checkRun) sameAuthority(hub, spoke []*x509.Certificate) {
 	if len(hub) == 0 || len(spoke) == 0 {
 		return
 	}

@@ -20,8 +20,8 @@ const (
 	skewBad   = 5 * time.Minute
 )
 
-// reach tells whether the API server answers, and what its clock says. Without it nothing else can be looked at.
-func (e *exam) reach(ctx context.Context, c *cluster) (skew time.Duration, ok bool) {
+// reach reports whether the API server answers, and what its clock says. Without it nothing else can be looked at.
+func (e *checkRun) reach(ctx context.Context, c *cluster) (skew time.Duration, ok bool) {
 	version, skew, err := c.version(ctx, e.program.Now)
 	if err != nil {
 		e.problem("api server", "see that the context is right, and that you are let in", "%v", c.explain(err))
@@ -72,8 +72,8 @@ func (c *cluster) version(ctx context.Context, now func() time.Time) (string, ti
 	return info.GitVersion, skew, nil
 }
 
-// definitions tells whether the custom resources are there.
-func (e *exam) definitions(c *cluster, ours bool) {
+// definitions reports whether the custom resources are there.
+func (e *checkRun) definitions(c *cluster, ours bool) {
 	for _, group := range []struct {
 		groupVersion string
 		resources    []string
@@ -111,8 +111,8 @@ func (e *exam) definitions(c *cluster, ours bool) {
 	}
 }
 
-// program tells whether our program is installed and runs.
-func (e *exam) installed(name string, s *settings) {
+// program reports whether our program is installed and runs.
+func (e *checkRun) installed(name string, s *settings) {
 	switch {
 	case !s.installed:
 		e.note("program", "no Deployment %s here: what it is told is not known, and settings are compared as far as ConfigMap %s has them", name, paramsConfigMap)

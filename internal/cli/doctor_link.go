@@ -19,7 +19,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
-	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // linkTimeout bounds a try to reach the principal.
@@ -27,7 +27,7 @@ const linkTimeout = 15 * time.Second
 
 // link tries to reach the principal from here as the agent would: the name, the way there, and TLS with the agent's own
 // certificate.
-func (e *exam) link(ctx context.Context, spoke *cluster, address string, bundle []*x509.Certificate, set *settings) {
+func (e *checkRun) link(ctx context.Context, spoke *cluster, address string, bundle []*x509.Certificate, set *settings) {
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
 	host, _, err := net.SplitHostPort(address)
@@ -42,7 +42,7 @@ func (e *exam) link(ctx context.Context, spoke *cluster, address string, bundle 
 			if answer, ok := errors.AsType[*net.DNSError](err); ok {
 				err = errors.New(answer.Err) // without the resolver's address
 			}
-			e.problem("dns", "correct the agent's --server-address, or the DNS entry of the hub", "%s can not be looked up from here: %v", host, err)
+			e.problem("dns", "correct the agent's --server-address, or the DNS entry of the hub", "%s cannot be looked up from here: %v", host, err)
 			return
 		}
 		e.ok("dns", "%s is %s", host, strings.Join(found, ", "))
@@ -53,9 +53,9 @@ func (e *exam) link(ctx context.Context, spoke *cluster, address string, bundle 
 		return
 	}
 	if set.on("enable-websocket") {
-		if err := knock(ctx, address, proxy, client); err != nil {
+		if err := probeWebSocket(ctx, address, proxy, client); err != nil {
 			e.problem("connection", "see that the principal has --enable-websocket, and that what stands before it passes WebSockets on to it; where HTTP/2 and TLS get through, the agent needs none",
-				"%s can not be reached from here in a WebSocket%s: %v", address, via, err)
+				"%s cannot be reached from here in a WebSocket%s: %v", address, via, err)
 			return
 		}
 		e.ok("connection", "%s answers%s in a WebSocket, and believes the agent's certificate", address, via)
@@ -65,14 +65,14 @@ func (e *exam) link(ctx context.Context, spoke *cluster, address string, bundle 
 	switch {
 	case err == nil && protocol == "h2":
 		e.ok("connection", "%s answers%s, and believes the agent's certificate", address, via)
-	case knock(ctx, address, proxy, client) == nil:
+	case probeWebSocket(ctx, address, proxy, client) == nil:
 		e.problem("connection", "let TLS through to the principal, rather than ending it in a proxy or load balancer; or let the agent use WebSockets: --enable-websocket (agent.settings.enable-websocket=true of the chart)",
 			"%s answers%s in a WebSocket, but not otherwise: %v", address, via, whyNot(protocol, err))
 	case err == nil:
 		e.problem("connection", "let TLS through to the principal, rather than ending it in a proxy or load balancer; or use WebSockets: --enable-websocket of principal and agents", "%s answers%s, but not with HTTP/2", address, via)
 	default:
 		e.problem("connection", "see whether "+address+" is the principal's own port, that nothing in between ends TLS (or use WebSockets: --enable-websocket of principal and agents), and what firewalls and proxies let through",
-			"%s can not be reached from here%s: %v", address, via, whyNot(protocol, err))
+			"%s cannot be reached from here%s: %v", address, via, whyNot(protocol, err))
 	}
 }
 
@@ -83,9 +83,9 @@ func whyNot(protocol string, err error) error {
 	return identity.ExplainClient(unwrapURL(err))
 }
 
-// knock tries whether the principal answers inside a WebSocket.
-func knock(ctx context.Context, address string, proxy *url.URL, client *tls.Config) error {
-	return link.Knock(ctx, link.DialerConfig{Address: address, WebSocket: true, TLS: func() (*tls.Config, error) { return client.Clone(), nil }, Explain: identity.ExplainClient,
+// probeWebSocket tries whether the principal answers inside a WebSocket.
+func probeWebSocket(ctx context.Context, address string, proxy *url.URL, client *tls.Config) error {
+	return transport.Probe(ctx, transport.DialerConfig{Address: address, WebSocket: true, TLS: func() (*tls.Config, error) { return client.Clone(), nil }, Explain: identity.ExplainClient,
 		Proxy: http.ProxyURL(proxy), Log: slog.New(slog.DiscardHandler), OpenTimeout: linkTimeout / 2})
 }
 

@@ -13,10 +13,10 @@ import (
 
 const redisService = "argocd-redis"
 
-// redis tells whether Redis is there, and whether our program may reach it.
-func (e *exam) redis(ctx context.Context, c *cluster, program, address string, set *settings, offline bool) {
+// redis reports whether Redis is there, and whether our program may reach it.
+func (e *checkRun) redis(ctx context.Context, c *cluster, program, address string, set *settings, offline bool) {
 	if address != "" && !strings.HasPrefix(address, redisService) {
-		e.note("redis", "%s is told to use %s, which can not be looked at from here", program, address)
+		e.note("redis", "%s is told to use %s, which cannot be looked at from here", program, address)
 		return
 	}
 	service, err := c.kube.CoreV1().Services(c.namespace).Get(ctx, redisService, metav1.GetOptions{})
@@ -51,7 +51,7 @@ func (e *exam) redis(ctx context.Context, c *cluster, program, address string, s
 		return
 	}
 	pod := labels.Set{"app.kubernetes.io/name": program, "app.kubernetes.io/part-of": "argocd-agent"}
-	if by := shutOut(policies.Items, labels.Set(service.Spec.Selector), pod); by != "" {
+	if by := blockingPolicy(policies.Items, labels.Set(service.Spec.Selector), pod); by != "" {
 		e.problem("redis", "add an ingress rule to it for pods with the label app.kubernetes.io/name="+program, "NetworkPolicy %s lets nobody of %s reach Redis", by, program)
 		return
 	}
@@ -61,8 +61,8 @@ func (e *exam) redis(ctx context.Context, c *cluster, program, address string, s
 	}
 }
 
-// shutOut names a policy that selects a target and no policy that lets a client in; empty: the client is let in.
-func shutOut(policies []networkingv1.NetworkPolicy, target, client labels.Set) string {
+// blockingPolicy names a policy that selects a target and no policy that lets a client in; empty: the client is let in.
+func blockingPolicy(policies []networkingv1.NetworkPolicy, target, client labels.Set) string {
 	by := ""
 	for _, policy := range policies {
 		if !selects(&policy.Spec.PodSelector, target) || !forIngress(&policy) {
@@ -73,7 +73,7 @@ func shutOut(policies []networkingv1.NetworkPolicy, target, client labels.Set) s
 				return ""
 			}
 			for _, from := range rule.From {
-				if from.IPBlock != nil || from.NamespaceSelector != nil { // who is meant can not be told by labels
+				if from.IPBlock != nil || from.NamespaceSelector != nil { // who is meant cannot be told by labels
 					return ""
 				}
 				if selects(from.PodSelector, client) {

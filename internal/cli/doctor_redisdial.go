@@ -21,7 +21,7 @@ import (
 
 // dialRedis speaks to Redis as our program does: with its password, and TLS where it is told so. The way there is the
 // API server's, for the password shall go to that pod and nowhere else; so NetworkPolicies do not count on it.
-func (e *exam) dialRedis(ctx context.Context, c *cluster, set *settings, slices []discoveryv1.EndpointSlice) {
+func (e *checkRun) dialRedis(ctx context.Context, c *cluster, set *settings, slices []discoveryv1.EndpointSlice) {
 	pod, port := podOf(slices)
 	if pod == "" {
 		e.note("redis", "it is no pod of this cluster, and is not tried from here")

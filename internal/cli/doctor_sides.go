@@ -24,8 +24,8 @@ type known struct {
 	controller bool // hub: it has an application controller
 }
 
-func (p *Program) examineHub(ctx context.Context, hub *cluster, o examOptions) ([]finding, *known) {
-	e := &exam{program: p, where: hub.String()}
+func (p *Program) examineHub(ctx context.Context, hub *cluster, o checkOptions) ([]finding, *known) {
+	e := &checkRun{program: p, where: hub.String()}
 	k := &known{}
 	var ok bool
 	if k.skew, ok = e.reach(ctx, hub); !ok {
@@ -35,8 +35,8 @@ func (p *Program) examineHub(ctx context.Context, hub *cluster, o examOptions) (
 	if !e.common(ctx, hub, principalDeployment, hub.principalSettings, "argocd-server", k) {
 		return e.found, nil
 	}
-	e.rights(ctx, hub, "argocd-agent-principal", "principal")
-	k.bundle = e.believed(ctx, hub, "argocd-agentctl pki init; or let cert-manager put one there")
+	e.permissions(ctx, hub, "argocd-agent-principal", "principal")
+	k.bundle = e.trustedCAs(ctx, hub, "argocd-agentctl pki init; or let cert-manager put one there")
 	leaf := e.certificate(ctx, hub, pki.PrincipalSecret, "argocd-agentctl pki issue principal --upsert --dns NAME", x509.ExtKeyUsageServerAuth, k.bundle)
 	host := ""
 	if address, err := hub.principalAddress(ctx, o.address); err == nil {
@@ -50,7 +50,7 @@ func (p *Program) examineHub(ctx context.Context, hub *cluster, o examOptions) (
 	}
 	e.redis(ctx, hub, principalDeployment, k.settings.get("redis-server-address"), k.settings, o.offline)
 	controller, err := hub.argoImage(ctx, "argocd-application-controller")
-	k.controller = err != nil || controller != "" // who can not look says rather too much
+	k.controller = err != nil || controller != "" // who cannot look says rather too much
 	e.argoOnHub(k)
 	e.argoRedis(ctx, hub, k)
 	e.fleet(ctx, hub, k)
@@ -58,8 +58,8 @@ func (p *Program) examineHub(ctx context.Context, hub *cluster, o examOptions) (
 	return e.found, k
 }
 
-func (p *Program) examineSpoke(ctx context.Context, spoke *cluster, o examOptions) ([]finding, *known) {
-	e := &exam{program: p, where: spoke.String()}
+func (p *Program) examineSpoke(ctx context.Context, spoke *cluster, o checkOptions) ([]finding, *known) {
+	e := &checkRun{program: p, where: spoke.String()}
 	k := &known{}
 	var ok bool
 	if k.skew, ok = e.reach(ctx, spoke); !ok {
@@ -69,9 +69,9 @@ func (p *Program) examineSpoke(ctx context.Context, spoke *cluster, o examOption
 	if !e.common(ctx, spoke, agentDeployment, spoke.agentSettings, "argocd-application-controller", k) {
 		return e.found, nil
 	}
-	e.rights(ctx, spoke, "argocd-agent-agent", "agent")
+	e.permissions(ctx, spoke, "argocd-agent-agent", "agent")
 	rejoin := "make a token on the hub with `argocd-agentctl agent join-token`, and use it here"
-	k.bundle = e.believed(ctx, spoke, rejoin)
+	k.bundle = e.trustedCAs(ctx, spoke, rejoin)
 	if leaf := e.certificate(ctx, spoke, pki.ClientSecret, rejoin, x509.ExtKeyUsageClientAuth, k.bundle); leaf != nil {
 		k.agent = leaf.Subject.CommonName
 	}
@@ -95,7 +95,7 @@ func (p *Program) examineSpoke(ctx context.Context, spoke *cluster, o examOption
 }
 
 // common looks at what both sides have.
-func (e *exam) common(ctx context.Context, c *cluster, deployment string, read func(context.Context) (*settings, error), argo string, k *known) bool {
+func (e *checkRun) common(ctx context.Context, c *cluster, deployment string, read func(context.Context) (*settings, error), argo string, k *known) bool {
 	var err error
 	if k.settings, err = read(ctx); err == nil {
 		k.argo, err = c.argoSettings(ctx)
@@ -143,7 +143,7 @@ func (c *cluster) argoImage(ctx context.Context, name string) (string, error) {
 }
 
 // argoOnHub looks at settings of Argo CD that agents need.
-func (e *exam) argoOnHub(k *known) {
+func (e *checkRun) argoOnHub(k *known) {
 	if k.params == nil {
 		return
 	}
@@ -158,8 +158,8 @@ func (e *exam) argoOnHub(k *known) {
 	}
 }
 
-// argoRedis tells whether argocd-server sees the resource trees of agents' Applications: through the principal's Redis.
-func (e *exam) argoRedis(ctx context.Context, hub *cluster, k *known) {
+// argoRedis reports whether argocd-server sees the resource trees of agents' Applications: through the principal's Redis.
+func (e *checkRun) argoRedis(ctx context.Context, hub *cluster, k *known) {
 	if k.image == "" {
 		return // there is no argocd-server to look at
 	}
@@ -177,7 +177,7 @@ func (e *exam) argoRedis(ctx context.Context, hub *cluster, k *known) {
 }
 
 // fleet looks at the agents that are registered.
-func (e *exam) fleet(ctx context.Context, hub *cluster, k *known) {
+func (e *checkRun) fleet(ctx context.Context, hub *cluster, k *known) {
 	list, err := (agents{hub}).list(ctx, "")
 	if err != nil {
 		e.unknown("agents", err)
@@ -204,16 +204,16 @@ func (e *exam) fleet(ctx context.Context, hub *cluster, k *known) {
 			e.problem("agents", "argocd-agentctl pending "+agent.Name, "%s holds something back until somebody confirms it", agent.Name)
 		case agent.Status.Connected && agent.Status.Diverged > 0:
 			e.warning("agents", "if it stays: argocd-agentctl pending "+agent.Name+"; argocd-agentctl diff "+agent.Name+" --agent-context …",
-				"the two sides of %s differ in %s", agent.Name, many(int(agent.Status.Diverged), "item"))
+				"the two sides of %s differ in %s", agent.Name, pluralize(int(agent.Status.Diverged), "item"))
 		}
 		e.agentVersion(agent.Name, agent.Status.Version, k.settings.image)
 	}
 	e.ok("agents", "%d, of which %d are connected", len(list.Items), connected)
-	e.strays(ctx, hub, list.Items, k.settings.on("destination-based-mapping"))
+	e.misplacedApplications(ctx, hub, list.Items, k.settings.on("destination-based-mapping"))
 }
 
 // agentVersion warns of releases that were never tried together.
-func (e *exam) agentVersion(agent, version, image string) {
+func (e *checkRun) agentVersion(agent, version, image string) {
 	if tag := tagOf(image); tooFar(version, tag) {
 		e.warning("versions", "upgrade the older one", "agent %s is %s and the principal %s: more than two minor versions apart is not tested", agent, version, tag)
 	}
@@ -243,7 +243,7 @@ func minor(version string) ([2]int, bool) {
 
 // compareSides looks at what has to be the same on both.
 func (p *Program) compareSides(ctx context.Context, hub, spoke *cluster, h, s *known) []finding {
-	e := &exam{program: p, where: "both sides"}
+	e := &checkRun{program: p, where: "both sides"}
 	e.sameAuthority(h.bundle, s.bundle)
 	switch apart := (h.skew - s.skew).Abs(); {
 	case apart > skewBad:
@@ -261,7 +261,7 @@ func (p *Program) compareSides(ctx context.Context, hub, spoke *cluster, h, s *k
 }
 
 // registration compares what the hub has registered with what the agent is told.
-func (e *exam) registration(ctx context.Context, hub, spoke *cluster, h, s *known) {
+func (e *checkRun) registration(ctx context.Context, hub, spoke *cluster, h, s *known) {
 	agent, err := (agents{hub}).get(ctx, s.agent)
 	if err != nil {
 		if h.settings.on("require-registration") {
@@ -290,7 +290,7 @@ func (e *exam) registration(ctx context.Context, hub, spoke *cluster, h, s *know
 }
 
 // sameArgo compares the settings of Argo CD that show when they differ.
-func (e *exam) sameArgo(h, s *known) {
+func (e *checkRun) sameArgo(h, s *known) {
 	if h.argo == nil || s.argo == nil {
 		return
 	}

@@ -25,7 +25,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
-	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
@@ -104,8 +104,10 @@ func standIn(t *testing.T, hub *lab.Cluster, namespace string) *httptest.Server 
 func principalWithWebSockets(t *testing.T, hub *lab.Cluster, namespace string) string {
 	t.Helper()
 	model := standIn(t, hub, namespace)
-	server := link.NewServer(link.ServerConfig{TLS: model.TLS, WebSocket: true, Log: slog.New(slog.DiscardHandler), Events: nobody{},
-		Authenticate: func(context.Context) (link.Peer, error) { return link.Peer{}, errors.New("no session is opened here") }})
+	server := transport.NewServer(transport.ServerConfig{TLS: model.TLS, WebSocket: true, Log: slog.New(slog.DiscardHandler), Events: nobody{},
+		Authenticate: func(context.Context) (transport.Peer, error) {
+			return transport.Peer{}, errors.New("no session is opened here")
+		}})
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -119,9 +121,9 @@ func principalWithWebSockets(t *testing.T, hub *lab.Cluster, namespace string) s
 
 type nobody struct{}
 
-func (nobody) Connected(*link.Conn)                {}
-func (nobody) Received(*link.Conn, engine.Message) {}
-func (nobody) Disconnected(*link.Conn, error)      {}
+func (nobody) Connected(*transport.Conn)                {}
+func (nobody) Received(*transport.Conn, engine.Message) {}
+func (nobody) Disconnected(*transport.Conn, error)      {}
 
 // gate ends TLS, with a certificate that nobody knows, and passes HTTP/1.1 on.
 func gate(t *testing.T, to string) string {
@@ -211,7 +213,7 @@ func TestNetworkPoliciesThatShutUsOutAreFound(t *testing.T) {
 		"for everybody":            {[]networkingv1.NetworkPolicy{policy("redis", redis)}, ""},
 		"for addresses, who knows": {[]networkingv1.NetworkPolicy{policy("redis", redis, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}})}, ""},
 	} {
-		if by := shutOut(test.policies, labels.Set(redis), labels.Set{"name": "agent"}); by != test.by {
+		if by := blockingPolicy(test.policies, labels.Set(redis), labels.Set{"name": "agent"}); by != test.by {
 			t.Errorf("%s: %q, want %q", title, by, test.by)
 		}
 	}

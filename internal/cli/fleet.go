@@ -34,10 +34,10 @@ The page only shows. On a terminal, ` + "`argocd-agentctl top`" + ` does the sam
 ` + "`argocd-agentctl agent list -o json`" + `.`,
 		Example: `  argocd-agentctl fleet
   argocd-agentctl fleet -l env=prod --expiring 168h`,
-		Args: takes(0, 0),
+		Args: argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if port < 0 || port > 65535 {
-				return wrongUse("--port %d can not be a port", port)
+				return usageErrorf("--port %d cannot be a port", port)
 			}
 			a, err := p.agents()
 			if err != nil {

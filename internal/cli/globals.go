@@ -62,7 +62,7 @@ func (g *globals) complete(environ []string) error {
 	}
 	for flag, namespace := range map[string]string{"principal-namespace": g.principalNamespace, "agent-namespace": g.agentNamespace} {
 		if wrong := validation.IsDNS1123Label(cmp.Or(namespace, "ok")); len(wrong) > 0 {
-			return wrongUse("--%s %q can not be the name of a namespace: %s", flag, namespace, strings.Join(wrong, "; "))
+			return usageErrorf("--%s %q cannot be the name of a namespace: %s", flag, namespace, strings.Join(wrong, "; "))
 		}
 	}
 	return nil
@@ -96,14 +96,14 @@ func (g *globals) fromFile(env map[string]string) error {
 	if name := cmp.Or(g.principal, c.DefaultPrincipal); name != "" && g.principalContext == "" {
 		place, ok := c.Contexts.Principals[name]
 		if !ok {
-			return wrongUse("%s has no principal %q: `argocd-agentctl config list` shows what it has", file, name)
+			return usageErrorf("%s has no principal %q: `argocd-agentctl config list` shows what it has", file, name)
 		}
 		g.principalContext, g.principalNamespace = place.Context, cmp.Or(g.principalNamespace, place.Namespace)
 	}
 	if g.agent != "" && g.agentContext == "" {
 		place, ok := c.Contexts.Agents[g.agent]
 		if !ok {
-			return wrongUse("%s has no agent %q: `argocd-agentctl config list` shows what it has", file, g.agent)
+			return usageErrorf("%s has no agent %q: `argocd-agentctl config list` shows what it has", file, g.agent)
 		}
 		g.agentContext, g.agentNamespace = place.Context, cmp.Or(g.agentNamespace, place.Namespace)
 	}

@@ -20,11 +20,11 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
-// joining is what somebody says about a cluster that joins.
-type joining struct {
+// joinOptions is what somebody says about a cluster that joins.
+type joinOptions struct {
 	token    pki.Token
 	line     string
 	mode     string
@@ -39,7 +39,7 @@ type joining struct {
 }
 
 func (p *Program) joinCommand() *cobra.Command {
-	var j joining
+	var j joinOptions
 	cmd := &cobra.Command{
 		Use:   "join TOKEN",
 		Short: "Join this cluster to a hub: install the agent and wait until it is connected",
@@ -50,12 +50,12 @@ func (p *Program) joinCommand() *cobra.Command {
   2. the agent is installed beside Argo CD
   3. it is waited for until the agent is connected
 
-If the hub can not be reached from here, but from the cluster, say --mode: the agent then does the first step itself.
+If the hub cannot be reached from here, but from the cluster, say --mode: the agent then does the first step itself.
 With --manifest everything is printed instead, for kubectl or Git: the agent joins when it is applied.`,
 		Example: `  argocd-agentctl join join://hub.example.com:443/w1/…
   argocd-agentctl join join://hub.example.com:443/w1/… --agent-context w1 --live-exec
   argocd-agentctl join join://hub.example.com:443/w1/… --manifest --mode managed | kubectl apply -f -`,
-		Args: takes(1, 1),
+		Args: argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if j.token, err = pki.ParseToken(args[0]); err != nil {
@@ -73,9 +73,9 @@ With --manifest everything is printed instead, for kubectl or Git: the agent joi
 		},
 	}
 	f := cmd.Flags()
-	f.Var(choice(&j.mode, "", string(kind.Managed), string(kind.Autonomous)), "mode", "The agent's mode, where the hub can not be asked: with --manifest, or if it is not reached from here.")
+	f.Var(choice(&j.mode, "", string(kind.Managed), string(kind.Autonomous)), "mode", "The agent's mode, where the hub cannot be asked: with --manifest, or if it is not reached from here.")
 	f.BoolVar(&j.manifest, "manifest", false, "Print what would be installed, token and all, and do nothing.")
-	f.BoolVar(&j.replace, "replace", false, "Join anew a cluster that has a certificate already.")
+	f.BoolVar(&j.replace, "replace", false, "Join again a cluster that has a certificate already.")
 	f.StringVar(&j.image, "image", "", "`IMAGE` of the agent. Without it, that of this version.")
 	f.StringToStringVar(&j.settings, "set", nil, "Settings of the agent by their variables, such as ARGOCD_AGENT_LOG_LEVEL=debug.")
 	f.BoolVar(&j.install.AllNamespaces, "all-namespaces", false, "Applications may be outside of Argo CD's namespace: for destination mapping, and some autonomous clusters.")
@@ -90,7 +90,7 @@ With --manifest everything is printed instead, for kubectl or Git: the agent joi
 }
 
 // manifests of the agent for a token.
-func (j *joining) manifests(namespace string) ([]byte, error) {
+func (j *joinOptions) manifests(namespace string) ([]byte, error) {
 	host, port, err := net.SplitHostPort(j.token.Address)
 	if err != nil {
 		return nil, fmt.Errorf("the token's address: %w", err)
@@ -106,9 +106,9 @@ func (j *joining) manifests(namespace string) ([]byte, error) {
 }
 
 // printJoin prints what joins a cluster when it is applied.
-func (p *Program) printJoin(j *joining) error {
+func (p *Program) printJoin(j *joinOptions) error {
 	if j.mode == "" {
-		return wrongUse("--mode is missing: with --manifest the hub is not asked; say what the token was made for, managed or autonomous")
+		return usageErrorf("--mode is missing: with --manifest the hub is not asked; say what the token was made for, managed or autonomous")
 	}
 	namespace := cmp.Or(p.global.agentNamespace, usualNamespace)
 	text, err := j.manifests(namespace)
@@ -117,7 +117,7 @@ func (p *Program) printJoin(j *joining) error {
 	}
 	secret, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
 		"metadata":   map[string]any{"name": pki.JoinSecret, "namespace": namespace, "labels": map[string]string{"app.kubernetes.io/part-of": "argocd-agent"}},
-		"stringData": map[string]string{link.TokenKey: j.line}})
+		"stringData": map[string]string{transport.TokenKey: j.line}})
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (p *Program) printJoin(j *joining) error {
 }
 
 // join does it all, and tells how far it has come.
-func (p *Program) join(ctx context.Context, spoke *cluster, j *joining) error {
+func (p *Program) join(ctx context.Context, spoke *cluster, j *joinOptions) error {
 	began := p.Now()
 	step := func(format string, args ...any) {
 		fmt.Fprintf(p.Stderr, "%5.1fs  %s\n", p.Now().Sub(began).Seconds(), printable(fmt.Sprintf(format, args...)))
@@ -158,15 +158,15 @@ func (p *Program) join(ctx context.Context, spoke *cluster, j *joining) error {
 }
 
 // enrol gets a certificate for the cluster, or leaves that to the agent.
-func (p *Program) enrol(ctx context.Context, spoke *cluster, j *joining, step func(string, ...any)) error {
+func (p *Program) enrol(ctx context.Context, spoke *cluster, j *joinOptions, step func(string, ...any)) error {
 	there, err := secrets{spoke}.Get(ctx, pki.ClientSecret)
 	if err != nil {
 		return fmt.Errorf("read Secret %s: %w", pki.ClientSecret, err)
 	}
 	if there != nil && !j.replace {
-		return fmt.Errorf("this cluster has a certificate already, in Secret %s of %s: add --replace to join anew", pki.ClientSecret, spoke)
+		return fmt.Errorf("this cluster has a certificate already, in Secret %s of %s: add --replace to join again", pki.ClientSecret, spoke)
 	}
-	way := link.ClusterJoin{Secrets: secrets{spoke}, Proxy: p.proxy(), WebSocket: j.socket, Explain: identity.ExplainClient, Now: p.Now, Log: slog.New(slog.DiscardHandler)}
+	way := transport.ClusterJoin{Secrets: secrets{spoke}, Proxy: p.proxy(), WebSocket: j.socket, Explain: identity.ExplainClient, Now: p.Now, Log: slog.New(slog.DiscardHandler)}
 	if err := way.PutToken(ctx, j.line); err != nil {
 		return fmt.Errorf("keep the token: %w", err)
 	}
@@ -180,7 +180,7 @@ func (p *Program) enrol(ctx context.Context, spoke *cluster, j *joining, step fu
 		j.mode = answer.Mode
 		step("certificate for agent %s received, mode %s", j.token.Agent, j.mode)
 		return nil
-	case !outOfReach(err): // the hub, or whoever answers for it, was asked
+	case !isUnreachable(err): // the hub, or whoever answers for it, was asked
 		return fmt.Errorf("join the hub: %w", err)
 	case j.mode == "":
 		return fmt.Errorf("join the hub: %w; if the cluster itself can reach the hub, say --mode managed or autonomous, and its agent will join by itself", err)
@@ -195,9 +195,9 @@ func (p *Program) enrol(ctx context.Context, spoke *cluster, j *joining, step fu
 	return nil
 }
 
-// outOfReach tells that nobody was there to ask.
-func outOfReach(err error) bool {
-	if told, ok := errors.AsType[*link.EnrollError](err); ok {
+// isUnreachable tells that nobody was there to ask.
+func isUnreachable(err error) bool {
+	if told, ok := errors.AsType[*transport.EnrollError](err); ok {
 		return told.Temporary
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {

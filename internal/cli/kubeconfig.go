@@ -37,7 +37,7 @@ another with --server, such as that of a load balancer or of ` + "`kubectl port-
   # From outside of the hub's cluster
   kubectl --context hub -n argocd port-forward svc/argocd-agent-resource-proxy 9090 &
   argocd-agentctl kubeconfig w1 --server 127.0.0.1:9090 > w1.yaml`,
-		Args:              takes(1, 1),
+		Args:              argCount(1, 1),
 		ValidArgsFunction: p.agentNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			h, hub, err := p.authority()
@@ -49,7 +49,7 @@ another with --server, such as that of a load balancer or of ` + "`kubectl port-
 				return err
 			}
 			h.ClientLife = life
-			if err := p.freshen(cmd.Context(), h, args[0], access); err != nil {
+			if err := p.issueClientCert(cmd.Context(), h, args[0], access); err != nil {
 				return err
 			}
 			proxyNames := []string(nil)
@@ -84,8 +84,8 @@ another with --server, such as that of a load balancer or of ` + "`kubectl port-
 	return cmd
 }
 
-// freshen puts a certificate of our own into the place of Argo CD's, where one can be issued.
-func (p *Program) freshen(ctx context.Context, h *pki.Hub, agent string, access *clusterAccess) error {
+// issueClientCert puts a certificate of our own into the place of Argo CD's, where one can be issued.
+func (p *Program) issueClientCert(ctx context.Context, h *pki.Manager, agent string, access *clusterAccess) error {
 	issued, err := h.ProxyClient(ctx, agent)
 	switch {
 	case err == nil:
@@ -111,7 +111,7 @@ func kubeconfigFor(agent, namespace, server string, proxyNames []string, access 
 	if server != "" {
 		there, err := url.Parse("https://" + strings.TrimPrefix(server, "https://"))
 		if err != nil || there.Hostname() == "" {
-			return nil, wrongUse("--server %q is not of the form host:port", server)
+			return nil, usageErrorf("--server %q is not of the form host:port", server)
 		}
 		cluster.Server = there.String()
 		if !certifies(proxyNames, there.Hostname()) { // reached by a name that its certificate is not for

@@ -12,7 +12,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// A new kubeconfig is tried with `kubectl get pods` first; who can not list is told before.
+// A new kubeconfig is tried with `kubectl get pods` first; who cannot list is told before.
 func TestAKubeconfigThatCanNotListSaysSo(t *testing.T) {
 	for title, test := range map[string]struct {
 		code   int

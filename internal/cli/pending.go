@@ -14,11 +14,11 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// waiting is something that waits: for a person's word, for an agent, or for a correction.
-type waiting struct {
+// pendingItem is something that waits: for a person's word, for an agent, or for a correction.
+type pendingItem struct {
 	Agent string `json:"agent"`
 	Kind  string `json:"kind"` // held, delivery, command, deletion, rejected or frozen
 	What  string `json:"what"`
@@ -54,7 +54,7 @@ The exit code is 3 if there is anything.`,
 		Example: `  argocd-agentctl pending
   argocd-agentctl pending w1 -o json
   argocd-agentctl pending confirm 5f2c9b0e7d1a4c33`,
-		Args:              takes(0, -1),
+		Args:              argCount(0, -1),
 		ValidArgsFunction: p.agentNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := p.agents()
@@ -65,7 +65,7 @@ The exit code is 3 if there is anything.`,
 			if err != nil {
 				return err
 			}
-			p.warnOfTrouble(cmd.Context(), a.cluster)
+			p.warnWriteOutage(cmd.Context(), a.cluster)
 			found, err := p.findPending(cmd.Context(), a, list)
 			if err != nil {
 				return err
@@ -77,7 +77,7 @@ The exit code is 3 if there is anything.`,
 				}
 				found = withFleetHold(hold, found)
 			}
-			v := view{object: found, headings: []string{"AGENT", "KIND", "AGE", "WHAT", "WHY", "ID"}, nothing: p.nothingWaits(list)}
+			v := view{object: found, headings: []string{"AGENT", "KIND", "AGE", "WHAT", "WHY", "ID"}, nothing: p.emptyPendingMessage(list)}
 			paints := map[string]paint{"held": bad, "rejected": bad, "frozen": bad, "deletion": unsure}
 			for _, w := range found {
 				v.names = append(v.names, cmp.Or(w.ID, w.What))
@@ -110,8 +110,8 @@ func (a agents) some(ctx context.Context, names []string) ([]v1alpha1.Agent, err
 }
 
 // findPending looks at agents and their Applications on the hub.
-func (p *Program) findPending(ctx context.Context, a agents, list []v1alpha1.Agent) ([]waiting, error) {
-	found := []waiting{}
+func (p *Program) findPending(ctx context.Context, a agents, list []v1alpha1.Agent) ([]pendingItem, error) {
+	found := []pendingItem{}
 	for i := range list {
 		agent := &list[i]
 		before := len(found)
@@ -134,7 +134,7 @@ func (p *Program) findPending(ctx context.Context, a agents, list []v1alpha1.Age
 				found = append(found, waitsFor(agent, w, app)...)
 			case kind.Frozen:
 				rule, _, _ := strings.Cut(why, ". ") // what to do says its condition
-				found = append(found, waiting{Agent: agent.Name, Kind: "frozen", What: applicationText(app), Why: rule})
+				found = append(found, pendingItem{Agent: agent.Name, Kind: "frozen", What: applicationText(app), Why: rule})
 			}
 		}
 		found = append(found, unnamed(agent, found[before:])...)
@@ -146,8 +146,8 @@ func (p *Program) findPending(ctx context.Context, a agents, list []v1alpha1.Age
 var confirmation = regexp.MustCompile(regexp.QuoteMeta(v1alpha1.ConfirmAnnotation) + `=([^\s"']+)`)
 
 // heldBy reads off an agent's conditions what somebody has to confirm.
-func heldBy(agent *v1alpha1.Agent) []waiting {
-	var found []waiting
+func heldBy(agent *v1alpha1.Agent) []pendingItem {
+	var found []pendingItem
 	for _, condition := range agent.Status.Conditions {
 		if condition.Type == v1alpha1.ConditionHeld && condition.Status != metav1.ConditionTrue {
 			continue
@@ -158,7 +158,7 @@ func heldBy(agent *v1alpha1.Agent) []waiting {
 				continue
 			}
 			what, _, _ := strings.Cut(line, "; to confirm:")
-			one := waiting{Agent: agent.Name, Kind: "held", What: what, Why: "somebody has to confirm it", ID: ids[0][1], Since: &condition.LastTransitionTime}
+			one := pendingItem{Agent: agent.Name, Kind: "held", What: what, Why: "somebody has to confirm it", ID: ids[0][1], Since: &condition.LastTransitionTime}
 			if len(ids) > 1 { // of all agents, and of this one
 				one.partOf, one.ID = ids[0][1], ids[1][1]
 			}
@@ -169,20 +169,20 @@ func heldBy(agent *v1alpha1.Agent) []waiting {
 }
 
 // waitsFor tells what an Application of an agent waits for.
-func waitsFor(agent *v1alpha1.Agent, w *kind.World, app *kind.Object) []waiting {
-	var found []waiting
+func waitsFor(agent *v1alpha1.Agent, w *kind.Env, app *kind.Object) []pendingItem {
+	var found []pendingItem
 	name := applicationText(app)
-	why := absence(agent)
+	why := disconnectedReason(agent)
 	if commands, ok := kind.Pending(app, w); ok {
 		for _, one := range []struct {
 			is   bool
 			what string
 		}{
-			{commands.Operation != nil || commands.Unstamped, operationName(app)}, {commands.Terminate != kind.TerminateTarget{}, "terminate"},
+			{commands.Operation != nil || commands.MissingID, operationName(app)}, {commands.Terminate != kind.TerminateTarget{}, "terminate"},
 			{commands.Refresh != "", commands.Refresh + " refresh"}, {commands.Hydrate != "" && commands.Refresh == "", "hydrate"},
 		} {
 			if one.is {
-				found = append(found, waiting{Agent: agent.Name, Kind: "command", What: one.what + " of " + name, Why: why})
+				found = append(found, pendingItem{Agent: agent.Name, Kind: "command", What: one.what + " of " + name, Why: why})
 			}
 		}
 	}
@@ -191,19 +191,19 @@ func waitsFor(agent *v1alpha1.Agent, w *kind.World, app *kind.Object) []waiting 
 		if !agent.Status.Connected {
 			reason = why + "; if its cluster is gone for good: argocd-agentctl agent retire " + agent.Name
 		}
-		found = append(found, waiting{Agent: agent.Name, Kind: "deletion", What: name, Why: reason, Since: since(raw.Text(app.Get("metadata"), "deletionTimestamp"))})
+		found = append(found, pendingItem{Agent: agent.Name, Kind: "deletion", What: name, Why: reason, Since: since(rawjson.Text(app.Get("metadata"), "deletionTimestamp"))})
 	}
-	conditions, _ := raw.Elements(app.Get("status", "conditions"))
+	conditions, _ := rawjson.Elements(app.Get("status", "conditions"))
 	for _, one := range conditions {
-		if raw.Text(one, "type") == kind.ConditionError {
-			found = append(found, waiting{Agent: agent.Name, Kind: "rejected", What: name, Why: raw.Text(one, "message"), Since: since(raw.Text(one, "lastTransitionTime"))})
+		if rawjson.Text(one, "type") == kind.ConditionError {
+			found = append(found, pendingItem{Agent: agent.Name, Kind: "rejected", What: name, Why: rawjson.Text(one, "message"), Since: since(rawjson.Text(one, "lastTransitionTime"))})
 		}
 	}
 	return found
 }
 
-// absence says why an agent does not take something up.
-func absence(agent *v1alpha1.Agent) string {
+// disconnectedReason says why an agent does not take something up.
+func disconnectedReason(agent *v1alpha1.Agent) string {
 	switch {
 	case stateOf(agent).text == stateNoWrites:
 		return "the agent's cluster takes no writes just now: " + conditionMessage(agent, v1alpha1.ConditionWritable)
@@ -233,7 +233,7 @@ func (p *Program) confirmCommand() *cobra.Command {
 shown: if more is held by then, it has another ID and needs another word.`,
 		Example: `  argocd-agentctl pending
   argocd-agentctl pending confirm 5f2c9b0e7d1a4c33`,
-		Args: takes(1, 1),
+		Args: argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := p.agents()
 			if err != nil {
@@ -264,8 +264,8 @@ shown: if more is held by then, it has another ID and needs another word.`,
 	return cmd
 }
 
-func (p *Program) confirm(ctx context.Context, a agents, held waiting, yes bool) error {
-	if err := p.sure(yes, fmt.Sprintf("let go ahead on %s: %s", held.Agent, held.What)); err != nil {
+func (p *Program) confirm(ctx context.Context, a agents, held pendingItem, yes bool) error {
+	if err := p.askConfirmation(yes, fmt.Sprintf("let go ahead on %s: %s", held.Agent, held.What)); err != nil {
 		return err
 	}
 	change := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.ConfirmAnnotation: held.ID}}}

@@ -11,26 +11,26 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // beat is how old what an Agent says of itself can be.
 const beat = 30 * time.Second
 
-// undelivered tells whether an Application of the hub, or a change of it, has not been taken up by its cluster. The hub
+// undelivered reports whether an Application of the hub, or a change of it, has not been taken up by its cluster. The hub
 // keeps no list of that: it is read off what the cluster's Argo CD says of the Application, which is what people wait for.
-func (p *Program) undelivered(agent *v1alpha1.Agent, app *kind.Object) []waiting {
+func (p *Program) undelivered(agent *v1alpha1.Agent, app *kind.Object) []pendingItem {
 	exchanged := len(agent.Spec.Kinds) == 0 || slices.Contains(agent.Spec.Kinds, v1alpha1.KindApplications)
 	if agent.Spec.Mode != string(kind.Managed) || !exchanged || app.IsDeleting() || refused(app) {
 		return nil // autonomous: it came from there
 	}
-	w := waiting{Agent: agent.Name, Kind: "delivery", What: applicationText(app)}
+	w := pendingItem{Agent: agent.Name, Kind: "delivery", What: applicationText(app)}
 	connected := agent.Status.Connected
 	settled := connected && agent.Status.Diverged == 0
 	switch {
-	case raw.Text(app.Get("status"), "sync", "status") == "" && raw.Text(app.Get("status"), "reconciledAt") == "": // argocd-server makes an empty one
-		w.Since = since(raw.Text(app.Get("metadata"), "creationTimestamp"))
-		w.Why = absence(agent)
+	case rawjson.Text(app.Get("status"), "sync", "status") == "" && rawjson.Text(app.Get("status"), "reconciledAt") == "": // argocd-server makes an empty one
+		w.Since = since(rawjson.Text(app.Get("metadata"), "creationTimestamp"))
+		w.Why = disconnectedReason(agent)
 		switch {
 		case settled && w.Since != nil && !p.Now().Before(w.Since.Time) && p.Now().Sub(w.Since.Time) < beat:
 			w.Why = "it was made just now"
@@ -39,14 +39,14 @@ func (p *Program) undelivered(agent *v1alpha1.Agent, app *kind.Object) []waiting
 		}
 	case !settled && !compared(app):
 		w.What = "change of " + w.What
-		w.Why = absence(agent)
+		w.Why = disconnectedReason(agent)
 	default:
 		return nil
 	}
-	return []waiting{w}
+	return []pendingItem{w}
 }
 
-// compared tells whether the cluster's Argo CD has compared what the Application says now. It repeats the source.
+// compared reports whether the cluster's Argo CD has compared what the Application says now. It repeats the source.
 func compared(app *kind.Object) bool {
 	if app.Get("spec", "sourceHydrator") != nil {
 		return true // what is compared is not what is written
@@ -56,8 +56,8 @@ func compared(app *kind.Object) bool {
 		if spec == nil || field == "source" && app.Get("spec", "sources") != nil {
 			continue
 		}
-		a, errA := raw.Canonical(spec)
-		b, errB := raw.Canonical(seen)
+		a, errA := rawjson.Canonical(spec)
+		b, errB := rawjson.Canonical(seen)
 		if errA == nil && (errB != nil || !bytes.Equal(a, b)) {
 			return false
 		}
@@ -66,19 +66,19 @@ func compared(app *kind.Object) bool {
 }
 
 // unnamed stands for what differs and is not an Application of which it can be told.
-func unnamed(agent *v1alpha1.Agent, found []waiting) []waiting {
+func unnamed(agent *v1alpha1.Agent, found []pendingItem) []pendingItem {
 	if !agent.Status.Connected || agent.Status.Diverged == 0 || len(found) > 0 {
 		return nil
 	}
 	why := "they are on their way; if that stays so: argocd-agentctl diff " + agent.Name + " --agent-context …"
 	if stateOf(agent).text == stateNoWrites {
-		why = absence(agent)
+		why = disconnectedReason(agent)
 	}
-	return []waiting{{Agent: agent.Name, Kind: "delivery", What: many(int(agent.Status.Diverged), "item") + " that differ between hub and cluster", Why: why, Since: agent.Status.OldestUnacked}}
+	return []pendingItem{{Agent: agent.Name, Kind: "delivery", What: pluralize(int(agent.Status.Diverged), "item") + " that differ between hub and cluster", Why: why, Since: agent.Status.OldestUnacked}}
 }
 
-// nothingWaits says that nothing does, as far as that is known.
-func (p *Program) nothingWaits(list []v1alpha1.Agent) string {
+// emptyPendingMessage says that nothing does, as far as that is known.
+func (p *Program) emptyPendingMessage(list []v1alpha1.Agent) string {
 	var open []string
 	for i := range list {
 		agent := &list[i]
@@ -108,8 +108,8 @@ func applicationText(app *kind.Object) string {
 
 // refused tells that the other side does not take an Application, which is told by itself.
 func refused(app *kind.Object) bool {
-	conditions, _ := raw.Elements(app.Get("status", "conditions"))
-	return slices.ContainsFunc(conditions, func(one []byte) bool { return raw.Text(one, "type") == kind.ConditionError })
+	conditions, _ := rawjson.Elements(app.Get("status", "conditions"))
+	return slices.ContainsFunc(conditions, func(one []byte) bool { return rawjson.Text(one, "type") == kind.ConditionError })
 }
 
 // since reads a time of an object; nil: it has none.

@@ -17,7 +17,7 @@ import (
 const manyAgents = "*"
 
 // fleetHold reads the hold on many agents that waits for a user; nil: there is none, or it is confirmed.
-func (c *cluster) fleetHold(ctx context.Context) (*waiting, error) {
+func (c *cluster) fleetHold(ctx context.Context) (*pendingItem, error) {
 	found, err := c.kube.CoreV1().ConfigMaps(c.namespace).Get(ctx, v1alpha1.FleetHold, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -34,15 +34,15 @@ func (c *cluster) fleetHold(ctx context.Context) (*waiting, error) {
 	if sample := data[v1alpha1.FleetHoldSample]; sample != "" {
 		what += ", for example " + strings.ReplaceAll(sample, "\n", ", ")
 	}
-	return &waiting{Agent: manyAgents, Kind: "held", What: what, Why: "the hub does not have them any more; one confirmation covers all agents", ID: id, Since: since(data[v1alpha1.FleetHoldSince])}, nil
+	return &pendingItem{Agent: manyAgents, Kind: "held", What: what, Why: "the hub does not have them any more; one confirmation covers all agents", ID: id, Since: since(data[v1alpha1.FleetHoldSince])}, nil
 }
 
 // withFleetHold puts a hold on many agents in the place of what each of them says of it.
-func withFleetHold(hold *waiting, found []waiting) []waiting {
+func withFleetHold(hold *pendingItem, found []pendingItem) []pendingItem {
 	if hold == nil {
 		return found
 	}
-	all := []waiting{*hold}
+	all := []pendingItem{*hold}
 	for _, one := range found {
 		if one.partOf != hold.ID {
 			all = append(all, one)
@@ -52,8 +52,8 @@ func withFleetHold(hold *waiting, found []waiting) []waiting {
 }
 
 // confirmFleetHold lets go ahead what is held on many agents.
-func (p *Program) confirmFleetHold(ctx context.Context, c *cluster, hold *waiting, yes bool) error {
-	if err := p.sure(yes, "let go ahead: "+hold.What); err != nil {
+func (p *Program) confirmFleetHold(ctx context.Context, c *cluster, hold *pendingItem, yes bool) error {
+	if err := p.askConfirmation(yes, "let go ahead: "+hold.What); err != nil {
 		return err
 	}
 	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.ConfirmAnnotation: hold.ID}}})

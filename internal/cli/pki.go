@@ -27,12 +27,12 @@ cert-manager or a person keeps in the same Secrets are used as they are, and nev
 }
 
 // authority is the hub's, and the hub.
-func (p *Program) authority() (*pki.Hub, *cluster, error) {
+func (p *Program) authority() (*pki.Manager, *cluster, error) {
 	hub, err := p.hub()
 	if err != nil {
 		return nil, nil, err
 	}
-	return &pki.Hub{Secrets: secrets{hub}, Now: p.Now}, hub, nil
+	return &pki.Manager{Secrets: secrets{hub}, Now: p.Now}, hub, nil
 }
 
 func (p *Program) pkiInitCommand() *cobra.Command {
@@ -41,7 +41,7 @@ func (p *Program) pkiInitCommand() *cobra.Command {
 		Short:   "Make a CA, unless there is one",
 		Long:    "Makes a CA (ECDSA, ten years) in Secret " + pki.AuthoritySecret + " on the hub. One that is there already stays as it is.",
 		Example: "  argocd-agentctl pki init",
-		Args:    takes(0, 0),
+		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, hub, err := p.authority()
 			if err != nil {
@@ -71,13 +71,13 @@ func (p *Program) pkiPropagateCommand() *cobra.Command {
 there recognises the hub. A cluster that joins by token needs no such step; one whose agent was away for all of
 a rotation of the CA does.`,
 		Example: "  argocd-agentctl pki propagate --principal-context hub --agent-context w1",
-		Args:    takes(0, 0),
+		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			hub, spoke, err := p.bothSides()
 			if err != nil {
 				return err
 			}
-			a, err := (&pki.Hub{Secrets: secrets{hub}, Now: p.Now}).Authority(cmd.Context())
+			a, err := (&pki.Manager{Secrets: secrets{hub}, Now: p.Now}).Authority(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -114,7 +114,7 @@ func (p *Program) pkiDumpCommand() *cobra.Command {
 		Long: `Prints the certificates that are to be believed, as PEM: the CA's and, while it is being replaced, that of the
 one before.`,
 		Example: "  argocd-agentctl pki dump > ca.crt",
-		Args:    takes(0, 0),
+		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, _, err := p.authority()
 			if err != nil {
@@ -155,10 +155,10 @@ the old one is believed no longer.`,
 		Example: `  argocd-agentctl pki rotate
   argocd-agentctl pki inspect          # until when is the old one needed?
   argocd-agentctl pki rotate --finish`,
-		Args: takes(0, 0),
+		Args: argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if force && !finish {
-				return wrongUse("--force is for --finish alone")
+				return usageErrorf("--force is for --finish alone")
 			}
 			h, hub, err := p.authority()
 			if err != nil {
@@ -174,7 +174,7 @@ the old one is believed no longer.`,
 				return nil
 			}
 			if force {
-				if err := p.sure(yes, "end the rotation by force: agents that still have a certificate of the old CA are cut off"); err != nil {
+				if err := p.askConfirmation(yes, "end the rotation by force: agents that still have a certificate of the old CA are cut off"); err != nil {
 					return err
 				}
 			}
@@ -199,13 +199,13 @@ func (p *Program) pkiDeleteCommand() *cobra.Command {
 		Long: `Deletes the CA from the hub, with its key, and the certificates of the principal and the resource proxy. Every
 agent has to join again under another CA. Secrets that somebody else keeps, such as cert-manager, stay.`,
 		Example: "  argocd-agentctl pki delete --yes",
-		Args:    takes(0, 0),
+		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			hub, err := p.hub()
 			if err != nil {
 				return err
 			}
-			if err := p.sure(yes, fmt.Sprintf("delete the CA of %s for good, so that every agent has to join again", hub)); err != nil {
+			if err := p.askConfirmation(yes, fmt.Sprintf("delete the CA of %s for good, so that every agent has to join again", hub)); err != nil {
 				return err
 			}
 			return p.deletePKI(cmd.Context(), secrets{hub})
@@ -224,7 +224,7 @@ func (p *Program) deletePKI(ctx context.Context, from secrets) error {
 			return fmt.Errorf("read Secret %s: %w", name, err)
 		case s == nil:
 			continue
-		case !s.Kept():
+		case !s.Managed():
 			kept = append(kept, name)
 			continue
 		}

@@ -36,7 +36,7 @@ func (p *Program) pkiInspectCommand() *cobra.Command {
 for which names, until when, and who renews them.`,
 		Example: `  argocd-agentctl pki inspect
   argocd-agentctl pki inspect --agent-context w1 -o wide`,
-		Args: takes(0, 0),
+		Args: argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			hub, err := p.hub()
 			if err != nil {
@@ -87,7 +87,7 @@ func certificatesOf(ctx context.Context, c *cluster, names ...string) ([]certifi
 		}
 		for _, info := range infos {
 			one := certificate{Where: c.role, Secret: name, Subject: info.Subject, Issuer: info.Issuer, Names: info.Names, Key: info.Key,
-				Authority: info.Authority, NotBefore: info.NotBefore, NotAfter: info.NotAfter, Fingerprint: info.Fingerprint, Kept: s.Kept()}
+				Authority: info.Authority, NotBefore: info.NotBefore, NotAfter: info.NotAfter, Fingerprint: info.Fingerprint, Kept: s.Managed()}
 			if info.Authority {
 				one.Pin = info.Pin
 			}

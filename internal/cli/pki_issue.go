@@ -36,19 +36,19 @@ func (p *Program) issueServer(what, secret, forWhom string) *cobra.Command {
 		Long:  fmt.Sprintf("Issues a certificate for %s,\ninto Secret %s on the hub.", forWhom, secret),
 		Example: fmt.Sprintf(`  argocd-agentctl pki issue %s --dns principal.example.com,localhost --ip 10.0.0.7
   argocd-agentctl pki issue %s --dns principal.example.com --upsert     # a new one in place of the old`, what, what),
-		Args: takes(0, 0),
+		Args: argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			names := dns
 			for _, name := range dns {
 				if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 && len(validation.IsWildcardDNS1123Subdomain(name)) > 0 {
-					return wrongUse("--dns %q is no host name: %s", name, wrong[0])
+					return usageErrorf("--dns %q is no host name: %s", name, wrong[0])
 				}
 			}
 			for _, ip := range ips {
 				names = append(names, ip.String())
 			}
 			if len(names) == 0 {
-				return wrongUse("--dns or --ip is missing: a server's certificate is for host names or addresses; give those by which it is reached")
+				return usageErrorf("--dns or --ip is missing: a server's certificate is for host names or addresses; give those by which it is reached")
 			}
 			h, hub, err := p.authority()
 			if err != nil {
@@ -78,10 +78,10 @@ func (p *Program) issueAgent() *cobra.Command {
 		Use:   "agent AGENT",
 		Short: "Issue a certificate for an agent, onto its cluster",
 		Long: `Issues a certificate for an agent and writes it, with its key, into Secret ` + pki.ClientSecret + ` on its cluster:
-for clusters that can not join by token. It needs access to both clusters at once.`,
+for clusters that cannot join by token. It needs access to both clusters at once.`,
 		Example: `  argocd-agentctl pki issue agent w1 --principal-context hub --agent-context w1 --upsert
   argocd-agentctl pki propagate --principal-context hub --agent-context w1`,
-		Args: takes(1, 1),
+		Args: argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkName(args[0]); err != nil {
 				return err

@@ -79,7 +79,7 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-func wrongUse(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+func usageErrorf(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // findingsError ends a command that has found and shown something.
 type findingsError struct{}
@@ -160,18 +160,18 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return wrongUse("there is no command %q: %s", cmd.CommandPath()+" "+args[0], hint)
+	return usageErrorf("there is no command %q: %s", cmd.CommandPath()+" "+args[0], hint)
 }
 
-// takes says how many arguments a command takes, by their names in its usage line.
-func takes(least, most int) cobra.PositionalArgs {
+// argCount says how many arguments a command takes, by their names in its usage line.
+func argCount(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		names := strings.Fields(cmd.Use)[1:]
 		switch {
 		case len(args) < least:
-			return wrongUse("%s is missing: `%s --help` has examples", names[len(args)], cmd.CommandPath())
+			return usageErrorf("%s is missing: `%s --help` has examples", names[len(args)], cmd.CommandPath())
 		case most >= 0 && len(args) > most:
-			return wrongUse("%q is one argument too many: `%s --help` has examples", args[most], cmd.CommandPath())
+			return usageErrorf("%q is one argument too many: `%s --help` has examples", args[most], cmd.CommandPath())
 		}
 		return nil
 	}
@@ -190,9 +190,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		if unknown.GetSpecifiedShortnames() != "" {
 			name = "-" + unknown.GetSpecifiedName()
 		}
-		return wrongUse("`%s` has no flag %s: its --help lists them", cmd.CommandPath(), name)
+		return usageErrorf("`%s` has no flag %s: its --help lists them", cmd.CommandPath(), name)
 	case errors.As(err, &invalid):
-		return wrongUse("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
+		return usageErrorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
 	}
 	return usageError{err}
 }

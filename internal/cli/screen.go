@@ -43,7 +43,7 @@ const (
 	strong paint = "1"
 )
 
-// coloured tells whether colours are shown.
+// coloured reports whether colours are shown.
 func (p *Program) coloured() bool {
 	return p.Screen.Terminal && p.getenv("NO_COLOR") == "" && p.getenv("TERM") != "dumb"
 }
@@ -71,7 +71,7 @@ func orDash(text string) string {
 	return text
 }
 
-// table prints rows under headings, in columns as wide as what is in them. What comes from elsewhere can not reach the
+// table prints rows under headings, in columns as wide as what is in them. What comes from elsewhere cannot reach the
 // terminal's controls.
 func (p *Program) table(headings []string, rows [][]cell) string {
 	widths := make([]int, len(headings))

@@ -51,18 +51,18 @@ func (s secrets) Put(ctx context.Context, secret *pki.Secret) (bool, error) {
 	} else {
 		_, err = s.kube.CoreV1().Secrets(s.namespace).Update(ctx, content, metav1.UpdateOptions{FieldManager: fieldManager})
 	}
-	return s.quicker(err)
+	return s.ignoreConflict(err)
 }
 
 // Delete implements pki.Secrets.
 func (s secrets) Delete(ctx context.Context, secret *pki.Secret) (bool, error) {
 	err := s.kube.CoreV1().Secrets(s.namespace).Delete(ctx, secret.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &secret.Revision}})
-	return s.quicker(err)
+	return s.ignoreConflict(err)
 }
 
-// quicker tells a write that worked from one that lost a race.
-func (s secrets) quicker(err error) (bool, error) {
+// ignoreConflict tells a write that worked from one that lost a race.
+func (s secrets) ignoreConflict(err error) (bool, error) {
 	missing := notFound(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 	if status, ok := err.(apierrors.APIStatus); missing && ok && status.Status().Details != nil && status.Status().Details.Kind == "namespaces" {
 		return false, s.explain(err)

@@ -138,7 +138,7 @@ func (s *settings) get(flag string) string {
 	return s.env[variable]
 }
 
-// on tells whether a switch is set.
+// on reports whether a switch is set.
 func (s *settings) on(flag string) bool {
 	value := s.get(flag)
 	return value == "true" || value == "1"

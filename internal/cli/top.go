@@ -24,7 +24,7 @@ func (p *Program) topCommand() *cobra.Command {
 objects and asks for nothing again and again. Ctrl-C ends it. Where the output is not a terminal, or with -o, it
 prints what ` + "`argocd-agentctl agent list`" + ` does, once.`,
 		Example: "  argocd-agentctl top",
-		Args:    takes(0, 0),
+		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, err := p.agents()
 			if err != nil {
@@ -103,13 +103,13 @@ func (p *Program) fleet(all []v1alpha1.Agent, hub, trouble string, width, height
 		apps += all[i].Status.Applications
 		diverged += all[i].Status.Diverged
 	}
-	parts := []string{many(len(all), "agent")}
+	parts := []string{pluralize(len(all), "agent")}
 	for _, state := range []string{"connected", stateNoWrites, "away", "held", "suspended", "leaving", "never"} {
 		if counts[state] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
 		}
 	}
-	parts = append(parts, many(int(apps), "Application"), many(int(diverged), "item")+" diverged")
+	parts = append(parts, pluralize(int(apps), "Application"), pluralize(int(diverged), "item")+" diverged")
 	lines := []string{
 		p.colour(strong, cut(fmt.Sprintf("%s  %s", p.Now().Format(time.TimeOnly), hub), width)),
 		cut(strings.Join(parts, ", "), width),

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-var update = flag.Bool("update", false, "write the transcripts anew")
+var update = flag.Bool("update", false, "write the transcripts again")
 
 // today is when all transcripts were recorded.
 var today = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

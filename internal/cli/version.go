@@ -70,7 +70,7 @@ func (p *Program) versionCommand() *cobra.Command {
 which versions the principal and its agents have, and which of them are too far apart: two minor versions are tried.
 An agent that is away counts with the version it had last.`,
 		Example: "  argocd-agentctl version\n  argocd-agentctl version --client -o json",
-		Args:    takes(0, 0),
+		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versions{build: p.build()}
 			if !client {

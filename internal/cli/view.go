@@ -83,8 +83,8 @@ func (p *Program) show(format string, v view) error {
 	return err
 }
 
-// many is a number of things, in words.
-func many(n int, thing string) string {
+// pluralize is a number of things, in words.
+func pluralize(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // hubWorld is what kinds have to know of an agent to read the hub's objects as the principal does.
-func (c *cluster) hubWorld(ctx context.Context, agent *v1alpha1.Agent) (*kind.World, error) {
+func (c *cluster) hubWorld(ctx context.Context, agent *v1alpha1.Agent) (*kind.Env, error) {
 	set, err := c.principalSettings(ctx)
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (c *cluster) hubWorld(ctx context.Context, agent *v1alpha1.Agent) (*kind.Wo
 	if err != nil {
 		return nil, err
 	}
-	w := &kind.World{
+	w := &kind.Env{
 		Side: kind.Hub, HubArgoNamespace: c.namespace, PrincipalUID: uid, Projection: engine.ProjectionMax, InstanceLabel: argo["application.instanceLabelKey"],
 		Agent: kind.Agent{Name: agent.Name, Mode: kind.Mode(agent.Spec.Mode), Mapping: cmp.Or(kind.Mapping(agent.Spec.Mapping), mapping), HubNamespace: hubNamespace(agent)},
 		Settings: kind.Settings{AllowedNamespaces: commaList(set.get("allowed-namespaces")), ShareUnscopedRepositories: set.on("share-unscoped-repositories"),
@@ -134,7 +134,7 @@ func (c *cluster) objects(ctx context.Context, r kind.Resource, namespace, selec
 }
 
 // applicationNamespace is where an agent's Applications are on the hub; empty: anywhere.
-func applicationNamespace(w *kind.World) string {
+func applicationNamespace(w *kind.Env) string {
 	if w.Agent.Mode == kind.Managed && w.Agent.Mapping == kind.ByDestination {
 		return ""
 	}

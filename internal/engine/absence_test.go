@@ -131,8 +131,8 @@ func TestItemThatTheOwnerHasAgainIsNotHeldAnyMore(t *testing.T) {
 func TestObjectThatIsGoneOrNotOursIsNotHeldAnyMore(t *testing.T) {
 	l := withHundred(t)
 	l.lose(40)
-	l.step(Vanish{Scope: "s", Key: Key{Name: "k0"}})
-	l.step(Observe{Scope: "s", Key: Key{Name: "k1"}, Held: VersionOf([]byte("v1")), Owned: false})
+	l.step(ObjectGone{Scope: "s", Key: Key{Name: "k0"}})
+	l.step(Observe{Scope: "s", Key: Key{Name: "k1"}, Stored: VersionOf([]byte("v1")), Owned: false})
 	if held := l.peer.Status().Scopes[0].Held; held != 38 {
 		t.Errorf("%d are held", held)
 	}

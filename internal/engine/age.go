@@ -8,7 +8,7 @@ package engine
 
 // newerThan tells that an item came from a later state of the owner's store than
 // the one that is spoken of; 0: not told.
-func (r *replica) newerThan(it *heldItem, view uint64) bool {
+func (r *replica) newerThan(it *replicaItem, view uint64) bool {
 	if view == 0 || !it.exists || !it.owned || it.born <= view {
 		return false
 	}
@@ -25,9 +25,9 @@ func (r *replica) setHorizon() {
 	}
 }
 
-func (r *replica) setBorn(it *heldItem, born uint64) {
+func (r *replica) setBorn(it *replicaItem, born uint64) {
 	it.born = born
-	if !r.peer.suspect {
+	if !r.peer.storeUntrusted {
 		r.seen = max(r.seen, born)
 	}
 }

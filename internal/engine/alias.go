@@ -30,15 +30,15 @@ const (
 	recheckMost = 10 * Second
 )
 
-// learn records that the owner's version is stored as something else: by this
+// recordAlias records that the owner's version is stored as something else: by this
 // side's API server, which has dropped or changed the fields in lost, if any.
-func (r *replica) learn(it *heldItem, lost []string, written bool) {
-	if it.alias != (Alias{Written: it.want, Stored: it.held}) {
+func (r *replica) recordAlias(it *replicaItem, lost []string, written bool) {
+	if it.alias != (Alias{Written: it.want, Stored: it.stored}) {
 		it.checks = 0
 	}
 	life, message := Time(0), ""
 	if len(lost) > 0 {
-		life = spread(backoff(lossyFirst, lossyMost, int(it.checks)), it.hash)
+		life = jitter(backoff(lossyFirst, lossyMost, int(it.checks)), it.hash)
 		message = "this side does not store these fields as they were written: " + strings.Join(lost, ", ")
 	} else if written { // a write that changed nothing only repeats what was known
 		message = "this side stores it differently from what was written; both versions are now taken as equal"
@@ -50,19 +50,19 @@ func (r *replica) learn(it *heldItem, lost []string, written bool) {
 // may have been put there by a user, or by another process of ours that has ended
 // since, so no other process may rely on it, and the owner's content is written
 // again in the end.
-func (r *replica) tolerate(it *heldItem) {
+func (r *replica) tolerate(it *replicaItem) {
 	message := "something on this side keeps changing it back; both versions are taken as equal for a while"
 	lost := r.contested[it.hash]
 	if len(lost) > 0 {
 		message += ". Fields: " + strings.Join(lost, ", ")
 	}
-	r.accept(it, KeepAlias{Lost: lost, Brief: true}, spread(fightMost, it.hash), message)
+	r.accept(it, KeepAlias{Lost: lost, Brief: true}, jitter(fightMost, it.hash), message)
 }
 
 // accept takes what the object holds as equal to what the owner has. The alias
 // ends after life; 0: it does not end by time alone.
-func (r *replica) accept(it *heldItem, keep KeepAlias, life Time, message string) {
-	alias := Alias{Written: it.want, Stored: it.held}
+func (r *replica) accept(it *replicaItem, keep KeepAlias, life Time, message string) {
+	alias := Alias{Written: it.want, Stored: it.stored}
 	news := it.alias != alias
 	if it.checks < 250 {
 		it.checks++
@@ -76,32 +76,32 @@ func (r *replica) accept(it *heldItem, keep KeepAlias, life Time, message string
 	keep.Scope, keep.Key, keep.Alias = r.cfg.Name, it.key, alias
 	r.peer.emit(keep)
 	if news && message != "" {
-		r.peer.fact(Fact{Event: Aliased, Scope: r.cfg.Name, Key: it.key, Message: message})
+		r.peer.fact(Event{Event: Aliased, Scope: r.cfg.Name, Key: it.key, Message: message})
 	}
 }
 
 // recorded takes an alias that was found on the object, unless it says nothing
 // of what the object holds now, or what was learnt just now is not recorded yet.
-func (r *replica) recorded(it *heldItem, in Observe) {
-	learnt := Alias{Written: it.want, Stored: in.Held}
-	if in.Alias.Written.IsZero() || in.Alias.Stored != in.Held || in.Alias == it.alias || !it.want.IsZero() && it.alias == learnt {
+func (r *replica) recorded(it *replicaItem, in Observe) {
+	learnt := Alias{Written: it.want, Stored: in.Stored}
+	if in.Alias.Written.IsZero() || in.Alias.Stored != in.Stored || in.Alias == it.alias || !it.want.IsZero() && it.alias == learnt {
 		return
 	}
 	r.setAlias(it, in.Alias, in.Lossy)
 	it.checks = 0
 	if in.Lossy {
-		r.endBy(it, r.peer.now+spread(lossyMost, it.hash))
+		r.endBy(it, r.peer.now+jitter(lossyMost, it.hash))
 	}
 }
 
 // setAlias replaces an item's alias; it does not end by time.
-func (r *replica) setAlias(it *heldItem, alias Alias, lossy bool) {
+func (r *replica) setAlias(it *replicaItem, alias Alias, lossy bool) {
 	it.alias, it.lossy, it.ended = alias, lossy, false
 	delete(r.ends, it.hash)
 }
 
 // endBy makes an alias end at a time, if it would not end before.
-func (r *replica) endBy(it *heldItem, at Time) {
+func (r *replica) endBy(it *replicaItem, at Time) {
 	if t, ok := r.ends[it.hash]; ok && t <= at {
 		return
 	}
@@ -111,10 +111,10 @@ func (r *replica) endBy(it *heldItem, at Time) {
 
 // endAlias makes the item differ again, so that it is written once more. It
 // remembers the alias: learning the same again is no news.
-func (r *replica) endAlias(it *heldItem) {
-	r.presume(it)
+func (r *replica) endAlias(it *replicaItem) {
+	r.assumeOwnerVersion(it)
 	it.ended = true
-	it.returns = min(it.returns, 1)
+	it.overwrites = min(it.overwrites, 1)
 	r.update(it)
 }
 
@@ -124,14 +124,14 @@ func (r *replica) recheck(in Recheck) {
 		it := r.items[h]
 		if it.alias != (Alias{}) && !it.ended && (in.Key == Key{} || in.Key == it.key) {
 			it.checks = 0
-			r.endBy(it, r.peer.now+spread(recheckMost, h))
+			r.endBy(it, r.peer.now+jitter(recheckMost, h))
 		}
 	}
 }
 
 // inForce reports whether the alias says what the object holds.
-func (it *heldItem) inForce() bool {
-	return !it.ended && it.alias.Stored == it.held && !it.alias.Written.IsZero()
+func (it *replicaItem) inForce() bool {
+	return !it.ended && it.alias.Stored == it.stored && !it.alias.Written.IsZero()
 }
 
 // lossy counts the objects that are taken as equal although this side does not

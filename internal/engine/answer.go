@@ -7,11 +7,11 @@ import "slices"
 func (o *owner) acked(in AckItem) {
 	h := in.Key.Hash()
 	it := o.items[h]
-	if it == nil || it.key != in.Key || it.state != flying || it.seq != in.Seq {
+	if it == nil || it.key != in.Key || it.state != inFlight || it.seq != in.Seq {
 		return
 	}
-	o.enter(it, clean)
-	defer o.free(h)
+	o.setState(it, clean)
+	defer o.unblockDependents(h)
 	switch {
 	case it.stale:
 		it.stale = false
@@ -33,9 +33,9 @@ func (o *owner) acked(in AckItem) {
 		o.forget(it)
 	default:
 		o.clearReject(it)
-		it.touch = false
-		if o.cfg.Style == Pending {
-			o.peer.fact(Fact{Event: Delivered, Scope: o.cfg.Name, Key: it.key})
+		it.extraPending = false
+		if o.cfg.Style == OneShot {
+			o.peer.fact(Event{Event: Delivered, Scope: o.cfg.Name, Key: it.key})
 		}
 	}
 }
@@ -48,29 +48,29 @@ func (o *owner) rejectItem(it *ownedItem, in AckItem) {
 		o.rejected++
 	}
 	// Once in a session. Another command is another answer, even if it is worded alike.
-	known := r.code == in.Code && r.message == in.Message && r.session == o.peer.session && (o.cfg.Style != Pending || r.version == it.version)
+	known := r.code == in.Code && r.message == in.Message && r.session == o.peer.session && (o.cfg.Style != OneShot || r.version == it.version)
 	confirmed := in.Code == HeldBack && len(o.peer.remoteHeld) == 0 // as we have heard meanwhile
 	if r.version != it.version || r.gone != it.gone || confirmed {
 		r.attempts = 0
 	}
 	r.code, r.message, r.version, r.gone, r.session = in.Code, in.Message, it.version, it.gone, o.peer.session
-	pause := backoff(o.tune.RetryFirst, o.tune.RetryMost, r.attempts)
+	pause := backoff(o.tune.MinRetryDelay, o.tune.MaxRetryDelay, r.attempts)
 	switch {
 	case in.Code == Invalid: // maybe to a webhook or a policy, which can change without the item
-		pause = spread(min(pause, o.tune.InvalidMost), it.hash)
+		pause = jitter(min(pause, o.tune.MaxInvalidDelay), it.hash)
 	case in.Code == Unavailable: // not the item's fault
-		pause = spread(min(pause, o.tune.UnavailableMost), it.hash)
+		pause = jitter(min(pause, o.tune.MaxUnavailableDelay), it.hash)
 	case !in.Code.Retryable():
-		pause = o.tune.RetryMost
+		pause = o.tune.MaxRetryDelay
 	}
 	if after := Time(in.RetryAfterMillis); after > pause {
-		pause = min(after, o.tune.RetryMost)
+		pause = min(after, o.tune.MaxRetryDelay)
 	}
 	r.attempts++
 	r.retryAt = o.peer.now + pause
-	o.enter(it, refused)
+	o.setState(it, rejected)
 	if !known {
-		o.peer.fact(Fact{Event: Rejected, Scope: o.cfg.Name, Key: it.key, Code: in.Code, Message: in.Message})
+		o.peer.fact(Event{Event: Rejected, Scope: o.cfg.Name, Key: it.key, Code: in.Code, Message: in.Message})
 	}
 }
 
@@ -79,7 +79,7 @@ func (o *owner) wanted(hashes []KeyHash) {
 	o.recheckLater()
 	for _, h := range hashes {
 		it := o.items[h]
-		if it == nil || it.gone || it.state == flying {
+		if it == nil || it.gone || it.state == inFlight {
 			continue
 		}
 		if it.ended {
@@ -92,7 +92,7 @@ func (o *owner) wanted(hashes []KeyHash) {
 
 // retry sends a rejected item again before its time.
 func (o *owner) retry(key Key) {
-	if it := o.items[key.Hash()]; it != nil && it.key == key && it.state == refused {
+	if it := o.items[key.Hash()]; it != nil && it.key == key && it.state == rejected {
 		o.dirty(it)
 	}
 }
@@ -109,16 +109,16 @@ func (o *owner) finished(key Key, version Version) {
 		it.ended = true
 		o.digest.Delete(h)
 	}
-	o.peer.fact(Fact{Event: Ended, Scope: o.cfg.Name, Key: key})
+	o.peer.fact(Event{Event: Finalized, Scope: o.cfg.Name, Key: key})
 }
 
 // maxAsk is how many prefixes of one Ask are answered, so that a small question
-// can not bring about an answer of any size.
+// cannot bring about an answer of any size.
 const maxAsk = 256
 
 // answer tells what is below the prefixes that the replica asked for.
 func (o *owner) answer(in Ask) {
-	if o.cfg.Style == Pending || !o.complete {
+	if o.cfg.Style == OneShot || !o.complete {
 		return
 	}
 	o.recheckLater()
@@ -150,39 +150,39 @@ func (o *owner) answer(in Ask) {
 }
 
 func (o *owner) root() (Root, bool) {
-	if o.cfg.Style == Pending || !o.complete {
+	if o.cfg.Style == OneShot || !o.complete {
 		return Root{}, false
 	}
 	sum := o.digest.Sum()
-	o.agreed = o.agreed && sum == o.told
-	o.told = sum
-	return Root{Scope: o.cfg.Name, Count: uint64(o.digest.Len()), Sum: sum, Revision: o.peer.source.Revision(o.cfg.Name), Known: o.agreed}, true
+	o.rootAcknowledged = o.rootAcknowledged && sum == o.lastSentRoot
+	o.lastSentRoot = sum
+	return Root{Scope: o.cfg.Name, Count: uint64(o.digest.Len()), Sum: sum, Revision: o.peer.source.Revision(o.cfg.Name), Known: o.rootAcknowledged}, true
 }
 
 // same notes that the replica proved to be equal. Then whatever it refused in
 // an earlier session, and has not refused in this one, is cured.
 func (o *owner) same(sum Sum) {
-	if sum == o.told { // whatever has changed since is on its way
-		o.agreed = true
-		o.compared, o.recheckAt, o.recheck = true, 0, settle
+	if sum == o.lastSentRoot { // whatever has changed since is on its way
+		o.rootAcknowledged = true
+		o.compared, o.recheckAt, o.recheck = true, 0, absenceDelay
 	}
 	if sum != o.digest.Sum() {
 		return
 	}
-	if o.rejected > o.lists[refused].len {
+	if o.rejected > o.lists[rejected].len {
 		for _, h := range sortedHashes(o.items) {
 			if it := o.items[h]; it.state == clean {
 				o.clearReject(it)
 			}
 		}
 	}
-	o.proven, o.provenAt = true, o.peer.now
-	o.peer.fact(Fact{Event: Equal, Scope: o.cfg.Name})
+	o.inSync, o.inSyncAt = true, o.peer.now
+	o.peer.fact(Event{Event: InSync, Scope: o.cfg.Name})
 }
 
 // retryHeld sends again what was only waiting for a confirmation.
 func (o *owner) retryHeld() {
-	for it := o.lists[refused].head; it != nil; {
+	for it := o.lists[rejected].head; it != nil; {
 		next := it.next
 		if it.reject.code == HeldBack {
 			o.dirty(it)
@@ -196,10 +196,10 @@ func (o *owner) retryHeld() {
 // gone. One that stays is left to the beacons more and more. The replica does not
 // call the root the same any more, so when it does again, it says so at once.
 func (o *owner) recheckLater() {
-	o.recheckAt, o.agreed = o.peer.now+o.recheck, false
+	o.recheckAt, o.rootAcknowledged = o.peer.now+o.recheck, false
 }
 
-// recheckDue tells whether that is now.
+// recheckDue reports whether that is now.
 func (o *owner) recheckDue() bool {
 	if o.recheckAt == 0 || o.peer.now < o.recheckAt || !o.delivered() {
 		return false
@@ -208,7 +208,7 @@ func (o *owner) recheckDue() bool {
 	return true
 }
 
-// delivered tells whether nothing is on its way, or waits to be.
+// delivered reports whether nothing is on its way, or waits to be.
 func (o *owner) delivered() bool {
-	return o.lists[queued].len+o.lists[blocked].len+o.lists[flying].len == 0
+	return o.lists[queued].len+o.lists[blocked].len+o.lists[inFlight].len == 0
 }

@@ -11,18 +11,18 @@ func TestAtRestEachSideSendsOneMessageAMinute(t *testing.T) {
 	w.deliver()
 	w.wait(180 * Second) // both have called everything the same, and know it
 	for _, s := range []*side{w.hub, w.agent} {
-		s.sent, s.facts[Equal] = 0, 0
+		s.sent, s.facts[InSync] = 0, 0
 	}
 	w.wait(600 * Second)
 	for _, s := range []*side{w.hub, w.agent} {
 		if s.sent != 10 {
 			t.Errorf("the %s has sent %d messages in ten minutes", s.name, s.sent)
 		}
-		if n := s.facts[Equal]; n < 27 { // three scopes can be compared
+		if n := s.facts[InSync]; n < 27 { // three scopes can be compared
 			t.Errorf("the %s has found something equal %d times in ten minutes, of 30", s.name, n)
 		}
 		for _, scope := range s.peer.Status().Scopes {
-			if age := w.now - scope.ProvenAt; scope.Name != "command" && age > 61*Second {
+			if age := w.now - scope.InSyncAt; scope.Name != "command" && age > 61*Second {
 				t.Errorf("the %s knows of %s only how it was %d s ago", s.name, scope.Name, age/Second)
 			}
 		}
@@ -39,7 +39,7 @@ func TestHubBeaconsWithoutBeingAsked(t *testing.T) {
 	w.agent.do(View{Scope: "status", Complete: false})
 	w.wait(600 * Second)
 	if w.hub.sent < 6 {
-		t.Errorf("the hub has sent %d messages in ten minutes to an agent that can not read its own cluster", w.hub.sent)
+		t.Errorf("the hub has sent %d messages in ten minutes to an agent that cannot read its own cluster", w.hub.sent)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestAgentThatBeaconsMoreOftenIsNotAnsweredMoreOften(t *testing.T) {
 			w.wait(30 * Second)
 			for _, s := range []*side{w.hub, w.agent} {
 				for _, name := range []string{"project", "application", "status"} {
-					if age := w.now - s.scope(name).ProvenAt; age > 61*Second {
+					if age := w.now - s.scope(name).InSyncAt; age > 61*Second {
 						t.Errorf("every %d s: the %s knows of %s only how it was %d s ago", every/Second, s.name, name, age/Second)
 					}
 				}

@@ -30,7 +30,7 @@ func benchWorld(b reporter) *world {
 	w.check = false
 	for _, s := range []*side{w.hub, w.agent} {
 		s.cfg.Scopes = s.cfg.Scopes[1:2]
-		s.cfg.Scopes[0].Needs = ""
+		s.cfg.Scopes[0].DependsOn = ""
 		for i := range 10_000 {
 			s.store.of("application")[benchKey(i)] = &object{content: fmt.Sprintf("{\"spec\":%d}", i), owned: true}
 		}

@@ -30,7 +30,7 @@ const (
 	ShuttingDown  Code = "ShuttingDown"  // reconnect
 )
 
-// Retryable tells whether time alone may cure the item.
+// Retryable reports whether time alone may cure the item.
 func (c Code) Retryable() bool {
 	switch c {
 	case Invalid, NotAllowed, NotAdopted, TooLarge, NoObject:

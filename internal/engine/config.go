@@ -7,18 +7,18 @@ type Time int64
 // Second is a second in Time.
 const Second Time = 1000
 
-// Style says what a scope's items are.
-type Style uint8
+// ScopeStyle says what a scope's items are.
+type ScopeStyle uint8
 
 const (
 	// Mirror scopes are equal sets: the replica creates and deletes.
-	Mirror Style = iota
+	Mirror ScopeStyle = iota
 	// Attached scopes fill objects that exist for another reason: the replica
 	// neither creates nor deletes.
 	Attached
-	// Pending scopes hold what waits to be carried out once. There is nothing
+	// OneShot scopes hold what waits to be carried out once. There is nothing
 	// to compare: what is pending is sent, and sent again in a new session.
-	Pending
+	OneShot
 )
 
 // Role is a side's part in a scope.
@@ -33,10 +33,10 @@ const (
 // ScopeConfig describes a scope to the Peer. Both ends list the same scopes in
 // the same order, which is the order in which kinds depend on each other.
 type ScopeConfig struct {
-	Name  string
-	Style Style
-	Role  Role
-	Needs string // scope in which an item's Needs is looked up
+	Name      string
+	Style     ScopeStyle
+	Role      Role
+	DependsOn string // scope in which an item's Needs is looked up
 
 	// NoBudget says that items may be removed by absence without a confirmation,
 	// however many: credentials, of which less is safer. While the owner's store is
@@ -64,34 +64,34 @@ type Config struct {
 	KnownStore Store
 	// KnownSeen is how far it was last seen in single scopes, as Seen told it.
 	KnownSeen []Seen
-	// Suspect says that the other side's store was found to have gone back
+	// StoreUntrusted says that the other side's store was found to have gone back
 	// before this process started, and that nobody has accepted it yet.
-	Suspect bool
+	StoreUntrusted bool
 
 	Tuning Tuning
 }
 
 // Tuning holds the numbers. Zero means the default.
 type Tuning struct {
-	Window          int  // bytes in flight for each scope
-	DeltaBytes      int  // of content in one message
-	DeltaItems      int  // in one message
-	AskPrefixes     int  // in one message
-	MaxItems        int  // in a scope that a peer fills
-	MaxBytes        int  // of content that this side stores for a scope that a peer fills
-	MaxTombstones   int  // explicit deletions remembered for a peer that is away
-	Beacon          Time // between roots
-	Resend          Time // until an item without an answer is sent again
-	Silence         Time // of a peer that leaves items unanswered, until the session is given up
-	RetryFirst      Time // first retry of a rejected item
-	RetryMost       Time // longest pause between retries
-	InvalidMost     Time // likewise, of an item that the replica finds wrong
-	UnavailableMost Time // the same for what could not be written just now: the other side may be well again at any time
-	NeedsMost       Time // how long an item waits for its project
-	TouchEvery      Time // between two sends of an item for its Extra alone
-	RoundMost       Time // until an unanswered round is started afresh
-	HeldCount       int  // a round that removes more than this many ...
-	HeldPercent     int  // ... and more than this share is held
+	Window                int  // bytes in flight for each scope
+	DeltaBytes            int  // of content in one message
+	DeltaItems            int  // in one message
+	AskPrefixes           int  // in one message
+	MaxItems              int  // in a scope that a peer fills
+	MaxBytes              int  // of content that this side stores for a scope that a peer fills
+	MaxTombstones         int  // explicit deletions remembered for a peer that is away
+	Beacon                Time // between roots
+	Resend                Time // until an item without an answer is sent again
+	PeerTimeout           Time // of a peer that leaves items unanswered, until the session is given up
+	MinRetryDelay         Time // first retry of a rejected item
+	MaxRetryDelay         Time // longest pause between retries
+	MaxInvalidDelay       Time // likewise, of an item that the replica finds wrong
+	MaxUnavailableDelay   Time // the same for what could not be written just now: the other side may be well again at any time
+	DependencyTimeout     Time // how long an item waits for its project
+	ExtraInterval         Time // between two sends of an item for its Extra alone
+	RoundTimeout          Time // until an unanswered round is started afresh
+	DeletionBudgetItems   int  // a round that removes more than this many ...
+	DeletionBudgetPercent int  // ... and more than this share is held
 }
 
 func (t Tuning) withDefaults() Tuning {
@@ -114,16 +114,16 @@ func (t Tuning) withDefaults() Tuning {
 	def(&t.MaxTombstones, 10_000)
 	defT(&t.Beacon, 60*Second)
 	defT(&t.Resend, 60*Second)
-	defT(&t.Silence, 180*Second)
-	defT(&t.RetryFirst, Second)
-	defT(&t.RetryMost, 300*Second)
-	defT(&t.InvalidMost, 60*Second)
-	defT(&t.UnavailableMost, 20*Second)
-	defT(&t.NeedsMost, 5*Second)
-	defT(&t.TouchEvery, 600*Second)
-	defT(&t.RoundMost, 30*Second)
-	def(&t.HeldCount, 10)
-	def(&t.HeldPercent, 20)
+	defT(&t.PeerTimeout, 180*Second)
+	defT(&t.MinRetryDelay, Second)
+	defT(&t.MaxRetryDelay, 300*Second)
+	defT(&t.MaxInvalidDelay, 60*Second)
+	defT(&t.MaxUnavailableDelay, 20*Second)
+	defT(&t.DependencyTimeout, 5*Second)
+	defT(&t.ExtraInterval, 600*Second)
+	defT(&t.RoundTimeout, 30*Second)
+	def(&t.DeletionBudgetItems, 10)
+	def(&t.DeletionBudgetPercent, 20)
 	return t
 }
 
@@ -136,8 +136,8 @@ type Source interface {
 	// the Peer was told of.
 	Revision(scope string) uint64
 
-	// Born is the revision of the objects that an item is made of; 0: unknown.
-	Born(scope string, key Key) uint64
+	// SourceRevision is the revision of the objects that an item is made of; 0: unknown.
+	SourceRevision(scope string, key Key) uint64
 
 	// View is how much is known of this side's own store: all of what concerns
 	// the scope up to least, and something as late as most. 0: unknown.

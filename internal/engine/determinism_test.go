@@ -12,7 +12,7 @@ import (
 func script(t *testing.T, seed uint64) string {
 	t.Helper()
 	var out strings.Builder
-	w := newWorld(t, Tuning{HeldCount: 3, Window: 2000})
+	w := newWorld(t, Tuning{DeletionBudgetItems: 3, Window: 2000})
 	w.check = false
 	w.trace = func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
 	w.hub.do(Tick{})

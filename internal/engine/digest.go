@@ -7,7 +7,7 @@ import (
 
 // A bucket of the digest splits into 256 when it holds more than splitAbove
 // items, and is folded again below foldBelow. The distance between the two
-// keeps a set that hovers around one size from splitting and folding for ever.
+// keeps a set that hovers around one size from splitting and folding forever.
 const (
 	splitAbove = 64
 	foldBelow  = 32
@@ -20,12 +20,12 @@ type Prefix struct {
 	Len  uint8
 }
 
-// Valid tells whether the prefix is well formed: no bits beyond its length.
+// Valid reports whether the prefix is well formed: no bits beyond its length.
 func (p Prefix) Valid() bool {
 	return p.Len <= maxDepth && p.Bits&^prefixMask(p.Len) == 0
 }
 
-// Covers tells whether h begins with the prefix.
+// Covers reports whether h begins with the prefix.
 func (p Prefix) Covers(h KeyHash) bool { return uint64(h)&prefixMask(p.Len) == p.Bits }
 
 // Child is the prefix one byte longer.

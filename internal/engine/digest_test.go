@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is the obvious digest: a map, and everything computed anew.
+// model is the obvious digest: a map, and everything computed again.
 type model map[KeyHash]Version
 
 func (m model) items(p Prefix) []Listed {

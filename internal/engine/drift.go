@@ -3,18 +3,18 @@ package engine
 // This file is the part of a replica that deals with local objects which are not
 // as the owner has them.
 
-// presume fills in what the owner has of an item that it has not spoken of in
+// assumeOwnerVersion fills in what the owner has of an item that it has not spoken of in
 // this session: when both sides were proven equal, it was what we had.
-func (r *replica) presume(it *heldItem) {
-	if r.proven && it.want.IsZero() && it.ticket == 0 && it.touched < r.provenID {
+func (r *replica) assumeOwnerVersion(it *replicaItem) {
+	if r.inSync && it.want.IsZero() && it.ticket == 0 && it.touched < r.provenID {
 		if v, ok := r.counted(it); ok {
 			it.want = v
 		}
 	}
 }
 
-// catchUp looks at everything anew, after a time in which that was impossible.
-func (r *replica) catchUp() {
+// recheckAll looks at everything again, after a time in which that was impossible.
+func (r *replica) recheckAll() {
 	for _, h := range sortedHashes(r.items) {
 		r.drift(r.items[h])
 	}
@@ -24,7 +24,7 @@ func (r *replica) catchUp() {
 // drift asks for an item whose local object is not as the owner has it. Content
 // that comes back after it was replaced twice is put there by somebody who will
 // not give in at once: then it is tolerated for a while, and people are told.
-func (r *replica) drift(it *heldItem) {
+func (r *replica) drift(it *replicaItem) {
 	if !r.peer.isOpen() || !r.complete || it.ticket != 0 || it.want.IsZero() || it.refused || it.heldBack {
 		return
 	}
@@ -32,23 +32,23 @@ func (r *replica) drift(it *heldItem) {
 		delete(r.redo, it.hash)
 		return
 	}
-	if it.exists && it.owned && it.held == it.replaced && it.returns >= 2 {
+	if it.exists && it.owned && it.stored == it.replaced && it.overwrites >= 2 {
 		r.tolerate(it)
 		return
 	}
-	r.askAgain(it)
+	r.requestAgain(it)
 }
 
-// askAgain asks for an item at once the first time, and then less and less
+// requestAgain asks for an item at once the first time, and then less and less
 // often while it keeps changing.
-func (r *replica) askAgain(it *heldItem) {
+func (r *replica) requestAgain(it *replicaItem) {
 	now := r.peer.now
-	if now-it.redoneAt > 2*r.tune.RetryMost {
+	if now-it.redoneAt > 2*r.tune.MaxRetryDelay {
 		it.redos = 0
 	}
 	due := now
 	if it.redos > 0 {
-		due = it.redoneAt + backoff(r.tune.RetryFirst, r.tune.RetryMost, int(it.redos)-1)
+		due = it.redoneAt + backoff(r.tune.MinRetryDelay, r.tune.MaxRetryDelay, int(it.redos)-1)
 	}
 	if due > now {
 		r.redo[it.hash] = due
@@ -59,13 +59,13 @@ func (r *replica) askAgain(it *heldItem) {
 		it.redos++
 	}
 	it.redoneAt = now
-	due = now + backoff(r.tune.RetryFirst, r.tune.RetryMost, int(it.redos)) // in case nothing comes of it
+	due = now + backoff(r.tune.MinRetryDelay, r.tune.MaxRetryDelay, int(it.redos)) // in case nothing comes of it
 	r.redo[it.hash] = due
 	r.wakeBy(due)
 	r.askFor(it)
 }
 
-func (r *replica) askFor(it *heldItem) { r.wants = append(r.wants, it.hash) }
+func (r *replica) askFor(it *replicaItem) { r.wants = append(r.wants, it.hash) }
 
 func (r *replica) wakeBy(t Time) {
 	if r.wake == 0 || t < r.wake {

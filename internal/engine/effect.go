@@ -9,8 +9,8 @@ type Send struct {
 	Message Message
 }
 
-// Cut a connection.
-type Cut struct {
+// CloseSession a connection.
+type CloseSession struct {
 	Session    uint64
 	Code       Code
 	Message    string
@@ -19,14 +19,14 @@ type Cut struct {
 
 // Apply content to the replica's object; answer with Applied.
 type Apply struct {
-	Scope   string
-	Key     Key
-	Ticket  uint64
-	Version Version
-	Content []byte
-	Extra   []byte
-	Born    uint64 // revision of the owner's objects, to be recorded with the mark
-	Suspect bool   // the owner's store is not believed: delete nothing
+	Scope          string
+	Key            Key
+	Ticket         uint64
+	Version        Version
+	Content        []byte
+	Extra          []byte
+	SourceRevision uint64 // revision of the owner's objects, to be recorded with the mark
+	Suspect        bool   // the owner's store is not believed: delete nothing
 }
 
 // Remove the replica's object, workloads excepted; answer with Applied.
@@ -49,9 +49,9 @@ type KeepAlias struct {
 	Brief bool     // no other process may rely on it
 }
 
-// Fact tells people what happened. Facts need no action to stay correct.
-type Fact struct {
-	Event   Event
+// Event tells people what happened. Facts need no action to stay correct.
+type Event struct {
+	Event   EventType
 	Scope   string
 	Key     Key
 	Code    Code
@@ -62,30 +62,30 @@ type Fact struct {
 	Held    *Held
 }
 
-// Event names a fact.
-type Event string
+// EventType names a fact.
+type EventType string
 
 // The events.
 const (
-	Opened        Event = "Opened"        // a session is up; answer with Begin
-	Closed        Event = "Closed"        // it is gone
-	Refused       Event = "Refused"       // a session was refused (Code, Message)
-	Rejected      Event = "Rejected"      // the replica refused an item: seen by both ends
-	Cured         Event = "Cured"         // and accepts it now
-	Delivered     Event = "Delivered"     // Pending scope: the replica has taken it
-	Ended         Event = "Ended"         // owner: the item that it deletes is gone on the replica
-	Aliased       Event = "Aliased"       // stored differently from what was written
-	HeldEvent     Event = "Held"          // deletions wait for a confirmation (Held)
-	Unheld        Event = "Unheld"        // what Held names is not held any more
-	StoreAccepted Event = "StoreAccepted" // a person accepted the other side's store
-	Equal         Event = "Equal"         // a scope is proven equal
-	Compared      Event = "Compared"      // once in a session: every scope was found equal, or made so
-	Unattached    Event = "Unattached"    // attached scope: the owner knows nothing of this object
+	Opened          EventType = "Opened"        // a session is up; answer with Begin
+	Closed          EventType = "Closed"        // it is gone
+	Refused         EventType = "Refused"       // a session was refused (Code, Message)
+	Rejected        EventType = "Rejected"      // the replica refused an item: seen by both ends
+	Accepted        EventType = "Cured"         // and accepts it now
+	Delivered       EventType = "Delivered"     // Pending scope: the replica has taken it
+	Finalized       EventType = "Ended"         // owner: the item that it deletes is gone on the replica
+	Aliased         EventType = "Aliased"       // stored differently from what was written
+	HoldStarted     EventType = "Held"          // deletions wait for a confirmation (Held)
+	HoldEnded       EventType = "Unheld"        // what Held names is not held any more
+	StoreAccepted   EventType = "StoreAccepted" // a person accepted the other side's store
+	InSync          EventType = "Equal"         // a scope is proven equal
+	InitialSyncDone EventType = "Compared"      // once in a session: every scope was found equal, or made so
+	Unattached      EventType = "Unattached"    // attached scope: the owner knows nothing of this object
 )
 
-func (Send) effect()      {}
-func (Cut) effect()       {}
-func (Apply) effect()     {}
-func (Remove) effect()    {}
-func (KeepAlias) effect() {}
-func (Fact) effect()      {}
+func (Send) effect()         {}
+func (CloseSession) effect() {}
+func (Apply) effect()        {}
+func (Remove) effect()       {}
+func (KeepAlias) effect()    {}
+func (Event) effect()        {}

@@ -230,12 +230,12 @@ func hostileStep(w *world, side *side, s *supply, session *uint64) {
 	case b < 78:
 		side.do(Begin{})
 	case b < 90: // an answer that fits, with any outcome
-		if o := side.peer.owners[s.pick("project", "application", "status")]; o != nil && o.lists[flying].head != nil {
-			it := o.lists[flying].head
+		if o := side.peer.owners[s.pick("project", "application", "status")]; o != nil && o.lists[inFlight].head != nil {
+			it := o.lists[inFlight].head
 			side.do(Received{*session, Ack{o.cfg.Name, []AckItem{{it.seq, it.key, it.version, s.code(), "said so", int64(s.number())}}}})
 		}
 	case b < 92:
-		side.do(Applied{Scope: s.scope(), Key: s.key(), Ticket: s.number(), Code: s.code(), Held: s.version(), Replaced: s.version(), Written: s.byte()%2 == 0, Lost: many(s, func() string { return "f" })})
+		side.do(Applied{Scope: s.scope(), Key: s.key(), Ticket: s.number(), Code: s.code(), Stored: s.version(), Replaced: s.version(), Written: s.byte()%2 == 0, Lost: many(s, func() string { return "f" })})
 		side.do(Recheck{s.scope(), s.key()})
 	default:
 		side.do(Received{*session, s.message()})

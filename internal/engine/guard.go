@@ -10,16 +10,16 @@ import (
 	"slices"
 )
 
-// guard stands between a suspicious deletion and the objects. What it holds
+// deletionGuard stands between a suspicious deletion and the objects. What it holds
 // stays as it is until the owner speaks of it again or a person confirms.
-type guard struct {
-	held    map[KeyHash]*heldItem
-	cause   Cause            // of what is held; the strictest, if there were several
-	removed map[KeyHash]bool // items removed by absence in this window, without a user's confirmation
-	base    int              // items that were here when the window began
-	quietAt Time             // when it ends
-	id      string           // of what is held, as last reported
-	changed bool             // since then
+type deletionGuard struct {
+	held          map[KeyHash]*replicaItem
+	cause         Cause            // of what is held; the strictest, if there were several
+	removed       map[KeyHash]bool // items removed by absence in this window, without a user's confirmation
+	base          int              // items that were here when the window began
+	budgetResetAt Time             // when it ends
+	id            string           // of what is held, as last reported
+	changed       bool             // since then
 }
 
 // Cause is the rule by which deletions are held. It travels by name, so that a
@@ -39,13 +39,13 @@ const (
 // Budget reports whether the deletion budget of a single agent is the cause.
 func (c Cause) Budget() bool { return c == CauseLast || c == CauseHalf || c == CauseMany }
 
-// absent decides on items that a complete round found missing at the owner. They
+// onAbsent decides on items that a complete round found missing at the owner. They
 // are ours, for they carry our mark; but the owner may lack them by mistake: a
 // wrong setting, or a view that is not complete. So it takes a confirmation to
 // remove the last item of a scope, more than half of it, or many. The limits do
 // not depend on how often a removal was tried: what was let go once is not
 // judged again in the session, and counts once in the window.
-func (g *guard) absent(r *replica, lost []*heldItem) {
+func (g *deletionGuard) onAbsent(r *replica, lost []*replicaItem) {
 	if len(lost) == 0 {
 		return
 	}
@@ -55,16 +55,16 @@ func (g *guard) absent(r *replica, lost []*heldItem) {
 	}
 	g.count(r, lost)
 	for _, it := range lost {
-		it.want, it.sure = Version{}, true
+		it.want, it.removalConfirmed = Version{}, true
 		r.cured(it)
 		r.remove(it, true, false)
 	}
 }
 
 // judge returns why items may not be removed now; empty: they may.
-func (g *guard) judge(r *replica, lost []*heldItem) Cause {
+func (g *deletionGuard) judge(r *replica, lost []*replicaItem) Cause {
 	switch {
-	case r.peer.suspect:
+	case r.peer.storeUntrusted:
 		return CauseStore
 	case r.cfg.NoBudget:
 		return ""
@@ -80,7 +80,7 @@ func (g *guard) judge(r *replica, lost []*heldItem) Cause {
 
 // exceeded returns by which rule the budget would be exceeded, if items were
 // removed with what is held; empty: by none.
-func (g *guard) exceeded(r *replica, lost []*heldItem) Cause {
+func (g *deletionGuard) exceeded(r *replica, lost []*replicaItem) Cause {
 	g.window(r)
 	// What is held already, or went a moment ago, belongs to the same loss: a set
 	// must not empty itself a few items at a time.
@@ -93,7 +93,7 @@ func (g *guard) exceeded(r *replica, lost []*heldItem) Cause {
 	}
 	left := 0
 	for h, it := range r.items {
-		leaving := going[h] || it.sure || it.removing && it.want.IsZero() && it.seq != 0
+		leaving := going[h] || it.removalConfirmed || it.removing && it.want.IsZero() && it.seq != 0
 		if it.exists && it.owned && !leaving {
 			left++
 		}
@@ -105,7 +105,7 @@ func (g *guard) exceeded(r *replica, lost []*heldItem) Cause {
 		return CauseLast
 	case 2*n > g.base:
 		return CauseHalf
-	case n > r.tune.HeldCount && n*100 > r.tune.HeldPercent*g.base:
+	case n > r.tune.DeletionBudgetItems && n*100 > r.tune.DeletionBudgetPercent*g.base:
 		return CauseMany
 	}
 	return ""
@@ -113,19 +113,19 @@ func (g *guard) exceeded(r *replica, lost []*heldItem) Cause {
 
 // window begins to count again if nothing was removed by absence for a while.
 // What could not be removed yet still counts.
-func (g *guard) window(r *replica) {
-	if r.peer.now < g.quietAt {
+func (g *deletionGuard) window(r *replica) {
+	if r.peer.now < g.budgetResetAt {
 		return
 	}
 	g.base = r.owned
 	maps.DeleteFunc(g.removed, func(h KeyHash, _ bool) bool {
 		it := r.items[h]
-		return it == nil || !it.sure || !it.exists || !it.owned
+		return it == nil || !it.removalConfirmed || !it.exists || !it.owned
 	})
 }
 
 // count notes items that are removed by absence without a user's confirmation.
-func (g *guard) count(r *replica, items []*heldItem) {
+func (g *deletionGuard) count(r *replica, items []*replicaItem) {
 	g.window(r)
 	if g.removed == nil {
 		g.removed = map[KeyHash]bool{}
@@ -133,19 +133,19 @@ func (g *guard) count(r *replica, items []*heldItem) {
 	for _, it := range items {
 		if !g.removed[it.hash] {
 			g.removed[it.hash] = true
-			g.quietAt = r.peer.now + quiet
+			g.budgetResetAt = r.peer.now + budgetWindow
 		}
 	}
 }
 
-// quiet is how long removals by absence count against the budget.
-const quiet = 600 * Second
+// budgetWindow is how long removals by absence count against the budget.
+const budgetWindow = 600 * Second
 
 // hold keeps items from being removed. A cause that needs a user's confirmation
 // stays until nothing is held: it covers whatever else is held meanwhile.
-func (g *guard) hold(r *replica, items []*heldItem, cause Cause) {
+func (g *deletionGuard) hold(r *replica, items []*replicaItem, cause Cause) {
 	if g.held == nil {
-		g.held = map[KeyHash]*heldItem{}
+		g.held = map[KeyHash]*replicaItem{}
 	}
 	if len(g.held) == 0 || g.cause == CauseFleet || cause == CauseStore {
 		g.cause = cause
@@ -160,7 +160,7 @@ func (g *guard) hold(r *replica, items []*heldItem, cause Cause) {
 }
 
 // drop forgets a held item: the owner has it again, or it is being removed.
-func (g *guard) drop(it *heldItem) {
+func (g *deletionGuard) drop(it *replicaItem) {
 	if it.heldBack {
 		it.heldBack, g.changed = false, true
 		delete(g.held, it.hash)
@@ -168,7 +168,7 @@ func (g *guard) drop(it *heldItem) {
 }
 
 // confirm carries out what is held, if it is still what the person looked at.
-func (g *guard) confirm(r *replica, id string) bool {
+func (g *deletionGuard) confirm(r *replica, id string) bool {
 	if len(g.held) == 0 || id != g.id {
 		return false
 	}
@@ -184,7 +184,7 @@ func (g *guard) confirm(r *replica, id string) bool {
 	for _, h := range sortedHashes(g.held) {
 		it := g.held[h]
 		g.drop(it)
-		it.sure = true
+		it.removalConfirmed = true
 		if it.ticket == 0 {
 			r.remove(it, true, false)
 		}
@@ -195,7 +195,7 @@ func (g *guard) confirm(r *replica, id string) bool {
 
 // report tells of a change in what is held, and what its ID was before; nil: no
 // change.
-func (g *guard) report(r *replica) (held *Held, was string) {
+func (g *deletionGuard) report(r *replica) (held *Held, was string) {
 	if !g.changed {
 		return nil, ""
 	}
@@ -209,7 +209,7 @@ func (g *guard) report(r *replica) (held *Held, was string) {
 }
 
 // describe says what is held, for people.
-func (g *guard) describe(r *replica) *Held {
+func (g *deletionGuard) describe(r *replica) *Held {
 	out := &Held{Scope: r.cfg.Name, ID: g.id, Count: uint64(len(g.held)), Of: uint64(r.owned)}
 	if g.id == "" {
 		return out
@@ -226,7 +226,7 @@ func (g *guard) describe(r *replica) *Held {
 }
 
 // reason says in words which rule holds the items, and what to do.
-func (g *guard) reason(r *replica) string {
+func (g *deletionGuard) reason(r *replica) string {
 	const otherwise = "; if not, put right what selects them (label selector, allowed namespaces, the namespace of the Agent) or restore them"
 	switch g.cause {
 	case CauseStore:
@@ -238,7 +238,7 @@ func (g *guard) reason(r *replica) string {
 	case CauseHalf:
 		return "the owner lacks more than half of the items in this scope. Confirm if that is intended" + otherwise
 	case CauseMany:
-		return fmt.Sprintf("the owner lacks more than %d items and more than %d %% of this scope. Confirm if that is intended", r.tune.HeldCount, r.tune.HeldPercent) + otherwise
+		return fmt.Sprintf("the owner lacks more than %d items and more than %d %% of this scope. Confirm if that is intended", r.tune.DeletionBudgetItems, r.tune.DeletionBudgetPercent) + otherwise
 	case CauseFleet:
 		return "the owner lacks these items, and the hub checks first whether many agents lose items at once. Nothing needs to be done unless the hub asks for a confirmation: argocd-agentctl pending"
 	}
@@ -249,8 +249,8 @@ func (g *guard) reason(r *replica) string {
 const maxSample = 10
 
 // fingerprint identifies exactly the set of keys that is held, so that a
-// confirmation can not cover more than the person was shown.
-func (g *guard) fingerprint(r *replica) string {
+// confirmation cannot cover more than the person was shown.
+func (g *deletionGuard) fingerprint(r *replica) string {
 	if len(g.held) == 0 {
 		return ""
 	}
@@ -267,8 +267,8 @@ func (g *guard) fingerprint(r *replica) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// release lets go of everything that is held, to be looked at anew.
-func (g *guard) release(r *replica) {
+// release lets go of everything that is held, to be looked at again.
+func (g *deletionGuard) release(r *replica) {
 	for _, h := range sortedHashes(g.held) {
 		it := g.held[h]
 		g.drop(it)

@@ -150,7 +150,7 @@ func TestHubThatChecksItsFleetIsAskedFirst(t *testing.T) {
 		if s, got := w.agentScope("application"); s.Held != held || got != cause {
 			t.Fatalf("%d held by rule %q, want %d by %q", s.Held, got, held, cause)
 		}
-		for _, h := range w.hub.peer.Status().Elsewhere {
+		for _, h := range w.hub.peer.Status().RemoteHolds {
 			if h.Cause != cause {
 				t.Fatalf("the hub knows of %+v", h)
 			}
@@ -186,7 +186,7 @@ func TestBudgetIsLookedAtAgainWhenTheHubLetsGo(t *testing.T) {
 	w.hub.boot()
 	w.plays("quiet hub put application app1..2 v1", "quiet connect", "quiet wait 60s", "hub misses application app1", "quiet wait 5s")
 	id := func() string {
-		for _, h := range w.hub.peer.Status().Elsewhere {
+		for _, h := range w.hub.peer.Status().RemoteHolds {
 			return h.ID
 		}
 		return ""

@@ -51,7 +51,7 @@ type side struct {
 	sent    int               // messages
 	applies int
 	removes int
-	facts   map[Event]int
+	facts   map[EventType]int
 	history []envelope // the last messages that this side has sent
 }
 
@@ -66,9 +66,9 @@ func testScopes(hub bool) []ScopeConfig {
 	}
 	return []ScopeConfig{
 		{Name: "project", Role: down},
-		{Name: "application", Role: down, Needs: "project"},
+		{Name: "application", Role: down, DependsOn: "project"},
 		{Name: "status", Role: up, Style: Attached},
-		{Name: "command", Role: down, Style: Pending},
+		{Name: "command", Role: down, Style: OneShot},
 	}
 }
 
@@ -81,7 +81,7 @@ func newWorld(t reporter, tune Tuning) *world {
 }
 
 func newSide(w *world, name string, hub bool, tune Tuning) *side {
-	s := &side{w: w, name: name, hub: hub, live: map[uint64]bool{}, facts: map[Event]int{}, held: map[string]string{}}
+	s := &side{w: w, name: name, hub: hub, live: map[uint64]bool{}, facts: map[EventType]int{}, held: map[string]string{}}
 	s.cfg = Config{Hub: hub, Scopes: testScopes(hub), Mode: "managed", Mapping: "namespace", Tuning: tune,
 		Hello: Hello{ClusterUID: "cluster-1"}}
 	s.store = newStore(s, name+"-store")
@@ -89,7 +89,7 @@ func newSide(w *world, name string, hub bool, tune Tuning) *side {
 	return s
 }
 
-// boot starts the process anew: the objects are all that is left.
+// boot starts the process again: the objects are all that is left.
 func (s *side) boot() {
 	s.peer = NewPeer(s.cfg, s.store)
 	s.todo = s.store.everything()
@@ -124,7 +124,7 @@ func (s *side) effect(e Effect) {
 			s.pipe = append(s.pipe, envelope{e.Session, e.Message})
 			s.history = append(s.history[max(0, len(s.history)-60):], envelope{e.Session, e.Message})
 		}
-	case Cut:
+	case CloseSession:
 		if s.w.trace != nil {
 			s.w.trace("%-5s x cut %s", s.name, e.Code)
 		}
@@ -141,7 +141,7 @@ func (s *side) effect(e Effect) {
 		s.store.ask(e)
 	case KeepAlias:
 		s.store.annotate(e)
-	case Fact:
+	case Event:
 		s.facts[e.Event]++
 		if s.w.trace != nil {
 			s.w.trace("%-5s * %s", s.name, s.w.names.fact(e))
@@ -149,7 +149,7 @@ func (s *side) effect(e Effect) {
 		switch {
 		case e.Event == Opened && !s.slow:
 			s.todo = append(s.todo, Begin{})
-		case e.Event == HeldEvent:
+		case e.Event == HoldStarted:
 			s.held[e.Scope] = e.Held.ID
 		}
 	}
@@ -256,7 +256,7 @@ func (w *world) wait(d Time) {
 	}
 }
 
-// equal tells whether owner and replica of a scope hold the same.
+// equal reports whether owner and replica of a scope hold the same.
 func (w *world) equal(scope string) error {
 	owner, replica := w.hub, w.agent
 	if w.agent.peer.owners[scope] != nil {

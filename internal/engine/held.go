@@ -2,14 +2,14 @@ package engine
 
 // This file is about what waits for a person's word, and how both ends know of it.
 
-func (p *Peer) suspicion() Held {
+func (p *Peer) storeHold() Held {
 	return Held{ID: p.suspectID, Cause: CauseStore, Reason: "the other side's store went back in time or is another one: deletions, updates and commands wait for a confirmation"}
 }
 
 // tellHeld makes known what is held back: to people here, and to the hub.
 func (p *Peer) tellHeld(h Held, was string) {
 	if h.ID != "" {
-		p.fact(Fact{Event: HeldEvent, Scope: h.Scope, Held: &h})
+		p.fact(Event{Event: HoldStarted, Scope: h.Scope, Held: &h})
 	} else {
 		p.unheld(h, was)
 	}
@@ -23,7 +23,7 @@ func (p *Peer) tellHeld(h Held, was string) {
 // for in a scope's name alone both sides may hold something.
 func (p *Peer) unheld(h Held, was string) {
 	h.ID = was
-	p.fact(Fact{Event: Unheld, Scope: h.Scope, Held: &h})
+	p.fact(Event{Event: HoldEnded, Scope: h.Scope, Held: &h})
 }
 
 // remindHeld tells the hub again what it may not have heard: nothing else would
@@ -39,8 +39,8 @@ func (p *Peer) remindHeld() {
 			delete(p.heldTold, h.Scope)
 		}
 	}
-	if p.suspect {
-		remind(p.suspicion())
+	if p.storeUntrusted {
+		remind(p.storeHold())
 	} else {
 		remind(Held{})
 	}
@@ -67,7 +67,7 @@ func (p *Peer) heldReceived(h Held) {
 			p.unheld(Held{}, was.ID)
 		}
 		p.remoteHeld[h.Scope] = h
-		p.fact(Fact{Event: HeldEvent, Scope: h.Scope, Held: &h})
+		p.fact(Event{Event: HoldStarted, Scope: h.Scope, Held: &h})
 	} else if was, ok := p.remoteHeld[h.Scope]; ok {
 		delete(p.remoteHeld, h.Scope)
 		p.unheld(h, was.ID)
@@ -93,8 +93,8 @@ func (p *Peer) heldScopes() []string {
 // confirmed lets go ahead what a person has looked at. It reports whether anything
 // of that ID waits.
 func (p *Peer) confirmed(id string) bool {
-	if p.suspect && id == p.suspectID {
-		p.trust()
+	if p.storeUntrusted && id == p.suspectID {
+		p.acceptStore()
 		return true
 	}
 	for _, cfg := range p.cfg.Scopes {
@@ -118,22 +118,22 @@ func (p *Peer) repeatHeld(scope string) {
 	case r != nil:
 		p.send(*r.guard.describe(r))
 	case scope != "":
-	case p.suspect:
-		p.send(p.suspicion())
+	case p.storeUntrusted:
+		p.send(p.storeHold())
 	default:
 		p.send(Held{})
 	}
 }
 
-// trust accepts the other side's store as it is.
-func (p *Peer) trust() {
+// acceptStore accepts the other side's store as it is.
+func (p *Peer) acceptStore() {
 	was := p.suspectID
-	p.suspect, p.suspectID, p.other = false, "", p.current
+	p.storeUntrusted, p.suspectID, p.other = false, "", p.current
 	p.floor = 0
 	for _, r := range p.replicas {
 		r.seen = 0
 	}
-	p.fact(Fact{Event: StoreAccepted, Store: p.other})
+	p.fact(Event{Event: StoreAccepted, Store: p.other})
 	p.tellHeld(Held{}, was)
 	for _, cfg := range p.cfg.Scopes {
 		if r := p.replicas[cfg.Name]; r != nil {

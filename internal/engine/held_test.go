@@ -13,9 +13,9 @@ func (commander) Content(string, Key) (content, extra []byte, ok bool) {
 	return []byte("sync"), nil, true
 }
 
-func (commander) Revision(string) uint64       { return 0 }
-func (commander) Born(string, Key) uint64      { return 0 }
-func (commander) View(string) (uint64, uint64) { return 0, 0 }
+func (commander) Revision(string) uint64            { return 0 }
+func (commander) SourceRevision(string, Key) uint64 { return 0 }
+func (commander) View(string) (uint64, uint64)      { return 0, 0 }
 
 // deltas counts the items that are sent in one step, and returns the last Seq.
 func deltas(effects []Effect) (n int, seq uint64) {
@@ -32,7 +32,7 @@ func deltas(effects []Effect) (n int, seq uint64) {
 }
 
 func TestHeldCommandGoesOutAsSoonAsTheAgentHoldsNothing(t *testing.T) {
-	p := NewPeer(Config{Hub: true, Scopes: []ScopeConfig{{Name: "command", Style: Pending}}}, commander{})
+	p := NewPeer(Config{Hub: true, Scopes: []ScopeConfig{{Name: "command", Style: OneShot}}}, commander{})
 	now := Time(1)
 	p.Step(now, View{Scope: "command", Complete: true})
 	p.Step(now, Connected{Session: 1})
@@ -76,7 +76,7 @@ func TestHeldCommandGoesOutAsSoonAsTheAgentHoldsNothing(t *testing.T) {
 }
 
 // An earlier word may arrive after a later one, where messages do not keep their
-// order. The hub must not show for ever as held what is not.
+// order. The hub must not show forever as held what is not.
 func TestThatNothingIsHeldAnyMoreIsSaidTwice(t *testing.T) {
 	p := NewPeer(Config{KnownStore: Store{UID: "hub", Revision: 9}, Scopes: []ScopeConfig{{Name: "s", Role: Replica}}}, emptySource{})
 	open(p) // with a hub that says nothing of its store: another one

@@ -24,12 +24,12 @@ type Tick struct{}
 
 // Publish says that the owner has an item, in this version.
 type Publish struct {
-	Scope   string
-	Key     Key
-	Version Version
-	Needs   Key  // zero: none
-	Touch   bool // send it even if only Extra changed, when it is due ...
-	Urgent  bool // ... or at once
+	Scope     string
+	Key       Key
+	Version   Version
+	DependsOn Key  // zero: none
+	Touch     bool // send it even if only Extra changed, when it is due ...
+	Urgent    bool // ... or at once
 }
 
 // Withdraw says that the owner has an item no longer. Seen: it was watched
@@ -47,21 +47,21 @@ type Withdraw struct {
 // behind its own writes leaves out what is older than the last Applied: it would
 // be taken for somebody's change.
 type Observe struct {
-	Scope string
-	Key   Key
-	Held  Version // hash of its content under the projection
-	Size  int     // bytes of that content
-	Owned bool    // carries our mark, so that it counts and may be removed
-	Alias Alias   // as recorded on the object
-	Lossy bool    // the alias hides that a field is not stored as it was written
-	Born  uint64  // likewise: the revision of the owner's objects that it came from
+	Scope          string
+	Key            Key
+	Stored         Version // hash of its content under the projection
+	Size           int     // bytes of that content
+	Owned          bool    // carries our mark, so that it counts and may be removed
+	Alias          Alias   // as recorded on the object
+	Lossy          bool    // the alias hides that a field is not stored as it was written
+	SourceRevision uint64  // likewise: the revision of the owner's objects that it came from
 }
 
 // Alias says that content written as Written is stored as Stored.
 type Alias struct{ Written, Stored Version }
 
-// Vanish says that the replica's own object is gone.
-type Vanish struct {
+// ObjectGone says that the replica's own object is gone.
+type ObjectGone struct {
 	Scope string
 	Key   Key
 }
@@ -75,22 +75,22 @@ type View struct {
 
 // Applied is the caller's answer to Apply or Remove.
 type Applied struct {
-	Scope      string
-	Key        Key
-	Ticket     uint64
-	Code       Code // OK or why not
-	Message    string
-	RetryAfter Time
-	Held       Version  // after a write: hash of what is stored; zero: no object
-	Size       int      // bytes of what is stored
-	Replaced   Version  // hash of what the write replaced
-	Lost       []string // fields that are not stored as they were written: few and short, for people
-	Contested  []string // likewise, fields that were not so in what the write replaced
-	Born       uint64   // as in Observe
-	Written    bool     // an API write happened, else all was right already
-	Gone       bool     // the item is one to be deleted, and no object of it is left; Held: there is another one
-	Deleting   bool     // the object is being deleted: its content no longer counts
-	Left       bool     // the object was left as it is, on purpose: that is what the item asks for
+	Scope          string
+	Key            Key
+	Ticket         uint64
+	Code           Code // OK or why not
+	Message        string
+	RetryAfter     Time
+	Stored         Version  // after a write: hash of what is stored; zero: no object
+	Size           int      // bytes of what is stored
+	Replaced       Version  // hash of what the write replaced
+	Lost           []string // fields that are not stored as they were written: few and short, for people
+	Contested      []string // likewise, fields that were not so in what the write replaced
+	SourceRevision uint64   // as in Observe
+	Written        bool     // an API write happened, else all was right already
+	Gone           bool     // the item is one to be deleted, and no object of it is left; Held: there is another one
+	Deleting       bool     // the object is being deleted: its content no longer counts
+	Left           bool     // the object was left as it is, on purpose: that is what the item asks for
 }
 
 // Begin answers the fact Opened, once the caller has told everything that
@@ -130,7 +130,7 @@ func (Tick) input()         {}
 func (Publish) input()      {}
 func (Withdraw) input()     {}
 func (Observe) input()      {}
-func (Vanish) input()       {}
+func (ObjectGone) input()   {}
 func (View) input()         {}
 func (Applied) input()      {}
 func (Recheck) input()      {}

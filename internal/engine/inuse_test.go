@@ -17,7 +17,7 @@ func TestItemThatCannotBeRemovedIsCountedAsTheReplicaHasIt(t *testing.T) {
 	w.agent.store.refuse["project p"] = refusal{code: InUse, message: "an Application still names this project"}
 	w.connect()
 	w.wait(400 * Second)
-	if at := w.hub.scope("project").ProvenAt; at <= w.now-130*Second {
+	if at := w.hub.scope("project").InSyncAt; at <= w.now-130*Second {
 		t.Errorf("the hub knows only how it was %d s before", (w.now-at)/Second)
 	}
 	if n := w.hub.scope("project").Rejected; n != 1 {

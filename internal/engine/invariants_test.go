@@ -19,7 +19,7 @@ func checkInvariants(t reporter, p *Peer) {
 func checkOwner(t reporter, o *owner) {
 	t.Helper()
 	inLists, flyingBytes := 0, 0
-	for s := queued; s <= flying; s++ {
+	for s := queued; s <= inFlight; s++ {
 		n := 0
 		var prev *ownedItem
 		for it := o.lists[s].head; it != nil; it = it.next {
@@ -33,10 +33,10 @@ func checkOwner(t reporter, o *owner) {
 			if o.items[it.hash] != it {
 				t.Errorf("%s %s: in a list, but forgotten", o.cfg.Name, it.key)
 			}
-			if s == flying {
+			if s == inFlight {
 				flyingBytes += int(it.size)
 			}
-			if s == refused && it.reject == nil {
+			if s == rejected && it.reject == nil {
 				t.Errorf("%s %s: refused without a reason", o.cfg.Name, it.key)
 			}
 			if due := o.due(it); due != 0 && o.peer.isOpen() && (o.wake == 0 || o.wake > due) {
@@ -67,7 +67,7 @@ func checkOwner(t reporter, o *owner) {
 			notClean++
 		}
 		v, ok := o.digest.Get(h)
-		if want := o.cfg.Style != Pending && !it.ended; !it.gone && (ok != want || ok && v != it.version) {
+		if want := o.cfg.Style != OneShot && !it.ended; !it.gone && (ok != want || ok && v != it.version) {
 			t.Errorf("%s %s: version %v, in the digest %v (%v)", o.cfg.Name, it.key, it.version, v, ok)
 		}
 	}
@@ -97,8 +97,8 @@ func checkReplica(t reporter, r *replica) {
 		if it.problem != nil {
 			problems++
 		}
-		stored += int(it.stored)
-		if it.stored != 0 && (!it.exists || !it.owned) {
+		stored += int(it.storedBytes)
+		if it.storedBytes != 0 && (!it.exists || !it.owned) {
 			t.Errorf("%s %s: counts %d bytes of an object that is not ours", r.cfg.Name, it.key, it.stored)
 		}
 		if it.orphan {
@@ -117,7 +117,7 @@ func checkReplica(t reporter, r *replica) {
 			load += int(it.size)
 		}
 		if it.next != nil {
-			load += weight(*it.next)
+			load += windowCost(*it.next)
 			if it.ticket == 0 {
 				t.Errorf("%s %s: an item waits for no write", r.cfg.Name, it.key)
 			}
@@ -138,8 +138,8 @@ func checkReplica(t reporter, r *replica) {
 		t.Errorf("%s: %d owned, %d refused, %d held, load %d, %d counted; the accounts say %d, %d, %d, %d, %d", r.cfg.Name,
 			owned, refusing, heldBack, load, counted, r.owned, r.refusing, len(r.guard.held), r.load, r.digest.Len())
 	}
-	if stored != r.stored || problems != r.problems {
-		t.Errorf("%s: %d bytes are stored, %d items have a problem; the accounts say %d, %d", r.cfg.Name, stored, problems, r.stored, r.problems)
+	if stored != r.storedBytes || problems != r.problems {
+		t.Errorf("%s: %d bytes are stored, %d items have a problem; the accounts say %d, %d", r.cfg.Name, stored, problems, r.storedBytes, r.problems)
 	}
 	for h := range r.redo {
 		if r.items[h] == nil {
@@ -152,7 +152,7 @@ func checkReplica(t reporter, r *replica) {
 		}
 	}
 	for h := range r.contested {
-		if it := r.items[h]; it == nil || it.returns < 2 && !it.ended {
+		if it := r.items[h]; it == nil || it.overwrites < 2 && !it.ended {
 			t.Errorf("%s: remembers a fight that is over", r.cfg.Name)
 		}
 	}

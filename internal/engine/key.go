@@ -103,7 +103,7 @@ func (s Sum) sub(o Sum) Sum {
 }
 
 // itemSum is what one item adds to the digest: a hash over key and version, so
-// that two items can not trade versions unnoticed.
+// that two items cannot trade versions unnoticed.
 func itemSum(h KeyHash, v Version) Sum {
 	var b [24]byte
 	binary.BigEndian.PutUint64(b[:8], uint64(h))

@@ -47,13 +47,13 @@ func TestSuspicionIsRecordedAndNotLostToARecordThatLags(t *testing.T) {
 		p := NewPeer(Config{Hub: true, KnownStore: Store{UID: "s", Revision: 100}}, nil)
 		p.other = Store{UID: "s", Revision: 500} // seen since
 		if c.finds {
-			p.meet(Store{UID: "s", Revision: 300})
+			p.checkStore(Store{UID: "s", Revision: 300})
 		}
 		for _, r := range c.records {
 			p.Step(1, Known{Store: r.store, Suspect: r.suspect})
 		}
-		if p.suspect != c.want || (p.suspectID != "") != c.want {
-			t.Errorf("%s: suspect is %v, %q", title, p.suspect, p.suspectID)
+		if p.storeUntrusted != c.want || (p.suspectID != "") != c.want {
+			t.Errorf("%s: suspect is %v, %q", title, p.storeUntrusted, p.suspectID)
 		}
 	}
 }
@@ -61,17 +61,17 @@ func TestSuspicionIsRecordedAndNotLostToARecordThatLags(t *testing.T) {
 // One confirmation does, whichever replica has the session by then.
 func TestSuspicionHasTheSameIDWhereverItIsKnown(t *testing.T) {
 	finds := NewPeer(Config{Hub: true, KnownStore: Store{UID: "s", Revision: 500}}, nil)
-	finds.meet(Store{UID: "s", Revision: 300})
+	finds.checkStore(Store{UID: "s", Revision: 300})
 	store, _ := finds.Other()
-	starts := NewPeer(Config{Hub: true, KnownStore: store, Suspect: true}, nil)
+	starts := NewPeer(Config{Hub: true, KnownStore: store, StoreUntrusted: true}, nil)
 	hears := NewPeer(Config{Hub: true, KnownStore: Store{UID: "s", Revision: 100}}, nil)
 	hears.Step(1, Known{Store: store, Suspect: true})
 	if finds.suspectID == "" || starts.suspectID != finds.suspectID || hears.suspectID != finds.suspectID {
 		t.Errorf("%q, %q, %q", finds.suspectID, starts.suspectID, hears.suspectID)
 	}
 	// Grown since, the store is not believed any more than before.
-	starts.meet(Store{UID: "s", Revision: 900})
-	if !starts.suspect {
+	starts.checkStore(Store{UID: "s", Revision: 900})
+	if !starts.storeUntrusted {
 		t.Error("it is believed because it has grown")
 	}
 }
@@ -91,9 +91,9 @@ func TestASessionOfAnotherClusterThanTheRecordedOneEnds(t *testing.T) {
 		hello := Hello{Epoch: Epoch{Incarnation: 1}, ClusterUID: "mine", Mode: "managed", Protocol: Range{ProtocolMin, ProtocolMax}, Projection: Range{ProjectionMin, ProjectionMax}}
 		p.Step(1, Connected{Session: 1})
 		p.Step(1, Received{Session: 1, Message: hello})
-		var cut *Cut
+		var cut *CloseSession
 		for _, e := range p.Step(1, Known{Cluster: c.recorded}) {
-			if e, ok := e.(Cut); ok {
+			if e, ok := e.(CloseSession); ok {
 				cut = &e
 			}
 		}

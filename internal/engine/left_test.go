@@ -12,7 +12,7 @@ func TestObjectThatIsLeftAloneCountsAsEqual(t *testing.T) {
 	w.wait(200 * Second)
 	proven := func(when string) {
 		t.Helper()
-		if at := w.hub.scope("application").ProvenAt; at <= w.now-100*Second {
+		if at := w.hub.scope("application").InSyncAt; at <= w.now-100*Second {
 			t.Errorf("%s: the hub knows only how it was %d s before", when, (w.now-at)/Second)
 		}
 		if got := w.agent.store.contents("application")["a"]; got != "v1" {
@@ -47,7 +47,7 @@ func TestObjectThatIsLeftAloneCountsAsEqual(t *testing.T) {
 	if got := w.agent.store.contents("application")["a"]; got != "theirs" {
 		t.Errorf("a change was undone: %q", got)
 	}
-	if at := w.hub.scope("application").ProvenAt; at <= w.now-100*Second {
+	if at := w.hub.scope("application").InSyncAt; at <= w.now-100*Second {
 		t.Error("after a change the hub never calls it proven")
 	}
 
@@ -74,7 +74,7 @@ func TestObjectThatIsNotLeftAloneAnyMoreIsComparedByContent(t *testing.T) {
 	if w.agent.store.id.Revision != writes || w.agent.store.of("application")[key].alias != (Alias{}) || w.agent.facts[Aliased] != 0 {
 		t.Errorf("something was written or told: %d writes, alias %v", w.agent.store.id.Revision-writes, w.agent.store.of("application")[key].alias)
 	}
-	if at := w.hub.scope("application").ProvenAt; at <= w.now-100*Second {
+	if at := w.hub.scope("application").InSyncAt; at <= w.now-100*Second {
 		t.Error("the hub does not call it proven")
 	}
 }

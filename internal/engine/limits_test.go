@@ -35,7 +35,7 @@ func TestResumeStaysCheap(t *testing.T) {
 }
 
 // replicaPeer is an agent in a session, with one scope that the hub fills.
-func replicaPeer(style Style, tune Tuning) *Peer {
+func replicaPeer(style ScopeStyle, tune Tuning) *Peer {
 	p := NewPeer(Config{Scopes: []ScopeConfig{{Name: "s", Role: Replica, Style: style}}, Tuning: tune}, emptySource{})
 	p.Step(1, View{Scope: "s", Complete: true})
 	open(p)
@@ -88,7 +88,7 @@ func TestReplicaStoresNoMoreBytesThanItsLimit(t *testing.T) {
 		got := codes(p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{item(seq, name, content)}}}))
 		if fmt.Sprint(got) == "[Apply]" {
 			tickets++
-			p.Step(1, Applied{Scope: "s", Key: Key{Name: name}, Ticket: tickets, Held: VersionOf([]byte(content)), Size: size, Written: true})
+			p.Step(1, Applied{Scope: "s", Key: Key{Name: name}, Ticket: tickets, Stored: VersionOf([]byte(content)), Size: size, Written: true})
 		}
 		checkInvariants(t, p)
 		return strings.Join(got, ",")
@@ -112,8 +112,8 @@ func TestReplicaStoresNoMoreBytesThanItsLimit(t *testing.T) {
 		}
 	}
 	// What others take away makes room, and what they add counts.
-	p.Step(1, Vanish{Scope: "s", Key: Key{Name: "b"}})
-	p.Step(1, Observe{Scope: "s", Key: Key{Name: "a"}, Held: Version{1, 1}, Size: 80, Owned: true})
+	p.Step(1, ObjectGone{Scope: "s", Key: Key{Name: "b"}})
+	p.Step(1, Observe{Scope: "s", Key: Key{Name: "a"}, Stored: Version{1, 1}, Size: 80, Owned: true})
 	if got := send("d", 20); got != "Ack TooLarge" {
 		t.Errorf("81 bytes and 20: %s", got)
 	}
@@ -155,7 +155,7 @@ func TestRejectedKeysThatVanishLeaveNothing(t *testing.T) {
 	}
 	checkInvariants(t, p)
 
-	p.Step(1, Observe{Scope: "s", Key: Key{Name: "a"}, Held: Version{1, 1}, Owned: true})
+	p.Step(1, Observe{Scope: "s", Key: Key{Name: "a"}, Stored: Version{1, 1}, Owned: true})
 	p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{item(5000, "a", "x")}}})
 	p.Step(1, Applied{Scope: "s", Key: Key{Name: "a"}, Ticket: 2001, Code: Invalid, Message: long})
 	if got, ok := p.Rejection("s", Key{Name: "a"}); !ok || got.Code != Invalid || len(got.Message) != maxMessage {
@@ -172,12 +172,12 @@ func TestHeldWithEverNewIDsIsTakenBack(t *testing.T) {
 	for i := range 1000 {
 		for _, scope := range []string{"", "s", "r", "unknown"} {
 			for _, e := range p.Step(1, Received{1, Held{Scope: scope, ID: fmt.Sprint("id", i)}}) {
-				f, ok := e.(Fact)
+				f, ok := e.(Event)
 				switch {
 				case !ok || f.Scope != "":
-				case f.Event == HeldEvent:
+				case f.Event == HoldStarted:
 					open[f.Held.ID] = true
-				case f.Event == Unheld:
+				case f.Event == HoldEnded:
 					delete(open, f.Held.ID)
 				}
 			}
@@ -271,7 +271,7 @@ func TestEarlyMessagesAreBounded(t *testing.T) {
 		p.Step(1, Received{1, Roots{}})
 		p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{item(i+1, fmt.Sprint("k", i), "content")}}})
 	}
-	if len(p.early) > maxEarly || p.earlyBytes > overload*1000 {
+	if len(p.early) > maxEarlyMessages || p.earlyBytes > maxQueuedWindows*1000 {
 		t.Errorf("%d messages, %d bytes", len(p.early), p.earlyBytes)
 	}
 	p.Step(1, Disconnected{1})
@@ -305,7 +305,7 @@ func TestVersionText(t *testing.T) {
 	}
 }
 
-// What can not travel is refused at home; the next item goes.
+// What cannot travel is refused at home; the next item goes.
 func TestTooLargeItemIsRefusedAlone(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	w.hub.do(Tick{})
@@ -320,8 +320,8 @@ func TestTooLargeItemIsRefusedAlone(t *testing.T) {
 	}
 	w.hub.store.put("application", Key{Name: "big"}, func(o *object) { o.content = "x" })
 	w.wait(120 * Second)
-	if err := w.equal("application"); err != nil || w.hub.facts[Cured] != 1 {
-		t.Errorf("%v, %d cured", err, w.hub.facts[Cured])
+	if err := w.equal("application"); err != nil || w.hub.facts[Accepted] != 1 {
+		t.Errorf("%v, %d cured", err, w.hub.facts[Accepted])
 	}
 }
 

@@ -34,9 +34,9 @@ func (l *itemList) remove(it *ownedItem) {
 	l.len--
 }
 
-// enter moves an item into a state, and so from list to list.
-func (o *owner) enter(it *ownedItem, s itemState) {
-	if it.state == flying {
+// setState moves an item into a state, and so from list to list.
+func (o *owner) setState(it *ownedItem, s itemState) {
+	if it.state == inFlight {
 		o.inFlight -= int(it.size)
 	}
 	if it.state != clean {
@@ -49,7 +49,7 @@ func (o *owner) enter(it *ownedItem, s itemState) {
 		it.since = o.peer.now // a blocked item's time counts from when it became dirty
 	}
 	it.state = s
-	if s == flying {
+	if s == inFlight {
 		o.inFlight += int(it.size)
 	}
 	if t := o.due(it); t != 0 && (o.wake == 0 || t < o.wake) {
@@ -60,11 +60,11 @@ func (o *owner) enter(it *ownedItem, s itemState) {
 // due is when time alone moves an item on; 0: never.
 func (o *owner) due(it *ownedItem) Time {
 	switch it.state {
-	case flying:
+	case inFlight:
 		return it.since + o.tune.Resend
 	case blocked:
-		return it.since + o.tune.NeedsMost
-	case refused:
+		return it.since + o.tune.DependencyTimeout
+	case rejected:
 		return it.reject.retryAt
 	}
 	return 0
@@ -77,17 +77,17 @@ func (o *owner) tick() {
 		return
 	}
 	o.wake = 0
-	for _, s := range []itemState{flying, blocked, refused} {
+	for _, s := range []itemState{inFlight, blocked, rejected} {
 		for it := o.lists[s].head; it != nil; {
 			next := it.next
 			t := o.due(it)
 			switch {
 			case t <= o.peer.now:
-				o.enter(it, queued)
+				o.setState(it, queued)
 			case o.wake == 0 || t < o.wake:
 				o.wake = t
 			}
-			if t > o.peer.now && s == flying {
+			if t > o.peer.now && s == inFlight {
 				break // the rest was sent later
 			}
 			it = next
@@ -103,6 +103,6 @@ func backoff(first, most Time, attempts int) Time {
 	return min(d, most)
 }
 
-// spread makes a pause up to a half shorter, by an amount of the item's own, so
+// jitter makes a pause up to a half shorter, by an amount of the item's own, so
 // that many that were refused together do not come back together.
-func spread(pause Time, h KeyHash) Time { return pause - pause/2*Time(h%1024)/1024 }
+func jitter(pause Time, h KeyHash) Time { return pause - pause/2*Time(h%1024)/1024 }

@@ -41,7 +41,7 @@ func TestObjectThatLostItsMarkIsAskedFor(t *testing.T) {
 	l.open(hubStore)
 	l.delta(1, "a", "v1")
 	l.applied("a", "v1", "")
-	l.expect(l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("v1")), Owned: false}), "want a")
+	l.expect(l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("v1")), Owned: false}), "want a")
 }
 
 // Something on this side insists on its content. For a while both are taken as equal. Then one more write shows whether
@@ -80,7 +80,7 @@ func TestAliasOnTheObjectDoesNotReplaceTheOneThatWasLearntSince(t *testing.T) {
 	l.delta(1, "a", "v1")
 	l.expect(l.applied("a", "v1, normalised", ""), "alias a")
 	older := Alias{Written: VersionOf([]byte("v0")), Stored: VersionOf([]byte("v1, normalised"))} // which v0 was stored as too
-	l.refuse(l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("v1, normalised")), Owned: true, Alias: older}), "want")
+	l.refuse(l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("v1, normalised")), Owned: true, Alias: older}), "want")
 	l.expect(l.root("a", "v1"), "fact Equal")
 }
 
@@ -89,7 +89,7 @@ func TestObjectThatTheOwnerHasLostTooIsNotAskedForAgain(t *testing.T) {
 	l.observe("a", "v1")
 	l.open(hubStore)
 	l.root("a", "v1")
-	l.expect(l.step(Vanish{Scope: "s", Key: Key{Name: "a"}}), "want a")
+	l.expect(l.step(ObjectGone{Scope: "s", Key: Key{Name: "a"}}), "want a")
 	l.expect(l.root(), "fact Equal")
 	l.refuse(l.pass(300*Second), "want")
 }

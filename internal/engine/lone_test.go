@@ -30,9 +30,9 @@ func (s *loneSource) Content(_ string, key Key) (content, extra []byte, ok bool)
 	return []byte(c), []byte(s.extra[key]), ok
 }
 
-func (s *loneSource) Revision(string) uint64       { return s.most }
-func (s *loneSource) Born(string, Key) uint64      { return s.most }
-func (s *loneSource) View(string) (uint64, uint64) { return s.least, s.most }
+func (s *loneSource) Revision(string) uint64            { return s.most }
+func (s *loneSource) SourceRevision(string, Key) uint64 { return s.most }
+func (s *loneSource) View(string) (uint64, uint64)      { return s.least, s.most }
 
 var (
 	hubStore   = Store{UID: "hub", Revision: 100}
@@ -40,14 +40,14 @@ var (
 )
 
 // newReplicaSide returns an agent that has the replica of scope s.
-func newReplicaSide(t *testing.T, style Style, cfg Config) *lone {
+func newReplicaSide(t *testing.T, style ScopeStyle, cfg Config) *lone {
 	t.Helper()
 	cfg.Scopes = []ScopeConfig{{Name: "s", Role: Replica, Style: style}}
 	return newLone(t, cfg)
 }
 
 // newOwnerSide returns a hub that owns scope s.
-func newOwnerSide(t *testing.T, style Style, cfg Config) *lone {
+func newOwnerSide(t *testing.T, style ScopeStyle, cfg Config) *lone {
 	t.Helper()
 	cfg.Hub, cfg.Scopes = true, []ScopeConfig{{Name: "s", Role: Owner, Style: style}}
 	return newLone(t, cfg)
@@ -109,7 +109,7 @@ func (l *lone) gone(seq uint64, name string) []string {
 // observe says that the local object has a content, and carries our mark.
 func (l *lone) observe(name, content string) []string {
 	l.t.Helper()
-	return l.step(Observe{Scope: "s", Key: Key{Name: name}, Held: VersionOf([]byte(content)), Owned: true})
+	return l.step(Observe{Scope: "s", Key: Key{Name: name}, Stored: VersionOf([]byte(content)), Owned: true})
 }
 
 // applied answers the last Apply or Remove of an item: what is stored now, and what was replaced; empty: nothing.
@@ -117,7 +117,7 @@ func (l *lone) applied(name, stored, replaced string) []string {
 	l.t.Helper()
 	in := Applied{Scope: "s", Key: Key{Name: name}, Ticket: l.peer.replicas["s"].get(Key{Name: name}).ticket, Written: true}
 	if stored != "" {
-		in.Held = VersionOf([]byte(stored))
+		in.Stored = VersionOf([]byte(stored))
 	}
 	if replaced != "" {
 		in.Replaced = VersionOf([]byte(replaced))
@@ -221,9 +221,9 @@ func describe(e Effect) []string {
 		return []string{"remove " + e.Key.Name}
 	case KeepAlias:
 		return []string{"alias " + e.Key.Name}
-	case Cut:
+	case CloseSession:
 		return []string{"cut " + string(e.Code)}
-	case Fact:
+	case Event:
 		return []string{strings.TrimSpace(fmt.Sprintf("fact %s %s", e.Event, e.Key.Name))}
 	case Send:
 		return describeMessage(e.Message)

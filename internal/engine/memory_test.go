@@ -25,9 +25,9 @@ type emptySource struct{}
 func (emptySource) Content(_ string, key Key) ([]byte, []byte, bool) {
 	return []byte(key.Name), nil, true
 }
-func (emptySource) Revision(string) uint64       { return 1 }
-func (emptySource) Born(string, Key) uint64      { return 0 }
-func (emptySource) View(string) (uint64, uint64) { return 0, 0 }
+func (emptySource) Revision(string) uint64            { return 1 }
+func (emptySource) SourceRevision(string, Key) uint64 { return 0 }
+func (emptySource) View(string) (uint64, uint64)      { return 0, 0 }
 
 // TestMemoryPerItem fills one scope with 100,000 items at either end. Keys are
 // the caller's, who has them in memory anyway.
@@ -67,7 +67,7 @@ func TestMemoryPerItem(t *testing.T) {
 		{"replica", func() *Peer {
 			p := NewPeer(scopes(Replica), emptySource{})
 			for _, k := range keys {
-				p.Step(1, Observe{Scope: "application", Key: k, Held: VersionOf([]byte(k.Name)), Owned: true})
+				p.Step(1, Observe{Scope: "application", Key: k, Stored: VersionOf([]byte(k.Name)), Owned: true})
 			}
 			return p
 		}},
@@ -79,7 +79,7 @@ func TestMemoryPerItem(t *testing.T) {
 				content := []byte(k.Name)
 				for _, e := range p.Step(1, Received{1, Delta{Scope: "application", Items: []DeltaItem{{Seq: uint64(i + 1), Key: k, Version: VersionOf(content), Content: content}}}}) {
 					if a, ok := e.(Apply); ok {
-						p.Step(1, Applied{Scope: a.Scope, Key: a.Key, Ticket: a.Ticket, Held: a.Version, Written: true})
+						p.Step(1, Applied{Scope: a.Scope, Key: a.Key, Ticket: a.Ticket, Stored: a.Version, Written: true})
 						break
 					}
 				}

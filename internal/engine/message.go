@@ -69,7 +69,7 @@ type Epoch struct {
 	Attempt     uint64
 }
 
-// Newer tells whether e is of a later session than o.
+// Newer reports whether e is of a later session than o.
 func (e Epoch) Newer(o Epoch) bool {
 	if e.Incarnation != o.Incarnation {
 		return e.Incarnation > o.Incarnation

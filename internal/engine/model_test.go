@@ -14,7 +14,7 @@ import (
 // quiet, that both sides hold the same.
 func TestTwoSidesConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t, Tuning{HeldCount: 2, Window: 300, MaxTombstones: 3})
+		w := newWorld(t, Tuning{DeletionBudgetItems: 2, Window: 300, MaxTombstones: 3})
 		w.agent.store.never, w.hub.store.never = true, true
 		w.hub.do(Tick{})
 		w.agent.do(Tick{})
@@ -283,9 +283,9 @@ func checkAtRest(t reporter, s *side) {
 	for _, cfg := range s.cfg.Scopes {
 		objects := len(s.store.of(cfg.Name))
 		if o := s.peer.owners[cfg.Name]; o != nil {
-			if len(o.items) != objects || o.tombstones != 0 || o.inFlight != 0 || o.lists[queued].len+o.lists[blocked].len+o.lists[flying].len > 0 {
+			if len(o.items) != objects || o.tombstones != 0 || o.inFlight != 0 || o.lists[queued].len+o.lists[blocked].len+o.lists[inFlight].len > 0 {
 				t.Fatalf("%s %s: %d objects, %d items, %d tombstones, %d bytes and %d items on their way", s.name, cfg.Name,
-					objects, len(o.items), o.tombstones, o.inFlight, o.lists[queued].len+o.lists[blocked].len+o.lists[flying].len)
+					objects, len(o.items), o.tombstones, o.inFlight, o.lists[queued].len+o.lists[blocked].len+o.lists[inFlight].len)
 			}
 			continue
 		}
@@ -294,7 +294,7 @@ func checkAtRest(t reporter, s *side) {
 			t.Fatalf("%s %s: %d objects, %d items, %d refused, %d to be asked for, round %v, %d held, load %d", s.name, cfg.Name,
 				objects, len(r.items), r.refusing, len(r.redo), r.round.active, len(r.guard.held), r.load)
 		}
-		if cfg.Style != Pending && !r.proven {
+		if cfg.Style != OneShot && !r.inSync {
 			t.Fatalf("%s %s: not proven equal", s.name, cfg.Name)
 		}
 	}

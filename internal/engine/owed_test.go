@@ -32,7 +32,7 @@ func TestWhatWasMadeGoodIsProvenSoon(t *testing.T) {
 	if err := w.equal("application"); err != nil {
 		t.Fatal(err)
 	}
-	if at := w.hub.scope("application").ProvenAt; at <= began {
+	if at := w.hub.scope("application").InSyncAt; at <= began {
 		t.Errorf("made good, but the hub knows only how it was %d s before", (began-at)/Second)
 	}
 }
@@ -44,7 +44,7 @@ func TestAnswerThatIsNotTrueAnyMoreIsNotGiven(t *testing.T) {
 			w.agent.store.slow = true
 			w.agent.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "somebody's" })
 		},
-		"can not see": func(w *world) { w.agent.do(View{Scope: "application", Complete: false, Reason: "forbidden"}) },
+		"cannot see": func(w *world) { w.agent.do(View{Scope: "application", Complete: false, Reason: "forbidden"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := atRest(t)
@@ -61,7 +61,7 @@ func TestAnswerThatIsNotTrueAnyMoreIsNotGiven(t *testing.T) {
 					}
 				}
 			}
-			if at := w.hub.scope("application").ProvenAt; at > began {
+			if at := w.hub.scope("application").InSyncAt; at > began {
 				t.Error("the hub calls them proven")
 			}
 		})
@@ -87,7 +87,7 @@ func TestOwedAnswerDoesNotPutOffTheNextComparison(t *testing.T) {
 	if err := w.equal("application"); err != nil {
 		t.Fatal(err)
 	}
-	if at := w.hub.scope("application").ProvenAt; at <= began {
+	if at := w.hub.scope("application").InSyncAt; at <= began {
 		t.Errorf("made good, but the hub knows only how it was %d s before", (began-at)/Second)
 	}
 }
@@ -116,7 +116,7 @@ func TestOlderPeerIsAnsweredAtOnce(t *testing.T) {
 	w.wait(600 * Second)
 	for _, s := range []*side{w.hub, w.agent} {
 		for _, name := range []string{"project", "application", "status"} {
-			if age := w.now - s.scope(name).ProvenAt; age > 61*Second {
+			if age := w.now - s.scope(name).InSyncAt; age > 61*Second {
 				t.Errorf("the %s knows of %s only how it was %d s ago", s.name, name, age/Second)
 			}
 		}
@@ -173,7 +173,7 @@ func TestNewSessionOwesNothing(t *testing.T) {
 // An answer to an older root says nothing of the one that was told last.
 func TestOnlyTheRootThatWasCalledTheSameIsKnown(t *testing.T) {
 	w := atRest(t)
-	old := w.hub.peer.owners["application"].told
+	old := w.hub.peer.owners["application"].lastSentRoot
 	w.hub.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "v2" })
 	tell := func() Root {
 		w.hub.pipe = nil // the agent does not hear it
@@ -196,18 +196,18 @@ func TestNothingIsProvenBeforeTheSessionBegins(t *testing.T) {
 	w.hub.slow, w.agent.slow = true, true
 	w.connect()
 	w.deliver()
-	if at := w.hub.scope("application").ProvenAt; at != 0 {
+	if at := w.hub.scope("application").InSyncAt; at != 0 {
 		t.Errorf("the hub calls it proven %d s ago", (w.now-at)/Second)
 	}
 	w.hub.do(Begin{})
 	w.deliver()
-	if at := w.agent.scope("application").ProvenAt; at != 0 {
+	if at := w.agent.scope("application").InSyncAt; at != 0 {
 		t.Errorf("the agent calls it proven %d s ago", (w.now-at)/Second)
 	}
 	w.agent.do(Begin{})
 	w.deliver()
 	for _, s := range []*side{w.hub, w.agent} {
-		if s.scope("application").ProvenAt != w.now {
+		if s.scope("application").InSyncAt != w.now {
 			t.Errorf("the %s does not call it proven", s.name)
 		}
 	}

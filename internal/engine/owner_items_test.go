@@ -29,12 +29,12 @@ func TestContentTravelsUnderItsOwnVersion(t *testing.T) {
 }
 
 func TestItemDoesNotWaitForAProjectThatTheReplicaRefuses(t *testing.T) {
-	l := newLone(t, Config{Hub: true, Scopes: []ScopeConfig{{Name: "s"}, {Name: "application", Needs: "s"}}})
+	l := newLone(t, Config{Hub: true, Scopes: []ScopeConfig{{Name: "s"}, {Name: "application", DependsOn: "s"}}})
 	l.open(agentStore)
 	l.publish("p", "v1")
 	l.source.content[Key{Name: "a"}], l.source.content[Key{Name: "b"}] = "v1", "v1"
 	needs := func(name string) []string {
-		return l.step(Publish{Scope: "application", Key: Key{Name: name}, Version: VersionOf([]byte("v1")), Needs: Key{Name: "p"}})
+		return l.step(Publish{Scope: "application", Key: Key{Name: name}, Version: VersionOf([]byte("v1")), DependsOn: Key{Name: "p"}})
 	}
 	l.refuse(needs("a"), "delta")
 	l.expect(l.ack(1, "p", Busy), "delta a v1")

@@ -16,19 +16,19 @@ type Peer struct {
 	beaconed Time // when the last was sent
 	remindAt Time // agent: when to say again what is held back
 
-	phase      phase
-	heard      Time // when the other side last said anything in this session
-	session    uint64
-	epoch      Epoch
-	own        Store  // this side's, as of the session's start
-	other      Store  // the other side's, as far as seen and believed
-	recorded   Store  // likewise, as it was last read from where all replicas of this side record it
-	current    Store  // the other side's, as it says in this session
-	floor      uint64 // how far the other side's was seen before this process started
-	protocol   int
-	projection int
+	phase        phase
+	lastReceived Time // when the other side last said anything in this session
+	session      uint64
+	epoch        Epoch
+	own          Store  // this side's, as of the session's start
+	other        Store  // the other side's, as far as seen and believed
+	recorded     Store  // likewise, as it was last read from where all replicas of this side record it
+	current      Store  // the other side's, as it says in this session
+	floor        uint64 // how far the other side's was seen before this process started
+	protocol     int
+	projection   int
 
-	suspect         bool // the other side's store is not believed
+	storeUntrusted  bool // the other side's store is not believed
 	recordedSuspect bool // likewise, as recorded says
 	suspectID       string
 	fleetHold       bool            // agent: the hub checks removals by absence across its agents
@@ -36,7 +36,7 @@ type Peer struct {
 	heldTold        map[string]bool // agent: scopes of which the hub was told so, or that it is over
 	early           []Message       // agent: came between Welcome and Begin
 	earlyBytes      int
-	strays          uint64 // messages that did not fit
+	unexpected      uint64 // messages that did not fit
 	compared        bool   // in this session every scope was found equal once, and people were told
 }
 
@@ -53,7 +53,7 @@ const (
 func NewPeer(cfg Config, source Source) *Peer {
 	p := &Peer{cfg: cfg, tune: cfg.Tuning.withDefaults(), source: source,
 		owners: map[string]*owner{}, replicas: map[string]*replica{}, remoteHeld: map[string]Held{},
-		other: cfg.KnownStore, recorded: cfg.KnownStore, recordedSuspect: cfg.Suspect, floor: cfg.KnownStore.Revision}
+		other: cfg.KnownStore, recorded: cfg.KnownStore, recordedSuspect: cfg.StoreUntrusted, floor: cfg.KnownStore.Revision}
 	for _, s := range cfg.Scopes {
 		if s.Role == Owner {
 			p.owners[s.Name] = newOwner(p, s)
@@ -66,8 +66,8 @@ func NewPeer(cfg Config, source Source) *Peer {
 			r.seen = s.Revision
 		}
 	}
-	if cfg.Suspect {
-		p.distrust()
+	if cfg.StoreUntrusted {
+		p.markStoreUntrusted()
 	}
 	return p
 }
@@ -104,7 +104,7 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 		if r := p.replicas[in.Scope]; r != nil {
 			r.observe(in)
 		}
-	case Vanish:
+	case ObjectGone:
 		if r := p.replicas[in.Scope]; r != nil {
 			r.vanish(in.Key)
 		}
@@ -157,7 +157,7 @@ func (p *Peer) NextWake() (Time, bool) {
 	return next, true
 }
 
-// Publishes tells whether this side has told the Peer of an item that it owns, or
+// Publishes reports whether this side has told the Peer of an item that it owns, or
 // has yet to be told by the replica that it is gone.
 func (p *Peer) Publishes(scope string, h KeyHash) bool {
 	o := p.owners[scope]
@@ -168,7 +168,7 @@ func (p *Peer) isOpen() bool { return p.phase == opened }
 
 func (p *Peer) emit(e Effect) { p.effects = append(p.effects, e) }
 
-func (p *Peer) fact(f Fact) { p.emit(f) }
+func (p *Peer) fact(f Event) { p.emit(f) }
 
 func (p *Peer) send(m Message) { p.emit(Send{Session: p.session, Message: m}) }
 
@@ -179,19 +179,19 @@ func (p *Peer) ticket() uint64 {
 
 func (p *Peer) beaconSoon() { p.beaconAt = p.now }
 
-// settle is how long the owner waits before it tells that items are missing:
+// absenceDelay is how long the owner waits before it tells that items are missing:
 // they rarely go alone, and the replica should see them as one loss.
-const settle = Second
+const absenceDelay = Second
 
-func (p *Peer) beaconSettled() { p.beaconAt = min(p.beaconAt, p.now+settle) }
+func (p *Peer) beaconSettled() { p.beaconAt = min(p.beaconAt, p.now+absenceDelay) }
 
 // tick does what time alone brings about.
 func (p *Peer) tick() {
 	if !p.isOpen() {
 		return
 	}
-	if p.deaf() {
-		p.giveUp()
+	if p.unresponsive() {
+		p.closeUnresponsive()
 		return
 	}
 	for _, cfg := range p.cfg.Scopes {
@@ -225,38 +225,38 @@ func (p *Peer) flush() {
 	}
 	for _, cfg := range p.cfg.Scopes {
 		if o := p.owners[cfg.Name]; o != nil {
-			o.pump()
+			o.sendDirty()
 		}
 	}
-	if p.isOpen() && !p.compared && p.allCompared() {
+	if p.isOpen() && !p.compared && p.allScopesInSync() {
 		p.compared = true
-		p.fact(Fact{Event: Compared})
+		p.fact(Event{Event: InitialSyncDone})
 	}
 }
 
-// allCompared tells whether every scope that can be compared was found equal in
+// allScopesInSync reports whether every scope that can be compared was found equal in
 // this session, at first or after the difference was made good. Something may
 // never be: a project that is still in use, or what others keep changing. What
 // differs in a second comparison, after everything was delivered, is of that kind.
-func (p *Peer) allCompared() bool {
+func (p *Peer) allScopesInSync() bool {
 	for _, cfg := range p.cfg.Scopes {
-		if cfg.Style == Pending {
+		if cfg.Style == OneShot {
 			continue
 		}
 		if o := p.owners[cfg.Name]; o != nil && !o.compared && o.rounds < 2 {
 			return false
 		}
-		if r := p.replicas[cfg.Name]; r != nil && !r.proven && r.rounds < 2 {
+		if r := p.replicas[cfg.Name]; r != nil && !r.inSync && r.rounds < 2 {
 			return false
 		}
 	}
 	return true
 }
 
-// beaconBack has the hub's beacon follow the agent's. At rest that is all that
+// answerBeacon has the hub's beacon follow the agent's. At rest that is all that
 // goes over a connection: one message in each direction, each of which also
 // answers the one before it. The hub's own timer is for agents without beacons.
-func (p *Peer) beaconBack() {
+func (p *Peer) answerBeacon() {
 	if p.cfg.Hub && p.now-p.beaconed >= p.tune.Beacon/2 {
 		p.beaconSoon()
 	}
@@ -301,10 +301,10 @@ func (p *Peer) view(in View) {
 		newly := in.Complete && !r.complete
 		r.complete, r.reason = in.Complete, in.Reason
 		if newly {
-			r.catchUp()
+			r.recheckAll()
 		}
 		if !r.complete {
-			r.round.stop() // its share of what we have can not be judged
+			r.round.stop() // its share of what we have cannot be judged
 		}
 	}
 }

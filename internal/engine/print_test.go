@@ -176,7 +176,7 @@ func (n *names) held(h Held) string {
 	return s + " (" + h.Reason + ")"
 }
 
-func (n *names) fact(f Fact) string {
+func (n *names) fact(f Event) string {
 	s := string(f.Event)
 	if f.Held != nil {
 		return s + n.held(*f.Held)

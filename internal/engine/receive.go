@@ -37,9 +37,9 @@ func (r *replica) delta(in DeltaItem, view uint64) {
 	case in.Seq <= it.seq:
 		// Late or doubled; the later one speaks for both.
 	case r.newerThan(it, max(view, in.Revision)):
-		r.ack(in, Unavailable, "this process of the owner has not seen yet what was written here last", r.tune.RetryFirst)
-	case r.load > 0 && (r.load+weight(in) > overload*r.tune.Window || r.stored+r.load+weight(in) > r.tune.MaxBytes):
-		r.ack(in, Overloaded, "more is under way than this side can hold", r.tune.RetryFirst)
+		r.ack(in, Unavailable, "this process of the owner has not seen yet what was written here last", r.tune.MinRetryDelay)
+	case r.load > 0 && (r.load+windowCost(in) > maxQueuedWindows*r.tune.Window || r.storedBytes+r.load+windowCost(in) > r.tune.MaxBytes):
+		r.ack(in, Overloaded, "more is under way than this side can hold", r.tune.MinRetryDelay)
 		r.update(it)
 	case it.ticket != 0:
 		it.seq = in.Seq
@@ -50,24 +50,24 @@ func (r *replica) delta(in DeltaItem, view uint64) {
 	}
 }
 
-// overload is how many windows of items a replica holds for a peer that sends
+// maxQueuedWindows is how many windows of items a replica holds for a peer that sends
 // regardless of answers. A peer that keeps to its own window never gets there.
-const overload = 16
+const maxQueuedWindows = 16
 
-// weight is what an item counts against a window.
-func weight(in DeltaItem) int {
+// windowCost is what an item counts against a window.
+func windowCost(in DeltaItem) int {
 	return len(in.Content) + len(in.Extra) + len(in.Key.Namespace) + len(in.Key.Name) + 64
 }
 
-func (r *replica) take(it *heldItem, in DeltaItem) {
+func (r *replica) take(it *replicaItem, in DeltaItem) {
 	it.touched = r.round.id
-	it.loose, it.sure, it.leaving = false, false, false
+	it.loose, it.removalConfirmed, it.leaving = false, false, false
 	if in.Gone {
 		r.takeGone(it, in)
 		return
 	}
 	if it.want != in.Version {
-		it.want, it.replaced, it.returns = in.Version, Version{}, 0
+		it.want, it.replaced, it.overwrites = in.Version, Version{}, 0
 		delete(r.contested, it.hash)
 	}
 	it.again = false
@@ -77,22 +77,22 @@ func (r *replica) take(it *heldItem, in DeltaItem) {
 	switch {
 	case r.cfg.Style == Attached && !it.exists:
 		r.refuse(it, in, NoObject, "there is no such object on this side", 0)
-	case r.cfg.Style == Pending && r.peer.suspect:
+	case r.cfg.Style == OneShot && r.peer.storeUntrusted:
 		r.refuse(it, in, HeldBack, "the hub's store went back in time; commands wait until that is confirmed", 0)
 	case r.heldUpdate(it, in):
 		r.refuse(it, in, HeldBack, "the owner's store went back in time or is another one; updates wait until that is confirmed", 0)
-	case r.cfg.Style != Pending && it.effective() != in.Version && r.exceeds(it, in):
+	case r.cfg.Style != OneShot && it.effective() != in.Version && r.exceeds(it, in):
 		r.refuse(it, in, TooLarge, fmt.Sprintf("it would be more than the %d bytes of kind %s that are stored for one agent", r.tune.MaxBytes, r.cfg.Name), 0)
-	case len(in.Extra) == 0 && r.cfg.Style != Pending && it.exists && it.owned && it.effective() == in.Version:
+	case len(in.Extra) == 0 && r.cfg.Style != OneShot && it.exists && it.owned && it.effective() == in.Version:
 		r.cured(it)
 		r.ack(in, OK, "", 0)
 		r.update(it)
 	default:
-		it.ticket, it.removing, it.size = r.peer.ticket(), false, int32(weight(in))
+		it.ticket, it.removing, it.size = r.peer.ticket(), false, int32(windowCost(in))
 		r.load += int(it.size)
 		r.update(it)
 		r.peer.emit(Apply{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Version: in.Version,
-			Content: in.Content, Extra: in.Extra, Born: in.Revision, Suspect: r.peer.suspect})
+			Content: in.Content, Extra: in.Extra, SourceRevision: in.Revision, Suspect: r.peer.storeUntrusted})
 	}
 }
 
@@ -102,8 +102,8 @@ func (r *replica) take(it *heldItem, in DeltaItem) {
 // revision does not prove that it is newer: the status of an Application is part
 // of the same object, so a report moves the revision and the spec stays old. New
 // objects replace nothing and are written.
-func (r *replica) heldUpdate(it *heldItem, in DeltaItem) bool {
-	return r.peer.suspect && r.cfg.Style == Mirror && it.exists && it.owned && it.effective() != in.Version
+func (r *replica) heldUpdate(it *replicaItem, in DeltaItem) bool {
+	return r.peer.storeUntrusted && r.cfg.Style == Mirror && it.exists && it.owned && it.effective() != in.Version
 }
 
 // askForHeldUpdates asks for what heldUpdate has refused: the owner's store is
@@ -117,7 +117,7 @@ func (r *replica) askForHeldUpdates() {
 }
 
 // takeGone removes an item that the owner was seen to lose.
-func (r *replica) takeGone(it *heldItem, in DeltaItem) {
+func (r *replica) takeGone(it *replicaItem, in DeltaItem) {
 	it.want, it.replaced, it.again = Version{}, Version{}, false
 	delete(r.redo, it.hash)
 	r.setRefused(it, false)
@@ -125,8 +125,8 @@ func (r *replica) takeGone(it *heldItem, in DeltaItem) {
 	switch {
 	case !it.exists || !it.owned || r.cfg.Style != Mirror:
 		r.ack(in, OK, "", 0)
-	case r.peer.suspect:
-		r.guard.hold(r, []*heldItem{it}, CauseStore)
+	case r.peer.storeUntrusted:
+		r.guard.hold(r, []*replicaItem{it}, CauseStore)
 		r.ack(in, HeldBack, "the owner's store went back in time; deletions wait until that is confirmed", 0)
 	default:
 		r.guard.drop(it)
@@ -137,7 +137,7 @@ func (r *replica) takeGone(it *heldItem, in DeltaItem) {
 
 // remove deletes the local object. Absent: the owner did not ask for it by an
 // item. Deleted: a user deleted the owner's object.
-func (r *replica) remove(it *heldItem, absent, deleted bool) {
+func (r *replica) remove(it *replicaItem, absent, deleted bool) {
 	it.ticket, it.removing, it.absent, it.size = r.peer.ticket(), true, absent, 0
 	r.peer.emit(Remove{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Deleted: deleted})
 }
@@ -173,11 +173,11 @@ func (r *replica) applied(in Applied) {
 	r.drift(it)
 }
 
-func (r *replica) removed(it *heldItem, in Applied) {
+func (r *replica) removed(it *replicaItem, in Applied) {
 	if in.Code == OK {
 		r.setExists(it, false, false)
 		r.setStored(it, 0)
-		it.held = Version{}
+		it.stored = Version{}
 		r.setAlias(it, Alias{}, false)
 	} else if in.Code == InUse && it.absent && it.next == nil {
 		it.leaving = true
@@ -197,7 +197,7 @@ func (r *replica) removed(it *heldItem, in Applied) {
 // retryRemoval compares again some time after an absent item could not be removed
 // because it was in use. The item counts again, so that the removal is decided by
 // a new round: only what the owner still lacks is removed.
-func (r *replica) retryRemoval(it *heldItem) {
+func (r *replica) retryRemoval(it *replicaItem) {
 	if it.leaving {
 		it.leaving = false
 		r.update(it)
@@ -205,7 +205,7 @@ func (r *replica) retryRemoval(it *heldItem) {
 	}
 }
 
-func (r *replica) written(it *heldItem, in Applied) {
+func (r *replica) written(it *replicaItem, in Applied) {
 	answer := DeltaItem{Seq: it.seq, Key: it.key, Version: it.want}
 	if it.want.IsZero() {
 		// Of an earlier session; this one finds out by comparing.
@@ -231,12 +231,12 @@ func (r *replica) written(it *heldItem, in Applied) {
 		if it.exists && it.owned {
 			// What is here came from another object of that name, which the
 			// owner lacks. Nobody has asked for its removal.
-			r.guard.hold(r, []*heldItem{it}, CauseSource)
+			r.guard.hold(r, []*replicaItem{it}, CauseSource)
 		}
 	}
 	if in.Left {
 		r.leave(it)
-	} else if it.held == it.want {
+	} else if it.stored == it.want {
 		r.setAlias(it, Alias{}, false) // of an earlier version
 	}
 	if in.Deleting {
@@ -245,41 +245,41 @@ func (r *replica) written(it *heldItem, in Applied) {
 	// A write may have replaced an object from which something else took the
 	// record of an alias that is known here.
 	unrecorded := in.Written && len(in.Lost) > 0
-	if it.exists && !it.want.IsZero() && it.owned && (it.effective() != it.want || unrecorded) && r.cfg.Style != Pending {
-		r.learn(it, in.Lost, in.Written)
+	if it.exists && !it.want.IsZero() && it.owned && (it.effective() != it.want || unrecorded) && r.cfg.Style != OneShot {
+		r.recordAlias(it, in.Lost, in.Written)
 	}
 	if it.next == nil {
 		r.ack(answer, OK, "", 0)
 	}
-	if r.cfg.Style == Pending {
+	if r.cfg.Style == OneShot {
 		it.want = Version{}
 	}
 }
 
-func (r *replica) noteHeld(it *heldItem, in Applied) {
-	if r.cfg.Style == Pending {
+func (r *replica) noteHeld(it *replicaItem, in Applied) {
+	if r.cfg.Style == OneShot {
 		return
 	}
-	r.setExists(it, !in.Held.IsZero(), !in.Held.IsZero())
+	r.setExists(it, !in.Stored.IsZero(), !in.Stored.IsZero())
 	r.setStored(it, in.Size)
-	it.held = in.Held
-	r.setBorn(it, in.Born)
+	it.stored = in.Stored
+	r.setBorn(it, in.SourceRevision)
 	switch {
-	case !in.Written || in.Replaced == in.Held || in.Replaced.IsZero():
+	case !in.Written || in.Replaced == in.Stored || in.Replaced.IsZero():
 	case in.Replaced != it.replaced:
-		it.replaced, it.returns = in.Replaced, 1
-	case it.returns < 250:
-		it.returns++
+		it.replaced, it.overwrites = in.Replaced, 1
+	case it.overwrites < 250:
+		it.overwrites++
 		r.contested[it.hash] = in.Contested
 	}
 }
 
-// refuse tells the owner why an item can not be had, and remembers that for the
+// refuse tells the owner why an item cannot be had, and remembers that for the
 // rest of the session so that rounds do not ask for it again and again.
-func (r *replica) refuse(it *heldItem, in DeltaItem, code Code, message string, after Time) {
+func (r *replica) refuse(it *replicaItem, in DeltaItem, code Code, message string, after Time) {
 	why := newProblem(code, message, it.exists, r.peer.session)
 	known := it.problem != nil && it.problem.why == why.why && it.problem.session == why.session
-	if r.cfg.Style == Pending {
+	if r.cfg.Style == OneShot {
 		it.want = Version{}
 	} else {
 		r.setRefused(it, true)
@@ -293,7 +293,7 @@ func (r *replica) refuse(it *heldItem, in DeltaItem, code Code, message string, 
 	if known {
 		return // people have been told
 	}
-	r.peer.fact(Fact{Event: Rejected, Scope: r.cfg.Name, Key: in.Key, Code: code, Message: message})
+	r.peer.fact(Event{Event: Rejected, Scope: r.cfg.Name, Key: in.Key, Code: code, Message: message})
 }
 
 func (r *replica) ack(in DeltaItem, code Code, message string, after Time) {

@@ -16,7 +16,7 @@ func TestHoldsThatAreNotTheAgentsToReportAreIgnored(t *testing.T) {
 		l := newOwnerSide(t, Mirror, Config{})
 		l.open(agentStore)
 		l.refuse(l.receive(Held{Scope: "nonsense", ID: "x"}), "fact")
-		if n := len(l.peer.Status().Elsewhere); n != 0 {
+		if n := len(l.peer.Status().RemoteHolds); n != 0 {
 			t.Errorf("%d are noted", n)
 		}
 	})

@@ -7,79 +7,79 @@ type replica struct {
 	cfg   ScopeConfig
 	tune  *Tuning
 	peer  *Peer
-	items map[KeyHash]*heldItem
+	items map[KeyHash]*replicaItem
 
-	digest   Digest // of what counts: see counted
-	complete bool
-	reason   string // why not complete
-	seen     uint64 // the newest of the owner's objects that we know of
-	horizon  uint64 // what came from later than the owner's store is, up to here, came from another history of it
-	owned    int    // objects that exist and carry our mark
-	refusing int    // items refused in this session
-	problems int    // items with a problem
-	orphans  int    // those of them that are orphans
-	floor    uint64 // the highest Seq of an item that was dropped: what is unknown and older is late
-	load     int    // bytes that wait to be applied, and the peer is held to
-	stored   int    // bytes that the objects which carry our mark hold
-	wants    []KeyHash
-	redo     map[KeyHash]Time // items known to differ, and when to ask for them (again)
-	ends     map[KeyHash]Time // when aliases end; those that are not in it do not end by time
+	digest      Digest // of what counts: see counted
+	complete    bool
+	reason      string // why not complete
+	seen        uint64 // the newest of the owner's objects that we know of
+	horizon     uint64 // what came from later than the owner's store is, up to here, came from another history of it
+	owned       int    // objects that exist and carry our mark
+	refusing    int    // items refused in this session
+	problems    int    // items with a problem
+	orphans     int    // those of them that are orphans
+	floor       uint64 // the highest Seq of an item that was dropped: what is unknown and older is late
+	load        int    // bytes that wait to be applied, and the peer is held to
+	storedBytes int    // bytes that the objects which carry our mark hold
+	wants       []KeyHash
+	redo        map[KeyHash]Time // items known to differ, and when to ask for them (again)
+	ends        map[KeyHash]Time // when aliases end; those that are not in it do not end by time
 
 	contested map[KeyHash][]string // fields of items that were changed back repeatedly
 	wake      Time                 // not later than the next thing that time brings about; 0: nothing
 	acks      []AckItem
 	round     round
-	guard     guard
-	proven    bool
-	provenAt  Time
+	guard     deletionGuard
+	inSync    bool
+	inSyncAt  Time
 	rounds    int    // completed in this session
 	provenID  uint64 // of the round that the proof came in place of
 	owed      Sum    // a root of the owner that was found the same, of which it is to hear with our next beacon
 	owes      bool
 }
 
-type heldItem struct {
-	hash     KeyHash
-	key      Key
-	held     Version // hash of the object's content
-	want     Version // what the owner has, as far as this session knows; zero: unknown
-	alias    Alias
-	replaced Version  // what our last write of want replaced
-	problem  *problem // why it was refused, as people were told; nil: they were told nothing, or that it is over
-	next     *DeltaItem
-	seq      uint64
-	touched  uint64 // round in which it became known, or the owner last spoke of it
-	born     uint64 // revision of the owner's objects that it came from, as recorded on it; 0: unknown
-	ticket   uint64 // of the write under way
-	redoneAt Time
-	size     int32 // of what ticket is about
-	stored   int32 // bytes that it counts for in the replica's stored
-	redos    uint8
-	returns  uint8 // how often writes of want have replaced the same
-	exists   bool
-	owned    bool
-	removing bool  // ticket is that of a Remove
-	absent   bool  // ... which the owner did not ask for by an item
-	refused  bool  // the owner was told why it can not be had
-	orphan   bool  // ... or will find out by itself: the object that it was attached to is gone
-	again    bool  // a round saw it differ while a write was under way
-	heldBack bool  // its removal waits for a confirmation
-	sure     bool  // its removal was confirmed
-	loose    bool  // attached: the owner knows nothing of it
-	leaving  bool  // the owner lacks it, but it is in use: does not count, and its removal is tried again
-	lossy    bool  // the alias hides that something is not stored as it was written
-	ended    bool  // the alias counts no longer, and is only remembered
-	checks   uint8 // how often in a row the same alias was learnt
+type replicaItem struct {
+	hash             KeyHash
+	key              Key
+	stored           Version // hash of the object's content
+	want             Version // what the owner has, as far as this session knows; zero: unknown
+	alias            Alias
+	replaced         Version  // what our last write of want replaced
+	problem          *problem // why it was refused, as people were told; nil: they were told nothing, or that it is over
+	next             *DeltaItem
+	seq              uint64
+	touched          uint64 // round in which it became known, or the owner last spoke of it
+	born             uint64 // revision of the owner's objects that it came from, as recorded on it; 0: unknown
+	ticket           uint64 // of the write under way
+	redoneAt         Time
+	size             int32 // of what ticket is about
+	storedBytes      int32 // bytes that it counts for in the replica's stored
+	redos            uint8
+	overwrites       uint8 // how often writes of want have replaced the same
+	exists           bool
+	owned            bool
+	removing         bool  // ticket is that of a Remove
+	absent           bool  // ... which the owner did not ask for by an item
+	refused          bool  // the owner was told why it cannot be had
+	orphan           bool  // ... or will find out by itself: the object that it was attached to is gone
+	again            bool  // a round saw it differ while a write was under way
+	heldBack         bool  // its removal waits for a confirmation
+	removalConfirmed bool  // its removal was confirmed
+	loose            bool  // attached: the owner knows nothing of it
+	leaving          bool  // the owner lacks it, but it is in use: does not count, and its removal is tried again
+	lossy            bool  // the alias hides that something is not stored as it was written
+	ended            bool  // the alias counts no longer, and is only remembered
+	checks           uint8 // how often in a row the same alias was learnt
 }
 
 func newReplica(p *Peer, cfg ScopeConfig) *replica {
-	return &replica{cfg: cfg, tune: &p.tune, peer: p, items: map[KeyHash]*heldItem{}, redo: map[KeyHash]Time{}, ends: map[KeyHash]Time{}, contested: map[KeyHash][]string{}}
+	return &replica{cfg: cfg, tune: &p.tune, peer: p, items: map[KeyHash]*replicaItem{}, redo: map[KeyHash]Time{}, ends: map[KeyHash]Time{}, contested: map[KeyHash][]string{}}
 }
 
 // counted is an item's part in the digest: the version by which the owner would
 // call it. What was refused counts as if it were there, for both sides know of
 // it; what is held back, leaving or unknown to the owner does not count.
-func (r *replica) counted(it *heldItem) (Version, bool) {
+func (r *replica) counted(it *replicaItem) (Version, bool) {
 	switch {
 	case it.refused && !it.want.IsZero():
 		return it.want, true
@@ -90,15 +90,15 @@ func (r *replica) counted(it *heldItem) (Version, bool) {
 }
 
 // effective is the owner's name for what the object holds.
-func (it *heldItem) effective() Version {
+func (it *replicaItem) effective() Version {
 	if it.inForce() {
 		return it.alias.Written
 	}
-	return it.held
+	return it.stored
 }
 
 // update brings the digest in line with an item, and drops an empty one.
-func (r *replica) update(it *heldItem) {
+func (r *replica) update(it *replicaItem) {
 	if v, ok := r.counted(it); ok {
 		r.digest.Set(it.hash, v)
 	} else {
@@ -115,15 +115,15 @@ func (r *replica) update(it *heldItem) {
 }
 
 // cured takes back what people were told about an item.
-func (r *replica) cured(it *heldItem) {
+func (r *replica) cured(it *replicaItem) {
 	if it.problem != nil {
 		it.problem = nil
 		r.problems--
-		r.peer.fact(Fact{Event: Cured, Scope: r.cfg.Name, Key: it.key})
+		r.peer.fact(Event{Event: Accepted, Scope: r.cfg.Name, Key: it.key})
 	}
 }
 
-func (r *replica) get(key Key) *heldItem {
+func (r *replica) get(key Key) *replicaItem {
 	it := r.items[key.Hash()]
 	if it == nil || it.key != key {
 		return nil
@@ -131,8 +131,8 @@ func (r *replica) get(key Key) *heldItem {
 	return it
 }
 
-// add makes room for a key; nil: the key can not be had.
-func (r *replica) add(key Key) *heldItem {
+// add makes room for a key; nil: the key cannot be had.
+func (r *replica) add(key Key) *replicaItem {
 	h := key.Hash()
 	if it := r.items[h]; it != nil {
 		if it.key != key {
@@ -140,12 +140,12 @@ func (r *replica) add(key Key) *heldItem {
 		}
 		return it
 	}
-	it := &heldItem{hash: h, key: key, touched: r.round.id}
+	it := &replicaItem{hash: h, key: key, touched: r.round.id}
 	r.items[h] = it
 	return it
 }
 
-func (r *replica) setExists(it *heldItem, exists, owned bool) {
+func (r *replica) setExists(it *replicaItem, exists, owned bool) {
 	was, is := it.exists && it.owned, exists && owned
 	it.exists, it.owned = exists, owned
 	if is && !was {
@@ -156,23 +156,23 @@ func (r *replica) setExists(it *heldItem, exists, owned bool) {
 }
 
 // setStored notes how many bytes an object holds. Call it after setExists.
-func (r *replica) setStored(it *heldItem, size int) {
+func (r *replica) setStored(it *replicaItem, size int) {
 	if !it.exists || !it.owned {
 		size = 0
 	}
-	r.stored += size - int(it.stored)
-	it.stored = int32(size)
+	r.storedBytes += size - int(it.storedBytes)
+	it.storedBytes = int32(size)
 }
 
 // exceeds reports whether the content of an item, in the place of what its object
 // holds, would be more than this side stores for the peer. What gets smaller may
 // always be stored.
-func (r *replica) exceeds(it *heldItem, in DeltaItem) bool {
-	more := len(in.Content) - int(it.stored)
-	return more > 0 && r.stored+more > r.tune.MaxBytes
+func (r *replica) exceeds(it *replicaItem, in DeltaItem) bool {
+	more := len(in.Content) - int(it.storedBytes)
+	return more > 0 && r.storedBytes+more > r.tune.MaxBytes
 }
 
-func (r *replica) setRefused(it *heldItem, refused bool) {
+func (r *replica) setRefused(it *replicaItem, refused bool) {
 	if it.orphan { // what is said now is about more than a lost object
 		it.orphan = false
 		r.orphans--
@@ -192,7 +192,7 @@ func (r *replica) setRefused(it *heldItem, refused bool) {
 // save that it knows nothing of an attached object. Aliases stay, and end when
 // they would have.
 func (r *replica) start() {
-	r.wants, r.acks, r.proven, r.owes, r.rounds = nil, nil, false, false, 0
+	r.wants, r.acks, r.inSync, r.owes, r.rounds = nil, nil, false, false, 0
 	r.redo, r.contested = map[KeyHash]Time{}, map[KeyHash][]string{}
 	r.round.stop()
 	r.guard.release(r)
@@ -200,22 +200,22 @@ func (r *replica) start() {
 		it := r.items[h]
 		r.setNext(it, nil)
 		it.want, it.seq, it.replaced = Version{}, 0, Version{}
-		it.sure, it.leaving, it.again, it.returns = false, false, false, 0
+		it.removalConfirmed, it.leaving, it.again, it.overwrites = false, false, false, 0
 		r.setRefused(it, false)
 		r.update(it)
 	}
-	r.floor = 0 // Seq starts anew
+	r.floor = 0 // Seq starts again
 	r.setHorizon()
 }
 
 // setNext keeps the latest item that came while a write is under way.
-func (r *replica) setNext(it *heldItem, next *DeltaItem) {
+func (r *replica) setNext(it *replicaItem, next *DeltaItem) {
 	if it.next != nil {
-		r.load -= weight(*it.next)
+		r.load -= windowCost(*it.next)
 	}
 	it.next = next
 	if next != nil {
-		r.load += weight(*next)
+		r.load += windowCost(*next)
 	}
 }
 
@@ -225,12 +225,12 @@ func (r *replica) observe(in Observe) {
 	if it == nil {
 		return
 	}
-	r.presume(it)
+	r.assumeOwnerVersion(it)
 	appeared := !it.exists
 	r.setExists(it, true, in.Owned)
 	r.setStored(it, in.Size)
-	it.held = in.Held
-	r.setBorn(it, in.Born)
+	it.stored = in.Stored
+	r.setBorn(it, in.SourceRevision)
 	if !in.Owned {
 		r.guard.drop(it)
 	}
@@ -253,11 +253,11 @@ func (r *replica) vanish(key Key) {
 	if it == nil || !it.exists {
 		return
 	}
-	r.presume(it)
+	r.assumeOwnerVersion(it)
 	r.setExists(it, false, false)
 	r.setStored(it, 0)
 	r.guard.drop(it)
-	it.held, it.loose = Version{}, false
+	it.stored, it.loose = Version{}, false
 	r.setAlias(it, Alias{}, false)
 	if !it.want.IsZero() {
 		// Attached: nothing is left to fill, and the owner will lose it too.
@@ -283,7 +283,7 @@ func (r *replica) tick() {
 	for _, h := range r.due(r.ends) {
 		switch it := r.items[h]; {
 		case it == nil:
-		case r.peer.suspect: // no update would be taken
+		case r.peer.storeUntrusted: // no update would be taken
 			r.endBy(it, now+lossyFirst)
 		default:
 			r.endAlias(it)
@@ -297,7 +297,7 @@ func (r *replica) tick() {
 		}
 	}
 	if r.round.active {
-		if t := r.round.startedAt + r.tune.RoundMost; t > now {
+		if t := r.round.startedAt + r.tune.RoundTimeout; t > now {
 			r.wakeBy(t)
 		} else {
 			r.round.stop()

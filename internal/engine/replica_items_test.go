@@ -44,7 +44,7 @@ func TestRoundEndsWhenTheObjectsCannotBeReadAnyMore(t *testing.T) {
 
 func TestEqualObjectThatIsNotOursIsAdopted(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
-	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("v1")), Owned: false})
+	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("v1")), Owned: false})
 	l.open(hubStore)
 	l.expect(l.delta(1, "a", "v1"), "apply a")
 }
@@ -61,7 +61,7 @@ func TestEndOfAStatusRemovesNothing(t *testing.T) {
 
 func TestObjectThatIsNotOursIsNotRemoved(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
-	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("v1")), Owned: false})
+	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("v1")), Owned: false})
 	l.open(hubStore)
 	l.refuse(l.round(100), "remove")
 	got := l.gone(1, "a")
@@ -73,7 +73,7 @@ func TestAnswerToAnotherWriteIsIgnored(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.open(hubStore)
 	l.expect(l.delta(1, "a", "v1"), "apply a")
-	l.refuse(l.step(Applied{Scope: "s", Key: Key{Name: "a"}, Ticket: 99, Held: VersionOf([]byte("v1")), Written: true}), "ack")
+	l.refuse(l.step(Applied{Scope: "s", Key: Key{Name: "a"}, Ticket: 99, Stored: VersionOf([]byte("v1")), Written: true}), "ack")
 	l.expect(l.applied("a", "v1", ""), "ack a")
 }
 
@@ -129,7 +129,7 @@ func TestItemIsNotRemovedWhileItIsWritten(t *testing.T) {
 // An object that this side does not adopt counts as refused. When the owner withdraws the item, the object stays.
 func TestObjectThatWasNotAdoptedStaysWhenTheOwnerWithdrawsTheItem(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
-	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("theirs")), Owned: false})
+	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("theirs")), Owned: false})
 	l.observe("b", "v1")
 	l.observe("c", "v1")
 	l.open(hubStore)

@@ -6,7 +6,7 @@ import "slices"
 // is complete when every prefix that was asked for has been answered; only then
 // absence means anything.
 type round struct {
-	id        uint64 // grows for ever; an item touched in this round is not absent
+	id        uint64 // grows forever; an item touched in this round is not absent
 	active    bool
 	startedAt Time // or last answered
 	asked     map[Prefix]bool
@@ -20,26 +20,26 @@ func (r *round) stop() { *r = round{id: r.id} }
 
 // rootReceived compares the owner's root with our own.
 func (r *replica) rootReceived(root Root) bool {
-	if r.cfg.Style == Pending || !r.complete {
+	if r.cfg.Style == OneShot || !r.complete {
 		return false
 	}
 	if root.Sum == r.digest.Sum() && root.Count == uint64(r.digest.Len()) {
 		r.prove()
-		r.peer.fact(Fact{Event: Equal, Scope: r.cfg.Name})
+		r.peer.fact(Event{Event: InSync, Scope: r.cfg.Name})
 		return true
 	}
 	r.startRound()
 	return false
 }
 
-// stillSame tells whether the answer that is owed is true by now, some time after
+// stillSame reports whether the answer that is owed is true by now, some time after
 // the root came. If not, the owner hears of that by what is asked for.
 func (r *replica) stillSame() bool { return r.complete && r.owed == r.digest.Sum() }
 
 // prove notes that the owner has what we count, and nothing else.
 func (r *replica) prove() {
 	r.round = round{id: r.round.id + 1}
-	r.proven, r.provenAt, r.provenID = true, r.peer.now, r.round.id
+	r.inSync, r.inSyncAt, r.provenID = true, r.peer.now, r.round.id
 	for _, h := range sortedHashes(r.redo) {
 		if it := r.items[h]; !it.exists && !it.refused && it.ticket == 0 {
 			it.want = Version{} // asked for in vain: the owner has lost it too
@@ -50,11 +50,11 @@ func (r *replica) prove() {
 }
 
 func (r *replica) startRound() {
-	if r.round.active || r.cfg.Style == Pending || !r.complete || !r.peer.isOpen() {
+	if r.round.active || r.cfg.Style == OneShot || !r.complete || !r.peer.isOpen() {
 		return
 	}
 	r.round = round{id: r.round.id + 1, active: true, startedAt: r.peer.now, asked: map[Prefix]bool{}}
-	r.wakeBy(r.peer.now + r.tune.RoundMost)
+	r.wakeBy(r.peer.now + r.tune.RoundTimeout)
 	r.ask([]Prefix{{}})
 }
 
@@ -150,7 +150,7 @@ func (r *replica) compareItems(b Branch) {
 }
 
 // differs deals with an item that the owner has, and has otherwise.
-func (r *replica) differs(it *heldItem) {
+func (r *replica) differs(it *replicaItem) {
 	_, waits := r.redo[it.hash]
 	switch {
 	case it.touched == r.round.id:
@@ -161,7 +161,7 @@ func (r *replica) differs(it *heldItem) {
 		// It will be asked for in its time: rounds do not hurry a race of writers.
 	default:
 		r.guard.drop(it)
-		it.loose, it.sure, it.leaving = false, false, false
+		it.loose, it.removalConfirmed, it.leaving = false, false, false
 		delete(r.redo, it.hash)
 		r.askFor(it)
 		r.update(it)
@@ -171,7 +171,7 @@ func (r *replica) differs(it *heldItem) {
 // finishRound removes what the owner lacks, as far as the guard lets it.
 func (r *replica) finishRound() {
 	r.rounds++
-	var lost []*heldItem
+	var lost []*replicaItem
 	removes := false
 	for _, h := range r.round.absent {
 		it := r.items[h]
@@ -186,8 +186,8 @@ func (r *replica) finishRound() {
 		case r.cfg.Style == Attached:
 			it.loose, it.want = true, Version{}
 			r.cured(it)
-			r.peer.fact(Fact{Event: Unattached, Scope: r.cfg.Name, Key: it.key})
-		case it.sure:
+			r.peer.fact(Event{Event: Unattached, Scope: r.cfg.Name, Key: it.key})
+		case it.removalConfirmed:
 			removes = true
 			r.remove(it, true, false) // it failed before; nobody needs to be asked again
 		default:
@@ -199,5 +199,5 @@ func (r *replica) finishRound() {
 		r.peer.sawRevision(r, r.round.view) // as of then they are known to be gone
 	}
 	r.round.stop()
-	r.guard.absent(r, lost)
+	r.guard.onAbsent(r, lost)
 }

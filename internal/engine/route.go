@@ -23,7 +23,7 @@ func (p *Peer) route(m Message) {
 			p.send(same)
 		}
 		p.same(m.Same)
-		p.beaconBack()
+		p.answerBeacon()
 	case Same:
 		p.same(m.Items)
 	case Ask:
@@ -53,7 +53,7 @@ func (p *Peer) route(m Message) {
 	case Held:
 		p.heldReceived(m)
 	case Confirm:
-		if !p.cfg.Hub { // an agent can not confirm what the hub holds back
+		if !p.cfg.Hub { // an agent cannot confirm what the hub holds back
 			if !p.confirmed(m.ID) {
 				p.repeatHeld(m.Scope)
 			}
@@ -72,7 +72,7 @@ func (p *Peer) same(roots []Root) {
 func (p *Peer) owner(scope string) *owner {
 	o := p.owners[scope]
 	if o == nil {
-		p.strays++
+		p.unexpected++
 	}
 	return o
 }
@@ -80,7 +80,7 @@ func (p *Peer) owner(scope string) *owner {
 func (p *Peer) replica(scope string) *replica {
 	r := p.replicas[scope]
 	if r == nil {
-		p.strays++
+		p.unexpected++
 	}
 	return r
 }

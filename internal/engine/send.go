@@ -4,8 +4,8 @@ import "fmt"
 
 // This file is the part of an owner that sends items.
 
-// pump sends what is dirty as far as the window allows.
-func (o *owner) pump() {
+// sendDirty sends what is dirty as far as the window allows.
+func (o *owner) sendDirty() {
 	if !o.peer.isOpen() {
 		return
 	}
@@ -26,34 +26,34 @@ func (o *owner) pump() {
 		if it == nil {
 			break
 		}
-		if o.mustWait(it) {
-			o.enter(it, blocked)
+		if o.isBlocked(it) {
+			o.setState(it, blocked)
 			continue
 		}
 		item, ok := o.load(it)
 		if !ok {
 			// Lost since; the withdrawal is on its way to us. If it comes back
 			// first, with the same content, it has still not been sent.
-			it.unread = true
-			o.enter(it, clean)
-			o.free(it.hash)
+			it.readFailed = true
+			o.setState(it, clean)
+			o.unblockDependents(it.hash)
 			continue
 		}
 		if len(item.Content) > MaxContent || len(item.Extra) > MaxExtra {
 			// The peer would refuse the whole message: refused here, it goes alone.
 			o.rejectItem(it, AckItem{Key: it.key, Version: it.version, Code: TooLarge,
 				Message: fmt.Sprintf("it has %d bytes, of which %d can travel", len(item.Content)+len(item.Extra), MaxContent)})
-			o.free(it.hash)
+			o.unblockDependents(it.hash)
 			continue
 		}
-		size := weight(item)
+		size := windowCost(item)
 		if bytes+size > o.tune.DeltaBytes || len(out.Items) == o.tune.DeltaItems {
 			flush()
 		}
 		o.seq++
 		item.Seq = o.seq
 		it.seq, it.size, it.stale = o.seq, int32(size), false
-		o.enter(it, flying)
+		o.setState(it, inFlight)
 		bytes += size
 		out.Items = append(out.Items, item)
 	}
@@ -73,38 +73,38 @@ func (o *owner) load(it *ownedItem) (DeltaItem, bool) {
 	}
 	if v := VersionOf(content); v != it.version {
 		it.version = v
-		if o.cfg.Style != Pending {
+		if o.cfg.Style != OneShot {
 			o.digest.Set(it.hash, v)
 		}
 	}
 	item.Version, item.Content, item.Extra = it.version, content, extra
 	if o.cfg.Style == Mirror {
-		item.Revision = o.peer.source.Born(o.cfg.Name, it.key)
+		item.Revision = o.peer.source.SourceRevision(o.cfg.Name, it.key)
 	}
 	return item, true
 }
 
-// mustWait tells that the item which this one needs is still on its way.
-func (o *owner) mustWait(it *ownedItem) bool {
-	needed := o.peer.owners[o.cfg.Needs]
-	if it.needs == 0 || it.gone || needed == nil || o.peer.now-it.since >= o.tune.NeedsMost {
+// isBlocked tells that the item which this one needs is still on its way.
+func (o *owner) isBlocked(it *ownedItem) bool {
+	needed := o.peer.owners[o.cfg.DependsOn]
+	if it.needs == 0 || it.gone || needed == nil || o.peer.now-it.since >= o.tune.DependencyTimeout {
 		return false
 	}
 	n := needed.items[it.needs]
-	return n != nil && !n.gone && n.reject == nil && (n.state == queued || n.state == flying)
+	return n != nil && !n.gone && n.reject == nil && (n.state == queued || n.state == inFlight)
 }
 
-// free lets go what waited for an item of this scope.
-func (o *owner) free(h KeyHash) {
+// unblockDependents lets go what waited for an item of this scope.
+func (o *owner) unblockDependents(h KeyHash) {
 	for _, cfg := range o.peer.cfg.Scopes {
 		other := o.peer.owners[cfg.Name]
-		if other == nil || cfg.Needs != o.cfg.Name {
+		if other == nil || cfg.DependsOn != o.cfg.Name {
 			continue
 		}
 		for it := other.lists[blocked].head; it != nil; {
 			next := it.next
 			if it.needs == h {
-				other.enter(it, queued)
+				other.setState(it, queued)
 			}
 			it = next
 		}

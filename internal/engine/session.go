@@ -16,7 +16,7 @@ func (p *Peer) connected(in Connected) {
 		return
 	}
 	if p.phase != closed && p.session != in.Session {
-		p.emit(Cut{Session: p.session, Code: Superseded, Message: "dialled again"})
+		p.emit(CloseSession{Session: p.session, Code: Superseded, Message: "dialled again"})
 	}
 	p.close(Superseded, "dialled again")
 	p.phase, p.session, p.epoch = greeting, in.Session, in.Epoch
@@ -36,7 +36,7 @@ func (p *Peer) close(code Code, message string) {
 	p.phase = closed
 	p.early, p.earlyBytes = nil, 0
 	if was == opened || was == opening {
-		p.fact(Fact{Event: Closed, Code: code, Message: message})
+		p.fact(Event{Event: Closed, Code: code, Message: message})
 	}
 }
 
@@ -45,58 +45,58 @@ func (p *Peer) Session() (uint64, bool) { return p.session, p.phase != closed }
 
 func (p *Peer) received(in Received) {
 	if hello, ok := in.Message.(Hello); ok && p.cfg.Hub {
-		p.greeted(in.Session, hello)
+		p.handleHello(in.Session, hello)
 		return
 	}
 	if in.Session != p.session || p.phase == closed {
 		return
 	}
-	p.heard = p.now
+	p.lastReceived = p.now
 	switch m := in.Message.(type) {
 	case Bye:
 		p.close(m.Code, m.Message)
 		if !p.cfg.Hub {
-			p.fact(Fact{Event: Refused, Code: m.Code, Message: m.Message})
+			p.fact(Event{Event: Refused, Code: m.Code, Message: m.Message})
 		}
-		p.emit(Cut{Session: in.Session, Code: m.Code, Message: m.Message, RetryAfter: max(0, Time(m.RetryAfterMillis))})
+		p.emit(CloseSession{Session: in.Session, Code: m.Code, Message: m.Message, RetryAfter: max(0, Time(m.RetryAfterMillis))})
 	case Welcome:
 		if !p.cfg.Hub && p.phase == greeting && m.Epoch == p.epoch {
-			p.welcomed(m)
+			p.handleWelcome(m)
 		}
 	default:
 		switch p.phase {
 		case opened:
 			p.route(in.Message)
 		case opening:
-			p.keep(in.Message)
+			p.bufferEarly(in.Message)
 		}
 	}
 }
 
-// keep puts aside what the hub says after its Welcome while this side is not
+// bufferEarly puts aside what the hub says after its Welcome while this side is not
 // ready to compare. Else its first roots, tombstones and commands would be lost,
 // and come again only after a minute.
-func (p *Peer) keep(m Message) {
+func (p *Peer) bufferEarly(m Message) {
 	if p.cfg.Hub {
-		return // the agent can not speak before it has been welcomed
+		return // the agent cannot speak before it has been welcomed
 	}
 	size := 0
 	if d, ok := m.(Delta); ok {
 		for _, it := range d.Items {
-			size += weight(it)
+			size += windowCost(it)
 		}
 	}
-	if len(p.early) < maxEarly && p.earlyBytes+size <= overload*p.tune.Window {
+	if len(p.early) < maxEarlyMessages && p.earlyBytes+size <= maxQueuedWindows*p.tune.Window {
 		p.early = append(p.early, m)
 		p.earlyBytes += size
 	}
 }
 
-// maxEarly is how many messages are put aside.
-const maxEarly = 1024
+// maxEarlyMessages is how many messages are put aside.
+const maxEarlyMessages = 1024
 
-// greeted decides on the hub whether a session is let in.
-func (p *Peer) greeted(session uint64, m Hello) {
+// handleHello decides on the hub whether a session is let in.
+func (p *Peer) handleHello(session uint64, m Hello) {
 	if session == p.session && (p.phase != closed || m.Epoch == p.epoch) {
 		return // doubled, or later than its own end
 	}
@@ -119,7 +119,7 @@ func (p *Peer) greeted(session uint64, m Hello) {
 			old := p.session
 			p.emit(Send{Session: old, Message: Bye{Code: Superseded, Message: "a newer session of this agent has connected"}})
 			p.close(Superseded, "a newer session of this agent has connected")
-			p.emit(Cut{Session: old, Code: Superseded, Message: "a newer session of this agent has connected"})
+			p.emit(CloseSession{Session: old, Code: Superseded, Message: "a newer session of this agent has connected"})
 		}
 		for _, scope := range p.heldScopes() { // the agent will say what it still holds
 			p.heldReceived(Held{Scope: scope})
@@ -127,19 +127,19 @@ func (p *Peer) greeted(session uint64, m Hello) {
 		p.cfg.KnownCluster = m.ClusterUID
 		p.phase, p.session, p.epoch = opening, session, m.Epoch
 		p.protocol, p.projection = protocol, projection
-		p.meet(m.Store)
-		p.fact(Fact{Event: Opened, Hello: &m, Store: m.Store})
+		p.checkStore(m.Store)
+		p.fact(Event{Event: Opened, Hello: &m, Store: m.Store})
 	}
 }
 
 func (p *Peer) refuse(session uint64, code Code, message string) {
 	p.emit(Send{Session: session, Message: Bye{Code: code, Message: message}})
-	p.emit(Cut{Session: session, Code: code, Message: message})
-	p.fact(Fact{Event: Refused, Code: code, Message: message})
+	p.emit(CloseSession{Session: session, Code: code, Message: message})
+	p.fact(Event{Event: Refused, Code: code, Message: message})
 }
 
-// welcomed opens the session on the agent.
-func (p *Peer) welcomed(m Welcome) {
+// handleWelcome opens the session on the agent.
+func (p *Peer) handleWelcome(m Welcome) {
 	if m.Protocol < ProtocolMin || m.Protocol > ProtocolMax || m.Projection < ProjectionMin || m.Projection > ProjectionMax {
 		p.reject(WrongProtocol, "the hub chose a protocol version that this agent did not offer")
 		return
@@ -150,36 +150,36 @@ func (p *Peer) welcomed(m Welcome) {
 	}
 	p.phase, p.protocol, p.projection = opening, m.Protocol, m.Projection
 	p.fleetHold = slices.Contains(m.Capabilities, FleetHold)
-	p.meet(m.Store)
-	p.fact(Fact{Event: Opened, Welcome: &m, Store: m.Store})
+	p.checkStore(m.Store)
+	p.fact(Event{Event: Opened, Welcome: &m, Store: m.Store})
 }
 
 func (p *Peer) reject(code Code, message string) {
 	p.send(Bye{Code: code, Message: message})
-	p.emit(Cut{Session: p.session, Code: code, Message: message})
-	p.fact(Fact{Event: Refused, Code: code, Message: message})
+	p.emit(CloseSession{Session: p.session, Code: code, Message: message})
+	p.fact(Event{Event: Refused, Code: code, Message: message})
 	p.phase = closed
 }
 
-// deaf tells that the other side is most likely not listening although its
+// unresponsive tells that the other side is most likely not listening although its
 // connection lives: it leaves an item unanswered, and has not even sent a beacon
-// for a long time. Who can not read its own cluster sends none, but answers.
-func (p *Peer) deaf() bool {
-	if p.now-p.heard < p.tune.Silence {
+// for a long time. Who cannot read its own cluster sends none, but answers.
+func (p *Peer) unresponsive() bool {
+	if p.now-p.lastReceived < p.tune.PeerTimeout {
 		return false
 	}
 	for _, o := range p.owners {
-		if it := o.lists[flying].head; it != nil && p.now-it.since >= p.tune.Resend {
+		if it := o.lists[inFlight].head; it != nil && p.now-it.since >= p.tune.Resend {
 			return true
 		}
 	}
 	return false
 }
 
-// giveUp ends a session that nobody listens to.
-func (p *Peer) giveUp() {
-	message := fmt.Sprintf("nothing was heard for %d s and items are left unanswered, although the connection lives: the other side hangs, or does not read", (p.now-p.heard)/Second)
-	p.emit(Cut{Session: p.session, Code: Unavailable, Message: message})
+// closeUnresponsive ends a session that nobody listens to.
+func (p *Peer) closeUnresponsive() {
+	message := fmt.Sprintf("nothing was heard for %d s and items are left unanswered, although the connection lives: the other side hangs, or does not read", (p.now-p.lastReceived)/Second)
+	p.emit(CloseSession{Session: p.session, Code: Unavailable, Message: message})
 	p.close(Unavailable, message)
 }
 
@@ -188,7 +188,7 @@ func (p *Peer) begin() {
 	if p.phase != opening {
 		return
 	}
-	p.phase, p.compared, p.heard = opened, false, p.now
+	p.phase, p.compared, p.lastReceived = opened, false, p.now
 	if p.cfg.Hub {
 		w := p.cfg.Welcome
 		w.Epoch, w.Store, w.Seen = p.epoch, p.own, p.Seen()
@@ -207,8 +207,8 @@ func (p *Peer) begin() {
 	p.beaconSoon()
 	p.remindAt = p.now + p.tune.Beacon
 	p.heldTold = map[string]bool{}
-	if p.suspect {
-		p.tellHeld(p.suspicion(), "")
+	if p.storeUntrusted {
+		p.tellHeld(p.storeHold(), "")
 	}
 	early := p.early
 	p.early, p.earlyBytes = nil, 0
@@ -217,14 +217,14 @@ func (p *Peer) begin() {
 	}
 }
 
-// meet compares the other side's store with what is known of it.
-func (p *Peer) meet(store Store) {
+// checkStore compares the other side's store with what is known of it.
+func (p *Peer) checkStore(store Store) {
 	known := p.other
 	if known.UID != "" && (store.UID != known.UID || store.Revision < known.Revision) {
-		p.distrust()
+		p.markStoreUntrusted()
 	}
 	p.current = store
-	if !p.suspect { // else what was known stays the measure until somebody accepts it
+	if !p.storeUntrusted { // else what was known stays the measure until somebody accepts it
 		p.other = store
 	}
 }
@@ -249,10 +249,10 @@ func (p *Peer) known(in Known) {
 		p.other, accepted = in.Store, true
 	}
 	if accepted {
-		p.suspect, p.suspectID = false, ""
+		p.storeUntrusted, p.suspectID = false, ""
 	}
 	if in.Suspect {
-		p.distrust()
+		p.markStoreUntrusted()
 	}
 }
 
@@ -263,13 +263,13 @@ func (p *Peer) cutClone(recorded string) {
 	p.cfg.KnownCluster = recorded
 	p.emit(Send{Session: p.session, Message: Bye{Code: WrongCluster, Message: message}})
 	p.close(WrongCluster, message)
-	p.emit(Cut{Session: p.session, Code: WrongCluster, Message: message})
+	p.emit(CloseSession{Session: p.session, Code: WrongCluster, Message: message})
 }
 
 // sawRevision notes how new the owner's objects are. While its store is not
 // believed, what was known before stays the measure.
 func (p *Peer) sawRevision(r *replica, revision uint64) {
-	if p.suspect {
+	if p.storeUntrusted {
 		return
 	}
 	r.seen = max(r.seen, revision)
@@ -281,7 +281,7 @@ func (p *Peer) sawRevision(r *replica, revision uint64) {
 func (p *Peer) Seen() []Seen {
 	var out []Seen
 	for _, cfg := range p.cfg.Scopes {
-		if r := p.replicas[cfg.Name]; r != nil && cfg.Style != Pending {
+		if r := p.replicas[cfg.Name]; r != nil && cfg.Style != OneShot {
 			revision := r.seen
 			if revision == 0 {
 				revision = p.floor
@@ -292,9 +292,9 @@ func (p *Peer) Seen() []Seen {
 	return out
 }
 
-func (p *Peer) distrust() {
+func (p *Peer) markStoreUntrusted() {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", p.other.UID, p.other.Revision))
-	p.suspect, p.suspectID = true, "store-"+hex.EncodeToString(sum[:8])
+	p.storeUntrusted, p.suspectID = true, "store-"+hex.EncodeToString(sum[:8])
 }
 
 func (p *Peer) scopeNames() []string {

@@ -2,7 +2,7 @@ package engine
 
 import "testing"
 
-// An agent that hangs answers pings for ever: its connection lives, and only what
+// An agent that hangs answers pings forever: its connection lives, and only what
 // it should say is missing.
 func TestSessionIsGivenUpWhenNobodyListens(t *testing.T) {
 	w := newWorld(t, Tuning{})

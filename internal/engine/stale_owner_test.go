@@ -10,17 +10,17 @@ func TestWhichCopiesAreNewerThanTheOwner(t *testing.T) {
 		revision uint64 // of its item
 		want     string
 	}{
-		"older owner does not tell its view":                {Observe{Owned: true, Born: 50}, 0, 0, "apply a"},
-		"owner has seen less":                               {Observe{Owned: true, Born: 50}, 40, 30, "ack a Unavailable"},
-		"owner has seen exactly as much":                    {Observe{Owned: true, Born: 50}, 50, 50, "apply a"},
-		"item is newer than what the owner has seen of all": {Observe{Owned: true, Born: 50}, 40, 60, "apply a"},
-		"owner has seen more than the item":                 {Observe{Owned: true, Born: 50}, 60, 30, "apply a"},
-		"copy is not ours, so its age is another hub's":     {Observe{Owned: false, Born: 50}, 40, 30, "apply a"},
-		"copy is from a later history than the store":       {Observe{Owned: true, Born: 500}, 40, 30, "apply a"},
+		"older owner does not tell its view":                {Observe{Owned: true, SourceRevision: 50}, 0, 0, "apply a"},
+		"owner has seen less":                               {Observe{Owned: true, SourceRevision: 50}, 40, 30, "ack a Unavailable"},
+		"owner has seen exactly as much":                    {Observe{Owned: true, SourceRevision: 50}, 50, 50, "apply a"},
+		"item is newer than what the owner has seen of all": {Observe{Owned: true, SourceRevision: 50}, 40, 60, "apply a"},
+		"owner has seen more than the item":                 {Observe{Owned: true, SourceRevision: 50}, 60, 30, "apply a"},
+		"copy is not ours, so its age is another hub's":     {Observe{Owned: false, SourceRevision: 50}, 40, 30, "apply a"},
+		"copy is from a later history than the store":       {Observe{Owned: true, SourceRevision: 500}, 40, 30, "apply a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newReplicaSide(t, Mirror, Config{})
-			c.copied.Scope, c.copied.Key, c.copied.Held = "s", Key{Name: "a"}, VersionOf([]byte("v1"))
+			c.copied.Scope, c.copied.Key, c.copied.Stored = "s", Key{Name: "a"}, VersionOf([]byte("v1"))
 			l.step(c.copied)
 			l.open(hubStore)
 			in := item(1, "a", "v2")
@@ -35,7 +35,7 @@ func TestWhichCopiesAreNewerThanTheOwner(t *testing.T) {
 func TestCopyWrittenDuringTheSessionIsProtected(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.open(hubStore)
-	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("v2")), Owned: true, Born: 150})
+	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("v2")), Owned: true, SourceRevision: 150})
 	in := item(1, "a", "v1")
 	in.Revision = 120
 	l.expect(l.receive(Delta{Scope: "s", Items: []DeltaItem{in}, View: 120}), "ack a Unavailable")
@@ -46,7 +46,7 @@ func TestCopyWrittenDuringTheSessionIsProtected(t *testing.T) {
 func TestWhatASuspectStoreSaysDoesNotCountAsSeen(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{KnownStore: Store{UID: "hub", Revision: 200}})
 	l.open(hubStore) // it went back
-	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Held: VersionOf([]byte("v1")), Owned: true, Born: 90})
+	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("v1")), Owned: true, SourceRevision: 90})
 	l.receive(Delta{Scope: "s", Items: []DeltaItem{item(1, "a", "v2")}, Revision: 95})
 	l.close()
 	l.step(Connected{Session: 9, Epoch: Epoch{1, 9}, Store: agentStore})
@@ -78,7 +78,7 @@ func TestRoundIsWorthItsOldestAnswer(t *testing.T) {
 	for i := range 40 { // enough that some share their first byte, and the digest is split
 		name := "k" + string(rune('a'+i%26)) + string(rune('a'+i/26))
 		names[name] = true
-		l.step(Observe{Scope: "s", Key: Key{Name: name}, Held: VersionOf([]byte("v1")), Owned: true, Born: 90})
+		l.step(Observe{Scope: "s", Key: Key{Name: name}, Stored: VersionOf([]byte("v1")), Owned: true, SourceRevision: 90})
 	}
 	l.open(hubStore)
 	l.root("other", "v1")

@@ -2,15 +2,15 @@ package engine
 
 // Status is what a Peer knows about itself, for people and metrics.
 type Status struct {
-	Connected  bool
-	Epoch      Epoch
-	Protocol   int
-	Projection int
-	Suspect    string // ID to confirm; empty: the other side's store is believed
-	Other      Store  // the other side's, as far as seen and believed
-	Elsewhere  []Held // hub: what the agent holds back
-	Strays     uint64 // messages for a scope or role that this side does not have
-	Scopes     []ScopeStatus
+	Connected          bool
+	Epoch              Epoch
+	Protocol           int
+	Projection         int
+	Suspect            string // ID to confirm; empty: the other side's store is believed
+	Other              Store  // the other side's, as far as seen and believed
+	RemoteHolds        []Held // hub: what the agent holds back
+	UnexpectedMessages uint64 // messages for a scope or role that this side does not have
+	Scopes             []ScopeStatus
 }
 
 // ScopeStatus describes one scope.
@@ -26,7 +26,7 @@ type ScopeStatus struct {
 	Rejected  int  // refused by the replica
 	Held      int  // replica: removals that wait for a confirmation
 	HeldID    string
-	ProvenAt  Time // when the two sides were last known to be equal, in this session or, while there is none, in the last; 0: not yet
+	InSyncAt  Time // when the two sides were last known to be equal, in this session or, while there is none, in the last; 0: not yet
 	Divergent int  // replica: objects that are known not to be as the owner has them
 	Lossy     int  // replica: objects that count as equal although they are not stored as the owner has them
 }
@@ -34,13 +34,13 @@ type ScopeStatus struct {
 // Status takes stock.
 func (p *Peer) Status() Status {
 	s := Status{Connected: p.isOpen(), Epoch: p.epoch, Protocol: p.protocol, Projection: p.projection,
-		Other: p.other, Strays: p.strays}
-	if p.suspect {
+		Other: p.other, UnexpectedMessages: p.unexpected}
+	if p.storeUntrusted {
 		s.Suspect = p.suspectID
 	}
 	for _, scope := range append([]string{""}, p.scopeNames()...) {
 		if h, ok := p.remoteHeld[scope]; ok {
-			s.Elsewhere = append(s.Elsewhere, h)
+			s.RemoteHolds = append(s.RemoteHolds, h)
 		}
 	}
 	for _, cfg := range p.cfg.Scopes {
@@ -55,9 +55,9 @@ func (p *Peer) Status() Status {
 
 // Other returns the other side's store, as far as it was seen and believed, and
 // whether it is not believed at the moment.
-func (p *Peer) Other() (store Store, suspect bool) { return p.other, p.suspect }
+func (p *Peer) Other() (store Store, suspect bool) { return p.other, p.storeUntrusted }
 
-// HeldBack tells whether the removal of an item here waits for a confirmation.
+// HeldBack reports whether the removal of an item here waits for a confirmation.
 func (p *Peer) HeldBack(scope string, key Key) bool {
 	r := p.replicas[scope]
 	if r == nil {
@@ -69,13 +69,13 @@ func (p *Peer) HeldBack(scope string, key Key) bool {
 
 func (o *owner) status() ScopeStatus {
 	s := ScopeStatus{Name: o.cfg.Name, Role: Owner, Complete: o.complete, Items: len(o.items) - o.tombstones,
-		Dirty: o.lists[queued].len + o.lists[blocked].len, InFlight: o.lists[flying].len, Bytes: o.inFlight,
+		Dirty: o.lists[queued].len + o.lists[blocked].len, InFlight: o.lists[inFlight].len, Bytes: o.inFlight,
 		Rejected: o.rejected}
-	if it := o.lists[flying].head; it != nil {
+	if it := o.lists[inFlight].head; it != nil {
 		s.OldestAt = it.since
 	}
-	if o.proven && o.peer.phase != opening {
-		s.ProvenAt = o.provenAt
+	if o.inSync && o.peer.phase != opening {
+		s.InSyncAt = o.inSyncAt
 	}
 	return s
 }
@@ -83,8 +83,8 @@ func (o *owner) status() ScopeStatus {
 func (r *replica) status() ScopeStatus {
 	s := ScopeStatus{Name: r.cfg.Name, Role: Replica, Complete: r.complete, Items: r.owned,
 		Rejected: r.refusing - r.orphans, Held: len(r.guard.held), HeldID: r.guard.id, Divergent: len(r.redo), Lossy: r.lossy()}
-	if r.proven && r.peer.phase != opening {
-		s.ProvenAt = r.provenAt
+	if r.inSync && r.peer.phase != opening {
+		s.InSyncAt = r.inSyncAt
 	}
 	return s
 }

@@ -66,8 +66,8 @@ func (st *store) Content(scope string, key Key) (content, extra []byte, ok bool)
 // Revision implements Source.
 func (st *store) Revision(string) uint64 { return st.seen() }
 
-// Born implements Source.
-func (st *store) Born(scope string, key Key) uint64 {
+// SourceRevision implements Source.
+func (st *store) SourceRevision(scope string, key Key) uint64 {
 	if o := st.of(scope)[key]; o != nil {
 		return o.revision
 	}
@@ -105,12 +105,12 @@ func (st *store) tell(scope string, key Key) Input {
 	case st.isOwner(scope) && o == nil:
 		return Withdraw{Scope: scope, Key: key, Seen: true}
 	case st.isOwner(scope):
-		return Publish{Scope: scope, Key: key, Version: VersionOf([]byte(o.content)), Needs: o.needs,
+		return Publish{Scope: scope, Key: key, Version: VersionOf([]byte(o.content)), DependsOn: o.needs,
 			Touch: o.extra != "", Urgent: strings.HasPrefix(o.extra, "!")}
 	case o == nil:
-		return Vanish{Scope: scope, Key: key}
+		return ObjectGone{Scope: scope, Key: key}
 	}
-	return Observe{Scope: scope, Key: key, Held: VersionOf([]byte(o.content)), Size: len(o.content), Owned: o.owned, Alias: o.alias, Lossy: o.lossy, Born: o.born}
+	return Observe{Scope: scope, Key: key, Stored: VersionOf([]byte(o.content)), Size: len(o.content), Owned: o.owned, Alias: o.alias, Lossy: o.lossy, SourceRevision: o.born}
 }
 
 // put stores an object by the hand of a user, as owner or behind our back.
@@ -231,7 +231,7 @@ func (st *store) apply(e Apply) Applied {
 		if o == nil || !o.owned {
 			return Applied{Code: NotAllowed, Message: "there is nothing to leave as it is"}
 		}
-		return Applied{Held: VersionOf([]byte(o.content)), Born: o.born, Left: true}
+		return Applied{Stored: VersionOf([]byte(o.content)), SourceRevision: o.born, Left: true}
 	}
 	if st.never && o != nil && o.foreign && !o.owned && !isAttached(st.side.cfg, e.Scope) {
 		return Applied{Code: NotAdopted, Message: "exists and is not ours"}
@@ -245,10 +245,10 @@ func (st *store) apply(e Apply) Applied {
 	if o == nil {
 		o = &object{}
 		st.of(e.Scope)[e.Key] = o
-		o.owned, o.content, o.extra, o.born = true, content, string(e.Extra), e.Born
+		o.owned, o.content, o.extra, o.born = true, content, string(e.Extra), e.SourceRevision
 		st.id.Revision++
 		st.side.w.names.content(e.Key, content)
-		return Applied{Held: VersionOf([]byte(content)), Size: len(content), Written: true, Born: o.born, Lost: lost}
+		return Applied{Stored: VersionOf([]byte(content)), Size: len(content), Written: true, SourceRevision: o.born, Lost: lost}
 	}
 	replaced := VersionOf([]byte(o.content))
 	written := !o.owned || o.content != content || o.extra != string(e.Extra) || lost != nil
@@ -258,10 +258,10 @@ func (st *store) apply(e Apply) Applied {
 	}
 	o.owned, o.content, o.extra = true, content, string(e.Extra)
 	if written {
-		o.born = e.Born
+		o.born = e.SourceRevision
 	}
 	st.side.w.names.content(e.Key, content)
-	return Applied{Held: VersionOf([]byte(content)), Size: len(content), Replaced: replaced, Written: written, Born: o.born, Lost: lost, Contested: contested}
+	return Applied{Stored: VersionOf([]byte(content)), Size: len(content), Replaced: replaced, Written: written, SourceRevision: o.born, Lost: lost, Contested: contested}
 }
 
 func (st *store) remove(e Remove) Applied {
@@ -316,7 +316,7 @@ func (st *store) contents(scope string) map[string]string {
 }
 
 func isPending(cfg Config, scope string) bool {
-	return slices.ContainsFunc(cfg.Scopes, func(s ScopeConfig) bool { return s.Name == scope && s.Style == Pending })
+	return slices.ContainsFunc(cfg.Scopes, func(s ScopeConfig) bool { return s.Name == scope && s.Style == OneShot })
 }
 
 func isAttached(cfg Config, scope string) bool {

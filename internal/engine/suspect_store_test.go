@@ -5,7 +5,7 @@ import "testing"
 var laterHubStore = Store{UID: "hub", Revision: 200}
 
 // suspicious returns a replica in a session with a hub whose store went back. It has objects a and b.
-func suspicious(t *testing.T, style Style) *lone {
+func suspicious(t *testing.T, style ScopeStyle) *lone {
 	t.Helper()
 	l := newReplicaSide(t, style, Config{KnownStore: laterHubStore})
 	l.observe("a", "v1")
@@ -61,7 +61,7 @@ func TestWhatWasSeenOfAnEarlierHistoryIsForgottenWhenTheStoreIsAccepted(t *testi
 // A copy of the earlier history shows up late, from a watch that is behind.
 func TestCopyOfAnEarlierHistoryCanBeChangedWhenTheStoreIsAccepted(t *testing.T) {
 	l := suspicious(t, Mirror)
-	l.step(Observe{Scope: "s", Key: Key{Name: "c"}, Held: VersionOf([]byte("v1")), Owned: true, Born: 180})
+	l.step(Observe{Scope: "s", Key: Key{Name: "c"}, Stored: VersionOf([]byte("v1")), Owned: true, SourceRevision: 180})
 	l.receive(Confirm{ID: l.peer.Status().Suspect})
 	in := item(1, "c", "v2")
 	in.Revision = 101
@@ -93,7 +93,7 @@ func TestSuspectStoreDeletesNothing(t *testing.T) {
 		}
 	})
 	t.Run("and gives no commands", func(t *testing.T) {
-		l := suspicious(t, Pending)
+		l := suspicious(t, OneShot)
 		got := l.delta(1, "c", "sync")
 		l.refuse(got, "apply")
 		l.expect(got, "ack c Held")

@@ -127,7 +127,7 @@ func (w *world) run(args []string) error {
 	return nil
 }
 
-// tune starts both sides anew with other numbers.
+// tune starts both sides again with other numbers.
 func (w *world) tune(args []string) error {
 	var t Tuning
 	for _, arg := range args {
@@ -164,8 +164,8 @@ func (w *world) status() string {
 		if st.Suspect != "" {
 			line += fmt.Sprintf(" suspect, known is %s@%d", st.Other.UID, st.Other.Revision)
 		}
-		if st.Strays > 0 {
-			line += fmt.Sprintf(" strays=%d", st.Strays)
+		if st.UnexpectedMessages > 0 {
+			line += fmt.Sprintf(" strays=%d", st.UnexpectedMessages)
 		}
 		lines = append(lines, line)
 		for _, sc := range st.Scopes {
@@ -181,8 +181,8 @@ func (w *world) status() string {
 			if !sc.Complete {
 				line += ", incomplete"
 			}
-			if sc.ProvenAt != 0 {
-				line += fmt.Sprintf(", equal %ds ago", (w.now-sc.ProvenAt)/Second)
+			if sc.InSyncAt != 0 {
+				line += fmt.Sprintf(", equal %ds ago", (w.now-sc.InSyncAt)/Second)
 			}
 			lines = append(lines, line)
 		}

@@ -60,7 +60,7 @@ func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
 	if slices.Contains(leaf.Subject.OrganizationalUnit, pki.ProxyClientUnit) {
 		return Peer{}, fmt.Errorf("the certificate of %q is for Argo CD, to reach this agent's cluster with through the resource proxy: it is not the agent's own", clip(leaf.Subject.String()))
 	}
-	name, err := a.Method.OfCertificate(leaf)
+	name, err := a.Method.AgentFromCertificate(leaf)
 	if err != nil {
 		return Peer{}, err
 	}

@@ -95,9 +95,9 @@ func (s side) certificate(cert *x509.Certificate, err error) string {
 	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
 		return fmt.Sprintf("%s is not meant for this use: issue one with extended key usage clientAuth for agents, serverAuth for the principal (Secret %s)", who, s.peerSecret)
 	case errors.As(err, &unknown):
-		return fmt.Sprintf("%s is not signed by a CA that %s believes: add that CA to its bundle (Secret %s), or issue the certificate anew (Secret %s)", who, s.self, s.ownCA, s.peerSecret)
+		return fmt.Sprintf("%s is not signed by a CA that %s believes: add that CA to its bundle (Secret %s), or issue the certificate again (Secret %s)", who, s.self, s.ownCA, s.peerSecret)
 	case errors.As(err, &hostname):
-		return fmt.Sprintf("%s is for %s, not for %q: use one of those as address, or issue it anew with that name (Secret %s)", who, names(cert), hostname.Host, s.peerSecret)
+		return fmt.Sprintf("%s is for %s, not for %q: use one of those as address, or issue it again with that name (Secret %s)", who, names(cert), hostname.Host, s.peerSecret)
 	}
 	return fmt.Sprintf("%s is not accepted: %v", who, err)
 }
@@ -124,7 +124,7 @@ func (s side) alert(text string) string {
 	case strings.Contains(text, "expired certificate"):
 		return fmt.Sprintf("%s finds that %s is not valid now: renew it, or set the clocks right", s.peer, own)
 	case strings.Contains(text, "unknown certificate authority"):
-		return fmt.Sprintf("%s does not believe the CA that signed %s: issue it anew, or add that CA to the bundle there (Secret %s)", s.peer, own, s.peerCA)
+		return fmt.Sprintf("%s does not believe the CA that signed %s: issue it again, or add that CA to the bundle there (Secret %s)", s.peer, own, s.peerCA)
 	case strings.Contains(text, "certificate required"):
 		return fmt.Sprintf("%s wants a certificate and %s has presented none", s.peer, s.self)
 	case strings.Contains(text, "bad certificate"), strings.Contains(text, "revoked certificate"), strings.Contains(text, "unknown certificate"):

@@ -21,7 +21,7 @@ type Files struct {
 	checked time.Time
 }
 
-// stamp tells whether a file may have changed.
+// stamp reports whether a file may have changed.
 type stamp struct {
 	modified time.Time
 	size     int64
@@ -46,7 +46,7 @@ func newFiles(paths [3]string, log *slog.Logger, now func() time.Time) (*Files, 
 	return f, nil
 }
 
-// Material implements Source. When the files can not be used, it returns what
+// Material implements Source. When the files cannot be used, it returns what
 // worked last.
 func (f *Files) Material() (*Material, error) {
 	f.mu.Lock()
@@ -57,7 +57,7 @@ func (f *Files) Material() (*Material, error) {
 		changed, err := f.load()
 		switch {
 		case err != nil && (before == nil || changed):
-			f.log.Error("certificate files can not be used", "certificate", f.paths[0], "error", err)
+			f.log.Error("certificate files cannot be used", "certificate", f.paths[0], "error", err)
 		case err == nil && changed:
 			m, _ := f.store.Material()
 			f.log.Info("certificate files were read again", "certificate", f.paths[0], "subject", m.Certificate.Leaf.Subject.String(), "expires", m.NotAfter())

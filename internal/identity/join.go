@@ -8,11 +8,11 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
-// LetJoin has a port that demands client certificates (ServerTLS) let in who has
+// AllowAnonymousJoin has a port that demands client certificates (ServerTLS) let in who has
 // none yet and says so in the handshake. Such a connection has no identity:
 // whatever asks for one refuses it. It is shown the CAs too, so that who knows
 // but a pin can recognise us by it.
-func LetJoin(cfg *tls.Config, from Source) {
+func AllowAnonymousJoin(cfg *tls.Config, from Source) {
 	inner := cfg.GetConfigForClient
 	cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		now, err := inner(hello)

@@ -20,7 +20,7 @@ func TestOnlyWhoWantsToJoinNeedsNoCertificate(t *testing.T) {
 	if _, onHub, _ := shake(t, server, joiner()); onHub == nil {
 		t.Error("nobody said that one may join here")
 	}
-	LetJoin(server, hub)
+	AllowAnonymousJoin(server, hub)
 	state, onHub, onEdge := shake(t, server, joiner())
 	if onHub != nil || onEdge != nil {
 		t.Fatal(onHub, onEdge)

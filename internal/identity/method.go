@@ -83,15 +83,15 @@ func isHeaderName(s string) bool {
 // String returns the method as it was written.
 func (m *Method) String() string { return m.text }
 
-// Plaintext tells whether the method relies on a mesh that has taken off the
+// Plaintext reports whether the method relies on a mesh that has taken off the
 // encryption, rather than on a certificate.
 func (m *Method) Plaintext() bool { return m.source == fromHeader }
 
-// ByURI tells whether the name is found in a URI of a certificate.
+// ByURI reports whether the name is found in a URI of a certificate.
 func (m *Method) ByURI() bool { return m.source == fromURI }
 
-// OfCertificate names the agent that a verified certificate belongs to.
-func (m *Method) OfCertificate(cert *x509.Certificate) (string, error) {
+// AgentFromCertificate names the agent that a verified certificate belongs to.
+func (m *Method) AgentFromCertificate(cert *x509.Certificate) (string, error) {
 	if m.source == fromURI {
 		return m.ofURIs(cert)
 	}

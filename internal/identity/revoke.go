@@ -56,7 +56,7 @@ func (r *Revocations) Set(fingerprints []string) (added []string, err error) {
 	return added, errors.Join(broken...)
 }
 
-// Revoked tells whether a certificate is in the set.
+// Revoked reports whether a certificate is in the set.
 func (r *Revocations) Revoked(fingerprint string) bool {
 	if r == nil {
 		return false

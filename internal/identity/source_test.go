@@ -107,7 +107,7 @@ func TestFilesAreReadAgainWhenTheyChange(t *testing.T) {
 		clock = clock.Add(checkEvery)
 		expect("second")
 	}
-	if n := strings.Count(log.String(), "can not be used"); n != 1 || f.Err() == nil {
+	if n := strings.Count(log.String(), "cannot be used"); n != 1 || f.Err() == nil {
 		t.Errorf("logged %d times: %s", n, log.String())
 	}
 	must(t, os.Remove(paths[1]))

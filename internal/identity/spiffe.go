@@ -16,10 +16,10 @@ import (
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 )
 
-// Workload has material from the SPIFFE Workload API: an identity of this
+// SPIFFESource has material from the SPIFFE Workload API: an identity of this
 // process, and bundles of the trust domains that it may believe. Whoever serves
 // that API replaces them long before they expire.
-type Workload struct {
+type SPIFFESource struct {
 	socket string
 	log    *slog.Logger
 
@@ -31,11 +31,11 @@ type Workload struct {
 
 // NewWorkload returns a Workload that has nothing until it runs. The socket is
 // an address such as unix:///run/spire/sockets/agent.sock.
-func NewWorkload(socket string, log *slog.Logger) (*Workload, error) {
+func NewWorkload(socket string, log *slog.Logger) (*SPIFFESource, error) {
 	if err := CheckSocket(socket); err != nil {
 		return nil, err
 	}
-	return &Workload{socket: socket, log: log}, nil
+	return &SPIFFESource{socket: socket, log: log}, nil
 }
 
 // CheckSocket says what is wrong with an address of the Workload API.
@@ -56,7 +56,7 @@ func CheckSPIFFEID(id string) error {
 
 // Run follows the Workload API until the context ends. That the API is away is no
 // reason to end: what was there stays in use.
-func (w *Workload) Run(ctx context.Context) error {
+func (w *SPIFFESource) Run(ctx context.Context) error {
 	for {
 		if err := w.follow(ctx); ctx.Err() == nil {
 			w.complain(err)
@@ -69,8 +69,8 @@ func (w *Workload) Run(ctx context.Context) error {
 	}
 }
 
-func (w *Workload) follow(ctx context.Context) error {
-	client, err := workloadapi.New(ctx, workloadapi.WithAddr(w.socket), workloadapi.WithLogger(quietSPIFFE{w}))
+func (w *SPIFFESource) follow(ctx context.Context) error {
+	client, err := workloadapi.New(ctx, workloadapi.WithAddr(w.socket), workloadapi.WithLogger(spiffeLogger{w}))
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", w.socket, err)
 	}
@@ -79,7 +79,7 @@ func (w *Workload) follow(ctx context.Context) error {
 }
 
 // OnX509ContextUpdate implements workloadapi.X509ContextWatcher.
-func (w *Workload) OnX509ContextUpdate(update *workloadapi.X509Context) {
+func (w *SPIFFESource) OnX509ContextUpdate(update *workloadapi.X509Context) {
 	if len(update.SVIDs) == 0 {
 		w.complain(errors.New("it has no identity for this process: register one there"))
 		return
@@ -107,10 +107,10 @@ func (w *Workload) OnX509ContextUpdate(update *workloadapi.X509Context) {
 }
 
 // OnX509ContextWatchError implements workloadapi.X509ContextWatcher.
-func (w *Workload) OnX509ContextWatchError(err error) { w.complain(err) }
+func (w *SPIFFESource) OnX509ContextWatchError(err error) { w.complain(err) }
 
 // complain logs a failure, once.
-func (w *Workload) complain(err error) {
+func (w *SPIFFESource) complain(err error) {
 	if err == nil {
 		return
 	}
@@ -124,7 +124,7 @@ func (w *Workload) complain(err error) {
 }
 
 // Material implements Source.
-func (w *Workload) Material() (*Material, error) {
+func (w *SPIFFESource) Material() (*Material, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.current == nil {
@@ -138,9 +138,9 @@ func (w *Workload) Material() (*Material, error) {
 }
 
 // ServerTLS is like the function of that name. A peer has to be vouched for by
-// the trust domain that its identity is of: one that is federated can not vouch
+// the trust domain that its identity is of: one that is federated cannot vouch
 // for another's.
-func (w *Workload) ServerTLS(revoked *Revocations) *tls.Config {
+func (w *SPIFFESource) ServerTLS(revoked *Revocations) *tls.Config {
 	cfg := ServerTLS(w, revoked)
 	inner := cfg.VerifyConnection
 	cfg.VerifyConnection = func(state tls.ConnectionState) error {
@@ -154,7 +154,7 @@ func (w *Workload) ServerTLS(revoked *Revocations) *tls.Config {
 
 // ClientTLS is the configuration of the next connection to a server of exactly
 // that identity. Host names mean nothing to SPIFFE.
-func (w *Workload) ClientTLS(server string) (*tls.Config, error) {
+func (w *SPIFFESource) ClientTLS(server string) (*tls.Config, error) {
 	m, err := w.Material()
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (w *Workload) ClientTLS(server string) (*tls.Config, error) {
 	}, nil
 }
 
-func (w *Workload) verify(state tls.ConnectionState) (spiffeid.ID, error) {
+func (w *SPIFFESource) verify(state tls.ConnectionState) (spiffeid.ID, error) {
 	w.mu.Lock()
 	bundles := w.bundles
 	w.mu.Unlock()
@@ -197,15 +197,15 @@ func (w *Workload) verify(state tls.ConnectionState) (spiffeid.ID, error) {
 	return id, nil
 }
 
-// quietSPIFFE passes on what the library has to say, once.
-type quietSPIFFE struct{ w *Workload }
+// spiffeLogger passes on what the library has to say, once.
+type spiffeLogger struct{ w *SPIFFESource }
 
-func (q quietSPIFFE) Debugf(string, ...any) {}
-func (q quietSPIFFE) Infof(string, ...any)  {}
-func (q quietSPIFFE) Warnf(format string, args ...any) {
+func (q spiffeLogger) Debugf(string, ...any) {}
+func (q spiffeLogger) Infof(string, ...any)  {}
+func (q spiffeLogger) Warnf(format string, args ...any) {
 	q.w.complain(fmt.Errorf(format, args...))
 }
 
-func (q quietSPIFFE) Errorf(format string, args ...any) {
+func (q spiffeLogger) Errorf(format string, args ...any) {
 	q.w.complain(fmt.Errorf(format, args...))
 }

@@ -37,7 +37,7 @@ func (s *spire) register(ca *authority, id string, federated map[string]*x509.Ce
 }
 
 // follow runs a Workload until the test ends.
-func (s *spire) follow() *Workload {
+func (s *spire) follow() *SPIFFESource {
 	s.t.Helper()
 	w, err := NewWorkload(s.Socket, slog.New(slog.DiscardHandler))
 	must(s.t, err)
@@ -49,7 +49,7 @@ func (s *spire) follow() *Workload {
 }
 
 // has waits until a Workload uses a certificate.
-func has(t *testing.T, w *Workload, cert *x509.Certificate) {
+func has(t *testing.T, w *SPIFFESource, cert *x509.Certificate) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		m, err := w.Material()

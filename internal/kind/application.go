@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // ApplicationKind is the scope of Applications: what is to be deployed. In
@@ -27,16 +27,16 @@ func (ApplicationKind) Scope() string { return ApplicationScope }
 // Resource implements Kind.
 func (ApplicationKind) Resource() Resource { return Applications }
 
-// Belongs implements Kind.
-func (ApplicationKind) Belongs(*Object) bool { return true }
+// Matches implements Kind.
+func (ApplicationKind) Matches(*Object) bool { return true }
 
-// owner tells whether the world's side owns the configuration.
-func owner(w *World) bool { return (w.Side == Hub) == (w.Agent.Mode == Managed) }
+// owner reports whether the world's side owns the configuration.
+func owner(w *Env) bool { return (w.Side == Hub) == (w.Agent.Mode == Managed) }
 
 // Publish implements Kind. An Application that is being deleted is published as
 // such if its resources are to be deleted too; otherwise it has left already. A
 // frozen one is published as that alone, see Place.
-func (ApplicationKind) Publish(o *Object, w *World) (Item, bool) {
+func (ApplicationKind) Publish(o *Object, w *Env) (Item, bool) {
 	if !owner(w) || !selected(o, w) || o.IsDeleting() && !HasCascade(o) {
 		return Item{}, false
 	}
@@ -56,18 +56,18 @@ func (ApplicationKind) Publish(o *Object, w *World) (Item, bool) {
 	p.metadata(o, false, w)
 	spec := members(o.Get("spec"))
 	normaliseSpec(&spec)
-	project := raw.Text(spec.Get("project"))
+	project := rawjson.Text(spec.Get("project"))
 	destination := members(spec.Get("destination"))
 	destination.Remove("server")
 	if w.Agent.Mode == Managed {
 		p.finalizers = cascadeOf(o.Finalizers())
 		p.deleting = o.IsDeleting()
-		destination.Set("name", raw.Quote(inClusterName))
+		destination.Set("name", rawjson.Quote(inClusterName))
 	} else {
 		// The hub's copy has no finalizer: nothing there would ever remove it.
 		// It goes when the spoke's Application is gone.
-		spec.Set("project", raw.Quote(ProjectName(w.Agent.Name, project)))
-		destination.Set("name", raw.Quote(w.Agent.Name))
+		spec.Set("project", rawjson.Quote(ProjectName(w.Agent.Name, project)))
+		destination.Set("name", rawjson.Quote(w.Agent.Name))
 	}
 	spec.Set("destination", destination.Bytes())
 	p.body.Set("spec", spec.Bytes())
@@ -79,16 +79,16 @@ func (ApplicationKind) Publish(o *Object, w *World) (Item, bool) {
 	return item, true
 }
 
-// Reflect implements Kind.
-func (ApplicationKind) Reflect(o *Object, w *World) (Held, bool) {
+// ReadReplica implements Kind.
+func (ApplicationKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	if owner(w) || ignored(o) {
-		return Held{}, false
+		return ReplicaItem{}, false
 	}
 	k, ok := localKey(o, w)
 	if !ok {
-		return Held{}, false
+		return ReplicaItem{}, false
 	}
-	mark := ReadMark(o, w)
+	mark := ReadOwnership(o, w)
 	p := &payload{uid: mark.Source}
 	p.metadata(o, w.Side == Hub, w)
 	if w.Side == Spoke {
@@ -96,7 +96,7 @@ func (ApplicationKind) Reflect(o *Object, w *World) (Held, bool) {
 		p.deleting = o.IsDeleting() && len(p.finalizers) > 0
 	}
 	p.body.Set("spec", projectedSpec(o))
-	return Held{Key: k, Content: p.content(), Mark: mark}, true
+	return ReplicaItem{Key: k, Content: p.content(), Mark: mark}, true
 }
 
 // projectedSpec is a replica's spec in the form in which it is hashed.
@@ -107,15 +107,15 @@ func projectedSpec(o *Object) []byte {
 }
 
 // Key implements Kind.
-func (ApplicationKind) Key(o *Object, w *World) (engine.Key, bool) { return localKey(o, w) }
+func (ApplicationKind) Key(o *Object, w *Env) (engine.Key, bool) { return localKey(o, w) }
 
 // Target implements Kind.
-func (ApplicationKind) Target(k engine.Key, w *World) (Ref, error) { return localRef(k, w) }
+func (ApplicationKind) Target(k engine.Key, w *Env) (Ref, error) { return localRef(k, w) }
 
 // Merge implements Kind.
-func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Mark, w *World) (*Object, error) {
+func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Ownership, w *Env) (*Object, error) {
 	if owner(w) {
-		return nil, notYours("Applications", w)
+		return nil, errNotOwner("Applications", w)
 	}
 	ref, err := a.Target(k, w)
 	if err != nil {
@@ -152,15 +152,15 @@ func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, m
 	return d.done()
 }
 
-// notYours refuses what the other side has no business writing.
-func notYours(what string, w *World) error {
+// errNotOwner refuses what the other side has no business writing.
+func errNotOwner(what string, w *Env) error {
 	return refuse(engine.WrongMode, "%s of a %s agent are not the other side's to write", what, w.Agent.Mode)
 }
 
 // mergeable refuses content for an object that is not there to take it.
-func mergeable(local *Object, k engine.Key, p *payload, w *World) error {
+func mergeable(local *Object, k engine.Key, p *payload, w *Env) error {
 	if s := w.Settings.LabelSelector; s != nil {
-		if labels, _ := raw.StringMap(p.labels.Bytes()); !s.Matches(labels) {
+		if labels, _ := rawjson.StringMap(p.labels.Bytes()); !s.Matches(labels) {
 			return refuse(engine.NotAllowed, "%s is outside the label selector of this side", k)
 		}
 	}
@@ -174,12 +174,12 @@ func mergeable(local *Object, k engine.Key, p *payload, w *World) error {
 	case local.IsDeleting() && !p.deleting:
 		return refuse(engine.Busy, "%s is being deleted here, and will be created again", k)
 	}
-	return notTaken(local, k, w)
+	return checkOwnedByAgent(local, k, w)
 }
 
-// notTaken refuses to write over something on the hub that did not come from
+// checkOwnedByAgent refuses to write over something on the hub that did not come from
 // this agent, or not under this key.
-func notTaken(local *Object, k engine.Key, w *World) error {
+func checkOwnedByAgent(local *Object, k engine.Key, w *Env) error {
 	if w.Side != Hub {
 		return nil
 	}
@@ -195,12 +195,12 @@ func notTaken(local *Object, k engine.Key, w *World) error {
 // checkSpec refuses a spec that reaches beyond the agent: on the hub the
 // project must be one of the agent's and the destination the agent; on the
 // spoke the destination must be the cluster itself.
-func checkSpec(spec []byte, w *World) error {
+func checkSpec(spec []byte, w *Env) error {
 	if !isObject(spec) {
 		return refuse(engine.Invalid, "an Application without a spec")
 	}
-	destination := raw.Get(spec, "destination")
-	name, project := raw.Text(destination, "name"), raw.Text(spec, "project")
+	destination := rawjson.Get(spec, "destination")
+	name, project := rawjson.Text(destination, "name"), rawjson.Text(spec, "project")
 	want := inClusterName
 	if w.Side == Hub {
 		want = w.Agent.Name
@@ -210,20 +210,20 @@ func checkSpec(spec []byte, w *World) error {
 	} else if !isSubdomain(project) {
 		return refuse(engine.Invalid, "project %.80q is not a name that a project can have", project)
 	}
-	if server := raw.Get(destination, "server"); name != want || !isEmpty(server) {
+	if server := rawjson.Get(destination, "server"); name != want || !isEmpty(server) {
 		return refuse(engine.NotAllowed, "destination %.200s is not %q", destination, want)
 	}
 	return nil
 }
 
 func sameJSON(a, b []byte) bool {
-	x, err1 := raw.Canonical(a)
-	y, err2 := raw.Canonical(b)
+	x, err1 := rawjson.Canonical(a)
+	y, err2 := rawjson.Canonical(b)
 	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }
 
 // Release implements Remover.
-func (ApplicationKind) Release(o *Object, _ *World) *Object {
+func (ApplicationKind) Release(o *Object, _ *Env) *Object {
 	return ClearCondition(release(o), ConditionHeld)
 }
 
@@ -240,10 +240,10 @@ func cascadeOf(finalizers []string) []string {
 	return slices.DeleteFunc(finalizers, func(f string) bool { return !isCascade(f) })
 }
 
-// HasCascade tells whether the resources of an Application go with it.
+// HasCascade reports whether the resources of an Application go with it.
 func HasCascade(o *Object) bool { return slices.ContainsFunc(o.Finalizers(), isCascade) }
 
-// StripCascade removes the finalizers that delete resources, and tells whether
+// StripCascade removes the finalizers that delete resources, and reports whether
 // there were any.
 func StripCascade(o *Object) (*Object, bool) {
 	return setFinalizers(o, slices.DeleteFunc(o.Finalizers(), isCascade))
@@ -266,7 +266,7 @@ func isArgoFinalizer(finalizer string) bool {
 const argoFinalizerSuffix = ".argocd.argoproj.io"
 
 // StripFinalizers removes all finalizers: for an object on the hub that has
-// nobody there to finalise it. It tells whether there were any.
+// nobody there to finalise it. It reports whether there were any.
 func StripFinalizers(o *Object) (*Object, bool) { return setFinalizers(o, nil) }
 
 func setFinalizers(o *Object, finalizers []string) (*Object, bool) {
@@ -287,7 +287,7 @@ func writeFinalizers(d *draft, finalizers []string) {
 		d.meta.Remove("finalizers")
 		return
 	}
-	d.meta.Set("finalizers", raw.AppendStrings(nil, finalizers))
+	d.meta.Set("finalizers", rawjson.AppendStrings(nil, finalizers))
 }
 
 // mergeFinalizers makes those that delete resources equal to the owner's. All
@@ -313,13 +313,13 @@ func mergeFinalizers(d *draft, local *Object, wanted []string) {
 
 // MergeCascade returns the spoke's Application with the finalizers that delete
 // resources as the owner's have them, and otherwise as it is.
-func MergeCascade(local *Object, content []byte, w *World) (*Object, error) {
+func MergeCascade(local *Object, content []byte, w *Env) (*Object, error) {
 	p, err := readPayload(content)
 	if err != nil {
 		return nil, err
 	}
 	if s := w.Settings.LabelSelector; s != nil {
-		if labels, _ := raw.StringMap(p.labels.Bytes()); !s.Matches(labels) {
+		if labels, _ := rawjson.StringMap(p.labels.Bytes()); !s.Matches(labels) {
 			return nil, refuse(engine.NotAllowed, "%s is outside the label selector of this side", local.Name())
 		}
 	}
@@ -331,22 +331,22 @@ func MergeCascade(local *Object, content []byte, w *World) (*Object, error) {
 	return d.done()
 }
 
-// Deleting tells whether content is that of an Application that is being
+// Deleting reports whether content is that of an Application that is being
 // deleted together with its resources.
-func Deleting(content []byte) bool { return string(raw.Get(content, "deleting")) == "true" }
+func Deleting(content []byte) bool { return string(rawjson.Get(content, "deleting")) == "true" }
 
 // ContentUID returns the UID of the owner's object.
-func ContentUID(content []byte) string { return raw.Text(content, "uid") }
+func ContentUID(content []byte) string { return rawjson.Text(content, "uid") }
 
 // ContentAnnotation returns an annotation of the owner's object as content has
 // it: policies that are set per object.
 func ContentAnnotation(content []byte, key string) string {
-	return raw.Text(content, "metadata", "annotations", key)
+	return rawjson.Text(content, "metadata", "annotations", key)
 }
 
 // ProjectOf returns the project of an Application.
 func ProjectOf(o *Object) string {
-	if project := raw.Text(o.Get("spec", "project")); project != "" {
+	if project := rawjson.Text(o.Get("spec", "project")); project != "" {
 		return project
 	}
 	return defaultProject

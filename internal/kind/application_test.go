@@ -82,7 +82,7 @@ func TestWhichApplicationsAreForAnAgent(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		object string
-		w      *World
+		w      *Env
 		want   string // key; empty: not published
 	}{
 		{"in the agent's namespace", app("one-ns", `}`), managedHub(), "a"},
@@ -141,7 +141,7 @@ func TestManagedCopyOnTheSpoke(t *testing.T) {
 			t.Errorf("%s is no longer verbatim: %s", verbatim, merged.Get(verbatim))
 		}
 	}
-	held, ok := ApplicationKind{}.Reflect(merged, managedSpoke())
+	held, ok := ApplicationKind{}.ReadReplica(merged, managedSpoke())
 	if !ok || !held.Mark.Owned || !held.Mark.Adopted || held.Mark.Source != "u" {
 		t.Errorf("mark is %+v", held.Mark)
 	}
@@ -152,7 +152,7 @@ func TestNormalisedCopyIsNotRewritten(t *testing.T) {
 	content := `{"uid":"u","spec":{"destination":{"name":"in-cluster"},"project":"default","source":{"repoURL":"r"}}}`
 	local := object(t, `{"metadata":{"name":"a","namespace":"argo","annotations":{"argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1"}},
 		"spec":{"destination":{"name":"in-cluster","server":""},"source":{"repoURL":"r","helm":{}},"syncPolicy":{}}}`)
-	held, _ := ApplicationKind{}.Reflect(local, managedSpoke())
+	held, _ := ApplicationKind{}.ReadReplica(local, managedSpoke())
 	same(t, "reflected", held.Content, content)
 	if merged := merge(t, ApplicationKind{}, local, named("a"), content, managedSpoke()); !Same(local, merged) {
 		t.Errorf("rewritten: %s", merged.Raw())
@@ -166,9 +166,9 @@ func TestNoFinalizerIsAddedToADeletingApplication(t *testing.T) {
 	if !slices.Equal(merged.Finalizers(), []string{"x/y"}) || merged.Label("new") != "1" {
 		t.Errorf("merged: %s", merged.Raw())
 	}
-	_, err := ApplicationKind{}.Merge(local, named("a"), []byte(guestbook), nil, Mark{}, managedSpoke())
+	_, err := ApplicationKind{}.Merge(local, named("a"), []byte(guestbook), nil, Ownership{}, managedSpoke())
 	refused(t, "deleted by hand", err, engine.Busy)
-	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(content), nil, Mark{}, managedSpoke())
+	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(content), nil, Ownership{}, managedSpoke())
 	refused(t, "deleting, and never there", err, engine.NoObject)
 }
 
@@ -214,7 +214,7 @@ func TestHubKeepsWhatItsUsersAddToACopy(t *testing.T) {
 	d.top.Set("status", []byte(`{"health":{"status":"Healthy"}}`))
 	touched, _ := d.done()
 
-	held, _ := ApplicationKind{}.Reflect(touched, autoHub())
+	held, _ := ApplicationKind{}.ReadReplica(touched, autoHub())
 	same(t, "additions are not part of what is compared, changes are", held.Content,
 		`{"uid":"u","metadata":{"labels":{"a":"1","b":"changed by hand"},"annotations":{"x":"1"}},"spec":{"project":"one-p","destination":{"name":"one"}}}`)
 
@@ -226,7 +226,7 @@ func TestHubKeepsWhatItsUsersAddToACopy(t *testing.T) {
 		t.Errorf("annotations are %v", merged.Annotations())
 	}
 	same(t, "status", merged.Get("status"), `{"health":{"status":"Healthy"}}`)
-	held, _ = ApplicationKind{}.Reflect(merged, autoHub())
+	held, _ = ApplicationKind{}.ReadReplica(merged, autoHub())
 	same(t, "reflected", held.Content, second)
 	if !held.Mark.Owned {
 		t.Error("the copy is not the agent's")
@@ -265,7 +265,7 @@ func TestHubRefusesAnApplicationThatReachesBeyondItsAgent(t *testing.T) {
 		{"a key twice", nil, named("a"), `{"uid":"u","spec":{"project":"one-p","project":"two-p","destination":{"name":"one"}}}`, engine.Invalid},
 		{"not JSON", nil, named("a"), `{`, engine.Invalid},
 	} {
-		_, err := ApplicationKind{}.Merge(c.local, c.key, []byte(c.content), nil, Mark{}, autoHub())
+		_, err := ApplicationKind{}.Merge(c.local, c.key, []byte(c.content), nil, Ownership{}, autoHub())
 		refused(t, c.name, err, c.code)
 	}
 }
@@ -273,23 +273,23 @@ func TestHubRefusesAnApplicationThatReachesBeyondItsAgent(t *testing.T) {
 func TestSpokeRefusesWhatItsSettingsExclude(t *testing.T) {
 	narrow := managedSpoke()
 	narrow.Settings.LabelSelector, _ = ParseSelector("team=y")
-	_, err := ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Mark{}, narrow)
+	_, err := ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Ownership{}, narrow)
 	refused(t, "outside the selector", err, engine.NotAllowed)
 
 	left := object(t, `{"metadata":{"name":"a","namespace":"argo","labels":{"argocd-agent.argoproj-labs.io/ignore-sync":"true"}},"spec":{}}`)
-	_, err = ApplicationKind{}.Merge(left, named("a"), []byte(guestbook), nil, Mark{}, managedSpoke())
+	_, err = ApplicationKind{}.Merge(left, named("a"), []byte(guestbook), nil, Ownership{}, managedSpoke())
 	refused(t, "labelled ignore-sync", err, engine.NotAllowed)
 
 	byDestination := world(Spoke, Managed, ByDestination)
-	_, err = ApplicationKind{}.Merge(nil, engine.Key{Namespace: "kube-system", Name: "a"}, []byte(guestbook), nil, Mark{}, byDestination)
+	_, err = ApplicationKind{}.Merge(nil, engine.Key{Namespace: "kube-system", Name: "a"}, []byte(guestbook), nil, Ownership{}, byDestination)
 	refused(t, "a namespace that is not allowed", err, engine.NotAllowed)
-	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Mark{}, byDestination)
+	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Ownership{}, byDestination)
 	refused(t, "a key without a namespace", err, engine.Invalid)
-	_, err = ApplicationKind{}.Merge(nil, engine.Key{Namespace: "argo", Name: "a"}, []byte(guestbook), nil, Mark{}, managedSpoke())
+	_, err = ApplicationKind{}.Merge(nil, engine.Key{Namespace: "argo", Name: "a"}, []byte(guestbook), nil, Ownership{}, managedSpoke())
 	refused(t, "a key with a namespace", err, engine.Invalid)
-	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(`{"uid":"u","spec":{"project":"p","destination":{"name":"elsewhere"}}}`), nil, Mark{}, managedSpoke())
+	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(`{"uid":"u","spec":{"project":"p","destination":{"name":"elsewhere"}}}`), nil, Ownership{}, managedSpoke())
 	refused(t, "another cluster", err, engine.NotAllowed)
-	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Mark{}, autoSpoke())
+	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Ownership{}, autoSpoke())
 	refused(t, "an autonomous agent", err, engine.WrongMode)
 }
 
@@ -313,7 +313,7 @@ func TestFinalizersCanBeStripped(t *testing.T) {
 
 func TestReleasedObjectCarriesNothingOfOurs(t *testing.T) {
 	local := object(t, `{"metadata":{"name":"a","namespace":"argo","annotations":{"note":"mine"}},"spec":{"project":"p"}}`)
-	merged, err := ApplicationKind{}.Merge(local, named("a"), []byte(guestbook), nil, Mark{Adopted: true}, managedSpoke())
+	merged, err := ApplicationKind{}.Merge(local, named("a"), []byte(guestbook), nil, Ownership{Adopted: true}, managedSpoke())
 	if err != nil || !(ApplicationKind{}).Keeps(merged) {
 		t.Fatalf("not adopted: %v", err)
 	}
@@ -321,7 +321,7 @@ func TestReleasedObjectCarriesNothingOfOurs(t *testing.T) {
 	if a := released.Annotations(); len(a) != 1 || a["note"] != "y" {
 		t.Errorf("annotations are %v", a)
 	}
-	if !reflect.DeepEqual(ReadMark(released, managedSpoke()), Mark{}) {
+	if !reflect.DeepEqual(ReadOwnership(released, managedSpoke()), Ownership{}) {
 		t.Error("still marked")
 	}
 }
@@ -329,20 +329,20 @@ func TestReleasedObjectCarriesNothingOfOurs(t *testing.T) {
 func TestAliasIsKeptInTheMarkUntilTheNextWrite(t *testing.T) {
 	alias := Alias{Alias: engine.Alias{Written: engine.VersionOf([]byte("a")), Stored: engine.VersionOf([]byte("b"))},
 		Lost: []string{"spec.x", `metadata.labels["a/b"]`}, Release: "r", Schema: "s"}
-	created, err := ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Mark{Alias: alias}, managedSpoke())
+	created, err := ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Ownership{Alias: alias}, managedSpoke())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := ReadMark(created, managedSpoke()).Alias; !got.Equal(alias) {
+	if got := ReadOwnership(created, managedSpoke()).Alias; !got.Equal(alias) {
 		t.Errorf("alias is %v", got)
 	}
 	again := merge(t, ApplicationKind{}, created, named("a"), guestbook, managedSpoke())
-	if got := ReadMark(again, managedSpoke()).Alias; !got.Equal(Alias{}) {
+	if got := ReadOwnership(again, managedSpoke()).Alias; !got.Equal(Alias{}) {
 		t.Errorf("alias is still %v", got)
 	}
 	foreign := managedSpoke()
 	foreign.PrincipalUID = "hub-2"
-	if mark := ReadMark(created, foreign); mark.Owned || !mark.Foreign {
+	if mark := ReadOwnership(created, foreign); mark.Owned || !mark.Foreign {
 		t.Errorf("to another hub the mark is %+v", mark)
 	}
 }

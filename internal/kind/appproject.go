@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // AppProjectKind is the scope of AppProjects. In managed mode an agent gets
@@ -24,12 +24,12 @@ func (AppProjectKind) Scope() string { return AppProjectScope }
 // Resource implements Kind.
 func (AppProjectKind) Resource() Resource { return AppProjects }
 
-// Belongs implements Kind.
-func (AppProjectKind) Belongs(*Object) bool { return true }
+// Matches implements Kind.
+func (AppProjectKind) Matches(*Object) bool { return true }
 
 // Publish implements Kind. A project that is being deleted is still published:
 // Applications need it to the end.
-func (AppProjectKind) Publish(o *Object, w *World) (Item, bool) {
+func (AppProjectKind) Publish(o *Object, w *Env) (Item, bool) {
 	if !owner(w) || !selected(o, w) || o.Namespace() != argoNamespace(w) {
 		return Item{}, false
 	}
@@ -41,21 +41,21 @@ func (AppProjectKind) Publish(o *Object, w *World) (Item, bool) {
 	default:
 		return Item{}, false
 	}
-	p := &payload{uid: o.UID(), body: raw.Object{{Key: "spec", Value: spec.Bytes()}}}
+	p := &payload{uid: o.UID(), body: rawjson.Object{{Key: "spec", Value: spec.Bytes()}}}
 	p.metadata(o, false, w)
 	return p.item(engine.Key{Name: o.Name()}, engine.Key{}), true
 }
 
 // argoNamespace is that of Argo CD on the world's side.
-func argoNamespace(w *World) string {
+func argoNamespace(w *Env) string {
 	if w.Side == Hub {
 		return w.HubArgoNamespace
 	}
 	return w.SpokeArgoNamespace
 }
 
-// PlacedProject tells whether a hub's AppProject goes to this managed agent.
-func PlacedProject(o *Object, w *World) bool {
+// PlacedProject reports whether a hub's AppProject goes to this managed agent.
+func PlacedProject(o *Object, w *Env) bool {
 	if w.Side != Hub || w.Agent.Mode != Managed || !selected(o, w) || o.Namespace() != w.HubArgoNamespace {
 		return false
 	}
@@ -65,7 +65,7 @@ func PlacedProject(o *Object, w *World) bool {
 
 // sendableProject rewrites a hub's project for a managed agent; false: the
 // project does not permit it.
-func sendableProject(o *Object, spec *raw.Object, w *World) bool {
+func sendableProject(o *Object, spec *rawjson.Object, w *Env) bool {
 	flatten(o, spec, w)
 	hub := cluster{name: w.Agent.Name, server: w.Agent.Server}
 	destinations := readDestinations(spec.Get("destinations"))
@@ -73,7 +73,7 @@ func sendableProject(o *Object, spec *raw.Object, w *World) bool {
 		return false
 	}
 	if w.Agent.Mapping == ByNamespace {
-		list, _ := raw.Strings(spec.Get("sourceNamespaces"))
+		list, _ := rawjson.Strings(spec.Get("sourceNamespaces"))
 		if w.Agent.HubNamespace != w.HubArgoNamespace && !matchesAny(list, w.Agent.HubNamespace) {
 			return false
 		}
@@ -96,7 +96,7 @@ var inherited = []string{
 
 // flatten adds what a project inherits from the hub's global projects: the
 // spoke's Argo CD knows nothing of them.
-func flatten(o *Object, spec *raw.Object, w *World) {
+func flatten(o *Object, spec *rawjson.Object, w *Env) {
 	for _, global := range w.GlobalProjects {
 		if global.Name == o.Name() || global.Selector == nil || !global.Selector.Matches(o.Labels()) {
 			continue
@@ -106,12 +106,12 @@ func flatten(o *Object, spec *raw.Object, w *World) {
 			break // as Argo CD does: what comes after it is not looked at
 		}
 		for _, field := range inherited {
-			more, _ := raw.Elements(g.Get("spec", field))
+			more, _ := rawjson.Elements(g.Get("spec", field))
 			if len(more) == 0 {
 				continue
 			}
-			own, _ := raw.Elements(spec.Get(field))
-			spec.Set(field, raw.Join(append(slices.Clone(own), more...)))
+			own, _ := rawjson.Elements(spec.Get(field))
+			spec.Set(field, rawjson.Join(append(slices.Clone(own), more...)))
 		}
 	}
 }
@@ -119,9 +119,9 @@ func flatten(o *Object, spec *raw.Object, w *World) {
 // projectForHub rewrites a spoke's project for the hub. There it permits the
 // agent's namespace and the agent's cluster, by name alone: a destination
 // matches by name or by server, so a server pattern might permit others.
-func projectForHub(name string, spec *raw.Object, w *World) {
+func projectForHub(name string, spec *rawjson.Object, w *Env) {
 	spoke := cluster{name: inClusterName, server: inClusterServer}
-	spec.Set("sourceNamespaces", raw.AppendStrings(nil, []string{w.Agent.HubNamespace}))
+	spec.Set("sourceNamespaces", rawjson.AppendStrings(nil, []string{w.Agent.HubNamespace}))
 	spec.Set("destinations", spoke.destinationsByName(readDestinations(spec.Get("destinations")), w.Agent.Name))
 	setOrRemove(spec, "syncWindows", spoke.rewriteWindows(spec.Get("syncWindows"), cluster{name: w.Agent.Name}))
 	setOrRemove(spec, "roles", rolesForHub(spec.Get("roles"), name, w))
@@ -130,7 +130,7 @@ func projectForHub(name string, spec *raw.Object, w *World) {
 }
 
 // Key implements Kind.
-func (AppProjectKind) Key(o *Object, w *World) (engine.Key, bool) {
+func (AppProjectKind) Key(o *Object, w *Env) (engine.Key, bool) {
 	if o.Namespace() != argoNamespace(w) {
 		return engine.Key{}, false
 	}
@@ -148,20 +148,20 @@ func (AppProjectKind) Key(o *Object, w *World) (engine.Key, bool) {
 	return k, checkKey(k) == nil && ProjectName(agent, project) == o.Name()
 }
 
-// Reflect implements Kind.
-func (a AppProjectKind) Reflect(o *Object, w *World) (Held, bool) {
+// ReadReplica implements Kind.
+func (a AppProjectKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	k, ok := a.Key(o, w)
 	if !ok || owner(w) || ignored(o) {
-		return Held{}, false
+		return ReplicaItem{}, false
 	}
-	mark := ReadMark(o, w)
-	p := &payload{uid: mark.Source, body: raw.Object{{Key: "spec", Value: members(o.Get("spec")).Bytes()}}}
+	mark := ReadOwnership(o, w)
+	p := &payload{uid: mark.Source, body: rawjson.Object{{Key: "spec", Value: members(o.Get("spec")).Bytes()}}}
 	p.metadata(o, w.Side == Hub, w)
-	return Held{Key: k, Content: p.content(), Mark: mark}, true
+	return ReplicaItem{Key: k, Content: p.content(), Mark: mark}, true
 }
 
 // Target implements Kind.
-func (AppProjectKind) Target(k engine.Key, w *World) (Ref, error) {
+func (AppProjectKind) Target(k engine.Key, w *Env) (Ref, error) {
 	if err := checkKey(k); err != nil {
 		return Ref{}, err
 	}
@@ -179,7 +179,7 @@ func (AppProjectKind) Target(k engine.Key, w *World) (Ref, error) {
 
 // projectSource is what must be recorded on the hub's copy because its name was
 // cut.
-func projectSource(k engine.Key, w *World) string {
+func projectSource(k engine.Key, w *Env) string {
 	if _, project, ok := SplitProjectName(ProjectName(w.Agent.Name, k.Name)); ok && project == k.Name {
 		return ""
 	}
@@ -187,9 +187,9 @@ func projectSource(k engine.Key, w *World) string {
 }
 
 // Merge implements Kind.
-func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Mark, w *World) (*Object, error) {
+func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Ownership, w *Env) (*Object, error) {
 	if owner(w) {
-		return nil, notYours("AppProjects", w)
+		return nil, errNotOwner("AppProjects", w)
 	}
 	ref, err := a.Target(k, w)
 	if err != nil {
@@ -240,7 +240,7 @@ func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 }
 
 // Release implements Remover.
-func (AppProjectKind) Release(o *Object, _ *World) *Object { return release(o) }
+func (AppProjectKind) Release(o *Object, _ *Env) *Object { return release(o) }
 
 // Keeps implements Remover.
 func (AppProjectKind) Keeps(o *Object) bool { return o.Annotation(AdoptedMark) == "true" }

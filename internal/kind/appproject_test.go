@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 func project(t *testing.T, spec string) *Object {
@@ -89,7 +89,7 @@ func TestManagedProjectAsTheSpokeGetsIt(t *testing.T) {
 
 	// On the spoke the rewritten project permits what the hub's permits.
 	hub, spoke := cluster{"one", "https://proxy:9090?agentName=one"}, cluster{inClusterName, inClusterServer}
-	there, here := readDestinations(raw.Get([]byte(before), "destinations")), readDestinations(raw.Get(item.Content, "spec", "destinations"))
+	there, here := readDestinations(rawjson.Get([]byte(before), "destinations")), readDestinations(rawjson.Get(item.Content, "spec", "destinations"))
 	for _, namespace := range []string{"a", "b", "x", "secret", "kube-system", "anything", ""} {
 		if hub.permits(there, namespace) != spoke.permits(here, namespace) {
 			t.Errorf("namespace %q is permitted on one side only", namespace)
@@ -151,27 +151,27 @@ func TestAutonomousProjectAsTheHubGetsIt(t *testing.T) {
 	if copied.Namespace() != "argocd" || copied.Name() != "one-p" {
 		t.Errorf("on the hub it is %s/%s", copied.Namespace(), copied.Name())
 	}
-	held, ok := AppProjectKind{}.Reflect(copied, autoHub())
+	held, ok := AppProjectKind{}.ReadReplica(copied, autoHub())
 	if !ok || held.Key != item.Key || !held.Mark.Owned {
 		t.Errorf("held as %v, %+v", held.Key, held.Mark)
 	}
 	same(t, "reflected", held.Content, string(item.Content))
 	two := autoHub()
 	two.Agent.Name = "two"
-	if _, ok := (AppProjectKind{}).Reflect(copied, two); ok {
+	if _, ok := (AppProjectKind{}).ReadReplica(copied, two); ok {
 		t.Error("another agent sees it")
 	}
 }
 
 func TestHubRefusesAProjectThatReachesBeyondItsAgent(t *testing.T) {
-	base := raw.Object{{Key: "sourceNamespaces", Value: []byte(`["one-ns"]`)}, {Key: "destinations", Value: []byte(`[{"name":"one","namespace":"*"}]`)}}
+	base := rawjson.Object{{Key: "sourceNamespaces", Value: []byte(`["one-ns"]`)}, {Key: "destinations", Value: []byte(`[{"name":"one","namespace":"*"}]`)}}
 	with := func(key, value string) string {
-		spec := append(raw.Object(nil), base...)
+		spec := append(rawjson.Object(nil), base...)
 		spec.Set(key, []byte(value))
 		return `{"uid":"u","spec":` + string(spec.Bytes()) + `}`
 	}
 	role := func(policies string) string { return with("roles", `[{"name":"r","policies":`+policies+`}]`) }
-	if _, err := (AppProjectKind{}).Merge(nil, named("p"), []byte(role(`["p, proj:one-p:r, applications, *, one-p/*, allow"]`)), nil, Mark{}, autoHub()); err != nil {
+	if _, err := (AppProjectKind{}).Merge(nil, named("p"), []byte(role(`["p, proj:one-p:r, applications, *, one-p/*, allow"]`)), nil, Ownership{}, autoHub()); err != nil {
 		t.Fatalf("a proper project is refused: %v", err)
 	}
 	for name, content := range map[string]string{
@@ -194,12 +194,12 @@ func TestHubRefusesAProjectThatReachesBeyondItsAgent(t *testing.T) {
 		"a role name that is more than it": with("roles", `[{"name":"r, x"}]`),
 		"roles that are no list":           with("roles", `{}`),
 	} {
-		if _, err := (AppProjectKind{}).Merge(nil, named("p"), []byte(content), nil, Mark{}, autoHub()); err == nil {
+		if _, err := (AppProjectKind{}).Merge(nil, named("p"), []byte(content), nil, Ownership{}, autoHub()); err == nil {
 			t.Errorf("%s is accepted", name)
 		}
 	}
 	taken := object(t, `{"metadata":{"name":"one-p","namespace":"argocd"},"spec":{}}`)
-	_, err := AppProjectKind{}.Merge(taken, named("p"), []byte(with("x", "1")), nil, Mark{}, autoHub())
+	_, err := AppProjectKind{}.Merge(taken, named("p"), []byte(with("x", "1")), nil, Ownership{}, autoHub())
 	refused(t, "a project of the hub", err, engine.NameTaken)
 	dashes := autoHub()
 	dashes.Agent.Name = "o--ne"
@@ -209,7 +209,7 @@ func TestHubRefusesAProjectThatReachesBeyondItsAgent(t *testing.T) {
 
 func TestSpokesDefaultProjectIsTakenOverAndGivenBack(t *testing.T) {
 	local := object(t, `{"metadata":{"name":"default","namespace":"argo","uid":"l"},"spec":{"sourceRepos":["*"]},"status":{"jwtTokensByRole":{}}}`)
-	merged, err := AppProjectKind{}.Merge(local, named("default"), []byte(`{"uid":"u","spec":{"sourceRepos":["x"]}}`), nil, Mark{Adopted: true}, managedSpoke())
+	merged, err := AppProjectKind{}.Merge(local, named("default"), []byte(`{"uid":"u","spec":{"sourceRepos":["x"]}}`), nil, Ownership{Adopted: true}, managedSpoke())
 	if err != nil || !(AppProjectKind{}).Keeps(merged) || merged.Get("status") == nil {
 		t.Fatalf("merged: %v", err)
 	}

@@ -21,7 +21,7 @@ func large(namespace, metadata string) string {
 		"status":{"reconciledAt":"2026-01-01T00:00:00Z","health":{"status":"Healthy"},"sync":{"status":"Synced","revision":"abc"},"resources":[` + resources.String() + `]}}`
 }
 
-func benchmarkPublish(b *testing.B, k Kind, w *World, text string) {
+func benchmarkPublish(b *testing.B, k Kind, w *Env, text string) {
 	b.Helper()
 	o := object(b, text)
 	b.ReportAllocs()
@@ -50,7 +50,7 @@ func BenchmarkReflectApplication(b *testing.B) {
 	b.ReportAllocs()
 	b.SetBytes(int64(len(o.Raw())))
 	for b.Loop() {
-		if _, ok := (ApplicationKind{}).Reflect(o, w); !ok {
+		if _, ok := (ApplicationKind{}).ReadReplica(o, w); !ok {
 			b.Fatal("not held")
 		}
 	}
@@ -61,7 +61,7 @@ func BenchmarkMergeApplication(b *testing.B) {
 	local, w := object(b, large("argo", `,`+marked)), managedSpoke()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := (ApplicationKind{}).Merge(local, item.Key, item.Content, nil, Mark{}, w); err != nil {
+		if _, err := (ApplicationKind{}).Merge(local, item.Key, item.Content, nil, Ownership{}, w); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -72,7 +72,7 @@ func BenchmarkMergeStatus(b *testing.B) {
 	local, w := object(b, large("one-ns", "")), managedHub()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := (StatusKind{}).Merge(local, item.Key, item.Content, item.Extra, Mark{}, w); err != nil {
+		if _, err := (StatusKind{}).Merge(local, item.Key, item.Content, item.Extra, Ownership{}, w); err != nil {
 			b.Fatal(err)
 		}
 	}

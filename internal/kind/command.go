@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // CommandKind is the scope of commands: sync and rollback, terminate, refresh
@@ -16,7 +16,7 @@ import (
 // The UID is that of the Application on the side that owns it: a command is for
 // one Application, not for whatever has its name by the time it arrives.
 //
-// There is nothing to compare: Reflect never finds anything.
+// There is nothing to compare: ReadReplica never finds anything.
 type CommandKind struct{}
 
 // CommandScope is the kind's name on the wire.
@@ -26,7 +26,7 @@ const CommandScope = "command"
 type Commands struct {
 	Operation []byte // sync or rollback, with its ID in info; nil: none
 	ID        string // of that operation
-	Unstamped bool   // there is an operation without an ID: see Stamp
+	MissingID bool   // there is an operation without an ID: see Stamp
 	Refresh   string // "normal" or "hard"
 	Hydrate   string
 	Terminate TerminateTarget
@@ -45,7 +45,7 @@ func (c Commands) Empty() bool {
 	return c.Operation == nil && c.Refresh == "" && c.Hydrate == "" && c.Terminate == TerminateTarget{}
 }
 
-// NeedsNonce tells whether the commands contain a refresh.
+// NeedsNonce reports whether the commands contain a refresh.
 func (c Commands) NeedsNonce() bool { return c.Refresh != "" || c.Hydrate != "" }
 
 // Content returns the commands in canonical form. The nonce names the refresh
@@ -59,37 +59,37 @@ func (c Commands) Content(nonce string) []byte {
 }
 
 func (c Commands) canonical(nonce string) ([]byte, error) {
-	var o raw.Object
+	var o rawjson.Object
 	if c.Hydrate != "" {
-		o.Set("hydrate", raw.Quote(c.Hydrate))
+		o.Set("hydrate", rawjson.Quote(c.Hydrate))
 	}
 	if c.NeedsNonce() && nonce != "" {
-		o.Set("nonce", raw.Quote(nonce))
+		o.Set("nonce", rawjson.Quote(nonce))
 	}
 	if c.Operation != nil {
 		o.Set("operation", c.Operation)
 	}
 	if c.Refresh != "" {
-		o.Set("refresh", raw.Quote(c.Refresh))
+		o.Set("refresh", rawjson.Quote(c.Refresh))
 	}
 	if target := c.Terminate; target != (TerminateTarget{}) {
-		var t raw.Object
+		var t rawjson.Object
 		if target.ID != "" {
-			t.Set("id", raw.Quote(target.ID))
+			t.Set("id", rawjson.Quote(target.ID))
 		}
-		t.Set("startedAt", raw.Quote(target.StartedAt))
+		t.Set("startedAt", rawjson.Quote(target.StartedAt))
 		o.Set("terminate", t.Bytes())
 	}
 	if c.UID != "" {
-		o.Set("uid", raw.Quote(c.UID))
+		o.Set("uid", rawjson.Quote(c.UID))
 	}
-	return raw.Canonical(o.Bytes())
+	return rawjson.Canonical(o.Bytes())
 }
 
 // Pending reads the commands off a hub's Application. False: it is none of this
 // agent's, or nothing is pending.
-func Pending(hub *Object, w *World) (Commands, bool) {
-	if _, ok := Reports(hub, w); !ok {
+func Pending(hub *Object, w *Env) (Commands, bool) {
+	if _, ok := StatusKey(hub, w); !ok {
 		return Commands{}, false
 	}
 	var c Commands
@@ -98,8 +98,8 @@ func Pending(hub *Object, w *World) (Commands, bool) {
 		id := infoValue(operation, CommandInfo)
 		switch {
 		case id == "":
-			c.Unstamped = true
-		case infoValue(raw.Get(state, "operation"), CommandInfo) != id:
+			c.MissingID = true
+		case infoValue(rawjson.Get(state, "operation"), CommandInfo) != id:
 			c.Operation, c.ID = operation, id
 		}
 	}
@@ -107,21 +107,21 @@ func Pending(hub *Object, w *World) (Commands, bool) {
 	if hydratePending(hub) {
 		c.Hydrate = hub.Annotation(HydrateAnnotation)
 	}
-	if raw.Text(state, "phase") == phaseTerminating {
+	if rawjson.Text(state, "phase") == phaseTerminating {
 		// The state's copy of the operation may still have the ID of an earlier
 		// one: Argo CD's controller merges a new state into the old.
-		running := raw.Get(state, "operation")
+		running := rawjson.Get(state, "operation")
 		if mirror := hub.Get("operation"); isMirror(mirror) {
 			running = mirror
 		}
-		c.Terminate = TerminateTarget{ID: infoValue(running, CommandInfo), StartedAt: raw.Text(state, "startedAt")}
+		c.Terminate = TerminateTarget{ID: infoValue(running, CommandInfo), StartedAt: rawjson.Text(state, "startedAt")}
 	}
-	return c, c.Unstamped || !c.Empty()
+	return c, c.MissingID || !c.Empty()
 }
 
-// Stamp returns a hub's Application whose operation carries the ID. It is to be
+// SetCommandID returns a hub's Application whose operation carries the ID. It is to be
 // written under the resource version that was read.
-func Stamp(hub *Object, id string) (*Object, error) {
+func SetCommandID(hub *Object, id string) (*Object, error) {
 	operation := hub.Get("operation")
 	if !isObject(operation) {
 		return nil, refuse(engine.NoObject, "%s has no operation", hub.Name())
@@ -139,12 +139,12 @@ func Refuse(hub *Object, id, reason string, now time.Time) (*Object, bool) {
 	d := edit(hub)
 	changed := false
 	if operation := hub.Get("operation"); id != "" && isObject(operation) && !isMirror(operation) && infoValue(operation, CommandInfo) == id {
-		at := raw.Quote(now.UTC().Format(time.RFC3339))
-		state := raw.Object{
+		at := rawjson.Quote(now.UTC().Format(time.RFC3339))
+		state := rawjson.Object{
 			{Key: "finishedAt", Value: at},
-			{Key: "message", Value: raw.Quote(reason)},
+			{Key: "message", Value: rawjson.Quote(reason)},
 			{Key: "operation", Value: withInfo(operation, RefusedInfo, refusedNow)},
-			{Key: "phase", Value: raw.Quote(phaseError)},
+			{Key: "phase", Value: rawjson.Quote(phaseError)},
 			{Key: "startedAt", Value: at},
 		}
 		status := members(hub.Get("status"))
@@ -174,13 +174,13 @@ func (CommandKind) Scope() string { return CommandScope }
 // Resource implements Kind.
 func (CommandKind) Resource() Resource { return Applications }
 
-// Belongs implements Kind.
-func (CommandKind) Belongs(*Object) bool { return true }
+// Matches implements Kind.
+func (CommandKind) Matches(*Object) bool { return true }
 
 // Publish implements Kind. An operation without an ID is not published: Pending
 // tells of it.
-func (CommandKind) Publish(o *Object, w *World) (Item, bool) {
-	k, ok := Reports(o, w)
+func (CommandKind) Publish(o *Object, w *Env) (Item, bool) {
+	k, ok := StatusKey(o, w)
 	if !ok {
 		return Item{}, false
 	}
@@ -190,7 +190,7 @@ func (CommandKind) Publish(o *Object, w *World) (Item, bool) {
 	}
 	c.UID = o.UID()
 	if w.Agent.Mode == Autonomous {
-		c.UID = ReadMark(o, w).Source
+		c.UID = ReadOwnership(o, w).Source
 	}
 	content, err := c.canonical(w.refreshNonce(k))
 	if err != nil {
@@ -199,20 +199,20 @@ func (CommandKind) Publish(o *Object, w *World) (Item, bool) {
 	return Item{Key: k, Content: content}, true
 }
 
-// Reflect implements Kind.
-func (CommandKind) Reflect(*Object, *World) (Held, bool) { return Held{}, false }
+// ReadReplica implements Kind.
+func (CommandKind) ReadReplica(*Object, *Env) (ReplicaItem, bool) { return ReplicaItem{}, false }
 
 // Key implements Kind.
-func (CommandKind) Key(o *Object, w *World) (engine.Key, bool) { return localKey(o, w) }
+func (CommandKind) Key(o *Object, w *Env) (engine.Key, bool) { return localKey(o, w) }
 
 // Target implements Kind.
-func (CommandKind) Target(k engine.Key, w *World) (Ref, error) { return localRef(k, w) }
+func (CommandKind) Target(k engine.Key, w *Env) (Ref, error) { return localRef(k, w) }
 
 // Merge implements Kind. It is Execute for callers that need no more than the
 // object to write; a command that has to wait is refused as Busy.
-func (c CommandKind) Merge(local *Object, k engine.Key, content, _ []byte, _ Mark, w *World) (*Object, error) {
+func (c CommandKind) Merge(local *Object, k engine.Key, content, _ []byte, _ Ownership, w *Env) (*Object, error) {
 	if w.Side != Spoke {
-		return nil, notYours("commands", w)
+		return nil, errNotOwner("commands", w)
 	}
 	if _, err := c.Target(k, w); err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 func TestWhatIsPendingOnTheHub(t *testing.T) {
@@ -45,16 +45,16 @@ func TestWhatIsPendingOnTheHub(t *testing.T) {
 		d.meta.Set("annotations", []byte(c.annotations))
 		o, _ = d.done()
 		commands, _ := Pending(o, w)
-		if commands.Unstamped != c.unstamped {
-			t.Errorf("%s: unstamped is %v", c.name, commands.Unstamped)
+		if commands.MissingID != c.unstamped {
+			t.Errorf("%s: unstamped is %v", c.name, commands.MissingID)
 		}
 		item, ok := CommandKind{}.Publish(o, w)
 		if ok != (c.want != "") {
 			t.Errorf("%s: published %v: %s", c.name, ok, item.Content)
 		} else if ok {
-			content, _ := raw.Remove(item.Content, "uid")
+			content, _ := rawjson.Remove(item.Content, "uid")
 			same(t, c.name, content, c.want)
-			if uid := raw.Text(item.Content, "uid"); uid != o.UID() {
+			if uid := rawjson.Text(item.Content, "uid"); uid != o.UID() {
 				t.Errorf("%s: for %q", c.name, uid)
 			}
 		}
@@ -62,11 +62,11 @@ func TestWhatIsPendingOnTheHub(t *testing.T) {
 }
 
 func TestCommandIsForOneApplicationAndWaitsWhileAnotherHasItsName(t *testing.T) {
-	for _, w := range []*World{managedSpoke(), world(Spoke, Autonomous, ByNamespace)} {
+	for _, w := range []*Env{managedSpoke(), world(Spoke, Autonomous, ByNamespace)} {
 		spoke := spokeApp(t, ``, ``, ``)
 		is := spoke.UID()
 		if w.Agent.Mode == Managed {
-			is = ReadMark(spoke, w).Source
+			is = ReadOwnership(spoke, w).Source
 		}
 		for _, uid := range []string{is, "another"} {
 			x, err := Execute(spoke, []byte(`{"operation":`+byCommand+`,"uid":"`+uid+`"}`), w)
@@ -78,12 +78,12 @@ func TestCommandIsForOneApplicationAndWaitsWhileAnotherHasItsName(t *testing.T) 
 }
 
 func TestStampAddsTheIDToWhatTheUserSaid(t *testing.T) {
-	stamped, err := Stamp(hubApp(t, `{"sync":{"prune":true},"info":[{"name":"Reason","value":"because"}]}`, `{}`), "c1")
+	stamped, err := SetCommandID(hubApp(t, `{"sync":{"prune":true},"info":[{"name":"Reason","value":"because"}]}`, `{}`), "c1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	same(t, "stamped", stamped.Get("operation"), `{"sync":{"prune":true},"info":[{"name":"Reason","value":"because"},{"name":"argocd-agent/command","value":"c1"}]}`)
-	if _, err := Stamp(hubApp(t, "", `{}`), "c1"); err == nil {
+	if _, err := SetCommandID(hubApp(t, "", `{}`), "c1"); err == nil {
 		t.Error("stamped nothing")
 	}
 }
@@ -101,7 +101,7 @@ func spokeApp(t *testing.T, operation, status string, done string) *Object {
 	}
 	if done != "" {
 		annotations := members(o.annotations)
-		annotations.Set(LastCommandMark, raw.Quote(done))
+		annotations.Set(ReceiptAnnotation, rawjson.Quote(done))
 		setList(&d.meta, "annotations", annotations)
 	}
 	o, err := d.done()
@@ -219,11 +219,11 @@ func TestCommandsThatAreRefused(t *testing.T) {
 	refused(t, "not ours yet", err, engine.Busy)
 	_, err = Execute(object(t, `{"metadata":{"name":"a","namespace":"argo","labels":{"argocd-agent.argoproj-labs.io/ignore-sync":"true"}}}`), sync, autoSpoke())
 	refused(t, "ignore-sync", err, engine.NotAllowed)
-	_, err = CommandKind{}.Merge(spokeApp(t, bySpoke, `{}`, ``), named("a"), sync, nil, Mark{}, managedSpoke())
+	_, err = CommandKind{}.Merge(spokeApp(t, bySpoke, `{}`, ``), named("a"), sync, nil, Ownership{}, managedSpoke())
 	refused(t, "busy", err, engine.Busy)
-	_, err = CommandKind{}.Merge(nil, named("a"), sync, nil, Mark{}, managedSpoke())
+	_, err = CommandKind{}.Merge(nil, named("a"), sync, nil, Ownership{}, managedSpoke())
 	refused(t, "nothing there", err, engine.NoObject)
-	_, err = CommandKind{}.Merge(nil, named("a"), sync, nil, Mark{}, managedHub())
+	_, err = CommandKind{}.Merge(nil, named("a"), sync, nil, Ownership{}, managedHub())
 	refused(t, "on the hub", err, engine.WrongMode)
 }
 
@@ -234,8 +234,8 @@ func TestRefusedCommandEndsOnTheHubAndStaysVisible(t *testing.T) {
 		t.Fatal("not refused")
 	}
 	state := hub.Get("status", "operationState")
-	if hub.Get("operation") != nil || raw.Text(state, "phase") != "Error" || raw.Text(state, "message") != "the Application is being deleted" ||
-		raw.Text(state, "startedAt") != "2026-01-01T12:00:00Z" || infoValue(raw.Get(state, "operation"), CommandInfo) != "c1" {
+	if hub.Get("operation") != nil || rawjson.Text(state, "phase") != "Error" || rawjson.Text(state, "message") != "the Application is being deleted" ||
+		rawjson.Text(state, "startedAt") != "2026-01-01T12:00:00Z" || infoValue(rawjson.Get(state, "operation"), CommandInfo) != "c1" {
 		t.Errorf("refused: %s", hub.Raw())
 	}
 	if c, pending := Pending(hub, managedHub()); pending {
@@ -287,13 +287,13 @@ func TestRefusalStandsUntilTheSpokeRunsAnotherOperation(t *testing.T) {
 			for _, status := range c.statuses {
 				for range 2 { // it may come twice
 					var err error
-					if hub, err = (StatusKind{}).Merge(hub, named("a"), []byte(status), []byte(c.extra), Mark{}, managedHub()); err != nil {
+					if hub, err = (StatusKind{}).Merge(hub, named("a"), []byte(status), []byte(c.extra), Ownership{}, managedHub()); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
 			got := hub.Get("status", "operationState")
-			if stands := raw.Text(got, "message") == "the Application is being deleted" && raw.Text(got, "phase") == "Error"; stands != c.stands {
+			if stands := rawjson.Text(got, "message") == "the Application is being deleted" && rawjson.Text(got, "phase") == "Error"; stands != c.stands {
 				t.Errorf("the refusal stands: %v; the hub has %s", stands, got)
 			}
 		})
@@ -312,7 +312,7 @@ func TestHistoryOfCommandsIsShort(t *testing.T) {
 		d.top.Remove("operation") // it completes
 		o, _ = d.done()
 	}
-	if ids := readDone(o).ids; len(ids) != doneHistory || ids[doneHistory-1] != "c19" {
+	if ids := readDone(o).ids; len(ids) != receiptHistory || ids[receiptHistory-1] != "c19" {
 		t.Errorf("history is %v", ids)
 	}
 }
@@ -351,7 +351,7 @@ func TestLifeOfASync(t *testing.T) {
 			t.Fatal("no status")
 		}
 		var err error
-		if hub, err = (StatusKind{}).Merge(hub, item.Key, item.Content, item.Extra, Mark{}, hubWorld); err != nil {
+		if hub, err = (StatusKind{}).Merge(hub, item.Key, item.Content, item.Extra, Ownership{}, hubWorld); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -386,7 +386,7 @@ func TestLifeOfASync(t *testing.T) {
 	if deliver() {
 		t.Fatal("sent without an ID")
 	}
-	hub, _ = Stamp(hub, "c1")
+	hub, _ = SetCommandID(hub, "c1")
 	report()
 	if !deliver() {
 		t.Fatal("not carried out")
@@ -397,15 +397,15 @@ func TestLifeOfASync(t *testing.T) {
 	}
 	controller("Running", false)
 	report()
-	if deliver() || raw.Text(hub.Get("status", "operationState"), "phase") != "Running" {
+	if deliver() || rawjson.Text(hub.Get("status", "operationState"), "phase") != "Running" {
 		t.Fatal("running")
 	}
 	controller("Succeeded", true)
 	report()
-	if hub.Get("operation") != nil || raw.Text(hub.Get("status", "operationState"), "phase") != "Succeeded" {
+	if hub.Get("operation") != nil || rawjson.Text(hub.Get("status", "operationState"), "phase") != "Succeeded" {
 		t.Fatalf("completed: %s", hub.Raw())
 	}
-	held, _ := StatusKind{}.Reflect(hub, hubWorld)
+	held, _ := StatusKind{}.ReadReplica(hub, hubWorld)
 	item, _ := StatusKind{}.Publish(spoke, spokeWorld)
 	same(t, "both sides", held.Content, string(item.Content))
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // Our conditions on Applications: on the hub's, and on a spoke's copy the one
@@ -22,13 +22,13 @@ const (
 // reported returns the list of conditions that counts as the spoke's: Argo CD's
 // and, of a managed agent, which fields are dropped there. Nothing else that has
 // one of our types is the spoke's to say.
-func reported(list []byte, w *World) []byte {
+func reported(list []byte, w *Env) []byte {
 	kept := withoutOurConditions(list)
 	if w.Agent.Mode != Managed {
 		return kept
 	}
 	for _, c := range ourConditions(list) {
-		if message := raw.Text(c, "message"); raw.Text(c, "type") == ConditionDropped && len(message) <= maxDropped {
+		if message := rawjson.Text(c, "message"); rawjson.Text(c, "type") == ConditionDropped && len(message) <= maxDropped {
 			return withCondition(kept, condition(ConditionDropped, message, ""))
 		}
 	}
@@ -40,14 +40,14 @@ const maxDropped = 4 << 10
 
 // withCondition returns a list of conditions with one more.
 func withCondition(list, condition []byte) []byte {
-	entries, _ := raw.Elements(list)
-	return raw.Join(append(slices.Clone(entries), condition))
+	entries, _ := rawjson.Elements(list)
+	return rawjson.Join(append(slices.Clone(entries), condition))
 }
 
 // ShowDropped returns the hub's replica of an autonomous Application with the
 // condition that the hub drops fields of it, or without it: the same object if that
 // is as it is.
-func ShowDropped(o *Object, w *World, at time.Time) *Object {
+func ShowDropped(o *Object, w *Env, at time.Time) *Object {
 	if fields := DroppedFields(o, w); len(fields) > 0 {
 		return SetCondition(o, ConditionDropped, droppedMessage(fields, Hub), at)
 	}
@@ -67,41 +67,41 @@ func withoutCondition(list []byte, conditionType string) []byte {
 }
 
 func filterConditions(list []byte, keep func(string) bool) []byte {
-	entries, err := raw.Elements(list)
+	entries, err := rawjson.Elements(list)
 	if err != nil {
 		return nil
 	}
-	kept := slices.DeleteFunc(slices.Clone(entries), func(c []byte) bool { return !keep(raw.Text(c, "type")) })
+	kept := slices.DeleteFunc(slices.Clone(entries), func(c []byte) bool { return !keep(rawjson.Text(c, "type")) })
 	switch len(kept) {
 	case 0:
 		return nil
 	case len(entries):
 		return list
 	}
-	return raw.Join(kept)
+	return rawjson.Join(kept)
 }
 
 func ourConditions(list []byte) [][]byte {
-	entries, _ := raw.Elements(list)
-	return slices.DeleteFunc(slices.Clone(entries), func(c []byte) bool { return !isOurs(raw.Text(c, "type")) })
+	entries, _ := rawjson.Elements(list)
+	return slices.DeleteFunc(slices.Clone(entries), func(c []byte) bool { return !isOurs(rawjson.Text(c, "type")) })
 }
 
 // setConditions writes a list followed by ours.
-func setConditions(status *raw.Object, list []byte, ours [][]byte) {
+func setConditions(status *rawjson.Object, list []byte, ours [][]byte) {
 	if len(ours) > 0 {
-		entries, _ := raw.Elements(list)
-		list = raw.Join(append(slices.Clone(entries), ours...))
+		entries, _ := rawjson.Elements(list)
+		list = rawjson.Join(append(slices.Clone(entries), ours...))
 	}
 	setOrRemove(status, "conditions", list)
 }
 
 func condition(conditionType, message, at string) []byte {
-	var c raw.Object
+	var c rawjson.Object
 	if at != "" {
-		c.Set("lastTransitionTime", raw.Quote(at))
+		c.Set("lastTransitionTime", rawjson.Quote(at))
 	}
-	c.Set("message", raw.Quote(message))
-	c.Set("type", raw.Quote(conditionType))
+	c.Set("message", rawjson.Quote(message))
+	c.Set("type", rawjson.Quote(conditionType))
 	return c.Bytes()
 }
 
@@ -109,7 +109,7 @@ func condition(conditionType, message, at string) []byte {
 // object if it has it already with that message.
 func SetCondition(o *Object, conditionType, message string, at time.Time) *Object {
 	for _, c := range ourConditions(o.Get("status", "conditions")) {
-		if raw.Text(c, "type") == conditionType && raw.Text(c, "message") == message {
+		if rawjson.Text(c, "type") == conditionType && rawjson.Text(c, "message") == message {
 			return o
 		}
 	}
@@ -120,7 +120,7 @@ func SetCondition(o *Object, conditionType, message string, at time.Time) *Objec
 // same object if it has none.
 func ClearCondition(o *Object, conditionType string) *Object {
 	for _, c := range ourConditions(o.Get("status", "conditions")) {
-		if raw.Text(c, "type") == conditionType {
+		if rawjson.Text(c, "type") == conditionType {
 			return changeConditions(o, conditionType)
 		}
 	}
@@ -139,16 +139,16 @@ func changeConditions(o *Object, conditionType string, add ...[]byte) *Object {
 func SetDegraded(o *Object, message string) *Object {
 	status := members(o.Get("status"))
 	health := members(status.Get("health"))
-	if raw.Text(health.Get("status")) == "Degraded" && raw.Text(health.Get("message")) == message {
+	if rawjson.Text(health.Get("status")) == "Degraded" && rawjson.Text(health.Get("message")) == message {
 		return o
 	}
-	health.Set("status", raw.Quote("Degraded"))
-	health.Set("message", raw.Quote(message))
+	health.Set("status", rawjson.Quote("Degraded"))
+	health.Set("message", rawjson.Quote(message))
 	status.Set("health", health.Bytes())
 	return withStatus(o, status)
 }
 
-func withStatus(o *Object, status raw.Object) *Object {
+func withStatus(o *Object, status rawjson.Object) *Object {
 	d := edit(o)
 	d.top.Set("status", status.Bytes())
 	changed, err := d.done()
@@ -158,12 +158,12 @@ func withStatus(o *Object, status raw.Object) *Object {
 	return changed
 }
 
-// CanNotBeCompared tells whether Argo CD's controller could not find out what an
+// HasComparisonError reports whether Argo CD's controller could not find out what an
 // Application should be.
-func CanNotBeCompared(o *Object) bool {
-	entries, _ := raw.Elements(o.Get("status", "conditions"))
+func HasComparisonError(o *Object) bool {
+	entries, _ := rawjson.Elements(o.Get("status", "conditions"))
 	for _, c := range entries {
-		if raw.Text(c, "type") == "ComparisonError" {
+		if rawjson.Text(c, "type") == "ComparisonError" {
 			return true
 		}
 	}
@@ -175,7 +175,7 @@ func CanNotBeCompared(o *Object) bool {
 func WithRefresh(o *Object) *Object {
 	d := edit(o)
 	annotations := members(o.annotations)
-	annotations.Set(RefreshAnnotation, raw.Quote("normal"))
+	annotations.Set(RefreshAnnotation, rawjson.Quote("normal"))
 	setList(&d.meta, "annotations", annotations)
 	refreshed, err := d.done()
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // cluster is a cluster as the patterns of an AppProject see it.
@@ -13,16 +13,16 @@ type cluster struct{ name, server string }
 
 // destination is one entry of spec.destinations.
 type destination struct {
-	entry                   raw.Object
+	entry                   rawjson.Object
 	name, server, namespace string
 }
 
 func readDestinations(list []byte) []destination {
-	entries, _ := raw.Elements(list)
+	entries, _ := rawjson.Elements(list)
 	destinations := make([]destination, 0, len(entries))
 	for _, e := range entries {
 		destinations = append(destinations, destination{
-			members(e), raw.Text(e, "name"), raw.Text(e, "server"), raw.Text(e, "namespace"),
+			members(e), rawjson.Text(e, "name"), rawjson.Text(e, "server"), rawjson.Text(e, "namespace"),
 		})
 	}
 	return destinations
@@ -54,7 +54,7 @@ func (c cluster) permits(destinations []destination, namespace string) bool {
 	return permitted
 }
 
-// permitted tells whether the project permits this cluster for some namespace.
+// permitted reports whether the project permits this cluster for some namespace.
 // The namespaces tried are examples of every pattern in it.
 func (c cluster) permitted(destinations []destination) bool {
 	if len(destinations) == 0 {
@@ -102,14 +102,14 @@ func (c cluster) rewriteDestinations(destinations []destination, to cluster) []b
 		entry := slices.Clone(d.entry)
 		setText(&entry, "name", name)
 		setText(&entry, "server", server)
-		rewritten, err := raw.Canonical(entry.Bytes())
+		rewritten, err := rawjson.Canonical(entry.Bytes())
 		if err != nil || seen[string(rewritten)] {
 			continue
 		}
 		seen[string(rewritten)] = true
 		list = append(list, rewritten)
 	}
-	return raw.Join(list)
+	return rawjson.Join(list)
 }
 
 // rewrite returns a pattern for the same cluster under another name: it matches,
@@ -124,12 +124,12 @@ func rewrite(pattern, to string, matches func(string) bool) string {
 	return ""
 }
 
-func setText(o *raw.Object, key, value string) {
+func setText(o *rawjson.Object, key, value string) {
 	if value == "" {
 		o.Remove(key)
 		return
 	}
-	o.Set(key, raw.Quote(value))
+	o.Set(key, rawjson.Quote(value))
 }
 
 // destinationsByName returns, for each entry that permits, one that permits the
@@ -142,23 +142,23 @@ func (c cluster) destinationsByName(destinations []destination, to string) []byt
 			continue
 		}
 		seen[d.namespace] = true
-		entry := raw.Object{{Key: "name", Value: raw.Quote(to)}, {Key: "namespace", Value: raw.Quote(d.namespace)}}
+		entry := rawjson.Object{{Key: "name", Value: rawjson.Quote(to)}, {Key: "namespace", Value: rawjson.Quote(d.namespace)}}
 		list = append(list, entry.Bytes())
 	}
-	return raw.Join(list)
+	return rawjson.Join(list)
 }
 
 // rewriteWindows returns the sync windows with clusters named as where they go.
 // Patterns of other clusters are dropped, and with them a window that has
 // nothing else, or that asks for all of its conditions.
 func (c cluster) rewriteWindows(list []byte, to cluster) []byte {
-	windows, err := raw.Elements(list)
+	windows, err := rawjson.Elements(list)
 	if err != nil {
 		return nil
 	}
 	var kept [][]byte
 	for _, window := range windows {
-		clusters, _ := raw.Strings(raw.Get(window, "clusters"))
+		clusters, _ := rawjson.Strings(rawjson.Get(window, "clusters"))
 		if len(clusters) == 0 {
 			kept = append(kept, window)
 			continue
@@ -167,7 +167,7 @@ func (c cluster) rewriteWindows(list []byte, to cluster) []byte {
 		if slices.ContainsFunc(clusters, func(p string) bool {
 			return c.name != "" && globMatch(p, c.name) || c.server != "" && globMatch(p, c.server)
 		}) {
-			o.Set("clusters", raw.AppendStrings(nil, []string{to.name}))
+			o.Set("clusters", rawjson.AppendStrings(nil, []string{to.name}))
 		} else {
 			o.Remove("clusters")
 			if string(o.Get("andOperator")) == "true" || isEmpty(o.Get("applications")) && isEmpty(o.Get("namespaces")) {
@@ -179,52 +179,52 @@ func (c cluster) rewriteWindows(list []byte, to cluster) []byte {
 	if len(kept) == 0 {
 		return nil
 	}
-	return raw.Join(kept)
+	return rawjson.Join(kept)
 }
 
 // rewriteServiceAccounts returns the entries for this cluster.
 func (c cluster) rewriteServiceAccounts(list []byte, to cluster) []byte {
-	entries, err := raw.Elements(list)
+	entries, err := rawjson.Elements(list)
 	if err != nil {
 		return nil
 	}
 	var kept [][]byte
 	seen := map[string]bool{}
 	for _, e := range entries {
-		if !globMatch(raw.Text(e, "server"), c.server) || seen[raw.Text(e, "namespace")] {
+		if !globMatch(rawjson.Text(e, "server"), c.server) || seen[rawjson.Text(e, "namespace")] {
 			continue
 		}
-		seen[raw.Text(e, "namespace")] = true // the first that matches counts
+		seen[rawjson.Text(e, "namespace")] = true // the first that matches counts
 		o := members(e)
-		o.Set("server", raw.Quote(to.server))
+		o.Set("server", rawjson.Quote(to.server))
 		kept = append(kept, o.Bytes())
 	}
 	if len(kept) == 0 {
 		return nil
 	}
-	return raw.Join(kept)
+	return rawjson.Join(kept)
 }
 
 // checkHubProject refuses a project from an autonomous agent that reaches beyond
 // the agent.
-func checkHubProject(spec []byte, name string, w *World) error {
-	namespaces, ok := raw.Strings(raw.Get(spec, "sourceNamespaces"))
+func checkHubProject(spec []byte, name string, w *Env) error {
+	namespaces, ok := rawjson.Strings(rawjson.Get(spec, "sourceNamespaces"))
 	if !ok || !slices.Equal(namespaces, []string{w.Agent.HubNamespace}) {
 		return refuse(engine.NotAllowed, "sourceNamespaces of project %s must be the agent's namespace", name)
 	}
-	entries, err := raw.Elements(raw.Get(spec, "destinations"))
+	entries, err := rawjson.Elements(rawjson.Get(spec, "destinations"))
 	if err != nil {
 		return refuse(engine.Invalid, "destinations of project %s: %v", name, err)
 	}
 	for _, e := range entries {
-		if raw.Text(e, "name") != w.Agent.Name || !isEmpty(raw.Get(e, "server")) {
+		if rawjson.Text(e, "name") != w.Agent.Name || !isEmpty(rawjson.Get(e, "server")) {
 			return refuse(engine.NotAllowed, "destination %.200s of project %s is not agent %s", e, name, w.Agent.Name)
 		}
 	}
 	for _, field := range []string{"destinationServiceAccounts", "permitOnlyProjectScopedClusters"} {
-		if !isEmpty(raw.Get(spec, field)) {
+		if !isEmpty(rawjson.Get(spec, field)) {
 			return refuse(engine.NotAllowed, "%s of project %s does not belong on the hub", field, name)
 		}
 	}
-	return checkRoles(raw.Get(spec, "roles"), name)
+	return checkRoles(rawjson.Get(spec, "roles"), name)
 }

@@ -4,58 +4,58 @@ import (
 	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // Execution is what commands come to on the spoke's Application as it is now.
 type Execution struct {
-	Object  *Object  // to be written; nil: nothing is left to do now
-	Waits   bool     // something has to wait until the Application changes ...
-	Reason  string   // ... and for what
-	Begins  string   // ID of the operation that Object begins; empty: it begins none
-	Refused *Refusal // the operation can not be carried out, now or later
+	Object  *Object      // to be written; nil: nothing is left to do now
+	Waits   bool         // something has to wait until the Application changes ...
+	Reason  string       // ... and for what
+	Begins  string       // ID of the operation that Object begins; empty: it begins none
+	Refused *RejectError // the operation cannot be carried out, now or later
 }
 
-// doneHistory is how many commands an Application remembers.
-const doneHistory = 8
+// receiptHistory is how many commands an Application remembers.
+const receiptHistory = 8
 
-// done is the record of commands on a spoke's Application. It is written in the
+// receipt is the record of commands on a spoke's Application. It is written in the
 // same write that carries a command out, so nothing is carried out twice.
-type done struct {
+type receipt struct {
 	ids     []string // of operations, oldest first
 	refresh string   // nonce of the last refresh
 }
 
-func readDone(o *Object) done {
-	v := []byte(o.Annotation(LastCommandMark))
-	ids, _ := raw.Strings(raw.Get(v, "ids"))
-	return done{ids, raw.Text(v, "refresh")}
+func readDone(o *Object) receipt {
+	v := []byte(o.Annotation(ReceiptAnnotation))
+	ids, _ := rawjson.Strings(rawjson.Get(v, "ids"))
+	return receipt{ids, rawjson.Text(v, "refresh")}
 }
 
-func (d done) String() string {
-	var o raw.Object
+func (d receipt) String() string {
+	var o rawjson.Object
 	if len(d.ids) > 0 {
-		o.Set("ids", raw.AppendStrings(nil, d.ids[max(0, len(d.ids)-doneHistory):]))
+		o.Set("ids", rawjson.AppendStrings(nil, d.ids[max(0, len(d.ids)-receiptHistory):]))
 	}
 	if d.refresh != "" {
-		o.Set("refresh", raw.Quote(d.refresh))
+		o.Set("refresh", rawjson.Quote(d.refresh))
 	}
 	return string(o.Bytes())
 }
 
-// Record returns a spoke's Application's record of commands, empty if there is
+// ReadReceipt returns a spoke's Application's record of commands, empty if there is
 // none.
-func Record(o *Object) string { return o.Annotation(LastCommandMark) }
+func ReadReceipt(o *Object) string { return o.Annotation(ReceiptAnnotation) }
 
-// WithRecord returns an Application with the record of one that it takes the
+// WithReceipt returns an Application with the record of one that it takes the
 // place of: what that was told to do is not done again.
-func WithRecord(o *Object, record string) *Object {
+func WithReceipt(o *Object, record string) *Object {
 	if record == "" {
 		return o
 	}
 	d := edit(o)
 	annotations := members(o.annotations)
-	annotations.Set(LastCommandMark, raw.Quote(record))
+	annotations.Set(ReceiptAnnotation, rawjson.Quote(record))
 	setList(&d.meta, "annotations", annotations)
 	recorded, err := d.done()
 	if err != nil {
@@ -65,7 +65,9 @@ func WithRecord(o *Object, record string) *Object {
 }
 
 // CommandID returns the ID of the operation among commands; empty: there is none.
-func CommandID(content []byte) string { return infoValue(raw.Get(content, "operation"), CommandInfo) }
+func CommandID(content []byte) string {
+	return infoValue(rawjson.Get(content, "operation"), CommandInfo)
+}
 
 // Executed reports whether a spoke's Application shows that a command was carried
 // out: by its record, or by the operation that it has now or had last.
@@ -90,12 +92,12 @@ func WithExecuted(o *Object, ids []string) *Object {
 	if len(d.ids) == had {
 		return o
 	}
-	return WithRecord(o, d.String())
+	return WithReceipt(o, d.String())
 }
 
 // Execute decides what commands from the hub do to the spoke's Application. It
 // matches what argocd-server does with the same requests.
-func Execute(spoke *Object, content []byte, w *World) (Execution, error) {
+func Execute(spoke *Object, content []byte, w *Env) (Execution, error) {
 	commands, err := checkedMembers(content)
 	if err != nil {
 		return Execution{}, err
@@ -105,36 +107,36 @@ func Execute(spoke *Object, content []byte, w *World) (Execution, error) {
 	}
 	is := spoke.UID()
 	if w.Agent.Mode == Managed {
-		mark := ReadMark(spoke, w)
+		mark := ReadOwnership(spoke, w)
 		if !mark.Owned {
 			return Execution{}, refuse(engine.Busy, "%s is not under the hub's control yet", spoke.Name())
 		}
 		is = mark.Source
 	}
-	if meant := raw.Text(commands.Get("uid")); meant != "" && meant != is {
+	if meant := rawjson.Text(commands.Get("uid")); meant != "" && meant != is {
 		return Execution{}, refuse(engine.Busy, "%s is not the Application that the command is for; the two sides are about to agree on which it is", spoke.Name())
 	}
 	x := execution{spoke: spoke, draft: edit(spoke), done: readDone(spoke), w: w}
 	x.annotations = members(spoke.annotations)
 	x.status = members(spoke.Get("status"))
 	if target := commands.Get("terminate"); isObject(target) {
-		x.terminate(TerminateTarget{ID: raw.Text(target, "id"), StartedAt: raw.Text(target, "startedAt")})
+		x.terminate(TerminateTarget{ID: rawjson.Text(target, "id"), StartedAt: rawjson.Text(target, "startedAt")})
 	}
 	if operation := commands.Get("operation"); operation != nil {
 		x.operate(operation)
 	}
-	x.refresh(raw.Text(commands.Get("refresh")), raw.Text(commands.Get("hydrate")), raw.Text(commands.Get("nonce")))
+	x.refresh(rawjson.Text(commands.Get("refresh")), rawjson.Text(commands.Get("hydrate")), rawjson.Text(commands.Get("nonce")))
 	return x.finish()
 }
 
 type execution struct {
 	spoke       *Object
 	draft       *draft
-	annotations raw.Object
-	status      raw.Object
-	done        done
+	annotations rawjson.Object
+	status      rawjson.Object
+	done        receipt
 	changed     bool
-	w           *World
+	w           *Env
 	result      Execution
 }
 
@@ -178,13 +180,13 @@ func (x *execution) localNames(operation []byte) []byte {
 		return renameApplications(list, func(namespace, app string) (string, string, bool) {
 			if local == nil {
 				local = map[name]name{}
-				resources, _ := raw.Elements(x.status.Get("resources"))
+				resources, _ := rawjson.Elements(x.status.Get("resources"))
 				for _, r := range resources {
-					if raw.Text(r, "kind") != Applications.Kind || raw.Text(r, "group") != Applications.Group {
+					if rawjson.Text(r, "kind") != Applications.Kind || rawjson.Text(r, "group") != Applications.Group {
 						continue
 					}
-					here := name{raw.Text(r, "namespace"), raw.Text(r, "name")}
-					if n, a, ok := OnHub(here.namespace, here.name, x.w); ok {
+					here := name{rawjson.Text(r, "namespace"), rawjson.Text(r, "name")}
+					if n, a, ok := HubNameOf(here.namespace, here.name, x.w); ok {
 						local[name{n, a}] = here
 					}
 				}
@@ -210,13 +212,13 @@ func (x *execution) terminate(target TerminateTarget) {
 	if infoValue(running, CommandInfo) != target.ID {
 		return // another command's, or a command's while one of the spoke's own is meant
 	}
-	if target.ID == "" && (target.StartedAt == "" || raw.Text(state, "startedAt") != target.StartedAt) {
+	if target.ID == "" && (target.StartedAt == "" || rawjson.Text(state, "startedAt") != target.StartedAt) {
 		return
 	}
-	if phase := raw.Text(state, "phase"); completed(phase) || phase == phaseTerminating {
+	if phase := rawjson.Text(state, "phase"); completed(phase) || phase == phaseTerminating {
 		return
 	}
-	ended, err := raw.Set(state, raw.Quote(phaseTerminating), "phase")
+	ended, err := rawjson.Set(state, rawjson.Quote(phaseTerminating), "phase")
 	if err != nil {
 		return
 	}
@@ -238,7 +240,7 @@ func (x *execution) refresh(refresh, hydrate, nonce string) {
 		if value == "" || x.spoke.Annotation(key) == value || x.spoke.Annotation(key) == "hard" {
 			return
 		}
-		x.annotations.Set(key, raw.Quote(value))
+		x.annotations.Set(key, rawjson.Quote(value))
 		x.changed = true
 	}
 	set(RefreshAnnotation, refresh)
@@ -257,7 +259,7 @@ func (x *execution) finish() (Execution, error) {
 		return x.result, nil
 	}
 	if mark := x.done.String(); mark != "{}" {
-		x.annotations.Set(LastCommandMark, raw.Quote(mark))
+		x.annotations.Set(ReceiptAnnotation, rawjson.Quote(mark))
 	}
 	setList(&x.draft.meta, "annotations", x.annotations)
 	if len(x.status) > 0 || x.spoke.Get("status") != nil {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // targets are all places where content of a peer is merged.
@@ -40,22 +40,22 @@ func FuzzMerge(f *testing.F) {
 				t.Fatalf("a target that is no name: %+v", ref)
 			}
 		}
-		merged, err := s.kind.Merge(local, k, content, extra, Mark{}, s.replica)
+		merged, err := s.kind.Merge(local, k, content, extra, Ownership{}, s.replica)
 		if err != nil {
 			return
 		}
 		if merged.Name() != ref.Name || merged.Namespace() != ref.Namespace {
 			t.Fatalf("%s became %s/%s", k, merged.Namespace(), merged.Name())
 		}
-		if raw.Check(merged.Raw(), 0) != nil {
+		if rawjson.Check(merged.Raw(), 0) != nil {
 			t.Fatalf("not JSON: %q", merged.Raw())
 		}
-		if again, err := s.kind.Merge(merged, k, content, extra, Mark{}, s.replica); err != nil {
+		if again, err := s.kind.Merge(merged, k, content, extra, Ownership{}, s.replica); err != nil {
 			t.Logf("a second time: %v", err)
 		} else if _, command := s.kind.(CommandKind); !command && !Same(merged, again) {
 			t.Fatalf("merged again:\n%s\n%s", merged.Raw(), again.Raw())
 		}
-		s.kind.Reflect(merged, s.replica)
+		s.kind.ReadReplica(merged, s.replica)
 		stays(t, s, merged)
 	})
 }
@@ -77,7 +77,7 @@ func stays(t *testing.T, s setup, o *Object) {
 				t.Fatalf("in project %s", ProjectOf(o))
 			}
 		}
-		if raw.Text(destination, "name") != want || raw.Text(destination, "server") != "" {
+		if rawjson.Text(destination, "name") != want || rawjson.Text(destination, "server") != "" {
 			t.Fatalf("aims at %s", destination)
 		}
 	case AppProjectKind:
@@ -87,7 +87,7 @@ func stays(t *testing.T, s setup, o *Object) {
 		if agent, _, ok := SplitProjectName(o.Name()); !ok || agent != "one" || o.Namespace() != "argocd" {
 			t.Fatalf("is %s/%s", o.Namespace(), o.Name())
 		}
-		if namespaces, _ := raw.Strings(o.Get("spec", "sourceNamespaces")); !slices.Equal(namespaces, []string{"one-ns"}) {
+		if namespaces, _ := rawjson.Strings(o.Get("spec", "sourceNamespaces")); !slices.Equal(namespaces, []string{"one-ns"}) {
 			t.Fatalf("is for %v", namespaces)
 		}
 		other := cluster{"two", "https://proxy:9090?agentName=two"}
@@ -119,14 +119,14 @@ func FuzzObject(f *testing.F) {
 			return
 		}
 		for _, s := range all {
-			for _, w := range []*World{s.owner, s.replica} {
-				if item, ok := s.kind.Publish(o, w); ok && raw.Check(item.Content, 0) != nil {
+			for _, w := range []*Env{s.owner, s.replica} {
+				if item, ok := s.kind.Publish(o, w); ok && rawjson.Check(item.Content, 0) != nil {
 					t.Fatalf("published %q", item.Content)
 				}
-				s.kind.Belongs(o)
+				s.kind.Matches(o)
 				s.kind.Key(o, w)
-				s.kind.Reflect(o, w)
-				ReadMark(o, w)
+				s.kind.ReadReplica(o, w)
+				ReadOwnership(o, w)
 				Pending(o, w)
 				if r, ok := s.kind.(Remover); ok {
 					r.Keeps(o)
@@ -148,8 +148,8 @@ func FuzzLostFields(f *testing.F) {
 	f.Add([]byte(`{"spec":{"a":[{"b":1.0}],"c":{}}}`), []byte(`{"spec":{"a":[{"b":1}],"c":null}}`))
 	f.Add([]byte(`{"metadata":{"labels":{"x.y/z":"1"}},"uid":1}`), []byte(`[]`))
 	f.Fuzz(func(t *testing.T, written, stored []byte) {
-		a, err1 := raw.Canonical(written)
-		b, err2 := raw.Canonical(stored)
+		a, err1 := rawjson.Canonical(written)
+		b, err2 := rawjson.Canonical(stored)
 		if err1 != nil || err2 != nil {
 			return
 		}

@@ -23,7 +23,7 @@ const maxSamples = 32
 // globCharacters are those that make a glob of a text.
 const globCharacters = `*?[{\`
 
-// globMatch tells whether a glob matches text. A malformed one matches nothing,
+// globMatch reports whether a glob matches text. A malformed one matches nothing,
 // as in Argo CD.
 func globMatch(glob, text string) bool {
 	if !strings.ContainsAny(glob, globCharacters) {

@@ -12,7 +12,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // Projection version 1, pinned: an object, the content that is made of it and
 // its hash. Two releases that project differently would rewrite each other for
@@ -27,7 +27,7 @@ func TestProjectionVersion1(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		kind  Kind
-		world *World
+		world *Env
 	}{
 		{"application-managed", ApplicationKind{}, managedHub()},
 		{"application-managed-deleting", ApplicationKind{}, managedHub()},

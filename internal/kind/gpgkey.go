@@ -2,7 +2,7 @@ package kind
 
 import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // GPGKeyKind is the scope of what Argo CD trusts sources by: the ConfigMap of
@@ -16,8 +16,8 @@ const GPGKeyScope = "gpgkey"
 
 const gpgKeys = "argocd-gpg-keys-cm"
 
-// isTrust tells whether a ConfigMap is among those that are kept the same.
-func isTrust(name string, w *World) bool {
+// isTrust reports whether a ConfigMap is among those that are kept the same.
+func isTrust(name string, w *Env) bool {
 	switch name {
 	case gpgKeys:
 		return true
@@ -33,13 +33,13 @@ func (GPGKeyKind) Scope() string { return GPGKeyScope }
 // Resource implements Kind.
 func (GPGKeyKind) Resource() Resource { return ConfigMaps }
 
-// Belongs implements Kind.
-func (GPGKeyKind) Belongs(o *Object) bool {
-	return isTrust(o.Name(), &World{Settings: Settings{SyncRepositoryTrust: true}})
+// Matches implements Kind.
+func (GPGKeyKind) Matches(o *Object) bool {
+	return isTrust(o.Name(), &Env{Settings: Settings{SyncRepositoryTrust: true}})
 }
 
 // Publish implements Kind.
-func (GPGKeyKind) Publish(o *Object, w *World) (Item, bool) {
+func (GPGKeyKind) Publish(o *Object, w *Env) (Item, bool) {
 	if w.Side != Hub || w.Agent.Mode != Managed || !isTrust(o.Name(), w) || !selected(o, w) ||
 		o.Namespace() != w.HubArgoNamespace || o.IsDeleting() {
 		return Item{}, false
@@ -60,38 +60,38 @@ func trustPayload(o *Object, uid string) *payload {
 	return p
 }
 
-// Reflect implements Kind. What the hub shares, the hub decides; so the spoke
+// ReadReplica implements Kind. What the hub shares, the hub decides; so the spoke
 // does not look at its own settings here.
-func (g GPGKeyKind) Reflect(o *Object, w *World) (Held, bool) {
-	if w.Side != Spoke || w.Agent.Mode != Managed || !g.Belongs(o) || ignored(o) || o.Namespace() != w.SpokeArgoNamespace {
-		return Held{}, false
+func (g GPGKeyKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
+	if w.Side != Spoke || w.Agent.Mode != Managed || !g.Matches(o) || ignored(o) || o.Namespace() != w.SpokeArgoNamespace {
+		return ReplicaItem{}, false
 	}
-	mark := ReadMark(o, w)
-	return Held{Key: engine.Key{Name: o.Name()}, Content: trustPayload(o, mark.Source).content(), Mark: mark}, true
+	mark := ReadOwnership(o, w)
+	return ReplicaItem{Key: engine.Key{Name: o.Name()}, Content: trustPayload(o, mark.Source).content(), Mark: mark}, true
 }
 
 // Key implements Kind.
-func (g GPGKeyKind) Key(o *Object, w *World) (engine.Key, bool) {
+func (g GPGKeyKind) Key(o *Object, w *Env) (engine.Key, bool) {
 	k, ok := managedKey(o, w)
-	return k, ok && g.Belongs(o)
+	return k, ok && g.Matches(o)
 }
 
 // Target implements Kind.
-func (g GPGKeyKind) Target(k engine.Key, w *World) (Ref, error) {
+func (g GPGKeyKind) Target(k engine.Key, w *Env) (Ref, error) {
 	ref, err := managedTarget(k, ConfigMaps, w)
 	if err != nil {
 		return Ref{}, err
 	}
-	if !isTrust(k.Name, &World{Settings: Settings{SyncRepositoryTrust: true}}) {
+	if !isTrust(k.Name, &Env{Settings: Settings{SyncRepositoryTrust: true}}) {
 		return Ref{}, refuse(engine.NotAllowed, "ConfigMap %s is not one that the hub may write", k.Name)
 	}
 	return ref, nil
 }
 
 // Merge implements Kind.
-func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Mark, w *World) (*Object, error) {
+func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Ownership, w *Env) (*Object, error) {
 	if owner(w) {
-		return nil, notYours("ConfigMaps", w)
+		return nil, errNotOwner("ConfigMaps", w)
 	}
 	ref, err := g.Target(k, w)
 	if err != nil {
@@ -107,13 +107,13 @@ func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, mark M
 		}
 	}
 	var d *draft
-	var labels, annotations raw.Object
+	var labels, annotations rawjson.Object
 	switch {
 	case local == nil:
 		d = create(ref)
 		// Argo CD finds its ConfigMaps by this label.
-		labels.Set("app.kubernetes.io/name", raw.Quote(ref.Name))
-		labels.Set("app.kubernetes.io/part-of", raw.Quote("argocd"))
+		labels.Set("app.kubernetes.io/name", rawjson.Quote(ref.Name))
+		labels.Set("app.kubernetes.io/part-of", rawjson.Quote("argocd"))
 		setList(&d.meta, "labels", labels)
 	case ignored(local):
 		return nil, refuse(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
@@ -122,7 +122,7 @@ func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, mark M
 		annotations = members(local.annotations)
 	}
 	mark.Source = p.uid
-	writeMark(&annotations, mark, "", w)
+	writeOwnership(&annotations, mark, "", w)
 	setList(&d.meta, "annotations", annotations)
 	for _, field := range trustFields {
 		setOrRemove(&d.top, field, p.body.Get(field))
@@ -131,7 +131,7 @@ func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, mark M
 }
 
 // Release implements Remover.
-func (GPGKeyKind) Release(o *Object, _ *World) *Object { return release(o) }
+func (GPGKeyKind) Release(o *Object, _ *Env) *Object { return release(o) }
 
 // Keeps implements Remover.
 func (GPGKeyKind) Keeps(o *Object) bool { return o.Annotation(AdoptedMark) == "true" }

@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // world returns what one side knows of agent "one".
-func world(side Side, mode Mode, mapping Mapping) *World {
-	return &World{
+func world(side Side, mode Mode, mapping Mapping) *Env {
+	return &Env{
 		Find: openProjects,
 		Side: side,
 		Agent: Agent{
@@ -39,10 +39,10 @@ func openProjects(ref Ref) *Object {
 	return o
 }
 
-func managedHub() *World   { return world(Hub, Managed, ByNamespace) }
-func managedSpoke() *World { return world(Spoke, Managed, ByNamespace) }
-func autoHub() *World      { return world(Hub, Autonomous, ByNamespace) }
-func autoSpoke() *World    { return world(Spoke, Autonomous, ByNamespace) }
+func managedHub() *Env   { return world(Hub, Managed, ByNamespace) }
+func managedSpoke() *Env { return world(Spoke, Managed, ByNamespace) }
+func autoHub() *Env      { return world(Hub, Autonomous, ByNamespace) }
+func autoSpoke() *Env    { return world(Spoke, Autonomous, ByNamespace) }
 
 func object(t testing.TB, text string) *Object {
 	t.Helper()
@@ -55,7 +55,7 @@ func object(t testing.TB, text string) *Object {
 
 func canonical(t testing.TB, text string) string {
 	t.Helper()
-	c, err := raw.Canonical([]byte(text))
+	c, err := rawjson.Canonical([]byte(text))
 	if err != nil {
 		t.Fatalf("%v in %s", err, text)
 	}
@@ -73,15 +73,15 @@ func same(t testing.TB, what string, got []byte, want string) {
 // refused expects a refusal with a code.
 func refused(t testing.TB, what string, err error, code engine.Code) {
 	t.Helper()
-	var r *Refusal
+	var r *RejectError
 	if !errors.As(err, &r) || r.Code != code {
 		t.Errorf("%s: got %v, want a refusal as %s", what, err, code)
 	}
 }
 
-func merge(t testing.TB, k Kind, local *Object, key engine.Key, content string, w *World) *Object {
+func merge(t testing.TB, k Kind, local *Object, key engine.Key, content string, w *Env) *Object {
 	t.Helper()
-	o, err := k.Merge(local, key, []byte(content), nil, Mark{}, w)
+	o, err := k.Merge(local, key, []byte(content), nil, Ownership{}, w)
 	if err != nil {
 		t.Fatalf("merge: %v", err)
 	}

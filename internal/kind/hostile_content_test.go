@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // Whatever the other side sends, some of the metadata of a copy is not its to write.
@@ -33,7 +33,7 @@ func TestContentThatNoObjectCanHaveIsRefused(t *testing.T) {
 		"a project that is no name": {`{"uid":"u","spec":{"project":"../p","destination":{"name":"in-cluster"}}}`, engine.Invalid},
 		"more than is stored":       {`{"uid":"u","spec":{"project":"p","destination":{"name":"in-cluster"},"x":"` + strings.Repeat("x", maxContent) + `"}}`, engine.TooLarge},
 	} {
-		_, err := ApplicationKind{}.Merge(nil, named("a"), []byte(c.content), nil, Mark{}, managedSpoke())
+		_, err := ApplicationKind{}.Merge(nil, named("a"), []byte(c.content), nil, Ownership{}, managedSpoke())
 		refused(t, name, err, c.code)
 	}
 }
@@ -47,7 +47,7 @@ func TestKeysThatNameNothingAreRefused(t *testing.T) {
 
 func TestStatusTimeThatIsNoneIsNotWritten(t *testing.T) {
 	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns"},"spec":{"destination":{"name":"one"}},"status":{"reconciledAt":"2026-01-01T00:00:00Z"}}`)
-	o, err := StatusKind{}.Merge(local, named("a"), []byte(`{"status":{}}`), []byte(`{"reconciledAt":"tomorrow"}`), Mark{}, managedHub())
+	o, err := StatusKind{}.Merge(local, named("a"), []byte(`{"status":{}}`), []byte(`{"reconciledAt":"tomorrow"}`), Ownership{}, managedHub())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,9 +74,9 @@ func TestStatusOfAnySizeFitsTheDefaultLimit(t *testing.T) {
 	for range 3000 {
 		resources = append(resources, []byte(`{"kind":"ConfigMap","name":"`+strings.Repeat("x", 600)+`"}`))
 	}
-	content := `{"status":{"resources":` + string(raw.Join(resources)) + `}}`
+	content := `{"status":{"resources":` + string(rawjson.Join(resources)) + `}}`
 	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns"},"spec":{"destination":{"name":"one"}}}`)
-	o, err := StatusKind{}.Merge(local, named("a"), []byte(content), nil, Mark{}, managedHub())
+	o, err := StatusKind{}.Merge(local, named("a"), []byte(content), nil, Ownership{}, managedHub())
 	if err != nil || len(o.Raw()) > DefaultObjectLimit {
 		t.Fatalf("%d bytes, %v", len(o.Raw()), err)
 	}

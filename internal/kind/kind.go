@@ -65,21 +65,21 @@ type Ref struct {
 
 // Agent is what both sides know of an agent: the hub's registration.
 type Agent struct {
-	Name         string
-	Mode         Mode
-	Mapping      Mapping
-	HubNamespace string // of its Applications on the hub
-	Server       string // URL in its cluster Secret; AppProjects match on it
-	Project      string // hub: AppProject that its cluster belongs to, of the cluster Secret; empty: none
-	Without      string // hub: scopes that are not exchanged with it, each between commas
+	Name           string
+	Mode           Mode
+	Mapping        Mapping
+	HubNamespace   string // of its Applications on the hub
+	Server         string // URL in its cluster Secret; AppProjects match on it
+	Project        string // hub: AppProject that its cluster belongs to, of the cluster Secret; empty: none
+	ExcludedScopes string // hub: scopes that are not exchanged with it, each between commas
 }
 
-// Excludes tells whether a scope is not exchanged with an agent.
-func (a Agent) Excludes(scope string) bool { return strings.Contains(a.Without, ","+scope+",") }
+// Excludes reports whether a scope is not exchanged with an agent.
+func (a Agent) Excludes(scope string) bool { return strings.Contains(a.ExcludedScopes, ","+scope+",") }
 
-// World is what a kind may know beside the object: the two ends and their
+// Env is what a kind may know beside the object: the two ends and their
 // settings. A World belongs to one agent and one side.
-type World struct {
+type Env struct {
 	Side               Side
 	Agent              Agent
 	HubArgoNamespace   string // of Argo CD on the hub
@@ -114,7 +114,7 @@ type GlobalProject struct {
 }
 
 // find looks another object up, if the world can.
-func (w *World) find(r Resource, namespace, name string) *Object {
+func (w *Env) find(r Resource, namespace, name string) *Object {
 	if w.Find == nil {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (w *World) find(r Resource, namespace, name string) *Object {
 }
 
 // refreshNonce returns the pending refresh's nonce, if there is one.
-func (w *World) refreshNonce(k engine.Key) string {
+func (w *Env) refreshNonce(k engine.Key) string {
 	if w.RefreshNonce == nil {
 		return ""
 	}
@@ -160,15 +160,15 @@ type Item struct {
 	Unsendable string
 }
 
-// Held is a local object of the replica, read as the item it came from.
-type Held struct {
+// ReplicaItem is a local object of the replica, read as the item it came from.
+type ReplicaItem struct {
 	Key     engine.Key
 	Content []byte
-	Mark    Mark
+	Mark    Ownership
 }
 
-// Mark is what we write onto objects that we created or adopted.
-type Mark struct {
+// Ownership is what we write onto objects that we created or adopted.
+type Ownership struct {
 	Owned   bool   // carries this principal's (and, on the hub, this agent's) mark
 	Foreign bool   // carries the mark of another principal or agent
 	Adopted bool   // existed before it became ours
@@ -200,51 +200,51 @@ type Kind interface {
 	// Resource is what it reads and writes.
 	Resource() Resource
 
-	// Belongs tells whether an object of that resource is of this kind at all.
-	Belongs(o *Object) bool
+	// Matches reports whether an object of that resource is of this kind at all.
+	Matches(o *Object) bool
 
 	// Key is the name of an object on the wire, whether or not it is published
-	// or ours, on either side; false: it can not have one (wrong namespace).
+	// or ours, on either side; false: it cannot have one (wrong namespace).
 	// Target is its inverse.
-	Key(o *Object, w *World) (engine.Key, bool)
+	Key(o *Object, w *Env) (engine.Key, bool)
 
 	// Publish projects an object for the other side; false: not for this agent
 	// (placement, selector, ignore-sync, settings). If the object cannot be
 	// projected, that is another answer: see Item.Unsendable.
-	Publish(o *Object, w *World) (Item, bool)
+	Publish(o *Object, w *Env) (Item, bool)
 
-	// Reflect reads a local object of the replica as the item it holds. False:
+	// ReadReplica reads a local object of the replica as the item it holds. False:
 	// it is not the target of any key of this agent. The mark tells whose it is.
-	Reflect(o *Object, w *World) (Held, bool)
+	ReadReplica(o *Object, w *Env) (ReplicaItem, bool)
 
 	// Target names the local object for a key, on either side, or refuses the
 	// key (a Refusal).
-	Target(k engine.Key, w *World) (Ref, error)
+	Target(k engine.Key, w *Env) (Ref, error)
 
 	// Merge returns the local object as it should be: local (nil: to be
 	// created) with what the other side owns replaced by content, and marked as
 	// ours. What the local side owns stays. Alias, if set, goes into the mark.
 	// Content is hostile until checked; errors are Refusals.
-	Merge(local *Object, k engine.Key, content, extra []byte, mark Mark, w *World) (*Object, error)
+	Merge(local *Object, k engine.Key, content, extra []byte, mark Ownership, w *Env) (*Object, error)
 }
 
-// Refusal is an error that the other side's user is shown.
-type Refusal struct { //nolint:errname // a refusal is not a failure
+// RejectError is an error that the other side's user is shown.
+type RejectError struct { //nolint:errname // a refusal is not a failure
 	Code    engine.Code
 	Message string
 }
 
-func (r *Refusal) Error() string { return string(r.Code) + ": " + r.Message }
+func (r *RejectError) Error() string { return string(r.Code) + ": " + r.Message }
 
-func refuse(code engine.Code, format string, args ...any) *Refusal {
-	return &Refusal{Code: code, Message: fmt.Sprintf(format, args...)}
+func refuse(code engine.Code, format string, args ...any) *RejectError {
+	return &RejectError{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
 // Remover is a Kind whose items are deleted on the replica when they leave.
 // (A kind that is attached to objects of others is none.)
 type Remover interface {
 	// Release returns the object without our mark: it stays, as not ours.
-	Release(o *Object, w *World) *Object
-	// Keeps tells whether an adopted object is released rather than deleted.
+	Release(o *Object, w *Env) *Object
+	// Keeps reports whether an adopted object is released rather than deleted.
 	Keeps(o *Object) bool
 }

@@ -46,10 +46,10 @@ func TestIgnoredObjectsAreLeftAlone(t *testing.T) {
 	}
 	for _, c := range kindCases("argo", "argo") {
 		o := object(t, c.before+ignoreLabel+c.after)
-		if _, ok := c.kind.Reflect(o, managedSpoke()); ok {
+		if _, ok := c.kind.ReadReplica(o, managedSpoke()); ok {
 			t.Errorf("%s: counts although it is labelled ignore-sync", c.kind.Scope())
 		}
-		_, err := c.kind.Merge(o, named(o.Name()), []byte(c.content), nil, Mark{}, managedSpoke())
+		_, err := c.kind.Merge(o, named(o.Name()), []byte(c.content), nil, Ownership{}, managedSpoke())
 		refused(t, c.kind.Scope(), err, engine.NotAllowed)
 	}
 }
@@ -77,7 +77,7 @@ func TestAgentReportsOnlyForApplicationsThatAreExchanged(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    *Object
-		w    *World
+		w    *Env
 		want bool
 	}{
 		{"selected", app(`"team":"x"`, ``), selecting, true},
@@ -87,7 +87,7 @@ func TestAgentReportsOnlyForApplicationsThatAreExchanged(t *testing.T) {
 		{"a copy that is ignored", app(ignoreLabel, ourCopy), autoHub(), false},
 		{"no copy", app(``, ``), autoHub(), false},
 	} {
-		if _, ok := Reports(c.o, c.w); ok != c.want {
+		if _, ok := StatusKey(c.o, c.w); ok != c.want {
 			t.Errorf("%s: %v", c.name, ok)
 		}
 	}
@@ -100,7 +100,7 @@ func TestProjectThatIsNotSentTakesNoCredentialsAlong(t *testing.T) {
 	selecting.Settings.LabelSelector, _ = ParseSelector("team=x")
 	for _, c := range []struct {
 		name, meta string
-		w          *World
+		w          *Env
 		want       bool
 	}{
 		{"placed", `"namespace":"argocd"`, managedHub(), true},
@@ -126,7 +126,7 @@ func TestWhichSecretsLeaveTheHub(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    *Object
-		w    *World
+		w    *Env
 		want bool
 	}{
 		{"in Argo CD's namespace", secret(`"namespace":"argocd"`), shared, true},
@@ -148,7 +148,7 @@ func TestApplicationsOutsideTheAgentsNamespace(t *testing.T) {
 	}
 	spoke := managedSpoke()
 	spoke.Settings.AllowedNamespaces = []string{"*"}
-	if _, ok := (ApplicationKind{}).Reflect(object(t, `{"metadata":{"name":"a","namespace":"team","uid":"u"},"spec":{}}`), spoke); ok {
+	if _, ok := (ApplicationKind{}).ReadReplica(object(t, `{"metadata":{"name":"a","namespace":"team","uid":"u"},"spec":{}}`), spoke); ok {
 		t.Error("an Application outside Argo CD's namespace counts as a copy in namespace mapping")
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // This file compares content that was written with content that is stored.
@@ -21,7 +21,7 @@ func LostFields(written, stored []byte) []string {
 	var lost []string
 	for _, m := range members(written) {
 		if m.Key != "uid" && m.Key != "deleting" { // of the item, not of the object
-			lost = lostFields(lost, m.Key, m.Value, raw.Get(stored, m.Key))
+			lost = lostFields(lost, m.Key, m.Value, rawjson.Get(stored, m.Key))
 		}
 	}
 	return lost
@@ -32,11 +32,11 @@ func lostFields(lost []string, path string, written, stored []byte) []string {
 	case saysNothing(written) && saysNothing(stored):
 	case isObject(written) && isObject(stored):
 		for _, m := range members(written) {
-			lost = lostFields(lost, path+pathElement(m.Key), m.Value, raw.Get(stored, m.Key))
+			lost = lostFields(lost, path+pathElement(m.Key), m.Value, rawjson.Get(stored, m.Key))
 		}
 	case isList(written) && isList(stored):
-		a, _ := raw.Elements(written)
-		b, _ := raw.Elements(stored)
+		a, _ := rawjson.Elements(written)
+		b, _ := rawjson.Elements(stored)
 		if len(a) != len(b) {
 			return append(lost, path)
 		}
@@ -63,7 +63,7 @@ func sameNumber(a, b string) bool {
 // saysNothing reports whether a value means the same as no value. An empty object,
 // false and 0 may mean something: `automated: {}`, `enabled: false`.
 func saysNothing(v []byte) bool {
-	return raw.IsNull(v) || string(v) == `""` || isList(v) && isEmpty(v)
+	return rawjson.IsNull(v) || string(v) == `""` || isList(v) && isEmpty(v)
 }
 
 func isList(b []byte) bool { return len(b) > 0 && b[0] == '[' }
@@ -73,7 +73,7 @@ func isList(b []byte) bool { return len(b) > 0 && b[0] == '[' }
 func pathElement(key string) string {
 	for _, c := range key {
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
-			return "[" + string(raw.Quote(key)) + "]"
+			return "[" + string(rawjson.Quote(key)) + "]"
 		}
 	}
 	return "." + key
@@ -108,12 +108,12 @@ func ShortFields(fields []string) []string {
 // DroppedFields returns the fields of a replica's Application that this side does
 // not store as the owner has them, as recorded in its mark. None: there are none,
 // or the Application has changed since.
-func DroppedFields(o *Object, w *World) []string {
+func DroppedFields(o *Object, w *Env) []string {
 	alias := parseAlias(o.Annotation(AliasMark))
 	if len(alias.Lost) == 0 {
 		return nil
 	}
-	held, ok := ApplicationKind{}.Reflect(o, w)
+	held, ok := ApplicationKind{}.ReadReplica(o, w)
 	if !ok || !held.Mark.Owned || engine.VersionOf(held.Content) != alias.Stored {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 func TestLostFields(t *testing.T) {
@@ -69,11 +69,11 @@ func TestShortFieldsAreFewAndShort(t *testing.T) {
 // withDropped is the spoke's replica of an Application of which a field is lost.
 func withDropped(t *testing.T) *Object {
 	t.Helper()
-	o, err := ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Mark{}, managedSpoke())
+	o, err := ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Ownership{}, managedSpoke())
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, ok := ApplicationKind{}.Reflect(o, managedSpoke())
+	held, ok := ApplicationKind{}.ReadReplica(o, managedSpoke())
 	if !ok {
 		t.Fatal("not a replica")
 	}
@@ -87,7 +87,7 @@ func TestDroppedFieldsTravelWithTheStatusOfAManagedAgent(t *testing.T) {
 	if !ok || !strings.Contains(string(item.Content), ConditionDropped) || !strings.Contains(string(item.Content), "spec.x") {
 		t.Fatalf("status is %s", item.Content)
 	}
-	edited, err := raw.Set(dropped.Raw(), []byte(`"other"`), "spec", "source", "path")
+	edited, err := rawjson.Set(dropped.Raw(), []byte(`"other"`), "spec", "source", "path")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestHubTakesOneOfOurConditionsFromAnAgent(t *testing.T) {
 	long := strings.Repeat("x", maxDropped+1)
 	for _, c := range []struct {
 		name, conditions string
-		w                *World
+		w                *Env
 		local            string
 		shown            []string
 	}{
@@ -123,22 +123,22 @@ func TestHubTakesOneOfOurConditionsFromAnAgent(t *testing.T) {
 			local := object(t, c.local)
 			local = SetCondition(local, ConditionDropped, "before", time.Unix(0, 0))
 			local = SetCondition(local, ConditionError, "ours", time.Unix(0, 0))
-			key, ok := Reports(local, c.w)
+			key, ok := StatusKey(local, c.w)
 			if !ok {
 				t.Fatal("not of this agent")
 			}
-			content, err := raw.Canonical([]byte(`{"status":{"conditions":` + c.conditions + `}}`))
+			content, err := rawjson.Canonical([]byte(`{"status":{"conditions":` + c.conditions + `}}`))
 			if err != nil {
 				t.Fatal(err)
 			}
-			merged, err := StatusKind{}.Merge(local, key, content, nil, Mark{}, c.w)
+			merged, err := StatusKind{}.Merge(local, key, content, nil, Ownership{}, c.w)
 			if err != nil {
 				t.Fatal(err)
 			}
-			list, _ := raw.Elements(merged.Get("status", "conditions"))
+			list, _ := rawjson.Elements(merged.Get("status", "conditions"))
 			var shown []string
 			for _, one := range list {
-				shown = append(shown, raw.Text(one, "type"))
+				shown = append(shown, rawjson.Text(one, "type"))
 			}
 			if !slices.Equal(shown, c.shown) {
 				t.Errorf("the hub shows %v", shown)

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // Names that existing installations of this architecture use.
@@ -26,13 +26,13 @@ const Confirmation = Prefix + "confirm"
 
 // Our own annotations.
 const (
-	AdoptedMark     = Prefix + "adopted"         // existed before it became ours
-	AliasMark       = Prefix + "alias"           // content that is stored differently from what was written
-	RevisionMark    = Prefix + "source-revision" // of the object it came from
-	AgentNameMark   = Prefix + "agent-name"      // hub: whose copy this is
-	SourceNameMark  = Prefix + "source-name"     // hub: [namespace/]name on the spoke, where the name here does not say it
-	OwnedKeysMark   = Prefix + "owned-keys"      // hub: labels and annotations that came from the spoke
-	LastCommandMark = Prefix + "last-command"    // spoke: commands that were carried out
+	AdoptedMark       = Prefix + "adopted"         // existed before it became ours
+	AliasMark         = Prefix + "alias"           // content that is stored differently from what was written
+	RevisionMark      = Prefix + "source-revision" // of the object it came from
+	AgentNameMark     = Prefix + "agent-name"      // hub: whose copy this is
+	SourceNameMark    = Prefix + "source-name"     // hub: [namespace/]name on the spoke, where the name here does not say it
+	OwnedKeysMark     = Prefix + "owned-keys"      // hub: labels and annotations that came from the spoke
+	ReceiptAnnotation = Prefix + "last-command"    // spoke: commands that were carried out
 )
 
 // Annotations of Argo CD that are commands.
@@ -60,7 +60,7 @@ func neverAnnotation(key string) bool {
 }
 
 // neverLabel is neverAnnotation for labels: the one by which Argo CD tracks.
-func neverLabel(key string, w *World) bool {
+func neverLabel(key string, w *Env) bool {
 	instance := w.InstanceLabel
 	if instance == "" {
 		instance = defaultInstanceLabel
@@ -71,17 +71,17 @@ func neverLabel(key string, w *World) bool {
 // ignored tells that the object's owner wants it left alone.
 func ignored(o *Object) bool { return o.Label(IgnoreSync) == "true" }
 
-// selected tells whether the settings of this side let an object be replicated.
-func selected(o *Object, w *World) bool {
+// selected reports whether the settings of this side let an object be replicated.
+func selected(o *Object, w *Env) bool {
 	if ignored(o) {
 		return false
 	}
 	return w.Settings.LabelSelector == nil || w.Settings.LabelSelector.Matches(o.Labels())
 }
 
-// ReadMark returns the mark of a replica's object.
-func ReadMark(o *Object, w *World) Mark {
-	m := Mark{
+// ReadOwnership returns the mark of a replica's object.
+func ReadOwnership(o *Object, w *Env) Ownership {
+	m := Ownership{
 		Source:  o.Annotation(SourceUID),
 		Adopted: o.Annotation(AdoptedMark) == "true",
 		Alias:   parseAlias(o.Annotation(AliasMark)),
@@ -100,15 +100,15 @@ func ReadMark(o *Object, w *World) Mark {
 	return m
 }
 
-// writeMark puts the mark into a list of annotations. An object that was once
+// writeOwnership puts the mark into a list of annotations. An object that was once
 // adopted stays adopted.
-func writeMark(annotations *raw.Object, m Mark, sourceName string, w *World) {
+func writeOwnership(annotations *rawjson.Object, m Ownership, sourceName string, w *Env) {
 	set := func(key, value string) {
 		if value == "" {
 			annotations.Remove(key)
 			return
 		}
-		annotations.Set(key, raw.Quote(value))
+		annotations.Set(key, rawjson.Quote(value))
 	}
 	set(SourceUID, m.Source)
 	set(PrincipalUID, w.PrincipalUID)
@@ -132,7 +132,7 @@ func WithAlias(o *Object, alias Alias) *Object {
 	d := edit(o)
 	annotations := members(o.annotations)
 	if text := formatAlias(alias); text != "" {
-		annotations.Set(AliasMark, raw.Quote(text))
+		annotations.Set(AliasMark, rawjson.Quote(text))
 	} else {
 		annotations.Remove(AliasMark)
 	}
@@ -147,7 +147,7 @@ func WithAlias(o *Object, alias Alias) *Object {
 // release returns the object without anything of ours: it stays, as not ours.
 func release(o *Object) *Object {
 	d := edit(o)
-	var kept raw.Object
+	var kept rawjson.Object
 	for _, m := range members(o.annotations) {
 		if m.Key != SourceUID && m.Key != PrincipalUID && !strings.HasPrefix(m.Key, Prefix) {
 			kept = append(kept, m)
@@ -166,30 +166,30 @@ func formatAlias(a Alias) string {
 	if a.Written.IsZero() || a.Stored.IsZero() {
 		return ""
 	}
-	o := raw.Object{{Key: "written", Value: raw.Quote(a.Written.String())}, {Key: "stored", Value: raw.Quote(a.Stored.String())}}
+	o := rawjson.Object{{Key: "written", Value: rawjson.Quote(a.Written.String())}, {Key: "stored", Value: rawjson.Quote(a.Stored.String())}}
 	for _, m := range []struct{ key, value string }{{"release", a.Release}, {"schema", a.Schema}} {
 		if m.value != "" {
-			o.Set(m.key, raw.Quote(m.value))
+			o.Set(m.key, rawjson.Quote(m.value))
 		}
 	}
 	if len(a.Lost) > 0 {
-		o.Set("lost", raw.AppendStrings(nil, a.Lost))
+		o.Set("lost", rawjson.AppendStrings(nil, a.Lost))
 	}
 	return string(o.Bytes())
 }
 
 // parseAlias reads a recorded alias. Earlier releases wrote written=stored, and
-// recorded nothing that would tell whether it still holds.
+// recorded nothing that would report whether it still holds.
 func parseAlias(s string) Alias {
 	if s == "" {
 		return Alias{}
 	}
 	written, stored, ok := strings.Cut(s, "=")
 	var a Alias
-	if v := []byte(s); isObject(v) && raw.Check(v, maxAlias) == nil {
-		written, stored, ok = raw.Text(v, "written"), raw.Text(v, "stored"), true
-		a.Release, a.Schema = raw.Text(v, "release"), raw.Text(v, "schema")
-		a.Lost, _ = raw.Strings(raw.Get(v, "lost"))
+	if v := []byte(s); isObject(v) && rawjson.Check(v, maxAlias) == nil {
+		written, stored, ok = rawjson.Text(v, "written"), rawjson.Text(v, "stored"), true
+		a.Release, a.Schema = rawjson.Text(v, "release"), rawjson.Text(v, "schema")
+		a.Lost, _ = rawjson.Strings(rawjson.Get(v, "lost"))
 		a.Lost = ShortFields(a.Lost)
 	}
 	var err1, err2 error

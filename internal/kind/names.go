@@ -14,14 +14,14 @@ const (
 	maxLabel = 63
 )
 
-// isLabel tells whether s is a DNS-1123 label: what namespaces are called.
+// isLabel reports whether s is a DNS-1123 label: what namespaces are called.
 func isLabel(s string) bool {
 	return len(s) > 0 && len(s) <= maxLabel && alphanumericEnds(s) && !strings.ContainsFunc(s, func(r rune) bool {
 		return !lowerAlphanumeric(r) && r != '-'
 	})
 }
 
-// isSubdomain tells whether s is a DNS-1123 subdomain: what objects are called.
+// isSubdomain reports whether s is a DNS-1123 subdomain: what objects are called.
 func isSubdomain(s string) bool {
 	if len(s) == 0 || len(s) > maxName {
 		return false
@@ -53,7 +53,7 @@ func checkKey(k engine.Key) error {
 	return nil
 }
 
-// validUID tells whether s can be the UID of an object: it goes into an
+// validUID reports whether s can be the UID of an object: it goes into an
 // annotation.
 func validUID(s string) bool {
 	return len(s) > 0 && len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool {
@@ -64,10 +64,10 @@ func validUID(s string) bool {
 // hashLength is how many characters of a hash tell cut names apart.
 const hashLength = 16
 
-// fit shortens a name that Kubernetes would refuse: it is cut, and ends in a
+// truncateName shortens a name that Kubernetes would refuse: it is cut, and ends in a
 // hash of all of it. Names that are exactly as long as the limit are treated
 // likewise, so that no uncut name looks like a cut one.
-func fit(name string) string {
+func truncateName(name string) string {
 	if len(name) < maxName {
 		return name
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // Object is an object of a cluster: the bytes that the API server gave, and
@@ -25,7 +25,7 @@ type Object struct {
 // Parse reads an object's metadata. The object keeps b.
 func Parse(b []byte) (*Object, error) {
 	o := &Object{raw: b}
-	if err := raw.Each(b, func(key string, value []byte) bool {
+	if err := rawjson.Each(b, func(key string, value []byte) bool {
 		if key == "metadata" {
 			o.metadata = value
 		}
@@ -36,18 +36,18 @@ func Parse(b []byte) (*Object, error) {
 	if o.metadata == nil {
 		return nil, errors.New("parse object: no metadata")
 	}
-	if err := raw.Each(o.metadata, func(key string, value []byte) bool {
+	if err := rawjson.Each(o.metadata, func(key string, value []byte) bool {
 		switch key {
 		case "name":
-			o.name, _ = raw.String(value)
+			o.name, _ = rawjson.String(value)
 		case "namespace":
-			o.namespace, _ = raw.String(value)
+			o.namespace, _ = rawjson.String(value)
 		case "uid":
-			o.uid, _ = raw.String(value)
+			o.uid, _ = rawjson.String(value)
 		case "resourceVersion":
-			o.resourceVersion, _ = raw.String(value)
+			o.resourceVersion, _ = rawjson.String(value)
 		case "deletionTimestamp":
-			o.deleting = !raw.IsNull(value)
+			o.deleting = !rawjson.IsNull(value)
 		case "labels":
 			o.labels = value
 		case "annotations":
@@ -82,48 +82,48 @@ func (o *Object) ResourceVersion() string { return o.resourceVersion }
 func (o *Object) IsDeleting() bool { return o.deleting }
 
 // Label returns one label, empty if there is none.
-func (o *Object) Label(key string) string { return raw.Text(o.labels, key) }
+func (o *Object) Label(key string) string { return rawjson.Text(o.labels, key) }
 
 // Annotation returns one annotation, empty if there is none.
-func (o *Object) Annotation(key string) string { return raw.Text(o.annotations, key) }
+func (o *Object) Annotation(key string) string { return rawjson.Text(o.annotations, key) }
 
 // Labels returns all labels.
 func (o *Object) Labels() map[string]string {
-	m, _ := raw.StringMap(o.labels)
+	m, _ := rawjson.StringMap(o.labels)
 	return m
 }
 
 // Annotations returns all annotations.
 func (o *Object) Annotations() map[string]string {
-	m, _ := raw.StringMap(o.annotations)
+	m, _ := rawjson.StringMap(o.annotations)
 	return m
 }
 
 // Finalizers returns the object's finalizers.
 func (o *Object) Finalizers() []string {
-	list, _ := raw.Strings(raw.Get(o.metadata, "finalizers"))
+	list, _ := rawjson.Strings(rawjson.Get(o.metadata, "finalizers"))
 	return list
 }
 
 // Get returns the value at a path, verbatim; nil if there is none.
-func (o *Object) Get(path ...string) []byte { return raw.Get(o.raw, path...) }
+func (o *Object) Get(path ...string) []byte { return rawjson.Get(o.raw, path...) }
 
-// Same tells whether two objects say the same.
+// Same reports whether two objects say the same.
 func Same(a, b *Object) bool {
 	return a == b || bytes.Equal(a.raw, b.raw) || sameJSON(a.raw, b.raw)
 }
 
 // draft is an object taken apart for editing.
 type draft struct {
-	top  raw.Object
-	meta raw.Object
+	top  rawjson.Object
+	meta rawjson.Object
 }
 
-// edit takes an object apart. An object that can not be is left empty, and done
+// edit takes an object apart. An object that cannot be is left empty, and done
 // will say so.
 func edit(o *Object) *draft {
-	top, _ := raw.Split(o.raw)
-	meta, _ := raw.Split(o.metadata)
+	top, _ := rawjson.Split(o.raw)
+	meta, _ := rawjson.Split(o.metadata)
 	return &draft{top, meta}
 }
 
@@ -134,14 +134,14 @@ func create(ref Ref) *draft {
 		apiVersion = ref.Resource.Group + "/" + ref.Resource.Version
 	}
 	return &draft{
-		top: raw.Object{
-			{Key: "apiVersion", Value: raw.Quote(apiVersion)},
-			{Key: "kind", Value: raw.Quote(ref.Resource.Kind)},
+		top: rawjson.Object{
+			{Key: "apiVersion", Value: rawjson.Quote(apiVersion)},
+			{Key: "kind", Value: rawjson.Quote(ref.Resource.Kind)},
 			{Key: "metadata", Value: []byte("{}")},
 		},
-		meta: raw.Object{
-			{Key: "name", Value: raw.Quote(ref.Name)},
-			{Key: "namespace", Value: raw.Quote(ref.Namespace)},
+		meta: rawjson.Object{
+			{Key: "name", Value: rawjson.Quote(ref.Name)},
+			{Key: "namespace", Value: rawjson.Quote(ref.Namespace)},
 		},
 	}
 }
@@ -153,7 +153,7 @@ func (d *draft) done() (*Object, error) {
 }
 
 // setOrRemove replaces a member, or removes it where there is nothing to say.
-func setOrRemove(o *raw.Object, key string, value []byte) {
+func setOrRemove(o *rawjson.Object, key string, value []byte) {
 	if len(value) == 0 {
 		o.Remove(key)
 		return
@@ -162,7 +162,7 @@ func setOrRemove(o *raw.Object, key string, value []byte) {
 }
 
 // setList writes labels or annotations; none at all are left out.
-func setList(meta *raw.Object, key string, list raw.Object) {
+func setList(meta *rawjson.Object, key string, list rawjson.Object) {
 	if len(list) == 0 {
 		meta.Remove(key)
 		return
@@ -172,10 +172,10 @@ func setList(meta *raw.Object, key string, list raw.Object) {
 
 // members splits labels, annotations and the like; what is not an object has no
 // members.
-func members(b []byte) raw.Object {
-	if raw.IsNull(b) {
+func members(b []byte) rawjson.Object {
+	if rawjson.IsNull(b) {
 		return nil
 	}
-	o, _ := raw.Split(b)
+	o, _ := rawjson.Split(b)
 	return o
 }

@@ -3,7 +3,7 @@ package kind
 import (
 	"slices"
 
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // Names of entries that we add to an operation's info, which Argo CD's
@@ -27,10 +27,10 @@ func completed(phase string) bool {
 
 // infoValue returns the value of an info entry of an operation.
 func infoValue(operation []byte, name string) string {
-	entries, _ := raw.Elements(raw.Get(operation, "info"))
+	entries, _ := rawjson.Elements(rawjson.Get(operation, "info"))
 	for _, e := range entries {
-		if raw.Text(e, "name") == name {
-			return raw.Text(e, "value")
+		if rawjson.Text(e, "name") == name {
+			return rawjson.Text(e, "value")
 		}
 	}
 	return ""
@@ -44,15 +44,15 @@ func withoutInfo(operation []byte, name string) []byte {
 	if v == nil {
 		return operation
 	}
-	entries, _ := raw.Elements(v)
-	kept := slices.DeleteFunc(slices.Clone(entries), func(e []byte) bool { return raw.Text(e, "name") == name })
+	entries, _ := rawjson.Elements(v)
+	kept := slices.DeleteFunc(slices.Clone(entries), func(e []byte) bool { return rawjson.Text(e, "name") == name })
 	switch {
 	case len(kept) == 0:
 		o.Remove("info")
 	case len(kept) == len(entries):
 		return operation
 	default:
-		o.Set("info", raw.Join(kept))
+		o.Set("info", rawjson.Join(kept))
 	}
 	return o.Bytes()
 }
@@ -60,23 +60,23 @@ func withoutInfo(operation []byte, name string) []byte {
 // withInfo returns the operation with an info entry set.
 func withInfo(operation []byte, name, value string) []byte {
 	o := members(withoutInfo(operation, name))
-	entries, _ := raw.Elements(o.Get("info"))
-	entry := raw.Object{{Key: "name", Value: raw.Quote(name)}, {Key: "value", Value: raw.Quote(value)}}
-	o.Set("info", raw.Join(append(slices.Clone(entries), entry.Bytes())))
+	entries, _ := rawjson.Elements(o.Get("info"))
+	entry := rawjson.Object{{Key: "name", Value: rawjson.Quote(name)}, {Key: "value", Value: rawjson.Quote(value)}}
+	o.Set("info", rawjson.Join(append(slices.Clone(entries), entry.Bytes())))
 	return o.Bytes()
 }
 
 // isMirror tells that an operation on the hub stands for one on the spoke.
 func isMirror(operation []byte) bool { return infoValue(operation, MirrorInfo) != "" }
 
-// sameOperation tells whether two operations that started in the same second can
+// sameOperation reports whether two operations that started in the same second can
 // be one and the same: given by the same command, and by the same user. Times
 // have seconds only, and a second is long enough for one to end and another to
 // begin.
 func sameOperation(a, b []byte) bool {
 	by := func(operation []byte) [3]string {
-		initiator := raw.Get(operation, "initiatedBy")
-		return [3]string{infoValue(operation, CommandInfo), raw.Text(initiator, "username"), string(raw.Get(initiator, "automated"))}
+		initiator := rawjson.Get(operation, "initiatedBy")
+		return [3]string{infoValue(operation, CommandInfo), rawjson.Text(initiator, "username"), string(rawjson.Get(initiator, "automated"))}
 	}
 	return by(a) == by(b)
 }
@@ -84,43 +84,43 @@ func sameOperation(a, b []byte) bool {
 // renameApplications rewrites the Applications in a list of resources, as an
 // app-of-apps has them, from the names of one side to those of the other.
 func renameApplications(list []byte, rename func(namespace, name string) (string, string, bool)) []byte {
-	entries, err := raw.Elements(list)
+	entries, err := rawjson.Elements(list)
 	if err != nil {
 		return list
 	}
 	changed := false
 	for i, e := range entries {
-		if raw.Text(e, "kind") != Applications.Kind || raw.Text(e, "group") != Applications.Group {
+		if rawjson.Text(e, "kind") != Applications.Kind || rawjson.Text(e, "group") != Applications.Group {
 			continue
 		}
-		namespace, name, ok := rename(raw.Text(e, "namespace"), raw.Text(e, "name"))
+		namespace, name, ok := rename(rawjson.Text(e, "namespace"), rawjson.Text(e, "name"))
 		if !ok {
 			continue
 		}
 		o := members(e)
-		o.Set("namespace", raw.Quote(namespace))
-		o.Set("name", raw.Quote(name))
+		o.Set("namespace", rawjson.Quote(namespace))
+		o.Set("name", rawjson.Quote(name))
 		entries[i] = o.Bytes()
 		changed = true
 	}
 	if !changed {
 		return list
 	}
-	return raw.Join(entries)
+	return rawjson.Join(entries)
 }
 
 // edited returns b with the value at path passed through change, if there is
 // one.
 func edited(b []byte, change func([]byte) []byte, path ...string) []byte {
-	v := raw.Get(b, path...)
-	if raw.IsNull(v) {
+	v := rawjson.Get(b, path...)
+	if rawjson.IsNull(v) {
 		return b
 	}
 	w := change(v)
 	if len(w) == len(v) && (len(w) == 0 || &w[0] == &v[0]) {
 		return b
 	}
-	result, err := raw.Set(b, w, path...)
+	result, err := rawjson.Set(b, w, path...)
 	if err != nil {
 		return b
 	}

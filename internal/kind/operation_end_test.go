@@ -23,7 +23,7 @@ func TestEndOfATerminatedOperationIsShown(t *testing.T) {
 		"status":{"operationState":{"phase":"Terminating","startedAt":"2026-01-01T00:00:00Z","operation":{"sync":{}}}}}`)
 	for phase, want := range map[string]string{"Running": "Terminating", "Failed": "Failed", "Succeeded": "Succeeded"} {
 		content := `{"status":{"operationState":{"phase":"` + phase + `","startedAt":"2026-01-01T00:00:00Z","operation":{"sync":{}}}}}`
-		o, err := StatusKind{}.Merge(local, named("a"), []byte(content), nil, Mark{}, managedHub())
+		o, err := StatusKind{}.Merge(local, named("a"), []byte(content), nil, Ownership{}, managedHub())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestDeletionOfACopyIsPartOfItsContent(t *testing.T) {
 		`"finalizers":["example.org/x"],"deletionTimestamp":"2026-01-01T00:00:00Z"`:                          false,
 	} {
 		o := object(t, `{"metadata":{"name":"a","namespace":"argo","annotations":{`+ourMark+`},`+rest+`},"spec":{}}`)
-		held, ok := ApplicationKind{}.Reflect(o, managedSpoke())
+		held, ok := ApplicationKind{}.ReadReplica(o, managedSpoke())
 		if !ok || Deleting(held.Content) != want {
 			t.Errorf("%s: %s", rest, held.Content)
 		}
@@ -57,7 +57,7 @@ func TestOnlyItsOwnEndEndsAHydration(t *testing.T) {
 		`{"refreshed":"first","hydrated":"second"}`:  {true, false},
 		`{"refreshed":"second","hydrated":"second"}`: {false, false},
 	} {
-		o, err := StatusKind{}.Merge(local, named("a"), []byte(`{"status":{}}`), []byte(extra), Mark{}, w)
+		o, err := StatusKind{}.Merge(local, named("a"), []byte(`{"status":{}}`), []byte(extra), Ownership{}, w)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ const (
 func TestWhoseAnObjectIs(t *testing.T) {
 	for _, c := range []struct {
 		name, annotations string
-		w                 *World
+		w                 *Env
 		owned, foreign    bool
 	}{
 		{"on a spoke, marked", ourMark, managedSpoke(), true, false},
@@ -31,7 +31,7 @@ func TestWhoseAnObjectIs(t *testing.T) {
 		{"on the hub, of another agent", ourMark + `,"argocd-agent.argoproj-labs.io/agent-name":"two"`, autoHub(), false, true},
 		{"on the hub, of no agent", ourMark, autoHub(), false, true},
 	} {
-		m := ReadMark(annotatedApp(t, "a", c.annotations), c.w)
+		m := ReadOwnership(annotatedApp(t, "a", c.annotations), c.w)
 		if m.Owned != c.owned || m.Foreign != c.foreign {
 			t.Errorf("%s: %+v", c.name, m)
 		}
@@ -63,22 +63,22 @@ func TestAgentWritesOnlyItsOwnCopiesOnTheHub(t *testing.T) {
 		"of another agent":    ourMark + `,"argocd-agent.argoproj-labs.io/agent-name":"two"`,
 		"from another source": ourCopy + `,"argocd-agent.argoproj-labs.io/source-name":"team/b"`,
 	} {
-		_, err := ApplicationKind{}.Merge(annotatedApp(t, "a", annotations), named("a"), app, nil, Mark{}, autoHub())
+		_, err := ApplicationKind{}.Merge(annotatedApp(t, "a", annotations), named("a"), app, nil, Ownership{}, autoHub())
 		refused(t, "Application "+name, err, engine.NameTaken)
 		local := object(t, `{"metadata":{"name":"one-p","namespace":"argocd","annotations":{`+annotations+`}},"spec":{}}`)
-		_, err = AppProjectKind{}.Merge(local, named("p"), project, nil, Mark{}, autoHub())
+		_, err = AppProjectKind{}.Merge(local, named("p"), project, nil, Ownership{}, autoHub())
 		refused(t, "project "+name, err, engine.NameTaken)
 	}
-	if _, err := (ApplicationKind{}).Merge(annotatedApp(t, "a", ourCopy), named("a"), app, nil, Mark{}, autoHub()); err != nil {
+	if _, err := (ApplicationKind{}).Merge(annotatedApp(t, "a", ourCopy), named("a"), app, nil, Ownership{}, autoHub()); err != nil {
 		t.Error(err)
 	}
-	_, err := StatusKind{}.Merge(annotatedApp(t, "a", ourCopy), named("b"), []byte(`{"status":{}}`), nil, Mark{}, autoHub())
+	_, err := StatusKind{}.Merge(annotatedApp(t, "a", ourCopy), named("b"), []byte(`{"status":{}}`), nil, Ownership{}, autoHub())
 	refused(t, "status under another key", err, engine.NoObject)
 }
 
 func TestOwnerTakesNothingFromTheReplica(t *testing.T) {
 	for _, k := range []Kind{ApplicationKind{}, AppProjectKind{}, RepositoryKind{}, GPGKeyKind{}} {
-		_, err := k.Merge(nil, named(gpgKeys), []byte(`{"uid":"s","spec":{}}`), nil, Mark{}, managedHub())
+		_, err := k.Merge(nil, named(gpgKeys), []byte(`{"uid":"s","spec":{}}`), nil, Ownership{}, managedHub())
 		refused(t, k.Scope(), err, engine.WrongMode)
 	}
 }
@@ -96,12 +96,12 @@ func TestCommandForACopyNamesTheApplicationThatItCameFrom(t *testing.T) {
 func TestWhatWasOnceAdoptedStaysAdopted(t *testing.T) {
 	for _, c := range kindCases("argo", "argo") {
 		o := object(t, c.before+`"x":"y"`+c.after)
-		adopted, err := c.kind.Merge(o, named(o.Name()), []byte(c.content), nil, Mark{Adopted: true}, managedSpoke())
+		adopted, err := c.kind.Merge(o, named(o.Name()), []byte(c.content), nil, Ownership{Adopted: true}, managedSpoke())
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := c.kind.Merge(adopted, named(o.Name()), []byte(c.content), nil, Mark{}, managedSpoke())
-		if err != nil || !ReadMark(again, managedSpoke()).Adopted {
+		again, err := c.kind.Merge(adopted, named(o.Name()), []byte(c.content), nil, Ownership{}, managedSpoke())
+		if err != nil || !ReadOwnership(again, managedSpoke()).Adopted {
 			t.Errorf("%s: not adopted any more: %v", c.kind.Scope(), err)
 		}
 	}
@@ -115,7 +115,7 @@ func TestAliasOnAnObjectIsReadWithinLimits(t *testing.T) {
 			alias.Lost = append(alias.Lost, "spec.a.very.long.path.to.some.field")
 		}
 		o := WithAlias(annotatedApp(t, "a", ourCopy), alias)
-		if got := !ReadMark(o, autoHub()).Alias.Written.IsZero(); got != want {
+		if got := !ReadOwnership(o, autoHub()).Alias.Written.IsZero(); got != want {
 			t.Errorf("with %d fields: %v", n, got)
 		}
 	}
@@ -124,7 +124,7 @@ func TestAliasOnAnObjectIsReadWithinLimits(t *testing.T) {
 func TestDroppedFieldsAreThoseOfOurObjects(t *testing.T) {
 	for annotations, want := range map[string]int{ourCopy: 1, ``: 0} {
 		o := annotatedApp(t, "a", annotations)
-		held, ok := ApplicationKind{}.Reflect(o, autoHub())
+		held, ok := ApplicationKind{}.ReadReplica(o, autoHub())
 		if !ok {
 			t.Fatal("not a copy")
 		}

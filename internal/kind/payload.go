@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // maxContent bounds what is accepted as content: more than any API server
@@ -18,11 +18,11 @@ const maxContent = 4 << 20
 // What is empty is left out.
 type payload struct {
 	uid         string // of the owner's object
-	labels      raw.Object
-	annotations raw.Object
+	labels      rawjson.Object
+	annotations rawjson.Object
 	finalizers  []string
 	deleting    bool
-	body        raw.Object // the rest: spec, data …
+	body        rawjson.Object // the rest: spec, data …
 }
 
 // content returns the canonical form, nil if there is none.
@@ -44,11 +44,11 @@ func (p *payload) item(k engine.Key, needs engine.Key) Item {
 }
 
 func (p *payload) canonical() ([]byte, error) {
-	var meta, all raw.Object
+	var meta, all rawjson.Object
 	setList(&meta, "annotations", p.annotations)
 	if len(p.finalizers) > 0 {
 		list := slices.Compact(slices.Sorted(slices.Values(p.finalizers)))
-		meta.Set("finalizers", raw.AppendStrings(nil, list))
+		meta.Set("finalizers", rawjson.AppendStrings(nil, list))
 	}
 	setList(&meta, "labels", p.labels)
 	if p.deleting {
@@ -56,8 +56,8 @@ func (p *payload) canonical() ([]byte, error) {
 	}
 	setList(&all, "metadata", meta)
 	all = append(all, p.body...)
-	all.Set("uid", raw.Quote(p.uid))
-	return raw.Canonical(all.Bytes())
+	all.Set("uid", rawjson.Quote(p.uid))
+	return rawjson.Canonical(all.Bytes())
 }
 
 // readPayload checks content from the other side and takes it apart.
@@ -70,16 +70,16 @@ func readPayload(content []byte) (*payload, error) {
 	for _, m := range all {
 		switch m.Key {
 		case "uid":
-			p.uid, _ = raw.String(m.Value)
+			p.uid, _ = rawjson.String(m.Value)
 		case "deleting":
 			p.deleting = string(m.Value) == "true"
 		case "metadata":
-			labels, annotations := raw.Get(m.Value, "labels"), raw.Get(m.Value, "annotations")
+			labels, annotations := rawjson.Get(m.Value, "labels"), rawjson.Get(m.Value, "annotations")
 			if !isStringMap(labels) || !isStringMap(annotations) {
 				return nil, refuse(engine.Invalid, "labels or annotations are not text")
 			}
 			p.labels, p.annotations = members(labels), members(annotations)
-			p.finalizers, _ = raw.Strings(raw.Get(m.Value, "finalizers"))
+			p.finalizers, _ = rawjson.Strings(rawjson.Get(m.Value, "finalizers"))
 		default:
 			p.body = append(p.body, m)
 		}
@@ -92,15 +92,15 @@ func readPayload(content []byte) (*payload, error) {
 
 // checkedMembers splits content of the other side, once it is known to be
 // well-formed.
-func checkedMembers(content []byte) (raw.Object, error) {
+func checkedMembers(content []byte) (rawjson.Object, error) {
 	if len(content) > maxContent {
 		return nil, refuse(engine.TooLarge, "content has %d bytes, more than %d", len(content), maxContent)
 	}
-	checked, err := raw.Canonical(content)
+	checked, err := rawjson.Canonical(content)
 	if err != nil {
 		return nil, refuse(engine.Invalid, "content: %v", err)
 	}
-	all, err := raw.Split(checked)
+	all, err := rawjson.Split(checked)
 	if err != nil {
 		return nil, refuse(engine.Invalid, "content: %v", err)
 	}
@@ -111,16 +111,16 @@ func isStringMap(b []byte) bool {
 	if b == nil {
 		return true
 	}
-	_, ok := raw.StringMap(b)
+	_, ok := rawjson.StringMap(b)
 	return ok
 }
 
-// isObject tells whether a value is a JSON object.
+// isObject reports whether a value is a JSON object.
 func isObject(b []byte) bool { return len(b) > 0 && b[0] == '{' }
 
 // replicated returns the labels or annotations that cross.
-func replicated(list []byte, never func(string) bool) raw.Object {
-	return slices.DeleteFunc(members(list), func(m raw.Member) bool { return never(m.Key) })
+func replicated(list []byte, never func(string) bool) rawjson.Object {
+	return slices.DeleteFunc(members(list), func(m rawjson.Member) bool { return never(m.Key) })
 }
 
 // ownedKeys are the labels and annotations of a copy that came from its owner.
@@ -131,8 +131,8 @@ type ownedKeys struct {
 
 func readOwnedKeys(o *Object) ownedKeys {
 	v := []byte(o.Annotation(OwnedKeysMark))
-	annotations, _ := raw.Strings(raw.Get(v, "annotations"))
-	labels, _ := raw.Strings(raw.Get(v, "labels"))
+	annotations, _ := rawjson.Strings(rawjson.Get(v, "annotations"))
+	labels, _ := rawjson.Strings(rawjson.Get(v, "labels"))
 	return ownedKeys{annotations, labels}
 }
 
@@ -140,17 +140,17 @@ func (k ownedKeys) String() string {
 	if len(k.annotations) == 0 && len(k.labels) == 0 {
 		return ""
 	}
-	var o raw.Object
+	var o rawjson.Object
 	if len(k.annotations) > 0 {
-		o.Set("annotations", raw.AppendStrings(nil, k.annotations))
+		o.Set("annotations", rawjson.AppendStrings(nil, k.annotations))
 	}
 	if len(k.labels) > 0 {
-		o.Set("labels", raw.AppendStrings(nil, k.labels))
+		o.Set("labels", rawjson.AppendStrings(nil, k.labels))
 	}
 	return string(o.Bytes())
 }
 
-func keys(list raw.Object) []string {
+func keys(list rawjson.Object) []string {
 	var names []string
 	for _, m := range list {
 		names = append(names, m.Key)
@@ -160,36 +160,36 @@ func keys(list raw.Object) []string {
 
 // metadata reads an object's labels and annotations as they cross: all of them,
 // or on copies that others may add to, those that came from the owner.
-func (p *payload) metadata(o *Object, shared bool, w *World) {
+func (p *payload) metadata(o *Object, shared bool, w *Env) {
 	never := func(key string) bool { return neverLabel(key, w) }
 	p.labels = replicated(o.labels, never)
 	p.annotations = replicated(o.annotations, neverAnnotation)
 	if shared {
 		owned := readOwnedKeys(o)
-		p.labels = slices.DeleteFunc(p.labels, func(m raw.Member) bool { return !slices.Contains(owned.labels, m.Key) })
-		p.annotations = slices.DeleteFunc(p.annotations, func(m raw.Member) bool { return !slices.Contains(owned.annotations, m.Key) })
+		p.labels = slices.DeleteFunc(p.labels, func(m rawjson.Member) bool { return !slices.Contains(owned.labels, m.Key) })
+		p.annotations = slices.DeleteFunc(p.annotations, func(m rawjson.Member) bool { return !slices.Contains(owned.annotations, m.Key) })
 	}
 }
 
 // apply writes labels, annotations and the mark. Where the copy is shared,
 // what others added stays; otherwise only what never crosses does.
-func (p *payload) apply(d *draft, local *Object, shared bool, mark Mark, sourceName string, w *World) {
+func (p *payload) apply(d *draft, local *Object, shared bool, mark Ownership, sourceName string, w *Env) {
 	never := func(key string) bool { return neverLabel(key, w) }
-	var labels, annotations raw.Object
+	var labels, annotations rawjson.Object
 	var before ownedKeys
 	if local != nil {
 		labels, annotations = members(local.labels), members(local.annotations)
 		before = readOwnedKeys(local)
 	}
-	newLabels := slices.DeleteFunc(slices.Clone(p.labels), func(m raw.Member) bool { return never(m.Key) })
-	newAnnotations := slices.DeleteFunc(slices.Clone(p.annotations), func(m raw.Member) bool { return neverAnnotation(m.Key) })
+	newLabels := slices.DeleteFunc(slices.Clone(p.labels), func(m rawjson.Member) bool { return never(m.Key) })
+	newAnnotations := slices.DeleteFunc(slices.Clone(p.annotations), func(m rawjson.Member) bool { return neverAnnotation(m.Key) })
 	if shared {
 		labels = replace(labels, newLabels, func(key string) bool { return never(key) || !slices.Contains(before.labels, key) })
 		annotations = replace(annotations, newAnnotations, func(key string) bool {
 			return neverAnnotation(key) || !slices.Contains(before.annotations, key)
 		})
 		if owned := (ownedKeys{keys(newAnnotations), keys(newLabels)}).String(); owned != "" {
-			annotations.Set(OwnedKeysMark, raw.Quote(owned))
+			annotations.Set(OwnedKeysMark, rawjson.Quote(owned))
 		} else {
 			annotations.Remove(OwnedKeysMark)
 		}
@@ -198,19 +198,19 @@ func (p *payload) apply(d *draft, local *Object, shared bool, mark Mark, sourceN
 		annotations = replace(annotations, newAnnotations, neverAnnotation)
 	}
 	mark.Source = p.uid
-	writeMark(&annotations, mark, sourceName, w)
+	writeOwnership(&annotations, mark, sourceName, w)
 	setList(&d.meta, "labels", labels)
 	setList(&d.meta, "annotations", annotations)
 }
 
 // replace returns list with the members of wanted, in list's order as far as it
 // goes, and without all others that are not to stay.
-func replace(list, wanted raw.Object, stays func(string) bool) raw.Object {
-	var result raw.Object
+func replace(list, wanted rawjson.Object, stays func(string) bool) rawjson.Object {
+	var result rawjson.Object
 	for _, m := range list {
 		switch value := wanted.Get(m.Key); {
 		case value != nil:
-			result = append(result, raw.Member{Key: m.Key, Value: value})
+			result = append(result, rawjson.Member{Key: m.Key, Value: value})
 		case stays(m.Key):
 			result = append(result, m)
 		}

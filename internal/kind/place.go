@@ -13,10 +13,10 @@ import (
 //   - in autonomous mode, for an Application outside the spoke's Argo CD
 //     namespace: the spoke's.
 
-// allowed tells whether Applications may live in a namespace of this side.
+// allowed reports whether Applications may live in a namespace of this side.
 // Nothing configured means what the mapping implies; beyond that, Argo CD's own
 // namespace and what the list matches.
-func (w *World) allowed(namespace string) bool {
+func (w *Env) allowed(namespace string) bool {
 	argo, implied := w.SpokeArgoNamespace, w.SpokeArgoNamespace
 	if w.Side == Hub {
 		argo, implied = w.HubArgoNamespace, w.HubArgoNamespace
@@ -30,14 +30,14 @@ func (w *World) allowed(namespace string) bool {
 	return namespace == argo || matchesAny(w.Settings.AllowedNamespaces, namespace)
 }
 
-// byDestination tells whether key and namespace are the same on both sides.
-func (w *World) byDestination() bool {
+// byDestination reports whether key and namespace are the same on both sides.
+func (w *Env) byDestination() bool {
 	return w.Agent.Mode == Managed && w.Agent.Mapping == ByDestination
 }
 
-// hubKey returns the key of an Application on the hub, false if it can not be
+// hubKey returns the key of an Application on the hub, false if it cannot be
 // one of this agent's.
-func hubKey(o *Object, w *World) (engine.Key, bool) {
+func hubKey(o *Object, w *Env) (engine.Key, bool) {
 	if !w.allowed(o.Namespace()) {
 		return engine.Key{}, false
 	}
@@ -60,7 +60,7 @@ func hubKey(o *Object, w *World) (engine.Key, bool) {
 // PlacedApplication returns the hub's Application that is placed on a managed
 // agent and that Argo CD there calls so: NAME, or NAMESPACE_NAME outside of its
 // own namespace. Nil: there is none.
-func PlacedApplication(instance string, w *World) *Object {
+func PlacedApplication(instance string, w *Env) *Object {
 	if w.Side != Hub || w.Agent.Mode != Managed {
 		return nil
 	}
@@ -89,7 +89,7 @@ func PlacedApplication(instance string, w *World) *Object {
 }
 
 // hubRef names the Application on the hub for a key.
-func hubRef(k engine.Key, w *World) (Ref, error) {
+func hubRef(k engine.Key, w *Env) (Ref, error) {
 	if err := checkKey(k); err != nil {
 		return Ref{}, err
 	}
@@ -107,7 +107,7 @@ func hubRef(k engine.Key, w *World) (Ref, error) {
 }
 
 // spokeKey returns the key of an Application on the spoke.
-func spokeKey(o *Object, w *World) (engine.Key, bool) {
+func spokeKey(o *Object, w *Env) (engine.Key, bool) {
 	k := engine.Key{Namespace: o.Namespace(), Name: o.Name()}
 	switch {
 	case !w.allowed(o.Namespace()):
@@ -123,7 +123,7 @@ func spokeKey(o *Object, w *World) (engine.Key, bool) {
 }
 
 // spokeRef names the Application on the spoke for a key.
-func spokeRef(k engine.Key, w *World) (Ref, error) {
+func spokeRef(k engine.Key, w *Env) (Ref, error) {
 	if err := checkKey(k); err != nil {
 		return Ref{}, err
 	}
@@ -139,7 +139,7 @@ func spokeRef(k engine.Key, w *World) (Ref, error) {
 
 // checkNamespace refuses a key whose form is not that of the mapping, and a
 // namespace that this side does not allow.
-func checkNamespace(k engine.Key, namespace string, w *World) error {
+func checkNamespace(k engine.Key, namespace string, w *Env) error {
 	switch {
 	case w.byDestination() && k.Namespace == "":
 		return refuse(engine.Invalid, "key %q has no namespace, which destination mapping needs", k)
@@ -154,14 +154,14 @@ func checkNamespace(k engine.Key, namespace string, w *World) error {
 }
 
 // localKey and localRef are those of the world's own side.
-func localKey(o *Object, w *World) (engine.Key, bool) {
+func localKey(o *Object, w *Env) (engine.Key, bool) {
 	if w.Side == Hub {
 		return hubKey(o, w)
 	}
 	return spokeKey(o, w)
 }
 
-func localRef(k engine.Key, w *World) (Ref, error) {
+func localRef(k engine.Key, w *Env) (Ref, error) {
 	if w.Side == Hub {
 		return hubRef(k, w)
 	}
@@ -171,9 +171,9 @@ func localRef(k engine.Key, w *World) (Ref, error) {
 // hubName is an autonomous Application's name on the hub.
 func hubName(k engine.Key) string {
 	if k.Namespace == "" {
-		return fit(k.Name)
+		return truncateName(k.Name)
 	}
-	return fit(k.Namespace + "." + k.Name)
+	return truncateName(k.Namespace + "." + k.Name)
 }
 
 // sourceName is what must be recorded on the hub's copy, because its name alone
@@ -192,9 +192,9 @@ func parseSourceName(s string) engine.Key {
 	return engine.Key{Name: s}
 }
 
-// OnHub maps an autonomous agent's Application, as the spoke names it, to where
+// HubNameOf maps an autonomous agent's Application, as the spoke names it, to where
 // its copy is on the hub. False: it is not among those that are published.
-func OnHub(namespace, name string, w *World) (hubNamespace, hubAppName string, ok bool) {
+func HubNameOf(namespace, name string, w *Env) (hubNamespace, hubAppName string, ok bool) {
 	k := engine.Key{Name: name}
 	if namespace != w.SpokeArgoNamespace {
 		if w.Side == Spoke && !w.allowed(namespace) {

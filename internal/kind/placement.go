@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // This file decides whether an Application of the hub may run on an agent.
@@ -41,7 +41,7 @@ func (p Placement) String() string {
 // cannot know whether the spoke has the Application already (from before an edit
 // of the destination or of an AppProject, or from an older release), and to
 // withdraw it would delete it there.
-func Place(o *Object, w *World) (k engine.Key, p Placement, why string) {
+func Place(o *Object, w *Env) (k engine.Key, p Placement, why string) {
 	if w.Side != Hub || ignored(o) {
 		return engine.Key{}, NotPlaced, ""
 	}
@@ -54,7 +54,7 @@ func Place(o *Object, w *World) (k engine.Key, p Placement, why string) {
 		// A replica is written with this destination. An edit is undone; until
 		// then there is no tree for it.
 		switch {
-		case !ReadMark(o, w).Owned:
+		case !ReadOwnership(o, w).Owned:
 			return engine.Key{}, NotPlaced, ""
 		case to.name != w.Agent.Name || to.server != "" || !to.is(w.Agent):
 			return k, Frozen, to.notAgent(w)
@@ -83,7 +83,7 @@ type target struct{ name, server, namespace string }
 
 func readDestination(o *Object) target {
 	d := o.Get("spec", "destination")
-	return target{raw.Text(d, "name"), raw.Text(d, "server"), raw.Text(d, "namespace")}
+	return target{rawjson.Text(d, "name"), rawjson.Text(d, "server"), rawjson.Text(d, "namespace")}
 }
 
 // DestinationOf returns what an Application in destination mapping is placed by:
@@ -130,7 +130,7 @@ func (t target) is(a Agent) bool {
 func DestinedFor(o *Object, a Agent) bool { return readDestination(o).is(a) }
 
 // notAgent says why the destination is not the agent's cluster.
-func (t target) notAgent(w *World) string {
+func (t target) notAgent(w *Env) string {
 	what := fmt.Sprintf("is %.100q", t.name+t.server)
 	switch {
 	case t.name != "" && t.server != "":
@@ -156,7 +156,7 @@ type ProjectRules struct {
 
 // ReadProjectRules reads the rules of an AppProject of the hub; nil: there is no
 // such AppProject.
-func ReadProjectRules(name string, w *World) *ProjectRules {
+func ReadProjectRules(name string, w *Env) *ProjectRules {
 	o := w.find(AppProjects, w.HubArgoNamespace, name)
 	if o == nil {
 		return nil
@@ -165,7 +165,7 @@ func ReadProjectRules(name string, w *World) *ProjectRules {
 	flatten(o, &spec, w)
 	r := &ProjectRules{destinations: readDestinations(spec.Get("destinations")), sent: selected(o, w),
 		scopedOnly: string(spec.Get("permitOnlyProjectScopedClusters")) == "true"}
-	list, _ := raw.Strings(spec.Get("sourceNamespaces"))
+	list, _ := rawjson.Strings(spec.Get("sourceNamespaces"))
 	for _, item := range list {
 		r.namespaces.addNamespace(item)
 	}
@@ -173,7 +173,7 @@ func ReadProjectRules(name string, w *World) *ProjectRules {
 }
 
 // rules returns the rules of an AppProject; false: they are not known yet.
-func (w *World) rules(project string) (*ProjectRules, bool) {
+func (w *Env) rules(project string) (*ProjectRules, bool) {
 	if w.Rules != nil {
 		return w.Rules(project)
 	}
@@ -184,7 +184,7 @@ func (w *World) rules(project string) (*ProjectRules, bool) {
 // destination points; empty: it may. These are Argo CD's rules. That the
 // AppProject itself goes to the agent (PlacedProject) follows from them, except
 // for the settings of this side.
-func (r *ProjectRules) refuses(o *Object, to target, project string, w *World) string {
+func (r *ProjectRules) refuses(o *Object, to target, project string, w *Env) string {
 	agent := w.Agent
 	switch {
 	case r == nil:
@@ -222,10 +222,10 @@ func SameRules(a, b *Object) bool {
 // has first.
 func frozenContent(uid, reason string) []byte {
 	p := &payload{uid: uid}
-	p.annotations.Set(UIDMismatchPolicy, raw.Quote("upsert"))
+	p.annotations.Set(UIDMismatchPolicy, rawjson.Quote("upsert"))
 	p.body.Set("frozen", []byte("true"))
 	if reason != "" {
-		p.body.Set("reason", raw.Quote(reason))
+		p.body.Set("reason", rawjson.Quote(reason))
 	}
 	return p.content()
 }
@@ -234,7 +234,7 @@ func frozenContent(uid, reason string) []byte {
 func FrozenContent(o *Object) []byte { return frozenContent(o.UID(), "") }
 
 // IsFrozen reports whether content is that of a frozen Application.
-func IsFrozen(content []byte) bool { return string(raw.Get(content, "frozen")) == "true" }
+func IsFrozen(content []byte) bool { return string(rawjson.Get(content, "frozen")) == "true" }
 
 // frozenPrefix begins the message of a condition that the hub itself has set, so
 // that every replica of the principal can remove it.
@@ -252,7 +252,7 @@ func FrozenMessage(o *Object, why string) string {
 // ShowsFrozen reports whether an Application has the condition of a frozen one.
 func ShowsFrozen(o *Object) bool {
 	for _, c := range ourConditions(o.Get("status", "conditions")) {
-		if raw.Text(c, "type") == ConditionError && strings.HasPrefix(raw.Text(c, "message"), frozenPrefix) {
+		if rawjson.Text(c, "type") == ConditionError && strings.HasPrefix(rawjson.Text(c, "message"), frozenPrefix) {
 			return true
 		}
 	}

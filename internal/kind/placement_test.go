@@ -11,7 +11,7 @@ const tenantProject = `{"destinations":[{"name":"one","namespace":"team-*"}],"so
 
 // withProjects returns a world of the hub that has these AppProjects, by name and
 // spec.
-func withProjects(t testing.TB, w *World, projects map[string]string) *World {
+func withProjects(t testing.TB, w *Env, projects map[string]string) *Env {
 	t.Helper()
 	w.Find = func(r Ref) *Object {
 		spec, ok := projects[r.Name]
@@ -32,7 +32,7 @@ func placedApp(t testing.TB, namespace, project, destination string) *Object {
 // An Application is published, reported and given commands only if its
 // destination is the agent of its namespace.
 func TestApplicationIsBoundToItsAgent(t *testing.T) {
-	anywhere := func() *World {
+	anywhere := func() *Env {
 		w := world(Hub, Managed, ByDestination)
 		w.Settings.AllowedNamespaces = []string{"*"}
 		return w
@@ -40,7 +40,7 @@ func TestApplicationIsBoundToItsAgent(t *testing.T) {
 	const server = "https://proxy:9090?agentName=one"
 	for _, c := range []struct {
 		name        string
-		w           *World
+		w           *Env
 		destination string
 		want        Placement
 		why         string
@@ -81,7 +81,7 @@ func TestApplicationIsBoundToItsAgent(t *testing.T) {
 
 // checkPlacement checks that everything that depends on the placement of an
 // Application of a managed agent agrees with it.
-func checkPlacement(t *testing.T, app *Object, w *World, want Placement) {
+func checkPlacement(t *testing.T, app *Object, w *Env, want Placement) {
 	t.Helper()
 	item, published := ApplicationKind{}.Publish(app, w)
 	if published != (want == Placed || want == Frozen) {
@@ -96,10 +96,10 @@ func checkPlacement(t *testing.T, app *Object, w *World, want Placement) {
 			t.Errorf("needs %v, extra %s", item.Needs, item.Extra)
 		}
 	}
-	if _, reports := Reports(app, w); reports != (want == Placed) {
+	if _, reports := StatusKey(app, w); reports != (want == Placed) {
 		t.Errorf("status is taken: %v", reports)
 	}
-	if _, held := (StatusKind{}).Reflect(app, w); held != (want == Placed) {
+	if _, held := (StatusKind{}).ReadReplica(app, w); held != (want == Placed) {
 		t.Errorf("status is read: %v", held)
 	}
 	d := edit(app)
@@ -125,7 +125,7 @@ func TestApplicationNeedsTheConsentOfItsProject(t *testing.T) {
 		project     string // spec; empty: there is none
 		namespace   string // of the Application
 		destination string
-		change      func(*World)
+		change      func(*Env)
 		want        Placement
 		why         string
 	}{
@@ -139,21 +139,21 @@ func TestApplicationNeedsTheConsentOfItsProject(t *testing.T) {
 		{"no namespace of Applications", `{"destinations":[{"name":"*","namespace":"*"}]}`, "one-ns", `{"name":"one"}`, nil, Frozen, `does not permit Applications in namespace "one-ns"`},
 		{"another namespace of Applications", `{"destinations":[{"name":"*","namespace":"*"}],"sourceNamespaces":["two-*","/^x$/"]}`, "one-ns", `{"name":"one"}`, nil, Frozen, `does not permit Applications in namespace "one-ns"`},
 		{"a regular expression for them", `{"destinations":[{"name":"*","namespace":"*"}],"sourceNamespaces":["/^one-(ns|x)$/"]}`, "one-ns", `{"name":"one"}`, nil, Placed, ""},
-		{"Argo CD's own namespace needs no mention", `{"destinations":[{"name":"*","namespace":"*"}]}`, "argocd", `{"name":"one"}`, func(w *World) { w.Agent.HubNamespace = "argocd" }, Placed, ""},
-		{"destination mapping, too", `{"destinations":[{"name":"*","namespace":"*"}],"sourceNamespaces":["two-*"]}`, "team-a", `{"name":"one"}`, func(w *World) {
+		{"Argo CD's own namespace needs no mention", `{"destinations":[{"name":"*","namespace":"*"}]}`, "argocd", `{"name":"one"}`, func(w *Env) { w.Agent.HubNamespace = "argocd" }, Placed, ""},
+		{"destination mapping, too", `{"destinations":[{"name":"*","namespace":"*"}],"sourceNamespaces":["two-*"]}`, "team-a", `{"name":"one"}`, func(w *Env) {
 			w.Agent.Mapping, w.Settings.AllowedNamespaces = ByDestination, []string{"*"}
 		}, Frozen, `does not permit Applications in namespace "team-a"`},
 		{"only clusters of its own, and this is none", scoped, "one-ns", `{"name":"one"}`, nil, Frozen, "permits only clusters of its own"},
-		{"only clusters of its own, and this is another project's", scoped, "one-ns", `{"name":"one"}`, func(w *World) { w.Agent.Project = "q" }, Frozen, "permits only clusters of its own"},
-		{"only clusters of its own, and this is one", scoped, "one-ns", `{"name":"one"}`, func(w *World) { w.Agent.Project = "p" }, Placed, ""},
-		{"a cluster of another project, of which Argo CD takes no notice", tenantProject, "one-ns", `{"name":"one","namespace":"team-a"}`, func(w *World) { w.Agent.Project = "q" }, Placed, ""},
-		{"the project is not selected", tenantProject, "one-ns", `{"name":"one","namespace":"team-a"}`, func(w *World) {
+		{"only clusters of its own, and this is another project's", scoped, "one-ns", `{"name":"one"}`, func(w *Env) { w.Agent.Project = "q" }, Frozen, "permits only clusters of its own"},
+		{"only clusters of its own, and this is one", scoped, "one-ns", `{"name":"one"}`, func(w *Env) { w.Agent.Project = "p" }, Placed, ""},
+		{"a cluster of another project, of which Argo CD takes no notice", tenantProject, "one-ns", `{"name":"one","namespace":"team-a"}`, func(w *Env) { w.Agent.Project = "q" }, Placed, ""},
+		{"the project is not selected", tenantProject, "one-ns", `{"name":"one","namespace":"team-a"}`, func(w *Env) {
 			w.Settings.LabelSelector, _ = ParseSelector("team=x") // of which the Application is, below
 		}, Frozen, `AppProject "p" is not sent to agents`},
-		{"a global project permits it", `{"sourceNamespaces":["*"]}`, "one-ns", `{"name":"one","namespace":"shared"}`, func(w *World) {
+		{"a global project permits it", `{"sourceNamespaces":["*"]}`, "one-ns", `{"name":"one","namespace":"shared"}`, func(w *Env) {
 			w.GlobalProjects = []GlobalProject{{Name: "global", Selector: everything{}}}
 		}, Placed, ""},
-		{"a global project that is not there does not", `{"sourceNamespaces":["*"]}`, "one-ns", `{"name":"one","namespace":"shared"}`, func(w *World) {
+		{"a global project that is not there does not", `{"sourceNamespaces":["*"]}`, "one-ns", `{"name":"one","namespace":"shared"}`, func(w *Env) {
 			w.GlobalProjects = []GlobalProject{{Name: "missing", Selector: everything{}}}
 		}, Frozen, "does not permit"},
 	} {
@@ -193,7 +193,7 @@ func TestPlacementWaitsForProjects(t *testing.T) {
 	if item, ok := (ApplicationKind{}).Publish(app, w); ok {
 		t.Errorf("published as %s", item.Content)
 	}
-	if _, ok := Reports(app, w); ok {
+	if _, ok := StatusKey(app, w); ok {
 		t.Error("status is taken")
 	}
 	// What the destination alone decides needs no project.
@@ -215,10 +215,10 @@ func TestReplicaOfAutonomousAgentWithAnotherDestinationGetsNoTree(t *testing.T) 
 			"argocd.argoproj.io/principal-uid":"hub-1","argocd-agent.argoproj-labs.io/agent-name":"one"}},"spec":{"project":"one-p","destination":`+destination+`}}`)
 		w := withProjects(t, autoHub(), nil) // the spoke's rules count, not the hub's
 		_, placement, _ := Place(app, w)
-		if _, reports := Reports(app, w); placement != want || reports != (want == Placed) {
+		if _, reports := StatusKey(app, w); placement != want || reports != (want == Placed) {
 			t.Errorf("%s: %v, status is taken: %v", destination, placement, reports)
 		}
-		if held, ok := (ApplicationKind{}).Reflect(app, w); !ok || !held.Mark.Owned {
+		if held, ok := (ApplicationKind{}).ReadReplica(app, w); !ok || !held.Mark.Owned {
 			t.Errorf("%s: the edit would not be undone", destination)
 		}
 	}
@@ -230,7 +230,7 @@ func TestOlderAgentRefusesFrozenItem(t *testing.T) {
 	item, _ := ApplicationKind{}.Publish(placedApp(t, "one-ns", "p", `{"name":"two"}`), managedHub())
 	local := object(t, `{"metadata":{"name":"x","namespace":"argo","uid":"l",`+marked+`},"spec":{"project":"p","destination":{"name":"in-cluster"}}}`)
 	for name, there := range map[string]*Object{"nothing there": nil, "something there": local} {
-		_, err := ApplicationKind{}.Merge(there, item.Key, item.Content, nil, Mark{Owned: true}, managedSpoke())
+		_, err := ApplicationKind{}.Merge(there, item.Key, item.Content, nil, Ownership{Owned: true}, managedSpoke())
 		refused(t, name, err, engine.Invalid)
 	}
 	if Deleting(item.Content) {

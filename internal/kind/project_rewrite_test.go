@@ -2,7 +2,7 @@ package kind
 
 import "testing"
 
-func publishedSpec(t *testing.T, o *Object, w *World) []byte {
+func publishedSpec(t *testing.T, o *Object, w *Env) []byte {
 	t.Helper()
 	item, ok := AppProjectKind{}.Publish(o, w)
 	if !ok {

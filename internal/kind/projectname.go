@@ -24,7 +24,7 @@ func ProjectName(agent, project string) string {
 	if name := agent + separator + project; len(name) < maxName {
 		return name
 	}
-	return fit(agent + "--" + project)
+	return truncateName(agent + "--" + project)
 }
 
 // SplitProjectName is the inverse of ProjectName. Of a name that was cut it
@@ -46,7 +46,7 @@ func SplitProjectName(name string) (agent, project string, ok bool) {
 	return agent, project, true
 }
 
-// ValidateAgentName refuses names that can not be an agent's: it is a namespace
+// ValidateAgentName refuses names that cannot be an agent's: it is a namespace
 // on the hub, and the first part of project names there.
 func ValidateAgentName(agent string) error {
 	if !isLabel(agent) {

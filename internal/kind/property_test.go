@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // values draws JSON that this build has never heard of, written in odd ways.
@@ -46,12 +46,12 @@ func values(depth int) *rapid.Generator[string] {
 // crosses.
 func texts() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
-		var o raw.Object
+		var o rawjson.Object
 		for _, key := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{
 			"a", "b", "c", "team", "app.kubernetes.io/instance", "argocd.argoproj.io/refresh", "argocd.argoproj.io/tracking-id",
 			"kubectl.kubernetes.io/last-applied-configuration", "notified.notifications.argoproj.io", "argocd-agent.argoproj-labs.io/last-command",
 		}), rapid.ID[string]).Draw(t, "keys") {
-			o.Set(key, raw.Quote(rapid.SampledFrom([]string{"", "1", "two\n"}).Draw(t, "value")))
+			o.Set(key, rawjson.Quote(rapid.SampledFrom([]string{"", "1", "two\n"}).Draw(t, "value")))
 		}
 		return string(o.Bytes())
 	})
@@ -59,7 +59,7 @@ func texts() *rapid.Generator[string] {
 
 // fields draws an object with some of the given members.
 func fields(t *rapid.T, name string, choices map[string]*rapid.Generator[string], order []string) string {
-	var o raw.Object
+	var o rawjson.Object
 	for _, key := range order {
 		if rapid.Bool().Draw(t, name+"."+key) {
 			o.Set(key, []byte(choices[key].Draw(t, name+"."+key)))
@@ -112,9 +112,9 @@ func drawObject(t *rapid.T, k Kind, name, namespace, uid, label string) *Object 
 	top := members([]byte(fields(t, label, body, order)))
 	labels, annotations := members([]byte(texts().Draw(t, label+".labels"))), members([]byte(texts().Draw(t, label+".annotations")))
 	if _, ok := k.(RepositoryKind); ok {
-		labels.Set(secretType, raw.Quote("repository"))
+		labels.Set(secretType, rawjson.Quote("repository"))
 	}
-	meta := raw.Object{{Key: "name", Value: raw.Quote(name)}, {Key: "namespace", Value: raw.Quote(namespace)}, {Key: "uid", Value: raw.Quote(uid)}, {Key: "future", Value: []byte(values(1).Draw(t, label+".future"))}}
+	meta := rawjson.Object{{Key: "name", Value: rawjson.Quote(name)}, {Key: "namespace", Value: rawjson.Quote(namespace)}, {Key: "uid", Value: rawjson.Quote(uid)}, {Key: "future", Value: []byte(values(1).Draw(t, label+".future"))}}
 	setList(&meta, "labels", labels)
 	setList(&meta, "annotations", annotations)
 	if rapid.Bool().Draw(t, label+".finalizers") {
@@ -131,7 +131,7 @@ func drawObject(t *rapid.T, k Kind, name, namespace, uid, label string) *Object 
 type setup struct {
 	name           string
 	kind           Kind
-	owner, replica *World
+	owner, replica *Env
 	object         string // name of the object on the owner's side
 	from           string // namespace
 	placing        []placing
@@ -145,7 +145,7 @@ type placing struct {
 }
 
 func setups() []setup {
-	everywhere := func(side Side) *World {
+	everywhere := func(side Side) *Env {
 		w := world(side, Managed, ByDestination)
 		w.Settings.AllowedNamespaces = []string{"*"}
 		return w
@@ -185,21 +185,21 @@ func TestProjectMergeProjectIsStable(t *testing.T) {
 				if rapid.Bool().Draw(t, "exists") {
 					local = drawLocal(t, s, item.Key)
 				}
-				merged, err := s.kind.Merge(local, item.Key, item.Content, nil, Mark{}, s.replica)
+				merged, err := s.kind.Merge(local, item.Key, item.Content, nil, Ownership{}, s.replica)
 				if err != nil {
 					t.Fatalf("merge: %v", err)
 				}
-				held, ok := s.kind.Reflect(merged, s.replica)
+				held, ok := s.kind.ReadReplica(merged, s.replica)
 				if !ok || held.Key != item.Key || !held.Mark.Owned || held.Mark.Source != "u1" {
 					t.Fatalf("held %v as %v, %+v: %s", ok, held.Key, held.Mark, merged.Raw())
 				}
 				if !bytes.Equal(held.Content, item.Content) {
 					t.Fatalf("sent %s\nheld %s", item.Content, held.Content)
 				}
-				if c, err := raw.Canonical(item.Content); err != nil || !bytes.Equal(c, item.Content) {
+				if c, err := rawjson.Canonical(item.Content); err != nil || !bytes.Equal(c, item.Content) {
 					t.Fatalf("content is not canonical: %s", item.Content)
 				}
-				again, err := s.kind.Merge(merged, item.Key, item.Content, nil, Mark{}, s.replica)
+				again, err := s.kind.Merge(merged, item.Key, item.Content, nil, Ownership{}, s.replica)
 				if err != nil || !bytes.Equal(again.Raw(), merged.Raw()) {
 					t.Fatalf("merged again (%v):\n%s\n%s", err, merged.Raw(), again.Raw())
 				}
@@ -220,7 +220,7 @@ func drawItem(t *rapid.T, s setup, uid, label string) Item {
 		return item
 	}
 	for _, p := range s.placing {
-		b, err := raw.Set(o.Raw(), []byte(p.values.Draw(t, label+" "+p.member)), "spec", p.member)
+		b, err := rawjson.Set(o.Raw(), []byte(p.values.Draw(t, label+" "+p.member)), "spec", p.member)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +247,7 @@ func drawLocal(t *rapid.T, s setup, k engine.Key) *Object {
 		return local
 	}
 	earlier := drawItem(t, s, "u0", "earlier")
-	copied, err := s.kind.Merge(nil, earlier.Key, earlier.Content, nil, Mark{}, s.replica)
+	copied, err := s.kind.Merge(nil, earlier.Key, earlier.Content, nil, Ownership{}, s.replica)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func drawLocal(t *rapid.T, s setup, k engine.Key) *Object {
 	for _, list := range []string{"labels", "annotations"} {
 		own := members(d.meta.Get(list))
 		for i := range rapid.IntRange(0, 3).Draw(t, "added") {
-			own.Set("hub/"+strconv.Itoa(i), raw.Quote("h"))
+			own.Set("hub/"+strconv.Itoa(i), rawjson.Quote("h"))
 		}
 		setList(&d.meta, list, own)
 	}
@@ -316,23 +316,23 @@ func TestStatusMergeIsStable(t *testing.T) {
 		spoke := draw("spoke", "argo", `,`+marked, literals(bySpoke, byCommand, mirrored, `{"info":[]}`))
 		item, _ := StatusKind{}.Publish(spoke, managedSpoke())
 		hub := draw("hub", "one-ns", "", literals(mirrored, mirrorOfC))
-		merged, err := StatusKind{}.Merge(hub, item.Key, item.Content, item.Extra, Mark{}, managedHub())
+		merged, err := StatusKind{}.Merge(hub, item.Key, item.Content, item.Extra, Ownership{}, managedHub())
 		if err != nil {
 			t.Fatal(err)
 		}
-		held, ok := StatusKind{}.Reflect(merged, managedHub())
+		held, ok := StatusKind{}.ReadReplica(merged, managedHub())
 		if !ok || !bytes.Equal(held.Content, item.Content) {
-			if raw.Text(hub.Get("status", "operationState"), "phase") != phaseTerminating {
+			if rawjson.Text(hub.Get("status", "operationState"), "phase") != phaseTerminating {
 				t.Fatalf("sent %s\nheld %s", item.Content, held.Content)
 			}
 		}
 		if !bytes.Equal(hub.Get("future"), merged.Get("future")) {
 			t.Fatal("what nobody knows has changed")
 		}
-		if a, b := raw.Text(merged.Get("status", "reconciledAt")), raw.Text(spoke.Get("status", "reconciledAt")); a != b {
+		if a, b := rawjson.Text(merged.Get("status", "reconciledAt")), rawjson.Text(spoke.Get("status", "reconciledAt")); a != b {
 			t.Fatalf("reconciledAt is %q, not %q", a, b)
 		}
-		again, err := StatusKind{}.Merge(merged, item.Key, item.Content, item.Extra, Mark{}, managedHub())
+		again, err := StatusKind{}.Merge(merged, item.Key, item.Content, item.Extra, Ownership{}, managedHub())
 		if err != nil || !bytes.Equal(again.Raw(), merged.Raw()) {
 			t.Fatalf("merged again (%v):\n%s\n%s", err, merged.Raw(), again.Raw())
 		}
@@ -350,11 +350,11 @@ func TestRewrittenDestinationsPermitTheSame(t *testing.T) {
 		for range rapid.IntRange(1, 5).Draw(t, "entries") {
 			list = append(list, fmt.Appendf(nil, `{"name":%q,"server":%q,"namespace":%q}`, names.Draw(t, "name"), servers.Draw(t, "server"), namespaces.Draw(t, "namespace")))
 		}
-		there := readDestinations(raw.Join(list))
+		there := readDestinations(rawjson.Join(list))
 		if !hub.permitted(there) {
 			for _, namespace := range []string{"a", "ab", "kube-system", "zz", "team-a"} {
 				if hub.permits(there, namespace) {
-					t.Fatalf("%s permits %s, and yet is not sent", raw.Join(list), namespace)
+					t.Fatalf("%s permits %s, and yet is not sent", rawjson.Join(list), namespace)
 				}
 			}
 			return
@@ -363,7 +363,7 @@ func TestRewrittenDestinationsPermitTheSame(t *testing.T) {
 		here := readDestinations(rewritten)
 		for _, namespace := range []string{"", "a", "ab", "kube-system", "zz", "team-a"} {
 			if hub.permits(there, namespace) != spoke.permits(here, namespace) {
-				t.Fatalf("namespace %q: %s on the hub, %s on the spoke", namespace, raw.Join(list), rewritten)
+				t.Fatalf("namespace %q: %s on the hub, %s on the spoke", namespace, rawjson.Join(list), rewritten)
 			}
 		}
 	})

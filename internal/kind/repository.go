@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // RepositoryKind is the scope of repository and repo-creds Secrets. They follow
@@ -27,13 +27,13 @@ func (RepositoryKind) Scope() string { return RepositoryScope }
 // Resource implements Kind.
 func (RepositoryKind) Resource() Resource { return Secrets }
 
-// Belongs implements Kind.
-func (RepositoryKind) Belongs(o *Object) bool { return isRepositoryType(o.Label(secretType)) }
+// Matches implements Kind.
+func (RepositoryKind) Matches(o *Object) bool { return isRepositoryType(o.Label(secretType)) }
 
 // Publish implements Kind. It depends on the project's AppProject, which is
 // looked up.
-func (r RepositoryKind) Publish(o *Object, w *World) (Item, bool) {
-	if w.Side != Hub || w.Agent.Mode != Managed || !r.Belongs(o) || !selected(o, w) ||
+func (r RepositoryKind) Publish(o *Object, w *Env) (Item, bool) {
+	if w.Side != Hub || w.Agent.Mode != Managed || !r.Matches(o) || !selected(o, w) ||
 		o.Namespace() != w.HubArgoNamespace || o.IsDeleting() {
 		return Item{}, false
 	}
@@ -54,14 +54,14 @@ func (r RepositoryKind) Publish(o *Object, w *World) (Item, bool) {
 // RepositoryProject returns the project that a repository's Secret is for,
 // empty if it is for none in particular.
 func RepositoryProject(o *Object) string {
-	project, err := base64.StdEncoding.DecodeString(raw.Text(o.Get("data", "project")))
+	project, err := base64.StdEncoding.DecodeString(rawjson.Text(o.Get("data", "project")))
 	if err != nil {
 		return ""
 	}
 	return strings.TrimSpace(string(project))
 }
 
-func repositoryPayload(o *Object, uid string, w *World) *payload {
+func repositoryPayload(o *Object, uid string, w *Env) *payload {
 	p := &payload{uid: uid}
 	p.metadata(o, false, w)
 	if data := o.Get("data"); isObject(data) {
@@ -70,30 +70,30 @@ func repositoryPayload(o *Object, uid string, w *World) *payload {
 	return p
 }
 
-// Reflect implements Kind.
-func (r RepositoryKind) Reflect(o *Object, w *World) (Held, bool) {
-	if w.Side != Spoke || w.Agent.Mode != Managed || !r.Belongs(o) || ignored(o) || o.Namespace() != w.SpokeArgoNamespace {
-		return Held{}, false
+// ReadReplica implements Kind.
+func (r RepositoryKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
+	if w.Side != Spoke || w.Agent.Mode != Managed || !r.Matches(o) || ignored(o) || o.Namespace() != w.SpokeArgoNamespace {
+		return ReplicaItem{}, false
 	}
-	mark := ReadMark(o, w)
-	return Held{Key: engine.Key{Name: o.Name()}, Content: repositoryPayload(o, mark.Source, w).content(), Mark: mark}, true
+	mark := ReadOwnership(o, w)
+	return ReplicaItem{Key: engine.Key{Name: o.Name()}, Content: repositoryPayload(o, mark.Source, w).content(), Mark: mark}, true
 }
 
 // Key implements Kind.
-func (r RepositoryKind) Key(o *Object, w *World) (engine.Key, bool) { return managedKey(o, w) }
+func (r RepositoryKind) Key(o *Object, w *Env) (engine.Key, bool) { return managedKey(o, w) }
 
 // Target implements Kind.
-func (RepositoryKind) Target(k engine.Key, w *World) (Ref, error) {
+func (RepositoryKind) Target(k engine.Key, w *Env) (Ref, error) {
 	return managedTarget(k, Secrets, w)
 }
 
 // managedKey and managedTarget are for kinds that only a managed agent gets, in
 // Argo CD's namespace on both sides.
-func managedKey(o *Object, w *World) (engine.Key, bool) {
+func managedKey(o *Object, w *Env) (engine.Key, bool) {
 	return engine.Key{Name: o.Name()}, w.Agent.Mode == Managed && o.Namespace() == argoNamespace(w)
 }
 
-func managedTarget(k engine.Key, resource Resource, w *World) (Ref, error) {
+func managedTarget(k engine.Key, resource Resource, w *Env) (Ref, error) {
 	if w.Agent.Mode != Managed {
 		return Ref{}, refuse(engine.WrongMode, "only a managed agent is sent objects of kind %s", resource.Kind)
 	}
@@ -108,9 +108,9 @@ func managedTarget(k engine.Key, resource Resource, w *World) (Ref, error) {
 
 // Merge implements Kind. Whatever the hub says, no other Secret of the spoke is
 // touched: not Argo CD's own, and none that holds a cluster.
-func (r RepositoryKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Mark, w *World) (*Object, error) {
+func (r RepositoryKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Ownership, w *Env) (*Object, error) {
 	if owner(w) {
-		return nil, notYours("repositories", w)
+		return nil, errNotOwner("repositories", w)
 	}
 	ref, err := r.Target(k, w)
 	if err != nil {
@@ -121,15 +121,15 @@ func (r RepositoryKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 		return nil, err
 	}
 	data := p.body.Get("data")
-	if !isRepositoryType(raw.Text(p.labels.Get(secretType))) || !isStringMap(data) {
+	if !isRepositoryType(rawjson.Text(p.labels.Get(secretType))) || !isStringMap(data) {
 		return nil, refuse(engine.Invalid, "%s is not a repository", k)
 	}
 	var d *draft
 	switch {
 	case local == nil:
 		d = create(ref)
-		d.top.Set("type", raw.Quote("Opaque"))
-	case !r.Belongs(local):
+		d.top.Set("type", rawjson.Quote("Opaque"))
+	case !r.Matches(local):
 		return nil, refuse(engine.NameTaken, "Secret %s exists here and is not a repository", k)
 	case ignored(local):
 		return nil, refuse(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
@@ -142,7 +142,7 @@ func (r RepositoryKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 }
 
 // Release implements Remover.
-func (RepositoryKind) Release(o *Object, _ *World) *Object { return release(o) }
+func (RepositoryKind) Release(o *Object, _ *Env) *Object { return release(o) }
 
 // Keeps implements Remover.
 func (RepositoryKind) Keeps(*Object) bool { return false }

@@ -70,17 +70,17 @@ func TestRepositoryOnTheSpoke(t *testing.T) {
 	same(t, "created", created.Raw(), `{"apiVersion":"v1","kind":"Secret","type":"Opaque","data":{"url":"eA=="},
 		"metadata":{"name":"repo","namespace":"argo","labels":{"argocd.argoproj.io/secret-type":"repository"},
 		"annotations":{"argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1"}}}`)
-	held, _ := RepositoryKind{}.Reflect(created, managedSpoke())
+	held, _ := RepositoryKind{}.ReadReplica(created, managedSpoke())
 	same(t, "reflected", held.Content, content)
 
-	adopted, err := RepositoryKind{}.Merge(created, named("repo"), []byte(content), nil, Mark{Adopted: true}, managedSpoke())
+	adopted, err := RepositoryKind{}.Merge(created, named("repo"), []byte(content), nil, Ownership{Adopted: true}, managedSpoke())
 	if err != nil || (RepositoryKind{}).Keeps(adopted) {
 		t.Errorf("adopted credentials are kept: %v", err)
 	}
 	secret := object(t, `{"metadata":{"name":"argocd-secret","namespace":"argo"},"data":{"admin.password":"eA=="}}`)
-	_, err = RepositoryKind{}.Merge(secret, named("argocd-secret"), []byte(content), nil, Mark{}, managedSpoke())
+	_, err = RepositoryKind{}.Merge(secret, named("argocd-secret"), []byte(content), nil, Ownership{}, managedSpoke())
 	refused(t, "Argo CD's own Secret", err, engine.NameTaken)
-	if _, ok := (RepositoryKind{}).Reflect(secret, managedSpoke()); ok {
+	if _, ok := (RepositoryKind{}).ReadReplica(secret, managedSpoke()); ok {
 		t.Error("Argo CD's own Secret is compared")
 	}
 	for name, bad := range map[string]string{
@@ -88,10 +88,10 @@ func TestRepositoryOnTheSpoke(t *testing.T) {
 		"without a label":       `{"uid":"u","data":{}}`,
 		"data that is not text": `{"uid":"u","metadata":{"labels":{"argocd.argoproj.io/secret-type":"repository"}},"data":{"a":{}}}`,
 	} {
-		_, err := RepositoryKind{}.Merge(nil, named("x"), []byte(bad), nil, Mark{}, managedSpoke())
+		_, err := RepositoryKind{}.Merge(nil, named("x"), []byte(bad), nil, Ownership{}, managedSpoke())
 		refused(t, name, err, engine.Invalid)
 	}
-	_, err = RepositoryKind{}.Merge(nil, named("x"), []byte(content), nil, Mark{}, managedHub())
+	_, err = RepositoryKind{}.Merge(nil, named("x"), []byte(content), nil, Ownership{}, managedHub())
 	refused(t, "on the hub", err, engine.WrongMode)
 	_, err = RepositoryKind{}.Target(named("x"), autoSpoke())
 	refused(t, "an autonomous agent", err, engine.WrongMode)
@@ -116,13 +116,13 @@ func TestTrustOnTheSpoke(t *testing.T) {
 	same(t, "content", item.Content, `{"uid":"u","data":{"k":"v"}}`)
 
 	local := object(t, `{"metadata":{"name":"argocd-gpg-keys-cm","namespace":"argo","labels":{"app.kubernetes.io/part-of":"argocd"}},"data":{"old":"x"}}`)
-	merged, err := GPGKeyKind{}.Merge(local, item.Key, item.Content, nil, Mark{Adopted: true}, managedSpoke())
+	merged, err := GPGKeyKind{}.Merge(local, item.Key, item.Content, nil, Ownership{Adopted: true}, managedSpoke())
 	if err != nil {
 		t.Fatal(err)
 	}
 	same(t, "merged", merged.Raw(), `{"metadata":{"name":"argocd-gpg-keys-cm","namespace":"argo","labels":{"app.kubernetes.io/part-of":"argocd"},
 		"annotations":{"argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1","argocd-agent.argoproj-labs.io/adopted":"true"}},"data":{"k":"v"}}`)
-	held, _ := GPGKeyKind{}.Reflect(merged, managedSpoke())
+	held, _ := GPGKeyKind{}.ReadReplica(merged, managedSpoke())
 	same(t, "reflected", held.Content, string(item.Content))
 	if !(GPGKeyKind{}).Keeps(merged) {
 		t.Error("every Argo CD comes with it, and yet it would be deleted")
@@ -131,6 +131,6 @@ func TestTrustOnTheSpoke(t *testing.T) {
 	if created.Label("app.kubernetes.io/part-of") != "argocd" {
 		t.Error("Argo CD would not find it")
 	}
-	_, err = GPGKeyKind{}.Merge(nil, named("argocd-cm"), item.Content, nil, Mark{}, managedSpoke())
+	_, err = GPGKeyKind{}.Merge(nil, named("argocd-cm"), item.Content, nil, Ownership{}, managedSpoke())
 	refused(t, "another ConfigMap", err, engine.NotAllowed)
 }

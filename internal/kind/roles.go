@@ -6,11 +6,11 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // Roles of an autonomous agent's project grant rights on the hub, so they are
-// the one place where unknown fields do not travel: what this build can not
+// the one place where unknown fields do not travel: what this build cannot
 // judge is left out by the spoke and refused by the hub.
 
 // roleFields are those that cross. Tokens do not: each Argo CD signs its own.
@@ -51,7 +51,7 @@ func parsePolicy(line, project, role string) (policy, bool) {
 
 // policyForHub rewrites a policy for the project's copy on the hub, where its
 // Applications are in the agent's namespace.
-func policyForHub(p policy, role string, w *World, hubProject string) policy {
+func policyForHub(p policy, role string, w *Env, hubProject string) policy {
 	p.subject = "proj:" + hubProject + ":" + role
 	if p.resource == "applications" || p.resource == "logs" || p.resource == "exec" {
 		if namespace, app, ok := strings.Cut(p.object, "/"); ok {
@@ -70,17 +70,17 @@ func policyForHub(p policy, role string, w *World, hubProject string) policy {
 
 // rolesForHub rewrites the roles of a spoke's project. What Argo CD would not
 // accept is left out.
-func rolesForHub(list []byte, project string, w *World) []byte {
-	entries, _ := raw.Elements(list)
+func rolesForHub(list []byte, project string, w *Env) []byte {
+	entries, _ := rawjson.Elements(list)
 	hubProject := ProjectName(w.Agent.Name, project)
 	var roles [][]byte
 	for _, e := range entries {
-		role := slices.DeleteFunc(members(e), func(m raw.Member) bool { return !slices.Contains(roleFields, m.Key) })
-		name := raw.Text(role.Get("name"))
+		role := slices.DeleteFunc(members(e), func(m rawjson.Member) bool { return !slices.Contains(roleFields, m.Key) })
+		name := rawjson.Text(role.Get("name"))
 		if !roleName.MatchString(name) {
 			continue
 		}
-		lines, _ := raw.Strings(role.Get("policies"))
+		lines, _ := rawjson.Strings(role.Get("policies"))
 		var policies []string
 		for _, line := range lines {
 			if p, ok := parsePolicy(line, project, name); ok {
@@ -89,7 +89,7 @@ func rolesForHub(list []byte, project string, w *World) []byte {
 				}
 			}
 		}
-		groups, _ := raw.Strings(role.Get("groups"))
+		groups, _ := rawjson.Strings(role.Get("groups"))
 		groups = slices.DeleteFunc(groups, func(g string) bool { return !validGroup(g) })
 		setStrings(&role, "policies", policies)
 		setStrings(&role, "groups", groups)
@@ -98,28 +98,28 @@ func rolesForHub(list []byte, project string, w *World) []byte {
 	if len(roles) == 0 {
 		return nil
 	}
-	return raw.Join(roles)
+	return rawjson.Join(roles)
 }
 
-func setStrings(o *raw.Object, key string, list []string) {
+func setStrings(o *rawjson.Object, key string, list []string) {
 	if len(list) == 0 {
 		o.Remove(key)
 		return
 	}
-	o.Set(key, raw.AppendStrings(nil, list))
+	o.Set(key, rawjson.AppendStrings(nil, list))
 }
 
 // checkRoles refuses roles that a well-behaved agent would not have sent.
 func checkRoles(list []byte, project string) error {
-	if raw.IsNull(list) {
+	if rawjson.IsNull(list) {
 		return nil
 	}
-	entries, err := raw.Elements(list)
+	entries, err := rawjson.Elements(list)
 	if err != nil {
 		return refuse(engine.Invalid, "roles of project %s: %v", project, err)
 	}
 	for _, e := range entries {
-		role, err := raw.Split(e)
+		role, err := rawjson.Split(e)
 		if err != nil {
 			return refuse(engine.Invalid, "a role of project %s: %v", project, err)
 		}
@@ -128,7 +128,7 @@ func checkRoles(list []byte, project string) error {
 				return refuse(engine.NotAllowed, "a role of project %s has the field %.80q", project, m.Key)
 			}
 		}
-		name := raw.Text(role.Get("name"))
+		name := rawjson.Text(role.Get("name"))
 		if !roleName.MatchString(name) {
 			return refuse(engine.Invalid, "%.80q is not a name that a role can have", name)
 		}
@@ -147,10 +147,10 @@ func checkRoles(list []byte, project string) error {
 }
 
 func textList(b []byte) ([]string, bool) {
-	if raw.IsNull(b) {
+	if rawjson.IsNull(b) {
 		return nil, true
 	}
-	return raw.Strings(b)
+	return rawjson.Strings(b)
 }
 
 // validGroup is Argo CD's rule for group names: they end up in lines of a

@@ -10,11 +10,11 @@ import (
 // repository? The list is the project's sourceRepos. `!x` matches all but x, and
 // one that does not match ends the evaluation.
 func SourcePermitted(sourceRepos []string, repository string) bool {
-	repository = NormalRepository(repository)
+	repository = NormalizeRepoURL(repository)
 	matched := false
 	for _, item := range sourceRepos {
 		glob, deny := strings.CutPrefix(item, "!")
-		glob = NormalRepository(glob)
+		glob = NormalizeRepoURL(glob)
 		switch {
 		case deny && globMatchPath(glob, repository):
 			return false
@@ -39,9 +39,9 @@ func globMatchPath(glob, text string) bool {
 
 var sshAddress = regexp.MustCompile(`^(ssh://)?([^/:]*?)@[^@]+$`)
 
-// NormalRepository is a repository's address as Argo CD compares it; empty: it is
+// NormalizeRepoURL is a repository's address as Argo CD compares it; empty: it is
 // none.
-func NormalRepository(repository string) string {
+func NormalizeRepoURL(repository string) string {
 	repository = strings.ToLower(strings.TrimSpace(repository))
 	if sshAddress.MatchString(repository) && !strings.HasPrefix(repository, "ssh://") {
 		repository = "ssh://" + strings.Replace(repository, ":", "/", 1)

@@ -3,7 +3,7 @@ package kind
 import (
 	"slices"
 
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 const (
@@ -18,21 +18,21 @@ const (
 // kustomize or directory is none. `automated: {}` means auto-sync and stays.
 // The controller leaves `sources` as they are (an empty helm there chooses the
 // type), and so do we.
-func normaliseSpec(spec *raw.Object) {
-	if raw.Text(spec.Get("project")) == "" {
-		spec.Set("project", raw.Quote(defaultProject))
+func normaliseSpec(spec *rawjson.Object) {
+	if rawjson.Text(spec.Get("project")) == "" {
+		spec.Set("project", rawjson.Quote(defaultProject))
 	}
 	if v := spec.Get("syncPolicy"); v != nil && isZero(v, nil, "automated", "retry", "managedNamespaceMetadata") {
 		spec.Remove("syncPolicy")
 	}
 	if sources := spec.Get("sources"); isEmpty(sources) {
-		if v := spec.Get("source"); !raw.IsNull(v) {
+		if v := spec.Get("source"); !rawjson.IsNull(v) {
 			source := members(v)
 			normaliseSource(&source)
 			spec.Set("source", source.Bytes())
 		}
 	}
-	if v := spec.Get("destination"); !raw.IsNull(v) {
+	if v := spec.Get("destination"); !rawjson.IsNull(v) {
 		spec.Set("destination", normaliseDestination(members(v)).Bytes())
 	}
 }
@@ -42,7 +42,7 @@ var kustomizeDetails = []string{
 	"forceCommonLabels", "forceCommonAnnotations", "commonAnnotationsEnvsubst", "labelWithoutSelector", "labelIncludeTemplates",
 }
 
-func normaliseSource(source *raw.Object) {
+func normaliseSource(source *rawjson.Object) {
 	if v := source.Get("kustomize"); v != nil && isZero(v, kustomizeDetails) {
 		source.Remove("kustomize")
 	}
@@ -53,7 +53,7 @@ func normaliseSource(source *raw.Object) {
 	if v == nil || !isZero(v, []string{"include", "exclude"}) {
 		return
 	}
-	var kept raw.Object
+	var kept rawjson.Object
 	for _, m := range members(v) {
 		if (m.Key == "include" || m.Key == "exclude") && !isEmpty(m.Value) {
 			kept = append(kept, m)
@@ -67,24 +67,24 @@ func normaliseSource(source *raw.Object) {
 }
 
 // normaliseDestination drops what says nothing.
-func normaliseDestination(destination raw.Object) raw.Object {
-	return slices.DeleteFunc(destination, func(m raw.Member) bool {
+func normaliseDestination(destination rawjson.Object) rawjson.Object {
+	return slices.DeleteFunc(destination, func(m rawjson.Member) bool {
 		return (m.Key == "name" || m.Key == "server" || m.Key == "namespace") && isEmpty(m.Value)
 	})
 }
 
-// isZero tells whether every member of an object is empty, apart from those to
+// isZero reports whether every member of an object is empty, apart from those to
 // be ignored. Those in pointers count as soon as they are there.
 func isZero(v []byte, ignore []string, pointers ...string) bool {
-	if raw.IsNull(v) {
+	if rawjson.IsNull(v) {
 		return true
 	}
 	zero := true
-	err := raw.Each(v, func(key string, value []byte) bool {
+	err := rawjson.Each(v, func(key string, value []byte) bool {
 		switch {
 		case slices.Contains(ignore, key):
 		case slices.Contains(pointers, key):
-			zero = raw.IsNull(value)
+			zero = rawjson.IsNull(value)
 		case len(value) > 0 && value[0] == '{' && key == "jsonnet":
 			zero = isZero(value, nil)
 		default:
@@ -95,7 +95,7 @@ func isZero(v []byte, ignore []string, pointers ...string) bool {
 	return err == nil && zero
 }
 
-// isEmpty tells whether a value is what Go's zero value is written as.
+// isEmpty reports whether a value is what Go's zero value is written as.
 func isEmpty(v []byte) bool {
 	switch string(v) {
 	case "", "null", `""`, "false", "0", "[]", "{}":
@@ -105,7 +105,7 @@ func isEmpty(v []byte) bool {
 		return len(members(v)) == 0
 	}
 	if len(v) > 1 && v[0] == '[' {
-		list, err := raw.Elements(v)
+		list, err := rawjson.Elements(v)
 		return err == nil && len(list) == 0
 	}
 	return false

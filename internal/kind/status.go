@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // StatusKind is the scope of Application statuses. The spoke publishes in both
@@ -28,16 +28,16 @@ func (StatusKind) Scope() string { return StatusScope }
 // Resource implements Kind.
 func (StatusKind) Resource() Resource { return Applications }
 
-// Belongs implements Kind.
-func (StatusKind) Belongs(*Object) bool { return true }
+// Matches implements Kind.
+func (StatusKind) Matches(*Object) bool { return true }
 
 // Publish implements Kind. On a managed spoke only what came from the hub is
 // reported.
-func (StatusKind) Publish(o *Object, w *World) (Item, bool) {
+func (StatusKind) Publish(o *Object, w *Env) (Item, bool) {
 	if w.Side != Spoke || ignored(o) {
 		return Item{}, false
 	}
-	if w.Agent.Mode == Managed && !ReadMark(o, w).Owned || w.Agent.Mode == Autonomous && !selected(o, w) {
+	if w.Agent.Mode == Managed && !ReadOwnership(o, w).Owned || w.Agent.Mode == Autonomous && !selected(o, w) {
 		return Item{}, false
 	}
 	k, ok := spokeKey(o, w)
@@ -46,19 +46,19 @@ func (StatusKind) Publish(o *Object, w *World) (Item, bool) {
 	}
 	status, operation := o.Get("status"), o.Get("operation")
 	if w.Agent.Mode == Autonomous {
-		onHub := func(namespace, name string) (string, string, bool) { return OnHub(namespace, name, w) }
+		onHub := func(namespace, name string) (string, string, bool) { return HubNameOf(namespace, name, w) }
 		rename := func(list []byte) []byte { return renameApplications(list, onHub) }
 		status = edited(status, rename, "resources")
 		status = edited(status, rename, "operationState", "syncResult", "resources")
 		status = edited(status, rename, "operationState", "operation", "sync", "resources")
 		operation = edited(operation, rename, "sync", "resources")
 	}
-	conditions := withoutOurConditions(raw.Get(status, "conditions"))
+	conditions := withoutOurConditions(rawjson.Get(status, "conditions"))
 	if fields := DroppedFields(o, w); len(fields) > 0 && w.Agent.Mode == Managed {
 		conditions = withCondition(conditions, condition(ConditionDropped, droppedMessage(fields, Spoke), ""))
 	}
 	content := statusContent(status, operation, conditions)
-	extra := statusExtra{reconciledAt: raw.Text(status, "reconciledAt")}
+	extra := statusExtra{reconciledAt: rawjson.Text(status, "reconciledAt")}
 	done := readDone(o)
 	extra.lastCommands = done.ids
 	extra.setDone(o, done.refresh)
@@ -71,15 +71,15 @@ func (StatusKind) Publish(o *Object, w *World) (Item, bool) {
 func statusContent(status, operation, conditions []byte) []byte {
 	s := members(status)
 	s.Remove("reconciledAt")
-	if raw.IsNull(s.Get("operationState")) {
+	if rawjson.IsNull(s.Get("operationState")) {
 		s.Remove("operationState")
 	}
 	setOrRemove(&s, "conditions", conditions)
-	all := raw.Object{{Key: "status", Value: s.Bytes()}}
+	all := rawjson.Object{{Key: "status", Value: s.Bytes()}}
 	if isObject(operation) {
 		all.Set("operation", withoutInfo(operation, MirrorInfo))
 	}
-	content, err := raw.CanonicalCut(all.Bytes())
+	content, err := rawjson.CanonicalCut(all.Bytes())
 	if err != nil {
 		return nil
 	}
@@ -107,31 +107,31 @@ func (e *statusExtra) setDone(o *Object, nonce string) {
 }
 
 func (e statusExtra) bytes() []byte {
-	var o raw.Object
+	var o rawjson.Object
 	if e.hydrated != "" {
-		o.Set("hydrated", raw.Quote(e.hydrated))
+		o.Set("hydrated", rawjson.Quote(e.hydrated))
 	}
 	if len(e.lastCommands) > 0 {
-		o.Set("lastCommands", raw.AppendStrings(nil, e.lastCommands))
+		o.Set("lastCommands", rawjson.AppendStrings(nil, e.lastCommands))
 	}
 	if e.reconciledAt != "" {
-		o.Set("reconciledAt", raw.Quote(e.reconciledAt))
+		o.Set("reconciledAt", rawjson.Quote(e.reconciledAt))
 	}
 	if e.refreshed != "" {
-		o.Set("refreshed", raw.Quote(e.refreshed))
+		o.Set("refreshed", rawjson.Quote(e.refreshed))
 	}
 	return o.Bytes()
 }
 
 func readExtra(extra []byte) statusExtra {
-	if raw.Check(extra, 64<<10) != nil {
+	if rawjson.Check(extra, 64<<10) != nil {
 		return statusExtra{}
 	}
 	var e statusExtra
-	e.lastCommands, _ = raw.Strings(raw.Get(extra, "lastCommands"))
-	e.reconciledAt = raw.Text(extra, "reconciledAt")
-	e.refreshed = raw.Text(extra, "refreshed")
-	e.hydrated = raw.Text(extra, "hydrated")
+	e.lastCommands, _ = rawjson.Strings(rawjson.Get(extra, "lastCommands"))
+	e.reconciledAt = rawjson.Text(extra, "reconciledAt")
+	e.refreshed = rawjson.Text(extra, "refreshed")
+	e.hydrated = rawjson.Text(extra, "hydrated")
 	if _, err := time.Parse(time.RFC3339, e.reconciledAt); err != nil {
 		e.reconciledAt = ""
 	}
@@ -146,7 +146,7 @@ func WithRefreshed(o *Object, extra []byte, nonce string) []byte {
 	return e.bytes()
 }
 
-// Urgent tells whether a spoke's Application must be reported at once although
+// Urgent reports whether a spoke's Application must be reported at once although
 // nothing but the extra changed since it was last sent with that extra: the
 // comparison after an operation, for which `argocd app wait` waits, or the end
 // of a refresh.
@@ -155,7 +155,7 @@ func Urgent(o *Object, sent, now []byte) bool {
 	if before.refreshed != after.refreshed && after.refreshed != "" || before.hydrated != after.hydrated && after.hydrated != "" || !slices.Equal(before.lastCommands, after.lastCommands) {
 		return true
 	}
-	finished, err := time.Parse(time.RFC3339, raw.Text(o.Get("status", "operationState", "finishedAt")))
+	finished, err := time.Parse(time.RFC3339, rawjson.Text(o.Get("status", "operationState", "finishedAt")))
 	if err != nil {
 		return false
 	}
@@ -177,40 +177,40 @@ func hydratePending(o *Object) bool { return o.Annotation(HydrateAnnotation) != 
 // hasHydrator reports whether an Application has a source hydrator.
 func hasHydrator(o *Object) bool { return isObject(o.Get("spec", "sourceHydrator")) }
 
-// Reflect implements Kind. An operation on the hub that is not a mirror is a
-// command, which the spoke's status can not have yet.
-func (StatusKind) Reflect(o *Object, w *World) (Held, bool) {
-	k, ok := Reports(o, w)
+// ReadReplica implements Kind. An operation on the hub that is not a mirror is a
+// command, which the spoke's status cannot have yet.
+func (StatusKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
+	k, ok := StatusKey(o, w)
 	if !ok {
-		return Held{}, false
+		return ReplicaItem{}, false
 	}
 	operation := o.Get("operation")
 	if !isMirror(operation) {
 		operation = nil
 	}
 	content := statusContent(o.Get("status"), operation, reported(o.Get("status", "conditions"), w))
-	return Held{Key: k, Content: content, Mark: Mark{Owned: true}}, content != nil
+	return ReplicaItem{Key: k, Content: content, Mark: Ownership{Owned: true}}, content != nil
 }
 
-// Reports returns the key of a hub's Application that has its status from this
+// StatusKey returns the key of a hub's Application that has its status from this
 // agent, and gives it commands: in managed mode one that is placed there, in
 // autonomous mode one that came from there.
-func Reports(o *Object, w *World) (engine.Key, bool) {
+func StatusKey(o *Object, w *Env) (engine.Key, bool) {
 	k, p, _ := Place(o, w)
 	return k, p == Placed
 }
 
 // Key implements Kind.
-func (StatusKind) Key(o *Object, w *World) (engine.Key, bool) { return localKey(o, w) }
+func (StatusKind) Key(o *Object, w *Env) (engine.Key, bool) { return localKey(o, w) }
 
 // Target implements Kind.
-func (StatusKind) Target(k engine.Key, w *World) (Ref, error) { return localRef(k, w) }
+func (StatusKind) Target(k engine.Key, w *Env) (Ref, error) { return localRef(k, w) }
 
 // Merge implements Kind. It replaces the status, and leaves standing what the
 // hub's users have asked for and the spoke has not yet taken up.
-func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ Mark, w *World) (*Object, error) {
+func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ Ownership, w *Env) (*Object, error) {
 	if w.Side != Hub {
-		return nil, notYours("statuses", w)
+		return nil, errNotOwner("statuses", w)
 	}
 	if _, err := s.Target(k, w); err != nil {
 		return nil, err
@@ -225,7 +225,7 @@ func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ 
 	if local == nil {
 		return nil, refuse(engine.NoObject, "%s does not exist on the hub", k)
 	}
-	if held, ok := Reports(local, w); !ok || held != k {
+	if held, ok := StatusKey(local, w); !ok || held != k {
 		return nil, refuse(engine.NoObject, "%s is not an Application of agent %s", k, w.Agent.Name)
 	}
 	in := incoming{status: members(all.Get("status")), operation: all.Get("operation"), extra: readExtra(extra)}
@@ -237,12 +237,12 @@ func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ 
 	if len(extra) > 0 {
 		reconciledAt = nil
 		if in.extra.reconciledAt != "" {
-			reconciledAt = raw.Quote(in.extra.reconciledAt)
+			reconciledAt = rawjson.Quote(in.extra.reconciledAt)
 		}
 	}
 	setOrRemove(&in.status, "reconciledAt", reconciledAt)
 	ours := slices.DeleteFunc(ourConditions(local.Get("status", "conditions")), func(c []byte) bool {
-		t := raw.Text(c, "type")
+		t := rawjson.Text(c, "type")
 		return t == ConditionTruncated || t == ConditionDropped && w.Agent.Mode == Managed
 	})
 	setConditions(&in.status, reported(in.status.Get("conditions"), w), ours)
@@ -261,7 +261,7 @@ func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ 
 
 // finishStatus puts the object together. If it is too large for the API server,
 // the lists that a person misses least go, and a condition says so.
-func finishStatus(d *draft, status raw.Object, w *World) (*Object, error) {
+func finishStatus(d *draft, status rawjson.Object, w *Env) (*Object, error) {
 	limit := w.Settings.ObjectLimit
 	if limit == 0 {
 		limit = DefaultObjectLimit
@@ -281,7 +281,7 @@ func finishStatus(d *draft, status raw.Object, w *World) (*Object, error) {
 		{[]string{"operationState", "syncResult", "resources"}, "the results of the last sync are left out"},
 		{[]string{"resources"}, "the list of resources and the results of the last sync are left out"},
 	} {
-		smaller, err := raw.Remove(status.Bytes(), drop.path...)
+		smaller, err := rawjson.Remove(status.Bytes(), drop.path...)
 		if err != nil {
 			return nil, refuse(engine.Invalid, "%v", err)
 		}
@@ -303,15 +303,15 @@ func finishStatus(d *draft, status raw.Object, w *World) (*Object, error) {
 
 // incoming is a status from the spoke.
 type incoming struct {
-	status    raw.Object
+	status    rawjson.Object
 	operation []byte
 	extra     statusExtra
 }
 
-// accepted tells whether the spoke has taken up a command.
+// accepted reports whether the spoke has taken up a command.
 func (in *incoming) accepted(id string) bool {
 	return infoValue(in.operation, CommandInfo) == id ||
-		infoValue(raw.Get(in.status.Get("operationState"), "operation"), CommandInfo) == id ||
+		infoValue(rawjson.Get(in.status.Get("operationState"), "operation"), CommandInfo) == id ||
 		slices.Contains(in.extra.lastCommands, id)
 }
 
@@ -320,17 +320,17 @@ func (in *incoming) accepted(id string) bool {
 func (in *incoming) settle(local *Object) (operation, state []byte) {
 	before, beforeState := local.Get("operation"), local.Get("status", "operationState")
 	state = in.status.Get("operationState")
-	if raw.IsNull(state) {
+	if rawjson.IsNull(state) {
 		state = nil
 	}
 	if isObject(before) && !isMirror(before) {
 		if id := infoValue(before, CommandInfo); id == "" || !in.accepted(id) {
 			// A command that the spoke has yet to accept. argocd-server has
 			// cleared the operation state to show that it is pending.
-			if raw.IsNull(beforeState) {
+			if rawjson.IsNull(beforeState) {
 				return before, nil
 			}
-			return before, terminating(beforeState, state, raw.Get(beforeState, "operation"), raw.Get(state, "operation"))
+			return before, terminating(beforeState, state, rawjson.Get(beforeState, "operation"), rawjson.Get(state, "operation"))
 		}
 	}
 	if isObject(in.operation) {
@@ -338,7 +338,7 @@ func (in *incoming) settle(local *Object) (operation, state []byte) {
 	} else if refused, stands := in.refusal(beforeState, state); stands {
 		return nil, refused
 	}
-	running := raw.Get(beforeState, "operation")
+	running := rawjson.Get(beforeState, "operation")
 	if isMirror(before) {
 		running = before
 	}
@@ -348,11 +348,11 @@ func (in *incoming) settle(local *Object) (operation, state []byte) {
 // terminating keeps what argocd-server has set to end an operation, as long as
 // the spoke shows the same operation running.
 func terminating(before, state, meant, running []byte) []byte {
-	if raw.Text(before, "phase") != phaseTerminating || raw.Text(state, "phase") != phaseRunning ||
-		raw.Text(before, "startedAt") != raw.Text(state, "startedAt") || !sameOperation(meant, running) {
+	if rawjson.Text(before, "phase") != phaseTerminating || rawjson.Text(state, "phase") != phaseRunning ||
+		rawjson.Text(before, "startedAt") != rawjson.Text(state, "startedAt") || !sameOperation(meant, running) {
 		return state
 	}
-	kept, err := raw.Set(state, raw.Quote(phaseTerminating), "phase")
+	kept, err := rawjson.Set(state, rawjson.Quote(phaseTerminating), "phase")
 	if err != nil {
 		return state
 	}
@@ -365,7 +365,7 @@ func terminating(before, state, meant, running []byte) []byte {
 // recorded in the refusal by the first status that comes after it, and compared
 // with what later ones say. No clock of the hub is compared with one of the spoke.
 func (in *incoming) refusal(before, state []byte) ([]byte, bool) {
-	operation := raw.Get(before, "operation")
+	operation := rawjson.Get(before, "operation")
 	recorded := infoValue(operation, RefusedInfo)
 	if id := infoValue(operation, CommandInfo); recorded == "" || id != "" && in.accepted(id) {
 		return nil, false
@@ -375,7 +375,7 @@ func (in *incoming) refusal(before, state []byte) ([]byte, bool) {
 	case last:
 		return before, true
 	case refusedNow:
-		kept, err := raw.Set(before, withInfo(operation, RefusedInfo, last), "operation")
+		kept, err := rawjson.Set(before, withInfo(operation, RefusedInfo, last), "operation")
 		return kept, err == nil
 	}
 	return before, last == noOperation
@@ -390,11 +390,11 @@ const (
 
 // finishedOperation identifies the operation that an operation state is of.
 func finishedOperation(state []byte) string {
-	started := raw.Text(state, "startedAt")
+	started := rawjson.Text(state, "startedAt")
 	if started == "" {
 		return noOperation
 	}
-	operation := raw.Get(state, "operation")
-	version := engine.VersionOf(fmt.Appendf(nil, "%s/%s/%s/%s", started, raw.Text(state, "finishedAt"), raw.Text(state, "phase"), infoValue(operation, CommandInfo)))
+	operation := rawjson.Get(state, "operation")
+	version := engine.VersionOf(fmt.Appendf(nil, "%s/%s/%s/%s", started, rawjson.Text(state, "finishedAt"), rawjson.Text(state, "phase"), infoValue(operation, CommandInfo)))
 	return version.String()[:16]
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 const marked = `"annotations":{"argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1"}`
@@ -81,7 +81,7 @@ func TestStatusArrivesOnTheHub(t *testing.T) {
 			``, `{"new":1.0,"reconciledAt":"2026-01-01T00:00:00Z"}`,
 		},
 		{
-			"our conditions stay, and the spoke can not set any", ``, `{"conditions":[{"type":"AgentError","message":"m"},{"type":"SyncError","message":"old"}]}`,
+			"our conditions stay, and the spoke cannot set any", ``, `{"conditions":[{"type":"AgentError","message":"m"},{"type":"SyncError","message":"old"}]}`,
 			`{"status":{"conditions":[{"type":"AgentHeldWarning","message":"fake"},{"type":"ComparisonError","message":"new"}]}}`, `{}`,
 			``, `{"conditions":[{"type":"ComparisonError","message":"new"},{"type":"AgentError","message":"m"}]}`,
 		},
@@ -153,14 +153,14 @@ func TestStatusArrivesOnTheHub(t *testing.T) {
 		},
 	} {
 		local := hubApp(t, c.operation, c.status)
-		merged, err := StatusKind{}.Merge(local, named("a"), []byte(c.content), []byte(c.extra), Mark{}, managedHub())
+		merged, err := StatusKind{}.Merge(local, named("a"), []byte(c.content), []byte(c.extra), Ownership{}, managedHub())
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
 		want := hubApp(t, c.operationAfter, c.status2)
 		same(t, c.name, merged.Raw(), string(want.Raw()))
-		again, err := StatusKind{}.Merge(merged, named("a"), []byte(c.content), []byte(c.extra), Mark{}, managedHub())
+		again, err := StatusKind{}.Merge(merged, named("a"), []byte(c.content), []byte(c.extra), Ownership{}, managedHub())
 		if err != nil || !Same(merged, again) {
 			t.Errorf("%s: a second time it is %s (%v)", c.name, again.Raw(), err)
 		}
@@ -169,11 +169,11 @@ func TestStatusArrivesOnTheHub(t *testing.T) {
 
 func TestPendingCommandIsNotPartOfTheStatus(t *testing.T) {
 	w := managedHub()
-	held, ok := StatusKind{}.Reflect(hubApp(t, byCommand, `{"health":{},"reconciledAt":"2026-01-01T00:00:00Z","conditions":[{"type":"AgentError","message":"m"}]}`), w)
+	held, ok := StatusKind{}.ReadReplica(hubApp(t, byCommand, `{"health":{},"reconciledAt":"2026-01-01T00:00:00Z","conditions":[{"type":"AgentError","message":"m"}]}`), w)
 	if !ok || string(held.Content) != `{"status":{"health":{}}}` {
 		t.Errorf("held is %s", held.Content)
 	}
-	held, _ = StatusKind{}.Reflect(hubApp(t, mirrored, `{}`), w)
+	held, _ = StatusKind{}.ReadReplica(hubApp(t, mirrored, `{}`), w)
 	same(t, "mirror", held.Content, `{"operation":`+bySpoke+`,"status":{}}`)
 }
 
@@ -182,7 +182,7 @@ func TestRefreshEndsInTheWriteThatBringsItsStatus(t *testing.T) {
 	w.RefreshNonce = func(engine.Key) string { return "n2" }
 	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/refresh":"hard","argocd.argoproj.io/hydrate":"normal","keep":"me"}},"spec":{"destination":{"name":"one"}}}`)
 	for extra, pending := range map[string]bool{`{}`: true, `{"refreshed":"n1"}`: true, `{"refreshed":"n2"}`: false} {
-		merged, err := StatusKind{}.Merge(local, named("a"), []byte(`{"status":{}}`), []byte(extra), Mark{}, w)
+		merged, err := StatusKind{}.Merge(local, named("a"), []byte(`{"status":{}}`), []byte(extra), Ownership{}, w)
 		if err != nil || RefreshPending(merged) != pending || merged.Annotation("keep") != "me" {
 			t.Errorf("%s: annotations are %v (%v)", extra, merged.Annotations(), err)
 		}
@@ -196,7 +196,7 @@ func TestStatusIsOnlyTakenForTheAgentsOwn(t *testing.T) {
 		name  string
 		local *Object
 		key   engine.Key
-		w     *World
+		w     *Env
 		code  engine.Code
 	}{
 		{"nothing there", nil, named("a"), managedHub(), engine.NoObject},
@@ -206,10 +206,10 @@ func TestStatusIsOnlyTakenForTheAgentsOwn(t *testing.T) {
 		{"a namespace in the key", object(t, `{"metadata":{"name":"a","namespace":"two-ns"}}`), engine.Key{Namespace: "two-ns", Name: "a"}, managedHub(), engine.Invalid},
 		{"on the spoke", object(t, `{"metadata":{"name":"a","namespace":"argo"}}`), named("a"), managedSpoke(), engine.WrongMode},
 	} {
-		_, err := StatusKind{}.Merge(c.local, c.key, content, nil, Mark{}, c.w)
+		_, err := StatusKind{}.Merge(c.local, c.key, content, nil, Ownership{}, c.w)
 		refused(t, c.name, err, c.code)
 	}
-	_, err := StatusKind{}.Merge(hubApp(t, "", "{}"), named("a"), []byte(`{"status":[]}`), nil, Mark{}, managedHub())
+	_, err := StatusKind{}.Merge(hubApp(t, "", "{}"), named("a"), []byte(`{"status":[]}`), nil, Ownership{}, managedHub())
 	refused(t, "a status that is a list", err, engine.Invalid)
 }
 
@@ -219,7 +219,7 @@ func TestStatusTooLargeForTheHubIsCutAndSaysSo(t *testing.T) {
 	big := func(n int) string { return `["` + strings.Repeat("x", n) + `"]` }
 	take := func(results, resources, rest int) (*Object, error) {
 		content := `{"status":{"operationState":{"syncResult":{"revision":"r","resources":` + big(results) + `}},"resources":` + big(resources) + `,"rest":` + big(rest) + `}}`
-		return StatusKind{}.Merge(hubApp(t, "", "{}"), named("a"), []byte(content), nil, Mark{}, w)
+		return StatusKind{}.Merge(hubApp(t, "", "{}"), named("a"), []byte(content), nil, Ownership{}, w)
 	}
 	has := func(o *Object, path ...string) bool { return o.Get(append([]string{"status"}, path...)...) != nil }
 
@@ -242,7 +242,7 @@ func TestStatusTooLargeForTheHubIsCutAndSaysSo(t *testing.T) {
 	refused(t, "hopelessly large", err, engine.TooLarge)
 
 	o, _ = take(5000, 10, 10)
-	o, err = StatusKind{}.Merge(o, named("a"), []byte(`{"status":{}}`), nil, Mark{}, w)
+	o, err = StatusKind{}.Merge(o, named("a"), []byte(`{"status":{}}`), nil, Ownership{}, w)
 	if err != nil || has(o, "conditions") {
 		t.Errorf("the condition stays after the cure: %v", err)
 	}
@@ -298,7 +298,7 @@ func TestConditionsOfOurs(t *testing.T) {
 func TestRefreshedNonceCanBeAddedByHand(t *testing.T) {
 	o := object(t, `{"metadata":{"name":"a"},"spec":{}}`)
 	same(t, "extra", WithRefreshed(o, []byte(`{"reconciledAt":"2026-01-01T00:00:00Z"}`), "n"), `{"reconciledAt":"2026-01-01T00:00:00Z","refreshed":"n"}`)
-	if raw.Text(WithRefreshed(o, nil, "n"), "refreshed") != "n" {
+	if rawjson.Text(WithRefreshed(o, nil, "n"), "refreshed") != "n" {
 		t.Error("not added to nothing")
 	}
 }
@@ -328,7 +328,7 @@ func TestRefreshDoesNotWaitForAHydration(t *testing.T) {
 	} {
 		w := managedHub()
 		w.RefreshNonce = func(engine.Key) string { return "n1" }
-		merged, err := StatusKind{}.Merge(app(c.hydrator, c.hub), named("a"), []byte(`{"status":{}}`), WithRefreshed(app(c.hydrator, c.spoke), nil, "n1"), Mark{}, w)
+		merged, err := StatusKind{}.Merge(app(c.hydrator, c.hub), named("a"), []byte(`{"status":{}}`), WithRefreshed(app(c.hydrator, c.spoke), nil, "n1"), Ownership{}, w)
 		if err != nil || merged.Annotation(RefreshAnnotation) != c.refresh || merged.Annotation(HydrateAnnotation) != c.hydrate {
 			t.Errorf("%s: annotations on the hub are %v (%v)", c.name, merged.Annotations(), err)
 		}

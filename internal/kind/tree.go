@@ -1,14 +1,14 @@
 package kind
 
 import (
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // TreeOnHub returns the resource tree of an autonomous agent's Application, as
 // Argo CD keeps it in its cache, with Applications named as they are on the hub:
 // so that those of an app-of-apps lead to their copies there.
-func TreeOnHub(tree []byte, w *World) []byte {
-	onHub := func(namespace, name string) (string, string, bool) { return OnHub(namespace, name, w) }
+func TreeOnHub(tree []byte, w *Env) []byte {
+	onHub := func(namespace, name string) (string, string, bool) { return HubNameOf(namespace, name, w) }
 	nodes := func(list []byte) []byte {
 		list = renameApplications(list, onHub)
 		return eachEdited(list, func(refs []byte) []byte { return renameApplications(refs, onHub) }, "parentRefs")
@@ -21,13 +21,13 @@ func TreeOnHub(tree []byte, w *World) []byte {
 
 // ManagedOnHub does the same for the list of its managed resources. What is in
 // them stays as it is: they are the objects of the workload cluster.
-func ManagedOnHub(list []byte, w *World) []byte {
-	return renameApplications(list, func(namespace, name string) (string, string, bool) { return OnHub(namespace, name, w) })
+func ManagedOnHub(list []byte, w *Env) []byte {
+	return renameApplications(list, func(namespace, name string) (string, string, bool) { return HubNameOf(namespace, name, w) })
 }
 
 // eachEdited changes the value at path of every element of a list.
 func eachEdited(list []byte, change func([]byte) []byte, path ...string) []byte {
-	elements, err := raw.Elements(list)
+	elements, err := rawjson.Elements(list)
 	if err != nil {
 		return list
 	}
@@ -40,5 +40,5 @@ func eachEdited(list []byte, change func([]byte) []byte, path ...string) []byte 
 	if !changed {
 		return list
 	}
-	return raw.Join(elements)
+	return rawjson.Join(elements)
 }

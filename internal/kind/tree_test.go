@@ -3,7 +3,7 @@ package kind
 import "testing"
 
 func TestApplicationsOfATreeAreNamedAsOnTheHub(t *testing.T) {
-	w := &World{Side: Hub, Agent: Agent{Name: "a", Mode: Autonomous, HubNamespace: "agent-a"}, SpokeArgoNamespace: "argocd"}
+	w := &Env{Side: Hub, Agent: Agent{Name: "a", Mode: Autonomous, HubNamespace: "agent-a"}, SpokeArgoNamespace: "argocd"}
 	tree := `{"nodes":[{"kind":"ConfigMap","name":"c","namespace":"x","parentRefs":[{"group":"argoproj.io","kind":"Application","namespace":"team","name":"child"}]},` +
 		`{"group":"argoproj.io","kind":"Application","namespace":"argocd","name":"child","uid":"1"},{"kind":"Application","namespace":"argocd","name":"other"}],` +
 		`"orphanedNodes":[{"group":"argoproj.io","kind":"Application","namespace":"team","name":"lost"}],"shardsCount":1}`

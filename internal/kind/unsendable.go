@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // This file is about objects that are meant for the other side and that this side
@@ -23,7 +23,7 @@ func unsendable(k engine.Key, uid string, err error) Item {
 
 func unsendableReason(err error) string {
 	what := err.Error()
-	if e, ok := errors.AsType[*raw.Error](err); ok {
+	if e, ok := errors.AsType[*rawjson.Error](err); ok {
 		what = e.Reason // without the offset, which is none in the object
 	}
 	return fmt.Sprintf("the object cannot be sent: its JSON is not accepted (%s)", what)
@@ -34,5 +34,5 @@ func checkSent(p *payload) error {
 	if string(p.body.Get("frozen")) != "true" {
 		return nil
 	}
-	return refuse(engine.Invalid, "the other side says: %.300q", raw.Text(p.body.Get("reason")))
+	return refuse(engine.Invalid, "the other side says: %.300q", rawjson.Text(p.body.Get("reason")))
 }

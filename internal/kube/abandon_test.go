@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // An API server that is in trouble for minutes outlives sessions. What they have
@@ -34,11 +34,11 @@ func TestWhatASessionHasAskedForIsGivenUpWithIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		var mu sync.Mutex
-		answers := map[uint64]*node.Failure{}
-		w := NewWriter(c, func(_ context.Context, in node.Input) error {
+		answers := map[uint64]*reconcile.Failure{}
+		w := NewWriter(c, func(_ context.Context, in reconcile.Input) error {
 			mu.Lock()
 			defer mu.Unlock()
-			wrote := in.(node.Wrote)
+			wrote := in.(reconcile.WriteResult)
 			if _, twice := answers[wrote.ID]; twice {
 				t.Errorf("write %d was answered twice", wrote.ID)
 			}
@@ -47,7 +47,7 @@ func TestWhatASessionHasAskedForIsGivenUpWithIt(t *testing.T) {
 		}, NamespacePolicy{}, 1, unhurried, slog.New(slog.NewTextHandler(new(bytes.Buffer), nil)))
 		ask := func(id uint64, agent string, whileOpen bool) {
 			object := parsed(t, project(fmt.Sprintf("p-%d", id), "1"))
-			w.Write(t.Context(), node.Write{ID: id, Verb: node.Create, Ref: refTo(object), Object: object, Agent: agent, WhileOpen: whileOpen})
+			w.Write(t.Context(), reconcile.Write{ID: id, Verb: reconcile.Create, Ref: refTo(object), Object: object, Agent: agent, WhileOpen: whileOpen})
 		}
 		for i := range uint64(each) {
 			ask(3*i, "w1", true)
@@ -111,13 +111,13 @@ func TestNothingOfAnAgentIsBegunAfterItsRegistrationHasEnded(t *testing.T) {
 		}
 		var mu sync.Mutex
 		done := map[uint64]bool{}
-		w := NewWriter(c, func(_ context.Context, in node.Input) error {
+		w := NewWriter(c, func(_ context.Context, in reconcile.Input) error {
 			mu.Lock()
 			defer mu.Unlock()
-			done[in.(node.Wrote).ID] = in.(node.Wrote).Failure == nil
+			done[in.(reconcile.WriteResult).ID] = in.(reconcile.WriteResult).Failure == nil
 			return nil
 		}, NamespacePolicy{}, 1, unhurried, slog.New(slog.DiscardHandler))
-		for id, write := range []node.Write{{Agent: "w1", WhileOpen: true}, {Agent: "w1", WhileOpen: true}, {Agent: "w1"}, {Agent: "w2"}, {}} {
+		for id, write := range []reconcile.Write{{Agent: "w1", WhileOpen: true}, {Agent: "w1", WhileOpen: true}, {Agent: "w1"}, {Agent: "w2"}, {}} {
 			write.ID, write.Object = uint64(id), parsed(t, project(fmt.Sprintf("p-%d", id), "1"))
 			write.Ref = refTo(write.Object)
 			w.Write(t.Context(), write)

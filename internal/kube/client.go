@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
@@ -24,7 +24,7 @@ import (
 type Client struct {
 	base *url.URL
 	http *http.Client
-	mood mood
+	mood writeHealth
 }
 
 // NewClient makes a client from a kubeconfig's or a pod's settings.
@@ -76,8 +76,8 @@ const asJSON = "application/json"
 
 func (c *Client) send(ctx context.Context, method, address, accept, contentType string, body []byte) (answer []byte, err error) {
 	asked := ctx
-	defer func() { c.mood.learn(asked, method, address, err) }()
-	ctx, span := trace.Within(ctx, trace.Asking, method)
+	defer func() { c.mood.recordResult(asked, method, address, err) }()
+	ctx, span := trace.StartChild(ctx, trace.KindClient, method)
 	defer span.End()
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
 	defer cancel()
@@ -112,9 +112,9 @@ func (c *Client) start(ctx context.Context, method, address, accept, contentType
 	if body != nil {
 		req.Header.Set("Content-Type", contentType)
 	}
-	span := trace.Of(ctx)
-	span.Text(trace.Method, method)
-	span.Mark(req.Header)
+	span := trace.FromContext(ctx)
+	span.SetString(trace.Method, method)
+	span.Inject(req.Header)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		span.Fail("no answer")
@@ -127,7 +127,7 @@ func (c *Client) start(ctx context.Context, method, address, accept, contentType
 		}
 		return nil, fmt.Errorf("reach the API server: %w", err)
 	}
-	span.Number(trace.StatusCode, resp.StatusCode)
+	span.SetInt(trace.StatusCode, resp.StatusCode)
 	if resp.StatusCode >= 300 {
 		span.Fail(http.StatusText(resp.StatusCode))
 		defer resp.Body.Close()
@@ -157,7 +157,7 @@ func (c *Client) Revision(ctx context.Context, namespace string, of ...kind.Reso
 		b, err := c.do(ctx, http.MethodGet, c.urlOf(r, namespace, "", url.Values{"limit": {"1"}}), nil)
 		switch {
 		case err == nil:
-			return raw.Text(b, "metadata", "resourceVersion"), nil
+			return rawjson.Text(b, "metadata", "resourceVersion"), nil
 		case !isStatus(err, http.StatusNotFound) && !isStatus(err, http.StatusForbidden):
 			return "", err
 		case refused == nil:
@@ -172,7 +172,7 @@ func (c *Client) revision(ctx context.Context, w Watch) (string, error) {
 	query := url.Values{"limit": {"1"}}
 	w.narrow(query)
 	b, err := c.send(ctx, http.MethodGet, c.urlOf(w.Resource, w.Namespace, "", query), w.accept(w.listKind()), "", nil)
-	return raw.Text(b, "metadata", "resourceVersion"), err
+	return rawjson.Text(b, "metadata", "resourceVersion"), err
 }
 
 // List reads what a watch would begin with, never from a cache.
@@ -226,8 +226,8 @@ func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, rev
 // parse reads an object and drops what only the API server cares about. An
 // update without managedFields keeps those that are stored.
 func parse(b []byte) (*kind.Object, error) {
-	if raw.Get(b, "metadata", "managedFields") != nil {
-		smaller, err := raw.Remove(b, "metadata", "managedFields")
+	if rawjson.Get(b, "metadata", "managedFields") != nil {
+		smaller, err := rawjson.Remove(b, "metadata", "managedFields")
 		if err != nil {
 			return nil, fmt.Errorf("read an object: %w", err)
 		}
@@ -239,14 +239,14 @@ func parse(b []byte) (*kind.Object, error) {
 // parseItem reads an object of a list, where built-in kinds do not say what
 // they are.
 func parseItem(b []byte, r kind.Resource) (*kind.Object, error) {
-	if raw.Get(b, "kind") == nil {
+	if rawjson.Get(b, "kind") == nil {
 		apiVersion := r.Version
 		if r.Group != "" {
 			apiVersion = r.Group + "/" + r.Version
 		}
 		for member, value := range map[string]string{"apiVersion": apiVersion, "kind": r.Kind} {
 			var err error
-			if b, err = raw.Set(b, raw.Quote(value), member); err != nil {
+			if b, err = rawjson.Set(b, rawjson.Quote(value), member); err != nil {
 				return nil, err
 			}
 		}

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/node"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // apiError is an answer of the API server that is no success.
@@ -35,10 +35,10 @@ const maxErrorBody = 64 << 10
 
 func readError(resp *http.Response, path string) error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	e := &apiError{status: resp.StatusCode, path: path, message: raw.Text(b, "message")}
-	if raw.Text(b, "kind") == "Status" {
-		e.reason = cmp.Or(raw.Text(b, "reason"), reasonUnknown)
-		e.about, e.name = raw.Text(b, "details", "kind"), raw.Text(b, "details", "name")
+	e := &apiError{status: resp.StatusCode, path: path, message: rawjson.Text(b, "message")}
+	if rawjson.Text(b, "kind") == "Status" {
+		e.reason = cmp.Or(rawjson.Text(b, "reason"), reasonUnknown)
+		e.about, e.name = rawjson.Text(b, "details", "kind"), rawjson.Text(b, "details", "name")
 	}
 	if e.message == "" {
 		e.message = http.StatusText(resp.StatusCode)
@@ -90,9 +90,9 @@ func IsTooLarge(err error) bool {
 		strings.Contains(e.message, "request is too large") || strings.Contains(e.message, "larger than max"))
 }
 
-// lacksNamespace tells that an object could not be created because of its
+// isNamespaceMissing tells that an object could not be created because of its
 // namespace, and not because nobody knows such objects.
-func lacksNamespace(err error) bool {
+func isNamespaceMissing(err error) bool {
 	var e *apiError
 	return errors.As(err, &e) && e.status == http.StatusNotFound && e.reason == reasonNotFound && e.about == Namespaces.Plural
 }
@@ -105,8 +105,8 @@ func (e *notYetError) Unwrap() error { return e.cause }
 
 // failureOf tells the node what became of a write. The hint is for the case that
 // the namespace is missing.
-func failureOf(verb node.Verb, err error, hint string) *node.Failure {
-	f := &node.Failure{Code: engine.Unavailable, Message: err.Error()}
+func failureOf(verb reconcile.Verb, err error, hint string) *reconcile.Failure {
+	f := &reconcile.Failure{Code: engine.Unavailable, Message: err.Error()}
 	if _, ok := errors.AsType[*notYetError](err); ok {
 		return f // whatever the reason, it is not the object's
 	}
@@ -119,10 +119,10 @@ func failureOf(verb node.Verb, err error, hint string) *node.Failure {
 	switch {
 	case e.conflict():
 		f.Stale = true
-	case lacksNamespace(err) && verb == node.Create:
+	case isNamespaceMissing(err) && verb == reconcile.Create:
 		// It may come too, and nothing would tell: the code stays one that is tried again.
 		f.Message += " (" + hint + ")"
-	case e.status == http.StatusNotFound && verb == node.Create:
+	case e.status == http.StatusNotFound && verb == reconcile.Create:
 		// No such resource. It may come, and nothing would tell.
 		f.Message += " (is Argo CD's CRD installed?)"
 	case e.notFound():

@@ -10,7 +10,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // What stands between this program and the API server answers too: a load
@@ -67,22 +67,22 @@ func TestAnAnswerThatIsNotTheAPIServersIsTriedAgain(t *testing.T) {
 				w.WriteHeader(a.code)
 				fmt.Fprint(w, a.body)
 			})
-			inputs := make(chan node.Input, 1)
-			w := NewWriter(c, func(_ context.Context, in node.Input) error { inputs <- in; return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.DiscardHandler))
+			inputs := make(chan reconcile.Input, 1)
+			w := NewWriter(c, func(_ context.Context, in reconcile.Input) error { inputs <- in; return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.DiscardHandler))
 			o := parsed(t, project("a", "1"))
-			for _, verb := range []node.Verb{node.Update, node.Delete} {
-				w.Write(t.Context(), node.Write{Verb: verb, Ref: refTo(o), Object: o})
+			for _, verb := range []reconcile.Verb{reconcile.Update, reconcile.Delete} {
+				w.Write(t.Context(), reconcile.Write{Verb: verb, Ref: refTo(o), Object: o})
 				w.Wait()
-				got := (<-inputs).(node.Wrote)
+				got := (<-inputs).(reconcile.WriteResult)
 				if got.Failure == nil || got.Failure.Stale != a.gone || got.Failure.Code != engine.Unavailable {
 					t.Errorf("%v: %+v", verb, got.Failure)
 				}
 			}
-			w.Read(t.Context(), node.Read{ID: 1, Ref: refTo(o)})
+			w.Read(t.Context(), reconcile.Read{ID: 1, Ref: refTo(o)})
 			w.Wait()
 			select {
 			case in := <-inputs:
-				if _, lost := in.(node.Lost); !lost || !a.gone {
+				if _, lost := in.(reconcile.Deleted); !lost || !a.gone {
 					t.Errorf("the read told the node %#v", in)
 				}
 			default:
@@ -103,12 +103,12 @@ func TestASuccessOfSomethingElseDeletesNothingAndListsNothing(t *testing.T) {
 	} {
 		t.Run(title, func(t *testing.T) {
 			c := scripted(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })
-			inputs := make(chan node.Input, 1)
-			w := NewWriter(c, func(_ context.Context, in node.Input) error { inputs <- in; return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.DiscardHandler))
+			inputs := make(chan reconcile.Input, 1)
+			w := NewWriter(c, func(_ context.Context, in reconcile.Input) error { inputs <- in; return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.DiscardHandler))
 			o := parsed(t, `{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":"a","namespace":"argocd","uid":"u1","resourceVersion":"1"}}`)
-			w.Write(t.Context(), node.Write{Verb: node.Delete, Ref: refTo(o), Object: o})
+			w.Write(t.Context(), reconcile.Write{Verb: reconcile.Delete, Ref: refTo(o), Object: o})
 			w.Wait()
-			if got := (<-inputs).(node.Wrote); got.Failure == nil {
+			if got := (<-inputs).(reconcile.WriteResult); got.Failure == nil {
 				t.Error("the object is taken for deleted")
 			}
 			if err := c.Delete(t.Context(), refTo(o), o); err == nil {

@@ -9,14 +9,14 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
-// Host runs a node: one goroutine owns it and gives it its inputs one by one;
+// Runner runs a node: one goroutine owns it and gives it its inputs one by one;
 // watchers and writer connect it to the cluster.
-type Host struct {
-	cfg      HostConfig
+type Runner struct {
+	cfg      RunnerConfig
 	client   *Client
 	inbox    chan any // node.Input or func(*node.Node)
 	watchers map[kind.Resource]*Watcher
@@ -24,9 +24,9 @@ type Host struct {
 	started  time.Time
 }
 
-// HostConfig says what a Host runs, and who hears of it.
-type HostConfig struct {
-	Node       *node.Node
+// RunnerConfig says what a Host runs, and who hears of it.
+type RunnerConfig struct {
+	Node       *reconcile.Reconciler
 	Watches    []Watch
 	Namespaces NamespacePolicy // those that are missing
 	Parallel   int             // requests under way at once
@@ -36,16 +36,16 @@ type HostConfig struct {
 
 	// ToPeer and Report are called by the goroutine that owns the node. They
 	// must not block.
-	ToPeer func(node.ToPeer)
-	Report func(node.Report)
+	ToPeer func(reconcile.ToPeer)
+	Report func(reconcile.Report)
 	// RecordFleetHold is called likewise; may be nil where there is no fleet check.
-	RecordFleetHold func(node.RecordFleetHold)
+	RecordFleetHold func(reconcile.RecordFleetHold)
 	// Applied is called for every input after the node has taken it; may be nil.
-	Applied func(node.Input)
+	Applied func(reconcile.Input)
 	// Remember writes down what the node wants to be known to the next process
 	// before a write is done. If it fails, so does the write. Nil: nothing is
 	// written down.
-	Remember func(context.Context, node.Memory) error
+	Remember func(context.Context, reconcile.Memory) error
 	// Writing is called before an object is written; may be nil.
 	Writing func(kind.Ref)
 }
@@ -55,8 +55,8 @@ type HostConfig struct {
 const inboxSize = 1024
 
 // NewHost makes a host; nothing happens until Run.
-func NewHost(c *Client, cfg HostConfig) *Host {
-	h := &Host{cfg: cfg, client: c, inbox: make(chan any, inboxSize), watchers: map[kind.Resource]*Watcher{}, started: time.Now()}
+func NewHost(c *Client, cfg RunnerConfig) *Runner {
+	h := &Runner{cfg: cfg, client: c, inbox: make(chan any, inboxSize), watchers: map[kind.Resource]*Watcher{}, started: time.Now()}
 	for _, w := range cfg.Watches {
 		h.watchers[w.Resource] = NewWatcher(c, w, h.Post, cfg.Log, cfg.Jitter)
 	}
@@ -66,11 +66,11 @@ func NewHost(c *Client, cfg HostConfig) *Host {
 }
 
 // Post gives the node an input. It waits while the node is busy.
-func (h *Host) Post(ctx context.Context, in node.Input) error { return h.post(ctx, in) }
+func (h *Runner) Post(ctx context.Context, in reconcile.Input) error { return h.post(ctx, in) }
 
 // PostUntil is Post for what comes from a connection: it does not wait any longer
 // once the connection is done.
-func (h *Host) PostUntil(ctx context.Context, done <-chan struct{}, in node.Input) error {
+func (h *Runner) PostUntil(ctx context.Context, done <-chan struct{}, in reconcile.Input) error {
 	select {
 	case h.inbox <- in:
 		return nil
@@ -84,9 +84,9 @@ func (h *Host) PostUntil(ctx context.Context, done <-chan struct{}, in node.Inpu
 var errDone = errors.New("the connection is closing")
 
 // Do lets f look at the node between two inputs, and waits until it has.
-func (h *Host) Do(ctx context.Context, f func(*node.Node)) error {
+func (h *Runner) Do(ctx context.Context, f func(*reconcile.Reconciler)) error {
 	done := make(chan struct{})
-	if err := h.post(ctx, func(n *node.Node) { f(n); close(done) }); err != nil {
+	if err := h.post(ctx, func(n *reconcile.Reconciler) { f(n); close(done) }); err != nil {
 		return err
 	}
 	select {
@@ -97,7 +97,7 @@ func (h *Host) Do(ctx context.Context, f func(*node.Node)) error {
 	}
 }
 
-func (h *Host) post(ctx context.Context, in any) error {
+func (h *Runner) post(ctx context.Context, in any) error {
 	select {
 	case h.inbox <- in:
 		return nil
@@ -107,17 +107,17 @@ func (h *Host) post(ctx context.Context, in any) error {
 }
 
 // Load tells how the writing gets on.
-func (h *Host) Load() Load { return h.writer.Load() }
+func (h *Runner) Load() WriteStats { return h.writer.Load() }
 
 // Run runs until the context ends or the store goes back in time, and returns
 // when everything has ended.
-func (h *Host) Run(ctx context.Context) error {
+func (h *Runner) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	for _, w := range h.watchers {
 		wg.Go(func() {
-			if err := w.Run(ctx); errors.Is(err, ErrWentBack) {
+			if err := w.Run(ctx); errors.Is(err, ErrStoreRegressed) {
 				cancel(err)
 			}
 		})
@@ -129,11 +129,11 @@ func (h *Host) Run(ctx context.Context) error {
 }
 
 // Now is the node's clock: it starts with the wall's and never goes back.
-func (h *Host) Now() engine.Time {
+func (h *Runner) Now() engine.Time {
 	return engine.Time(h.started.UnixMilli() + time.Since(h.started).Milliseconds())
 }
 
-func (h *Host) loop(ctx context.Context) {
+func (h *Runner) loop(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -142,16 +142,16 @@ func (h *Host) loop(ctx context.Context) {
 			return
 		case in := <-h.inbox:
 			h.take(ctx, in)
-			h.takeWaiting(ctx)
+			h.drainInbox(ctx)
 		case <-timer.C:
-			h.step(ctx, node.Tick{})
+			h.step(ctx, reconcile.Tick{})
 		}
 		h.setTimer(timer)
 	}
 }
 
-// takeWaiting takes what has come meanwhile, before the timer is looked at.
-func (h *Host) takeWaiting(ctx context.Context) {
+// drainInbox takes what has come meanwhile, before the timer is looked at.
+func (h *Runner) drainInbox(ctx context.Context) {
 	for range inboxSize {
 		select {
 		case in := <-h.inbox:
@@ -162,7 +162,7 @@ func (h *Host) takeWaiting(ctx context.Context) {
 	}
 }
 
-func (h *Host) setTimer(timer *time.Timer) {
+func (h *Runner) setTimer(timer *time.Timer) {
 	wait := time.Hour
 	if at, ok := h.cfg.Node.NextWake(); ok {
 		wait = max(0, time.Duration(at-h.Now())*time.Millisecond)
@@ -170,11 +170,11 @@ func (h *Host) setTimer(timer *time.Timer) {
 	timer.Reset(wait)
 }
 
-func (h *Host) take(ctx context.Context, in any) {
+func (h *Runner) take(ctx context.Context, in any) {
 	switch in := in.(type) {
-	case func(*node.Node):
+	case func(*reconcile.Reconciler):
 		in(h.cfg.Node)
-	case node.Input:
+	case reconcile.Input:
 		h.step(ctx, in)
 		if h.cfg.Applied != nil {
 			h.cfg.Applied(in)
@@ -182,30 +182,30 @@ func (h *Host) take(ctx context.Context, in any) {
 	}
 }
 
-func (h *Host) step(ctx context.Context, in node.Input) {
+func (h *Runner) step(ctx context.Context, in reconcile.Input) {
 	for _, e := range h.cfg.Node.Step(h.Now(), in) {
 		switch e := e.(type) {
-		case node.Write:
+		case reconcile.Write:
 			if h.cfg.Writing != nil {
 				h.cfg.Writing(e.Ref)
 			}
 			h.writer.Write(ctx, e)
-		case node.Read:
+		case reconcile.Read:
 			h.writer.Read(ctx, e)
-		case node.Abandon:
+		case reconcile.Abandon:
 			h.writer.AbandonAll(ctx, e.Agent)
-		case node.Relist:
+		case reconcile.Relist:
 			if w := h.watchers[e.Resource]; w != nil {
 				w.Relist()
 			}
-		case node.ToPeer:
+		case reconcile.ToPeer:
 			h.cfg.ToPeer(e)
-		case node.Report:
+		case reconcile.Report:
 			if e.Fact.Event == engine.Closed {
 				h.writer.Abandon(ctx, e.Agent)
 			}
 			h.cfg.Report(e)
-		case node.RecordFleetHold:
+		case reconcile.RecordFleetHold:
 			h.cfg.RecordFleetHold(e)
 		}
 	}

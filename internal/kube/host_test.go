@@ -6,25 +6,25 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 func TestNodeThatIsBusyHoldsUpNoConnectionThatCloses(t *testing.T) {
-	h := NewHost(nil, HostConfig{Log: slog.New(slog.DiscardHandler)}) // nobody runs it
+	h := NewHost(nil, RunnerConfig{Log: slog.New(slog.DiscardHandler)}) // nobody runs it
 	for range inboxSize {
-		if err := h.Post(t.Context(), node.Tick{}); err != nil {
+		if err := h.Post(t.Context(), reconcile.Tick{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	closing := make(chan struct{})
 	close(closing)
-	if err := h.PostUntil(t.Context(), closing, node.Tick{}); !errors.Is(err, errDone) {
+	if err := h.PostUntil(t.Context(), closing, reconcile.Tick{}); !errors.Is(err, errDone) {
 		t.Errorf("connection closed: %v", err)
 	}
 	ended, end := context.WithCancelCause(t.Context())
 	why := errors.New("the end")
 	end(why)
-	if err := h.PostUntil(ended, make(chan struct{}), node.Tick{}); !errors.Is(err, why) {
+	if err := h.PostUntil(ended, make(chan struct{}), reconcile.Tick{}); !errors.Is(err, why) {
 		t.Errorf("program ended: %v", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/lab"
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
@@ -65,11 +65,11 @@ func (b *bench) project(suffix string) *kind.Object {
 }
 
 // watch starts a watcher of this test's projects.
-func (b *bench) watch() (<-chan node.Input, *Watcher) {
+func (b *bench) watch() (<-chan reconcile.Input, *Watcher) {
 	ctx, cancel := context.WithCancel(b.t.Context())
-	inputs := make(chan node.Input, 100)
+	inputs := make(chan reconcile.Input, 100)
 	w := NewWatcher(b.client, Watch{Resource: kind.AppProjects, Namespace: "argocd", Selector: "test=" + b.name},
-		func(_ context.Context, in node.Input) error { inputs <- in; return nil },
+		func(_ context.Context, in reconcile.Input) error { inputs <- in; return nil },
 		slog.New(slog.DiscardHandler), func() float64 { return 0.1 })
 	done := make(chan struct{})
 	go func() { defer close(done); _ = w.Run(ctx) }()
@@ -78,23 +78,23 @@ func (b *bench) watch() (<-chan node.Input, *Watcher) {
 }
 
 // next returns the next input that is no bookmark, as a line.
-func next(t *testing.T, inputs <-chan node.Input) string {
+func next(t *testing.T, inputs <-chan reconcile.Input) string {
 	t.Helper()
 	for {
 		select {
 		case in := <-inputs:
 			switch in := in.(type) {
-			case node.List:
+			case reconcile.List:
 				var names []string
 				for _, o := range in.Objects {
 					names = append(names, o.Name())
 				}
 				return fmt.Sprintf("list %v", names)
-			case node.Seen:
-				return "seen " + in.Object.Name() + " " + raw.Text(in.Object.Get("spec"), "description")
-			case node.Lost:
+			case reconcile.Observed:
+				return "seen " + in.Object.Name() + " " + rawjson.Text(in.Object.Get("spec"), "description")
+			case reconcile.Deleted:
 				return "lost " + in.Ref.Name
-			case node.Blind:
+			case reconcile.Unreadable:
 				return "blind " + in.Reason
 			}
 		case <-t.Context().Done():
@@ -103,7 +103,7 @@ func next(t *testing.T, inputs <-chan node.Input) string {
 	}
 }
 
-func expect(t *testing.T, inputs <-chan node.Input, want string) {
+func expect(t *testing.T, inputs <-chan reconcile.Input, want string) {
 	t.Helper()
 	if got := next(t, inputs); got != want {
 		t.Fatalf("got %q, want %q", got, want)
@@ -212,42 +212,42 @@ func TestRelistEndsTheWatchAndListsAnew(t *testing.T) {
 }
 
 // write has the writer carry out one write and returns its answer.
-func (b *bench) write(w node.Write, createNamespaces bool) node.Wrote {
+func (b *bench) write(w reconcile.Write, createNamespaces bool) reconcile.WriteResult {
 	namespaces := NamespacePolicy{Hint: "make one"}
 	if createNamespaces {
 		namespaces.Create = func(string) (map[string]string, bool) { return nil, true }
 	}
 
 	b.t.Helper()
-	answers := make(chan node.Input, 1)
-	writer := NewWriter(b.client, func(_ context.Context, in node.Input) error { answers <- in; return nil },
+	answers := make(chan reconcile.Input, 1)
+	writer := NewWriter(b.client, func(_ context.Context, in reconcile.Input) error { answers <- in; return nil },
 		namespaces, 1, unhurried, slog.New(slog.DiscardHandler))
 	writer.Write(b.t.Context(), w)
 	writer.Wait()
-	return (<-answers).(node.Wrote)
+	return (<-answers).(reconcile.WriteResult)
 }
 
 func TestWritesAreConditionalOnWhatWasRead(t *testing.T) {
 	b := setUp(t)
 	o := b.project("")
 	b.describe(o, "two")
-	if got := b.write(node.Write{ID: 1, Verb: node.Update, Ref: refTo(o), Object: o}, false); got.Failure == nil || !got.Failure.Stale {
+	if got := b.write(reconcile.Write{ID: 1, Verb: reconcile.Update, Ref: refTo(o), Object: o}, false); got.Failure == nil || !got.Failure.Stale {
 		t.Errorf("update of an old version: %+v", got.Failure)
 	}
-	if got := b.write(node.Write{ID: 2, Verb: node.Delete, Ref: refTo(o), Object: o}, false); got.Failure == nil || !got.Failure.Stale {
+	if got := b.write(reconcile.Write{ID: 2, Verb: reconcile.Delete, Ref: refTo(o), Object: o}, false); got.Failure == nil || !got.Failure.Stale {
 		t.Errorf("delete of an old version: %+v", got.Failure)
 	}
-	if got := b.write(node.Write{ID: 3, Verb: node.Create, Ref: refTo(o), Object: o}, false); got.Failure == nil {
+	if got := b.write(reconcile.Write{ID: 3, Verb: reconcile.Create, Ref: refTo(o), Object: o}, false); got.Failure == nil {
 		t.Error("create of what is there")
 	}
 	fresh, err := b.client.Get(t.Context(), refTo(o))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := b.write(node.Write{ID: 4, Verb: node.Delete, Ref: refTo(o), Object: fresh}, false); got.Failure != nil || got.Object != nil {
+	if got := b.write(reconcile.Write{ID: 4, Verb: reconcile.Delete, Ref: refTo(o), Object: fresh}, false); got.Failure != nil || got.Object != nil {
 		t.Errorf("delete: %+v", got)
 	}
-	if got := b.write(node.Write{ID: 5, Verb: node.Update, Ref: refTo(o), Object: fresh}, false); got.Failure == nil || !got.Failure.Stale {
+	if got := b.write(reconcile.Write{ID: 5, Verb: reconcile.Update, Ref: refTo(o), Object: fresh}, false); got.Failure == nil || !got.Failure.Stale {
 		t.Errorf("update of what is gone: %+v", got.Failure)
 	}
 }
@@ -265,7 +265,7 @@ func TestWriterTellsTheNodeWhatTheServerSays(t *testing.T) {
 		{"connection lost", faultproxy.Abort(), engine.Unavailable},
 	} {
 		fault := b.api.Add(faultproxy.Rule{Match: faultproxy.Match{Verbs: []string{"update"}}, Do: c.do})
-		got := b.write(node.Write{ID: 1, Verb: node.Update, Ref: refTo(o), Object: o}, false)
+		got := b.write(reconcile.Write{ID: 1, Verb: reconcile.Update, Ref: refTo(o), Object: o}, false)
 		fault.Remove()
 		if got.Failure == nil || got.Failure.Code != c.want || got.Failure.Stale {
 			t.Errorf("%s: %+v", c.name, got.Failure)
@@ -278,7 +278,7 @@ func TestWriterTellsTheNodeWhatTheServerSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := b.write(node.Write{ID: 2, Verb: node.Update, Ref: refTo(o), Object: bad}, false); got.Failure == nil || got.Failure.Code != engine.Invalid {
+	if got := b.write(reconcile.Write{ID: 2, Verb: reconcile.Update, Ref: refTo(o), Object: bad}, false); got.Failure == nil || got.Failure.Code != engine.Invalid {
 		t.Errorf("invalid: %+v", got.Failure)
 	}
 }
@@ -290,7 +290,7 @@ func TestMissingNamespaceIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := b.write(node.Write{ID: 1, Verb: node.Create, Ref: ref, Object: o}, false)
+	got := b.write(reconcile.Write{ID: 1, Verb: reconcile.Create, Ref: ref, Object: o}, false)
 	if got.Failure == nil || got.Failure.Code != engine.Unavailable || !strings.Contains(got.Failure.Message, b.name) {
 		t.Errorf("%+v", got.Failure)
 	}
@@ -302,7 +302,7 @@ func TestObjectsLoseManagedFieldsOnlyInMemory(t *testing.T) {
 	if o.Get("metadata", "managedFields") != nil {
 		t.Error("managedFields are kept in memory")
 	}
-	changed, err := raw.Set(o.Raw(), raw.Quote("two"), "spec", "description")
+	changed, err := rawjson.Set(o.Raw(), rawjson.Quote("two"), "spec", "description")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,14 +310,14 @@ func TestObjectsLoseManagedFieldsOnlyInMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := b.write(node.Write{ID: 1, Verb: node.Update, Ref: refTo(o), Object: update}, false); got.Failure != nil {
+	if got := b.write(reconcile.Write{ID: 1, Verb: reconcile.Update, Ref: refTo(o), Object: update}, false); got.Failure != nil {
 		t.Fatal(got.Failure.Message)
 	}
 	stored, err := b.client.do(t.Context(), "GET", b.client.urlOf(kind.AppProjects, o.Namespace(), o.Name(), nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if raw.Get(stored, "metadata", "managedFields") == nil {
+	if rawjson.Get(stored, "metadata", "managedFields") == nil {
 		t.Error("an update wiped managedFields on the server")
 	}
 }
@@ -347,7 +347,7 @@ func TestARealAPIServerTellsAMissingObjectFromAMissingResource(t *testing.T) {
 	elsewhere := kind.Ref{Resource: kind.AppProjects, Namespace: b.name + "-none", Name: "x"}
 	_, err := b.client.Create(t.Context(), elsewhere, map[string]any{"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
 		"metadata": map[string]any{"name": "x", "namespace": elsewhere.Namespace}, "spec": map[string]any{}})
-	if !lacksNamespace(err) || IsNotFound(err) {
+	if !isNamespaceMissing(err) || IsNotFound(err) {
 		t.Errorf("no such namespace: %v", err)
 	}
 }

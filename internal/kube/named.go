@@ -7,52 +7,52 @@ import (
 	"log/slog"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// Follow tells f of one object, now and whenever it changes; nil: there is
+// WatchObject tells f of one object, now and whenever it changes; nil: there is
 // none. It runs until the context ends.
-func Follow(ctx context.Context, c *Client, ref kind.Ref, log *slog.Logger, jitter func() float64, f func(*kind.Object)) error {
+func WatchObject(ctx context.Context, c *Client, ref kind.Ref, log *slog.Logger, jitter func() float64, f func(*kind.Object)) error {
 	w := Watch{Resource: ref.Resource, Namespace: ref.Namespace, Name: ref.Name}
 	return NewWatcher(c, w, one(f), log.With("name", ref.Name), jitter).Run(ctx)
 }
 
 // one turns what a watch of one object says into that object; nil: there is none.
-func one(f func(*kind.Object)) func(context.Context, node.Input) error {
-	return func(_ context.Context, in node.Input) error {
+func one(f func(*kind.Object)) func(context.Context, reconcile.Input) error {
+	return func(_ context.Context, in reconcile.Input) error {
 		switch in := in.(type) {
-		case node.List:
+		case reconcile.List:
 			var o *kind.Object
 			if len(in.Objects) > 0 {
 				o = in.Objects[0]
 			}
 			f(o)
-		case node.Seen:
+		case reconcile.Observed:
 			f(in.Object)
-		case node.Lost:
+		case reconcile.Deleted:
 			f(nil)
 		}
 		return nil
 	}
 }
 
-// FollowSecrets returns what, while it runs, tells each function the data of its Secret, now and whenever it
-// changes; nil: there is no such Secret. What it can not use is logged.
-func FollowSecrets(c *Client, namespace string, secrets map[string]func(map[string][]byte) error,
+// WatchSecrets returns what, while it runs, tells each function the data of its Secret, now and whenever it
+// changes; nil: there is no such Secret. What it cannot use is logged.
+func WatchSecrets(c *Client, namespace string, secrets map[string]func(map[string][]byte) error,
 	log *slog.Logger, jitter func() float64,
 ) []func(context.Context) error {
 	var runs []func(context.Context) error
 	for name, use := range secrets {
 		ref := kind.Ref{Resource: kind.Secrets, Namespace: namespace, Name: name}
 		runs = append(runs, func(ctx context.Context) error {
-			return Follow(ctx, c, ref, log, jitter, func(o *kind.Object) {
+			return WatchObject(ctx, c, ref, log, jitter, func(o *kind.Object) {
 				data, err := SecretData(o)
 				if err == nil {
 					err = use(data)
 				}
 				if err != nil {
-					log.WarnContext(ctx, "can not use a Secret", "secret", name, "error", err)
+					log.WarnContext(ctx, "cannot use a Secret", "secret", name, "error", err)
 				}
 			})
 		})
@@ -65,7 +65,7 @@ func SecretData(o *kind.Object) (map[string][]byte, error) {
 	if o == nil {
 		return nil, nil
 	}
-	encoded, _ := raw.StringMap(o.Get("data")) // none: an empty Secret
+	encoded, _ := rawjson.StringMap(o.Get("data")) // none: an empty Secret
 	data := make(map[string][]byte, len(encoded))
 	for key, value := range encoded {
 		var err error

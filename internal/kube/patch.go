@@ -9,7 +9,7 @@ import (
 	"net/url"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // Apply makes an object have everything that is given, and nothing any more that was given before and is not now: the
@@ -33,8 +33,8 @@ type PatchOperation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// PatchSteps carries out steps on an object, all or none: a test among them makes it conditional.
-func (c *Client) PatchSteps(ctx context.Context, ref kind.Ref, steps ...PatchOperation) (*kind.Object, error) {
+// JSONPatch carries out steps on an object, all or none: a test among them makes it conditional.
+func (c *Client) JSONPatch(ctx context.Context, ref kind.Ref, steps ...PatchOperation) (*kind.Object, error) {
 	return c.patch(ctx, c.urlOf(ref.Resource, ref.Namespace, ref.Name, fieldManager), "application/json-patch+json", ref, steps)
 }
 
@@ -71,7 +71,7 @@ func (c *Client) Delete(ctx context.Context, ref kind.Ref, o *kind.Object) error
 // or as it is now. It returns what finalizers keep for now; nil: it is gone.
 // Anything else does not come from the API server, and says nothing.
 func deleted(b []byte, o *kind.Object) (*kind.Object, error) {
-	if raw.Text(b, "kind") == "Status" && raw.Text(b, "status") == "Success" {
+	if rawjson.Text(b, "kind") == "Status" && rawjson.Text(b, "status") == "Success" {
 		return nil, nil
 	}
 	left, err := parse(b)

@@ -1,50 +1,50 @@
 package kube
 
-import "github.com/argocd-agent/argocd-agent/internal/node"
+import "github.com/argocd-agent/argocd-agent/internal/reconcile"
 
 // queue is what waits for its turn, in the order in which it was asked for. What a
 // session has asked for can be taken out at its end, at a cost that goes by how much
 // that is and not by what others wait for: thousands of sessions may end at once.
 // The zero value is empty.
 type queue struct {
-	tasks map[uint64]waiting  // by number; those that were taken out leave gaps
-	first uint64              // no lower number waits
-	last  uint64              // that was given
-	about map[string][]uint64 // agent → what waits and can be given up, in order
-	grown bool                // there was much at a time
+	tasks map[uint64]queuedTask // by number; those that were taken out leave gaps
+	first uint64                // no lower number waits
+	last  uint64                // that was given
+	about map[string][]uint64   // agent → what waits and can be given up, in order
+	grown bool                  // there was much at a time
 }
 
-// waiting is a task whose turn has not come.
-type waiting struct {
+// queuedTask is a task whose turn has not come.
+type queuedTask struct {
 	do      task
-	agent   string            // whom it is about
-	session bool              // that agent's session has asked for it, and it ends with that
-	void    func() node.Input // ends it undone; nil: it can not be given up
+	agent   string                 // whom it is about
+	session bool                   // that agent's session has asked for it, and it ends with that
+	cancel  func() reconcile.Input // ends it undone; nil: it cannot be given up
 }
 
 func (q *queue) len() int { return len(q.tasks) }
 
-func (q *queue) add(one waiting) {
+func (q *queue) add(one queuedTask) {
 	if q.tasks == nil {
-		q.tasks, q.about, q.first = map[uint64]waiting{}, map[string][]uint64{}, q.last+1
+		q.tasks, q.about, q.first = map[uint64]queuedTask{}, map[string][]uint64{}, q.last+1
 	}
 	q.last++
 	q.tasks[q.last] = one
-	if one.void != nil {
+	if one.cancel != nil {
 		q.about[one.agent] = append(q.about[one.agent], q.last)
 	}
-	q.grown = q.grown || len(q.tasks) > muchWaits
+	q.grown = q.grown || len(q.tasks) > shrinkThreshold
 }
 
 // take returns what has waited longest. There must be something.
-func (q *queue) take() waiting {
+func (q *queue) take() queuedTask {
 	one, there := q.tasks[q.first]
 	for !there {
 		q.first++
 		one, there = q.tasks[q.first]
 	}
 	delete(q.tasks, q.first)
-	if one.void != nil { // of what is about its agent, too, it has waited longest
+	if one.cancel != nil { // of what is about its agent, too, it has waited longest
 		if left := q.about[one.agent][1:]; len(left) > 0 {
 			q.about[one.agent] = left
 		} else {
@@ -55,10 +55,10 @@ func (q *queue) take() waiting {
 	return one
 }
 
-// withdraw takes out what waits for an agent's session or, with all, everything
+// removeSession takes out what waits for an agent's session or, with all, everything
 // that is about the agent.
-func (q *queue) withdraw(agent string, all bool) []waiting {
-	var out []waiting
+func (q *queue) removeSession(agent string, all bool) []queuedTask {
+	var out []queuedTask
 	var left []uint64
 	for _, n := range q.about[agent] {
 		if one := q.tasks[n]; all || one.session {
@@ -77,8 +77,8 @@ func (q *queue) withdraw(agent string, all bool) []waiting {
 	return out
 }
 
-// muchWaits is more than waits on most days.
-const muchWaits = 1024
+// shrinkThreshold is more than waits on most days.
+const shrinkThreshold = 1024
 
 // shrink gives back, once it is empty, what a rush has made it grow to.
 func (q *queue) shrink() {

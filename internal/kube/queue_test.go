@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // The queue does what a list would: whatever is added, taken and withdrawn, in
@@ -18,7 +18,7 @@ func TestTheQueueIsAListInOrder(t *testing.T) {
 		closes  bool // it can be given up
 		session bool
 	}
-	idOf := func(one waiting) uint64 { return one.void().(node.Wrote).ID }
+	idOf := func(one queuedTask) uint64 { return one.cancel().(reconcile.WriteResult).ID }
 	for seed := range uint64(20) {
 		chance := rand.New(rand.NewPCG(seed, 1))
 		var q queue
@@ -30,9 +30,9 @@ func TestTheQueueIsAListInOrder(t *testing.T) {
 			case chance.IntN(3) < most: // it grows, and shrinks
 				id++
 				e := entry{id, agent, chance.IntN(4) > 0, chance.IntN(2) > 0}
-				one := waiting{agent: agent, session: e.session, void: func() node.Input { return node.Wrote{ID: e.id} }}
+				one := queuedTask{agent: agent, session: e.session, cancel: func() reconcile.Input { return reconcile.WriteResult{ID: e.id} }}
 				if !e.closes {
-					one.agent, one.void = "", nil
+					one.agent, one.cancel = "", nil
 				}
 				q.add(one)
 				list = append(list, e)
@@ -47,7 +47,7 @@ func TestTheQueueIsAListInOrder(t *testing.T) {
 					return false
 				})
 				var got []uint64
-				for _, one := range q.withdraw(agent, all) {
+				for _, one := range q.removeSession(agent, all) {
 					got = append(got, idOf(one))
 				}
 				if !slices.Equal(got, want) {
@@ -55,7 +55,7 @@ func TestTheQueueIsAListInOrder(t *testing.T) {
 				}
 			case len(list) > 0:
 				one := q.take()
-				if (one.void != nil) != list[0].closes || list[0].closes && idOf(one) != list[0].id {
+				if (one.cancel != nil) != list[0].closes || list[0].closes && idOf(one) != list[0].id {
 					t.Fatalf("seed %d: taken is another than %+v", seed, list[0])
 				}
 				list = list[1:]
@@ -77,24 +77,24 @@ func TestTheQueueIsAListInOrder(t *testing.T) {
 // is taken, because the API server is in trouble; nor does a rush, once it is over.
 func TestTheQueueHoldsWhatWaits(t *testing.T) {
 	var q queue
-	if got := q.withdraw("w", true); len(got) > 0 { // before anything was added
+	if got := q.removeSession("w", true); len(got) > 0 { // before anything was added
 		t.Errorf("%d were withdrawn from an empty queue", len(got))
 	}
-	void := func() node.Input { return nil }
+	void := func() reconcile.Input { return nil }
 	for range 100 {
-		for i := range 2 * muchWaits {
-			q.add(waiting{agent: fmt.Sprint("w", i%7), void: void})
+		for i := range 2 * shrinkThreshold {
+			q.add(queuedTask{agent: fmt.Sprint("w", i%7), cancel: void})
 		}
 		for i := range 7 {
-			q.withdraw(fmt.Sprint("w", i), true)
+			q.removeSession(fmt.Sprint("w", i), true)
 		}
 	}
 	if q.len() != 0 || len(q.about) > 0 || q.tasks != nil {
 		t.Errorf("%d wait, for %d sessions", q.len(), len(q.about))
 	}
-	q.add(waiting{agent: "w", void: void})
+	q.add(queuedTask{agent: "w", cancel: void})
 	q.take()
 	if q.tasks == nil || q.len() != 0 {
-		t.Error("what is small is made anew each time")
+		t.Error("what is small is made again each time")
 	}
 }

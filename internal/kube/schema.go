@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 var crds = kind.Resource{Group: "apiextensions.k8s.io", Version: "v1", Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
@@ -15,7 +15,7 @@ var crds = kind.Resource{Group: "apiextensions.k8s.io", Version: "v1", Plural: "
 // resources are defined, now and whenever that changes. It watches the metadata of
 // these CRDs, by name. Where it may not read them it tells the node so, and tries
 // again.
-func WatchSchemas(c *Client, post func(context.Context, node.Input) error, log *slog.Logger, jitter func() float64) []func(context.Context) error {
+func WatchSchemas(c *Client, post func(context.Context, reconcile.Input) error, log *slog.Logger, jitter func() float64) []func(context.Context) error {
 	var runs []func(context.Context) error
 	for _, r := range []kind.Resource{kind.Applications, kind.AppProjects} {
 		w := Watch{Resource: crds, Name: r.Plural + "." + r.Group, Metadata: true}
@@ -23,11 +23,11 @@ func WatchSchemas(c *Client, post func(context.Context, node.Input) error, log *
 			told := false
 			tell := func(version string) {
 				told = true
-				_ = post(ctx, node.Schema{Resource: r, Version: version}) // fails at the end of the process only
+				_ = post(ctx, reconcile.Schema{Resource: r, Version: version}) // fails at the end of the process only
 			}
 			follow := one(func(o *kind.Object) { tell(schemaVersion(o)) })
-			sink := func(ctx context.Context, in node.Input) error {
-				if _, blind := in.(node.Blind); blind && !told {
+			sink := func(ctx context.Context, in reconcile.Input) error {
+				if _, blind := in.(reconcile.Unreadable); blind && !told {
 					tell("") // what was told before may still be true
 				}
 				return follow(ctx, in)

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // metadataOf is the metadata of a CRD, as an API server sends it on request.
@@ -23,11 +23,11 @@ func listOf(item string) string {
 }
 
 // runSchemas runs a watch of CRDs until the test ends.
-func runSchemas(t *testing.T, answer http.HandlerFunc) <-chan node.Schema {
+func runSchemas(t *testing.T, answer http.HandlerFunc) <-chan reconcile.Schema {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan node.Schema, 100)
-	post := func(_ context.Context, in node.Input) error { told <- in.(node.Schema); return nil }
+	told := make(chan reconcile.Schema, 100)
+	post := func(_ context.Context, in reconcile.Input) error { told <- in.(reconcile.Schema); return nil }
 	done := make(chan struct{}, 10)
 	runs := WatchSchemas(scripted(t, answer), post, slog.New(slog.NewTextHandler(t.Output(), nil)), func() float64 { return 0 })
 	for _, run := range runs {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // Secrets are those of a namespace, for package pki.
@@ -59,7 +59,7 @@ func (s Secrets) Put(ctx context.Context, secret *pki.Secret) (bool, error) {
 			"metadata": map[string]any{"name": secret.Name, "namespace": s.Namespace, "labels": secret.Labels, "annotations": secret.Annotations},
 		})
 	} else {
-		_, err = s.Client.PatchSteps(ctx, s.ref(secret.Name),
+		_, err = s.Client.JSONPatch(ctx, s.ref(secret.Name),
 			PatchOperation{Op: "replace", Path: "/metadata/resourceVersion", Value: secret.Revision},
 			PatchOperation{Op: "add", Path: "/metadata/labels", Value: secret.Labels},
 			PatchOperation{Op: "add", Path: "/metadata/annotations", Value: secret.Annotations},
@@ -90,6 +90,6 @@ func secretOf(o *kind.Object) (*pki.Secret, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pki.Secret{Name: o.Name(), Revision: o.ResourceVersion(), Type: raw.Text(o.Raw(), "type"),
+	return &pki.Secret{Name: o.Name(), Revision: o.ResourceVersion(), Type: rawjson.Text(o.Raw(), "type"),
 		Labels: o.Labels(), Annotations: o.Annotations(), Data: data}, nil
 }

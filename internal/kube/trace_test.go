@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/lab/collector"
 )
@@ -35,14 +35,14 @@ func TestATracedWriteTellsWhatItWaitedForAndWhatTheServerSaid(t *testing.T) {
 		}
 		fmt.Fprint(w, project("secret-content", "2"))
 	})
-	w := NewWriter(c, func(context.Context, node.Input) error { return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.DiscardHandler))
+	w := NewWriter(c, func(context.Context, reconcile.Input) error { return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.DiscardHandler))
 	w.trace = tracer
 	o := parsed(t, project("a", "1"))
 	ref := refTo(o)
-	w.Write(t.Context(), node.Write{Verb: node.Create, Ref: ref, Object: o, Why: "apply x", Attempt: 1, Agent: "cluster-1",
-		Origin: node.Origin{Scope: "x", Key: engine.Key{Name: "a"}, Version: engine.VersionOf([]byte("v"))}})
+	w.Write(t.Context(), reconcile.Write{Verb: reconcile.Create, Ref: ref, Object: o, Why: "apply x", Attempt: 1, Agent: "cluster-1",
+		Origin: reconcile.Origin{Scope: "x", Key: engine.Key{Name: "a"}, Version: engine.VersionOf([]byte("v"))}})
 	w.Wait()
-	w.Write(t.Context(), node.Write{Verb: node.Update, Ref: ref, Object: o, Why: "apply x", Agent: "cluster-1", Attempt: 2})
+	w.Write(t.Context(), reconcile.Write{Verb: reconcile.Update, Ref: ref, Object: o, Why: "apply x", Agent: "cluster-1", Attempt: 2})
 	w.Wait()
 	tracer.Close()
 

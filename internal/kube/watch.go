@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // Watch says what is to be watched.
@@ -59,7 +59,7 @@ func (w Watch) narrow(query url.Values) {
 type Watcher struct {
 	client *Client
 	watch  Watch
-	sink   func(context.Context, node.Input) error
+	sink   func(context.Context, reconcile.Input) error
 	log    *slog.Logger
 	jitter func() float64 // 0 to 1
 	relist chan struct{}
@@ -67,13 +67,13 @@ type Watcher struct {
 	shown  bool   // a list was passed on, and no blindness since
 }
 
-// ErrWentBack says that the API server's store is older than it was: somebody
+// ErrStoreRegressed says that the API server's store is older than it was: somebody
 // has put it back from a backup. What is known of it is wrong from there on, in
-// ways that nothing tells; the process has to begin anew.
-var ErrWentBack = errors.New("the API server's store went back in time: it was restored from a backup; everything has to be read anew")
+// ways that nothing tells; the process has to begin again.
+var ErrStoreRegressed = errors.New("the API server's store went back in time: it was restored from a backup; everything has to be read again")
 
 // NewWatcher makes a watcher that gives its inputs to sink, which may block.
-func NewWatcher(c *Client, w Watch, sink func(context.Context, node.Input) error, log *slog.Logger, jitter func() float64) *Watcher {
+func NewWatcher(c *Client, w Watch, sink func(context.Context, reconcile.Input) error, log *slog.Logger, jitter func() float64) *Watcher {
 	return &Watcher{client: c, watch: w, sink: sink, jitter: jitter, relist: make(chan struct{}, 1),
 		log: log.With("resource", w.Resource.Plural)}
 }
@@ -96,13 +96,13 @@ const (
 // lasts: what was deleted meanwhile is then seen being deleted, which a list
 // could only guess. After that the resource is called unreadable.
 const (
-	patience       = 20 * time.Second
-	mostWatchPause = 3 * time.Second
+	watchResumePeriod = 20 * time.Second
+	mostWatchPause    = 3 * time.Second
 )
 
-// hasty is a watch that ends so soon, without having shown anything, that
+// minWatchDuration is a watch that ends so soon, without having shown anything, that
 // another at once would only be a burden.
-const hasty = time.Second
+const minWatchDuration = time.Second
 
 // Run watches until the context ends, or the store goes back in time.
 func (w *Watcher) Run(ctx context.Context) error {
@@ -115,28 +115,28 @@ func (w *Watcher) Run(ctx context.Context) error {
 			break
 		}
 		if err == nil {
-			if time.Since(began) < hasty { // a list that is of no use at once: not again at once
-				w.rest(ctx, pause, nil)
+			if time.Since(began) < minWatchDuration { // a list that is of no use at once: not again at once
+				w.backoff(ctx, pause, nil)
 				pause = min(2*pause, mostPause)
 			}
 			continue
 		}
-		if errors.Is(err, ErrWentBack) {
+		if errors.Is(err, ErrStoreRegressed) {
 			return err
 		}
 		reason := w.explain(err)
-		news := withoutDigits(reason) != said
+		news := normalizeReason(reason) != said
 		if news {
-			w.log.WarnContext(ctx, "can not read objects; trying again", "error", reason)
-			said = withoutDigits(reason)
+			w.log.WarnContext(ctx, "cannot read objects; trying again", "error", reason)
+			said = normalizeReason(reason)
 		}
 		if news || w.shown {
-			if err := w.sink(ctx, node.Blind{Resource: w.watch.Resource, Reason: reason}); err != nil {
+			if err := w.sink(ctx, reconcile.Unreadable{Resource: w.watch.Resource, Reason: reason}); err != nil {
 				return err
 			}
 			w.shown = false
 		}
-		w.rest(ctx, pause, err)
+		w.backoff(ctx, pause, err)
 		pause = min(2*pause, mostPause)
 	}
 	return context.Cause(ctx)
@@ -146,24 +146,24 @@ func (w *Watcher) Run(ctx context.Context) error {
 func (w *Watcher) explain(err error) string {
 	switch {
 	case isStatus(err, http.StatusNotFound):
-		return fmt.Sprintf("the API server does not know %s: is %s CRD installed?", w.watch.Resource.Plural, whose(w.watch.Resource))
+		return fmt.Sprintf("the API server does not know %s: is %s CRD installed?", w.watch.Resource.Plural, crdOwner(w.watch.Resource))
 	case isStatus(err, http.StatusForbidden):
 		return err.Error() + " (the Role of this program has to let it get, list and watch them)"
 	}
 	return err.Error()
 }
 
-// whose tells whom to ask for the definition of a resource.
-func whose(r kind.Resource) string {
+// crdOwner tells whom to ask for the definition of a resource.
+func crdOwner(r kind.Resource) string {
 	if r.Group == "argoproj.io" {
 		return "Argo CD's"
 	}
 	return "our own (install/crds/" + r.Plural + ".yaml)"
 }
 
-// withoutDigits is what two reasons have in common that differ in a port or a
+// normalizeReason is what two reasons have in common that differ in a port or a
 // time only.
-func withoutDigits(s string) string {
+func normalizeReason(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {
 			return -1
@@ -172,8 +172,8 @@ func withoutDigits(s string) string {
 	}, s)
 }
 
-// rest waits after a failure, as long as the API server asks for.
-func (w *Watcher) rest(ctx context.Context, pause time.Duration, err error) {
+// backoff waits after a failure, as long as the API server asks for.
+func (w *Watcher) backoff(ctx context.Context, pause time.Duration, err error) {
 	wait := time.Duration(float64(pause) * (0.5 + w.jitter()/2))
 	var api *apiError
 	if errors.As(err, &api) && api.retryAfter > 0 {
@@ -197,10 +197,10 @@ func (w *Watcher) listAndWatch(ctx context.Context, watching func()) error {
 	if err != nil {
 		return err
 	}
-	if err := w.reached(revision); err != nil {
+	if err := w.checkRevision(revision); err != nil {
 		return err
 	}
-	if err := w.sink(ctx, node.List{Resource: w.watch.Resource, Objects: objects, Revision: Number(revision)}); err != nil {
+	if err := w.sink(ctx, reconcile.List{Resource: w.watch.Resource, Objects: objects, Revision: ParseResourceVersion(revision)}); err != nil {
 		return err
 	}
 	w.shown = true
@@ -212,24 +212,24 @@ func (w *Watcher) listAndWatch(ctx context.Context, watching func()) error {
 			watching()
 		}
 		revision = next
-		w.newest = max(w.newest, Number(next))
+		w.newest = max(w.newest, ParseResourceVersion(next))
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err == nil:
 			continue
 		case errors.Is(err, errRelist), isStatus(err, http.StatusGone):
-			w.log.InfoContext(ctx, "listing anew", "reason", err)
+			w.log.InfoContext(ctx, "listing again", "reason", err)
 			return nil
-		case errors.Is(err, ErrWentBack), isStatus(err, http.StatusForbidden), isStatus(err, http.StatusNotFound):
+		case errors.Is(err, ErrStoreRegressed), isStatus(err, http.StatusForbidden), isStatus(err, http.StatusNotFound):
 			return err
 		case failing.IsZero():
 			failing = time.Now()
-		case time.Since(failing) > patience:
+		case time.Since(failing) > watchResumePeriod:
 			return err
 		}
 		w.log.DebugContext(ctx, "the watch was interrupted", "error", err)
-		w.rest(ctx, pause, err)
+		w.backoff(ctx, pause, err)
 		pause = min(2*pause, mostWatchPause)
 	}
 }
@@ -243,36 +243,36 @@ func (w *Watcher) watchAgain(ctx context.Context, revision string, failed bool) 
 		if err != nil {
 			return revision, err
 		}
-		if err := w.reached(now); err != nil {
+		if err := w.checkRevision(now); err != nil {
 			return revision, err
 		}
 	}
 	began := time.Now()
 	next, err := w.watchFrom(ctx, revision)
-	if err == nil && next == revision && time.Since(began) < hasty {
+	if err == nil && next == revision && time.Since(began) < minWatchDuration {
 		err = errors.New("the API server ended the watch at once")
 	}
 	return next, err
 }
 
-// reached compares how far the store is with how far it was.
-func (w *Watcher) reached(revision string) error {
-	if n := Number(revision); n == 0 {
+// checkRevision compares how far the store is with how far it was.
+func (w *Watcher) checkRevision(revision string) error {
+	if n := ParseResourceVersion(revision); n == 0 {
 		return fmt.Errorf("the API server does not say at which revision %s are", w.watch.Resource.Plural)
 	} else if n < w.newest {
-		return fmt.Errorf("%s are at revision %d after %d: %w", w.watch.Resource.Plural, n, w.newest, ErrWentBack)
+		return fmt.Errorf("%s are at revision %d after %d: %w", w.watch.Resource.Plural, n, w.newest, ErrStoreRegressed)
 	}
-	w.newest = Number(revision)
+	w.newest = ParseResourceVersion(revision)
 	return nil
 }
 
 var (
-	errRelist  = errors.New("the watch can not go on")
+	errRelist  = errors.New("the watch cannot go on")
 	errOverdue = errors.New("the API server has not ended the watch in time")
 )
 
-// overtime is how long the end of a watch may be on its way.
-const overtime = 30 * time.Second
+// watchEndGrace is how long the end of a watch may be on its way.
+const watchEndGrace = 30 * time.Second
 
 // watchFrom watches from a revision on and returns how far it came.
 func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error) {
@@ -283,7 +283,7 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 		"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {revision}, "timeoutSeconds": {strconv.Itoa(seconds)},
 	}
 	// The server ends it. If that does not get through, nothing else would either.
-	overdue := time.AfterFunc(time.Duration(seconds)*time.Second+overtime, func() { cancel(errOverdue) })
+	overdue := time.AfterFunc(time.Duration(seconds)*time.Second+watchEndGrace, func() { cancel(errOverdue) })
 	defer overdue.Stop()
 	w.watch.narrow(query)
 	resp, err := w.client.start(ctx, http.MethodGet, w.client.urlOf(w.watch.Resource, w.watch.Namespace, "", query), w.watch.accept("PartialObjectMetadata"), "", nil)
@@ -321,14 +321,14 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 			return revision, fmt.Errorf("the watch was cut: %w", err)
 		}
 		if event.Type == "ERROR" {
-			if raw.Text(event.Object, "reason") == "Expired" || string(raw.Get(event.Object, "code")) == "410" {
-				return revision, fmt.Errorf("%w: %s", errRelist, raw.Text(event.Object, "message"))
+			if rawjson.Text(event.Object, "reason") == "Expired" || string(rawjson.Get(event.Object, "code")) == "410" {
+				return revision, fmt.Errorf("%w: %s", errRelist, rawjson.Text(event.Object, "message"))
 			}
-			return revision, fmt.Errorf("watch: %s", raw.Text(event.Object, "message"))
+			return revision, fmt.Errorf("watch: %s", rawjson.Text(event.Object, "message"))
 		}
 		in, at, err := w.input(event.Type, event.Object)
 		if err != nil { // the others must not wait for it; what was known of it stays
-			w.log.WarnContext(ctx, "an object can not be read; it is passed over", "error", err)
+			w.log.WarnContext(ctx, "an object cannot be read; it is passed over", "error", err)
 		} else if err := w.sink(ctx, in); err != nil {
 			return revision, err
 		}
@@ -339,27 +339,27 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 }
 
 // input turns a watch event into what the node is told.
-func (w *Watcher) input(event string, object []byte) (node.Input, string, error) {
+func (w *Watcher) input(event string, object []byte) (reconcile.Input, string, error) {
 	if event == "BOOKMARK" {
-		at := raw.Text(object, "metadata", "resourceVersion")
-		return node.Bookmark{Resource: w.watch.Resource, Revision: Number(at)}, at, nil
+		at := rawjson.Text(object, "metadata", "resourceVersion")
+		return reconcile.Bookmark{Resource: w.watch.Resource, Revision: ParseResourceVersion(at)}, at, nil
 	}
 	o, err := parse(object)
 	if err != nil {
-		return nil, raw.Text(object, "metadata", "resourceVersion"), fmt.Errorf("read a watch event of %s %s/%s: %w", w.watch.Resource.Plural,
-			raw.Text(object, "metadata", "namespace"), raw.Text(object, "metadata", "name"), err)
+		return nil, rawjson.Text(object, "metadata", "resourceVersion"), fmt.Errorf("read a watch event of %s %s/%s: %w", w.watch.Resource.Plural,
+			rawjson.Text(object, "metadata", "namespace"), rawjson.Text(object, "metadata", "name"), err)
 	}
 	at := o.ResourceVersion()
 	if event == "DELETED" {
 		ref := kind.Ref{Resource: w.watch.Resource, Namespace: o.Namespace(), Name: o.Name()}
-		return node.Lost{Ref: ref, UID: o.UID(), Revision: Number(at)}, at, nil
+		return reconcile.Deleted{Ref: ref, UID: o.UID(), Revision: ParseResourceVersion(at)}, at, nil
 	}
-	return node.Seen{Resource: w.watch.Resource, Object: o}, at, nil
+	return reconcile.Observed{Resource: w.watch.Resource, Object: o}, at, nil
 }
 
-// Number reads a resource version; within one resource they are numbers that
+// ParseResourceVersion reads a resource version; within one resource they are numbers that
 // grow.
-func Number(revision string) uint64 {
+func ParseResourceVersion(revision string) uint64 {
 	n, err := strconv.ParseUint(revision, 10, 64)
 	if err != nil {
 		return 0

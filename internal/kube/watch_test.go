@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // scripted is an API server of which a test says every word, for what a real
@@ -53,12 +53,12 @@ func asksRevision(r *http.Request) bool { return r.URL.Query().Get("limit") == "
 
 // runWatcher runs a watcher until the test ends; what Run returned is then in
 // the channel of errors.
-func runWatcher(t *testing.T, c *Client) (<-chan node.Input, <-chan error) {
+func runWatcher(t *testing.T, c *Client) (<-chan reconcile.Input, <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	inputs, ended := make(chan node.Input, 100), make(chan error, 1)
+	inputs, ended := make(chan reconcile.Input, 100), make(chan error, 1)
 	w := NewWatcher(c, Watch{Resource: kind.AppProjects, Namespace: "argocd"},
-		func(_ context.Context, in node.Input) error { inputs <- in; return nil },
+		func(_ context.Context, in reconcile.Input) error { inputs <- in; return nil },
 		slog.New(slog.DiscardHandler), func() float64 { return 0 })
 	done := make(chan struct{})
 	go func() { defer close(done); ended <- w.Run(ctx) }()
@@ -162,7 +162,7 @@ func TestWatchFromTheFutureOfARestoredStoreIsNoticed(t *testing.T) {
 		}
 	})
 	_, ended := runWatcher(t, c)
-	if err := <-ended; !errors.Is(err, ErrWentBack) {
+	if err := <-ended; !errors.Is(err, ErrStoreRegressed) {
 		t.Errorf("ended with %v", err)
 	}
 }
@@ -219,9 +219,9 @@ func TestWatchThatIsForbiddenLeavesTheResourceUnreadable(t *testing.T) {
 	})
 	var log strings.Builder
 	ctx, cancel := context.WithCancel(t.Context())
-	inputs := make(chan node.Input) // each is waited for, so nobody writes to the log while it is read
+	inputs := make(chan reconcile.Input) // each is waited for, so nobody writes to the log while it is read
 	w := NewWatcher(c, Watch{Resource: kind.AppProjects, Namespace: "argocd"},
-		func(ctx context.Context, in node.Input) error {
+		func(ctx context.Context, in reconcile.Input) error {
 			select {
 			case inputs <- in:
 			case <-ctx.Done():
@@ -231,16 +231,16 @@ func TestWatchThatIsForbiddenLeavesTheResourceUnreadable(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = w.Run(ctx) }()
 	for range 3 {
-		if in := <-inputs; !isA[node.List](in) {
+		if in := <-inputs; !isA[reconcile.List](in) {
 			t.Fatalf("got %T, want a list", in)
 		}
-		if in := <-inputs; !isA[node.Blind](in) {
-			t.Fatalf("got %T: what can not be watched counts as seen", in)
+		if in := <-inputs; !isA[reconcile.Unreadable](in) {
+			t.Fatalf("got %T: what cannot be watched counts as seen", in)
 		}
 	}
 	cancel()
 	<-done
-	if n := strings.Count(log.String(), "can not read objects"); n != 1 {
+	if n := strings.Count(log.String(), "cannot read objects"); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, log.String())
 	}
 }

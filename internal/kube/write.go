@@ -13,7 +13,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
@@ -22,36 +22,36 @@ import (
 // those that work end when there is nothing left to do.
 type Writer struct {
 	client     *Client
-	sink       func(context.Context, node.Input) error
+	sink       func(context.Context, reconcile.Input) error
 	log        *slog.Logger
 	trace      *trace.Tracer // nil: nothing is traced
 	namespaces NamespacePolicy
-	remember   func(context.Context, node.Memory) error // nil: nothing is written down before a write
+	remember   func(context.Context, reconcile.Memory) error // nil: nothing is written down before a write
 	wg         sync.WaitGroup
 
-	mu      sync.Mutex
-	queue   queue
-	working int
-	pace    pace
-	said    map[kind.Ref]string // what was logged of objects that can not be written or read
+	mu         sync.Mutex
+	queue      queue
+	working    int
+	pace       writeThrottle
+	lastLogged map[kind.Ref]string // what was logged of objects that cannot be written or read
 }
 
 // task is a write or a read, and what becomes of it: an input for the node, if
 // there is one to give, and what went wrong.
-type task func(context.Context) (node.Input, error)
+type task func(context.Context) (reconcile.Input, error)
 
 // NamespacePolicy says what becomes of an object whose namespace is missing.
 type NamespacePolicy struct {
-	// Create tells whether a namespace may be created, and with which labels;
+	// Create reports whether a namespace may be created, and with which labels;
 	// nil: none may.
 	Create func(name string) (labels map[string]string, ok bool)
 	Hint   string // what people can do about it
 }
 
 // NewWriter makes a writer with so many requests under way at once. Jitter is 0 to 1.
-func NewWriter(c *Client, sink func(context.Context, node.Input) error, namespaces NamespacePolicy, parallel int, jitter func() float64, log *slog.Logger) *Writer {
-	return &Writer{client: c, sink: sink, log: log, namespaces: namespaces, said: map[kind.Ref]string{},
-		pace: pace{most: parallel, limit: parallel, jitter: jitter}}
+func NewWriter(c *Client, sink func(context.Context, reconcile.Input) error, namespaces NamespacePolicy, parallel int, jitter func() float64, log *slog.Logger) *Writer {
+	return &Writer{client: c, sink: sink, log: log, namespaces: namespaces, lastLogged: map[kind.Ref]string{},
+		pace: writeThrottle{maxInFlight: parallel, limit: parallel, jitter: jitter}}
 }
 
 // requestTimeout bounds one request. After it nobody knows whether the write
@@ -59,37 +59,37 @@ func NewWriter(c *Client, sink func(context.Context, node.Input) error, namespac
 const requestTimeout = 30 * time.Second
 
 // Write starts a write; its answer goes to the sink.
-func (w *Writer) Write(ctx context.Context, write node.Write) {
-	span := w.traced(ctx, write)
-	one := waiting{agent: write.Agent, session: write.WhileOpen}
-	one.void = func() node.Input {
-		f := &node.Failure{Code: engine.Unavailable, Message: "the session is over"}
-		told(span, f)
-		return node.Wrote{ID: write.ID, Failure: f}
+func (w *Writer) Write(ctx context.Context, write reconcile.Write) {
+	span := w.startSpan(ctx, write)
+	one := queuedTask{agent: write.Agent, session: write.WhileOpen}
+	one.cancel = func() reconcile.Input {
+		f := &reconcile.Failure{Code: engine.Unavailable, Message: "the session is over"}
+		endSpan(span, f)
+		return reconcile.WriteResult{ID: write.ID, Failure: f}
 	}
-	one.do = func(ctx context.Context) (node.Input, error) {
+	one.do = func(ctx context.Context) (reconcile.Input, error) {
 		span.Elapsed(trace.Waited)
-		o, err := w.write(span.In(ctx), write)
+		o, err := w.write(span.NewContext(ctx), write)
 		if err != nil {
 			f := failureOf(write.Verb, err, w.namespaces.Hint)
-			told(span, f)
+			endSpan(span, f)
 			if !f.Stale {
-				w.log.Log(ctx, w.failed(ctx, write.Ref, err), "write refused", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
+				w.log.Log(ctx, w.failureLevel(ctx, write.Ref, err), "write refused", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
 					"namespace", write.Ref.Namespace, "name", write.Ref.Name, "why", write.Why, "error", f.Message)
 			}
-			return node.Wrote{ID: write.ID, Failure: f}, err
+			return reconcile.WriteResult{ID: write.ID, Failure: f}, err
 		}
-		told(span, nil)
+		endSpan(span, nil)
 		level := slog.LevelInfo
 		if write.Why == applyStatus {
 			level = slog.LevelDebug
 		}
 		w.log.Log(ctx, level, "wrote", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
 			"namespace", write.Ref.Namespace, "name", write.Ref.Name, "why", write.Why)
-		w.worked(write.Ref)
-		return node.Wrote{ID: write.ID, Object: o}, nil
+		w.clearFailure(write.Ref)
+		return reconcile.WriteResult{ID: write.ID, Object: o}, nil
 	}
-	w.background(ctx, one)
+	w.enqueue(ctx, one)
 }
 
 // Abandon gives up what a session has asked for and was not begun: the session is
@@ -104,14 +104,14 @@ func (w *Writer) AbandonAll(ctx context.Context, agent string) { w.abandon(ctx, 
 
 func (w *Writer) abandon(ctx context.Context, agent string, all bool) {
 	w.mu.Lock()
-	given := w.queue.withdraw(agent, all)
+	given := w.queue.removeSession(agent, all)
 	w.mu.Unlock()
 	if len(given) == 0 {
 		return
 	}
 	w.wg.Go(func() { // whoever calls this is who would have to take it
 		for _, one := range given {
-			_ = w.sink(ctx, one.void()) // fails only when everything ends
+			_ = w.sink(ctx, one.cancel()) // fails only when everything ends
 		}
 	})
 }
@@ -121,101 +121,101 @@ func (w *Writer) abandon(ctx context.Context, agent string, all bool) {
 const applyStatus = "apply " + kind.StatusScope
 
 // Read starts the reading of one object that the watch does not show.
-func (w *Writer) Read(ctx context.Context, read node.Read) {
+func (w *Writer) Read(ctx context.Context, read reconcile.Read) {
 	ref := read.Ref
-	w.background(ctx, waiting{do: func(ctx context.Context) (node.Input, error) {
+	w.enqueue(ctx, queuedTask{do: func(ctx context.Context) (reconcile.Input, error) {
 		o, err := w.client.Get(ctx, ref)
 		switch {
 		case err != nil:
-			w.log.Log(ctx, w.failed(ctx, ref, err), "can not read an object", "resource", ref.Resource.Plural,
+			w.log.Log(ctx, w.failureLevel(ctx, ref, err), "cannot read an object", "resource", ref.Resource.Plural,
 				"namespace", ref.Namespace, "name", ref.Name, "error", err)
 			return nil, err
 		case o == nil:
-			return node.Lost{Ref: ref, UID: read.UID, Read: true, ID: read.ID}, nil
+			return reconcile.Deleted{Ref: ref, UID: read.UID, Read: true, ID: read.ID}, nil
 		}
-		return node.Seen{Resource: ref.Resource, Object: o, Read: true, ID: read.ID}, nil
+		return reconcile.Observed{Resource: ref.Resource, Object: o, Read: true, ID: read.ID}, nil
 	}})
 }
 
-// failed tells how important it is that something went wrong with an object. It
+// failureLevel tells how important it is that something went wrong with an object. It
 // is no news if that was the last thing that was said of it, for it is tried
 // again and again, nor when the program ends; nor if it is the API server's
 // trouble rather than the object's, which is told once for all.
-func (w *Writer) failed(ctx context.Context, ref kind.Ref, err error) slog.Level {
-	if _, trouble := Trouble(err); trouble || errors.Is(ctx.Err(), context.Canceled) {
+func (w *Writer) failureLevel(ctx context.Context, ref kind.Ref, err error) slog.Level {
+	if _, trouble := ServerUnavailable(err); trouble || errors.Is(ctx.Err(), context.Canceled) {
 		return slog.LevelDebug
 	}
-	reason := withoutDigits(err.Error())
+	reason := normalizeReason(err.Error())
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.said[ref] == reason {
+	if w.lastLogged[ref] == reason {
 		return slog.LevelDebug
 	}
-	if len(w.said) >= maxSaid {
-		clear(w.said)
+	if len(w.lastLogged) >= maxLoggedErrors {
+		clear(w.lastLogged)
 	}
-	w.said[ref] = reason
+	w.lastLogged[ref] = reason
 	return slog.LevelWarn
 }
 
-// worked lets the next failure of an object be news.
-func (w *Writer) worked(ref kind.Ref) {
+// clearFailure lets the next failure of an object be news.
+func (w *Writer) clearFailure(ref kind.Ref) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.said, ref)
+	delete(w.lastLogged, ref)
 }
 
-// maxSaid bounds what is remembered of failures. Beyond it some are told again.
-const maxSaid = 4096
+// maxLoggedErrors bounds what is remembered of failures. Beyond it some are told again.
+const maxLoggedErrors = 4096
 
-// background has something done as soon as fewer than the permitted number of
+// enqueue has something done as soon as fewer than the permitted number of
 // requests are under way, in the order in which it was asked for.
-func (w *Writer) background(ctx context.Context, one waiting) {
+func (w *Writer) enqueue(ctx context.Context, one queuedTask) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queue.add(one)
-	w.employ(ctx)
+	w.startWorkers(ctx)
 }
 
-// employ has as many at work as there is work for and the pace permits. Under mu.
-func (w *Writer) employ(ctx context.Context) {
+// startWorkers has as many at work as there is work for and the pace permits. Under mu.
+func (w *Writer) startWorkers(ctx context.Context) {
 	for range min(w.pace.limit-w.working, w.queue.len()) {
 		w.working++
-		w.wg.Go(func() { w.workOff(ctx) })
+		w.wg.Go(func() { w.runWorker(ctx) })
 	}
 }
 
-func (w *Writer) workOff(ctx context.Context) {
+func (w *Writer) runWorker(ctx context.Context) {
 	for do := w.next(ctx); do != nil; do = w.next(ctx) {
 		began := time.Now()
 		limited, cancel := context.WithTimeout(ctx, requestTimeout)
 		in, err := do(limited)
 		cancel()
-		w.learn(ctx, began, err)
+		w.recordResult(ctx, began, err)
 		if in != nil {
 			_ = w.sink(ctx, in) // fails only when everything ends
 		}
 	}
 }
 
-// learn fits the pace to how a request went, and says when trouble begins and ends.
-func (w *Writer) learn(ctx context.Context, began time.Time, err error) {
+// recordResult fits the pace to how a request went, and says when trouble begins and ends.
+func (w *Writer) recordResult(ctx context.Context, began time.Time, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	if retryAfter, trouble := Trouble(err); trouble {
-		if w.pace.refused(began, now, retryAfter) {
-			w.log.WarnContext(ctx, "the API server can not take writes just now; writing slowly until it can", "waiting", w.queue.len(), "error", err)
+	if retryAfter, trouble := ServerUnavailable(err); trouble {
+		if w.pace.onUnavailable(began, now, retryAfter) {
+			w.log.WarnContext(ctx, "the API server cannot take writes just now; writing slowly until it can", "waiting", w.queue.len(), "error", err)
 		}
 		return
 	}
-	if lasted, refused := w.pace.done(began, now, w.queue.len()); refused > 0 {
+	if lasted, refused := w.pace.onSuccess(began, now, w.queue.len()); refused > 0 {
 		w.log.InfoContext(ctx, "the API server takes writes again", "after", lasted.Round(time.Millisecond), "refused", refused, "waiting", w.queue.len())
 	}
-	w.employ(ctx)
+	w.startWorkers(ctx)
 }
 
 // next takes what has waited longest, when the pace permits. Nil: there is nothing,
@@ -247,16 +247,16 @@ func (w *Writer) tryNext(ctx context.Context) (do task, pause time.Duration) {
 }
 
 // Load tells how it gets on.
-func (w *Writer) Load() Load {
+func (w *Writer) Load() WriteStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Load{Waiting: w.queue.len(), Limit: w.pace.limit, Refused: w.pace.refusals, Trouble: !w.pace.trouble.IsZero()}
+	return WriteStats{Waiting: w.queue.len(), Limit: w.pace.limit, Refused: w.pace.refusals, Trouble: !w.pace.outageStart.IsZero()}
 }
 
 // Wait returns when nothing is under way any more.
 func (w *Writer) Wait() { w.wg.Wait() }
 
-func (w *Writer) write(ctx context.Context, write node.Write) (*kind.Object, error) {
+func (w *Writer) write(ctx context.Context, write reconcile.Write) (*kind.Object, error) {
 	ref := write.Ref
 	if write.Remember != nil && w.remember != nil {
 		if err := w.remember(ctx, *write.Remember); err != nil {
@@ -264,9 +264,9 @@ func (w *Writer) write(ctx context.Context, write node.Write) (*kind.Object, err
 		}
 	}
 	switch write.Verb {
-	case node.Create:
+	case reconcile.Create:
 		o, err := w.create(ctx, ref, write.Object.Raw())
-		if !lacksNamespace(err) || w.namespaces.Create == nil {
+		if !isNamespaceMissing(err) || w.namespaces.Create == nil {
 			return o, err
 		}
 		labels, ok := w.namespaces.Create(ref.Namespace)
@@ -278,7 +278,7 @@ func (w *Writer) write(ctx context.Context, write node.Write) (*kind.Object, err
 		}
 		w.log.InfoContext(ctx, "created a namespace", "name", ref.Namespace)
 		return w.create(ctx, ref, write.Object.Raw())
-	case node.Update:
+	case reconcile.Update:
 		b, err := w.client.do(ctx, http.MethodPut, w.client.urlOf(ref.Resource, ref.Namespace, ref.Name, fieldManager), write.Object.Raw())
 		if err != nil {
 			return nil, err

@@ -12,7 +12,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 func parsed(t *testing.T, text string) *kind.Object {
@@ -31,12 +31,12 @@ func TestWritesThatWaitCostNoGoroutine(t *testing.T) {
 		fmt.Fprint(w, project("a", "2"))
 	})
 	const writes = 1000
-	answers := make(chan node.Input, writes)
-	w := NewWriter(c, func(_ context.Context, in node.Input) error { answers <- in; return nil }, NamespacePolicy{}, 2, unhurried, slog.New(slog.DiscardHandler))
+	answers := make(chan reconcile.Input, writes)
+	w := NewWriter(c, func(_ context.Context, in reconcile.Input) error { answers <- in; return nil }, NamespacePolicy{}, 2, unhurried, slog.New(slog.DiscardHandler))
 	before := runtime.NumGoroutine()
 	for i := range writes {
 		o := parsed(t, project(fmt.Sprintf("p-%d", i), "1"))
-		w.Write(t.Context(), node.Write{ID: uint64(i), Verb: node.Update, Ref: refTo(o), Object: o})
+		w.Write(t.Context(), reconcile.Write{ID: uint64(i), Verb: reconcile.Update, Ref: refTo(o), Object: o})
 	}
 	if more := runtime.NumGoroutine() - before; more > 50 {
 		t.Errorf("%d goroutines for %d writes", more, writes)
@@ -58,10 +58,10 @@ func TestFailureOfAnObjectIsLoggedOnce(t *testing.T) {
 		fmt.Fprint(w, project("a", "2"))
 	})
 	var log bytes.Buffer
-	w := NewWriter(c, func(context.Context, node.Input) error { return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.NewTextHandler(&log, nil)))
+	w := NewWriter(c, func(context.Context, reconcile.Input) error { return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.NewTextHandler(&log, nil)))
 	o := parsed(t, project("a", "1"))
 	write := func() {
-		w.Write(t.Context(), node.Write{Verb: node.Update, Ref: refTo(o), Object: o, Why: "apply x"})
+		w.Write(t.Context(), reconcile.Write{Verb: reconcile.Update, Ref: refTo(o), Object: o, Why: "apply x"})
 		w.Wait()
 	}
 	write()
@@ -94,12 +94,12 @@ func TestOnlyAMissingNamespaceIsCreated(t *testing.T) {
 		}
 	})
 	o := parsed(t, project("a", ""))
-	write := func(namespaces NamespacePolicy) node.Wrote {
-		answers := make(chan node.Input, 1)
-		w := NewWriter(c, func(_ context.Context, in node.Input) error { answers <- in; return nil }, namespaces, 1, unhurried, slog.New(slog.DiscardHandler))
-		w.Write(t.Context(), node.Write{Verb: node.Create, Ref: refTo(o), Object: o})
+	write := func(namespaces NamespacePolicy) reconcile.WriteResult {
+		answers := make(chan reconcile.Input, 1)
+		w := NewWriter(c, func(_ context.Context, in reconcile.Input) error { answers <- in; return nil }, namespaces, 1, unhurried, slog.New(slog.DiscardHandler))
+		w.Write(t.Context(), reconcile.Write{Verb: reconcile.Create, Ref: refTo(o), Object: o})
 		w.Wait()
-		return (<-answers).(node.Wrote)
+		return (<-answers).(reconcile.WriteResult)
 	}
 	create := func(string) (map[string]string, bool) { return map[string]string{"a": "b"}, true }
 
@@ -119,7 +119,7 @@ func TestOnlyAMissingNamespaceIsCreated(t *testing.T) {
 }
 
 // The next process has to know of a removal before it is made, or it may be
-// undone. What can not be remembered is not done, whatever the reason.
+// undone. What cannot be remembered is not done, whatever the reason.
 func TestWhatIsToBeRememberedComesBeforeTheWrite(t *testing.T) {
 	for title, test := range map[string]struct {
 		fails error
@@ -134,18 +134,18 @@ func TestWhatIsToBeRememberedComesBeforeTheWrite(t *testing.T) {
 			asked++
 			fmt.Fprint(w, `{"kind":"Status","status":"Success"}`)
 		})
-		answers := make(chan node.Input, 1)
-		w := NewWriter(c, func(_ context.Context, in node.Input) error { answers <- in; return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.DiscardHandler))
-		w.remember = func(_ context.Context, m node.Memory) error {
+		answers := make(chan reconcile.Input, 1)
+		w := NewWriter(c, func(_ context.Context, in reconcile.Input) error { answers <- in; return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.DiscardHandler))
+		w.remember = func(_ context.Context, m reconcile.Memory) error {
 			if asked != 0 || m.Store.Revision != 7 {
 				t.Errorf("%s: %+v is remembered after %d requests", title, m, asked)
 			}
 			return test.fails
 		}
 		o := parsed(t, project("a", "1"))
-		w.Write(t.Context(), node.Write{Verb: node.Delete, Ref: refTo(o), Object: o, Remember: &node.Memory{Store: engine.Store{Revision: 7}}})
+		w.Write(t.Context(), reconcile.Write{Verb: reconcile.Delete, Ref: refTo(o), Object: o, Remember: &reconcile.Memory{Store: engine.Store{Revision: 7}}})
 		w.Wait()
-		got := (<-answers).(node.Wrote)
+		got := (<-answers).(reconcile.WriteResult)
 		if asked != test.asked || (got.Failure == nil) != (test.fails == nil) || got.Failure != nil && (got.Failure.Stale || got.Failure.Code != engine.Unavailable) {
 			t.Errorf("%s: %d requests, %+v", title, asked, got.Failure)
 		}

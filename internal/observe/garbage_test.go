@@ -16,13 +16,13 @@ func TestAScrapeMakesLittleGarbage(t *testing.T) {
 	for i := range agents {
 		s := engine.Status{Connected: true}
 		for j := range scopes {
-			s.Scopes = append(s.Scopes, engine.ScopeStatus{Name: "scope" + strconv.Itoa(j), Role: engine.Role(j % 2), Items: 10, ProvenAt: 1})
+			s.Scopes = append(s.Scopes, engine.ScopeStatus{Name: "scope" + strconv.Itoa(j), Role: engine.Role(j % 2), Items: 10, InSyncAt: 1})
 		}
 		statuses["agent-"+strconv.Itoa(i)] = s
 	}
 	out := bufio.NewWriter(io.Discard)
 	allocs := testing.AllocsPerRun(10, func() {
-		for _, m := range OfStatus("x", statuses, 5000) {
+		for _, m := range SyncMetrics("x", statuses, 5000) {
 			writeMetric(out, m)
 		}
 	})
@@ -33,7 +33,7 @@ func TestAScrapeMakesLittleGarbage(t *testing.T) {
 
 func TestProcessTellsWhatItTakes(t *testing.T) {
 	seen := map[string]float64{}
-	for _, m := range OfProcess() {
+	for _, m := range ProcessMetrics() {
 		seen[m.Name] = m.Samples[0].Value
 	}
 	for _, name := range []string{"go_goroutines", "process_cpu_seconds_total", "process_resident_memory_bytes"} {

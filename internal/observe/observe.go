@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// Check tells whether a part of the program works; nil: it does.
+// Check reports whether a part of the program works; nil: it does.
 type Check struct {
 	Name string
-	Test func() error
-	// Remark: what is wrong is said, and does not make the program unready.
-	Remark bool
+	Run  func() error
+	// WarnOnly: what is wrong is said, and does not make the program unready.
+	WarnOnly bool
 }
 
 // Probes serves /healthz (ready) and /livez (the process answers). Ready means
@@ -34,10 +34,10 @@ func Probes(checks ...Check) http.Handler {
 		var lines []string
 		for _, c := range checks {
 			word := "ok"
-			err := c.Test()
+			err := c.Run()
 			switch {
-			case err != nil && c.Remark:
-				word = RemarkWord
+			case err != nil && c.WarnOnly:
+				word = WarningWord
 			case err != nil:
 				word, code = "bad", http.StatusServiceUnavailable
 			}
@@ -63,9 +63,9 @@ func Probes(checks ...Check) http.Handler {
 	return mux
 }
 
-// RemarkWord begins a line of a verbose answer about what is wrong although the
+// WarningWord begins a line of a verbose answer about what is wrong although the
 // program is ready.
-const RemarkWord = "remark"
+const WarningWord = "remark"
 
 // Metric is one family of samples.
 type Metric struct {
@@ -91,8 +91,8 @@ func Gauge(name, help string, value float64) Metric {
 	return Metric{Name: name, Help: help, Samples: []Sample{{Value: value}}}
 }
 
-// OfRequests turns counts of proxied requests into a metric.
-func OfRequests(prefix string, each func(func(verb, code, refusedBy string, n uint64))) []Metric {
+// ProxyMetrics turns counts of proxied requests into a metric.
+func ProxyMetrics(prefix string, each func(func(verb, code, refusedBy string, n uint64))) []Metric {
 	m := Metric{Name: prefix + "_proxy_requests_total", Help: "Requests for objects, logs and terminals, by verb, code and the setting that refused them.", Counter: true}
 	each(func(verb, code, refusedBy string, n uint64) {
 		m.Samples = append(m.Samples, Sample{Labels: []string{"verb", verb, "code", code, "refused_by", refusedBy}, Value: float64(n)})
@@ -111,7 +111,7 @@ func Metrics(gather func(context.Context) ([]Metric, error)) http.Handler {
 		}
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		out := bufio.NewWriterSize(w, 32<<10)
-		for _, m := range append(metrics, OfProcess()...) {
+		for _, m := range append(metrics, ProcessMetrics()...) {
 			writeMetric(out, m)
 		}
 		_ = out.Flush() // the asker is gone; there is nobody to tell

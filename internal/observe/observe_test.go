@@ -18,7 +18,7 @@ func get(t *testing.T, h http.Handler, path string) (int, string) {
 
 func TestReadinessNamesWhatIsNotReady(t *testing.T) {
 	var broken error
-	h := Probes(Check{Name: "a", Test: func() error { return nil }}, Check{Name: "b", Test: func() error { return broken }})
+	h := Probes(Check{Name: "a", Run: func() error { return nil }}, Check{Name: "b", Run: func() error { return broken }})
 	if code, body := get(t, h, "/healthz"); code != 200 || body != "ok\n" {
 		t.Errorf("ready: %d %q", code, body)
 	}
@@ -33,7 +33,7 @@ func TestReadinessNamesWhatIsNotReady(t *testing.T) {
 
 func TestRemarksAreMadeWithoutBeingUnready(t *testing.T) {
 	var broken error
-	h := Probes(Check{Name: "a", Test: func() error { return broken }}, Check{Name: "b", Remark: true, Test: func() error { return errors.New("full\nof it") }})
+	h := Probes(Check{Name: "a", Run: func() error { return broken }}, Check{Name: "b", WarnOnly: true, Run: func() error { return errors.New("full\nof it") }})
 	for path, want := range map[string]string{"/healthz": "ok\nb: full of it\n", "/healthz?verbose": "ok a\nremark b: full of it\n"} {
 		if code, body := get(t, h, path); code != 200 || body != want {
 			t.Errorf("ready, %s: %d %q", path, code, body)

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// OfProcess tells what the program itself takes, under the names that Go
+// ProcessMetrics tells what the program itself takes, under the names that Go
 // programs and Prometheus' own dashboards use.
-func OfProcess() []Metric {
+func ProcessMetrics() []Metric {
 	sample := []metrics.Sample{{Name: "/sched/goroutines:goroutines"}, {Name: "/gc/heap/live:bytes"}, {Name: "/cpu/classes/gc/total:cpu-seconds"}}
 	metrics.Read(sample)
 	out := []Metric{

@@ -6,9 +6,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-// OfStatus turns the engine's view of one or more agents into metrics. Series
+// SyncMetrics turns the engine's view of one or more agents into metrics. Series
 // of an agent that is gone go with it: nothing is kept between two calls.
-func OfStatus(prefix string, agents map[string]engine.Status, now engine.Time) []Metric {
+func SyncMetrics(prefix string, agents map[string]engine.Status, now engine.Time) []Metric {
 	scopes := 0
 	for _, s := range agents {
 		scopes += len(s.Scopes)
@@ -46,7 +46,7 @@ func OfStatus(prefix string, agents map[string]engine.Status, now engine.Time) [
 		agent := []string{"agent", name}
 		add(connected, number(s.Connected), agent)
 		add(suspect, number(s.Suspect != ""), agent)
-		add(strays, float64(s.Strays), agent)
+		add(strays, float64(s.UnexpectedMessages), agent)
 		for _, sc := range s.Scopes {
 			role := "owner"
 			if sc.Role == engine.Replica {
@@ -69,8 +69,8 @@ func OfStatus(prefix string, agents map[string]engine.Status, now engine.Time) [
 				add(divergent, float64(sc.Divergent), scope)
 				add(lossy, float64(sc.Lossy), scope)
 			}
-			if sc.ProvenAt != 0 {
-				add(proven, float64(now-sc.ProvenAt)/1000, scope)
+			if sc.InSyncAt != 0 {
+				add(proven, float64(now-sc.InSyncAt)/1000, scope)
 			}
 		}
 	}
@@ -81,10 +81,10 @@ func OfStatus(prefix string, agents map[string]engine.Status, now engine.Time) [
 	return out
 }
 
-// OfWriting tells how a program's writing to its API server gets on.
-func OfWriting(prefix string, waiting, limit int, refused uint64, trouble bool) []Metric {
+// WriteMetrics tells how a program's writing to its API server gets on.
+func WriteMetrics(prefix string, waiting, limit int, refused uint64, trouble bool) []Metric {
 	return []Metric{
-		Gauge(prefix+"_api_trouble", "Whether the API server can not take writes just now (1): it is overloaded, out of space or away.", number(trouble)),
+		Gauge(prefix+"_api_trouble", "Whether the API server cannot take writes just now (1): it is overloaded, out of space or away.", number(trouble)),
 		Gauge(prefix+"_api_writes_limit", "Writes that may be under way at once; fewer in and after trouble of the API server.", float64(limit)),
 		Gauge(prefix+"_api_writes_waiting", "Writes that wait for their turn.", float64(waiting)),
 		Counter(prefix+"_api_writes_refused_total", "Writes that the API server could not serve, whatever they were about.", float64(refused)),

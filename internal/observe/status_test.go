@@ -9,11 +9,11 @@ import (
 )
 
 func TestStatusOfAgentsBecomesMetrics(t *testing.T) {
-	agents := map[string]engine.Status{"a": {Connected: true, Strays: 2, Suspect: "store-1", Scopes: []engine.ScopeStatus{
-		{Name: "applications", Role: engine.Owner, Items: 5, Dirty: 1, InFlight: 2, Bytes: 300, OldestAt: 4000, Rejected: 1, ProvenAt: 2000},
+	agents := map[string]engine.Status{"a": {Connected: true, UnexpectedMessages: 2, Suspect: "store-1", Scopes: []engine.ScopeStatus{
+		{Name: "applications", Role: engine.Owner, Items: 5, Dirty: 1, InFlight: 2, Bytes: 300, OldestAt: 4000, Rejected: 1, InSyncAt: 2000},
 		{Name: "status", Role: engine.Replica, Items: 4, Held: 3, Divergent: 2, Lossy: 5},
 	}}}
-	_, body := get(t, Metrics(func(context.Context) ([]Metric, error) { return OfStatus("x", agents, 10000), nil }), "/metrics")
+	_, body := get(t, Metrics(func(context.Context) ([]Metric, error) { return SyncMetrics("x", agents, 10000), nil }), "/metrics")
 	for _, want := range []string{
 		`x_connected{agent="a"} 1`,
 		`x_store_suspect{agent="a"} 1`,
@@ -39,7 +39,7 @@ func TestStatusOfAgentsBecomesMetrics(t *testing.T) {
 }
 
 func TestWritingBecomesMetrics(t *testing.T) {
-	_, body := get(t, Metrics(func(context.Context) ([]Metric, error) { return OfWriting("x", 7, 1, 12, true), nil }), "/metrics")
+	_, body := get(t, Metrics(func(context.Context) ([]Metric, error) { return WriteMetrics("x", 7, 1, 12, true), nil }), "/metrics")
 	for _, want := range []string{"x_api_trouble 1", "x_api_writes_limit 1", "x_api_writes_waiting 7", "x_api_writes_refused_total 12"} {
 		if !strings.Contains(body, want+"\n") {
 			t.Errorf("there is no %s in:\n%s", want, body)

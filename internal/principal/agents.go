@@ -7,8 +7,8 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/link"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // This file connects what is about Agents with the rest of the principal: the
@@ -19,25 +19,25 @@ import (
 const parallelKeeping = 8
 
 // assembleAgents makes all of it. Nothing happens until it runs.
-func (p *principal) assembleAgents(ctx context.Context, n *node.Node) {
+func (p *principal) assembleAgents(ctx context.Context, n *reconcile.Reconciler) {
 	p.registry = (&registry{ctx: ctx, client: p.client, namespace: p.cfg.Namespace, mapping: p.cfg.Mapping, proxy: p.cfg.ResourceProxy,
 		post: p.host.Post, cut: p.cutAgent, touched: p.agentTouched, revoked: p.blocklists.revokedNow, log: p.log}).prepare()
-	p.keeper = &keeper{registry: p.registry, client: p.client, namespace: p.cfg.Namespace, config: p.clusterConfig(), lists: p.blocklists,
-		certificates: p.certificates, changed: func(agent string) { p.reporter.check(agent) }, log: p.log, trouble: map[string]string{}, good: map[string]string{}}
-	p.keeper.again = func(agent string) { p.tending.add(agent) }
-	p.keeper.gone = func(rec record) { p.shared.deleted(rec) }
-	p.tending = (&errands{what: "cluster Secret", do: p.keeper.tend, parallel: parallelKeeping, log: p.log}).prepare()
+	p.keeper = &agentReconciler{registry: p.registry, client: p.client, namespace: p.cfg.Namespace, config: p.clusterConfig(), lists: p.blocklists,
+		certificates: p.certificates, changed: func(agent string) { p.reporter.check(agent) }, log: p.log, secretErrors: map[string]string{}, good: map[string]string{}}
+	p.keeper.again = func(agent string) { p.agentQueue.add(agent) }
+	p.keeper.gone = func(rec agentRecord) { p.shared.deleted(rec) }
+	p.agentQueue = (&workQueue{what: "cluster Secret", do: p.keeper.reconcile, parallel: parallelKeeping, log: p.log}).prepare()
 	p.fleet = &fleetHolds{client: p.client, namespace: p.cfg.Namespace, chores: p.chores, post: p.host.Post, host: p.host.Do,
-		others: func() (node.FleetOthers, bool) { return p.replicas.others() }, jitter: p.cfg.Jitter, log: p.log}
+		others: func() (reconcile.FleetOthers, bool) { return p.replicas.others() }, jitter: p.cfg.Jitter, log: p.log}
 	p.replicas = newReplicas(p.client, p.cfg.Namespace, p.replica(), p.cfg.ReplicaAddress, p.fleet.now, p.log)
-	p.reporter = (&reporter{client: p.client, registry: p.registry, namespace: p.cfg.Namespace, replica: p.replica(),
-		host: p.host.Do, trouble: p.keeper.troubleOf, moans: p.moaning.of, greeting: p.greetingOf, alive: p.replicas.alive, fleet: p.fleet.now, log: p.log}).prepare()
-	p.releaser = (&releaser{client: p.client, registry: p.registry, node: n, host: p.host.Do, log: p.log}).prepare()
+	p.reporter = (&statusWriter{client: p.client, registry: p.registry, namespace: p.cfg.Namespace, replica: p.replica(),
+		host: p.host.Do, trouble: p.keeper.clusterSecretError, writeOutage: p.agentOutages.get, greeting: p.greetingOf, alive: p.replicas.alive, fleet: p.fleet.now, log: p.log}).prepare()
+	p.releaser = (&finalizerRemover{client: p.client, registry: p.registry, node: n, host: p.host.Do, log: p.log}).prepare()
 }
 
 // agentTouched has everybody look at an agent about whom something has changed.
 func (p *principal) agentTouched(agent string) {
-	p.tending.add(agent)
+	p.agentQueue.add(agent)
 	p.reporter.check(agent)
 	p.releaser.touched(agent)
 	p.live.touched(agent)
@@ -75,7 +75,7 @@ func (p *principal) newer(agent string, epoch engine.Epoch) string {
 // agentRuns lists what has to run.
 func (p *principal) agentRuns() map[string]func(context.Context) error {
 	runs := map[string]func(context.Context) error{
-		"cluster Secrets":    p.onceRegistered(p.tending.run),
+		"cluster Secrets":    p.onceRegistered(p.agentQueue.run),
 		"statuses of agents": p.onceRegistered(p.reporter.errands.run),
 		"state of agents":    p.onceRegistered(p.reporter.run),
 		"age of credentials": p.onceRegistered(p.keeper.run),
@@ -139,7 +139,7 @@ func (p *principal) cutAgent(agent, why string) {
 	}
 }
 
-func (p *principal) connsOf(agent string) []*link.Conn {
+func (p *principal) connsOf(agent string) []*transport.Conn {
 	if server := p.server.Load(); server != nil {
 		return server.ConnsOf(agent)
 	}
@@ -158,8 +158,8 @@ func (p *principal) certificates(agent string) map[string]time.Time {
 	return all
 }
 
-// greeting is what an agent has shown and said at the beginning of a connection.
-type greeting struct {
+// helloInfo is what an agent has shown and said at the beginning of a connection.
+type helloInfo struct {
 	epoch       engine.Epoch
 	cluster     string
 	fingerprint string
@@ -168,18 +168,18 @@ type greeting struct {
 }
 
 // greetingOf finds the greeting of a session.
-func (p *principal) greetingOf(agent string, epoch engine.Epoch) (greeting, bool) {
+func (p *principal) greetingOf(agent string, epoch engine.Epoch) (helloInfo, bool) {
 	for _, c := range p.connsOf(agent) {
 		if g, ok := p.sessions.heard(c.ID); ok && g.epoch == epoch {
 			return g, true
 		}
 	}
-	return greeting{}, false
+	return helloInfo{}, false
 }
 
-// pretender finds the cluster of the agent that greeted last, which may not be
+// claimedClusterUID finds the cluster of the agent that greeted last, which may not be
 // the one that is known.
-func (p *principal) pretender(agent string) string {
+func (p *principal) claimedClusterUID(agent string) string {
 	last := ""
 	for _, c := range p.connsOf(agent) {
 		if g, ok := p.sessions.heard(c.ID); ok {

@@ -232,7 +232,7 @@ func TestAClusterSecretFollowsItsAgent(t *testing.T) {
 		return !env && !note && s.Labels["zone"] == "1" && s.Labels["theirs"] == "1"
 	})
 	if kept.UID != made.UID {
-		t.Error("it was made anew")
+		t.Error("it was made again")
 	}
 	// Without its label it is not watched, and yet it is ours.
 	change(`{"metadata":{"labels":{"argocd-agent.argoproj-labs.io/agent-name":null}}}`)

@@ -11,7 +11,7 @@ import (
 
 // metrics tells of the agents that are connected here what their status does, and
 // the engine does not know.
-func (r *reporter) metrics() []observe.Metric {
+func (r *statusWriter) metrics() []observe.Metric {
 	gauge := func(name, help string) observe.Metric {
 		return observe.Metric{Name: metricPrefix + name, Help: help}
 	}
@@ -20,7 +20,7 @@ func (r *reporter) metrics() []observe.Metric {
 	skew := gauge("_clock_skew_seconds", "By how much the agent's clock was ahead of ours when it connected; negative: behind.")
 	expiry := gauge("_certificate_expiry_timestamp_seconds", "When the last certificate expires that the agent is known to have, in seconds since 1970.")
 	r.mu.Lock()
-	seats := maps.Clone(r.seats)
+	seats := maps.Clone(r.sessionStates)
 	r.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(seats)) {
 		t := seats[name]

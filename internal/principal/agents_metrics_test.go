@@ -16,8 +16,8 @@ func TestConnectedAgentsAreMeasured(t *testing.T) {
 	a := agent("a", 1, "managed")
 	a.Annotations = map[string]string{v1alpha1.IssuedAnnotation: "X/nonsense Y/" + time.Unix(90_000, 0).UTC().Format(time.RFC3339)}
 	known := (&registry{}).prepare()
-	known.objects["a"], known.objects["b"] = record{Agent: a}, record{Agent: agent("b", 2, "managed")}
-	r := &reporter{registry: known, seats: map[string]*seat{"a": there, "b": gone}}
+	known.objects["a"], known.objects["b"] = agentRecord{Agent: a}, agentRecord{Agent: agent("b", 2, "managed")}
+	r := &statusWriter{registry: known, sessionStates: map[string]*sessionState{"a": there, "b": gone}}
 	var got strings.Builder
 	for _, m := range r.metrics() {
 		for _, s := range m.Samples {

@@ -17,51 +17,51 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/node"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // This file reads Agents and cluster Secrets; nothing in it touches the world.
 
 var agentResource = kind.Resource{Group: v1alpha1.Group, Version: v1alpha1.Version, Plural: v1alpha1.Resource, Kind: v1alpha1.Kind}
 
-// record is an Agent object as it was last seen.
-type record struct {
+// agentRecord is an Agent object as it was last seen.
+type agentRecord struct {
 	v1alpha1.Agent
 	revision uint64
 }
 
 // registration is what is in force for an agent.
 type registration struct {
-	node.Register
+	reconcile.Register
 	secret  string // its cluster Secret
 	confirm string // what a person has confirmed
 	shared  bool   // it may use the hub's repo-server and Redis
 }
 
-// hasNamespace tells whether an agent's Applications are those of a namespace.
+// hasNamespace reports whether an agent's Applications are those of a namespace.
 func (reg registration) hasNamespace() bool {
 	return reg.Agent.Mapping == kind.ByNamespace || reg.Agent.Mode == kind.Autonomous
 }
 
-func readAgent(o *kind.Object) (record, error) {
-	rec := record{revision: kube.Number(o.ResourceVersion())}
+func readAgent(o *kind.Object) (agentRecord, error) {
+	rec := agentRecord{revision: kube.ParseResourceVersion(o.ResourceVersion())}
 	if err := json.Unmarshal(o.Raw(), &rec.Agent); err != nil {
-		return record{}, fmt.Errorf("read Agent %s: %w", o.Name(), err)
+		return agentRecord{}, fmt.Errorf("read Agent %s: %w", o.Name(), err)
 	}
 	return rec, nil
 }
 
-func (rec record) retired() bool { return rec.Annotations[v1alpha1.RetireAnnotation] != "" }
+func (rec agentRecord) retired() bool { return rec.Annotations[v1alpha1.RetireAnnotation] != "" }
 
 // wasRefused tells that what is declared was not in force when somebody last
 // looked.
-func (rec record) wasRefused() bool {
+func (rec agentRecord) wasRefused() bool {
 	c := meta.FindStatusCondition(rec.Status.Conditions, v1alpha1.ConditionRegistered)
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reasonRefused
 }
 
-func (rec record) namespaceOnHub() string {
+func (rec agentRecord) namespaceOnHub() string {
 	if rec.Spec.Namespace != "" {
 		return rec.Spec.Namespace
 	}
@@ -69,14 +69,14 @@ func (rec record) namespaceOnHub() string {
 }
 
 // confirmedCluster is the cluster that a person has said to be the agent's now.
-func (rec record) confirmedCluster() (uid string, ok bool) {
+func (rec agentRecord) confirmedCluster() (uid string, ok bool) {
 	return strings.CutPrefix(rec.Annotations[v1alpha1.ConfirmAnnotation], v1alpha1.ConfirmCluster)
 }
 
 // registration is what an Agent declares, as the node has to hear it. The API
 // server has checked all of it, if it has our definition; this does not rely on
 // that.
-func (rec record) registration(mapping kind.Mapping) (registration, error) {
+func (rec agentRecord) registration(mapping kind.Mapping) (registration, error) {
 	var reg registration
 	if err := kind.ValidateAgentName(rec.Name); err != nil {
 		return reg, err
@@ -95,10 +95,10 @@ func (rec record) registration(mapping kind.Mapping) (registration, error) {
 		return reg, fmt.Errorf("spec.mapping is %.40q; it must be namespace or destination", rec.Spec.Mapping)
 	}
 	if wrong := validation.IsDNS1123Label(reg.Agent.HubNamespace); len(wrong) > 0 {
-		return reg, fmt.Errorf("spec.namespace is %.80q, which can not be a namespace", reg.Agent.HubNamespace)
+		return reg, fmt.Errorf("spec.namespace is %.80q, which cannot be a namespace", reg.Agent.HubNamespace)
 	}
 	reg.shared = rec.Spec.Shared
-	reg.Agent.Without = excluded(rec.Spec.Kinds)
+	reg.Agent.ExcludedScopes = excluded(rec.Spec.Kinds)
 	reg.KnownCluster = rec.Status.ClusterUID
 	if s := rec.Status.Store; s != nil {
 		reg.KnownStore, reg.Suspect = engine.Store{UID: s.UID, Revision: s.Revision}, s.Untrusted
@@ -162,15 +162,15 @@ type clusterSecret struct {
 	config      string // and a hash of config; empty: there is none
 }
 
-func usualSecret(agent string) string { return "cluster-" + agent }
+func defaultSecretName(agent string) string { return "cluster-" + agent }
 
 func readSecret(o *kind.Object) clusterSecret {
-	data, _ := raw.StringMap(o.Get("data"))
+	data, _ := rawjson.StringMap(o.Get("data"))
 	text := func(key string) string {
 		b, _ := base64.StdEncoding.DecodeString(data[key])
 		return string(b)
 	}
-	s := clusterSecret{name: o.Name(), agent: o.Label(agentLabel), revision: kube.Number(o.ResourceVersion()),
+	s := clusterSecret{name: o.Name(), agent: o.Label(agentLabel), revision: kube.ParseResourceVersion(o.ResourceVersion()),
 		labels: o.Labels(), annotations: o.Annotations(), cluster: text("name"), server: text("server"), project: text("project")}
 	delete(s.annotations, "kubectl.kubernetes.io/last-applied-configuration") // as large as the Secret, and with its content
 	if config := text("config"); config != "" {
@@ -182,10 +182,10 @@ func readSecret(o *kind.Object) clusterSecret {
 // derived tells that the principal has taken charge of a Secret.
 func (s clusterSecret) derived() bool { return s.annotations[derivedAnnotation] != "" }
 
-// free tells that a Secret is an agent's, whatever its label says by now, or was
+// claimableBy tells that a Secret is an agent's, whatever its label says by now, or was
 // one's and is nobody's any more. That it has an agent's usual name is not enough:
 // another agent's may have it.
-func (s clusterSecret) free(agent string) bool {
+func (s clusterSecret) claimableBy(agent string) bool {
 	return s.agent == agent || s.derived() && (s.agent == "" || s.cluster == agent)
 }
 
@@ -194,9 +194,9 @@ func (s clusterSecret) made() bool {
 	return s.annotations[madeAnnotation] != "" || s.labels[selfRegisteredLabel] == "true"
 }
 
-// taken is the Agent that a Secret of the time before Agents, or of another
+// toAgent is the Agent that a Secret of the time before Agents, or of another
 // program, comes to.
-func (s clusterSecret) taken(namespace string) (v1alpha1.Agent, error) {
+func (s clusterSecret) toAgent(namespace string) (v1alpha1.Agent, error) {
 	var a v1alpha1.Agent
 	if err := kind.ValidateAgentName(s.agent); err != nil {
 		return a, err
@@ -219,7 +219,7 @@ func (s clusterSecret) taken(namespace string) (v1alpha1.Agent, error) {
 	}
 	if own := s.annotations[namespaceAnnotation]; own != "" && own != s.agent {
 		if wrong := validation.IsDNS1123Label(own); len(wrong) > 0 {
-			return a, fmt.Errorf("annotation %s is %.80q, which can not be a namespace", namespaceAnnotation, own)
+			return a, fmt.Errorf("annotation %s is %.80q, which cannot be a namespace", namespaceAnnotation, own)
 		}
 		a.Spec.Namespace = own
 	}
@@ -244,4 +244,4 @@ func hashOf(b []byte) string {
 	return fmt.Sprintf("%x", sum[:12])
 }
 
-func hasFinalizer(rec record) bool { return slices.Contains(rec.Finalizers, v1alpha1.Finalizer) }
+func hasFinalizer(rec agentRecord) bool { return slices.Contains(rec.Finalizers, v1alpha1.Finalizer) }

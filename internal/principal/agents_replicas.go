@@ -10,27 +10,27 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// replicas knows which principals there are: each keeps a Lease of its own, and
-// none for agents. So an agent does not seem to be connected for ever with one
+// principalReplicas knows which principals there are: each keeps a Lease of its own, and
+// none for agents. So an agent does not seem to be connected forever with one
 // that has crashed.
-type replicas struct {
+type principalReplicas struct {
 	client    *kube.Client
 	namespace string
 	self      string
 	at        string // host:port where other principals reach this one; empty: they do not
 	log       *slog.Logger
 
-	fleet func() node.FleetStatus // what the others are told of this one's agents
+	fleet func() reconcile.FleetStatus // what the others are told of this one's agents
 
 	mu     sync.Mutex
-	seen   map[string]sign // Lease → its last sign of life
-	listed bool            // all were read once
+	seen   map[string]leaseHeartbeat // Lease → its last sign of life
+	listed bool                      // all were read once
 }
 
-type sign struct {
+type leaseHeartbeat struct {
 	replica string
 	address string
 	at      time.Time // by this clock: those of others may be wrong
@@ -39,7 +39,7 @@ type sign struct {
 
 // fleetShare is what a principal tells others of its agents, in its Lease.
 type fleetShare struct {
-	node.FleetTotals
+	reconcile.FleetTotals
 	Settings string
 }
 
@@ -50,23 +50,23 @@ const (
 	fleetAnnotation   = kind.Prefix + "replica-agents"
 	leaseRenewal      = 10 * time.Second
 	leaseLife         = 30 * time.Second // without a renewal
-	leaseForgotten    = 10 * time.Minute // after that anybody removes it
+	leaseDeleteAfter  = 10 * time.Minute // after that anybody removes it
 )
 
-func newReplicas(c *kube.Client, namespace, self, at string, fleet func() node.FleetStatus, log *slog.Logger) *replicas {
-	return &replicas{client: c, namespace: namespace, self: self, at: at, fleet: fleet, log: log, seen: map[string]sign{}}
+func newReplicas(c *kube.Client, namespace, self, at string, fleet func() reconcile.FleetStatus, log *slog.Logger) *principalReplicas {
+	return &principalReplicas{client: c, namespace: namespace, self: self, at: at, fleet: fleet, log: log, seen: map[string]leaseHeartbeat{}}
 }
 
-func (r *replicas) watch() kube.Watch {
+func (r *principalReplicas) watch() kube.Watch {
 	return kube.Watch{Resource: kube.Leases, Namespace: r.namespace, Selector: replicaLabel}
 }
 
 // take is the sink of the Leases' watcher.
-func (r *replicas) take(_ context.Context, in node.Input) error {
+func (r *principalReplicas) take(_ context.Context, in reconcile.Input) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch in := in.(type) {
-	case node.List:
+	case reconcile.List:
 		present := map[string]bool{}
 		for _, o := range in.Objects {
 			present[o.Name()] = true
@@ -78,9 +78,9 @@ func (r *replicas) take(_ context.Context, in node.Input) error {
 			}
 		}
 		r.listed = true
-	case node.Seen:
+	case reconcile.Observed:
 		r.note(in.Object)
-	case node.Lost:
+	case reconcile.Deleted:
 		delete(r.seen, in.Ref.Name)
 	}
 	return nil
@@ -88,15 +88,15 @@ func (r *replicas) take(_ context.Context, in node.Input) error {
 
 // note takes a Lease that has changed as a sign of life. One that is as it was
 // when it was last listed is none.
-func (r *replicas) note(o *kind.Object) {
+func (r *principalReplicas) note(o *kind.Object) {
 	if before, known := r.seen[o.Name()]; known && before.lease.ResourceVersion() == o.ResourceVersion() {
 		return
 	}
-	r.seen[o.Name()] = sign{replica: o.Annotation(replicaAnnotation), address: o.Annotation(addressAnnotation), at: time.Now(), lease: o}
+	r.seen[o.Name()] = leaseHeartbeat{replica: o.Annotation(replicaAnnotation), address: o.Annotation(addressAnnotation), at: time.Now(), lease: o}
 }
 
-// alive tells whether a principal is there.
-func (r *replicas) alive(replica string) bool {
+// alive reports whether a principal is there.
+func (r *principalReplicas) alive(replica string) bool {
 	if replica == r.self {
 		return true
 	}
@@ -105,13 +105,13 @@ func (r *replicas) alive(replica string) bool {
 }
 
 // address is where a principal that is there can be reached; empty: nowhere.
-func (r *replicas) address(replica string) string {
+func (r *principalReplicas) address(replica string) string {
 	s, _ := r.last(replica)
 	return s.address
 }
 
 // last finds the last sign of life of a principal that is there.
-func (r *replicas) last(replica string) (sign, bool) {
+func (r *principalReplicas) last(replica string) (leaseHeartbeat, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.seen { // a handful
@@ -119,22 +119,22 @@ func (r *replicas) last(replica string) (sign, bool) {
 			return s, true
 		}
 	}
-	return sign{}, false
+	return leaseHeartbeat{}, false
 }
 
 // share is what this principal tells the others.
-func (r *replicas) share() fleetShare {
+func (r *principalReplicas) share() fleetShare {
 	s := r.fleet()
 	return fleetShare{s.FleetTotals, s.Settings}
 }
 
 // others sums up what the agents of other principals come to; false: they have not
 // been read yet. One that tells nothing, or has other settings, is being replaced.
-func (r *replicas) others() (node.FleetOthers, bool) {
+func (r *principalReplicas) others() (reconcile.FleetOthers, bool) {
 	settings := r.fleet().Settings
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var all node.FleetOthers
+	var all reconcile.FleetOthers
 	for _, s := range r.seen {
 		if s.replica == r.self || time.Since(s.at) >= leaseLife {
 			continue
@@ -152,7 +152,7 @@ func (r *replicas) others() (node.FleetOthers, bool) {
 }
 
 // run renews this principal's Lease until the context ends, and then removes it.
-func (r *replicas) run(ctx context.Context) error {
+func (r *principalReplicas) run(ctx context.Context) error {
 	said := ""
 	for {
 		switch err := r.renew(ctx); {
@@ -161,7 +161,7 @@ func (r *replicas) run(ctx context.Context) error {
 			said = ""
 		case err.Error() != said:
 			said = err.Error()
-			r.log.WarnContext(ctx, "can not renew this principal's Lease; others may take it for gone", "error", err)
+			r.log.WarnContext(ctx, "cannot renew this principal's Lease; others may take it for gone", "error", err)
 		}
 		r.sweep(ctx)
 		if !sleep(ctx, leaseRenewal) {
@@ -176,11 +176,11 @@ func (r *replicas) run(ctx context.Context) error {
 	return nil
 }
 
-func (r *replicas) ref() kind.Ref {
+func (r *principalReplicas) ref() kind.Ref {
 	return kind.Ref{Resource: kube.Leases, Namespace: r.namespace, Name: "argocd-agent-principal-" + hashOf([]byte(r.self))}
 }
 
-func (r *replicas) renew(ctx context.Context) error {
+func (r *principalReplicas) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseRenewal)
 	defer cancel()
 	ref := r.ref()
@@ -204,11 +204,11 @@ func (r *replicas) renew(ctx context.Context) error {
 }
 
 // sweep removes Leases of principals that are long gone.
-func (r *replicas) sweep(ctx context.Context) {
+func (r *principalReplicas) sweep(ctx context.Context) {
 	r.mu.Lock()
 	var old []*kind.Object
 	for _, s := range r.seen {
-		if time.Since(s.at) > leaseForgotten && s.replica != r.self {
+		if time.Since(s.at) > leaseDeleteAfter && s.replica != r.self {
 			old = append(old, s.lease)
 		}
 	}

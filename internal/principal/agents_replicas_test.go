@@ -9,7 +9,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 func TestAPrincipalIsGoneWhenItsLeaseIsNotRenewed(t *testing.T) {
@@ -19,7 +19,7 @@ func TestAPrincipalIsGoneWhenItsLeaseIsNotRenewed(t *testing.T) {
 			return parsed(t, map[string]any{"metadata": map[string]any{"name": "l", "namespace": "argocd", "resourceVersion": fmt.Sprint(revision),
 				"annotations": map[string]string{replicaAnnotation: "there"}}})
 		}
-		give := func(in node.Input) {
+		give := func(in reconcile.Input) {
 			t.Helper()
 			if err := r.take(t.Context(), in); err != nil {
 				t.Fatal(err)
@@ -32,24 +32,24 @@ func TestAPrincipalIsGoneWhenItsLeaseIsNotRenewed(t *testing.T) {
 			}
 		}
 		expect(false, "never heard of")
-		give(node.List{Resource: kube.Leases, Objects: []*kind.Object{lease(1)}})
+		give(reconcile.List{Resource: kube.Leases, Objects: []*kind.Object{lease(1)}})
 		expect(true, "listed")
 		time.Sleep(20 * time.Second)
-		give(node.Seen{Resource: kube.Leases, Object: lease(2)})
+		give(reconcile.Observed{Resource: kube.Leases, Object: lease(2)})
 		time.Sleep(20 * time.Second)
 		expect(true, "renewed")
 		time.Sleep(20 * time.Second)
-		give(node.List{Resource: kube.Leases, Objects: []*kind.Object{lease(2)}})
+		give(reconcile.List{Resource: kube.Leases, Objects: []*kind.Object{lease(2)}})
 		expect(false, "listed again, and not renewed")
-		give(node.Seen{Resource: kube.Leases, Object: lease(3)})
+		give(reconcile.Observed{Resource: kube.Leases, Object: lease(3)})
 		expect(true, "back")
-		give(node.Lost{Ref: kind.Ref{Resource: kube.Leases, Name: "l"}})
+		give(reconcile.Deleted{Ref: kind.Ref{Resource: kube.Leases, Name: "l"}})
 		expect(false, "ended")
 	})
 }
 
 // alone is a principal without agents.
-func alone() node.FleetStatus { return node.FleetStatus{Settings: "s1"} }
+func alone() reconcile.FleetStatus { return reconcile.FleetStatus{Settings: "s1"} }
 
 func TestWhatOtherPrincipalsHaveIsSummedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestWhatOtherPrincipalsHaveIsSummedUp(t *testing.T) {
 			return parsed(t, map[string]any{"metadata": map[string]any{"name": replica, "namespace": "argocd", "resourceVersion": fmt.Sprint(revision),
 				"annotations": map[string]string{replicaAnnotation: replica, fleetAnnotation: agents}}})
 		}
-		is := func(when string, want node.FleetOthers, known bool) {
+		is := func(when string, want reconcile.FleetOthers, known bool) {
 			t.Helper()
 			if got, ok := r.others(); got != want || ok != known {
 				t.Errorf("%s: %+v, known %v", when, got, ok)
@@ -68,22 +68,22 @@ func TestWhatOtherPrincipalsHaveIsSummedUp(t *testing.T) {
 		}
 		give := func(objects ...*kind.Object) {
 			t.Helper()
-			if err := r.take(t.Context(), node.List{Resource: kube.Leases, Objects: objects}); err != nil {
+			if err := r.take(t.Context(), reconcile.List{Resource: kube.Leases, Objects: objects}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		const mine, theirs = `{"Compared":9,"Affected":9,"Settings":"s1"}`, `{"Compared":5,"Opening":2,"Affected":3,"Items":7,"Settings":"s1"}`
-		is("nothing was read", node.FleetOthers{}, false)
+		is("nothing was read", reconcile.FleetOthers{}, false)
 		give(lease("here", mine))
-		is("this one alone", node.FleetOthers{}, true)
-		both := node.FleetOthers{FleetTotals: node.FleetTotals{Compared: 10, Opening: 4, Affected: 6, Items: 14}}
+		is("this one alone", reconcile.FleetOthers{}, true)
+		both := reconcile.FleetOthers{FleetTotals: reconcile.FleetTotals{Compared: 10, Opening: 4, Affected: 6, Items: 14}}
 		give(lease("here", mine), lease("b", theirs), lease("c", theirs))
 		is("two others", both, true)
 		give(lease("here", mine), lease("b", theirs), lease("c", `{"Settings":"s0"}`))
-		is("one has other settings", node.FleetOthers{FleetTotals: node.FleetTotals{Compared: 5, Opening: 2, Affected: 3, Items: 7}, Differ: true}, true)
+		is("one has other settings", reconcile.FleetOthers{FleetTotals: reconcile.FleetTotals{Compared: 5, Opening: 2, Affected: 3, Items: 7}, Differ: true}, true)
 		give(lease("here", mine), lease("b", ""))
-		is("one is of an older release", node.FleetOthers{Differ: true}, true)
+		is("one is of an older release", reconcile.FleetOthers{Differ: true}, true)
 		time.Sleep(leaseLife)
-		is("they are gone", node.FleetOthers{}, true)
+		is("they are gone", reconcile.FleetOthers{}, true)
 	})
 }

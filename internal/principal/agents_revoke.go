@@ -12,13 +12,13 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // revoke puts the certificates that an agent has last been seen with, and those
 // that Argo CD and people reach its cluster with, on the list of those that are
 // not accepted any more.
-func (k *keeper) revoke(ctx context.Context, rec record) error {
+func (k *agentReconciler) revoke(ctx context.Context, rec agentRecord) error {
 	revoked, err := k.certificatesOf(ctx, rec)
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (k *keeper) revoke(ctx context.Context, rec record) error {
 
 // certificatesOf lists by fingerprint when the certificates expire that are an
 // agent's; zero: that is not known.
-func (k *keeper) certificatesOf(ctx context.Context, rec record) (map[string]time.Time, error) {
+func (k *agentReconciler) certificatesOf(ctx context.Context, rec agentRecord) (map[string]time.Time, error) {
 	all := map[string]time.Time{}
 	if c := rec.Status.Certificate; c != nil && c.Fingerprint != "" {
 		all[c.Fingerprint] = time.Time{}
@@ -68,7 +68,7 @@ func (k *keeper) certificatesOf(ctx context.Context, rec record) (map[string]tim
 // for this agent alone. One that comes with a token is shared by all.
 func accessOf(agent string, config []byte) (fingerprint string, expires time.Time, ok bool) {
 	var has access
-	if json.Unmarshal(config, &has) != nil || raw.Text(config, "bearerToken") != "" {
+	if json.Unmarshal(config, &has) != nil || rawjson.Text(config, "bearerToken") != "" {
 		return "", time.Time{}, false
 	}
 	certs, err := pki.Certificates(has.TLS.Cert)
@@ -108,7 +108,7 @@ func blocklistPatch(listed map[string]string, agent string, revoked map[string]t
 }
 
 // expired is what goes from a list because the certificate that it means has
-// expired: a list has a size that it can not grow beyond.
+// expired: a list has a size that it cannot grow beyond.
 func expired(listed map[string]string, now time.Time) map[string]any {
 	data := map[string]any{}
 	for fingerprint, note := range listed {

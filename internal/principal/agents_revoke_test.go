@@ -21,7 +21,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 func TestTheListOfRevokedCertificatesDoesNotGrowForEver(t *testing.T) {
@@ -81,7 +81,7 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 	others, _ := config("w2", "")
 	seen, issued, connected := strings.Repeat("A", 64), strings.Repeat("B", 64), strings.Repeat("C", 64)
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
-	rec := record{Agent: agent("w1", 1, "managed", func(a *v1alpha1.Agent) {
+	rec := agentRecord{Agent: agent("w1", 1, "managed", func(a *v1alpha1.Agent) {
 		a.Status.Certificate = &v1alpha1.Certificate{Fingerprint: seen, Expires: &metav1.Time{Time: until}}
 		a.Annotations = map[string]string{issuedAnnotation: issued + "/" + until.Format(time.RFC3339)}
 	})}
@@ -115,7 +115,7 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 				_, _ = w.Write(stored.Raw())
 			}
 		}, stored)
-		k.lists.take(true, node.Seen{Object: listObject(t, blocklist, map[string]string{"old": "agent w0 was deleted on x" + entryExpires + "2020-01-01T00:00:00Z"})})
+		k.lists.take(true, reconcile.Observed{Object: listObject(t, blocklist, map[string]string{"old": "agent w0 was deleted on x" + entryExpires + "2020-01-01T00:00:00Z"})})
 		k.certificates = func(string) map[string]time.Time { return map[string]time.Time{connected: until, issued: {}} }
 		if err := k.revoke(t.Context(), rec); err != nil {
 			t.Fatal(err)
@@ -191,7 +191,7 @@ func TestWhatReachedADeletedAgentsClusterDoesNotReachTheNextOne(t *testing.T) {
 
 // pretendKeeper is a keeper whose API server is a function, and who knows a
 // Secret.
-func pretendKeeper(t *testing.T, api http.HandlerFunc, secret *kind.Object) *keeper {
+func pretendKeeper(t *testing.T, api http.HandlerFunc, secret *kind.Object) *agentReconciler {
 	t.Helper()
 	server := httptest.NewServer(api)
 	t.Cleanup(server.Close)
@@ -201,14 +201,14 @@ func pretendKeeper(t *testing.T, api http.HandlerFunc, secret *kind.Object) *kee
 	}
 	d := newDesk(t)
 	d.seeSecret(secret)
-	return &keeper{registry: d.registry, client: client, namespace: "argocd", lists: readLists(client), log: d.log}
+	return &agentReconciler{registry: d.registry, client: client, namespace: "argocd", lists: readLists(client), log: d.log}
 }
 
 // readLists are lists of revoked certificates that were read, and are empty.
 func readLists(client *kube.Client) *blocklists {
 	b := newBlocklists(client, "argocd", func(map[string]string) {})
-	b.take(true, node.List{Resource: kind.ConfigMaps})
-	b.take(false, node.List{Resource: kind.ConfigMaps})
+	b.take(true, reconcile.List{Resource: kind.ConfigMaps})
+	b.take(false, reconcile.List{Resource: kind.ConfigMaps})
 	return b
 }
 

@@ -21,8 +21,8 @@ type ClusterConfig func(agent string, now []byte) ([]byte, error)
 // it has set and does not set any more goes; everybody else's stays.
 const secretManager = "argocd-agent-principal"
 
-// wantedSecret is what an Agent means for its cluster Secret.
-type wantedSecret struct {
+// desiredSecret is what an Agent means for its cluster Secret.
+type desiredSecret struct {
 	Agent       string
 	Server      string
 	Labels      map[string]string
@@ -32,8 +32,8 @@ type wantedSecret struct {
 // wanted tells it for a Secret that the principal has made, or makes, or for one
 // of somebody else's: that must not get the mark by which it would be ours, and
 // go with the Agent.
-func wanted(rec record, server string, made bool) wantedSecret {
-	w := wantedSecret{Agent: rec.Name, Server: server, Labels: maps.Clone(rec.Spec.Cluster.Labels), Annotations: maps.Clone(rec.Spec.Cluster.Annotations)}
+func wanted(rec agentRecord, server string, made bool) desiredSecret {
+	w := desiredSecret{Agent: rec.Name, Server: server, Labels: maps.Clone(rec.Spec.Cluster.Labels), Annotations: maps.Clone(rec.Spec.Cluster.Annotations)}
 	if w.Labels == nil {
 		w.Labels = map[string]string{}
 	}
@@ -52,7 +52,7 @@ func wanted(rec record, server string, made bool) wantedSecret {
 }
 
 // hash names what is wanted, so that what is not wanted any more is found.
-func (w wantedSecret) hash() (string, error) {
+func (w desiredSecret) hash() (string, error) {
 	b, err := json.Marshal(w)
 	if err != nil {
 		return "", fmt.Errorf("name what is wanted of a Secret: %w", err)
@@ -60,8 +60,8 @@ func (w wantedSecret) hash() (string, error) {
 	return hashOf(b), nil
 }
 
-// is tells whether a Secret is as it should be.
-func (w wantedSecret) is(s clusterSecret) bool {
+// is reports whether a Secret is as it should be.
+func (w desiredSecret) is(s clusterSecret) bool {
 	hash, err := w.hash()
 	return err == nil && s.annotations[derivedAnnotation] == hash && contains(s.labels, w.Labels) && contains(s.annotations, w.Annotations) &&
 		s.cluster == w.Agent && s.server == w.Server && s.config != ""
@@ -78,7 +78,7 @@ func contains(all, some map[string]string) bool {
 
 // manifest is what the API server is asked to make of a Secret, nil: of none that
 // is there.
-func (w wantedSecret) manifest(namespace, name string, there *kind.Object, config []byte) (map[string]any, error) {
+func (w desiredSecret) manifest(namespace, name string, there *kind.Object, config []byte) (map[string]any, error) {
 	hash, err := w.hash()
 	if err != nil {
 		return nil, err
@@ -96,9 +96,9 @@ func (w wantedSecret) manifest(namespace, name string, there *kind.Object, confi
 		"data": map[string][]byte{"name": []byte(w.Agent), "server": []byte(w.Server), "config": config}}, nil
 }
 
-// keepsake is a manifest with which a Secret says all that its Agent did, and
+// manifestWithBackup is a manifest with which a Secret says all that its Agent did, and
 // becomes that Agent again where there is none.
-func (w wantedSecret) keepsake(namespace string, rec record, there *kind.Object, config []byte) (map[string]any, error) {
+func (w desiredSecret) manifestWithBackup(namespace string, rec agentRecord, there *kind.Object, config []byte) (map[string]any, error) {
 	manifest, err := w.manifest(namespace, there.Name(), there, config)
 	if err != nil {
 		return nil, err
@@ -114,9 +114,9 @@ func (w wantedSecret) keepsake(namespace string, rec record, there *kind.Object,
 	return manifest, nil
 }
 
-// farewell is what remains of a Secret that somebody else has made when its Agent
+// releasedSecretManifest is what remains of a Secret that somebody else has made when its Agent
 // is gone: all of theirs, and a mark that it is nobody's registration any more.
-func farewell(namespace string, there *kind.Object) map[string]any {
+func releasedSecretManifest(namespace string, there *kind.Object) map[string]any {
 	return map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{
 		"name": there.Name(), "namespace": namespace, "resourceVersion": there.ResourceVersion(),
 		"annotations": map[string]string{derivedAnnotation: "agent-deleted"}}}

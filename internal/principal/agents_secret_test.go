@@ -32,7 +32,7 @@ func stored(t *testing.T, manifest map[string]any, change func(labels, annotatio
 }
 
 func TestASecretIsWrittenOnlyWhenSomethingIsNotAsItShouldBe(t *testing.T) {
-	rec := record{Agent: agent("a", 1, "managed", func(a *v1alpha1.Agent) {
+	rec := agentRecord{Agent: agent("a", 1, "managed", func(a *v1alpha1.Agent) {
 		a.Spec.Cluster = v1alpha1.ClusterSecret{Labels: map[string]string{"env": "prod"}, Annotations: map[string]string{"note": "x"}}
 	})}
 	w := wanted(rec, "https://proxy?agentName=a", true)
@@ -68,24 +68,24 @@ func TestASecretIsWrittenOnlyWhenSomethingIsNotAsItShouldBe(t *testing.T) {
 }
 
 func TestASecretRemembersAnAgentWhoseDefinitionIsGone(t *testing.T) {
-	rec := record{Agent: agent("a", 1, "autonomous", inNamespace("there"), ofCluster("u1"), func(a *v1alpha1.Agent) {
+	rec := agentRecord{Agent: agent("a", 1, "autonomous", inNamespace("there"), ofCluster("u1"), func(a *v1alpha1.Agent) {
 		a.Spec.Cluster.Labels = map[string]string{"env": "prod"}
 		a.Spec.Suspended = true
 	})}
 	w := wanted(rec, "https://proxy?agentName=a", true)
-	manifest, err := w.keepsake("argocd", rec, secret(t, "cluster-a", "a", 1, "made-by", "principal"), []byte("{}"))
+	manifest, err := w.manifestWithBackup("argocd", rec, secret(t, "cluster-a", "a", 1, "made-by", "principal"), []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := stored(t, manifest, func(_, _ map[string]string, _ map[string][]byte) {})
-	a, err := s.taken("argocd")
+	a, err := s.toAgent("argocd")
 	if err != nil || s.derived() || !s.made() || a.Name != "a" || a.Spec.Mode != "autonomous" || a.Spec.Namespace != "there" || a.Spec.Cluster.Labels["env"] != "prod" || !a.Spec.Suspended || a.Status.ClusterUID != "u1" {
 		t.Errorf("%+v, %v", a, err)
 	}
 }
 
 func TestUsersCanNotMakeASecretAnotherAgents(t *testing.T) {
-	rec := record{Agent: agent("a", 1, "managed", func(a *v1alpha1.Agent) {
+	rec := agentRecord{Agent: agent("a", 1, "managed", func(a *v1alpha1.Agent) {
 		a.Spec.Cluster = v1alpha1.ClusterSecret{Labels: map[string]string{agentLabel: "b", "argocd.argoproj.io/secret-type": "repository"},
 			Annotations: map[string]string{"argocd.argoproj.io/skip-reconcile": "false"}}
 	})}
@@ -102,7 +102,7 @@ func TestUsersCanNotMakeASecretAnotherAgents(t *testing.T) {
 // Agent.
 func TestAUsersSecretDoesNotBecomeOursByALabel(t *testing.T) {
 	d := newDesk(t)
-	k := &keeper{registry: d.registry}
+	k := &agentReconciler{registry: d.registry}
 	selfRegistered := map[string]string{selfRegisteredLabel: "true"}
 	for title, test := range map[string]struct {
 		agent, declared map[string]string
@@ -116,7 +116,7 @@ func TestAUsersSecretDoesNotBecomeOursByALabel(t *testing.T) {
 		"a user's":                     {agent: selfRegistered, there: clusterSecret{name: "x"}},
 		"a user's, by declaration":     {declared: selfRegistered, there: clusterSecret{name: "x"}},
 	} {
-		rec := record{Agent: agent("a", 1, "managed", func(a *v1alpha1.Agent) { a.Labels, a.Spec.Cluster.Labels = test.agent, test.declared })}
+		rec := agentRecord{Agent: agent("a", 1, "managed", func(a *v1alpha1.Agent) { a.Labels, a.Spec.Cluster.Labels = test.agent, test.declared })}
 		if _, marked := k.wanted(rec, test.there).Labels[selfRegisteredLabel]; marked != test.made {
 			t.Errorf("%s: marked as ours: %v", title, marked)
 		}
@@ -137,11 +137,11 @@ func TestAnAgentDoesNotTakeAnothersSecret(t *testing.T) {
 		"another agent's, not yet":      {label: "b", cluster: "b"},
 		"nobody's":                      {cluster: "a"},
 	} {
-		s := clusterSecret{name: usualSecret("a"), agent: test.label, cluster: test.cluster, annotations: map[string]string{}}
+		s := clusterSecret{name: defaultSecretName("a"), agent: test.label, cluster: test.cluster, annotations: map[string]string{}}
 		if test.derived {
 			s.annotations[derivedAnnotation] = "x"
 		}
-		if s.free("a") != test.free {
+		if s.claimableBy("a") != test.free {
 			t.Errorf("%s: %v", title, !test.free)
 		}
 	}
@@ -149,7 +149,7 @@ func TestAnAgentDoesNotTakeAnothersSecret(t *testing.T) {
 
 func TestASecretFromBeforeBecomesAnAgent(t *testing.T) {
 	s := readSecret(secret(t, "cluster-a", "a", 1, "mode", "autonomous", "hub-namespace", "there", "cluster-uid", "u1", "seen-store", "u1/77"))
-	a, err := s.taken("argocd")
+	a, err := s.toAgent("argocd")
 	if err != nil || s.derived() || s.made() {
 		t.Fatalf("%v, derived %v, made %v", err, s.derived(), s.made())
 	}
@@ -158,14 +158,14 @@ func TestASecretFromBeforeBecomesAnAgent(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	for _, c := range []struct{ annotations []string }{{[]string{"mode", "typo"}}, {[]string{"hub-namespace", "a/../b"}}} {
-		if _, err := readSecret(secret(t, "cluster-a", "a", 1, c.annotations...)).taken("argocd"); err == nil || !strings.Contains(err.Error(), c.annotations[0]) {
+		if _, err := readSecret(secret(t, "cluster-a", "a", 1, c.annotations...)).toAgent("argocd"); err == nil || !strings.Contains(err.Error(), c.annotations[0]) {
 			t.Errorf("%v: %v", c.annotations, err)
 		}
 	}
-	if _, err := readSecret(secret(t, "cluster-a", "a--b", 1)).taken("argocd"); err == nil {
-		t.Error("a name that can not be an agent's")
+	if _, err := readSecret(secret(t, "cluster-a", "a--b", 1)).toAgent("argocd"); err == nil {
+		t.Error("a name that cannot be an agent's")
 	}
-	if a, err := readSecret(secret(t, "cluster-a", "a", 1, "hub-namespace", "a", "seen-store", "nonsense")).taken("argocd"); err != nil || a.Spec.Namespace != "" || a.Status.Store != nil {
+	if a, err := readSecret(secret(t, "cluster-a", "a", 1, "hub-namespace", "a", "seen-store", "nonsense")).toAgent("argocd"); err != nil || a.Spec.Namespace != "" || a.Status.Store != nil {
 		t.Errorf("%+v, %v", a, err)
 	}
 }

@@ -47,7 +47,7 @@ func (r *registry) dropSecret(name string, revision uint64) []string {
 // counts, else the first: every replica chooses the same. Under mu.
 func (r *registry) chosen(agent string) (best clusterSecret, ok bool) {
 	for name := range r.secretsOf[agent] {
-		if !ok || name == usualSecret(agent) || best.name != usualSecret(agent) && name < best.name {
+		if !ok || name == defaultSecretName(agent) || best.name != defaultSecretName(agent) && name < best.name {
 			best, ok = r.secrets[name], true
 		}
 	}

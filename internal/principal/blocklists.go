@@ -12,8 +12,8 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/node"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // blocklist is the ConfigMap whose keys are the fingerprints of revoked
@@ -21,7 +21,7 @@ import (
 const blocklist = "argocd-agent-tls-blocklist"
 
 // What does not fit there is in further ones, which are named after it (-0 to -f)
-// and have this label. An object has a size that it can not grow beyond, and who
+// and have this label. An object has a size that it cannot grow beyond, and who
 // recycles clusters deletes more agents in a certificate's life than fit into one.
 const (
 	moreLabel  = kind.Prefix + "tls-blocklist"
@@ -38,35 +38,35 @@ type blocklists struct {
 
 	telling sync.Mutex // held while others are told, so that they hear changes in their order
 	mu      sync.Mutex
-	lists   map[string]blocked
+	lists   map[string]blocklistPage
 	read    map[bool]bool // whether the first was, and whether the further ones were
 }
 
-type blocked struct {
+type blocklistPage struct {
 	data map[string]string
 	size int // in bytes, of keys and notes
 }
 
 func newBlocklists(client *kube.Client, namespace string, changed func(map[string]string)) *blocklists {
-	return &blocklists{client: client, namespace: namespace, changed: changed, ready: make(chan struct{}), lists: map[string]blocked{}, read: map[bool]bool{}}
+	return &blocklists{client: client, namespace: namespace, changed: changed, ready: make(chan struct{}), lists: map[string]blocklistPage{}, read: map[bool]bool{}}
 }
 
 // watches lists what has to be followed, and by what.
-func (b *blocklists) watches() map[kube.Watch]func(context.Context, node.Input) error {
-	sink := func(first bool) func(context.Context, node.Input) error {
-		return func(_ context.Context, in node.Input) error {
+func (b *blocklists) watches() map[kube.Watch]func(context.Context, reconcile.Input) error {
+	sink := func(first bool) func(context.Context, reconcile.Input) error {
+		return func(_ context.Context, in reconcile.Input) error {
 			b.take(first, in)
 			return nil
 		}
 	}
-	return map[kube.Watch]func(context.Context, node.Input) error{
+	return map[kube.Watch]func(context.Context, reconcile.Input) error{
 		{Resource: kind.ConfigMaps, Namespace: b.namespace, Name: blocklist}:     sink(true),
 		{Resource: kind.ConfigMaps, Namespace: b.namespace, Selector: moreLabel}: sink(false),
 	}
 }
 
 // take hears of the first list, or of further ones.
-func (b *blocklists) take(first bool, in node.Input) {
+func (b *blocklists) take(first bool, in reconcile.Input) {
 	b.telling.Lock()
 	defer b.telling.Unlock()
 	all, complete := b.see(first, in)
@@ -81,21 +81,21 @@ func (b *blocklists) take(first bool, in node.Input) {
 	}
 }
 
-func (b *blocklists) see(first bool, in node.Input) (all map[string]string, complete bool) {
+func (b *blocklists) see(first bool, in reconcile.Input) (all map[string]string, complete bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch in := in.(type) {
-	case node.List:
+	case reconcile.List:
 		present := map[string]bool{}
 		for _, o := range in.Objects {
 			present[o.Name()] = true
 			b.put(first, o)
 		}
-		maps.DeleteFunc(b.lists, func(name string, _ blocked) bool { return (name == blocklist) == first && !present[name] })
+		maps.DeleteFunc(b.lists, func(name string, _ blocklistPage) bool { return (name == blocklist) == first && !present[name] })
 		b.read[first] = true
-	case node.Seen:
+	case reconcile.Observed:
 		b.put(first, in.Object)
-	case node.Lost:
+	case reconcile.Deleted:
 		if (in.Ref.Name == blocklist) == first {
 			delete(b.lists, in.Ref.Name)
 		}
@@ -115,8 +115,8 @@ func (b *blocklists) put(first bool, o *kind.Object) {
 	if (o.Name() == blocklist) != first {
 		return // somebody has labelled the first
 	}
-	var list blocked
-	if list.data, _ = raw.StringMap(o.Get("data")); list.data == nil {
+	var list blocklistPage
+	if list.data, _ = rawjson.StringMap(o.Get("data")); list.data == nil {
 		list.data = map[string]string{}
 	}
 	for key, note := range list.data {
@@ -154,7 +154,7 @@ func (b *blocklists) add(ctx context.Context, agent string, revoked map[string]t
 var errListsFull = fmt.Errorf("ConfigMap %s and the %d that continue it are full. The Agent stays, and is not let in, until entries expire"+
 	" or somebody removes what is not needed: see `argocd-agentctl blocklist tls list`", blocklist, moreLists)
 
-// revokedNow tells whether a certificate is on a list as they are now, and not as
+// revokedNow reports whether a certificate is on a list as they are now, and not as
 // they were last seen: who was deleted a moment ago is gone before that is.
 func (b *blocklists) revokedNow(ctx context.Context, fingerprint string) (bool, error) {
 	if fingerprint == "" {

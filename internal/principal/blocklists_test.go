@@ -22,7 +22,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // shelf is an API server that has ConfigMaps, and refuses those that are too large
@@ -115,8 +115,8 @@ func (s *shelf) read() {
 			more = append(more, listObject(s.T, name, data))
 		}
 	}
-	s.lists.take(true, node.List{Resource: kind.ConfigMaps, Objects: first})
-	s.lists.take(false, node.List{Resource: kind.ConfigMaps, Objects: more})
+	s.lists.take(true, reconcile.List{Resource: kind.ConfigMaps, Objects: first})
+	s.lists.take(false, reconcile.List{Resource: kind.ConfigMaps, Objects: more})
 }
 
 func printOf(text string) string { return fmt.Sprintf("%X", sha256.Sum256([]byte(text))) }
@@ -209,7 +209,7 @@ func TestAListThatTheAPIServerFindsTooLargeIsContinuedInTheNext(t *testing.T) {
 	s := newShelf(t, func(map[string]string) {})
 	s.maps[blocklist] = map[string]string{printOf("a"): strings.Repeat("x", 1<<20)} // not seen yet
 	now := time.Now()
-	s.lists.take(true, node.Seen{Object: listObject(t, blocklist, map[string]string{})})
+	s.lists.take(true, reconcile.Observed{Object: listObject(t, blocklist, map[string]string{})})
 	if err := s.lists.add(t.Context(), "w1", map[string]time.Time{printOf("w1"): now.Add(time.Hour)}, now); err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestAllListsOfRevokedCertificatesAreOne(t *testing.T) {
 	b := newBlocklists(nil, "argocd", func(now map[string]string) { all = now })
 	note := func(year string) string { return "agent w1 was deleted on " + year + "-01-01T00:00:00Z" }
 	first := listObject(t, blocklist, map[string]string{"A": "people's", endedPrefix + "w1": note("2031")})
-	b.take(true, node.List{Objects: []*kind.Object{first}})
+	b.take(true, reconcile.List{Objects: []*kind.Object{first}})
 	if all != nil {
 		t.Fatalf("half of it is told: %v", all)
 	}
@@ -233,15 +233,15 @@ func TestAllListsOfRevokedCertificatesAreOne(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	more := listObject(t, blocklist+"-1", map[string]string{"B": "ours", endedPrefix + "w1": note("2030")})
-	b.take(false, node.List{Objects: []*kind.Object{first, more}}) // the first, too, has the label
+	b.take(false, reconcile.List{Objects: []*kind.Object{first, more}}) // the first, too, has the label
 	if want := map[string]string{"A": "people's", "B": "ours", endedPrefix + "w1": note("2031")}; !maps.Equal(all, want) {
 		t.Errorf("all of it is %v", all)
 	}
-	b.take(false, node.Lost{Ref: kind.Ref{Name: blocklist}}) // its label was taken off
+	b.take(false, reconcile.Deleted{Ref: kind.Ref{Name: blocklist}}) // its label was taken off
 	if len(all) != 3 {
 		t.Errorf("all of it is %v", all)
 	}
-	b.take(true, node.Lost{Ref: kind.Ref{Name: blocklist}})
+	b.take(true, reconcile.Deleted{Ref: kind.Ref{Name: blocklist}})
 	if want := map[string]string{"B": "ours", endedPrefix + "w1": note("2030")}; !maps.Equal(all, want) {
 		t.Errorf("all of it is %v", all)
 	}

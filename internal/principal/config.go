@@ -10,8 +10,8 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/link"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // Config of a Principal. The command line fills it; see cmd/argocd-agent.
@@ -38,7 +38,7 @@ type Config struct {
 	// The connection.
 	Listener     net.Listener
 	TLS          *tls.Config // nil: plaintext, for a mesh
-	Authenticate link.Authenticate
+	Authenticate transport.Authenticate
 	Explain      func(error) error // makes TLS errors understandable; may be nil
 
 	// Secrets of Namespace that certificates come from, by name. Whoever watches

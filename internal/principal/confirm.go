@@ -5,7 +5,7 @@ import (
 	"maps"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // confirmations brings people's word on what is held back together with what
@@ -17,29 +17,29 @@ import (
 type confirmations struct {
 	held     map[string]map[string]string // agent → ID of what is held → its scope
 	registry *registry
-	chores   *chores
-	post     func(context.Context, node.Input) error
+	chores   *taskRunner
+	post     func(context.Context, reconcile.Input) error
 }
 
 // fact takes note of what is held back, and what no longer is.
-func (c *confirmations) fact(agent string, f engine.Fact) {
+func (c *confirmations) fact(agent string, f engine.Event) {
 	switch f.Event {
-	case engine.HeldEvent:
+	case engine.HoldStarted:
 		if f.Scope != "" { // about the store as a whole, both sides may hold something
-			c.overcome(agent, func(_, scope string) bool { return scope == f.Scope })
+			c.dropReleased(agent, func(_, scope string) bool { return scope == f.Scope })
 		}
 		if c.held[agent] == nil {
 			c.held[agent] = map[string]string{}
 		}
 		c.held[agent][f.Held.ID] = f.Scope
-		if c.said(agent, f.Held.ID) {
+		if c.isConfirmed(agent, f.Held.ID) {
 			c.chores.add("confirm/"+agent, func(ctx context.Context) error {
-				return c.post(ctx, node.Confirm{Agent: agent, ID: f.Held.ID})
+				return c.post(ctx, reconcile.Confirm{Agent: agent, ID: f.Held.ID})
 			})
 		}
-	case engine.Unheld:
-		for id := range c.overcome(agent, func(id, _ string) bool { return id == f.Held.ID }) {
-			if c.said(agent, id) {
+	case engine.HoldEnded:
+		for id := range c.dropReleased(agent, func(id, _ string) bool { return id == f.Held.ID }) {
+			if c.isConfirmed(agent, id) {
 				c.chores.add("confirmed/"+agent, func(ctx context.Context) error { return c.registry.confirmed(ctx, agent, id) })
 			}
 		}
@@ -48,8 +48,8 @@ func (c *confirmations) fact(agent string, f engine.Fact) {
 	}
 }
 
-// overcome forgets what is not held any more.
-func (c *confirmations) overcome(agent string, over func(id, scope string) bool) map[string]string {
+// dropReleased forgets what is not held any more.
+func (c *confirmations) dropReleased(agent string, over func(id, scope string) bool) map[string]string {
 	gone := map[string]string{}
 	for id, scope := range c.held[agent] {
 		if over(id, scope) {
@@ -66,8 +66,8 @@ func (c *confirmations) overcome(agent string, over func(id, scope string) bool)
 // forget is for an agent that is gone. It will say what it still holds.
 func (c *confirmations) forget(agent string) { delete(c.held, agent) }
 
-// said tells whether a person has confirmed this.
-func (c *confirmations) said(agent, id string) bool {
+// isConfirmed reports whether a person has confirmed this.
+func (c *confirmations) isConfirmed(agent, id string) bool {
 	reg, ok := c.registry.get(agent)
 	return ok && reg.confirm != "" && reg.confirm == id
 }

@@ -35,34 +35,34 @@ func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
 	d.serve(t, &patches)
 	jobs := newChores(d.log)
 	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, chores: jobs, post: d.post}
-	held := func(id string) engine.Fact {
-		return engine.Fact{Event: engine.HeldEvent, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: id}}
+	held := func(id string) engine.Event {
+		return engine.Event{Event: engine.HoldStarted, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: id}}
 	}
-	unheld := engine.Fact{Event: engine.Unheld, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: "x1"}}
+	unheld := engine.Event{Event: engine.HoldEnded, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: "x1"}}
 
 	// The word is there before the agent says that it holds something.
 	d.see(agent("a", 1, "managed", confirming("x1")))
 	d.told = nil
 	c.fact("a", held("x1"))
-	jobs.workOff(t.Context())
+	jobs.runAll(t.Context())
 	d.says("confirm a x1")
 	// The connection breaks before it is done: it holds for the next one too.
-	c.fact("a", engine.Fact{Event: engine.Closed})
+	c.fact("a", engine.Event{Event: engine.Closed})
 	c.fact("a", unheld) // what a greeting begins with
 	c.fact("a", held("x1"))
-	jobs.workOff(t.Context())
+	jobs.runAll(t.Context())
 	d.says("confirm a x1")
 	if len(patches) > 0 {
 		t.Errorf("taken off before it was done: %q", patches)
 	}
 	c.fact("a", unheld)
-	jobs.workOff(t.Context())
+	jobs.runAll(t.Context())
 	if len(patches) != 1 || !strings.Contains(patches[0], `"op":"test"`) || !strings.Contains(patches[0], `"x1"`) || !strings.Contains(patches[0], `"op":"remove"`) {
 		t.Errorf("patches: %q", patches)
 	}
 	// Something else is not confirmed by it.
 	c.fact("a", held("x2"))
-	jobs.workOff(t.Context())
+	jobs.runAll(t.Context())
 	d.says()
 	if jobs.left() > 0 {
 		t.Error("something is left to be done")
@@ -72,9 +72,9 @@ func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
 func TestBothSidesMayDistrustTheOthersStore(t *testing.T) {
 	d := newDesk(t)
 	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, chores: newChores(d.log), post: d.post}
-	c.fact("a", engine.Fact{Event: engine.HeldEvent, Held: &engine.Held{ID: "store-hub"}})
-	c.fact("a", engine.Fact{Event: engine.HeldEvent, Held: &engine.Held{ID: "store-agent"}})
-	c.fact("a", engine.Fact{Event: engine.Unheld, Held: &engine.Held{ID: "store-hub"}})
+	c.fact("a", engine.Event{Event: engine.HoldStarted, Held: &engine.Held{ID: "store-hub"}})
+	c.fact("a", engine.Event{Event: engine.HoldStarted, Held: &engine.Held{ID: "store-agent"}})
+	c.fact("a", engine.Event{Event: engine.HoldEnded, Held: &engine.Held{ID: "store-hub"}})
 	if _, still := c.held["a"]["store-agent"]; !still || len(c.held["a"]) != 1 {
 		t.Errorf("held: %v", c.held)
 	}
@@ -87,7 +87,7 @@ func TestWhatAnAgentSaysThatItHoldsIsBounded(t *testing.T) {
 	p := engine.NewPeer(engine.Config{Hub: true, Scopes: []engine.ScopeConfig{{Name: "application"}}}, nil)
 	step := func(in engine.Input) {
 		for _, e := range p.Step(1, in) {
-			if f, ok := e.(engine.Fact); ok {
+			if f, ok := e.(engine.Event); ok {
 				c.fact("a", f)
 			}
 		}

@@ -12,9 +12,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/node"
 	"github.com/argocd-agent/argocd-agent/internal/observe"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // fleetHolds connects the node's check of removals across all agents with the
@@ -23,15 +23,15 @@ import (
 type fleetHolds struct {
 	client    *kube.Client
 	namespace string
-	chores    *chores
-	post      func(context.Context, node.Input) error
-	host      func(context.Context, func(*node.Node)) error
-	others    func() (node.FleetOthers, bool) // what other replicas have; false: not known yet
+	chores    *taskRunner
+	post      func(context.Context, reconcile.Input) error
+	host      func(context.Context, func(*reconcile.Reconciler)) error
+	others    func() (reconcile.FleetOthers, bool) // what other replicas have; false: not known yet
 	jitter    func() float64
 	log       *slog.Logger
 
 	mu     sync.Mutex
-	status node.FleetStatus // as of the last look
+	status reconcile.FleetStatus // as of the last look
 }
 
 // fleetLook is how often other replicas are asked, and told.
@@ -42,7 +42,7 @@ func (f *fleetHolds) ref() kind.Ref {
 }
 
 // now returns what the node knew at the last look.
-func (f *fleetHolds) now() node.FleetStatus {
+func (f *fleetHolds) now() reconcile.FleetStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.status
@@ -50,8 +50,8 @@ func (f *fleetHolds) now() node.FleetStatus {
 
 // follow tells the node what is recorded.
 func (f *fleetHolds) follow(ctx context.Context) error {
-	said := node.FleetRecord{}
-	return kube.Follow(ctx, f.client, f.ref(), f.log, f.jitter, func(o *kind.Object) {
+	said := reconcile.FleetRecord{}
+	return kube.WatchObject(ctx, f.client, f.ref(), f.log, f.jitter, func(o *kind.Object) {
 		record := readFleetHold(o)
 		if record.Confirmed && record != said {
 			f.log.InfoContext(ctx, "Hold of removals on many agents was confirmed", "id", record.ID)
@@ -62,21 +62,21 @@ func (f *fleetHolds) follow(ctx context.Context) error {
 }
 
 // readFleetHold reads the ConfigMap; of nil, nothing is held.
-func readFleetHold(o *kind.Object) node.FleetRecord {
+func readFleetHold(o *kind.Object) reconcile.FleetRecord {
 	if o == nil {
-		return node.FleetRecord{}
+		return reconcile.FleetRecord{}
 	}
-	data, _ := raw.StringMap(o.Get("data")) // none: it is over
+	data, _ := rawjson.StringMap(o.Get("data")) // none: it is over
 	id := data[v1alpha1.FleetHoldID]
-	return node.FleetRecord{ID: id, Settings: data[v1alpha1.FleetHoldSettings], Confirmed: id != "" && o.Annotation(v1alpha1.ConfirmAnnotation) == id}
+	return reconcile.FleetRecord{ID: id, Settings: data[v1alpha1.FleetHoldSettings], Confirmed: id != "" && o.Annotation(v1alpha1.ConfirmAnnotation) == id}
 }
 
 // run looks at the node and at other replicas now and then. The host fails at the
 // end only.
 func (f *fleetHolds) run(ctx context.Context) error {
-	var told *node.FleetOthers
+	var told *reconcile.FleetOthers
 	for {
-		_ = f.host(ctx, func(n *node.Node) {
+		_ = f.host(ctx, func(n *reconcile.Reconciler) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.status = n.Fleet()
@@ -92,7 +92,7 @@ func (f *fleetHolds) run(ctx context.Context) error {
 }
 
 // record writes down what the node has decided.
-func (f *fleetHolds) record(e node.RecordFleetHold) {
+func (f *fleetHolds) record(e reconcile.RecordFleetHold) {
 	log := f.log.With("id", e.Record.ID)
 	if e.Over {
 		log.Info("Hold of removals on many agents is over")
@@ -104,7 +104,7 @@ func (f *fleetHolds) record(e node.RecordFleetHold) {
 }
 
 // write changes the ConfigMap, if that has not become something else meanwhile.
-func (f *fleetHolds) write(ctx context.Context, e node.RecordFleetHold) error {
+func (f *fleetHolds) write(ctx context.Context, e reconcile.RecordFleetHold) error {
 	there, err := f.client.Get(ctx, f.ref())
 	if err != nil {
 		return fmt.Errorf("read ConfigMap %s: %w", v1alpha1.FleetHold, err)
@@ -128,7 +128,7 @@ func (f *fleetHolds) write(ctx context.Context, e node.RecordFleetHold) error {
 // fleetHoldChange is what has to change in the ConfigMap, or the whole of one that
 // is not there; nil: nothing. Of two replicas that record a hold at once the first
 // has the ID. A hold under other settings is replaced.
-func fleetHoldChange(namespace string, there *kind.Object, e node.RecordFleetHold, now time.Time) map[string]any {
+func fleetHoldChange(namespace string, there *kind.Object, e reconcile.RecordFleetHold, now time.Time) map[string]any {
 	is := readFleetHold(there)
 	metadata := map[string]any{"name": v1alpha1.FleetHold, "namespace": namespace}
 	if there == nil {
@@ -142,7 +142,7 @@ func fleetHoldChange(namespace string, there *kind.Object, e node.RecordFleetHol
 		}
 		metadata["annotations"] = map[string]any{v1alpha1.ConfirmAnnotation: nil}
 		gone := map[string]any{}
-		data, _ := raw.StringMap(there.Get("data")) // there is an ID
+		data, _ := rawjson.StringMap(there.Get("data")) // there is an ID
 		for key := range data {
 			gone[key] = nil
 		}
@@ -169,7 +169,7 @@ func fleetHoldChange(namespace string, there *kind.Object, e node.RecordFleetHol
 func fleetSample(items []string) string {
 	lines := make([]string, 0, len(items))
 	for _, one := range items {
-		lines = append(lines, clip(theirWords(one), 256))
+		lines = append(lines, clip(sanitizeAgentText(one), 256))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // recordedHold is the ConfigMap with a hold; confirmed: with that value.
@@ -24,14 +24,14 @@ func TestFleetHoldIsConfirmedByItsOwnID(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    *kind.Object
-		want node.FleetRecord
+		want reconcile.FleetRecord
 	}{
-		{"none", nil, node.FleetRecord{}},
-		{"over", recordedHold(t, "", "", "fleet-1"), node.FleetRecord{}},
-		{"over, and somebody confirms nothing", recordedHold(t, "", "", ""), node.FleetRecord{}},
-		{"held", recordedHold(t, "fleet-1", "s", ""), node.FleetRecord{ID: "fleet-1", Settings: "s"}},
-		{"confirmed", recordedHold(t, "fleet-1", "s", "fleet-1"), node.FleetRecord{ID: "fleet-1", Settings: "s", Confirmed: true}},
-		{"an older one was confirmed", recordedHold(t, "fleet-2", "s", "fleet-1"), node.FleetRecord{ID: "fleet-2", Settings: "s"}},
+		{"none", nil, reconcile.FleetRecord{}},
+		{"over", recordedHold(t, "", "", "fleet-1"), reconcile.FleetRecord{}},
+		{"over, and somebody confirms nothing", recordedHold(t, "", "", ""), reconcile.FleetRecord{}},
+		{"held", recordedHold(t, "fleet-1", "s", ""), reconcile.FleetRecord{ID: "fleet-1", Settings: "s"}},
+		{"confirmed", recordedHold(t, "fleet-1", "s", "fleet-1"), reconcile.FleetRecord{ID: "fleet-1", Settings: "s", Confirmed: true}},
+		{"an older one was confirmed", recordedHold(t, "fleet-2", "s", "fleet-1"), reconcile.FleetRecord{ID: "fleet-2", Settings: "s"}},
 	} {
 		if got := readFleetHold(c.o); got != c.want {
 			t.Errorf("%s: %+v", c.name, got)
@@ -40,13 +40,13 @@ func TestFleetHoldIsConfirmedByItsOwnID(t *testing.T) {
 }
 
 func TestFleetHoldIsRecordedOnce(t *testing.T) {
-	hold := node.RecordFleetHold{Record: node.FleetRecord{ID: "fleet-1", Settings: "s"}, Totals: node.FleetTotals{Compared: 40, Affected: 12, Items: 30},
+	hold := reconcile.RecordFleetHold{Record: reconcile.FleetRecord{ID: "fleet-1", Settings: "s"}, Totals: reconcile.FleetTotals{Compared: 40, Affected: 12, Items: 30},
 		Sample: []string{"w1: application a", "w2: to confirm: rm -rf\n" + v1alpha1.ConfirmAnnotation + "=x"}}
-	over := node.RecordFleetHold{Record: hold.Record, Over: true}
+	over := reconcile.RecordFleetHold{Record: hold.Record, Over: true}
 	for _, c := range []struct {
 		name  string
 		there *kind.Object
-		e     node.RecordFleetHold
+		e     reconcile.RecordFleetHold
 		has   []string // nil: nothing changes
 		lacks []string
 	}{
@@ -84,25 +84,25 @@ func TestFleetHoldIsRecordedOnce(t *testing.T) {
 }
 
 func TestAgentShowsWhichHoldItIsPartOf(t *testing.T) {
-	held := func(cause engine.Cause) *seat {
+	held := func(cause engine.Cause) *sessionState {
 		s := openSeat(1)
-		s.engine.Elsewhere = []engine.Held{{Scope: kind.ApplicationScope, ID: "h1", Count: 3, Of: 4, Cause: cause, Reason: "because"}}
+		s.engine.RemoteHolds = []engine.Held{{Scope: kind.ApplicationScope, ID: "h1", Count: 3, Of: 4, Cause: cause, Reason: "because"}}
 		return s
 	}
 	for _, c := range []struct {
 		name   string
 		cause  engine.Cause
-		fleet  node.FleetRecord
+		fleet  reconcile.FleetRecord
 		status string
 		has    []string
 		lacks  string
 	}{
-		{"its own budget", engine.CauseHalf, node.FleetRecord{}, "True", []string{"because; to confirm: confirm h1"}, "fleet"},
-		{"the check is under way", engine.CauseFleet, node.FleetRecord{}, "False", []string{"Checking", "because"}, "to confirm"},
-		{"many agents", engine.CauseFleet, node.FleetRecord{ID: "fleet-1"}, "True", []string{"3 of 4 items of application", "(fleet-1); to confirm: all of it or, for this agent alone, confirm h1"}, "because"},
-		{"many agents with small budgets", engine.CauseLast, node.FleetRecord{ID: "fleet-1"}, "True", []string{"to confirm: all of it"}, "because"},
-		{"it is confirmed", engine.CauseFleet, node.FleetRecord{ID: "fleet-1", Confirmed: true}, "False", []string{"Checking"}, "to confirm"},
-		{"the store is another matter", engine.CauseStore, node.FleetRecord{ID: "fleet-1"}, "True", []string{"because; to confirm: confirm h1"}, "all of it"},
+		{"its own budget", engine.CauseHalf, reconcile.FleetRecord{}, "True", []string{"because; to confirm: confirm h1"}, "fleet"},
+		{"the check is under way", engine.CauseFleet, reconcile.FleetRecord{}, "False", []string{"Checking", "because"}, "to confirm"},
+		{"many agents", engine.CauseFleet, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{"3 of 4 items of application", "(fleet-1); to confirm: all of it or, for this agent alone, confirm h1"}, "because"},
+		{"many agents with small budgets", engine.CauseLast, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{"to confirm: all of it"}, "because"},
+		{"it is confirmed", engine.CauseFleet, reconcile.FleetRecord{ID: "fleet-1", Confirmed: true}, "False", []string{"Checking"}, "to confirm"},
+		{"the store is another matter", engine.CauseStore, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{"because; to confirm: confirm h1"}, "all of it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := look(t, v1alpha1.Status{}, held(c.cause))
@@ -130,7 +130,7 @@ func TestFleetHoldHasMetrics(t *testing.T) {
 		t.Fatalf("no metric %s", name)
 		return 0
 	}
-	f := &fleetHolds{status: node.FleetStatus{FleetTotals: node.FleetTotals{Affected: 7, Items: 9}, Record: node.FleetRecord{ID: "fleet-1"}}}
+	f := &fleetHolds{status: reconcile.FleetStatus{FleetTotals: reconcile.FleetTotals{Affected: 7, Items: 9}, Record: reconcile.FleetRecord{ID: "fleet-1"}}}
 	if value(f, "_fleet_hold") != 1 || value(f, "_fleet_affected_agents") != 7 || value(f, "_fleet_held_items") != 9 {
 		t.Errorf("%+v", f.metrics())
 	}

@@ -4,13 +4,13 @@ import (
 	"context"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
-	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
-// By lets an authenticator decide who connects.
-func By(a *identity.Authenticator) link.Authenticate {
-	return func(ctx context.Context) (link.Peer, error) {
+// AuthenticateWith lets an authenticator decide who connects.
+func AuthenticateWith(a *identity.Authenticator) transport.Authenticate {
+	return func(ctx context.Context) (transport.Peer, error) {
 		p, err := a.Authenticate(ctx)
-		return link.Peer(p), err
+		return transport.Peer(p), err
 	}
 }

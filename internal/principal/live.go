@@ -15,10 +15,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/link"
-	"github.com/argocd-agent/argocd-agent/internal/node"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // Live is how Argo CD reaches what runs behind agents: objects, logs and
@@ -29,7 +29,7 @@ type Live struct {
 
 	// Twin tells which of those that connect there is another principal; nil: none
 	// is. ResourceTLS has to let it in.
-	Twin *identity.Twin
+	Twin *identity.ReplicaAuth
 
 	// Names tells which agent's own a certificate is, where it connects; nil: that
 	// is not told by certificates.
@@ -54,21 +54,21 @@ const (
 // to tunnels.
 type live struct {
 	p        *principal
-	node     *node.Node            // asked between two of its inputs only
+	node     *reconcile.Reconciler // asked between two of its inputs only
 	agents   map[string]kind.Agent // of the node's goroutine
 	hub      *resource.Hub
 	here     func(ctx context.Context, agent, target string) (net.Conn, error) // opens a tunnel to an agent that is connected here
-	tally    resource.Tally
+	tally    resource.RequestCounter
 	hopped   hopCounts
-	learner  *learner
+	learner  *discoveryPrefetcher
 	tokens   *tokens
 	redis    *redis.Server
 	clusters *redis.ClusterInfo
 
-	mu     sync.RWMutex
-	held   map[string]string // agent → the other principal that has its session
-	places map[[2]string]redis.Target
-	states map[string]connection
+	mu            sync.RWMutex
+	sessionHolder map[string]string // agent → the other principal that has its session
+	redisTargets  map[[2]string]redis.Target
+	states        map[string]connection
 }
 
 type connection struct {
@@ -77,8 +77,8 @@ type connection struct {
 	spokeArgo string // Argo CD's namespace there
 }
 
-func newLive(p *principal, n *node.Node) *live {
-	l := &live{p: p, node: n, agents: map[string]kind.Agent{}, places: map[[2]string]redis.Target{}, states: map[string]connection{}, held: map[string]string{}}
+func newLive(p *principal, n *reconcile.Reconciler) *live {
+	l := &live{p: p, node: n, agents: map[string]kind.Agent{}, redisTargets: map[[2]string]redis.Target{}, states: map[string]connection{}, sessionHolder: map[string]string{}}
 	l.here = l.openHere
 	cfg := p.cfg.Live
 	if cfg.Resource != nil {
@@ -100,12 +100,12 @@ func newLive(p *principal, n *node.Node) *live {
 func (l *live) runs() map[string]func(context.Context) error {
 	out := map[string]func(context.Context) error{}
 	if l.hub != nil {
-		out["resource proxy"] = l.p.onceRead(l.serveResources)
+		out["resource proxy"] = l.p.afterInitialSync(l.serveResources)
 		out["discovery of agents' clusters"] = l.learner.run
 		out["tokens of cluster Secrets"] = kube.NewWatcher(l.p.client, l.p.registry.watch(), l.tokens.take, l.p.log, l.p.cfg.Jitter).Run
 	}
 	if l.redis != nil {
-		out["Redis proxy"] = l.p.onceRead(func(ctx context.Context) error { return l.redis.Run(ctx, l.p.cfg.Live.Redis) })
+		out["Redis proxy"] = l.p.afterInitialSync(func(ctx context.Context) error { return l.redis.Run(ctx, l.p.cfg.Live.Redis) })
 		out["cluster page"] = l.clusters.Run
 	}
 	return out
@@ -132,8 +132,8 @@ func (l *live) recheck() {
 
 // learn asks an agent for what argocd-server needs while the agent is away.
 func (l *live) learn(ctx context.Context, agent string) {
-	if err := l.hub.Learn(ctx, agent); err != nil {
-		l.p.log.DebugContext(ctx, "can not learn all about an agent's cluster", "agent", agent, "error", err)
+	if err := l.hub.PrefetchDiscovery(ctx, agent); err != nil {
+		l.p.log.DebugContext(ctx, "cannot learn all about an agent's cluster", "agent", agent, "error", err)
 	}
 }
 
@@ -147,10 +147,10 @@ func (l *live) writing(ref kind.Ref) {
 
 func (l *live) dialAPI(ctx context.Context, agent string) (net.Conn, error) {
 	conn, err := l.open(ctx, agent, targetAPI)
-	if away, ok := errors.AsType[*link.NotConnectedError](err); ok {
+	if away, ok := errors.AsType[*transport.NotConnectedError](err); ok {
 		return nil, &resource.NotConnectedError{Agent: away.Agent, Since: away.Since}
 	}
-	if elsewhere, ok := errors.AsType[*ElsewhereError](err); ok {
+	if elsewhere, ok := errors.AsType[*RemoteSessionError](err); ok {
 		return nil, &resource.NotConnectedError{Agent: agent, Why: elsewhere.Error()}
 	}
 	return conn, err
@@ -162,7 +162,7 @@ type dialRedis struct{ live *live }
 // Dial implements redis.Dialer.
 func (d dialRedis) Dial(ctx context.Context, agent string) (net.Conn, error) {
 	conn, err := d.live.open(ctx, agent, targetRedis)
-	if away, ok := errors.AsType[*link.NotConnectedError](err); ok {
+	if away, ok := errors.AsType[*transport.NotConnectedError](err); ok {
 		return nil, &redis.NotConnectedError{Agent: away.Agent, Since: away.Since}
 	}
 	return conn, err
@@ -170,7 +170,7 @@ func (d dialRedis) Dial(ctx context.Context, agent string) (net.Conn, error) {
 
 func (l *live) open(ctx context.Context, agent, target string) (net.Conn, error) {
 	conn, err := l.here(ctx, agent, target)
-	if away, ok := errors.AsType[*link.NotConnectedError](err); ok {
+	if away, ok := errors.AsType[*transport.NotConnectedError](err); ok {
 		conn, err = l.hop(ctx, agent, target, away)
 	}
 	if err != nil {
@@ -186,13 +186,13 @@ func (l *live) Resolve(namespace, name string) (redis.Target, bool) {
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	t, ok := l.places[[2]string{namespace, name}]
+	t, ok := l.redisTargets[[2]string{namespace, name}]
 	return t, ok
 }
 
 // follow keeps up with which Application is whose.
-func (l *live) follow(in node.Input) {
-	if gone, ok := in.(node.Unregister); ok && l.hub != nil {
+func (l *live) follow(in reconcile.Input) {
+	if gone, ok := in.(reconcile.Unregister); ok && l.hub != nil {
 		l.hub.Forget(gone.Agent)
 	}
 	if l.redis == nil {
@@ -202,25 +202,25 @@ func (l *live) follow(in node.Input) {
 		l.place(ref.Namespace, ref.Name)
 	}
 	switch in := in.(type) {
-	case node.Seen:
+	case reconcile.Observed:
 		if in.Resource == kind.Applications {
 			l.place(in.Object.Namespace(), in.Object.Name())
 		}
-	case node.Lost:
+	case reconcile.Deleted:
 		if in.Ref.Resource == kind.Applications {
 			l.place(in.Ref.Namespace, in.Ref.Name)
 		}
-	case node.List:
+	case reconcile.List:
 		if in.Resource == kind.Applications {
-			l.placeAll()
+			l.rebuildTargets()
 		}
-	case node.Register:
+	case reconcile.Register:
 		if before := l.agents[in.Agent.Name]; before != in.Agent {
 			l.agents[in.Agent.Name] = in.Agent
 			l.placeThoseOf(before)
 			l.placeThoseOf(in.Agent)
 		}
-	case node.Unregister:
+	case reconcile.Unregister:
 		before := l.agents[in.Agent]
 		delete(l.agents, in.Agent)
 		l.mu.Lock()
@@ -231,8 +231,8 @@ func (l *live) follow(in node.Input) {
 	}
 }
 
-// placeAll begins anew. Nobody sees a list that is half made.
-func (l *live) placeAll() {
+// rebuildTargets begins again. Nobody sees a list that is half made.
+func (l *live) rebuildTargets() {
 	places := map[[2]string]redis.Target{}
 	l.node.Applications(func(namespace, name string) {
 		if t, ok := l.target(namespace, name); ok {
@@ -241,7 +241,7 @@ func (l *live) placeAll() {
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.places = places
+	l.redisTargets = places
 }
 
 // placeThoseOf places what a registration is about, and nothing else: a fleet
@@ -257,9 +257,9 @@ func (l *live) place(namespace, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if ok {
-		l.places[[2]string{namespace, name}] = t
+		l.redisTargets[[2]string{namespace, name}] = t
 	} else {
-		delete(l.places, [2]string{namespace, name})
+		delete(l.redisTargets, [2]string{namespace, name})
 	}
 }
 
@@ -279,7 +279,7 @@ func (l *live) target(namespace, name string) (redis.Target, bool) {
 }
 
 // changed notes that an agent has come or gone.
-func (l *live) changed(r node.Report) {
+func (l *live) changed(r reconcile.Report) {
 	if r.Fact.Event != engine.Opened && r.Fact.Event != engine.Closed {
 		return
 	}
@@ -307,7 +307,7 @@ func (l *live) rewrite(agent string, of redis.Kind, json []byte) []byte {
 		return json
 	}
 	l.mu.RLock()
-	w := &kind.World{Side: kind.Hub, Agent: reg.Agent, SpokeArgoNamespace: l.states[agent].spokeArgo}
+	w := &kind.Env{Side: kind.Hub, Agent: reg.Agent, SpokeArgoNamespace: l.states[agent].spokeArgo}
 	l.mu.RUnlock()
 	if of == redis.ManagedResources {
 		return kind.ManagedOnHub(json, w)
@@ -319,7 +319,7 @@ func (l *live) clusterStates() []redis.ClusterState {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	counts := map[string]int64{}
-	for _, t := range l.places {
+	for _, t := range l.redisTargets {
 		counts[t.Agent]++ // frozen ones have none
 	}
 	var out []redis.ClusterState

@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // Access is what Argo CD shows to the resource proxy, for the cluster Secrets
@@ -73,7 +73,7 @@ func (a *Access) config(token string) ([]byte, error) {
 	})
 }
 
-// mayBe tells whether a certificate may be the one for all agents, whose name is
+// mayBe reports whether a certificate may be the one for all agents, whose name is
 // nobody's. It is told by its subject, as it is renewed; as long as none is known,
 // it may be any but those that the hub issues for one agent.
 func (a *Access) mayBe(cert *x509.Certificate) bool {
@@ -103,7 +103,7 @@ func (a *Access) clusterConfig() ClusterConfig {
 		return nil
 	}
 	return func(_ string, now []byte) ([]byte, error) {
-		token := raw.Text(now, "bearerToken")
+		token := rawjson.Text(now, "bearerToken")
 		if token == "" {
 			var err error
 			if token, err = newToken(); err != nil {

@@ -34,7 +34,7 @@ func TestAnAgentsOwnCertificateDoesNotOpenAnothersCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := &principal{registry: d.registry}
-		p.cfg.Live.Names = method.OfCertificate
+		p.cfg.Live.Names = method.AgentFromCertificate
 		cert := &x509.Certificate{Subject: pkix.Name{CommonName: test.name}}
 		if test.unit != "" {
 			cert.Subject.OrganizationalUnit = []string{test.unit}

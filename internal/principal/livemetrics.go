@@ -8,7 +8,7 @@ import (
 func (l *live) metrics() []observe.Metric {
 	var out []observe.Metric
 	if l.hub != nil {
-		out = append(out, observe.OfRequests(metricPrefix, l.tally.Each)...)
+		out = append(out, observe.ProxyMetrics(metricPrefix, l.tally.Each)...)
 		total, answers := l.tally.FirstBytes()
 		out = append(out,
 			observe.Gauge(metricPrefix+"_proxy_requests_active", "Requests to agents' clusters that are under way, streams included.", float64(l.hub.Active())),

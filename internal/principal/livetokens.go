@@ -8,8 +8,8 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/node"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // tokens knows which agent a bearer token names: the one whose cluster Secret
@@ -41,11 +41,11 @@ func (t *tokens) agent(token string) (string, bool) {
 }
 
 // take is the sink of a watcher of cluster Secrets.
-func (t *tokens) take(_ context.Context, in node.Input) error {
+func (t *tokens) take(_ context.Context, in reconcile.Input) error {
 	lost := false
 	t.mu.Lock()
 	switch in := in.(type) {
-	case node.List:
+	case reconcile.List:
 		present := map[string]bool{}
 		for _, o := range in.Objects {
 			present[o.Name()] = true
@@ -56,9 +56,9 @@ func (t *tokens) take(_ context.Context, in node.Input) error {
 				lost = t.remove(name) || lost
 			}
 		}
-	case node.Seen:
+	case reconcile.Observed:
 		lost = t.set(in.Object)
-	case node.Lost:
+	case reconcile.Deleted:
 		lost = t.remove(in.Ref.Name)
 	}
 	t.mu.Unlock()
@@ -70,7 +70,7 @@ func (t *tokens) take(_ context.Context, in node.Input) error {
 
 func (t *tokens) set(o *kind.Object) (lost bool) {
 	data, err := kube.SecretData(o)
-	token := raw.Text(data["config"], "bearerToken")
+	token := rawjson.Text(data["config"], "bearerToken")
 	if err != nil || token == "" {
 		return t.remove(o.Name())
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 func tokenSecret(t *testing.T, name, agent, token string) *kind.Object {
@@ -29,13 +29,13 @@ func TestATokenNamesTheAgentWhoseSecretHasIt(t *testing.T) {
 			t.Errorf("%s names %q, not %q", token, got, want)
 		}
 	}
-	take := func(in node.Input) {
+	take := func(in reconcile.Input) {
 		t.Helper()
 		if err := tokens.take(t.Context(), in); err != nil {
 			t.Fatal(err)
 		}
 	}
-	take(node.List{Resource: kind.Secrets, Objects: []*kind.Object{tokenSecret(t, "cluster-a", "a", "one"), tokenSecret(t, "cluster-b", "b", "two")}})
+	take(reconcile.List{Resource: kind.Secrets, Objects: []*kind.Object{tokenSecret(t, "cluster-a", "a", "one"), tokenSecret(t, "cluster-b", "b", "two")}})
 	names("one", "a")
 	names("two", "b")
 	names("", "")
@@ -44,17 +44,17 @@ func TestATokenNamesTheAgentWhoseSecretHasIt(t *testing.T) {
 		t.Errorf("%d changes, although nothing has become invalid", changes)
 	}
 
-	take(node.Seen{Resource: kind.Secrets, Object: tokenSecret(t, "cluster-a", "a", "three")})
+	take(reconcile.Observed{Resource: kind.Secrets, Object: tokenSecret(t, "cluster-a", "a", "three")})
 	names("one", "")
 	names("three", "a")
-	take(node.Seen{Resource: kind.Secrets, Object: tokenSecret(t, "cluster-c", "c", "two")}) // a copy of another's: it names nobody
+	take(reconcile.Observed{Resource: kind.Secrets, Object: tokenSecret(t, "cluster-c", "c", "two")}) // a copy of another's: it names nobody
 	names("two", "")
-	take(node.Lost{Ref: kind.Ref{Resource: kind.Secrets, Namespace: "argocd", Name: "cluster-c"}})
+	take(reconcile.Deleted{Ref: kind.Ref{Resource: kind.Secrets, Namespace: "argocd", Name: "cluster-c"}})
 	names("two", "b")
-	take(node.List{Resource: kind.Secrets, Objects: []*kind.Object{tokenSecret(t, "cluster-b", "b", "two")}})
+	take(reconcile.List{Resource: kind.Secrets, Objects: []*kind.Object{tokenSecret(t, "cluster-b", "b", "two")}})
 	names("three", "")
 	names("two", "b")
-	take(node.Seen{Resource: kind.Secrets, Object: tokenSecret(t, "cluster-b", "b", "")})
+	take(reconcile.Observed{Resource: kind.Secrets, Object: tokenSecret(t, "cluster-b", "b", "")})
 	names("two", "")
 	names("", "")
 	if changes != 5 {

@@ -12,10 +12,10 @@ import (
 // ensureNamespace creates an agent's namespace, if that is wanted and it is
 // missing. It is looked at when the agent becomes known, or gets another.
 func (p *principal) ensureNamespace(a kind.Agent) {
-	if !p.cfg.NamespaceCreate.Enable || a.Mapping == kind.ByDestination && a.Mode == kind.Managed || p.spaces[a.Name] == a.HubNamespace {
+	if !p.cfg.NamespaceCreate.Enable || a.Mapping == kind.ByDestination && a.Mode == kind.Managed || p.ensuredNamespaces[a.Name] == a.HubNamespace {
 		return
 	}
-	p.spaces[a.Name] = a.HubNamespace
+	p.ensuredNamespaces[a.Name] = a.HubNamespace
 	labels, ok := p.cfg.NamespaceCreate.allows(a.HubNamespace)
 	if !ok {
 		p.log.Warn("the agent's namespace does not match the pattern for namespaces to create", "agent", a.Name, "namespace", a.HubNamespace, "pattern", p.cfg.NamespaceCreate.Pattern)
@@ -37,7 +37,7 @@ func (p *principal) ensureNamespace(a kind.Agent) {
 	})
 }
 
-// allows tells whether a namespace may be created, and with which labels.
+// allows reports whether a namespace may be created, and with which labels.
 func (nc NamespaceCreate) allows(name string) (map[string]string, bool) {
 	if !nc.Enable {
 		return nil, false

@@ -11,10 +11,10 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// What could not be done for an agent is not done, nor tried for ever, when the
+// What could not be done for an agent is not done, nor tried forever, when the
 // agent is gone.
 func TestNoNamespaceIsMadeForAnAgentThatIsGone(t *testing.T) {
 	var asked []string
@@ -36,21 +36,21 @@ func TestNoNamespaceIsMadeForAnAgentThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newDesk(t)
-	p := &principal{client: client, log: d.log, registry: d.registry, chores: newChores(d.log), spaces: map[string]string{}}
+	p := &principal{client: client, log: d.log, registry: d.registry, chores: newChores(d.log), ensuredNamespaces: map[string]string{}}
 	p.cfg.NamespaceCreate.Enable = true
 	for i, name := range []string{"w1", "w2"} {
 		d.see(agent(name, i+1, "managed"))
 		p.ensureNamespace(kind.Agent{Name: name, Mode: kind.Managed, Mapping: kind.ByNamespace, HubNamespace: name})
 	}
-	p.chores.workOff(t.Context())
+	p.chores.runAll(t.Context())
 	if p.chores.left() != 2 {
 		t.Fatalf("%d are tried again", p.chores.left())
 	}
-	if err := d.take(t.Context(), node.Lost{Ref: kind.Ref{Resource: agentResource, Namespace: "argocd", Name: "w1"}, Revision: 9}); err != nil {
+	if err := d.take(t.Context(), reconcile.Deleted{Ref: kind.Ref{Resource: agentResource, Namespace: "argocd", Name: "w1"}, Revision: 9}); err != nil {
 		t.Fatal(err)
 	}
 	asked, may = nil, true
-	p.chores.workOff(t.Context())
+	p.chores.runAll(t.Context())
 	if p.chores.left() != 0 || !slices.Equal(asked, []string{http.MethodGet, http.MethodPost}) {
 		t.Errorf("%d are left; it was asked for %q", p.chores.left(), asked)
 	}

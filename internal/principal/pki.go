@@ -32,7 +32,7 @@ type Issue struct {
 // issuer carries that out.
 type issuer struct {
 	cfg     Issue
-	hub     *pki.Hub
+	hub     *pki.Manager
 	agents  registrations
 	log     *slog.Logger
 	now     func() time.Time
@@ -49,8 +49,8 @@ type issuer struct {
 type registrations interface {
 	// invited has an agent registered as its token says. Who is not registered
 	// may have been a moment ago: then its token went first, and it is not
-	// registered anew unless that is still good.
-	invited(ctx context.Context, who pki.Invitation, still func() error) error
+	// registered again unless that is still good.
+	invited(ctx context.Context, who pki.JoinGrant, still func() error) error
 	// barred tells why an agent shall have no certificate, or not in this mode if
 	// one is given; empty: it may.
 	barred(ctx context.Context, agent, mode string) (string, error)
@@ -59,7 +59,7 @@ type registrations interface {
 }
 
 func newIssuer(cfg Issue, secrets pki.Secrets, agents registrations, log *slog.Logger) *issuer {
-	return &issuer{cfg: cfg, hub: &pki.Hub{Secrets: secrets, ClientLife: cfg.ClientLife}, agents: agents, log: log, now: time.Now,
+	return &issuer{cfg: cfg, hub: &pki.Manager{Secrets: secrets, ClientLife: cfg.ClientLife}, agents: agents, log: log, now: time.Now,
 		wake: make(chan struct{}, 1), said: map[string]string{}, changed: make(chan struct{})}
 }
 
@@ -87,7 +87,7 @@ func (i *issuer) feeds(given map[string]func(map[string][]byte) error) map[strin
 		first := all[name]
 		all[name] = func(data map[string][]byte) error {
 			take(data)
-			i.stir()
+			i.wakeUp()
 			var err error
 			if first != nil {
 				err = first(data)
@@ -105,7 +105,7 @@ func (i *issuer) feeds(given map[string]func(map[string][]byte) error) map[strin
 	return all
 }
 
-func (i *issuer) stir() {
+func (i *issuer) wakeUp() {
 	select {
 	case i.wake <- struct{}{}:
 	default:
@@ -153,15 +153,15 @@ func (i *issuer) run(ctx context.Context) error {
 		}
 		next, err := i.tend(ctx)
 		if err != nil && ctx.Err() == nil {
-			i.once(ctx, "", "can not keep up certificates; trying again", err)
+			i.logOnce(ctx, "", "cannot keep up certificates; trying again", err)
 			next = i.now().Add(issuerRetry)
 		}
 		timer.Reset(max(time.Second, next.Sub(i.now())))
 	}
 }
 
-// once logs something about a Secret, unless that was the last that was said.
-func (i *issuer) once(ctx context.Context, about, message string, reason error) {
+// logOnce logs something about a Secret, unless that was the last that was said.
+func (i *issuer) logOnce(ctx context.Context, about, message string, reason error) {
 	if i.said[about] != reason.Error() {
 		i.said[about] = reason.Error()
 		i.log.WarnContext(ctx, message, "reason", reason) //nolint:sloglint // constant where it is called
@@ -177,10 +177,10 @@ func (i *issuer) tend(ctx context.Context) (next time.Time, err error) {
 	}
 	var failed []error
 	for name, hosts := range i.cfg.Servers {
-		issued, again, err := i.hub.KeepServer(ctx, name, hosts)
+		issued, again, err := i.hub.EnsureServerCert(ctx, name, hosts)
 		switch {
-		case errors.As(err, new(*pki.ForeignError)):
-			i.once(ctx, name, "a certificate is not ours to renew", err)
+		case errors.As(err, new(*pki.NotManagedError)):
+			i.logOnce(ctx, name, "a certificate is not ours to renew", err)
 		case err != nil:
 			failed = append(failed, err)
 		default:
@@ -191,7 +191,7 @@ func (i *issuer) tend(ctx context.Context) (next time.Time, err error) {
 		}
 	}
 	failed = append(failed, i.finish(ctx, a))
-	if n, err := i.hub.Sweep(ctx); err != nil {
+	if n, err := i.hub.DeleteExpiredTokens(ctx); err != nil {
 		failed = append(failed, err)
 	} else if n > 0 {
 		i.log.InfoContext(ctx, "deleted join tokens that are long over", "count", n)
@@ -212,8 +212,8 @@ func (i *issuer) authority(ctx context.Context) (*pki.Authority, error) {
 			if err != nil {
 				return nil, fmt.Errorf("read Secret %s: %w", name, err)
 			}
-			if s != nil && !s.Kept() {
-				i.once(ctx, pki.AuthoritySecret, "certificates are not issued here", fmt.Errorf("the Secret %s is somebody else's, so its CA is too: put that into Secret %s", name, pki.AuthoritySecret))
+			if s != nil && !s.Managed() {
+				i.logOnce(ctx, pki.AuthoritySecret, "certificates are not issued here", fmt.Errorf("the Secret %s is somebody else's, so its CA is too: put that into Secret %s", name, pki.AuthoritySecret))
 				return nil, nil
 			}
 		}
@@ -226,7 +226,7 @@ func (i *issuer) authority(ctx context.Context) (*pki.Authority, error) {
 		return nil, err
 	}
 	if !a.Issues() {
-		i.once(ctx, pki.AuthoritySecret, "certificates are not issued here", pki.ErrNoKey)
+		i.logOnce(ctx, pki.AuthoritySecret, "certificates are not issued here", pki.ErrNoKey)
 		return nil, nil
 	}
 	return a, nil
@@ -257,7 +257,7 @@ func (i *issuer) taken(agent string) error {
 		err = fmt.Errorf("it would be taken for %q", name)
 	}
 	if err != nil {
-		return fmt.Errorf("the hub can not issue a certificate for %s that it recognises (--auth): %w", agent, err)
+		return fmt.Errorf("the hub cannot issue a certificate for %s that it recognises (--auth): %w", agent, err)
 	}
 	return nil
 }

@@ -13,12 +13,12 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
-	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // guestbook is registrations that a test can read and change.
 type guestbook struct {
-	guests       []pki.Invitation
+	guests       []pki.JoinGrant
 	certificates []string
 	why          string // all are barred
 	mode         string // of all, if any
@@ -26,7 +26,7 @@ type guestbook struct {
 	err          error
 }
 
-func (g *guestbook) invited(_ context.Context, who pki.Invitation, still func() error) error {
+func (g *guestbook) invited(_ context.Context, who pki.JoinGrant, still func() error) error {
 	if g.meanwhile != nil {
 		g.meanwhile()
 	}
@@ -52,7 +52,7 @@ func (g *guestbook) barred(_ context.Context, _, mode string) (string, error) {
 // bureau is an issuer over Secrets in memory, with a clock that somebody moves.
 type bureau struct {
 	*issuer
-	*pki.Memory
+	*pki.FakeSecrets
 	t      *testing.T
 	guests *guestbook
 	clock  time.Time
@@ -65,9 +65,9 @@ func newBureau(t *testing.T, auth string) *bureau {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bureau{Memory: &pki.Memory{}, t: t, guests: &guestbook{}, clock: time.Now()}
-	cfg := Issue{Servers: map[string][]string{pki.PrincipalSecret: {"hub"}, pki.ProxySecret: {"proxy"}}, Names: method.OfCertificate}
-	b.issuer = newIssuer(cfg, b.Memory, b.guests, slog.New(slog.NewTextHandler(&b.log, nil)))
+	b := &bureau{FakeSecrets: &pki.FakeSecrets{}, t: t, guests: &guestbook{}, clock: time.Now()}
+	cfg := Issue{Servers: map[string][]string{pki.PrincipalSecret: {"hub"}, pki.ProxySecret: {"proxy"}}, Names: method.AgentFromCertificate}
+	b.issuer = newIssuer(cfg, b.FakeSecrets, b.guests, slog.New(slog.NewTextHandler(&b.log, nil)))
 	b.now = func() time.Time { return b.clock }
 	b.hub.Now = b.now
 	return b
@@ -92,9 +92,9 @@ func (b *bureau) secret(name string) *pki.Secret {
 }
 
 // guest is a cluster that wants to join, with everything right.
-func (b *bureau) guest() link.JoinRequest {
+func (b *bureau) guest() transport.JoinRequest {
 	b.t.Helper()
-	token, err := b.hub.Invite(b.t.Context(), "hub:443", pki.Invitation{Agent: "w1", Mode: "managed", Labels: map[string]string{"env": "prod"}}, time.Hour)
+	token, err := b.hub.CreateToken(b.t.Context(), "hub:443", pki.JoinGrant{Agent: "w1", Mode: "managed", Labels: map[string]string{"env": "prod"}}, time.Hour)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func (b *bureau) guest() link.JoinRequest {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return link.JoinRequest{Agent: "w1", TokenID: token.ID, TokenValue: token.Secret, Request: request, Clock: b.clock, Remote: "10.0.0.1"}
+	return transport.JoinRequest{Agent: "w1", TokenID: token.ID, TokenValue: token.Secret, Request: request, Clock: b.clock, Remote: "10.0.0.1"}
 }
 
 func TestPrincipalMakesAndRenewsItsOwnCertificates(t *testing.T) {
@@ -110,7 +110,7 @@ func TestPrincipalMakesAndRenewsItsOwnCertificates(t *testing.T) {
 	b.tended()
 	first := b.secret(pki.PrincipalSecret)
 	for _, name := range []string{pki.AuthoritySecret, pki.PrincipalSecret, pki.ProxySecret} {
-		if !b.secret(name).Kept() {
+		if !b.secret(name).Managed() {
 			t.Errorf("%s is not marked as ours", name)
 		}
 	}
@@ -149,7 +149,7 @@ func TestCertificatesOfOthersAreLeftAlone(t *testing.T) {
 	made.tended()
 	for title, foreign := range map[string]*pki.Secret{
 		"by hand":         {Name: pki.PrincipalSecret, Data: made.secret(pki.PrincipalSecret).Data},
-		"by cert-manager": {Name: pki.PrincipalSecret, Labels: map[string]string{pki.KeptLabel: pki.KeptValue}, Annotations: map[string]string{"cert-manager.io/certificate-name": "x"}, Data: made.secret(pki.PrincipalSecret).Data},
+		"by cert-manager": {Name: pki.PrincipalSecret, Labels: map[string]string{pki.ManagedLabel: pki.KeptValue}, Annotations: map[string]string{"cert-manager.io/certificate-name": "x"}, Data: made.secret(pki.PrincipalSecret).Data},
 	} {
 		b := newBureau(t, "mtls:CN=([^,]+)")
 		if _, err := b.Put(t.Context(), foreign); err != nil {
@@ -174,7 +174,7 @@ func TestClusterGetsACertificateAndIsRegistered(t *testing.T) {
 	b.tended()
 	r := b.guest()
 	b.guests.err = errors.New("the API server is away")
-	if _, err := b.Join(t.Context(), r); err == nil || errors.As(err, new(*link.EnrollError)) {
+	if _, err := b.Join(t.Context(), r); err == nil || errors.As(err, new(*transport.EnrollError)) {
 		t.Errorf("error %v", err)
 	}
 	// The token is used up, but the same cluster may come again.
@@ -198,21 +198,21 @@ func TestClusterGetsACertificateAndIsRegistered(t *testing.T) {
 func TestWhoMayNotJoinLearnsWhy(t *testing.T) {
 	for title, test := range map[string]struct {
 		auth   string
-		change func(*bureau, *link.JoinRequest)
+		change func(*bureau, *transport.JoinRequest)
 		want   string
 	}{
-		"clock behind":    {change: func(b *bureau, r *link.JoinRequest) { r.Clock = b.clock.Add(-10 * time.Minute) }, want: "10m0s behind the hub's"},
-		"clock ahead":     {change: func(b *bureau, r *link.JoinRequest) { r.Clock = b.clock.Add(10 * time.Minute) }, want: "10m0s ahead of the hub's"},
-		"expired":         {change: func(b *bureau, r *link.JoinRequest) { b.clock = b.clock.Add(2 * time.Hour); r.Clock = b.clock }, want: "expired at"},
-		"foreign":         {change: func(_ *bureau, r *link.JoinRequest) { r.Agent = "w2" }, want: `is for the agent "w1", not for "w2"`},
-		"guessed":         {change: func(_ *bureau, r *link.JoinRequest) { r.TokenValue = "x" }, want: "not known on the hub"},
-		"a path for name": {change: func(_ *bureau, r *link.JoinRequest) { r.Agent = "../../namespaces/x" }, want: "no agent's name"},
-		"another's CSR": {change: func(_ *bureau, r *link.JoinRequest) { r.Request, _, _ = pki.NewRequest("w2", nil) },
+		"clock behind":    {change: func(b *bureau, r *transport.JoinRequest) { r.Clock = b.clock.Add(-10 * time.Minute) }, want: "10m0s behind the hub's"},
+		"clock ahead":     {change: func(b *bureau, r *transport.JoinRequest) { r.Clock = b.clock.Add(10 * time.Minute) }, want: "10m0s ahead of the hub's"},
+		"expired":         {change: func(b *bureau, r *transport.JoinRequest) { b.clock = b.clock.Add(2 * time.Hour); r.Clock = b.clock }, want: "expired at"},
+		"foreign":         {change: func(_ *bureau, r *transport.JoinRequest) { r.Agent = "w2" }, want: `is for the agent "w1", not for "w2"`},
+		"guessed":         {change: func(_ *bureau, r *transport.JoinRequest) { r.TokenValue = "x" }, want: "not known on the hub"},
+		"a path for name": {change: func(_ *bureau, r *transport.JoinRequest) { r.Agent = "../../namespaces/x" }, want: "no agent's name"},
+		"another's CSR": {change: func(_ *bureau, r *transport.JoinRequest) { r.Request, _, _ = pki.NewRequest("w2", nil) },
 			want: `it is for "w2", but this agent is "w1"`},
-		"suspended":      {change: func(b *bureau, _ *link.JoinRequest) { b.guests.why = "it is suspended" }, want: "it is suspended"},
-		"another mode":   {change: func(b *bureau, _ *link.JoinRequest) { b.guests.mode = "autonomous" }, want: "it is autonomous"},
-		"named by a URI": {auth: "mtls:uri:(.*)", change: func(*bureau, *link.JoinRequest) {}, want: "can not issue a certificate for w1 that it recognises (--auth)"},
-		"named otherwise": {auth: "mtls:CN=agent-([^,]+)", change: func(*bureau, *link.JoinRequest) {},
+		"suspended":      {change: func(b *bureau, _ *transport.JoinRequest) { b.guests.why = "it is suspended" }, want: "it is suspended"},
+		"another mode":   {change: func(b *bureau, _ *transport.JoinRequest) { b.guests.mode = "autonomous" }, want: "it is autonomous"},
+		"named by a URI": {auth: "mtls:uri:(.*)", change: func(*bureau, *transport.JoinRequest) {}, want: "cannot issue a certificate for w1 that it recognises (--auth)"},
+		"named otherwise": {auth: "mtls:CN=agent-([^,]+)", change: func(*bureau, *transport.JoinRequest) {},
 			want: "does not match the certificate's subject"},
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestWhoMayNotJoinLearnsWhy(t *testing.T) {
 			good := r
 			test.change(b, &r)
 			_, err := b.Join(t.Context(), r)
-			if told := new(link.EnrollError); !errors.As(err, &told) || !strings.Contains(told.Message, test.want) || told.Temporary {
+			if told := new(transport.EnrollError); !errors.As(err, &told) || !strings.Contains(told.Message, test.want) || told.Temporary {
 				t.Fatalf("error %v instead of one with %q", err, test.want)
 			}
 			if len(b.guests.guests) > 0 {
@@ -245,12 +245,12 @@ func TestWhoseTokenWasWithdrawnMeanwhileDoesNotJoin(t *testing.T) {
 	b.tended()
 	r := b.guest()
 	b.guests.meanwhile = func() {
-		if n, err := b.hub.Withdraw(t.Context(), "w1"); n != 1 || err != nil {
+		if n, err := b.hub.DeleteTokens(t.Context(), "w1"); n != 1 || err != nil {
 			t.Errorf("%d were withdrawn, %v", n, err)
 		}
 	}
 	_, err := b.Join(t.Context(), r)
-	if told := new(link.EnrollError); !errors.As(err, &told) || !strings.Contains(told.Message, "was withdrawn") || told.Temporary {
+	if told := new(transport.EnrollError); !errors.As(err, &told) || !strings.Contains(told.Message, "was withdrawn") || told.Temporary {
 		t.Errorf("error %v", err)
 	}
 	if len(b.guests.guests) > 0 || len(b.guests.certificates) > 0 {
@@ -265,11 +265,11 @@ func TestRenewalIsForOneselfAndNotForTheSuspended(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	me := link.Peer{Agent: "w1", Fingerprint: "AB"}
+	me := transport.Peer{Agent: "w1", Fingerprint: "AB"}
 	if issued, err := b.Renew(t.Context(), me, request, b.clock); err != nil || len(issued.Chain) == 0 {
 		t.Fatal(err)
 	}
-	if _, err := b.Renew(t.Context(), link.Peer{Agent: "w2"}, request, b.clock); err == nil || !strings.Contains(err.Error(), `it is for "w1", but this agent is "w2"`) {
+	if _, err := b.Renew(t.Context(), transport.Peer{Agent: "w2"}, request, b.clock); err == nil || !strings.Contains(err.Error(), `it is for "w1", but this agent is "w2"`) {
 		t.Errorf("error %v", err)
 	}
 	// A clock that is wrong is no reason to let the certificate of an agent expire.
@@ -293,7 +293,7 @@ func TestAgentsLearnOfANewAuthorityAtOnce(t *testing.T) {
 		}
 		return nil
 	}})
-	learn := func() (link.Trust, <-chan struct{}) {
+	learn := func() (transport.Trust, <-chan struct{}) {
 		t.Helper()
 		if err := feeds[pki.AuthoritySecret](b.secret(pki.AuthoritySecret).Data); err != nil {
 			t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
-	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // access is the part of a cluster Secret's config that is ours.
@@ -50,7 +50,7 @@ func (i *issuer) clusterConfig() ClusterConfig {
 }
 
 // enroller is the issuer for connections; nil: there is none.
-func (p *principal) enroller() link.Enroller {
+func (p *principal) enroller() transport.Enroller {
 	if p.issuer == nil {
 		return nil
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 func TestWhoIsNotLetInGetsNoCertificateEither(t *testing.T) {
@@ -32,8 +32,8 @@ func TestWhoIsNotLetInGetsNoCertificateEither(t *testing.T) {
 		a := agent("w1", 1, "managed", change)
 		d := newDesk(t)
 		d.see(a)
-		if why := uncertified(&a, "managed"); (why == "") != (want == "") || !strings.Contains(why, want) || (why == "") != (d.barred("w1") == "") {
-			t.Errorf("%q: no certificate because %q, not let in because %q", want, why, d.barred("w1"))
+		if why := certificateDenial(&a, "managed"); (why == "") != (want == "") || !strings.Contains(why, want) || (why == "") != (d.denyReason("w1") == "") {
+			t.Errorf("%q: no certificate because %q, not let in because %q", want, why, d.denyReason("w1"))
 		}
 	}
 }
@@ -66,9 +66,9 @@ func TestTheEndOfAnAgentIsTheEndOfItsTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newDesk(t)
-	k := &keeper{registry: d.registry, client: client, namespace: "argocd", lists: readLists(client), certificates: func(string) map[string]time.Time { return nil }, gone: func(record) {}, log: d.log}
-	rec := record{Agent: going}
-	if err := k.end(t.Context(), rec); err != nil {
+	k := &agentReconciler{registry: d.registry, client: client, namespace: "argocd", lists: readLists(client), certificates: func(string) map[string]time.Time { return nil }, gone: func(agentRecord) {}, log: d.log}
+	rec := agentRecord{Agent: going}
+	if err := k.finalize(t.Context(), rec); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"DELETE argocd-agent-join-aaaaaaaa", "POST configmaps", "PATCH w1"}; !slices.Equal(did, want) {
@@ -83,10 +83,10 @@ func TestWhoJoinsTooEarlyIsToldToComeAgain(t *testing.T) {
 	}
 	p.cfg.Issue = &Issue{}
 	office := p.shutOffice() // its API server has not answered yet
-	_, joining := office.Join(t.Context(), link.JoinRequest{})
-	_, renewing := office.Renew(t.Context(), link.Peer{}, nil, time.Time{})
+	_, joining := office.Join(t.Context(), transport.JoinRequest{})
+	_, renewing := office.Renew(t.Context(), transport.Peer{}, nil, time.Time{})
 	for _, err := range []error{joining, renewing} {
-		if told := new(link.EnrollError); !errors.As(err, &told) || !told.Temporary || told.RetryAfter == 0 || !strings.Contains(told.Message, "waits for its API server") {
+		if told := new(transport.EnrollError); !errors.As(err, &told) || !told.Temporary || told.RetryAfter == 0 || !strings.Contains(told.Message, "waits for its API server") {
 			t.Errorf("error %v", err)
 		}
 	}
@@ -148,7 +148,7 @@ func TestAnAgentThatWentIsNotRegisteredAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = agentObjects{client, "argocd"}.invited(t.Context(), pki.Invitation{Agent: "w1", Mode: cmp.Or(test.mode, "managed")}, func() error { return test.token })
+		err = agentObjects{client, "argocd"}.invited(t.Context(), pki.JoinGrant{Agent: "w1", Mode: cmp.Or(test.mode, "managed")}, func() error { return test.token })
 		server.Close()
 		if !slices.Equal(did, test.did) || (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: it did %q, %v", title, did, err)

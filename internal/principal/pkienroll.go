@@ -11,55 +11,55 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // maxSkew is how far the clock of a cluster may be from ours when it joins.
 const maxSkew = 5 * time.Minute
 
 func refused(format string, args ...any) error {
-	return &link.EnrollError{Message: fmt.Sprintf(format, args...)}
+	return &transport.EnrollError{Message: fmt.Sprintf(format, args...)}
 }
 
 // Join implements link.Enroller. Everything that can be wrong with the request is
 // found before the token is used up.
-func (i *issuer) Join(ctx context.Context, r link.JoinRequest) (link.Joined, error) {
+func (i *issuer) Join(ctx context.Context, r transport.JoinRequest) (transport.Joined, error) {
 	// First of all: a stranger shall learn nothing else, and cause nothing else.
-	check := func() (pki.Invitation, error) {
+	check := func() (pki.JoinGrant, error) {
 		who, err := i.hub.Check(ctx, r.TokenID, r.TokenValue, r.Agent)
 		return who, told(err)
 	}
 	token, err := check()
 	if err != nil {
-		return link.Joined{}, err
+		return transport.Joined{}, err
 	}
 	if skew := r.Clock.Sub(i.now()); skew.Abs() > maxSkew {
 		way := "ahead of"
 		if skew < 0 {
 			way = "behind"
 		}
-		return link.Joined{}, refused("the clock of this cluster is %s %s the hub's, so certificates would be taken for expired or not yet valid: "+
+		return transport.Joined{}, refused("the clock of this cluster is %s %s the hub's, so certificates would be taken for expired or not yet valid: "+
 			"set the clocks right (NTP) and try again; the token is still good", skew.Abs().Round(time.Second), way)
 	}
 	if err := i.taken(r.Agent); err != nil {
-		return link.Joined{}, refused("%v", err)
+		return transport.Joined{}, refused("%v", err)
 	}
 	if err := i.admit(ctx, r.Agent, token.Mode); err != nil {
-		return link.Joined{}, err
+		return transport.Joined{}, err
 	}
 	who, err := i.hub.Redeem(ctx, r.TokenID, r.TokenValue, r.Agent, r.Request)
 	if err := told(err); err != nil {
-		return link.Joined{}, err
+		return transport.Joined{}, err
 	}
 	still := func() error {
 		_, err := check()
 		return err
 	}
 	if err := i.agents.invited(ctx, who, still); err != nil {
-		return link.Joined{}, err
+		return transport.Joined{}, err
 	}
 	issued, err := i.sign(ctx, r.Agent, r.Request, "joined", r.Remote)
-	return link.Joined{Certificate: issued, Mode: who.Mode}, err
+	return transport.Joined{Certificate: issued, Mode: who.Mode}, err
 }
 
 // told makes of a refusal what the other side is told.
@@ -71,15 +71,15 @@ func told(err error) error {
 }
 
 // Renew implements link.Enroller.
-func (i *issuer) Renew(ctx context.Context, p link.Peer, request []byte, clock time.Time) (link.Certificate, error) {
+func (i *issuer) Renew(ctx context.Context, p transport.Peer, request []byte, clock time.Time) (transport.Certificate, error) {
 	if skew := clock.Sub(i.now()); skew.Abs() > maxSkew {
 		i.log.WarnContext(ctx, "the clock of an agent is wrong, or ours", "agent", p.Agent, "agentIsAhead", skew.Round(time.Second).String())
 	}
 	if err := i.taken(p.Agent); err != nil {
-		return link.Certificate{}, refused("%v", err)
+		return transport.Certificate{}, refused("%v", err)
 	}
 	if err := i.admit(ctx, p.Agent, ""); err != nil {
-		return link.Certificate{}, err
+		return transport.Certificate{}, err
 	}
 	return i.sign(ctx, p.Agent, request, "renewed", p.Fingerprint)
 }
@@ -92,38 +92,38 @@ func (i *issuer) admit(ctx context.Context, agent, mode string) error {
 	return err
 }
 
-func (i *issuer) sign(ctx context.Context, agent string, request []byte, why, before string) (link.Certificate, error) {
+func (i *issuer) sign(ctx context.Context, agent string, request []byte, why, before string) (transport.Certificate, error) {
 	issued, err := i.hub.Sign(ctx, request, agent)
 	if bad, ok := errors.AsType[*pki.RequestError](err); ok {
-		return link.Certificate{}, refused("%v", bad)
+		return transport.Certificate{}, refused("%v", bad)
 	}
 	if errors.Is(err, pki.ErrNoKey) || errors.Is(err, pki.ErrNoAuthority) {
-		return link.Certificate{}, refused("the hub does not issue certificates: %v", err)
+		return transport.Certificate{}, refused("the hub does not issue certificates: %v", err)
 	}
 	if err != nil {
-		return link.Certificate{}, err
+		return transport.Certificate{}, err
 	}
 	certs, err := pki.Certificates(issued.Cert)
 	if err != nil {
-		return link.Certificate{}, err
+		return transport.Certificate{}, err
 	}
 	fingerprint := pki.Describe(certs[0]).Fingerprint
 	if err := i.agents.issued(ctx, agent, fingerprint, certs[0].NotAfter); err != nil {
-		return link.Certificate{}, err
+		return transport.Certificate{}, err
 	}
 	i.log.InfoContext(ctx, "issued a certificate to an agent", "agent", agent, "why", why, "from", before,
 		"fingerprint", fingerprint, "expires", certs[0].NotAfter.UTC())
-	return link.Certificate{Chain: issued.Cert, Bundle: issued.Bundle, Clock: i.now()}, nil
+	return transport.Certificate{Chain: issued.Cert, Bundle: issued.Bundle, Clock: i.now()}, nil
 }
 
 // Trust implements link.Enroller.
-func (i *issuer) Trust() (link.Trust, <-chan struct{}) {
+func (i *issuer) Trust() (transport.Trust, <-chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.trust == nil {
-		return link.Trust{}, i.changed
+		return transport.Trust{}, i.changed
 	}
-	t := link.Trust{Bundle: i.trust.BundlePEM()}
+	t := transport.Trust{Bundle: i.trust.BundlePEM()}
 	if i.trust.Issues() {
 		pin := i.trust.Pin()
 		t.Issuer = pin[:]
@@ -162,12 +162,12 @@ func (a agentObjects) barred(ctx context.Context, name, mode string) (string, er
 	if agent == nil {
 		return "", nil
 	}
-	return uncertified(agent, mode), nil
+	return certificateDenial(agent, mode), nil
 }
 
-// uncertified tells why an agent shall have no certificate, or not in this mode
+// certificateDenial tells why an agent shall have no certificate, or not in this mode
 // if one is given; empty: it may.
-func uncertified(agent *v1alpha1.Agent, mode string) string {
+func certificateDenial(agent *v1alpha1.Agent, mode string) string {
 	name := agent.Name
 	switch {
 	case agent.DeletionTimestamp != nil:
@@ -183,7 +183,7 @@ func uncertified(agent *v1alpha1.Agent, mode string) string {
 }
 
 // invited implements registrations.
-func (a agentObjects) invited(ctx context.Context, who pki.Invitation, still func() error) error {
+func (a agentObjects) invited(ctx context.Context, who pki.JoinGrant, still func() error) error {
 	for range 5 {
 		agent, err := a.get(ctx, who.Agent)
 		if err != nil {
@@ -197,7 +197,7 @@ func (a agentObjects) invited(ctx context.Context, who pki.Invitation, still fun
 			_, err = a.client.Create(ctx, a.ref(who.Agent), map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.Kind,
 				"metadata": map[string]any{"name": who.Agent, "namespace": a.namespace}, "spec": spec})
 		} else {
-			if why := uncertified(agent, who.Mode); why != "" {
+			if why := certificateDenial(agent, who.Mode); why != "" {
 				return refused("%s", why)
 			}
 			_, err = a.client.Patch(ctx, a.ref(who.Agent), map[string]any{

@@ -7,24 +7,24 @@ import (
 	"testing"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // Trees follow every change that decides about an Application: its own, that of
 // its AppProject, and that of its agent.
 func TestTreesComeFromAnAgentOnlyWhileTheApplicationIsPlaced(t *testing.T) {
-	n := node.New(node.Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub", PrincipalUID: "hub"})
-	l := &live{p: &principal{cfg: Config{Namespace: "argocd"}}, node: n, agents: map[string]kind.Agent{}, places: map[[2]string]redis.Target{}, states: map[string]connection{}}
+	n := reconcile.New(reconcile.Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub", PrincipalUID: "hub"})
+	l := &live{p: &principal{cfg: Config{Namespace: "argocd"}}, node: n, agents: map[string]kind.Agent{}, redisTargets: map[[2]string]redis.Target{}, states: map[string]connection{}}
 	l.redis = redis.New(redis.Config{Agents: l})
 	revision := 0
-	step := func(in node.Input) {
+	step := func(in reconcile.Input) {
 		n.Step(0, in)
 		l.follow(in)
 	}
 	see := func(r kind.Resource, namespace, name string, spec any) {
 		revision++
-		step(node.Seen{Resource: r, Object: parsed(t, map[string]any{"spec": spec,
+		step(reconcile.Observed{Resource: r, Object: parsed(t, map[string]any{"spec": spec,
 			"metadata": map[string]any{"name": name, "namespace": namespace, "uid": name, "resourceVersion": fmt.Sprint(revision)}})})
 	}
 	application := func(destination map[string]string) {
@@ -36,7 +36,7 @@ func TestTreesComeFromAnAgentOnlyWhileTheApplicationIsPlaced(t *testing.T) {
 	register := func(change func(*kind.Agent)) {
 		agent := kind.Agent{Name: "w1", Mode: kind.Managed, Mapping: kind.ByNamespace, HubNamespace: "w1", Server: "https://proxy?agentName=w1"}
 		change(&agent)
-		step(node.Register{Agent: agent})
+		step(reconcile.Register{Agent: agent})
 	}
 	check := func(when, agent, why string) {
 		t.Helper()
@@ -46,12 +46,12 @@ func TestTreesComeFromAnAgentOnlyWhileTheApplicationIsPlaced(t *testing.T) {
 		}
 	}
 	for _, r := range []kind.Resource{kind.Applications, kind.Secrets, kind.ConfigMaps} {
-		step(node.List{Resource: r, Revision: 1})
+		step(reconcile.List{Resource: r, Revision: 1})
 	}
 	register(func(*kind.Agent) {})
 	application(map[string]string{"name": "w1"})
 	check("before AppProjects were read", "", "has not been read yet")
-	step(node.List{Resource: kind.AppProjects, Revision: 1})
+	step(reconcile.List{Resource: kind.AppProjects, Revision: 1})
 	check("without an AppProject", "", `AppProject "p" does not exist`)
 	project("w1")
 	check("with one that permits it", "w1", "")
@@ -66,18 +66,18 @@ func TestTreesComeFromAnAgentOnlyWhileTheApplicationIsPlaced(t *testing.T) {
 	check("with one for clusters of its own", "", "permits only clusters of its own")
 	register(func(a *kind.Agent) { a.Project = "p" })
 	check("of which this is one", "w1", "")
-	step(node.Unregister{Agent: "w1"})
+	step(reconcile.Unregister{Agent: "w1"})
 	check("without the agent", "", "")
-	if len(l.places) != 0 {
-		t.Errorf("%v is left", l.places)
+	if len(l.redisTargets) != 0 {
+		t.Errorf("%v is left", l.redisTargets)
 	}
 }
 
 func TestClusterSecretSaysToWhichProjectAnAgentBelongs(t *testing.T) {
 	d := newDesk(t)
 	var registered []kind.Agent
-	d.post = func(_ context.Context, in node.Input) error {
-		if r, ok := in.(node.Register); ok {
+	d.post = func(_ context.Context, in reconcile.Input) error {
+		if r, ok := in.(reconcile.Register); ok {
 			registered = append(registered, r.Agent)
 		}
 		return nil

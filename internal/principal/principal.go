@@ -13,8 +13,8 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/link"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // Run runs a principal until the context ends.
@@ -23,7 +23,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	p := &principal{cfg: cfg, client: client, log: cfg.Log, chores: newChores(cfg.Log), spaces: map[string]string{}, turned: map[string]string{},
+	p := &principal{cfg: cfg, client: client, log: cfg.Log, chores: newChores(cfg.Log), ensuredNamespaces: map[string]string{}, lastRefusal: map[string]string{},
 		listed: map[kind.Resource]bool{}, door: newDoor(), ready: make(chan struct{}), settled: make(chan struct{})}
 	return p.run(ctx)
 }
@@ -32,31 +32,31 @@ func Run(ctx context.Context, cfg Config) error {
 const parallelWrites = 64
 
 type principal struct {
-	cfg        Config
-	client     *kube.Client
-	log        *slog.Logger
-	host       *kube.Host
-	registry   *registry
-	keeper     *keeper
-	tending    *errands // of the keeper
-	reporter   *reporter
-	moaning    *complaints
-	releaser   *releaser
-	replicas   *replicas
-	fleet      *fleetHolds
-	sessions   *sessions
-	chores     *chores
-	blocklists *blocklists
-	live       *live
-	shared     *shared
-	issuer     *issuer           // nil: certificates are somebody else's business
-	confirm    *confirmations    // of the node's goroutine
-	spaces     map[string]string // likewise: agent → namespace that was seen to
-	turned     map[string]string // likewise: agent → why it was refused last, as it was logged
+	cfg               Config
+	client            *kube.Client
+	log               *slog.Logger
+	host              *kube.Runner
+	registry          *registry
+	keeper            *agentReconciler
+	agentQueue        *workQueue // of the keeper
+	reporter          *statusWriter
+	agentOutages      *agentOutages
+	releaser          *finalizerRemover
+	replicas          *principalReplicas
+	fleet             *fleetHolds
+	sessions          *sessions
+	chores            *taskRunner
+	blocklists        *blocklists
+	live              *live
+	shared            *shared
+	issuer            *issuer           // nil: certificates are somebody else's business
+	confirm           *confirmations    // of the node's goroutine
+	ensuredNamespaces map[string]string // likewise: agent → namespace that was seen to
+	lastRefusal       map[string]string // likewise: agent → why it was refused last, as it was logged
 
 	begun   atomic.Bool // everything above is there
-	server  atomic.Pointer[link.Server]
-	door    *door
+	server  atomic.Pointer[transport.Server]
+	door    *notReadyServer
 	settled chan struct{} // closed when Argo CD's settings were read once
 
 	listedMu sync.Mutex
@@ -67,20 +67,20 @@ type principal struct {
 // assemble makes everything that needs to know which cluster this is.
 func (p *principal) assemble(ctx context.Context, uid string) {
 	cfg := p.cfg
-	n := node.New(node.Config{
+	n := reconcile.New(reconcile.Config{
 		Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: uid, PrincipalUID: uid,
 		Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector,
 			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust},
 		FleetCheck: true,
 	})
-	p.host = kube.NewHost(p.client, kube.HostConfig{
+	p.host = kube.NewHost(p.client, kube.RunnerConfig{
 		Node: n, Watches: watches(cfg), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: p.log, Trace: cfg.Trace,
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
-		ToPeer:     func(e node.ToPeer) { p.sessions.deliver(e) }, Report: p.report, RecordFleetHold: func(e node.RecordFleetHold) { p.fleet.record(e) }, Applied: p.applied, Writing: func(ref kind.Ref) { p.live.writing(ref) },
+		ToPeer:     func(e reconcile.ToPeer) { p.sessions.deliver(e) }, Report: p.report, RecordFleetHold: func(e reconcile.RecordFleetHold) { p.fleet.record(e) }, Applied: p.applied, Writing: func(ref kind.Ref) { p.live.writing(ref) },
 	})
 	p.issuer = p.newIssuer()
-	p.moaning = &complaints{changed: func(agent string) { p.reporter.errands.add(agent) }, known: map[string]complaint{}}
+	p.agentOutages = &agentOutages{changed: func(agent string) { p.reporter.errands.add(agent) }, known: map[string]agentOutage{}}
 	p.blocklists = newBlocklists(p.client, cfg.Namespace, p.revoke)
 	p.assembleAgents(ctx, n)
 	p.confirm = &confirmations{held: map[string]map[string]string{}, registry: p.registry, chores: p.chores, post: p.host.Post}
@@ -120,7 +120,7 @@ func (p *principal) run(ctx context.Context) error {
 	if p.cfg.HealthListener != nil { // first: whoever asks shall hear what this waits for
 		start("probes", p.serveHealth)
 	}
-	start("door", p.keepDoor)
+	start("door", p.serveNotReady)
 	if uid, err := waitForCluster(ctx, p.client, p.log); err != nil {
 		cancel(err)
 	} else {
@@ -141,10 +141,10 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 	for what, run := range p.agentRuns() {
 		start(what, run)
 	}
-	start("connections", p.onceRead(p.serve))
+	start("connections", p.afterInitialSync(p.serve))
 	start("freshness", p.sessions.fresh.run)
 	start("chores", p.chores.run)
-	for _, run := range kube.FollowSecrets(p.client, p.cfg.Namespace, p.issuer.feeds(p.cfg.Secrets), p.log, p.cfg.Jitter) {
+	for _, run := range kube.WatchSecrets(p.client, p.cfg.Namespace, p.issuer.feeds(p.cfg.Secrets), p.log, p.cfg.Jitter) {
 		start("certificates", run)
 	}
 	if p.issuer != nil {
@@ -170,10 +170,10 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 	}
 }
 
-// onceRead runs what lets others in once the hub's objects have been read: what
+// afterInitialSync runs what lets others in once the hub's objects have been read: what
 // is not known yet must not be taken for gone, nor what Argo CD's settings forbid
 // for allowed. Nor is a certificate good before it is known which are not.
-func (p *principal) onceRead(run func(context.Context) error) func(context.Context) error {
+func (p *principal) afterInitialSync(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, read := range []<-chan struct{}{p.ready, p.registry.ready, p.settled, p.blocklists.ready} {
 			select {
@@ -189,9 +189,9 @@ func (p *principal) onceRead(run func(context.Context) error) func(context.Conte
 // serve lets agents in.
 func (p *principal) serve(ctx context.Context) error {
 	p.door.end()
-	server := link.NewServer(link.ServerConfig{
+	server := transport.NewServer(transport.ServerConfig{
 		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Admit: p.sessions.admit, Events: p.sessions, Log: p.log, Trace: p.cfg.Trace, Explain: p.cfg.Explain,
-		Keepalive: link.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval}, Targets: p.targets(), Enroll: p.enroller(),
+		Keepalive: transport.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval}, Targets: p.targets(), Enroll: p.enroller(),
 	})
 	p.server.Store(server)
 	p.log.InfoContext(ctx, "listening for agents", "address", p.cfg.Listener.Addr().String())
@@ -199,8 +199,8 @@ func (p *principal) serve(ctx context.Context) error {
 }
 
 // targets is what agents may connect to.
-func (p *principal) targets() map[string]link.Target {
-	all := p.moaning.targets()
+func (p *principal) targets() map[string]transport.Target {
+	all := p.agentOutages.targets()
 	maps.Copy(all, p.shared.targets())
 	return all
 }
@@ -222,35 +222,35 @@ func (p *principal) revoke(data map[string]string) {
 }
 
 // applied notes which resources have been read, for readiness.
-func (p *principal) applied(in node.Input) {
+func (p *principal) applied(in reconcile.Input) {
 	p.live.follow(in)
 	p.shared.follow(in)
 	p.releaser.follow(in)
 	var r kind.Resource
 	switch in := in.(type) {
-	case node.List:
+	case reconcile.List:
 		r = in.Resource
-	case node.Register:
+	case reconcile.Register:
 		p.ensureNamespace(in.Agent)
 		return
-	case node.Unregister:
+	case reconcile.Unregister:
 		p.confirm.forget(in.Agent)
 		p.reporter.ended(in.Agent)
 		p.sessions.end(in.Agent)
-		delete(p.spaces, in.Agent)
-		delete(p.turned, in.Agent)
+		delete(p.ensuredNamespaces, in.Agent)
+		delete(p.lastRefusal, in.Agent)
 		return
-	case node.Blind:
-		r = in.Resource // it is known that it can not be read; the rest works
+	case reconcile.Unreadable:
+		r = in.Resource // it is known that it cannot be read; the rest works
 	default:
 		return
 	}
 	p.listedMu.Lock()
 	defer p.listedMu.Unlock()
-	_, blind := in.(node.Blind)
-	first := len(p.listed) < len(node.Resources())
+	_, blind := in.(reconcile.Unreadable)
+	first := len(p.listed) < len(reconcile.Resources())
 	p.listed[r] = !blind
-	if first && len(p.listed) == len(node.Resources()) {
+	if first && len(p.listed) == len(reconcile.Resources()) {
 		close(p.ready)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
-	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 func TestProbesAnswerWhileTheAPIServerIsAway(t *testing.T) {
@@ -152,12 +152,12 @@ func TestOnlyNamespacesOfThePatternAreCreated(t *testing.T) {
 
 func TestATooLargeCrowdIsToldWhenToComeBack(t *testing.T) {
 	s := &sessions{jitter: func() float64 { return 0.5 }}
-	s.greeting.Store(maxGreeting - 1)
-	if retry, err := s.admit(link.Peer{}); retry != 0 || err != nil {
+	s.greeting.Store(maxConcurrentHellos - 1)
+	if retry, err := s.admit(transport.Peer{}); retry != 0 || err != nil {
 		t.Errorf("not full yet: %v, %v", retry, err)
 	}
 	s.greeting.Add(1)
-	if retry, err := s.admit(link.Peer{}); retry != 3*time.Second || err == nil {
+	if retry, err := s.admit(transport.Peer{}); retry != 3*time.Second || err == nil {
 		t.Errorf("full: %v, %v", retry, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // registry knows the agents: what is declared for each in its Agent object, and
@@ -25,7 +25,7 @@ type registry struct {
 	namespace string // of Argo CD
 	mapping   kind.Mapping
 	proxy     string // host:port of the resource proxy
-	post      func(context.Context, node.Input) error
+	post      func(context.Context, reconcile.Input) error
 	cut       func(agent, why string) // ends its connections
 	touched   func(agent string)      // something about it has changed
 	revoked   func(ctx context.Context, fingerprint string) (bool, error)
@@ -35,26 +35,26 @@ type registry struct {
 	order sync.Mutex // held while the node is told, so that it hears changes in their order
 	mu    sync.Mutex
 	// What the cluster has.
-	objects   map[string]record          // Agents
+	objects   map[string]agentRecord     // Agents
 	secrets   map[string]clusterSecret   // by their names
 	secretsOf map[string]map[string]bool // agent → names of its Secrets
 	listed    map[kind.Resource]bool
-	blind     map[kind.Resource]string // why something can not be read
+	blind     map[kind.Resource]string // why something cannot be read
 	// What follows from it.
-	agents   map[string]registration    // what is in force
-	refused  map[string]string          // agent → why what is declared is not
-	spaces   map[string]string          // namespace → agent whose own it is
-	waiting  map[string]map[string]bool // namespace → agents that would have it
-	waitsFor map[string]string          // and the reverse
-	freed    []string                   // namespaces that were left in this change
+	agents             map[string]registration    // what is in force
+	refused            map[string]string          // agent → why what is declared is not
+	namespaceOwner     map[string]string          // namespace → agent whose own it is
+	namespaceWaiters   map[string]map[string]bool // namespace → agents that would have it
+	waitsFor           map[string]string          // and the reverse
+	releasedNamespaces []string                   // namespaces that were left in this change
 }
 
 // prepare makes a registry of which the parts above are given.
 func (r *registry) prepare() *registry {
-	r.objects, r.secrets, r.secretsOf = map[string]record{}, map[string]clusterSecret{}, map[string]map[string]bool{}
+	r.objects, r.secrets, r.secretsOf = map[string]agentRecord{}, map[string]clusterSecret{}, map[string]map[string]bool{}
 	r.listed, r.blind = map[kind.Resource]bool{}, map[kind.Resource]string{}
 	r.agents, r.refused = map[string]registration{}, map[string]string{}
-	r.spaces, r.waiting, r.waitsFor = map[string]string{}, map[string]map[string]bool{}, map[string]string{}
+	r.namespaceOwner, r.namespaceWaiters, r.waitsFor = map[string]string{}, map[string]map[string]bool{}, map[string]string{}
 	r.ready = make(chan struct{})
 	return r
 }
@@ -70,23 +70,23 @@ func (r *registry) watches() []kube.Watch {
 }
 
 // take is the sink of both watchers.
-func (r *registry) take(_ context.Context, in node.Input) error {
+func (r *registry) take(_ context.Context, in reconcile.Input) error {
 	switch in := in.(type) {
-	case node.List:
+	case reconcile.List:
 		return r.tookList(in)
-	case node.Seen:
+	case reconcile.Observed:
 		if in.Resource == agentResource {
 			return r.seen(in.Object)
 		}
 		return r.seenSecret(in.Object)
-	case node.Lost:
+	case reconcile.Deleted:
 		return r.change(func() []string {
 			if in.Ref.Resource == agentResource {
 				return r.drop(in.Ref.Name, in.Revision)
 			}
 			return r.dropSecret(in.Ref.Name, in.Revision)
 		})
-	case node.Blind:
+	case reconcile.Unreadable:
 		r.mu.Lock()
 		r.blind[in.Resource] = in.Reason
 		r.mu.Unlock()
@@ -96,7 +96,7 @@ func (r *registry) take(_ context.Context, in node.Input) error {
 
 // tookList takes a whole list. Of two Agents that are at odds, the one that was
 // not refused, or else the older, is there first.
-func (r *registry) tookList(in node.List) error {
+func (r *registry) tookList(in reconcile.List) error {
 	present := map[string]bool{}
 	for _, o := range in.Objects {
 		present[o.Name()] = true
@@ -132,15 +132,15 @@ func (r *registry) tookList(in node.List) error {
 	return err
 }
 
-// complete tells whether everything was read once. Under mu.
+// complete reports whether everything was read once. Under mu.
 func (r *registry) complete() bool { return r.listed[agentResource] && r.listed[kind.Secrets] }
 
 func (r *registry) putAll(objects []*kind.Object) (touched []string) {
-	records := make([]record, 0, len(objects))
+	records := make([]agentRecord, 0, len(objects))
 	for _, o := range objects {
 		rec, err := readAgent(o)
 		if err != nil {
-			r.log.Warn("this Agent can not be read; what it said before stays in force", "agent", o.Name(), "error", err)
+			r.log.Warn("this Agent cannot be read; what it said before stays in force", "agent", o.Name(), "error", err)
 			continue
 		}
 		records = append(records, rec)
@@ -153,9 +153,9 @@ func (r *registry) putAll(objects []*kind.Object) (touched []string) {
 }
 
 // olderFirst orders Agents that may be at odds. One that was refused comes last:
-// who starts anew comes to the same as those that run, and whoever was given an
+// who starts again comes to the same as those that run, and whoever was given an
 // agent's namespace later does not get it then.
-func olderFirst(a, b record) int {
+func olderFirst(a, b agentRecord) int {
 	switch refused := a.wasRefused(); {
 	case refused == b.wasRefused():
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
@@ -169,13 +169,13 @@ func olderFirst(a, b record) int {
 func (r *registry) seen(o *kind.Object) error {
 	rec, err := readAgent(o)
 	if err != nil {
-		r.log.Warn("this Agent can not be read; what it said before stays in force", "agent", o.Name(), "error", err)
+		r.log.Warn("this Agent cannot be read; what it said before stays in force", "agent", o.Name(), "error", err)
 		return nil
 	}
 	return r.change(func() []string { return r.put(rec) })
 }
 
-func (r *registry) put(rec record) []string {
+func (r *registry) put(rec agentRecord) []string {
 	if before, known := r.objects[rec.Name]; known && before.revision >= rec.revision {
 		return nil
 	}
@@ -198,13 +198,13 @@ func (r *registry) change(do func() (touched []string)) error {
 	r.order.Lock()
 	defer r.order.Unlock()
 	r.mu.Lock()
-	var tell []node.Input
+	var tell []reconcile.Input
 	barred := map[string]string{}
 	touched := do()
 	for i := 0; i < len(touched); i++ { // it may grow
 		agent := touched[i]
-		tell = append(tell, r.settle(agent)...)
-		if why := r.bar(agent); why != "" {
+		tell = append(tell, r.resolve(agent)...)
+		if why := r.denyReasonLocked(agent); why != "" {
 			barred[agent] = why
 		}
 		touched = append(touched, r.nextInLine()...)
@@ -246,7 +246,7 @@ func (r *registry) get(agent string) (registration, bool) {
 }
 
 // object returns an agent's Agent as it was last seen, and its Secret.
-func (r *registry) object(agent string) (rec record, known bool, secret clusterSecret, has bool) {
+func (r *registry) object(agent string) (rec agentRecord, known bool, secret clusterSecret, has bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rec, known = r.objects[agent]
@@ -261,14 +261,14 @@ func (r *registry) refusal(agent string) string {
 	return r.refused[agent]
 }
 
-// barred tells why an agent is not let in, whatever it can show; empty: it is.
-func (r *registry) barred(agent string) string {
+// denyReason tells why an agent is not let in, whatever it can show; empty: it is.
+func (r *registry) denyReason(agent string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.bar(agent)
+	return r.denyReasonLocked(agent)
 }
 
-// knows tells whether an agent has been declared, or has come before.
+// knows reports whether an agent has been declared, or has come before.
 func (r *registry) knows(agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -276,7 +276,7 @@ func (r *registry) knows(agent string) bool {
 	return known
 }
 
-// retired tells whether an agent's cluster is said to be gone for good.
+// retired reports whether an agent's cluster is said to be gone for good.
 func (r *registry) retired(agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -284,7 +284,7 @@ func (r *registry) retired(agent string) bool {
 	return known && rec.retired()
 }
 
-// shared tells whether an agent may use the hub's repo-server and Redis.
+// shared reports whether an agent may use the hub's repo-server and Redis.
 func (r *registry) shared(agent string) bool {
 	reg, ok := r.get(agent)
 	return ok && reg.shared
@@ -297,7 +297,7 @@ func (r *registry) incarnation(agent string) string {
 	return incarnation(r.objects[agent])
 }
 
-func incarnation(rec record) string {
+func incarnation(rec agentRecord) string {
 	uid := string(rec.UID)
 	return uid[:min(len(uid), 8)] // of what is random
 }
@@ -309,7 +309,7 @@ func (r *registry) readable() error {
 	for _, of := range []kind.Resource{agentResource, kind.Secrets} {
 		switch {
 		case r.blind[of] != "":
-			why = append(why, "can not read "+of.Plural+": "+r.blind[of])
+			why = append(why, "cannot read "+of.Plural+": "+r.blind[of])
 		case !r.listed[of]:
 			why = append(why, of.Plural+" have not been read yet")
 		}

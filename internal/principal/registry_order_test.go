@@ -8,22 +8,22 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // An Agent is given a younger one's namespace by mistake, and refused. That it is
 // the older must not give it the other's Applications when a principal starts.
 func TestANamespaceStaysWithItsAgentWhenAPrincipalStarts(t *testing.T) {
 	older := func(a *v1alpha1.Agent) { a.CreationTimestamp = metav1.Unix(999, 0) }
-	b := record{Agent: agent("b", 2, "managed", inNamespace("a"), older)}
-	refused := outlook{rec: b, refusal: "its namespace a is that of agent a", now: time.Unix(2000, 0)}
+	b := agentRecord{Agent: agent("b", 2, "managed", inNamespace("a"), older)}
+	refused := statusInputs{rec: b, refusal: "its namespace a is that of agent a", now: time.Unix(2000, 0)}
 	refused.registered(&b.Status)
 	for _, restarted := range []bool{false, true} {
 		d := newDesk(t)
 		if !restarted {
 			d.see(agent("a", 1, "managed"))
 		}
-		err := d.take(t.Context(), node.List{Resource: agentResource, Revision: 3, Objects: []*kind.Object{parsed(t, b.Agent), parsed(t, agent("a", 1, "managed"))}})
+		err := d.take(t.Context(), reconcile.List{Resource: agentResource, Revision: 3, Objects: []*kind.Object{parsed(t, b.Agent), parsed(t, agent("a", 1, "managed"))}})
 		if err != nil {
 			t.Fatal(err)
 		}

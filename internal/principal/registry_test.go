@@ -15,7 +15,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // desk is a registry of which one sees what it tells others.
@@ -32,13 +32,13 @@ func newDesk(t *testing.T) *desk {
 	d.registry = (&registry{ctx: t.Context(), namespace: "argocd", mapping: kind.ByNamespace, proxy: "proxy:9090", log: slog.New(slog.DiscardHandler),
 		cut:     func(agent, why string) { d.told = append(d.told, "cut "+agent+": "+why) },
 		touched: func(agent string) { d.touches[agent]++ },
-		post: func(_ context.Context, in node.Input) error {
+		post: func(_ context.Context, in reconcile.Input) error {
 			switch in := in.(type) {
-			case node.Register:
+			case reconcile.Register:
 				d.told = append(d.told, "register "+in.Agent.Name+" "+string(in.Agent.Mode)+" "+in.Agent.HubNamespace)
-			case node.Unregister:
+			case reconcile.Unregister:
 				d.told = append(d.told, "unregister "+in.Agent)
-			case node.Confirm:
+			case reconcile.Confirm:
 				d.told = append(d.told, "confirm "+in.Agent+" "+in.ID)
 			}
 			return nil
@@ -84,14 +84,14 @@ func parsed(t *testing.T, v any) *kind.Object {
 
 func (d *desk) see(a v1alpha1.Agent) {
 	d.t.Helper()
-	if err := d.take(d.t.Context(), node.Seen{Resource: agentResource, Object: parsed(d.t, a)}); err != nil {
+	if err := d.take(d.t.Context(), reconcile.Observed{Resource: agentResource, Object: parsed(d.t, a)}); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
 func (d *desk) lose(name string, revision uint64) {
 	d.t.Helper()
-	if err := d.take(d.t.Context(), node.Lost{Ref: d.ref(name), Revision: revision}); err != nil {
+	if err := d.take(d.t.Context(), reconcile.Deleted{Ref: d.ref(name), Revision: revision}); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -110,7 +110,7 @@ func secret(t *testing.T, name, agent string, revision int, annotations ...strin
 
 func (d *desk) seeSecret(o *kind.Object) {
 	d.t.Helper()
-	if err := d.take(d.t.Context(), node.Seen{Resource: kind.Secrets, Object: o}); err != nil {
+	if err := d.take(d.t.Context(), reconcile.Observed{Resource: kind.Secrets, Object: o}); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -166,16 +166,16 @@ func TestLateEventsAreNoNews(t *testing.T) {
 
 func TestListsShowWhatHasGone(t *testing.T) {
 	d := newDesk(t)
-	if err := d.take(t.Context(), node.List{Resource: kind.Secrets, Revision: 1}); err != nil || d.readable() == nil {
+	if err := d.take(t.Context(), reconcile.List{Resource: kind.Secrets, Revision: 1}); err != nil || d.readable() == nil {
 		t.Errorf("%v: ready without Agents", err)
 	}
 	d.see(agent("a", 1, "managed"))
 	d.see(agent("b", 2, "managed"))
 	d.told = nil
-	if err := d.take(t.Context(), node.Blind{Resource: agentResource, Reason: "no definition"}); err != nil || !strings.Contains(d.readable().Error(), "no definition") {
+	if err := d.take(t.Context(), reconcile.Unreadable{Resource: agentResource, Reason: "no definition"}); err != nil || !strings.Contains(d.readable().Error(), "no definition") {
 		t.Errorf("%v: %v", err, d.readable())
 	}
-	if err := d.take(t.Context(), node.List{Resource: agentResource, Revision: 9, Objects: []*kind.Object{parsed(t, agent("b", 2, "managed"))}}); err != nil {
+	if err := d.take(t.Context(), reconcile.List{Resource: agentResource, Revision: 9, Objects: []*kind.Object{parsed(t, agent("b", 2, "managed"))}}); err != nil {
 		t.Fatal(err)
 	}
 	d.says("unregister a")
@@ -203,8 +203,8 @@ func TestTwoAgentsDoNotShareANamespace(t *testing.T) {
 	}
 	d.see(agent("c", 5, "managed"))
 	d.says("register c managed c", "register b managed a")
-	if len(d.waiting)+len(d.waitsFor) > 0 {
-		t.Errorf("still waiting: %v %v", d.waiting, d.waitsFor)
+	if len(d.namespaceWaiters)+len(d.waitsFor) > 0 {
+		t.Errorf("still waiting: %v %v", d.namespaceWaiters, d.waitsFor)
 	}
 	d.see(agent("e", 6, "autonomous", inNamespace("argocd")))
 	d.see(agent("argocd", 7, "managed"))
@@ -242,12 +242,12 @@ func TestThoseWhoAreNotLetInAreCut(t *testing.T) {
 		{"deleted", func(a *v1alpha1.Agent) { a.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }},
 	} {
 		d.see(agent("a", 10*i+2, "managed", c.change))
-		if len(d.told) == 0 || !strings.Contains(d.told[len(d.told)-1], "cut a: this agent ") || !strings.Contains(d.barred("a"), c.why) {
-			t.Errorf("%s: told %q, barred because %q", c.why, d.told, d.barred("a"))
+		if len(d.told) == 0 || !strings.Contains(d.told[len(d.told)-1], "cut a: this agent ") || !strings.Contains(d.denyReason("a"), c.why) {
+			t.Errorf("%s: told %q, barred because %q", c.why, d.told, d.denyReason("a"))
 		}
 		d.told = nil
 		d.see(agent("a", 10*i+3, "managed"))
-		if why := d.barred("a"); why != "" {
+		if why := d.denyReason("a"); why != "" {
 			t.Errorf("%s is over, and it is still barred: %s", c.why, why)
 		}
 		d.told = nil
@@ -312,9 +312,11 @@ func BenchmarkAChangeAmongManyAgents(b *testing.B) {
 	for _, count := range []int{100, 5000} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
 			r := (&registry{ctx: b.Context(), namespace: "argocd", mapping: kind.ByNamespace, log: slog.New(slog.DiscardHandler),
-				cut: func(string, string) {}, touched: func(string) {}, post: func(context.Context, node.Input) error { return nil }}).prepare()
+				cut: func(string, string) {}, touched: func(string) {}, post: func(context.Context, reconcile.Input) error { return nil }}).prepare()
 			for i := range count {
-				if err := r.change(func() []string { return r.put(record{Agent: agent(fmt.Sprintf("a%d", i), 1, "managed"), revision: 1}) }); err != nil {
+				if err := r.change(func() []string {
+					return r.put(agentRecord{Agent: agent(fmt.Sprintf("a%d", i), 1, "managed"), revision: 1})
+				}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -322,7 +324,7 @@ func BenchmarkAChangeAmongManyAgents(b *testing.B) {
 			for b.Loop() {
 				revision++
 				a := agent("a7", 1, "managed", inNamespace(fmt.Sprintf("n%d", revision%2)))
-				if err := r.change(func() []string { return r.put(record{Agent: a, revision: revision}) }); err != nil {
+				if err := r.change(func() []string { return r.put(agentRecord{Agent: a, revision: revision}) }); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/link"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // replicated is a hub with several principals.
@@ -38,12 +38,12 @@ func (h *replicated) start(name string) (address string) {
 	go func() {
 		done <- Run(ctx, Config{Cluster: h.api.config(), Namespace: "argocd", Mapping: kind.ByNamespace, ResourceProxy: "proxy:9090", Version: "test", Listener: listener,
 			Revocations: &identity.Revocations{}, Replica: name, Log: slog.New(slog.DiscardHandler), Jitter: func() float64 { return 0.5 },
-			Authenticate: func(ctx context.Context) (link.Peer, error) {
+			Authenticate: func(ctx context.Context) (transport.Peer, error) {
 				md, _ := metadata.FromIncomingContext(ctx)
 				if names := md.Get("agent"); len(names) == 1 {
-					return link.Peer{Agent: names[0]}, nil
+					return transport.Peer{Agent: names[0]}, nil
 				}
-				return link.Peer{}, errors.New("no name")
+				return transport.Peer{}, errors.New("no name")
 			}})
 	}()
 	h.t.Cleanup(func() {
@@ -84,7 +84,7 @@ type caller struct {
 
 	mu      sync.Mutex
 	welcome bool
-	ended   *link.ByeError
+	ended   *transport.ByeError
 }
 
 // call connects an agent with a principal, once.
@@ -93,16 +93,16 @@ func (h *replicated) call(address, cluster string, epoch engine.Epoch) *caller {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &caller{stop: cancel, hello: engine.Hello{Epoch: epoch, ClusterUID: cluster, Mode: "managed", Mapping: "namespace", Namespace: "argocd",
 		Store: engine.Store{UID: cluster, Revision: 7}, Protocol: engine.Range{Min: engine.ProtocolMin, Max: engine.ProtocolMax}, Projection: engine.Range{Min: engine.ProjectionMin, Max: engine.ProjectionMax}}}
-	d := link.NewDialer(link.DialerConfig{Address: address, Events: c, Log: slog.New(slog.DiscardHandler), Metadata: []string{"agent", "w1"}})
+	d := transport.NewDialer(transport.DialerConfig{Address: address, Events: c, Log: slog.New(slog.DiscardHandler), Metadata: []string{"agent", "w1"}})
 	done := make(chan struct{})
 	go func() { defer close(done); _ = d.Run(ctx) }()
 	h.t.Cleanup(func() { cancel(); <-done })
 	return c
 }
 
-func (c *caller) Connected(conn *link.Conn) { _ = conn.Send(c.hello) }
+func (c *caller) Connected(conn *transport.Conn) { _ = conn.Send(c.hello) }
 
-func (c *caller) Received(conn *link.Conn, m engine.Message) {
+func (c *caller) Received(conn *transport.Conn, m engine.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := m.(engine.Welcome); ok {
@@ -111,10 +111,10 @@ func (c *caller) Received(conn *link.Conn, m engine.Message) {
 	}
 }
 
-func (c *caller) Disconnected(_ *link.Conn, err error) {
+func (c *caller) Disconnected(_ *transport.Conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if bye, ok := errors.AsType[*link.ByeError](err); ok && bye.Code != engine.ShuttingDown && (c.welcome || bye.Code != engine.Unavailable) {
+	if bye, ok := errors.AsType[*transport.ByeError](err); ok && bye.Code != engine.ShuttingDown && (c.welcome || bye.Code != engine.Unavailable) {
 		c.ended = bye
 		c.stop() // else it would dial again
 	}
@@ -126,7 +126,7 @@ func (c *caller) welcomed() bool {
 	return c.welcome
 }
 
-func (c *caller) end() *link.ByeError {
+func (c *caller) end() *transport.ByeError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended

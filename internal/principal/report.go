@@ -7,13 +7,13 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // report tells people what happened, once.
-func (p *principal) report(r node.Report) {
+func (p *principal) report(r reconcile.Report) {
 	f := r.Fact
-	if f.Event == engine.Equal && p.reporter.knowsEqual(r.Agent) {
+	if f.Event == engine.InSync && p.reporter.knowsEqual(r.Agent) {
 		return // as each minute of each agent
 	}
 	log := p.log.With("agent", r.Agent)
@@ -26,17 +26,17 @@ func (p *principal) report(r node.Report) {
 	p.shared.changed(r)
 	switch f.Event {
 	case engine.Opened:
-		delete(p.turned, r.Agent)
+		delete(p.lastRefusal, r.Agent)
 		log.Info("agent connected", "mode", f.Hello.Mode, "version", f.Hello.Version, "cluster", f.Hello.ClusterUID)
 	case engine.Closed:
 		log.Info("agent disconnected", "code", f.Code, "reason", f.Message)
 	case engine.Refused:
 		why := string(f.Code) + ": " + f.Message
 		level := slog.LevelWarn
-		if p.turned[r.Agent] == why { // it tries again and again
+		if p.lastRefusal[r.Agent] == why { // it tries again and again
 			level = slog.LevelDebug
 		}
-		p.turned[r.Agent] = why
+		p.lastRefusal[r.Agent] = why
 		log.Log(context.Background(), level, "agent refused", "code", f.Code, "reason", f.Message)
 	case engine.Rejected:
 		level := slog.LevelWarn
@@ -44,16 +44,16 @@ func (p *principal) report(r node.Report) {
 			level = slog.LevelDebug
 		}
 		log.Log(context.Background(), level, "item refused", "scope", f.Scope, "item", f.Key.String(), "code", f.Code, "reason", f.Message)
-	case engine.Cured:
+	case engine.Accepted:
 		log.Info("item accepted again", "scope", f.Scope, "item", f.Key.String())
-	case engine.HeldEvent:
+	case engine.HoldStarted:
 		if f.Held.Cause == engine.CauseFleet {
 			log.Info("Removals wait for the check across agents", "scope", f.Scope, "count", f.Held.Count, "of", f.Held.Of)
 			break
 		}
 		log.Warn("deletions are held back until somebody confirms them", "scope", f.Scope, "count", f.Held.Count, "of", f.Held.Of,
 			"reason", f.Held.Reason, "confirm", p.reporter.confirmCommand(r.Agent)(f.Held.ID))
-	case engine.Unheld:
+	case engine.HoldEnded:
 		log.Info("nothing is held back any more", "scope", f.Scope)
 	case engine.StoreAccepted:
 		log.Info("the agent's store is accepted as it is", "store", f.Store.UID, "revision", f.Store.Revision)
@@ -64,16 +64,16 @@ func (p *principal) report(r node.Report) {
 
 // message is what a fact says. A goodbye is the agent's, and why it was refused has
 // parts of its greeting in it.
-func (p *principal) message(r node.Report) string {
+func (p *principal) message(r reconcile.Report) string {
 	f := r.Fact
 	switch f.Event {
 	case engine.Closed:
-		return theirWords(cmp.Or(f.Message, p.sessions.end(r.Agent)))
+		return sanitizeAgentText(cmp.Or(f.Message, p.sessions.end(r.Agent)))
 	case engine.Refused:
 		if f.Code == engine.WrongCluster {
-			return theirWords(f.Message) + ": " + p.reporter.confirmCommand(r.Agent)(v1alpha1.ConfirmCluster+p.pretender(r.Agent))
+			return sanitizeAgentText(f.Message) + ": " + p.reporter.confirmCommand(r.Agent)(v1alpha1.ConfirmCluster+p.claimedClusterUID(r.Agent))
 		}
-		return theirWords(f.Message)
+		return sanitizeAgentText(f.Message)
 	}
 	return f.Message
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/link"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // sessions stands between connections and the node: it knows which connection
@@ -19,13 +19,13 @@ import (
 type sessions struct {
 	ctx      context.Context // of Run; ends with it
 	registry *registry
-	fresh    *fresh
+	fresh    *revisionReader
 	newer    func(agent string, epoch engine.Epoch) string // the other principal that a newer session of an agent is connected with
 	storeUID string
 	require  bool // only agents that have an Agent
 	revoked  func(fingerprint string) bool
-	post     func(context.Context, node.Input) error
-	offer    func(context.Context, <-chan struct{}, node.Input) error // post, until a connection is done
+	post     func(context.Context, reconcile.Input) error
+	offer    func(context.Context, <-chan struct{}, reconcile.Input) error // post, until a connection is done
 	log      *slog.Logger
 	jitter   func() float64 // 0 to 1
 
@@ -37,25 +37,25 @@ type sessions struct {
 }
 
 type session struct {
-	*link.Conn
+	*transport.Conn
 	greeted bool
-	said    greeting // once it has
+	said    helloInfo // once it has
 }
 
-// maxGreeting is how many agents are greeted at once. Each greeting waits for the
+// maxConcurrentHellos is how many agents are greeted at once. Each greeting waits for the
 // API server and for the node; after a restart the whole fleet is there at once.
-const maxGreeting = 512
+const maxConcurrentHellos = 512
 
 // admit sends an agent away for a moment when too many are being greeted.
-func (s *sessions) admit(link.Peer) (retryAfter time.Duration, err error) {
-	if s.greeting.Load() < maxGreeting {
+func (s *sessions) admit(transport.Peer) (retryAfter time.Duration, err error) {
+	if s.greeting.Load() < maxConcurrentHellos {
 		return 0, nil
 	}
 	return time.Second + time.Duration(s.jitter()*float64(4*time.Second)), errors.New("the hub is greeting as many agents as it can; come back in a moment")
 }
 
 // Connected implements link.Events. The agent speaks first.
-func (s *sessions) Connected(c *link.Conn) {
+func (s *sessions) Connected(c *transport.Conn) {
 	s.mu.Lock()
 	s.conns[c.ID] = &session{Conn: c}
 	s.mu.Unlock()
@@ -65,11 +65,11 @@ func (s *sessions) Connected(c *link.Conn) {
 }
 
 // Received implements link.Events.
-func (s *sessions) Received(c *link.Conn, m engine.Message) {
+func (s *sessions) Received(c *transport.Conn, m engine.Message) {
 	if hello, ok := m.(engine.Hello); ok {
 		if s.first(c, hello) {
 			traceGreeting(c, hello)
-			s.greet(c, hello)
+			s.handleHello(c, hello)
 		} else {
 			c.Close(engine.BadMessage, "a second greeting on one connection") // each costs a request on the API server
 		}
@@ -80,12 +80,12 @@ func (s *sessions) Received(c *link.Conn, m engine.Message) {
 
 // give passes something on to the node. It waits while the node is busy, so the
 // peer does too.
-func (s *sessions) give(c *link.Conn, in engine.Input) {
-	_ = s.offer(s.ctx, c.Done(), node.FromPeer{Agent: c.Agent, Input: in}) // fails at the end of either
+func (s *sessions) give(c *transport.Conn, in engine.Input) {
+	_ = s.offer(s.ctx, c.Done(), reconcile.FromPeer{Agent: c.Agent, Input: in}) // fails at the end of either
 }
 
-// first tells whether an agent has not greeted before on this connection.
-func (s *sessions) first(c *link.Conn, hello engine.Hello) bool {
+// first reports whether an agent has not greeted before on this connection.
+func (s *sessions) first(c *transport.Conn, hello engine.Hello) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.conns[c.ID]
@@ -93,27 +93,27 @@ func (s *sessions) first(c *link.Conn, hello engine.Hello) bool {
 		return false
 	}
 	known.greeted = true
-	known.said = greeting{epoch: hello.Epoch, cluster: hello.ClusterUID, fingerprint: c.Fingerprint, expires: c.NotAfter, skew: skewOf(hello, time.Now())}
+	known.said = helloInfo{epoch: hello.Epoch, cluster: hello.ClusterUID, fingerprint: c.Fingerprint, expires: c.NotAfter, skew: skewOf(hello, time.Now())}
 	return true
 }
 
 // heard returns what was said and shown at the beginning of a connection.
-func (s *sessions) heard(id uint64) (greeting, bool) {
+func (s *sessions) heard(id uint64) (helloInfo, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known := s.conns[id]; known != nil && known.greeted {
 		return known.said, true
 	}
-	return greeting{}, false
+	return helloInfo{}, false
 }
 
 // Disconnected implements link.Events.
-func (s *sessions) Disconnected(c *link.Conn, err error) {
+func (s *sessions) Disconnected(c *transport.Conn, err error) {
 	s.mu.Lock()
 	delete(s.conns, c.ID)
 	s.mu.Unlock()
 	s.ended(c.Agent, err)
-	_ = s.post(s.ctx, node.FromPeer{Agent: c.Agent, Input: engine.Disconnected{Session: c.ID}})
+	_ = s.post(s.ctx, reconcile.FromPeer{Agent: c.Agent, Input: engine.Disconnected{Session: c.ID}})
 }
 
 // ended notes why a connection has ended, of an agent that is known: of others
@@ -141,9 +141,9 @@ func (s *sessions) end(agent string) string {
 // greetTimeout bounds what a greeting costs on the hub's API server.
 const greetTimeout = 15 * time.Second
 
-// greet passes a Hello on with what the node needs to answer it: the agent is
+// handleHello passes a Hello on with what the node needs to answer it: the agent is
 // registered, and how far the hub's store has come is known.
-func (s *sessions) greet(c *link.Conn, hello engine.Hello) {
+func (s *sessions) handleHello(c *transport.Conn, hello engine.Hello) {
 	s.greeting.Add(1)
 	defer s.greeting.Add(-1)
 	var wg sync.WaitGroup
@@ -157,7 +157,7 @@ func (s *sessions) greet(c *link.Conn, hello engine.Hello) {
 		case <-ctx.Done():
 		}
 	})
-	if why := s.registry.barred(c.Agent); why != "" {
+	if why := s.registry.denyReason(c.Agent); why != "" {
 		c.CloseAfter(engine.Revoked, why, suspendedAgain)
 		return
 	}
@@ -170,8 +170,8 @@ func (s *sessions) greet(c *link.Conn, hello engine.Hello) {
 	}
 	revision, err := s.fresh.revision(ctx)
 	if err != nil {
-		s.log.Warn("can not ask the API server how far it is", "agent", c.Agent, "error", err)
-		c.CloseAfter(engine.Unavailable, "the hub can not ask its API server how far it is: "+err.Error(), 5*time.Second)
+		s.log.Warn("cannot ask the API server how far it is", "agent", c.Agent, "error", err)
+		c.CloseAfter(engine.Unavailable, "the hub cannot ask its API server how far it is: "+err.Error(), 5*time.Second)
 		return
 	}
 	s.give(c, engine.Connected{Session: c.ID, Store: engine.Store{UID: s.storeUID, Revision: revision}})
@@ -179,12 +179,12 @@ func (s *sessions) greet(c *link.Conn, hello engine.Hello) {
 }
 
 // enrol registers an agent by its first claim, or tells it why not.
-func (s *sessions) enrol(ctx context.Context, c *link.Conn, hello engine.Hello) bool {
+func (s *sessions) enrol(ctx context.Context, c *transport.Conn, hello engine.Hello) bool {
 	if why := s.registry.refusal(c.Agent); why != "" {
 		c.CloseAfter(engine.NotAllowed, "the hub has this agent's registration wrong: "+why, 30*time.Second)
 		return false
 	}
-	err := s.registry.claim(ctx, c.Agent, c.Fingerprint, hello, s.require)
+	err := s.registry.recordFirstConnection(ctx, c.Agent, c.Fingerprint, hello, s.require)
 	switch {
 	case err == nil:
 		return true
@@ -193,29 +193,29 @@ func (s *sessions) enrol(ctx context.Context, c *link.Conn, hello engine.Hello) 
 	case errors.Is(err, errUnregistered):
 		c.CloseAfter(engine.NotAllowed, err.Error(), 60*time.Second)
 	default:
-		s.log.WarnContext(ctx, "can not register an agent", "agent", c.Agent, "error", err)
-		c.CloseAfter(engine.Unavailable, "the hub can not register this agent: "+err.Error(), 10*time.Second)
+		s.log.WarnContext(ctx, "cannot register an agent", "agent", c.Agent, "error", err)
+		c.CloseAfter(engine.Unavailable, "the hub cannot register this agent: "+err.Error(), 10*time.Second)
 	}
 	return false
 }
 
 // deliver carries out what the node wants of a connection. It never waits.
-func (s *sessions) deliver(e node.ToPeer) {
+func (s *sessions) deliver(e reconcile.ToPeer) {
 	switch e := e.Effect.(type) {
 	case engine.Send:
 		if c := s.get(e.Session); c != nil {
 			if err := c.Send(e.Message); err != nil && c.Cause() == nil {
-				s.log.Warn("can not send", "agent", c.Agent, "error", err) // else the connection ends, and says why
+				s.log.Warn("cannot send", "agent", c.Agent, "error", err) // else the connection ends, and says why
 			}
 		}
-	case engine.Cut:
+	case engine.CloseSession:
 		if c := s.get(e.Session); c != nil {
 			c.Close(e.Code, e.Message)
 		}
 	}
 }
 
-func (s *sessions) get(id uint64) *link.Conn {
+func (s *sessions) get(id uint64) *transport.Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known := s.conns[id]; known != nil {

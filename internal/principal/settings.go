@@ -8,8 +8,8 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/node"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // argoConfig is the ConfigMap with Argo CD's settings.
@@ -19,10 +19,10 @@ const argoConfig = "argocd-cm"
 // logged, and what was set before stays in force.
 func (p *principal) followSettings(ctx context.Context) error {
 	ref := kind.Ref{Resource: kind.ConfigMaps, Namespace: p.cfg.Namespace, Name: argoConfig}
-	return kube.Follow(ctx, p.client, ref, p.log, p.cfg.Jitter, func(o *kind.Object) {
+	return kube.WatchObject(ctx, p.client, ref, p.log, p.cfg.Jitter, func(o *kind.Object) {
 		settings, err := readSettings(o)
 		if err != nil {
-			p.log.WarnContext(ctx, "can not make sense of Argo CD's settings; what they were before stays in force", "configmap", argoConfig, "error", err)
+			p.log.WarnContext(ctx, "cannot make sense of Argo CD's settings; what they were before stays in force", "configmap", argoConfig, "error", err)
 		} else if p.host.Post(ctx, settings) != nil {
 			return // at the end
 		}
@@ -35,12 +35,12 @@ func (p *principal) followSettings(ctx context.Context) error {
 }
 
 // readSettings reads what concerns agents; of nil, the defaults.
-func readSettings(o *kind.Object) (node.ArgoSettings, error) {
-	var settings node.ArgoSettings
+func readSettings(o *kind.Object) (reconcile.ArgoSettings, error) {
+	var settings reconcile.ArgoSettings
 	if o == nil {
 		return settings, nil
 	}
-	data, _ := raw.StringMap(o.Get("data")) // none: an empty ConfigMap
+	data, _ := rawjson.StringMap(o.Get("data")) // none: an empty ConfigMap
 	if settings.InstanceLabel = data["application.instanceLabelKey"]; settings.InstanceLabel != "" {
 		if wrong := validation.IsQualifiedName(settings.InstanceLabel); len(wrong) > 0 {
 			return settings, fmt.Errorf("application.instanceLabelKey %q: %s", settings.InstanceLabel, wrong[0])

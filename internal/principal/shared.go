@@ -12,11 +12,11 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/link"
-	"github.com/argocd-agent/argocd-agent/internal/node"
 	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
-	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/shared"
+	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/sharedmode"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // Shared is what clusters without a repo-server and a Redis of their own use
@@ -43,12 +43,12 @@ type shared struct {
 
 	changes atomic.Uint64 // of what rules are made of
 
-	mu    sync.Mutex
-	ctx   context.Context // of run; nil: not yet
-	rules map[string]madeRules
-	uses  map[string]bool                  // agents that keep their cache here
-	near  map[string]map[net.Conn]struct{} // connections of the Redis proxy to it
-	dead  map[string]bool                  // what the keys begin with of agents that were deleted, and are to go
+	mu            sync.Mutex
+	ctx           context.Context // of run; nil: not yet
+	rules         map[string]madeRules
+	uses          map[string]bool                  // agents that keep their cache here
+	localConns    map[string]map[net.Conn]struct{} // connections of the Redis proxy to it
+	purgePrefixes map[string]bool                  // what the keys begin with of agents that were deleted, and are to go
 }
 
 // madeRules are good until something changes.
@@ -59,7 +59,7 @@ type madeRules struct {
 
 func newShared(p *principal) *shared {
 	cfg := p.cfg.Shared
-	s := &shared{p: p, rules: map[string]madeRules{}, uses: map[string]bool{}, near: map[string]map[net.Conn]struct{}{}, dead: map[string]bool{}}
+	s := &shared{p: p, rules: map[string]madeRules{}, uses: map[string]bool{}, localConns: map[string]map[net.Conn]struct{}{}, purgePrefixes: map[string]bool{}}
 	if cfg.RepoServer != "" {
 		s.repos = &proxy.RepoServer{Address: cfg.RepoServer, TLS: cfg.RepoServerTLS, Rules: s.rulesOf, Log: p.log}
 		s.tenants = &redis.Tenants{Redis: cfg.Redis, Allowed: s.allowed, Incarnation: p.registry.incarnation, Log: p.log}
@@ -89,11 +89,11 @@ func (s *shared) run(ctx context.Context) error {
 }
 
 // targets is what agents may connect to.
-func (s *shared) targets() map[string]link.Target {
+func (s *shared) targets() map[string]transport.Target {
 	if s.repos == nil {
 		return nil
 	}
-	return map[string]link.Target{
+	return map[string]transport.Target{
 		targetRepoServer: {Admit: s.allowed, Serve: s.repos.Serve},
 		targetHubRedis:   {Admit: s.allowed, Serve: s.serveRedis, PerAgent: 128}, // clients keep theirs open
 	}
@@ -137,17 +137,17 @@ func (s *shared) dialRedis(agent string) (net.Conn, bool) {
 	}
 	ctx := s.ctx
 	near, far := net.Pipe()
-	if s.near[agent] == nil {
-		s.near[agent] = map[net.Conn]struct{}{}
+	if s.localConns[agent] == nil {
+		s.localConns[agent] = map[net.Conn]struct{}{}
 	}
-	s.near[agent][far] = struct{}{}
+	s.localConns[agent][far] = struct{}{}
 	s.work.Go(func() {
 		s.tenants.Serve(ctx, agent, far)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.near[agent], far)
-		if len(s.near[agent]) == 0 {
-			delete(s.near, agent)
+		delete(s.localConns[agent], far)
+		if len(s.localConns[agent]) == 0 {
+			delete(s.localConns, agent)
 		}
 	})
 	return near, true
@@ -155,7 +155,7 @@ func (s *shared) dialRedis(agent string) (net.Conn, bool) {
 
 // changed notes that an agent has gone: then the Redis proxy shall know it, as
 // it does of others, by the end of its connections.
-func (s *shared) changed(r node.Report) {
+func (s *shared) changed(r reconcile.Report) {
 	if r.Fact.Event == engine.Closed {
 		s.leave(r.Agent)
 	}
@@ -165,7 +165,7 @@ func (s *shared) leave(agent string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.uses, agent)
-	for conn := range s.near[agent] {
+	for conn := range s.localConns[agent] {
 		_ = conn.Close()
 	}
 }
@@ -174,13 +174,13 @@ func (s *shared) leave(agent string) {
 const mostDead = 10_000
 
 // deleted has what an agent kept here removed, after it was let go.
-func (s *shared) deleted(rec record) {
+func (s *shared) deleted(rec agentRecord) {
 	if s.tenants == nil || s.mayShare(rec.Name, rec.Spec.Shared) != nil {
 		return
 	}
 	s.mu.Lock()
-	if len(s.dead) < mostDead {
-		s.dead[redis.TenantPrefix(rec.Name, incarnation(rec))] = true
+	if len(s.purgePrefixes) < mostDead {
+		s.purgePrefixes[redis.TenantPrefix(rec.Name, incarnation(rec))] = true
 	}
 	s.mu.Unlock()
 	s.p.chores.add("what deleted agents kept in Redis", s.purge)
@@ -188,31 +188,31 @@ func (s *shared) deleted(rec record) {
 
 func (s *shared) purge(ctx context.Context) error {
 	s.mu.Lock()
-	dead := maps.Clone(s.dead)
+	dead := maps.Clone(s.purgePrefixes)
 	s.mu.Unlock()
 	if err := s.tenants.Purge(ctx, dead); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.dead, func(prefix string, _ bool) bool { return dead[prefix] })
+	maps.DeleteFunc(s.purgePrefixes, func(prefix string, _ bool) bool { return dead[prefix] })
 	return nil
 }
 
 // follow notes that rules may not be good any more.
-func (s *shared) follow(in node.Input) {
+func (s *shared) follow(in reconcile.Input) {
 	switch in := in.(type) {
-	case node.Seen:
+	case reconcile.Observed:
 		if in.Resource != kind.Applications {
 			s.changes.Add(1)
 		}
-	case node.Lost:
+	case reconcile.Deleted:
 		if in.Ref.Resource != kind.Applications {
 			s.changes.Add(1)
 		}
-	case node.List, node.Register:
+	case reconcile.List, reconcile.Register:
 		s.changes.Add(1)
-	case node.Unregister:
+	case reconcile.Unregister:
 		s.changes.Add(1)
 		s.leave(in.Agent)
 		s.mu.Lock()

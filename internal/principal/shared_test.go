@@ -13,8 +13,8 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/node"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/lab/redistest"
 )
 
@@ -56,7 +56,7 @@ func TestRedisProxyFindsTheCachesOfSharedAgentsHere(t *testing.T) {
 	address, asked := pretendRedis(t)
 	p := &principal{cfg: Config{Shared: Shared{Agents: []string{"edge-*"}, RepoServer: "127.0.0.1:1", Redis: redis.Endpoint{Address: address}}},
 		log: slog.New(slog.DiscardHandler), registry: (&registry{}).prepare()}
-	p.registry.objects["edge-1"] = record{Agent: agent("edge-1", 1, "managed", func(a *v1alpha1.Agent) { a.UID = "1a2b3c4d-5e6f" })}
+	p.registry.objects["edge-1"] = agentRecord{Agent: agent("edge-1", 1, "managed", func(a *v1alpha1.Agent) { a.UID = "1a2b3c4d-5e6f" })}
 	s := newShared(p)
 	ctx, cancel := context.WithCancel(t.Context())
 	running, ended := make(chan struct{}), make(chan error)
@@ -111,7 +111,7 @@ func TestRedisProxyFindsTheCachesOfSharedAgentsHere(t *testing.T) {
 	}
 
 	// When the agent goes, so do the connections of the proxy: it tells by them.
-	s.changed(node.Report{Agent: "edge-1", Fact: engine.Fact{Event: engine.Closed}})
+	s.changed(reconcile.Report{Agent: "edge-1", Fact: engine.Event{Event: engine.Closed}})
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection goes on")
 	}
@@ -133,17 +133,17 @@ func TestWhatADeletedAgentKeptIsRemoved(t *testing.T) {
 		log: slog.New(slog.DiscardHandler), registry: (&registry{}).prepare(), chores: newChores(slog.New(slog.DiscardHandler))}
 	p.shared = newShared(p)
 	uid := func(a *v1alpha1.Agent) { a.UID = "1a2b3c4d-5e6f" }
-	p.shared.deleted(record{Agent: agent("w1", 1, "managed", uid)})
+	p.shared.deleted(agentRecord{Agent: agent("w1", 1, "managed", uid)})
 	if p.chores.left() != 0 {
 		t.Error("an agent with a Redis of its own")
 	}
-	p.shared.deleted(record{Agent: agent("w2", 1, "managed", uid, func(a *v1alpha1.Agent) { a.Spec.Shared = true })})
-	p.shared.deleted(record{Agent: agent("edge-1", 1, "managed", uid)})
-	if want := []string{"argocd-agent|edge-1.1a2b3c4d|", "argocd-agent|w2.1a2b3c4d|"}; !slices.Equal(slices.Sorted(maps.Keys(p.shared.dead)), want) {
-		t.Errorf("removed is what begins with %v", p.shared.dead)
+	p.shared.deleted(agentRecord{Agent: agent("w2", 1, "managed", uid, func(a *v1alpha1.Agent) { a.Spec.Shared = true })})
+	p.shared.deleted(agentRecord{Agent: agent("edge-1", 1, "managed", uid)})
+	if want := []string{"argocd-agent|edge-1.1a2b3c4d|", "argocd-agent|w2.1a2b3c4d|"}; !slices.Equal(slices.Sorted(maps.Keys(p.shared.purgePrefixes)), want) {
+		t.Errorf("removed is what begins with %v", p.shared.purgePrefixes)
 	}
-	p.chores.workOff(t.Context())
-	if p.chores.left() != 1 || len(p.shared.dead) != 2 {
+	p.chores.runAll(t.Context())
+	if p.chores.left() != 1 || len(p.shared.purgePrefixes) != 2 {
 		t.Error("Redis is away, and it was given up")
 	}
 	server := redistest.Start(t, "")
@@ -153,8 +153,8 @@ func TestWhatADeletedAgentKeptIsRemoved(t *testing.T) {
 			t.Fatal(got, err)
 		}
 	}
-	p.chores.workOff(t.Context())
-	if got, err := server.Ask("DBSIZE"); err != nil || got != ":1" || p.chores.left() != 0 || len(p.shared.dead) != 0 {
-		t.Errorf("%s keys are left, %v; %v", got, err, p.shared.dead)
+	p.chores.runAll(t.Context())
+	if got, err := server.Ask("DBSIZE"); err != nil || got != ":1" || p.chores.left() != 0 || len(p.shared.purgePrefixes) != 0 {
+		t.Errorf("%s keys are left, %v; %v", got, err, p.shared.purgePrefixes)
 	}
 }

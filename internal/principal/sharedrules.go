@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
-	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/shared"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/sharedmode"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // rulesOf tells what an agent may ask the repo-server for.
@@ -29,13 +29,13 @@ func (s *shared) rulesOf(ctx context.Context, agent string) (*proxy.Rules, error
 	made = madeRules{changes: changes}
 	reg, _ := s.p.registry.get(agent)
 	trusted := reg.Agent.Mode == kind.Managed
-	err := s.p.host.Do(ctx, func(n *node.Node) { made.rules = readRules(n, agent, trusted, s.p.cfg.Namespace) })
+	err := s.p.host.Do(ctx, func(n *reconcile.Reconciler) { made.rules = readRules(n, agent, trusted, s.p.cfg.Namespace) })
 	if err != nil {
 		return nil, fmt.Errorf("find out what agent %s may ask for: %w", agent, err)
 	}
 	made.rules.Application = func(ctx context.Context, name string) (said map[string]bool, err error) {
 		var app *kind.Object
-		if err := s.p.host.Do(ctx, func(n *node.Node) { app = n.Application(agent, name) }); err != nil {
+		if err := s.p.host.Do(ctx, func(n *reconcile.Reconciler) { app = n.Application(agent, name) }); err != nil {
 			return nil, fmt.Errorf("look up Application %q of agent %s: %w", name, agent, err)
 		}
 		return textsOfSources(app), nil
@@ -56,14 +56,14 @@ func textsOfSources(app *kind.Object) map[string]bool {
 	}
 	var add func(value []byte)
 	add = func(value []byte) {
-		if text, ok := raw.String(value); ok {
+		if text, ok := rawjson.String(value); ok {
 			said[text] = true
-		} else if elements, err := raw.Elements(value); err == nil {
+		} else if elements, err := rawjson.Elements(value); err == nil {
 			for _, e := range elements {
 				add(e)
 			}
 		} else {
-			_ = raw.Each(value, func(key string, member []byte) bool {
+			_ = rawjson.Each(value, func(key string, member []byte) bool {
 				said[key] = true // of a map that plugins get
 				add(member)
 				return true
@@ -76,8 +76,8 @@ func textsOfSources(app *kind.Object) map[string]bool {
 	return said
 }
 
-// allowance is what an agent may see of the hub's repositories.
-type allowance struct {
+// repositoryAccess is what an agent may see of the hub's repositories.
+type repositoryAccess struct {
 	agent    string
 	trusted  bool            // its Applications are the hub's; an autonomous agent writes them itself
 	projects [][]string      // sourceRepos of the hub's projects that permit it
@@ -90,25 +90,25 @@ type allowance struct {
 	azureIdentity, insecure                    bool
 }
 
-func newAllowance(agent string, trusted bool) *allowance {
-	return &allowance{agent: agent, trusted: trusted, placed: map[string]bool{}, foreign: map[string]bool{},
+func newAllowance(agent string, trusted bool) *repositoryAccess {
+	return &repositoryAccess{agent: agent, trusted: trusted, placed: map[string]bool{}, foreign: map[string]bool{},
 		proxies: map[string]bool{}, noProxies: map[string]bool{}, githubAPIs: map[string]bool{}, googleKeys: map[string]bool{}}
 }
 
 // readRules reads off the hub's objects what an agent may ask the repo-server
 // for.
-func readRules(n *node.Node, agent string, trusted bool, namespace string) *proxy.Rules {
+func readRules(n *reconcile.Reconciler, agent string, trusted bool, namespace string) *proxy.Rules {
 	a := newAllowance(agent, trusted)
 	n.Projects(agent, func(_ string, sourceRepos []string) { a.projects = append(a.projects, sourceRepos) })
 	n.Repositories(agent, a.take)
 	rules := &proxy.Rules{
 		Repository: a.permits, Proxies: a.proxies, NoProxies: a.noProxies, GitHubAPIs: a.githubAPIs, GoogleKeys: a.googleKeys,
 		AzureIdentity: a.azureIdentity, Insecure: a.insecure,
-		Same: func(x, y string) bool { return kind.NormalRepository(x) == kind.NormalRepository(y) },
+		Same: func(x, y string) bool { return kind.NormalizeRepoURL(x) == kind.NormalizeRepoURL(y) },
 	}
 	var settings map[string]string
 	if cm := n.Object(kind.Ref{Resource: kind.ConfigMaps, Namespace: namespace, Name: "argocd-cm"}); cm != nil {
-		settings, _ = raw.StringMap(cm.Get("data"))
+		settings, _ = rawjson.StringMap(cm.Get("data"))
 	}
 	takeSettings(settings, rules)
 	return rules
@@ -140,15 +140,15 @@ func takeSettings(settings map[string]string, rules *proxy.Rules) {
 }
 
 // take notes what a repository's Secret means to the agent.
-func (a *allowance) take(secret *kind.Object, placed bool) {
+func (a *repositoryAccess) take(secret *kind.Object, placed bool) {
 	value := func(key string) string {
-		decoded, err := base64.StdEncoding.DecodeString(raw.Text(secret.Get("data", key)))
+		decoded, err := base64.StdEncoding.DecodeString(rawjson.Text(secret.Get("data", key)))
 		if err != nil {
 			return ""
 		}
 		return strings.TrimSpace(string(decoded))
 	}
-	address := kind.NormalRepository(value("url"))
+	address := kind.NormalizeRepoURL(value("url"))
 	if address == "" {
 		return
 	}
@@ -195,8 +195,8 @@ func isTrue(text string) bool {
 // agent's business: the repo-server may have fetched it already, and would not
 // ask for them again. For an autonomous agent, which gets none of the hub's,
 // that is everything with credentials.
-func (a *allowance) permits(address string) error {
-	normal := kind.NormalRepository(address)
+func (a *repositoryAccess) permits(address string) error {
+	normal := kind.NormalizeRepoURL(address)
 	if normal == "" {
 		return fmt.Errorf("repository %q has no address", address)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/shared"
+	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/sharedmode"
 )
 
 // repositorySecret is one as Argo CD keeps them.

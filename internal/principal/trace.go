@@ -7,23 +7,23 @@ import (
 	"net/http"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/link"
 	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // The steps of a session that is coming about go on here where the connection's
 // own end: a greeting, an answer, everything compared.
 
-func traceGreeting(c *link.Conn, hello engine.Hello) {
+func traceGreeting(c *transport.Conn, hello engine.Hello) {
 	if c.Steps != nil {
-		c.Steps.Whole().Text(trace.Epoch, fmt.Sprintf("%d/%d", hello.Epoch.Incarnation, hello.Epoch.Attempt))
+		c.Steps.Root().SetString(trace.Epoch, fmt.Sprintf("%d/%d", hello.Epoch.Incarnation, hello.Epoch.Attempt))
 		c.Steps.Next("greet")
 	}
 }
 
-func (p *principal) traceFact(agent string, f engine.Fact, epoch engine.Epoch) {
-	if p.cfg.Trace == nil || f.Event != engine.Opened && f.Event != engine.Compared {
+func (p *principal) traceFact(agent string, f engine.Event, epoch engine.Epoch) {
+	if p.cfg.Trace == nil || f.Event != engine.Opened && f.Event != engine.InitialSyncDone {
 		return // a session that is refused ends with its connection
 	}
 	for _, c := range p.connsOf(agent) {
@@ -42,9 +42,9 @@ func (p *principal) traceFact(agent string, f engine.Fact, epoch engine.Epoch) {
 // is of no interest by itself.
 func (l *live) traced(ctx context.Context, r *http.Request, agent, target string) (net.Conn, error) {
 	if header := r.Header.Get(trace.Header); l.p.cfg.Trace != nil && header != "" {
-		_, span := l.p.cfg.Trace.Start(l.p.cfg.Trace.Follow(ctx, header), trace.Serving, "open a tunnel for another principal")
+		_, span := l.p.cfg.Trace.Start(l.p.cfg.Trace.WithRemoteParent(ctx, header), trace.KindServer, "open a tunnel for another principal")
 		defer span.End()
-		span.Text(trace.Agent, agent)
+		span.SetString(trace.Agent, agent)
 	}
 	return l.here(ctx, agent, target)
 }
@@ -55,5 +55,5 @@ func (p *principal) traceMetrics() []observe.Metric {
 	if !on {
 		return nil
 	}
-	return observe.OfTraces(metricPrefix, counts.Sent, counts.Full, counts.Refused)
+	return observe.TraceMetrics(metricPrefix, counts.Sent, counts.Full, counts.Refused)
 }

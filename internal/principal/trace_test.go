@@ -27,7 +27,7 @@ func TestAHopIsPartOfTheRequestsTrace(t *testing.T) {
 	open := func(traced bool) {
 		ctx, span := t.Context(), (*trace.Span)(nil)
 		if traced {
-			ctx, span = q.here.p.cfg.Trace.Start(ctx, trace.Serving, "get pods")
+			ctx, span = q.here.p.cfg.Trace.Start(ctx, trace.KindServer, "get pods")
 		}
 		conn, err := q.here.open(ctx, "a", targetAPI)
 		if err != nil {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // This file counts what a process removes although nobody told it item by item:
@@ -25,7 +25,7 @@ const budgetWindow = 10 * minute
 // overBudget reports whether removing so many of so many objects by absence alone
 // needs a confirmation.
 func (w *world) overBudget(removed, of int) bool {
-	count := w.shape.tuning.HeldCount
+	count := w.shape.tuning.DeletionBudgetItems
 	if count == 0 {
 		count = 10
 	}
@@ -62,7 +62,7 @@ func (p *process) toldGone(agent, scope, name string) bool {
 
 // decides notes whether a removal that a process begins was asked for by an item.
 // What the owner says meanwhile does not change that.
-func (p *process) decides(e node.Write) {
+func (p *process) decides(e reconcile.Write) {
 	agent := e.Agent
 	if p.spoke != nil {
 		agent = p.spoke.agent.Name

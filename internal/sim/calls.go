@@ -3,22 +3,22 @@ package sim
 import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// trouble is what may happen to a request.
-type trouble uint8
+// apiFault is what may happen to a request.
+type apiFault uint8
 
 const (
-	fine      trouble = iota
-	throttled         // 429, not done
-	failed            // 500, not done
-	failedYet         // 500, but done
-	timedOut          // never answered, not done
-	doneLate          // the caller gives up, and then it is done
-	doneYet           // done, but the answer is lost
-	conflict          // 409 although nothing had changed
-	notRouted         // 404 from something in front of the API server, which is not asked
+	fine      apiFault = iota
+	throttled          // 429, not done
+	failed             // 500, not done
+	failedYet          // 500, but done
+	timedOut           // never answered, not done
+	doneLate           // the caller gives up, and then it is done
+	doneYet            // done, but the answer is lost
+	conflict           // 409 although nothing had changed
+	notRouted          // 404 from something in front of the API server, which is not asked
 	troubles
 )
 
@@ -70,23 +70,23 @@ func (p *process) ask(do func() (*kind.Object, *apiError), answer func(*kind.Obj
 }
 
 // write carries out a node's Write, after what is to be remembered before it.
-func (p *process) write(e node.Write) {
+func (p *process) write(e reconcile.Write) {
 	if e.Remember == nil {
 		p.carryOut(e)
 		return
 	}
 	p.remember(*e.Remember, func(err *apiError) {
 		if err != nil {
-			p.step(node.Wrote{ID: e.ID, Failure: &node.Failure{Code: engine.Unavailable, Message: err.message}})
+			p.step(reconcile.WriteResult{ID: e.ID, Failure: &reconcile.Failure{Code: engine.Unavailable, Message: err.message}})
 			return
 		}
 		p.carryOut(e)
 	})
 }
 
-func (p *process) carryOut(e node.Write) {
+func (p *process) carryOut(e reconcile.Write) {
 	if p.w.mutant.swallow(p, e) {
-		p.later(10, func() { p.step(node.Wrote{ID: e.ID, Object: e.Object}) })
+		p.later(10, func() { p.step(reconcile.WriteResult{ID: e.ID, Object: e.Object}) })
 		return
 	}
 	who := actor{what: p.name, proc: p, why: e.Why}
@@ -96,11 +96,11 @@ func (p *process) carryOut(e node.Write) {
 		err = p.cluster.denied(e.Verb.String(), e.Ref.Resource)
 		switch {
 		case err != nil:
-		case e.Verb == node.Create:
+		case e.Verb == reconcile.Create:
 			o, err = st.create(who, e.Ref.Resource, object)
-		case e.Verb == node.Update:
+		case e.Verb == reconcile.Update:
 			o, err = st.update(who, e.Ref.Resource, object)
-		case e.Verb == node.Delete:
+		case e.Verb == reconcile.Delete:
 			o, err = st.delete(who, e.Ref, object.UID(), object.ResourceVersion())
 		}
 		if p.w.trace != nil {
@@ -108,7 +108,7 @@ func (p *process) carryOut(e node.Write) {
 		}
 		return o, err
 	}, func(o *kind.Object, err *apiError) {
-		p.step(node.Wrote{ID: e.ID, Object: o, Failure: failureOf(err)})
+		p.step(reconcile.WriteResult{ID: e.ID, Object: o, Failure: failureOf(err)})
 	})
 }
 
@@ -123,11 +123,11 @@ func outcome(o *kind.Object, err *apiError) string {
 }
 
 // failureOf is what kube will make of an API server's answer.
-func failureOf(err *apiError) *node.Failure {
+func failureOf(err *apiError) *reconcile.Failure {
 	if err == nil {
 		return nil
 	}
-	f := &node.Failure{Message: err.message, Code: engine.Unavailable}
+	f := &reconcile.Failure{Message: err.message, Code: engine.Unavailable}
 	switch err.reason {
 	case "Conflict", "AlreadyExists", "NotFound":
 		f.Stale = true
@@ -144,7 +144,7 @@ func failureOf(err *apiError) *node.Failure {
 }
 
 // read carries out a node's Read.
-func (p *process) read(e node.Read) {
+func (p *process) read(e reconcile.Read) {
 	ref := e.Ref
 	p.ask(func() (*kind.Object, *apiError) {
 		if err := p.cluster.denied("get", ref.Resource); err != nil {
@@ -157,9 +157,9 @@ func (p *process) read(e node.Read) {
 	}, func(o *kind.Object, err *apiError) {
 		switch {
 		case o != nil:
-			p.step(node.Seen{Resource: ref.Resource, Object: p.w.mutant.seen(p, o), Read: true, ID: e.ID})
+			p.step(reconcile.Observed{Resource: ref.Resource, Object: p.w.mutant.seen(p, o), Read: true, ID: e.ID})
 		case err.reason == "NotFound":
-			p.step(node.Lost{Ref: ref, UID: e.UID, Read: true, ID: e.ID})
+			p.step(reconcile.Deleted{Ref: ref, UID: e.UID, Read: true, ID: e.ID})
 		} // else the node asks again
 	})
 }

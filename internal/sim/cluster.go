@@ -46,11 +46,11 @@ func newCluster(w *world, name, argo string) *cluster {
 
 func (c *cluster) down() bool { return c.w.now < c.downUntil }
 
-func (c *cluster) trouble() trouble {
+func (c *cluster) trouble() apiFault {
 	if c.w.now >= c.troubleUntil || !c.w.chance(c.troubleRate) {
 		return fine
 	}
-	return trouble(1 + c.w.rng.IntN(int(troubles)-1))
+	return apiFault(1 + c.w.rng.IntN(int(troubles)-1))
 }
 
 // clock is the time as this cluster's nodes have it, in Kubernetes' form.

@@ -10,7 +10,7 @@ import (
 // This file says, in the plainest way, which objects go where. It is written
 // from the contract with Argo CD and uses none of the product's functions.
 
-// sentTo tells whether the hub sends an object to a managed agent.
+// sentTo reports whether the hub sends an object to a managed agent.
 func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
 	if !s.managed() || ignoredLabel(o) || !w.selected(o) || !s.exchanged(r.Resource) {
 		return false
@@ -36,7 +36,7 @@ func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
 	return false
 }
 
-// claims tells whether an Application of the hub is an agent's by the mapping.
+// claims reports whether an Application of the hub is an agent's by the mapping.
 func (w *world) claims(s *spoke, r kind.Ref, o *kind.Object) bool {
 	// What was the copy of an autonomous agent's is its own once it is managed.
 	copyOf := o.Annotation(agentMarkKey)
@@ -51,7 +51,7 @@ func (w *world) claims(s *spoke, r kind.Ref, o *kind.Object) bool {
 	return w.hubAllows(r.Namespace) && (name == s.agent.Name || name == "" && server == s.agent.Server)
 }
 
-// mayRun tells whether an Application that is an agent's by the mapping may run
+// mayRun reports whether an Application that is an agent's by the mapping may run
 // there: its destination is the agent, and its AppProject consents.
 func (w *world) mayRun(s *spoke, r kind.Ref, o *kind.Object) bool {
 	if name, server := destinationOf(o); !(name == s.agent.Name && server == "" || name == "" && server == s.agent.Server) {
@@ -65,7 +65,7 @@ func (w *world) mayRun(s *spoke, r kind.Ref, o *kind.Object) bool {
 	return w.namesAgent(s, t) && (r.Namespace == w.hub.argo || slices.ContainsFunc(digList(t, "spec", "sourceNamespaces"), func(n any) bool { return n == "*" || n == r.Namespace }))
 }
 
-// frozen tells whether an Application is an agent's by the mapping and must not
+// frozen reports whether an Application is an agent's by the mapping and must not
 // run there: then the agent gets nothing of it, and keeps what it has.
 func (w *world) frozen(s *spoke, r kind.Ref, o *kind.Object) bool {
 	return w.claims(s, r, o) && !w.mayRun(s, r, o)
@@ -89,7 +89,7 @@ func (w *world) hubAllows(ns string) bool {
 	return ns == w.hub.argo || slices.Contains(list, ns) || strings.HasPrefix(ns, "team-") && slices.Contains(list, "team-*")
 }
 
-// permits tells whether a project lets Applications deploy to an agent. The
+// permits reports whether a project lets Applications deploy to an agent. The
 // world's projects name agents or everything, and deny nothing.
 func (w *world) permits(s *spoke, o *kind.Object) bool {
 	t := decode(o)
@@ -107,7 +107,7 @@ func (w *world) namesAgent(s *spoke, project tree) bool {
 	})
 }
 
-// shownBy tells whether an autonomous agent shows an object on the hub.
+// shownBy reports whether an autonomous agent shows an object on the hub.
 func shownBy(s *spoke, r kind.Ref, o *kind.Object) bool {
 	if s.managed() || ignoredLabel(o) {
 		return false

@@ -4,13 +4,13 @@ import (
 	"fmt"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // This file is the CRD of Applications on a spoke: an old one prunes a field that
 // it does not know.
 
-var crdActions = []act{
+var crdActions = []actionType{
 	{name: "CRD upgrade", weight: 4, fault: true, rare: 30, do: upgradeCRD},
 }
 
@@ -33,7 +33,7 @@ func upgradeCRD(w *world, a action) {
 
 // readSchema tells the node how Applications are defined.
 func (p *process) readSchema() {
-	p.step(node.Schema{Resource: kind.Applications, Version: fmt.Sprint("crd/", p.cluster.crd)})
+	p.step(reconcile.Schema{Resource: kind.Applications, Version: fmt.Sprint("crd/", p.cluster.crd)})
 }
 
 // lossy counts the Applications of which a spoke does not store a field.

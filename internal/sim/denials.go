@@ -8,7 +8,7 @@ import (
 // This file is what an API server refuses our processes for a while: a verb that
 // their role lacks, or a deletion that a webhook denies.
 
-var denialActions = []act{
+var denialActions = []actionType{
 	{name: "missing RBAC", weight: 4, fault: true, rare: 10, do: missingRBAC},
 	{name: "webhook denies deletes", weight: 4, fault: true, rare: 10, do: webhookDenies},
 }

@@ -9,7 +9,7 @@ import (
 
 // This file is what breaks.
 
-var faultActions = []act{
+var faultActions = []actionType{
 	{name: "partition", weight: 8, fault: true, do: partition},
 	{name: "cut connection", weight: 8, fault: true, do: cutConnection},
 	{name: "half-open connection", weight: 5, fault: true, do: halfOpen},

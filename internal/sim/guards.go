@@ -152,7 +152,7 @@ func (w *world) misplaced(s *spoke, source string, at kind.Ref) bool {
 	return false
 }
 
-// mayTouch tells whether an object is of a kind that crosses at all.
+// mayTouch reports whether an object is of a kind that crosses at all.
 func mayTouch(ch change) bool {
 	o := ch.new
 	if o == nil {

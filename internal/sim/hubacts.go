@@ -11,7 +11,7 @@ import (
 
 const userName = "user"
 
-var hubActions = []act{
+var hubActions = []actionType{
 	{name: "create application", weight: 12, do: createApplication},
 	{name: "edit application", weight: 14, do: editApplication},
 	{name: "delete with resources", weight: 5, do: func(w *world, a action) { deleteOnHub(w, a, true) }},

@@ -10,7 +10,7 @@ import (
 )
 
 // ledger remembers what the owners of things have done, so that the guards can
-// tell whether what the product does has a reason. It knows the contract, not
+// report whether what the product does has a reason. It knows the contract, not
 // the product.
 type ledger struct {
 	w         *world
@@ -27,7 +27,7 @@ type ledger struct {
 	might     map[string]bool        // "uid/revision@agent": the hub had this spec while it might run there
 	deleted   map[string]bool        // UIDs of what a user has deleted, with or without resources
 	local     map[string]bool        // UIDs of Applications deleted with their resources on a spoke
-	clicks    map[string]*click
+	clicks    map[string]*syncRequest
 	asked     map[string]bool // operations that somebody wanted terminated
 
 	first     map[string]uint64      // "uid/revision": the turn at which a user first came to it
@@ -45,8 +45,8 @@ type ledger struct {
 	clustered   map[string]engine.Time
 }
 
-// click is a sync that somebody asked for.
-type click struct {
+// syncRequest is a sync that somebody asked for.
+type syncRequest struct {
 	ref     kind.Ref
 	uid     string
 	source  string // of a copy: the UID of the spoke's Application
@@ -60,7 +60,7 @@ type click struct {
 
 func newLedger(w *world) *ledger {
 	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
-		local: map[string]bool{}, deleted: map[string]bool{}, clicks: map[string]*click{}, asked: map[string]bool{}, spokeEra: map[string]int{},
+		local: map[string]bool{}, deleted: map[string]bool{}, clicks: map[string]*syncRequest{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}}
 }
@@ -156,7 +156,7 @@ func specOf(o *kind.Object) string {
 	return o.UID() + "/" + unquote(o.Get("spec", "source", "targetRevision"))
 }
 
-// frozen tells whether an Application of the hub is frozen for some agent.
+// frozen reports whether an Application of the hub is frozen for some agent.
 func (l *ledger) frozen(r kind.Ref, o *kind.Object) bool {
 	return slices.ContainsFunc(l.w.spokes, func(s *spoke) bool { return l.w.frozen(s, r, o) })
 }
@@ -209,7 +209,7 @@ func (l *ledger) removedAll(s *spoke) {
 
 // opened is a session as the agent sees it: a hub that went back in time, as
 // far as the agent could know, must not be believed.
-func (l *ledger) opened(p *process, f engine.Fact) {
+func (l *ledger) opened(p *process, f engine.Event) {
 	if p.spoke.stranger {
 		return
 	}
@@ -225,14 +225,14 @@ func (l *ledger) opened(p *process, f engine.Fact) {
 	if met, ok := l.metHub[agent]; ok && met != l.hubEra && st.Suspect == "" {
 		// It has come as far again as it was when this agent last saw it: nobody
 		// can tell that it went back in between.
-		l.w.tracef("%s can not know that the hub went back", p.name)
+		l.w.tracef("%s cannot know that the hub went back", p.name)
 		l.unknowable(p.spoke)
 	}
 	l.metHub[agent] = l.hubEra
 }
 
 // greeted is a session as the hub sees it: one name, one cluster.
-func (l *ledger) greeted(p *process, agent string, f engine.Fact) {
+func (l *ledger) greeted(p *process, agent string, f engine.Event) {
 	cluster := f.Hello.ClusterUID
 	if known := l.clusters[agent]; known == "" {
 		l.clusters[agent], l.clustered[agent] = cluster, l.w.now
@@ -247,7 +247,7 @@ func (l *ledger) greeted(p *process, agent string, f engine.Fact) {
 }
 
 func (l *ledger) clicked(id string, r kind.Ref, o *kind.Object) {
-	k := &click{ref: r, uid: o.UID()}
+	k := &syncRequest{ref: r, uid: o.UID()}
 	if o.Annotation(agentMarkKey) != "" {
 		k.source = o.Annotation(sourceKey)
 	}

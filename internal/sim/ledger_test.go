@@ -5,7 +5,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // calm makes a world of one managed agent in which nothing happens by itself.
@@ -183,7 +183,7 @@ func TestRemovalsByAbsenceAreCounted(t *testing.T) {
 			for _, n := range names[:c.remove] {
 				r := ref(kind.Applications, "argocd", n)
 				o := s.cluster.st.get(r)
-				p.decides(node.Write{Verb: node.Delete, Ref: r, Why: "remove application", Origin: node.Origin{Scope: kind.ApplicationScope}})
+				p.decides(reconcile.Write{Verb: reconcile.Delete, Ref: r, Why: "remove application", Origin: reconcile.Origin{Scope: kind.ApplicationScope}})
 				if _, err := s.cluster.st.delete(actor{what: "test"}, r, "", ""); err != nil {
 					t.Fatal(err.message)
 				}

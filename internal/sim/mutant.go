@@ -3,7 +3,7 @@ package sim
 import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // mutant breaks the product on purpose, where shell and node meet, so that a
@@ -11,12 +11,12 @@ import (
 type mutant struct {
 	onSeen      func(*process, *kind.Object) *kind.Object
 	onList      func(*process, []*kind.Object) []*kind.Object
-	onWrite     func(*process, node.Write) *kind.Object
-	onSwallow   func(*process, node.Write) bool
+	onWrite     func(*process, reconcile.Write) *kind.Object
+	onSwallow   func(*process, reconcile.Write) bool
 	onMessage   func(engine.Message) bool
-	onConfigure func(*node.Config)
+	onConfigure func(*reconcile.Config)
 	onRegister  func(*world, kind.Agent) kind.Agent
-	onReport    func(*process, engine.Fact)
+	onReport    func(*process, engine.Event)
 }
 
 func (m *mutant) seen(p *process, o *kind.Object) *kind.Object {
@@ -38,26 +38,26 @@ func (m *mutant) listed(p *process, list []*kind.Object) []*kind.Object {
 	return list
 }
 
-func (m *mutant) written(p *process, e node.Write) *kind.Object {
+func (m *mutant) written(p *process, e reconcile.Write) *kind.Object {
 	if m.onWrite != nil {
 		return m.onWrite(p, e)
 	}
 	return e.Object
 }
 
-func (m *mutant) swallow(p *process, e node.Write) bool {
+func (m *mutant) swallow(p *process, e reconcile.Write) bool {
 	return m.onSwallow != nil && m.onSwallow(p, e)
 }
 
 func (m *mutant) loses(msg engine.Message) bool { return m.onMessage != nil && m.onMessage(msg) }
 
-func (m *mutant) configure(cfg *node.Config) {
+func (m *mutant) configure(cfg *reconcile.Config) {
 	if m.onConfigure != nil {
 		m.onConfigure(cfg)
 	}
 }
 
-func (m *mutant) reported(p *process, f engine.Fact) {
+func (m *mutant) reported(p *process, f engine.Event) {
 	if m.onReport != nil {
 		m.onReport(p, f)
 	}

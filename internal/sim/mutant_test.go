@@ -8,8 +8,8 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // mutants are products that are broken in one way each. They are broken where
@@ -39,23 +39,23 @@ var mutants = map[string]mutant{
 		_, ok := m.(engine.Same)
 		return ok
 	}},
-	"does not name commands": {onSwallow: func(_ *process, e node.Write) bool { return e.Why == "give the command an ID" }},
-	"does not carry the names of commands along": {onWrite: func(p *process, e node.Write) *kind.Object {
+	"does not name commands": {onSwallow: func(_ *process, e reconcile.Write) bool { return e.Why == "give the command an ID" }},
+	"does not carry the names of commands along": {onWrite: func(p *process, e reconcile.Write) *kind.Object {
 		if p.spoke == nil || e.Why != "apply command" {
 			return e.Object
 		}
-		b, _ := raw.Remove(e.Object.Raw(), "metadata", "annotations", kind.LastCommandMark)
+		b, _ := rawjson.Remove(e.Object.Raw(), "metadata", "annotations", kind.ReceiptAnnotation)
 		return parsed(bytes.ReplaceAll(b, []byte(kind.CommandInfo), []byte("something")))
 	}},
-	"lets a status erase a pending operation": {onWrite: func(p *process, e node.Write) *kind.Object {
+	"lets a status erase a pending operation": {onWrite: func(p *process, e reconcile.Write) *kind.Object {
 		if p.spoke != nil || e.Why != "apply status" {
 			return e.Object
 		}
-		b, _ := raw.Remove(e.Object.Raw(), "operation")
+		b, _ := rawjson.Remove(e.Object.Raw(), "operation")
 		return parsed(b)
 	}},
-	"writes without preconditions": {onWrite: func(_ *process, e node.Write) *kind.Object {
-		if e.Verb == node.Update {
+	"writes without preconditions": {onWrite: func(_ *process, e reconcile.Write) *kind.Object {
+		if e.Verb == reconcile.Update {
 			return withMeta(e.Object, "resourceVersion", nil, "uid", nil)
 		}
 		return e.Object
@@ -66,13 +66,13 @@ var mutants = map[string]mutant{
 		}
 		return withMeta(o, "finalizers", nil)
 	}},
-	"says that it is done before it is": {onSwallow: func(p *process, e node.Write) bool {
-		return p.spoke != nil && e.Verb == node.Create && e.Ref.Resource == kind.Applications
+	"says that it is done before it is": {onSwallow: func(p *process, e reconcile.Write) bool {
+		return p.spoke != nil && e.Verb == reconcile.Create && e.Ref.Resource == kind.Applications
 	}},
-	"believes any store": {onConfigure: func(cfg *node.Config) { cfg.KnownStore, cfg.Suspect = engine.Store{}, false }},
-	"has no deletion budget": {onReport: func(p *process, f engine.Fact) {
-		if f.Event == engine.HeldEvent && p.spoke != nil && f.Held.Cause.Budget() {
-			p.later(1, func() { p.step(node.Confirm{ID: f.Held.ID}) })
+	"believes any store": {onConfigure: func(cfg *reconcile.Config) { cfg.KnownStore, cfg.Suspect = engine.Store{}, false }},
+	"has no deletion budget": {onReport: func(p *process, f engine.Event) {
+		if f.Event == engine.HoldStarted && p.spoke != nil && f.Held.Cause.Budget() {
+			p.later(1, func() { p.step(reconcile.Confirm{ID: f.Held.ID}) })
 		}
 	}},
 	"mixes agents up": {onRegister: func(w *world, a kind.Agent) kind.Agent {
@@ -82,7 +82,7 @@ var mutants = map[string]mutant{
 }
 
 func annotated(o *kind.Object, key, value string) *kind.Object {
-	b, err := raw.Set(o.Raw(), raw.Quote(value), "metadata", "annotations", key)
+	b, err := rawjson.Set(o.Raw(), rawjson.Quote(value), "metadata", "annotations", key)
 	if err != nil {
 		panic(err)
 	}

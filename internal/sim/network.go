@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/wire"
 )
 
@@ -86,7 +86,7 @@ func (p *process) dial() {
 		w.conns = append(w.conns, c)
 		w.tracef("%s: dials %s", p.name, hub.name)
 		c.agent.begin()
-		if w.shape.bus { // where a greeting can get lost, nobody waits for ever
+		if w.shape.bus { // where a greeting can get lost, nobody waits forever
 			p.later(20*second, func() {
 				if c.agent.open && !c.agent.welcomed {
 					c.agent.lost()
@@ -116,7 +116,7 @@ func (e *end) begin() {
 	}
 	e.ready = true
 	st := e.p.cluster.st
-	e.p.step(node.FromPeer{Agent: e.agentName(), Input: engine.Connected{
+	e.p.step(reconcile.FromPeer{Agent: e.agentName(), Input: engine.Connected{
 		Session: e.session, Epoch: e.epoch, Store: engine.Store{UID: st.uid, Revision: st.rev}}})
 	early := e.early
 	e.early = nil
@@ -134,13 +134,13 @@ func (p *process) redial(after engine.Time) {
 }
 
 // toPeer carries out what the node wants done to a connection.
-func (p *process) toPeer(e node.ToPeer) {
+func (p *process) toPeer(e reconcile.ToPeer) {
 	switch eff := e.Effect.(type) {
 	case engine.Send:
 		if end := p.conns[eff.Session]; end != nil {
 			end.send(eff.Message)
 		}
-	case engine.Cut:
+	case engine.CloseSession:
 		if end := p.conns[eff.Session]; end != nil {
 			p.w.tracef("%s: cuts the connection: %s %s", p.name, eff.Code, eff.Message)
 			end.close(eff.RetryAfter)
@@ -221,7 +221,7 @@ func (e *end) receive(m engine.Message) {
 		m = e.p.translate(m)
 	}
 	e.p.heard(e.c.spoke.agent.Name, m)
-	e.p.step(node.FromPeer{Agent: e.agentName(), Input: engine.Received{Session: e.session, Message: m}})
+	e.p.step(reconcile.FromPeer{Agent: e.agentName(), Input: engine.Received{Session: e.session, Message: m}})
 }
 
 // close is an orderly end from this side; the other hears of it after what was
@@ -253,7 +253,7 @@ func (e *end) lost() {
 		e.c.broken = true
 		to.p.in(to.life, e.c.w.between(5, 10*second), to.lost)
 	}
-	e.p.step(node.FromPeer{Agent: e.agentName(), Input: engine.Disconnected{Session: e.session}})
+	e.p.step(reconcile.FromPeer{Agent: e.agentName(), Input: engine.Disconnected{Session: e.session}})
 	if e == e.c.agent {
 		e.p.redial(0)
 	}
@@ -311,7 +311,7 @@ func (s *spoke) latency() engine.Time {
 
 // sessionOpened notes who has a session with whom. Other replicas of the principal
 // are not told: a session of theirs ends when its connection does.
-func (w *world) sessionOpened(p *process, agent string, f engine.Fact) {
+func (w *world) sessionOpened(p *process, agent string, f engine.Event) {
 	if p.spoke != nil {
 		w.ledger.opened(p, f)
 		return

@@ -106,7 +106,7 @@ func (d *differ) application(w *world, s *spoke, hub, twin *kind.Object, there k
 		return // without its project Argo CD does not finalise it
 	case w.refused(h, twin) || !s.allows(there.Namespace):
 		if shown == "" {
-			d.add("%s can not be had, and the hub does not say so", at)
+			d.add("%s cannot be had, and the hub does not say so", at)
 		}
 		return
 	case hub.IsDeleting():
@@ -133,7 +133,7 @@ func (d *differ) application(w *world, s *spoke, hub, twin *kind.Object, there k
 	d.status(at, h, c)
 }
 
-// refused tells whether a spoke can not take an Application: its API server
+// refused reports whether a spoke cannot take an Application: its API server
 // forbids it, or it is not to be adopted.
 func (w *world) refused(h tree, twin *kind.Object) bool {
 	if isPoison(digText(h, "spec", "source", "path")) {

@@ -24,8 +24,8 @@ func pick[T any](list []T, n uint32) (T, bool) {
 	return list[int(n)%len(list)], true
 }
 
-// act is a kind of action.
-type act struct {
+// actionType is a kind of action.
+type actionType struct {
 	name   string
 	weight int
 	fault  bool
@@ -37,14 +37,14 @@ type act struct {
 // in which everything breaks at once hides what one fault alone would show.
 const usual = 30
 
-func actions() []act {
+func actions() []actionType {
 	return slices.Concat(hubActions, spokeActions, faultActions, denialActions, registrationActions, settingsActions,
 		skewActions, crdActions, kindActions)
 }
 
 // drawPlan draws what will happen, in the order of time.
 func drawPlan(rng *rand.Rand) []action {
-	var choice []act
+	var choice []actionType
 	total := 0
 	for _, a := range actions() {
 		rare := a.rare

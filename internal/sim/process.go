@@ -5,7 +5,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // process is a principal or an agent: a node, and around it what kube, link and
@@ -16,7 +16,7 @@ type process struct {
 	name    string
 	cluster *cluster
 	spoke   *spoke // of an agent; nil: a principal
-	nd      *node.Node
+	nd      *reconcile.Reconciler
 
 	release     release
 	up          bool
@@ -63,23 +63,23 @@ func (p *process) later(d engine.Time, run func()) { p.in(p.life, d, run) }
 func (p *process) clock() engine.Time { return epoch + p.w.now + p.skew }
 
 // step gives the node an input and sees to what it wants.
-func (p *process) step(in node.Input) {
+func (p *process) step(in reconcile.Input) {
 	for _, e := range p.nd.Step(p.clock(), in) {
 		switch e := e.(type) {
-		case node.Write:
+		case reconcile.Write:
 			p.decides(e)
 			p.write(e)
-		case node.Read:
+		case reconcile.Read:
 			p.read(e)
-		case node.Relist:
+		case reconcile.Relist:
 			for _, r := range p.reflectors {
 				if r.resource == e.Resource {
 					r.list()
 				}
 			}
-		case node.ToPeer:
+		case reconcile.ToPeer:
 			p.toPeer(e)
-		case node.Report:
+		case reconcile.Report:
 			p.report(e)
 		}
 	}
@@ -104,7 +104,7 @@ func (p *process) rearm() {
 		}
 		p.wakeAt = 0
 		if at, ok := p.nd.NextWake(); ok && at <= p.clock() {
-			p.step(node.Tick{})
+			p.step(reconcile.Tick{})
 		} else {
 			p.rearm()
 		}
@@ -130,7 +130,7 @@ func (p *process) start() {
 		p.startPrincipal()
 	}
 	p.reflectors = nil
-	for _, r := range node.Resources() {
+	for _, r := range reconcile.Resources() {
 		refl := &reflector{p: p, resource: r}
 		p.reflectors = append(p.reflectors, refl)
 		p.later(p.w.between(1, 500), refl.list)
@@ -204,7 +204,7 @@ func (p *process) persist() {
 }
 
 // report takes note of what people are told.
-func (p *process) report(e node.Report) {
+func (p *process) report(e reconcile.Report) {
 	f := e.Fact
 	if p.w.trace != nil {
 		p.w.traceFact(p, e)
@@ -216,7 +216,7 @@ func (p *process) report(e node.Report) {
 	case engine.StoreAccepted:
 		p.known = f.Store
 		p.persistSoon(f, e.Agent)
-	case engine.HeldEvent, engine.Unheld, engine.Closed:
+	case engine.HoldStarted, engine.HoldEnded, engine.Closed:
 		p.persistSoon(f, e.Agent)
 	}
 	p.w.mutant.reported(p, f)
@@ -225,13 +225,13 @@ func (p *process) report(e node.Report) {
 // persistSoon is a principal that writes an Agent's status after what people are
 // told, or an agent that writes its Lease when it meets a hub for the first time, or
 // hears that a store is not trusted, or is again.
-func (p *process) persistSoon(f engine.Fact, agent string) {
+func (p *process) persistSoon(f engine.Event, agent string) {
 	switch {
 	case p.spoke == nil:
 		if s := p.w.spokeOf(agent); s != nil {
 			p.later(p.w.between(10, second), func() { p.persistRegistration(s, true) })
 		}
-	case f.Event == engine.HeldEvent && f.Scope == "", f.Event == engine.StoreAccepted, f.Event == engine.Opened && !p.met:
+	case f.Event == engine.HoldStarted && f.Scope == "", f.Event == engine.StoreAccepted, f.Event == engine.Opened && !p.met:
 		p.met = true
 		p.later(p.w.between(10, second), p.persistLease)
 	}
@@ -246,19 +246,19 @@ func (p *process) startAgent() {
 	p.incarnation = m.Incarnation
 	p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", m)
 	p.persisted[""], p.known = m, m.KnownStore
-	cfg := node.Config{Side: kind.Spoke, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
+	cfg := reconcile.Config{Side: kind.Spoke, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
 		Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
-		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: node.ParseSeen(m.Seen), Suspect: m.Suspect, KnownCommands: strings.Fields(m.Commands)}
+		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: reconcile.ParseSeen(m.Seen), Suspect: m.Suspect, KnownCommands: strings.Fields(m.Commands)}
 	p.w.mutant.configure(&cfg)
-	p.nd = node.New(cfg)
+	p.nd = reconcile.New(cfg)
 	p.later(p.w.between(10, 2*second), p.dial)
 }
 
 func (p *process) persistLease() { p.remember(p.nd.Memory(), func(*apiError) {}) }
 
 // remember writes the agent's Lease, if it does not say so already.
-func (p *process) remember(m node.Memory, done func(*apiError)) {
-	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, Suspect: m.Suspect, Seen: node.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " ")}
+func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
+	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, Suspect: m.Suspect, Seen: reconcile.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " ")}
 	if now == p.persisted[""] {
 		done(nil)
 		return
@@ -266,8 +266,8 @@ func (p *process) remember(m node.Memory, done func(*apiError)) {
 	p.ask(func() (*kind.Object, *apiError) {
 		said := now
 		if there := p.cluster.recall(leases, "agent"); there.Incarnation != p.incarnation { // another process, which may know more
-			both := node.Memory{Store: there.KnownStore, Seen: node.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands)}.With(m)
-			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, Suspect: both.Suspect, Seen: node.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " ")}
+			both := reconcile.Memory{Store: there.KnownStore, Seen: reconcile.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands)}.With(m)
+			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, Suspect: both.Suspect, Seen: reconcile.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " ")}
 		}
 		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", said)
 		return nil, nil
@@ -281,15 +281,15 @@ func (p *process) remember(m node.Memory, done func(*apiError)) {
 
 // startPrincipal knows what is registered.
 func (p *process) startPrincipal() {
-	cfg := node.Config{Side: kind.Hub, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
+	cfg := reconcile.Config{Side: kind.Hub, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
 		PrincipalUID: principalUID, Settings: p.w.shape.hubSettings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning, FleetCheck: true}
-	p.nd = node.New(cfg)
-	p.step(node.ArgoSettings{InstanceLabel: p.w.instanceLabel})
+	p.nd = reconcile.New(cfg)
+	p.step(reconcile.ArgoSettings{InstanceLabel: p.w.instanceLabel})
 	for _, s := range p.w.spokes {
 		p.register(s)
 	}
-	p.step(node.FleetRecord{}) // there are too few agents for a hold of many
-	p.step(node.FleetOthers{})
+	p.step(reconcile.FleetRecord{}) // there are too few agents for a hold of many
+	p.step(reconcile.FleetOthers{})
 }
 
 // superseded reports whether another principal has a newer session of an agent.
@@ -312,7 +312,7 @@ func (p *process) register(s *spoke) {
 	}
 	m := p.cluster.recall(registrations, s.agent.Name)
 	p.persisted[s.agent.Name] = m
-	p.step(node.Register{Agent: p.w.mutant.registered(p.w, s.agent), KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, Suspect: m.Suspect})
+	p.step(reconcile.Register{Agent: p.w.mutant.registered(p.w, s.agent), KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, Suspect: m.Suspect})
 }
 
 // persistRegistration keeps what the hub knows of an agent's cluster: its UID,

@@ -71,7 +71,7 @@ func (w *world) refusals() int {
 	return n
 }
 
-// allProven tells whether every agent has compared everything in its session.
+// allProven reports whether every agent has compared everything in its session.
 func (w *world) allProven() bool {
 	for _, s := range w.spokes {
 		st, _ := s.process.nd.Status("")
@@ -79,7 +79,7 @@ func (w *world) allProven() bool {
 			return false
 		}
 		for _, scope := range st.Scopes {
-			if scope.Role == engine.Owner && scope.ProvenAt == 0 && scope.Name != "command" {
+			if scope.Role == engine.Owner && scope.InSyncAt == 0 && scope.Name != "command" {
 				return false
 			}
 		}

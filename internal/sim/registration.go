@@ -5,13 +5,13 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // This file is what operators of the hub do to Agents: they suspend, retire and
 // delete them, and change what is declared for them.
 
-var registrationActions = []act{
+var registrationActions = []actionType{
 	{name: "suspend agent", weight: 4, fault: true, rare: 8, do: suspendAgent},
 	{name: "retire agent", weight: 4, fault: true, rare: 6, do: retireAgent},
 	{name: "delete agent", weight: 4, fault: true, rare: 6, do: deleteAgent},
@@ -56,7 +56,7 @@ func (p *process) admits(agent string) bool {
 func (e *end) turnAway() {
 	e.c.w.tracef("%s: turns %s away", e.p.name, e.c.agent.p.name)
 	e.close(0)
-	e.p.step(node.FromPeer{Agent: e.agentName(), Input: engine.Disconnected{Session: e.session}})
+	e.p.step(reconcile.FromPeer{Agent: e.agentName(), Input: engine.Disconnected{Session: e.session}})
 }
 
 func suspendAgent(w *world, a action) {
@@ -126,7 +126,7 @@ func deleteAgent(w *world, a action) {
 	for _, p := range w.principals {
 		w.afterWatch(p, func() {
 			if s.deleted {
-				p.step(node.Unregister{Agent: s.agent.Name})
+				p.step(reconcile.Unregister{Agent: s.agent.Name})
 			}
 		})
 	}

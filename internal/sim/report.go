@@ -20,7 +20,7 @@ type Report struct {
 
 type row struct{ seeds, steps, checks, broken int }
 
-// Failed tells whether anything went wrong.
+// Failed reports whether anything went wrong.
 func (r *Report) Failed() bool { return r.Broken > 0 }
 
 func (r *Report) add(res Result) {

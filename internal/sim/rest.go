@@ -6,7 +6,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // This file looks at a world that has come to rest.
@@ -38,7 +38,7 @@ func (w *world) checkClicks() {
 	}
 }
 
-// waits tells whether an Application of the hub can not be on its spoke.
+// waits reports whether an Application of the hub cannot be on its spoke.
 func (w *world) waits(o *kind.Object) bool {
 	for _, s := range w.spokes {
 		if r := refOf(kind.Applications, o); w.sentTo(s, r, o) {
@@ -99,7 +99,7 @@ func (w *world) checkProofs() {
 }
 
 func (w *world) checkProof(p *process, s *spoke, scope engine.ScopeStatus) {
-	age, most := p.clock()-scope.ProvenAt, recent
+	age, most := p.clock()-scope.InSyncAt, recent
 	if w.lossy() > 0 || w.refusals() > 0 {
 		most += minute // one comparison may fall into the moment in which an item is written again
 	}
@@ -129,7 +129,7 @@ func (w *world) checkLoad(p *process) {
 	}
 	w.check(load.Jobs == 0 && load.Writing == 0, "%s at rest still has %d jobs and %d writes", p.name, load.Jobs, load.Writing)
 	total := 0
-	for _, r := range node.Resources() {
+	for _, r := range reconcile.Resources() {
 		total += len(p.cluster.st.list(r))
 	}
 	w.check(load.Objects <= total, "%s knows %d objects, of %d", p.name, load.Objects, total)

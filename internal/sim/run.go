@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // Result is what became of a seed.
@@ -78,7 +78,7 @@ func (w *world) heal() {
 	w.tracef("--- the faults stop")
 	w.faulty = false
 	for _, p := range w.processes() {
-		w.run(p.pausedUntil) // nobody is suspended for ever, and nobody is woken
+		w.run(p.pausedUntil) // nobody is suspended forever, and nobody is woken
 	}
 	for _, c := range w.clusters() {
 		c.denials = nil
@@ -172,10 +172,10 @@ type hold struct {
 func (w *world) confirm(h hold) {
 	w.tracef("%s: confirms %s for %s", userName, h.id, h.agent)
 	w.ledger.confirmed(h)
-	h.at.step(node.Confirm{Agent: h.agent, ID: h.id})
+	h.at.step(reconcile.Confirm{Agent: h.agent, ID: h.id})
 }
 
-// holdsBack tells whether anything waits for a person's word: commands may be
+// holdsBack reports whether anything waits for a person's word: commands may be
 // among it, which no comparison of the two sides shows.
 func (w *world) holdsBack() bool {
 	found := false
@@ -200,7 +200,7 @@ func (w *world) held(each func(hold)) {
 			for _, sc := range st.Scopes {
 				holds = append(holds, hold{scope: sc.Name, id: sc.HeldID})
 			}
-			for _, held := range st.Elsewhere {
+			for _, held := range st.RemoteHolds {
 				holds = append(holds, hold{scope: held.Scope, id: held.ID, elsewhere: true})
 			}
 			for _, h := range holds {

@@ -109,7 +109,7 @@ func (s shape) String() string {
 		{s.policy.AdoptNever, "adoption never"},
 		{s.policy.Recreate, "recreate"},
 		{s.objectLimit > 0, "small objects only"},
-		{s.tuning.HeldCount > 0, fmt.Sprintf("held above %d", s.tuning.HeldCount)},
+		{s.tuning.DeletionBudgetItems > 0, fmt.Sprintf("held above %d", s.tuning.DeletionBudgetItems)},
 	} {
 		if option.on {
 			what = append(what, option.name)

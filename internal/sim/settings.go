@@ -9,7 +9,7 @@ import (
 // This file is an operator who changes the flags of the principal. All of its
 // replicas are rolled out.
 
-var settingsActions = []act{
+var settingsActions = []actionType{
 	{name: "change label selector", weight: 3, fault: true, rare: 5, do: changeSelector},
 	{name: "change allowed namespaces", weight: 3, fault: true, rare: 5, do: changeAllowed},
 }

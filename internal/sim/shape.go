@@ -5,7 +5,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // shape is what a world is like before anything happens in it.
@@ -13,7 +13,7 @@ type shape struct {
 	agents      []agentShape
 	replicas    int
 	mapping     kind.Mapping
-	policy      node.Policy
+	policy      reconcile.Policy
 	tuning      engine.Tuning
 	hubSettings kind.Settings
 	bus         bool // the network is a message bus
@@ -45,7 +45,7 @@ func drawShape(rng *rand.Rand) shape {
 	if chance(30) {
 		s.mapping = kind.ByDestination
 	}
-	s.policy = node.Policy{AdoptNever: chance(15), Recreate: chance(15)}
+	s.policy = reconcile.Policy{AdoptNever: chance(15), Recreate: chance(15)}
 	s.bus, s.loss = chance(30), 1+rng.IntN(15)
 	s.prunes, s.defaults = chance(15), chance(15)
 	if chance(10) {
@@ -104,7 +104,7 @@ func drawTuning(rng *rand.Rand) engine.Tuning {
 	var t engine.Tuning
 	chance := func(percent int) bool { return rng.IntN(100) < percent }
 	if chance(40) {
-		t.HeldCount = 2
+		t.DeletionBudgetItems = 2
 	}
 	if chance(20) {
 		t.Window = 1500
@@ -118,6 +118,6 @@ func drawTuning(rng *rand.Rand) engine.Tuning {
 	if chance(30) {
 		t.Resend = 15 * second
 	}
-	t.RetryMost = 60 * second
+	t.MaxRetryDelay = 60 * second
 	return t
 }

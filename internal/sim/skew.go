@@ -8,7 +8,7 @@ import (
 
 // This file is about processes of another release than the others.
 
-var skewActions = []act{
+var skewActions = []actionType{
 	{name: "version skew", weight: 4, fault: true, rare: 15, do: versionSkew},
 }
 

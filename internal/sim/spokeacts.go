@@ -10,7 +10,7 @@ import (
 
 const spokeUser = "spoke-user"
 
-var spokeActions = []act{
+var spokeActions = []actionType{
 	{name: "edit a copy on the spoke", weight: 6, do: editCopy},
 	{name: "delete a copy on the spoke", weight: 3, do: deleteCopy},
 	{name: "local objects on the spoke", weight: 4, do: localObject},

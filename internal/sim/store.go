@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // store is an API server with its storage: objects, revisions, preconditions,
-// finalizers, and a history for watches that does not reach back for ever.
+// finalizers, and a history for watches that does not reach back forever.
 type store struct {
 	name    string // of the cluster; UIDs begin with it
 	uid     string // of the cluster
@@ -70,14 +70,14 @@ func (s *store) list(r kind.Resource) []*kind.Object {
 
 // withMeta returns the object with members of its metadata set (nil: removed).
 func withMeta(o *kind.Object, pairs ...any) *kind.Object {
-	meta, _ := raw.Split(o.Get("metadata"))
+	meta, _ := rawjson.Split(o.Get("metadata"))
 	for ; len(pairs) > 1; pairs = pairs[2:] {
 		key := pairs[0].(string)
 		switch v := pairs[1].(type) {
 		case nil:
 			meta.Remove(key)
 		case string:
-			meta.Set(key, raw.Quote(v))
+			meta.Set(key, rawjson.Quote(v))
 		case uint64:
 			meta.Set(key, strconv.AppendUint(nil, v, 10))
 		case []byte:
@@ -88,7 +88,7 @@ func withMeta(o *kind.Object, pairs ...any) *kind.Object {
 			}
 		}
 	}
-	b, err := raw.Set(o.Raw(), meta.Bytes(), "metadata")
+	b, err := rawjson.Set(o.Raw(), meta.Bytes(), "metadata")
 	if err != nil {
 		panic(err)
 	}
@@ -165,16 +165,16 @@ func (s *store) update(who actor, r kind.Resource, o *kind.Object) (*kind.Object
 }
 
 func same(a, b *kind.Object) bool {
-	x, _ := raw.Canonical(a.Raw())
-	y, _ := raw.Canonical(b.Raw())
+	x, _ := rawjson.Canonical(a.Raw())
+	y, _ := rawjson.Canonical(b.Raw())
 	return bytes.Equal(x, y)
 }
 
 func sameBody(a, b *kind.Object) bool {
-	x, _ := raw.Remove(a.Raw(), "metadata")
-	y, _ := raw.Remove(b.Raw(), "metadata")
-	x, _ = raw.Canonical(x)
-	y, _ = raw.Canonical(y)
+	x, _ := rawjson.Remove(a.Raw(), "metadata")
+	y, _ := rawjson.Remove(b.Raw(), "metadata")
+	x, _ = rawjson.Canonical(x)
+	y, _ = rawjson.Canonical(y)
 	return bytes.Equal(x, y)
 }
 

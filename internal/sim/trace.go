@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // tracef adds a line to the transcript, if there is one.
@@ -19,9 +19,9 @@ func stamp(t engine.Time) string {
 	return fmt.Sprintf("%4d:%02d.%03d", t/minute, t%minute/second, t%second)
 }
 
-func (w *world) traceFact(p *process, e node.Report) {
+func (w *world) traceFact(p *process, e reconcile.Report) {
 	f := e.Fact
-	if f.Event == engine.Equal {
+	if f.Event == engine.InSync {
 		return
 	}
 	parts := []string{string(f.Event)}

@@ -252,7 +252,7 @@ func (s *script) holds(line string, words []string) (bool, string) {
 		return true, ""
 	case "held": // held a
 		for _, p := range w.principals {
-			if st, _ := p.nd.Status(words[1]); len(st.Elsewhere) > 0 {
+			if st, _ := p.nd.Status(words[1]); len(st.RemoteHolds) > 0 {
 				return true, ""
 			}
 		}

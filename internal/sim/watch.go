@@ -6,7 +6,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/node"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // watch is one watch at an API server: it passes changes on in their order, one
@@ -75,7 +75,7 @@ func (w *watch) end() {
 }
 
 // reflector keeps a process' node informed of one resource: list, then watch,
-// and again from the list when the watch can not go on.
+// and again from the list when the watch cannot go on.
 type reflector struct {
 	p        *process
 	resource kind.Resource
@@ -100,7 +100,7 @@ func (r *reflector) list() {
 	}, func(_ *kind.Object, err *apiError) {
 		r.listing = false
 		if err != nil {
-			r.p.step(node.Blind{Resource: r.resource, Reason: err.message})
+			r.p.step(reconcile.Unreadable{Resource: r.resource, Reason: err.message})
 			r.p.later(r.p.w.between(second, 5*second), r.list)
 			return
 		}
@@ -113,7 +113,7 @@ func (r *reflector) list() {
 		}
 		r.frontier = rev
 		objects = r.p.w.mutant.listed(r.p, objects)
-		r.p.step(node.List{Resource: r.resource, Objects: objects, Revision: rev})
+		r.p.step(reconcile.List{Resource: r.resource, Objects: objects, Revision: rev})
 		r.follow(rev)
 	})
 }
@@ -130,9 +130,9 @@ func (r *reflector) follow(rev uint64) {
 	w.deliver = func(c change) {
 		r.frontier = c.rev
 		if c.new != nil {
-			p.step(node.Seen{Resource: r.resource, Object: p.w.mutant.seen(p, c.new)})
+			p.step(reconcile.Observed{Resource: r.resource, Object: p.w.mutant.seen(p, c.new)})
 		} else {
-			p.step(node.Lost{Ref: c.ref, UID: c.old.UID(), Revision: c.rev})
+			p.step(reconcile.Deleted{Ref: c.ref, UID: c.old.UID(), Revision: c.rev})
 		}
 	}
 	w.expired = again
@@ -154,7 +154,7 @@ func (r *reflector) bookmark() {
 	if w := r.watch; w != nil && !w.ended && w.upToDate() {
 		w.pos = w.st.rev
 		r.frontier = w.pos
-		r.p.step(node.Bookmark{Resource: r.resource, Revision: w.pos})
+		r.p.step(reconcile.Bookmark{Resource: r.resource, Revision: w.pos})
 	}
 }
 

@@ -48,7 +48,7 @@ func New(ctx context.Context, cfg Config) (*Tracer, error) {
 	}
 	log := cfg.Log.With("library", "opentelemetry")
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
-	otel.SetErrorHandler(&complaints{log: log, said: map[string]bool{}})
+	otel.SetErrorHandler(&errorLogger{log: log, said: map[string]bool{}})
 
 	where := []otlptracegrpc.Option{otlptracegrpc.WithEndpointURL("https://" + cfg.Address)} // by TLS, whatever the environment says
 	if cfg.Insecure {
@@ -67,14 +67,14 @@ func New(ctx context.Context, cfg Config) (*Tracer, error) {
 		if !errors.Is(err, resource.ErrPartialResource) {
 			return nil, fmt.Errorf("read attributes of traces: %w", err)
 		}
-		log.WarnContext(ctx, "some attributes of traces can not be read: see OTEL_RESOURCE_ATTRIBUTES", "error", err)
+		log.WarnContext(ctx, "some attributes of traces cannot be read: see OTEL_RESOURCE_ATTRIBUTES", "error", err)
 	}
 	life, end := context.WithCancel(context.Background())
 	e := &export{address: cfg.Address, room: int64(cfg.Queue), log: cfg.Log, life: life, end: end}
-	queue := sdktrace.NewBatchSpanProcessor(exit{sender, e}, sdktrace.WithMaxQueueSize(cfg.Queue), sdktrace.WithMaxExportBatchSize(min(batchSize, cfg.Queue)),
+	queue := sdktrace.NewBatchSpanProcessor(countingExporter{sender, e}, sdktrace.WithMaxQueueSize(cfg.Queue), sdktrace.WithMaxExportBatchSize(min(batchSize, cfg.Queue)),
 		sdktrace.WithBatchTimeout(cfg.Beat), sdktrace.WithExportTimeout(sendTimeout))
 	limits := sdktrace.SpanLimits{AttributeValueLengthLimit: longest, AttributeCountLimit: 32, EventCountLimit: 32, LinkCountLimit: 1}
-	e.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(entrance{queue, e}), sdktrace.WithResource(who), sdktrace.WithIDGenerator(numbers{}), sdktrace.WithRawSpanLimits(limits))
+	e.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(countingProcessor{queue, e}), sdktrace.WithResource(who), sdktrace.WithIDGenerator(idGenerator{}), sdktrace.WithRawSpanLimits(limits))
 	return &Tracer{tracer: e.provider.Tracer("github.com/argocd-agent/argocd-agent"), export: e}, nil
 }
 
@@ -131,13 +131,13 @@ type export struct {
 	before  uint64    // what had been lost until then
 }
 
-type entrance struct {
+type countingProcessor struct {
 	sdktrace.SpanProcessor // the queue
 	export                 *export
 }
 
 // OnEnd implements sdktrace.SpanProcessor. It never waits.
-func (e entrance) OnEnd(span sdktrace.ReadOnlySpan) {
+func (e countingProcessor) OnEnd(span sdktrace.ReadOnlySpan) {
 	if !span.SpanContext().IsSampled() {
 		return
 	}
@@ -149,13 +149,13 @@ func (e entrance) OnEnd(span sdktrace.ReadOnlySpan) {
 	e.SpanProcessor.OnEnd(span)
 }
 
-type exit struct {
+type countingExporter struct {
 	sdktrace.SpanExporter // to the collector
 	export                *export
 }
 
 // ExportSpans implements sdktrace.SpanExporter.
-func (e exit) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+func (e countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(e.export.life, cancel)
@@ -181,13 +181,13 @@ func (e *export) note(ctx context.Context, spans int, err error) {
 	}
 	if e.trouble.IsZero() {
 		e.trouble, e.before = time.Now(), e.refused.Load()+e.full.Load()
-		e.log.WarnContext(ctx, "can not send traces: they are lost until the collector takes them; nothing else waits for it", "collector", e.address, "error", err)
+		e.log.WarnContext(ctx, "cannot send traces: they are lost until the collector takes them; nothing else waits for it", "collector", e.address, "error", err)
 	}
 	e.refused.Add(uint64(spans))
 }
 
-// complaints are the library's own: each is logged once.
-type complaints struct {
+// errorLogger are the library's own: each is logged once.
+type errorLogger struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
@@ -197,7 +197,7 @@ type complaints struct {
 const maxSaid = 32
 
 // Handle implements otel.ErrorHandler.
-func (c *complaints) Handle(err error) {
+func (c *errorLogger) Handle(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if text := err.Error(); !c.said[text] && len(c.said) < maxSaid {

@@ -31,9 +31,9 @@ func (t *Tracer) StartItem(ctx context.Context, kind Kind, name string, item Ite
 		ctx = context.WithValue(ctx, traceKey{}, item.trace())
 	}
 	_, span := t.start(ctx, kind, name, time.Now())
-	span.Text(Agent, item.Agent)
-	span.Text(Scope, item.Scope)
-	span.Text(Version, item.Version)
+	span.SetString(Agent, item.Agent)
+	span.SetString(Scope, item.Scope)
+	span.SetString(Version, item.Version)
 	return span
 }
 
@@ -48,31 +48,31 @@ func (i Item) trace() oteltrace.TraceID {
 
 type traceKey struct{}
 
-// numbers are those of spans and traces: by chance, unless the context has one.
-type numbers struct{}
+// idGenerator are those of spans and traces: by chance, unless the context has one.
+type idGenerator struct{}
 
-var _ sdktrace.IDGenerator = numbers{}
+var _ sdktrace.IDGenerator = idGenerator{}
 
 // NewIDs implements sdktrace.IDGenerator.
-func (n numbers) NewIDs(ctx context.Context) (oteltrace.TraceID, oteltrace.SpanID) {
+func (n idGenerator) NewIDs(ctx context.Context) (oteltrace.TraceID, oteltrace.SpanID) {
 	id, ok := ctx.Value(traceKey{}).(oteltrace.TraceID)
 	for !ok || !id.IsValid() {
-		chance(id[:8])
-		chance(id[8:])
+		randomBytes(id[:8])
+		randomBytes(id[8:])
 		ok = true
 	}
 	return id, n.NewSpanID(ctx, id)
 }
 
 // NewSpanID implements sdktrace.IDGenerator.
-func (numbers) NewSpanID(context.Context, oteltrace.TraceID) (id oteltrace.SpanID) {
+func (idGenerator) NewSpanID(context.Context, oteltrace.TraceID) (id oteltrace.SpanID) {
 	for !id.IsValid() {
-		chance(id[:])
+		randomBytes(id[:])
 	}
 	return id
 }
 
-func chance(b []byte) {
+func randomBytes(b []byte) {
 	n := rand.Uint64() //nolint:gosec // to tell spans apart, not to hide anything
 	for i := range b {
 		b[i] = byte(n >> (8 * i))

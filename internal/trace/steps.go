@@ -26,12 +26,12 @@ func (t *Tracer) Steps(ctx context.Context, kind Kind, name, first string, at ti
 	}
 	s := &Steps{tracer: t}
 	s.ctx, s.whole = t.start(ctx, kind, name, at)
-	_, s.step = t.start(s.ctx, Inside, first, at)
+	_, s.step = t.start(s.ctx, KindInternal, first, at)
 	return s
 }
 
-// Whole is the span that the steps are within.
-func (s *Steps) Whole() *Span {
+// Root is the span that the steps are within.
+func (s *Steps) Root() *Span {
 	if s == nil {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (s *Steps) NextAt(name string, at time.Time) {
 		return
 	}
 	s.step.endAt(at)
-	_, s.step = s.tracer.start(s.ctx, Inside, name, at)
+	_, s.step = s.tracer.start(s.ctx, KindInternal, name, at)
 }
 
 // End ends the step under way, and the whole.

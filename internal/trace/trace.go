@@ -62,9 +62,9 @@ type Kind = oteltrace.SpanKind
 
 // The kinds.
 const (
-	Inside  = oteltrace.SpanKindInternal
-	Serving = oteltrace.SpanKindServer // somebody else asked
-	Asking  = oteltrace.SpanKindClient // somebody else answers
+	KindInternal = oteltrace.SpanKindInternal
+	KindServer   = oteltrace.SpanKindServer // somebody else asked
+	KindClient   = oteltrace.SpanKindClient // somebody else answers
 )
 
 // Name says which agent this is: an agent learns it from the hub. All spans that
@@ -89,23 +89,23 @@ func (t *Tracer) start(ctx context.Context, kind Kind, name string, at time.Time
 	ctx, inner := t.tracer.Start(ctx, clip(name), oteltrace.WithSpanKind(kind), oteltrace.WithTimestamp(at))
 	s := &Span{tracer: t, span: inner, began: at}
 	if agent := t.agent.Load(); agent != nil {
-		s.Text(Agent, *agent)
+		s.SetString(Agent, *agent)
 	}
-	return s.In(ctx), s
+	return s.NewContext(ctx), s
 }
 
 type spanKey struct{}
 
-// Of is the span that a context has; nil: none.
-func Of(ctx context.Context) *Span {
+// FromContext is the span that a context has; nil: none.
+func FromContext(ctx context.Context) *Span {
 	s, _ := ctx.Value(spanKey{}).(*Span)
 	return s
 }
 
-// Within begins a span within the one that the context has. There is none where
+// StartChild begins a span within the one that the context has. There is none where
 // that has none.
-func Within(ctx context.Context, kind Kind, name string) (context.Context, *Span) {
-	s := Of(ctx)
+func StartChild(ctx context.Context, kind Kind, name string) (context.Context, *Span) {
+	s := FromContext(ctx)
 	if s == nil {
 		return ctx, nil
 	}
@@ -120,23 +120,23 @@ type Span struct {
 	began  time.Time
 }
 
-// In puts the span into a context.
-func (s *Span) In(ctx context.Context) context.Context {
+// NewContext puts the span into a context.
+func (s *Span) NewContext(ctx context.Context) context.Context {
 	if s == nil {
 		return ctx
 	}
 	return context.WithValue(oteltrace.ContextWithSpan(ctx, s.span), spanKey{}, s)
 }
 
-// Text notes a text, if there is one.
-func (s *Span) Text(key, value string) {
+// SetString notes a text, if there is one.
+func (s *Span) SetString(key, value string) {
 	if s != nil && value != "" {
 		s.span.SetAttributes(attribute.String(key, clip(value)))
 	}
 }
 
-// Number notes a number.
-func (s *Span) Number(key string, value int) {
+// SetInt notes a number.
+func (s *Span) SetInt(key string, value int) {
 	if s != nil {
 		s.span.SetAttributes(attribute.Int(key, value))
 	}

@@ -101,24 +101,24 @@ func TestWithoutATracerNothingIsMadeAndNothingCosts(t *testing.T) {
 	header := http.Header{"Accept": {"*/*"}}
 	allocated := testing.AllocsPerRun(100, func() {
 		tracer.Name("a")
-		ctx, span := tracer.Start(tracer.Follow(ctx, ""), Serving, "x")
-		inner, child := Within(ctx, Asking, "y")
-		child.Text(Agent, "a")
-		child.Number(StatusCode, 200)
+		ctx, span := tracer.Start(tracer.WithRemoteParent(ctx, ""), KindServer, "x")
+		inner, child := StartChild(ctx, KindClient, "y")
+		child.SetString(Agent, "a")
+		child.SetInt(StatusCode, 200)
 		child.Elapsed(Waited)
 		child.Event("now")
 		child.Fail("why")
-		child.Mark(header)
+		child.Inject(header)
 		child.End()
-		Tidy(header)
-		tracer.StartItem(ctx, Inside, "i", Item{}).End()
-		steps := tracer.Steps(inner, Serving, "s", "first", time.Time{})
+		SanitizeHeaders(header)
+		tracer.StartItem(ctx, KindInternal, "i", Item{}).End()
+		steps := tracer.Steps(inner, KindServer, "s", "first", time.Time{})
 		steps.Next("second")
 		steps.NextAt("third", time.Time{})
-		steps.Whole().Text(Agent, "a")
+		steps.Root().SetString(Agent, "a")
 		steps.Fail("why")
 		steps.End()
-		_ = span.In(ctx)
+		_ = span.NewContext(ctx)
 		span.End()
 	})
 	if allocated != 0 {
@@ -133,10 +133,10 @@ func TestWithoutATracerNothingIsMadeAndNothingCosts(t *testing.T) {
 func TestSpansArriveWithinEachOther(t *testing.T) {
 	c := startCollector(t, nil)
 	tracer, _ := newTracer(t, Config{Address: c.Address(), Insecure: true, Version: "1.2.3"})
-	ctx, span := tracer.Start(t.Context(), Serving, "outer")
+	ctx, span := tracer.Start(t.Context(), KindServer, "outer")
 	tracer.Name("cluster-1")
-	_, child := Within(ctx, Asking, "inner")
-	child.Number(StatusCode, 404)
+	_, child := StartChild(ctx, KindClient, "inner")
+	child.SetInt(StatusCode, 404)
 	child.Fail("Not Found")
 	child.End()
 	child.End() // does nothing
@@ -163,7 +163,7 @@ func TestStepsFollowEachOther(t *testing.T) {
 	c := startCollector(t, nil)
 	tracer, _ := newTracer(t, Config{Address: c.Address(), Insecure: true})
 	begin := time.Now().Add(-time.Minute)
-	steps := tracer.Steps(t.Context(), Asking, "connect", "dial", begin)
+	steps := tracer.Steps(t.Context(), KindClient, "connect", "dial", begin)
 	steps.NextAt("handshake", begin.Add(time.Second))
 	steps.Next("greet")
 	steps.Fail("cut")
@@ -186,12 +186,12 @@ func TestWhatPeersSayIsCutAndReadable(t *testing.T) {
 	c := startCollector(t, nil)
 	tracer, _ := newTracer(t, Config{Address: c.Address(), Insecure: true})
 	long := strings.Repeat("ä", 10_000)
-	_, span := tracer.Start(t.Context(), Serving, "x"+long)
+	_, span := tracer.Start(t.Context(), KindServer, "x"+long)
 	for range 1000 {
 		span.Event(long)
-		span.Text(Namespace, "v\xff"+long)
+		span.SetString(Namespace, "v\xff"+long)
 	}
-	span.Text(Object, "\xff\xfe"+long)
+	span.SetString(Object, "\xff\xfe"+long)
 	span.Fail("\xc3" + long)
 	span.End()
 	got, err := c.Find(within(t), func(s collector.Span) bool { return strings.HasPrefix(s.Name, "x") })
@@ -217,7 +217,7 @@ func TestACollectorThatIsAwayIsSaidOnceAndHoldsUpNobody(t *testing.T) {
 	c.Fail = status.Error(codes.PermissionDenied, "not you")
 	tracer, log := newTracer(t, Config{Address: c.Address(), Insecure: true})
 	for range 3 {
-		_, span := tracer.Start(t.Context(), Inside, "lost")
+		_, span := tracer.Start(t.Context(), KindInternal, "lost")
 		span.End()
 		if err := tracer.export.provider.ForceFlush(within(t)); err != nil {
 			t.Fatal(err)
@@ -229,11 +229,11 @@ func TestACollectorThatIsAwayIsSaidOnceAndHoldsUpNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	_, span := tracer.Start(t.Context(), Inside, "found")
+	_, span := tracer.Start(t.Context(), KindInternal, "found")
 	span.End()
 	find(t, again, "found")
 	tracer.Close()
-	if n := log.count("can not send traces"); n != 1 {
+	if n := log.count("cannot send traces"); n != 1 {
 		t.Errorf("it was said %d times", n)
 	}
 	if log.count("takes traces again") != 1 || log.count("lost=3") != 1 {
@@ -248,7 +248,7 @@ func TestTheEndDoesNotWaitForACollectorThatIsNotThere(t *testing.T) {
 	c := startCollector(t, nil)
 	c.Hold = make(chan struct{})
 	tracer, log := newTracer(t, Config{Address: c.Address(), Insecure: true})
-	_, span := tracer.Start(t.Context(), Inside, "x")
+	_, span := tracer.Start(t.Context(), KindInternal, "x")
 	span.End()
 	if err := c.Wait(within(t), func() bool { return c.Requests() > 0 }); err != nil {
 		t.Fatal(err)
@@ -269,8 +269,8 @@ func TestWhatFindsNoRoomIsCountedAndWaitsForNobody(t *testing.T) {
 	c := startCollector(t, nil)
 	c.Hold = make(chan struct{})
 	tracer, _ := newTracer(t, Config{Address: c.Address(), Insecure: true, Queue: 8})
-	for range 20 { // would wait for ever, if it waited
-		_, span := tracer.Start(t.Context(), Inside, "x")
+	for range 20 { // would wait forever, if it waited
+		_, span := tracer.Start(t.Context(), KindInternal, "x")
 		span.End()
 	}
 	if counts, _ := tracer.Counts(); counts.Full != 12 || counts.Sent != 0 {
@@ -292,13 +292,13 @@ func TestTheEnvironmentNamesTheServiceAndSamples(t *testing.T) {
 	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
 	c := startCollector(t, nil)
 	tracer, _ := newTracer(t, Config{Address: c.Address(), Insecure: true})
-	_, span := tracer.Start(t.Context(), Inside, "not looked at")
-	if carried := span.Carried(); !strings.HasSuffix(carried, "-00") {
+	_, span := tracer.Start(t.Context(), KindInternal, "not looked at")
+	if carried := span.TraceParent(); !strings.HasSuffix(carried, "-00") {
 		t.Errorf("others are told %q", carried)
 	}
 	span.End()
-	ctx := tracer.Follow(t.Context(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	_, span = tracer.Start(ctx, Serving, "looked at")
+	ctx := tracer.WithRemoteParent(t.Context(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	_, span = tracer.Start(ctx, KindServer, "looked at")
 	span.End()
 	got := find(t, c, "looked at")
 	if got.Resource["service.name"] != "mine" || got.Resource["deployment.environment"] != "test" || got.Trace != "0af7651916cd43dd8448eb211c80319c" || got.Parent != "b7ad6b7169203331" {
@@ -319,7 +319,7 @@ func TestTLSUnlessItIsTurnedOff(t *testing.T) {
 	secure := startCollector(t, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13})
 	t.Setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", file)
 	tracer, _ := newTracer(t, Config{Address: secure.Address()})
-	_, span := tracer.Start(t.Context(), Inside, "encrypted")
+	_, span := tracer.Start(t.Context(), KindInternal, "encrypted")
 	span.End()
 	find(t, secure, "encrypted")
 
@@ -327,7 +327,7 @@ func TestTLSUnlessItIsTurnedOff(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_INSECURE", "true") // the flag decides
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	tracer, _ = newTracer(t, Config{Address: plain.Address()})
-	_, span = tracer.Start(t.Context(), Inside, "in the open")
+	_, span = tracer.Start(t.Context(), KindInternal, "in the open")
 	span.End()
 	tracer.Close()
 	if plain.Requests() != 0 {
@@ -335,7 +335,7 @@ func TestTLSUnlessItIsTurnedOff(t *testing.T) {
 	}
 
 	tracer, _ = newTracer(t, Config{Address: plain.Address(), Insecure: true}) // although there is a CA
-	_, span = tracer.Start(t.Context(), Inside, "meant so")
+	_, span = tracer.Start(t.Context(), KindInternal, "meant so")
 	span.End()
 	find(t, plain, "meant so")
 }

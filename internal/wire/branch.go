@@ -13,13 +13,13 @@ import (
 func (w *writer) branch(b *engine.Branch) {
 	switch {
 	case b.Split && len(b.Items) != 0, !b.Split && len(b.Sums) != 0:
-		w.fail(bad("split", "does not say which of sums and items is meant"))
+		w.fail(badField("split", "does not say which of sums and items is meant"))
 		return
 	case b.Split && b.Prefix.Len == 8 && len(b.Sums) != 0:
-		w.fail(bad("prefix", "has no children: it is a whole hash"))
+		w.fail(badField("prefix", "has no children: it is a whole hash"))
 		return
 	case !ascending(b.Sums):
-		w.fail(bad("children", "are not ascending"))
+		w.fail(badField("children", "are not ascending"))
 		return
 	case !w.count("hashes", len(b.Items), MaxListed):
 		return
@@ -86,15 +86,15 @@ func readBranch(b []byte, m *engine.Branch) *Error {
 	}
 	switch {
 	case m.Split && len(m.Items) != 0, !m.Split && len(children) != 0:
-		return bad("split", "does not say which of sums and items is meant")
+		return badField("split", "does not say which of sums and items is meant")
 	case m.Split && m.Prefix.Len == 8 && len(children) != 0:
-		return bad("prefix", "has no children: it is a whole hash")
+		return badField("prefix", "has no children: it is a whole hash")
 	case len(children) > 256:
 		return tooMany("children", 256)
 	case len(sums) != 16*len(children):
-		return bad("sums", "are not one of 16 bytes for each child")
+		return badField("sums", "are not one of 16 bytes for each child")
 	case len(versions) != 16*len(m.Items):
-		return bad("versions", "are not one of 16 bytes for each hash")
+		return badField("versions", "are not one of 16 bytes for each hash")
 	}
 	if len(children) > 0 {
 		m.Sums = make([]engine.ChildSum, len(children))
@@ -107,7 +107,7 @@ func readBranch(b []byte, m *engine.Branch) *Error {
 		m.Items[i].Version.Hi, m.Items[i].Version.Lo = pairAt(versions, i)
 	}
 	if !ascending(m.Sums) {
-		return bad("children", "are not ascending")
+		return badField("children", "are not ascending")
 	}
 	return nil
 }

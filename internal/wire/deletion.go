@@ -36,15 +36,15 @@ func (w *writer) held(m engine.Held) {
 	if !w.count("sample", len(m.Sample), MaxSample) {
 		return
 	}
-	w.string(heldCause, "cause", word, string(m.Cause))
+	w.string(heldCause, "cause", shortToken, string(m.Cause))
 	for i := range slices.Backward(m.Sample) {
 		w.key(heldSample, at("sample", i), m.Sample[i])
 	}
-	w.string(heldReason, "reason", peopleText, showable(m.Reason))
+	w.string(heldReason, "reason", messageText, sanitizeText(m.Reason))
 	w.uint(heldOf, m.Of)
 	w.uint(heldCount, m.Count)
-	w.string(heldID, "id", word, m.ID)
-	w.string(heldScope, "scope", word, m.Scope)
+	w.string(heldID, "id", shortToken, m.ID)
+	w.string(heldScope, "scope", shortToken, m.Scope)
 }
 
 func readHeld(b []byte) (engine.Message, *Error) {
@@ -56,30 +56,30 @@ func readHeld(b []byte) (engine.Message, *Error) {
 	for r.next() {
 		switch r.tag {
 		case heldScope:
-			m.Scope = r.string("scope", word)
+			m.Scope = r.string("scope", shortToken)
 		case heldID:
-			m.ID = r.string("id", word)
+			m.ID = r.string("id", shortToken)
 		case heldCount:
 			m.Count = r.num
 		case heldOf:
 			m.Of = r.num
 		case heldReason:
-			m.Reason = r.string("reason", peopleText)
+			m.Reason = r.string("reason", messageText)
 		case heldSample:
 			var k engine.Key
 			r.entry("sample", len(m.Sample), readKey(r.data, &k))
 			r.need("sample.name", k.Name)
 			m.Sample = append(m.Sample, k)
 		case heldCause:
-			m.Cause = engine.Cause(r.string("cause", word))
+			m.Cause = engine.Cause(r.string("cause", shortToken))
 		}
 	}
 	return m, r.err
 }
 
 func (w *writer) confirm(m engine.Confirm) {
-	w.string(confirmID, "id", word, m.ID)
-	w.string(confirmScope, "scope", word, m.Scope)
+	w.string(confirmID, "id", shortToken, m.ID)
+	w.string(confirmScope, "scope", shortToken, m.Scope)
 }
 
 func readConfirm(b []byte) (engine.Message, *Error) {
@@ -88,9 +88,9 @@ func readConfirm(b []byte) (engine.Message, *Error) {
 	for r.next() {
 		switch r.tag {
 		case confirmScope:
-			m.Scope = r.string("scope", word)
+			m.Scope = r.string("scope", shortToken)
 		case confirmID:
-			m.ID = r.string("id", word)
+			m.ID = r.string("id", shortToken)
 		}
 	}
 	return m, r.err

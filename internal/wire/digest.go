@@ -124,7 +124,7 @@ func readAsk(b []byte) (engine.Message, *Error) {
 // prefix writes a prefix even if it is empty: that is the prefix of all hashes.
 func (w *writer) prefix(t tag, p engine.Prefix) {
 	if !p.Valid() {
-		w.fail(bad("", "is no prefix: it has bits beyond its length"))
+		w.fail(badField("", "is no prefix: it has bits beyond its length"))
 		return
 	}
 	var b [8]byte
@@ -135,7 +135,7 @@ func (w *writer) prefix(t tag, p engine.Prefix) {
 func (r *reader) prefix(field string) engine.Prefix {
 	var b [8]byte
 	if len(r.data) > len(b) {
-		r.fail(bad(field, "has a prefix of %d bytes, at most %d are allowed", len(r.data), len(b)))
+		r.fail(badField(field, "has a prefix of %d bytes, at most %d are allowed", len(r.data), len(b)))
 		return engine.Prefix{}
 	}
 	copy(b[:], r.data)
@@ -222,7 +222,7 @@ func readWant(b []byte) (engine.Message, *Error) {
 // that came before.
 func (r *reader) packed(field string, before, limit int) int {
 	if len(r.data)%8 != 0 {
-		r.fail(bad(field, "are no whole numbers"))
+		r.fail(badField(field, "are no whole numbers"))
 		return 0
 	}
 	n := len(r.data) / 8

@@ -16,7 +16,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Field + " " + e.Reason }
 
-func bad(field, format string, args ...any) *Error {
+func badField(field, format string, args ...any) *Error {
 	return &Error{Code: engine.BadMessage, Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
@@ -26,7 +26,7 @@ func tooLarge(field string, size, limit int) *Error {
 }
 
 func tooMany(field string, limit int) *Error {
-	return bad(field, "has more than %d entries", limit)
+	return badField(field, "has more than %d entries", limit)
 }
 
 // in tells what the field is part of.

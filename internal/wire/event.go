@@ -104,7 +104,7 @@ func readEvent(b []byte) (env envelope, err *Error) {
 		case eventSourceField:
 			source = r.string("source", eventSource)
 		case eventSpecField:
-			spec = r.string("spec_version", word)
+			spec = r.string("spec_version", shortToken)
 		case eventTypeField:
 			typ = r.string("type", eventType)
 		case eventProtoField:
@@ -121,13 +121,13 @@ func readEvent(b []byte) (env envelope, err *Error) {
 	case r.err != nil:
 		return env, r.err
 	case spec != specVersion:
-		return env, bad("spec_version", "is %q instead of %s", spec, specVersion)
+		return env, badField("spec_version", "is %q instead of %s", spec, specVersion)
 	case !strings.HasPrefix(typ, namespacePrefix):
-		return env, bad("type", "%q is not one of %s", typ, namespacePrefix)
+		return env, badField("type", "%q is not one of %s", typ, namespacePrefix)
 	}
 	env.meta.Source = source
 	if !readID(id, &env.meta) {
-		return env, bad("id", "%q is not incarnation.attempt.number", id)
+		return env, badField("id", "%q is not incarnation.attempt.number", id)
 	}
 	short, ours := strings.CutPrefix(typ, typePrefix)
 	known, ok := readers[short]
@@ -138,9 +138,9 @@ func readEvent(b []byte) (env envelope, err *Error) {
 	env.typ, env.read = known.name.event, known.read
 	switch {
 	case !found || other:
-		return env, bad("data", "has to be proto_data")
+		return env, badField("data", "has to be proto_data")
 	case url[strings.LastIndexByte(url, '/')+1:] != protoPrefix+known.name.proto:
-		return env, bad("proto_data", "is a %q, which does not fit the event's type", url)
+		return env, badField("proto_data", "is a %q, which does not fit the event's type", url)
 	}
 	return env, nil
 }

@@ -69,7 +69,7 @@ func checkDecode(t *testing.T, event []byte) {
 	}
 	again, err := Encode(m, meta)
 	if err != nil {
-		t.Fatalf("what was decoded can not be encoded: %v", err)
+		t.Fatalf("what was decoded cannot be encoded: %v", err)
 	}
 	m2, meta2, err := Decode(again)
 	if err != nil || !reflect.DeepEqual(m, m2) || meta != meta2 {

@@ -32,7 +32,7 @@ func (w *writer) deltaItem(it *engine.DeltaItem) {
 		w.fail(tooLarge("extra", len(it.Extra), MaxExtra))
 		return
 	case it.Gone && len(it.Content) != 0:
-		w.fail(bad("content", "is there although the item is gone"))
+		w.fail(badField("content", "is there although the item is gone"))
 		return
 	}
 	w.bool(deltaItemDeleted, it.Deleted)
@@ -93,7 +93,7 @@ func readDeltaItem(b []byte, it *engine.DeltaItem) *Error {
 	}
 	r.need("key.name", it.Key.Name)
 	if it.Gone && len(it.Content) != 0 {
-		r.fail(bad("content", "is there although the item is gone"))
+		r.fail(badField("content", "is there although the item is gone"))
 	}
 	return r.err
 }
@@ -115,8 +115,8 @@ func (w *writer) ack(m engine.Ack) {
 
 func (w *writer) ackItem(it *engine.AckItem) {
 	w.pause(ackItemRetryAfter, "retry_after_millis", it.RetryAfterMillis)
-	w.string(ackItemMessage, "message", peopleText, showable(it.Message))
-	w.string(ackItemCode, "code", word, string(it.Code))
+	w.string(ackItemMessage, "message", messageText, sanitizeText(it.Message))
+	w.string(ackItemCode, "code", shortToken, string(it.Code))
 	w.pair(ackItemVersion, it.Version.Hi, it.Version.Lo)
 	w.key(ackItemKey, "key", it.Key)
 	w.uint(ackItemSeq, it.Seq)
@@ -153,9 +153,9 @@ func readAckItem(b []byte, it *engine.AckItem) *Error {
 		case ackItemVersion:
 			it.Version.Hi, it.Version.Lo = r.pair("version")
 		case ackItemCode:
-			it.Code = engine.Code(r.string("code", word))
+			it.Code = engine.Code(r.string("code", shortToken))
 		case ackItemMessage:
-			it.Message = r.string("message", peopleText)
+			it.Message = r.string("message", messageText)
 		case ackItemRetryAfter:
 			it.RetryAfterMillis = r.pause("retry_after_millis")
 		}

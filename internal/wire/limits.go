@@ -55,14 +55,14 @@ var (
 	namespaceName = rule{max: 63, valid: isLabel, what: "a lower-case RFC 1123 label", optional: true}
 	agentName     = rule{max: 253, valid: isSubdomain, what: "a lower-case RFC 1123 name", optional: true}
 	scopeName     = rule{max: 64, valid: isToken, what: token}
-	word          = rule{max: 64, valid: isToken, what: token, optional: true} // mode, mapping, code, ID
+	shortToken    = rule{max: 64, valid: isToken, what: token, optional: true} // mode, mapping, code, ID
 	capability    = rule{max: 64, valid: isToken, what: token}
 	labelKey      = rule{max: 317, valid: isToken, what: token, optional: true}
 	uid           = rule{max: 128, valid: isToken, what: token, optional: true}
 	address       = rule{max: 2048, valid: isToken, what: token, optional: true}
 	tunnelWord    = rule{max: 256, valid: isToken, what: token, optional: true}
 	buildVersion  = rule{max: 128, valid: isText, what: text, optional: true}
-	peopleText    = rule{max: MaxText, valid: isText, what: text, optional: true}
+	messageText   = rule{max: MaxText, valid: isText, what: text, optional: true}
 
 	eventID     = rule{max: 62, valid: isToken, what: token} // three numbers of 64 bits
 	eventSource = rule{max: 320, valid: isToken, what: token}

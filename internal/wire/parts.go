@@ -29,14 +29,14 @@ func readEpoch(b []byte, e *engine.Epoch) *Error {
 	return r.err
 }
 
-func (w *writer) span(t tag, field string, s engine.Range) {
+func (w *writer) versionRange(t tag, field string, s engine.Range) {
 	end := w.len()
 	w.version(rangeMax, field+".max", s.Max)
 	w.version(rangeMin, field+".min", s.Min)
 	w.closeFilled(t, end)
 }
 
-func readSpan(b []byte, s *engine.Range) *Error {
+func readVersionRange(b []byte, s *engine.Range) *Error {
 	r := reader{rest: b}
 	for r.next() {
 		switch r.tag {

@@ -47,7 +47,7 @@ func (r *reader) next() bool {
 }
 
 func (r *reader) malformed() bool {
-	r.fail(bad("", "is truncated or no protobuf"))
+	r.fail(badField("", "is truncated or no protobuf"))
 	return false
 }
 
@@ -63,12 +63,12 @@ func (r *reader) bool() bool { return r.num != 0 }
 // string reads the current field as a string that has to obey a rule.
 func (r *reader) string(field string, rl rule) string {
 	if len(r.data) > rl.max {
-		r.fail(bad(field, "%s", rl.tooLong(len(r.data))))
+		r.fail(badField(field, "%s", rl.tooLong(len(r.data))))
 		return ""
 	}
 	s := string(r.data)
-	if reason := rl.refuse(s); reason != "" {
-		r.fail(bad(field, "%s", reason))
+	if reason := rl.violation(s); reason != "" {
+		r.fail(badField(field, "%s", reason))
 	}
 	return s
 }
@@ -76,14 +76,14 @@ func (r *reader) string(field string, rl rule) string {
 // need refuses a string that was absent, and so never read.
 func (r *reader) need(field, s string) {
 	if s == "" {
-		r.fail(bad(field, "is missing"))
+		r.fail(badField(field, "is missing"))
 	}
 }
 
 // bytes copies the current field.
 func (r *reader) bytes(field string, limit int) []byte {
 	if len(r.data) > limit {
-		r.fail(bad(field, "has %d bytes, at most %d are allowed", len(r.data), limit))
+		r.fail(badField(field, "has %d bytes, at most %d are allowed", len(r.data), limit))
 		return nil
 	}
 	if len(r.data) == 0 {
@@ -96,7 +96,7 @@ func (r *reader) bytes(field string, limit int) []byte {
 func (r *reader) pair(field string) (hi, lo uint64) {
 	if len(r.data) != 16 {
 		if len(r.data) != 0 {
-			r.fail(bad(field, "has %d bytes instead of 16", len(r.data)))
+			r.fail(badField(field, "has %d bytes instead of 16", len(r.data)))
 		}
 		return 0, 0
 	}
@@ -112,7 +112,7 @@ func pairAt(column []byte, i int) (hi, lo uint64) {
 // version reads the current field as a version number of protocol or projection.
 func (r *reader) version(field string) int {
 	if r.num > maxNumber {
-		r.fail(bad(field, "is %d, outside 0 to %d", r.num, maxNumber))
+		r.fail(badField(field, "is %d, outside 0 to %d", r.num, maxNumber))
 		return 0
 	}
 	return int(r.num)
@@ -121,7 +121,7 @@ func (r *reader) version(field string) int {
 // pause reads the current field as how long to wait.
 func (r *reader) pause(field string) int64 {
 	if r.num > MaxRetryMillis {
-		r.fail(bad(field, "is longer than a day"))
+		r.fail(badField(field, "is longer than a day"))
 		return 0
 	}
 	return int64(r.num)

@@ -15,8 +15,8 @@ type rule struct {
 	optional bool   // may be empty
 }
 
-// refuse returns why a string breaks the rule; nothing: it does not.
-func (r rule) refuse(s string) string {
+// violation returns why a string breaks the rule; nothing: it does not.
+func (r rule) violation(s string) string {
 	switch {
 	case s == "" && r.optional:
 		return ""
@@ -34,7 +34,7 @@ func (r rule) tooLong(n int) string {
 	return fmt.Sprintf("has %d bytes, at most %d are allowed", n, r.max)
 }
 
-// isLabel tells whether s is made of lower-case letters, digits and inner
+// isLabel reports whether s is made of lower-case letters, digits and inner
 // hyphens, as the names of namespaces are.
 func isLabel(s string) bool {
 	for i := range len(s) {
@@ -47,7 +47,7 @@ func isLabel(s string) bool {
 	return s != ""
 }
 
-// isSubdomain tells whether s is made of labels with dots between them, as the
+// isSubdomain reports whether s is made of labels with dots between them, as the
 // names of objects are.
 func isSubdomain(s string) bool {
 	for {
@@ -71,7 +71,7 @@ func isToken(s string) bool {
 	return true
 }
 
-// isText tells whether s can be shown to people as it is: a peer must not be
+// isText reports whether s can be shown to people as it is: a peer must not be
 // able to drive somebody's terminal.
 func isText(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, isControl) < 0
@@ -79,9 +79,9 @@ func isText(s string) bool {
 
 func isControl(c rune) bool { return unicode.IsControl(c) && c != '\n' && c != '\t' }
 
-// showable makes s fit for peopleText: what can not be shown becomes a mark,
+// sanitizeText makes s fit for peopleText: what cannot be shown becomes a mark,
 // what is too long is cut.
-func showable(s string) string {
+func sanitizeText(s string) string {
 	if len(s) <= MaxText && isText(s) {
 		return s
 	}

@@ -13,8 +13,8 @@ func TestWhateverIsSaidToPeopleCanBeSent(t *testing.T) {
 		if rapid.Bool().Draw(t, "runes") {
 			s = rapid.StringN(0, MaxText, 2*MaxText).Draw(t, "text")
 		}
-		got := showable(s)
-		if reason := peopleText.refuse(got); reason != "" {
+		got := sanitizeText(s)
+		if reason := messageText.violation(got); reason != "" {
 			t.Fatalf("%q became %q, which %s", s, got, reason)
 		}
 		if isText(s) && len(s) <= MaxText && got != s {
@@ -24,7 +24,7 @@ func TestWhateverIsSaidToPeopleCanBeSent(t *testing.T) {
 }
 
 func TestLongTextIsCutWithAMark(t *testing.T) {
-	got := showable(strings.Repeat("ä", MaxText))
+	got := sanitizeText(strings.Repeat("ä", MaxText))
 	if len(got) > MaxText || len(got) < MaxText-8 || !strings.HasSuffix(got, "ä…") {
 		t.Errorf("%d bytes, ending in %q", len(got), got[len(got)-8:])
 	}

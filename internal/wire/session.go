@@ -7,12 +7,12 @@ func (w *writer) hello(m engine.Hello) {
 	w.seen(helloSeen, m.Seen)
 	w.store(helloStore, m.Store)
 	w.capabilities(helloCapabilities, m.Capabilities)
-	w.span(helloProjection, "projection", m.Projection)
-	w.span(helloProtocol, "protocol", m.Protocol)
+	w.versionRange(helloProjection, "projection", m.Projection)
+	w.versionRange(helloProtocol, "protocol", m.Protocol)
 	w.string(helloVersion, "version", buildVersion, m.Version)
 	w.string(helloNamespace, "namespace", namespaceName, m.Namespace)
-	w.string(helloMapping, "mapping", word, m.Mapping)
-	w.string(helloMode, "mode", word, m.Mode)
+	w.string(helloMapping, "mapping", shortToken, m.Mapping)
+	w.string(helloMode, "mode", shortToken, m.Mode)
 	w.string(helloClusterUID, "cluster_uid", uid, m.ClusterUID)
 	w.epoch(helloEpoch, m.Epoch)
 }
@@ -29,17 +29,17 @@ func readHello(b []byte) (engine.Message, *Error) {
 		case helloClusterUID:
 			m.ClusterUID = r.string("cluster_uid", uid)
 		case helloMode:
-			m.Mode = r.string("mode", word)
+			m.Mode = r.string("mode", shortToken)
 		case helloMapping:
-			m.Mapping = r.string("mapping", word)
+			m.Mapping = r.string("mapping", shortToken)
 		case helloNamespace:
 			m.Namespace = r.string("namespace", namespaceName)
 		case helloVersion:
 			m.Version = r.string("version", buildVersion)
 		case helloProtocol:
-			r.nested("protocol", readSpan(r.data, &m.Protocol))
+			r.nested("protocol", readVersionRange(r.data, &m.Protocol))
 		case helloProjection:
-			r.nested("projection", readSpan(r.data, &m.Projection))
+			r.nested("projection", readVersionRange(r.data, &m.Projection))
 		case helloCapabilities:
 			m.Capabilities = r.appendCapability(m.Capabilities, capabilities)
 		case helloStore:
@@ -66,8 +66,8 @@ func (w *writer) welcome(m engine.Welcome) {
 	w.string(welcomeServerURL, "server_url", address, m.ServerURL)
 	w.string(welcomeArgoNamespace, "argo_namespace", namespaceName, m.ArgoNamespace)
 	w.string(welcomeHubNamespace, "hub_namespace", namespaceName, m.HubNamespace)
-	w.string(welcomeMapping, "mapping", word, m.Mapping)
-	w.string(welcomeMode, "mode", word, m.Mode)
+	w.string(welcomeMapping, "mapping", shortToken, m.Mapping)
+	w.string(welcomeMode, "mode", shortToken, m.Mode)
 	w.string(welcomeAgent, "agent", agentName, m.Agent)
 	w.epoch(welcomeEpoch, m.Epoch)
 }
@@ -84,9 +84,9 @@ func readWelcome(b []byte) (engine.Message, *Error) {
 		case welcomeAgent:
 			m.Agent = r.string("agent", agentName)
 		case welcomeMode:
-			m.Mode = r.string("mode", word)
+			m.Mode = r.string("mode", shortToken)
 		case welcomeMapping:
-			m.Mapping = r.string("mapping", word)
+			m.Mapping = r.string("mapping", shortToken)
 		case welcomeHubNamespace:
 			m.HubNamespace = r.string("hub_namespace", namespaceName)
 		case welcomeArgoNamespace:
@@ -118,8 +118,8 @@ func readWelcome(b []byte) (engine.Message, *Error) {
 
 func (w *writer) bye(m engine.Bye) {
 	w.pause(byeRetryAfter, "retry_after_millis", m.RetryAfterMillis)
-	w.string(byeMessage, "message", peopleText, showable(m.Message))
-	w.string(byeCode, "code", word, string(m.Code))
+	w.string(byeMessage, "message", messageText, sanitizeText(m.Message))
+	w.string(byeCode, "code", shortToken, string(m.Code))
 }
 
 func readBye(b []byte) (engine.Message, *Error) {
@@ -128,9 +128,9 @@ func readBye(b []byte) (engine.Message, *Error) {
 	for r.next() {
 		switch r.tag {
 		case byeCode:
-			m.Code = engine.Code(r.string("code", word))
+			m.Code = engine.Code(r.string("code", shortToken))
 		case byeMessage:
-			m.Message = r.string("message", peopleText)
+			m.Message = r.string("message", messageText)
 		case byeRetryAfter:
 			m.RetryAfterMillis = r.pause("retry_after_millis")
 		}

@@ -57,7 +57,7 @@ func Encode(m engine.Message, meta Meta) ([]byte, error) {
 // that somebody holds on to does not hold on to a large event.
 func Decode(event []byte) (engine.Message, Meta, error) {
 	if len(event) > MaxEvent {
-		return nil, Meta{}, bad("event", "has %d bytes, at most %d are allowed", len(event), MaxEvent)
+		return nil, Meta{}, badField("event", "has %d bytes, at most %d are allowed", len(event), MaxEvent)
 	}
 	env, err := readEvent(event)
 	if err != nil {
@@ -120,7 +120,7 @@ func (w *writer) message(m engine.Message) (messageName, error) {
 		w.bye(m)
 		return byeName, nil
 	}
-	return messageName{}, bad("event", "can not carry a %T", m)
+	return messageName{}, badField("event", "cannot carry a %T", m)
 }
 
 // envelopeSize is room for the event around a message.

@@ -60,7 +60,7 @@ func (w *writer) bool(t tag, v bool) {
 // version writes a version number of protocol or projection.
 func (w *writer) version(t tag, field string, v int) {
 	if v < 0 || v > maxNumber {
-		w.fail(bad(field, "is %d, outside 0 to %d", v, maxNumber))
+		w.fail(badField(field, "is %d, outside 0 to %d", v, maxNumber))
 		return
 	}
 	w.uint(t, uint64(v))
@@ -69,7 +69,7 @@ func (w *writer) version(t tag, field string, v int) {
 // pause writes how long to wait.
 func (w *writer) pause(t tag, field string, millis int64) {
 	if millis < 0 {
-		w.fail(bad(field, "is negative"))
+		w.fail(badField(field, "is negative"))
 		return
 	}
 	w.uint(t, uint64(min(millis, MaxRetryMillis)))
@@ -77,8 +77,8 @@ func (w *writer) pause(t tag, field string, millis int64) {
 
 // string writes a string that has to obey a rule.
 func (w *writer) string(t tag, field string, r rule, s string) {
-	if reason := r.refuse(s); reason != "" {
-		w.fail(bad(field, "%s", reason))
+	if reason := r.violation(s); reason != "" {
+		w.fail(badField(field, "%s", reason))
 		return
 	}
 	if s != "" {
@@ -132,7 +132,7 @@ func (w *writer) fail(err *Error) {
 	}
 }
 
-// failedIn tells whether an entry of a list could not be written, and names it.
+// failedIn reports whether an entry of a list could not be written, and names it.
 // Whoever writes the list stops there, so an error is named once.
 func (w *writer) failedIn(list string, i int) bool {
 	if w.err == nil {

@@ -55,7 +55,7 @@ func (a *API) WaitCount(ctx context.Context, m Match, n int) error {
 	return nil
 }
 
-// ResetCounts starts counting anew.
+// ResetCounts starts counting again.
 func (a *API) ResetCounts() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

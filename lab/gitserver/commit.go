@@ -80,7 +80,7 @@ func (r *Repo) commit(ctx context.Context, message string, files map[string]stri
 		return "", err
 	}
 	defer unlock()
-	// The lock keeps other commits out, but not a push; after one, start anew
+	// The lock keeps other commits out, but not a push; after one, start again
 	// from the pushed commit.
 	for {
 		sha, err := r.tryCommit(ctx, message, files, o)

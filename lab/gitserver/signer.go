@@ -179,7 +179,7 @@ func stopAgent(ctx context.Context, home string) error {
 	return nil
 }
 
-// running tells whether a process lives; one that nobody has collected yet
+// running reports whether a process lives; one that nobody has collected yet
 // does not.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {

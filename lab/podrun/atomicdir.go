@@ -78,7 +78,7 @@ func fill(dir string, files map[string]file) error {
 	return nil
 }
 
-// holds tells whether dir has exactly these files.
+// holds reports whether dir has exactly these files.
 func holds(dir string, files map[string]file) (bool, error) {
 	found := map[string]file{}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

@@ -323,7 +323,7 @@ func TestProcessDiesWithItsParent(t *testing.T) {
 	eventually(t, "the pod's process is gone", func() bool { return !alive(pid) })
 }
 
-// alive tells whether a process runs; one that nobody collected does not.
+// alive reports whether a process runs; one that nobody collected does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -136,7 +136,7 @@ func (p *probe) run(ctx context.Context, report func(error)) {
 	}
 }
 
-// pause waits and tells whether ctx is still on.
+// pause waits and reports whether ctx is still on.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -45,7 +45,7 @@ func (p *Pod) keepRunning(ctx context.Context) {
 	}
 }
 
-// live is one life of the process, from start to end. It tells whether the
+// live is one life of the process, from start to end. It reports whether the
 // end was asked for by Restart.
 func (p *Pod) live(ctx context.Context) (planned bool, err error) {
 	cmd, err := p.command(ctx)
@@ -136,7 +136,7 @@ func (p *Pod) hasStarted(ctx context.Context, failed func(string, error)) (start
 }
 
 // command puts together the process of the next life; variables are read
-// anew, as for a container that is started again.
+// again, as for a container that is started again.
 func (p *Pod) command(ctx context.Context) (*exec.Cmd, error) {
 	env, err := p.o.environment(ctx, p.container)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "make the references anew")
+var update = flag.Bool("update", false, "make the references again")
 
 const root = "../.."
 

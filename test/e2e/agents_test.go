@@ -14,7 +14,7 @@ import (
 )
 
 // onHub runs kubectl against the hub, as its administrator.
-func (w *world) onHub(t testing.TB, input string, args ...string) (string, error) {
+func (w *testEnv) onHub(t testing.TB, input string, args ...string) (string, error) {
 	t.Helper()
 	kubectl := w.Command(t.Context(), "kubectl")
 	cmd := exec.CommandContext(t.Context(), kubectl.Path, append([]string{"--kubeconfig", w.hub.Kubeconfig, "-n", lab.ArgoCDNamespace}, args...)...)
@@ -23,7 +23,7 @@ func (w *world) onHub(t testing.TB, input string, args ...string) (string, error
 	return string(out), err
 }
 
-// agentShows tells whether an Agent has a condition.
+// agentShows reports whether an Agent has a condition.
 func agentShows(of, status, text string) condition {
 	return func(u *unstructured.Unstructured) error {
 		all, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
@@ -106,15 +106,15 @@ func TestAgentObjects(t *testing.T) {
 	})
 	whenAllIsWell(t)
 	t.Run("a suspended agent is cut off, and knows why, until it is resumed", func(t *testing.T) {
-		mark := m.mark(t)
+		mark := m.logOffset(t)
 		began := time.Now()
 		object.patch(t, `{"spec":{"suspended":true}}`)
-		m.says(t, mark, "disconnected from the hub")
+		m.waitForLog(t, mark, "disconnected from the hub")
 		t.Logf("cut off %v after it was asked for", time.Since(began))
-		m.says(t, mark, "suspended on the hub")
+		m.waitForLog(t, mark, "suspended on the hub")
 		object.becomes(t, truth("status.connected", false), agentShows("Connected", "False", "suspended"), agentShows("Synced", "Unknown", ""))
 		w.hub.app("managed", "meanwhile").create(whole, simple("managed"))
-		m.says(t, m.mark(t), "suspended on the hub") // it has asked again, and was sent away again
+		m.waitForLog(t, m.logOffset(t), "suspended on the hub") // it has asked again, and was sent away again
 		spoke.app(lab.ArgoCDNamespace, "meanwhile").isAbsent(t)
 		object.patch(t, `{"spec":{"suspended":false}}`)
 		spoke.app(lab.ArgoCDNamespace, "meanwhile").becomes(t)
@@ -152,20 +152,20 @@ func TestAgentObjects(t *testing.T) {
 		later.delete(t)
 		later.goes(t)
 		w.hub.app("managed", "meanwhile").is(t)
-		mark := m.mark(t)
+		mark := m.logOffset(t)
 		m.start(t)
-		m.says(t, mark, "retired on the hub")
+		m.waitForLog(t, mark, "retired on the hub")
 		object.patch(t, `{"metadata":{"annotations":{"argocd-agent.argoproj-labs.io/retire":null}}}`)
 		m.connected(t)
 	})
 	whenAllIsWell(t)
 	t.Run("a deleted agent is cut off and revoked, and what is users' stays", func(t *testing.T) {
-		mark := m.mark(t)
+		mark := m.logOffset(t)
 		w.hub.app("managed", "meanwhile").is(t)
 		object.delete(t)
-		m.says(t, mark, "deleted on the hub")
+		m.waitForLog(t, mark, "deleted on the hub")
 		object.goes(t)
-		m.says(t, mark, "revoked")
+		m.waitForLog(t, mark, "revoked")
 		w.hub.configMap("argocd-agent-tls-blocklist").becomes(t)
 		w.hub.app("managed", "meanwhile").is(t)
 		spoke.app(lab.ArgoCDNamespace, "meanwhile").is(t)
@@ -176,7 +176,7 @@ func TestAgentObjects(t *testing.T) {
 	t.Run("an agent that is declared comes in; one that is not does not", func(t *testing.T) {
 		d := w.addAgent(t, agentSetup{name: "declared", cluster: "managed", mode: "managed"})
 		d.start(t)
-		d.says(t, 0, "not registered on the hub")
+		d.waitForLog(t, 0, "not registered on the hub")
 		w.hub.agent("declared").isAbsent(t)
 		manifest := `
 apiVersion: argocd-agent.argoproj-labs.io/v1alpha1
@@ -201,11 +201,11 @@ spec: {mode: managed, cluster: {labels: {env: prod}}}
 		crd := w.hub.object(unstructuredResource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", "agents.argocd-agent.argoproj-labs.io")
 		crd.delete(t)
 		crd.goes(t) // so the Agents were let go
-		w.principal.says(t, 0, "the definition of agents is being deleted")
+		w.principal.waitForLog(t, 0, "the definition of agents is being deleted")
 		w.hub.secret("cluster-declared").is(t, label("env", "prod"))
-		mark := w.principal.mark(t)
+		mark := w.principal.logOffset(t)
 		w.principal.restart(t)
-		w.principal.says(t, mark, "does not know agents", "install/crds/agents.yaml")
+		w.principal.waitForLog(t, mark, "does not know agents", "install/crds/agents.yaml")
 		if err := healthy(w.health); err == nil || !strings.Contains(err.Error(), "install/crds/agents.yaml") {
 			t.Errorf("the probe says %v", err)
 		}

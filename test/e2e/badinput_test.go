@@ -15,7 +15,7 @@ import (
 )
 
 // stranger is an agent of the shared world that is not what it should be. It never gets in, and says why.
-func stranger(t *testing.T, w *world, name string, change ...string) *program {
+func stranger(t *testing.T, w *testEnv, name string, change ...string) *program {
 	t.Helper()
 	a := w.managed()
 	args := append([]string{}, a.args...)
@@ -67,11 +67,11 @@ func TestAgentThatCanNotProveWhoItIsSaysWhatIsWrong(t *testing.T) {
 		{"wrong port", []string{"--server-port", "1"}, []string{"refused"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			mark := w.principal.mark(t)
+			mark := w.principal.logOffset(t)
 			p := stranger(t, w, strings.ReplaceAll(c.name, " ", "-"), c.change...)
-			p.says(t, 0, c.agent...)
+			p.waitForLog(t, 0, c.agent...)
 			if c.there != nil {
-				w.principal.says(t, mark, c.there...)
+				w.principal.waitForLog(t, mark, c.there...)
 			}
 			if code := p.terminate(t); code != 0 && p.err != nil && !strings.Contains(p.logged(t), "argocd-agent:") {
 				t.Errorf("it ended with %d and no reason", code)
@@ -127,11 +127,11 @@ func TestClusterThatIsNotReadyAtTheStart(t *testing.T) {
 		}
 		w.principal.start(t)
 		w.managed().start(t)
-		w.principal.says(t, 0, "waiting for the API server")
-		w.managed().says(t, 0, "waiting for the API server")
+		w.principal.waitForLog(t, 0, "waiting for the API server")
+		w.managed().waitForLog(t, 0, "waiting for the API server")
 		for _, component := range []string{"managed/kube-apiserver", "hub/kube-apiserver"} {
 			if component == "hub/kube-apiserver" { // the agent is there already, and hears what it waits for
-				w.managed().says(t, 0, "the hub is not ready", "it waits for its API server")
+				w.managed().waitForLog(t, 0, "the hub is not ready", "it waits for its API server")
 			}
 			if err := l.Restart(t.Context(), component); err != nil {
 				t.Fatal(err)
@@ -149,12 +149,12 @@ func TestClusterThatIsNotReadyAtTheStart(t *testing.T) {
 			}
 		}
 		replaceRules(t, role, kept)
-		mark := w.managed().mark(t)
+		mark := w.managed().logOffset(t)
 		w.managed().restart(t)
-		w.managed().says(t, mark, "can not read", "configmaps", "forbidden")
+		w.managed().waitForLog(t, mark, "cannot read", "configmaps", "forbidden")
 		w.hub.app("managed", "rest").create(t, simple("managed"))
 		spoke.app(lab.ArgoCDNamespace, "rest").becomes(t)
-		await(t, "the probe to name what can not be read", func() error {
+		await(t, "the probe to name what cannot be read", func() error {
 			if err := healthy(w.managed().health); err == nil || !strings.Contains(err.Error(), "configmaps") {
 				return os.ErrInvalid
 			}
@@ -170,10 +170,10 @@ func TestClusterThatIsNotReadyAtTheStart(t *testing.T) {
 		w.managed().kill(t)
 		w.hub.object(namespaces, "", "nowhere").delete(t)
 		w.hub.object(namespaces, "", "nowhere").goes(t)
-		mark := w.principal.mark(t)
+		mark := w.principal.logOffset(t)
 		auto.start(t)
 		spoke.app(lab.ArgoCDNamespace, "homeless").create(t, simple("in-cluster"))
-		w.principal.says(t, mark, "nowhere", "not found")
+		w.principal.waitForLog(t, mark, "nowhere", "not found")
 		w.hub.ensureNamespace(t, "nowhere")
 		w.hub.app("nowhere", "homeless").becomes(t)
 		auto.kill(t)
@@ -182,9 +182,9 @@ func TestClusterThatIsNotReadyAtTheStart(t *testing.T) {
 		crd := spoke.object(unstructuredResource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", "appprojects.argoproj.io")
 		crd.delete(t)
 		crd.goes(t)
-		mark := w.managed().mark(t)
+		mark := w.managed().logOffset(t)
 		w.managed().start(t)
-		w.managed().says(t, mark, "CRD installed")
+		w.managed().waitForLog(t, mark, "CRD installed")
 		w.managed().kill(t)
 	})
 }

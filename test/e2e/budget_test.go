@@ -18,7 +18,7 @@ import (
 type heldItem struct{ Agent, Kind, What, ID string }
 
 // held asks argocd-agentctl what is held for an agent.
-func (w *world) held(t testing.TB, agent string) (found []heldItem, err error) {
+func (w *testEnv) held(t testing.TB, agent string) (found []heldItem, err error) {
 	t.Helper()
 	file, err := buildCLI()
 	if err != nil {

@@ -41,10 +41,10 @@ func TestABurstOfApplicationsAndStatusesLosesNone(t *testing.T) {
 	await(t, "the last status of all on the hub", func() error { return countIs(w.hub, "managed", apps, "status.sync.revision", last) })
 
 	t.Run("all of them gone at once is held until somebody confirms", func(t *testing.T) {
-		mark := w.principal.mark(t)
+		mark := w.principal.logOffset(t)
 		w.principal.args = append(w.principal.args, "--label-selector", "nobody=has")
 		w.principal.restart(t)
-		line := w.principal.says(t, mark, "held back", "scope=application", "confirm=")
+		line := w.principal.waitForLog(t, mark, "held back", "scope=application", "confirm=")
 		if err := countIs(spoke, lab.ArgoCDNamespace, apps, "", ""); err != nil {
 			t.Errorf("Applications on the spoke: %v", err)
 		}
@@ -81,7 +81,7 @@ func parallel(t *testing.T, n int, do func(int) error) {
 }
 
 // countIs counts Applications, those with a value at a path if one is given.
-func countIs(s *site, namespace string, n int, path, value string) error {
+func countIs(s *clusterClient, namespace string, n int, path, value string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), *patience)
 	defer cancel()
 	list, err := s.client.Resource(applications).Namespace(namespace).List(ctx, metav1.ListOptions{})

@@ -14,7 +14,7 @@ import (
 )
 
 // repository makes a repository of the test's own from a sample.
-func (w *world) repository(t testing.TB, sample string) (*gitserver.Repo, string) {
+func (w *testEnv) repository(t testing.TB, sample string) (*gitserver.Repo, string) {
 	t.Helper()
 	store, err := w.Repositories()
 	if err != nil {
@@ -59,7 +59,7 @@ type commanded struct {
 }
 
 // newCommanded makes one that is synced by command only, and waits until both sides have it.
-func newCommanded(t testing.TB, w *world, mode, name string) commanded {
+func newCommanded(t testing.TB, w *testEnv, mode, name string) commanded {
 	t.Helper()
 	agent := w.agents[mode]
 	repo, url := w.repository(t, gitserver.SamplePlain)
@@ -81,7 +81,7 @@ func newCommanded(t testing.TB, w *world, mode, name string) commanded {
 }
 
 // inBothModes runs a scenario for a managed and for an autonomous agent.
-func inBothModes(t *testing.T, name string, scenario func(*testing.T, *world, commanded)) {
+func inBothModes(t *testing.T, name string, scenario func(*testing.T, *testEnv, commanded)) {
 	t.Helper()
 	for _, mode := range []string{"managed", "autonomous"} {
 		t.Run(mode, func(t *testing.T) {
@@ -92,7 +92,7 @@ func inBothModes(t *testing.T, name string, scenario func(*testing.T, *world, co
 }
 
 func TestSyncFromTheHub(t *testing.T) {
-	inBothModes(t, "sync", func(t *testing.T, w *world, app commanded) {
+	inBothModes(t, "sync", func(t *testing.T, w *testEnv, app commanded) {
 		w.argocd(t, "app", "sync", app.name, "--dry-run")
 		app.spoke.becomes(t, noOperation, field("status.operationState.phase", "Succeeded"))
 		app.workload.isAbsent(t)
@@ -123,7 +123,7 @@ func TestSyncFromTheHub(t *testing.T) {
 }
 
 func TestRollbackFromTheHub(t *testing.T) {
-	inBothModes(t, "rollback", func(t *testing.T, w *world, app commanded) {
+	inBothModes(t, "rollback", func(t *testing.T, w *testEnv, app commanded) {
 		w.argocd(t, "app", "sync", app.name)
 		commit(t, app.repo, map[string]string{"configmap.yaml": configMapManifest("guestbook", "again")})
 		w.argocd(t, "app", "sync", app.name)
@@ -136,7 +136,7 @@ func TestRollbackFromTheHub(t *testing.T) {
 }
 
 func TestRefreshFromTheHubReturnsWithTheNewState(t *testing.T) {
-	inBothModes(t, "refresh", func(t *testing.T, w *world, app commanded) {
+	inBothModes(t, "refresh", func(t *testing.T, w *testEnv, app commanded) {
 		for _, how := range []string{"--refresh", "--hard-refresh"} {
 			sha := commit(t, app.repo, map[string]string{"configmap.yaml": configMapManifest("guestbook", "a"+how)})
 			answer := w.argocd(t, "app", "get", app.name, how, "-o", "json")
@@ -149,7 +149,7 @@ func TestRefreshFromTheHubReturnsWithTheNewState(t *testing.T) {
 }
 
 func TestTwoClicksAreTwoSyncs(t *testing.T) {
-	inBothModes(t, "clicks", func(t *testing.T, w *world, app commanded) {
+	inBothModes(t, "clicks", func(t *testing.T, w *testEnv, app commanded) {
 		for range 2 {
 			w.argocd(t, "app", "sync", app.name, "--revision", app.first)
 		}
@@ -170,7 +170,7 @@ func TestSyncIsRefusedWhileOneIsPending(t *testing.T) {
 }
 
 func TestSyncGivenWhileTheAgentIsAwayIsCarriedOutOnce(t *testing.T) {
-	inBothModes(t, "away", func(t *testing.T, w *world, app commanded) {
+	inBothModes(t, "away", func(t *testing.T, w *testEnv, app commanded) {
 		agent := w.agents[strings.Split(app.name, "/")[0]]
 		agent.kill(t)
 		w.argocd(t, "app", "sync", app.name, "--async")

@@ -51,7 +51,7 @@ func allNamespaces(t testing.TB, c *lab.Cluster) {
 	}
 }
 
-func fansOut(t *testing.T, w *world, api *lab.FaultyAPI) {
+func fansOut(t *testing.T, w *testEnv, api *lab.FaultyAPI) {
 	set := w.hub.object(appSets, lab.ArgoCDNamespace, "fan")
 	set.create(t, appSetOf(w.plain("{{.name}}", "fan"), "east", "west"))
 	for _, name := range []string{"east", "west"} {
@@ -83,7 +83,7 @@ func fansOut(t *testing.T, w *world, api *lab.FaultyAPI) {
 	}
 }
 
-func keepsItsNamespace(t *testing.T, w *world) {
+func keepsItsNamespace(t *testing.T, w *testEnv) {
 	app := w.hub.app("teams", "housed")
 	app.create(t, w.plain("east", "housed").object())
 	app.becomes(t, synced, healthyApp)
@@ -92,7 +92,7 @@ func keepsItsNamespace(t *testing.T, w *world) {
 	w.argocd(t, "app", "get", "teams/housed", "--refresh")
 }
 
-func moves(t *testing.T, w *world) {
+func moves(t *testing.T, w *testEnv) {
 	app := w.hub.app(lab.ArgoCDNamespace, "mover")
 	wish := w.plain("east", "mover")
 	wish.cascade = true
@@ -110,7 +110,7 @@ func moves(t *testing.T, w *world) {
 	})
 }
 
-func survivesFaults(t *testing.T, w *world, api *lab.FaultyAPI) {
+func survivesFaults(t *testing.T, w *testEnv, api *lab.FaultyAPI) {
 	writes := faultproxy.Match{Verbs: faultproxy.WriteVerbs, Path: regexp.MustCompile(`/applications`)}
 	defer api.RemoveAll()
 	for _, fault := range []faultproxy.Action{faultproxy.Conflict(), faultproxy.InternalError(), faultproxy.Unavailable(), faultproxy.TooManyRequests(1), faultproxy.Abort()} {
@@ -127,7 +127,7 @@ func survivesFaults(t *testing.T, w *world, api *lab.FaultyAPI) {
 	app.becomes(t, synced, healthyApp)
 }
 
-func selects(t *testing.T, w *world) {
+func selects(t *testing.T, w *testEnv) {
 	wish := w.plain("east", "chosen")
 	wish.cascade = true
 	other := w.hub.app(lab.ArgoCDNamespace, "not-chosen")

@@ -15,7 +15,7 @@ import (
 
 // These tests break clusters. They need no Argo CD: what its controller would write, they write themselves.
 
-func bareWorld(t *testing.T, spokes ...string) *world {
+func bareWorld(t *testing.T, spokes ...string) *testEnv {
 	t.Helper()
 	var wishes []lab.Spoke
 	for _, name := range spokes {
@@ -63,16 +63,16 @@ func TestHubRestoredFromAnOldSnapshotDeletesNothingAndRepeatsNothing(t *testing.
 	}
 	commandedCopy.becomes(t, label("age", "99"))
 
-	mark := w.principal.mark(t)
+	mark := w.principal.logOffset(t)
 	if err := w.hub.Restore(t.Context(), snapshot); err != nil {
 		t.Fatal(err)
 	}
 	if code := w.principal.wait(t); code == 0 { // what it knows is of no use; Kubernetes starts it again
 		t.Errorf("it ended as if all were well")
 	}
-	w.principal.says(t, mark, "went back in time")
+	w.principal.waitForLog(t, mark, "went back in time")
 	w.principal.start(t)
-	line := w.principal.says(t, mark, "held back", "confirm=", "store-")
+	line := w.principal.waitForLog(t, mark, "held back", "confirm=", "store-")
 	w.hub.app("managed", "after").create(t, simple("managed")) // goes on meanwhile, and comes after
 	spoke.app(lab.ArgoCDNamespace, "after").becomes(t)
 	if err := countIs(spoke, lab.ArgoCDNamespace, 13, "", ""); err != nil {
@@ -81,7 +81,7 @@ func TestHubRestoredFromAnOldSnapshotDeletesNothingAndRepeatsNothing(t *testing.
 	commandedCopy.is(t, noOperation)
 
 	confirm(t, w, line)
-	w.principal.says(t, mark, "nothing is held back")
+	w.principal.waitForLog(t, mark, "nothing is held back")
 	confirmed := 0
 	await(t, "what the hub no longer has to leave", func() error {
 		held := heldLines(w.principal.logged(t)[mark:]) // what is missing is shown, and confirmed on its own
@@ -109,12 +109,12 @@ func finishOperation(t *testing.T, app object) {
 var command = regexp.MustCompile(`argocd-agent\.argoproj-labs\.io/confirm=([^\s"\\]+)`)
 
 // confirm does what the log says.
-func confirm(t *testing.T, w *world, line string) {
+func confirm(t *testing.T, w *testEnv, line string) {
 	t.Helper()
 	confirmFor(t, w, "managed", line)
 }
 
-func confirmFor(t *testing.T, w *world, agent, line string) {
+func confirmFor(t *testing.T, w *testEnv, agent, line string) {
 	t.Helper()
 	found := command.FindStringSubmatch(line)
 	if found == nil {
@@ -148,13 +148,13 @@ func TestAnotherClusterUnderAKnownNameIsRefusedUntilConfirmed(t *testing.T) {
 	t.Cleanup(func() { first.signal(9) })
 
 	t.Run("a clone gets nothing and disturbs nobody", func(t *testing.T) {
-		mark := spare.mark(t)
+		mark := spare.logOffset(t)
 		spare.start(t)
-		line := spare.says(t, mark, "WrongCluster")
+		line := spare.waitForLog(t, mark, "WrongCluster")
 		if !strings.Contains(line, "confirm") {
 			t.Errorf("the agent does not say what to do: %s", line)
 		}
-		w.principal.says(t, 0, "agent refused", "WrongCluster")
+		w.principal.waitForLog(t, 0, "agent refused", "WrongCluster")
 		w.hub.app("managed", "meanwhile").create(whole, simple("managed"))
 		first.spoke.app(lab.ArgoCDNamespace, "meanwhile").becomes(t)
 		first.connected(t)
@@ -181,11 +181,11 @@ func TestOfTwoAgentsOfOneClusterTheNewerWins(t *testing.T) {
 	first := w.managed()
 	second := w.addAgent(t, agentSetup{name: "managed", cluster: "managed", mode: "managed"})
 	t.Cleanup(func() { first.signal(9) })
-	mark := w.principal.mark(t)
+	mark := w.principal.logOffset(t)
 	second.start(t)
 	second.connected(t)
 	first.disconnected(t)
-	first.says(t, 0, "Superseded")
+	first.waitForLog(t, 0, "Superseded")
 	for i := range 3 {
 		name := fmt.Sprintf("app-%d", i)
 		w.hub.app("managed", name).create(t, simple("managed"))

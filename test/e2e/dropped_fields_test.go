@@ -23,7 +23,7 @@ func TestDroppedFieldIsNamedOnTheHubAndArrivesAfterTheCRDUpgrade(t *testing.T) {
 	w := shared(t)
 	for _, c := range []struct {
 		name           string
-		replica        *site
+		replica        *clusterClient
 		owned, replied object
 		shown          object
 		destination    string
@@ -65,7 +65,7 @@ func TestDroppedFieldIsNamedOnTheHubAndArrivesAfterTheCRDUpgrade(t *testing.T) {
 }
 
 // downgrade removes the field from a cluster's CRD, and returns what puts it back.
-func downgrade(t *testing.T, crd object, cluster *site) (upgrade func()) {
+func downgrade(t *testing.T, crd object, cluster *clusterClient) (upgrade func()) {
 	t.Helper()
 	path := "schema.openAPIV3Schema.properties.spec.properties.syncPolicy.properties.automated.properties"
 	change := func(f func(properties map[string]any)) {

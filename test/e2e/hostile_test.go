@@ -31,7 +31,7 @@ type mallory struct {
 }
 
 // dialAs connects under a name and greets in a mode; what comes back is left in got.
-func dialAs(t *testing.T, w *world, name, mode string) *mallory {
+func dialAs(t *testing.T, w *testEnv, name, mode string) *mallory {
 	t.Helper()
 	cert := w.pki.forADay(t, name)
 	conn, err := grpc.NewClient("127.0.0.1:"+w.port, grpc.WithTransportCredentials(credentials.NewTLS(w.pki.client(t, &cert))))
@@ -119,7 +119,7 @@ type victim struct {
 	before *unstructured.Unstructured
 }
 
-func victims(t *testing.T, w *world) []victim {
+func victims(t *testing.T, w *testEnv) []victim {
 	t.Helper()
 	w.hub.project("victim").create(t, projectOf("managed"))
 	w.hub.secret("victim-repo").create(t, secretOf("repository", map[string]string{

@@ -40,7 +40,7 @@ var buildCLI = sync.OnceValues(func() (string, error) {
 })
 
 // ctl runs the CLI as an administrator of a cluster and returns what it prints.
-func (s *site) ctl(t testing.TB, args ...string) string {
+func (s *clusterClient) ctl(t testing.TB, args ...string) string {
 	t.Helper()
 	file, err := buildCLI()
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *site) ctl(t testing.TB, args ...string) string {
 }
 
 // joinWorld is a hub that has nothing but what the principal makes itself, and a cluster that has nothing at all.
-func joinWorld(t *testing.T) (w *world, a *agent) {
+func joinWorld(t *testing.T) (w *testEnv, a *agent) {
 	t.Helper()
 	w = newWorld(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})})
 	t.Cleanup(w.close)
@@ -89,7 +89,7 @@ func onlySecrets(args []string) []string {
 }
 
 // token has the hub make a line to join with, by way of the agent's link.
-func (w *world) token(t testing.TB, a *agent, args ...string) string {
+func (w *testEnv) token(t testing.TB, a *agent, args ...string) string {
 	t.Helper()
 	return w.hub.ctl(t, append([]string{"agent", "join-token", "w1", "--mode", "managed", "--address", a.link.Addr(), "-o", "name"}, args...)...)
 }
@@ -131,7 +131,7 @@ func TestLifeOfAnAgentsCertificate(t *testing.T) {
 	w, a := joinWorld(t)
 	for _, step := range []struct {
 		title string
-		run   func(*testing.T, *world, *agent)
+		run   func(*testing.T, *testEnv, *agent)
 	}{
 		{"a cluster joins by one line", clusterJoins},
 		{"the CA is replaced without losing a session", authorityIsReplaced},
@@ -144,7 +144,7 @@ func TestLifeOfAnAgentsCertificate(t *testing.T) {
 	}
 }
 
-func clusterJoins(t *testing.T, w *world, a *agent) {
+func clusterJoins(t *testing.T, w *testEnv, a *agent) {
 	t.Helper()
 	line := w.token(t, a, "--label", "env=prod")
 	began := time.Now()
@@ -185,9 +185,9 @@ func clusterJoins(t *testing.T, w *world, a *agent) {
 		a.kill(t)
 		a.spoke.secret("argocd-agent-client-tls").delete(t)
 		a.give(t, line)
-		mark := a.mark(t)
+		mark := a.logOffset(t)
 		a.start(t)
-		a.says(t, mark, "can not join the hub", "this join token was used at", "join-token w1")
+		a.waitForLog(t, mark, "cannot join the hub", "this join token was used at", "join-token w1")
 		// A new one gets the cluster in again, without a restart.
 		a.spoke.secret("argocd-agent-join").patch(t, fmt.Sprintf(`{"data":{"tls.key":null},"stringData":{"token":%q}}`, w.token(t, a)))
 		a.connected(t)
@@ -195,7 +195,7 @@ func clusterJoins(t *testing.T, w *world, a *agent) {
 }
 
 // lostSessions counts how often the agent's session has ended, as both sides tell it.
-func lostSessions(t testing.TB, w *world, a *agent, hubMark, agentMark int) int {
+func lostSessions(t testing.TB, w *testEnv, a *agent, hubMark, agentMark int) int {
 	t.Helper()
 	return strings.Count(w.principal.logged(t)[hubMark:], "agent disconnected") + strings.Count(a.logged(t)[agentMark:], "disconnected from the hub")
 }
@@ -213,11 +213,11 @@ func (a *agent) renews(t *testing.T, old *x509.Certificate) *x509.Certificate {
 	return now
 }
 
-func authorityIsReplaced(t *testing.T, w *world, a *agent) {
+func authorityIsReplaced(t *testing.T, w *testEnv, a *agent) {
 	t.Helper()
 	client := a.spoke.secret("argocd-agent-client-tls")
 	before := leafOf(t, secretData(t, client.get(t), "tls.crt"))
-	hubMark, agentMark := w.principal.mark(t), a.mark(t)
+	hubMark, agentMark := w.principal.logOffset(t), a.logOffset(t)
 
 	began := time.Now()
 	w.hub.ctl(t, "pki", "rotate")
@@ -247,23 +247,23 @@ func authorityIsReplaced(t *testing.T, w *world, a *agent) {
 				return nil
 			})
 		}
-		mark := w.principal.mark(t)
+		mark := w.principal.logOffset(t)
 		a.link.Reset()
-		w.principal.says(t, mark, "agent disconnected")
-		w.principal.says(t, mark, "agent connected")
+		w.principal.waitForLog(t, mark, "agent disconnected")
+		w.principal.waitForLog(t, mark, "agent connected")
 		a.connected(t)
 		t.Logf("connects %s the overlap", step)
 	}
 }
 
-func revocationCuts(t *testing.T, w *world, a *agent) {
+func revocationCuts(t *testing.T, w *testEnv, a *agent) {
 	t.Helper()
 	cut := func(what string, do func()) {
 		t.Helper()
-		mark := w.principal.mark(t)
+		mark := w.principal.logOffset(t)
 		began := time.Now()
 		do()
-		w.principal.says(t, mark, "agent disconnected")
+		w.principal.waitForLog(t, mark, "agent disconnected")
 		t.Logf("%s: cut after %s", what, time.Since(began).Round(time.Millisecond))
 		a.disconnected(t)
 	}
@@ -273,23 +273,23 @@ func revocationCuts(t *testing.T, w *world, a *agent) {
 
 	leaf := leafOf(t, secretData(t, a.spoke.secret("argocd-agent-client-tls").get(t), "tls.crt"))
 	cut("revoked", func() { w.hub.ctl(t, "blocklist", "tls", "add", fingerprintOf(leaf)) })
-	mark := w.principal.mark(t)
-	w.principal.says(t, mark, "TLS handshake failed", "is revoked")
+	mark := w.principal.logOffset(t)
+	w.principal.waitForLog(t, mark, "TLS handshake failed", "is revoked")
 	w.hub.ctl(t, "blocklist", "tls", "remove", fingerprintOf(leaf))
 	a.connected(t)
 }
 
-func deletedStaysAway(t *testing.T, w *world, a *agent) {
+func deletedStaysAway(t *testing.T, w *testEnv, a *agent) {
 	t.Helper()
 	// It is connected with one certificate and has another by now.
 	old := leafOf(t, secretData(t, a.spoke.secret("argocd-agent-client-tls").get(t), "tls.crt"))
 	w.hub.ctl(t, "pki", "rotate")
 	next := a.renews(t, old)
-	mark := w.principal.mark(t)
+	mark := w.principal.logOffset(t)
 	w.hub.agent("w1").delete(t)
 	a.disconnected(t)
 	w.hub.agent("w1").goes(t)
-	w.principal.says(t, mark, "TLS handshake failed", "is revoked", fingerprintOf(next))
+	w.principal.waitForLog(t, mark, "TLS handshake failed", "is revoked", fingerprintOf(next))
 	w.hub.agent("w1").isAbsent(t)
 	// A new line lets it in again.
 	a.kill(t)

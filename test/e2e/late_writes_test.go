@@ -39,11 +39,11 @@ func TestWhatWaitsForTheAPIServerIsNotDoneAfterItsSession(t *testing.T) {
 
 	creates := faultproxy.Match{Verbs: []string{"create"}, Path: regexp.MustCompile(`/applications$`)}
 	fault := api.Add(faultproxy.Rule{Match: creates, Do: faultproxy.TooManyRequests(30)})
-	mark := agent.mark(t)
+	mark := agent.logOffset(t)
 	wish := appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "late"}
 	app := func(i int) object { return w.hub.app("managed", fmt.Sprintf("late-%d", i)) }
 	app(0).create(t, wish.object())
-	agent.says(t, mark, "can not take writes just now")
+	agent.waitForLog(t, mark, "cannot take writes just now")
 	for i := 1; i < 4; i++ { // behind it
 		app(i).create(t, wish.object())
 	}

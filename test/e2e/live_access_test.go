@@ -19,7 +19,7 @@ import (
 // UI and the argocd CLI do.
 func TestLiveAccess(t *testing.T) {
 	w := liveWorld(t)
-	for mode, make := range map[string]func(testing.TB, *world, string) *subject{"managed": managedSubject, "autonomous": autonomousSubject} {
+	for mode, make := range map[string]func(testing.TB, *testEnv, string) *subject{"managed": managedSubject, "autonomous": autonomousSubject} {
 		t.Run(mode, func(t *testing.T) { everyView(t, make(t, w, "live")) })
 	}
 	t.Run("kubectl through the hub", func(t *testing.T) { kubectlThroughHub(t, w) })
@@ -266,7 +266,7 @@ func logs(t *testing.T, s *subject) {
 }
 
 // appOfApps opens, from the hub, Applications that only the spoke's Argo CD knows by their names.
-func appOfApps(t *testing.T, w *world) {
+func appOfApps(t *testing.T, w *testEnv) {
 	t.Helper()
 	spoke := w.autonomous().spoke
 	parent := spoke.app(lab.ArgoCDNamespace, "family")

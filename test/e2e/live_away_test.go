@@ -28,7 +28,7 @@ type clusterRow struct {
 	}
 }
 
-func (w *world) cluster(name string) (clusterRow, error) {
+func (w *testEnv) cluster(name string) (clusterRow, error) {
 	client, err := w.HTTPClient()
 	if err != nil {
 		return clusterRow{}, err
@@ -55,7 +55,7 @@ func (w *world) cluster(name string) (clusterRow, error) {
 }
 
 // pageShows waits until Argo CD's cluster page says so of a cluster.
-func (w *world) pageShows(t testing.TB, name string, is func(clusterRow) bool) {
+func (w *testEnv) pageShows(t testing.TB, name string, is func(clusterRow) bool) {
 	t.Helper()
 	await(t, "the cluster page to show the state of "+name, func() error {
 		row, err := w.cluster(name)
@@ -66,7 +66,7 @@ func (w *world) pageShows(t testing.TB, name string, is func(clusterRow) bool) {
 	})
 }
 
-func clusterPage(t *testing.T, w *world) {
+func clusterPage(t *testing.T, w *testEnv) {
 	t.Helper()
 	managedSubject(t, w, "counted")
 	is := func(status, message string) func(clusterRow) bool {
@@ -99,7 +99,7 @@ func clusterPage(t *testing.T, w *world) {
 }
 
 // redisKeys lists keys of a site's Redis, and how many seconds they live.
-func (s *site) redisKeys(t testing.TB, pattern string) map[string]int {
+func (s *clusterClient) redisKeys(t testing.TB, pattern string) map[string]int {
 	t.Helper()
 	found := map[string]int{}
 	for key := range strings.FieldsSeq(s.redisDo(t, "--scan", "--pattern", pattern)) {
@@ -110,7 +110,7 @@ func (s *site) redisKeys(t testing.TB, pattern string) map[string]int {
 	return found
 }
 
-func interruptions(t *testing.T, w *world) {
+func interruptions(t *testing.T, w *testEnv) {
 	t.Helper()
 	s := managedSubject(t, w, "interrupted")
 	pod := s.pod(t)

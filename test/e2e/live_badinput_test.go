@@ -19,7 +19,7 @@ import (
 )
 
 // redisDo asks a site's Redis something, as its Argo CD could.
-func (s *site) redisDo(t testing.TB, args ...string) string {
+func (s *clusterClient) redisDo(t testing.TB, args ...string) string {
 	t.Helper()
 	_, port, _ := strings.Cut(s.Redis.Address, ":")
 	out, err := exec.Command("redis-cli", append([]string{"-p", port, "-a", s.Redis.Password, "--no-auth-warning"}, args...)...).CombinedOutput()
@@ -30,7 +30,7 @@ func (s *site) redisDo(t testing.TB, args ...string) string {
 }
 
 // proxyClient asks the resource proxy with a certificate of that name.
-func (w *world) proxyClient(t testing.TB, from *authority, name string) (*http.Client, pair) {
+func (w *testEnv) proxyClient(t testing.TB, from *authority, name string) (*http.Client, pair) {
 	t.Helper()
 	issuer := *from
 	issuer.folder, issuer.serial = t.TempDir(), from.serial+2000
@@ -43,7 +43,7 @@ func (w *world) proxyClient(t testing.TB, from *authority, name string) (*http.C
 	return &http.Client{Transport: transport, Timeout: time.Minute}, cert
 }
 
-func liveBadInput(t *testing.T, w *world) {
+func liveBadInput(t *testing.T, w *testEnv) {
 	t.Helper()
 	s := managedSubject(t, w, "attacked")
 	url := "https://" + w.live.resources
@@ -184,7 +184,7 @@ func liveBadInput(t *testing.T, w *world) {
 }
 
 // rawRequest sends bytes to the resource proxy as a client that is let in, and returns the code of the answer, or 0.
-func rawRequest(t *testing.T, w *world, request string) (int, string) {
+func rawRequest(t *testing.T, w *testEnv, request string) (int, string) {
 	t.Helper()
 	issuer := *w.pki
 	issuer.folder, issuer.serial = t.TempDir(), w.pki.serial+3000
@@ -209,7 +209,7 @@ func rawRequest(t *testing.T, w *world, request string) (int, string) {
 	return code, string(buffer[:n])
 }
 
-func redisBadInput(t *testing.T, w *world, s *subject) {
+func redisBadInput(t *testing.T, w *testEnv, s *subject) {
 	t.Helper()
 	talk := func(text string) string {
 		conn, err := net.Dial("tcp", w.live.redis)
@@ -261,7 +261,7 @@ func redisBadInput(t *testing.T, w *world, s *subject) {
 }
 
 // livePolicy is what the spoke's own settings forbid, whoever asks.
-func livePolicy(t *testing.T, w *world) {
+func livePolicy(t *testing.T, w *testEnv) {
 	t.Helper()
 	s := managedSubject(t, w, "guarded")
 	pod := s.pod(t)

@@ -8,7 +8,7 @@ import (
 
 // liveByDestination is live access where Applications are placed by their destination: in Argo CD's own namespace, and in
 // another.
-func liveByDestination(t *testing.T, w *world) {
+func liveByDestination(t *testing.T, w *testEnv) {
 	t.Helper()
 	for _, a := range w.agents {
 		liveRights(t, a.spoke.Cluster)

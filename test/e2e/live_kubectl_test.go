@@ -86,7 +86,7 @@ func (r *running) ends(t testing.TB) {
 }
 
 // kubectlThroughHub is what a person does with kubectl and a kubeconfig that leads to the principal.
-func kubectlThroughHub(t *testing.T, w *world) {
+func kubectlThroughHub(t *testing.T, w *testEnv) {
 	t.Helper()
 	s := managedSubject(t, w, "by-hand")
 	config := w.kubeconfig(t, "managed")
@@ -136,7 +136,7 @@ func kubectlThroughHub(t *testing.T, w *world) {
 }
 
 // forwarded talks to a port of a pod. Simulated pods say everything back.
-func forwarded(t *testing.T, w *world, config, namespace, pod string, env ...string) {
+func forwarded(t *testing.T, w *testEnv, config, namespace, pod string, env ...string) {
 	t.Helper()
 	command := w.hubCommand(t, config, "-n", namespace, "port-forward", pod, ":80")
 	command.Env = append(command.Env, env...)

@@ -24,7 +24,7 @@ import (
 
 // subject is an Application that people look at from the hub, with Argo CD's API as its UI uses it.
 type subject struct {
-	w        *world
+	w        *testEnv
 	agent    *agent
 	hub      object // the Application on the hub
 	project  string // there
@@ -65,7 +65,7 @@ spec:
 }
 
 // liveRepository is where that is.
-func liveRepository(t testing.TB, w *world) string {
+func liveRepository(t testing.TB, w *testEnv) string {
 	t.Helper()
 	store, err := w.Repositories()
 	if err != nil {
@@ -319,7 +319,7 @@ func (s *subject) scale(t testing.TB, replicas int) {
 func fresh(name string) string { return fmt.Sprintf("%s-%x", name, time.Now().UnixNano()&0xffffff) }
 
 // managedSubject is an Application of the managed agent, under namespace mapping.
-func managedSubject(t testing.TB, w *world, name string) *subject {
+func managedSubject(t testing.TB, w *testEnv, name string) *subject {
 	t.Helper()
 	name = fresh(name)
 	s := &subject{w: w, agent: w.managed(), hub: w.hub.app("managed", name), project: "default", workload: name}
@@ -328,7 +328,7 @@ func managedSubject(t testing.TB, w *world, name string) *subject {
 }
 
 // autonomousSubject is an Application of the autonomous agent.
-func autonomousSubject(t testing.TB, w *world, name string) *subject {
+func autonomousSubject(t testing.TB, w *testEnv, name string) *subject {
 	t.Helper()
 	name = fresh(name)
 	s := &subject{w: w, agent: w.autonomous(), hub: w.hub.app("autonomous", name), project: "autonomous-default", workload: name}
@@ -341,7 +341,7 @@ func (k kindOf) resource() schema.GroupVersionResource {
 }
 
 // destinedSubject is an Application that is placed by its destination, and keeps its namespace on the spoke.
-func destinedSubject(t testing.TB, w *world, agent, namespace, name string) *subject {
+func destinedSubject(t testing.TB, w *testEnv, agent, namespace, name string) *subject {
 	t.Helper()
 	name = fresh(name)
 	s := &subject{w: w, agent: w.agents[agent], hub: w.hub.app(namespace, name), project: "default", workload: name}

@@ -23,7 +23,7 @@ type live struct {
 const accessSecret = "argocd-agent-resource-proxy-client"
 
 // liveOfPrincipal prepares live access on the hub and returns the principal's flags for it.
-func (w *world) liveOfPrincipal(t testing.TB) []string {
+func (w *testEnv) liveOfPrincipal(t testing.TB) []string {
 	t.Helper()
 	port := w.freePort(t)
 	w.live.resources = "127.0.0.1:" + port
@@ -39,7 +39,7 @@ func (w *world) liveOfPrincipal(t testing.TB) []string {
 	return append(flags, "--redis-proxy-port", port, "--redis-server-address", w.hub.Redis.Address, "--redis-password", w.hub.Redis.Password)
 }
 
-func liveOfAgent(s *site) []string {
+func liveOfAgent(s *clusterClient) []string {
 	if s.Redis.Address == "" {
 		return []string{"--enable-resource-proxy=false"}
 	}
@@ -47,7 +47,7 @@ func liveOfAgent(s *site) []string {
 }
 
 // storeAccess puts a client certificate on the hub, for the cluster Secrets that the principal makes.
-func (w *world) storeAccess(t testing.TB) {
+func (w *testEnv) storeAccess(t testing.TB) {
 	t.Helper()
 	argocd := w.pki.forADay(t, "argocd-server")
 	data := map[string]any{}
@@ -80,7 +80,7 @@ func liveRights(t testing.TB, c *lab.Cluster) {
 
 // serveArgoCD lets the hub's argocd-server see what the agents' Argo CD have cached. The first of the shells that it tries
 // for a terminal is in no pod.
-func (w *world) serveArgoCD(t testing.TB) {
+func (w *testEnv) serveArgoCD(t testing.TB) {
 	t.Helper()
 	w.hub.configMap("argocd-cm").patch(t, `{"data":{"exec.shells":"no-such-shell,sh,bash"}}`)
 	if err := w.Restart(t.Context(), "hub/argocd-server", lab.Flag("--redis", w.live.redis)); err != nil {
@@ -89,7 +89,7 @@ func (w *world) serveArgoCD(t testing.TB) {
 }
 
 // kubeconfig is for kubectl through the hub, with a certificate of that name.
-func (w *world) kubeconfig(t testing.TB, name string) string {
+func (w *testEnv) kubeconfig(t testing.TB, name string) string {
 	t.Helper()
 	authority := *w.pki
 	authority.folder, authority.serial = t.TempDir(), authority.serial+1000 // the agent's own certificate stays
@@ -106,7 +106,7 @@ contexts: [{name: hub, context: {cluster: hub, user: hub}}]}`, w.live.resources,
 }
 
 // throughHub runs kubectl with a kubeconfig that leads to the principal.
-func (w *world) throughHub(t testing.TB, kubeconfig string, args ...string) string {
+func (w *testEnv) throughHub(t testing.TB, kubeconfig string, args ...string) string {
 	t.Helper()
 	out, err := w.hubCommand(t, kubeconfig, args...).CombinedOutput()
 	if err != nil {
@@ -115,7 +115,7 @@ func (w *world) throughHub(t testing.TB, kubeconfig string, args ...string) stri
 	return strings.TrimSpace(string(out))
 }
 
-func (w *world) hubCommand(t testing.TB, kubeconfig string, args ...string) *exec.Cmd {
+func (w *testEnv) hubCommand(t testing.TB, kubeconfig string, args ...string) *exec.Cmd {
 	t.Helper()
 	return w.Command(t.Context(), "kubectl", append([]string{"--kubeconfig", kubeconfig, "--cache-dir", filepath.Join(filepath.Dir(kubeconfig), "cache")}, args...)...)
 }
@@ -139,7 +139,7 @@ func toJSON(t testing.TB, value any) []byte {
 }
 
 // liveWorld is a world of one test, whose argocd-server sees everything that agents have.
-func liveWorld(t *testing.T) *world {
+func liveWorld(t *testing.T) *testEnv {
 	t.Helper()
 	open := func() *lab.Lab { return lab.New(t, lab.Options{}) }
 	if os.Getenv(lab.FolderVariable) != "" { // somebody tries one test again and again

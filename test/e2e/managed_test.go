@@ -9,7 +9,7 @@ import (
 )
 
 // plain is an Application of the sample with a Deployment, a Service and a ConfigMap, deployed on its own.
-func (w *world) plain(destination, namespace string) appWish {
+func (w *testEnv) plain(destination, namespace string) appWish {
 	return appWish{repo: w.RepoURL("plain"), destination: destination, namespace: namespace, automated: true}
 }
 

@@ -67,7 +67,7 @@ func TestMigrationLeavesEveryPodAlone(t *testing.T) {
 
 // runHubController has the hub deploy to clusters itself for a while, as an Argo CD does that has no agents: Applications
 // of its own namespace.
-func (w *world) runHubController(t *testing.T) {
+func (w *testEnv) runHubController(t *testing.T) {
 	t.Helper()
 	binary := w.Command(t.Context(), "argocd").Path
 	metrics := w.freePort(t)
@@ -98,7 +98,7 @@ func (w *world) runHubController(t *testing.T) {
 }
 
 // directCluster is a cluster Secret with the keys of a cluster, as the hub had it before there were agents.
-func directCluster(t *testing.T, name string, s *site) map[string]any {
+func directCluster(t *testing.T, name string, s *clusterClient) map[string]any {
 	t.Helper()
 	admin := s.Admin()
 	if err := rest.LoadTLSFiles(admin); err != nil {
@@ -112,7 +112,7 @@ func directCluster(t *testing.T, name string, s *site) map[string]any {
 }
 
 // uids are the objects in a namespace that matter to whoever uses what runs there.
-func uids(t *testing.T, s *site, namespace string) map[string]string {
+func uids(t *testing.T, s *clusterClient, namespace string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	for _, resource := range []schema.GroupVersionResource{

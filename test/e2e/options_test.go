@@ -110,16 +110,16 @@ func TestAutonomousSpokeRestoredFromAnOldSnapshotLosesNothingOnTheHub(t *testing
 	w.hub.app("autonomous", "first").becomes(t, label("age", "new"))
 	w.hub.app("autonomous", "second").becomes(t)
 
-	mark, agentMark := w.principal.mark(t), agent.mark(t)
+	mark, agentMark := w.principal.logOffset(t), agent.logOffset(t)
 	if err := agent.spoke.Restore(t.Context(), snapshot); err != nil {
 		t.Fatal(err)
 	}
 	if code := agent.wait(t); code == 0 { // what it knows is of no use; Kubernetes starts it again
 		t.Errorf("it ended as if all were well")
 	}
-	agent.says(t, agentMark, "went back in time")
+	agent.waitForLog(t, agentMark, "went back in time")
 	agent.start(t)
-	w.principal.says(t, mark, "held back", "confirm=", "store-")
+	w.principal.waitForLog(t, mark, "held back", "confirm=", "store-")
 	agent.spoke.app(lab.ArgoCDNamespace, "third").create(t, simple("in-cluster")) // goes on meanwhile
 	w.hub.app("autonomous", "third").becomes(t)
 	w.hub.app("autonomous", "first").becomes(t, label("age", "new"), shows("AgentError", "updates wait")) // an older state replaces nothing
@@ -128,7 +128,7 @@ func TestAutonomousSpokeRestoredFromAnOldSnapshotLosesNothingOnTheHub(t *testing
 	confirmed := 0
 	await(t, "what the spoke no longer has to leave the hub", func() error {
 		held := heldLines(w.principal.logged(t)[mark:])
-		store := w.principal.says(t, mark, "held back", "confirm=", "store-")
+		store := w.principal.waitForLog(t, mark, "held back", "confirm=", "store-")
 		for lines := append([]string{store}, held...); confirmed < len(lines); confirmed++ {
 			confirmFor(t, w, "autonomous", lines[confirmed])
 		}

@@ -24,7 +24,7 @@ type replicated struct {
 }
 
 // kinds lists what is replicated in both modes.
-func kinds(w *world) []replicated {
+func kinds(w *testEnv) []replicated {
 	managed, autonomous := w.managed().spoke, w.autonomous().spoke
 	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 	app := func(destination string) func() map[string]any {
@@ -125,20 +125,20 @@ func (r replicated) cells(prefix string) map[string]cell {
 func TestWhateverHappensDuringAnOutageIsSettledAfterIt(t *testing.T) {
 	outages := []struct {
 		name       string
-		begin, end func(*testing.T, *world)
+		begin, end func(*testing.T, *testEnv)
 	}{
 		{"principal",
-			func(t *testing.T, w *world) { w.principal.kill(t) },
-			func(t *testing.T, w *world) { w.principal.start(t) }},
+			func(t *testing.T, w *testEnv) { w.principal.kill(t) },
+			func(t *testing.T, w *testEnv) { w.principal.start(t) }},
 		{"agents",
-			func(t *testing.T, w *world) { w.managed().kill(t); w.autonomous().kill(t) },
-			func(t *testing.T, w *world) { w.managed().start(t); w.autonomous().start(t) }},
+			func(t *testing.T, w *testEnv) { w.managed().kill(t); w.autonomous().kill(t) },
+			func(t *testing.T, w *testEnv) { w.managed().start(t); w.autonomous().start(t) }},
 		{"link",
-			func(t *testing.T, w *world) { cutLinks(t, w) },
-			func(t *testing.T, w *world) { restoreLinks(t, w) }},
+			func(t *testing.T, w *testEnv) { cutLinks(t, w) },
+			func(t *testing.T, w *testEnv) { restoreLinks(t, w) }},
 		{"both",
-			func(t *testing.T, w *world) { w.principal.kill(t); w.managed().kill(t); w.autonomous().kill(t) },
-			func(t *testing.T, w *world) { w.managed().start(t); w.autonomous().start(t); w.principal.start(t) }},
+			func(t *testing.T, w *testEnv) { w.principal.kill(t); w.managed().kill(t); w.autonomous().kill(t) },
+			func(t *testing.T, w *testEnv) { w.managed().start(t); w.autonomous().start(t); w.principal.start(t) }},
 	}
 	for _, outage := range outages {
 		t.Run(outage.name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestWhateverHappensDuringAnOutageIsSettledAfterIt(t *testing.T) {
 	}
 }
 
-func gpgCell(w *world, name string) cell {
+func gpgCell(w *testEnv, name string) cell {
 	hub, spoke := w.hub.configMap("argocd-gpg-keys-cm"), w.managed().spoke.configMap("argocd-gpg-keys-cm")
 	return cell{
 		func(t *testing.T) { t.Cleanup(func() { hub.patch(t, `{"data":null}`) }) },
@@ -181,7 +181,7 @@ func gpgCell(w *world, name string) cell {
 	}
 }
 
-func cutLinks(t testing.TB, w *world) {
+func cutLinks(t testing.TB, w *testEnv) {
 	t.Helper()
 	for _, a := range w.agents {
 		if err := a.link.Cut(faultproxy.Refuse); err != nil {
@@ -193,7 +193,7 @@ func cutLinks(t testing.TB, w *world) {
 	}
 }
 
-func restoreLinks(t testing.TB, w *world) {
+func restoreLinks(t testing.TB, w *testEnv) {
 	t.Helper()
 	for _, a := range w.agents {
 		if err := a.link.Restore(); err != nil {

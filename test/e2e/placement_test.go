@@ -56,7 +56,7 @@ func TestTenantReachesNoOtherCluster(t *testing.T) {
 }
 
 // agentCluster is what the cluster Secret of an agent says.
-func (s *site) agentCluster(t testing.TB, agent string) *unstructured.Unstructured {
+func (s *clusterClient) agentCluster(t testing.TB, agent string) *unstructured.Unstructured {
 	t.Helper()
 	secret := s.secret("cluster-"+agent).becomes(t, func(u *unstructured.Unstructured) error {
 		if at(u, "data.server") == "" {
@@ -76,7 +76,7 @@ func (s *site) agentCluster(t testing.TB, agent string) *unstructured.Unstructur
 }
 
 // registerDirectly makes Argo CD on the hub reach the cluster of w2 without an agent, as cluster "direct", and returns its URL.
-func registerDirectly(t testing.TB, w *world) string {
+func registerDirectly(t testing.TB, w *testEnv) string {
 	t.Helper()
 	config := w.Cluster("w2").Admin()
 	read := func(data []byte, file string) []byte {
@@ -93,7 +93,7 @@ func registerDirectly(t testing.TB, w *world) string {
 
 // tenant is a user of the hub's Argo CD.
 type tenant struct {
-	w     *world
+	w     *testEnv
 	token string
 	repo  string
 }
@@ -105,7 +105,7 @@ const (
 
 // newTenant makes the account, its AppProject, which permits w1 and nothing else, and a repository with the ConfigMap
 // that says who may do what in Argo CD.
-func newTenant(t *testing.T, w *world) *tenant {
+func newTenant(t *testing.T, w *testEnv) *tenant {
 	t.Helper()
 	project := projectOf("w1")
 	project["spec"].(map[string]any)["sourceNamespaces"] = []any{"w1"}
@@ -222,8 +222,8 @@ func (u *tenant) reachesItsOwn(t *testing.T) {
 func (u *tenant) reachesNothing(t *testing.T, destination map[string]any) {
 	t.Helper()
 	hub, w1, w2 := u.w.hub, u.w.agents["w1"].spoke, u.w.agents["w2"].spoke
-	before := map[*site]string{}
-	for _, s := range []*site{hub, w1, w2} {
+	before := map[*clusterClient]string{}
+	for _, s := range []*clusterClient{hub, w1, w2} {
 		before[s] = dataOf(t, s.configMap(rbacConfig))
 	}
 	app := hub.app("w1", "astray")
@@ -271,7 +271,7 @@ func (u *tenant) reachesNothing(t *testing.T, destination map[string]any) {
 			t.Errorf("%s of %s was %s and is %s", rbacConfig, s.Name, was, is)
 		}
 	}
-	for _, s := range []*site{w1, w2} {
+	for _, s := range []*clusterClient{w1, w2} {
 		s.app(lab.ArgoCDNamespace, "astray").isAbsent(t)
 	}
 	app.is(t, field("status.sync.status", ""), field("status.operationState.phase", ""))

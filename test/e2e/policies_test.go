@@ -24,8 +24,8 @@ func (a *agent) with(t *testing.T, flags ...string) {
 
 func TestApplicationMadeAnewOnTheHubIsUpdatedInPlace(t *testing.T) {
 	w := shared(t)
-	hubApp, copied := w.hub.app("managed", "anew"), w.managed().spoke.app(lab.ArgoCDNamespace, "anew")
-	wish := w.plain("managed", "anew")
+	hubApp, copied := w.hub.app("managed", "again"), w.managed().spoke.app(lab.ArgoCDNamespace, "again")
+	wish := w.plain("managed", "again")
 	hubApp.create(t, wish.object())
 	hubApp.becomes(t, synced, healthyApp)
 	before := copied.get(t)
@@ -37,7 +37,7 @@ func TestApplicationMadeAnewOnTheHubIsUpdatedInPlace(t *testing.T) {
 	w.managed().start(t)
 	after := copied.becomes(t, label("life", "second"), annotation(sourceUID, string(second.GetUID())))
 	if after.GetUID() != before.GetUID() {
-		t.Error("the spoke's Application was deleted and made anew, not updated")
+		t.Error("the spoke's Application was deleted and made again, not updated")
 	}
 	hubApp.becomes(t, synced, healthyApp)
 }
@@ -45,8 +45,8 @@ func TestApplicationMadeAnewOnTheHubIsUpdatedInPlace(t *testing.T) {
 func TestApplicationMadeAnewOnTheHubIsMadeAnewIfThePolicySaysSo(t *testing.T) {
 	w := shared(t)
 	w.managed().with(t, "--source-uid-mismatch-policy", "recreate")
-	hubApp, copied := w.hub.app("managed", "anew-too"), w.managed().spoke.app(lab.ArgoCDNamespace, "anew-too")
-	wish := w.plain("managed", "anew-too")
+	hubApp, copied := w.hub.app("managed", "again-too"), w.managed().spoke.app(lab.ArgoCDNamespace, "again-too")
+	wish := w.plain("managed", "again-too")
 	wish.cascade = true
 	hubApp.create(t, wish.object())
 	hubApp.becomes(t, synced, healthyApp)
@@ -57,7 +57,7 @@ func TestApplicationMadeAnewOnTheHubIsMadeAnewIfThePolicySaysSo(t *testing.T) {
 	hubApp.create(t, wish.object())
 	w.managed().start(t)
 	copied.becomes(t, func(u *unstructured.Unstructured) error { return differs(u, before) }, synced, healthyApp)
-	w.managed().spoke.object(deployments, "anew-too", "guestbook").is(t)
+	w.managed().spoke.object(deployments, "again-too", "guestbook").is(t)
 	hubApp.becomes(t, synced, healthyApp)
 }
 

@@ -190,8 +190,8 @@ func (p *program) logged(t testing.TB) string {
 	return string(content)
 }
 
-// says waits until the program has logged a line with all these texts in it, after the mark that said returned.
-func (p *program) says(t testing.TB, since int, texts ...string) string {
+// waitForLog waits until the program has logged a line with all these texts in it, after the mark that said returned.
+func (p *program) waitForLog(t testing.TB, since int, texts ...string) string {
 	t.Helper()
 	var found string
 	await(t, p.name+" to log "+strings.Join(texts, " … "), func() error {
@@ -206,8 +206,8 @@ func (p *program) says(t testing.TB, since int, texts ...string) string {
 	return found
 }
 
-// mark is how much has been logged by now.
-func (p *program) mark(t testing.TB) int {
+// logOffset is how much has been logged by now.
+func (p *program) logOffset(t testing.TB) int {
 	t.Helper()
 	if _, err := os.Stat(p.log); err != nil {
 		return 0

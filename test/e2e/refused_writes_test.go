@@ -48,7 +48,7 @@ func TestClusterThatTakesNoWritesIsSeenOnTheHub(t *testing.T) {
 	known, app := w.hub.agent("managed"), w.hub.app("managed", "refused-writes")
 	api.Add(faultproxy.Rule{Match: faultproxy.Match{Verbs: faultproxy.WriteVerbs}, Do: faultproxy.Unavailable()})
 	app.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "refused-writes"}.object())
-	known.becomes(t, agentShows("Writable", "False", "can not take writes: the API server says 503"), truth("status.connected", true))
+	known.becomes(t, agentShows("Writable", "False", "cannot take writes: the API server says 503"), truth("status.connected", true))
 	remarks(t, agent.health, "remark writes: since ", "503")
 	remarks(t, w.health) // of the hub there is nothing to say
 

@@ -12,7 +12,7 @@ import (
 
 // hopWorld has two principals: all agents are connected with the first, and whoever wants to see what they have, Argo CD
 // included, gets to the second.
-func hopWorld(t *testing.T) (w *world, second *program, port string) {
+func hopWorld(t *testing.T) (w *testEnv, second *program, port string) {
 	t.Helper()
 	w = newWorld(t, setup{lab: lab.New(t, lab.Options{}), flags: []string{"--replica-address", "127.0.0.1"}, agents: []agentSetup{
 		{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
@@ -62,7 +62,7 @@ func TestRequestTakesOneHopToThePrincipalThatHasTheAgent(t *testing.T) {
 	t.Run("the other principal crashes", func(t *testing.T) {
 		w.principal.kill(t)
 		quick(t, "a manifest", func() error {
-			return refusedWith(manifest(), "agent managed is connected with principal first, which can not be asked")
+			return refusedWith(manifest(), "agent managed is connected with principal first, which cannot be asked")
 		})
 		quick(t, "the last known tree", func() error {
 			_, err := s.try(http.MethodGet, "/resource-tree", nil, nil)
@@ -94,7 +94,7 @@ func TestRequestTakesOneHopToThePrincipalThatHasTheAgent(t *testing.T) {
 }
 
 // kubectlByHop is an object, a log that is followed and a terminal.
-func kubectlByHop(t *testing.T, w *world, s *subject) {
+func kubectlByHop(t *testing.T, w *testEnv, s *subject) {
 	t.Helper()
 	config := w.kubeconfig(t, "managed")
 	if out := w.throughHub(t, config, "-n", s.workload, "get", "deployment", "web", "-o", "jsonpath={.metadata.uid}"); out != string(s.object(deploymentKind, "web").get(t).GetUID()) {

@@ -23,7 +23,7 @@ type controller struct {
 }
 
 // run ends every operation that it finds, until the context ends.
-func (c *controller) run(ctx context.Context, s *site) {
+func (c *controller) run(ctx context.Context, s *clusterClient) {
 	for ctx.Err() == nil {
 		list, err := s.client.Resource(applications).Namespace(lab.ArgoCDNamespace).List(ctx, metav1.ListOptions{})
 		if err == nil {
@@ -38,7 +38,7 @@ func (c *controller) run(ctx context.Context, s *site) {
 	}
 }
 
-func (c *controller) finish(ctx context.Context, s *site, u *unstructured.Unstructured) {
+func (c *controller) finish(ctx context.Context, s *clusterClient, u *unstructured.Unstructured) {
 	operation, found, _ := unstructured.NestedMap(u.Object, "operation")
 	if !found || len(operation) == 0 {
 		return

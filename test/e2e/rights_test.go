@@ -50,7 +50,7 @@ func TestAgentWithoutRightsInANamespaceSaysSoAndServesTheOthers(t *testing.T) {
 	}
 	w.principal.start(t)
 	agent.start(t)
-	agent.says(t, 0, "can not read objects", "forbidden", "the Role of this program has to let it get, list and watch them")
+	agent.waitForLog(t, 0, "cannot read objects", "forbidden", "the Role of this program has to let it get, list and watch them")
 	early := w.hub.app("teams", "early")
 	early.create(t, simple("managed"))
 	agent.disconnected(t) // and is not believed to have nothing

@@ -56,7 +56,7 @@ func TestSpokesWithoutARepoServerAndRedis(t *testing.T) {
 }
 
 // applicationSetOfSpoke has the autonomous spoke's applicationset-controller make Applications of directories.
-func applicationSetOfSpoke(t *testing.T, w *world) {
+func applicationSetOfSpoke(t *testing.T, w *testEnv) {
 	t.Helper()
 	spoke, name := w.autonomous().spoke, fresh("dirs")
 	set := spoke.object(appSets, lab.ArgoCDNamespace, name)
@@ -88,13 +88,13 @@ func applicationSetOfSpoke(t *testing.T, w *world) {
 }
 
 // tenantPrefix is what the names of an agent's keys begin with in the hub's Redis.
-func tenantPrefix(t *testing.T, w *world, agent string) string {
+func tenantPrefix(t *testing.T, w *testEnv, agent string) string {
 	t.Helper()
 	return "argocd-agent|" + agent + "." + string(w.hub.agent(agent).get(t).GetUID())[:8] + "|"
 }
 
 // tenantsAreApart tries, from one spoke, to reach what another keeps on the hub.
-func tenantsAreApart(t *testing.T, w *world, doors map[string]door) {
+func tenantsAreApart(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
 	t.Helper()
 	victim, hostile := doors["managed"].redis, doors["autonomous"].redis
 	if got, err := redisAt(victim, sharedPassword, []string{"SET", "secret", "x", "EX", "1000"}); err != nil || got[0] != "+OK" {
@@ -111,7 +111,7 @@ func tenantsAreApart(t *testing.T, w *world, doors map[string]door) {
 		}
 	}
 	for _, request := range [][]string{{"KEYS", "*"}, {"SCAN", "0"}, {"EVAL", "return redis.call('GET', '" + key + "')", "0"}, {"FLUSHALL"},
-		{"CONFIG", "GET", "requirepass"}, {"SET", "x", "for ever"}, {"MONITOR"}, {"COPY", key, "mine"},
+		{"CONFIG", "GET", "requirepass"}, {"SET", "x", "forever"}, {"MONITOR"}, {"COPY", key, "mine"},
 		{"CLIENT", "LIST"}, {"ACL", "WHOAMI"}, {"INFO"}, {"DBSIZE"}, {"RANDOMKEY"}, {"SCRIPT", "FLUSH"}, {"FCALL", "f", "0"},
 		{"PUBSUB", "CHANNELS"}, {"DEBUG", "SLEEP", "1"}, {"SHUTDOWN"}, {"REPLICAOF", "NO", "ONE"}, {"SPUBLISH", "x", "y"}, {"SSUBSCRIBE", "x"}} {
 		if got, err := redisAt(hostile, sharedPassword, request); err != nil || !strings.HasPrefix(got[0], "-NOPERM ") {
@@ -133,7 +133,7 @@ func tenantsAreApart(t *testing.T, w *world, doors map[string]door) {
 }
 
 // otherRepositories tries to get what no project that is placed on the agent permits.
-func otherRepositories(t *testing.T, w *world, doors map[string]door) {
+func otherRepositories(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
 	t.Helper()
 	const narrow = "narrow"
 	w.hub.project("default").patch(t, `{"spec":{"sourceRepos":["!`+w.RepoURL("helm")+`","*"]}}`)
@@ -169,7 +169,7 @@ func otherRepositories(t *testing.T, w *world, doors map[string]door) {
 }
 
 // permissionDecides takes an agent's permission away, and gives it again by its Agent.
-func permissionDecides(t *testing.T, w *world, doors map[string]door) {
+func permissionDecides(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
 	t.Helper()
 	declared := w.hub.object(agents, lab.ArgoCDNamespace, "managed")
 	declared.patch(t, `{"spec":{"shared":false}}`)
@@ -184,7 +184,7 @@ func permissionDecides(t *testing.T, w *world, doors map[string]door) {
 		}
 		return nil
 	})
-	w.managed().says(t, 0, "can not connect Argo CD to the hub", "agent managed may not use the hub's repo-server and Redis")
+	w.managed().waitForLog(t, 0, "cannot connect Argo CD to the hub", "agent managed may not use the hub's repo-server and Redis")
 	declared.patch(t, `{"spec":{"shared":true}}`)
 	await(t, "the hub to let it in again", func() error {
 		got, err := redisAt(doors["managed"].redis, sharedPassword, []string{"PING"})

@@ -56,7 +56,7 @@ func redisTalk(t testing.TB, address string, requests ...string) *bufio.Reader {
 }
 
 // channelsAreApart listens, from one spoke, to everything: it hears nothing but itself.
-func channelsAreApart(t *testing.T, w *world, doors map[string]door) {
+func channelsAreApart(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
 	t.Helper()
 	heard := redisTalk(t, doors["autonomous"].redis, "PSUBSCRIBE *")
 	until := func(text string) string {
@@ -85,7 +85,7 @@ func channelsAreApart(t *testing.T, w *world, doors map[string]door) {
 }
 
 // privateRepository deploys from a repository that needs the credentials of a Secret of the hub.
-func privateRepository(t *testing.T, w *world) {
+func privateRepository(t *testing.T, w *testEnv) {
 	t.Helper()
 	w.hub.project("private").create(t, projectOf("managed"))
 	w.hub.secret("private-repo").create(t, secretOf("repository", map[string]string{
@@ -98,7 +98,7 @@ func privateRepository(t *testing.T, w *world) {
 }
 
 // refusalsReachTheApplication has Applications of repositories that are not for their agents.
-func refusalsReachTheApplication(t *testing.T, w *world) {
+func refusalsReachTheApplication(t *testing.T, w *testEnv) {
 	t.Helper()
 	// It is there already, with credentials, for a project of somebody else.
 	wish := w.plain("managed", fresh("foreign"))
@@ -134,7 +134,7 @@ func withValueFile(wish appWish, address string) map[string]any {
 }
 
 // fetchedBeside tries to have the hub's repo-server fetch from addresses that are not a repository's.
-func fetchedBeside(t *testing.T, w *world, doors map[string]door) {
+func fetchedBeside(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
 	t.Helper()
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
@@ -184,7 +184,7 @@ func fetchedBeside(t *testing.T, w *world, doors map[string]door) {
 }
 
 // linksAreNotFollowed asks for files of a repository in which a link leads to a file of the repo-server's machine.
-func linksAreNotFollowed(t *testing.T, w *world, doors map[string]door) {
+func linksAreNotFollowed(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
 	t.Helper()
 	store, err := w.Repositories()
 	if err != nil {
@@ -227,7 +227,7 @@ func linksAreNotFollowed(t *testing.T, w *world, doors map[string]door) {
 
 // anotherRepoServer has the principal expect a certificate that the hub's repo-server does not have, and the spoke's
 // controllers see that they are told.
-func anotherRepoServer(t *testing.T, w *world, doors map[string]door) {
+func anotherRepoServer(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
 	t.Helper()
 	before := w.principal.args
 	foreign := newAuthority(t, t.TempDir(), "foreign")

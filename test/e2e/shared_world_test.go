@@ -22,14 +22,14 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// door is where an agent lets the controllers of its cluster use the hub's repo-server and Redis.
-type door struct{ repoServer, redis string }
+// sharedEndpoints is where an agent lets the controllers of its cluster use the hub's repo-server and Redis.
+type sharedEndpoints struct{ repoServer, redis string }
 
 // sharedPassword is what clients of an agent's Redis have to give.
 const sharedPassword = "of the spoke"
 
 // sharedWorld is a world in which spokes have neither a repo-server nor a Redis of their own.
-func sharedWorld(t *testing.T) (*world, map[string]door) {
+func sharedWorld(t *testing.T) (*testEnv, map[string]sharedEndpoints) {
 	t.Helper()
 	open := func() *lab.Lab { return lab.New(t, lab.Options{}) }
 	if os.Getenv(lab.FolderVariable) != "" { // somebody tries one test again and again
@@ -39,10 +39,10 @@ func sharedWorld(t *testing.T) (*world, map[string]door) {
 	w := newWorld(t, setup{lab: l, flags: []string{"--shared-mode-agents", "manag*,autonomous", "--shared-repo-server-address", l.Hub().RepoServer}, agents: []agentSetup{
 		{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 	t.Cleanup(w.close)
-	doors := map[string]door{}
+	doors := map[string]sharedEndpoints{}
 	for name, a := range w.agents {
 		liveRights(t, a.spoke.Cluster)
-		d := door{"127.0.0.1:" + w.freePort(t), "127.0.0.1:" + w.freePort(t)}
+		d := sharedEndpoints{"127.0.0.1:" + w.freePort(t), "127.0.0.1:" + w.freePort(t)}
 		doors[name] = d
 		a.args = append(without(a.args, "--redis-addr", "--redis-password"),
 			"--shared-repo-server-listen", d.repoServer, "--shared-redis-listen", d.redis, "--shared-redis-password", sharedPassword)
@@ -58,7 +58,7 @@ func sharedWorld(t *testing.T) (*world, map[string]door) {
 }
 
 // secureHub gives the hub's repo-server and Redis certificates, and has the principal insist on them.
-func (w *world) secureHub(t testing.TB) {
+func (w *testEnv) secureHub(t testing.TB) {
 	t.Helper()
 	cert := w.pki.forADay(t, "of-the-hub")
 	home := filepath.Dir(w.hub.Kubeconfig)
@@ -78,7 +78,7 @@ func (w *world) secureHub(t testing.TB) {
 }
 
 // secureSpoke gives an agent a certificate for Argo CD's controllers; slim has them insist on it.
-func secureSpoke(t testing.TB, w *world, a *agent) {
+func secureSpoke(t testing.TB, w *testEnv, a *agent) {
 	t.Helper()
 	cert := w.pki.forADay(t, "of-the-doors")
 	giveFile(t, readFile(t, w.pki.file), filepath.Dir(a.spoke.Kubeconfig), "argocd-conf/controller/tls/ca.crt")
@@ -97,7 +97,7 @@ func giveFile(t testing.TB, content []byte, folder, name string) {
 }
 
 // slim takes away what a spoke shall not need, and tells its controllers where to ask instead.
-func (w *world) slim(t testing.TB, a *agent, d door) {
+func (w *testEnv) slim(t testing.TB, a *agent, d sharedEndpoints) {
 	t.Helper()
 	cluster := a.spoke.Name + "/"
 	for _, component := range []string{"repo-server", "redis"} {

@@ -12,7 +12,7 @@ import (
 )
 
 // stuck makes an Application whose syncs run until somebody terminates them.
-func stuck(t testing.TB, w *world, mode, name string) commanded {
+func stuck(t testing.TB, w *testEnv, mode, name string) commanded {
 	t.Helper()
 	agent := w.agents[mode]
 	c := commanded{name: mode + "/" + name, hub: w.hub.app(mode, name), spoke: agent.spoke.app(lab.ArgoCDNamespace, name)}

@@ -72,7 +72,7 @@ func TestTracesArriveAtACollector(t *testing.T) {
 	}
 
 	for _, p := range []*program{w.managed().program, w.principal} {
-		mark := p.mark(t)
+		mark := p.logOffset(t)
 		if code := p.terminate(t); code != 0 || strings.Contains(p.logged(t)[mark:], "did not take all traces") {
 			t.Errorf("%s ends with %d: %s", p.name, code, p.logged(t)[mark:])
 		}

@@ -85,13 +85,13 @@ func TestConnectionThatDiedSilentlyIsReplaced(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
 	agent.with(t, "--keep-alive-ping-interval", "10s")
-	mark := w.principal.mark(t)
+	mark := w.principal.logOffset(t)
 	agent.link.HalfOpen()
 	app := w.hub.app("managed", "half-open")
 	app.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "half-open"}.object())
 	agent.spoke.app(lab.ArgoCDNamespace, "half-open").becomes(t)
 	app.becomes(t, outOfSync)
-	w.principal.says(t, mark, "agent connected", "managed")
+	w.principal.waitForLog(t, mark, "agent connected", "managed")
 }
 
 // TestNetworkThatSwallowsEverythingIsWaitedOut has no byte pass, in old connections and in new ones.
@@ -99,14 +99,14 @@ func TestNetworkThatSwallowsEverythingIsWaitedOut(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
 	agent.with(t, "--keep-alive-ping-interval", "10s")
-	mark := agent.mark(t)
+	mark := agent.logOffset(t)
 	if err := agent.link.Cut(faultproxy.Blackhole); err != nil {
 		t.Fatal(err)
 	}
 	agent.disconnected(t)
 	app, copied := w.hub.app("managed", "swallowed"), agent.spoke.app(lab.ArgoCDNamespace, "swallowed")
 	app.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "swallowed"}.object())
-	agent.says(t, mark, "no answer within") // of a new connection
+	agent.waitForLog(t, mark, "no answer within") // of a new connection
 	copied.isAbsent(t)
 	if err := agent.link.Restore(); err != nil {
 		t.Fatal(err)
@@ -156,14 +156,14 @@ func TestStatusThatIsTooLargeForTheHubIsCutAndSaysSo(t *testing.T) {
 
 func TestEndingByTermDrainsAndIsASuccess(t *testing.T) {
 	w := shared(t)
-	mark := w.principal.mark(t)
+	mark := w.principal.logOffset(t)
 	if code := w.managed().terminate(t); code != 0 {
 		t.Errorf("the agent ended with %d", code)
 	}
-	w.principal.says(t, mark, "agent disconnected", "managed")
-	mark = w.autonomous().mark(t)
+	w.principal.waitForLog(t, mark, "agent disconnected", "managed")
+	mark = w.autonomous().logOffset(t)
 	if code := w.principal.terminate(t); code != 0 {
 		t.Errorf("the principal ended with %d", code)
 	}
-	w.autonomous().says(t, mark, "disconnected from the hub")
+	w.autonomous().waitForLog(t, mark, "disconnected from the hub")
 }

@@ -21,13 +21,13 @@ import (
 // patience is how long a machine can be slow. Nothing that works takes nearly as long.
 var patience = flag.Duration("patience", 2*time.Minute, "how long to wait for something to become true")
 
-// world is a lab with our programs in it.
-type world struct {
+// testEnv is a lab with our programs in it.
+type testEnv struct {
 	*lab.Lab
 	pki       *authority
 	folder    string // of what the test makes itself
 	port      string // of the principal
-	hub       *site
+	hub       *clusterClient
 	principal *program
 	health    string // of the principal, URL
 	agents    map[string]*agent
@@ -37,7 +37,7 @@ type world struct {
 // agent is one of the world's agents and its cluster. Its connection goes through a link that can be cut.
 type agent struct {
 	*program
-	spoke  *site
+	spoke  *clusterClient
 	link   *faultproxy.Link
 	health string // URL
 	mode   string
@@ -60,29 +60,29 @@ type setup struct {
 
 var theShared struct {
 	sync.Mutex
-	*world
+	*testEnv
 }
 
 // shared returns the world that most tests share: managed and autonomous are its agents, and called so. Whatever a test
 // does to programs and links it puts right; see heal.
-func shared(t testing.TB) *world {
+func shared(t testing.TB) *testEnv {
 	t.Helper()
 	l := lab.Get(t)
 	theShared.Lock()
 	defer theShared.Unlock()
-	if theShared.world == nil {
+	if theShared.testEnv == nil {
 		w := newWorld(t, setup{lab: l, agents: []agentSetup{
 			{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 		atExit(w.close)
 		w.start(t)
-		theShared.world = w
+		theShared.testEnv = w
 	}
-	t.Cleanup(func() { theShared.heal(t) })
-	return theShared.world
+	t.Cleanup(func() { theShared.restore(t) })
+	return theShared.testEnv
 }
 
 // own starts a world for one test.
-func own(t testing.TB, s setup) *world {
+func own(t testing.TB, s setup) *testEnv {
 	t.Helper()
 	w := newWorld(t, s)
 	t.Cleanup(w.close)
@@ -91,13 +91,13 @@ func own(t testing.TB, s setup) *world {
 }
 
 // newWorld prepares everything and starts nothing.
-func newWorld(t testing.TB, s setup) *world {
+func newWorld(t testing.TB, s setup) *testEnv {
 	t.Helper()
 	folder, err := os.MkdirTemp(s.lab.Folder(), "e2e-") //nolint:usetesting // it lives as long as the programs, not as the test that starts them
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{Lab: s.lab, folder: folder, pki: newAuthority(t, folder, "ca"), hub: newSite(s.lab.Hub()), agents: map[string]*agent{}}
+	w := &testEnv{Lab: s.lab, folder: folder, pki: newAuthority(t, folder, "ca"), hub: newSite(s.lab.Hub()), agents: map[string]*agent{}}
 	w.port = w.freePort(t)
 	health := w.freePort(t)
 	w.health = "http://127.0.0.1:" + health + "/healthz"
@@ -118,7 +118,7 @@ func newWorld(t testing.TB, s setup) *world {
 }
 
 // addAgent prepares an agent, and its namespace on the hub.
-func (w *world) addAgent(t testing.TB, s agentSetup) *agent {
+func (w *testEnv) addAgent(t testing.TB, s agentSetup) *agent {
 	t.Helper()
 	link, err := w.Link("127.0.0.1:" + w.port)
 	if err != nil {
@@ -142,9 +142,9 @@ func (w *world) addAgent(t testing.TB, s agentSetup) *agent {
 	return a
 }
 
-func (w *world) logs() string { return filepath.Join(w.Folder(), "logs") }
+func (w *testEnv) logs() string { return filepath.Join(w.Folder(), "logs") }
 
-func (w *world) freePort(t testing.TB) string {
+func (w *testEnv) freePort(t testing.TB) string {
 	t.Helper()
 	port, err := w.Port(context.Background())
 	if err != nil {
@@ -154,7 +154,7 @@ func (w *world) freePort(t testing.TB) string {
 }
 
 // start starts all programs and waits until all agents are connected.
-func (w *world) start(t testing.TB) {
+func (w *testEnv) start(t testing.TB) {
 	t.Helper()
 	w.principal.start(t)
 	for _, a := range w.agents {
@@ -164,7 +164,7 @@ func (w *world) start(t testing.TB) {
 }
 
 // connected waits until all agents are.
-func (w *world) connected(t testing.TB) {
+func (w *testEnv) connected(t testing.TB) {
 	t.Helper()
 	for _, a := range w.agents {
 		a.connected(t)
@@ -204,8 +204,8 @@ func healthy(address string) error {
 	return nil
 }
 
-// heal puts right what a test has done to programs and links.
-func (w *world) heal(t testing.TB) {
+// restore puts right what a test has done to programs and links.
+func (w *testEnv) restore(t testing.TB) {
 	t.Helper()
 	if w.world() == nil {
 		return
@@ -226,9 +226,9 @@ func (w *world) heal(t testing.TB) {
 	w.connected(t)
 }
 
-func (w *world) world() *world { return w }
+func (w *testEnv) world() *testEnv { return w }
 
-func (w *world) close() {
+func (w *testEnv) close() {
 	for _, a := range w.agents {
 		a.signal(9)
 		_ = a.link.Close()
@@ -236,8 +236,8 @@ func (w *world) close() {
 	w.principal.signal(9)
 }
 
-func (w *world) managed() *agent    { return w.agents["managed"] }
-func (w *world) autonomous() *agent { return w.agents["autonomous"] }
+func (w *testEnv) managed() *agent    { return w.agents["managed"] }
+func (w *testEnv) autonomous() *agent { return w.agents["autonomous"] }
 
 // await waits until check finds nothing wrong.
 func await(t testing.TB, what string, check func() error) {
@@ -256,7 +256,7 @@ func await(t testing.TB, what string, check func() error) {
 }
 
 // argocd runs the argocd CLI against the hub, as a person would, and returns what it prints.
-func (w *world) argocd(t testing.TB, args ...string) string {
+func (w *testEnv) argocd(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := w.tryArgocd(t, args...)
 	if err != nil {
@@ -265,7 +265,7 @@ func (w *world) argocd(t testing.TB, args ...string) string {
 	return out
 }
 
-func (w *world) tryArgocd(t testing.TB, args ...string) (string, error) {
+func (w *testEnv) tryArgocd(t testing.TB, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), *patience)
 	defer cancel()

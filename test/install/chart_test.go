@@ -33,7 +33,7 @@ var wishes = map[string][]string{
 		"extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=http://proxy:3128", "extraVolumes[0].name=x,extraVolumes[0].emptyDir.medium=Memory,extraVolumeMounts[0].name=x,extraVolumeMounts[0].mountPath=/x"},
 }
 
-func TestChartRendersForEveryWish(t *testing.T) {
+func TestChart_RendersAllValueCombinations(t *testing.T) {
 	for name, values := range wishes {
 		t.Run(name, func(t *testing.T) {
 			all := objects(t, render(t, values...))

@@ -18,7 +18,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-var update = flag.Bool("update", false, "make the kustomize bases anew from the chart")
+var update = flag.Bool("update", false, "make the kustomize bases again from the chart")
 
 const (
 	folder = "../../install"

@@ -10,7 +10,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/podrun"
 )
 
-// sharedModeRuns lets the hub allow an agent that is installed to use its repo-server and Redis, installs the agent anew
+// sharedModeRuns lets the hub allow an agent that is installed to use its repo-server and Redis, installs the agent again
 // with the chart's value for that, takes the cluster's own away, and deploys.
 func sharedModeRuns(t *testing.T, l *lab.Lab, programs string, before *podrun.Pod, values ...string) {
 	t.Helper()

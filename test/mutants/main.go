@@ -1,5 +1,5 @@
 // Command mutants measures what the tests of the core notice. Its table lists small changes of internal/engine,
-// internal/kind and internal/node, each of which removes one safety check or one duty. The program runs the unit tests and
+// internal/kind and internal/reconcile, each of which removes one safety check or one duty. The program runs the unit tests and
 // then seeds of the simulator with one of them at a time. A mutant that no test and no seed notices is a survivor.
 //
 // The work tree is not changed: the mutants are compiled with an overlay (go help build).

@@ -61,7 +61,7 @@ type ClusterSecret struct {
 // Status is what the principal knows of an agent.
 type Status struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Connected tells whether there is a session; Since, from when on that has been so.
+	// Connected reports whether there is a session; Since, from when on that has been so.
 	Connected bool         `json:"connected"`
 	Since     *metav1.Time `json:"since,omitempty"`
 	// Principal is the replica that holds the session, or held the last one.

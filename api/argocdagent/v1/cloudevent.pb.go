@@ -27,7 +27,7 @@ const (
 // wire form that the CloudEvents specification 1.0 gives to its protobuf
 // format (io.cloudevents.v1.CloudEvent): the same field numbers and types, so
 // that any CloudEvents library reads these bytes. Only the name is our own,
-// because two definitions of one full name can not live in one program, and a
+// because two definitions of one full name cannot live in one program, and a
 // program that talks to us may well use a CloudEvents library.
 //
 // How this protocol fills it in is told at the top of sync.proto.

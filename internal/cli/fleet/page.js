@@ -145,7 +145,7 @@
 
   const command = (rest) => make("code", "", about.command + " " + rest);
 
-  // detail is what an open row shows. It is made anew only when the row has changed, so that one can select in it.
+  // detail is what an open row shows. It is made again only when the row has changed, so that one can select in it.
   const detail = (r) => {
     const td = make("td");
     td.colSpan = columns.length;
@@ -153,7 +153,7 @@
     for (const h of r.held || []) {
       put(make("h2", "bad", "Waits for a person's word: " + h.what));
       const p = put(make("p", "", "Look first, then confirm: "));
-      p.appendChild(h.id ? command("pending confirm " + h.id) : make("span", "bad", "its ID can not be typed, which no agent of ours would give it"));
+      p.appendChild(h.id ? command("pending confirm " + h.id) : make("span", "bad", "its ID cannot be typed, which no agent of ours would give it"));
     }
     if (r.diverged) {
       put(make("h2", "unsure", r.diverged + (r.diverged === 1 ? " item differs" : " items differ") + " between hub and cluster"));

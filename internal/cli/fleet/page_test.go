@@ -28,7 +28,7 @@ func TestThePageNeedsNothingElse(t *testing.T) {
 	}
 }
 
-// Texts of strangers can not become markup: the script has no way to make any, and the policy would not let it.
+// Texts of strangers cannot become markup: the script has no way to make any, and the policy would not let it.
 func TestTheScriptMakesNoMarkup(t *testing.T) {
 	for _, way := range []string{"innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "Function(", "srcdoc", ".href", ".src", "DOMParser", "createContextualFragment",
 		"localStorage", "fetch(", "XMLHttpRequest", "import("} {

@@ -25,7 +25,7 @@ type About struct {
 
 // Server shows a board to who knows its address.
 type Server struct {
-	board    *Board
+	board    *State
 	about    About
 	listener net.Listener
 	token    string
@@ -43,7 +43,7 @@ const (
 )
 
 // Listen makes a server that can be reached from this machine alone; port 0 is one that is free.
-func Listen(ctx context.Context, port int, board *Board, about About) (*Server, error) {
+func Listen(ctx context.Context, port int, board *State, about About) (*Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		return nil, fmt.Errorf("listen for browsers: %w", err)
@@ -89,7 +89,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	if code, why := s.stranger(r); code != 0 {
+	if code, why := s.checkOrigin(r); code != 0 {
 		if code == http.StatusMethodNotAllowed {
 			h.Set("Allow", http.MethodGet)
 		}
@@ -110,9 +110,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stranger tells a request that is not one of our page, or of somebody who opens it. A page of another site that has its
+// checkOrigin tells a request that is not one of our page, or of somebody who opens it. A page of another site that has its
 // own name lead to this machine is known by that name; others by what browsers say of where a request comes from.
-func (s *Server) stranger(r *http.Request) (code int, why string) {
+func (s *Server) checkOrigin(r *http.Request) (code int, why string) {
 	_, port, _ := net.SplitHostPort(s.listener.Addr().String())
 	if r.Host != "127.0.0.1:"+port && r.Host != "localhost:"+port {
 		return http.StatusMisdirectedRequest, "This server answers to 127.0.0.1:" + port + " alone."
@@ -173,7 +173,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 }
 
 // tell sends one event. A browser that does not read is cut off: it comes back, and is told what it has missed.
-func (s *Server) tell(w http.ResponseWriter, control *http.ResponseController, n news, at place) error {
+func (s *Server) tell(w http.ResponseWriter, control *http.ResponseController, n update, at cursor) error {
 	data, err := json.Marshal(n)
 	if err != nil {
 		return err
@@ -188,10 +188,10 @@ func (s *Server) tell(w http.ResponseWriter, control *http.ResponseController, n
 }
 
 // placeOf reads where an event has led; anything else is nowhere.
-func placeOf(id string) place {
-	var p place
+func placeOf(id string) cursor {
+	var p cursor
 	if n, err := fmt.Sscanf(id, "%d.%d", &p.begun, &p.upTo); err != nil || n != 2 {
-		return place{}
+		return cursor{}
 	}
 	return p
 }

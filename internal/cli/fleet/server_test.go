@@ -16,7 +16,7 @@ import (
 )
 
 // serving starts a server that ends with the test.
-func serving(t *testing.T, b *Board, change func(*Server)) *Server {
+func serving(t *testing.T, b *State, change func(*Server)) *Server {
 	t.Helper()
 	s, err := Listen(t.Context(), 0, b, About{Hub: "the hub", Command: "argocd-agentctl", Expiring: 60})
 	if err != nil {
@@ -146,9 +146,9 @@ func open(t *testing.T, s *Server, after string) *reader {
 	return &reader{t: t, from: bufio.NewReader(answer.Body)}
 }
 
-func (r *reader) next() news {
+func (r *reader) next() update {
 	r.t.Helper()
-	var n news
+	var n update
 	for {
 		line, err := r.from.ReadString('\n')
 		if err != nil {
@@ -249,7 +249,7 @@ func TestASlowBrowserIsCutOffAndHoldsUpNobody(t *testing.T) {
 			told = r.Diverged
 		}
 		if i > 100_000 {
-			t.Fatal("it is waited for, for ever")
+			t.Fatal("it is waited for, forever")
 		}
 	}
 	if err := slow.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {

@@ -108,10 +108,10 @@ func ReadAuthority(data map[string][]byte) (*Authority, error) {
 	return &a, nil
 }
 
-// Issues tells whether the authority can sign.
+// Issues reports whether the authority can sign.
 func (a *Authority) Issues() bool { return a.signer != nil }
 
-// Replaces tells whether the authority is taking another's place.
+// Replaces reports whether the authority is taking another's place.
 func (a *Authority) Replaces() bool { return a.cross != nil }
 
 // BundlePEM is what agents shall believe.
@@ -120,7 +120,7 @@ func (a *Authority) BundlePEM() []byte { return encodeCerts(a.Bundle...) }
 // Pin identifies the authority.
 func (a *Authority) Pin() Pin { return PinOf(a.Cert) }
 
-// Issued tells whether a certificate is this authority's work, rather than that
+// Issued reports whether a certificate is this authority's work, rather than that
 // of one that it replaces.
 func (a *Authority) Issued(cert *x509.Certificate) bool {
 	return bytes.Equal(cert.RawIssuer, a.Cert.RawSubject) && cert.CheckSignatureFrom(a.Cert) == nil

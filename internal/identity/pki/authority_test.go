@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// believes tells whether whoever has this bundle believes a chain.
+// believes reports whether whoever has this bundle believes a chain.
 func believes(t *testing.T, bundle []*x509.Certificate, chain []byte, use x509.ExtKeyUsage, host string, now time.Time) error {
 	t.Helper()
 	certs, err := Certificates(chain)
@@ -115,7 +115,7 @@ func TestAuthorityWithoutItsKeyIssuesNothing(t *testing.T) {
 	must(t, err)
 	for title, err := range map[string]error{
 		"client": second(only.Client(t.Context(), "w1")),
-		"token":  second(only.Invite(t.Context(), "hub:1", Invitation{Agent: "w1", Mode: "managed"}, time.Hour)),
+		"token":  second(only.CreateToken(t.Context(), "hub:1", JoinGrant{Agent: "w1", Mode: "managed"}, time.Hour)),
 		"rotate": second(only.Rotate(t.Context())),
 	} {
 		if !errors.Is(err, ErrNoKey) {

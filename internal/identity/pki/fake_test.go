@@ -7,16 +7,16 @@ import (
 
 // bench is a hub with a clock that somebody moves.
 type bench struct {
-	*Hub
-	*Memory
+	*Manager
+	*FakeSecrets
 	t     *testing.T
 	clock time.Time
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Memory: &Memory{}, t: t, clock: time.Now()}
-	b.Hub = &Hub{Secrets: b.Memory, Now: func() time.Time { return b.clock }}
+	b := &bench{FakeSecrets: &FakeSecrets{}, t: t, clock: time.Now()}
+	b.Manager = &Manager{Secrets: b.FakeSecrets, Now: func() time.Time { return b.clock }}
 	return b
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Hub is the authority of an installation, as its hub keeps it in Secrets.
-type Hub struct {
+// Manager is the authority of an installation, as its hub keeps it in Secrets.
+type Manager struct {
 	Secrets Secrets
 	Now     func() time.Time // nil: the clock
 
@@ -25,15 +25,15 @@ var ErrBusy = errors.New("somebody else is changing it at the same time: try aga
 // attempts bounds how often a write that lost a race is made again.
 const attempts = 5
 
-func (h *Hub) now() time.Time {
+func (h *Manager) now() time.Time {
 	if h.Now != nil {
 		return h.Now()
 	}
 	return time.Now()
 }
 
-func (h *Hub) clientLife() time.Duration { return orLife(h.ClientLife, ClientLife) }
-func (h *Hub) serverLife() time.Duration { return orLife(h.ServerLife, ServerLife) }
+func (h *Manager) clientLife() time.Duration { return orLife(h.ClientLife, ClientLife) }
+func (h *Manager) serverLife() time.Duration { return orLife(h.ServerLife, ServerLife) }
 
 func orLife(life, otherwise time.Duration) time.Duration {
 	if life > 0 {
@@ -43,12 +43,12 @@ func orLife(life, otherwise time.Duration) time.Duration {
 }
 
 // Authority reads the CA.
-func (h *Hub) Authority(ctx context.Context) (*Authority, error) {
+func (h *Manager) Authority(ctx context.Context) (*Authority, error) {
 	_, a, err := h.authority(ctx)
 	return a, err
 }
 
-func (h *Hub) authority(ctx context.Context) (*Secret, *Authority, error) {
+func (h *Manager) authority(ctx context.Context) (*Secret, *Authority, error) {
 	s, err := h.Secrets.Get(ctx, AuthoritySecret)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read Secret %s: %w", AuthoritySecret, err)
@@ -63,8 +63,8 @@ func (h *Hub) authority(ctx context.Context) (*Secret, *Authority, error) {
 	return s, a, nil
 }
 
-// Init makes a CA unless there is one. It tells whether it did.
-func (h *Hub) Init(ctx context.Context) (a *Authority, made bool, err error) {
+// Init makes a CA unless there is one. It reports whether it did.
+func (h *Manager) Init(ctx context.Context) (a *Authority, made bool, err error) {
 	if a, err = h.Authority(ctx); !errors.Is(err, ErrNoAuthority) {
 		return a, false, err
 	}
@@ -75,7 +75,7 @@ func (h *Hub) Init(ctx context.Context) (a *Authority, made bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	s := &Secret{Name: AuthoritySecret, Type: typeTLS, Labels: map[string]string{KeptLabel: KeptValue}, Data: data}
+	s := &Secret{Name: AuthoritySecret, Type: typeTLS, Labels: map[string]string{ManagedLabel: KeptValue}, Data: data}
 	made, err = h.Secrets.Put(ctx, s)
 	if err != nil {
 		return nil, false, fmt.Errorf("write Secret %s: %w", AuthoritySecret, err)
@@ -99,7 +99,7 @@ const (
 // Finish: what the old one has issued stays good, and whoever knows only the old
 // one believes what the new one issues. Agents that are connected change over by
 // themselves.
-func (h *Hub) Rotate(ctx context.Context) (*Authority, error) {
+func (h *Manager) Rotate(ctx context.Context) (*Authority, error) {
 	return h.change(ctx, func(s *Secret, a *Authority) (*Authority, error) {
 		if a.Replaces() {
 			return nil, errors.New("the CA is being replaced already: finish that first with `argocd-agentctl pki rotate --finish`")
@@ -109,12 +109,12 @@ func (h *Hub) Rotate(ctx context.Context) (*Authority, error) {
 			return nil, err
 		}
 		until := s.Annotations[issuedUntilAnnotation]
-		if until == "" && s.Kept() {
+		if until == "" && s.Managed() {
 			until = h.now().UTC().Format(time.RFC3339) // it has issued nothing to clients
 		}
 		s.Annotations[previousUntilAnnotation] = until
 		delete(s.Annotations, issuedUntilAnnotation)
-		s.Labels[KeptLabel] = KeptValue
+		s.Labels[ManagedLabel] = KeptValue
 		return next, nil
 	})
 }
@@ -131,7 +131,7 @@ func (e *TooEarlyError) Error() string {
 
 // Finish ends a rotation: the old CA is believed no longer. Unless forced it is
 // a *TooEarlyError as long as a certificate of the old one can be in use.
-func (h *Hub) Finish(ctx context.Context, force bool) (*Authority, error) {
+func (h *Manager) Finish(ctx context.Context, force bool) (*Authority, error) {
 	return h.change(ctx, func(s *Secret, a *Authority) (*Authority, error) {
 		if !a.Replaces() {
 			return nil, errors.New("no CA is being replaced: there is nothing to finish")
@@ -149,13 +149,13 @@ func (h *Hub) Finish(ctx context.Context, force bool) (*Authority, error) {
 
 // change writes another CA into the Secret, or the same one with other
 // annotations.
-func (h *Hub) change(ctx context.Context, f func(*Secret, *Authority) (*Authority, error)) (*Authority, error) {
+func (h *Manager) change(ctx context.Context, f func(*Secret, *Authority) (*Authority, error)) (*Authority, error) {
 	for range attempts {
 		s, a, err := h.authority(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if who := s.Keeper(); who != "" {
+		if who := s.ManagedBy(); who != "" {
 			return nil, fmt.Errorf("the CA in Secret %s is kept by %s: replace it there", AuthoritySecret, who)
 		}
 		next := s.clone()
@@ -176,9 +176,9 @@ func (h *Hub) change(ctx context.Context, f func(*Secret, *Authority) (*Authorit
 	return nil, fmt.Errorf("write Secret %s: %w", AuthoritySecret, ErrBusy)
 }
 
-// promise notes until when a client's certificate will be good, before it is
-// issued: so long the CA can not go.
-func (h *Hub) promise(ctx context.Context, until time.Time) (*Authority, error) {
+// recordIssuedUntil notes until when a client's certificate will be good, before it is
+// issued: so long the CA cannot go.
+func (h *Manager) recordIssuedUntil(ctx context.Context, until time.Time) (*Authority, error) {
 	for range attempts {
 		s, a, err := h.authority(ctx)
 		if err != nil {
@@ -188,7 +188,7 @@ func (h *Hub) promise(ctx context.Context, until time.Time) (*Authority, error) 
 			return nil, ErrNoKey
 		}
 		noted, _ := time.Parse(time.RFC3339, s.Annotations[issuedUntilAnnotation])
-		if !s.Kept() || !noted.Before(until) {
+		if !s.Managed() || !noted.Before(until) {
 			return a, nil
 		}
 		next := s.clone()
@@ -211,11 +211,11 @@ type Issued struct {
 }
 
 // Sign signs an agent's request; the key of the answer is empty.
-func (h *Hub) Sign(ctx context.Context, request []byte, agent string) (Issued, error) {
+func (h *Manager) Sign(ctx context.Context, request []byte, agent string) (Issued, error) {
 	if _, err := ReadRequest(request, agent); err != nil {
 		return Issued{}, err
 	}
-	a, err := h.promise(ctx, h.now().Add(h.clientLife()))
+	a, err := h.recordIssuedUntil(ctx, h.now().Add(h.clientLife()))
 	if err != nil {
 		return Issued{}, err
 	}
@@ -225,21 +225,21 @@ func (h *Hub) Sign(ctx context.Context, request []byte, agent string) (Issued, e
 
 // Client issues a certificate for an agent, key and all: for clusters that can
 // not join.
-func (h *Hub) Client(ctx context.Context, agent string) (Issued, error) {
+func (h *Manager) Client(ctx context.Context, agent string) (Issued, error) {
 	return h.client(ctx, agent, (*Authority).Client)
 }
 
 // ProxyClient issues a certificate for Argo CD, to reach an agent's cluster with
 // through the resource proxy: what goes into its cluster Secret.
-func (h *Hub) ProxyClient(ctx context.Context, agent string) (Issued, error) {
+func (h *Manager) ProxyClient(ctx context.Context, agent string) (Issued, error) {
 	return h.client(ctx, agent, (*Authority).ProxyClient)
 }
 
-func (h *Hub) client(ctx context.Context, agent string, issue func(*Authority, string, time.Duration, time.Time) (Pair, error)) (Issued, error) {
+func (h *Manager) client(ctx context.Context, agent string, issue func(*Authority, string, time.Duration, time.Time) (Pair, error)) (Issued, error) {
 	if err := checkAgent(agent); err != nil {
 		return Issued{}, err
 	}
-	a, err := h.promise(ctx, h.now().Add(h.clientLife()))
+	a, err := h.recordIssuedUntil(ctx, h.now().Add(h.clientLife()))
 	if err != nil {
 		return Issued{}, err
 	}
@@ -247,7 +247,7 @@ func (h *Hub) client(ctx context.Context, agent string, issue func(*Authority, s
 	return Issued{pair, a.BundlePEM()}, err
 }
 
-// Due tells whether a certificate is to be issued anew: two thirds of its life
+// Due reports whether a certificate is to be issued again: two thirds of its life
 // are over, or it is of another CA than the one that issues now.
 func (a *Authority) Due(certPEM []byte, now time.Time) bool {
 	certs, err := Certificates(certPEM)

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Invitation is what a token is good for.
-type Invitation struct {
+// JoinGrant is what a token is good for.
+type JoinGrant struct {
 	Agent  string
 	Mode   string            // managed or autonomous
 	Labels map[string]string // of its cluster Secret
@@ -40,9 +40,9 @@ const (
 	tokenGrace   = 24 * time.Hour // a token that is over is kept so long, to be able to say what became of it
 )
 
-// Invite makes a token for an agent to join with. The address is the
+// CreateToken makes a token for an agent to join with. The address is the
 // principal's, as the agent's cluster reaches it.
-func (h *Hub) Invite(ctx context.Context, address string, who Invitation, life time.Duration) (Token, error) {
+func (h *Manager) CreateToken(ctx context.Context, address string, who JoinGrant, life time.Duration) (Token, error) {
 	if err := checkAddress(address); err != nil {
 		return Token{}, fmt.Errorf("the hub's address: %w", err)
 	}
@@ -53,7 +53,7 @@ func (h *Hub) Invite(ctx context.Context, address string, who Invitation, life t
 		return Token{}, fmt.Errorf("mode %.40q is unknown: it must be managed or autonomous", who.Mode)
 	}
 	if life <= 0 || life > MaxTokenLife {
-		return Token{}, fmt.Errorf("a token can not be good for %s: give at most %s", life, MaxTokenLife)
+		return Token{}, fmt.Errorf("a token cannot be good for %s: give at most %s", life, MaxTokenLife)
 	}
 	a, err := h.Authority(ctx)
 	if err != nil {
@@ -95,9 +95,9 @@ const askForAnother = "ask on the hub for another: `argocd-agentctl agent join-t
 
 // Check finds out whether a token is good for an agent, and what it says, without
 // using it up.
-func (h *Hub) Check(ctx context.Context, id, secret, agent string) (Invitation, error) {
+func (h *Manager) Check(ctx context.Context, id, secret, agent string) (JoinGrant, error) {
 	if err := checkAgent(agent); err != nil {
-		return Invitation{}, refuse("%v", err)
+		return JoinGrant{}, refuse("%v", err)
 	}
 	_, who, err := h.token(ctx, id, secret, agent)
 	return who, err
@@ -107,74 +107,74 @@ func (h *Hub) Check(ctx context.Context, id, secret, agent string) (Invitation, 
 // is marked as used, by the request's key, before it says so: whoever comes again
 // with the same key, because the answer was lost, is let in again as long as the
 // token is good; whoever comes with another key is not. A *RefusalError says why.
-func (h *Hub) Redeem(ctx context.Context, id, secret, agent string, request []byte) (Invitation, error) {
+func (h *Manager) Redeem(ctx context.Context, id, secret, agent string, request []byte) (JoinGrant, error) {
 	if err := checkAgent(agent); err != nil {
-		return Invitation{}, refuse("%v", err)
+		return JoinGrant{}, refuse("%v", err)
 	}
 	r, err := ReadRequest(request, agent)
 	if err != nil {
-		return Invitation{}, refuse("%v", err)
+		return JoinGrant{}, refuse("%v", err)
 	}
 	sum := sha256.Sum256(r.RawSubjectPublicKeyInfo)
 	key := []byte(hex.EncodeToString(sum[:]))
 	for range attempts {
 		s, who, err := h.token(ctx, id, secret, agent)
 		if err != nil {
-			return Invitation{}, err
+			return JoinGrant{}, err
 		}
 		switch by := s.Data[usedByField]; {
 		case bytes.Equal(by, key):
 			return who, nil
 		case len(by) > 0:
-			return Invitation{}, refuse("this join token was used at %s, by another key; it is good for one cluster, once: "+askForAnother, s.Data[usedField], agent)
+			return JoinGrant{}, refuse("this join token was used at %s, by another key; it is good for one cluster, once: "+askForAnother, s.Data[usedField], agent)
 		}
 		next := s.clone()
 		next.Data[usedByField], next.Data[usedField] = key, []byte(h.now().UTC().Format(time.RFC3339))
 		stored, err := h.Secrets.Put(ctx, next)
 		if err != nil {
-			return Invitation{}, fmt.Errorf("write Secret %s: %w", s.Name, err)
+			return JoinGrant{}, fmt.Errorf("write Secret %s: %w", s.Name, err)
 		}
 		if stored {
 			return who, nil
 		}
 	}
-	return Invitation{}, fmt.Errorf("write Secret %s%s: %w", joinPrefix, id, ErrBusy)
+	return JoinGrant{}, fmt.Errorf("write Secret %s%s: %w", joinPrefix, id, ErrBusy)
 }
 
 // token finds the Secret of a token that is good for an agent. Who does not know
 // the secret learns nothing of it.
-func (h *Hub) token(ctx context.Context, id, secret, agent string) (*Secret, Invitation, error) {
+func (h *Manager) token(ctx context.Context, id, secret, agent string) (*Secret, JoinGrant, error) {
 	unknown := refuse("this join token is not known on the hub: it was withdrawn, expired long ago, or is another hub's; "+askForAnother, agent)
 	if !isTokenID(id) {
-		return nil, Invitation{}, unknown
+		return nil, JoinGrant{}, unknown
 	}
 	s, err := h.Secrets.Get(ctx, joinPrefix+id)
 	if err != nil {
-		return nil, Invitation{}, fmt.Errorf("read Secret %s%s: %w", joinPrefix, id, err)
+		return nil, JoinGrant{}, fmt.Errorf("read Secret %s%s: %w", joinPrefix, id, err)
 	}
 	if s == nil {
-		return nil, Invitation{}, unknown
+		return nil, JoinGrant{}, unknown
 	}
 	hash, err := hex.DecodeString(string(s.Data[hashField]))
 	if err != nil || subtle.ConstantTimeCompare(hash, tokenHash(secret)) != 1 {
-		return nil, Invitation{}, unknown
+		return nil, JoinGrant{}, unknown
 	}
 	info, err := readToken(s)
 	if err != nil {
-		return nil, Invitation{}, fmt.Errorf("secret %s: %w", s.Name, err)
+		return nil, JoinGrant{}, fmt.Errorf("secret %s: %w", s.Name, err)
 	}
 	if info.Agent != agent {
-		return nil, Invitation{}, refuse("this join token is for the agent %q, not for %q: "+askForAnother, info.Agent, agent, agent)
+		return nil, JoinGrant{}, refuse("this join token is for the agent %q, not for %q: "+askForAnother, info.Agent, agent, agent)
 	}
 	if !h.now().Before(info.Expires) {
-		return nil, Invitation{}, refuse("this join token expired at %s: "+askForAnother, day(info.Expires), agent)
+		return nil, JoinGrant{}, refuse("this join token expired at %s: "+askForAnother, day(info.Expires), agent)
 	}
-	return s, info.Invitation, nil
+	return s, info.JoinGrant, nil
 }
 
 // TokenInfo is what the hub knows of a token.
 type TokenInfo struct {
-	Invitation
+	JoinGrant
 	ID      string
 	Expires time.Time
 	Used    time.Time // zero: not yet
@@ -199,7 +199,7 @@ func readToken(s *Secret) (TokenInfo, error) {
 }
 
 // Tokens lists the tokens that there are, used and expired ones too.
-func (h *Hub) Tokens(ctx context.Context) ([]TokenInfo, error) {
+func (h *Manager) Tokens(ctx context.Context) ([]TokenInfo, error) {
 	secrets, err := h.Secrets.List(ctx, JoinLabel)
 	if err != nil {
 		return nil, fmt.Errorf("list join tokens: %w", err)
@@ -214,20 +214,20 @@ func (h *Hub) Tokens(ctx context.Context) ([]TokenInfo, error) {
 	return all, nil
 }
 
-// Withdraw deletes an agent's tokens, used or not, and returns how many.
-func (h *Hub) Withdraw(ctx context.Context, agent string) (int, error) {
+// DeleteTokens deletes an agent's tokens, used or not, and returns how many.
+func (h *Manager) DeleteTokens(ctx context.Context, agent string) (int, error) {
 	return h.sweep(ctx, func(s *Secret) bool { return s.Labels[JoinLabel] == agent })
 }
 
-// Sweep deletes tokens that are long over, and returns how many.
-func (h *Hub) Sweep(ctx context.Context) (int, error) {
+// DeleteExpiredTokens deletes tokens that are long over, and returns how many.
+func (h *Manager) DeleteExpiredTokens(ctx context.Context) (int, error) {
 	return h.sweep(ctx, func(s *Secret) bool {
 		info, err := readToken(s)
 		return err == nil && h.now().After(info.Expires.Add(tokenGrace))
 	})
 }
 
-func (h *Hub) sweep(ctx context.Context, over func(*Secret) bool) (int, error) {
+func (h *Manager) sweep(ctx context.Context, over func(*Secret) bool) (int, error) {
 	secrets, err := h.Secrets.List(ctx, JoinLabel)
 	if err != nil {
 		return 0, fmt.Errorf("list join tokens: %w", err)

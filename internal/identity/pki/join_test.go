@@ -10,7 +10,7 @@ import (
 func invite(b *bench) Token {
 	b.t.Helper()
 	b.authorityNow()
-	token, err := b.Invite(b.t.Context(), "hub.example:443", Invitation{Agent: "w1", Mode: "managed", Labels: map[string]string{"env": "prod"}}, time.Hour)
+	token, err := b.CreateToken(b.t.Context(), "hub.example:443", JoinGrant{Agent: "w1", Mode: "managed", Labels: map[string]string{"env": "prod"}}, time.Hour)
 	must(b.t, err)
 	return token
 }
@@ -96,18 +96,18 @@ func TestTokensAreSweptWhenNobodyAsksAnyMore(t *testing.T) {
 	b := newBench(t)
 	invite(b)
 	b.clock = b.clock.Add(2 * time.Hour)
-	if n, err := b.Sweep(t.Context()); n != 0 || err != nil {
+	if n, err := b.DeleteExpiredTokens(t.Context()); n != 0 || err != nil {
 		t.Error(n, err)
 	}
 	b.clock = b.clock.Add(tokenGrace)
-	if n, err := b.Sweep(t.Context()); n != 1 || err != nil {
+	if n, err := b.DeleteExpiredTokens(t.Context()); n != 1 || err != nil {
 		t.Error(n, err)
 	}
 	invite(b)
-	if n, err := b.Withdraw(t.Context(), "w2"); n != 0 || err != nil {
+	if n, err := b.DeleteTokens(t.Context(), "w2"); n != 0 || err != nil {
 		t.Error(n, err)
 	}
-	if n, err := b.Withdraw(t.Context(), "w1"); n != 1 || err != nil {
+	if n, err := b.DeleteTokens(t.Context(), "w1"); n != 1 || err != nil {
 		t.Error(n, err)
 	}
 }
@@ -137,7 +137,7 @@ func TestServerCertificateIsKept(t *testing.T) {
 	a := b.authorityNow()
 	keep := func(names ...string) bool {
 		t.Helper()
-		issued, next, err := b.KeepServer(t.Context(), PrincipalSecret, names)
+		issued, next, err := b.EnsureServerCert(t.Context(), PrincipalSecret, names)
 		must(t, err)
 		if !next.After(b.clock) {
 			t.Errorf("look again at %s", next)
@@ -166,8 +166,8 @@ func TestServerCertificateIsKept(t *testing.T) {
 	} {
 		_, err := b.Put(t.Context(), other)
 		must(t, err)
-		var foreign *ForeignError
-		if _, _, err := b.KeepServer(t.Context(), other.Name, []string{"hub"}); !errors.As(err, &foreign) || foreign.Keeper != keeper {
+		var foreign *NotManagedError
+		if _, _, err := b.EnsureServerCert(t.Context(), other.Name, []string{"hub"}); !errors.As(err, &foreign) || foreign.Keeper != keeper {
 			t.Errorf("error %v", err)
 		}
 	}

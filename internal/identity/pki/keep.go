@@ -21,21 +21,21 @@ func RenewAt(cert *x509.Certificate) time.Time {
 	return from.Add(cert.NotAfter.Sub(from) / 3 * 2)
 }
 
-// ForeignError says that a Secret is somebody else's to renew.
-type ForeignError struct{ Secret, Keeper string }
+// NotManagedError says that a Secret is somebody else's to renew.
+type NotManagedError struct{ Secret, Keeper string }
 
-func (e *ForeignError) Error() string {
+func (e *NotManagedError) Error() string {
 	if e.Keeper != "" {
 		return fmt.Sprintf("the Secret %s is kept by %s: it is used as it is", e.Secret, e.Keeper)
 	}
-	return fmt.Sprintf("the Secret %s was not made by us: it is used as it is. To have it renewed, label it %s=%s, or delete it", e.Secret, KeptLabel, KeptValue)
+	return fmt.Sprintf("the Secret %s was not made by us: it is used as it is. To have it renewed, label it %s=%s, or delete it", e.Secret, ManagedLabel, KeptValue)
 }
 
-// KeepServer sees to it that a Secret has a server's certificate for these host
+// EnsureServerCert sees to it that a Secret has a server's certificate for these host
 // names and addresses: of the CA that issues now, and not about to expire. It
-// tells whether it had to issue one, and when to look again. Another's Secret is
+// reports whether it had to issue one, and when to look again. Another's Secret is
 // a *ForeignError.
-func (h *Hub) KeepServer(ctx context.Context, secret string, names []string) (issued bool, next time.Time, err error) {
+func (h *Manager) EnsureServerCert(ctx context.Context, secret string, names []string) (issued bool, next time.Time, err error) {
 	a, err := h.Authority(ctx)
 	if err != nil {
 		return false, time.Time{}, err
@@ -45,8 +45,8 @@ func (h *Hub) KeepServer(ctx context.Context, secret string, names []string) (is
 		if err != nil {
 			return false, time.Time{}, fmt.Errorf("read Secret %s: %w", secret, err)
 		}
-		if s != nil && !s.Kept() {
-			return false, time.Time{}, &ForeignError{secret, s.Keeper()}
+		if s != nil && !s.Managed() {
+			return false, time.Time{}, &NotManagedError{secret, s.ManagedBy()}
 		}
 		if s != nil && h.serves(a, s, names) {
 			certs, _ := Certificates(s.Data[CertKey])
@@ -78,9 +78,9 @@ func others(s *Secret, names []string) []string {
 	return slices.DeleteFunc(Describe(certs[0]).Names, func(name string) bool { return slices.Contains(names, name) })
 }
 
-// serves tells whether a Secret has what it should. A longer list of names does
+// serves reports whether a Secret has what it should. A longer list of names does
 // no harm: another replica may have been given more.
-func (h *Hub) serves(a *Authority, s *Secret, names []string) bool {
+func (h *Manager) serves(a *Authority, s *Secret, names []string) bool {
 	certs, err := Certificates(s.Data[CertKey])
 	if err != nil || a.Due(s.Data[CertKey], h.now()) || !bytes.Equal(s.Data[BundleKey], a.BundlePEM()) {
 		return false
@@ -104,7 +104,7 @@ func PutPair(ctx context.Context, to Secrets, name string, s *Secret, pair Pair,
 		s = &Secret{Name: name, Type: typeTLS}
 	}
 	s = s.clone()
-	s.Labels[KeptLabel] = KeptValue
+	s.Labels[ManagedLabel] = KeptValue
 	s.Data[CertKey], s.Data[KeyKey] = pair.Cert, pair.Key
 	if bundle != nil {
 		s.Data[BundleKey] = bundle
@@ -122,7 +122,7 @@ func PutBundle(ctx context.Context, to Secrets, name string, s *Secret, bundle [
 		s = &Secret{Name: name, Type: typeOpaque}
 	}
 	s = s.clone()
-	s.Labels[KeptLabel] = KeptValue
+	s.Labels[ManagedLabel] = KeptValue
 	s.Data[BundleKey] = bundle
 	stored, err := to.Put(ctx, s)
 	if err != nil {

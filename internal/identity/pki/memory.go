@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Memory is Secrets in a map, for tests. The zero value has none.
-type Memory struct {
+// FakeSecrets is Secrets in a map, for tests. The zero value has none.
+type FakeSecrets struct {
 	mu      sync.Mutex
 	all     map[string]*Secret
 	version int
@@ -17,7 +17,7 @@ type Memory struct {
 }
 
 // Get implements Secrets.
-func (m *Memory) Get(_ context.Context, name string) (*Secret, error) {
+func (m *FakeSecrets) Get(_ context.Context, name string) (*Secret, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := m.all[name]; s != nil {
@@ -27,7 +27,7 @@ func (m *Memory) Get(_ context.Context, name string) (*Secret, error) {
 }
 
 // List implements Secrets.
-func (m *Memory) List(_ context.Context, label string) ([]*Secret, error) {
+func (m *FakeSecrets) List(_ context.Context, label string) ([]*Secret, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []*Secret
@@ -40,7 +40,7 @@ func (m *Memory) List(_ context.Context, label string) ([]*Secret, error) {
 }
 
 // Put implements Secrets.
-func (m *Memory) Put(_ context.Context, s *Secret) (bool, error) {
+func (m *FakeSecrets) Put(_ context.Context, s *Secret) (bool, error) {
 	if f := m.Before; f != nil {
 		m.Before = nil
 		f(s)
@@ -65,7 +65,7 @@ func (m *Memory) Put(_ context.Context, s *Secret) (bool, error) {
 }
 
 // Delete implements Secrets.
-func (m *Memory) Delete(_ context.Context, s *Secret) (bool, error) {
+func (m *FakeSecrets) Delete(_ context.Context, s *Secret) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if old := m.all[s.Name]; old == nil || old.Revision != s.Revision {

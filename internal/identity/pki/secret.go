@@ -26,11 +26,11 @@ const (
 
 const prefix = "argocd-agent.argoproj-labs.io/"
 
-// KeptLabel marks a Secret that we issue and renew. Without it, or with a mark
+// ManagedLabel marks a Secret that we issue and renew. Without it, or with a mark
 // of cert-manager, the Secret is somebody else's: it is read and never written.
 const (
-	KeptLabel = prefix + "pki"
-	KeptValue = "kept"
+	ManagedLabel = prefix + "pki"
+	KeptValue    = "kept"
 )
 
 // JoinLabel is on the hub's Secrets of tokens; its value is the agent's name.
@@ -52,11 +52,11 @@ type Secret struct {
 	Data        map[string][]byte
 }
 
-// Kept tells whether the Secret is ours to renew.
-func (s *Secret) Kept() bool { return s.Labels[KeptLabel] == KeptValue && s.Keeper() == "" }
+// Managed reports whether the Secret is ours to renew.
+func (s *Secret) Managed() bool { return s.Labels[ManagedLabel] == KeptValue && s.ManagedBy() == "" }
 
-// Keeper names whoever else renews a Secret; empty: nobody that we know.
-func (s *Secret) Keeper() string {
+// ManagedBy names whoever else renews a Secret; empty: nobody that we know.
+func (s *Secret) ManagedBy() string {
 	for key := range s.Annotations {
 		if strings.HasPrefix(key, "cert-manager.io/") {
 			return "cert-manager"

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // ClusterState is what the principal knows about the cluster of an agent.
@@ -281,14 +281,14 @@ func (c *ClusterInfo) read(ctx context.Context, agent string) ([]byte, error) {
 	if info == nil {
 		return nil, nil
 	}
-	return info, raw.Check(info, most)
+	return info, rawjson.Check(info, most)
 }
 
 var errUnexpected = errors.New("unexpected answer")
 
 // clusterEntry is what Argo CD reads: its ClusterInfo. What the agent's Argo CD says is kept as it is.
 func clusterEntry(s ClusterState, known []byte) ([]byte, error) {
-	entry, err := raw.Split(known)
+	entry, err := rawjson.Split(known)
 	if err != nil || known == nil {
 		entry = nil
 	}
@@ -306,7 +306,7 @@ func clusterEntry(s ClusterState, known []byte) ([]byte, error) {
 	}
 	entry.Set("connectionState", state)
 	if s.Version != "" {
-		entry.Set("serverVersion", raw.Quote(s.Version))
+		entry.Set("serverVersion", rawjson.Quote(s.Version))
 	}
 	if s.Applications >= 0 {
 		entry.Set("applicationsCount", strconv.AppendInt(nil, s.Applications, 10))

@@ -75,7 +75,7 @@ func (k appKey) names() (namespace, name string) {
 	return "", k.app
 }
 
-// isChannel tells whether changes of the Application are published under this name.
+// isChannel reports whether changes of the Application are published under this name.
 func (k appKey) isChannel() bool {
 	return k.kind == ManagedResources && !k.zipped
 }

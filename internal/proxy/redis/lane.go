@@ -302,7 +302,7 @@ func (l *lane) end(inTurn bool) {
 	}
 }
 
-// waits tells whether Redis owes an answer.
+// waits reports whether Redis owes an answer.
 func (l *lane) waits() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -107,7 +107,7 @@ func (o *output) grow() {
 	o.slots = slots
 }
 
-// crowded tells whether open would wait.
+// crowded reports whether open would wait.
 func (o *output) crowded(limit int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

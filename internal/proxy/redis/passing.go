@@ -8,7 +8,7 @@ import (
 
 // What here happens in the loop's turns must not wait for anything: whatever might is left to the client's goroutine.
 
-// plain tells whether the loop can read for the client: its requests take a lane, and nothing is to be remembered.
+// plain reports whether the loop can read for the client: its requests take a lane, and nothing is to be remembered.
 func (s *session) plain() bool {
 	return s.server.loop != nil && s.socket != nil && s.own == nil && !s.private && !s.multi && s.lane != nil && s.lane.loop != nil &&
 		s.calm >= s.server.settled && len(s.in.unread()) == 0 && !s.output.heavy.Load()
@@ -21,7 +21,7 @@ func (s *session) lend() error {
 	}
 	s.calm = 0
 	s.in.settle()
-	s.silence = 0 // the deadline is set anew after this
+	s.silence = 0 // the deadline is set again after this
 	_ = s.conn.SetReadDeadline(time.Time{})
 	s.active.Store(time.Now().UnixNano())
 	loop, idle := s.server.loop, s.server.cfg.Idle
@@ -94,7 +94,7 @@ func (s *session) pass(l *loop) bool {
 	}
 }
 
-// carefree tells whether a request takes a lane whoever sends it, and is none of an agent's.
+// carefree reports whether a request takes a lane whoever sends it, and is none of an agent's.
 func carefree(c command) bool {
 	if len(c.args) == 0 || c.length != len(c.raw) {
 		return false
@@ -166,7 +166,7 @@ func (l *lane) readable(by *loop) {
 	}
 }
 
-// hasRoom tells whether add can take requests.
+// hasRoom reports whether add can take requests.
 func (l *lane) hasRoom() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

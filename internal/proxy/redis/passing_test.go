@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// inLoop tells whether the loop reads for so many connections.
+// inLoop reports whether the loop reads for so many connections.
 func (w *world) inLoop(n int) func() bool {
 	w.server.mu.Lock()
 	l := w.server.loop

@@ -123,7 +123,7 @@ var (
 	channels = [][]byte{[]byte("app|managed-resources|")}
 )
 
-// permit tells whether the hub may make a request. Whatever is not listed is refused.
+// permit reports whether the hub may make a request. Whatever is not listed is refused.
 func permit(c command) error {
 	if c.length > 0 && len(c.raw) != c.length {
 		return fmt.Errorf("%w: an inline request", errRefused)

@@ -247,7 +247,7 @@ func (p *peer) hear(conn net.Conn) error {
 	}
 }
 
-// happened makes cached values old. It tells whether somebody listens; to a subscription that was confirmed just now,
+// happened makes cached values old. It reports whether somebody listens; to a subscription that was confirmed just now,
 // they are reminded.
 func (p *peer) happened(name string, confirmed bool) bool {
 	p.mu.Lock()

@@ -104,7 +104,7 @@ func (t *Tenants) Serve(ctx context.Context, agent string, conn net.Conn) {
 	if err != nil {
 		t.log().WarnContext(ctx, "an agent waits for Redis", "agent", agent, "error", err)
 		_ = conn.SetWriteDeadline(time.Now().Add(dialTimeout))
-		_, _ = conn.Write(errorReply("ERR the hub's Redis can not be reached; its principal has logged why"))
+		_, _ = conn.Write(errorReply("ERR the hub's Redis cannot be reached; its principal has logged why"))
 		return
 	}
 	defer func() { _ = redis.Close() }()
@@ -160,7 +160,7 @@ type tenant struct {
 
 	mu         sync.Mutex
 	proto      int  // 3, or else 2
-	subscribed bool // RESP2: for ever; then only messages come
+	subscribed bool // RESP2: forever; then only messages come
 	channels   int
 }
 

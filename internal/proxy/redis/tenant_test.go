@@ -246,7 +246,7 @@ func TestATenantThatMayNoLongerIsToldSo(t *testing.T) {
 		t.Errorf("when Redis is gone: %q", rest)
 	}
 	refused.Store(nil)
-	if got := l.client("w1").reply(); !strings.HasPrefix(got, "-ERR the hub's Redis can not be reached") {
+	if got := l.client("w1").reply(); !strings.HasPrefix(got, "-ERR the hub's Redis cannot be reached") {
 		t.Error(got)
 	}
 	hub.Run()

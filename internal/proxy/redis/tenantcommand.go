@@ -26,7 +26,7 @@ func (s *tenant) take(send []byte, args [][]byte) (_ []byte, quit bool) {
 	subscribed := s.subscribed
 	s.mu.Unlock()
 	if subscribed && !strings.HasSuffix(name, "SUBSCRIBE") && name != "PING" && name != "QUIT" {
-		return refuse("%s can not follow SUBSCRIBE on this connection", name)
+		return refuse("%s cannot follow SUBSCRIBE on this connection", name)
 	}
 	switch name {
 	case "AUTH", "SELECT": // the agent has been recognised already, and its keys are apart from all others
@@ -130,7 +130,7 @@ func (s *tenant) subscribe(send []byte, name string, args [][]byte) ([]byte, boo
 const maxReads = 16
 
 // weigh tells how many bytes of values a request asks for, at most. Redis keeps answers that are not taken, without a
-// limit, so an agent can not have asked for much. A value that is not in the account, because another principal has
+// limit, so an agent cannot have asked for much. A value that is not in the account, because another principal has
 // passed it on, may be as large as any.
 func (s *share) weigh(args [][]byte, limits TenantLimits) (bytes int64) {
 	if !isWord(args[0], "GET") && !isWord(args[0], "MGET") {
@@ -148,8 +148,8 @@ func (s *share) weigh(args [][]byte, limits TenantLimits) (bytes int64) {
 	return bytes
 }
 
-// keys tells how many arguments after a command's name are keys, or why the command can not be used. Whatever is not
-// listed can not. What is kept or removed goes into the agent's account.
+// keys tells how many arguments after a command's name are keys, or why the command cannot be used. Whatever is not
+// listed cannot. What is kept or removed goes into the agent's account.
 func (s *tenant) keys(name string, args [][]byte) (count int, refused string) {
 	names := min(len(args), 2)
 	if name == "MGET" {
@@ -196,7 +196,7 @@ func (s *tenant) keys(name string, args [][]byte) (count int, refused string) {
 		return 2, ""
 	case "SET", "SETEX", "PSETEX":
 		if len(args) < 4 {
-			return 0, name + " of something that shall be kept for ever is refused: give it a time to live"
+			return 0, name + " of something that shall be kept forever is refused: give it a time to live"
 		}
 		value, life, why := stored(name, args)
 		if why == "" && (life <= 0 || life > s.limits.Life) {
@@ -210,7 +210,7 @@ func (s *tenant) keys(name string, args [][]byte) (count int, refused string) {
 	return 0, name + " is not among the commands that a cluster without a Redis of its own can use on the hub's"
 }
 
-// conditional tells whether Redis may keep what it has instead.
+// conditional reports whether Redis may keep what it has instead.
 func conditional(name string, args [][]byte) bool {
 	return name == "SET" && slices.ContainsFunc(args[3:], func(arg []byte) bool { return isWord(arg, "NX") || isWord(arg, "XX") })
 }

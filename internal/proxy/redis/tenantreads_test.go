@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// readsUnderWay tells whether an agent has asked for so many small values, of which it may for maxReads, or as much.
+// readsUnderWay reports whether an agent has asked for so many small values, of which it may for maxReads, or as much.
 func (l *tenants) readsUnderWay(agent string, n int64) bool {
 	limits := l.Limits.withDefaults()
 	reads, rest := l.share(agent, limits).reads, (maxReads-n+1)*(limits.Waiting/maxReads)

@@ -11,7 +11,7 @@ import (
 )
 
 // share is what one agent has of the hub's Redis. It is an account of what was asked for, not of what Redis has: a
-// principal that starts anew begins with nothing, and what was kept before expires.
+// principal that starts again begins with nothing, and what was kept before expires.
 type share struct {
 	passing *semaphore.Weighted
 	reads   *semaphore.Weighted // bytes of values that Redis was asked for and has not answered with
@@ -187,7 +187,7 @@ func (r *replies) push(message []byte) error {
 	return r.write(message)
 }
 
-// idle tells whether everything has been answered.
+// idle reports whether everything has been answered.
 func (r *replies) idle() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

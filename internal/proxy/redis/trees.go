@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // Trees follows the resource trees that Argo CD's controller keeps in a Redis: which objects belong to an Application.
@@ -94,7 +94,7 @@ func (t *Trees) Run(ctx context.Context) error {
 		}
 		if !said && ctx.Err() == nil {
 			said = true
-			t.Log.WarnContext(ctx, "can not follow resource trees; trying again", "error", err)
+			t.Log.WarnContext(ctx, "cannot follow resource trees; trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -188,7 +188,7 @@ func (t *Trees) read(ctx context.Context, c *client, app string) error {
 			break
 		}
 		if shard == 0 {
-			if n, err := strconv.Atoi(string(raw.Get(part, "shardsCount"))); err == nil {
+			if n, err := strconv.Atoi(string(rawjson.Get(part, "shardsCount"))); err == nil {
 				shards = n
 			}
 		}
@@ -218,7 +218,7 @@ func (t *Trees) get(ctx context.Context, c *client, key string) ([]byte, error) 
 	}
 	tree, err := unzip(values[0], largestTree)
 	if err != nil { // the next one may be fine, and others are
-		t.Log.WarnContext(ctx, "can not read a resource tree", "key", key, "error", err)
+		t.Log.WarnContext(ctx, "cannot read a resource tree", "key", key, "error", err)
 		return nil, nil
 	}
 	return tree, nil

@@ -5,20 +5,20 @@ import (
 	"sync"
 )
 
-// active knows all requests under way: how many there may be, and how to end them.
-type active struct {
+// requestTracker knows all requests under way: how many there may be, and how to end them.
+type requestTracker struct {
 	perAgent, total int
 
 	mu    sync.Mutex
-	calls map[string]map[*call]struct{} // by agent
+	calls map[string]map[*hubRequest]struct{} // by agent
 	size  int
 }
 
-func newActive(perAgent, total int) *active {
-	return &active{perAgent: perAgent, total: total, calls: map[string]map[*call]struct{}{}}
+func newActive(perAgent, total int) *requestTracker {
+	return &requestTracker{perAgent: perAgent, total: total, calls: map[string]map[*hubRequest]struct{}{}}
 }
 
-func (a *active) add(c *call) *Status {
+func (a *requestTracker) add(c *hubRequest) *Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	calls := a.calls[c.agent]
@@ -29,7 +29,7 @@ func (a *active) add(c *call) *Status {
 		return tooMany(fmt.Sprintf("this principal has %d requests under way, which is the limit", a.size))
 	}
 	if calls == nil {
-		calls = map[*call]struct{}{}
+		calls = map[*hubRequest]struct{}{}
 		a.calls[c.agent] = calls
 	}
 	calls[c] = struct{}{}
@@ -37,7 +37,7 @@ func (a *active) add(c *call) *Status {
 	return nil
 }
 
-func (a *active) remove(c *call) {
+func (a *requestTracker) remove(c *hubRequest) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	calls := a.calls[c.agent]
@@ -49,9 +49,9 @@ func (a *active) remove(c *call) {
 }
 
 // cut ends the requests that match. Which do is asked without the lock held: the answer may take a while.
-func (a *active) cut(match func(*call) bool, why *Status) {
+func (a *requestTracker) cut(match func(*hubRequest) bool, why *Status) {
 	a.mu.Lock()
-	all := make([]*call, 0, a.size)
+	all := make([]*hubRequest, 0, a.size)
 	for _, calls := range a.calls {
 		for c := range calls {
 			all = append(all, c)
@@ -65,7 +65,7 @@ func (a *active) cut(match func(*call) bool, why *Status) {
 	}
 }
 
-func (a *active) count() int {
+func (a *requestTracker) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.size

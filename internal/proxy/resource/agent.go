@@ -18,9 +18,9 @@ type Agent struct {
 	config AgentConfig
 	policy atomic.Pointer[Policy]
 	proxy  httputil.ReverseProxy
-	kinds  *kinds
+	kinds  *kindResolver
 	masks  *masks
-	door   *door
+	door   *tunnelListener
 }
 
 // NewAgent returns an Agent. Run it.
@@ -37,7 +37,7 @@ func NewAgent(config AgentConfig) (*Agent, error) {
 	a.policy.Store(&config.Policy)
 	a.proxy = httputil.ReverseProxy{
 		Rewrite:        a.rewrite,
-		Transport:      &chooser{server: config.Server},
+		Transport:      &transportSelector{server: config.Server},
 		ModifyResponse: a.modify,
 		ErrorHandler:   a.fail,
 		BufferPool:     buffers,
@@ -55,8 +55,8 @@ func (a *Agent) SetPolicy(policy Policy) error {
 	return nil
 }
 
-// visit is one request at the Agent. It travels in the request's context.
-type visit struct {
+// agentRequest is one request at the Agent. It travels in the request's context.
+type agentRequest struct {
 	request Request
 	begin   time.Time
 	first   time.Duration
@@ -69,18 +69,18 @@ type visit struct {
 
 type visitKey struct{}
 
-func visitOf(ctx context.Context) *visit {
-	v, _ := ctx.Value(visitKey{}).(*visit)
+func visitOf(ctx context.Context) *agentRequest {
+	v, _ := ctx.Value(visitKey{}).(*agentRequest)
 	return v
 }
 
 func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := &visit{begin: time.Now()}
+	v := &agentRequest{begin: time.Now()}
 	defer func() {
-		v.span.Text(trace.Application, v.app)
-		v.span.Text(trace.RefusedBy, v.setting)
+		v.span.SetString(trace.Application, v.app)
+		v.span.SetString(trace.RefusedBy, v.setting)
 		answered(v.span, v.code)
-		a.config.Observe(Outcome{
+		a.config.Observe(RequestResult{
 			Agent: a.config.Name, Request: v.request, Code: v.code, FirstByte: v.first, Total: time.Since(v.begin),
 			Upgrade: v.code == http.StatusSwitchingProtocols, Setting: v.setting, Application: v.app,
 		})
@@ -103,7 +103,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // admit is all that a request has to pass before it is carried out.
-func (a *Agent) admit(v *visit, r *http.Request) *Status {
+func (a *Agent) admit(v *agentRequest, r *http.Request) *Status {
 	query, status := checkRequest(r)
 	if status != nil {
 		return status
@@ -117,7 +117,7 @@ func (a *Agent) admit(v *visit, r *http.Request) *Status {
 		return status
 	}
 	stripIdentity(r.Header)
-	if status := fresh(r, a.config.Fresh); status != nil {
+	if status := rejectStaleWrite(r, a.config.Fresh); status != nil {
 		return status
 	}
 	v.masked = policy.Secrets != SecretsPlain && v.request.Group == "" && v.request.Resource == "secrets"
@@ -128,7 +128,7 @@ func (a *Agent) admit(v *visit, r *http.Request) *Status {
 }
 
 // localise replaces the hub's name of an object by the local one.
-func (a *Agent) localise(v *visit, r *http.Request) {
+func (a *Agent) localise(v *agentRequest, r *http.Request) {
 	q := &v.request
 	if a.config.Local == nil || q.Name == "" {
 		return
@@ -165,7 +165,7 @@ func (a *Agent) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Path = strings.TrimSuffix(server.Path, "/") + r.In.URL.Path
 	r.Out.Host = server.Host
 	r.Out.Header.Del("Expect")
-	visitOf(r.In.Context()).span.Mark(r.Out.Header)
+	visitOf(r.In.Context()).span.Inject(r.Out.Header)
 }
 
 func (a *Agent) modify(res *http.Response) error {
@@ -174,7 +174,7 @@ func (a *Agent) modify(res *http.Response) error {
 	v.span.Event("answer begins")
 	wholeBody(res)
 	if v.masked {
-		return a.masks.cover(res)
+		return a.masks.maskResponse(res)
 	}
 	return nil
 }
@@ -192,11 +192,11 @@ func (a *Agent) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status.write(w)
 }
 
-// chooser takes the transport that a request needs. What is large or long has a connection of its own: on one that all share
+// transportSelector takes the transport that a request needs. What is large or long has a connection of its own: on one that all share
 // a small answer would wait behind a list of 50 MB, and HTTP/2 costs a quarter more per byte.
-type chooser struct{ server APIServer }
+type transportSelector struct{ server APIServer }
 
-func (c *chooser) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c *transportSelector) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil { // given up on before it was sent
 		return nil, err
 	}

@@ -36,7 +36,7 @@ type AgentConfig struct {
 	MaskKey []byte
 
 	// Observe is told of every request when it has ended. It must not wait.
-	Observe func(Outcome)
+	Observe func(RequestResult)
 	Log     *slog.Logger  // nil: silent
 	Trace   *trace.Tracer // nil: nothing is traced
 
@@ -58,7 +58,7 @@ func (c *AgentConfig) setDefaults() error {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Observe == nil {
-		c.Observe = func(Outcome) {}
+		c.Observe = func(RequestResult) {}
 	}
 	if len(c.MaskKey) == 0 {
 		c.MaskKey = make([]byte, 32)

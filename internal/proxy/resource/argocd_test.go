@@ -79,7 +79,7 @@ func (s *labStage) createApplication(t *testing.T, name, cluster string) (int, s
 
 func TestArgoCDCreatesApplicationsForAnAgentThatIsAway(t *testing.T) {
 	s := newLabStage(t, "argocd", options{})
-	if err := s.hub.Learn(t.Context(), "w1"); err != nil { // as happens when an agent connects
+	if err := s.hub.PrefetchDiscovery(t.Context(), "w1"); err != nil { // as happens when an agent connects
 		t.Fatal(err)
 	}
 	s.register(t, "resource-proxy")
@@ -91,7 +91,7 @@ func TestArgoCDCreatesApplicationsForAnAgentThatIsAway(t *testing.T) {
 	s.away = nil
 	asked, remembered := len(s.outcomes), 0
 	for _, o := range s.outcomes {
-		if o.Remembered {
+		if o.FromCache {
 			remembered++
 		}
 	}

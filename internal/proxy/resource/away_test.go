@@ -90,7 +90,7 @@ func TestDocumentsAreAnsweredFromTheLastKnownCopyWhileTheAgentIsAway(t *testing.
 	s := newStage(t, fakeServer(t, documents), options{})
 	s.ask(t, s.client, http.MethodGet, "/openapi/v2", nil, "Accept", "application/json")
 	s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/pods/p", nil)
-	if err := s.hub.Learn(t.Context(), "w1"); err != nil {
+	if err := s.hub.PrefetchDiscovery(t.Context(), "w1"); err != nil {
 		t.Fatal(err)
 	}
 	s.leave(&NotConnectedError{Agent: "w1"})

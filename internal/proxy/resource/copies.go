@@ -7,17 +7,17 @@ import (
 	"sync"
 )
 
-// copies are the last known discovery documents of all agents. A fleet has few releases of Kubernetes, so the same
+// discoveryCache are the last known discovery documents of all agents. A fleet has few releases of Kubernetes, so the same
 // documents come back from many agents: a body is kept once, however many have it.
 //
 // Each agent has a bound, by the size of what it sent, so that none can crowd out others with documents of its own
 // making; all together have one, by what is really kept. What was not used for longest goes first.
-type copies struct {
+type discoveryCache struct {
 	perAgent, total int
 
 	mu     sync.Mutex
 	byKey  map[copyKey]*list.Element // of *document
-	byPath map[pathKey][]*document
+	byPath map[pathKey][]*cachedDocument
 	agents map[string]int // bytes of each
 	order  *list.List     // of *document, least recently used first
 	bodies map[[sha256.Size]byte]*body
@@ -32,8 +32,8 @@ type copyKey struct {
 	gzip   bool
 }
 
-// document is an answer of an agent.
-type document struct {
+// cachedDocument is an answer of an agent.
+type cachedDocument struct {
 	copyKey
 	header http.Header // only what describes the body
 	body   *body
@@ -49,16 +49,16 @@ type body struct {
 // overhead is what an entry takes beside its body, roughly.
 const overhead = 1 << 10
 
-func newCopies(perAgent, total int) *copies {
-	return &copies{
+func newCopies(perAgent, total int) *discoveryCache {
+	return &discoveryCache{
 		perAgent: perAgent, total: total,
-		byKey: map[copyKey]*list.Element{}, byPath: map[pathKey][]*document{}, agents: map[string]int{},
+		byKey: map[copyKey]*list.Element{}, byPath: map[pathKey][]*cachedDocument{}, agents: map[string]int{},
 		order: list.New(), bodies: map[[sha256.Size]byte]*body{},
 	}
 }
 
 // put remembers a document in the place of an older one.
-func (c *copies) put(key copyKey, header http.Header, content []byte) {
+func (c *discoveryCache) put(key copyKey, header http.Header, content []byte) {
 	cost := len(content) + overhead
 	if cost > c.perAgent || cost > c.total || len(key.accept) > overhead || len(key.uri) > overhead {
 		return
@@ -76,7 +76,7 @@ func (c *copies) put(key copyKey, header http.Header, content []byte) {
 		c.size += len(content)
 	}
 	b.users++
-	d := &document{copyKey: key, header: header, body: b}
+	d := &cachedDocument{copyKey: key, header: header, body: b}
 	c.byKey[key] = c.order.PushBack(d)
 	c.byPath[key.pathKey] = append(c.byPath[key.pathKey], d)
 	c.agents[key.agent] += cost
@@ -89,7 +89,7 @@ func (c *copies) put(key copyKey, header http.Header, content []byte) {
 	}
 }
 
-func (c *copies) dropOldestOf(agent string) {
+func (c *discoveryCache) dropOldestOf(agent string) {
 	for e := c.order.Front(); e != nil; e = e.Next() {
 		if documentIn(e).agent == agent {
 			c.drop(e)
@@ -98,12 +98,12 @@ func (c *copies) dropOldestOf(agent string) {
 	}
 }
 
-func documentIn(e *list.Element) *document {
-	d, _ := e.Value.(*document)
+func documentIn(e *list.Element) *cachedDocument {
+	d, _ := e.Value.(*cachedDocument)
 	return d
 }
 
-func (c *copies) drop(element *list.Element) {
+func (c *discoveryCache) drop(element *list.Element) {
 	d := documentIn(element)
 	c.order.Remove(element)
 	delete(c.byKey, d.copyKey)
@@ -130,7 +130,7 @@ func (c *copies) drop(element *list.Element) {
 }
 
 // forget drops all documents of an agent.
-func (c *copies) forget(agent string) {
+func (c *discoveryCache) forget(agent string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for e := c.order.Front(); e != nil; {
@@ -144,7 +144,7 @@ func (c *copies) forget(agent string) {
 
 // find returns the document that answers a request best: the answer to the same request; else one whose type the caller
 // accepts, in the caller's order.
-func (c *copies) find(key copyKey) *document {
+func (c *discoveryCache) find(key copyKey) *cachedDocument {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, gzip := range []bool{key.gzip, !key.gzip} {

@@ -71,10 +71,12 @@ func mediaType(value string) string {
 }
 
 // has tells that there is a document with which a request could be answered.
-func (c *copies) has(agent string, r *http.Request) bool { return c.find(keyOf(agent, r)) != nil }
+func (c *discoveryCache) has(agent string, r *http.Request) bool {
+	return c.find(keyOf(agent, r)) != nil
+}
 
 // capture remembers an answer once it has passed as a whole.
-func (c *copies) capture(agent string, res *http.Response) {
+func (c *discoveryCache) capture(agent string, res *http.Response) {
 	encoding := res.Header.Get("Content-Encoding")
 	if res.StatusCode != http.StatusOK || res.Request.Method != http.MethodGet || encoding != "" && encoding != "gzip" ||
 		res.ContentLength > int64(c.perAgent) {
@@ -119,7 +121,7 @@ func (b *capturedBody) Read(p []byte) (int, error) {
 }
 
 // serve answers with the last known copy, if there is one, and says why.
-func (c *copies) serve(w http.ResponseWriter, r *http.Request, agent, why string) bool {
+func (c *discoveryCache) serve(w http.ResponseWriter, r *http.Request, agent, why string) bool {
 	d := c.find(keyOf(agent, r))
 	if d == nil {
 		return false

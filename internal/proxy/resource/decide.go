@@ -109,11 +109,11 @@ func (d *decider) decidePath(r *http.Request, q *Request) *Status {
 	return nil
 }
 
-// belongs tells whether a request is about an object of an Application: one object by its name, a list or watch that its
+// belongs reports whether a request is about an object of an Application: one object by its name, a list or watch that its
 // field selector restricts to one, or events about one.
 func (d *decider) belongs(ctx context.Context, q *Request) (app string, ok bool, err error) {
 	if q.isEvents() && q.Subject.Name != "" {
-		app, ok = d.apps.HasSubject(q.Subject)
+		app, ok = d.apps.OwnerOfSubject(q.Subject)
 		return app, ok, nil
 	}
 	name := q.Name
@@ -127,7 +127,7 @@ func (d *decider) belongs(ctx context.Context, q *Request) (app string, ok bool,
 	if err != nil || kind == "" {
 		return "", false, err
 	}
-	app, ok = d.apps.Belongs(q.Group, kind, q.Namespace, name)
+	app, ok = d.apps.OwnerOf(q.Group, kind, q.Namespace, name)
 	return app, ok, nil
 }
 

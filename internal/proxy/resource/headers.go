@@ -37,7 +37,7 @@ func stripIdentity(header http.Header) {
 		}
 	}
 	stripTokenProtocol(header)
-	trace.Tidy(header)
+	trace.SanitizeHeaders(header)
 }
 
 func stripTokenProtocol(header http.Header) {

@@ -103,7 +103,7 @@ type stage struct {
 	away     error // what Dial answers, if not nil
 	tunnels  map[net.Conn]struct{}
 	dials    int
-	outcomes []Outcome
+	outcomes []RequestResult
 	revoked  map[string]bool
 }
 
@@ -162,7 +162,7 @@ func (s *stage) startHub(ctx context.Context, t testing.TB, wait *sync.WaitGroup
 			}
 			return "", errors.New("the token is unknown")
 		},
-		Observe: func(o Outcome) {
+		Observe: func(o RequestResult) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.outcomes = append(s.outcomes, o)

@@ -21,8 +21,8 @@ type Hub struct {
 	config  HubConfig
 	proxy   httputil.ReverseProxy
 	tunnels *http.Transport
-	copies  *copies
-	active  *active
+	copies  *discoveryCache
+	active  *requestTracker
 	recalls atomic.Uint64 // counts Recheck and Forget
 }
 
@@ -37,7 +37,7 @@ func NewHub(config HubConfig) *Hub {
 	h.tunnels = newTunnels(&h.config)
 	h.proxy = httputil.ReverseProxy{
 		Rewrite:        h.rewrite,
-		Transport:      &patient{next: h.tunnels},
+		Transport:      &firstByteTransport{next: h.tunnels},
 		ModifyResponse: h.modify,
 		ErrorHandler:   h.fail,
 		BufferPool:     buffers,
@@ -48,7 +48,7 @@ func NewHub(config HubConfig) *Hub {
 
 // Close ends all requests and closes all tunnels.
 func (h *Hub) Close() {
-	h.active.cut(func(*call) bool { return true }, errShutdown)
+	h.active.cut(func(*hubRequest) bool { return true }, errShutdown)
 	h.tunnels.CloseIdleConnections()
 }
 
@@ -58,7 +58,7 @@ var errShutdown = unavailable("this principal is shutting down")
 // It is for the moment in which something was revoked.
 func (h *Hub) Recheck() {
 	h.recalls.Add(1)
-	h.active.cut(func(c *call) bool {
+	h.active.cut(func(c *hubRequest) bool {
 		agent, status := h.identify(c.state, c.token)
 		return status != nil || agent != c.agent
 	}, accessRevoked)
@@ -69,15 +69,15 @@ var accessRevoked = refusal(http.StatusForbidden, "Forbidden", "access was revok
 // Forget drops everything about an agent that is no longer registered, and ends its requests.
 func (h *Hub) Forget(agent string) {
 	h.recalls.Add(1)
-	h.active.cut(func(c *call) bool { return c.agent == agent }, refusal(http.StatusForbidden, "Forbidden", "the agent was removed"))
+	h.active.cut(func(c *hubRequest) bool { return c.agent == agent }, refusal(http.StatusForbidden, "Forbidden", "the agent was removed"))
 	h.copies.forget(agent)
 }
 
 // Active is the number of requests under way, streams included.
 func (h *Hub) Active() int { return h.active.count() }
 
-// call is one request on its way. It travels in the request's context.
-type call struct {
+// hubRequest is one request on its way. It travels in the request's context.
+type hubRequest struct {
 	agent   string
 	request Request
 	state   *tls.ConnectionState
@@ -98,20 +98,20 @@ type call struct {
 
 type callKey struct{}
 
-func callOf(ctx context.Context) *call {
-	c, _ := ctx.Value(callKey{}).(*call)
+func callOf(ctx context.Context) *hubRequest {
+	c, _ := ctx.Value(callKey{}).(*hubRequest)
 	return c
 }
 
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{begin: time.Now(), state: r.TLS}
+	c := &hubRequest{begin: time.Now(), state: r.TLS}
 	defer func() {
 		if c.copied {
-			c.span.Text(trace.Remembered, "true")
+			c.span.SetString(trace.Remembered, "true")
 		}
 		answered(c.span, c.code)
-		h.config.Observe(Outcome{
-			Agent: c.agent, Request: c.request, Code: c.code, Remembered: c.copied, FirstByte: c.firstByte,
+		h.config.Observe(RequestResult{
+			Agent: c.agent, Request: c.request, Code: c.code, FromCache: c.copied, FirstByte: c.firstByte,
 			Total: time.Since(c.begin), Upgrade: c.code == http.StatusSwitchingProtocols,
 		})
 	}()
@@ -135,7 +135,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c.request = parse(r, query)
 	c.span = traced(r.Context(), h.config.Trace, r, &c.request)
-	c.span.Text(trace.Agent, c.agent)
+	c.span.SetString(trace.Agent, c.agent)
 	c.document = c.request.Verb == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) && isDocument(r.URL.Path)
 	if !c.request.streams(query) && !wantsUpgrade(r.Header) {
 		c.patience = h.config.FirstByte
@@ -144,7 +144,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 
-	ctx, cancel := context.WithCancelCause(c.span.In(context.WithValue(r.Context(), callKey{}, c)))
+	ctx, cancel := context.WithCancelCause(c.span.NewContext(context.WithValue(r.Context(), callKey{}, c)))
 	defer cancel(nil)
 	c.cancel = cancel
 	if status := h.active.add(c); status != nil {
@@ -201,7 +201,7 @@ func bearer(header http.Header) string {
 
 func (h *Hub) rewrite(r *httputil.ProxyRequest) {
 	stripIdentity(r.Out.Header)
-	callOf(r.In.Context()).span.Mark(r.Out.Header)
+	callOf(r.In.Context()).span.Inject(r.Out.Header)
 	r.Out.URL.Scheme = "http" // inside the tunnel, which is inside mTLS
 	r.Out.URL.Host = hostOf(callOf(r.In.Context()).agent)
 	r.Out.Host = "kubernetes" // the Agent sets the real one

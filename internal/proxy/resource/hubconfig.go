@@ -27,7 +27,7 @@ type HubConfig struct {
 	Token func(state *tls.ConnectionState, token string) (agent string, err error)
 
 	// Observe is told of every request when it has ended. It must not wait.
-	Observe func(Outcome)
+	Observe func(RequestResult)
 
 	Log   *slog.Logger  // nil: silent
 	Trace *trace.Tracer // nil: nothing is traced
@@ -54,7 +54,7 @@ func (c *HubConfig) setDefaults() {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Observe == nil {
-		c.Observe = func(Outcome) {}
+		c.Observe = func(RequestResult) {}
 	}
 	orDefault(&c.DialTimeout, 10*time.Second)
 	orDefault(&c.FirstByte, 75*time.Second)
@@ -77,12 +77,12 @@ func orDefault[T comparable](value *T, standard T) {
 	}
 }
 
-// Outcome is what became of a request.
-type Outcome struct {
+// RequestResult is what became of a request.
+type RequestResult struct {
 	Agent       string // empty: the caller could not be told
 	Request     Request
 	Code        int  // 0: the caller went away before there was an answer
-	Remembered  bool // answered from the last known copy
+	FromCache   bool // answered from the last known copy
 	FirstByte   time.Duration
 	Total       time.Duration
 	Upgrade     bool

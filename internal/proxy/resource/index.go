@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // Node is an object in the resource tree of an Application.
@@ -15,19 +15,19 @@ type Node struct {
 // Nodes reads the objects out of a resource tree as Argo CD keeps it in its cache (uncompressed JSON). Objects that only
 // live in a namespace of the Application, without belonging to it (orphans), are not among them.
 func Nodes(tree []byte) ([]Node, error) {
-	list := raw.Get(tree, "nodes")
-	if raw.IsNull(list) {
+	list := rawjson.Get(tree, "nodes")
+	if rawjson.IsNull(list) {
 		return nil, nil
 	}
-	elements, err := raw.Elements(list)
+	elements, err := rawjson.Elements(list)
 	if err != nil {
 		return nil, fmt.Errorf("read the nodes of a resource tree: %w", err)
 	}
 	nodes := make([]Node, 0, len(elements))
 	for _, e := range elements {
 		n := Node{
-			Group: raw.Text(e, "group"), Kind: raw.Text(e, "kind"), Namespace: raw.Text(e, "namespace"),
-			Name: raw.Text(e, "name"), UID: raw.Text(e, "uid"),
+			Group: rawjson.Text(e, "group"), Kind: rawjson.Text(e, "kind"), Namespace: rawjson.Text(e, "namespace"),
+			Name: rawjson.Text(e, "name"), UID: rawjson.Text(e, "uid"),
 		}
 		if n.Kind != "" && n.Name != "" {
 			nodes = append(nodes, n)
@@ -107,8 +107,8 @@ func take[K, V comparable](m map[K]map[V]int, key K, value V) {
 	}
 }
 
-// Belongs names the Application whose tree has an object.
-func (x *Index) Belongs(group, kind, namespace, name string) (string, bool) {
+// OwnerOf names the Application whose tree has an object.
+func (x *Index) OwnerOf(group, kind, namespace, name string) (string, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.owner(Node{Group: group, Kind: kind, Namespace: namespace, Name: name})
@@ -122,8 +122,8 @@ func (x *Index) owner(n Node) (string, bool) {
 	return "", false
 }
 
-// HasSubject names the Application whose tree has what events are about.
-func (x *Index) HasSubject(s Subject) (string, bool) {
+// OwnerOfSubject names the Application whose tree has what events are about.
+func (x *Index) OwnerOfSubject(s Subject) (string, bool) {
 	if s.AnyNamespace {
 		return "", false // nothing that Argo CD or kubectl ask for
 	}

@@ -10,14 +10,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// kinds knows which kind the objects of a resource have: paths name resources ("deployments"), resource trees name kinds
+// kindResolver knows which kind the objects of a resource have: paths name resources ("deployments"), resource trees name kinds
 // ("Deployment"), and only the API server can tell what belongs together. What it said is good for a while; a resource
 // that is not among it is asked for again sooner, but not more often than once in a while. Definitions come, change and
 // go: what nobody asks for is forgotten, and what is gone is when it is asked for.
-type kinds struct {
+type kindResolver struct {
 	server APIServer
 	now    func() time.Time
 
@@ -44,11 +44,11 @@ const (
 	kindsWithin  = 10 * time.Second
 )
 
-func newKinds(server APIServer) *kinds {
-	return &kinds{server: server, now: time.Now, groups: map[string]*groupKinds{}}
+func newKinds(server APIServer) *kindResolver {
+	return &kindResolver{server: server, now: time.Now, groups: map[string]*groupKinds{}}
 }
 
-func (k *kinds) of(ctx context.Context, group, version, resource string) (string, error) {
+func (k *kindResolver) of(ctx context.Context, group, version, resource string) (string, error) {
 	path := "/api/" + version
 	if group != "" {
 		path = "/apis/" + group + "/" + version
@@ -78,7 +78,7 @@ func (k *kinds) of(ctx context.Context, group, version, resource string) (string
 
 // group returns what is known of a group and version. Where there are too many, one goes: first those that do not exist,
 // which may be asked for by the thousand, then who was not asked for longest.
-func (k *kinds) group(path string) *groupKinds {
+func (k *kindResolver) group(path string) *groupKinds {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.now()
@@ -95,7 +95,7 @@ func (k *kinds) group(path string) *groupKinds {
 	return g
 }
 
-func (k *kinds) least() (least string) {
+func (k *kindResolver) least() (least string) {
 	for path, g := range k.groups {
 		than := k.groups[least]
 		if than == nil || !g.found && than.found || g.found == than.found && g.used.Before(than.used) {
@@ -106,7 +106,7 @@ func (k *kinds) least() (least string) {
 }
 
 // ask returns the kind of each resource of a group and version; none if there is no such group.
-func (k *kinds) ask(ctx context.Context, path string) (map[string]string, error) {
+func (k *kindResolver) ask(ctx context.Context, path string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, kindsWithin)
 	defer cancel()
 	address := *k.server.URL
@@ -132,14 +132,14 @@ func (k *kinds) ask(ctx context.Context, path string) (map[string]string, error)
 	if err != nil {
 		return nil, err
 	}
-	elements, err := raw.Elements(raw.Get(body, "resources"))
+	elements, err := rawjson.Elements(rawjson.Get(body, "resources"))
 	if err != nil {
 		return nil, err
 	}
 	answer := map[string]string{}
 	for _, e := range elements {
-		if name := raw.Text(e, "name"); !strings.Contains(name, "/") && len(answer) < maxResources {
-			answer[name] = raw.Text(e, "kind")
+		if name := rawjson.Text(e, "name"); !strings.Contains(name, "/") && len(answer) < maxResources {
+			answer[name] = rawjson.Text(e, "kind")
 		}
 	}
 	return answer, nil

@@ -79,10 +79,10 @@ func (p *Policy) Check() error {
 // Applications knows what belongs to the Applications of this cluster. It is asked for every request and must not wait.
 // Index is one.
 type Applications interface {
-	// Belongs names the Application whose resource tree has an object. Objects without a namespace have an empty one.
-	Belongs(group, kind, namespace, name string) (app string, ok bool)
-	// HasSubject names the Application that has an object which is known only in part, as events know it.
-	HasSubject(s Subject) (app string, ok bool)
+	// OwnerOf names the Application whose resource tree has an object. Objects without a namespace have an empty one.
+	OwnerOf(group, kind, namespace, name string) (app string, ok bool)
+	// OwnerOfSubject names the Application that has an object which is known only in part, as events know it.
+	OwnerOfSubject(s Subject) (app string, ok bool)
 	// HasNamespace names an Application that has objects in a namespace.
 	HasNamespace(namespace string) (app string, ok bool)
 }

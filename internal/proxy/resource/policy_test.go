@@ -229,17 +229,17 @@ func TestTheIndexForgetsWhatAnApplicationNoLongerHas(t *testing.T) {
 	x := world()
 	x.Set("twin", []Node{{Kind: "Pod", Namespace: "shop", Name: "web-1", UID: "u2"}})
 	x.Set("shop", []Node{{Kind: "Pod", Namespace: "new", Name: "p"}})
-	if app, ok := x.Belongs("", "Pod", "shop", "web-1"); !ok || app != "twin" {
+	if app, ok := x.OwnerOf("", "Pod", "shop", "web-1"); !ok || app != "twin" {
 		t.Errorf("the pod that another Application has too: %q, %v", app, ok)
 	}
-	if _, ok := x.Belongs("apps", "Deployment", "shop", "web"); ok {
+	if _, ok := x.OwnerOf("apps", "Deployment", "shop", "web"); ok {
 		t.Error("the Deployment is still there")
 	}
 	x.Set("twin", nil)
 	if _, ok := x.HasNamespace("shop"); ok {
 		t.Error("the namespace is still there")
 	}
-	if _, ok := x.HasSubject(Subject{Namespace: "shop", Name: "web-1"}); ok {
+	if _, ok := x.OwnerOfSubject(Subject{Namespace: "shop", Name: "web-1"}); ok {
 		t.Error("the subject is still there")
 	}
 	x.Set("shop", nil)

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/argocd-agent/argocd-agent/internal/raw"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // maskPrefix begins every mask. Its length makes its encoding a prefix too.
@@ -101,8 +101,8 @@ func acceptJSON(values []string) string {
 	return strings.Join(kept, ",")
 }
 
-// cover hides the values in an answer.
-func (m *masks) cover(res *http.Response) error {
+// maskResponse hides the values in an answer.
+func (m *masks) maskResponse(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		_ = res.Body.Close()
 		return errors.New("the API server offers Secrets on an upgraded connection, where they cannot be hidden")
@@ -118,14 +118,14 @@ func (m *masks) cover(res *http.Response) error {
 		return nil
 	}
 	frame := &frameReader{Reader: res.Body}
-	res.Body = &coveredBody{Closer: res.Body, masks: m, frame: frame, decoder: json.NewDecoder(frame)}
+	res.Body = &maskedBody{Closer: res.Body, masks: m, frame: frame, decoder: json.NewDecoder(frame)}
 	res.ContentLength = -1
 	res.Header.Del("Content-Length")
 	return nil
 }
 
-// coveredBody reads one JSON document after another and passes them on without the values.
-type coveredBody struct {
+// maskedBody reads one JSON document after another and passes them on without the values.
+type maskedBody struct {
 	io.Closer
 	masks   *masks
 	frame   *frameReader
@@ -135,7 +135,7 @@ type coveredBody struct {
 
 var newline = []byte{'\n'} // as the API server ends its documents
 
-func (b *coveredBody) Read(p []byte) (int, error) {
+func (b *maskedBody) Read(p []byte) (int, error) {
 	if len(b.ready) == 0 {
 		var document json.RawMessage
 		b.frame.size = 0
@@ -177,11 +177,11 @@ func (m *masks) mask(value string) string {
 
 // document hides the values in a Secret, a list of them, a table of them, or an event of a watch.
 func (m *masks) document(b []byte) ([]byte, error) {
-	o, err := raw.Split(b)
+	o, err := rawjson.Split(b)
 	if err != nil {
 		return nil, fmt.Errorf("read a Secret: %w", err)
 	}
-	if raw.Text(b, "kind") == "Status" && repeatsObject(b) {
+	if rawjson.Text(b, "kind") == "Status" && repeatsObject(b) {
 		return json.Marshal(refusal(http.StatusUnprocessableEntity, "Invalid", "the patch does not fit the Secret; what the API server "+
 			"says about it is hidden by the agent's setting "+SettingSecrets+", because it repeats all values"))
 	}
@@ -190,7 +190,7 @@ func (m *masks) document(b []byte) ([]byte, error) {
 		case "items", "rows":
 			o[i].Value, err = m.each(o[i].Value)
 		case "object":
-			if !raw.IsNull(o[i].Value) {
+			if !rawjson.IsNull(o[i].Value) {
 				o[i].Value, err = m.document(o[i].Value)
 			}
 		case "data":
@@ -209,18 +209,18 @@ func (m *masks) document(b []byte) ([]byte, error) {
 
 // repeatsObject tells the refusal in which an API server shows the whole object as it would be after a patch.
 func repeatsObject(status []byte) bool {
-	if strings.Contains(raw.Text(status, "message"), "patch: Invalid value") {
+	if strings.Contains(rawjson.Text(status, "message"), "patch: Invalid value") {
 		return true
 	}
-	causes, err := raw.Elements(raw.Get(status, "details", "causes"))
-	return err == nil && slices.ContainsFunc(causes, func(cause []byte) bool { return raw.Text(cause, "field") == "patch" })
+	causes, err := rawjson.Elements(rawjson.Get(status, "details", "causes"))
+	return err == nil && slices.ContainsFunc(causes, func(cause []byte) bool { return rawjson.Text(cause, "field") == "patch" })
 }
 
 func (m *masks) each(list []byte) ([]byte, error) {
-	if raw.IsNull(list) {
+	if rawjson.IsNull(list) {
 		return list, nil
 	}
-	elements, err := raw.Elements(list)
+	elements, err := rawjson.Elements(list)
 	if err != nil {
 		return nil, fmt.Errorf("read a list of Secrets: %w", err)
 	}
@@ -229,19 +229,19 @@ func (m *masks) each(list []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return raw.Join(elements), nil
+	return rawjson.Join(elements), nil
 }
 
 func (m *masks) values(b []byte, encoded bool) ([]byte, error) {
-	if raw.IsNull(b) {
+	if rawjson.IsNull(b) {
 		return b, nil
 	}
-	o, err := raw.Split(b)
+	o, err := rawjson.Split(b)
 	if err != nil {
 		return nil, fmt.Errorf("read the values of a Secret: %w", err)
 	}
 	for i := range o {
-		value, isText := raw.String(o[i].Value)
+		value, isText := rawjson.String(o[i].Value)
 		if isText && strings.Trim(value, "+") == "" {
 			continue // nothing to hide: empty, or what Argo CD has hidden, of which a server-side diff is made
 		}
@@ -249,17 +249,17 @@ func (m *masks) values(b []byte, encoded bool) ([]byte, error) {
 			if plain, err := base64.StdEncoding.DecodeString(value); err == nil {
 				value = string(plain)
 			}
-			o[i].Value = raw.Quote(base64.StdEncoding.EncodeToString([]byte(m.mask(value))))
+			o[i].Value = rawjson.Quote(base64.StdEncoding.EncodeToString([]byte(m.mask(value))))
 			continue
 		}
-		o[i].Value = raw.Quote(m.mask(value))
+		o[i].Value = rawjson.Quote(m.mask(value))
 	}
 	return o.Bytes(), nil
 }
 
 // metadata hides the copy of the values that kubectl keeps in an annotation.
 func (m *masks) metadata(b []byte) ([]byte, error) {
-	applied := raw.Text(b, "annotations", lastApplied)
+	applied := rawjson.Text(b, "annotations", lastApplied)
 	if applied == "" {
 		return b, nil
 	}
@@ -267,5 +267,5 @@ func (m *masks) metadata(b []byte) ([]byte, error) {
 	if err != nil { // not kubectl's
 		covered = []byte(m.mask(applied))
 	}
-	return raw.Set(b, raw.Quote(string(covered)), "annotations", lastApplied)
+	return rawjson.Set(b, rawjson.Quote(string(covered)), "annotations", lastApplied)
 }

@@ -43,9 +43,9 @@ func NewServer(ctx context.Context, hub *Hub, config *tls.Config) *http.Server {
 	}
 }
 
-// keeper bounds the number of connections. When there are too many, the one on which nothing has happened for longest is
+// connLimiter bounds the number of connections. When there are too many, the one on which nothing has happened for longest is
 // closed, so that whoever hoards connections loses his own and a new caller gets in.
-type keeper struct {
+type connLimiter struct {
 	limit int
 
 	mu    sync.Mutex
@@ -53,11 +53,11 @@ type keeper struct {
 	idle  *list.List                 // of net.Conn, longest first; new ones are idle until they ask for something
 }
 
-func newKeeper(limit int) *keeper {
-	return &keeper{limit: limit, conns: map[net.Conn]*list.Element{}, idle: list.New()}
+func newKeeper(limit int) *connLimiter {
+	return &connLimiter{limit: limit, conns: map[net.Conn]*list.Element{}, idle: list.New()}
 }
 
-func (k *keeper) changed(conn net.Conn, state http.ConnState) {
+func (k *connLimiter) changed(conn net.Conn, state http.ConnState) {
 	victim := k.note(conn, state)
 	if secure, ok := victim.(*tls.Conn); ok {
 		victim = secure.NetConn() // to say goodbye could take seconds, and nobody else would be let in meanwhile
@@ -67,7 +67,7 @@ func (k *keeper) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
-func (k *keeper) note(conn net.Conn, state http.ConnState) (victim net.Conn) {
+func (k *connLimiter) note(conn net.Conn, state http.ConnState) (victim net.Conn) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if element := k.conns[conn]; element != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Tally counts requests by what they were and what became of them. Its zero value is ready.
-type Tally struct {
+// RequestCounter counts requests by what they were and what became of them. Its zero value is ready.
+type RequestCounter struct {
 	mu         sync.Mutex
 	requests   map[count]uint64
 	firstBytes time.Duration
@@ -21,7 +21,7 @@ type Tally struct {
 type count struct{ verb, code, by string }
 
 // Observe counts a request.
-func (t *Tally) Observe(o Outcome) {
+func (t *RequestCounter) Observe(o RequestResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.requests == nil {
@@ -32,7 +32,7 @@ func (t *Tally) Observe(o Outcome) {
 		t.firstBytes += o.FirstByte
 		t.answered++
 	}
-	if o.Remembered {
+	if o.FromCache {
 		t.remembered++
 	}
 }
@@ -40,7 +40,7 @@ func (t *Tally) Observe(o Outcome) {
 // Each passes every count on, always in the same order: the verb of Kubernetes, or "document" for discovery and other
 // paths; the code of HTTP, or "0" if the caller went away before there was an answer; the setting that refused it, if one
 // did.
-func (t *Tally) Each(f func(verb, code, refusedBy string, n uint64)) {
+func (t *RequestCounter) Each(f func(verb, code, refusedBy string, n uint64)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := make([]count, 0, len(t.requests))
@@ -56,14 +56,14 @@ func (t *Tally) Each(f func(verb, code, refusedBy string, n uint64)) {
 }
 
 // FirstBytes is how long the first bytes of answers took, all together, and how many answers there were.
-func (t *Tally) FirstBytes() (total time.Duration, answers uint64) {
+func (t *RequestCounter) FirstBytes() (total time.Duration, answers uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.firstBytes, t.answered
 }
 
 // Remembered is how many requests were answered from the last known copy.
-func (t *Tally) Remembered() uint64 {
+func (t *RequestCounter) Remembered() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.remembered

@@ -23,13 +23,13 @@ func traced(ctx context.Context, tracer *trace.Tracer, r *http.Request, q *Reque
 	if q.Subresource != "" {
 		what += "/" + q.Subresource
 	}
-	_, span := tracer.Start(tracer.Follow(ctx, r.Header.Get(trace.Header)), trace.Serving, what)
-	span.Text(trace.Method, r.Method)
-	span.Text(trace.Group, q.Group)
-	span.Text(trace.Resource, q.Resource)
-	span.Text(trace.Subresource, q.Subresource)
-	span.Text(trace.Namespace, q.Namespace)
-	span.Text(trace.Object, cmp.Or(q.Name, q.Selected))
+	_, span := tracer.Start(tracer.WithRemoteParent(ctx, r.Header.Get(trace.Header)), trace.KindServer, what)
+	span.SetString(trace.Method, r.Method)
+	span.SetString(trace.Group, q.Group)
+	span.SetString(trace.Resource, q.Resource)
+	span.SetString(trace.Subresource, q.Subresource)
+	span.SetString(trace.Namespace, q.Namespace)
+	span.SetString(trace.Object, cmp.Or(q.Name, q.Selected))
 	return span
 }
 
@@ -44,7 +44,7 @@ func answered(span *trace.Span, code int) {
 		span.Fail(http.StatusText(code))
 	}
 	if code > 0 {
-		span.Number(trace.StatusCode, code)
+		span.SetInt(trace.StatusCode, code)
 	}
 	span.End()
 }

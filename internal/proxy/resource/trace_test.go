@@ -146,8 +146,8 @@ func TestWithoutTracingARequestCostsNoMore(t *testing.T) {
 	q := Request{Verb: verbGet, Resource: "pods", Subresource: "log"}
 	if n := testing.AllocsPerRun(100, func() {
 		span := traced(r.Context(), nil, r, &q)
-		trace.Tidy(r.Header)
-		span.Mark(r.Header)
+		trace.SanitizeHeaders(r.Header)
+		span.Inject(r.Header)
 		span.Event("answer begins")
 		answered(span, http.StatusOK)
 	}); n != 0 {

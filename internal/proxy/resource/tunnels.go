@@ -38,7 +38,7 @@ func newTunnels(config *HubConfig) *http.Transport {
 			if err != nil {
 				return nil, fmt.Errorf("dial %q: %w", address, err)
 			}
-			ctx, span := trace.Within(ctx, trace.Inside, "open a tunnel")
+			ctx, span := trace.StartChild(ctx, trace.KindInternal, "open a tunnel")
 			defer span.End()
 			ctx, cancel := context.WithTimeoutCause(ctx, config.DialTimeout, errDial)
 			defer cancel()

@@ -65,5 +65,5 @@ func TestTour(t *testing.T) {
 		t.Errorf("the tour has %d commands:\n%s", commands, tour.String())
 	}
 	// The sync that was asked for while the agent hung happens, and the hub learns of it.
-	step("heal", func(ctx context.Context) error { return d.idle(ctx, "managed") })
+	step("heal", func(ctx context.Context) error { return d.waitUntilIdle(ctx, "managed") })
 }

@@ -178,11 +178,11 @@ func (d *demo) join(ctx context.Context, spoke lab.Spoke) error {
 			"--set", "ARGOCD_AGENT_RESOURCE_PROXY_LEVEL=all,REDIS_ADDR="+c.Redis.Address)
 		joined <- err
 	}()
-	manifest, err := d.deployed(ctx, spoke.Name, joined)
+	manifest, err := d.waitForDeployment(ctx, spoke.Name, joined)
 	if err != nil {
 		return err
 	}
-	if err := d.start(ctx, c, manifest, agent, immortal); err != nil {
+	if err := d.start(ctx, c, manifest, agent, removeLivenessProbes); err != nil {
 		return err
 	}
 	if err := <-joined; err != nil {
@@ -191,15 +191,15 @@ func (d *demo) join(ctx context.Context, spoke lab.Spoke) error {
 	return d.ready(ctx, spoke.Name+"/"+agent)
 }
 
-// immortal keeps an agent from being restarted while it hangs: the tour stops one, for as long as people like.
-func immortal(o *podrun.Options) {
+// removeLivenessProbes keeps an agent from being restarted while it hangs: the tour stops one, for as long as people like.
+func removeLivenessProbes(o *podrun.Options) {
 	for i := range o.Template.Spec.Containers {
 		o.Template.Spec.Containers[i].LivenessProbe = nil
 	}
 }
 
-// deployed waits for the Deployment that joining makes.
-func (d *demo) deployed(ctx context.Context, cluster string, joined <-chan error) (string, error) {
+// waitForDeployment waits for the Deployment that joining makes.
+func (d *demo) waitForDeployment(ctx context.Context, cluster string, joined <-chan error) (string, error) {
 	deployments := d.lab.Cluster(cluster).Client().AppsV1().Deployments(lab.ArgoCDNamespace)
 	for {
 		if _, err := deployments.Get(ctx, agent, metav1.GetOptions{}); err == nil {
@@ -273,8 +273,8 @@ func (d *demo) healthy(ctx context.Context, namespace string) error {
 
 var agentObjects = schema.GroupVersionResource{Group: "argocd-agent.argoproj-labs.io", Version: "v1alpha1", Resource: "agents"}
 
-// counted waits until the status of an Agent, which is written every few seconds, counts its Application.
-func (d *demo) counted(ctx context.Context, name string) error {
+// waitForAppCount waits until the status of an Agent, which is written every few seconds, counts its Application.
+func (d *demo) waitForAppCount(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	agents := d.lab.Hub().Dynamic().Resource(agentObjects).Namespace(lab.ArgoCDNamespace)
@@ -294,8 +294,8 @@ func (d *demo) counted(ctx context.Context, name string) error {
 	}
 }
 
-// idle waits until nothing is under way any more in an agent's Application.
-func (d *demo) idle(ctx context.Context, namespace string) error {
+// waitUntilIdle waits until nothing is under way any more in an agent's Application.
+func (d *demo) waitUntilIdle(ctx context.Context, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	apps := d.lab.Hub().Dynamic().Resource(applications).Namespace(namespace)

@@ -10,7 +10,7 @@ import (
 // tour prints what there is, and what to try.
 func (d *demo) tour(ctx context.Context, out io.Writer) error {
 	for _, spoke := range spokes {
-		if err := d.counted(ctx, spoke.Name); err != nil {
+		if err := d.waitForAppCount(ctx, spoke.Name); err != nil {
 			return err
 		}
 	}

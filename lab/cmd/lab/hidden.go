@@ -11,12 +11,12 @@ import (
 // What Up hands down to the keeper, and the keeper to the supervisor.
 const (
 	reportDescriptor = 3 + iota
-	leashDescriptor
+	parentPipeFD
 	lockDescriptor
 )
 
-// runKeep is the process that cleans up after the supervisor.
-func runKeep(_ context.Context, c *call) error {
+// runCleanup is the process that cleans up after the supervisor.
+func runCleanup(_ context.Context, c *call) error {
 	if len(c.args) != 1 {
 		return errors.New("this command is for the lab itself: use `lab up`")
 	}
@@ -24,7 +24,7 @@ func runKeep(_ context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	report, leash := os.NewFile(reportDescriptor, "report"), os.NewFile(leashDescriptor, "leash")
+	report, leash := os.NewFile(reportDescriptor, "report"), os.NewFile(parentPipeFD, "leash")
 	lock := os.NewFile(lockDescriptor, "lock")
 	err = supervisor.Keep(c.args[0], program, func() {
 		_, _ = report.Close(), leash.Close()
@@ -39,7 +39,7 @@ func runSupervise(_ context.Context, c *call) error {
 		return errors.New("this command is for the lab itself: use `lab up`")
 	}
 	report := supervisor.NewReporter(os.NewFile(reportDescriptor, "report"))
-	return supervisor.Run(c.args[0], report, os.NewFile(leashDescriptor, "leash"))
+	return supervisor.Run(c.args[0], report, os.NewFile(parentPipeFD, "leash"))
 }
 
 // runServeGit is the Git server.

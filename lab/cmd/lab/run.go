@@ -41,7 +41,7 @@ func commands() []command {
 		{"continue", "NAME", "let a frozen component go on", act("continue")},
 		{"kill", "NAME", "kill a component; it stays dead until restarted", act("kill")},
 		{"restart", "NAME", "restart a component and wait until it is ready", act("restart")},
-		{"keep", "", "", runKeep},
+		{"keep", "", "", runCleanup},
 		{"supervise", "", "", runSupervise},
 		{"serve-git", "", "", runServeGit},
 	}

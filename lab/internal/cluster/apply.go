@@ -70,14 +70,14 @@ func (c *Cluster) apply(ctx context.Context, manifests []byte) error {
 	return retry(ctx, func() error { return Apply(ctx, c.admin, "argocd", manifests) })
 }
 
-// errNotYet marks what a cluster that has only just started will be ready for in a moment.
-var errNotYet = errors.New("not yet")
+// errNotReady marks what a cluster that has only just started will be ready for in a moment.
+var errNotReady = errors.New("not yet")
 
 // retry repeats what fails because a cluster has only just started: a namespace or a CRD that is not served yet.
 func retry(ctx context.Context, do func() error) error {
 	for {
 		err := do()
-		if err == nil || !passes(err) {
+		if err == nil || !isTransient(err) {
 			return err
 		}
 		select {
@@ -88,8 +88,8 @@ func retry(ctx context.Context, do func() error) error {
 	}
 }
 
-func passes(err error) bool {
-	return errors.Is(err, errNotYet) || meta.IsNoMatchError(errors.Unwrap(err)) || apierrors.IsForbidden(err) ||
+func isTransient(err error) bool {
+	return errors.Is(err, errNotReady) || meta.IsNoMatchError(errors.Unwrap(err)) || apierrors.IsForbidden(err) ||
 		apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) ||
 		apierrors.IsConflict(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
 }

@@ -82,7 +82,7 @@ func (c *Cluster) waitForKinds(ctx context.Context) error {
 		}
 		for _, kind := range []string{"Application", "AppProject", "ApplicationSet"} {
 			if !lists([]*metav1.APIResourceList{one}, kind) || !lists(all, kind) {
-				return fmt.Errorf("wait for Argo CD's kinds: %w", errNotYet)
+				return fmt.Errorf("wait for Argo CD's kinds: %w", errNotReady)
 			}
 		}
 		return nil
@@ -165,7 +165,7 @@ func requestToken(ctx context.Context, client kubernetes.Interface, namespace, a
 	return answer.Status.Token, nil
 }
 
-// allNodesReady tells whether pods can be scheduled: every node is ready and has lost its not-ready taint.
+// allNodesReady reports whether pods can be scheduled: every node is ready and has lost its not-ready taint.
 func (c *Cluster) allNodesReady(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(c.admin)
 	if err != nil {

@@ -74,7 +74,7 @@ func (b *Block) Next() (int, error) {
 // Release gives the block back.
 func (b *Block) Release() error { return b.lock.Close() }
 
-// Check tells whether a port can be listened on, in words for the person who asked for it.
+// Check reports whether a port can be listened on, in words for the person who asked for it.
 func Check(port int) error {
 	listener, err := net.Listen("tcp", Address(port))
 	if err != nil {

@@ -210,7 +210,7 @@ func changes(t *testing.T, h *hub, client, spoke *redis.Client, restartSpoke fun
 	hear("after a gap")
 	spoke.Publish(ctx, spokeTells, "")
 	hear("a change after a gap")
-	restartSpoke() // it is empty then; Argo CD's controller makes the tree anew, and says so
+	restartSpoke() // it is empty then; Argo CD's controller makes the tree again, and says so
 	eventually(t, "a change is heard of after a restart of the agent's Redis", func() bool {
 		spoke.Set(ctx, spokeTree, "tree", 0)
 		spoke.Publish(ctx, spokeTells, "")

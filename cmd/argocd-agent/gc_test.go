@@ -1,0 +1,73 @@
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"testing"
+)
+
+func TestMemoryStaysWithinTheContainers(t *testing.T) {
+	files := map[string]string{"max": "max\n", "old": "9223372036854771712\n", "half": "536870912\n"}
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	percent, limit := debug.SetGCPercent(100), debug.SetMemoryLimit(-1)
+	t.Cleanup(func() {
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
+	})
+	const none = math.MaxInt64
+	for _, tc := range []struct {
+		what    string
+		env     []string
+		files   []string
+		percent int
+		limit   int64
+	}{
+		{"a limit", nil, []string{"missing", "half"}, gcPercentBusy, 483183820},
+		{"no limit, said in two ways", nil, []string{"max", "old"}, gcPercentBusy, none},
+		{"no container", nil, []string{"missing"}, gcPercentBusy, none},
+		{"whoever sets the collector", []string{"GOGC=200", "GOMEMLIMIT=1GiB"}, []string{"half"}, 100, none},
+		{"empty counts as absent", []string{"GOGC=", "GOMEMLIMIT="}, []string{"half"}, gcPercentBusy, 483183820},
+	} {
+		debug.SetGCPercent(100)
+		debug.SetMemoryLimit(none)
+		var at []string
+		for _, name := range tc.files {
+			at = append(at, filepath.Join(dir, name))
+		}
+		tuneGC(tc.env, at)()
+		if got := debug.SetGCPercent(100); got != tc.percent {
+			t.Errorf("%s: collects at %d %% instead of %d %%", tc.what, got, tc.percent)
+		}
+		if got := debug.SetMemoryLimit(-1); got != tc.limit {
+			t.Errorf("%s: limit %d instead of %d", tc.what, got, tc.limit)
+		}
+	}
+}
+
+func TestGarbageIsCollectedOftenOnlyAtRest(t *testing.T) {
+	var pace garbagePace
+	sum := uint64(0)
+	for i, step := range []struct {
+		more    uint64 // allocated in this beat
+		percent int
+		changed bool
+	}{
+		{10 * idleAllocBytes, gcPercentBusy, false}, {idleAllocBytes + 1, gcPercentBusy, false}, {idleAllocBytes, gcPercentBusy, false}, {idleAllocBytes, gcPercentBusy, false}, {idleAllocBytes, gcPercentIdle, true},
+		{1, gcPercentIdle, false}, {idleAllocBytes + 1, gcPercentBusy, true}, {0, gcPercentBusy, false}, {0, gcPercentBusy, false}, {0, gcPercentIdle, true},
+	} {
+		sum += step.more
+		if percent, changed := pace.next(sum); percent != step.percent || changed != step.changed {
+			t.Errorf("step %d: %d %%, changed %v", i, percent, changed)
+		}
+	}
+	if allocated() == 0 {
+		t.Error("nothing is allocated")
+	}
+}

@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+)
+
+// leases is an API server that keeps the agent's Lease.
+type leases struct {
+	mu          sync.Mutex
+	there       bool
+	revision    int
+	annotations map[string]string
+	patches     int
+	broken      bool
+	wait        chan struct{} // nil: it answers at once
+	begun       chan struct{} // closed when the first write waits
+	once        sync.Once
+}
+
+func (l *leases) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	if l.wait != nil && r.Method == http.MethodPatch {
+		l.once.Do(func() { close(l.begun) })
+		<-l.wait
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var body struct {
+		Metadata struct {
+			ResourceVersion string
+			Annotations     map[string]string
+		}
+	}
+	if r.Body != nil {
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case l.broken:
+		w.WriteHeader(http.StatusForbidden)
+		return w.Result(), nil
+	case l.there && r.Method == http.MethodPatch && body.Metadata.ResourceVersion != fmt.Sprint(l.revision):
+		w.WriteHeader(http.StatusConflict)
+		fmt.Fprint(w, `{"kind":"Status","status":"Failure","reason":"Conflict"}`)
+		return w.Result(), nil
+	case l.there && r.Method == http.MethodPatch:
+		l.patches++
+	case r.Method != http.MethodPost && !l.there:
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprintf(w, `{"kind":"Status","status":"Failure","reason":"NotFound","details":{"kind":"leases","name":%q}}`, leaseName)
+		return w.Result(), nil
+	}
+	if l.there = true; r.Method != http.MethodGet {
+		l.revision++
+	}
+	if l.annotations == nil {
+		l.annotations = map[string]string{}
+	}
+	maps.Copy(l.annotations, body.Metadata.Annotations)
+	err := json.NewEncoder(w).Encode(map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+		"metadata": map[string]any{"name": leaseName, "namespace": "argocd", "resourceVersion": fmt.Sprint(l.revision), "annotations": l.annotations}})
+	return w.Result(), err
+}
+
+// recall starts another process of the agent.
+func (l *leases) recall(t *testing.T) *leaseState {
+	t.Helper()
+	c, err := kube.NewClient(&rest.Config{Host: "http://spoke", Transport: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := loadLeaseState(t.Context(), c, "argocd", 4000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func at(revision uint64, seen ...uint64) reconcile.Memory {
+	m := reconcile.Memory{Store: engine.Store{UID: "hub", Revision: revision}}
+	for i, scope := range []string{"appproject", "application"}[:len(seen)] {
+		m.Seen = append(m.Seen, engine.Seen{Scope: scope, Revision: seen[i]})
+	}
+	return m
+}
+
+func TestTheNextProcessKnowsWhatARemovalHasNeeded(t *testing.T) {
+	l := &leases{}
+	m := l.recall(t)
+	if err := m.atLeast(t.Context(), at(12, 3, 12)); err != nil {
+		t.Fatal(err)
+	}
+	next := l.recall(t)
+	if next.known.Store.Revision != 12 || !slices.Equal(next.known.Seen, at(0, 3, 12).Seen) {
+		t.Errorf("it knows %+v", next.known)
+	}
+	patches := l.patches
+	for _, need := range []reconcile.Memory{at(12, 3, 12), at(11, 3, 7), at(12, 2, 12)} { // known already
+		if err := next.atLeast(t.Context(), need); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l.patches != patches {
+		t.Errorf("%d writes say what is known", l.patches-patches)
+	}
+	if err := next.atLeast(t.Context(), at(11, 9, 1)); err != nil { // newer in one scope, older in the other
+		t.Fatal(err)
+	}
+	if got := l.recall(t).known; got.Store.Revision != 12 || !slices.Equal(got.Seen, at(0, 9, 12).Seen) {
+		t.Errorf("something older has replaced what was known: %+v", got)
+	}
+}
+
+func TestTheNextProcessKnowsWhichCommandsWereBegun(t *testing.T) {
+	l := &leases{}
+	m := l.recall(t)
+	for _, ids := range [][]string{{"c1"}, {"c1", "c2"}} {
+		need := at(12, 3, 12)
+		need.Commands = ids
+		if err := m.atLeast(t.Context(), need); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := l.recall(t)
+	if !slices.Equal(next.known.Commands, []string{"c1", "c2"}) {
+		t.Errorf("it knows %q", next.known.Commands)
+	}
+	if a := (&agent{memory: next}); !slices.Equal(a.nodeConfig().KnownCommands, []string{"c1", "c2"}) {
+		t.Errorf("its node knows %q", a.nodeConfig().KnownCommands)
+	}
+}
+
+func TestARemovalIsNotMadeIfItCanNotBeRemembered(t *testing.T) {
+	l := &leases{}
+	m := l.recall(t)
+	l.broken = true
+	for range 2 {
+		if err := m.atLeast(t.Context(), at(12, 3, 12)); err == nil {
+			t.Error("it counts as remembered")
+		}
+	}
+}
+
+func TestRemovalsThatWaitTogetherShareAWrite(t *testing.T) {
+	l := &leases{}
+	m := l.recall(t)
+	before := l.patches
+	l.wait, l.begun = make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	for i := range uint64(100) {
+		all.Go(func() {
+			if err := m.atLeast(t.Context(), at(100+i, 1, 100+i)); err != nil {
+				t.Error(err)
+			}
+		})
+		if i == 0 {
+			<-l.begun // the others wait for the first
+		}
+	}
+	for asked := uint64(0); asked != 199; runtime.Gosched() {
+		m.asking.Lock()
+		asked = m.asked.Store.Revision
+		m.asking.Unlock()
+	}
+	close(l.wait)
+	all.Wait()
+	if n := l.patches - before; n != 2 {
+		t.Errorf("%d writes", n)
+	}
+	if m.known.Store.Revision != 199 {
+		t.Errorf("known is %+v", m.known)
+	}
+}
+
+// Two processes of one agent may run for a while. Neither forgets what the other
+// has seen, nor does a Lease that somebody deletes keep removals from being made.
+func TestWhatAnotherProcessKnowsIsKept(t *testing.T) {
+	l := &leases{}
+	older := l.recall(t)
+	newer := l.recall(t)
+	if err := newer.atLeast(t.Context(), at(20, 5, 20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := older.atLeast(t.Context(), at(12, 9, 12)); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.recall(t).known; got.Store.Revision != 20 || !slices.Equal(got.Seen, at(0, 9, 20).Seen) {
+		t.Errorf("known is %+v", got)
+	}
+	l.there, l.annotations = false, nil
+	if err := older.atLeast(t.Context(), at(30, 9, 30)); err != nil {
+		t.Errorf("the Lease was deleted: %v", err)
+	}
+	if got := l.recall(t).known; got.Store.Revision != 30 {
+		t.Errorf("known is %+v", got)
+	}
+}
+
+// Somebody may accept a hub that went back. Then what was known is no measure any
+// more.
+func TestAnAcceptedStoreReplacesWhatWasKnown(t *testing.T) {
+	l := &leases{}
+	m := l.recall(t)
+	if err := m.save(t.Context(), at(20, 5, 20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.save(t.Context(), at(7, 5, 7)); err != nil || m.known.Store.Revision != 20 {
+		t.Errorf("an older one has replaced what was known: %+v, %v", m.known, err)
+	}
+	m.accepted.Store(true)
+	if err := m.save(t.Context(), at(7, 5, 7)); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.recall(t).known; got.Store.Revision != 7 || !slices.Equal(got.Seen, at(0, 5, 7).Seen) {
+		t.Errorf("known is %+v", got)
+	}
+}

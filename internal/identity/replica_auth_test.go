@@ -1,0 +1,98 @@
+package identity
+
+import (
+	"crypto/tls"
+	"errors"
+	"testing"
+)
+
+func TestOnlyWhoHasTheSameKeyIsATwin(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	pair := ca.issue(template("resource-proxy"))
+	own := pair.store(t)
+	port := ServerTLS(own, nil)
+	port.NextProtos = []string{"http/1.1"}
+	twin := ReplicaAuth{From: own, Protocol: "twins"}
+	twin.Join(port)
+
+	replica := ReplicaAuth{From: pair.store(t), Protocol: "twins"}
+	client, err := replica.ClientTLS()
+	must(t, err)
+	state, serverErr, clientErr := shake(t, port, client)
+	if serverErr != nil || clientErr != nil || state.NegotiatedProtocol != "twins" {
+		t.Fatal(serverErr, clientErr, state.NegotiatedProtocol)
+	}
+	must(t, twin.Verify(&state))
+
+	for name, other := range map[string]*Store{
+		"an agent":             ca.issue(template("agent-a")).store(t),
+		"one of the same name": ca.issue(template("resource-proxy")).store(t),
+		"of another CA":        newAuthority(t, "stranger").issue(template("resource-proxy")).store(t),
+	} {
+		t.Run(name+" is refused", func(t *testing.T) {
+			client, err := ReplicaAuth{From: other, Protocol: "twins"}.ClientTLS()
+			must(t, err)
+			client.VerifyConnection = nil // it takes any principal
+			if _, serverErr, _ := shake(t, port, client); !errors.Is(serverErr, ErrNotReplica) {
+				t.Errorf("the port says %v", serverErr)
+			}
+			client.NextProtos = append(client.NextProtos, "http/1.1") // nor is it let in as somebody else
+			if _, serverErr, _ := shake(t, port, client); !errors.Is(serverErr, ErrNotReplica) {
+				t.Errorf("the port says %v", serverErr)
+			}
+		})
+		t.Run(name+" is not asked", func(t *testing.T) {
+			impostor := ServerTLS(other, nil)
+			ReplicaAuth{From: other, Protocol: "twins"}.Join(impostor)
+			if _, _, clientErr := shake(t, impostor, client); !errors.Is(clientErr, ErrNotReplica) {
+				t.Errorf("the client says %v", clientErr)
+			}
+		})
+	}
+	t.Run("nobody is refused", func(t *testing.T) {
+		client := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"twins"}}
+		if _, serverErr, _ := shake(t, port, client); serverErr == nil {
+			t.Error("somebody without a certificate is let in")
+		}
+	})
+	t.Run("others come in as ever", func(t *testing.T) {
+		client, err := ClientTLS(ca.issue(template("agent-a")).store(t), "principal.example")
+		must(t, err)
+		client.NextProtos = []string{"http/1.1"}
+		state, serverErr, clientErr := shake(t, port, client)
+		if serverErr != nil || clientErr != nil || state.NegotiatedProtocol != "http/1.1" {
+			t.Fatal(serverErr, clientErr, state.NegotiatedProtocol)
+		}
+		if err := twin.Verify(&state); !errors.Is(err, ErrNotReplica) {
+			t.Errorf("taken for a twin: %v", err)
+		}
+	})
+	t.Run("a twin without the protocol is none", func(t *testing.T) {
+		client := client.Clone()
+		client.NextProtos, client.VerifyConnection = nil, nil
+		state, serverErr, _ := shake(t, port, client)
+		if serverErr == nil && twin.Verify(&state) == nil {
+			t.Error("taken for a twin")
+		}
+	})
+}
+
+func TestTwinsKnowEachOtherByWhatTheyHaveNow(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	here, there := ca.issue(template("resource-proxy")).store(t), ca.issue(template("resource-proxy")).store(t)
+	port := ServerTLS(here, nil)
+	ReplicaAuth{From: here, Protocol: "twins"}.Join(port)
+	meet := func() error {
+		client, err := ReplicaAuth{From: there, Protocol: "twins"}.ClientTLS()
+		must(t, err)
+		_, serverErr, clientErr := shake(t, port, client)
+		return errors.Join(serverErr, clientErr)
+	}
+	if err := meet(); !errors.Is(err, ErrNotReplica) {
+		t.Errorf("with different certificates: %v", err)
+	}
+	renewed := ca.issue(template("resource-proxy"))
+	must(t, here.Update(renewed.cert, renewed.key, nil))
+	must(t, there.Update(renewed.cert, renewed.key, nil))
+	must(t, meet())
+}

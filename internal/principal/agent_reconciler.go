@@ -1,0 +1,289 @@
+package principal
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+)
+
+// agentReconciler keeps right what is derived from Agents, and ends it with them. Every
+// replica does, and all come to the same.
+type agentReconciler struct {
+	registry     *registry
+	client       *kube.Client
+	namespace    string
+	lists        *blocklists
+	config       ClusterConfig                           // nil: what is in Secrets stays as it is
+	certificates func(agent string) map[string]time.Time // that an agent is connected with, and when they expire
+	changed      func(agent string)                      // what shows in its status has
+	again        func(agent string)                      // has it tended
+	gone         func(rec agentRecord)                   // its Agent was let go, by us
+	log          *slog.Logger
+
+	mu           sync.Mutex
+	secretErrors map[string]string // agent → why its Secret is not as it should be, or it cannot go
+	good         map[string]string // agent → hash of the config that was found good
+}
+
+// reconcile looks at one agent, and does what there is to do.
+func (k *agentReconciler) reconcile(ctx context.Context, agent string) error {
+	rec, known, secret, has := k.registry.object(agent)
+	switch {
+	case !known && has && !secret.derived():
+		o, err := k.registry.adoptClusterSecret(ctx, secret)
+		if err != nil {
+			return err
+		}
+		return k.registry.seen(o)
+	case !known:
+		k.note(agent, nil)
+		k.mu.Lock()
+		delete(k.good, agent)
+		k.mu.Unlock()
+		return nil
+	case rec.DeletionTimestamp != nil:
+		err := k.finalize(ctx, rec)
+		if errors.Is(err, errListsFull) { // every replica finds that, and people have to do something
+			k.note(agent, err)
+		}
+		return err
+	case !hasFinalizer(rec):
+		return k.ensureFinalizer(ctx, rec)
+	}
+	if uid, ok := rec.confirmedCluster(); ok {
+		return k.acceptCluster(ctx, rec, uid)
+	}
+	if has && !secret.derived() {
+		if err := k.carryOver(ctx, rec, secret); err != nil {
+			return err
+		}
+	}
+	err := k.applyClusterSecret(ctx, rec, secret, has)
+	k.note(agent, err)
+	return err
+}
+
+// ensureFinalizer makes sure that an Agent does not go before its end was seen to. While an
+// agent connects for the first time its status is written as well: who comes
+// second looks again.
+func (k *agentReconciler) ensureFinalizer(ctx context.Context, rec agentRecord) error {
+	var err error
+	for range 3 {
+		o, failed := k.client.Patch(ctx, k.registry.ref(rec.Name), map[string]any{"metadata": map[string]any{
+			"resourceVersion": rec.ResourceVersion, "finalizers": append(rec.Finalizers, v1alpha1.Finalizer)}})
+		if failed == nil {
+			return k.registry.seen(o)
+		}
+		if err = failed; !kube.IsConflict(err) {
+			break
+		}
+		if o, err = k.client.Get(ctx, k.registry.ref(rec.Name)); err != nil || o == nil {
+			break
+		}
+		if err = k.registry.seen(o); err != nil {
+			break
+		}
+		again, known, _, _ := k.registry.object(rec.Name)
+		if !known || again.UID != rec.UID || again.DeletionTimestamp != nil || hasFinalizer(again) {
+			return nil // and so it is looked at again
+		}
+		rec = again
+	}
+	if err == nil || kube.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("put a finalizer on Agent %s: %w", rec.Name, err)
+}
+
+// acceptCluster records that another cluster has an agent's name, as a person
+// has said. It is in force already; now it no longer depends on their word.
+func (k *agentReconciler) acceptCluster(ctx context.Context, rec agentRecord, uid string) error {
+	if rec.Status.ClusterUID != uid {
+		o, err := k.client.PatchStatus(ctx, k.registry.ref(rec.Name), map[string]any{
+			"metadata": map[string]any{"resourceVersion": rec.ResourceVersion},
+			"status":   statusPatch(v1alpha1.Status{ClusterUID: uid}, "clusterUID", "store")})
+		if err != nil {
+			return fmt.Errorf("record the cluster of Agent %s: %w", rec.Name, err)
+		}
+		k.log.InfoContext(ctx, "another cluster has an agent's name now", "agent", rec.Name, "cluster", uid, "before", rec.Status.ClusterUID)
+		return k.registry.seen(o) // and so this is looked at again
+	}
+	return k.registry.confirmed(ctx, rec.Name, v1alpha1.ConfirmCluster+uid)
+}
+
+func (k *agentReconciler) carryOver(ctx context.Context, rec agentRecord, secret clusterSecret) error {
+	o, err := k.client.Get(ctx, k.registry.ref(rec.Name))
+	if err != nil || o == nil {
+		return err
+	}
+	if o, err = k.registry.mergeFromSecret(ctx, o, secret); err != nil {
+		return err
+	}
+	return k.registry.seen(o)
+}
+
+// applyClusterSecret makes an agent's cluster Secret what it should be. Nothing is written
+// where nothing differs.
+func (k *agentReconciler) applyClusterSecret(ctx context.Context, rec agentRecord, secret clusterSecret, has bool) error {
+	if has && k.wanted(rec, secret).is(secret) && k.isGood(secret) {
+		return nil
+	}
+	ref := kind.Ref{Resource: kind.Secrets, Namespace: k.namespace, Name: cmp.Or(secret.name, defaultSecretName(rec.Name))}
+	there, err := k.client.Get(ctx, ref)
+	if err != nil {
+		return fmt.Errorf("read Secret %s: %w", ref.Name, err)
+	}
+	var now clusterSecret
+	config := []byte("{}")
+	if there != nil {
+		if now = readSecret(there); !now.claimableBy(rec.Name) {
+			return fmt.Errorf("the Secret %s is there and is not labelled %s=%s: label it if it is this agent's, or remove it", ref.Name, agentLabel, rec.Name)
+		}
+		config = cmpBytes(secretValue(there, "config"), config)
+	}
+	if there == nil {
+		// It is made out of nothing for an Agent that is there, and not for one
+		// that another principal has let go since it was seen.
+		if ok, err := k.agentExists(ctx, rec); err != nil || !ok {
+			return err
+		}
+	}
+	w := k.wanted(rec, now)
+	if k.config != nil && (there == nil || now.made()) {
+		better, err := k.config(rec.Name, config)
+		if err != nil {
+			return fmt.Errorf("make the credentials for Secret %s: %w", ref.Name, err)
+		}
+		config = cmpBytes(better, config)
+	}
+	if w.is(now) && hashOf(config) == now.config {
+		k.found(now)
+		return k.registry.seenSecret(there)
+	}
+	manifest, err := w.manifest(k.namespace, ref.Name, there, config)
+	if err != nil {
+		return err
+	}
+	o, err := k.client.Apply(ctx, ref, secretManager, manifest)
+	if err != nil {
+		return fmt.Errorf("apply Secret %s: %w", ref.Name, err)
+	}
+	k.log.InfoContext(ctx, "put an agent's cluster Secret right", "agent", rec.Name, "secret", ref.Name, "new", there == nil)
+	if !w.is(readSecret(o)) {
+		return fmt.Errorf("apply Secret %s: something changes it back at once", ref.Name)
+	}
+	k.found(readSecret(o))
+	return k.registry.seenSecret(o)
+}
+
+// agentExists reports whether an Agent is there and stays, now and not when it was seen.
+func (k *agentReconciler) agentExists(ctx context.Context, seen agentRecord) (bool, error) {
+	o, err := k.client.Get(ctx, k.registry.ref(seen.Name))
+	if err != nil {
+		return false, fmt.Errorf("read Agent %s: %w", seen.Name, err)
+	}
+	if o == nil || o.UID() != string(seen.UID) || o.IsDeleting() {
+		return false, nil // that will be seen
+	}
+	return true, nil
+}
+
+// isGood reports whether the credentials in a Secret were looked at and found good.
+// Those in Secrets of others are theirs.
+func (k *agentReconciler) isGood(s clusterSecret) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.config == nil || !s.made() || k.good[s.agent] == s.config
+}
+
+func (k *agentReconciler) found(s clusterSecret) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.good[s.agent] = s.config
+}
+
+// recheck has all Secrets looked at again: the credentials in them may have to
+// be others now.
+func (k *agentReconciler) recheck() {
+	k.mu.Lock()
+	clear(k.good)
+	k.mu.Unlock()
+	for _, agent := range k.registry.objectNames() {
+		k.again(agent)
+	}
+}
+
+// recheckEvery is how often credentials are looked at for their age, and
+// revocations too.
+const recheckEvery = time.Hour
+
+func (k *agentReconciler) run(ctx context.Context) error {
+	for sleep(ctx, recheckEvery) {
+		if k.config != nil {
+			k.recheck()
+		}
+		if err := k.lists.prune(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			k.log.WarnContext(ctx, "what has expired stays on the lists of revoked certificates; trying again in an hour", "error", err)
+		}
+	}
+	return nil
+}
+
+// wanted is what an agent's Secret should be, given what is there: where somebody
+// else has made it, where its cluster is reached is for them to say.
+func (k *agentReconciler) wanted(rec agentRecord, there clusterSecret) desiredSecret {
+	server, made := k.registry.serverOf(rec.Name), there.name == "" || there.made()
+	if !made {
+		server = cmp.Or(there.server, server)
+	}
+	return wanted(rec, server, made)
+}
+
+// note keeps what is wrong with an agent's Secret, for its status.
+func (k *agentReconciler) note(agent string, err error) {
+	why := ""
+	if err != nil && !kube.IsConflict(err) {
+		why = err.Error()
+	}
+	k.mu.Lock()
+	was := k.secretErrors[agent]
+	if why == "" {
+		delete(k.secretErrors, agent)
+	} else {
+		k.secretErrors[agent] = why
+	}
+	k.mu.Unlock()
+	if was != why {
+		k.changed(agent)
+	}
+}
+
+// clusterSecretError tells what is wrong with an agent's Secret.
+func (k *agentReconciler) clusterSecretError(agent string) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.secretErrors[agent]
+}
+
+func secretValue(o *kind.Object, key string) []byte {
+	data, err := kube.SecretData(o)
+	if err != nil {
+		return nil
+	}
+	return data[key]
+}
+
+func cmpBytes(first, second []byte) []byte {
+	if len(first) > 0 {
+		return first
+	}
+	return second
+}

@@ -1,0 +1,42 @@
+package principal
+
+import (
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// Of the proofs that two sides are equal, which come each minute from each agent,
+// people and the status of the Agent wait for the first that is of all scopes.
+func TestOnlyTheFirstProofOfASessionIsNews(t *testing.T) {
+	r := (&statusWriter{greeting: func(string, engine.Epoch) (helloInfo, bool) { return helloInfo{}, false }}).prepare()
+	status := func(times ...engine.Time) engine.Status {
+		s := engine.Status{Scopes: []engine.ScopeStatus{{Name: kind.CommandScope}}}
+		for _, at := range times {
+			s.Scopes = append(s.Scopes, engine.ScopeStatus{InSyncAt: at})
+		}
+		return s
+	}
+	hello := engine.Event{Event: engine.Opened, Hello: &engine.Hello{}}
+	for _, step := range []struct {
+		what   string
+		fact   engine.Event
+		status engine.Status
+		known  bool
+	}{
+		{"nobody is there", engine.Event{}, engine.Status{}, true},
+		{"nothing is compared yet", hello, status(0, 0), false},
+		{"one of two scopes is", engine.Event{Event: engine.InSync}, status(5, 0), false},
+		{"both are", engine.Event{Event: engine.InSync}, status(5, 6), true},
+		{"it is gone", engine.Event{Event: engine.Closed}, status(5, 6), true},
+		{"it is back", hello, status(0, 0), false},
+		{"one of two scopes is, again", engine.Event{Event: engine.InSync}, status(0, 7), false},
+		{"both are, again", engine.Event{Event: engine.InSync}, status(8, 7), true},
+	} {
+		r.fact("w1", step.fact, step.status)
+		if got := r.knowsEqual("w1"); got != step.known {
+			t.Errorf("%s: %v", step.what, got)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package sharedmode
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// path leads to fields of a message through those that they are in: the numbers of fields.
+type path []protowire.Number
+
+// each passes on every string or number at a path, also where a field that should be there once is repeated: whichever of them
+// counts for the receiver, it has been seen. It returns false if the message is broken.
+func each(message []byte, p path, f func(value []byte)) bool {
+	if len(p) == 0 {
+		f(message)
+		return true
+	}
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return false
+		}
+		size := protowire.ConsumeFieldValue(number, kind, message[n:])
+		if size < 0 {
+			return false
+		}
+		if number == p[0] && kind == protowire.VarintType && len(p) == 1 {
+			f(message[n : n+size])
+		}
+		if number == p[0] && kind == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(message[n:])
+			if !each(value, p[1:], f) {
+				return false
+			}
+		}
+		message = message[n+size:]
+	}
+	return true
+}
+
+// last is the string that counts at a path.
+func last(message []byte, p path) string {
+	var text string
+	each(message, p, func(value []byte) { text = string(value) })
+	return text
+}
+
+// isTrue is the truth that counts at a path.
+func isTrue(message []byte, p path) bool {
+	var yes bool
+	each(message, p, func(value []byte) {
+		n, size := protowire.ConsumeVarint(value)
+		yes = size == len(value) && n != 0
+	})
+	return yes
+}
+
+// with adds a string field to a message. Where there is one already, it takes its place.
+func with(message []byte, number protowire.Number, text string) []byte {
+	message = protowire.AppendTag(message, number, protowire.BytesType)
+	return protowire.AppendString(message, text)
+}
+
+// withBool adds a field that is true or false.
+func withBool(message []byte, number protowire.Number, yes bool) []byte {
+	message = protowire.AppendTag(message, number, protowire.VarintType)
+	return protowire.AppendVarint(message, protowire.EncodeBool(yes))
+}

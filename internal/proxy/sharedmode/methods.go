@@ -1,0 +1,81 @@
+package sharedmode
+
+import "google.golang.org/protobuf/encoding/protowire"
+
+const service = "/repository.RepoServerService/"
+
+// Fields of Argo CD's Repository, and of its RepoCreds.
+const (
+	repositoryURL  = 1
+	repositoryName = 12 // of a Repository alone
+)
+
+// connectFields lists the fields with which whoever uses a repository decides what else the repo-server connects to, whom it
+// presents itself as, and whether it makes sure whom it is talking to. What is fetched is kept for others, too.
+//
+// The rest of a Repository is of no concern: credentials and how they are shown are the agent's own, and it can only harm
+// itself with wrong ones; the kind of repository, Git's large files and the project's name change nothing about its address.
+type connectFields struct {
+	proxy, noProxy, githubAPI protowire.Number   // addresses
+	googleKey                 protowire.Number   // a file that says where tokens come from
+	azureIdentity             protowire.Number   // true: the repo-server's own identity is used
+	insecure                  []protowire.Number // true: whoever answers is believed
+}
+
+var (
+	ofRepository  = connectFields{proxy: 19, noProxy: 23, githubAPI: 18, googleKey: 21, azureIdentity: 24, insecure: []protowire.Number{6, 7, 26}}
+	ofCredentials = connectFields{proxy: 19, noProxy: 23, githubAPI: 10, googleKey: 13, azureIdentity: 24, insecure: []protowire.Number{26}}
+)
+
+// method tells where in its request what is to be checked is. Zero and nil: there is no such field.
+type method struct {
+	repositories []path // beside that in field 1, which all have
+	credentials  []path // RepoCreds
+	source       path   // the address in the Application's source, which has to be that of the repository
+	refused      []path // must not be there
+	arguments    []path // of programs: must not look like one of their options
+
+	buildOptions, programs, schemes []path // options, and programs, of kustomize; schemes of value files
+	sourceTypes                     path   // which kinds of sources are rendered
+
+	named *applicationFields // what Applications say
+
+	// Parts of the key under which manifests are kept.
+	label, tracking, installation, noCache protowire.Number
+
+	changes bool // the answer says whether anything has changed
+	files   bool // the answer has files
+}
+
+// methods lists what Argo CD's application controller and applicationset-controller call, and what is as harmless. What
+// is absent is refused: GenerateManifestWithFiles, for one, would let a spoke bring content of its own, and GetAppDetails
+// is for argocd-server and notifications alone.
+//
+// Fields that are not named here do no harm: revisions are looked up in the repository before anything is done with them;
+// paths are kept within it; versions and APIs of a cluster, and parameters of charts, are text; without a cache the agent
+// waits longer, and takes no more turns than others; the project's name and repositories are for messages alone; paths that
+// plugins are given are of use with plugins alone.
+var methods = map[string]method{
+	service + "GenerateManifest": {
+		repositories: []path{{11}, {23, 2, 1}},
+		credentials:  []path{{17}},
+		source:       path{10, 1},
+		refused:      []path{{12}, {13, 2}},
+		arguments:    []path{{10, 12}},
+		buildOptions: []path{{13, 1}, {13, 3, 3}}, programs: []path{{13, 3, 2}}, schemes: []path{{21, 1}}, sourceTypes: path{20},
+		named: &ofManifests,
+		label: 4, tracking: 19, installation: 27, noCache: 3,
+	},
+	service + "UpdateRevisionForPaths": {
+		repositories: []path{{7, 2, 1}},
+		source:       path{5, 1},
+		label:        2, tracking: 6, installation: 15,
+		changes: true,
+	},
+	service + "ResolveRevision":         {}, // of the Application in it only the kind of source and the chart's name are used
+	service + "GetGitFiles":             {files: true},
+	service + "GetGitDirectories":       {},
+	service + "GetRevisionMetadata":     {},
+	service + "GetRevisionChartDetails": {arguments: []path{{2}}},
+	service + "GetOCIMetadata":          {},
+}

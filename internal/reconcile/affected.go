@@ -1,0 +1,74 @@
+package reconcile
+
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// affectedSyncs narrows down the links that a change may matter to, by what can be
+// told without projecting the object for each of them.
+func (n *Reconciler) affectedSyncs(r kind.Resource, was, is *kind.Object) []*agentSync {
+	if n.cfg.Side == kind.Spoke {
+		return n.sortedLinks()
+	}
+	switch r {
+	case kind.Applications:
+		return n.concernedByApplication(was, is)
+	case kind.AppProjects:
+		return n.matchingSyncs(kind.AppProjectScope, was, is, kind.ReachOfProject)
+	case kind.Secrets:
+		return n.matchingSyncs(kind.RepositoryScope, was, is, kind.ReachOfRepository)
+	case kind.ConfigMaps:
+		if !isGPGKeys(was) && !isGPGKeys(is) {
+			return nil // one of Argo CD's many others
+		}
+	}
+	return n.sortedLinks()
+}
+
+func isGPGKeys(o *kind.Object) bool { return o != nil && (kind.GPGKeyKind{}).Matches(o) }
+
+// concernedByApplication: an Application is one agent's, by its namespace or its
+// destination.
+func (n *Reconciler) concernedByApplication(was, is *kind.Object) []*agentSync {
+	var out []*agentSync
+	add := func(l *agentSync) {
+		if slices.Contains(out, l) {
+			return
+		}
+		out = append(out, l)
+	}
+	for _, o := range []*kind.Object{was, is} {
+		if o == nil {
+			continue
+		}
+		for _, l := range n.byNS[o.Namespace()] {
+			add(l)
+		}
+		for _, l := range n.byDestination(o) {
+			add(l)
+		}
+	}
+	return out
+}
+
+// matchingSyncs lists those who may get a project or a repository as it is, those who
+// have it from before, and an autonomous agent whose copy it is or was.
+func (n *Reconciler) matchingSyncs(scope string, was, is *kind.Object, of func(*kind.Object, *kind.Env) kind.AgentMatcher) []*agentSync {
+	o := is
+	if o == nil {
+		o = was
+	}
+	w := kind.Env{Side: kind.Hub, HubArgoNamespace: n.cfg.ArgoNamespace, Settings: n.cfg.Settings, GlobalProjects: n.argo.GlobalProjects, Find: n.cache.get}
+	reach := of(o, &w)
+	hash := engine.Key{Name: o.Name()}.Hash() // of both kinds, where the hub is their owner
+	var out []*agentSync
+	for _, l := range n.sortedLinks() {
+		if reach.Matches(l.world.Agent) || l.peer.Publishes(scope, hash) {
+			out = append(out, l)
+		}
+	}
+	return out
+}

@@ -1,0 +1,40 @@
+package reconcile
+
+import (
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+)
+
+func TestCopySaysFromWhichRevisionItCame(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	hub, spoke := ref("w1", "a"), ref("argocd", "a")
+	p.user(kind.Hub, hub, app("w1", "a", "default", "v1"))
+	const born = "2" // as the hub's first object after its first list
+	if got := p.stores[kind.Spoke].objects[spoke].Annotation(kind.RevisionMark); got != born {
+		t.Fatalf("it says %q, want %q", got, born)
+	}
+
+	// That alone is no reason to write.
+	body, err := rawjson.Set(p.stores[kind.Hub].objects[hub].Raw(), []byte(`{"health":{"status":"Healthy"}}`), "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.user(kind.Hub, hub, string(body))
+	copied := p.stores[kind.Spoke].objects[spoke]
+	if got := copied.Annotation(kind.RevisionMark); got != born {
+		t.Errorf("it was written again for its age, which is %q now", got)
+	}
+
+	// A change by hand is put right, from the state of the hub's object by then.
+	if body, err = rawjson.Set(copied.Raw(), rawjson.Quote("hacked"), "spec", "source", "targetRevision"); err != nil {
+		t.Fatal(err)
+	}
+	p.user(kind.Spoke, spoke, string(body))
+	want := p.stores[kind.Hub].objects[hub].ResourceVersion()
+	if got := p.stores[kind.Spoke].objects[spoke].Annotation(kind.RevisionMark); got != want {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,365 @@
+package reconcile
+
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// agentSync is this side's end of the relation with one agent: the engine's Peer and
+// the world through which kinds see the objects.
+type agentSync struct {
+	node   *Reconciler
+	name   string
+	peer   *engine.Peer
+	world  kind.Env
+	scopes []scope
+
+	cluster     string        // hub: UID of the agent's cluster, once known
+	peerVersion string        // release at the other end, once known
+	known       bool          // the world is settled; before that nothing is told
+	fresh       engine.Store  // of this side, when the session began
+	opening     *engine.Event // greeted, Begin is due
+	relistAt    engine.Time   // when to ask for lists rather than wait for the watches
+	listedAt    engine.Time   // when lists were last asked for on behalf of the agent; 0: never
+
+	// What is noted of single Applications. Most agents have nothing of it: see note.
+	refreshes map[engine.Key]refresh     // hub: which refresh is pending
+	refreshed map[engine.Key]string      // spoke: the last refresh that was begun
+	executed  map[engine.Key][]string    // autonomous spoke: IDs of commands that were carried out, the oldest first
+	unstamped map[engine.Key]unstamped   // hub: operations without an ID
+	frozen    map[engine.Key]engine.Time // hub: since when Applications are known to be frozen
+	ends      map[engine.Key]string      // hub: UIDs of what the spoke has deleted, still to be let go
+	nonces    uint64
+	sessions  uint64 // counts their beginnings and ends
+
+	unsendable map[itemName]string // why objects of this side cannot be sent
+
+	touched bool        // in this step
+	wakeAt  engine.Time // in the roster's heap
+	wakeIn  int         // where in it; 0: not
+
+	live    bool                       // the session has begun
+	proven  bool                       // and Applications were found equal in it
+	guarded *engine.Held               // replica of Applications: those whose deletion waits for a confirmation; nil: none
+	shown   map[engine.Key]engine.Time // hub: when conditions were last written
+}
+
+type scope struct {
+	kind kind.Kind
+	cfg  engine.ScopeConfig
+}
+
+// relistAfter is how long a watch may lag behind what the peer has seen before
+// a list is asked for.
+const relistAfter = 2 * engine.Second
+
+func newLink(n *Reconciler, reg Register) *agentSync {
+	l := &agentSync{node: n, name: reg.Agent.Name, cluster: reg.KnownCluster}
+	l.world = kind.Env{
+		Side: n.cfg.Side, Agent: reg.Agent, PrincipalUID: n.cfg.PrincipalUID,
+		Projection: engine.ProjectionMax, InstanceLabel: n.argo.InstanceLabel, GlobalProjects: n.argo.GlobalProjects, Settings: n.cfg.Settings,
+		Find: n.cache.get, RefreshNonce: l.refreshNonce,
+	}
+	if n.cfg.Side == kind.Hub {
+		l.world.HubArgoNamespace, l.world.Rules = n.cfg.ArgoNamespace, n.projectRules
+	} else {
+		l.world.SpokeArgoNamespace = n.cfg.ArgoNamespace
+	}
+	l.scopes = n.scopesOf(reg.Agent.Mode)
+	cfg := engine.Config{
+		Hub: n.cfg.Side == kind.Hub, Mode: string(reg.Agent.Mode), Mapping: string(reg.Agent.Mapping),
+		KnownCluster: reg.KnownCluster, KnownStore: reg.KnownStore, KnownSeen: n.cfg.KnownSeen, StoreUntrusted: reg.Suspect, Tuning: n.cfg.Tuning,
+		Hello: engine.Hello{ClusterUID: n.cfg.ClusterUID, Namespace: n.cfg.ArgoNamespace, Version: n.cfg.Version},
+		Welcome: engine.Welcome{Agent: reg.Agent.Name, HubNamespace: reg.Agent.HubNamespace, ServerURL: reg.Agent.Server,
+			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version, InstanceLabel: n.argo.InstanceLabel},
+	}
+	cfg.Scopes = n.configs[reg.Agent.Mode]
+	if n.fleet.on {
+		cfg.Welcome.Capabilities = []string{engine.FleetHold}
+	}
+	l.peer = engine.NewPeer(cfg, l)
+	return l
+}
+
+// note writes something down, in a map that is made for the first of its kind.
+func note[V any](in *map[engine.Key]V, key engine.Key, value V) {
+	if *in == nil {
+		*in = map[engine.Key]V{}
+	}
+	(*in)[key] = value
+}
+
+// scopesOf returns the scopes of a mode, which all links of that mode share.
+func (n *Reconciler) scopesOf(mode kind.Mode) []scope {
+	if n.scopes[mode] == nil {
+		scopes := scopesOf(n.cfg.Side, mode)
+		configs := make([]engine.ScopeConfig, 0, len(scopes))
+		for _, s := range scopes {
+			configs = append(configs, s.cfg)
+		}
+		n.scopes[mode], n.configs[mode] = scopes, configs
+	}
+	return n.scopes[mode]
+}
+
+// scopesOf lists the scopes of a mode in the order in which kinds depend on
+// each other, with this side's role in each.
+func scopesOf(side kind.Side, mode kind.Mode) []scope {
+	var out []scope
+	for _, k := range kind.All() {
+		s := scope{kind: k, cfg: engine.ScopeConfig{Name: k.Scope()}}
+		hubOwns := mode == kind.Managed
+		switch k.Scope() {
+		case kind.StatusScope:
+			s.cfg.Style, hubOwns = engine.Attached, false
+		case kind.CommandScope:
+			s.cfg.Style, hubOwns = engine.OneShot, true
+		case kind.RepositoryScope, kind.GPGKeyScope:
+			if mode != kind.Managed {
+				continue
+			}
+			s.cfg.NoBudget = true // credentials: to withdraw them is safe
+		case kind.ApplicationScope:
+			s.cfg.DependsOn = kind.AppProjectScope
+		}
+		if hubOwns != (side == kind.Hub) {
+			s.cfg.Role = engine.Replica
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func (l *agentSync) scope(name string) *scope {
+	for i := range l.scopes {
+		if l.scopes[i].cfg.Name == name {
+			return &l.scopes[i]
+		}
+	}
+	return nil
+}
+
+// step gives the Peer an input and queues what it asks for.
+func (l *agentSync) step(in engine.Input) {
+	l.touch()
+	for _, e := range l.peer.Step(l.node.now, in) {
+		l.node.queue = append(l.node.queue, queued{l, e})
+	}
+}
+
+func (l *agentSync) fromPeer(in engine.Input) {
+	if c, ok := in.(engine.Connected); ok {
+		l.fresh = c.Store
+	}
+	l.step(in)
+}
+
+// handle carries out one effect of the engine.
+func (l *agentSync) handle(e engine.Effect) {
+	if l.node.links[l.name] != l {
+		return // unregistered meanwhile
+	}
+	switch e := e.(type) {
+	case engine.Send, engine.CloseSession:
+		l.node.emit(ToPeer{Agent: l.name, Effect: e})
+	case engine.Apply:
+		l.apply(e)
+	case engine.Remove:
+		l.remove(e)
+	case engine.KeepAlias:
+		l.keepAlias(e)
+	case engine.Event:
+		l.fact(e)
+		l.node.emit(Report{Agent: l.name, Fact: e})
+	}
+}
+
+// fact takes note of what concerns this side.
+func (l *agentSync) fact(f engine.Event) {
+	l.fleetFact(f)
+	switch f.Event {
+	case engine.Opened:
+		l.opened(f)
+	case engine.Closed:
+		l.setOpening(nil)
+		l.setLive(false)
+	case engine.InSync:
+		if f.Scope == kind.ApplicationScope {
+			l.provenEqual()
+		}
+	case engine.HoldStarted, engine.HoldEnded:
+		if f.Scope == kind.ApplicationScope {
+			l.heldChanged(f)
+		}
+	case engine.Rejected, engine.Accepted, engine.Finalized:
+		if l.node.cfg.Side == kind.Hub {
+			l.hubFact(f)
+		}
+	}
+}
+
+// opened settles the world: who is at the other end, and where. If that is not
+// what it was, everything that was told in the old world is told again.
+func (l *agentSync) opened(f engine.Event) {
+	w := l.world
+	if f.Hello != nil {
+		w.SpokeArgoNamespace = f.Hello.Namespace
+		l.cluster, l.peerVersion = f.Hello.ClusterUID, f.Hello.Version
+	}
+	if f.Welcome != nil {
+		l.peerVersion = f.Welcome.Version
+		w.Agent.Name, w.Agent.HubNamespace, w.Agent.Server = f.Welcome.Agent, f.Welcome.HubNamespace, f.Welcome.ServerURL
+		w.HubArgoNamespace, w.PrincipalUID, w.InstanceLabel = f.Welcome.ArgoNamespace, f.Welcome.PrincipalUID, f.Welcome.InstanceLabel
+	}
+	w.Projection = l.peer.Status().Projection
+	changed := w.Agent != l.world.Agent || w.SpokeArgoNamespace != l.world.SpokeArgoNamespace ||
+		w.HubArgoNamespace != l.world.HubArgoNamespace || w.PrincipalUID != l.world.PrincipalUID || w.Projection != l.world.Projection ||
+		w.InstanceLabel != l.world.InstanceLabel
+	if changed && l.known {
+		l.withdrawAll()
+	}
+	l.world = w
+	if !l.known {
+		l.tellAll()
+	}
+	l.recheck()
+	l.setOpening(&f)
+	l.tryBegin()
+}
+
+func (l *agentSync) setOpening(f *engine.Event) {
+	l.touch()
+	if f != nil {
+		l.node.roster.opening[l.name] = l
+	} else {
+		delete(l.node.roster.opening, l.name)
+	}
+	l.opening, l.relistAt = f, l.node.now+relistAfter
+}
+
+// tryBegin starts the comparison as soon as this side's view is at least as new
+// as what the peer knows of it. A store that went back can never be; then the
+// peer holds its deletions, and we begin.
+func (l *agentSync) tryBegin() {
+	if l.opening == nil {
+		return
+	}
+	l.touch()
+	if l.scope(kind.RepositoryScope) != nil && l.node.lacksRepositories() {
+		l.relistAt = l.node.now + relistAfter
+		return
+	}
+	var seen []engine.Seen
+	if l.opening.Hello != nil {
+		seen = l.opening.Hello.Seen
+	} else {
+		seen = l.opening.Welcome.Seen
+	}
+	if late := l.staleResources(seen); len(late) > 0 {
+		if l.node.now >= l.relistAt {
+			l.relistAt = l.askForLists(late)
+		}
+		return
+	}
+	l.setOpening(nil)
+	l.setLive(true)
+	l.step(engine.Begin{})
+}
+
+// staleResources lists the resources of which the peer has seen more than we have.
+func (l *agentSync) staleResources(seen []engine.Seen) []kind.Resource {
+	var out []kind.Resource
+	for _, s := range seen {
+		sc := l.scope(s.Scope)
+		if sc == nil || sc.cfg.Role != engine.Owner || s.Revision > l.fresh.Revision {
+			continue
+		}
+		for _, r := range reads(sc.kind) {
+			if t := l.node.cache.tables[r]; t.complete && t.frontier < s.Revision && !slices.Contains(out, r) {
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}
+
+// Content implements engine.Source.
+func (l *agentSync) Content(scope string, key engine.Key) (content, extra []byte, ok bool) {
+	s := l.scope(scope)
+	ref, err := s.kind.Target(key, &l.world)
+	if err != nil {
+		return nil, nil, false
+	}
+	o := l.node.cache.get(ref)
+	if o == nil || !s.kind.Matches(o) || l.node.follow.aside[ref] {
+		return nil, nil, false
+	}
+	item, ok := l.publish(s, o)
+	if !ok || item.Key != key || item.Content == nil {
+		return nil, nil, false
+	}
+	return item.Content, item.Extra, true
+}
+
+// Revision implements engine.Source.
+func (l *agentSync) Revision(scope string) uint64 {
+	newest := uint64(0)
+	for _, r := range reads(l.scope(scope).kind) {
+		newest = max(newest, l.node.cache.tables[r].newest)
+	}
+	return newest
+}
+
+// SourceRevision implements engine.Source. A repository is made of its project too: that
+// decides who gets it.
+func (l *agentSync) SourceRevision(scope string, key engine.Key) uint64 {
+	s := l.scope(scope)
+	ref, err := s.kind.Target(key, &l.world)
+	if err != nil {
+		return 0
+	}
+	o := l.node.cache.get(ref)
+	if o == nil {
+		return 0
+	}
+	born := revision(o)
+	if scope == kind.RepositoryScope {
+		if p := l.node.cache.get(l.node.projectRef(kind.RepositoryProject(o))); p != nil {
+			born = max(born, revision(p))
+		}
+	}
+	return born
+}
+
+// View implements engine.Source.
+func (l *agentSync) View(scope string) (least, most uint64) {
+	for i, r := range reads(l.scope(scope).kind) {
+		t := l.node.cache.tables[r]
+		if i == 0 || t.frontier < least {
+			least = t.frontier
+		}
+		most = max(most, t.frontier, t.newest)
+	}
+	return least, most
+}
+
+// reads lists the resources that decide on what is in a scope: that of its
+// objects and, for repositories, that of the projects which they follow. Without
+// the latter a repository would seem to have gone.
+func reads(k kind.Kind) []kind.Resource {
+	if k.Scope() == kind.RepositoryScope {
+		return []kind.Resource{kind.Secrets, kind.AppProjects}
+	}
+	return []kind.Resource{k.Resource()}
+}
+
+func sortedObjects(m map[objectName]*kind.Object) []*kind.Object {
+	out := make([]*kind.Object, 0, len(m))
+	for _, o := range m {
+		out = append(out, o)
+	}
+	slices.SortFunc(out, compareNames)
+	return out
+}

@@ -1,0 +1,100 @@
+package reconcile
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file records on replica objects how they are stored where that differs from
+// what was written, and has that checked when what it rests on has changed: the
+// CRD of the resource, or the release of either side.
+
+// lostFields lists the fields of content that are not in what an object holds, for
+// people.
+func lostFields(s *scope, content, held []byte) []string {
+	if s.cfg.Style != engine.Mirror || content == nil || bytes.Equal(content, held) {
+		return nil
+	}
+	return kind.ShortFields(kind.LostFields(content, held))
+}
+
+// keepAlias records an alias on an object of ours, so that a restart does not have
+// to learn it again, and so that users are shown which fields are lost.
+func (l *agentSync) keepAlias(e engine.KeepAlias) {
+	s := l.scope(e.Scope)
+	if s.cfg.Style != engine.Mirror {
+		return
+	}
+	ref, err := s.kind.Target(e.Key, &l.world)
+	if err != nil {
+		return
+	}
+	alias := kind.Alias{Alias: e.Alias, Lost: e.Lost}
+	if !e.Brief {
+		alias.Release, alias.Schema = l.release(), l.node.schemas[ref.Resource]
+	}
+	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope + "/alias", why: "note how it is stored", agent: l.name,
+		decide: func(local *kind.Object) decision {
+			if local == nil || !s.kind.Matches(local) || local.IsDeleting() {
+				return decision{}
+			}
+			mark := kind.ReadOwnership(local, &l.world)
+			held, ok := s.kind.ReadReplica(local, &l.world)
+			if !mark.Owned || !ok || mark.Alias.Equal(alias) || engine.VersionOf(held.Content) != alias.Stored {
+				return decision{}
+			}
+			return decision{verb: Update, object: kind.WithAlias(local, alias)}
+		}})
+}
+
+// release identifies the programs at both ends and the projection that they use.
+func (l *agentSync) release() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", l.node.cfg.Version, l.peerVersion, l.world.Projection))
+	return hex.EncodeToString(sum[:8])
+}
+
+// recheck has recorded aliases checked that were recorded by other releases or
+// under another schema.
+func (l *agentSync) recheck() {
+	for i := range l.scopes {
+		s := &l.scopes[i]
+		if s.cfg.Role != engine.Replica || s.cfg.Style != engine.Mirror {
+			continue
+		}
+		schema, known := l.node.schemas[s.kind.Resource()]
+		for _, o := range l.objects(s.kind.Resource()) {
+			if o.Annotation(kind.AliasMark) == "" || !s.kind.Matches(o) {
+				continue
+			}
+			held, ok := s.kind.ReadReplica(o, &l.world)
+			if alias := held.Mark.Alias; ok && (alias.Release != l.release() || known && alias.Schema != schema) {
+				l.step(engine.Recheck{Scope: s.cfg.Name, Key: held.Key})
+			}
+		}
+	}
+}
+
+// schema notes how the API server defines a resource. Once that changes, no alias
+// rests on anything any more.
+func (n *Reconciler) schema(in Schema) {
+	was, known := n.schemas[in.Resource]
+	n.schemas[in.Resource] = in.Version
+	for _, l := range n.sortedLinks() {
+		switch {
+		case !l.known || known && was == in.Version:
+		case !known:
+			l.recheck()
+		default:
+			for _, s := range l.scopes {
+				if s.cfg.Role == engine.Replica && s.kind.Resource() == in.Resource {
+					l.step(engine.Recheck{Scope: s.cfg.Name})
+				}
+			}
+		}
+	}
+}

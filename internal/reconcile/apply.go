@@ -1,0 +1,271 @@
+package reconcile
+
+import (
+	"errors"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file carries out what the engine wants done to the replica's objects.
+
+// apply writes received content, executes a command, or deletes with cascade.
+func (l *agentSync) apply(e engine.Apply) {
+	s := l.scope(e.Scope)
+	ref, err := s.kind.Target(e.Key, &l.world)
+	if err == nil && l.world.Agent.Excludes(e.Scope) {
+		err = &kind.RejectError{Code: engine.NotAllowed, Message: "the hub does not exchange objects of this kind with this agent (spec.kinds of its Agent)"}
+	}
+	if err != nil {
+		l.applied(e.Scope, e.Key, e.Ticket, e.Content, result{fail: failure(err)})
+		return
+	}
+	decide := func(local *kind.Object) decision { return l.merge(s, ref, e, local) }
+	var wrote func(*kind.Object)
+	if l.cascades(s, e) {
+		c := &cascade{link: l, apply: e}
+		decide, wrote = c.decide, c.wrote
+	}
+	if s.cfg.Style == engine.OneShot {
+		decide = func(local *kind.Object) decision { return l.execute(e, local) }
+	}
+	l.node.enqueue(ref, job{name: l.itemJob(e.Scope, e.Key), why: "apply " + e.Scope, agent: l.name, origin: Origin{e.Scope, e.Key, e.Version}, open: true, decide: l.whileOpen(decide),
+		wrote: wrote,
+		done: func(r result) {
+			if s.cfg.Style == engine.OneShot && r.fail == nil {
+				l.begun(e)
+			}
+			l.applied(e.Scope, e.Key, e.Ticket, e.Content, r)
+		}})
+}
+
+// itemJob names the job that applies or removes an item. Each item has one of its
+// own: two keys of an autonomous agent may name one object of the hub, and both
+// are to be answered.
+func (l *agentSync) itemJob(scope string, key engine.Key) string {
+	return l.name + "/" + scope + "/" + key.String()
+}
+
+// merge decides how the local object becomes what the owner has.
+func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Object) decision {
+	if local != nil && !s.kind.Matches(local) {
+		return decision{fail: &Failure{Code: engine.NameTaken, Message: "something else has the name " + ref.Name}}
+	}
+	if s.cfg.Name == kind.ApplicationScope && l.node.cfg.Side == kind.Spoke && kind.IsFrozen(e.Content) {
+		return l.leave(s, local)
+	}
+	mark := kind.Ownership{Owned: true}
+	switch {
+	case local == nil && s.cfg.Style == engine.Attached:
+		return decision{fail: &Failure{Code: engine.NoObject, Message: "there is no such object on this side"}}
+	case local != nil && s.cfg.Style == engine.Mirror:
+		claimed, instead := l.claim(s, e, local)
+		if instead != nil {
+			return *instead
+		}
+		mark = claimed
+	}
+	merged, err := s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.world)
+	if err == nil && s.cfg.Style == engine.Mirror && (local == nil || !kind.Same(local, merged)) {
+		mark.Born = e.SourceRevision // an age alone is no reason to write
+		merged, err = s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.world)
+	}
+	if err != nil {
+		return decision{fail: failure(err)}
+	}
+	switch {
+	case local == nil:
+		if m, ok := l.node.missed[ref]; ok && m.source == kind.ContentUID(e.Content) {
+			merged = kind.WithReceipt(merged, m.record)
+			if l.node.cfg.Policy.ResyncRecreated && !m.ours {
+				merged = kind.WithSync(merged)
+			}
+		}
+		return decision{verb: Create, object: merged}
+	case !kind.Same(local, merged):
+		return decision{verb: Update, object: merged}
+	}
+	return decision{}
+}
+
+// claim says with what mark an object that is there becomes, or stays, ours; or
+// what is to be done instead.
+func (l *agentSync) claim(s *scope, e engine.Apply, local *kind.Object) (kind.Ownership, *decision) {
+	mark := kind.ReadOwnership(local, &l.world)
+	if !mark.Owned && l.node.cfg.Side == kind.Spoke {
+		if !l.mayAdopt(e.Content) {
+			return mark, &decision{fail: &Failure{Code: engine.NotAdopted, Message: "it exists on the spoke, is not managed by this hub, and the adoption policy is never"}}
+		}
+		mark.Adopted = mark.Adopted || !mark.Foreign
+	}
+	if mark.Owned && l.recreates(s, mark, e.Content) {
+		instead := heldBack
+		if !e.Suspect {
+			instead = l.discard(local)
+		}
+		return mark, &instead
+	}
+	mark.Owned, mark.Foreign = true, false
+	if mark.Alias.Written != e.Version {
+		mark.Alias = kind.Alias{} // of another version
+	}
+	return mark, nil
+}
+
+// mayAdopt reports whether an object that is not ours may be taken over. The
+// hub's object may override the policy of the spoke.
+func (l *agentSync) mayAdopt(content []byte) bool {
+	switch kind.ContentAnnotation(content, kind.AdoptionPolicy) {
+	case "always":
+		return true
+	case "never":
+		return false
+	}
+	return !l.node.cfg.Policy.AdoptNever
+}
+
+// heldBack is for a deletion that the hub's word is not enough for.
+var heldBack = decision{fail: &Failure{Code: engine.HeldBack, Message: "the hub's store went back in time; deletions wait until that is confirmed"}}
+
+// recreates reports whether an Application came from another source of the same
+// name and the policy is not to let it live on as the new one's. What was there
+// before it was adopted is not ours to throw away.
+func (l *agentSync) recreates(s *scope, mark kind.Ownership, content []byte) bool {
+	if s.cfg.Name != kind.ApplicationScope || mark.Adopted || mark.Source == kind.ContentUID(content) || l.node.cfg.Side == kind.Hub {
+		return false
+	}
+	switch kind.ContentAnnotation(content, kind.UIDMismatchPolicy) {
+	case "recreate":
+		return true
+	case "upsert":
+		return false
+	}
+	return l.node.cfg.Policy.Recreate
+}
+
+// discard deletes an object without its workloads and without running its delete
+// hooks, and decides again after each of the two writes that it takes.
+func (l *agentSync) discard(local *kind.Object) decision {
+	if stripped, changed := kind.StripArgoFinalizers(local); changed {
+		return decision{verb: Update, object: stripped, again: true}
+	}
+	if local.IsDeleting() {
+		return decision{fail: &Failure{Code: engine.Busy, Message: "it is being deleted", RetryAfter: engine.Second}}
+	}
+	return decision{verb: Delete, object: local, again: true}
+}
+
+// remove takes an object away that the owner no longer has. Workloads stay: no
+// absence can ever delete one.
+func (l *agentSync) remove(e engine.Remove) {
+	s := l.scope(e.Scope)
+	ref, err := s.kind.Target(e.Key, &l.world)
+	if err == nil && l.world.Agent.Excludes(e.Scope) {
+		err = &kind.RejectError{Code: engine.NotAllowed, Message: "the hub does not exchange objects of this kind with this agent (spec.kinds of its Agent)"}
+	}
+	if err != nil {
+		l.applied(e.Scope, e.Key, e.Ticket, nil, result{fail: failure(err)})
+		return
+	}
+	meant := l.held(s, l.node.cache.get(ref))
+	decide := func(local *kind.Object) decision {
+		if local != nil && l.held(s, local) != meant {
+			return decision{fail: &Failure{Code: engine.Unavailable, Message: "it has changed since it was to be removed"}}
+		}
+		d := l.unmerge(s, local, e.Deleted)
+		if m, ok := l.node.missed[ref]; ok && d.gone {
+			m.ours = true
+			l.node.missed[ref] = m
+		}
+		return d
+	}
+	l.node.enqueue(ref, job{name: l.itemJob(e.Scope, e.Key), why: "remove " + e.Scope, agent: l.name, origin: Origin{Scope: e.Scope, Key: e.Key}, open: true, decide: l.whileOpen(decide),
+		wrote: func(o *kind.Object) { meant = l.held(s, o) },
+		done:  func(r result) { l.applied(e.Scope, e.Key, e.Ticket, nil, r) }})
+}
+
+// held is the version of what an object of the replica holds.
+func (l *agentSync) held(s *scope, o *kind.Object) engine.Version {
+	if o == nil {
+		return engine.Version{}
+	}
+	held, ok := s.kind.ReadReplica(o, &l.world)
+	if !ok {
+		return engine.Version{}
+	}
+	return engine.VersionOf(held.Content)
+}
+
+// whileOpen ends a job with the session that wanted it. Another session, maybe
+// with another replica of the hub, may have decided otherwise by now.
+func (l *agentSync) whileOpen(decide func(*kind.Object) decision) func(*kind.Object) decision {
+	session := l.sessions
+	return func(local *kind.Object) decision {
+		if l.sessions != session {
+			return decision{fail: &Failure{Code: engine.Unavailable, Message: "the session is over"}}
+		}
+		return decide(local)
+	}
+}
+
+// unmerge decides how an object of ours goes. Its workloads stay in any case. If
+// a user deleted the owner's object, the delete hooks of the local one run, as
+// Argo CD runs them. If no user did, none runs.
+func (l *agentSync) unmerge(s *scope, local *kind.Object, deleted bool) decision {
+	if local == nil || !s.kind.Matches(local) || !kind.ReadOwnership(local, &l.world).Owned {
+		return decision{gone: true}
+	}
+	remover, ok := s.kind.(kind.Remover)
+	if !ok {
+		return decision{gone: true}
+	}
+	if remover.Keeps(local) && !local.IsDeleting() {
+		return decision{verb: Update, object: remover.Release(local, &l.world)}
+	}
+	if s.cfg.Name == kind.AppProjectScope && l.node.cache.inUse(local.Name()) {
+		return decision{fail: &Failure{Code: engine.InUse, Message: "an Application still names this project", RetryAfter: 2 * engine.Second}}
+	}
+	strip := kind.StripArgoFinalizers
+	if deleted {
+		strip = kind.StripCascade
+	}
+	if stripped, changed := strip(local); changed {
+		return decision{verb: Update, object: stripped, again: true}
+	}
+	if local.IsDeleting() {
+		return decision{} // as far as it is ours; others' finalizers are theirs
+	}
+	return decision{verb: Delete, object: local}
+}
+
+// applied tells the engine how it went. Content is what was to be written; nil: it
+// was a removal.
+func (l *agentSync) applied(scope string, key engine.Key, ticket uint64, content []byte, r result) {
+	in := engine.Applied{Scope: scope, Key: key, Ticket: ticket, Written: r.written, Gone: r.gone, Left: r.left}
+	if r.fail != nil {
+		in.Code, in.Message, in.RetryAfter = r.fail.Code, r.fail.Message, r.fail.RetryAfter
+	}
+	s := l.scope(scope)
+	in.Deleting = r.object != nil && r.object.IsDeleting()
+	if r.object != nil && s.cfg.Style != engine.OneShot {
+		if held, ok := s.kind.ReadReplica(r.object, &l.world); ok && (held.Mark.Owned || s.cfg.Style == engine.Attached) {
+			in.Stored, in.Size, in.SourceRevision = engine.VersionOf(held.Content), len(held.Content), held.Mark.Born
+			in.Lost = lostFields(s, content, held.Content)
+		}
+	}
+	if r.replaced != nil && s.cfg.Style != engine.OneShot {
+		if held, ok := s.kind.ReadReplica(r.replaced, &l.world); ok {
+			in.Replaced = engine.VersionOf(held.Content)
+			in.Contested = lostFields(s, content, held.Content)
+		}
+	}
+	l.step(in)
+}
+
+// failure turns a kind's refusal into a failure.
+func failure(err error) *Failure {
+	if r, ok := errors.AsType[*kind.RejectError](err); ok {
+		return &Failure{Code: r.Code, Message: r.Message}
+	}
+	return &Failure{Code: engine.Invalid, Message: err.Error()}
+}

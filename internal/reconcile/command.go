@@ -1,0 +1,121 @@
+package reconcile
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+)
+
+// This file is about commands: what carries them out, and what they are called.
+
+// commands is what a spoke knows of commands beside what its Applications record.
+// An autonomous cluster's ApplicationSet controller may take that record off.
+type commands struct {
+	before map[string]bool // begun by an earlier process, as far as that is remembered
+	begun  []string        // by that or by this one, the oldest first, at most maxCommands
+}
+
+func newCommands(known []string) commands {
+	c := commands{before: map[string]bool{}, begun: withCommands(nil, known...)}
+	for _, id := range c.begun {
+		c.before[id] = true
+	}
+	return c
+}
+
+// execute carries out commands on the spoke's Application, as far as it can at
+// the moment.
+func (l *agentSync) execute(e engine.Apply, local *kind.Object) decision {
+	if local == nil {
+		return decision{fail: &Failure{Code: engine.Busy, Message: "the Application is not on the spoke yet", RetryAfter: engine.Second}}
+	}
+	local = kind.WithExecuted(local, l.executed[e.Key])
+	if id := kind.CommandID(e.Content); l.node.commands.before[id] && !kind.Executed(local, id) {
+		return decision{fail: &Failure{Code: engine.Invalid, Message: "the agent restarted after it had begun this operation, and cannot report whether it ran: it is not begun a second time; start another one if it is needed"}}
+	}
+	x, err := kind.Execute(local, e.Content, &l.world)
+	switch {
+	case err != nil:
+		return decision{fail: failure(err)}
+	case x.Object != nil:
+		return decision{verb: Update, object: x.Object, again: x.Waits || x.Refused != nil, begins: x.Begins}
+	case x.Refused != nil:
+		return decision{fail: failure(x.Refused)}
+	case x.Waits:
+		return decision{fail: &Failure{Code: engine.Busy, Message: x.Reason, RetryAfter: 2 * engine.Second}}
+	}
+	return decision{}
+}
+
+// begun remembers commands that the spoke's Application now has. It remembers them
+// too, but an ApplicationSet's controller may take that from it.
+func (l *agentSync) begun(e engine.Apply) {
+	if nonce := rawjson.Text(e.Content, "nonce"); nonce != "" {
+		note(&l.refreshed, e.Key, nonce)
+	}
+	if id := kind.CommandID(e.Content); id != "" && l.world.Agent.Mode == kind.Autonomous {
+		ids := slices.DeleteFunc(slices.Clone(l.executed[e.Key]), func(other string) bool { return other == id })
+		note(&l.executed, e.Key, append(ids[max(0, len(ids)-maxExecuted+1):], id))
+	}
+}
+
+// maxExecuted is how many commands are remembered of an Application.
+const maxExecuted = 8
+
+// publish projects an object for the other side. A status also says which
+// refresh it comes after.
+func (l *agentSync) publish(s *scope, o *kind.Object) (kind.Item, bool) {
+	if l.world.Agent.Excludes(s.cfg.Name) {
+		return kind.Item{}, false
+	}
+	if s.cfg.Style == engine.Attached && len(l.executed) > 0 {
+		if key, ok := s.kind.Key(o, &l.world); ok {
+			o = kind.WithExecuted(o, l.executed[key])
+		}
+	}
+	item, ok := s.kind.Publish(o, &l.world)
+	if !ok || s.cfg.Style != engine.Attached {
+		return item, ok
+	}
+	if nonce := l.refreshed[item.Key]; nonce != "" {
+		item.Extra = kind.WithRefreshed(o, item.Extra, nonce)
+	}
+	return item, true
+}
+
+// unstamped is an operation of the hub's that has no ID yet.
+type unstamped struct {
+	operation engine.Version
+	revision  string // of the Application, when it was first seen with it
+}
+
+// noteUnstamped notes at which revision an operation without an ID was first seen:
+// the Application may change before it has one.
+func (l *agentSync) noteUnstamped(key engine.Key, o *kind.Object) unstamped {
+	operation, err := rawjson.Canonical(o.Get("operation"))
+	if err != nil {
+		operation = o.Get("operation")
+	}
+	now := unstamped{engine.VersionOf(operation), o.ResourceVersion()}
+	if before, known := l.unstamped[key]; known && before.operation == now.operation {
+		return before
+	}
+	note(&l.unstamped, key, now)
+	return now
+}
+
+// commandID names a command by what it is, on which Application, and at which
+// revision of that it appeared. Two clicks that say the same differ in the last. A
+// backup of the hub has the Application with the same revision, so a command that is
+// put back without its ID is given the same again, however much later.
+func commandID(o *kind.Object, u unstamped) string {
+	return engine.VersionOf(fmt.Appendf(nil, "%s/%s/%s", o.UID(), u.revision, u.operation)).String()
+}
+
+func nonce(now engine.Time, n uint64) string {
+	return strconv.FormatInt(int64(now), 36) + "." + strconv.FormatUint(n, 36)
+}

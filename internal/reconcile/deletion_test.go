@@ -1,0 +1,231 @@
+package reconcile
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+const (
+	resourcesFinalizer = `resources-finalizer.argocd.argoproj.io`
+	foreignFinalizer   = `example.com/keep`
+)
+
+var hookFinalizers = []string{
+	"pre-delete-finalizer.argocd.argoproj.io", "pre-delete-finalizer.argocd.argoproj.io/cleanup",
+	"post-delete-finalizer.argocd.argoproj.io", "post-delete-finalizer.argocd.argoproj.io/cleanup",
+}
+
+func quoted(list ...string) string { return fmt.Sprintf(`["%s"]`, strings.Join(list, `","`)) }
+
+// deleting returns an Application that is being deleted with its resources.
+func deleting(t *testing.T, body string) string {
+	t.Helper()
+	b := set(t, []byte(body), quoted(resourcesFinalizer), "metadata", "finalizers")
+	return string(set(t, b, `"2026-01-01T00:00:00Z"`, "metadata", "deletionTimestamp"))
+}
+
+// recordSpoke keeps what is written on the spoke.
+func (p *pair) recordSpoke() *[]Write {
+	var writes []Write
+	p.hook = func(side kind.Side, w Write) bool {
+		if side == kind.Spoke {
+			writes = append(writes, w)
+		}
+		return false
+	}
+	return &writes
+}
+
+func (p *pair) disconnect() {
+	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Disconnected{Session: p.session}})
+	p.step(kind.Spoke, FromPeer{Input: engine.Disconnected{Session: p.session}})
+	p.wires = [2][]engine.Message{}
+	p.revision = max(p.revision, uint64(p.stores[kind.Hub].rev), uint64(p.stores[kind.Spoke].rev)) + 100 // both stores go on
+}
+
+// confirmAll confirms what is held, as a user who looks at it would.
+func (p *pair) confirmAll() {
+	for _, f := range slices.Clone(p.facts) {
+		if f.Event == engine.HoldStarted && f.Held.ID != "" {
+			p.step(kind.Hub, Confirm{Agent: "w1", ID: f.Held.ID})
+			p.settle()
+		}
+	}
+}
+
+// removeOnHub deletes an object of the hub, with a watch event or without one.
+func (p *pair) removeOnHub(ref kind.Ref, watched bool) {
+	hub := p.stores[kind.Hub]
+	old := hub.objects[ref]
+	delete(hub.objects, ref)
+	hub.rev++
+	if watched {
+		p.step(kind.Hub, Deleted{Ref: ref, UID: old.UID(), Revision: uint64(hub.rev)})
+	} else {
+		list := List{Resource: ref.Resource, Revision: uint64(hub.rev)}
+		for r, o := range hub.objects {
+			if r.Resource == ref.Resource {
+				list.Objects = append(list.Objects, o)
+			}
+		}
+		p.step(kind.Hub, list)
+	}
+	p.settle()
+}
+
+func TestCascadeOnFirstContactLeavesAnUnrelatedApplication(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "local"))
+	p.user(kind.Hub, ref("w1", "a"), deleting(t, app("w1", "a", "default", "v1")))
+	before := string(p.stores[kind.Spoke].objects[ref("argocd", "a")].Raw())
+	writes := p.recordSpoke()
+	p.connect()
+	p.pass(120)
+	*writes = slices.DeleteFunc(*writes, func(w Write) bool { return w.Ref.Resource == kind.AppProjects })
+	if len(*writes) > 0 {
+		t.Errorf("the spoke writes %s %s (%s)", (*writes)[0].Verb, (*writes)[0].Ref.Name, (*writes)[0].Why)
+	}
+	if o := p.stores[kind.Spoke].objects[ref("argocd", "a")]; o == nil || string(o.Raw()) != before {
+		t.Error("the unrelated Application was changed or deleted")
+	}
+	if hub := p.stores[kind.Hub].objects[ref("w1", "a")]; hub != nil && len(hub.Finalizers()) > 0 {
+		t.Errorf("the hub's Application still waits, finalizers %v", hub.Finalizers())
+	}
+}
+
+func TestCascadeOfAnotherSourceLeavesTheReplica(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	for _, name := range []string{"a", "b", "c", "d"} {
+		p.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
+	}
+	before := p.stores[kind.Spoke].objects[ref("argocd", "a")]
+	p.disconnect()
+	delete(p.stores[kind.Hub].objects, ref("w1", "a"))
+	p.user(kind.Hub, ref("w1", "a"), deleting(t, app("w1", "a", "default", "v0"))) // as a backup had it
+	p.revision = 1                                                                 // and the hub's store is that backup
+	writes := p.recordSpoke()
+	p.connect()
+	p.confirmAll()
+	p.pass(120)
+	for _, w := range *writes {
+		if w.Verb != Update || w.Why != "show what is wrong" {
+			t.Errorf("the spoke writes %s %s (%s), finalizers %v", w.Verb, w.Ref.Name, w.Why, w.Object.Finalizers())
+		}
+	}
+	after := p.stores[kind.Spoke].objects[ref("argocd", "a")]
+	if after == nil || !bytes.Equal(after.Get("spec"), before.Get("spec")) || len(after.Finalizers()) > 0 {
+		t.Fatal("the replica of the other Application was changed or deleted")
+	}
+	if !strings.Contains(string(after.Get("status", "conditions")), kind.ConditionHeld) {
+		t.Error("no condition says that it waits for a confirmation")
+	}
+	if hub := p.stores[kind.Hub].objects[ref("w1", "a")]; hub != nil && len(hub.Finalizers()) > 0 {
+		t.Errorf("the hub's Application still waits, finalizers %v", hub.Finalizers())
+	}
+}
+
+func TestCascadeDeletesTheReplicaOfThatApplication(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	writes := p.recordSpoke()
+	uid := p.stores[kind.Hub].objects[ref("w1", "a")].UID()
+	hub := set(t, []byte(deleting(t, app("w1", "a", "default", "v1"))), `"`+uid+`"`, "metadata", "uid")
+	p.user(kind.Hub, ref("w1", "a"), string(hub))
+	if p.stores[kind.Spoke].objects[ref("argocd", "a")] != nil {
+		t.Fatal("the replica is still there")
+	}
+	last := (*writes)[len(*writes)-1]
+	if last.Verb != Delete || !kind.HasCascade(last.Object) {
+		t.Errorf("last write: %s with finalizers %v", last.Verb, last.Object.Finalizers())
+	}
+}
+
+// A user changes the spec and deletes while the agent is disconnected. A webhook
+// on the spoke rejects the new spec. The deletion does not need it.
+func TestCascadeDoesNotWriteTheSpec(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	p.disconnect()
+	uid := p.stores[kind.Hub].objects[ref("w1", "a")].UID()
+	hub := set(t, []byte(deleting(t, app("w1", "a", "default", "rejected"))), `"`+uid+`"`, "metadata", "uid")
+	p.user(kind.Hub, ref("w1", "a"), string(hub))
+	p.hook = func(side kind.Side, w Write) bool {
+		if side == kind.Spoke && w.Verb == Update && strings.Contains(string(w.Object.Raw()), `"rejected"`) {
+			p.step(side, WriteResult{ID: w.ID, Failure: &Failure{Code: engine.Invalid, Message: "the webhook rejects it"}})
+			return true
+		}
+		return false
+	}
+	p.connect()
+	p.pass(10)
+	if p.stores[kind.Spoke].objects[ref("argocd", "a")] != nil {
+		t.Error("the replica is still there")
+	}
+	if hub := p.stores[kind.Hub].objects[ref("w1", "a")]; hub != nil && len(hub.Finalizers()) > 0 {
+		t.Errorf("the hub's Application still waits, finalizers %v", hub.Finalizers())
+	}
+}
+
+func TestDeleteHooksRunOnlyIfAUserDeleted(t *testing.T) {
+	edit := func(p *pair, value string, path ...string) {
+		hub := p.stores[kind.Hub].objects[ref("w1", "a")]
+		p.user(kind.Hub, ref("w1", "a"), string(set(p.t, hub.Raw(), value, path...)))
+	}
+	tests := []struct {
+		name   string
+		hooks  bool
+		remove func(*pair)
+	}{
+		{"deleted by a user", true, func(p *pair) { p.removeOnHub(ref("w1", "a"), true) }},
+		{"absent from a list", false, func(p *pair) { p.removeOnHub(ref("w1", "a"), false) }},
+		{"labelled to be ignored", false, func(p *pair) { edit(p, `{"`+kind.IgnoreSync+`":"true"}`, "metadata", "labels") }},
+		{"recreated under its name", false, func(p *pair) {
+			p.nodes[kind.Spoke].cfg.Policy.Recreate = true
+			p.disconnect()
+			delete(p.stores[kind.Hub].objects, ref("w1", "a"))
+			p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v2"))
+			p.connect()
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			p := newPair(t, kind.Managed)
+			p.connect()
+			for _, name := range []string{"a", "b", "c", "d"} {
+				p.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
+			}
+			all := append([]string{foreignFinalizer, resourcesFinalizer, resourcesFinalizer + "/background"}, hookFinalizers...)
+			var deleted *kind.Object
+			p.hook = func(side kind.Side, w Write) bool {
+				if side == kind.Spoke && w.Verb == Delete {
+					deleted = w.Object
+				}
+				return false
+			}
+			p.user(kind.Hub, ref("w1", "a"), string(set(t, p.stores[kind.Hub].objects[ref("w1", "a")].Raw(), quoted(resourcesFinalizer, resourcesFinalizer+"/background"), "metadata", "finalizers")))
+			replica := p.stores[kind.Spoke].objects[ref("argocd", "a")]
+			p.user(kind.Spoke, ref("argocd", "a"), string(set(t, replica.Raw(), quoted(all...), "metadata", "finalizers")))
+			test.remove(p)
+			p.pass(120)
+			if deleted == nil {
+				t.Fatal("nothing was deleted on the spoke")
+			}
+			want := []string{foreignFinalizer}
+			if test.hooks {
+				want = append(want, hookFinalizers...)
+			}
+			if got := deleted.Finalizers(); !slices.Equal(got, want) {
+				t.Errorf("deleted with finalizers %v, want %v", got, want)
+			}
+		})
+	}
+}

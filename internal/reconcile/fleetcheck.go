@@ -1,0 +1,408 @@
+package reconcile
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// fleetCheck keeps one mistake on the hub from removing items on many clusters.
+//
+// A managed agent that finds items absent on the hub holds them and reports them
+// (engine.FleetHold). Whose they are is not in doubt; that the hub lacks them may
+// be a mistake: a wrong label selector, a wrong list of namespaces, a view that
+// is not complete. So the hub observes for a while how many agents report such
+// holds. If these are few, it confirms the holds by itself. If they are more than
+// fleetAgents and more than fleetPercent of the agents that were compared, all of
+// them stay held, and one confirmation by a user covers them. Holds by an agent's
+// own deletion budget count as well, but only a user confirms those.
+//
+// A principal replica knows its own sessions. What the others have is told by
+// FleetOthers; a hold is recorded in an object that all replicas read
+// (FleetRecord). A stale view delays a decision or counts too much, never too
+// little: nothing is confirmed before the record and the other replicas were read
+// once, while a replica with other settings runs, or while agents are still
+// being compared, for fleetMost at the longest.
+//
+// A fleetCheck has an entry for each registered managed agent, and in it one for
+// each scope.
+type fleetCheck struct {
+	on     bool
+	read   bool // the record was read
+	asked  bool // the other replicas were asked
+	record FleetRecord
+	others FleetOthers
+	agents map[string]*fleetAgent
+
+	beganAt     engine.Time // this process started, or settings changed
+	newAt       engine.Time // an agent was compared for the first time
+	idleAt      engine.Time // since when nothing is held on any agent; 0: something is
+	confirmedAt engine.Time // the record was first seen as confirmed
+	written     FleetTotals // as they were last recorded
+	writtenAt   engine.Time
+	nextAt      engine.Time // when to decide; 0: there is nothing to decide
+}
+
+type fleetAgent struct {
+	open       bool // in session here
+	openedAt   engine.Time
+	compared   bool // in this session
+	before     bool // compared in any session
+	holds      map[string]fleetHold
+	releasedAt engine.Time // when the hub last confirmed a hold of it; 0: never
+}
+
+type fleetHold struct {
+	held  engine.Held
+	since engine.Time // the scope has a hold
+	at    engine.Time // ... of this content
+}
+
+// The limits. A removal by absence that is no mistake waits for fleetObserve
+// after the last agent was compared for the first time.
+const (
+	fleetAgents  = 5
+	fleetPercent = 10
+	fleetObserve = 30 * engine.Second
+	fleetStart   = 60 * engine.Second  // after a start, all registered agents are awaited for so long
+	fleetMost    = 600 * engine.Second // the longest wait for agents that are not compared
+	fleetWindow  = 600 * engine.Second // how long a confirmed hold counts as part of the same loss
+	fleetEvery   = 5 * engine.Second   // between two decisions
+)
+
+// FleetRecord says what all principal replicas share about a hold of many agents.
+type FleetRecord struct {
+	ID        string // empty: there is none
+	Settings  string // under which it came about
+	Confirmed bool   // a user has confirmed it
+}
+
+// FleetTotals counts agents of one principal replica, or of all.
+type FleetTotals struct {
+	Compared int // in session and compared, or with items held
+	Opening  int // in session and not compared yet
+	Affected int // with items held or let go of late
+	Items    int // held
+}
+
+// FleetOthers says what the agents of other principal replicas come to.
+type FleetOthers struct {
+	FleetTotals
+	Differ bool // a replica with other settings runs
+}
+
+// FleetStatus is what this principal replica knows.
+type FleetStatus struct {
+	FleetTotals             // of its own agents
+	Record      FleetRecord // with an ID only if it is of these settings
+	Settings    string      // identifies what decides on which items agents get
+}
+
+// RecordFleetHold asks to record a hold, or that it is over, for all replicas.
+type RecordFleetHold struct {
+	Record FleetRecord
+	Over   bool        // it is not held any more
+	Totals FleetTotals // of all replicas
+	Sample []string    // a few items, for users
+}
+
+func (FleetRecord) input()      {}
+func (FleetOthers) input()      {}
+func (RecordFleetHold) effect() {}
+
+func (f *fleetCheck) agent(name string) *fleetAgent {
+	if f.agents == nil {
+		f.agents = map[string]*fleetAgent{}
+	}
+	a := f.agents[name]
+	if a == nil {
+		a = &fleetAgent{}
+		f.agents[name] = a
+	}
+	return a
+}
+
+// decideBy makes sure that a decision is taken by a time.
+func (f *fleetCheck) decideBy(at engine.Time) {
+	if f.nextAt == 0 || at < f.nextAt {
+		f.nextAt = at
+	}
+}
+
+// fact takes note of what happens to the session with a managed agent.
+func (f *fleetCheck) fact(name string, e engine.Event, now engine.Time) {
+	switch e.Event {
+	case engine.Opened:
+		a := f.agent(name)
+		a.open, a.openedAt, a.compared, a.holds = true, now, false, nil
+	case engine.Closed:
+		a := f.agent(name) // it will report what it still holds
+		a.open, a.compared, a.holds = false, false, nil
+	case engine.InitialSyncDone:
+		a := f.agent(name)
+		if a.compared = true; !a.before {
+			a.before, f.newAt = true, now
+		}
+	case engine.HoldStarted:
+		f.held(f.agent(name), *e.Held, now)
+	case engine.HoldEnded:
+		delete(f.agent(name).holds, e.Scope)
+	}
+}
+
+func (f *fleetCheck) held(a *fleetAgent, h engine.Held, now engine.Time) {
+	if h.Cause != engine.CauseFleet && !h.Cause.Budget() {
+		delete(a.holds, h.Scope)
+		return
+	}
+	was, ok := a.holds[h.Scope]
+	if !ok {
+		was.since = now
+	}
+	if a.holds == nil {
+		a.holds = map[string]fleetHold{}
+	}
+	a.holds[h.Scope] = fleetHold{held: h, since: was.since, at: now}
+	f.decideBy(now + fleetEvery)
+}
+
+// affected reports whether an agent counts as one that loses items. A hold by its
+// own budget may wait for its user for days; it counts while it is new.
+func (a *fleetAgent) affected(now engine.Time) bool {
+	for _, h := range a.holds {
+		if h.held.Cause == engine.CauseFleet || now-h.since < fleetWindow {
+			return true
+		}
+	}
+	return a.releasedAt != 0 && now-a.releasedAt < fleetWindow
+}
+
+// totals counts the agents of this replica.
+func (f *fleetCheck) totals(now engine.Time) FleetTotals {
+	var t FleetTotals
+	for _, a := range f.agents {
+		switch {
+		case a.open && !a.compared && len(a.holds) == 0:
+			t.Opening++
+		case a.open:
+			t.Compared++
+		}
+		if a.affected(now) {
+			t.Affected++
+		}
+		for _, h := range a.holds {
+			t.Items += int(min(h.held.Count, 1<<20)) // an agent may say anything
+		}
+	}
+	return t
+}
+
+func (t FleetTotals) plus(o FleetTotals) FleetTotals {
+	return FleetTotals{t.Compared + o.Compared, t.Opening + o.Opening, t.Affected + o.Affected, t.Items + o.Items}
+}
+
+// tooMany reports whether more agents lose items than one change may bring about.
+func (t FleetTotals) tooMany() bool {
+	return t.Affected > fleetAgents && t.Affected*100 > fleetPercent*max(t.Compared, t.Affected)
+}
+
+// confirmation is a hold of an agent that goes ahead.
+type confirmation struct{ agent, id string }
+
+// decide returns which holds go ahead, and what is to be recorded; nil: nothing.
+// Registered is how many managed agents there are.
+func (f *fleetCheck) decide(now engine.Time, registered int, settings string) (confirmed []confirmation, record *RecordFleetHold) {
+	f.nextAt = 0
+	own := f.totals(now)
+	all := own.plus(f.others.FleetTotals)
+	mine := f.record.ID != "" && f.record.Settings == settings
+	switch {
+	case !f.read || !f.asked:
+		// The hold of another replica, or of the process before, is not known yet.
+	case f.over(now, all, mine):
+		record = &RecordFleetHold{Record: f.record, Over: true}
+		f.record, f.idleAt, f.confirmedAt = FleetRecord{}, 0, 0
+	case mine && f.record.Confirmed:
+		// It covers what the user was shown, and agents that connect later. What
+		// the others lose after it is another loss.
+		confirmed = f.confirm(now, func(a *fleetAgent, h fleetHold) bool { return h.since <= f.confirmedAt || a.openedAt > f.confirmedAt })
+	case mine:
+		record = f.update(now, all)
+	case own.Items == 0: // or another replica's, or of other settings
+	case !f.ready(now, all, registered):
+	case all.tooMany():
+		f.record, f.confirmedAt = FleetRecord{ID: f.id(now), Settings: settings}, 0
+		f.written, f.writtenAt = all, now
+		record = &RecordFleetHold{Record: f.record, Totals: all, Sample: f.sample()}
+	default:
+		confirmed = f.confirm(now, func(_ *fleetAgent, h fleetHold) bool {
+			return h.held.Cause == engine.CauseFleet && (now-h.at >= fleetObserve || now-h.since >= fleetMost)
+		})
+	}
+	if own.Items > 0 || f.record.ID != "" {
+		f.decideBy(now + fleetEvery)
+	}
+	return confirmed, record
+}
+
+// ready reports whether enough is known to decide.
+func (f *fleetCheck) ready(now engine.Time, all FleetTotals, registered int) bool {
+	first := now
+	for _, a := range f.agents {
+		for _, h := range a.holds {
+			first = min(first, h.since)
+		}
+	}
+	if now-first >= fleetMost {
+		return true
+	}
+	away := registered - all.Compared - all.Opening
+	return !f.others.Differ && all.Opening == 0 && (away <= 0 || now-f.beganAt >= fleetStart) && now-max(first, f.newAt) >= fleetObserve
+}
+
+// over reports whether the recorded hold has ended: nothing is held on any agent,
+// as compared now, or it was confirmed and the agents had time to come back.
+func (f *fleetCheck) over(now engine.Time, all FleetTotals, mine bool) bool {
+	if f.record.ID == "" {
+		return false
+	}
+	if mine && f.record.Confirmed {
+		if f.confirmedAt == 0 {
+			f.confirmedAt = now
+		}
+		return now-f.confirmedAt >= fleetWindow
+	}
+	f.confirmedAt = 0
+	if all.Affected > 0 || all.Items > 0 || all.Opening > 0 || all.Compared == 0 {
+		f.idleAt = 0
+		return false
+	}
+	if f.idleAt == 0 {
+		f.idleAt = now
+	}
+	return now-f.idleAt >= fleetObserve
+}
+
+// update brings the recorded totals up to date, now and then.
+func (f *fleetCheck) update(now engine.Time, all FleetTotals) *RecordFleetHold {
+	if all == f.written || all.Items == 0 || now-f.writtenAt < fleetObserve {
+		return nil
+	}
+	f.written, f.writtenAt = all, now
+	return &RecordFleetHold{Record: f.record, Totals: all, Sample: f.sample()}
+}
+
+// confirm lists the holds of this replica's agents that go ahead. One that has not
+// gone yet is listed again at the next decision: a message can be lost.
+func (f *fleetCheck) confirm(now engine.Time, which func(*fleetAgent, fleetHold) bool) (out []confirmation) {
+	for _, name := range slices.Sorted(maps.Keys(f.agents)) {
+		a := f.agents[name]
+		for _, scope := range slices.Sorted(maps.Keys(a.holds)) {
+			if h := a.holds[scope]; which(a, h) {
+				a.releasedAt = now
+				out = append(out, confirmation{name, h.held.ID})
+			}
+		}
+	}
+	return out
+}
+
+// id names a new hold: no two have the same.
+func (f *fleetCheck) id(now engine.Time) string {
+	sum := sha256.New()
+	fmt.Fprintln(sum, now)
+	for _, name := range slices.Sorted(maps.Keys(f.agents)) {
+		for _, scope := range slices.Sorted(maps.Keys(f.agents[name].holds)) {
+			fmt.Fprintln(sum, name, scope, f.agents[name].holds[scope].held.ID)
+		}
+	}
+	return "fleet-" + hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+// fleetSample is how many items are named to users.
+const fleetSample = 10
+
+// sample names a few items, of different agents.
+func (f *fleetCheck) sample() (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(f.agents)) {
+		a := f.agents[name]
+		for _, scope := range slices.Sorted(maps.Keys(a.holds)) {
+			if keys := a.holds[scope].held.Sample; len(keys) > 0 && len(out) < fleetSample {
+				out = append(out, name+": "+scope+" "+keys[0].String())
+			}
+		}
+	}
+	return out
+}
+
+// settingsID identifies what decides on the items of all agents.
+func (n *Reconciler) settingsID() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%+v %+v", n.cfg.Settings, n.argo))
+	return hex.EncodeToString(sum[:8])
+}
+
+// fleetFact passes a fact about a link on to the check. Only what the hub owns can
+// be lost on an agent by the hub's mistake.
+func (l *agentSync) fleetFact(e engine.Event) {
+	if !l.node.fleet.on || l.world.Agent.Mode != kind.Managed {
+		return
+	}
+	l.node.fleet.fact(l.name, e, l.node.now)
+}
+
+// checkFleet decides on what agents hold, if that is due.
+func (n *Reconciler) checkFleet() {
+	f := &n.fleet
+	if !f.on || f.nextAt == 0 || n.now < f.nextAt {
+		return
+	}
+	registered := 0
+	for _, l := range n.sortedLinks() {
+		if l.world.Agent.Mode == kind.Managed {
+			registered++
+		}
+	}
+	confirmed, record := f.decide(n.now, registered, n.settingsID())
+	if record != nil {
+		n.emit(*record)
+	}
+	for _, c := range confirmed {
+		if l := n.links[c.agent]; l != nil {
+			l.step(engine.Confirmed{ID: c.id})
+		}
+	}
+	n.drain()
+}
+
+// fleetRecord takes over what is recorded for all replicas.
+func (n *Reconciler) fleetRecord(in FleetRecord) {
+	f := &n.fleet
+	if in.ID != f.record.ID {
+		f.idleAt, f.confirmedAt = 0, 0
+	}
+	f.read, f.record = true, in
+	f.decideBy(n.now)
+}
+
+// fleetOthers takes over what other replicas say of their agents.
+func (n *Reconciler) fleetOthers(in FleetOthers) {
+	if in.Compared > n.fleet.others.Compared {
+		n.fleet.newAt = n.now
+	}
+	n.fleet.asked, n.fleet.others = true, in
+	n.fleet.decideBy(n.now + fleetEvery)
+}
+
+// Fleet returns what the check knows.
+func (n *Reconciler) Fleet() FleetStatus {
+	s := FleetStatus{FleetTotals: n.fleet.totals(n.now), Settings: n.settingsID()}
+	if n.fleet.record.Settings == s.Settings {
+		s.Record = n.fleet.record
+	}
+	return s
+}

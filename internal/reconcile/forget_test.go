@@ -1,0 +1,28 @@
+package reconcile
+
+import (
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// A session may last for months, and Applications come and go in it.
+func TestNothingIsKeptOfAnApplicationThatIsGone(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	r := ref("w1", "a")
+	p.user(kind.Hub, r, app("w1", "a", "default", "v1"))
+	n := p.nodes[kind.Hub]
+	l, key := n.links["w1"], engine.Key{Name: "a"}
+	note(&l.shown, key, 1)
+	note(&l.refreshes, key, refresh{refresh: "normal", nonce: "x"})
+	note(&l.ends, key, "uid")
+	uid := p.stores[kind.Hub].objects[r].UID()
+	delete(p.stores[kind.Hub].objects, r)
+	p.step(kind.Hub, Deleted{Ref: r, UID: uid})
+	p.settle()
+	if load := n.Load(); load.Notes > 0 {
+		t.Errorf("%d notes are kept", load.Notes)
+	}
+}

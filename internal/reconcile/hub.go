@@ -1,0 +1,256 @@
+package reconcile
+
+import (
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file is what the hub does for objects beside replicating them.
+
+// refresh is a refresh that somebody asked for on the hub's Application, and
+// the name under which it goes out and comes back.
+type refresh struct {
+	refresh, hydrate string // as the annotations have them
+	nonce            string
+}
+
+// refreshNonce implements kind.World.RefreshNonce.
+func (l *agentSync) refreshNonce(key engine.Key) string { return l.refreshes[key].nonce }
+
+// byDestination returns the links that an Application names as its destination,
+// by name or by URL.
+func (n *Reconciler) byDestination(o *kind.Object) []*agentSync {
+	to := kind.DestinationOf(o)
+	if l := n.links[to]; l != nil && to != "" {
+		return []*agentSync{l}
+	}
+	return n.byURL[to]
+}
+
+func (n *Reconciler) tendHub(r kind.Resource, o *kind.Object) {
+	switch r {
+	case kind.Applications:
+		for _, l := range n.affectedSyncs(r, nil, o) {
+			l.reconcileApplication(o)
+		}
+	case kind.AppProjects:
+		n.tendProject(o)
+	}
+}
+
+// reconcileApplication sees to commands, finalizers and conditions.
+func (l *agentSync) reconcileApplication(o *kind.Object) {
+	key, placement, _ := kind.Place(o, &l.world)
+	ref := refOf(kind.Applications, o)
+	if placement != kind.Placed {
+		if placement == kind.Frozen {
+			l.tendFrozen(key, ref, o)
+		}
+		return
+	}
+	delete(l.frozen, key)
+	commands, _ := kind.Pending(o, &l.world)
+	if !commands.MissingID {
+		delete(l.unstamped, key)
+	} else {
+		l.noteUnstamped(key, o)
+		l.node.enqueue(ref, job{name: l.name + "/stamp", why: "give the command an ID", agent: l.name, decide: l.assignCommandID, done: l.requeueOnFailure(ref)})
+	}
+	if uid := l.ends[key]; uid != "" {
+		delete(l.ends, key)
+		if uid == o.UID() {
+			l.ended(key)
+		}
+	}
+	if l.world.Agent.Mode == kind.Autonomous && o.IsDeleting() && kind.ReadOwnership(o, &l.world).Owned {
+		l.node.enqueue(ref, job{name: l.name + "/let-go", why: "the copy goes, to be put back", agent: l.name, decide: l.removeFinalizers, done: l.requeueOnFailure(ref)})
+	}
+	if !commands.Empty() {
+		l.tendRefusal(key, ref, o)
+	}
+	l.updateConditions(key, ref, o)
+}
+
+// noteRefresh gives a refresh that has appeared on the hub's Application a name,
+// before the command that goes with it is published.
+func (l *agentSync) noteRefresh(o *kind.Object) {
+	key, ok := kind.StatusKey(o, &l.world)
+	if !ok {
+		if key, ok = l.scope(kind.CommandScope).kind.Key(o, &l.world); ok {
+			delete(l.refreshes, key)
+		}
+		return
+	}
+	c, _ := kind.Pending(o, &l.world)
+	if !c.NeedsNonce() {
+		delete(l.refreshes, key)
+		return
+	}
+	before := l.refreshes[key]
+	now := refresh{refresh: c.Refresh, hydrate: c.Hydrate, nonce: before.nonce}
+	asked := func(was, is string) bool { return is != "" && is != was }
+	if asked(before.refresh, now.refresh) || asked(before.hydrate, now.hydrate) { // else a part of it is done
+		l.nonces++
+		now.nonce = nonce(l.node.now, l.nonces)
+	}
+	if now != before {
+		note(&l.refreshes, key, now)
+	}
+}
+
+// assignCommandID gives a new command its ID.
+func (l *agentSync) assignCommandID(local *kind.Object) decision {
+	if local == nil {
+		return decision{}
+	}
+	key, ok := kind.StatusKey(local, &l.world)
+	if c, _ := kind.Pending(local, &l.world); !ok || !c.MissingID {
+		return decision{}
+	}
+	stamped, err := kind.SetCommandID(local, commandID(local, l.noteUnstamped(key, local)))
+	if err != nil {
+		return decision{}
+	}
+	return decision{verb: Update, object: stamped}
+}
+
+// removeFinalizers removes the finalizers that keep a copy on the hub from going.
+func (l *agentSync) removeFinalizers(local *kind.Object) decision {
+	if local == nil || !local.IsDeleting() || !kind.ReadOwnership(local, &l.world).Owned {
+		return decision{}
+	}
+	if stripped, changed := kind.StripFinalizers(local); changed {
+		return decision{verb: Update, object: stripped}
+	}
+	return decision{}
+}
+
+// hubFact shows on the hub's Application what the spoke says of it. What that is,
+// tendApplication asks the engine: also when it looks again because a write failed.
+func (l *agentSync) hubFact(f engine.Event) {
+	switch {
+	case f.Event == engine.Finalized && f.Scope == kind.ApplicationScope:
+		l.ended(f.Key)
+		return
+	case f.Scope != kind.ApplicationScope && f.Scope != kind.CommandScope:
+		return
+	}
+	if o := l.localApplication(f.Key); o != nil {
+		l.reconcileApplication(o)
+	}
+}
+
+func (l *agentSync) localApplication(key engine.Key) *kind.Object {
+	ref, err := l.scope(kind.CommandScope).kind.Target(key, &l.world)
+	if err != nil {
+		return nil
+	}
+	return l.node.cache.get(ref)
+}
+
+// ended lets an Application go whose resources the spoke has deleted.
+func (l *agentSync) ended(key engine.Key) {
+	o := l.localApplication(key)
+	if o == nil {
+		return
+	}
+	ref := refOf(kind.Applications, o)
+	uid := o.UID()
+	l.node.enqueue(ref, job{name: l.name + "/ended", why: "the spoke has deleted it", agent: l.name,
+		decide: func(local *kind.Object) decision {
+			if local == nil || local.UID() != uid || !local.IsDeleting() {
+				return decision{}
+			}
+			if stripped, changed := kind.StripCascade(local); changed {
+				return decision{verb: Update, object: stripped}
+			}
+			return decision{}
+		},
+		done: func(r result) {
+			if r.fail != nil {
+				note(&l.ends, key, uid)
+				l.node.requeueAfter(ref, r.fail.RetryAfter)
+			}
+		}})
+}
+
+// tendRefusal ends a command that the spoke will never carry out.
+func (l *agentSync) tendRefusal(key engine.Key, ref kind.Ref, o *kind.Object) {
+	if _, ok := l.refusal(key, o); !ok {
+		return
+	}
+	l.node.enqueue(ref, job{name: l.name + "/refuse", why: "the spoke refuses the command", agent: l.name,
+		decide: func(local *kind.Object) decision {
+			reason, ok := l.refusal(key, local)
+			if !ok {
+				return decision{}
+			}
+			commands, _ := kind.Pending(local, &l.world)
+			if refused, changed := kind.Refuse(local, commands.ID, reason, time.UnixMilli(int64(l.node.now))); changed {
+				return decision{verb: Update, object: refused}
+			}
+			return decision{}
+		}, done: l.requeueOnFailure(ref)})
+}
+
+// refusal returns why the spoke will never carry out the commands that a hub's
+// Application has now: they cannot be sent, or it has refused them. False: it has
+// said nothing of the kind in this session, or about other commands.
+func (l *agentSync) refusal(key engine.Key, o *kind.Object) (string, bool) {
+	if o == nil {
+		return "", false
+	}
+	item, ok := l.publish(l.scope(kind.CommandScope), o)
+	if !ok || item.Key != key {
+		return "", false
+	}
+	if item.Unsendable != "" {
+		return item.Unsendable, true
+	}
+	r, ok := l.peer.Rejection(kind.CommandScope, key)
+	return r.Message, ok && !r.Code.Retryable() && engine.VersionOf(item.Content) == r.Version
+}
+
+func (l *agentSync) requeueOnFailure(ref kind.Ref) func(result) {
+	return func(r result) {
+		if r.fail != nil {
+			l.node.requeueAfter(ref, r.fail.RetryAfter)
+		}
+	}
+}
+
+// tendProject lets a project go that is being deleted on the hub and that
+// nobody uses any more: there is no controller on the hub that would.
+func (n *Reconciler) tendProject(o *kind.Object) {
+	if !o.IsDeleting() || n.cache.inUse(o.Name()) || len(o.Finalizers()) == 0 {
+		return
+	}
+	ref := refOf(kind.AppProjects, o)
+	n.enqueue(ref, job{name: "let-go", why: "no Application uses it any more",
+		decide: func(local *kind.Object) decision {
+			if local == nil || !local.IsDeleting() || n.cache.inUse(local.Name()) {
+				return decision{}
+			}
+			if stripped, changed := kind.StripCascade(local); changed {
+				return decision{verb: Update, object: stripped}
+			}
+			return decision{}
+		},
+		done: func(r result) {
+			if r.fail != nil {
+				n.requeueAfter(ref, r.fail.RetryAfter)
+			}
+		}})
+}
+
+// afterLoss looks at what an object's end makes possible.
+func (n *Reconciler) afterLoss(r kind.Resource, old *kind.Object) {
+	if n.cfg.Side != kind.Hub || r != kind.Applications {
+		return
+	}
+	if p := n.cache.get(kind.Ref{Resource: kind.AppProjects, Namespace: n.cfg.ArgoNamespace, Name: kind.ProjectOf(old)}); p != nil {
+		n.tendProject(p)
+	}
+}

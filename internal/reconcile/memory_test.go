@@ -1,0 +1,152 @@
+package reconcile
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+)
+
+// again is a new process of the agent, which knows what its cluster has and what
+// it was told to remember, and a principal whose watches are at a revision that is
+// behind.
+func (p *pair) again(memory Memory, behind uint64, sees ...*kind.Object) *pair {
+	p.t.Helper()
+	mode := p.nodes[kind.Spoke].cfg.Mode
+	q := &pair{t: p.t, now: p.now + 10*engine.Second, stores: p.stores, session: p.session, revision: uint64(p.stores[kind.Hub].rev)}
+	q.nodes[kind.Hub] = New(p.nodes[kind.Hub].cfg)
+	cfg := p.nodes[kind.Spoke].cfg
+	cfg.Mode, cfg.KnownStore, cfg.KnownSeen, cfg.Suspect, cfg.KnownCommands = mode, memory.Store, memory.Seen, memory.Suspect, memory.Commands
+	q.nodes[kind.Spoke] = New(cfg)
+	q.step(kind.Hub, Register{Agent: kind.Agent{Name: "w1", Mode: mode, Mapping: kind.ByNamespace, HubNamespace: "w1", Server: "https://proxy:9090?agentName=w1"}})
+	for _, r := range Resources() {
+		in := List{Resource: r, Revision: behind}
+		for _, o := range sees {
+			if rawjson.Text(o.Raw(), "kind") == r.Kind {
+				in.Objects = append(in.Objects, o)
+			}
+		}
+		q.step(kind.Hub, in)
+		in = List{Resource: r, Revision: uint64(p.stores[kind.Spoke].rev)}
+		for ref, o := range p.stores[kind.Spoke].objects {
+			if ref.Resource == r {
+				in.Objects = append(in.Objects, o)
+			}
+		}
+		q.step(kind.Spoke, in)
+	}
+	return q
+}
+
+// remembered follows what is to be written down before writes of the spoke.
+func (p *pair) remembered() *Memory {
+	last := &Memory{}
+	p.hook = func(side kind.Side, w Write) bool {
+		if side == kind.Spoke && w.Remember != nil {
+			*last = *w.Remember
+		}
+		return false
+	}
+	return last
+}
+
+// An agent that dies right after it has removed something, and then meets a
+// principal whose watch has not come as far, must not be given it back: Argo CD
+// would deploy it, and a credential would be where it was withdrawn from.
+func TestWhatWasRemovedDoesNotComeBackFromAPrincipalThatLags(t *testing.T) {
+	credential := `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"repo","namespace":"argocd","labels":{"argocd.argoproj.io/secret-type":"repository"}},"data":{"url":"aHR0cHM6Ly9naXQveA==","project":"ZGVmYXVsdA=="}}`
+	project := `{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":"default","namespace":"argocd"},"spec":{"destinations":[{"name":"*","server":"*","namespace":"*"}],"sourceRepos":["*"],"sourceNamespaces":["*"]}}`
+	secret := kind.Ref{Resource: kind.Secrets, Namespace: "argocd", Name: "repo"}
+	for _, test := range []struct {
+		title        string
+		gone         kind.Ref // on the hub
+		copied       kind.Ref
+		body         string
+		watched      bool // its end was seen, else it is missing in a list
+		othersRemain bool
+	}{
+		{"an Application", ref("w1", "a"), ref("argocd", "a"), app("w1", "a", "default", "v1"), true, true},
+		{"the only Application", ref("w1", "a"), ref("argocd", "a"), app("w1", "a", "default", "v1"), true, false},
+		{"an Application that is missing in a list", ref("w1", "a"), ref("argocd", "a"), app("w1", "a", "default", "v1"), false, true},
+		{"a credential", secret, secret, credential, true, true},
+	} {
+		t.Run(test.title, func(t *testing.T) {
+			p := newPair(t, kind.Managed)
+			p.revision = 100 // of the stores, at the beginning
+			p.connect()
+			p.user(kind.Hub, kind.Ref{Resource: kind.AppProjects, Namespace: "argocd", Name: "default"}, project)
+			if test.othersRemain {
+				for _, name := range []string{"b", "c", "d", "e"} {
+					p.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
+				}
+			}
+			p.user(kind.Hub, test.gone, test.body)
+			p.step(kind.Hub, Bookmark{Resource: kind.AppProjects, Revision: uint64(p.stores[kind.Hub].rev)})
+			p.settle()
+			p.later(10 * engine.Second)
+			if p.stores[kind.Spoke].objects[test.copied] == nil {
+				t.Fatal("it was not copied")
+			}
+			behind, sees := uint64(p.stores[kind.Hub].rev), sortedStore(p.stores[kind.Hub])
+
+			memory := p.remembered()
+			old := p.stores[kind.Hub].objects[test.gone]
+			delete(p.stores[kind.Hub].objects, test.gone)
+			p.stores[kind.Hub].rev += 5
+			if test.watched {
+				p.step(kind.Hub, Deleted{Ref: test.gone, UID: old.UID(), Revision: uint64(p.stores[kind.Hub].rev)})
+			} else {
+				in := List{Resource: test.gone.Resource, Revision: uint64(p.stores[kind.Hub].rev)}
+				for _, o := range sortedStore(p.stores[kind.Hub]) {
+					if rawjson.Text(o.Raw(), "kind") == in.Resource.Kind {
+						in.Objects = append(in.Objects, o)
+					}
+				}
+				p.step(kind.Hub, in)
+			}
+			p.settle()
+			p.later(10 * engine.Second)
+			if p.stores[kind.Spoke].objects[test.copied] != nil {
+				t.Fatal("it was not removed")
+			}
+
+			q := p.again(*memory, behind, sees...)
+			created := false
+			q.hook = func(side kind.Side, w Write) bool {
+				created = created || side == kind.Spoke && w.Verb == Create && w.Ref == test.copied
+				return false
+			}
+			q.connect()
+			q.later(60 * engine.Second)
+			if created {
+				t.Errorf("it came back; remembered was %+v", *memory)
+			}
+			if status, _ := q.nodes[kind.Spoke].Status(""); !status.Connected {
+				t.Error("the principal does not begin")
+			}
+		})
+	}
+}
+
+// Only removals cost a write of what is remembered; everything else leaves its
+// mark on the object itself.
+func TestOnlyRemovalsAreRememberedAtOnce(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	memory := p.remembered()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v2"))
+	if memory.Store != (engine.Store{}) || memory.Seen != nil {
+		t.Errorf("remembered is %+v", *memory)
+	}
+}
+
+func sortedStore(c *cluster) []*kind.Object {
+	var out []*kind.Object
+	for _, ref := range sortedRefs(c.objects) {
+		out = append(out, c.objects[ref])
+	}
+	return slices.Clip(out)
+}

@@ -1,0 +1,274 @@
+package reconcile
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// Config of a Node.
+type Config struct {
+	Side          kind.Side
+	ArgoNamespace string // of Argo CD in the local cluster
+	ClusterUID    string // of the local cluster
+	PrincipalUID  string // hub
+	Version       string // of the build, for people
+	Settings      kind.Settings
+	Policy        Policy
+	Tuning        engine.Tuning
+
+	// FleetCheck (hub) has agents hold what they find absent until it is known
+	// that few of them lose items at once. It needs a FleetRecord and FleetOthers
+	// to begin with.
+	FleetCheck bool
+
+	// Spoke: what this agent is, and what it remembers of the hub.
+	Mode       kind.Mode
+	Mapping    kind.Mapping
+	KnownStore engine.Store
+	KnownSeen  []engine.Seen
+	Suspect    bool
+
+	// KnownCommands are those of which an earlier process has remembered that it
+	// begins them.
+	KnownCommands []string
+}
+
+// Policy decides what happens where two truths meet.
+type Policy struct {
+	AdoptNever bool // an object that is not ours is refused rather than taken over
+	Recreate   bool // a new source UID under an old name: delete and create, not update
+
+	// ResyncRecreated: an Application that was deleted by hand on the spoke and
+	// put back is synced at once, so that its resources come back too.
+	ResyncRecreated bool
+}
+
+// Reconciler is one side. It belongs to one goroutine.
+type Reconciler struct {
+	cfg          Config
+	cache        *cache
+	links        map[string]*agentSync
+	byNS         map[string][]*agentSync // hub: by the namespace of their Applications
+	byURL        map[string][]*agentSync // hub: by the URL of their clusters
+	scopes       map[kind.Mode][]scope
+	configs      map[kind.Mode][]engine.ScopeConfig // of those scopes
+	objectQueues map[kind.Ref]*objectQueue
+	staleQueues  map[kind.Ref]*objectQueue
+	writing      map[uint64]*objectQueue
+	writes       uint64
+	reads        uint64
+	argo         ArgoSettings             // hub
+	schemas      map[kind.Resource]string // as Schema says; not in it: not told yet
+	roster       syncIndex
+	retries      map[kind.Ref]engine.Time        // objects to be tended again
+	missed       map[kind.Ref]deletedApplication // Applications that are gone, and may be put back
+
+	credentialArrivals arrivals          // spoke
+	commands           commands          // spoke
+	follow             repositoryTracker // hub: repositories and their projects
+	placements         placements        // hub: Applications and their projects
+	fleet              fleetCheck        // hub
+
+	now   engine.Time
+	out   []Effect
+	queue []queued
+}
+
+type queued struct {
+	link   *agentSync
+	effect engine.Effect
+}
+
+// Resources lists what a Node reads in its cluster.
+func Resources() []kind.Resource {
+	return []kind.Resource{kind.AppProjects, kind.Secrets, kind.ConfigMaps, kind.Applications}
+}
+
+// New makes a Node. A spoke has its one link from the start.
+func New(cfg Config) *Reconciler {
+	n := &Reconciler{cfg: cfg, cache: newCache(Resources()), links: map[string]*agentSync{}, byNS: map[string][]*agentSync{}, byURL: map[string][]*agentSync{}, placements: newPlacements(),
+		scopes: map[kind.Mode][]scope{}, configs: map[kind.Mode][]engine.ScopeConfig{},
+		objectQueues: map[kind.Ref]*objectQueue{}, staleQueues: map[kind.Ref]*objectQueue{}, writing: map[uint64]*objectQueue{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]deletedApplication{}, follow: newFollowing(), schemas: map[kind.Resource]string{},
+		roster: syncIndex{opening: map[string]*agentSync{}}, fleet: fleetCheck{on: cfg.FleetCheck && cfg.Side == kind.Hub}}
+	if cfg.Side == kind.Spoke {
+		n.commands = newCommands(cfg.KnownCommands)
+		n.credentialArrivals = arrivals{at: map[string]engine.Time{}, asked: map[kind.Ref]engine.Time{}}
+		n.links[""] = newLink(n, Register{
+			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},
+			KnownStore: cfg.KnownStore, Suspect: cfg.Suspect})
+		n.roster.add(n.links[""])
+	}
+	return n
+}
+
+// Step takes one input and returns what is to be done, in order. The effects
+// are valid until the next Step.
+func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
+	n.now = max(n.now, now)
+	if n.fleet.beganAt == 0 {
+		n.fleet.beganAt = n.now
+	}
+	clear(n.out)
+	n.out = n.out[:0]
+	n.placements.again = n.placements.again[:0]
+	switch in := in.(type) {
+	case Observed:
+		if in.Read {
+			n.read(in)
+			break
+		}
+		delete(n.follow.sure, refOf(in.Resource, in.Object)) // it is another now
+		n.seen(in.Resource, in.Object)
+		n.advance(in.Resource, revision(in.Object))
+	case Deleted:
+		n.gone(in)
+	case List:
+		n.listed(in)
+	case Unreadable:
+		n.blind(in)
+	case Bookmark:
+		n.advance(in.Resource, in.Revision)
+	case WriteResult:
+		n.wrote(in)
+	case Register:
+		n.register(in)
+	case Unregister:
+		n.unregister(in.Agent, "the agent's registration has changed")
+	case ArgoSettings:
+		n.argoSettings(in)
+	case Schema:
+		n.schema(in)
+	case FromPeer:
+		if l := n.links[in.Agent]; l != nil {
+			l.fromPeer(in.Input)
+		}
+	case Confirm:
+		if l := n.links[in.Agent]; l != nil {
+			l.step(engine.Confirmed{ID: in.ID})
+		}
+	case FleetRecord:
+		n.fleetRecord(in)
+	case FleetOthers:
+		n.fleetOthers(in)
+	case Tick:
+		n.tick()
+	}
+	n.drain()
+	n.checkFleet()
+	n.rearm()
+	return n.out
+}
+
+// gone takes the end of an object from the watch, or from a read.
+func (n *Reconciler) gone(in Deleted) {
+	t := n.cache.tables[in.Ref.Resource]
+	switch {
+	case t == nil:
+	case !in.Read:
+		delete(t.gone, in.UID)
+		n.lost(in.Ref, in.UID, in.Revision, true)
+		n.advance(in.Ref.Resource, in.Revision)
+	default:
+		if in.UID != "" || n.cache.get(in.Ref) == nil { // else it has appeared since
+			n.knownGone(in.Ref, in.UID, in.Revision)
+		}
+		n.answered(in.Ref, in.ID)
+		n.catchUp()
+	}
+}
+
+// read takes an object that was asked for. If nobody waits for it any more, the
+// watch has told more meanwhile, maybe that it is gone: then it would not tell so
+// again.
+func (n *Reconciler) read(in Observed) {
+	ref := refOf(in.Resource, in.Object)
+	d := n.staleQueues[ref]
+	if n.answered(ref, in.ID) || d != nil && d.readID == in.ID {
+		n.seen(in.Resource, in.Object)
+	}
+	n.catchUp()
+}
+
+// drain carries out what the engine asks for, until it asks for nothing more.
+func (n *Reconciler) drain() {
+	for len(n.queue) > 0 {
+		q := n.queue[0]
+		n.queue = n.queue[1:]
+		q.link.handle(q.effect)
+	}
+	n.queue = nil
+}
+
+func (n *Reconciler) emit(e Effect) { n.out = append(n.out, e) }
+
+// Status takes stock of one agent.
+func (n *Reconciler) Status(agent string) (engine.Status, bool) {
+	l := n.links[agent]
+	if l == nil {
+		return engine.Status{}, false
+	}
+	return l.peer.Status(), true
+}
+
+// register makes an agent known on the hub. What changes who it is, or which
+// objects are its own, begins a new relation; the agent connects again.
+func (n *Reconciler) register(in Register) {
+	if n.cfg.Side != kind.Hub {
+		return
+	}
+	if old := n.links[in.Agent.Name]; old != nil {
+		if old.world.Agent == in.Agent {
+			old.cluster = cmp.Or(in.KnownCluster, old.cluster)
+			old.step(engine.Known{Cluster: in.KnownCluster, Store: in.KnownStore, Suspect: in.Suspect})
+			return
+		}
+		n.unregister(in.Agent.Name, "the agent's registration has changed")
+	}
+	l := newLink(n, in)
+	n.links[in.Agent.Name] = l
+	n.roster.add(l)
+	n.byNS[in.Agent.HubNamespace] = append(n.byNS[in.Agent.HubNamespace], l)
+	if url := in.Agent.ClusterURL(); url != "" {
+		n.byURL[url] = append(n.byURL[url], l)
+	}
+	l.tellAll()
+}
+
+func (n *Reconciler) unregister(agent, why string) {
+	l := n.links[agent]
+	if l == nil || n.cfg.Side != kind.Hub {
+		return
+	}
+	delete(n.links, agent)
+	delete(n.fleet.agents, agent)
+	n.roster.remove(l)
+	dropLink(n.byNS, l.world.Agent.HubNamespace, l)
+	dropLink(n.byURL, l.world.Agent.ClusterURL(), l)
+	n.emit(Abandon{Agent: agent})
+	if session, ok := l.peer.Session(); ok {
+		n.emit(ToPeer{Agent: agent, Effect: engine.CloseSession{Session: session, Code: engine.ShuttingDown, Message: why}})
+	}
+}
+
+func dropLink(by map[string][]*agentSync, key string, l *agentSync) {
+	by[key] = slices.DeleteFunc(by[key], func(o *agentSync) bool { return o == l })
+	if len(by[key]) == 0 {
+		delete(by, key)
+	}
+}
+
+func sortedRefs[V any](m map[kind.Ref]V) []kind.Ref {
+	out := make([]kind.Ref, 0, len(m))
+	for ref := range m {
+		out = append(out, ref)
+	}
+	slices.SortFunc(out, func(a, b kind.Ref) int {
+		return cmp.Or(strings.Compare(a.Resource.Plural, b.Resource.Plural),
+			strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	return out
+}

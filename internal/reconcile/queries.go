@@ -1,0 +1,68 @@
+package reconcile
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+)
+
+// Projects passes on those projects of the hub that permit an agent's cluster,
+// and the repositories that each permits. For an autonomous agent too they are
+// the hub's own: copies of what the agent has written say nothing about what
+// the hub lets it have.
+func (n *Reconciler) Projects(agent string, f func(name string, sourceRepos []string)) {
+	l := n.links[agent]
+	if l == nil {
+		return
+	}
+	world := l.world
+	if world.Agent.Mode == kind.Autonomous { // no namespace of the hub is in question
+		world.Agent.Mode, world.Agent.Mapping = kind.Managed, kind.ByDestination
+	} else if world.Agent.Excludes(kind.AppProjectScope) {
+		return
+	}
+	for _, o := range sortedObjects(n.cache.tables[kind.AppProjects].objects) {
+		if o.Annotation(kind.PrincipalUID) != "" {
+			continue
+		}
+		item, ok := (kind.AppProjectKind{}).Publish(o, &world)
+		if !ok {
+			continue
+		}
+		repos, _ := rawjson.Strings(rawjson.Get(item.Content, "spec", "sourceRepos")) // with what it inherits
+		f(o.Name(), repos)
+	}
+}
+
+// Repositories passes on the repository Secrets of the hub, and whether each is
+// placed on an agent.
+func (n *Reconciler) Repositories(agent string, f func(secret *kind.Object, placed bool)) {
+	l := n.links[agent]
+	if l == nil {
+		return
+	}
+	s := l.scope(kind.RepositoryScope)
+	for _, o := range sortedObjects(n.cache.tables[kind.Secrets].objects) {
+		if !(kind.RepositoryKind{}).Matches(o) {
+			continue
+		}
+		placed := false
+		if s != nil {
+			_, placed = l.publish(s, o)
+		}
+		f(o, placed)
+	}
+}
+
+// Object returns an object of the local cluster; nil: there is none.
+func (n *Reconciler) Object(ref kind.Ref) *kind.Object { return n.cache.get(ref) }
+
+// Application returns the hub's Application that is placed on a managed agent
+// and that Argo CD there calls so: by its name or, outside of Argo CD's own
+// namespace, as namespace_name. Nil: there is none.
+func (n *Reconciler) Application(agent, instance string) *kind.Object {
+	l := n.links[agent]
+	if l == nil {
+		return nil
+	}
+	return kind.PlacedApplication(instance, &l.world)
+}

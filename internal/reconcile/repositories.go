@@ -1,0 +1,181 @@
+package reconcile
+
+import (
+	"bytes"
+	"maps"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file is about repositories, which follow their project. Secret and
+// project come from two watches, of which either may be behind: a new password
+// may show before the project ceases to permit an agent, or a project may permit
+// one before the Secret leaves it. Then credentials would go to an agent that was
+// never to have them. So a repository is told of only when there was a moment at
+// which both were as they are known; until then what was told before holds.
+//
+// A quiet watch says how far it has come once a minute, which is too late. So the
+// other object is read: one request for a Secret that is new or changed, and one
+// for each Secret of a project whose rules have changed.
+
+// repositoryTracker is what is known of repositories beyond the cache.
+type repositoryTracker struct {
+	aside map[kind.Ref]bool        // Secrets that wait
+	asked map[kind.Ref]pendingRead // reads under way
+	sure  map[kind.Ref]uint64      // what a read has shown to be as it is known, as of this revision
+	ruled map[string]uint64        // when a project's rules changed, if Secrets are not known as of then
+}
+
+// pendingRead is a read under way, and what its answer is worth: the object as of
+// this revision at least.
+type pendingRead struct {
+	id  uint64
+	rev uint64
+	at  engine.Time
+}
+
+func newFollowing() repositoryTracker {
+	return repositoryTracker{aside: map[kind.Ref]bool{}, asked: map[kind.Ref]pendingRead{}, sure: map[kind.Ref]uint64{}, ruled: map[string]uint64{}}
+}
+
+// maxAsked is how many reads may be under way. Beyond that one list is cheaper.
+const maxAsked = 16
+
+// deferRepository puts a changed Secret aside if its project, or itself, is not known
+// well enough.
+func (n *Reconciler) deferRepository(was, is *kind.Object) bool {
+	o, project := is, ""
+	if is == nil {
+		o = was
+	} else if n.cfg.Side == kind.Hub && (kind.RepositoryKind{}).Matches(is) {
+		project = kind.RepositoryProject(is)
+	}
+	ref := refOf(kind.Secrets, o)
+	if project == "" {
+		delete(n.follow.aside, ref)
+		return false
+	}
+	known := n.knownAsOf(n.projectRef(project), revision(o))
+	if !n.knownAsOf(ref, n.follow.ruled[project]) || !known {
+		n.follow.aside[ref] = true
+		return true
+	}
+	delete(n.follow.aside, ref)
+	return false
+}
+
+func (n *Reconciler) projectRef(name string) kind.Ref {
+	return kind.Ref{Resource: kind.AppProjects, Namespace: n.cfg.ArgoNamespace, Name: name}
+}
+
+// knownAsOf reports whether an object is known as it was at a revision, or later,
+// and else asks for it.
+func (n *Reconciler) knownAsOf(ref kind.Ref, rev uint64) bool {
+	t := n.cache.tables[ref.Resource]
+	if o := n.cache.get(ref); rev <= t.frontier || rev <= n.follow.sure[ref] || o != nil && rev <= revision(o) {
+		return true
+	}
+	if t.complete { // else a list is on its way
+		n.ask(ref, rev)
+	}
+	return false
+}
+
+func (n *Reconciler) ask(ref kind.Ref, rev uint64) {
+	f := &n.follow
+	if _, ok := f.asked[ref]; ok {
+		return // its answer may be too old, and then it is asked for again
+	}
+	if len(f.asked) >= maxAsked {
+		n.relist(ref.Resource)
+		return
+	}
+	f.asked[ref] = pendingRead{id: n.emitRead(ref), rev: rev, at: n.now}
+	n.scheduleHousekeeping(n.now + rereadAfter)
+}
+
+// answered notes what a read is worth, before its answer is looked at. False: it
+// was not asked for here, or the object has gone since.
+func (n *Reconciler) answered(ref kind.Ref, id uint64) bool {
+	a, ok := n.follow.asked[ref]
+	if !ok || a.id != id {
+		return false
+	}
+	delete(n.follow.asked, ref)
+	n.follow.sure[ref] = max(n.follow.sure[ref], a.rev)
+	return true
+}
+
+// catchUp looks again at what waits, after more has become known.
+func (n *Reconciler) catchUp() {
+	f := &n.follow
+	if len(f.aside)+len(f.asked)+len(f.sure) == 0 {
+		return
+	}
+	for _, ref := range sortedRefs(f.aside) {
+		o := n.cache.get(ref)
+		n.tell(kind.Secrets, o, o, true)
+	}
+	if len(f.aside) == 0 {
+		clear(f.asked)
+		clear(f.sure)
+		n.beginAll()
+	}
+}
+
+// askAgain asks once more for what was not answered, if it is still needed.
+func (n *Reconciler) askAgain() {
+	before := len(n.follow.asked)
+	maps.DeleteFunc(n.follow.asked, func(_ kind.Ref, a pendingRead) bool { return n.now-a.at >= rereadAfter })
+	if len(n.follow.asked) < before {
+		n.catchUp()
+	}
+}
+
+// projectChanged looks again at the repositories of a project.
+func (n *Reconciler) projectChanged(was, is *kind.Object) {
+	if n.cfg.Side != kind.Hub || was != nil && is != nil && sameRules(was, is) {
+		return
+	}
+	o, rev := is, uint64(0)
+	if o != nil {
+		rev = revision(o)
+	} else {
+		o = was
+		for _, t := range n.cache.tables { // when it went is not told; not before anything that is known
+			rev = max(rev, t.frontier+1, t.newest+1)
+		}
+	}
+	name := o.Name()
+	secrets := n.cache.tables[kind.Secrets]
+	if rev > secrets.frontier {
+		n.follow.ruled[name] = rev
+	}
+	for _, o := range sortedObjects(secrets.objects) {
+		if kind.RepositoryProject(o) == name {
+			n.tell(kind.Secrets, o, o, true)
+		}
+	}
+}
+
+// sameRules reports whether two states of a project permit the same agents.
+func sameRules(a, b *kind.Object) bool {
+	return a.IsDeleting() == b.IsDeleting() && bytes.Equal(a.Get("spec"), b.Get("spec")) &&
+		bytes.Equal(a.Get("metadata", "labels"), b.Get("metadata", "labels"))
+}
+
+// forgetRules drops what the watch of Secrets has passed.
+func (n *Reconciler) forgetRules() {
+	for name, rev := range n.follow.ruled {
+		if rev <= n.cache.tables[kind.Secrets].frontier {
+			delete(n.follow.ruled, name)
+		}
+	}
+}
+
+// lacksRepositories tells that what has been told of repositories is not all of
+// them, although it counts as that: whoever compared now would find some missing.
+func (n *Reconciler) lacksRepositories() bool {
+	return len(n.follow.aside) > 0 && n.cache.tables[kind.Secrets].complete && n.cache.tables[kind.AppProjects].complete
+}

@@ -1,0 +1,313 @@
+package reconcile
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// greet has an agent say hello that has seen this much of the hub, and reports whether the session begins.
+func (p *pair) greet(seen ...engine.Seen) bool {
+	p.session++
+	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Connected{Session: p.session, Store: engine.Store{UID: "h", Revision: 100}}})
+	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Received{Session: p.session, Message: engine.Hello{
+		Epoch: engine.Epoch{Incarnation: p.session}, ClusterUID: "spoke-uid", Namespace: "argocd", Mode: string(kind.Managed), Mapping: string(kind.ByNamespace),
+		Protocol: engine.Range{Min: engine.ProtocolMin, Max: engine.ProtocolMax}, Projection: engine.Range{Min: engine.ProjectionMin, Max: engine.ProjectionMax},
+		Store: engine.Store{UID: "s", Revision: 100}, Seen: seen}}})
+	return p.begun()
+}
+
+func (p *pair) begun() bool {
+	st, _ := p.nodes[kind.Hub].Status("w1")
+	return st.Connected
+}
+
+// A replica of the hub whose watch is behind what the agent has seen would take for gone what it has not seen yet.
+func TestSessionBeginsWhenTheHubHasSeenAsMuchAsItsAgent(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		seen  engine.Seen
+		blind bool
+		want  bool
+	}{
+		{"as much", engine.Seen{Scope: kind.ApplicationScope, Revision: 1}, false, true},
+		{"less", engine.Seen{Scope: kind.ApplicationScope, Revision: 50}, false, false},
+		{"less, but it cannot read", engine.Seen{Scope: kind.ApplicationScope, Revision: 50}, true, true},
+		{"of a scope that the agent owns", engine.Seen{Scope: kind.StatusScope, Revision: 50}, false, true},
+		{"more than there is", engine.Seen{Scope: kind.ApplicationScope, Revision: 500}, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPair(t, kind.Managed)
+			if c.blind {
+				p.step(kind.Hub, Unreadable{Resource: kind.Applications, Reason: "forbidden"})
+			}
+			if got := p.greet(c.seen); got != c.want {
+				t.Fatalf("begun: %v", got)
+			}
+		})
+	}
+	p := newPair(t, kind.Managed)
+	p.greet(engine.Seen{Scope: kind.ApplicationScope, Revision: 50})
+	p.step(kind.Hub, Bookmark{Resource: kind.Applications, Revision: 49})
+	if p.begun() {
+		t.Error("begun too early")
+	}
+	p.step(kind.Hub, Bookmark{Resource: kind.Applications, Revision: 50})
+	if !p.begun() {
+		t.Error("not begun although the watch has come that far")
+	}
+}
+
+func TestHubAsksForAListIfItsWatchStaysBehind(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.stores[kind.Hub].rev = 60
+	p.greet(engine.Seen{Scope: kind.ApplicationScope, Revision: 50})
+	wake, ok := p.nodes[kind.Hub].NextWake()
+	if !ok || wake > p.now+relistAfter {
+		t.Fatalf("wants to be woken at %d, now it is %d", wake, p.now)
+	}
+	p.now = wake
+	p.step(kind.Hub, Tick{}) // step answers a Relist
+	if !p.begun() {
+		t.Error("the session does not begin")
+	}
+}
+
+// The spoke is moved to another hub. What came from the first one is not that hub's to remove.
+func TestCopiesOfAnotherHubAreLeftAlone(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	for i := range 15 { // so many that their removal would be held
+		name := fmt.Sprint("a", i)
+		p.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
+	}
+	p.disconnect()
+	agent := p.nodes[kind.Hub].links["w1"].world.Agent
+	p.nodes[kind.Hub] = New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-2"})
+	p.stores[kind.Hub].objects = map[kind.Ref]*kind.Object{}
+	p.step(kind.Hub, Register{Agent: agent})
+	for _, r := range Resources() {
+		p.step(kind.Hub, List{Resource: r, Revision: uint64(p.stores[kind.Hub].rev)})
+	}
+	writes := p.recordSpoke()
+	p.facts = nil
+	p.connect()
+	p.later(120 * engine.Second)
+	for _, f := range p.facts {
+		if f.Event == engine.HoldStarted {
+			t.Errorf("held: %+v", f.Held)
+		}
+	}
+	if n := p.owned(kind.Spoke, "", kind.ApplicationScope); n != 0 {
+		t.Errorf("%d copies of the first hub count as the second one's", n)
+	}
+	for _, w := range *writes {
+		t.Errorf("the spoke does: %s %s", w.Verb, w.Ref.Name)
+	}
+}
+
+func TestNothingIsDoneForAnAgentThatIsNotRegisteredAnyMore(t *testing.T) {
+	p := newPair(t, kind.Autonomous)
+	p.connect()
+	var pending Write
+	p.once(kind.Hub, Create, func(w Write) { pending = w })
+	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
+	cut := false
+	for _, e := range p.nodes[kind.Hub].Step(p.now, Unregister{Agent: "w1"}) {
+		if to, ok := e.(ToPeer); ok {
+			_, isCut := to.Effect.(engine.CloseSession)
+			cut = cut || isCut
+		}
+	}
+	if !cut {
+		t.Error("its connection is not cut")
+	}
+	o := p.stores[kind.Hub].put(pending.Ref, pending.Object.Raw(), true)
+	for _, e := range p.nodes[kind.Hub].Step(p.now, WriteResult{ID: pending.ID, Object: o}) {
+		if _, ok := e.(ToPeer); ok {
+			t.Errorf("it is told: %+v", e)
+		}
+	}
+}
+
+func TestChangeOfSettingsForgetsNothingOfAnAgent(t *testing.T) {
+	p := newPair(t, kind.Autonomous)
+	p.revision = 100
+	p.connect()
+	p.disconnect()
+	p.revision = 50
+	p.connect()
+	if st, _ := p.nodes[kind.Hub].Status("w1"); st.Suspect == "" {
+		t.Fatal("a cluster that went back is believed")
+	}
+	p.step(kind.Hub, ArgoSettings{InstanceLabel: "example.com/instance"})
+	if st, _ := p.nodes[kind.Hub].Status("w1"); st.Suspect == "" {
+		t.Error("after a change of settings it is believed")
+	}
+	// Another cluster uses its certificate.
+	p.nodes[kind.Spoke] = New(Config{Side: kind.Spoke, ArgoNamespace: "argocd", ClusterUID: "another", Mode: kind.Autonomous, Mapping: kind.ByNamespace})
+	p.wires = [2][]engine.Message{}
+	p.facts = nil
+	p.connect()
+	refused := false
+	for _, f := range p.facts {
+		refused = refused || f.Event == engine.Refused && f.Code == engine.WrongCluster
+	}
+	if !refused {
+		t.Error("after a change of settings another cluster takes its name")
+	}
+}
+
+func TestCredentialsThatWaitAreToldToNoAgent(t *testing.T) {
+	f := newFollower(t)
+	f.hub(seen(kind.AppProjects, f.project(5, "*")))
+	f.hub(seen(kind.Secrets, f.repository(9, web))) // the project may have changed since
+	agent := f.nodes[kind.Hub].links["w1"].world.Agent
+	agent.Name, agent.HubNamespace = "w2", "w2"
+	f.hub(Register{Agent: agent})
+	l := f.nodes[kind.Hub].links["w2"]
+	if l.peer.Publishes(kind.RepositoryScope, engine.Key{Name: "repo"}.Hash()) {
+		t.Error("a new agent is told of them")
+	}
+	if _, _, ok := l.Content(kind.RepositoryScope, engine.Key{Name: "repo"}); ok {
+		t.Error("an agent that asks for them gets them")
+	}
+	f.answer(f.project(5, "*"))
+	if !l.peer.Publishes(kind.RepositoryScope, engine.Key{Name: "repo"}.Hash()) {
+		t.Error("it is not told of them when the project is known")
+	}
+}
+
+func TestRulesOfAProjectAreKeptInMindUntilSecretsAreKnownAsOfThen(t *testing.T) {
+	f := newFollower(t)
+	f.hub(Bookmark{Resource: kind.Secrets, Revision: 3})
+	f.hub(seen(kind.AppProjects, f.project(9, "w1")))
+	f.hub(Bookmark{Resource: kind.Secrets, Revision: 6})
+	if f.nodes[kind.Hub].follow.ruled["web"] != 9 {
+		t.Error("forgotten too early")
+	}
+	f.hub(Bookmark{Resource: kind.Secrets, Revision: 9})
+	if len(f.nodes[kind.Hub].follow.ruled) != 0 {
+		t.Error("kept forever")
+	}
+}
+
+func TestUnansweredReadIsRepeatedWithoutAnotherCause(t *testing.T) {
+	f := newFollower(t)
+	f.hub(seen(kind.AppProjects, f.project(5, "w1")))
+	f.hub(seen(kind.Secrets, f.repository(9, web)))
+	f.reads = nil // lost
+	wake, ok := f.nodes[kind.Hub].NextWake()
+	if !ok || wake > f.now+rereadAfter {
+		t.Fatalf("wants to be woken at %d, now it is %d", wake, f.now)
+	}
+	f.now = wake
+	f.hub(Tick{})
+	if len(f.reads) != 1 {
+		t.Errorf("%d reads", len(f.reads))
+	}
+}
+
+// A read finds no project. Then the watch, which is behind, shows one of before that.
+func TestProjectThatTheWatchShowsLateGetsNoCredentials(t *testing.T) {
+	f := newFollower(t)
+	f.hub(seen(kind.Secrets, f.named("other", 90, ops))) // waits, and keeps what reads have shown
+	f.reads = nil
+	f.hub(seen(kind.Secrets, f.repository(100, web)))
+	f.answer(nil) // there is no project web as of 100
+	if f.sent() != 0 {
+		t.Fatal("sent without a project")
+	}
+	f.hub(seen(kind.AppProjects, f.project(80, "w1")))
+	if f.sent() != 0 {
+		t.Error("sent on the word of a project that is gone")
+	}
+	if len(f.reads) != 1 || !strings.HasPrefix(f.reads[0].Ref.Name, "web") {
+		t.Errorf("asks for %+v", f.reads)
+	}
+}
+
+// Until the list of AppProjects has come, those that are known may not be all that an Application depends on.
+func TestNothingIsPlacedBeforeProjectsHaveBeenListed(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	agent := p.nodes[kind.Hub].links["w1"].world.Agent
+	n := New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-1"})
+	p.nodes[kind.Hub] = n
+	p.step(kind.Hub, Register{Agent: agent})
+	project := p.stores[kind.Hub].objects[projectNamed("default")]
+	p.step(kind.Hub, Observed{Resource: kind.AppProjects, Object: project})
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	hash := engine.Key{Name: "a"}.Hash()
+	if n.links["w1"].peer.Publishes(kind.ApplicationScope, hash) {
+		t.Error("placed by what is known so far")
+	}
+	p.step(kind.Hub, List{Resource: kind.AppProjects, Objects: []*kind.Object{project}, Revision: uint64(p.stores[kind.Hub].rev)})
+	if !n.links["w1"].peer.Publishes(kind.ApplicationScope, hash) {
+		t.Error("not placed after the list")
+	}
+}
+
+// One agent has the namespace of an Application, and another is its destination and has it by destination mapping.
+func TestApplicationThatRunsElsewhereIsNotShownAsFrozen(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	agent := p.nodes[kind.Hub].links["w1"].world.Agent
+	p.nodes[kind.Hub] = New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-1", Settings: kind.Settings{AllowedNamespaces: []string{"*"}}})
+	p.step(kind.Hub, Register{Agent: agent})
+	project := p.stores[kind.Hub].objects[projectNamed("default")]
+	for _, r := range Resources() {
+		list := List{Resource: r, Revision: uint64(p.stores[kind.Hub].rev)}
+		if r == kind.AppProjects {
+			list.Objects = []*kind.Object{project}
+		}
+		p.step(kind.Hub, list)
+	}
+	other := kind.Agent{Name: "w2", Mode: kind.Managed, Mapping: kind.ByDestination, HubNamespace: "w2", Server: "https://proxy:9090?agentName=w2"}
+	body := string(set(t, []byte(app("w1", "a", "default", "v1")), `"w2"`, "spec", "destination", "name"))
+	shown := func() bool {
+		p.later(10 * engine.Second)
+		return kind.ShowsFrozen(p.hubApp())
+	}
+	p.step(kind.Hub, Register{Agent: other})
+	writes := p.recordHub()
+	p.user(kind.Hub, ref("w1", "a"), body)
+	if shown() || len(*writes) > 0 {
+		t.Errorf("shown: %s, after %d writes", p.hubApp().Get("status"), len(*writes))
+	}
+	p.step(kind.Hub, Unregister{Agent: "w2"})
+	p.edit(kind.Hub, ref("w1", "a"), `{"x":"y"}`, "metadata", "labels")
+	if !shown() {
+		t.Error("not shown although no agent has it")
+	}
+}
+
+func TestSchemaThatIsToldAgainChecksNothing(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	normalise := func(side kind.Side, w Write) bool {
+		if side != kind.Spoke || w.Verb == Delete || w.Ref.Resource != kind.Applications {
+			return false
+		}
+		o := p.stores[side].put(w.Ref, set(t, w.Object.Raw(), `"default"`, "spec", "normalised"), w.Verb == Create)
+		p.step(side, WriteResult{ID: w.ID, Object: o})
+		return true
+	}
+	p.hook = normalise
+	p.step(kind.Spoke, Schema{Resource: kind.Applications, Version: "1"})
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	p.later(60 * engine.Second)
+	rechecked := func(version string) bool {
+		before := p.writes
+		p.step(kind.Spoke, Schema{Resource: kind.Applications, Version: version})
+		p.later(60 * engine.Second)
+		return p.writes > before
+	}
+	if rechecked("1") {
+		t.Error("written again although nothing has changed")
+	}
+	if !rechecked("2") {
+		t.Error("not written again although the schema has changed")
+	}
+}

@@ -1,0 +1,70 @@
+package reconcile
+
+import (
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file is about what the hub's Argo CD has set for all.
+
+// argoSettings takes over what Argo CD is set to. Another label to track by
+// changes what every object looks like to the other side: then all begins again.
+func (n *Reconciler) argoSettings(in ArgoSettings) {
+	if n.cfg.Side != kind.Hub {
+		return
+	}
+	again := in.InstanceLabel != n.argo.InstanceLabel
+	before := n.settingsID()
+	if n.argo = in; n.settingsID() != before {
+		n.fleet.beganAt = n.now
+	}
+	clear(n.placements.rules)
+	for _, l := range n.sortedLinks() {
+		if again {
+			n.resetSync(l)
+		}
+		l.world.GlobalProjects = in.GlobalProjects
+	}
+	if !again {
+		n.tellProjects()
+	}
+}
+
+// resetSync begins the relation with an agent again; it connects again.
+func (n *Reconciler) resetSync(l *agentSync) {
+	status := l.peer.Status()
+	n.unregister(l.name, "the settings of the hub's Argo CD have changed")
+	n.register(Register{Agent: l.world.Agent, KnownCluster: l.cluster, KnownStore: status.Other, Suspect: status.Suspect != ""})
+}
+
+// globalChanged looks again at projects when one changes that they inherit from.
+func (n *Reconciler) globalChanged(was, is *kind.Object) {
+	o := is
+	if o == nil {
+		o = was
+	}
+	if !slices.ContainsFunc(n.argo.GlobalProjects, func(g kind.GlobalProject) bool { return g.Name == o.Name() }) {
+		return
+	}
+	if rev := n.follow.ruled[o.Name()]; rev != 0 { // their rules have changed with it
+		for name := range n.cache.tables[kind.AppProjects].objects {
+			n.follow.ruled[name.name] = max(n.follow.ruled[name.name], rev)
+		}
+	}
+	n.tellProjects()
+}
+
+// tellProjects tells of every project, and of the repositories that follow them,
+// as they are now.
+func (n *Reconciler) tellProjects() {
+	for _, o := range sortedObjects(n.cache.tables[kind.AppProjects].objects) {
+		for _, l := range n.affectedSyncs(kind.AppProjects, o, o) {
+			l.notify(kind.AppProjects, o, o, true)
+		}
+	}
+	for _, o := range sortedObjects(n.cache.tables[kind.Secrets].objects) {
+		n.tell(kind.Secrets, o, o, true)
+	}
+	n.decideAllAgain()
+}

@@ -1,0 +1,220 @@
+package reconcile
+
+import (
+	"container/heap"
+	"slices"
+	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file is about who is to be looked at when. A hub has thousands of links,
+// and an input concerns one of them or a few: what it costs must not depend on
+// how many there are.
+
+// syncIndex lists the links.
+type syncIndex struct {
+	ordered        []*agentSync          // by name; replaced, never changed, so that it can be walked meanwhile
+	opening        map[string]*agentSync // those whose Begin waits
+	wakes          timerHeap             // those that want to be woken, the soonest first
+	touched        []*agentSync          // those whose time may have changed in this step
+	housekeepingAt engine.Time           // not later than when something of the Node's own is due; 0: nothing is
+}
+
+func (r *syncIndex) add(l *agentSync) {
+	i, _ := slices.BinarySearchFunc(r.ordered, l.name, byName)
+	r.ordered = slices.Insert(slices.Clone(r.ordered), i, l)
+}
+
+func (r *syncIndex) remove(l *agentSync) {
+	if i, ok := slices.BinarySearchFunc(r.ordered, l.name, byName); ok {
+		r.ordered = slices.Delete(slices.Clone(r.ordered), i, i+1)
+	}
+	delete(r.opening, l.name)
+	r.wakes.drop(l)
+}
+
+func byName(l *agentSync, name string) int { return strings.Compare(l.name, name) }
+
+// touch notes that a link has had something to do, and may want to be woken at
+// another time.
+func (l *agentSync) touch() {
+	if !l.touched {
+		l.touched = true
+		l.node.roster.touched = append(l.node.roster.touched, l)
+	}
+}
+
+// wants is when a link is to be woken; false: not by itself.
+func (l *agentSync) wants() (engine.Time, bool) {
+	at, ok := l.peer.NextWake()
+	if l.opening != nil && (!ok || l.relistAt < at) {
+		at, ok = l.relistAt, true
+	}
+	return at, ok
+}
+
+// rearm brings the order of wakes in line with what a step has done.
+func (n *Reconciler) rearm() {
+	r := &n.roster
+	for i, l := range r.touched {
+		r.touched[i] = nil
+		l.touched = false
+		if at, ok := l.wants(); ok && n.links[l.name] == l {
+			r.wakes.set(l, at)
+		} else {
+			r.wakes.drop(l)
+		}
+	}
+	r.touched = r.touched[:0]
+}
+
+// scheduleHousekeeping makes sure that the Node looks after its own chores by a time.
+func (n *Reconciler) scheduleHousekeeping(at engine.Time) {
+	if n.roster.housekeepingAt == 0 || at < n.roster.housekeepingAt {
+		n.roster.housekeepingAt = at
+	}
+}
+
+// NextWake tells when the Node wants a Tick; false: not by itself.
+func (n *Reconciler) NextWake() (engine.Time, bool) {
+	at, ok := n.roster.housekeepingAt, n.roster.housekeepingAt != 0
+	if w := n.roster.wakes; len(w) > 0 && (!ok || w[0].wakeAt < at) {
+		at, ok = w[0].wakeAt, true
+	}
+	if next := n.fleet.nextAt; n.fleet.on && next != 0 && (!ok || next < at) {
+		at, ok = next, true
+	}
+	return at, ok
+}
+
+// tick passes the time on to everything that waits for it.
+func (n *Reconciler) tick() {
+	for _, l := range n.roster.wakes.due(n.now) {
+		l.touch()
+		if t, ok := l.peer.NextWake(); ok && t <= n.now {
+			l.step(engine.Tick{})
+		}
+		l.tryBegin()
+	}
+	n.forgetMissed()
+	n.forgetArrivals()
+	if at := n.roster.housekeepingAt; at != 0 && at <= n.now {
+		n.runHousekeeping()
+	}
+}
+
+// runHousekeeping does again what went wrong, and what was not answered.
+func (n *Reconciler) runHousekeeping() {
+	n.roster.housekeepingAt = 0
+	n.reread()
+	n.askAgain()
+	for _, ref := range sortedRefs(n.retries) {
+		if n.retries[ref] <= n.now {
+			delete(n.retries, ref)
+			if o := n.cache.get(ref); o != nil {
+				n.reconcileObject(ref.Resource, o)
+			}
+		}
+	}
+	for _, d := range n.staleQueues {
+		n.scheduleHousekeeping(d.staleSince + rereadAfter)
+	}
+	for _, t := range n.retries {
+		n.scheduleHousekeeping(t)
+	}
+	for _, a := range n.follow.asked {
+		n.scheduleHousekeeping(a.at + rereadAfter)
+	}
+}
+
+// sortedLinks lists all links in the order of their names.
+func (n *Reconciler) sortedLinks() []*agentSync { return n.roster.ordered }
+
+// beginAll lets those begin who wait for more to become known.
+func (n *Reconciler) beginAll() {
+	if len(n.roster.opening) == 0 {
+		return
+	}
+	names := make([]string, 0, len(n.roster.opening))
+	for name := range n.roster.opening {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if l := n.roster.opening[name]; l != nil {
+			l.tryBegin()
+		}
+	}
+}
+
+// objects lists what may concern a link, in order: of Applications on the hub
+// those in its namespace and those that name it as their destination.
+func (l *agentSync) objects(r kind.Resource) []*kind.Object {
+	c := l.node.cache
+	if l.node.cfg.Side == kind.Spoke || r != kind.Applications {
+		return sortedObjects(c.tables[r].objects)
+	}
+	found := slices.Concat(c.byNS[l.world.Agent.HubNamespace], c.byDestination[l.name], c.byDestination[l.world.Agent.ClusterURL()])
+	slices.SortFunc(found, compareNames)
+	return slices.Compact(found) // most are in both
+}
+
+// timerHeap is a heap of links by when they want to be woken.
+type timerHeap []*agentSync
+
+func (w timerHeap) Len() int { return len(w) }
+
+func (w timerHeap) Less(i, j int) bool {
+	return w[i].wakeAt < w[j].wakeAt || w[i].wakeAt == w[j].wakeAt && w[i].name < w[j].name
+}
+
+func (w timerHeap) Swap(i, j int) {
+	w[i], w[j] = w[j], w[i]
+	w[i].wakeIn, w[j].wakeIn = i+1, j+1
+}
+
+// Push implements heap.Interface.
+func (w *timerHeap) Push(x any) {
+	l := x.(*agentSync)
+	*w = append(*w, l)
+	l.wakeIn = len(*w)
+}
+
+// Pop implements heap.Interface.
+func (w *timerHeap) Pop() any {
+	last := len(*w) - 1
+	l := (*w)[last]
+	(*w)[last] = nil
+	*w = (*w)[:last]
+	l.wakeIn = 0
+	return l
+}
+
+func (w *timerHeap) set(l *agentSync, at engine.Time) {
+	switch {
+	case l.wakeIn == 0:
+		l.wakeAt = at
+		heap.Push(w, l)
+	case l.wakeAt != at:
+		l.wakeAt = at
+		heap.Fix(w, l.wakeIn-1)
+	}
+}
+
+func (w *timerHeap) drop(l *agentSync) {
+	if l.wakeIn != 0 {
+		heap.Remove(w, l.wakeIn-1)
+	}
+}
+
+// due takes out those whose time has come, in the order of their names.
+func (w *timerHeap) due(now engine.Time) []*agentSync {
+	var out []*agentSync
+	for len(*w) > 0 && (*w)[0].wakeAt <= now {
+		out = append(out, heap.Pop(w).(*agentSync))
+	}
+	slices.SortFunc(out, func(a, b *agentSync) int { return strings.Compare(a.name, b.name) })
+	return out
+}
