@@ -101,9 +101,13 @@ func (w *world) guardBudget(s *spoke, who actor, ch change, bad func(string)) {
 	key := ch.old.Annotation(sourceKey) + "@" + agent
 	asked := p.asked[ch.ref]
 	delete(p.asked, ch.ref)
-	if !w.ledger.agreed[key] && !asked {
-		a.at[ch.ref.Namespace+"/"+ch.ref.Name] = w.now
+	if there >= a.most || w.now-a.peak > budgetWindow {
+		a.most, a.peak = there, w.now
 	}
+	if asked || w.ledger.agreed[key] {
+		return // it is no removal by absence, and those before it were judged when they happened
+	}
+	a.at[ch.ref.Namespace+"/"+ch.ref.Name] = w.now
 	removed := 0
 	for name, at := range a.at {
 		if w.now-at > budgetWindow {
@@ -111,9 +115,6 @@ func (w *world) guardBudget(s *spoke, who actor, ch change, bad func(string)) {
 		} else {
 			removed++
 		}
-	}
-	if there >= a.most || w.now-a.peak > budgetWindow {
-		a.most, a.peak = there, w.now
 	}
 	w.checks++
 	if w.overBudget(removed, max(a.most, there+removed-1)) {

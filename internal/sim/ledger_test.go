@@ -171,6 +171,15 @@ func TestRemovalsByAbsenceAreCounted(t *testing.T) {
 			p.absent["a/application"].at["argocd/x"] = -budgetWindow - 1
 		}, 0},
 		"one just now and half of them now": {2, func(_ *world, p *process) { p.absent["a/application"].at["argocd/x"] = 0 }, 1},
+		"one just now and a user agreed to the last": {1, func(w *world, p *process) {
+			p.absent["a/application"].at["argocd/x"] = 0
+			w.ledger.agreed["src-a@a"] = true
+			leaveFirst(w, names)
+		}, 0},
+		"a user agreed to another one than the last": {1, func(w *world, p *process) {
+			w.ledger.agreed["src-b@a"] = true
+			leaveFirst(w, names)
+		}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, s := calm(t)
@@ -201,5 +210,12 @@ func TestRemovalsByAbsenceAreCounted(t *testing.T) {
 func tellAll(p *process, names []string) {
 	for _, n := range names {
 		p.heard("a", engine.Delta{Scope: kind.ApplicationScope, Items: []engine.DeltaItem{{Key: engine.Key{Name: n}, Gone: true}}})
+	}
+}
+
+// leaveFirst takes all copies but the first off the spoke.
+func leaveFirst(w *world, names []string) {
+	for _, n := range names[1:] {
+		w.spokes[0].cluster.remove(spokeUser, ref(kind.Applications, "argocd", n))
 	}
 }
