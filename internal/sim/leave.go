@@ -1,6 +1,9 @@
 package sim
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
@@ -39,23 +42,26 @@ func (l *ledger) mayRemove(s *spoke, source string) bool {
 
 // accept records that everything that the owner of an agent's objects lacks now
 // may be removed: a user has agreed to that, or the loss cannot be told from a
-// deletion. A scope limits it.
-func (l *ledger) accept(s *spoke, scope string) {
+// deletion.
+func (l *ledger) accept(s *spoke) { l.acceptIf(s, nil) }
+
+// acceptIf does so for what a user was shown in a scope; nil: for all.
+func (l *ledger) acceptIf(s *spoke, h *engine.Held) {
 	c := s.cluster
 	if !s.managed() {
 		c = l.w.hub
 	}
 	for _, r := range []kind.Resource{kind.AppProjects, kind.Secrets, kind.ConfigMaps, kind.Applications} {
-		if scope != "" && scope != scopeOf(r) {
+		if h != nil && h.Scope != scopeOf(r) {
 			continue
 		}
 		for _, o := range c.st.list(r) {
-			if !marked(o) && o.Annotation(agentMarkKey) != s.agent.Name {
+			if !marked(o) && o.Annotation(agentMarkKey) != s.agent.Name || h != nil && !shows(s, h, refOf(r, o)) {
 				continue
 			}
 			if key := o.Annotation(sourceKey) + "@" + s.agent.Name; !l.now[key] {
 				l.left[key] = true
-				if scope != "" {
+				if h != nil && h.Cause != engine.CauseFleet { // that one only waits for the hub's check
 					l.agreed[key] = true
 				}
 			}
@@ -71,14 +77,30 @@ func (l *ledger) confirmed(h hold) {
 		l.acceptedHub[h.agent] = l.hubEra
 	}
 	if h.elsewhere == s.managed() { // what the replica of the Applications holds back
-		l.accept(s, h.scope)
+		if h.scope == "" {
+			l.accept(s)
+		} else {
+			l.acceptIf(s, h.what)
+		}
 	}
+}
+
+// shows reports whether a copy is among what is shown as held back. If there is too
+// much of it to be named, all of the scope is.
+func shows(s *spoke, h *engine.Held, copied kind.Ref) bool {
+	return h.Count > uint64(len(h.Sample)) || slices.ContainsFunc(h.Sample, func(k engine.Key) bool {
+		own := ref(copied.Resource, cmp.Or(k.Namespace, s.cluster.argo), k.Name)
+		if !s.managed() {
+			own = copyOnHub(s, own)
+		}
+		return own == copied
+	})
 }
 
 // unknowable is a store that went back without leaving a trace.
 func (l *ledger) unknowable(s *spoke) {
 	l.acceptedHub[s.agent.Name] = l.hubEra
-	l.accept(s, "")
+	l.accept(s)
 }
 
 func scopeOf(r kind.Resource) string {

@@ -241,7 +241,7 @@ func (l *ledger) greeted(p *process, agent string, f engine.Event) {
 	}
 	st, _ := p.nd.Status(agent)
 	if met := l.metSpoke[agent]; met != l.spokeEra[agent] && st.Suspect == "" {
-		l.accept(l.w.spokeOf(agent), "")
+		l.accept(l.w.spokeOf(agent))
 	}
 	l.metSpoke[agent] = l.spokeEra[agent]
 }

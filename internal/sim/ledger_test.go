@@ -50,25 +50,40 @@ func TestReasonForRemovalEndsWhenOwnerPublishesAgain(t *testing.T) {
 	}
 }
 
-func TestConfirmationCoversWhatIsMissingThen(t *testing.T) {
+func TestConfirmationCoversWhatWasShownAndIsMissing(t *testing.T) {
 	w, s := calm(t)
 	l := w.ledger
 	l.note("src-1", "a", true)
 	copyOf(t, s, "kept", "src-1")
 	copyOf(t, s, "lost", "src-2")
-	l.confirmed(hold{agent: "a", scope: kind.AppProjectScope, elsewhere: true})
+	shown := func(scope string, cause engine.Cause, elsewhere bool, names ...string) hold {
+		h := &engine.Held{Scope: scope, ID: "id", Cause: cause, Count: uint64(len(names))}
+		for _, n := range names {
+			h.Sample = append(h.Sample, engine.Key{Name: n})
+		}
+		return hold{agent: "a", scope: scope, id: h.ID, what: h, elsewhere: elsewhere}
+	}
+	l.confirmed(shown(kind.AppProjectScope, engine.CauseHalf, true, "lost"))
 	if l.mayRemove(s, "src-2") {
 		t.Error("a confirmation covers another scope")
 	}
-	l.confirmed(hold{agent: "a", scope: kind.ApplicationScope})
+	l.confirmed(shown(kind.ApplicationScope, engine.CauseHalf, false, "lost"))
 	if l.mayRemove(s, "src-2") {
 		t.Error("a confirmation of what the hub holds back covers what the agent does")
 	}
-	l.confirmed(hold{agent: "a", scope: kind.ApplicationScope, elsewhere: true})
-	if !l.mayRemove(s, "src-2") {
+	l.confirmed(shown(kind.ApplicationScope, engine.CauseHalf, true, "other"))
+	if l.mayRemove(s, "src-2") {
+		t.Error("a confirmation covers what was not shown")
+	}
+	l.confirmed(shown(kind.ApplicationScope, engine.CauseFleet, true, "lost"))
+	if !l.mayRemove(s, "src-2") || l.agreed["src-2@a"] {
+		t.Error("the hub's word is taken for a user's, or does not count at all")
+	}
+	l.confirmed(shown(kind.ApplicationScope, engine.CauseHalf, true, "kept", "lost"))
+	if !l.mayRemove(s, "src-2") || !l.agreed["src-2@a"] {
 		t.Error("what was confirmed may not be removed")
 	}
-	if l.mayRemove(s, "src-1") {
+	if l.mayRemove(s, "src-1") || l.agreed["src-1@a"] {
 		t.Error("a confirmation covers what the owner has")
 	}
 	l.placed["src-3@a"] = true

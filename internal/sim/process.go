@@ -217,6 +217,9 @@ func (p *process) report(e reconcile.Report) {
 		p.known = f.Store
 		p.persistSoon(f, e.Agent)
 	case engine.HoldStarted, engine.HoldEnded, engine.Closed:
+		if f.Event == engine.HoldStarted {
+			p.w.shown[f.Held.ID] = f.Held
+		}
 		p.persistSoon(f, e.Agent)
 	}
 	p.w.mutant.reported(p, f)

@@ -205,7 +205,7 @@ func changeMode(w *world, a action) {
 	w.tracef("%s: %s is %s", userName, s.agent.Name, s.agent.Mode)
 	w.ledger.recount(w.hub)
 	w.ledger.recount(s.cluster)
-	w.ledger.accept(s, "")
+	w.ledger.accept(s)
 	for _, k := range w.ledger.clicks {
 		k.excused = true
 	}

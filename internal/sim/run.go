@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
@@ -165,6 +166,7 @@ type hold struct {
 	agent string
 	scope string // empty: everything, because a store went back
 	id    string
+	what  *engine.Held // of a scope: what is shown
 
 	elsewhere bool // by the agent, not by the principal itself
 }
@@ -198,10 +200,10 @@ func (w *world) held(each func(hold)) {
 			}
 			holds := []hold{{id: st.Suspect}}
 			for _, sc := range st.Scopes {
-				holds = append(holds, hold{scope: sc.Name, id: sc.HeldID})
+				holds = append(holds, hold{scope: sc.Name, id: sc.HeldID, what: w.shown[sc.HeldID]})
 			}
 			for _, held := range st.RemoteHolds {
-				holds = append(holds, hold{scope: held.Scope, id: held.ID, elsewhere: true})
+				holds = append(holds, hold{scope: held.Scope, id: held.ID, what: &held, elsewhere: true})
 			}
 			for _, h := range holds {
 				if h.id != "" {

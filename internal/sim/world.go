@@ -40,6 +40,7 @@ type world struct {
 	writes   int // by processes of ours
 	foreign  int // by everybody else
 	seen     map[string]bool
+	shown    map[string]*engine.Held // by ID: what people were told that is held back
 
 	trace      func(string)
 	violations []string
@@ -70,7 +71,7 @@ func (s *spoke) managed() bool { return s.agent.Mode == kind.Managed }
 
 // newWorld builds what is there before anything happens.
 func newWorld(seed uint64, sh shape) *world {
-	w := &world{seed: seed, shape: sh, rng: seeded(seed, 2), seen: map[string]bool{}}
+	w := &world{seed: seed, shape: sh, rng: seeded(seed, 2), seen: map[string]bool{}, shown: map[string]*engine.Held{}}
 	w.ledger = newLedger(w)
 	w.hub = newCluster(w, "hub", "argocd")
 	w.hub.hub = true
