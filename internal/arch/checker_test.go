@@ -8,7 +8,7 @@ import (
 
 const testModule = "example.org/m"
 
-// parse makes sources out of file names and texts.
+// parse returns the sources of a map from file name to text.
 func parse(t *testing.T, files map[string]string) []source {
 	t.Helper()
 	fsys := fstest.MapFS{}
@@ -26,56 +26,56 @@ func importing(path string) string {
 	return "package p\n\nimport _ \"" + path + "\"\n"
 }
 
-func TestImportRuleRefusesWhatTheHouseDoesNotAllow(t *testing.T) {
+func TestCheckImports_ReportsForbiddenImports(t *testing.T) {
 	for _, tc := range []struct {
 		why, file, imports string
 		refused            bool
 	}{
-		{"the core points inwards", "internal/kind/a.go", testModule + "/internal/engine", false},
-		{"the engine knows no kind", "internal/engine/a.go", testModule + "/internal/kind", true},
-		{"the engine does not know the protocol", "internal/engine/a.go", testModule + "/internal/wire", true},
-		{"the engine needs no raw objects", "internal/engine/a.go", testModule + "/internal/rawjson", true},
-		{"raw is a leaf", "internal/rawjson/a.go", testModule + "/internal/engine", true},
-		{"a node binds kinds to the engine", "internal/reconcile/a.go", testModule + "/internal/kind", false},
-		{"a kind does not know the node", "internal/kind/a.go", testModule + "/internal/reconcile", true},
+		{"a kind uses the engine", "internal/kind/a.go", testModule + "/internal/engine", false},
+		{"the engine does not import kinds", "internal/engine/a.go", testModule + "/internal/kind", true},
+		{"the engine does not import the protocol", "internal/engine/a.go", testModule + "/internal/wire", true},
+		{"the engine does not import objects", "internal/engine/a.go", testModule + "/internal/rawjson", true},
+		{"rawjson imports nothing", "internal/rawjson/a.go", testModule + "/internal/engine", true},
+		{"reconcile connects kinds and engine", "internal/reconcile/a.go", testModule + "/internal/kind", false},
+		{"a kind does not import reconcile", "internal/kind/a.go", testModule + "/internal/reconcile", true},
 		{"the protocol carries engine messages", "internal/wire/a.go", testModule + "/internal/engine", false},
-		{"the protocol knows no kind", "internal/wire/a.go", testModule + "/internal/kind", true},
+		{"the protocol does not import kinds", "internal/wire/a.go", testModule + "/internal/kind", true},
 		{"an adapter uses the protocol", "internal/transport/a.go", testModule + "/internal/wire", false},
-		{"adapters do not meet", "internal/transport/a.go", testModule + "/internal/kube", true},
-		{"adapters do not meet in tests either", "internal/transport/a_test.go", testModule + "/internal/kube", true},
-		{"adapters do not meet below either", "internal/proxy/redis/a.go", testModule + "/internal/transport/tunnel", true},
-		{"parts of one room may meet", "internal/proxy/redis/a.go", testModule + "/internal/proxy/resource", false},
-		{"the proxies pass the engine by", "internal/proxy/a.go", testModule + "/internal/engine", true},
-		{"assembly connects adapters", "internal/agent/a.go", testModule + "/internal/kube", false},
-		{"assemblies do not meet", "internal/agent/a.go", testModule + "/internal/principal", true},
-		{"an adapter does not know its assembly", "internal/kube/a.go", testModule + "/internal/agent", true},
-		{"a command calls assembly", "cmd/argocd-agent/main.go", testModule + "/internal/agent", false},
-		{"a command calls assembly only", "cmd/argocd-agent/main.go", testModule + "/internal/engine", true},
-		{"the product does not know the lab", "internal/kube/a.go", testModule + "/lab", true},
-		{"its tests may", "internal/kube/a_test.go", testModule + "/lab", false},
-		{"tests of the core need no lab", "internal/engine/a_test.go", testModule + "/lab", true},
-		{"the lab runs programs", "lab/a.go", testModule + "/internal/agent", true},
+		{"adapters do not import each other", "internal/transport/a.go", testModule + "/internal/kube", true},
+		{"adapters do not import each other in tests", "internal/transport/a_test.go", testModule + "/internal/kube", true},
+		{"subpackages of adapters do not import other adapters", "internal/proxy/redis/a.go", testModule + "/internal/transport/tunnel", true},
+		{"packages of one directory may import each other", "internal/proxy/redis/a.go", testModule + "/internal/proxy/resource", false},
+		{"the proxies do not import the engine", "internal/proxy/a.go", testModule + "/internal/engine", true},
+		{"assembly imports adapters", "internal/agent/a.go", testModule + "/internal/kube", false},
+		{"assemblies do not import each other", "internal/agent/a.go", testModule + "/internal/principal", true},
+		{"an adapter does not import its assembly", "internal/kube/a.go", testModule + "/internal/agent", true},
+		{"a command imports assembly", "cmd/argocd-agent/main.go", testModule + "/internal/agent", false},
+		{"a command does not import the core", "cmd/argocd-agent/main.go", testModule + "/internal/engine", true},
+		{"the product does not import the lab", "internal/kube/a.go", testModule + "/lab", true},
+		{"tests of the product may import the lab", "internal/kube/a_test.go", testModule + "/lab", false},
+		{"tests of the core do not import the lab", "internal/engine/a_test.go", testModule + "/lab", true},
+		{"the lab runs the product as processes", "lab/a.go", testModule + "/internal/agent", true},
 		{"nothing imports the simulator", "internal/reconcile/a_test.go", testModule + "/internal/sim", true},
 		{"a name is not a prefix", "internal/kindred/a.go", "strings", true},
 
-		{"pure rooms compute", "internal/engine/a.go", "slices", false},
-		{"pure rooms have no network", "internal/engine/a.go", "net", true},
-		{"pure rooms have no network", "internal/kind/a.go", "net/http", true},
-		{"pure rooms have no environment", "internal/reconcile/a.go", "os", true},
-		{"pure rooms do not log", "internal/engine/a.go", "log/slog", true},
-		{"pure rooms have one caller at a time", "internal/engine/a.go", "sync", true},
-		{"their tests read files", "internal/engine/a_test.go", "os", false},
-		{"their tests bring libraries", "internal/engine/a_test.go", "example.net/rapid", false},
-		{"pure rooms stand alone", "internal/kind/a.go", "k8s.io/apimachinery/pkg/runtime", true},
-		{"pure rooms stand alone", "internal/engine/a.go", "google.golang.org/grpc", true},
+		{"pure packages may compute", "internal/engine/a.go", "slices", false},
+		{"pure packages do not use the network", "internal/engine/a.go", "net", true},
+		{"pure packages do not use the network", "internal/kind/a.go", "net/http", true},
+		{"pure packages do not read the environment", "internal/reconcile/a.go", "os", true},
+		{"pure packages do not log", "internal/engine/a.go", "log/slog", true},
+		{"pure packages need no locks", "internal/engine/a.go", "sync", true},
+		{"tests of pure packages may read files", "internal/engine/a_test.go", "os", false},
+		{"tests of pure packages may use libraries", "internal/engine/a_test.go", "example.net/rapid", false},
+		{"pure packages use no other module", "internal/kind/a.go", "k8s.io/apimachinery/pkg/runtime", true},
+		{"pure packages use no other module", "internal/engine/a.go", "google.golang.org/grpc", true},
 		{"the protocol is protobuf", "internal/wire/a.go", "google.golang.org/protobuf/proto", false},
 		{"the protocol has no connection", "internal/wire/a.go", "google.golang.org/grpc", true},
-		{"an adapter uses what it adapts", "internal/kube/a.go", "k8s.io/client-go/rest", false},
+		{"an adapter uses client libraries", "internal/kube/a.go", "k8s.io/client-go/rest", false},
 		{"objects stay raw", "internal/kube/a.go", "github.com/argoproj/argo-cd/v3/pkg/apis", true},
 		{"objects stay raw in tests", "lab/a_test.go", "github.com/argoproj/argo-cd/v3/pkg/apis", true},
-		{"the lab builds Kubernetes elsewhere", "lab/a.go", "k8s.io/kubernetes/cmd", true},
-		{"an unknown room is a decision", "internal/common/a.go", "strings", true},
-		{"an unknown room is a decision", "pkg/a.go", "strings", true},
+		{"the lab builds Kubernetes in another module", "lab/a.go", "k8s.io/kubernetes/cmd", true},
+		{"a directory without a rule", "internal/common/a.go", "strings", true},
+		{"a directory without a rule", "pkg/a.go", "strings", true},
 	} {
 		violations := checkImports(packageRules, testModule, parse(t, map[string]string{tc.file: importing(tc.imports)}))
 		if refused := len(violations) > 0; refused != tc.refused {
@@ -84,7 +84,7 @@ func TestImportRuleRefusesWhatTheHouseDoesNotAllow(t *testing.T) {
 	}
 }
 
-func TestImportRuleReadsOnlyThisModule(t *testing.T) {
+func TestLoad_ReadsOnlyThisModule(t *testing.T) {
 	sources := parse(t, map[string]string{
 		"go.mod":                          "module " + testModule,
 		"lab/tools/argocd/go.mod":         "module other",
@@ -97,7 +97,7 @@ func TestImportRuleReadsOnlyThisModule(t *testing.T) {
 	}
 }
 
-func TestPurityRuleFindsTimeChanceAndConcurrency(t *testing.T) {
+func TestCheckPurity_FindsTimeRandomnessAndConcurrency(t *testing.T) {
 	const engine, sim = "internal/engine/a.go", "internal/sim/a.go"
 	for _, tc := range []struct {
 		why, file, code, want string
@@ -116,13 +116,13 @@ func TestPurityRuleFindsTimeChanceAndConcurrency(t *testing.T) {
 		{"select", engine, `func f() { select {} }`, "select statement"},
 		{"printing", engine, `import "fmt"; func f() { fmt.Println() }`, "fmt.Println"},
 		{"formatting", engine, `import "fmt"; var err = fmt.Errorf("x")`, ""},
-		{"tests are not held to it", "internal/engine/a_test.go", `import "time"; var x = time.Now()`, ""},
-		{"adapters are not held to it", "internal/transport/a.go", `import "time"; var x = time.Now()`, ""},
+		{"tests are exempt", "internal/engine/a_test.go", `import "time"; var x = time.Now()`, ""},
+		{"adapters are exempt", "internal/transport/a.go", `import "time"; var x = time.Now()`, ""},
 		{"the simulator has no clock", sim, `import "time"; var x = time.Now()`, "time.Now"},
-		{"the simulator draws from its seed", sim, `import "math/rand/v2"; var x = rand.IntN(3)`, "rand.IntN"},
-		{"nor from the system", sim, `import "crypto/rand"; var x = rand.Reader`, "rand.Reader"},
+		{"the simulator uses its seed", sim, `import "math/rand/v2"; var x = rand.IntN(3)`, "rand.IntN"},
+		{"the simulator does not use system randomness", sim, `import "crypto/rand"; var x = rand.Reader`, "rand.Reader"},
 		{"the simulator may run seeds in parallel", sim, `func f() { go f() }`, ""},
-		{"its command has a clock", "internal/sim/cmd/sim/main.go", `import "time"; var x = time.Now()`, ""},
+		{"the command of the simulator may use the clock", "internal/sim/cmd/sim/main.go", `import "time"; var x = time.Now()`, ""},
 	} {
 		violations := checkPurity(packageRules, parse(t, map[string]string{tc.file: "package p; " + tc.code}))
 		switch {
@@ -134,30 +134,30 @@ func TestPurityRuleFindsTimeChanceAndConcurrency(t *testing.T) {
 	}
 }
 
-func TestCommentRuleWantsOneCommentPerPackage(t *testing.T) {
+func TestCheckComments_RequiresOneCommentPerPackage(t *testing.T) {
 	violations := checkComments(parse(t, map[string]string{
 		"good/doc.go":         "// Package good has a comment.\npackage good",
 		"good/code.go":        "package good",
 		"bare/code.go":        "package bare",
 		"detached/code.go":    "// A licence is not a package comment.\n\npackage detached",
 		"onlytests/a_test.go": "// Package onlytests has no code.\npackage onlytests",
-		"untold/code.go":      "package untold",
-		"untold/a_test.go":    "// Package untold is told by a test file, which documentation does not show.\npackage untold",
+		"testonly/code.go":    "package testonly",
+		"testonly/a_test.go":  "// Package testonly has its comment in a test file, which documentation does not show.\npackage testonly",
 	}))
 	if got := strings.Join(violations, "\n"); strings.Count(got, "\n") != 2 ||
-		!strings.Contains(got, "bare:") || !strings.Contains(got, "detached:") || !strings.Contains(got, "untold:") {
-		t.Errorf("got %q, want bare, detached and untold", violations)
+		!strings.Contains(got, "bare:") || !strings.Contains(got, "detached:") || !strings.Contains(got, "testonly:") {
+		t.Errorf("got %q, want bare, detached and testonly", violations)
 	}
 }
 
-func TestRoomTableRuleNamesTheRoomThatIsMissing(t *testing.T) {
-	got := checkRoomTable([]packageRule{{path: "internal/engine"}, {path: "lab"}}, "| `lab` | clusters |")
+func TestCheckPackageTable_NamesMissingPackage(t *testing.T) {
+	got := checkPackageTable([]packageRule{{path: "internal/engine"}, {path: "lab"}}, "| `lab` | clusters |")
 	if len(got) != 1 || !strings.Contains(got[0], "internal/engine") {
 		t.Errorf("got %q, want internal/engine", got)
 	}
 }
 
-func TestHouseNamesOnlyRoomsThatItHas(t *testing.T) {
+func TestPackageRules_NameKnownPackages(t *testing.T) {
 	known := map[string]bool{}
 	for _, r := range packageRules {
 		if known[r.path] {
@@ -166,9 +166,9 @@ func TestHouseNamesOnlyRoomsThatItHas(t *testing.T) {
 		known[r.path] = true
 	}
 	for _, r := range packageRules {
-		for _, name := range rooms(r.inner, r.tests) {
+		for _, name := range paths(r.inner, r.tests) {
 			if !known[name] {
-				t.Errorf("%s may import %s, which is no room", r.path, name)
+				t.Errorf("%s may import %s, which has no rule", r.path, name)
 			}
 		}
 	}

@@ -9,26 +9,26 @@ import (
 	"testing"
 )
 
-func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+func TestPackages_HaveComments(t *testing.T) {
 	sources, _ := loadThisModule(t)
 	for _, violation := range checkComments(sources) {
 		t.Error(violation)
 	}
 }
 
-func TestArchitectureDocumentNamesEveryRoom(t *testing.T) {
+func TestArchitectureDocument_ListsEveryPackage(t *testing.T) {
 	fsys, _ := thisModule(t)
 	text, err := fs.ReadFile(fsys, "ARCHITECTURE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, violation := range checkRoomTable(packageRules, string(text)) {
+	for _, violation := range checkPackageTable(packageRules, string(text)) {
 		t.Error(violation)
 	}
 }
 
-// checkComments returns one line for each package without a package comment. A test file may carry it only where a
-// package has nothing but tests.
+// checkComments returns one line for each package without a package comment. The comment may be in a test file only if
+// the package has nothing but tests.
 func checkComments(sources []source) []string {
 	type pkg struct{ commented, commentedByTest, hasCode bool }
 	packages := map[string]*pkg{}
@@ -46,18 +46,18 @@ func checkComments(sources []source) []string {
 	var violations []string
 	for _, dir := range slices.Sorted(maps.Keys(packages)) {
 		if p := packages[dir]; !p.commented && (p.hasCode || !p.commentedByTest) {
-			violations = append(violations, fmt.Sprintf("%s: no package comment; tell a newcomer what the room is for", dir))
+			violations = append(violations, fmt.Sprintf("%s: no package comment: state the job of the package", dir))
 		}
 	}
 	return violations
 }
 
-// checkRoomTable returns one line for each room that the rooms table of ARCHITECTURE.md leaves out.
-func checkRoomTable(house []packageRule, document string) []string {
+// checkPackageTable returns one line for each rule whose path is missing in the package table of ARCHITECTURE.md.
+func checkPackageTable(rules []packageRule, document string) []string {
 	var violations []string
-	for _, room := range house {
-		if !strings.Contains(document, "| `"+room.path+"` |") {
-			violations = append(violations, fmt.Sprintf("ARCHITECTURE.md: the rooms table lacks `%s`", room.path))
+	for _, rule := range rules {
+		if !strings.Contains(document, "| `"+rule.path+"` |") {
+			violations = append(violations, fmt.Sprintf("ARCHITECTURE.md: the package table lacks `%s`", rule.path))
 		}
 	}
 	return violations

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-func TestEveryImportFollowsTheArrow(t *testing.T) {
+func TestImports_FollowDependencyOrder(t *testing.T) {
 	sources, module := loadThisModule(t)
 	for _, violation := range checkImports(packageRules, module, sources) {
 		t.Error(violation)
 	}
 }
 
-func TestModuleFileStaysFreeOfWhatTheLabBuilds(t *testing.T) {
+func TestModuleFile_HasNoForbiddenModule(t *testing.T) {
 	fsys, _ := thisModule(t)
 	text, err := fs.ReadFile(fsys, "go.mod")
 	if err != nil {
@@ -23,22 +23,22 @@ func TestModuleFileStaysFreeOfWhatTheLabBuilds(t *testing.T) {
 	}
 	for _, banned := range forbiddenModules {
 		if strings.Contains(string(text), banned) {
-			t.Errorf("go.mod names %s: it belongs into a nested module below lab/tools", banned)
+			t.Errorf("go.mod requires %s: move it to a nested module below lab/tools", banned)
 		}
 	}
 }
 
-// checkImports returns one line for each import that the house does not allow.
-func checkImports(house []packageRule, module string, sources []source) []string {
+// checkImports returns one line for each import that no rule allows.
+func checkImports(rules []packageRule, module string, sources []source) []string {
 	var violations []string
 	for _, file := range sources {
-		from, known := roomOf(house, file.dir)
+		from, known := ruleFor(rules, file.dir)
 		if !known {
-			violations = append(violations, fmt.Sprintf("%s is in no room: add its folder to the table in internal/arch", file.name))
+			violations = append(violations, fmt.Sprintf("%s has no rule: add its directory to the table in internal/arch", file.name))
 			continue
 		}
 		for _, imp := range file.imports() {
-			if reason := refuse(house, module, from, file, imp); reason != "" {
+			if reason := forbidden(rules, module, from, file, imp); reason != "" {
 				violations = append(violations, fmt.Sprintf("%s: %s", file.at(imp.pos), reason))
 			}
 		}
@@ -46,43 +46,43 @@ func checkImports(house []packageRule, module string, sources []source) []string
 	return violations
 }
 
-// refuse says why a file of a room may not import something; nothing means that it may.
-func refuse(house []packageRule, module string, from packageRule, file source, imp imported) string {
+// forbidden returns the reason why file must not import imp, or "" if the import is allowed.
+func forbidden(rules []packageRule, module string, from packageRule, file source, imp imported) string {
 	for _, banned := range forbiddenModules {
 		if within(imp.path, banned) {
-			return fmt.Sprintf("%s is imported nowhere in this module", imp.path)
+			return fmt.Sprintf("%s must not be imported in this module", imp.path)
 		}
 	}
 	if dir, inside := strings.CutPrefix(imp.path, module+"/"); inside {
-		return refuseInner(house, from, file, dir)
+		return forbiddenInner(rules, from, file, dir)
 	}
 	if standard(imp.path) {
 		if from.pure && !file.test && !slices.Contains(pureStandard, imp.path) {
-			return fmt.Sprintf("%s is pure and may not import %q: a caller passes in what it needs", from.path, imp.path)
+			return fmt.Sprintf("%s is pure and must not import %q: pass the value in", from.path, imp.path)
 		}
 		return ""
 	}
 	if !file.test && !slices.ContainsFunc(from.outer, func(prefix string) bool { return strings.HasPrefix(imp.path, prefix) }) {
-		return fmt.Sprintf("%s may not import %s", from.path, imp.path)
+		return fmt.Sprintf("%s must not import %s", from.path, imp.path)
 	}
 	return ""
 }
 
-func refuseInner(house []packageRule, from packageRule, file source, dir string) string {
-	to, known := roomOf(house, dir)
+func forbiddenInner(rules []packageRule, from packageRule, file source, dir string) string {
+	to, known := ruleFor(rules, dir)
 	switch {
 	case !known:
-		return fmt.Sprintf("%s is in no room", dir)
+		return fmt.Sprintf("%s has no rule", dir)
 	case to.path == from.path, slices.Contains(from.inner, to.path):
 		return ""
 	case file.test && slices.Contains(from.tests, to.path):
 		return ""
 	default:
-		return fmt.Sprintf("%s may not import %s", from.path, to.path)
+		return fmt.Sprintf("%s must not import %s", from.path, to.path)
 	}
 }
 
-// standard reports whether a path is of the standard library: the first segment of any other has a dot.
+// standard reports whether a path belongs to the standard library: its first segment has no dot.
 func standard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".")

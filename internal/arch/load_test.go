@@ -13,16 +13,16 @@ import (
 	"testing"
 )
 
-// A source is one Go file, parsed. Files are read whatever their build tags: a rule holds on every platform.
+// A source is one parsed Go file. Build tags are ignored: a rule applies on every platform.
 type source struct {
-	name string // path from the module's root
-	dir  string // folder of the same
+	name string // path relative to the module root
+	dir  string // directory of name
 	test bool   // a _test.go file
 	ast  *ast.File
 	fset *token.FileSet
 }
 
-// An imported is one import of a file: what is imported and under which name the file knows it.
+// An imported is one import of a file: the import path and its local name.
 type imported struct {
 	path string
 	name string
@@ -45,7 +45,7 @@ func (s source) imports() []imported {
 	return list
 }
 
-// defaultName guesses a package's name from its path, well enough for the standard library: math/rand/v2 is rand.
+// defaultName guesses a package name from its path. It is exact for the standard library: math/rand/v2 is rand.
 func defaultName(importPath string) string {
 	base := path.Base(importPath)
 	if len(base) > 1 && base[0] == 'v' && strings.Trim(base[1:], "0123456789") == "" {
@@ -58,8 +58,7 @@ func (s source) at(pos token.Pos) string {
 	return fmt.Sprintf("%s:%d", s.name, s.fset.Position(pos).Line)
 }
 
-// load parses every Go file of the module at the root of fsys. Nested modules, testdata and hidden folders are not
-// part of it.
+// load parses every Go file of the module at the root of fsys, except nested modules, testdata and hidden directories.
 func load(fsys fs.FS) ([]source, error) {
 	var sources []source
 	fset := token.NewFileSet()
@@ -105,7 +104,7 @@ func skipped(fsys fs.FS, dir string) bool {
 	return err == nil
 }
 
-// thisModule is the repository that the tests run in, and its module path.
+// thisModule returns this repository and its module path.
 func thisModule(t *testing.T) (fs.FS, string) {
 	t.Helper()
 	fsys := os.DirFS("../..")

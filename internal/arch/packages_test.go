@@ -1,29 +1,29 @@
-// Package arch holds the architecture of this repository as tests: which room may import which, what a pure room may
-// touch, and that every package says what it is for. It has no code of its own besides them.
+// Package arch checks the architecture of this repository: which package may import which, what a pure package may use,
+// that every package has a comment, and that no file uses a retired word. It contains only tests.
 //
-// The table below is the authority; ARCHITECTURE.md tells the same story in prose. A new room starts with a line here.
+// The table below is authoritative. ARCHITECTURE.md explains it. To add a package, add a line here first.
 package arch
 
 import "strings"
 
-// A room is a folder with everything below it. What it may import is listed, never what it may not: whatever is absent
-// is refused, so a new dependency is a decision that a reviewer sees in this file.
+// A packageRule applies to a directory and everything below it. It lists what its code may import. Everything else is
+// forbidden, so that a reviewer sees each new dependency in this file.
 type packageRule struct {
 	path string
 
-	// inner lists the other rooms that its code may import. Its own packages are always allowed.
+	// inner lists the other directories of this table that its code may import. Its own packages are always allowed.
 	inner []string
 
-	// tests lists rooms that only its _test.go files may import, beside inner.
+	// tests lists directories that only its _test.go files may import, in addition to inner.
 	tests []string
 
-	// outer lists the import path prefixes of other modules that its code may use. Tests are free in this.
+	// outer lists the import path prefixes of other modules that its code may use. Tests may use any module.
 	outer []string
 
-	// pure rooms compute and nothing else: see purity_test.go.
+	// pure packages only compute: see purity_test.go.
 	pure bool
 
-	// seeded rooms may start goroutines and print, but take time and randomness as inputs, so that a seed replays.
+	// seeded packages may start goroutines and print. They take time and randomness as inputs, so that a seed replays.
 	seeded bool
 }
 
@@ -36,57 +36,57 @@ var (
 	grpc      = append([]string{"google.golang.org/grpc"}, protobuf...)
 )
 
-// packageRules is the list of all rooms, from the inside out.
+// packageRules lists all packages, from the core outwards.
 var packageRules = []packageRule{
 	{path: "api", outer: append([]string{"k8s.io/apimachinery/pkg/apis/meta/v1"}, grpc...)},
 
-	// The pure core. It never learns how its messages travel or where its objects live.
+	// The pure core. It does not know how its messages travel or where its objects are stored.
 	{path: "internal/rawjson", pure: true},
 	{path: "internal/engine", pure: true},
-	{path: "internal/kind", inner: rooms("internal/engine", "internal/rawjson"), pure: true},
-	{path: "internal/reconcile", inner: rooms("internal/engine", "internal/kind", "internal/rawjson"), pure: true},
+	{path: "internal/kind", inner: paths("internal/engine", "internal/rawjson"), pure: true},
+	{path: "internal/reconcile", inner: paths("internal/engine", "internal/kind", "internal/rawjson"), pure: true},
 
-	// The protocol, and the simulated world in which core and protocol are tried.
-	{path: "internal/wire", inner: rooms("internal/engine", "api"), outer: protobuf},
-	{path: "internal/sim", inner: rooms(core, "internal/wire"), seeded: true},
+	// The protocol, and the simulator that tests core and protocol.
+	{path: "internal/wire", inner: paths("internal/engine", "api"), outer: protobuf},
+	{path: "internal/sim", inner: paths(core, "internal/wire"), seeded: true},
 
-	// Certificates and tokens: computes, and keeps what it makes in Secrets, through an interface of its own.
+	// Certificates and tokens. It stores them in Secrets through an interface of its own.
 	{path: "internal/identity/pki"},
 
-	// Where time goes, for the adapters to tell. It knows none of them.
-	{path: "internal/trace", tests: rooms("lab"), outer: []string{"go.opentelemetry.io/otel", "github.com/go-logr/logr", "google.golang.org/grpc/credentials/insecure"}},
+	// Traces for the adapters. It imports none of them.
+	{path: "internal/trace", tests: paths("lab"), outer: []string{"go.opentelemetry.io/otel", "github.com/go-logr/logr", "google.golang.org/grpc/credentials/insecure"}},
 
-	// Adapters: each knows one thing outside. None knows another; the proxies and identity do not know the engine.
-	{path: "internal/transport", inner: rooms(core, "internal/wire", "api", "internal/identity/pki", "internal/trace"), tests: rooms("lab"), outer: anyModule},
-	{path: "internal/kube", inner: rooms(core, "internal/wire", "internal/identity/pki", "internal/trace"), tests: rooms("lab"), outer: anyModule},
-	{path: "internal/proxy", inner: rooms("internal/rawjson", "internal/trace"), tests: rooms("lab"), outer: anyModule},
-	{path: "internal/identity", inner: rooms("api", "internal/identity/pki"), tests: rooms("lab"), outer: anyModule},
-	{path: "internal/observe", inner: rooms("internal/engine")},
+	// Adapters: each connects one external system. None imports another. The proxies and identity do not import the engine.
+	{path: "internal/transport", inner: paths(core, "internal/wire", "api", "internal/identity/pki", "internal/trace"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/kube", inner: paths(core, "internal/wire", "internal/identity/pki", "internal/trace"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/proxy", inner: paths("internal/rawjson", "internal/trace"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/identity", inner: paths("api", "internal/identity/pki"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/observe", inner: paths("internal/engine")},
 
-	// Assembly: the only place where adapters meet.
-	{path: "internal/principal", inner: rooms(core, "internal/wire", adapters, "api"), tests: rooms("lab"), outer: anyModule},
-	{path: "internal/agent", inner: rooms(core, "internal/wire", adapters, "api"), tests: rooms("lab"), outer: anyModule},
-	{path: "internal/cli", inner: rooms(core, "internal/wire", adapters, "api", "install"), tests: rooms("lab"), outer: anyModule},
-	// A command fills their Config, whose fields are of the types that settings become: kinds', identity's and the proxies'.
-	{path: "cmd", inner: rooms("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/pki", "internal/proxy", "internal/trace"), outer: anyModule},
+	// Assembly: the only packages that import several adapters.
+	{path: "internal/principal", inner: paths(core, "internal/wire", adapters, "api"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/agent", inner: paths(core, "internal/wire", adapters, "api"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/cli", inner: paths(core, "internal/wire", adapters, "api", "install"), tests: paths("lab"), outer: anyModule},
+	// A command fills a Config, whose fields have types of kind, identity and the proxies.
+	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/pki", "internal/proxy", "internal/trace"), outer: anyModule},
 
-	// What users install, for programs that install it.
+	// Manifests that users install, for programs that install them.
 	{path: "install", outer: anyModule},
 
-	// Around the product. The lab runs the product as programs, so it needs none of its packages.
+	// Around the product. The lab runs the product as processes, so it imports none of its packages.
 	{path: "lab", outer: anyModule},
-	{path: "test", inner: rooms("lab", "api", "install"), outer: anyModule},
-	// Benchmarks of a fleet run many agents in one process.
-	{path: "bench", inner: rooms("lab", "api", core, "internal/wire", "internal/agent", "internal/kube", "internal/transport"), outer: anyModule},
+	{path: "test", inner: paths("lab", "api", "install"), outer: anyModule},
+	// The fleet benchmark runs many agents in one process.
+	{path: "bench", inner: paths("lab", "api", core, "internal/wire", "internal/agent", "internal/kube", "internal/transport"), outer: anyModule},
 	{path: "internal/arch"},
 }
 
-// forbiddenModules lists modules that no package of this module may import, tests included: objects stay raw, so that one build
-// serves many Argo CD versions, and what the lab builds from source lives in modules of its own (lab/tools).
+// forbiddenModules lists modules that no package of this module may import, tests included. Objects stay raw, so that one
+// build works with many Argo CD releases. Components that the lab builds from source have modules of their own (lab/tools).
 var forbiddenModules = []string{"github.com/argoproj/argo-cd", "k8s.io/kubernetes"}
 
-// rooms joins names and lists of names into one list.
-func rooms(parts ...any) []string {
+// paths joins names and lists of names into one list.
+func paths(parts ...any) []string {
 	var list []string
 	for _, part := range parts {
 		switch part := part.(type) {
@@ -99,11 +99,11 @@ func rooms(parts ...any) []string {
 	return list
 }
 
-// roomOf finds the room that a folder (relative to the module's root) belongs to.
-func roomOf(house []packageRule, dir string) (packageRule, bool) {
+// ruleFor returns the rule with the longest path that contains dir. dir is relative to the module root.
+func ruleFor(rules []packageRule, dir string) (packageRule, bool) {
 	var best packageRule
 	found := false
-	for _, r := range house {
+	for _, r := range rules {
 		if within(dir, r.path) && (!found || len(r.path) > len(best.path)) {
 			best, found = r, true
 		}
