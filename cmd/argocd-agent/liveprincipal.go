@@ -84,7 +84,7 @@ func (s *principalLive) config(ctx context.Context, host string, open *listeners
 		cfg.Secrets = mergeFeeds(cfg.Secrets, secrets)
 		if s.clientSecret != "" {
 			cfg.Live.Access = new(principal.Access)
-			cfg.Secrets = mergeFeeds(cfg.Secrets, map[string]func(map[string][]byte) error{s.clientSecret: cfg.Live.Access.Take})
+			cfg.Secrets = mergeFeeds(cfg.Secrets, map[string]func(map[string][]byte) error{s.clientSecret: cfg.Live.Access.Load})
 		}
 		cfg.Live.ResourceTLS = identity.ServerTLS(source, cfg.Revocations)
 		cfg.Live.ResourceTLS.NextProtos = []string{"h2", "http/1.1"} // terminals need the older one

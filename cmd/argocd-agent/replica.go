@@ -44,6 +44,6 @@ func (s *replicaSettings) config(port int, cfg *principal.Config) {
 
 // allowReplicas lets other principals in by the port of the resource proxy.
 func allowReplicas(source identity.Source, cfg *principal.Live) {
-	cfg.Twin = &identity.ReplicaAuth{From: source, Protocol: principal.ForwardProtocol}
-	cfg.Twin.Join(cfg.ResourceTLS)
+	cfg.Replicas = &identity.ReplicaAuth{From: source, Protocol: principal.ForwardProtocol}
+	cfg.Replicas.Join(cfg.ResourceTLS)
 }

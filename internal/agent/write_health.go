@@ -11,7 +11,7 @@ import (
 // what is wrong, and for as long as the tunnel is open it is. So there is nothing
 // to take back, and nothing to expire: when the session ends, so does the word.
 const (
-	targetWriteHealth   = "trouble"
+	targetWriteHealth   = "write-health"
 	reportInterval      = 5 * time.Second
 	reportRetryInterval = time.Minute // after the hub would not listen; and so that an open tunnel does not seem idle
 )

@@ -190,7 +190,7 @@ func (e *checkRun) fleet(ctx context.Context, hub *cluster, k *known) {
 			connected++
 		}
 		for _, condition := range agent.Status.Conditions {
-			if condition.Type == "Registered" && condition.Status == metav1.ConditionFalse && condition.Reason != "NotClaimed" {
+			if condition.Type == "Registered" && condition.Status == metav1.ConditionFalse && condition.Reason != "ModeNotSet" {
 				e.problem("agents", "correct Agent "+agent.Name+", or what stands in its way", "%s is not registered as declared: %s", agent.Name, condition.Message)
 			}
 		}

@@ -54,7 +54,7 @@ func refusalOf(agent *v1alpha1.Agent) string {
 		if c.Status != metav1.ConditionFalse {
 			continue
 		}
-		registered := c.Type == v1alpha1.ConditionRegistered && c.Reason != "NotClaimed" // it waits for its first connection
+		registered := c.Type == v1alpha1.ConditionRegistered && c.Reason != "ModeNotSet" // it waits for its first connection
 		if registered || c.Type == v1alpha1.ConditionConnected && slices.Contains(refusals, engine.Code(c.Reason)) {
 			why = append(why, c.Message)
 		}

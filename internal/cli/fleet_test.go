@@ -178,7 +178,7 @@ func TestRowsTellWhatAgentsAre(t *testing.T) {
 	agent.Name = "w1"
 	agent.Status = v1alpha1.Status{Since: at(-time.Hour), Certificate: &v1alpha1.Certificate{Fingerprint: "AB", Expires: at(time.Hour)}, Conditions: []metav1.Condition{
 		{Type: v1alpha1.ConditionConnected, Status: metav1.ConditionFalse, Reason: "WrongCluster", Message: "another one: kubectl annotate agents w1 " + v1alpha1.ConfirmAnnotation + "=cluster-5"},
-		{Type: v1alpha1.ConditionHeld, Status: metav1.ConditionTrue, Reason: "WaitsForConfirmation",
+		{Type: v1alpha1.ConditionHeld, Status: metav1.ConditionTrue, Reason: "ConfirmationRequired",
 			Message: "9 deletions; to confirm: kubectl annotate " + v1alpha1.ConfirmAnnotation + "=5f2c\nmore; to confirm: kubectl annotate " + v1alpha1.ConfirmAnnotation + "=$(reboot)"},
 	}}
 	r := rowOf(&agent)
@@ -196,7 +196,7 @@ func TestRowsTellWhatAgentsAre(t *testing.T) {
 	if r := rowOf(&agent); r.Expires != today.Add(48*time.Hour).Unix() {
 		t.Errorf("expires %d", r.Expires)
 	}
-	for reason, want := range map[string]bool{"Suspended": false, "Lost": false, "Revoked": true, "WrongProtocol": true, "Unavailable": false} {
+	for reason, want := range map[string]bool{"Suspended": false, "PrincipalLost": false, "Revoked": true, "WrongProtocol": true, "Unavailable": false} {
 		agent.Status.Conditions[0].Reason = reason
 		if got := rowOf(&agent).Refused != ""; got != want {
 			t.Errorf("%s: refused is %v", reason, got)

@@ -16,11 +16,11 @@ import (
 // certificate, and what was derived from it. Applications and namespaces stay:
 // they are users', and deleting them would delete workloads.
 
-var definitions = kind.Resource{Group: "apiextensions.k8s.io", Version: "v1", Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
+var crdResource = kind.Resource{Group: "apiextensions.k8s.io", Version: "v1", Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
 
 // finalize sees to what an Agent leaves behind, then lets it go.
 func (k *agentReconciler) finalize(ctx context.Context, seen agentRecord) error {
-	rec, ours, err := k.ending(ctx, seen)
+	rec, ours, err := k.currentTerminating(ctx, seen)
 	if err != nil || !ours {
 		return err
 	}
@@ -57,16 +57,16 @@ func (k *agentReconciler) finalize(ctx context.Context, seen agentRecord) error 
 	}
 	k.log.InfoContext(ctx, "an agent was deleted", "agent", rec.Name)
 	if !swept {
-		k.gone(rec)
+		k.deleted(rec)
 	}
 	return nil
 }
 
-// ending looks whether an Agent is still to be ended, and is what it was seen to
+// currentTerminating looks whether an Agent is still to be ended, and is what it was seen to
 // be. What is known here may be old: another principal may have let it go since,
 // and its name may be that of a new agent, whose tokens, certificates and Secret
 // are nobody's to take.
-func (k *agentReconciler) ending(ctx context.Context, seen agentRecord) (rec agentRecord, ours bool, err error) {
+func (k *agentReconciler) currentTerminating(ctx context.Context, seen agentRecord) (rec agentRecord, ours bool, err error) {
 	if !hasFinalizer(seen) {
 		return seen, false, nil
 	}
@@ -81,14 +81,14 @@ func (k *agentReconciler) ending(ctx context.Context, seen agentRecord) (rec age
 		return seen, false, err
 	}
 	if rec.UID != seen.UID || rec.DeletionTimestamp == nil {
-		return rec, false, k.registry.seen(o)
+		return rec, false, k.registry.update(o)
 	}
 	return rec, hasFinalizer(rec), nil
 }
 
-// isThere reports whether an Agent that is being ended is still there. What was read
+// sameAgentExists reports whether an Agent that is being ended is still there. What was read
 // under its name before that is its own: as long as it is, no other can have it.
-func (k *agentReconciler) isThere(ctx context.Context, rec agentRecord) (bool, error) {
+func (k *agentReconciler) sameAgentExists(ctx context.Context, rec agentRecord) (bool, error) {
 	o, err := k.client.Get(ctx, k.registry.ref(rec.Name))
 	if err != nil {
 		return false, fmt.Errorf("read Agent %s: %w", rec.Name, err)
@@ -107,7 +107,7 @@ func (k *agentReconciler) removeOrphanedSecret(ctx context.Context, gone agentRe
 	if late == nil || late.Label(agentLabel) != gone.Name {
 		return nil
 	}
-	if s := readSecret(late); !s.made() || !s.derived() || s.annotations[keepsakeAnnotation] != "" {
+	if s := readSecret(late); !s.createdByPrincipal() || !s.derived() || s.annotations[backupAnnotation] != "" {
 		return nil
 	}
 	if swept, err := k.crdTerminating(ctx); err != nil || swept {
@@ -124,9 +124,9 @@ func (k *agentReconciler) removeOrphanedSecret(ctx context.Context, gone agentRe
 	return nil
 }
 
-// secretsOf names the Secrets that an agent may have: those that were seen, and the
+// secretNames names the Secrets that an agent may have: those that were seen, and the
 // one that another principal may have made just now.
-func (k *agentReconciler) secretsOf(agent string) []string {
+func (k *agentReconciler) secretNames(agent string) []string {
 	names := k.registry.secretNames(agent)
 	if usual := defaultSecretName(agent); !slices.Contains(names, usual) {
 		names = append(names, usual)
@@ -136,7 +136,7 @@ func (k *agentReconciler) secretsOf(agent string) []string {
 
 // crdTerminating reports whether it is the whole resource that is being deleted.
 func (k *agentReconciler) crdTerminating(ctx context.Context) (bool, error) {
-	o, err := k.client.Get(ctx, kind.Ref{Resource: definitions, Name: v1alpha1.Resource + "." + v1alpha1.Group})
+	o, err := k.client.Get(ctx, kind.Ref{Resource: crdResource, Name: v1alpha1.Resource + "." + v1alpha1.Group})
 	if err != nil {
 		return false, fmt.Errorf("look whether the definition of agents is being deleted: %w", err)
 	}
@@ -165,7 +165,7 @@ func (k *agentReconciler) backupSpecToSecret(ctx context.Context, rec agentRecor
 	if err != nil || there == nil || there.Label(agentLabel) != rec.Name {
 		return err
 	}
-	manifest, err := k.wanted(rec, readSecret(there)).manifestWithBackup(k.namespace, rec, there, secretValue(there, "config"))
+	manifest, err := k.desiredSecret(rec, readSecret(there)).manifestWithBackup(k.namespace, rec, there, secretValue(there, "config"))
 	if err == nil {
 		_, err = k.client.Apply(ctx, ref, secretManager, manifest)
 	}
@@ -178,7 +178,7 @@ func (k *agentReconciler) backupSpecToSecret(ctx context.Context, rec agentRecor
 // removeSecrets deletes the cluster Secrets that the principal has made for an
 // agent, and gives back those of others.
 func (k *agentReconciler) removeSecrets(ctx context.Context, rec agentRecord) error {
-	for _, name := range k.secretsOf(rec.Name) {
+	for _, name := range k.secretNames(rec.Name) {
 		ref := kind.Ref{Resource: kind.Secrets, Namespace: k.namespace, Name: name}
 		there, err := k.client.Get(ctx, ref)
 		if err != nil {
@@ -187,13 +187,13 @@ func (k *agentReconciler) removeSecrets(ctx context.Context, rec agentRecord) er
 		if there == nil || there.Label(agentLabel) != rec.Name {
 			continue
 		}
-		its, err := k.isThere(ctx, rec)
+		its, err := k.sameAgentExists(ctx, rec)
 		switch {
 		case err != nil:
 			return err
 		case !its:
 			return nil
-		case readSecret(there).made():
+		case readSecret(there).createdByPrincipal():
 			err = k.client.Delete(ctx, ref, there)
 		default:
 			_, err = k.client.Apply(ctx, ref, secretManager, releasedSecretManifest(k.namespace, there))

@@ -69,7 +69,7 @@ func (a *archive) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // made is a Secret that the principal has made for an agent.
 func made(agent string) map[string]any {
 	return map[string]any{"metadata": map[string]any{"name": defaultSecretName(agent), "namespace": "argocd", "resourceVersion": "3", "uid": "s1",
-		"labels": map[string]string{agentLabel: agent}, "annotations": map[string]string{madeAnnotation: "principal", derivedAnnotation: "x"}}}
+		"labels": map[string]string{agentLabel: agent}, "annotations": map[string]string{createdByAnnotation: "principal", derivedAnnotation: "x"}}}
 }
 
 // lagging is a keeper that knows an Agent which is being deleted, and no Secret.
@@ -84,8 +84,8 @@ func lagging(t *testing.T, a *archive) (*agentReconciler, agentRecord) {
 	d := newDesk(t)
 	going := version("u1", 5, true)
 	d.see(going)
-	return &agentReconciler{registry: d.registry, client: client, namespace: "argocd", lists: readLists(client), certificates: func(string) map[string]time.Time { return nil }, gone: func(agentRecord) {},
-		changed: func(string) {}, log: d.log, secretErrors: map[string]string{}, good: map[string]string{}}, agentRecord{Agent: going, revision: 5}
+	return &agentReconciler{registry: d.registry, client: client, namespace: "argocd", blocklists: readLists(client), certificates: func(string) map[string]time.Time { return nil }, deleted: func(agentRecord) {},
+		statusChanged: func(string) {}, log: d.log, secretErrors: map[string]string{}, checkedConfig: map[string]string{}}, agentRecord{Agent: going, revision: 5}
 }
 
 // version is the Agent w1 as it was at some time.
@@ -173,7 +173,7 @@ func TestTheEndFindsASecretThatWasNotSeenYet(t *testing.T) {
 func TestASecretMadeAfterItsAgentsEndGoes(t *testing.T) {
 	crd := map[string]any{"metadata": map[string]any{"name": definition}}
 	kept := made("w1")
-	kept["metadata"].(map[string]any)["annotations"].(map[string]string)[keepsakeAnnotation] = "{}"
+	kept["metadata"].(map[string]any)["annotations"].(map[string]string)[backupAnnotation] = "{}"
 	for title, test := range map[string]struct {
 		objects map[string]any
 		want    string

@@ -34,7 +34,7 @@ const maxOutageLine = 2048
 
 // targets is what agents connect to.
 func (c *agentOutages) targets() map[string]transport.Target {
-	return map[string]transport.Target{"trouble": {
+	return map[string]transport.Target{"write-health": {
 		Admit: func(string) error { return nil }, Serve: c.serve, PerAgent: 2, // an old one may not have ended yet
 	}}
 }

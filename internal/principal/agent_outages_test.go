@@ -79,7 +79,7 @@ func TestStatusSaysThatTheClusterTakesNoWrites(t *testing.T) {
 			t.Fatalf("it says %+v without a reason", c)
 		}
 	}
-	v.moans = "since then the API server cannot take writes: it is full"
+	v.writeOutage = "since then the API server cannot take writes: it is full"
 	s = v.status()
 	is(t, s, v1alpha1.ConditionWritable, "False", "it is full")
 

@@ -20,17 +20,17 @@ type agentReconciler struct {
 	registry     *registry
 	client       *kube.Client
 	namespace    string
-	lists        *blocklists
-	config       ClusterConfig                           // nil: what is in Secrets stays as it is
+	blocklists        *blocklists
+	clusterConfig       ClusterConfig                           // nil: what is in Secrets stays as it is
 	certificates func(agent string) map[string]time.Time // that an agent is connected with, and when they expire
-	changed      func(agent string)                      // what shows in its status has
-	again        func(agent string)                      // has it tended
-	gone         func(rec agentRecord)                   // its Agent was let go, by us
+	statusChanged      func(agent string)                      // what shows in its status has
+	requeue        func(agent string)                      // has it tended
+	deleted         func(rec agentRecord)                   // its Agent was let go, by us
 	log          *slog.Logger
 
 	mu           sync.Mutex
 	secretErrors map[string]string // agent → why its Secret is not as it should be, or it cannot go
-	good         map[string]string // agent → hash of the config that was found good
+	checkedConfig         map[string]string // agent → hash of the config that was found good
 }
 
 // reconcile looks at one agent, and does what there is to do.
@@ -42,17 +42,17 @@ func (k *agentReconciler) reconcile(ctx context.Context, agent string) error {
 		if err != nil {
 			return err
 		}
-		return k.registry.seen(o)
+		return k.registry.update(o)
 	case !known:
-		k.note(agent, nil)
+		k.setSecretError(agent, nil)
 		k.mu.Lock()
-		delete(k.good, agent)
+		delete(k.checkedConfig, agent)
 		k.mu.Unlock()
 		return nil
 	case rec.DeletionTimestamp != nil:
 		err := k.finalize(ctx, rec)
-		if errors.Is(err, errListsFull) { // every replica finds that, and people have to do something
-			k.note(agent, err)
+		if errors.Is(err, errBlocklistFull) { // every replica finds that, and people have to do something
+			k.setSecretError(agent, err)
 		}
 		return err
 	case !hasFinalizer(rec):
@@ -62,12 +62,12 @@ func (k *agentReconciler) reconcile(ctx context.Context, agent string) error {
 		return k.acceptCluster(ctx, rec, uid)
 	}
 	if has && !secret.derived() {
-		if err := k.carryOver(ctx, rec, secret); err != nil {
+		if err := k.mergeFromSecret(ctx, rec, secret); err != nil {
 			return err
 		}
 	}
 	err := k.applyClusterSecret(ctx, rec, secret, has)
-	k.note(agent, err)
+	k.setSecretError(agent, err)
 	return err
 }
 
@@ -80,7 +80,7 @@ func (k *agentReconciler) ensureFinalizer(ctx context.Context, rec agentRecord) 
 		o, failed := k.client.Patch(ctx, k.registry.ref(rec.Name), map[string]any{"metadata": map[string]any{
 			"resourceVersion": rec.ResourceVersion, "finalizers": append(rec.Finalizers, v1alpha1.Finalizer)}})
 		if failed == nil {
-			return k.registry.seen(o)
+			return k.registry.update(o)
 		}
 		if err = failed; !kube.IsConflict(err) {
 			break
@@ -88,7 +88,7 @@ func (k *agentReconciler) ensureFinalizer(ctx context.Context, rec agentRecord) 
 		if o, err = k.client.Get(ctx, k.registry.ref(rec.Name)); err != nil || o == nil {
 			break
 		}
-		if err = k.registry.seen(o); err != nil {
+		if err = k.registry.update(o); err != nil {
 			break
 		}
 		again, known, _, _ := k.registry.object(rec.Name)
@@ -114,12 +114,12 @@ func (k *agentReconciler) acceptCluster(ctx context.Context, rec agentRecord, ui
 			return fmt.Errorf("record the cluster of Agent %s: %w", rec.Name, err)
 		}
 		k.log.InfoContext(ctx, "another cluster has an agent's name now", "agent", rec.Name, "cluster", uid, "before", rec.Status.ClusterUID)
-		return k.registry.seen(o) // and so this is looked at again
+		return k.registry.update(o) // and so this is looked at again
 	}
-	return k.registry.confirmed(ctx, rec.Name, v1alpha1.ConfirmCluster+uid)
+	return k.registry.removeConfirmation(ctx, rec.Name, v1alpha1.ConfirmCluster+uid)
 }
 
-func (k *agentReconciler) carryOver(ctx context.Context, rec agentRecord, secret clusterSecret) error {
+func (k *agentReconciler) mergeFromSecret(ctx context.Context, rec agentRecord, secret clusterSecret) error {
 	o, err := k.client.Get(ctx, k.registry.ref(rec.Name))
 	if err != nil || o == nil {
 		return err
@@ -127,13 +127,13 @@ func (k *agentReconciler) carryOver(ctx context.Context, rec agentRecord, secret
 	if o, err = k.registry.mergeFromSecret(ctx, o, secret); err != nil {
 		return err
 	}
-	return k.registry.seen(o)
+	return k.registry.update(o)
 }
 
 // applyClusterSecret makes an agent's cluster Secret what it should be. Nothing is written
 // where nothing differs.
 func (k *agentReconciler) applyClusterSecret(ctx context.Context, rec agentRecord, secret clusterSecret, has bool) error {
-	if has && k.wanted(rec, secret).is(secret) && k.isGood(secret) {
+	if has && k.desiredSecret(rec, secret).matches(secret) && k.configChecked(secret) {
 		return nil
 	}
 	ref := kind.Ref{Resource: kind.Secrets, Namespace: k.namespace, Name: cmp.Or(secret.name, defaultSecretName(rec.Name))}
@@ -147,7 +147,7 @@ func (k *agentReconciler) applyClusterSecret(ctx context.Context, rec agentRecor
 		if now = readSecret(there); !now.claimableBy(rec.Name) {
 			return fmt.Errorf("the Secret %s is there and is not labelled %s=%s: label it if it is this agent's, or remove it", ref.Name, agentLabel, rec.Name)
 		}
-		config = cmpBytes(secretValue(there, "config"), config)
+		config = firstNonEmpty(secretValue(there, "config"), config)
 	}
 	if there == nil {
 		// It is made out of nothing for an Agent that is there, and not for one
@@ -156,17 +156,17 @@ func (k *agentReconciler) applyClusterSecret(ctx context.Context, rec agentRecor
 			return err
 		}
 	}
-	w := k.wanted(rec, now)
-	if k.config != nil && (there == nil || now.made()) {
-		better, err := k.config(rec.Name, config)
+	w := k.desiredSecret(rec, now)
+	if k.clusterConfig != nil && (there == nil || now.createdByPrincipal()) {
+		better, err := k.clusterConfig(rec.Name, config)
 		if err != nil {
 			return fmt.Errorf("make the credentials for Secret %s: %w", ref.Name, err)
 		}
-		config = cmpBytes(better, config)
+		config = firstNonEmpty(better, config)
 	}
-	if w.is(now) && hashOf(config) == now.config {
-		k.found(now)
-		return k.registry.seenSecret(there)
+	if w.matches(now) && hashOf(config) == now.config {
+		k.markChecked(now)
+		return k.registry.updateSecret(there)
 	}
 	manifest, err := w.manifest(k.namespace, ref.Name, there, config)
 	if err != nil {
@@ -177,11 +177,11 @@ func (k *agentReconciler) applyClusterSecret(ctx context.Context, rec agentRecor
 		return fmt.Errorf("apply Secret %s: %w", ref.Name, err)
 	}
 	k.log.InfoContext(ctx, "put an agent's cluster Secret right", "agent", rec.Name, "secret", ref.Name, "new", there == nil)
-	if !w.is(readSecret(o)) {
+	if !w.matches(readSecret(o)) {
 		return fmt.Errorf("apply Secret %s: something changes it back at once", ref.Name)
 	}
-	k.found(readSecret(o))
-	return k.registry.seenSecret(o)
+	k.markChecked(readSecret(o))
+	return k.registry.updateSecret(o)
 }
 
 // agentExists reports whether an Agent is there and stays, now and not when it was seen.
@@ -196,28 +196,28 @@ func (k *agentReconciler) agentExists(ctx context.Context, seen agentRecord) (bo
 	return true, nil
 }
 
-// isGood reports whether the credentials in a Secret were looked at and found good.
+// configChecked reports whether the credentials in a Secret were looked at and found good.
 // Those in Secrets of others are theirs.
-func (k *agentReconciler) isGood(s clusterSecret) bool {
+func (k *agentReconciler) configChecked(s clusterSecret) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.config == nil || !s.made() || k.good[s.agent] == s.config
+	return k.clusterConfig == nil || !s.createdByPrincipal() || k.checkedConfig[s.agent] == s.config
 }
 
-func (k *agentReconciler) found(s clusterSecret) {
+func (k *agentReconciler) markChecked(s clusterSecret) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.good[s.agent] = s.config
+	k.checkedConfig[s.agent] = s.config
 }
 
 // recheck has all Secrets looked at again: the credentials in them may have to
 // be others now.
 func (k *agentReconciler) recheck() {
 	k.mu.Lock()
-	clear(k.good)
+	clear(k.checkedConfig)
 	k.mu.Unlock()
 	for _, agent := range k.registry.objectNames() {
-		k.again(agent)
+		k.requeue(agent)
 	}
 }
 
@@ -227,28 +227,28 @@ const recheckEvery = time.Hour
 
 func (k *agentReconciler) run(ctx context.Context) error {
 	for sleep(ctx, recheckEvery) {
-		if k.config != nil {
+		if k.clusterConfig != nil {
 			k.recheck()
 		}
-		if err := k.lists.prune(ctx, time.Now()); err != nil && ctx.Err() == nil {
+		if err := k.blocklists.prune(ctx, time.Now()); err != nil && ctx.Err() == nil {
 			k.log.WarnContext(ctx, "what has expired stays on the lists of revoked certificates; trying again in an hour", "error", err)
 		}
 	}
 	return nil
 }
 
-// wanted is what an agent's Secret should be, given what is there: where somebody
+// desiredSecret is what an agent's Secret should be, given what is there: where somebody
 // else has made it, where its cluster is reached is for them to say.
-func (k *agentReconciler) wanted(rec agentRecord, there clusterSecret) desiredSecret {
-	server, made := k.registry.serverOf(rec.Name), there.name == "" || there.made()
+func (k *agentReconciler) desiredSecret(rec agentRecord, there clusterSecret) desiredSecret {
+	server, made := k.registry.serverOf(rec.Name), there.name == "" || there.createdByPrincipal()
 	if !made {
 		server = cmp.Or(there.server, server)
 	}
-	return wanted(rec, server, made)
+	return newDesiredSecret(rec, server, made)
 }
 
-// note keeps what is wrong with an agent's Secret, for its status.
-func (k *agentReconciler) note(agent string, err error) {
+// setSecretError keeps what is wrong with an agent's Secret, for its status.
+func (k *agentReconciler) setSecretError(agent string, err error) {
 	why := ""
 	if err != nil && !kube.IsConflict(err) {
 		why = err.Error()
@@ -262,7 +262,7 @@ func (k *agentReconciler) note(agent string, err error) {
 	}
 	k.mu.Unlock()
 	if was != why {
-		k.changed(agent)
+		k.statusChanged(agent)
 	}
 }
 
@@ -281,7 +281,7 @@ func secretValue(o *kind.Object, key string) []byte {
 	return data[key]
 }
 
-func cmpBytes(first, second []byte) []byte {
+func firstNonEmpty(first, second []byte) []byte {
 	if len(first) > 0 {
 		return first
 	}

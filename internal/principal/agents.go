@@ -15,52 +15,52 @@ import (
 // registry knows them, the keeper keeps what is derived from them, the reporter
 // writes their status.
 
-// parallelKeeping is how many agents are tended at once.
-const parallelKeeping = 8
+// parallelReconciles is how many agents are tended at once.
+const parallelReconciles = 8
 
 // assembleAgents makes all of it. Nothing happens until it runs.
 func (p *principal) assembleAgents(ctx context.Context, n *reconcile.Reconciler) {
-	p.registry = (&registry{ctx: ctx, client: p.client, namespace: p.cfg.Namespace, mapping: p.cfg.Mapping, proxy: p.cfg.ResourceProxy,
-		post: p.host.Post, cut: p.cutAgent, touched: p.agentTouched, revoked: p.blocklists.revokedNow, log: p.log}).prepare()
-	p.keeper = &agentReconciler{registry: p.registry, client: p.client, namespace: p.cfg.Namespace, config: p.clusterConfig(), lists: p.blocklists,
-		certificates: p.certificates, changed: func(agent string) { p.reporter.check(agent) }, log: p.log, secretErrors: map[string]string{}, good: map[string]string{}}
-	p.keeper.again = func(agent string) { p.agentQueue.add(agent) }
-	p.keeper.gone = func(rec agentRecord) { p.shared.deleted(rec) }
-	p.agentQueue = (&workQueue{what: "cluster Secret", do: p.keeper.reconcile, parallel: parallelKeeping, log: p.log}).prepare()
-	p.fleet = &fleetHolds{client: p.client, namespace: p.cfg.Namespace, chores: p.chores, post: p.host.Post, host: p.host.Do,
+	p.registry = (&registry{ctx: ctx, client: p.client, namespace: p.cfg.Namespace, mapping: p.cfg.Mapping, proxyAddress: p.cfg.ResourceProxy,
+		post: p.runner.Post, closeConns: p.closeConns, changed: p.agentChanged, revoked: p.blocklists.revokedNow, log: p.log}).prepare()
+	p.agents = &agentReconciler{registry: p.registry, client: p.client, namespace: p.cfg.Namespace, clusterConfig: p.clusterConfig(), blocklists: p.blocklists,
+		certificates: p.certificates, statusChanged: func(agent string) { p.status.check(agent) }, log: p.log, secretErrors: map[string]string{}, checkedConfig: map[string]string{}}
+	p.agents.requeue = func(agent string) { p.agentQueue.add(agent) }
+	p.agents.deleted = func(rec agentRecord) { p.shared.deleted(rec) }
+	p.agentQueue = (&workQueue{what: "cluster Secret", do: p.agents.reconcile, parallel: parallelReconciles, log: p.log}).prepare()
+	p.fleet = &fleetHolds{client: p.client, namespace: p.cfg.Namespace, tasks: p.tasks, post: p.runner.Post, withReconciler: p.runner.Do,
 		others: func() (reconcile.FleetOthers, bool) { return p.replicas.others() }, jitter: p.cfg.Jitter, log: p.log}
 	p.replicas = newReplicas(p.client, p.cfg.Namespace, p.replica(), p.cfg.ReplicaAddress, p.fleet.now, p.log)
-	p.reporter = (&statusWriter{client: p.client, registry: p.registry, namespace: p.cfg.Namespace, replica: p.replica(),
-		host: p.host.Do, trouble: p.keeper.clusterSecretError, writeOutage: p.agentOutages.get, greeting: p.greetingOf, alive: p.replicas.alive, fleet: p.fleet.now, log: p.log}).prepare()
-	p.releaser = (&finalizerRemover{client: p.client, registry: p.registry, node: n, host: p.host.Do, log: p.log}).prepare()
+	p.status = (&statusWriter{client: p.client, registry: p.registry, namespace: p.cfg.Namespace, replica: p.replica(),
+		withReconciler: p.runner.Do, secretError: p.agents.clusterSecretError, writeOutage: p.agentOutages.get, hello: p.helloOf, replicaAlive: p.replicas.alive, fleetStatus: p.fleet.now, log: p.log}).prepare()
+	p.finalizers = (&finalizerRemover{client: p.client, registry: p.registry, reconciler: n, withReconciler: p.runner.Do, log: p.log}).prepare()
 }
 
-// agentTouched has everybody look at an agent about whom something has changed.
-func (p *principal) agentTouched(agent string) {
+// agentChanged has everybody look at an agent about whom something has changed.
+func (p *principal) agentChanged(agent string) {
 	p.agentQueue.add(agent)
-	p.reporter.check(agent)
-	p.releaser.touched(agent)
-	p.live.touched(agent)
-	p.cutOlder(agent)
+	p.status.check(agent)
+	p.finalizers.agentChanged(agent)
+	p.live.agentChanged(agent)
+	p.closeOlderSessions(agent)
 }
 
-// cutOlder ends sessions of an agent when it has a newer one with another principal.
+// closeOlderSessions ends sessions of an agent when it has a newer one with another principal.
 // Here it would go on until its connection is found to be dead, and both would write.
-func (p *principal) cutOlder(agent string) {
+func (p *principal) closeOlderSessions(agent string) {
 	for _, c := range p.connsOf(agent) {
-		g, greeted := p.sessions.heard(c.ID)
+		g, greeted := p.sessions.hello(c.ID)
 		if !greeted {
 			continue
 		}
-		if other := p.newer(agent, g.epoch); other != "" {
-			c.CloseAfter(engine.Superseded, supersededBy(other), supersededAgain)
+		if other := p.newerSessionHolder(agent, g.epoch); other != "" {
+			c.CloseAfter(engine.Superseded, supersededBy(other), supersededRetry)
 		}
 	}
 }
 
-// newer names the other principal that is connected with a newer session of an
+// newerSessionHolder names the other principal that is connected with a newer session of an
 // agent than this one; empty: there is none. One that is no more is not waited for.
-func (p *principal) newer(agent string, epoch engine.Epoch) string {
+func (p *principal) newerSessionHolder(agent string, epoch engine.Epoch) string {
 	rec, known, _, _ := p.registry.object(agent)
 	s := rec.Status
 	if !known || !s.Connected || s.Session == nil || s.Principal == p.replica() || !p.replicas.alive(s.Principal) {
@@ -75,24 +75,24 @@ func (p *principal) newer(agent string, epoch engine.Epoch) string {
 // agentRuns lists what has to run.
 func (p *principal) agentRuns() map[string]func(context.Context) error {
 	runs := map[string]func(context.Context) error{
-		"cluster Secrets":    p.onceRegistered(p.agentQueue.run),
-		"statuses of agents": p.onceRegistered(p.reporter.errands.run),
-		"state of agents":    p.onceRegistered(p.reporter.run),
-		"age of credentials": p.onceRegistered(p.keeper.run),
+		"cluster Secrets":    p.afterRegistrations(p.agentQueue.run),
+		"statuses of agents": p.afterRegistrations(p.status.queue.run),
+		"state of agents":    p.afterRegistrations(p.status.run),
+		"age of credentials": p.afterRegistrations(p.agents.run),
 		"Lease":              p.replicas.run,
-		"other principals":   kube.NewWatcher(p.client, p.replicas.watch(), p.replicas.take, p.log, p.cfg.Jitter).Run,
-		"retired agents":     p.onceRegistered(p.releaser.scans.run),
-		"what they leave":    p.onceRegistered(p.releaser.releases.run),
+		"other principals":   kube.NewWatcher(p.client, p.replicas.watch(), p.replicas.apply, p.log, p.cfg.Jitter).Run,
+		"retired agents":     p.afterRegistrations(p.finalizers.scans.run),
+		"what they leave":    p.afterRegistrations(p.finalizers.removals.run),
 	}
 	for _, w := range p.registry.watches() {
-		runs["registrations in "+w.Resource.Plural] = kube.NewWatcher(p.client, w, p.registry.take, p.log, p.cfg.Jitter).Run
+		runs["registrations in "+w.Resource.Plural] = kube.NewWatcher(p.client, w, p.registry.apply, p.log, p.cfg.Jitter).Run
 	}
 	return runs
 }
 
-// onceRegistered runs something as soon as all registrations are known: before
+// afterRegistrations runs something as soon as all registrations are known: before
 // that, what is there would seem to be missing.
-func (p *principal) onceRegistered(run func(context.Context) error) func(context.Context) error {
+func (p *principal) afterRegistrations(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
@@ -129,13 +129,13 @@ func (p *principal) clusterConfig() ClusterConfig {
 	return p.cfg.Live.Access.clusterConfig()
 }
 
-// suspendedAgain is when an agent that is not let in may ask again.
-const suspendedAgain = 10 * time.Second
+// suspendedRetry is when an agent that is not let in may ask again.
+const suspendedRetry = 10 * time.Second
 
-// cutAgent ends the connections of an agent that is not let in any more.
-func (p *principal) cutAgent(agent, why string) {
+// closeConns ends the connections of an agent that is not let in any more.
+func (p *principal) closeConns(agent, why string) {
 	for _, c := range p.connsOf(agent) {
-		c.CloseAfter(engine.Revoked, why, suspendedAgain)
+		c.CloseAfter(engine.Revoked, why, suspendedRetry)
 	}
 }
 
@@ -167,10 +167,10 @@ type helloInfo struct {
 	skew        *int64 // of its clock, in seconds; nil: it has not said
 }
 
-// greetingOf finds the greeting of a session.
-func (p *principal) greetingOf(agent string, epoch engine.Epoch) (helloInfo, bool) {
+// helloOf finds the greeting of a session.
+func (p *principal) helloOf(agent string, epoch engine.Epoch) (helloInfo, bool) {
 	for _, c := range p.connsOf(agent) {
-		if g, ok := p.sessions.heard(c.ID); ok && g.epoch == epoch {
+		if g, ok := p.sessions.hello(c.ID); ok && g.epoch == epoch {
 			return g, true
 		}
 	}
@@ -182,7 +182,7 @@ func (p *principal) greetingOf(agent string, epoch engine.Epoch) (helloInfo, boo
 func (p *principal) claimedClusterUID(agent string) string {
 	last := ""
 	for _, c := range p.connsOf(agent) {
-		if g, ok := p.sessions.heard(c.ID); ok {
+		if g, ok := p.sessions.hello(c.ID); ok {
 			last = g.cluster
 		}
 	}

@@ -282,7 +282,7 @@ func TestSecretsFromBeforeAreTakenOverOnce(t *testing.T) {
 		return err
 	})
 	s := o.secretBecomes("cluster-old-299", "to be taken in charge", func(s *corev1.Secret) bool { return s.Annotations[derivedAnnotation] != "" })
-	if string(s.Data["server"]) != "https://old:1?agentName=old-299" || string(s.Data["config"]) != `{"bearerToken":"x"}` || s.Labels["env"] != "prod" || s.Annotations[madeAnnotation] != "" {
+	if string(s.Data["server"]) != "https://old:1?agentName=old-299" || string(s.Data["config"]) != `{"bearerToken":"x"}` || s.Labels["env"] != "prod" || s.Annotations[createdByAnnotation] != "" {
 		t.Errorf("what somebody else has decided was changed: %v %v %s", s.Labels, s.Annotations, s.Data)
 	}
 	o.conditionIs("old-299", v1alpha1.ConditionRegistered, metav1.ConditionTrue, "")

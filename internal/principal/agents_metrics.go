@@ -15,10 +15,10 @@ func (r *statusWriter) metrics() []observe.Metric {
 	gauge := func(name, help string) observe.Metric {
 		return observe.Metric{Name: metricPrefix + name, Help: help}
 	}
-	info := gauge("_agent_info", "Always 1; the labels say what an agent that is connected is.")
-	since := gauge("_connected_since_timestamp_seconds", "When the session with the agent began, in seconds since 1970.")
-	skew := gauge("_clock_skew_seconds", "By how much the agent's clock was ahead of ours when it connected; negative: behind.")
-	expiry := gauge("_certificate_expiry_timestamp_seconds", "When the last certificate expires that the agent is known to have, in seconds since 1970.")
+	info := gauge("_agent_info", "Always 1. The labels describe a connected agent.")
+	since := gauge("_connected_since_timestamp_seconds", "Start time of the agent's session as a Unix timestamp.")
+	skew := gauge("_clock_skew_seconds", "Offset of the agent's clock from the hub's at connect time. Negative if the agent's clock is behind.")
+	expiry := gauge("_certificate_expiry_timestamp_seconds", "Expiry of the agent's newest known certificate as a Unix timestamp.")
 	r.mu.Lock()
 	seats := maps.Clone(r.sessionStates)
 	r.mu.Unlock()

@@ -58,7 +58,7 @@ func (rec agentRecord) retired() bool { return rec.Annotations[v1alpha1.RetireAn
 // looked.
 func (rec agentRecord) wasRefused() bool {
 	c := meta.FindStatusCondition(rec.Status.Conditions, v1alpha1.ConditionRegistered)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reasonRefused
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reasonInvalid
 }
 
 func (rec agentRecord) namespaceOnHub() string {
@@ -139,8 +139,8 @@ const (
 	agentLabel          = kind.Prefix + "agent-name"
 	selfRegisteredLabel = v1alpha1.SelfRegisteredLabel
 	derivedAnnotation   = kind.Prefix + "derived" // what of it comes from the Agent, as a hash
-	keepsakeAnnotation  = kind.Prefix + "agent"   // what the Agent said that was there
-	madeAnnotation      = kind.Prefix + "made-by" // the principal, and not somebody else
+	backupAnnotation  = kind.Prefix + "agent"   // what the Agent said that was there
+	createdByAnnotation      = kind.Prefix + "made-by" // the principal, and not somebody else
 
 	// Annotations of a cluster Secret that were an agent's registration before
 	// there were Agents.
@@ -189,9 +189,9 @@ func (s clusterSecret) claimableBy(agent string) bool {
 	return s.agent == agent || s.derived() && (s.agent == "" || s.cluster == agent)
 }
 
-// made tells that the principal has made a Secret, and may delete it.
-func (s clusterSecret) made() bool {
-	return s.annotations[madeAnnotation] != "" || s.labels[selfRegisteredLabel] == "true"
+// createdByPrincipal tells that the principal has made a Secret, and may delete it.
+func (s clusterSecret) createdByPrincipal() bool {
+	return s.annotations[createdByAnnotation] != "" || s.labels[selfRegisteredLabel] == "true"
 }
 
 // toAgent is the Agent that a Secret of the time before Agents, or of another
@@ -201,10 +201,10 @@ func (s clusterSecret) toAgent(namespace string) (v1alpha1.Agent, error) {
 	if err := kind.ValidateAgentName(s.agent); err != nil {
 		return a, err
 	}
-	if said := s.annotations[keepsakeAnnotation]; said != "" {
+	if said := s.annotations[backupAnnotation]; said != "" {
 		var was v1alpha1.Agent
 		if err := json.Unmarshal([]byte(said), &was); err != nil {
-			return a, fmt.Errorf("annotation %s: %w", keepsakeAnnotation, err)
+			return a, fmt.Errorf("annotation %s: %w", backupAnnotation, err)
 		}
 		a.Spec, a.Status.ClusterUID, a.Status.Store = was.Spec, was.Status.ClusterUID, was.Status.Store
 		a.Name, a.Namespace = s.agent, namespace

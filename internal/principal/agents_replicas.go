@@ -20,10 +20,10 @@ type principalReplicas struct {
 	client    *kube.Client
 	namespace string
 	self      string
-	at        string // host:port where other principals reach this one; empty: they do not
+	selfAddress        string // host:port where other principals reach this one; empty: they do not
 	log       *slog.Logger
 
-	fleet func() reconcile.FleetStatus // what the others are told of this one's agents
+	fleetStatus func() reconcile.FleetStatus // what the others are told of this one's agents
 
 	mu     sync.Mutex
 	seen   map[string]leaseHeartbeat // Lease → its last sign of life
@@ -49,20 +49,20 @@ const (
 	addressAnnotation = kind.Prefix + "replica-address"
 	fleetAnnotation   = kind.Prefix + "replica-agents"
 	leaseRenewal      = 10 * time.Second
-	leaseLife         = 30 * time.Second // without a renewal
+	leaseDuration         = 30 * time.Second // without a renewal
 	leaseDeleteAfter  = 10 * time.Minute // after that anybody removes it
 )
 
 func newReplicas(c *kube.Client, namespace, self, at string, fleet func() reconcile.FleetStatus, log *slog.Logger) *principalReplicas {
-	return &principalReplicas{client: c, namespace: namespace, self: self, at: at, fleet: fleet, log: log, seen: map[string]leaseHeartbeat{}}
+	return &principalReplicas{client: c, namespace: namespace, self: self, selfAddress: at, fleetStatus: fleet, log: log, seen: map[string]leaseHeartbeat{}}
 }
 
 func (r *principalReplicas) watch() kube.Watch {
 	return kube.Watch{Resource: kube.Leases, Namespace: r.namespace, Selector: replicaLabel}
 }
 
-// take is the sink of the Leases' watcher.
-func (r *principalReplicas) take(_ context.Context, in reconcile.Input) error {
+// apply is the sink of the Leases' watcher.
+func (r *principalReplicas) apply(_ context.Context, in reconcile.Input) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch in := in.(type) {
@@ -70,7 +70,7 @@ func (r *principalReplicas) take(_ context.Context, in reconcile.Input) error {
 		present := map[string]bool{}
 		for _, o := range in.Objects {
 			present[o.Name()] = true
-			r.note(o)
+			r.observe(o)
 		}
 		for name := range r.seen {
 			if !present[name] {
@@ -79,16 +79,16 @@ func (r *principalReplicas) take(_ context.Context, in reconcile.Input) error {
 		}
 		r.listed = true
 	case reconcile.Observed:
-		r.note(in.Object)
+		r.observe(in.Object)
 	case reconcile.Deleted:
 		delete(r.seen, in.Ref.Name)
 	}
 	return nil
 }
 
-// note takes a Lease that has changed as a sign of life. One that is as it was
+// observe takes a Lease that has changed as a sign of life. One that is as it was
 // when it was last listed is none.
-func (r *principalReplicas) note(o *kind.Object) {
+func (r *principalReplicas) observe(o *kind.Object) {
 	if before, known := r.seen[o.Name()]; known && before.lease.ResourceVersion() == o.ResourceVersion() {
 		return
 	}
@@ -115,7 +115,7 @@ func (r *principalReplicas) last(replica string) (leaseHeartbeat, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.seen { // a handful
-		if s.replica == replica && time.Since(s.at) < leaseLife {
+		if s.replica == replica && time.Since(s.at) < leaseDuration {
 			return s, true
 		}
 	}
@@ -124,19 +124,19 @@ func (r *principalReplicas) last(replica string) (leaseHeartbeat, bool) {
 
 // share is what this principal tells the others.
 func (r *principalReplicas) share() fleetShare {
-	s := r.fleet()
+	s := r.fleetStatus()
 	return fleetShare{s.FleetTotals, s.Settings}
 }
 
 // others sums up what the agents of other principals come to; false: they have not
 // been read yet. One that tells nothing, or has other settings, is being replaced.
 func (r *principalReplicas) others() (reconcile.FleetOthers, bool) {
-	settings := r.fleet().Settings
+	settings := r.fleetStatus().Settings
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all reconcile.FleetOthers
 	for _, s := range r.seen {
-		if s.replica == r.self || time.Since(s.at) >= leaseLife {
+		if s.replica == r.self || time.Since(s.at) >= leaseDuration {
 			continue
 		}
 		var share fleetShare
@@ -190,13 +190,13 @@ func (r *principalReplicas) renew(ctx context.Context) error {
 		return fmt.Errorf("write down the totals of agents: %w", err)
 	}
 	annotations[fleetAnnotation] = string(share)
-	if r.at != "" {
-		annotations[addressAnnotation] = r.at
+	if r.selfAddress != "" {
+		annotations[addressAnnotation] = r.selfAddress
 	}
 	_, err = r.client.Apply(ctx, ref, secretManager, map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
 		"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace, "labels": map[string]string{replicaLabel: "principal"},
 			"annotations": annotations},
-		"spec": map[string]any{"holderIdentity": r.self, "leaseDurationSeconds": int(leaseLife.Seconds()), "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}})
+		"spec": map[string]any{"holderIdentity": r.self, "leaseDurationSeconds": int(leaseDuration.Seconds()), "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}})
 	if err != nil {
 		return fmt.Errorf("renew Lease %s: %w", ref.Name, err)
 	}

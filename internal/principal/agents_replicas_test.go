@@ -21,7 +21,7 @@ func TestAPrincipalIsGoneWhenItsLeaseIsNotRenewed(t *testing.T) {
 		}
 		give := func(in reconcile.Input) {
 			t.Helper()
-			if err := r.take(t.Context(), in); err != nil {
+			if err := r.apply(t.Context(), in); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -68,7 +68,7 @@ func TestWhatOtherPrincipalsHaveIsSummedUp(t *testing.T) {
 		}
 		give := func(objects ...*kind.Object) {
 			t.Helper()
-			if err := r.take(t.Context(), reconcile.List{Resource: kube.Leases, Objects: objects}); err != nil {
+			if err := r.apply(t.Context(), reconcile.List{Resource: kube.Leases, Objects: objects}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -83,7 +83,7 @@ func TestWhatOtherPrincipalsHaveIsSummedUp(t *testing.T) {
 		is("one has other settings", reconcile.FleetOthers{FleetTotals: reconcile.FleetTotals{Compared: 5, Opening: 2, Affected: 3, Items: 7}, Differ: true}, true)
 		give(lease("here", mine), lease("b", ""))
 		is("one is of an older release", reconcile.FleetOthers{Differ: true}, true)
-		time.Sleep(leaseLife)
+		time.Sleep(leaseDuration)
 		is("they are gone", reconcile.FleetOthers{}, true)
 	})
 }

@@ -23,10 +23,10 @@ func (k *agentReconciler) revoke(ctx context.Context, rec agentRecord) error {
 	if err != nil {
 		return err
 	}
-	if its, err := k.isThere(ctx, rec); err != nil || !its {
+	if its, err := k.sameAgentExists(ctx, rec); err != nil || !its {
 		return err
 	}
-	return k.lists.add(ctx, rec.Name, revoked, time.Now())
+	return k.blocklists.add(ctx, rec.Name, revoked, time.Now())
 }
 
 // certificatesOf lists by fingerprint when the certificates expire that are an
@@ -39,7 +39,7 @@ func (k *agentReconciler) certificatesOf(ctx context.Context, rec agentRecord) (
 			all[c.Fingerprint] = c.Expires.Time
 		}
 	}
-	for _, entry := range issuedTo(rec.Annotations, time.Now()) {
+	for _, entry := range validIssued(rec.Annotations, time.Now()) {
 		fingerprint, expiry, _ := strings.Cut(entry, "/")
 		all[fingerprint], _ = time.Parse(time.RFC3339, expiry)
 	}
@@ -48,26 +48,26 @@ func (k *agentReconciler) certificatesOf(ctx context.Context, rec agentRecord) (
 			all[fingerprint] = expires
 		}
 	}
-	for _, name := range k.secretsOf(rec.Name) {
+	for _, name := range k.secretNames(rec.Name) {
 		there, err := k.client.Get(ctx, kind.Ref{Resource: kind.Secrets, Namespace: k.namespace, Name: name})
 		if err != nil {
 			return nil, fmt.Errorf("read Secret %s: %w", name, err)
 		}
 		// That of somebody else's Secret is theirs, and the Secret stays.
-		if there == nil || there.Label(agentLabel) != rec.Name || !readSecret(there).made() {
+		if there == nil || there.Label(agentLabel) != rec.Name || !readSecret(there).createdByPrincipal() {
 			continue
 		}
-		if fingerprint, expires, ok := accessOf(rec.Name, secretValue(there, "config")); ok {
+		if fingerprint, expires, ok := accessCertificate(rec.Name, secretValue(there, "config")); ok {
 			all[fingerprint] = expires
 		}
 	}
 	return all, nil
 }
 
-// accessOf finds in the config of a cluster Secret the certificate that was issued
+// accessCertificate finds in the config of a cluster Secret the certificate that was issued
 // for this agent alone. One that comes with a token is shared by all.
-func accessOf(agent string, config []byte) (fingerprint string, expires time.Time, ok bool) {
-	var has access
+func accessCertificate(agent string, config []byte) (fingerprint string, expires time.Time, ok bool) {
+	var has clusterAccess
 	if json.Unmarshal(config, &has) != nil || rawjson.Text(config, "bearerToken") != "" {
 		return "", time.Time{}, false
 	}
@@ -80,7 +80,7 @@ func accessOf(agent string, config []byte) (fingerprint string, expires time.Tim
 
 // What an entry of ours says: these words, and when the certificate expires.
 const (
-	entryBegins  = "agent "
+	entryPrefix  = "agent "
 	entryDeleted = " was deleted on "
 	entryExpires = "; the certificate expires on "
 )
@@ -96,13 +96,13 @@ func blocklistPatch(listed map[string]string, agent string, revoked map[string]t
 		if _, there := listed[fingerprint]; there {
 			continue
 		}
-		note := fmt.Sprintf(entryBegins+"%s"+entryDeleted+"%s", agent, now.UTC().Format(time.RFC3339))
+		note := fmt.Sprintf(entryPrefix+"%s"+entryDeleted+"%s", agent, now.UTC().Format(time.RFC3339))
 		if !expires.IsZero() {
 			note += entryExpires + expires.UTC().Format(time.RFC3339)
 		}
 		data[fingerprint] = note
 	}
-	data[endedPrefix+agent] = fmt.Sprintf(entryBegins+"%s"+entryDeleted+"%s"+entryExpires+"%s", agent,
+	data[deletedAgentPrefix+agent] = fmt.Sprintf(entryPrefix+"%s"+entryDeleted+"%s"+entryExpires+"%s", agent,
 		now.UTC().Format(time.RFC3339), now.Add(pki.ProxyClientLife).UTC().Format(time.RFC3339))
 	return data
 }
@@ -112,28 +112,28 @@ func blocklistPatch(listed map[string]string, agent string, revoked map[string]t
 func expired(listed map[string]string, now time.Time) map[string]any {
 	data := map[string]any{}
 	for fingerprint, note := range listed {
-		if entryIsOver(note, now) {
+		if entryExpired(note, now) {
 			data[fingerprint] = nil
 		}
 	}
 	return data
 }
 
-// endedPrefix begins the entry for all certificates by which Argo CD and people
+// deletedAgentPrefix begins the entry for all certificates by which Argo CD and people
 // reach an agent's cluster, and which were issued before it was deleted: nobody
 // has a list of them, and they must not open the cluster of a next agent that has
 // the name.
-const endedPrefix = "proxy-clients."
+const deletedAgentPrefix = "proxy-clients."
 
-// endedAgents takes such entries out of the list, and tells until when
+// deletedAgents takes such entries out of the list, and tells until when
 // certificates were issued for an agent that is no more. Those of the last minutes
 // before its end are let pass, because clocks may differ: what Argo CD had then
 // has an entry of its own.
-func endedAgents(listed map[string]string) (map[string]time.Time, error) {
+func deletedAgents(listed map[string]string) (map[string]time.Time, error) {
 	ended := map[string]time.Time{}
 	var broken []error
 	for key, note := range listed {
-		agent, ok := strings.CutPrefix(key, endedPrefix)
+		agent, ok := strings.CutPrefix(key, deletedAgentPrefix)
 		if !ok {
 			continue
 		}
@@ -157,9 +157,9 @@ func deletedAt(note string) time.Time {
 	return at
 }
 
-func entryIsOver(note string, now time.Time) bool {
+func entryExpired(note string, now time.Time) bool {
 	words, expiry, ours := strings.Cut(note, entryExpires)
-	if !ours || !strings.HasPrefix(words, entryBegins) {
+	if !ours || !strings.HasPrefix(words, entryPrefix) {
 		return false
 	}
 	expires, err := time.Parse(time.RFC3339, expiry)

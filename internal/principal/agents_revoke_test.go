@@ -28,7 +28,7 @@ func TestTheListOfRevokedCertificatesDoesNotGrowForEver(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	deleted := func(revoked map[string]time.Time, listed map[string]string, at time.Time) map[string]any {
 		patch := blocklistPatch(listed, "w1", revoked, at)
-		if note, ok := patch["proxy-clients.w1"].(string); !ok || entryIsOver(note, at.Add(pki.ProxyClientLife)) || !entryIsOver(note, at.Add(pki.ProxyClientLife+25*time.Hour)) {
+		if note, ok := patch["proxy-clients.w1"].(string); !ok || entryExpired(note, at.Add(pki.ProxyClientLife)) || !entryExpired(note, at.Add(pki.ProxyClientLife+25*time.Hour)) {
 			t.Errorf("the entry for whatever else was issued: %q", note)
 		}
 		delete(patch, "proxy-clients.w1")
@@ -62,11 +62,11 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 	// config is that of a cluster Secret, with a certificate of this fingerprint.
 	config := func(agent, token string) (config []byte, fingerprint string) {
 		t.Helper()
-		issued, err := b.hub.ProxyClient(t.Context(), agent)
+		issued, err := b.manager.ProxyClient(t.Context(), agent)
 		if err != nil {
 			t.Fatal(err)
 		}
-		config, err = json.Marshal(map[string]any{"bearerToken": token, "tlsClientConfig": accessTLS{Cert: issued.Cert, Key: issued.Key, CA: issued.Bundle}})
+		config, err = json.Marshal(map[string]any{"bearerToken": token, "tlsClientConfig": clusterAccessTLS{Cert: issued.Cert, Key: issued.Key, CA: issued.Bundle}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 	} {
 		annotations := map[string]string{}
 		if test.made {
-			annotations[madeAnnotation] = "principal"
+			annotations[createdByAnnotation] = "principal"
 		}
 		stored := parsed(t, map[string]any{"metadata": map[string]any{"name": "cluster-w1", "namespace": "argocd", "resourceVersion": "3",
 			"labels": map[string]string{agentLabel: "w1"}, "annotations": annotations}, "data": map[string][]byte{"config": test.config}})
@@ -115,7 +115,7 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 				_, _ = w.Write(stored.Raw())
 			}
 		}, stored)
-		k.lists.take(true, reconcile.Observed{Object: listObject(t, blocklist, map[string]string{"old": "agent w0 was deleted on x" + entryExpires + "2020-01-01T00:00:00Z"})})
+		k.blocklists.apply(true, reconcile.Observed{Object: listObject(t, blocklist, map[string]string{"old": "agent w0 was deleted on x" + entryExpires + "2020-01-01T00:00:00Z"})})
 		k.certificates = func(string) map[string]time.Time { return map[string]time.Time{connected: until, issued: {}} }
 		if err := k.revoke(t.Context(), rec); err != nil {
 			t.Fatal(err)
@@ -151,8 +151,8 @@ func TestWhatReachedADeletedAgentsClusterDoesNotReachTheNextOne(t *testing.T) {
 	p.cfg.Revocations = &identity.Revocations{}
 	reaches := func(name string, at time.Time) error {
 		t.Helper()
-		b.hub.Now = func() time.Time { return at }
-		issued, err := b.hub.ProxyClient(t.Context(), name)
+		b.manager.Now = func() time.Time { return at }
+		issued, err := b.manager.ProxyClient(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func TestWhatReachedADeletedAgentsClusterDoesNotReachTheNextOne(t *testing.T) {
 	for key, note := range blocklistPatch(listed, "w1", nil, deleted) {
 		listed[key], _ = note.(string)
 	}
-	before, err := endedAgents(listed)
+	before, err := deletedAgents(listed)
 	if err != nil || len(listed) != 1 {
 		t.Errorf("left of the list is %q, %v", listed, err)
 	}
@@ -184,7 +184,7 @@ func TestWhatReachedADeletedAgentsClusterDoesNotReachTheNextOne(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := endedAgents(map[string]string{"proxy-clients.w1": "x"}); err == nil {
+	if _, err := deletedAgents(map[string]string{"proxy-clients.w1": "x"}); err == nil {
 		t.Error("an entry that says nothing was accepted")
 	}
 }
@@ -201,14 +201,14 @@ func pretendKeeper(t *testing.T, api http.HandlerFunc, secret *kind.Object) *age
 	}
 	d := newDesk(t)
 	d.seeSecret(secret)
-	return &agentReconciler{registry: d.registry, client: client, namespace: "argocd", lists: readLists(client), log: d.log}
+	return &agentReconciler{registry: d.registry, client: client, namespace: "argocd", blocklists: readLists(client), log: d.log}
 }
 
 // readLists are lists of revoked certificates that were read, and are empty.
 func readLists(client *kube.Client) *blocklists {
 	b := newBlocklists(client, "argocd", func(map[string]string) {})
-	b.take(true, reconcile.List{Resource: kind.ConfigMaps})
-	b.take(false, reconcile.List{Resource: kind.ConfigMaps})
+	b.apply(true, reconcile.List{Resource: kind.ConfigMaps})
+	b.apply(false, reconcile.List{Resource: kind.ConfigMaps})
 	return b
 }
 

@@ -29,10 +29,10 @@ type desiredSecret struct {
 	Annotations map[string]string
 }
 
-// wanted tells it for a Secret that the principal has made, or makes, or for one
+// newDesiredSecret tells it for a Secret that the principal has made, or makes, or for one
 // of somebody else's: that must not get the mark by which it would be ours, and
 // go with the Agent.
-func wanted(rec agentRecord, server string, made bool) desiredSecret {
+func newDesiredSecret(rec agentRecord, server string, made bool) desiredSecret {
 	w := desiredSecret{Agent: rec.Name, Server: server, Labels: maps.Clone(rec.Spec.Cluster.Labels), Annotations: maps.Clone(rec.Spec.Cluster.Annotations)}
 	if w.Labels == nil {
 		w.Labels = map[string]string{}
@@ -60,14 +60,14 @@ func (w desiredSecret) hash() (string, error) {
 	return hashOf(b), nil
 }
 
-// is reports whether a Secret is as it should be.
-func (w desiredSecret) is(s clusterSecret) bool {
+// matches reports whether a Secret is as it should be.
+func (w desiredSecret) matches(s clusterSecret) bool {
 	hash, err := w.hash()
-	return err == nil && s.annotations[derivedAnnotation] == hash && contains(s.labels, w.Labels) && contains(s.annotations, w.Annotations) &&
+	return err == nil && s.annotations[derivedAnnotation] == hash && containsAll(s.labels, w.Labels) && containsAll(s.annotations, w.Annotations) &&
 		s.cluster == w.Agent && s.server == w.Server && s.config != ""
 }
 
-func contains(all, some map[string]string) bool {
+func containsAll(all, some map[string]string) bool {
 	for key, value := range some {
 		if got, ok := all[key]; !ok || got != value {
 			return false
@@ -85,8 +85,8 @@ func (w desiredSecret) manifest(namespace, name string, there *kind.Object, conf
 	}
 	annotations := maps.Clone(w.Annotations)
 	annotations[derivedAnnotation] = hash
-	if there == nil || readSecret(there).made() {
-		annotations[madeAnnotation] = "principal"
+	if there == nil || readSecret(there).createdByPrincipal() {
+		annotations[createdByAnnotation] = "principal"
 	}
 	metadata := map[string]any{"name": name, "namespace": namespace, "labels": w.Labels, "annotations": annotations}
 	if there != nil {
@@ -110,7 +110,7 @@ func (w desiredSecret) manifestWithBackup(namespace string, rec agentRecord, the
 	metadata, _ := manifest["metadata"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]string)
 	delete(annotations, derivedAnnotation)
-	annotations[keepsakeAnnotation] = string(said)
+	annotations[backupAnnotation] = string(said)
 	return manifest, nil
 }
 

@@ -35,7 +35,7 @@ func TestASecretIsWrittenOnlyWhenSomethingIsNotAsItShouldBe(t *testing.T) {
 	rec := agentRecord{Agent: agent("a", 1, "managed", func(a *v1alpha1.Agent) {
 		a.Spec.Cluster = v1alpha1.ClusterSecret{Labels: map[string]string{"env": "prod"}, Annotations: map[string]string{"note": "x"}}
 	})}
-	w := wanted(rec, "https://proxy?agentName=a", true)
+	w := newDesiredSecret(rec, "https://proxy?agentName=a", true)
 	manifest, err := w.manifest("argocd", "cluster-a", nil, []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -56,13 +56,13 @@ func TestASecretIsWrittenOnlyWhenSomethingIsNotAsItShouldBe(t *testing.T) {
 		{"with another server", func(_, _ map[string]string, d map[string][]byte) { d["server"] = []byte("https://x") }, false},
 		{"with another name", func(_, _ map[string]string, d map[string][]byte) { d["name"] = []byte("x") }, false},
 	} {
-		if got := w.is(stored(t, manifest, c.change)); got != c.right {
+		if got := w.matches(stored(t, manifest, c.change)); got != c.right {
 			t.Errorf("%s: right %v, want %v", c.what, got, c.right)
 		}
 	}
 	// What is not wanted any more is not right, though everything wanted is there.
 	rec.Spec.Cluster.Labels = nil
-	if wanted(rec, "https://proxy?agentName=a", true).is(stored(t, manifest, func(_, _ map[string]string, _ map[string][]byte) {})) {
+	if newDesiredSecret(rec, "https://proxy?agentName=a", true).matches(stored(t, manifest, func(_, _ map[string]string, _ map[string][]byte) {})) {
 		t.Error("a label that was taken out of the Agent stays")
 	}
 }
@@ -72,14 +72,14 @@ func TestASecretRemembersAnAgentWhoseDefinitionIsGone(t *testing.T) {
 		a.Spec.Cluster.Labels = map[string]string{"env": "prod"}
 		a.Spec.Suspended = true
 	})}
-	w := wanted(rec, "https://proxy?agentName=a", true)
+	w := newDesiredSecret(rec, "https://proxy?agentName=a", true)
 	manifest, err := w.manifestWithBackup("argocd", rec, secret(t, "cluster-a", "a", 1, "made-by", "principal"), []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := stored(t, manifest, func(_, _ map[string]string, _ map[string][]byte) {})
 	a, err := s.toAgent("argocd")
-	if err != nil || s.derived() || !s.made() || a.Name != "a" || a.Spec.Mode != "autonomous" || a.Spec.Namespace != "there" || a.Spec.Cluster.Labels["env"] != "prod" || !a.Spec.Suspended || a.Status.ClusterUID != "u1" {
+	if err != nil || s.derived() || !s.createdByPrincipal() || a.Name != "a" || a.Spec.Mode != "autonomous" || a.Spec.Namespace != "there" || a.Spec.Cluster.Labels["env"] != "prod" || !a.Spec.Suspended || a.Status.ClusterUID != "u1" {
 		t.Errorf("%+v, %v", a, err)
 	}
 }
@@ -89,7 +89,7 @@ func TestUsersCanNotMakeASecretAnotherAgents(t *testing.T) {
 		a.Spec.Cluster = v1alpha1.ClusterSecret{Labels: map[string]string{agentLabel: "b", "argocd.argoproj.io/secret-type": "repository"},
 			Annotations: map[string]string{"argocd.argoproj.io/skip-reconcile": "false"}}
 	})}
-	w := wanted(rec, "x", true)
+	w := newDesiredSecret(rec, "x", true)
 	if w.Labels[agentLabel] != "a" || w.Labels["argocd.argoproj.io/secret-type"] != "cluster" || w.Annotations["argocd.argoproj.io/skip-reconcile"] != "true" {
 		t.Errorf("%+v", w)
 	}
@@ -111,13 +111,13 @@ func TestAUsersSecretDoesNotBecomeOursByALabel(t *testing.T) {
 	}{
 		"a new one":                    {agent: selfRegistered, made: true},
 		"a new one of another's Agent": {},
-		"one that we made":             {agent: selfRegistered, there: clusterSecret{name: "x", annotations: map[string]string{madeAnnotation: "principal"}}, made: true},
+		"one that we made":             {agent: selfRegistered, there: clusterSecret{name: "x", annotations: map[string]string{createdByAnnotation: "principal"}}, made: true},
 		"one from before":              {agent: selfRegistered, there: clusterSecret{name: "x", labels: selfRegistered}, made: true},
 		"a user's":                     {agent: selfRegistered, there: clusterSecret{name: "x"}},
 		"a user's, by declaration":     {declared: selfRegistered, there: clusterSecret{name: "x"}},
 	} {
 		rec := agentRecord{Agent: agent("a", 1, "managed", func(a *v1alpha1.Agent) { a.Labels, a.Spec.Cluster.Labels = test.agent, test.declared })}
-		if _, marked := k.wanted(rec, test.there).Labels[selfRegisteredLabel]; marked != test.made {
+		if _, marked := k.desiredSecret(rec, test.there).Labels[selfRegisteredLabel]; marked != test.made {
 			t.Errorf("%s: marked as ours: %v", title, marked)
 		}
 	}
@@ -150,8 +150,8 @@ func TestAnAgentDoesNotTakeAnothersSecret(t *testing.T) {
 func TestASecretFromBeforeBecomesAnAgent(t *testing.T) {
 	s := readSecret(secret(t, "cluster-a", "a", 1, "mode", "autonomous", "hub-namespace", "there", "cluster-uid", "u1", "seen-store", "u1/77"))
 	a, err := s.toAgent("argocd")
-	if err != nil || s.derived() || s.made() {
-		t.Fatalf("%v, derived %v, made %v", err, s.derived(), s.made())
+	if err != nil || s.derived() || s.createdByPrincipal() {
+		t.Fatalf("%v, derived %v, made %v", err, s.derived(), s.createdByPrincipal())
 	}
 	if a.Name != "a" || a.Namespace != "argocd" || a.Spec.Mode != "autonomous" || a.Spec.Namespace != "there" || a.Status.ClusterUID != "u1" ||
 		*a.Status.Store != (v1alpha1.Store{UID: "u1", Revision: 77}) {

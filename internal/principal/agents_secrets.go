@@ -9,9 +9,9 @@ import (
 
 // This file is what the registry knows of cluster Secrets.
 
-// seenSecret takes a cluster Secret likewise.
-func (r *registry) seenSecret(o *kind.Object) error {
-	return r.change(func() []string { return r.putSecret(o) })
+// updateSecret takes a cluster Secret likewise.
+func (r *registry) updateSecret(o *kind.Object) error {
+	return r.applyChange(func() []string { return r.putSecret(o) })
 }
 
 func (r *registry) putSecret(o *kind.Object) (touched []string) {
@@ -43,9 +43,9 @@ func (r *registry) dropSecret(name string, revision uint64) []string {
 	return []string{s.agent}
 }
 
-// chosen returns the Secret of an agent. Of several the one with the usual name
+// preferredSecret returns the Secret of an agent. Of several the one with the usual name
 // counts, else the first: every replica chooses the same. Under mu.
-func (r *registry) chosen(agent string) (best clusterSecret, ok bool) {
+func (r *registry) preferredSecret(agent string) (best clusterSecret, ok bool) {
 	for name := range r.secretsOf[agent] {
 		if !ok || name == defaultSecretName(agent) || best.name != defaultSecretName(agent) && name < best.name {
 			best, ok = r.secrets[name], true

@@ -42,14 +42,14 @@ type sessionState struct {
 // statusInputs is everything that goes into a status.
 type statusInputs struct {
 	rec     agentRecord
-	inForce bool
-	refusal string // why what is declared is not in force
-	trouble string // what is wrong with the cluster Secret, or holds the agent's end up
-	moans   string // what the agent says is wrong with its API server
-	barred  string
-	seat    *sessionState // nil: the agent has not been here
+	active bool
+	invalid string // why what is declared is not in force
+	secretError string // what is wrong with the cluster Secret, or holds the agent's end up
+	writeOutage   string // what the agent says is wrong with its API server
+	denyReason  string
+	session    *sessionState // nil: the agent has not been here
 	replica string        // this one
-	gone    bool          // the replica that had the agent is no more
+	principalLost    bool          // the replica that had the agent is no more
 	confirm func(id string) string
 	now     time.Time
 
@@ -61,27 +61,27 @@ type statusInputs struct {
 // what it has written stays.
 func (v statusInputs) status() v1alpha1.Status {
 	old := v.rec.Status
-	s := *copyOf(&old)
+	s := *cloneStatus(&old)
 	s.ObservedGeneration = v.rec.Generation
-	v.registered(&s)
-	theirs := old.Connected && !v.gone && (old.Principal != v.replica || v.seat == nil)
+	v.registeredCondition(&s)
+	theirs := old.Connected && !v.principalLost && (old.Principal != v.replica || v.session == nil)
 	switch {
-	case v.seat == nil && theirs:
+	case v.session == nil && theirs:
 		return s
-	case v.seat == nil && old.Connected:
-		v.away(&s, "Lost", "the principal that it was connected with has ended")
-	case v.seat == nil:
-		if v.barred != "" || meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionConnected) == nil {
-			v.away(&s, "NotConnected", "it has not connected yet")
+	case v.session == nil && old.Connected:
+		v.disconnected(&s, "PrincipalLost", "The principal that held the session has ended.")
+	case v.session == nil:
+		if v.denyReason != "" || meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionConnected) == nil {
+			v.disconnected(&s, "NotConnected", "it has not connected yet")
 		}
-	case v.seat.superseded(old.Session) && old.Principal != v.replica && (theirs || v.seat.open):
+	case v.session.superseded(old.Session) && old.Principal != v.replica && (theirs || v.session.open):
 		return s // that one knows better
-	case v.seat.open:
+	case v.session.open:
 		v.connected(&s)
-	case old.Connected && theirs && !v.seat.is(old.Session):
+	case old.Connected && theirs && !v.session.is(old.Session):
 		return s // it was refused here, and is connected there
 	default:
-		v.away(&s, string(cmp.Or(v.seat.code, "Disconnected")), cmp.Or(v.seat.reason, "it ended the connection"))
+		v.disconnected(&s, string(cmp.Or(v.session.code, "Disconnected")), cmp.Or(v.session.reason, "it ended the connection"))
 	}
 	return s
 }
@@ -111,29 +111,29 @@ func skewOf(hello engine.Hello, now time.Time) *int64 {
 	return &seconds
 }
 
-// reasonRefused is why an Agent is not registered that is wrong, or at odds with
+// reasonInvalid is why an Agent is not registered that is wrong, or at odds with
 // another.
-const reasonRefused = "Refused"
+const reasonInvalid = "Invalid"
 
-// registered reports whether what is declared is in force.
-func (v statusInputs) registered(s *v1alpha1.Status) {
+// registeredCondition reports whether what is declared is in force.
+func (v statusInputs) registeredCondition(s *v1alpha1.Status) {
 	switch {
-	case v.trouble != "" && v.rec.DeletionTimestamp != nil:
-		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "NotRevoked", v.trouble)
-	case v.refusal != "":
-		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, reasonRefused, v.refusal)
-	case v.trouble != "":
-		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "ClusterSecret", v.trouble)
-	case !v.inForce:
-		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "NotClaimed", "its mode will be what the agent says when it first connects; set spec.mode to decide before")
+	case v.secretError != "" && v.rec.DeletionTimestamp != nil:
+		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "RevocationFailed", v.secretError)
+	case v.invalid != "":
+		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, reasonInvalid, v.invalid)
+	case v.secretError != "":
+		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "ClusterSecretError", v.secretError)
+	case !v.active:
+		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "ModeNotSet", "spec.mode is not set. The mode of the agent's first connection will be recorded.")
 	default:
-		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionTrue, "InForce", "the agent is known as declared")
+		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionTrue, "Accepted", "Registration accepted.")
 	}
 }
 
 // connected describes a session that is here.
 func (v statusInputs) connected(s *v1alpha1.Status) {
-	t := v.seat
+	t := v.session
 	if !s.Connected || s.Since == nil || s.Principal != v.replica || !t.is(s.Session) {
 		s.Since = timeOf(t.since)
 	}
@@ -146,24 +146,24 @@ func (v statusInputs) connected(s *v1alpha1.Status) {
 	}
 	v.condition(s, v1alpha1.ConditionConnected, metav1.ConditionTrue, "Connected", "the agent is connected")
 	if t.engine != nil {
-		v.synced(s, *t.engine)
+		v.syncedCondition(s, *t.engine)
 	}
-	v.writable(s)
+	v.writableCondition(s)
 }
 
-// writable reports whether the agent's API server takes writes. Of agents that never
+// writableCondition reports whether the agent's API server takes writes. Of agents that never
 // had trouble, nothing is said.
-func (v statusInputs) writable(s *v1alpha1.Status) {
+func (v statusInputs) writableCondition(s *v1alpha1.Status) {
 	switch {
-	case v.moans != "":
-		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionFalse, "Refused", sanitizeAgentText(v.moans))
+	case v.writeOutage != "":
+		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionFalse, "WritesFailing", sanitizeAgentText(v.writeOutage))
 	case meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWritable) != nil:
-		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionTrue, "Taken", "the agent's API server takes writes")
+		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionTrue, "WritesAccepted", "The agent's API server accepts writes.")
 	}
 }
 
-// synced tells how equal the two sides are.
-func (v statusInputs) synced(s *v1alpha1.Status, e engine.Status) {
+// syncedCondition tells how equal the two sides are.
+func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 	s.Protocol = strconv.Itoa(e.Protocol)
 	v.store(s, e)
 	s.Applications, s.Diverged, s.OldestUnacked = 0, 0, nil
@@ -197,9 +197,9 @@ func (v statusInputs) synced(s *v1alpha1.Status, e engine.Status) {
 	case !all:
 		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "Comparing", "hub and agent have not been compared completely in this session")
 	default:
-		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionTrue, "Equal", "hub and agent have the same")
+		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionTrue, "InSync", "Hub and agent are in sync.")
 	}
-	v.held(s, e)
+	v.holdCondition(s, e)
 }
 
 // store records how far the agent's store has been seen, and whether it is
@@ -214,12 +214,12 @@ func (v statusInputs) store(s *v1alpha1.Status, e engine.Status) {
 // sanitizeAgentText keeps what an agent says from being taken, by people or programs, for
 // our own words on how to confirm something: argocd-agentctl finds those in any
 // condition.
-func sanitizeAgentText(s string) string { return noCommand.Replace(oneLine(s)) }
+func sanitizeAgentText(s string) string { return confirmText.Replace(oneLine(s)) }
 
-var noCommand = strings.NewReplacer("to confirm", "…", v1alpha1.ConfirmAnnotation, "…")
+var confirmText = strings.NewReplacer("to confirm", "…", v1alpha1.ConfirmAnnotation, "…")
 
-// held tells what waits for a person's word, and how to give it.
-func (v statusInputs) held(s *v1alpha1.Status, e engine.Status) {
+// holdCondition tells what waits for a person's word, and how to give it.
+func (v statusInputs) holdCondition(s *v1alpha1.Status, e engine.Status) {
 	var what []string
 	add := func(id, reason string) {
 		if id != "" {
@@ -251,14 +251,14 @@ func (v statusInputs) held(s *v1alpha1.Status, e engine.Status) {
 		return
 	}
 	if len(what) == 0 {
-		v.condition(s, v1alpha1.ConditionHeld, metav1.ConditionFalse, "Nothing", "nothing waits for a confirmation")
+		v.condition(s, v1alpha1.ConditionHeld, metav1.ConditionFalse, "NoHold", "No deletion is held.")
 		return
 	}
-	v.condition(s, v1alpha1.ConditionHeld, metav1.ConditionTrue, "WaitsForConfirmation", strings.Join(what, "\n"))
+	v.condition(s, v1alpha1.ConditionHeld, metav1.ConditionTrue, "ConfirmationRequired", strings.Join(what, "\n"))
 }
 
-// away describes an agent that is not connected. What was known of it stays.
-func (v statusInputs) away(s *v1alpha1.Status, reason, message string) {
+// disconnected describes an agent that is not connected. What was known of it stays.
+func (v statusInputs) disconnected(s *v1alpha1.Status, reason, message string) {
 	switch {
 	case v.rec.DeletionTimestamp != nil:
 		reason = "Deleted"
@@ -267,17 +267,17 @@ func (v statusInputs) away(s *v1alpha1.Status, reason, message string) {
 	case v.rec.Spec.Suspended:
 		reason = "Suspended"
 	}
-	if s.Connected || s.Since == nil && v.seat != nil {
+	if s.Connected || s.Since == nil && v.session != nil {
 		s.Since = timeOf(v.now)
-		if v.seat != nil && v.seat.is(s.Session) {
-			s.Since = timeOf(v.seat.since)
+		if v.session != nil && v.session.is(s.Session) {
+			s.Since = timeOf(v.session.since)
 		}
 	}
-	if v.seat != nil && v.seat.engine != nil && !v.seat.superseded(s.Session) {
-		v.store(s, *v.seat.engine)
+	if v.session != nil && v.session.engine != nil && !v.session.superseded(s.Session) {
+		v.store(s, *v.session.engine)
 	}
 	s.Connected, s.OldestUnacked = false, nil
-	v.condition(s, v1alpha1.ConditionConnected, metav1.ConditionFalse, conditionReason(reason), cmp.Or(v.barred, message))
+	v.condition(s, v1alpha1.ConditionConnected, metav1.ConditionFalse, conditionReason(reason), cmp.Or(v.denyReason, message))
 	v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "NotConnected", "the agent is not connected")
 	if meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWritable) != nil {
 		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionUnknown, "NotConnected", "the agent is not connected")
@@ -369,7 +369,7 @@ func statusPatch(s v1alpha1.Status, only ...string) map[string]any {
 	return out
 }
 
-func copyOf(s *v1alpha1.Status) *v1alpha1.Status {
+func cloneStatus(s *v1alpha1.Status) *v1alpha1.Status {
 	out := *s
 	out.Conditions = slices.Clone(s.Conditions)
 	return &out

@@ -29,7 +29,7 @@ func look(t *testing.T, stored v1alpha1.Status, seat *sessionState) statusInputs
 	if err := json.Unmarshal(b, &rec.Status); err != nil {
 		t.Fatal(err)
 	}
-	return statusInputs{rec: rec, inForce: true, seat: seat, replica: "here", confirm: func(id string) string { return "confirm " + id }, now: time.Unix(2000, 5)}
+	return statusInputs{rec: rec, active: true, session: seat, replica: "here", confirm: func(id string) string { return "confirm " + id }, now: time.Unix(2000, 5)}
 }
 
 func openSeat(attempt uint64) *sessionState {
@@ -103,9 +103,9 @@ func TestWhatIsHeldIsToldWithHowToConfirmIt(t *testing.T) {
 func TestAnAgentDoesNotSayWhatIsToBeConfirmed(t *testing.T) {
 	evil := "x\n; to confirm: kubectl annotate " + v1alpha1.ConfirmAnnotation + "=evil"
 	moans := look(t, v1alpha1.Status{}, openSeat(1))
-	moans.moans = evil
+	moans.writeOutage = evil
 	writable := meta.FindStatusCondition(moans.status().Conditions, v1alpha1.ConditionWritable)
-	p := &principal{reporter: &statusWriter{namespace: "argocd"}, sessions: &sessions{ends: map[string]string{"b": evil}}}
+	p := &principal{status: &statusWriter{namespace: "argocd"}, sessions: &sessions{endReasons: map[string]string{"b": evil}}}
 	for what, said := range map[string]string{
 		"a complaint":                   writable.Message,
 		"a goodbye":                     p.message(reconcile.Report{Agent: "a", Fact: engine.Event{Event: engine.Closed, Message: evil}}),
@@ -172,7 +172,7 @@ func TestTheEndOfASessionIsTold(t *testing.T) {
 	is(t, s, v1alpha1.ConditionConnected, "False", "Unavailable: connection lost")
 	is(t, s, v1alpha1.ConditionSynced, "Unknown")
 	v := look(t, s, closed)
-	v.rec.Spec.Suspended, v.barred = true, "this agent is suspended"
+	v.rec.Spec.Suspended, v.denyReason = true, "this agent is suspended"
 	is(t, v.status(), v1alpha1.ConditionConnected, "False", "Suspended: this agent is suspended")
 }
 
@@ -204,11 +204,11 @@ func TestReplicasDoNotFightOverAStatus(t *testing.T) {
 	}
 	// One that is no more cannot object.
 	v := look(t, theirs, nil)
-	v.gone = true
+	v.principalLost = true
 	if got := v.status(); got.Connected || got.Since.Unix() != 2000 {
 		t.Errorf("%+v", got)
 	}
-	is(t, v.status(), v1alpha1.ConditionConnected, "False", "Lost")
+	is(t, v.status(), v1alpha1.ConditionConnected, "False", "PrincipalLost")
 	// After a restart under the same name, agents are given time to come back.
 	mine := look(t, v1alpha1.Status{}, openSeat(2)).status()
 	if got := look(t, mine, nil).status(); !sameStatus(got, mine) {
@@ -220,10 +220,10 @@ func TestStatus_ReportsRefusalReason(t *testing.T) {
 	v := look(t, v1alpha1.Status{}, &sessionState{code: engine.WrongCluster, reason: "another cluster; confirm it"})
 	is(t, v.status(), v1alpha1.ConditionConnected, "False", "WrongCluster: another cluster; confirm it")
 	v = look(t, v1alpha1.Status{}, nil)
-	v.inForce = false
-	is(t, v.status(), v1alpha1.ConditionRegistered, "False", "NotClaimed")
+	v.active = false
+	is(t, v.status(), v1alpha1.ConditionRegistered, "False", "ModeNotSet")
 	is(t, v.status(), v1alpha1.ConditionConnected, "False", "NotConnected")
-	v.refusal = "its namespace is taken"
+	v.invalid = "its namespace is taken"
 	is(t, v.status(), v1alpha1.ConditionRegistered, "False", "its namespace is taken")
 }
 

@@ -24,9 +24,9 @@ const blocklist = "argocd-agent-tls-blocklist"
 // and have this label. An object has a size that it cannot grow beyond, and who
 // recycles clusters deletes more agents in a certificate's life than fit into one.
 const (
-	moreLabel  = kind.Prefix + "tls-blocklist"
-	moreLists  = 16
-	listedRoom = 512 << 10 // bytes of keys and notes that we fill a list to: half of what an API server takes, the rest is people's
+	pageLabel  = kind.Prefix + "tls-blocklist"
+	maxPages  = 16
+	pageCapacity = 512 << 10 // bytes of keys and notes that we fill a list to: half of what an API server takes, the rest is people's
 )
 
 // blocklists are all of them, as they were last seen. Together they are one set.
@@ -36,10 +36,10 @@ type blocklists struct {
 	changed   func(all map[string]string) // the set has; every call has a map of its own
 	ready     chan struct{}               // closed when all were read once
 
-	telling sync.Mutex // held while others are told, so that they hear changes in their order
+	notifyMu sync.Mutex // held while others are told, so that they hear changes in their order
 	mu      sync.Mutex
-	lists   map[string]blocklistPage
-	read    map[bool]bool // whether the first was, and whether the further ones were
+	pages   map[string]blocklistPage
+	listed    map[bool]bool // whether the first was, and whether the further ones were
 }
 
 type blocklistPage struct {
@@ -48,28 +48,28 @@ type blocklistPage struct {
 }
 
 func newBlocklists(client *kube.Client, namespace string, changed func(map[string]string)) *blocklists {
-	return &blocklists{client: client, namespace: namespace, changed: changed, ready: make(chan struct{}), lists: map[string]blocklistPage{}, read: map[bool]bool{}}
+	return &blocklists{client: client, namespace: namespace, changed: changed, ready: make(chan struct{}), pages: map[string]blocklistPage{}, listed: map[bool]bool{}}
 }
 
 // watches lists what has to be followed, and by what.
 func (b *blocklists) watches() map[kube.Watch]func(context.Context, reconcile.Input) error {
 	sink := func(first bool) func(context.Context, reconcile.Input) error {
 		return func(_ context.Context, in reconcile.Input) error {
-			b.take(first, in)
+			b.apply(first, in)
 			return nil
 		}
 	}
 	return map[kube.Watch]func(context.Context, reconcile.Input) error{
 		{Resource: kind.ConfigMaps, Namespace: b.namespace, Name: blocklist}:     sink(true),
-		{Resource: kind.ConfigMaps, Namespace: b.namespace, Selector: moreLabel}: sink(false),
+		{Resource: kind.ConfigMaps, Namespace: b.namespace, Selector: pageLabel}: sink(false),
 	}
 }
 
-// take hears of the first list, or of further ones.
-func (b *blocklists) take(first bool, in reconcile.Input) {
-	b.telling.Lock()
-	defer b.telling.Unlock()
-	all, complete := b.see(first, in)
+// apply hears of the first list, or of further ones.
+func (b *blocklists) apply(first bool, in reconcile.Input) {
+	b.notifyMu.Lock()
+	defer b.notifyMu.Unlock()
+	all, complete := b.update(first, in)
 	if !complete {
 		return // what is not read yet must not seem to have been taken back
 	}
@@ -81,7 +81,7 @@ func (b *blocklists) take(first bool, in reconcile.Input) {
 	}
 }
 
-func (b *blocklists) see(first bool, in reconcile.Input) (all map[string]string, complete bool) {
+func (b *blocklists) update(first bool, in reconcile.Input) (all map[string]string, complete bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch in := in.(type) {
@@ -91,24 +91,24 @@ func (b *blocklists) see(first bool, in reconcile.Input) (all map[string]string,
 			present[o.Name()] = true
 			b.put(first, o)
 		}
-		maps.DeleteFunc(b.lists, func(name string, _ blocklistPage) bool { return (name == blocklist) == first && !present[name] })
-		b.read[first] = true
+		maps.DeleteFunc(b.pages, func(name string, _ blocklistPage) bool { return (name == blocklist) == first && !present[name] })
+		b.listed[first] = true
 	case reconcile.Observed:
 		b.put(first, in.Object)
 	case reconcile.Deleted:
 		if (in.Ref.Name == blocklist) == first {
-			delete(b.lists, in.Ref.Name)
+			delete(b.pages, in.Ref.Name)
 		}
 	}
 	all = map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(b.lists)) {
-		for key, note := range b.lists[name].data {
+	for _, name := range slices.Sorted(maps.Keys(b.pages)) {
+		for key, note := range b.pages[name].data {
 			if before, twice := all[key]; !twice || deletedAt(note).After(deletedAt(before)) {
 				all[key] = note
 			}
 		}
 	}
-	return all, b.read[true] && b.read[false]
+	return all, b.listed[true] && b.listed[false]
 }
 
 func (b *blocklists) put(first bool, o *kind.Object) {
@@ -122,7 +122,7 @@ func (b *blocklists) put(first bool, o *kind.Object) {
 	for key, note := range list.data {
 		list.size += len(key) + len(note)
 	}
-	b.lists[o.Name()] = list
+	b.pages[o.Name()] = list
 }
 
 // add revokes the certificates of an agent that was deleted: in the first list
@@ -133,7 +133,7 @@ func (b *blocklists) add(ctx context.Context, agent string, revoked map[string]t
 	default:
 		return errors.New("which certificates are revoked has not been read yet from ConfigMap " + blocklist)
 	}
-	for _, name := range listsFor(agent) {
+	for _, name := range pagesFor(agent) {
 		change, there, fits := b.plan(name, agent, revoked, now)
 		if !fits {
 			continue
@@ -145,14 +145,14 @@ func (b *blocklists) add(ctx context.Context, agent string, revoked map[string]t
 		if err != nil {
 			return fmt.Errorf("revoke the certificates of agent %s in ConfigMap %s: %w", agent, name, err)
 		}
-		b.wrote(name, change)
+		b.recordWrite(name, change)
 		return nil
 	}
-	return fmt.Errorf("revoke the certificates of agent %s: %w", agent, errListsFull)
+	return fmt.Errorf("revoke the certificates of agent %s: %w", agent, errBlocklistFull)
 }
 
-var errListsFull = fmt.Errorf("ConfigMap %s and the %d that continue it are full. The Agent stays, and is not let in, until entries expire"+
-	" or somebody removes what is not needed: see `argocd-agentctl blocklist tls list`", blocklist, moreLists)
+var errBlocklistFull = fmt.Errorf("ConfigMap %s and the %d that continue it are full. The Agent stays, and is not let in, until entries expire"+
+	" or somebody removes what is not needed: see `argocd-agentctl blocklist tls list`", blocklist, maxPages)
 
 // revokedNow reports whether a certificate is on a list as they are now, and not as
 // they were last seen: who was deleted a moment ago is gone before that is.
@@ -174,14 +174,14 @@ func (b *blocklists) revokedNow(ctx context.Context, fingerprint string) (bool, 
 	return false, nil
 }
 
-// listsFor tells in which order lists are tried for an agent: most hubs never have
+// pagesFor tells in which order lists are tried for an agent: most hubs never have
 // more than the first, and the others fill evenly.
-func listsFor(agent string) []string {
+func pagesFor(agent string) []string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(agent))
 	names := []string{blocklist}
-	for i := range uint32(moreLists) {
-		names = append(names, fmt.Sprintf("%s-%x", blocklist, (h.Sum32()+i)%moreLists))
+	for i := range uint32(maxPages) {
+		names = append(names, fmt.Sprintf("%s-%x", blocklist, (h.Sum32()+i)%maxPages))
 	}
 	return names
 }
@@ -190,9 +190,9 @@ func listsFor(agent string) []string {
 func (b *blocklists) plan(name, agent string, revoked map[string]time.Time, now time.Time) (change map[string]any, there, fits bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	list, there := b.lists[name]
+	list, there := b.pages[name]
 	change = blocklistPatch(list.data, agent, revoked, now)
-	return change, there, list.size+growth(list.data, change) <= listedRoom
+	return change, there, list.size+growth(list.data, change) <= pageCapacity
 }
 
 func growth(data map[string]string, change map[string]any) (bytes int) {
@@ -213,7 +213,7 @@ func (b *blocklists) write(ctx context.Context, name string, change map[string]a
 	if !there {
 		labels := map[string]string{"app.kubernetes.io/part-of": "argocd-agent"}
 		if name != blocklist {
-			labels[moreLabel] = "continued"
+			labels[pageLabel] = "continued"
 		}
 		_, err := b.client.Create(ctx, ref, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": change,
 			"metadata": map[string]any{"name": name, "namespace": b.namespace, "labels": labels}})
@@ -224,18 +224,18 @@ func (b *blocklists) write(ctx context.Context, name string, change map[string]a
 	}
 	patch := map[string]any{"data": change}
 	if name != blocklist {
-		patch["metadata"] = map[string]any{"labels": map[string]string{moreLabel: "continued"}}
+		patch["metadata"] = map[string]any{"labels": map[string]string{pageLabel: "continued"}}
 	}
 	_, err := b.client.Patch(ctx, ref, patch)
 	return err
 }
 
-// wrote notes what was written, until it is seen: the next one has to know how
+// recordWrite notes what was written, until it is seen: the next one has to know how
 // full a list is.
-func (b *blocklists) wrote(name string, change map[string]any) {
+func (b *blocklists) recordWrite(name string, change map[string]any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	list := b.lists[name]
+	list := b.pages[name]
 	list.size += growth(list.data, change)
 	if list.data == nil {
 		list.data = map[string]string{}
@@ -247,14 +247,14 @@ func (b *blocklists) wrote(name string, change map[string]any) {
 			delete(list.data, key)
 		}
 	}
-	b.lists[name] = list
+	b.pages[name] = list
 }
 
 // prune drops what has expired from all lists: those that nobody adds to as well.
 func (b *blocklists) prune(ctx context.Context, now time.Time) error {
 	b.mu.Lock()
 	over := map[string]map[string]any{}
-	for name, list := range b.lists {
+	for name, list := range b.pages {
 		if change := expired(list.data, now); len(change) > 0 {
 			over[name] = change
 		}

@@ -18,7 +18,7 @@ import (
 func TestAgentsAreDeletedWhileTheListOfRevokedCertificatesIsFull(t *testing.T) {
 	o := newOffice(t)
 	full := map[string]string{}
-	for size := 0; size <= listedRoom; {
+	for size := 0; size <= pageCapacity; {
 		key, note := printOf(fmt.Sprint(len(full))), "agent team-a-cluster was deleted on 2026-01-01T00:00:00Z; the certificate expires on 2999-01-01T00:00:00Z"
 		full[key] = note
 		size += len(key) + len(note)
@@ -42,7 +42,7 @@ func TestAgentsAreDeletedWhileTheListOfRevokedCertificatesIsFull(t *testing.T) {
 		o.goes(name)
 	}
 	deleted("a", printOf("a"))
-	more, err := lists.List(t.Context(), metav1.ListOptions{LabelSelector: moreLabel})
+	more, err := lists.List(t.Context(), metav1.ListOptions{LabelSelector: pageLabel})
 	o.must(err)
 	if len(more.Items) != 1 || more.Items[0].Data[printOf("a")] == "" {
 		t.Fatalf("it is continued by %v", more.Items)

@@ -111,12 +111,12 @@ func (s *shelf) read() {
 	for name, data := range s.maps {
 		if name == blocklist {
 			first = append(first, listObject(s.T, name, data))
-		} else if s.extra[name][moreLabel] != "" {
+		} else if s.extra[name][pageLabel] != "" {
 			more = append(more, listObject(s.T, name, data))
 		}
 	}
-	s.lists.take(true, reconcile.List{Resource: kind.ConfigMaps, Objects: first})
-	s.lists.take(false, reconcile.List{Resource: kind.ConfigMaps, Objects: more})
+	s.lists.apply(true, reconcile.List{Resource: kind.ConfigMaps, Objects: first})
+	s.lists.apply(false, reconcile.List{Resource: kind.ConfigMaps, Objects: more})
 }
 
 func printOf(text string) string { return fmt.Sprintf("%X", sha256.Sum256([]byte(text))) }
@@ -129,7 +129,7 @@ func TestMoreAgentsThanAConfigMapHoldsCanBeDeleted(t *testing.T) {
 	var ended map[string]time.Time
 	s := newShelf(t, func(all map[string]string) {
 		var err error
-		if ended, err = endedAgents(all); err != nil {
+		if ended, err = deletedAgents(all); err != nil {
 			t.Error(err)
 		}
 		if _, err := revocations.Set(slices.Collect(maps.Keys(all))); err != nil {
@@ -153,7 +153,7 @@ func TestMoreAgentsThanAConfigMapHoldsCanBeDeleted(t *testing.T) {
 	entries := 0
 	for name, data := range s.maps {
 		entries += len(data)
-		if size := growth(nil, asChange(data)); size > listedRoom {
+		if size := growth(nil, asChange(data)); size > pageCapacity {
 			t.Errorf("%s has %d bytes", name, size)
 		}
 	}
@@ -183,9 +183,9 @@ func asChange(data map[string]string) map[string]any {
 func TestFullListsOfRevokedCertificatesHoldTheDeletionAndSayWhatToDo(t *testing.T) {
 	s := newShelf(t, func(map[string]string) {})
 	now := time.Now()
-	for _, name := range listsFor("w1") {
-		s.maps[name] = map[string]string{printOf(name): strings.Repeat("x", listedRoom)}
-		s.extra[name] = map[string]string{moreLabel: "x"}
+	for _, name := range pagesFor("w1") {
+		s.maps[name] = map[string]string{printOf(name): strings.Repeat("x", pageCapacity)}
+		s.extra[name] = map[string]string{pageLabel: "x"}
 	}
 	s.read()
 	err := s.lists.add(t.Context(), "w1", map[string]time.Time{printOf("w1"): now.Add(time.Hour)}, now)
@@ -193,8 +193,8 @@ func TestFullListsOfRevokedCertificatesHoldTheDeletionAndSayWhatToDo(t *testing.
 		t.Fatalf("error %v", err)
 	}
 	going := look(t, v1alpha1.Status{}, nil)
-	going.rec.DeletionTimestamp, going.refusal, going.trouble = &metav1.Time{Time: now}, "its Agent is being deleted", err.Error()
-	is(t, going.status(), v1alpha1.ConditionRegistered, "False", "NotRevoked: ", "argocd-agentctl blocklist tls list")
+	going.rec.DeletionTimestamp, going.invalid, going.secretError = &metav1.Time{Time: now}, "its Agent is being deleted", err.Error()
+	is(t, going.status(), v1alpha1.ConditionRegistered, "False", "RevocationFailed: ", "argocd-agentctl blocklist tls list")
 	// What has expired makes room.
 	s.maps[blocklist+"-3"] = map[string]string{printOf("old"): "agent w0 was deleted on x" + entryExpires + "2020-01-01T00:00:00Z"}
 	s.read()
@@ -209,11 +209,11 @@ func TestAListThatTheAPIServerFindsTooLargeIsContinuedInTheNext(t *testing.T) {
 	s := newShelf(t, func(map[string]string) {})
 	s.maps[blocklist] = map[string]string{printOf("a"): strings.Repeat("x", 1<<20)} // not seen yet
 	now := time.Now()
-	s.lists.take(true, reconcile.Observed{Object: listObject(t, blocklist, map[string]string{})})
+	s.lists.apply(true, reconcile.Observed{Object: listObject(t, blocklist, map[string]string{})})
 	if err := s.lists.add(t.Context(), "w1", map[string]time.Time{printOf("w1"): now.Add(time.Hour)}, now); err != nil {
 		t.Fatal(err)
 	}
-	if next := listsFor("w1")[1]; len(s.maps[next]) != 2 || s.extra[next][moreLabel] == "" || len(s.maps[blocklist]) != 1 {
+	if next := pagesFor("w1")[1]; len(s.maps[next]) != 2 || s.extra[next][pageLabel] == "" || len(s.maps[blocklist]) != 1 {
 		t.Errorf("there are %v, with labels %v", slices.Sorted(maps.Keys(s.maps)), s.extra)
 	}
 }
@@ -224,25 +224,25 @@ func TestAllListsOfRevokedCertificatesAreOne(t *testing.T) {
 	var all map[string]string
 	b := newBlocklists(nil, "argocd", func(now map[string]string) { all = now })
 	note := func(year string) string { return "agent w1 was deleted on " + year + "-01-01T00:00:00Z" }
-	first := listObject(t, blocklist, map[string]string{"A": "people's", endedPrefix + "w1": note("2031")})
-	b.take(true, reconcile.List{Objects: []*kind.Object{first}})
+	first := listObject(t, blocklist, map[string]string{"A": "people's", deletedAgentPrefix + "w1": note("2031")})
+	b.apply(true, reconcile.List{Objects: []*kind.Object{first}})
 	if all != nil {
 		t.Fatalf("half of it is told: %v", all)
 	}
 	if err := b.add(t.Context(), "w1", nil, time.Now()); err == nil || !strings.Contains(err.Error(), "not been read yet") {
 		t.Errorf("error %v", err)
 	}
-	more := listObject(t, blocklist+"-1", map[string]string{"B": "ours", endedPrefix + "w1": note("2030")})
-	b.take(false, reconcile.List{Objects: []*kind.Object{first, more}}) // the first, too, has the label
-	if want := map[string]string{"A": "people's", "B": "ours", endedPrefix + "w1": note("2031")}; !maps.Equal(all, want) {
+	more := listObject(t, blocklist+"-1", map[string]string{"B": "ours", deletedAgentPrefix + "w1": note("2030")})
+	b.apply(false, reconcile.List{Objects: []*kind.Object{first, more}}) // the first, too, has the label
+	if want := map[string]string{"A": "people's", "B": "ours", deletedAgentPrefix + "w1": note("2031")}; !maps.Equal(all, want) {
 		t.Errorf("all of it is %v", all)
 	}
-	b.take(false, reconcile.Deleted{Ref: kind.Ref{Name: blocklist}}) // its label was taken off
+	b.apply(false, reconcile.Deleted{Ref: kind.Ref{Name: blocklist}}) // its label was taken off
 	if len(all) != 3 {
 		t.Errorf("all of it is %v", all)
 	}
-	b.take(true, reconcile.Deleted{Ref: kind.Ref{Name: blocklist}})
-	if want := map[string]string{"B": "ours", endedPrefix + "w1": note("2030")}; !maps.Equal(all, want) {
+	b.apply(true, reconcile.Deleted{Ref: kind.Ref{Name: blocklist}})
+	if want := map[string]string{"B": "ours", deletedAgentPrefix + "w1": note("2030")}; !maps.Equal(all, want) {
 		t.Errorf("all of it is %v", all)
 	}
 }

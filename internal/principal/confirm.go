@@ -17,12 +17,12 @@ import (
 type confirmations struct {
 	held     map[string]map[string]string // agent → ID of what is held → its scope
 	registry *registry
-	chores   *taskRunner
+	tasks   *taskRunner
 	post     func(context.Context, reconcile.Input) error
 }
 
-// fact takes note of what is held back, and what no longer is.
-func (c *confirmations) fact(agent string, f engine.Event) {
+// handleEvent takes note of what is held back, and what no longer is.
+func (c *confirmations) handleEvent(agent string, f engine.Event) {
 	switch f.Event {
 	case engine.HoldStarted:
 		if f.Scope != "" { // about the store as a whole, both sides may hold something
@@ -33,14 +33,14 @@ func (c *confirmations) fact(agent string, f engine.Event) {
 		}
 		c.held[agent][f.Held.ID] = f.Scope
 		if c.isConfirmed(agent, f.Held.ID) {
-			c.chores.add("confirm/"+agent, func(ctx context.Context) error {
+			c.tasks.add("confirm/"+agent, func(ctx context.Context) error {
 				return c.post(ctx, reconcile.Confirm{Agent: agent, ID: f.Held.ID})
 			})
 		}
 	case engine.HoldEnded:
 		for id := range c.dropReleased(agent, func(id, _ string) bool { return id == f.Held.ID }) {
 			if c.isConfirmed(agent, id) {
-				c.chores.add("confirmed/"+agent, func(ctx context.Context) error { return c.registry.confirmed(ctx, agent, id) })
+				c.tasks.add("confirmed/"+agent, func(ctx context.Context) error { return c.registry.removeConfirmation(ctx, agent, id) })
 			}
 		}
 	case engine.Closed:

@@ -33,8 +33,8 @@ func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
 	d := newDesk(t)
 	var patches []string
 	d.serve(t, &patches)
-	jobs := newChores(d.log)
-	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, chores: jobs, post: d.post}
+	jobs := newTaskRunner(d.log)
+	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, tasks: jobs, post: d.post}
 	held := func(id string) engine.Event {
 		return engine.Event{Event: engine.HoldStarted, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: id}}
 	}
@@ -43,25 +43,25 @@ func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
 	// The word is there before the agent says that it holds something.
 	d.see(agent("a", 1, "managed", confirming("x1")))
 	d.told = nil
-	c.fact("a", held("x1"))
+	c.handleEvent("a", held("x1"))
 	jobs.runAll(t.Context())
 	d.says("confirm a x1")
 	// The connection breaks before it is done: it holds for the next one too.
-	c.fact("a", engine.Event{Event: engine.Closed})
-	c.fact("a", unheld) // what a greeting begins with
-	c.fact("a", held("x1"))
+	c.handleEvent("a", engine.Event{Event: engine.Closed})
+	c.handleEvent("a", unheld) // what a greeting begins with
+	c.handleEvent("a", held("x1"))
 	jobs.runAll(t.Context())
 	d.says("confirm a x1")
 	if len(patches) > 0 {
 		t.Errorf("taken off before it was done: %q", patches)
 	}
-	c.fact("a", unheld)
+	c.handleEvent("a", unheld)
 	jobs.runAll(t.Context())
 	if len(patches) != 1 || !strings.Contains(patches[0], `"op":"test"`) || !strings.Contains(patches[0], `"x1"`) || !strings.Contains(patches[0], `"op":"remove"`) {
 		t.Errorf("patches: %q", patches)
 	}
 	// Something else is not confirmed by it.
-	c.fact("a", held("x2"))
+	c.handleEvent("a", held("x2"))
 	jobs.runAll(t.Context())
 	d.says()
 	if jobs.left() > 0 {
@@ -71,10 +71,10 @@ func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
 
 func TestBothSidesMayDistrustTheOthersStore(t *testing.T) {
 	d := newDesk(t)
-	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, chores: newChores(d.log), post: d.post}
-	c.fact("a", engine.Event{Event: engine.HoldStarted, Held: &engine.Held{ID: "store-hub"}})
-	c.fact("a", engine.Event{Event: engine.HoldStarted, Held: &engine.Held{ID: "store-agent"}})
-	c.fact("a", engine.Event{Event: engine.HoldEnded, Held: &engine.Held{ID: "store-hub"}})
+	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, tasks: newTaskRunner(d.log), post: d.post}
+	c.handleEvent("a", engine.Event{Event: engine.HoldStarted, Held: &engine.Held{ID: "store-hub"}})
+	c.handleEvent("a", engine.Event{Event: engine.HoldStarted, Held: &engine.Held{ID: "store-agent"}})
+	c.handleEvent("a", engine.Event{Event: engine.HoldEnded, Held: &engine.Held{ID: "store-hub"}})
 	if _, still := c.held["a"]["store-agent"]; !still || len(c.held["a"]) != 1 {
 		t.Errorf("held: %v", c.held)
 	}
@@ -83,12 +83,12 @@ func TestBothSidesMayDistrustTheOthersStore(t *testing.T) {
 // An agent that says ever new things about what it holds fills no memory here.
 func TestWhatAnAgentSaysThatItHoldsIsBounded(t *testing.T) {
 	d := newDesk(t)
-	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, chores: newChores(d.log), post: d.post}
+	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, tasks: newTaskRunner(d.log), post: d.post}
 	p := engine.NewPeer(engine.Config{Hub: true, Scopes: []engine.ScopeConfig{{Name: "application"}}}, nil)
 	step := func(in engine.Input) {
 		for _, e := range p.Step(1, in) {
 			if f, ok := e.(engine.Event); ok {
-				c.fact("a", f)
+				c.handleEvent("a", f)
 			}
 		}
 	}

@@ -10,26 +10,26 @@ import (
 // away. It is a set, so an agent that comes and goes is asked once at a time,
 // and few are asked at once.
 type discoveryPrefetcher struct {
-	ask  func(ctx context.Context, agent string)
+	fetch  func(ctx context.Context, agent string)
 	wake chan struct{}
 
 	mu   sync.Mutex
-	todo map[string]bool
+	pending map[string]bool
 }
 
 const (
-	learnParallel = 8
-	learnTimeout  = 30 * time.Second
+	prefetchParallel = 8
+	prefetchTimeout  = 30 * time.Second
 )
 
-func newLearner(ask func(context.Context, string)) *discoveryPrefetcher {
-	return &discoveryPrefetcher{ask: ask, wake: make(chan struct{}, learnParallel), todo: map[string]bool{}}
+func newDiscoveryPrefetcher(ask func(context.Context, string)) *discoveryPrefetcher {
+	return &discoveryPrefetcher{fetch: ask, wake: make(chan struct{}, prefetchParallel), pending: map[string]bool{}}
 }
 
 // add never waits.
 func (l *discoveryPrefetcher) add(agent string) {
 	l.mu.Lock()
-	l.todo[agent] = true
+	l.pending[agent] = true
 	l.mu.Unlock()
 	select {
 	case l.wake <- struct{}{}:
@@ -39,7 +39,7 @@ func (l *discoveryPrefetcher) add(agent string) {
 
 func (l *discoveryPrefetcher) run(ctx context.Context) error {
 	var workers sync.WaitGroup
-	for range learnParallel {
+	for range prefetchParallel {
 		workers.Go(func() { l.work(ctx) })
 	}
 	workers.Wait()
@@ -49,8 +49,8 @@ func (l *discoveryPrefetcher) run(ctx context.Context) error {
 func (l *discoveryPrefetcher) work(ctx context.Context) {
 	for {
 		for agent := l.next(); agent != "" && ctx.Err() == nil; agent = l.next() {
-			limited, cancel := context.WithTimeout(ctx, learnTimeout)
-			l.ask(limited, agent)
+			limited, cancel := context.WithTimeout(ctx, prefetchTimeout)
+			l.fetch(limited, agent)
 			cancel()
 		}
 		select {
@@ -64,8 +64,8 @@ func (l *discoveryPrefetcher) work(ctx context.Context) {
 func (l *discoveryPrefetcher) next() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for agent := range l.todo {
-		delete(l.todo, agent)
+	for agent := range l.pending {
+		delete(l.pending, agent)
 		return agent
 	}
 	return ""

@@ -20,36 +20,36 @@ import (
 type finalizerRemover struct {
 	client   *kube.Client
 	registry *registry
-	node     *reconcile.Reconciler // asked between two of its inputs only
-	host     func(context.Context, func(*reconcile.Reconciler)) error
+	reconciler     *reconcile.Reconciler // asked between two of its inputs only
+	withReconciler     func(context.Context, func(*reconcile.Reconciler)) error
 	scans    *workQueue // agents whose Applications have to be looked through
-	releases *workQueue // Applications, as namespace/name
+	removals *workQueue // Applications, as namespace/name
 	log      *slog.Logger
 
 	mu     sync.Mutex
-	silent map[string]noReplyReason // agents for which there is any
+	noReply map[string]noReplyReason // agents for which there is any
 }
 
 // noReplyReason is why an agent will not answer for its Applications.
 type noReplyReason struct{ retired, excluded bool }
 
 func (r *finalizerRemover) prepare() *finalizerRemover {
-	r.silent = map[string]noReplyReason{}
+	r.noReply = map[string]noReplyReason{}
 	r.scans = (&workQueue{what: "look for deletions that wait", do: r.scan, parallel: 1, log: r.log}).prepare()
-	r.releases = (&workQueue{what: "let an Application go", do: r.release, parallel: parallelKeeping, log: r.log}).prepare()
+	r.removals = (&workQueue{what: "let an Application go", do: r.removeFinalizers, parallel: parallelReconciles, log: r.log}).prepare()
 	return r
 }
 
-// touched looks whether an agent was silenced just now.
-func (r *finalizerRemover) touched(agent string) {
+// agentChanged looks whether an agent was silenced just now.
+func (r *finalizerRemover) agentChanged(agent string) {
 	reg, _ := r.registry.get(agent)
 	now := noReplyReason{retired: r.registry.retired(agent), excluded: reg.Agent.Excludes(kind.ApplicationScope)}
 	r.mu.Lock()
-	was := r.silent[agent]
+	was := r.noReply[agent]
 	if now != (noReplyReason{}) {
-		r.silent[agent] = now
+		r.noReply[agent] = now
 	} else {
-		delete(r.silent, agent)
+		delete(r.noReply, agent)
 	}
 	r.mu.Unlock()
 	if now.retired && !was.retired || now.excluded && !was.excluded {
@@ -62,17 +62,17 @@ func (r *finalizerRemover) touched(agent string) {
 func (r *finalizerRemover) follow(in reconcile.Input) {
 	switch in := in.(type) {
 	case reconcile.Observed:
-		r.look(in.Resource, in.Object)
+		r.check(in.Resource, in.Object)
 	case reconcile.List:
 		for _, o := range in.Objects {
-			r.look(in.Resource, o)
+			r.check(in.Resource, o)
 		}
 	}
 }
 
-func (r *finalizerRemover) look(of kind.Resource, o *kind.Object) {
-	if of == kind.Applications && o.IsDeleting() && len(o.Finalizers()) > 0 && r.abandoned(r.node, o) {
-		r.releases.add(o.Namespace() + "/" + o.Name())
+func (r *finalizerRemover) check(of kind.Resource, o *kind.Object) {
+	if of == kind.Applications && o.IsDeleting() && len(o.Finalizers()) > 0 && r.abandoned(r.reconciler, o) {
+		r.removals.add(o.Namespace() + "/" + o.Name())
 	}
 }
 
@@ -82,7 +82,7 @@ func (r *finalizerRemover) abandoned(n *reconcile.Reconciler, o *kind.Object) bo
 		return r.registry.retired(agent) || r.excluded(agent, o)
 	}
 	copyOf := o.Annotation(kind.AgentNameMark)
-	return copyOf != "" && !r.registry.knows(copyOf)
+	return copyOf != "" && !r.registry.hasAgent(copyOf)
 }
 
 // agentOf returns the agent to which an Application belongs by the mapping,
@@ -108,18 +108,18 @@ func (r *finalizerRemover) excluded(agent string, o *kind.Object) bool {
 
 // scan looks through the Applications of an agent that was silenced just now.
 func (r *finalizerRemover) scan(ctx context.Context, agent string) error {
-	return r.host(ctx, func(n *reconcile.Reconciler) {
+	return r.withReconciler(ctx, func(n *reconcile.Reconciler) {
 		n.Applications(func(namespace, name string) {
 			if of, ok := agentOf(n, namespace, name); ok && of == agent {
-				r.releases.add(namespace + "/" + name)
+				r.removals.add(namespace + "/" + name)
 			}
 		})
 	})
 }
 
-// release takes off what keeps an Application from going: the finalizers that
+// removeFinalizers takes off what keeps an Application from going: the finalizers that
 // Argo CD would see to. Those of others are theirs.
-func (r *finalizerRemover) release(ctx context.Context, key string) error {
+func (r *finalizerRemover) removeFinalizers(ctx context.Context, key string) error {
 	namespace, name, _ := strings.Cut(key, "/")
 	ref := kind.Ref{Resource: kind.Applications, Namespace: namespace, Name: name}
 	o, err := r.client.Get(ctx, ref)
@@ -127,7 +127,7 @@ func (r *finalizerRemover) release(ctx context.Context, key string) error {
 		return err
 	}
 	abandoned := false
-	if err := r.host(ctx, func(n *reconcile.Reconciler) { abandoned = r.abandoned(n, o) }); err != nil || !abandoned {
+	if err := r.withReconciler(ctx, func(n *reconcile.Reconciler) { abandoned = r.abandoned(n, o) }); err != nil || !abandoned {
 		return err
 	}
 	kept := slices.DeleteFunc(o.Finalizers(), func(f string) bool { return strings.Contains(f, "finalizer.argocd.argoproj.io") })

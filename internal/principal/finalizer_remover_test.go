@@ -46,16 +46,16 @@ func TestDeletionsDoNotWaitForAnAgentThatGetsNoApplications(t *testing.T) {
 	}
 	n := reconcile.New(reconcile.Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub", PrincipalUID: "hub"})
 	d := newDesk(t)
-	r := (&finalizerRemover{client: client, registry: d.registry, node: n, host: func(_ context.Context, do func(*reconcile.Reconciler)) error { do(n); return nil }, log: d.log}).prepare()
+	r := (&finalizerRemover{client: client, registry: d.registry, reconciler: n, withReconciler: func(_ context.Context, do func(*reconcile.Reconciler)) error { do(n); return nil }, log: d.log}).prepare()
 	d.post = func(_ context.Context, in reconcile.Input) error { n.Step(0, in); return nil }
-	d.touched = r.touched
+	d.changed = r.agentChanged
 	tell := func(in reconcile.Input) {
 		n.Step(0, in)
 		r.follow(in)
 	}
 	due := func() (keys []string) {
 		for _, o := range all {
-			if r.releases.all["a/"+o.Name()] != nil {
+			if r.removals.all["a/"+o.Name()] != nil {
 				keys = append(keys, o.Name())
 			}
 		}
@@ -78,12 +78,12 @@ func TestDeletionsDoNotWaitForAnAgentThatGetsNoApplications(t *testing.T) {
 	if got := due(); !slices.Equal(got, []string{"by-name", "by-server"}) {
 		t.Errorf("%q are let go", got)
 	}
-	if err := r.release(t.Context(), "a/by-name"); err != nil || !slices.Equal(kept, []string{"theirs"}) {
+	if err := r.removeFinalizers(t.Context(), "a/by-name"); err != nil || !slices.Equal(kept, []string{"theirs"}) {
 		t.Errorf("finalizers left: %q, %v", kept, err)
 	}
 	kept = nil
 	d.see(agent("a", 3, "managed"))
-	if err := r.release(t.Context(), "a/by-name"); err != nil || kept != nil {
+	if err := r.removeFinalizers(t.Context(), "a/by-name"); err != nil || kept != nil {
 		t.Errorf("told of Applications again, but finalizers are taken off: %v", err)
 	}
 	// Whatever is retired is gone, and all of its Applications may go.

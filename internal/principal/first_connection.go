@@ -22,10 +22,10 @@ var errUnregistered = errors.New("this agent is not registered on the hub, and t
 // errRevoked refuses an agent whose certificate was revoked just now.
 var errRevoked = errors.New("the certificate is revoked")
 
-// unclaimed reports whether something about an agent is still open, and is what it
+// needsFirstConnection reports whether something about an agent is still open, and is what it
 // says when it first connects: everything, its mode, or which cluster is its own.
 // What contradicts its Agent is for the node to refuse.
-func (r *registry) unclaimed(agent string, hello engine.Hello) bool {
+func (r *registry) needsFirstConnection(agent string, hello engine.Hello) bool {
 	reg, known := r.get(agent)
 	return !known || reg.KnownCluster == "" && hello.Mode == string(reg.Agent.Mode) && hello.Mapping == string(reg.Agent.Mapping)
 }
@@ -47,11 +47,11 @@ func (r *registry) recordFirstConnection(ctx context.Context, agent, fingerprint
 			return err
 		}
 	}
-	if err := r.seen(o); err != nil {
+	if err := r.update(o); err != nil {
 		return err
 	}
 	if _, ok := r.get(agent); !ok {
-		return fmt.Errorf("the Agent %s on the hub: %s", agent, cmp.Or(r.refusal(agent), "it is not in force"))
+		return fmt.Errorf("the Agent %s on the hub: %s", agent, cmp.Or(r.invalidReason(agent), "it is not in force"))
 	}
 	return nil
 }
@@ -180,13 +180,13 @@ func (r *registry) create(ctx context.Context, a v1alpha1.Agent) (*kind.Object, 
 	return o, nil
 }
 
-// confirmed takes off a confirmation that has taken effect.
-func (r *registry) confirmed(ctx context.Context, agent, id string) error {
+// removeConfirmation takes off a confirmation that has taken effect.
+func (r *registry) removeConfirmation(ctx context.Context, agent, id string) error {
 	rec, known, _, _ := r.object(agent)
 	if !known || rec.Annotations[v1alpha1.ConfirmAnnotation] != id {
 		return nil
 	}
-	path := "/metadata/annotations/" + pointer.Replace(v1alpha1.ConfirmAnnotation)
+	path := "/metadata/annotations/" + jsonPointerEscaper.Replace(v1alpha1.ConfirmAnnotation)
 	_, err := r.client.JSONPatch(ctx, r.ref(agent), kube.PatchOperation{Op: "test", Path: path, Value: id}, kube.PatchOperation{Op: "remove", Path: path})
 	if err != nil && !kube.IsNotFound(err) && !kube.IsRefused(err) { // refused: somebody has said something else meanwhile
 		return fmt.Errorf("take the confirmation off Agent %s: %w", agent, err)
@@ -194,8 +194,8 @@ func (r *registry) confirmed(ctx context.Context, agent, id string) error {
 	return nil
 }
 
-// pointer escapes a name for a JSON pointer.
-var pointer = strings.NewReplacer("~", "~0", "/", "~1")
+// jsonPointerEscaper escapes a name for a JSON pointer.
+var jsonPointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
 func (r *registry) ref(agent string) kind.Ref {
 	return kind.Ref{Resource: agentResource, Namespace: r.namespace, Name: agent}

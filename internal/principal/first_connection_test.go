@@ -40,7 +40,7 @@ func TestClaim_RevokedCertificateIsNotReregistered(t *testing.T) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			case name == "configmaps":
 				data := test.first
-				if r.URL.Query().Get("labelSelector") == moreLabel {
+				if r.URL.Query().Get("labelSelector") == pageLabel {
 					data = test.more
 				}
 				item, _ := json.Marshal(map[string]any{"metadata": map[string]any{"name": "l"}, "data": data})
@@ -70,12 +70,12 @@ func TestClaim_RevokedCertificateIsNotReregistered(t *testing.T) {
 func TestOnlyOfKnownAgentsItIsNotedWhyTheirConnectionsEnd(t *testing.T) {
 	d := newDesk(t)
 	d.see(agent("w1", 1, "managed"))
-	s := &sessions{registry: d.registry, ends: map[string]string{}}
+	s := &sessions{registry: d.registry, endReasons: map[string]string{}}
 	for i := range 100 {
-		s.ended(fmt.Sprintf("stranger-%d", i), errors.New("not registered"))
+		s.setEndReason(fmt.Sprintf("stranger-%d", i), errors.New("not registered"))
 	}
-	s.ended("w1", errors.New("cable"))
-	if len(s.ends) != 1 || s.end("w1") != "cable" || len(s.ends) != 0 {
-		t.Errorf("it is noted: %v", s.ends)
+	s.setEndReason("w1", errors.New("cable"))
+	if len(s.endReasons) != 1 || s.takeEndReason("w1") != "cable" || len(s.endReasons) != 0 {
+		t.Errorf("it is noted: %v", s.endReasons)
 	}
 }

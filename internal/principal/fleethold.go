@@ -23,9 +23,9 @@ import (
 type fleetHolds struct {
 	client    *kube.Client
 	namespace string
-	chores    *taskRunner
+	tasks    *taskRunner
 	post      func(context.Context, reconcile.Input) error
-	host      func(context.Context, func(*reconcile.Reconciler)) error
+	withReconciler      func(context.Context, func(*reconcile.Reconciler)) error
 	others    func() (reconcile.FleetOthers, bool) // what other replicas have; false: not known yet
 	jitter    func() float64
 	log       *slog.Logger
@@ -34,8 +34,8 @@ type fleetHolds struct {
 	status reconcile.FleetStatus // as of the last look
 }
 
-// fleetLook is how often other replicas are asked, and told.
-const fleetLook = 5 * time.Second
+// fleetPollInterval is how often other replicas are asked, and told.
+const fleetPollInterval = 5 * time.Second
 
 func (f *fleetHolds) ref() kind.Ref {
 	return kind.Ref{Resource: kind.ConfigMaps, Namespace: f.namespace, Name: v1alpha1.FleetHold}
@@ -76,7 +76,7 @@ func readFleetHold(o *kind.Object) reconcile.FleetRecord {
 func (f *fleetHolds) run(ctx context.Context) error {
 	var told *reconcile.FleetOthers
 	for {
-		_ = f.host(ctx, func(n *reconcile.Reconciler) {
+		_ = f.withReconciler(ctx, func(n *reconcile.Reconciler) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.status = n.Fleet()
@@ -85,7 +85,7 @@ func (f *fleetHolds) run(ctx context.Context) error {
 			told = &others
 			_ = f.post(ctx, others)
 		}
-		if !sleep(ctx, fleetLook) {
+		if !sleep(ctx, fleetPollInterval) {
 			return nil
 		}
 	}
@@ -100,7 +100,7 @@ func (f *fleetHolds) record(e reconcile.RecordFleetHold) {
 		log.Warn("Removals on many agents are held until a user confirms them", "agents", e.Totals.Affected, "compared", e.Totals.Compared,
 			"items", e.Totals.Items, "confirm", fleetConfirmCommand(f.namespace, e.Record.ID))
 	}
-	f.chores.add("fleet hold", func(ctx context.Context) error { return f.write(ctx, e) })
+	f.tasks.add("fleet hold", func(ctx context.Context) error { return f.write(ctx, e) })
 }
 
 // write changes the ConfigMap, if that has not become something else meanwhile.
@@ -187,8 +187,8 @@ func (f *fleetHolds) metrics() []observe.Metric {
 		held = 1
 	}
 	return []observe.Metric{
-		observe.Gauge(metricPrefix+"_fleet_hold", "Whether removals on many agents are held until a user confirms them (1) or not (0).", held),
-		observe.Gauge(metricPrefix+"_fleet_affected_agents", "Agents of this principal that lack items which the hub does not have any more, or lost some in the last ten minutes.", float64(s.Affected)),
-		observe.Gauge(metricPrefix+"_fleet_held_items", "Items that agents of this principal would remove, and hold.", float64(s.Items)),
+		observe.Gauge(metricPrefix+"_fleet_hold", "1 if removals on many agents are held until a user confirms them.", held),
+		observe.Gauge(metricPrefix+"_fleet_affected_agents", "Agents of this principal that would remove items by absence, or did so in the last ten minutes.", float64(s.Affected)),
+		observe.Gauge(metricPrefix+"_fleet_held_items", "Items that agents of this principal hold instead of removing them.", float64(s.Items)),
 	}
 }

@@ -21,7 +21,7 @@ import (
 // ForwardProtocol is what principals speak among each other, on the port of the
 // resource proxy. A request to an agent whose session another replica holds takes
 // one hop: this principal asks that one for a tunnel, and uses it as its own.
-const ForwardProtocol = "argocd-agent-hop/1"
+const ForwardProtocol = "argocd-agent-forward/1"
 
 // forwardDialTimeout is how long another principal may take to be reached. What it then
 // has to do takes as long as it may take here.
@@ -29,10 +29,10 @@ const forwardDialTimeout = 2 * time.Second
 
 // Headers of the request for a tunnel, and of its answer.
 const (
-	hopUpgrade   = "argocd-agent-tunnel"
-	hopAgent     = "Argocd-Agent-Name"
-	hopTarget    = "Argocd-Agent-Target"
-	hopNamespace = "Argocd-Agent-Argo-Namespace"
+	forwardUpgrade   = "argocd-agent-tunnel"
+	agentHeader     = "Argocd-Agent-Name"
+	targetHeader    = "Argocd-Agent-Target"
+	namespaceHeader = "Argocd-Agent-Argo-Namespace"
 )
 
 // RemoteSessionError says that an agent is connected with another principal, and
@@ -59,8 +59,8 @@ func (p *principal) holder(agent string) string {
 	return rec.Status.Principal
 }
 
-// touched looks whether an agent has come to another principal, or gone from it.
-func (l *live) touched(agent string) {
+// agentChanged looks whether an agent has come to another principal, or gone from it.
+func (l *live) agentChanged(agent string) {
 	holder := l.p.holder(agent)
 	l.mu.Lock()
 	changed := l.sessionHolder[agent] != holder
@@ -75,16 +75,16 @@ func (l *live) touched(agent string) {
 	}
 }
 
-// hop asks the principal that has an agent's session for a tunnel. It returns
+// forward asks the principal that has an agent's session for a tunnel. It returns
 // away if there is none such.
-func (l *live) hop(ctx context.Context, agent, target string, away error) (net.Conn, error) {
+func (l *live) forward(ctx context.Context, agent, target string, away error) (net.Conn, error) {
 	replica := l.p.holder(agent)
 	if replica == "" {
 		return nil, away
 	}
 	address := l.p.replicas.address(replica)
 	switch {
-	case l.p.cfg.Live.Twin == nil:
+	case l.p.cfg.Live.Replicas == nil:
 		return nil, &RemoteSessionError{agent, replica, errors.New("this principal has no resource proxy, by whose certificate principals know each other")}
 	case address == "":
 		return nil, &RemoteSessionError{agent, replica, errors.New("it does not say where: see --replica-address")}
@@ -93,8 +93,8 @@ func (l *live) hop(ctx context.Context, agent, target string, away error) (net.C
 	defer span.End()
 	span.SetString(trace.Principal, replica)
 	began := time.Now()
-	conn, err := l.ask(ctx, address, agent, target)
-	l.hopped.took(began, err)
+	conn, err := l.dialReplica(ctx, address, agent, target)
+	l.forwards.add(began, err)
 	if err != nil {
 		span.Fail(err.Error())
 		return nil, &RemoteSessionError{agent, replica, err}
@@ -102,9 +102,9 @@ func (l *live) hop(ctx context.Context, agent, target string, away error) (net.C
 	return conn, nil
 }
 
-// ask asks a principal for a tunnel. The context is for asking alone.
-func (l *live) ask(ctx context.Context, address, agent, target string) (net.Conn, error) {
-	config, err := l.p.cfg.Live.Twin.ClientTLS()
+// dialReplica asks a principal for a tunnel. The context is for asking alone.
+func (l *live) dialReplica(ctx context.Context, address, agent, target string) (net.Conn, error) {
+	config, err := l.p.cfg.Live.Replicas.ClientTLS()
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (l *live) ask(ctx context.Context, address, agent, target string) (net.Conn
 		return nil, fmt.Errorf("a %T is no connection by TLS", raw)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.NetConn().Close() })
-	c, err := l.request(ctx, conn, agent, target)
+	c, err := l.requestTunnel(ctx, conn, agent, target)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -130,12 +130,12 @@ func (l *live) ask(ctx context.Context, address, agent, target string) (net.Conn
 	return c, nil
 }
 
-func (l *live) request(ctx context.Context, conn *tls.Conn, agent, target string) (net.Conn, error) {
+func (l *live) requestTunnel(ctx context.Context, conn *tls.Conn, agent, target string) (net.Conn, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://principal/", http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	request.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {hopUpgrade}, hopAgent: {agent}, hopTarget: {target}}
+	request.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {forwardUpgrade}, agentHeader: {agent}, targetHeader: {target}}
 	trace.FromContext(ctx).Inject(request.Header)
 	if err := request.Write(conn); err != nil {
 		return nil, err
@@ -148,49 +148,49 @@ func (l *live) request(ctx context.Context, conn *tls.Conn, agent, target string
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		why, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
 		_ = response.Body.Close()
-		return nil, &refusedHopError{cmp.Or(strings.TrimSpace(string(why)), response.Status)}
+		return nil, &forwardRefusedError{cmp.Or(strings.TrimSpace(string(why)), response.Status)}
 	}
-	l.heard(agent, response.Header.Get(hopNamespace))
-	return &hopConn{Conn: conn, first: in}, nil
+	l.setSpokeNamespace(agent, response.Header.Get(namespaceHeader))
+	return &forwardConn{Conn: conn, buffered: in}, nil
 }
 
-// hopConn is a tunnel that another principal has opened.
-type hopConn struct {
+// forwardConn is a tunnel that another principal has opened.
+type forwardConn struct {
 	*tls.Conn
-	first *bufio.Reader // may have some of it already
+	buffered *bufio.Reader // may have some of it already
 }
 
 // Read implements net.Conn.
-func (c *hopConn) Read(b []byte) (int, error) {
-	if c.first.Buffered() > 0 {
-		return c.first.Read(b)
+func (c *forwardConn) Read(b []byte) (int, error) {
+	if c.buffered.Buffered() > 0 {
+		return c.buffered.Read(b)
 	}
 	return c.Conn.Read(b)
 }
 
-// hops serves those who have negotiated HopProtocol, and who are therefore
+// forwardHandlers serves those who have negotiated HopProtocol, and who are therefore
 // principals. Everybody else never gets here.
-func (l *live) hops(ctx context.Context) map[string]func(*http.Server, *tls.Conn, http.Handler) {
+func (l *live) forwardHandlers(ctx context.Context) map[string]func(*http.Server, *tls.Conn, http.Handler) {
 	return map[string]func(*http.Server, *tls.Conn, http.Handler){ForwardProtocol: func(server *http.Server, conn *tls.Conn, _ http.Handler) {
 		if server.ConnState != nil {
 			server.ConnState(conn, http.StateHijacked) // it is no caller's, and not to be closed for being idle
 		}
-		l.serveHop(ctx, conn)
+		l.serveForward(ctx, conn)
 	}}
 }
 
-// hopRequest is how large a request for a tunnel may be, and how long it may take.
+// maxRequestSize is how large a request for a tunnel may be, and how long it may take.
 const (
-	hopRequest     = 16 << 10
-	hopRequestTime = 10 * time.Second
+	maxRequestSize     = 16 << 10
+	requestTimeout = 10 * time.Second
 )
 
-// serveHop opens a tunnel for another principal, and carries it until it ends. It
+// serveForward opens a tunnel for another principal, and carries it until it ends. It
 // never asks a third one.
-func (l *live) serveHop(ctx context.Context, conn *tls.Conn) {
+func (l *live) serveForward(ctx context.Context, conn *tls.Conn) {
 	defer conn.Close()
-	_ = conn.SetReadDeadline(time.Now().Add(hopRequestTime))
-	limited := &io.LimitedReader{R: conn, N: hopRequest}
+	_ = conn.SetReadDeadline(time.Now().Add(requestTimeout))
+	limited := &io.LimitedReader{R: conn, N: maxRequestSize}
 	in := bufio.NewReader(limited)
 	request, err := http.ReadRequest(in)
 	if err != nil {
@@ -199,29 +199,29 @@ func (l *live) serveHop(ctx context.Context, conn *tls.Conn) {
 	_ = conn.SetReadDeadline(time.Time{})
 	state := conn.ConnectionState()
 	request.TLS = &state
-	agent, target := request.Header.Get(hopAgent), request.Header.Get(hopTarget)
+	agent, target := request.Header.Get(agentHeader), request.Header.Get(targetHeader)
 	if code, err := l.authorizeForward(request, agent, target); err != nil {
-		l.hopped.answered[hopRefused].Add(1)
-		refuseHop(conn, code, err)
+		l.forwards.received[forwardRefused].Add(1)
+		writeRefusal(conn, code, err)
 		return
 	}
-	tunnel, err := l.traced(ctx, request, agent, target)
+	tunnel, err := l.openTraced(ctx, request, agent, target)
 	if err != nil {
-		l.hopped.answered[hopRefused].Add(1)
-		refuseHop(conn, http.StatusServiceUnavailable, err)
+		l.forwards.received[forwardRefused].Add(1)
+		writeRefusal(conn, http.StatusServiceUnavailable, err)
 		return
 	}
-	l.hopped.answered[hopOpened].Add(1)
+	l.forwards.received[forwardOpened].Add(1)
 	stop := context.AfterFunc(ctx, func() { _ = tunnel.Close() }) // this principal ends
 	defer stop()
 	l.mu.RLock()
 	namespace := l.states[agent].spokeArgo
 	l.mu.RUnlock()
-	_, _ = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n", hopUpgrade, hopNamespace, namespace)
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n", forwardUpgrade, namespaceHeader, namespace)
 	splice(conn, in, tunnel) // which finds out if nobody is there any more
 }
 
-func refuseHop(conn net.Conn, code int, why error) {
+func writeRefusal(conn net.Conn, code int, why error) {
 	text := why.Error()
 	_ = (&http.Response{StatusCode: code, ProtoMajor: 1, ProtoMinor: 1, Close: true, ContentLength: int64(len(text)), Body: io.NopCloser(strings.NewReader(text))}).Write(conn)
 }
@@ -230,17 +230,17 @@ func refuseHop(conn net.Conn, code int, why error) {
 // out by the handshake, and is looked at once more: the certificate may have
 // changed since.
 func (l *live) authorizeForward(r *http.Request, agent, target string) (code int, err error) {
-	twin := l.p.cfg.Live.Twin
+	twin := l.p.cfg.Live.Replicas
 	if twin == nil {
 		return http.StatusForbidden, identity.ErrNotReplica
 	}
 	if err := twin.Verify(r.TLS); err != nil {
 		return http.StatusForbidden, err
 	}
-	if l.p.cfg.Live.Access.mayBe(r.TLS.PeerCertificates[0]) {
+	if l.p.cfg.Live.Access.isShared(r.TLS.PeerCertificates[0]) {
 		return http.StatusForbidden, errors.New("Argo CD has been given the principal's own certificate and key, so they tell principals from nobody: give it one of its own") //nolint:staticcheck // a name begins it
 	}
-	if r.Method != http.MethodPost || r.Header.Get("Upgrade") != hopUpgrade || target != targetAPI && target != targetRedis {
+	if r.Method != http.MethodPost || r.Header.Get("Upgrade") != forwardUpgrade || target != targetAPI && target != targetRedis {
 		return http.StatusBadRequest, fmt.Errorf("%s of %q is nothing that principals ask each other for", r.Method, target)
 	}
 	if _, err := l.known(agent); err != nil {
@@ -263,9 +263,9 @@ func (l *live) openHere(ctx context.Context, agent, target string) (net.Conn, er
 	return server.OpenTunnel(ctx, agent, target)
 }
 
-// heard notes where an agent's cluster has Argo CD: the principal that has its
+// setSpokeNamespace notes where an agent's cluster has Argo CD: the principal that has its
 // session was told so by the agent.
-func (l *live) heard(agent, namespace string) {
+func (l *live) setSpokeNamespace(agent, namespace string) {
 	if _, known := l.p.registry.get(agent); !known {
 		return // it went meanwhile, and nobody would forget it
 	}

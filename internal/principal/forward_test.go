@@ -36,7 +36,7 @@ func newPair(t *testing.T) *pair {
 	b.tended()
 	q := &pair{tunnels: make(chan net.Conn, 10)}
 	q.certs = func(name string) *identity.Store {
-		made, err := b.hub.Client(t.Context(), name)
+		made, err := b.manager.Client(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,17 +55,17 @@ func newPair(t *testing.T) *pair {
 	own := q.certs("resource-proxy")
 	principalOf := func(self string) *live {
 		p := &principal{registry: d.registry, replicas: newReplicas(nil, "argocd", self, "", alone, slog.New(slog.DiscardHandler))}
-		p.cfg.Live.Twin = &identity.ReplicaAuth{From: own, Protocol: ForwardProtocol}
+		p.cfg.Live.Replicas = &identity.ReplicaAuth{From: own, Protocol: ForwardProtocol}
 		p.cfg.Live.ResourceTLS = identity.ServerTLS(own, nil)
 		p.cfg.Live.ResourceTLS.NextProtos = []string{"h2", "http/1.1"}
-		p.cfg.Live.Twin.Join(p.cfg.Live.ResourceTLS)
-		return &live{p: p, states: map[string]connection{}, sessionHolder: map[string]string{}}
+		p.cfg.Live.Replicas.Join(p.cfg.Live.ResourceTLS)
+		return &live{p: p, states: map[string]connectionState{}, sessionHolder: map[string]string{}}
 	}
 	q.here, q.there = principalOf("here"), principalOf("there")
-	q.here.here = func(_ context.Context, agent, _ string) (net.Conn, error) {
+	q.here.openLocal = func(_ context.Context, agent, _ string) (net.Conn, error) {
 		return nil, &transport.NotConnectedError{Agent: agent}
 	}
-	q.there.here = func(_ context.Context, agent, _ string) (net.Conn, error) {
+	q.there.openLocal = func(_ context.Context, agent, _ string) (net.Conn, error) {
 		if agent != "a" {
 			return nil, &transport.NotConnectedError{Agent: agent}
 		}
@@ -73,7 +73,7 @@ func newPair(t *testing.T) *pair {
 		q.tunnels <- far
 		return near, nil
 	}
-	q.there.states["a"] = connection{connected: true, spokeArgo: "argo"}
+	q.there.states["a"] = connectionState{connected: true, spokeArgo: "argo"}
 	q.serve(t)
 	q.say(t, 1, q.address)
 	return q
@@ -105,7 +105,7 @@ func (q *pair) say(t *testing.T, revision int, address string) {
 	t.Helper()
 	lease := parsed(t, map[string]any{"metadata": map[string]any{"name": "l", "namespace": "argocd", "resourceVersion": fmt.Sprint(revision),
 		"annotations": map[string]string{replicaAnnotation: "there", addressAnnotation: address}}})
-	if err := q.here.p.replicas.take(t.Context(), reconcile.List{Resource: kube.Leases, Objects: []*kind.Object{lease}}); err != nil {
+	if err := q.here.p.replicas.apply(t.Context(), reconcile.List{Resource: kube.Leases, Objects: []*kind.Object{lease}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -194,10 +194,10 @@ func TestAHopThatCanNotBeTakenSaysWhy(t *testing.T) {
 	refused("b", targetAPI, "agent b is not connected") // with nobody else either
 	refused("c", targetAPI, "agent c is not connected")
 	refused("a", "shell", "nothing that principals ask")
-	if _, err := q.here.ask(t.Context(), q.address, "b", targetAPI); err == nil || !strings.Contains(err.Error(), "agent b is not connected") {
+	if _, err := q.here.dialReplica(t.Context(), q.address, "b", targetAPI); err == nil || !strings.Contains(err.Error(), "agent b is not connected") {
 		t.Errorf("an agent that is not there: %v", err) // and it did not go on
 	}
-	if _, err := q.here.ask(t.Context(), q.address, "c", targetAPI); err == nil || !strings.Contains(err.Error(), `no agent "c" is registered`) {
+	if _, err := q.here.dialReplica(t.Context(), q.address, "c", targetAPI); err == nil || !strings.Contains(err.Error(), `no agent "c" is registered`) {
 		t.Errorf("an agent that is not registered: %v", err)
 	}
 
@@ -215,7 +215,7 @@ func TestAHopThatCanNotBeTakenSaysWhy(t *testing.T) {
 	}
 	// Counted is who was asked on a request's way; the three before the address was gone were refused there.
 	q.counts(t, "opened 0, refused 1, unreachable 2", "opened 0, refused 3")
-	q.here.p.cfg.Live.Twin = nil
+	q.here.p.cfg.Live.Replicas = nil
 	refused("a", targetAPI, "has no resource proxy")
 }
 
@@ -229,7 +229,7 @@ func (q *pair) counts(t *testing.T, here, there string) {
 		}
 		return strings.Join(all, ", ")
 	}
-	mine, theirs := q.here.hopped.metrics(), q.there.hopped.metrics()
+	mine, theirs := q.here.forwards.metrics(), q.there.forwards.metrics()
 	if got := said(mine[0]); got != here {
 		t.Errorf("asked: %s; want %s", got, here)
 	}
@@ -246,8 +246,8 @@ func (q *pair) counts(t *testing.T, here, there string) {
 func TestNobodyButAPrincipalGetsATunnel(t *testing.T) {
 	q := newPair(t)
 	for _, name := range []string{"a", "argocd-server", "resource-proxy"} { // of the same CA
-		q.here.p.cfg.Live.Twin = &identity.ReplicaAuth{From: q.certs(name), Protocol: ForwardProtocol}
-		if _, err := q.here.ask(t.Context(), q.address, "a", targetAPI); !errors.Is(err, identity.ErrNotReplica) {
+		q.here.p.cfg.Live.Replicas = &identity.ReplicaAuth{From: q.certs(name), Protocol: ForwardProtocol}
+		if _, err := q.here.dialReplica(t.Context(), q.address, "a", targetAPI); !errors.Is(err, identity.ErrNotReplica) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -263,10 +263,10 @@ func TestNobodyButAPrincipalGetsATunnel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		request.Header = http.Header{hopAgent: {"a"}, hopTarget: {targetAPI}}
+		request.Header = http.Header{agentHeader: {"a"}, targetHeader: {targetAPI}}
 		if !http2 {
 			request.Header.Set("Connection", "Upgrade")
-			request.Header.Set("Upgrade", hopUpgrade)
+			request.Header.Set("Upgrade", forwardUpgrade)
 		}
 		response, err := transport.RoundTrip(request)
 		if err != nil {
@@ -286,12 +286,12 @@ func TestNobodyButAPrincipalGetsATunnel(t *testing.T) {
 
 func TestACertificateThatArgoCDHasTooIsNoPrincipals(t *testing.T) {
 	q := newPair(t)
-	m, err := q.there.p.cfg.Live.Twin.From.Material()
+	m, err := q.there.p.cfg.Live.Replicas.From.Material()
 	if err != nil {
 		t.Fatal(err)
 	}
 	q.there.p.cfg.Live.Access = &Access{subject: m.Certificate.Leaf.RawSubject}
-	if _, err := q.here.ask(t.Context(), q.address, "a", targetAPI); err == nil || !strings.Contains(err.Error(), "give it one of its own") {
+	if _, err := q.here.dialReplica(t.Context(), q.address, "a", targetAPI); err == nil || !strings.Contains(err.Error(), "give it one of its own") {
 		t.Errorf("%v", err)
 	}
 }

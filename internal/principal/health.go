@@ -17,7 +17,7 @@ import (
 func (p *principal) serveHealth(ctx context.Context) error {
 	begun := func(test func() error) func() error {
 		return func() error {
-			if !p.begun.Load() {
+			if !p.assembled.Load() {
 				return errors.New("waiting for the API server")
 			}
 			return test()
@@ -26,14 +26,14 @@ func (p *principal) serveHealth(ctx context.Context) error {
 	return observe.Serve(ctx, p.cfg.HealthListener, observe.Probes(
 		observe.Check{Name: "objects", Run: begun(p.objectsReadable)},
 		observe.Check{Name: "registrations", Run: begun(func() error { return p.registry.readable() })},
-		observe.Check{Name: "certificates", Run: begun(p.certified)},
+		observe.Check{Name: "certificates", Run: begun(p.certificatesReady)},
 		observe.Check{Name: "connections", Run: begun(p.listening)},
 		observe.Check{Name: "writes", Run: p.client.CheckWritable, WarnOnly: true}, // reading and live access go on meanwhile
 	))
 }
 
-// certified reports whether there is what it takes to speak TLS.
-func (p *principal) certified() error {
+// certificatesReady reports whether there is what it takes to speak TLS.
+func (p *principal) certificatesReady() error {
 	if p.cfg.TLS == nil || p.cfg.TLS.GetConfigForClient == nil {
 		return nil
 	}
@@ -83,8 +83,8 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 	statuses := map[string]engine.Status{}
 	names := p.registry.names()
 	var now engine.Time
-	if err := p.host.Do(ctx, func(n *reconcile.Reconciler) {
-		now = p.host.Now()
+	if err := p.runner.Do(ctx, func(n *reconcile.Reconciler) {
+		now = p.runner.Now()
 		for _, name := range names {
 			if s, ok := n.Status(name); ok {
 				statuses[name] = s
@@ -93,13 +93,13 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 	}); err != nil {
 		return nil, err
 	}
-	load := p.host.Load()
+	load := p.runner.Load()
 	metrics := append(observe.SyncMetrics(metricPrefix, statuses, now), observe.WriteMetrics(metricPrefix, load.Waiting, load.Limit, load.Refused, load.Trouble)...)
 	if server := p.server.Load(); server != nil {
 		server.Counters().EachTotal(func(name, help string, value float64) {
 			metrics = append(metrics, observe.Counter(metricPrefix+"_"+name, help, value))
 		})
-		refused := observe.Metric{Name: metricPrefix + "_refused_total", Help: "Connections and streams that were refused, by reason.", Counter: true}
+		refused := observe.Metric{Name: metricPrefix + "_refused_total", Help: "Refused connections and streams, by reason.", Counter: true}
 		counts := server.Counters().Refused()
 		for _, reason := range slices.Sorted(maps.Keys(counts)) {
 			refused.Samples = append(refused.Samples, observe.Sample{Labels: []string{"reason", reason}, Value: float64(counts[reason])})
@@ -109,7 +109,7 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 			metrics = append(metrics, observe.Gauge(metricPrefix+"_"+name, help, value))
 		})
 	}
-	metrics = append(append(metrics, p.reporter.metrics()...), p.traceMetrics()...)
+	metrics = append(append(metrics, p.status.metrics()...), p.traceMetrics()...)
 	metrics = append(metrics, p.fleet.metrics()...)
 	return append(append(metrics, p.live.metrics()...), p.shared.metrics()...), nil
 }

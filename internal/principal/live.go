@@ -27,9 +27,9 @@ type Live struct {
 	Resource    net.Listener // of the resource proxy; nil: off
 	ResourceTLS *tls.Config  // demands and verifies client certificates, whose common name is the agent
 
-	// Twin tells which of those that connect there is another principal; nil: none
+	// Replicas tells which of those that connect there is another principal; nil: none
 	// is. ResourceTLS has to let it in.
-	Twin *identity.ReplicaAuth
+	Replicas *identity.ReplicaAuth
 
 	// Names tells which agent's own a certificate is, where it connects; nil: that
 	// is not told by certificates.
@@ -54,13 +54,13 @@ const (
 // to tunnels.
 type live struct {
 	p        *principal
-	node     *reconcile.Reconciler // asked between two of its inputs only
+	reconciler     *reconcile.Reconciler // asked between two of its inputs only
 	agents   map[string]kind.Agent // of the node's goroutine
 	hub      *resource.Hub
-	here     func(ctx context.Context, agent, target string) (net.Conn, error) // opens a tunnel to an agent that is connected here
+	openLocal     func(ctx context.Context, agent, target string) (net.Conn, error) // opens a tunnel to an agent that is connected here
 	tally    resource.RequestCounter
-	hopped   hopCounts
-	learner  *discoveryPrefetcher
+	forwards   forwardCounts
+	prefetcher  *discoveryPrefetcher
 	tokens   *tokens
 	redis    *redis.Server
 	clusters *redis.ClusterInfo
@@ -68,22 +68,22 @@ type live struct {
 	mu            sync.RWMutex
 	sessionHolder map[string]string // agent → the other principal that has its session
 	redisTargets  map[[2]string]redis.Target
-	states        map[string]connection
+	states        map[string]connectionState
 }
 
-type connection struct {
+type connectionState struct {
 	connected bool
 	since     time.Time
 	spokeArgo string // Argo CD's namespace there
 }
 
 func newLive(p *principal, n *reconcile.Reconciler) *live {
-	l := &live{p: p, node: n, agents: map[string]kind.Agent{}, redisTargets: map[[2]string]redis.Target{}, states: map[string]connection{}, sessionHolder: map[string]string{}}
-	l.here = l.openHere
+	l := &live{p: p, reconciler: n, agents: map[string]kind.Agent{}, redisTargets: map[[2]string]redis.Target{}, states: map[string]connectionState{}, sessionHolder: map[string]string{}}
+	l.openLocal = l.openHere
 	cfg := p.cfg.Live
 	if cfg.Resource != nil {
 		l.hub = resource.NewHub(resource.HubConfig{Dial: l.dialAPI, Caller: l.caller, Token: l.byToken, Observe: l.tally.Observe, Log: p.log, Trace: p.cfg.Trace})
-		l.learner = newLearner(l.learn)
+		l.prefetcher = newDiscoveryPrefetcher(l.prefetch)
 		l.tokens = newTokens(l.hub.Recheck)
 	}
 	if cfg.Redis != nil {
@@ -91,7 +91,7 @@ func newLive(p *principal, n *reconcile.Reconciler) *live {
 		l.clusters = &redis.ClusterInfo{Hub: cfg.HubRedis, Tunnels: dialRedis{l}, States: l.clusterStates, Compressed: cfg.RedisCompressed, Log: p.log}
 	}
 	if l.hub != nil && cfg.Access != nil {
-		cfg.Access.onChange(p.keeper.recheck)
+		cfg.Access.onChange(p.agents.recheck)
 	}
 	return l
 }
@@ -101,8 +101,8 @@ func (l *live) runs() map[string]func(context.Context) error {
 	out := map[string]func(context.Context) error{}
 	if l.hub != nil {
 		out["resource proxy"] = l.p.afterInitialSync(l.serveResources)
-		out["discovery of agents' clusters"] = l.learner.run
-		out["tokens of cluster Secrets"] = kube.NewWatcher(l.p.client, l.p.registry.watch(), l.tokens.take, l.p.log, l.p.cfg.Jitter).Run
+		out["discovery of agents' clusters"] = l.prefetcher.run
+		out["tokens of cluster Secrets"] = kube.NewWatcher(l.p.client, l.p.registry.secretWatch(), l.tokens.apply, l.p.log, l.p.cfg.Jitter).Run
 	}
 	if l.redis != nil {
 		out["Redis proxy"] = l.p.afterInitialSync(func(ctx context.Context) error { return l.redis.Run(ctx, l.p.cfg.Live.Redis) })
@@ -114,7 +114,7 @@ func (l *live) runs() map[string]func(context.Context) error {
 func (l *live) serveResources(ctx context.Context) error {
 	defer l.hub.Close()
 	server := resource.NewServer(ctx, l.hub, l.p.cfg.Live.ResourceTLS)
-	server.TLSNextProto = l.hops(ctx)
+	server.TLSNextProto = l.forwardHandlers(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.ServeTLS(l.p.cfg.Live.Resource, "", ""); !errors.Is(err, http.ErrServerClosed) {
@@ -130,8 +130,8 @@ func (l *live) recheck() {
 	}
 }
 
-// learn asks an agent for what argocd-server needs while the agent is away.
-func (l *live) learn(ctx context.Context, agent string) {
+// prefetch asks an agent for what argocd-server needs while the agent is away.
+func (l *live) prefetch(ctx context.Context, agent string) {
 	if err := l.hub.PrefetchDiscovery(ctx, agent); err != nil {
 		l.p.log.DebugContext(ctx, "cannot learn all about an agent's cluster", "agent", agent, "error", err)
 	}
@@ -169,9 +169,9 @@ func (d dialRedis) Dial(ctx context.Context, agent string) (net.Conn, error) {
 }
 
 func (l *live) open(ctx context.Context, agent, target string) (net.Conn, error) {
-	conn, err := l.here(ctx, agent, target)
+	conn, err := l.openLocal(ctx, agent, target)
 	if away, ok := errors.AsType[*transport.NotConnectedError](err); ok {
-		conn, err = l.hop(ctx, agent, target, away)
+		conn, err = l.forward(ctx, agent, target, away)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open a tunnel to %s: %w", agent, err)
@@ -198,17 +198,17 @@ func (l *live) follow(in reconcile.Input) {
 	if l.redis == nil {
 		return
 	}
-	for _, ref := range l.node.DecidedAgain() {
-		l.place(ref.Namespace, ref.Name)
+	for _, ref := range l.reconciler.DecidedAgain() {
+		l.updateTarget(ref.Namespace, ref.Name)
 	}
 	switch in := in.(type) {
 	case reconcile.Observed:
 		if in.Resource == kind.Applications {
-			l.place(in.Object.Namespace(), in.Object.Name())
+			l.updateTarget(in.Object.Namespace(), in.Object.Name())
 		}
 	case reconcile.Deleted:
 		if in.Ref.Resource == kind.Applications {
-			l.place(in.Ref.Namespace, in.Ref.Name)
+			l.updateTarget(in.Ref.Namespace, in.Ref.Name)
 		}
 	case reconcile.List:
 		if in.Resource == kind.Applications {
@@ -217,8 +217,8 @@ func (l *live) follow(in reconcile.Input) {
 	case reconcile.Register:
 		if before := l.agents[in.Agent.Name]; before != in.Agent {
 			l.agents[in.Agent.Name] = in.Agent
-			l.placeThoseOf(before)
-			l.placeThoseOf(in.Agent)
+			l.updateTargetsOf(before)
+			l.updateTargetsOf(in.Agent)
 		}
 	case reconcile.Unregister:
 		before := l.agents[in.Agent]
@@ -226,7 +226,7 @@ func (l *live) follow(in reconcile.Input) {
 		l.mu.Lock()
 		delete(l.states, in.Agent)
 		l.mu.Unlock()
-		l.placeThoseOf(before)
+		l.updateTargetsOf(before)
 		l.redis.Forget(in.Agent)
 	}
 }
@@ -234,7 +234,7 @@ func (l *live) follow(in reconcile.Input) {
 // rebuildTargets begins again. Nobody sees a list that is half made.
 func (l *live) rebuildTargets() {
 	places := map[[2]string]redis.Target{}
-	l.node.Applications(func(namespace, name string) {
+	l.reconciler.Applications(func(namespace, name string) {
 		if t, ok := l.target(namespace, name); ok {
 			places[[2]string{namespace, name}] = t
 		}
@@ -244,15 +244,15 @@ func (l *live) rebuildTargets() {
 	l.redisTargets = places
 }
 
-// placeThoseOf places what a registration is about, and nothing else: a fleet
+// updateTargetsOf places what a registration is about, and nothing else: a fleet
 // registers one agent after the other.
-func (l *live) placeThoseOf(agent kind.Agent) {
+func (l *live) updateTargetsOf(agent kind.Agent) {
 	if agent.Name != "" {
-		l.node.ApplicationsOf(agent, l.place)
+		l.reconciler.ApplicationsOf(agent, l.updateTarget)
 	}
 }
 
-func (l *live) place(namespace, name string) {
+func (l *live) updateTarget(namespace, name string) {
 	t, ok := l.target(namespace, name)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -266,9 +266,9 @@ func (l *live) place(namespace, name string) {
 // target returns where the trees of an Application come from. For a frozen one
 // no agent's tree is served.
 func (l *live) target(namespace, name string) (redis.Target, bool) {
-	p, ok := l.node.Place(namespace, name)
+	p, ok := l.reconciler.Place(namespace, name)
 	if !ok {
-		agent, why, frozen := l.node.Frozen(namespace, name)
+		agent, why, frozen := l.reconciler.Frozen(namespace, name)
 		return redis.Target{Frozen: fmt.Sprintf("Application %s/%s of agent %s is frozen: %s", namespace, name, agent, why)}, frozen
 	}
 	t := redis.Target{Agent: p.Agent, Local: p.Name, Rewrite: l.agents[p.Agent].Mode == kind.Autonomous}
@@ -284,14 +284,14 @@ func (l *live) changed(r reconcile.Report) {
 		return
 	}
 	l.mu.Lock()
-	state := connection{connected: r.Fact.Event == engine.Opened, since: time.Now(), spokeArgo: l.states[r.Agent].spokeArgo}
+	state := connectionState{connected: r.Fact.Event == engine.Opened, since: time.Now(), spokeArgo: l.states[r.Agent].spokeArgo}
 	if r.Fact.Hello != nil {
 		state.spokeArgo = r.Fact.Hello.Namespace
 	}
 	l.states[r.Agent] = state
 	l.mu.Unlock()
 	if l.hub != nil && state.connected {
-		l.learner.add(r.Agent)
+		l.prefetcher.add(r.Agent)
 	}
 	if l.redis != nil {
 		l.redis.AgentChanged(r.Agent)

@@ -24,8 +24,8 @@ type Access struct {
 	changed       func()
 }
 
-// Take reads it out of a Secret.
-func (a *Access) Take(data map[string][]byte) error {
+// Load reads it out of a Secret.
+func (a *Access) Load(data map[string][]byte) error {
 	if data == nil {
 		return fmt.Errorf("there is no such Secret")
 	}
@@ -73,10 +73,10 @@ func (a *Access) config(token string) ([]byte, error) {
 	})
 }
 
-// mayBe reports whether a certificate may be the one for all agents, whose name is
+// isShared reports whether a certificate may be the one for all agents, whose name is
 // nobody's. It is told by its subject, as it is renewed; as long as none is known,
 // it may be any but those that the hub issues for one agent.
-func (a *Access) mayBe(cert *x509.Certificate) bool {
+func (a *Access) isShared(cert *x509.Certificate) bool {
 	if a == nil {
 		return false
 	}

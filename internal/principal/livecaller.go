@@ -28,7 +28,7 @@ func (l *live) caller(state *tls.ConnectionState) (string, error) {
 	if !cert.NotAfter.IsZero() && time.Now().After(cert.NotAfter) { // connections may be older than that
 		return "", fmt.Errorf("the client certificate expired on %s", cert.NotAfter.UTC().Format(time.RFC3339))
 	}
-	if l.p.cfg.Live.Access.mayBe(cert) {
+	if l.p.cfg.Live.Access.isShared(cert) {
 		return "", nil
 	}
 	if slices.Contains(cert.Subject.OrganizationalUnit, pki.ProxyClientUnit) && pki.IssuedAt(cert).Before(l.p.cfg.Revocations.Before(cert.Subject.CommonName)) {
@@ -38,7 +38,7 @@ func (l *live) caller(state *tls.ConnectionState) (string, error) {
 	if err == nil && l.p.cfg.Live.Names != nil && !slices.Contains(cert.Subject.OrganizationalUnit, pki.ProxyClientUnit) {
 		// Agents may be told by something else than the common name, which then
 		// anybody may have chosen.
-		if own, err := l.p.cfg.Live.Names(cert); err == nil && own != agent && l.p.registry.knows(own) {
+		if own, err := l.p.cfg.Live.Names(cert); err == nil && own != agent && l.p.registry.hasAgent(own) {
 			return "", fmt.Errorf("the client certificate is agent %s's own, and does not open the cluster of %s whatever its common name is", own, agent)
 		}
 	}

@@ -74,10 +74,10 @@ func TestTheCertificateOfAllClusterSecretsIsNamedAfterNobody(t *testing.T) {
 		}
 		return made, &tls.ConnectionState{PeerCertificates: certs}
 	}
-	shared, all := issued("a", b.hub.Client)
-	_, renewed := issued("a", b.hub.Client)
-	_, own := issued("a", b.hub.ProxyClient)
-	_, other := issued("b", b.hub.Client)
+	shared, all := issued("a", b.manager.Client)
+	_, renewed := issued("a", b.manager.Client)
+	_, own := issued("a", b.manager.ProxyClient)
+	_, other := issued("b", b.manager.Client)
 
 	d := newDesk(t)
 	d.see(agent("a", 1, "managed"))
@@ -94,10 +94,10 @@ func TestTheCertificateOfAllClusterSecretsIsNamedAfterNobody(t *testing.T) {
 	reaches("none is shared", map[*tls.ConnectionState]string{all: "a", own: "a", other: "b"})
 	l.p.cfg.Live.Access = &Access{}
 	reaches("which is shared is not known yet", map[*tls.ConnectionState]string{all: "", own: "a", other: ""})
-	if err := l.p.cfg.Live.Access.Take(map[string][]byte{"tls.crt": []byte("x"), "tls.key": shared.Key, "ca.crt": shared.Bundle}); err == nil {
+	if err := l.p.cfg.Live.Access.Load(map[string][]byte{"tls.crt": []byte("x"), "tls.key": shared.Key, "ca.crt": shared.Bundle}); err == nil {
 		t.Error("something that is no certificate was taken for one")
 	}
-	if err := l.p.cfg.Live.Access.Take(map[string][]byte{"tls.crt": shared.Cert, "tls.key": shared.Key, "ca.crt": shared.Bundle}); err != nil {
+	if err := l.p.cfg.Live.Access.Load(map[string][]byte{"tls.crt": shared.Cert, "tls.key": shared.Key, "ca.crt": shared.Bundle}); err != nil {
 		t.Fatal(err)
 	}
 	reaches("one is shared", map[*tls.ConnectionState]string{all: "", renewed: "", own: "a", other: "b"})

@@ -18,15 +18,15 @@ type tokens struct {
 	changed func() // after something that was valid may no longer be
 
 	mu      sync.Mutex
-	secrets map[string]sum   // by name of the Secret
-	agents  map[sum][]string // by hash of the token
+	secrets map[string]tokenHash   // by name of the Secret
+	agents  map[tokenHash][]string // by hash of the token
 	owners  map[string]string
 }
 
-type sum [sha256.Size]byte
+type tokenHash [sha256.Size]byte
 
 func newTokens(changed func()) *tokens {
-	return &tokens{changed: changed, secrets: map[string]sum{}, agents: map[sum][]string{}, owners: map[string]string{}}
+	return &tokens{changed: changed, secrets: map[string]tokenHash{}, agents: map[tokenHash][]string{}, owners: map[string]string{}}
 }
 
 // agent names the agent of a token. One that two Secrets have names nobody.
@@ -40,8 +40,8 @@ func (t *tokens) agent(token string) (string, bool) {
 	return names[0], true
 }
 
-// take is the sink of a watcher of cluster Secrets.
-func (t *tokens) take(_ context.Context, in reconcile.Input) error {
+// apply is the sink of a watcher of cluster Secrets.
+func (t *tokens) apply(_ context.Context, in reconcile.Input) error {
 	lost := false
 	t.mu.Lock()
 	switch in := in.(type) {
@@ -74,7 +74,7 @@ func (t *tokens) set(o *kind.Object) (lost bool) {
 	if err != nil || token == "" {
 		return t.remove(o.Name())
 	}
-	hash, agent := sum(sha256.Sum256([]byte(token))), o.Label(agentLabel)
+	hash, agent := tokenHash(sha256.Sum256([]byte(token))), o.Label(agentLabel)
 	if t.secrets[o.Name()] == hash && t.owners[o.Name()] == agent {
 		return false
 	}

@@ -31,7 +31,7 @@ func TestATokenNamesTheAgentWhoseSecretHasIt(t *testing.T) {
 	}
 	take := func(in reconcile.Input) {
 		t.Helper()
-		if err := tokens.take(t.Context(), in); err != nil {
+		if err := tokens.apply(t.Context(), in); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,7 +21,7 @@ func (p *principal) ensureNamespace(a kind.Agent) {
 		p.log.Warn("the agent's namespace does not match the pattern for namespaces to create", "agent", a.Name, "namespace", a.HubNamespace, "pattern", p.cfg.NamespaceCreate.Pattern)
 		return
 	}
-	p.chores.add("namespace of "+a.Name, func(ctx context.Context) error {
+	p.tasks.add("namespace of "+a.Name, func(ctx context.Context) error {
 		if now, known := p.registry.get(a.Name); !known || now.Agent.HubNamespace != a.HubNamespace {
 			return nil // nobody wants it any more, and this may have failed for long
 		}

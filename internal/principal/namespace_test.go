@@ -36,22 +36,22 @@ func TestNoNamespaceIsMadeForAnAgentThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newDesk(t)
-	p := &principal{client: client, log: d.log, registry: d.registry, chores: newChores(d.log), ensuredNamespaces: map[string]string{}}
+	p := &principal{client: client, log: d.log, registry: d.registry, tasks: newTaskRunner(d.log), ensuredNamespaces: map[string]string{}}
 	p.cfg.NamespaceCreate.Enable = true
 	for i, name := range []string{"w1", "w2"} {
 		d.see(agent(name, i+1, "managed"))
 		p.ensureNamespace(kind.Agent{Name: name, Mode: kind.Managed, Mapping: kind.ByNamespace, HubNamespace: name})
 	}
-	p.chores.runAll(t.Context())
-	if p.chores.left() != 2 {
-		t.Fatalf("%d are tried again", p.chores.left())
+	p.tasks.runAll(t.Context())
+	if p.tasks.left() != 2 {
+		t.Fatalf("%d are tried again", p.tasks.left())
 	}
-	if err := d.take(t.Context(), reconcile.Deleted{Ref: kind.Ref{Resource: agentResource, Namespace: "argocd", Name: "w1"}, Revision: 9}); err != nil {
+	if err := d.apply(t.Context(), reconcile.Deleted{Ref: kind.Ref{Resource: agentResource, Namespace: "argocd", Name: "w1"}, Revision: 9}); err != nil {
 		t.Fatal(err)
 	}
 	asked, may = nil, true
-	p.chores.runAll(t.Context())
-	if p.chores.left() != 0 || !slices.Equal(asked, []string{http.MethodGet, http.MethodPost}) {
-		t.Errorf("%d are left; it was asked for %q", p.chores.left(), asked)
+	p.tasks.runAll(t.Context())
+	if p.tasks.left() != 0 || !slices.Equal(asked, []string{http.MethodGet, http.MethodPost}) {
+		t.Errorf("%d are left; it was asked for %q", p.tasks.left(), asked)
 	}
 }

@@ -16,23 +16,23 @@ import (
 // why, and when to come back. Without it they would wait for an answer, and
 // their people would not know for what.
 type notReadyServer struct {
-	enough chan struct{} // closed when it is to end
-	shut   chan struct{} // closed when it has
+	stop chan struct{} // closed when it is to end
+	stopped   chan struct{} // closed when it has
 }
 
-func newDoor() *notReadyServer {
-	return &notReadyServer{enough: make(chan struct{}), shut: make(chan struct{})}
+func newNotReadyServer() *notReadyServer {
+	return &notReadyServer{stop: make(chan struct{}), stopped: make(chan struct{})}
 }
 
-// end ends it, and returns when the listener is free.
-func (d *notReadyServer) end() {
-	close(d.enough)
-	<-d.shut
+// close ends it, and returns when the listener is free.
+func (d *notReadyServer) close() {
+	close(d.stop)
+	<-d.stopped
 }
 
 // serveNotReady turns agents away until the door is ended.
 func (p *principal) serveNotReady(ctx context.Context) error {
-	defer close(p.door.shut)
+	defer close(p.notReady.stopped)
 	inner, ok := p.cfg.Listener.(interface {
 		net.Listener
 		SetDeadline(time.Time) error
@@ -46,14 +46,14 @@ func (p *principal) serveNotReady(ctx context.Context) error {
 	go func() {
 		defer close(stop)
 		select {
-		case <-p.door.enough:
+		case <-p.notReady.stop:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
 	lent := &reusableListener{Listener: inner, interrupt: inner.SetDeadline}
 	err := transport.NewServer(transport.ServerConfig{
-		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Events: discardEvents{}, Enroll: p.shutOffice(), Log: p.log, Explain: p.cfg.Explain,
+		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Events: discardEvents{}, Enroll: p.notReadyEnroller(), Log: p.log, Explain: p.cfg.Explain,
 		Admit: func(transport.Peer) (time.Duration, error) {
 			return 2*time.Second + time.Duration(p.cfg.Jitter()*float64(3*time.Second)), fmt.Errorf("the hub is not ready: %w", p.notReadyReason())
 		},
@@ -65,10 +65,10 @@ func (p *principal) serveNotReady(ctx context.Context) error {
 
 // notReadyReason tells what the hub waits for before it lets agents in.
 func (p *principal) notReadyReason() error {
-	if !p.begun.Load() {
+	if !p.assembled.Load() {
 		return errors.New("it waits for its API server")
 	}
-	for _, test := range []func() error{p.objectsReadable, p.registry.readable, p.certified} {
+	for _, test := range []func() error{p.objectsReadable, p.registry.readable, p.certificatesReady} {
 		if err := test(); err != nil {
 			return err
 		}
@@ -108,27 +108,27 @@ func (discardEvents) Disconnected(*transport.Conn, error)      {}
 
 // notReadyEnroller is for a server that issues no certificates yet: without it, who
 // wants to join would be told that nobody ever will.
-type notReadyEnroller struct{ unready func() error }
+type notReadyEnroller struct{ reason func() error }
 
-func (p *principal) shutOffice() transport.Enroller {
+func (p *principal) notReadyEnroller() transport.Enroller {
 	if p.cfg.Issue == nil {
 		return nil
 	}
 	return notReadyEnroller{p.notReadyReason}
 }
 
-func (s notReadyEnroller) later() error {
-	return &transport.EnrollError{Message: "the hub is not ready: " + s.unready().Error(), Temporary: true, RetryAfter: 5 * time.Second}
+func (s notReadyEnroller) refusal() error {
+	return &transport.EnrollError{Message: "the hub is not ready: " + s.reason().Error(), Temporary: true, RetryAfter: 5 * time.Second}
 }
 
 // Join implements link.Enroller.
 func (s notReadyEnroller) Join(context.Context, transport.JoinRequest) (transport.Joined, error) {
-	return transport.Joined{}, s.later()
+	return transport.Joined{}, s.refusal()
 }
 
 // Renew implements link.Enroller.
 func (s notReadyEnroller) Renew(context.Context, transport.Peer, []byte, time.Time) (transport.Certificate, error) {
-	return transport.Certificate{}, s.later()
+	return transport.Certificate{}, s.refusal()
 }
 
 // Trust implements link.Enroller.

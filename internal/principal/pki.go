@@ -32,35 +32,35 @@ type Issue struct {
 // issuer carries that out.
 type issuer struct {
 	cfg     Issue
-	hub     *pki.Manager
+	manager     *pki.Manager
 	agents  registrations
 	log     *slog.Logger
 	now     func() time.Time
 	wake    chan struct{} // of one: a Secret has changed
-	said    map[string]string
+	logged    map[string]string
 	mu      sync.Mutex
 	trust   *pki.Authority
 	changed chan struct{} // closed when trust is replaced
 
-	replaced func() // likewise; may be nil
+	authorityChanged func() // likewise; may be nil
 }
 
 // registrations are the agents, as far as certificates go.
 type registrations interface {
-	// invited has an agent registered as its token says. Who is not registered
+	// register has an agent registered as its token says. Who is not registered
 	// may have been a moment ago: then its token went first, and it is not
 	// registered again unless that is still good.
-	invited(ctx context.Context, who pki.JoinGrant, still func() error) error
-	// barred tells why an agent shall have no certificate, or not in this mode if
+	register(ctx context.Context, who pki.JoinGrant, still func() error) error
+	// denyReason tells why an agent shall have no certificate, or not in this mode if
 	// one is given; empty: it may.
-	barred(ctx context.Context, agent, mode string) (string, error)
-	// issued notes a certificate, before the agent has it.
-	issued(ctx context.Context, agent, fingerprint string, until time.Time) error
+	denyReason(ctx context.Context, agent, mode string) (string, error)
+	// recordIssued notes a certificate, before the agent has it.
+	recordIssued(ctx context.Context, agent, fingerprint string, until time.Time) error
 }
 
 func newIssuer(cfg Issue, secrets pki.Secrets, agents registrations, log *slog.Logger) *issuer {
-	return &issuer{cfg: cfg, hub: &pki.Manager{Secrets: secrets, ClientLife: cfg.ClientLife}, agents: agents, log: log, now: time.Now,
-		wake: make(chan struct{}, 1), said: map[string]string{}, changed: make(chan struct{})}
+	return &issuer{cfg: cfg, manager: &pki.Manager{Secrets: secrets, ClientLife: cfg.ClientLife}, agents: agents, log: log, now: time.Now,
+		wake: make(chan struct{}, 1), logged: map[string]string{}, changed: make(chan struct{})}
 }
 
 // newIssuer is the principal's, which keeps its Secrets in Argo CD's namespace.
@@ -70,12 +70,12 @@ func (p *principal) newIssuer() *issuer {
 	}
 	secrets := kube.Secrets{Client: p.client, Namespace: p.cfg.Namespace}
 	i := newIssuer(*p.cfg.Issue, secrets, agentObjects{p.client, p.cfg.Namespace}, p.log)
-	i.replaced = func() { p.keeper.recheck() }
+	i.authorityChanged = func() { p.agents.recheck() }
 	return i
 }
 
-// feeds are those of the configuration, to which it listens too.
-func (i *issuer) feeds(given map[string]func(map[string][]byte) error) map[string]func(map[string][]byte) error {
+// secretHandlers are those of the configuration, to which it listens too.
+func (i *issuer) secretHandlers(given map[string]func(map[string][]byte) error) map[string]func(map[string][]byte) error {
 	if i == nil {
 		return given
 	}
@@ -98,7 +98,7 @@ func (i *issuer) feeds(given map[string]func(map[string][]byte) error) map[strin
 			return err
 		}
 	}
-	also(pki.AuthoritySecret, i.learn)
+	also(pki.AuthoritySecret, i.setAuthority)
 	for name := range i.cfg.Servers {
 		also(name, func(map[string][]byte) {})
 	}
@@ -112,8 +112,8 @@ func (i *issuer) wakeUp() {
 	}
 }
 
-// learn takes the CA as it is now, and tells agents.
-func (i *issuer) learn(data map[string][]byte) {
+// setAuthority takes the CA as it is now, and tells agents.
+func (i *issuer) setAuthority(data map[string][]byte) {
 	if data == nil {
 		return // whoever is connected goes on believing what it believes
 	}
@@ -129,14 +129,14 @@ func (i *issuer) learn(data map[string][]byte) {
 		i.changed = make(chan struct{})
 	}
 	i.mu.Unlock()
-	if !same && i.replaced != nil {
-		i.replaced()
+	if !same && i.authorityChanged != nil {
+		i.authorityChanged()
 	}
 }
 
 // How often to look when nothing is due, and after something went wrong.
 const (
-	issuerRest  = time.Hour
+	issuerInterval  = time.Hour
 	issuerRetry = 10 * time.Second
 )
 
@@ -151,7 +151,7 @@ func (i *issuer) run(ctx context.Context) error {
 		case <-timer.C:
 		case <-i.wake:
 		}
-		next, err := i.tend(ctx)
+		next, err := i.reconcile(ctx)
 		if err != nil && ctx.Err() == nil {
 			i.logOnce(ctx, "", "cannot keep up certificates; trying again", err)
 			next = i.now().Add(issuerRetry)
@@ -162,22 +162,22 @@ func (i *issuer) run(ctx context.Context) error {
 
 // logOnce logs something about a Secret, unless that was the last that was said.
 func (i *issuer) logOnce(ctx context.Context, about, message string, reason error) {
-	if i.said[about] != reason.Error() {
-		i.said[about] = reason.Error()
+	if i.logged[about] != reason.Error() {
+		i.logged[about] = reason.Error()
 		i.log.WarnContext(ctx, message, "reason", reason) //nolint:sloglint // constant where it is called
 	}
 }
 
-// tend does what is due, and tells when to look again.
-func (i *issuer) tend(ctx context.Context) (next time.Time, err error) {
-	next = i.now().Add(issuerRest)
+// reconcile does what is due, and tells when to look again.
+func (i *issuer) reconcile(ctx context.Context) (next time.Time, err error) {
+	next = i.now().Add(issuerInterval)
 	a, err := i.authority(ctx)
 	if err != nil || a == nil {
 		return next, err
 	}
 	var failed []error
 	for name, hosts := range i.cfg.Servers {
-		issued, again, err := i.hub.EnsureServerCert(ctx, name, hosts)
+		issued, again, err := i.manager.EnsureServerCert(ctx, name, hosts)
 		switch {
 		case errors.As(err, new(*pki.NotManagedError)):
 			i.logOnce(ctx, name, "a certificate is not ours to renew", err)
@@ -187,11 +187,11 @@ func (i *issuer) tend(ctx context.Context) (next time.Time, err error) {
 			if issued {
 				i.log.InfoContext(ctx, "issued a certificate for the hub", "secret", name, "names", hosts, "renewAt", again.UTC())
 			}
-			next = sooner(next, again)
+			next = earlier(next, again)
 		}
 	}
 	failed = append(failed, i.finish(ctx, a))
-	if n, err := i.hub.DeleteExpiredTokens(ctx); err != nil {
+	if n, err := i.manager.DeleteExpiredTokens(ctx); err != nil {
 		failed = append(failed, err)
 	} else if n > 0 {
 		i.log.InfoContext(ctx, "deleted join tokens that are long over", "count", n)
@@ -202,13 +202,13 @@ func (i *issuer) tend(ctx context.Context) (next time.Time, err error) {
 // authority is the CA, made if neither it nor a certificate of somebody else's is
 // there. Nil: there is none that can issue.
 func (i *issuer) authority(ctx context.Context) (*pki.Authority, error) {
-	a, err := i.hub.Authority(ctx)
+	a, err := i.manager.Authority(ctx)
 	if errors.Is(err, pki.ErrNoAuthority) {
 		if len(i.cfg.Servers) == 0 {
 			return nil, nil // nobody needs one
 		}
 		for name := range i.cfg.Servers {
-			s, err := i.hub.Secrets.Get(ctx, name)
+			s, err := i.manager.Secrets.Get(ctx, name)
 			if err != nil {
 				return nil, fmt.Errorf("read Secret %s: %w", name, err)
 			}
@@ -218,7 +218,7 @@ func (i *issuer) authority(ctx context.Context) (*pki.Authority, error) {
 			}
 		}
 		var made bool
-		if a, made, err = i.hub.Init(ctx); made {
+		if a, made, err = i.manager.Init(ctx); made {
 			i.log.InfoContext(ctx, "made a CA", "secret", pki.AuthoritySecret, "pin", a.Pin().String(), "expires", a.Cert.NotAfter.UTC())
 		}
 	}
@@ -237,7 +237,7 @@ func (i *issuer) finish(ctx context.Context, a *pki.Authority) error {
 	if !a.Replaces() {
 		return nil
 	}
-	_, err := i.hub.Finish(ctx, false)
+	_, err := i.manager.Finish(ctx, false)
 	if errors.As(err, new(*pki.TooEarlyError)) {
 		return nil
 	}
@@ -247,8 +247,8 @@ func (i *issuer) finish(ctx context.Context, a *pki.Authority) error {
 	return err
 }
 
-// taken tells why a certificate for an agent would be of no use to it.
-func (i *issuer) taken(agent string) error {
+// checkIdentity tells why a certificate for an agent would be of no use to it.
+func (i *issuer) checkIdentity(agent string) error {
 	if i.cfg.Names == nil {
 		return nil
 	}
@@ -262,7 +262,7 @@ func (i *issuer) taken(agent string) error {
 	return nil
 }
 
-func sooner(a, b time.Time) time.Time {
+func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
 	}

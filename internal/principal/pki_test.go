@@ -26,7 +26,7 @@ type guestbook struct {
 	err          error
 }
 
-func (g *guestbook) invited(_ context.Context, who pki.JoinGrant, still func() error) error {
+func (g *guestbook) register(_ context.Context, who pki.JoinGrant, still func() error) error {
 	if g.meanwhile != nil {
 		g.meanwhile()
 	}
@@ -37,12 +37,12 @@ func (g *guestbook) invited(_ context.Context, who pki.JoinGrant, still func() e
 	return g.err
 }
 
-func (g *guestbook) issued(_ context.Context, _, fingerprint string, _ time.Time) error {
+func (g *guestbook) recordIssued(_ context.Context, _, fingerprint string, _ time.Time) error {
 	g.certificates = append(g.certificates, fingerprint)
 	return nil
 }
 
-func (g *guestbook) barred(_ context.Context, _, mode string) (string, error) {
+func (g *guestbook) denyReason(_ context.Context, _, mode string) (string, error) {
 	if g.mode != "" && mode != "" && g.mode != mode {
 		return "it is " + g.mode, nil
 	}
@@ -69,13 +69,13 @@ func newBureau(t *testing.T, auth string) *bureau {
 	cfg := Issue{Servers: map[string][]string{pki.PrincipalSecret: {"hub"}, pki.ProxySecret: {"proxy"}}, Names: method.AgentFromCertificate}
 	b.issuer = newIssuer(cfg, b.FakeSecrets, b.guests, slog.New(slog.NewTextHandler(&b.log, nil)))
 	b.now = func() time.Time { return b.clock }
-	b.hub.Now = b.now
+	b.manager.Now = b.now
 	return b
 }
 
 func (b *bureau) tended() time.Time {
 	b.t.Helper()
-	next, err := b.tend(b.t.Context())
+	next, err := b.reconcile(b.t.Context())
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func (b *bureau) secret(name string) *pki.Secret {
 // guest is a cluster that wants to join, with everything right.
 func (b *bureau) guest() transport.JoinRequest {
 	b.t.Helper()
-	token, err := b.hub.CreateToken(b.t.Context(), "hub:443", pki.JoinGrant{Agent: "w1", Mode: "managed", Labels: map[string]string{"env": "prod"}}, time.Hour)
+	token, err := b.manager.CreateToken(b.t.Context(), "hub:443", pki.JoinGrant{Agent: "w1", Mode: "managed", Labels: map[string]string{"env": "prod"}}, time.Hour)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -122,11 +122,11 @@ func TestPrincipalMakesAndRenewsItsOwnCertificates(t *testing.T) {
 	if b.secret(pki.PrincipalSecret).Revision == first.Revision {
 		t.Error("it is not renewed")
 	}
-	if _, err := b.hub.Rotate(t.Context()); err != nil {
+	if _, err := b.manager.Rotate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b.tended()
-	a, err := b.hub.Authority(t.Context())
+	a, err := b.manager.Authority(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestPrincipalMakesAndRenewsItsOwnCertificates(t *testing.T) {
 	if a.Replaces() {
 		b.tended()
 	}
-	if a, _ = b.hub.Authority(t.Context()); a.Replaces() {
+	if a, _ = b.manager.Authority(t.Context()); a.Replaces() {
 		t.Error("the old CA is believed though nobody needs it")
 	}
 }
@@ -245,7 +245,7 @@ func TestWhoseTokenWasWithdrawnMeanwhileDoesNotJoin(t *testing.T) {
 	b.tended()
 	r := b.guest()
 	b.guests.meanwhile = func() {
-		if n, err := b.hub.DeleteTokens(t.Context(), "w1"); n != 1 || err != nil {
+		if n, err := b.manager.DeleteTokens(t.Context(), "w1"); n != 1 || err != nil {
 			t.Errorf("%d were withdrawn, %v", n, err)
 		}
 	}
@@ -285,9 +285,9 @@ func TestRenewalIsForOneselfAndNotForTheSuspended(t *testing.T) {
 func TestAgentsLearnOfANewAuthorityAtOnce(t *testing.T) {
 	b := newBureau(t, "mtls:CN=([^,]+)")
 	replaced := 0
-	b.replaced = func() { replaced++ }
+	b.authorityChanged = func() { replaced++ }
 	b.tended()
-	feeds := b.feeds(map[string]func(map[string][]byte) error{pki.AuthoritySecret: func(data map[string][]byte) error {
+	feeds := b.secretHandlers(map[string]func(map[string][]byte) error{pki.AuthoritySecret: func(data map[string][]byte) error {
 		if data == nil {
 			return errors.New("there is none")
 		}
@@ -304,7 +304,7 @@ func TestAgentsLearnOfANewAuthorityAtOnce(t *testing.T) {
 	if _, again := learn(); again != changed || replaced != 1 {
 		t.Error("nothing has changed, but agents are told")
 	}
-	if _, err := b.hub.Rotate(t.Context()); err != nil {
+	if _, err := b.manager.Rotate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	after, _ := learn()
@@ -339,7 +339,7 @@ func TestArgoCDsCertificateForAnAgentIsRenewed(t *testing.T) {
 	if again, err := config("w1", first); err != nil || !bytes.Equal(again, first) {
 		t.Errorf("it changes for nothing: %v", err)
 	}
-	var has access
+	var has clusterAccess
 	if err := json.Unmarshal(first, &has); err != nil {
 		t.Fatal(err)
 	}

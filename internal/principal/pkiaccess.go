@@ -11,12 +11,12 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
-// access is the part of a cluster Secret's config that is ours.
-type access struct {
-	TLS accessTLS `json:"tlsClientConfig"`
+// clusterAccess is the part of a cluster Secret's config that is ours.
+type clusterAccess struct {
+	TLS clusterAccessTLS `json:"tlsClientConfig"`
 }
 
-type accessTLS struct {
+type clusterAccessTLS struct {
 	Cert []byte `json:"certData"`
 	Key  []byte `json:"keyData"`
 	CA   []byte `json:"caData"`
@@ -30,22 +30,22 @@ func (i *issuer) clusterConfig() ClusterConfig {
 	return func(agent string, now []byte) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), accessTimeout)
 		defer cancel()
-		a, err := i.hub.Authority(ctx)
+		a, err := i.manager.Authority(ctx)
 		if errors.Is(err, pki.ErrNoAuthority) || err == nil && !a.Issues() {
 			return nil, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		var has access
+		var has clusterAccess
 		if json.Unmarshal(now, &has) == nil && len(has.TLS.Key) > 0 && bytes.Equal(has.TLS.CA, a.BundlePEM()) && !a.Due(has.TLS.Cert, i.now()) {
 			return now, nil
 		}
-		issued, err := i.hub.ProxyClient(ctx, agent)
+		issued, err := i.manager.ProxyClient(ctx, agent)
 		if err != nil {
 			return nil, err
 		}
-		return json.Marshal(access{accessTLS{Cert: issued.Cert, Key: issued.Key, CA: issued.Bundle}})
+		return json.Marshal(clusterAccess{clusterAccessTLS{Cert: issued.Cert, Key: issued.Key, CA: issued.Bundle}})
 	}
 }
 

@@ -66,7 +66,7 @@ func TestTheEndOfAnAgentIsTheEndOfItsTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newDesk(t)
-	k := &agentReconciler{registry: d.registry, client: client, namespace: "argocd", lists: readLists(client), certificates: func(string) map[string]time.Time { return nil }, gone: func(agentRecord) {}, log: d.log}
+	k := &agentReconciler{registry: d.registry, client: client, namespace: "argocd", blocklists: readLists(client), certificates: func(string) map[string]time.Time { return nil }, deleted: func(agentRecord) {}, log: d.log}
 	rec := agentRecord{Agent: going}
 	if err := k.finalize(t.Context(), rec); err != nil {
 		t.Fatal(err)
@@ -78,11 +78,11 @@ func TestTheEndOfAnAgentIsTheEndOfItsTokens(t *testing.T) {
 
 func TestWhoJoinsTooEarlyIsToldToComeAgain(t *testing.T) {
 	p := &principal{}
-	if p.shutOffice() != nil {
+	if p.notReadyEnroller() != nil {
 		t.Error("a hub that never issues certificates says that it will")
 	}
 	p.cfg.Issue = &Issue{}
-	office := p.shutOffice() // its API server has not answered yet
+	office := p.notReadyEnroller() // its API server has not answered yet
 	_, joining := office.Join(t.Context(), transport.JoinRequest{})
 	_, renewing := office.Renew(t.Context(), transport.Peer{}, nil, time.Time{})
 	for _, err := range []error{joining, renewing} {
@@ -148,7 +148,7 @@ func TestAnAgentThatWentIsNotRegisteredAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = agentObjects{client, "argocd"}.invited(t.Context(), pki.JoinGrant{Agent: "w1", Mode: cmp.Or(test.mode, "managed")}, func() error { return test.token })
+		err = agentObjects{client, "argocd"}.register(t.Context(), pki.JoinGrant{Agent: "w1", Mode: cmp.Or(test.mode, "managed")}, func() error { return test.token })
 		server.Close()
 		if !slices.Equal(did, test.did) || (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: it did %q, %v", title, did, err)

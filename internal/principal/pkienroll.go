@@ -26,8 +26,8 @@ func refused(format string, args ...any) error {
 func (i *issuer) Join(ctx context.Context, r transport.JoinRequest) (transport.Joined, error) {
 	// First of all: a stranger shall learn nothing else, and cause nothing else.
 	check := func() (pki.JoinGrant, error) {
-		who, err := i.hub.Check(ctx, r.TokenID, r.TokenValue, r.Agent)
-		return who, told(err)
+		who, err := i.manager.Check(ctx, r.TokenID, r.TokenValue, r.Agent)
+		return who, enrollError(err)
 	}
 	token, err := check()
 	if err != nil {
@@ -41,29 +41,29 @@ func (i *issuer) Join(ctx context.Context, r transport.JoinRequest) (transport.J
 		return transport.Joined{}, refused("the clock of this cluster is %s %s the hub's, so certificates would be taken for expired or not yet valid: "+
 			"set the clocks right (NTP) and try again; the token is still good", skew.Abs().Round(time.Second), way)
 	}
-	if err := i.taken(r.Agent); err != nil {
+	if err := i.checkIdentity(r.Agent); err != nil {
 		return transport.Joined{}, refused("%v", err)
 	}
 	if err := i.admit(ctx, r.Agent, token.Mode); err != nil {
 		return transport.Joined{}, err
 	}
-	who, err := i.hub.Redeem(ctx, r.TokenID, r.TokenValue, r.Agent, r.Request)
-	if err := told(err); err != nil {
+	who, err := i.manager.Redeem(ctx, r.TokenID, r.TokenValue, r.Agent, r.Request)
+	if err := enrollError(err); err != nil {
 		return transport.Joined{}, err
 	}
 	still := func() error {
 		_, err := check()
 		return err
 	}
-	if err := i.agents.invited(ctx, who, still); err != nil {
+	if err := i.agents.register(ctx, who, still); err != nil {
 		return transport.Joined{}, err
 	}
 	issued, err := i.sign(ctx, r.Agent, r.Request, "joined", r.Remote)
 	return transport.Joined{Certificate: issued, Mode: who.Mode}, err
 }
 
-// told makes of a refusal what the other side is told.
-func told(err error) error {
+// enrollError makes of a refusal what the other side is told.
+func enrollError(err error) error {
 	if no, ok := errors.AsType[*pki.RefusalError](err); ok {
 		return refused("%s", no.Message)
 	}
@@ -75,7 +75,7 @@ func (i *issuer) Renew(ctx context.Context, p transport.Peer, request []byte, cl
 	if skew := clock.Sub(i.now()); skew.Abs() > maxSkew {
 		i.log.WarnContext(ctx, "the clock of an agent is wrong, or ours", "agent", p.Agent, "agentIsAhead", skew.Round(time.Second).String())
 	}
-	if err := i.taken(p.Agent); err != nil {
+	if err := i.checkIdentity(p.Agent); err != nil {
 		return transport.Certificate{}, refused("%v", err)
 	}
 	if err := i.admit(ctx, p.Agent, ""); err != nil {
@@ -85,7 +85,7 @@ func (i *issuer) Renew(ctx context.Context, p transport.Peer, request []byte, cl
 }
 
 func (i *issuer) admit(ctx context.Context, agent, mode string) error {
-	why, err := i.agents.barred(ctx, agent, mode)
+	why, err := i.agents.denyReason(ctx, agent, mode)
 	if err == nil && why != "" {
 		err = refused("%s", why)
 	}
@@ -93,7 +93,7 @@ func (i *issuer) admit(ctx context.Context, agent, mode string) error {
 }
 
 func (i *issuer) sign(ctx context.Context, agent string, request []byte, why, before string) (transport.Certificate, error) {
-	issued, err := i.hub.Sign(ctx, request, agent)
+	issued, err := i.manager.Sign(ctx, request, agent)
 	if bad, ok := errors.AsType[*pki.RequestError](err); ok {
 		return transport.Certificate{}, refused("%v", bad)
 	}
@@ -108,7 +108,7 @@ func (i *issuer) sign(ctx context.Context, agent string, request []byte, why, be
 		return transport.Certificate{}, err
 	}
 	fingerprint := pki.Describe(certs[0]).Fingerprint
-	if err := i.agents.issued(ctx, agent, fingerprint, certs[0].NotAfter); err != nil {
+	if err := i.agents.recordIssued(ctx, agent, fingerprint, certs[0].NotAfter); err != nil {
 		return transport.Certificate{}, err
 	}
 	i.log.InfoContext(ctx, "issued a certificate to an agent", "agent", agent, "why", why, "from", before,
@@ -153,8 +153,8 @@ func (a agentObjects) get(ctx context.Context, name string) (*v1alpha1.Agent, er
 	return &agent, nil
 }
 
-// barred implements registrations.
-func (a agentObjects) barred(ctx context.Context, name, mode string) (string, error) {
+// denyReason implements registrations.
+func (a agentObjects) denyReason(ctx context.Context, name, mode string) (string, error) {
 	agent, err := a.get(ctx, name)
 	if err != nil {
 		return "", fmt.Errorf("read Agent %s: %w", name, err)
@@ -182,8 +182,8 @@ func certificateDenial(agent *v1alpha1.Agent, mode string) string {
 	return ""
 }
 
-// invited implements registrations.
-func (a agentObjects) invited(ctx context.Context, who pki.JoinGrant, still func() error) error {
+// register implements registrations.
+func (a agentObjects) register(ctx context.Context, who pki.JoinGrant, still func() error) error {
 	for range 5 {
 		agent, err := a.get(ctx, who.Agent)
 		if err != nil {

@@ -20,12 +20,12 @@ import (
 
 const issuedAnnotation = v1alpha1.IssuedAnnotation
 
-// mostIssued bounds the list. An agent renews its certificate when that is due,
+// maxIssued bounds the list. An agent renews its certificate when that is due,
 // so that two or three are good at a time.
-const mostIssued = 64
+const maxIssued = 64
 
-// issuedTo reads the list: those that are good at that time.
-func issuedTo(annotations map[string]string, now time.Time) (entries []string) {
+// validIssued reads the list: those that are good at that time.
+func validIssued(annotations map[string]string, now time.Time) (entries []string) {
 	for entry := range strings.FieldsSeq(annotations[issuedAnnotation]) {
 		fingerprint, expiry, _ := strings.Cut(entry, "/")
 		if len(fingerprint) != 64 || strings.Trim(fingerprint, "0123456789ABCDEF") != "" {
@@ -39,8 +39,8 @@ func issuedTo(annotations map[string]string, now time.Time) (entries []string) {
 	return entries
 }
 
-// issued implements registrations.
-func (a agentObjects) issued(ctx context.Context, name, fingerprint string, until time.Time) error {
+// recordIssued implements registrations.
+func (a agentObjects) recordIssued(ctx context.Context, name, fingerprint string, until time.Time) error {
 	for range 5 {
 		agent, err := a.get(ctx, name)
 		if err == nil && agent == nil {
@@ -49,8 +49,8 @@ func (a agentObjects) issued(ctx context.Context, name, fingerprint string, unti
 		if err != nil {
 			return fmt.Errorf("read Agent %s: %w", name, err)
 		}
-		entries := issuedTo(agent.Annotations, time.Now())
-		if len(entries) >= mostIssued {
+		entries := validIssued(agent.Annotations, time.Now())
+		if len(entries) >= maxIssued {
 			return refused("the agent %s has %d certificates that are good, more than it can need: something keeps it from storing them, or its key was stolen. "+
 				"Put that right, then remove annotation %s from its Agent on the hub", name, len(entries), issuedAnnotation)
 		}

@@ -15,7 +15,7 @@ import (
 // its AppProject, and that of its agent.
 func TestTreesComeFromAnAgentOnlyWhileTheApplicationIsPlaced(t *testing.T) {
 	n := reconcile.New(reconcile.Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub", PrincipalUID: "hub"})
-	l := &live{p: &principal{cfg: Config{Namespace: "argocd"}}, node: n, agents: map[string]kind.Agent{}, redisTargets: map[[2]string]redis.Target{}, states: map[string]connection{}}
+	l := &live{p: &principal{cfg: Config{Namespace: "argocd"}}, reconciler: n, agents: map[string]kind.Agent{}, redisTargets: map[[2]string]redis.Target{}, states: map[string]connectionState{}}
 	l.redis = redis.New(redis.Config{Agents: l})
 	revision := 0
 	step := func(in reconcile.Input) {

@@ -23,8 +23,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	p := &principal{cfg: cfg, client: client, log: cfg.Log, chores: newChores(cfg.Log), ensuredNamespaces: map[string]string{}, lastRefusal: map[string]string{},
-		listed: map[kind.Resource]bool{}, door: newDoor(), ready: make(chan struct{}), settled: make(chan struct{})}
+	p := &principal{cfg: cfg, client: client, log: cfg.Log, tasks: newTaskRunner(cfg.Log), ensuredNamespaces: map[string]string{}, lastRefusal: map[string]string{},
+		listed: map[kind.Resource]bool{}, notReady: newNotReadyServer(), ready: make(chan struct{}), settingsRead: make(chan struct{})}
 	return p.run(ctx)
 }
 
@@ -35,29 +35,29 @@ type principal struct {
 	cfg               Config
 	client            *kube.Client
 	log               *slog.Logger
-	host              *kube.Runner
+	runner              *kube.Runner
 	registry          *registry
-	keeper            *agentReconciler
+	agents            *agentReconciler
 	agentQueue        *workQueue // of the keeper
-	reporter          *statusWriter
+	status          *statusWriter
 	agentOutages      *agentOutages
-	releaser          *finalizerRemover
+	finalizers          *finalizerRemover
 	replicas          *principalReplicas
 	fleet             *fleetHolds
 	sessions          *sessions
-	chores            *taskRunner
+	tasks            *taskRunner
 	blocklists        *blocklists
 	live              *live
 	shared            *shared
 	issuer            *issuer           // nil: certificates are somebody else's business
-	confirm           *confirmations    // of the node's goroutine
+	confirmations           *confirmations    // of the node's goroutine
 	ensuredNamespaces map[string]string // likewise: agent → namespace that was seen to
 	lastRefusal       map[string]string // likewise: agent → why it was refused last, as it was logged
 
-	begun   atomic.Bool // everything above is there
+	assembled   atomic.Bool // everything above is there
 	server  atomic.Pointer[transport.Server]
-	door    *notReadyServer
-	settled chan struct{} // closed when Argo CD's settings were read once
+	notReady    *notReadyServer
+	settingsRead chan struct{} // closed when Argo CD's settings were read once
 
 	listedMu sync.Mutex
 	listed   map[kind.Resource]bool
@@ -74,26 +74,26 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust},
 		FleetCheck: true,
 	})
-	p.host = kube.NewHost(p.client, kube.RunnerConfig{
+	p.runner = kube.NewHost(p.client, kube.RunnerConfig{
 		Node: n, Watches: watches(cfg), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: p.log, Trace: cfg.Trace,
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
 		ToPeer:     func(e reconcile.ToPeer) { p.sessions.deliver(e) }, Report: p.report, RecordFleetHold: func(e reconcile.RecordFleetHold) { p.fleet.record(e) }, Applied: p.applied, Writing: func(ref kind.Ref) { p.live.writing(ref) },
 	})
 	p.issuer = p.newIssuer()
-	p.agentOutages = &agentOutages{changed: func(agent string) { p.reporter.errands.add(agent) }, known: map[string]agentOutage{}}
+	p.agentOutages = &agentOutages{changed: func(agent string) { p.status.queue.add(agent) }, known: map[string]agentOutage{}}
 	p.blocklists = newBlocklists(p.client, cfg.Namespace, p.revoke)
 	p.assembleAgents(ctx, n)
-	p.confirm = &confirmations{held: map[string]map[string]string{}, registry: p.registry, chores: p.chores, post: p.host.Post}
-	p.sessions = &sessions{ctx: ctx, registry: p.registry, newer: p.newer, storeUID: uid, require: cfg.RequireRegistration, revoked: cfg.Revocations.Revoked,
-		post: p.host.Post, offer: p.host.PostUntil, log: p.log, jitter: cfg.Jitter, conns: map[uint64]*session{}, ends: map[string]string{},
-		fresh: newFresh(func(ctx context.Context) (string, error) {
-			ctx, cancel := context.WithTimeout(ctx, greetTimeout)
+	p.confirmations = &confirmations{held: map[string]map[string]string{}, registry: p.registry, tasks: p.tasks, post: p.runner.Post}
+	p.sessions = &sessions{ctx: ctx, registry: p.registry, newerSessionHolder: p.newerSessionHolder, storeUID: uid, require: cfg.RequireRegistration, revoked: cfg.Revocations.Revoked,
+		post: p.runner.Post, postUntil: p.runner.PostUntil, log: p.log, jitter: cfg.Jitter, conns: map[uint64]*session{}, endReasons: map[string]string{},
+		revisions: newRevisionReader(func(ctx context.Context) (string, error) {
+			ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 			defer cancel()
 			return p.client.Revision(ctx, cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
 		})}
 	p.live = newLive(p, n)
 	p.shared = newShared(p)
-	p.begun.Store(true)
+	p.assembled.Store(true)
 }
 
 // watches lists what the hub's node reads.
@@ -137,21 +137,21 @@ func (p *principal) run(ctx context.Context) error {
 
 // startAll starts every part, each of which runs until its context ends.
 func (p *principal) startAll(start func(what string, run func(context.Context) error)) {
-	start("node", p.host.Run)
+	start("node", p.runner.Run)
 	for what, run := range p.agentRuns() {
 		start(what, run)
 	}
 	start("connections", p.afterInitialSync(p.serve))
-	start("freshness", p.sessions.fresh.run)
-	start("chores", p.chores.run)
-	for _, run := range kube.WatchSecrets(p.client, p.cfg.Namespace, p.issuer.feeds(p.cfg.Secrets), p.log, p.cfg.Jitter) {
+	start("freshness", p.sessions.revisions.run)
+	start("chores", p.tasks.run)
+	for _, run := range kube.WatchSecrets(p.client, p.cfg.Namespace, p.issuer.secretHandlers(p.cfg.Secrets), p.log, p.cfg.Jitter) {
 		start("certificates", run)
 	}
 	if p.issuer != nil {
 		start("issuing", p.issuer.run)
 	}
 	start("settings", p.followSettings)
-	for _, run := range kube.WatchSchemas(p.client, p.host.Post, p.log, p.cfg.Jitter) {
+	for _, run := range kube.WatchSchemas(p.client, p.runner.Post, p.log, p.cfg.Jitter) {
 		start("schemas", run)
 	}
 	start("hold of many agents", p.fleet.follow)
@@ -175,7 +175,7 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 // for allowed. Nor is a certificate good before it is known which are not.
 func (p *principal) afterInitialSync(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		for _, read := range []<-chan struct{}{p.ready, p.registry.ready, p.settled, p.blocklists.ready} {
+		for _, read := range []<-chan struct{}{p.ready, p.registry.ready, p.settingsRead, p.blocklists.ready} {
 			select {
 			case <-read:
 			case <-ctx.Done():
@@ -188,7 +188,7 @@ func (p *principal) afterInitialSync(run func(context.Context) error) func(conte
 
 // serve lets agents in.
 func (p *principal) serve(ctx context.Context) error {
-	p.door.end()
+	p.notReady.close()
 	server := transport.NewServer(transport.ServerConfig{
 		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Admit: p.sessions.admit, Events: p.sessions, Log: p.log, Trace: p.cfg.Trace, Explain: p.cfg.Explain,
 		Keepalive: transport.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval}, Targets: p.targets(), Enroll: p.enroller(),
@@ -211,7 +211,7 @@ func (p *principal) revoke(data map[string]string) {
 	if p.cfg.Revocations == nil {
 		return // nobody asks
 	}
-	before, err := endedAgents(data)
+	before, err := deletedAgents(data)
 	p.cfg.Revocations.SetBefore(before)
 	added, broken := p.cfg.Revocations.Set(slices.Sorted(maps.Keys(data)))
 	if err = errors.Join(err, broken); err != nil {
@@ -225,7 +225,7 @@ func (p *principal) revoke(data map[string]string) {
 func (p *principal) applied(in reconcile.Input) {
 	p.live.follow(in)
 	p.shared.follow(in)
-	p.releaser.follow(in)
+	p.finalizers.follow(in)
 	var r kind.Resource
 	switch in := in.(type) {
 	case reconcile.List:
@@ -234,9 +234,9 @@ func (p *principal) applied(in reconcile.Input) {
 		p.ensureNamespace(in.Agent)
 		return
 	case reconcile.Unregister:
-		p.confirm.forget(in.Agent)
-		p.reporter.ended(in.Agent)
-		p.sessions.end(in.Agent)
+		p.confirmations.forget(in.Agent)
+		p.status.unregistered(in.Agent)
+		p.sessions.takeEndReason(in.Agent)
 		delete(p.ensuredNamespaces, in.Agent)
 		delete(p.lastRefusal, in.Agent)
 		return
@@ -259,7 +259,7 @@ func (p *principal) applied(in reconcile.Input) {
 func waitForCluster(ctx context.Context, c *kube.Client, log *slog.Logger) (string, error) {
 	said := ""
 	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
-		limited, cancel := context.WithTimeout(ctx, greetTimeout)
+		limited, cancel := context.WithTimeout(ctx, helloTimeout)
 		uid, err := c.ClusterUID(limited)
 		cancel()
 		if err == nil {

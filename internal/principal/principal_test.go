@@ -62,11 +62,11 @@ func TestNobodyIsLetInBeforeItIsKnownWhoMayNot(t *testing.T) {
 	for _, what := range []string{"resource proxy", "Redis proxy"} {
 		synctest.Test(t, func(t *testing.T) {
 			p := &principal{cfg: config, log: config.Log, registry: &registry{ready: make(chan struct{})},
-				ready: make(chan struct{}), settled: make(chan struct{}), blocklists: newBlocklists(nil, "argocd", nil)}
+				ready: make(chan struct{}), settingsRead: make(chan struct{}), blocklists: newBlocklists(nil, "argocd", nil)}
 			run := newLive(p, nil).runs()[what]
 			ended := make(chan error, 1)
 			go func() { ended <- run(t.Context()) }()
-			for _, read := range []chan struct{}{p.ready, p.registry.ready, p.settled, p.blocklists.ready} {
+			for _, read := range []chan struct{}{p.ready, p.registry.ready, p.settingsRead, p.blocklists.ready} {
 				synctest.Wait()
 				select {
 				case err := <-ended:
@@ -85,7 +85,7 @@ func TestNobodyIsLetInBeforeItIsKnownWhoMayNot(t *testing.T) {
 func TestThoseWhoAskTogetherShareAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		f := newFresh(func(context.Context) (string, error) { asked++; return "7", nil })
+		f := newRevisionReader(func(context.Context) (string, error) { asked++; return "7", nil })
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
@@ -109,7 +109,7 @@ func TestThoseWhoAskTogetherShareAnAnswer(t *testing.T) {
 
 func TestAChoreIsTriedUntilItWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newChores(slog.New(slog.DiscardHandler))
+		c := newTaskRunner(slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		var owner sync.WaitGroup
 		owner.Go(func() { _ = c.run(ctx) })
@@ -152,11 +152,11 @@ func TestOnlyNamespacesOfThePatternAreCreated(t *testing.T) {
 
 func TestATooLargeCrowdIsToldWhenToComeBack(t *testing.T) {
 	s := &sessions{jitter: func() float64 { return 0.5 }}
-	s.greeting.Store(maxConcurrentHellos - 1)
+	s.helloCount.Store(maxConcurrentHellos - 1)
 	if retry, err := s.admit(transport.Peer{}); retry != 0 || err != nil {
 		t.Errorf("not full yet: %v, %v", retry, err)
 	}
-	s.greeting.Add(1)
+	s.helloCount.Add(1)
 	if retry, err := s.admit(transport.Peer{}); retry != 3*time.Second || err == nil {
 		t.Errorf("full: %v, %v", retry, err)
 	}

@@ -24,10 +24,10 @@ type registry struct {
 	client    *kube.Client
 	namespace string // of Argo CD
 	mapping   kind.Mapping
-	proxy     string // host:port of the resource proxy
+	proxyAddress     string // host:port of the resource proxy
 	post      func(context.Context, reconcile.Input) error
-	cut       func(agent, why string) // ends its connections
-	touched   func(agent string)      // something about it has changed
+	closeConns       func(agent, why string) // ends its connections
+	changed   func(agent string)      // something about it has changed
 	revoked   func(ctx context.Context, fingerprint string) (bool, error)
 	log       *slog.Logger
 	ready     chan struct{} // closed when Agents and Secrets were read once
@@ -39,10 +39,10 @@ type registry struct {
 	secrets   map[string]clusterSecret   // by their names
 	secretsOf map[string]map[string]bool // agent → names of its Secrets
 	listed    map[kind.Resource]bool
-	blind     map[kind.Resource]string // why something cannot be read
+	unreadable     map[kind.Resource]string // why something cannot be read
 	// What follows from it.
 	agents             map[string]registration    // what is in force
-	refused            map[string]string          // agent → why what is declared is not
+	invalid            map[string]string          // agent → why what is declared is not
 	namespaceOwner     map[string]string          // namespace → agent whose own it is
 	namespaceWaiters   map[string]map[string]bool // namespace → agents that would have it
 	waitsFor           map[string]string          // and the reverse
@@ -52,35 +52,35 @@ type registry struct {
 // prepare makes a registry of which the parts above are given.
 func (r *registry) prepare() *registry {
 	r.objects, r.secrets, r.secretsOf = map[string]agentRecord{}, map[string]clusterSecret{}, map[string]map[string]bool{}
-	r.listed, r.blind = map[kind.Resource]bool{}, map[kind.Resource]string{}
-	r.agents, r.refused = map[string]registration{}, map[string]string{}
+	r.listed, r.unreadable = map[kind.Resource]bool{}, map[kind.Resource]string{}
+	r.agents, r.invalid = map[string]registration{}, map[string]string{}
 	r.namespaceOwner, r.namespaceWaiters, r.waitsFor = map[string]string{}, map[string]map[string]bool{}, map[string]string{}
 	r.ready = make(chan struct{})
 	return r
 }
 
-// watch tells which Secrets are agents'.
-func (r *registry) watch() kube.Watch {
+// secretWatch tells which Secrets are agents'.
+func (r *registry) secretWatch() kube.Watch {
 	return kube.Watch{Resource: kind.Secrets, Namespace: r.namespace, Selector: agentLabel}
 }
 
 // watches lists what the registry reads.
 func (r *registry) watches() []kube.Watch {
-	return []kube.Watch{{Resource: agentResource, Namespace: r.namespace}, r.watch()}
+	return []kube.Watch{{Resource: agentResource, Namespace: r.namespace}, r.secretWatch()}
 }
 
-// take is the sink of both watchers.
-func (r *registry) take(_ context.Context, in reconcile.Input) error {
+// apply is the sink of both watchers.
+func (r *registry) apply(_ context.Context, in reconcile.Input) error {
 	switch in := in.(type) {
 	case reconcile.List:
-		return r.tookList(in)
+		return r.applyList(in)
 	case reconcile.Observed:
 		if in.Resource == agentResource {
-			return r.seen(in.Object)
+			return r.update(in.Object)
 		}
-		return r.seenSecret(in.Object)
+		return r.updateSecret(in.Object)
 	case reconcile.Deleted:
-		return r.change(func() []string {
+		return r.applyChange(func() []string {
 			if in.Ref.Resource == agentResource {
 				return r.drop(in.Ref.Name, in.Revision)
 			}
@@ -88,20 +88,20 @@ func (r *registry) take(_ context.Context, in reconcile.Input) error {
 		})
 	case reconcile.Unreadable:
 		r.mu.Lock()
-		r.blind[in.Resource] = in.Reason
+		r.unreadable[in.Resource] = in.Reason
 		r.mu.Unlock()
 	}
 	return nil
 }
 
-// tookList takes a whole list. Of two Agents that are at odds, the one that was
+// applyList takes a whole list. Of two Agents that are at odds, the one that was
 // not refused, or else the older, is there first.
-func (r *registry) tookList(in reconcile.List) error {
+func (r *registry) applyList(in reconcile.List) error {
 	present := map[string]bool{}
 	for _, o := range in.Objects {
 		present[o.Name()] = true
 	}
-	err := r.change(func() (touched []string) {
+	err := r.applyChange(func() (touched []string) {
 		if in.Resource == agentResource {
 			touched = r.putAll(in.Objects)
 			for name := range r.objects {
@@ -119,7 +119,7 @@ func (r *registry) tookList(in reconcile.List) error {
 				}
 			}
 		}
-		delete(r.blind, in.Resource)
+		delete(r.unreadable, in.Resource)
 		return touched
 	})
 	r.mu.Lock()
@@ -145,17 +145,17 @@ func (r *registry) putAll(objects []*kind.Object) (touched []string) {
 		}
 		records = append(records, rec)
 	}
-	slices.SortFunc(records, olderFirst)
+	slices.SortFunc(records, compareAgents)
 	for _, rec := range records {
 		touched = append(touched, r.put(rec)...)
 	}
 	return touched
 }
 
-// olderFirst orders Agents that may be at odds. One that was refused comes last:
+// compareAgents orders Agents that may be at odds. One that was refused comes last:
 // who starts again comes to the same as those that run, and whoever was given an
 // agent's namespace later does not get it then.
-func olderFirst(a, b agentRecord) int {
+func compareAgents(a, b agentRecord) int {
 	switch refused := a.wasRefused(); {
 	case refused == b.wasRefused():
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
@@ -165,14 +165,14 @@ func olderFirst(a, b agentRecord) int {
 	return -1
 }
 
-// seen takes an Agent as it is now, unless something newer is known.
-func (r *registry) seen(o *kind.Object) error {
+// update takes an Agent as it is now, unless something newer is known.
+func (r *registry) update(o *kind.Object) error {
 	rec, err := readAgent(o)
 	if err != nil {
 		r.log.Warn("this Agent cannot be read; what it said before stays in force", "agent", o.Name(), "error", err)
 		return nil
 	}
-	return r.change(func() []string { return r.put(rec) })
+	return r.applyChange(func() []string { return r.put(rec) })
 }
 
 func (r *registry) put(rec agentRecord) []string {
@@ -192,9 +192,9 @@ func (r *registry) drop(name string, revision uint64) []string {
 	return []string{name}
 }
 
-// change changes what is known of the cluster, and tells the node and everybody
+// applyChange changes what is known of the cluster, and tells the node and everybody
 // else what follows for the agents that are touched by it.
-func (r *registry) change(do func() (touched []string)) error {
+func (r *registry) applyChange(do func() (touched []string)) error {
 	r.order.Lock()
 	defer r.order.Unlock()
 	r.mu.Lock()
@@ -207,7 +207,7 @@ func (r *registry) change(do func() (touched []string)) error {
 		if why := r.denyReasonLocked(agent); why != "" {
 			barred[agent] = why
 		}
-		touched = append(touched, r.nextInLine()...)
+		touched = append(touched, r.nextNamespaceOwners()...)
 	}
 	r.mu.Unlock()
 	for _, in := range tell {
@@ -217,9 +217,9 @@ func (r *registry) change(do func() (touched []string)) error {
 	}
 	for _, agent := range touched {
 		if why := barred[agent]; why != "" {
-			r.cut(agent, why)
+			r.closeConns(agent, why)
 		}
-		r.touched(agent)
+		r.changed(agent)
 	}
 	return nil
 }
@@ -250,15 +250,15 @@ func (r *registry) object(agent string) (rec agentRecord, known bool, secret clu
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rec, known = r.objects[agent]
-	secret, has = r.chosen(agent)
+	secret, has = r.preferredSecret(agent)
 	return rec, known, secret, has
 }
 
-// refusal tells why what is declared for an agent is not in force.
-func (r *registry) refusal(agent string) string {
+// invalidReason tells why what is declared for an agent is not in force.
+func (r *registry) invalidReason(agent string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.refused[agent]
+	return r.invalid[agent]
 }
 
 // denyReason tells why an agent is not let in, whatever it can show; empty: it is.
@@ -268,8 +268,8 @@ func (r *registry) denyReason(agent string) string {
 	return r.denyReasonLocked(agent)
 }
 
-// knows reports whether an agent has been declared, or has come before.
-func (r *registry) knows(agent string) bool {
+// hasAgent reports whether an agent has been declared, or has come before.
+func (r *registry) hasAgent(agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, known := r.objects[agent]
@@ -308,8 +308,8 @@ func (r *registry) readable() error {
 	var why []string
 	for _, of := range []kind.Resource{agentResource, kind.Secrets} {
 		switch {
-		case r.blind[of] != "":
-			why = append(why, "cannot read "+of.Plural+": "+r.blind[of])
+		case r.unreadable[of] != "":
+			why = append(why, "cannot read "+of.Plural+": "+r.unreadable[of])
 		case !r.listed[of]:
 			why = append(why, of.Plural+" have not been read yet")
 		}

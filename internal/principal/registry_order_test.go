@@ -16,19 +16,19 @@ import (
 func TestANamespaceStaysWithItsAgentWhenAPrincipalStarts(t *testing.T) {
 	older := func(a *v1alpha1.Agent) { a.CreationTimestamp = metav1.Unix(999, 0) }
 	b := agentRecord{Agent: agent("b", 2, "managed", inNamespace("a"), older)}
-	refused := statusInputs{rec: b, refusal: "its namespace a is that of agent a", now: time.Unix(2000, 0)}
-	refused.registered(&b.Status)
+	refused := statusInputs{rec: b, invalid: "its namespace a is that of agent a", now: time.Unix(2000, 0)}
+	refused.registeredCondition(&b.Status)
 	for _, restarted := range []bool{false, true} {
 		d := newDesk(t)
 		if !restarted {
 			d.see(agent("a", 1, "managed"))
 		}
-		err := d.take(t.Context(), reconcile.List{Resource: agentResource, Revision: 3, Objects: []*kind.Object{parsed(t, b.Agent), parsed(t, agent("a", 1, "managed"))}})
+		err := d.apply(t.Context(), reconcile.List{Resource: agentResource, Revision: 3, Objects: []*kind.Object{parsed(t, b.Agent), parsed(t, agent("a", 1, "managed"))}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		d.says("register a managed a")
-		if d.refusal("b") == "" {
+		if d.invalidReason("b") == "" {
 			t.Errorf("restarted: %v, both have it", restarted)
 		}
 	}

@@ -13,19 +13,19 @@ import (
 // hear. Under mu.
 func (r *registry) resolve(agent string) []reconcile.Input {
 	before, had := r.agents[agent]
-	r.leave(agent)
+	r.deactivate(agent)
 	reg, ok, why := r.declared(agent)
 	if ok && why == "" {
 		why = r.conflict(reg)
 	}
-	r.note(agent, why)
+	r.setInvalid(agent, why)
 	switch {
 	case (!ok || why != "") && !had:
 		return nil
 	case !ok || why != "":
 		return []reconcile.Input{reconcile.Unregister{Agent: agent}}
 	}
-	r.enter(reg)
+	r.activate(reg)
 	var tell []reconcile.Input
 	if had && before.KnownCluster != "" && before.KnownCluster != reg.KnownCluster {
 		// A person says that it is another cluster. Whoever is connected has to
@@ -53,7 +53,7 @@ func (r *registry) declared(agent string) (reg registration, ok bool, why string
 	case rec.DeletionTimestamp != nil:
 		return reg, false, "its Agent is being deleted"
 	}
-	secret, has := r.chosen(agent)
+	secret, has := r.preferredSecret(agent)
 	reg, err := rec.registration(r.mapping)
 	if err != nil {
 		return reg, false, err.Error()
@@ -61,7 +61,7 @@ func (r *registry) declared(agent string) (reg registration, ok bool, why string
 	reg.secret, reg.Agent.Server = defaultSecretName(agent), r.serverOf(agent)
 	if has {
 		reg.secret, reg.Agent.Project = secret.name, secret.project
-		if !secret.made() && secret.server != "" {
+		if !secret.createdByPrincipal() && secret.server != "" {
 			reg.Agent.Server = secret.server // somebody else has decided on it
 		}
 	}
@@ -70,33 +70,33 @@ func (r *registry) declared(agent string) (reg registration, ok bool, why string
 
 // serverOf is the URL under which Argo CD knows an agent's cluster.
 func (r *registry) serverOf(agent string) string {
-	return "https://" + r.proxy + "?agentName=" + agent
+	return "https://" + r.proxyAddress + "?agentName=" + agent
 }
 
-// note keeps why a registration is not in force, and says so when it is new.
-func (r *registry) note(agent, why string) {
+// setInvalid keeps why a registration is not in force, and says so when it is new.
+func (r *registry) setInvalid(agent, why string) {
 	if why == "" {
-		delete(r.refused, agent)
+		delete(r.invalid, agent)
 		return
 	}
-	if r.refused[agent] != why {
+	if r.invalid[agent] != why {
 		r.log.Warn("this agent is not registered as declared", "agent", agent, "reason", why)
 	}
-	r.refused[agent] = why
+	r.invalid[agent] = why
 }
 
-// enter puts a registration into force.
-func (r *registry) enter(reg registration) {
+// activate puts a registration into force.
+func (r *registry) activate(reg registration) {
 	r.agents[reg.Agent.Name] = reg
 	if reg.hasNamespace() {
 		r.namespaceOwner[reg.Agent.HubNamespace] = reg.Agent.Name
 	}
 }
 
-// leave takes a registration out of force, and notes which namespace is free
+// deactivate takes a registration out of force, and notes which namespace is free
 // then.
-func (r *registry) leave(agent string) {
-	r.unwait(agent)
+func (r *registry) deactivate(agent string) {
+	r.stopWaiting(agent)
 	reg, had := r.agents[agent]
 	delete(r.agents, agent)
 	if had && r.namespaceOwner[reg.Agent.HubNamespace] == agent {
@@ -116,14 +116,14 @@ func (r *registry) conflict(reg registration) string {
 		return fmt.Sprintf("its namespace would be %s, which is that of the hub's Argo CD; set spec.namespace of the Agent to another", r.namespace)
 	}
 	if other := r.namespaceOwner[reg.Agent.HubNamespace]; other != "" && other != reg.Agent.Name {
-		r.wait(reg)
+		r.waitForNamespace(reg)
 		return fmt.Sprintf("its namespace %s is that of agent %s; set spec.namespace of one of the two Agents to another", reg.Agent.HubNamespace, other)
 	}
 	return ""
 }
 
-// wait queues an agent for a namespace that another one has.
-func (r *registry) wait(reg registration) {
+// waitForNamespace queues an agent for a namespace that another one has.
+func (r *registry) waitForNamespace(reg registration) {
 	namespace, agent := reg.Agent.HubNamespace, reg.Agent.Name
 	if r.namespaceWaiters[namespace] == nil {
 		r.namespaceWaiters[namespace] = map[string]bool{}
@@ -132,7 +132,7 @@ func (r *registry) wait(reg registration) {
 	r.waitsFor[agent] = namespace
 }
 
-func (r *registry) unwait(agent string) {
+func (r *registry) stopWaiting(agent string) {
 	namespace := r.waitsFor[agent]
 	delete(r.waitsFor, agent)
 	if delete(r.namespaceWaiters[namespace], agent); len(r.namespaceWaiters[namespace]) == 0 {
@@ -140,9 +140,9 @@ func (r *registry) unwait(agent string) {
 	}
 }
 
-// nextInLine returns who may have the namespaces that were left, the oldest
+// nextNamespaceOwners returns who may have the namespaces that were left, the oldest
 // first.
-func (r *registry) nextInLine() (agents []string) {
+func (r *registry) nextNamespaceOwners() (agents []string) {
 	for _, namespace := range r.releasedNamespaces {
 		if r.namespaceOwner[namespace] != "" {
 			continue // it went back to the same
@@ -151,7 +151,7 @@ func (r *registry) nextInLine() (agents []string) {
 		for _, agent := range slices.Sorted(maps.Keys(r.namespaceWaiters[namespace])) {
 			line = append(line, r.objects[agent])
 		}
-		slices.SortFunc(line, olderFirst)
+		slices.SortFunc(line, compareAgents)
 		for _, rec := range line {
 			agents = append(agents, rec.Name)
 		}

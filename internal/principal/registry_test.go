@@ -29,9 +29,9 @@ type desk struct {
 func newDesk(t *testing.T) *desk {
 	t.Helper()
 	d := &desk{t: t, touches: map[string]int{}}
-	d.registry = (&registry{ctx: t.Context(), namespace: "argocd", mapping: kind.ByNamespace, proxy: "proxy:9090", log: slog.New(slog.DiscardHandler),
-		cut:     func(agent, why string) { d.told = append(d.told, "cut "+agent+": "+why) },
-		touched: func(agent string) { d.touches[agent]++ },
+	d.registry = (&registry{ctx: t.Context(), namespace: "argocd", mapping: kind.ByNamespace, proxyAddress: "proxy:9090", log: slog.New(slog.DiscardHandler),
+		closeConns:     func(agent, why string) { d.told = append(d.told, "cut "+agent+": "+why) },
+		changed: func(agent string) { d.touches[agent]++ },
 		post: func(_ context.Context, in reconcile.Input) error {
 			switch in := in.(type) {
 			case reconcile.Register:
@@ -84,14 +84,14 @@ func parsed(t *testing.T, v any) *kind.Object {
 
 func (d *desk) see(a v1alpha1.Agent) {
 	d.t.Helper()
-	if err := d.take(d.t.Context(), reconcile.Observed{Resource: agentResource, Object: parsed(d.t, a)}); err != nil {
+	if err := d.apply(d.t.Context(), reconcile.Observed{Resource: agentResource, Object: parsed(d.t, a)}); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
 func (d *desk) lose(name string, revision uint64) {
 	d.t.Helper()
-	if err := d.take(d.t.Context(), reconcile.Deleted{Ref: d.ref(name), Revision: revision}); err != nil {
+	if err := d.apply(d.t.Context(), reconcile.Deleted{Ref: d.ref(name), Revision: revision}); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -110,7 +110,7 @@ func secret(t *testing.T, name, agent string, revision int, annotations ...strin
 
 func (d *desk) seeSecret(o *kind.Object) {
 	d.t.Helper()
-	if err := d.take(d.t.Context(), reconcile.Observed{Resource: kind.Secrets, Object: o}); err != nil {
+	if err := d.apply(d.t.Context(), reconcile.Observed{Resource: kind.Secrets, Object: o}); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -132,7 +132,7 @@ func TestWhatIsDeclaredTakesEffect(t *testing.T) {
 	d.says("register a managed a")
 	d.see(agent("a", 3, "managed", func(a *v1alpha1.Agent) { a.Spec.Cluster.Labels = map[string]string{"x": "y"} }))
 	d.says() // nothing that the node has to know
-	if d.shared("a") || !d.knows("a") || d.knows("b") {
+	if d.shared("a") || !d.hasAgent("a") || d.hasAgent("b") {
 		t.Error("what is not declared is not in force")
 	}
 	d.see(agent("a", 4, "autonomous", inNamespace("there"), func(a *v1alpha1.Agent) { a.Spec.Shared = true }))
@@ -142,13 +142,13 @@ func TestWhatIsDeclaredTakesEffect(t *testing.T) {
 	d.says("register a autonomous there")
 	d.see(agent("a", 5, "typo"))
 	d.says("unregister a")
-	if why := d.refusal("a"); !strings.Contains(why, "spec.mode") {
+	if why := d.invalidReason("a"); !strings.Contains(why, "spec.mode") {
 		t.Errorf("refused because %q", why)
 	}
 	d.see(agent("a", 6, "managed", inNamespace("a/../b")))
 	d.says()
 	d.lose("a", 7)
-	if why := d.refusal("a"); why != "" {
+	if why := d.invalidReason("a"); why != "" {
 		t.Errorf("gone, and refused because %q", why)
 	}
 }
@@ -166,16 +166,16 @@ func TestLateEventsAreNoNews(t *testing.T) {
 
 func TestListsShowWhatHasGone(t *testing.T) {
 	d := newDesk(t)
-	if err := d.take(t.Context(), reconcile.List{Resource: kind.Secrets, Revision: 1}); err != nil || d.readable() == nil {
+	if err := d.apply(t.Context(), reconcile.List{Resource: kind.Secrets, Revision: 1}); err != nil || d.readable() == nil {
 		t.Errorf("%v: ready without Agents", err)
 	}
 	d.see(agent("a", 1, "managed"))
 	d.see(agent("b", 2, "managed"))
 	d.told = nil
-	if err := d.take(t.Context(), reconcile.Unreadable{Resource: agentResource, Reason: "no definition"}); err != nil || !strings.Contains(d.readable().Error(), "no definition") {
+	if err := d.apply(t.Context(), reconcile.Unreadable{Resource: agentResource, Reason: "no definition"}); err != nil || !strings.Contains(d.readable().Error(), "no definition") {
 		t.Errorf("%v: %v", err, d.readable())
 	}
-	if err := d.take(t.Context(), reconcile.List{Resource: agentResource, Revision: 9, Objects: []*kind.Object{parsed(t, agent("b", 2, "managed"))}}); err != nil {
+	if err := d.apply(t.Context(), reconcile.List{Resource: agentResource, Revision: 9, Objects: []*kind.Object{parsed(t, agent("b", 2, "managed"))}}); err != nil {
 		t.Fatal(err)
 	}
 	d.says("unregister a")
@@ -191,15 +191,15 @@ func TestTwoAgentsDoNotShareANamespace(t *testing.T) {
 	d.see(agent("b", 2, "managed", inNamespace("a")))
 	d.see(agent("c", 2, "managed", inNamespace("a"), func(a *v1alpha1.Agent) { a.CreationTimestamp = metav1.Unix(999, 0) }))
 	d.says("register a managed a")
-	if why := d.refusal("b"); !strings.Contains(why, "agent a") {
+	if why := d.invalidReason("b"); !strings.Contains(why, "agent a") {
 		t.Errorf("refused because %q", why)
 	}
 	d.see(agent("a", 3, "managed")) // whatever changes about it, it keeps its namespace
 	d.says()
 	d.lose("a", 4)
 	d.says("unregister a", "register c managed a") // the oldest of those that wait
-	if d.refusal("b") == "" || d.refusal("c") != "" {
-		t.Errorf("refused: %v", d.refused)
+	if d.invalidReason("b") == "" || d.invalidReason("c") != "" {
+		t.Errorf("refused: %v", d.invalid)
 	}
 	d.see(agent("c", 5, "managed"))
 	d.says("register c managed c", "register b managed a")
@@ -312,9 +312,9 @@ func BenchmarkAChangeAmongManyAgents(b *testing.B) {
 	for _, count := range []int{100, 5000} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
 			r := (&registry{ctx: b.Context(), namespace: "argocd", mapping: kind.ByNamespace, log: slog.New(slog.DiscardHandler),
-				cut: func(string, string) {}, touched: func(string) {}, post: func(context.Context, reconcile.Input) error { return nil }}).prepare()
+				closeConns: func(string, string) {}, changed: func(string) {}, post: func(context.Context, reconcile.Input) error { return nil }}).prepare()
 			for i := range count {
-				if err := r.change(func() []string {
+				if err := r.applyChange(func() []string {
 					return r.put(agentRecord{Agent: agent(fmt.Sprintf("a%d", i), 1, "managed"), revision: 1})
 				}); err != nil {
 					b.Fatal(err)
@@ -324,7 +324,7 @@ func BenchmarkAChangeAmongManyAgents(b *testing.B) {
 			for b.Loop() {
 				revision++
 				a := agent("a7", 1, "managed", inNamespace(fmt.Sprintf("n%d", revision%2)))
-				if err := r.change(func() []string { return r.put(agentRecord{Agent: a, revision: revision}) }); err != nil {
+				if err := r.applyChange(func() []string { return r.put(agentRecord{Agent: a, revision: revision}) }); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -13,14 +13,14 @@ import (
 // report tells people what happened, once.
 func (p *principal) report(r reconcile.Report) {
 	f := r.Fact
-	if f.Event == engine.InSync && p.reporter.knowsEqual(r.Agent) {
+	if f.Event == engine.InSync && p.status.inSyncKnown(r.Agent) {
 		return // as each minute of each agent
 	}
 	log := p.log.With("agent", r.Agent)
 	f.Message = p.message(r)
-	p.confirm.fact(r.Agent, f)
-	status, _ := p.live.node.Status(r.Agent)
-	p.reporter.fact(r.Agent, f, status)
+	p.confirmations.handleEvent(r.Agent, f)
+	status, _ := p.live.reconciler.Status(r.Agent)
+	p.status.handleEvent(r.Agent, f, status)
 	p.traceFact(r.Agent, f, status.Epoch)
 	p.live.changed(r)
 	p.shared.changed(r)
@@ -40,7 +40,7 @@ func (p *principal) report(r reconcile.Report) {
 		log.Log(context.Background(), level, "agent refused", "code", f.Code, "reason", f.Message)
 	case engine.Rejected:
 		level := slog.LevelWarn
-		if f.Code == engine.Unavailable && p.host.Load().Trouble { // which is told once for all
+		if f.Code == engine.Unavailable && p.runner.Load().Trouble { // which is told once for all
 			level = slog.LevelDebug
 		}
 		log.Log(context.Background(), level, "item refused", "scope", f.Scope, "item", f.Key.String(), "code", f.Code, "reason", f.Message)
@@ -52,7 +52,7 @@ func (p *principal) report(r reconcile.Report) {
 			break
 		}
 		log.Warn("deletions are held back until somebody confirms them", "scope", f.Scope, "count", f.Held.Count, "of", f.Held.Of,
-			"reason", f.Held.Reason, "confirm", p.reporter.confirmCommand(r.Agent)(f.Held.ID))
+			"reason", f.Held.Reason, "confirm", p.status.confirmCommand(r.Agent)(f.Held.ID))
 	case engine.HoldEnded:
 		log.Info("nothing is held back any more", "scope", f.Scope)
 	case engine.StoreAccepted:
@@ -68,10 +68,10 @@ func (p *principal) message(r reconcile.Report) string {
 	f := r.Fact
 	switch f.Event {
 	case engine.Closed:
-		return sanitizeAgentText(cmp.Or(f.Message, p.sessions.end(r.Agent)))
+		return sanitizeAgentText(cmp.Or(f.Message, p.sessions.takeEndReason(r.Agent)))
 	case engine.Refused:
 		if f.Code == engine.WrongCluster {
-			return sanitizeAgentText(f.Message) + ": " + p.reporter.confirmCommand(r.Agent)(v1alpha1.ConfirmCluster+p.claimedClusterUID(r.Agent))
+			return sanitizeAgentText(f.Message) + ": " + p.status.confirmCommand(r.Agent)(v1alpha1.ConfirmCluster+p.claimedClusterUID(r.Agent))
 		}
 		return sanitizeAgentText(f.Message)
 	}

@@ -10,27 +10,27 @@ import (
 // of one request for however many ask at the same time. A request that has
 // begun before somebody asks is of no use to them: they share the next.
 type revisionReader struct {
-	ask  func(context.Context) (string, error)
+	read  func(context.Context) (string, error)
 	wake chan struct{} // of one: somebody has asked
 
 	mu   sync.Mutex
-	next *asked
+	next *revisionRead
 }
 
-type asked struct {
+type revisionRead struct {
 	done     chan struct{}
 	revision uint64
 	err      error
 }
 
-func newFresh(ask func(context.Context) (string, error)) *revisionReader {
-	return &revisionReader{ask: ask, wake: make(chan struct{}, 1)}
+func newRevisionReader(ask func(context.Context) (string, error)) *revisionReader {
+	return &revisionReader{read: ask, wake: make(chan struct{}, 1)}
 }
 
 func (f *revisionReader) revision(ctx context.Context) (uint64, error) {
 	f.mu.Lock()
 	if f.next == nil {
-		f.next = &asked{done: make(chan struct{})}
+		f.next = &revisionRead{done: make(chan struct{})}
 	}
 	mine := f.next
 	f.mu.Unlock()
@@ -62,7 +62,7 @@ func (f *revisionReader) run(ctx context.Context) error {
 			continue
 		}
 		var text string
-		if text, a.err = f.ask(ctx); a.err == nil {
+		if text, a.err = f.read(ctx); a.err == nil {
 			a.revision, a.err = strconv.ParseUint(text, 10, 64)
 		}
 		close(a.done)

@@ -19,27 +19,27 @@ import (
 type sessions struct {
 	ctx      context.Context // of Run; ends with it
 	registry *registry
-	fresh    *revisionReader
-	newer    func(agent string, epoch engine.Epoch) string // the other principal that a newer session of an agent is connected with
+	revisions    *revisionReader
+	newerSessionHolder    func(agent string, epoch engine.Epoch) string // the other principal that a newer session of an agent is connected with
 	storeUID string
 	require  bool // only agents that have an Agent
 	revoked  func(fingerprint string) bool
 	post     func(context.Context, reconcile.Input) error
-	offer    func(context.Context, <-chan struct{}, reconcile.Input) error // post, until a connection is done
+	postUntil    func(context.Context, <-chan struct{}, reconcile.Input) error // post, until a connection is done
 	log      *slog.Logger
 	jitter   func() float64 // 0 to 1
 
-	greeting atomic.Int64 // greetings that are under way
+	helloCount atomic.Int64 // greetings that are under way
 
 	mu    sync.Mutex
 	conns map[uint64]*session
-	ends  map[string]string // agent → why its last connection ended
+	endReasons  map[string]string // agent → why its last connection ended
 }
 
 type session struct {
 	*transport.Conn
-	greeted bool
-	said    helloInfo // once it has
+	helloReceived bool
+	info    helloInfo // once it has
 }
 
 // maxConcurrentHellos is how many agents are greeted at once. Each greeting waits for the
@@ -48,7 +48,7 @@ const maxConcurrentHellos = 512
 
 // admit sends an agent away for a moment when too many are being greeted.
 func (s *sessions) admit(transport.Peer) (retryAfter time.Duration, err error) {
-	if s.greeting.Load() < maxConcurrentHellos {
+	if s.helloCount.Load() < maxConcurrentHellos {
 		return 0, nil
 	}
 	return time.Second + time.Duration(s.jitter()*float64(4*time.Second)), errors.New("the hub is greeting as many agents as it can; come back in a moment")
@@ -67,42 +67,42 @@ func (s *sessions) Connected(c *transport.Conn) {
 // Received implements link.Events.
 func (s *sessions) Received(c *transport.Conn, m engine.Message) {
 	if hello, ok := m.(engine.Hello); ok {
-		if s.first(c, hello) {
-			traceGreeting(c, hello)
+		if s.recordHello(c, hello) {
+			traceHello(c, hello)
 			s.handleHello(c, hello)
 		} else {
 			c.Close(engine.BadMessage, "a second greeting on one connection") // each costs a request on the API server
 		}
 		return
 	}
-	s.give(c, engine.Received{Session: c.ID, Message: m})
+	s.forward(c, engine.Received{Session: c.ID, Message: m})
 }
 
-// give passes something on to the node. It waits while the node is busy, so the
+// forward passes something on to the node. It waits while the node is busy, so the
 // peer does too.
-func (s *sessions) give(c *transport.Conn, in engine.Input) {
-	_ = s.offer(s.ctx, c.Done(), reconcile.FromPeer{Agent: c.Agent, Input: in}) // fails at the end of either
+func (s *sessions) forward(c *transport.Conn, in engine.Input) {
+	_ = s.postUntil(s.ctx, c.Done(), reconcile.FromPeer{Agent: c.Agent, Input: in}) // fails at the end of either
 }
 
-// first reports whether an agent has not greeted before on this connection.
-func (s *sessions) first(c *transport.Conn, hello engine.Hello) bool {
+// recordHello reports whether an agent has not greeted before on this connection.
+func (s *sessions) recordHello(c *transport.Conn, hello engine.Hello) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.conns[c.ID]
-	if known == nil || known.greeted {
+	if known == nil || known.helloReceived {
 		return false
 	}
-	known.greeted = true
-	known.said = helloInfo{epoch: hello.Epoch, cluster: hello.ClusterUID, fingerprint: c.Fingerprint, expires: c.NotAfter, skew: skewOf(hello, time.Now())}
+	known.helloReceived = true
+	known.info = helloInfo{epoch: hello.Epoch, cluster: hello.ClusterUID, fingerprint: c.Fingerprint, expires: c.NotAfter, skew: skewOf(hello, time.Now())}
 	return true
 }
 
-// heard returns what was said and shown at the beginning of a connection.
-func (s *sessions) heard(id uint64) (helloInfo, bool) {
+// hello returns what was said and shown at the beginning of a connection.
+func (s *sessions) hello(id uint64) (helloInfo, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known := s.conns[id]; known != nil && known.greeted {
-		return known.said, true
+	if known := s.conns[id]; known != nil && known.helloReceived {
+		return known.info, true
 	}
 	return helloInfo{}, false
 }
@@ -112,43 +112,43 @@ func (s *sessions) Disconnected(c *transport.Conn, err error) {
 	s.mu.Lock()
 	delete(s.conns, c.ID)
 	s.mu.Unlock()
-	s.ended(c.Agent, err)
+	s.setEndReason(c.Agent, err)
 	_ = s.post(s.ctx, reconcile.FromPeer{Agent: c.Agent, Input: engine.Disconnected{Session: c.ID}})
 }
 
-// ended notes why a connection has ended, of an agent that is known: of others
+// setEndReason notes why a connection has ended, of an agent that is known: of others
 // nobody asks, and there may be any number.
-func (s *sessions) ended(agent string, err error) {
+func (s *sessions) setEndReason(agent string, err error) {
 	if _, known := s.registry.get(agent); !known {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ends[agent] = "the agent ended it"; err != nil {
-		s.ends[agent] = err.Error()
+	if s.endReasons[agent] = "the agent ended it"; err != nil {
+		s.endReasons[agent] = err.Error()
 	}
 }
 
-// end tells, once, why an agent's last connection ended.
-func (s *sessions) end(agent string) string {
+// takeEndReason tells, once, why an agent's last connection ended.
+func (s *sessions) takeEndReason(agent string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	why := s.ends[agent]
-	delete(s.ends, agent)
+	why := s.endReasons[agent]
+	delete(s.endReasons, agent)
 	return why
 }
 
-// greetTimeout bounds what a greeting costs on the hub's API server.
-const greetTimeout = 15 * time.Second
+// helloTimeout bounds what a greeting costs on the hub's API server.
+const helloTimeout = 15 * time.Second
 
 // handleHello passes a Hello on with what the node needs to answer it: the agent is
 // registered, and how far the hub's store has come is known.
 func (s *sessions) handleHello(c *transport.Conn, hello engine.Hello) {
-	s.greeting.Add(1)
-	defer s.greeting.Add(-1)
+	s.helloCount.Add(1)
+	defer s.helloCount.Add(-1)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	ctx, cancel := context.WithTimeout(s.ctx, greetTimeout)
+	ctx, cancel := context.WithTimeout(s.ctx, helloTimeout)
 	defer cancel()
 	wg.Go(func() {
 		select {
@@ -158,29 +158,29 @@ func (s *sessions) handleHello(c *transport.Conn, hello engine.Hello) {
 		}
 	})
 	if why := s.registry.denyReason(c.Agent); why != "" {
-		c.CloseAfter(engine.Revoked, why, suspendedAgain)
+		c.CloseAfter(engine.Revoked, why, suspendedRetry)
 		return
 	}
-	if s.registry.unclaimed(c.Agent, hello) && !s.enrol(ctx, c, hello) {
+	if s.registry.needsFirstConnection(c.Agent, hello) && !s.register(ctx, c, hello) {
 		return
 	}
-	if other := s.newer(c.Agent, hello.Epoch); other != "" {
-		c.CloseAfter(engine.Superseded, supersededBy(other), supersededAgain)
+	if other := s.newerSessionHolder(c.Agent, hello.Epoch); other != "" {
+		c.CloseAfter(engine.Superseded, supersededBy(other), supersededRetry)
 		return
 	}
-	revision, err := s.fresh.revision(ctx)
+	revision, err := s.revisions.revision(ctx)
 	if err != nil {
 		s.log.Warn("cannot ask the API server how far it is", "agent", c.Agent, "error", err)
 		c.CloseAfter(engine.Unavailable, "the hub cannot ask its API server how far it is: "+err.Error(), 5*time.Second)
 		return
 	}
-	s.give(c, engine.Connected{Session: c.ID, Store: engine.Store{UID: s.storeUID, Revision: revision}})
-	s.give(c, engine.Received{Session: c.ID, Message: hello})
+	s.forward(c, engine.Connected{Session: c.ID, Store: engine.Store{UID: s.storeUID, Revision: revision}})
+	s.forward(c, engine.Received{Session: c.ID, Message: hello})
 }
 
-// enrol registers an agent by its first claim, or tells it why not.
-func (s *sessions) enrol(ctx context.Context, c *transport.Conn, hello engine.Hello) bool {
-	if why := s.registry.refusal(c.Agent); why != "" {
+// register registers an agent by its first claim, or tells it why not.
+func (s *sessions) register(ctx context.Context, c *transport.Conn, hello engine.Hello) bool {
+	if why := s.registry.invalidReason(c.Agent); why != "" {
 		c.CloseAfter(engine.NotAllowed, "the hub has this agent's registration wrong: "+why, 30*time.Second)
 		return false
 	}
@@ -224,9 +224,9 @@ func (s *sessions) get(id uint64) *transport.Conn {
 	return nil
 }
 
-// supersededAgain is when a process of an agent may ask again that is older than
+// supersededRetry is when a process of an agent may ask again that is older than
 // the one that is connected.
-const supersededAgain = 10 * time.Second
+const supersededRetry = 10 * time.Second
 
 func supersededBy(principal string) string {
 	return "a newer session of this agent is connected with principal " + principal

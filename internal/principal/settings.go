@@ -23,13 +23,13 @@ func (p *principal) followSettings(ctx context.Context) error {
 		settings, err := readSettings(o)
 		if err != nil {
 			p.log.WarnContext(ctx, "cannot make sense of Argo CD's settings; what they were before stays in force", "configmap", argoConfig, "error", err)
-		} else if p.host.Post(ctx, settings) != nil {
+		} else if p.runner.Post(ctx, settings) != nil {
 			return // at the end
 		}
 		select {
-		case <-p.settled:
+		case <-p.settingsRead:
 		default:
-			close(p.settled) // by the one goroutine that follows
+			close(p.settingsRead) // by the one goroutine that follows
 		}
 	})
 }

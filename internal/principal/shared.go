@@ -45,21 +45,21 @@ type shared struct {
 
 	mu            sync.Mutex
 	ctx           context.Context // of run; nil: not yet
-	rules         map[string]madeRules
+	rules         map[string]cachedRules
 	uses          map[string]bool                  // agents that keep their cache here
 	localConns    map[string]map[net.Conn]struct{} // connections of the Redis proxy to it
 	purgePrefixes map[string]bool                  // what the keys begin with of agents that were deleted, and are to go
 }
 
-// madeRules are good until something changes.
-type madeRules struct {
+// cachedRules are good until something changes.
+type cachedRules struct {
 	changes uint64
 	rules   *proxy.Rules
 }
 
 func newShared(p *principal) *shared {
 	cfg := p.cfg.Shared
-	s := &shared{p: p, rules: map[string]madeRules{}, uses: map[string]bool{}, localConns: map[string]map[net.Conn]struct{}{}, purgePrefixes: map[string]bool{}}
+	s := &shared{p: p, rules: map[string]cachedRules{}, uses: map[string]bool{}, localConns: map[string]map[net.Conn]struct{}{}, purgePrefixes: map[string]bool{}}
 	if cfg.RepoServer != "" {
 		s.repos = &proxy.RepoServer{Address: cfg.RepoServer, TLS: cfg.RepoServerTLS, Rules: s.rulesOf, Log: p.log}
 		s.tenants = &redis.Tenants{Redis: cfg.Redis, Allowed: s.allowed, Incarnation: p.registry.incarnation, Log: p.log}
@@ -170,8 +170,8 @@ func (s *shared) leave(agent string) {
 	}
 }
 
-// mostDead bounds whose keys are waited to be removed; those of others expire.
-const mostDead = 10_000
+// maxPurgePrefixes bounds whose keys are waited to be removed; those of others expire.
+const maxPurgePrefixes = 10_000
 
 // deleted has what an agent kept here removed, after it was let go.
 func (s *shared) deleted(rec agentRecord) {
@@ -179,11 +179,11 @@ func (s *shared) deleted(rec agentRecord) {
 		return
 	}
 	s.mu.Lock()
-	if len(s.purgePrefixes) < mostDead {
+	if len(s.purgePrefixes) < maxPurgePrefixes {
 		s.purgePrefixes[redis.TenantPrefix(rec.Name, incarnation(rec))] = true
 	}
 	s.mu.Unlock()
-	s.p.chores.add("what deleted agents kept in Redis", s.purge)
+	s.p.tasks.add("what deleted agents kept in Redis", s.purge)
 }
 
 func (s *shared) purge(ctx context.Context) error {
@@ -229,7 +229,7 @@ func (s *shared) metrics() []observe.Metric {
 		return nil
 	}
 	return []observe.Metric{
-		observe.Counter(metricPrefix+"_shared_repo_requests_total", "Requests of agents to the hub's repo-server.", float64(s.repos.Requests.Load())),
-		observe.Counter(metricPrefix+"_shared_repo_refused_total", "Those that were refused.", float64(s.repos.Refused.Load())),
+		observe.Counter(metricPrefix+"_shared_repo_requests_total", "Requests from agents to the hub's repo-server.", float64(s.repos.Requests.Load())),
+		observe.Counter(metricPrefix+"_shared_repo_refused_total", "Requests from agents to the hub's repo-server that were denied.", float64(s.repos.Refused.Load())),
 	}
 }

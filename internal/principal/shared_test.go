@@ -130,11 +130,11 @@ func TestRedisProxyFindsTheCachesOfSharedAgentsHere(t *testing.T) {
 // was one that kept something.
 func TestWhatADeletedAgentKeptIsRemoved(t *testing.T) {
 	p := &principal{cfg: Config{Shared: Shared{Agents: []string{"edge-*"}, RepoServer: "127.0.0.1:1", Redis: redis.Endpoint{Address: "127.0.0.1:1"}}},
-		log: slog.New(slog.DiscardHandler), registry: (&registry{}).prepare(), chores: newChores(slog.New(slog.DiscardHandler))}
+		log: slog.New(slog.DiscardHandler), registry: (&registry{}).prepare(), tasks: newTaskRunner(slog.New(slog.DiscardHandler))}
 	p.shared = newShared(p)
 	uid := func(a *v1alpha1.Agent) { a.UID = "1a2b3c4d-5e6f" }
 	p.shared.deleted(agentRecord{Agent: agent("w1", 1, "managed", uid)})
-	if p.chores.left() != 0 {
+	if p.tasks.left() != 0 {
 		t.Error("an agent with a Redis of its own")
 	}
 	p.shared.deleted(agentRecord{Agent: agent("w2", 1, "managed", uid, func(a *v1alpha1.Agent) { a.Spec.Shared = true })})
@@ -142,8 +142,8 @@ func TestWhatADeletedAgentKeptIsRemoved(t *testing.T) {
 	if want := []string{"argocd-agent|edge-1.1a2b3c4d|", "argocd-agent|w2.1a2b3c4d|"}; !slices.Equal(slices.Sorted(maps.Keys(p.shared.purgePrefixes)), want) {
 		t.Errorf("removed is what begins with %v", p.shared.purgePrefixes)
 	}
-	p.chores.runAll(t.Context())
-	if p.chores.left() != 1 || len(p.shared.purgePrefixes) != 2 {
+	p.tasks.runAll(t.Context())
+	if p.tasks.left() != 1 || len(p.shared.purgePrefixes) != 2 {
 		t.Error("Redis is away, and it was given up")
 	}
 	server := redistest.Start(t, "")
@@ -153,8 +153,8 @@ func TestWhatADeletedAgentKeptIsRemoved(t *testing.T) {
 			t.Fatal(got, err)
 		}
 	}
-	p.chores.runAll(t.Context())
-	if got, err := server.Ask("DBSIZE"); err != nil || got != ":1" || p.chores.left() != 0 || len(p.shared.purgePrefixes) != 0 {
+	p.tasks.runAll(t.Context())
+	if got, err := server.Ask("DBSIZE"); err != nil || got != ":1" || p.tasks.left() != 0 || len(p.shared.purgePrefixes) != 0 {
 		t.Errorf("%s keys are left, %v; %v", got, err, p.shared.purgePrefixes)
 	}
 }

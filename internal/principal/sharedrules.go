@@ -26,19 +26,19 @@ func (s *shared) rulesOf(ctx context.Context, agent string) (*proxy.Rules, error
 	if ok && made.changes == changes {
 		return made.rules, nil
 	}
-	made = madeRules{changes: changes}
+	made = cachedRules{changes: changes}
 	reg, _ := s.p.registry.get(agent)
 	trusted := reg.Agent.Mode == kind.Managed
-	err := s.p.host.Do(ctx, func(n *reconcile.Reconciler) { made.rules = readRules(n, agent, trusted, s.p.cfg.Namespace) })
+	err := s.p.runner.Do(ctx, func(n *reconcile.Reconciler) { made.rules = readRules(n, agent, trusted, s.p.cfg.Namespace) })
 	if err != nil {
 		return nil, fmt.Errorf("find out what agent %s may ask for: %w", agent, err)
 	}
 	made.rules.Application = func(ctx context.Context, name string) (said map[string]bool, err error) {
 		var app *kind.Object
-		if err := s.p.host.Do(ctx, func(n *reconcile.Reconciler) { app = n.Application(agent, name) }); err != nil {
+		if err := s.p.runner.Do(ctx, func(n *reconcile.Reconciler) { app = n.Application(agent, name) }); err != nil {
 			return nil, fmt.Errorf("look up Application %q of agent %s: %w", name, agent, err)
 		}
-		return textsOfSources(app), nil
+		return sourceTexts(app), nil
 	}
 	if _, known := s.p.registry.get(agent); known { // else nobody would forget it
 		s.mu.Lock()
@@ -48,8 +48,8 @@ func (s *shared) rulesOf(ctx context.Context, agent string) (*proxy.Rules, error
 	return made.rules, nil
 }
 
-// textsOfSources lists every text in what an Application says of its sources.
-func textsOfSources(app *kind.Object) map[string]bool {
+// sourceTexts lists every text in what an Application says of its sources.
+func sourceTexts(app *kind.Object) map[string]bool {
 	said := map[string]bool{}
 	if app == nil {
 		return said
@@ -90,7 +90,7 @@ type repositoryAccess struct {
 	azureIdentity, insecure                    bool
 }
 
-func newAllowance(agent string, trusted bool) *repositoryAccess {
+func newRepositoryAccess(agent string, trusted bool) *repositoryAccess {
 	return &repositoryAccess{agent: agent, trusted: trusted, placed: map[string]bool{}, foreign: map[string]bool{},
 		proxies: map[string]bool{}, noProxies: map[string]bool{}, githubAPIs: map[string]bool{}, googleKeys: map[string]bool{}}
 }
@@ -98,11 +98,11 @@ func newAllowance(agent string, trusted bool) *repositoryAccess {
 // readRules reads off the hub's objects what an agent may ask the repo-server
 // for.
 func readRules(n *reconcile.Reconciler, agent string, trusted bool, namespace string) *proxy.Rules {
-	a := newAllowance(agent, trusted)
+	a := newRepositoryAccess(agent, trusted)
 	n.Projects(agent, func(_ string, sourceRepos []string) { a.projects = append(a.projects, sourceRepos) })
-	n.Repositories(agent, a.take)
+	n.Repositories(agent, a.add)
 	rules := &proxy.Rules{
-		Repository: a.permits, Proxies: a.proxies, NoProxies: a.noProxies, GitHubAPIs: a.githubAPIs, GoogleKeys: a.googleKeys,
+		Repository: a.permit, Proxies: a.proxies, NoProxies: a.noProxies, GitHubAPIs: a.githubAPIs, GoogleKeys: a.googleKeys,
 		AzureIdentity: a.azureIdentity, Insecure: a.insecure,
 		Same: func(x, y string) bool { return kind.NormalizeRepoURL(x) == kind.NormalizeRepoURL(y) },
 	}
@@ -110,12 +110,12 @@ func readRules(n *reconcile.Reconciler, agent string, trusted bool, namespace st
 	if cm := n.Object(kind.Ref{Resource: kind.ConfigMaps, Namespace: namespace, Name: "argocd-cm"}); cm != nil {
 		settings, _ = rawjson.StringMap(cm.Get("data"))
 	}
-	takeSettings(settings, rules)
+	readBuildSettings(settings, rules)
 	return rules
 }
 
-// takeSettings reads off argocd-cm what the hub's repo-server is used with anyway.
-func takeSettings(settings map[string]string, rules *proxy.Rules) {
+// readBuildSettings reads off argocd-cm what the hub's repo-server is used with anyway.
+func readBuildSettings(settings map[string]string, rules *proxy.Rules) {
 	rules.SourceTypesOff = map[string]string{}
 	for setting, kind := range map[string]string{"helm.enable": "Helm", "kustomize.enable": "Kustomize", "jsonnet.enable": "Directory"} {
 		if value := settings[setting]; value != "" && value != "true" { // as Argo CD reads it
@@ -139,8 +139,8 @@ func takeSettings(settings map[string]string, rules *proxy.Rules) {
 	}
 }
 
-// take notes what a repository's Secret means to the agent.
-func (a *repositoryAccess) take(secret *kind.Object, placed bool) {
+// add notes what a repository's Secret means to the agent.
+func (a *repositoryAccess) add(secret *kind.Object, placed bool) {
 	value := func(key string) string {
 		decoded, err := base64.StdEncoding.DecodeString(rawjson.Text(secret.Get("data", key)))
 		if err != nil {
@@ -189,13 +189,13 @@ func isTrue(text string) bool {
 	return yes && err == nil
 }
 
-// permits says why an agent may not have manifests of a repository. Argo CD's
+// permit says why an agent may not have manifests of a repository. Argo CD's
 // rule for projects decides, with the hub's own projects. Beyond it, what
 // somebody has registered with credentials for other projects is none of this
 // agent's business: the repo-server may have fetched it already, and would not
 // ask for them again. For an autonomous agent, which gets none of the hub's,
 // that is everything with credentials.
-func (a *repositoryAccess) permits(address string) error {
+func (a *repositoryAccess) permit(address string) error {
 	normal := kind.NormalizeRepoURL(address)
 	if normal == "" {
 		return fmt.Errorf("repository %q has no address", address)

@@ -30,7 +30,7 @@ func repositorySecret(t *testing.T, secretType string, pairs ...string) *kind.Ob
 }
 
 func TestWhichRepositoriesAnAgentMayAskFor(t *testing.T) {
-	a := newAllowance("w1", true)
+	a := newRepositoryAccess("w1", true)
 	a.projects = [][]string{{"https://git.example.com/team/*", "https://git.example.com/all/*"}, {"https://charts.example.com"}}
 	for _, s := range []struct {
 		placed bool
@@ -47,7 +47,7 @@ func TestWhichRepositoriesAnAgentMayAskFor(t *testing.T) {
 		{true, "repo-creds", []string{"url", "https://git.example.com/", "project", "mine", "password", "x"}},
 		{false, "repository", []string{"url", "", "project", "theirs", "password", "x"}},
 	} {
-		a.take(repositorySecret(t, s.kind, s.pairs...), s.placed)
+		a.add(repositorySecret(t, s.kind, s.pairs...), s.placed)
 	}
 	for address, want := range map[string]string{
 		"https://git.example.com/team/app.git":     "",
@@ -66,7 +66,7 @@ func TestWhichRepositoriesAnAgentMayAskFor(t *testing.T) {
 		"https://git.example.com/%zz":              "has no address",
 		"":                                         "has no address",
 	} {
-		err := a.permits(address)
+		err := a.permit(address)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", address, err)
 		}
@@ -77,13 +77,13 @@ func TestWhichRepositoriesAnAgentMayAskFor(t *testing.T) {
 }
 
 func TestAutonomousAgentsDoNotDecideOnTheHubsCredentials(t *testing.T) {
-	a := newAllowance("w1", false)
+	a := newRepositoryAccess("w1", false)
 	a.projects = [][]string{{"*"}}
-	a.take(repositorySecret(t, "repository", "url", "https://git.example.com/hub/private", "password", "x"), false)
-	a.take(repositorySecret(t, "repository", "url", "https://git.example.com/hub/open"), false)
-	a.take(repositorySecret(t, "repo-creds", "url", "https://git.example.com/all/", "password", "x"), false)
-	a.take(repositorySecret(t, "repository", "url", "https://git.example.com/hub/azure", "useAzureWorkloadIdentity", "true"), false)
-	a.take(repositorySecret(t, "repository", "url", "https://git.example.com/hub/plain", "useAzureWorkloadIdentity", "false"), false)
+	a.add(repositorySecret(t, "repository", "url", "https://git.example.com/hub/private", "password", "x"), false)
+	a.add(repositorySecret(t, "repository", "url", "https://git.example.com/hub/open"), false)
+	a.add(repositorySecret(t, "repo-creds", "url", "https://git.example.com/all/", "password", "x"), false)
+	a.add(repositorySecret(t, "repository", "url", "https://git.example.com/hub/azure", "useAzureWorkloadIdentity", "true"), false)
+	a.add(repositorySecret(t, "repository", "url", "https://git.example.com/hub/plain", "useAzureWorkloadIdentity", "false"), false)
 	for address, open := range map[string]bool{
 		"https://git.example.com/hub/private.git": false,
 		"https://git.example.com/hub/open":        true,
@@ -92,37 +92,37 @@ func TestAutonomousAgentsDoNotDecideOnTheHubsCredentials(t *testing.T) {
 		"https://git.example.com/hub/plain":       true,
 		"https://git.example.com/its/own":         true,
 	} {
-		if err := a.permits(address); (err == nil) != open || err != nil && !strings.Contains(err.Error(), "autonomous agent w1") {
+		if err := a.permit(address); (err == nil) != open || err != nil && !strings.Contains(err.Error(), "autonomous agent w1") {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
 }
 
 func TestWhatElseSecretsOfAnAgentLetItReach(t *testing.T) {
-	a := newAllowance("w1", true)
-	a.take(repositorySecret(t, "repository", "url", "https://a.example.com", "githubAppEnterpriseBaseUrl", "https://theirs", "gcpServiceAccountKey", "theirs", "useAzureWorkloadIdentity", "true"), false)
-	a.take(repositorySecret(t, "repository", "url", "https://b.example.com", "githubAppEnterpriseBaseUrl", "https://github.corp/api/v3", "useAzureWorkloadIdentity", "false"), true)
-	a.take(repositorySecret(t, "repo-creds", "url", "https://c.example.com", "gcpServiceAccountKey", "{}\n"), true)
+	a := newRepositoryAccess("w1", true)
+	a.add(repositorySecret(t, "repository", "url", "https://a.example.com", "githubAppEnterpriseBaseUrl", "https://theirs", "gcpServiceAccountKey", "theirs", "useAzureWorkloadIdentity", "true"), false)
+	a.add(repositorySecret(t, "repository", "url", "https://b.example.com", "githubAppEnterpriseBaseUrl", "https://github.corp/api/v3", "useAzureWorkloadIdentity", "false"), true)
+	a.add(repositorySecret(t, "repo-creds", "url", "https://c.example.com", "gcpServiceAccountKey", "{}\n"), true)
 	if len(a.githubAPIs) != 1 || !a.githubAPIs["https://github.corp/api/v3"] || len(a.googleKeys) != 1 || !a.googleKeys["{}"] || a.azureIdentity {
 		t.Errorf("%+v", a)
 	}
-	a.take(repositorySecret(t, "repo-creds", "url", "https://d.example.com", "useAzureWorkloadIdentity", "true"), true)
-	a.take(repositorySecret(t, "repository", "url", "https://e.example.com"), true)
+	a.add(repositorySecret(t, "repo-creds", "url", "https://d.example.com", "useAzureWorkloadIdentity", "true"), true)
+	a.add(repositorySecret(t, "repository", "url", "https://e.example.com"), true)
 	if !a.azureIdentity {
 		t.Error("the hub's identity is not for who has a Secret with it")
 	}
 }
 
 func TestWhetherAccessIsVerifiedIsTheHubsDecision(t *testing.T) {
-	a := newAllowance("w1", true)
-	a.take(repositorySecret(t, "repository", "url", "https://a.example.com", "insecure", "true", "proxy", "http://p", "noProxy", "*"), false)
-	a.take(repositorySecret(t, "repository", "url", "https://b.example.com", "insecure", "false", "proxy", "http://p", "noProxy", ".corp"), true)
+	a := newRepositoryAccess("w1", true)
+	a.add(repositorySecret(t, "repository", "url", "https://a.example.com", "insecure", "true", "proxy", "http://p", "noProxy", "*"), false)
+	a.add(repositorySecret(t, "repository", "url", "https://b.example.com", "insecure", "false", "proxy", "http://p", "noProxy", ".corp"), true)
 	if a.insecure || len(a.noProxies) != 1 || !a.noProxies[".corp"] {
 		t.Errorf("%+v", a)
 	}
 	for _, key := range []string{"insecure", "insecureIgnoreHostKey", "insecureOCIForceHttp"} {
 		a.insecure = false
-		a.take(repositorySecret(t, "repository", "url", "https://c.example.com", key, "true"), true)
+		a.add(repositorySecret(t, "repository", "url", "https://c.example.com", key, "true"), true)
 		if !a.insecure {
 			t.Errorf("%s of a Secret that it has does not count", key)
 		}
@@ -138,21 +138,21 @@ func TestEveryTextOfAnApplicationsSourcesIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := textsOfSources(app)
+	said := sourceTexts(app)
 	for text, want := range map[string]bool{"https://one": true, "two": true, "vault": true, "A": true, "b": true, "key": true, "value": true, "dry": true,
 		"sync": false, "elsewhere": false, "http://status": false, "http://operation": false} {
 		if said[text] != want {
 			t.Errorf("%s: %v", text, said[text])
 		}
 	}
-	if len(textsOfSources(nil)) != 0 {
+	if len(sourceTexts(nil)) != 0 {
 		t.Error("what is not there says something")
 	}
 }
 
 func TestSettingsOfTheHubAreWhatAgentsMayUse(t *testing.T) {
 	var rules proxy.Rules
-	takeSettings(map[string]string{"kustomize.buildOptions": "--a", "kustomize.buildOptions.v5": "--b", "kustomize.version.v5": "/bin/k5",
+	readBuildSettings(map[string]string{"kustomize.buildOptions": "--a", "kustomize.buildOptions.v5": "--b", "kustomize.version.v5": "/bin/k5",
 		"kustomize.path.v4": "/bin/k4", "helm.valuesFileSchemes": "https, s3", "other": "x", "jsonnet.enable": "false", "helm.enable": "true", "kustomize.enable": ""}, &rules)
 	for what, is := range map[string]bool{
 		"types":   len(rules.SourceTypesOff) == 1 && rules.SourceTypesOff["Directory"] == "jsonnet.enable",
@@ -164,7 +164,7 @@ func TestSettingsOfTheHubAreWhatAgentsMayUse(t *testing.T) {
 			t.Errorf("%s: %+v", what, rules)
 		}
 	}
-	takeSettings(nil, &rules)
+	readBuildSettings(nil, &rules)
 	if len(rules.BuildOptions)+len(rules.Programs)+len(rules.SourceTypesOff) != 0 || !rules.ValuesSchemes["http"] || !rules.ValuesSchemes["https"] {
 		t.Errorf("without settings: %+v", rules)
 	}

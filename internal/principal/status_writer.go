@@ -23,13 +23,13 @@ type statusWriter struct {
 	registry    *registry
 	namespace   string
 	replica     string
-	host        func(context.Context, func(*reconcile.Reconciler)) error
-	trouble     func(agent string) string
+	withReconciler        func(context.Context, func(*reconcile.Reconciler)) error
+	secretError     func(agent string) string
 	writeOutage func(agent string) string
-	greeting    func(agent string, epoch engine.Epoch) (helloInfo, bool) // what an agent has shown on a connection
-	alive       func(replica string) bool
-	fleet       func() reconcile.FleetStatus
-	errands     *workQueue
+	hello    func(agent string, epoch engine.Epoch) (helloInfo, bool) // what an agent has shown on a connection
+	replicaAlive       func(replica string) bool
+	fleetStatus       func() reconcile.FleetStatus
+	queue     *workQueue
 	log         *slog.Logger
 	started     time.Time
 
@@ -53,7 +53,7 @@ const (
 const (
 	statusInterval = 10 * time.Minute
 	countInterval  = 10 * time.Second
-	countMore      = 20 * time.Millisecond // for each agent
+	countIntervalPerAgent      = 20 * time.Millisecond // for each agent
 )
 
 // reconnectGrace is how long after its start a principal gives agents to come back
@@ -63,29 +63,29 @@ const reconnectGrace = time.Minute
 // prepare makes a reporter of which the parts above are given.
 func (r *statusWriter) prepare() *statusWriter {
 	r.sessionStates, r.wrote, r.started = map[string]*sessionState{}, map[string]time.Time{}, time.Now()
-	r.errands = (&workQueue{what: "status", do: r.write, parallel: parallelStatuses, pace: statusPace, burst: statusBurst, minInterval: minStatusInterval, log: r.log}).prepare()
+	r.queue = (&workQueue{what: "status", do: r.write, parallel: parallelStatuses, interval: statusPace, burst: statusBurst, minInterval: minStatusInterval, log: r.log}).prepare()
 	return r
 }
 
-// knowsEqual reports whether a proof that an agent is equal is no news: of a
+// inSyncKnown reports whether a proof that an agent is equal is no news: of a
 // session only the first is.
-func (r *statusWriter) knowsEqual(agent string) bool {
+func (r *statusWriter) inSyncKnown(agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.sessionStates[agent]
 	return t == nil || !t.open || compared(*t.engine)
 }
 
-// fact takes note of what befalls an agent's connection. It is called by the
+// handleEvent takes note of what befalls an agent's connection. It is called by the
 // goroutine that owns the node.
-func (r *statusWriter) fact(agent string, f engine.Event, status engine.Status) {
+func (r *statusWriter) handleEvent(agent string, f engine.Event, status engine.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.sessionStates[agent]
 	switch f.Event {
 	case engine.Opened:
 		t = &sessionState{open: true, since: time.Now(), epoch: status.Epoch, cluster: f.Hello.ClusterUID, version: f.Hello.Version, engine: &status}
-		if g, ok := r.greeting(agent, status.Epoch); ok {
+		if g, ok := r.hello(agent, status.Epoch); ok {
 			t.fingerprint, t.expires, t.skew = g.fingerprint, g.expires, g.skew
 		}
 		r.sessionStates[agent] = t
@@ -116,7 +116,7 @@ func (r *statusWriter) fact(agent string, f engine.Event, status engine.Status) 
 	default:
 		return
 	}
-	r.errands.add(agent)
+	r.queue.add(agent)
 }
 
 // compared reports whether all that can be equal was found equal in this session.
@@ -129,8 +129,8 @@ func compared(s engine.Status) bool {
 	return true
 }
 
-// ended is for an agent whose registration has ended, and with it its session.
-func (r *statusWriter) ended(agent string) {
+// unregistered is for an agent whose registration has ended, and with it its session.
+func (r *statusWriter) unregistered(agent string) {
 	r.mu.Lock()
 	if t := r.sessionStates[agent]; t != nil && t.open {
 		closed := *t
@@ -156,7 +156,7 @@ func (r *statusWriter) run(ctx context.Context) error {
 		if err != nil {
 			return nil // the end has come
 		}
-		pause.Reset(max(countInterval, time.Duration(n)*countMore))
+		pause.Reset(max(countInterval, time.Duration(n)*countIntervalPerAgent))
 	}
 }
 
@@ -164,10 +164,10 @@ func (r *statusWriter) run(ctx context.Context) error {
 // that the node is not kept from its work.
 func (r *statusWriter) pollCounts(ctx context.Context) (int, error) {
 	names := r.registry.objectNames()
-	for begin := 0; begin < len(names); begin += atOnce {
-		some := names[begin:min(begin+atOnce, len(names))]
+	for begin := 0; begin < len(names); begin += countBatch {
+		some := names[begin:min(begin+countBatch, len(names))]
 		statuses := map[string]engine.Status{}
-		if err := r.host(ctx, func(n *reconcile.Reconciler) {
+		if err := r.withReconciler(ctx, func(n *reconcile.Reconciler) {
 			for _, name := range some {
 				if s, ok := n.Status(name); ok && s.Connected {
 					statuses[name] = s
@@ -192,7 +192,7 @@ func (r *statusWriter) pollCounts(ctx context.Context) (int, error) {
 	return len(names), nil
 }
 
-const atOnce = 200
+const countBatch = 200
 
 // check has an agent's status written if it has to be: what needs no writing
 // does not stand in line with what does.
@@ -200,7 +200,7 @@ func (r *statusWriter) check(agent string) {
 	rec, _, due := r.due(agent)
 	switch {
 	case due:
-		r.errands.add(agent)
+		r.queue.add(agent)
 	case rec.Name == "":
 		r.mu.Lock()
 		delete(r.sessionStates, agent)
@@ -231,13 +231,13 @@ func (r *statusWriter) inputsFor(agent string) (statusInputs, bool) {
 		return statusInputs{}, false
 	}
 	_, inForce := r.registry.get(agent)
-	v := statusInputs{rec: rec, inForce: inForce, refusal: r.registry.refusal(agent), barred: r.registry.denyReason(agent), trouble: r.trouble(agent), moans: r.writeOutage(agent), replica: r.replica,
-		confirm: r.confirmCommand(agent), fleet: r.fleet().Record, confirmFleet: fleetConfirmCommand(r.namespace, r.fleet().Record.ID), now: time.Now()}
+	v := statusInputs{rec: rec, active: inForce, invalid: r.registry.invalidReason(agent), denyReason: r.registry.denyReason(agent), secretError: r.secretError(agent), writeOutage: r.writeOutage(agent), replica: r.replica,
+		confirm: r.confirmCommand(agent), fleet: r.fleetStatus().Record, confirmFleet: fleetConfirmCommand(r.namespace, r.fleetStatus().Record.ID), now: time.Now()}
 	r.mu.Lock()
-	v.seat = r.sessionStates[agent]
+	v.session = r.sessionStates[agent]
 	r.mu.Unlock()
 	if rec.Status.Connected && time.Since(r.started) > reconnectGrace {
-		v.gone = rec.Status.Principal == r.replica && v.seat == nil || rec.Status.Principal != r.replica && !r.alive(rec.Status.Principal)
+		v.principalLost = rec.Status.Principal == r.replica && v.session == nil || rec.Status.Principal != r.replica && !r.replicaAlive(rec.Status.Principal)
 	}
 	return v, true
 }
@@ -270,13 +270,13 @@ func (r *statusWriter) write(ctx context.Context, agent string) error {
 		if o, err = r.client.Get(ctx, r.registry.ref(agent)); err != nil || o == nil {
 			return err
 		}
-		r.errands.add(agent)
-		return r.registry.seen(o)
+		r.queue.add(agent)
+		return r.registry.update(o)
 	case err != nil:
 		return fmt.Errorf("write the status of Agent %s: %w", agent, err)
 	}
 	r.mu.Lock()
 	r.wrote[agent] = time.Now()
 	r.mu.Unlock()
-	return r.registry.seen(o)
+	return r.registry.update(o)
 }

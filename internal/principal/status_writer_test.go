@@ -10,7 +10,7 @@ import (
 // Of the proofs that two sides are equal, which come each minute from each agent,
 // people and the status of the Agent wait for the first that is of all scopes.
 func TestOnlyTheFirstProofOfASessionIsNews(t *testing.T) {
-	r := (&statusWriter{greeting: func(string, engine.Epoch) (helloInfo, bool) { return helloInfo{}, false }}).prepare()
+	r := (&statusWriter{hello: func(string, engine.Epoch) (helloInfo, bool) { return helloInfo{}, false }}).prepare()
 	status := func(times ...engine.Time) engine.Status {
 		s := engine.Status{Scopes: []engine.ScopeStatus{{Name: kind.CommandScope}}}
 		for _, at := range times {
@@ -34,8 +34,8 @@ func TestOnlyTheFirstProofOfASessionIsNews(t *testing.T) {
 		{"one of two scopes is, again", engine.Event{Event: engine.InSync}, status(0, 7), false},
 		{"both are, again", engine.Event{Event: engine.InSync}, status(8, 7), true},
 	} {
-		r.fact("w1", step.fact, step.status)
-		if got := r.knowsEqual("w1"); got != step.known {
+		r.handleEvent("w1", step.fact, step.status)
+		if got := r.inSyncKnown("w1"); got != step.known {
 			t.Errorf("%s: %v", step.what, got)
 		}
 	}

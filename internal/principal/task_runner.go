@@ -23,10 +23,10 @@ type taskRunner struct {
 
 type task struct {
 	do   func(context.Context) error
-	said string // the last failure that was logged
+	logged string // the last failure that was logged
 }
 
-func newChores(log *slog.Logger) *taskRunner {
+func newTaskRunner(log *slog.Logger) *taskRunner {
 	return &taskRunner{log: log, wake: make(chan struct{}, 1), todo: map[string]*task{}}
 }
 
@@ -43,17 +43,17 @@ func (c *taskRunner) add(name string, do func(context.Context) error) {
 
 // A chore has so long, and comes up again after so long if it failed.
 const (
-	choreTimeout = 15 * time.Second
-	choreAgain   = 10 * time.Second
+	taskTimeout = 15 * time.Second
+	taskRetryInterval   = 10 * time.Second
 )
 
 func (c *taskRunner) run(ctx context.Context) error {
-	again := time.NewTimer(choreAgain)
+	again := time.NewTimer(taskRetryInterval)
 	defer again.Stop()
 	for {
 		var retry <-chan time.Time
 		if c.left() > 0 {
-			again.Reset(choreAgain)
+			again.Reset(taskRetryInterval)
 			retry = again.C
 		}
 		select {
@@ -83,12 +83,12 @@ func (c *taskRunner) runAll(ctx context.Context) {
 			return
 		}
 		one := batch[name]
-		limited, cancel := context.WithTimeout(ctx, choreTimeout)
+		limited, cancel := context.WithTimeout(ctx, taskTimeout)
 		err := one.do(limited)
 		cancel()
 		if err != nil {
-			if ctx.Err() == nil && err.Error() != one.said {
-				one.said = err.Error()
+			if ctx.Err() == nil && err.Error() != one.logged {
+				one.logged = err.Error()
 				c.log.WarnContext(ctx, "something on the hub's cluster does not work; trying again", "task", name, "error", err)
 			}
 			continue

@@ -15,7 +15,7 @@ import (
 // The steps of a session that is coming about go on here where the connection's
 // own end: a greeting, an answer, everything compared.
 
-func traceGreeting(c *transport.Conn, hello engine.Hello) {
+func traceHello(c *transport.Conn, hello engine.Hello) {
 	if c.Steps != nil {
 		c.Steps.Root().SetString(trace.Epoch, fmt.Sprintf("%d/%d", hello.Epoch.Incarnation, hello.Epoch.Attempt))
 		c.Steps.Next("greet")
@@ -27,7 +27,7 @@ func (p *principal) traceFact(agent string, f engine.Event, epoch engine.Epoch) 
 		return // a session that is refused ends with its connection
 	}
 	for _, c := range p.connsOf(agent) {
-		if g, ok := p.sessions.heard(c.ID); !ok || g.epoch != epoch {
+		if g, ok := p.sessions.hello(c.ID); !ok || g.epoch != epoch {
 			continue
 		}
 		if f.Event == engine.Opened {
@@ -38,15 +38,15 @@ func (p *principal) traceFact(agent string, f engine.Event, epoch engine.Epoch) 
 	}
 }
 
-// traced opens a tunnel for another principal, as part of what that one traces. It
+// openTraced opens a tunnel for another principal, as part of what that one traces. It
 // is of no interest by itself.
-func (l *live) traced(ctx context.Context, r *http.Request, agent, target string) (net.Conn, error) {
+func (l *live) openTraced(ctx context.Context, r *http.Request, agent, target string) (net.Conn, error) {
 	if header := r.Header.Get(trace.Header); l.p.cfg.Trace != nil && header != "" {
 		_, span := l.p.cfg.Trace.Start(l.p.cfg.Trace.WithRemoteParent(ctx, header), trace.KindServer, "open a tunnel for another principal")
 		defer span.End()
 		span.SetString(trace.Agent, agent)
 	}
-	return l.here(ctx, agent, target)
+	return l.openLocal(ctx, agent, target)
 }
 
 // traceMetrics tells what becomes of spans, where there are some.

@@ -16,7 +16,7 @@ type workQueue struct {
 	what        string
 	do          func(ctx context.Context, agent string) error
 	parallel    int
-	pace        time.Duration // between the beginnings of two, once burst is used up; 0: none
+	interval        time.Duration // between the beginnings of two, once burst is used up; 0: none
 	burst       int
 	minInterval time.Duration // from the end of one to the next for the same agent, however much is asked for; 0: none
 	log         *slog.Logger
@@ -25,7 +25,7 @@ type workQueue struct {
 
 	mu          sync.Mutex
 	pausedUntil time.Time            // none begins before: the API server is in trouble
-	quiet       bool                 // people were told of that
+	outageLogged       bool                 // people were told of that
 	ready       []string             // agents whose turn it is, in order
 	all         map[string]*workItem // agents for whom something is to be done, or is being done
 	delayed     map[string]*workItem // of those: the ones that pause
@@ -34,11 +34,11 @@ type workQueue struct {
 type workItem struct {
 	queued  bool
 	running bool
-	resting bool // it was done just now; so it pauses
+	waiting bool // it was done just now; so it pauses
 	again   bool // asked for while it was running or resting
-	pause   time.Duration
+	delay   time.Duration
 	due     time.Time
-	said    string // the last failure that was logged
+	logged    string // the last failure that was logged
 }
 
 // prepare makes errands of which the parts above are given.
@@ -52,7 +52,7 @@ func (e *workQueue) prepare() *workQueue {
 const (
 	minRetryDelay = time.Second
 	maxRetryDelay = 2 * time.Minute
-	errandTimeout = 30 * time.Second
+	workTimeout = 30 * time.Second
 )
 
 // add asks for something to be done for an agent. It never waits.
@@ -64,7 +64,7 @@ func (e *workQueue) add(agent string) {
 	case one == nil:
 		one = &workItem{}
 		e.all[agent] = one
-	case one.running, one.resting:
+	case one.running, one.waiting:
 		one.again = true
 		return
 	case one.queued:
@@ -104,15 +104,15 @@ func (e *workQueue) run(ctx context.Context) error {
 				return nil
 			case <-e.wake:
 			case now := <-beat.C:
-				e.resume(now)
+				e.requeueDue(now)
 			}
 			continue
 		}
-		if e.pace > 0 {
+		if e.interval > 0 {
 			now := time.Now()
-			budget = min(budget+float64(now.Sub(paid))/float64(e.pace), float64(e.burst))
+			budget = min(budget+float64(now.Sub(paid))/float64(e.interval), float64(e.burst))
 			paid = now
-			if budget--; budget < 0 && !sleep(ctx, time.Duration(-budget*float64(e.pace))) {
+			if budget--; budget < 0 && !sleep(ctx, time.Duration(-budget*float64(e.interval))) {
 				return nil
 			}
 		}
@@ -121,12 +121,12 @@ func (e *workQueue) run(ctx context.Context) error {
 			return nil
 		case slots <- struct{}{}:
 		}
-		if !sleep(ctx, e.untilRested()) {
+		if !sleep(ctx, e.pauseLeft()) {
 			return nil
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			limited, cancel := context.WithTimeout(ctx, errandTimeout)
+			limited, cancel := context.WithTimeout(ctx, workTimeout)
 			defer cancel()
 			e.done(ctx, agent, e.do(limited, agent))
 		})
@@ -146,7 +146,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // overloaded, out of space or away.
 const outagePause = 3 * time.Second
 
-func (e *workQueue) untilRested() time.Duration {
+func (e *workQueue) pauseLeft() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return time.Until(e.pausedUntil)
@@ -172,47 +172,47 @@ func (e *workQueue) done(ctx context.Context, agent string, err error) {
 	one := e.all[agent]
 	one.running = false
 	if err == nil {
-		e.quiet = false
+		e.outageLogged = false
 	}
 	switch {
 	case err == nil && e.minInterval > 0:
-		one.pause, one.said, one.resting, one.due = 0, "", true, time.Now().Add(e.minInterval)
+		one.delay, one.logged, one.waiting, one.due = 0, "", true, time.Now().Add(e.minInterval)
 		e.delayed[agent] = one
 	case err == nil && one.again:
-		one.pause, one.said = 0, ""
+		one.delay, one.logged = 0, ""
 		e.enqueue(agent, one)
 	case err == nil:
 		delete(e.all, agent)
 	default:
-		one.pause = min(max(2*one.pause, minRetryDelay), maxRetryDelay)
-		one.due = time.Now().Add(one.pause)
+		one.delay = min(max(2*one.delay, minRetryDelay), maxRetryDelay)
+		one.due = time.Now().Add(one.delay)
 		if one.again {
 			one.due = time.Now().Add(minRetryDelay)
 		}
 		e.delayed[agent] = one
 		retryAfter, trouble := kube.ServerUnavailable(err)
 		if trouble { // of all agents alike
-			e.pausedUntil = time.Now().Add(max(outagePause, min(retryAfter, errandTimeout)))
+			e.pausedUntil = time.Now().Add(max(outagePause, min(retryAfter, workTimeout)))
 		}
-		if ctx.Err() == nil && err.Error() != one.said && !(trouble && e.quiet) {
-			one.said, e.quiet = err.Error(), trouble
+		if ctx.Err() == nil && err.Error() != one.logged && !(trouble && e.outageLogged) {
+			one.logged, e.outageLogged = err.Error(), trouble
 			e.log.WarnContext(ctx, "something for an agent does not work; trying again", "task", e.what, "agent", agent, "error", err)
 		}
 	}
 }
 
-// resume takes up what has paused long enough.
-func (e *workQueue) resume(now time.Time) {
+// requeueDue takes up what has paused long enough.
+func (e *workQueue) requeueDue(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for agent, one := range e.delayed {
 		switch {
 		case one.due.After(now):
-		case one.resting && !one.again:
+		case one.waiting && !one.again:
 			delete(e.delayed, agent)
 			delete(e.all, agent)
 		default:
-			one.resting = false
+			one.waiting = false
 			e.enqueue(agent, one)
 		}
 	}

@@ -84,7 +84,7 @@ func TestACrowdOfErrandsIsSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		count := 0
-		e := (&workQueue{what: "test", parallel: 4, pace: 20 * time.Millisecond, burst: 100, log: slog.New(slog.DiscardHandler), do: func(context.Context, string) error {
+		e := (&workQueue{what: "test", parallel: 4, interval: 20 * time.Millisecond, burst: 100, log: slog.New(slog.DiscardHandler), do: func(context.Context, string) error {
 			mu.Lock()
 			defer mu.Unlock()
 			count++

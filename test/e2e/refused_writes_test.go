@@ -54,7 +54,7 @@ func TestClusterThatTakesNoWritesIsSeenOnTheHub(t *testing.T) {
 
 	api.RemoveAll()
 	agent.spoke.app(lab.ArgoCDNamespace, "refused-writes").becomes(t)
-	known.becomes(t, agentShows("Writable", "True", "the agent's API server takes writes"))
+	known.becomes(t, agentShows("Writable", "True", "The agent's API server accepts writes."))
 	remarks(t, agent.health)
 }
 

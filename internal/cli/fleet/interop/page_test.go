@@ -88,14 +88,14 @@ func TestAnOpenRowSaysWhatToDo(t *testing.T) {
 	r := fine("w1")
 	r.State, r.Urgency, r.Diverged, r.Principal = "held", 5, 42, "principal-7"
 	r.Held = []fleet.Held{{What: "42 deletions of application", ID: "5f2c9b0e7d1a4c33"}, {What: "something"}}
-	r.Conditions = []fleet.Condition{{Type: "Held", Status: "True", Since: now - 60, Reason: "WaitsForConfirmation", Message: "42 deletions"}}
+	r.Conditions = []fleet.Condition{{Type: "Held", Status: "True", Since: now - 60, Reason: "ConfirmationRequired", Message: "42 deletions"}}
 	b := opened(t, r, fine("w2"))
 	b.js("press('w1')")
 	b.sees("root.find((e) => e.tag === 'code').map((e) => e.textContent).join('\\n')", `argocd-agentctl pending confirm 5f2c9b0e7d1a4c33
 argocd-agentctl pending w1
 argocd-agentctl diff w1 --agent-context CONTEXT`)
 	text := b.js("$('body').childNodes[1].textContent")
-	for _, want := range []string{"42 deletions of application", "cannot be typed", "42 items differ", "principal-7", "w1 on the hub", "as the principal is set", "2027-01-15 07:59:00 UTC", "WaitsForConfirmation"} {
+	for _, want := range []string{"42 deletions of application", "cannot be typed", "42 items differ", "principal-7", "w1 on the hub", "as the principal is set", "2027-01-15 07:59:00 UTC", "ConfirmationRequired"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q: %s", want, text)
 		}
