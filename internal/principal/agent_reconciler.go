@@ -17,20 +17,20 @@ import (
 // agentReconciler keeps right what is derived from Agents, and ends it with them. Every
 // replica does, and all come to the same.
 type agentReconciler struct {
-	registry     *registry
-	client       *kube.Client
-	namespace    string
-	blocklists        *blocklists
-	clusterConfig       ClusterConfig                           // nil: what is in Secrets stays as it is
-	certificates func(agent string) map[string]time.Time // that an agent is connected with, and when they expire
-	statusChanged      func(agent string)                      // what shows in its status has
-	requeue        func(agent string)                      // has it tended
-	deleted         func(rec agentRecord)                   // its Agent was let go, by us
-	log          *slog.Logger
+	registry      *registry
+	client        *kube.Client
+	namespace     string
+	blocklists    *blocklists
+	clusterConfig ClusterConfig                           // nil: what is in Secrets stays as it is
+	certificates  func(agent string) map[string]time.Time // that an agent is connected with, and when they expire
+	statusChanged func(agent string)                      // what shows in its status has
+	requeue       func(agent string)                      // has it tended
+	deleted       func(rec agentRecord)                   // its Agent was let go, by us
+	log           *slog.Logger
 
-	mu           sync.Mutex
-	secretErrors map[string]string // agent → why its Secret is not as it should be, or it cannot go
-	checkedConfig         map[string]string // agent → hash of the config that was found good
+	mu            sync.Mutex
+	secretErrors  map[string]string // agent → why its Secret is not as it should be, or it cannot go
+	checkedConfig map[string]string // agent → hash of the config that was found good
 }
 
 // reconcile looks at one agent, and does what there is to do.

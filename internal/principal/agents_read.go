@@ -139,8 +139,8 @@ const (
 	agentLabel          = kind.Prefix + "agent-name"
 	selfRegisteredLabel = v1alpha1.SelfRegisteredLabel
 	derivedAnnotation   = kind.Prefix + "derived" // what of it comes from the Agent, as a hash
-	backupAnnotation  = kind.Prefix + "agent"   // what the Agent said that was there
-	createdByAnnotation      = kind.Prefix + "made-by" // the principal, and not somebody else
+	backupAnnotation    = kind.Prefix + "agent"   // what the Agent said that was there
+	createdByAnnotation = kind.Prefix + "made-by" // the principal, and not somebody else
 
 	// Annotations of a cluster Secret that were an agent's registration before
 	// there were Agents.

@@ -17,11 +17,11 @@ import (
 // none for agents. So an agent does not seem to be connected forever with one
 // that has crashed.
 type principalReplicas struct {
-	client    *kube.Client
-	namespace string
-	self      string
-	selfAddress        string // host:port where other principals reach this one; empty: they do not
-	log       *slog.Logger
+	client      *kube.Client
+	namespace   string
+	self        string
+	selfAddress string // host:port where other principals reach this one; empty: they do not
+	log         *slog.Logger
 
 	fleetStatus func() reconcile.FleetStatus // what the others are told of this one's agents
 
@@ -49,7 +49,7 @@ const (
 	addressAnnotation = kind.Prefix + "replica-address"
 	fleetAnnotation   = kind.Prefix + "replica-agents"
 	leaseRenewal      = 10 * time.Second
-	leaseDuration         = 30 * time.Second // without a renewal
+	leaseDuration     = 30 * time.Second // without a renewal
 	leaseDeleteAfter  = 10 * time.Minute // after that anybody removes it
 )
 

@@ -21,10 +21,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// This file makes the status of an Agent; nothing in it touches the world.
+// This file computes the status of an Agent. It does no I/O.
 
-// sessionState is what this replica knows of an agent that is, was, or wanted to be
-// connected here.
+// sessionState is the last known session of an agent with this principal replica, open, ended or refused.
 type sessionState struct {
 	open        bool
 	since       time.Time // of that
@@ -39,26 +38,25 @@ type sessionState struct {
 	engine      *engine.Status // as of the last look; nil: none yet
 }
 
-// statusInputs is everything that goes into a status.
+// statusInputs is everything that an Agent's status is computed from.
 type statusInputs struct {
-	rec     agentRecord
-	active bool
-	invalid string // why what is declared is not in force
-	secretError string // what is wrong with the cluster Secret, or holds the agent's end up
+	rec           agentRecord
+	active        bool
+	invalid       string // why what is declared is not in force
+	secretError   string // what is wrong with the cluster Secret, or holds the agent's end up
 	writeOutage   string // what the agent says is wrong with its API server
-	denyReason  string
-	session    *sessionState // nil: the agent has not been here
-	replica string        // this one
-	principalLost    bool          // the replica that had the agent is no more
-	confirm func(id string) string
-	now     time.Time
+	denyReason    string
+	session       *sessionState // nil: the agent has not been here
+	replica       string        // this one
+	principalLost bool          // the replica that had the agent is no more
+	confirm       func(id string) string
+	now           time.Time
 
 	fleet        reconcile.FleetRecord // the hold of many agents; no ID: none
 	confirmFleet string                // how it is confirmed
 }
 
-// status is what an Agent's status should be. Where another replica knows better,
-// what it has written stays.
+// status returns the desired status. If another principal replica holds a newer session, its values stay.
 func (v statusInputs) status() v1alpha1.Status {
 	old := v.rec.Status
 	s := *cloneStatus(&old)
@@ -72,21 +70,21 @@ func (v statusInputs) status() v1alpha1.Status {
 		v.disconnected(&s, "PrincipalLost", "The principal that held the session has ended.")
 	case v.session == nil:
 		if v.denyReason != "" || meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionConnected) == nil {
-			v.disconnected(&s, "NotConnected", "it has not connected yet")
+			v.disconnected(&s, "NotConnected", "The agent has not connected yet.")
 		}
 	case v.session.superseded(old.Session) && old.Principal != v.replica && (theirs || v.session.open):
-		return s // that one knows better
+		return s
 	case v.session.open:
 		v.connected(&s)
 	case old.Connected && theirs && !v.session.is(old.Session):
-		return s // it was refused here, and is connected there
+		return s // refused here, connected to another principal replica
 	default:
-		v.disconnected(&s, string(cmp.Or(v.session.code, "Disconnected")), cmp.Or(v.session.reason, "it ended the connection"))
+		v.disconnected(&s, string(cmp.Or(v.session.code, "Disconnected")), cmp.Or(v.session.reason, "The agent closed the connection."))
 	}
 	return s
 }
 
-// superseded tells that a newer session than this seat's has been reported.
+// superseded reports whether s is a newer session than t.
 func (t *sessionState) superseded(s *v1alpha1.Session) bool {
 	return s != nil && engine.Epoch{Incarnation: s.Incarnation, Attempt: s.Attempt}.Newer(t.epoch)
 }
@@ -95,14 +93,13 @@ func (t *sessionState) is(s *v1alpha1.Session) bool {
 	return s != nil && *sessionOf(t.epoch) == *s
 }
 
-// sessionOf names a session within the bounds of what the API server stores; what
-// an agent says is not bounded.
+// sessionOf returns the API form of an epoch. The agent chooses the numbers, so they are limited to what the API server
+// stores.
 func sessionOf(e engine.Epoch) *v1alpha1.Session {
 	return &v1alpha1.Session{Incarnation: min(e.Incarnation, math.MaxInt64), Attempt: min(e.Attempt, math.MaxInt64)}
 }
 
-// skewOf is by how many seconds the clock of an agent is ahead, as its greeting comes
-// in; nil if that does not tell.
+// skewOf returns by how many seconds the agent's clock is ahead. It returns nil if the Hello has no clock.
 func skewOf(hello engine.Hello, now time.Time) *int64 {
 	if hello.ClockMillis <= 0 {
 		return nil
@@ -111,11 +108,9 @@ func skewOf(hello engine.Hello, now time.Time) *int64 {
 	return &seconds
 }
 
-// reasonInvalid is why an Agent is not registered that is wrong, or at odds with
-// another.
+// reasonInvalid is the reason of an Agent that is invalid or conflicts with another Agent.
 const reasonInvalid = "Invalid"
 
-// registeredCondition reports whether what is declared is in force.
 func (v statusInputs) registeredCondition(s *v1alpha1.Status) {
 	switch {
 	case v.secretError != "" && v.rec.DeletionTimestamp != nil:
@@ -131,7 +126,7 @@ func (v statusInputs) registeredCondition(s *v1alpha1.Status) {
 	}
 }
 
-// connected describes a session that is here.
+// connected sets the fields of an open session with this principal replica.
 func (v statusInputs) connected(s *v1alpha1.Status) {
 	t := v.session
 	if !s.Connected || s.Since == nil || s.Principal != v.replica || !t.is(s.Session) {
@@ -139,20 +134,19 @@ func (v statusInputs) connected(s *v1alpha1.Status) {
 	}
 	s.Connected, s.Principal, s.Session = true, v.replica, sessionOf(t.epoch)
 	s.Version = clip(t.version, 128)
-	s.ClockSkewSeconds = t.skew // of the beginning: it does not move while the session lasts
+	s.ClockSkewSeconds = t.skew // measured once per session
 	s.ClusterUID = cmp.Or(s.ClusterUID, clip(t.cluster, 128))
 	if t.fingerprint != "" {
 		s.Certificate = &v1alpha1.Certificate{Fingerprint: t.fingerprint, Expires: timeOf(t.expires)}
 	}
-	v.condition(s, v1alpha1.ConditionConnected, metav1.ConditionTrue, "Connected", "the agent is connected")
+	v.condition(s, v1alpha1.ConditionConnected, metav1.ConditionTrue, "Connected", "The agent is connected.")
 	if t.engine != nil {
 		v.syncedCondition(s, *t.engine)
 	}
 	v.writableCondition(s)
 }
 
-// writableCondition reports whether the agent's API server takes writes. Of agents that never
-// had trouble, nothing is said.
+// writableCondition is set only after the agent reported a write outage once.
 func (v statusInputs) writableCondition(s *v1alpha1.Status) {
 	switch {
 	case v.writeOutage != "":
@@ -162,7 +156,6 @@ func (v statusInputs) writableCondition(s *v1alpha1.Status) {
 	}
 }
 
-// syncedCondition tells how equal the two sides are.
 func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 	s.Protocol = strconv.Itoa(e.Protocol)
 	v.store(s, e)
@@ -178,7 +171,7 @@ func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 			oldest = sc.OldestAt
 		}
 		if sc.Name == kind.CommandScope {
-			continue // commands are carried out; there is nothing to be equal
+			continue // commands are executed, not compared
 		}
 		all = all && sc.InSyncAt != 0
 		if proven == 0 || sc.InSyncAt < proven {
@@ -193,32 +186,29 @@ func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 	}
 	switch {
 	case s.Diverged > 0:
-		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionFalse, "Diverged", "some items differ between hub and agent; see diverged")
+		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionFalse, "Diverged", "Some items differ between hub and agent. See status.diverged.")
 	case !all:
-		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "Comparing", "hub and agent have not been compared completely in this session")
+		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "Comparing", "The comparison of hub and agent is not complete in this session.")
 	default:
 		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionTrue, "InSync", "Hub and agent are in sync.")
 	}
 	v.holdCondition(s, e)
 }
 
-// store records how far the agent's store has been seen, and whether it is
-// trusted: the next replica, or the next process of this one, goes on from there.
-// Only what an autonomous agent says can delete anything here.
+// store records the agent's store and whether it is trusted. The next session continues from there, on any principal
+// replica. Only autonomous agents own items whose absence deletes objects on the hub.
 func (v statusInputs) store(s *v1alpha1.Status, e engine.Status) {
 	if kind.Mode(v.rec.Spec.Mode) == kind.Autonomous && e.Other.UID != "" && e.Other.Revision <= math.MaxInt64 {
 		s.Store = &v1alpha1.Store{UID: e.Other.UID, Revision: e.Other.Revision, Untrusted: e.Suspect != ""}
 	}
 }
 
-// sanitizeAgentText keeps what an agent says from being taken, by people or programs, for
-// our own words on how to confirm something: argocd-agentctl finds those in any
-// condition.
+// sanitizeAgentText removes text that argocd-agentctl would parse as a confirm command from a string sent by an agent.
 func sanitizeAgentText(s string) string { return confirmText.Replace(oneLine(s)) }
 
 var confirmText = strings.NewReplacer("to confirm", "…", v1alpha1.ConfirmAnnotation, "…")
 
-// holdCondition tells what waits for a person's word, and how to give it.
+// holdCondition lists held deletions and how to confirm them.
 func (v statusInputs) holdCondition(s *v1alpha1.Status, e engine.Status) {
 	var what []string
 	add := func(id, reason string) {
@@ -226,7 +216,7 @@ func (v statusInputs) holdCondition(s *v1alpha1.Status, e engine.Status) {
 			what = append(what, fmt.Sprintf("%s; to confirm: %s", reason, v.confirm(id)))
 		}
 	}
-	add(e.Suspect, "the agent's store went back in time or is another one")
+	add(e.Suspect, "the agent's API server was restored from a backup or replaced")
 	checking := ""
 	for _, h := range e.RemoteHolds {
 		reason := "the agent holds back: " + clip(sanitizeAgentText(h.Reason), 400)
@@ -257,7 +247,7 @@ func (v statusInputs) holdCondition(s *v1alpha1.Status, e engine.Status) {
 	v.condition(s, v1alpha1.ConditionHeld, metav1.ConditionTrue, "ConfirmationRequired", strings.Join(what, "\n"))
 }
 
-// disconnected describes an agent that is not connected. What was known of it stays.
+// disconnected sets the conditions of a disconnected agent. Other known values stay.
 func (v statusInputs) disconnected(s *v1alpha1.Status, reason, message string) {
 	switch {
 	case v.rec.DeletionTimestamp != nil:
@@ -278,13 +268,13 @@ func (v statusInputs) disconnected(s *v1alpha1.Status, reason, message string) {
 	}
 	s.Connected, s.OldestUnacked = false, nil
 	v.condition(s, v1alpha1.ConditionConnected, metav1.ConditionFalse, conditionReason(reason), cmp.Or(v.denyReason, message))
-	v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "NotConnected", "the agent is not connected")
+	v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "NotConnected", "The agent is not connected.")
 	if meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWritable) != nil {
-		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionUnknown, "NotConnected", "the agent is not connected")
+		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionUnknown, "NotConnected", "The agent is not connected.")
 	}
 }
 
-// conditionReason makes a word out of anything, as conditions have it.
+// conditionReason returns s if it is a valid condition reason, or "Other".
 func conditionReason(s string) string {
 	if s == "" || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") != "" {
 		return "Other"
@@ -297,8 +287,7 @@ func (v statusInputs) condition(s *v1alpha1.Status, of string, is metav1.Conditi
 		ObservedGeneration: v.rec.Generation, LastTransitionTime: *timeOf(v.now)})
 }
 
-// sameButForTime reports whether two statuses differ in nothing that has to be
-// written at once.
+// sameButForTime reports whether two statuses differ only in values that statusInterval applies to.
 func sameButForTime(a, b v1alpha1.Status) bool {
 	for _, s := range []*v1alpha1.Status{&a, &b} {
 		s.LastConfirmed = nil
@@ -316,13 +305,11 @@ func sameButForTime(a, b v1alpha1.Status) bool {
 	return sameStatus(a, b)
 }
 
-// sameStatus reports whether two statuses are the same once they are stored. Every
-// agent's is compared every few seconds, so this does not write them down to find
-// out.
+// sameStatus reports whether two statuses are equal when stored. It runs for every agent every few seconds, so it does
+// not marshal them.
 func sameStatus(a, b v1alpha1.Status) bool { return reflect.DeepEqual(asStored(a), asStored(b)) }
 
-// asStored is a status as the API server has it: times without a zone and to the
-// second, and nothing where there is nothing to say.
+// asStored returns a status as the API server stores it: times in UTC and in whole seconds, empty lists as nil.
 func asStored(s v1alpha1.Status) v1alpha1.Status {
 	for _, t := range []**metav1.Time{&s.Since, &s.OldestUnacked, &s.LastConfirmed} {
 		if *t != nil {
@@ -344,18 +331,17 @@ func asStored(s v1alpha1.Status) v1alpha1.Status {
 	return s
 }
 
-// statusPatch is a merge patch that makes a status, or the named members of it,
-// what is given: what is empty goes.
+// statusPatch returns a merge patch that sets a status, or only the named fields of it. Empty fields are removed.
 func statusPatch(s v1alpha1.Status, only ...string) map[string]any {
 	out := map[string]any{}
 	b, err := json.Marshal(s)
 	if err != nil {
-		return nil // of these types it cannot happen
+		return nil // cannot happen for this type
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	if err := d.Decode(&out); err != nil {
-		return nil // likewise
+		return nil
 	}
 	for f := range reflect.TypeFor[v1alpha1.Status]().Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -375,7 +361,7 @@ func cloneStatus(s *v1alpha1.Status) *v1alpha1.Status {
 	return &out
 }
 
-// timeOf is a time as the API server stores it: to the second.
+// timeOf returns a time in whole seconds, as the API server stores it.
 func timeOf(t time.Time) *metav1.Time {
 	if t.IsZero() {
 		return nil

@@ -24,8 +24,8 @@ const blocklist = "argocd-agent-tls-blocklist"
 // and have this label. An object has a size that it cannot grow beyond, and who
 // recycles clusters deletes more agents in a certificate's life than fit into one.
 const (
-	pageLabel  = kind.Prefix + "tls-blocklist"
-	maxPages  = 16
+	pageLabel    = kind.Prefix + "tls-blocklist"
+	maxPages     = 16
 	pageCapacity = 512 << 10 // bytes of keys and notes that we fill a list to: half of what an API server takes, the rest is people's
 )
 
@@ -37,9 +37,9 @@ type blocklists struct {
 	ready     chan struct{}               // closed when all were read once
 
 	notifyMu sync.Mutex // held while others are told, so that they hear changes in their order
-	mu      sync.Mutex
-	pages   map[string]blocklistPage
-	listed    map[bool]bool // whether the first was, and whether the further ones were
+	mu       sync.Mutex
+	pages    map[string]blocklistPage
+	listed   map[bool]bool // whether the first was, and whether the further ones were
 }
 
 type blocklistPage struct {

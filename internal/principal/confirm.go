@@ -17,7 +17,7 @@ import (
 type confirmations struct {
 	held     map[string]map[string]string // agent → ID of what is held → its scope
 	registry *registry
-	tasks   *taskRunner
+	tasks    *taskRunner
 	post     func(context.Context, reconcile.Input) error
 }
 

@@ -10,10 +10,10 @@ import (
 // away. It is a set, so an agent that comes and goes is asked once at a time,
 // and few are asked at once.
 type discoveryPrefetcher struct {
-	fetch  func(ctx context.Context, agent string)
-	wake chan struct{}
+	fetch func(ctx context.Context, agent string)
+	wake  chan struct{}
 
-	mu   sync.Mutex
+	mu      sync.Mutex
 	pending map[string]bool
 }
 

@@ -18,15 +18,15 @@ import (
 // not exchanged, and copies of agents that the hub does not know any more. It
 // deletes nothing, and touches nothing that nobody has deleted.
 type finalizerRemover struct {
-	client   *kube.Client
-	registry *registry
+	client         *kube.Client
+	registry       *registry
 	reconciler     *reconcile.Reconciler // asked between two of its inputs only
-	withReconciler     func(context.Context, func(*reconcile.Reconciler)) error
-	scans    *workQueue // agents whose Applications have to be looked through
-	removals *workQueue // Applications, as namespace/name
-	log      *slog.Logger
+	withReconciler func(context.Context, func(*reconcile.Reconciler)) error
+	scans          *workQueue // agents whose Applications have to be looked through
+	removals       *workQueue // Applications, as namespace/name
+	log            *slog.Logger
 
-	mu     sync.Mutex
+	mu      sync.Mutex
 	noReply map[string]noReplyReason // agents for which there is any
 }
 

@@ -21,14 +21,14 @@ import (
 // cluster. The node decides; what all principal replicas share of it is in
 // ConfigMap argocd-agent-fleet-hold, and in their Leases.
 type fleetHolds struct {
-	client    *kube.Client
-	namespace string
-	tasks    *taskRunner
-	post      func(context.Context, reconcile.Input) error
-	withReconciler      func(context.Context, func(*reconcile.Reconciler)) error
-	others    func() (reconcile.FleetOthers, bool) // what other replicas have; false: not known yet
-	jitter    func() float64
-	log       *slog.Logger
+	client         *kube.Client
+	namespace      string
+	tasks          *taskRunner
+	post           func(context.Context, reconcile.Input) error
+	withReconciler func(context.Context, func(*reconcile.Reconciler)) error
+	others         func() (reconcile.FleetOthers, bool) // what other replicas have; false: not known yet
+	jitter         func() float64
+	log            *slog.Logger
 
 	mu     sync.Mutex
 	status reconcile.FleetStatus // as of the last look

@@ -29,7 +29,7 @@ const forwardDialTimeout = 2 * time.Second
 
 // Headers of the request for a tunnel, and of its answer.
 const (
-	forwardUpgrade   = "argocd-agent-tunnel"
+	forwardUpgrade  = "argocd-agent-tunnel"
 	agentHeader     = "Argocd-Agent-Name"
 	targetHeader    = "Argocd-Agent-Target"
 	namespaceHeader = "Argocd-Agent-Argo-Namespace"
@@ -181,7 +181,7 @@ func (l *live) forwardHandlers(ctx context.Context) map[string]func(*http.Server
 
 // maxRequestSize is how large a request for a tunnel may be, and how long it may take.
 const (
-	maxRequestSize     = 16 << 10
+	maxRequestSize = 16 << 10
 	requestTimeout = 10 * time.Second
 )
 

@@ -13,8 +13,8 @@ type forwardResult int
 
 const (
 	forwardOpened      forwardResult = iota
-	forwardRefused               // by the other, which says why
-	forwardUnreachable           // the other did not answer
+	forwardRefused                   // by the other, which says why
+	forwardUnreachable               // the other did not answer
 	forwardResults
 )
 
@@ -27,7 +27,7 @@ func (e *forwardRefusedError) Error() string { return e.why }
 
 // forwardCounts counts hops of either side.
 type forwardCounts struct {
-	sent    [forwardResults]struct{ n, nanoseconds atomic.Int64 }
+	sent     [forwardResults]struct{ n, nanoseconds atomic.Int64 }
 	received [forwardResults]atomic.Int64 // for others: opened or refused
 }
 

@@ -53,17 +53,17 @@ const (
 // live is the part of a principal that nothing else depends on: it hands bytes
 // to tunnels.
 type live struct {
-	p        *principal
-	reconciler     *reconcile.Reconciler // asked between two of its inputs only
-	agents   map[string]kind.Agent // of the node's goroutine
-	hub      *resource.Hub
-	openLocal     func(ctx context.Context, agent, target string) (net.Conn, error) // opens a tunnel to an agent that is connected here
-	tally    resource.RequestCounter
+	p          *principal
+	reconciler *reconcile.Reconciler // asked between two of its inputs only
+	agents     map[string]kind.Agent // of the node's goroutine
+	hub        *resource.Hub
+	openLocal  func(ctx context.Context, agent, target string) (net.Conn, error) // opens a tunnel to an agent that is connected here
+	tally      resource.RequestCounter
 	forwards   forwardCounts
-	prefetcher  *discoveryPrefetcher
-	tokens   *tokens
-	redis    *redis.Server
-	clusters *redis.ClusterInfo
+	prefetcher *discoveryPrefetcher
+	tokens     *tokens
+	redis      *redis.Server
+	clusters   *redis.ClusterInfo
 
 	mu            sync.RWMutex
 	sessionHolder map[string]string // agent → the other principal that has its session

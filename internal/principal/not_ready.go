@@ -16,8 +16,8 @@ import (
 // why, and when to come back. Without it they would wait for an answer, and
 // their people would not know for what.
 type notReadyServer struct {
-	stop chan struct{} // closed when it is to end
-	stopped   chan struct{} // closed when it has
+	stop    chan struct{} // closed when it is to end
+	stopped chan struct{} // closed when it has
 }
 
 func newNotReadyServer() *notReadyServer {

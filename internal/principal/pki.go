@@ -32,12 +32,12 @@ type Issue struct {
 // issuer carries that out.
 type issuer struct {
 	cfg     Issue
-	manager     *pki.Manager
+	manager *pki.Manager
 	agents  registrations
 	log     *slog.Logger
 	now     func() time.Time
 	wake    chan struct{} // of one: a Secret has changed
-	logged    map[string]string
+	logged  map[string]string
 	mu      sync.Mutex
 	trust   *pki.Authority
 	changed chan struct{} // closed when trust is replaced
@@ -136,8 +136,8 @@ func (i *issuer) setAuthority(data map[string][]byte) {
 
 // How often to look when nothing is due, and after something went wrong.
 const (
-	issuerInterval  = time.Hour
-	issuerRetry = 10 * time.Second
+	issuerInterval = time.Hour
+	issuerRetry    = 10 * time.Second
 )
 
 // run keeps the principal's own certificates, until the context ends.

@@ -35,28 +35,28 @@ type principal struct {
 	cfg               Config
 	client            *kube.Client
 	log               *slog.Logger
-	runner              *kube.Runner
+	runner            *kube.Runner
 	registry          *registry
 	agents            *agentReconciler
 	agentQueue        *workQueue // of the keeper
-	status          *statusWriter
+	status            *statusWriter
 	agentOutages      *agentOutages
-	finalizers          *finalizerRemover
+	finalizers        *finalizerRemover
 	replicas          *principalReplicas
 	fleet             *fleetHolds
 	sessions          *sessions
-	tasks            *taskRunner
+	tasks             *taskRunner
 	blocklists        *blocklists
 	live              *live
 	shared            *shared
 	issuer            *issuer           // nil: certificates are somebody else's business
-	confirmations           *confirmations    // of the node's goroutine
+	confirmations     *confirmations    // of the node's goroutine
 	ensuredNamespaces map[string]string // likewise: agent → namespace that was seen to
 	lastRefusal       map[string]string // likewise: agent → why it was refused last, as it was logged
 
-	assembled   atomic.Bool // everything above is there
-	server  atomic.Pointer[transport.Server]
-	notReady    *notReadyServer
+	assembled    atomic.Bool // everything above is there
+	server       atomic.Pointer[transport.Server]
+	notReady     *notReadyServer
 	settingsRead chan struct{} // closed when Argo CD's settings were read once
 
 	listedMu sync.Mutex

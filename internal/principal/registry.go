@@ -20,26 +20,26 @@ import (
 // decides, never what the agent claims. Each change costs the same however many
 // agents there are.
 type registry struct {
-	ctx       context.Context // of Run; ends with it
-	client    *kube.Client
-	namespace string // of Argo CD
-	mapping   kind.Mapping
-	proxyAddress     string // host:port of the resource proxy
-	post      func(context.Context, reconcile.Input) error
-	closeConns       func(agent, why string) // ends its connections
-	changed   func(agent string)      // something about it has changed
-	revoked   func(ctx context.Context, fingerprint string) (bool, error)
-	log       *slog.Logger
-	ready     chan struct{} // closed when Agents and Secrets were read once
+	ctx          context.Context // of Run; ends with it
+	client       *kube.Client
+	namespace    string // of Argo CD
+	mapping      kind.Mapping
+	proxyAddress string // host:port of the resource proxy
+	post         func(context.Context, reconcile.Input) error
+	closeConns   func(agent, why string) // ends its connections
+	changed      func(agent string)      // something about it has changed
+	revoked      func(ctx context.Context, fingerprint string) (bool, error)
+	log          *slog.Logger
+	ready        chan struct{} // closed when Agents and Secrets were read once
 
 	order sync.Mutex // held while the node is told, so that it hears changes in their order
 	mu    sync.Mutex
 	// What the cluster has.
-	objects   map[string]agentRecord     // Agents
-	secrets   map[string]clusterSecret   // by their names
-	secretsOf map[string]map[string]bool // agent → names of its Secrets
-	listed    map[kind.Resource]bool
-	unreadable     map[kind.Resource]string // why something cannot be read
+	objects    map[string]agentRecord     // Agents
+	secrets    map[string]clusterSecret   // by their names
+	secretsOf  map[string]map[string]bool // agent → names of its Secrets
+	listed     map[kind.Resource]bool
+	unreadable map[kind.Resource]string // why something cannot be read
 	// What follows from it.
 	agents             map[string]registration    // what is in force
 	invalid            map[string]string          // agent → why what is declared is not

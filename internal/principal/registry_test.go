@@ -30,8 +30,8 @@ func newDesk(t *testing.T) *desk {
 	t.Helper()
 	d := &desk{t: t, touches: map[string]int{}}
 	d.registry = (&registry{ctx: t.Context(), namespace: "argocd", mapping: kind.ByNamespace, proxyAddress: "proxy:9090", log: slog.New(slog.DiscardHandler),
-		closeConns:     func(agent, why string) { d.told = append(d.told, "cut "+agent+": "+why) },
-		changed: func(agent string) { d.touches[agent]++ },
+		closeConns: func(agent, why string) { d.told = append(d.told, "cut "+agent+": "+why) },
+		changed:    func(agent string) { d.touches[agent]++ },
 		post: func(_ context.Context, in reconcile.Input) error {
 			switch in := in.(type) {
 			case reconcile.Register:

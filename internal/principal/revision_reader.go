@@ -10,7 +10,7 @@ import (
 // of one request for however many ask at the same time. A request that has
 // begun before somebody asks is of no use to them: they share the next.
 type revisionReader struct {
-	read  func(context.Context) (string, error)
+	read func(context.Context) (string, error)
 	wake chan struct{} // of one: somebody has asked
 
 	mu   sync.Mutex

@@ -17,29 +17,29 @@ import (
 // sessions stands between connections and the node: it knows which connection
 // is which session, and sees to what a greeting needs before the node gets it.
 type sessions struct {
-	ctx      context.Context // of Run; ends with it
-	registry *registry
-	revisions    *revisionReader
-	newerSessionHolder    func(agent string, epoch engine.Epoch) string // the other principal that a newer session of an agent is connected with
-	storeUID string
-	require  bool // only agents that have an Agent
-	revoked  func(fingerprint string) bool
-	post     func(context.Context, reconcile.Input) error
-	postUntil    func(context.Context, <-chan struct{}, reconcile.Input) error // post, until a connection is done
-	log      *slog.Logger
-	jitter   func() float64 // 0 to 1
+	ctx                context.Context // of Run; ends with it
+	registry           *registry
+	revisions          *revisionReader
+	newerSessionHolder func(agent string, epoch engine.Epoch) string // the other principal that a newer session of an agent is connected with
+	storeUID           string
+	require            bool // only agents that have an Agent
+	revoked            func(fingerprint string) bool
+	post               func(context.Context, reconcile.Input) error
+	postUntil          func(context.Context, <-chan struct{}, reconcile.Input) error // post, until a connection is done
+	log                *slog.Logger
+	jitter             func() float64 // 0 to 1
 
 	helloCount atomic.Int64 // greetings that are under way
 
-	mu    sync.Mutex
-	conns map[uint64]*session
-	endReasons  map[string]string // agent → why its last connection ended
+	mu         sync.Mutex
+	conns      map[uint64]*session
+	endReasons map[string]string // agent → why its last connection ended
 }
 
 type session struct {
 	*transport.Conn
 	helloReceived bool
-	info    helloInfo // once it has
+	info          helloInfo // once it has
 }
 
 // maxConcurrentHellos is how many agents are greeted at once. Each greeting waits for the

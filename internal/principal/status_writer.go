@@ -15,32 +15,29 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// statusWriter writes what is known of agents into the status of their Agents: when
-// something changes, and at a slow beat; never for each sign of life. Of several
-// replicas the one that has the agent's session writes.
+// statusWriter writes the status of Agents: after a change, and periodically for values that only age. The principal
+// replica that holds the agent's session writes.
 type statusWriter struct {
-	client      *kube.Client
-	registry    *registry
-	namespace   string
-	replica     string
-	withReconciler        func(context.Context, func(*reconcile.Reconciler)) error
-	secretError     func(agent string) string
-	writeOutage func(agent string) string
-	hello    func(agent string, epoch engine.Epoch) (helloInfo, bool) // what an agent has shown on a connection
-	replicaAlive       func(replica string) bool
-	fleetStatus       func() reconcile.FleetStatus
-	queue     *workQueue
-	log         *slog.Logger
-	started     time.Time
+	client         *kube.Client
+	registry       *registry
+	namespace      string
+	replica        string
+	withReconciler func(context.Context, func(*reconcile.Reconciler)) error
+	secretError    func(agent string) string
+	writeOutage    func(agent string) string
+	hello          func(agent string, epoch engine.Epoch) (helloInfo, bool) // what an agent has shown on a connection
+	replicaAlive   func(replica string) bool
+	fleetStatus    func() reconcile.FleetStatus
+	queue          *workQueue
+	log            *slog.Logger
+	started        time.Time
 
 	mu            sync.Mutex
 	sessionStates map[string]*sessionState // agents that are, were or wanted to be connected here
 	wrote         map[string]time.Time     // when an open seat's status was last written
 }
 
-// Statuses are written so many at a time and so often at most, after a first
-// crowd: an agent that waits for its status to be written lacks nothing. Nor does
-// any agent have its own written as often as it has something to say.
+// Limits of status writes, in total and per agent.
 const (
 	parallelStatuses  = 4
 	statusPace        = 20 * time.Millisecond
@@ -48,27 +45,25 @@ const (
 	minStatusInterval = time.Second
 )
 
-// What only grows older is written this often, what is counted this often; with
-// many agents more seldom, so that the writing never becomes a load.
+// statusInterval is how often values that only age are written. countInterval is how often items are counted; with many
+// agents less often.
 const (
-	statusInterval = 10 * time.Minute
-	countInterval  = 10 * time.Second
-	countIntervalPerAgent      = 20 * time.Millisecond // for each agent
+	statusInterval        = 10 * time.Minute
+	countInterval         = 10 * time.Second
+	countIntervalPerAgent = 20 * time.Millisecond // for each agent
 )
 
-// reconnectGrace is how long after its start a principal gives agents to come back
-// before it calls them away.
+// reconnectGrace is how long agents may take to reconnect after the start of a principal before they are reported as
+// disconnected.
 const reconnectGrace = time.Minute
 
-// prepare makes a reporter of which the parts above are given.
 func (r *statusWriter) prepare() *statusWriter {
 	r.sessionStates, r.wrote, r.started = map[string]*sessionState{}, map[string]time.Time{}, time.Now()
 	r.queue = (&workQueue{what: "status", do: r.write, parallel: parallelStatuses, interval: statusPace, burst: statusBurst, minInterval: minStatusInterval, log: r.log}).prepare()
 	return r
 }
 
-// inSyncKnown reports whether a proof that an agent is equal is no news: of a
-// session only the first is.
+// inSyncKnown reports whether the session was in sync before. Only the first InSync event of a session is news.
 func (r *statusWriter) inSyncKnown(agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,8 +71,7 @@ func (r *statusWriter) inSyncKnown(agent string) bool {
 	return t == nil || !t.open || compared(*t.engine)
 }
 
-// handleEvent takes note of what befalls an agent's connection. It is called by the
-// goroutine that owns the node.
+// handleEvent updates the session state of an agent. It is called by the goroutine that owns the reconciler.
 func (r *statusWriter) handleEvent(agent string, f engine.Event, status engine.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +92,7 @@ func (r *statusWriter) handleEvent(agent string, f engine.Event, status engine.S
 		r.sessionStates[agent] = &closed
 	case engine.Refused:
 		if t != nil && t.open {
-			return // a clone, or an older one of two
+			return // a clone or an older session was refused
 		}
 		refused := sessionState{since: time.Now()}
 		if t != nil {
@@ -119,7 +113,7 @@ func (r *statusWriter) handleEvent(agent string, f engine.Event, status engine.S
 	r.queue.add(agent)
 }
 
-// compared reports whether all that can be equal was found equal in this session.
+// compared reports whether all scopes were in sync in this session.
 func compared(s engine.Status) bool {
 	for _, sc := range s.Scopes {
 		if sc.InSyncAt == 0 && sc.Name != kind.CommandScope {
@@ -129,20 +123,19 @@ func compared(s engine.Status) bool {
 	return true
 }
 
-// unregistered is for an agent whose registration has ended, and with it its session.
+// unregistered records that an agent's session ended with its registration.
 func (r *statusWriter) unregistered(agent string) {
 	r.mu.Lock()
 	if t := r.sessionStates[agent]; t != nil && t.open {
 		closed := *t
-		closed.open, closed.since, closed.reason = false, time.Now(), "its registration has changed"
+		closed.open, closed.since, closed.reason = false, time.Now(), "The registration of the agent has changed."
 		r.sessionStates[agent] = &closed
 	}
 	r.mu.Unlock()
 	r.check(agent)
 }
 
-// run looks, again and again, at what nobody tells: how much there is, and how
-// much of it differs.
+// run polls the item counts until ctx ends.
 func (r *statusWriter) run(ctx context.Context) error {
 	pause := time.NewTimer(countInterval)
 	defer pause.Stop()
@@ -154,14 +147,14 @@ func (r *statusWriter) run(ctx context.Context) error {
 		}
 		n, err := r.pollCounts(ctx)
 		if err != nil {
-			return nil // the end has come
+			return nil // ctx ended
 		}
 		pause.Reset(max(countInterval, time.Duration(n)*countIntervalPerAgent))
 	}
 }
 
-// pollCounts takes stock of every agent that is connected here, a few at a time, so
-// that the node is not kept from its work.
+// pollCounts reads the counts of all agents that are connected here. It reads in batches, so that it does not block the
+// reconciler.
 func (r *statusWriter) pollCounts(ctx context.Context) (int, error) {
 	names := r.registry.objectNames()
 	for begin := 0; begin < len(names); begin += countBatch {
@@ -194,8 +187,7 @@ func (r *statusWriter) pollCounts(ctx context.Context) (int, error) {
 
 const countBatch = 200
 
-// check has an agent's status written if it has to be: what needs no writing
-// does not stand in line with what does.
+// check queues an agent if its status must be written.
 func (r *statusWriter) check(agent string) {
 	rec, _, due := r.due(agent)
 	switch {
@@ -209,7 +201,7 @@ func (r *statusWriter) check(agent string) {
 	}
 }
 
-// due tells what an agent's status should be, and whether it has to be written.
+// due returns an agent's desired status and whether it must be written.
 func (r *statusWriter) due(agent string) (agentRecord, v1alpha1.Status, bool) {
 	v, known := r.inputsFor(agent)
 	if !known {
@@ -224,7 +216,7 @@ func (r *statusWriter) due(agent string) (agentRecord, v1alpha1.Status, bool) {
 	return v.rec, s, !sameButForTime(s, v.rec.Status) || v.now.Sub(r.wrote[agent]) >= statusInterval
 }
 
-// inputsFor gathers what is known of an agent.
+// inputsFor returns the status inputs of an agent. It returns false if the agent has no Agent object.
 func (r *statusWriter) inputsFor(agent string) (statusInputs, bool) {
 	rec, known, _, _ := r.registry.object(agent)
 	if !known {
@@ -242,9 +234,8 @@ func (r *statusWriter) inputsFor(agent string) (statusInputs, bool) {
 	return v, true
 }
 
-// confirmCommand says how a person confirms something about an agent. Some IDs come
-// from agents: what a shell would take for more than a word is not put into a
-// command that somebody will paste.
+// confirmCommand returns the command that confirms a hold. Agents choose some IDs, so an ID with shell characters is not
+// put into a command.
 func (r *statusWriter) confirmCommand(agent string) func(id string) string {
 	return func(id string) string {
 		if strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._") != "" {
@@ -254,8 +245,7 @@ func (r *statusWriter) confirmCommand(agent string) func(id string) string {
 	}
 }
 
-// write writes an agent's status, if it has to be. Only what it was made from may
-// be there, else it is made again.
+// write writes an agent's status if it is due. The write fails on a conflict, and the status is computed again.
 func (r *statusWriter) write(ctx context.Context, agent string) error {
 	rec, s, due := r.due(agent)
 	if !due {
@@ -265,7 +255,7 @@ func (r *statusWriter) write(ctx context.Context, agent string) error {
 		"metadata": map[string]any{"resourceVersion": rec.ResourceVersion}, "status": statusPatch(s)})
 	switch {
 	case kube.IsNotFound(err):
-		return nil // its end is on its way
+		return nil
 	case kube.IsConflict(err):
 		if o, err = r.client.Get(ctx, r.registry.ref(agent)); err != nil || o == nil {
 			return err

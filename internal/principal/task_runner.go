@@ -22,7 +22,7 @@ type taskRunner struct {
 }
 
 type task struct {
-	do   func(context.Context) error
+	do     func(context.Context) error
 	logged string // the last failure that was logged
 }
 
@@ -43,8 +43,8 @@ func (c *taskRunner) add(name string, do func(context.Context) error) {
 
 // A chore has so long, and comes up again after so long if it failed.
 const (
-	taskTimeout = 15 * time.Second
-	taskRetryInterval   = 10 * time.Second
+	taskTimeout       = 15 * time.Second
+	taskRetryInterval = 10 * time.Second
 )
 
 func (c *taskRunner) run(ctx context.Context) error {

@@ -16,19 +16,19 @@ type workQueue struct {
 	what        string
 	do          func(ctx context.Context, agent string) error
 	parallel    int
-	interval        time.Duration // between the beginnings of two, once burst is used up; 0: none
+	interval    time.Duration // between the beginnings of two, once burst is used up; 0: none
 	burst       int
 	minInterval time.Duration // from the end of one to the next for the same agent, however much is asked for; 0: none
 	log         *slog.Logger
 
 	wake chan struct{} // of one: there may be something to do
 
-	mu          sync.Mutex
-	pausedUntil time.Time            // none begins before: the API server is in trouble
-	outageLogged       bool                 // people were told of that
-	ready       []string             // agents whose turn it is, in order
-	all         map[string]*workItem // agents for whom something is to be done, or is being done
-	delayed     map[string]*workItem // of those: the ones that pause
+	mu           sync.Mutex
+	pausedUntil  time.Time            // none begins before: the API server is in trouble
+	outageLogged bool                 // people were told of that
+	ready        []string             // agents whose turn it is, in order
+	all          map[string]*workItem // agents for whom something is to be done, or is being done
+	delayed      map[string]*workItem // of those: the ones that pause
 }
 
 type workItem struct {
@@ -38,7 +38,7 @@ type workItem struct {
 	again   bool // asked for while it was running or resting
 	delay   time.Duration
 	due     time.Time
-	logged    string // the last failure that was logged
+	logged  string // the last failure that was logged
 }
 
 // prepare makes errands of which the parts above are given.
@@ -52,7 +52,7 @@ func (e *workQueue) prepare() *workQueue {
 const (
 	minRetryDelay = time.Second
 	maxRetryDelay = 2 * time.Minute
-	workTimeout = 30 * time.Second
+	workTimeout   = 30 * time.Second
 )
 
 // add asks for something to be done for an agent. It never waits.
