@@ -14,7 +14,7 @@ import (
 // commands are the lines that a page tells people to type: in blocks marked sh, and behind a dollar sign in those marked
 // console.
 func commands(text string) (lines []string) {
-	for _, block := range regexp.MustCompile("(?s)\n```(sh|console)\n(.*?)\n```").FindAllStringSubmatch(text, -1) {
+	for _, block := range regexp.MustCompile("(?s)\n *```(sh|console)\n(.*?)\n *```").FindAllStringSubmatch(text, -1) {
 		content := strings.ReplaceAll(block[2], "\\\n", " ")
 		for line := range strings.Lines(content) {
 			line = strings.TrimSpace(line)

@@ -22,7 +22,7 @@ var refused = map[string]string{
 // serves are those that go on until they are interrupted, and what they show first.
 var serves = map[string]string{"argocd-agentctl fleet": "http://127.0.0.1:"}
 
-var console = regexp.MustCompile(`(?m)^\$ (argocd-agentctl .*)$`)
+var console = regexp.MustCompile(`(?m)^ *\$ (argocd-agentctl .*)$`)
 
 // commandsOfThePages runs what the pages about running a fleet tell people to type, one after the other, on a fleet in
 // which w1 is connected. Answers to questions are yes.
