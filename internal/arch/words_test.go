@@ -97,6 +97,7 @@ var verbsAfterWho = []string{"is", "has", "was", "asks", "can", "may", "does", "
 // exceptions lists files in which a word is allowed, with the reason.
 var exceptions = []struct{ path, word, reason string }{
 	{"internal/arch/words_test.go", "*", "the table itself"},
+	{"CONTRIBUTING.md", "*", "examples of retired words"},
 }
 
 // pending lists the directories whose language is not plain yet. Remove a line when its directory is done; add none.
@@ -104,8 +105,6 @@ var pending = []string{
 	".golangci.yml",
 	"ARCHITECTURE.md",
 	"BENCHMARKS.md",
-	"CONTRIBUTING.md",
-	"README.md",
 	"api",
 	"bench",
 	"cmd",
