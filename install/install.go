@@ -1,5 +1,5 @@
-// Package install has the manifests of an agent as users install them, for programs that install one: the kustomize base,
-// made to fit. What it returns is what the chart renders for the same wishes; a test keeps the two the same.
+// Package install returns the manifests of an agent for programs that install one. It customizes the kustomize base. The
+// result equals the output of the chart for the same options, which a test checks.
 package install
 
 import (
@@ -15,26 +15,26 @@ import (
 var agentBase embed.FS
 
 const (
-	usualNamespace = "argocd"
-	paramsName     = "argocd-agent-params"
+	defaultNamespace = "argocd"
+	paramsName       = "argocd-agent-params"
 )
 
-// Agent is the wish for an agent on a workload cluster. Its zero value is the base as it is, which knows no principal yet.
+// Agent has the options of an agent on a workload cluster. Its zero value is the unchanged base, without a principal.
 type Agent struct {
-	Namespace string // of Argo CD; empty: argocd
-	Image     string // empty: that of the base
-	// Settings by the names of their environment variables, such as ARGOCD_AGENT_REMOTE_SERVER. They are laid over those of
-	// the base; an empty value removes one.
+	Namespace string // Argo CD namespace. If empty, argocd.
+	Image     string // If empty, the image of the base.
+	// Settings by environment variable, such as ARGOCD_AGENT_REMOTE_SERVER. They override those of the base. An empty value
+	// removes a setting.
 	Settings map[string]string
-	// AllNamespaces lets Applications be outside of Argo CD's namespace.
+	// AllNamespaces permits Applications outside the Argo CD namespace.
 	AllNamespaces bool
-	// NoRead and NoWrite take back the rights to look at objects from the hub, and to change them.
+	// NoRead and NoWrite remove the permissions to read and to change objects from the hub.
 	NoRead, NoWrite bool
-	// Exec and Secrets give rights to open terminals in pods, and to look at Secrets.
+	// Exec and Secrets add the permissions to open exec sessions and to read Secrets.
 	Exec, Secrets bool
 }
 
-// DefaultImage is the image of an agent that wishes for none.
+// DefaultImage returns the image of the base.
 func DefaultImage() string {
 	text, _ := agentBase.ReadFile("kustomize/agent/deployment.yaml")
 	var object map[string]any
@@ -46,23 +46,23 @@ func DefaultImage() string {
 	return ""
 }
 
-// Manifests is a YAML stream of everything that the agent needs, apart from its certificates.
+// Manifests returns a YAML stream with all objects of the agent except its certificates.
 func (a Agent) Manifests() ([]byte, error) {
 	var out []byte
 	for _, name := range a.files() {
 		text, err := agentBase.ReadFile("kustomize/agent/" + name)
 		if err != nil {
-			return nil, fmt.Errorf("read the agent's manifests: %w", err)
+			return nil, fmt.Errorf("read agent manifests: %w", err)
 		}
 		for document := range strings.SplitSeq(string(text), "\n---\n") {
 			var object map[string]any
 			if err := yaml.Unmarshal([]byte(document), &object); err != nil {
-				return nil, fmt.Errorf("read the agent's manifests: %s: %w", name, err)
+				return nil, fmt.Errorf("read agent manifests: %s: %w", name, err)
 			}
 			a.customize(object)
 			document, err := yaml.Marshal(object)
 			if err != nil {
-				return nil, fmt.Errorf("write the agent's manifests: %w", err)
+				return nil, fmt.Errorf("write agent manifests: %w", err)
 			}
 			out = fmt.Appendf(out, "---\n%s", document)
 		}
@@ -73,23 +73,23 @@ func (a Agent) Manifests() ([]byte, error) {
 func (a Agent) files() []string {
 	files := []string{"rbac.yaml"}
 	for _, optional := range []struct {
-		wanted bool
-		name   string
+		include bool
+		name    string
 	}{
 		{a.AllNamespaces, "rbac-all-namespaces.yaml"}, {!a.NoRead, "rbac-live-read.yaml"}, {!a.NoWrite, "rbac-live-write.yaml"},
 		{a.Exec, "rbac-live-exec.yaml"}, {a.Secrets, "rbac-live-secrets.yaml"},
 	} {
-		if optional.wanted {
+		if optional.include {
 			files = append(files, optional.name)
 		}
 	}
 	return append(files, "params.yaml", "deployment.yaml", "services.yaml", "networkpolicies.yaml", "poddisruptionbudget.yaml")
 }
 
-// customize makes an object of the base what is wished for.
+// customize applies the options to an object of the base.
 func (a Agent) customize(object map[string]any) {
 	metadata := at(object, "metadata")
-	if a.Namespace != "" && a.Namespace != usualNamespace {
+	if a.Namespace != "" && a.Namespace != defaultNamespace {
 		a.move(object, metadata)
 	}
 	switch {
@@ -102,13 +102,13 @@ func (a Agent) customize(object map[string]any) {
 	}
 }
 
-// move puts an object into another namespace. What belongs to none is named after it, so that two agents can be on one
-// cluster.
+// move puts an object into another namespace. Names of cluster-scoped objects get the namespace as a suffix, so that one
+// cluster can have two agents.
 func (a Agent) move(object, metadata map[string]any) {
-	const own = "argocd-agent-agent"
+	const prefix = "argocd-agent-agent"
 	rename := func(m map[string]any) {
-		if name, _ := m["name"].(string); strings.HasPrefix(name, own) {
-			m["name"] = own + "-" + a.Namespace + strings.TrimPrefix(name, own)
+		if name, _ := m["name"].(string); strings.HasPrefix(name, prefix) {
+			m["name"] = prefix + "-" + a.Namespace + strings.TrimPrefix(name, prefix)
 		}
 	}
 	for _, subject := range list(object["subjects"]) {
@@ -130,18 +130,18 @@ func (a Agent) settings(base map[string]any) map[string]any {
 			delete(all, name)
 		}
 	}
-	onOff := map[bool]string{true: "false", false: ""}
-	set("ARGOCD_AGENT_RESOURCE_PROXY_READS", onOff[a.NoRead])
-	set("ARGOCD_AGENT_RESOURCE_PROXY_LOGS", onOff[a.NoRead])
-	set("ARGOCD_AGENT_RESOURCE_PROXY_WRITES", onOff[a.NoWrite])
-	set("ARGOCD_AGENT_RESOURCE_PROXY_EXEC", onOff[!a.Exec])
+	falseIf := map[bool]string{true: "false", false: ""}
+	set("ARGOCD_AGENT_RESOURCE_PROXY_READS", falseIf[a.NoRead])
+	set("ARGOCD_AGENT_RESOURCE_PROXY_LOGS", falseIf[a.NoRead])
+	set("ARGOCD_AGENT_RESOURCE_PROXY_WRITES", falseIf[a.NoWrite])
+	set("ARGOCD_AGENT_RESOURCE_PROXY_EXEC", falseIf[!a.Exec])
 	for name, value := range a.Settings {
 		set(name, value)
 	}
 	return all
 }
 
-// at is the map at a path; an empty one where there is none.
+// at returns the map at a path, or nil.
 func at(object map[string]any, path ...string) map[string]any {
 	for _, key := range path {
 		object, _ = object[key].(map[string]any)

@@ -6,14 +6,14 @@ import (
 )
 
 //go:embed kustomize/principal/rbac.yaml kustomize/agent/rbac.yaml
-var rights embed.FS
+var rbacFiles embed.FS
 
-// RBAC is the YAML stream of the roles that a program needs, principal or agent, without those of optional features: for
-// programs that look whether an installation has them.
-func RBAC(program string) ([]byte, error) {
-	text, err := rights.ReadFile("kustomize/" + program + "/rbac.yaml")
+// RBAC returns a YAML stream with the required roles of a component, principal or agent, without those of optional
+// features. Use it to check an installation.
+func RBAC(component string) ([]byte, error) {
+	text, err := rbacFiles.ReadFile("kustomize/" + component + "/rbac.yaml")
 	if err != nil {
-		return nil, fmt.Errorf("read the roles of %s: %w", program, err)
+		return nil, fmt.Errorf("read roles of %s: %w", component, err)
 	}
 	return text, nil
 }

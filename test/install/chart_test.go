@@ -176,13 +176,13 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		{onSpoke + ",agent.settings.log-level=loud", "'/agent/settings/log-level': value must be one of 'trace', 'debug', 'info', 'warn', 'error'"},
 		{onSpoke + ",agent.settings.keep-alive-ping-interval=often", "'/agent/settings/keep-alive-ping-interval': 'often' does not match"},
 		{onSpoke + ",agent.settings.agent-mode=managed", "use agent.mode"},
-		{onSpoke + ",agent.mode=autonomous,agent.settings.destination-based-mapping=true", "contradicts agent.mode=autonomous"},
-		{onSpoke + ",agent.live.read=false,agent.live.secrets=true", "agent.live.secrets needs agent.live.read"},
+		{onSpoke + ",agent.mode=autonomous,agent.settings.destination-based-mapping=true", "is not supported with agent.mode=autonomous"},
+		{onSpoke + ",agent.live.read=false,agent.live.secrets=true", "agent.live.secrets requires agent.live.read"},
 		{onSpoke + ",agent.live.extraGroups={*}", "'/agent/live/extraGroups/0': '*' does not match"},
 		{onHub + ",principal.replicas=0", "'/principal/replicas': minimum: got 0, want 1"},
 		{onHub + ",principal.service.type=Ingress", "'/principal/service/type': value must be one of"},
 		{onHub + ",image.digest=latest", "'/image/digest': 'latest' does not match"},
-		{onHub + ",image.tag=v1,image.digest=sha256:" + strings.Repeat("0", 64), "image.digest and image.tag are two answers"},
+		{onHub + ",image.tag=v1,image.digest=sha256:" + strings.Repeat("0", 64), "image.digest and image.tag are mutually exclusive"},
 		{onHub + ",nonsense=1", "additional properties 'nonsense' not allowed"},
 	} {
 		if _, refusal := helm(t, tc.values); !strings.Contains(refusal, tc.reason) {

@@ -1,4 +1,4 @@
-{{/* The settings of the role, with what has a value of its own put in. */}}
+{{/* Settings of the role, including those from other values. */}}
 {{- define "argocd-agent.settings" -}}
 {{- $own := index .Values .Values.role -}}
 {{- $settings := dict -}}
@@ -20,13 +20,13 @@
 {{- $known := index (.Files.Get "files/settings.yaml" | fromYaml) .Values.role -}}
 {{- range $flag, $_ := $settings }}{{ if not (hasKey $known $flag) }}{{ $_ := unset $settings $flag }}{{ end }}{{ end -}}
 {{- range $flag, $value := $own.settings -}}
-{{- if hasKey $settings $flag }}{{ if has $flag (list "agent-mode" "server-address" "server-port") }}{{ fail (printf "agent.settings.%s: this setting has a value of its own; use agent.%s" $flag (get (dict "agent-mode" "mode" "server-address" "server" "server-port" "port") $flag)) }}{{ end }}{{ end -}}
+{{- if hasKey $settings $flag }}{{ if has $flag (list "agent-mode" "server-address" "server-port") }}{{ fail (printf "agent.settings.%s: set agent.%s instead" $flag (get (dict "agent-mode" "mode" "server-address" "server" "server-port" "port") $flag)) }}{{ end }}{{ end -}}
 {{- $_ := set $settings $flag $value -}}
 {{- end -}}
 {{- toYaml $settings -}}
 {{- end -}}
 
-{{/* A value as the environment has it: lists and maps joined by commas. */}}
+{{/* Text of a value in an environment variable. Lists and maps are joined with commas. */}}
 {{- define "argocd-agent.text" -}}
 {{- if kindIs "slice" . }}{{ join "," . }}
 {{- else if kindIs "map" . }}{{ $pairs := list }}{{ range $k, $v := . }}{{ $pairs = append $pairs (printf "%s=%s" $k $v) }}{{ end }}{{ join "," $pairs }}
@@ -34,22 +34,22 @@
 {{- else }}{{ . }}{{ end -}}
 {{- end -}}
 
-{{/* The port of a setting, or its default: list of context, flag and default. */}}
+{{/* Port of a setting or its default. Arguments: context, flag, default. */}}
 {{- define "argocd-agent.port" -}}
 {{- $own := index (index . 0).Values (index . 0).Values.role -}}
 {{- $value := get $own.settings (index . 1) -}}
 {{- if kindIs "invalid" $value }}{{ index . 2 }}{{ else if kindIs "string" $value }}{{ index . 2 }}{{ else }}{{ int $value }}{{ end -}}
 {{- end -}}
 
-{{/* Not empty for an agent that stands in for repo-server and Redis. */}}
+{{/* Not empty for an agent in shared mode. */}}
 {{- define "argocd-agent.shared" -}}{{ if and (eq .Values.role "agent") .Values.agent.shared }}yes{{ end }}{{- end -}}
 
-{{/* Not empty where the password of Redis is read from a volume. */}}
+{{/* Not empty if the Redis password is read from a volume. */}}
 {{- define "argocd-agent.redisVolume" -}}{{ if not (include "argocd-agent.shared" .) }}{{ .Values.redis.secretName }}{{ end }}{{- end -}}
 
 {{- define "argocd-agent.name" -}}argocd-agent-{{ .Values.role }}{{- end -}}
 
-{{/* Names of what belongs to no namespace. */}}
+{{/* Names of cluster-scoped objects. */}}
 {{- define "argocd-agent.clusterName" -}}
 {{ include "argocd-agent.name" . }}{{ if ne .Release.Namespace "argocd" }}-{{ .Release.Namespace }}{{ end }}
 {{- end -}}
@@ -70,7 +70,7 @@ app.kubernetes.io/part-of: argocd-agent
 {{- end -}}
 {{- end -}}
 
-{{/* A ClusterRoleBinding to a ClusterRole: list of context, name of the binding, name of the role. */}}
+{{/* ClusterRoleBinding. Arguments: context, name of the binding, name of the ClusterRole. */}}
 {{- define "argocd-agent.clusterBinding" -}}
 {{- $ := index . 0 -}}
 apiVersion: rbac.authorization.k8s.io/v1

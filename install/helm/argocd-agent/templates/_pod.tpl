@@ -1,4 +1,4 @@
-{{/* The Deployment of a role: list of context, ports (name to number), replicas, strategy. */}}
+{{/* Deployment of a role. Arguments: context, ports (name to number), replicas, strategy. */}}
 {{- define "argocd-agent.deployment" -}}
 {{- $ := index . 0 }}{{ $ports := index . 1 -}}
 apiVersion: apps/v1
@@ -25,7 +25,7 @@ spec:
         {{- with $.Values.podAnnotations }}{{ toYaml . | nindent 8 }}{{ end }}
     spec:
       serviceAccountName: {{ include "argocd-agent.name" $ }}
-      # Kubernetes' variables for Services would look like settings.
+      # Environment variables of Services could be mistaken for settings.
       enableServiceLinks: false
       securityContext:
         runAsNonRoot: true
@@ -46,21 +46,21 @@ spec:
             - configMapRef:
                 name: {{ $.Values.paramsName }}
           {{- $variables := index ($.Files.Get "files/settings.yaml" | fromYaml) $.Values.role }}
-          # Ports are the pod's business, not the ConfigMap's.
+          # Ports are fixed by this pod and not set in the ConfigMap.
           env:
             {{- range $name, $port := omit $ports "redis" "repo-server" }}
             - name: {{ index $variables (get (dict "agents" "listen-port") $name | default (printf "%s-port" $name)) }}
               value: {{ $port | quote }}
             {{- end }}
             {{- if and (eq $.Values.role "principal") (not (get $.Values.principal.settings "replica-address")) }}
-            # Where other replicas pass requests on to.
+            # Address for requests that other principal replicas forward.
             - name: {{ index $variables "replica-address" }}
               valueFrom:
                 fieldRef:
                   fieldPath: status.podIP
             {{- end }}
             {{- if and (include "argocd-agent.shared" $) $.Values.redis.secretName }}
-            # What Argo CD's controllers know as the password of Redis.
+            # The Redis password that the Argo CD controllers use.
             - name: ARGOCD_AGENT_SHARED_REDIS_PASSWORD
               valueFrom:
                 secretKeyRef:
@@ -74,7 +74,7 @@ spec:
               containerPort: {{ $port }}
             {{- end }}
           {{- if $ports.healthz }}
-          # Ready means that everything works: for an agent, that it is connected.
+          # An agent is ready when it is connected.
           readinessProbe:
             httpGet:
               path: /healthz
@@ -136,9 +136,9 @@ spec:
       {{- end }}
 {{- end -}}
 
-{{/* The ConfigMap that settings become. */}}
+{{/* ConfigMap with the settings. */}}
 {{- define "argocd-agent.params" -}}
-# Settings, by the names of their environment variables: docs/reference lists them. The program reads them when it starts.
+# Settings by environment variable, see docs/reference. They are read at startup.
 apiVersion: v1
 kind: ConfigMap
 metadata:
@@ -155,7 +155,7 @@ data:
   {{- end }}
 {{- end -}}
 
-{{/* Prometheus' way to the metrics. */}}
+{{/* ServiceMonitor of Prometheus Operator. */}}
 {{- define "argocd-agent.metricsService" -}}
 apiVersion: v1
 kind: Service
@@ -206,8 +206,8 @@ spec:
       {{- include "argocd-agent.selector" . | nindent 6 }}
 {{- end -}}
 
-{{/* Argo CD's own policies let nobody but Argo CD at its Redis and repo-server. Policies add up: this one lets us too. List of
-context, part of Argo CD, its port. */}}
+{{/* The NetworkPolicies of Argo CD permit only Argo CD to connect to its Redis and repo-server. This one adds our pods.
+Arguments: context, component of Argo CD, port. */}}
 {{- define "argocd-agent.policyFor" -}}
 {{- $ := index . 0 -}}
 apiVersion: networking.k8s.io/v1
