@@ -61,7 +61,7 @@ func deploy(t *testing.T, l *lab.Lab, c *lab.Cluster, name, sample, path string)
 	return namespace
 }
 
-func TestApplicationsBecomeSyncedAndHealthy(t *testing.T) {
+func TestLab_ApplicationsBecomeSyncedAndHealthy(t *testing.T) {
 	l := lab.Get(t)
 	for _, test := range []struct{ sample, path string }{
 		{gitserver.SamplePlain, "."},
@@ -75,7 +75,7 @@ func TestApplicationsBecomeSyncedAndHealthy(t *testing.T) {
 	}
 }
 
-func TestPodsLogAndExecute(t *testing.T) {
+func TestPods_SupportLogsAndExec(t *testing.T) {
 	l := lab.Get(t)
 	c := l.Cluster("managed")
 	namespace := deploy(t, l, c, "pods", gitserver.SamplePlain, ".")
@@ -122,7 +122,7 @@ func TestPodsLogAndExecute(t *testing.T) {
 	})
 }
 
-func TestTheArgoCDCLILogsInAndLists(t *testing.T) {
+func TestArgoCD_CLILogsInAndLists(t *testing.T) {
 	l := lab.Get(t)
 	hub := l.Hub()
 	const name = "listed-by-the-cli"
@@ -157,7 +157,7 @@ func TestTheArgoCDCLILogsInAndLists(t *testing.T) {
 	}
 }
 
-func TestTheAPIAnswersWithTheToken(t *testing.T) {
+func TestArgoCD_APIAcceptsToken(t *testing.T) {
 	l := lab.Get(t)
 	client, err := l.HTTPClient()
 	if err != nil {
@@ -175,7 +175,7 @@ func TestTheAPIAnswersWithTheToken(t *testing.T) {
 	}
 }
 
-func TestATestCanCommit(t *testing.T) {
+func TestGit_TestCanCommit(t *testing.T) {
 	l := lab.Get(t)
 	store, err := l.Repositories()
 	if err != nil {
@@ -203,7 +203,7 @@ func TestATestCanCommit(t *testing.T) {
 	})
 }
 
-func TestFailedTestsLeaveLogsAndObjects(t *testing.T) {
+func TestSave_FailedTestLeavesLogsAndObjects(t *testing.T) {
 	l := lab.Get(t)
 	folder := t.TempDir()
 	if err := l.Save(t.Context(), folder); err != nil {

@@ -193,7 +193,7 @@ func tryAPIErrors(t *testing.T, l *lab.Lab) {
 	}
 }
 
-func TestLinksAreCutSlowedThrottledAndReset(t *testing.T) {
+func TestLinks_Faults(t *testing.T) {
 	l := lab.Get(t)
 	link, err := l.Link(l.Cluster("managed").Redis.Address)
 	if err != nil {
@@ -253,7 +253,7 @@ func TestLinksAreCutSlowedThrottledAndReset(t *testing.T) {
 	}
 }
 
-func TestArgoCDServerRunsByWayOfALink(t *testing.T) {
+func TestLinks_ArgoCDServerUsesLink(t *testing.T) {
 	l := lab.New(t, lab.Options{Spokes: []lab.Spoke{}})
 	link, err := l.Link(l.Hub().Redis.Address)
 	if err != nil {

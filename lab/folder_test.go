@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAFullDiskIsNamed(t *testing.T) {
+func TestDir_FullDiskIsReported(t *testing.T) {
 	err := checkSpace(t.TempDir(), math.MaxUint64)
 	if err == nil || !strings.Contains(err.Error(), "free some space") {
 		t.Errorf("got %v", err)
@@ -16,7 +16,7 @@ func TestAFullDiskIsNamed(t *testing.T) {
 	}
 }
 
-func TestALabIsNamedOrGivenByItsFolder(t *testing.T) {
+func TestDir_ByNameOrPath(t *testing.T) {
 	t.Setenv("HOME", "/home/me")
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv(FolderVariable, "")

@@ -11,7 +11,7 @@ import (
 )
 
 // The principal and the agents have the rights of the install manifests, and no others.
-func TestIdentitiesHaveTheInstalledRights(t *testing.T) {
+func TestIdentities_HaveInstalledPermissions(t *testing.T) {
 	l := lab.Get(t)
 	for _, cluster := range l.Clusters {
 		client := kubernetes.NewForConfigOrDie(l.Cluster(cluster.Name).AsInstalled())

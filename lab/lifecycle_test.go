@@ -21,7 +21,7 @@ import (
 // hubOnly is the smallest lab that can be started.
 func hubOnly() lab.Options { return lab.Options{Bare: true, Spokes: []lab.Spoke{}} }
 
-func TestTwoLabsRunAtOnce(t *testing.T) {
+func TestUp_TwoLabsAtOnce(t *testing.T) {
 	first, second := lab.New(t, hubOnly()), lab.New(t, hubOnly())
 	if first.Hub().Server == second.Hub().Server {
 		t.Fatalf("both are at %s", first.Hub().Server)
@@ -61,7 +61,7 @@ func listening(address string) bool {
 	return err == nil
 }
 
-func TestDownLeavesNoProcessAndNoPort(t *testing.T) {
+func TestDown_LeavesNoProcessAndNoPort(t *testing.T) {
 	l := lab.New(t, lab.Options{Spokes: []lab.Spoke{}})
 	addresses := listeners(t, l)
 	for _, address := range addresses {
@@ -91,7 +91,7 @@ func TestDownLeavesNoProcessAndNoPort(t *testing.T) {
 	}
 }
 
-func TestALabWhoseSupervisorWasKilledIsGoneAndCanBeStartedAgain(t *testing.T) {
+func TestUp_AfterKilledSupervisor(t *testing.T) {
 	l := lab.New(t, hubOnly())
 	if err := syscall.Kill(l.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestALabWhoseSupervisorWasKilledIsGoneAndCanBeStartedAgain(t *testing.T) {
 	mustWrite(t, again.Hub(), "works")
 }
 
-func TestALabEndsWithItsOwner(t *testing.T) {
+func TestLab_EndsWithItsOwner(t *testing.T) {
 	skipShort(t)
 	owner := exec.Command("sleep", "1000")
 	if err := owner.Start(); err != nil {
@@ -134,7 +134,7 @@ func TestALabEndsWithItsOwner(t *testing.T) {
 	})
 }
 
-func TestAnInterruptedUpLeavesNothing(t *testing.T) {
+func TestUp_InterruptedLeavesNothing(t *testing.T) {
 	skipShort(t)
 	options := hubOnly()
 	options.Folder = filepath.Join(t.TempDir(), "lab")
@@ -168,7 +168,7 @@ func isThere(file string) bool {
 	return err == nil
 }
 
-func TestASecondUpOnTheSameFolderIsRefused(t *testing.T) {
+func TestUp_SecondOnSameDirectoryIsRejected(t *testing.T) {
 	l := lab.New(t, hubOnly())
 	options := hubOnly()
 	options.Folder = l.Folder()
@@ -179,7 +179,7 @@ func TestASecondUpOnTheSameFolderIsRefused(t *testing.T) {
 	mustWrite(t, l.Hub(), "unharmed")
 }
 
-func TestBadWishesAreRefusedBeforeAnythingStarts(t *testing.T) {
+func TestUp_RejectsInvalidOptions(t *testing.T) {
 	occupied, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestBadWishesAreRefusedBeforeAnythingStarts(t *testing.T) {
 	}
 }
 
-func TestNoLabIsSaidToBeRunningWhereThereIsNone(t *testing.T) {
+func TestStatus_NoLabRunning(t *testing.T) {
 	_, err := lab.Open(t.Context(), t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "lab up") {
 		t.Errorf("got %v", err)

@@ -38,7 +38,7 @@ spec:
       volumes: [{name: words, secret: {secretName: lab-test-word}}]
 `
 
-func TestADeploymentsCommandRunsAsAProcess(t *testing.T) {
+func TestPods_DeploymentCommandRunsAsProcess(t *testing.T) {
 	l := lab.Get(t)
 	c := l.Cluster("managed")
 	if err := c.Apply(t.Context(), deployment); err != nil {

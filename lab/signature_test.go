@@ -14,7 +14,7 @@ import (
 )
 
 // Argo CD on a spoke verifies signatures with the keys of its ConfigMap, as in a pod.
-func TestOnlySignedCommitsAreDeployedWhereAProjectAsksForThem(t *testing.T) {
+func TestSignature_OnlySignedCommitsAreDeployed(t *testing.T) {
 	l := lab.Get(t)
 	c := l.Cluster("autonomous")
 	store, err := l.Repositories()

@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/bench/report"
 )
 
-func TestReportsBecomeOneFile(t *testing.T) {
+func TestCollect_JoinsReports(t *testing.T) {
 	folder := t.TempDir()
 	engine, fleet, out := filepath.Join(folder, "engine.txt"), filepath.Join(folder, "fleet.json"), filepath.Join(folder, "bench.json")
 	text := "goos: linux\nBenchmarkStep-2  100  30 ns/op  8 B/op\nBenchmarkStep-2  100  10 ns/op  8 B/op\nPASS\n"
@@ -40,7 +40,7 @@ func TestReportsBecomeOneFile(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoReportIsRefused(t *testing.T) {
+func TestCollect_RejectsOtherFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.txt")
 	if err := os.WriteFile(file, []byte("PASS\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestChangeThatWasOvertakenCountsWhenTheLaterOneArrives(t *testing.T) {
+func TestLatencyTracker_OvertakenChangeCountsWithLaterOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMarks()
 		m.expect("a", 1, time.Now())
@@ -33,7 +33,7 @@ func TestChangeThatWasOvertakenCountsWhenTheLaterOneArrives(t *testing.T) {
 	})
 }
 
-func TestMostWritesOfOneObjectWithinATime(t *testing.T) {
+func TestMaxWrites_WithinPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newWriteLog()
 		for i := range 6 {
@@ -51,7 +51,7 @@ func TestMostWritesOfOneObjectWithinATime(t *testing.T) {
 	})
 }
 
-func TestGrowthLooksPastTheBeginning(t *testing.T) {
+func TestGrowth_SkipsFirstQuarter(t *testing.T) {
 	flat := []float64{1, 5, 10, 10, 10, 10, 10, 10, 10, 11, 10, 10}
 	if got := growth(flat); got < 0.99 || got > 1.01 {
 		t.Errorf("flat after a rise in the beginning: %v", got)
@@ -95,7 +95,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-func TestParallelStopsAtTheFirstFailure(t *testing.T) {
+func TestParallel_StopsAtFirstFailure(t *testing.T) {
 	if err := parallel(100, func(i int) error {
 		if i == 50 {
 			return context.Canceled
@@ -106,7 +106,7 @@ func TestParallelStopsAtTheFirstFailure(t *testing.T) {
 	}
 }
 
-func TestCollectorIsPutOffBeyondWhatIsHeldAlready(t *testing.T) {
+func TestDeferGC_LimitIsAboveCurrentUse(t *testing.T) {
 	for _, c := range []struct{ used, free, want int64 }{{8, 4, 10}, {0, 4, 2}, {8, 0, 8}, {math.MaxInt64, math.MaxInt64, math.MaxInt64}} {
 		if got := withHalf(c.used, c.free); got != c.want {
 			t.Errorf("of %d, with %d free: %d, want %d", c.used, c.free, got, c.want)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestSeveralRunsShowMedianAndSpread(t *testing.T) {
+func TestReport_ShowsMedianAndSpread(t *testing.T) {
 	r := &Report{Title: "t"}
 	for _, v := range []float64{9, 1, 4} {
 		r.AtMost(5, "latency", v, "ms")
@@ -39,7 +39,7 @@ func TestSeveralRunsShowMedianAndSpread(t *testing.T) {
 	}
 }
 
-func TestWhatWasMeasuredBeforeAFailureIsKept(t *testing.T) {
+func TestReport_KeepsFiguresBeforeFailure(t *testing.T) {
 	r := &Report{Title: "t"}
 	r.Add("first", 1, "s")
 	file := filepath.Join(t.TempDir(), "x", "report.json")
@@ -57,7 +57,7 @@ func TestWhatWasMeasuredBeforeAFailureIsKept(t *testing.T) {
 	}
 }
 
-func TestMedianAndPercentiles(t *testing.T) {
+func TestReport_MedianAndPercentiles(t *testing.T) {
 	for _, c := range []struct {
 		values []float64
 		median float64

@@ -38,7 +38,7 @@ func update(t *testing.T, client kubernetes.Interface, name string) error {
 	return err
 }
 
-func TestRequestsReachTheServerAsTheyAre(t *testing.T) {
+func TestAPI_ForwardsRequestsUnchanged(t *testing.T) {
 	s := newStub(t)
 	api := s.front()
 	client := s.client(api, inJSON)
@@ -53,7 +53,7 @@ func TestRequestsReachTheServerAsTheyAre(t *testing.T) {
 	must(t, update(t, client, "x"))
 }
 
-func TestRulesAnswerWithRealStatuses(t *testing.T) {
+func TestAPI_RulesReturnKubernetesStatus(t *testing.T) {
 	s := newStub(t)
 	api := s.front()
 	client := s.client(api, inJSON)
@@ -82,7 +82,7 @@ func TestRulesAnswerWithRealStatuses(t *testing.T) {
 	}
 }
 
-func TestTooManyRequestsCarriesRetryAfter(t *testing.T) {
+func TestAPI_TooManyRequestsHasRetryAfter(t *testing.T) {
 	s := newStub(t)
 	api := s.front()
 	api.Add(Rule{Do: TooManyRequests(3)})
@@ -94,7 +94,7 @@ func TestTooManyRequestsCarriesRetryAfter(t *testing.T) {
 	}
 }
 
-func TestRulesCountSkipAndAreRemoved(t *testing.T) {
+func TestAPI_RulesCountSkipAndAreRemoved(t *testing.T) {
 	s := newStub(t)
 	api := s.front()
 	client := s.client(api, inJSON)
@@ -122,7 +122,7 @@ func TestRulesCountSkipAndAreRemoved(t *testing.T) {
 	must(t, update(t, client, "a"))
 }
 
-func TestHeldRequestGoesOnWhenTheFaultIsRemoved(t *testing.T) {
+func TestAPI_HeldRequestContinuesAfterRemoval(t *testing.T) {
 	s := newStub(t)
 	api := s.front()
 	client := s.client(api, inJSON)
@@ -159,7 +159,7 @@ func TestHeldRequestGoesOnWhenTheFaultIsRemoved(t *testing.T) {
 	}
 }
 
-func TestUpgradesPass(t *testing.T) {
+func TestAPI_ForwardsUpgrades(t *testing.T) {
 	s := newStub(t)
 	api := s.front()
 	for method, protocol := range map[string]string{http.MethodGet: "websocket", http.MethodPost: "SPDY/3.1"} {
@@ -176,7 +176,7 @@ func TestUpgradesPass(t *testing.T) {
 	}
 }
 
-func TestCountersTellVerbsAndPaths(t *testing.T) {
+func TestAPI_CountsByVerbAndPath(t *testing.T) {
 	s := newStub(t)
 	api := s.front()
 	client := s.client(api, inJSON)
@@ -205,7 +205,7 @@ func TestCountersTellVerbsAndPaths(t *testing.T) {
 	}
 }
 
-func TestCloseEndsWatchesHoldsAndUpgrades(t *testing.T) {
+func TestAPI_CloseEndsWatchesHoldsAndUpgrades(t *testing.T) {
 	s := newStub(t)
 	before := runtime.NumGoroutine()
 	api := s.front()
@@ -230,7 +230,7 @@ func TestCloseEndsWatchesHoldsAndUpgrades(t *testing.T) {
 	eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-func TestServerThatIsAwayLooksLikeThat(t *testing.T) {
+func TestAPI_UnreachableServerClosesConnection(t *testing.T) {
 	s := newStub(t)
 	api := s.front()
 	s.Close()
@@ -240,7 +240,7 @@ func TestServerThatIsAwayLooksLikeThat(t *testing.T) {
 	}
 }
 
-func TestNewAPIRefusesBadOptions(t *testing.T) {
+func TestNewAPI_RejectsInvalidOptions(t *testing.T) {
 	for want, opts := range map[string]APIOptions{
 		"give the API server's URL": {Target: "127.0.0.1"},
 		"no PEM certificate":        {Target: "https://127.0.0.1:1", TargetCA: []byte("x")},

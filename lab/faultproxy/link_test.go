@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestLinkForwardsAndCounts(t *testing.T) {
+func TestLink_ForwardsAndCounts(t *testing.T) {
 	link := newLink(t, echo(t))
 	conn := dial(t, link)
 	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
@@ -35,7 +35,7 @@ func TestLinkForwardsAndCounts(t *testing.T) {
 	}
 }
 
-func TestRefusingCutResetsAndRefuses(t *testing.T) {
+func TestLink_RefusingCutResetsAndRefuses(t *testing.T) {
 	link := newLink(t, echo(t))
 	conn := dial(t, link)
 	say(t, conn, "hello")
@@ -58,7 +58,7 @@ func TestRefusingCutResetsAndRefuses(t *testing.T) {
 	hear(t, conn, "again")
 }
 
-func TestBlackholeIsSilentAndLosesNothing(t *testing.T) {
+func TestLink_BlackholeIsSilentAndLosesNothing(t *testing.T) {
 	link := newLink(t, echo(t))
 	old := dial(t, link)
 	say(t, old, "before")
@@ -74,7 +74,7 @@ func TestBlackholeIsSilentAndLosesNothing(t *testing.T) {
 	hear(t, fresh, "fresh")
 }
 
-func TestCutModesFollowEachOther(t *testing.T) {
+func TestLink_CutModesFollowEachOther(t *testing.T) {
 	link := newLink(t, echo(t))
 	must(t, link.Cut(Refuse))
 	must(t, link.Cut(Blackhole))
@@ -87,7 +87,7 @@ func TestCutModesFollowEachOther(t *testing.T) {
 	hear(t, conn, "hello")
 }
 
-func TestHalfOpenConnectionsAreDeadAndNewOnesLive(t *testing.T) {
+func TestLink_HalfOpenAffectsOnlyOldConnections(t *testing.T) {
 	link := newLink(t, echo(t))
 	dead := dial(t, link)
 	say(t, dead, "hello")
@@ -107,7 +107,7 @@ func TestHalfOpenConnectionsAreDeadAndNewOnesLive(t *testing.T) {
 	wantReset(t, live)
 }
 
-func TestResetReachesBothSides(t *testing.T) {
+func TestLink_ResetReachesBothSides(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer listener.Close()
@@ -125,7 +125,7 @@ func TestResetReachesBothSides(t *testing.T) {
 	eventually(t, "no connection is open", func() bool { return link.Counters().Open == 0 })
 }
 
-func TestResetOfOneSideIsPassedOn(t *testing.T) {
+func TestLink_ForwardsResetOfOneSide(t *testing.T) {
 	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	must(t, err)
 	defer listener.Close()
@@ -139,7 +139,7 @@ func TestResetOfOneSideIsPassedOn(t *testing.T) {
 	wantReset(t, client)
 }
 
-func TestDelayHoldsBackWithoutLosingOrderOrSpeed(t *testing.T) {
+func TestLink_DelayKeepsOrderAndThroughput(t *testing.T) {
 	const delay = 40 * time.Millisecond
 	link := newLink(t, echo(t))
 	link.Delay(delay, 10*time.Millisecond)
@@ -159,7 +159,7 @@ func TestDelayHoldsBackWithoutLosingOrderOrSpeed(t *testing.T) {
 	hear(t, conn, "quick")
 }
 
-func TestThrottleLimitsTheWholeLink(t *testing.T) {
+func TestLink_ThrottleLimitsAllConnections(t *testing.T) {
 	const rate, size = 100 << 10, 10 << 10
 	link := newLink(t, echo(t))
 	link.Throttle(rate)
@@ -183,7 +183,7 @@ func TestThrottleLimitsTheWholeLink(t *testing.T) {
 	wg.Wait()
 }
 
-func TestTargetMayComeLateAndMove(t *testing.T) {
+func TestLink_TargetCanStartLateAndMove(t *testing.T) {
 	nobody := newLink(t, "127.0.0.1:1")
 	must(t, nobody.Cut(Refuse))
 	link := newLink(t, nobody.Addr())
@@ -201,7 +201,7 @@ func TestTargetMayComeLateAndMove(t *testing.T) {
 	hear(t, conn, "hello")
 }
 
-func TestCloseEndsEverythingWhateverTheState(t *testing.T) {
+func TestLink_CloseWorksInEveryState(t *testing.T) {
 	target := echo(t)
 	before := runtime.NumGoroutine()
 	for _, prepare := range []func(*Link){
@@ -227,7 +227,7 @@ func TestCloseEndsEverythingWhateverTheState(t *testing.T) {
 	eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-func TestFaultsMayComeFromEverywhereAtOnce(t *testing.T) {
+func TestLink_FaultsAreConcurrencySafe(t *testing.T) {
 	link := newLink(t, echo(t))
 	var wg sync.WaitGroup
 	for _, do := range []func(){
@@ -255,7 +255,7 @@ func TestFaultsMayComeFromEverywhereAtOnce(t *testing.T) {
 	hear(t, conn, "still there")
 }
 
-func TestNewRefusesAnAddressWithoutPort(t *testing.T) {
+func TestNew_RejectsAddressWithoutPort(t *testing.T) {
 	if _, err := New("127.0.0.1"); err == nil || !strings.Contains(err.Error(), "host:port") {
 		t.Errorf("got %v", err)
 	}

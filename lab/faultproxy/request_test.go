@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestVerbsAreThoseOfKubernetes(t *testing.T) {
+func TestRequest_VerbsOfKubernetes(t *testing.T) {
 	for _, tc := range []struct{ method, url, verb, resource, namespace, name, sub string }{
 		{"GET", "/version", "get", "", "", "", ""},
 		{"GET", "/apis/apps/v1", "get", "", "", "", ""},

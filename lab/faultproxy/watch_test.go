@@ -46,7 +46,7 @@ func next(t *testing.T, w watch.Interface) string {
 	}
 }
 
-func TestWatchesStreamAndEndAsAsked(t *testing.T) {
+func TestWatch_StreamsAndEnds(t *testing.T) {
 	for _, form := range []string{inJSON, inProtobuf} {
 		t.Run(form, func(t *testing.T) {
 			s := newStub(t)
@@ -77,7 +77,7 @@ func TestWatchesStreamAndEndAsAsked(t *testing.T) {
 	}
 }
 
-func TestCutWatchIsABrokenStream(t *testing.T) {
+func TestWatch_CutBreaksStream(t *testing.T) {
 	s := newStub(t)
 	api := s.front()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.URL()+"/api/v1/namespaces/default/configmaps?watch=true", nil)
@@ -94,7 +94,7 @@ func TestCutWatchIsABrokenStream(t *testing.T) {
 	}
 }
 
-func TestRulesEndWatchesAfterSomeEvents(t *testing.T) {
+func TestWatch_RuleEndsAfterEvents(t *testing.T) {
 	s := newStub(t)
 	api := s.front()
 	client := s.client(api, inJSON)

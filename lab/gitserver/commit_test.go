@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestCommitChangesDeletesAndBranches(t *testing.T) {
+func TestCommit_ChangesDeletesAndBranches(t *testing.T) {
 	ctx := t.Context()
 	store, _ := start(t, nil)
 	repo := create(t, store, "demo", RepoOptions{})
@@ -46,7 +46,7 @@ func TestCommitChangesDeletesAndBranches(t *testing.T) {
 	}
 }
 
-func TestCommitRefusesWhatMakesNoSense(t *testing.T) {
+func TestCommit_RejectsInvalidChanges(t *testing.T) {
 	ctx := t.Context()
 	store, _ := start(t, nil)
 	repo := create(t, store, "demo", RepoOptions{Sample: SamplePlain})
@@ -82,7 +82,7 @@ func canceled(ctx context.Context) context.Context {
 	return ctx
 }
 
-func TestConcurrentCommitsAllArrive(t *testing.T) {
+func TestCommit_ConcurrentCommitsAllArrive(t *testing.T) {
 	store, _ := start(t, nil)
 	repo := create(t, store, "demo", RepoOptions{})
 	_, err := repo.Commit(t.Context(), "First", nil)
@@ -104,7 +104,7 @@ func TestConcurrentCommitsAllArrive(t *testing.T) {
 	}
 }
 
-func TestSameHistoryHasTheSameHash(t *testing.T) {
+func TestCommit_SameHistoryHasSameHash(t *testing.T) {
 	var heads []string
 	for range 2 {
 		store, _ := start(t, nil)
@@ -118,7 +118,7 @@ func TestSameHistoryHasTheSameHash(t *testing.T) {
 	}
 }
 
-func TestMissingProgramNamesItsPackage(t *testing.T) {
+func TestMissingBinary_NamesItsPackage(t *testing.T) {
 	store, err := OpenStore(t.TempDir())
 	must(t, err)
 	t.Setenv("PATH", t.TempDir())

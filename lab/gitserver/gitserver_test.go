@@ -87,7 +87,7 @@ func as(t *testing.T, rawURL, user, password string) string {
 	return u.String()
 }
 
-func TestPublicRepositoryIsReadWithoutCredentials(t *testing.T) {
+func TestServer_PublicRepositoryNeedsNoCredentials(t *testing.T) {
 	store, server := start(t, nil)
 	repo := create(t, store, "demo", RepoOptions{Sample: SamplePlain})
 	head, err := repo.Resolve(t.Context(), DefaultBranch)
@@ -104,7 +104,7 @@ func TestPublicRepositoryIsReadWithoutCredentials(t *testing.T) {
 	}
 }
 
-func TestCredentialsDecideWhoReads(t *testing.T) {
+func TestServer_PrivateRepositoryNeedsCredentials(t *testing.T) {
 	store, server := start(t, nil)
 	create(t, store, "closed", RepoOptions{Sample: SamplePlain, Private: true})
 	create(t, store, "alices", RepoOptions{Sample: SamplePlain, Private: true, Users: []string{"alice"}})
@@ -135,7 +135,7 @@ func TestCredentialsDecideWhoReads(t *testing.T) {
 	}
 }
 
-func TestWrongCredentialsAreRefusedWhereNoneAreNeeded(t *testing.T) {
+func TestServer_RejectsWrongCredentialsForPublicRepository(t *testing.T) {
 	store, server := start(t, nil)
 	create(t, store, "open", RepoOptions{})
 	// git itself waits for the challenge; Argo CD's client does not.
@@ -152,7 +152,7 @@ func TestWrongCredentialsAreRefusedWhereNoneAreNeeded(t *testing.T) {
 	}
 }
 
-func TestChangedUsersAndAccessTakeEffectAtOnce(t *testing.T) {
+func TestServer_AppliesChangedUsersAndAccess(t *testing.T) {
 	store, server := start(t, nil)
 	repo := create(t, store, "demo", RepoOptions{Sample: SamplePlain})
 	c := newClient(t)
@@ -172,7 +172,7 @@ func TestChangedUsersAndAccessTakeEffectAtOnce(t *testing.T) {
 	}
 }
 
-func TestPushNeedsCredentialsAndArrives(t *testing.T) {
+func TestServer_PushNeedsCredentials(t *testing.T) {
 	store, server := start(t, nil)
 	repo := create(t, store, "demo", RepoOptions{Sample: SamplePlain})
 	c := newClient(t)
@@ -207,7 +207,7 @@ func TestPushNeedsCredentialsAndArrives(t *testing.T) {
 	}
 }
 
-func TestServesHTTPSWithAGivenCertificate(t *testing.T) {
+func TestServer_ServesHTTPS(t *testing.T) {
 	cert, caFile := selfSigned(t)
 	store, server := start(t, cert)
 	create(t, store, "demo", RepoOptions{Sample: SamplePlain, Private: true})
@@ -222,7 +222,7 @@ func TestServesHTTPSWithAGivenCertificate(t *testing.T) {
 	c.run("-c", "http.sslCAInfo="+caFile, "clone", from, "copy")
 }
 
-func TestCloseEndsRunningRequests(t *testing.T) {
+func TestServer_CloseEndsRunningRequests(t *testing.T) {
 	store, server := start(t, nil)
 	create(t, store, "demo", RepoOptions{Sample: SamplePlain})
 	must(t, server.Close())

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-func TestSamplesAreServed(t *testing.T) {
+func TestSamples_AreServed(t *testing.T) {
 	store, server := start(t, nil)
 	must(t, store.CreateSamples(t.Context(), server.URL()))
 	plain, err := store.Open(SamplePlain)
@@ -48,7 +48,7 @@ func TestSamplesAreServed(t *testing.T) {
 	}
 }
 
-func TestSignaturesAreVerifiedByGit(t *testing.T) {
+func TestSigner_SignaturesAreVerifiedByGit(t *testing.T) {
 	ctx := t.Context()
 	store, server := start(t, nil)
 	repo := create(t, store, "signed", RepoOptions{Sample: SampleSigned})
@@ -87,7 +87,7 @@ func TestSignaturesAreVerifiedByGit(t *testing.T) {
 	must(t, err)
 }
 
-func TestSigningLeavesNoProcessAndNoFolder(t *testing.T) {
+func TestSigner_LeavesNoProcessOrDirectory(t *testing.T) {
 	// A temporary folder too long for a Unix socket, as tests often have.
 	long := filepath.Join(t.TempDir(), strings.Repeat("long-", 20))
 	must(t, os.Mkdir(long, 0o700))

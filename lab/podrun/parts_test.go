@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-func TestReferencesExpandLikeInKubernetes(t *testing.T) {
+func TestEnv_ReferencesExpandLikeKubernetes(t *testing.T) {
 	env := map[string]string{"A": "1", "B": "$(A)", "EMPTY": ""}
 	for in, want := range map[string]string{
 		"":              "",
@@ -34,7 +34,7 @@ func TestReferencesExpandLikeInKubernetes(t *testing.T) {
 	}
 }
 
-func TestPathsAddressesAndPortsAreRewritten(t *testing.T) {
+func TestRewrite_PathsAddressesAndPorts(t *testing.T) {
 	r := newRewriter(
 		map[string]string{"/app": "/tmp/l/app", "/app/tls": "/tmp/l/tls", "/tmp": "/tmp/l/tmp"},
 		map[string]string{"redis:6379": "127.0.0.1:1", "redis.argocd.svc:6379": "127.0.0.1:2"},
@@ -68,7 +68,7 @@ func TestPathsAddressesAndPortsAreRewritten(t *testing.T) {
 	}
 }
 
-func TestVolumeChangesInOneStep(t *testing.T) {
+func TestVolume_ChangesAtomically(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "volume")
 	write := func(files map[string]file) bool {
 		t.Helper()
@@ -108,7 +108,7 @@ func TestVolumeChangesInOneStep(t *testing.T) {
 	}
 }
 
-func TestStartRefusesWhatItCannotDo(t *testing.T) {
+func TestStart_RejectsUnsupportedPod(t *testing.T) {
 	for want, spoil := range map[string]func(*Options){
 		"init container":        func(o *Options) { o.Template.Spec.InitContainers = []corev1.Container{{Name: "i"}} },
 		"name one of main":      func(o *Options) { o.Container = "absent" },

@@ -97,7 +97,7 @@ func ask(t *testing.T, o Options) self {
 	return s
 }
 
-func TestProcessGetsWhatTheManifestSays(t *testing.T) {
+func TestProcess_FollowsManifest(t *testing.T) {
 	o, _ := setUp(t)
 	o.Flags = map[string]string{"peer": "127.0.0.1:9"}
 	pod := start(t, o)
@@ -126,7 +126,7 @@ func TestProcessGetsWhatTheManifestSays(t *testing.T) {
 	}
 }
 
-func TestVolumesHoldWhatTheManifestSays(t *testing.T) {
+func TestVolumes_FollowManifest(t *testing.T) {
 	o, f := setUp(t)
 	pod := start(t, o)
 	check := func(mount, name, want string, mode os.FileMode) {
@@ -160,7 +160,7 @@ func TestVolumesHoldWhatTheManifestSays(t *testing.T) {
 	}
 }
 
-func TestSecretsAreMirrored(t *testing.T) {
+func TestVolumes_SecretsAreMirrored(t *testing.T) {
 	for name, automatic := range map[string]bool{"on Refresh": false, "by watch": true} {
 		t.Run(name, func(t *testing.T) {
 			o, f := setUp(t)
@@ -191,7 +191,7 @@ func TestSecretsAreMirrored(t *testing.T) {
 	}
 }
 
-func TestTokenIsRenewedBeforeItExpires(t *testing.T) {
+func TestToken_IsRenewedBeforeExpiry(t *testing.T) {
 	o, f := setUp(t)
 	f.lifetime = time.Nanosecond
 	pod := start(t, o)
@@ -205,7 +205,7 @@ func TestTokenIsRenewedBeforeItExpires(t *testing.T) {
 	})
 }
 
-func TestCrashedProcessIsStartedAgain(t *testing.T) {
+func TestProcess_RestartsAfterCrash(t *testing.T) {
 	o, _ := setUp(t)
 	pod := start(t, o)
 	must(t, pod.WaitReady(within(t)))
@@ -218,7 +218,7 @@ func TestCrashedProcessIsStartedAgain(t *testing.T) {
 	}
 }
 
-func TestRestartReadsVariablesAnew(t *testing.T) {
+func TestProcess_RestartReadsVariablesAgain(t *testing.T) {
 	o, f := setUp(t)
 	pod := start(t, o)
 	must(t, pod.WaitReady(within(t)))
@@ -235,7 +235,7 @@ func TestRestartReadsVariablesAnew(t *testing.T) {
 	}
 }
 
-func TestProbesDecideReadinessAndLife(t *testing.T) {
+func TestProbes_DecideReadinessAndLiveness(t *testing.T) {
 	o, _ := setUp(t)
 	pod := start(t, o)
 	must(t, pod.WaitReady(within(t)))
@@ -258,7 +258,7 @@ func TestProbesDecideReadinessAndLife(t *testing.T) {
 	must(t, pod.WaitReady(within(t)))
 }
 
-func TestNeverReadySaysWhy(t *testing.T) {
+func TestProbes_NeverReadyIsReported(t *testing.T) {
 	o, _ := setUp(t)
 	o.Env["PODRUN_CHILD"] = "crash"
 	pod := start(t, o)
@@ -273,7 +273,7 @@ func TestNeverReadySaysWhy(t *testing.T) {
 	}
 }
 
-func TestStopKillsWhoDoesNotHear(t *testing.T) {
+func TestStop_KillsUnresponsiveProcess(t *testing.T) {
 	o, _ := setUp(t)
 	o.Env["PODRUN_CHILD"] = "stubborn"
 	pod := start(t, o)
@@ -292,7 +292,7 @@ func TestStopKillsWhoDoesNotHear(t *testing.T) {
 	}
 }
 
-func TestGracePeriodEndsInKill(t *testing.T) {
+func TestStop_GracePeriodEndsInKill(t *testing.T) {
 	o, _ := setUp(t)
 	o.Env["PODRUN_CHILD"] = "stubborn"
 	o.Template.Spec.TerminationGracePeriodSeconds = new(int64(0))
@@ -302,7 +302,7 @@ func TestGracePeriodEndsInKill(t *testing.T) {
 	must(t, pod.Stop(within(t)))
 }
 
-func TestProcessDiesWithItsParent(t *testing.T) {
+func TestProcess_EndsWithItsParent(t *testing.T) {
 	program, err := os.Executable()
 	must(t, err)
 	cmd := exec.CommandContext(t.Context(), program, t.TempDir())

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func TestClientSourceAsksTheServer(t *testing.T) {
+func TestClientSource_QueriesServer(t *testing.T) {
 	expires := time.Now().Add(time.Hour).Truncate(time.Second)
 	events := make(chan string)
 	mux := http.NewServeMux()

@@ -35,7 +35,7 @@ func commands(text string) (lines []string) {
 
 // What people are told to type is understood: charts are rendered, and our own commands know every word and flag of it.
 // What they then do is tried elsewhere, in clusters.
-func TestCommandsInPagesAreUnderstood(t *testing.T) {
+func TestPages_CommandsAreValid(t *testing.T) {
 	helm := lab.Tool(t, "helm")
 	ctl := filepath.Join(t.TempDir(), "argocd-agentctl")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", ctl, "./cmd/argocd-agentctl")

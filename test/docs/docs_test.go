@@ -60,7 +60,7 @@ func matches(t *testing.T, file, want string) {
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-func TestLinksLeadSomewhere(t *testing.T) {
+func TestPages_LinksExist(t *testing.T) {
 	all := pages(t)
 	for page, text := range all {
 		for _, found := range link.FindAllStringSubmatch(text, -1) {
@@ -93,7 +93,7 @@ func hasSection(text, anchor string) bool {
 }
 
 // Every page can be found from the first one.
-func TestEveryPageIsListed(t *testing.T) {
+func TestPages_AreListed(t *testing.T) {
 	index := read(t, filepath.Join(root, "docs", "README.md"))
 	for page := range pages(t) {
 		if rest, inDocs := strings.CutPrefix(page, "docs/"); inDocs && rest != "README.md" && !strings.Contains(index, "]("+rest+")") {
@@ -103,7 +103,7 @@ func TestEveryPageIsListed(t *testing.T) {
 }
 
 // A page that names a file of the checkout, a flag or a metric names one that exists.
-func TestNamesInPagesExist(t *testing.T) {
+func TestPages_NamesExist(t *testing.T) {
 	flags := read(t, root+"/docs/reference/principal.md") + read(t, root+"/docs/reference/agent.md") + read(t, root+"/docs/reference/argocd-agentctl.md")
 	metrics := read(t, root+"/docs/reference/metrics.md")
 	path := regexp.MustCompile("`((?:install|docs|lab|cmd)/[-a-z0-9_/.]+)`")
@@ -133,3 +133,31 @@ func TestNamesInPagesExist(t *testing.T) {
 
 // othersFlags are those of Argo CD's programs.
 var othersFlags = map[string]bool{"application-namespaces": true, "redis": true}
+
+func TestPages_CitedTestsExist(t *testing.T) {
+	var names []string
+	for _, found := range regexp.MustCompile("`(Test[A-Z][A-Za-z0-9_]+)`").FindAllStringSubmatch(read(t, root+"/docs/security.md"), -1) {
+		names = append(names, found[1])
+	}
+	if len(names) < 10 {
+		t.Fatalf("docs/security.md cites only %d tests", len(names))
+	}
+	declared := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(read(t, path), -1) {
+			declared[found[1]] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !declared[name] {
+			t.Errorf("docs/security.md cites %s, which does not exist", name)
+		}
+	}
+}

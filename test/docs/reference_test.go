@@ -13,7 +13,7 @@ import (
 )
 
 // The help of every command, which internal/cli's own tests keep current.
-func TestReferenceOfTheCommandLineIsCurrent(t *testing.T) {
+func TestReference_CommandLineIsCurrent(t *testing.T) {
 	folder := filepath.Join(root, "internal", "cli", "testdata", "help")
 	files, err := os.ReadDir(folder)
 	if err != nil {
@@ -61,7 +61,7 @@ type property struct {
 	} `json:"x-kubernetes-validations"`
 }
 
-func TestReferenceOfTheAgentResourceIsCurrent(t *testing.T) {
+func TestReference_AgentResourceIsCurrent(t *testing.T) {
 	var definition struct {
 		Spec struct {
 			Group    string

@@ -8,7 +8,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-func TestAutonomousApplicationAppearsOnTheHubAndFollowsTheSpoke(t *testing.T) {
+func TestAutonomousApplication_IsReplicatedToHub(t *testing.T) {
 	w := shared(t)
 	spokeApp, copied := w.autonomous().spoke.app(lab.ArgoCDNamespace, "own"), w.hub.app("autonomous", "own")
 	wish := w.plain("in-cluster", "own")
@@ -30,7 +30,7 @@ func TestAutonomousApplicationAppearsOnTheHubAndFollowsTheSpoke(t *testing.T) {
 	w.autonomous().spoke.object(deployments, "own", "guestbook").is(t)
 }
 
-func TestAutonomousApplicationIsPutRightWhenSomebodyChangesTheCopyOnTheHub(t *testing.T) {
+func TestAutonomousApplication_ReplicaDriftIsCorrected(t *testing.T) {
 	w := shared(t)
 	spokeApp, copied := w.autonomous().spoke.app(lab.ArgoCDNamespace, "stubborn"), w.hub.app("autonomous", "stubborn")
 	spokeApp.create(t, w.plain("in-cluster", "stubborn").object())
@@ -51,7 +51,7 @@ func TestAutonomousApplicationIsPutRightWhenSomebodyChangesTheCopyOnTheHub(t *te
 	w.autonomous().spoke.object(deployments, "stubborn", "guestbook").is(t)
 }
 
-func TestAutonomousProjectAppearsOnTheHubUnderTheAgentsName(t *testing.T) {
+func TestAutonomousProject_IsReplicatedWithAgentPrefix(t *testing.T) {
 	w := shared(t)
 	spokeProject, copied := w.autonomous().spoke.project("team"), w.hub.project("autonomous-team")
 	spokeProject.create(t, projectOf("in-cluster"))
@@ -76,7 +76,7 @@ func TestAutonomousProjectAppearsOnTheHubUnderTheAgentsName(t *testing.T) {
 	w.managed().spoke.project("autonomous-team").isAbsent(t)
 }
 
-func TestAppOfAppsOnAnAutonomousSpokeAppearsOnTheHub(t *testing.T) {
+func TestAutonomousApplication_AppOfAppsIsReplicated(t *testing.T) {
 	w := shared(t)
 	spoke := w.autonomous().spoke
 	wish := appWish{repo: w.RepoURL("app-of-apps"), destination: "in-cluster", namespace: lab.ArgoCDNamespace, automated: true, cascade: true}
@@ -100,7 +100,7 @@ func TestAppOfAppsOnAnAutonomousSpokeAppearsOnTheHub(t *testing.T) {
 	}
 }
 
-func TestApplicationSetOnAnAutonomousSpokeAppearsOnTheHub(t *testing.T) {
+func TestAutonomousApplication_ApplicationSetIsReplicated(t *testing.T) {
 	w := shared(t)
 	set := w.autonomous().spoke.object(appSets, lab.ArgoCDNamespace, "fleet")
 	set.create(t, appSetOf(w.plain("in-cluster", "{{.name}}"), "fleet-a", "fleet-b"))

@@ -42,7 +42,7 @@ func replaceFlag(args []string, flag, value string) []string {
 	return append(args, flag, value)
 }
 
-func TestAgentThatCanNotProveWhoItIsSaysWhatIsWrong(t *testing.T) {
+func TestAgent_ReportsAuthenticationFailure(t *testing.T) {
 	w := shared(t)
 	folder := t.TempDir()
 	other := newAuthority(t, folder, "other-ca")
@@ -81,7 +81,7 @@ func TestAgentThatCanNotProveWhoItIsSaysWhatIsWrong(t *testing.T) {
 	w.managed().connected(t)
 }
 
-func TestGarbageOnThePortDisturbsNobody(t *testing.T) {
+func TestPrincipal_SurvivesGarbageOnPort(t *testing.T) {
 	w := shared(t)
 	for _, garbage := range []string{"GET / HTTP/1.1\r\n\r\n", strings.Repeat("\x00", 1<<16), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", ""} {
 		conn, err := net.DialTimeout("tcp", "127.0.0.1:"+w.port, 10*time.Second)
@@ -104,7 +104,7 @@ func TestGarbageOnThePortDisturbsNobody(t *testing.T) {
 	app.becomes(t, outOfSync)
 }
 
-func TestContradictingSettingsAreRefusedAtStart(t *testing.T) {
+func TestSettings_ContradictionsAreRejectedAtStart(t *testing.T) {
 	w := shared(t)
 	p := newProgram("contradiction", w.logs(), "principal", "--insecure-plaintext", "--auth", "mtls:CN=(.*)")
 	p.start(t)
@@ -113,7 +113,7 @@ func TestContradictingSettingsAreRefusedAtStart(t *testing.T) {
 	}
 }
 
-func TestClusterThatIsNotReadyAtTheStart(t *testing.T) {
+func TestStart_WaitsForCluster(t *testing.T) {
 	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})
 	w := newWorld(t, setup{lab: l, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}}})
 	t.Cleanup(w.close)

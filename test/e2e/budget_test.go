@@ -41,9 +41,9 @@ func (w *testEnv) held(t testing.TB, agent string) (found []heldItem, err error)
 	return found, nil
 }
 
-// TestAWrongLabelSelectorRemovesNothingFromASmallSpoke restarts the principal with a selector that matches nothing: an
+// TestBudget_WrongLabelSelectorDeletesNothing restarts the principal with a selector that matches nothing: an
 // agent with a few Applications keeps them, until a user confirms that they are to go. Their workloads stay in any case.
-func TestAWrongLabelSelectorRemovesNothingFromASmallSpoke(t *testing.T) {
+func TestBudget_WrongLabelSelectorDeletesNothing(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	before := w.principal.args

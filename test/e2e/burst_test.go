@@ -12,9 +12,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// TestABurstOfApplicationsAndStatusesLosesNone needs no Argo CD: statuses are written by the test, faster than a
+// TestBurst_LosesNoApplicationOrStatus needs no Argo CD: statuses are written by the test, faster than a
 // controller would.
-func TestABurstOfApplicationsAndStatusesLosesNone(t *testing.T) {
+func TestBurst_LosesNoApplicationOrStatus(t *testing.T) {
 	const apps, rounds = 300, 5
 	w := own(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}}),
 		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}}})

@@ -91,7 +91,7 @@ func inBothModes(t *testing.T, name string, scenario func(*testing.T, *testEnv, 
 	}
 }
 
-func TestSyncFromTheHub(t *testing.T) {
+func TestSync_FromHub(t *testing.T) {
 	inBothModes(t, "sync", func(t *testing.T, w *testEnv, app commanded) {
 		w.argocd(t, "app", "sync", app.name, "--dry-run")
 		app.spoke.becomes(t, noOperation, field("status.operationState.phase", "Succeeded"))
@@ -122,7 +122,7 @@ func TestSyncFromTheHub(t *testing.T) {
 	})
 }
 
-func TestRollbackFromTheHub(t *testing.T) {
+func TestRollback_FromHub(t *testing.T) {
 	inBothModes(t, "rollback", func(t *testing.T, w *testEnv, app commanded) {
 		w.argocd(t, "app", "sync", app.name)
 		commit(t, app.repo, map[string]string{"configmap.yaml": configMapManifest("guestbook", "again")})
@@ -135,7 +135,7 @@ func TestRollbackFromTheHub(t *testing.T) {
 	})
 }
 
-func TestRefreshFromTheHubReturnsWithTheNewState(t *testing.T) {
+func TestRefresh_ReturnsNewState(t *testing.T) {
 	inBothModes(t, "refresh", func(t *testing.T, w *testEnv, app commanded) {
 		for _, how := range []string{"--refresh", "--hard-refresh"} {
 			sha := commit(t, app.repo, map[string]string{"configmap.yaml": configMapManifest("guestbook", "a"+how)})
@@ -148,7 +148,7 @@ func TestRefreshFromTheHubReturnsWithTheNewState(t *testing.T) {
 	})
 }
 
-func TestTwoClicksAreTwoSyncs(t *testing.T) {
+func TestSync_TwoRequestsAreTwoOperations(t *testing.T) {
 	inBothModes(t, "clicks", func(t *testing.T, w *testEnv, app commanded) {
 		for range 2 {
 			w.argocd(t, "app", "sync", app.name, "--revision", app.first)
@@ -158,7 +158,7 @@ func TestTwoClicksAreTwoSyncs(t *testing.T) {
 	})
 }
 
-func TestSyncIsRefusedWhileOneIsPending(t *testing.T) {
+func TestSync_IsRejectedWhileOneIsPending(t *testing.T) {
 	w := shared(t)
 	app := newCommanded(t, w, "managed", "pending")
 	w.managed().kill(t)
@@ -169,7 +169,7 @@ func TestSyncIsRefusedWhileOneIsPending(t *testing.T) {
 	}
 }
 
-func TestSyncGivenWhileTheAgentIsAwayIsCarriedOutOnce(t *testing.T) {
+func TestSync_RunsOnceAfterReconnect(t *testing.T) {
 	inBothModes(t, "away", func(t *testing.T, w *testEnv, app commanded) {
 		agent := w.agents[strings.Split(app.name, "/")[0]]
 		agent.kill(t)
@@ -188,7 +188,7 @@ func TestSyncGivenWhileTheAgentIsAwayIsCarriedOutOnce(t *testing.T) {
 	})
 }
 
-func TestRefreshGivenWhileTheAgentIsAwayIsDoneOnReturn(t *testing.T) {
+func TestRefresh_RunsAfterReconnect(t *testing.T) {
 	w := shared(t)
 	app := newCommanded(t, w, "managed", "refresh-away")
 	w.managed().kill(t)
@@ -198,7 +198,7 @@ func TestRefreshGivenWhileTheAgentIsAwayIsDoneOnReturn(t *testing.T) {
 	app.hub.becomes(t, field("status.sync.revision", sha), annotation("argocd.argoproj.io/refresh", ""))
 }
 
-func TestDeleteFromTheHub(t *testing.T) {
+func TestDelete_FromHub(t *testing.T) {
 	w := shared(t)
 	t.Run("with cascade the workloads go", func(t *testing.T) {
 		app := newCommanded(t, w, "managed", "cascade")

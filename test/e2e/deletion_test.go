@@ -11,7 +11,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-func TestCascadeBeforeFirstContactLeavesAnUnrelatedApplication(t *testing.T) {
+func TestCascade_KeepsUnrelatedApplication(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
 	const name = "unrelated"
@@ -37,7 +37,7 @@ func TestCascadeBeforeFirstContactLeavesAnUnrelatedApplication(t *testing.T) {
 	}
 }
 
-func TestDeleteHooksRunOnlyWhenAUserDeletes(t *testing.T) {
+func TestDeleteHooks_RunOnlyIfUserDeletes(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	hooked := func(u *unstructured.Unstructured) error {

@@ -29,7 +29,7 @@ func simple(destination string) map[string]any {
 	return appWish{repo: "https://git.example/x", destination: destination, namespace: "x"}.object()
 }
 
-func TestHubRestoredFromAnOldSnapshotDeletesNothingAndRepeatsNothing(t *testing.T) {
+func TestRestoredHub_DeletesAndRepeatsNothing(t *testing.T) {
 	w := bareWorld(t, "managed")
 	spoke := w.managed().spoke
 	grow := func(from, to int) {
@@ -138,7 +138,7 @@ func heldLines(log string) []string {
 	return lines
 }
 
-func TestAnotherClusterUnderAKnownNameIsRefusedUntilConfirmed(t *testing.T) {
+func TestClonedCluster_IsRefusedUntilConfirmed(t *testing.T) {
 	whole := t
 	w := bareWorld(t, "managed", "spare")
 	w.hub.app("managed", "before").create(t, simple("managed"))
@@ -176,7 +176,7 @@ func TestAnotherClusterUnderAKnownNameIsRefusedUntilConfirmed(t *testing.T) {
 	})
 }
 
-func TestOfTwoAgentsOfOneClusterTheNewerWins(t *testing.T) {
+func TestTwoAgents_NewerSessionWins(t *testing.T) {
 	w := bareWorld(t, "managed")
 	first := w.managed()
 	second := w.addAgent(t, agentSetup{name: "managed", cluster: "managed", mode: "managed"})

@@ -19,7 +19,7 @@ const (
 
 // A cluster with an older Argo CD does not know every field. The hub names what is dropped there, and the field arrives
 // once the CRD is upgraded, without anybody's doing.
-func TestDroppedFieldIsNamedOnTheHubAndArrivesAfterTheCRDUpgrade(t *testing.T) {
+func TestDroppedField_IsReportedAndArrivesAfterCRDUpgrade(t *testing.T) {
 	w := shared(t)
 	for _, c := range []struct {
 		name           string

@@ -164,7 +164,7 @@ func unharmed(t *testing.T, all []victim) {
 	}
 }
 
-func TestHostileAutonomousAgentWritesNothingButItsOwn(t *testing.T) {
+func TestHostileAutonomousAgent_WritesOnlyItsScope(t *testing.T) {
 	w := shared(t)
 	all := victims(t, w)
 	w.hub.ensureNamespace(t, "mallory")
@@ -239,7 +239,7 @@ func checkSecrecy(t *testing.T, message proto.Message, forbidden []string) {
 	}
 }
 
-func TestHostileManagedAgentReadsNothingButItsOwn(t *testing.T) {
+func TestHostileManagedAgent_ReadsOnlyItsScope(t *testing.T) {
 	w := shared(t)
 	all := victims(t, w)
 	w.hub.ensureNamespace(t, "mallory-two")
@@ -279,7 +279,7 @@ func TestHostileManagedAgentReadsNothingButItsOwn(t *testing.T) {
 	unharmed(t, all)
 }
 
-func TestHostileAgentCanNotChooseItsModeOrItsServices(t *testing.T) {
+func TestHostileAgent_CannotChooseModeOrServices(t *testing.T) {
 	w := shared(t)
 	w.hub.ensureNamespace(t, "mallory-three")
 	t.Cleanup(func() { w.hub.dismiss(t, "mallory-three") })
@@ -314,7 +314,7 @@ func TestHostileAgentCanNotChooseItsModeOrItsServices(t *testing.T) {
 	w.managed().connected(t)
 }
 
-func TestHostileAgentWithAMessageThatIsTooLargeIsSentAway(t *testing.T) {
+func TestHostileAgent_IsDisconnectedForTooLargeMessage(t *testing.T) {
 	w := shared(t)
 	w.hub.ensureNamespace(t, "mallory-four")
 	t.Cleanup(func() { w.hub.dismiss(t, "mallory-four") })

@@ -125,9 +125,9 @@ func secretData(t testing.TB, u *unstructured.Unstructured, key string) []byte {
 	return data
 }
 
-// TestLifeOfAnAgentsCertificate goes from a hub and a cluster that have nothing to a certificate that is revoked, in the
+// TestAgentCertificate_JoinRenewRevoke goes from a hub and a cluster that have nothing to a certificate that is revoked, in the
 // order in which users come across it.
-func TestLifeOfAnAgentsCertificate(t *testing.T) {
+func TestAgentCertificate_JoinRenewRevoke(t *testing.T) {
 	w, a := joinWorld(t)
 	for _, step := range []struct {
 		title string

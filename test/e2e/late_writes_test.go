@@ -14,10 +14,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// TestWhatWaitsForTheAPIServerIsNotDoneAfterItsSession has the spoke's API server overloaded when Applications come, and
+// TestQueuedWrites_AreDroppedWithTheirSession has the spoke's API server overloaded when Applications come, and
 // the hub delete them before it can take any. Created later, by an agent that has lost its session, they would be
 // deployed, and their workloads would stay.
-func TestWhatWaitsForTheAPIServerIsNotDoneAfterItsSession(t *testing.T) {
+func TestQueuedWrites_AreDroppedWithTheirSession(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
 	api, err := agent.spoke.FaultyAPI()

@@ -13,7 +13,7 @@ func (w *testEnv) plain(destination, namespace string) appWish {
 	return appWish{repo: w.RepoURL("plain"), destination: destination, namespace: namespace, automated: true}
 }
 
-func TestManagedApplicationIsDeployedUpdatedAndDeletedFromTheHub(t *testing.T) {
+func TestManagedApplication_IsDeployedUpdatedAndDeleted(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	hubApp, copied := w.hub.app("managed", "life"), spoke.app(lab.ArgoCDNamespace, "life")
@@ -44,7 +44,7 @@ func TestManagedApplicationIsDeployedUpdatedAndDeletedFromTheHub(t *testing.T) {
 	spoke.object(deployments, "life", "staging-guestbook").goes(t)
 }
 
-func TestManagedApplicationIsPutRightWhenSomebodyChangesItOnTheSpoke(t *testing.T) {
+func TestManagedApplication_ReplicaDriftIsCorrected(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
 	wish := w.plain("managed", "drift")
@@ -79,7 +79,7 @@ func TestManagedApplicationIsPutRightWhenSomebodyChangesItOnTheSpoke(t *testing.
 	putRight()
 }
 
-func TestManagedApplicationThatIsIgnoredLaterLeavesTheSpokeAndItsWorkloadsStay(t *testing.T) {
+func TestManagedApplication_IgnoredLaterKeepsWorkloads(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	hubApp, copied := w.hub.app("managed", "ignored"), spoke.app(lab.ArgoCDNamespace, "ignored")
@@ -96,7 +96,7 @@ func TestManagedApplicationThatIsIgnoredLaterLeavesTheSpokeAndItsWorkloadsStay(t
 	copied.becomes(t, synced, healthyApp)
 }
 
-func TestManagedApplicationKeepsWhatTheHubDoesNotOwn(t *testing.T) {
+func TestManagedApplication_KeepsFieldsOfSpoke(t *testing.T) {
 	w := shared(t)
 	hubApp := w.hub.app("managed", "others")
 	copied := w.managed().spoke.app(lab.ArgoCDNamespace, "others")

@@ -20,9 +20,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// TestMigrationLeavesEveryPodAlone goes through docs/hybrid.md: a hub whose own application controller deploys to a
+// TestMigration_RestartsNoPod goes through docs/hybrid.md: a hub whose own application controller deploys to a
 // cluster hands an Application over to the agent there. Who looks after the workloads changes, and nothing else.
-func TestMigrationLeavesEveryPodAlone(t *testing.T) {
+func TestMigration_RestartsNoPod(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	w.runHubController(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// TestOptionsOfThePrincipal has a principal with everything on that is off by itself. It needs no Argo CD.
-func TestOptionsOfThePrincipal(t *testing.T) {
+// TestPrincipal_Options has a principal with everything on that is off by itself. It needs no Argo CD.
+func TestPrincipal_Options(t *testing.T) {
 	l := lab.New(t, lab.Options{Bare: true})
 	manifest, err := os.ReadFile("../../install/kustomize/principal/rbac-namespace-create.yaml")
 	if err != nil {
@@ -90,8 +90,8 @@ func (a *agent) behindABalancer(t testing.TB) *atomic.Int32 {
 	return &passed
 }
 
-// TestAutonomousSpokeRestoredFromAnOldSnapshotLosesNothingOnTheHub needs no Argo CD either.
-func TestAutonomousSpokeRestoredFromAnOldSnapshotLosesNothingOnTheHub(t *testing.T) {
+// TestRestoredAutonomousSpoke_DeletesNothingOnHub needs no Argo CD either.
+func TestRestoredAutonomousSpoke_DeletesNothingOnHub(t *testing.T) {
 	w := own(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "autonomous", Role: lab.Autonomous}}}),
 		agents: []agentSetup{{name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 	agent := w.autonomous()

@@ -120,9 +120,9 @@ func (r replicated) cells(prefix string) map[string]cell {
 	return cells
 }
 
-// TestWhateverHappensDuringAnOutageIsSettledAfterIt is the matrix of outages: all that can be done on either side, to
+// TestOutage_AllChangesConvergeAfterwards is the matrix of outages: all that can be done on either side, to
 // every kind in both modes, while something is down.
-func TestWhateverHappensDuringAnOutageIsSettledAfterIt(t *testing.T) {
+func TestOutage_AllChangesConvergeAfterwards(t *testing.T) {
 	outages := []struct {
 		name       string
 		begin, end func(*testing.T, *testEnv)

@@ -20,10 +20,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/gitserver"
 )
 
-// TestTenantReachesNoOtherCluster has a real argocd-server and a user of it who may do everything to Applications of one
+// TestTenant_ReachesNoOtherCluster has a real argocd-server and a user of it who may do everything to Applications of one
 // AppProject in the namespace of one agent, and who can write Applications there with kubectl. Such a user must not reach
 // objects of the hub, of another agent, or of a cluster that Argo CD reaches directly.
-func TestTenantReachesNoOtherCluster(t *testing.T) {
+func TestTenant_ReachesNoOtherCluster(t *testing.T) {
 	open := func() *lab.Lab {
 		return lab.New(t, lab.Options{Spokes: []lab.Spoke{{Name: "w1", Role: lab.Managed}, {Name: "w2", Role: lab.Managed}}})
 	}

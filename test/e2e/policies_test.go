@@ -22,7 +22,7 @@ func (a *agent) with(t *testing.T, flags ...string) {
 	a.connected(t)
 }
 
-func TestApplicationMadeAnewOnTheHubIsUpdatedInPlace(t *testing.T) {
+func TestRecreatedApplication_IsUpdatedInPlace(t *testing.T) {
 	w := shared(t)
 	hubApp, copied := w.hub.app("managed", "again"), w.managed().spoke.app(lab.ArgoCDNamespace, "again")
 	wish := w.plain("managed", "again")
@@ -42,7 +42,7 @@ func TestApplicationMadeAnewOnTheHubIsUpdatedInPlace(t *testing.T) {
 	hubApp.becomes(t, synced, healthyApp)
 }
 
-func TestApplicationMadeAnewOnTheHubIsMadeAnewIfThePolicySaysSo(t *testing.T) {
+func TestRecreatedApplication_IsRecreatedByPolicy(t *testing.T) {
 	w := shared(t)
 	w.managed().with(t, "--source-uid-mismatch-policy", "recreate")
 	hubApp, copied := w.hub.app("managed", "again-too"), w.managed().spoke.app(lab.ArgoCDNamespace, "again-too")
@@ -61,7 +61,7 @@ func TestApplicationMadeAnewOnTheHubIsMadeAnewIfThePolicySaysSo(t *testing.T) {
 	hubApp.becomes(t, synced, healthyApp)
 }
 
-func TestApplicationPutBackOnTheSpokeIsSyncedIfThePolicySaysSo(t *testing.T) {
+func TestRestoredApplication_IsSyncedByPolicy(t *testing.T) {
 	w := shared(t)
 	w.managed().with(t, "--on-application-recreate", "resync")
 	app := newCommanded(t, w, "managed", "put-back")
@@ -76,7 +76,7 @@ func TestApplicationPutBackOnTheSpokeIsSyncedIfThePolicySaysSo(t *testing.T) {
 	app.hub.becomes(t, noOperation, synced)
 }
 
-func TestApplicationsElsewhereOnAnAutonomousSpokeAreNamedAfterTheirNamespace(t *testing.T) {
+func TestAutonomousApplication_InOtherNamespaceHasPrefix(t *testing.T) {
 	w := shared(t)
 	agent := w.autonomous()
 	allNamespaces(t, agent.spoke.Cluster)

@@ -11,7 +11,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-func TestManagedProjectGoesWhereItsDestinationsSay(t *testing.T) {
+func TestManagedProject_FollowsItsDestinations(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	hubProject, copied := w.hub.project("placed"), spoke.project("placed")
@@ -49,7 +49,7 @@ func TestManagedProjectGoesWhereItsDestinationsSay(t *testing.T) {
 	copied.goes(t)
 }
 
-func TestManagedProjectStaysOnTheSpokeWhileAnApplicationUsesIt(t *testing.T) {
+func TestManagedProject_StaysWhileInUse(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	w.hub.project("used").create(t, projectOf("managed"))
@@ -75,7 +75,7 @@ func TestManagedProjectStaysOnTheSpokeWhileAnApplicationUsesIt(t *testing.T) {
 	spoke.project("used").goes(t)
 }
 
-func TestRepositoriesFollowTheirProjectAndLeaveWithIt(t *testing.T) {
+func TestRepositories_FollowTheirProject(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	w.hub.project("repos").create(t, projectOf("managed"))
@@ -102,7 +102,7 @@ func TestRepositoriesFollowTheirProjectAndLeaveWithIt(t *testing.T) {
 	spoke.project("repos").goes(t)
 }
 
-func TestPrivateRepositoryWorksOnTheSpokeWithTheCredentialsOfTheHub(t *testing.T) {
+func TestPrivateRepository_UsesCredentialsOfHub(t *testing.T) {
 	w := shared(t)
 	w.hub.project("private").create(t, projectOf("managed"))
 	w.hub.secret("private-repo").create(t, secretOf("repository", map[string]string{
@@ -114,7 +114,7 @@ func TestPrivateRepositoryWorksOnTheSpokeWithTheCredentialsOfTheHub(t *testing.T
 	hubApp.becomes(t, synced, healthyApp)
 }
 
-func TestApplicationThatIsThereBeforeItsCredentialsDoesNotWaitForArgoCDToLookAgain(t *testing.T) {
+func TestRepositories_LateCredentialsTriggerRefresh(t *testing.T) {
 	w := shared(t)
 	w.hub.project("late").create(t, projectOf("managed"))
 	wish := w.plain("managed", "late")
@@ -127,7 +127,7 @@ func TestApplicationThatIsThereBeforeItsCredentialsDoesNotWaitForArgoCDToLookAga
 	hubApp.becomes(t, synced, healthyApp)
 }
 
-func TestGPGKeysFollowTheHub(t *testing.T) {
+func TestGPGKeys_AreReplicated(t *testing.T) {
 	w := shared(t)
 	hubKeys, spokeKeys := w.hub.configMap("argocd-gpg-keys-cm"), w.managed().spoke.configMap("argocd-gpg-keys-cm")
 	hubKeys.patch(t, `{"data":{"AAAA":"one"}}`)
@@ -142,7 +142,7 @@ func TestGPGKeysFollowTheHub(t *testing.T) {
 	}
 }
 
-func TestAdoptionTakesOverWhatIsThereUnlessThePolicySaysNever(t *testing.T) {
+func TestAdoption_FollowsPolicy(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	local := w.plain("in-cluster", "adopted")
@@ -173,7 +173,7 @@ func TestAdoptionTakesOverWhatIsThereUnlessThePolicySaysNever(t *testing.T) {
 	spoke.app(lab.ArgoCDNamespace, "adopted").becomes(t, annotation(sourceUID, ""))
 }
 
-func TestProjectsInheritRestrictionsFromTheHubsGlobalProjects(t *testing.T) {
+func TestManagedProject_InheritsGlobalProjects(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	global := projectOf("nowhere")

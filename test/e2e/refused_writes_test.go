@@ -34,9 +34,9 @@ func remarks(t testing.TB, health string, texts ...string) {
 	})
 }
 
-// TestClusterThatTakesNoWritesIsSeenOnTheHub has a cluster's API server refuse what the agent writes; the agent stays
+// TestWriteOutage_OfSpokeIsReportedOnHub has a cluster's API server refuse what the agent writes; the agent stays
 // connected and ready, for people look at their objects and logs meanwhile.
-func TestClusterThatTakesNoWritesIsSeenOnTheHub(t *testing.T) {
+func TestWriteOutage_OfSpokeIsReportedOnHub(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
 	api, err := agent.spoke.FaultyAPI()
@@ -58,9 +58,9 @@ func TestClusterThatTakesNoWritesIsSeenOnTheHub(t *testing.T) {
 	remarks(t, agent.health)
 }
 
-// TestHubThatTakesNoWritesIsTold has the hub's API server refuse all that the principal writes: nothing can be written
+// TestWriteOutage_OfHubIsReported has the hub's API server refuse all that the principal writes: nothing can be written
 // down there, so the principal says it itself.
-func TestHubThatTakesNoWritesIsTold(t *testing.T) {
+func TestWriteOutage_OfHubIsReported(t *testing.T) {
 	w := shared(t)
 	api, err := w.hub.FaultyAPI()
 	if err != nil {

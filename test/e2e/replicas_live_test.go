@@ -34,8 +34,8 @@ func hopWorld(t *testing.T) (w *testEnv, second *program, port string) {
 	return w, second, port
 }
 
-// TestRequestTakesOneHopToThePrincipalThatHasTheAgent looks at agents through a principal that has none.
-func TestRequestTakesOneHopToThePrincipalThatHasTheAgent(t *testing.T) {
+// TestPrincipalReplicas_ForwardRequestOnce looks at agents through a principal that has none.
+func TestPrincipalReplicas_ForwardRequestOnce(t *testing.T) {
 	w, _, port := hopWorld(t)
 	t.Run("an autonomous agent's Application", func(t *testing.T) {
 		s := autonomousSubject(t, w, "far")

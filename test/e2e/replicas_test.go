@@ -64,8 +64,8 @@ func commandID(operation map[string]any) string {
 	return ""
 }
 
-// TestTwoPrincipals has two principals for one hub, and an address behind which now the one and now the other is.
-func TestTwoPrincipals(t *testing.T) {
+// TestPrincipalReplicas has two principals for one hub, and an address behind which now the one and now the other is.
+func TestPrincipalReplicas(t *testing.T) {
 	w := newWorld(t, setup{lab: lab.New(t, lab.Options{Bare: true}), agents: []agentSetup{
 		{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 	t.Cleanup(w.close)

@@ -36,9 +36,9 @@ subjects: [{kind: ServiceAccount, name: argocd-agent-agent, namespace: argocd}]
 `
 }
 
-// TestAgentWithoutRightsInANamespaceSaysSoAndServesTheOthers has an agent that may at first not see the Applications of the
+// TestAgent_MissingPermissionInOneNamespaceIsReported has an agent that may at first not see the Applications of the
 // namespaces that it is told to serve, and then not write those of one. It needs no Argo CD.
-func TestAgentWithoutRightsInANamespaceSaysSoAndServesTheOthers(t *testing.T) {
+func TestAgent_MissingPermissionInOneNamespaceIsReported(t *testing.T) {
 	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})
 	flags := []string{"--destination-based-mapping", "--allowed-namespaces", "teams,closed"}
 	w := newWorld(t, setup{lab: l, flags: flags, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed", flags: flags}}})
@@ -74,8 +74,8 @@ func TestAgentWithoutRightsInANamespaceSaysSoAndServesTheOthers(t *testing.T) {
 	closed.becomes(t, showsNo("AgentError"))
 }
 
-// TestApplicationsThatDidNotComeFromTheHubAreLeftAlone has some on a managed spoke that the hub knows nothing of.
-func TestApplicationsThatDidNotComeFromTheHubAreLeftAlone(t *testing.T) {
+// TestManagedAgent_KeepsUnrelatedApplications has some on a managed spoke that the hub knows nothing of.
+func TestManagedAgent_KeepsUnrelatedApplications(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
 	before := agent.args

@@ -12,9 +12,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// TestSpokesWithoutARepoServerAndRedis is one story in one lab: spokes run the application controller (one of them the
+// TestSharedMode is one story in one lab: spokes run the application controller (one of them the
 // applicationset-controller too) and the agent, nothing else.
-func TestSpokesWithoutARepoServerAndRedis(t *testing.T) {
+func TestSharedMode(t *testing.T) {
 	w, doors := sharedWorld(t)
 	s := managedSubject(t, w, "shared")
 	t.Run("live updates", func(t *testing.T) {

@@ -44,7 +44,7 @@ func operating(u *unstructured.Unstructured) error {
 	return nil
 }
 
-func TestRunningSyncIsTerminatedFromTheHub(t *testing.T) {
+func TestTerminate_StopsRunningSync(t *testing.T) {
 	for _, mode := range []string{"managed", "autonomous"} {
 		t.Run(mode, func(t *testing.T) {
 			w := shared(t)
@@ -58,7 +58,7 @@ func TestRunningSyncIsTerminatedFromTheHub(t *testing.T) {
 	}
 }
 
-func TestSyncOfTheSpokeItselfIsTerminatedFromTheHub(t *testing.T) {
+func TestTerminate_StopsSyncOfSpoke(t *testing.T) {
 	w := shared(t)
 	app := stuck(t, w, "managed", "stuck-local")
 	app.spoke.patch(t, localSync)
@@ -68,7 +68,7 @@ func TestSyncOfTheSpokeItselfIsTerminatedFromTheHub(t *testing.T) {
 	app.spoke.is(t, noOperation, phase("Failed"))
 }
 
-func TestTerminateNeverHitsALaterOperation(t *testing.T) {
+func TestTerminate_NeverStopsLaterOperation(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
 	app := stuck(t, w, "managed", "stuck-later")

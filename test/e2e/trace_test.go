@@ -13,9 +13,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/collector"
 )
 
-// TestTracesArriveAtACollector looks at where time goes as OpenTelemetry's users do: for a session, for an Application on
+// TestTraces_ArriveAtCollector looks at where time goes as OpenTelemetry's users do: for a session, for an Application on
 // its way to a spoke, for its status on the way back, and for somebody who reads it through the hub. It needs no Argo CD.
-func TestTracesArriveAtACollector(t *testing.T) {
+func TestTraces_ArriveAtCollector(t *testing.T) {
 	c, err := collector.Start(t.Context(), "127.0.0.1:0", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ spec:
   validationActions: [Deny]
 `
 
-func TestApplicationThatTheSpokeRefusesSaysSoAndHoldsBackNothing(t *testing.T) {
+func TestRejectedApplication_IsReportedAndDelaysNoOther(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	if err := spoke.Apply(t.Context(), poison); err != nil {
@@ -80,8 +80,8 @@ func TestApplicationThatTheSpokeRefusesSaysSoAndHoldsBackNothing(t *testing.T) {
 	other.becomes(t, showsNo("AgentError"), outOfSync)
 }
 
-// TestConnectionThatDiedSilentlyIsReplaced has a firewall forget the connection: no byte passes, and nobody is told.
-func TestConnectionThatDiedSilentlyIsReplaced(t *testing.T) {
+// TestConnection_HalfOpenIsReplaced has a firewall forget the connection: no byte passes, and nobody is told.
+func TestConnection_HalfOpenIsReplaced(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
 	agent.with(t, "--keep-alive-ping-interval", "10s")
@@ -94,8 +94,8 @@ func TestConnectionThatDiedSilentlyIsReplaced(t *testing.T) {
 	w.principal.waitForLog(t, mark, "agent connected", "managed")
 }
 
-// TestNetworkThatSwallowsEverythingIsWaitedOut has no byte pass, in old connections and in new ones.
-func TestNetworkThatSwallowsEverythingIsWaitedOut(t *testing.T) {
+// TestConnection_SurvivesBlackhole has no byte pass, in old connections and in new ones.
+func TestConnection_SurvivesBlackhole(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
 	agent.with(t, "--keep-alive-ping-interval", "10s")
@@ -115,7 +115,7 @@ func TestNetworkThatSwallowsEverythingIsWaitedOut(t *testing.T) {
 	app.becomes(t, outOfSync)
 }
 
-func TestStatusOfAMegabyteArrives(t *testing.T) {
+func TestStatus_OneMegabyteArrives(t *testing.T) {
 	w := shared(t)
 	hubApp, copied := w.hub.app("managed", "huge"), w.managed().spoke.app(lab.ArgoCDNamespace, "huge")
 	hubApp.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "huge"}.object())
@@ -133,7 +133,7 @@ func TestStatusOfAMegabyteArrives(t *testing.T) {
 	hubApp.is(t, showsNo("AgentError"), showsNo("AgentTruncatedWarning"))
 }
 
-func TestStatusThatIsTooLargeForTheHubIsCutAndSaysSo(t *testing.T) {
+func TestStatus_TooLargeIsTruncatedAndReported(t *testing.T) {
 	w := shared(t)
 	hubApp, copied := w.hub.app("managed", "too-huge"), w.managed().spoke.app(lab.ArgoCDNamespace, "too-huge")
 	hubApp.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "too-huge"}.object())
@@ -154,7 +154,7 @@ func TestStatusThatIsTooLargeForTheHubIsCutAndSaysSo(t *testing.T) {
 	hubApp.becomes(t, shows("AgentTruncatedWarning", "too large"), field("status.operationState.phase", "Succeeded"), history(1))
 }
 
-func TestEndingByTermDrainsAndIsASuccess(t *testing.T) {
+func TestShutdown_DrainsOnSIGTERM(t *testing.T) {
 	w := shared(t)
 	mark := w.principal.logOffset(t)
 	if code := w.managed().terminate(t); code != 0 {

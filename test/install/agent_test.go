@@ -10,7 +10,7 @@ import (
 )
 
 // Whoever joins a cluster by command gets what the chart would have installed.
-func TestManifestsOfAProgramAreThoseOfTheChart(t *testing.T) {
+func TestManifests_EqualChart(t *testing.T) {
 	server := map[string]string{"ARGOCD_AGENT_REMOTE_SERVER": "hub.example.com", "ARGOCD_AGENT_MODE": "autonomous"}
 	for name, tc := range map[string]struct {
 		agent     install.Agent
@@ -51,7 +51,7 @@ func TestManifestsOfAProgramAreThoseOfTheChart(t *testing.T) {
 }
 
 // A join command names an image only where it is not this one.
-func TestDefaultImageIsThatOfAnAgentWithoutWishes(t *testing.T) {
+func TestDefaultImage_IsImageOfBase(t *testing.T) {
 	manifests, err := install.Agent{}.Manifests()
 	if err != nil {
 		t.Fatal(err)

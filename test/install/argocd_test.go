@@ -52,7 +52,7 @@ func overlay(t testing.TB, name string) map[string]*unstructured.Unstructured {
 	return objects(t, built)
 }
 
-func TestOverlaysHaveThePartsOfTheirSide(t *testing.T) {
+func TestArgoCDOverlays_HaveExpectedComponents(t *testing.T) {
 	parts := []string{"Deployment/argocd-server", "Deployment/argocd-dex-server", "Deployment/argocd-applicationset-controller",
 		"Deployment/argocd-notifications-controller", "StatefulSet/argocd-application-controller"}
 	for name, wanted := range map[string][]string{
@@ -108,7 +108,7 @@ func dangling(all map[string]*unstructured.Unstructured, object *unstructured.Un
 	return problems
 }
 
-func TestHubsArgoCDIsSetUpForAgents(t *testing.T) {
+func TestArgoCDOverlays_HubIsConfiguredForAgents(t *testing.T) {
 	all := overlay(t, "hub")
 	containers, _, _ := unstructured.NestedSlice(all["Deployment/argocd-server"].Object, "spec", "template", "spec", "containers")
 	args, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")

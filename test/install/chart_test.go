@@ -87,7 +87,7 @@ func unrestricted(d *appsv1.Deployment) (problems []string) {
 	return problems
 }
 
-func TestDigestOfTheImageWinsOverNothingElse(t *testing.T) {
+func TestChart_ImageDigest(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("0a", 32)
 	for _, tc := range []struct{ values, want string }{
 		{"image.repository=r", "r:" + appVersion(t)},
@@ -110,7 +110,7 @@ func appVersion(t testing.TB) string {
 }
 
 // Every setting of the programs arrives, under the name that they read it by.
-func TestSettingsBecomeVariables(t *testing.T) {
+func TestChart_SettingsBecomeVariables(t *testing.T) {
 	for _, tc := range []struct{ values, variable, want string }{
 		{onSpoke, "ARGOCD_AGENT_MODE", "managed"},
 		{onSpoke, "ARGOCD_AGENT_REMOTE_SERVER", "principal.example.com"},
@@ -130,7 +130,7 @@ func TestSettingsBecomeVariables(t *testing.T) {
 	}
 }
 
-func TestSettingsRestartThePods(t *testing.T) {
+func TestChart_SettingsRestartPods(t *testing.T) {
 	of := func(values ...string) string {
 		return deployment(t, objects(t, render(t, values...))).Spec.Template.Annotations[checksum]
 	}
@@ -140,7 +140,7 @@ func TestSettingsRestartThePods(t *testing.T) {
 }
 
 // Clusters without Prometheus' operator do not know the kind: it is there only if somebody asks for it.
-func TestServiceMonitorIsThereOnRequest(t *testing.T) {
+func TestChart_ServiceMonitorIsOptional(t *testing.T) {
 	for _, role := range []string{onHub, onSpoke} {
 		const off, on = "serviceMonitor.enabled=false", "serviceMonitor.enabled=true,serviceMonitor.labels.release=prometheus"
 		without, with := objects(t, render(t, role, off)), objects(t, render(t, role, on))
@@ -159,7 +159,7 @@ func TestServiceMonitorIsThereOnRequest(t *testing.T) {
 }
 
 // What makes no sense is refused with a reason that says what to do.
-func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
+func TestChart_RejectsInvalidValues(t *testing.T) {
 	for _, tc := range []struct{ values, reason string }{
 		{"", "set role=principal on the hub, or role=agent on a workload cluster"},
 		{"role=both", "'/role': value must be one of '', 'principal', 'agent'"},
@@ -191,7 +191,7 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
-func TestChartIsPackagedAndLints(t *testing.T) {
+func TestChart_PackagesAndLints(t *testing.T) {
 	helm := lab.Tool(t, "helm")
 	for _, values := range []string{onHub, onSpoke} {
 		if _, complaint := run(t, helm, "lint", chart, "--strict", "--set", values, "--kube-version", "1.35.0"); complaint != "" {
@@ -213,7 +213,7 @@ func TestChartIsPackagedAndLints(t *testing.T) {
 }
 
 // values.yaml and the schema name the same values.
-func TestEveryValueIsInTheSchema(t *testing.T) {
+func TestChart_SchemaHasEveryValue(t *testing.T) {
 	var values map[string]any
 	if err := yaml.UnmarshalStrict([]byte(read(t, chart, "values.yaml")), &values); err != nil {
 		t.Fatal(err)

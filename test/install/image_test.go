@@ -15,7 +15,7 @@ const largest = 60 << 20
 
 // There is no container engine here. What goes into the image is built just as the Dockerfile builds it, for every
 // architecture that we release: static, or it would not start in an image with nothing else in it.
-func TestProgramsOfTheImageAreStatic(t *testing.T) {
+func TestImage_BinariesAreStatic(t *testing.T) {
 	if testing.Short() {
 		t.Skip("building for another architecture takes a minute, which -short leaves out")
 	}
@@ -83,7 +83,7 @@ func checkStatic(t *testing.T, program string, machine elf.Machine) {
 }
 
 // The image runs as nobody, with a number that runAsNonRoot can check, and has nothing beside the programs.
-func TestImageIsForNobody(t *testing.T) {
+func TestImage_RunsAsNonRoot(t *testing.T) {
 	text := read(t, "../../Dockerfile")
 	for _, want := range []string{"\nFROM scratch\n", "\nUSER 65532:65532\n", "$TARGETARCH", "--platform=$BUILDPLATFORM"} {
 		if !strings.Contains(text, want) {

@@ -20,7 +20,7 @@ var everything = map[string][]string{
 
 // The kustomize bases are the chart with its defaults; what is off by default lies beside them. One is made from the
 // other, so that there is one place to change.
-func TestKustomizeBasesAreMadeFromTheChart(t *testing.T) {
+func TestKustomize_BasesAreGeneratedFromChart(t *testing.T) {
 	for role, all := range everything {
 		common := files(render(t, all[0]), role)
 		files := files(render(t, all...), role)
@@ -46,7 +46,7 @@ func TestKustomizeBasesAreMadeFromTheChart(t *testing.T) {
 }
 
 // Helm wants definitions inside the chart, and complains about links.
-func TestChartHasTheDefinitions(t *testing.T) {
+func TestChart_HasDefinitions(t *testing.T) {
 	matches(t, filepath.Join(chart, "files", "crds", "agents.yaml"), read(t, folder, "crds", "agents.yaml"))
 }
 
@@ -63,7 +63,7 @@ func matches(t *testing.T, path, content string) {
 	}
 }
 
-func TestKustomizeBasesHaveTheChartsObjects(t *testing.T) {
+func TestKustomize_BasesHaveObjectsOfChart(t *testing.T) {
 	for role, all := range everything {
 		built, complaint := run(t, lab.Tool(t, "kustomize"), "build", filepath.Join(folder, "kustomize", role))
 		if complaint != "" {

@@ -9,7 +9,7 @@ import (
 )
 
 // What the chart makes of values, the programs understand: they get as far as looking for a cluster, which is not there.
-func TestProgramsUnderstandWhatTheChartTellsThem(t *testing.T) {
+func TestBinaries_AcceptSettingsOfChart(t *testing.T) {
 	binary := ""
 	if !testing.Short() {
 		binary = buildPrograms(t) + "/argocd-agent"

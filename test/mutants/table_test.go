@@ -77,7 +77,7 @@ func typeErrors(t *testing.T, dir string, replaced map[string][]byte, fset *toke
 	return found
 }
 
-func TestEveryMutantOfTheTableFitsTheCode(t *testing.T) {
+func TestTable_MatchesCode(t *testing.T) {
 	mutants, err := readTable()
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestEveryMutantOfTheTableFitsTheCode(t *testing.T) {
 	}
 }
 
-func TestTableIsReadAsItIsWritten(t *testing.T) {
+func TestTable_Parses(t *testing.T) {
 	got, err := parseTable("# a comment\n\nname  engine/guard.go  guard.absent\n- suspect || (\n+ (\nbreaks it\n\n\nother kind/marks.go f\n- x\n+\nbreaks that\nredundant: y holds\n")
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestTableIsReadAsItIsWritten(t *testing.T) {
 	}
 }
 
-func TestMutantAppliesOnlyToTextThatOccursOnce(t *testing.T) {
+func TestMutant_RequiresUniqueText(t *testing.T) {
 	source := []byte("package p\n\nfunc a(int, ...string) int { return 1 }\n\ntype t struct{}\n\nfunc (*t) a() { _ = 1 + 1 }\n")
 	for _, c := range []struct {
 		function, before, want string
@@ -158,7 +158,7 @@ func TestMutantAppliesOnlyToTextThatOccursOnce(t *testing.T) {
 	}
 }
 
-func TestKillerIsNamedFromTheOutput(t *testing.T) {
+func TestRun_NamesFailedTest(t *testing.T) {
 	for _, c := range []struct{ out, want string }{
 		{"ok\n--- FAIL: TestA (0.1s)\n    --- FAIL: TestA/b (0.1s)\nFAIL", "TestA/b"},
 		{"--- FAIL: TestA (0.1s)\npanic: boom [recovered]\n", "TestA"},
@@ -174,7 +174,7 @@ func TestKillerIsNamedFromTheOutput(t *testing.T) {
 	}
 }
 
-func TestSurvivorFailsTheRunUnlessItIsDocumented(t *testing.T) {
+func TestRun_FailsOnUndocumentedSurvivor(t *testing.T) {
 	m := mutant{name: "m", file: "engine/guard.go"}
 	documented := m
 	documented.redundant = "it holds anyway"

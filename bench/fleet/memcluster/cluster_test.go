@@ -29,7 +29,7 @@ func request(t *testing.T, c *Cluster, method, path, body string) (int, string) 
 
 const apps = "apis/argoproj.io/v1alpha1/namespaces/argocd/applications"
 
-func TestWritesAreConditionalAndSeenByAWatch(t *testing.T) {
+func TestCluster_WritesAreConditionalAndWatched(t *testing.T) {
 	c := New("uid", "argocd")
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://memory/"+apps+"?watch=1&resourceVersion=1", nil)
 	if err != nil {
@@ -81,7 +81,7 @@ func TestWritesAreConditionalAndSeenByAWatch(t *testing.T) {
 	}
 }
 
-func TestWatchFromTooFarBackIsSentToAList(t *testing.T) {
+func TestCluster_ExpiredWatchReturnsGone(t *testing.T) {
 	c := New("uid", "argocd")
 	for range 2 * remembered {
 		if code, body := request(t, c, "POST", apps, `{"metadata":{"name":"a"}}`); code != 200 {
@@ -96,7 +96,7 @@ func TestWatchFromTooFarBackIsSentToAList(t *testing.T) {
 	}
 }
 
-func TestListsAreNarrowedByLabel(t *testing.T) {
+func TestCluster_ListsByLabel(t *testing.T) {
 	c := New("uid", "argocd")
 	secrets := "api/v1/namespaces/argocd/secrets"
 	request(t, c, "POST", secrets, `{"metadata":{"name":"a","labels":{"argocd.argoproj.io/secret-type":"repository"}}}`)

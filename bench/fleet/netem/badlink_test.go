@@ -24,7 +24,7 @@ func scripted(numbers ...float64) func() float64 {
 	}
 }
 
-func TestWhatIsLostComesOneTimeoutLater(t *testing.T) {
+func TestLoss_DelaysByOneTimeout(t *testing.T) {
 	near, far := Profile{Latency: 10 * time.Millisecond, Loss: 0.1}, Profile{Latency: 80 * time.Millisecond, Loss: 0.1}
 	for _, c := range []struct {
 		name    string
@@ -46,7 +46,7 @@ func TestWhatIsLostComesOneTimeoutLater(t *testing.T) {
 	}
 }
 
-func TestLossIsAsOftenAsAskedFor(t *testing.T) {
+func TestLoss_HasConfiguredRate(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	w, lost := Profile{Loss: 0.01}, 0
 	for range 100_000 {
@@ -65,7 +65,7 @@ func pair(w Profile, counters *Counters) (near, far net.Conn) {
 	return w.wrap(a, rand.New(rand.NewPCG(w.Seed, 1)), counters), b
 }
 
-func TestBytesArriveInOrderAndLate(t *testing.T) {
+func TestConn_BytesArriveInOrderAndLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var counters Counters
 		near, far := pair(Profile{Latency: 50 * time.Millisecond, Loss: 0.2, Seed: 7}, &counters)
@@ -106,7 +106,7 @@ func TestBytesArriveInOrderAndLate(t *testing.T) {
 	})
 }
 
-func TestDeadlineEndsARead(t *testing.T) {
+func TestConn_DeadlineEndsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := pair(Profile{Latency: time.Second}, &Counters{})
 		_ = near.SetReadDeadline(time.Now().Add(time.Second))
@@ -118,7 +118,7 @@ func TestDeadlineEndsARead(t *testing.T) {
 	})
 }
 
-func TestConnectionsBreakAsOftenAsAskedFor(t *testing.T) {
+func TestConn_BreaksAtConfiguredRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var counters Counters
 		var ends []net.Conn

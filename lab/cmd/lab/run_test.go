@@ -15,7 +15,7 @@ func try(t *testing.T, args ...string) (output string, err error) {
 	return out.String(), err
 }
 
-func TestHelpListsEveryCommandForPeople(t *testing.T) {
+func TestHelp_ListsPublicCommands(t *testing.T) {
 	out, err := try(t, "help")
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func TestHelpListsEveryCommandForPeople(t *testing.T) {
 	}
 }
 
-func TestBadCallsSayWhatToDo(t *testing.T) {
+func TestRun_UsageErrorsSuggestFix(t *testing.T) {
 	folder := t.TempDir() + "/none"
 	for want, args := range map[string][]string{
 		"there is no command \"upp\"":        {"upp"},
@@ -44,7 +44,7 @@ func TestBadCallsSayWhatToDo(t *testing.T) {
 	}
 }
 
-func TestARunningLabIsShown(t *testing.T) {
+func TestStatus_ShowsRunningLab(t *testing.T) {
 	l := lab.Get(t)
 	show := func(args ...string) string {
 		t.Helper()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestMountedFilesFollowTheConfigMap(t *testing.T) {
+func TestMountedFiles_FollowConfigMap(t *testing.T) {
 	folder := t.TempDir()
 	for _, data := range []map[string]string{
 		{"one": "1", "two": "2"},
@@ -30,7 +30,7 @@ func TestMountedFilesFollowTheConfigMap(t *testing.T) {
 	}
 }
 
-func TestOnlyTheCompletingStageLeavesLongRunningPodsAlone(t *testing.T) {
+func TestStages_CompletingStageSkipsLongRunningPods(t *testing.T) {
 	for name, want := range map[string]bool{"pod-complete": true, "pod-ready": false} {
 		file := filepath.Join(t.TempDir(), "stage.yaml")
 		stage := "kind: Stage\nmetadata: {name: " + name + "}\nspec: {selector: {matchExpressions: [{key: .status.phase}]}}\n"
@@ -47,7 +47,7 @@ func TestOnlyTheCompletingStageLeavesLongRunningPodsAlone(t *testing.T) {
 	}
 }
 
-func TestPodLogsAreInTheFormatOfContainerRuntimes(t *testing.T) {
+func TestPodLogs_HaveContainerRuntimeFormat(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	if err := AppendPodLog(file, "two words"); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestPodLogsAreInTheFormatOfContainerRuntimes(t *testing.T) {
 	}
 }
 
-func TestManifestsAreSplitIntoObjects(t *testing.T) {
+func TestManifests_AreSplitIntoObjects(t *testing.T) {
 	objects, err := decode([]byte("# only a comment\n---\nkind: A\n---\n\n---\nkind: B\n"))
 	if err != nil || len(objects) != 2 || objects[0].GetKind() != "A" || objects[1].GetKind() != "B" {
 		t.Errorf("got %v, %v", objects, err)

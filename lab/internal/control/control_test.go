@@ -51,7 +51,7 @@ func serve(t *testing.T) (*fake, *Client) {
 	return lab, NewClient(folder)
 }
 
-func TestQuestionsReachTheLabAndAnswersComeBack(t *testing.T) {
+func TestControl_RequestAndResponse(t *testing.T) {
 	lab, client := serve(t)
 	all, err := client.Status(t.Context())
 	if err != nil || len(all) != 1 || all[0].PID != 7 {
@@ -73,7 +73,7 @@ func TestQuestionsReachTheLabAndAnswersComeBack(t *testing.T) {
 	<-lab.down
 }
 
-func TestALabThatIsNotThereIsNamed(t *testing.T) {
+func TestControl_MissingLabIsNamed(t *testing.T) {
 	folder := t.TempDir()
 	_, err := NewClient(folder).Status(t.Context())
 	if !errors.Is(err, ErrNotRunning) || !strings.Contains(err.Error(), folder) {
@@ -81,7 +81,7 @@ func TestALabThatIsNotThereIsNamed(t *testing.T) {
 	}
 }
 
-func TestTheSocketOfAKilledLabIsReplaced(t *testing.T) {
+func TestControl_StaleSocketIsReplaced(t *testing.T) {
 	folder := t.TempDir()
 	for range 2 {
 		listener, err := Listen(folder)

@@ -39,14 +39,14 @@ func (m *machine) system(root bool) System {
 	}
 }
 
-func TestNothingIsInstalledWhereNothingIsMissing(t *testing.T) {
+func TestInstall_SkipsPresentPackages(t *testing.T) {
 	m := &machine{}
 	if err := Ensure(t.Context(), m.system(true)); err != nil || len(m.ran) > 0 {
 		t.Fatalf("ran %q, %v", m.ran, err)
 	}
 }
 
-func TestWithoutRootTheCommandIsNamed(t *testing.T) {
+func TestInstall_WithoutRootNamesCommand(t *testing.T) {
 	m := &machine{missing: []string{"redis-server", "gpg"}}
 	err := Ensure(t.Context(), m.system(false))
 	want := "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends redis-server gnupg'"
@@ -58,7 +58,7 @@ func TestWithoutRootTheCommandIsNamed(t *testing.T) {
 	}
 }
 
-func TestRootInstallsWhatIsMissing(t *testing.T) {
+func TestInstall_RootInstallsMissingPackages(t *testing.T) {
 	m := &machine{missing: []string{"redis-server"}}
 	if err := Ensure(t.Context(), m.system(true)); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestRootInstallsWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestABusyMirrorIsAskedAgain(t *testing.T) {
+func TestInstall_RetriesBusyMirror(t *testing.T) {
 	m := &machine{missing: []string{"git"}, busy: 2}
 	if err := Ensure(t.Context(), m.system(true)); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestABusyMirrorIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestAMachineWithoutAptSaysSo(t *testing.T) {
+func TestInstall_WithoutAptIsReported(t *testing.T) {
 	m := &machine{missing: []string{"git", "apt-get"}}
 	err := Ensure(t.Context(), m.system(true))
 	if err == nil || !strings.Contains(err.Error(), "package manager") {

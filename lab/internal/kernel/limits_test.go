@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestALowLimitIsRaised(t *testing.T) {
+func TestLimits_LowLimitIsRaised(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "limit")
 	if err := os.WriteFile(file, []byte("128\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func TestALowLimitIsRaised(t *testing.T) {
 	}
 }
 
-func TestAMachineWithoutTheLimitIsLeftAlone(t *testing.T) {
+func TestLimits_MissingLimitIsIgnored(t *testing.T) {
 	var told strings.Builder
 	raise(filepath.Join(t.TempDir(), "missing"), &told)
 	if told.Len() > 0 {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestWhatAnAuthorityIssuesIsTrustedByThoseWhoTrustIt(t *testing.T) {
+func TestAuthority_IssuesTrustedCertificates(t *testing.T) {
 	made, err := NewAuthority(t.TempDir(), "cluster")
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func check(t *testing.T, name string, pair Pair, options x509.VerifyOptions) *x5
 	return loaded.Leaf
 }
 
-func TestKeysAreForTheirOwnerOnly(t *testing.T) {
+func TestAuthority_KeyFilesArePrivate(t *testing.T) {
 	authority, err := NewAuthority(t.TempDir(), "cluster")
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTwoLabsNeverShareAPort(t *testing.T) {
+func TestPorts_TwoLabsShareNone(t *testing.T) {
 	folder := t.TempDir()
 	seen := map[int]bool{}
 	for range 5 {
@@ -28,7 +28,7 @@ func TestTwoLabsNeverShareAPort(t *testing.T) {
 	}
 }
 
-func TestAReleasedBlockCanBeClaimedAgain(t *testing.T) {
+func TestPorts_ReleasedBlockIsReused(t *testing.T) {
 	folder := t.TempDir()
 	for range 2 * blocks {
 		block, err := Claim(folder)
@@ -41,7 +41,7 @@ func TestAReleasedBlockCanBeClaimedAgain(t *testing.T) {
 	}
 }
 
-func TestWhenAllBlocksAreTakenItSaysWhatToDo(t *testing.T) {
+func TestPorts_AllBlocksTakenIsReported(t *testing.T) {
 	folder := t.TempDir()
 	for range blocks {
 		block, err := Claim(folder)
@@ -55,7 +55,7 @@ func TestWhenAllBlocksAreTakenItSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestAnOccupiedPortIsSkippedAndNamed(t *testing.T) {
+func TestPorts_OccupiedPortIsSkipped(t *testing.T) {
 	block, err := Claim(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

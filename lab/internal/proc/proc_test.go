@@ -78,7 +78,7 @@ func processState(pid int) string {
 	return strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))[0]
 }
 
-func TestStopFreezesAndContinueThaws(t *testing.T) {
+func TestGroup_StopAndContinue(t *testing.T) {
 	c, _ := startShell(t, "exec sleep 1000")
 	pid := c.Status().PID
 	if err := c.Stop(); err != nil {
@@ -100,7 +100,7 @@ func TestStopFreezesAndContinueThaws(t *testing.T) {
 	}
 }
 
-func TestKillEndsTheWholeGroupAndItStaysDead(t *testing.T) {
+func TestGroup_KillEndsProcessGroup(t *testing.T) {
 	c, folder := startShell(t, "sleep 1000 & sleep 1000")
 	await(t, "shell and two children", func() bool { return len(Members(folder)) == 3 })
 	c.Kill()
@@ -110,7 +110,7 @@ func TestKillEndsTheWholeGroupAndItStaysDead(t *testing.T) {
 	}
 }
 
-func TestAFrozenComponentCanBeKilledAndRestarted(t *testing.T) {
+func TestGroup_StoppedComponentCanBeKilledAndRestarted(t *testing.T) {
 	c, _ := startShell(t, "exec sleep 1000")
 	if err := c.Stop(); err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestAFrozenComponentCanBeKilledAndRestarted(t *testing.T) {
 	}
 }
 
-func TestWhatEndsByItselfIsStartedAgain(t *testing.T) {
+func TestGroup_RestartsExitedComponent(t *testing.T) {
 	c, folder := startShell(t, "echo life >> lives; exec sleep 1000")
 	first := c.Status().PID
 	await(t, "a first life", func() bool { return lives(folder) == 1 })
@@ -142,7 +142,7 @@ func lives(folder string) int {
 	return strings.Count(string(content), "life")
 }
 
-func TestRestartAppliesChanges(t *testing.T) {
+func TestGroup_RestartAppliesChanges(t *testing.T) {
 	folder := t.TempDir()
 	spec := shell(folder, `echo "$WORD $*" > said; exec sleep 1000`)
 	spec.Args = append(spec.Args, "sh", "--keep=1", "--drop=2")
@@ -162,7 +162,7 @@ func TestRestartAppliesChanges(t *testing.T) {
 	})
 }
 
-func TestAComponentThatCannotRunSaysWhy(t *testing.T) {
+func TestGroup_StartFailureIsReported(t *testing.T) {
 	c, _ := startShell(t, "echo no such option >&2; exit 1")
 	err := c.WaitReady(t.Context(), func(context.Context) error { return errors.New("not listening") })
 	if !errors.Is(err, ErrKeepsEnding) || !strings.Contains(err.Error(), "no such option") {
@@ -170,7 +170,7 @@ func TestAComponentThatCannotRunSaysWhy(t *testing.T) {
 	}
 }
 
-func TestAnUnknownComponentIsNamedWithThoseThereAre(t *testing.T) {
+func TestGroup_UnknownComponentListsKnownOnes(t *testing.T) {
 	group := &Group{}
 	if _, err := group.Start(shell(t.TempDir(), "sleep 1000")); err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func startKeeper(t *testing.T) (folder string, keeper *exec.Cmd, supervisor int)
 	return folder, keeper, supervisor
 }
 
-func TestNothingOutlivesAKilledSupervisor(t *testing.T) {
+func TestCleanup_AfterKilledSupervisor(t *testing.T) {
 	folder, _, supervisor := startKeeper(t)
 	if err := syscall.Kill(supervisor, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestNothingOutlivesAKilledSupervisor(t *testing.T) {
 	await(t, "no process left", func() bool { return len(Members(folder)) == 0 })
 }
 
-func TestNothingOutlivesAKilledKeeper(t *testing.T) {
+func TestCleanup_AfterKilledWatchdog(t *testing.T) {
 	folder, keeper, _ := startKeeper(t)
 	if err := keeper.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -222,7 +222,7 @@ func TestNothingOutlivesAKilledKeeper(t *testing.T) {
 	await(t, "no process left", func() bool { return len(Members(folder)) == 0 })
 }
 
-func TestSweepEndsWhatBothKeeperAndSupervisorLeft(t *testing.T) {
+func TestCleanup_SweepAfterBothKilled(t *testing.T) {
 	folder, keeper, supervisor := startKeeper(t)
 	for _, pid := range []int{keeper.Process.Pid, supervisor} { // freeze both, so that neither can clean up
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -237,7 +237,7 @@ func TestSweepEndsWhatBothKeeperAndSupervisorLeft(t *testing.T) {
 	}
 }
 
-func TestWaitGoneNoticesTheEnd(t *testing.T) {
+func TestWaitGone_ReturnsAfterExit(t *testing.T) {
 	c, _ := startShell(t, "exec sleep 1000")
 	pid := c.Status().PID
 	gone := make(chan error, 1)

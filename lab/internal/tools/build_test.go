@@ -29,7 +29,7 @@ func newTestBuilder(t *testing.T) (*Builder, map[string]int, *strings.Builder) {
 	}, compiled, progress
 }
 
-func TestEveryToolIsPinnedAndBuiltOnce(t *testing.T) {
+func TestTools_ArePinnedAndBuiltOnce(t *testing.T) {
 	builder, compiled, progress := newTestBuilder(t)
 	for range 2 {
 		set, err := builder.Build(t.Context())
@@ -51,7 +51,7 @@ func TestEveryToolIsPinnedAndBuiltOnce(t *testing.T) {
 	}
 }
 
-func TestAKilledBuildLeavesNothingHalf(t *testing.T) {
+func TestBuild_KilledBuildLeavesNoPartialFile(t *testing.T) {
 	builder, compiled, _ := newTestBuilder(t)
 	whole := builder.compile
 	ctx, kill := context.WithCancelCause(t.Context())
@@ -91,7 +91,7 @@ func TestAKilledBuildLeavesNothingHalf(t *testing.T) {
 	}
 }
 
-func TestAFullDiskIsNamedBeforeTheBuild(t *testing.T) {
+func TestBuild_FullDiskIsReportedBefore(t *testing.T) {
 	builder, compiled, _ := newTestBuilder(t)
 	builder.freeSpace = func(string) (uint64, error) { return 10 << 20, nil }
 	_, err := builder.Build(t.Context())
@@ -103,7 +103,7 @@ func TestAFullDiskIsNamedBeforeTheBuild(t *testing.T) {
 	}
 }
 
-func TestADiskThatFillsUpIsNamed(t *testing.T) {
+func TestBuild_DiskFullDuringBuildIsReported(t *testing.T) {
 	builder, _, _ := newTestBuilder(t)
 	builder.compile = func(context.Context, Tool, string, string, string) error {
 		return fmt.Errorf("go build: %w", syscall.ENOSPC)
@@ -113,7 +113,7 @@ func TestADiskThatFillsUpIsNamed(t *testing.T) {
 	}
 }
 
-func TestASecondBuildWaitsForTheFirst(t *testing.T) {
+func TestBuild_SecondBuildWaits(t *testing.T) {
 	builder, _, progress := newTestBuilder(t)
 	unlock, err := builder.lock(t.Context())
 	if err != nil {
@@ -130,7 +130,7 @@ func TestASecondBuildWaitsForTheFirst(t *testing.T) {
 	}
 }
 
-func TestOnlyABusyRegistryIsAskedAgain(t *testing.T) {
+func TestBuild_RetriesOnlyBusyRegistry(t *testing.T) {
 	for text, want := range map[string]bool{
 		"reading https://example.com/x.mod: 429 Too Many Requests": true,
 		"dial tcp: i/o timeout":            true,

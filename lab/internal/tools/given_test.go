@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestGivenArgoCDIsUsedAndNotBuilt(t *testing.T) {
+func TestArgoCDDir_IsUsedAndNotBuilt(t *testing.T) {
 	given := t.TempDir()
 	for _, file := range []string{"argocd", "manifests/crds/application-crd.yaml", "manifests/crds/kustomization.yaml", "manifests/base/config/argocd-cm.yaml"} {
 		path := filepath.Join(given, file)
@@ -34,7 +34,7 @@ func TestGivenArgoCDIsUsedAndNotBuilt(t *testing.T) {
 	}
 }
 
-func TestGivenArgoCDThatIsIncompleteIsNamed(t *testing.T) {
+func TestArgoCDDir_IncompleteIsReported(t *testing.T) {
 	t.Setenv(GivenArgoCD, t.TempDir())
 	builder, _, _ := newTestBuilder(t)
 	if _, err := builder.Build(t.Context()); err == nil || !strings.Contains(err.Error(), "has no argocd") {
