@@ -215,7 +215,7 @@ func TestRoundIsBounded(t *testing.T) {
 	p := replicaPeer(Mirror, Tuning{MaxItems: 2000})
 	effects := p.Step(1, Received{1, Roots{Items: []Root{{Scope: "s", Count: 9, Sum: Sum{1, 1}}}}})
 	asks, most := 0, 0
-	for {
+	for asks <= 1000 {
 		var ask *Ask
 		for _, e := range effects {
 			if s, ok := e.(Send); ok {
