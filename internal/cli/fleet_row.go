@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -24,25 +23,20 @@ func rowOf(agent *v1alpha1.Agent) fleet.Row {
 		Labels: joined(agent.Spec.Cluster.Labels), Shared: agent.Spec.Shared, Created: seconds(&agent.CreationTimestamp),
 		Principal: s.Principal, Protocol: s.Protocol, Cluster: s.ClusterUID,
 	}
+	if s.Pending != nil {
+		r.Pending = pendingText(s)
+	}
 	if s.Certificate != nil {
 		r.Fingerprint = s.Certificate.Fingerprint
 	}
 	for _, one := range heldBy(agent) {
-		what, _, _ := strings.Cut(one.What, ": kubectl annotate ") // how to confirm it is said in other words
-		held := fleet.Held{What: what}
-		if typable.MatchString(one.ID) {
-			held.ID = one.ID
-		}
-		r.Held = append(r.Held, held)
+		r.Held = append(r.Held, fleet.Held{What: one.What, Why: one.Why, ID: one.ID})
 	}
 	for _, c := range s.Conditions {
 		r.Conditions = append(r.Conditions, fleet.Condition{Type: c.Type, Status: string(c.Status), Since: seconds(&c.LastTransitionTime), Reason: c.Reason, Message: c.Message})
 	}
 	return r
 }
-
-// typable are IDs that people can be asked to type: some come from agents, and in a command they must be nothing but a word.
-var typable = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9]*$`)
 
 // refusals are why the principal sends an agent away that has to be put right by somebody, as conditions name them.
 var refusals = []engine.Code{engine.NotAllowed, engine.NameTaken, engine.WrongMode, engine.WrongCluster, engine.WrongProtocol, engine.BadMessage, engine.Revoked}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -177,16 +178,15 @@ func TestRowsTellWhatAgentsAre(t *testing.T) {
 	agent := v1alpha1.Agent{Spec: v1alpha1.Spec{Mode: "managed", Namespace: "ns", Mapping: "destination", Cluster: v1alpha1.ClusterSecret{Labels: map[string]string{"env": "prod"}}}}
 	agent.Name = "w1"
 	agent.Status = v1alpha1.Status{Since: at(-time.Hour), Certificate: &v1alpha1.Certificate{Fingerprint: "AB", Expires: at(time.Hour)}, Conditions: []metav1.Condition{
-		{Type: v1alpha1.ConditionConnected, Status: metav1.ConditionFalse, Reason: "WrongCluster", Message: "another one: kubectl annotate agents w1 " + v1alpha1.ConfirmAnnotation + "=cluster-5"},
-		{Type: v1alpha1.ConditionHeld, Status: metav1.ConditionTrue, Reason: "ConfirmationRequired",
-			Message: "9 deletions; to confirm: kubectl annotate " + v1alpha1.ConfirmAnnotation + "=5f2c\nmore; to confirm: kubectl annotate " + v1alpha1.ConfirmAnnotation + "=$(reboot)"},
-	}}
+		{Type: v1alpha1.ConditionConnected, Status: metav1.ConditionFalse, Reason: "WrongCluster", Message: "another one, confirm=not-a-hold"},
+	}, Holds: []v1alpha1.Hold{{ID: "cluster-5", Reason: "another cluster"}, {ID: "5f2c", Scope: "application", Count: 9, Reason: "restored"}},
+		Diverged: 4, Pending: &v1alpha1.Pending{Deliveries: 1, Deletions: 3}}
 	r := rowOf(&agent)
-	if len(r.Held) != 3 || r.Held[0] != (fleet.Held{What: "another one", ID: "cluster-5"}) || r.Held[1] != (fleet.Held{What: "9 deletions", ID: "5f2c"}) {
+	if want := []fleet.Held{{What: "another cluster", Why: "confirmation required", ID: "cluster-5"}, {What: "9 deletions of application", Why: "restored", ID: "5f2c"}}; !slices.Equal(r.Held, want) {
 		t.Errorf("held: %+v", r.Held)
 	}
-	if r.Held[2].ID != "" {
-		t.Errorf("a person is told to type %q", r.Held[2].ID)
+	if r.Pending != "1 undelivered item, 3 undelivered deletions" {
+		t.Errorf("pending: %q", r.Pending)
 	}
 	if !strings.Contains(r.Refused, "another one") || r.Expires != today.Add(time.Hour).Unix() || r.Labels != "env=prod" || r.Namespace != "ns" {
 		t.Errorf("%+v", r)

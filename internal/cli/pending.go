@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -142,28 +141,15 @@ func (p *Program) findPending(ctx context.Context, a agents, list []v1alpha1.Age
 	return found, nil
 }
 
-// confirmation finds the ID in what the principal says about how to confirm something.
-var confirmation = regexp.MustCompile(regexp.QuoteMeta(v1alpha1.ConfirmAnnotation) + `=([^\s"']+)`)
-
-// heldBy reads off an agent's conditions what somebody has to confirm.
+// heldBy returns the holds of an agent.
 func heldBy(agent *v1alpha1.Agent) []pendingItem {
 	var found []pendingItem
-	for _, condition := range agent.Status.Conditions {
-		if condition.Type == v1alpha1.ConditionHeld && condition.Status != metav1.ConditionTrue {
-			continue
+	for _, h := range agent.Status.Holds {
+		one := pendingItem{Agent: agent.Name, Kind: "held", What: h.Reason, Why: "confirmation required", ID: h.ID, Since: h.Since, partOf: h.FleetHold}
+		if h.Scope != "" {
+			one.What, one.Why = fmt.Sprintf("%d deletions of %s", h.Count, h.Scope), h.Reason
 		}
-		for line := range strings.SplitSeq(condition.Message, "\n") {
-			ids := confirmation.FindAllStringSubmatch(line, 2)
-			if ids == nil {
-				continue
-			}
-			what, _, _ := strings.Cut(line, "; to confirm:")
-			one := pendingItem{Agent: agent.Name, Kind: "held", What: what, Why: "somebody has to confirm it", ID: ids[0][1], Since: &condition.LastTransitionTime}
-			if len(ids) > 1 { // of all agents, and of this one
-				one.partOf, one.ID = ids[0][1], ids[1][1]
-			}
-			found = append(found, one)
-		}
+		found = append(found, one)
 	}
 	return found
 }
@@ -252,7 +238,7 @@ shown: if more is held by then, it has another ID and needs another word.`,
 			}
 			for i := range list.Items {
 				for _, held := range heldBy(&list.Items[i]) {
-					if held.ID == args[0] {
+					if held.ID != "" && held.ID == args[0] {
 						return p.confirm(cmd.Context(), a, held, yes)
 					}
 				}

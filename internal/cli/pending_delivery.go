@@ -74,7 +74,27 @@ func unnamed(agent *v1alpha1.Agent, found []pendingItem) []pendingItem {
 	if stateOf(agent).text == stateNoWrites {
 		why = disconnectedReason(agent)
 	}
-	return []pendingItem{{Agent: agent.Name, Kind: "delivery", What: pluralize(int(agent.Status.Diverged), "item") + " that differ between hub and cluster", Why: why, Since: agent.Status.OldestUnacked}}
+	return []pendingItem{{Agent: agent.Name, Kind: "delivery", What: pendingText(&agent.Status), Why: why, Since: agent.Status.OldestUnacked}}
+}
+
+// pendingText counts what waits, by kind where the principal reports it.
+func pendingText(s *v1alpha1.Status) string {
+	if s.Pending == nil {
+		return pluralize(int(s.Diverged), "item") + " that differ between hub and cluster"
+	}
+	var counts []string
+	for _, one := range []struct {
+		n    int64
+		unit string
+	}{
+		{s.Pending.Deliveries, "undelivered item"}, {s.Pending.Deletions, "undelivered deletion"}, {s.Pending.Commands, "undelivered command"},
+		{s.Pending.Writes, "hub write"}, {s.Pending.Rejected, "rejected item"},
+	} {
+		if one.n > 0 {
+			counts = append(counts, pluralize(int(one.n), one.unit))
+		}
+	}
+	return strings.Join(counts, ", ")
 }
 
 // emptyPendingMessage says that nothing does, as far as that is known.

@@ -21,6 +21,7 @@ type ScopeStatus struct {
 	Items     int
 	Dirty     int  // owner: known to differ, not delivered
 	InFlight  int  // owner: sent, not answered
+	Deletions int  // owner: how many of those are deletions; a rejected deletion counts too
 	Bytes     int  // owner: in flight
 	OldestAt  Time // owner: since when the oldest of those is out; 0: none
 	Rejected  int  // refused by the replica
@@ -71,6 +72,7 @@ func (o *owner) status() ScopeStatus {
 	s := ScopeStatus{Name: o.cfg.Name, Role: Owner, Complete: o.complete, Items: len(o.items) - o.tombstones,
 		Dirty: o.lists[queued].len + o.lists[blocked].len, InFlight: o.lists[inFlight].len, Bytes: o.inFlight,
 		Rejected: o.rejected}
+	s.Deletions = min(o.tombstones, s.Dirty+s.InFlight)
 	if it := o.lists[inFlight].head; it != nil {
 		s.OldestAt = it.since
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -25,17 +24,18 @@ import (
 
 // sessionState is the last known session of an agent with this principal replica, open, ended or refused.
 type sessionState struct {
-	open        bool
-	since       time.Time // of that
-	epoch       engine.Epoch
-	cluster     string
-	version     string
-	fingerprint string
-	expires     time.Time
-	skew        *int64      // of the agent's clock, in seconds
-	code        engine.Code // why it is not open
-	reason      string
-	engine      *engine.Status // as of the last look; nil: none yet
+	open         bool
+	since        time.Time // of that
+	epoch        engine.Epoch
+	cluster      string
+	version      string
+	fingerprint  string
+	expires      time.Time
+	skew         *int64      // of the agent's clock, in seconds
+	code         engine.Code // why it is not open
+	reason       string
+	otherCluster string         // UID of the cluster that was refused with code WrongCluster
+	engine       *engine.Status // as of the last look; nil: none yet
 }
 
 // statusInputs is everything that an Agent's status is computed from.
@@ -140,6 +140,7 @@ func (v statusInputs) connected(s *v1alpha1.Status) {
 		s.Certificate = &v1alpha1.Certificate{Fingerprint: t.fingerprint, Expires: timeOf(t.expires)}
 	}
 	v.condition(s, v1alpha1.ConditionConnected, metav1.ConditionTrue, "Connected", "The agent is connected.")
+	v.clusterHold(s)
 	if t.engine != nil {
 		v.syncedCondition(s, *t.engine)
 	}
@@ -150,7 +151,7 @@ func (v statusInputs) connected(s *v1alpha1.Status) {
 func (v statusInputs) writableCondition(s *v1alpha1.Status) {
 	switch {
 	case v.writeOutage != "":
-		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionFalse, "WritesFailing", sanitizeAgentText(v.writeOutage))
+		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionFalse, "WritesFailing", oneLine(v.writeOutage))
 	case meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWritable) != nil:
 		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionTrue, "WritesAccepted", "The agent's API server accepts writes.")
 	}
@@ -159,14 +160,22 @@ func (v statusInputs) writableCondition(s *v1alpha1.Status) {
 func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 	s.Protocol = strconv.Itoa(e.Protocol)
 	v.store(s, e)
-	s.Applications, s.Diverged, s.OldestUnacked = 0, 0, nil
+	s.Applications, s.OldestUnacked = 0, nil
+	var pending v1alpha1.Pending
 	proven, all := engine.Time(0), true
 	var oldest engine.Time
 	for _, sc := range e.Scopes {
 		if sc.Name == kind.ApplicationScope {
 			s.Applications = int64(sc.Items)
 		}
-		s.Diverged += int64(sc.Dirty + sc.InFlight + sc.Divergent + sc.Rejected)
+		pending.Deletions += int64(sc.Deletions)
+		pending.Writes += int64(sc.Divergent)
+		pending.Rejected += int64(sc.Rejected)
+		if sc.Name == kind.CommandScope {
+			pending.Commands += int64(sc.Dirty + sc.InFlight)
+		} else {
+			pending.Deliveries += int64(sc.Dirty + sc.InFlight - sc.Deletions)
+		}
 		if sc.OldestAt != 0 && (oldest == 0 || sc.OldestAt < oldest) {
 			oldest = sc.OldestAt
 		}
@@ -178,6 +187,8 @@ func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 			proven = sc.InSyncAt
 		}
 	}
+	s.Pending = &pending
+	s.Diverged = pending.Deliveries + pending.Deletions + pending.Commands + pending.Writes + pending.Rejected
 	if oldest != 0 {
 		s.OldestUnacked = timeOf(time.UnixMilli(int64(oldest)))
 	}
@@ -192,7 +203,7 @@ func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 	default:
 		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionTrue, "InSync", "Hub and agent are in sync.")
 	}
-	v.holdCondition(s, e)
+	v.reportHolds(s, e)
 }
 
 // store records the agent's store and whether it is trusted. The next session continues from there, on any principal
@@ -201,50 +212,6 @@ func (v statusInputs) store(s *v1alpha1.Status, e engine.Status) {
 	if kind.Mode(v.rec.Spec.Mode) == kind.Autonomous && e.Other.UID != "" && e.Other.Revision <= math.MaxInt64 {
 		s.Store = &v1alpha1.Store{UID: e.Other.UID, Revision: e.Other.Revision, Untrusted: e.Suspect != ""}
 	}
-}
-
-// sanitizeAgentText removes text that argocd-agentctl would parse as a confirm command from a string sent by an agent.
-func sanitizeAgentText(s string) string { return confirmText.Replace(oneLine(s)) }
-
-var confirmText = strings.NewReplacer("to confirm", "…", v1alpha1.ConfirmAnnotation, "…")
-
-// holdCondition lists held deletions and how to confirm them.
-func (v statusInputs) holdCondition(s *v1alpha1.Status, e engine.Status) {
-	var what []string
-	add := func(id, reason string) {
-		if id != "" {
-			what = append(what, fmt.Sprintf("%s; to confirm: %s", reason, v.confirm(id)))
-		}
-	}
-	add(e.Suspect, "the agent's API server was restored from a backup or replaced")
-	checking := ""
-	for _, h := range e.RemoteHolds {
-		reason := "the agent holds back: " + clip(sanitizeAgentText(h.Reason), 400)
-		if h.Scope != "" {
-			reason = fmt.Sprintf("the agent holds back %d of %d items of %s: %s", h.Count, h.Of, sanitizeAgentText(h.Scope), clip(sanitizeAgentText(h.Reason), 400))
-		}
-		switch absent := h.Cause == engine.CauseFleet || h.Cause.Budget(); {
-		case absent && v.fleet.ID != "" && !v.fleet.Confirmed:
-			what = append(what, fmt.Sprintf("%d of %d items of %s, as part of a hold on many agents (%s); to confirm: %s or, for this agent alone, %s",
-				h.Count, h.Of, sanitizeAgentText(h.Scope), v.fleet.ID, v.confirmFleet, v.confirm(h.ID)))
-		case h.Cause == engine.CauseFleet:
-			checking = reason
-		default:
-			add(h.ID, reason)
-		}
-	}
-	for _, sc := range e.Scopes {
-		add(sc.HeldID, fmt.Sprintf("%d deletions of %s", sc.Held, sc.Name))
-	}
-	if len(what) == 0 && checking != "" {
-		v.condition(s, v1alpha1.ConditionHeld, metav1.ConditionFalse, "Checking", checking)
-		return
-	}
-	if len(what) == 0 {
-		v.condition(s, v1alpha1.ConditionHeld, metav1.ConditionFalse, "NoHold", "No deletion is held.")
-		return
-	}
-	v.condition(s, v1alpha1.ConditionHeld, metav1.ConditionTrue, "ConfirmationRequired", strings.Join(what, "\n"))
 }
 
 // disconnected sets the conditions of a disconnected agent. Other known values stay.
@@ -266,7 +233,8 @@ func (v statusInputs) disconnected(s *v1alpha1.Status, reason, message string) {
 	if v.session != nil && v.session.engine != nil && !v.session.superseded(s.Session) {
 		v.store(s, *v.session.engine)
 	}
-	s.Connected, s.OldestUnacked = false, nil
+	s.Connected, s.OldestUnacked, s.Pending = false, nil, nil
+	v.clusterHold(s)
 	v.condition(s, v1alpha1.ConditionConnected, metav1.ConditionFalse, conditionReason(reason), cmp.Or(v.denyReason, message))
 	v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "NotConnected", "The agent is not connected.")
 	if meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWritable) != nil {
@@ -319,6 +287,15 @@ func asStored(s v1alpha1.Status) v1alpha1.Status {
 	if c := s.Certificate; c != nil && c.Expires != nil {
 		s.Certificate = &v1alpha1.Certificate{Fingerprint: c.Fingerprint, Expires: timeOf(c.Expires.Time)}
 	}
+	if len(s.Holds) == 0 {
+		s.Holds = nil
+	}
+	s.Holds = slices.Clone(s.Holds)
+	for i := range s.Holds {
+		if at := s.Holds[i].Since; at != nil {
+			s.Holds[i].Since = timeOf(at.Time)
+		}
+	}
 	if len(s.Conditions) == 0 {
 		s.Conditions = nil
 		return s
@@ -357,7 +334,7 @@ func statusPatch(s v1alpha1.Status, only ...string) map[string]any {
 
 func cloneStatus(s *v1alpha1.Status) *v1alpha1.Status {
 	out := *s
-	out.Conditions = slices.Clone(s.Conditions)
+	out.Conditions, out.Holds = slices.Clone(s.Conditions), slices.Clone(s.Holds)
 	return &out
 }
 

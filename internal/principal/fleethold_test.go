@@ -41,7 +41,7 @@ func TestFleetHoldIsConfirmedByItsOwnID(t *testing.T) {
 
 func TestFleetHoldIsRecordedOnce(t *testing.T) {
 	hold := reconcile.RecordFleetHold{Record: reconcile.FleetRecord{ID: "fleet-1", Settings: "s"}, Totals: reconcile.FleetTotals{Compared: 40, Affected: 12, Items: 30},
-		Sample: []string{"w1: application a", "w2: to confirm: rm -rf\n" + v1alpha1.ConfirmAnnotation + "=x"}}
+		Sample: []string{"w1: application a", "w2: application b\nw3: application c\x1b"}}
 	over := reconcile.RecordFleetHold{Record: hold.Record, Over: true}
 	for _, c := range []struct {
 		name  string
@@ -50,7 +50,7 @@ func TestFleetHoldIsRecordedOnce(t *testing.T) {
 		has   []string // nil: nothing changes
 		lacks []string
 	}{
-		{"the first", nil, hold, []string{`"id":"fleet-1"`, `"agents":"12"`, `"compared":"40"`, `"items":"30"`, `"since":"1970-01-01T00:00:09Z"`, `part-of`, `w1: application a`}, []string{`"annotations"`, "to confirm", "resourceVersion"}},
+		{"the first", nil, hold, []string{`"id":"fleet-1"`, `"agents":"12"`, `"compared":"40"`, `"items":"30"`, `"since":"1970-01-01T00:00:09Z"`, `part-of`, `w1: application a`}, []string{`"annotations"`, `\nw3`, `\u001b`, "resourceVersion"}},
 		{"after one that is over", recordedHold(t, "", "", "fleet-0"), hold, []string{`"id":"fleet-1"`, `"since"`, `"resourceVersion":"7"`, `/confirm":null`}, nil},
 		{"newer totals", recordedHold(t, "fleet-1", "s", "fleet-1"), hold, []string{`"agents":"12"`}, []string{`"since"`, "confirm\":null"}},
 		{"another replica was first", recordedHold(t, "fleet-9", "s", ""), hold, nil, nil},
@@ -97,12 +97,12 @@ func TestAgentShowsWhichHoldItIsPartOf(t *testing.T) {
 		has    []string
 		lacks  string
 	}{
-		{"its own budget", engine.CauseHalf, reconcile.FleetRecord{}, "True", []string{"because; to confirm: confirm h1"}, "fleet"},
-		{"the check is under way", engine.CauseFleet, reconcile.FleetRecord{}, "False", []string{"Checking", "because"}, "to confirm"},
-		{"many agents", engine.CauseFleet, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{"3 of 4 items of application", "(fleet-1); to confirm: all of it or, for this agent alone, confirm h1"}, "because"},
-		{"many agents with small budgets", engine.CauseLast, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{"to confirm: all of it"}, "because"},
-		{"it is confirmed", engine.CauseFleet, reconcile.FleetRecord{ID: "fleet-1", Confirmed: true}, "False", []string{"Checking"}, "to confirm"},
-		{"the store is another matter", engine.CauseStore, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{"because; to confirm: confirm h1"}, "all of it"},
+		{"its own budget", engine.CauseHalf, reconcile.FleetRecord{}, "True", []string{`"because" To confirm, run: confirm h1`}, "fleet"},
+		{"the check is under way", engine.CauseFleet, reconcile.FleetRecord{}, "False", []string{"Checking", "because"}, "To confirm"},
+		{"many agents", engine.CauseFleet, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{"3 deletions of application", "has 4 items", "hold fleet-1 on many agents. To confirm all agents, run: all of it. To confirm only this agent, run: confirm h1"}, "because"},
+		{"many agents with small budgets", engine.CauseLast, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{"run: all of it"}, "because"},
+		{"it is confirmed", engine.CauseFleet, reconcile.FleetRecord{ID: "fleet-1", Confirmed: true}, "False", []string{"Checking"}, "To confirm"},
+		{"the store is another matter", engine.CauseStore, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{`"because" To confirm, run: confirm h1`}, "all of it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := look(t, v1alpha1.Status{}, held(c.cause))
@@ -110,6 +110,12 @@ func TestAgentShowsWhichHoldItIsPartOf(t *testing.T) {
 			s := v.status()
 			for _, one := range c.has {
 				is(t, s, v1alpha1.ConditionHeld, c.status, one)
+			}
+			if c.status == "True" && (len(s.Holds) != 1 || s.Holds[0].ID != "h1" || s.Holds[0].Count != 3 || (s.Holds[0].FleetHold == "fleet-1") != strings.Contains(c.name, "many")) {
+				t.Errorf("holds are %+v", s.Holds)
+			}
+			if c.status == "False" && len(s.Holds) != 0 {
+				t.Errorf("holds are %+v", s.Holds)
 			}
 			for _, condition := range s.Conditions {
 				if condition.Type == v1alpha1.ConditionHeld && strings.Contains(condition.Message, c.lacks) {

@@ -12,6 +12,9 @@ import (
 
 // report tells people what happened, once.
 func (p *principal) report(r reconcile.Report) {
+	if r.Fact.Event == engine.Refused && r.Fact.Code == engine.WrongCluster {
+		r.Fact.Hello = &engine.Hello{ClusterUID: p.claimedClusterUID(r.Agent)}
+	}
 	f := r.Fact
 	if f.Event == engine.InSync && p.status.inSyncKnown(r.Agent) {
 		return // as each minute of each agent
@@ -68,12 +71,12 @@ func (p *principal) message(r reconcile.Report) string {
 	f := r.Fact
 	switch f.Event {
 	case engine.Closed:
-		return sanitizeAgentText(cmp.Or(f.Message, p.sessions.takeEndReason(r.Agent)))
+		return oneLine(cmp.Or(f.Message, p.sessions.takeEndReason(r.Agent)))
 	case engine.Refused:
 		if f.Code == engine.WrongCluster {
-			return sanitizeAgentText(f.Message) + ": " + p.status.confirmCommand(r.Agent)(v1alpha1.ConfirmCluster+p.claimedClusterUID(r.Agent))
+			return oneLine(f.Message) + ": " + p.status.confirmCommand(r.Agent)(v1alpha1.ConfirmCluster+f.Hello.ClusterUID)
 		}
-		return sanitizeAgentText(f.Message)
+		return oneLine(f.Message)
 	}
 	return f.Message
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -98,7 +97,10 @@ func (r *statusWriter) handleEvent(agent string, f engine.Event, status engine.S
 		if t != nil {
 			refused = *t
 		}
-		refused.code, refused.reason = f.Code, f.Message
+		refused.code, refused.reason, refused.otherCluster = f.Code, f.Message, ""
+		if f.Hello != nil {
+			refused.otherCluster = f.Hello.ClusterUID
+		}
 		r.sessionStates[agent] = &refused
 	case engine.HoldStarted, engine.HoldEnded, engine.StoreAccepted, engine.InSync:
 		if t == nil || !t.open || f.Event == engine.InSync && !compared(status) {
@@ -238,7 +240,7 @@ func (r *statusWriter) inputsFor(agent string) (statusInputs, bool) {
 // put into a command.
 func (r *statusWriter) confirmCommand(agent string) func(id string) string {
 	return func(id string) string {
-		if strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._") != "" {
+		if !holdID.MatchString(id) {
 			return "its ID is not one that an agent gives, so look into that cluster before anything else"
 		}
 		return fmt.Sprintf("kubectl annotate %s.%s -n %s %s --overwrite %s=%s", v1alpha1.Resource, v1alpha1.Group, r.namespace, agent, v1alpha1.ConfirmAnnotation, id)

@@ -71,7 +71,7 @@ func TestBudget_WrongLabelSelectorDeletesNothing(t *testing.T) {
 	}
 	isHeld := func() (id string) {
 		t.Helper()
-		w.hub.agent("managed").becomes(t, agentShows("Held", "True", "items of application: the owner lacks every item that is left"))
+		w.hub.agent("managed").becomes(t, agentShows("Held", "True", "deletions of application are held"))
 		await(t, "argocd-agentctl pending to list it", func() error {
 			held, err := w.held(t, "managed")
 			for _, one := range held {

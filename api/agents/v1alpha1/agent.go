@@ -86,6 +86,10 @@ type Status struct {
 	ClockSkewSeconds *int64 `json:"clockSkewSeconds,omitempty"`
 	// Certificate that the agent last connected with.
 	Certificate *Certificate `json:"certificate,omitempty"`
+	// Holds wait for a confirmation. At most MaxHolds.
+	Holds []Hold `json:"holds,omitempty"`
+	// Pending counts what waits in the open session. If nil, the agent is not connected or not compared yet.
+	Pending *Pending `json:"pending,omitempty"`
 	// Conditions: Connected, Registered, Synced, Held, Writable.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
@@ -108,6 +112,40 @@ type Store struct {
 type Certificate struct {
 	Fingerprint string       `json:"fingerprint"` // SHA-256, upper-case hex
 	Expires     *metav1.Time `json:"expires,omitempty"`
+}
+
+// MaxHolds limits Status.Holds.
+const MaxHolds = 16
+
+// Hold is something that waits for a confirmation: deletions of a scope, a restored API server or another cluster.
+type Hold struct {
+	// ID confirms the hold as the value of ConfirmAnnotation. If empty, the hold cannot be confirmed: the agent sent an
+	// invalid ID.
+	ID string `json:"id,omitempty"`
+	// Scope whose deletions are held. If empty, the hold is about the agent's API server or cluster.
+	Scope string `json:"scope,omitempty"`
+	// Count of held deletions in the scope.
+	Count int64 `json:"count,omitempty"`
+	// Reason may contain text from the agent. That text is quoted.
+	Reason string `json:"reason"`
+	// Since is when the principal first reported the hold.
+	Since *metav1.Time `json:"since,omitempty"`
+	// FleetHold is the ID of the hold on many agents that includes this one.
+	FleetHold string `json:"fleetHold,omitempty"`
+}
+
+// Pending counts what waits in a session. The sum of its fields is Status.Diverged.
+type Pending struct {
+	// Deliveries are new and changed items that the agent has not acknowledged.
+	Deliveries int64 `json:"deliveries"`
+	// Deletions are deleted items that the agent has not acknowledged.
+	Deletions int64 `json:"deletions"`
+	// Commands that the agent has not acknowledged.
+	Commands int64 `json:"commands"`
+	// Writes are items of the agent that the hub has not stored yet.
+	Writes int64 `json:"writes"`
+	// Rejected items are not accepted by the API server or policy of the replica.
+	Rejected int64 `json:"rejected"`
 }
 
 // Types of conditions.

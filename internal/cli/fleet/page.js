@@ -151,12 +151,12 @@
     td.colSpan = columns.length;
     const put = (e) => td.appendChild(e);
     for (const h of r.held || []) {
-      put(make("h2", "bad", "Waits for a person's word: " + h.what));
-      const p = put(make("p", "", "Look first, then confirm: "));
-      p.appendChild(h.id ? command("pending confirm " + h.id) : make("span", "bad", "its ID cannot be typed, which no agent of ours would give it"));
+      put(make("h2", "bad", "Confirmation required: " + h.what));
+      if (h.why) put(make("p", "", h.why));
+      if (h.id) put(make("p", "", "To confirm, run: ")).appendChild(command("pending confirm " + h.id));
     }
     if (r.diverged) {
-      put(make("h2", "unsure", r.diverged + (r.diverged === 1 ? " item differs" : " items differ") + " between hub and cluster"));
+      put(make("h2", "unsure", r.pending || r.diverged + (r.diverged === 1 ? " item differs" : " items differ") + " between hub and cluster"));
       const p = put(make("p", "", "What waits or is refused: "));
       p.appendChild(command("pending " + r.name));
       put(make("p", "", "What differs: ")).appendChild(command("diff " + r.name + " --agent-context CONTEXT"));

@@ -31,13 +31,15 @@ type Row struct {
 	Cluster     string      `json:"cluster,omitempty"`
 	Fingerprint string      `json:"fingerprint,omitempty"`
 	Held        []Held      `json:"held,omitempty"`
+	Pending     string      `json:"pending,omitempty"` // counts of what waits in the session
 	Conditions  []Condition `json:"conditions,omitempty"`
 }
 
 // Held is something that waits for a person's word.
 type Held struct {
 	What string `json:"what"`
-	ID   string `json:"id,omitempty"` // to confirm it with; empty: not one that can be typed
+	Why  string `json:"why,omitempty"`
+	ID   string `json:"id,omitempty"` // to confirm it with; if empty, it cannot be confirmed
 }
 
 // Condition is what the principal has to say about something.
