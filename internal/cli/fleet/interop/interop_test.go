@@ -30,7 +30,7 @@ const now = 1_800_000_000
 // browser shows the page of a board.
 type browser struct {
 	*testing.T
-	board  *fleet.Board
+	board  *fleet.State
 	vm     *goja.Runtime
 	stream *bufio.Scanner
 }

@@ -95,7 +95,7 @@ func TestAnOpenRowSaysWhatToDo(t *testing.T) {
 argocd-agentctl pending w1
 argocd-agentctl diff w1 --agent-context CONTEXT`)
 	text := b.js("$('body').childNodes[1].textContent")
-	for _, want := range []string{"42 deletions of application", "cannot be typed", "42 items differ", "principal-7", "w1 on the hub", "as the principal is set", "2027-01-15 07:59:00 UTC", "ConfirmationRequired"} {
+	for _, want := range []string{"42 deletions of application", "To confirm, run: ", "42 items differ", "principal-7", "w1 on the hub", "as the principal is set", "2027-01-15 07:59:00 UTC", "ConfirmationRequired"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q: %s", want, text)
 		}
