@@ -31,8 +31,8 @@ func Run(ctx context.Context, cfg Config) error {
 func (a *agent) assemble() error {
 	cfg := a.cfg
 	n := reconcile.New(a.nodeConfig())
-	a.host = kube.NewHost(a.client, kube.RunnerConfig{
-		Node: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace,
+	a.host = kube.NewRunner(a.client, kube.RunnerConfig{
+		Reconciler: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace,
 		ToPeer: a.deliver, Report: a.report, Applied: a.applied, Remember: a.memory.atLeast,
 	})
 	var err error
@@ -322,7 +322,7 @@ func (a *agent) report(r reconcile.Report) {
 		a.why.Store(why)
 		a.log.Log(a.ctx, level, "the hub refuses this agent", "code", f.Code, "reason", f.Message)
 	case engine.Rejected:
-		if f.Code == engine.Busy || f.Code == engine.Unavailable && a.host.Load().Trouble { // it waits for something, and will be tried every now and then
+		if f.Code == engine.Busy || f.Code == engine.Unavailable && a.host.WriteStats().Outage { // it waits for something, and will be tried every now and then
 			a.log.Debug("item has to wait", "scope", f.Scope, "item", f.Key.String(), "reason", f.Message)
 			return
 		}

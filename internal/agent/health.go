@@ -59,9 +59,9 @@ func (a *agent) serveMetrics(ctx context.Context) error {
 		if err := a.host.Do(ctx, func(n *reconcile.Reconciler) { status, _ = n.Status("") }); err != nil {
 			return nil, err
 		}
-		load := a.host.Load()
+		load := a.host.WriteStats()
 		metrics := append(observe.SyncMetrics("argocd_agent", map[string]engine.Status{"": status}, a.host.Now()),
-			observe.WriteMetrics("argocd_agent", load.Waiting, load.Limit, load.Refused, load.Trouble)...)
+			observe.WriteMetrics("argocd_agent", load.Waiting, load.Limit, load.Unavailable, load.Outage)...)
 		if dialer := a.dialer.Load(); dialer != nil {
 			dialer.Counters().EachTotal(func(name, help string, value float64) {
 				metrics = append(metrics, observe.Counter("argocd_agent_"+name, help, value))

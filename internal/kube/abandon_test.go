@@ -90,7 +90,7 @@ func TestWhatASessionHasAskedForIsGivenUpWithIt(t *testing.T) {
 				t.Errorf("write %d was done after its session", id)
 			}
 		}
-		if load := w.Load(); load.Waiting != 0 {
+		if load := w.Stats(); load.Waiting != 0 {
 			t.Errorf("%+v", load)
 		}
 	})

@@ -24,7 +24,7 @@ import (
 type Client struct {
 	base *url.URL
 	http *http.Client
-	mood writeHealth
+	writes writeHealth
 }
 
 // NewClient makes a client from a kubeconfig's or a pod's settings.
@@ -68,18 +68,18 @@ func (c *Client) urlOf(r kind.Resource, namespace, name string, query url.Values
 // do sends a request and returns the answer's body if it is a success. Any
 // other answer is an *apiError.
 func (c *Client) do(ctx context.Context, method, address string, body []byte) ([]byte, error) {
-	return c.send(ctx, method, address, asJSON, asJSON, body)
+	return c.send(ctx, method, address, mediaTypeJSON, mediaTypeJSON, body)
 }
 
-// asJSON is the media type of whole objects.
-const asJSON = "application/json"
+// mediaTypeJSON is the media type of whole objects.
+const mediaTypeJSON = "application/json"
 
 func (c *Client) send(ctx context.Context, method, address, accept, contentType string, body []byte) (answer []byte, err error) {
 	asked := ctx
-	defer func() { c.mood.recordResult(asked, method, address, err) }()
+	defer func() { c.writes.recordResult(asked, method, address, err) }()
 	ctx, span := trace.StartChild(ctx, trace.KindClient, method)
 	defer span.End()
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, responseTimeout, errNoResponse)
 	defer cancel()
 	resp, err := c.start(ctx, method, address, accept, contentType, body)
 	if err != nil {
@@ -93,11 +93,11 @@ func (c *Client) send(ctx context.Context, method, address, accept, contentType 
 	return b, nil
 }
 
-// answerTimeout bounds every request but a watch. The API server itself gives
+// responseTimeout bounds every request but a watch. The API server itself gives
 // up after a minute.
-const answerTimeout = 90 * time.Second
+const responseTimeout = 90 * time.Second
 
-var errNoAnswer = fmt.Errorf("no answer within %v", answerTimeout)
+var errNoResponse = fmt.Errorf("no answer within %v", responseTimeout)
 
 func (c *Client) start(ctx context.Context, method, address, accept, contentType string, body []byte) (*http.Response, error) {
 	var rd io.Reader
@@ -170,7 +170,7 @@ func (c *Client) Revision(ctx context.Context, namespace string, of ...kind.Reso
 // revision is Revision by the permissions that a watch needs anyway.
 func (c *Client) revision(ctx context.Context, w Watch) (string, error) {
 	query := url.Values{"limit": {"1"}}
-	w.narrow(query)
+	w.setSelectors(query)
 	b, err := c.send(ctx, http.MethodGet, c.urlOf(w.Resource, w.Namespace, "", query), w.accept(w.listKind()), "", nil)
 	return rawjson.Text(b, "metadata", "resourceVersion"), err
 }
@@ -184,7 +184,7 @@ func (c *Client) List(ctx context.Context, w Watch) ([]*kind.Object, error) {
 // list reads a whole resource, page by page, as of one revision.
 func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, revision string, err error) {
 	query := url.Values{"limit": {"500"}}
-	w.narrow(query)
+	w.setSelectors(query)
 	for {
 		b, err := c.send(ctx, http.MethodGet, c.urlOf(w.Resource, w.Namespace, "", query), w.accept(w.listKind()), "", nil)
 		if query.Has("continue") && isStatus(err, http.StatusGone) {

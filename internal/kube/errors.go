@@ -18,8 +18,8 @@ import (
 type apiError struct {
 	status     int
 	reason     string // of the metav1.Status in the body; empty: the body is none, so that something else may have answered
-	about      string // what it is about: the plural in its details
-	name       string // and the name there
+	detailsKind      string // what it is about: the plural in its details
+	detailsName       string // and the name there
 	path       string // that was asked for
 	message    string
 	retryAfter int // seconds
@@ -38,7 +38,7 @@ func readError(resp *http.Response, path string) error {
 	e := &apiError{status: resp.StatusCode, path: path, message: rawjson.Text(b, "message")}
 	if rawjson.Text(b, "kind") == "Status" {
 		e.reason = cmp.Or(rawjson.Text(b, "reason"), reasonUnknown)
-		e.about, e.name = rawjson.Text(b, "details", "kind"), rawjson.Text(b, "details", "name")
+		e.detailsKind, e.detailsName = rawjson.Text(b, "details", "kind"), rawjson.Text(b, "details", "name")
 	}
 	if e.message == "" {
 		e.message = http.StatusText(resp.StatusCode)
@@ -69,10 +69,10 @@ func isStatus(err error, status int) bool {
 // notFound reports whether the API server has said that there is no object of
 // the name that was asked for.
 func (e *apiError) notFound() bool {
-	if e.status != http.StatusNotFound || e.reason != reasonNotFound || e.about == "" || e.name == "" {
+	if e.status != http.StatusNotFound || e.reason != reasonNotFound || e.detailsKind == "" || e.detailsName == "" {
 		return false
 	}
-	object := "/" + e.about + "/" + e.name
+	object := "/" + e.detailsKind + "/" + e.detailsName
 	return strings.HasSuffix(e.path, object) || strings.HasSuffix(e.path, object+"/status")
 }
 
@@ -94,20 +94,20 @@ func IsTooLarge(err error) bool {
 // namespace, and not because nobody knows such objects.
 func isNamespaceMissing(err error) bool {
 	var e *apiError
-	return errors.As(err, &e) && e.status == http.StatusNotFound && e.reason == reasonNotFound && e.about == Namespaces.Plural
+	return errors.As(err, &e) && e.status == http.StatusNotFound && e.reason == reasonNotFound && e.detailsKind == Namespaces.Plural
 }
 
-// notYetError says why a write was not begun: what has to come before it failed.
-type notYetError struct{ cause error }
+// prerequisiteError says why a write was not begun: what has to come before it failed.
+type prerequisiteError struct{ cause error }
 
-func (e *notYetError) Error() string { return e.cause.Error() }
-func (e *notYetError) Unwrap() error { return e.cause }
+func (e *prerequisiteError) Error() string { return e.cause.Error() }
+func (e *prerequisiteError) Unwrap() error { return e.cause }
 
-// failureOf tells the node what became of a write. The hint is for the case that
+// toFailure tells the node what became of a write. The hint is for the case that
 // the namespace is missing.
-func failureOf(verb reconcile.Verb, err error, hint string) *reconcile.Failure {
+func toFailure(verb reconcile.Verb, err error, hint string) *reconcile.Failure {
 	f := &reconcile.Failure{Code: engine.Unavailable, Message: err.Error()}
-	if _, ok := errors.AsType[*notYetError](err); ok {
+	if _, ok := errors.AsType[*prerequisiteError](err); ok {
 		return f // whatever the reason, it is not the object's
 	}
 	var e *apiError

@@ -27,13 +27,13 @@ func GlobalProjects(text string) ([]kind.GlobalProject, error) {
 		if err != nil {
 			return nil, fmt.Errorf("globalProjects: %s: %w", one.ProjectName, err)
 		}
-		all = append(all, kind.GlobalProject{Name: one.ProjectName, Selector: byLabels{selector}})
+		all = append(all, kind.GlobalProject{Name: one.ProjectName, Selector: labelSelector{selector}})
 	}
 	return all, nil
 }
 
-// byLabels is a selector of Kubernetes' own.
-type byLabels struct{ labels.Selector }
+// labelSelector is a selector of Kubernetes' own.
+type labelSelector struct{ labels.Selector }
 
 // Matches implements kind.Selector.
-func (s byLabels) Matches(l map[string]string) bool { return s.Selector.Matches(labels.Set(l)) }
+func (s labelSelector) Matches(l map[string]string) bool { return s.Selector.Matches(labels.Set(l)) }

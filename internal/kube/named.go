@@ -15,11 +15,11 @@ import (
 // none. It runs until the context ends.
 func WatchObject(ctx context.Context, c *Client, ref kind.Ref, log *slog.Logger, jitter func() float64, f func(*kind.Object)) error {
 	w := Watch{Resource: ref.Resource, Namespace: ref.Namespace, Name: ref.Name}
-	return NewWatcher(c, w, one(f), log.With("name", ref.Name), jitter).Run(ctx)
+	return NewWatcher(c, w, objectSink(f), log.With("name", ref.Name), jitter).Run(ctx)
 }
 
-// one turns what a watch of one object says into that object; nil: there is none.
-func one(f func(*kind.Object)) func(context.Context, reconcile.Input) error {
+// objectSink turns what a watch of one object says into that object; nil: there is none.
+func objectSink(f func(*kind.Object)) func(context.Context, reconcile.Input) error {
 	return func(_ context.Context, in reconcile.Input) error {
 		switch in := in.(type) {
 		case reconcile.List:

@@ -48,7 +48,7 @@ func (c *Client) Patch(ctx context.Context, ref kind.Ref, change any) (*kind.Obj
 	if err != nil {
 		return nil, fmt.Errorf("make a patch of %s %s: %w", ref.Resource.Kind, ref.Name, err)
 	}
-	resp, err := c.send(ctx, http.MethodPatch, c.urlOf(ref.Resource, ref.Namespace, ref.Name, fieldManager), asJSON, "application/merge-patch+json", body)
+	resp, err := c.send(ctx, http.MethodPatch, c.urlOf(ref.Resource, ref.Namespace, ref.Name, fieldManager), mediaTypeJSON, "application/merge-patch+json", body)
 	if err != nil {
 		return nil, err
 	}

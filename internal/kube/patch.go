@@ -43,7 +43,7 @@ func (c *Client) patch(ctx context.Context, address, contentType string, ref kin
 	if err != nil {
 		return nil, fmt.Errorf("make a patch of %s %s: %w", ref.Resource.Kind, ref.Name, err)
 	}
-	b, err := c.send(ctx, http.MethodPatch, address, asJSON, contentType, body)
+	b, err := c.send(ctx, http.MethodPatch, address, mediaTypeJSON, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +84,8 @@ func deleted(b []byte, o *kind.Object) (*kind.Object, error) {
 	return nil, nil
 }
 
-// IsRefused reports whether the API server does not accept it as it is, now or later.
-func IsRefused(err error) bool {
+// IsRejected reports whether the API server does not accept it as it is, now or later.
+func IsRejected(err error) bool {
 	var e *apiError
 	return errors.As(err, &e) && e.reason != "" &&
 		(e.status == http.StatusUnprocessableEntity || e.status == http.StatusBadRequest || e.status == http.StatusForbidden)

@@ -10,7 +10,7 @@ type queue struct {
 	tasks map[uint64]queuedTask // by number; those that were taken out leave gaps
 	first uint64                // no lower number waits
 	last  uint64                // that was given
-	about map[string][]uint64   // agent → what waits and can be given up, in order
+	byAgent map[string][]uint64   // agent → what waits and can be given up, in order
 	grown bool                  // there was much at a time
 }
 
@@ -26,12 +26,12 @@ func (q *queue) len() int { return len(q.tasks) }
 
 func (q *queue) add(one queuedTask) {
 	if q.tasks == nil {
-		q.tasks, q.about, q.first = map[uint64]queuedTask{}, map[string][]uint64{}, q.last+1
+		q.tasks, q.byAgent, q.first = map[uint64]queuedTask{}, map[string][]uint64{}, q.last+1
 	}
 	q.last++
 	q.tasks[q.last] = one
 	if one.cancel != nil {
-		q.about[one.agent] = append(q.about[one.agent], q.last)
+		q.byAgent[one.agent] = append(q.byAgent[one.agent], q.last)
 	}
 	q.grown = q.grown || len(q.tasks) > shrinkThreshold
 }
@@ -45,10 +45,10 @@ func (q *queue) take() queuedTask {
 	}
 	delete(q.tasks, q.first)
 	if one.cancel != nil { // of what is about its agent, too, it has waited longest
-		if left := q.about[one.agent][1:]; len(left) > 0 {
-			q.about[one.agent] = left
+		if left := q.byAgent[one.agent][1:]; len(left) > 0 {
+			q.byAgent[one.agent] = left
 		} else {
-			delete(q.about, one.agent)
+			delete(q.byAgent, one.agent)
 		}
 	}
 	q.shrink()
@@ -60,7 +60,7 @@ func (q *queue) take() queuedTask {
 func (q *queue) removeSession(agent string, all bool) []queuedTask {
 	var out []queuedTask
 	var left []uint64
-	for _, n := range q.about[agent] {
+	for _, n := range q.byAgent[agent] {
 		if one := q.tasks[n]; all || one.session {
 			out = append(out, one)
 			delete(q.tasks, n)
@@ -69,9 +69,9 @@ func (q *queue) removeSession(agent string, all bool) []queuedTask {
 		}
 	}
 	if len(left) == 0 {
-		delete(q.about, agent)
+		delete(q.byAgent, agent)
 	} else {
-		q.about[agent] = left
+		q.byAgent[agent] = left
 	}
 	q.shrink()
 	return out

@@ -67,8 +67,8 @@ func TestTheQueueIsAListInOrder(t *testing.T) {
 		for q.len() > 0 {
 			q.take()
 		}
-		if len(q.about) > 0 {
-			t.Errorf("seed %d: left of agents: %v", seed, q.about)
+		if len(q.byAgent) > 0 {
+			t.Errorf("seed %d: left of agents: %v", seed, q.byAgent)
 		}
 	}
 }
@@ -89,8 +89,8 @@ func TestTheQueueHoldsWhatWaits(t *testing.T) {
 			q.removeSession(fmt.Sprint("w", i), true)
 		}
 	}
-	if q.len() != 0 || len(q.about) > 0 || q.tasks != nil {
-		t.Errorf("%d wait, for %d sessions", q.len(), len(q.about))
+	if q.len() != 0 || len(q.byAgent) > 0 || q.tasks != nil {
+		t.Errorf("%d wait, for %d sessions", q.len(), len(q.byAgent))
 	}
 	q.add(queuedTask{agent: "w", cancel: void})
 	q.take()

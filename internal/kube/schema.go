@@ -25,7 +25,7 @@ func WatchSchemas(c *Client, post func(context.Context, reconcile.Input) error, 
 				told = true
 				_ = post(ctx, reconcile.Schema{Resource: r, Version: version}) // fails at the end of the process only
 			}
-			follow := one(func(o *kind.Object) { tell(schemaVersion(o)) })
+			follow := objectSink(func(o *kind.Object) { tell(schemaVersion(o)) })
 			sink := func(ctx context.Context, in reconcile.Input) error {
 				if _, blind := in.(reconcile.Unreadable); blind && !told {
 					tell("") // what was told before may still be true

@@ -29,7 +29,7 @@ func (s Secrets) Get(ctx context.Context, name string) (*pki.Secret, error) {
 	if err != nil || o == nil {
 		return nil, err
 	}
-	return secretOf(o)
+	return toSecret(o)
 }
 
 // List implements pki.Secrets.
@@ -40,7 +40,7 @@ func (s Secrets) List(ctx context.Context, label string) ([]*pki.Secret, error) 
 	}
 	var all []*pki.Secret
 	for _, o := range objects {
-		secret, err := secretOf(o)
+		secret, err := toSecret(o)
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +85,7 @@ func (s Secrets) Delete(ctx context.Context, secret *pki.Secret) (bool, error) {
 	return err == nil, err
 }
 
-func secretOf(o *kind.Object) (*pki.Secret, error) {
+func toSecret(o *kind.Object) (*pki.Secret, error) {
 	data, err := SecretData(o)
 	if err != nil {
 		return nil, err

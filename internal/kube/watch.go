@@ -38,13 +38,13 @@ func (w Watch) listKind() string {
 // accept returns the media type to ask for.
 func (w Watch) accept(partial string) string {
 	if w.Metadata {
-		return asJSON + ";as=" + partial + ";g=meta.k8s.io;v=v1"
+		return mediaTypeJSON + ";as=" + partial + ";g=meta.k8s.io;v=v1"
 	}
-	return asJSON
+	return mediaTypeJSON
 }
 
-// narrow adds what the API server has to filter by.
-func (w Watch) narrow(query url.Values) {
+// setSelectors adds what the API server has to filter by.
+func (w Watch) setSelectors(query url.Values) {
 	if w.Selector != "" {
 		query.Set("labelSelector", w.Selector)
 	}
@@ -285,7 +285,7 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 	// The server ends it. If that does not get through, nothing else would either.
 	overdue := time.AfterFunc(time.Duration(seconds)*time.Second+watchEndGrace, func() { cancel(errOverdue) })
 	defer overdue.Stop()
-	w.watch.narrow(query)
+	w.watch.setSelectors(query)
 	resp, err := w.client.start(ctx, http.MethodGet, w.client.urlOf(w.watch.Resource, w.watch.Namespace, "", query), w.watch.accept("PartialObjectMetadata"), "", nil)
 	if err != nil {
 		return revision, err

@@ -32,7 +32,7 @@ type Writer struct {
 	mu         sync.Mutex
 	queue      queue
 	working    int
-	pace       writeThrottle
+	throttle       writeThrottle
 	lastLogged map[kind.Ref]string // what was logged of objects that cannot be written or read
 }
 
@@ -51,7 +51,7 @@ type NamespacePolicy struct {
 // NewWriter makes a writer with so many requests under way at once. Jitter is 0 to 1.
 func NewWriter(c *Client, sink func(context.Context, reconcile.Input) error, namespaces NamespacePolicy, parallel int, jitter func() float64, log *slog.Logger) *Writer {
 	return &Writer{client: c, sink: sink, log: log, namespaces: namespaces, lastLogged: map[kind.Ref]string{},
-		pace: writeThrottle{maxInFlight: parallel, limit: parallel, jitter: jitter}}
+		throttle: writeThrottle{maxInFlight: parallel, limit: parallel, jitter: jitter}}
 }
 
 // requestTimeout bounds one request. After it nobody knows whether the write
@@ -71,7 +71,7 @@ func (w *Writer) Write(ctx context.Context, write reconcile.Write) {
 		span.Elapsed(trace.Waited)
 		o, err := w.write(span.NewContext(ctx), write)
 		if err != nil {
-			f := failureOf(write.Verb, err, w.namespaces.Hint)
+			f := toFailure(write.Verb, err, w.namespaces.Hint)
 			endSpan(span, f)
 			if !f.Stale {
 				w.log.Log(ctx, w.failureLevel(ctx, write.Ref, err), "write refused", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
@@ -179,7 +179,7 @@ func (w *Writer) enqueue(ctx context.Context, one queuedTask) {
 
 // startWorkers has as many at work as there is work for and the pace permits. Under mu.
 func (w *Writer) startWorkers(ctx context.Context) {
-	for range min(w.pace.limit-w.working, w.queue.len()) {
+	for range min(w.throttle.limit-w.working, w.queue.len()) {
 		w.working++
 		w.wg.Go(func() { w.runWorker(ctx) })
 	}
@@ -207,12 +207,12 @@ func (w *Writer) recordResult(ctx context.Context, began time.Time, err error) {
 	defer w.mu.Unlock()
 	now := time.Now()
 	if retryAfter, trouble := ServerUnavailable(err); trouble {
-		if w.pace.onUnavailable(began, now, retryAfter) {
+		if w.throttle.onUnavailable(began, now, retryAfter) {
 			w.log.WarnContext(ctx, "the API server cannot take writes just now; writing slowly until it can", "waiting", w.queue.len(), "error", err)
 		}
 		return
 	}
-	if lasted, refused := w.pace.onSuccess(began, now, w.queue.len()); refused > 0 {
+	if lasted, refused := w.throttle.onSuccess(began, now, w.queue.len()); refused > 0 {
 		w.log.InfoContext(ctx, "the API server takes writes again", "after", lasted.Round(time.Millisecond), "refused", refused, "waiting", w.queue.len())
 	}
 	w.startWorkers(ctx)
@@ -236,21 +236,21 @@ func (w *Writer) next(ctx context.Context) task {
 func (w *Writer) tryNext(ctx context.Context) (do task, pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.queue.len() == 0 || ctx.Err() != nil || w.working > w.pace.limit {
+	if w.queue.len() == 0 || ctx.Err() != nil || w.working > w.throttle.limit {
 		w.working--
 		return nil, 0
 	}
-	if pause = time.Until(w.pace.until); pause > 0 {
+	if pause = time.Until(w.throttle.until); pause > 0 {
 		return nil, pause
 	}
 	return w.queue.take().do, 0
 }
 
-// Load tells how it gets on.
-func (w *Writer) Load() WriteStats {
+// Stats tells how it gets on.
+func (w *Writer) Stats() WriteStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return WriteStats{Waiting: w.queue.len(), Limit: w.pace.limit, Refused: w.pace.refusals, Trouble: !w.pace.outageStart.IsZero()}
+	return WriteStats{Waiting: w.queue.len(), Limit: w.throttle.limit, Unavailable: w.throttle.totalFailures, Outage: !w.throttle.outageStart.IsZero()}
 }
 
 // Wait returns when nothing is under way any more.
@@ -260,7 +260,7 @@ func (w *Writer) write(ctx context.Context, write reconcile.Write) (*kind.Object
 	ref := write.Ref
 	if write.Remember != nil && w.remember != nil {
 		if err := w.remember(ctx, *write.Remember); err != nil {
-			return nil, &notYetError{err}
+			return nil, &prerequisiteError{err}
 		}
 	}
 	switch write.Verb {

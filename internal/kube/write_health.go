@@ -15,9 +15,9 @@ import (
 type writeHealth struct {
 	mu      sync.Mutex
 	since   time.Time // the first refusal of a trouble; zero: there is none
-	last    time.Time // refusal
-	refused bool      // the last write was
-	why     string    // the last refusal
+	lastFailure    time.Time // refusal
+	failing bool      // the last write was
+	reason     string    // the last refusal
 }
 
 // A trouble is worth telling when it has lasted for so long, and over when a write
@@ -41,12 +41,12 @@ func (m *writeHealth) recordResult(ctx context.Context, method, address string, 
 		if m.recovered(now) {
 			m.since = now
 		}
-		m.last = now
-		if why := truncateReason(err.Error()); normalizeReason(why) != normalizeReason(m.why) { // ports and the like are no news
-			m.why = why
+		m.lastFailure = now
+		if why := truncateReason(err.Error()); normalizeReason(why) != normalizeReason(m.reason) { // ports and the like are no news
+			m.reason = why
 		}
 	}
-	m.refused = trouble
+	m.failing = trouble
 }
 
 // maxReasonLen bounds a reason: it is told in a line, to a hub that listens to no
@@ -63,24 +63,24 @@ func truncateReason(text string) string {
 
 // recovered reports whether there is no trouble, or none any more. Under mu.
 func (m *writeHealth) recovered(now time.Time) bool {
-	return m.since.IsZero() || !m.refused && now.Sub(m.last) >= recoveryPeriod
+	return m.since.IsZero() || !m.failing && now.Sub(m.lastFailure) >= recoveryPeriod
 }
 
 // WriteOutage says in a sentence that the API server has not taken writes for a
 // while, since when, and why; empty: it takes them, as far as anybody has tried.
 // The sentence is the same for as long as the reason is.
 func (c *Client) WriteOutage() string {
-	m, now := &c.mood, time.Now()
+	m, now := &c.writes, time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	lasted := m.last.Sub(m.since)
-	if m.refused {
+	lasted := m.lastFailure.Sub(m.since)
+	if m.failing {
 		lasted = now.Sub(m.since)
 	}
 	if m.recovered(now) || lasted < reportAfter {
 		return ""
 	}
-	return fmt.Sprintf("since %s the API server cannot take writes: %s", m.since.UTC().Format(time.RFC3339), m.why)
+	return fmt.Sprintf("since %s the API server cannot take writes: %s", m.since.UTC().Format(time.RFC3339), m.reason)
 }
 
 // CheckWritable returns the complaint, if there is one, as an error.

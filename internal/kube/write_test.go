@@ -127,7 +127,7 @@ func TestWhatIsToBeRememberedComesBeforeTheWrite(t *testing.T) {
 	}{
 		"remembered": {nil, 1},
 		"forbidden":  {&apiError{status: http.StatusForbidden, reason: "Forbidden", message: "no"}, 0},
-		"gone":       {&apiError{status: http.StatusNotFound, reason: reasonNotFound, about: "leases", name: "x", path: "/leases/x"}, 0},
+		"gone":       {&apiError{status: http.StatusNotFound, reason: reasonNotFound, detailsKind: "leases", detailsName: "x", path: "/leases/x"}, 0},
 	} {
 		asked := 0
 		c := scripted(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -23,12 +23,12 @@ type writeThrottle struct {
 	until        time.Time // none begins before
 	lastSlowdown time.Time // when the pace was last slowed down
 	pauses       int       // in a row, without a success in between
-	refusal      time.Time // when a request was last refused for this reason
+	lastFailure      time.Time // when a request was last refused for this reason
 
 	outageStart time.Time // since when; zero: there is none
-	count       int       // requests refused in it
+	outageFailures       int       // requests refused in it
 	lastLogged  time.Time // when people were last told of one
-	refusals    uint64    // ever
+	totalFailures    uint64    // ever
 }
 
 // The pause after a refusal grows between these. The API server's own wish counts
@@ -67,11 +67,11 @@ func ServerUnavailable(err error) (retryAfter time.Duration, ok bool) {
 
 // onUnavailable slows down. It returns true if people are to be told.
 func (p *writeThrottle) onUnavailable(began, now time.Time, retryAfter time.Duration) (news bool) {
-	p.count++
-	p.refusals++
-	p.refusal = now
+	p.outageFailures++
+	p.totalFailures++
+	p.lastFailure = now
 	if p.outageStart.IsZero() {
-		p.outageStart, p.count = now, 1
+		p.outageStart, p.outageFailures = now, 1
 		if news = p.lastLogged.IsZero() || now.Sub(p.lastLogged) >= outageLogInterval; news {
 			p.lastLogged = now
 		}
@@ -98,11 +98,11 @@ func (p *writeThrottle) onSuccess(began, now time.Time, waiting int) (lasted tim
 		p.pauses = 0
 		p.limit = min(p.limit+1, p.maxInFlight)
 	}
-	if p.outageStart.IsZero() || now.Sub(p.refusal) < outageQuietPeriod && waiting > 0 {
+	if p.outageStart.IsZero() || now.Sub(p.lastFailure) < outageQuietPeriod && waiting > 0 {
 		return 0, 0
 	}
 	if p.lastLogged.Equal(p.outageStart) {
-		lasted, refused = now.Sub(p.outageStart), p.count
+		lasted, refused = now.Sub(p.outageStart), p.outageFailures
 	}
 	p.outageStart = time.Time{}
 	return lasted, refused
@@ -112,6 +112,6 @@ func (p *writeThrottle) onSuccess(began, now time.Time, waiting int) (lasted tim
 type WriteStats struct {
 	Waiting int    // requests that wait for their turn
 	Limit   int    // requests that may be under way at once, now
-	Refused uint64 // requests that the API server could not serve, ever
-	Trouble bool   // it cannot serve them now
+	Unavailable uint64 // requests that the API server could not serve, ever
+	Outage bool   // it cannot serve them now
 }

@@ -132,7 +132,7 @@ func TestAPIServerInTroubleIsAskedSeldomAndGetsEverythingLater(t *testing.T) {
 				if n := s.between(began.Add(time.Minute), ends); n < 6 {
 					t.Errorf("%d requests within a minute: who asks so seldom learns late that it is over", n)
 				}
-				if load := o.Load(); !load.Trouble || load.Limit != 1 || load.Waiting < writes-2*parallel {
+				if load := o.Stats(); !load.Outage || load.Limit != 1 || load.Waiting < writes-2*parallel {
 					t.Errorf("in trouble: %+v", load)
 				}
 				time.Sleep(time.Minute)
@@ -149,7 +149,7 @@ func TestAPIServerInTroubleIsAskedSeldomAndGetsEverythingLater(t *testing.T) {
 				if s.served != writes {
 					t.Errorf("%d of %d were written", s.served, writes)
 				}
-				if load := o.Load(); load.Trouble || load.Limit != parallel || load.Waiting != 0 {
+				if load := o.Stats(); load.Outage || load.Limit != parallel || load.Waiting != 0 {
 					t.Errorf("after it: %+v", load)
 				}
 				for _, want := range []string{"cannot take writes just now", "takes writes again"} {

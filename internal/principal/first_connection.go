@@ -188,7 +188,7 @@ func (r *registry) removeConfirmation(ctx context.Context, agent, id string) err
 	}
 	path := "/metadata/annotations/" + jsonPointerEscaper.Replace(v1alpha1.ConfirmAnnotation)
 	_, err := r.client.JSONPatch(ctx, r.ref(agent), kube.PatchOperation{Op: "test", Path: path, Value: id}, kube.PatchOperation{Op: "remove", Path: path})
-	if err != nil && !kube.IsNotFound(err) && !kube.IsRefused(err) { // refused: somebody has said something else meanwhile
+	if err != nil && !kube.IsNotFound(err) && !kube.IsRejected(err) { // refused: somebody has said something else meanwhile
 		return fmt.Errorf("take the confirmation off Agent %s: %w", agent, err)
 	}
 	return nil

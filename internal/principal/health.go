@@ -93,8 +93,8 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 	}); err != nil {
 		return nil, err
 	}
-	load := p.runner.Load()
-	metrics := append(observe.SyncMetrics(metricPrefix, statuses, now), observe.WriteMetrics(metricPrefix, load.Waiting, load.Limit, load.Refused, load.Trouble)...)
+	load := p.runner.WriteStats()
+	metrics := append(observe.SyncMetrics(metricPrefix, statuses, now), observe.WriteMetrics(metricPrefix, load.Waiting, load.Limit, load.Unavailable, load.Outage)...)
 	if server := p.server.Load(); server != nil {
 		server.Counters().EachTotal(func(name, help string, value float64) {
 			metrics = append(metrics, observe.Counter(metricPrefix+"_"+name, help, value))

@@ -74,8 +74,8 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust},
 		FleetCheck: true,
 	})
-	p.runner = kube.NewHost(p.client, kube.RunnerConfig{
-		Node: n, Watches: watches(cfg), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: p.log, Trace: cfg.Trace,
+	p.runner = kube.NewRunner(p.client, kube.RunnerConfig{
+		Reconciler: n, Watches: watches(cfg), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: p.log, Trace: cfg.Trace,
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
 		ToPeer:     func(e reconcile.ToPeer) { p.sessions.deliver(e) }, Report: p.report, RecordFleetHold: func(e reconcile.RecordFleetHold) { p.fleet.record(e) }, Applied: p.applied, Writing: func(ref kind.Ref) { p.live.writing(ref) },
 	})

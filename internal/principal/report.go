@@ -43,7 +43,7 @@ func (p *principal) report(r reconcile.Report) {
 		log.Log(context.Background(), level, "agent refused", "code", f.Code, "reason", f.Message)
 	case engine.Rejected:
 		level := slog.LevelWarn
-		if f.Code == engine.Unavailable && p.runner.Load().Trouble { // which is told once for all
+		if f.Code == engine.Unavailable && p.runner.WriteStats().Outage { // which is told once for all
 			level = slog.LevelDebug
 		}
 		log.Log(context.Background(), level, "item refused", "scope", f.Scope, "item", f.Key.String(), "code", f.Code, "reason", f.Message)

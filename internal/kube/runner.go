@@ -26,7 +26,7 @@ type Runner struct {
 
 // RunnerConfig says what a Host runs, and who hears of it.
 type RunnerConfig struct {
-	Node       *reconcile.Reconciler
+	Reconciler       *reconcile.Reconciler
 	Watches    []Watch
 	Namespaces NamespacePolicy // those that are missing
 	Parallel   int             // requests under way at once
@@ -54,8 +54,8 @@ type RunnerConfig struct {
 // watch is then read more slowly, and so is a peer's stream.
 const inboxSize = 1024
 
-// NewHost makes a host; nothing happens until Run.
-func NewHost(c *Client, cfg RunnerConfig) *Runner {
+// NewRunner makes a host; nothing happens until Run.
+func NewRunner(c *Client, cfg RunnerConfig) *Runner {
 	h := &Runner{cfg: cfg, client: c, inbox: make(chan any, inboxSize), watchers: map[kind.Resource]*Watcher{}, started: time.Now()}
 	for _, w := range cfg.Watches {
 		h.watchers[w.Resource] = NewWatcher(c, w, h.Post, cfg.Log, cfg.Jitter)
@@ -106,8 +106,8 @@ func (h *Runner) post(ctx context.Context, in any) error {
 	}
 }
 
-// Load tells how the writing gets on.
-func (h *Runner) Load() WriteStats { return h.writer.Load() }
+// WriteStats tells how the writing gets on.
+func (h *Runner) WriteStats() WriteStats { return h.writer.Stats() }
 
 // Run runs until the context ends or the store goes back in time, and returns
 // when everything has ended.
@@ -164,7 +164,7 @@ func (h *Runner) drainInbox(ctx context.Context) {
 
 func (h *Runner) setTimer(timer *time.Timer) {
 	wait := time.Hour
-	if at, ok := h.cfg.Node.NextWake(); ok {
+	if at, ok := h.cfg.Reconciler.NextWake(); ok {
 		wait = max(0, time.Duration(at-h.Now())*time.Millisecond)
 	}
 	timer.Reset(wait)
@@ -173,7 +173,7 @@ func (h *Runner) setTimer(timer *time.Timer) {
 func (h *Runner) take(ctx context.Context, in any) {
 	switch in := in.(type) {
 	case func(*reconcile.Reconciler):
-		in(h.cfg.Node)
+		in(h.cfg.Reconciler)
 	case reconcile.Input:
 		h.step(ctx, in)
 		if h.cfg.Applied != nil {
@@ -183,7 +183,7 @@ func (h *Runner) take(ctx context.Context, in any) {
 }
 
 func (h *Runner) step(ctx context.Context, in reconcile.Input) {
-	for _, e := range h.cfg.Node.Step(h.Now(), in) {
+	for _, e := range h.cfg.Reconciler.Step(h.Now(), in) {
 		switch e := e.(type) {
 		case reconcile.Write:
 			if h.cfg.Writing != nil {

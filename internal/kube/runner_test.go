@@ -10,7 +10,7 @@ import (
 )
 
 func TestNodeThatIsBusyHoldsUpNoConnectionThatCloses(t *testing.T) {
-	h := NewHost(nil, RunnerConfig{Log: slog.New(slog.DiscardHandler)}) // nobody runs it
+	h := NewRunner(nil, RunnerConfig{Log: slog.New(slog.DiscardHandler)}) // nobody runs it
 	for range inboxSize {
 		if err := h.Post(t.Context(), reconcile.Tick{}); err != nil {
 			t.Fatal(err)
