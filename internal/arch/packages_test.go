@@ -29,7 +29,7 @@ type packageRule struct {
 
 var (
 	core     = []string{"internal/engine", "internal/kind", "internal/reconcile", "internal/rawjson"}
-	adapters = []string{"internal/transport", "internal/kube", "internal/proxy", "internal/identity", "internal/identity/pki", "internal/observe", "internal/trace"}
+	adapters = []string{"internal/transport", "internal/kube", "internal/proxy", "internal/identity", "internal/identity/pki", "internal/observe", "internal/trace", "internal/util"}
 
 	anyModule = []string{""}
 	protobuf  = []string{"google.golang.org/protobuf/", "google.golang.org/genproto/"}
@@ -50,17 +50,20 @@ var packageRules = []packageRule{
 	{path: "internal/wire", inner: paths("internal/engine", "api"), outer: protobuf},
 	{path: "internal/sim", inner: paths(core, "internal/wire"), seeded: true},
 
+	// Helpers that know nothing of the product.
+	{path: "internal/util"},
+
 	// Certificates and tokens. It stores them in Secrets through an interface of its own.
-	{path: "internal/identity/pki"},
+	{path: "internal/identity/pki", inner: paths("internal/util")},
 
 	// Traces for the adapters. It imports none of them.
-	{path: "internal/trace", tests: paths("lab"), outer: []string{"go.opentelemetry.io/otel", "github.com/go-logr/logr", "google.golang.org/grpc/credentials/insecure"}},
+	{path: "internal/trace", inner: paths("internal/util"), tests: paths("lab"), outer: []string{"go.opentelemetry.io/otel", "github.com/go-logr/logr", "google.golang.org/grpc/credentials/insecure"}},
 
 	// Adapters: each connects one external system. None imports another. The proxies and identity do not import the engine.
-	{path: "internal/transport", inner: paths(core, "internal/wire", "api", "internal/identity/pki", "internal/trace"), tests: paths("lab"), outer: anyModule},
-	{path: "internal/kube", inner: paths(core, "internal/wire", "internal/identity/pki", "internal/trace"), tests: paths("lab"), outer: anyModule},
-	{path: "internal/proxy", inner: paths("internal/rawjson", "internal/trace"), tests: paths("lab"), outer: anyModule},
-	{path: "internal/identity", inner: paths("api", "internal/identity/pki"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/transport", inner: paths(core, "internal/wire", "api", "internal/identity/pki", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/kube", inner: paths(core, "internal/wire", "internal/identity/pki", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/proxy", inner: paths("internal/rawjson", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/identity", inner: paths("api", "internal/identity/pki", "internal/util"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/observe", inner: paths("internal/engine")},
 
 	// Assembly: the only packages that import several adapters.
@@ -68,7 +71,7 @@ var packageRules = []packageRule{
 	{path: "internal/agent", inner: paths(core, "internal/wire", adapters, "api"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/cli", inner: paths(core, "internal/wire", adapters, "api", "install"), tests: paths("lab"), outer: anyModule},
 	// A command fills a Config, whose fields have types of kind, identity and the proxies.
-	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/pki", "internal/proxy", "internal/trace"), outer: anyModule},
+	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/pki", "internal/proxy", "internal/trace", "internal/util"), outer: anyModule},
 
 	// Manifests that users install, for programs that install them.
 	{path: "install", outer: anyModule},

@@ -1,0 +1,46 @@
+// Package backoff computes the pauses between retries.
+package backoff
+
+import (
+	"context"
+	"time"
+)
+
+// Backoff is a pause that doubles from Min to Max. The zero value of the unexported state is ready to use.
+// It is not safe for concurrent use.
+type Backoff struct {
+	Min, Max time.Duration
+	Jitter   func() float64 // 0 to 1. If nil, pauses are not shortened.
+
+	next time.Duration
+}
+
+// Next returns the next pause. With Jitter, it is between half of the pause and the whole pause.
+func (b *Backoff) Next() time.Duration {
+	pause := max(b.next, b.Min)
+	b.next = min(2*pause, b.Max)
+	if b.Jitter == nil {
+		return pause
+	}
+	return pause/2 + time.Duration(b.Jitter()*float64(pause/2))
+}
+
+// Reset starts again with Min.
+func (b *Backoff) Reset() { b.next = 0 }
+
+// Wait waits for the next pause, or at least for atLeast. It returns early if ctx ends.
+func (b *Backoff) Wait(ctx context.Context, atLeast time.Duration) {
+	Sleep(ctx, max(b.Next(), atLeast))
+}
+
+// Sleep waits for d. It reports false if ctx ended first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
