@@ -288,7 +288,7 @@ func (a *agent) report(r reconcile.Report) {
 	}
 	f := r.Fact
 	a.traceFact(f)
-	switch f.Event {
+	switch f.Type {
 	case engine.Opened:
 		a.open.Store(true)
 		if !a.met { // a process that ends within the minute leaves what it has seen to the next

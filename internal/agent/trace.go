@@ -24,7 +24,7 @@ func (a *agent) traceFact(f engine.Event) {
 	if c == nil || c.Steps == nil {
 		return
 	}
-	switch f.Event {
+	switch f.Type {
 	case engine.Opened:
 		a.cfg.Trace.Name(f.Welcome.Agent)
 		c.Steps.Root().SetString(trace.Agent, f.Welcome.Agent)

@@ -22,12 +22,12 @@ func withHundred(t *testing.T) *lone {
 		l.observe(fmt.Sprint("k", i), "v1")
 	}
 	l.open(hubStore)
-	l.expect(l.root(hundred(0)...), "fact Equal")
+	l.expect(l.root(hundred(0)...), "event InSync")
 	return l
 }
 
-// lose has rounds find that the owner lacks the first n of a hundred, and returns what the replica does. The question of
-// a round has one answer for each byte of the hash, because the digest is split.
+// lose has rounds find that the owner lacks the first n of a hundred, and returns what the replica does. The question
+// of a round has one answer for each byte of the hash, because the digest is split.
 func (l *lone) lose(n int) []string {
 	l.t.Helper()
 	var owner Digest
@@ -64,7 +64,7 @@ func count(lines []string, start string) int {
 }
 
 // A set must not empty itself a few items at a time.
-func TestAbsencesOfTheLastMinutesCountTogether(t *testing.T) {
+func TestGuard_CountsRecentAbsencesTogether(t *testing.T) {
 	l := withHundred(t)
 	if n := count(l.lose(8), "remove"); n != 8 {
 		t.Fatalf("%d removed of 8", n)
@@ -76,7 +76,7 @@ func TestAbsencesOfTheLastMinutesCountTogether(t *testing.T) {
 	}
 }
 
-func TestAbsencesOfLongAgoDoNotCount(t *testing.T) {
+func TestGuard_IgnoresOldAbsences(t *testing.T) {
 	l := withHundred(t)
 	l.lose(8)
 	l.pass(700 * Second)
@@ -85,7 +85,7 @@ func TestAbsencesOfLongAgoDoNotCount(t *testing.T) {
 	}
 }
 
-func TestWhileItemsAreHeldOthersAreHeldToo(t *testing.T) {
+func TestGuard_HoldsOthersWhileItemsAreHeld(t *testing.T) {
 	l := withHundred(t)
 	l.refuse(l.lose(40), "remove")
 	l.refuse(l.lose(41), "remove")
@@ -94,7 +94,7 @@ func TestWhileItemsAreHeldOthersAreHeldToo(t *testing.T) {
 	}
 }
 
-func TestConfirmationCoversExactlyWhatWasShown(t *testing.T) {
+func TestConfirmation_CoversExactlyWhatWasShown(t *testing.T) {
 	l := withHundred(t)
 	l.lose(40)
 	shown := l.peer.Status().Scopes[0].HeldID
@@ -110,7 +110,7 @@ func TestConfirmationCoversExactlyWhatWasShown(t *testing.T) {
 }
 
 // The owner speaks of an item whose removal by absence is held. Then its word counts.
-func TestDeletionOnTheOwnersWordIsNotHeldAnyMore(t *testing.T) {
+func TestGuard_ReleasesItemThatTheOwnerDeletes(t *testing.T) {
 	l := withHundred(t)
 	l.lose(40)
 	l.expect(l.gone(1, "k0"), "remove k0")
@@ -119,7 +119,7 @@ func TestDeletionOnTheOwnersWordIsNotHeldAnyMore(t *testing.T) {
 	}
 }
 
-func TestItemThatTheOwnerHasAgainIsNotHeldAnyMore(t *testing.T) {
+func TestGuard_ReleasesItemThatTheOwnerHasAgain(t *testing.T) {
 	l := withHundred(t)
 	l.lose(40)
 	l.delta(1, "k0", "v1")
@@ -128,7 +128,7 @@ func TestItemThatTheOwnerHasAgainIsNotHeldAnyMore(t *testing.T) {
 	}
 }
 
-func TestObjectThatIsGoneOrNotOursIsNotHeldAnyMore(t *testing.T) {
+func TestGuard_ReleasesObjectThatIsGoneOrNotOwned(t *testing.T) {
 	l := withHundred(t)
 	l.lose(40)
 	l.step(ObjectGone{Scope: "s", Key: Key{Name: "k0"}})
@@ -138,13 +138,13 @@ func TestObjectThatIsGoneOrNotOursIsNotHeldAnyMore(t *testing.T) {
 	}
 }
 
-func TestHeldItemsDoNotCountAsADifference(t *testing.T) {
+func TestGuard_HeldItemsDoNotCountAsDifference(t *testing.T) {
 	l := withHundred(t)
 	l.lose(40)
-	l.expect(l.root(hundred(40)...), "fact Equal")
+	l.expect(l.root(hundred(40)...), "event InSync")
 }
 
-func TestHeldItemThatARoundListsIsNotHeldAnyMore(t *testing.T) {
+func TestGuard_ReleasesItemThatARoundLists(t *testing.T) {
 	l := withHundred(t)
 	l.lose(40)
 	l.lose(39)
@@ -154,7 +154,7 @@ func TestHeldItemThatARoundListsIsNotHeldAnyMore(t *testing.T) {
 }
 
 // splitRound starts a round in which the owner of a hundred items has changed some of them, and returns its digest. The
-// answer to the first question tells the sums of many branches.
+// first answer has the sums of many branches.
 func (l *lone) splitRound(changed int) *Digest {
 	l.t.Helper()
 	var owner Digest
@@ -178,7 +178,7 @@ func (l *lone) asked() Prefix {
 	return Prefix{}
 }
 
-func TestRoundWaitsForAllItsAnswers(t *testing.T) {
+func TestRound_WaitsForAllAnswers(t *testing.T) {
 	l := withHundred(t)
 	owner := l.splitRound(8)
 	wanted := 0
@@ -190,7 +190,7 @@ func TestRoundWaitsForAllItsAnswers(t *testing.T) {
 	}
 }
 
-func TestAnswersThatWereNotAskedForAreIgnored(t *testing.T) {
+func TestRound_IgnoresUnrequestedAnswers(t *testing.T) {
 	t.Run("of an older round", func(t *testing.T) {
 		l := newReplicaSide(t, Mirror, Config{})
 		l.observe("a", "v1")
@@ -202,7 +202,7 @@ func TestAnswersThatWereNotAskedForAreIgnored(t *testing.T) {
 		l.expect(l.root("c", "v1"), "ask")
 		got := l.receive(Answer{Scope: "s", Round: older, Branches: []Branch{{}}})
 		l.refuse(got, "remove")
-		l.refuse(got, "fact Held")
+		l.refuse(got, "event HoldStarted")
 	})
 	t.Run("of an item outside the prefix", func(t *testing.T) {
 		l := withHundred(t)
@@ -213,7 +213,7 @@ func TestAnswersThatWereNotAskedForAreIgnored(t *testing.T) {
 	})
 }
 
-func TestBranchThatNobodyAskedForRemovesNothing(t *testing.T) {
+func TestRound_UnrequestedBranchRemovesNothing(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	for _, name := range []string{"a", "b", "c", "d"} {
 		l.observe(name, "v1")
@@ -227,5 +227,5 @@ func TestBranchThatNobodyAskedForRemovesNothing(t *testing.T) {
 	below := Branch{Prefix: Prefix{}.Child(uint8(Key{Name: "a"}.Hash() >> 56))}
 	got := l.receive(Answer{Scope: "s", Round: l.peer.replicas["s"].round.id, Branches: []Branch{below, all}})
 	l.refuse(got, "remove")
-	l.refuse(got, "fact Held")
+	l.refuse(got, "event HoldStarted")
 }

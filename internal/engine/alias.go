@@ -6,69 +6,64 @@ import (
 	"strings"
 )
 
-// This file is the part of a replica that deals with aliases: local objects that
-// are not stored as the owner has them, and yet count as if they were. Without
-// them both sides would write the same object forever.
+// This file is the part of a replica that deals with aliases: local objects that are stored differently from what the
+// owner has, and still count as equal. Without aliases both sides would write the same object forever.
 //
-// Harmless normalisation is taken as equal until something that it rests on
-// changes. An alias that hides a difference is taken as equal for a while only:
-// then the item is written once more, which shows whether the cause is still
-// there. r.ends has the time.
+// An alias that hides a harmless normalization ends when the CRD or a release changes. An alias that hides a difference
+// also ends by time (r.aliasEnds). The item is then written once more, which shows whether the cause still exists.
 
-// Alias lifetimes. Each is shortened by up to a half, by an amount of the item's
-// own, so that many items are not written at once.
+// Alias lifetimes. jitter shortens each, so that many items are not written at once.
 const (
-	// A lossy alias ends after lossyFirst, then after longer and longer: an API
-	// server may still serve the old schema shortly after its CRD has changed.
-	lossyFirst = 60 * Second
-	lossyMost  = 3600 * Second
+	// A lossy alias ends after minLossyLifetime, doubled each time: an API server may still serve the old schema
+	// shortly after its CRD has changed.
+	minLossyLifetime = 60 * Second
+	maxLossyLifetime = 3600 * Second
 
-	// fightMost is how long content is tolerated that was put back repeatedly.
-	fightMost = 600 * Second
+	// contestedLifetime is how long content is accepted that was restored repeatedly.
+	contestedLifetime = 600 * Second
 
-	// recheckMost is how soon an alias ends when what it rests on has changed.
-	recheckMost = 10 * Second
+	// maxRecheckDelay is how soon an alias ends after the CRD or a release has changed.
+	maxRecheckDelay = 10 * Second
 )
 
-// recordAlias records that the owner's version is stored as something else: by this
-// side's API server, which has dropped or changed the fields in lost, if any.
+// recordAlias records that this side's API server stores the owner's version differently. If lost is not empty, the API
+// server dropped or changed these fields.
 func (r *replica) recordAlias(it *replicaItem, lost []string, written bool) {
 	if it.alias != (Alias{Written: it.want, Stored: it.stored}) {
 		it.checks = 0
 	}
 	life, message := Time(0), ""
 	if len(lost) > 0 {
-		life = jitter(backoff(lossyFirst, lossyMost, int(it.checks)), it.hash)
+		life = jitter(backoff(minLossyLifetime, maxLossyLifetime, int(it.checks)), it.hash)
 		message = "this side does not store these fields as they were written: " + strings.Join(lost, ", ")
-	} else if written { // a write that changed nothing only repeats what was known
-		message = "this side stores it differently from what was written; both versions are now taken as equal"
+	} else if written { // a write that changed nothing repeats what was known
+		message = "this side stores it differently from what was written; both versions now count as equal"
 	}
-	r.accept(it, KeepAlias{Lost: lost}, life, message)
+	r.acceptStored(it, RecordAlias{Lost: lost}, life, message)
 }
 
-// tolerate takes content that was put back repeatedly as equal for a while. It
-// may have been put there by a user, or by another process of ours that has ended
-// since, so no other process may rely on it, and the owner's content is written
-// again in the end.
-func (r *replica) tolerate(it *replicaItem) {
-	message := "something on this side keeps changing it back; both versions are taken as equal for a while"
+// acceptContested accepts content for a while that was restored repeatedly. A user may have written it, or another
+// process of ours that has ended since. So no other process may rely on the alias, and the owner's content is written
+// again later.
+func (r *replica) acceptContested(it *replicaItem) {
+	message := "something on this side keeps overwriting it; drift correction is paused and both versions count as equal"
 	lost := r.contested[it.hash]
 	if len(lost) > 0 {
 		message += ". Fields: " + strings.Join(lost, ", ")
 	}
-	r.accept(it, KeepAlias{Lost: lost, Brief: true}, jitter(fightMost, it.hash), message)
+	r.acceptStored(it, RecordAlias{Lost: lost, Temporary: true}, jitter(contestedLifetime, it.hash), message)
 }
 
-// accept takes what the object holds as equal to what the owner has. The alias
-// ends after life; 0: it does not end by time alone.
-func (r *replica) accept(it *replicaItem, keep KeepAlias, life Time, message string) {
+// acceptStored records that what the object contains counts as equal to what the owner has. If life is 0, the alias
+// does not end by time.
+func (r *replica) acceptStored(it *replicaItem, keep RecordAlias, life Time, message string) {
 	alias := Alias{Written: it.want, Stored: it.stored}
 	news := it.alias != alias
 	if it.checks < 250 {
 		it.checks++
 	}
 	r.setAlias(it, alias, life != 0)
-	delete(r.redo, it.hash)
+	delete(r.diverged, it.hash)
 	if life != 0 {
 		r.endBy(it, r.peer.now+life)
 	}
@@ -76,13 +71,13 @@ func (r *replica) accept(it *replicaItem, keep KeepAlias, life Time, message str
 	keep.Scope, keep.Key, keep.Alias = r.cfg.Name, it.key, alias
 	r.peer.emit(keep)
 	if news && message != "" {
-		r.peer.fact(Event{Event: Aliased, Scope: r.cfg.Name, Key: it.key, Message: message})
+		r.peer.emit(Event{Type: Aliased, Scope: r.cfg.Name, Key: it.key, Message: message})
 	}
 }
 
-// recorded takes an alias that was found on the object, unless it says nothing
-// of what the object holds now, or what was learnt just now is not recorded yet.
-func (r *replica) recorded(it *replicaItem, in Observe) {
+// readRecordedAlias takes an alias that was found on the object. It ignores an alias that does not describe what the
+// object contains now, and one that is older than what this process has recorded.
+func (r *replica) readRecordedAlias(it *replicaItem, in Observe) {
 	learnt := Alias{Written: it.want, Stored: in.Stored}
 	if in.Alias.Written.IsZero() || in.Alias.Stored != in.Stored || in.Alias == it.alias || !it.want.IsZero() && it.alias == learnt {
 		return
@@ -90,27 +85,27 @@ func (r *replica) recorded(it *replicaItem, in Observe) {
 	r.setAlias(it, in.Alias, in.Lossy)
 	it.checks = 0
 	if in.Lossy {
-		r.endBy(it, r.peer.now+jitter(lossyMost, it.hash))
+		r.endBy(it, r.peer.now+jitter(maxLossyLifetime, it.hash))
 	}
 }
 
-// setAlias replaces an item's alias; it does not end by time.
+// setAlias replaces an item's alias. The new alias does not end by time.
 func (r *replica) setAlias(it *replicaItem, alias Alias, lossy bool) {
 	it.alias, it.lossy, it.ended = alias, lossy, false
-	delete(r.ends, it.hash)
+	delete(r.aliasEnds, it.hash)
 }
 
-// endBy makes an alias end at a time, if it would not end before.
+// endBy makes an alias end at a time, unless it ends earlier.
 func (r *replica) endBy(it *replicaItem, at Time) {
-	if t, ok := r.ends[it.hash]; ok && t <= at {
+	if t, ok := r.aliasEnds[it.hash]; ok && t <= at {
 		return
 	}
-	r.ends[it.hash] = at
+	r.aliasEnds[it.hash] = at
 	r.wakeBy(at)
 }
 
-// endAlias makes the item differ again, so that it is written once more. It
-// remembers the alias: learning the same again is no news.
+// endAlias makes the item differ again, so that it is written once more. It keeps the alias, so that recording the same
+// alias again is not reported.
 func (r *replica) endAlias(it *replicaItem) {
 	r.assumeOwnerVersion(it)
 	it.ended = true
@@ -118,36 +113,34 @@ func (r *replica) endAlias(it *replicaItem) {
 	r.update(it)
 }
 
-// recheck ends aliases soon: what they rest on has changed.
+// recheck ends aliases soon, because the CRD or a release has changed.
 func (r *replica) recheck(in Recheck) {
 	for _, h := range sortedHashes(r.items) {
 		it := r.items[h]
 		if it.alias != (Alias{}) && !it.ended && (in.Key == Key{} || in.Key == it.key) {
 			it.checks = 0
-			r.endBy(it, r.peer.now+jitter(recheckMost, h))
+			r.endBy(it, r.peer.now+jitter(maxRecheckDelay, h))
 		}
 	}
 }
 
-// inForce reports whether the alias says what the object holds.
-func (it *replicaItem) inForce() bool {
+// aliasActive reports whether the alias describes what the object contains.
+func (it *replicaItem) aliasActive() bool {
 	return !it.ended && it.alias.Stored == it.stored && !it.alias.Written.IsZero()
 }
 
-// lossy counts the objects that are taken as equal although this side does not
-// store them as the owner has them.
+// lossy counts the objects that count as equal although this side does not store them as the owner has them.
 func (r *replica) lossy() int {
 	n := 0
-	for h := range r.ends {
-		if it := r.items[h]; it != nil && it.lossy && it.inForce() {
+	for h := range r.aliasEnds {
+		if it := r.items[h]; it != nil && it.lossy && it.aliasActive() {
 			n++
 		}
 	}
 	return n
 }
 
-// due takes out of times what has come, in one order, and makes sure that there is a
-// wake for the rest.
+// due removes from times what is due and returns it sorted. It schedules a wake for the rest.
 func (r *replica) due(times map[KeyHash]Time) []KeyHash {
 	var due []KeyHash
 	for h, t := range times {
@@ -160,4 +153,16 @@ func (r *replica) due(times map[KeyHash]Time) []KeyHash {
 	}
 	slices.SortFunc(due, cmp.Compare[KeyHash])
 	return due
+}
+
+// acceptUnchanged records that what the object contains counts as equal, because the item asks to leave the object as
+// it is. This alias is not recorded on the object and not reported. It ends with the next item for the key, and when
+// the object changes.
+func (r *replica) acceptUnchanged(it *replicaItem) {
+	if !it.exists || !it.owned || it.want.IsZero() {
+		return
+	}
+	r.setAlias(it, Alias{Written: it.want, Stored: it.stored}, false)
+	delete(r.diverged, it.hash)
+	r.update(it)
 }

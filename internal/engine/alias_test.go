@@ -33,7 +33,7 @@ func (w *world) stored(name string) string {
 	return w.agent.store.of("application")[Key{Name: name}].content
 }
 
-func TestLossyAliasIsCheckedLessAndLessOften(t *testing.T) {
+func TestAlias_LossyIsCheckedWithGrowingDelay(t *testing.T) {
 	w := pruned(t, "a")
 	w.wait(2 * 3600 * Second)
 	before := w.agent.applies
@@ -44,12 +44,12 @@ func TestLossyAliasIsCheckedLessAndLessOften(t *testing.T) {
 	if n := w.agent.applies - before; n < 24 || n > 48 {
 		t.Errorf("%d writes in a day", n)
 	}
-	if w.lossy() != 1 || w.agent.facts[Aliased] != 1 {
-		t.Errorf("%d lossy, told %d times", w.lossy(), w.agent.facts[Aliased])
+	if w.lossy() != 1 || w.agent.events[Aliased] != 1 {
+		t.Errorf("%d lossy, reported %d times", w.lossy(), w.agent.events[Aliased])
 	}
 }
 
-func TestHarmlessAliasIsNotCheckedByTime(t *testing.T) {
+func TestAlias_HarmlessIsNotCheckedByTime(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	w.agent.store.normalise["application"] = "+default"
 	w.hub.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "v1" })
@@ -62,7 +62,7 @@ func TestHarmlessAliasIsNotCheckedByTime(t *testing.T) {
 		t.Errorf("%d writes, %d lossy", w.agent.applies, w.lossy())
 	}
 	w.agent.do(Recheck{Scope: "application", Key: Key{Name: "a"}})
-	w.wait(recheckMost)
+	w.wait(maxRecheckDelay)
 	if w.agent.applies != 2 {
 		t.Errorf("%d writes after what it rests on has changed", w.agent.applies)
 	}
@@ -72,34 +72,34 @@ func TestHarmlessAliasIsNotCheckedByTime(t *testing.T) {
 	}
 }
 
-func TestFieldArrivesOnceItIsStored(t *testing.T) {
+func TestAlias_FieldIsWrittenOnceItCanBeStored(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		within Time
 		event  func(*world)
 	}{
-		{"told that the schema has changed", recheckMost, func(w *world) { w.agent.do(Recheck{Scope: "application"}) }},
-		{"told of that item", recheckMost, func(w *world) { w.agent.do(Recheck{Scope: "application", Key: Key{Name: "a"}}) }},
-		{"told while there is no session", recheckMost, func(w *world) {
+		{"after a recheck of the scope", maxRecheckDelay, func(w *world) { w.agent.do(Recheck{Scope: "application"}) }},
+		{"after a recheck of the item", maxRecheckDelay, func(w *world) { w.agent.do(Recheck{Scope: "application", Key: Key{Name: "a"}}) }},
+		{"after a recheck without a session", maxRecheckDelay, func(w *world) {
 			w.cut(false)
 			w.agent.do(Recheck{Scope: "application"})
 			w.wait(60 * Second)
 			w.connect()
 			w.deliver()
 		}},
-		{"told all the time", 0, func(w *world) {
+		{"after constant rechecks", 0, func(w *world) {
 			for range 5 {
 				w.agent.do(Recheck{Scope: "application"})
-				w.wait(recheckMost / 4)
+				w.wait(maxRecheckDelay / 4)
 			}
 		}},
-		{"told before the API server serves the new schema", lossyFirst, func(w *world) {
+		{"after a recheck before the API server serves the new schema", minLossyLifetime, func(w *world) {
 			w.agent.store.prune["application"] = "+x"
 			w.agent.do(Recheck{Scope: "application"})
-			w.wait(recheckMost)
+			w.wait(maxRecheckDelay)
 			w.agent.store.prune["application"] = ""
 		}},
-		{"not told, but the item was changed", lossyFirst, func(w *world) {
+		{"without a recheck, the item was changed", minLossyLifetime, func(w *world) {
 			w.agent.store.prune["application"] = "+x"
 			w.hub.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "v2+x" })
 			w.deliver()
@@ -107,8 +107,8 @@ func TestFieldArrivesOnceItIsStored(t *testing.T) {
 			w.deliver()
 			w.agent.store.prune["application"] = ""
 		}},
-		{"not told", lossyMost, func(*world) {}},
-		{"not told, and the session is renewed all the time", lossyMost, func(w *world) {
+		{"without a recheck", maxLossyLifetime, func(*world) {}},
+		{"without a recheck, and the session is renewed all the time", maxLossyLifetime, func(w *world) {
 			for range 40 {
 				w.cut(false)
 				w.connect()
@@ -116,7 +116,7 @@ func TestFieldArrivesOnceItIsStored(t *testing.T) {
 				w.wait(60 * Second)
 			}
 		}},
-		{"not told, by a new process", lossyMost, func(w *world) {
+		{"without a recheck, by a new process", maxLossyLifetime, func(w *world) {
 			w.cut(false)
 			w.agent.boot()
 			w.agent.do(Tick{})
@@ -136,31 +136,31 @@ func TestFieldArrivesOnceItIsStored(t *testing.T) {
 			// What is recorded says nothing of what is stored now.
 			w.agent.boot()
 			w.agent.do(Tick{})
-			if n := len(w.agent.peer.replicas["application"].ends); n != 0 {
+			if n := len(w.agent.peer.replicas["application"].aliasEnds); n != 0 {
 				t.Errorf("%d aliases that will end", n)
 			}
 		})
 	}
 }
 
-// An alias that has ended and is still recorded does not come back by being seen,
-// even if it is not known in this session what the owner has.
-func TestEndedAliasStaysEnded(t *testing.T) {
+// An alias that has ended and is still recorded does not come back by being seen, even if it is not known in this
+// session what the owner has.
+func TestAlias_EndedStaysEnded(t *testing.T) {
 	w := pruned(t, "a")
 	r := w.agent.peer.replicas["application"]
 	it := r.get(Key{Name: "a"})
-	delete(r.ends, it.hash)
+	delete(r.aliasEnds, it.hash)
 	r.endAlias(it)
 	it.want = Version{}
 	w.agent.do(w.agent.store.tell("application", it.key))
-	if it.inForce() || it.alias.Written.IsZero() {
-		t.Errorf("in force: %t, alias %v", it.inForce(), it.alias)
+	if it.aliasActive() || it.alias.Written.IsZero() {
+		t.Errorf("active: %t, alias %v", it.aliasActive(), it.alias)
 	}
 }
 
-// Two versions may be stored as the same. The one that was learnt just now is not
-// recorded yet when the object is seen with the older one.
-func TestOlderAliasOfTheSameContentDoesNotReplaceTheNewOne(t *testing.T) {
+// Two versions may be stored as the same. The one that was learnt just now is not recorded yet when the object is seen
+// with the older one.
+func TestAlias_OlderDoesNotReplaceNewer(t *testing.T) {
 	w := pruned(t, "a")
 	o := w.agent.store.of("application")[Key{Name: "a"}]
 	o.alias.Written = VersionOf([]byte("v0"))
@@ -171,32 +171,32 @@ func TestOlderAliasOfTheSameContentDoesNotReplaceTheNewOne(t *testing.T) {
 	}
 }
 
-// While the owner's store is not believed no update is taken, so a check could
-// only turn an item that counts as equal into one that waits.
-func TestAliasIsNotCheckedWhileTheStoreIsSuspect(t *testing.T) {
+// While the owner's store is untrusted no update is accepted, so a check could only turn an item that counts as equal
+// into one that waits.
+func TestAlias_IsNotCheckedWhileStoreIsUntrusted(t *testing.T) {
 	w := pruned(t, "a")
 	w.cut(false)
 	w.hub.store.id.Revision = 50
 	w.connect()
 	w.deliver()
-	if w.agent.peer.Status().Suspect == "" {
-		t.Fatal("the store is believed")
+	if w.agent.peer.Status().StoreHoldID == "" {
+		t.Fatal("the store is trusted")
 	}
 	w.agent.store.prune["application"] = ""
 	before := w.agent.applies
 	w.agent.do(Recheck{Scope: "application"})
 	w.wait(4 * 3600 * Second)
-	if w.agent.applies != before || w.agent.facts[Rejected] != 0 || w.lossy() != 1 {
-		t.Errorf("%d writes, %d rejected, %d lossy", w.agent.applies-before, w.agent.facts[Rejected], w.lossy())
+	if w.agent.applies != before || w.agent.events[Rejected] != 0 || w.lossy() != 1 {
+		t.Errorf("%d writes, %d rejected, %d lossy", w.agent.applies-before, w.agent.events[Rejected], w.lossy())
 	}
-	w.agent.do(Confirmed{ID: w.agent.peer.Status().Suspect})
-	w.wait(lossyFirst)
+	w.agent.do(Confirmed{ID: w.agent.peer.Status().StoreHoldID})
+	w.wait(minLossyLifetime)
 	if w.stored("a") != "v1+x" {
 		t.Errorf("stored is %q after the store was accepted", w.stored("a"))
 	}
 }
 
-func TestManyAliasesAreNotCheckedAtOnce(t *testing.T) {
+func TestAlias_ChecksAreSpread(t *testing.T) {
 	var names []string
 	for i := range 200 {
 		names = append(names, fmt.Sprintf("a%d", i))
@@ -205,7 +205,7 @@ func TestManyAliasesAreNotCheckedAtOnce(t *testing.T) {
 	w.wait(4 * 3600 * Second)
 	w.agent.do(Recheck{Scope: "application"})
 	before, most := w.agent.applies, 0
-	for range int(recheckMost / Second) {
+	for range int(maxRecheckDelay / Second) {
 		n := w.agent.applies
 		w.wait(Second)
 		most = max(most, w.agent.applies-n)
@@ -215,7 +215,7 @@ func TestManyAliasesAreNotCheckedAtOnce(t *testing.T) {
 	}
 }
 
-func TestNewVersionWithoutTheFieldEndsTheAlias(t *testing.T) {
+func TestAlias_EndsWithVersionWithoutTheField(t *testing.T) {
 	w := pruned(t, "a")
 	w.hub.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "v2" })
 	w.deliver()
@@ -230,7 +230,7 @@ func TestNewVersionWithoutTheFieldEndsTheAlias(t *testing.T) {
 }
 
 // A change that is put back repeatedly is tolerated, and tried again in the end.
-func TestFightIsTakenUpAgain(t *testing.T) {
+func TestAlias_ContestedContentIsWrittenAgain(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	w.agent.store.fight["application a"] = "mine"
 	w.hub.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "v1" })
@@ -243,7 +243,7 @@ func TestFightIsTakenUpAgain(t *testing.T) {
 		t.Fatalf("stored is %q, %d lossy", w.stored("a"), w.lossy())
 	}
 	delete(w.agent.store.fight, "application a")
-	w.wait(fightMost)
+	w.wait(contestedLifetime)
 	if w.stored("a") != "v1" || w.lossy() != 0 {
 		t.Errorf("stored is %q, %d lossy", w.stored("a"), w.lossy())
 	}

@@ -2,7 +2,7 @@ package engine
 
 import "slices"
 
-// This file is the part of an owner that listens to the replica.
+// This file is the part of an owner that handles the replica's messages.
 
 func (o *owner) acked(in AckItem) {
 	h := in.Key.Hash()
@@ -21,11 +21,11 @@ func (o *owner) acked(in AckItem) {
 		o.dirty(it)
 	case in.Code != OK:
 		switch {
-		case it.gone && in.Code == HeldBack:
+		case it.gone && in.Code == OnHold:
 			o.digest.Delete(h) // the replica does not count it either
 		case it.gone && !in.Version.IsZero():
-			// The replica still has it, in this version. It may never have seen
-			// the one that was withdrawn. An older one does not say.
+			// The replica still has it, in this version, which may be older than the one that was withdrawn. An older
+			// release sends no version.
 			o.digest.Set(h, in.Version)
 		}
 		o.rejectItem(it, in)
@@ -35,7 +35,7 @@ func (o *owner) acked(in AckItem) {
 		o.clearReject(it)
 		it.extraPending = false
 		if o.cfg.Style == OneShot {
-			o.peer.fact(Event{Event: Delivered, Scope: o.cfg.Name, Key: it.key})
+			o.peer.emit(Event{Type: Delivered, Scope: o.cfg.Name, Key: it.key})
 		}
 	}
 }
@@ -47,18 +47,18 @@ func (o *owner) rejectItem(it *ownedItem, in AckItem) {
 		it.reject = r
 		o.rejected++
 	}
-	// Once in a session. Another command is another answer, even if it is worded alike.
+	// An event is emitted once per session. For commands, each version is a new one.
 	known := r.code == in.Code && r.message == in.Message && r.session == o.peer.session && (o.cfg.Style != OneShot || r.version == it.version)
-	confirmed := in.Code == HeldBack && len(o.peer.remoteHeld) == 0 // as we have heard meanwhile
+	confirmed := in.Code == OnHold && len(o.peer.remoteHolds) == 0 // the replica has reported that since
 	if r.version != it.version || r.gone != it.gone || confirmed {
 		r.attempts = 0
 	}
 	r.code, r.message, r.version, r.gone, r.session = in.Code, in.Message, it.version, it.gone, o.peer.session
 	pause := backoff(o.tune.MinRetryDelay, o.tune.MaxRetryDelay, r.attempts)
 	switch {
-	case in.Code == Invalid: // maybe to a webhook or a policy, which can change without the item
+	case in.Code == Invalid: // a webhook or a policy can change without the item
 		pause = jitter(min(pause, o.tune.MaxInvalidDelay), it.hash)
-	case in.Code == Unavailable: // not the item's fault
+	case in.Code == Unavailable: // independent of the item
 		pause = jitter(min(pause, o.tune.MaxUnavailableDelay), it.hash)
 	case !in.Code.Retryable():
 		pause = o.tune.MaxRetryDelay
@@ -70,11 +70,11 @@ func (o *owner) rejectItem(it *ownedItem, in AckItem) {
 	r.retryAt = o.peer.now + pause
 	o.setState(it, rejected)
 	if !known {
-		o.peer.fact(Event{Event: Rejected, Scope: o.cfg.Name, Key: it.key, Code: in.Code, Message: in.Message})
+		o.peer.emit(Event{Type: Rejected, Scope: o.cfg.Name, Key: it.key, Code: in.Code, Message: in.Message})
 	}
 }
 
-// wanted marks what the replica asks for. What is in flight will be answered.
+// wanted marks what the replica requests. Items in flight will be acknowledged anyway.
 func (o *owner) wanted(hashes []KeyHash) {
 	o.recheckLater()
 	for _, h := range hashes {
@@ -90,15 +90,14 @@ func (o *owner) wanted(hashes []KeyHash) {
 	}
 }
 
-// retry sends a rejected item again before its time.
+// retry sends a rejected item before its retry time.
 func (o *owner) retry(key Key) {
 	if it := o.items[key.Hash()]; it != nil && it.key == key && it.state == rejected {
 		o.dirty(it)
 	}
 }
 
-// finished notes that the replica has none of this item any more although the
-// owner still holds it, waiting for just that.
+// finished records that the replica no longer has an item that the owner keeps until then.
 func (o *owner) finished(key Key, version Version) {
 	h := key.Hash()
 	it := o.items[h]
@@ -109,14 +108,13 @@ func (o *owner) finished(key Key, version Version) {
 		it.ended = true
 		o.digest.Delete(h)
 	}
-	o.peer.fact(Event{Event: Finalized, Scope: o.cfg.Name, Key: key})
+	o.peer.emit(Event{Type: Finalized, Scope: o.cfg.Name, Key: key})
 }
 
-// maxAsk is how many prefixes of one Ask are answered, so that a small question
-// cannot bring about an answer of any size.
+// maxAsk bounds the prefixes that are answered per Ask, so that a small request cannot cause an answer of any size.
 const maxAsk = 256
 
-// answer tells what is below the prefixes that the replica asked for.
+// answer sends what is below the requested prefixes.
 func (o *owner) answer(in Ask) {
 	if o.cfg.Style == OneShot || !o.complete {
 		return
@@ -159,12 +157,12 @@ func (o *owner) root() (Root, bool) {
 	return Root{Scope: o.cfg.Name, Count: uint64(o.digest.Len()), Sum: sum, Revision: o.peer.source.Revision(o.cfg.Name), Known: o.rootAcknowledged}, true
 }
 
-// same notes that the replica proved to be equal. Then whatever it refused in
-// an earlier session, and has not refused in this one, is cured.
+// same records that the replica is in sync. Rejections from earlier sessions that were not repeated in this one are
+// cleared.
 func (o *owner) same(sum Sum) {
-	if sum == o.lastSentRoot { // whatever has changed since is on its way
+	if sum == o.lastSentRoot { // what has changed since is in flight
 		o.rootAcknowledged = true
-		o.compared, o.recheckAt, o.recheck = true, 0, absenceDelay
+		o.wasInSync, o.recheckAt, o.recheck = true, 0, absenceDelay
 	}
 	if sum != o.digest.Sum() {
 		return
@@ -177,29 +175,28 @@ func (o *owner) same(sum Sum) {
 		}
 	}
 	o.inSync, o.inSyncAt = true, o.peer.now
-	o.peer.fact(Event{Event: InSync, Scope: o.cfg.Name})
+	o.peer.emit(Event{Type: InSync, Scope: o.cfg.Name})
 }
 
 // retryHeld sends again what was only waiting for a confirmation.
 func (o *owner) retryHeld() {
 	for it := o.lists[rejected].head; it != nil; {
 		next := it.next
-		if it.reject.code == HeldBack {
+		if it.reject.code == OnHold {
 			o.dirty(it)
 		}
 		it = next
 	}
 }
 
-// recheckLater has roots sent once the replica asks for nothing more and has
-// everything that it asked for: so both sides know soon that the difference is
-// gone. One that stays is left to the beacons more and more. The replica does not
-// call the root the same any more, so when it does again, it says so at once.
+// recheckLater schedules roots for when the replica has everything that it requested, so that both sides know soon that
+// the difference is gone. If a difference stays, the delay doubles up to the beacon interval. Because the root is no
+// longer acknowledged, the replica reports at once when it is in sync again.
 func (o *owner) recheckLater() {
 	o.recheckAt, o.rootAcknowledged = o.peer.now+o.recheck, false
 }
 
-// recheckDue reports whether that is now.
+// recheckDue reports whether it is time to send the roots that recheckLater scheduled.
 func (o *owner) recheckDue() bool {
 	if o.recheckAt == 0 || o.peer.now < o.recheckAt || !o.delivered() {
 		return false
@@ -208,7 +205,7 @@ func (o *owner) recheckDue() bool {
 	return true
 }
 
-// delivered reports whether nothing is on its way, or waits to be.
+// delivered reports whether nothing is in flight or waits to be sent.
 func (o *owner) delivered() bool {
 	return o.lists[queued].len+o.lists[blocked].len+o.lists[inFlight].len == 0
 }

@@ -2,23 +2,23 @@ package engine
 
 import "testing"
 
-// At rest each side says one thing a minute, which also answers what the other
-// said before: with thousands of agents that is what a hub's rest costs.
-func TestAtRestEachSideSendsOneMessageAMinute(t *testing.T) {
+// At rest each side says one thing a minute, which also answers what the other said before: with thousands of agents
+// that is what a hub's rest costs.
+func TestBeacon_IdleSideSendsOneMessagePerMinute(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	w.connect()
 	w.hub.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "v1" })
 	w.deliver()
 	w.wait(180 * Second) // both have called everything the same, and know it
 	for _, s := range []*side{w.hub, w.agent} {
-		s.sent, s.facts[InSync] = 0, 0
+		s.sent, s.events[InSync] = 0, 0
 	}
 	w.wait(600 * Second)
 	for _, s := range []*side{w.hub, w.agent} {
 		if s.sent != 10 {
 			t.Errorf("the %s has sent %d messages in ten minutes", s.name, s.sent)
 		}
-		if n := s.facts[InSync]; n < 27 { // three scopes can be compared
+		if n := s.events[InSync]; n < 27 { // three scopes can be compared
 			t.Errorf("the %s has found something equal %d times in ten minutes, of 30", s.name, n)
 		}
 		for _, scope := range s.peer.Status().Scopes {
@@ -30,7 +30,7 @@ func TestAtRestEachSideSendsOneMessageAMinute(t *testing.T) {
 }
 
 // A peer that has nothing to compare, and sends no beacons, still gets some.
-func TestHubBeaconsWithoutBeingAsked(t *testing.T) {
+func TestBeacon_HubSendsWithoutAgentBeacon(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	w.agent.do(View{Scope: "status", Complete: false})
 	w.connect()
@@ -43,9 +43,9 @@ func TestHubBeaconsWithoutBeingAsked(t *testing.T) {
 	}
 }
 
-// An agent may say more often what it has, for whoever is on the way. That brings
-// no more than two answers a minute, and both still know of each other.
-func TestAgentThatBeaconsMoreOftenIsNotAnsweredMoreOften(t *testing.T) {
+// An agent may send beacons more often. It gets at most two answers a minute, and both sides still know each other's
+// state.
+func TestBeacon_FrequentBeaconsAreNotAnsweredMoreOften(t *testing.T) {
 	for _, every := range []Time{5 * Second, 29 * Second, 31 * Second, 45 * Second} {
 		w := newWorld(t, Tuning{})
 		w.agent.cfg.Tuning.Beacon = every

@@ -45,9 +45,8 @@ func benchWorld(b reporter) *world {
 	return w
 }
 
-// BenchmarkResume opens a new session between two sides of 10,000 items, of
-// which some have changed. What it reports as bytes is all that was said save
-// the greeting and the contents themselves.
+// BenchmarkResume opens a new session between two sides of 10,000 items, of which some have changed. It reports all
+// bytes except the handshake and the contents.
 func BenchmarkResume(b *testing.B) {
 	for _, changed := range []int{0, 1, 1000} {
 		b.Run(fmt.Sprintf("changed=%d", changed), func(b *testing.B) {

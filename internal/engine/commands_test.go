@@ -52,7 +52,7 @@ func parseKey(s string) Key {
 var sideVerbs = map[string]func(*side, []string) error{
 	"restart": func(s *side, _ []string) error {
 		s.w.sever(s.w.session)
-		s.cfg.KnownStore, s.cfg.StoreUntrusted = s.peer.Status().Other, s.peer.Status().Suspect != ""
+		s.cfg.KnownStore, s.cfg.StoreUntrusted = s.peer.Status().Other, s.peer.Status().StoreHoldID != ""
 		s.boot()
 		s.w.epoch.Incarnation++
 		s.w.hub.pipe, s.w.agent.pipe = nil, nil

@@ -1,27 +1,24 @@
 package engine
 
-// Time is milliseconds on a clock that the caller chooses; it may stand still
-// but the engine never sees it go back.
+// Time is milliseconds on a clock that the caller chooses. It may stand still but never goes back.
 type Time int64
 
-// Second is a second in Time.
 const Second Time = 1000
 
-// ScopeStyle says what a scope's items are.
+// ScopeStyle is how a replica handles the items of a scope.
 type ScopeStyle uint8
 
 const (
 	// Mirror scopes are equal sets: the replica creates and deletes.
 	Mirror ScopeStyle = iota
-	// Attached scopes fill objects that exist for another reason: the replica
-	// neither creates nor deletes.
+	// Attached scopes fill objects that exist for another reason: the replica neither creates nor deletes.
 	Attached
-	// OneShot scopes hold what waits to be carried out once. There is nothing
-	// to compare: what is pending is sent, and sent again in a new session.
+	// OneShot scopes contain what runs once. Nothing is compared: pending items are sent, and sent again in a new
+	// session.
 	OneShot
 )
 
-// Role is a side's part in a scope.
+// Role is a side's role in a scope.
 type Role uint8
 
 // The two roles.
@@ -30,67 +27,65 @@ const (
 	Replica
 )
 
-// ScopeConfig describes a scope to the Peer. Both ends list the same scopes in
-// the same order, which is the order in which kinds depend on each other.
+// ScopeConfig describes a scope. Both ends list the same scopes in the same order, the order in which kinds depend on
+// each other.
 type ScopeConfig struct {
 	Name      string
 	Style     ScopeStyle
 	Role      Role
-	DependsOn string // scope in which an item's Needs is looked up
+	DependsOn string // scope in which Publish.DependsOn is looked up
 
-	// NoBudget says that items may be removed by absence without a confirmation,
-	// however many: credentials, of which less is safer. While the owner's store is
-	// suspect, they are held all the same.
+	// NoBudget exempts the scope from the deletion budget: for credentials, of which fewer are safer. While the owner's
+	// store is untrusted, deletions are still held.
 	NoBudget bool
 }
 
-// Config of a Peer.
+// Config configures a Peer.
 type Config struct {
-	Hub    bool // this end is the hub's
+	Hub    bool // this end is on the hub
 	Scopes []ScopeConfig
 
-	// Hub: what is registered for this agent. Agent: what it is configured for.
+	// On the hub: what is registered for this agent. On the agent: its settings.
 	Mode    string
 	Mapping string
 
-	// Self goes into Hello (agent) or Welcome (hub) as it is, with epoch, store,
-	// clock and negotiated versions filled in.
+	// Hello (agent) or Welcome (hub) is sent with epoch, store, clock and negotiated versions filled in.
 	Hello   Hello
 	Welcome Welcome
 
 	// KnownCluster (hub) is the cluster UID registered for this agent, if any.
 	KnownCluster string
-	// KnownStore is how far the other side's store was last seen, if ever.
+	// KnownStore is the newest known state of the other side's store, if any.
 	KnownStore Store
-	// KnownSeen is how far it was last seen in single scopes, as Seen told it.
+	// KnownSeen is the newest known revision per scope, as Peer.Seen returned it.
 	KnownSeen []Seen
-	// StoreUntrusted says that the other side's store was found to have gone back
-	// before this process started, and that nobody has accepted it yet.
+	// StoreUntrusted reports whether the other side's store was found to have regressed before this process started,
+	// and no user has accepted it yet.
 	StoreUntrusted bool
 
 	Tuning Tuning
 }
 
-// Tuning holds the numbers. Zero means the default.
+// Tuning has the limits and intervals. Zero means the default.
 type Tuning struct {
 	Window                int  // bytes in flight for each scope
-	DeltaBytes            int  // of content in one message
-	DeltaItems            int  // in one message
-	AskPrefixes           int  // in one message
-	MaxItems              int  // in a scope that a peer fills
-	MaxBytes              int  // of content that this side stores for a scope that a peer fills
-	MaxTombstones         int  // explicit deletions remembered for a peer that is away
-	Beacon                Time // between roots
-	Resend                Time // until an item without an answer is sent again
-	PeerTimeout           Time // of a peer that leaves items unanswered, until the session is given up
+	DeltaBytes            int  // content bytes in one message
+	DeltaItems            int  // items in one message
+	AskPrefixes           int  // prefixes in one message
+	MaxItems              int  // items in a scope that a peer fills
+	MaxBytes              int  // content bytes that this side stores for a scope that a peer fills
+	MaxTombstones         int  // explicit deletions remembered for a disconnected peer
+	Beacon                Time // between two beacons
+	Resend                Time // until an unacknowledged item is sent again
+	PeerTimeout           Time // of a silent peer with unacknowledged items, until the session is closed
 	MinRetryDelay         Time // first retry of a rejected item
-	MaxRetryDelay         Time // longest pause between retries
-	MaxInvalidDelay       Time // likewise, of an item that the replica finds wrong
-	MaxUnavailableDelay   Time // the same for what could not be written just now: the other side may be well again at any time
+	MaxRetryDelay         Time // longest delay between retries
+	MaxInvalidDelay       Time // the same, for items that the replica finds invalid
+	MaxUnavailableDelay   Time // the same, for temporary failures of the other side
 	DependencyTimeout     Time // how long an item waits for its project
-	ExtraInterval         Time // between two sends of an item for its Extra alone
-	RoundTimeout          Time // until an unanswered round is started afresh
-	DeletionBudgetItems   int  // a round that removes more than this many ...
+	ExtraInterval         Time // between two sends of an item because of its Extra alone
+	RoundTimeout          Time // until an unanswered round is started again
+	DeletionBudgetItems   int  // a round that deletes more than this many ...
 	DeletionBudgetPercent int  // ... and more than this share is held
 }
 
@@ -127,19 +122,18 @@ func (t Tuning) withDefaults() Tuning {
 	return t
 }
 
-// Source is the caller's cache of its own objects: no I/O.
+// Source is the caller's cache of its own objects. It does no I/O.
 type Source interface {
-	// Content reads an item at the moment it is sent. False: it is gone by now.
+	// Content returns an item when it is sent. ok is false if the item is gone.
 	Content(scope string, key Key) (content, extra []byte, ok bool)
 
-	// Revision is the newest resourceVersion among the objects of a scope that
-	// the Peer was told of.
+	// Revision returns the newest resourceVersion among the published objects of a scope.
 	Revision(scope string) uint64
 
-	// SourceRevision is the revision of the objects that an item is made of; 0: unknown.
+	// SourceRevision returns the revision of the objects that an item is made of, or 0 if unknown.
 	SourceRevision(scope string, key Key) uint64
 
-	// View is how much is known of this side's own store: all of what concerns
-	// the scope up to least, and something as late as most. 0: unknown.
+	// View returns how much of this side's own store is known: everything that concerns the scope up to least, and
+	// something as late as most. 0 means unknown.
 	View(scope string) (least, most uint64)
 }

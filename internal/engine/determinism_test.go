@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// script plays a fixed but varied course of events and returns all that both
-// sides said and did.
+// script plays a fixed but varied course of events and returns all that both sides said and did.
 func script(t *testing.T, seed uint64) string {
 	t.Helper()
 	var out strings.Builder
@@ -50,9 +49,8 @@ func script(t *testing.T, seed uint64) string {
 	return out.String()
 }
 
-// TestSameInputsSameEffects: nothing depends on the order of a map, on memory
-// or on time.
-func TestSameInputsSameEffects(t *testing.T) {
+// TestStep_IsDeterministic: nothing depends on the order of a map, on memory or on time.
+func TestStep_IsDeterministic(t *testing.T) {
 	for seed := range uint64(5) {
 		a, b := script(t, seed), script(t, seed)
 		if a != b {

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// A bucket of the digest splits into 256 when it holds more than splitAbove
-// items, and is folded again below foldBelow. The distance between the two
-// keeps a set that hovers around one size from splitting and folding forever.
+// A bucket splits into 256 above splitAbove items and is folded below foldBelow. The gap keeps a set of nearly constant
+// size from splitting and folding repeatedly.
 const (
 	splitAbove = 64
 	foldBelow  = 32
@@ -20,7 +19,7 @@ type Prefix struct {
 	Len  uint8
 }
 
-// Valid reports whether the prefix is well formed: no bits beyond its length.
+// Valid reports whether no bits are set beyond the prefix length.
 func (p Prefix) Valid() bool {
 	return p.Len <= maxDepth && p.Bits&^prefixMask(p.Len) == 0
 }
@@ -28,7 +27,7 @@ func (p Prefix) Valid() bool {
 // Covers reports whether h begins with the prefix.
 func (p Prefix) Covers(h KeyHash) bool { return uint64(h)&prefixMask(p.Len) == p.Bits }
 
-// Child is the prefix one byte longer.
+// Child returns the prefix extended by one byte.
 func (p Prefix) Child(b uint8) Prefix {
 	return Prefix{p.Bits | uint64(b)<<(56-8*p.Len), p.Len + 1}
 }
@@ -40,27 +39,25 @@ func prefixMask(length uint8) uint64 {
 	return ^uint64(0) << (64 - 8*uint(length))
 }
 
-// Digest summarises a set of (key, version) pairs so that two sides find out
-// what differs at a cost that grows with the difference. It is a tree over the
-// bytes of the key hash; every node holds the sum of the items below it, so a
-// change touches one node a level, and two trees of different shape over the
-// same items have the same sums.
+// Digest summarizes a set of (key, version) pairs, so that two sides find what differs at a cost that grows with the
+// difference. It is a tree over the bytes of the key hash. Every node has the sum of the items below it, so a change
+// updates one node per level. Trees of different shape over the same items have the same sums.
 type Digest struct{ root bucket }
 
 type bucket struct {
 	sum   Sum
 	count int
-	items []Listed // of a leaf, in no order
+	items []Listed // of a leaf, unordered
 	kids  *[256]*bucket
 }
 
-// Len is the number of items.
+// Len returns the number of items.
 func (d *Digest) Len() int { return d.root.count }
 
-// Sum is the digest of the whole set.
+// Sum returns the digest of the whole set.
 func (d *Digest) Sum() Sum { return d.root.sum }
 
-// Set adds an item, or gives it another version.
+// Set adds an item or changes its version.
 func (d *Digest) Set(h KeyHash, v Version) {
 	var path [maxDepth + 1]*bucket // from the root to the leaf
 	n := 0
@@ -87,14 +84,14 @@ func (d *Digest) Set(h KeyHash, v Version) {
 	d.root.insert(Listed{h, v}, 0, itemSum(h, v))
 }
 
-// Delete takes an item out.
+// Delete removes an item.
 func (d *Digest) Delete(h KeyHash) {
 	if v, ok := d.Get(h); ok {
 		d.root.remove(h, 0, itemSum(h, v))
 	}
 }
 
-// Get returns the version that the digest has for an item.
+// Get returns the version of an item.
 func (d *Digest) Get(h KeyHash) (Version, bool) {
 	b := &d.root
 	for depth := uint8(0); b != nil; depth++ {
@@ -109,8 +106,7 @@ func (d *Digest) Get(h KeyHash) (Version, bool) {
 	return Version{}, false
 }
 
-// Branch describes what is below a prefix, as an answer to a peer: few items
-// are listed, many are summed up by their next byte.
+// Branch describes what is below a prefix: few items are listed, many are summed by their next byte.
 func (d *Digest) Branch(p Prefix) Branch {
 	out := Branch{Prefix: p}
 	b, covered := d.at(p)
@@ -131,7 +127,7 @@ func (d *Digest) Branch(p Prefix) Branch {
 	return out
 }
 
-// Items lists what is below a prefix, ordered by hash.
+// Items returns what is below a prefix, ordered by hash.
 func (d *Digest) Items(p Prefix) []Listed {
 	b, _ := d.at(p)
 	if b == nil {
@@ -142,7 +138,7 @@ func (d *Digest) Items(p Prefix) []Listed {
 	return items
 }
 
-// SumAt is the sum of the items below a prefix.
+// SumAt returns the sum of the items below a prefix.
 func (d *Digest) SumAt(p Prefix) Sum {
 	b, covered := d.at(p)
 	if b == nil {
@@ -160,8 +156,7 @@ func (d *Digest) SumAt(p Prefix) Sum {
 	return s
 }
 
-// at returns the bucket for p; covered: everything in it is below p. Otherwise
-// it is a leaf higher up that also holds others.
+// at returns the bucket for p. If covered is false, it is a leaf higher up that also has items outside p.
 func (d *Digest) at(p Prefix) (b *bucket, covered bool) {
 	b = &d.root
 	for depth := range p.Len {

@@ -45,7 +45,7 @@ func genPrefix(t *rapid.T, m model) Prefix {
 	return Prefix{bits & prefixMask(length), length}
 }
 
-func TestDigestEqualsItsModel(t *testing.T) {
+func TestDigest_EqualsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d Digest
 		m := model{}
@@ -115,8 +115,7 @@ func compareDigest(t *rapid.T, d *Digest, m model) {
 	}
 }
 
-// checkBranch holds an answer against the model: whichever form it has, it
-// describes exactly what is below the prefix.
+// checkBranch holds an answer against the model: whichever form it has, it describes exactly what is below the prefix.
 func checkBranch(t *rapid.T, b Branch, p Prefix, m model, want []Listed) {
 	if b.Prefix != p {
 		t.Fatalf("branch is about %+v, not %+v", b.Prefix, p)
@@ -145,9 +144,8 @@ func checkBranch(t *rapid.T, b Branch, p Prefix, m model, want []Listed) {
 	}
 }
 
-// Two digests over the same items have the same sums, whatever their histories
-// and shapes.
-func TestDigestForgetsItsHistory(t *testing.T) {
+// Two digests over the same items have the same sums, whatever their histories and shapes.
+func TestDigest_DoesNotDependOnHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var a, b Digest
 		hashes := rapid.SliceOfNDistinct(rapid.Custom(genHash), 1, 150, rapid.ID[KeyHash]).Draw(t, "hashes")

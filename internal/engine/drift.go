@@ -1,19 +1,18 @@
 package engine
 
-// This file is the part of a replica that deals with local objects which are not
-// as the owner has them.
+// This file is the part of a replica that corrects drift.
 
-// assumeOwnerVersion fills in what the owner has of an item that it has not spoken of in
-// this session: when both sides were proven equal, it was what we had.
+// assumeOwnerVersion sets what the owner has if it has not mentioned the item in this session: when both sides were in
+// sync, it was what this side had.
 func (r *replica) assumeOwnerVersion(it *replicaItem) {
-	if r.inSync && it.want.IsZero() && it.ticket == 0 && it.touched < r.provenID {
+	if r.inSync && it.want.IsZero() && it.ticket == 0 && it.lastRound < r.inSyncRound {
 		if v, ok := r.counted(it); ok {
 			it.want = v
 		}
 	}
 }
 
-// recheckAll looks at everything again, after a time in which that was impossible.
+// recheckAll checks every item for drift. It runs when the view is complete again.
 func (r *replica) recheckAll() {
 	for _, h := range sortedHashes(r.items) {
 		r.drift(r.items[h])
@@ -21,46 +20,44 @@ func (r *replica) recheckAll() {
 	r.startRound()
 }
 
-// drift asks for an item whose local object is not as the owner has it. Content
-// that comes back after it was replaced twice is put there by somebody who will
-// not give in at once: then it is tolerated for a while, and people are told.
+// drift requests an item whose local object differs from what the owner has. If something restores the same content
+// after it was replaced twice, that content is accepted for a while and reported.
 func (r *replica) drift(it *replicaItem) {
-	if !r.peer.isOpen() || !r.complete || it.ticket != 0 || it.want.IsZero() || it.refused || it.heldBack {
+	if !r.peer.isOpen() || !r.complete || it.ticket != 0 || it.want.IsZero() || it.rejected || it.held {
 		return
 	}
 	if it.exists && it.owned && it.effective() == it.want {
-		delete(r.redo, it.hash)
+		delete(r.diverged, it.hash)
 		return
 	}
 	if it.exists && it.owned && it.stored == it.replaced && it.overwrites >= 2 {
-		r.tolerate(it)
+		r.acceptContested(it)
 		return
 	}
 	r.requestAgain(it)
 }
 
-// requestAgain asks for an item at once the first time, and then less and less
-// often while it keeps changing.
+// requestAgain requests an item at once the first time, then with growing delays while it keeps changing.
 func (r *replica) requestAgain(it *replicaItem) {
 	now := r.peer.now
-	if now-it.redoneAt > 2*r.tune.MaxRetryDelay {
-		it.redos = 0
+	if now-it.requestedAt > 2*r.tune.MaxRetryDelay {
+		it.requests = 0
 	}
 	due := now
-	if it.redos > 0 {
-		due = it.redoneAt + backoff(r.tune.MinRetryDelay, r.tune.MaxRetryDelay, int(it.redos)-1)
+	if it.requests > 0 {
+		due = it.requestedAt + backoff(r.tune.MinRetryDelay, r.tune.MaxRetryDelay, int(it.requests)-1)
 	}
 	if due > now {
-		r.redo[it.hash] = due
+		r.diverged[it.hash] = due
 		r.wakeBy(due)
 		return
 	}
-	if it.redos < 250 {
-		it.redos++
+	if it.requests < 250 {
+		it.requests++
 	}
-	it.redoneAt = now
-	due = now + backoff(r.tune.MinRetryDelay, r.tune.MaxRetryDelay, int(it.redos)) // in case nothing comes of it
-	r.redo[it.hash] = due
+	it.requestedAt = now
+	due = now + backoff(r.tune.MinRetryDelay, r.tune.MaxRetryDelay, int(it.requests)) // if the request has no effect
+	r.diverged[it.hash] = due
 	r.wakeBy(due)
 	r.askFor(it)
 }

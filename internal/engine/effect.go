@@ -1,23 +1,23 @@
 package engine
 
-// Effect is one of the types below: what the caller has to do.
+// Effect is one of the types below. The caller must carry it out.
 type Effect interface{ effect() }
 
-// Send a message to the peer.
+// Send sends a message to the peer.
 type Send struct {
 	Session uint64
 	Message Message
 }
 
-// CloseSession a connection.
+// CloseSession closes a connection.
 type CloseSession struct {
 	Session    uint64
 	Code       Code
 	Message    string
-	RetryAfter Time // agent: do not dial again before
+	RetryAfter Time // agent: earliest time of the next dial
 }
 
-// Apply content to the replica's object; answer with Applied.
+// Apply writes content to the replica's object. The caller answers with Applied.
 type Apply struct {
 	Scope          string
 	Key            Key
@@ -25,67 +25,66 @@ type Apply struct {
 	Version        Version
 	Content        []byte
 	Extra          []byte
-	SourceRevision uint64 // revision of the owner's objects, to be recorded with the mark
-	Suspect        bool   // the owner's store is not believed: delete nothing
+	SourceRevision uint64 // revision of the owner's objects, recorded with the ownership annotation
+	StoreUntrusted bool   // the owner's store is untrusted: delete nothing
 }
 
-// Remove the replica's object, workloads excepted; answer with Applied.
+// Remove deletes the replica's object but not its workloads. The caller answers with Applied.
 type Remove struct {
 	Scope  string
 	Key    Key
 	Ticket uint64
 
-	// Deleted reports whether a user deleted the owner's object. Otherwise no
-	// user asked for the removal: the item is absent, or has left the scope.
+	// Deleted reports whether a user deleted the owner's object. Otherwise the item is absent or has left the scope.
 	Deleted bool
 }
 
-// KeepAlias asks to record an alias on the object, if it is ours.
-type KeepAlias struct {
-	Scope string
-	Key   Key
-	Alias Alias
-	Lost  []string // the fields that are not stored as the owner has them; none: it is harmless
-	Brief bool     // no other process may rely on it
+// RecordAlias records an alias on the object, if it is owned by us.
+type RecordAlias struct {
+	Scope     string
+	Key       Key
+	Alias     Alias
+	Lost      []string // fields that are not stored as the owner has them; if empty, the alias is harmless
+	Temporary bool     // no other process may rely on it
 }
 
-// Event tells people what happened. Facts need no action to stay correct.
+// Event reports what happened. It needs no action.
 type Event struct {
-	Event   EventType
+	Type   EventType
 	Scope   string
 	Key     Key
 	Code    Code
 	Message string
 	Hello   *Hello   // Opened, on the hub
 	Welcome *Welcome // Opened, on the agent
-	Store   Store    // Opened, StoreAccepted: the other side's
+	Store   Store    // Opened, StoreAccepted: the other side's store
 	Held    *Held
 }
 
-// EventType names a fact.
+// EventType names an event.
 type EventType string
 
-// The events.
+// Event types.
 const (
-	Opened          EventType = "Opened"        // a session is up; answer with Begin
-	Closed          EventType = "Closed"        // it is gone
-	Refused         EventType = "Refused"       // a session was refused (Code, Message)
-	Rejected        EventType = "Rejected"      // the replica refused an item: seen by both ends
-	Accepted        EventType = "Cured"         // and accepts it now
-	Delivered       EventType = "Delivered"     // Pending scope: the replica has taken it
-	Finalized       EventType = "Ended"         // owner: the item that it deletes is gone on the replica
-	Aliased         EventType = "Aliased"       // stored differently from what was written
-	HoldStarted     EventType = "Held"          // deletions wait for a confirmation (Held)
-	HoldEnded       EventType = "Unheld"        // what Held names is not held any more
-	StoreAccepted   EventType = "StoreAccepted" // a person accepted the other side's store
-	InSync          EventType = "Equal"         // a scope is proven equal
-	InitialSyncDone EventType = "Compared"      // once in a session: every scope was found equal, or made so
-	Unattached      EventType = "Unattached"    // attached scope: the owner knows nothing of this object
+	Opened          EventType = "Opened"          // a session is open; the caller answers with Begin
+	Closed          EventType = "Closed"          // the session is closed
+	Refused         EventType = "Refused"         // a session was refused (Code, Message)
+	Rejected        EventType = "Rejected"        // the replica rejected an item; both ends emit it
+	Accepted        EventType = "Accepted"        // the replica accepts a rejected item now
+	Delivered       EventType = "Delivered"       // OneShot scope: the replica has accepted the item
+	Finalized       EventType = "Finalized"       // owner: the replica's object of an item that is being deleted is gone
+	Aliased         EventType = "Aliased"         // stored differently from what was written
+	HoldStarted     EventType = "HoldStarted"     // deletions wait for a confirmation (Held)
+	HoldEnded       EventType = "HoldEnded"       // the hold in Held has ended
+	StoreAccepted   EventType = "StoreAccepted"   // a user accepted the other side's store
+	InSync          EventType = "InSync"          // the digests of a scope are equal
+	InitialSyncDone EventType = "InitialSyncDone" // once per session: every scope was in sync, or differs after it was compared twice
+	Unattached      EventType = "Unattached"      // attached scope: the owner has no item for this object
 )
 
 func (Send) effect()         {}
 func (CloseSession) effect() {}
 func (Apply) effect()        {}
 func (Remove) effect()       {}
-func (KeepAlias) effect()    {}
+func (RecordAlias) effect()  {}
 func (Event) effect()        {}

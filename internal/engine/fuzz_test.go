@@ -139,9 +139,8 @@ func (s *supply) message() Message {
 	return Open{s.pick("token"), s.pick("target")}
 }
 
-// FuzzStep throws messages with arbitrary values at both kinds of Peer, in every
-// phase, between ordinary inputs. Nothing may panic, every invariant holds, and
-// the scope named victim, in which nobody speaks, keeps its objects.
+// FuzzStep sends messages with arbitrary values to both kinds of Peer, in every phase, between ordinary inputs. Nothing
+// may panic, every invariant holds, and the scope "victim", which no message names, keeps its objects.
 func FuzzStep(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for start := range byte(8) { // either side in each of four phases
@@ -196,7 +195,7 @@ func dial(s *side, session uint64) {
 	s.do(Connected{Session: session, Epoch: Epoch{1, session}, Store: Store{s.name, 5}})
 }
 
-// greet is a proper greeting, so that what follows is heard.
+// greet completes the handshake, so that what follows is handled.
 func greet(s *side, session, revision uint64) {
 	if s.hub {
 		s.do(Received{session, Hello{Epoch: Epoch{1, session}, ClusterUID: "cluster-1", Mode: "managed", Mapping: "namespace",

@@ -10,41 +10,40 @@ import (
 	"slices"
 )
 
-// deletionGuard stands between a suspicious deletion and the objects. What it holds
-// stays as it is until the owner speaks of it again or a person confirms.
+// deletionGuard holds suspicious deletions. A held object stays as it is until the owner sends the item again or a user
+// confirms.
 type deletionGuard struct {
 	held          map[KeyHash]*replicaItem
-	cause         Cause            // of what is held; the strictest, if there were several
-	removed       map[KeyHash]bool // items removed by absence in this window, without a user's confirmation
-	base          int              // items that were here when the window began
-	budgetResetAt Time             // when it ends
-	id            string           // of what is held, as last reported
-	changed       bool             // since then
+	cause         Cause            // of the hold; the strictest, if there were several
+	removed       map[KeyHash]bool // items deleted by absence in this window, without a user's confirmation
+	base          int              // number of items when the window began
+	budgetResetAt Time             // end of the window
+	id            string           // of the hold, as last reported
+	changed       bool             // since the last report
 }
 
-// Cause is the rule by which deletions are held. It travels by name, so that a
-// peer of another build can show one that it does not know.
+// Cause is the rule that holds deletions. It travels by name, so that a peer of another release can show one that it
+// does not know.
 type Cause string
 
-// The causes.
 const (
-	CauseStore  Cause = "store"  // the owner's store went back, or is another one
+	CauseStore  Cause = "store"  // the owner's store regressed or was replaced
 	CauseLast   Cause = "last"   // nothing would be left in the scope
-	CauseHalf   Cause = "half"   // more than half of the scope would go
+	CauseHalf   Cause = "half"   // more than half of the scope would be deleted
 	CauseMany   Cause = "many"   // many items, and a large share of the scope
-	CauseSource Cause = "source" // it came from another object of that name
-	CauseFleet  Cause = "fleet"  // the hub checks first whether many agents lose items
+	CauseSource Cause = "source" // the object came from another source object of that name
+	CauseFleet  Cause = "fleet"  // the hub checks whether many agents lose items
 )
 
 // Budget reports whether the deletion budget of a single agent is the cause.
 func (c Cause) Budget() bool { return c == CauseLast || c == CauseHalf || c == CauseMany }
 
-// onAbsent decides on items that a complete round found missing at the owner. They
-// are ours, for they carry our mark; but the owner may lack them by mistake: a
-// wrong setting, or a view that is not complete. So it takes a confirmation to
-// remove the last item of a scope, more than half of it, or many. The limits do
-// not depend on how often a removal was tried: what was let go once is not
-// judged again in the session, and counts once in the window.
+// onAbsent decides on items that a complete round found missing at the owner. The objects carry our ownership
+// annotation. But the owner may lack them by mistake: a wrong setting or an incomplete view. So a confirmation is
+// needed to delete the last item of a scope, more than half of it, or many.
+//
+// Retries do not change the result: an allowed deletion is not judged again in the session and counts once in the
+// window.
 func (g *deletionGuard) onAbsent(r *replica, lost []*replicaItem) {
 	if len(lost) == 0 {
 		return
@@ -56,12 +55,12 @@ func (g *deletionGuard) onAbsent(r *replica, lost []*replicaItem) {
 	g.count(r, lost)
 	for _, it := range lost {
 		it.want, it.removalConfirmed = Version{}, true
-		r.cured(it)
+		r.clearProblem(it)
 		r.remove(it, true, false)
 	}
 }
 
-// judge returns why items may not be removed now; empty: they may.
+// judge returns why items may not be deleted now, or "" if they may.
 func (g *deletionGuard) judge(r *replica, lost []*replicaItem) Cause {
 	switch {
 	case r.peer.storeUntrusted:
@@ -78,12 +77,10 @@ func (g *deletionGuard) judge(r *replica, lost []*replicaItem) Cause {
 	return ""
 }
 
-// exceeded returns by which rule the budget would be exceeded, if items were
-// removed with what is held; empty: by none.
+// exceeded returns which budget rule is exceeded if items are deleted together with what is held, or "".
 func (g *deletionGuard) exceeded(r *replica, lost []*replicaItem) Cause {
 	g.window(r)
-	// What is held already, or went a moment ago, belongs to the same loss: a set
-	// must not empty itself a few items at a time.
+	// What is held, or was deleted recently, belongs to the same loss: a set must not be emptied a few items at a time.
 	going := map[KeyHash]bool{}
 	for h := range g.held {
 		going[h] = true
@@ -111,8 +108,8 @@ func (g *deletionGuard) exceeded(r *replica, lost []*replicaItem) Cause {
 	return ""
 }
 
-// window begins to count again if nothing was removed by absence for a while.
-// What could not be removed yet still counts.
+// window starts a new budget window if nothing was deleted by absence for a while. What could not be deleted yet still
+// counts.
 func (g *deletionGuard) window(r *replica) {
 	if r.peer.now < g.budgetResetAt {
 		return
@@ -124,7 +121,7 @@ func (g *deletionGuard) window(r *replica) {
 	})
 }
 
-// count notes items that are removed by absence without a user's confirmation.
+// count records items that are deleted by absence without a user's confirmation.
 func (g *deletionGuard) count(r *replica, items []*replicaItem) {
 	g.window(r)
 	if g.removed == nil {
@@ -138,11 +135,11 @@ func (g *deletionGuard) count(r *replica, items []*replicaItem) {
 	}
 }
 
-// budgetWindow is how long removals by absence count against the budget.
+// budgetWindow is how long deletions by absence count against the budget.
 const budgetWindow = 600 * Second
 
-// hold keeps items from being removed. A cause that needs a user's confirmation
-// stays until nothing is held: it covers whatever else is held meanwhile.
+// hold keeps items from being deleted. A cause that needs a user's confirmation stays until nothing is held and covers
+// whatever else is held then.
 func (g *deletionGuard) hold(r *replica, items []*replicaItem, cause Cause) {
 	if g.held == nil {
 		g.held = map[KeyHash]*replicaItem{}
@@ -151,31 +148,30 @@ func (g *deletionGuard) hold(r *replica, items []*replicaItem, cause Cause) {
 		g.cause = cause
 	}
 	for _, it := range items {
-		it.heldBack, it.want = true, Version{}
+		it.held, it.want = true, Version{}
 		g.held[it.hash] = it
 		g.changed = true
-		r.cured(it) // there is nothing left to refuse
+		r.clearProblem(it) // nothing is left to reject
 		r.update(it)
 	}
 }
 
-// drop forgets a held item: the owner has it again, or it is being removed.
+// drop ends the hold of an item: the owner has it again, or it is being deleted.
 func (g *deletionGuard) drop(it *replicaItem) {
-	if it.heldBack {
-		it.heldBack, g.changed = false, true
+	if it.held {
+		it.held, g.changed = false, true
 		delete(g.held, it.hash)
 	}
 }
 
-// confirm carries out what is held, if it is still what the person looked at.
+// confirm deletes what is held, if id still identifies what the user was shown.
 func (g *deletionGuard) confirm(r *replica, id string) bool {
 	if len(g.held) == 0 || id != g.id {
 		return false
 	}
-	if g.cause == CauseFleet { // no user was asked: it counts against the budget
+	if g.cause == CauseFleet { // no user was asked, so it counts against the budget
 		if cause := g.exceeded(r, nil); cause != "" {
-			// Other items have gone since it was held, as users wanted. What is
-			// held is now more than the hub's word is enough for.
+			// Users deleted other items since the hold began. What is held now exceeds what the hub alone may confirm.
 			g.cause, g.changed = cause, true
 			return true
 		}
@@ -193,8 +189,7 @@ func (g *deletionGuard) confirm(r *replica, id string) bool {
 	return true
 }
 
-// report tells of a change in what is held, and what its ID was before; nil: no
-// change.
+// report returns a change of what is held, and the previous ID. It returns nil if nothing changed.
 func (g *deletionGuard) report(r *replica) (held *Held, was string) {
 	if !g.changed {
 		return nil, ""
@@ -208,7 +203,6 @@ func (g *deletionGuard) report(r *replica) (held *Held, was string) {
 	return g.describe(r), was
 }
 
-// describe says what is held, for people.
 func (g *deletionGuard) describe(r *replica) *Held {
 	out := &Held{Scope: r.cfg.Name, ID: g.id, Count: uint64(len(g.held)), Of: uint64(r.owned)}
 	if g.id == "" {
@@ -225,38 +219,38 @@ func (g *deletionGuard) describe(r *replica) *Held {
 	return out
 }
 
-// reason says in words which rule holds the items, and what to do.
+// reason describes the rule that holds the items, and the action.
 func (g *deletionGuard) reason(r *replica) string {
-	const otherwise = "; if not, put right what selects them (label selector, allowed namespaces, the namespace of the Agent) or restore them"
+	const advice = ". If that is intended, confirm. Otherwise correct what selects the items (label selector, allowed namespaces, namespace of the Agent) or restore them"
 	switch g.cause {
 	case CauseStore:
-		return "the owner's store went back in time or is another one"
+		return "the owner's API server was restored from a backup or replaced"
 	case CauseSource:
-		return "the owner lacks the object that these came from, and deletes another one of that name. Confirm if they are to go as well"
+		return "the owner lacks the object that these came from and deletes another one of that name. To delete these too, confirm"
 	case CauseLast:
-		return "the owner lacks every item that is left in this scope, and the last one is never removed without a confirmation. Confirm if that is intended" + otherwise
+		return "the deletion exceeds the deletion budget: the owner lacks all remaining items of this scope" + advice
 	case CauseHalf:
-		return "the owner lacks more than half of the items in this scope. Confirm if that is intended" + otherwise
+		return "the deletion exceeds the deletion budget: the owner lacks more than half of this scope" + advice
 	case CauseMany:
-		return fmt.Sprintf("the owner lacks more than %d items and more than %d %% of this scope. Confirm if that is intended", r.tune.DeletionBudgetItems, r.tune.DeletionBudgetPercent) + otherwise
+		return fmt.Sprintf("the deletion exceeds the deletion budget: the owner lacks more than %d items and more than %d %% of this scope", r.tune.DeletionBudgetItems, r.tune.DeletionBudgetPercent) + advice
 	case CauseFleet:
-		return "the owner lacks these items, and the hub checks first whether many agents lose items at once. Nothing needs to be done unless the hub asks for a confirmation: argocd-agentctl pending"
+		return "the owner lacks these items, and the hub checks whether many agents lose items at once. No action is needed unless argocd-agentctl pending asks for a confirmation"
 	}
 	return ""
 }
 
-// maxSample is how many held keys are named to people.
+// maxSample bounds the keys in Held.
 const maxSample = 10
 
-// fingerprint identifies exactly the set of keys that is held, so that a
-// confirmation cannot cover more than the person was shown.
+// fingerprint identifies exactly the set of held keys, so that a confirmation cannot cover more than the user was
+// shown.
 func (g *deletionGuard) fingerprint(r *replica) string {
 	if len(g.held) == 0 {
 		return ""
 	}
 	sum := sha256.New()
 	sum.Write([]byte(r.cfg.Name))
-	if g.cause == CauseFleet { // a word on that is no user's confirmation of the same items
+	if g.cause == CauseFleet { // the hub's confirmation is not a user's confirmation of the same items
 		sum.Write([]byte(CauseFleet))
 	}
 	var b [8]byte
@@ -267,7 +261,7 @@ func (g *deletionGuard) fingerprint(r *replica) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// release lets go of everything that is held, to be looked at again.
+// release ends the hold of all items. They are judged again.
 func (g *deletionGuard) release(r *replica) {
 	for _, h := range sortedHashes(g.held) {
 		it := g.held[h]

@@ -31,7 +31,7 @@ func (w *world) agentScope(name string) (s ScopeStatus, cause Cause) {
 	return s, cause
 }
 
-func TestAbsenceRemovesWithinTheBudget(t *testing.T) {
+func TestGuard_RemovesAbsentItemsWithinBudget(t *testing.T) {
 	const hours = "quiet wait 1200s"
 	for _, c := range []struct {
 		name  string
@@ -79,7 +79,7 @@ func TestAbsenceRemovesWithinTheBudget(t *testing.T) {
 }
 
 // A removal that fails is tried in every round. It is one item however often.
-func TestRemovalThatFailsAgainAndAgainIsNotHeld(t *testing.T) {
+func TestGuard_DoesNotHoldRepeatedlyFailingRemoval(t *testing.T) {
 	for _, reconnect := range []bool{false, true} {
 		t.Run(fmt.Sprintf("reconnect %v", reconnect), func(t *testing.T) {
 			w := newWorld(t, Tuning{})
@@ -93,7 +93,7 @@ func TestRemovalThatFailsAgainAndAgainIsNotHeld(t *testing.T) {
 					t.Fatalf("%d held by rule %q", s.Held, cause)
 				}
 			}
-			// By now there are eight. Half of them may go, and p1 is one of those.
+			// There are eight now. Half of them may be deleted, including p1.
 			w.plays("quiet hub put project p5..8 v1", "quiet wait 60s", "hub misses project p2..4", "quiet wait 60s")
 			if s, cause := w.agentScope("project"); s.Items != 5 || s.Held != 0 {
 				t.Fatalf("%d items, %d held by rule %q: four of eight may go", s.Items, s.Held, cause)
@@ -110,7 +110,7 @@ func TestRemovalThatFailsAgainAndAgainIsNotHeld(t *testing.T) {
 	}
 }
 
-func TestScopeWithoutABudgetIsHeldOnlyByASuspectStore(t *testing.T) {
+func TestGuard_NoBudgetScopeIsHeldOnlyByUntrustedStore(t *testing.T) {
 	exempt := func(w *world) {
 		for _, s := range []*side{w.hub, w.agent} {
 			for i := range s.cfg.Scopes {
@@ -137,9 +137,9 @@ func TestScopeWithoutABudgetIsHeldOnlyByASuspectStore(t *testing.T) {
 	}
 }
 
-// A hub that checks its fleet is asked before anything goes by absence. What it
-// lets go counts against the budget, which only a user can exceed.
-func TestHubThatChecksItsFleetIsAskedFirst(t *testing.T) {
+// A hub that checks its fleet is asked before anything goes by absence. What it lets go counts against the budget,
+// which only a user can exceed.
+func TestGuard_FleetCheckConfirmsFirst(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	w.hub.cfg.Welcome.Capabilities = []string{FleetHold}
 	w.hub.boot()
@@ -178,9 +178,8 @@ func TestHubThatChecksItsFleetIsAskedFirst(t *testing.T) {
 	}
 }
 
-// What was within the budget when it was held may be the last item when the hub
-// lets it go.
-func TestBudgetIsLookedAtAgainWhenTheHubLetsGo(t *testing.T) {
+// What was within the budget when it was held may be the last item when the hub lets it go.
+func TestGuard_ChecksBudgetAgainWhenHubConfirms(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	w.hub.cfg.Welcome.Capabilities = []string{FleetHold}
 	w.hub.boot()
@@ -210,15 +209,15 @@ func TestBudgetIsLookedAtAgainWhenTheHubLetsGo(t *testing.T) {
 	}
 }
 
-func TestReasonNamesTheRuleAndWhatToDo(t *testing.T) {
+func TestGuard_ReasonNamesRuleAndAction(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	r := w.agent.peer.replicas["application"]
 	for cause, want := range map[Cause]string{
-		CauseLast: "the last one is never removed", CauseHalf: "more than half", CauseMany: "more than 10 items and more than 20 %", CauseFleet: "argocd-agentctl pending",
+		CauseLast: "lacks all remaining items", CauseHalf: "more than half", CauseMany: "more than 10 items and more than 20 %", CauseFleet: "argocd-agentctl pending",
 	} {
 		r.guard.cause = cause
 		got := r.guard.reason(r)
-		if !strings.Contains(got, want) || cause.Budget() && (!strings.Contains(got, "Confirm if that is intended") || !strings.Contains(got, "label selector")) {
+		if !strings.Contains(got, want) || cause.Budget() && (!strings.Contains(got, "If that is intended, confirm") || !strings.Contains(got, "label selector")) {
 			t.Errorf("%s: %s", cause, got)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// reporter is what a test can complain to: a testing.T or a rapid.T.
+// reporter is a testing.T or a rapid.T.
 type reporter interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -21,7 +21,7 @@ type world struct {
 	session uint64
 	epoch   Epoch
 	names   *names
-	trace   func(format string, args ...any) // nil: nobody reads it
+	trace   func(format string, args ...any) // if nil, nothing is recorded
 	check   bool                             // invariants after every step
 	onPass  func(*side)                      // before a side's oldest message is delivered; nil: nothing
 }
@@ -32,8 +32,7 @@ type envelope struct {
 	message Message
 }
 
-// side is one end: a Peer, the API server beside it, and what is on its way to
-// the other end.
+// side is one end: a Peer, its API server, and its messages in flight.
 type side struct {
 	w       *world
 	name    string
@@ -51,7 +50,7 @@ type side struct {
 	sent    int               // messages
 	applies int
 	removes int
-	facts   map[EventType]int
+	events  map[EventType]int
 	history []envelope // the last messages that this side has sent
 }
 
@@ -81,7 +80,7 @@ func newWorld(t reporter, tune Tuning) *world {
 }
 
 func newSide(w *world, name string, hub bool, tune Tuning) *side {
-	s := &side{w: w, name: name, hub: hub, live: map[uint64]bool{}, facts: map[EventType]int{}, held: map[string]string{}}
+	s := &side{w: w, name: name, hub: hub, live: map[uint64]bool{}, events: map[EventType]int{}, held: map[string]string{}}
 	s.cfg = Config{Hub: hub, Scopes: testScopes(hub), Mode: "managed", Mapping: "namespace", Tuning: tune,
 		Hello: Hello{ClusterUID: "cluster-1"}}
 	s.store = newStore(s, name+"-store")
@@ -139,24 +138,23 @@ func (s *side) effect(e Effect) {
 	case Remove:
 		s.removes++
 		s.store.ask(e)
-	case KeepAlias:
+	case RecordAlias:
 		s.store.annotate(e)
 	case Event:
-		s.facts[e.Event]++
+		s.events[e.Type]++
 		if s.w.trace != nil {
 			s.w.trace("%-5s * %s", s.name, s.w.names.fact(e))
 		}
 		switch {
-		case e.Event == Opened && !s.slow:
+		case e.Type == Opened && !s.slow:
 			s.todo = append(s.todo, Begin{})
-		case e.Event == HoldStarted:
+		case e.Type == HoldStarted:
 			s.held[e.Scope] = e.Held.ID
 		}
 	}
 }
 
-// connect makes a new connection; the older one, if any, stays up until the
-// hub or the agent cuts it.
+// connect makes a new connection; the older one, if any, stays up until the hub or the agent cuts it.
 func (w *world) connect() {
 	w.session++
 	w.epoch.Attempt++
@@ -175,8 +173,7 @@ func (w *world) sever(session uint64) {
 	}
 }
 
-// cut takes the connection away. What is in the pipes is lost, unless late
-// messages are to be played.
+// cut takes the connection away. What is in the pipes is lost, unless late messages are to be played.
 func (w *world) cut(keep bool) {
 	w.sever(w.session)
 	if !keep {

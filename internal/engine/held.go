@@ -1,42 +1,40 @@
 package engine
 
-// This file is about what waits for a person's word, and how both ends know of it.
+// This file reports holds to both ends and handles confirmations.
 
 func (p *Peer) storeHold() Held {
-	return Held{ID: p.suspectID, Cause: CauseStore, Reason: "the other side's store went back in time or is another one: deletions, updates and commands wait for a confirmation"}
+	return Held{ID: p.storeHoldID, Cause: CauseStore, Reason: "the peer's API server was restored from a backup or replaced: deletions, updates and commands wait for a confirmation"}
 }
 
-// tellHeld makes known what is held back: to people here, and to the hub.
-func (p *Peer) tellHeld(h Held, was string) {
+// reportHold reports a hold, or its end, to users on this side and to the hub.
+func (p *Peer) reportHold(h Held, was string) {
 	if h.ID != "" {
-		p.fact(Event{Event: HoldStarted, Scope: h.Scope, Held: &h})
+		p.emit(Event{Type: HoldStarted, Scope: h.Scope, Held: &h})
 	} else {
-		p.unheld(h, was)
+		p.reportHoldEnded(h, was)
 	}
 	if !p.cfg.Hub && p.isOpen() {
 		p.send(h)
-		p.heldTold[h.Scope] = true
+		p.holdReported[h.Scope] = true
 	}
 }
 
-// unheld makes known that something is not held back any more: what that was,
-// for in a scope's name alone both sides may hold something.
-func (p *Peer) unheld(h Held, was string) {
+// reportHoldEnded reports the end of the hold with ID was. Both sides may hold something in the same scope.
+func (p *Peer) reportHoldEnded(h Held, was string) {
 	h.ID = was
-	p.fact(Event{Event: HoldEnded, Scope: h.Scope, Held: &h})
+	p.emit(Event{Type: HoldEnded, Scope: h.Scope, Held: &h})
 }
 
-// remindHeld tells the hub again what it may not have heard: nothing else would
-// bring it up, and nobody confirms what nobody knows of. That nothing is held any
-// more is said twice, for the word before it may have been the later to arrive.
-func (p *Peer) remindHeld() {
-	p.remindAt = p.now + p.tune.Beacon
+// resendHolds sends the holds to the hub again, because a lost message would leave a hold unknown and unconfirmed. The
+// end of a hold is sent twice, because an older message may arrive after the first one.
+func (p *Peer) resendHolds() {
+	p.resendHoldsAt = p.now + p.tune.Beacon
 	remind := func(h Held) {
-		if h.ID != "" || p.heldTold[h.Scope] {
+		if h.ID != "" || p.holdReported[h.Scope] {
 			p.send(h)
 		}
 		if h.ID == "" {
-			delete(p.heldTold, h.Scope)
+			delete(p.holdReported, h.Scope)
 		}
 	}
 	if p.storeUntrusted {
@@ -51,27 +49,27 @@ func (p *Peer) remindHeld() {
 	}
 }
 
-// heldReceived notes on the hub what the agent holds back.
-func (p *Peer) heldReceived(h Held) {
+// handleHeld records on the hub what the agent holds.
+func (p *Peer) handleHeld(h Held) {
 	if !p.cfg.Hub || (h.Scope != "" && p.owner(h.Scope) == nil) {
 		return
 	}
 	if h.ID != "" {
-		was, had := p.remoteHeld[h.Scope]
+		was, had := p.remoteHolds[h.Scope]
 		if was.ID == h.ID {
-			return // a reminder
+			return // sent again
 		}
 		if had && h.Scope == "" {
-			// Of a scope, the new ID takes the place of the old one. About the store
-			// as a whole both sides may hold something, so the old one is taken back.
-			p.unheld(Held{}, was.ID)
+			// In a scope, the new ID replaces the old one. Both sides may hold their peer's store, so the end of the
+			// old hold is reported.
+			p.reportHoldEnded(Held{}, was.ID)
 		}
-		p.remoteHeld[h.Scope] = h
-		p.fact(Event{Event: HoldStarted, Scope: h.Scope, Held: &h})
-	} else if was, ok := p.remoteHeld[h.Scope]; ok {
-		delete(p.remoteHeld, h.Scope)
-		p.unheld(h, was.ID)
-		for _, cfg := range p.cfg.Scopes { // whoever it was that confirmed, and where
+		p.remoteHolds[h.Scope] = h
+		p.emit(Event{Type: HoldStarted, Scope: h.Scope, Held: &h})
+	} else if was, ok := p.remoteHolds[h.Scope]; ok {
+		delete(p.remoteHolds, h.Scope)
+		p.reportHoldEnded(h, was.ID)
+		for _, cfg := range p.cfg.Scopes { // on either side
 			if o := p.owners[cfg.Name]; o != nil {
 				o.retryHeld()
 			}
@@ -79,21 +77,20 @@ func (p *Peer) heldReceived(h Held) {
 	}
 }
 
-// heldScopes lists the scopes in which the agent holds something back.
-func (p *Peer) heldScopes() []string {
+// remoteHoldScopes returns the scopes in which the agent holds something.
+func (p *Peer) remoteHoldScopes() []string {
 	var out []string
 	for _, scope := range append([]string{""}, p.scopeNames()...) {
-		if _, ok := p.remoteHeld[scope]; ok {
+		if _, ok := p.remoteHolds[scope]; ok {
 			out = append(out, scope)
 		}
 	}
 	return out
 }
 
-// confirmed lets go ahead what a person has looked at. It reports whether anything
-// of that ID waits.
+// confirmed ends the hold with this ID. It reports whether there is one.
 func (p *Peer) confirmed(id string) bool {
-	if p.storeUntrusted && id == p.suspectID {
+	if p.storeUntrusted && id == p.storeHoldID {
 		p.acceptStore()
 		return true
 	}
@@ -102,8 +99,8 @@ func (p *Peer) confirmed(id string) bool {
 			return true
 		}
 	}
-	for _, scope := range p.heldScopes() {
-		if p.remoteHeld[scope].ID == id && p.isOpen() {
+	for _, scope := range p.remoteHoldScopes() {
+		if p.remoteHolds[scope].ID == id && p.isOpen() {
 			p.send(Confirm{Scope: scope, ID: id})
 			return true
 		}
@@ -111,9 +108,9 @@ func (p *Peer) confirmed(id string) bool {
 	return false
 }
 
-// repeatHeld tells the hub what a scope holds back, or that it holds nothing: the
-// hub has passed on a confirmation of something else.
-func (p *Peer) repeatHeld(scope string) {
+// resendHold sends the hub what a scope holds, or that it holds nothing, because the hub forwarded a confirmation with
+// another ID.
+func (p *Peer) resendHold(scope string) {
 	switch r := p.replicas[scope]; {
 	case r != nil:
 		p.send(*r.guard.describe(r))
@@ -127,14 +124,14 @@ func (p *Peer) repeatHeld(scope string) {
 
 // acceptStore accepts the other side's store as it is.
 func (p *Peer) acceptStore() {
-	was := p.suspectID
-	p.storeUntrusted, p.suspectID, p.other = false, "", p.current
+	was := p.storeHoldID
+	p.storeUntrusted, p.storeHoldID, p.other = false, "", p.current
 	p.floor = 0
 	for _, r := range p.replicas {
 		r.seen = 0
 	}
-	p.fact(Event{Event: StoreAccepted, Store: p.other})
-	p.tellHeld(Held{}, was)
+	p.emit(Event{Type: StoreAccepted, Store: p.other})
+	p.reportHold(Held{}, was)
 	for _, cfg := range p.cfg.Scopes {
 		if r := p.replicas[cfg.Name]; r != nil {
 			r.guard.release(r)

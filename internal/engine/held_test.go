@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// commander is a hub in a session, with one command that the agent holds back
-// again and again.
+// commander is a hub in a session, with one command that the agent holds back again and again.
 type commander struct{}
 
 func (commander) Content(string, Key) (content, extra []byte, ok bool) {
@@ -31,7 +30,7 @@ func deltas(effects []Effect) (n int, seq uint64) {
 	return n, seq
 }
 
-func TestHeldCommandGoesOutAsSoonAsTheAgentHoldsNothing(t *testing.T) {
+func TestHold_CommandIsSentWhenAgentHoldsNothing(t *testing.T) {
 	p := NewPeer(Config{Hub: true, Scopes: []ScopeConfig{{Name: "command", Style: OneShot}}}, commander{})
 	now := Time(1)
 	p.Step(now, View{Scope: "command", Complete: true})
@@ -41,7 +40,7 @@ func TestHeldCommandGoesOutAsSoonAsTheAgentHoldsNothing(t *testing.T) {
 	p.Step(now, Received{1, Held{ID: "store-1"}})
 	key, version := Key{Name: "a"}, VersionOf([]byte("sync"))
 	held := func(seq uint64) []Effect {
-		return p.Step(now, Received{1, Ack{Scope: "command", Items: []AckItem{{Seq: seq, Key: key, Version: version, Code: HeldBack}}}})
+		return p.Step(now, Received{1, Ack{Scope: "command", Items: []AckItem{{Seq: seq, Key: key, Version: version, Code: OnHold}}}})
 	}
 	_, seq := deltas(p.Step(now, Publish{Scope: "command", Key: key, Version: version}))
 	for range 6 { // by now it is tried once a minute
@@ -55,8 +54,7 @@ func TestHeldCommandGoesOutAsSoonAsTheAgentHoldsNothing(t *testing.T) {
 		}
 	}
 
-	// Somebody confirms. It does not matter which arrives first: that nothing is
-	// held any more, or the answer from before.
+	// A user confirms. The order of the end of the hold and the older acknowledgment does not matter.
 	t.Run("the answer is the later", func(t *testing.T) {
 		p.Step(now, Received{1, Held{}})
 		held(seq)
@@ -75,9 +73,9 @@ func TestHeldCommandGoesOutAsSoonAsTheAgentHoldsNothing(t *testing.T) {
 	})
 }
 
-// An earlier word may arrive after a later one, where messages do not keep their
-// order. The hub must not show forever as held what is not.
-func TestThatNothingIsHeldAnyMoreIsSaidTwice(t *testing.T) {
+// An earlier word may arrive after a later one, where messages do not keep their order. The hub must not show forever
+// as held what is not.
+func TestHold_EndIsSentTwice(t *testing.T) {
 	p := NewPeer(Config{KnownStore: Store{UID: "hub", Revision: 9}, Scopes: []ScopeConfig{{Name: "s", Role: Replica}}}, emptySource{})
 	open(p) // with a hub that says nothing of its store: another one
 	now := Time(1)
@@ -91,9 +89,9 @@ func TestThatNothingIsHeldAnyMoreIsSaidTwice(t *testing.T) {
 		}
 		return out
 	}
-	id := p.Status().Suspect
+	id := p.Status().StoreHoldID
 	if id == "" {
-		t.Fatal("the store is believed")
+		t.Fatal("the store is trusted")
 	}
 	for i, want := range []string{":" + id, ":" + id, ":", ":", ""} {
 		in := Input(Tick{})
@@ -109,19 +107,19 @@ func TestThatNothingIsHeldAnyMoreIsSaidTwice(t *testing.T) {
 	}
 }
 
-// Both times may get lost. Then the hub shows something that a user cannot confirm,
-// and the agent tells it so.
-func TestConfirmationOfWhatIsNotHeldIsAnsweredWithWhatIs(t *testing.T) {
+// Both messages may get lost. Then the hub shows a hold that a user cannot confirm, and the agent answers with what it
+// holds.
+func TestHold_WrongConfirmationIsAnsweredWithCurrentHold(t *testing.T) {
 	p := NewPeer(Config{KnownStore: Store{UID: "hub", Revision: 9}, Scopes: []ScopeConfig{{Name: "s", Role: Replica}}}, emptySource{})
 	open(p)
-	id := p.Status().Suspect
+	id := p.Status().StoreHoldID
 	for _, c := range []struct {
 		name    string
 		confirm Confirm
 		want    string
 	}{
 		{"a scope that holds nothing", Confirm{Scope: "s", ID: "gone"}, "s:"},
-		{"another store than the one that is not believed", Confirm{ID: "gone"}, ":" + id},
+		{"another store than the untrusted one", Confirm{ID: "gone"}, ":" + id},
 		{"a scope that there is none of", Confirm{Scope: "t", ID: "gone"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -3,14 +3,14 @@ package engine
 // Input is one of the types below.
 type Input interface{ input() }
 
-// Connected says that a connection is there. The agent then says Hello.
+// Connected reports a new connection. The agent then sends Hello.
 type Connected struct {
-	Session uint64 // chosen by the caller, never used twice
-	Epoch   Epoch  // agent: of this session
-	Store   Store  // of this side, now
+	Session uint64 // chosen by the caller, never reused
+	Epoch   Epoch  // agent: the epoch of this session
+	Store   Store  // this side's store
 }
 
-// Disconnected says that a connection is gone.
+// Disconnected reports that a connection is closed.
 type Disconnected struct{ Session uint64 }
 
 // Received is a message from the peer.
@@ -19,108 +19,102 @@ type Received struct {
 	Message Message
 }
 
-// Tick says that the time from NextWake has come.
+// Tick reports that the time of NextWake has come.
 type Tick struct{}
 
-// Publish says that the owner has an item, in this version.
+// Publish reports that the owner has an item in this version.
 type Publish struct {
 	Scope     string
 	Key       Key
 	Version   Version
 	DependsOn Key  // zero: none
-	Touch     bool // send it even if only Extra changed, when it is due ...
+	SendExtra bool // send it if Extra changed, when it is due ...
 	Urgent    bool // ... or at once
 }
 
-// Withdraw says that the owner has an item no longer. Seen: it was watched
-// leaving. Otherwise it was merely missing when the owner looked again, and the
-// replica treats it as such. Deleted, of what was seen: a user deleted the
-// owner's object. Otherwise the object left the scope and may still exist.
+// Withdraw reports that the owner no longer has an item.
 type Withdraw struct {
 	Scope   string
 	Key     Key
-	Seen    bool
-	Deleted bool
+	Seen    bool // the owner saw it go; otherwise it was missing in a list, and the replica treats it as absent
+	Deleted bool // seen: a user deleted the owner's object; otherwise it left the scope and may still exist
 }
 
-// Observe says what the replica's own object holds. A caller whose view lags
-// behind its own writes leaves out what is older than the last Applied: it would
-// be taken for somebody's change.
+// Observe reports what the replica's own object contains. A caller whose view lags behind its own writes must leave out
+// what is older than the last Applied: it would count as a change by another writer.
 type Observe struct {
 	Scope          string
 	Key            Key
-	Stored         Version // hash of its content under the projection
+	Stored         Version // hash of its projected content
 	Size           int     // bytes of that content
-	Owned          bool    // carries our mark, so that it counts and may be removed
+	Owned          bool    // has our ownership annotation, so that it counts and may be deleted
 	Alias          Alias   // as recorded on the object
 	Lossy          bool    // the alias hides that a field is not stored as it was written
-	SourceRevision uint64  // likewise: the revision of the owner's objects that it came from
+	SourceRevision uint64  // as recorded on the object: the revision of the owner's objects that it came from
 }
 
-// Alias says that content written as Written is stored as Stored.
+// Alias records that content written as Written is stored as Stored.
 type Alias struct{ Written, Stored Version }
 
-// ObjectGone says that the replica's own object is gone.
+// ObjectGone reports that the replica's own object is gone.
 type ObjectGone struct {
 	Scope string
 	Key   Key
 }
 
-// View says whether this side has seen all of its own objects of a scope.
+// View reports whether this side has read all of its own objects of a scope.
 type View struct {
 	Scope    string
 	Complete bool
-	Reason   string // why not, for the peer's user
+	Reason   string // why not, shown to the peer's user
 }
 
-// Applied is the caller's answer to Apply or Remove.
+// Applied answers Apply or Remove.
 type Applied struct {
 	Scope          string
 	Key            Key
 	Ticket         uint64
-	Code           Code // OK or why not
+	Code           Code
 	Message        string
 	RetryAfter     Time
-	Stored         Version  // after a write: hash of what is stored; zero: no object
+	Stored         Version  // after a write: hash of what is stored, or zero if there is no object
 	Size           int      // bytes of what is stored
 	Replaced       Version  // hash of what the write replaced
-	Lost           []string // fields that are not stored as they were written: few and short, for people
-	Contested      []string // likewise, fields that were not so in what the write replaced
+	Lost           []string // fields that are not stored as they were written: few and short
+	Contested      []string // fields that differed in what the write replaced
 	SourceRevision uint64   // as in Observe
-	Written        bool     // an API write happened, else all was right already
-	Gone           bool     // the item is one to be deleted, and no object of it is left; Held: there is another one
-	Deleting       bool     // the object is being deleted: its content no longer counts
-	Left           bool     // the object was left as it is, on purpose: that is what the item asks for
+	Written        bool     // an API write was needed
+	Gone           bool     // the item's object is to be deleted and does not exist; if Stored is set, another object has its name
+	Deleting       bool     // the object is terminating: its content no longer counts
+	LeftUnchanged  bool     // the item asks to leave the object as it is
 }
 
-// Begin answers the fact Opened, once the caller has told everything that
-// depends on whom the session is with, and its view is as fresh as the other
-// side's knowledge of it (Seen). Only then sets are compared.
+// Begin answers the event Opened. The caller must first report everything that depends on the peer of this session, and
+// its view must be as fresh as Seen. Only then are sets compared.
 type Begin struct{}
 
-// Recheck says that what an alias rests on has changed: the schema of the objects,
-// or the release of either side. Then the item is written once more, soon.
+// Recheck reports that the CRD of the objects, or the release of either side, has changed. The item is then written
+// once more, soon.
 type Recheck struct {
 	Scope string
-	Key   Key // zero: every item of the scope
+	Key   Key // if zero, every item of the scope
 }
 
-// Retry says that an obstacle of a rejected item is gone.
+// Retry reports that the obstacle of a rejected item is gone.
 type Retry struct {
 	Scope string
 	Key   Key
 }
 
-// Known says what is recorded of the other side by now: another replica of the
-// hub may have met it since. While a session is open here, this end knows best.
+// Known reports what is recorded about the other side. Another principal replica may have had a session since. While a
+// session is open here, it only closes a session of another cluster.
 type Known struct {
-	Cluster string
-	Store   Store
-	Suspect bool
+	Cluster        string
+	Store          Store
+	StoreUntrusted bool
 }
 
-// Confirmed is a person's word that a held deletion may go ahead. On the hub
-// it is passed on if it was the agent that held back.
+// Confirmed is a user's confirmation of a hold. The hub forwards it if the agent holds.
 type Confirmed struct{ ID string }
 
 func (Connected) input()    {}

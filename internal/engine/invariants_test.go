@@ -1,7 +1,6 @@
 package engine
 
-// checkInvariants looks into a Peer after a step: what its comments promise
-// must hold, whatever came in.
+// checkInvariants looks into a Peer after a step: what its comments promise must hold, whatever came in.
 func checkInvariants(t reporter, p *Peer) {
 	t.Helper()
 	for _, cfg := range p.cfg.Scopes {
@@ -11,8 +10,8 @@ func checkInvariants(t reporter, p *Peer) {
 			checkReplica(t, p.replicas[cfg.Name])
 		}
 	}
-	if p.phase != opening && len(p.early) > 0 {
-		t.Errorf("%d messages are put aside although nobody waits for Begin", len(p.early))
+	if p.phase != awaitingBegin && len(p.early) > 0 {
+		t.Errorf("%d early messages are kept although Begin is not awaited", len(p.early))
 	}
 }
 
@@ -40,7 +39,7 @@ func checkOwner(t reporter, o *owner) {
 				t.Errorf("%s %s: refused without a reason", o.cfg.Name, it.key)
 			}
 			if due := o.due(it); due != 0 && o.peer.isOpen() && (o.wake == 0 || o.wake > due) {
-				t.Errorf("%s %s: due at %d, but nobody wakes us before %d", o.cfg.Name, it.key, due, o.wake)
+				t.Errorf("%s %s: due at %d, but the next wake is at %d", o.cfg.Name, it.key, due, o.wake)
 			}
 			prev = it
 		}
@@ -91,7 +90,7 @@ func checkReplica(t reporter, r *replica) {
 		if it.exists && it.owned {
 			owned++
 		}
-		if it.refused {
+		if it.rejected {
 			refusing++
 		}
 		if it.problem != nil {
@@ -103,14 +102,14 @@ func checkReplica(t reporter, r *replica) {
 		}
 		if it.orphan {
 			orphans++
-			if !it.refused || it.exists {
+			if !it.rejected || it.exists {
 				t.Errorf("%s %s: an orphan that is not refused, or has an object", r.cfg.Name, it.key)
 			}
 		}
-		if it.heldBack {
+		if it.held {
 			heldBack++
 			if r.guard.held[h] != it || !it.exists || !it.owned {
-				t.Errorf("%s %s: held back, but not in the guard's hands", r.cfg.Name, it.key)
+				t.Errorf("%s %s: held, but not by the guard", r.cfg.Name, it.key)
 			}
 		}
 		if it.ticket != 0 && !it.removing {
@@ -134,19 +133,19 @@ func checkReplica(t reporter, r *replica) {
 			t.Errorf("%s %s: kept for nothing", r.cfg.Name, it.key)
 		}
 	}
-	if owned != r.owned || refusing != r.refusing || orphans != r.orphans || heldBack != len(r.guard.held) || load != r.load || counted != r.digest.Len() {
+	if owned != r.owned || refusing != r.rejected || orphans != r.orphans || heldBack != len(r.guard.held) || load != r.load || counted != r.digest.Len() {
 		t.Errorf("%s: %d owned, %d refused, %d held, load %d, %d counted; the accounts say %d, %d, %d, %d, %d", r.cfg.Name,
-			owned, refusing, heldBack, load, counted, r.owned, r.refusing, len(r.guard.held), r.load, r.digest.Len())
+			owned, refusing, heldBack, load, counted, r.owned, r.rejected, len(r.guard.held), r.load, r.digest.Len())
 	}
 	if stored != r.storedBytes || problems != r.problems {
 		t.Errorf("%s: %d bytes are stored, %d items have a problem; the accounts say %d, %d", r.cfg.Name, stored, problems, r.storedBytes, r.problems)
 	}
-	for h := range r.redo {
+	for h := range r.diverged {
 		if r.items[h] == nil {
 			t.Errorf("%s: waits for an item that is forgotten", r.cfg.Name)
 		}
 	}
-	for h := range r.ends {
+	for h := range r.aliasEnds {
 		if it := r.items[h]; it == nil || it.alias == (Alias{}) || it.ended {
 			t.Errorf("%s: an alias ends that is none", r.cfg.Name)
 		}

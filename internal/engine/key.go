@@ -8,8 +8,8 @@ import (
 	"math/bits"
 )
 
-// Key names one item within a scope. Both sides use the same key; each maps it
-// to the name of its own object. Namespace is empty where the scope implies it.
+// Key names one item within a scope. Both sides use the same key and map it to the name of their own object. Namespace
+// is empty where the scope implies it.
 type Key struct {
 	Namespace string
 	Name      string
@@ -22,7 +22,7 @@ func (k Key) String() string {
 	return k.Namespace + "/" + k.Name
 }
 
-// Less orders keys, so that whatever iterates over them does so in one order.
+// Less orders keys.
 func (k Key) Less(o Key) bool {
 	if k.Namespace != o.Namespace {
 		return k.Namespace < o.Namespace
@@ -30,8 +30,7 @@ func (k Key) Less(o Key) bool {
 	return k.Name < o.Name
 }
 
-// KeyHash is the short form of a key in listings. It also decides which bucket
-// of the digest an item falls into.
+// KeyHash is the short form of a key in listings. It also determines the digest bucket of an item.
 type KeyHash uint64
 
 // Hash returns the short form of k.
@@ -44,17 +43,17 @@ func (k Key) Hash() KeyHash {
 	return KeyHash(binary.BigEndian.Uint64(sum[:8]))
 }
 
-// Version is the 128-bit hash of an item's content. It depends on nothing but
-// the content, so every process that looks at the same object computes the same.
+// Version is the 128-bit hash of an item's content. It depends only on the content, so every process computes the same
+// version for the same object.
 type Version struct{ Hi, Lo uint64 }
 
-// VersionOf hashes canonical content.
+// VersionOf returns the version of canonical content.
 func VersionOf(content []byte) Version {
 	sum := sha256.Sum256(content)
 	return Version{binary.BigEndian.Uint64(sum[:8]), binary.BigEndian.Uint64(sum[8:16])}
 }
 
-// IsZero tells that no version is known.
+// IsZero reports whether no version is known.
 func (v Version) IsZero() bool { return v == Version{} }
 
 func (v Version) String() string {
@@ -62,7 +61,7 @@ func (v Version) String() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Bytes returns the version in big-endian order, as it travels.
+// Bytes returns the version in big-endian order, as on the wire.
 func (v Version) Bytes() [16]byte {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], v.Hi)
@@ -73,12 +72,12 @@ func (v Version) Bytes() [16]byte {
 // VersionFromBytes is the inverse of Bytes.
 func VersionFromBytes(b []byte) (Version, error) {
 	if len(b) != 16 {
-		return Version{}, fmt.Errorf("a version has 16 bytes, not %d", len(b))
+		return Version{}, fmt.Errorf("version has %d bytes, want 16", len(b))
 	}
 	return Version{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}, nil
 }
 
-// ParseVersion reads the form that String writes.
+// ParseVersion parses what String returns.
 func ParseVersion(s string) (Version, error) {
 	b, err := hex.DecodeString(s)
 	if err != nil {
@@ -87,7 +86,7 @@ func ParseVersion(s string) (Version, error) {
 	return VersionFromBytes(b)
 }
 
-// Sum is an element of the group in which digests add up: integers mod 2^128.
+// Sum is an element of the group in which digests are added: integers mod 2^128.
 type Sum struct{ Hi, Lo uint64 }
 
 func (s Sum) add(o Sum) Sum {
@@ -102,8 +101,7 @@ func (s Sum) sub(o Sum) Sum {
 	return Sum{hi, lo}
 }
 
-// itemSum is what one item adds to the digest: a hash over key and version, so
-// that two items cannot trade versions unnoticed.
+// itemSum returns what one item adds to the digest: a hash of key and version, so that swapped versions are noticed.
 func itemSum(h KeyHash, v Version) Sum {
 	var b [24]byte
 	binary.BigEndian.PutUint64(b[:8], uint64(h))

@@ -2,7 +2,7 @@ package engine
 
 import "testing"
 
-func TestWhatIsRecordedNeverLowersWhatWasSeenUnlessSomebodyAcceptedIt(t *testing.T) {
+func TestKnown_RecordDoesNotLowerSeenRevision(t *testing.T) {
 	p := NewPeer(Config{Hub: true, KnownStore: Store{UID: "s", Revision: 100}}, nil)
 	p.other = Store{UID: "s", Revision: 500} // seen since
 	for _, c := range []struct {
@@ -13,7 +13,7 @@ func TestWhatIsRecordedNeverLowersWhatWasSeenUnlessSomebodyAcceptedIt(t *testing
 		{"the same record again, because something else about the agent has changed", Store{"s", 100}, Store{"s", 500}},
 		{"a newer record that still lags behind", Store{"s", 300}, Store{"s", 500}},
 		{"a record of another replica that has seen more", Store{"s", 700}, Store{"s", 700}},
-		{"the store went back, and somebody has accepted that", Store{"s", 200}, Store{"s", 200}},
+		{"the store regressed, and a user accepted that", Store{"s", 200}, Store{"s", 200}},
 		{"another store was accepted", Store{"t", 5}, Store{"t", 5}},
 	} {
 		p.Step(1, Known{Store: c.recorded})
@@ -23,10 +23,9 @@ func TestWhatIsRecordedNeverLowersWhatWasSeenUnlessSomebodyAcceptedIt(t *testing
 	}
 }
 
-// Another replica of the hub, or the next process of this one, has to know that a
-// store is not believed. And a record that lags behind must not make this end
-// believe what it has found out not to.
-func TestSuspicionIsRecordedAndNotLostToARecordThatLags(t *testing.T) {
+// Another principal replica, or the next process of this one, must know that a store is untrusted. A stale record must
+// not make this end trust it.
+func TestKnown_StaleRecordKeepsStoreUntrusted(t *testing.T) {
 	type record struct {
 		store   Store
 		suspect bool
@@ -37,8 +36,8 @@ func TestSuspicionIsRecordedAndNotLostToARecordThatLags(t *testing.T) {
 		want    bool
 	}{
 		"another replica has found out":                {false, []record{{Store{"s", 500}, true}}, true},
-		"and somebody has accepted it":                 {false, []record{{Store{"s", 500}, true}, {Store{"s", 300}, false}}, false},
-		"and somebody has accepted another":            {false, []record{{Store{"s", 500}, true}, {Store{"t", 9}, false}}, false},
+		"and a user has accepted it":                   {false, []record{{Store{"s", 500}, true}, {Store{"s", 300}, false}}, false},
+		"and a user has accepted another":              {false, []record{{Store{"s", 500}, true}, {Store{"t", 9}, false}}, false},
 		"this end has, and nothing of it is recorded":  {true, []record{{Store{"s", 100}, false}}, true},
 		"this end has, and an older record is written": {true, []record{{Store{"s", 400}, false}}, true},
 		"this end has, it is recorded, and accepted":   {true, []record{{Store{"s", 500}, true}, {Store{"s", 300}, false}}, false},
@@ -50,35 +49,34 @@ func TestSuspicionIsRecordedAndNotLostToARecordThatLags(t *testing.T) {
 			p.checkStore(Store{UID: "s", Revision: 300})
 		}
 		for _, r := range c.records {
-			p.Step(1, Known{Store: r.store, Suspect: r.suspect})
+			p.Step(1, Known{Store: r.store, StoreUntrusted: r.suspect})
 		}
-		if p.storeUntrusted != c.want || (p.suspectID != "") != c.want {
-			t.Errorf("%s: suspect is %v, %q", title, p.storeUntrusted, p.suspectID)
+		if p.storeUntrusted != c.want || (p.storeHoldID != "") != c.want {
+			t.Errorf("%s: suspect is %v, %q", title, p.storeUntrusted, p.storeHoldID)
 		}
 	}
 }
 
 // One confirmation does, whichever replica has the session by then.
-func TestSuspicionHasTheSameIDWhereverItIsKnown(t *testing.T) {
+func TestKnown_StoreHoldHasSameIDEverywhere(t *testing.T) {
 	finds := NewPeer(Config{Hub: true, KnownStore: Store{UID: "s", Revision: 500}}, nil)
 	finds.checkStore(Store{UID: "s", Revision: 300})
 	store, _ := finds.Other()
 	starts := NewPeer(Config{Hub: true, KnownStore: store, StoreUntrusted: true}, nil)
 	hears := NewPeer(Config{Hub: true, KnownStore: Store{UID: "s", Revision: 100}}, nil)
-	hears.Step(1, Known{Store: store, Suspect: true})
-	if finds.suspectID == "" || starts.suspectID != finds.suspectID || hears.suspectID != finds.suspectID {
-		t.Errorf("%q, %q, %q", finds.suspectID, starts.suspectID, hears.suspectID)
+	hears.Step(1, Known{Store: store, StoreUntrusted: true})
+	if finds.storeHoldID == "" || starts.storeHoldID != finds.storeHoldID || hears.storeHoldID != finds.storeHoldID {
+		t.Errorf("%q, %q, %q", finds.storeHoldID, starts.storeHoldID, hears.storeHoldID)
 	}
-	// Grown since, the store is not believed any more than before.
+	// The store has grown and is still untrusted.
 	starts.checkStore(Store{UID: "s", Revision: 900})
 	if !starts.storeUntrusted {
-		t.Error("it is believed because it has grown")
+		t.Error("it is trusted because it has grown")
 	}
 }
 
-// Which cluster has a name may be recorded after a session was let in, by another
-// replica that has let in another.
-func TestASessionOfAnotherClusterThanTheRecordedOneEnds(t *testing.T) {
+// Another principal replica may record the cluster of an agent name after a session of another cluster was opened here.
+func TestKnown_ClosesSessionOfAnotherCluster(t *testing.T) {
 	for title, c := range map[string]struct {
 		recorded string
 		ends     bool

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestResumeStaysCheap holds the cost of a new session against what the design
-// promises for a scope of 10,000 items.
-func TestResumeStaysCheap(t *testing.T) {
+// TestSession_ResumeCostIsBounded holds the cost of a new session against what the design promises for a scope of
+// 10,000 items.
+func TestSession_ResumeCostIsBounded(t *testing.T) {
 	for _, c := range []struct{ changed, down, up int }{
 		{0, 200, 200},
 		{1, 8 << 10, 8 << 10},
@@ -46,8 +46,7 @@ func item(seq uint64, name, content string) DeltaItem {
 	return DeltaItem{Seq: seq, Key: Key{Name: name}, Version: VersionOf([]byte(content)), Content: []byte(content)}
 }
 
-// codes lists how items were answered in one step; Apply stands for those that
-// are being applied.
+// codes lists how items were answered in one step; Apply stands for those that are being applied.
 func codes(effects []Effect) (out []string) {
 	for _, e := range effects {
 		switch e := e.(type) {
@@ -64,7 +63,7 @@ func codes(effects []Effect) (out []string) {
 	return out
 }
 
-func TestReplicaTakesNoMoreItemsThanItsLimit(t *testing.T) {
+func TestReplica_LimitsItems(t *testing.T) {
 	p := replicaPeer(Mirror, Tuning{MaxItems: 2})
 	got := codes(p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{item(1, "a", "x"), item(2, "b", "x"), item(3, "c", "x")}}}))
 	if want := "Apply,Apply,Ack TooLarge"; strings.Join(got, ",") != want {
@@ -78,7 +77,7 @@ func TestReplicaTakesNoMoreItemsThanItsLimit(t *testing.T) {
 	}
 }
 
-func TestReplicaStoresNoMoreBytesThanItsLimit(t *testing.T) {
+func TestReplica_LimitsStoredBytes(t *testing.T) {
 	p := replicaPeer(Mirror, Tuning{MaxBytes: 100})
 	seq, tickets := uint64(0), uint64(0)
 	send := func(name string, size int) string {
@@ -123,7 +122,7 @@ func TestReplicaStoresNoMoreBytesThanItsLimit(t *testing.T) {
 }
 
 // What is being written counts too, until it is known what came of it.
-func TestReplicaCountsWhatItIsAboutToStore(t *testing.T) {
+func TestReplica_CountsBytesBeingWritten(t *testing.T) {
 	p := replicaPeer(Mirror, Tuning{MaxBytes: 400})
 	content := strings.Repeat("x", 200)
 	got := codes(p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{item(1, "a", content), item(2, "b", content)}}}))
@@ -137,7 +136,7 @@ func TestReplicaCountsWhatItIsAboutToStore(t *testing.T) {
 }
 
 // What a peer may send any number of is not remembered any number of times.
-func TestRejectedKeysThatVanishLeaveNothing(t *testing.T) {
+func TestReplica_ForgetsRejectedKeys(t *testing.T) {
 	p := replicaPeer(Mirror, Tuning{})
 	r := p.replicas["s"]
 	long := strings.Repeat("x", 10_000)
@@ -150,8 +149,8 @@ func TestRejectedKeysThatVanishLeaveNothing(t *testing.T) {
 		}
 		p.Step(1, Received{1, Delta{Scope: "s", Items: []DeltaItem{{Seq: 2*i + 2, Key: Key{Name: name}, Gone: true}}}})
 	}
-	if len(r.items) > 0 || len(r.redo) > 0 || r.problems > 0 || r.digest.Len() > 0 {
-		t.Errorf("%d items, %d to be asked for, %d problems, %d in the digest", len(r.items), len(r.redo), r.problems, r.digest.Len())
+	if len(r.items) > 0 || len(r.diverged) > 0 || r.problems > 0 || r.digest.Len() > 0 {
+		t.Errorf("%d items, %d to be asked for, %d problems, %d in the digest", len(r.items), len(r.diverged), r.problems, r.digest.Len())
 	}
 	checkInvariants(t, p)
 
@@ -163,9 +162,8 @@ func TestRejectedKeysThatVanishLeaveNothing(t *testing.T) {
 	}
 }
 
-// An agent may say that it holds something ever new. The hub takes back what that
-// replaces, so nobody has to remember more than one for each scope.
-func TestHeldWithEverNewIDsIsTakenBack(t *testing.T) {
+// An agent may report a hold with ever new IDs. Each replaces the one before, so that the hub remembers one per scope.
+func TestRemoteHold_IsReplacedByNewID(t *testing.T) {
 	p := NewPeer(Config{Hub: true, Scopes: []ScopeConfig{{Name: "s", Role: Owner}, {Name: "r", Role: Replica}}}, emptySource{})
 	open(p)
 	open := map[string]bool{} // about the store as a whole, by ID
@@ -175,20 +173,20 @@ func TestHeldWithEverNewIDsIsTakenBack(t *testing.T) {
 				f, ok := e.(Event)
 				switch {
 				case !ok || f.Scope != "":
-				case f.Event == HoldStarted:
+				case f.Type == HoldStarted:
 					open[f.Held.ID] = true
-				case f.Event == HoldEnded:
+				case f.Type == HoldEnded:
 					delete(open, f.Held.ID)
 				}
 			}
 		}
 	}
-	if len(open) != 1 || !open["id999"] || len(p.remoteHeld) != 2 {
-		t.Errorf("%d are held by what people are told, %d by what the hub remembers", len(open), len(p.remoteHeld))
+	if len(open) != 1 || !open["id999"] || len(p.remoteHolds) != 2 {
+		t.Errorf("%d holds were reported, the hub remembers %d", len(open), len(p.remoteHolds))
 	}
 }
 
-func TestReplicaHoldsNoMoreContentThanSomeWindows(t *testing.T) {
+func TestReplica_LimitsQueuedContent(t *testing.T) {
 	p := replicaPeer(Mirror, Tuning{Window: 1000})
 	content := string(bytes.Repeat([]byte("x"), 5000))
 	var got []string
@@ -201,7 +199,7 @@ func TestReplicaHoldsNoMoreContentThanSomeWindows(t *testing.T) {
 	checkInvariants(t, p)
 }
 
-func TestVersionIsThatOfTheContent(t *testing.T) {
+func TestReplica_RejectsContentOfAnotherVersion(t *testing.T) {
 	p := replicaPeer(Mirror, Tuning{})
 	bad := item(1, "a", "x")
 	bad.Content = []byte("y")
@@ -211,7 +209,7 @@ func TestVersionIsThatOfTheContent(t *testing.T) {
 }
 
 // A hostile owner can make a round as long as it likes, but not our memory.
-func TestRoundIsBounded(t *testing.T) {
+func TestRound_IsBounded(t *testing.T) {
 	p := replicaPeer(Mirror, Tuning{MaxItems: 2000})
 	effects := p.Step(1, Received{1, Roots{Items: []Root{{Scope: "s", Count: 9, Sum: Sum{1, 1}}}}})
 	asks, most := 0, 0
@@ -245,7 +243,7 @@ func TestRoundIsBounded(t *testing.T) {
 	}
 }
 
-func TestAskIsAnsweredOncePerPrefixAndNotWithoutEnd(t *testing.T) {
+func TestOwner_LimitsAnswersToAsk(t *testing.T) {
 	p := NewPeer(Config{Hub: true, Scopes: []ScopeConfig{{Name: "s", Role: Owner}}}, emptySource{})
 	p.Step(1, View{Scope: "s", Complete: true})
 	open(p)
@@ -263,7 +261,7 @@ func TestAskIsAnsweredOncePerPrefixAndNotWithoutEnd(t *testing.T) {
 }
 
 // What the hub says while the agent prepares is kept, but not without end.
-func TestEarlyMessagesAreBounded(t *testing.T) {
+func TestSession_LimitsEarlyMessages(t *testing.T) {
 	p := NewPeer(Config{Scopes: []ScopeConfig{{Name: "s", Role: Replica}}, Tuning: Tuning{Window: 1000}}, emptySource{})
 	p.Step(1, Connected{Session: 1, Epoch: Epoch{1, 1}})
 	p.Step(1, Received{1, Welcome{Epoch: Epoch{1, 1}, Protocol: 1, Projection: 1}})
@@ -278,8 +276,8 @@ func TestEarlyMessagesAreBounded(t *testing.T) {
 	checkInvariants(t, p)
 }
 
-// A deletion that the owner does not remember any more is told by absence.
-func TestTombstonesAreBounded(t *testing.T) {
+// A deletion that the owner no longer remembers is found by absence.
+func TestOwner_LimitsTombstones(t *testing.T) {
 	p := NewPeer(Config{Hub: true, Scopes: []ScopeConfig{{Name: "s", Role: Owner}}, Tuning: Tuning{MaxTombstones: 3}}, emptySource{})
 	for i := range 10 {
 		p.Step(1, Publish{Scope: "s", Key: benchKey(i), Version: Version{1, 1}})
@@ -293,7 +291,7 @@ func TestTombstonesAreBounded(t *testing.T) {
 	}
 }
 
-func TestVersionText(t *testing.T) {
+func TestVersion_Text(t *testing.T) {
 	v := VersionOf([]byte("x"))
 	if got, err := ParseVersion(v.String()); err != nil || got != v {
 		t.Errorf("%v, %v", got, err)
@@ -306,7 +304,7 @@ func TestVersionText(t *testing.T) {
 }
 
 // What cannot travel is refused at home; the next item goes.
-func TestTooLargeItemIsRefusedAlone(t *testing.T) {
+func TestOwner_RejectsTooLargeItemAlone(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	w.hub.do(Tick{})
 	w.agent.do(Tick{})
@@ -315,19 +313,19 @@ func TestTooLargeItemIsRefusedAlone(t *testing.T) {
 	w.hub.store.put("application", Key{Name: "big"}, func(o *object) { o.content = strings.Repeat("x", MaxContent+1) })
 	w.hub.store.put("application", Key{Name: "small"}, func(o *object) { o.content = "x" })
 	w.wait(120 * Second)
-	if w.agent.store.of("application")[Key{Name: "small"}] == nil || w.hub.facts[Rejected] != 1 {
-		t.Errorf("small: %v, %d rejects", w.agent.store.of("application")[Key{Name: "small"}], w.hub.facts[Rejected])
+	if w.agent.store.of("application")[Key{Name: "small"}] == nil || w.hub.events[Rejected] != 1 {
+		t.Errorf("small: %v, %d rejects", w.agent.store.of("application")[Key{Name: "small"}], w.hub.events[Rejected])
 	}
 	w.hub.store.put("application", Key{Name: "big"}, func(o *object) { o.content = "x" })
 	w.wait(120 * Second)
-	if err := w.equal("application"); err != nil || w.hub.facts[Accepted] != 1 {
-		t.Errorf("%v, %d cured", err, w.hub.facts[Accepted])
+	if err := w.equal("application"); err != nil || w.hub.events[Accepted] != 1 {
+		t.Errorf("%v, %d cured", err, w.hub.events[Accepted])
 	}
 }
 
-// An owner's store that is restored to where it was a moment ago must be found
-// out too: so items, not only roots, tell how far it had come.
-func TestItemsTellHowFarTheOwnersStoreHasCome(t *testing.T) {
+// An owner's store that is restored to where it was a moment ago must be found out too: so items, not only roots, tell
+// how far it had come.
+func TestOwner_SendsStoreRevisionWithItems(t *testing.T) {
 	p := replicaPeer(Mirror, Tuning{})
 	p.Step(1, Received{1, Delta{Scope: "s", Revision: 4711, Items: []DeltaItem{item(1, "a", "x")}}})
 	if got := p.Status().Other.Revision; got != 4711 {

@@ -1,7 +1,5 @@
 package engine
 
-// This file moves an owner's items between states.
-
 // itemList is a doubly linked list through the items themselves.
 type itemList struct {
 	head, tail *ownedItem
@@ -34,7 +32,7 @@ func (l *itemList) remove(it *ownedItem) {
 	l.len--
 }
 
-// setState moves an item into a state, and so from list to list.
+// setState moves an item to another state and list.
 func (o *owner) setState(it *ownedItem, s itemState) {
 	if it.state == inFlight {
 		o.inFlight -= int(it.size)
@@ -57,7 +55,7 @@ func (o *owner) setState(it *ownedItem, s itemState) {
 	}
 }
 
-// due is when time alone moves an item on; 0: never.
+// due returns when time alone changes an item's state, or 0 for never.
 func (o *owner) due(it *ownedItem) Time {
 	switch it.state {
 	case inFlight:
@@ -70,8 +68,7 @@ func (o *owner) due(it *ownedItem) Time {
 	return 0
 }
 
-// tick moves on what is due: it retries what was refused, sends again what was
-// never answered, and lets go what has waited long enough.
+// tick queues what is due: retries of rejected items, unacknowledged items, and items whose dependency took too long.
 func (o *owner) tick() {
 	if !o.peer.isOpen() || o.wake == 0 || o.peer.now < o.wake {
 		return
@@ -103,6 +100,6 @@ func backoff(first, most Time, attempts int) Time {
 	return min(d, most)
 }
 
-// jitter makes a pause up to a half shorter, by an amount of the item's own, so
-// that many that were refused together do not come back together.
+// jitter shortens a pause by up to a half, depending on the item, so that many items that were rejected together are
+// not retried together.
 func jitter(pause Time, h KeyHash) Time { return pause - pause/2*Time(h%1024)/1024 }

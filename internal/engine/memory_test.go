@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// What the engine keeps for an item beside the content, with headroom for
-// nothing: whoever adds a field has to look here.
+// What the engine keeps per item in addition to the content, without headroom. If you add a field, adjust it.
 const memoryTarget = 300
 
 // used is the heap in use.
@@ -29,9 +28,8 @@ func (emptySource) Revision(string) uint64            { return 1 }
 func (emptySource) SourceRevision(string, Key) uint64 { return 0 }
 func (emptySource) View(string) (uint64, uint64)      { return 0, 0 }
 
-// TestMemoryPerItem fills one scope with 100,000 items at either end. Keys are
-// the caller's, who has them in memory anyway.
-func TestMemoryPerItem(t *testing.T) {
+// TestMemory_PerItem fills one scope with 100,000 items at either end. Keys belong to the caller.
+func TestMemory_PerItem(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a second")
 	}

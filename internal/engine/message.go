@@ -1,12 +1,11 @@
 package engine
 
-// Message is one of the types below: what two peers say to each other.
-// Package wire gives each its form on the wire. A receiver ignores a message
-// that it does not know, and one that belongs to another session.
+// Message is one of the types below. Package wire encodes them. A receiver ignores a message that it does not know, and
+// one of another session.
 type Message interface{ message() }
 
-// Protocol versions that this build speaks. Peers settle on the highest that
-// both know; a build keeps those of its neighbours.
+// Protocol versions of this release. Peers use the highest common version. A release keeps the versions of its
+// neighbors.
 const (
 	ProtocolMin = 1
 	ProtocolMax = 1
@@ -20,24 +19,24 @@ const (
 
 // Hello is the agent's first message in a session.
 type Hello struct {
-	Epoch        Epoch    // of this session; the newest wins
-	ClusterUID   string   // UID of kube-system: another cluster under a known name is refused
-	Mode         string   // what the agent was configured for; the hub's registration decides
-	Mapping      string   // likewise
-	Namespace    string   // Argo CD's namespace on the agent's cluster
-	Version      string   // of the build, for people
-	Protocol     Range    // what this build speaks
-	Projection   Range    // likewise
-	Capabilities []string // what it can do beyond the protocol version
-	Store        Store    // where the agent's own API server is in its history
-	Seen         []Seen   // how far the agent has seen the hub's, by scope
-	ClockMillis  int64    // to show the skew
+	Epoch        Epoch  // of this session; the newest wins
+	ClusterUID   string // UID of kube-system; another cluster under a known name is refused
+	Mode         string // the agent's setting; the hub's registration decides
+	Mapping      string
+	Namespace    string // Argo CD's namespace on the workload cluster
+	Version      string // release
+	Protocol     Range
+	Projection   Range
+	Capabilities []string // features beyond the protocol version
+	Store        Store    // the agent's own store
+	Seen         []Seen   // newest hub revision that the agent has seen, by scope
+	ClockMillis  int64    // to show the clock skew
 }
 
 // Welcome answers Hello and opens the session.
 type Welcome struct {
 	Epoch         Epoch
-	Agent         string // the name that the transport proved
+	Agent         string // name from the agent's certificate
 	Mode          string // as registered
 	Mapping       string
 	HubNamespace  string // of the agent's Applications on the hub
@@ -51,19 +50,18 @@ type Welcome struct {
 	Store         Store
 	Seen          []Seen
 	ClockMillis   int64
-	InstanceLabel string // by which Argo CD tracks on the hub; empty: the default
+	InstanceLabel string // with which Argo CD tracks resources on the hub; if empty, the default
 }
 
-// FleetHold is a capability of the hub: it checks removals by absence across its
-// agents. An agent that knows it holds such removals until the hub confirms them,
-// which the hub does by itself unless many agents lose items at once.
+// FleetHold is a capability of the hub: it checks deletions by absence across its agents. An agent that knows it holds
+// such deletions until the hub confirms them. The hub confirms without a user unless many agents lose items at once.
 const FleetHold = "fleet-hold"
 
-// Range is what a peer supports, both ends included.
+// Range is an inclusive range of supported versions.
 type Range struct{ Min, Max int }
 
-// Epoch orders the sessions of one agent: the incarnation comes from the
-// agent's own Lease and grows with every process, the attempt with every dial.
+// Epoch orders the sessions of one agent. Incarnation comes from the agent's Lease and grows with every process.
+// Attempt grows with every dial.
 type Epoch struct {
 	Incarnation uint64
 	Attempt     uint64
@@ -77,25 +75,22 @@ func (e Epoch) Newer(o Epoch) bool {
 	return e.Attempt > o.Attempt
 }
 
-// Store identifies an API server's storage and how far its history has come.
-// A store that is another one, or that went back, is not believed when it says
-// that something is gone.
+// Store identifies an API server's storage and its current revision. If it is another store, or has regressed, what it
+// lacks does not count as deleted.
 type Store struct {
 	UID      string
 	Revision uint64
 }
 
-// Seen is the newest revision of the other side's objects in a scope that a
-// side knows of. An owner whose own view is older than that would mistake what
-// it has not seen yet for gone, so it waits with comparing until it has.
+// Seen is the newest revision of the other side's objects in a scope that a side knows. An owner with an older view
+// would mistake what it has not read yet for gone, so it does not compare before its view is as new.
 type Seen struct {
 	Scope    string
 	Revision uint64
 }
 
-// Roots is a side's beacon: the digests of whole scopes that it owns. A scope is
-// in it only when the owner has seen all of its own objects. What the side owes
-// the other an answer to goes along.
+// Roots is the beacon: the digests of the scopes that the sender owns. A scope is included only if the owner has read
+// all of its own objects. Same carries acknowledgments that can wait for the beacon.
 type Roots struct {
 	Items []Root
 	Same  []Root // as in Same
@@ -106,34 +101,33 @@ type Root struct {
 	Scope    string
 	Count    uint64
 	Sum      Sum
-	Revision uint64 // the newest of the owner's objects that went into it; 0: not told
-	Known    bool   // the replica has called it the same before: its next beacon is soon enough for saying so again
+	Revision uint64 // newest of the owner's objects in it; 0 if unknown
+	Known    bool   // the replica has acknowledged it before, so the next acknowledgment can wait for its beacon
 }
 
-// Same answers the Roots that equal the replica's own. Only Scope and Sum count.
+// Same acknowledges the Roots that equal the replica's own. Only Scope and Sum count.
 type Same struct{ Items []Root }
 
-// Ask opens or continues a round: the replica wants to know what is below
-// these prefixes of the key hash.
+// Ask starts or continues a round: the replica requests what is below these prefixes of the key hash.
 type Ask struct {
 	Scope    string
 	Round    uint64
 	Prefixes []Prefix
 }
 
-// Answer is the owner's answer to an Ask, one entry for each prefix asked for.
+// Answer answers an Ask, with one branch per prefix.
 type Answer struct {
 	Scope    string
 	Round    uint64
 	Branches []Branch
-	View     uint64 // up to this revision the owner has seen all of its own store; 0: not told
+	View     uint64 // revision up to which the owner has read all of its own store; 0 if unknown
 }
 
-// Branch tells what the owner has below one prefix: either the sums of its 256
-// children (those that are not empty), or, where there are few, every item.
+// Branch describes what the owner has below one prefix: the sums of its 256 children without the empty ones, or, if
+// there are few, every item.
 type Branch struct {
 	Prefix Prefix
-	Split  bool // Sums is meant, else Items
+	Split  bool // Sums is set, otherwise Items
 	Sums   []ChildSum
 	Items  []Listed
 }
@@ -144,14 +138,14 @@ type ChildSum struct {
 	Sum   Sum
 }
 
-// Listed is an item in short form.
+// Listed is the short form of an item.
 type Listed struct {
 	Hash    KeyHash
 	Version Version
 }
 
-// Want asks the owner to send these items as they are now. What the owner does
-// not have it passes over: a round tells about absence.
+// Want requests these items in their current version. The owner ignores items that it does not have: only a round
+// proves absence.
 type Want struct {
 	Scope  string
 	Hashes []KeyHash
@@ -162,32 +156,31 @@ type Delta struct {
 	Scope    string
 	Items    []DeltaItem
 	Revision uint64 // as in Root
-	View     uint64 // the latest revision of its own store that the owner knows of; 0: not told
+	View     uint64 // latest known revision of the owner's own store; 0 if unknown
 }
 
-// What one item may have at most. Content is bounded by what an API server
-// stores; larger items are refused by their own side.
+// Limits of one item. An API server stores no more content. Larger items are rejected by their own side.
 const (
 	MaxContent = 3 << 19 // 1.5 MiB
 	MaxExtra   = 64 << 10
 )
 
-// DeltaItem is one item. Seq grows with every item that is sent in a scope and
-// session: what arrives late is known as late.
+// DeltaItem is one item. Seq grows with every item that is sent in a scope and session, so that late arrivals are
+// recognized.
 type DeltaItem struct {
 	Seq     uint64
 	Key     Key
 	Version Version
-	Gone    bool   // the owner was seen to lose it; no content
-	Deleted bool   // ... because a user deleted it; false: it left the scope, or not told
-	Content []byte // canonical; hashed
-	Extra   []byte // travels along, not hashed
+	Gone    bool   // the owner saw the item go; no content
+	Deleted bool   // a user deleted it; otherwise it left the scope, or this is unknown
+	Content []byte // canonical and hashed
+	Extra   []byte // not hashed
 
-	// Revision of the objects that the content was made of; 0: not told.
+	// Revision of the objects that the content was made of, or 0 if unknown.
 	Revision uint64
 }
 
-// Ack is the replica's answer to items: done, or why not.
+// Ack acknowledges or rejects items.
 type Ack struct {
 	Scope string
 	Items []AckItem
@@ -198,44 +191,44 @@ type AckItem struct {
 	Seq              uint64
 	Key              Key
 	Version          Version
-	Code             Code // OK, or why not
+	Code             Code
 	Message          string
 	RetryAfterMillis int64
 }
 
-// Finished tells the owner that an item which it wants deleted no longer
-// exists on the replica's side, so that its finalizer can go.
+// Finished reports that an item that the owner wants deleted no longer exists on the replica side, so that its
+// finalizer can be removed.
 type Finished struct {
 	Scope   string
 	Key     Key
-	Version Version // of the item that wants the deletion, lest an old word end a new one
+	Version Version // of the item that wants the deletion, so that a late message cannot finish a newer one
 }
 
-// Held tells the hub which deletions the replica does not carry out by itself.
+// Held reports which deletions wait for a confirmation.
 type Held struct {
 	Scope  string
-	ID     string // of exactly this set of keys; empty: nothing is held any more
+	ID     string // of exactly this set of keys; if empty, nothing is held
 	Count  uint64
 	Of     uint64
 	Reason string
-	Sample []Key // a few, for people
-	Cause  Cause // empty: an older peer, which does not tell
+	Sample []Key
+	Cause  Cause // empty if the peer is older
 }
 
-// Confirm lets a held deletion go ahead, or accepts a store that went back.
+// Confirm confirms a held deletion, or accepts an untrusted store.
 type Confirm struct {
 	Scope string
 	ID    string
 }
 
-// Bye ends a session, or refuses one.
+// Bye closes or refuses a session.
 type Bye struct {
 	Code             Code
 	Message          string
 	RetryAfterMillis int64
 }
 
-// Open asks the agent to open a tunnel. The engine passes it through.
+// Open requests a tunnel from the agent. The engine does not handle it.
 type Open struct {
 	Token  string
 	Target string

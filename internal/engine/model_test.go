@@ -9,10 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTwoSidesConverge lets users, crashes and a bad network loose on two
-// sides, and looks at every step that nothing is broken and, when it has become
-// quiet, that both sides hold the same.
-func TestTwoSidesConverge(t *testing.T) {
+// TestPeers_Converge lets users, crashes and a bad network loose on two sides, and looks at every step that nothing is
+// broken and, when it has become quiet, that both sides hold the same.
+func TestPeers_Converge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, Tuning{DeletionBudgetItems: 2, Window: 300, MaxTombstones: 3})
 		w.agent.store.never, w.hub.store.never = true, true
@@ -109,7 +108,7 @@ func (c *chaos) userInterferes(t *rapid.T) {
 		st.delete(scope, key)
 		return
 	}
-	c.writes++ // never the same twice: that would be a fight, and end in an alias
+	c.writes++ // never the same twice: that would end in an alias
 	st.put(scope, key, func(o *object) {
 		o.content = fmt.Sprintf("edited%d", c.writes)
 		if !o.owned {
@@ -245,8 +244,8 @@ func (c *chaos) quiet() {
 	}
 }
 
-// compare holds both sides against each other. What stands in the way of an
-// item, an object that is not ours, stays; what is being deleted is nowhere.
+// compare holds both sides against each other. What stands in the way of an item, an object that is not ours, stays;
+// what is being deleted is nowhere.
 func (c *chaos) compare() {
 	hub, agent := c.w.hub.store, c.w.agent.store
 	for _, scope := range []string{"project", "application"} {
@@ -277,8 +276,7 @@ func (c *chaos) compare() {
 	}
 }
 
-// checkAtRest: when all is said, nothing is left in queues and maps but what
-// objects account for.
+// checkAtRest: when all is said, nothing is left in queues and maps but what objects account for.
 func checkAtRest(t reporter, s *side) {
 	for _, cfg := range s.cfg.Scopes {
 		objects := len(s.store.of(cfg.Name))
@@ -290,9 +288,9 @@ func checkAtRest(t reporter, s *side) {
 			continue
 		}
 		r := s.peer.replicas[cfg.Name]
-		if len(r.items) > objects+r.refusing || len(r.redo) > 0 || r.round.active || len(r.guard.held) > 0 || r.load != 0 {
+		if len(r.items) > objects+r.rejected || len(r.diverged) > 0 || r.round.active || len(r.guard.held) > 0 || r.load != 0 {
 			t.Fatalf("%s %s: %d objects, %d items, %d refused, %d to be asked for, round %v, %d held, load %d", s.name, cfg.Name,
-				objects, len(r.items), r.refusing, len(r.redo), r.round.active, len(r.guard.held), r.load)
+				objects, len(r.items), r.rejected, len(r.diverged), r.round.active, len(r.guard.held), r.load)
 		}
 		if cfg.Style != OneShot && !r.inSync {
 			t.Fatalf("%s %s: not proven equal", s.name, cfg.Name)

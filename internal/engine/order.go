@@ -1,17 +1,9 @@
 package engine
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 )
 
-// sortedHashes returns a map's keys in one order: results must not depend on
-// the order in which a map happens to be walked.
-func sortedHashes[V any](m map[KeyHash]V) []KeyHash {
-	keys := make([]KeyHash, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, cmp.Compare[KeyHash])
-	return keys
-}
+// sortedHashes returns a map's keys in order, because results must not depend on map iteration.
+func sortedHashes[V any](m map[KeyHash]V) []KeyHash { return slices.Sorted(maps.Keys(m)) }

@@ -8,9 +8,13 @@ import (
 // owner is the publishing half of a scope.
 //
 // Every item that is not clean is in exactly one of four lists, by its state:
-// queued (dirty, to be sent), blocked (dirty, but the project that it needs is
-// still on its way), refused (rejected; waits for its retry) and flying (sent,
-// not answered). Only enter moves an item.
+//
+//   - queued: dirty, to be sent
+//   - blocked: dirty, but the item that it depends on is not delivered yet
+//   - rejected: waits for its retry
+//   - inFlight: sent, not acknowledged
+//
+// Only setState moves an item.
 type owner struct {
 	cfg   ScopeConfig
 	tune  *Tuning
@@ -22,36 +26,36 @@ type owner struct {
 	complete         bool
 	inFlight         int // bytes
 	tombstones       int
-	rejected         int // items with a reject, whatever their state
+	rejected         int // items with a reject, in any state
 	seq              uint64
-	wake             Time // not later than the next thing that time brings about; 0: nothing
-	inSync           bool // in this session the replica called a root the same
+	wake             Time // not later than the next due item; 0 if none
+	inSync           bool // the replica acknowledged a root in this session
 	inSyncAt         Time
-	lastSentRoot     Sum  // the root as last sent
-	rootAcknowledged bool // in this session the replica called it the same, and has asked for nothing since
-	compared         bool // in this session the replica called the root of its time the same
-	rounds           int  // in this session the replica has begun, with everything delivered that it had asked for
-	recheckAt        Time // the replica found a difference: when to send roots again, if all is delivered by then; 0: no need
-	recheck          Time // the pause before that
+	lastSentRoot     Sum
+	rootAcknowledged bool // in this session, and the replica has requested nothing since
+	wasInSync        bool // in this session the replica acknowledged the root that was last sent
+	rounds           int  // rounds that the replica began in this session with everything delivered
+	recheckAt        Time // when to send roots again after a difference, if all is delivered by then; 0 if not needed
+	recheck          Time // delay before that
 }
 
 type ownedItem struct {
 	hash         KeyHash
 	key          Key
 	version      Version
-	needs        KeyHash // 0: none
+	needs        KeyHash // 0 if none
 	prev, next   *ownedItem
 	reject       *reject
 	seq          uint64
-	since        Time // it became known or dirty, was sent, or (clean) was last answered
+	since        Time // when it became known or dirty, was sent, or (clean) was last acknowledged
 	size         int32
 	state        itemState
-	gone         bool // tombstone: the owner lost it, the replica has not confirmed
-	deleted      bool // ... because a user deleted the object
-	ended        bool // the replica has none any more although we still do
+	gone         bool // tombstone: the owner lost it, the replica has not acknowledged that
+	deleted      bool // a user deleted the object
+	ended        bool // the replica no longer has it although the owner does
 	stale        bool // changed while in flight
 	extraPending bool // an urgent Extra is not delivered; no comparison would show it
-	readFailed   bool // its content could not be read when its turn came
+	readFailed   bool // its content could not be read when it was to be sent
 }
 
 type itemState uint8
@@ -82,7 +86,7 @@ func (o *owner) publish(in Publish) {
 	h := in.Key.Hash()
 	it := o.items[h]
 	if it != nil && it.key != in.Key {
-		o.peer.fact(Event{Event: Rejected, Scope: o.cfg.Name, Key: in.Key, Code: NameTaken,
+		o.peer.emit(Event{Type: Rejected, Scope: o.cfg.Name, Key: in.Key, Code: NameTaken,
 			Message: collision(it.key)})
 		return
 	}
@@ -96,8 +100,8 @@ func (o *owner) publish(in Publish) {
 		it.needs = 0
 	}
 	if it.version == in.Version && !it.gone && !it.readFailed {
-		if in.Touch && !it.ended {
-			o.touch(it, in.Urgent)
+		if in.SendExtra && !it.ended {
+			o.sendExtra(it, in.Urgent)
 		}
 		return
 	}
@@ -112,9 +116,9 @@ func (o *owner) publish(in Publish) {
 	o.dirty(it)
 }
 
-// touch sends an item for its Extra alone. What the replica has refused is not
-// sent before its time: the retry reads the Extra anyway.
-func (o *owner) touch(it *ownedItem, urgent bool) {
+// sendExtra sends an item because of its Extra alone. A rejected item keeps its retry time: the retry reads the Extra
+// anyway.
+func (o *owner) sendExtra(it *ownedItem, urgent bool) {
 	it.extraPending = it.extraPending || urgent
 	if it.state != rejected && (urgent || o.peer.now-it.since >= o.tune.ExtraInterval) {
 		o.dirty(it)
@@ -130,28 +134,26 @@ func (o *owner) withdraw(in Withdraw) {
 	}
 	o.clearReject(it)
 	if o.cfg.Style != Mirror || !seen || it.ended || o.tombstones >= o.tune.MaxTombstones {
-		// Nothing to say, not sure enough to say it, or too much to remember:
-		// then the next round tells by absence.
+		// There is nothing to send, it is not certain, or there are too many: the next round shows the absence.
 		o.forget(it)
 		if o.cfg.Style == Mirror && !it.ended {
-			o.peer.beaconSettled()
+			o.peer.beaconAfterAbsence()
 		}
 		return
 	}
-	// It stays in the digest until the replica has answered: a round must not
-	// take for a suspicious absence what is told item by item.
+	// It stays in the digest until the replica has acknowledged it, so that a round does not find it absent.
 	it.gone, it.deleted, it.version, it.extraPending = true, in.Deleted, Version{}, false
 	o.tombstones++
 	o.dirty(it)
 }
 
-// dirty makes sure that the item is sent, as it is when its turn comes. While
-// nobody listens there is nothing to do: start finds out what differs.
+// dirty ensures that the item is sent in its current version. While no session is open there is nothing to do: start
+// finds what differs.
 func (o *owner) dirty(it *ownedItem) {
 	switch it.state {
 	case inFlight:
 		it.stale = true
-	case clean, rejected, blocked: // what it waits for may be another by now
+	case clean, rejected, blocked: // its dependency may have changed
 		if o.peer.isOpen() {
 			o.setState(it, queued)
 		}
@@ -174,18 +176,17 @@ func (o *owner) clearReject(it *ownedItem) {
 		return
 	}
 	if it.state == rejected {
-		o.setState(it, clean) // no item is refused without a reason
+		o.setState(it, clean) // no item is rejected without a reason
 	}
 	it.reject = nil
 	o.rejected--
-	o.peer.fact(Event{Event: Accepted, Scope: o.cfg.Name, Key: it.key})
+	o.peer.emit(Event{Type: Accepted, Scope: o.cfg.Name, Key: it.key})
 }
 
-// start begins a session: nothing is in flight, and what differs is found out
-// by comparing. Only tombstones, pending commands and what is not hashed cannot
-// be found that way.
+// start begins a session. Nothing is in flight, and comparison finds what differs. It cannot find tombstones, pending
+// commands and content that is not hashed.
 func (o *owner) start() {
-	o.seq, o.inSync, o.rootAcknowledged, o.compared, o.rounds, o.recheckAt, o.recheck = 0, false, false, false, 0, 0, absenceDelay
+	o.seq, o.inSync, o.rootAcknowledged, o.wasInSync, o.rounds, o.recheckAt, o.recheck = 0, false, false, false, 0, 0, absenceDelay
 	for s := queued; s <= inFlight; s++ {
 		for o.lists[s].head != nil {
 			o.lists[s].head.stale = false

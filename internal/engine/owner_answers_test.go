@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestLateAnswerDoesNotCountForTheNewerSend(t *testing.T) {
+func TestOwner_IgnoresLateAck(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
 	l.publish("a", "v1")
@@ -23,7 +23,7 @@ func TestLateAnswerDoesNotCountForTheNewerSend(t *testing.T) {
 	}
 }
 
-func TestSecondAnswerToAnItemIsIgnored(t *testing.T) {
+func TestOwner_IgnoresSecondAck(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
 	l.publish("a", "v1")
@@ -31,7 +31,7 @@ func TestSecondAnswerToAnItemIsIgnored(t *testing.T) {
 	l.refuse(l.ack(1, "a", Busy), "fact")
 }
 
-func TestUrgentExtraIsSentAgainUntilItIsDelivered(t *testing.T) {
+func TestOwner_ResendsUrgentExtra(t *testing.T) {
 	for name, delivered := range map[string]bool{"lost with the session": false, "delivered": true} {
 		t.Run(name, func(t *testing.T) {
 			l := newOwnerSide(t, Attached, Config{})
@@ -39,7 +39,7 @@ func TestUrgentExtraIsSentAgainUntilItIsDelivered(t *testing.T) {
 			l.publish("a", "v1")
 			l.ack(1, "a", OK)
 			l.source.extra[Key{Name: "a"}] = "refreshed"
-			l.expect(l.step(Publish{Scope: "s", Key: Key{Name: "a"}, Version: VersionOf([]byte("v1")), Touch: true, Urgent: true}), "delta a v1")
+			l.expect(l.step(Publish{Scope: "s", Key: Key{Name: "a"}, Version: VersionOf([]byte("v1")), SendExtra: true, Urgent: true}), "delta a v1")
 			if delivered {
 				l.ack(2, "a", OK)
 			}
@@ -69,7 +69,7 @@ func (l *lone) retryIn(name, content string) Time {
 	return 0
 }
 
-func TestBackoffBelongsToTheContentThatWasRefused(t *testing.T) {
+func TestOwner_BackoffBelongsToRejectedContent(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
 	l.publish("a", "wrong")
@@ -87,7 +87,7 @@ func TestBackoffBelongsToTheContentThatWasRefused(t *testing.T) {
 	}
 }
 
-func TestItemInFlightIsNotSentTwiceBecauseItIsWanted(t *testing.T) {
+func TestOwner_DoesNotResendRequestedItemInFlight(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
 	l.publish("a", "v1")
@@ -97,19 +97,19 @@ func TestItemInFlightIsNotSentTwiceBecauseItIsWanted(t *testing.T) {
 }
 
 // The replica reports the end of an Application that the owner is deleting. Then it has an object of that name again.
-func TestItemThatEndedAndIsWantedAgainCounts(t *testing.T) {
+func TestOwner_FinishedItemCountsWhenRequestedAgain(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
 	l.publish("a", "deleting")
 	l.ack(1, "a", OK)
 	finished := Finished{Scope: "s", Key: Key{Name: "a"}, Version: VersionOf([]byte("an older one"))}
-	l.refuse(l.receive(finished), "fact Ended")
+	l.refuse(l.receive(finished), "event Finalized")
 	finished.Version = VersionOf([]byte("deleting"))
-	l.expect(l.receive(finished), "fact Ended a")
+	l.expect(l.receive(finished), "event Finalized a")
 	l.expect(l.receive(Want{Scope: "s", Hashes: []KeyHash{Key{Name: "a"}.Hash()}}), "delta a deleting") // step checks the digest
 }
 
-func TestOwnerThatCannotReadItsObjectsSaysNothingOfTheSet(t *testing.T) {
+func TestOwner_SendsNoRootWithIncompleteView(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.publish("a", "v1")
 	l.step(View{Scope: "s", Complete: false, Reason: "forbidden"})
@@ -119,28 +119,28 @@ func TestOwnerThatCannotReadItsObjectsSaysNothingOfTheSet(t *testing.T) {
 	l.expect(l.receive(Ask{Scope: "s", Round: 1, Prefixes: []Prefix{{}}}), "answer")
 }
 
-func TestOlderRootProvesNothing(t *testing.T) {
+func TestOwner_OlderRootIsNotInSync(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.publish("a", "v1")
 	l.open(agentStore)
 	l.publish("a", "v2")
 	l.ack(1, "a", OK)
-	l.refuse(l.receive(Same{Items: []Root{rootOf([]string{"a", "v1"})}}), "fact Equal")
-	l.expect(l.receive(Same{Items: []Root{rootOf([]string{"a", "v2"})}}), "fact Equal")
+	l.refuse(l.receive(Same{Items: []Root{rootOf([]string{"a", "v1"})}}), "event InSync")
+	l.expect(l.receive(Same{Items: []Root{rootOf([]string{"a", "v2"})}}), "event InSync")
 }
 
-func TestRejectOfAnEarlierSessionIsCuredByAProof(t *testing.T) {
+func TestOwner_InSyncClearsEarlierRejection(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
 	l.publish("a", "v1")
 	l.publish("b", "v1")
-	l.expect(l.ack(1, "a", Invalid), "fact Rejected a")
-	l.expect(l.ack(2, "b", Invalid), "fact Rejected b")
+	l.expect(l.ack(1, "a", Invalid), "event Rejected a")
+	l.expect(l.ack(2, "b", Invalid), "event Rejected b")
 	l.close()
 	l.open(agentStore)
 	l.receive(Want{Scope: "s", Hashes: []KeyHash{Key{Name: "b"}.Hash()}})
 	l.ack(1, "b", Invalid) // refused in this session too
 	cured := l.receive(Same{Items: []Root{rootOf([]string{"a", "v1", "b", "v1"})}})
-	l.expect(cured, "fact Cured a")
-	l.refuse(cured, "fact Cured b")
+	l.expect(cured, "event Accepted a")
+	l.refuse(cured, "event Accepted b")
 }

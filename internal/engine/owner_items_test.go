@@ -2,23 +2,24 @@ package engine
 
 import "testing"
 
-// The content of an item is gone when its turn comes, and is there again, unchanged, before the owner hears that it went.
-func TestItemThatCouldNotBeReadIsSentWhenItIsBack(t *testing.T) {
+// The content of an item is gone when its turn comes, and is there again, unchanged, before the owner hears that it
+// went.
+func TestOwner_SendsItemThatIsReadableAgain(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
 	l.refuse(l.step(Publish{Scope: "s", Key: Key{Name: "a"}, Version: VersionOf([]byte("v1"))}), "delta")
 	l.expect(l.publish("a", "v1"), "delta a v1")
 }
 
-func TestExtraOfARefusedItemWaitsForItsRetry(t *testing.T) {
+func TestOwner_ExtraOfRejectedItemWaitsForRetry(t *testing.T) {
 	l := newOwnerSide(t, Attached, Config{})
 	l.open(agentStore)
 	l.publish("a", "v1")
 	l.ack(1, "a", NoObject)
-	l.refuse(l.step(Publish{Scope: "s", Key: Key{Name: "a"}, Version: VersionOf([]byte("v1")), Touch: true, Urgent: true}), "delta")
+	l.refuse(l.step(Publish{Scope: "s", Key: Key{Name: "a"}, Version: VersionOf([]byte("v1")), SendExtra: true, Urgent: true}), "delta")
 }
 
-func TestContentTravelsUnderItsOwnVersion(t *testing.T) {
+func TestOwner_SendsContentWithItsVersion(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
 	l.source.content[Key{Name: "a"}] = "v2" // has changed since
@@ -28,7 +29,7 @@ func TestContentTravelsUnderItsOwnVersion(t *testing.T) {
 	}
 }
 
-func TestItemDoesNotWaitForAProjectThatTheReplicaRefuses(t *testing.T) {
+func TestOwner_DoesNotWaitForRejectedProject(t *testing.T) {
 	l := newLone(t, Config{Hub: true, Scopes: []ScopeConfig{{Name: "s"}, {Name: "application", DependsOn: "s"}}})
 	l.open(agentStore)
 	l.publish("p", "v1")

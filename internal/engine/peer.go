@@ -1,7 +1,7 @@
 package engine
 
-// Peer is one end of the relation between the hub and one agent: its session
-// and its scopes. It belongs to one goroutine.
+// Peer is one end of the connection between the hub and one agent: its session and its scopes. It is not safe for
+// concurrent use.
 type Peer struct {
 	cfg      Config
 	tune     Tuning
@@ -9,51 +9,51 @@ type Peer struct {
 	owners   map[string]*owner
 	replicas map[string]*replica
 
-	now      Time
-	effects  []Effect
-	tickets  uint64
-	beaconAt Time
-	beaconed Time // when the last was sent
-	remindAt Time // agent: when to say again what is held back
+	now           Time
+	effects       []Effect
+	tickets       uint64
+	beaconAt      Time
+	lastBeacon    Time
+	resendHoldsAt Time // agent: when to send the holds again
 
 	phase        phase
-	lastReceived Time // when the other side last said anything in this session
+	lastReceived Time // time of the last message in this session
 	session      uint64
 	epoch        Epoch
 	own          Store  // this side's, as of the session's start
-	other        Store  // the other side's, as far as seen and believed
-	recorded     Store  // likewise, as it was last read from where all replicas of this side record it
-	current      Store  // the other side's, as it says in this session
-	floor        uint64 // how far the other side's was seen before this process started
+	other        Store  // the other side's, as far as seen and trusted
+	recorded     Store  // the other side's, as last read from the shared record of all principal replicas
+	current      Store  // the other side's, as reported in this session
+	floor        uint64 // the other side's revision, as known before this process started
 	protocol     int
 	projection   int
 
-	storeUntrusted  bool // the other side's store is not believed
-	recordedSuspect bool // likewise, as recorded says
-	suspectID       string
-	fleetHold       bool            // agent: the hub checks removals by absence across its agents
-	remoteHeld      map[string]Held // hub: what the agent holds back, by scope
-	heldTold        map[string]bool // agent: scopes of which the hub was told so, or that it is over
-	early           []Message       // agent: came between Welcome and Begin
-	earlyBytes      int
-	unexpected      uint64 // messages that did not fit
-	compared        bool   // in this session every scope was found equal once, and people were told
+	storeUntrusted    bool // the other side's store is untrusted
+	recordedUntrusted bool // the same, as in recorded
+	storeHoldID       string
+	fleetHold         bool            // agent: the hub checks deletions by absence across its agents
+	remoteHolds       map[string]Held // hub: what the agent holds, by scope
+	holdReported      map[string]bool // agent: scopes whose hold, or the end of it, was reported to the hub
+	early             []Message       // agent: received between Welcome and Begin
+	earlyBytes        int
+	unexpected        uint64 // messages for an unknown scope or role
+	initialSyncDone   bool   // InitialSyncDone was emitted in this session
 }
 
 type phase uint8
 
 const (
 	closed phase = iota
-	greeting
-	opening // greeted; Begin is awaited
+	helloSent
+	awaitingBegin // Hello or Welcome accepted
 	opened
 )
 
-// NewPeer makes one end. It is silent until it is connected.
+// NewPeer returns one end. It is silent until it is connected.
 func NewPeer(cfg Config, source Source) *Peer {
 	p := &Peer{cfg: cfg, tune: cfg.Tuning.withDefaults(), source: source,
-		owners: map[string]*owner{}, replicas: map[string]*replica{}, remoteHeld: map[string]Held{},
-		other: cfg.KnownStore, recorded: cfg.KnownStore, recordedSuspect: cfg.StoreUntrusted, floor: cfg.KnownStore.Revision}
+		owners: map[string]*owner{}, replicas: map[string]*replica{}, remoteHolds: map[string]Held{},
+		other: cfg.KnownStore, recorded: cfg.KnownStore, recordedUntrusted: cfg.StoreUntrusted, floor: cfg.KnownStore.Revision}
 	for _, s := range cfg.Scopes {
 		if s.Role == Owner {
 			p.owners[s.Name] = newOwner(p, s)
@@ -72,12 +72,11 @@ func NewPeer(cfg Config, source Source) *Peer {
 	return p
 }
 
-// Step takes one input and returns what is to be done about it, in order. The
-// effects are valid until the next Step.
+// Step handles one input and returns the effects in order. They are valid until the next Step.
 func (p *Peer) Step(now Time, in Input) []Effect {
 	p.now = max(p.now, now)
 	if clear(p.effects); cap(p.effects) > keepEffects {
-		p.effects = nil // of a beginning; most of the time there is little to do
+		p.effects = nil // the start of a session needs many, the rest of it few
 	}
 	p.effects = p.effects[:0]
 	switch in := in.(type) {
@@ -106,7 +105,7 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 		}
 	case ObjectGone:
 		if r := p.replicas[in.Scope]; r != nil {
-			r.vanish(in.Key)
+			r.objectGone(in.Key)
 		}
 	case View:
 		p.view(in)
@@ -132,10 +131,10 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 	return p.effects
 }
 
-// keepEffects is how much room for effects is kept from one Step to the next.
+// keepEffects bounds the capacity that is kept from one Step to the next.
 const keepEffects = 8
 
-// NextWake tells when the Peer wants a Tick; false: not by itself.
+// NextWake returns when the Peer needs a Tick. It returns false if it needs none.
 func (p *Peer) NextWake() (Time, bool) {
 	if !p.isOpen() {
 		return 0, false
@@ -145,7 +144,7 @@ func (p *Peer) NextWake() (Time, bool) {
 		if o.wake != 0 {
 			next = min(next, o.wake)
 		}
-		if o.recheckAt > p.now { // later it waits for an answer, not for time
+		if o.recheckAt > p.now { // later it waits for an acknowledgment, not for time
 			next = min(next, o.recheckAt)
 		}
 	}
@@ -157,8 +156,7 @@ func (p *Peer) NextWake() (Time, bool) {
 	return next, true
 }
 
-// Publishes reports whether this side has told the Peer of an item that it owns, or
-// has yet to be told by the replica that it is gone.
+// Publishes reports whether this side owns an item, or owned it and the replica has not acknowledged its deletion.
 func (p *Peer) Publishes(scope string, h KeyHash) bool {
 	o := p.owners[scope]
 	return o != nil && o.items[h] != nil
@@ -168,8 +166,6 @@ func (p *Peer) isOpen() bool { return p.phase == opened }
 
 func (p *Peer) emit(e Effect) { p.effects = append(p.effects, e) }
 
-func (p *Peer) fact(f Event) { p.emit(f) }
-
 func (p *Peer) send(m Message) { p.emit(Send{Session: p.session, Message: m}) }
 
 func (p *Peer) ticket() uint64 {
@@ -177,15 +173,14 @@ func (p *Peer) ticket() uint64 {
 	return p.tickets
 }
 
-func (p *Peer) beaconSoon() { p.beaconAt = p.now }
+func (p *Peer) beaconNow() { p.beaconAt = p.now }
 
-// absenceDelay is how long the owner waits before it tells that items are missing:
-// they rarely go alone, and the replica should see them as one loss.
+// absenceDelay is how long the owner waits before it sends roots after items went missing: several usually go together,
+// and the replica should see them as one loss.
 const absenceDelay = Second
 
-func (p *Peer) beaconSettled() { p.beaconAt = min(p.beaconAt, p.now+absenceDelay) }
+func (p *Peer) beaconAfterAbsence() { p.beaconAt = min(p.beaconAt, p.now+absenceDelay) }
 
-// tick does what time alone brings about.
 func (p *Peer) tick() {
 	if !p.isOpen() {
 		return
@@ -203,47 +198,44 @@ func (p *Peer) tick() {
 	}
 }
 
-// flush sends what one input has brought together: answers first, then the
-// kinds in the order of their dependence, deletions of what depends before what
-// it depends on by the replica's own guard.
+// flush sends what one input has caused: acknowledgments first, then the scopes in the order of their dependence.
 func (p *Peer) flush() {
 	for _, cfg := range p.cfg.Scopes {
 		if r := p.replicas[cfg.Name]; r != nil {
 			r.flush()
 			if held, was := r.guard.report(r); held != nil {
-				p.tellHeld(*held, was)
+				p.reportHold(*held, was)
 			}
 		}
 	}
 	for _, o := range p.owners {
 		if p.isOpen() && o.recheckDue() {
-			p.beaconSoon()
+			p.beaconNow()
 		}
 	}
 	if p.isOpen() && p.now >= p.beaconAt {
-		p.beacon() // before the items that would make it out of date
+		p.beacon() // before the items that would make it stale
 	}
 	for _, cfg := range p.cfg.Scopes {
 		if o := p.owners[cfg.Name]; o != nil {
 			o.sendDirty()
 		}
 	}
-	if p.isOpen() && !p.compared && p.allScopesInSync() {
-		p.compared = true
-		p.fact(Event{Event: InitialSyncDone})
+	if p.isOpen() && !p.initialSyncDone && p.allScopesInSync() {
+		p.initialSyncDone = true
+		p.emit(Event{Type: InitialSyncDone})
 	}
 }
 
-// allScopesInSync reports whether every scope that can be compared was found equal in
-// this session, at first or after the difference was made good. Something may
-// never be: a project that is still in use, or what others keep changing. What
-// differs in a second comparison, after everything was delivered, is of that kind.
+// allScopesInSync reports whether every comparable scope was in sync once in this session. Some items never are: a
+// project that is still in use, or one that others keep changing. A scope that still differs in a second round, after
+// everything was delivered, counts as in sync.
 func (p *Peer) allScopesInSync() bool {
 	for _, cfg := range p.cfg.Scopes {
 		if cfg.Style == OneShot {
 			continue
 		}
-		if o := p.owners[cfg.Name]; o != nil && !o.compared && o.rounds < 2 {
+		if o := p.owners[cfg.Name]; o != nil && !o.wasInSync && o.rounds < 2 {
 			return false
 		}
 		if r := p.replicas[cfg.Name]; r != nil && !r.inSync && r.rounds < 2 {
@@ -253,18 +245,17 @@ func (p *Peer) allScopesInSync() bool {
 	return true
 }
 
-// answerBeacon has the hub's beacon follow the agent's. At rest that is all that
-// goes over a connection: one message in each direction, each of which also
-// answers the one before it. The hub's own timer is for agents without beacons.
+// answerBeacon makes the hub's beacon follow the agent's. An idle connection then carries one message in each
+// direction, and each also acknowledges the previous one. The hub's own timer is for agents without beacons.
 func (p *Peer) answerBeacon() {
-	if p.cfg.Hub && p.now-p.beaconed >= p.tune.Beacon/2 {
-		p.beaconSoon()
+	if p.cfg.Hub && p.now-p.lastBeacon >= p.tune.Beacon/2 {
+		p.beaconNow()
 	}
 }
 
-// beacon sends the roots of all that this side owns.
+// beacon sends the roots of the scopes that this side owns.
 func (p *Peer) beacon() {
-	p.beaconed, p.beaconAt = p.now, p.now+p.tune.Beacon
+	p.lastBeacon, p.beaconAt = p.now, p.now+p.tune.Beacon
 	if p.cfg.Hub {
 		p.beaconAt += p.tune.Beacon / 2
 	}
@@ -274,26 +265,25 @@ func (p *Peer) beacon() {
 			if root, ok := o.root(); ok {
 				out.Items = append(out.Items, root)
 			}
-		} else if r := p.replicas[cfg.Name]; r.owes {
-			r.owes = false
+		} else if r := p.replicas[cfg.Name]; r.hasPendingSame {
+			r.hasPendingSame = false
 			if r.stillSame() {
-				out.Same = append(out.Same, Root{Scope: cfg.Name, Sum: r.owed})
+				out.Same = append(out.Same, Root{Scope: cfg.Name, Sum: r.pendingSame})
 			}
 		}
 	}
 	if len(out.Items)+len(out.Same) > 0 {
 		p.send(out)
 	}
-	if !p.cfg.Hub && p.now >= p.remindAt {
-		p.remindHeld()
+	if !p.cfg.Hub && p.now >= p.resendHoldsAt {
+		p.resendHolds()
 	}
 }
 
-// view notes whether this side has seen all of its own objects of a scope.
 func (p *Peer) view(in View) {
 	if o := p.owners[in.Scope]; o != nil {
 		if in.Complete && !o.complete && p.isOpen() {
-			p.beaconSoon()
+			p.beaconNow()
 		}
 		o.complete = in.Complete
 	}
@@ -304,7 +294,7 @@ func (p *Peer) view(in View) {
 			r.recheckAll()
 		}
 		if !r.complete {
-			r.round.stop() // its share of what we have cannot be judged
+			r.round.stop() // absence cannot be judged
 		}
 	}
 }

@@ -177,7 +177,7 @@ func (n *names) held(h Held) string {
 }
 
 func (n *names) fact(f Event) string {
-	s := string(f.Event)
+	s := string(f.Type)
 	if f.Held != nil {
 		return s + n.held(*f.Held)
 	}

@@ -2,16 +2,16 @@ package engine
 
 import "fmt"
 
-// This file is the part of a replica that deals with items from the owner.
+// This file is the part of a replica that handles items from the owner.
 
-// delta takes an item from the owner, who knows its own store up to view.
+// delta handles an item from the owner. The owner knows its own store up to view.
 func (r *replica) delta(in DeltaItem, view uint64) {
 	if !r.complete {
 		r.ack(in, Unavailable, r.reason, 0)
 		return
 	}
 	if !in.Gone && in.Version != VersionOf(in.Content) {
-		r.ack(in, Invalid, "its content does not have the version that it came with", 0)
+		r.ack(in, Invalid, "the content does not match its version", 0)
 		return
 	}
 	it := r.items[in.Key.Hash()]
@@ -22,11 +22,11 @@ func (r *replica) delta(in DeltaItem, view uint64) {
 			r.ack(in, OK, "", 0)
 			return
 		case in.Seq <= r.floor:
-			// It may be of a key that has been removed since, and must not bring
-			// that back. If it is merely out of order, it will be sent again.
+			// It may be of a key that was deleted since, and must not restore it. If it is only out of order, it will
+			// be sent again.
 			return
 		case len(r.items) >= r.tune.MaxItems:
-			r.ack(in, TooLarge, "more items than this side accepts in one scope", 0)
+			r.ack(in, TooLarge, "the scope has too many items", 0)
 			return
 		}
 	}
@@ -35,56 +35,55 @@ func (r *replica) delta(in DeltaItem, view uint64) {
 	case it == nil:
 		r.ack(in, NameTaken, "its key hash collides with that of another item; rename one of the two", 0)
 	case in.Seq <= it.seq:
-		// Late or doubled; the later one speaks for both.
+		// Late or duplicate.
 	case r.newerThan(it, max(view, in.Revision)):
-		r.ack(in, Unavailable, "this process of the owner has not seen yet what was written here last", r.tune.MinRetryDelay)
+		r.ack(in, Unavailable, "the owner process has not read the latest state that was written here", r.tune.MinRetryDelay)
 	case r.load > 0 && (r.load+windowCost(in) > maxQueuedWindows*r.tune.Window || r.storedBytes+r.load+windowCost(in) > r.tune.MaxBytes):
-		r.ack(in, Overloaded, "more is under way than this side can hold", r.tune.MinRetryDelay)
+		r.ack(in, Overloaded, "too many items are queued on this side", r.tune.MinRetryDelay)
 		r.update(it)
 	case it.ticket != 0:
 		it.seq = in.Seq
 		r.setNext(it, &in)
 	default:
 		it.seq = in.Seq
-		r.take(it, in)
+		r.processItem(it, in)
 	}
 }
 
-// maxQueuedWindows is how many windows of items a replica holds for a peer that sends
-// regardless of answers. A peer that keeps to its own window never gets there.
+// maxQueuedWindows is how many windows of items a replica queues for a peer that ignores flow control.
 const maxQueuedWindows = 16
 
-// windowCost is what an item counts against a window.
+// windowCost returns what an item counts against a window.
 func windowCost(in DeltaItem) int {
 	return len(in.Content) + len(in.Extra) + len(in.Key.Namespace) + len(in.Key.Name) + 64
 }
 
-func (r *replica) take(it *replicaItem, in DeltaItem) {
-	it.touched = r.round.id
-	it.loose, it.removalConfirmed, it.leaving = false, false, false
+func (r *replica) processItem(it *replicaItem, in DeltaItem) {
+	it.lastRound = r.round.id
+	it.unattached, it.removalConfirmed, it.inUse = false, false, false
 	if in.Gone {
-		r.takeGone(it, in)
+		r.processGone(it, in)
 		return
 	}
 	if it.want != in.Version {
 		it.want, it.replaced, it.overwrites = in.Version, Version{}, 0
 		delete(r.contested, it.hash)
 	}
-	it.again = false
-	delete(r.redo, it.hash)
-	r.setRefused(it, false)
+	it.recompare = false
+	delete(r.diverged, it.hash)
+	r.setRejected(it, false)
 	r.guard.drop(it)
 	switch {
 	case r.cfg.Style == Attached && !it.exists:
-		r.refuse(it, in, NoObject, "there is no such object on this side", 0)
+		r.reject(it, in, NoObject, "the object does not exist on this side", 0)
 	case r.cfg.Style == OneShot && r.peer.storeUntrusted:
-		r.refuse(it, in, HeldBack, "the hub's store went back in time; commands wait until that is confirmed", 0)
+		r.reject(it, in, OnHold, "the hub's API server was restored from a backup or replaced; commands wait for a confirmation", 0)
 	case r.heldUpdate(it, in):
-		r.refuse(it, in, HeldBack, "the owner's store went back in time or is another one; updates wait until that is confirmed", 0)
+		r.reject(it, in, OnHold, "the owner's API server was restored from a backup or replaced; updates wait for a confirmation", 0)
 	case r.cfg.Style != OneShot && it.effective() != in.Version && r.exceeds(it, in):
-		r.refuse(it, in, TooLarge, fmt.Sprintf("it would be more than the %d bytes of kind %s that are stored for one agent", r.tune.MaxBytes, r.cfg.Name), 0)
+		r.reject(it, in, TooLarge, fmt.Sprintf("it would exceed the %d bytes of scope %s that are stored for one agent", r.tune.MaxBytes, r.cfg.Name), 0)
 	case len(in.Extra) == 0 && r.cfg.Style != OneShot && it.exists && it.owned && it.effective() == in.Version:
-		r.cured(it)
+		r.clearProblem(it)
 		r.ack(in, OK, "", 0)
 		r.update(it)
 	default:
@@ -92,42 +91,41 @@ func (r *replica) take(it *replicaItem, in DeltaItem) {
 		r.load += int(it.size)
 		r.update(it)
 		r.peer.emit(Apply{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Version: in.Version,
-			Content: in.Content, Extra: in.Extra, SourceRevision: in.Revision, Suspect: r.peer.storeUntrusted})
+			Content: in.Content, Extra: in.Extra, SourceRevision: in.Revision, StoreUntrusted: r.peer.storeUntrusted})
 	}
 }
 
-// heldUpdate reports whether an item waits until the owner's store is trusted
-// again: one that would replace what an object of ours contains. It may be older
-// than that, and with automated sync and prune an old spec deletes resources. Its
-// revision does not prove that it is newer: the status of an Application is part
-// of the same object, so a report moves the revision and the spec stays old. New
-// objects replace nothing and are written.
+// heldUpdate reports whether an item waits until the owner's store is trusted again: one that would replace the content
+// of an object that we own. It may be older than that content, and with automated sync and prune an old spec deletes
+// resources.
+//
+// Its revision does not prove that it is newer. The status of an Application is part of the same object, so a status
+// update raises the revision and the spec stays old. New objects replace nothing and are written.
 func (r *replica) heldUpdate(it *replicaItem, in DeltaItem) bool {
 	return r.peer.storeUntrusted && r.cfg.Style == Mirror && it.exists && it.owned && it.effective() != in.Version
 }
 
-// askForHeldUpdates asks for what heldUpdate has refused: the owner's store is
-// trusted now.
+// askForHeldUpdates requests what heldUpdate has rejected, because the owner's store is trusted now.
 func (r *replica) askForHeldUpdates() {
 	for _, h := range sortedHashes(r.items) {
-		if it := r.items[h]; it.refused && r.cfg.Style == Mirror && it.ticket == 0 {
+		if it := r.items[h]; it.rejected && r.cfg.Style == Mirror && it.ticket == 0 {
 			r.askFor(it)
 		}
 	}
 }
 
-// takeGone removes an item that the owner was seen to lose.
-func (r *replica) takeGone(it *replicaItem, in DeltaItem) {
-	it.want, it.replaced, it.again = Version{}, Version{}, false
-	delete(r.redo, it.hash)
-	r.setRefused(it, false)
-	r.cured(it)
+// processGone deletes an item that the owner saw go.
+func (r *replica) processGone(it *replicaItem, in DeltaItem) {
+	it.want, it.replaced, it.recompare = Version{}, Version{}, false
+	delete(r.diverged, it.hash)
+	r.setRejected(it, false)
+	r.clearProblem(it)
 	switch {
 	case !it.exists || !it.owned || r.cfg.Style != Mirror:
 		r.ack(in, OK, "", 0)
 	case r.peer.storeUntrusted:
 		r.guard.hold(r, []*replicaItem{it}, CauseStore)
-		r.ack(in, HeldBack, "the owner's store went back in time; deletions wait until that is confirmed", 0)
+		r.ack(in, OnHold, "the owner's API server was restored from a backup or replaced; deletions wait for a confirmation", 0)
 	default:
 		r.guard.drop(it)
 		r.remove(it, false, in.Deleted)
@@ -135,14 +133,14 @@ func (r *replica) takeGone(it *replicaItem, in DeltaItem) {
 	r.update(it)
 }
 
-// remove deletes the local object. Absent: the owner did not ask for it by an
-// item. Deleted: a user deleted the owner's object.
+// remove deletes the local object. If absent, a round found that the owner lacks it. If deleted, a user deleted the
+// owner's object.
 func (r *replica) remove(it *replicaItem, absent, deleted bool) {
 	it.ticket, it.removing, it.absent, it.size = r.peer.ticket(), true, absent, 0
 	r.peer.emit(Remove{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Deleted: deleted})
 }
 
-// applied takes the caller's word on a write.
+// applied handles the result of a write.
 func (r *replica) applied(in Applied) {
 	it := r.get(in.Key)
 	if it == nil || it.ticket != in.Ticket {
@@ -151,7 +149,7 @@ func (r *replica) applied(in Applied) {
 	r.load -= int(it.size)
 	it.ticket, it.size = 0, 0
 	if !r.peer.isOpen() {
-		r.setNext(it, nil) // of a session that is over
+		r.setNext(it, nil) // of a closed session
 	}
 	if it.removing {
 		r.removed(it, in)
@@ -160,11 +158,11 @@ func (r *replica) applied(in Applied) {
 	}
 	if next := it.next; next != nil {
 		r.setNext(it, nil)
-		r.take(it, *next)
+		r.processItem(it, *next)
 		return
 	}
-	if it.again {
-		it.again = false
+	if it.recompare {
+		it.recompare = false
 		if it.want.IsZero() {
 			r.askFor(it)
 		}
@@ -180,26 +178,25 @@ func (r *replica) removed(it *replicaItem, in Applied) {
 		it.stored = Version{}
 		r.setAlias(it, Alias{}, false)
 	} else if in.Code == InUse && it.absent && it.next == nil {
-		it.leaving = true
-		r.redo[it.hash] = r.peer.now + r.tune.Beacon
-		r.wakeBy(r.redo[it.hash])
+		it.inUse = true
+		r.diverged[it.hash] = r.peer.now + r.tune.Beacon
+		r.wakeBy(r.diverged[it.hash])
 	}
-	if asked := !it.absent && it.seq != 0; asked && it.next == nil { // Seq 0: by an earlier session
+	if asked := !it.absent && it.seq != 0; asked && it.next == nil { // Seq 0: from an earlier session
 		answer := DeltaItem{Seq: it.seq, Key: it.key}
 		if in.Code != OK {
-			// It stays, and counts: the owner has to know as what.
+			// It stays and counts: the owner must know its version.
 			answer.Version, _ = r.counted(it)
 		}
 		r.ack(answer, in.Code, in.Message, in.RetryAfter)
 	}
 }
 
-// retryRemoval compares again some time after an absent item could not be removed
-// because it was in use. The item counts again, so that the removal is decided by
-// a new round: only what the owner still lacks is removed.
+// retryRemoval compares again some time after an absent item could not be deleted because it was in use. The item
+// counts again, so that a new round decides: only what the owner still lacks is deleted.
 func (r *replica) retryRemoval(it *replicaItem) {
-	if it.leaving {
-		it.leaving = false
+	if it.inUse {
+		it.inUse = false
 		r.update(it)
 		r.startRound()
 	}
@@ -208,42 +205,41 @@ func (r *replica) retryRemoval(it *replicaItem) {
 func (r *replica) written(it *replicaItem, in Applied) {
 	answer := DeltaItem{Seq: it.seq, Key: it.key, Version: it.want}
 	if it.want.IsZero() {
-		// Of an earlier session; this one finds out by comparing.
+		// From an earlier session. This session compares.
 		if in.Code == OK {
-			r.noteHeld(it, in)
+			r.recordStored(it, in)
 		}
 		r.startRound()
 		return
 	}
 	if in.Code != OK {
 		if it.next == nil {
-			r.refuse(it, answer, in.Code, in.Message, in.RetryAfter)
+			r.reject(it, answer, in.Code, in.Message, in.RetryAfter)
 		}
 		return
 	}
-	r.cured(it)
-	r.noteHeld(it, in)
+	r.clearProblem(it)
+	r.recordStored(it, in)
 	if in.Gone {
 		if r.peer.isOpen() {
 			r.peer.send(Finished{Scope: r.cfg.Name, Key: it.key, Version: it.want})
 		}
 		it.want = Version{}
 		if it.exists && it.owned {
-			// What is here came from another object of that name, which the
-			// owner lacks. Nobody has asked for its removal.
+			// This object came from another source object of that name, which the owner lacks. No user asked for its
+			// deletion.
 			r.guard.hold(r, []*replicaItem{it}, CauseSource)
 		}
 	}
-	if in.Left {
-		r.leave(it)
+	if in.LeftUnchanged {
+		r.acceptUnchanged(it)
 	} else if it.stored == it.want {
 		r.setAlias(it, Alias{}, false) // of an earlier version
 	}
 	if in.Deleting {
 		in.Lost, in.Written = nil, false
 	}
-	// A write may have replaced an object from which something else took the
-	// record of an alias that is known here.
+	// The write may have replaced an object from which something else removed the recorded alias.
 	unrecorded := in.Written && len(in.Lost) > 0
 	if it.exists && !it.want.IsZero() && it.owned && (it.effective() != it.want || unrecorded) && r.cfg.Style != OneShot {
 		r.recordAlias(it, in.Lost, in.Written)
@@ -256,14 +252,14 @@ func (r *replica) written(it *replicaItem, in Applied) {
 	}
 }
 
-func (r *replica) noteHeld(it *replicaItem, in Applied) {
+func (r *replica) recordStored(it *replicaItem, in Applied) {
 	if r.cfg.Style == OneShot {
 		return
 	}
 	r.setExists(it, !in.Stored.IsZero(), !in.Stored.IsZero())
 	r.setStored(it, in.Size)
 	it.stored = in.Stored
-	r.setBorn(it, in.SourceRevision)
+	r.setSourceRevision(it, in.SourceRevision)
 	switch {
 	case !in.Written || in.Replaced == in.Stored || in.Replaced.IsZero():
 	case in.Replaced != it.replaced:
@@ -274,15 +270,15 @@ func (r *replica) noteHeld(it *replicaItem, in Applied) {
 	}
 }
 
-// refuse tells the owner why an item cannot be had, and remembers that for the
-// rest of the session so that rounds do not ask for it again and again.
-func (r *replica) refuse(it *replicaItem, in DeltaItem, code Code, message string, after Time) {
+// reject reports to the owner why an item is not accepted. It remembers that for the rest of the session, so that
+// rounds do not request the item again.
+func (r *replica) reject(it *replicaItem, in DeltaItem, code Code, message string, after Time) {
 	why := newProblem(code, message, it.exists, r.peer.session)
 	known := it.problem != nil && it.problem.why == why.why && it.problem.session == why.session
 	if r.cfg.Style == OneShot {
 		it.want = Version{}
 	} else {
-		r.setRefused(it, true)
+		r.setRejected(it, true)
 		if it.problem == nil {
 			r.problems++
 		}
@@ -291,9 +287,9 @@ func (r *replica) refuse(it *replicaItem, in DeltaItem, code Code, message strin
 	r.update(it)
 	r.ack(in, code, message, after)
 	if known {
-		return // people have been told
+		return // already reported
 	}
-	r.peer.fact(Event{Event: Rejected, Scope: r.cfg.Name, Key: in.Key, Code: code, Message: message})
+	r.peer.emit(Event{Type: Rejected, Scope: r.cfg.Name, Key: in.Key, Code: code, Message: message})
 }
 
 func (r *replica) ack(in DeltaItem, code Code, message string, after Time) {

@@ -2,8 +2,8 @@ package engine
 
 import "strings"
 
-// This file answers what is known of a single item. A rejection belongs to the
-// session in which the replica gave it: the next session asks again.
+// This file returns what is known about a single item. A rejection belongs to the session in which the replica gave it:
+// the next session requests the item again.
 
 // Rejection is why the replica does not accept an item.
 type Rejection struct {
@@ -12,8 +12,8 @@ type Rejection struct {
 	Version Version // owner: of the item that was rejected
 }
 
-// Rejection returns why an item is rejected in the open session. False: it is
-// not, as far as is known.
+// Rejection returns why an item is rejected in the open session. It returns false if the item is not known to be
+// rejected.
 func (p *Peer) Rejection(scope string, key Key) (Rejection, bool) {
 	if !p.isOpen() {
 		return Rejection{}, false
@@ -36,8 +36,8 @@ func (p *Peer) Rejection(scope string, key Key) (Rejection, bool) {
 	return Rejection{}, false
 }
 
-// Accepted reports whether the open session knows that the replica has an item
-// as the owner has it, or that the owner does not send it.
+// Accepted reports whether the open session knows that the replica has an item as the owner has it, or that the owner
+// does not send it.
 func (p *Peer) Accepted(scope string, key Key) bool {
 	if !p.isOpen() {
 		return false
@@ -57,16 +57,15 @@ func collision(other Key) string {
 	return "its key hash collides with that of " + other.String() + "; rename one of the two"
 }
 
-// problem is why a replica refused an item, and in which session.
+// problem is why a replica rejected an item, and in which session.
 type problem struct {
 	code    Code
-	message string  // empty if there is no object that could show it
+	message string  // empty if no object can show it
 	why     Version // hash of code and message
 	session uint64
 }
 
-// newProblem keeps a message only where there is an object: a peer may send any
-// number of keys, and none of them is worth a text of its own.
+// newProblem keeps a message only if there is an object: a peer may send any number of keys without one.
 func newProblem(code Code, message string, exists bool, session uint64) *problem {
 	p := &problem{code: code, why: VersionOf([]byte(string(code) + ": " + message)), session: session}
 	if exists {
@@ -75,19 +74,18 @@ func newProblem(code Code, message string, exists bool, session uint64) *problem
 	return p
 }
 
-// maxMessage is how much of a reason is kept, as much as travels.
+// maxMessage is the length of a message on the wire.
 const maxMessage = 1024
 
-// cureEarlier takes back what was refused in an earlier session and was found
-// equal in this one without being sent again: a write that timed out may have
-// been done.
-func (r *replica) cureEarlier() {
+// clearEarlierProblems clears problems of earlier sessions. The items were found equal in this session without being
+// sent again: a write that timed out may have succeeded.
+func (r *replica) clearEarlierProblems() {
 	if r.problems == 0 {
 		return
 	}
 	for _, h := range sortedHashes(r.items) {
 		if it := r.items[h]; it.problem != nil && it.problem.session != r.peer.session {
-			r.cured(it)
+			r.clearProblem(it)
 		}
 	}
 }

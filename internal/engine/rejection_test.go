@@ -2,7 +2,7 @@ package engine
 
 import "testing"
 
-func TestRejectionBelongsToTheSessionThatGaveIt(t *testing.T) {
+func TestRejection_BelongsToItsSession(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	rejected := func() bool {
 		_, ok := l.peer.Rejection("s", Key{Name: "a"})
@@ -29,7 +29,7 @@ func TestRejectionBelongsToTheSessionThatGaveIt(t *testing.T) {
 	}
 }
 
-func TestOwnerKnowsThatAnItemIsAcceptedWhenTheSessionSaysSo(t *testing.T) {
+func TestAccepted_OwnerKnowsAfterAck(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	accepted := func(want bool, when string) {
 		t.Helper()
@@ -51,7 +51,7 @@ func TestOwnerKnowsThatAnItemIsAcceptedWhenTheSessionSaysSo(t *testing.T) {
 	accepted(false, "refused")
 }
 
-func TestReplicaKnowsThatAnItemIsAcceptedWhenItIsWritten(t *testing.T) {
+func TestAccepted_ReplicaKnowsAfterWrite(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.observe("a", "v1")
 	l.open(hubStore)
@@ -68,7 +68,7 @@ func TestReplicaKnowsThatAnItemIsAcceptedWhenItIsWritten(t *testing.T) {
 }
 
 // An absent project that an Application still names does not count as a difference. Its removal is decided again later.
-func TestAbsentItemInUseIsRemovedLater(t *testing.T) {
+func TestReplica_RemovesAbsentItemInUseLater(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	for _, name := range []string{"a", "b", "c", "d"} {
 		l.observe(name, "v1")
@@ -77,12 +77,12 @@ func TestAbsentItemInUseIsRemovedLater(t *testing.T) {
 	rest := []string{"b", "v1", "c", "v1", "d", "v1"}
 	l.expect(l.round(100, rest...), "remove a")
 	l.failed("a", InUse)
-	l.expect(l.root(rest...), "fact Equal")
+	l.expect(l.root(rest...), "event InSync")
 	l.expect(l.pass(70*Second), "ask")
 	l.expect(l.answer(100, rest...), "remove a")
 }
 
-func TestItemThatIsBackIsNotSentAsDeleted(t *testing.T) {
+func TestOwner_RepublishedItemIsNotSentAsDeleted(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
 	l.publish("a", "v1")
@@ -99,7 +99,7 @@ func TestItemThatIsBackIsNotSentAsDeleted(t *testing.T) {
 	}
 }
 
-func TestConfirmedAbsenceIsNoDeletionByAUser(t *testing.T) {
+func TestReplica_ConfirmedAbsenceIsNotAUserDeletion(t *testing.T) {
 	l := suspicious(t, Mirror)
 	l.round(100, "b", "v1")
 	l.expect(l.receive(Confirm{ID: l.peer.Status().Scopes[0].HeldID}), "remove a")

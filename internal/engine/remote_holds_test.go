@@ -2,16 +2,16 @@ package engine
 
 import "testing"
 
-func TestHubShowsEachHoldOfAnAgentOnce(t *testing.T) {
+func TestRemoteHold_IsReportedOnce(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
-	l.expect(l.receive(Held{Scope: "s", ID: "x", Count: 3}), "fact Held")
+	l.expect(l.receive(Held{Scope: "s", ID: "x", Count: 3}), "event HoldStarted")
 	l.refuse(l.receive(Held{Scope: "s", ID: "x", Count: 3}), "fact")
-	l.expect(l.receive(Held{Scope: "s"}), "fact Unheld")
+	l.expect(l.receive(Held{Scope: "s"}), "event HoldEnded")
 	l.refuse(l.receive(Held{Scope: "s"}), "fact")
 }
 
-func TestHoldsThatAreNotTheAgentsToReportAreIgnored(t *testing.T) {
+func TestRemoteHold_IgnoresScopesOfTheHub(t *testing.T) {
 	t.Run("of a scope that does not exist", func(t *testing.T) {
 		l := newOwnerSide(t, Mirror, Config{})
 		l.open(agentStore)
@@ -28,13 +28,13 @@ func TestHoldsThatAreNotTheAgentsToReportAreIgnored(t *testing.T) {
 }
 
 // The agent confirms nothing that the hub holds back.
-func TestAgentCannotAcceptItsOwnStoreOnTheHub(t *testing.T) {
+func TestRemoteHold_AgentCannotAcceptItsOwnStore(t *testing.T) {
 	l := newLone(t, Config{Hub: true, KnownStore: Store{UID: "agent", Revision: 200}, Scopes: []ScopeConfig{{Name: "s", Role: Replica}}})
 	l.open(agentStore)
-	id := l.peer.Status().Suspect
+	id := l.peer.Status().StoreHoldID
 	if id == "" {
-		t.Fatal("the store is believed")
+		t.Fatal("the store is trusted")
 	}
-	l.refuse(l.receive(Confirm{ID: id}), "fact StoreAccepted")
-	l.expect(l.step(Confirmed{ID: id}), "fact StoreAccepted")
+	l.refuse(l.receive(Confirm{ID: id}), "event StoreAccepted")
+	l.expect(l.step(Confirmed{ID: id}), "event StoreAccepted")
 }

@@ -1,103 +1,101 @@
 package engine
 
-// replica is the receiving half of a scope. It knows what the local objects
-// hold because it is told of every one of them; it keeps no content and no
-// record of its own that would have to survive a restart.
+// replica is the copying half of a scope. The caller reports what every local object contains. The replica keeps no
+// content and no record that must survive a restart.
 type replica struct {
 	cfg   ScopeConfig
 	tune  *Tuning
 	peer  *Peer
 	items map[KeyHash]*replicaItem
 
-	digest      Digest // of what counts: see counted
+	digest      Digest // of what counted returns
 	complete    bool
-	reason      string // why not complete
-	seen        uint64 // the newest of the owner's objects that we know of
-	horizon     uint64 // what came from later than the owner's store is, up to here, came from another history of it
-	owned       int    // objects that exist and carry our mark
-	refusing    int    // items refused in this session
+	reason      string // why the view is not complete
+	seen        uint64 // newest known revision of the owner's objects
+	horizon     uint64 // source revisions up to here that are later than the owner's store belong to another history of it
+	owned       int    // objects that exist and have our ownership annotation
+	rejected    int    // items rejected in this session
 	problems    int    // items with a problem
 	orphans     int    // those of them that are orphans
-	floor       uint64 // the highest Seq of an item that was dropped: what is unknown and older is late
-	load        int    // bytes that wait to be applied, and the peer is held to
-	storedBytes int    // bytes that the objects which carry our mark hold
+	floor       uint64 // highest Seq of a dropped item: an unknown item with an older Seq is late
+	load        int    // bytes that wait to be applied, which flow control limits
+	storedBytes int    // bytes of the objects that we own
 	wants       []KeyHash
-	redo        map[KeyHash]Time // items known to differ, and when to ask for them (again)
-	ends        map[KeyHash]Time // when aliases end; those that are not in it do not end by time
+	diverged    map[KeyHash]Time // items known to differ, and when to request them (again)
+	aliasEnds   map[KeyHash]Time // when aliases end; others do not end by time
 
-	contested map[KeyHash][]string // fields of items that were changed back repeatedly
-	wake      Time                 // not later than the next thing that time brings about; 0: nothing
-	acks      []AckItem
-	round     round
-	guard     deletionGuard
-	inSync    bool
-	inSyncAt  Time
-	rounds    int    // completed in this session
-	provenID  uint64 // of the round that the proof came in place of
-	owed      Sum    // a root of the owner that was found the same, of which it is to hear with our next beacon
-	owes      bool
+	contested      map[KeyHash][]string // fields of items that were changed back repeatedly
+	wake           Time                 // not later than the next due item; 0 if none
+	acks           []AckItem
+	round          round
+	guard          deletionGuard
+	inSync         bool
+	inSyncAt       Time
+	rounds         int    // completed in this session
+	inSyncRound    uint64 // the round that the last equal root replaced
+	pendingSame    Sum    // an equal root that is acknowledged with the next beacon
+	hasPendingSame bool
 }
 
 type replicaItem struct {
 	hash             KeyHash
 	key              Key
 	stored           Version // hash of the object's content
-	want             Version // what the owner has, as far as this session knows; zero: unknown
+	want             Version // what the owner has; zero if unknown in this session
 	alias            Alias
 	replaced         Version  // what our last write of want replaced
-	problem          *problem // why it was refused, as people were told; nil: they were told nothing, or that it is over
+	problem          *problem // why it was rejected, as reported; nil if nothing was reported or the item is accepted since
 	next             *DeltaItem
 	seq              uint64
-	touched          uint64 // round in which it became known, or the owner last spoke of it
-	born             uint64 // revision of the owner's objects that it came from, as recorded on it; 0: unknown
-	ticket           uint64 // of the write under way
-	redoneAt         Time
-	size             int32 // of what ticket is about
-	storedBytes      int32 // bytes that it counts for in the replica's stored
-	redos            uint8
-	overwrites       uint8 // how often writes of want have replaced the same
+	lastRound        uint64 // round in which it became known or the owner last mentioned it
+	sourceRevision   uint64 // revision of the owner's objects that it came from, as recorded on it; 0 if unknown
+	ticket           uint64 // of the write that is running; 0 if none
+	requestedAt      Time
+	size             int32 // of the item that ticket applies
+	storedBytes      int32 // its part of replica.storedBytes
+	requests         uint8
+	overwrites       uint8 // how often writes of want have replaced the same content
 	exists           bool
 	owned            bool
-	removing         bool  // ticket is that of a Remove
-	absent           bool  // ... which the owner did not ask for by an item
-	refused          bool  // the owner was told why it cannot be had
-	orphan           bool  // ... or will find out by itself: the object that it was attached to is gone
-	again            bool  // a round saw it differ while a write was under way
-	heldBack         bool  // its removal waits for a confirmation
-	removalConfirmed bool  // its removal was confirmed
-	loose            bool  // attached: the owner knows nothing of it
-	leaving          bool  // the owner lacks it, but it is in use: does not count, and its removal is tried again
+	removing         bool  // ticket is of a Remove
+	absent           bool  // ... that the owner did not request with an item
+	rejected         bool  // the owner knows why it is not accepted
+	orphan           bool  // ... or will notice: the object that it was attached to is gone
+	recompare        bool  // a round found a difference while a write was running
+	held             bool  // its deletion waits for a confirmation
+	removalConfirmed bool  // its deletion was confirmed or is within the budget
+	unattached       bool  // attached: the owner has no item for it
+	inUse            bool  // the owner lacks it, but it is in use: it does not count, and its deletion is retried
 	lossy            bool  // the alias hides that something is not stored as it was written
-	ended            bool  // the alias counts no longer, and is only remembered
-	checks           uint8 // how often in a row the same alias was learnt
+	ended            bool  // the alias no longer counts and is only remembered
+	checks           uint8 // how often in a row the same alias was recorded
 }
 
 func newReplica(p *Peer, cfg ScopeConfig) *replica {
-	return &replica{cfg: cfg, tune: &p.tune, peer: p, items: map[KeyHash]*replicaItem{}, redo: map[KeyHash]Time{}, ends: map[KeyHash]Time{}, contested: map[KeyHash][]string{}}
+	return &replica{cfg: cfg, tune: &p.tune, peer: p, items: map[KeyHash]*replicaItem{}, diverged: map[KeyHash]Time{}, aliasEnds: map[KeyHash]Time{}, contested: map[KeyHash][]string{}}
 }
 
-// counted is an item's part in the digest: the version by which the owner would
-// call it. What was refused counts as if it were there, for both sides know of
-// it; what is held back, leaving or unknown to the owner does not count.
+// counted returns an item's version in the digest. A rejected item counts as accepted, because both sides know about
+// it. An item does not count if its deletion is held, if it is in use, or if the owner does not know it.
 func (r *replica) counted(it *replicaItem) (Version, bool) {
 	switch {
-	case it.refused && !it.want.IsZero():
+	case it.rejected && !it.want.IsZero():
 		return it.want, true
-	case !it.exists || !it.owned || it.heldBack || it.loose || it.leaving:
+	case !it.exists || !it.owned || it.held || it.unattached || it.inUse:
 		return Version{}, false
 	}
 	return it.effective(), true
 }
 
-// effective is the owner's name for what the object holds.
+// effective returns the owner's version of what the object contains.
 func (it *replicaItem) effective() Version {
-	if it.inForce() {
+	if it.aliasActive() {
 		return it.alias.Written
 	}
 	return it.stored
 }
 
-// update brings the digest in line with an item, and drops an empty one.
+// update updates the digest for an item, and drops an empty item.
 func (r *replica) update(it *replicaItem) {
 	if v, ok := r.counted(it); ok {
 		r.digest.Set(it.hash, v)
@@ -105,21 +103,21 @@ func (r *replica) update(it *replicaItem) {
 		r.digest.Delete(it.hash)
 	}
 	if !it.exists && it.want.IsZero() && it.ticket == 0 && it.next == nil {
-		r.cured(it)
+		r.clearProblem(it)
 		r.floor = max(r.floor, it.seq)
 		delete(r.items, it.hash)
-		delete(r.redo, it.hash)
-		delete(r.ends, it.hash)
+		delete(r.diverged, it.hash)
+		delete(r.aliasEnds, it.hash)
 		delete(r.contested, it.hash)
 	}
 }
 
-// cured takes back what people were told about an item.
-func (r *replica) cured(it *replicaItem) {
+// clearProblem reports that an item is no longer rejected.
+func (r *replica) clearProblem(it *replicaItem) {
 	if it.problem != nil {
 		it.problem = nil
 		r.problems--
-		r.peer.fact(Event{Event: Accepted, Scope: r.cfg.Name, Key: it.key})
+		r.peer.emit(Event{Type: Accepted, Scope: r.cfg.Name, Key: it.key})
 	}
 }
 
@@ -131,7 +129,7 @@ func (r *replica) get(key Key) *replicaItem {
 	return it
 }
 
-// add makes room for a key; nil: the key cannot be had.
+// add returns the item of a key. It returns nil if the key's hash collides.
 func (r *replica) add(key Key) *replicaItem {
 	h := key.Hash()
 	if it := r.items[h]; it != nil {
@@ -140,7 +138,7 @@ func (r *replica) add(key Key) *replicaItem {
 		}
 		return it
 	}
-	it := &replicaItem{hash: h, key: key, touched: r.round.id}
+	it := &replicaItem{hash: h, key: key, lastRound: r.round.id}
 	r.items[h] = it
 	return it
 }
@@ -155,7 +153,7 @@ func (r *replica) setExists(it *replicaItem, exists, owned bool) {
 	}
 }
 
-// setStored notes how many bytes an object holds. Call it after setExists.
+// setStored sets how many bytes an object has. The caller must call setExists first.
 func (r *replica) setStored(it *replicaItem, size int) {
 	if !it.exists || !it.owned {
 		size = 0
@@ -164,51 +162,49 @@ func (r *replica) setStored(it *replicaItem, size int) {
 	it.storedBytes = int32(size)
 }
 
-// exceeds reports whether the content of an item, in the place of what its object
-// holds, would be more than this side stores for the peer. What gets smaller may
-// always be stored.
+// exceeds reports whether an item would exceed what this side stores for the peer. What gets smaller can always be
+// stored.
 func (r *replica) exceeds(it *replicaItem, in DeltaItem) bool {
 	more := len(in.Content) - int(it.storedBytes)
 	return more > 0 && r.storedBytes+more > r.tune.MaxBytes
 }
 
-func (r *replica) setRefused(it *replicaItem, refused bool) {
-	if it.orphan { // what is said now is about more than a lost object
+func (r *replica) setRejected(it *replicaItem, refused bool) {
+	if it.orphan { // another reason replaces the lost object
 		it.orphan = false
 		r.orphans--
 	}
-	if it.refused == refused {
+	if it.rejected == refused {
 		return
 	}
-	it.refused = refused
+	it.rejected = refused
 	if refused {
-		r.refusing++
+		r.rejected++
 	} else {
-		r.refusing--
+		r.rejected--
 	}
 }
 
-// start begins a session: what the owner said in an earlier one is forgotten,
-// save that it knows nothing of an attached object. Aliases stay, and end when
-// they would have.
+// start begins a session. It forgets what the owner sent in an earlier one, except that an attached object has no
+// owner's item. Aliases stay.
 func (r *replica) start() {
-	r.wants, r.acks, r.inSync, r.owes, r.rounds = nil, nil, false, false, 0
-	r.redo, r.contested = map[KeyHash]Time{}, map[KeyHash][]string{}
+	r.wants, r.acks, r.inSync, r.hasPendingSame, r.rounds = nil, nil, false, false, 0
+	r.diverged, r.contested = map[KeyHash]Time{}, map[KeyHash][]string{}
 	r.round.stop()
 	r.guard.release(r)
 	for _, h := range sortedHashes(r.items) {
 		it := r.items[h]
 		r.setNext(it, nil)
 		it.want, it.seq, it.replaced = Version{}, 0, Version{}
-		it.removalConfirmed, it.leaving, it.again, it.overwrites = false, false, false, 0
-		r.setRefused(it, false)
+		it.removalConfirmed, it.inUse, it.recompare, it.overwrites = false, false, false, 0
+		r.setRejected(it, false)
 		r.update(it)
 	}
 	r.floor = 0 // Seq starts again
 	r.setHorizon()
 }
 
-// setNext keeps the latest item that came while a write is under way.
+// setNext keeps the latest item that arrived while a write is running.
 func (r *replica) setNext(it *replicaItem, next *DeltaItem) {
 	if it.next != nil {
 		r.load -= windowCost(*it.next)
@@ -219,7 +215,6 @@ func (r *replica) setNext(it *replicaItem, next *DeltaItem) {
 	}
 }
 
-// observe notes what a local object holds now.
 func (r *replica) observe(in Observe) {
 	it := r.add(in.Key)
 	if it == nil {
@@ -230,15 +225,15 @@ func (r *replica) observe(in Observe) {
 	r.setExists(it, true, in.Owned)
 	r.setStored(it, in.Size)
 	it.stored = in.Stored
-	r.setBorn(it, in.SourceRevision)
+	r.setSourceRevision(it, in.SourceRevision)
 	if !in.Owned {
 		r.guard.drop(it)
 	}
-	r.recorded(it, in)
-	if appeared && it.refused {
-		// Whatever was wrong before, this is another object. The owner waits
-		// for a word even if it already is as it should be.
-		r.setRefused(it, false)
+	r.readRecordedAlias(it, in)
+	if appeared && it.rejected {
+		// This is another object, so the rejection no longer applies. The owner waits for an acknowledgment even if the
+		// object is already equal.
+		r.setRejected(it, false)
 		r.update(it)
 		r.askFor(it)
 		return
@@ -247,8 +242,7 @@ func (r *replica) observe(in Observe) {
 	r.drift(it)
 }
 
-// vanish notes that a local object is gone.
-func (r *replica) vanish(key Key) {
+func (r *replica) objectGone(key Key) {
 	it := r.get(key)
 	if it == nil || !it.exists {
 		return
@@ -257,13 +251,13 @@ func (r *replica) vanish(key Key) {
 	r.setExists(it, false, false)
 	r.setStored(it, 0)
 	r.guard.drop(it)
-	it.stored, it.loose = Version{}, false
+	it.stored, it.unattached = Version{}, false
 	r.setAlias(it, Alias{}, false)
 	if !it.want.IsZero() {
-		// Attached: nothing is left to fill, and the owner will lose it too.
-		// Mirror: what stood in the way of the item may just have gone.
-		r.setRefused(it, r.cfg.Style == Attached)
-		if it.refused {
+		// Attached: there is nothing left to fill, and the owner will lose the item too. Mirror: the obstacle of the
+		// item may be gone.
+		r.setRejected(it, r.cfg.Style == Attached)
+		if it.rejected {
 			it.orphan = true
 			r.orphans++
 		}
@@ -272,25 +266,24 @@ func (r *replica) vanish(key Key) {
 	r.drift(it)
 }
 
-// tick asks for what has waited long enough and gives up a round that nobody
-// answers; the next root starts another.
+// tick requests what is due, and stops a round without answers. The next root starts another.
 func (r *replica) tick() {
 	now := r.peer.now
 	if r.wake == 0 || now < r.wake {
 		return
 	}
 	r.wake = 0
-	for _, h := range r.due(r.ends) {
+	for _, h := range r.due(r.aliasEnds) {
 		switch it := r.items[h]; {
 		case it == nil:
-		case r.peer.storeUntrusted: // no update would be taken
-			r.endBy(it, now+lossyFirst)
+		case r.peer.storeUntrusted: // no update would be accepted
+			r.endBy(it, now+minLossyLifetime)
 		default:
 			r.endAlias(it)
 			r.drift(it)
 		}
 	}
-	for _, h := range r.due(r.redo) {
+	for _, h := range r.due(r.diverged) {
 		if it := r.items[h]; it != nil {
 			r.retryRemoval(it)
 			r.drift(it)
@@ -308,7 +301,6 @@ func (r *replica) tick() {
 // maxWants bounds one Want message.
 const maxWants = 1024
 
-// flush sends what has come together in one step.
 func (r *replica) flush() {
 	if !r.peer.isOpen() {
 		r.wants, r.acks = nil, nil

@@ -2,7 +2,7 @@ package engine
 
 import "testing"
 
-func TestItemThatTheOwnerSendsDuringARoundIsNotAbsent(t *testing.T) {
+func TestRound_ItemSentMeanwhileIsNotAbsent(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	for _, name := range []string{"a", "b", "c", "d"} {
 		l.observe(name, "v1")
@@ -12,10 +12,10 @@ func TestItemThatTheOwnerSendsDuringARoundIsNotAbsent(t *testing.T) {
 	l.expect(l.delta(1, "a", "v1"), "ack a") // created again in this moment
 	got := l.answer(100, "b", "v1", "c", "v1", "d", "v1")
 	l.refuse(got, "remove")
-	l.refuse(got, "fact Held")
+	l.refuse(got, "event HoldStarted")
 }
 
-func TestItemThatAppearsDuringARoundIsNotAbsent(t *testing.T) {
+func TestRound_ItemThatAppearsMeanwhileIsNotAbsent(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	for _, name := range []string{"b", "c", "d"} {
 		l.observe(name, "v1")
@@ -25,10 +25,10 @@ func TestItemThatAppearsDuringARoundIsNotAbsent(t *testing.T) {
 	l.observe("a", "v1")
 	got := l.answer(100, "b", "v1", "c", "v1", "d", "v1")
 	l.refuse(got, "remove")
-	l.refuse(got, "fact Held")
+	l.refuse(got, "event HoldStarted")
 }
 
-func TestRoundEndsWhenTheObjectsCannotBeReadAnyMore(t *testing.T) {
+func TestRound_StopsWhenViewIsIncomplete(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	for _, name := range []string{"a", "b", "c", "d"} {
 		l.observe(name, "v1")
@@ -39,17 +39,17 @@ func TestRoundEndsWhenTheObjectsCannotBeReadAnyMore(t *testing.T) {
 	l.step(View{Scope: "s", Complete: false, Reason: "forbidden"})
 	got := l.receive(Answer{Scope: "s", Round: id, View: 100, Branches: []Branch{{Items: []Listed{}}}})
 	l.refuse(got, "remove")
-	l.refuse(got, "fact Held")
+	l.refuse(got, "event HoldStarted")
 }
 
-func TestEqualObjectThatIsNotOursIsAdopted(t *testing.T) {
+func TestReplica_AdoptsEqualObject(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("v1")), Owned: false})
 	l.open(hubStore)
 	l.expect(l.delta(1, "a", "v1"), "apply a")
 }
 
-func TestEndOfAStatusRemovesNothing(t *testing.T) {
+func TestReplica_AttachedScopeRemovesNothing(t *testing.T) {
 	l := newReplicaSide(t, Attached, Config{})
 	l.observe("a", "v1")
 	l.open(hubStore)
@@ -59,7 +59,7 @@ func TestEndOfAStatusRemovesNothing(t *testing.T) {
 	l.refuse(l.round(100), "remove")
 }
 
-func TestObjectThatIsNotOursIsNotRemoved(t *testing.T) {
+func TestReplica_DoesNotRemoveObjectOfOthers(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("v1")), Owned: false})
 	l.open(hubStore)
@@ -69,7 +69,7 @@ func TestObjectThatIsNotOursIsNotRemoved(t *testing.T) {
 	l.expect(got, "ack a")
 }
 
-func TestAnswerToAnotherWriteIsIgnored(t *testing.T) {
+func TestReplica_IgnoresResultOfAnotherWrite(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.open(hubStore)
 	l.expect(l.delta(1, "a", "v1"), "apply a")
@@ -77,7 +77,7 @@ func TestAnswerToAnotherWriteIsIgnored(t *testing.T) {
 	l.expect(l.applied("a", "v1", ""), "ack a")
 }
 
-func TestItemOfASessionThatIsOverIsNotApplied(t *testing.T) {
+func TestReplica_DropsQueuedItemOfClosedSession(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.open(hubStore)
 	l.delta(1, "a", "v1")
@@ -86,7 +86,7 @@ func TestItemOfASessionThatIsOverIsNotApplied(t *testing.T) {
 	l.refuse(l.applied("a", "v1", ""), "apply")
 }
 
-func TestRoundWithoutAnAnswerIsGivenUp(t *testing.T) {
+func TestRound_StopsWithoutAnswer(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.open(hubStore)
 	l.expect(l.root("a", "v1"), "ask")
@@ -95,7 +95,7 @@ func TestRoundWithoutAnAnswerIsGivenUp(t *testing.T) {
 	l.expect(l.root("a", "v1"), "ask")
 }
 
-func TestReplicaThatCannotReadItsObjectsComparesNothing(t *testing.T) {
+func TestReplica_DoesNotCompareWithIncompleteView(t *testing.T) {
 	l := suspicious(t, Mirror)
 	l.step(View{Scope: "s", Complete: false, Reason: "forbidden"})
 	for _, root := range [][]string{{"a", "v1", "b", "v1"}, {"a", "v2"}} {
@@ -103,10 +103,10 @@ func TestReplicaThatCannotReadItsObjectsComparesNothing(t *testing.T) {
 			t.Errorf("a root is answered with %q", got)
 		}
 	}
-	l.refuse(l.receive(Confirm{ID: l.peer.Status().Suspect}), "ask")
+	l.refuse(l.receive(Confirm{ID: l.peer.Status().StoreHoldID}), "ask")
 }
 
-func TestItemThatTheOwnerSendsDuringARoundIsNotAskedForAgain(t *testing.T) {
+func TestRound_DoesNotRequestItemSentMeanwhile(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.observe("a", "v1")
 	l.open(hubStore)
@@ -116,7 +116,7 @@ func TestItemThatTheOwnerSendsDuringARoundIsNotAskedForAgain(t *testing.T) {
 	l.refuse(l.answer(100, "a", "v2"), "want")
 }
 
-func TestItemIsNotRemovedWhileItIsWritten(t *testing.T) {
+func TestReplica_DoesNotRemoveItemBeingWritten(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	for _, name := range []string{"a", "b", "c", "d"} {
 		l.observe(name, "v1")
@@ -127,7 +127,7 @@ func TestItemIsNotRemovedWhileItIsWritten(t *testing.T) {
 }
 
 // An object that this side does not adopt counts as refused. When the owner withdraws the item, the object stays.
-func TestObjectThatWasNotAdoptedStaysWhenTheOwnerWithdrawsTheItem(t *testing.T) {
+func TestReplica_ObjectNotAdoptedStaysAfterWithdrawal(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("theirs")), Owned: false})
 	l.observe("b", "v1")
@@ -137,5 +137,5 @@ func TestObjectThatWasNotAdoptedStaysWhenTheOwnerWithdrawsTheItem(t *testing.T) 
 	l.failed("a", NotAdopted)
 	got := l.round(100, "b", "v1", "c", "v1")
 	l.refuse(got, "remove")
-	l.expect(got, "fact Cured a")
+	l.expect(got, "event Accepted a")
 }

@@ -2,51 +2,50 @@ package engine
 
 import "slices"
 
-// round is one comparison of a replica with its owner, from the root down. It
-// is complete when every prefix that was asked for has been answered; only then
-// absence means anything.
+// round is one comparison of a replica with its owner, from the root down. It is complete when every requested prefix
+// is answered. Only then does absence count.
 type round struct {
-	id        uint64 // grows forever; an item touched in this round is not absent
+	id        uint64 // never reset; an item with this lastRound is not absent
 	active    bool
 	startedAt Time // or last answered
 	asked     map[Prefix]bool
-	pending   []Prefix // taken from the end, so that it stays short however deep the tree
+	pending   []Prefix // taken from the end, so that it stays short
 	branches  int      // answered
 	absent    []KeyHash
-	view      uint64 // how far the owner knew its own store, at the least; 0: not told
+	view      uint64 // revision up to which the owner knows its own store; 0 if unknown
 }
 
 func (r *round) stop() { *r = round{id: r.id} }
 
-// rootReceived compares the owner's root with our own.
+// rootReceived compares the owner's root with the replica's. It reports whether they are equal.
 func (r *replica) rootReceived(root Root) bool {
 	if r.cfg.Style == OneShot || !r.complete {
 		return false
 	}
 	if root.Sum == r.digest.Sum() && root.Count == uint64(r.digest.Len()) {
-		r.prove()
-		r.peer.fact(Event{Event: InSync, Scope: r.cfg.Name})
+		r.markInSync()
+		r.peer.emit(Event{Type: InSync, Scope: r.cfg.Name})
 		return true
 	}
 	r.startRound()
 	return false
 }
 
-// stillSame reports whether the answer that is owed is true by now, some time after
-// the root came. If not, the owner hears of that by what is asked for.
-func (r *replica) stillSame() bool { return r.complete && r.owed == r.digest.Sum() }
+// stillSame reports whether the pending acknowledgment is still true. If not, the owner learns that from the replica's
+// requests.
+func (r *replica) stillSame() bool { return r.complete && r.pendingSame == r.digest.Sum() }
 
-// prove notes that the owner has what we count, and nothing else.
-func (r *replica) prove() {
+// markInSync records that the owner has exactly what counts here.
+func (r *replica) markInSync() {
 	r.round = round{id: r.round.id + 1}
-	r.inSync, r.inSyncAt, r.provenID = true, r.peer.now, r.round.id
-	for _, h := range sortedHashes(r.redo) {
-		if it := r.items[h]; !it.exists && !it.refused && it.ticket == 0 {
-			it.want = Version{} // asked for in vain: the owner has lost it too
+	r.inSync, r.inSyncAt, r.inSyncRound = true, r.peer.now, r.round.id
+	for _, h := range sortedHashes(r.diverged) {
+		if it := r.items[h]; !it.exists && !it.rejected && it.ticket == 0 {
+			it.want = Version{} // the owner has lost it too
 			r.update(it)
 		}
 	}
-	r.cureEarlier()
+	r.clearEarlierProblems()
 }
 
 func (r *replica) startRound() {
@@ -65,7 +64,7 @@ func (r *replica) ask(prefixes []Prefix) {
 	r.peer.send(Ask{Scope: r.cfg.Name, Round: r.round.id, Prefixes: prefixes})
 }
 
-// answered takes the owner's answer to an Ask.
+// answered handles the owner's answer to an Ask.
 func (r *replica) answered(in Answer) {
 	if !r.round.active || in.Round != r.round.id {
 		return
@@ -92,7 +91,7 @@ func (r *replica) answered(in Answer) {
 	rest := len(r.round.pending)
 	if n := min(rest, r.tune.AskPrefixes); n > 0 {
 		if r.round.branches > 2*r.tune.MaxItems {
-			r.round.stop() // no set that we would take has so many branches
+			r.round.stop() // no acceptable set has so many branches
 			return
 		}
 		next := slices.Clone(r.round.pending[rest-n:])
@@ -133,7 +132,7 @@ func (r *replica) compareItems(b Branch) {
 		listed[theirs.Hash] = true
 		it := r.items[theirs.Hash]
 		if it == nil {
-			if len(r.items) < r.tune.MaxItems { // else it would be sent in vain every time
+			if len(r.items) < r.tune.MaxItems { // otherwise it would be sent and rejected every time
 				r.wants = append(r.wants, theirs.Hash)
 			}
 			continue
@@ -149,54 +148,54 @@ func (r *replica) compareItems(b Branch) {
 	}
 }
 
-// differs deals with an item that the owner has, and has otherwise.
+// differs handles an item that the owner has in another version.
 func (r *replica) differs(it *replicaItem) {
-	_, waits := r.redo[it.hash]
+	_, waits := r.diverged[it.hash]
 	switch {
-	case it.touched == r.round.id:
-		// The owner has spoken of it since the round began.
+	case it.lastRound == r.round.id:
+		// The owner has sent it since the round began.
 	case it.ticket != 0:
-		it.again = true
-	case waits && !it.leaving:
-		// It will be asked for in its time: rounds do not hurry a race of writers.
+		it.recompare = true
+	case waits && !it.inUse:
+		// It is requested when it is due: rounds do not speed up competing writers.
 	default:
 		r.guard.drop(it)
-		it.loose, it.removalConfirmed, it.leaving = false, false, false
-		delete(r.redo, it.hash)
+		it.unattached, it.removalConfirmed, it.inUse = false, false, false
+		delete(r.diverged, it.hash)
 		r.askFor(it)
 		r.update(it)
 	}
 }
 
-// finishRound removes what the owner lacks, as far as the guard lets it.
+// finishRound deletes what the owner lacks, unless the guard holds it.
 func (r *replica) finishRound() {
 	r.rounds++
 	var lost []*replicaItem
 	removes := false
 	for _, h := range r.round.absent {
 		it := r.items[h]
-		if it == nil || it.ticket != 0 || it.touched == r.round.id || r.newerThan(it, r.round.view) {
+		if it == nil || it.ticket != 0 || it.lastRound == r.round.id || r.newerThan(it, r.round.view) {
 			continue
 		}
-		r.setRefused(it, false)
+		r.setRejected(it, false)
 		switch {
-		case !it.exists || !it.owned: // refused, and withdrawn since
+		case !it.exists || !it.owned: // rejected, and withdrawn since
 			it.want = Version{}
-			r.cured(it)
+			r.clearProblem(it)
 		case r.cfg.Style == Attached:
-			it.loose, it.want = true, Version{}
-			r.cured(it)
-			r.peer.fact(Event{Event: Unattached, Scope: r.cfg.Name, Key: it.key})
+			it.unattached, it.want = true, Version{}
+			r.clearProblem(it)
+			r.peer.emit(Event{Type: Unattached, Scope: r.cfg.Name, Key: it.key})
 		case it.removalConfirmed:
 			removes = true
-			r.remove(it, true, false) // it failed before; nobody needs to be asked again
+			r.remove(it, true, false) // it failed before and needs no other confirmation
 		default:
 			lost = append(lost, it)
 		}
 		r.update(it)
 	}
 	if removes || len(lost) > 0 {
-		r.peer.sawRevision(r, r.round.view) // as of then they are known to be gone
+		r.peer.sawRevision(r, r.round.view) // their absence is known as of this revision
 	}
 	r.round.stop()
 	r.guard.onAbsent(r, lost)

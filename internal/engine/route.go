@@ -1,7 +1,5 @@
 package engine
 
-// This file hands what a peer says to the scope that it is about.
-
 // route passes a message of the open session to its scope.
 func (p *Peer) route(m Message) {
 	switch m := m.(type) {
@@ -14,7 +12,7 @@ func (p *Peer) route(m Message) {
 			}
 			p.sawRevision(r, root.Revision)
 			equal := r.rootReceived(root)
-			r.owed, r.owes = root.Sum, equal && root.Known
+			r.pendingSame, r.hasPendingSame = root.Sum, equal && root.Known
 			if equal && !root.Known {
 				same.Items = append(same.Items, Root{Scope: root.Scope, Sum: root.Sum})
 			}
@@ -51,11 +49,11 @@ func (p *Peer) route(m Message) {
 			o.finished(m.Key, m.Version)
 		}
 	case Held:
-		p.heldReceived(m)
+		p.handleHeld(m)
 	case Confirm:
-		if !p.cfg.Hub { // an agent cannot confirm what the hub holds back
+		if !p.cfg.Hub { // an agent cannot confirm what the hub holds
 			if !p.confirmed(m.ID) {
-				p.repeatHeld(m.Scope)
+				p.resendHold(m.Scope)
 			}
 		}
 	}
@@ -97,7 +95,7 @@ func (p *Peer) delta(m Delta) {
 	out := Ack{Scope: m.Scope}
 	for _, it := range m.Items {
 		out.Items = append(out.Items, AckItem{Seq: it.Seq, Key: it.Key, Version: it.Version, Code: NotAllowed,
-			Message: "this side takes no items of this kind from you; check that both sides agree on the agent's mode"})
+			Message: "this side accepts no items of this scope; check that both sides have the same agent mode"})
 	}
 	p.send(out)
 }

@@ -2,9 +2,7 @@ package engine
 
 import "fmt"
 
-// This file is the part of an owner that sends items.
-
-// sendDirty sends what is dirty as far as the window allows.
+// sendDirty sends what is dirty within the window.
 func (o *owner) sendDirty() {
 	if !o.peer.isOpen() {
 		return
@@ -32,17 +30,17 @@ func (o *owner) sendDirty() {
 		}
 		item, ok := o.load(it)
 		if !ok {
-			// Lost since; the withdrawal is on its way to us. If it comes back
-			// first, with the same content, it has still not been sent.
+			// The object is gone and its withdrawal will follow. If the object returns first with the same content, it
+			// must still be sent.
 			it.readFailed = true
 			o.setState(it, clean)
 			o.unblockDependents(it.hash)
 			continue
 		}
 		if len(item.Content) > MaxContent || len(item.Extra) > MaxExtra {
-			// The peer would refuse the whole message: refused here, it goes alone.
+			// The peer would reject the whole message.
 			o.rejectItem(it, AckItem{Key: it.key, Version: it.version, Code: TooLarge,
-				Message: fmt.Sprintf("it has %d bytes, of which %d can travel", len(item.Content)+len(item.Extra), MaxContent)})
+				Message: fmt.Sprintf("it has %d bytes, the limit is %d", len(item.Content)+len(item.Extra), MaxContent)})
 			o.unblockDependents(it.hash)
 			continue
 		}
@@ -60,8 +58,7 @@ func (o *owner) sendDirty() {
 	flush()
 }
 
-// load reads the content to be sent. It may be newer than what was published
-// last: the version is that of what is sent.
+// load reads the content of an item. It may be newer than what was published last, so load updates the version.
 func (o *owner) load(it *ownedItem) (DeltaItem, bool) {
 	item := DeltaItem{Key: it.key, Gone: it.gone, Deleted: it.deleted}
 	if it.gone {
@@ -84,7 +81,7 @@ func (o *owner) load(it *ownedItem) (DeltaItem, bool) {
 	return item, true
 }
 
-// isBlocked tells that the item which this one needs is still on its way.
+// isBlocked reports whether the item that this one depends on is not delivered yet.
 func (o *owner) isBlocked(it *ownedItem) bool {
 	needed := o.peer.owners[o.cfg.DependsOn]
 	if it.needs == 0 || it.gone || needed == nil || o.peer.now-it.since >= o.tune.DependencyTimeout {
@@ -94,7 +91,7 @@ func (o *owner) isBlocked(it *ownedItem) bool {
 	return n != nil && !n.gone && n.reject == nil && (n.state == queued || n.state == inFlight)
 }
 
-// unblockDependents lets go what waited for an item of this scope.
+// unblockDependents queues the items that waited for an item of this scope.
 func (o *owner) unblockDependents(h KeyHash) {
 	for _, cfg := range o.peer.cfg.Scopes {
 		other := o.peer.owners[cfg.Name]

@@ -7,19 +7,19 @@ import (
 	"slices"
 )
 
-// This file is about who is at the other end, and from when to when.
+// This file opens, checks and closes sessions.
 
-// connected begins a connection. The agent greets; the hub waits for that.
+// connected handles a new connection. The agent sends Hello, the hub waits for it.
 func (p *Peer) connected(in Connected) {
 	p.own = in.Store
 	if p.cfg.Hub {
 		return
 	}
 	if p.phase != closed && p.session != in.Session {
-		p.emit(CloseSession{Session: p.session, Code: Superseded, Message: "dialled again"})
+		p.emit(CloseSession{Session: p.session, Code: Superseded, Message: "reconnected"})
 	}
-	p.close(Superseded, "dialled again")
-	p.phase, p.session, p.epoch = greeting, in.Session, in.Epoch
+	p.close(Superseded, "reconnected")
+	p.phase, p.session, p.epoch = helloSent, in.Session, in.Epoch
 	hello := p.cfg.Hello
 	hello.Epoch, hello.Store, hello.Seen = in.Epoch, in.Store, p.Seen()
 	hello.Mode, hello.Mapping = p.cfg.Mode, p.cfg.Mapping
@@ -29,18 +29,17 @@ func (p *Peer) connected(in Connected) {
 	p.send(hello)
 }
 
-// close ends the session, if there is one. What was in flight is in doubt, and
-// the next session settles it.
+// close ends the session, if there is one. The next session finds out what became of items in flight.
 func (p *Peer) close(code Code, message string) {
 	was := p.phase
 	p.phase = closed
 	p.early, p.earlyBytes = nil, 0
-	if was == opened || was == opening {
-		p.fact(Event{Event: Closed, Code: code, Message: message})
+	if was == opened || was == awaitingBegin {
+		p.emit(Event{Type: Closed, Code: code, Message: message})
 	}
 }
 
-// Session returns the session that is open or about to be.
+// Session returns the session that is open or about to open.
 func (p *Peer) Session() (uint64, bool) { return p.session, p.phase != closed }
 
 func (p *Peer) received(in Received) {
@@ -56,29 +55,28 @@ func (p *Peer) received(in Received) {
 	case Bye:
 		p.close(m.Code, m.Message)
 		if !p.cfg.Hub {
-			p.fact(Event{Event: Refused, Code: m.Code, Message: m.Message})
+			p.emit(Event{Type: Refused, Code: m.Code, Message: m.Message})
 		}
 		p.emit(CloseSession{Session: in.Session, Code: m.Code, Message: m.Message, RetryAfter: max(0, Time(m.RetryAfterMillis))})
 	case Welcome:
-		if !p.cfg.Hub && p.phase == greeting && m.Epoch == p.epoch {
+		if !p.cfg.Hub && p.phase == helloSent && m.Epoch == p.epoch {
 			p.handleWelcome(m)
 		}
 	default:
 		switch p.phase {
 		case opened:
 			p.route(in.Message)
-		case opening:
+		case awaitingBegin:
 			p.bufferEarly(in.Message)
 		}
 	}
 }
 
-// bufferEarly puts aside what the hub says after its Welcome while this side is not
-// ready to compare. Else its first roots, tombstones and commands would be lost,
-// and come again only after a minute.
+// bufferEarly keeps messages that the hub sends after Welcome while this side is not ready to compare. Otherwise the
+// first roots, tombstones and commands would be lost and come again only after a minute.
 func (p *Peer) bufferEarly(m Message) {
 	if p.cfg.Hub {
-		return // the agent cannot speak before it has been welcomed
+		return // the agent sends nothing before Welcome
 	}
 	size := 0
 	if d, ok := m.(Delta); ok {
@@ -92,13 +90,12 @@ func (p *Peer) bufferEarly(m Message) {
 	}
 }
 
-// maxEarlyMessages is how many messages are put aside.
 const maxEarlyMessages = 1024
 
-// handleHello decides on the hub whether a session is let in.
+// handleHello opens or refuses a session on the hub.
 func (p *Peer) handleHello(session uint64, m Hello) {
 	if session == p.session && (p.phase != closed || m.Epoch == p.epoch) {
-		return // doubled, or later than its own end
+		return // duplicate or late
 	}
 	protocol, ok := common(m.Protocol, Range{ProtocolMin, ProtocolMax})
 	projection, ok2 := common(m.Projection, Range{ProjectionMin, ProjectionMax})
@@ -121,49 +118,48 @@ func (p *Peer) handleHello(session uint64, m Hello) {
 			p.close(Superseded, "a newer session of this agent has connected")
 			p.emit(CloseSession{Session: old, Code: Superseded, Message: "a newer session of this agent has connected"})
 		}
-		for _, scope := range p.heldScopes() { // the agent will say what it still holds
-			p.heldReceived(Held{Scope: scope})
+		for _, scope := range p.remoteHoldScopes() { // the agent reports what it still holds
+			p.handleHeld(Held{Scope: scope})
 		}
 		p.cfg.KnownCluster = m.ClusterUID
-		p.phase, p.session, p.epoch = opening, session, m.Epoch
+		p.phase, p.session, p.epoch = awaitingBegin, session, m.Epoch
 		p.protocol, p.projection = protocol, projection
 		p.checkStore(m.Store)
-		p.fact(Event{Event: Opened, Hello: &m, Store: m.Store})
+		p.emit(Event{Type: Opened, Hello: &m, Store: m.Store})
 	}
 }
 
 func (p *Peer) refuse(session uint64, code Code, message string) {
 	p.emit(Send{Session: session, Message: Bye{Code: code, Message: message}})
 	p.emit(CloseSession{Session: session, Code: code, Message: message})
-	p.fact(Event{Event: Refused, Code: code, Message: message})
+	p.emit(Event{Type: Refused, Code: code, Message: message})
 }
 
 // handleWelcome opens the session on the agent.
 func (p *Peer) handleWelcome(m Welcome) {
 	if m.Protocol < ProtocolMin || m.Protocol > ProtocolMax || m.Projection < ProjectionMin || m.Projection > ProjectionMax {
-		p.reject(WrongProtocol, "the hub chose a protocol version that this agent did not offer")
+		p.refuseWelcome(WrongProtocol, "the hub chose a protocol version that this agent did not offer")
 		return
 	}
 	if m.Mode != p.cfg.Mode || m.Mapping != p.cfg.Mapping {
-		p.reject(WrongMode, fmt.Sprintf("the hub has this agent as %s by %s, but it runs as %s by %s", m.Mode, m.Mapping, p.cfg.Mode, p.cfg.Mapping))
+		p.refuseWelcome(WrongMode, fmt.Sprintf("the hub has this agent as %s by %s, but it runs as %s by %s", m.Mode, m.Mapping, p.cfg.Mode, p.cfg.Mapping))
 		return
 	}
-	p.phase, p.protocol, p.projection = opening, m.Protocol, m.Projection
+	p.phase, p.protocol, p.projection = awaitingBegin, m.Protocol, m.Projection
 	p.fleetHold = slices.Contains(m.Capabilities, FleetHold)
 	p.checkStore(m.Store)
-	p.fact(Event{Event: Opened, Welcome: &m, Store: m.Store})
+	p.emit(Event{Type: Opened, Welcome: &m, Store: m.Store})
 }
 
-func (p *Peer) reject(code Code, message string) {
+func (p *Peer) refuseWelcome(code Code, message string) {
 	p.send(Bye{Code: code, Message: message})
 	p.emit(CloseSession{Session: p.session, Code: code, Message: message})
-	p.fact(Event{Event: Refused, Code: code, Message: message})
+	p.emit(Event{Type: Refused, Code: code, Message: message})
 	p.phase = closed
 }
 
-// unresponsive tells that the other side is most likely not listening although its
-// connection lives: it leaves an item unanswered, and has not even sent a beacon
-// for a long time. Who cannot read its own cluster sends none, but answers.
+// unresponsive reports whether the peer is connected but does not answer: it leaves an item unacknowledged and has sent
+// no message for a long time. A peer that cannot read its own cluster sends no beacons but acknowledges.
 func (p *Peer) unresponsive() bool {
 	if p.now-p.lastReceived < p.tune.PeerTimeout {
 		return false
@@ -176,19 +172,18 @@ func (p *Peer) unresponsive() bool {
 	return false
 }
 
-// closeUnresponsive ends a session that nobody listens to.
 func (p *Peer) closeUnresponsive() {
-	message := fmt.Sprintf("nothing was heard for %d s and items are left unanswered, although the connection lives: the other side hangs, or does not read", (p.now-p.lastReceived)/Second)
+	message := fmt.Sprintf("no message for %d s and items are unacknowledged: the peer is connected but unresponsive", (p.now-p.lastReceived)/Second)
 	p.emit(CloseSession{Session: p.session, Code: Unavailable, Message: message})
 	p.close(Unavailable, message)
 }
 
 // begin starts the comparison of all scopes.
 func (p *Peer) begin() {
-	if p.phase != opening {
+	if p.phase != awaitingBegin {
 		return
 	}
-	p.phase, p.compared, p.lastReceived = opened, false, p.now
+	p.phase, p.initialSyncDone, p.lastReceived = opened, false, p.now
 	if p.cfg.Hub {
 		w := p.cfg.Welcome
 		w.Epoch, w.Store, w.Seen = p.epoch, p.own, p.Seen()
@@ -204,11 +199,11 @@ func (p *Peer) begin() {
 			p.replicas[cfg.Name].start()
 		}
 	}
-	p.beaconSoon()
-	p.remindAt = p.now + p.tune.Beacon
-	p.heldTold = map[string]bool{}
+	p.beaconNow()
+	p.resendHoldsAt = p.now + p.tune.Beacon
+	p.holdReported = map[string]bool{}
 	if p.storeUntrusted {
-		p.tellHeld(p.storeHold(), "")
+		p.reportHold(p.storeHold(), "")
 	}
 	early := p.early
 	p.early, p.earlyBytes = nil, 0
@@ -217,48 +212,47 @@ func (p *Peer) begin() {
 	}
 }
 
-// checkStore compares the other side's store with what is known of it.
+// checkStore compares the other side's store with what is known about it.
 func (p *Peer) checkStore(store Store) {
 	known := p.other
 	if known.UID != "" && (store.UID != known.UID || store.Revision < known.Revision) {
 		p.markStoreUntrusted()
 	}
 	p.current = store
-	if !p.storeUntrusted { // else what was known stays the measure until somebody accepts it
+	if !p.storeUntrusted { // otherwise the known store stays the reference until a user accepts the new one
 		p.other = store
 	}
 }
 
-// known takes over what is recorded of the other side.
+// known handles what is recorded about the other side.
 func (p *Peer) known(in Known) {
-	before, distrusted := p.recorded, p.recordedSuspect
-	p.recorded, p.recordedSuspect = in.Store, in.Suspect
+	before, distrusted := p.recorded, p.recordedUntrusted
+	p.recorded, p.recordedUntrusted = in.Store, in.StoreUntrusted
 	if p.phase != closed {
 		if in.Cluster != "" && in.Cluster != p.cfg.KnownCluster {
-			p.cutClone(in.Cluster)
+			p.closeClone(in.Cluster)
 		}
 		return
 	}
 	p.cfg.KnownCluster = in.Cluster
-	accepted := distrusted && !in.Suspect
+	accepted := distrusted && !in.StoreUntrusted
 	switch {
-	case in.Store == before: // the record lags behind what this end has seen
+	case in.Store == before: // the record is older than what this end has seen
 	case p.other.UID == before.UID && in.Store.UID == before.UID && in.Store.Revision > before.Revision:
 		p.other.Revision = max(p.other.Revision, in.Store.Revision)
-	default: // somebody has accepted another store, or this one as it is
+	default: // a user has accepted another store, or this one
 		p.other, accepted = in.Store, true
 	}
 	if accepted {
-		p.storeUntrusted, p.suspectID = false, ""
+		p.storeUntrusted, p.storeHoldID = false, ""
 	}
-	if in.Suspect {
+	if in.StoreUntrusted {
 		p.markStoreUntrusted()
 	}
 }
 
-// cutClone ends a session that was let in before it was recorded that another
-// cluster has this name.
-func (p *Peer) cutClone(recorded string) {
+// closeClone closes a session that was opened before another cluster was recorded for this agent name.
+func (p *Peer) closeClone(recorded string) {
 	message := fmt.Sprintf("this name belongs to cluster %s, not to %s; confirm the new cluster on the hub if it replaces the old one", recorded, p.cfg.KnownCluster)
 	p.cfg.KnownCluster = recorded
 	p.emit(Send{Session: p.session, Message: Bye{Code: WrongCluster, Message: message}})
@@ -266,8 +260,7 @@ func (p *Peer) cutClone(recorded string) {
 	p.emit(CloseSession{Session: p.session, Code: WrongCluster, Message: message})
 }
 
-// sawRevision notes how new the owner's objects are. While its store is not
-// believed, what was known before stays the measure.
+// sawRevision records how new the owner's objects are, unless its store is untrusted.
 func (p *Peer) sawRevision(r *replica, revision uint64) {
 	if p.storeUntrusted {
 		return
@@ -276,8 +269,8 @@ func (p *Peer) sawRevision(r *replica, revision uint64) {
 	p.other.Revision = max(p.other.Revision, revision)
 }
 
-// Seen lists how far this side knows the other's objects. A process that has
-// just started, and was told nothing of a scope, knows only of the store as a whole.
+// Seen returns the newest known revision of the other side's objects by scope. If nothing is known for a scope, it is
+// the revision of the store when this process started.
 func (p *Peer) Seen() []Seen {
 	var out []Seen
 	for _, cfg := range p.cfg.Scopes {
@@ -294,7 +287,7 @@ func (p *Peer) Seen() []Seen {
 
 func (p *Peer) markStoreUntrusted() {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", p.other.UID, p.other.Revision))
-	p.storeUntrusted, p.suspectID = true, "store-"+hex.EncodeToString(sum[:8])
+	p.storeUntrusted, p.storeHoldID = true, "store-"+hex.EncodeToString(sum[:8])
 }
 
 func (p *Peer) scopeNames() []string {
@@ -305,7 +298,7 @@ func (p *Peer) scopeNames() []string {
 	return names
 }
 
-// common is the highest version that both ranges have.
+// common returns the highest version in both ranges.
 func common(a, b Range) (int, bool) {
 	top := min(a.Max, b.Max)
 	return top, top >= max(a.Min, b.Min)

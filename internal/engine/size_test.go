@@ -1,7 +1,7 @@
 package engine
 
-// estimate is roughly the size of a message on the wire: an envelope, and for
-// every field a tag, a length where it has one, and its bytes.
+// estimate is roughly the size of a message on the wire: an envelope, and for every field a tag, a length where it has
+// one, and its bytes.
 func estimate(m Message) int {
 	const envelope = 110
 	key := func(k Key) int { return 6 + len(k.Namespace) + len(k.Name) }

@@ -3,7 +3,7 @@ package engine
 import "testing"
 
 // An owner whose view is older than a copy must not change the copy. These are the limits of that rule.
-func TestWhichCopiesAreNewerThanTheOwner(t *testing.T) {
+func TestStaleOwner_Limits(t *testing.T) {
 	for name, c := range map[string]struct {
 		copied   Observe
 		view     uint64 // of the Delta
@@ -32,7 +32,7 @@ func TestWhichCopiesAreNewerThanTheOwner(t *testing.T) {
 
 // Another process of this side has applied what the hub has written since this session began. The hub's replica of this
 // session may not have seen it.
-func TestCopyWrittenDuringTheSessionIsProtected(t *testing.T) {
+func TestStaleOwner_ReplicaWrittenDuringSessionIsProtected(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.open(hubStore)
 	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("v2")), Owned: true, SourceRevision: 150})
@@ -42,10 +42,10 @@ func TestCopyWrittenDuringTheSessionIsProtected(t *testing.T) {
 	l.refuse(l.round(120), "remove a")
 }
 
-// Until a store that went back is accepted, what was seen of it before stays the measure for its processes.
-func TestWhatASuspectStoreSaysDoesNotCountAsSeen(t *testing.T) {
+// Until a regressed store is accepted, the revision seen before stays the reference.
+func TestStaleOwner_UntrustedStoreDoesNotCountAsSeen(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{KnownStore: Store{UID: "hub", Revision: 200}})
-	l.open(hubStore) // it went back
+	l.open(hubStore) // regressed
 	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("v1")), Owned: true, SourceRevision: 90})
 	l.receive(Delta{Scope: "s", Items: []DeltaItem{item(1, "a", "v2")}, Revision: 95})
 	l.close()
@@ -56,23 +56,23 @@ func TestWhatASuspectStoreSaysDoesNotCountAsSeen(t *testing.T) {
 	}
 }
 
-// A round tells how far the owner has seen all of its store, an item how far it has seen anything.
-func TestOwnerTellsWhatItsAnswersAreWorth(t *testing.T) {
+// A round reports up to which revision the owner has read all of its store, an item the latest revision it has read.
+func TestStaleOwner_SendsViewRevision(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.source.least, l.source.most = 10, 20
 	l.open(agentStore)
 	l.publish("a", "v1")
 	if d := l.last[len(l.last)-1].(Send).Message.(Delta); d.View != 20 || d.Items[0].Revision != 20 {
-		t.Errorf("a Delta tells of view %d, its item of revision %d", d.View, d.Items[0].Revision)
+		t.Errorf("a Delta has view %d, its item of revision %d", d.View, d.Items[0].Revision)
 	}
 	l.receive(Ask{Scope: "s", Round: 1, Prefixes: []Prefix{{}}})
 	if a := l.last[len(l.last)-1].(Send).Message.(Answer); a.View != 10 {
-		t.Errorf("an Answer tells of view %d", a.View)
+		t.Errorf("an Answer has view %d", a.View)
 	}
 }
 
 // Of several answers in a round, the one that knew the least decides.
-func TestRoundIsWorthItsOldestAnswer(t *testing.T) {
+func TestStaleOwner_OldestAnswerOfRoundDecides(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{Tuning: Tuning{AskPrefixes: 1}})
 	names := map[string]bool{}
 	for i := range 40 { // enough that some share their first byte, and the digest is split

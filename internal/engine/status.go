@@ -1,15 +1,15 @@
 package engine
 
-// Status is what a Peer knows about itself, for people and metrics.
+// Status is the state of a Peer, for users and metrics.
 type Status struct {
 	Connected          bool
 	Epoch              Epoch
 	Protocol           int
 	Projection         int
-	Suspect            string // ID to confirm; empty: the other side's store is believed
-	Other              Store  // the other side's, as far as seen and believed
-	RemoteHolds        []Held // hub: what the agent holds back
-	UnexpectedMessages uint64 // messages for a scope or role that this side does not have
+	StoreHoldID        string // ID to confirm; empty if the other side's store is trusted
+	Other              Store  // the other side's, as far as seen and trusted
+	RemoteHolds        []Held // hub: what the agent holds
+	UnexpectedMessages uint64 // messages for an unknown scope or role
 	Scopes             []ScopeStatus
 }
 
@@ -19,28 +19,27 @@ type ScopeStatus struct {
 	Role      Role
 	Complete  bool
 	Items     int
-	Dirty     int  // owner: known to differ, not delivered
-	InFlight  int  // owner: sent, not answered
-	Deletions int  // owner: how many of those are deletions; a rejected deletion counts too
+	Dirty     int  // owner: not delivered
+	InFlight  int  // owner: sent, not acknowledged
+	Deletions int  // owner: deletions among those; a rejected deletion counts too
 	Bytes     int  // owner: in flight
-	OldestAt  Time // owner: since when the oldest of those is out; 0: none
-	Rejected  int  // refused by the replica
-	Held      int  // replica: removals that wait for a confirmation
+	OldestAt  Time // owner: when the oldest unacknowledged item was sent; 0 if none
+	Rejected  int  // by the replica
+	Held      int  // replica: deletions that wait for a confirmation
 	HeldID    string
-	InSyncAt  Time // when the two sides were last known to be equal, in this session or, while there is none, in the last; 0: not yet
-	Divergent int  // replica: objects that are known not to be as the owner has them
+	InSyncAt  Time // when the scope was last in sync, in this session or, while disconnected, in the last one; 0 if never
+	Diverged  int  // replica: objects known to differ
 	Lossy     int  // replica: objects that count as equal although they are not stored as the owner has them
 }
 
-// Status takes stock.
 func (p *Peer) Status() Status {
 	s := Status{Connected: p.isOpen(), Epoch: p.epoch, Protocol: p.protocol, Projection: p.projection,
 		Other: p.other, UnexpectedMessages: p.unexpected}
 	if p.storeUntrusted {
-		s.Suspect = p.suspectID
+		s.StoreHoldID = p.storeHoldID
 	}
 	for _, scope := range append([]string{""}, p.scopeNames()...) {
-		if h, ok := p.remoteHeld[scope]; ok {
+		if h, ok := p.remoteHolds[scope]; ok {
 			s.RemoteHolds = append(s.RemoteHolds, h)
 		}
 	}
@@ -54,18 +53,17 @@ func (p *Peer) Status() Status {
 	return s
 }
 
-// Other returns the other side's store, as far as it was seen and believed, and
-// whether it is not believed at the moment.
+// Other returns the other side's store, as far as seen and trusted, and whether it is untrusted now.
 func (p *Peer) Other() (store Store, suspect bool) { return p.other, p.storeUntrusted }
 
-// HeldBack reports whether the removal of an item here waits for a confirmation.
-func (p *Peer) HeldBack(scope string, key Key) bool {
+// DeletionHeld reports whether the deletion of an item waits for a confirmation.
+func (p *Peer) DeletionHeld(scope string, key Key) bool {
 	r := p.replicas[scope]
 	if r == nil {
 		return false
 	}
 	it := r.get(key)
-	return it != nil && it.heldBack
+	return it != nil && it.held
 }
 
 func (o *owner) status() ScopeStatus {
@@ -76,7 +74,7 @@ func (o *owner) status() ScopeStatus {
 	if it := o.lists[inFlight].head; it != nil {
 		s.OldestAt = it.since
 	}
-	if o.inSync && o.peer.phase != opening {
+	if o.inSync && o.peer.phase != awaitingBegin {
 		s.InSyncAt = o.inSyncAt
 	}
 	return s
@@ -84,8 +82,8 @@ func (o *owner) status() ScopeStatus {
 
 func (r *replica) status() ScopeStatus {
 	s := ScopeStatus{Name: r.cfg.Name, Role: Replica, Complete: r.complete, Items: r.owned,
-		Rejected: r.refusing - r.orphans, Held: len(r.guard.held), HeldID: r.guard.id, Divergent: len(r.redo), Lossy: r.lossy()}
-	if r.inSync && r.peer.phase != opening {
+		Rejected: r.rejected - r.orphans, Held: len(r.guard.held), HeldID: r.guard.id, Diverged: len(r.diverged), Lossy: r.lossy()}
+	if r.inSync && r.peer.phase != awaitingBegin {
 		s.InSyncAt = r.inSyncAt
 	}
 	return s

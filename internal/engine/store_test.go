@@ -21,7 +21,7 @@ type store struct {
 	ran       []string           // commands that were carried out
 	never     bool               // adopt nothing
 	lag       uint64             // the process sees the store only up to here; 0: all of it
-	story     *story             // of every item, if somebody watches
+	story     *story             // of every item, if it is checked
 }
 
 type object struct {
@@ -106,7 +106,7 @@ func (st *store) tell(scope string, key Key) Input {
 		return Withdraw{Scope: scope, Key: key, Seen: true}
 	case st.isOwner(scope):
 		return Publish{Scope: scope, Key: key, Version: VersionOf([]byte(o.content)), DependsOn: o.needs,
-			Touch: o.extra != "", Urgent: strings.HasPrefix(o.extra, "!")}
+			SendExtra: o.extra != "", Urgent: strings.HasPrefix(o.extra, "!")}
 	case o == nil:
 		return ObjectGone{Scope: scope, Key: key}
 	}
@@ -222,7 +222,7 @@ func (st *store) apply(e Apply) Applied {
 	}
 	o := st.of(e.Scope)[e.Key]
 	if o == nil && isAttached(st.side.cfg, e.Scope) {
-		return Applied{Code: NoObject, Message: "gone meanwhile"}
+		return Applied{Code: NoObject, Message: "gone"}
 	}
 	if strings.HasPrefix(string(e.Content), "deleting") && o == nil {
 		return Applied{Gone: true}
@@ -231,7 +231,7 @@ func (st *store) apply(e Apply) Applied {
 		if o == nil || !o.owned {
 			return Applied{Code: NotAllowed, Message: "there is nothing to leave as it is"}
 		}
-		return Applied{Stored: VersionOf([]byte(o.content)), SourceRevision: o.born, Left: true}
+		return Applied{Stored: VersionOf([]byte(o.content)), SourceRevision: o.born, LeftUnchanged: true}
 	}
 	if st.never && o != nil && o.foreign && !o.owned && !isAttached(st.side.cfg, e.Scope) {
 		return Applied{Code: NotAdopted, Message: "exists and is not ours"}
@@ -270,7 +270,7 @@ func (st *store) remove(e Remove) Applied {
 		return Applied{Code: no.code, Message: no.message}
 	}
 	if o != nil && !o.owned {
-		return Applied{} // it has changed hands meanwhile, which a precondition finds out
+		return Applied{} // another writer took the name: a precondition fails
 	}
 	if o != nil {
 		st.story.replica(st, e.Scope, e.Key, "")
@@ -281,7 +281,7 @@ func (st *store) remove(e Remove) Applied {
 }
 
 // annotate records an alias on an object of ours.
-func (st *store) annotate(e KeepAlias) {
+func (st *store) annotate(e RecordAlias) {
 	st.trace("alias", e.Scope, e.Key, strings.Join(e.Lost, " "), OK)
 	o := st.of(e.Scope)[e.Key]
 	if o != nil && o.owned && (o.alias != e.Alias || o.lossy != (len(e.Lost) > 0)) {

@@ -12,8 +12,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the transcripts as they come out now")
 
-// TestTranscript plays the scenarios in testdata. A block is a list of commands,
-// a line of dashes, and what both sides then say and do; an empty line ends it.
+// TestTranscript plays the scenarios in testdata. A block is a list of commands, a line of dashes, and what both sides
+// then say and do; an empty line ends it.
 func TestTranscript(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -161,11 +161,11 @@ func (w *world) status() string {
 	for _, s := range []*side{w.hub, w.agent} {
 		st := s.peer.Status()
 		line := fmt.Sprintf("%-5s   connected=%v", s.name, st.Connected)
-		if st.Suspect != "" {
+		if st.StoreHoldID != "" {
 			line += fmt.Sprintf(" suspect, known is %s@%d", st.Other.UID, st.Other.Revision)
 		}
 		if st.UnexpectedMessages > 0 {
-			line += fmt.Sprintf(" strays=%d", st.UnexpectedMessages)
+			line += fmt.Sprintf(" unexpected=%d", st.UnexpectedMessages)
 		}
 		lines = append(lines, line)
 		for _, sc := range st.Scopes {
@@ -173,7 +173,7 @@ func (w *world) status() string {
 			for _, n := range []struct {
 				name string
 				n    int
-			}{{"dirty", sc.Dirty}, {"in flight", sc.InFlight}, {"rejected", sc.Rejected}, {"held", sc.Held}, {"divergent", sc.Divergent}, {"lossy", sc.Lossy}} {
+			}{{"dirty", sc.Dirty}, {"in flight", sc.InFlight}, {"rejected", sc.Rejected}, {"held", sc.Held}, {"divergent", sc.Diverged}, {"lossy", sc.Lossy}} {
 				if n.n > 0 {
 					line += fmt.Sprintf(", %d %s", n.n, n.name)
 				}

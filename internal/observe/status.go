@@ -45,7 +45,7 @@ func SyncMetrics(prefix string, agents map[string]engine.Status, now engine.Time
 		}
 		agent := []string{"agent", name}
 		add(connected, number(s.Connected), agent)
-		add(suspect, number(s.Suspect != ""), agent)
+		add(suspect, number(s.StoreHoldID != ""), agent)
 		add(strays, float64(s.UnexpectedMessages), agent)
 		for _, sc := range s.Scopes {
 			role := "owner"
@@ -66,7 +66,7 @@ func SyncMetrics(prefix string, agents map[string]engine.Status, now engine.Time
 				add(oldest, age, scope)
 			} else {
 				add(held, float64(sc.Held), scope)
-				add(divergent, float64(sc.Divergent), scope)
+				add(divergent, float64(sc.Diverged), scope)
 				add(lossy, float64(sc.Lossy), scope)
 			}
 			if sc.InSyncAt != 0 {

@@ -9,9 +9,9 @@ import (
 )
 
 func TestStatusOfAgentsBecomesMetrics(t *testing.T) {
-	agents := map[string]engine.Status{"a": {Connected: true, UnexpectedMessages: 2, Suspect: "store-1", Scopes: []engine.ScopeStatus{
+	agents := map[string]engine.Status{"a": {Connected: true, UnexpectedMessages: 2, StoreHoldID: "store-1", Scopes: []engine.ScopeStatus{
 		{Name: "applications", Role: engine.Owner, Items: 5, Dirty: 1, InFlight: 2, Bytes: 300, OldestAt: 4000, Rejected: 1, InSyncAt: 2000},
-		{Name: "status", Role: engine.Replica, Items: 4, Held: 3, Divergent: 2, Lossy: 5},
+		{Name: "status", Role: engine.Replica, Items: 4, Held: 3, Diverged: 2, Lossy: 5},
 	}}}
 	_, body := get(t, Metrics(func(context.Context) ([]Metric, error) { return SyncMetrics("x", agents, 10000), nil }), "/metrics")
 	for _, want := range []string{

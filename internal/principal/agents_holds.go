@@ -41,8 +41,8 @@ func (v statusInputs) reportHolds(s *v1alpha1.Status, e engine.Status) {
 // engineHolds returns the holds of a session. The hub's own holds are first, so that an agent cannot push them out or
 // reuse their IDs. checking describes a hold that waits only for the check across agents.
 func (v statusInputs) engineHolds(e engine.Status) (holds []v1alpha1.Hold, checking string) {
-	if e.Suspect != "" {
-		holds = append(holds, v1alpha1.Hold{ID: e.Suspect, Reason: "The agent's API server was restored from a backup or replaced."})
+	if e.StoreHoldID != "" {
+		holds = append(holds, v1alpha1.Hold{ID: e.StoreHoldID, Reason: "The agent's API server was restored from a backup or replaced."})
 	}
 	for _, sc := range e.Scopes {
 		if sc.HeldID != "" {

@@ -18,7 +18,7 @@ import (
 
 func TestHolds_ReportIDScopeCountAndReason(t *testing.T) {
 	seat := openSeat(1)
-	seat.engine.Suspect = "store-1"
+	seat.engine.StoreHoldID = "store-1"
 	seat.engine.RemoteHolds = []engine.Held{{Scope: "appproject", ID: "x1", Count: 2, Of: 3, Reason: "too many"}}
 	seat.engine.Scopes[0].HeldID, seat.engine.Scopes[0].Held = "y1", 12
 	s := look(t, v1alpha1.Status{}, seat).status()
@@ -38,7 +38,7 @@ func TestHolds_KeepTheirStart(t *testing.T) {
 	seat := openSeat(1)
 	seat.engine.Scopes[0].HeldID, seat.engine.Scopes[0].Held = "y1", 12
 	first := look(t, v1alpha1.Status{}, seat).status()
-	seat.engine.Suspect = "store-1"
+	seat.engine.StoreHoldID = "store-1"
 	later := look(t, first, seat)
 	later.now = time.Unix(3000, 0)
 	s := later.status()
@@ -103,7 +103,7 @@ func TestHolds_LimitWhatAnAgentReports(t *testing.T) {
 		}
 	}
 	seat := openSeat(1)
-	seat.engine.Suspect = "store-1"
+	seat.engine.StoreHoldID = "store-1"
 	for i := range 100 {
 		seat.engine.RemoteHolds = append(seat.engine.RemoteHolds, engine.Held{Scope: fmt.Sprint("s", i), ID: fmt.Sprint("x", i)})
 	}
@@ -121,10 +121,10 @@ func TestConditions_TextOfAnAgentIsOneLine(t *testing.T) {
 	message := func(agent string, f engine.Event) string { return p.message(reconcile.Report{Agent: agent, Fact: f}) }
 	for what, text := range map[string]string{
 		"write outage":               meta.FindStatusCondition(outage.status().Conditions, v1alpha1.ConditionWritable).Message,
-		"goodbye":                    message("a", engine.Event{Event: engine.Closed, Message: evil}),
-		"end of the connection":      message("b", engine.Event{Event: engine.Closed}),
-		"refusal":                    message("a", engine.Event{Event: engine.Refused, Code: engine.WrongMode, Message: evil}),
-		"refusal of another cluster": message("a", engine.Event{Event: engine.Refused, Code: engine.WrongCluster, Message: evil, Hello: &engine.Hello{ClusterUID: "$(reboot)"}}),
+		"goodbye":                    message("a", engine.Event{Type: engine.Closed, Message: evil}),
+		"end of the connection":      message("b", engine.Event{Type: engine.Closed}),
+		"refusal":                    message("a", engine.Event{Type: engine.Refused, Code: engine.WrongMode, Message: evil}),
+		"refusal of another cluster": message("a", engine.Event{Type: engine.Refused, Code: engine.WrongCluster, Message: evil, Hello: &engine.Hello{ClusterUID: "$(reboot)"}}),
 	} {
 		if !strings.Contains(text, "x") || strings.ContainsAny(text, "\n\x1b") || strings.Contains(text, "$(reboot)") {
 			t.Errorf("%s: %q", what, text)
@@ -136,7 +136,7 @@ func TestPending_SumIsDiverged(t *testing.T) {
 	seat := openSeat(1)
 	seat.engine.Scopes = []engine.ScopeStatus{
 		{Name: kind.ApplicationScope, Dirty: 3, InFlight: 2, Deletions: 1, Rejected: 4, InSyncAt: 1},
-		{Name: kind.StatusScope, Divergent: 5, InSyncAt: 1}, {Name: kind.CommandScope, InFlight: 6}}
+		{Name: kind.StatusScope, Diverged: 5, InSyncAt: 1}, {Name: kind.CommandScope, InFlight: 6}}
 	s := look(t, v1alpha1.Status{}, seat).status()
 	if s.Pending == nil || *s.Pending != (v1alpha1.Pending{Deliveries: 4, Deletions: 1, Commands: 6, Writes: 5, Rejected: 4}) || s.Diverged != 20 {
 		t.Errorf("%+v, diverged %d", s.Pending, s.Diverged)

@@ -101,10 +101,10 @@ func (rec agentRecord) registration(mapping kind.Mapping) (registration, error) 
 	reg.Agent.ExcludedScopes = excluded(rec.Spec.Kinds)
 	reg.KnownCluster = rec.Status.ClusterUID
 	if s := rec.Status.Store; s != nil {
-		reg.KnownStore, reg.Suspect = engine.Store{UID: s.UID, Revision: s.Revision}, s.Untrusted
+		reg.KnownStore, reg.StoreUntrusted = engine.Store{UID: s.UID, Revision: s.Revision}, s.Untrusted
 	}
 	if uid, ok := rec.confirmedCluster(); ok && uid != reg.KnownCluster {
-		reg.KnownCluster, reg.KnownStore, reg.Suspect = uid, engine.Store{}, false // whose history is another
+		reg.KnownCluster, reg.KnownStore, reg.StoreUntrusted = uid, engine.Store{}, false // whose history is another
 	} else if !ok {
 		reg.confirm = rec.Annotations[v1alpha1.ConfirmAnnotation]
 	}

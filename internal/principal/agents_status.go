@@ -169,7 +169,7 @@ func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 			s.Applications = int64(sc.Items)
 		}
 		pending.Deletions += int64(sc.Deletions)
-		pending.Writes += int64(sc.Divergent)
+		pending.Writes += int64(sc.Diverged)
 		pending.Rejected += int64(sc.Rejected)
 		if sc.Name == kind.CommandScope {
 			pending.Commands += int64(sc.Dirty + sc.InFlight)
@@ -210,7 +210,7 @@ func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 // replica. Only autonomous agents own items whose absence deletes objects on the hub.
 func (v statusInputs) store(s *v1alpha1.Status, e engine.Status) {
 	if kind.Mode(v.rec.Spec.Mode) == kind.Autonomous && e.Other.UID != "" && e.Other.Revision <= math.MaxInt64 {
-		s.Store = &v1alpha1.Store{UID: e.Other.UID, Revision: e.Other.Revision, Untrusted: e.Suspect != ""}
+		s.Store = &v1alpha1.Store{UID: e.Other.UID, Revision: e.Other.Revision, Untrusted: e.StoreHoldID != ""}
 	}
 }
 

@@ -281,7 +281,7 @@ func TestAnUntrustedStoreIsRecordedForTheNextReplica(t *testing.T) {
 	seat := openSeat(1)
 	seat.engine.Other = engine.Store{UID: "s", Revision: 500}
 	trusted := autonomous(v1alpha1.Status{Store: &v1alpha1.Store{UID: "s", Revision: 100}}, seat).status()
-	seat.engine.Suspect = "store-1"
+	seat.engine.StoreHoldID = "store-1"
 	found := autonomous(trusted, seat).status()
 	if found.Store == nil || *found.Store != (v1alpha1.Store{UID: "s", Revision: 500, Untrusted: true}) {
 		t.Fatalf("recorded is %+v", found.Store)
@@ -292,7 +292,7 @@ func TestAnUntrustedStoreIsRecordedForTheNextReplica(t *testing.T) {
 	next := agentRecord{Agent: agent("a", 1, "autonomous")}
 	next.Status = found
 	reg, err := next.registration(kind.ByNamespace)
-	if err != nil || !reg.Suspect || reg.KnownStore != (engine.Store{UID: "s", Revision: 500}) {
+	if err != nil || !reg.StoreUntrusted || reg.KnownStore != (engine.Store{UID: "s", Revision: 500}) {
 		t.Errorf("the next replica knows %+v, %v", reg.Register, err)
 	}
 
@@ -309,7 +309,7 @@ func TestAnUntrustedStoreIsRecordedForTheNextReplica(t *testing.T) {
 		t.Errorf("an older session has said %+v", got.Store)
 	}
 
-	seat.engine.Suspect, seat.engine.Other = "", engine.Store{UID: "s", Revision: 300}
+	seat.engine.StoreHoldID, seat.engine.Other = "", engine.Store{UID: "s", Revision: 300}
 	accepted := autonomous(found, seat).status()
 	if accepted.Store == nil || *accepted.Store != (v1alpha1.Store{UID: "s", Revision: 300}) || sameButForTime(accepted, found) {
 		t.Errorf("accepted, recorded is %+v", accepted.Store)
@@ -324,7 +324,7 @@ func TestAConfirmedClusterIsTrusted(t *testing.T) {
 	rec := agentRecord{Agent: agent("a", 1, "autonomous", ofCluster("old"))}
 	rec.Status.Store = &v1alpha1.Store{UID: "s", Revision: 500, Untrusted: true}
 	rec.Annotations = map[string]string{v1alpha1.ConfirmAnnotation: v1alpha1.ConfirmCluster + "new"}
-	if reg, err := rec.registration(kind.ByNamespace); err != nil || reg.Suspect || reg.KnownStore != (engine.Store{}) {
+	if reg, err := rec.registration(kind.ByNamespace); err != nil || reg.StoreUntrusted || reg.KnownStore != (engine.Store{}) {
 		t.Errorf("%+v, %v", reg.Register, err)
 	}
 }

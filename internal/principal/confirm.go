@@ -23,7 +23,7 @@ type confirmations struct {
 
 // handleEvent takes note of what is held back, and what no longer is.
 func (c *confirmations) handleEvent(agent string, f engine.Event) {
-	switch f.Event {
+	switch f.Type {
 	case engine.HoldStarted:
 		if f.Scope != "" { // about the store as a whole, both sides may hold something
 			c.dropReleased(agent, func(_, scope string) bool { return scope == f.Scope })

@@ -36,9 +36,9 @@ func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
 	jobs := newTaskRunner(d.log)
 	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, tasks: jobs, post: d.post}
 	held := func(id string) engine.Event {
-		return engine.Event{Event: engine.HoldStarted, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: id}}
+		return engine.Event{Type: engine.HoldStarted, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: id}}
 	}
-	unheld := engine.Event{Event: engine.HoldEnded, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: "x1"}}
+	unheld := engine.Event{Type: engine.HoldEnded, Scope: "applications", Held: &engine.Held{Scope: "applications", ID: "x1"}}
 
 	// The word is there before the agent says that it holds something.
 	d.see(agent("a", 1, "managed", confirming("x1")))
@@ -47,7 +47,7 @@ func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
 	jobs.runAll(t.Context())
 	d.says("confirm a x1")
 	// The connection breaks before it is done: it holds for the next one too.
-	c.handleEvent("a", engine.Event{Event: engine.Closed})
+	c.handleEvent("a", engine.Event{Type: engine.Closed})
 	c.handleEvent("a", unheld) // what a greeting begins with
 	c.handleEvent("a", held("x1"))
 	jobs.runAll(t.Context())
@@ -72,9 +72,9 @@ func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
 func TestBothSidesMayDistrustTheOthersStore(t *testing.T) {
 	d := newDesk(t)
 	c := &confirmations{held: map[string]map[string]string{}, registry: d.registry, tasks: newTaskRunner(d.log), post: d.post}
-	c.handleEvent("a", engine.Event{Event: engine.HoldStarted, Held: &engine.Held{ID: "store-hub"}})
-	c.handleEvent("a", engine.Event{Event: engine.HoldStarted, Held: &engine.Held{ID: "store-agent"}})
-	c.handleEvent("a", engine.Event{Event: engine.HoldEnded, Held: &engine.Held{ID: "store-hub"}})
+	c.handleEvent("a", engine.Event{Type: engine.HoldStarted, Held: &engine.Held{ID: "store-hub"}})
+	c.handleEvent("a", engine.Event{Type: engine.HoldStarted, Held: &engine.Held{ID: "store-agent"}})
+	c.handleEvent("a", engine.Event{Type: engine.HoldEnded, Held: &engine.Held{ID: "store-hub"}})
 	if _, still := c.held["a"]["store-agent"]; !still || len(c.held["a"]) != 1 {
 		t.Errorf("held: %v", c.held)
 	}

@@ -280,11 +280,11 @@ func (l *live) target(namespace, name string) (redis.Target, bool) {
 
 // changed notes that an agent has come or gone.
 func (l *live) changed(r reconcile.Report) {
-	if r.Fact.Event != engine.Opened && r.Fact.Event != engine.Closed {
+	if r.Fact.Type != engine.Opened && r.Fact.Type != engine.Closed {
 		return
 	}
 	l.mu.Lock()
-	state := connectionState{connected: r.Fact.Event == engine.Opened, since: time.Now(), spokeArgo: l.states[r.Agent].spokeArgo}
+	state := connectionState{connected: r.Fact.Type == engine.Opened, since: time.Now(), spokeArgo: l.states[r.Agent].spokeArgo}
 	if r.Fact.Hello != nil {
 		state.spokeArgo = r.Fact.Hello.Namespace
 	}

@@ -12,11 +12,11 @@ import (
 
 // report tells people what happened, once.
 func (p *principal) report(r reconcile.Report) {
-	if r.Fact.Event == engine.Refused && r.Fact.Code == engine.WrongCluster {
+	if r.Fact.Type == engine.Refused && r.Fact.Code == engine.WrongCluster {
 		r.Fact.Hello = &engine.Hello{ClusterUID: p.claimedClusterUID(r.Agent)}
 	}
 	f := r.Fact
-	if f.Event == engine.InSync && p.status.inSyncKnown(r.Agent) {
+	if f.Type == engine.InSync && p.status.inSyncKnown(r.Agent) {
 		return // as each minute of each agent
 	}
 	log := p.log.With("agent", r.Agent)
@@ -27,7 +27,7 @@ func (p *principal) report(r reconcile.Report) {
 	p.traceFact(r.Agent, f, status.Epoch)
 	p.live.changed(r)
 	p.shared.changed(r)
-	switch f.Event {
+	switch f.Type {
 	case engine.Opened:
 		delete(p.lastRefusal, r.Agent)
 		log.Info("agent connected", "mode", f.Hello.Mode, "version", f.Hello.Version, "cluster", f.Hello.ClusterUID)
@@ -69,7 +69,7 @@ func (p *principal) report(r reconcile.Report) {
 // parts of its greeting in it.
 func (p *principal) message(r reconcile.Report) string {
 	f := r.Fact
-	switch f.Event {
+	switch f.Type {
 	case engine.Closed:
 		return oneLine(cmp.Or(f.Message, p.sessions.takeEndReason(r.Agent)))
 	case engine.Refused:

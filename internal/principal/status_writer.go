@@ -75,7 +75,7 @@ func (r *statusWriter) handleEvent(agent string, f engine.Event, status engine.S
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.sessionStates[agent]
-	switch f.Event {
+	switch f.Type {
 	case engine.Opened:
 		t = &sessionState{open: true, since: time.Now(), epoch: status.Epoch, cluster: f.Hello.ClusterUID, version: f.Hello.Version, engine: &status}
 		if g, ok := r.hello(agent, status.Epoch); ok {
@@ -103,7 +103,7 @@ func (r *statusWriter) handleEvent(agent string, f engine.Event, status engine.S
 		}
 		r.sessionStates[agent] = &refused
 	case engine.HoldStarted, engine.HoldEnded, engine.StoreAccepted, engine.InSync:
-		if t == nil || !t.open || f.Event == engine.InSync && !compared(status) {
+		if t == nil || !t.open || f.Type == engine.InSync && !compared(status) {
 			return
 		}
 		looked := *t

@@ -18,7 +18,7 @@ func TestOnlyTheFirstProofOfASessionIsNews(t *testing.T) {
 		}
 		return s
 	}
-	hello := engine.Event{Event: engine.Opened, Hello: &engine.Hello{}}
+	hello := engine.Event{Type: engine.Opened, Hello: &engine.Hello{}}
 	for _, step := range []struct {
 		what   string
 		fact   engine.Event
@@ -27,12 +27,12 @@ func TestOnlyTheFirstProofOfASessionIsNews(t *testing.T) {
 	}{
 		{"nobody is there", engine.Event{}, engine.Status{}, true},
 		{"nothing is compared yet", hello, status(0, 0), false},
-		{"one of two scopes is", engine.Event{Event: engine.InSync}, status(5, 0), false},
-		{"both are", engine.Event{Event: engine.InSync}, status(5, 6), true},
-		{"it is gone", engine.Event{Event: engine.Closed}, status(5, 6), true},
+		{"one of two scopes is", engine.Event{Type: engine.InSync}, status(5, 0), false},
+		{"both are", engine.Event{Type: engine.InSync}, status(5, 6), true},
+		{"it is gone", engine.Event{Type: engine.Closed}, status(5, 6), true},
 		{"it is back", hello, status(0, 0), false},
-		{"one of two scopes is, again", engine.Event{Event: engine.InSync}, status(0, 7), false},
-		{"both are, again", engine.Event{Event: engine.InSync}, status(8, 7), true},
+		{"one of two scopes is, again", engine.Event{Type: engine.InSync}, status(0, 7), false},
+		{"both are, again", engine.Event{Type: engine.InSync}, status(8, 7), true},
 	} {
 		r.handleEvent("w1", step.fact, step.status)
 		if got := r.inSyncKnown("w1"); got != step.known {

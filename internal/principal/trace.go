@@ -23,14 +23,14 @@ func traceHello(c *transport.Conn, hello engine.Hello) {
 }
 
 func (p *principal) traceFact(agent string, f engine.Event, epoch engine.Epoch) {
-	if p.cfg.Trace == nil || f.Event != engine.Opened && f.Event != engine.InitialSyncDone {
+	if p.cfg.Trace == nil || f.Type != engine.Opened && f.Type != engine.InitialSyncDone {
 		return // a session that is refused ends with its connection
 	}
 	for _, c := range p.connsOf(agent) {
 		if g, ok := p.sessions.hello(c.ID); !ok || g.epoch != epoch {
 			continue
 		}
-		if f.Event == engine.Opened {
+		if f.Type == engine.Opened {
 			c.Steps.Next("compare")
 		} else {
 			c.Steps.End()

@@ -70,7 +70,7 @@ func newLink(n *Reconciler, reg Register) *agentSync {
 	l.scopes = n.scopesOf(reg.Agent.Mode)
 	cfg := engine.Config{
 		Hub: n.cfg.Side == kind.Hub, Mode: string(reg.Agent.Mode), Mapping: string(reg.Agent.Mapping),
-		KnownCluster: reg.KnownCluster, KnownStore: reg.KnownStore, KnownSeen: n.cfg.KnownSeen, StoreUntrusted: reg.Suspect, Tuning: n.cfg.Tuning,
+		KnownCluster: reg.KnownCluster, KnownStore: reg.KnownStore, KnownSeen: n.cfg.KnownSeen, StoreUntrusted: reg.StoreUntrusted, Tuning: n.cfg.Tuning,
 		Hello: engine.Hello{ClusterUID: n.cfg.ClusterUID, Namespace: n.cfg.ArgoNamespace, Version: n.cfg.Version},
 		Welcome: engine.Welcome{Agent: reg.Agent.Name, HubNamespace: reg.Agent.HubNamespace, ServerURL: reg.Agent.Server,
 			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version, InstanceLabel: n.argo.InstanceLabel},
@@ -168,7 +168,7 @@ func (l *agentSync) handle(e engine.Effect) {
 		l.apply(e)
 	case engine.Remove:
 		l.remove(e)
-	case engine.KeepAlias:
+	case engine.RecordAlias:
 		l.keepAlias(e)
 	case engine.Event:
 		l.fact(e)
@@ -179,7 +179,7 @@ func (l *agentSync) handle(e engine.Effect) {
 // fact takes note of what concerns this side.
 func (l *agentSync) fact(f engine.Event) {
 	l.fleetFact(f)
-	switch f.Event {
+	switch f.Type {
 	case engine.Opened:
 		l.opened(f)
 	case engine.Closed:

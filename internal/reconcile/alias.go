@@ -25,7 +25,7 @@ func lostFields(s *scope, content, held []byte) []string {
 
 // keepAlias records an alias on an object of ours, so that a restart does not have
 // to learn it again, and so that users are shown which fields are lost.
-func (l *agentSync) keepAlias(e engine.KeepAlias) {
+func (l *agentSync) keepAlias(e engine.RecordAlias) {
 	s := l.scope(e.Scope)
 	if s.cfg.Style != engine.Mirror {
 		return
@@ -35,7 +35,7 @@ func (l *agentSync) keepAlias(e engine.KeepAlias) {
 		return
 	}
 	alias := kind.Alias{Alias: e.Alias, Lost: e.Lost}
-	if !e.Brief {
+	if !e.Temporary {
 		alias.Release, alias.Schema = l.release(), l.node.schemas[ref.Resource]
 	}
 	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope + "/alias", why: "note how it is stored", agent: l.name,

@@ -255,7 +255,7 @@ func TestAliasIsRecordedOnlyOnTheObjectThatItIsAbout(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			n.out = nil
 			clear(n.objectQueues)
-			l.keepAlias(engine.KeepAlias{Scope: kind.ApplicationScope, Key: engine.Key{Name: c.object},
+			l.keepAlias(engine.RecordAlias{Scope: kind.ApplicationScope, Key: engine.Key{Name: c.object},
 				Alias: engine.Alias{Written: engine.VersionOf([]byte("v")), Stored: c.stored}})
 			if got := len(n.out) > 0; got != c.written {
 				t.Errorf("written: %t", got)

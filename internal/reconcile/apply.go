@@ -100,7 +100,7 @@ func (l *agentSync) claim(s *scope, e engine.Apply, local *kind.Object) (kind.Ow
 	}
 	if mark.Owned && l.recreates(s, mark, e.Content) {
 		instead := heldBack
-		if !e.Suspect {
+		if !e.StoreUntrusted {
 			instead = l.discard(local)
 		}
 		return mark, &instead
@@ -125,7 +125,7 @@ func (l *agentSync) mayAdopt(content []byte) bool {
 }
 
 // heldBack is for a deletion that the hub's word is not enough for.
-var heldBack = decision{fail: &Failure{Code: engine.HeldBack, Message: "the hub's store went back in time; deletions wait until that is confirmed"}}
+var heldBack = decision{fail: &Failure{Code: engine.OnHold, Message: "the hub's store went back in time; deletions wait until that is confirmed"}}
 
 // recreates reports whether an Application came from another source of the same
 // name and the policy is not to let it live on as the new one's. What was there
@@ -241,7 +241,7 @@ func (l *agentSync) unmerge(s *scope, local *kind.Object, deleted bool) decision
 // applied tells the engine how it went. Content is what was to be written; nil: it
 // was a removal.
 func (l *agentSync) applied(scope string, key engine.Key, ticket uint64, content []byte, r result) {
-	in := engine.Applied{Scope: scope, Key: key, Ticket: ticket, Written: r.written, Gone: r.gone, Left: r.left}
+	in := engine.Applied{Scope: scope, Key: key, Ticket: ticket, Written: r.written, Gone: r.gone, LeftUnchanged: r.left}
 	if r.fail != nil {
 		in.Code, in.Message, in.RetryAfter = r.fail.Code, r.fail.Message, r.fail.RetryAfter
 	}

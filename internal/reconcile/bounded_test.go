@@ -64,7 +64,7 @@ func TestAgentCannotFillTheHubsMemoryWithinASession(t *testing.T) {
 				t.Errorf("connected %v, %d held elsewhere", status.Connected, len(status.RemoteHolds))
 			}
 			for _, s := range status.Scopes {
-				if s.Items+s.Rejected+s.Divergent+s.Held > 0 {
+				if s.Items+s.Rejected+s.Diverged+s.Held > 0 {
 					t.Errorf("%+v", s)
 				}
 			}

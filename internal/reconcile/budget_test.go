@@ -61,7 +61,7 @@ func TestProjectInUseThatTheHubLacksIsNeverHeld(t *testing.T) {
 		p.later(60 * engine.Second)
 	}
 	for _, f := range p.facts {
-		if f.Event == engine.HoldStarted {
+		if f.Type == engine.HoldStarted {
 			t.Fatalf("%d of %d are held: %s", f.Held.Count, f.Held.Of, f.Held.Reason)
 		}
 	}

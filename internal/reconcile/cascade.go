@@ -39,7 +39,7 @@ func (c *cascade) decide(local *kind.Object) decision {
 	switch {
 	case !mark.Owned:
 		return decision{gone: true}
-	case c.apply.Suspect && !local.IsDeleting():
+	case c.apply.StoreUntrusted && !local.IsDeleting():
 		return heldBack
 	case mark.Source != kind.ContentUID(c.apply.Content):
 		return decision{gone: true}

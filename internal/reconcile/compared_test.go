@@ -28,7 +28,7 @@ func TestWhatCanNotBeMadeEqualDoesNotKeepTheSidesFromHavingCompared(t *testing.T
 	}
 	compared := 0
 	for _, f := range p.facts {
-		if f.Event == engine.InitialSyncDone {
+		if f.Type == engine.InitialSyncDone {
 			compared++
 		}
 	}

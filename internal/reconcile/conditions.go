@@ -133,7 +133,7 @@ func (l *agentSync) heldChanged(f engine.Event) {
 	if l.scope(kind.ApplicationScope).cfg.Role != engine.Replica {
 		return
 	}
-	if l.guarded = f.Held; f.Event == engine.HoldEnded {
+	if l.guarded = f.Held; f.Type == engine.HoldEnded {
 		l.guarded = nil
 	}
 	l.tendAllConditions()
@@ -144,7 +144,7 @@ func (l *agentSync) heldChanged(f engine.Event) {
 // may have left it, so it goes only when all are known that are held.
 func (l *agentSync) withHeld(key engine.Key, o *kind.Object) *kind.Object {
 	switch {
-	case l.guarded != nil && l.peer.HeldBack(kind.ApplicationScope, key):
+	case l.guarded != nil && l.peer.DeletionHeld(kind.ApplicationScope, key):
 		return kind.SetCondition(o, kind.ConditionHeld, l.heldMessage(), time.UnixMilli(int64(l.node.now)))
 	case l.proven:
 		return kind.ClearCondition(o, kind.ConditionHeld)

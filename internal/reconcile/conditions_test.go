@@ -75,7 +75,7 @@ func TestConditionIsNotWrittenAgainAtOnce(t *testing.T) {
 
 func TestHoldOfTheAgentIsNotShownOnTheHubsOwnApplications(t *testing.T) {
 	l := newPair(t, kind.Managed).nodes[kind.Hub].links["w1"]
-	l.heldChanged(engine.Event{Event: engine.HoldStarted, Scope: kind.ApplicationScope, Held: &engine.Held{ID: "x"}})
+	l.heldChanged(engine.Event{Type: engine.HoldStarted, Scope: kind.ApplicationScope, Held: &engine.Held{ID: "x"}})
 	if l.guarded != nil {
 		t.Error("noted as the hub's own")
 	}

@@ -102,7 +102,7 @@ func TestWhatACascadeDeletes(t *testing.T) {
 		{"ours, being deleted", spokeApp(t, ours, cascades+","+going), false, "nothing"},
 		{"ours, of a hub that went back in time", spokeApp(t, ours, cascades), true, "fail Held"},
 	} {
-		cascade := &cascade{link: l, apply: engine.Apply{Content: content, Suspect: c.suspect}}
+		cascade := &cascade{link: l, apply: engine.Apply{Content: content, StoreUntrusted: c.suspect}}
 		if got := outcome(cascade.decide(c.local)); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
@@ -149,7 +149,7 @@ func TestWhatBecomesOfAnObjectThatIsThere(t *testing.T) {
 	} {
 		p, l := spokeLink(t)
 		p.nodes[kind.Spoke].cfg.Policy = c.policy
-		mark, instead := l.claim(l.scope(kind.ApplicationScope), engine.Apply{Content: c.content, Version: v1, Suspect: c.suspect}, spokeApp(t, c.local, ``))
+		mark, instead := l.claim(l.scope(kind.ApplicationScope), engine.Apply{Content: c.content, Version: v1, StoreUntrusted: c.suspect}, spokeApp(t, c.local, ``))
 		got := ""
 		if instead != nil {
 			got = outcome(*instead)

@@ -52,7 +52,7 @@ func (p *pair) disconnect() {
 // confirmAll confirms what is held, as a user who looks at it would.
 func (p *pair) confirmAll() {
 	for _, f := range slices.Clone(p.facts) {
-		if f.Event == engine.HoldStarted && f.Held.ID != "" {
+		if f.Type == engine.HoldStarted && f.Held.ID != "" {
 			p.step(kind.Hub, Confirm{Agent: "w1", ID: f.Held.ID})
 			p.settle()
 		}

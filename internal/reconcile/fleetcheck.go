@@ -136,7 +136,7 @@ func (f *fleetCheck) decideBy(at engine.Time) {
 
 // fact takes note of what happens to the session with a managed agent.
 func (f *fleetCheck) fact(name string, e engine.Event, now engine.Time) {
-	switch e.Event {
+	switch e.Type {
 	case engine.Opened:
 		a := f.agent(name)
 		a.open, a.openedAt, a.compared, a.holds = true, now, false, nil

@@ -33,17 +33,17 @@ func newChecked(t *testing.T, agents int) *checked {
 func fleetName(i int) string { return fmt.Sprintf("w%03d", i) }
 
 func (c *checked) compares(i int) {
-	c.fact(fleetName(i), engine.Event{Event: engine.Opened}, c.now)
-	c.fact(fleetName(i), engine.Event{Event: engine.InitialSyncDone}, c.now)
+	c.fact(fleetName(i), engine.Event{Type: engine.Opened}, c.now)
+	c.fact(fleetName(i), engine.Event{Type: engine.InitialSyncDone}, c.now)
 }
 
 func (c *checked) holds(i int, cause engine.Cause) {
 	scope := kind.ApplicationScope
-	c.fact(fleetName(i), engine.Event{Event: engine.HoldStarted, Scope: scope, Held: &engine.Held{Scope: scope, ID: "id-" + fleetName(i), Count: 2, Cause: cause, Sample: []engine.Key{{Name: "a"}}}}, c.now)
+	c.fact(fleetName(i), engine.Event{Type: engine.HoldStarted, Scope: scope, Held: &engine.Held{Scope: scope, ID: "id-" + fleetName(i), Count: 2, Cause: cause, Sample: []engine.Key{{Name: "a"}}}}, c.now)
 }
 
 func (c *checked) lets(i int) {
-	c.fact(fleetName(i), engine.Event{Event: engine.HoldEnded, Scope: kind.ApplicationScope, Held: &engine.Held{}}, c.now)
+	c.fact(fleetName(i), engine.Event{Type: engine.HoldEnded, Scope: kind.ApplicationScope, Held: &engine.Held{}}, c.now)
 }
 
 // wait lets time pass. What is confirmed is not held any more.
@@ -122,8 +122,8 @@ func TestFleetCheckWaitsForWhatIsNotKnownYet(t *testing.T) {
 			f.asked, f.others = true, FleetOthers{FleetTotals: FleetTotals{Compared: 8, Affected: 4, Items: 8}}
 		}, true},
 		{"a replica with other settings runs", func(f *checked) { f.others.Differ = true }, func(f *checked) { f.others.Differ = false }, false},
-		{"agents are being compared", func(f *checked) { f.fact("late", engine.Event{Event: engine.Opened}, f.now) }, func(f *checked) { f.fact("late", engine.Event{Event: engine.InitialSyncDone}, f.now) }, false},
-		{"an agent is never compared", func(f *checked) { f.fact("late", engine.Event{Event: engine.Opened}, f.now) }, nil, false},
+		{"agents are being compared", func(f *checked) { f.fact("late", engine.Event{Type: engine.Opened}, f.now) }, func(f *checked) { f.fact("late", engine.Event{Type: engine.InitialSyncDone}, f.now) }, false},
+		{"an agent is never compared", func(f *checked) { f.fact("late", engine.Event{Type: engine.Opened}, f.now) }, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newChecked(t, 8)

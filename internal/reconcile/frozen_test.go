@@ -128,10 +128,10 @@ func TestPlacedApplicationWhoseDestinationIsEditedAwayIsLeftAlone(t *testing.T) 
 		t.Helper()
 		p.facts = nil
 		p.later(130 * engine.Second)
-		if !slices.ContainsFunc(p.facts, func(f engine.Event) bool { return f.Event == engine.InSync && f.Scope == kind.ApplicationScope }) {
+		if !slices.ContainsFunc(p.facts, func(f engine.Event) bool { return f.Type == engine.InSync && f.Scope == kind.ApplicationScope }) {
 			t.Errorf("%s: the scope is not found equal", when)
 		}
-		if slices.ContainsFunc(p.facts, func(f engine.Event) bool { return f.Event == engine.Rejected && f.Scope == kind.ApplicationScope }) {
+		if slices.ContainsFunc(p.facts, func(f engine.Event) bool { return f.Type == engine.Rejected && f.Scope == kind.ApplicationScope }) {
 			t.Errorf("%s: the item is rejected", when)
 		}
 	}
@@ -365,7 +365,7 @@ func TestNothingIsFrozenBeforeProjectsWereRead(t *testing.T) {
 	p.facts = nil
 	p.reconnect()
 	p.later(130 * engine.Second)
-	if slices.ContainsFunc(p.facts, func(f engine.Event) bool { return f.Event == engine.InSync && f.Scope == kind.ApplicationScope }) {
+	if slices.ContainsFunc(p.facts, func(f engine.Event) bool { return f.Type == engine.InSync && f.Scope == kind.ApplicationScope }) {
 		t.Error("Applications are compared before AppProjects were read")
 	}
 	if st, _ := p.nodes[kind.Hub].Status("w1"); complete(st, kind.ApplicationScope) {
@@ -373,7 +373,7 @@ func TestNothingIsFrozenBeforeProjectsWereRead(t *testing.T) {
 	}
 	p.lists(kind.Hub, kind.AppProjects)
 	p.later(130 * engine.Second)
-	if !slices.ContainsFunc(p.facts, func(f engine.Event) bool { return f.Event == engine.InSync && f.Scope == kind.ApplicationScope }) {
+	if !slices.ContainsFunc(p.facts, func(f engine.Event) bool { return f.Type == engine.InSync && f.Scope == kind.ApplicationScope }) {
 		t.Error("Applications are not compared after that")
 	}
 	if len(*writes) > 0 || p.errorShown() != "" {

@@ -131,7 +131,7 @@ func (l *agentSync) removeFinalizers(local *kind.Object) decision {
 // tendApplication asks the engine: also when it looks again because a write failed.
 func (l *agentSync) hubFact(f engine.Event) {
 	switch {
-	case f.Event == engine.Finalized && f.Scope == kind.ApplicationScope:
+	case f.Type == engine.Finalized && f.Scope == kind.ApplicationScope:
 		l.ended(f.Key)
 		return
 	case f.Scope != kind.ApplicationScope && f.Scope != kind.CommandScope:

@@ -65,7 +65,7 @@ type Register struct {
 	Agent        kind.Agent
 	KnownCluster string
 	KnownStore   engine.Store
-	Suspect      bool
+	StoreUntrusted      bool
 }
 
 // Unregister makes the hub forget an agent.

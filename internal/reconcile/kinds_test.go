@@ -46,7 +46,7 @@ func TestKindsThatAreLeftOutAreRefusedByTheHub(t *testing.T) {
 	}
 	told := false
 	for _, f := range p.facts {
-		told = told || f.Event == engine.Rejected && f.Code == engine.NotAllowed && strings.Contains(f.Message, "spec.kinds")
+		told = told || f.Type == engine.Rejected && f.Code == engine.NotAllowed && strings.Contains(f.Message, "spec.kinds")
 	}
 	if !told {
 		t.Errorf("nobody is told why: %+v", p.facts)

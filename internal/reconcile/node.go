@@ -99,7 +99,7 @@ func New(cfg Config) *Reconciler {
 		n.credentialArrivals = arrivals{at: map[string]engine.Time{}, asked: map[kind.Ref]engine.Time{}}
 		n.links[""] = newLink(n, Register{
 			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},
-			KnownStore: cfg.KnownStore, Suspect: cfg.Suspect})
+			KnownStore: cfg.KnownStore, StoreUntrusted: cfg.Suspect})
 		n.roster.add(n.links[""])
 	}
 	return n
@@ -223,7 +223,7 @@ func (n *Reconciler) register(in Register) {
 	if old := n.links[in.Agent.Name]; old != nil {
 		if old.world.Agent == in.Agent {
 			old.cluster = cmp.Or(in.KnownCluster, old.cluster)
-			old.step(engine.Known{Cluster: in.KnownCluster, Store: in.KnownStore, Suspect: in.Suspect})
+			old.step(engine.Known{Cluster: in.KnownCluster, Store: in.KnownStore, StoreUntrusted: in.StoreUntrusted})
 			return
 		}
 		n.unregister(in.Agent.Name, "the agent's registration has changed")

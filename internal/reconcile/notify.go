@@ -91,7 +91,7 @@ func (l *agentSync) publishOrWithdraw(s *scope, was, is *kind.Object, withdraw e
 			in := engine.Publish{Scope: s.cfg.Name, Key: item.Key, Version: engine.VersionOf(item.Content), DependsOn: item.Needs}
 			if s.cfg.Style == engine.Attached && was != nil {
 				before, had := l.publish(s, was)
-				in.Touch = !had || !bytes.Equal(before.Extra, item.Extra)
+				in.SendExtra = !had || !bytes.Equal(before.Extra, item.Extra)
 				in.Urgent = kind.Urgent(is, before.Extra, item.Extra)
 			}
 			l.step(in)
@@ -123,7 +123,7 @@ type itemName struct {
 // noteUnsendable notes why an object cannot be sent, or with an empty reason that
 // it can. Users hear of both, once.
 func (l *agentSync) noteUnsendable(item itemName, reason string) {
-	f := engine.Event{Event: engine.Accepted, Scope: item.scope, Key: item.key}
+	f := engine.Event{Type: engine.Accepted, Scope: item.scope, Key: item.key}
 	switch {
 	case l.unsendable[item] == reason:
 		return
@@ -134,7 +134,7 @@ func (l *agentSync) noteUnsendable(item itemName, reason string) {
 			l.unsendable = map[itemName]string{}
 		}
 		l.unsendable[item] = reason
-		f.Event, f.Code, f.Message = engine.Rejected, engine.Invalid, reason
+		f.Type, f.Code, f.Message = engine.Rejected, engine.Invalid, reason
 	}
 	l.node.emit(Report{Agent: l.name, Fact: f})
 }

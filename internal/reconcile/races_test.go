@@ -272,7 +272,7 @@ func TestObjectsOfOthersDoNotCountAsOurs(t *testing.T) {
 	}
 	p.connect()
 	for _, f := range p.facts {
-		if f.Event == engine.HoldStarted {
+		if f.Type == engine.HoldStarted {
 			t.Errorf("held: %+v", f.Held)
 		}
 	}
@@ -297,7 +297,7 @@ func TestControllerThatInsistsIsNotFoughtForever(t *testing.T) {
 	p.pass(120)
 	told := false
 	for _, f := range p.facts {
-		told = told || f.Event == engine.Aliased
+		told = told || f.Type == engine.Aliased
 	}
 	if !told {
 		t.Error("no user hears of it")
@@ -341,7 +341,7 @@ func TestAliasIsRecordedOnlyOnWhatItIsTrueFor(t *testing.T) {
 			stored = engine.VersionOf([]byte("something else"))
 		}
 		writes := len(l.node.writing)
-		l.keepAlias(engine.KeepAlias{Scope: kind.ApplicationScope, Key: engine.Key{Name: "a"}, Alias: engine.Alias{Written: engine.VersionOf([]byte("x")), Stored: stored}})
+		l.keepAlias(engine.RecordAlias{Scope: kind.ApplicationScope, Key: engine.Key{Name: "a"}, Alias: engine.Alias{Written: engine.VersionOf([]byte("x")), Stored: stored}})
 		if got := len(l.node.writing) - writes; got != c.want {
 			t.Errorf("%s: %d writes", c.name, got)
 		}

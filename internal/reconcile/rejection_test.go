@@ -69,7 +69,7 @@ func TestConditionOfAWriteThatFailedGoesWhenBothSidesAreEqual(t *testing.T) {
 			}
 			cured := false
 			for _, f := range p.facts {
-				cured = cured || f.Event == engine.Accepted && f.Scope == kind.ApplicationScope
+				cured = cured || f.Type == engine.Accepted && f.Scope == kind.ApplicationScope
 			}
 			if !cured {
 				t.Error("nobody was told that it is over")

@@ -97,7 +97,7 @@ func TestCopiesOfAnotherHubAreLeftAlone(t *testing.T) {
 	p.connect()
 	p.later(120 * engine.Second)
 	for _, f := range p.facts {
-		if f.Event == engine.HoldStarted {
+		if f.Type == engine.HoldStarted {
 			t.Errorf("held: %+v", f.Held)
 		}
 	}
@@ -140,11 +140,11 @@ func TestChangeOfSettingsForgetsNothingOfAnAgent(t *testing.T) {
 	p.disconnect()
 	p.revision = 50
 	p.connect()
-	if st, _ := p.nodes[kind.Hub].Status("w1"); st.Suspect == "" {
+	if st, _ := p.nodes[kind.Hub].Status("w1"); st.StoreHoldID == "" {
 		t.Fatal("a cluster that went back is believed")
 	}
 	p.step(kind.Hub, ArgoSettings{InstanceLabel: "example.com/instance"})
-	if st, _ := p.nodes[kind.Hub].Status("w1"); st.Suspect == "" {
+	if st, _ := p.nodes[kind.Hub].Status("w1"); st.StoreHoldID == "" {
 		t.Error("after a change of settings it is believed")
 	}
 	// Another cluster uses its certificate.
@@ -154,7 +154,7 @@ func TestChangeOfSettingsForgetsNothingOfAnAgent(t *testing.T) {
 	p.connect()
 	refused := false
 	for _, f := range p.facts {
-		refused = refused || f.Event == engine.Refused && f.Code == engine.WrongCluster
+		refused = refused || f.Type == engine.Refused && f.Code == engine.WrongCluster
 	}
 	if !refused {
 		t.Error("after a change of settings another cluster takes its name")

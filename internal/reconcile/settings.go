@@ -35,7 +35,7 @@ func (n *Reconciler) argoSettings(in ArgoSettings) {
 func (n *Reconciler) resetSync(l *agentSync) {
 	status := l.peer.Status()
 	n.unregister(l.name, "the settings of the hub's Argo CD have changed")
-	n.register(Register{Agent: l.world.Agent, KnownCluster: l.cluster, KnownStore: status.Other, Suspect: status.Suspect != ""})
+	n.register(Register{Agent: l.world.Agent, KnownCluster: l.cluster, KnownStore: status.Other, StoreUntrusted: status.StoreHoldID != ""})
 }
 
 // globalChanged looks again at projects when one changes that they inherit from.

@@ -90,7 +90,7 @@ func TestProjectThatIsPlacedByWhatItInheritsLeavesWithIt(t *testing.T) {
 			}
 			var cause engine.Cause
 			for _, f := range p.facts {
-				if f.Event == engine.HoldStarted {
+				if f.Type == engine.HoldStarted {
 					cause = f.Held.Cause
 				}
 			}

@@ -172,7 +172,7 @@ func TestProjectThatCannotBeSentStaysAsItIs(t *testing.T) {
 	}
 	told := false
 	for _, f := range p.facts {
-		told = told || f.Event == engine.Rejected && f.Scope == kind.AppProjectScope && strings.Contains(f.Message, "nested deeper than")
+		told = told || f.Type == engine.Rejected && f.Scope == kind.AppProjectScope && strings.Contains(f.Message, "nested deeper than")
 	}
 	if !told {
 		t.Error("nobody was told")

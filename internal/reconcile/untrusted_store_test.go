@@ -75,7 +75,7 @@ func TestUpdatesFromARestoredAutonomousClusterWaitForAConfirmation(t *testing.T)
 		t.Errorf("after the confirmation the hub has %s, want v1", got)
 	}
 	for _, f := range p.facts {
-		if f.Event == engine.Refused {
+		if f.Type == engine.Refused {
 			t.Errorf("the session was refused: %s", f.Message)
 		}
 	}

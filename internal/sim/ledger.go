@@ -216,13 +216,13 @@ func (l *ledger) opened(p *process, f engine.Event) {
 	agent := p.spoke.agent.Name
 	st, _ := p.nd.Status("")
 	known := p.known
-	if st.Suspect == "" {
+	if st.StoreHoldID == "" {
 		p.known = f.Store
 	}
 	if known.UID != "" && (f.Store.UID != known.UID || f.Store.Revision < known.Revision) {
-		l.w.check(st.Suspect != "", "%s believes a hub whose store went back from %v to %v", p.name, known, f.Store)
+		l.w.check(st.StoreHoldID != "", "%s believes a hub whose store went back from %v to %v", p.name, known, f.Store)
 	}
-	if met, ok := l.metHub[agent]; ok && met != l.hubEra && st.Suspect == "" {
+	if met, ok := l.metHub[agent]; ok && met != l.hubEra && st.StoreHoldID == "" {
 		// It has come as far again as it was when this agent last saw it: nobody
 		// can tell that it went back in between.
 		l.w.tracef("%s cannot know that the hub went back", p.name)
@@ -240,7 +240,7 @@ func (l *ledger) greeted(p *process, agent string, f engine.Event) {
 		l.w.check(cluster == known, "%s lets cluster %s in as agent %s, which is cluster %s", p.name, cluster, agent, known)
 	}
 	st, _ := p.nd.Status(agent)
-	if met := l.metSpoke[agent]; met != l.spokeEra[agent] && st.Suspect == "" {
+	if met := l.metSpoke[agent]; met != l.spokeEra[agent] && st.StoreHoldID == "" {
 		l.accept(l.w.spokeOf(agent))
 	}
 	l.metSpoke[agent] = l.spokeEra[agent]

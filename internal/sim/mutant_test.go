@@ -71,7 +71,7 @@ var mutants = map[string]mutant{
 	}},
 	"believes any store": {onConfigure: func(cfg *reconcile.Config) { cfg.KnownStore, cfg.Suspect = engine.Store{}, false }},
 	"has no deletion budget": {onReport: func(p *process, f engine.Event) {
-		if f.Event == engine.HoldStarted && p.spoke != nil && f.Held.Cause.Budget() {
+		if f.Type == engine.HoldStarted && p.spoke != nil && f.Held.Cause.Budget() {
 			p.later(1, func() { p.step(reconcile.Confirm{ID: f.Held.ID}) })
 		}
 	}},

@@ -209,7 +209,7 @@ func (p *process) report(e reconcile.Report) {
 	if p.w.trace != nil {
 		p.w.traceFact(p, e)
 	}
-	switch f.Event {
+	switch f.Type {
 	case engine.Opened:
 		p.w.sessionOpened(p, e.Agent, f)
 		p.persistSoon(f, e.Agent)
@@ -217,7 +217,7 @@ func (p *process) report(e reconcile.Report) {
 		p.known = f.Store
 		p.persistSoon(f, e.Agent)
 	case engine.HoldStarted, engine.HoldEnded, engine.Closed:
-		if f.Event == engine.HoldStarted {
+		if f.Type == engine.HoldStarted {
 			p.w.shown[f.Held.ID] = f.Held
 		}
 		p.persistSoon(f, e.Agent)
@@ -234,7 +234,7 @@ func (p *process) persistSoon(f engine.Event, agent string) {
 		if s := p.w.spokeOf(agent); s != nil {
 			p.later(p.w.between(10, second), func() { p.persistRegistration(s, true) })
 		}
-	case f.Event == engine.HoldStarted && f.Scope == "", f.Event == engine.StoreAccepted, f.Event == engine.Opened && !p.met:
+	case f.Type == engine.HoldStarted && f.Scope == "", f.Type == engine.StoreAccepted, f.Type == engine.Opened && !p.met:
 		p.met = true
 		p.later(p.w.between(10, second), p.persistLease)
 	}
@@ -315,7 +315,7 @@ func (p *process) register(s *spoke) {
 	}
 	m := p.cluster.recall(registrations, s.agent.Name)
 	p.persisted[s.agent.Name] = m
-	p.step(reconcile.Register{Agent: p.w.mutant.registered(p.w, s.agent), KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, Suspect: m.Suspect})
+	p.step(reconcile.Register{Agent: p.w.mutant.registered(p.w, s.agent), KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, StoreUntrusted: m.Suspect})
 }
 
 // persistRegistration keeps what the hub knows of an agent's cluster: its UID,
@@ -325,7 +325,7 @@ func (p *process) register(s *spoke) {
 func (p *process) persistRegistration(s *spoke, news bool) {
 	name := s.agent.Name
 	st, ok := p.nd.Status(name)
-	if !ok || !st.Connected && (st.Suspect == "" || p.superseded(name, st.Epoch)) {
+	if !ok || !st.Connected && (st.StoreHoldID == "" || p.superseded(name, st.Epoch)) {
 		return
 	}
 	was := p.persisted[name]
@@ -334,7 +334,7 @@ func (p *process) persistRegistration(s *spoke, news bool) {
 		now.KnownCluster = p.peers[name]
 	}
 	if !s.managed() {
-		now.KnownStore, now.Suspect = st.Other, st.Suspect != ""
+		now.KnownStore, now.Suspect = st.Other, st.StoreHoldID != ""
 	}
 	news = news || now.KnownCluster != was.KnownCluster || now.Suspect != was.Suspect || p.w.now-p.wrote[name] >= 10*minute
 	if now == was || !news {

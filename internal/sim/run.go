@@ -198,7 +198,7 @@ func (w *world) held(each func(hold)) {
 			if !ok || !st.Connected {
 				continue
 			}
-			holds := []hold{{id: st.Suspect}}
+			holds := []hold{{id: st.StoreHoldID}}
 			for _, sc := range st.Scopes {
 				holds = append(holds, hold{scope: sc.Name, id: sc.HeldID, what: w.shown[sc.HeldID]})
 			}

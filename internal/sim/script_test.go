@@ -124,8 +124,8 @@ func (s *script) line(text string) {
 func (s *script) hear(line string) {
 	_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
 	switch {
-	case strings.Contains(line, " → "), strings.Contains(line, ": dials"), strings.Contains(line, "fact Cured"),
-		strings.Contains(line, "fact Delivered"), strings.Contains(line, "fact Unattached"), strings.HasPrefix(line, "world:"),
+	case strings.Contains(line, " → "), strings.Contains(line, ": dials"), strings.Contains(line, "event Accepted"),
+		strings.Contains(line, "event Delivered"), strings.Contains(line, "event Unattached"), strings.HasPrefix(line, "world:"),
 		strings.HasPrefix(line, "---"), strings.Contains(line, "note how it is stored"):
 		return
 	}
@@ -140,7 +140,7 @@ func (s *script) hear(line string) {
 	if head, _, ok := strings.Cut(line, ": stored at "); ok {
 		line = head
 	}
-	if strings.Contains(line, "fact Refused") || strings.Contains(line, "fact Rejected") || strings.Contains(line, "cuts the connection") {
+	if strings.Contains(line, "event Refused") || strings.Contains(line, "event Rejected") || strings.Contains(line, "cuts the connection") {
 		if s.told[line] {
 			return // told once is enough
 		}

@@ -21,10 +21,10 @@ func stamp(t engine.Time) string {
 
 func (w *world) traceFact(p *process, e reconcile.Report) {
 	f := e.Fact
-	if f.Event == engine.InSync {
+	if f.Type == engine.InSync {
 		return
 	}
-	parts := []string{string(f.Event)}
+	parts := []string{string(f.Type)}
 	if e.Agent != "" {
 		parts = append(parts, "agent "+e.Agent)
 	}
@@ -43,7 +43,7 @@ func (w *world) traceFact(p *process, e reconcile.Report) {
 	if f.Held != nil {
 		parts = append(parts, fmt.Sprintf("%d of %d %s %s", f.Held.Count, f.Held.Of, f.Held.ID, f.Held.Reason))
 	}
-	w.tracef("%s: fact %s", p.name, strings.Join(parts, ", "))
+	w.tracef("%s: event %s", p.name, strings.Join(parts, ", "))
 }
 
 func (w *world) traceMessage(e *end, m engine.Message, size int) {

@@ -70,7 +70,7 @@ func TestRestoredHub_DeletesAndRepeatsNothing(t *testing.T) {
 	if code := w.principal.wait(t); code == 0 { // what it knows is of no use; Kubernetes starts it again
 		t.Errorf("it ended as if all were well")
 	}
-	w.principal.waitForLog(t, mark, "went back in time")
+	w.principal.waitForLog(t, mark, "restored from a backup")
 	w.principal.start(t)
 	line := w.principal.waitForLog(t, mark, "held back", "confirm=", "store-")
 	w.hub.app("managed", "after").create(t, simple("managed")) // goes on meanwhile, and comes after

@@ -117,7 +117,7 @@ func TestRestoredAutonomousSpoke_DeletesNothingOnHub(t *testing.T) {
 	if code := agent.wait(t); code == 0 { // what it knows is of no use; Kubernetes starts it again
 		t.Errorf("it ended as if all were well")
 	}
-	agent.waitForLog(t, agentMark, "went back in time")
+	agent.waitForLog(t, agentMark, "restored from a backup")
 	agent.start(t)
 	w.principal.waitForLog(t, mark, "held back", "confirm=", "store-")
 	agent.spoke.app(lab.ArgoCDNamespace, "third").create(t, simple("in-cluster")) // goes on meanwhile

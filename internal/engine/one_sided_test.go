@@ -8,7 +8,7 @@ import (
 )
 
 // lone is one Peer with one scope, called s, that a test drives message by message. Its steps return what it does as
-// short lines: "apply a", "ack a Held", "want a b", "fact Rejected a".
+// short lines: "apply a", "ack a Held", "want a b", "event Rejected a".
 type lone struct {
 	t       *testing.T
 	peer    *Peer
@@ -219,12 +219,12 @@ func describe(e Effect) []string {
 		return []string{"apply " + e.Key.Name}
 	case Remove:
 		return []string{"remove " + e.Key.Name}
-	case KeepAlias:
+	case RecordAlias:
 		return []string{"alias " + e.Key.Name}
 	case CloseSession:
 		return []string{"cut " + string(e.Code)}
 	case Event:
-		return []string{strings.TrimSpace(fmt.Sprintf("fact %s %s", e.Event, e.Key.Name))}
+		return []string{strings.TrimSpace(fmt.Sprintf("event %s %s", e.Type, e.Key.Name))}
 	case Send:
 		return describeMessage(e.Message)
 	}

@@ -2,10 +2,9 @@ package engine
 
 import "testing"
 
-// An item that the owner has changed and then lost while nobody was connected, and
-// that the replica cannot remove, is no difference that stays unexplained: both
-// sides count what the replica has.
-func TestItemThatCannotBeRemovedIsCountedAsTheReplicaHasIt(t *testing.T) {
+// The owner changed an item and then lost it while disconnected, and the replica cannot delete it. Both sides count
+// what the replica has.
+func TestOwner_CountsItemInUseAsReplicaHasIt(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	w.connect()
 	key := Key{Name: "p"}

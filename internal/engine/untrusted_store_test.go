@@ -4,15 +4,15 @@ import "testing"
 
 var laterHubStore = Store{UID: "hub", Revision: 200}
 
-// suspicious returns a replica in a session with a hub whose store went back. It has objects a and b.
+// suspicious returns a replica in a session with a hub whose store regressed. It has objects a and b.
 func suspicious(t *testing.T, style ScopeStyle) *lone {
 	t.Helper()
 	l := newReplicaSide(t, style, Config{KnownStore: laterHubStore})
 	l.observe("a", "v1")
 	l.observe("b", "v1")
 	l.open(hubStore)
-	if l.peer.Status().Suspect == "" {
-		t.Fatal("the store is believed")
+	if l.peer.Status().StoreHoldID == "" {
+		t.Fatal("the store is trusted")
 	}
 	return l
 }
@@ -26,56 +26,56 @@ func (l *lone) hello() Hello {
 	return l.last[len(l.last)-1].(Send).Message.(Hello)
 }
 
-func TestOnlyItsOwnIDAcceptsAStore(t *testing.T) {
+func TestUntrustedStore_AcceptedOnlyByItsID(t *testing.T) {
 	l := suspicious(t, Mirror)
-	l.refuse(l.receive(Confirm{ID: "store-of-yesterday"}), "fact StoreAccepted")
-	l.expect(l.receive(Confirm{ID: l.peer.Status().Suspect}), "fact StoreAccepted")
+	l.refuse(l.receive(Confirm{ID: "store-of-yesterday"}), "event StoreAccepted")
+	l.expect(l.receive(Confirm{ID: l.peer.Status().StoreHoldID}), "event StoreAccepted")
 }
 
-func TestAcceptedStoreIsTheNewMeasure(t *testing.T) {
+func TestUntrustedStore_AcceptedStoreIsTheNewReference(t *testing.T) {
 	l := suspicious(t, Mirror)
-	l.receive(Confirm{ID: l.peer.Status().Suspect})
+	l.receive(Confirm{ID: l.peer.Status().StoreHoldID})
 	if seen := l.hello().Seen[0].Revision; seen > hubStore.Revision {
 		t.Errorf("the hub is to wait for revision %d, but it is at %d", seen, hubStore.Revision)
 	}
 	l.close()
 	l.open(hubStore)
-	if l.peer.Status().Suspect != "" {
+	if l.peer.Status().StoreHoldID != "" {
 		t.Error("the store is suspect again")
 	}
 }
 
-func TestWhatWasSeenOfAnEarlierHistoryIsForgottenWhenTheStoreIsAccepted(t *testing.T) {
+func TestUntrustedStore_AcceptanceForgetsEarlierHistory(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.open(laterHubStore)
 	l.receive(Delta{Scope: "s", Items: []DeltaItem{item(1, "a", "v1")}, Revision: 200})
 	l.applied("a", "v1", "")
 	l.close()
 	l.open(hubStore)
-	l.receive(Confirm{ID: l.peer.Status().Suspect})
+	l.receive(Confirm{ID: l.peer.Status().StoreHoldID})
 	if seen := l.hello().Seen[0].Revision; seen > hubStore.Revision {
 		t.Errorf("the hub is to wait for revision %d, but it is at %d", seen, hubStore.Revision)
 	}
 }
 
 // A copy of the earlier history shows up late, from a watch that is behind.
-func TestCopyOfAnEarlierHistoryCanBeChangedWhenTheStoreIsAccepted(t *testing.T) {
+func TestUntrustedStore_AcceptanceAllowsChanges(t *testing.T) {
 	l := suspicious(t, Mirror)
 	l.step(Observe{Scope: "s", Key: Key{Name: "c"}, Stored: VersionOf([]byte("v1")), Owned: true, SourceRevision: 180})
-	l.receive(Confirm{ID: l.peer.Status().Suspect})
+	l.receive(Confirm{ID: l.peer.Status().StoreHoldID})
 	in := item(1, "c", "v2")
 	in.Revision = 101
 	l.expect(l.receive(Delta{Scope: "s", Items: []DeltaItem{in}, View: 101}), "apply c")
 }
 
-func TestSuspectStoreDeletesNothing(t *testing.T) {
+func TestUntrustedStore_DeletesNothing(t *testing.T) {
 	t.Run("with cascade", func(t *testing.T) {
 		l := suspicious(t, Mirror)
 		got := l.delta(1, "a", "deleting")
 		l.refuse(got, "apply")
 		l.expect(got, "ack a Held")
 		l.delta(2, "c", "deleting") // not seen here yet, but it may be there by the time of the write
-		if a, ok := l.last[len(l.last)-1].(Apply); !ok || !a.Suspect {
+		if a, ok := l.last[len(l.last)-1].(Apply); !ok || !a.StoreUntrusted {
 			t.Errorf("applied without a warning: %+v", l.last)
 		}
 	})
@@ -100,9 +100,9 @@ func TestSuspectStoreDeletesNothing(t *testing.T) {
 	})
 }
 
-// A confirmation counts for the absence that the user looked at. If the owner has had the item since, another absence is
-// another matter.
-func TestConfirmationOfAnItemEndsWhenTheOwnerHasItAgain(t *testing.T) {
+// A confirmation counts for the absence that the user looked at. If the owner has had the item since, another absence
+// is another matter.
+func TestConfirmation_EndsWhenTheOwnerHasItemAgain(t *testing.T) {
 	for name, again := range map[string]func(*lone){
 		"it sends it":       func(l *lone) { l.delta(1, "a", "v1") },
 		"a round lists it":  func(l *lone) { l.round(100, "a", "v2", "b", "v1") },
@@ -119,7 +119,7 @@ func TestConfirmationOfAnItemEndsWhenTheOwnerHasItAgain(t *testing.T) {
 	}
 }
 
-func TestConfirmedRemovalThatFailedIsTriedAgain(t *testing.T) {
+func TestConfirmation_FailedRemovalIsRetried(t *testing.T) {
 	l := suspicious(t, Mirror)
 	l.round(100, "b", "v1")
 	l.receive(Confirm{ID: l.peer.Status().Scopes[0].HeldID})
@@ -127,7 +127,7 @@ func TestConfirmedRemovalThatFailedIsTriedAgain(t *testing.T) {
 	l.expect(l.round(100, "b", "v1"), "remove a")
 }
 
-func TestWhichStoresAreSuspect(t *testing.T) {
+func TestUntrustedStore_Detection(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, met Store
 		suspect    bool
@@ -135,22 +135,22 @@ func TestWhichStoresAreSuspect(t *testing.T) {
 		"never seen before":   {Store{}, hubStore, false},
 		"as it was":           {hubStore, hubStore, false},
 		"further":             {hubStore, laterHubStore, false},
-		"went back":           {laterHubStore, hubStore, true},
+		"regressed":           {laterHubStore, hubStore, true},
 		"another, but newer":  {hubStore, Store{UID: "other", Revision: 300}, true},
-		"says nothing of its": {hubStore, Store{}, true},
+		"does not report its": {hubStore, Store{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newReplicaSide(t, Mirror, Config{KnownStore: c.known})
 			got := l.open(c.met)
-			if suspect := l.peer.Status().Suspect != ""; suspect != c.suspect {
+			if suspect := l.peer.Status().StoreHoldID != ""; suspect != c.suspect {
 				t.Errorf("suspect: %v", suspect)
 			}
 			if c.suspect {
-				l.expect(got, "fact Held")
+				l.expect(got, "event HoldStarted")
 				l.close()
 				l.open(c.met)
-				if l.peer.Status().Suspect == "" {
-					t.Error("it is believed at the second connection")
+				if l.peer.Status().StoreHoldID == "" {
+					t.Error("it is trusted at the second connection")
 				}
 			}
 		})
@@ -158,20 +158,20 @@ func TestWhichStoresAreSuspect(t *testing.T) {
 }
 
 // What another replica of the hub has recorded counts while there is no session here.
-func TestRecordedSuspicionCountsWhileThereIsNoSession(t *testing.T) {
+func TestUntrustedStore_RecordCountsWithoutSession(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{KnownStore: agentStore})
 	l.open(agentStore)
-	l.step(Known{Store: agentStore, Suspect: true})
-	if l.peer.Status().Suspect != "" {
+	l.step(Known{Store: agentStore, StoreUntrusted: true})
+	if l.peer.Status().StoreHoldID != "" {
 		t.Error("a record from before the session replaces what the session knows")
 	}
 	l.close()
-	l.step(Known{Store: agentStore, Suspect: true})
-	if l.peer.Status().Suspect == "" {
+	l.step(Known{Store: agentStore, StoreUntrusted: true})
+	if l.peer.Status().StoreHoldID == "" {
 		t.Error("the suspicion of another replica is lost")
 	}
 	l.step(Known{Store: agentStore})
-	if l.peer.Status().Suspect != "" {
+	if l.peer.Status().StoreHoldID != "" {
 		t.Error("the store was accepted elsewhere")
 	}
 }

@@ -1,8 +1,7 @@
 package engine
 
-// story watches over the order of things: what the replica does with a key
-// follows what the owner did with it. It may leave out chapters, but it never
-// goes back, and it invents nothing.
+// story watches over the order of things: what the replica does with a key follows what the owner did with it. It may
+// leave out chapters, but it never goes back, and it invents nothing.
 type story struct {
 	chapters map[string][]string // by "scope key": contents at the owner; empty: deleted
 	read     map[string]int      // how far the replica is

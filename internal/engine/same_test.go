@@ -22,12 +22,12 @@ func (s *side) scope(name string) ScopeStatus {
 	return ScopeStatus{}
 }
 
-// A root that the replica has called the same, and then found itself different
-// from, is answered at once when it is the same again: people wait for that word.
-func TestWhatWasMadeGoodIsProvenSoon(t *testing.T) {
+// A root that the replica acknowledged, and then differed from, is acknowledged at once when both are equal again:
+// users wait for that.
+func TestSame_InSyncSoonAfterRepair(t *testing.T) {
 	w := atRest(t)
 	began := w.now
-	w.agent.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "somebody's" })
+	w.agent.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "local" })
 	w.wait(3 * Second)
 	if err := w.equal("application"); err != nil {
 		t.Fatal(err)
@@ -38,11 +38,11 @@ func TestWhatWasMadeGoodIsProvenSoon(t *testing.T) {
 }
 
 // A root is not called the same by a replica that differs by the time it says so.
-func TestAnswerThatIsNotTrueAnyMoreIsNotGiven(t *testing.T) {
+func TestSame_StaleAcknowledgmentIsNotSent(t *testing.T) {
 	for name, change := range map[string]func(*world){
 		"differs": func(w *world) {
 			w.agent.store.slow = true
-			w.agent.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "somebody's" })
+			w.agent.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "local" })
 		},
 		"cannot see": func(w *world) { w.agent.do(View{Scope: "application", Complete: false, Reason: "forbidden"}) },
 	} {
@@ -56,7 +56,7 @@ func TestAnswerThatIsNotTrueAnyMoreIsNotGiven(t *testing.T) {
 				if roots, ok := e.message.(Roots); ok {
 					for _, same := range roots.Same {
 						if same.Scope == "application" {
-							t.Error("the hub was told that Applications are the same")
+							t.Error("the hub received Same for Applications")
 						}
 					}
 				}
@@ -68,18 +68,17 @@ func TestAnswerThatIsNotTrueAnyMoreIsNotGiven(t *testing.T) {
 	}
 }
 
-// What the replica asks for meanwhile is followed by roots: an answer to older
-// ones that comes in between is no answer to these.
-func TestOwedAnswerDoesNotPutOffTheNextComparison(t *testing.T) {
+// What the replica requests is followed by roots. An acknowledgment of older ones does not count for these.
+func TestSame_PendingDoesNotDelayNextComparison(t *testing.T) {
 	w := atRest(t)
 	next := w.agent.peer.beaconAt
 	w.wait(next - w.now - 20*Second)
-	w.hub.peer.beaconSoon() // so that the hub's does not follow the agent's
+	w.hub.peer.beaconNow() // so that the hub's does not follow the agent's
 	w.hub.do(Tick{})
 	w.wait(next - w.now - Second/2)
 	began := w.now
 	w.agent.store.slow = true
-	w.agent.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "somebody's" })
+	w.agent.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "local" })
 	w.wait(Second) // the agent's beacon is between
 	w.agent.store.slow = false
 	w.agent.store.drain()
@@ -93,7 +92,7 @@ func TestOwedAnswerDoesNotPutOffTheNextComparison(t *testing.T) {
 }
 
 // A peer of an earlier version neither says nor hears any of this.
-func TestOlderPeerIsAnsweredAtOnce(t *testing.T) {
+func TestSame_OlderPeerIsAnsweredAtOnce(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	plain := func(s *side) {
 		for i, e := range s.pipe {
@@ -123,9 +122,9 @@ func TestOlderPeerIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// Who marks roots as known that are not only waits longer for the answer, and who
-// sends them all the time gets no more for it.
-func TestRootsAllTheTimeBringNoMoreBeacons(t *testing.T) {
+// A peer that wrongly marks roots as known waits longer for the acknowledgment. A peer that sends them constantly gets
+// no more of them.
+func TestSame_FrequentRootsCauseNoMoreBeacons(t *testing.T) {
 	w := atRest(t)
 	root := Root{Scope: "status", Count: uint64(w.hub.peer.replicas["status"].digest.Len()), Sum: w.hub.peer.replicas["status"].digest.Sum(), Known: true}
 	w.hub.sent = 0
@@ -139,11 +138,11 @@ func TestRootsAllTheTimeBringNoMoreBeacons(t *testing.T) {
 	}
 }
 
-// A new session begins without what was said or owed in the one before.
-func TestNewSessionOwesNothing(t *testing.T) {
+// A new session begins without pending acknowledgments of the one before.
+func TestSame_NewSessionHasNothingPending(t *testing.T) {
 	w := atRest(t)
 	w.cut(false)
-	w.agent.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "somebody's" })
+	w.agent.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "local" })
 	w.hub.history, w.agent.history = nil, nil
 	w.connect()
 	w.deliver()
@@ -170,14 +169,14 @@ func TestNewSessionOwesNothing(t *testing.T) {
 	}
 }
 
-// An answer to an older root says nothing of the one that was told last.
-func TestOnlyTheRootThatWasCalledTheSameIsKnown(t *testing.T) {
+// An acknowledgment of an older root does not count for the last one.
+func TestSame_OnlyAcknowledgedRootIsKnown(t *testing.T) {
 	w := atRest(t)
 	old := w.hub.peer.owners["application"].lastSentRoot
 	w.hub.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "v2" })
 	tell := func() Root {
 		w.hub.pipe = nil // the agent does not hear it
-		w.hub.peer.beaconSoon()
+		w.hub.peer.beaconNow()
 		w.hub.do(Tick{})
 		roots := w.hub.pipe[len(w.hub.pipe)-1].message.(Roots)
 		return roots.Items[1]
@@ -189,8 +188,8 @@ func TestOnlyTheRootThatWasCalledTheSameIsKnown(t *testing.T) {
 	}
 }
 
-// What was proven in an earlier session is not proven in one that is about to begin.
-func TestNothingIsProvenBeforeTheSessionBegins(t *testing.T) {
+// An earlier session's in-sync time is not reported for one that is about to begin.
+func TestSame_NotInSyncBeforeSessionBegins(t *testing.T) {
 	w := atRest(t)
 	w.cut(false)
 	w.hub.slow, w.agent.slow = true, true

@@ -2,13 +2,13 @@ package engine
 
 import "testing"
 
-func TestAgentAcceptsOnlyTheWelcomeThatIsItsOwn(t *testing.T) {
+func TestHandshake_AgentAcceptsOnlyMatchingWelcome(t *testing.T) {
 	good := Welcome{Epoch: Epoch{1, 1}, Protocol: ProtocolMax, Projection: ProjectionMax, Mode: "managed", Mapping: "namespace", Store: hubStore}
 	for name, c := range map[string]struct {
 		change func(*Welcome)
 		want   string
 	}{
-		"as agreed":          {func(*Welcome) {}, "fact Opened"},
+		"as agreed":          {func(*Welcome) {}, "event Opened"},
 		"of another session": {func(w *Welcome) { w.Epoch.Attempt = 9 }, ""},
 		"unknown protocol":   {func(w *Welcome) { w.Protocol = ProtocolMax + 1 }, "cut WrongProtocol"},
 		"unknown projection": {func(w *Welcome) { w.Projection = ProjectionMin - 1 }, "cut WrongProtocol"},
@@ -32,7 +32,7 @@ func TestAgentAcceptsOnlyTheWelcomeThatIsItsOwn(t *testing.T) {
 	}
 }
 
-func TestHubLetsInOnlyWhoIsRegistered(t *testing.T) {
+func TestHandshake_HubAcceptsOnlyRegisteredAgent(t *testing.T) {
 	good := Hello{Epoch: Epoch{1, 2}, Protocol: Range{ProtocolMin, ProtocolMax}, Projection: Range{ProjectionMin, ProjectionMax},
 		Mode: "managed", Mapping: "namespace", ClusterUID: "one", Store: agentStore}
 	for name, c := range map[string]struct {
@@ -40,7 +40,7 @@ func TestHubLetsInOnlyWhoIsRegistered(t *testing.T) {
 		session uint64
 		want    string
 	}{
-		"newer session":        {func(*Hello) {}, 2, "fact Opened"},
+		"newer session":        {func(*Hello) {}, 2, "event Opened"},
 		"older session":        {func(h *Hello) { h.Epoch.Attempt = 0 }, 2, "cut Superseded"},
 		"another mode":         {func(h *Hello) { h.Mode = "autonomous" }, 2, "cut WrongMode"},
 		"another mapping":      {func(h *Hello) { h.Mapping = "destination" }, 2, "cut WrongMode"},
@@ -53,7 +53,7 @@ func TestHubLetsInOnlyWhoIsRegistered(t *testing.T) {
 			first := good
 			first.Epoch.Attempt = 1
 			l.step(Connected{Session: 1, Store: hubStore})
-			l.expect(l.step(Received{1, first}), "fact Opened")
+			l.expect(l.step(Received{1, first}), "event Opened")
 			l.step(Begin{})
 			h := good
 			c.change(&h)

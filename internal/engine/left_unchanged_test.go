@@ -2,9 +2,9 @@ package engine
 
 import "testing"
 
-// An item that asks to leave the object alone counts as equal to whatever the
-// object holds, and nothing is written for it.
-func TestObjectThatIsLeftAloneCountsAsEqual(t *testing.T) {
+// An item that asks to leave the object alone counts as equal to whatever the object holds, and nothing is written for
+// it.
+func TestLeftUnchanged_CountsAsEqual(t *testing.T) {
 	w := atRest(t)
 	key := Key{Name: "a"}
 	writes := w.agent.store.id.Revision
@@ -18,7 +18,7 @@ func TestObjectThatIsLeftAloneCountsAsEqual(t *testing.T) {
 		if got := w.agent.store.contents("application")["a"]; got != "v1" {
 			t.Errorf("%s: the object is now %q", when, got)
 		}
-		if s := w.agent.scope("application"); s.Divergent != 0 || s.Rejected != 0 {
+		if s := w.agent.scope("application"); s.Diverged != 0 || s.Rejected != 0 {
 			t.Errorf("%s: %+v", when, s)
 		}
 	}
@@ -36,12 +36,12 @@ func TestObjectThatIsLeftAloneCountsAsEqual(t *testing.T) {
 		w.wait(200 * Second)
 		proven(again.when)
 	}
-	if w.agent.store.id.Revision != writes || w.agent.store.of("application")[key].alias != (Alias{}) || w.agent.facts[Aliased] != 0 {
-		t.Errorf("something was written or told: %d writes, alias %v, %d facts", w.agent.store.id.Revision-writes,
-			w.agent.store.of("application")[key].alias, w.agent.facts[Aliased])
+	if w.agent.store.id.Revision != writes || w.agent.store.of("application")[key].alias != (Alias{}) || w.agent.events[Aliased] != 0 {
+		t.Errorf("something was written or reported: %d writes, alias %v, %d events", w.agent.store.id.Revision-writes,
+			w.agent.store.of("application")[key].alias, w.agent.events[Aliased])
 	}
 
-	// Somebody changes it on the replica's side: that is left alone too.
+	// A user changes it on the replica side: that is kept as well.
 	w.agent.store.put("application", key, func(o *object) { o.content = "theirs" })
 	w.wait(700 * Second)
 	if got := w.agent.store.contents("application")["a"]; got != "theirs" {
@@ -57,13 +57,13 @@ func TestObjectThatIsLeftAloneCountsAsEqual(t *testing.T) {
 	if err := w.equal("application"); err != nil {
 		t.Error(err)
 	}
-	if w.agent.store.of("application")[key].alias != (Alias{}) || w.agent.facts[Aliased] != 0 {
+	if w.agent.store.of("application")[key].alias != (Alias{}) || w.agent.events[Aliased] != 0 {
 		t.Error("an alias was recorded")
 	}
 }
 
 // Back to the content that the object holds: nothing is written.
-func TestObjectThatIsNotLeftAloneAnyMoreIsComparedByContent(t *testing.T) {
+func TestLeftUnchanged_EndsWithNextItem(t *testing.T) {
 	w := atRest(t)
 	key := Key{Name: "a"}
 	writes := w.agent.store.id.Revision
@@ -71,8 +71,8 @@ func TestObjectThatIsNotLeftAloneAnyMoreIsComparedByContent(t *testing.T) {
 		w.hub.store.put("application", key, func(o *object) { o.content = content })
 		w.wait(70 * Second)
 	}
-	if w.agent.store.id.Revision != writes || w.agent.store.of("application")[key].alias != (Alias{}) || w.agent.facts[Aliased] != 0 {
-		t.Errorf("something was written or told: %d writes, alias %v", w.agent.store.id.Revision-writes, w.agent.store.of("application")[key].alias)
+	if w.agent.store.id.Revision != writes || w.agent.store.of("application")[key].alias != (Alias{}) || w.agent.events[Aliased] != 0 {
+		t.Errorf("something was written or reported: %d writes, alias %v", w.agent.store.id.Revision-writes, w.agent.store.of("application")[key].alias)
 	}
 	if at := w.hub.scope("application").InSyncAt; at <= w.now-100*Second {
 		t.Error("the hub does not call it proven")
@@ -80,7 +80,7 @@ func TestObjectThatIsNotLeftAloneAnyMoreIsComparedByContent(t *testing.T) {
 }
 
 // Where there is no object, the item is refused and nothing is created.
-func TestThereIsNothingToLeaveAlone(t *testing.T) {
+func TestLeftUnchanged_RejectedWithoutObject(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	w.connect()
 	w.agent.store.put("application", Key{Name: "theirs"}, func(o *object) { o.content = "x" })

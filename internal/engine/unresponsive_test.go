@@ -2,9 +2,8 @@ package engine
 
 import "testing"
 
-// An agent that hangs answers pings forever: its connection lives, and only what
-// it should say is missing.
-func TestSessionIsGivenUpWhenNobodyListens(t *testing.T) {
+// An agent that hangs answers pings forever: its connection lives, and only what it should say is missing.
+func TestSession_ClosesUnresponsivePeer(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	w.connect()
 	w.deliver()
@@ -26,7 +25,7 @@ func TestSessionIsGivenUpWhenNobodyListens(t *testing.T) {
 	}
 	hang(70 * Second)
 	if _, open := w.hub.peer.Session(); open {
-		t.Fatal("nobody has listened for minutes, and the hub calls it connected")
+		t.Fatal("the peer did not answer for minutes, and the hub reports it as connected")
 	}
 	w.cut(false)
 	w.connect()
@@ -36,8 +35,8 @@ func TestSessionIsGivenUpWhenNobodyListens(t *testing.T) {
 	}
 }
 
-// Who has nothing to answer may be silent, and who is slow to answer may be slow.
-func TestSessionOfASlowPeerStays(t *testing.T) {
+// A peer without unacknowledged items may be silent, and a slow peer may answer late.
+func TestSession_KeepsSlowPeer(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	w.connect()
 	w.deliver()
