@@ -1,4 +1,4 @@
-# Thin on purpose: a target says what, hack/ says how.
+# The implementation of the targets is in hack/.
 
 SHELL    := /bin/bash
 SEEDS    ?= 200
@@ -10,7 +10,7 @@ PART     ?= sync
 FUZZTIME ?= 30s
 ARGOCD   ?=
 
-# An Argo CD to test with instead of the pinned one: a folder with the binary argocd, manifests/crds and manifests/base/config.
+# Directory of an Argo CD to test with: the binary argocd, manifests/crds and manifests/base/config. If unset, the pinned one.
 ifneq ($(ARGOCD),)
 export ARGOCD_AGENT_LAB_ARGOCD := $(abspath $(ARGOCD))
 endif
@@ -22,74 +22,74 @@ help: ## list the targets
 	@printf 'Usage: make TARGET\n\n'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## a hub and two clusters with real Argo CD, joined by token, and a tour; stays up until interrupted (ARGS=--exit: does not)
-	@echo 'compiling the demo (a fresh machine first downloads its modules: a minute or two)'
+demo: ## run a hub and two clusters with real Argo CD until interrupted (ARGS=--exit: do not wait)
+	@echo 'building the demo (the first run downloads modules, which takes a minute or two)'
 	@hack/fetch ./cmd/... ./lab/cmd/demo
 	@go run ./lab/cmd/demo $(ARGS)
 
-build: ## compile the programs into bin/
+build: ## build the binaries into bin/
 	@mkdir -p bin
 	@hack/fetch ./cmd/... ./lab/cmd/...
 	go build -trimpath -o bin/ ./cmd/... ./lab/cmd/...
 
-lint: ## format, vet, linters, generated code, module files, shell scripts
+lint: ## check format, vet, linters, retired words, generated code, module files, shell scripts
 	@hack/lint
 
-fmt: ## format the code and let the linters repair what they can
+fmt: ## format the code and apply fixes of the linters
 	@linter=$$(hack/tool golangci-lint) && "$$linter" fmt ./... && "$$linter" run --fix ./...
 
 generate: ## generate Go code from the .proto files in api/
 	@hack/generate
 
-test: ## everything: unit, simulation, integration, end to end; installs and builds what it needs (ARGOCD=<folder>: with that Argo CD)
+test: ## run all tests; installs and builds dependencies (ARGOCD=<directory>: use that Argo CD)
 	@hack/test
 
-test-fast: ## unit tests and simulation only, about a minute
+test-fast: ## run unit tests and simulation, about one minute
 	@hack/test -short
 
-test-all: test ## test, and what takes longer: fuzz targets, many seeds, mutants of the core
+test-all: test ## run test, fuzz targets, 10,000 seeds and mutants
 	@$(MAKE) --no-print-directory fuzz
 	@$(MAKE) --no-print-directory sim SEEDS=10000
 	@$(MAKE) --no-print-directory mutants
 
-mutants: ## one-line mutants of the core, each against the unit tests and seeds of the simulator; a table (ARGS=-h shows the flags)
+mutants: ## run unit tests and simulator seeds against one-line mutants of the core (ARGS=-h: flags)
 	go run ./test/mutants $(ARGS)
 
-sim: ## the simulator over SEEDS=200 seeds, or a replay of one SEED= with its transcript
+sim: ## run the simulator with SEEDS=200 seeds, or replay one SEED= with its transcript
 	go run ./internal/sim/cmd/sim $(if $(SEED),-seed $(SEED),-seeds $(SEEDS))
 
-fuzz: ## every fuzz target for FUZZTIME=30s
+fuzz: ## run every fuzz target for FUZZTIME=30s
 	@hack/fuzz $(FUZZTIME)
 
-bench-engine: ## benchmarks of the sync core: time, bytes, allocations
+bench-engine: ## measure the sync core: time, bytes, allocations
 	@mkdir -p dist
 	set -o pipefail; go test -run '^$$' -bench . -benchmem ./internal/engine/... | tee dist/bench-engine.txt
 
-bench-sync: ## synchronisation between two real API servers: latency, bursts, memory, bytes (ARGS=-h teaches)
+bench-sync: ## measure replication between two real API servers (ARGS=-h: flags)
 	go run ./bench/sync $(ARGS)
 
-bench-live: ## objects, logs, terminals and Redis through the hub, side by side with the same directly
+bench-live: ## compare live access through the hub with direct access
 	go run ./bench/live
 
-bench-fleet: ## AGENTS=1000 agents with APPS=10 Applications each on one principal (ARGS=-h teaches what else there is)
+bench-fleet: ## measure AGENTS=1000 agents with APPS=10 Applications each (ARGS=-h: flags)
 	go run ./bench/fleet -agents $(AGENTS) -apps $(APPS) $(ARGS)
 
-profile-fleet: ## bench-fleet that leaves CPU, heap, mutex and goroutine profiles of the principal in dist/profiles
+profile-fleet: ## run bench-fleet and save profiles of the principal in dist/profiles
 	go run ./bench/fleet -agents $(AGENTS) -apps $(APPS) -profiles dist/profiles $(ARGS)
 
-bench: ## all benchmarks, one after the other; tables, and all figures in dist/bench.json
+bench: ## run all benchmarks; all figures are in dist/bench.json
 	@rm -f dist/bench*.json dist/bench-engine.txt
 	@$(MAKE) --no-print-directory bench-engine bench-live
 	@$(MAKE) --no-print-directory bench-sync ARGS="-runs $(RUNS)"
 	@$(MAKE) --no-print-directory bench-fleet ARGS="$(ARGS)"
 	@go run ./bench/collect dist/bench-engine.txt dist/bench-*.json
 
-bench-compare: ## this tree against BASE=<rev>, RUNS=3 runs each by turns, as ratios (PART=sync, live or fleet; ARGS= that both know)
+bench-compare: ## compare this tree with BASE=<rev>, RUNS=3 runs each (PART=sync, live or fleet)
 	@hack/bench-compare "$(BASE)" $(RUNS) $(PART) $(ARGS)
 
-lab-build: ## build the lab's clusters and Argo CD into the user's cache, once per version
+lab-build: ## build Kubernetes and Argo CD of the lab, once per version
 	@hack/fetch ./lab/cmd/lab
 	go run ./lab/cmd/lab build
 
-clean: ## remove what build and test left in the checkout (caches of tools stay)
+clean: ## delete bin/ and dist/
 	rm -rf bin dist

@@ -1,5 +1,5 @@
-// Command collect puts the reports of several benchmarks into one file, as make bench leaves it. What go test -bench
-// prints becomes a report too.
+// Command collect joins the reports of several benchmarks, and the output of go test -bench, into one file for make
+// bench.
 package main
 
 import (
@@ -74,7 +74,8 @@ func read(file string) (*report.Report, error) {
 	return ofGoTest(in)
 }
 
-// ofGoTest reads lines such as "BenchmarkX-2  100  12.5 ns/op  0 B/op"; a benchmark that ran several times has several.
+// ofGoTest reads lines such as "BenchmarkX-2  100  12.5 ns/op  0 B/op". A benchmark that ran several times has several
+// lines.
 func ofGoTest(in io.Reader) (*report.Report, error) {
 	r := report.New("Benchmarks of go test")
 	lines := bufio.NewScanner(in)

@@ -1,5 +1,5 @@
-// Command compare sets runs of a benchmark side by side, of two revisions: medians, their spread, and the ratio. It is
-// what make bench-compare ends with; the runs alternate, so that a machine that slows down slows down both.
+// Command compare prints the figures of two revisions next to each other: medians, spread and ratio. make bench-compare
+// runs it. The runs of both revisions alternate, so that other load on the machine affects both.
 package main
 
 import (
@@ -16,8 +16,8 @@ import (
 )
 
 func main() {
-	base := flag.String("base", "", "pattern of the files with the reports of the old revision")
-	now := flag.String("new", "", "pattern of those of the new one")
+	base := flag.String("base", "", "glob pattern of the reports of the old revision")
+	now := flag.String("new", "", "glob pattern of the reports of the new revision")
 	flag.Parse()
 	if err := run(*base, *now); err != nil {
 		fmt.Fprintln(os.Stderr, "compare:", err)
@@ -25,12 +25,12 @@ func main() {
 	}
 }
 
-// values of one figure in all runs of a revision.
+// values are the values of one figure in all runs of a revision.
 type values []float64
 
 func (v values) median() float64 { return report.Median(v) }
 
-// spread is how far the runs are apart, in percent of the median.
+// spread returns the range of the values in percent of the median.
 func (v values) spread() float64 {
 	if v.median() == 0 {
 		return 0
@@ -64,11 +64,11 @@ func run(base, now string) error {
 	return w.Flush()
 }
 
-// load reads reports: what was measured, and in which order it is shown.
+// load reads reports. It returns the values of each figure, and the figures in their order.
 func load(pattern string) (map[string]values, []report.Figure, error) {
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
-		return nil, nil, fmt.Errorf("there is no report %q", pattern)
+		return nil, nil, fmt.Errorf("no report matches %q", pattern)
 	}
 	all := map[string]values{}
 	var order []report.Figure
@@ -82,6 +82,7 @@ func load(pattern string) (map[string]values, []report.Figure, error) {
 			return nil, nil, fmt.Errorf("read %s: %w", file, err)
 		}
 		for _, f := range r.Figures {
+			f.What = currentName(f.What)
 			if all[f.What] == nil {
 				order = append(order, f)
 			}

@@ -23,7 +23,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// argocd is the namespace of Argo CD on the spokes.
+// argocd is the Argo CD namespace of the spokes.
 const argocd = "argocd"
 
 // member is one agent of the fleet with its cluster.
@@ -32,33 +32,33 @@ type member struct {
 	mode    kind.Mode
 	cluster *memcluster.Cluster
 	cert    tls.Certificate
-	link    *faultproxy.Link // nil: it dials the principal itself
+	link    *faultproxy.Link // if nil, the agent connects directly to the principal
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 
 	cancel context.CancelFunc
 	done   chan struct{}
-	ended  error // what Run returned
+	ended  error // result of Run
 }
 
-// fleet is all of them, and what they have reported.
+// fleet contains all agents and their reported state.
 type fleet struct {
-	members []*member
-	roots   *x509.CertPool
-	weather netem.Profile
-	bad     netem.Counters
+	members     []*member
+	roots       *x509.CertPool
+	linkProfile netem.Profile
+	bad         netem.Counters
 
 	mu      sync.Mutex
-	open    map[string]bool // agents with a session → whether everything is proven equal in it, or was made so
-	proven  int             // agents of which that is so
-	closed  int             // sessions that have ended
+	open    map[string]bool // agents with a session → whether it is in sync
+	inSync  int             // number of agents in sync
+	closed  int             // number of ended sessions
 	changed chan struct{}
 }
 
-func newFleet(weather netem.Profile) *fleet {
-	return &fleet{weather: weather, roots: x509.NewCertPool(), open: map[string]bool{}, changed: make(chan struct{})}
+func newFleet(linkProfile netem.Profile) *fleet {
+	return &fleet{linkProfile: linkProfile, roots: x509.NewCertPool(), open: map[string]bool{}, changed: make(chan struct{})}
 }
 
-// add makes a member; it does not run yet.
+// add creates a member without starting it.
 func (f *fleet) add(i int, mode kind.Mode, credentials func(string) (cert, key, ca string, err error)) (*member, error) {
 	name := fmt.Sprintf("w%04d", i)
 	certFile, keyFile, ca, err := credentials(name)
@@ -66,8 +66,8 @@ func (f *fleet) add(i int, mode kind.Mode, credentials func(string) (cert, key, 
 		return nil, err
 	}
 	m := &member{name: name, mode: mode, cluster: memcluster.New("cluster-"+name, argocd)}
-	if !f.weather.IsZero() {
-		m.dial = f.weather.Dialer(name, &f.bad)
+	if !f.linkProfile.IsZero() {
+		m.dial = f.linkProfile.Dialer(name, &f.bad)
 	}
 	if m.cert, err = tls.LoadX509KeyPair(certFile, keyFile); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (f *fleet) add(i int, mode kind.Mode, credentials func(string) (cert, key, 
 	return m, nil
 }
 
-// start starts an agent, as its program would.
+// start starts an agent in the same way as its binary.
 func (f *fleet) start(ctx context.Context, m *member, server string) {
 	if m.link != nil {
 		server = m.link.Addr()
@@ -102,14 +102,14 @@ func (f *fleet) start(ctx context.Context, m *member, server string) {
 	}()
 }
 
-// tls is how a member proves who it is.
+// tls returns the TLS configuration of a member.
 func (f *fleet) tls(m *member) func() (*tls.Config, error) {
 	return func() (*tls.Config, error) {
 		return &tls.Config{RootCAs: f.roots, Certificates: []tls.Certificate{m.cert}, MinVersion: tls.VersionTLS13, ServerName: "127.0.0.1"}, nil
 	}
 }
 
-// stop stops agents, waits for them, and forgets what they have reported.
+// stop stops agents, waits for them, and deletes their reported state.
 func (f *fleet) stop(members ...*member) {
 	for _, m := range members {
 		if m.cancel != nil {
@@ -125,7 +125,7 @@ func (f *fleet) stop(members ...*member) {
 	defer f.mu.Unlock()
 	for _, m := range members {
 		if f.open[m.name] {
-			f.proven--
+			f.inSync--
 		}
 		delete(f.open, m.name)
 	}
@@ -137,12 +137,12 @@ func (f *fleet) startAll(ctx context.Context, server string) {
 	}
 }
 
-// report keeps count. It is called by the goroutine of each agent's node.
+// report counts connected and synced agents. The goroutine of each agent's reconciler calls it.
 func (f *fleet) report(m *member, r reconcile.Report) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.open[m.name] {
-		f.proven--
+		f.inSync--
 	}
 	switch r.Fact.Type {
 	case engine.Opened:
@@ -154,27 +154,27 @@ func (f *fleet) report(m *member, r reconcile.Report) {
 		f.open[m.name] = true
 	}
 	if f.open[m.name] {
-		f.proven++
+		f.inSync++
 	}
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-// ends tells how many sessions have ended so far.
+// ends returns the number of sessions that have ended.
 func (f *fleet) ends() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.closed
 }
 
-// until waits until the counts of agents that are connected, and that are proven equal, are as wanted.
+// until waits until the expected numbers of agents are connected and in sync.
 func (f *fleet) until(ctx context.Context, what string, reached func(open, proven int) bool) (time.Duration, error) {
 	began := time.Now()
 	limit := time.NewTimer(10 * time.Minute)
 	defer limit.Stop()
 	for {
 		f.mu.Lock()
-		open, proven, changed := len(f.open), f.proven, f.changed
+		open, proven, changed := len(f.open), f.inSync, f.changed
 		f.mu.Unlock()
 		if reached(open, proven) {
 			return time.Since(began), nil

@@ -17,28 +17,28 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/product"
 )
 
-// bench is a hub with a principal, and a fleet.
+// bench is a hub with a principal and a fleet of agents.
 type bench struct {
 	settings
-	ctx     context.Context // agents live as long as it
+	ctx     context.Context // lifetime of the agents
 	folder  string
 	lab     *lab.Lab
 	product *product.Product
 	hub     *hub
 	fleet   *fleet
-	specs   *latencyTracker // of spec changes that come from the hub
+	specs   *latencyTracker // latency of spec changes from the hub
 	*report.Report
 
-	faults *lab.FaultyAPI // the principal goes by way of it, when faults are made
+	faults *lab.FaultyAPI // proxy between principal and hub API server, if faults are injected
 	pprof  int            // port
-	bare   float64        // bytes that live in a principal with all Applications and no agent
+	bare   float64        // live bytes of a principal with all Applications and no agent
 	writes float64
-	wrote  time.Duration // what writing all Applications took
-	number int           // of the last change
+	wrote  time.Duration // time to write all Applications
+	number int           // number of the last change
 }
 
 func newBench(ctx context.Context, s settings, figures *report.Report) (_ *bench, err error) {
-	b := &bench{settings: s, ctx: ctx, specs: newMarks(), fleet: newFleet(s.weather), Report: figures}
+	b := &bench{settings: s, ctx: ctx, specs: newLatencyTracker(), fleet: newFleet(s.linkProfile), Report: figures}
 	defer func() {
 		if err != nil {
 			b.close()
@@ -85,7 +85,7 @@ func newBench(ctx context.Context, s settings, figures *report.Report) (_ *bench
 	return b, nil
 }
 
-// close ends everything, as far as it was begun.
+// close stops everything that was started.
 func (b *bench) close() {
 	b.fleet.stop(b.fleet.members...)
 	for _, m := range b.fleet.members {
@@ -105,7 +105,7 @@ func (b *bench) close() {
 	_ = os.RemoveAll(b.folder)
 }
 
-// part is one after which the principal is profiled.
+// part returns a part that profiles the principal at its end.
 func (b *bench) part(name string, do func(context.Context) error) report.Part {
 	return report.Part{Name: name, Do: func(ctx context.Context) error {
 		if err := do(ctx); err != nil {
@@ -115,12 +115,12 @@ func (b *bench) part(name string, do func(context.Context) error) report.Part {
 	}}
 }
 
-// startPrincipal starts it for the first time.
+// startPrincipal starts the principal for the first time.
 func (b *bench) startPrincipal(ctx context.Context) error {
 	return b.product.StartPrincipal(ctx, "--pprof-port", strconv.Itoa(b.pprof))
 }
 
-// profile keeps what the principal is made of after a part.
+// profile saves profiles of the principal after a part.
 func (b *bench) profile(ctx context.Context, part string) error {
 	if b.profiles == "" || b.product.Principal == nil {
 		return nil
@@ -142,7 +142,7 @@ func (b *bench) profile(ctx context.Context, part string) error {
 	return nil
 }
 
-// cpuProfile profiles the principal for a while, in the background; what it returns waits for the end.
+// cpuProfile starts a CPU profile of the principal. The returned function waits for its end.
 func (b *bench) cpuProfile(ctx context.Context, name string, span time.Duration) (wait func() error) {
 	if b.profiles == "" {
 		return func() error { return nil }
@@ -173,7 +173,7 @@ func (b *bench) save(ctx context.Context, what, file string) error {
 	return err
 }
 
-// dig reads a text deep inside of an object.
+// dig returns a nested string of an object.
 func dig(fields map[string]any, path ...string) string {
 	for _, name := range path[:len(path)-1] {
 		fields, _ = fields[name].(map[string]any)

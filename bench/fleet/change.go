@@ -12,15 +12,15 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file has the parts in which something changes while all are connected.
+// This file contains the parts with changes while all agents are connected.
 
-// next numbers a change.
+// next returns the number of a new change.
 func (b *bench) next() int {
 	b.number++
 	return b.number
 }
 
-// touch changes the status of an Application on its spoke, as a controller does.
+// touch changes the status of an Application on its spoke, as an application controller does.
 func (b *bench) touch(m *member, app string) error {
 	n := b.next()
 	b.hub.status.expect(m.name+"/"+app, n, time.Now())
@@ -28,14 +28,14 @@ func (b *bench) touch(m *member, app string) error {
 		"health": map[string]any{"status": "Healthy", "message": text(n)}, "sync": map[string]any{"status": "Synced"}}})
 }
 
-// retarget changes the spec of an Application where it is owned.
+// retarget changes the spec of an Application on its owner.
 func (b *bench) retarget(ctx context.Context, m *member, app string) error {
 	n := b.next()
 	b.specs.expect(m.name+"/"+app, n, time.Now())
 	return b.hub.patch(ctx, m.name, app, fmt.Sprintf(`{"spec":{"source":{"targetRevision":%q}}}`, text(n)))
 }
 
-// managed picks a managed agent of the second half, which no part disturbs; nil: there is none.
+// managed returns a managed agent of the second half, which no part disturbs. If there is none, it returns nil.
 func (b *bench) managed() *member {
 	m := b.fleet.members[b.agents/2+rand.IntN(b.agents-b.agents/2)]
 	if m.mode != kind.Managed {
@@ -44,18 +44,18 @@ func (b *bench) managed() *member {
 	return m
 }
 
-// batches is how many times single changes are measured in one run, after one that only warms up.
+// batches is the number of measurements of single changes in one run, after one for warm-up.
 const batches = 5
 
-// rounds is how many changes make a batch: fewer where each takes long.
+// rounds returns the number of changes in a batch. It is smaller if each change takes long.
 func (b *bench) rounds(n int) int {
-	if !b.weather.IsZero() {
+	if !b.linkProfile.IsZero() {
 		return n / 4
 	}
 	return n
 }
 
-// singles changes one thing after the other.
+// singles measures single changes.
 func (b *bench) singles(ctx context.Context) error {
 	defer deferGC()()
 	if _, _, err := b.measure(ctx, 50); err != nil {
@@ -108,7 +108,7 @@ func (b *bench) addLatency(what string, took []time.Duration, p99 float64) {
 	b.AtMost(p99, what+", 99th percentile", millis(report.Percentile(took, 99)), "ms")
 }
 
-// streaming lets statuses change all over the fleet at a steady rate.
+// streaming changes statuses of the whole fleet at a constant rate.
 func (b *bench) streaming(ctx context.Context) error {
 	defer deferGC()()
 	rate := b.rate * b.writes
@@ -147,14 +147,14 @@ func (b *bench) streaming(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.Add("status stream: requests that the hub could not serve, so far", refused, "")
+	b.Add("status stream: unavailable responses of the hub", refused, "")
 	b.Add("status stream: principal's CPU for each change", float64((after-cpu).Microseconds())/float64(sent), "µs")
 	b.Add("status stream: principal's memory, at most", slices.Max(samples)/1e6, "MB RSS")
-	b.AtMost(1.1, "status stream: principal's memory in the last quarter over the second", growth(samples), "×")
+	b.AtMost(1.1, "status stream: principal's memory, last quarter to second", growth(samples), "×")
 	return wait()
 }
 
-// webhook asks for a refresh of all Applications, as one push to Git does, while single changes go on.
+// webhook requests a refresh of all Applications, as a push to Git does, during single changes.
 func (b *bench) webhook(ctx context.Context) error {
 	stop := b.control(ctx)
 	defer stop()
@@ -180,12 +180,12 @@ func (b *bench) webhook(ctx context.Context) error {
 		return err
 	}
 	b.Add(fmt.Sprintf("refresh of %d Applications at once: done", b.agents*b.apps), took.Seconds(), "s")
-	b.Add("refresh of all at once: done, over what asking for it took", took.Seconds()/written.Seconds(), "×")
-	b.addLatency("refresh of all at once: spec of others meanwhile", spec, 0)
+	b.Add("refresh of all at once: done, ratio to requesting it", took.Seconds()/written.Seconds(), "×")
+	b.addLatency("refresh of all at once: spec of other agents", spec, 0)
 	return nil
 }
 
-// control plays Argo CD's controller on every spoke, as far as refreshes go, until it is stopped.
+// control handles refreshes on every spoke, as the Argo CD application controller does, until it is stopped.
 func (b *bench) control(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{}, len(b.fleet.members))

@@ -9,14 +9,15 @@ import (
 	"github.com/argocd-agent/argocd-agent/bench/fleet/memcluster"
 )
 
-// Argo CD's controller compares each Application this often, and the design lets the hub hear of it this seldom. A little
-// is taken off for the time that a write takes on its way.
+// The Argo CD application controller compares each Application this often, and the hub is updated this seldom. Both are
+// slightly shorter than the design to allow for the duration of a write.
 const (
 	compareEvery = 2 * time.Minute
 	hearEvery    = 10*time.Minute - 5*time.Second
 )
 
-// churning moves what Argo CD's controller moves at every comparison: once for each Application, or for as long as asked.
+// churning changes the fields that the Argo CD application controller changes at every comparison: once for each
+// Application, or for the configured duration.
 func (b *bench) churning(ctx context.Context) error {
 	all := b.agents * b.apps
 	writes, began := b.hub.writes.Load(), time.Now()
@@ -48,13 +49,13 @@ func (b *bench) churning(ctx context.Context) error {
 	return nil
 }
 
-// compared moves an Application's reconciledAt.
+// compared updates reconciledAt of an Application.
 func (b *bench) compared(i int) error {
 	return b.fleet.members[i/b.apps].cluster.Patch(memcluster.Applications, argocd, appName(i%b.apps),
 		map[string]any{"status": map[string]any{"reconciledAt": time.Now().UTC().Format(time.RFC3339)}})
 }
 
-// writeLog remembers when objects were written.
+// writeLog records the times of writes per object.
 type writeLog struct {
 	mu    sync.Mutex
 	times map[string][]time.Time
@@ -68,7 +69,7 @@ func (l *writeLog) saw(name string) {
 	l.times[name] = append(l.times[name], time.Now())
 }
 
-// most is how often any one object was written within so much time.
+// most returns the maximum number of writes of one object within a period.
 func (l *writeLog) most(within time.Duration) (most int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

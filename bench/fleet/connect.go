@@ -9,11 +9,11 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file has the parts in which the whole fleet connects.
+// This file contains the parts in which the whole fleet connects.
 
 func appName(i int) string { return fmt.Sprintf("app-%02d", i) }
 
-// write puts all Applications where their owners are. What that takes on the hub is what later figures are compared to.
+// write creates all Applications on their owners. Its duration on the hub is the reference of later figures.
 func (b *bench) write(ctx context.Context) error {
 	if err := parallel(b.agents, func(i int) error { return b.hub.namespace(ctx, b.fleet.members[i].name) }); err != nil {
 		return err
@@ -46,13 +46,13 @@ func (b *bench) write(ctx context.Context) error {
 	if n > 0 {
 		b.writes = float64(n*b.apps) / b.wrote.Seconds()
 	} else {
-		b.writes = 300 // nothing to measure it by
+		b.writes = 300 // no measurement available
 	}
 	b.Add(fmt.Sprintf("the hub's API server writes Applications, %d at a time", writers), b.writes, "/s")
 	return b.hub.until(ctx, "all Applications are seen on the hub", func() bool { return int(b.hub.count.Load()) == n*b.apps })
 }
 
-// fill starts everything with empty spokes (and, for autonomous agents, an empty hub).
+// fill starts everything with empty spokes and, for autonomous agents, an empty hub.
 func (b *bench) fill(ctx context.Context) error {
 	if err := b.startPrincipal(ctx); err != nil {
 		return err
@@ -85,8 +85,8 @@ func (b *bench) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.Add("empty spokes: all Applications are there", took.Seconds(), "s")
-	b.Add("empty spokes: that, over what writing the Applications on the hub took", took.Seconds()/b.wrote.Seconds(), "×")
+	b.Add("empty spokes: all Applications replicated", took.Seconds(), "s")
+	b.Add("empty spokes: ratio to writing the Applications on the hub", took.Seconds()/b.wrote.Seconds(), "×")
 	b.Add("empty spokes: principal's CPU for each agent", millis(after-cpu)/float64(b.agents), "ms")
 	if err := b.settled(ctx); err != nil {
 		return err
@@ -94,10 +94,10 @@ func (b *bench) fill(ctx context.Context) error {
 	return wait()
 }
 
-// settled waits until all agents are proven equal, and until the hub's Applications have been left alone for a while: what
-// a first contact brings about must not be taken for a part of what follows.
+// settled waits until all agents are in sync and the Applications of the hub have not changed for a while. Effects of a
+// first contact must not count for the next part.
 func (b *bench) settled(ctx context.Context) error {
-	if err := b.whole(ctx); err != nil {
+	if err := b.waitAllInSync(ctx); err != nil {
 		return err
 	}
 	const calm, long = 5 * time.Second, 5 * time.Minute
@@ -111,7 +111,7 @@ func (b *bench) settled(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// cold starts all processes again; both sides are equal already.
+// cold restarts all processes while both sides are in sync.
 func (b *bench) cold(ctx context.Context) error {
 	b.fleet.stop(b.fleet.members...)
 	b.product.Principal.Kill()
@@ -129,17 +129,17 @@ func (b *bench) cold(ctx context.Context) error {
 	}
 	b.Add("cold: all agents connected", connected.Seconds(), "s")
 	b.Add("cold: handshakes per second", float64(b.agents)/connected.Seconds(), "/s")
-	b.AtMost(b.scaled(20), "cold: all agents proven equal", time.Since(began).Seconds(), "s")
+	b.AtMost(b.scaled(20), "cold: all agents in sync", time.Since(began).Seconds(), "s")
 	return nil
 }
 
-// filled waits until every managed agent's cluster has its Applications.
+// filled waits until the cluster of every managed agent has its Applications.
 func (b *bench) filled(ctx context.Context) error {
 	for _, m := range b.fleet.members {
 		for m.mode == kind.Managed && m.cluster.Count(memcluster.Applications) < b.apps {
 			select {
 			case <-m.cluster.Changed():
-			case <-time.After(100 * time.Millisecond): // it may have changed in between
+			case <-time.After(100 * time.Millisecond): // a change in between is possible
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
@@ -148,8 +148,8 @@ func (b *bench) filled(ctx context.Context) error {
 	return nil
 }
 
-// emptied starts all processes again after every managed agent's cluster has lost its Applications. Unlike at the first
-// contact the hub knows its agents, and need not make their objects.
+// emptied restarts all processes after the clusters of all managed agents have lost their Applications. Unlike at the
+// first contact, the objects of the agents exist on the hub.
 func (b *bench) emptied(ctx context.Context) error {
 	b.fleet.stop(b.fleet.members...)
 	b.product.Principal.Kill()
@@ -170,18 +170,18 @@ func (b *bench) emptied(ctx context.Context) error {
 		return err
 	}
 	took := time.Since(began)
-	b.Add("emptied spokes: all Applications are there", took.Seconds(), "s")
-	b.AtMost(1.3, "emptied spokes: that, over what writing the Applications on the hub took", took.Seconds()/b.wrote.Seconds(), "×")
+	b.Add("emptied spokes: all Applications replicated", took.Seconds(), "s")
+	b.AtMost(1.3, "emptied spokes: ratio to writing the Applications on the hub", took.Seconds()/b.wrote.Seconds(), "×")
 	return b.settled(ctx)
 }
 
-// kills is how often the principal is killed in one run: once says little.
+// kills is the number of times that the principal is killed in one run. One is not significant.
 const kills = 3
 
-// killed ends the principal without a word, and starts it again.
+// killed kills the principal with SIGKILL and starts it again.
 func (b *bench) killed(ctx context.Context) error {
 	for i := range kills {
-		if i > 0 { // who was cut off twice in a short time takes longer pauses, as it should
+		if i > 0 { // an agent that was disconnected twice in a short time waits longer, by design
 			pause(ctx, 30*time.Second)
 		}
 		if err := b.killOnce(ctx); err != nil {
@@ -205,7 +205,7 @@ func (b *bench) killOnce(ctx context.Context) error {
 	if _, err := b.fleet.until(ctx, "come back", func(open, proven int) bool { return open == b.agents && proven == b.agents }); err != nil {
 		return err
 	}
-	b.AtMost(b.scaled(15), "principal killed (-9) and started: all agents back and proven equal", time.Since(began).Seconds(), "s")
+	b.AtMost(b.scaled(15), "principal killed (-9) and started: all agents in sync", time.Since(began).Seconds(), "s")
 	sent, received, err := b.bytes(ctx)
 	if err != nil {
 		return err
@@ -214,10 +214,10 @@ func (b *bench) killOnce(ctx context.Context) error {
 	return wait()
 }
 
-// scaled stretches a target that is given for 1,000 agents.
+// scaled scales a target for 1,000 agents to the number of agents.
 func (b *bench) scaled(target float64) float64 { return target * max(1, float64(b.agents)/1000) }
 
-// bytes reads how many bytes of messages the principal has sent and received since it was started.
+// bytes returns the message bytes that the principal has sent and received since its start.
 func (b *bench) bytes(ctx context.Context) (sent, received float64, err error) {
 	if sent, err = b.product.Principal.Metric(ctx, "argocd_agent_principal_message_sent_bytes_total"); err != nil {
 		return 0, 0, err

@@ -29,22 +29,22 @@ var (
 	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 )
 
-// hub is the hub's API server as users and Argo CD see it: some write, and a watch tells what has arrived.
+// hub is a client of the hub's API server, as users and Argo CD are. It writes Applications and watches them.
 type hub struct {
 	client dynamic.Interface
-	status *latencyTracker // of status changes that come from spokes
+	status *latencyTracker // latency of status changes from spokes
 
-	writes    atomic.Int64 // changes of Applications that were seen
-	count     atomic.Int64 // Applications that are there
-	refreshes atomic.Int64 // Applications that wait for a refresh
+	writes    atomic.Int64 // observed changes of Applications
+	count     atomic.Int64 // number of Applications
+	refreshes atomic.Int64 // Applications with a pending refresh
 	changed   chan struct{}
 
 	mu      sync.Mutex
 	waiting map[string]bool
-	written func(name string) // hears of every write; nil: nobody does
+	written func(name string) // called for each write, if not nil
 }
 
-// observe has somebody told of every write of an Application.
+// observe sets the callback for writes of Applications.
 func (h *hub) observe(written func(name string)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,7 +58,7 @@ func newHub(ctx context.Context, config *rest.Config) (*hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hub{client: client, status: newMarks(), changed: make(chan struct{}, 1), waiting: map[string]bool{}}
+	h := &hub{client: client, status: newLatencyTracker(), changed: make(chan struct{}, 1), waiting: map[string]bool{}}
 	watching, err := kube.NewClient(config)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func newHub(ctx context.Context, config *rest.Config) (*hub, error) {
 	return h, nil
 }
 
-// take hears of the Applications on the hub.
+// take processes a watch event of an Application.
 func (h *hub) take(_ context.Context, in reconcile.Input) error {
 	switch in := in.(type) {
 	case reconcile.List:
@@ -111,7 +111,7 @@ func (h *hub) saw(o *kind.Object) {
 	}
 }
 
-// until waits for something that changes of Applications bring about.
+// until waits for a condition on the Applications.
 func (h *hub) until(ctx context.Context, what string, reached func() bool) error {
 	limit := time.NewTimer(10 * time.Minute)
 	defer limit.Stop()
@@ -128,7 +128,7 @@ func (h *hub) until(ctx context.Context, what string, reached func() bool) error
 	return nil
 }
 
-// application is one as users write it.
+// application returns an Application as users write it.
 func application(namespace, name, destination, revision string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
@@ -139,7 +139,7 @@ func application(namespace, name, destination, revision string) *unstructured.Un
 	}}
 }
 
-// openProject makes the AppProject of all Applications. It permits them on all clusters.
+// openProject creates the AppProject of all Applications. It permits all clusters.
 func (h *hub) openProject(ctx context.Context) error {
 	_, err := h.client.Resource(appProjects).Namespace(argocd).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject", "metadata": map[string]any{"name": "default", "namespace": argocd},
@@ -164,10 +164,10 @@ func (h *hub) patch(ctx context.Context, namespace, name, body string) error {
 	return err
 }
 
-// writers is how many requests are under way when much is written at once.
+// writers is the number of concurrent requests for bulk writes.
 const writers = 16
 
-// parallel does something n times, by several at once.
+// parallel calls a function n times with several goroutines.
 func parallel(n int, do func(i int) error) error {
 	var next, failed atomic.Int64
 	var wg sync.WaitGroup
@@ -191,7 +191,7 @@ func parallel(n int, do func(i int) error) error {
 	return first
 }
 
-// fetch reads a page, such as a profile.
+// fetch returns the body of a page, such as a profile.
 func fetch(ctx context.Context, address string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

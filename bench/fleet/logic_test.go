@@ -12,14 +12,14 @@ import (
 
 func TestLatencyTracker_OvertakenChangeCountsWithLaterOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMarks()
+		m := newLatencyTracker()
 		m.expect("a", 1, time.Now())
 		time.Sleep(time.Second)
 		m.expect("a", 2, time.Now())
 		m.expect("b", 3, time.Now())
 		time.Sleep(time.Second)
 		m.saw("a", "n2")
-		m.saw("a", "n2") // again is no news
+		m.saw("a", "n2") // a repeated observation does not count
 		m.saw("b", "something else")
 		if err := m.wait(t.Context(), time.Minute); err == nil {
 			t.Error("b has not arrived")
@@ -76,7 +76,7 @@ func TestSettings(t *testing.T) {
 		does []string
 	}{
 		"all but what takes long": {good, true, []string{"cold", "killed"}},
-		"one part":                {settings{agents: 1, apps: 1, runs: 1, only: "stuck,trouble"}, true, []string{"stuck", "trouble"}},
+		"one part":                {settings{agents: 1, apps: 1, runs: 1, only: "stuck,outage"}, true, []string{"stuck", "outage"}},
 		"no such part":            {settings{agents: 1, apps: 1, runs: 1, only: "nonsense"}, false, nil},
 		"no agents":               {settings{apps: 1, runs: 1}, false, nil},
 		"a share of two":          {settings{agents: 1, apps: 1, runs: 1, autonomous: 2}, false, nil},
@@ -90,7 +90,7 @@ func TestSettings(t *testing.T) {
 			}
 		}
 	}
-	if good.wants("trouble") || (settings{only: "cold"}).wants("rest") {
+	if good.wants("outage") || (settings{only: "cold"}).wants("rest") {
 		t.Error("more is done than was asked for")
 	}
 }
@@ -108,7 +108,7 @@ func TestParallel_StopsAtFirstFailure(t *testing.T) {
 
 func TestDeferGC_LimitIsAboveCurrentUse(t *testing.T) {
 	for _, c := range []struct{ used, free, want int64 }{{8, 4, 10}, {0, 4, 2}, {8, 0, 8}, {math.MaxInt64, math.MaxInt64, math.MaxInt64}} {
-		if got := withHalf(c.used, c.free); got != c.want {
+		if got := limitWithHalfOf(c.used, c.free); got != c.want {
 			t.Errorf("of %d, with %d free: %d, want %d", c.used, c.free, got, c.want)
 		}
 	}

@@ -1,7 +1,7 @@
-// Command fleet measures a whole fleet on one machine: one real principal on a real hub API server that syncs to disk,
-// and many real agents in this process, each with an identity, a connection and a cluster of its own in memory.
+// Command fleet measures a whole fleet on one machine: one real principal on a real hub API server with fsync, and many
+// real agents in this process. Each agent has an identity, a connection and an in-memory cluster.
 //
-// It looks from the outside wherever it can: at the API server, at /proc, at the clusters of the agents.
+// It measures from the outside where possible: at the API server, in /proc and in the clusters of the agents.
 package main
 
 import (
@@ -21,19 +21,19 @@ import (
 	"github.com/argocd-agent/argocd-agent/bench/report"
 )
 
-// settings of a run.
+// settings are the options of a run.
 type settings struct {
 	agents, apps int
 	runs         int
 	autonomous   float64       // share of agents, 0 to 1
-	rest         time.Duration // how long the fleet is watched at rest
-	stream       time.Duration // how long the status stream lasts
-	rate         float64       // of it, as a share of what the hub's API server writes
-	churn        time.Duration // how long reconciledAt moves every two minutes; 0: it moves once
+	rest         time.Duration // observation period at rest
+	stream       time.Duration // duration of the status stream
+	rate         float64       // rate of the status stream as a share of the hub's write rate
+	churn        time.Duration // duration of reconciledAt changes every two minutes. If 0, one change
 	faults       bool
-	weather      netem.Profile // of every link
-	only         string        // parts, by their names
-	profiles     string        // folder; empty: none
+	linkProfile  netem.Profile // profile of every link
+	only         string        // names of parts
+	profiles     string        // directory. If empty, no profiles
 	json         string
 }
 
@@ -41,21 +41,20 @@ const usage = `Measures a fleet: many agents on one principal, on one machine.
 
   fleet [flags]
 
-It starts a hub (a real API server and etcd, with fsync) and a principal, and in this process as many agents as you
-like: the product's own code, each with a certificate, a connection and a cluster in memory. Then it does what a fleet
-goes through, part by part, and ends with a table: what was measured, how far values of the same thing were apart, and
-what we want it to be. The same is saved as JSON.
+It starts a hub (a real API server and etcd, with fsync), a principal, and the agents in this process. The agents run the
+code of the product, each with a certificate, a connection and an in-memory cluster. The benchmark runs its parts in
+order and prints a table with figures, their range and their targets. It also saves the figures as JSON.
 
-  fleet -agents 100 -rest 20s -stream 20s       a look, in two minutes
+  fleet -agents 100 -rest 20s -stream 20s       short run, two minutes
   fleet                                         1,000 agents with 10 Applications each, about ten minutes
-  fleet -runs 3                                 three times over: medians, and how far they are apart
-  fleet -latency 25ms -loss 0.01 -cuts 2        over bad links; -seed repeats the weather of another run
-  fleet -only stream -stream 10m                a long stream; its target is that memory stays flat
-  fleet -only churn -churn 12m                  reconciledAt moves every two minutes: what of that reaches the hub
-  fleet -only hang,trouble                      agents that hang, a hub that answers 429, a full disk of etcd
+  fleet -runs 3                                 three runs: medians and range
+  fleet -latency 25ms -loss 0.01 -cuts 2        links with faults; -seed repeats the fault pattern of another run
+  fleet -only stream -stream 10m                long stream; memory must not grow
+  fleet -only churn -churn 12m                  reconciledAt changes every two minutes
+  fleet -only hang,outage                       unresponsive agents, status 429, full etcd
 
 Parts, for -only: ` + partNames + `.
-Writing the Applications and connecting with empty spokes come first, whatever you choose.
+The Applications are always written first, and the agents always connect with empty spokes.
 
 `
 
@@ -67,16 +66,16 @@ func main() {
 	flag.IntVar(&s.runs, "runs", 1, "how often everything is done, each time with a new hub")
 	flag.Float64Var(&s.autonomous, "autonomous", 0, "share of the agents that are autonomous, 0 to 1")
 	flag.DurationVar(&s.rest, "rest", 2*time.Minute, "how long the fleet is watched at rest; agents send a beacon each minute")
-	flag.DurationVar(&s.stream, "stream", time.Minute, "how long the stream of status changes lasts")
-	flag.Float64Var(&s.rate, "rate", 0.3, "rate of the stream, as a share of the writes per second that the hub's API server does")
-	flag.DurationVar(&s.churn, "churn", 0, "how long reconciledAt of every Application moves every two minutes; 0: it moves once, within 15 s")
-	flag.BoolVar(&s.faults, "faults", false, "add what takes long: agents that hang until they are cut, and a hub in trouble")
-	flag.DurationVar(&s.weather.Latency, "latency", 0, "delay of every link, one way")
-	flag.Float64Var(&s.weather.Loss, "loss", 0, "share of TCP segments that are lost, 0 to 1; each holds up its connection until it is sent again")
-	flag.Float64Var(&s.weather.Cuts, "cuts", 0, "how often each agent's connection breaks, per hour")
-	flag.Uint64Var(&s.weather.Seed, "seed", 1, "of what is lost and broken")
-	flag.StringVar(&s.only, "only", "", "do only these parts, separated by commas")
-	flag.StringVar(&s.profiles, "profiles", "", "folder for CPU, heap, mutex and goroutine profiles of the principal")
+	flag.DurationVar(&s.stream, "stream", time.Minute, "duration of the stream of status changes")
+	flag.Float64Var(&s.rate, "rate", 0.3, "rate of the stream as a share of the write rate of the hub's API server")
+	flag.DurationVar(&s.churn, "churn", 0, "how long reconciledAt of every Application changes every two minutes; 0: it moves once, within 15 s")
+	flag.BoolVar(&s.faults, "faults", false, "add the slow parts: unresponsive agents until they are disconnected, and write outages of the hub")
+	flag.DurationVar(&s.linkProfile.Latency, "latency", 0, "delay of every link, one way")
+	flag.Float64Var(&s.linkProfile.Loss, "loss", 0, "share of lost TCP segments, 0 to 1. A lost segment delays its connection until it is retransmitted")
+	flag.Float64Var(&s.linkProfile.Cuts, "cuts", 0, "broken connections per agent and hour")
+	flag.Uint64Var(&s.linkProfile.Seed, "seed", 1, "random seed of the fault pattern")
+	flag.StringVar(&s.only, "only", "", "parts to run, separated by commas")
+	flag.StringVar(&s.profiles, "profiles", "", "directory for CPU, heap, mutex and goroutine profiles of the principal")
 	flag.StringVar(&s.json, "json", "dist/bench-fleet.json", "file for the figures")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), usage)
@@ -97,7 +96,7 @@ func run(ctx context.Context, s settings) error {
 		return err
 	}
 	title := fmt.Sprintf("Fleet: %d agents, %d Applications each, %.0f %% of them autonomous", s.agents, s.apps, 100*s.autonomous)
-	if w := s.weather; !w.IsZero() {
+	if w := s.linkProfile; !w.IsZero() {
 		title += fmt.Sprintf("; links with %v one way, %.3g %% loss, %.3g cuts an hour, seed %d", w.Latency, 100*w.Loss, w.Cuts, w.Seed)
 	}
 	figures := report.New(title)
@@ -113,8 +112,8 @@ func run(ctx context.Context, s settings) error {
 	return figures.End(s.json, err)
 }
 
-// partNames are those that can be chosen, in their order.
-const partNames = "cold, emptied, rest, singles, stream, churn, webhook, killed, stuck, hang, trouble"
+// partNames lists the selectable parts in their order.
+const partNames = "cold, emptied, rest, singles, stream, churn, webhook, killed, stuck, hang, outage"
 
 func (s settings) check() error {
 	known := strings.Split(partNames, ", ")
@@ -126,7 +125,7 @@ func (s settings) check() error {
 	if s.agents < 1 || s.apps < 1 || s.apps > 100 || s.runs < 1 {
 		return errors.New("there has to be an agent, 1 to 100 Applications of each, and a run")
 	}
-	for what, share := range map[string]float64{"-autonomous": s.autonomous, "-loss": s.weather.Loss, "-rate": s.rate} {
+	for what, share := range map[string]float64{"-autonomous": s.autonomous, "-loss": s.linkProfile.Loss, "-rate": s.rate} {
 		if share < 0 || share > 1 {
 			return fmt.Errorf("%s is a share, from 0 to 1, and not %v", what, share)
 		}
@@ -141,15 +140,15 @@ func (s settings) chosen() []string {
 	return strings.Split(s.only, ",")
 }
 
-// wants reports whether a part is to be done.
+// wants reports whether a part is selected.
 func (s settings) wants(part string) bool {
 	if s.only == "" {
-		return s.faults || part != "hang" && part != "trouble"
+		return s.faults || part != "hang" && part != "outage"
 	}
 	return slices.Contains(s.chosen(), part)
 }
 
-// once does everything with one hub.
+// once runs all parts with one hub.
 func once(ctx context.Context, s settings, figures *report.Report) error {
 	b, err := newBench(ctx, s, figures)
 	if err != nil {
@@ -169,12 +168,12 @@ func once(ctx context.Context, s settings, figures *report.Report) error {
 		{"rest", "at rest", b.atRest},
 		{"singles", "latency of single changes", b.singles},
 		{"stream", "a stream of status changes", b.streaming},
-		{"churn", "reconciledAt of every Application moves", b.churning},
+		{"churn", "reconciledAt of every Application changes", b.churning},
 		{"webhook", "a refresh of every Application at once", b.webhook},
 		{"killed", "the principal is killed and started again", b.killed},
-		{"stuck", "a tenth of the agents takes nothing any more", b.stuck},
-		{"hang", "agents hang, until the hub cuts them", b.untilCut},
-		{"trouble", "the hub's API server is in trouble", b.faulty},
+		{"stuck", "a tenth of the agents stop reading", b.stuck},
+		{"hang", "unresponsive agents until the hub disconnects them", b.untilCut},
+		{"outage", "write outages of the hub's API server", b.outages},
 	} {
 		if s.wants(p.name) {
 			parts = append(parts, b.part(p.title, p.do))
@@ -183,18 +182,18 @@ func once(ctx context.Context, s settings, figures *report.Report) error {
 	return report.Run(ctx, parts...)
 }
 
-// enoughFiles raises the limit of open files as far as it may, and says so if a fleet needs more.
+// enoughFiles raises the limit of open files and reports if the fleet needs more.
 func enoughFiles(s settings) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("ask for the limit of open files: %w", err)
+		return fmt.Errorf("get limit of open files: %w", err)
 	}
 	limit.Cur = limit.Max
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("raise the limit of open files: %w", err)
+		return fmt.Errorf("raise limit of open files: %w", err)
 	}
 	if need := uint64(s.agents + 500); limit.Max < need {
-		return fmt.Errorf("%d agents need %d open files, and %d are permitted: raise the limit (ulimit -Hn) or take fewer agents", s.agents, need, limit.Max)
+		return fmt.Errorf("%d agents need %d open files, limit is %d: raise it (ulimit -Hn) or use fewer agents", s.agents, need, limit.Max)
 	}
 	return nil
 }

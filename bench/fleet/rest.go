@@ -12,9 +12,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/bench/report"
 )
 
-// atRest watches the fleet doing nothing.
+// atRest measures the idle fleet.
 func (b *bench) atRest(ctx context.Context) error {
-	// Whatever is still under way: after agents have connected the principal writes a status for each, fifty a second.
+	// After agents have connected, the principal writes a status for each, fifty per second. Wait for these writes.
 	pause(ctx, 10*time.Second+time.Duration(b.agents)*25*time.Millisecond)
 	sent, received, err := b.bytes(ctx)
 	if err != nil {
@@ -47,8 +47,8 @@ func (b *bench) atRest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b.autonomous == 0 { // else the principal had not all objects before
-		b.AtMost(80, "rest: what lives in the principal for each agent, beside what it has of the Applications without one", (living-b.bare)/1e3/agents, "kB")
+	if b.autonomous == 0 { // with autonomous agents, the principal did not have all objects before
+		b.AtMost(80, "rest: principal's live memory for each agent, without Applications", (living-b.bare)/1e3/agents, "kB")
 	}
 	b.AtMost(5, "rest: principal's CPU", 100*float64(after-cpu)/float64(span), "% of a core")
 	b.Add("rest: bytes of messages for each agent and hour", (sentAfter-sent+receivedAfter-received)/agents*float64(time.Hour)/float64(span), "bytes")
@@ -60,7 +60,7 @@ func (b *bench) atRest(ctx context.Context) error {
 	return wait()
 }
 
-// living is how many bytes of heap and stacks the principal needs, right after a garbage collection.
+// living returns the bytes of heap and stacks of the principal after a garbage collection.
 func (b *bench) living(ctx context.Context) (float64, error) {
 	resp, err := fetch(ctx, fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/heap?gc=1&debug=1", b.pprof))
 	if err != nil {
@@ -82,12 +82,12 @@ func (b *bench) living(ctx context.Context) (float64, error) {
 		found++
 	}
 	if found != 2 {
-		return 0, fmt.Errorf("read the principal's memory: %d of 2 numbers were told", found)
+		return 0, fmt.Errorf("read memory of the principal: found %d of 2 numbers", found)
 	}
 	return sum, nil
 }
 
-// ownMemory is the resident memory of this process.
+// ownMemory returns the resident memory of this process.
 func ownMemory() (float64, error) {
 	stat, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -100,7 +100,7 @@ func ownMemory() (float64, error) {
 	return resident * float64(os.Getpagesize()), nil
 }
 
-// sampled looks at the principal's memory, again and again, until it is stopped.
+// sampled samples the memory of the principal until it is stopped.
 func (b *bench) sampled(ctx context.Context, every time.Duration) (stop func() []float64) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan []float64, 1)
@@ -123,7 +123,7 @@ func (b *bench) sampled(ctx context.Context, every time.Duration) (stop func() [
 	}
 }
 
-// growth is how much larger samples are in the end than after the first quarter, in which whatever is new has settled.
+// growth returns the ratio of the last quarter of the samples to the second quarter. The first quarter is warm-up.
 func growth(samples []float64) float64 {
 	n := len(samples)
 	if n < 4 {

@@ -12,22 +12,22 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
-// stalledAgent stands in for an agent that hangs, or that reads slowly: it connects as the agent does, its connection answers
-// pings, and that is all, or nearly all.
+// stalledAgent imitates an agent that is unresponsive or reads slowly. It connects as an agent does and its connection
+// answers pings.
 type stalledAgent struct {
 	*member
-	between time.Duration // between two messages that it reads, and acknowledges; 0: it reads nothing after the welcome
+	between time.Duration // pause between two messages that it reads and acknowledges. If 0, it reads nothing after Welcome
 
 	welcomed chan struct{}
 	cut      chan struct{} // closed when its connection has ended
 
 	mu     sync.Mutex
-	since  time.Time // it was welcomed
+	since  time.Time // time of Welcome
 	ended  time.Time
 	reason error
 }
 
-// listen connects a stand-in. It does not come back by itself.
+// listen connects the stalled agent. It does not reconnect.
 func (f *fleet) listen(ctx context.Context, m *member, server string, between time.Duration) (*stalledAgent, error) {
 	d := &stalledAgent{member: m, between: between, welcomed: make(chan struct{}), cut: make(chan struct{})}
 	ctx, m.cancel = context.WithCancel(ctx)
@@ -42,13 +42,13 @@ func (f *fleet) listen(ctx context.Context, m *member, server string, between ti
 	case <-d.welcomed:
 		return d, nil
 	case <-m.done:
-		return nil, errors.New(m.name + " was not let in")
+		return nil, errors.New(m.name + " was refused")
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// Connected implements link.Events.
+// Connected implements transport.Events.
 func (d *stalledAgent) Connected(c *transport.Conn) {
 	_ = c.Send(engine.Hello{
 		Epoch: engine.Epoch{Incarnation: uint64(time.Now().UnixMilli()), Attempt: 1}, ClusterUID: d.cluster.UID(), Mode: string(d.mode), Mapping: string(kind.ByNamespace),
@@ -57,7 +57,7 @@ func (d *stalledAgent) Connected(c *transport.Conn) {
 		Store:      engine.Store{UID: d.cluster.UID(), Revision: d.cluster.Revision()}, ClockMillis: time.Now().UnixMilli()})
 }
 
-// Received implements link.Events. While it does not return, nothing is read.
+// Received implements transport.Events. While it blocks, nothing is read.
 func (d *stalledAgent) Received(c *transport.Conn, m engine.Message) {
 	if _, ok := m.(engine.Welcome); ok {
 		d.mu.Lock()
@@ -83,7 +83,7 @@ func (d *stalledAgent) Received(c *transport.Conn, m engine.Message) {
 	}
 }
 
-// Disconnected implements link.Events.
+// Disconnected implements transport.Events.
 func (d *stalledAgent) Disconnected(_ *transport.Conn, err error) {
 	d.mu.Lock()
 	d.ended, d.reason = time.Now(), err
@@ -91,8 +91,8 @@ func (d *stalledAgent) Disconnected(_ *transport.Conn, err error) {
 	close(d.cut)
 }
 
-// heldFor is how long it was connected.
-func (d *stalledAgent) heldFor() time.Duration {
+// connectedFor returns the duration of the connection.
+func (d *stalledAgent) connectedFor() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.ended.Sub(d.since)

@@ -12,7 +12,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// affectedAgents is the agents that something is done to: managed ones of the first half.
+// affectedAgents returns the agents that are disturbed: managed agents of the first half.
 func (b *bench) affectedAgents() []*member {
 	var some []*member
 	for _, m := range b.fleet.members[:max(1, b.agents/2)] {
@@ -23,7 +23,7 @@ func (b *bench) affectedAgents() []*member {
 	return some
 }
 
-// flood changes what the hub has for some agents, several times, so that there is much to send to them.
+// flood changes the objects of some agents several times, so that there is much to send to them.
 func (b *bench) flood(ctx context.Context, some []*member) error {
 	for range 3 {
 		text := fmt.Sprintf("%d %s", b.next(), strings.Repeat("x", 2000))
@@ -36,12 +36,12 @@ func (b *bench) flood(ctx context.Context, some []*member) error {
 	return nil
 }
 
-// stuck lets a tenth of the agents take nothing any more, in three ways, while there is much to send to them, and asks
-// whether the others notice: each time is compared with the times before and after it, when all are well.
+// stuck stops a tenth of the agents from reading, in three ways, while there is much to send to them. It measures the
+// effect on the other agents. Each measurement is compared with measurements before and after it.
 func (b *bench) stuck(ctx context.Context) error {
 	some := b.affectedAgents()
 	if len(some) == 0 || b.agents < 2 {
-		report.Progress("there are no managed agents to spare")
+		report.Progress("Skipping: no managed agents left")
 		return nil
 	}
 	defer deferGC()()
@@ -54,14 +54,14 @@ func (b *bench) stuck(ctx context.Context) error {
 		begin func(context.Context, []*member) error
 		end   func(...*member)
 	}{
-		{"hang, and answer pings", b.hang(0), b.fleet.stop},
-		{"read one message a second", b.hang(time.Second), b.fleet.stop},
-		{"are swallowed by their links", b.blackholeLinks, b.unlink},
+		{"agents unresponsive", b.hang(0), b.fleet.stop},
+		{"agents read slowly", b.hang(time.Second), b.fleet.stop},
+		{"links blackholed", b.blackholeLinks, b.unlink},
 	} {
 		if err := way.begin(ctx, some); err != nil {
 			return err
 		}
-		meanwhile, err := b.whileFlooded(ctx, some)
+		during, err := b.whileFlooded(ctx, some)
 		if err != nil {
 			return err
 		}
@@ -69,46 +69,46 @@ func (b *bench) stuck(ctx context.Context) error {
 		for _, m := range some {
 			b.fleet.start(b.ctx, m, b.product.Address())
 		}
-		if err := b.whole(ctx); err != nil {
+		if err := b.waitAllInSync(ctx); err != nil {
 			return err
 		}
 		after, err := b.whileFlooded(ctx, some)
 		if err != nil {
 			return err
 		}
-		what := "a tenth of the agents " + way.what + ": "
-		b.addRatios(what+"spec of the others", meanwhile.spec, before.spec, after.spec)
-		b.addRatios(what+"status of the others", meanwhile.status, before.status, after.status)
-		b.Add(what+"principal's memory over before", meanwhile.memory/before.memory, "×")
+		what := "a tenth of the " + way.what + ": "
+		b.addRatios(what+"spec of other agents", during.spec, before.spec, after.spec)
+		b.addRatios(what+"status of other agents", during.status, before.status, after.status)
+		b.Add(what+"principal's memory, ratio to before", during.memory/before.memory, "×")
 		before = after
 	}
 	return nil
 }
 
-// addRatios compares times with those of when all was well.
-func (b *bench) addRatios(what string, meanwhile []time.Duration, well ...[]time.Duration) {
+// addRatios reports the ratio to the latencies without faults.
+func (b *bench) addRatios(what string, during []time.Duration, well ...[]time.Duration) {
 	all := slices.Sorted(slices.Values(slices.Concat(well...)))
 	ratio := func(p float64) float64 {
-		return float64(report.Percentile(meanwhile, p)) / float64(report.Percentile(all, p))
+		return float64(report.Percentile(during, p)) / float64(report.Percentile(all, p))
 	}
-	b.Add(what+", median over when all are well", ratio(50), "×")
-	b.AtMost(1.1, what+", 99th percentile over when all are well", ratio(99), "×")
+	b.Add(what+", median, ratio to normal", ratio(50), "×")
+	b.AtMost(1.1, what+", 99th percentile, ratio to normal", ratio(99), "×")
 }
 
-// whole waits until all agents are connected and proven equal.
-func (b *bench) whole(ctx context.Context) error {
+// waitAllInSync waits until all agents are connected and in sync.
+func (b *bench) waitAllInSync(ctx context.Context) error {
 	_, err := b.fleet.until(ctx, "all are well again", func(open, proven int) bool { return open == b.agents && proven == b.agents })
 	return err
 }
 
-// others is what agents to whom nothing was done have felt.
+// others contains the measurements of undisturbed agents.
 type others struct {
 	spec, status []time.Duration // sorted
 	memory       float64         // of the principal
 }
 
-// whileFlooded measures the others while there is, or was a moment ago, much to send to some: what the hub itself feels of
-// that is always there.
+// whileFlooded measures the other agents while there is much to send to some. The load of the hub by the flood is
+// always included.
 func (b *bench) whileFlooded(ctx context.Context, some []*member) (others, error) {
 	if err := b.flood(ctx, some); err != nil {
 		return others{}, err
@@ -118,7 +118,7 @@ func (b *bench) whileFlooded(ctx context.Context, some []*member) (others, error
 	return others{spec, status, float64(b.product.Principal.Status().Memory)}, err
 }
 
-// hang puts stand-ins in the place of agents.
+// hang replaces agents by stalled agents.
 func (b *bench) hang(between time.Duration) func(context.Context, []*member) error {
 	return func(_ context.Context, some []*member) error {
 		b.fleet.stop(some...)
@@ -135,7 +135,7 @@ func (b *bench) stallAgents(some []*member, between time.Duration) ([]*stalledAg
 	})
 }
 
-// blackholeLinks lets agents connect by way of links that then swallow everything, in both directions.
+// blackholeLinks connects agents through links that then drop everything in both directions.
 func (b *bench) blackholeLinks(ctx context.Context, some []*member) (err error) {
 	b.fleet.stop(some...)
 	for _, m := range some {
@@ -155,7 +155,7 @@ func (b *bench) blackholeLinks(ctx context.Context, some []*member) (err error) 
 	return nil
 }
 
-// unlink ends agents that were swallowed, and their links.
+// unlink stops agents with blackholed links, and their links.
 func (b *bench) unlink(some ...*member) {
 	for _, m := range some {
 		_ = m.link.Close()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// keyStrokes measures how long a terminal takes to say back what is typed, while others read much through the same agent.
+// keyStrokes measures the echo latency of an exec session under load through the same agent.
 func (b *bench) keyStrokes(ctx context.Context) error {
 	if err := b.makeList(ctx); err != nil {
 		return err
@@ -31,8 +31,8 @@ func (b *bench) keyStrokes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.Add("key stroke, nobody else, directly, p99", quietDirect.at(0.99), "ms")
-	b.Add("key stroke, nobody else, through the hub, p99", quiet.at(0.99), "ms")
+	b.Add("key stroke without load, direct, p99", quietDirect.at(0.99), "ms")
+	b.Add("key stroke without load, through the hub, p99", quiet.at(0.99), "ms")
 
 	loaded, stop := context.WithCancel(ctx)
 	defer stop()
@@ -78,15 +78,15 @@ func (b *bench) keyStrokes(ctx context.Context) error {
 	default:
 	}
 	b.Add("size of the list", float64(bytes.Load())/1e6, "MB")
-	b.Add("lists meanwhile", float64(lists.Load()-before), "")
-	b.Add("key stroke beside them, directly, p99", busyDirect.at(0.99), "ms")
-	b.Add("key stroke beside them, through the hub, p50", busy.at(0.5), "ms")
-	b.AtMost(20, "key stroke beside them, through the hub, p99", busy.at(0.99), "ms")
-	b.Add("key stroke beside them, more than directly, p99", busy.at(0.99)-busyDirect.at(0.99), "ms")
+	b.Add("lists during the measurement", float64(lists.Load()-before), "")
+	b.Add("key stroke under load, direct, p99", busyDirect.at(0.99), "ms")
+	b.Add("key stroke under load, through the hub, p50", busy.at(0.5), "ms")
+	b.AtMost(20, "key stroke under load, through the hub, p99", busy.at(0.99), "ms")
+	b.Add("key stroke under load, added latency, p99", busy.at(0.99)-busyDirect.at(0.99), "ms")
 	return nil
 }
 
-// makeList makes objects that are 50 MB together.
+// makeList creates objects with a total size of 50 MB.
 func (b *bench) makeList(ctx context.Context) error {
 	for i := range 55 {
 		manifest := fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: large-%d, namespace: %s}, data: {a: %q}}", i, namespace, strings.Repeat("x", 940<<10))
@@ -97,7 +97,7 @@ func (b *bench) makeList(ctx context.Context) error {
 	return nil
 }
 
-// writeLog gives the followers something to follow.
+// writeLog writes the log that the followers read.
 func (b *bench) writeLog(ctx context.Context) {
 	beat := time.NewTicker(100 * time.Millisecond)
 	defer beat.Stop()
@@ -111,7 +111,7 @@ func (b *bench) writeLog(ctx context.Context) {
 	}
 }
 
-// shell is kubectl exec with a program that says back what it is told.
+// shell is kubectl exec with a program that echoes its input.
 type shell struct {
 	in   io.WriteCloser
 	out  *bufio.Reader
@@ -144,7 +144,7 @@ func end(cmd *exec.Cmd, cancel func()) {
 	_ = cmd.Wait()
 }
 
-// echo types a key and waits until it is shown.
+// echo sends a key and waits for its echo.
 func (s *shell) echo() error {
 	if _, err := io.WriteString(s.in, "k\n"); err != nil {
 		return fmt.Errorf("type a key: %w", err)

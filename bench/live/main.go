@@ -1,7 +1,6 @@
-// Command live measures live access side by side with what it stands in for: objects, logs and terminals through the hub
-// against the same directly from the API server, and Redis through the proxy against Redis itself. Both are measured by
-// turns, so that whoever else uses the machine slows down both. The clusters and the programs are real; pods are simulated
-// by a real kubelet API.
+// Command live compares live access with direct access: objects, logs and exec sessions through the hub and from the
+// API server, Redis through the proxy and from Redis. Both measurements alternate, so that other load on the machine
+// affects both. Clusters and binaries are real. Pods are simulated by a real kubelet API.
 package main
 
 import (
@@ -47,13 +46,13 @@ type bench struct {
 	lab     *lab.Lab
 	product *product.Product
 	spoke   *lab.Cluster
-	direct  *accessPath // to the API server itself
+	direct  *accessPath // direct access to the API server
 	hub     *accessPath // through the hub
 	pod     string
 	*report.Report
 }
 
-// namespace of what is looked at, on the spoke.
+// namespace of the measured objects on the spoke.
 const namespace = "bench"
 
 func run(ctx context.Context, only *regexp.Regexp) error {
@@ -85,7 +84,7 @@ func run(ctx context.Context, only *regexp.Regexp) error {
 	parts := slices.DeleteFunc([]report.Part{
 		{Name: "GET of one object", Do: b.objects},
 		{Name: "throughput of logs", Do: b.logs},
-		{Name: "key strokes beside 100 followers of logs and a list of 50 MB", Do: b.keyStrokes},
+		{Name: "key strokes with 100 log followers and a list of 50 MB", Do: b.keyStrokes},
 		{Name: "Redis: what passes through", Do: b.passThrough},
 		{Name: "Redis: keys of agents", Do: b.agentKeys},
 	}, func(p report.Part) bool { return !only.MatchString(p.Name) })
@@ -95,7 +94,7 @@ func run(ctx context.Context, only *regexp.Regexp) error {
 	return b.Finish("dist/bench-live.json")
 }
 
-// start runs the programs, and makes what is looked at.
+// start starts the binaries and creates the measured objects.
 func (b *bench) start(ctx context.Context) error {
 	if err := product.Rights(ctx, b.spoke, b.lab.Spec.Install); err != nil {
 		return err
@@ -114,7 +113,7 @@ func (b *bench) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// It dials the principal itself: what is measured is not to go through the lab's proxy for faults as well.
+	// The agent connects directly to the principal, so that the fault proxy of the lab is not measured.
 	agent, err := b.product.StartAgent(ctx, "w1", "managed", "--resource-proxy-level", "all", "--server-port", port)
 	if err != nil {
 		return err
@@ -131,7 +130,7 @@ func (b *bench) start(ctx context.Context) error {
 	if b.pod, err = b.runningPod(ctx); err != nil {
 		return err
 	}
-	return b.ways()
+	return b.openPaths()
 }
 
 // openProject permits Applications of all namespaces on all clusters.
@@ -151,7 +150,8 @@ metadata: {name: web, namespace: bench}
 spec: {containers: [{name: web, image: web}]}
 `
 
-// application is one of the agent's. Nobody deploys it: what the benchmark puts into the spoke's Redis shall stay there.
+// application returns an Application of the agent. It is not deployed, so that the entries of the benchmark stay in the
+// spoke's Redis.
 func (b *bench) application(ctx context.Context) error {
 	if err := b.lab.Kill(ctx, "w1/application-controller"); err != nil {
 		return err

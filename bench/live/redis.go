@@ -14,8 +14,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/bench/report"
 )
 
-// passThrough compares operations per second of what is the hub's own, by turns; the middle of five runs each. The
-// client, the proxy and Redis share the machine's cores, so what the proxy needs of them decides: it is told too.
+// passThrough compares operations per second on keys of the hub, alternately; the median of five runs each. Client,
+// proxy and Redis share the cores of the machine, so the CPU time of the proxy is reported too.
 func (b *bench) passThrough(ctx context.Context) error {
 	program, err := exec.LookPath("redis-benchmark")
 	if err != nil {
@@ -27,7 +27,7 @@ func (b *bench) passThrough(ctx context.Context) error {
 		{"get", 1, 20_000, 60_000}, {"set", 1, 20_000, 60_000},
 	} {
 		one := load{"set", 1, kind.size, 1}
-		if _, err := one.run(ctx, program, hub.Address, hub.Password); err != nil { // else there is nothing to get
+		if _, err := one.run(ctx, program, hub.Address, hub.Password); err != nil { // create the keys for the get commands
 			return err
 		}
 		var rates [2][]float64
@@ -54,21 +54,21 @@ func (b *bench) passThrough(ctx context.Context) error {
 		}
 		direct, through := report.Median(rates[0]), report.Median(rates[1])
 		what := fmt.Sprintf("Redis %s, 50 clients, pipelines of %d, %d bytes", kind.command, kind.pipeline, kind.size)
-		b.Add(what+", directly", direct, "/s")
+		b.Add(what+", direct", direct, "/s")
 		b.Add(what+", through the proxy", through, "/s")
-		b.AtLeast(80, what+", of what it is directly", 100*through/direct, "%")
-		b.Add(what+", principal's CPU for each", float64(used.Microseconds())/float64(5*kind.count), "µs")
+		b.AtLeast(80, what+", share of direct", 100*through/direct, "%")
+		b.Add(what+", principal's CPU per request", float64(used.Microseconds())/float64(5*kind.count), "µs")
 	}
 	return nil
 }
 
-// load is what redis-benchmark does in one run, with 50 clients.
+// load is one run of redis-benchmark with 50 clients.
 type load struct {
 	command               string
 	pipeline, size, count int
 }
 
-// run tells how many requests were answered per second.
+// run returns the number of requests per second.
 func (l load) run(ctx context.Context, program, address, password string) (float64, error) {
 	out, err := exec.CommandContext(ctx, program, "-p", portOf(address), "-a", password, "-t", l.command, "--csv", "-c", "50",
 		"-P", strconv.Itoa(l.pipeline), "-d", strconv.Itoa(l.size), "-n", strconv.Itoa(l.count)).Output()
@@ -92,7 +92,7 @@ func portOf(address string) string {
 	return port
 }
 
-// agentKeys compares reading a key of an agent's with reading it from the agent's Redis itself.
+// agentKeys compares reading a key of an agent through the hub with reading it from the agent's Redis.
 func (b *bench) agentKeys(ctx context.Context) error {
 	spoke, err := dialRedis(ctx, b.spoke.Redis.Address, b.spoke.Redis.Password)
 	if err != nil {
@@ -106,7 +106,7 @@ func (b *bench) agentKeys(ctx context.Context) error {
 	defer hub.conn.Close()
 	value := strings.Repeat("x", 20_000)
 	for _, key := range []struct{ kind, what string }{
-		{"managed-resources", "asked for each time"}, {"resources-tree", "kept on the hub"},
+		{"managed-resources", "not cached"}, {"resources-tree", "cached on the hub"},
 	} {
 		local, seen := "app|"+key.kind+"|shop|1.8.3", "app|"+key.kind+"|w1_shop|1.8.3"
 		if _, err := spoke.do("SET", local, value); err != nil {
@@ -116,14 +116,14 @@ func (b *bench) agentKeys(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.Add("agent's key of 20 kB, "+key.what+", directly, p50", direct.at(0.5), "ms")
+		b.Add("agent's key of 20 kB, "+key.what+", direct, p50", direct.at(0.5), "ms")
 		b.Add("agent's key of 20 kB, "+key.what+", through the hub, p99", through.at(0.99), "ms")
-		b.AtMost(2, "agent's key of 20 kB, "+key.what+", more than directly, p50", through.at(0.5)-direct.at(0.5), "ms")
+		b.AtMost(2, "agent's key of 20 kB, "+key.what+", added latency, p50", through.at(0.5)-direct.at(0.5), "ms")
 	}
 	return nil
 }
 
-// redisClient asks one thing at a time.
+// redisClient sends one request at a time.
 type redisClient struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -139,7 +139,7 @@ func dialRedis(ctx context.Context, address, password string) (*redisClient, err
 	return c, err
 }
 
-// do returns how long the value is that comes back; 0: it is none.
+// do returns the length of the returned value. If there is none, 0.
 func (c *redisClient) do(words ...string) (int, error) {
 	var request strings.Builder
 	fmt.Fprintf(&request, "*%d\r\n", len(words))
@@ -167,7 +167,7 @@ func (c *redisClient) do(words ...string) (int, error) {
 	return size, err
 }
 
-// reads returns what reads a key of that size.
+// reads returns a function that reads a key of the given size.
 func (c *redisClient) reads(key string, size int) func() error {
 	return func() error {
 		got, err := c.do("GET", key)

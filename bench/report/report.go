@@ -1,5 +1,4 @@
-// Package report is what every benchmark ends with: a table for people, the same as JSON for programs, and where it was
-// measured.
+// Package report prints the results of a benchmark as a table, saves them as JSON, and records the machine.
 package report
 
 import (
@@ -19,14 +18,14 @@ import (
 	"time"
 )
 
-// Figure is one line of the table. What was measured several times has all values, and their median is the one.
+// Figure is one line of the table. A figure that was measured several times has all values, and Value is their median.
 type Figure struct {
 	What   string    `json:"what"`
 	Value  float64   `json:"value"`
 	Values []float64 `json:"values,omitempty"` // in the order of the runs, if there were several
 	Unit   string    `json:"unit"`
-	Target float64   `json:"target,omitempty"` // at most, or at least; 0: none
-	Least  bool      `json:"least,omitempty"`  // the target is what is at least wanted
+	Target float64   `json:"target,omitempty"` // maximum or minimum. If 0, none
+	Least  bool      `json:"least,omitempty"`  // the target is a minimum
 }
 
 // Missed reports whether a target was not reached.
@@ -40,35 +39,35 @@ func (f Figure) Missed() bool {
 	return f.Value > f.Target
 }
 
-// Report is a list of figures in the making.
+// Report is a list of figures.
 type Report struct {
 	Title   string   `json:"title"`
 	Machine string   `json:"machine"`
 	Commit  string   `json:"commit"`
-	Load    string   `json:"load"` // of the machine when it began: others may have been at work
+	Load    string   `json:"load"` // of the machine at the start
 	At      string   `json:"at"`
 	Command string   `json:"command,omitempty"`
-	Failed  string   `json:"failed,omitempty"` // why some figures are missing
+	Failed  string   `json:"failed,omitempty"` // reason for missing figures
 	Figures []Figure `json:"figures"`
 }
 
-// New begins a report.
+// New returns an empty report.
 func New(title string) *Report {
 	return &Report{Title: title, Machine: machine(), Commit: commit(), Load: load(), At: time.Now().UTC().Format(time.DateTime),
 		Command: strings.Join(os.Args[1:], " ")}
 }
 
-// Add adds a figure without a target. A figure that is there already gets one value more.
+// Add adds a figure without a target. If the figure exists, it adds a value.
 func (r *Report) Add(what string, value float64, unit string) {
 	r.add(Figure{What: what, Value: value, Unit: unit})
 }
 
-// AtMost adds a figure that must not be larger than the target.
+// AtMost adds a figure with a maximum.
 func (r *Report) AtMost(target float64, what string, value float64, unit string) {
 	r.add(Figure{What: what, Value: value, Unit: unit, Target: target})
 }
 
-// AtLeast adds a figure that must not be smaller than the target.
+// AtLeast adds a figure with a minimum.
 func (r *Report) AtLeast(target float64, what string, value float64, unit string) {
 	r.add(Figure{What: what, Value: value, Unit: unit, Target: target, Least: true})
 }
@@ -89,7 +88,7 @@ func (r *Report) add(f Figure) {
 	r.Figures = append(r.Figures, f)
 }
 
-// Median is the value in the middle; of an even number, between the two in the middle.
+// Median returns the middle value, or the mean of the two middle values.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -98,7 +97,7 @@ func Median(values []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// Percentile is the smallest of sorted values that no less than p percent of them are at most as large as.
+// Percentile returns the smallest of sorted values such that at least p percent of the values are not larger.
 func Percentile[T any](sorted []T, p float64) T {
 	if len(sorted) == 0 {
 		var none T
@@ -108,13 +107,13 @@ func Percentile[T any](sorted []T, p float64) T {
 	return sorted[min(max(n, 1), len(sorted))-1]
 }
 
-// Part is one of the things that a benchmark does.
+// Part is one part of a benchmark.
 type Part struct {
 	Name string
 	Do   func(context.Context) error
 }
 
-// Run does one part after the other, and says which.
+// Run runs the parts in order and prints their names.
 func Run(ctx context.Context, parts ...Part) error {
 	for _, part := range parts {
 		Progress("%s", part.Name)
@@ -125,10 +124,10 @@ func Run(ctx context.Context, parts ...Part) error {
 	return nil
 }
 
-// Finish prints the table, and saves it.
+// Finish prints and saves the report.
 func (r *Report) Finish(file string) error { return r.End(file, nil) }
 
-// End is Finish for when a part may have failed: what was measured before it is shown nevertheless.
+// End is Finish for a benchmark with a part that may have failed. It keeps the figures measured before.
 func (r *Report) End(file string, failed error) error {
 	if failed != nil {
 		r.Failed = failed.Error()
@@ -138,7 +137,7 @@ func (r *Report) End(file string, failed error) error {
 
 // Print writes the table.
 func (r *Report) Print(out io.Writer) error {
-	fmt.Fprintf(out, "\n%s\n%s, %s, load %s when it began, %s UTC\n", r.Title, r.Machine, r.Commit, r.Load, r.At)
+	fmt.Fprintf(out, "\n%s\n%s, %s, load %s at start, %s UTC\n", r.Title, r.Machine, r.Commit, r.Load, r.At)
 	if r.Failed != "" {
 		fmt.Fprintf(out, "INCOMPLETE: %s\n", r.Failed)
 	}
@@ -146,26 +145,26 @@ func (r *Report) Print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "median\tleast to most\ttarget\t\t")
 	for _, f := range r.Figures {
-		target, verdict, spread := "", "", ""
+		target, result, spread := "", "", ""
 		if f.Target > 0 {
 			sign := "≤"
 			if f.Least {
 				sign = "≥"
 			}
 			target = fmt.Sprintf("%s %.4g %s", sign, f.Target, f.Unit)
-			if verdict = "ok"; f.Missed() {
-				verdict = "MISSED"
+			if result = "ok"; f.Missed() {
+				result = "MISSED"
 			}
 		}
 		if len(f.Values) > 1 {
 			spread = number(slices.Min(f.Values)) + " to " + number(slices.Max(f.Values))
 		}
-		fmt.Fprintf(w, "%s %s\t%s\t%s\t%s\t  %s\n", number(f.Value), f.Unit, spread, target, verdict, f.What)
+		fmt.Fprintf(w, "%s %s\t%s\t%s\t%s\t  %s\n", number(f.Value), f.Unit, spread, target, result, f.What)
 	}
 	return w.Flush()
 }
 
-// number writes a value with as many digits as people want to see.
+// number formats a value with a useful number of digits.
 func number(v float64) string {
 	if v >= 1000 || v <= -1000 {
 		return fmt.Sprintf("%.0f", v)
@@ -185,7 +184,7 @@ func (r *Report) Save(file string) error {
 	return os.WriteFile(file, append(body, '\n'), 0o600)
 }
 
-// Progress tells on standard error what a benchmark is about to do.
+// Progress prints the current step to standard error.
 func Progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s  %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }

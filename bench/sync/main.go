@@ -1,5 +1,5 @@
-// Command sync measures what synchronisation costs and how quick it is, seen from the two API servers: a real hub and a
-// real spoke with fsync on, the programs as users run them, no Argo CD controller that would disturb.
+// Command sync measures cost and latency of replication at the two API servers: a real hub and a real spoke with fsync,
+// and the binaries as users run them. No Argo CD controller runs.
 package main
 
 import (
@@ -20,13 +20,13 @@ const usage = `Measures one agent between two real API servers: latency, bursts,
 
   sync [flags]
 
-What is short is done several times within a run; -runs 3 does all of it three times, each time with new clusters.
-The table shows medians, how far values were apart, and targets; the same is saved as JSON.
+Short measurements are repeated within a run. -runs 3 repeats the whole benchmark with new clusters.
+The table has medians, ranges and targets. The figures are also saved as JSON.
 
 `
 
 func main() {
-	runs := flag.Int("runs", 1, "how often everything is done, each time with new clusters")
+	runs := flag.Int("runs", 1, "number of runs, each with new clusters")
 	file := flag.String("json", "dist/bench-sync.json", "file for the figures")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), usage)
@@ -53,9 +53,9 @@ type bench struct {
 
 func run(ctx context.Context, runs int, file string) error {
 	if runs < 1 {
-		return errors.New("there has to be a run")
+		return errors.New("-runs must be at least 1")
 	}
-	figures := report.New("Synchronisation between two API servers, one agent")
+	figures := report.New("Replication between two API servers, one agent")
 	var err error
 	for range runs {
 		if err = once(ctx, figures); err != nil {
@@ -65,7 +65,7 @@ func run(ctx context.Context, runs int, file string) error {
 	return figures.End(file, err)
 }
 
-// once does everything with new clusters.
+// once runs all parts with new clusters.
 func once(ctx context.Context, figures *report.Report) error {
 	folder, err := os.MkdirTemp("", "bench-sync-")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/bench/report"
 )
 
-// rest measures what the programs cost when nothing happens.
+// rest measures the idle cost of the binaries.
 func (b *bench) rest(ctx context.Context) error {
 	want := map[string]string{}
 	for i := range 10 {
@@ -47,10 +47,10 @@ func (b *bench) rest(ctx context.Context) error {
 	return nil
 }
 
-// batches is how many times single changes are measured in one run, after some that only warm up.
+// batches is the number of measurements of single changes in one run, after some for warm-up.
 const batches = 5
 
-// latency measures single changes from the answer to the write on one side to the watch event on the other.
+// latency measures single changes from the response to the write on one side to the watch event on the other.
 func (b *bench) latency(ctx context.Context) error {
 	const name, warmUp, rounds = "rest-0", 20, 300
 	last := "v1"
@@ -80,7 +80,7 @@ func (b *bench) latency(ctx context.Context) error {
 	return nil
 }
 
-// measure makes one change after the other and returns how long each took, sorted.
+// measure makes one change after the other and returns the sorted latencies.
 func measure(ctx context.Context, n int, name string, to *side, change func(context.Context, string, string) error, number, mark func(int) string) ([]time.Duration, error) {
 	var took []time.Duration
 	for i := range n {
@@ -97,7 +97,7 @@ func measure(ctx context.Context, n int, name string, to *side, change func(cont
 	return took, nil
 }
 
-// burst lets one writer create 300 Applications, and then change their status 1,500 times.
+// burst creates 300 Applications with one writer, and then changes their status 1,500 times.
 func (b *bench) burst(ctx context.Context) error {
 	const apps, reports = 300, 1500
 	want := map[string]string{}
@@ -131,7 +131,7 @@ func (b *bench) burst(ctx context.Context) error {
 	return nil
 }
 
-// reconnect measures what a new connection costs when nothing has changed.
+// reconnect measures the cost of a new connection without changes.
 func (b *bench) reconnect(ctx context.Context) error {
 	want := map[string]string{}
 	for i := range 1000 - 310 {
@@ -144,7 +144,7 @@ func (b *bench) reconnect(ctx context.Context) error {
 	if err := b.spoke.until(ctx, want); err != nil {
 		return err
 	}
-	pause(ctx, 3*time.Second) // what is under way arrives
+	pause(ctx, 3*time.Second) // let messages in transit arrive
 	counters := func() (in, out, connects float64, err error) {
 		for name, value := range map[string]*float64{
 			"argocd_agent_message_received_bytes_total": &in, "argocd_agent_message_sent_bytes_total": &out, "argocd_agent_connects_total": &connects,
@@ -178,7 +178,7 @@ func (b *bench) reconnect(ctx context.Context) error {
 	return nil
 }
 
-// reconnects is how often that is measured in one run.
+// reconnects is the number of measurements in one run.
 const reconnects = 3
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -21,14 +21,13 @@ var (
 	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 )
 
-// side is a cluster as seen through its API server: it writes, and a watch of its own tells when what was written on the
-// other side has arrived.
+// side is a client of one cluster. It writes, and its watch reports when writes of the other side have arrived.
 type side struct {
 	namespace string
 	apps      dynamic.ResourceInterface
 
 	mu      sync.Mutex
-	marks   map[string]string // Application → what it says last
+	marks   map[string]string // Application → last observed mark
 	changed chan struct{}
 	writes  int
 }
@@ -71,7 +70,7 @@ func newSide(ctx context.Context, c *lab.Cluster, namespace string) (*side, erro
 	return s, nil
 }
 
-// saw notes what an Application says: the revision it wants, and the message of its health.
+// saw records the marks of an Application: its target revision and its health message.
 func (s *side) saw(app *unstructured.Unstructured, gone bool) {
 	revision, _, _ := unstructured.NestedString(app.Object, "spec", "source", "targetRevision")
 	health, _, _ := unstructured.NestedString(app.Object, "status", "health", "message")
@@ -87,7 +86,7 @@ func (s *side) saw(app *unstructured.Unstructured, gone bool) {
 	s.changed = make(chan struct{})
 }
 
-// message is what an Application's health says.
+// message returns the health message of an Application.
 func (s *side) message(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +94,7 @@ func (s *side) message(name string) string {
 	return message
 }
 
-// until waits until all Applications named say what they should.
+// until waits until all named Applications have the expected marks.
 func (s *side) until(ctx context.Context, want map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -131,12 +130,12 @@ func (s *side) create(ctx context.Context, name, revision string) error {
 	return err
 }
 
-// retarget changes an Application's spec.
+// retarget changes the spec of an Application.
 func (s *side) retarget(ctx context.Context, name, revision string) error {
 	return s.patch(ctx, name, fmt.Sprintf(`{"spec":{"source":{"targetRevision":%q}}}`, revision))
 }
 
-// report changes an Application's status, as a controller does.
+// report changes the status of an Application, as an application controller does.
 func (s *side) report(ctx context.Context, name, message string) error {
 	return s.patch(ctx, name, fmt.Sprintf(`{"status":{"health":{"status":"Healthy","message":%q},"sync":{"status":"Synced","comparedTo":{"source":{"repoURL":"https://git.example.org/team/app.git"},"destination":{}}}}}`, message))
 }

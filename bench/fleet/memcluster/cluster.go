@@ -1,9 +1,9 @@
-// Package memory is a Kubernetes API server without a server: as much of one as an agent needs, in memory, behind the
-// client's own transport. A benchmark runs thousands of agents in one process with it, each in a cluster of its own;
-// what is measured are the agents, their connections and the hub, not thousands of API servers.
+// Package memcluster is an in-memory Kubernetes API server behind an http.RoundTripper. It implements what an agent
+// needs. A benchmark can run thousands of agents in one process, each with its own cluster, and measure the agents,
+// their connections and the hub instead of thousands of API servers.
 //
-// It lists, watches (with bookmarks and an end after the time that was asked for), creates, updates under a
-// precondition, merges patches and deletes with finalizers, at one revision for the whole cluster, as the real one does.
+// It supports list, watch (with bookmarks and a timeout), create, conditional update, merge patch, and delete with
+// finalizers. One resourceVersion counts for the whole cluster.
 package memcluster
 
 import (
@@ -17,28 +17,30 @@ import (
 	"time"
 )
 
-// Cluster is one cluster. Its zero value is not usable; see New.
+// Cluster is one cluster. Create it with New.
 type Cluster struct {
 	uid string
 
-	// Observe hears of every change of an object, with the lock held; it is set before anything else, or nil.
+	// Observe is called for every change of an object, with mu held. Set it before any other use. If nil, it is not
+	// called.
 	Observe func(resource string, fields map[string]any)
 
 	mu       sync.Mutex
 	revision uint64
 	objects  map[key]*object
-	log      []event       // of the last changes, oldest first
+	log      []event       // latest changes, oldest first
 	changed  chan struct{} // closed at the next change
 	writes   int
 }
 
-// key is where an object is: resource is its path below the API's root, such as apis/argoproj.io/v1alpha1/applications.
+// key identifies an object. resource is the path below the root of the API, such as
+// apis/argoproj.io/v1alpha1/applications.
 type key struct{ resource, namespace, name string }
 
 type object struct {
 	key
 	fields map[string]any
-	json   []byte // of fields
+	json   []byte // encoding of fields
 }
 
 type event struct {
@@ -47,10 +49,10 @@ type event struct {
 	object   *object
 }
 
-// remembered bounds the log: a watch from further back has to list again.
+// remembered limits the log. A watch from an older revision must list again.
 const remembered = 512
 
-// New makes a cluster with the namespaces that every cluster has, and Argo CD's.
+// New returns a cluster with the default namespaces and the Argo CD namespace.
 func New(uid string, namespaces ...string) *Cluster {
 	c := &Cluster{uid: uid, revision: 1, objects: map[key]*object{}, changed: make(chan struct{})}
 	for _, name := range append([]string{"kube-system"}, namespaces...) {
@@ -59,27 +61,27 @@ func New(uid string, namespaces ...string) *Cluster {
 	return c
 }
 
-// Applications is where Applications are.
+// Applications is the resource path of Applications.
 const Applications = "apis/argoproj.io/v1alpha1/applications"
 
-// Revision tells how far its history has come.
+// Revision returns the current resourceVersion.
 func (c *Cluster) Revision() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.revision
 }
 
-// UID is that of its kube-system namespace, by which clusters are told apart.
+// UID returns the UID of namespace kube-system, which identifies the cluster.
 func (c *Cluster) UID() string { return c.uid + "-kube-system" }
 
-// Writes tells how many changes there have been.
+// Writes returns the number of changes.
 func (c *Cluster) Writes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.writes
 }
 
-// Each shows every object of a resource. Nothing may be changed in it.
+// Each calls a function for every object of a resource. The function must not change it.
 func (c *Cluster) Each(resource string, show func(fields map[string]any)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +92,7 @@ func (c *Cluster) Each(resource string, show func(fields map[string]any)) {
 	}
 }
 
-// Count tells how many objects of a resource there are.
+// Count returns the number of objects of a resource.
 func (c *Cluster) Count(resource string) (n int) {
 	c.Each(resource, func(map[string]any) { n++ })
 	return n
@@ -103,19 +105,19 @@ func (c *Cluster) Changed() <-chan struct{} {
 	return c.changed
 }
 
-// Create stores an object, for whoever plays Argo CD or a user there.
+// Create stores an object on behalf of Argo CD or a user.
 func (c *Cluster) Create(resource, namespace string, fields map[string]any) error {
 	_, err := c.create(resource, namespace, fields)
 	return err
 }
 
-// Patch merges a change into an object, for whoever plays Argo CD or a user there.
+// Patch applies a merge patch to an object on behalf of Argo CD or a user.
 func (c *Cluster) Patch(resource, namespace, name string, change map[string]any) error {
 	_, err := c.patch(key{resource, namespace, name}, change)
 	return err
 }
 
-// failure is an answer that is no success.
+// failure is an error response.
 type failure struct {
 	code            int
 	reason, message string
@@ -127,7 +129,7 @@ func refuse(code int, reason, format string, args ...any) *failure {
 	return &failure{code, reason, fmt.Sprintf(format, args...)}
 }
 
-// store makes a new state of an object known. It is called with the lock held.
+// store stores a new state of an object. The caller must hold mu.
 func (c *Cluster) store(what string, k key, fields map[string]any) (*object, error) {
 	c.revision++
 	c.writes++
@@ -181,7 +183,7 @@ func (c *Cluster) create(resource, namespace string, fields map[string]any) (*ob
 	return c.store("ADDED", k, fields)
 }
 
-// update replaces an object, if it still is as the writer has seen it.
+// update replaces an object if its resourceVersion is unchanged.
 func (c *Cluster) update(k key, fields map[string]any) (*object, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,7 +203,7 @@ func (c *Cluster) update(k key, fields map[string]any) (*object, error) {
 	return c.replace(k, now, fields)
 }
 
-// replace stores what an object becomes: nothing, if it is being deleted and nobody holds it any more.
+// replace stores a new state of an object. It deletes the object if it is terminating and has no finalizer.
 func (c *Cluster) replace(k key, now *object, fields map[string]any) (*object, error) {
 	meta := metadata(fields)
 	if finalizers, _ := meta["finalizers"].([]any); meta["deletionTimestamp"] != nil && len(finalizers) == 0 {
@@ -212,7 +214,7 @@ func (c *Cluster) replace(k key, now *object, fields map[string]any) (*object, e
 		return nil, err
 	}
 	if bytes.Equal(before, now.json) {
-		return now, nil // a write that changes nothing is none
+		return now, nil // a write without a change has no effect
 	}
 	return c.store("MODIFIED", k, fields)
 }
@@ -246,7 +248,7 @@ func (c *Cluster) delete(k key, preconditions map[string]any) (*object, error) {
 	return c.replace(k, now, fields)
 }
 
-// Clear removes all objects of a resource, whoever holds them.
+// Clear deletes all objects of a resource, including those with finalizers.
 func (c *Cluster) Clear(resource string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,7 +263,7 @@ func (c *Cluster) Clear(resource string) error {
 	return nil
 }
 
-// metadata returns the metadata of an object, made if there are none.
+// metadata returns the metadata of an object. It creates them if necessary.
 func metadata(fields map[string]any) map[string]any {
 	meta, ok := fields["metadata"].(map[string]any)
 	if !ok {
@@ -271,7 +273,7 @@ func metadata(fields map[string]any) map[string]any {
 	return meta
 }
 
-// merge applies a merge patch. What it returns shares nothing that it changes with what it was given.
+// merge applies a merge patch. The result shares no changed part with its arguments.
 func merge(fields, change map[string]any) map[string]any {
 	out := maps.Clone(fields)
 	if out == nil {
@@ -288,7 +290,7 @@ func merge(fields, change map[string]any) map[string]any {
 			out[name] = value
 		}
 	}
-	if meta, ok := out["metadata"].(map[string]any); ok { // which store changes
+	if meta, ok := out["metadata"].(map[string]any); ok { // store changes it
 		out["metadata"] = maps.Clone(meta)
 	}
 	return out

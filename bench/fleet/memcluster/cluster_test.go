@@ -45,15 +45,15 @@ func TestCluster_WritesAreConditionalAndWatched(t *testing.T) {
 	for _, step := range []struct {
 		method, path, body string
 		code               int
-		event              string // what the watch shows, if anything
+		event              string // expected watch event, if any
 	}{
 		{"POST", apps, `{"metadata":{"name":"a"}}`, 200, "ADDED a"},
 		{"POST", apps, `{"metadata":{"name":"a"}}`, 409, ""},
 		{"PUT", apps + "/a", `{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"x":1}}`, 409, ""},
 		{"PATCH", apps + "/a", `{"spec":{"x":2},"metadata":{"finalizers":["f"]}}`, 200, "MODIFIED a"},
-		{"PATCH", apps + "/a", `{"spec":{"x":2}}`, 200, ""}, // changes nothing
+		{"PATCH", apps + "/a", `{"spec":{"x":2}}`, 200, ""}, // no change
 		{"DELETE", apps + "/a", `{"preconditions":{"uid":"other"}}`, 409, ""},
-		{"DELETE", apps + "/a", `{}`, 200, "MODIFIED a"}, // a finalizer holds it
+		{"DELETE", apps + "/a", `{}`, 200, "MODIFIED a"}, // has a finalizer
 		{"PATCH", apps + "/a", `{"metadata":{"finalizers":null}}`, 200, "DELETED a"},
 		{"GET", apps + "/a", ``, 404, ""},
 		{"POST", strings.Replace(apps, "argocd", "nowhere", 1), `{"metadata":{"name":"a"}}`, 404, ""},

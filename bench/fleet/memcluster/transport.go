@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// RoundTrip answers a request as the cluster's API server would. It implements http.RoundTripper.
+// RoundTrip returns the response of the API server of the cluster. It implements http.RoundTripper.
 func (c *Cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (c *Cluster) list(k key, wanted func(*object) bool) []byte {
 	return out.Bytes()
 }
 
-// parsePath tells what a path means: [namespaces/NS/]RESOURCE[/NAME] below api/v1 or apis/GROUP/VERSION.
+// parsePath parses a path: [namespaces/NS/]RESOURCE[/NAME] below api/v1 or apis/GROUP/VERSION.
 func parsePath(path string) (key, error) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	root := 2
@@ -114,7 +114,7 @@ func parsePath(path string) (key, error) {
 	return k, nil
 }
 
-// filter understands the selectors that the product uses: "metadata.name=x", "key", and "key in (a,b)".
+// filter parses the selectors that the product uses: "metadata.name=x", "key", and "key in (a,b)".
 func filter(labels, fields string) func(*object) bool {
 	name, _ := strings.CutPrefix(fields, "metadata.name=")
 	label, rest, _ := strings.Cut(labels, " in ")
@@ -132,7 +132,7 @@ func filter(labels, fields string) func(*object) bool {
 	}
 }
 
-// answer makes a response of a body or of a failure.
+// answer returns a response for a body or a failure.
 func answer(r *http.Request, body []byte, err error) *http.Response {
 	code := http.StatusOK
 	if err != nil {

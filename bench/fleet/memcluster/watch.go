@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// bookmarkEvery is how often a watch that shows nothing tells how far it is.
+// bookmarkEvery is the interval of bookmarks in a watch without events.
 const bookmarkEvery = time.Minute
 
-// watch answers with a body that goes on as long as the watch does.
+// watch returns a response whose body continues until the watch ends.
 func (c *Cluster) watch(r *http.Request, k key) (*http.Response, error) {
 	query := r.URL.Query()
 	from, err := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
@@ -34,12 +34,12 @@ func (c *Cluster) watch(r *http.Request, k key) (*http.Response, error) {
 		at: from, ctx: r.Context(), closed: make(chan struct{}), ends: time.Now().Add(time.Duration(seconds) * time.Second)}), nil
 }
 
-// stream is the body of a watch. Whoever reads it waits for the next event: no goroutine stands behind it.
+// stream is the body of a watch. Read waits for the next event. It uses no goroutine.
 type stream struct {
 	cluster *Cluster
 	key     key
 	wanted  func(*object) bool
-	at      uint64 // the newest revision that was looked at
+	at      uint64 // newest revision that was read
 	rest    []byte
 	ctx     context.Context
 	ends    time.Time
@@ -75,7 +75,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// news returns the events since the last time, and what to wait for if there are none.
+// news returns the events since the last call. If there are none, it returns the channel to wait for.
 func (s *stream) news() (out []byte, changed <-chan struct{}) {
 	c := s.cluster
 	c.mu.Lock()

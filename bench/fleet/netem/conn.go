@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// conn is one end of a connection over a bad link. Its two carriers end with it.
+// conn is one end of a connection over the link. Its two goroutines end with it.
 type conn struct {
 	net.Conn
-	in, out   *way
+	in, out   *direction
 	cut       *time.Timer
 	closed    chan struct{}
 	closeOnce sync.Once
 }
 
-// carryOut takes what was written to the other end when its time has come.
+// carryOut sends written data to the other end after its delay.
 func (c *conn) carryOut() {
 	for {
 		p, err := c.out.take(c.closed, 0)
@@ -33,7 +33,7 @@ func (c *conn) carryOut() {
 	}
 }
 
-// carryIn puts what comes on its way.
+// carryIn delays data from the other end.
 func (c *conn) carryIn() {
 	for {
 		p := make([]byte, 16<<10)
@@ -48,13 +48,13 @@ func (c *conn) carryIn() {
 	}
 }
 
-// Read reads what has arrived by now.
+// Read returns data that has arrived.
 func (c *conn) Read(p []byte) (int, error) {
 	got, err := c.in.take(c.closed, len(p))
 	return copy(p, got), err
 }
 
-// Write puts something on its way. It waits only when much is under way already.
+// Write queues data for sending. It blocks only if the buffer is full.
 func (c *conn) Write(p []byte) (int, error) {
 	if err := c.out.put(append([]byte(nil), p...), c.closed); err != nil {
 		return 0, err
@@ -62,19 +62,19 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// SetDeadline is for both directions.
+// SetDeadline applies to both directions.
 func (c *conn) SetDeadline(t time.Time) error {
 	c.in.setDeadline(t)
 	return nil
 }
 
-// SetReadDeadline ends waiting Reads.
+// SetReadDeadline ends blocked calls of Read.
 func (c *conn) SetReadDeadline(t time.Time) error { return c.SetDeadline(t) }
 
-// SetWriteDeadline does nothing: Writes hardly wait.
+// SetWriteDeadline has no effect, because Write rarely blocks.
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
-// Close ends the connection; what is on its way is lost.
+// Close closes the connection. Data in transit is lost.
 func (c *conn) Close() error {
 	err := net.ErrClosed
 	c.closeOnce.Do(func() {
@@ -87,39 +87,39 @@ func (c *conn) Close() error {
 	return err
 }
 
-// way is one direction: pieces in the order in which they were sent, none of which arrives before its predecessor.
-type way struct {
-	weather  Profile
+// direction is one direction: a queue of chunks in order of sending. A chunk never arrives before its predecessor.
+type direction struct {
+	profile  Profile
 	counters *Counters
 
 	mu       sync.Mutex
 	random   *rand.Rand
 	pieces   []piece
 	bytes    int
-	last     time.Time // when the last piece arrives
-	err      error     // after the last piece
+	last     time.Time // arrival of the last chunk
+	err      error     // returned after the last chunk
 	deadline time.Time
 	changed  chan struct{}
 }
 
 type piece struct {
 	data []byte
-	at   time.Time // it arrives
+	at   time.Time // arrival time
 }
 
-// roomOnTheWay is what a socket's buffers hold.
-const roomOnTheWay = 1 << 20
+// bufferSize is the size of socket buffers.
+const bufferSize = 1 << 20
 
-func newWay(w Profile, random *rand.Rand, counters *Counters) *way {
-	return &way{weather: w, random: random, counters: counters, changed: make(chan struct{})}
+func newWay(w Profile, random *rand.Rand, counters *Counters) *direction {
+	return &direction{profile: w, random: random, counters: counters, changed: make(chan struct{})}
 }
 
-func (w *way) tell() {
+func (w *direction) tell() {
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
 
-func (w *way) put(p []byte, closed <-chan struct{}) error {
+func (w *direction) put(p []byte, closed <-chan struct{}) error {
 	for {
 		full, err := w.tryPut(p)
 		if full == nil {
@@ -133,21 +133,21 @@ func (w *way) put(p []byte, closed <-chan struct{}) error {
 	}
 }
 
-// tryPut puts a piece on the way. If there is no room, it returns what to wait for.
-func (w *way) tryPut(p []byte) (full <-chan struct{}, err error) {
+// tryPut queues a chunk. If the buffer is full, it returns the channel to wait for.
+func (w *direction) tryPut(p []byte) (full <-chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != nil {
 		return nil, w.err
 	}
-	if w.bytes >= roomOnTheWay {
+	if w.bytes >= bufferSize {
 		return w.changed, nil
 	}
-	lag := w.weather.lag(len(p), w.random.Float64)
+	lag := w.profile.lag(len(p), w.random.Float64)
 	if lag > 0 {
 		w.counters.Late.Add(1)
 	}
-	if at := time.Now().Add(w.weather.Latency + lag); at.After(w.last) {
+	if at := time.Now().Add(w.profile.Latency + lag); at.After(w.last) {
 		w.last = at
 	}
 	w.pieces = append(w.pieces, piece{p, w.last})
@@ -156,8 +156,8 @@ func (w *way) tryPut(p []byte) (full <-chan struct{}, err error) {
 	return nil, nil
 }
 
-// take waits for the next piece to arrive and returns it, or as much of it as is wanted; 0: all.
-func (w *way) take(closed <-chan struct{}, most int) ([]byte, error) {
+// take waits for the next chunk and returns it, or a part of at most limit bytes. If 0, all of it.
+func (w *direction) take(closed <-chan struct{}, most int) ([]byte, error) {
 	for {
 		got, wait, changed, err := w.tryTake(most)
 		if got != nil || err != nil {
@@ -175,8 +175,8 @@ func (w *way) take(closed <-chan struct{}, most int) ([]byte, error) {
 	}
 }
 
-// tryTake returns what has arrived; if nothing has, how long to wait, or for what.
-func (w *way) tryTake(most int) (got []byte, wait time.Duration, changed <-chan struct{}, err error) {
+// tryTake returns arrived data. If there is none, it returns the time or the channel to wait for.
+func (w *direction) tryTake(most int) (got []byte, wait time.Duration, changed <-chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
@@ -208,15 +208,15 @@ func (w *way) tryTake(most int) (got []byte, wait time.Duration, changed <-chan 
 	return got, 0, nil, nil
 }
 
-func (w *way) setDeadline(t time.Time) {
+func (w *direction) setDeadline(t time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.deadline = t
 	w.tell()
 }
 
-// end says that nothing more comes.
-func (w *way) end(err error) {
+// end marks the end of the data.
+func (w *direction) end(err error) {
 	if err == nil {
 		err = io.EOF
 	}

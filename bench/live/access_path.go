@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// accessPath is how a client reaches the spoke's API server.
+// accessPath is a way for a client to reach the spoke's API server.
 type accessPath struct {
 	name       string
 	address    string
@@ -20,8 +20,8 @@ type accessPath struct {
 	kubeconfig string
 }
 
-// ways prepares both, with the same kind of client.
-func (b *bench) ways() error {
+// openPaths returns both access paths with the same type of client.
+func (b *bench) openPaths() error {
 	through, err := b.product.Kubeconfig("w1")
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (b *bench) ways() error {
 		if err != nil {
 			return fmt.Errorf("read a kubeconfig: %w", err)
 		}
-		config.DisableCompression = true // what is said to be 50 MB shall be that on the way too
+		config.DisableCompression = true // measure the real size of the list
 		transport, err := rest.TransportFor(config)
 		if err != nil {
 			return err
@@ -46,7 +46,7 @@ func (b *bench) ways() error {
 	return nil
 }
 
-// get reads an answer to its end and returns its size.
+// get reads a response to its end and returns its size.
 func (w *accessPath) get(ctx context.Context, path string) (int64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.address+path, http.NoBody)
 	if err != nil {
@@ -64,16 +64,16 @@ func (w *accessPath) get(ctx context.Context, path string) (int64, error) {
 	return io.Copy(io.Discard, response.Body)
 }
 
-// times are how long something took, again and again.
+// times are sorted durations.
 type times []time.Duration
 
-// milliseconds at a part of them: 0.5 is the median.
+// at returns a quantile in milliseconds: 0.5 is the median.
 func (t times) at(part float64) float64 {
 	sorted := slices.Sorted(slices.Values(t))
 	return float64(sorted[min(len(sorted)-1, int(float64(len(sorted))*part))].Microseconds()) / 1000
 }
 
-// interleave measures two ways to do the same, one after the other.
+// interleave measures two access paths alternately.
 func interleave(count int, first, second func() error) (one, two times, err error) {
 	for i := range count + count/10 {
 		for way, do := range []func() error{first, second} {
@@ -82,7 +82,7 @@ func interleave(count int, first, second func() error) (one, two times, err erro
 				return nil, nil, err
 			}
 			switch took := time.Since(begin); {
-			case i < count/10: // everything is warm after that
+			case i < count/10: // warm-up
 			case way == 0:
 				one = append(one, took)
 			default:
@@ -93,7 +93,7 @@ func interleave(count int, first, second func() error) (one, two times, err erro
 	return one, two, nil
 }
 
-// until waits for something that comes by itself.
+// until polls a condition.
 func until(ctx context.Context, what string, check func() error) error {
 	deadline := time.Now().Add(3 * time.Minute)
 	for {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// scripted answers with one number after the other, then with ones.
+// scripted returns the given numbers, then ones.
 func scripted(numbers ...float64) func() float64 {
 	return func() float64 {
 		if len(numbers) == 0 {
@@ -28,7 +28,7 @@ func TestLoss_DelaysByOneTimeout(t *testing.T) {
 	near, far := Profile{Latency: 10 * time.Millisecond, Loss: 0.1}, Profile{Latency: 80 * time.Millisecond, Loss: 0.1}
 	for _, c := range []struct {
 		name    string
-		weather Profile
+		profile Profile
 		size    int
 		random  func() float64
 		want    time.Duration
@@ -40,7 +40,7 @@ func TestLoss_DelaysByOneTimeout(t *testing.T) {
 		{"the third of three segments", near, 4000, scripted(0.5, 0.5, 0.05, 0.5), 200 * time.Millisecond},
 		{"two of three at once", near, 4000, scripted(0.05, 0.5, 0.05, 0.5, 0.5), 200 * time.Millisecond},
 	} {
-		if got := c.weather.lag(c.size, c.random); got != c.want {
+		if got := c.profile.lag(c.size, c.random); got != c.want {
 			t.Errorf("%s: %v instead of %v", c.name, got, c.want)
 		}
 	}
@@ -59,7 +59,7 @@ func TestLoss_HasConfiguredRate(t *testing.T) {
 	}
 }
 
-// pair is a link in memory, bad at the near end.
+// pair returns an in-memory connection with faults at the near end.
 func pair(w Profile, counters *Counters) (near, far net.Conn) {
 	a, b := net.Pipe()
 	return w.wrap(a, rand.New(rand.NewPCG(w.Seed, 1)), counters), b
@@ -126,7 +126,7 @@ func TestConn_BreaksAtConfiguredRate(t *testing.T) {
 			near, far := pair(Profile{Cuts: 6, Seed: i}, &counters)
 			ends = append(ends, near, far)
 		}
-		time.Sleep(10 * time.Minute) // in which 1 - 1/e of them break
+		time.Sleep(10 * time.Minute) // 1 - 1/e of them break in this time
 		if n := counters.Cuts.Load(); n < 100 || n > 150 {
 			t.Errorf("%d of 200 broke within 10 minutes, at six an hour", n)
 		}

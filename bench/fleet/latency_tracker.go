@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// latencyTracker tells when what was written on one side is seen on the other. Every change carries a number; a change that was
-// overtaken by a later one of the same object counts as arrived when the later one is there.
+// latencyTracker measures the time from a write on one side to its observation on the other. Every change has a number.
+// A change that is overtaken by a later change of the same object counts as arrived with the later one.
 type latencyTracker struct {
 	mu      sync.Mutex
-	sent    map[string][]sent // object → what has not arrived, oldest first
+	sent    map[string][]sent // object → changes that have not arrived, oldest first
 	waiting int
 	took    []time.Duration
 	changed chan struct{}
@@ -25,14 +25,14 @@ type sent struct {
 	at     time.Time
 }
 
-func newMarks() *latencyTracker {
+func newLatencyTracker() *latencyTracker {
 	return &latencyTracker{sent: map[string][]sent{}, changed: make(chan struct{})}
 }
 
-// text is how a number is written into an object.
+// text returns the form of a number in an object.
 func text(number int) string { return "n" + strconv.Itoa(number) }
 
-// expect notes that a number is about to be written into an object.
+// expect records that a number will be written to an object.
 func (m *latencyTracker) expect(object string, number int, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -40,7 +40,7 @@ func (m *latencyTracker) expect(object string, number int, at time.Time) {
 	m.waiting++
 }
 
-// saw notes what an object says.
+// saw records the observed text of an object.
 func (m *latencyTracker) saw(object, says string) {
 	digits, ok := strings.CutPrefix(says, "n")
 	number, err := strconv.Atoi(digits)
@@ -67,7 +67,7 @@ func (m *latencyTracker) saw(object, says string) {
 	}
 }
 
-// arrived waits until everything has arrived, and returns how long each change took since it was last asked, sorted.
+// arrived waits until everything has arrived, and returns the sorted latencies since the last call.
 func (m *latencyTracker) arrived(ctx context.Context, patience time.Duration) ([]time.Duration, error) {
 	if err := m.wait(ctx, patience); err != nil {
 		return nil, err

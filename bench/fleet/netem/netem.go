@@ -1,8 +1,8 @@
-// Package badlink makes TCP connections behave as if they went a long and lossy way: everything takes its time, and what
-// is lost holds up all that comes behind it until it has been sent again, which is all that an application ever sees of
-// loss on a TCP link. Now and then a connection breaks.
+// Package netem simulates TCP connections over a long and lossy network path. Data arrives late. A lost segment delays
+// everything behind it until it is retransmitted, which is how applications observe loss. Connections break at a
+// configured rate.
 //
-// Chance comes from a seed, so that two runs have the same weather.
+// Randomness comes from a seed, so that two runs have the same fault pattern.
 package netem
 
 import (
@@ -15,25 +15,25 @@ import (
 	"time"
 )
 
-// Profile is how bad a link is. The zero value is a good one.
+// Profile describes a link. The zero value is a link without faults.
 type Profile struct {
 	Latency time.Duration // one way
-	Loss    float64       // share of segments that are lost, 0 to 1
-	Cuts    float64       // how often a connection breaks, per hour
+	Loss    float64       // share of lost segments, 0 to 1
+	Cuts    float64       // broken connections per hour
 	Seed    uint64
 }
 
-// IsZero tells that nothing is wrong with it.
+// IsZero reports whether the link has no faults.
 func (w Profile) IsZero() bool { return w.Latency == 0 && w.Loss == 0 && w.Cuts == 0 }
 
-// segment is what TCP sends, and loses, at once.
+// segment is the size of a TCP segment.
 const segment = 1460
 
-// resendAfter is how long a sender waits for an answer before it sends again: never less than 200 ms, as on Linux.
+// resendAfter is the retransmission timeout: at least 200 ms, as on Linux.
 func (w Profile) resendAfter() time.Duration { return max(200*time.Millisecond, 4*w.Latency) }
 
-// lag is how much later than others so many bytes arrive. What is sent again can be lost again, and the sender then waits
-// twice as long.
+// lag returns the additional delay of a number of bytes. A retransmitted segment can be lost again. The timeout then
+// doubles.
 func (w Profile) lag(size int, random func() float64) time.Duration {
 	var worst time.Duration
 	for range (size + segment - 1) / segment {
@@ -46,7 +46,7 @@ func (w Profile) lag(size int, random func() float64) time.Duration {
 	return worst
 }
 
-// untilCut draws how long a connection lives; 0: forever.
+// untilCut returns the random lifetime of a connection. If 0, it is unlimited.
 func (w Profile) untilCut(random *rand.Rand) time.Duration {
 	if w.Cuts <= 0 {
 		return 0
@@ -54,13 +54,13 @@ func (w Profile) untilCut(random *rand.Rand) time.Duration {
 	return time.Duration(random.ExpFloat64() / w.Cuts * float64(time.Hour))
 }
 
-// Counters count what befell the connections.
+// Counters counts faults.
 type Counters struct {
-	Late atomic.Int64 // pieces that were lost, and came later
+	Late atomic.Int64 // segments that were lost and retransmitted
 	Cuts atomic.Int64
 }
 
-// Dialer returns a function that dials over a bad link. The name makes one link's weather differ from another's.
+// Dialer returns a function that dials over the link. Links with different names have different fault patterns.
 func (w Profile) Dialer(name string, counters *Counters) func(ctx context.Context, network, address string) (net.Conn, error) {
 	h := fnv.New64a()
 	fmt.Fprint(h, name)
@@ -83,7 +83,7 @@ func (w Profile) wrap(inner net.Conn, random *rand.Rand, counters *Counters) net
 		c.cut = time.AfterFunc(life, func() {
 			counters.Cuts.Add(1)
 			if tcp, ok := inner.(*net.TCPConn); ok {
-				_ = tcp.SetLinger(0) // a reset, not a goodbye
+				_ = tcp.SetLinger(0) // send a reset
 			}
 			_ = c.Close()
 		})

@@ -10,14 +10,14 @@ import (
 	"runtime/metrics"
 )
 
-// Each agent here stands for a machine of its own. That all share a collector of garbage, whose rounds take seconds and slow
-// down every one of them, is nothing that a fleet would see.
+// All agents share one garbage collector here, whose cycles take seconds and delay all of them. In a real fleet each
+// agent has its own, so garbage collection is deferred.
 const garbage = 200 // percent
 
-// deferGC puts the collector off until what it returns is called, or until half of the machine's free memory is used.
+// deferGC defers garbage collection until the returned function is called or half of the free memory is used.
 func deferGC() (end func()) {
 	runtime.GC()
-	limit := debug.SetMemoryLimit(withHalf(usedMemory(), freeMemory()))
+	limit := debug.SetMemoryLimit(limitWithHalfOf(usedMemory(), freeMemory()))
 	debug.SetGCPercent(-1)
 	return func() {
 		debug.SetGCPercent(garbage)
@@ -25,18 +25,18 @@ func deferGC() (end func()) {
 	}
 }
 
-// withHalf is the memory that a process may reach that has some and uses half of what is free beside it. A limit below what
-// it has would keep the collector at work all the time.
-func withHalf(used, free int64) int64 { return min(used, math.MaxInt64-free/2) + free/2 }
+// limitWithHalfOf returns a memory limit of used plus half of free. A limit below the used memory would run the collector
+// continuously.
+func limitWithHalfOf(used, free int64) int64 { return min(used, math.MaxInt64-free/2) + free/2 }
 
-// usedMemory is what counts against a limit: what the process has from the machine and has not given back.
+// usedMemory returns the memory that counts against the limit: obtained from the system and not returned.
 func usedMemory() int64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(sample)
 	return int64(sample[0].Value.Uint64() - sample[1].Value.Uint64())
 }
 
-// freeMemory is how many bytes could be had; without an answer as much as this process may need anyway.
+// freeMemory returns the available bytes of the machine, or a sufficient default.
 func freeMemory() int64 {
 	file, err := os.Open("/proc/meminfo")
 	if err != nil {
