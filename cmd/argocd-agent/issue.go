@@ -7,6 +7,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/agent"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/principal"
 )
@@ -53,7 +54,7 @@ func (s *principalSettings) issue(cfg *principal.Config, source identity.Source,
 	if !s.issuing.on || s.cert != "" || s.caSecret != usualCASecret {
 		return
 	}
-	cfg.Issue = &principal.Issue{Servers: map[string][]string{}, ClientLife: s.issuing.life, Names: method.AgentFromCertificate}
+	cfg.Issue = &issue.Config{Servers: map[string][]string{}, ClientLife: s.issuing.life, Names: method.AgentFromCertificate}
 	if source != nil {
 		identity.AllowAnonymousJoin(cfg.TLS, source)
 		names := append(serviceNames("argocd-agent-principal", cfg.Namespace), s.issuing.names...)

@@ -84,7 +84,7 @@ func lagging(t *testing.T, a *archive) (*agentReconciler, agentRecord) {
 	d := newDesk(t)
 	going := version("u1", 5, true)
 	d.see(going)
-	return &agentReconciler{registry: d.registry, client: client, namespace: "argocd", blocklists: readLists(client), certificates: func(string) map[string]time.Time { return nil }, deleted: func(agentRecord) {},
+	return &agentReconciler{registry: d.registry, client: client, namespace: "argocd", blocklists: readBlocklist(t, client), certificates: func(string) map[string]time.Time { return nil }, deleted: func(agentRecord) {},
 		statusChanged: func(string) {}, log: d.log, secretErrors: map[string]string{}, checkedConfig: map[string]string{}}, agentRecord{Agent: going, revision: 5}
 }
 

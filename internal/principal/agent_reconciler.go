@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 )
@@ -20,8 +21,8 @@ type agentReconciler struct {
 	registry      *registry
 	client        *kube.Client
 	namespace     string
-	blocklists    *blocklists
-	clusterConfig ClusterConfig                           // nil: what is in Secrets stays as it is
+	blocklists    *revoke.Blocklist
+	clusterConfig ClusterConfig                           // if nil, the config in Secrets is not changed
 	certificates  func(agent string) map[string]time.Time // that an agent is connected with, and when they expire
 	statusChanged func(agent string)                      // what shows in its status has
 	requeue       func(agent string)                      // has it tended
@@ -51,7 +52,7 @@ func (k *agentReconciler) reconcile(ctx context.Context, agent string) error {
 		return nil
 	case rec.DeletionTimestamp != nil:
 		err := k.finalize(ctx, rec)
-		if errors.Is(err, errBlocklistFull) { // every replica finds that, and people have to do something
+		if errors.Is(err, revoke.ErrFull) { // every replica finds that, and people have to do something
 			k.setSecretError(agent, err)
 		}
 		return err
@@ -158,7 +159,7 @@ func (k *agentReconciler) applyClusterSecret(ctx context.Context, rec agentRecor
 	}
 	w := k.desiredSecret(rec, now)
 	if k.clusterConfig != nil && (there == nil || now.createdByPrincipal()) {
-		better, err := k.clusterConfig(rec.Name, config)
+		better, err := k.clusterConfig.ClusterConfig(rec.Name, config)
 		if err != nil {
 			return fmt.Errorf("make the credentials for Secret %s: %w", ref.Name, err)
 		}
@@ -226,15 +227,23 @@ func (k *agentReconciler) recheck() {
 const recheckEvery = time.Hour
 
 func (k *agentReconciler) run(ctx context.Context) error {
-	for sleep(ctx, recheckEvery) {
+	var changed <-chan struct{}
+	for {
 		if k.clusterConfig != nil {
+			changed = k.clusterConfig.Changed()
 			k.recheck()
 		}
-		if err := k.blocklists.prune(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			k.log.WarnContext(ctx, "what has expired stays on the lists of revoked certificates; trying again in an hour", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+			continue
+		case <-time.After(recheckEvery):
+		}
+		if err := k.blocklists.Prune(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			k.log.WarnContext(ctx, "Failed to remove expired blocklist entries, retrying", "error", err)
 		}
 	}
-	return nil
 }
 
 // desiredSecret is what an agent's Secret should be, given what is there: where somebody

@@ -21,7 +21,7 @@ const parallelReconciles = 8
 // assembleAgents makes all of it. Nothing happens until it runs.
 func (p *principal) assembleAgents(ctx context.Context, n *reconcile.Reconciler) {
 	p.registry = (&registry{ctx: ctx, client: p.client, namespace: p.cfg.Namespace, mapping: p.cfg.Mapping, proxyAddress: p.cfg.ResourceProxy,
-		post: p.runner.Post, closeConns: p.closeConns, changed: p.agentChanged, revoked: p.blocklists.revokedNow, log: p.log}).prepare()
+		post: p.runner.Post, closeConns: p.closeConns, changed: p.agentChanged, revoked: p.blocklists.RevokedNow, log: p.log}).prepare()
 	p.agents = &agentReconciler{registry: p.registry, client: p.client, namespace: p.cfg.Namespace, clusterConfig: p.clusterConfig(), blocklists: p.blocklists,
 		certificates: p.certificates, statusChanged: func(agent string) { p.status.check(agent) }, log: p.log, secretErrors: map[string]string{}, checkedConfig: map[string]string{}}
 	p.agents.requeue = func(agent string) { p.agentQueue.add(agent) }
@@ -117,16 +117,16 @@ func (p *principal) replica() string {
 
 // clusterConfig is what fills in the credentials of cluster Secrets.
 func (p *principal) clusterConfig() ClusterConfig {
-	if p.cfg.ClusterConfig != nil {
-		return p.cfg.ClusterConfig
-	}
 	if p.cfg.Live.Resource == nil {
 		return nil // nobody would ask for them
 	}
 	if p.cfg.Live.Access == nil && p.issuer != nil {
-		return p.issuer.clusterConfig()
+		return p.issuer
 	}
-	return p.cfg.Live.Access.clusterConfig()
+	if p.cfg.Live.Access == nil {
+		return nil
+	}
+	return p.cfg.Live.Access
 }
 
 // suspendedRetry is when an agent that is not let in may ask again.

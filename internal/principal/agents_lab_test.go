@@ -23,6 +23,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/lab"
 )
@@ -332,7 +333,7 @@ func TestADeletedAgentLeavesNothingButUsersThings(t *testing.T) {
 	if _, err := o.client.CoreV1().Secrets(o.namespace).Get(t.Context(), "cluster-a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("its Secret: %v", err)
 	}
-	list, err := o.client.CoreV1().ConfigMaps(o.namespace).Get(t.Context(), blocklist, metav1.GetOptions{})
+	list, err := o.client.CoreV1().ConfigMaps(o.namespace).Get(t.Context(), revoke.ConfigMap, metav1.GetOptions{})
 	o.must(err)
 	if !strings.Contains(list.Data[fingerprint], "agent a was deleted") {
 		t.Errorf("revoked: %v", list.Data)

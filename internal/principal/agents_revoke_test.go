@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -19,54 +20,22 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-func TestTheListOfRevokedCertificatesDoesNotGrowForEver(t *testing.T) {
-	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	deleted := func(revoked map[string]time.Time, listed map[string]string, at time.Time) map[string]any {
-		patch := blocklistPatch(listed, "w1", revoked, at)
-		if note, ok := patch["proxy-clients.w1"].(string); !ok || entryExpired(note, at.Add(pki.ProxyClientLife)) || !entryExpired(note, at.Add(pki.ProxyClientLife+25*time.Hour)) {
-			t.Errorf("the entry for whatever else was issued: %q", note)
-		}
-		delete(patch, "proxy-clients.w1")
-		for fingerprint, note := range patch {
-			if note == nil {
-				delete(listed, fingerprint)
-			} else {
-				listed[fingerprint] = note.(string)
-			}
-		}
-		return patch
-	}
-	listed := map[string]string{"people": "laptop stolen", "older": "agent w0 was deleted on 2020-01-01T00:00:00Z",
-		"words": "agent w0 was seen" + entryExpires + "the first of May", "noted": "gone" + entryExpires + "2020-01-01T00:00:00Z"}
-	deleted(map[string]time.Time{"soon": now.Add(time.Hour), "late": now.Add(100 * time.Hour), "unknown": {}, "people": now.Add(time.Hour)}, listed, now)
-	if listed["soon"] != "agent w1 was deleted on 2030-01-01T00:00:00Z; the certificate expires on 2030-01-01T01:00:00Z" || listed["people"] != "laptop stolen" {
-		t.Errorf("%q", listed)
-	}
-	if patch := deleted(nil, listed, now.Add(2*time.Hour)); len(patch) > 0 {
-		t.Errorf("a clock may be wrong, but %v", patch)
-	}
-	deleted(map[string]time.Time{"next": now.Add(1000 * time.Hour)}, listed, now.Add(time.Hour+entryGrace+time.Second))
-	if left := slices.Sorted(maps.Keys(listed)); !slices.Equal(left, []string{"late", "next", "noted", "older", "people", "unknown", "words"}) {
-		t.Errorf("left: %q", left)
-	}
-}
-
 func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
-	b := newBureau(t, "mtls:CN=([^,]+)")
-	b.tended()
+	hub := newCA(t)
 	// config is that of a cluster Secret, with a certificate of this fingerprint.
 	config := func(agent, token string) (config []byte, fingerprint string) {
 		t.Helper()
-		issued, err := b.manager.ProxyClient(t.Context(), agent)
+		issued, err := hub.ProxyClient(t.Context(), agent)
 		if err != nil {
 			t.Fatal(err)
 		}
-		config, err = json.Marshal(map[string]any{"bearerToken": token, "tlsClientConfig": clusterAccessTLS{Cert: issued.Cert, Key: issued.Key, CA: issued.Bundle}})
+		config, err = json.Marshal(map[string]any{"bearerToken": token, "tlsClientConfig": map[string][]byte{"certData": issued.Cert, "keyData": issued.Key, "caData": issued.Bundle}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +84,7 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 				_, _ = w.Write(stored.Raw())
 			}
 		}, stored)
-		k.blocklists.apply(true, reconcile.Observed{Object: listObject(t, blocklist, map[string]string{"old": "agent w0 was deleted on x" + entryExpires + "2020-01-01T00:00:00Z"})})
+		k.blocklists = readBlocklist(t, k.client, listObject(t, revoke.ConfigMap, map[string]string{"old": "agent w0 was deleted on x; the certificate expires on 2020-01-01T00:00:00Z"}))
 		k.certificates = func(string) map[string]time.Time { return map[string]time.Time{connected: until, issued: {}} }
 		if err := k.revoke(t.Context(), rec); err != nil {
 			t.Fatal(err)
@@ -132,7 +101,7 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 			t.Errorf("%s: revoked %q instead of %q", title, got, test.want)
 		}
 		for fingerprint, note := range patch.Data {
-			if note == nil || !strings.Contains(*note, entryExpires) || fingerprint != forArgo && !strings.HasSuffix(*note, until.Format(time.RFC3339)) {
+			if note == nil || !strings.Contains(*note, "; the certificate expires on ") || fingerprint != forArgo && !strings.HasSuffix(*note, until.Format(time.RFC3339)) {
 				t.Errorf("%s: the entry of %s does not say when it expires", title, fingerprint)
 			}
 		}
@@ -142,8 +111,7 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 // A kubeconfig for the cluster of an agent must not open that of the next one
 // which has its name.
 func TestWhatReachedADeletedAgentsClusterDoesNotReachTheNextOne(t *testing.T) {
-	b := newBureau(t, "mtls:CN=([^,]+)")
-	b.tended()
+	hub := newCA(t)
 	d := newDesk(t)
 	d.see(agent("w1", 1, "managed"))
 	d.see(agent("w2", 2, "managed"))
@@ -151,8 +119,8 @@ func TestWhatReachedADeletedAgentsClusterDoesNotReachTheNextOne(t *testing.T) {
 	p.cfg.Revocations = &identity.Revocations{}
 	reaches := func(name string, at time.Time) error {
 		t.Helper()
-		b.manager.Now = func() time.Time { return at }
-		issued, err := b.manager.ProxyClient(t.Context(), name)
+		hub.Now = func() time.Time { return at }
+		issued, err := hub.ProxyClient(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,15 +135,7 @@ func TestWhatReachedADeletedAgentsClusterDoesNotReachTheNextOne(t *testing.T) {
 	if err := reaches("w1", deleted.Add(-time.Hour)); err != nil {
 		t.Error(err)
 	}
-	listed := map[string]string{strings.Repeat("A", 64): "stolen"}
-	for key, note := range blocklistPatch(listed, "w1", nil, deleted) {
-		listed[key], _ = note.(string)
-	}
-	before, err := deletedAgents(listed)
-	if err != nil || len(listed) != 1 {
-		t.Errorf("left of the list is %q, %v", listed, err)
-	}
-	p.cfg.Revocations.SetBefore(before)
+	p.cfg.Revocations.SetBefore(map[string]time.Time{"w1": deleted.Add(-5 * time.Minute)})
 	if err := reaches("w1", deleted.Add(-time.Hour)); err == nil || !strings.Contains(err.Error(), "revoked") {
 		t.Errorf("with a certificate that is older than the agent: %v", err)
 	}
@@ -183,9 +143,6 @@ func TestWhatReachedADeletedAgentsClusterDoesNotReachTheNextOne(t *testing.T) {
 		if err := reaches(name, at); err != nil { // what is new, as a clock that is behind says it; another agent's
 			t.Error(err)
 		}
-	}
-	if _, err := deletedAgents(map[string]string{"proxy-clients.w1": "x"}); err == nil {
-		t.Error("an entry that says nothing was accepted")
 	}
 }
 
@@ -201,15 +158,33 @@ func pretendKeeper(t *testing.T, api http.HandlerFunc, secret *kind.Object) *age
 	}
 	d := newDesk(t)
 	d.seeSecret(secret)
-	return &agentReconciler{registry: d.registry, client: client, namespace: "argocd", blocklists: readLists(client), log: d.log}
+	return &agentReconciler{registry: d.registry, client: client, namespace: "argocd", blocklists: readBlocklist(t, client), log: d.log}
 }
 
-// readLists are lists of revoked certificates that were read, and are empty.
-func readLists(client *kube.Client) *blocklists {
-	b := newBlocklists(client, "argocd", func(map[string]string) {})
-	b.apply(true, reconcile.List{Resource: kind.ConfigMaps})
-	b.apply(false, reconcile.List{Resource: kind.ConfigMaps})
+// readBlocklist returns a blocklist that has read these pages.
+func readBlocklist(t *testing.T, client *kube.Client, pages ...*kind.Object) *revoke.Blocklist {
+	t.Helper()
+	b := revoke.New(client, "argocd", nil, slog.New(slog.DiscardHandler))
+	for w, sink := range b.Watches(func([]string) {}) {
+		list := reconcile.List{Resource: kind.ConfigMaps}
+		if w.Name != "" {
+			list.Objects = pages
+		}
+		if err := sink(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return b
+}
+
+// newCA returns a CA with its Secrets in memory.
+func newCA(t *testing.T) *pki.Manager {
+	t.Helper()
+	hub := &pki.Manager{Secrets: &pki.FakeSecrets{}}
+	if _, _, err := hub.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return hub
 }
 
 // listObject is a ConfigMap of revoked certificates.

@@ -12,10 +12,14 @@ import (
 // This file is about what a cluster Secret has to be; nothing in it touches the
 // world.
 
-// ClusterConfig provides the config of an agent's cluster Secret: how Argo CD
-// proves to the resource proxy which agent it means. It is given what is there
-// and returns it as it is while that is good; nil: there is nothing to say.
-type ClusterConfig func(agent string, now []byte) ([]byte, error)
+// ClusterConfig provides the config of cluster Secrets, with which Argo CD authenticates to the resource proxy.
+type ClusterConfig interface {
+	// ClusterConfig returns the config of an agent's cluster Secret. It returns current if that is still valid, and nil
+	// if it has no credentials.
+	ClusterConfig(agent string, current []byte) ([]byte, error)
+	// Changed returns a channel that is closed when results may have changed.
+	Changed() <-chan struct{}
+}
 
 // secretManager is who the API server knows as the one that derives Secrets. What
 // it has set and does not set any more goes; everybody else's stays.

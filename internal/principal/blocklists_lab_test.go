@@ -2,6 +2,7 @@ package principal
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
@@ -18,13 +21,13 @@ import (
 func TestAgentsAreDeletedWhileTheListOfRevokedCertificatesIsFull(t *testing.T) {
 	o := newOffice(t)
 	full := map[string]string{}
-	for size := 0; size <= pageCapacity; {
+	for size := 0; size <= 512<<10; {
 		key, note := printOf(fmt.Sprint(len(full))), "agent team-a-cluster was deleted on 2026-01-01T00:00:00Z; the certificate expires on 2999-01-01T00:00:00Z"
 		full[key] = note
 		size += len(key) + len(note)
 	}
 	t.Logf("%d entries", len(full))
-	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: blocklist}}
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: revoke.ConfigMap}}
 	lists := o.client.CoreV1().ConfigMaps(o.namespace)
 	_, err := lists.Create(t.Context(), list, metav1.CreateOptions{})
 	o.must(err)
@@ -42,17 +45,17 @@ func TestAgentsAreDeletedWhileTheListOfRevokedCertificatesIsFull(t *testing.T) {
 		o.goes(name)
 	}
 	deleted("a", printOf("a"))
-	more, err := lists.List(t.Context(), metav1.ListOptions{LabelSelector: pageLabel})
+	more, err := lists.List(t.Context(), metav1.ListOptions{LabelSelector: kind.Prefix + "tls-blocklist"})
 	o.must(err)
 	if len(more.Items) != 1 || more.Items[0].Data[printOf("a")] == "" {
 		t.Fatalf("it is continued by %v", more.Items)
 	}
 	// There is room again, as people have made it.
-	o.must(lists.Delete(t.Context(), blocklist, metav1.DeleteOptions{}))
+	o.must(lists.Delete(t.Context(), revoke.ConfigMap, metav1.DeleteOptions{}))
 	for i := 0; ; i++ {
 		name := fmt.Sprintf("b%d", i)
 		deleted(name, printOf(name))
-		first, err := lists.Get(t.Context(), blocklist, metav1.GetOptions{})
+		first, err := lists.Get(t.Context(), revoke.ConfigMap, metav1.GetOptions{})
 		if err == nil && first.Data[printOf(name)] != "" {
 			break
 		}
@@ -68,3 +71,5 @@ func TestAgentsAreDeletedWhileTheListOfRevokedCertificatesIsFull(t *testing.T) {
 		return err
 	})
 }
+
+func printOf(text string) string { return fmt.Sprintf("%X", sha256.Sum256([]byte(text))) }

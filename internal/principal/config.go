@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
@@ -30,10 +31,9 @@ type Config struct {
 	// Agents and their namespaces.
 	RequireRegistration bool // an agent without an Agent object is refused
 	NamespaceCreate     NamespaceCreate
-	ResourceProxy       string        // host:port that goes into cluster Secrets
-	ClusterConfig       ClusterConfig // credentials that go there too; nil: those of Live.Access, if there are
-	Replica             string        // what this principal is called among others; empty: the host's name
-	ReplicaAddress      string        // host:port where others reach its resource proxy; empty: they do not
+	ResourceProxy       string // host:port that goes into cluster Secrets
+	Replica             string // what this principal is called among others; empty: the host's name
+	ReplicaAddress      string // host:port where others reach its resource proxy; empty: they do not
 
 	// The connection.
 	Listener     net.Listener
@@ -46,7 +46,7 @@ type Config struct {
 	// error says why it is not used.
 	Secrets map[string]func(data map[string][]byte) error
 	// Issue is what the principal does about certificates itself; nil: nothing.
-	Issue *Issue
+	Issue *issue.Config
 	// Revocations is what TLS and Authenticate ask. Whoever watches ConfigMap
 	// argocd-agent-tls-blocklist sets it, and cuts those that are new in it; nil:
 	// there are no certificates.

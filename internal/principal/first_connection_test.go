@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 )
 
@@ -40,7 +42,7 @@ func TestClaim_RevokedCertificateIsNotReregistered(t *testing.T) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			case name == "configmaps":
 				data := test.first
-				if r.URL.Query().Get("labelSelector") == pageLabel {
+				if r.URL.Query().Get("labelSelector") == kind.Prefix+"tls-blocklist" {
 					data = test.more
 				}
 				item, _ := json.Marshal(map[string]any{"metadata": map[string]any{"name": "l"}, "data": data})
@@ -57,7 +59,7 @@ func TestClaim_RevokedCertificateIsNotReregistered(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := newDesk(t)
-		d.client, d.revoked = client, newBlocklists(client, "argocd", nil).revokedNow
+		d.client, d.revoked = client, revoke.New(client, "argocd", nil, d.log).RevokedNow
 		err = d.recordFirstConnection(t.Context(), "w1", printOf("a"), engine.Hello{Mode: "managed", ClusterUID: "uid"}, test.require)
 		server.Close()
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) || (created > 0) != (err == nil) {

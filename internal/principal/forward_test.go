@@ -32,11 +32,10 @@ type pair struct {
 
 func newPair(t *testing.T) *pair {
 	t.Helper()
-	b := newBureau(t, "mtls:CN=([^,]+)")
-	b.tended()
+	hub := newCA(t)
 	q := &pair{tunnels: make(chan net.Conn, 10)}
 	q.certs = func(name string) *identity.Store {
-		made, err := b.manager.Client(t.Context(), name)
+		made, err := hub.Client(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}

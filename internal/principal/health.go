@@ -40,12 +40,7 @@ func (p *principal) certificatesReady() error {
 	if _, err := p.cfg.TLS.GetConfigForClient(&tls.ClientHelloInfo{}); err != nil {
 		return err
 	}
-	select {
-	case <-p.blocklists.ready:
-		return nil
-	default:
-		return errors.New("which are revoked has not been read yet from ConfigMap " + blocklist)
-	}
+	return p.blocklists.Check()
 }
 
 // listening reports whether agents are let in.

@@ -90,9 +90,6 @@ func newLive(p *principal, n *reconcile.Reconciler) *live {
 		l.redis = redis.New(redis.Config{Hub: cfg.HubRedis, Agents: l, Tunnels: dialRedis{l}, Rewrite: l.rewrite, Log: p.log})
 		l.clusters = &redis.ClusterInfo{Hub: cfg.HubRedis, Tunnels: dialRedis{l}, States: l.clusterStates, Compressed: cfg.RedisCompressed, Log: p.log}
 	}
-	if l.hub != nil && cfg.Access != nil {
-		cfg.Access.onChange(p.agents.recheck)
-	}
 	return l
 }
 

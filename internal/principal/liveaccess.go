@@ -20,8 +20,8 @@ import (
 type Access struct {
 	mu            sync.Mutex
 	cert, key, ca []byte
-	subject       []byte // of the certificate, as it is encoded
-	changed       func()
+	subject       []byte        // of the certificate, as it is encoded
+	changed       chan struct{} // closed after a change
 }
 
 // Load reads it out of a Secret.
@@ -41,27 +41,27 @@ func (a *Access) Load(data map[string][]byte) error {
 	a.mu.Lock()
 	a.cert, a.key, a.ca = data["tls.crt"], data["tls.key"], data["ca.crt"]
 	a.subject = certs[0].RawSubject
-	changed := a.changed
-	a.mu.Unlock()
-	if changed != nil {
-		changed()
+	if a.changed != nil {
+		close(a.changed)
+		a.changed = nil
 	}
+	a.mu.Unlock()
 	return nil
 }
 
-// onChange has f called whenever there is something new.
-func (a *Access) onChange(f func()) {
+// Changed implements ClusterConfig.
+func (a *Access) Changed() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.changed = f
+	if a.changed == nil {
+		a.changed = make(chan struct{})
+	}
+	return a.changed
 }
 
 // config is what belongs into a cluster Secret beside a token; nil: it is not
 // known yet.
 func (a *Access) config(token string) ([]byte, error) {
-	if a == nil {
-		return nil, nil
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.cert == nil {
@@ -97,19 +97,14 @@ func newToken() (string, error) {
 	return base64.RawURLEncoding.EncodeToString(secret), nil
 }
 
-// clusterConfig fills in cluster Secrets: the token that is there stays.
-func (a *Access) clusterConfig() ClusterConfig {
-	if a == nil {
-		return nil
-	}
-	return func(_ string, now []byte) ([]byte, error) {
-		token := rawjson.Text(now, "bearerToken")
-		if token == "" {
-			var err error
-			if token, err = newToken(); err != nil {
-				return nil, err
-			}
+// ClusterConfig implements the interface ClusterConfig. It keeps the token of the current config.
+func (a *Access) ClusterConfig(_ string, current []byte) ([]byte, error) {
+	token := rawjson.Text(current, "bearerToken")
+	if token == "" {
+		var err error
+		if token, err = newToken(); err != nil {
+			return nil, err
 		}
-		return a.config(token)
 	}
+	return a.config(token)
 }

@@ -60,8 +60,7 @@ func TestACertificateEndsOnConnectionsThatAreOpenToo(t *testing.T) {
 // Whoever has one cluster Secret has the certificate of all: it must not open the
 // cluster of the agent that happens to be called as it is.
 func TestTheCertificateOfAllClusterSecretsIsNamedAfterNobody(t *testing.T) {
-	b := newBureau(t, "mtls:CN=([^,]+)")
-	b.tended()
+	hub := newCA(t)
 	issued := func(name string, issue func(context.Context, string) (pki.Issued, error)) (pki.Issued, *tls.ConnectionState) {
 		t.Helper()
 		made, err := issue(t.Context(), name)
@@ -74,10 +73,10 @@ func TestTheCertificateOfAllClusterSecretsIsNamedAfterNobody(t *testing.T) {
 		}
 		return made, &tls.ConnectionState{PeerCertificates: certs}
 	}
-	shared, all := issued("a", b.manager.Client)
-	_, renewed := issued("a", b.manager.Client)
-	_, own := issued("a", b.manager.ProxyClient)
-	_, other := issued("b", b.manager.Client)
+	shared, all := issued("a", hub.Client)
+	_, renewed := issued("a", hub.Client)
+	_, own := issued("a", hub.ProxyClient)
+	_, other := issued("b", hub.Client)
 
 	d := newDesk(t)
 	d.see(agent("a", 1, "managed"))

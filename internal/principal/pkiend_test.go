@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
@@ -66,7 +67,7 @@ func TestTheEndOfAnAgentIsTheEndOfItsTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newDesk(t)
-	k := &agentReconciler{registry: d.registry, client: client, namespace: "argocd", blocklists: readLists(client), certificates: func(string) map[string]time.Time { return nil }, deleted: func(agentRecord) {}, log: d.log}
+	k := &agentReconciler{registry: d.registry, client: client, namespace: "argocd", blocklists: readBlocklist(t, client), certificates: func(string) map[string]time.Time { return nil }, deleted: func(agentRecord) {}, log: d.log}
 	rec := agentRecord{Agent: going}
 	if err := k.finalize(t.Context(), rec); err != nil {
 		t.Fatal(err)
@@ -81,7 +82,7 @@ func TestWhoJoinsTooEarlyIsToldToComeAgain(t *testing.T) {
 	if p.notReadyEnroller() != nil {
 		t.Error("a hub that never issues certificates says that it will")
 	}
-	p.cfg.Issue = &Issue{}
+	p.cfg.Issue = &issue.Config{}
 	office := p.notReadyEnroller() // its API server has not answered yet
 	_, joining := office.Join(t.Context(), transport.JoinRequest{})
 	_, renewing := office.Renew(t.Context(), transport.Peer{}, nil, time.Time{})
@@ -111,7 +112,7 @@ func TestAnAgentThatWentIsNotRegisteredAnew(t *testing.T) {
 		"known":                    {seen: []*v1alpha1.Agent{there()}, token: withdrawn, did: []string{"PATCH"}},
 		"gone":                     {seen: []*v1alpha1.Agent{nil}, token: withdrawn, want: "the token was withdrawn"},
 		"going":                    {seen: []*v1alpha1.Agent{deleting}, want: "is being deleted"},
-		"of another mode":          {seen: []*v1alpha1.Agent{there()}, mode: "autonomous", want: "is managed on the hub, but the token says autonomous"},
+		"of another mode":          {seen: []*v1alpha1.Agent{there()}, mode: "autonomous", want: "is managed on the hub, but the token is for mode autonomous"},
 		"goes while it is written": {seen: []*v1alpha1.Agent{there(), nil}, token: withdrawn, writes: http.StatusNotFound, did: []string{"PATCH"}, want: "the token was withdrawn"},
 		"changes and goes":         {seen: []*v1alpha1.Agent{there(), deleting}, writes: http.StatusConflict, did: []string{"PATCH"}, want: "is being deleted"},
 		"changes all the time":     {seen: []*v1alpha1.Agent{there()}, writes: http.StatusConflict, did: slices.Repeat([]string{"PATCH"}, 5), want: pki.ErrBusy.Error()},
@@ -148,7 +149,7 @@ func TestAnAgentThatWentIsNotRegisteredAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = agentObjects{client, "argocd"}.register(t.Context(), pki.JoinGrant{Agent: "w1", Mode: cmp.Or(test.mode, "managed")}, func() error { return test.token })
+		err = agentRegistrations{client, "argocd"}.Register(t.Context(), pki.JoinGrant{Agent: "w1", Mode: cmp.Or(test.mode, "managed")}, func() error { return test.token })
 		server.Close()
 		if !slices.Equal(did, test.did) || (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: it did %q, %v", title, did, err)

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
+	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
@@ -46,10 +47,10 @@ type principal struct {
 	fleet             *fleetHolds
 	sessions          *sessions
 	tasks             *taskRunner
-	blocklists        *blocklists
+	blocklists        *revoke.Blocklist
 	live              *live
 	shared            *shared
-	issuer            *issuer           // nil: certificates are somebody else's business
+	issuer            *issue.Issuer     // nil if the principal does not issue certificates
 	confirmations     *confirmations    // of the node's goroutine
 	ensuredNamespaces map[string]string // likewise: agent → namespace that was seen to
 	lastRefusal       map[string]string // likewise: agent → why it was refused last, as it was logged
@@ -79,9 +80,11 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
 		ToPeer:     func(e reconcile.ToPeer) { p.sessions.deliver(e) }, Report: p.report, RecordFleetHold: func(e reconcile.RecordFleetHold) { p.fleet.record(e) }, Applied: p.applied, Writing: func(ref kind.Ref) { p.live.writing(ref) },
 	})
-	p.issuer = p.newIssuer()
+	if cfg.Issue != nil {
+		p.issuer = issue.New(*cfg.Issue, kube.Secrets{Client: p.client, Namespace: cfg.Namespace}, agentRegistrations{p.client, cfg.Namespace}, p.log)
+	}
 	p.agentOutages = &agentOutages{changed: func(agent string) { p.status.queue.add(agent) }, known: map[string]agentOutage{}}
-	p.blocklists = newBlocklists(p.client, cfg.Namespace, p.revoke)
+	p.blocklists = revoke.New(p.client, cfg.Namespace, cfg.Revocations, p.log)
 	p.assembleAgents(ctx, n)
 	p.confirmations = &confirmations{held: map[string]map[string]string{}, registry: p.registry, tasks: p.tasks, post: p.runner.Post}
 	p.sessions = &sessions{ctx: ctx, registry: p.registry, newerSessionHolder: p.newerSessionHolder, storeUID: uid, require: cfg.RequireRegistration, revoked: cfg.Revocations.Revoked,
@@ -141,14 +144,16 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 	for what, run := range p.agentRuns() {
 		start(what, run)
 	}
+	secrets := p.cfg.Secrets
+	if p.issuer != nil {
+		secrets = p.issuer.SecretHandlers(secrets)
+		start("issuing", p.issuer.Run)
+	}
 	start("connections", p.afterInitialSync(p.serve))
 	start("freshness", p.sessions.revisions.run)
 	start("chores", p.tasks.run)
-	for _, run := range kube.WatchSecrets(p.client, p.cfg.Namespace, p.issuer.secretHandlers(p.cfg.Secrets), p.log, p.cfg.Jitter) {
+	for _, run := range kube.WatchSecrets(p.client, p.cfg.Namespace, secrets, p.log, p.cfg.Jitter) {
 		start("certificates", run)
-	}
-	if p.issuer != nil {
-		start("issuing", p.issuer.run)
 	}
 	start("settings", p.followSettings)
 	for _, run := range kube.WatchSchemas(p.client, p.runner.Post, p.log, p.cfg.Jitter) {
@@ -156,8 +161,8 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 	}
 	start("hold of many agents", p.fleet.follow)
 	start("check of all agents", p.fleet.run)
-	for w, sink := range p.blocklists.watches() {
-		start("revocations", kube.NewWatcher(p.client, w, sink, p.log.With("list", blocklist), p.cfg.Jitter).Run)
+	for w, sink := range p.blocklists.Watches(p.revoked) {
+		start("revocations", kube.NewWatcher(p.client, w, sink, p.log.With("list", revoke.ConfigMap), p.cfg.Jitter).Run)
 	}
 	if p.cfg.MetricsListener != nil {
 		start("metrics", p.serveMetrics)
@@ -175,7 +180,7 @@ func (p *principal) startAll(start func(what string, run func(context.Context) e
 // for allowed. Nor is a certificate good before it is known which are not.
 func (p *principal) afterInitialSync(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		for _, read := range []<-chan struct{}{p.ready, p.registry.ready, p.settingsRead, p.blocklists.ready} {
+		for _, read := range []<-chan struct{}{p.ready, p.registry.ready, p.settingsRead, p.blocklists.Ready()} {
 			select {
 			case <-read:
 			case <-ctx.Done():
@@ -189,10 +194,14 @@ func (p *principal) afterInitialSync(run func(context.Context) error) func(conte
 // serve lets agents in.
 func (p *principal) serve(ctx context.Context) error {
 	p.notReady.close()
-	server := transport.NewServer(transport.ServerConfig{
+	config := transport.ServerConfig{
 		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Admit: p.sessions.admit, Events: p.sessions, Log: p.log, Trace: p.cfg.Trace, Explain: p.cfg.Explain,
-		Keepalive: transport.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval}, Targets: p.targets(), Enroll: p.enroller(),
-	})
+		Keepalive: transport.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval}, Targets: p.targets(),
+	}
+	if p.issuer != nil {
+		config.Enroll = p.issuer
+	}
+	server := transport.NewServer(config)
 	p.server.Store(server)
 	p.log.InfoContext(ctx, "listening for agents", "address", p.cfg.Listener.Addr().String())
 	return server.Run(ctx, p.cfg.Listener)
@@ -205,19 +214,9 @@ func (p *principal) targets() map[string]transport.Target {
 	return all
 }
 
-// revoke replaces the set of revoked certificates, and cuts whoever is connected
-// with one.
-func (p *principal) revoke(data map[string]string) {
-	if p.cfg.Revocations == nil {
-		return // nobody asks
-	}
-	before, err := deletedAgents(data)
-	p.cfg.Revocations.SetBefore(before)
-	added, broken := p.cfg.Revocations.Set(slices.Sorted(maps.Keys(data)))
-	if err = errors.Join(err, broken); err != nil {
-		p.log.Warn("the list of revoked certificates has entries that are none", "configmap", blocklist, "error", err)
-	}
-	p.sessions.revoke(added)
+// revoked ends connections and requests that use revoked certificates.
+func (p *principal) revoked(fingerprints []string) {
+	p.sessions.revoke(fingerprints)
 	p.live.recheck()
 }
 

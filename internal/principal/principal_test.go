@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
@@ -62,18 +64,22 @@ func TestNobodyIsLetInBeforeItIsKnownWhoMayNot(t *testing.T) {
 	for _, what := range []string{"resource proxy", "Redis proxy"} {
 		synctest.Test(t, func(t *testing.T) {
 			p := &principal{cfg: config, log: config.Log, registry: &registry{ready: make(chan struct{})},
-				ready: make(chan struct{}), settingsRead: make(chan struct{}), blocklists: newBlocklists(nil, "argocd", nil)}
+				ready: make(chan struct{}), settingsRead: make(chan struct{}), blocklists: revoke.New(nil, "argocd", nil, config.Log)}
 			run := newLive(p, nil).runs()[what]
 			ended := make(chan error, 1)
 			go func() { ended <- run(t.Context()) }()
-			for _, read := range []chan struct{}{p.ready, p.registry.ready, p.settingsRead, p.blocklists.ready} {
+			for _, read := range []func(){func() { close(p.ready) }, func() { close(p.registry.ready) }, func() { close(p.settingsRead) }, func() {
+				for _, sink := range p.blocklists.Watches(func([]string) {}) {
+					_ = sink(t.Context(), reconcile.List{})
+				}
+			}} {
 				synctest.Wait()
 				select {
 				case err := <-ended:
 					t.Fatalf("the %s served at once: %v", what, err)
 				default:
 				}
-				close(read)
+				read()
 			}
 			if err := <-ended; err == nil {
 				t.Errorf("the %s did not serve", what)

@@ -1,0 +1,301 @@
+// Package revoke keeps the blocklist of revoked certificates in ConfigMaps on the hub. It publishes the list to
+// identity.Revocations and adds the certificates of deleted agents.
+package revoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+)
+
+// ConfigMap is the name of the first page of the blocklist. Its keys are fingerprints of revoked certificates.
+const ConfigMap = "argocd-agent-tls-blocklist"
+
+// Further pages are named ConfigMap-0 to ConfigMap-f and have the label pageLabel. The size of an object is limited, and
+// a hub can delete more agents during the lifetime of a certificate than fit into one.
+const (
+	pageLabel    = kind.Prefix + "tls-blocklist"
+	maxPages     = 16
+	pageCapacity = 512 << 10 // bytes of keys and notes; half of the API server's limit, the rest is for users
+)
+
+// Blocklist is the union of all pages, as last seen.
+type Blocklist struct {
+	client      *kube.Client
+	namespace   string
+	revocations *identity.Revocations
+	log         *slog.Logger
+	ready       chan struct{}
+
+	notifyMu sync.Mutex // held while a change is published, so that changes are published in order
+	mu       sync.Mutex
+	pages    map[string]page
+	listed   map[bool]bool // whether the first page (true) and the further pages (false) were listed
+}
+
+type page struct {
+	data map[string]string
+	size int // of keys and notes, in bytes
+}
+
+// New returns a blocklist that publishes to revocations. If revocations is nil, nothing is published.
+func New(client *kube.Client, namespace string, revocations *identity.Revocations, log *slog.Logger) *Blocklist {
+	return &Blocklist{client: client, namespace: namespace, revocations: revocations, log: log, ready: make(chan struct{}), pages: map[string]page{}, listed: map[bool]bool{}}
+}
+
+// Ready is closed when all pages were read once.
+func (b *Blocklist) Ready() <-chan struct{} { return b.ready }
+
+// Check returns an error until all pages were read once.
+func (b *Blocklist) Check() error {
+	select {
+	case <-b.ready:
+		return nil
+	default:
+		return errors.New("ConfigMap " + ConfigMap + " has not been read yet")
+	}
+}
+
+// Watches returns the watches of the pages and their sinks. After each change, revoked is called with the fingerprints
+// that were added.
+func (b *Blocklist) Watches(revoked func(fingerprints []string)) map[kube.Watch]func(context.Context, reconcile.Input) error {
+	sink := func(first bool) func(context.Context, reconcile.Input) error {
+		return func(_ context.Context, in reconcile.Input) error {
+			b.apply(first, in, revoked)
+			return nil
+		}
+	}
+	first, further := b.watches()
+	return map[kube.Watch]func(context.Context, reconcile.Input) error{first: sink(true), further: sink(false)}
+}
+
+func (b *Blocklist) watches() (first, further kube.Watch) {
+	return kube.Watch{Resource: kind.ConfigMaps, Namespace: b.namespace, Name: ConfigMap},
+		kube.Watch{Resource: kind.ConfigMaps, Namespace: b.namespace, Selector: pageLabel}
+}
+
+func (b *Blocklist) apply(first bool, in reconcile.Input, revoked func([]string)) {
+	b.notifyMu.Lock()
+	defer b.notifyMu.Unlock()
+	all, complete := b.update(first, in)
+	if !complete {
+		return // an entry of a page that was not read yet must not look removed
+	}
+	b.publish(all, revoked)
+	select {
+	case <-b.ready:
+	default:
+		close(b.ready)
+	}
+}
+
+func (b *Blocklist) publish(all map[string]string, revoked func([]string)) {
+	if b.revocations == nil {
+		return
+	}
+	before, err := deletedAgents(all)
+	b.revocations.SetBefore(before)
+	added, invalid := b.revocations.Set(slices.Sorted(maps.Keys(all)))
+	if err = errors.Join(err, invalid); err != nil {
+		b.log.Warn("Blocklist has invalid entries", "configmap", ConfigMap, "error", err)
+	}
+	revoked(added)
+}
+
+// update applies a change and returns all entries, and whether all pages were listed.
+func (b *Blocklist) update(first bool, in reconcile.Input) (all map[string]string, complete bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch in := in.(type) {
+	case reconcile.List:
+		present := map[string]bool{}
+		for _, o := range in.Objects {
+			present[o.Name()] = true
+			b.put(first, o)
+		}
+		maps.DeleteFunc(b.pages, func(name string, _ page) bool { return (name == ConfigMap) == first && !present[name] })
+		b.listed[first] = true
+	case reconcile.Observed:
+		b.put(first, in.Object)
+	case reconcile.Deleted:
+		if (in.Ref.Name == ConfigMap) == first {
+			delete(b.pages, in.Ref.Name)
+		}
+	}
+	all = map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(b.pages)) {
+		for key, note := range b.pages[name].data {
+			if before, twice := all[key]; !twice || deletedAt(note).After(deletedAt(before)) {
+				all[key] = note
+			}
+		}
+	}
+	return all, b.listed[true] && b.listed[false]
+}
+
+func (b *Blocklist) put(first bool, o *kind.Object) {
+	if (o.Name() == ConfigMap) != first {
+		return // a user labelled the first page
+	}
+	var p page
+	if p.data, _ = rawjson.StringMap(o.Get("data")); p.data == nil {
+		p.data = map[string]string{}
+	}
+	for key, note := range p.data {
+		p.size += len(key) + len(note)
+	}
+	b.pages[o.Name()] = p
+}
+
+// Add revokes the certificates of a deleted agent on the first page that has room. revoked maps fingerprints to expiry
+// times; a zero time means unknown. Expired entries of that page are removed.
+func (b *Blocklist) Add(ctx context.Context, agent string, revoked map[string]time.Time, now time.Time) error {
+	if err := b.Check(); err != nil {
+		return err
+	}
+	for _, name := range pagesFor(agent) {
+		change, exists, fits := b.plan(name, agent, revoked, now)
+		if !fits {
+			continue
+		}
+		err := b.write(ctx, name, change, exists)
+		if kube.IsTooLarge(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("revoke the certificates of agent %s in ConfigMap %s: %w", agent, name, err)
+		}
+		b.recordWrite(name, change)
+		return nil
+	}
+	return fmt.Errorf("revoke the certificates of agent %s: %w", agent, ErrFull)
+}
+
+// ErrFull is returned by Add if no page has room.
+var ErrFull = fmt.Errorf("ConfigMap %s and its %d further pages are full. The Agent is not deleted and its agent is refused until entries expire"+
+	" or a user removes entries: run `argocd-agentctl blocklist tls list`", ConfigMap, maxPages)
+
+// RevokedNow reports whether a certificate is revoked. It reads the pages from the API server, because an agent that was
+// just deleted can reconnect before the watch shows its entry.
+func (b *Blocklist) RevokedNow(ctx context.Context, fingerprint string) (bool, error) {
+	if fingerprint == "" {
+		return false, nil
+	}
+	first, further := b.watches()
+	for _, w := range []kube.Watch{first, further} {
+		pages, err := b.client.List(ctx, w)
+		if err != nil {
+			return false, fmt.Errorf("read ConfigMap %s: %w", ConfigMap, err)
+		}
+		for _, o := range pages {
+			if o.Get("data", fingerprint) != nil {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// pagesFor returns the pages in the order in which they are tried for an agent: the first page, then the further pages
+// from one that depends on the name, so that they fill evenly.
+func pagesFor(agent string) []string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(agent))
+	names := []string{ConfigMap}
+	for i := range uint32(maxPages) {
+		names = append(names, fmt.Sprintf("%s-%x", ConfigMap, (h.Sum32()+i)%maxPages))
+	}
+	return names
+}
+
+func (b *Blocklist) plan(name, agent string, revoked map[string]time.Time, now time.Time) (change map[string]any, exists, fits bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p, exists := b.pages[name]
+	change = deletionPatch(p.data, agent, revoked, now)
+	return change, exists, p.size+growth(p.data, change) <= pageCapacity
+}
+
+func growth(data map[string]string, change map[string]any) (bytes int) {
+	for key, note := range change {
+		if old, had := data[key]; had {
+			bytes -= len(key) + len(old)
+		}
+		if text, ok := note.(string); ok {
+			bytes += len(key) + len(text)
+		}
+	}
+	return bytes
+}
+
+// write patches a page, or creates it.
+func (b *Blocklist) write(ctx context.Context, name string, change map[string]any, exists bool) error {
+	ref := kind.Ref{Resource: kind.ConfigMaps, Namespace: b.namespace, Name: name}
+	if !exists {
+		labels := map[string]string{"app.kubernetes.io/part-of": "argocd-agent"}
+		if name != ConfigMap {
+			labels[pageLabel] = "continued"
+		}
+		_, err := b.client.Create(ctx, ref, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": change,
+			"metadata": map[string]any{"name": name, "namespace": b.namespace, "labels": labels}})
+		if !kube.IsConflict(err) {
+			return err
+		}
+		// The watch has not shown the page yet, or a user removed its label.
+	}
+	patch := map[string]any{"data": change}
+	if name != ConfigMap {
+		patch["metadata"] = map[string]any{"labels": map[string]string{pageLabel: "continued"}}
+	}
+	_, err := b.client.Patch(ctx, ref, patch)
+	return err
+}
+
+// recordWrite applies a write to the page until the watch shows it, so that the next Add knows its size.
+func (b *Blocklist) recordWrite(name string, change map[string]any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.pages[name]
+	p.size += growth(p.data, change)
+	if p.data == nil {
+		p.data = map[string]string{}
+	}
+	for key, note := range change {
+		if text, ok := note.(string); ok {
+			p.data[key] = text
+		} else {
+			delete(p.data, key)
+		}
+	}
+	b.pages[name] = p
+}
+
+// Prune removes expired entries from all pages.
+func (b *Blocklist) Prune(ctx context.Context, now time.Time) error {
+	b.mu.Lock()
+	changes := map[string]map[string]any{}
+	for name, p := range b.pages {
+		if change := expired(p.data, now); len(change) > 0 {
+			changes[name] = change
+		}
+	}
+	b.mu.Unlock()
+	for name, change := range changes {
+		if err := b.write(ctx, name, change, true); err != nil && !kube.IsNotFound(err) {
+			return fmt.Errorf("remove expired entries from ConfigMap %s: %w", name, err)
+		}
+	}
+	return nil
+}
