@@ -29,7 +29,6 @@ var retiredWords = []retired{
 	{"door doors", "endpoint, listener"},
 	{"errand errands", "task, work queue"},
 	{"farewell", "release"},
-	{"greeting greetings", "handshake, hello"},
 	{"hop hops", "forward"},
 	{"hush", "close, suppress"},
 	{"keeper keepers", "controller, reconciler, manager"},

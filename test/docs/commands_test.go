@@ -11,8 +11,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// commands are the lines that a page tells people to type: in blocks marked sh, and behind a dollar sign in those marked
-// console.
+// commands returns the command lines of a page: the lines of sh blocks, and those after a dollar sign in console
+// blocks.
 func commands(text string) (lines []string) {
 	for _, block := range regexp.MustCompile("(?s)\n *```(sh|console)\n(.*?)\n *```").FindAllStringSubmatch(text, -1) {
 		content := strings.ReplaceAll(block[2], "\\\n", " ")
@@ -33,8 +33,8 @@ func commands(text string) (lines []string) {
 	return lines
 }
 
-// What people are told to type is understood: charts are rendered, and our own commands know every word and flag of it.
-// What they then do is tried elsewhere, in clusters.
+// Charts are rendered, and argocd-agentctl must accept every word and flag. The effect of the commands is tested in
+// clusters.
 func TestPages_CommandsAreValid(t *testing.T) {
 	helm := lab.Tool(t, "helm")
 	ctl := filepath.Join(t.TempDir(), "argocd-agentctl")
@@ -74,18 +74,18 @@ func TestPages_CommandsAreValid(t *testing.T) {
 				}
 			case "argocd", "docker":
 			default:
-				t.Errorf("%s tells people to run %s, which is not known here", page, words[0])
+				t.Errorf("%s has a command of %s, which this test does not know", page, words[0])
 			}
 		}
 	}
 	for _, program := range []string{"helm", "argocd-agentctl", "kubectl"} {
 		if tried[program] == 0 {
-			t.Errorf("no page has a command of %s: is this test looking where it should?", program)
+			t.Errorf("no page has a command of %s: check this test", program)
 		}
 	}
 }
 
-// rendered tries helm install by rendering. Where the page shows an error, it has to be that one.
+// rendered renders a helm install command. If the page shows an error, helm must fail with it.
 func rendered(t *testing.T, page, text, helm string, words []string) {
 	t.Helper()
 	args := append([]string{"template"}, words[2:]...)
@@ -104,7 +104,8 @@ func rendered(t *testing.T, page, text, helm string, words []string) {
 	t.Errorf("%s: %q: %v: %s", page, words, err, out)
 }
 
-// understood asks a command for help with everything that the page gives it: flags are read before that is answered.
+// understood requests the help of a command with all arguments of the page. Flags are parsed before the help is
+// printed.
 func understood(t *testing.T, page, ctl string, words []string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), ctl, append(words[1:], "--help")...).CombinedOutput()
@@ -121,7 +122,7 @@ func understood(t *testing.T, page, ctl string, words []string) {
 	}
 }
 
-// split splits a line as a shell does, as far as pages need it.
+// split splits a line as a shell does, for the syntax that pages use.
 func split(line string) (words []string) {
 	for _, word := range regexp.MustCompile(`'[^']*'|\S+`).FindAllString(line, -1) {
 		words = append(words, strings.Trim(word, "'"))

@@ -1,5 +1,4 @@
-// Package docs keeps the documentation true: links lead somewhere, references are what the code says, and commands are
-// tried.
+// Package docs checks the documentation: links, references, names and commands.
 package docs
 
 import (
@@ -15,7 +14,7 @@ var update = flag.Bool("update", false, "make the references again")
 
 const root = "../.."
 
-// pages are all documents that users read, by their path from the checkout.
+// pages returns all documents by their path in the repository.
 func pages(t testing.TB) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -44,7 +43,7 @@ func read(t testing.TB, file string) string {
 	return string(text)
 }
 
-// matches compares a page with what it is made from, or makes it.
+// matches compares a reference with its generated content. With -update, it writes the reference.
 func matches(t *testing.T, file, want string) {
 	t.Helper()
 	file = filepath.Join(root, "docs", "reference", file)
@@ -92,7 +91,7 @@ func hasSection(text, anchor string) bool {
 	return false
 }
 
-// Every page can be found from the first one.
+// docs/README.md must link to every page.
 func TestPages_AreListed(t *testing.T) {
 	index := read(t, filepath.Join(root, "docs", "README.md"))
 	for page := range pages(t) {
@@ -102,7 +101,7 @@ func TestPages_AreListed(t *testing.T) {
 	}
 }
 
-// A page that names a file of the checkout, a flag or a metric names one that exists.
+// Files, flags and metrics in pages must exist.
 func TestPages_NamesExist(t *testing.T) {
 	flags := read(t, root+"/docs/reference/principal.md") + read(t, root+"/docs/reference/agent.md") + read(t, root+"/docs/reference/argocd-agentctl.md")
 	metrics := read(t, root+"/docs/reference/metrics.md")
@@ -131,7 +130,7 @@ func TestPages_NamesExist(t *testing.T) {
 	}
 }
 
-// othersFlags are those of Argo CD's programs.
+// othersFlags lists flags of Argo CD.
 var othersFlags = map[string]bool{"application-namespaces": true, "redis": true}
 
 func TestPages_CitedTestsExist(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The help of every command, which internal/cli's own tests keep current.
+// internal/cli records the help of every command.
 func TestReference_CommandLineIsCurrent(t *testing.T) {
 	folder := filepath.Join(root, "internal", "cli", "testdata", "help")
 	files, err := os.ReadDir(folder)
@@ -25,11 +25,11 @@ func TestReference_CommandLineIsCurrent(t *testing.T) {
 	for _, file := range files {
 		names = append(names, strings.TrimSuffix(file.Name(), ".txt"))
 	}
-	slices.Sort(names) // a command comes before its own
+	slices.Sort(names) // a command comes before its subcommands
 	for _, name := range names {
 		text := read(t, filepath.Join(folder, name+".txt"))
 		title := strings.Join(slices.Concat([]string{"argocd-agentctl"}, words(text)), " ")
-		if name != "ctl" { // what all share is said once
+		if name != "ctl" { // global flags are shown once
 			text, _, _ = strings.Cut(text, "\nWhich clusters are meant, and where a kubeconfig is")
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", title, strings.TrimSpace(text))
@@ -37,7 +37,7 @@ func TestReference_CommandLineIsCurrent(t *testing.T) {
 	matches(t, "argocd-agentctl.md", b.String())
 }
 
-// words are those of a command, from the line that says how it is used.
+// words returns the words of a command from its usage line.
 func words(help string) (command []string) {
 	_, usage, _ := strings.Cut(help, "\nUsage:\n  argocd-agentctl")
 	line, _, _ := strings.Cut(usage, "\n")

@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// onHub runs kubectl against the hub, as its administrator.
+// onHub runs kubectl as administrator of the hub.
 func (w *testEnv) onHub(t testing.TB, input string, args ...string) (string, error) {
 	t.Helper()
 	kubectl := w.Command(t.Context(), "kubectl")
@@ -46,24 +46,24 @@ func truth(path string, value bool) condition {
 	}
 }
 
-// whenAllIsWell ends a story that has gone wrong: what follows builds on what was.
-func whenAllIsWell(t *testing.T) {
+// skipAfterFailure skips the remaining steps after a failure, because each step builds on the one before.
+func skipAfterFailure(t *testing.T) {
 	t.Helper()
 	if t.Failed() {
 		t.FailNow()
 	}
 }
 
-// TestAgentObjects tells the life of two agents: one that is from before there were Agents, and one that is declared. Each
-// chapter builds on the one before.
+// TestAgentObjects follows two agents: one from before the Agent resource existed, and a declared one. Each step builds
+// on the one before.
 func TestAgentObjects(t *testing.T) {
 	whole := t
 	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})
-	w := newWorld(t, setup{lab: l, flags: []string{"--require-registration"}, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}}})
+	w := newEnv(t, setup{lab: l, flags: []string{"--require-registration"}, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}}})
 	t.Cleanup(w.close)
 	m, spoke, object := w.managed(), w.managed().spoke, w.hub.agent("managed")
 
-	t.Run("a cluster Secret from before becomes an Agent", func(t *testing.T) {
+	t.Run("an existing cluster Secret becomes an Agent", func(t *testing.T) {
 		w.hub.secret("cluster-managed").create(whole, map[string]any{"apiVersion": "v1", "kind": "Secret",
 			"metadata": map[string]any{
 				"labels":      map[string]any{"argocd.argoproj.io/secret-type": "cluster", "argocd-agent.argoproj-labs.io/agent-name": "managed", "team": "web"},
@@ -85,8 +85,8 @@ func TestAgentObjects(t *testing.T) {
 		}
 		w.hub.secret("cluster-managed").becomes(t, label("team", "web"), annotation("argocd.argoproj.io/skip-reconcile", "true"))
 	})
-	whenAllIsWell(t)
-	t.Run("the table tells what matters", func(t *testing.T) {
+	skipAfterFailure(t)
+	t.Run("kubectl get agents has the main columns", func(t *testing.T) {
 		w.hub.app("managed", "one").create(whole, simple("managed"))
 		await(t, "the table to count", func() error {
 			out, err := w.onHub(t, "", "get", "agents")
@@ -104,8 +104,8 @@ func TestAgentObjects(t *testing.T) {
 			return nil
 		})
 	})
-	whenAllIsWell(t)
-	t.Run("a suspended agent is cut off, and knows why, until it is resumed", func(t *testing.T) {
+	skipAfterFailure(t)
+	t.Run("a suspended agent is disconnected with a reason until it is resumed", func(t *testing.T) {
 		mark := m.logOffset(t)
 		began := time.Now()
 		object.patch(t, `{"spec":{"suspended":true}}`)
@@ -113,29 +113,29 @@ func TestAgentObjects(t *testing.T) {
 		t.Logf("cut off %v after it was asked for", time.Since(began))
 		m.waitForLog(t, mark, "suspended on the hub")
 		object.becomes(t, truth("status.connected", false), agentShows("Connected", "False", "suspended"), agentShows("Synced", "Unknown", ""))
-		w.hub.app("managed", "meanwhile").create(whole, simple("managed"))
-		m.waitForLog(t, m.logOffset(t), "suspended on the hub") // it has asked again, and was sent away again
-		spoke.app(lab.ArgoCDNamespace, "meanwhile").isAbsent(t)
+		w.hub.app("managed", "in-between").create(whole, simple("managed"))
+		m.waitForLog(t, m.logOffset(t), "suspended on the hub") // it connected again and was refused again
+		spoke.app(lab.ArgoCDNamespace, "in-between").isAbsent(t)
 		object.patch(t, `{"spec":{"suspended":false}}`)
-		spoke.app(lab.ArgoCDNamespace, "meanwhile").becomes(t)
+		spoke.app(lab.ArgoCDNamespace, "in-between").becomes(t)
 		object.becomes(t, truth("status.connected", true))
 	})
-	whenAllIsWell(t)
-	t.Run("another mode is refused with a reason that tells what to do", func(t *testing.T) {
+	skipAfterFailure(t)
+	t.Run("another mode is refused with a fix", func(t *testing.T) {
 		out, err := w.onHub(t, "", "patch", "agents", "managed", "--type=merge", "-p", `{"spec":{"mode":"autonomous"}}`)
 		if err == nil || !strings.Contains(out, "set suspended to true, then change the mode") {
 			t.Errorf("%v: %s", err, out)
 		}
 		m.connected(t)
 	})
-	whenAllIsWell(t)
-	t.Run("retiring an agent lets go what waits for its cluster", func(t *testing.T) {
+	skipAfterFailure(t)
+	t.Run("retiring an agent removes finalizers that wait for it", func(t *testing.T) {
 		m.kill(t)
 		object.becomes(t, truth("status.connected", false))
 		waiting := w.hub.app("managed", "waiting")
-		wish := simple("managed")
-		wish["metadata"] = map[string]any{"finalizers": []any{"resources-finalizer.argocd.argoproj.io", "post-delete-finalizer.argocd.argoproj.io/cleanup"}}
-		waiting.create(whole, wish)
+		spec := simple("managed")
+		spec["metadata"] = map[string]any{"finalizers": []any{"resources-finalizer.argocd.argoproj.io", "post-delete-finalizer.argocd.argoproj.io/cleanup"}}
+		waiting.create(whole, spec)
 		waiting.delete(t)
 		waiting.becomes(t, func(u *unstructured.Unstructured) error {
 			if u.GetDeletionTimestamp() == nil {
@@ -145,35 +145,35 @@ func TestAgentObjects(t *testing.T) {
 		})
 		object.patch(t, `{"metadata":{"annotations":{"argocd-agent.argoproj-labs.io/retire":"true"}}}`)
 		waiting.goes(t)
-		later := w.hub.app("managed", "one") // one that nobody had deleted stays, and can be
+		later := w.hub.app("managed", "one") // an Application without a deletion stays and can be deleted
 		later.edit(t, func(u *unstructured.Unstructured) {
 			u.SetFinalizers([]string{"resources-finalizer.argocd.argoproj.io"})
 		})
 		later.delete(t)
 		later.goes(t)
-		w.hub.app("managed", "meanwhile").is(t)
+		w.hub.app("managed", "in-between").is(t)
 		mark := m.logOffset(t)
 		m.start(t)
 		m.waitForLog(t, mark, "retired on the hub")
 		object.patch(t, `{"metadata":{"annotations":{"argocd-agent.argoproj-labs.io/retire":null}}}`)
 		m.connected(t)
 	})
-	whenAllIsWell(t)
-	t.Run("a deleted agent is cut off and revoked, and what is users' stays", func(t *testing.T) {
+	skipAfterFailure(t)
+	t.Run("a deleted agent is disconnected and revoked, and objects of users stay", func(t *testing.T) {
 		mark := m.logOffset(t)
-		w.hub.app("managed", "meanwhile").is(t)
+		w.hub.app("managed", "in-between").is(t)
 		object.delete(t)
 		m.waitForLog(t, mark, "deleted on the hub")
 		object.goes(t)
 		m.waitForLog(t, mark, "revoked")
 		w.hub.configMap("argocd-agent-tls-blocklist").becomes(t)
-		w.hub.app("managed", "meanwhile").is(t)
-		spoke.app(lab.ArgoCDNamespace, "meanwhile").is(t)
+		w.hub.app("managed", "in-between").is(t)
+		spoke.app(lab.ArgoCDNamespace, "in-between").is(t)
 		w.hub.secret("cluster-managed").is(t, label("team", "web"))
 		m.kill(t)
 	})
-	whenAllIsWell(t)
-	t.Run("an agent that is declared comes in; one that is not does not", func(t *testing.T) {
+	skipAfterFailure(t)
+	t.Run("only a declared agent is accepted", func(t *testing.T) {
 		d := w.addAgent(t, agentSetup{name: "declared", cluster: "managed", mode: "managed"})
 		d.start(t)
 		d.waitForLog(t, 0, "not registered on the hub")
@@ -187,7 +187,7 @@ spec: {mode: managed, cluster: {labels: {env: prod}}}
 		if out, err := w.onHub(t, manifest, "apply", "-f", "-"); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		d.restart(t) // it had been told to come back in a minute
+		d.restart(t) // it would reconnect in a minute
 		d.connected(t)
 		w.hub.agent("declared").becomes(t, truth("status.connected", true))
 		w.hub.secret("cluster-declared").becomes(t, label("env", "prod"), label("argocd-agent.argoproj-labs.io/agent-name", "declared"))
@@ -196,11 +196,11 @@ spec: {mode: managed, cluster: {labels: {env: prod}}}
 			t.Errorf("what is in Git is not what is there: %v: %s", err, out)
 		}
 	})
-	whenAllIsWell(t)
-	t.Run("without the definition the principal says what is missing", func(t *testing.T) {
+	skipAfterFailure(t)
+	t.Run("a missing CRD is reported", func(t *testing.T) {
 		crd := w.hub.object(unstructuredResource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", "agents.argocd-agent.argoproj-labs.io")
 		crd.delete(t)
-		crd.goes(t) // so the Agents were let go
+		crd.goes(t) // the finalizers of the Agents are removed
 		w.principal.waitForLog(t, 0, "the definition of agents is being deleted")
 		w.hub.secret("cluster-declared").is(t, label("env", "prod"))
 		mark := w.principal.logOffset(t)
@@ -217,7 +217,7 @@ spec: {mode: managed, cluster: {labels: {env: prod}}}
 			t.Fatalf("%v: %s", err, out)
 		}
 		await(t, "the principal to be ready", func() error { return healthy(w.health) })
-		w.hub.agent("declared").becomes(t, field("spec.mode", "managed"), truth("status.connected", true)) // out of its Secret
+		w.hub.agent("declared").becomes(t, field("spec.mode", "managed"), truth("status.connected", true)) // from its cluster Secret
 		w.hub.secret("cluster-declared").becomes(t, label("env", "prod"))
 	})
 }

@@ -11,9 +11,9 @@ import (
 func TestAutonomousApplication_IsReplicatedToHub(t *testing.T) {
 	w := shared(t)
 	spokeApp, copied := w.autonomous().spoke.app(lab.ArgoCDNamespace, "own"), w.hub.app("autonomous", "own")
-	wish := w.plain("in-cluster", "own")
-	wish.labels = map[string]string{"team": "a"}
-	spokeApp.create(t, wish.object())
+	spec := w.plain("in-cluster", "own")
+	spec.labels = map[string]string{"team": "a"}
+	spokeApp.create(t, spec.object())
 	copied.becomes(t, synced, healthyApp, noOperation, label("team", "a"),
 		field("spec.destination.name", "autonomous"), field("spec.project", "autonomous-default"))
 
@@ -23,7 +23,7 @@ func TestAutonomousApplication_IsReplicatedToHub(t *testing.T) {
 		setLabel(u, "team", "b")
 	})
 	copied.becomes(t, field("spec.source.path", "overlays/staging"), label("team", "b"))
-	spokeApp.is(t, annotation(sourceUID, "")) // the spoke's own object has no marks of ours
+	spokeApp.is(t, annotation(sourceUID, "")) // the owner's object has no metadata of ours
 
 	spokeApp.delete(t)
 	copied.goes(t)
@@ -45,7 +45,7 @@ func TestAutonomousApplication_ReplicaDriftIsCorrected(t *testing.T) {
 	copied.becomes(t, func(u *unstructured.Unstructured) error { return differs(u, before) }, synced, healthyApp)
 
 	before = copied.get(t)
-	w.argocd(t, "app", "delete", "autonomous/stubborn", "-y") // with cascade, as Argo CD's UI does
+	w.argocd(t, "app", "delete", "autonomous/stubborn", "-y") // with cascade, as in the Argo CD UI
 	copied.becomes(t, func(u *unstructured.Unstructured) error { return differs(u, before) }, synced, healthyApp)
 	spokeApp.is(t, synced, healthyApp)
 	w.autonomous().spoke.object(deployments, "stubborn", "guestbook").is(t)
@@ -79,8 +79,8 @@ func TestAutonomousProject_IsReplicatedWithAgentPrefix(t *testing.T) {
 func TestAutonomousApplication_AppOfAppsIsReplicated(t *testing.T) {
 	w := shared(t)
 	spoke := w.autonomous().spoke
-	wish := appWish{repo: w.RepoURL("app-of-apps"), destination: "in-cluster", namespace: lab.ArgoCDNamespace, automated: true, cascade: true}
-	spoke.app(lab.ArgoCDNamespace, "parent").create(t, wish.object())
+	spec := appSpec{repo: w.RepoURL("app-of-apps"), destination: "in-cluster", namespace: lab.ArgoCDNamespace, automated: true, cascade: true}
+	spoke.app(lab.ArgoCDNamespace, "parent").create(t, spec.object())
 	for _, name := range []string{"parent", "child-plain", "child-helm"} {
 		w.hub.app("autonomous", name).becomes(t, synced, healthyApp)
 	}
@@ -113,8 +113,8 @@ func TestAutonomousApplication_ApplicationSetIsReplicated(t *testing.T) {
 	}
 }
 
-// appSetOf is an ApplicationSet that makes an Application for each name.
-func appSetOf(wish appWish, names ...string) map[string]any {
+// appSetOf returns an ApplicationSet that creates an Application for each name.
+func appSetOf(spec appSpec, names ...string) map[string]any {
 	elements := []any{}
 	for _, name := range names {
 		elements = append(elements, map[string]any{"name": name})
@@ -124,6 +124,6 @@ func appSetOf(wish appWish, names ...string) map[string]any {
 		"spec": map[string]any{
 			"goTemplate": true,
 			"generators": []any{map[string]any{"list": map[string]any{"elements": elements}}},
-			"template":   map[string]any{"metadata": map[string]any{"name": "{{.name}}"}, "spec": wish.object()["spec"]},
+			"template":   map[string]any{"metadata": map[string]any{"name": "{{.name}}"}, "spec": spec.object()["spec"]},
 		}}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// stranger is an agent of the shared world that is not what it should be. It never gets in, and says why.
-func stranger(t *testing.T, w *testEnv, name string, change ...string) *program {
+// misconfiguredAgent is a misconfigured agent of the shared environment. It is refused and reports the reason.
+func misconfiguredAgent(t *testing.T, w *testEnv, name string, change ...string) *program {
 	t.Helper()
 	a := w.managed()
 	args := append([]string{}, a.args...)
@@ -52,7 +52,7 @@ func TestAgent_ReportsAuthenticationFailure(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		change       []string
-		agent, there []string // what the agent says, and what the principal does
+		agent, there []string // expected log of the agent and of the principal
 	}{
 		{"certificate of an unknown CA", []string{"--tls-client-cert", unknown.cert, "--tls-client-key", unknown.key},
 			[]string{"certificate"}, []string{"TLS handshake failed"}},
@@ -68,7 +68,7 @@ func TestAgent_ReportsAuthenticationFailure(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			mark := w.principal.logOffset(t)
-			p := stranger(t, w, strings.ReplaceAll(c.name, " ", "-"), c.change...)
+			p := misconfiguredAgent(t, w, strings.ReplaceAll(c.name, " ", "-"), c.change...)
 			p.waitForLog(t, 0, c.agent...)
 			if c.there != nil {
 				w.principal.waitForLog(t, mark, c.there...)
@@ -95,12 +95,12 @@ func TestPrincipal_SurvivesGarbageOnPort(t *testing.T) {
 	if err == nil {
 		_ = noCert.SetReadDeadline(time.Now().Add(*patience))
 		if _, err = noCert.Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
-			t.Errorf("a client without a certificate was let in: %v", err)
+			t.Errorf("a client without a certificate was accepted: %v", err)
 		}
 		_ = noCert.Close()
 	}
 	app := w.hub.app("managed", "after-garbage")
-	app.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "x"}.object())
+	app.create(t, appSpec{repo: w.RepoURL("plain"), destination: "managed", namespace: "x"}.object())
 	app.becomes(t, outOfSync)
 }
 
@@ -115,11 +115,11 @@ func TestSettings_ContradictionsAreRejectedAtStart(t *testing.T) {
 
 func TestStart_WaitsForCluster(t *testing.T) {
 	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})
-	w := newWorld(t, setup{lab: l, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}}})
+	w := newEnv(t, setup{lab: l, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}}})
 	t.Cleanup(w.close)
 	spoke := w.managed().spoke
 
-	t.Run("an API server that is away is waited for", func(t *testing.T) {
+	t.Run("an unreachable API server", func(t *testing.T) {
 		for _, component := range []string{"hub/kube-apiserver", "managed/kube-apiserver"} {
 			if err := l.Kill(t.Context(), component); err != nil {
 				t.Fatal(err)
@@ -130,7 +130,7 @@ func TestStart_WaitsForCluster(t *testing.T) {
 		w.principal.waitForLog(t, 0, "waiting for the API server")
 		w.managed().waitForLog(t, 0, "waiting for the API server")
 		for _, component := range []string{"managed/kube-apiserver", "hub/kube-apiserver"} {
-			if component == "hub/kube-apiserver" { // the agent is there already, and hears what it waits for
+			if component == "hub/kube-apiserver" { // the agent is running and reports what it waits for
 				w.managed().waitForLog(t, 0, "the hub is not ready", "it waits for its API server")
 			}
 			if err := l.Restart(t.Context(), component); err != nil {
@@ -139,7 +139,7 @@ func TestStart_WaitsForCluster(t *testing.T) {
 		}
 		w.connected(t)
 	})
-	t.Run("a kind that may not be read is named, and the rest works", func(t *testing.T) {
+	t.Run("a kind without read permission is named, and others work", func(t *testing.T) {
 		role := spoke.object(unstructuredResource("rbac.authorization.k8s.io", "v1", "roles"), lab.ArgoCDNamespace, "argocd-agent-agent")
 		before := role.get(t)
 		rules, kept := before.Object["rules"].([]any), []any{}

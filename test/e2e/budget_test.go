@@ -14,10 +14,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// heldItem is what argocd-agentctl pending lists as held.
+// heldItem is a held deletion in the output of argocd-agentctl pending.
 type heldItem struct{ Agent, Kind, What, ID string }
 
-// held asks argocd-agentctl what is held for an agent.
+// held returns the held deletions of an agent from argocd-agentctl pending.
 func (w *testEnv) held(t testing.TB, agent string) (found []heldItem, err error) {
 	t.Helper()
 	file, err := buildCLI()
@@ -28,7 +28,7 @@ func (w *testEnv) held(t testing.TB, agent string) (found []heldItem, err error)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, file, "pending", agent, "-o", "json")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "KUBECONFIG=" + w.hub.Kubeconfig, "ARGOCD_AGENT_PRINCIPAL_NAMESPACE=" + lab.ArgoCDNamespace}
-	out, _ := cmd.Output() // the exit code says that something waits
+	out, _ := cmd.Output() // the exit code is not 0 if something is pending
 	var all []heldItem
 	if err := json.Unmarshal(out, &all); err != nil {
 		return nil, fmt.Errorf("argocd-agentctl pending says %q: %w", out, err)
@@ -41,8 +41,8 @@ func (w *testEnv) held(t testing.TB, agent string) (found []heldItem, err error)
 	return found, nil
 }
 
-// TestBudget_WrongLabelSelectorDeletesNothing restarts the principal with a selector that matches nothing: an
-// agent with a few Applications keeps them, until a user confirms that they are to go. Their workloads stay in any case.
+// TestBudget_WrongLabelSelectorDeletesNothing restarts the principal with a selector that matches nothing. An agent
+// with few Applications keeps them until a user confirms the deletion. Workloads stay in any case.
 func TestBudget_WrongLabelSelectorDeletesNothing(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
@@ -88,11 +88,11 @@ func TestBudget_WrongLabelSelectorDeletesNothing(t *testing.T) {
 		return id
 	}
 
-	restart("--label-selector", "nobody=has")
+	restart("--label-selector", "no=match")
 	isHeld()
 	unchanged()
 
-	restart() // put right
+	restart() // with the correct selector
 	w.hub.agent("managed").becomes(t, agentShows("Held", "False", ""), agentShows("Synced", "True", ""))
 	for name := range uids {
 		spoke.app(lab.ArgoCDNamespace, name).becomes(t, showsNo("AgentHeldWarning"))
@@ -102,7 +102,7 @@ func TestBudget_WrongLabelSelectorDeletesNothing(t *testing.T) {
 	}
 	unchanged()
 
-	restart("--label-selector", "nobody=has")
+	restart("--label-selector", "no=match")
 	w.hub.ctl(t, "pending", "confirm", isHeld(), "--yes")
 	for name := range uids {
 		spoke.app(lab.ArgoCDNamespace, name).goes(t)

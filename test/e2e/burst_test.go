@@ -12,17 +12,16 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// TestBurst_LosesNoApplicationOrStatus needs no Argo CD: statuses are written by the test, faster than a
-// controller would.
+// TestBurst_LosesNoApplicationOrStatus needs no Argo CD. The test writes statuses faster than a controller would.
 func TestBurst_LosesNoApplicationOrStatus(t *testing.T) {
 	const apps, rounds = 300, 5
 	w := own(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}}),
 		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}}})
 	spoke := w.managed().spoke
 	name := func(i int) string { return fmt.Sprintf("burst-%03d", i) }
-	wish := appWish{repo: "https://git.example/x", destination: "managed", namespace: "burst"}
+	spec := appSpec{repo: "https://git.example/x", destination: "managed", namespace: "burst"}
 
-	parallel(t, apps, func(i int) error { return w.hub.app("managed", name(i)).tryCreate(wish.object()) })
+	parallel(t, apps, func(i int) error { return w.hub.app("managed", name(i)).tryCreate(spec.object()) })
 	await(t, "all Applications on the spoke", func() error { return countIs(spoke, lab.ArgoCDNamespace, apps, "", "") })
 
 	for round := range rounds {
@@ -33,23 +32,23 @@ func TestBurst_LosesNoApplicationOrStatus(t *testing.T) {
 			_, err := spoke.app(lab.ArgoCDNamespace, name(i)).in().Patch(ctx, name(i), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			return err
 		})
-		if round == 2 { // and one falls into a lost connection
+		if round == 2 { // one burst during a lost connection
 			w.managed().link.Reset()
 		}
 	}
 	last := fmt.Sprint(rounds - 1)
 	await(t, "the last status of all on the hub", func() error { return countIs(w.hub, "managed", apps, "status.sync.revision", last) })
 
-	t.Run("all of them gone at once is held until somebody confirms", func(t *testing.T) {
+	t.Run("removal of all of them is held until confirmed", func(t *testing.T) {
 		mark := w.principal.logOffset(t)
-		w.principal.args = append(w.principal.args, "--label-selector", "nobody=has")
+		w.principal.args = append(w.principal.args, "--label-selector", "no=match")
 		w.principal.restart(t)
 		line := w.principal.waitForLog(t, mark, "held back", "scope=application", "confirm=")
 		if err := countIs(spoke, lab.ArgoCDNamespace, apps, "", ""); err != nil {
 			t.Errorf("Applications on the spoke: %v", err)
 		}
 		id := command.FindString(line)
-		for _, i := range []int{0, apps - 1} { // each of them says so itself, and how to let it go
+		for _, i := range []int{0, apps - 1} { // each of them shows the hold and the command to confirm
 			spoke.app(lab.ArgoCDNamespace, name(i)).becomes(t, shows("AgentHeldWarning", id))
 		}
 		confirm(t, w, line)
@@ -60,7 +59,7 @@ func TestBurst_LosesNoApplicationOrStatus(t *testing.T) {
 	})
 }
 
-// parallel does something n times, a few at once.
+// parallel calls a function n times with a few goroutines.
 func parallel(t *testing.T, n int, do func(int) error) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -80,7 +79,7 @@ func parallel(t *testing.T, n int, do func(int) error) {
 	}
 }
 
-// countIs counts Applications, those with a value at a path if one is given.
+// countIs counts Applications or, with a path, Applications with a value at that path.
 func countIs(s *clusterClient, namespace string, n int, path, value string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), *patience)
 	defer cancel()

@@ -31,7 +31,7 @@ var (
 	deployments  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 )
 
-// clusterClient is a cluster as its administrator uses it.
+// clusterClient is an administrator's client of a cluster.
 type clusterClient struct {
 	*lab.Cluster
 	client dynamic.Interface
@@ -39,7 +39,7 @@ type clusterClient struct {
 
 func newSite(c *lab.Cluster) *clusterClient {
 	config := c.Admin()
-	if err := rest.LoadTLSFiles(config); err != nil { // else the library looks at the files when the lab is long gone
+	if err := rest.LoadTLSFiles(config); err != nil { // otherwise client-go reads the files after the lab has stopped
 		panic(err)
 	}
 	config.CertFile, config.KeyFile, config.CAFile = "", "", ""
@@ -47,7 +47,7 @@ func newSite(c *lab.Cluster) *clusterClient {
 	return &clusterClient{Cluster: c, client: dynamic.NewForConfigOrDie(config)}
 }
 
-// object is one object of a site, whether it exists or not.
+// object is one object of a cluster. It need not exist.
 type object struct {
 	site            *clusterClient
 	kind            schema.GroupVersionResource
@@ -72,7 +72,7 @@ func (s *clusterClient) configMap(name string) object {
 	return s.object(configMaps, lab.ArgoCDNamespace, name)
 }
 
-// dismiss makes the hub forget an agent, without a word to anybody.
+// dismiss deletes all objects of an agent on the hub without notifying it.
 func (s *clusterClient) dismiss(t testing.TB, name string) {
 	t.Helper()
 	s.agent(name).discard(t)
@@ -90,12 +90,12 @@ func (o object) in() dynamic.ResourceInterface {
 	return o.site.client.Resource(o.kind).Namespace(o.namespace)
 }
 
-// call is the context of one request.
+// call returns the context of one request.
 func call() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), time.Minute)
 }
 
-// get returns the object as it is; nil: there is none.
+// get returns the object, or nil if it does not exist.
 func (o object) get(t testing.TB) *unstructured.Unstructured {
 	t.Helper()
 	u, err := o.tryGet()
@@ -115,7 +115,7 @@ func (o object) tryGet() (*unstructured.Unstructured, error) {
 	return u, err
 }
 
-// create makes the object. It is gone when the test is over.
+// create creates the object. It is deleted at the end of the test.
 func (o object) create(t testing.TB, content map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: content}
@@ -131,7 +131,7 @@ func (o object) create(t testing.TB, content map[string]any) *unstructured.Unstr
 	return made
 }
 
-// discard removes what a test has left, on this side without its workloads.
+// discard deletes the object, on this side without its workloads.
 func (o object) discard(t testing.TB) {
 	t.Helper()
 	ctx, cancel := call()
@@ -146,7 +146,7 @@ func (o object) discard(t testing.TB) {
 	}
 }
 
-// delete asks for the object's deletion.
+// delete requests the deletion of the object.
 func (o object) delete(t testing.TB) {
 	t.Helper()
 	ctx, cancel := call()
@@ -156,7 +156,7 @@ func (o object) delete(t testing.TB) {
 	}
 }
 
-// edit changes the object as a person does: again if somebody else was quicker.
+// edit changes the object as a user does. It retries on a conflict.
 func (o object) edit(t testing.TB, change func(*unstructured.Unstructured)) {
 	t.Helper()
 	await(t, o.String()+" to be edited", func() error {
@@ -175,7 +175,7 @@ func (o object) edit(t testing.TB, change func(*unstructured.Unstructured)) {
 	})
 }
 
-// patch merges a change in JSON into the object.
+// patch applies a merge patch in JSON.
 func (o object) patch(t testing.TB, change string) {
 	t.Helper()
 	ctx, cancel := call()
@@ -185,7 +185,7 @@ func (o object) patch(t testing.TB, change string) {
 	}
 }
 
-// becomes waits until the object exists and all of this is true of it, and returns it as it then is.
+// becomes waits until the object exists and meets all conditions, and returns it.
 func (o object) becomes(t testing.TB, wanted ...condition) *unstructured.Unstructured {
 	t.Helper()
 	var found *unstructured.Unstructured
@@ -208,7 +208,7 @@ func (o object) becomes(t testing.TB, wanted ...condition) *unstructured.Unstruc
 	return found
 }
 
-// describe is an object as a failure shows it.
+// describe formats an object for a failure message.
 func describe(u *unstructured.Unstructured) string {
 	u = u.DeepCopy()
 	u.SetManagedFields(nil)
@@ -223,7 +223,7 @@ func describe(u *unstructured.Unstructured) string {
 	return string(text[:min(len(text), most)])
 }
 
-// goes waits until there is no such object.
+// goes waits until the object does not exist.
 func (o object) goes(t testing.TB) {
 	t.Helper()
 	await(t, o.String()+" to go", func() error {
@@ -235,7 +235,7 @@ func (o object) goes(t testing.TB) {
 	})
 }
 
-// is fails unless all of this is true of the object now.
+// is fails unless the object meets all conditions now.
 func (o object) is(t testing.TB, wanted ...condition) *unstructured.Unstructured {
 	t.Helper()
 	u := o.get(t)
@@ -250,7 +250,7 @@ func (o object) is(t testing.TB, wanted ...condition) *unstructured.Unstructured
 	return u
 }
 
-// isAbsent fails if there is such an object now.
+// isAbsent fails if the object exists now.
 func (o object) isAbsent(t testing.TB) {
 	t.Helper()
 	if o.get(t) != nil {
@@ -269,17 +269,17 @@ func (s *clusterClient) ensureNamespace(t testing.TB, name string) {
 	}
 }
 
-// openDefaultProject lets Applications of all namespaces use the default project.
+// openDefaultProject permits Applications of all namespaces in the default AppProject.
 func (s *clusterClient) openDefaultProject(t testing.TB) {
 	t.Helper()
 	project := s.project("default")
-	if project.get(t) == nil { // a bare lab has no argocd-server to make it
+	if project.get(t) == nil { // a lab without argocd-server does not have it
 		project.create(t, projectOf())
 	}
 	project.patch(t, `{"spec":{"sourceNamespaces":["*"]}}`)
 }
 
-// tryCreate makes the object, or tells why it cannot be made.
+// tryCreate creates the object and returns the error.
 func (o object) tryCreate(content map[string]any, dryRun ...string) error {
 	u := &unstructured.Unstructured{Object: content}
 	u.SetName(o.name)

@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/gitserver"
 )
 
-// repository makes a repository of the test's own from a sample.
+// repository creates a repository of the test from a sample.
 func (w *testEnv) repository(t testing.TB, sample string) (*gitserver.Repo, string) {
 	t.Helper()
 	store, err := w.Repositories()
@@ -29,7 +29,7 @@ func (w *testEnv) repository(t testing.TB, sample string) (*gitserver.Repo, stri
 	return repo, w.RepoURL(name)
 }
 
-// now makes a name that was not there before.
+// now returns a unique name suffix.
 func now() string { return strconv.FormatInt(time.Now().UnixNano(), 36) }
 
 func commit(t testing.TB, repo *gitserver.Repo, files map[string]string, options ...gitserver.Option) string {
@@ -45,20 +45,19 @@ func configMapManifest(name, greeting string) string {
 	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " + name + "\ndata:\n  GREETING: " + greeting + "\n"
 }
 
-// commanded is an Application that somebody commands from the hub, in either mode: written where its mode has it
-// written, with a copy on the other side.
+// commanded is an Application that receives commands on the hub, in either mode, with its replica on the other side.
 type commanded struct {
 	name     string // namespace/name for the CLI
 	hub      object
 	spoke    object
-	owner    object // the one that people write: hub or spoke
+	owner    object // the owner's object on hub or spoke
 	repo     *gitserver.Repo
 	first    string // commit
 	target   string // namespace of the workloads
 	workload object // its ConfigMap
 }
 
-// newCommanded makes one that is synced by command only, and waits until both sides have it.
+// newCommanded creates an Application without auto-sync and waits until both sides have it.
 func newCommanded(t testing.TB, w *testEnv, mode, name string) commanded {
 	t.Helper()
 	agent := w.agents[mode]
@@ -67,20 +66,20 @@ func newCommanded(t testing.TB, w *testEnv, mode, name string) commanded {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name += "-" + now() // a lab that stays still has what the last run left
+	name += "-" + now() // a long-running lab may have objects of an earlier run
 	c := commanded{name: mode + "/" + name, hub: w.hub.app(mode, name), spoke: agent.spoke.app(lab.ArgoCDNamespace, name),
 		repo: repo, first: first, target: name, workload: agent.spoke.object(configMaps, name, "guestbook")}
-	wish := appWish{repo: url, destination: mode, namespace: name, cascade: true}
+	spec := appSpec{repo: url, destination: mode, namespace: name, cascade: true}
 	c.owner = c.hub
 	if mode == "autonomous" {
-		wish.destination, c.owner = "in-cluster", c.spoke
+		spec.destination, c.owner = "in-cluster", c.spoke
 	}
-	c.owner.create(t, wish.object())
+	c.owner.create(t, spec.object())
 	c.hub.becomes(t, outOfSync)
 	return c
 }
 
-// inBothModes runs a scenario for a managed and for an autonomous agent.
+// inBothModes runs a scenario for a managed and an autonomous agent.
 func inBothModes(t *testing.T, name string, scenario func(*testing.T, *testEnv, commanded)) {
 	t.Helper()
 	for _, mode := range []string{"managed", "autonomous"} {
@@ -183,7 +182,7 @@ func TestSync_RunsOnceAfterReconnect(t *testing.T) {
 		w.principal.restart(t)
 		agent.restart(t)
 		w.connected(t)
-		w.argocd(t, "app", "get", app.name, "--refresh") // comes after whatever was left to do
+		w.argocd(t, "app", "get", app.name, "--refresh") // runs after all pending work
 		app.spoke.is(t, noOperation, history(1))
 	})
 }
@@ -200,7 +199,7 @@ func TestRefresh_RunsAfterReconnect(t *testing.T) {
 
 func TestDelete_FromHub(t *testing.T) {
 	w := shared(t)
-	t.Run("with cascade the workloads go", func(t *testing.T) {
+	t.Run("with cascade the workloads are deleted", func(t *testing.T) {
 		app := newCommanded(t, w, "managed", "cascade")
 		w.argocd(t, "app", "sync", app.name)
 		w.argocd(t, "app", "delete", app.name, "-y")
@@ -208,7 +207,7 @@ func TestDelete_FromHub(t *testing.T) {
 		app.spoke.isAbsent(t)
 		app.workload.goes(t)
 	})
-	t.Run("without cascade they stay", func(t *testing.T) {
+	t.Run("without cascade the workloads stay", func(t *testing.T) {
 		app := newCommanded(t, w, "managed", "orphan")
 		w.argocd(t, "app", "sync", app.name)
 		w.argocd(t, "app", "delete", app.name, "-y", "--cascade=false")
@@ -216,7 +215,7 @@ func TestDelete_FromHub(t *testing.T) {
 		app.spoke.goes(t)
 		app.workload.is(t)
 	})
-	t.Run("with cascade while the agent is away it waits", func(t *testing.T) {
+	t.Run("with cascade it waits for a disconnected agent", func(t *testing.T) {
 		app := newCommanded(t, w, "managed", "cascade-away")
 		w.argocd(t, "app", "sync", app.name)
 		w.managed().kill(t)

@@ -9,24 +9,24 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// condition tells what is wrong with an object; nil: nothing.
+// condition returns why an object does not meet it, or nil.
 type condition func(*unstructured.Unstructured) error
 
-// appWish is an Application as a test wants it.
-type appWish struct {
+// appSpec describes an Application of a test.
+type appSpec struct {
 	repo        string // URL
-	path        string // in it; empty: all of it
-	revision    string // empty: main
-	project     string // empty: default
+	path        string // in the repository. If empty, its root
+	revision    string // If empty, main
+	project     string // If empty, default
 	destination string // name of the cluster
-	namespace   string // of the workloads
+	namespace   string // namespace of the workloads
 	automated   bool
-	cascade     bool // with the finalizer that takes the workloads along
+	cascade     bool // with the resources finalizer
 	labels      map[string]string
 	annotations map[string]string
 }
 
-func (a appWish) object() map[string]any {
+func (a appSpec) object() map[string]any {
 	orElse := func(s, other string) string {
 		if s == "" {
 			return other
@@ -62,7 +62,7 @@ const (
 	secretTyp = "argocd.argoproj.io/secret-type"
 )
 
-// projectOf is an AppProject for everything that these clusters may have; none: for every one.
+// projectOf returns an AppProject for the given clusters. If there are none, for all clusters.
 func projectOf(clusters ...string) map[string]any {
 	destinations := []any{}
 	for _, cluster := range clusters {
@@ -79,7 +79,7 @@ func projectOf(clusters ...string) map[string]any {
 		}}
 }
 
-// secretOf is a Secret that Argo CD takes for credentials: a repository or repo-creds.
+// secretOf returns a repository or repo-creds Secret of Argo CD.
 func secretOf(kind string, data map[string]string) map[string]any {
 	encoded := map[string]any{}
 	for key, value := range data {
@@ -89,7 +89,7 @@ func secretOf(kind string, data map[string]string) map[string]any {
 		"metadata": map[string]any{"labels": map[string]any{secretTyp: kind}}}
 }
 
-// field waits for a value at a path such as spec.source.path; an empty one: for its absence.
+// field requires a value at a path such as spec.source.path. If the value is empty, the path must not exist.
 func field(path, value string) condition {
 	return func(u *unstructured.Unstructured) error {
 		if found := at(u, path); found != value {
@@ -99,7 +99,7 @@ func field(path, value string) condition {
 	}
 }
 
-// at is the text at a path; names with dots in them are asked for with the functions that know them.
+// at returns the text at a path. For names with dots, use annotation or label.
 func at(u *unstructured.Unstructured, path string) string {
 	value, found, err := unstructured.NestedFieldNoCopy(u.Object, strings.Split(path, ".")...)
 	if err != nil || !found || value == nil {
@@ -126,7 +126,7 @@ func annotation(key, value string) condition {
 	}
 }
 
-// synced and healthy are what Argo CD says of an Application.
+// synced and healthyApp check the status of an Application.
 func synced(u *unstructured.Unstructured) error { return field("status.sync.status", "Synced")(u) }
 func outOfSync(u *unstructured.Unstructured) error {
 	return field("status.sync.status", "OutOfSync")(u)
@@ -135,7 +135,7 @@ func healthyApp(u *unstructured.Unstructured) error {
 	return field("status.health.status", "Healthy")(u)
 }
 
-// noOperation: none is pending or running.
+// noOperation requires that no operation is pending or running.
 func noOperation(u *unstructured.Unstructured) error {
 	if op, found, _ := unstructured.NestedMap(u.Object, "operation"); found && len(op) > 0 {
 		return errors.New("an operation is pending or running")
@@ -143,7 +143,7 @@ func noOperation(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// history waits for so many entries in the deployment history: one for each sync that was carried out.
+// history requires a number of entries in the deployment history, one for each sync.
 func history(n int) condition {
 	return func(u *unstructured.Unstructured) error {
 		if found := historyOf(u); found != n {
@@ -158,7 +158,7 @@ func historyOf(u *unstructured.Unstructured) int {
 	return len(list)
 }
 
-// shows waits for a condition of the Application of that type, with a text in its message.
+// shows requires a condition with a type and a text in its message.
 func shows(conditionType, text string) condition {
 	return func(u *unstructured.Unstructured) error {
 		message, found := conditionOf(u, conditionType)
@@ -169,7 +169,7 @@ func shows(conditionType, text string) condition {
 	}
 }
 
-// showsNo waits until there is no such condition.
+// showsNo requires that there is no such condition.
 func showsNo(conditionType string) condition {
 	return func(u *unstructured.Unstructured) error {
 		if message, found := conditionOf(u, conditionType); found {
@@ -214,7 +214,7 @@ func setAnnotation(u *unstructured.Unstructured, key, value string) {
 	u.SetAnnotations(annotations)
 }
 
-// differs: it is another object than before under the same name.
+// differs requires another UID.
 func differs(u, before *unstructured.Unstructured) error {
 	if u.GetUID() == before.GetUID() {
 		return errors.New("it is still the same object")

@@ -17,16 +17,16 @@ func TestCascade_KeepsUnrelatedApplication(t *testing.T) {
 	const name = "unrelated"
 	local, hubApp := agent.spoke.app(lab.ArgoCDNamespace, name), w.hub.app("managed", name)
 	workload := agent.spoke.object(deployments, name, "guestbook")
-	wish := w.plain("in-cluster", name)
-	wish.cascade = true
-	local.create(t, wish.object())
+	spec := w.plain("in-cluster", name)
+	spec.cascade = true
+	local.create(t, spec.object())
 	local.becomes(t, synced, healthyApp)
 	before := workload.is(t)
 
 	agent.kill(t)
-	wish = w.plain("managed", name)
-	wish.cascade = true
-	hubApp.create(t, wish.object())
+	spec = w.plain("managed", name)
+	spec.cascade = true
+	hubApp.create(t, spec.object())
 	hubApp.delete(t)
 	agent.start(t)
 
@@ -60,7 +60,7 @@ func TestDeleteHooks_RunOnlyIfUserDeletes(t *testing.T) {
 			hubApp, replica := w.hub.app("managed", test.name), spoke.app(lab.ArgoCDNamespace, test.name)
 			deployed := spoke.object(configMaps, test.name, "kept")
 			ran := spoke.object(configMaps, test.name, "post-delete-ran")
-			hubApp.create(t, appWish{repo: w.RepoURL("hooks"), path: "delete", destination: "managed", namespace: test.name,
+			hubApp.create(t, appSpec{repo: w.RepoURL("hooks"), path: "delete", destination: "managed", namespace: test.name,
 				automated: true, cascade: test.cascade}.object())
 			hubApp.becomes(t, synced)
 			replica.becomes(t, synced, hooked)

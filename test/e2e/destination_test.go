@@ -13,10 +13,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// TestDestinationMapping has a hub whose Applications go where their destination says, and two managed agents.
+// TestDestinationMapping has a hub with destination mapping and two managed agents.
 func TestDestinationMapping(t *testing.T) {
 	l := lab.New(t, lab.Options{Spokes: []lab.Spoke{{Name: "east", Role: lab.Managed}, {Name: "west", Role: lab.Managed}}})
-	api, err := l.Hub().FaultyAPI() // it counts the principal's writes
+	api, err := l.Hub().FaultyAPI() // counts the writes of the principal
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestDestinationMapping(t *testing.T) {
 		allNamespaces(t, l.Cluster(spoke))
 	}
 	flags := []string{"--destination-based-mapping", "--create-namespace", "--allowed-namespaces", "teams"}
-	w := newWorld(t, setup{lab: l, kubeconfig: api.Kubeconfig, flags: []string{"--destination-based-mapping", "--allowed-namespaces", "teams"},
+	w := newEnv(t, setup{lab: l, kubeconfig: api.Kubeconfig, flags: []string{"--destination-based-mapping", "--allowed-namespaces", "teams"},
 		agents: []agentSetup{{name: "east", cluster: "east", mode: "managed", flags: flags}, {name: "west", cluster: "west", mode: "managed", flags: flags}}})
 	t.Cleanup(w.close)
 	w.hub.ensureNamespace(t, "teams")
@@ -33,13 +33,13 @@ func TestDestinationMapping(t *testing.T) {
 
 	t.Run("an ApplicationSet on the hub fans out without a write loop", func(t *testing.T) { fansOut(t, w, api) })
 	t.Run("an Application keeps its namespace", func(t *testing.T) { keepsItsNamespace(t, w) })
-	t.Run("an Application that changes its destination moves and leaves its workloads", func(t *testing.T) { moves(t, w) })
-	t.Run("an API server that fails now and then loses nothing", func(t *testing.T) { survivesFaults(t, w, api) })
+	t.Run("an Application with a new destination moves without its workloads", func(t *testing.T) { moves(t, w) })
+	t.Run("sporadic API server errors lose nothing", func(t *testing.T) { survivesFaults(t, w, api) })
 	t.Run("live access", func(t *testing.T) { liveByDestination(t, w) })
-	t.Run("a label selector that is set later takes away what it does not match", func(t *testing.T) { selects(t, w) })
+	t.Run("a later label selector removes other Applications", func(t *testing.T) { selects(t, w) })
 }
 
-// allNamespaces gives an agent the rights that destination mapping needs, from the install manifests.
+// allNamespaces grants an agent the permissions for destination mapping, from the install manifests.
 func allNamespaces(t testing.TB, c *lab.Cluster) {
 	t.Helper()
 	manifest, err := os.ReadFile("../../install/kustomize/agent/rbac-all-namespaces.yaml")
@@ -61,8 +61,8 @@ func fansOut(t *testing.T, w *testEnv, api *lab.FaultyAPI) {
 	}
 	w.agents["west"].spoke.app(lab.ArgoCDNamespace, "east").isAbsent(t)
 
-	// The ApplicationSet controller looks at all of it again. If the two of them disagreed, both would write, every time;
-	// what Argo CD's own comparisons bring comes to an end.
+	// The ApplicationSet controller reconciles again. If it and the principal disagreed, both would write each time.
+	// Writes by Argo CD's own comparisons end.
 	const refresh = "argocd.argoproj.io/application-set-refresh"
 	writesOfApps := faultproxy.Match{Verbs: faultproxy.WriteVerbs, Path: regexp.MustCompile(`/applications/`)}
 	await(t, "the ApplicationSet controller to compare without anybody writing", func() error {
@@ -94,9 +94,9 @@ func keepsItsNamespace(t *testing.T, w *testEnv) {
 
 func moves(t *testing.T, w *testEnv) {
 	app := w.hub.app(lab.ArgoCDNamespace, "mover")
-	wish := w.plain("east", "mover")
-	wish.cascade = true
-	app.create(t, wish.object())
+	spec := w.plain("east", "mover")
+	spec.cascade = true
+	app.create(t, spec.object())
 	app.becomes(t, synced, healthyApp)
 	app.edit(t, func(u *unstructured.Unstructured) { set(u, "spec.destination.name", "west") })
 	w.agents["east"].spoke.app(lab.ArgoCDNamespace, "mover").goes(t)
@@ -128,17 +128,17 @@ func survivesFaults(t *testing.T, w *testEnv, api *lab.FaultyAPI) {
 }
 
 func selects(t *testing.T, w *testEnv) {
-	wish := w.plain("east", "chosen")
-	wish.cascade = true
+	spec := w.plain("east", "chosen")
+	spec.cascade = true
 	other := w.hub.app(lab.ArgoCDNamespace, "not-chosen")
-	other.create(t, wish.object())
-	wish.labels, wish.namespace = map[string]string{"tier": "gold"}, "gold"
+	other.create(t, spec.object())
+	spec.labels, spec.namespace = map[string]string{"tier": "gold"}, "gold"
 	chosen := w.hub.app(lab.ArgoCDNamespace, "chosen")
-	chosen.create(t, wish.object())
+	chosen.create(t, spec.object())
 	chosen.becomes(t, synced, healthyApp)
 	other.becomes(t, synced, healthyApp)
 
-	w.hub.project("default").patch(t, `{"metadata":{"labels":{"tier":"gold"}}}`) // it has to reach the agent too
+	w.hub.project("default").patch(t, `{"metadata":{"labels":{"tier":"gold"}}}`) // it must reach the agent too
 	w.principal.args = append(w.principal.args, "--label-selector", "tier=gold")
 	w.principal.restart(t)
 	spoke := w.agents["east"].spoke

@@ -1,9 +1,9 @@
-// Package e2e tells how principal and agent behave as programs, in real clusters with real Argo CD. It has tests only.
+// Package e2e tests the binaries of principal and agent in real clusters with real Argo CD. It contains only tests.
 //
-// The tests read as the story they tell: something is done on the hub or on a spoke, with kubectl's means or with the
-// argocd CLI, and something becomes true on the other side. Most share one lab, one principal and one agent of each mode
-// (see shared); each uses names of its own. Those that break a cluster have a lab of their own.
+// A test changes something on the hub or on a spoke, with kubectl or the argocd CLI, and waits for the effect on the
+// other side. Most tests share one lab, one principal and one agent of each mode (see shared). Each uses its own names.
+// Tests that break a cluster have their own lab.
 //
-// Nothing here depends on how fast the machine is: a test waits for a condition, and for as long as a machine can be
-// slow. Where it has to show that something does not happen, it waits for something else that would have come later.
+// Tests do not depend on the speed of the machine. They wait for a condition with a generous timeout. To show that
+// something does not happen, a test waits for another event that would come later.
 package e2e

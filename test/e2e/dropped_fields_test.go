@@ -17,8 +17,8 @@ const (
 	aliasMark    = "argocd-agent.argoproj-labs.io/alias"
 )
 
-// A cluster with an older Argo CD does not know every field. The hub names what is dropped there, and the field arrives
-// once the CRD is upgraded, without anybody's doing.
+// A cluster with an older Argo CD does not store every field. The hub reports the dropped field, and the field arrives
+// after the upgrade of the CRD without any action.
 func TestDroppedField_IsReportedAndArrivesAfterCRDUpgrade(t *testing.T) {
 	w := shared(t)
 	for _, c := range []struct {
@@ -36,9 +36,9 @@ func TestDroppedField_IsReportedAndArrivesAfterCRDUpgrade(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			crd := c.replica.object(unstructuredResource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", "applications.argoproj.io")
 			upgrade := downgrade(t, crd, c.replica)
-			wish := w.plain(c.destination, "dropped")
-			wish.automated = false
-			content := wish.object()
+			spec := w.plain(c.destination, "dropped")
+			spec.automated = false
+			content := spec.object()
 			set(&unstructured.Unstructured{Object: content}, "spec.syncPolicy.automated", map[string]any{"enabled": false, "prune": true})
 			c.owned.create(t, content)
 			c.replied.becomes(t, field(droppedField, ""), field("spec.syncPolicy.automated.prune", "true"), func(u *unstructured.Unstructured) error {
@@ -64,7 +64,7 @@ func TestDroppedField_IsReportedAndArrivesAfterCRDUpgrade(t *testing.T) {
 	}
 }
 
-// downgrade removes the field from a cluster's CRD, and returns what puts it back.
+// downgrade removes the field from the CRD of a cluster, and returns a function that restores it.
 func downgrade(t *testing.T, crd object, cluster *clusterClient) (upgrade func()) {
 	t.Helper()
 	path := "schema.openAPIV3Schema.properties.spec.properties.syncPolicy.properties.automated.properties"

@@ -19,8 +19,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// mallory is a client with a certificate that is good, under its own name, and nothing else that is.
-type mallory struct {
+// hostileClient is a hostile client with a valid certificate for its own name.
+type hostileClient struct {
 	name   string
 	stream grpc.BidiStreamingClient[pb.CloudEvent, pb.CloudEvent]
 	conn   *grpc.ClientConn
@@ -30,8 +30,8 @@ type mallory struct {
 	epoch  uint64
 }
 
-// dialAs connects under a name and greets in a mode; what comes back is left in got.
-func dialAs(t *testing.T, w *testEnv, name, mode string) *mallory {
+// dialAs connects with a name and mode. Received messages are sent to got.
+func dialAs(t *testing.T, w *testEnv, name, mode string) *hostileClient {
 	t.Helper()
 	cert := w.pki.forADay(t, name)
 	conn, err := grpc.NewClient("127.0.0.1:"+w.port, grpc.WithTransportCredentials(credentials.NewTLS(w.pki.client(t, &cert))))
@@ -43,7 +43,7 @@ func dialAs(t *testing.T, w *testEnv, name, mode string) *mallory {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &mallory{name: name, stream: stream, conn: conn, got: make(chan proto.Message, 10000), epoch: uint64(time.Now().UnixMilli())}
+	m := &hostileClient{name: name, stream: stream, conn: conn, got: make(chan proto.Message, 10000), epoch: uint64(time.Now().UnixMilli())}
 	go func() { // ends with the stream
 		defer close(m.got)
 		for {
@@ -63,7 +63,7 @@ func dialAs(t *testing.T, w *testEnv, name, mode string) *mallory {
 	return m
 }
 
-func (m *mallory) send(t *testing.T, message proto.Message) {
+func (m *hostileClient) send(t *testing.T, message proto.Message) {
 	t.Helper()
 	data, err := anypb.New(message)
 	if err != nil {
@@ -79,8 +79,8 @@ func (m *mallory) send(t *testing.T, message proto.Message) {
 	}
 }
 
-// expect waits for a message of a type, and hands what comes before to see.
-func expect[M proto.Message](t *testing.T, m *mallory, see func(proto.Message)) M {
+// expect waits for a message of a type, and passes earlier messages to see.
+func expect[M proto.Message](t *testing.T, m *hostileClient, see func(proto.Message)) M {
 	t.Helper()
 	timeout := time.After(*patience)
 	for {
@@ -101,8 +101,8 @@ func expect[M proto.Message](t *testing.T, m *mallory, see func(proto.Message)) 
 	}
 }
 
-// item is what a Delta carries.
-func (m *mallory) item(namespace, name, content string) *pb.Delta_Item {
+// item is an item of a Delta.
+func (m *hostileClient) item(namespace, name, content string) *pb.Delta_Item {
 	m.seq++
 	version := sha256.Sum256([]byte(content))
 	return &pb.Delta_Item{Seq: m.seq, Key: &pb.Key{Namespace: namespace, Name: name}, Version: version[:16], Content: []byte(content)}
@@ -113,7 +113,7 @@ func hashOf(namespace, name string) uint64 {
 	return binary.BigEndian.Uint64(sum[:8])
 }
 
-// victim is what mallory is after; it must stay as it is.
+// victim is an object that mallory attacks. It must not change.
 type victim struct {
 	object
 	before *unstructured.Unstructured
@@ -124,14 +124,14 @@ func victims(t *testing.T, w *testEnv) []victim {
 	w.hub.project("victim").create(t, projectOf("managed"))
 	w.hub.secret("victim-repo").create(t, secretOf("repository", map[string]string{
 		"project": "victim", "url": "https://git.example/victim", "password": "victims-password"}))
-	wish := appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "victim", project: "victim"}
-	w.hub.app("managed", "victim").create(t, wish.object())
+	spec := appSpec{repo: w.RepoURL("plain"), destination: "managed", namespace: "victim", project: "victim"}
+	w.hub.app("managed", "victim").create(t, spec.object())
 	w.hub.app("managed", "victim").becomes(t, outOfSync)
-	wish.destination, wish.project = "in-cluster", ""
-	w.autonomous().spoke.app(lab.ArgoCDNamespace, "victim").create(t, wish.object())
+	spec.destination, spec.project = "in-cluster", ""
+	w.autonomous().spoke.app(lab.ArgoCDNamespace, "victim").create(t, spec.object())
 	w.hub.app("autonomous", "victim").becomes(t, outOfSync)
-	wish.destination = "managed"
-	w.hub.app(lab.ArgoCDNamespace, "victim").create(t, wish.object()) // of the hub itself
+	spec.destination = "managed"
+	w.hub.app(lab.ArgoCDNamespace, "victim").create(t, spec.object()) // an Application of the hub itself
 	var all []victim
 	for _, o := range []object{w.hub.app("managed", "victim"), w.hub.app("autonomous", "victim"), w.hub.app(lab.ArgoCDNamespace, "victim"),
 		w.hub.project("victim"), w.hub.project("autonomous-default"), w.hub.project("default"), w.hub.secret("victim-repo"),
@@ -141,7 +141,7 @@ func victims(t *testing.T, w *testEnv) []victim {
 	return all
 }
 
-// unharmed compares all but what the real agents report meanwhile.
+// unharmed compares the objects, except for the status that real agents report.
 func unharmed(t *testing.T, all []victim) {
 	t.Helper()
 	for _, v := range all {
@@ -204,13 +204,13 @@ func TestHostileAutonomousAgent_WritesOnlyItsScope(t *testing.T) {
 		m.send(t, &pb.Confirm{Scope: scope, Id: "x"})
 		m.send(t, &pb.Ask{Scope: scope, Round: 1, Prefixes: [][]byte{{}}})
 		m.send(t, &pb.Want{Scope: scope, Hashes: []uint64{hashOf("", "victim"), hashOf("managed", "victim"), hashOf("", "victim-repo")}})
-		m.send(t, &pb.Roots{Items: []*pb.Root{{Scope: scope}}}) // "I have nothing": what is there shall go
+		m.send(t, &pb.Roots{Items: []*pb.Root{{Scope: scope}}}) // an empty set, which requests the deletion of everything
 	}
 	last := m.item("", "last", app("mallory-default", here))
 	m.send(t, &pb.Delta{Scope: "application", Items: []*pb.Delta_Item{last}})
 	t.Cleanup(func() { w.hub.app("mallory", "last").discard(t) })
 
-	// What it may do it does, under its own name: then everything before has been looked at, and refused.
+	// mallory then makes a permitted change. When it arrives, all earlier messages were processed and refused.
 	for done := false; !done; {
 		ack := expect[*pb.Ack](t, m, func(message proto.Message) { checkSecrecy(t, message, []string{"victim"}) })
 		for _, item := range ack.GetItems() {
@@ -229,12 +229,12 @@ func TestHostileAutonomousAgent_WritesOnlyItsScope(t *testing.T) {
 	unharmed(t, all)
 }
 
-// checkSecrecy fails if a message has one of these texts in it.
+// checkSecrecy fails if a message contains one of the texts.
 func checkSecrecy(t *testing.T, message proto.Message, forbidden []string) {
 	t.Helper()
 	for _, text := range forbidden {
 		if strings.Contains(fmt.Sprint(message), text) {
-			t.Errorf("mallory was told %q: %v", text, message)
+			t.Errorf("the hostile client received %q: %v", text, message)
 		}
 	}
 }
@@ -252,7 +252,7 @@ func TestHostileManagedAgent_ReadsOnlyItsScope(t *testing.T) {
 		if !ok {
 			checkSecrecy(t, message, secret)
 		}
-		for _, item := range ack.GetItems() { // which repeat what mallory has said
+		for _, item := range ack.GetItems() { // these repeat what mallory sent
 			if item.GetCode() == "" {
 				t.Errorf("the principal took %s %v", ack.GetScope(), item.GetKey())
 			}
@@ -264,8 +264,8 @@ func TestHostileManagedAgent_ReadsOnlyItsScope(t *testing.T) {
 			hashOf("", "victim-repo"), hashOf("argocd", "victim-repo"), hashOf("", "cluster-managed")}})
 		m.send(t, &pb.Delta{Scope: scope, Items: []*pb.Delta_Item{m.item("", "victim", `{"status":{"health":{"status":"mallory"}},"uid":"u"}`)}})
 	}
-	// It gets its own, after everything that it has asked for.
-	w.hub.app("mallory-two", "bait").create(t, appWish{repo: "r", destination: "mallory-two", namespace: "x"}.object())
+	// It gets its own items after the responses to all earlier requests.
+	w.hub.app("mallory-two", "bait").create(t, appSpec{repo: "r", destination: "mallory-two", namespace: "x"}.object())
 	for {
 		delta := expect[*pb.Delta](t, m, see)
 		see(delta)
@@ -295,7 +295,7 @@ func TestHostileAgent_CannotChooseModeOrServices(t *testing.T) {
 		}
 	}
 	if err == nil {
-		t.Error("a tunnel that nobody asked for was opened")
+		t.Error("a tunnel without a request was opened")
 	}
 	m.send(t, &pb.Delta{Scope: "status", Items: []*pb.Delta_Item{m.item("", "../victim", "{}")}})
 	if bye := expect[*pb.Bye](t, m, nil); bye.GetCode() != "BadMessage" {
@@ -307,7 +307,7 @@ func TestHostileAgent_CannotChooseModeOrServices(t *testing.T) {
 	if bye := expect[*pb.Bye](t, again, nil); bye.GetCode() != "WrongMode" {
 		t.Errorf("another mode than registered: %v", bye)
 	}
-	victimCluster := dialAs(t, w, "managed", "managed") // the victim's name, from another cluster
+	victimCluster := dialAs(t, w, "managed", "managed") // the victim's name from another cluster
 	if bye := expect[*pb.Bye](t, victimCluster, nil); bye.GetCode() != "WrongCluster" {
 		t.Errorf("another cluster under a known name: %v", bye)
 	}
@@ -331,6 +331,6 @@ func TestHostileAgent_IsDisconnectedForTooLargeMessage(t *testing.T) {
 	}
 	w.managed().connected(t)
 	app := w.hub.app("managed", "after-huge")
-	app.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "x"}.object())
+	app.create(t, appSpec{repo: w.RepoURL("plain"), destination: "managed", namespace: "x"}.object())
 	app.becomes(t, outOfSync)
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// buildCLI compiles the CLI once for all tests.
+// buildCLI builds the CLI once for all tests.
 var buildCLI = sync.OnceValues(func() (string, error) {
 	folder, err := os.MkdirTemp("", "argocd-agentctl-e2e-")
 	if err != nil {
@@ -39,7 +39,7 @@ var buildCLI = sync.OnceValues(func() (string, error) {
 	return file, nil
 })
 
-// ctl runs the CLI as an administrator of a cluster and returns what it prints.
+// ctl runs the CLI as administrator of a cluster and returns its output.
 func (s *clusterClient) ctl(t testing.TB, args ...string) string {
 	t.Helper()
 	file, err := buildCLI()
@@ -60,10 +60,10 @@ func (s *clusterClient) ctl(t testing.TB, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// joinWorld is a hub that has nothing but what the principal makes itself, and a cluster that has nothing at all.
-func joinWorld(t *testing.T) (w *testEnv, a *agent) {
+// joinEnv is a hub with a principal and without certificates, and an empty cluster.
+func joinEnv(t *testing.T) (w *testEnv, a *agent) {
 	t.Helper()
-	w = newWorld(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})})
+	w = newEnv(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})})
 	t.Cleanup(w.close)
 	w.principal.args = onlySecrets(w.principal.args)
 	w.principal.start(t)
@@ -73,7 +73,7 @@ func joinWorld(t *testing.T) (w *testEnv, a *agent) {
 	return w, a
 }
 
-// onlySecrets takes away the flags by which certificates come from files.
+// onlySecrets removes the flags for certificates from files.
 func onlySecrets(args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {
@@ -88,13 +88,13 @@ func onlySecrets(args []string) []string {
 	return out
 }
 
-// token has the hub make a line to join with, by way of the agent's link.
+// token creates a join token on the hub, with the address of the agent's link.
 func (w *testEnv) token(t testing.TB, a *agent, args ...string) string {
 	t.Helper()
 	return w.hub.ctl(t, append([]string{"agent", "join-token", "w1", "--mode", "managed", "--address", a.link.Addr(), "-o", "name"}, args...)...)
 }
 
-// give puts a line to join with into the agent's cluster.
+// give stores a join token in the cluster of the agent.
 func (a *agent) give(t testing.TB, line string) {
 	t.Helper()
 	a.spoke.secret("argocd-agent-join").create(t, map[string]any{"apiVersion": "v1", "kind": "Secret", "stringData": map[string]any{"token": line}})
@@ -125,10 +125,9 @@ func secretData(t testing.TB, u *unstructured.Unstructured, key string) []byte {
 	return data
 }
 
-// TestAgentCertificate_JoinRenewRevoke goes from a hub and a cluster that have nothing to a certificate that is revoked, in the
-// order in which users come across it.
+// TestAgentCertificate_JoinRenewRevoke follows a certificate from an empty hub and cluster to its revocation.
 func TestAgentCertificate_JoinRenewRevoke(t *testing.T) {
-	w, a := joinWorld(t)
+	w, a := joinEnv(t)
 	for _, step := range []struct {
 		title string
 		run   func(*testing.T, *testEnv, *agent)
@@ -153,7 +152,7 @@ func clusterJoins(t *testing.T, w *testEnv, a *agent) {
 	a.connected(t)
 	t.Logf("from the line to being connected: %s", time.Since(began).Round(time.Millisecond))
 
-	t.Run("the hub knows what it was told on the hub", func(t *testing.T) {
+	t.Run("the Agent has the options of the token", func(t *testing.T) {
 		w.hub.agent("w1").becomes(t, func(u *unstructured.Unstructured) error {
 			mode, _, _ := unstructured.NestedString(u.Object, "spec", "mode")
 			label, _, _ := unstructured.NestedString(u.Object, "spec", "cluster", "labels", "env")
@@ -163,7 +162,7 @@ func clusterJoins(t *testing.T, w *testEnv, a *agent) {
 			return nil
 		})
 	})
-	t.Run("Argo CD has a certificate of its own to reach the cluster with", func(t *testing.T) {
+	t.Run("Argo CD has its own certificate for the cluster", func(t *testing.T) {
 		secret := w.hub.secret("cluster-w1").becomes(t, func(u *unstructured.Unstructured) error {
 			if u.GetLabels()["env"] != "prod" || len(secretData(t, u, "config")) < 100 {
 				return errors.New("it lacks the label or the credentials")
@@ -180,7 +179,7 @@ func clusterJoins(t *testing.T, w *testEnv, a *agent) {
 			t.Errorf("it is for %s", leaf.Subject)
 		}
 	})
-	t.Run("a line is good once", func(t *testing.T) {
+	t.Run("a token is valid once", func(t *testing.T) {
 		a.spoke.secret("argocd-agent-join").goes(t)
 		a.kill(t)
 		a.spoke.secret("argocd-agent-client-tls").delete(t)
@@ -188,13 +187,13 @@ func clusterJoins(t *testing.T, w *testEnv, a *agent) {
 		mark := a.logOffset(t)
 		a.start(t)
 		a.waitForLog(t, mark, "cannot join the hub", "this join token was used at", "join-token w1")
-		// A new one gets the cluster in again, without a restart.
+		// A new token lets the cluster join again without a restart.
 		a.spoke.secret("argocd-agent-join").patch(t, fmt.Sprintf(`{"data":{"tls.key":null},"stringData":{"token":%q}}`, w.token(t, a)))
 		a.connected(t)
 	})
 }
 
-// lostSessions counts how often the agent's session has ended, as both sides tell it.
+// lostSessions returns the number of ended sessions of the agent according to both sides.
 func lostSessions(t testing.TB, w *testEnv, a *agent, hubMark, agentMark int) int {
 	t.Helper()
 	return strings.Count(w.principal.logged(t)[hubMark:], "agent disconnected") + strings.Count(a.logged(t)[agentMark:], "disconnected from the hub")
@@ -236,13 +235,13 @@ func authorityIsReplaced(t *testing.T, w *testEnv, a *agent) {
 		t.Errorf("%s until %s", after.Subject, after.NotAfter)
 	}
 
-	// What comes next believes the new one, during the overlap and after it.
+	// The next certificate trusts the new CA during the rotation and afterwards.
 	for _, step := range []string{"during", "after"} {
 		if step == "after" {
 			w.hub.ctl(t, "pki", "rotate", "--finish", "--force", "--yes")
 			a.spoke.secret("argocd-agent-ca").becomes(t, func(u *unstructured.Unstructured) error {
 				if n := strings.Count(string(secretData(t, u, "ca.crt")), "BEGIN"); n != 1 {
-					return fmt.Errorf("%d CAs are believed", n)
+					return fmt.Errorf("%d CAs are trusted", n)
 				}
 				return nil
 			})
@@ -281,7 +280,7 @@ func revocationCuts(t *testing.T, w *testEnv, a *agent) {
 
 func deletedStaysAway(t *testing.T, w *testEnv, a *agent) {
 	t.Helper()
-	// It is connected with one certificate and has another by now.
+	// The session still uses the old certificate.
 	old := leafOf(t, secretData(t, a.spoke.secret("argocd-agent-client-tls").get(t), "tls.crt"))
 	w.hub.ctl(t, "pki", "rotate")
 	next := a.renews(t, old)
@@ -291,7 +290,7 @@ func deletedStaysAway(t *testing.T, w *testEnv, a *agent) {
 	w.hub.agent("w1").goes(t)
 	w.principal.waitForLog(t, mark, "TLS handshake failed", "is revoked", fingerprintOf(next))
 	w.hub.agent("w1").isAbsent(t)
-	// A new line lets it in again.
+	// After a new join token the agent can connect again.
 	a.kill(t)
 	a.spoke.secret("argocd-agent-client-tls").delete(t)
 	a.give(t, w.token(t, a))

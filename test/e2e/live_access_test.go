@@ -15,12 +15,12 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// TestLiveAccess has an argocd-server whose Redis is the principal's, and looks at Applications of both modes as Argo CD's
-// UI and the argocd CLI do.
+// TestLiveAccess runs an argocd-server with the principal's Redis proxy, and reads Applications of both modes as the
+// Argo CD UI and CLI do.
 func TestLiveAccess(t *testing.T) {
-	w := liveWorld(t)
+	w := liveEnv(t)
 	for mode, make := range map[string]func(testing.TB, *testEnv, string) *subject{"managed": managedSubject, "autonomous": autonomousSubject} {
-		t.Run(mode, func(t *testing.T) { everyView(t, make(t, w, "live")) })
+		t.Run(mode, func(t *testing.T) { allViews(t, make(t, w, "live")) })
 	}
 	t.Run("kubectl through the hub", func(t *testing.T) { kubectlThroughHub(t, w) })
 	t.Run("children of an app-of-apps open from the hub", func(t *testing.T) { appOfApps(t, w) })
@@ -30,8 +30,8 @@ func TestLiveAccess(t *testing.T) {
 	t.Run("the agent's own policy", func(t *testing.T) { livePolicy(t, w) })
 }
 
-// everyView is all that people do with one Application.
-func everyView(t *testing.T, s *subject) {
+// allViews tests all operations of users on one Application.
+func allViews(t *testing.T, s *subject) {
 	t.Helper()
 	t.Run("resource tree", func(t *testing.T) { resourceTree(t, s) })
 	t.Run("manifests", func(t *testing.T) { manifests(t, s) })
@@ -146,7 +146,7 @@ func diffs(t *testing.T, s *subject) {
 	if out := s.w.argocd(t, "app", "diff", s.String()); strings.Contains(out, "=====") {
 		t.Errorf("argocd app diff after the sync: %s", out)
 	}
-	// Argo CD compares what it has hidden in a Secret with what a dry run says of it, and shows the difference.
+	// Argo CD compares a hidden Secret with the result of a dry run and shows the difference.
 	out, _ := s.w.tryArgocd(t, "app", "diff", s.String(), "--server-side-diff")
 	if strings.Contains(out, "rpc error") || strings.Count(out, "=====") != 2*strings.Count(out, "===== /Secret") || strings.Contains(out, "geheim") || strings.Contains(out, "Z2VoZWlt") {
 		t.Errorf("argocd app diff --server-side-diff after the sync: %s", out)
@@ -223,13 +223,13 @@ func logs(t *testing.T, s *subject) {
 	if all := entries(query()); len(all) < 2 || !slices.Contains(all, mark) {
 		t.Errorf("the log has %d lines, %q is not there", len(all), mark)
 	}
-	if last := entries(query("tailLines", "2")); len(last) == 0 || len(last) > 3 { // more may be added meanwhile
+	if last := entries(query("tailLines", "2")); len(last) == 0 || len(last) > 3 { // more lines can be added in between
 		t.Errorf("the last two lines are %q", last)
 	}
 	if recent := entries(query("sinceSeconds", "3600")); !slices.Contains(recent, mark) {
 		t.Errorf("the last hour has %d lines, %q is not there", len(recent), mark)
 	}
-	// A simulated pod has one container only, which has never been restarted: whatever the kubelet says to that comes back.
+	// A simulated pod has one container that never restarted. The answer of the kubelet is forwarded.
 	direct, directErr := s.w.Command(t.Context(), "kubectl", "--context", s.agent.spoke.Name, "-n", s.workload, "logs", pod, "--previous").CombinedOutput()
 	_, said, _ := strings.Cut(strings.TrimSpace(string(direct)), "(BadRequest): ")
 	said, _, _ = strings.Cut(said, `"`)
@@ -265,13 +265,13 @@ func logs(t *testing.T, s *subject) {
 	})
 }
 
-// appOfApps opens, from the hub, Applications that only the spoke's Argo CD knows by their names.
+// appOfApps opens Applications on the hub that only the spoke's Argo CD has by these names.
 func appOfApps(t *testing.T, w *testEnv) {
 	t.Helper()
 	spoke := w.autonomous().spoke
 	parent := spoke.app(lab.ArgoCDNamespace, "family")
-	wish := appWish{repo: w.RepoURL("app-of-apps"), destination: "in-cluster", namespace: lab.ArgoCDNamespace, automated: true}
-	parent.create(t, wish.object())
+	spec := appSpec{repo: w.RepoURL("app-of-apps"), destination: "in-cluster", namespace: lab.ArgoCDNamespace, automated: true}
+	parent.create(t, spec.object())
 	for _, child := range []string{"child-plain", "child-helm"} {
 		t.Cleanup(func() { spoke.app(lab.ArgoCDNamespace, child).discard(t) })
 	}

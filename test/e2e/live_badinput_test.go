@@ -18,7 +18,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// redisDo asks a site's Redis something, as its Argo CD could.
+// redisDo sends a command to the Redis of a cluster, as its Argo CD does.
 func (s *clusterClient) redisDo(t testing.TB, args ...string) string {
 	t.Helper()
 	_, port, _ := strings.Cut(s.Redis.Address, ":")
@@ -29,7 +29,7 @@ func (s *clusterClient) redisDo(t testing.TB, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// proxyClient asks the resource proxy with a certificate of that name.
+// proxyClient returns a client of the resource proxy with a certificate for a name.
 func (w *testEnv) proxyClient(t testing.TB, from *authority, name string) (*http.Client, pair) {
 	t.Helper()
 	issuer := *from
@@ -71,23 +71,24 @@ func liveBadInput(t *testing.T, w *testEnv) {
 	works := func(t *testing.T) {
 		t.Helper()
 		if code, text, err := get(good, object); code != http.StatusOK {
-			t.Errorf("who does nothing wrong gets %d %s %v", code, text, err)
+			t.Errorf("a valid request gets %d %s %v", code, text, err)
 		}
 	}
 	works(t)
 
 	t.Run("certificates", func(t *testing.T) {
-		// The second is named as the certificate that Argo CD has for all clusters: that names no agent, whoever is called so.
+		// The second has the name of the certificate that Argo CD uses for all clusters. It names no agent, even if an
+		// agent has this name.
 		for stranger, want := range map[string]struct {
 			code int
 			text string
-		}{"nobody": {http.StatusForbidden, "is registered"}, "argocd-server": {http.StatusUnauthorized, "names no agent"}} {
+		}{"unregistered": {http.StatusForbidden, "is registered"}, "argocd-server": {http.StatusUnauthorized, "names no agent"}} {
 			client, _ := w.proxyClient(t, w.pki, stranger)
 			if code, text, err := get(client, object); code != want.code || !strings.Contains(text, want.text) {
 				t.Errorf("as %s: %d %s %v", stranger, code, text, err)
 			}
 			if code, text, err := get(client, object, "Authorization", "Bearer guessed"); code != http.StatusForbidden || !strings.Contains(text, "nor does the token") {
-				t.Errorf("as %s with a token that nobody issued: %d %s %v", stranger, code, text, err)
+				t.Errorf("as %s with an invalid token: %d %s %v", stranger, code, text, err)
 			}
 		}
 		foreign, _ := w.proxyClient(t, newAuthority(t, t.TempDir(), "foreign"), "managed")
@@ -97,14 +98,14 @@ func liveBadInput(t *testing.T, w *testEnv) {
 		if code, text, err := get(&http.Client{Transport: &http.Transport{TLSClientConfig: w.pki.client(t, nil)}}, object); err == nil {
 			t.Errorf("without a certificate: %d %s", code, text)
 		}
-		// The certificate of one agent leads to no other's cluster.
+		// The certificate of one agent does not give access to the cluster of another.
 		other, _ := w.proxyClient(t, w.pki, "autonomous")
 		if code, text, err := get(other, object); code == http.StatusOK {
 			t.Errorf("as another agent: %d %s %v", code, text, err)
 		}
 		works(t)
 	})
-	t.Run("a certificate that is revoked", func(t *testing.T) {
+	t.Run("a revoked certificate", func(t *testing.T) {
 		client, cert := w.proxyClient(t, w.pki, "managed")
 		client.Timeout = 0
 		watch, err := client.Get(url + "/api/v1/namespaces/" + s.workload + "/configmaps?watch=true&fieldSelector=metadata.name%3Dsettings") //nolint:bodyclose // it is, below
@@ -150,7 +151,7 @@ func liveBadInput(t *testing.T, w *testEnv) {
 				t.Errorf("%s: %d %s", what, code, text)
 			}
 		}
-		// Who somebody says he is does not matter, nor where he says he is: the certificate decides.
+		// Headers about user and address have no effect. The certificate decides.
 		for _, header := range [][]string{{"Impersonate-User", "system:admin"}, {"X-Remote-User", "system:admin"}, {"Authorization", "Bearer x"}, {"Host", "elsewhere.example"}} {
 			code, text, err := get(good, "/apis/authentication.k8s.io/v1", header...)
 			if code != http.StatusOK {
@@ -162,7 +163,7 @@ func liveBadInput(t *testing.T, w *testEnv) {
 		}
 		works(t)
 	})
-	t.Run("connections that say nothing", func(t *testing.T) {
+	t.Run("silent connections", func(t *testing.T) {
 		const many = 1000
 		var conns []net.Conn
 		for _, address := range []string{w.live.resources, w.live.redis} {
@@ -183,7 +184,7 @@ func liveBadInput(t *testing.T, w *testEnv) {
 	t.Run("Redis", func(t *testing.T) { redisBadInput(t, w, s) })
 }
 
-// rawRequest sends bytes to the resource proxy as a client that is let in, and returns the code of the answer, or 0.
+// rawRequest sends bytes to the resource proxy as a valid client, and returns the status code or 0.
 func rawRequest(t *testing.T, w *testEnv, request string) (int, string) {
 	t.Helper()
 	issuer := *w.pki
@@ -249,9 +250,9 @@ func redisBadInput(t *testing.T, w *testEnv, s *subject) {
 			t.Errorf("%q is answered as if nothing was wrong: %.80q", malformed, answer)
 		}
 	}
-	s.tree(t) // others do not notice
+	s.tree(t) // other clients are not affected
 
-	// What the spoke's Redis has beside trees stays there.
+	// Other keys of the spoke's Redis are not served.
 	relay := w.managed().spoke.redisKeys(t, "mfst|*")
 	for key := range relay {
 		if answer := talk(auth + command("GET", key)); !strings.HasPrefix(answer, "+OK\r\n$-1") && !strings.HasPrefix(answer, "+OK\r\n_") {
@@ -260,14 +261,14 @@ func redisBadInput(t *testing.T, w *testEnv, s *subject) {
 	}
 }
 
-// livePolicy is what the spoke's own settings forbid, whoever asks.
+// livePolicy tests the limits of the spoke's settings for all clients.
 func livePolicy(t *testing.T, w *testEnv) {
 	t.Helper()
 	s := managedSubject(t, w, "guarded")
 	pod := s.pod(t)
 	config := w.kubeconfig(t, "managed")
-	stray := s.agent.spoke.object(configMapKind.resource(), s.workload, "stray")
-	stray.create(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"a": "b"}})
+	unrelated := s.agent.spoke.object(configMapKind.resource(), s.workload, "unrelated")
+	unrelated.create(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"a": "b"}})
 	refused := func(text string, args ...string) {
 		t.Helper()
 		out, err := w.hubCommand(t, config, append([]string{"-n", s.workload}, args...)...).CombinedOutput()
@@ -275,7 +276,7 @@ func livePolicy(t *testing.T, w *testEnv) {
 			t.Errorf("kubectl %v: %v: %s", args, err, out)
 		}
 	}
-	refused("it belongs to no Application that the agent knows (the agent's setting resource-proxy-level decides)", "get", "configmap", "stray")
+	refused("it belongs to no Application that the agent knows (the agent's setting resource-proxy-level decides)", "get", "configmap", "unrelated")
 	refused("the agent's setting resource-proxy-level decides", "get", "pods")
 	refused("the agent's setting resource-proxy-level decides", "-n", lab.ArgoCDNamespace, "get", "secret", "argocd-redis")
 
@@ -293,14 +294,14 @@ func livePolicy(t *testing.T, w *testEnv) {
 	refused("the agent's setting resource-proxy-exec decides", "exec", pod, "--", "sh")
 	refused("the agent's setting resource-proxy-create decides", "create", "configmap", "new")
 	refused("the agent's setting resource-proxy-namespaces decides", "-n", "kube-system", "get", "pods")
-	if out := w.throughHub(t, config, "-n", s.workload, "get", "configmap", "stray", "-o", "name"); out != "configmap/stray" {
+	if out := w.throughHub(t, config, "-n", s.workload, "get", "configmap", "unrelated", "-o", "name"); out != "configmap/unrelated" {
 		t.Errorf("an open namespace: %s", out)
 	}
 	text, err := s.try(http.MethodGet, "/pods/"+pod+"/logs", s.query(podKind, s.workload, pod, "podName", pod, "container", "web"), nil)
 	if !strings.Contains(fmt.Sprint(text, err), "resource-proxy-logs") {
 		t.Errorf("logs in Argo CD: %s %v", text, err)
 	}
-	if term, err := s.openTerminal(t, pod, "sh"); err == nil { // Argo CD asks the cluster only when the terminal is open
+	if term, err := s.openTerminal(t, pod, "sh"); err == nil { // Argo CD sends the request after the terminal was opened
 		await(t, "the terminal to end", func() error {
 			term.mu.Lock()
 			defer term.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 
 var listAll = metav1.ListOptions{}
 
-// running is a command that goes on until the test ends it.
+// running is a command that runs until the test stops it.
 type running struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
@@ -85,7 +85,7 @@ func (r *running) ends(t testing.TB) {
 	}
 }
 
-// kubectlThroughHub is what a person does with kubectl and a kubeconfig that leads to the principal.
+// kubectlThroughHub tests kubectl with a kubeconfig for the principal.
 func kubectlThroughHub(t *testing.T, w *testEnv) {
 	t.Helper()
 	s := managedSubject(t, w, "by-hand")
@@ -135,7 +135,7 @@ func kubectlThroughHub(t *testing.T, w *testEnv) {
 	s.object(podKind, pod).goes(t)
 }
 
-// forwarded talks to a port of a pod. Simulated pods say everything back.
+// forwarded connects to a port of a pod. Simulated pods echo all input.
 func forwarded(t *testing.T, w *testEnv, config, namespace, pod string, env ...string) {
 	t.Helper()
 	command := w.hubCommand(t, config, "-n", namespace, "port-forward", pod, ":80")

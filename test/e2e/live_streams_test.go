@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// streamsOf is what goes to and fro between a person and a pod, by each of the protocols that Kubernetes has for it.
+// streamsOf tests streams between a user and a pod with each protocol of Kubernetes.
 func streamsOf(t *testing.T, s *subject, config string) {
 	t.Helper()
 	pod := s.pod(t)
@@ -39,7 +39,7 @@ func streamsOf(t *testing.T, s *subject, config string) {
 	}
 }
 
-// kubectlBy is kubectl made to use one of the protocols.
+// kubectlBy is kubectl with one of the protocols.
 type kubectlBy struct {
 	s               *subject
 	config, sockets string
@@ -49,8 +49,8 @@ func (k *kubectlBy) env() []string {
 	return []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=" + k.sockets, "KUBECTL_PORT_FORWARD_WEBSOCKETS=" + k.sockets}
 }
 
-// run returns what kubectl prints and what it complains of.
-func (k *kubectlBy) run(t testing.TB, stdin string, args ...string) (out, complaint string, err error) {
+// run returns standard output and standard error of kubectl.
+func (k *kubectlBy) run(t testing.TB, stdin string, args ...string) (out, errOut string, err error) {
 	t.Helper()
 	command := k.s.w.hubCommand(t, k.config, append([]string{"-n", k.s.workload}, args...)...)
 	command.Env = append(command.Env, k.env()...)
@@ -64,22 +64,22 @@ func (k *kubectlBy) run(t testing.TB, stdin string, args ...string) (out, compla
 
 func (k *kubectlBy) exec(t testing.TB, pod string) {
 	t.Helper()
-	out, complaint, err := k.run(t, "", "exec", pod, "--", "sh", "-c", "echo to stdout; echo to stderr >&2")
-	if err != nil || out != "to stdout\n" || !strings.Contains(complaint, "to stderr\n") || strings.Contains(complaint, "stdout") {
-		t.Errorf("stdout is %q, stderr %q, %v", out, complaint, err)
+	out, errOut, err := k.run(t, "", "exec", pod, "--", "sh", "-c", "echo to stdout; echo to stderr >&2")
+	if err != nil || out != "to stdout\n" || !strings.Contains(errOut, "to stderr\n") || strings.Contains(errOut, "stdout") {
+		t.Errorf("stdout is %q, stderr %q, %v", out, errOut, err)
 	}
 	text := strings.Repeat("all of it arrives, and comes back\n", 5000)
-	if out, complaint, err = k.run(t, text, "exec", "-i", pod, "--", "head", "-c", strconv.Itoa(len(text))); err != nil || out != text { // a simulated kubelet does not tell the end of input
-		t.Errorf("of %d bytes %d came back, %s, %v", len(text), len(out), complaint, err)
+	if out, errOut, err = k.run(t, text, "exec", "-i", pod, "--", "head", "-c", strconv.Itoa(len(text))); err != nil || out != text { // a simulated kubelet does not signal the end of input
+		t.Errorf("of %d bytes %d came back, %s, %v", len(text), len(out), errOut, err)
 	}
-	// What a simulated kubelet says of a command that fails is not an exit code, but it comes on the same stream.
+	// A simulated kubelet returns no exit code of a failed command, but an error on the same stream.
 	fails := []string{"-n", k.s.workload, "exec", pod, "--", "sh", "-c", "exit 3"}
 	direct := k.s.w.Command(t.Context(), "kubectl", append([]string{"--context", k.s.agent.spoke.Name}, fails...)...)
 	direct.Env = append(direct.Env, k.env()...)
 	want, directErr := direct.CombinedOutput()
-	_, complaint, err = k.run(t, "", fails[2:]...)
-	if directErr == nil || err == nil || complaint != string(want) || err.Error() != directErr.Error() {
-		t.Errorf("a command that fails: %v, %q; directly %v, %q", err, complaint, directErr, want)
+	_, errOut, err = k.run(t, "", fails[2:]...)
+	if directErr == nil || err == nil || errOut != string(want) || err.Error() != directErr.Error() {
+		t.Errorf("a command that fails: %v, %q; directly %v, %q", err, errOut, directErr, want)
 	}
 }
 
@@ -100,7 +100,7 @@ func (k *kubectlBy) attach(t testing.TB, pod string) {
 	})
 }
 
-// copyFiles copies out of the pod. Into one, tar would have to be told the end of its input.
+// copyFiles copies out of the pod. Copying into a pod would need the end of input.
 func (k *kubectlBy) copyFiles(t testing.TB, pod string) {
 	t.Helper()
 	folder := t.TempDir()
@@ -109,15 +109,15 @@ func (k *kubectlBy) copyFiles(t testing.TB, pod string) {
 	if err := os.WriteFile(inPod, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, complaint, err := k.run(t, "", "cp", pod+":"+inPod, here); err != nil {
-		t.Fatalf("kubectl cp: %v: %s", err, complaint)
+	if _, errOut, err := k.run(t, "", "cp", pod+":"+inPod, here); err != nil {
+		t.Fatalf("kubectl cp: %v: %s", err, errOut)
 	}
 	if copied := readFile(t, here); !bytes.Equal(copied, content) {
 		t.Errorf("of %d bytes %d came, or they are others", len(content), len(copied))
 	}
 }
 
-// sizes is a terminal whose size its user changes.
+// sizes is a queue of terminal sizes.
 type sizes chan remotecommand.TerminalSize
 
 // Next implements remotecommand.TerminalSizeQueue.
@@ -129,7 +129,7 @@ func (s sizes) Next() *remotecommand.TerminalSize {
 	return &size
 }
 
-// terminalSize changes the size of a terminal while it is open.
+// terminalSize changes the size of an open terminal.
 func terminalSize(t *testing.T, s *subject, file, pod, protocol string) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", file)
@@ -184,7 +184,7 @@ func executorBy(config *rest.Config, s *subject, pod, protocol string) (remoteco
 	return nil, errors.New("no such protocol")
 }
 
-// screen is what a terminal shows.
+// screen is the content of a terminal.
 type screen struct {
 	mu   sync.Mutex
 	said bytes.Buffer
@@ -206,7 +206,7 @@ func (s *screen) shows(text string) error {
 	return nil
 }
 
-// kubectlLogs is what kubectl can say about which lines it wants.
+// kubectlLogs tests the options of kubectl logs.
 func kubectlLogs(t *testing.T, s *subject, config string) {
 	t.Helper()
 	pod := s.pod(t)
@@ -221,8 +221,8 @@ func kubectlLogs(t *testing.T, s *subject, config string) {
 		has  bool
 		args []string
 	}{{true, nil}, {true, []string{"--tail", "2"}}, {true, []string{"--since", "1h"}}, {true, []string{"--timestamps", "--limit-bytes", "10000000"}}, {true, []string{"-c", "web"}},
-		{false, []string{"--tail", "0"}}, {false, []string{"--since-time", "2100-01-01T00:00:00Z"}}, {false, []string{"--previous"}}, {false, []string{"-c", "nobody"}}} {
-		await(t, fmt.Sprint("kubectl logs ", c.args, " to be the same as directly"), func() error { // between the two, pods may say something
+		{false, []string{"--tail", "0"}}, {false, []string{"--since-time", "2100-01-01T00:00:00Z"}}, {false, []string{"--previous"}}, {false, []string{"-c", "missing"}}} {
+		await(t, fmt.Sprint("kubectl logs ", c.args, " to be the same as directly"), func() error { // pods may log between the two requests
 			if err := s.agent.spoke.LogInPods(mark); err != nil {
 				t.Fatal(err)
 			}
@@ -235,16 +235,16 @@ func kubectlLogs(t *testing.T, s *subject, config string) {
 	}
 }
 
-// kubectlWrites is every way in which kubectl changes something.
+// kubectlWrites tests all write operations of kubectl.
 func kubectlWrites(t *testing.T, s *subject, config string) {
 	t.Helper()
 	settings := s.object(configMapKind, "settings")
 	run := (&kubectlBy{s: s, config: config, sockets: "true"}).run
 	must := func(stdin string, args ...string) string {
 		t.Helper()
-		out, complaint, err := run(t, stdin, args...)
+		out, errOut, err := run(t, stdin, args...)
 		if err != nil {
-			t.Fatalf("kubectl %v: %v: %s", args, err, complaint)
+			t.Fatalf("kubectl %v: %v: %s", args, err, errOut)
 		}
 		return out
 	}
@@ -252,14 +252,14 @@ func kubectlWrites(t *testing.T, s *subject, config string) {
 	must("", "patch", "configmap", "settings", "--type", "json", "-p", `[{"op":"add","path":"/data/by-json","value":"x"}]`)
 	must("", "patch", "configmap", "settings", "--type", "strategic", "-p", `{"data":{"by-strategic":"x"}}`)
 	const applied = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"settings"},"data":{"by-apply":"%s"}}`
-	must(fmt.Sprintf(applied, "x"), "apply", "--server-side", "--field-manager", "somebody", "-f", "-")
+	must(fmt.Sprintf(applied, "x"), "apply", "--server-side", "--field-manager", "one-manager", "-f", "-")
 	must("", "label", "configmap", "settings", "by-hand=yes")
 	settings.is(t, field("data.by-merge", "x"), field("data.by-json", "x"), field("data.by-strategic", "x"), field("data.by-apply", "x"), label("by-hand", "yes"))
-	if out, complaint, err := run(t, fmt.Sprintf(applied, "y"), "apply", "--server-side", "--field-manager", "somebody-else", "-f", "-"); err == nil || !strings.Contains(complaint, "conflict") {
-		t.Errorf("a conflict: %v: %s %s", err, out, complaint)
+	if out, errOut, err := run(t, fmt.Sprintf(applied, "y"), "apply", "--server-side", "--field-manager", "another-manager", "-f", "-"); err == nil || !strings.Contains(errOut, "conflict") {
+		t.Errorf("a conflict: %v: %s %s", err, out, errOut)
 	}
-	if out, complaint, err := run(t, fmt.Sprintf(applied, "z"), "diff", "--server-side", "--field-manager", "somebody", "-f", "-"); err == nil || !strings.Contains(out, "+  by-apply: z") {
-		t.Errorf("kubectl diff: %v: %s %s", err, out, complaint)
+	if out, errOut, err := run(t, fmt.Sprintf(applied, "z"), "diff", "--server-side", "--field-manager", "one-manager", "-f", "-"); err == nil || !strings.Contains(out, "+  by-apply: z") {
+		t.Errorf("kubectl diff: %v: %s %s", err, out, errOut)
 	}
 	must("", "scale", "deployment", "web", "--replicas", "2")
 	s.object(deploymentKind, "web").is(t, field("spec.replicas", "2"))

@@ -22,19 +22,19 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/gitserver"
 )
 
-// subject is an Application that people look at from the hub, with Argo CD's API as its UI uses it.
+// subject is an Application that is read on the hub with the Argo CD API, as the UI does.
 type subject struct {
 	w        *testEnv
 	agent    *agent
 	hub      object // the Application on the hub
-	project  string // there
+	project  string // AppProject on the hub
 	workload string // namespace of its objects on the spoke
 }
 
-// String is what the argocd CLI calls it.
+// String returns the name for the argocd CLI.
 func (s *subject) String() string { return s.hub.namespace + "/" + s.hub.name }
 
-// liveWorkload is what an Application of these tests has.
+// liveWorkload contains the manifests of an Application of these tests.
 var liveWorkload = map[string]string{
 	"deployment.yaml": `
 apiVersion: apps/v1
@@ -64,7 +64,7 @@ spec:
 `,
 }
 
-// liveRepository is where that is.
+// liveRepository returns the repository with these manifests.
 func liveRepository(t testing.TB, w *testEnv) string {
 	t.Helper()
 	store, err := w.Repositories()
@@ -78,19 +78,19 @@ func liveRepository(t testing.TB, w *testEnv) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := repository.Commit(t.Context(), "what people look at", liveWorkload); err != nil {
+	if _, err := repository.Commit(t.Context(), "objects for live access", liveWorkload); err != nil {
 		t.Fatal(err)
 	}
 	return w.RepoURL("live")
 }
 
-// deploy makes the subject exist: on the side that owns it, synced once.
+// deploy creates the Application on its owner and syncs it once.
 func (s *subject) deploy(t testing.TB, owned object, destination string) {
 	t.Helper()
-	wish := appWish{repo: liveRepository(t, s.w), destination: destination, namespace: s.workload, automated: true}
-	owned.create(t, wish.object())
+	spec := appSpec{repo: liveRepository(t, s.w), destination: destination, namespace: s.workload, automated: true}
+	owned.create(t, spec.object())
 	s.hub.becomes(t, synced, healthyApp, noOperation)
-	owned.edit(t, withoutAutomation) // what the tests change shall stay changed
+	owned.edit(t, withoutAutomation) // changes of the tests must stay
 	s.hub.becomes(t, field("spec.syncPolicy.automated", ""))
 }
 
@@ -98,7 +98,7 @@ func (s *subject) object(kind kindOf, name string) object {
 	return s.agent.spoke.object(kind.resource(), s.workload, name)
 }
 
-// kindOf is a kind as Argo CD's API names it.
+// kindOf is a kind as the Argo CD API names it.
 type kindOf struct{ group, version, kind, plural string }
 
 var (
@@ -109,7 +109,7 @@ var (
 	appKind        = kindOf{"argoproj.io", "v1alpha1", "Application", "applications"}
 )
 
-// query names an object of the subject to Argo CD's API.
+// query returns the parameters for an object of the Application.
 func (s *subject) query(kind kindOf, namespace, name string, more ...string) url.Values {
 	q := url.Values{"appNamespace": {s.hub.namespace}, "project": {s.project}, "namespace": {namespace}, "resourceName": {name},
 		"group": {kind.group}, "version": {kind.version}, "kind": {kind.kind}}
@@ -119,7 +119,7 @@ func (s *subject) query(kind kindOf, namespace, name string, more ...string) url
 	return q
 }
 
-// request asks Argo CD's API for something of the subject.
+// request sends a request for the Application to the Argo CD API.
 func (s *subject) request(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
@@ -149,7 +149,7 @@ func (s *subject) path(rest string) string {
 	return "/api/v1/applications/" + s.hub.name + rest
 }
 
-// try asks for one answer, and returns its text; the error is what Argo CD says is wrong.
+// try returns the text of one response, or the error of Argo CD.
 func (s *subject) try(method, rest string, query url.Values, body any) (string, error) {
 	ctx, cancel := call()
 	defer cancel()
@@ -177,7 +177,7 @@ func (s *subject) ask(t testing.TB, method, rest string, query url.Values, body 
 	return text
 }
 
-// manifest is an object as Argo CD shows it now.
+// manifest returns an object as Argo CD shows it.
 func (s *subject) manifest(t testing.TB, kind kindOf, namespace, name string) string {
 	t.Helper()
 	text := s.ask(t, http.MethodGet, "/resource", s.query(kind, namespace, name), nil)
@@ -188,7 +188,7 @@ func (s *subject) manifest(t testing.TB, kind kindOf, namespace, name string) st
 	return answer.Manifest
 }
 
-// treeNode is what a resource tree says of an object.
+// treeNode is a node of a resource tree.
 type treeNode struct {
 	Group, Kind, Namespace, Name, UID string
 	ParentRefs                        []struct{ Kind, Namespace, Name string }
@@ -216,7 +216,7 @@ func (f tree) of(kind string) []treeNode {
 	return found
 }
 
-// pod is the one pod of the subject that runs.
+// pod returns the running pod of the Application.
 func (s *subject) pod(t testing.TB) string {
 	t.Helper()
 	name := ""
@@ -235,13 +235,13 @@ func (s *subject) pod(t testing.TB) string {
 	return name
 }
 
-// stream is an answer that goes on: server-sent events, or lines.
+// stream is a streaming response: server-sent events or lines.
 type stream struct {
 	lines chan string // closed at its end
 	end   func()
 }
 
-// open starts a stream of Argo CD's API. It ends with the test.
+// open starts a stream of the Argo CD API. It ends with the test.
 func (s *subject) open(t testing.TB, path string, query url.Values) *stream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -273,7 +273,7 @@ func (s *subject) open(t testing.TB, path string, query url.Values) *stream {
 
 var errEnded = errors.New("the stream has ended")
 
-// until reads the stream until one of its lines is what is waited for.
+// until reads the stream until a line matches.
 func (st *stream) until(t testing.TB, what string, found func(line string) bool) {
 	t.Helper()
 	deadline := time.After(*patience)
@@ -294,13 +294,13 @@ func (st *stream) until(t testing.TB, what string, found func(line string) bool)
 	}
 }
 
-// watchTree follows the resource tree.
+// watchTree watches the resource tree.
 func (s *subject) watchTree(t testing.TB) *stream {
 	t.Helper()
 	return s.open(t, "/api/v1/stream/applications/"+s.hub.name+"/resource-tree", nil)
 }
 
-// shows waits until the stream shows a tree of which this is true.
+// shows waits until the stream has a matching tree.
 func (st *stream) shows(t testing.TB, what string, is func(tree) bool) {
 	t.Helper()
 	st.until(t, what, func(line string) bool {
@@ -309,16 +309,16 @@ func (st *stream) shows(t testing.TB, what string, is func(tree) bool) {
 	})
 }
 
-// scale changes how many pods the subject has, on the spoke.
+// scale changes the number of pods on the spoke.
 func (s *subject) scale(t testing.TB, replicas int) {
 	t.Helper()
 	s.object(deploymentKind, "web").patch(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 }
 
-// fresh is a name that no run of the tests before this one has left anything under.
+// fresh returns a name that no earlier run has used.
 func fresh(name string) string { return fmt.Sprintf("%s-%x", name, time.Now().UnixNano()&0xffffff) }
 
-// managedSubject is an Application of the managed agent, under namespace mapping.
+// managedSubject returns an Application of the managed agent with namespace mapping.
 func managedSubject(t testing.TB, w *testEnv, name string) *subject {
 	t.Helper()
 	name = fresh(name)
@@ -327,7 +327,7 @@ func managedSubject(t testing.TB, w *testEnv, name string) *subject {
 	return s
 }
 
-// autonomousSubject is an Application of the autonomous agent.
+// autonomousSubject returns an Application of the autonomous agent.
 func autonomousSubject(t testing.TB, w *testEnv, name string) *subject {
 	t.Helper()
 	name = fresh(name)
@@ -340,7 +340,7 @@ func (k kindOf) resource() schema.GroupVersionResource {
 	return unstructuredResource(k.group, k.version, k.plural)
 }
 
-// destinedSubject is an Application that is placed by its destination, and keeps its namespace on the spoke.
+// destinedSubject returns an Application with destination mapping, which keeps its namespace on the spoke.
 func destinedSubject(t testing.TB, w *testEnv, agent, namespace, name string) *subject {
 	t.Helper()
 	name = fresh(name)

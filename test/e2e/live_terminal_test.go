@@ -13,16 +13,16 @@ import (
 	"golang.org/x/net/websocket"
 )
 
-// terminal is one in Argo CD's UI.
+// terminal is an exec session of the Argo CD UI.
 type terminal struct {
 	conn *websocket.Conn
 
 	mu   sync.Mutex
-	said string // everything that it has shown
-	end  error  // why it ended
+	said string // all output
+	end  error  // reason of its end
 }
 
-// keys is what the UI sends.
+// keys is a message of the UI.
 type keys struct {
 	Operation string `json:"operation"`
 	Data      string `json:"data"`
@@ -30,7 +30,8 @@ type keys struct {
 	Cols      int    `json:"cols"`
 }
 
-// openTerminal opens a terminal in a pod of the subject, with a shell or, if that is empty, with the first that works.
+// openTerminal opens an exec session in a pod of the Application. If shell is empty, argocd-server uses the first that
+// works.
 func (s *subject) openTerminal(t testing.TB, pod, shell string) (*terminal, error) {
 	t.Helper()
 	query := url.Values{"pod": {pod}, "container": {"web"}, "appName": {s.hub.name}, "appNamespace": {s.hub.namespace},
@@ -87,7 +88,7 @@ func (term *terminal) shows(t testing.TB, text string) {
 	})
 }
 
-// answers sends something and types a line, again and again until the terminal shows a text.
+// answers sends a message and types a line, repeatedly, until the terminal shows a text.
 func (term *terminal) answers(t testing.TB, first keys, line, text string) {
 	t.Helper()
 	await(t, "the terminal to show "+text, func() error {
@@ -95,7 +96,7 @@ func (term *terminal) answers(t testing.TB, first keys, line, text string) {
 			t.Fatalf("%s: %v", first.Operation, err)
 		}
 		term.types(t, line)
-		time.Sleep(50 * time.Millisecond) // else it has more to answer than to do
+		time.Sleep(50 * time.Millisecond) // limits the number of repetitions
 		term.mu.Lock()
 		defer term.mu.Unlock()
 		if strings.Contains(term.said, text) {
@@ -126,16 +127,16 @@ func terminals(t *testing.T, s *subject) {
 		if err != nil {
 			t.Fatalf("open a terminal with %q: %v", shell, err)
 		}
-		// Something of what is typed argocd-server gives to a shell that it has tried in vain, early or late; people type it again.
+		// argocd-server can send early input to a shell that failed to start, so the line is typed repeatedly.
 		term.answers(t, keys{Operation: "stdin"}, "echo the shell is $0, $((6*7))\n", ", 42")
 		if shell == "" {
-			shell = "sh" // the first in argocd-server's list that is there
+			shell = "sh" // the first existing shell in the list of argocd-server
 		}
 		term.shows(t, "the shell is "+shell)
 		term.answers(t, keys{Operation: "resize", Rows: 33, Cols: 101}, "echo size: $(stty size)\n", "size: 33 101")
 		term.answers(t, keys{Operation: "stdin"}, "echo of stderr >&2\n", "\nof stderr")
 		await(t, "the terminal to end with its shell", func() error {
-			_ = websocket.JSON.Send(term.conn, keys{Operation: "stdin", Data: "exit\n"}) // fails when it has ended
+			_ = websocket.JSON.Send(term.conn, keys{Operation: "stdin", Data: "exit\n"}) // fails if the session has ended
 			time.Sleep(50 * time.Millisecond)
 			term.mu.Lock()
 			defer term.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// plain is an Application of the sample with a Deployment, a Service and a ConfigMap, deployed on its own.
-func (w *testEnv) plain(destination, namespace string) appWish {
-	return appWish{repo: w.RepoURL("plain"), destination: destination, namespace: namespace, automated: true}
+// plain returns an Application of the sample with a Deployment, a Service and a ConfigMap, with auto-sync.
+func (w *testEnv) plain(destination, namespace string) appSpec {
+	return appSpec{repo: w.RepoURL("plain"), destination: destination, namespace: namespace, automated: true}
 }
 
 func TestManagedApplication_IsDeployedUpdatedAndDeleted(t *testing.T) {
@@ -19,9 +19,9 @@ func TestManagedApplication_IsDeployedUpdatedAndDeleted(t *testing.T) {
 	hubApp, copied := w.hub.app("managed", "life"), spoke.app(lab.ArgoCDNamespace, "life")
 	workload := spoke.object(deployments, "life", "guestbook")
 
-	wish := w.plain("managed", "life")
-	wish.cascade, wish.labels, wish.annotations = true, map[string]string{"team": "a"}, map[string]string{"note": "b"}
-	made := hubApp.create(t, wish.object())
+	spec := w.plain("managed", "life")
+	spec.cascade, spec.labels, spec.annotations = true, map[string]string{"team": "a"}, map[string]string{"note": "b"}
+	made := hubApp.create(t, spec.object())
 	copied.becomes(t, field("spec.destination.name", "in-cluster"), label("team", "a"), annotation("note", "b"),
 		annotation(sourceUID, string(made.GetUID())))
 	hubApp.becomes(t, synced, healthyApp, noOperation)
@@ -47,12 +47,12 @@ func TestManagedApplication_IsDeployedUpdatedAndDeleted(t *testing.T) {
 func TestManagedApplication_ReplicaDriftIsCorrected(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
-	wish := w.plain("managed", "drift")
-	wish.automated = false
-	wish.labels = map[string]string{"team": "a"}
+	spec := w.plain("managed", "drift")
+	spec.automated = false
+	spec.labels = map[string]string{"team": "a"}
 	copies := map[string]object{}
 	for _, name := range []string{"drift-edited", "drift-labelled", "drift-deleted"} {
-		w.hub.app("managed", name).create(t, wish.object())
+		w.hub.app("managed", name).create(t, spec.object())
 		copies[name] = agent.spoke.app(lab.ArgoCDNamespace, name)
 		copies[name].becomes(t)
 	}
@@ -83,9 +83,9 @@ func TestManagedApplication_IgnoredLaterKeepsWorkloads(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	hubApp, copied := w.hub.app("managed", "ignored"), spoke.app(lab.ArgoCDNamespace, "ignored")
-	wish := w.plain("managed", "ignored")
-	wish.cascade = true
-	hubApp.create(t, wish.object())
+	spec := w.plain("managed", "ignored")
+	spec.cascade = true
+	hubApp.create(t, spec.object())
 	hubApp.becomes(t, synced, healthyApp)
 
 	hubApp.edit(t, func(u *unstructured.Unstructured) { setLabel(u, ignore, "true") })

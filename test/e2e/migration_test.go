@@ -20,39 +20,39 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// TestMigration_RestartsNoPod goes through docs/hybrid.md: a hub whose own application controller deploys to a
-// cluster hands an Application over to the agent there. Who looks after the workloads changes, and nothing else.
+// TestMigration_RestartsNoPod follows docs/hybrid.md. The application controller of the hub deploys to a cluster, and
+// then the agent takes over. Workloads do not change.
 func TestMigration_RestartsNoPod(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	w.runHubController(t)
 	w.hub.secret("direct-prod").create(t, directCluster(t, "prod", spoke))
 
-	wish := appWish{repo: w.RepoURL("plain"), destination: "prod", namespace: "moving", automated: true, cascade: true}
+	spec := appSpec{repo: w.RepoURL("plain"), destination: "prod", namespace: "moving", automated: true, cascade: true}
 	old := w.hub.app(lab.ArgoCDNamespace, "moving")
-	old.create(t, wish.object())
+	old.create(t, spec.object())
 	old.becomes(t, synced, healthyApp, noOperation)
 	copied := spoke.app(lab.ArgoCDNamespace, "moving")
-	copied.isAbsent(t) // it is the hub's controller that has deployed it
+	copied.isAbsent(t) // the hub's controller deployed it
 	before := uids(t, spoke, "moving")
 	if len(before) < 3 { // a Deployment, its ReplicaSet, its pods
 		t.Fatalf("there is too little to lose: %v", before)
 	}
 
-	// Nothing shall be deleted with the old one, and nobody change anything meanwhile.
+	// Nothing is deleted with the old Application, and nothing changes in the meantime.
 	old.edit(t, func(u *unstructured.Unstructured) {
 		u.SetFinalizers(nil)
 		unstructured.RemoveNestedField(u.Object, "spec", "syncPolicy", "automated")
 	})
 	// The same for the agent.
-	wish.destination, wish.automated = "managed", false
+	spec.destination, spec.automated = "managed", false
 	moved := w.hub.app("managed", "moving")
-	moved.create(t, wish.object())
-	moved.becomes(t, synced, healthyApp) // at once: nobody has synced it
+	moved.create(t, spec.object())
+	moved.becomes(t, synced, healthyApp) // without a sync
 	if operation := at(moved.get(t), "status.operationState.phase"); operation != "" {
 		t.Errorf("something has synced it: %s", operation)
 	}
-	// Take the old one away, and let the new one look after itself again.
+	// Delete the old Application and turn on auto-sync of the new one.
 	w.argocd(t, "app", "delete", lab.ArgoCDNamespace+"/moving", "--cascade=false", "--yes")
 	old.goes(t)
 	moved.edit(t, func(u *unstructured.Unstructured) { set(u, "spec.syncPolicy.automated", map[string]any{}) })
@@ -65,8 +65,8 @@ func TestMigration_RestartsNoPod(t *testing.T) {
 	}
 }
 
-// runHubController has the hub deploy to clusters itself for a while, as an Argo CD does that has no agents: Applications
-// of its own namespace.
+// runHubController runs an application controller on the hub for Applications of its own namespace, as an Argo CD
+// without agents does.
 func (w *testEnv) runHubController(t *testing.T) {
 	t.Helper()
 	binary := w.Command(t.Context(), "argocd").Path
@@ -75,7 +75,7 @@ func (w *testEnv) runHubController(t *testing.T) {
 	cmd := exec.CommandContext(ctx, binary, "--kubeconfig="+w.hub.Kubeconfig, "--namespace="+lab.ArgoCDNamespace, "--logformat=text",
 		"--redis="+w.hub.Redis.Address, "--repo-server="+w.hub.RepoServer, "--metrics-port="+metrics)
 	cmd.Args[0] = "argocd-application-controller"
-	folder := t.TempDir() // what a pod would have mounted; there is nothing in it
+	folder := t.TempDir() // replaces a mount of the pod and is empty
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + folder, "ARGOCD_BINARY_NAME=argocd-application-controller", "ARGOCD_FAKE_IN_CLUSTER=true", "KUBECONFIG=" + w.hub.Kubeconfig,
 		"REDIS_PASSWORD=" + w.hub.Redis.Password, "ARGOCD_TLS_DATA_PATH=" + folder, "ARGOCD_SSH_DATA_PATH=" + folder, "ARGOCD_GPG_DATA_PATH=" + folder, "ARGOCD_APP_CONF_PATH=" + folder}
 	log, err := os.Create(filepath.Join(w.logs(), "e2e-hub-controller.log"))
@@ -97,7 +97,7 @@ func (w *testEnv) runHubController(t *testing.T) {
 	await(t, "the hub's controller", func() error { return healthy("http://" + net.JoinHostPort("127.0.0.1", metrics) + "/healthz") })
 }
 
-// directCluster is a cluster Secret with the keys of a cluster, as the hub had it before there were agents.
+// directCluster is a cluster Secret with credentials of a cluster, as before the migration.
 func directCluster(t *testing.T, name string, s *clusterClient) map[string]any {
 	t.Helper()
 	admin := s.Admin()
@@ -111,7 +111,7 @@ func directCluster(t *testing.T, name string, s *clusterClient) map[string]any {
 	return secretOf("cluster", map[string]string{"name": name, "server": s.Server, "config": string(config)})
 }
 
-// uids are the objects in a namespace that matter to whoever uses what runs there.
+// uids returns the UIDs of the workload objects in a namespace.
 func uids(t *testing.T, s *clusterClient, namespace string) map[string]string {
 	t.Helper()
 	found := map[string]string{}

@@ -17,7 +17,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// TestPrincipal_Options has a principal with everything on that is off by itself. It needs no Argo CD.
+// TestPrincipal_Options runs a principal with all optional features. It needs no Argo CD.
 func TestPrincipal_Options(t *testing.T) {
 	l := lab.New(t, lab.Options{Bare: true})
 	manifest, err := os.ReadFile("../../install/kustomize/principal/rbac-namespace-create.yaml")
@@ -27,33 +27,33 @@ func TestPrincipal_Options(t *testing.T) {
 	if err := l.Hub().Apply(t.Context(), string(manifest)); err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, setup{lab: l, flags: []string{"--enable-websocket", "--sync-repository-trust", "--share-unscoped-repositories",
+	w := newEnv(t, setup{lab: l, flags: []string{"--enable-websocket", "--sync-repository-trust", "--share-unscoped-repositories",
 		"--namespace-create-enable", "--namespace-create-pattern", "auto.*", "--namespace-create-labels", "made-by=principal"},
 		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 	t.Cleanup(w.close)
 	space := w.hub.object(namespaces, "", "autonomous")
 	space.delete(t)
 	space.goes(t)
-	passed := w.autonomous().behindABalancer(t)
+	passed := w.autonomous().behindLoadBalancer(t)
 	w.start(t)
 
-	t.Run("an agent behind what ends TLS comes by WebSocket, another as ever", func(t *testing.T) {
-		if passed.Load() == 0 { // it may have been more than one: the principal was not ready yet
+	t.Run("one agent uses a WebSocket behind a TLS proxy, another connects directly", func(t *testing.T) {
+		if passed.Load() == 0 { // there can be more than one: the principal was not ready yet
 			t.Error("no WebSocket was opened")
 		}
 	})
-	t.Run("a namespace that an agent lacks is created", func(t *testing.T) {
+	t.Run("a missing namespace of an agent is created", func(t *testing.T) {
 		app := w.autonomous().spoke.app(lab.ArgoCDNamespace, "housed")
 		app.create(t, simple("in-cluster"))
 		w.hub.app("autonomous", "housed").becomes(t)
 		space.is(t, label("made-by", "principal"))
 	})
-	t.Run("repositories without a project go to managed agents", func(t *testing.T) {
+	t.Run("repositories without an AppProject are replicated", func(t *testing.T) {
 		w.hub.secret("unscoped").create(t, secretOf("repository", map[string]string{"type": "git", "url": "https://git.example/all", "password": "secret"}))
 		w.managed().spoke.secret("unscoped").becomes(t, field("data.password", base64.StdEncoding.EncodeToString([]byte("secret"))))
 		w.autonomous().spoke.secret("unscoped").isAbsent(t)
 	})
-	t.Run("certificates and host keys of repositories go to managed agents", func(t *testing.T) {
+	t.Run("certificates and host keys of repositories are replicated", func(t *testing.T) {
 		for _, name := range []string{"argocd-tls-certs-cm", "argocd-ssh-known-hosts-cm"} {
 			hub, spoke := w.hub.configMap(name), w.managed().spoke.configMap(name)
 			if hub.get(t) == nil {
@@ -70,9 +70,9 @@ func TestPrincipal_Options(t *testing.T) {
 	})
 }
 
-// behindABalancer has an agent come through what ends TLS, with a certificate that the agent does not know, and speaks
-// HTTP/1.1 to the principal. It counts what it has let through.
-func (a *agent) behindABalancer(t testing.TB) *atomic.Int32 {
+// behindLoadBalancer connects an agent through a proxy that terminates TLS with an unknown certificate and uses HTTP/1.1.
+// It counts the requests.
+func (a *agent) behindLoadBalancer(t testing.TB) *atomic.Int32 {
 	t.Helper()
 	var passed atomic.Int32
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: a.link.Addr()})
@@ -90,7 +90,7 @@ func (a *agent) behindABalancer(t testing.TB) *atomic.Int32 {
 	return &passed
 }
 
-// TestRestoredAutonomousSpoke_DeletesNothingOnHub needs no Argo CD either.
+// TestRestoredAutonomousSpoke_DeletesNothingOnHub needs no Argo CD.
 func TestRestoredAutonomousSpoke_DeletesNothingOnHub(t *testing.T) {
 	w := own(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "autonomous", Role: lab.Autonomous}}}),
 		agents: []agentSetup{{name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
@@ -103,7 +103,7 @@ func TestRestoredAutonomousSpoke_DeletesNothingOnHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	second.create(t, simple("in-cluster"))
-	for i := range 100 { // the snapshot is old
+	for i := range 100 { // the snapshot is older
 		first.patch(t, fmt.Sprintf(`{"metadata":{"labels":{"age":"%d"}}}`, i))
 	}
 	first.patch(t, `{"metadata":{"labels":{"age":"new"}}}`)
@@ -114,13 +114,13 @@ func TestRestoredAutonomousSpoke_DeletesNothingOnHub(t *testing.T) {
 	if err := agent.spoke.Restore(t.Context(), snapshot); err != nil {
 		t.Fatal(err)
 	}
-	if code := agent.wait(t); code == 0 { // what it knows is of no use; Kubernetes starts it again
+	if code := agent.wait(t); code == 0 { // its state is invalid, and Kubernetes restarts it
 		t.Errorf("it ended as if all were well")
 	}
 	agent.waitForLog(t, agentMark, "restored from a backup")
 	agent.start(t)
 	w.principal.waitForLog(t, mark, "held back", "confirm=", "store-")
-	agent.spoke.app(lab.ArgoCDNamespace, "third").create(t, simple("in-cluster")) // goes on meanwhile
+	agent.spoke.app(lab.ArgoCDNamespace, "third").create(t, simple("in-cluster")) // new objects are still replicated
 	w.hub.app("autonomous", "third").becomes(t)
 	w.hub.app("autonomous", "first").becomes(t, label("age", "new"), shows("AgentError", "updates wait")) // an older state replaces nothing
 	w.hub.app("autonomous", "second").becomes(t, shows("AgentHeldWarning", "does not have this Application any more"))
@@ -135,5 +135,5 @@ func TestRestoredAutonomousSpoke_DeletesNothingOnHub(t *testing.T) {
 		return countIs(w.hub, "autonomous", 2, "", "")
 	})
 	w.hub.app("autonomous", "second").isAbsent(t)
-	w.hub.app("autonomous", "first").becomes(t, label("age", ""), showsNo("AgentError")) // what is there counts
+	w.hub.app("autonomous", "first").becomes(t, label("age", ""), showsNo("AgentError")) // the confirmed state is replicated
 }

@@ -11,25 +11,25 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// replicated is a kind of object in one mode: who owns it, and where its copy is.
+// replicated is a kind in one mode, with its owner and its replica.
 type replicated struct {
 	name    string
 	owner   func(name string) object
 	copied  func(name string) object
 	content func() map[string]any
-	path    string // of something that people change
-	first   string // what is there at first
-	second  string // what they change it to
-	forged  string // what somebody puts into the copy
+	path    string // a field that users change
+	first   string // initial value
+	second  string // changed value
+	forged  string // value written to the replica
 }
 
-// kinds lists what is replicated in both modes.
+// kinds lists the replicated kinds of both modes.
 func kinds(w *testEnv) []replicated {
 	managed, autonomous := w.managed().spoke, w.autonomous().spoke
 	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 	app := func(destination string) func() map[string]any {
 		return func() map[string]any {
-			return appWish{repo: w.RepoURL("plain"), destination: destination, namespace: "outage"}.object()
+			return appSpec{repo: w.RepoURL("plain"), destination: destination, namespace: "outage"}.object()
 		}
 	}
 	return []replicated{
@@ -56,12 +56,12 @@ func kinds(w *testEnv) []replicated {
 	}
 }
 
-// cell is one square of the matrix: prepared before an outage, done while it lasts, and looked at afterwards.
+// cell is one test of the matrix: prepared before an outage, run during it, and checked afterwards.
 type cell struct {
 	prepare, during, after func(t *testing.T)
 }
 
-// cells are {create, update, delete} × {owner's side, copy's side} for a kind.
+// cells returns {create, update, delete} × {owner, replica} for a kind.
 func (r replicated) cells(prefix string) map[string]cell {
 	both := func(name string) (owner, copied object) {
 		name = prefix + "-" + name
@@ -98,7 +98,7 @@ func (r replicated) cells(prefix string) map[string]cell {
 
 	add("created on the other side", "created-there", func(owner, copied object) cell {
 		return cell{nothing, func(t *testing.T) { copied.create(t, r.content()) },
-			func(t *testing.T) { // it is somebody else's: left alone, and not sent back
+			func(t *testing.T) { // an object that is not ours is kept and not replicated
 				copied.is(t, field(r.path, r.first), annotation(sourceUID, ""))
 				owner.isAbsent(t)
 			}}
@@ -120,8 +120,8 @@ func (r replicated) cells(prefix string) map[string]cell {
 	return cells
 }
 
-// TestOutage_AllChangesConvergeAfterwards is the matrix of outages: all that can be done on either side, to
-// every kind in both modes, while something is down.
+// TestOutage_AllChangesConvergeAfterwards is the matrix of outages: all changes on either side, for every kind in both
+// modes, while a component is down.
 func TestOutage_AllChangesConvergeAfterwards(t *testing.T) {
 	outages := []struct {
 		name       string
@@ -143,7 +143,7 @@ func TestOutage_AllChangesConvergeAfterwards(t *testing.T) {
 	for _, outage := range outages {
 		t.Run(outage.name, func(t *testing.T) {
 			w := shared(t)
-			w.hub.project("outage").create(t, projectOf("managed")) // of the repositories
+			w.hub.project("outage").create(t, projectOf("managed")) // AppProject of the repositories
 			w.managed().spoke.project("outage").becomes(t)
 			all := map[string]cell{"gpg keys": gpgCell(w, outage.name)}
 			for _, r := range kinds(w) {

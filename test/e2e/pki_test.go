@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// authority signs the certificates of a test: those of the principal and of agents.
+// authority signs the certificates of a test for principal and agents.
 type authority struct {
 	folder string
 	file   string // its own certificate
@@ -42,7 +42,7 @@ func newAuthority(t testing.TB, folder, name string) *authority {
 	return a
 }
 
-// issue makes a certificate by that name, for both ends of a connection. It is valid until the end given.
+// issue returns a certificate for a name, for both ends of a connection, with an expiry.
 func (a *authority) issue(t testing.TB, name string, until time.Time) pair {
 	t.Helper()
 	a.serial++
@@ -64,7 +64,7 @@ func (a *authority) issue(t testing.TB, name string, until time.Time) pair {
 	return p
 }
 
-// forADay issues a certificate that is good.
+// forADay returns a certificate that is valid for one day.
 func (a *authority) forADay(t testing.TB, name string) pair {
 	t.Helper()
 	return a.issue(t, name, time.Now().Add(24*time.Hour))
@@ -84,7 +84,7 @@ func (a *authority) sign(t testing.TB, template, parent *x509.Certificate, key *
 	return cert
 }
 
-// client is the TLS configuration of a client with the pair, nil: without any.
+// client returns the TLS configuration of a client with the pair. If nil, without a certificate.
 func (a *authority) client(t testing.TB, p *pair) *tls.Config {
 	t.Helper()
 	pool := x509.NewCertPool()

@@ -20,8 +20,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/gitserver"
 )
 
-// TestTenant_ReachesNoOtherCluster has a real argocd-server and a user of it who may do everything to Applications of one
-// AppProject in the namespace of one agent, and who can write Applications there with kubectl. Such a user must not reach
+// TestTenant_ReachesNoOtherCluster uses a real argocd-server. A user can do everything with Applications of one
+// AppProject in the namespace of one agent, and can write Applications there with kubectl. The user must not reach
 // objects of the hub, of another agent, or of a cluster that Argo CD reaches directly.
 func TestTenant_ReachesNoOtherCluster(t *testing.T) {
 	open := func() *lab.Lab {
@@ -30,10 +30,10 @@ func TestTenant_ReachesNoOtherCluster(t *testing.T) {
 	if os.Getenv(lab.FolderVariable) != "" {
 		open = func() *lab.Lab { return lab.Get(t) }
 	}
-	w := newWorld(t, setup{lab: open(), agents: []agentSetup{{name: "w1", cluster: "w1", mode: "managed"}, {name: "w2", cluster: "w2", mode: "managed"}}})
+	w := newEnv(t, setup{lab: open(), agents: []agentSetup{{name: "w1", cluster: "w1", mode: "managed"}, {name: "w2", cluster: "w2", mode: "managed"}}})
 	t.Cleanup(w.close)
 	for _, a := range w.agents {
-		liveRights(t, a.spoke.Cluster)
+		livePermissions(t, a.spoke.Cluster)
 	}
 	w.start(t)
 	w.serveArgoCD(t)
@@ -52,10 +52,10 @@ func TestTenant_ReachesNoOtherCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { tenant.reachesNothing(t, destination) })
 	}
-	t.Run("an Application whose destination is edited away stays as it is", func(t *testing.T) { tenant.editsAway(t) })
+	t.Run("an Application with an edited destination is not changed", func(t *testing.T) { tenant.editsAway(t) })
 }
 
-// agentCluster is what the cluster Secret of an agent says.
+// agentCluster is the content of an agent's cluster Secret.
 func (s *clusterClient) agentCluster(t testing.TB, agent string) *unstructured.Unstructured {
 	t.Helper()
 	secret := s.secret("cluster-"+agent).becomes(t, func(u *unstructured.Unstructured) error {
@@ -75,7 +75,8 @@ func (s *clusterClient) agentCluster(t testing.TB, agent string) *unstructured.U
 	return said
 }
 
-// registerDirectly makes Argo CD on the hub reach the cluster of w2 without an agent, as cluster "direct", and returns its URL.
+// registerDirectly registers the cluster of w2 without an agent as cluster "direct" in Argo CD on the hub, and returns
+// its URL.
 func registerDirectly(t testing.TB, w *testEnv) string {
 	t.Helper()
 	config := w.Cluster("w2").Admin()
@@ -103,8 +104,8 @@ const (
 	rbacConfig    = "argocd-rbac-cm"
 )
 
-// newTenant makes the account, its AppProject, which permits w1 and nothing else, and a repository with the ConfigMap
-// that says who may do what in Argo CD.
+// newTenant creates the account, its AppProject, which permits only w1, and a repository with a ConfigMap named like
+// the RBAC ConfigMap of Argo CD.
 func newTenant(t *testing.T, w *testEnv) *tenant {
 	t.Helper()
 	project := projectOf("w1")
@@ -139,7 +140,7 @@ func newTenant(t *testing.T, w *testEnv) *tenant {
 	return made
 }
 
-// argocd runs the argocd CLI as the tenant. Whatever cannot be done must be said soon.
+// argocd runs the argocd CLI as the tenant with a timeout.
 func (u *tenant) argocd(t testing.TB, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -151,7 +152,7 @@ func (u *tenant) argocd(t testing.TB, args ...string) (string, error) {
 	return string(out), err
 }
 
-// api asks Argo CD's API as the tenant.
+// api sends a request to the Argo CD API as the tenant.
 func (u *tenant) api(t testing.TB, method, path string, query url.Values, body string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -179,7 +180,7 @@ func (u *tenant) api(t testing.TB, method, path string, query url.Values, body s
 	return response.StatusCode, string(text)
 }
 
-// rights names the ConfigMap of the tenant's repository to Argo CD's API.
+// rights returns the API parameters of the ConfigMap in the tenant's repository.
 func rights(more ...string) url.Values {
 	q := url.Values{"appNamespace": {"w1"}, "project": {tenantProject}, "namespace": {"argocd"}, "resourceName": {rbacConfig}, "group": {""}, "version": {"v1"}, "kind": {"ConfigMap"}}
 	for i := 0; i+1 < len(more); i += 2 {
@@ -189,16 +190,16 @@ func rights(more ...string) url.Values {
 }
 
 func (u *tenant) application(destination map[string]any) map[string]any {
-	wish := appWish{repo: u.repo, project: tenantProject, namespace: "argocd", automated: true}.object()
+	app := appSpec{repo: u.repo, project: tenantProject, namespace: "argocd", automated: true}.object()
 	to := map[string]any{"namespace": "argocd"}
 	maps.Copy(to, destination)
-	wish["spec"].(map[string]any)["destination"] = to
-	return wish
+	app["spec"].(map[string]any)["destination"] = to
+	return app
 }
 
 const escalate = `{"data":{"policy.default":"role:admin"}}`
 
-// reachesItsOwn shows that whatever fails elsewhere does not fail because the tenant asks for it wrongly.
+// reachesItsOwn shows that the requests work for the tenant's own cluster.
 func (u *tenant) reachesItsOwn(t *testing.T) {
 	t.Helper()
 	app := u.w.hub.app("w1", "own")
@@ -218,7 +219,7 @@ func (u *tenant) reachesItsOwn(t *testing.T) {
 	}
 }
 
-// reachesNothing has an Application for another cluster than that of its agent.
+// reachesNothing tests an Application for another cluster than that of its agent.
 func (u *tenant) reachesNothing(t *testing.T, destination map[string]any) {
 	t.Helper()
 	hub, w1, w2 := u.w.hub, u.w.agents["w1"].spoke, u.w.agents["w2"].spoke
@@ -277,7 +278,7 @@ func (u *tenant) reachesNothing(t *testing.T, destination map[string]any) {
 	app.is(t, field("status.sync.status", ""), field("status.operationState.phase", ""))
 }
 
-// dataOf is what a ConfigMap holds.
+// dataOf returns the data of a ConfigMap.
 func dataOf(t testing.TB, o object) string {
 	t.Helper()
 	u := o.get(t)
@@ -287,14 +288,14 @@ func dataOf(t testing.TB, o object) string {
 	return string(toJSON(t, u.Object["data"]))
 }
 
-// editsAway has an Application that was placed, as after an upgrade from a release that did not look at destinations.
+// editsAway tests an Application that was placed, as after an upgrade from a release that did not check destinations.
 func (u *tenant) editsAway(t *testing.T) {
 	t.Helper()
 	hub, spoke := u.w.hub, u.w.agents["w1"].spoke
 	app, copied, workload := hub.app("w1", "edited"), spoke.app(lab.ArgoCDNamespace, "edited"), spoke.configMap(rbacConfig)
-	wish := u.application(map[string]any{"name": "w1"})
-	wish["metadata"].(map[string]any)["finalizers"] = []any{cascade}
-	app.create(t, wish)
+	object := u.application(map[string]any{"name": "w1"})
+	object["metadata"].(map[string]any)["finalizers"] = []any{cascade}
+	app.create(t, object)
 	app.becomes(t, synced, healthyApp, noOperation)
 	workload.is(t, field("data.mine", "1"))
 	before := copied.get(t)
@@ -311,7 +312,7 @@ func (u *tenant) editsAway(t *testing.T) {
 	if data := dataOf(t, hub.configMap(rbacConfig)); strings.Contains(data, "role:admin") {
 		t.Errorf("%s of the hub is now %s", rbacConfig, data)
 	}
-	u.w.principal.restart(t) // which has never seen it placed
+	u.w.principal.restart(t) // it has not observed the placement
 	u.w.agents["w1"].restart(t)
 	u.w.connected(t)
 	app.is(t, shows("AgentError", "is not the cluster of agent"))

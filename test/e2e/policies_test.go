@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// with restarts an agent of the shared world with more flags, until the test is over.
+// with restarts an agent of the shared environment with more flags until the end of the test.
 func (a *agent) with(t *testing.T, flags ...string) {
 	t.Helper()
 	before := slices.Clone(a.args)
@@ -25,15 +25,15 @@ func (a *agent) with(t *testing.T, flags ...string) {
 func TestRecreatedApplication_IsUpdatedInPlace(t *testing.T) {
 	w := shared(t)
 	hubApp, copied := w.hub.app("managed", "again"), w.managed().spoke.app(lab.ArgoCDNamespace, "again")
-	wish := w.plain("managed", "again")
-	hubApp.create(t, wish.object())
+	spec := w.plain("managed", "again")
+	hubApp.create(t, spec.object())
 	hubApp.becomes(t, synced, healthyApp)
 	before := copied.get(t)
 
 	w.managed().kill(t)
 	hubApp.delete(t)
-	wish.labels = map[string]string{"life": "second"}
-	second := hubApp.create(t, wish.object())
+	spec.labels = map[string]string{"life": "second"}
+	second := hubApp.create(t, spec.object())
 	w.managed().start(t)
 	after := copied.becomes(t, label("life", "second"), annotation(sourceUID, string(second.GetUID())))
 	if after.GetUID() != before.GetUID() {
@@ -46,15 +46,15 @@ func TestRecreatedApplication_IsRecreatedByPolicy(t *testing.T) {
 	w := shared(t)
 	w.managed().with(t, "--source-uid-mismatch-policy", "recreate")
 	hubApp, copied := w.hub.app("managed", "again-too"), w.managed().spoke.app(lab.ArgoCDNamespace, "again-too")
-	wish := w.plain("managed", "again-too")
-	wish.cascade = true
-	hubApp.create(t, wish.object())
+	spec := w.plain("managed", "again-too")
+	spec.cascade = true
+	hubApp.create(t, spec.object())
 	hubApp.becomes(t, synced, healthyApp)
 	before := copied.get(t)
 
 	w.managed().kill(t)
 	hubApp.discard(t) // without cascade
-	hubApp.create(t, wish.object())
+	hubApp.create(t, spec.object())
 	w.managed().start(t)
 	copied.becomes(t, func(u *unstructured.Unstructured) error { return differs(u, before) }, synced, healthyApp)
 	w.managed().spoke.object(deployments, "again-too", "guestbook").is(t)

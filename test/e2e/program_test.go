@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// TestMain ends with the test process whatever the tests have started and not ended.
+// TestMain stops all processes that tests have started.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	endAll()
 	os.Exit(code)
 }
 
-// build compiles the product once for all tests.
+// build builds the binaries once for all tests.
 var build = sync.OnceValues(func() (string, error) {
 	folder, err := os.MkdirTemp("", "argocd-agent-e2e-")
 	if err != nil {
@@ -40,7 +40,7 @@ var build = sync.OnceValues(func() (string, error) {
 	return file, nil
 })
 
-// exits is what has to be put away when the test process ends.
+// exits lists the functions to call when the test process ends.
 var exits struct {
 	sync.Mutex
 	do []func()
@@ -60,15 +60,15 @@ func endAll() {
 	}
 }
 
-// program is argocd-agent as a child process: principal or agent. It can be started and ended again and again.
+// program is argocd-agent as a child process: principal or agent. It can be restarted.
 type program struct {
 	name string
 	args []string
-	log  string // file; all runs of the program add to it
+	log  string // all runs append to this file
 
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has ended
-	err   error         // why; valid after that
+	err   error         // reason, valid after that
 }
 
 func newProgram(name, logFolder string, args ...string) *program {
@@ -77,8 +77,7 @@ func newProgram(name, logFolder string, args ...string) *program {
 	return p
 }
 
-// launches are made by one thread that never ends: the kernel ends a child when the thread that made it does, and we
-// want that to be when the test process does.
+// launches start on one thread that never ends. The kernel ends a child together with the thread that started it.
 var launches = sync.OnceValue(func() chan func() {
 	todo := make(chan func())
 	go func() {
@@ -90,7 +89,7 @@ var launches = sync.OnceValue(func() chan func() {
 	return todo
 })
 
-// start runs the program. It does not wait until it is of use.
+// start starts the process. It does not wait until it is ready.
 func (p *program) start(t testing.TB) {
 	t.Helper()
 	file, err := build()
@@ -107,7 +106,7 @@ func (p *program) start(t testing.TB) {
 	defer log.Close()
 	cmd := exec.Command(file, p.args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")} // nothing that this machine sets for others
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")} // without other variables of this machine
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	launches() <- func() { started <- cmd.Start() }
@@ -137,21 +136,21 @@ func (p *program) signal(s syscall.Signal) {
 	}
 }
 
-// kill ends the program as a crash does.
+// kill ends the process as a crash does.
 func (p *program) kill(t testing.TB) {
 	t.Helper()
 	p.signal(syscall.SIGKILL)
 	p.wait(t)
 }
 
-// terminate asks the program to end, as Kubernetes does, and returns its exit code.
+// terminate stops the process with SIGTERM, as Kubernetes does, and returns its exit code.
 func (p *program) terminate(t testing.TB) int {
 	t.Helper()
 	p.signal(syscall.SIGTERM)
 	return p.wait(t)
 }
 
-// wait waits for the end of the program and returns its exit code; -1 after a signal.
+// wait waits for the end of the process and returns its exit code, or -1 after a signal.
 func (p *program) wait(t testing.TB) int {
 	t.Helper()
 	if p.cmd == nil {
@@ -168,10 +167,10 @@ func (p *program) wait(t testing.TB) int {
 	return 0
 }
 
-// freeze stops the program without ending it: it keeps its connections and says nothing.
+// freeze stops the process with SIGSTOP. It keeps its connections and does not respond.
 func (p *program) freeze() { p.signal(syscall.SIGSTOP) }
 
-// thaw lets a frozen program go on.
+// thaw continues a frozen process.
 func (p *program) thaw() { p.signal(syscall.SIGCONT) }
 
 func (p *program) restart(t testing.TB) {
@@ -180,7 +179,7 @@ func (p *program) restart(t testing.TB) {
 	p.start(t)
 }
 
-// logged returns what the program has logged so far.
+// logged returns the log of the process.
 func (p *program) logged(t testing.TB) string {
 	t.Helper()
 	content, err := os.ReadFile(p.log)
@@ -190,7 +189,7 @@ func (p *program) logged(t testing.TB) string {
 	return string(content)
 }
 
-// waitForLog waits until the program has logged a line with all these texts in it, after the mark that said returned.
+// waitForLog waits for a log line with all these texts after an offset of logOffset.
 func (p *program) waitForLog(t testing.TB, since int, texts ...string) string {
 	t.Helper()
 	var found string
@@ -206,7 +205,7 @@ func (p *program) waitForLog(t testing.TB, since int, texts ...string) string {
 	return found
 }
 
-// logOffset is how much has been logged by now.
+// logOffset returns the current length of the log.
 func (p *program) logOffset(t testing.TB) int {
 	t.Helper()
 	if _, err := os.Stat(p.log); err != nil {

@@ -15,10 +15,10 @@ func TestManagedProject_FollowsItsDestinations(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	hubProject, copied := w.hub.project("placed"), spoke.project("placed")
-	wish := projectOf("managed", "somewhere-else")
-	spec := wish["spec"].(map[string]any)
+	project := projectOf("managed", "somewhere-else")
+	spec := project["spec"].(map[string]any)
 	spec["roles"] = []any{map[string]any{"name": "admin", "policies": []any{"p, proj:placed:admin, applications, *, placed/*, allow"}}}
-	hubProject.create(t, wish)
+	hubProject.create(t, project)
 
 	found := copied.becomes(t, field("spec.description", "of a test"))
 	destinations, _, _ := unstructured.NestedSlice(found.Object, "spec", "destinations")
@@ -53,16 +53,16 @@ func TestManagedProject_StaysWhileInUse(t *testing.T) {
 	w := shared(t)
 	spoke := w.managed().spoke
 	w.hub.project("used").create(t, projectOf("managed"))
-	wish := w.plain("managed", "used")
-	wish.project, wish.cascade = "used", true
+	spec := w.plain("managed", "used")
+	spec.project, spec.cascade = "used", true
 	hubApp := w.hub.app("managed", "uses")
-	hubApp.create(t, wish.object())
+	hubApp.create(t, spec.object())
 	hubApp.becomes(t, synced, healthyApp)
 
 	w.hub.project("used").delete(t)
 	hubApp.becomes(t, shows("AgentError", `AppProject "used" does not exist`))
 	hubApp.edit(t, func(u *unstructured.Unstructured) { setLabel(u, "seen", "true") })
-	hubApp.delete(t) // with its resources, which has to wait as well
+	hubApp.delete(t) // with its resources, which must wait as well
 	hubApp.becomes(t, shows("AgentError", "remove its finalizer"))
 	spoke.project("used").is(t)
 	spoke.app(lab.ArgoCDNamespace, "uses").is(t, label("seen", ""))
@@ -107,20 +107,20 @@ func TestPrivateRepository_UsesCredentialsOfHub(t *testing.T) {
 	w.hub.project("private").create(t, projectOf("managed"))
 	w.hub.secret("private-repo").create(t, secretOf("repository", map[string]string{
 		"project": "private", "type": "git", "url": w.RepoURL("private"), "username": w.Git.Username, "password": w.Git.Password, "insecure": "true"}))
-	wish := w.plain("managed", "private")
-	wish.repo, wish.project = w.RepoURL("private"), "private"
+	spec := w.plain("managed", "private")
+	spec.repo, spec.project = w.RepoURL("private"), "private"
 	hubApp := w.hub.app("managed", "private")
-	hubApp.create(t, wish.object())
+	hubApp.create(t, spec.object())
 	hubApp.becomes(t, synced, healthyApp)
 }
 
 func TestRepositories_LateCredentialsTriggerRefresh(t *testing.T) {
 	w := shared(t)
 	w.hub.project("late").create(t, projectOf("managed"))
-	wish := w.plain("managed", "late")
-	wish.repo, wish.project = w.RepoURL("private"), "late"
+	spec := w.plain("managed", "late")
+	spec.repo, spec.project = w.RepoURL("private"), "late"
 	hubApp := w.hub.app("managed", "late")
-	hubApp.create(t, wish.object())
+	hubApp.create(t, spec.object())
 	hubApp.becomes(t, shows("ComparisonError", ""))
 	w.hub.secret("late-repo").create(t, secretOf("repository", map[string]string{
 		"project": "late", "type": "git", "url": w.RepoURL("private"), "username": w.Git.Username, "password": w.Git.Password, "insecure": "true"}))
@@ -152,16 +152,16 @@ func TestAdoption_FollowsPolicy(t *testing.T) {
 		spoke.app(lab.ArgoCDNamespace, name).create(t, local.object())
 	}
 
-	wish := w.plain("managed", "adopted")
-	wish.labels = map[string]string{"made": "there"}
+	spec := w.plain("managed", "adopted")
+	spec.labels = map[string]string{"made": "there"}
 	hubApp := w.hub.app("managed", "adopted")
-	hubApp.create(t, wish.object())
+	hubApp.create(t, spec.object())
 	spoke.app(lab.ArgoCDNamespace, "adopted").becomes(t, label("made", "there"))
 	hubApp.becomes(t, synced, healthyApp)
 
-	wish.annotations = map[string]string{adoption: "never"}
+	spec.annotations = map[string]string{adoption: "never"}
 	refused := w.hub.app("managed", "left-alone")
-	refused.create(t, wish.object())
+	refused.create(t, spec.object())
 	refused.becomes(t, shows("AgentError", "adoption policy"), field("status.health.status", "Degraded"))
 	spoke.app(lab.ArgoCDNamespace, "left-alone").is(t, label("made", "here"), annotation(sourceUID, ""))
 
@@ -169,7 +169,7 @@ func TestAdoption_FollowsPolicy(t *testing.T) {
 	spoke.app(lab.ArgoCDNamespace, "left-alone").becomes(t, label("made", "there"))
 	refused.becomes(t, showsNo("AgentError"), synced, healthyApp)
 
-	hubApp.delete(t) // it was there before us: released, not deleted
+	hubApp.delete(t) // it existed before and is released, not deleted
 	spoke.app(lab.ArgoCDNamespace, "adopted").becomes(t, annotation(sourceUID, ""))
 }
 
@@ -179,9 +179,9 @@ func TestManagedProject_InheritsGlobalProjects(t *testing.T) {
 	global := projectOf("nowhere")
 	global["spec"].(map[string]any)["namespaceResourceBlacklist"] = []any{map[string]any{"group": "", "kind": "ConfigMap"}}
 	w.hub.project("global").create(t, global)
-	wish := projectOf("managed")
-	wish["metadata"] = map[string]any{"labels": map[string]any{"inherits": "yes"}}
-	w.hub.project("heir").create(t, wish)
+	spec := projectOf("managed")
+	spec["metadata"] = map[string]any{"labels": map[string]any{"inherits": "yes"}}
+	w.hub.project("heir").create(t, spec)
 	w.hub.project("no-heir").create(t, projectOf("managed"))
 	denies := func(kind string) condition {
 		return func(u *unstructured.Unstructured) error {
@@ -202,9 +202,9 @@ func TestManagedProject_InheritsGlobalProjects(t *testing.T) {
 	}
 
 	app := w.hub.app("managed", "heir")
-	appWish := w.plain("managed", "heir")
-	appWish.project, appWish.automated = "heir", false
-	app.create(t, appWish.object())
+	application := w.plain("managed", "heir")
+	application.project, application.automated = "heir", false
+	app.create(t, application.object())
 	app.becomes(t, outOfSync)
 	if out, err := w.tryArgocd(t, "app", "sync", "managed/heir"); err == nil || !strings.Contains(out, "not permitted") {
 		t.Errorf("a sync of what the global project denies: %v, %s", err, out)

@@ -10,22 +10,22 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// hopWorld has two principals: all agents are connected with the first, and whoever wants to see what they have, Argo CD
-// included, gets to the second.
-func hopWorld(t *testing.T) (w *testEnv, second *program, port string) {
+// forwardEnv has two principal replicas. All agents are connected to the first. All clients, including Argo CD, use the
+// second.
+func forwardEnv(t *testing.T) (w *testEnv, second *program, port string) {
 	t.Helper()
-	w = newWorld(t, setup{lab: lab.New(t, lab.Options{}), flags: []string{"--replica-address", "127.0.0.1"}, agents: []agentSetup{
+	w = newEnv(t, setup{lab: lab.New(t, lab.Options{}), flags: []string{"--replica-address", "127.0.0.1"}, agents: []agentSetup{
 		{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 	t.Cleanup(w.close)
 	for _, a := range w.agents {
-		liveRights(t, a.spoke.Cluster)
+		livePermissions(t, a.spoke.Cluster)
 	}
 	port = w.freePort(t)
 	args := replaceFlag(slices.Clone(w.principal.args), "--listen-port", port)
 	health := w.freePort(t)
 	second = newProgram(filepath.Base(w.folder)+"-second", w.logs(), append(replaceFlag(args, "--healthz-port", health), "--replica-name", "second")...)
 	t.Cleanup(func() { second.signal(9) })
-	first := replaceFlag(w.principal.args, "--resource-proxy-port", w.freePort(t)) // what was to be its own is the second's
+	first := replaceFlag(w.principal.args, "--resource-proxy-port", w.freePort(t)) // the second uses the port of the first
 	w.principal.args = append(replaceFlag(first, "--redis-proxy-port", w.freePort(t)), "--replica-name", "first")
 	second.start(t)
 	w.start(t)
@@ -34,9 +34,9 @@ func hopWorld(t *testing.T) (w *testEnv, second *program, port string) {
 	return w, second, port
 }
 
-// TestPrincipalReplicas_ForwardRequestOnce looks at agents through a principal that has none.
+// TestPrincipalReplicas_ForwardRequestOnce uses live access through a principal replica without agents.
 func TestPrincipalReplicas_ForwardRequestOnce(t *testing.T) {
-	w, _, port := hopWorld(t)
+	w, _, port := forwardEnv(t)
 	t.Run("an autonomous agent's Application", func(t *testing.T) {
 		s := autonomousSubject(t, w, "far")
 		resourceTree(t, s)
@@ -52,14 +52,14 @@ func TestPrincipalReplicas_ForwardRequestOnce(t *testing.T) {
 		resourceTree(t, s)
 		manifests(t, s)
 	})
-	t.Run("kubectl", func(t *testing.T) { kubectlByHop(t, w, s) })
+	t.Run("kubectl", func(t *testing.T) { kubectlForwarded(t, w, s) })
 	watch := s.watchTree(t)
 	watch.shows(t, "one pod", func(f tree) bool { return len(f.of("Pod")) == 1 })
 	manifest := func() error {
 		_, err := s.try(http.MethodGet, "/resource", s.query(configMapKind, s.workload, "settings"), nil)
 		return err
 	}
-	t.Run("the other principal crashes", func(t *testing.T) {
+	t.Run("the other principal replica crashes", func(t *testing.T) {
 		w.principal.kill(t)
 		quick(t, "a manifest", func() error {
 			return refusedWith(manifest(), "agent managed is connected with principal first, which cannot be asked")
@@ -69,7 +69,7 @@ func TestPrincipalReplicas_ForwardRequestOnce(t *testing.T) {
 			return err
 		})
 	})
-	t.Run("the agents come to this one", func(t *testing.T) {
+	t.Run("the agents connect to this replica", func(t *testing.T) {
 		for _, a := range w.agents {
 			a.link.SetTarget("127.0.0.1:" + port)
 		}
@@ -78,7 +78,7 @@ func TestPrincipalReplicas_ForwardRequestOnce(t *testing.T) {
 		s.scale(t, 2)
 		watch.shows(t, "two pods", func(f tree) bool { return len(f.of("Pod")) == 2 })
 	})
-	t.Run("and go back", func(t *testing.T) {
+	t.Run("the agents connect to the other replica again", func(t *testing.T) {
 		w.principal.start(t)
 		for _, a := range w.agents {
 			a.link.SetTarget("127.0.0.1:" + w.port)
@@ -93,8 +93,8 @@ func TestPrincipalReplicas_ForwardRequestOnce(t *testing.T) {
 	})
 }
 
-// kubectlByHop is an object, a log that is followed and a terminal.
-func kubectlByHop(t *testing.T, w *testEnv, s *subject) {
+// kubectlForwarded tests an object, a followed log and an exec session.
+func kubectlForwarded(t *testing.T, w *testEnv, s *subject) {
 	t.Helper()
 	config := w.kubeconfig(t, "managed")
 	if out := w.throughHub(t, config, "-n", s.workload, "get", "deployment", "web", "-o", "jsonpath={.metadata.uid}"); out != string(s.object(deploymentKind, "web").get(t).GetUID()) {

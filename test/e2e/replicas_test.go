@@ -16,13 +16,13 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// controller does what Argo CD's application controller does with operations, and keeps count of them.
+// controller finishes operations as the Argo CD application controller does, and counts them.
 type controller struct {
 	mu  sync.Mutex
-	ran map[string]int // by Application and ID of the command
+	ran map[string]int // by Application and command ID
 }
 
-// run ends every operation that it finds, until the context ends.
+// run finishes every operation until the context ends.
 func (c *controller) run(ctx context.Context, s *clusterClient) {
 	for ctx.Err() == nil {
 		list, err := s.client.Resource(applications).Namespace(lab.ArgoCDNamespace).List(ctx, metav1.ListOptions{})
@@ -64,9 +64,9 @@ func commandID(operation map[string]any) string {
 	return ""
 }
 
-// TestPrincipalReplicas has two principals for one hub, and an address behind which now the one and now the other is.
+// TestPrincipalReplicas has two principal replicas for one hub, and an address that leads to either of them.
 func TestPrincipalReplicas(t *testing.T) {
-	w := newWorld(t, setup{lab: lab.New(t, lab.Options{Bare: true}), agents: []agentSetup{
+	w := newEnv(t, setup{lab: lab.New(t, lab.Options{Bare: true}), agents: []agentSetup{
 		{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 	t.Cleanup(w.close)
 	port := w.freePort(t)
@@ -84,10 +84,10 @@ func TestPrincipalReplicas(t *testing.T) {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 
 	second.start(t)
-	to(w.autonomous(), port) // one agent with each
+	to(w.autonomous(), port) // one agent each
 	w.start(t)
 	made, clicks := 0, 0
-	work := func() { // as people do, whoever serves
+	work := func() { // changes of users
 		for range 5 {
 			name := fmt.Sprintf("app-%02d", made)
 			made++
@@ -95,7 +95,7 @@ func TestPrincipalReplicas(t *testing.T) {
 			w.autonomous().spoke.app(lab.ArgoCDNamespace, name).create(t, simple("in-cluster"))
 		}
 	}
-	click := func() { // on every Application that is not busy
+	click := func() { // a sync of every idle Application
 		for i := range made {
 			app := w.hub.app("managed", fmt.Sprintf("app-%02d", i))
 			app.becomes(t, noOperation)
@@ -135,7 +135,7 @@ func TestPrincipalReplicas(t *testing.T) {
 	click()
 	settled()
 
-	first.kill(t) // in the middle of things
+	first.kill(t) // during other work
 	work()
 	click()
 	to(w.managed(), port)
@@ -144,7 +144,7 @@ func TestPrincipalReplicas(t *testing.T) {
 
 	first.start(t)
 	click()
-	for _, a := range w.agents { // the address leads to the other one, and the connection breaks
+	for _, a := range w.agents { // the address leads to the other replica, and the connection breaks
 		to(a, w.port)
 		a.link.Reset()
 	}

@@ -12,17 +12,17 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// TestSharedMode is one story in one lab: spokes run the application controller (one of them the
-// applicationset-controller too) and the agent, nothing else.
+// TestSharedMode uses one lab. Spokes run only the application controller (one also the applicationset-controller) and
+// the agent.
 func TestSharedMode(t *testing.T) {
-	w, doors := sharedWorld(t)
+	w, endpoints := sharedModeEnv(t)
 	s := managedSubject(t, w, "shared")
 	t.Run("live updates", func(t *testing.T) {
 		watch := s.watchTree(t)
 		watch.shows(t, "the tree as it is", func(f tree) bool { return len(f.of("Pod")) == 1 })
 		s.scale(t, 2)
 		watch.shows(t, "two pods", func(f tree) bool { return len(f.of("Pod")) == 2 })
-		if text := s.manifest(t, deploymentKind, s.workload, "web"); !strings.Contains(text, "web") { // the agent knows the tree too
+		if text := s.manifest(t, deploymentKind, s.workload, "web"); !strings.Contains(text, "web") { // the agent has the tree too
 			t.Errorf("the Deployment is %s", text)
 		}
 		if found := s.tree(t); len(found.of("ReplicaSet")) != 1 {
@@ -38,24 +38,24 @@ func TestSharedMode(t *testing.T) {
 			return nil
 		})
 	})
-	t.Run("other agents", func(t *testing.T) { tenantsAreApart(t, w, doors) })
-	t.Run("channels of other agents", func(t *testing.T) { channelsAreApart(t, w, doors) })
+	t.Run("other agents", func(t *testing.T) { tenantsAreIsolated(t, w, endpoints) })
+	t.Run("channels of other agents", func(t *testing.T) { channelsAreIsolated(t, w, endpoints) })
 	t.Run("private repository", func(t *testing.T) { privateRepository(t, w) })
 	t.Run("refusals reach the Application", func(t *testing.T) { refusalsReachTheApplication(t, w) })
-	t.Run("what is fetched beside the repository", func(t *testing.T) { fetchedBeside(t, w, doors) })
-	t.Run("links in a repository", func(t *testing.T) { linksAreNotFollowed(t, w, doors) })
-	t.Run("another repo-server", func(t *testing.T) { anotherRepoServer(t, w, doors) })
-	t.Run("other repositories", func(t *testing.T) { otherRepositories(t, w, doors) })
+	t.Run("URLs outside the repository", func(t *testing.T) { fetchesOtherURLs(t, w, endpoints) })
+	t.Run("links in a repository", func(t *testing.T) { linksAreNotFollowed(t, w, endpoints) })
+	t.Run("another repo-server", func(t *testing.T) { anotherRepoServer(t, w, endpoints) })
+	t.Run("other repositories", func(t *testing.T) { otherRepositories(t, w, endpoints) })
 	t.Run("the hub restarts", func(t *testing.T) {
 		w.principal.restart(t)
 		w.connected(t)
 		again := managedSubject(t, w, "after-restart")
 		again.watchTree(t).shows(t, "the tree", func(f tree) bool { return len(f.of("Pod")) == 1 })
 	})
-	t.Run("permission", func(t *testing.T) { permissionDecides(t, w, doors) })
+	t.Run("permission", func(t *testing.T) { permissionDecides(t, w, endpoints) })
 }
 
-// applicationSetOfSpoke has the autonomous spoke's applicationset-controller make Applications of directories.
+// applicationSetOfSpoke lets the autonomous spoke's applicationset-controller create Applications from directories.
 func applicationSetOfSpoke(t *testing.T, w *testEnv) {
 	t.Helper()
 	spoke, name := w.autonomous().spoke, fresh("dirs")
@@ -87,16 +87,16 @@ func applicationSetOfSpoke(t *testing.T, w *testEnv) {
 	}
 }
 
-// tenantPrefix is what the names of an agent's keys begin with in the hub's Redis.
+// tenantPrefix is the prefix of an agent's keys in the hub's Redis.
 func tenantPrefix(t *testing.T, w *testEnv, agent string) string {
 	t.Helper()
 	return "argocd-agent|" + agent + "." + string(w.hub.agent(agent).get(t).GetUID())[:8] + "|"
 }
 
-// tenantsAreApart tries, from one spoke, to reach what another keeps on the hub.
-func tenantsAreApart(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
+// tenantsAreIsolated tries to read the keys of another spoke on the hub.
+func tenantsAreIsolated(t *testing.T, w *testEnv, endpoints map[string]sharedEndpoints) {
 	t.Helper()
-	victim, hostile := doors["managed"].redis, doors["autonomous"].redis
+	victim, hostile := endpoints["managed"].redis, endpoints["autonomous"].redis
 	if got, err := redisAt(victim, sharedPassword, []string{"SET", "secret", "x", "EX", "1000"}); err != nil || got[0] != "+OK" {
 		t.Fatalf("%v, %v", got, err)
 	}
@@ -132,35 +132,35 @@ func tenantsAreApart(t *testing.T, w *testEnv, doors map[string]sharedEndpoints)
 	}
 }
 
-// otherRepositories tries to get what no project that is placed on the agent permits.
-func otherRepositories(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
+// otherRepositories tries to use repositories that no placed AppProject permits.
+func otherRepositories(t *testing.T, w *testEnv, endpoints map[string]sharedEndpoints) {
 	t.Helper()
 	const narrow = "narrow"
 	w.hub.project("default").patch(t, `{"spec":{"sourceRepos":["!`+w.RepoURL("helm")+`","*"]}}`)
 	t.Cleanup(func() { w.hub.project("default").patch(t, `{"spec":{"sourceRepos":["*"]}}`) })
 	await(t, "the hub to refuse", func() error {
-		err := askRepoServer(t, doors["managed"].repoServer, "GetGitDirectories", w.RepoURL("helm"))
+		err := askRepoServer(t, endpoints["managed"].repoServer, "GetGitDirectories", w.RepoURL("helm"))
 		if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "repository "+w.RepoURL("helm")+" is not of a project that is placed on agent managed") {
 			return fmt.Errorf("it says %w", err)
 		}
 		return nil
 	})
-	if err := askRepoServer(t, doors["managed"].repoServer, "GetGitDirectories", w.RepoURL("plain")); err != nil {
+	if err := askRepoServer(t, endpoints["managed"].repoServer, "GetGitDirectories", w.RepoURL("plain")); err != nil {
 		t.Errorf("its own: %v", err)
 	}
 	for method, repository := range map[string]string{
 		"ListRefs": w.RepoURL("plain"), "TestRepository": w.RepoURL("plain"), "GenerateManifestWithFiles": w.RepoURL("plain"), "GetGitFiles": "file:///etc",
 	} {
-		if err := askRepoServer(t, doors["managed"].repoServer, method, repository); status.Code(err) != codes.PermissionDenied {
+		if err := askRepoServer(t, endpoints["managed"].repoServer, method, repository); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("%s of %s: %v", method, repository, err)
 		}
 	}
-	// What is registered with credentials for a project of somebody else is not for this agent, whatever its own permit.
+	// A repository with credentials of another AppProject is refused, even if the agent's own AppProject permits it.
 	secret := w.hub.secret(fresh(narrow))
 	secret.create(t, map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"labels": map[string]any{secretTyp: "repository"}},
 		"stringData": map[string]any{"url": w.RepoURL("hooks"), "project": narrow, "username": "x", "password": "y"}})
 	await(t, "the hub to keep a registered repository apart", func() error {
-		err := askRepoServer(t, doors["managed"].repoServer, "GetGitDirectories", w.RepoURL("hooks"))
+		err := askRepoServer(t, endpoints["managed"].repoServer, "GetGitDirectories", w.RepoURL("hooks"))
 		if !strings.Contains(fmt.Sprint(err), "is registered on the hub for a project that is not placed on agent managed") {
 			return fmt.Errorf("it says %w", err)
 		}
@@ -168,8 +168,8 @@ func otherRepositories(t *testing.T, w *testEnv, doors map[string]sharedEndpoint
 	})
 }
 
-// permissionDecides takes an agent's permission away, and gives it again by its Agent.
-func permissionDecides(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
+// permissionDecides removes the permission of an agent and grants it again with its Agent.
+func permissionDecides(t *testing.T, w *testEnv, endpoints map[string]sharedEndpoints) {
 	t.Helper()
 	declared := w.hub.object(agents, lab.ArgoCDNamespace, "managed")
 	declared.patch(t, `{"spec":{"shared":false}}`)
@@ -178,7 +178,7 @@ func permissionDecides(t *testing.T, w *testEnv, doors map[string]sharedEndpoint
 	w.principal.start(t)
 	w.connected(t)
 	await(t, "the hub to refuse", func() error {
-		got, err := redisAt(doors["managed"].redis, sharedPassword, []string{"GET", "secret"})
+		got, err := redisAt(endpoints["managed"].redis, sharedPassword, []string{"GET", "secret"})
 		if err != nil || !strings.Contains(got[0], "agent managed may not use the hub's repo-server and Redis: set spec.shared of its Agent") {
 			return fmt.Errorf("it answers %v, %v", got, err) //nolint:errorlint // there may be none
 		}
@@ -187,7 +187,7 @@ func permissionDecides(t *testing.T, w *testEnv, doors map[string]sharedEndpoint
 	w.managed().waitForLog(t, 0, "cannot connect Argo CD to the hub", "agent managed may not use the hub's repo-server and Redis")
 	declared.patch(t, `{"spec":{"shared":true}}`)
 	await(t, "the hub to let it in again", func() error {
-		got, err := redisAt(doors["managed"].redis, sharedPassword, []string{"PING"})
+		got, err := redisAt(endpoints["managed"].redis, sharedPassword, []string{"PING"})
 		if err != nil || got[0] != "+PONG" {
 			return fmt.Errorf("%v, %v", got, err) //nolint:errorlint // there may be none
 		}

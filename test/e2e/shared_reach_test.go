@@ -25,7 +25,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/gitserver"
 )
 
-// redisTalk is a connection to an agent's Redis, on which one can listen.
+// redisTalk is a connection to an agent's Redis that can receive messages.
 func redisTalk(t testing.TB, address string, requests ...string) *bufio.Reader {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", address, 10*time.Second)
@@ -55,10 +55,10 @@ func redisTalk(t testing.TB, address string, requests ...string) *bufio.Reader {
 	return in
 }
 
-// channelsAreApart listens, from one spoke, to everything: it hears nothing but itself.
-func channelsAreApart(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
+// channelsAreIsolated subscribes to all channels on one spoke. It receives only its own messages.
+func channelsAreIsolated(t *testing.T, w *testEnv, endpoints map[string]sharedEndpoints) {
 	t.Helper()
-	heard := redisTalk(t, doors["autonomous"].redis, "PSUBSCRIBE *")
+	heard := redisTalk(t, endpoints["autonomous"].redis, "PSUBSCRIBE *")
 	until := func(text string) string {
 		var all strings.Builder
 		for !strings.Contains(all.String(), text) {
@@ -72,11 +72,11 @@ func channelsAreApart(t *testing.T, w *testEnv, doors map[string]sharedEndpoints
 	}
 	until(":1\r\n") // subscribed
 	for _, channel := range []string{"secret", tenantPrefix(t, w, "autonomous") + "forged"} {
-		if line, err := redisTalk(t, doors["managed"].redis, "PUBLISH "+channel+" of-the-victim").ReadString('\n'); err != nil || line != ":0\r\n" {
-			t.Fatalf("PUBLISH: %q, %v", line, err) // nobody has heard it
+		if line, err := redisTalk(t, endpoints["managed"].redis, "PUBLISH "+channel+" of-the-victim").ReadString('\n'); err != nil || line != ":0\r\n" {
+			t.Fatalf("PUBLISH: %q, %v", line, err) // no other subscriber
 		}
 	}
-	if line, err := redisTalk(t, doors["autonomous"].redis, "PUBLISH own of-its-own").ReadString('\n'); err != nil || line != ":1\r\n" {
+	if line, err := redisTalk(t, endpoints["autonomous"].redis, "PUBLISH own of-its-own").ReadString('\n'); err != nil || line != ":1\r\n" {
 		t.Fatalf("PUBLISH: %q, %v", line, err)
 	}
 	if all := until("of-its-own\r\n"); strings.Contains(all, "of-the-victim") {
@@ -84,36 +84,36 @@ func channelsAreApart(t *testing.T, w *testEnv, doors map[string]sharedEndpoints
 	}
 }
 
-// privateRepository deploys from a repository that needs the credentials of a Secret of the hub.
+// privateRepository deploys from a repository with credentials of a Secret of the hub.
 func privateRepository(t *testing.T, w *testEnv) {
 	t.Helper()
 	w.hub.project("private").create(t, projectOf("managed"))
 	w.hub.secret("private-repo").create(t, secretOf("repository", map[string]string{
 		"project": "private", "type": "git", "url": w.RepoURL("private"), "username": w.Git.Username, "password": w.Git.Password, "insecure": "true"}))
-	wish := w.plain("managed", fresh("private"))
-	wish.repo, wish.project = w.RepoURL("private"), "private"
-	app := w.hub.app("managed", wish.namespace)
-	app.create(t, wish.object())
+	spec := w.plain("managed", fresh("private"))
+	spec.repo, spec.project = w.RepoURL("private"), "private"
+	app := w.hub.app("managed", spec.namespace)
+	app.create(t, spec.object())
 	app.becomes(t, synced, healthyApp)
 }
 
-// refusalsReachTheApplication has Applications of repositories that are not for their agents.
+// refusalsReachTheApplication tests Applications of repositories that are not permitted for their agents.
 func refusalsReachTheApplication(t *testing.T, w *testEnv) {
 	t.Helper()
-	// It is there already, with credentials, for a project of somebody else.
-	wish := w.plain("managed", fresh("foreign"))
-	wish.repo = w.RepoURL("hooks")
-	wish.path = "waves"
+	// It exists with credentials for another AppProject.
+	spec := w.plain("managed", fresh("foreign"))
+	spec.repo = w.RepoURL("hooks")
+	spec.path = "waves"
 	w.hub.secret("foreign-repo").create(t, secretOf("repository", map[string]string{
-		"project": "of-others", "type": "git", "url": wish.repo, "username": "x", "password": "y"}))
-	app := w.hub.app("managed", wish.namespace)
-	app.create(t, wish.object())
-	app.becomes(t, shows("ComparisonError", "repository "+wish.repo+" is registered on the hub for a project that is not placed on agent managed"))
+		"project": "of-others", "type": "git", "url": spec.repo, "username": "x", "password": "y"}))
+	app := w.hub.app("managed", spec.namespace)
+	app.create(t, spec.object())
+	app.becomes(t, shows("ComparisonError", "repository "+spec.repo+" is registered on the hub for a project that is not placed on agent managed"))
 	w.hub.secret("foreign-repo").discard(t)
 	w.argocd(t, "app", "get", app.namespace+"/"+app.name, "--hard-refresh")
 	app.becomes(t, showsNo("ComparisonError"))
 
-	// An autonomous agent's own project permits everything, the hub's do not.
+	// The AppProject of an autonomous agent permits everything. Those of the hub do not.
 	w.hub.project("default").patch(t, `{"spec":{"sourceRepos":["!`+w.RepoURL("hooks")+`","*"]}}`)
 	t.Cleanup(func() { w.hub.project("default").patch(t, `{"spec":{"sourceRepos":["*"]}}`) })
 	spoke := w.autonomous().spoke
@@ -126,15 +126,15 @@ func refusalsReachTheApplication(t *testing.T, w *testEnv) {
 	w.hub.app("autonomous", own.namespace).becomes(t, refused)
 }
 
-// withValueFile has an Application of a chart take values from an address.
-func withValueFile(wish appWish, address string) map[string]any {
-	u := unstructured.Unstructured{Object: wish.object()}
+// withValueFile returns an Application of a chart with a value file from a URL.
+func withValueFile(spec appSpec, address string) map[string]any {
+	u := unstructured.Unstructured{Object: spec.object()}
 	set(&u, "spec.source.helm", map[string]any{"valueFiles": []any{"values.yaml", address}})
 	return u.Object
 }
 
-// fetchedBeside tries to have the hub's repo-server fetch from addresses that are not a repository's.
-func fetchedBeside(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
+// fetchesOtherURLs tries to let the hub's repo-server fetch URLs that are not repositories.
+func fetchesOtherURLs(t *testing.T, w *testEnv, endpoints map[string]sharedEndpoints) {
 	t.Helper()
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
@@ -144,14 +144,14 @@ func fetchedBeside(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
 	t.Cleanup(server.Close)
 	address := server.URL + "/values.yaml"
 
-	// What only the spoke says is refused, by whichever way it is said.
-	wish := w.plain("in-cluster", fresh("reaching"))
-	wish.repo = w.RepoURL("helm")
-	spokeApp := w.autonomous().spoke.app(lab.ArgoCDNamespace, wish.namespace)
-	spokeApp.create(t, withValueFile(wish, address))
+	// A URL that only the spoke sends is refused, in every form.
+	spec := w.plain("in-cluster", fresh("reaching"))
+	spec.repo = w.RepoURL("helm")
+	spokeApp := w.autonomous().spoke.app(lab.ArgoCDNamespace, spec.namespace)
+	spokeApp.create(t, withValueFile(spec, address))
 	refused := shows("ComparisonError", "has to be in the hub's own Application")
 	spokeApp.becomes(t, refused)
-	w.hub.app("autonomous", wish.namespace).becomes(t, refused)
+	w.hub.app("autonomous", spec.namespace).becomes(t, refused)
 	repository, source := bytesField(1, textField(1, w.RepoURL("helm"))), textField(1, w.RepoURL("helm"))
 	for what, hostile := range map[string][]byte{
 		"value file":     bytesField(7, textField(1, address)),
@@ -161,7 +161,7 @@ func fetchedBeside(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
 		"local file":     bytesField(7, textField(1, "values.yaml,"+w.pki.file)),
 		"plugin":         bytesField(11, textField(1, "any")),
 	} {
-		_, err := answerOfRepoServer(t, doors["autonomous"].repoServer, "GenerateManifest",
+		_, err := answerOfRepoServer(t, endpoints["autonomous"].repoServer, "GenerateManifest",
 			repository, textField(2, "main"), textField(4, "app"), textField(5, "any"), bytesField(10, source, textField(2, "."), hostile))
 		if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "has to be in the hub's own Application") {
 			t.Errorf("%s: %v", what, err)
@@ -171,20 +171,20 @@ func fetchedBeside(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
 		t.Fatalf("the repo-server has fetched it %d times", n)
 	}
 
-	// What the hub's Application says is done.
-	wish = w.plain("managed", fresh("reaching"))
-	wish.repo = w.RepoURL("helm")
-	app := w.hub.app("managed", wish.namespace)
-	app.create(t, withValueFile(wish, address))
+	// A URL in the hub's Application is fetched.
+	spec = w.plain("managed", fresh("reaching"))
+	spec.repo = w.RepoURL("helm")
+	app := w.hub.app("managed", spec.namespace)
+	app.create(t, withValueFile(spec, address))
 	app.becomes(t, synced, healthyApp)
-	w.managed().spoke.object(configMaps, wish.namespace, wish.namespace+"-guestbook").is(t, field("data.GREETING", "from an address"))
+	w.managed().spoke.object(configMaps, spec.namespace, spec.namespace+"-guestbook").is(t, field("data.GREETING", "from an address"))
 	if asked.Load() == 0 {
-		t.Error("nobody has asked for the values")
+		t.Error("the values were not requested")
 	}
 }
 
-// linksAreNotFollowed asks for files of a repository in which a link leads to a file of the repo-server's machine.
-func linksAreNotFollowed(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
+// linksAreNotFollowed requests files of a repository with a symbolic link to a file of the repo-server's machine.
+func linksAreNotFollowed(t *testing.T, w *testEnv, endpoints map[string]sharedEndpoints) {
 	t.Helper()
 	store, err := w.Repositories()
 	if err != nil {
@@ -212,7 +212,7 @@ func linksAreNotFollowed(t *testing.T, w *testEnv, doors map[string]sharedEndpoi
 		}
 	}
 	for what, safely := range map[string][]byte{"by default": nil, "where Argo CD does not follow them": protowire.AppendVarint(protowire.AppendTag(nil, 5, protowire.VarintType), 1)} {
-		answer, err := answerOfRepoServer(t, doors["autonomous"].repoServer, "GetGitFiles", bytesField(1, textField(1, address)), textField(3, "main"), textField(4, "*.json"), safely)
+		answer, err := answerOfRepoServer(t, endpoints["autonomous"].repoServer, "GetGitFiles", bytesField(1, textField(1, address)), textField(3, "main"), textField(4, "*.json"), safely)
 		if strings.Contains(answer, "geheim") {
 			t.Errorf("%s: the repo-server's file comes to the spoke", what)
 		}
@@ -220,14 +220,14 @@ func linksAreNotFollowed(t *testing.T, w *testEnv, doors map[string]sharedEndpoi
 			t.Errorf("%s: %q, %v", what, answer, err)
 		}
 	}
-	if answer, err := answerOfRepoServer(t, doors["autonomous"].repoServer, "GetGitFiles", bytesField(1, textField(1, w.RepoURL("appset"))), textField(3, "main"), textField(4, "config/*.yaml")); err != nil || !strings.Contains(answer, "config/staging.yaml") {
+	if answer, err := answerOfRepoServer(t, endpoints["autonomous"].repoServer, "GetGitFiles", bytesField(1, textField(1, w.RepoURL("appset"))), textField(3, "main"), textField(4, "config/*.yaml")); err != nil || !strings.Contains(answer, "config/staging.yaml") {
 		t.Errorf("a repository without links: %q, %v", answer, err)
 	}
 }
 
-// anotherRepoServer has the principal expect a certificate that the hub's repo-server does not have, and the spoke's
-// controllers see that they are told.
-func anotherRepoServer(t *testing.T, w *testEnv, doors map[string]sharedEndpoints) {
+// anotherRepoServer lets the principal expect a certificate that the hub's repo-server does not have. The spoke's
+// controllers must report it.
+func anotherRepoServer(t *testing.T, w *testEnv, endpoints map[string]sharedEndpoints) {
 	t.Helper()
 	before := w.principal.args
 	foreign := newAuthority(t, t.TempDir(), "foreign")
@@ -240,14 +240,14 @@ func anotherRepoServer(t *testing.T, w *testEnv, doors map[string]sharedEndpoint
 	w.principal.restart(t)
 	w.connected(t)
 	await(t, "a request to be refused because of the certificate", func() error {
-		_, err := answerOfRepoServer(t, doors["autonomous"].repoServer, "GetGitDirectories", bytesField(1, textField(1, w.RepoURL("plain"))))
+		_, err := answerOfRepoServer(t, endpoints["autonomous"].repoServer, "GetGitDirectories", bytesField(1, textField(1, w.RepoURL("plain"))))
 		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "certificate") {
 			return fmt.Errorf("it says %w", err)
 		}
 		return nil
 	})
-	// The agent's own certificate is the one that its controllers insist on.
-	conn, err := tls.Dial("tcp", doors["managed"].repoServer, w.pki.client(t, nil))
+	// The controllers verify the certificate of the agent.
+	conn, err := tls.Dial("tcp", endpoints["managed"].repoServer, w.pki.client(t, nil))
 	if err != nil {
 		t.Fatalf("the agent does not show its certificate: %v", err)
 	}

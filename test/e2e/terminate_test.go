@@ -11,32 +11,33 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// stuck makes an Application whose syncs run until somebody terminates them.
+// stuck creates an Application whose syncs run until they are terminated.
 func stuck(t testing.TB, w *testEnv, mode, name string) commanded {
 	t.Helper()
 	agent := w.agents[mode]
 	c := commanded{name: mode + "/" + name, hub: w.hub.app(mode, name), spoke: agent.spoke.app(lab.ArgoCDNamespace, name)}
-	wish := appWish{repo: w.RepoURL("hooks"), path: "stuck", destination: mode, namespace: name}
+	spec := appSpec{repo: w.RepoURL("hooks"), path: "stuck", destination: mode, namespace: name}
 	c.owner = c.hub
 	if mode == "autonomous" {
-		wish.destination, c.owner = "in-cluster", c.spoke
+		spec.destination, c.owner = "in-cluster", c.spoke
 	}
-	c.owner.create(t, wish.object())
+	c.owner.create(t, spec.object())
 	c.hub.becomes(t, outOfSync)
 	return c
 }
 
-// localSync is what somebody on the spoke sets to sync.
+// localSync is an operation that a user of the spoke sets.
 const localSync = `{"operation":{"initiatedBy":{"username":"local"},"sync":{"revision":"main","syncOptions":["CreateNamespace=true"]}}}`
 
-// byLocalUser: the operation under way is that one. Two can start in the same second, and then tell by nothing else.
+// byLocalUser requires that the running operation is localSync. Two operations can start in the same second, so only
+// the initiator distinguishes them.
 func byLocalUser(u *unstructured.Unstructured) error {
 	return field("operation.initiatedBy.username", "local")(u)
 }
 
 func phase(is string) condition { return field("status.operationState.phase", is) }
 
-// operating: an operation is under way.
+// operating requires a running operation.
 func operating(u *unstructured.Unstructured) error {
 	if noOperation(u) == nil {
 		return fmt.Errorf("there is no operation")
@@ -82,8 +83,8 @@ func TestTerminate_NeverStopsLaterOperation(t *testing.T) {
 	w.argocd(t, "app", "terminate-op", app.name)
 	app.hub.is(t, phase("Terminating"))
 
-	// Meanwhile somebody on the spoke ends that sync, and begins another.
-	// Argo CD's controller, if it is just writing the state itself, overwrites such a wish: whoever has it repeats it.
+	// In the meantime a user of the spoke terminates that sync and starts another. If the Argo CD controller writes the
+	// state at the same time, it overwrites the request, so it is repeated.
 	await(t, "the sync to end on the spoke", func() error {
 		now := app.spoke.get(t)
 		if at(now, "status.operationState.phase") == "Running" {
@@ -98,7 +99,7 @@ func TestTerminate_NeverStopsLaterOperation(t *testing.T) {
 		t.Fatal(err)
 	}
 	app.hub.becomes(t, phase("Running"), operating, byLocalUser)
-	w.argocd(t, "app", "get", app.name, "--refresh") // comes after whatever was left to do
+	w.argocd(t, "app", "get", app.name, "--refresh") // runs after all pending work
 	app.spoke.is(t, phase("Running"), operating, byLocalUser)
 
 	w.argocd(t, "app", "terminate-op", app.name)

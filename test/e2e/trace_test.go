@@ -13,8 +13,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/collector"
 )
 
-// TestTraces_ArriveAtCollector looks at where time goes as OpenTelemetry's users do: for a session, for an Application on
-// its way to a spoke, for its status on the way back, and for somebody who reads it through the hub. It needs no Argo CD.
+// TestTraces_ArriveAtCollector checks the traces of a session, of an Application on its way to a spoke, of its status
+// on the way back, and of a live access request. It needs no Argo CD.
 func TestTraces_ArriveAtCollector(t *testing.T) {
 	c, err := collector.Start(t.Context(), "127.0.0.1:0", nil)
 	if err != nil {
@@ -55,7 +55,7 @@ func TestTraces_ArriveAtCollector(t *testing.T) {
 		t.Errorf("%v", status.Attributes)
 	}
 
-	w.hub.app("managed", "looked-at").patch(t, `{"operation":{"sync":{}}}`) // a click on Sync
+	w.hub.app("managed", "looked-at").patch(t, `{"operation":{"sync":{}}}`) // a sync
 	click := spanOf(t, c, ofHub, "deliver command", func(s collector.Span) bool { return about("looked-at")(s) && !s.Failed })
 	spanOf(t, c, ofAgent, "update applications", func(s collector.Span) bool {
 		return about("looked-at")(s) && s.Trace == click.Trace && s.Attributes["argocd_agent.scope"] == "command"
@@ -108,7 +108,7 @@ func spanOf(t testing.TB, c *collector.Collector, service, name string, match fu
 	return found
 }
 
-// getTraced asks through the hub for something, as part of a trace.
+// getTraced sends a live access request with a traceparent.
 func getTraced(t testing.TB, kubeconfig, path, parent string) int {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/install"
 )
 
-// Whoever joins a cluster by command gets what the chart would have installed.
+// argocd-agentctl join installs the same objects as the chart.
 func TestManifests_EqualChart(t *testing.T) {
 	server := map[string]string{"ARGOCD_AGENT_REMOTE_SERVER": "hub.example.com", "ARGOCD_AGENT_MODE": "autonomous"}
 	for name, tc := range map[string]struct {
@@ -50,7 +50,7 @@ func TestManifests_EqualChart(t *testing.T) {
 	}
 }
 
-// A join command names an image only where it is not this one.
+// A join command contains the image only if it is not the default.
 func TestDefaultImage_IsImageOfBase(t *testing.T) {
 	manifests, err := install.Agent{}.Manifests()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 
 const argocdModule = "github.com/argoproj/argo-cd/v3"
 
-// overlay builds one of the overlays of Argo CD, with the manifests of the version that the lab runs instead of those on
-// the web: they have to be the same version.
+// overlay builds an overlay of Argo CD with the manifests of the lab's version instead of downloading them. Both must
+// have the same version.
 func overlay(t testing.TB, name string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	kustomize := lab.Tool(t, "kustomize")
@@ -45,9 +45,9 @@ func overlay(t testing.TB, name string) map[string]*unstructured.Unstructured {
 			t.Fatal(err)
 		}
 	}
-	built, complaint := run(t, kustomize, "build", dir)
-	if complaint != "" {
-		t.Fatal(complaint)
+	built, errOut := run(t, kustomize, "build", dir)
+	if errOut != "" {
+		t.Fatal(errOut)
 	}
 	return objects(t, built)
 }
@@ -85,7 +85,7 @@ func TestArgoCDOverlays_HaveExpectedComponents(t *testing.T) {
 	}
 }
 
-// dangling lists what an object refers to and an overlay should have removed it with, or not at all.
+// dangling lists references to objects that the overlay has removed.
 func dangling(all map[string]*unstructured.Unstructured, object *unstructured.Unstructured) (problems []string) {
 	if account, found, _ := unstructured.NestedString(object.Object, "spec", "template", "spec", "serviceAccountName"); found && all["ServiceAccount/"+account] == nil {
 		problems = append(problems, "there is no ServiceAccount "+account)

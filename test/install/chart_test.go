@@ -17,8 +17,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// wishes are values that users may have; each is rendered here, and applied to a real API server elsewhere.
-var wishes = map[string][]string{
+// valueSets are values of users. Each is rendered here, and applied to a real API server in TestInstalled.
+var valueSets = map[string][]string{
 	"hub":                {onHub},
 	"hub, all":           {everything["principal"][0], everything["principal"][1], "principal.replicas=3", "principal.service.type=LoadBalancer", `principal.service.annotations.a\.b/c=d`, "principal.service.loadBalancerSourceRanges={10.0.0.0/8}", "priorityClassName=system-cluster-critical"},
 	"hub, ports":         {onHub, "principal.settings.listen-port=9443,principal.settings.metrics-port=9000,principal.settings.redis-proxy-port=0,principal.settings.enable-resource-proxy=false"},
@@ -34,7 +34,7 @@ var wishes = map[string][]string{
 }
 
 func TestChart_RendersAllValueCombinations(t *testing.T) {
-	for name, values := range wishes {
+	for name, values := range valueSets {
 		t.Run(name, func(t *testing.T) {
 			all := objects(t, render(t, values...))
 			if len(all) < 5 {
@@ -68,7 +68,7 @@ func deployment(t testing.TB, all map[string]*unstructured.Unstructured) *appsv1
 	return nil
 }
 
-// unrestricted lists what a Deployment lacks beside what Pod Security asks for, which a real API server judges.
+// unrestricted lists what a Deployment lacks in addition to Pod Security, which a real API server checks.
 func unrestricted(d *appsv1.Deployment) (problems []string) {
 	container := d.Spec.Template.Spec.Containers[0]
 	if s := container.SecurityContext; s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
@@ -109,7 +109,7 @@ func appVersion(t testing.TB) string {
 	return meta.AppVersion
 }
 
-// Every setting of the programs arrives, under the name that they read it by.
+// Every setting is written with the environment variable of its flag.
 func TestChart_SettingsBecomeVariables(t *testing.T) {
 	for _, tc := range []struct{ values, variable, want string }{
 		{onSpoke, "ARGOCD_AGENT_MODE", "managed"},
@@ -139,7 +139,7 @@ func TestChart_SettingsRestartPods(t *testing.T) {
 	}
 }
 
-// Clusters without Prometheus' operator do not know the kind: it is there only if somebody asks for it.
+// Clusters without Prometheus Operator do not have the kind.
 func TestChart_ServiceMonitorIsOptional(t *testing.T) {
 	for _, role := range []string{onHub, onSpoke} {
 		const off, on = "serviceMonitor.enabled=false", "serviceMonitor.enabled=true,serviceMonitor.labels.release=prometheus"
@@ -158,7 +158,7 @@ func TestChart_ServiceMonitorIsOptional(t *testing.T) {
 	}
 }
 
-// What makes no sense is refused with a reason that says what to do.
+// Invalid values are rejected with a reason and a fix.
 func TestChart_RejectsInvalidValues(t *testing.T) {
 	for _, tc := range []struct{ values, reason string }{
 		{"", "set role=principal on the hub, or role=agent on a workload cluster"},
@@ -194,25 +194,25 @@ func TestChart_RejectsInvalidValues(t *testing.T) {
 func TestChart_PackagesAndLints(t *testing.T) {
 	helm := lab.Tool(t, "helm")
 	for _, values := range []string{onHub, onSpoke} {
-		if _, complaint := run(t, helm, "lint", chart, "--strict", "--set", values, "--kube-version", "1.35.0"); complaint != "" {
-			t.Error(complaint)
+		if _, errOut := run(t, helm, "lint", chart, "--strict", "--set", values, "--kube-version", "1.35.0"); errOut != "" {
+			t.Error(errOut)
 		}
 	}
 	out := t.TempDir()
-	if _, complaint := run(t, helm, "package", chart, "--destination", out); complaint != "" {
-		t.Fatal(complaint)
+	if _, errOut := run(t, helm, "package", chart, "--destination", out); errOut != "" {
+		t.Fatal(errOut)
 	}
 	packaged, err := filepath.Glob(out + "/argocd-agent-*.tgz")
 	if err != nil || len(packaged) != 1 {
 		t.Fatalf("packaged: %v %v", packaged, err)
 	}
-	rendered, complaint := run(t, helm, "template", "argocd-agent", packaged[0], "--namespace", "argocd", "--kube-version", "1.35.0", "--set", onHub)
-	if complaint != "" || objects(t, rendered)["CustomResourceDefinition/agents.argocd-agent.argoproj-labs.io"] == nil {
-		t.Errorf("the package lacks the custom resource: %s", complaint)
+	rendered, errOut := run(t, helm, "template", "argocd-agent", packaged[0], "--namespace", "argocd", "--kube-version", "1.35.0", "--set", onHub)
+	if errOut != "" || objects(t, rendered)["CustomResourceDefinition/agents.argocd-agent.argoproj-labs.io"] == nil {
+		t.Errorf("the package lacks the custom resource: %s", errOut)
 	}
 }
 
-// values.yaml and the schema name the same values.
+// values.yaml and the schema have the same values.
 func TestChart_SchemaHasEveryValue(t *testing.T) {
 	var values map[string]any
 	if err := yaml.UnmarshalStrict([]byte(read(t, chart, "values.yaml")), &values); err != nil {

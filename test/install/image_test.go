@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// largest is what a program of the image may weigh.
+// largest is the maximum size of a binary in the image.
 const largest = 60 << 20
 
-// There is no container engine here. What goes into the image is built just as the Dockerfile builds it, for every
-// architecture that we release: static, or it would not start in an image with nothing else in it.
+// The test has no container engine. It builds the binaries with the command of the Dockerfile, for every released
+// architecture. They must be static to start in an empty image.
 func TestImage_BinariesAreStatic(t *testing.T) {
 	if testing.Short() {
 		t.Skip("building for another architecture takes a minute, which -short leaves out")
@@ -40,7 +40,7 @@ func TestImage_BinariesAreStatic(t *testing.T) {
 	}
 }
 
-// buildCommand is the line of the Dockerfile that builds.
+// buildCommand returns the build command of the Dockerfile.
 func buildCommand(t *testing.T) string {
 	t.Helper()
 	found := regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 .*go build .*)$`).FindStringSubmatch(read(t, "../../Dockerfile"))
@@ -82,7 +82,7 @@ func checkStatic(t *testing.T, program string, machine elf.Machine) {
 	}
 }
 
-// The image runs as nobody, with a number that runAsNonRoot can check, and has nothing beside the programs.
+// The image runs with a numeric UID, which runAsNonRoot requires, and contains only the binaries.
 func TestImage_RunsAsNonRoot(t *testing.T) {
 	text := read(t, "../../Dockerfile")
 	for _, want := range []string{"\nFROM scratch\n", "\nUSER 65532:65532\n", "$TARGETARCH", "--platform=$BUILDPLATFORM"} {

@@ -12,21 +12,21 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// everything turns on what adds a file of its own.
+// everything turns on all features with their own files.
 var everything = map[string][]string{
 	"principal": {onHub, "principal.settings.namespace-create-enable=true"},
 	"agent":     {onSpoke, "agent.live.exec=true,agent.live.secrets=true,agent.settings.destination-based-mapping=true"},
 }
 
-// The kustomize bases are the chart with its defaults; what is off by default lies beside them. One is made from the
-// other, so that there is one place to change.
+// The kustomize bases are generated from the chart with default values. Features that are off by default have their own
+// files in the same directory.
 func TestKustomize_BasesAreGeneratedFromChart(t *testing.T) {
 	for role, all := range everything {
 		common := files(render(t, all[0]), role)
 		files := files(render(t, all...), role)
 		for name, content := range common {
 			if !strings.HasPrefix(name, "rbac") {
-				files[name] = content // settings and pods as they are by default
+				files[name] = content // settings and pods with default values
 			}
 		}
 		base := filepath.Join(folder, "kustomize", role)
@@ -45,12 +45,12 @@ func TestKustomize_BasesAreGeneratedFromChart(t *testing.T) {
 	}
 }
 
-// Helm wants definitions inside the chart, and complains about links.
+// Helm requires CRDs inside the chart and does not support symbolic links.
 func TestChart_HasDefinitions(t *testing.T) {
 	matches(t, filepath.Join(chart, "files", "crds", "agents.yaml"), read(t, folder, "crds", "agents.yaml"))
 }
 
-// matches compares a file with what it is made from, or makes it.
+// matches compares a file with its generated content. With -update, it writes the file.
 func matches(t *testing.T, path, content string) {
 	t.Helper()
 	if *update {
@@ -65,15 +65,15 @@ func matches(t *testing.T, path, content string) {
 
 func TestKustomize_BasesHaveObjectsOfChart(t *testing.T) {
 	for role, all := range everything {
-		built, complaint := run(t, lab.Tool(t, "kustomize"), "build", filepath.Join(folder, "kustomize", role))
-		if complaint != "" {
-			t.Errorf("%s: %s", role, complaint)
+		built, errOut := run(t, lab.Tool(t, "kustomize"), "build", filepath.Join(folder, "kustomize", role))
+		if errOut != "" {
+			t.Errorf("%s: %s", role, errOut)
 			continue
 		}
 		got, want := objects(t, built), objects(t, render(t, all[0]))
 		for key, object := range want {
 			if object.GetKind() == "CustomResourceDefinition" {
-				object.SetAnnotations(nil) // helm's own
+				object.SetAnnotations(nil) // annotations of helm
 				if got[key] != nil {
 					got[key].SetAnnotations(nil)
 				}
@@ -91,7 +91,7 @@ func TestKustomize_BasesHaveObjectsOfChart(t *testing.T) {
 	}
 }
 
-// files are the contents of a base, by file name: those of the chart's templates, without what only helm needs.
+// files returns the content of a base by file name: the templates of the chart without parts for helm.
 func files(manifests, role string) map[string]string {
 	all := map[string][]string{}
 	for _, document := range documents(manifests) {
@@ -110,7 +110,7 @@ func files(manifests, role string) map[string]string {
 	return files
 }
 
-// checksum makes helm restart pods when settings change; in a base it would only be out of date.
+// checksum restarts pods on changed settings. In a base it would be out of date.
 const checksum = "argocd-agent.argoproj-labs.io/params"
 
 func withoutChecksum(deployment map[string]any) {

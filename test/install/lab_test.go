@@ -13,13 +13,13 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// TestInstalled installs into real clusters, of its own: what is installed for all of a cluster would be in others' way.
+// TestInstalled installs into its own clusters, because it creates cluster-scoped objects.
 func TestInstalled(t *testing.T) {
 	l := lab.New(t, lab.Options{Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})
-	t.Run("AcceptedByTheAPIServerToTheLastField", func(t *testing.T) { acceptedStrictly(t, l) })
-	t.Run("PodsAreAdmittedWherePodSecurityIsRestricted", func(t *testing.T) { admittedWhereRestricted(t, l) })
-	t.Run("ProgramsRunWithTheirOwnRights", func(t *testing.T) { programsRun(t, l) })
-	t.Run("RightsAreThoseThatAreNeeded", func(t *testing.T) { rightsAreMinimal(t, l) })
+	t.Run("APIServerAcceptsEveryField", func(t *testing.T) { acceptedStrictly(t, l) })
+	t.Run("PodsComplyWithPodSecurityRestricted", func(t *testing.T) { admittedWhereRestricted(t, l) })
+	t.Run("BinariesRunWithTheirPermissions", func(t *testing.T) { binariesRun(t, l) })
+	t.Run("PermissionsAreMinimal", func(t *testing.T) { rightsAreMinimal(t, l) })
 }
 
 // kubectl runs kubectl on a cluster.
@@ -31,7 +31,7 @@ func kubectl(t testing.TB, l *lab.Lab, cluster, input string, args ...string) (o
 	return string(text), err
 }
 
-// install runs helm install on a cluster, or helm upgrade where there is one already.
+// install runs helm install on a cluster, or helm upgrade if the release exists.
 func installRelease(t testing.TB, l *lab.Lab, cluster, namespace string, values ...string) (string, error) {
 	t.Helper()
 	args := []string{"upgrade", "--install", "argocd-agent", chart, "--kube-context", cluster, "--namespace", namespace, "--create-namespace", "--take-ownership"}
@@ -53,7 +53,7 @@ func acceptedStrictly(t *testing.T, l *lab.Lab) {
 			}
 		})
 	}
-	for name, values := range wishes {
+	for name, values := range valueSets {
 		cluster := "managed"
 		if strings.HasPrefix(name, "hub") {
 			cluster = "hub"
@@ -71,7 +71,7 @@ func acceptedStrictly(t *testing.T, l *lab.Lab) {
 		}
 		check("Argo CD of "+name, "hub", string(all))
 	}
-	// The check can fail.
+	// Show that the check can fail.
 	if out, err := kubectl(t, l, "hub", "{apiVersion: v1, kind: ConfigMap, metadata: {name: x, namespace: argocd}, dataa: {}}",
 		"apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"); err == nil {
 		t.Errorf("a field that does not exist was accepted: %s", out)
@@ -89,7 +89,7 @@ func admittedWhereRestricted(t *testing.T, l *lab.Lab) {
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "careless"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}}}
 	if _, err := c.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err == nil {
-		t.Fatal("Pod Security lets in a pod without any restriction: nothing is tried here")
+		t.Fatal("Pod Security accepts an unrestricted pod: this test checks nothing")
 	}
 	for _, role := range []string{onHub + ",principal.replicas=2", onSpoke} {
 		if out, err := installRelease(t, l, "hub", namespace, role, "crds.install=false"); err != nil {
@@ -117,12 +117,12 @@ func admittedWhereRestricted(t *testing.T, l *lab.Lab) {
 	}
 }
 
-// buildPrograms compiles ours into a folder.
-func buildPrograms(t testing.TB) string {
+// buildBinaries builds our binaries into a directory.
+func buildBinaries(t testing.TB) string {
 	t.Helper()
 	folder := t.TempDir()
-	if _, complaint := runIn(t, "../..", "go", "build", "-o", folder+"/", "./cmd/..."); complaint != "" {
-		t.Fatal(complaint)
+	if _, errOut := runIn(t, "../..", "go", "build", "-o", folder+"/", "./cmd/..."); errOut != "" {
+		t.Fatal(errOut)
 	}
 	return folder
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// metricsPage is the reference of metrics, made from what the programs answer.
+// metricsPage returns the metrics reference, generated from the responses of the binaries.
 func metricsPage(t testing.TB, principal, agent int) string {
 	t.Helper()
 	var b strings.Builder
@@ -28,7 +28,7 @@ func metricsPage(t testing.TB, principal, agent int) string {
 	return b.String()
 }
 
-// metrics are a program's, a line of a table each.
+// metrics returns the metrics of a component as rows of a table.
 func metrics(t testing.TB, port int) (lines []string) {
 	t.Helper()
 	response, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", port))

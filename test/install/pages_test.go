@@ -12,20 +12,20 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// refused are commands of the pages that this fleet is in no need of, and what they say then.
+// refused lists commands of pages that must fail here, with a text of their error.
 var refused = map[string]string{
 	"argocd-agentctl pki rotate --finish":                    "finish replacing the CA",
 	"argocd-agentctl pending confirm 5f2c9b0e7d1a4c33":       "5f2c9b0e7d1a4c33",
 	"argocd-agentctl pending confirm fleet-0123456789abcdef": "fleet-0123456789abcdef",
 }
 
-// serves are those that go on until they are interrupted, and what they show first.
+// serves lists commands that run until they are interrupted, with their first output.
 var serves = map[string]string{"argocd-agentctl fleet": "http://127.0.0.1:"}
 
 var console = regexp.MustCompile(`(?m)^ *\$ (argocd-agentctl .*)$`)
 
-// commandsOfThePages runs what the pages about running a fleet tell people to type, one after the other, on a fleet in
-// which w1 is connected. Answers to questions are yes.
+// commandsOfThePages runs the commands of the pages about operation, in order, while w1 is connected. It confirms all
+// prompts.
 func commandsOfThePages(t *testing.T, l *lab.Lab, ctl string) {
 	t.Helper()
 	tried := 0
@@ -44,7 +44,7 @@ func commandsOfThePages(t *testing.T, l *lab.Lab, ctl string) {
 			switch want := refused[line]; {
 			case want != "" && (!failed || !strings.Contains(string(out), want)):
 				t.Errorf("%s: %s: %v: %s, want %q", page, line, err, out, want)
-			case want == "" && failed && exit.ExitCode() != 3: // 3: it worked and found something
+			case want == "" && failed && exit.ExitCode() != 3: // 3: the command succeeded and found something
 				t.Errorf("%s: %s: %v: %s", page, line, err, out)
 			case err != nil && !failed:
 				t.Fatal(err)
@@ -56,11 +56,11 @@ func commandsOfThePages(t *testing.T, l *lab.Lab, ctl string) {
 	}
 }
 
-// served runs a command that goes on until it is interrupted, as far as what it shows first.
+// served runs a command until its first output and interrupts it.
 func served(t *testing.T, l *lab.Lab, command *exec.Cmd, line, what string) {
 	t.Helper()
 	env := command.Env
-	command = l.Command(t.Context(), "sh", "-c", "exec "+line) // it is to be interrupted, not the shell
+	command = l.Command(t.Context(), "sh", "-c", "exec "+line) // the signal must reach the command, not the shell
 	command.Env = env
 	out, err := command.StdoutPipe()
 	if err != nil {
@@ -81,18 +81,18 @@ func served(t *testing.T, l *lab.Lab, command *exec.Cmd, line, what string) {
 	}
 }
 
-// yes is the flag that answers a command's question.
+// yes returns the flag that skips the prompt of a command.
 func yes(t testing.TB, ctl, line string) string {
 	t.Helper()
 	words, _, _ := strings.Cut(line, " -")
-	help, complaint := run(t, ctl, append(strings.Fields(words)[1:], "--help")...)
-	if complaint == "" && strings.Contains(help, "  -y, --yes") {
+	help, errOut := run(t, ctl, append(strings.Fields(words)[1:], "--help")...)
+	if errOut == "" && strings.Contains(help, "  -y, --yes") {
 		return " --yes"
 	}
 	return ""
 }
 
-// path is the last PATH of an environment, which is the one that counts.
+// path returns the last PATH of an environment, which is the effective one.
 func path(env []string) (value string) {
 	for _, entry := range env {
 		if rest, found := strings.CutPrefix(entry, "PATH="); found {

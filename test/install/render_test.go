@@ -1,6 +1,6 @@
-// Package install tries what users install: the chart, the kustomize bases, the overlays for Argo CD, the image. Helm and
-// kustomize are the real ones, manifests are applied to real API servers, and the programs run with exactly the rights
-// that the manifests give.
+// Package install tests what users install: the chart, the kustomize bases, the overlays for Argo CD, the image. It
+// uses real helm and kustomize, applies manifests to real API servers, and runs the binaries with exactly the
+// permissions of the manifests.
 package install
 
 import (
@@ -31,7 +31,7 @@ const (
 	onSpoke = "role=agent,agent.mode=managed,agent.server=principal.example.com"
 )
 
-// helm runs helm template on the chart with values as for --set, one string for each.
+// helm runs helm template on the chart with values as for --set.
 func helm(t testing.TB, values ...string) (manifests, refusal string) {
 	t.Helper()
 	return helmIn(t, lab.ArgoCDNamespace, values...)
@@ -47,7 +47,7 @@ func helmIn(t testing.TB, namespace string, values ...string) (manifests, refusa
 	return run(t, lab.Tool(t, "helm"), args...)
 }
 
-// render is helm where nothing is refused.
+// render is helm for values that must be accepted.
 func render(t testing.TB, values ...string) string {
 	t.Helper()
 	manifests, refusal := helm(t, values...)
@@ -57,20 +57,20 @@ func render(t testing.TB, values ...string) string {
 	return manifests
 }
 
-// run runs a program and returns what it prints, or what it complains about if it fails.
-func run(t testing.TB, program string, args ...string) (output, complaint string) {
+// run runs a command and returns its output, or its error output if it fails.
+func run(t testing.TB, program string, args ...string) (output, errOut string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	command := exec.CommandContext(t.Context(), program, args...)
 	command.Stdout, command.Stderr = &stdout, &stderr
-	command.Env = append(os.Environ(), "HOME="+t.TempDir()) // nobody's own settings of helm
+	command.Env = append(os.Environ(), "HOME="+t.TempDir()) // without helm settings of the user
 	if err := command.Run(); err != nil {
 		return "", err.Error() + ": " + stderr.String()
 	}
 	return stdout.String(), ""
 }
 
-// documents splits a YAML stream; comments stay with what follows them.
+// documents splits a YAML stream. A comment belongs to the object after it.
 func documents(manifests string) []string {
 	var all []string
 	for document := range strings.SplitSeq("\n"+manifests, "\n---\n") {

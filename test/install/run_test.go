@@ -20,23 +20,23 @@ import (
 
 var applications = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
 
-// programsRun installs both sides with helm, runs what the Deployments say as processes, each with the token of its own
-// ServiceAccount: a hub with nothing but what the principal makes itself, and a cluster that joins it by token. Then an
+// binariesRun installs both sides with helm and runs the containers of the Deployments as processes, each with the
+// token of its ServiceAccount. The hub has only what the principal creates, and a cluster joins it by token. Then an
 // Application is deployed from the hub.
-func programsRun(t *testing.T, l *lab.Lab) {
+func binariesRun(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	hub, spoke := l.Hub(), l.Cluster("managed")
-	programs := buildPrograms(t)
+	programs := buildBinaries(t)
 	binary := programs + "/argocd-agent"
 
-	resources, err := l.Port(t.Context()) // of the resource proxy: it goes into cluster Secrets
+	resources, err := l.Port(t.Context()) // of the resource proxy, for cluster Secrets
 	if err != nil {
 		t.Fatal(err)
 	}
 	traces, tracing := traced(t)
 	if out, err := installRelease(t, l, "hub", lab.ArgoCDNamespace, onHub, tracing("principal"), "principal.settings.namespace-create-enable=true",
 		"principal.settings.resource-proxy-address=127.0.0.1:"+strconv.Itoa(resources),
-		"principal.settings.shared-repo-server-address=argocd-repo-server:8081"); err != nil { // the default, said so that it leads to the lab's
+		"principal.settings.shared-repo-server-address=argocd-repo-server:8081"); err != nil { // the default, set explicitly so that it leads to the lab's
 		t.Fatalf("%v: %s", err, out)
 	}
 	var ports, spokePorts map[int32]int
@@ -68,10 +68,10 @@ func programsRun(t *testing.T, l *lab.Lab) {
 		}
 	}
 	sharedModeRuns(t, l, programs, agent, values...)
-	commandsOfThePages(t, l, programs+"/argocd-agentctl") // some of them take the agent's rights away
+	commandsOfThePages(t, l, programs+"/argocd-agentctl") // some of them remove permissions of the agent
 }
 
-// installed is what the release on a cluster consists of, as helm has it.
+// installed returns the objects of the helm release on a cluster.
 func installed(t testing.TB, l *lab.Lab, cluster string) []byte {
 	t.Helper()
 	command := l.Command(t.Context(), "helm", "get", "manifest", "argocd-agent", "--kube-context", cluster, "--namespace", lab.ArgoCDNamespace)
@@ -124,7 +124,7 @@ spec:
 	}
 }
 
-// joinToken has the hub make a line for a cluster to join with, as a person would.
+// joinToken creates a join token on the hub with the CLI.
 func joinToken(t testing.TB, l *lab.Lab, ctl string, port int) string {
 	t.Helper()
 	var token string
@@ -139,8 +139,8 @@ func joinToken(t testing.TB, l *lab.Lab, ctl string, port int) string {
 	return token
 }
 
-// runIn runs a program in a folder.
-func runIn(t testing.TB, folder, program string, args ...string) (output, complaint string) {
+// runIn runs a command in a directory.
+func runIn(t testing.TB, folder, program string, args ...string) (output, errOut string) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), program, args...)
 	command.Dir = folder

@@ -15,7 +15,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// argocdServerAsInstalled lets the hub's argocd-server run with the rights and the Redis that the overlay gives it.
+// argocdServerAsInstalled runs the hub's argocd-server with the permissions and the Redis of the overlay.
 func argocdServerAsInstalled(t testing.TB, l *lab.Lab, redis string) {
 	t.Helper()
 	const account = "argocd-server"
@@ -50,7 +50,7 @@ contexts: [{name: hub, context: {cluster: hub, user: hub, namespace: argocd}}]}`
 	}
 }
 
-// deployed uses the hub's Argo CD as people do: an Application is created, deployed, looked at and deleted.
+// deployed uses the hub's Argo CD as users do: it creates, deploys, reads and deletes an Application.
 func deployed(t testing.TB, l *lab.Lab) {
 	t.Helper()
 	argocd := func(ctx context.Context, want string, args ...string) error {
@@ -73,7 +73,7 @@ func deployed(t testing.TB, l *lab.Lab) {
 	if err := l.Cluster("managed").LogInPods("a word from the cluster"); err != nil {
 		t.Fatal(err)
 	}
-	// What the hub shows of it comes through the agent, with the rights of the agent's ServiceAccount.
+	// Live access uses the ServiceAccount of the agent.
 	for _, look := range []struct {
 		want string
 		args []string

@@ -8,13 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// What the chart makes of values, the programs understand: they get as far as looking for a cluster, which is not there.
+// The binaries accept the settings of the chart. They start until they need a cluster, which does not exist.
 func TestBinaries_AcceptSettingsOfChart(t *testing.T) {
 	binary := ""
 	if !testing.Short() {
-		binary = buildPrograms(t) + "/argocd-agent"
+		binary = buildBinaries(t) + "/argocd-agent"
 	}
-	for name, values := range wishes {
+	for name, values := range valueSets {
 		t.Run(name, func(t *testing.T) {
 			all := objects(t, render(t, values...))
 			out := start(t, binary, all)
@@ -25,7 +25,7 @@ func TestBinaries_AcceptSettingsOfChart(t *testing.T) {
 	}
 }
 
-// start runs the program of a Deployment with its environment, as far as the manifests have it.
+// start runs the container of a Deployment with its environment from the manifests.
 func start(t testing.TB, binary string, all map[string]*unstructured.Unstructured) string {
 	t.Helper()
 	container := deployment(t, all).Spec.Template.Spec.Containers[0]
@@ -48,6 +48,6 @@ func start(t testing.TB, binary string, all map[string]*unstructured.Unstructure
 	}
 	command := exec.CommandContext(t.Context(), binary, container.Args...)
 	command.Env = env
-	out, _ := command.CombinedOutput() // it fails: there is no cluster
+	out, _ := command.CombinedOutput() // it fails because there is no cluster
 	return string(out)
 }

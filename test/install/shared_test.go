@@ -10,8 +10,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/podrun"
 )
 
-// sharedModeRuns lets the hub allow an agent that is installed to use its repo-server and Redis, installs the agent again
-// with the chart's value for that, takes the cluster's own away, and deploys.
+// sharedModeRuns permits shared mode for an installed agent, upgrades the agent with the value of the chart, removes
+// repo-server and Redis of the cluster, and deploys.
 func sharedModeRuns(t *testing.T, l *lab.Lab, programs string, before *podrun.Pod, values ...string) {
 	t.Helper()
 	spoke := l.Cluster("managed")
@@ -32,12 +32,12 @@ func sharedModeRuns(t *testing.T, l *lab.Lab, programs string, before *podrun.Po
 			t.Fatal(err)
 		}
 	}
-	// The names that the controller knows lead to the agent's Services; here, to its ports.
+	// The controller's addresses lead to the Services of the agent, here to its ports.
 	at := func(port int32) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[port])) }
 	if err := l.Restart(t.Context(), "managed/application-controller", lab.Flag("--repo-server", at(8081)), lab.Flag("--redis", at(6379))); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // for who comes after
+	t.Cleanup(func() { // for the next tests
 		for _, component := range []string{"managed/repo-server", "managed/redis"} {
 			if err := l.Restart(context.Background(), component); err != nil {
 				t.Error(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/collector"
 )
 
-// traced starts a collector of traces, and returns the values of the chart with which a program sends its own there.
+// traced starts a trace collector and returns the values of the chart for it.
 func traced(t testing.TB) (*collector.Collector, func(role string) string) {
 	t.Helper()
 	c, err := collector.Start(t.Context(), "127.0.0.1:0", nil)
@@ -22,7 +22,7 @@ func traced(t testing.TB) (*collector.Collector, func(role string) string) {
 	}
 }
 
-// bothTrace tells that what the chart says has reached both programs.
+// bothTrace checks that both components send traces.
 func bothTrace(t testing.TB, c *collector.Collector) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -1,11 +1,12 @@
-// Command mutants measures what the tests of the core notice. Its table lists small changes of internal/engine,
-// internal/kind and internal/reconcile, each of which removes one safety check or one duty. The program runs the unit tests and
-// then seeds of the simulator with one of them at a time. A mutant that no test and no seed notices is a survivor.
+// Command mutants measures what the tests of the core detect. Its table lists small changes of internal/engine,
+// internal/kind and internal/reconcile. Each removes one safety check or one obligation. The command runs the unit
+// tests and then seeds of the simulator with one mutant at a time. A mutant that no test and no seed detects is a
+// survivor.
 //
 // The work tree is not changed: the mutants are compiled with an overlay (go help build).
 //
-// A survivor fails the run unless the table documents it as redundant and says why. So does a mutant that is documented as
-// redundant and that a test notices: then the reason in the table is wrong.
+// A survivor fails the run unless the table documents it as redundant with a reason. A mutant that is documented as
+// redundant and that a test detects also fails the run, because the reason is wrong.
 package main
 
 import (

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// verdict says in a few words what became of a mutant.
-func (r result) verdict() string {
+// outcome describes the result of a mutant in a few words.
+func (r result) outcome() string {
 	switch {
 	case !r.run:
 		return "not run"
@@ -21,12 +21,12 @@ func (r result) verdict() string {
 	return "SURVIVES"
 }
 
-// report prints the table. An error says that the run has failed.
+// report prints the table. It returns an error if the run has failed.
 func report(w io.Writer, results []result, seeds uint64, took time.Duration) error {
 	var tests, sim, redundant, survivors, wrong, missing int
 	fmt.Fprintf(w, "%-36s %-7s %-90s %8s\n", "mutant", "package", "noticed by", "time")
 	for _, r := range results {
-		fmt.Fprintf(w, "%-36s %-7s %-90.90s %6.0f s\n", r.name, r.pkg(), r.verdict(), r.took.Seconds())
+		fmt.Fprintf(w, "%-36s %-7s %-90.90s %6.0f s\n", r.name, r.pkg(), r.outcome(), r.took.Seconds())
 		switch {
 		case !r.run:
 			missing++

@@ -23,26 +23,26 @@ type options struct {
 	budget    time.Duration
 }
 
-// packages are those that are mutated. Each imports those before it, so a mutant is tested from its own package on.
+// packages lists the mutated packages. Each imports those before it, so a mutant is tested from its own package on.
 var packages = []string{"engine", "kind", "reconcile"}
 
 // runner runs the tests of mutants.
 type runner struct {
 	options
 	root  string              // of the repository
-	temp  string              // folder for the overlay and the programs
-	flags map[string][]string // by package, for its test program
+	temp  string              // directory for the overlay and the binaries
+	flags map[string][]string // by package, for its test binary
 
-	// How long each program takes without a mutant. One that takes several times as long hangs.
+	// Duration of each binary without a mutant. A run that takes several times as long hangs.
 	usual map[string]time.Duration
 }
 
-// result is what became of a mutant.
+// result is the result of a mutant.
 type result struct {
 	mutant
-	killer string // test, seed or failure that noticed it; empty: a survivor
-	seed   bool   // it was the simulator that did
-	run    bool   // false: the budget was spent before
+	killer string // test, seed or failure that detected it. If empty, a survivor
+	seed   bool   // the simulator detected it
+	run    bool   // false if the budget was exhausted before
 	took   time.Duration
 }
 
@@ -68,7 +68,7 @@ func moduleRoot() (string, error) {
 	return filepath.Dir(strings.TrimSpace(string(out))), nil
 }
 
-// runAll makes sure that everything passes without a mutant, and then runs all of them.
+// runAll checks that everything passes without a mutant, and then runs all mutants.
 func (r *runner) runAll(ctx context.Context, mutants []mutant) ([]result, error) {
 	fmt.Fprintf(os.Stderr, "compiling the tests and the simulator with %d mutants\n", len(mutants))
 	if err := r.build(ctx, mutants); err != nil {
@@ -110,7 +110,7 @@ func (r *runner) runAll(ctx context.Context, mutants []mutant) ([]result, error)
 				if err != nil {
 					failures = append(failures, err)
 				}
-				fmt.Fprintf(os.Stderr, "%d of %d: %s: %s (%.1f s)\n", i+1, len(mutants), res.name, res.verdict(), res.took.Seconds())
+				fmt.Fprintf(os.Stderr, "%d of %d: %s: %s (%.1f s)\n", i+1, len(mutants), res.name, res.outcome(), res.took.Seconds())
 				mu.Unlock()
 			}
 		})
@@ -119,7 +119,7 @@ func (r *runner) runAll(ctx context.Context, mutants []mutant) ([]result, error)
 	return results, errors.Join(append(failures, ctx.Err())...)
 }
 
-// build compiles the test programs and the simulator, each with all mutants.
+// build compiles the test binaries and the simulator, each with all mutants.
 func (r *runner) build(ctx context.Context, mutants []mutant) error {
 	replaced, err := overlay(r.root, mutants)
 	if err != nil {
@@ -145,7 +145,7 @@ func (r *runner) build(ctx context.Context, mutants []mutant) error {
 
 func (r *runner) program(name string) string { return filepath.Join(r.temp, name+".program") }
 
-// writeOverlay writes the replaced files and the list of them that go build reads.
+// writeOverlay writes the replaced files and their list for go build.
 func writeOverlay(dir string, replaced map[string][]byte) (string, error) {
 	list := struct{ Replace map[string]string }{map[string]string{}}
 	for file, content := range replaced {
@@ -166,8 +166,8 @@ func writeOverlay(dir string, replaced map[string][]byte) (string, error) {
 	return name, nil
 }
 
-// testFlags returns the flags that make the random tests of a package repeatable. They draw the same every time, do not
-// spend time on a smaller example, and leave no file behind.
+// testFlags returns flags that make the random tests of a package repeatable. They use a fixed seed, do not shrink
+// examples, and leave no file.
 func (r *runner) testFlags(ctx context.Context, pkg string) ([]string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-f", "{{.TestImports}}", "./internal/"+pkg)
 	cmd.Dir = r.root
@@ -201,37 +201,37 @@ func (r *runner) one(ctx context.Context, m mutant) (result, error) {
 	return result{mutant: m, killer: killer, seed: seed, run: true, took: time.Since(start)}, err
 }
 
-// try runs the unit tests of a package and of those that import it, and then the simulator, until something fails. It
-// returns what did; empty: nothing.
+// try runs the unit tests of a package and of its importers, and then the simulator, until something fails. It returns
+// the failure, or "".
 func (r *runner) try(ctx context.Context, name, pkg string) (killer string, seed bool, err error) {
 	tested := packages[slices.Index(packages, pkg):]
 	if r.seedsOnly {
 		tested = nil
 	}
 	for _, p := range tested {
-		out, verdict, err := r.execute(ctx, name, p, filepath.Join(r.root, "internal", p), r.flags[p]...)
+		out, failure, err := r.execute(ctx, name, p, filepath.Join(r.root, "internal", p), r.flags[p]...)
 		if err != nil {
 			return "", false, err
 		}
-		if verdict != "" {
-			return p + "." + failedTest(out, verdict), false, nil
+		if failure != "" {
+			return p + "." + failedTest(out, failure), false, nil
 		}
 	}
 	if r.seeds == 0 {
 		return "", false, nil
 	}
-	out, verdict, err := r.execute(ctx, name, "sim", r.temp, "-stop", "-seeds", strconv.FormatUint(r.seeds, 10))
-	if err != nil || verdict == "" {
+	out, failure, err := r.execute(ctx, name, "sim", r.temp, "-stop", "-seeds", strconv.FormatUint(r.seeds, 10))
+	if err != nil || failure == "" {
 		return "", false, err
 	}
-	return failedSeed(out, verdict), true, nil
+	return failedSeed(out, failure), true, nil
 }
 
-// memory bounds a program, in KiB: a mutant may never come to an end.
+// memory limits a process, in KiB: a mutant may not terminate.
 const memory = 6 << 20
 
-// execute runs a program with a mutant and returns what it says, and how it failed; empty: it did not.
-func (r *runner) execute(ctx context.Context, name, program, dir string, args ...string) (out []byte, verdict string, err error) {
+// execute runs a binary with a mutant and returns its output and its failure, or "".
+func (r *runner) execute(ctx context.Context, name, program, dir string, args ...string) (out []byte, failure string, err error) {
 	limit := 10 * time.Minute
 	usual, measured := r.usual[program]
 	if measured {
@@ -256,7 +256,7 @@ func (r *runner) execute(ctx context.Context, name, program, dir string, args ..
 	case err != nil:
 		return out, "", fmt.Errorf("run the tests of %s: %w", program, err)
 	}
-	if !measured { // the first run is the one without a mutant
+	if !measured { // the first run has no mutant
 		r.usual[program] = took
 	}
 	return out, "", nil
@@ -268,8 +268,8 @@ var (
 	crash       = regexp.MustCompile(`(?m)^(?:panic|fatal error): (.*)$`)
 )
 
-// failedTest returns the name of the first test that failed. Of a table of cases it is the case.
-func failedTest(out []byte, verdict string) string {
+// failedTest returns the name of the first failed test, or of the case in a table of cases.
+func failedTest(out []byte, failure string) string {
 	all := testFailure.FindAllSubmatch(out, -1)
 	if len(all) > 0 {
 		name := string(all[0][1])
@@ -280,20 +280,20 @@ func failedTest(out []byte, verdict string) string {
 		}
 		return name
 	}
-	return crashOr(out, verdict)
+	return crashOr(out, failure)
 }
 
 // failedSeed returns the seed that failed.
-func failedSeed(out []byte, verdict string) string {
+func failedSeed(out []byte, failure string) string {
 	if m := seedFailure.FindSubmatch(out); m != nil {
 		return string(m[1])
 	}
-	return "simulator: " + crashOr(out, verdict)
+	return "simulator: " + crashOr(out, failure)
 }
 
-func crashOr(out []byte, verdict string) string {
+func crashOr(out []byte, failure string) string {
 	if m := crash.FindSubmatch(out); m != nil {
 		return fmt.Sprintf("%.60s", m[1])
 	}
-	return verdict
+	return failure
 }

@@ -12,13 +12,13 @@ import (
 	"strings"
 )
 
-// A program with all mutants is compiled once, and an environment variable selects the mutant that is active. For that,
-// each function that has mutants is replaced by one that chooses among copies: the original, and one for each mutant.
+// A binary with all mutants is compiled once, and an environment variable selects the active mutant. Each function with
+// mutants is replaced by one that selects among copies: the original, and one for each mutant.
 
 // selector is the environment variable. It holds the name of the active mutant.
 const selector = "ARGOCD_AGENT_MUTANT"
 
-// activeFile declares what the generated functions look at. It is added to each package.
+// activeFile declares the variable that the generated functions read. It is added to each package.
 const activeFile = `package %s
 
 import "os"
@@ -26,8 +26,7 @@ import "os"
 var mutantActive = os.Getenv(%q)
 `
 
-// overlay returns the files of the repository that are replaced or added, by their path, so that the mutants can be
-// selected when a program runs.
+// overlay returns the replaced and added files by path, so that a mutant can be selected at run time.
 func overlay(root string, mutants []mutant) (map[string][]byte, error) {
 	files := map[string][]mutant{}
 	replaced := map[string][]byte{}
@@ -52,7 +51,7 @@ func overlay(root string, mutants []mutant) (map[string][]byte, error) {
 	return replaced, nil
 }
 
-// withMutants returns a file whose functions choose among the mutants of that file.
+// withMutants returns a file whose functions select among the mutants of that file.
 func withMutants(file string, source []byte, mutants []mutant) ([]byte, error) {
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, file, source, parser.SkipObjectResolution)
@@ -99,7 +98,7 @@ func (f function) text(n ast.Node) string {
 	return string(f.source[f.offset(n.Pos()):f.offset(n.End())])
 }
 
-// write writes the function that chooses, the original and the mutants.
+// write writes the selecting function, the original and the mutants.
 func (f function) write(out *bytes.Buffer, file string, mutants []mutant) error {
 	if f.Type.TypeParams != nil {
 		return fmt.Errorf("mutant %s: %s has type parameters, which is not supported", mutants[0].name, f.Name.Name)
@@ -139,14 +138,15 @@ func (f function) write(out *bytes.Buffer, file string, mutants []mutant) error 
 
 func (f function) copyName(i int) string { return fmt.Sprintf("%s__%d", f.Name.Name, i) }
 
-// writeCopy writes a copy of the function under another name. The compiler and stack traces tell where it came from.
+// writeCopy writes a copy of the function under another name. A line directive keeps its position for the compiler and
+// stack traces.
 func (f function) writeCopy(out *bytes.Buffer, origin, body string, i int) {
 	line := f.fset.Position(f.Pos()).Line
 	body = strings.Replace(body, " "+f.Name.Name+"(", " "+f.copyName(i)+"(", 1)
 	fmt.Fprintf(out, "//line %s:%d\n%s\n\n", origin, line, body)
 }
 
-// parameters returns the parameters under names of their own, and the arguments that pass them on.
+// parameters returns the parameters with generated names, and the arguments that pass them.
 func (f function) parameters() (parameters, arguments string) {
 	var declared, passed []string
 	for _, field := range f.Type.Params.List {

@@ -18,7 +18,7 @@ import (
 	"testing"
 )
 
-// exportData returns an importer for everything that the packages of the core import.
+// exportData returns an importer for all imports of the core packages.
 func exportData(t *testing.T, root string, fset *token.FileSet) types.Importer {
 	t.Helper()
 	args := []string{"list", "-export", "-deps", "-json=ImportPath,Export", "os"}

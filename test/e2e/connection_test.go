@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// poison lets the spoke's API server refuse Applications with the label poison=true.
+// poison lets the spoke's API server reject Applications with the label poison=true.
 const poison = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -44,10 +44,10 @@ func TestRejectedApplication_IsReportedAndDelaysNoOther(t *testing.T) {
 	bindings := unstructuredResource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings")
 	binding := spoke.object(bindings, "", "e2e-poison")
 	t.Cleanup(func() { binding.discard(t) })
-	wish := appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "poison"}
-	probe := wish
+	spec := appSpec{repo: w.RepoURL("plain"), destination: "managed", namespace: "poison"}
+	probe := spec
 	probe.labels = map[string]string{"poison": "true"}
-	await(t, "the policy to work", func() error { // the API server takes a moment to know it
+	await(t, "the policy to work", func() error { // the API server needs a moment to apply it
 		if err := spoke.app(lab.ArgoCDNamespace, "poison-probe").tryCreate(probe.object(), metav1.DryRunAll); err == nil {
 			return errors.New("it lets poison pass")
 		}
@@ -57,14 +57,14 @@ func TestRejectedApplication_IsReportedAndDelaysNoOther(t *testing.T) {
 	bad := w.hub.app("managed", "poisoned")
 	bad.create(t, probe.object())
 	bad.becomes(t, shows("AgentError", "this cluster does not take poison"))
-	for i := range 10 { // everything else flows
-		name := fmt.Sprintf("beside-poison-%d", i)
-		w.hub.app("managed", name).create(t, wish.object())
+	for i := range 10 { // other items are replicated
+		name := fmt.Sprintf("not-rejected-%d", i)
+		w.hub.app("managed", name).create(t, spec.object())
 		spoke.app(lab.ArgoCDNamespace, name).becomes(t)
 	}
 	spoke.app(lab.ArgoCDNamespace, "poisoned").isAbsent(t)
 
-	w.principal.restart(t) // and the reason is still there afterwards
+	w.principal.restart(t) // the reason is still shown afterwards
 	w.connected(t)
 	bad.becomes(t, shows("AgentError", "this cluster does not take poison"))
 
@@ -72,7 +72,7 @@ func TestRejectedApplication_IsReportedAndDelaysNoOther(t *testing.T) {
 	spoke.app(lab.ArgoCDNamespace, "poisoned").becomes(t)
 	bad.becomes(t, showsNo("AgentError"), outOfSync)
 
-	other := w.hub.app("managed", "poisoned-too") // of which nothing changes, but the cluster's policy does
+	other := w.hub.app("managed", "poisoned-too") // it does not change, but the policy of the cluster does
 	other.create(t, probe.object())
 	other.becomes(t, shows("AgentError", "this cluster does not take poison"))
 	binding.delete(t)
@@ -80,7 +80,7 @@ func TestRejectedApplication_IsReportedAndDelaysNoOther(t *testing.T) {
 	other.becomes(t, showsNo("AgentError"), outOfSync)
 }
 
-// TestConnection_HalfOpenIsReplaced has a firewall forget the connection: no byte passes, and nobody is told.
+// TestConnection_HalfOpenIsReplaced drops all bytes of the connection without closing it, as a firewall does.
 func TestConnection_HalfOpenIsReplaced(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
@@ -88,13 +88,13 @@ func TestConnection_HalfOpenIsReplaced(t *testing.T) {
 	mark := w.principal.logOffset(t)
 	agent.link.HalfOpen()
 	app := w.hub.app("managed", "half-open")
-	app.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "half-open"}.object())
+	app.create(t, appSpec{repo: w.RepoURL("plain"), destination: "managed", namespace: "half-open"}.object())
 	agent.spoke.app(lab.ArgoCDNamespace, "half-open").becomes(t)
 	app.becomes(t, outOfSync)
 	w.principal.waitForLog(t, mark, "agent connected", "managed")
 }
 
-// TestConnection_SurvivesBlackhole has no byte pass, in old connections and in new ones.
+// TestConnection_SurvivesBlackhole drops all bytes of old and new connections.
 func TestConnection_SurvivesBlackhole(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
@@ -105,7 +105,7 @@ func TestConnection_SurvivesBlackhole(t *testing.T) {
 	}
 	agent.disconnected(t)
 	app, copied := w.hub.app("managed", "swallowed"), agent.spoke.app(lab.ArgoCDNamespace, "swallowed")
-	app.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "swallowed"}.object())
+	app.create(t, appSpec{repo: w.RepoURL("plain"), destination: "managed", namespace: "swallowed"}.object())
 	agent.waitForLog(t, mark, "no answer within") // of a new connection
 	copied.isAbsent(t)
 	if err := agent.link.Restore(); err != nil {
@@ -118,7 +118,7 @@ func TestConnection_SurvivesBlackhole(t *testing.T) {
 func TestStatus_OneMegabyteArrives(t *testing.T) {
 	w := shared(t)
 	hubApp, copied := w.hub.app("managed", "huge"), w.managed().spoke.app(lab.ArgoCDNamespace, "huge")
-	hubApp.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "huge"}.object())
+	hubApp.create(t, appSpec{repo: w.RepoURL("plain"), destination: "managed", namespace: "huge"}.object())
 	hubApp.becomes(t, outOfSync)
 
 	message := strings.Repeat("x", 1000)
@@ -136,10 +136,10 @@ func TestStatus_OneMegabyteArrives(t *testing.T) {
 func TestStatus_TooLargeIsTruncatedAndReported(t *testing.T) {
 	w := shared(t)
 	hubApp, copied := w.hub.app("managed", "too-huge"), w.managed().spoke.app(lab.ArgoCDNamespace, "too-huge")
-	hubApp.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "too-huge"}.object())
+	hubApp.create(t, appSpec{repo: w.RepoURL("plain"), destination: "managed", namespace: "too-huge"}.object())
 	hubApp.becomes(t, outOfSync)
 	const half = 700 << 10
-	hubApp.edit(t, func(u *unstructured.Unstructured) { // what belongs to the hub takes place, too
+	hubApp.edit(t, func(u *unstructured.Unstructured) { // changes of the hub are replicated, too
 		setAnnotation(u, "notified.notifications.argoproj.io", strings.Repeat("n", 250<<10))
 	})
 	copied.edit(t, func(u *unstructured.Unstructured) {

@@ -18,23 +18,23 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// patience is how long a machine can be slow. Nothing that works takes nearly as long.
+// patience is the timeout of conditions. It is much longer than any condition takes.
 var patience = flag.Duration("patience", 2*time.Minute, "how long to wait for something to become true")
 
-// testEnv is a lab with our programs in it.
+// testEnv is a lab with principal and agents.
 type testEnv struct {
 	*lab.Lab
 	pki       *authority
-	folder    string // of what the test makes itself
+	folder    string // files of the test
 	port      string // of the principal
 	hub       *clusterClient
 	principal *program
 	health    string // of the principal, URL
 	agents    map[string]*agent
-	live      live // where live access is to be had
+	live      live // addresses of live access
 }
 
-// agent is one of the world's agents and its cluster. Its connection goes through a link that can be cut.
+// agent is an agent of the environment with its cluster. Its connection uses a link that can be cut.
 type agent struct {
 	*program
 	spoke  *clusterClient
@@ -43,18 +43,18 @@ type agent struct {
 	mode   string
 }
 
-// agentSetup is the wish for an agent. Its name is that of its certificate.
+// agentSetup has the options of an agent. Its name is also in its certificate.
 type agentSetup struct {
 	name, cluster, mode string
 	flags               []string
-	kubeconfig          string // empty: as installed
+	kubeconfig          string // If empty, with the installed permissions
 }
 
-// setup is the wish for a world.
+// setup has the options of an environment.
 type setup struct {
 	lab        *lab.Lab
 	flags      []string // of the principal
-	kubeconfig string   // of the principal; empty: as installed
+	kubeconfig string   // of the principal. If empty, with the installed permissions
 	agents     []agentSetup
 }
 
@@ -63,15 +63,15 @@ var theShared struct {
 	*testEnv
 }
 
-// shared returns the world that most tests share: managed and autonomous are its agents, and called so. Whatever a test
-// does to programs and links it puts right; see heal.
+// shared returns the environment that most tests share, with the agents "managed" and "autonomous". A test must undo
+// its changes of processes and links; see restore.
 func shared(t testing.TB) *testEnv {
 	t.Helper()
 	l := lab.Get(t)
 	theShared.Lock()
 	defer theShared.Unlock()
 	if theShared.testEnv == nil {
-		w := newWorld(t, setup{lab: l, agents: []agentSetup{
+		w := newEnv(t, setup{lab: l, agents: []agentSetup{
 			{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 		atExit(w.close)
 		w.start(t)
@@ -81,17 +81,17 @@ func shared(t testing.TB) *testEnv {
 	return theShared.testEnv
 }
 
-// own starts a world for one test.
+// own starts an environment for one test.
 func own(t testing.TB, s setup) *testEnv {
 	t.Helper()
-	w := newWorld(t, s)
+	w := newEnv(t, s)
 	t.Cleanup(w.close)
 	w.start(t)
 	return w
 }
 
-// newWorld prepares everything and starts nothing.
-func newWorld(t testing.TB, s setup) *testEnv {
+// newEnv prepares an environment and starts nothing.
+func newEnv(t testing.TB, s setup) *testEnv {
 	t.Helper()
 	folder, err := os.MkdirTemp(s.lab.Folder(), "e2e-") //nolint:usetesting // it lives as long as the programs, not as the test that starts them
 	if err != nil {
@@ -117,7 +117,7 @@ func newWorld(t testing.TB, s setup) *testEnv {
 	return w
 }
 
-// addAgent prepares an agent, and its namespace on the hub.
+// addAgent prepares an agent and its namespace on the hub.
 func (w *testEnv) addAgent(t testing.TB, s agentSetup) *agent {
 	t.Helper()
 	link, err := w.Link("127.0.0.1:" + w.port)
@@ -153,7 +153,7 @@ func (w *testEnv) freePort(t testing.TB) string {
 	return strconv.Itoa(port)
 }
 
-// start starts all programs and waits until all agents are connected.
+// start starts all processes and waits until all agents are connected.
 func (w *testEnv) start(t testing.TB) {
 	t.Helper()
 	w.principal.start(t)
@@ -163,7 +163,7 @@ func (w *testEnv) start(t testing.TB) {
 	w.connected(t)
 }
 
-// connected waits until all agents are.
+// connected waits until all agents are connected.
 func (w *testEnv) connected(t testing.TB) {
 	t.Helper()
 	for _, a := range w.agents {
@@ -176,7 +176,7 @@ func (a *agent) connected(t testing.TB) {
 	await(t, a.name+" to be connected", func() error { return healthy(a.health) })
 }
 
-// disconnected waits until the agent knows that it is not connected.
+// disconnected waits until the agent reports that it is not connected.
 func (a *agent) disconnected(t testing.TB) {
 	t.Helper()
 	await(t, a.name+" to be disconnected", func() error {
@@ -204,7 +204,7 @@ func healthy(address string) error {
 	return nil
 }
 
-// restore puts right what a test has done to programs and links.
+// restore undoes changes of a test to processes and links.
 func (w *testEnv) restore(t testing.TB) {
 	t.Helper()
 	if w.world() == nil {
@@ -239,7 +239,7 @@ func (w *testEnv) close() {
 func (w *testEnv) managed() *agent    { return w.agents["managed"] }
 func (w *testEnv) autonomous() *agent { return w.agents["autonomous"] }
 
-// await waits until check finds nothing wrong.
+// await waits until check returns nil.
 func await(t testing.TB, what string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(*patience)
@@ -255,7 +255,7 @@ func await(t testing.TB, what string, check func() error) {
 	}
 }
 
-// argocd runs the argocd CLI against the hub, as a person would, and returns what it prints.
+// argocd runs the argocd CLI for the hub and returns its output.
 func (w *testEnv) argocd(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := w.tryArgocd(t, args...)

@@ -13,11 +13,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// soon bounds what has to be answered within a second. What would wait for a timeout of Argo CD's or of a client's takes
-// far longer; a busy machine takes less.
+// soon limits responses that must come within a second. Timeouts of Argo CD and clients are much longer.
 const soon = 10 * time.Second
 
-// clusterRow is a line of Argo CD's cluster page.
+// clusterRow is a row of the Argo CD cluster page.
 type clusterRow struct {
 	Name string
 	Info struct {
@@ -54,7 +53,7 @@ func (w *testEnv) cluster(name string) (clusterRow, error) {
 	return clusterRow{}, fmt.Errorf("no cluster %s in %s", name, text)
 }
 
-// pageShows waits until Argo CD's cluster page says so of a cluster.
+// pageShows waits until the Argo CD cluster page shows a state of a cluster.
 func (w *testEnv) pageShows(t testing.TB, name string, is func(clusterRow) bool) {
 	t.Helper()
 	await(t, "the cluster page to show the state of "+name, func() error {
@@ -85,7 +84,7 @@ func clusterPage(t *testing.T, w *testEnv) {
 	w.pageShows(t, "managed", is("Successful", "connected"))
 	w.managed().connected(t)
 
-	// When the principal is gone nobody renews the entries: the page must not go on saying "connected".
+	// After the principal has stopped, the entries expire. The page must not continue to show "connected".
 	hub := w.hub
 	keys := hub.redisKeys(t, "cluster|info|*agentName=managed*")
 	if len(keys) == 0 {
@@ -98,7 +97,7 @@ func clusterPage(t *testing.T, w *testEnv) {
 	}
 }
 
-// redisKeys lists keys of a site's Redis, and how many seconds they live.
+// redisKeys lists the keys of a cluster's Redis with their TTL in seconds.
 func (s *clusterClient) redisKeys(t testing.TB, pattern string) map[string]int {
 	t.Helper()
 	found := map[string]int{}
@@ -116,7 +115,7 @@ func interruptions(t *testing.T, w *testEnv) {
 	pod := s.pod(t)
 	watch := s.watchTree(t)
 	watch.shows(t, "one pod", func(f tree) bool { return len(f.of("Pod")) == 1 })
-	again := func(t *testing.T, replicas int) { // everything works, on the stream that was there before too
+	again := func(t *testing.T, replicas int) { // everything works again, including the open stream
 		t.Helper()
 		s.scale(t, replicas)
 		watch.shows(t, fmt.Sprintf("%d pods", replicas), func(f tree) bool { return len(f.of("Pod")) == replicas })
@@ -126,7 +125,7 @@ func interruptions(t *testing.T, w *testEnv) {
 		})
 	}
 
-	t.Run("the agent is away", func(t *testing.T) {
+	t.Run("the agent is disconnected", func(t *testing.T) {
 		if err := w.managed().link.Cut(faultproxy.Refuse); err != nil {
 			t.Fatal(err)
 		}
@@ -146,15 +145,15 @@ func interruptions(t *testing.T, w *testEnv) {
 			_, err := s.try(http.MethodGet, "/resource-tree", nil, nil)
 			return err
 		})
-		quick(t, "an Application that is made meanwhile", func() error {
-			out, err := w.tryArgocd(t, "app", "create", "meanwhile", "-N", "managed", "--project", "default", "--dest-name", "managed",
-				"--dest-namespace", "meanwhile", "--repo", w.RepoURL("plain"), "--path", ".")
+		quick(t, "an Application that is made in the meantime", func() error {
+			out, err := w.tryArgocd(t, "app", "create", "in-between", "-N", "managed", "--project", "default", "--dest-name", "managed",
+				"--dest-namespace", "in-between", "--repo", w.RepoURL("plain"), "--path", ".")
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
 			}
 			return nil
 		})
-		t.Cleanup(func() { w.hub.app("managed", "meanwhile").discard(t) })
+		t.Cleanup(func() { w.hub.app("managed", "in-between").discard(t) })
 		if err := w.managed().link.Restore(); err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +174,7 @@ func interruptions(t *testing.T, w *testEnv) {
 		if err := w.Restart(t.Context(), "managed/redis"); err != nil {
 			t.Fatal(err)
 		}
-		again(t, 1) // Argo CD's controller writes a tree again only when it changes
+		again(t, 1) // the Argo CD controller writes a tree only if it changes
 	})
 	t.Run("the Redis of the hub is restarted", func(t *testing.T) {
 		if err := w.Restart(t.Context(), "hub/redis"); err != nil {
@@ -185,7 +184,7 @@ func interruptions(t *testing.T, w *testEnv) {
 	})
 }
 
-// quick fails unless something is right, and soon.
+// quick fails unless a function succeeds in time.
 func quick(t *testing.T, what string, do func() error) {
 	t.Helper()
 	begin := time.Now()
@@ -200,7 +199,7 @@ func quick(t *testing.T, what string, do func() error) {
 	t.Logf("%s took %v", what, took.Round(time.Millisecond))
 }
 
-// refusedWith is nil if something was refused with a text.
+// refusedWith returns nil if the error contains a text.
 func refusedWith(err error, text string) error {
 	if err == nil {
 		return errors.New("it was not refused")

@@ -14,9 +14,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// TestQueuedWrites_AreDroppedWithTheirSession has the spoke's API server overloaded when Applications come, and
-// the hub delete them before it can take any. Created later, by an agent that has lost its session, they would be
-// deployed, and their workloads would stay.
+// TestQueuedWrites_AreDroppedWithTheirSession overloads the spoke's API server when Applications arrive. The hub
+// deletes them before any is written. If an agent without a session created them later, they would be deployed, and
+// their workloads would stay.
 func TestQueuedWrites_AreDroppedWithTheirSession(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
@@ -40,17 +40,17 @@ func TestQueuedWrites_AreDroppedWithTheirSession(t *testing.T) {
 	creates := faultproxy.Match{Verbs: []string{"create"}, Path: regexp.MustCompile(`/applications$`)}
 	fault := api.Add(faultproxy.Rule{Match: creates, Do: faultproxy.TooManyRequests(30)})
 	mark := agent.logOffset(t)
-	wish := appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "late"}
+	spec := appSpec{repo: w.RepoURL("plain"), destination: "managed", namespace: "late"}
 	app := func(i int) object { return w.hub.app("managed", fmt.Sprintf("late-%d", i)) }
-	app(0).create(t, wish.object())
+	app(0).create(t, spec.object())
 	agent.waitForLog(t, mark, "cannot take writes just now")
-	for i := 1; i < 4; i++ { // behind it
-		app(i).create(t, wish.object())
+	for i := 1; i < 4; i++ { // queued behind it
+		app(i).create(t, spec.object())
 	}
 	waiting(func(n string) bool { return n == "3" || n == "4" }, "Applications to wait for the API server")
 	w.principal.kill(t)
 	agent.disconnected(t)
-	asked := api.Count(creates) // none of what waits is tried any more, with or without success
+	asked := api.Count(creates) // none of the queued writes is attempted again
 	waiting(func(n string) bool { return n == "0" }, "what the session has asked for to be given up")
 	for i := range 4 {
 		app(i).delete(t)
@@ -60,7 +60,7 @@ func TestQueuedWrites_AreDroppedWithTheirSession(t *testing.T) {
 	w.principal.start(t)
 	w.connected(t)
 
-	w.hub.app("managed", "after-late").create(t, wish.object())
+	w.hub.app("managed", "after-late").create(t, spec.object())
 	agent.spoke.app(lab.ArgoCDNamespace, "after-late").becomes(t)
 	for i := range 4 {
 		agent.spoke.app(lab.ArgoCDNamespace, fmt.Sprintf("late-%d", i)).isAbsent(t)
@@ -84,7 +84,7 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// metric reads a metric without labels; empty: there is none.
+// metric returns the value of a metric without labels, or "".
 func metric(t *testing.T, port, name string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://127.0.0.1:"+port+"/metrics", http.NoBody)

@@ -22,42 +22,42 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// sharedEndpoints is where an agent lets the controllers of its cluster use the hub's repo-server and Redis.
+// sharedEndpoints has the addresses at which an agent serves the hub's repo-server and Redis.
 type sharedEndpoints struct{ repoServer, redis string }
 
-// sharedPassword is what clients of an agent's Redis have to give.
+// sharedPassword is the password of an agent's Redis.
 const sharedPassword = "of the spoke"
 
-// sharedWorld is a world in which spokes have neither a repo-server nor a Redis of their own.
-func sharedWorld(t *testing.T) (*testEnv, map[string]sharedEndpoints) {
+// sharedModeEnv returns an environment with spokes without repo-server and Redis.
+func sharedModeEnv(t *testing.T) (*testEnv, map[string]sharedEndpoints) {
 	t.Helper()
 	open := func() *lab.Lab { return lab.New(t, lab.Options{}) }
-	if os.Getenv(lab.FolderVariable) != "" { // somebody tries one test again and again
+	if os.Getenv(lab.FolderVariable) != "" { // a developer repeats one test
 		open = func() *lab.Lab { return lab.Get(t) }
 	}
 	l := open()
-	w := newWorld(t, setup{lab: l, flags: []string{"--shared-mode-agents", "manag*,autonomous", "--shared-repo-server-address", l.Hub().RepoServer}, agents: []agentSetup{
+	w := newEnv(t, setup{lab: l, flags: []string{"--shared-mode-agents", "manag*,autonomous", "--shared-repo-server-address", l.Hub().RepoServer}, agents: []agentSetup{
 		{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 	t.Cleanup(w.close)
-	doors := map[string]sharedEndpoints{}
+	endpoints := map[string]sharedEndpoints{}
 	for name, a := range w.agents {
-		liveRights(t, a.spoke.Cluster)
+		livePermissions(t, a.spoke.Cluster)
 		d := sharedEndpoints{"127.0.0.1:" + w.freePort(t), "127.0.0.1:" + w.freePort(t)}
-		doors[name] = d
+		endpoints[name] = d
 		a.args = append(without(a.args, "--redis-addr", "--redis-password"),
 			"--shared-repo-server-listen", d.repoServer, "--shared-redis-listen", d.redis, "--shared-redis-password", sharedPassword)
 	}
 	w.secureHub(t)
-	secureSpoke(t, w, w.managed()) // the other agent's controllers speak to it without TLS, or do not ask who it is
+	secureSpoke(t, w, w.managed()) // the other agent's controllers use no TLS or no verification
 	w.start(t)
 	for name, a := range w.agents {
-		w.slim(t, a, doors[name])
+		w.slim(t, a, endpoints[name])
 	}
 	w.serveArgoCD(t)
-	return w, doors
+	return w, endpoints
 }
 
-// secureHub gives the hub's repo-server and Redis certificates, and has the principal insist on them.
+// secureHub gives the hub's repo-server and Redis certificates, and lets the principal verify them.
 func (w *testEnv) secureHub(t testing.TB) {
 	t.Helper()
 	cert := w.pki.forADay(t, "of-the-hub")
@@ -65,7 +65,7 @@ func (w *testEnv) secureHub(t testing.TB) {
 	giveFile(t, readFile(t, cert.cert), home, "argocd-conf/reposerver/tls/tls.crt")
 	giveFile(t, readFile(t, cert.key), home, "argocd-conf/reposerver/tls/tls.key")
 	port := w.freePort(t)
-	settings := regexp.MustCompile(`(?m)^tls-.*\n`).ReplaceAllString(string(readFile(t, filepath.Join(home, "redis.conf"))), "") // of a run before this one
+	settings := regexp.MustCompile(`(?m)^tls-.*\n`).ReplaceAllString(string(readFile(t, filepath.Join(home, "redis.conf"))), "") // of an earlier run
 	settings += fmt.Sprintf("tls-port %s\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-auth-clients no\n", port, cert.cert, cert.key, w.pki.file)
 	giveFile(t, []byte(settings), home, "redis.conf")
 	for _, component := range []string{"hub/redis", "hub/repo-server"} {
@@ -77,10 +77,10 @@ func (w *testEnv) secureHub(t testing.TB) {
 		"--redis-server-address", "127.0.0.1:"+port, "--redis-tls-enabled", "--redis-tls-ca-path", w.pki.file)
 }
 
-// secureSpoke gives an agent a certificate for Argo CD's controllers; slim has them insist on it.
+// secureSpoke gives an agent a certificate for the Argo CD controllers. slim lets them verify it.
 func secureSpoke(t testing.TB, w *testEnv, a *agent) {
 	t.Helper()
-	cert := w.pki.forADay(t, "of-the-doors")
+	cert := w.pki.forADay(t, "of-the-endpoints")
 	giveFile(t, readFile(t, w.pki.file), filepath.Dir(a.spoke.Kubeconfig), "argocd-conf/controller/tls/ca.crt")
 	a.args = append(a.args, "--shared-tls-cert", cert.cert, "--shared-tls-key", cert.key)
 }
@@ -96,7 +96,7 @@ func giveFile(t testing.TB, content []byte, folder, name string) {
 	}
 }
 
-// slim takes away what a spoke shall not need, and tells its controllers where to ask instead.
+// slim removes repo-server and Redis from a spoke, and sets the addresses of its controllers.
 func (w *testEnv) slim(t testing.TB, a *agent, d sharedEndpoints) {
 	t.Helper()
 	cluster := a.spoke.Name + "/"
@@ -120,7 +120,7 @@ func (w *testEnv) slim(t testing.TB, a *agent, d sharedEndpoints) {
 	}
 }
 
-// without takes flags and their values away.
+// without removes flags and their values.
 func without(args []string, flags ...string) []string {
 	var left []string
 	for i := 0; i < len(args); i++ {
@@ -133,7 +133,7 @@ func without(args []string, flags ...string) []string {
 	return left
 }
 
-// redisAt sends requests to a Redis, after AUTH, and returns the first line of each reply, or why there is none.
+// redisAt sends requests to a Redis, after AUTH, and returns the first line of each reply, or an error.
 func redisAt(address, password string, requests ...[]string) ([]string, error) {
 	conn, err := net.DialTimeout("tcp", address, 10*time.Second)
 	if err != nil {
@@ -171,7 +171,7 @@ func redisAt(address, password string, requests ...[]string) ([]string, error) {
 	return replies, nil
 }
 
-// bytesCodec lets a test say what it likes to a gRPC server.
+// bytesCodec sends arbitrary bytes to a gRPC server.
 type bytesCodec struct{}
 
 func (bytesCodec) Name() string { return "proto" }
@@ -185,7 +185,8 @@ func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// askRepoServer asks for the directories of a repository at HEAD, or calls any other method with the same request and more.
+// askRepoServer requests the directories of a repository at HEAD, or calls another method with the same request and
+// additional fields.
 func askRepoServer(t testing.TB, address, method, repository string, more ...[]byte) error {
 	t.Helper()
 	_, err := answerOfRepoServer(t, address, method, append([][]byte{bytesField(1, textField(1, repository)), textField(3, "HEAD")}, more...)...)
@@ -206,7 +207,7 @@ func answerOfRepoServer(t testing.TB, address, method string, parts ...[]byte) (
 	return string(answer), err
 }
 
-// bytesField and textField are fields of a request.
+// bytesField and textField encode fields of a request.
 func bytesField(number protowire.Number, parts ...[]byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), slices.Concat(parts...))
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// readsAll lets an agent see Applications of all namespaces, and write those of one beside Argo CD's own.
+// readsAll permits an agent to read Applications of all namespaces, and to write those of one other namespace.
 const readsAll = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -20,7 +20,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: e2e-read
 subjects: [{kind: ServiceAccount, name: argocd-agent-agent, namespace: argocd}]
 `
 
-// writesIn lets it write Applications of a namespace.
+// writesIn permits it to write Applications of a namespace.
 func writesIn(namespace string) string {
 	return `
 apiVersion: rbac.authorization.k8s.io/v1
@@ -36,12 +36,12 @@ subjects: [{kind: ServiceAccount, name: argocd-agent-agent, namespace: argocd}]
 `
 }
 
-// TestAgent_MissingPermissionInOneNamespaceIsReported has an agent that may at first not see the Applications of the
-// namespaces that it is told to serve, and then not write those of one. It needs no Argo CD.
+// TestAgent_MissingPermissionInOneNamespaceIsReported runs an agent that cannot read the Applications of its
+// namespaces, and later cannot write those of one. It needs no Argo CD.
 func TestAgent_MissingPermissionInOneNamespaceIsReported(t *testing.T) {
 	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})
 	flags := []string{"--destination-based-mapping", "--allowed-namespaces", "teams,closed"}
-	w := newWorld(t, setup{lab: l, flags: flags, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed", flags: flags}}})
+	w := newEnv(t, setup{lab: l, flags: flags, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed", flags: flags}}})
 	t.Cleanup(w.close)
 	agent := w.managed()
 	for _, namespace := range []string{"teams", "closed"} {
@@ -53,7 +53,7 @@ func TestAgent_MissingPermissionInOneNamespaceIsReported(t *testing.T) {
 	agent.waitForLog(t, 0, "cannot read objects", "forbidden", "the Role of this program has to let it get, list and watch them")
 	early := w.hub.app("teams", "early")
 	early.create(t, simple("managed"))
-	agent.disconnected(t) // and is not believed to have nothing
+	agent.disconnected(t) // and its empty set is not trusted
 
 	if err := agent.spoke.Apply(t.Context(), readsAll+"---"+writesIn("teams")); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestAgent_MissingPermissionInOneNamespaceIsReported(t *testing.T) {
 	closed.becomes(t, showsNo("AgentError"))
 }
 
-// TestManagedAgent_KeepsUnrelatedApplications has some on a managed spoke that the hub knows nothing of.
+// TestManagedAgent_KeepsUnrelatedApplications has Applications on a managed spoke that are not on the hub.
 func TestManagedAgent_KeepsUnrelatedApplications(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
@@ -85,9 +85,9 @@ func TestManagedAgent_KeepsUnrelatedApplications(t *testing.T) {
 		agent.connected(t)
 	})
 	own := agent.spoke.app(lab.ArgoCDNamespace, fresh("own"))
-	wish := w.plain("in-cluster", own.name)
-	wish.cascade = true
-	own.create(t, wish.object())
+	spec := w.plain("in-cluster", own.name)
+	spec.cascade = true
+	own.create(t, spec.object())
 	own.becomes(t, synced, healthyApp)
 
 	agent.args = append(without(before), "--ignore-unmanaged-apps")
@@ -95,7 +95,7 @@ func TestManagedAgent_KeepsUnrelatedApplications(t *testing.T) {
 	agent.connected(t)
 	w.principal.restart(t)
 	w.connected(t)
-	for range 2 { // what comes from the hub comes and goes, beside it
+	for range 2 { // Applications of the hub are created and deleted
 		other := w.hub.app("managed", fresh("other"))
 		other.create(t, w.plain("managed", other.name).object())
 		other.becomes(t, synced, healthyApp)

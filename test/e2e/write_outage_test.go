@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// remarks waits until a program that is ready says these texts of itself, or, with none, that all is in order.
+// remarks waits until a ready process reports these warnings or, without texts, none.
 func remarks(t testing.TB, health string, texts ...string) {
 	t.Helper()
 	client := http.Client{Timeout: 10 * time.Second}
@@ -34,8 +34,8 @@ func remarks(t testing.TB, health string, texts ...string) {
 	})
 }
 
-// TestWriteOutage_OfSpokeIsReportedOnHub has a cluster's API server refuse what the agent writes; the agent stays
-// connected and ready, for people look at their objects and logs meanwhile.
+// TestWriteOutage_OfSpokeIsReportedOnHub lets the API server of a cluster reject writes of the agent. The agent stays
+// connected and ready, because live access still works.
 func TestWriteOutage_OfSpokeIsReportedOnHub(t *testing.T) {
 	w := shared(t)
 	agent := w.managed()
@@ -47,10 +47,10 @@ func TestWriteOutage_OfSpokeIsReportedOnHub(t *testing.T) {
 	agent.with(t, "--kubeconfig", api.Kubeconfig)
 	known, app := w.hub.agent("managed"), w.hub.app("managed", "refused-writes")
 	api.Add(faultproxy.Rule{Match: faultproxy.Match{Verbs: faultproxy.WriteVerbs}, Do: faultproxy.Unavailable()})
-	app.create(t, appWish{repo: w.RepoURL("plain"), destination: "managed", namespace: "refused-writes"}.object())
+	app.create(t, appSpec{repo: w.RepoURL("plain"), destination: "managed", namespace: "refused-writes"}.object())
 	known.becomes(t, agentShows("Writable", "False", "cannot take writes: the API server says 503"), truth("status.connected", true))
 	remarks(t, agent.health, "remark writes: since ", "503")
-	remarks(t, w.health) // of the hub there is nothing to say
+	remarks(t, w.health) // the hub has no outage
 
 	api.RemoveAll()
 	agent.spoke.app(lab.ArgoCDNamespace, "refused-writes").becomes(t)
@@ -58,8 +58,8 @@ func TestWriteOutage_OfSpokeIsReportedOnHub(t *testing.T) {
 	remarks(t, agent.health)
 }
 
-// TestWriteOutage_OfHubIsReported has the hub's API server refuse all that the principal writes: nothing can be written
-// down there, so the principal says it itself.
+// TestWriteOutage_OfHubIsReported lets the API server of the hub reject writes of the principal. The principal cannot
+// write a status, so its health check reports the outage.
 func TestWriteOutage_OfHubIsReported(t *testing.T) {
 	w := shared(t)
 	api, err := w.hub.FaultyAPI()
@@ -77,7 +77,7 @@ func TestWriteOutage_OfHubIsReported(t *testing.T) {
 	w.connected(t)
 	remarks(t, w.health)
 	api.Add(faultproxy.Rule{Match: faultproxy.Match{Verbs: faultproxy.WriteVerbs}, Do: faultproxy.Unavailable()})
-	remarks(t, w.health, "remark writes: since ", "503") // nobody has to change anything for that: it has a Lease to renew
+	remarks(t, w.health, "remark writes: since ", "503") // without any change: the principal renews its Lease
 	w.managed().connected(t)
 	api.RemoveAll()
 	remarks(t, w.health)

@@ -12,7 +12,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// What a program may do, as "verb resource.group/subresource namespace/name"; a namespace of * stands for all.
+// Permissions of a component as "verb resource.group/subresource namespace/name". The namespace * means all.
 const (
 	agentMay = `
 		create applications.argoproj.io argocd
@@ -42,7 +42,7 @@ const (
 		get nodes/proxy
 		create serviceaccounts/token argocd
 		impersonate users`
-	// With live access that reads.
+	// With live read access.
 	readerMay = `
 		get pods default
 		get pods/log default
@@ -66,7 +66,7 @@ const (
 		delete pods default
 		create serviceaccounts/token default
 		impersonate serviceaccounts default`
-	// With live access that writes.
+	// With live write access.
 	writerMay = `
 		patch deployments.apps default
 		update deployments.apps/scale default
@@ -129,8 +129,7 @@ const (
 		impersonate users`
 )
 
-// What the programs need is permitted, and what they do not need is not: nothing is taken from a manifest's words, an API
-// server is asked about the ServiceAccounts.
+// The API server is asked about the ServiceAccounts: required permissions are granted, and others are not.
 func rightsAreMinimal(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	const agent, principal = "argocd-agent-agent", "argocd-agent-principal"
@@ -155,7 +154,7 @@ func rightsAreMinimal(t *testing.T, l *lab.Lab) {
 			}
 			c := l.Cluster(tc.cluster)
 			user := "system:serviceaccount:" + lab.ArgoCDNamespace + ":" + tc.account
-			// The API server learns of new rights, and of rights that are gone, in a moment.
+			// The API server needs a moment to apply changed roles.
 			lab.Await(t, "the rights to be those of the manifests", func(ctx context.Context) error {
 				for right := range rights(tc.may) {
 					if allowed, err := permitted(ctx, c, user, right); err != nil || !allowed {
@@ -183,7 +182,7 @@ func rights(list string) func(func(string) bool) {
 	}
 }
 
-// permitted asks the API server whether a user has a right.
+// permitted asks the API server whether a user has a permission.
 func permitted(ctx context.Context, c *lab.Cluster, user, right string) (bool, error) {
 	words := strings.Fields(right)
 	resource, subresource, _ := strings.Cut(words[1], "/")

@@ -13,24 +13,24 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// These tests break clusters. They need no Argo CD: what its controller would write, they write themselves.
+// These tests break clusters. They need no Argo CD: the tests write what its controller would write.
 
-func bareWorld(t *testing.T, spokes ...string) *testEnv {
+func bareEnv(t *testing.T, names ...string) *testEnv {
 	t.Helper()
-	var wishes []lab.Spoke
-	for _, name := range spokes {
-		wishes = append(wishes, lab.Spoke{Name: name, Role: lab.Managed})
+	var spokes []lab.Spoke
+	for _, name := range names {
+		spokes = append(spokes, lab.Spoke{Name: name, Role: lab.Managed})
 	}
-	return own(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: wishes}),
+	return own(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: spokes}),
 		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}}})
 }
 
 func simple(destination string) map[string]any {
-	return appWish{repo: "https://git.example/x", destination: destination, namespace: "x"}.object()
+	return appSpec{repo: "https://git.example/x", destination: destination, namespace: "x"}.object()
 }
 
 func TestRestoredHub_DeletesAndRepeatsNothing(t *testing.T) {
-	w := bareWorld(t, "managed")
+	w := bareEnv(t, "managed")
 	spoke := w.managed().spoke
 	grow := func(from, to int) {
 		for i := from; i < to; i++ {
@@ -41,7 +41,7 @@ func TestRestoredHub_DeletesAndRepeatsNothing(t *testing.T) {
 	grow(0, 5)
 	commandedApp := w.hub.app("managed", "app-00")
 	commandedCopy := spoke.app(lab.ArgoCDNamespace, "app-00")
-	w.managed().freeze() // the command is on the hub, and nobody has carried it out yet
+	w.managed().freeze() // the command is on the hub and has not run
 	commandedApp.patch(t, `{"operation":{"initiatedBy":{"username":"admin"},"sync":{"revision":"abc"}}}`)
 	commandedApp.becomes(t, func(u *unstructured.Unstructured) error {
 		if !strings.Contains(fmt.Sprint(u.Object["operation"]), "argocd-agent/command") {
@@ -58,7 +58,7 @@ func TestRestoredHub_DeletesAndRepeatsNothing(t *testing.T) {
 	finishOperation(t, commandedCopy)
 	commandedApp.becomes(t, noOperation, phase("Succeeded"))
 	grow(5, 12)
-	for i := range 100 { // the snapshot is old
+	for i := range 100 { // the snapshot is older
 		commandedApp.patch(t, fmt.Sprintf(`{"metadata":{"labels":{"age":"%d"}}}`, i))
 	}
 	commandedCopy.becomes(t, label("age", "99"))
@@ -67,13 +67,13 @@ func TestRestoredHub_DeletesAndRepeatsNothing(t *testing.T) {
 	if err := w.hub.Restore(t.Context(), snapshot); err != nil {
 		t.Fatal(err)
 	}
-	if code := w.principal.wait(t); code == 0 { // what it knows is of no use; Kubernetes starts it again
+	if code := w.principal.wait(t); code == 0 { // its state is invalid, and Kubernetes restarts it
 		t.Errorf("it ended as if all were well")
 	}
 	w.principal.waitForLog(t, mark, "restored from a backup")
 	w.principal.start(t)
 	line := w.principal.waitForLog(t, mark, "held back", "confirm=", "store-")
-	w.hub.app("managed", "after").create(t, simple("managed")) // goes on meanwhile, and comes after
+	w.hub.app("managed", "after").create(t, simple("managed")) // new objects are still replicated
 	spoke.app(lab.ArgoCDNamespace, "after").becomes(t)
 	if err := countIs(spoke, lab.ArgoCDNamespace, 13, "", ""); err != nil {
 		t.Errorf("Applications on the spoke: %v", err)
@@ -84,7 +84,7 @@ func TestRestoredHub_DeletesAndRepeatsNothing(t *testing.T) {
 	w.principal.waitForLog(t, mark, "nothing is held back")
 	confirmed := 0
 	await(t, "what the hub no longer has to leave", func() error {
-		held := heldLines(w.principal.logged(t)[mark:]) // what is missing is shown, and confirmed on its own
+		held := heldLines(w.principal.logged(t)[mark:]) // the missing items are listed and confirmed separately
 		for ; confirmed < len(held); confirmed++ {
 			confirm(t, w, held[confirmed])
 		}
@@ -94,7 +94,7 @@ func TestRestoredHub_DeletesAndRepeatsNothing(t *testing.T) {
 	commandedCopy.is(t, noOperation)
 }
 
-// finishOperation does what Argo CD's controller does at the end of a sync.
+// finishOperation writes what the Argo CD controller writes at the end of a sync.
 func finishOperation(t *testing.T, app object) {
 	t.Helper()
 	app.edit(t, func(u *unstructured.Unstructured) {
@@ -108,7 +108,7 @@ func finishOperation(t *testing.T, app object) {
 
 var command = regexp.MustCompile(`argocd-agent\.argoproj-labs\.io/confirm=([^\s"\\]+)`)
 
-// confirm does what the log says.
+// confirm runs the command in the log.
 func confirm(t *testing.T, w *testEnv, line string) {
 	t.Helper()
 	confirmFor(t, w, "managed", line)
@@ -140,14 +140,14 @@ func heldLines(log string) []string {
 
 func TestClonedCluster_IsRefusedUntilConfirmed(t *testing.T) {
 	whole := t
-	w := bareWorld(t, "managed", "spare")
+	w := bareEnv(t, "managed", "spare")
 	w.hub.app("managed", "before").create(t, simple("managed"))
 	w.managed().spoke.app(lab.ArgoCDNamespace, "before").becomes(t)
 	first := w.managed()
-	spare := w.addAgent(t, agentSetup{name: "managed", cluster: "spare", mode: "managed"}) // a clone: the same certificate's name
+	spare := w.addAgent(t, agentSetup{name: "managed", cluster: "spare", mode: "managed"}) // a clone: the same name in its certificate
 	t.Cleanup(func() { first.signal(9) })
 
-	t.Run("a clone gets nothing and disturbs nobody", func(t *testing.T) {
+	t.Run("a clone is refused without an effect on the agent", func(t *testing.T) {
 		mark := spare.logOffset(t)
 		spare.start(t)
 		line := spare.waitForLog(t, mark, "WrongCluster")
@@ -155,19 +155,19 @@ func TestClonedCluster_IsRefusedUntilConfirmed(t *testing.T) {
 			t.Errorf("the agent does not say what to do: %s", line)
 		}
 		w.principal.waitForLog(t, 0, "agent refused", "WrongCluster")
-		w.hub.app("managed", "meanwhile").create(whole, simple("managed"))
-		first.spoke.app(lab.ArgoCDNamespace, "meanwhile").becomes(t)
+		w.hub.app("managed", "in-between").create(whole, simple("managed"))
+		first.spoke.app(lab.ArgoCDNamespace, "in-between").becomes(t)
 		first.connected(t)
 		if err := countIs(spare.spoke, lab.ArgoCDNamespace, 0, "", ""); err != nil {
 			t.Errorf("Applications on the clone: %v", err)
 		}
 	})
-	t.Run("a cluster that replaces it is let in when somebody confirms", func(t *testing.T) {
+	t.Run("a replacement is accepted after confirmation", func(t *testing.T) {
 		first.kill(t)
 		uid := spare.spoke.object(namespaces, "", "kube-system").get(t).GetUID()
 		w.hub.agent("managed").patch(t, `{"metadata":{"annotations":{"argocd-agent.argoproj-labs.io/confirm":"cluster-`+string(uid)+`"}}}`)
 		spare.connected(t)
-		for _, name := range []string{"before", "meanwhile"} {
+		for _, name := range []string{"before", "in-between"} {
 			spare.spoke.app(lab.ArgoCDNamespace, name).becomes(t)
 		}
 		if err := countIs(w.hub, "managed", 2, "", ""); err != nil {
@@ -177,7 +177,7 @@ func TestClonedCluster_IsRefusedUntilConfirmed(t *testing.T) {
 }
 
 func TestTwoAgents_NewerSessionWins(t *testing.T) {
-	w := bareWorld(t, "managed")
+	w := bareEnv(t, "managed")
 	first := w.managed()
 	second := w.addAgent(t, agentSetup{name: "managed", cluster: "managed", mode: "managed"})
 	t.Cleanup(func() { first.signal(9) })
@@ -195,5 +195,5 @@ func TestTwoAgents_NewerSessionWins(t *testing.T) {
 		t.Errorf("the two took turns: %d sessions", n)
 	}
 	second.kill(t)
-	first.connected(t) // the older one is of use again when the newer is gone
+	first.connected(t) // the older agent connects after the newer one has stopped
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// live is where a world's live access is to be had.
+// live has the addresses of live access.
 type live struct {
 	resources string // host:port of the resource proxy
-	redis     string // host:port of the Redis proxy; empty in a bare lab
+	redis     string // host:port of the Redis proxy. Empty in a lab without Argo CD
 }
 
-// accessSecret has the client certificate that Argo CD shows to the resource proxy.
+// accessSecret has the client certificate of Argo CD for the resource proxy.
 const accessSecret = "argocd-agent-resource-proxy-client"
 
-// liveOfPrincipal prepares live access on the hub and returns the principal's flags for it.
+// liveOfPrincipal prepares live access on the hub and returns the flags of the principal.
 func (w *testEnv) liveOfPrincipal(t testing.TB) []string {
 	t.Helper()
 	port := w.freePort(t)
@@ -46,7 +46,7 @@ func liveOfAgent(s *clusterClient) []string {
 	return []string{"--redis-addr", s.Redis.Address, "--redis-password", s.Redis.Password}
 }
 
-// storeAccess puts a client certificate on the hub, for the cluster Secrets that the principal makes.
+// storeAccess stores a client certificate on the hub, for the cluster Secrets of the principal.
 func (w *testEnv) storeAccess(t testing.TB) {
 	t.Helper()
 	argocd := w.pki.forADay(t, "argocd-server")
@@ -64,8 +64,8 @@ func (w *testEnv) storeAccess(t testing.TB) {
 	secret.patch(t, `{"data":`+string(toJSON(t, data))+`}`)
 }
 
-// liveRights gives an agent what live access needs, from the install manifests.
-func liveRights(t testing.TB, c *lab.Cluster) {
+// livePermissions grants an agent the permissions for live access, from the install manifests.
+func livePermissions(t testing.TB, c *lab.Cluster) {
 	t.Helper()
 	files, err := filepath.Glob("../../install/kustomize/agent/rbac-live-*.yaml")
 	if err != nil || len(files) == 0 {
@@ -78,8 +78,7 @@ func liveRights(t testing.TB, c *lab.Cluster) {
 	}
 }
 
-// serveArgoCD lets the hub's argocd-server see what the agents' Argo CD have cached. The first of the shells that it tries
-// for a terminal is in no pod.
+// serveArgoCD configures the hub's argocd-server to use the Redis proxy. The first shell in its list exists in no pod.
 func (w *testEnv) serveArgoCD(t testing.TB) {
 	t.Helper()
 	w.hub.configMap("argocd-cm").patch(t, `{"data":{"exec.shells":"no-such-shell,sh,bash"}}`)
@@ -88,11 +87,11 @@ func (w *testEnv) serveArgoCD(t testing.TB) {
 	}
 }
 
-// kubeconfig is for kubectl through the hub, with a certificate of that name.
+// kubeconfig returns a kubeconfig for kubectl through the hub, with a certificate for a name.
 func (w *testEnv) kubeconfig(t testing.TB, name string) string {
 	t.Helper()
 	authority := *w.pki
-	authority.folder, authority.serial = t.TempDir(), authority.serial+1000 // the agent's own certificate stays
+	authority.folder, authority.serial = t.TempDir(), authority.serial+1000 // keep the certificate of the agent
 	cert := authority.forADay(t, name)
 	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: hub,
 clusters: [{name: hub, cluster: {server: "https://%s", certificate-authority: %s}}],
@@ -105,7 +104,7 @@ contexts: [{name: hub, context: {cluster: hub, user: hub}}]}`, w.live.resources,
 	return file
 }
 
-// throughHub runs kubectl with a kubeconfig that leads to the principal.
+// throughHub runs kubectl with a kubeconfig for the principal.
 func (w *testEnv) throughHub(t testing.TB, kubeconfig string, args ...string) string {
 	t.Helper()
 	out, err := w.hubCommand(t, kubeconfig, args...).CombinedOutput()
@@ -138,18 +137,18 @@ func toJSON(t testing.TB, value any) []byte {
 	return text
 }
 
-// liveWorld is a world of one test, whose argocd-server sees everything that agents have.
-func liveWorld(t *testing.T) *testEnv {
+// liveEnv returns an environment for one test, with an argocd-server that uses the Redis proxy.
+func liveEnv(t *testing.T) *testEnv {
 	t.Helper()
 	open := func() *lab.Lab { return lab.New(t, lab.Options{}) }
-	if os.Getenv(lab.FolderVariable) != "" { // somebody tries one test again and again
+	if os.Getenv(lab.FolderVariable) != "" { // a developer repeats one test
 		open = func() *lab.Lab { return lab.Get(t) }
 	}
-	w := newWorld(t, setup{lab: open(), agents: []agentSetup{
+	w := newEnv(t, setup{lab: open(), agents: []agentSetup{
 		{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 	t.Cleanup(w.close)
 	for _, a := range w.agents {
-		liveRights(t, a.spoke.Cluster)
+		livePermissions(t, a.spoke.Cluster)
 	}
 	w.start(t)
 	w.serveArgoCD(t)
