@@ -144,7 +144,7 @@ func (f *fleet) report(m *member, r reconcile.Report) {
 	if f.open[m.name] {
 		f.inSync--
 	}
-	switch r.Fact.Type {
+	switch r.Event.Type {
 	case engine.Opened:
 		f.open[m.name] = false
 	case engine.Closed:

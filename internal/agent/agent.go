@@ -286,7 +286,7 @@ func (a *agent) report(r reconcile.Report) {
 	if a.cfg.Reported != nil {
 		a.cfg.Reported(r)
 	}
-	f := r.Fact
+	f := r.Event
 	a.traceFact(f)
 	switch f.Type {
 	case engine.Opened:

@@ -75,7 +75,7 @@ func TestIncarnationGrowsEvenIfTheClockGoesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.incarnation != 5001 || m.known.Store != (engine.Store{UID: "hub", Revision: 7}) || !m.known.Suspect {
+	if m.incarnation != 5001 || m.known.Store != (engine.Store{UID: "hub", Revision: 7}) || !m.known.StoreUntrusted {
 		t.Errorf("recalled %+v", m)
 	}
 	if len(patches) != 1 || !strings.Contains(patches[0], `"5001"`) || !strings.Contains(patches[0], `"resourceVersion":"3"`) {

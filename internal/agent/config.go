@@ -77,7 +77,7 @@ func (a *agent) nodeConfig() reconcile.Config {
 	return reconcile.Config{
 		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector, CreateNamespaces: cfg.CreateNamespaces},
-		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.memory.known.Store, KnownSeen: a.memory.known.Seen, Suspect: a.memory.known.Suspect, KnownCommands: a.memory.known.Commands,
+		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.memory.known.Store, KnownSeen: a.memory.known.Seen, Suspect: a.memory.known.StoreUntrusted, KnownCommands: a.memory.known.Commands,
 		Tuning: engine.Tuning{Beacon: engine.Time(cfg.Heartbeat.Milliseconds())},
 	}
 }

@@ -76,7 +76,7 @@ const leaseTries = 10
 // read takes over what the Lease says.
 func (m *leaseState) read(o *kind.Object) {
 	m.revision = o.ResourceVersion()
-	m.known = reconcile.Memory{Store: parseStore(o.Annotation(hubStoreAnnotation)), Suspect: o.Annotation(suspectAnnotation) == "true",
+	m.known = reconcile.Memory{Store: parseStore(o.Annotation(hubStoreAnnotation)), StoreUntrusted: o.Annotation(suspectAnnotation) == "true",
 		Seen: reconcile.ParseSeen(o.Annotation(hubSeenAnnotation)), Commands: strings.Fields(o.Annotation(commandsAnnotation))}
 }
 
@@ -182,7 +182,7 @@ func seen(known reconcile.Memory) map[string]string {
 		hubStoreAnnotation: known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),
 		hubSeenAnnotation:  reconcile.FormatSeen(known.Seen),
 		commandsAnnotation: strings.Join(known.Commands, " "),
-		suspectAnnotation:  strconv.FormatBool(known.Suspect),
+		suspectAnnotation:  strconv.FormatBool(known.StoreUntrusted),
 	}
 }
 

@@ -158,7 +158,7 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 			continue
 		}
 		held[h.Key] = h
-		if _, published := items[h.Key]; !published && h.Mark.Owned && k.Scope() != kind.StatusScope {
+		if _, published := items[h.Key]; !published && h.Ownership.Owned && k.Scope() != kind.StatusScope {
 			order = append(order, h.Key)
 		}
 	}
@@ -179,7 +179,7 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 			d.State = "not sent"
 		case !present:
 			d.State = "missing"
-		case !h.Mark.Owned:
+		case !h.Ownership.Owned:
 			d.State = "foreign"
 		case same(item.Content, &h):
 			equal++
@@ -198,7 +198,7 @@ func same(content []byte, h *kind.ReplicaItem) bool {
 	if bytes.Equal(content, h.Content) {
 		return true
 	}
-	return len(h.Mark.Alias.Lost) == 0 && h.Mark.Alias.Written == engine.VersionOf(content) && h.Mark.Alias.Stored == engine.VersionOf(h.Content)
+	return len(h.Ownership.Alias.Lost) == 0 && h.Ownership.Alias.Written == engine.VersionOf(content) && h.Ownership.Alias.Stored == engine.VersionOf(h.Content)
 }
 
 // nameOn is what a side calls the object of a key.

@@ -21,9 +21,9 @@ type AgentMatcher struct {
 	all        bool     // managed agents
 }
 
-// ReachOfProject reads a project of the hub. The world is that of no agent in
+// MatchProject reads a project of the hub. The world is that of no agent in
 // particular.
-func ReachOfProject(o *Object, w *Env) AgentMatcher {
+func MatchProject(o *Object, w *Env) AgentMatcher {
 	r := AgentMatcher{argo: w.HubArgoNamespace}
 	r.copyOf, _, _ = SplitProjectName(o.Name())
 	if !selected(o, w) || o.Namespace() != w.HubArgoNamespace {
@@ -42,12 +42,12 @@ func ReachOfProject(o *Object, w *Env) AgentMatcher {
 	return r
 }
 
-// ReachOfRepository is that of a Secret with a repository: it follows its project.
-func ReachOfRepository(o *Object, w *Env) AgentMatcher {
+// MatchRepository is that of a Secret with a repository: it follows its project.
+func MatchRepository(o *Object, w *Env) AgentMatcher {
 	if project := RepositoryProject(o); project == "" {
 		return AgentMatcher{all: w.Settings.ShareUnscopedRepositories}
 	} else if p := w.find(AppProjects, w.HubArgoNamespace, project); p != nil {
-		return ReachOfProject(p, w)
+		return MatchProject(p, w)
 	}
 	return AgentMatcher{}
 }

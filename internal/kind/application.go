@@ -55,7 +55,7 @@ func (ApplicationKind) Publish(o *Object, w *Env) (Item, bool) {
 	p := &payload{uid: o.UID()}
 	p.metadata(o, false, w)
 	spec := members(o.Get("spec"))
-	normaliseSpec(&spec)
+	normalizeSpec(&spec)
 	project := rawjson.Text(spec.Get("project"))
 	destination := members(spec.Get("destination"))
 	destination.Remove("server")
@@ -96,13 +96,13 @@ func (ApplicationKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 		p.deleting = o.IsDeleting() && len(p.finalizers) > 0
 	}
 	p.body.Set("spec", projectedSpec(o))
-	return ReplicaItem{Key: k, Content: p.content(), Mark: mark}, true
+	return ReplicaItem{Key: k, Content: p.content(), Ownership: mark}, true
 }
 
 // projectedSpec is a replica's spec in the form in which it is hashed.
 func projectedSpec(o *Object) []byte {
 	spec := members(o.Get("spec"))
-	normaliseSpec(&spec)
+	normalizeSpec(&spec)
 	return spec.Bytes()
 }
 
@@ -154,25 +154,25 @@ func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, m
 
 // errNotOwner refuses what the other side has no business writing.
 func errNotOwner(what string, w *Env) error {
-	return refuse(engine.WrongMode, "%s of a %s agent are not the other side's to write", what, w.Agent.Mode)
+	return reject(engine.WrongMode, "%s of a %s agent are not the other side's to write", what, w.Agent.Mode)
 }
 
 // mergeable refuses content for an object that is not there to take it.
 func mergeable(local *Object, k engine.Key, p *payload, w *Env) error {
 	if s := w.Settings.LabelSelector; s != nil {
 		if labels, _ := rawjson.StringMap(p.labels.Bytes()); !s.Matches(labels) {
-			return refuse(engine.NotAllowed, "%s is outside the label selector of this side", k)
+			return reject(engine.NotAllowed, "%s is outside the label selector of this side", k)
 		}
 	}
 	switch {
 	case local == nil && p.deleting:
-		return refuse(engine.NoObject, "%s is being deleted and does not exist here", k)
+		return reject(engine.NoObject, "%s is being deleted and does not exist here", k)
 	case local == nil:
 		return nil
 	case ignored(local):
-		return refuse(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
+		return reject(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
 	case local.IsDeleting() && !p.deleting:
-		return refuse(engine.Busy, "%s is being deleted here, and will be created again", k)
+		return reject(engine.Busy, "%s is being deleted here, and will be created again", k)
 	}
 	return checkOwnedByAgent(local, k, w)
 }
@@ -184,10 +184,10 @@ func checkOwnedByAgent(local *Object, k engine.Key, w *Env) error {
 		return nil
 	}
 	if local.Annotation(AgentNameMark) != w.Agent.Name || local.Annotation(SourceUID) == "" {
-		return refuse(engine.NameTaken, "%s/%s exists on the hub and is not a copy from agent %s", local.Namespace(), local.Name(), w.Agent.Name)
+		return reject(engine.NameTaken, "%s/%s exists on the hub and is not a copy from agent %s", local.Namespace(), local.Name(), w.Agent.Name)
 	}
 	if source := local.Annotation(SourceNameMark); source != sourceName(k) {
-		return refuse(engine.NameTaken, "%s/%s on the hub is the copy of %s, and the copy of %s would have the same name; rename one of the two", local.Namespace(), local.Name(), cmp.Or(source, local.Name()), k)
+		return reject(engine.NameTaken, "%s/%s on the hub is the copy of %s, and the copy of %s would have the same name; rename one of the two", local.Namespace(), local.Name(), cmp.Or(source, local.Name()), k)
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func checkOwnedByAgent(local *Object, k engine.Key, w *Env) error {
 // spoke the destination must be the cluster itself.
 func checkSpec(spec []byte, w *Env) error {
 	if !isObject(spec) {
-		return refuse(engine.Invalid, "an Application without a spec")
+		return reject(engine.Invalid, "an Application without a spec")
 	}
 	destination := rawjson.Get(spec, "destination")
 	name, project := rawjson.Text(destination, "name"), rawjson.Text(spec, "project")
@@ -205,13 +205,13 @@ func checkSpec(spec []byte, w *Env) error {
 	if w.Side == Hub {
 		want = w.Agent.Name
 		if agent, _, ok := SplitProjectName(project); !ok || agent != w.Agent.Name {
-			return refuse(engine.NotAllowed, "project %.80q is not one of agent %s", project, w.Agent.Name)
+			return reject(engine.NotAllowed, "project %.80q is not one of agent %s", project, w.Agent.Name)
 		}
 	} else if !isSubdomain(project) {
-		return refuse(engine.Invalid, "project %.80q is not a name that a project can have", project)
+		return reject(engine.Invalid, "project %.80q is not a name that a project can have", project)
 	}
 	if server := rawjson.Get(destination, "server"); name != want || !isEmpty(server) {
-		return refuse(engine.NotAllowed, "destination %.200s is not %q", destination, want)
+		return reject(engine.NotAllowed, "destination %.200s is not %q", destination, want)
 	}
 	return nil
 }
@@ -228,7 +228,7 @@ func (ApplicationKind) Release(o *Object, _ *Env) *Object {
 }
 
 // Keeps implements Remover.
-func (ApplicationKind) Keeps(o *Object) bool { return o.Annotation(AdoptedMark) == "true" }
+func (ApplicationKind) Keeps(o *Object) bool { return o.Annotation(AdoptedAnnotation) == "true" }
 
 const cascadeFinalizer = "resources-finalizer.argocd.argoproj.io"
 
@@ -320,11 +320,11 @@ func MergeCascade(local *Object, content []byte, w *Env) (*Object, error) {
 	}
 	if s := w.Settings.LabelSelector; s != nil {
 		if labels, _ := rawjson.StringMap(p.labels.Bytes()); !s.Matches(labels) {
-			return nil, refuse(engine.NotAllowed, "%s is outside the label selector of this side", local.Name())
+			return nil, reject(engine.NotAllowed, "%s is outside the label selector of this side", local.Name())
 		}
 	}
 	if ignored(local) {
-		return nil, refuse(engine.NotAllowed, "%s is labelled %s here", local.Name(), IgnoreSync)
+		return nil, reject(engine.NotAllowed, "%s is labelled %s here", local.Name(), IgnoreSync)
 	}
 	d := edit(local)
 	mergeFinalizers(d, local, p.finalizers)

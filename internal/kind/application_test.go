@@ -105,8 +105,8 @@ func TestWhichApplicationsAreForAnAgent(t *testing.T) {
 		if got := item.Key.String(); ok != (c.want != "") || got != c.want {
 			t.Errorf("%s: published %v as %q, want %q", c.name, ok, got, c.want)
 		}
-		if ok && item.Needs != named("p") {
-			t.Errorf("%s: needs project %v", c.name, item.Needs)
+		if ok && item.DependsOn != named("p") {
+			t.Errorf("%s: needs project %v", c.name, item.DependsOn)
 		}
 	}
 }
@@ -142,8 +142,8 @@ func TestManagedCopyOnTheSpoke(t *testing.T) {
 		}
 	}
 	held, ok := ApplicationKind{}.ReadReplica(merged, managedSpoke())
-	if !ok || !held.Mark.Owned || !held.Mark.Adopted || held.Mark.Source != "u" {
-		t.Errorf("mark is %+v", held.Mark)
+	if !ok || !held.Ownership.Owned || !held.Ownership.Adopted || held.Ownership.Source != "u" {
+		t.Errorf("mark is %+v", held.Ownership)
 	}
 	same(t, "reflected", held.Content, guestbook)
 }
@@ -180,8 +180,8 @@ func TestAutonomousApplicationAsTheHubGetsIt(t *testing.T) {
 	item, _ := ApplicationKind{}.Publish(object(t, spoke), w)
 	same(t, "content", item.Content, `{"uid":"u","metadata":{"labels":{"k":"v"}},
 		"spec":{"project":"one-default","destination":{"name":"one","namespace":"n"},"source":{"repoURL":"r"}}}`)
-	if item.Key != named("a") || item.Needs != named("default") {
-		t.Errorf("item is %v, needs %v", item.Key, item.Needs)
+	if item.Key != named("a") || item.DependsOn != named("default") {
+		t.Errorf("item is %v, needs %v", item.Key, item.DependsOn)
 	}
 	item, ok := ApplicationKind{}.Publish(object(t, `{"metadata":{"name":"a","namespace":"team","uid":"u"},"spec":{}}`), w)
 	if want := (engine.Key{Namespace: "team", Name: "a"}); !ok || item.Key != want {
@@ -228,7 +228,7 @@ func TestHubKeepsWhatItsUsersAddToACopy(t *testing.T) {
 	same(t, "status", merged.Get("status"), `{"health":{"status":"Healthy"}}`)
 	held, _ = ApplicationKind{}.ReadReplica(merged, autoHub())
 	same(t, "reflected", held.Content, second)
-	if !held.Mark.Owned {
+	if !held.Ownership.Owned {
 		t.Error("the copy is not the agent's")
 	}
 }

@@ -157,7 +157,7 @@ func (a AppProjectKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	mark := ReadOwnership(o, w)
 	p := &payload{uid: mark.Source, body: rawjson.Object{{Key: "spec", Value: members(o.Get("spec")).Bytes()}}}
 	p.metadata(o, w.Side == Hub, w)
-	return ReplicaItem{Key: k, Content: p.content(), Mark: mark}, true
+	return ReplicaItem{Key: k, Content: p.content(), Ownership: mark}, true
 }
 
 // Target implements Kind.
@@ -166,7 +166,7 @@ func (AppProjectKind) Target(k engine.Key, w *Env) (Ref, error) {
 		return Ref{}, err
 	}
 	if k.Namespace != "" {
-		return Ref{}, refuse(engine.Invalid, "the key of a project has no namespace")
+		return Ref{}, reject(engine.Invalid, "the key of a project has no namespace")
 	}
 	if w.Side == Spoke || w.Agent.Mode == Managed {
 		return Ref{AppProjects, argoNamespace(w), k.Name}, nil
@@ -204,7 +204,7 @@ func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 	}
 	spec := p.body.Get("spec")
 	if !isObject(spec) {
-		return nil, refuse(engine.Invalid, "a project without a spec")
+		return nil, reject(engine.Invalid, "a project without a spec")
 	}
 	source := ""
 	if w.Side == Hub {
@@ -220,15 +220,15 @@ func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 		return d.done()
 	}
 	if ignored(local) {
-		return nil, refuse(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
+		return nil, reject(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
 	}
 	if w.Side == Hub {
 		if local.Annotation(AgentNameMark) != w.Agent.Name || local.Annotation(SourceUID) == "" {
-			return nil, refuse(engine.NameTaken, "project %s exists on the hub and is not a copy from agent %s", ref.Name, w.Agent.Name)
+			return nil, reject(engine.NameTaken, "project %s exists on the hub and is not a copy from agent %s", ref.Name, w.Agent.Name)
 		}
 		if recorded := local.Annotation(SourceNameMark); recorded != source {
 			_, project, _ := SplitProjectName(ref.Name)
-			return nil, refuse(engine.NameTaken, "project %s on the hub is the copy of project %s, and the copy of project %s would have the same name; rename one of the two", ref.Name, cmp.Or(recorded, project), k)
+			return nil, reject(engine.NameTaken, "project %s on the hub is the copy of project %s, and the copy of project %s would have the same name; rename one of the two", ref.Name, cmp.Or(recorded, project), k)
 		}
 	}
 	d := edit(local)
@@ -243,4 +243,4 @@ func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 func (AppProjectKind) Release(o *Object, _ *Env) *Object { return release(o) }
 
 // Keeps implements Remover.
-func (AppProjectKind) Keeps(o *Object) bool { return o.Annotation(AdoptedMark) == "true" }
+func (AppProjectKind) Keeps(o *Object) bool { return o.Annotation(AdoptedAnnotation) == "true" }

@@ -152,8 +152,8 @@ func TestAutonomousProjectAsTheHubGetsIt(t *testing.T) {
 		t.Errorf("on the hub it is %s/%s", copied.Namespace(), copied.Name())
 	}
 	held, ok := AppProjectKind{}.ReadReplica(copied, autoHub())
-	if !ok || held.Key != item.Key || !held.Mark.Owned {
-		t.Errorf("held as %v, %+v", held.Key, held.Mark)
+	if !ok || held.Key != item.Key || !held.Ownership.Owned {
+		t.Errorf("held as %v, %+v", held.Key, held.Ownership)
 	}
 	same(t, "reflected", held.Content, string(item.Content))
 	two := autoHub()

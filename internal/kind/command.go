@@ -124,18 +124,18 @@ func Pending(hub *Object, w *Env) (Commands, bool) {
 func SetCommandID(hub *Object, id string) (*Object, error) {
 	operation := hub.Get("operation")
 	if !isObject(operation) {
-		return nil, refuse(engine.NoObject, "%s has no operation", hub.Name())
+		return nil, reject(engine.NoObject, "%s has no operation", hub.Name())
 	}
 	d := edit(hub)
 	d.top.Set("operation", withInfo(operation, CommandInfo, id))
 	return d.done()
 }
 
-// Refuse returns a hub's Application whose commands are over because the spoke
+// FailCommand returns a hub's Application whose commands are over because the spoke
 // will not carry them out: the operation with that ID ends with an error, which
 // stays visible until the spoke runs another one, and nobody waits for a refresh
 // any longer. False: nothing of that is pending.
-func Refuse(hub *Object, id, reason string, now time.Time) (*Object, bool) {
+func FailCommand(hub *Object, id, reason string, now time.Time) (*Object, bool) {
 	d := edit(hub)
 	changed := false
 	if operation := hub.Get("operation"); id != "" && isObject(operation) && !isMirror(operation) && infoValue(operation, CommandInfo) == id {
@@ -218,10 +218,10 @@ func (c CommandKind) Merge(local *Object, k engine.Key, content, _ []byte, _ Own
 		return nil, err
 	}
 	if local == nil {
-		return nil, refuse(engine.NoObject, "%s does not exist on the agent's cluster", k)
+		return nil, reject(engine.NoObject, "%s does not exist on the agent's cluster", k)
 	}
 	if held, ok := spokeKey(local, w); !ok || held != k {
-		return nil, refuse(engine.NoObject, "%s is not the target of %s", local.Name(), k)
+		return nil, reject(engine.NoObject, "%s is not the target of %s", local.Name(), k)
 	}
 	e, err := Execute(local, content, w)
 	switch {
@@ -232,7 +232,7 @@ func (c CommandKind) Merge(local *Object, k engine.Key, content, _ []byte, _ Own
 	case e.Object != nil:
 		return e.Object, nil
 	case e.Waits:
-		return nil, refuse(engine.Busy, "%s", e.Reason)
+		return nil, reject(engine.Busy, "%s", e.Reason)
 	}
 	return local, nil
 }

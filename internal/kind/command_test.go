@@ -229,7 +229,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 
 func TestRefusedCommandEndsOnTheHubAndStaysVisible(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	hub, ok := Refuse(hubApp(t, byCommand, `{"health":{}}`), "c1", "the Application is being deleted", now)
+	hub, ok := FailCommand(hubApp(t, byCommand, `{"health":{}}`), "c1", "the Application is being deleted", now)
 	if !ok {
 		t.Fatal("not refused")
 	}
@@ -241,17 +241,17 @@ func TestRefusedCommandEndsOnTheHubAndStaysVisible(t *testing.T) {
 	if c, pending := Pending(hub, managedHub()); pending {
 		t.Errorf("still pending: %+v", c)
 	}
-	if _, ok := Refuse(hubApp(t, byCommand, `{}`), "c9", "x", now); ok {
+	if _, ok := FailCommand(hubApp(t, byCommand, `{}`), "c9", "x", now); ok {
 		t.Error("another command was refused")
 	}
-	if _, ok := Refuse(hubApp(t, `{"sync":{}}`, `{}`), "", "x", now); ok {
+	if _, ok := FailCommand(hubApp(t, `{"sync":{}}`, `{}`), "", "x", now); ok {
 		t.Error("a command without an ID was refused")
 	}
 	waiting := object(t, `{"metadata":{"name":"a","annotations":{"argocd.argoproj.io/refresh":"hard","keep":"me"}},"operation":`+byCommand+`}`)
-	if o, ok := Refuse(waiting, "", "x", now); !ok || RefreshPending(o) || o.Annotation("keep") != "me" || o.Get("operation") == nil {
+	if o, ok := FailCommand(waiting, "", "x", now); !ok || RefreshPending(o) || o.Annotation("keep") != "me" || o.Get("operation") == nil {
 		t.Errorf("somebody still waits for the refresh: %s", o.Raw())
 	}
-	if _, ok := Refuse(hubApp(t, mirrorOfC, `{}`), "c1", "x", now); ok {
+	if _, ok := FailCommand(hubApp(t, mirrorOfC, `{}`), "c1", "x", now); ok {
 		t.Error("an operation that runs was refused")
 	}
 }
@@ -283,7 +283,7 @@ func TestRefusalStandsUntilTheSpokeRunsAnotherOperation(t *testing.T) {
 		{"the same command, by its receipt", []string{before}, `{"lastCommands":["c1"]}`, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			hub, _ := Refuse(hubApp(t, byCommand, `{"health":{}}`), "c1", "the Application is being deleted", now)
+			hub, _ := FailCommand(hubApp(t, byCommand, `{"health":{}}`), "c1", "the Application is being deleted", now)
 			for _, status := range c.statuses {
 				for range 2 { // it may come twice
 					var err error
@@ -312,7 +312,7 @@ func TestHistoryOfCommandsIsShort(t *testing.T) {
 		d.top.Remove("operation") // it completes
 		o, _ = d.done()
 	}
-	if ids := readDone(o).ids; len(ids) != receiptHistory || ids[receiptHistory-1] != "c19" {
+	if ids := readReceipt(o).ids; len(ids) != receiptHistory || ids[receiptHistory-1] != "c19" {
 		t.Errorf("history is %v", ids)
 	}
 }

@@ -210,20 +210,20 @@ func (c cluster) rewriteServiceAccounts(list []byte, to cluster) []byte {
 func checkHubProject(spec []byte, name string, w *Env) error {
 	namespaces, ok := rawjson.Strings(rawjson.Get(spec, "sourceNamespaces"))
 	if !ok || !slices.Equal(namespaces, []string{w.Agent.HubNamespace}) {
-		return refuse(engine.NotAllowed, "sourceNamespaces of project %s must be the agent's namespace", name)
+		return reject(engine.NotAllowed, "sourceNamespaces of project %s must be the agent's namespace", name)
 	}
 	entries, err := rawjson.Elements(rawjson.Get(spec, "destinations"))
 	if err != nil {
-		return refuse(engine.Invalid, "destinations of project %s: %v", name, err)
+		return reject(engine.Invalid, "destinations of project %s: %v", name, err)
 	}
 	for _, e := range entries {
 		if rawjson.Text(e, "name") != w.Agent.Name || !isEmpty(rawjson.Get(e, "server")) {
-			return refuse(engine.NotAllowed, "destination %.200s of project %s is not agent %s", e, name, w.Agent.Name)
+			return reject(engine.NotAllowed, "destination %.200s of project %s is not agent %s", e, name, w.Agent.Name)
 		}
 	}
 	for _, field := range []string{"destinationServiceAccounts", "permitOnlyProjectScopedClusters"} {
 		if !isEmpty(rawjson.Get(spec, field)) {
-			return refuse(engine.NotAllowed, "%s of project %s does not belong on the hub", field, name)
+			return reject(engine.NotAllowed, "%s of project %s does not belong on the hub", field, name)
 		}
 	}
 	return checkRoles(rawjson.Get(spec, "roles"), name)

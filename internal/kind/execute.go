@@ -26,7 +26,7 @@ type receipt struct {
 	refresh string   // nonce of the last refresh
 }
 
-func readDone(o *Object) receipt {
+func readReceipt(o *Object) receipt {
 	v := []byte(o.Annotation(ReceiptAnnotation))
 	ids, _ := rawjson.Strings(rawjson.Get(v, "ids"))
 	return receipt{ids, rawjson.Text(v, "refresh")}
@@ -72,17 +72,17 @@ func CommandID(content []byte) string {
 // Executed reports whether a spoke's Application shows that a command was carried
 // out: by its record, or by the operation that it has now or had last.
 func Executed(o *Object, id string) bool {
-	return slices.Contains(readDone(o).ids, id) || shows(o, id)
+	return slices.Contains(readReceipt(o).ids, id) || hasReceipt(o, id)
 }
 
-func shows(o *Object, id string) bool {
+func hasReceipt(o *Object, id string) bool {
 	return infoValue(o.Get("operation"), CommandInfo) == id || infoValue(o.Get("status", "operationState", "operation"), CommandInfo) == id
 }
 
 // WithExecuted returns an Application whose record has the IDs of commands too.
 // Something else may have taken its record, or a part of it.
 func WithExecuted(o *Object, ids []string) *Object {
-	d := readDone(o)
+	d := readReceipt(o)
 	had := len(d.ids)
 	for _, id := range ids {
 		if !slices.Contains(d.ids, id) {
@@ -103,20 +103,20 @@ func Execute(spoke *Object, content []byte, w *Env) (Execution, error) {
 		return Execution{}, err
 	}
 	if ignored(spoke) {
-		return Execution{}, refuse(engine.NotAllowed, "%s is labelled %s here", spoke.Name(), IgnoreSync)
+		return Execution{}, reject(engine.NotAllowed, "%s is labelled %s here", spoke.Name(), IgnoreSync)
 	}
 	is := spoke.UID()
 	if w.Agent.Mode == Managed {
 		mark := ReadOwnership(spoke, w)
 		if !mark.Owned {
-			return Execution{}, refuse(engine.Busy, "%s is not under the hub's control yet", spoke.Name())
+			return Execution{}, reject(engine.Busy, "%s is not under the hub's control yet", spoke.Name())
 		}
 		is = mark.Source
 	}
 	if meant := rawjson.Text(commands.Get("uid")); meant != "" && meant != is {
-		return Execution{}, refuse(engine.Busy, "%s is not the Application that the command is for; the two sides are about to agree on which it is", spoke.Name())
+		return Execution{}, reject(engine.Busy, "%s is not the Application that the command is for; the two sides are about to agree on which it is", spoke.Name())
 	}
-	x := execution{spoke: spoke, draft: edit(spoke), done: readDone(spoke), w: w}
+	x := execution{spoke: spoke, draft: edit(spoke), done: readReceipt(spoke), w: w}
 	x.annotations = members(spoke.annotations)
 	x.status = members(spoke.Get("status"))
 	if target := commands.Get("terminate"); isObject(target) {
@@ -152,10 +152,10 @@ func (x *execution) operate(operation []byte) {
 	running := x.spoke.Get("operation")
 	switch {
 	case !isObject(operation) || !validUID(id):
-		x.result.Refused = refuse(engine.Invalid, "an operation without an ID")
-	case slices.Contains(x.done.ids, id) || shows(x.spoke, id):
+		x.result.Refused = reject(engine.Invalid, "an operation without an ID")
+	case slices.Contains(x.done.ids, id) || hasReceipt(x.spoke, id):
 	case x.spoke.IsDeleting():
-		x.result.Refused = refuse(engine.Invalid, "the Application is being deleted")
+		x.result.Refused = reject(engine.Invalid, "the Application is being deleted")
 	case isObject(running):
 		x.wait("another operation is in progress")
 	default:
@@ -267,7 +267,7 @@ func (x *execution) finish() (Execution, error) {
 	}
 	o, err := x.draft.done()
 	if err != nil {
-		return Execution{}, refuse(engine.Invalid, "%v", err)
+		return Execution{}, reject(engine.Invalid, "%v", err)
 	}
 	x.result.Object = o
 	return x.result, nil

@@ -138,7 +138,7 @@ func FuzzObject(f *testing.F) {
 		StripFinalizers(o)
 		ClearCondition(o, ConditionError)
 		SetDegraded(o, "x")
-		Refuse(o, "", "x", day)
+		FailCommand(o, "", "x", day)
 		Urgent(o, o.Raw(), o.Raw())
 	})
 }

@@ -54,7 +54,7 @@ func TestProjectionVersion1(t *testing.T) {
 				t.Fatal("not published")
 			}
 			got := fmt.Sprintf("scope   %s\nkey     %s\nneeds   %s\nversion %s\ncontent %s\nextra   %s\n",
-				c.kind.Scope(), item.Key, item.Needs, engine.VersionOf(item.Content), item.Content, item.Extra)
+				c.kind.Scope(), item.Key, item.DependsOn, engine.VersionOf(item.Content), item.Content, item.Extra)
 			file := filepath.Join(dir, c.name+".golden")
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {

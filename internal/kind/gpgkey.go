@@ -67,7 +67,7 @@ func (g GPGKeyKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 		return ReplicaItem{}, false
 	}
 	mark := ReadOwnership(o, w)
-	return ReplicaItem{Key: engine.Key{Name: o.Name()}, Content: trustPayload(o, mark.Source).content(), Mark: mark}, true
+	return ReplicaItem{Key: engine.Key{Name: o.Name()}, Content: trustPayload(o, mark.Source).content(), Ownership: mark}, true
 }
 
 // Key implements Kind.
@@ -83,7 +83,7 @@ func (g GPGKeyKind) Target(k engine.Key, w *Env) (Ref, error) {
 		return Ref{}, err
 	}
 	if !isTrust(k.Name, &Env{Settings: Settings{SyncRepositoryTrust: true}}) {
-		return Ref{}, refuse(engine.NotAllowed, "ConfigMap %s is not one that the hub may write", k.Name)
+		return Ref{}, reject(engine.NotAllowed, "ConfigMap %s is not one that the hub may write", k.Name)
 	}
 	return ref, nil
 }
@@ -103,7 +103,7 @@ func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, mark O
 	}
 	for _, field := range trustFields {
 		if !isStringMap(p.body.Get(field)) {
-			return nil, refuse(engine.Invalid, "%s of %s is not text", field, k)
+			return nil, reject(engine.Invalid, "%s of %s is not text", field, k)
 		}
 	}
 	var d *draft
@@ -116,7 +116,7 @@ func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, mark O
 		labels.Set("app.kubernetes.io/part-of", rawjson.Quote("argocd"))
 		setList(&d.meta, "labels", labels)
 	case ignored(local):
-		return nil, refuse(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
+		return nil, reject(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
 	default:
 		d = edit(local)
 		annotations = members(local.annotations)
@@ -134,4 +134,4 @@ func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, mark O
 func (GPGKeyKind) Release(o *Object, _ *Env) *Object { return release(o) }
 
 // Keeps implements Remover.
-func (GPGKeyKind) Keeps(o *Object) bool { return o.Annotation(AdoptedMark) == "true" }
+func (GPGKeyKind) Keeps(o *Object) bool { return o.Annotation(AdoptedAnnotation) == "true" }

@@ -153,7 +153,7 @@ type Item struct {
 	Key     engine.Key
 	Content []byte     // canonical JSON; its hash is the version
 	Extra   []byte     // travels along, outside the hash; may be nil
-	Needs   engine.Key // of the AppProject that should be there first; zero: none
+	DependsOn   engine.Key // of the AppProject that should be there first; zero: none
 
 	// Unsendable says why the object cannot be projected; empty: it is. Then Content
 	// asks the other side to leave what it has as it is; nil: nothing is sent.
@@ -164,7 +164,7 @@ type Item struct {
 type ReplicaItem struct {
 	Key     engine.Key
 	Content []byte
-	Mark    Ownership
+	Ownership    Ownership
 }
 
 // Ownership is what we write onto objects that we created or adopted.
@@ -174,7 +174,7 @@ type Ownership struct {
 	Adopted bool   // existed before it became ours
 	Alias   Alias  // content as stored differs from what was written
 	Source  string // UID of the object it came from
-	Born    uint64 // revision that the object it came from had, in its own cluster; 0: unknown
+	SourceRevision    uint64 // revision that the object it came from had, in its own cluster; 0: unknown
 }
 
 // Alias is what is recorded of content that is stored differently from what was
@@ -236,7 +236,7 @@ type RejectError struct { //nolint:errname // a refusal is not a failure
 
 func (r *RejectError) Error() string { return string(r.Code) + ": " + r.Message }
 
-func refuse(code engine.Code, format string, args ...any) *RejectError {
+func reject(code engine.Code, format string, args ...any) *RejectError {
 	return &RejectError{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 

@@ -45,10 +45,10 @@ func alphanumericEnds(s string) bool {
 // checkKey refuses names that no object can have.
 func checkKey(k engine.Key) error {
 	if !isSubdomain(k.Name) {
-		return refuse(engine.Invalid, "%.80q is not a name that an object can have", k.Name)
+		return reject(engine.Invalid, "%.80q is not a name that an object can have", k.Name)
 	}
 	if k.Namespace != "" && !isLabel(k.Namespace) {
-		return refuse(engine.Invalid, "%.80q is not a name that a namespace can have", k.Namespace)
+		return reject(engine.Invalid, "%.80q is not a name that a namespace can have", k.Namespace)
 	}
 	return nil
 }

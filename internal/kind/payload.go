@@ -40,7 +40,7 @@ func (p *payload) item(k engine.Key, needs engine.Key) Item {
 	if err != nil {
 		return unsendable(k, p.uid, err)
 	}
-	return Item{Key: k, Content: content, Needs: needs}
+	return Item{Key: k, Content: content, DependsOn: needs}
 }
 
 func (p *payload) canonical() ([]byte, error) {
@@ -76,7 +76,7 @@ func readPayload(content []byte) (*payload, error) {
 		case "metadata":
 			labels, annotations := rawjson.Get(m.Value, "labels"), rawjson.Get(m.Value, "annotations")
 			if !isStringMap(labels) || !isStringMap(annotations) {
-				return nil, refuse(engine.Invalid, "labels or annotations are not text")
+				return nil, reject(engine.Invalid, "labels or annotations are not text")
 			}
 			p.labels, p.annotations = members(labels), members(annotations)
 			p.finalizers, _ = rawjson.Strings(rawjson.Get(m.Value, "finalizers"))
@@ -85,7 +85,7 @@ func readPayload(content []byte) (*payload, error) {
 		}
 	}
 	if !validUID(p.uid) {
-		return nil, refuse(engine.Invalid, "content without the UID of its object")
+		return nil, reject(engine.Invalid, "content without the UID of its object")
 	}
 	return p, nil
 }
@@ -94,15 +94,15 @@ func readPayload(content []byte) (*payload, error) {
 // well-formed.
 func checkedMembers(content []byte) (rawjson.Object, error) {
 	if len(content) > maxContent {
-		return nil, refuse(engine.TooLarge, "content has %d bytes, more than %d", len(content), maxContent)
+		return nil, reject(engine.TooLarge, "content has %d bytes, more than %d", len(content), maxContent)
 	}
 	checked, err := rawjson.Canonical(content)
 	if err != nil {
-		return nil, refuse(engine.Invalid, "content: %v", err)
+		return nil, reject(engine.Invalid, "content: %v", err)
 	}
 	all, err := rawjson.Split(checked)
 	if err != nil {
-		return nil, refuse(engine.Invalid, "content: %v", err)
+		return nil, reject(engine.Invalid, "content: %v", err)
 	}
 	return all, nil
 }

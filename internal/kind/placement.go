@@ -56,15 +56,15 @@ func Place(o *Object, w *Env) (k engine.Key, p Placement, why string) {
 		switch {
 		case !ReadOwnership(o, w).Owned:
 			return engine.Key{}, NotPlaced, ""
-		case to.name != w.Agent.Name || to.server != "" || !to.is(w.Agent):
+		case to.name != w.Agent.Name || to.server != "" || !to.matches(w.Agent):
 			return k, Frozen, to.notAgent(w)
 		}
 		return k, Placed, ""
 	}
-	if !selected(o, w) || w.byDestination() && !to.points(w.Agent) {
+	if !selected(o, w) || w.byDestination() && !to.namesCluster(w.Agent) {
 		return engine.Key{}, NotPlaced, ""
 	}
-	if !to.is(w.Agent) {
+	if !to.matches(w.Agent) {
 		return k, Frozen, to.notAgent(w)
 	}
 	project := ProjectOf(o)
@@ -72,7 +72,7 @@ func Place(o *Object, w *Env) (k engine.Key, p Placement, why string) {
 	if !known {
 		return k, Undecided, ""
 	}
-	if why := rules.refuses(o, to, project, w); why != "" {
+	if why := rules.violation(o, to, project, w); why != "" {
 		return k, Frozen, why
 	}
 	return k, Placed, ""
@@ -107,27 +107,27 @@ func (a Agent) ClusterURL() string {
 	return url
 }
 
-// points reports whether the destination names the agent, by name or else by
+// namesCluster reports whether the destination names the agent, by name or else by
 // URL, even if it is not valid otherwise.
-func (t target) points(a Agent) bool {
+func (t target) namesCluster(a Agent) bool {
 	if t.name != "" {
 		return t.name == a.Name
 	}
 	return t.server != "" && t.server == a.ClusterURL()
 }
 
-// is reports whether Argo CD takes the destination for the agent's cluster. It
+// matches reports whether Argo CD takes the destination for the agent's cluster. It
 // refuses one with both a name and a server.
-func (t target) is(a Agent) bool {
+func (t target) matches(a Agent) bool {
 	if t.name != "" && t.server != "" || t.name == inClusterName {
 		return false
 	}
-	return t.points(a)
+	return t.namesCluster(a)
 }
 
 // DestinedFor reports whether the destination of an Application is the cluster of
 // an agent.
-func DestinedFor(o *Object, a Agent) bool { return readDestination(o).is(a) }
+func DestinedFor(o *Object, a Agent) bool { return readDestination(o).matches(a) }
 
 // notAgent says why the destination is not the agent's cluster.
 func (t target) notAgent(w *Env) string {
@@ -180,11 +180,11 @@ func (w *Env) rules(project string) (*ProjectRules, bool) {
 	return ReadProjectRules(project, w), true
 }
 
-// refuses says why an Application must not run on the agent, to whose cluster its
+// violation says why an Application must not run on the agent, to whose cluster its
 // destination points; empty: it may. These are Argo CD's rules. That the
 // AppProject itself goes to the agent (PlacedProject) follows from them, except
 // for the settings of this side.
-func (r *ProjectRules) refuses(o *Object, to target, project string, w *Env) string {
+func (r *ProjectRules) violation(o *Object, to target, project string, w *Env) string {
 	agent := w.Agent
 	switch {
 	case r == nil:

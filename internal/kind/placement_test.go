@@ -92,8 +92,8 @@ func checkPlacement(t *testing.T, app *Object, w *Env, want Placement) {
 	}
 	if want == Frozen {
 		same(t, "content", item.Content, `{"frozen":true,"uid":"u","metadata":{"annotations":{"argocd.argoproj.io/source-uid-mismatch-policy":"upsert"}}}`)
-		if item.Needs != (engine.Key{}) || item.Extra != nil {
-			t.Errorf("needs %v, extra %s", item.Needs, item.Extra)
+		if item.DependsOn != (engine.Key{}) || item.Extra != nil {
+			t.Errorf("needs %v, extra %s", item.DependsOn, item.Extra)
 		}
 	}
 	if _, reports := StatusKey(app, w); reports != (want == Placed) {
@@ -218,7 +218,7 @@ func TestReplicaOfAutonomousAgentWithAnotherDestinationGetsNoTree(t *testing.T) 
 		if _, reports := StatusKey(app, w); placement != want || reports != (want == Placed) {
 			t.Errorf("%s: %v, status is taken: %v", destination, placement, reports)
 		}
-		if held, ok := (ApplicationKind{}).ReadReplica(app, w); !ok || !held.Mark.Owned {
+		if held, ok := (ApplicationKind{}).ReadReplica(app, w); !ok || !held.Ownership.Owned {
 			t.Errorf("%s: the edit would not be undone", destination)
 		}
 	}

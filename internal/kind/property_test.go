@@ -190,8 +190,8 @@ func TestProjectMergeProjectIsStable(t *testing.T) {
 					t.Fatalf("merge: %v", err)
 				}
 				held, ok := s.kind.ReadReplica(merged, s.replica)
-				if !ok || held.Key != item.Key || !held.Mark.Owned || held.Mark.Source != "u1" {
-					t.Fatalf("held %v as %v, %+v: %s", ok, held.Key, held.Mark, merged.Raw())
+				if !ok || held.Key != item.Key || !held.Ownership.Owned || held.Ownership.Source != "u1" {
+					t.Fatalf("held %v as %v, %+v: %s", ok, held.Key, held.Ownership, merged.Raw())
 				}
 				if !bytes.Equal(held.Content, item.Content) {
 					t.Fatalf("sent %s\nheld %s", item.Content, held.Content)

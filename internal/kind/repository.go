@@ -43,7 +43,7 @@ func (r RepositoryKind) Publish(o *Object, w *Env) (Item, bool) {
 		if p == nil || !PlacedProject(p, w) {
 			return Item{}, false
 		}
-		item.Needs = engine.Key{Name: project}
+		item.DependsOn = engine.Key{Name: project}
 	} else if !w.Settings.ShareUnscopedRepositories {
 		return Item{}, false
 	}
@@ -76,7 +76,7 @@ func (r RepositoryKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 		return ReplicaItem{}, false
 	}
 	mark := ReadOwnership(o, w)
-	return ReplicaItem{Key: engine.Key{Name: o.Name()}, Content: repositoryPayload(o, mark.Source, w).content(), Mark: mark}, true
+	return ReplicaItem{Key: engine.Key{Name: o.Name()}, Content: repositoryPayload(o, mark.Source, w).content(), Ownership: mark}, true
 }
 
 // Key implements Kind.
@@ -95,13 +95,13 @@ func managedKey(o *Object, w *Env) (engine.Key, bool) {
 
 func managedTarget(k engine.Key, resource Resource, w *Env) (Ref, error) {
 	if w.Agent.Mode != Managed {
-		return Ref{}, refuse(engine.WrongMode, "only a managed agent is sent objects of kind %s", resource.Kind)
+		return Ref{}, reject(engine.WrongMode, "only a managed agent is sent objects of kind %s", resource.Kind)
 	}
 	if err := checkKey(k); err != nil {
 		return Ref{}, err
 	}
 	if k.Namespace != "" {
-		return Ref{}, refuse(engine.Invalid, "the key of a %s has no namespace", resource.Kind)
+		return Ref{}, reject(engine.Invalid, "the key of a %s has no namespace", resource.Kind)
 	}
 	return Ref{resource, argoNamespace(w), k.Name}, nil
 }
@@ -122,7 +122,7 @@ func (r RepositoryKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 	}
 	data := p.body.Get("data")
 	if !isRepositoryType(rawjson.Text(p.labels.Get(secretType))) || !isStringMap(data) {
-		return nil, refuse(engine.Invalid, "%s is not a repository", k)
+		return nil, reject(engine.Invalid, "%s is not a repository", k)
 	}
 	var d *draft
 	switch {
@@ -130,9 +130,9 @@ func (r RepositoryKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 		d = create(ref)
 		d.top.Set("type", rawjson.Quote("Opaque"))
 	case !r.Matches(local):
-		return nil, refuse(engine.NameTaken, "Secret %s exists here and is not a repository", k)
+		return nil, reject(engine.NameTaken, "Secret %s exists here and is not a repository", k)
 	case ignored(local):
-		return nil, refuse(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
+		return nil, reject(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
 	default:
 		d = edit(local)
 	}

@@ -46,8 +46,8 @@ func TestRepositoriesFollowTheirProject(t *testing.T) {
 		if ok != c.want {
 			t.Errorf("%s: published is %v", c.name, ok)
 		}
-		if ok && item.Needs != named(c.project) {
-			t.Errorf("%s: needs %v", c.name, item.Needs)
+		if ok && item.DependsOn != named(c.project) {
+			t.Errorf("%s: needs %v", c.name, item.DependsOn)
 		}
 	}
 	projects["here"] = projects["there"]

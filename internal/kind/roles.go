@@ -116,31 +116,31 @@ func checkRoles(list []byte, project string) error {
 	}
 	entries, err := rawjson.Elements(list)
 	if err != nil {
-		return refuse(engine.Invalid, "roles of project %s: %v", project, err)
+		return reject(engine.Invalid, "roles of project %s: %v", project, err)
 	}
 	for _, e := range entries {
 		role, err := rawjson.Split(e)
 		if err != nil {
-			return refuse(engine.Invalid, "a role of project %s: %v", project, err)
+			return reject(engine.Invalid, "a role of project %s: %v", project, err)
 		}
 		for _, m := range role {
 			if !slices.Contains(roleFields, m.Key) {
-				return refuse(engine.NotAllowed, "a role of project %s has the field %.80q", project, m.Key)
+				return reject(engine.NotAllowed, "a role of project %s has the field %.80q", project, m.Key)
 			}
 		}
 		name := rawjson.Text(role.Get("name"))
 		if !roleName.MatchString(name) {
-			return refuse(engine.Invalid, "%.80q is not a name that a role can have", name)
+			return reject(engine.Invalid, "%.80q is not a name that a role can have", name)
 		}
 		policies, ok := textList(role.Get("policies"))
 		for _, line := range policies {
 			if _, valid := parsePolicy(line, project, name); !valid {
-				return refuse(engine.NotAllowed, "policy %.200q of project %s is not one for that project", line, project)
+				return reject(engine.NotAllowed, "policy %.200q of project %s is not one for that project", line, project)
 			}
 		}
 		groups, ok2 := textList(role.Get("groups"))
 		if !ok || !ok2 || slices.ContainsFunc(groups, func(g string) bool { return !validGroup(g) }) {
-			return refuse(engine.Invalid, "role %s of project %s is malformed", name, project)
+			return reject(engine.Invalid, "role %s of project %s is malformed", name, project)
 		}
 	}
 	return nil

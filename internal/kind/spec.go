@@ -12,13 +12,13 @@ const (
 	inClusterServer = "https://kubernetes.default.svc"
 )
 
-// normaliseSpec brings an Application's spec into the form in which Argo CD's
+// normalizeSpec brings an Application's spec into the form in which Argo CD's
 // controller keeps it, so that its normalising is no difference between the two
 // sides: a missing project is the default one, and an empty syncPolicy, helm,
 // kustomize or directory is none. `automated: {}` means auto-sync and stays.
 // The controller leaves `sources` as they are (an empty helm there chooses the
 // type), and so do we.
-func normaliseSpec(spec *rawjson.Object) {
+func normalizeSpec(spec *rawjson.Object) {
 	if rawjson.Text(spec.Get("project")) == "" {
 		spec.Set("project", rawjson.Quote(defaultProject))
 	}
@@ -28,12 +28,12 @@ func normaliseSpec(spec *rawjson.Object) {
 	if sources := spec.Get("sources"); isEmpty(sources) {
 		if v := spec.Get("source"); !rawjson.IsNull(v) {
 			source := members(v)
-			normaliseSource(&source)
+			normalizeSource(&source)
 			spec.Set("source", source.Bytes())
 		}
 	}
 	if v := spec.Get("destination"); !rawjson.IsNull(v) {
-		spec.Set("destination", normaliseDestination(members(v)).Bytes())
+		spec.Set("destination", normalizeDestination(members(v)).Bytes())
 	}
 }
 
@@ -42,7 +42,7 @@ var kustomizeDetails = []string{
 	"forceCommonLabels", "forceCommonAnnotations", "commonAnnotationsEnvsubst", "labelWithoutSelector", "labelIncludeTemplates",
 }
 
-func normaliseSource(source *rawjson.Object) {
+func normalizeSource(source *rawjson.Object) {
 	if v := source.Get("kustomize"); v != nil && isZero(v, kustomizeDetails) {
 		source.Remove("kustomize")
 	}
@@ -66,8 +66,8 @@ func normaliseSource(source *rawjson.Object) {
 	source.Set("directory", kept.Bytes())
 }
 
-// normaliseDestination drops what says nothing.
-func normaliseDestination(destination rawjson.Object) rawjson.Object {
+// normalizeDestination drops what says nothing.
+func normalizeDestination(destination rawjson.Object) rawjson.Object {
 	return slices.DeleteFunc(destination, func(m rawjson.Member) bool {
 		return (m.Key == "name" || m.Key == "server" || m.Key == "namespace") && isEmpty(m.Value)
 	})

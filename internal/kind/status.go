@@ -59,7 +59,7 @@ func (StatusKind) Publish(o *Object, w *Env) (Item, bool) {
 	}
 	content := statusContent(status, operation, conditions)
 	extra := statusExtra{reconciledAt: rawjson.Text(status, "reconciledAt")}
-	done := readDone(o)
+	done := readReceipt(o)
 	extra.lastCommands = done.ids
 	extra.setDone(o, done.refresh)
 	return Item{Key: k, Content: content, Extra: extra.bytes()}, content != nil
@@ -189,7 +189,7 @@ func (StatusKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 		operation = nil
 	}
 	content := statusContent(o.Get("status"), operation, reported(o.Get("status", "conditions"), w))
-	return ReplicaItem{Key: k, Content: content, Mark: Ownership{Owned: true}}, content != nil
+	return ReplicaItem{Key: k, Content: content, Ownership: Ownership{Owned: true}}, content != nil
 }
 
 // StatusKey returns the key of a hub's Application that has its status from this
@@ -220,17 +220,17 @@ func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ 
 		return nil, err
 	}
 	if !isObject(all.Get("status")) {
-		return nil, refuse(engine.Invalid, "content without a status")
+		return nil, reject(engine.Invalid, "content without a status")
 	}
 	if local == nil {
-		return nil, refuse(engine.NoObject, "%s does not exist on the hub", k)
+		return nil, reject(engine.NoObject, "%s does not exist on the hub", k)
 	}
 	if held, ok := StatusKey(local, w); !ok || held != k {
-		return nil, refuse(engine.NoObject, "%s is not an Application of agent %s", k, w.Agent.Name)
+		return nil, reject(engine.NoObject, "%s is not an Application of agent %s", k, w.Agent.Name)
 	}
 	in := incoming{status: members(all.Get("status")), operation: all.Get("operation"), extra: readExtra(extra)}
 	d := edit(local)
-	operation, state := in.settle(local)
+	operation, state := in.merge(local)
 	setOrRemove(&d.top, "operation", operation)
 	setOrRemove(&in.status, "operationState", state)
 	reconciledAt := local.Get("status", "reconciledAt")
@@ -269,7 +269,7 @@ func finishStatus(d *draft, status rawjson.Object, w *Env) (*Object, error) {
 	d.top.Set("status", status.Bytes())
 	o, err := d.done()
 	if err != nil {
-		return nil, refuse(engine.Invalid, "%v", err)
+		return nil, reject(engine.Invalid, "%v", err)
 	}
 	if len(o.raw) <= limit {
 		return o, nil
@@ -283,7 +283,7 @@ func finishStatus(d *draft, status rawjson.Object, w *Env) (*Object, error) {
 	} {
 		smaller, err := rawjson.Remove(status.Bytes(), drop.path...)
 		if err != nil {
-			return nil, refuse(engine.Invalid, "%v", err)
+			return nil, reject(engine.Invalid, "%v", err)
 		}
 		status = members(smaller)
 		reported := members(smaller)
@@ -292,13 +292,13 @@ func finishStatus(d *draft, status rawjson.Object, w *Env) (*Object, error) {
 		})
 		d.top.Set("status", reported.Bytes())
 		if o, err = d.done(); err != nil {
-			return nil, refuse(engine.Invalid, "%v", err)
+			return nil, reject(engine.Invalid, "%v", err)
 		}
 		if len(o.raw) <= limit {
 			return o, nil
 		}
 	}
-	return nil, refuse(engine.TooLarge, "the status needs %d bytes, the hub stores %d", len(o.raw), limit)
+	return nil, reject(engine.TooLarge, "the status needs %d bytes, the hub stores %d", len(o.raw), limit)
 }
 
 // incoming is a status from the spoke.
@@ -315,9 +315,9 @@ func (in *incoming) accepted(id string) bool {
 		slices.Contains(in.extra.lastCommands, id)
 }
 
-// settle decides what operation and operation state the hub's Application has
+// merge decides what operation and operation state the hub's Application has
 // after this status.
-func (in *incoming) settle(local *Object) (operation, state []byte) {
+func (in *incoming) merge(local *Object) (operation, state []byte) {
 	before, beforeState := local.Get("operation"), local.Get("status", "operationState")
 	state = in.status.Get("operationState")
 	if rawjson.IsNull(state) {
@@ -335,7 +335,7 @@ func (in *incoming) settle(local *Object) (operation, state []byte) {
 	}
 	if isObject(in.operation) {
 		operation = withInfo(in.operation, MirrorInfo, "true")
-	} else if refused, stands := in.refusal(beforeState, state); stands {
+	} else if refused, stands := in.rejectedState(beforeState, state); stands {
 		return nil, refused
 	}
 	running := rawjson.Get(beforeState, "operation")
@@ -359,12 +359,12 @@ func terminating(before, state, meant, running []byte) []byte {
 	return kept
 }
 
-// refusal returns the hub's operation state if it is a refusal that still stands:
+// rejectedState returns the hub's operation state if it is a refusal that still stands:
 // the spoke runs no operation, has not taken up the command after all, and has
 // finished no other operation since. Which operation it had finished last is
 // recorded in the refusal by the first status that comes after it, and compared
 // with what later ones say. No clock of the hub is compared with one of the spoke.
-func (in *incoming) refusal(before, state []byte) ([]byte, bool) {
+func (in *incoming) rejectedState(before, state []byte) ([]byte, bool) {
 	operation := rawjson.Get(before, "operation")
 	recorded := infoValue(operation, RefusedInfo)
 	if id := infoValue(operation, CommandInfo); recorded == "" || id != "" && in.accepted(id) {

@@ -34,5 +34,5 @@ func checkSent(p *payload) error {
 	if string(p.body.Get("frozen")) != "true" {
 		return nil
 	}
-	return refuse(engine.Invalid, "the other side says: %.300q", rawjson.Text(p.body.Get("reason")))
+	return reject(engine.Invalid, "the other side says: %.300q", rawjson.Text(p.body.Get("reason")))
 }

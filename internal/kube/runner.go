@@ -201,7 +201,7 @@ func (h *Runner) step(ctx context.Context, in reconcile.Input) {
 		case reconcile.ToPeer:
 			h.cfg.ToPeer(e)
 		case reconcile.Report:
-			if e.Fact.Type == engine.Closed {
+			if e.Event.Type == engine.Closed {
 				h.writer.Abandon(ctx, e.Agent)
 			}
 			h.cfg.Report(e)

@@ -39,10 +39,10 @@ func TestATracedWriteTellsWhatItWaitedForAndWhatTheServerSaid(t *testing.T) {
 	w.trace = tracer
 	o := parsed(t, project("a", "1"))
 	ref := refTo(o)
-	w.Write(t.Context(), reconcile.Write{Verb: reconcile.Create, Ref: ref, Object: o, Why: "apply x", Attempt: 1, Agent: "cluster-1",
+	w.Write(t.Context(), reconcile.Write{Verb: reconcile.Create, Ref: ref, Object: o, Reason: "apply x", Attempt: 1, Agent: "cluster-1",
 		Origin: reconcile.Origin{Scope: "x", Key: engine.Key{Name: "a"}, Version: engine.VersionOf([]byte("v"))}})
 	w.Wait()
-	w.Write(t.Context(), reconcile.Write{Verb: reconcile.Update, Ref: ref, Object: o, Why: "apply x", Agent: "cluster-1", Attempt: 2})
+	w.Write(t.Context(), reconcile.Write{Verb: reconcile.Update, Ref: ref, Object: o, Reason: "apply x", Agent: "cluster-1", Attempt: 2})
 	w.Wait()
 	tracer.Close()
 

@@ -75,17 +75,17 @@ func (w *Writer) Write(ctx context.Context, write reconcile.Write) {
 			endSpan(span, f)
 			if !f.Stale {
 				w.log.Log(ctx, w.failureLevel(ctx, write.Ref, err), "write refused", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
-					"namespace", write.Ref.Namespace, "name", write.Ref.Name, "why", write.Why, "error", f.Message)
+					"namespace", write.Ref.Namespace, "name", write.Ref.Name, "why", write.Reason, "error", f.Message)
 			}
 			return reconcile.WriteResult{ID: write.ID, Failure: f}, err
 		}
 		endSpan(span, nil)
 		level := slog.LevelInfo
-		if write.Why == applyStatus {
+		if write.Reason == applyStatus {
 			level = slog.LevelDebug
 		}
 		w.log.Log(ctx, level, "wrote", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
-			"namespace", write.Ref.Namespace, "name", write.Ref.Name, "why", write.Why)
+			"namespace", write.Ref.Namespace, "name", write.Ref.Name, "why", write.Reason)
 		w.clearFailure(write.Ref)
 		return reconcile.WriteResult{ID: write.ID, Object: o}, nil
 	}

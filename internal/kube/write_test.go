@@ -61,7 +61,7 @@ func TestFailureOfAnObjectIsLoggedOnce(t *testing.T) {
 	w := NewWriter(c, func(context.Context, reconcile.Input) error { return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.NewTextHandler(&log, nil)))
 	o := parsed(t, project("a", "1"))
 	write := func() {
-		w.Write(t.Context(), reconcile.Write{Verb: reconcile.Update, Ref: refTo(o), Object: o, Why: "apply x"})
+		w.Write(t.Context(), reconcile.Write{Verb: reconcile.Update, Ref: refTo(o), Object: o, Reason: "apply x"})
 		w.Wait()
 	}
 	write()

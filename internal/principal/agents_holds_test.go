@@ -118,7 +118,7 @@ func TestConditions_TextOfAnAgentIsOneLine(t *testing.T) {
 	outage := look(t, v1alpha1.Status{}, openSeat(1))
 	outage.writeOutage = evil
 	p := &principal{status: &statusWriter{namespace: "argocd"}, sessions: &sessions{endReasons: map[string]string{"b": evil}}}
-	message := func(agent string, f engine.Event) string { return p.message(reconcile.Report{Agent: agent, Fact: f}) }
+	message := func(agent string, f engine.Event) string { return p.message(reconcile.Report{Agent: agent, Event: f}) }
 	for what, text := range map[string]string{
 		"write outage":               meta.FindStatusCondition(outage.status().Conditions, v1alpha1.ConditionWritable).Message,
 		"goodbye":                    message("a", engine.Event{Type: engine.Closed, Message: evil}),

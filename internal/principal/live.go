@@ -277,13 +277,13 @@ func (l *live) target(namespace, name string) (redis.Target, bool) {
 
 // changed notes that an agent has come or gone.
 func (l *live) changed(r reconcile.Report) {
-	if r.Fact.Type != engine.Opened && r.Fact.Type != engine.Closed {
+	if r.Event.Type != engine.Opened && r.Event.Type != engine.Closed {
 		return
 	}
 	l.mu.Lock()
-	state := connectionState{connected: r.Fact.Type == engine.Opened, since: time.Now(), spokeArgo: l.states[r.Agent].spokeArgo}
-	if r.Fact.Hello != nil {
-		state.spokeArgo = r.Fact.Hello.Namespace
+	state := connectionState{connected: r.Event.Type == engine.Opened, since: time.Now(), spokeArgo: l.states[r.Agent].spokeArgo}
+	if r.Event.Hello != nil {
+		state.spokeArgo = r.Event.Hello.Namespace
 	}
 	l.states[r.Agent] = state
 	l.mu.Unlock()

@@ -12,10 +12,10 @@ import (
 
 // report tells people what happened, once.
 func (p *principal) report(r reconcile.Report) {
-	if r.Fact.Type == engine.Refused && r.Fact.Code == engine.WrongCluster {
-		r.Fact.Hello = &engine.Hello{ClusterUID: p.claimedClusterUID(r.Agent)}
+	if r.Event.Type == engine.Refused && r.Event.Code == engine.WrongCluster {
+		r.Event.Hello = &engine.Hello{ClusterUID: p.claimedClusterUID(r.Agent)}
 	}
-	f := r.Fact
+	f := r.Event
 	if f.Type == engine.InSync && p.status.inSyncKnown(r.Agent) {
 		return // as each minute of each agent
 	}
@@ -68,7 +68,7 @@ func (p *principal) report(r reconcile.Report) {
 // message is what a fact says. A goodbye is the agent's, and why it was refused has
 // parts of its greeting in it.
 func (p *principal) message(r reconcile.Report) string {
-	f := r.Fact
+	f := r.Event
 	switch f.Type {
 	case engine.Closed:
 		return oneLine(cmp.Or(f.Message, p.sessions.takeEndReason(r.Agent)))

@@ -156,7 +156,7 @@ func (s *shared) dialRedis(agent string) (net.Conn, bool) {
 // changed notes that an agent has gone: then the Redis proxy shall know it, as
 // it does of others, by the end of its connections.
 func (s *shared) changed(r reconcile.Report) {
-	if r.Fact.Type == engine.Closed {
+	if r.Event.Type == engine.Closed {
 		s.leave(r.Agent)
 	}
 }

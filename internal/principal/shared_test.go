@@ -111,7 +111,7 @@ func TestRedisProxyFindsTheCachesOfSharedAgentsHere(t *testing.T) {
 	}
 
 	// When the agent goes, so do the connections of the proxy: it tells by them.
-	s.changed(reconcile.Report{Agent: "edge-1", Fact: engine.Event{Type: engine.Closed}})
+	s.changed(reconcile.Report{Agent: "edge-1", Event: engine.Event{Type: engine.Closed}})
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection goes on")
 	}

@@ -11,28 +11,28 @@ import (
 // told without projecting the object for each of them.
 func (n *Reconciler) affectedSyncs(r kind.Resource, was, is *kind.Object) []*agentSync {
 	if n.cfg.Side == kind.Spoke {
-		return n.sortedLinks()
+		return n.sortedSyncs()
 	}
 	switch r {
 	case kind.Applications:
-		return n.concernedByApplication(was, is)
+		return n.affectedByApplication(was, is)
 	case kind.AppProjects:
-		return n.matchingSyncs(kind.AppProjectScope, was, is, kind.ReachOfProject)
+		return n.matchingSyncs(kind.AppProjectScope, was, is, kind.MatchProject)
 	case kind.Secrets:
-		return n.matchingSyncs(kind.RepositoryScope, was, is, kind.ReachOfRepository)
+		return n.matchingSyncs(kind.RepositoryScope, was, is, kind.MatchRepository)
 	case kind.ConfigMaps:
 		if !isGPGKeys(was) && !isGPGKeys(is) {
 			return nil // one of Argo CD's many others
 		}
 	}
-	return n.sortedLinks()
+	return n.sortedSyncs()
 }
 
 func isGPGKeys(o *kind.Object) bool { return o != nil && (kind.GPGKeyKind{}).Matches(o) }
 
-// concernedByApplication: an Application is one agent's, by its namespace or its
+// affectedByApplication: an Application is one agent's, by its namespace or its
 // destination.
-func (n *Reconciler) concernedByApplication(was, is *kind.Object) []*agentSync {
+func (n *Reconciler) affectedByApplication(was, is *kind.Object) []*agentSync {
 	var out []*agentSync
 	add := func(l *agentSync) {
 		if slices.Contains(out, l) {
@@ -65,8 +65,8 @@ func (n *Reconciler) matchingSyncs(scope string, was, is *kind.Object, of func(*
 	reach := of(o, &w)
 	hash := engine.Key{Name: o.Name()}.Hash() // of both kinds, where the hub is their owner
 	var out []*agentSync
-	for _, l := range n.sortedLinks() {
-		if reach.Matches(l.world.Agent) || l.peer.Publishes(scope, hash) {
+	for _, l := range n.sortedSyncs() {
+		if reach.Matches(l.env.Agent) || l.peer.Publishes(scope, hash) {
 			out = append(out, l)
 		}
 	}

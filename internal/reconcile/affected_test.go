@@ -11,7 +11,7 @@ import (
 
 // holders lists the agents to which an item is published.
 func (f *fleet) holders(scope, name string) (agents []int) {
-	for i, l := range f.roster.ordered {
+	for i, l := range f.index.ordered {
 		if l.peer.Publishes(scope, engine.Key{Name: name}.Hash()) {
 			agents = append(agents, i)
 		}

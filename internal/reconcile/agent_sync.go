@@ -10,17 +10,17 @@ import (
 // agentSync is this side's end of the relation with one agent: the engine's Peer and
 // the world through which kinds see the objects.
 type agentSync struct {
-	node   *Reconciler
+	reconciler   *Reconciler
 	name   string
 	peer   *engine.Peer
-	world  kind.Env
+	env  kind.Env
 	scopes []scope
 
 	cluster     string        // hub: UID of the agent's cluster, once known
 	peerVersion string        // release at the other end, once known
 	known       bool          // the world is settled; before that nothing is told
 	fresh       engine.Store  // of this side, when the session began
-	opening     *engine.Event // greeted, Begin is due
+	openingEvent     *engine.Event // greeted, Begin is due
 	relistAt    engine.Time   // when to ask for lists rather than wait for the watches
 	listedAt    engine.Time   // when lists were last asked for on behalf of the agent; 0: never
 
@@ -28,9 +28,9 @@ type agentSync struct {
 	refreshes map[engine.Key]refresh     // hub: which refresh is pending
 	refreshed map[engine.Key]string      // spoke: the last refresh that was begun
 	executed  map[engine.Key][]string    // autonomous spoke: IDs of commands that were carried out, the oldest first
-	unstamped map[engine.Key]unstamped   // hub: operations without an ID
+	withoutID map[engine.Key]operationWithoutID   // hub: operations without an ID
 	frozen    map[engine.Key]engine.Time // hub: since when Applications are known to be frozen
-	ends      map[engine.Key]string      // hub: UIDs of what the spoke has deleted, still to be let go
+	finalized      map[engine.Key]string      // hub: UIDs of what the spoke has deleted, still to be let go
 	nonces    uint64
 	sessions  uint64 // counts their beginnings and ends
 
@@ -38,12 +38,12 @@ type agentSync struct {
 
 	touched bool        // in this step
 	wakeAt  engine.Time // in the roster's heap
-	wakeIn  int         // where in it; 0: not
+	heapIndex  int         // where in it; 0: not
 
 	live    bool                       // the session has begun
-	proven  bool                       // and Applications were found equal in it
-	guarded *engine.Held               // replica of Applications: those whose deletion waits for a confirmation; nil: none
-	shown   map[engine.Key]engine.Time // hub: when conditions were last written
+	inSync  bool                       // and Applications were found equal in it
+	heldApplications *engine.Held               // replica of Applications: those whose deletion waits for a confirmation; nil: none
+	conditionsWrittenAt   map[engine.Key]engine.Time // hub: when conditions were last written
 }
 
 type scope struct {
@@ -56,16 +56,16 @@ type scope struct {
 const relistAfter = 2 * engine.Second
 
 func newLink(n *Reconciler, reg Register) *agentSync {
-	l := &agentSync{node: n, name: reg.Agent.Name, cluster: reg.KnownCluster}
-	l.world = kind.Env{
+	l := &agentSync{reconciler: n, name: reg.Agent.Name, cluster: reg.KnownCluster}
+	l.env = kind.Env{
 		Side: n.cfg.Side, Agent: reg.Agent, PrincipalUID: n.cfg.PrincipalUID,
 		Projection: engine.ProjectionMax, InstanceLabel: n.argo.InstanceLabel, GlobalProjects: n.argo.GlobalProjects, Settings: n.cfg.Settings,
 		Find: n.cache.get, RefreshNonce: l.refreshNonce,
 	}
 	if n.cfg.Side == kind.Hub {
-		l.world.HubArgoNamespace, l.world.Rules = n.cfg.ArgoNamespace, n.projectRules
+		l.env.HubArgoNamespace, l.env.Rules = n.cfg.ArgoNamespace, n.projectRules
 	} else {
-		l.world.SpokeArgoNamespace = n.cfg.ArgoNamespace
+		l.env.SpokeArgoNamespace = n.cfg.ArgoNamespace
 	}
 	l.scopes = n.scopesOf(reg.Agent.Mode)
 	cfg := engine.Config{
@@ -83,8 +83,8 @@ func newLink(n *Reconciler, reg Register) *agentSync {
 	return l
 }
 
-// note writes something down, in a map that is made for the first of its kind.
-func note[V any](in *map[engine.Key]V, key engine.Key, value V) {
+// setNote writes something down, in a map that is made for the first of its kind.
+func setNote[V any](in *map[engine.Key]V, key engine.Key, value V) {
 	if *in == nil {
 		*in = map[engine.Key]V{}
 	}
@@ -144,8 +144,8 @@ func (l *agentSync) scope(name string) *scope {
 // step gives the Peer an input and queues what it asks for.
 func (l *agentSync) step(in engine.Input) {
 	l.touch()
-	for _, e := range l.peer.Step(l.node.now, in) {
-		l.node.queue = append(l.node.queue, queued{l, e})
+	for _, e := range l.peer.Step(l.reconciler.now, in) {
+		l.reconciler.queue = append(l.reconciler.queue, queued{l, e})
 	}
 }
 
@@ -158,27 +158,27 @@ func (l *agentSync) fromPeer(in engine.Input) {
 
 // handle carries out one effect of the engine.
 func (l *agentSync) handle(e engine.Effect) {
-	if l.node.links[l.name] != l {
+	if l.reconciler.syncs[l.name] != l {
 		return // unregistered meanwhile
 	}
 	switch e := e.(type) {
 	case engine.Send, engine.CloseSession:
-		l.node.emit(ToPeer{Agent: l.name, Effect: e})
+		l.reconciler.emit(ToPeer{Agent: l.name, Effect: e})
 	case engine.Apply:
 		l.apply(e)
 	case engine.Remove:
 		l.remove(e)
 	case engine.RecordAlias:
-		l.keepAlias(e)
+		l.recordAlias(e)
 	case engine.Event:
-		l.fact(e)
-		l.node.emit(Report{Agent: l.name, Fact: e})
+		l.handleEvent(e)
+		l.reconciler.emit(Report{Agent: l.name, Event: e})
 	}
 }
 
-// fact takes note of what concerns this side.
-func (l *agentSync) fact(f engine.Event) {
-	l.fleetFact(f)
+// handleEvent takes note of what concerns this side.
+func (l *agentSync) handleEvent(f engine.Event) {
+	l.notifyFleetCheck(f)
 	switch f.Type {
 	case engine.Opened:
 		l.opened(f)
@@ -187,15 +187,15 @@ func (l *agentSync) fact(f engine.Event) {
 		l.setLive(false)
 	case engine.InSync:
 		if f.Scope == kind.ApplicationScope {
-			l.provenEqual()
+			l.onInSync()
 		}
 	case engine.HoldStarted, engine.HoldEnded:
 		if f.Scope == kind.ApplicationScope {
 			l.heldChanged(f)
 		}
 	case engine.Rejected, engine.Accepted, engine.Finalized:
-		if l.node.cfg.Side == kind.Hub {
-			l.hubFact(f)
+		if l.reconciler.cfg.Side == kind.Hub {
+			l.handleHubEvent(f)
 		}
 	}
 }
@@ -203,7 +203,7 @@ func (l *agentSync) fact(f engine.Event) {
 // opened settles the world: who is at the other end, and where. If that is not
 // what it was, everything that was told in the old world is told again.
 func (l *agentSync) opened(f engine.Event) {
-	w := l.world
+	w := l.env
 	if f.Hello != nil {
 		w.SpokeArgoNamespace = f.Hello.Namespace
 		l.cluster, l.peerVersion = f.Hello.ClusterUID, f.Hello.Version
@@ -214,15 +214,15 @@ func (l *agentSync) opened(f engine.Event) {
 		w.HubArgoNamespace, w.PrincipalUID, w.InstanceLabel = f.Welcome.ArgoNamespace, f.Welcome.PrincipalUID, f.Welcome.InstanceLabel
 	}
 	w.Projection = l.peer.Status().Projection
-	changed := w.Agent != l.world.Agent || w.SpokeArgoNamespace != l.world.SpokeArgoNamespace ||
-		w.HubArgoNamespace != l.world.HubArgoNamespace || w.PrincipalUID != l.world.PrincipalUID || w.Projection != l.world.Projection ||
-		w.InstanceLabel != l.world.InstanceLabel
+	changed := w.Agent != l.env.Agent || w.SpokeArgoNamespace != l.env.SpokeArgoNamespace ||
+		w.HubArgoNamespace != l.env.HubArgoNamespace || w.PrincipalUID != l.env.PrincipalUID || w.Projection != l.env.Projection ||
+		w.InstanceLabel != l.env.InstanceLabel
 	if changed && l.known {
 		l.withdrawAll()
 	}
-	l.world = w
+	l.env = w
 	if !l.known {
-		l.tellAll()
+		l.notifyAll()
 	}
 	l.recheck()
 	l.setOpening(&f)
@@ -232,33 +232,33 @@ func (l *agentSync) opened(f engine.Event) {
 func (l *agentSync) setOpening(f *engine.Event) {
 	l.touch()
 	if f != nil {
-		l.node.roster.opening[l.name] = l
+		l.reconciler.index.opening[l.name] = l
 	} else {
-		delete(l.node.roster.opening, l.name)
+		delete(l.reconciler.index.opening, l.name)
 	}
-	l.opening, l.relistAt = f, l.node.now+relistAfter
+	l.openingEvent, l.relistAt = f, l.reconciler.now+relistAfter
 }
 
 // tryBegin starts the comparison as soon as this side's view is at least as new
 // as what the peer knows of it. A store that went back can never be; then the
 // peer holds its deletions, and we begin.
 func (l *agentSync) tryBegin() {
-	if l.opening == nil {
+	if l.openingEvent == nil {
 		return
 	}
 	l.touch()
-	if l.scope(kind.RepositoryScope) != nil && l.node.lacksRepositories() {
-		l.relistAt = l.node.now + relistAfter
+	if l.scope(kind.RepositoryScope) != nil && l.reconciler.lacksRepositories() {
+		l.relistAt = l.reconciler.now + relistAfter
 		return
 	}
 	var seen []engine.Seen
-	if l.opening.Hello != nil {
-		seen = l.opening.Hello.Seen
+	if l.openingEvent.Hello != nil {
+		seen = l.openingEvent.Hello.Seen
 	} else {
-		seen = l.opening.Welcome.Seen
+		seen = l.openingEvent.Welcome.Seen
 	}
 	if late := l.staleResources(seen); len(late) > 0 {
-		if l.node.now >= l.relistAt {
+		if l.reconciler.now >= l.relistAt {
 			l.relistAt = l.askForLists(late)
 		}
 		return
@@ -277,7 +277,7 @@ func (l *agentSync) staleResources(seen []engine.Seen) []kind.Resource {
 			continue
 		}
 		for _, r := range reads(sc.kind) {
-			if t := l.node.cache.tables[r]; t.complete && t.frontier < s.Revision && !slices.Contains(out, r) {
+			if t := l.reconciler.cache.tables[r]; t.complete && t.frontier < s.Revision && !slices.Contains(out, r) {
 				out = append(out, r)
 			}
 		}
@@ -288,12 +288,12 @@ func (l *agentSync) staleResources(seen []engine.Seen) []kind.Resource {
 // Content implements engine.Source.
 func (l *agentSync) Content(scope string, key engine.Key) (content, extra []byte, ok bool) {
 	s := l.scope(scope)
-	ref, err := s.kind.Target(key, &l.world)
+	ref, err := s.kind.Target(key, &l.env)
 	if err != nil {
 		return nil, nil, false
 	}
-	o := l.node.cache.get(ref)
-	if o == nil || !s.kind.Matches(o) || l.node.follow.aside[ref] {
+	o := l.reconciler.cache.get(ref)
+	if o == nil || !s.kind.Matches(o) || l.reconciler.repositories.deferred[ref] {
 		return nil, nil, false
 	}
 	item, ok := l.publish(s, o)
@@ -307,7 +307,7 @@ func (l *agentSync) Content(scope string, key engine.Key) (content, extra []byte
 func (l *agentSync) Revision(scope string) uint64 {
 	newest := uint64(0)
 	for _, r := range reads(l.scope(scope).kind) {
-		newest = max(newest, l.node.cache.tables[r].newest)
+		newest = max(newest, l.reconciler.cache.tables[r].newest)
 	}
 	return newest
 }
@@ -316,17 +316,17 @@ func (l *agentSync) Revision(scope string) uint64 {
 // decides who gets it.
 func (l *agentSync) SourceRevision(scope string, key engine.Key) uint64 {
 	s := l.scope(scope)
-	ref, err := s.kind.Target(key, &l.world)
+	ref, err := s.kind.Target(key, &l.env)
 	if err != nil {
 		return 0
 	}
-	o := l.node.cache.get(ref)
+	o := l.reconciler.cache.get(ref)
 	if o == nil {
 		return 0
 	}
 	born := revision(o)
 	if scope == kind.RepositoryScope {
-		if p := l.node.cache.get(l.node.projectRef(kind.RepositoryProject(o))); p != nil {
+		if p := l.reconciler.cache.get(l.reconciler.projectRef(kind.RepositoryProject(o))); p != nil {
 			born = max(born, revision(p))
 		}
 	}
@@ -336,7 +336,7 @@ func (l *agentSync) SourceRevision(scope string, key engine.Key) uint64 {
 // View implements engine.Source.
 func (l *agentSync) View(scope string) (least, most uint64) {
 	for i, r := range reads(l.scope(scope).kind) {
-		t := l.node.cache.tables[r]
+		t := l.reconciler.cache.tables[r]
 		if i == 0 || t.frontier < least {
 			least = t.frontier
 		}

@@ -14,37 +14,37 @@ import (
 // what was written, and has that checked when what it rests on has changed: the
 // CRD of the resource, or the release of either side.
 
-// lostFields lists the fields of content that are not in what an object holds, for
+// droppedFields lists the fields of content that are not in what an object holds, for
 // people.
-func lostFields(s *scope, content, held []byte) []string {
+func droppedFields(s *scope, content, held []byte) []string {
 	if s.cfg.Style != engine.Mirror || content == nil || bytes.Equal(content, held) {
 		return nil
 	}
 	return kind.ShortFields(kind.LostFields(content, held))
 }
 
-// keepAlias records an alias on an object of ours, so that a restart does not have
+// recordAlias records an alias on an object of ours, so that a restart does not have
 // to learn it again, and so that users are shown which fields are lost.
-func (l *agentSync) keepAlias(e engine.RecordAlias) {
+func (l *agentSync) recordAlias(e engine.RecordAlias) {
 	s := l.scope(e.Scope)
 	if s.cfg.Style != engine.Mirror {
 		return
 	}
-	ref, err := s.kind.Target(e.Key, &l.world)
+	ref, err := s.kind.Target(e.Key, &l.env)
 	if err != nil {
 		return
 	}
 	alias := kind.Alias{Alias: e.Alias, Lost: e.Lost}
 	if !e.Temporary {
-		alias.Release, alias.Schema = l.release(), l.node.schemas[ref.Resource]
+		alias.Release, alias.Schema = l.release(), l.reconciler.schemas[ref.Resource]
 	}
-	l.node.enqueue(ref, job{name: l.name + "/" + e.Scope + "/alias", why: "note how it is stored", agent: l.name,
+	l.reconciler.enqueue(ref, job{name: l.name + "/" + e.Scope + "/alias", why: "note how it is stored", agent: l.name,
 		decide: func(local *kind.Object) decision {
 			if local == nil || !s.kind.Matches(local) || local.IsDeleting() {
 				return decision{}
 			}
-			mark := kind.ReadOwnership(local, &l.world)
-			held, ok := s.kind.ReadReplica(local, &l.world)
+			mark := kind.ReadOwnership(local, &l.env)
+			held, ok := s.kind.ReadReplica(local, &l.env)
 			if !mark.Owned || !ok || mark.Alias.Equal(alias) || engine.VersionOf(held.Content) != alias.Stored {
 				return decision{}
 			}
@@ -54,7 +54,7 @@ func (l *agentSync) keepAlias(e engine.RecordAlias) {
 
 // release identifies the programs at both ends and the projection that they use.
 func (l *agentSync) release() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", l.node.cfg.Version, l.peerVersion, l.world.Projection))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", l.reconciler.cfg.Version, l.peerVersion, l.env.Projection))
 	return hex.EncodeToString(sum[:8])
 }
 
@@ -66,13 +66,13 @@ func (l *agentSync) recheck() {
 		if s.cfg.Role != engine.Replica || s.cfg.Style != engine.Mirror {
 			continue
 		}
-		schema, known := l.node.schemas[s.kind.Resource()]
+		schema, known := l.reconciler.schemas[s.kind.Resource()]
 		for _, o := range l.objects(s.kind.Resource()) {
 			if o.Annotation(kind.AliasMark) == "" || !s.kind.Matches(o) {
 				continue
 			}
-			held, ok := s.kind.ReadReplica(o, &l.world)
-			if alias := held.Mark.Alias; ok && (alias.Release != l.release() || known && alias.Schema != schema) {
+			held, ok := s.kind.ReadReplica(o, &l.env)
+			if alias := held.Ownership.Alias; ok && (alias.Release != l.release() || known && alias.Schema != schema) {
 				l.step(engine.Recheck{Scope: s.cfg.Name, Key: held.Key})
 			}
 		}
@@ -84,7 +84,7 @@ func (l *agentSync) recheck() {
 func (n *Reconciler) schema(in Schema) {
 	was, known := n.schemas[in.Resource]
 	n.schemas[in.Resource] = in.Version
-	for _, l := range n.sortedLinks() {
+	for _, l := range n.sortedSyncs() {
 		switch {
 		case !l.known || known && was == in.Version:
 		case !known:

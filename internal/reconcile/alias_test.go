@@ -35,7 +35,7 @@ func newPruning(t *testing.T, mode kind.Mode) *pruning {
 		if side != p.side || w.Ref.Resource != kind.Applications {
 			return false
 		}
-		p.writes[w.Why]++
+		p.writes[w.Reason]++
 		if !p.prunes || w.Verb == Delete {
 			return false
 		}
@@ -238,9 +238,9 @@ func TestAliasIsRecordedOnlyOnTheObjectThatItIsAbout(t *testing.T) {
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
 	p.user(kind.Spoke, ref("argocd", "local"), app("argocd", "local", "default", "v1"))
 	n := p.nodes[kind.Spoke]
-	l := n.links[""]
+	l := n.syncs[""]
 	stored := func(name string) engine.Version {
-		return l.held(l.scope(kind.ApplicationScope), p.stores[kind.Spoke].objects[ref("argocd", name)])
+		return l.storedVersion(l.scope(kind.ApplicationScope), p.stores[kind.Spoke].objects[ref("argocd", name)])
 	}
 	for _, c := range []struct {
 		name, object string
@@ -255,7 +255,7 @@ func TestAliasIsRecordedOnlyOnTheObjectThatItIsAbout(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			n.out = nil
 			clear(n.objectQueues)
-			l.keepAlias(engine.RecordAlias{Scope: kind.ApplicationScope, Key: engine.Key{Name: c.object},
+			l.recordAlias(engine.RecordAlias{Scope: kind.ApplicationScope, Key: engine.Key{Name: c.object},
 				Alias: engine.Alias{Written: engine.VersionOf([]byte("v")), Stored: c.stored}})
 			if got := len(n.out) > 0; got != c.written {
 				t.Errorf("written: %t", got)
@@ -322,7 +322,7 @@ func TestChecksOfAPrunedFieldAreFewAndStoreNothing(t *testing.T) {
 func TestAliasOfAnEarlierReleaseIsCheckedOnce(t *testing.T) {
 	p := newPruning(t, kind.Managed)
 	o := p.replica()
-	alias := kind.ReadOwnership(o, &p.nodes[kind.Spoke].links[""].world).Alias
+	alias := kind.ReadOwnership(o, &p.nodes[kind.Spoke].syncs[""].env).Alias
 	old, err := rawjson.Set(o.Raw(), rawjson.Quote(alias.Written.String()+"="+alias.Stored.String()), "metadata", "annotations", kind.AliasMark)
 	if err != nil {
 		t.Fatal(err)
@@ -365,7 +365,7 @@ func TestContestedFieldIsNamedOnTheHub(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	fights := true
 	p.hook = func(side kind.Side, w Write) bool {
-		if side != kind.Spoke || w.Ref.Resource != kind.Applications || w.Why != "apply application" || !fights {
+		if side != kind.Spoke || w.Ref.Resource != kind.Applications || w.Reason != "apply application" || !fights {
 			return false
 		}
 		o := p.stores[side].put(w.Ref, w.Object.Raw(), w.Verb == Create)
@@ -383,7 +383,7 @@ func TestContestedFieldIsNamedOnTheHub(t *testing.T) {
 	if !strings.Contains(shown(), "spec.source.targetRevision") {
 		t.Fatalf("the hub shows %s", shown())
 	}
-	if alias := kind.ReadOwnership(p.stores[kind.Spoke].objects[ref("argocd", "a")], &p.nodes[kind.Spoke].links[""].world).Alias; alias.Release != "" || alias.Schema != "" {
+	if alias := kind.ReadOwnership(p.stores[kind.Spoke].objects[ref("argocd", "a")], &p.nodes[kind.Spoke].syncs[""].env).Alias; alias.Release != "" || alias.Schema != "" {
 		t.Errorf("another process may rely on %+v", alias)
 	}
 	fights = false

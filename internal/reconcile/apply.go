@@ -12,8 +12,8 @@ import (
 // apply writes received content, executes a command, or deletes with cascade.
 func (l *agentSync) apply(e engine.Apply) {
 	s := l.scope(e.Scope)
-	ref, err := s.kind.Target(e.Key, &l.world)
-	if err == nil && l.world.Agent.Excludes(e.Scope) {
+	ref, err := s.kind.Target(e.Key, &l.env)
+	if err == nil && l.env.Agent.Excludes(e.Scope) {
 		err = &kind.RejectError{Code: engine.NotAllowed, Message: "the hub does not exchange objects of this kind with this agent (spec.kinds of its Agent)"}
 	}
 	if err != nil {
@@ -29,7 +29,7 @@ func (l *agentSync) apply(e engine.Apply) {
 	if s.cfg.Style == engine.OneShot {
 		decide = func(local *kind.Object) decision { return l.execute(e, local) }
 	}
-	l.node.enqueue(ref, job{name: l.itemJob(e.Scope, e.Key), why: "apply " + e.Scope, agent: l.name, origin: Origin{e.Scope, e.Key, e.Version}, open: true, decide: l.whileOpen(decide),
+	l.reconciler.enqueue(ref, job{name: l.itemJob(e.Scope, e.Key), why: "apply " + e.Scope, agent: l.name, origin: Origin{e.Scope, e.Key, e.Version}, open: true, decide: l.whileOpen(decide),
 		wrote: wrote,
 		done: func(r result) {
 			if s.cfg.Style == engine.OneShot && r.fail == nil {
@@ -51,33 +51,33 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	if local != nil && !s.kind.Matches(local) {
 		return decision{fail: &Failure{Code: engine.NameTaken, Message: "something else has the name " + ref.Name}}
 	}
-	if s.cfg.Name == kind.ApplicationScope && l.node.cfg.Side == kind.Spoke && kind.IsFrozen(e.Content) {
-		return l.leave(s, local)
+	if s.cfg.Name == kind.ApplicationScope && l.reconciler.cfg.Side == kind.Spoke && kind.IsFrozen(e.Content) {
+		return l.leaveUnchanged(s, local)
 	}
 	mark := kind.Ownership{Owned: true}
 	switch {
 	case local == nil && s.cfg.Style == engine.Attached:
 		return decision{fail: &Failure{Code: engine.NoObject, Message: "there is no such object on this side"}}
 	case local != nil && s.cfg.Style == engine.Mirror:
-		claimed, instead := l.claim(s, e, local)
+		claimed, instead := l.decideOwnership(s, e, local)
 		if instead != nil {
 			return *instead
 		}
 		mark = claimed
 	}
-	merged, err := s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.world)
+	merged, err := s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.env)
 	if err == nil && s.cfg.Style == engine.Mirror && (local == nil || !kind.Same(local, merged)) {
-		mark.Born = e.SourceRevision // an age alone is no reason to write
-		merged, err = s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.world)
+		mark.SourceRevision = e.SourceRevision // an age alone is no reason to write
+		merged, err = s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.env)
 	}
 	if err != nil {
 		return decision{fail: failure(err)}
 	}
 	switch {
 	case local == nil:
-		if m, ok := l.node.missed[ref]; ok && m.source == kind.ContentUID(e.Content) {
+		if m, ok := l.reconciler.deleted[ref]; ok && m.source == kind.ContentUID(e.Content) {
 			merged = kind.WithReceipt(merged, m.record)
-			if l.node.cfg.Policy.ResyncRecreated && !m.ours {
+			if l.reconciler.cfg.Policy.ResyncRecreated && !m.ours {
 				merged = kind.WithSync(merged)
 			}
 		}
@@ -88,18 +88,18 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	return decision{}
 }
 
-// claim says with what mark an object that is there becomes, or stays, ours; or
+// decideOwnership says with what mark an object that is there becomes, or stays, ours; or
 // what is to be done instead.
-func (l *agentSync) claim(s *scope, e engine.Apply, local *kind.Object) (kind.Ownership, *decision) {
-	mark := kind.ReadOwnership(local, &l.world)
-	if !mark.Owned && l.node.cfg.Side == kind.Spoke {
+func (l *agentSync) decideOwnership(s *scope, e engine.Apply, local *kind.Object) (kind.Ownership, *decision) {
+	mark := kind.ReadOwnership(local, &l.env)
+	if !mark.Owned && l.reconciler.cfg.Side == kind.Spoke {
 		if !l.mayAdopt(e.Content) {
 			return mark, &decision{fail: &Failure{Code: engine.NotAdopted, Message: "it exists on the spoke, is not managed by this hub, and the adoption policy is never"}}
 		}
 		mark.Adopted = mark.Adopted || !mark.Foreign
 	}
 	if mark.Owned && l.recreates(s, mark, e.Content) {
-		instead := heldBack
+		instead := onHold
 		if !e.StoreUntrusted {
 			instead = l.discard(local)
 		}
@@ -121,17 +121,17 @@ func (l *agentSync) mayAdopt(content []byte) bool {
 	case "never":
 		return false
 	}
-	return !l.node.cfg.Policy.AdoptNever
+	return !l.reconciler.cfg.Policy.AdoptNever
 }
 
-// heldBack is for a deletion that the hub's word is not enough for.
-var heldBack = decision{fail: &Failure{Code: engine.OnHold, Message: "the hub's store went back in time; deletions wait until that is confirmed"}}
+// onHold is for a deletion that the hub's word is not enough for.
+var onHold = decision{fail: &Failure{Code: engine.OnHold, Message: "the hub's store went back in time; deletions wait until that is confirmed"}}
 
 // recreates reports whether an Application came from another source of the same
 // name and the policy is not to let it live on as the new one's. What was there
 // before it was adopted is not ours to throw away.
 func (l *agentSync) recreates(s *scope, mark kind.Ownership, content []byte) bool {
-	if s.cfg.Name != kind.ApplicationScope || mark.Adopted || mark.Source == kind.ContentUID(content) || l.node.cfg.Side == kind.Hub {
+	if s.cfg.Name != kind.ApplicationScope || mark.Adopted || mark.Source == kind.ContentUID(content) || l.reconciler.cfg.Side == kind.Hub {
 		return false
 	}
 	switch kind.ContentAnnotation(content, kind.UIDMismatchPolicy) {
@@ -140,7 +140,7 @@ func (l *agentSync) recreates(s *scope, mark kind.Ownership, content []byte) boo
 	case "upsert":
 		return false
 	}
-	return l.node.cfg.Policy.Recreate
+	return l.reconciler.cfg.Policy.Recreate
 }
 
 // discard deletes an object without its workloads and without running its delete
@@ -159,37 +159,37 @@ func (l *agentSync) discard(local *kind.Object) decision {
 // absence can ever delete one.
 func (l *agentSync) remove(e engine.Remove) {
 	s := l.scope(e.Scope)
-	ref, err := s.kind.Target(e.Key, &l.world)
-	if err == nil && l.world.Agent.Excludes(e.Scope) {
+	ref, err := s.kind.Target(e.Key, &l.env)
+	if err == nil && l.env.Agent.Excludes(e.Scope) {
 		err = &kind.RejectError{Code: engine.NotAllowed, Message: "the hub does not exchange objects of this kind with this agent (spec.kinds of its Agent)"}
 	}
 	if err != nil {
 		l.applied(e.Scope, e.Key, e.Ticket, nil, result{fail: failure(err)})
 		return
 	}
-	meant := l.held(s, l.node.cache.get(ref))
+	meant := l.storedVersion(s, l.reconciler.cache.get(ref))
 	decide := func(local *kind.Object) decision {
-		if local != nil && l.held(s, local) != meant {
+		if local != nil && l.storedVersion(s, local) != meant {
 			return decision{fail: &Failure{Code: engine.Unavailable, Message: "it has changed since it was to be removed"}}
 		}
-		d := l.unmerge(s, local, e.Deleted)
-		if m, ok := l.node.missed[ref]; ok && d.gone {
+		d := l.decideRemoval(s, local, e.Deleted)
+		if m, ok := l.reconciler.deleted[ref]; ok && d.gone {
 			m.ours = true
-			l.node.missed[ref] = m
+			l.reconciler.deleted[ref] = m
 		}
 		return d
 	}
-	l.node.enqueue(ref, job{name: l.itemJob(e.Scope, e.Key), why: "remove " + e.Scope, agent: l.name, origin: Origin{Scope: e.Scope, Key: e.Key}, open: true, decide: l.whileOpen(decide),
-		wrote: func(o *kind.Object) { meant = l.held(s, o) },
+	l.reconciler.enqueue(ref, job{name: l.itemJob(e.Scope, e.Key), why: "remove " + e.Scope, agent: l.name, origin: Origin{Scope: e.Scope, Key: e.Key}, open: true, decide: l.whileOpen(decide),
+		wrote: func(o *kind.Object) { meant = l.storedVersion(s, o) },
 		done:  func(r result) { l.applied(e.Scope, e.Key, e.Ticket, nil, r) }})
 }
 
-// held is the version of what an object of the replica holds.
-func (l *agentSync) held(s *scope, o *kind.Object) engine.Version {
+// storedVersion is the version of what an object of the replica holds.
+func (l *agentSync) storedVersion(s *scope, o *kind.Object) engine.Version {
 	if o == nil {
 		return engine.Version{}
 	}
-	held, ok := s.kind.ReadReplica(o, &l.world)
+	held, ok := s.kind.ReadReplica(o, &l.env)
 	if !ok {
 		return engine.Version{}
 	}
@@ -208,11 +208,11 @@ func (l *agentSync) whileOpen(decide func(*kind.Object) decision) func(*kind.Obj
 	}
 }
 
-// unmerge decides how an object of ours goes. Its workloads stay in any case. If
+// decideRemoval decides how an object of ours goes. Its workloads stay in any case. If
 // a user deleted the owner's object, the delete hooks of the local one run, as
 // Argo CD runs them. If no user did, none runs.
-func (l *agentSync) unmerge(s *scope, local *kind.Object, deleted bool) decision {
-	if local == nil || !s.kind.Matches(local) || !kind.ReadOwnership(local, &l.world).Owned {
+func (l *agentSync) decideRemoval(s *scope, local *kind.Object, deleted bool) decision {
+	if local == nil || !s.kind.Matches(local) || !kind.ReadOwnership(local, &l.env).Owned {
 		return decision{gone: true}
 	}
 	remover, ok := s.kind.(kind.Remover)
@@ -220,9 +220,9 @@ func (l *agentSync) unmerge(s *scope, local *kind.Object, deleted bool) decision
 		return decision{gone: true}
 	}
 	if remover.Keeps(local) && !local.IsDeleting() {
-		return decision{verb: Update, object: remover.Release(local, &l.world)}
+		return decision{verb: Update, object: remover.Release(local, &l.env)}
 	}
-	if s.cfg.Name == kind.AppProjectScope && l.node.cache.inUse(local.Name()) {
+	if s.cfg.Name == kind.AppProjectScope && l.reconciler.cache.inUse(local.Name()) {
 		return decision{fail: &Failure{Code: engine.InUse, Message: "an Application still names this project", RetryAfter: 2 * engine.Second}}
 	}
 	strip := kind.StripArgoFinalizers
@@ -248,15 +248,15 @@ func (l *agentSync) applied(scope string, key engine.Key, ticket uint64, content
 	s := l.scope(scope)
 	in.Deleting = r.object != nil && r.object.IsDeleting()
 	if r.object != nil && s.cfg.Style != engine.OneShot {
-		if held, ok := s.kind.ReadReplica(r.object, &l.world); ok && (held.Mark.Owned || s.cfg.Style == engine.Attached) {
-			in.Stored, in.Size, in.SourceRevision = engine.VersionOf(held.Content), len(held.Content), held.Mark.Born
-			in.Lost = lostFields(s, content, held.Content)
+		if held, ok := s.kind.ReadReplica(r.object, &l.env); ok && (held.Ownership.Owned || s.cfg.Style == engine.Attached) {
+			in.Stored, in.Size, in.SourceRevision = engine.VersionOf(held.Content), len(held.Content), held.Ownership.SourceRevision
+			in.Lost = droppedFields(s, content, held.Content)
 		}
 	}
 	if r.replaced != nil && s.cfg.Style != engine.OneShot {
-		if held, ok := s.kind.ReadReplica(r.replaced, &l.world); ok {
+		if held, ok := s.kind.ReadReplica(r.replaced, &l.env); ok {
 			in.Replaced = engine.VersionOf(held.Content)
-			in.Contested = lostFields(s, content, held.Content)
+			in.Contested = droppedFields(s, content, held.Content)
 		}
 	}
 	l.step(in)

@@ -103,13 +103,13 @@ func (f *fleet) project(agent int) {
 func TestStepConcernsOnlyWhomItTouches(t *testing.T) {
 	f := newFleet(t, 50)
 	before := map[string]engine.Time{}
-	for _, l := range f.roster.ordered {
+	for _, l := range f.index.ordered {
 		before[l.name] = l.wakeAt
 	}
 	f.now += engine.Second
 	f.change(7)
 	f.receive(7, engine.Roots{})
-	for _, l := range f.roster.ordered {
+	for _, l := range f.index.ordered {
 		if l.wakeAt != before[l.name] && l.name != agentName(7) {
 			t.Errorf("%s is woken at another time", l.name)
 		}

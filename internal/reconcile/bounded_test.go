@@ -50,13 +50,13 @@ func TestAgentCannotFillTheHubsMemoryWithinASession(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPair(t, kind.Autonomous)
 			p.connect()
-			before := p.nodes[kind.Hub].Load()
+			before := p.nodes[kind.Hub].Stats()
 			for i := range 2000 {
 				for _, m := range c.send(i) {
 					p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Received{Session: p.session, Message: m}})
 				}
 			}
-			if after := p.nodes[kind.Hub].Load(); after != before {
+			if after := p.nodes[kind.Hub].Stats(); after != before {
 				t.Errorf("before %+v, after %+v", before, after)
 			}
 			status, _ := p.nodes[kind.Hub].Status("w1")
@@ -89,9 +89,9 @@ func TestAutonomousAgentStoresNoMoreThanItsLimit(t *testing.T) {
 		p.user(kind.Spoke, ref("argocd", name), app("argocd", name, "default", "v1"))
 	}
 	size := 0
-	l := p.nodes[kind.Hub].links["w1"]
+	l := p.nodes[kind.Hub].syncs["w1"]
 	for _, o := range p.stores[kind.Hub].objects {
-		held, _ := kind.ApplicationKind{}.ReadReplica(o, &l.world)
+		held, _ := kind.ApplicationKind{}.ReadReplica(o, &l.env)
 		size += len(held.Content)
 	}
 	copies := len(p.stores[kind.Hub].objects)
@@ -100,7 +100,7 @@ func TestAutonomousAgentStoresNoMoreThanItsLimit(t *testing.T) {
 	}
 	rejected := 0
 	for i := range many {
-		r, ok := p.nodes[kind.Spoke].links[""].peer.Rejection(kind.ApplicationScope, engine.Key{Name: fmt.Sprintf("a%d", i)})
+		r, ok := p.nodes[kind.Spoke].syncs[""].peer.Rejection(kind.ApplicationScope, engine.Key{Name: fmt.Sprintf("a%d", i)})
 		if ok && r.Code == engine.TooLarge {
 			rejected++
 		}

@@ -23,7 +23,7 @@ type cascade struct {
 
 // cascades reports whether an item deletes an Application with its resources.
 func (l *agentSync) cascades(s *scope, e engine.Apply) bool {
-	return l.node.cfg.Side == kind.Spoke && s.cfg.Name == kind.ApplicationScope && kind.Deleting(e.Content)
+	return l.reconciler.cfg.Side == kind.Spoke && s.cfg.Name == kind.ApplicationScope && kind.Deleting(e.Content)
 }
 
 func (c *cascade) wrote(o *kind.Object) { c.stored = o }
@@ -35,16 +35,16 @@ func (c *cascade) decide(local *kind.Object) decision {
 	if local == nil {
 		return decision{gone: true}
 	}
-	mark := kind.ReadOwnership(local, &c.link.world)
+	mark := kind.ReadOwnership(local, &c.link.env)
 	switch {
 	case !mark.Owned:
 		return decision{gone: true}
 	case c.apply.StoreUntrusted && !local.IsDeleting():
-		return heldBack
+		return onHold
 	case mark.Source != kind.ContentUID(c.apply.Content):
 		return decision{gone: true}
 	}
-	merged, err := kind.MergeCascade(local, c.apply.Content, &c.link.world)
+	merged, err := kind.MergeCascade(local, c.apply.Content, &c.link.env)
 	switch {
 	case err != nil:
 		return decision{fail: failure(err)}

@@ -14,7 +14,7 @@ func collidingPair(t *testing.T) *pair {
 	t.Helper()
 	p := newPair(t, kind.Autonomous)
 	p.nodes[kind.Spoke].cfg.Settings.AllowedNamespaces = []string{"x"}
-	p.nodes[kind.Spoke].links[""].world.Settings.AllowedNamespaces = []string{"x"}
+	p.nodes[kind.Spoke].syncs[""].env.Settings.AllowedNamespaces = []string{"x"}
 	p.connect()
 	p.user(kind.Spoke, ref("argocd", "x.b"), app("argocd", "x.b", "default", "v1"))
 	p.user(kind.Spoke, ref("x", "b"), app("x", "b", "default", "v1"))
@@ -59,18 +59,18 @@ func TestTwoItemsOfOneObjectAreBothAnswered(t *testing.T) {
 			t.Errorf("scope %s: %d items are unanswered, %d are not sent", s.Name, s.InFlight, s.Dirty)
 		}
 	}
-	if load := p.nodes[kind.Hub].Load(); load.Jobs+load.Writing > 0 {
+	if load := p.nodes[kind.Hub].Stats(); load.Jobs+load.Writing > 0 {
 		t.Errorf("the hub has work left: %+v", load)
 	}
 }
 
 func TestCollisionOfNamesIsARejectThatNamesBoth(t *testing.T) {
 	p := collidingPair(t)
-	rejection, ok := p.nodes[kind.Spoke].links[""].peer.Rejection(kind.ApplicationScope, engine.Key{Namespace: "x", Name: "b"})
+	rejection, ok := p.nodes[kind.Spoke].syncs[""].peer.Rejection(kind.ApplicationScope, engine.Key{Namespace: "x", Name: "b"})
 	if !ok || rejection.Code != engine.NameTaken || !strings.Contains(rejection.Message, "x/b") || !strings.Contains(rejection.Message, "x.b,") {
 		t.Fatalf("rejected: %v, %+v", ok, rejection)
 	}
-	if _, ok := p.nodes[kind.Spoke].links[""].peer.Rejection(kind.ApplicationScope, engine.Key{Name: "x.b"}); ok {
+	if _, ok := p.nodes[kind.Spoke].syncs[""].peer.Rejection(kind.ApplicationScope, engine.Key{Name: "x.b"}); ok {
 		t.Error("the other one is rejected too")
 	}
 	// As soon as the name is free, the other one gets it.

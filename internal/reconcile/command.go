@@ -34,10 +34,10 @@ func (l *agentSync) execute(e engine.Apply, local *kind.Object) decision {
 		return decision{fail: &Failure{Code: engine.Busy, Message: "the Application is not on the spoke yet", RetryAfter: engine.Second}}
 	}
 	local = kind.WithExecuted(local, l.executed[e.Key])
-	if id := kind.CommandID(e.Content); l.node.commands.before[id] && !kind.Executed(local, id) {
+	if id := kind.CommandID(e.Content); l.reconciler.commands.before[id] && !kind.Executed(local, id) {
 		return decision{fail: &Failure{Code: engine.Invalid, Message: "the agent restarted after it had begun this operation, and cannot report whether it ran: it is not begun a second time; start another one if it is needed"}}
 	}
-	x, err := kind.Execute(local, e.Content, &l.world)
+	x, err := kind.Execute(local, e.Content, &l.env)
 	switch {
 	case err != nil:
 		return decision{fail: failure(err)}
@@ -55,11 +55,11 @@ func (l *agentSync) execute(e engine.Apply, local *kind.Object) decision {
 // too, but an ApplicationSet's controller may take that from it.
 func (l *agentSync) begun(e engine.Apply) {
 	if nonce := rawjson.Text(e.Content, "nonce"); nonce != "" {
-		note(&l.refreshed, e.Key, nonce)
+		setNote(&l.refreshed, e.Key, nonce)
 	}
-	if id := kind.CommandID(e.Content); id != "" && l.world.Agent.Mode == kind.Autonomous {
+	if id := kind.CommandID(e.Content); id != "" && l.env.Agent.Mode == kind.Autonomous {
 		ids := slices.DeleteFunc(slices.Clone(l.executed[e.Key]), func(other string) bool { return other == id })
-		note(&l.executed, e.Key, append(ids[max(0, len(ids)-maxExecuted+1):], id))
+		setNote(&l.executed, e.Key, append(ids[max(0, len(ids)-maxExecuted+1):], id))
 	}
 }
 
@@ -69,15 +69,15 @@ const maxExecuted = 8
 // publish projects an object for the other side. A status also says which
 // refresh it comes after.
 func (l *agentSync) publish(s *scope, o *kind.Object) (kind.Item, bool) {
-	if l.world.Agent.Excludes(s.cfg.Name) {
+	if l.env.Agent.Excludes(s.cfg.Name) {
 		return kind.Item{}, false
 	}
 	if s.cfg.Style == engine.Attached && len(l.executed) > 0 {
-		if key, ok := s.kind.Key(o, &l.world); ok {
+		if key, ok := s.kind.Key(o, &l.env); ok {
 			o = kind.WithExecuted(o, l.executed[key])
 		}
 	}
-	item, ok := s.kind.Publish(o, &l.world)
+	item, ok := s.kind.Publish(o, &l.env)
 	if !ok || s.cfg.Style != engine.Attached {
 		return item, ok
 	}
@@ -87,24 +87,24 @@ func (l *agentSync) publish(s *scope, o *kind.Object) (kind.Item, bool) {
 	return item, true
 }
 
-// unstamped is an operation of the hub's that has no ID yet.
-type unstamped struct {
+// operationWithoutID is an operation of the hub's that has no ID yet.
+type operationWithoutID struct {
 	operation engine.Version
 	revision  string // of the Application, when it was first seen with it
 }
 
-// noteUnstamped notes at which revision an operation without an ID was first seen:
+// recordWithoutID notes at which revision an operation without an ID was first seen:
 // the Application may change before it has one.
-func (l *agentSync) noteUnstamped(key engine.Key, o *kind.Object) unstamped {
+func (l *agentSync) recordWithoutID(key engine.Key, o *kind.Object) operationWithoutID {
 	operation, err := rawjson.Canonical(o.Get("operation"))
 	if err != nil {
 		operation = o.Get("operation")
 	}
-	now := unstamped{engine.VersionOf(operation), o.ResourceVersion()}
-	if before, known := l.unstamped[key]; known && before.operation == now.operation {
+	now := operationWithoutID{engine.VersionOf(operation), o.ResourceVersion()}
+	if before, known := l.withoutID[key]; known && before.operation == now.operation {
 		return before
 	}
-	note(&l.unstamped, key, now)
+	setNote(&l.withoutID, key, now)
 	return now
 }
 
@@ -112,7 +112,7 @@ func (l *agentSync) noteUnstamped(key engine.Key, o *kind.Object) unstamped {
 // revision of that it appeared. Two clicks that say the same differ in the last. A
 // backup of the hub has the Application with the same revision, so a command that is
 // put back without its ID is given the same again, however much later.
-func commandID(o *kind.Object, u unstamped) string {
+func commandID(o *kind.Object, u operationWithoutID) string {
 	return engine.VersionOf(fmt.Appendf(nil, "%s/%s/%s", o.UID(), u.revision, u.operation)).String()
 }
 

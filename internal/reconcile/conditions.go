@@ -22,22 +22,22 @@ import (
 
 // updateConditions makes an Application's conditions what they should be.
 func (l *agentSync) updateConditions(key engine.Key, ref kind.Ref, o *kind.Object) {
-	written, recently := l.shown[key]
-	recently = recently && l.node.now-written < requeueDelay
+	written, recently := l.conditionsWrittenAt[key]
+	recently = recently && l.reconciler.now-written < requeueDelay
 	if l.withConditions(key, o) == o {
 		if !recently {
-			delete(l.shown, key)
+			delete(l.conditionsWrittenAt, key)
 		}
 		return
 	}
 	if recently {
 		// Another replica may still have a session that it does not know to be
 		// over, and think otherwise. The two must not outdo each other.
-		l.node.requeueAfter(ref, 0)
+		l.reconciler.requeueAfter(ref, 0)
 		return
 	}
-	note(&l.shown, key, l.node.now)
-	l.node.enqueue(ref, job{name: l.name + "/conditions", why: "show what is wrong", agent: l.name,
+	setNote(&l.conditionsWrittenAt, key, l.reconciler.now)
+	l.reconciler.enqueue(ref, job{name: l.name + "/conditions", why: "show what is wrong", agent: l.name,
 		decide: func(local *kind.Object) decision {
 			if local == nil {
 				return decision{}
@@ -52,7 +52,7 @@ func (l *agentSync) updateConditions(key engine.Key, ref kind.Ref, o *kind.Objec
 // withConditions returns the Application with our conditions as they should be:
 // the same object if they are.
 func (l *agentSync) withConditions(key engine.Key, o *kind.Object) *kind.Object {
-	if l.node.cfg.Side == kind.Hub {
+	if l.reconciler.cfg.Side == kind.Hub {
 		var frozen bool
 		if o, frozen = l.withFrozen(o); frozen {
 			return o
@@ -62,18 +62,18 @@ func (l *agentSync) withConditions(key engine.Key, o *kind.Object) *kind.Object 
 		return o
 	}
 	o = l.withHeld(key, o)
-	if l.node.cfg.Side == kind.Spoke {
+	if l.reconciler.cfg.Side == kind.Spoke {
 		return o
 	}
-	if l.world.Agent.Mode == kind.Autonomous {
-		o = kind.ShowDropped(o, &l.world, time.UnixMilli(int64(l.node.now)))
+	if l.env.Agent.Mode == kind.Autonomous {
+		o = kind.ShowDropped(o, &l.env, time.UnixMilli(int64(l.reconciler.now)))
 	}
 	r, wrong := l.peer.Rejection(kind.ApplicationScope, key)
 	if reason := l.unsendable[itemName{kind.ApplicationScope, key}]; reason != "" {
 		r, wrong = engine.Rejection{Code: engine.Invalid, Message: reason}, true
 	}
 	if !wrong {
-		if l.proven || l.peer.Accepted(kind.ApplicationScope, key) {
+		if l.inSync || l.peer.Accepted(kind.ApplicationScope, key) {
 			return kind.ClearCondition(o, kind.ConditionError)
 		}
 		return o
@@ -82,7 +82,7 @@ func (l *agentSync) withConditions(key engine.Key, o *kind.Object) *kind.Object 
 		return o
 	}
 	message := string(r.Code) + ": " + r.Message
-	o = kind.SetCondition(o, kind.ConditionError, message, time.UnixMilli(int64(l.node.now)))
+	o = kind.SetCondition(o, kind.ConditionError, message, time.UnixMilli(int64(l.reconciler.now)))
 	if r.Code == engine.NotAdopted {
 		o = kind.SetDegraded(o, message)
 	}
@@ -91,36 +91,36 @@ func (l *agentSync) withConditions(key engine.Key, o *kind.Object) *kind.Object 
 
 // setLive notes that the session has begun, or is over.
 func (l *agentSync) setLive(live bool) {
-	l.live, l.proven = live, false
+	l.live, l.inSync = live, false
 	l.sessions++
-	clear(l.shown)
+	clear(l.conditionsWrittenAt)
 }
 
-// provenEqual looks at conditions that were left by an earlier session.
-func (l *agentSync) provenEqual() {
-	if !l.proven {
-		l.proven = true
-		l.tendAllConditions()
+// onInSync looks at conditions that were left by an earlier session.
+func (l *agentSync) onInSync() {
+	if !l.inSync {
+		l.inSync = true
+		l.updateAllConditions()
 	}
 }
 
-// tendAllConditions looks at every Application of this agent.
-func (l *agentSync) tendAllConditions() {
+// updateAllConditions looks at every Application of this agent.
+func (l *agentSync) updateAllConditions() {
 	for _, o := range l.objects(kind.Applications) {
 		l.tendConditionsOf(o)
 	}
 }
 
 func (l *agentSync) tendConditionsOf(o *kind.Object) {
-	key, placement, _ := kind.Place(o, &l.world)
+	key, placement, _ := kind.Place(o, &l.env)
 	ok := placement == kind.Placed
 	if placement == kind.Frozen {
-		l.tendFrozen(key, refOf(kind.Applications, o), o)
+		l.updateFrozen(key, refOf(kind.Applications, o), o)
 		return
 	}
-	if l.node.cfg.Side == kind.Spoke {
-		key, ok = l.scope(kind.ApplicationScope).kind.Key(o, &l.world)
-		ok = ok && kind.ReadOwnership(o, &l.world).Owned
+	if l.reconciler.cfg.Side == kind.Spoke {
+		key, ok = l.scope(kind.ApplicationScope).kind.Key(o, &l.env)
+		ok = ok && kind.ReadOwnership(o, &l.env).Owned
 	}
 	if ok {
 		l.updateConditions(key, refOf(kind.Applications, o), o)
@@ -133,10 +133,10 @@ func (l *agentSync) heldChanged(f engine.Event) {
 	if l.scope(kind.ApplicationScope).cfg.Role != engine.Replica {
 		return
 	}
-	if l.guarded = f.Held; f.Type == engine.HoldEnded {
-		l.guarded = nil
+	if l.heldApplications = f.Held; f.Type == engine.HoldEnded {
+		l.heldApplications = nil
 	}
-	l.tendAllConditions()
+	l.updateAllConditions()
 }
 
 // withHeld returns the Application with the condition that its deletion is held
@@ -144,9 +144,9 @@ func (l *agentSync) heldChanged(f engine.Event) {
 // may have left it, so it goes only when all are known that are held.
 func (l *agentSync) withHeld(key engine.Key, o *kind.Object) *kind.Object {
 	switch {
-	case l.guarded != nil && l.peer.DeletionHeld(kind.ApplicationScope, key):
-		return kind.SetCondition(o, kind.ConditionHeld, l.heldMessage(), time.UnixMilli(int64(l.node.now)))
-	case l.proven:
+	case l.heldApplications != nil && l.peer.DeletionHeld(kind.ApplicationScope, key):
+		return kind.SetCondition(o, kind.ConditionHeld, l.heldMessage(), time.UnixMilli(int64(l.reconciler.now)))
+	case l.inSync:
 		return kind.ClearCondition(o, kind.ConditionHeld)
 	}
 	return o
@@ -154,12 +154,12 @@ func (l *agentSync) withHeld(key engine.Key, o *kind.Object) *kind.Object {
 
 func (l *agentSync) heldMessage() string {
 	owner := "The hub"
-	if l.node.cfg.Side == kind.Hub {
+	if l.reconciler.cfg.Side == kind.Hub {
 		owner = "The cluster of agent " + l.name
 	}
-	if l.guarded.Cause == engine.CauseFleet {
-		return fmt.Sprintf("%s does not have this Application any more. Its deletion here is held back, as one of %d: %s", owner, l.guarded.Count, l.guarded.Reason)
+	if l.heldApplications.Cause == engine.CauseFleet {
+		return fmt.Sprintf("%s does not have this Application any more. Its deletion here is held back, as one of %d: %s", owner, l.heldApplications.Count, l.heldApplications.Reason)
 	}
 	return fmt.Sprintf("%s does not have this Application any more. Its deletion here is held back, as one of %d: %s. To let them go, on the hub: kubectl annotate agents.argocd-agent.argoproj-labs.io -n %s %s --overwrite %s=%s",
-		owner, l.guarded.Count, l.guarded.Reason, l.world.HubArgoNamespace, l.world.Agent.Name, kind.Confirmation, l.guarded.ID)
+		owner, l.heldApplications.Count, l.heldApplications.Reason, l.env.HubArgoNamespace, l.env.Agent.Name, kind.Confirmation, l.heldApplications.ID)
 }

@@ -24,15 +24,15 @@ func TestConditionOfAnotherReplicaStaysUntilItIsKnownToBeOver(t *testing.T) {
 	p.connect()
 	p.hook = func(side kind.Side, _ Write) bool { return side == kind.Spoke } // the spoke does not answer yet
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
-	l := p.nodes[kind.Hub].links["w1"]
+	l := p.nodes[kind.Hub].syncs["w1"]
 	key := engine.Key{Name: "a"}
 	for _, condition := range []string{kind.ConditionError, kind.ConditionHeld} {
 		o := withCondition(t, condition)
-		l.proven = false
+		l.inSync = false
 		if l.withConditions(key, o) != o {
 			t.Errorf("%s is taken back while the spoke has not answered", condition)
 		}
-		l.proven = true
+		l.inSync = true
 		if hasCondition(l.withConditions(key, o), condition) {
 			t.Errorf("%s stays although the scope is proven equal", condition)
 		}
@@ -74,9 +74,9 @@ func TestConditionIsNotWrittenAgainAtOnce(t *testing.T) {
 }
 
 func TestHoldOfTheAgentIsNotShownOnTheHubsOwnApplications(t *testing.T) {
-	l := newPair(t, kind.Managed).nodes[kind.Hub].links["w1"]
+	l := newPair(t, kind.Managed).nodes[kind.Hub].syncs["w1"]
 	l.heldChanged(engine.Event{Type: engine.HoldStarted, Scope: kind.ApplicationScope, Held: &engine.Held{ID: "x"}})
-	if l.guarded != nil {
+	if l.heldApplications != nil {
 		t.Error("noted as the hub's own")
 	}
 }
@@ -109,7 +109,7 @@ func TestReplicaWhoseSessionIsOverLeavesConditionsAlone(t *testing.T) {
 	p.edit(kind.Hub, ref("w1", "a"), `{}`, "status")
 	p.later(20 * engine.Second)
 	for _, w := range *writes {
-		t.Errorf("the hub writes: %s", w.Why)
+		t.Errorf("the hub writes: %s", w.Reason)
 	}
 }
 
@@ -117,8 +117,8 @@ func TestConditionOfAHoldGoesWithIt(t *testing.T) {
 	p := heldOnHub(t)
 	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
 	p.later(120 * engine.Second)
-	if l := p.nodes[kind.Hub].links["w1"]; l.guarded != nil {
-		t.Errorf("%+v is noted as held", l.guarded)
+	if l := p.nodes[kind.Hub].syncs["w1"]; l.heldApplications != nil {
+		t.Errorf("%+v is noted as held", l.heldApplications)
 	}
 	if hasCondition(p.hubApp(), kind.ConditionHeld) {
 		t.Error("the condition stays")

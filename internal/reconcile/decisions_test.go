@@ -23,7 +23,7 @@ func spokeLink(t *testing.T) (*pair, *agentSync) {
 	t.Helper()
 	p := newPair(t, kind.Managed)
 	p.connect()
-	return p, p.nodes[kind.Spoke].links[""]
+	return p, p.nodes[kind.Spoke].syncs[""]
 }
 
 // spokeApp returns an Application a of a spoke.
@@ -74,11 +74,11 @@ func TestWhatIsRemovedOnASpoke(t *testing.T) {
 		{"adopted, being deleted", kind.ApplicationScope, spokeApp(t, adopted, going), "nothing"},
 		{"a Secret that is no repository", kind.RepositoryScope, secret, "gone"},
 	} {
-		d := l.unmerge(l.scope(c.scope), c.local, false)
+		d := l.decideRemoval(l.scope(c.scope), c.local, false)
 		if got := outcome(d); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
-		if d.object != nil && c.name == "adopted" && kind.ReadOwnership(d.object, &l.world).Owned {
+		if d.object != nil && c.name == "adopted" && kind.ReadOwnership(d.object, &l.env).Owned {
 			t.Error("an adopted object keeps its mark")
 		}
 	}
@@ -116,7 +116,7 @@ func TestWhatACascadeDeletes(t *testing.T) {
 		t.Errorf("a finalizer that is not kept: %s", got)
 	}
 
-	hub := newPair(t, kind.Autonomous).nodes[kind.Hub].links["w1"]
+	hub := newPair(t, kind.Autonomous).nodes[kind.Hub].syncs["w1"]
 	if hub.cascades(hub.scope(kind.ApplicationScope), engine.Apply{Content: content}) {
 		t.Error("an autonomous agent deletes with cascade on the hub")
 	}
@@ -149,7 +149,7 @@ func TestWhatBecomesOfAnObjectThatIsThere(t *testing.T) {
 	} {
 		p, l := spokeLink(t)
 		p.nodes[kind.Spoke].cfg.Policy = c.policy
-		mark, instead := l.claim(l.scope(kind.ApplicationScope), engine.Apply{Content: c.content, Version: v1, StoreUntrusted: c.suspect}, spokeApp(t, c.local, ``))
+		mark, instead := l.decideOwnership(l.scope(kind.ApplicationScope), engine.Apply{Content: c.content, Version: v1, StoreUntrusted: c.suspect}, spokeApp(t, c.local, ``))
 		got := ""
 		if instead != nil {
 			got = outcome(*instead)
@@ -160,7 +160,7 @@ func TestWhatBecomesOfAnObjectThatIsThere(t *testing.T) {
 		if instead == nil && (mark.Adopted != c.adopted || !mark.Owned || mark.Foreign || mark.Alias.Written.IsZero() == c.kept) {
 			t.Errorf("%s: %+v", c.name, mark)
 		}
-		if mark, _ := l.claim(l.scope(kind.ApplicationScope), engine.Apply{Content: c.content, Version: v2}, spokeApp(t, c.local, ``)); !mark.Alias.Written.IsZero() && c.want == "" {
+		if mark, _ := l.decideOwnership(l.scope(kind.ApplicationScope), engine.Apply{Content: c.content, Version: v2}, spokeApp(t, c.local, ``)); !mark.Alias.Written.IsZero() && c.want == "" {
 			t.Errorf("%s: the alias of another version is kept", c.name)
 		}
 	}
@@ -182,7 +182,7 @@ func TestAgeAloneIsNoReasonToWrite(t *testing.T) {
 	s, r := l.scope(kind.ApplicationScope), ref("argocd", "a")
 	e := engine.Apply{Key: engine.Key{Name: "a"}, Content: hubContent("s1", ``), SourceRevision: 5}
 	created := l.merge(s, r, e, nil)
-	if created.object == nil || kind.ReadOwnership(created.object, &l.world).Born != 5 {
+	if created.object == nil || kind.ReadOwnership(created.object, &l.env).SourceRevision != 5 {
 		t.Fatalf("created as %+v", created)
 	}
 	e.SourceRevision = 9
@@ -205,7 +205,7 @@ func TestRecordOfCommandsReturnsWithTheApplicationThatHadIt(t *testing.T) {
 	} {
 		p, l := spokeLink(t)
 		p.nodes[kind.Spoke].cfg.Policy.ResyncRecreated = true
-		p.nodes[kind.Spoke].missed[ref("argocd", "a")] = c.missed
+		p.nodes[kind.Spoke].deleted[ref("argocd", "a")] = c.missed
 		d := l.merge(l.scope(kind.ApplicationScope), ref("argocd", "a"), engine.Apply{Key: engine.Key{Name: "a"}, Content: hubContent("s1", ``)}, nil)
 		if got := kind.ReadReceipt(d.object) != ""; got != c.record {
 			t.Errorf("%s: record %v", c.name, got)
@@ -217,7 +217,7 @@ func TestRecordOfCommandsReturnsWithTheApplicationThatHadIt(t *testing.T) {
 }
 
 func TestFinalizersOfAHubApplicationGoOnlyFromACopyThatIsBeingDeleted(t *testing.T) {
-	l := newPair(t, kind.Autonomous).nodes[kind.Hub].links["w1"]
+	l := newPair(t, kind.Autonomous).nodes[kind.Hub].syncs["w1"]
 	copied := ours + `,"argocd-agent.argoproj-labs.io/agent-name":"w1"`
 	for _, c := range []struct{ name, annotations, meta, want string }{
 		{"a copy that is being deleted", copied, cascades + "," + going, "update"},
@@ -233,7 +233,7 @@ func TestFinalizersOfAHubApplicationGoOnlyFromACopyThatIsBeingDeleted(t *testing
 
 func TestCommandGetsOneID(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	l := p.nodes[kind.Hub].links["w1"]
+	l := p.nodes[kind.Hub].syncs["w1"]
 	o := object(t, `{"metadata":{"name":"a","namespace":"w1","uid":"u","resourceVersion":"3"},"spec":{"destination":{"name":"w1"}},"operation":{"sync":{}}}`)
 	d := l.assignCommandID(o)
 	if outcome(d) != "update" {
@@ -246,9 +246,9 @@ func TestCommandGetsOneID(t *testing.T) {
 
 func TestRefreshKeepsItsNameWhileAPartOfItIsPending(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	l := p.nodes[kind.Hub].links["w1"]
+	l := p.nodes[kind.Hub].syncs["w1"]
 	note := func(annotations string) string {
-		l.noteRefresh(object(t, `{"metadata":{"name":"a","namespace":"w1","annotations":{`+annotations+`}},"spec":{"destination":{"name":"w1"},"sourceHydrator":{}}}`))
+		l.recordRefresh(object(t, `{"metadata":{"name":"a","namespace":"w1","annotations":{`+annotations+`}},"spec":{"destination":{"name":"w1"},"sourceHydrator":{}}}`))
 		return l.refreshNonce(engine.Key{Name: "a"})
 	}
 	refresh, hydrate := `"argocd.argoproj.io/refresh":"normal"`, `"argocd.argoproj.io/hydrate":"normal"`
@@ -269,19 +269,19 @@ func TestAgentRemovesNothingOfAKindThatIsNotExchanged(t *testing.T) {
 	p := newPair(t, kind.Autonomous)
 	p.connect()
 	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
-	l := p.nodes[kind.Hub].links["w1"]
-	l.world.Agent.ExcludedScopes = "," + kind.ApplicationScope + ","
+	l := p.nodes[kind.Hub].syncs["w1"]
+	l.env.Agent.ExcludedScopes = "," + kind.ApplicationScope + ","
 	before := p.writes
 	l.remove(engine.Remove{Scope: kind.ApplicationScope, Key: engine.Key{Name: "a"}, Ticket: 99})
-	if n := len(l.node.objectQueues); n > 0 || p.writes != before {
+	if n := len(l.reconciler.objectQueues); n > 0 || p.writes != before {
 		t.Errorf("%d objects are being changed", n)
 	}
 }
 
 func TestContentIsThatOfTheKeyThatIsAskedFor(t *testing.T) {
 	p := newPair(t, kind.Autonomous)
-	l := p.nodes[kind.Hub].links["w1"]
-	l.world.SpokeArgoNamespace = "argocd"
+	l := p.nodes[kind.Hub].syncs["w1"]
+	l.env.SpokeArgoNamespace = "argocd"
 	o := object(t, `{"metadata":{"name":"x.b","namespace":"w1","uid":"u","resourceVersion":"9","annotations":{"argocd.argoproj.io/refresh":"normal",
 		"argocd.argoproj.io/source-uid":"s1","argocd.argoproj.io/principal-uid":"principal-1","argocd-agent.argoproj-labs.io/agent-name":"w1","argocd-agent.argoproj-labs.io/source-name":"x/b"}},"spec":{"destination":{"name":"w1"}}}`)
 	p.step(kind.Hub, Observed{Resource: kind.Applications, Object: o})
@@ -297,7 +297,7 @@ func TestRepositoryIsAsOldAsItsProject(t *testing.T) {
 	f := newFollower(t)
 	f.hub(seen(kind.AppProjects, f.project(9, "w1")))
 	f.hub(seen(kind.Secrets, f.repository(5, web)))
-	l := f.nodes[kind.Hub].links["w1"]
+	l := f.nodes[kind.Hub].syncs["w1"]
 	if got := l.SourceRevision(kind.RepositoryScope, engine.Key{Name: "repo"}); got != 9 {
 		t.Errorf("made of revision %d", got)
 	}
@@ -313,11 +313,11 @@ func TestRepositoryIsAsOldAsItsProject(t *testing.T) {
 func TestFrozenItemLeavesOnlyOurObjectAsEqual(t *testing.T) {
 	_, l := spokeLink(t)
 	s := l.scope(kind.ApplicationScope)
-	if d := l.leave(s, spokeApp(t, ours, ``)); !d.left || outcome(d) != "nothing" {
+	if d := l.leaveUnchanged(s, spokeApp(t, ours, ``)); !d.leftUnchanged || outcome(d) != "nothing" {
 		t.Errorf("ours: %s", outcome(d))
 	}
 	for name, local := range map[string]*kind.Object{"no object": nil, "not ours": spokeApp(t, ``, ``), "of another principal": spokeApp(t, ofOther, ``)} {
-		if d := l.leave(s, local); d.left || outcome(d) != "fail NotAllowed" {
+		if d := l.leaveUnchanged(s, local); d.leftUnchanged || outcome(d) != "fail NotAllowed" {
 			t.Errorf("%s: %s", name, outcome(d))
 		}
 	}
@@ -340,7 +340,7 @@ func TestWhatIsRememberedOfCommandsIsBounded(t *testing.T) {
 	if last := ids[len(ids)-1]; len(ids) != maxCommands || last != fmt.Sprint("c", 2*maxCommands-1) {
 		t.Errorf("%d IDs, the last is %s", len(ids), last)
 	}
-	l := newPair(t, kind.Autonomous).nodes[kind.Spoke].links[""]
+	l := newPair(t, kind.Autonomous).nodes[kind.Spoke].syncs[""]
 	key := engine.Key{Name: "a"}
 	for i := range 2 * maxExecuted {
 		content := fmt.Sprintf(`{"operation":{"info":[{"name":%q,"value":"c%d"}]}}`, kind.CommandInfo, i)

@@ -23,20 +23,20 @@ const (
 
 // rememberDeleted notes that an Application which came from the hub is gone.
 func (n *Reconciler) rememberDeleted(ref kind.Ref, old *kind.Object) {
-	l := n.links[""]
-	if ref.Resource != kind.Applications || l == nil || l.world.Agent.Mode != kind.Managed || len(n.missed) >= maxDeleted {
+	l := n.syncs[""]
+	if ref.Resource != kind.Applications || l == nil || l.env.Agent.Mode != kind.Managed || len(n.deleted) >= maxDeleted {
 		return
 	}
-	if mark := kind.ReadOwnership(old, &l.world); mark.Owned {
-		n.missed[ref] = deletedApplication{source: mark.Source, record: kind.ReadReceipt(old), at: n.now}
+	if mark := kind.ReadOwnership(old, &l.env); mark.Owned {
+		n.deleted[ref] = deletedApplication{source: mark.Source, record: kind.ReadReceipt(old), at: n.now}
 	}
 }
 
-// forgetMissed drops what has not come back for long.
-func (n *Reconciler) forgetMissed() {
-	for ref, m := range n.missed {
+// forgetDeleted drops what has not come back for long.
+func (n *Reconciler) forgetDeleted() {
+	for ref, m := range n.deleted {
 		if n.now-m.at >= deletedTTL {
-			delete(n.missed, ref)
+			delete(n.deleted, ref)
 		}
 	}
 }

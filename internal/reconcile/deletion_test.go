@@ -89,7 +89,7 @@ func TestCascadeOnFirstContactLeavesAnUnrelatedApplication(t *testing.T) {
 	p.pass(120)
 	*writes = slices.DeleteFunc(*writes, func(w Write) bool { return w.Ref.Resource == kind.AppProjects })
 	if len(*writes) > 0 {
-		t.Errorf("the spoke writes %s %s (%s)", (*writes)[0].Verb, (*writes)[0].Ref.Name, (*writes)[0].Why)
+		t.Errorf("the spoke writes %s %s (%s)", (*writes)[0].Verb, (*writes)[0].Ref.Name, (*writes)[0].Reason)
 	}
 	if o := p.stores[kind.Spoke].objects[ref("argocd", "a")]; o == nil || string(o.Raw()) != before {
 		t.Error("the unrelated Application was changed or deleted")
@@ -115,8 +115,8 @@ func TestCascadeOfAnotherSourceLeavesTheReplica(t *testing.T) {
 	p.confirmAll()
 	p.pass(120)
 	for _, w := range *writes {
-		if w.Verb != Update || w.Why != "show what is wrong" {
-			t.Errorf("the spoke writes %s %s (%s), finalizers %v", w.Verb, w.Ref.Name, w.Why, w.Object.Finalizers())
+		if w.Verb != Update || w.Reason != "show what is wrong" {
+			t.Errorf("the spoke writes %s %s (%s), finalizers %v", w.Verb, w.Ref.Name, w.Reason, w.Object.Finalizers())
 		}
 	}
 	after := p.stores[kind.Spoke].objects[ref("argocd", "a")]

@@ -33,8 +33,8 @@ import (
 // each scope.
 type fleetCheck struct {
 	on     bool
-	read   bool // the record was read
-	asked  bool // the other replicas were asked
+	recordRead   bool // the record was read
+	othersRead  bool // the other replicas were asked
 	record FleetRecord
 	others FleetOthers
 	agents map[string]*fleetAgent
@@ -69,10 +69,10 @@ const (
 	fleetAgents  = 5
 	fleetPercent = 10
 	fleetObserve = 30 * engine.Second
-	fleetStart   = 60 * engine.Second  // after a start, all registered agents are awaited for so long
-	fleetMost    = 600 * engine.Second // the longest wait for agents that are not compared
+	fleetStartWait   = 60 * engine.Second  // after a start, all registered agents are awaited for so long
+	fleetMaxWait    = 600 * engine.Second // the longest wait for agents that are not compared
 	fleetWindow  = 600 * engine.Second // how long a confirmed hold counts as part of the same loss
-	fleetEvery   = 5 * engine.Second   // between two decisions
+	fleetInterval   = 5 * engine.Second   // between two decisions
 )
 
 // FleetRecord says what all principal replicas share about a hold of many agents.
@@ -134,8 +134,8 @@ func (f *fleetCheck) decideBy(at engine.Time) {
 	}
 }
 
-// fact takes note of what happens to the session with a managed agent.
-func (f *fleetCheck) fact(name string, e engine.Event, now engine.Time) {
+// handleEvent takes note of what happens to the session with a managed agent.
+func (f *fleetCheck) handleEvent(name string, e engine.Event, now engine.Time) {
 	switch e.Type {
 	case engine.Opened:
 		a := f.agent(name)
@@ -168,7 +168,7 @@ func (f *fleetCheck) held(a *fleetAgent, h engine.Held, now engine.Time) {
 		a.holds = map[string]fleetHold{}
 	}
 	a.holds[h.Scope] = fleetHold{held: h, since: was.since, at: now}
-	f.decideBy(now + fleetEvery)
+	f.decideBy(now + fleetInterval)
 }
 
 // affected reports whether an agent counts as one that loses items. A hold by its
@@ -222,7 +222,7 @@ func (f *fleetCheck) decide(now engine.Time, registered int, settings string) (c
 	all := own.plus(f.others.FleetTotals)
 	mine := f.record.ID != "" && f.record.Settings == settings
 	switch {
-	case !f.read || !f.asked:
+	case !f.recordRead || !f.othersRead:
 		// The hold of another replica, or of the process before, is not known yet.
 	case f.over(now, all, mine):
 		record = &RecordFleetHold{Record: f.record, Over: true}
@@ -241,11 +241,11 @@ func (f *fleetCheck) decide(now engine.Time, registered int, settings string) (c
 		record = &RecordFleetHold{Record: f.record, Totals: all, Sample: f.sample()}
 	default:
 		confirmed = f.confirm(now, func(_ *fleetAgent, h fleetHold) bool {
-			return h.held.Cause == engine.CauseFleet && (now-h.at >= fleetObserve || now-h.since >= fleetMost)
+			return h.held.Cause == engine.CauseFleet && (now-h.at >= fleetObserve || now-h.since >= fleetMaxWait)
 		})
 	}
 	if own.Items > 0 || f.record.ID != "" {
-		f.decideBy(now + fleetEvery)
+		f.decideBy(now + fleetInterval)
 	}
 	return confirmed, record
 }
@@ -258,11 +258,11 @@ func (f *fleetCheck) ready(now engine.Time, all FleetTotals, registered int) boo
 			first = min(first, h.since)
 		}
 	}
-	if now-first >= fleetMost {
+	if now-first >= fleetMaxWait {
 		return true
 	}
 	away := registered - all.Compared - all.Opening
-	return !f.others.Differ && all.Opening == 0 && (away <= 0 || now-f.beganAt >= fleetStart) && now-max(first, f.newAt) >= fleetObserve
+	return !f.others.Differ && all.Opening == 0 && (away <= 0 || now-f.beganAt >= fleetStartWait) && now-max(first, f.newAt) >= fleetObserve
 }
 
 // over reports whether the recorded hold has ended: nothing is held on any agent,
@@ -346,13 +346,13 @@ func (n *Reconciler) settingsID() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// fleetFact passes a fact about a link on to the check. Only what the hub owns can
+// notifyFleetCheck passes a fact about a link on to the check. Only what the hub owns can
 // be lost on an agent by the hub's mistake.
-func (l *agentSync) fleetFact(e engine.Event) {
-	if !l.node.fleet.on || l.world.Agent.Mode != kind.Managed {
+func (l *agentSync) notifyFleetCheck(e engine.Event) {
+	if !l.reconciler.fleet.on || l.env.Agent.Mode != kind.Managed {
 		return
 	}
-	l.node.fleet.fact(l.name, e, l.node.now)
+	l.reconciler.fleet.handleEvent(l.name, e, l.reconciler.now)
 }
 
 // checkFleet decides on what agents hold, if that is due.
@@ -362,8 +362,8 @@ func (n *Reconciler) checkFleet() {
 		return
 	}
 	registered := 0
-	for _, l := range n.sortedLinks() {
-		if l.world.Agent.Mode == kind.Managed {
+	for _, l := range n.sortedSyncs() {
+		if l.env.Agent.Mode == kind.Managed {
 			registered++
 		}
 	}
@@ -372,7 +372,7 @@ func (n *Reconciler) checkFleet() {
 		n.emit(*record)
 	}
 	for _, c := range confirmed {
-		if l := n.links[c.agent]; l != nil {
+		if l := n.syncs[c.agent]; l != nil {
 			l.step(engine.Confirmed{ID: c.id})
 		}
 	}
@@ -385,7 +385,7 @@ func (n *Reconciler) fleetRecord(in FleetRecord) {
 	if in.ID != f.record.ID {
 		f.idleAt, f.confirmedAt = 0, 0
 	}
-	f.read, f.record = true, in
+	f.recordRead, f.record = true, in
 	f.decideBy(n.now)
 }
 
@@ -394,8 +394,8 @@ func (n *Reconciler) fleetOthers(in FleetOthers) {
 	if in.Compared > n.fleet.others.Compared {
 		n.fleet.newAt = n.now
 	}
-	n.fleet.asked, n.fleet.others = true, in
-	n.fleet.decideBy(n.now + fleetEvery)
+	n.fleet.othersRead, n.fleet.others = true, in
+	n.fleet.decideBy(n.now + fleetInterval)
 }
 
 // Fleet returns what the check knows.

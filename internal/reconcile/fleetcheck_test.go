@@ -23,7 +23,7 @@ const beginning = 1000 * engine.Second
 
 func newChecked(t *testing.T, agents int) *checked {
 	t.Helper()
-	c := &checked{fleetCheck: &fleetCheck{on: true, read: true, asked: true, beganAt: beginning}, t: t, now: beginning, registered: agents, confirmed: map[string]int{}}
+	c := &checked{fleetCheck: &fleetCheck{on: true, recordRead: true, othersRead: true, beganAt: beginning}, t: t, now: beginning, registered: agents, confirmed: map[string]int{}}
 	for i := range agents {
 		c.compares(i)
 	}
@@ -33,17 +33,17 @@ func newChecked(t *testing.T, agents int) *checked {
 func fleetName(i int) string { return fmt.Sprintf("w%03d", i) }
 
 func (c *checked) compares(i int) {
-	c.fact(fleetName(i), engine.Event{Type: engine.Opened}, c.now)
-	c.fact(fleetName(i), engine.Event{Type: engine.InitialSyncDone}, c.now)
+	c.handleEvent(fleetName(i), engine.Event{Type: engine.Opened}, c.now)
+	c.handleEvent(fleetName(i), engine.Event{Type: engine.InitialSyncDone}, c.now)
 }
 
 func (c *checked) holds(i int, cause engine.Cause) {
 	scope := kind.ApplicationScope
-	c.fact(fleetName(i), engine.Event{Type: engine.HoldStarted, Scope: scope, Held: &engine.Held{Scope: scope, ID: "id-" + fleetName(i), Count: 2, Cause: cause, Sample: []engine.Key{{Name: "a"}}}}, c.now)
+	c.handleEvent(fleetName(i), engine.Event{Type: engine.HoldStarted, Scope: scope, Held: &engine.Held{Scope: scope, ID: "id-" + fleetName(i), Count: 2, Cause: cause, Sample: []engine.Key{{Name: "a"}}}}, c.now)
 }
 
 func (c *checked) lets(i int) {
-	c.fact(fleetName(i), engine.Event{Type: engine.HoldEnded, Scope: kind.ApplicationScope, Held: &engine.Held{}}, c.now)
+	c.handleEvent(fleetName(i), engine.Event{Type: engine.HoldEnded, Scope: kind.ApplicationScope, Held: &engine.Held{}}, c.now)
 }
 
 // wait lets time pass. What is confirmed is not held any more.
@@ -96,7 +96,7 @@ func TestFleetCheckLetsFewGoAndHoldsMany(t *testing.T) {
 			}
 			f.wait(fleetObserve)
 			f.wants(0, false) // it observes
-			f.wait(2 * fleetEvery)
+			f.wait(2 * fleetInterval)
 			f.wants(c.confirmed, c.held)
 			if !c.held {
 				return
@@ -116,14 +116,14 @@ func TestFleetCheckWaitsForWhatIsNotKnownYet(t *testing.T) {
 		end  func(*checked) // of what it waits for; nil: it takes as long as it may
 		held bool
 	}{
-		{"the record is not read", func(f *checked) { f.read = false }, func(f *checked) { f.read = true }, false},
-		{"other replicas are not known", func(f *checked) { f.asked = false }, func(f *checked) { f.asked = true }, false},
-		{"another replica has the rest", func(f *checked) { f.asked = false }, func(f *checked) {
-			f.asked, f.others = true, FleetOthers{FleetTotals: FleetTotals{Compared: 8, Affected: 4, Items: 8}}
+		{"the record is not read", func(f *checked) { f.recordRead = false }, func(f *checked) { f.recordRead = true }, false},
+		{"other replicas are not known", func(f *checked) { f.othersRead = false }, func(f *checked) { f.othersRead = true }, false},
+		{"another replica has the rest", func(f *checked) { f.othersRead = false }, func(f *checked) {
+			f.othersRead, f.others = true, FleetOthers{FleetTotals: FleetTotals{Compared: 8, Affected: 4, Items: 8}}
 		}, true},
 		{"a replica with other settings runs", func(f *checked) { f.others.Differ = true }, func(f *checked) { f.others.Differ = false }, false},
-		{"agents are being compared", func(f *checked) { f.fact("late", engine.Event{Type: engine.Opened}, f.now) }, func(f *checked) { f.fact("late", engine.Event{Type: engine.InitialSyncDone}, f.now) }, false},
-		{"an agent is never compared", func(f *checked) { f.fact("late", engine.Event{Type: engine.Opened}, f.now) }, nil, false},
+		{"agents are being compared", func(f *checked) { f.handleEvent("late", engine.Event{Type: engine.Opened}, f.now) }, func(f *checked) { f.handleEvent("late", engine.Event{Type: engine.InitialSyncDone}, f.now) }, false},
+		{"an agent is never compared", func(f *checked) { f.handleEvent("late", engine.Event{Type: engine.Opened}, f.now) }, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newChecked(t, 8)
@@ -131,11 +131,11 @@ func TestFleetCheckWaitsForWhatIsNotKnownYet(t *testing.T) {
 			for i := range 4 {
 				f.holds(i, engine.CauseFleet)
 			}
-			f.wait(fleetMost - 60*engine.Second)
+			f.wait(fleetMaxWait - 60*engine.Second)
 			f.wants(0, false)
 			if c.end != nil {
 				c.end(f)
-				f.wait(fleetObserve + 2*fleetEvery)
+				f.wait(fleetObserve + 2*fleetInterval)
 			} else {
 				f.wait(70 * engine.Second)
 			}
@@ -159,7 +159,7 @@ func TestFleetCheckWaitsForAgentsAfterAStart(t *testing.T) {
 		f.wait(20 * engine.Second)
 	}
 	f.wants(0, false)
-	f.wait(fleetObserve + 2*fleetEvery)
+	f.wait(fleetObserve + 2*fleetInterval)
 	f.wants(0, true)
 
 	f = newChecked(t, 0) // a few come back in time, the others never do
@@ -168,9 +168,9 @@ func TestFleetCheckWaitsForAgentsAfterAStart(t *testing.T) {
 		f.compares(i)
 		f.holds(i, engine.CauseFleet)
 	}
-	f.wait(fleetStart - engine.Second)
+	f.wait(fleetStartWait - engine.Second)
 	f.wants(0, false)
-	f.wait(2 * fleetEvery)
+	f.wait(2 * fleetInterval)
 	f.wants(3, false)
 }
 
@@ -216,7 +216,7 @@ func TestFleetHoldEndsWhenNothingIsHeldOrItIsConfirmed(t *testing.T) {
 		f.wait(60 * engine.Second)
 		f.wants(0, true) // one is left
 		f.lets(8)
-		f.wait(fleetObserve + 2*fleetEvery)
+		f.wait(fleetObserve + 2*fleetInterval)
 		f.wants(0, false)
 		if !f.recorded.Over {
 			t.Error("it is not recorded that it is over")
@@ -251,7 +251,7 @@ func TestFleetHoldEndsWhenNothingIsHeldOrItIsConfirmed(t *testing.T) {
 		f := newChecked(t, 10)
 		f.record = was
 		f.holds(0, engine.CauseFleet)
-		f.wait(fleetMost + 60*engine.Second)
+		f.wait(fleetMaxWait + 60*engine.Second)
 		f.wants(0, true) // judged by the same decision
 	})
 	t.Run("a confirmation that was lost is sent again", func(t *testing.T) {

@@ -14,15 +14,15 @@ func TestNothingIsKeptOfAnApplicationThatIsGone(t *testing.T) {
 	r := ref("w1", "a")
 	p.user(kind.Hub, r, app("w1", "a", "default", "v1"))
 	n := p.nodes[kind.Hub]
-	l, key := n.links["w1"], engine.Key{Name: "a"}
-	note(&l.shown, key, 1)
-	note(&l.refreshes, key, refresh{refresh: "normal", nonce: "x"})
-	note(&l.ends, key, "uid")
+	l, key := n.syncs["w1"], engine.Key{Name: "a"}
+	setNote(&l.conditionsWrittenAt, key, 1)
+	setNote(&l.refreshes, key, refresh{refresh: "normal", nonce: "x"})
+	setNote(&l.finalized, key, "uid")
 	uid := p.stores[kind.Hub].objects[r].UID()
 	delete(p.stores[kind.Hub].objects, r)
 	p.step(kind.Hub, Deleted{Ref: r, UID: uid})
 	p.settle()
-	if load := n.Load(); load.Notes > 0 {
+	if load := n.Stats(); load.Notes > 0 {
 		t.Errorf("%d notes are kept", load.Notes)
 	}
 }

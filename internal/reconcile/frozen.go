@@ -46,13 +46,13 @@ func (n *Reconciler) projectRules(project string) (*kind.ProjectRules, bool) {
 // AppProject is unknown. Until then, what was told before holds.
 func (l *agentSync) decided(was, is *kind.Object) bool {
 	ref := refOf(kind.Applications, is)
-	_, placement, _ := kind.Place(is, &l.world)
+	_, placement, _ := kind.Place(is, &l.env)
 	switch {
 	case placement == kind.Undecided:
-		l.node.placements.undecided[ref] = true
+		l.reconciler.placements.undecided[ref] = true
 		return false
 	case placement == kind.NotPlaced && was != nil && kind.ShowsFrozen(is):
-		l.node.clearFrozen(ref) // it has just left
+		l.reconciler.clearFrozen(ref) // it has just left
 	}
 	return true
 }
@@ -116,7 +116,7 @@ func (n *Reconciler) decideAllAgain() {
 // decides lists the resources without which a scope is not known as a whole:
 // those that it reads and, for Applications that the hub sends, AppProjects.
 func (l *agentSync) decides(k kind.Kind) []kind.Resource {
-	if k.Scope() == kind.ApplicationScope && l.node.cfg.Side == kind.Hub && l.world.Agent.Mode == kind.Managed {
+	if k.Scope() == kind.ApplicationScope && l.reconciler.cfg.Side == kind.Hub && l.env.Agent.Mode == kind.Managed {
 		return []kind.Resource{kind.Applications, kind.AppProjects}
 	}
 	return reads(k)
@@ -128,17 +128,17 @@ func wasFrozen(r engine.Rejection, o *kind.Object) bool {
 	return r.Version == engine.VersionOf(kind.FrozenContent(o))
 }
 
-// tendFrozen shows that an Application is frozen. It waits a little: an AppProject
+// updateFrozen shows that an Application is frozen. It waits a little: an AppProject
 // that was created or changed together with the Application may be on its way, by
 // a watch of its own.
-func (l *agentSync) tendFrozen(key engine.Key, ref kind.Ref, o *kind.Object) {
+func (l *agentSync) updateFrozen(key engine.Key, ref kind.Ref, o *kind.Object) {
 	since, known := l.frozen[key]
 	if !known {
-		since = l.node.now
-		note(&l.frozen, key, since)
+		since = l.reconciler.now
+		setNote(&l.frozen, key, since)
 	}
-	if l.node.now-since < requeueDelay {
-		l.node.requeueAfter(ref, 0)
+	if l.reconciler.now-since < requeueDelay {
+		l.reconciler.requeueAfter(ref, 0)
 		return
 	}
 	l.updateConditions(key, ref, o)
@@ -149,10 +149,10 @@ func (l *agentSync) tendFrozen(key engine.Key, ref kind.Ref, o *kind.Object) {
 // placed it; then it is not frozen. For copies of an autonomous agent there is no
 // condition: the edit that froze them is undone.
 func (l *agentSync) withFrozen(o *kind.Object) (shown *kind.Object, frozen bool) {
-	if l.world.Agent.Mode == kind.Managed && !l.world.Agent.Excludes(kind.ApplicationScope) {
-		_, placement, why := kind.Place(o, &l.world)
-		if placement == kind.Frozen && !l.node.placedElsewhere(o) {
-			return kind.SetCondition(o, kind.ConditionError, kind.FrozenMessage(o, why), time.UnixMilli(int64(l.node.now))), true
+	if l.env.Agent.Mode == kind.Managed && !l.env.Agent.Excludes(kind.ApplicationScope) {
+		_, placement, why := kind.Place(o, &l.env)
+		if placement == kind.Frozen && !l.reconciler.placedElsewhere(o) {
+			return kind.SetCondition(o, kind.ConditionError, kind.FrozenMessage(o, why), time.UnixMilli(int64(l.reconciler.now))), true
 		}
 	}
 	if kind.ShowsFrozen(o) {
@@ -163,7 +163,7 @@ func (l *agentSync) withFrozen(o *kind.Object) (shown *kind.Object, frozen bool)
 
 func (n *Reconciler) placedElsewhere(o *kind.Object) bool {
 	return slices.ContainsFunc(n.affectedSyncs(kind.Applications, nil, o), func(l *agentSync) bool {
-		_, placement, _ := kind.Place(o, &l.world)
+		_, placement, _ := kind.Place(o, &l.env)
 		return placement == kind.Placed
 	})
 }
@@ -177,7 +177,7 @@ func (n *Reconciler) clearFrozen(ref kind.Ref) {
 				return decision{}
 			}
 			for _, l := range n.affectedSyncs(kind.Applications, nil, local) {
-				if _, placement, _ := kind.Place(local, &l.world); placement != kind.NotPlaced {
+				if _, placement, _ := kind.Place(local, &l.env); placement != kind.NotPlaced {
 					return decision{} // it is that link's to show
 				}
 			}
@@ -185,14 +185,14 @@ func (n *Reconciler) clearFrozen(ref kind.Ref) {
 		}})
 }
 
-// leave is what the spoke does for a frozen Application: nothing. Whose object it
+// leaveUnchanged is what the spoke does for a frozen Application: nothing. Whose object it
 // is says its mark. One of ours stays exactly as it is and counts as equal; in
 // place of any other, and where there is none, the item is refused, and nothing is
 // created, adopted or deleted. How old the hub's view is does not matter.
-func (l *agentSync) leave(s *scope, local *kind.Object) decision {
+func (l *agentSync) leaveUnchanged(s *scope, local *kind.Object) decision {
 	if local != nil {
-		if held, ok := s.kind.ReadReplica(local, &l.world); ok && held.Mark.Owned {
-			return decision{left: true}
+		if held, ok := s.kind.ReadReplica(local, &l.env); ok && held.Ownership.Owned {
+			return decision{leftUnchanged: true}
 		}
 	}
 	return decision{fail: &Failure{Code: engine.NotAllowed, Message: "the hub has frozen it, and it is not on this cluster; a condition of the hub's Application says why"}}

@@ -44,7 +44,7 @@ func (p *pair) spokeWrites() *[]string {
 	before := p.hook
 	p.hook = func(side kind.Side, w Write) bool {
 		if side == kind.Spoke && w.Ref.Resource == kind.Applications {
-			writes = append(writes, fmt.Sprint(w.Verb, " ", w.Ref.Name, " (", w.Why, ")"))
+			writes = append(writes, fmt.Sprint(w.Verb, " ", w.Ref.Name, " (", w.Reason, ")"))
 		}
 		return before != nil && before(side, w)
 	}
@@ -86,7 +86,7 @@ func TestApplicationForAnotherClusterIsNotPlacedAndHasNoTree(t *testing.T) {
 func TestApplicationIsPlacedByTheURLOfItsAgent(t *testing.T) {
 	for _, mapping := range []kind.Mapping{kind.ByNamespace, kind.ByDestination} {
 		p := newPair(t, kind.Managed)
-		agent := p.nodes[kind.Hub].links["w1"].world.Agent
+		agent := p.nodes[kind.Hub].syncs["w1"].env.Agent
 		agent.Mapping = mapping
 		p.step(kind.Hub, Register{Agent: agent})
 		namespace := map[kind.Mapping]string{kind.ByNamespace: "w1", kind.ByDestination: "argocd"}[mapping]
@@ -327,7 +327,7 @@ func TestProjectDecidesAboutItsApplications(t *testing.T) {
 			p.edit(kind.Hub, defaultProject, `true`, "spec", "permitOnlyProjectScopedClusters")
 		}, "permits only clusters of its own"},
 		{"the cluster is its own", func() {
-			agent := p.nodes[kind.Hub].links["w1"].world.Agent
+			agent := p.nodes[kind.Hub].syncs["w1"].env.Agent
 			agent.Project = "default"
 			p.step(kind.Hub, Register{Agent: agent})
 			p.reconnect()
@@ -379,7 +379,7 @@ func TestNothingIsFrozenBeforeProjectsWereRead(t *testing.T) {
 	if len(*writes) > 0 || p.errorShown() != "" {
 		t.Errorf("written: %q, shown: %q", *writes, p.errorShown())
 	}
-	if load := p.nodes[kind.Hub].Load(); load.Notes > 0 {
+	if load := p.nodes[kind.Hub].Stats(); load.Notes > 0 {
 		t.Errorf("something is kept: %+v", load)
 	}
 
@@ -458,9 +458,9 @@ func TestFrozenItemDoesNotRecreate(t *testing.T) {
 	if len(*writes) > 0 {
 		t.Errorf("written: %q", *writes)
 	}
-	hub := p.nodes[kind.Hub].links["w1"]
+	hub := p.nodes[kind.Hub].syncs["w1"]
 	content, _, ok := hub.Content(kind.ApplicationScope, engine.Key{Name: "a"})
-	spoke := p.nodes[kind.Spoke].links[""]
+	spoke := p.nodes[kind.Spoke].syncs[""]
 	if !ok || !kind.IsFrozen(content) || spoke.recreates(spoke.scope(kind.ApplicationScope), kind.Ownership{Owned: true, Source: "another"}, content) {
 		t.Errorf("an older agent would delete it for %s", content)
 	}
@@ -494,7 +494,7 @@ func (p *pair) restartSide(side kind.Side) {
 func (p *pair) stopHub() {
 	old := p.nodes[kind.Hub]
 	p.nodes[kind.Hub] = New(old.cfg)
-	p.step(kind.Hub, Register{Agent: old.links["w1"].world.Agent, KnownCluster: old.links["w1"].cluster})
+	p.step(kind.Hub, Register{Agent: old.syncs["w1"].env.Agent, KnownCluster: old.syncs["w1"].cluster})
 }
 
 // lists has a side read resources.

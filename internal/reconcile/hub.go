@@ -23,7 +23,7 @@ func (l *agentSync) refreshNonce(key engine.Key) string { return l.refreshes[key
 // by name or by URL.
 func (n *Reconciler) byDestination(o *kind.Object) []*agentSync {
 	to := kind.DestinationOf(o)
-	if l := n.links[to]; l != nil && to != "" {
+	if l := n.syncs[to]; l != nil && to != "" {
 		return []*agentSync{l}
 	}
 	return n.byURL[to]
@@ -36,54 +36,54 @@ func (n *Reconciler) tendHub(r kind.Resource, o *kind.Object) {
 			l.reconcileApplication(o)
 		}
 	case kind.AppProjects:
-		n.tendProject(o)
+		n.finalizeProject(o)
 	}
 }
 
 // reconcileApplication sees to commands, finalizers and conditions.
 func (l *agentSync) reconcileApplication(o *kind.Object) {
-	key, placement, _ := kind.Place(o, &l.world)
+	key, placement, _ := kind.Place(o, &l.env)
 	ref := refOf(kind.Applications, o)
 	if placement != kind.Placed {
 		if placement == kind.Frozen {
-			l.tendFrozen(key, ref, o)
+			l.updateFrozen(key, ref, o)
 		}
 		return
 	}
 	delete(l.frozen, key)
-	commands, _ := kind.Pending(o, &l.world)
+	commands, _ := kind.Pending(o, &l.env)
 	if !commands.MissingID {
-		delete(l.unstamped, key)
+		delete(l.withoutID, key)
 	} else {
-		l.noteUnstamped(key, o)
-		l.node.enqueue(ref, job{name: l.name + "/stamp", why: "give the command an ID", agent: l.name, decide: l.assignCommandID, done: l.requeueOnFailure(ref)})
+		l.recordWithoutID(key, o)
+		l.reconciler.enqueue(ref, job{name: l.name + "/stamp", why: "give the command an ID", agent: l.name, decide: l.assignCommandID, done: l.requeueOnFailure(ref)})
 	}
-	if uid := l.ends[key]; uid != "" {
-		delete(l.ends, key)
+	if uid := l.finalized[key]; uid != "" {
+		delete(l.finalized, key)
 		if uid == o.UID() {
-			l.ended(key)
+			l.finalize(key)
 		}
 	}
-	if l.world.Agent.Mode == kind.Autonomous && o.IsDeleting() && kind.ReadOwnership(o, &l.world).Owned {
-		l.node.enqueue(ref, job{name: l.name + "/let-go", why: "the copy goes, to be put back", agent: l.name, decide: l.removeFinalizers, done: l.requeueOnFailure(ref)})
+	if l.env.Agent.Mode == kind.Autonomous && o.IsDeleting() && kind.ReadOwnership(o, &l.env).Owned {
+		l.reconciler.enqueue(ref, job{name: l.name + "/let-go", why: "the copy goes, to be put back", agent: l.name, decide: l.removeFinalizers, done: l.requeueOnFailure(ref)})
 	}
 	if !commands.Empty() {
-		l.tendRefusal(key, ref, o)
+		l.failRejectedCommand(key, ref, o)
 	}
 	l.updateConditions(key, ref, o)
 }
 
-// noteRefresh gives a refresh that has appeared on the hub's Application a name,
+// recordRefresh gives a refresh that has appeared on the hub's Application a name,
 // before the command that goes with it is published.
-func (l *agentSync) noteRefresh(o *kind.Object) {
-	key, ok := kind.StatusKey(o, &l.world)
+func (l *agentSync) recordRefresh(o *kind.Object) {
+	key, ok := kind.StatusKey(o, &l.env)
 	if !ok {
-		if key, ok = l.scope(kind.CommandScope).kind.Key(o, &l.world); ok {
+		if key, ok = l.scope(kind.CommandScope).kind.Key(o, &l.env); ok {
 			delete(l.refreshes, key)
 		}
 		return
 	}
-	c, _ := kind.Pending(o, &l.world)
+	c, _ := kind.Pending(o, &l.env)
 	if !c.NeedsNonce() {
 		delete(l.refreshes, key)
 		return
@@ -93,10 +93,10 @@ func (l *agentSync) noteRefresh(o *kind.Object) {
 	asked := func(was, is string) bool { return is != "" && is != was }
 	if asked(before.refresh, now.refresh) || asked(before.hydrate, now.hydrate) { // else a part of it is done
 		l.nonces++
-		now.nonce = nonce(l.node.now, l.nonces)
+		now.nonce = nonce(l.reconciler.now, l.nonces)
 	}
 	if now != before {
-		note(&l.refreshes, key, now)
+		setNote(&l.refreshes, key, now)
 	}
 }
 
@@ -105,11 +105,11 @@ func (l *agentSync) assignCommandID(local *kind.Object) decision {
 	if local == nil {
 		return decision{}
 	}
-	key, ok := kind.StatusKey(local, &l.world)
-	if c, _ := kind.Pending(local, &l.world); !ok || !c.MissingID {
+	key, ok := kind.StatusKey(local, &l.env)
+	if c, _ := kind.Pending(local, &l.env); !ok || !c.MissingID {
 		return decision{}
 	}
-	stamped, err := kind.SetCommandID(local, commandID(local, l.noteUnstamped(key, local)))
+	stamped, err := kind.SetCommandID(local, commandID(local, l.recordWithoutID(key, local)))
 	if err != nil {
 		return decision{}
 	}
@@ -118,7 +118,7 @@ func (l *agentSync) assignCommandID(local *kind.Object) decision {
 
 // removeFinalizers removes the finalizers that keep a copy on the hub from going.
 func (l *agentSync) removeFinalizers(local *kind.Object) decision {
-	if local == nil || !local.IsDeleting() || !kind.ReadOwnership(local, &l.world).Owned {
+	if local == nil || !local.IsDeleting() || !kind.ReadOwnership(local, &l.env).Owned {
 		return decision{}
 	}
 	if stripped, changed := kind.StripFinalizers(local); changed {
@@ -127,12 +127,12 @@ func (l *agentSync) removeFinalizers(local *kind.Object) decision {
 	return decision{}
 }
 
-// hubFact shows on the hub's Application what the spoke says of it. What that is,
+// handleHubEvent shows on the hub's Application what the spoke says of it. What that is,
 // tendApplication asks the engine: also when it looks again because a write failed.
-func (l *agentSync) hubFact(f engine.Event) {
+func (l *agentSync) handleHubEvent(f engine.Event) {
 	switch {
 	case f.Type == engine.Finalized && f.Scope == kind.ApplicationScope:
-		l.ended(f.Key)
+		l.finalize(f.Key)
 		return
 	case f.Scope != kind.ApplicationScope && f.Scope != kind.CommandScope:
 		return
@@ -143,22 +143,22 @@ func (l *agentSync) hubFact(f engine.Event) {
 }
 
 func (l *agentSync) localApplication(key engine.Key) *kind.Object {
-	ref, err := l.scope(kind.CommandScope).kind.Target(key, &l.world)
+	ref, err := l.scope(kind.CommandScope).kind.Target(key, &l.env)
 	if err != nil {
 		return nil
 	}
-	return l.node.cache.get(ref)
+	return l.reconciler.cache.get(ref)
 }
 
-// ended lets an Application go whose resources the spoke has deleted.
-func (l *agentSync) ended(key engine.Key) {
+// finalize lets an Application go whose resources the spoke has deleted.
+func (l *agentSync) finalize(key engine.Key) {
 	o := l.localApplication(key)
 	if o == nil {
 		return
 	}
 	ref := refOf(kind.Applications, o)
 	uid := o.UID()
-	l.node.enqueue(ref, job{name: l.name + "/ended", why: "the spoke has deleted it", agent: l.name,
+	l.reconciler.enqueue(ref, job{name: l.name + "/ended", why: "the spoke has deleted it", agent: l.name,
 		decide: func(local *kind.Object) decision {
 			if local == nil || local.UID() != uid || !local.IsDeleting() {
 				return decision{}
@@ -170,35 +170,35 @@ func (l *agentSync) ended(key engine.Key) {
 		},
 		done: func(r result) {
 			if r.fail != nil {
-				note(&l.ends, key, uid)
-				l.node.requeueAfter(ref, r.fail.RetryAfter)
+				setNote(&l.finalized, key, uid)
+				l.reconciler.requeueAfter(ref, r.fail.RetryAfter)
 			}
 		}})
 }
 
-// tendRefusal ends a command that the spoke will never carry out.
-func (l *agentSync) tendRefusal(key engine.Key, ref kind.Ref, o *kind.Object) {
-	if _, ok := l.refusal(key, o); !ok {
+// failRejectedCommand ends a command that the spoke will never carry out.
+func (l *agentSync) failRejectedCommand(key engine.Key, ref kind.Ref, o *kind.Object) {
+	if _, ok := l.rejectedCommand(key, o); !ok {
 		return
 	}
-	l.node.enqueue(ref, job{name: l.name + "/refuse", why: "the spoke refuses the command", agent: l.name,
+	l.reconciler.enqueue(ref, job{name: l.name + "/refuse", why: "the spoke refuses the command", agent: l.name,
 		decide: func(local *kind.Object) decision {
-			reason, ok := l.refusal(key, local)
+			reason, ok := l.rejectedCommand(key, local)
 			if !ok {
 				return decision{}
 			}
-			commands, _ := kind.Pending(local, &l.world)
-			if refused, changed := kind.Refuse(local, commands.ID, reason, time.UnixMilli(int64(l.node.now))); changed {
+			commands, _ := kind.Pending(local, &l.env)
+			if refused, changed := kind.FailCommand(local, commands.ID, reason, time.UnixMilli(int64(l.reconciler.now))); changed {
 				return decision{verb: Update, object: refused}
 			}
 			return decision{}
 		}, done: l.requeueOnFailure(ref)})
 }
 
-// refusal returns why the spoke will never carry out the commands that a hub's
+// rejectedCommand returns why the spoke will never carry out the commands that a hub's
 // Application has now: they cannot be sent, or it has refused them. False: it has
 // said nothing of the kind in this session, or about other commands.
-func (l *agentSync) refusal(key engine.Key, o *kind.Object) (string, bool) {
+func (l *agentSync) rejectedCommand(key engine.Key, o *kind.Object) (string, bool) {
 	if o == nil {
 		return "", false
 	}
@@ -216,14 +216,14 @@ func (l *agentSync) refusal(key engine.Key, o *kind.Object) (string, bool) {
 func (l *agentSync) requeueOnFailure(ref kind.Ref) func(result) {
 	return func(r result) {
 		if r.fail != nil {
-			l.node.requeueAfter(ref, r.fail.RetryAfter)
+			l.reconciler.requeueAfter(ref, r.fail.RetryAfter)
 		}
 	}
 }
 
-// tendProject lets a project go that is being deleted on the hub and that
+// finalizeProject lets a project go that is being deleted on the hub and that
 // nobody uses any more: there is no controller on the hub that would.
-func (n *Reconciler) tendProject(o *kind.Object) {
+func (n *Reconciler) finalizeProject(o *kind.Object) {
 	if !o.IsDeleting() || n.cache.inUse(o.Name()) || len(o.Finalizers()) == 0 {
 		return
 	}
@@ -251,6 +251,6 @@ func (n *Reconciler) afterLoss(r kind.Resource, old *kind.Object) {
 		return
 	}
 	if p := n.cache.get(kind.Ref{Resource: kind.AppProjects, Namespace: n.cfg.ArgoNamespace, Name: kind.ProjectOf(old)}); p != nil {
-		n.tendProject(p)
+		n.finalizeProject(p)
 	}
 }

@@ -36,7 +36,7 @@ func TestEndOfAnApplicationIsNotTakenForThatOfTheNext(t *testing.T) {
 	p := managedApp(t)
 	ends := 0
 	p.hook = func(side kind.Side, w Write) bool {
-		if side != kind.Hub || w.Why != "the spoke has deleted it" {
+		if side != kind.Hub || w.Reason != "the spoke has deleted it" {
 			return false
 		}
 		if ends++; ends > 1 {
@@ -57,11 +57,11 @@ func TestEndOfAnApplicationIsNotTakenForThatOfTheNext(t *testing.T) {
 
 func TestEndThatIsStillToBeWrittenIsOfOneApplication(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	note(&p.nodes[kind.Hub].links["w1"].ends, engine.Key{Name: "a"}, "UID of an earlier one")
+	setNote(&p.nodes[kind.Hub].syncs["w1"].finalized, engine.Key{Name: "a"}, "UID of an earlier one")
 	writes := p.recordHub()
 	p.user(kind.Hub, ref("w1", "a"), deleting(t, app("w1", "a", "default", "v1")))
 	if len(*writes) > 0 {
-		t.Errorf("the hub writes: %s", (*writes)[0].Why)
+		t.Errorf("the hub writes: %s", (*writes)[0].Reason)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestEndThatIsStillToBeWrittenIsOfOneApplication(t *testing.T) {
 func TestApplicationThatIsNotBeingDeletedKeepsItsFinalizer(t *testing.T) {
 	p := managedApp(t)
 	p.edit(kind.Hub, ref("w1", "a"), quoted(resourcesFinalizer), "metadata", "finalizers")
-	l := p.nodes[kind.Hub].links["w1"]
+	l := p.nodes[kind.Hub].syncs["w1"]
 	content, _, _ := l.Content(kind.ApplicationScope, engine.Key{Name: "a"})
 	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Received{Session: p.session,
 		Message: engine.Finished{Scope: kind.ApplicationScope, Key: engine.Key{Name: "a"}, Version: engine.VersionOf(content)}}})
@@ -82,7 +82,7 @@ func TestEndOfAnApplicationIsWrittenThoughTheFirstWriteFails(t *testing.T) {
 	p := managedApp(t)
 	fails := 1
 	p.hook = func(side kind.Side, w Write) bool {
-		if side != kind.Hub || w.Why != "the spoke has deleted it" || fails == 0 {
+		if side != kind.Hub || w.Reason != "the spoke has deleted it" || fails == 0 {
 			return false
 		}
 		fails--
@@ -110,7 +110,7 @@ func TestCommandThatHasToWaitIsNotRefused(t *testing.T) {
 	p.click(`{"sync":{"revision":"abc"}}`)
 	p.later(10 * engine.Second)
 	for _, w := range *writes {
-		if w.Why == "the spoke refuses the command" {
+		if w.Reason == "the spoke refuses the command" {
 			t.Fatal("it is refused")
 		}
 	}
@@ -128,7 +128,7 @@ func TestRefusalIsOfExactlyTheCommandsThatWereSent(t *testing.T) {
 	writes := p.recordHub()
 	p.edit(kind.Hub, ref("w1", "a"), `{"argocd.argoproj.io/refresh":"normal"}`, "metadata", "annotations") // together they are another command
 	for _, w := range *writes {
-		if w.Why == "the spoke refuses the command" {
+		if w.Reason == "the spoke refuses the command" {
 			t.Errorf("written: %s", w.Object.Get("status", "operationState"))
 		}
 	}
@@ -213,7 +213,7 @@ func TestNothingIsKeptOfARefreshWhoseApplicationIsGone(t *testing.T) {
 	p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "default", "v1"))
 	p.edit(kind.Hub, ref("w1", "a"), `{"argocd.argoproj.io/refresh":"normal"}`, "metadata", "annotations")
 	p.removeOnHub(ref("w1", "a"), true)
-	if n := len(p.nodes[kind.Spoke].links[""].refreshed); n > 0 {
+	if n := len(p.nodes[kind.Spoke].syncs[""].refreshed); n > 0 {
 		t.Errorf("%d refreshes are remembered", n)
 	}
 }
@@ -228,22 +228,22 @@ func TestWhatIsRememberedOfLostApplicationsIsBounded(t *testing.T) {
 		p.step(kind.Spoke, Deleted{Ref: ref("argocd", "a"), UID: o.UID()})
 	}
 	lose()
-	if len(n.missed) != 1 {
-		t.Fatalf("%d are remembered", len(n.missed))
+	if len(n.deleted) != 1 {
+		t.Fatalf("%d are remembered", len(n.deleted))
 	}
 	p.now += deletedTTL
 	p.step(kind.Spoke, Tick{})
-	if len(n.missed) != 0 {
-		t.Errorf("%d are remembered forever", len(n.missed))
+	if len(n.deleted) != 0 {
+		t.Errorf("%d are remembered forever", len(n.deleted))
 	}
 
 	p = managedApp(t)
 	n = p.nodes[kind.Spoke]
 	for i := range maxDeleted {
-		n.missed[ref("argocd", fmt.Sprint("x", i))] = deletedApplication{at: p.now}
+		n.deleted[ref("argocd", fmt.Sprint("x", i))] = deletedApplication{at: p.now}
 	}
 	lose()
-	if len(n.missed) > maxDeleted {
-		t.Errorf("%d are remembered", len(n.missed))
+	if len(n.deleted) > maxDeleted {
+		t.Errorf("%d are remembered", len(n.deleted))
 	}
 }

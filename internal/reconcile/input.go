@@ -134,7 +134,7 @@ type Write struct {
 	Verb   Verb
 	Ref    kind.Ref
 	Object *kind.Object // to be stored; of a Delete: the one to be deleted
-	Why    string       // for the log
+	Reason    string       // for the log
 
 	// WhileOpen says that the session with Agent has asked for it: when that ends
 	// before it was begun it is not to be done any more, but answered as failed.
@@ -180,7 +180,7 @@ type ToPeer struct {
 // Report passes on a fact about an agent.
 type Report struct {
 	Agent string
-	Fact  engine.Event
+	Event  engine.Event
 }
 
 func (Write) effect()   {}

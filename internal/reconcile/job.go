@@ -16,7 +16,7 @@ type job struct {
 	name   string
 	why    string
 	agent  string     // whom it is about; empty: nobody, or this one
-	link   *agentSync // of that agent, as it was registered when the job was given
+	sync   *agentSync // of that agent, as it was registered when the job was given
 	origin Origin
 	writes int  // so far
 	open   bool // it is for the session, and ends with it
@@ -33,7 +33,7 @@ type decision struct {
 	begins string       // ID of the command that this write begins
 	fail   *Failure     // the job ends without success
 	gone   bool         // done because there is nothing left to delete
-	left   bool         // done because the object is to be left as it is
+	leftUnchanged   bool         // done because the object is to be left as it is
 }
 
 // result is how a job ended.
@@ -68,7 +68,7 @@ const rereadAfter = 5 * engine.Second
 // not begun yet is replaced.
 func (n *Reconciler) enqueue(ref kind.Ref, j job) {
 	if j.agent != "" {
-		if j.link = n.links[j.agent]; j.link == nil {
+		if j.sync = n.syncs[j.agent]; j.sync == nil {
 			return // of a registration that is no more
 		}
 	}
@@ -94,13 +94,13 @@ func (d *objectQueue) idle() bool { return d.writeID == 0 && d.staleSince == 0 }
 func (n *Reconciler) work(d *objectQueue) {
 	for d.idle() && len(d.jobs) > 0 {
 		local := n.cache.get(d.ref)
-		if j := &d.jobs[0]; j.agent != "" && n.links[j.agent] != j.link {
+		if j := &d.jobs[0]; j.agent != "" && n.syncs[j.agent] != j.sync {
 			n.endJob(d, result{object: local, fail: &Failure{Code: engine.Unavailable, Message: "the agent's registration has changed"}})
 			continue
 		}
 		dec := d.jobs[0].decide(local)
 		if dec.fail != nil || dec.object == nil {
-			n.endJob(d, result{object: local, written: d.written, replaced: d.replaced, gone: dec.gone, left: dec.left, fail: dec.fail})
+			n.endJob(d, result{object: local, written: d.written, replaced: d.replaced, gone: dec.gone, left: dec.leftUnchanged, fail: dec.fail})
 			continue
 		}
 		n.writes++
@@ -108,7 +108,7 @@ func (n *Reconciler) work(d *objectQueue) {
 		n.writing[d.writeID] = d
 		j := &d.jobs[0]
 		j.writes++
-		write := Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Why: j.why, Agent: j.agent, Origin: j.origin, Attempt: j.writes, WhileOpen: j.open}
+		write := Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Reason: j.why, Agent: j.agent, Origin: j.origin, Attempt: j.writes, WhileOpen: j.open}
 		if n.remembers(dec) {
 			write.Remember = new(n.Memory())
 		}
@@ -168,7 +168,7 @@ func (n *Reconciler) wrote(in WriteResult) {
 		if now != nil && now != in.Object {
 			// Changed again before the answer came. What the job was told is
 			// the past, and nothing else would say so.
-			n.tell(d.ref.Resource, in.Object, now, true)
+			n.notifySyncs(d.ref.Resource, in.Object, now, true)
 		}
 	}
 	n.work(d)
@@ -183,7 +183,7 @@ func (n *Reconciler) stored(ref kind.Ref, o *kind.Object) {
 		n.knownGone(ref, o.UID(), revision(o))
 	case n.cache.get(ref) == nil && revision(o) <= n.cache.tables[ref.Resource].frontier:
 	default:
-		n.seen(ref.Resource, o)
+		n.observed(ref.Resource, o)
 	}
 }
 
@@ -198,8 +198,8 @@ func (n *Reconciler) stale(d *objectQueue) {
 	n.scheduleHousekeeping(n.now + rereadAfter)
 }
 
-// moved lets a waiting job look again: its object has changed.
-func (n *Reconciler) moved(ref kind.Ref) {
+// objectChanged lets a waiting job look again: its object has changed.
+func (n *Reconciler) objectChanged(ref kind.Ref) {
 	d := n.objectQueues[ref]
 	if d == nil || d.staleSince == 0 {
 		return

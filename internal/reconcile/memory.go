@@ -18,7 +18,7 @@ import (
 // far the principal has to be to know of it.
 type Memory struct {
 	Store   engine.Store  // of the hub, as far as seen and believed
-	Suspect bool          // it went back, and nobody has accepted that yet
+	StoreUntrusted bool          // it went back, and nobody has accepted that yet
 	Seen    []engine.Seen // how far, by scope
 
 	// Commands are IDs of those that were begun last, the oldest first, where the
@@ -35,7 +35,7 @@ func (n *Reconciler) remembers(dec decision) bool {
 	if n.cfg.Side != kind.Spoke {
 		return false
 	}
-	if dec.begins != "" && n.links[""].world.Agent.Mode == kind.Autonomous { // a managed Application's record is ours alone
+	if dec.begins != "" && n.syncs[""].env.Agent.Mode == kind.Autonomous { // a managed Application's record is ours alone
 		n.commands.begun = withCommands(n.commands.begun, dec.begins)
 		return true
 	}
@@ -44,12 +44,12 @@ func (n *Reconciler) remembers(dec decision) bool {
 
 // Memory returns what a spoke's Node knows by now.
 func (n *Reconciler) Memory() Memory {
-	l := n.links[""]
+	l := n.syncs[""]
 	if l == nil {
 		return Memory{}
 	}
 	other, suspect := l.peer.Other()
-	return Memory{Store: other, Suspect: suspect, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun)}
+	return Memory{Store: other, StoreUntrusted: suspect, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun)}
 }
 
 // With returns what is newer in either. Of two stores that is the other's: their
@@ -63,7 +63,7 @@ func (m Memory) With(other Memory) Memory {
 		other.Commands = commands
 		return other
 	}
-	out := Memory{Store: m.Store, Suspect: other.Suspect, Seen: slices.Clone(m.Seen), Commands: commands}
+	out := Memory{Store: m.Store, StoreUntrusted: other.StoreUntrusted, Seen: slices.Clone(m.Seen), Commands: commands}
 	out.Store.Revision = max(m.Store.Revision, other.Store.Revision)
 	for _, s := range other.Seen {
 		i := slices.IndexFunc(out.Seen, func(known engine.Seen) bool { return known.Scope == s.Scope })
@@ -78,7 +78,7 @@ func (m Memory) With(other Memory) Memory {
 
 // Equal reports whether two say the same.
 func (m Memory) Equal(other Memory) bool {
-	return m.Store == other.Store && m.Suspect == other.Suspect && slices.Equal(m.Seen, other.Seen) && slices.Equal(m.Commands, other.Commands)
+	return m.Store == other.Store && m.StoreUntrusted == other.StoreUntrusted && slices.Equal(m.Seen, other.Seen) && slices.Equal(m.Commands, other.Commands)
 }
 
 // withCommands adds IDs that are not there, and drops the oldest beyond what is

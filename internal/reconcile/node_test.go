@@ -138,7 +138,7 @@ func (p *pair) step(side kind.Side, in Input) {
 				}
 			}
 		case Report:
-			p.facts = append(p.facts, e.Fact)
+			p.facts = append(p.facts, e.Event)
 		case Write:
 			p.write(side, e)
 		case Relist:

@@ -13,10 +13,10 @@ import (
 // notify passes a change of one object to the scopes that read its resource: how
 // it was and how it is, nil where there was or is none.
 func (l *agentSync) notify(r kind.Resource, was, is *kind.Object, watched bool) {
-	if !l.known || is != nil && l.node.follow.aside[refOf(r, is)] {
+	if !l.known || is != nil && l.reconciler.repositories.deferred[refOf(r, is)] {
 		return
 	}
-	if r == kind.Applications && l.node.cfg.Side == kind.Hub && is != nil && !l.decided(was, is) {
+	if r == kind.Applications && l.reconciler.cfg.Side == kind.Hub && is != nil && !l.decided(was, is) {
 		return
 	}
 	if is == nil && r == kind.Applications {
@@ -32,21 +32,21 @@ func (l *agentSync) notify(r kind.Resource, was, is *kind.Object, watched bool) 
 		case old == nil && now == nil:
 		case s.cfg.Role == engine.Owner:
 			if s.cfg.Style == engine.OneShot && now != nil {
-				l.noteRefresh(now)
+				l.recordRefresh(now)
 			}
-			l.publishOrWithdraw(s, old, now, engine.Withdraw{Seen: s.leftInSight(was, is, watched), Deleted: is == nil || is.IsDeleting()})
+			l.publishOrWithdraw(s, old, now, engine.Withdraw{Seen: s.seenLeaving(was, is, watched), Deleted: is == nil || is.IsDeleting()})
 		case s.cfg.Style != engine.OneShot:
 			l.reportStored(s, old, now)
 		}
 	}
 }
 
-// leftInSight reports whether an item that is not published any more was seen to
+// seenLeaving reports whether an item that is not published any more was seen to
 // leave: its object was deleted, or a user edited it. An object that is as it was,
 // and leaves because settings or another object changed, counts as absent: one
 // such change can concern any number of items, so the deletion budget and the
 // fleet check apply. Credentials are withdrawn at once in any case.
-func (s *scope) leftInSight(was, is *kind.Object, watched bool) bool {
+func (s *scope) seenLeaving(was, is *kind.Object, watched bool) bool {
 	if is == nil {
 		return watched
 	}
@@ -55,16 +55,16 @@ func (s *scope) leftInSight(was, is *kind.Object, watched bool) bool {
 
 // forget drops what was noted of an Application that is gone.
 func (l *agentSync) forget(o *kind.Object) {
-	key, ok := l.scope(kind.CommandScope).kind.Key(o, &l.world)
+	key, ok := l.scope(kind.CommandScope).kind.Key(o, &l.env)
 	if !ok {
 		return
 	}
-	delete(l.shown, key)
+	delete(l.conditionsWrittenAt, key)
 	delete(l.executed, key)
-	delete(l.unstamped, key)
+	delete(l.withoutID, key)
 	delete(l.frozen, key)
 	delete(l.refreshes, key)
-	delete(l.ends, key)
+	delete(l.finalized, key)
 }
 
 // own returns an object if it is of the scope's kind, else nil.
@@ -84,11 +84,11 @@ func (l *agentSync) publishOrWithdraw(s *scope, was, is *kind.Object, withdraw e
 	if is != nil {
 		item, ok := l.publish(s, is)
 		if ok {
-			l.noteUnsendable(itemName{s.cfg.Name, item.Key}, item.Unsendable)
+			l.recordUnsendable(itemName{s.cfg.Name, item.Key}, item.Unsendable)
 		}
 		meant = ok
 		if ok && item.Content != nil {
-			in := engine.Publish{Scope: s.cfg.Name, Key: item.Key, Version: engine.VersionOf(item.Content), DependsOn: item.Needs}
+			in := engine.Publish{Scope: s.cfg.Name, Key: item.Key, Version: engine.VersionOf(item.Content), DependsOn: item.DependsOn}
 			if s.cfg.Style == engine.Attached && was != nil {
 				before, had := l.publish(s, was)
 				in.SendExtra = !had || !bytes.Equal(before.Extra, item.Extra)
@@ -102,12 +102,12 @@ func (l *agentSync) publishOrWithdraw(s *scope, was, is *kind.Object, withdraw e
 	if o == nil {
 		o = is
 	}
-	if key, ok := s.kind.Key(o, &l.world); ok {
+	if key, ok := s.kind.Key(o, &l.env); ok {
 		if s.cfg.Style == engine.Attached {
 			delete(l.refreshed, key)
 		}
 		if !meant {
-			l.noteUnsendable(itemName{s.cfg.Name, key}, "")
+			l.recordUnsendable(itemName{s.cfg.Name, key}, "")
 		}
 		withdraw.Scope, withdraw.Key = s.cfg.Name, key
 		l.step(withdraw)
@@ -120,9 +120,9 @@ type itemName struct {
 	key   engine.Key
 }
 
-// noteUnsendable notes why an object cannot be sent, or with an empty reason that
+// recordUnsendable notes why an object cannot be sent, or with an empty reason that
 // it can. Users hear of both, once.
-func (l *agentSync) noteUnsendable(item itemName, reason string) {
+func (l *agentSync) recordUnsendable(item itemName, reason string) {
 	f := engine.Event{Type: engine.Accepted, Scope: item.scope, Key: item.key}
 	switch {
 	case l.unsendable[item] == reason:
@@ -136,15 +136,15 @@ func (l *agentSync) noteUnsendable(item itemName, reason string) {
 		l.unsendable[item] = reason
 		f.Type, f.Code, f.Message = engine.Rejected, engine.Invalid, reason
 	}
-	l.node.emit(Report{Agent: l.name, Fact: f})
+	l.reconciler.emit(Report{Agent: l.name, Event: f})
 }
 
 // reportStored says what an object holds.
 func (l *agentSync) reportStored(s *scope, was, is *kind.Object) {
 	if is != nil {
-		if held, ok := s.kind.ReadReplica(is, &l.world); ok {
+		if held, ok := s.kind.ReadReplica(is, &l.env); ok {
 			l.step(engine.Observe{Scope: s.cfg.Name, Key: held.Key, Stored: engine.VersionOf(held.Content), Size: len(held.Content),
-				Owned: held.Mark.Owned || s.cfg.Style == engine.Attached, Alias: held.Mark.Alias.Alias, Lossy: len(held.Mark.Alias.Lost) > 0, SourceRevision: held.Mark.Born})
+				Owned: held.Ownership.Owned || s.cfg.Style == engine.Attached, Alias: held.Ownership.Alias.Alias, Lossy: len(held.Ownership.Alias.Lost) > 0, SourceRevision: held.Ownership.SourceRevision})
 			return
 		}
 	}
@@ -152,18 +152,18 @@ func (l *agentSync) reportStored(s *scope, was, is *kind.Object) {
 	if o == nil {
 		o = is
 	}
-	if key, ok := s.kind.Key(o, &l.world); ok {
+	if key, ok := s.kind.Key(o, &l.env); ok {
 		l.step(engine.ObjectGone{Scope: s.cfg.Name, Key: key})
 	}
 }
 
-// tellAll tells everything there is, and which of it is all there is.
-func (l *agentSync) tellAll() {
+// notifyAll tells everything there is, and which of it is all there is.
+func (l *agentSync) notifyAll() {
 	l.known = true
 	for _, r := range Resources() {
 		for _, o := range l.objects(r) {
 			l.notify(r, nil, o, true)
-			if l.node.cfg.Side == kind.Hub && r == kind.Applications {
+			if l.reconciler.cfg.Side == kind.Hub && r == kind.Applications {
 				l.reconcileApplication(o)
 			}
 		}
@@ -189,7 +189,7 @@ func (l *agentSync) tellView(r kind.Resource) {
 		}
 		view := engine.View{Scope: s.cfg.Name, Complete: l.known}
 		for _, other := range needed {
-			if t := l.node.cache.tables[other]; !t.complete {
+			if t := l.reconciler.cache.tables[other]; !t.complete {
 				view.Complete, view.Reason = false, "cannot read "+other.Plural+": "+t.reason
 			}
 		}

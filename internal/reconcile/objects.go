@@ -7,9 +7,9 @@ import (
 
 // This file is about what becomes known of the local cluster's objects.
 
-// seen takes an object from the watch, from a list, or from a write's answer.
+// observed takes an object from the watch, from a list, or from a write's answer.
 // Whatever is older than what is known is passed over.
-func (n *Reconciler) seen(r kind.Resource, o *kind.Object) {
+func (n *Reconciler) observed(r kind.Resource, o *kind.Object) {
 	if t := n.cache.tables[r]; t == nil || t.gone[o.UID()] {
 		return
 	}
@@ -17,26 +17,26 @@ func (n *Reconciler) seen(r kind.Resource, o *kind.Object) {
 	ref := refOf(r, o)
 	if !changed {
 		if revision(old) == revision(o) {
-			n.moved(ref) // read again, and found as it was
+			n.objectChanged(ref) // read again, and found as it was
 		}
 		return
 	}
 	if old != nil && old.UID() != o.UID() {
 		// Deleted and created again: two events that came as one.
-		n.tell(r, old, nil, true)
+		n.notifySyncs(r, old, nil, true)
 		old = nil
 	}
-	delete(n.missed, ref)
-	n.tell(r, old, o, true)
+	delete(n.deleted, ref)
+	n.notifySyncs(r, old, o, true)
 	n.reconcileObject(r, o)
-	n.moved(ref)
+	n.objectChanged(ref)
 }
 
-// lost takes the disappearance of an object. Watched: it was seen to happen.
-func (n *Reconciler) lost(ref kind.Ref, uid string, rev uint64, watched bool) {
+// removed takes the disappearance of an object. Watched: it was seen to happen.
+func (n *Reconciler) removed(ref kind.Ref, uid string, rev uint64, watched bool) {
 	old := n.cache.get(ref)
 	if old == nil {
-		n.moved(ref)
+		n.objectChanged(ref)
 		return
 	}
 	if uid != "" && uid != old.UID() || rev != 0 && rev < revision(old) {
@@ -46,12 +46,12 @@ func (n *Reconciler) lost(ref kind.Ref, uid string, rev uint64, watched bool) {
 	t.newest = max(t.newest, rev)
 	n.cache.drop(ref)
 	delete(n.retries, ref)
-	delete(n.follow.asked, ref) // the answer may be from before
-	delete(n.follow.sure, ref)
+	delete(n.repositories.reads, ref) // the answer may be from before
+	delete(n.repositories.verifiedAt, ref)
 	n.rememberDeleted(ref, old)
-	n.tell(ref.Resource, old, nil, watched)
+	n.notifySyncs(ref.Resource, old, nil, watched)
 	n.afterLoss(ref.Resource, old)
-	n.moved(ref)
+	n.objectChanged(ref)
 }
 
 // knownGone is lost for an object of which the watch has not told yet.
@@ -59,7 +59,7 @@ func (n *Reconciler) knownGone(ref kind.Ref, uid string, rev uint64) {
 	if old := n.cache.get(ref); old != nil && (uid == "" || uid == old.UID()) {
 		n.cache.tables[ref.Resource].gone[old.UID()] = true
 	}
-	n.lost(ref, uid, rev, true)
+	n.removed(ref, uid, rev, true)
 }
 
 // listed replaces what is known of a resource by a consistent list.
@@ -76,12 +76,12 @@ func (n *Reconciler) listed(in List) {
 			continue
 		}
 		present[nameOf(o)] = true
-		n.seen(in.Resource, o)
+		n.observed(in.Resource, o)
 	}
 	t.gone = still
 	for _, o := range sortedObjects(t.objects) {
 		if !present[nameOf(o)] && revision(o) <= in.Revision {
-			n.lost(refOf(in.Resource, o), o.UID(), 0, false)
+			n.removed(refOf(in.Resource, o), o.UID(), 0, false)
 		}
 	}
 	t.complete, t.read, t.reason = true, true, ""
@@ -89,13 +89,13 @@ func (n *Reconciler) listed(in List) {
 	if in.Resource == kind.AppProjects {
 		n.decideAll()
 	}
-	n.catchUp() // while there was no list, nothing was asked for
+	n.retryDeferred() // while there was no list, nothing was asked for
 	n.viewChanged(in.Resource)
 }
 
-// blind notes that a resource cannot be read. What is known of it stays, but
+// unreadable notes that a resource cannot be read. What is known of it stays, but
 // nothing is concluded from what is not.
-func (n *Reconciler) blind(in Unreadable) {
+func (n *Reconciler) unreadable(in Unreadable) {
 	if t := n.cache.tables[in.Resource]; t != nil {
 		t.complete, t.reason = false, in.Reason
 		n.viewChanged(in.Resource)
@@ -103,7 +103,7 @@ func (n *Reconciler) blind(in Unreadable) {
 }
 
 func (n *Reconciler) viewChanged(r kind.Resource) {
-	for _, l := range n.sortedLinks() {
+	for _, l := range n.sortedSyncs() {
 		l.tellView(r)
 		l.tryBegin()
 	}
@@ -119,12 +119,12 @@ func (n *Reconciler) advance(r kind.Resource, rev uint64) {
 	if r == kind.Secrets {
 		n.forgetRules()
 	}
-	n.catchUp()
+	n.retryDeferred()
 	n.beginAll()
 }
 
-// tell passes a change on to the links that it may concern.
-func (n *Reconciler) tell(r kind.Resource, was, is *kind.Object, watched bool) {
+// notifySyncs passes a change on to the links that it may concern.
+func (n *Reconciler) notifySyncs(r kind.Resource, was, is *kind.Object, watched bool) {
 	if r == kind.Secrets && n.deferRepository(was, is) {
 		return
 	}
@@ -144,12 +144,12 @@ func (n *Reconciler) reconcileObject(r kind.Resource, o *kind.Object) {
 		n.tendHub(r, o)
 		return
 	}
-	switch l := n.links[""]; r {
+	switch l := n.syncs[""]; r {
 	case kind.Secrets:
-		n.credentialsCame(o)
+		n.credentialsArrived(o)
 	case kind.Applications:
 		n.refreshAfterCredentials(o)
-		if l.guarded != nil || len(l.shown) > 0 {
+		if l.heldApplications != nil || len(l.conditionsWrittenAt) > 0 {
 			l.tendConditionsOf(o)
 		}
 	}

@@ -10,11 +10,11 @@ import (
 // the hub's own: copies of what the agent has written say nothing about what
 // the hub lets it have.
 func (n *Reconciler) Projects(agent string, f func(name string, sourceRepos []string)) {
-	l := n.links[agent]
+	l := n.syncs[agent]
 	if l == nil {
 		return
 	}
-	world := l.world
+	world := l.env
 	if world.Agent.Mode == kind.Autonomous { // no namespace of the hub is in question
 		world.Agent.Mode, world.Agent.Mapping = kind.Managed, kind.ByDestination
 	} else if world.Agent.Excludes(kind.AppProjectScope) {
@@ -36,7 +36,7 @@ func (n *Reconciler) Projects(agent string, f func(name string, sourceRepos []st
 // Repositories passes on the repository Secrets of the hub, and whether each is
 // placed on an agent.
 func (n *Reconciler) Repositories(agent string, f func(secret *kind.Object, placed bool)) {
-	l := n.links[agent]
+	l := n.syncs[agent]
 	if l == nil {
 		return
 	}
@@ -60,9 +60,9 @@ func (n *Reconciler) Object(ref kind.Ref) *kind.Object { return n.cache.get(ref)
 // and that Argo CD there calls so: by its name or, outside of Argo CD's own
 // namespace, as namespace_name. Nil: there is none.
 func (n *Reconciler) Application(agent, instance string) *kind.Object {
-	l := n.links[agent]
+	l := n.syncs[agent]
 	if l == nil {
 		return nil
 	}
-	return kind.PlacedApplication(instance, &l.world)
+	return kind.PlacedApplication(instance, &l.env)
 }

@@ -285,7 +285,7 @@ func TestControllerThatInsistsIsNotFoughtForever(t *testing.T) {
 	p := managedApp(t)
 	insisting := true
 	p.hook = func(side kind.Side, w Write) bool {
-		if side != kind.Spoke || w.Verb != Update || !insisting || !strings.Contains(w.Why, "apply") {
+		if side != kind.Spoke || w.Verb != Update || !insisting || !strings.Contains(w.Reason, "apply") {
 			return false
 		}
 		o := p.stores[side].put(w.Ref, w.Object.Raw(), false)
@@ -336,13 +336,13 @@ func TestAliasIsRecordedOnlyOnWhatItIsTrueFor(t *testing.T) {
 		o := spokeApp(t, c.annotations, c.meta)
 		p.stores[kind.Spoke].objects[ref("argocd", "a")] = o
 		p.step(kind.Spoke, Observed{Resource: kind.Applications, Object: o})
-		stored := l.held(l.scope(kind.ApplicationScope), o)
+		stored := l.storedVersion(l.scope(kind.ApplicationScope), o)
 		if c.changed {
 			stored = engine.VersionOf([]byte("something else"))
 		}
-		writes := len(l.node.writing)
-		l.keepAlias(engine.RecordAlias{Scope: kind.ApplicationScope, Key: engine.Key{Name: "a"}, Alias: engine.Alias{Written: engine.VersionOf([]byte("x")), Stored: stored}})
-		if got := len(l.node.writing) - writes; got != c.want {
+		writes := len(l.reconciler.writing)
+		l.recordAlias(engine.RecordAlias{Scope: kind.ApplicationScope, Key: engine.Key{Name: "a"}, Alias: engine.Alias{Written: engine.VersionOf([]byte("x")), Stored: stored}})
+		if got := len(l.reconciler.writing) - writes; got != c.want {
 			t.Errorf("%s: %d writes", c.name, got)
 		}
 	}

@@ -84,7 +84,7 @@ func TestACommandRunsOnceThoughTheApplicationForgetsIt(t *testing.T) {
 				t.Errorf("it ran %d times", runs)
 			}
 			after := p.stores[kind.Hub].objects[ref("w1", "a")]
-			if c, _ := kind.Pending(after, &p.nodes[kind.Hub].links["w1"].world); after.Get("operation") != nil || !c.Empty() {
+			if c, _ := kind.Pending(after, &p.nodes[kind.Hub].syncs["w1"].env); after.Get("operation") != nil || !c.Empty() {
 				t.Errorf("it waits forever on the hub: %s", after.Get("operation"))
 			}
 			if said := string(after.Get("status", "operationState", "message")); restarted && !strings.Contains(said, "restarted") {

@@ -22,7 +22,7 @@ func refusingPair(t *testing.T) *pair {
 // failRefusals has the next writes of a refusal fail, and then calls after.
 func (p *pair) failRefusals(fails int, after func()) {
 	p.hook = func(side kind.Side, w Write) bool {
-		if side != kind.Hub || !strings.Contains(w.Why, "refuses the command") || fails == 0 {
+		if side != kind.Hub || !strings.Contains(w.Reason, "refuses the command") || fails == 0 {
 			return false
 		}
 		fails--
@@ -70,7 +70,7 @@ func TestRefusalOfACommandIsShownThoughItsWriteFails(t *testing.T) {
 			if state := string(hub.Get("status", "operationState")); !strings.Contains(state, `"Error"`) || !strings.Contains(state, kind.IgnoreSync) {
 				t.Errorf("operation state: %s", state)
 			}
-			if load := p.nodes[kind.Hub].Load(); load.Jobs > 0 || len(p.nodes[kind.Hub].retries) > 0 {
+			if load := p.nodes[kind.Hub].Stats(); load.Jobs > 0 || len(p.nodes[kind.Hub].retries) > 0 {
 				t.Errorf("there is still something to do: %+v", load)
 			}
 		})

@@ -17,7 +17,7 @@ func withFailedWrite(t *testing.T, done bool) *pair {
 	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
 	var failed *Write
 	p.hook = func(side kind.Side, w Write) bool {
-		if side == kind.Hub && w.Why == "apply application" && failed == nil {
+		if side == kind.Hub && w.Reason == "apply application" && failed == nil {
 			failed = &w
 			return true
 		}
@@ -86,7 +86,7 @@ func TestConditionComesBackWithTheSessionThatFindsItAgain(t *testing.T) {
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
 	fails := 1
 	p.hook = func(side kind.Side, w Write) bool {
-		if side != kind.Hub || w.Why != "show what is wrong" || fails == 0 {
+		if side != kind.Hub || w.Reason != "show what is wrong" || fails == 0 {
 			return false
 		}
 		fails--

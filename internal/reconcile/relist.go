@@ -32,7 +32,7 @@ func (n *Reconciler) relist(r kind.Resource) bool {
 // askForLists asks for lists of resources of which the peer has seen more than we
 // have, as far as they are due, and returns when to look again.
 func (l *agentSync) askForLists(late []kind.Resource) engine.Time {
-	n := l.node
+	n := l.reconciler
 	if again := l.listedAt + relistForOne; n.cfg.Side == kind.Hub && l.listedAt != 0 && n.now < again {
 		return again
 	}

@@ -21,10 +21,10 @@ import (
 
 // repositoryTracker is what is known of repositories beyond the cache.
 type repositoryTracker struct {
-	aside map[kind.Ref]bool        // Secrets that wait
-	asked map[kind.Ref]pendingRead // reads under way
-	sure  map[kind.Ref]uint64      // what a read has shown to be as it is known, as of this revision
-	ruled map[string]uint64        // when a project's rules changed, if Secrets are not known as of then
+	deferred map[kind.Ref]bool        // Secrets that wait
+	reads map[kind.Ref]pendingRead // reads under way
+	verifiedAt  map[kind.Ref]uint64      // what a read has shown to be as it is known, as of this revision
+	rulesChangedAt map[string]uint64        // when a project's rules changed, if Secrets are not known as of then
 }
 
 // pendingRead is a read under way, and what its answer is worth: the object as of
@@ -36,11 +36,11 @@ type pendingRead struct {
 }
 
 func newFollowing() repositoryTracker {
-	return repositoryTracker{aside: map[kind.Ref]bool{}, asked: map[kind.Ref]pendingRead{}, sure: map[kind.Ref]uint64{}, ruled: map[string]uint64{}}
+	return repositoryTracker{deferred: map[kind.Ref]bool{}, reads: map[kind.Ref]pendingRead{}, verifiedAt: map[kind.Ref]uint64{}, rulesChangedAt: map[string]uint64{}}
 }
 
-// maxAsked is how many reads may be under way. Beyond that one list is cheaper.
-const maxAsked = 16
+// maxReads is how many reads may be under way. Beyond that one list is cheaper.
+const maxReads = 16
 
 // deferRepository puts a changed Secret aside if its project, or itself, is not known
 // well enough.
@@ -53,15 +53,15 @@ func (n *Reconciler) deferRepository(was, is *kind.Object) bool {
 	}
 	ref := refOf(kind.Secrets, o)
 	if project == "" {
-		delete(n.follow.aside, ref)
+		delete(n.repositories.deferred, ref)
 		return false
 	}
 	known := n.knownAsOf(n.projectRef(project), revision(o))
-	if !n.knownAsOf(ref, n.follow.ruled[project]) || !known {
-		n.follow.aside[ref] = true
+	if !n.knownAsOf(ref, n.repositories.rulesChangedAt[project]) || !known {
+		n.repositories.deferred[ref] = true
 		return true
 	}
-	delete(n.follow.aside, ref)
+	delete(n.repositories.deferred, ref)
 	return false
 }
 
@@ -73,7 +73,7 @@ func (n *Reconciler) projectRef(name string) kind.Ref {
 // and else asks for it.
 func (n *Reconciler) knownAsOf(ref kind.Ref, rev uint64) bool {
 	t := n.cache.tables[ref.Resource]
-	if o := n.cache.get(ref); rev <= t.frontier || rev <= n.follow.sure[ref] || o != nil && rev <= revision(o) {
+	if o := n.cache.get(ref); rev <= t.frontier || rev <= n.repositories.verifiedAt[ref] || o != nil && rev <= revision(o) {
 		return true
 	}
 	if t.complete { // else a list is on its way
@@ -83,53 +83,53 @@ func (n *Reconciler) knownAsOf(ref kind.Ref, rev uint64) bool {
 }
 
 func (n *Reconciler) ask(ref kind.Ref, rev uint64) {
-	f := &n.follow
-	if _, ok := f.asked[ref]; ok {
+	f := &n.repositories
+	if _, ok := f.reads[ref]; ok {
 		return // its answer may be too old, and then it is asked for again
 	}
-	if len(f.asked) >= maxAsked {
+	if len(f.reads) >= maxReads {
 		n.relist(ref.Resource)
 		return
 	}
-	f.asked[ref] = pendingRead{id: n.emitRead(ref), rev: rev, at: n.now}
+	f.reads[ref] = pendingRead{id: n.emitRead(ref), rev: rev, at: n.now}
 	n.scheduleHousekeeping(n.now + rereadAfter)
 }
 
 // answered notes what a read is worth, before its answer is looked at. False: it
 // was not asked for here, or the object has gone since.
 func (n *Reconciler) answered(ref kind.Ref, id uint64) bool {
-	a, ok := n.follow.asked[ref]
+	a, ok := n.repositories.reads[ref]
 	if !ok || a.id != id {
 		return false
 	}
-	delete(n.follow.asked, ref)
-	n.follow.sure[ref] = max(n.follow.sure[ref], a.rev)
+	delete(n.repositories.reads, ref)
+	n.repositories.verifiedAt[ref] = max(n.repositories.verifiedAt[ref], a.rev)
 	return true
 }
 
-// catchUp looks again at what waits, after more has become known.
-func (n *Reconciler) catchUp() {
-	f := &n.follow
-	if len(f.aside)+len(f.asked)+len(f.sure) == 0 {
+// retryDeferred looks again at what waits, after more has become known.
+func (n *Reconciler) retryDeferred() {
+	f := &n.repositories
+	if len(f.deferred)+len(f.reads)+len(f.verifiedAt) == 0 {
 		return
 	}
-	for _, ref := range sortedRefs(f.aside) {
+	for _, ref := range sortedRefs(f.deferred) {
 		o := n.cache.get(ref)
-		n.tell(kind.Secrets, o, o, true)
+		n.notifySyncs(kind.Secrets, o, o, true)
 	}
-	if len(f.aside) == 0 {
-		clear(f.asked)
-		clear(f.sure)
+	if len(f.deferred) == 0 {
+		clear(f.reads)
+		clear(f.verifiedAt)
 		n.beginAll()
 	}
 }
 
-// askAgain asks once more for what was not answered, if it is still needed.
-func (n *Reconciler) askAgain() {
-	before := len(n.follow.asked)
-	maps.DeleteFunc(n.follow.asked, func(_ kind.Ref, a pendingRead) bool { return n.now-a.at >= rereadAfter })
-	if len(n.follow.asked) < before {
-		n.catchUp()
+// retryReads asks once more for what was not answered, if it is still needed.
+func (n *Reconciler) retryReads() {
+	before := len(n.repositories.reads)
+	maps.DeleteFunc(n.repositories.reads, func(_ kind.Ref, a pendingRead) bool { return n.now-a.at >= rereadAfter })
+	if len(n.repositories.reads) < before {
+		n.retryDeferred()
 	}
 }
 
@@ -150,11 +150,11 @@ func (n *Reconciler) projectChanged(was, is *kind.Object) {
 	name := o.Name()
 	secrets := n.cache.tables[kind.Secrets]
 	if rev > secrets.frontier {
-		n.follow.ruled[name] = rev
+		n.repositories.rulesChangedAt[name] = rev
 	}
 	for _, o := range sortedObjects(secrets.objects) {
 		if kind.RepositoryProject(o) == name {
-			n.tell(kind.Secrets, o, o, true)
+			n.notifySyncs(kind.Secrets, o, o, true)
 		}
 	}
 }
@@ -167,9 +167,9 @@ func sameRules(a, b *kind.Object) bool {
 
 // forgetRules drops what the watch of Secrets has passed.
 func (n *Reconciler) forgetRules() {
-	for name, rev := range n.follow.ruled {
+	for name, rev := range n.repositories.rulesChangedAt {
 		if rev <= n.cache.tables[kind.Secrets].frontier {
-			delete(n.follow.ruled, name)
+			delete(n.repositories.rulesChangedAt, name)
 		}
 	}
 }
@@ -177,5 +177,5 @@ func (n *Reconciler) forgetRules() {
 // lacksRepositories tells that what has been told of repositories is not all of
 // them, although it counts as that: whoever compared now would find some missing.
 func (n *Reconciler) lacksRepositories() bool {
-	return len(n.follow.aside) > 0 && n.cache.tables[kind.Secrets].complete && n.cache.tables[kind.AppProjects].complete
+	return len(n.repositories.deferred) > 0 && n.cache.tables[kind.Secrets].complete && n.cache.tables[kind.AppProjects].complete
 }

@@ -99,7 +99,7 @@ func TestRepositoryIsSentOnceItsProjectIsKnownAsOfThen(t *testing.T) {
 	if f.sent() != 1 {
 		t.Error("the project still permits it, and it is not sent")
 	}
-	if load := f.nodes[kind.Hub].Load(); load.Notes != 0 || len(f.reads) != 0 {
+	if load := f.nodes[kind.Hub].Stats(); load.Notes != 0 || len(f.reads) != 0 {
 		t.Errorf("something is left to do: %+v, %+v", load, f.reads)
 	}
 }
@@ -113,7 +113,7 @@ func TestRepositoryIsNotSentToWhomItsProjectHasCeasedToPermit(t *testing.T) {
 		t.Error("it is sent")
 	}
 	f.hub(seen(kind.AppProjects, f.project(8, "another"))) // the watch shows it at last
-	if load := f.nodes[kind.Hub].Load(); f.sent() != 0 || load.Notes != 0 || len(f.reads) != 0 {
+	if load := f.nodes[kind.Hub].Stats(); f.sent() != 0 || load.Notes != 0 || len(f.reads) != 0 {
 		t.Errorf("sent %d, %+v, %+v", f.sent(), load, f.reads)
 	}
 }
@@ -184,11 +184,11 @@ func TestManyRepositoriesAreListedRatherThanRead(t *testing.T) {
 		f.hub(seen(kind.Secrets, o))
 	}
 	f.hub(seen(kind.AppProjects, f.project(9, "w1")))
-	if len(f.reads) > maxAsked || len(f.lists) != 1 || f.sent() != 0 {
+	if len(f.reads) > maxReads || len(f.lists) != 1 || f.sent() != 0 {
 		t.Fatalf("%d reads, %d lists, %d sent", len(f.reads), len(f.lists), f.sent())
 	}
 	f.hub(list)
-	if load := f.nodes[kind.Hub].Load(); f.sent() != 100 || load.Notes != 0 {
+	if load := f.nodes[kind.Hub].Stats(); f.sent() != 100 || load.Notes != 0 {
 		t.Errorf("%d sent, %+v", f.sent(), load)
 	}
 }

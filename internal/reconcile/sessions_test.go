@@ -85,7 +85,7 @@ func TestCopiesOfAnotherHubAreLeftAlone(t *testing.T) {
 		p.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
 	}
 	p.disconnect()
-	agent := p.nodes[kind.Hub].links["w1"].world.Agent
+	agent := p.nodes[kind.Hub].syncs["w1"].env.Agent
 	p.nodes[kind.Hub] = New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-2"})
 	p.stores[kind.Hub].objects = map[kind.Ref]*kind.Object{}
 	p.step(kind.Hub, Register{Agent: agent})
@@ -165,10 +165,10 @@ func TestCredentialsThatWaitAreToldToNoAgent(t *testing.T) {
 	f := newFollower(t)
 	f.hub(seen(kind.AppProjects, f.project(5, "*")))
 	f.hub(seen(kind.Secrets, f.repository(9, web))) // the project may have changed since
-	agent := f.nodes[kind.Hub].links["w1"].world.Agent
+	agent := f.nodes[kind.Hub].syncs["w1"].env.Agent
 	agent.Name, agent.HubNamespace = "w2", "w2"
 	f.hub(Register{Agent: agent})
-	l := f.nodes[kind.Hub].links["w2"]
+	l := f.nodes[kind.Hub].syncs["w2"]
 	if l.peer.Publishes(kind.RepositoryScope, engine.Key{Name: "repo"}.Hash()) {
 		t.Error("a new agent is told of them")
 	}
@@ -186,11 +186,11 @@ func TestRulesOfAProjectAreKeptInMindUntilSecretsAreKnownAsOfThen(t *testing.T) 
 	f.hub(Bookmark{Resource: kind.Secrets, Revision: 3})
 	f.hub(seen(kind.AppProjects, f.project(9, "w1")))
 	f.hub(Bookmark{Resource: kind.Secrets, Revision: 6})
-	if f.nodes[kind.Hub].follow.ruled["web"] != 9 {
+	if f.nodes[kind.Hub].repositories.rulesChangedAt["web"] != 9 {
 		t.Error("forgotten too early")
 	}
 	f.hub(Bookmark{Resource: kind.Secrets, Revision: 9})
-	if len(f.nodes[kind.Hub].follow.ruled) != 0 {
+	if len(f.nodes[kind.Hub].repositories.rulesChangedAt) != 0 {
 		t.Error("kept forever")
 	}
 }
@@ -233,7 +233,7 @@ func TestProjectThatTheWatchShowsLateGetsNoCredentials(t *testing.T) {
 // Until the list of AppProjects has come, those that are known may not be all that an Application depends on.
 func TestNothingIsPlacedBeforeProjectsHaveBeenListed(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	agent := p.nodes[kind.Hub].links["w1"].world.Agent
+	agent := p.nodes[kind.Hub].syncs["w1"].env.Agent
 	n := New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-1"})
 	p.nodes[kind.Hub] = n
 	p.step(kind.Hub, Register{Agent: agent})
@@ -241,11 +241,11 @@ func TestNothingIsPlacedBeforeProjectsHaveBeenListed(t *testing.T) {
 	p.step(kind.Hub, Observed{Resource: kind.AppProjects, Object: project})
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
 	hash := engine.Key{Name: "a"}.Hash()
-	if n.links["w1"].peer.Publishes(kind.ApplicationScope, hash) {
+	if n.syncs["w1"].peer.Publishes(kind.ApplicationScope, hash) {
 		t.Error("placed by what is known so far")
 	}
 	p.step(kind.Hub, List{Resource: kind.AppProjects, Objects: []*kind.Object{project}, Revision: uint64(p.stores[kind.Hub].rev)})
-	if !n.links["w1"].peer.Publishes(kind.ApplicationScope, hash) {
+	if !n.syncs["w1"].peer.Publishes(kind.ApplicationScope, hash) {
 		t.Error("not placed after the list")
 	}
 }
@@ -253,7 +253,7 @@ func TestNothingIsPlacedBeforeProjectsHaveBeenListed(t *testing.T) {
 // One agent has the namespace of an Application, and another is its destination and has it by destination mapping.
 func TestApplicationThatRunsElsewhereIsNotShownAsFrozen(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	agent := p.nodes[kind.Hub].links["w1"].world.Agent
+	agent := p.nodes[kind.Hub].syncs["w1"].env.Agent
 	p.nodes[kind.Hub] = New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-1", Settings: kind.Settings{AllowedNamespaces: []string{"*"}}})
 	p.step(kind.Hub, Register{Agent: agent})
 	project := p.stores[kind.Hub].objects[projectNamed("default")]

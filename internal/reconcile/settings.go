@@ -20,14 +20,14 @@ func (n *Reconciler) argoSettings(in ArgoSettings) {
 		n.fleet.beganAt = n.now
 	}
 	clear(n.placements.rules)
-	for _, l := range n.sortedLinks() {
+	for _, l := range n.sortedSyncs() {
 		if again {
 			n.resetSync(l)
 		}
-		l.world.GlobalProjects = in.GlobalProjects
+		l.env.GlobalProjects = in.GlobalProjects
 	}
 	if !again {
-		n.tellProjects()
+		n.notifyProjects()
 	}
 }
 
@@ -35,7 +35,7 @@ func (n *Reconciler) argoSettings(in ArgoSettings) {
 func (n *Reconciler) resetSync(l *agentSync) {
 	status := l.peer.Status()
 	n.unregister(l.name, "the settings of the hub's Argo CD have changed")
-	n.register(Register{Agent: l.world.Agent, KnownCluster: l.cluster, KnownStore: status.Other, StoreUntrusted: status.StoreHoldID != ""})
+	n.register(Register{Agent: l.env.Agent, KnownCluster: l.cluster, KnownStore: status.Other, StoreUntrusted: status.StoreHoldID != ""})
 }
 
 // globalChanged looks again at projects when one changes that they inherit from.
@@ -47,24 +47,24 @@ func (n *Reconciler) globalChanged(was, is *kind.Object) {
 	if !slices.ContainsFunc(n.argo.GlobalProjects, func(g kind.GlobalProject) bool { return g.Name == o.Name() }) {
 		return
 	}
-	if rev := n.follow.ruled[o.Name()]; rev != 0 { // their rules have changed with it
+	if rev := n.repositories.rulesChangedAt[o.Name()]; rev != 0 { // their rules have changed with it
 		for name := range n.cache.tables[kind.AppProjects].objects {
-			n.follow.ruled[name.name] = max(n.follow.ruled[name.name], rev)
+			n.repositories.rulesChangedAt[name.name] = max(n.repositories.rulesChangedAt[name.name], rev)
 		}
 	}
-	n.tellProjects()
+	n.notifyProjects()
 }
 
-// tellProjects tells of every project, and of the repositories that follow them,
+// notifyProjects tells of every project, and of the repositories that follow them,
 // as they are now.
-func (n *Reconciler) tellProjects() {
+func (n *Reconciler) notifyProjects() {
 	for _, o := range sortedObjects(n.cache.tables[kind.AppProjects].objects) {
 		for _, l := range n.affectedSyncs(kind.AppProjects, o, o) {
 			l.notify(kind.AppProjects, o, o, true)
 		}
 	}
 	for _, o := range sortedObjects(n.cache.tables[kind.Secrets].objects) {
-		n.tell(kind.Secrets, o, o, true)
+		n.notifySyncs(kind.Secrets, o, o, true)
 	}
 	n.decideAllAgain()
 }

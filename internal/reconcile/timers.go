@@ -42,14 +42,14 @@ func byName(l *agentSync, name string) int { return strings.Compare(l.name, name
 func (l *agentSync) touch() {
 	if !l.touched {
 		l.touched = true
-		l.node.roster.touched = append(l.node.roster.touched, l)
+		l.reconciler.index.touched = append(l.reconciler.index.touched, l)
 	}
 }
 
-// wants is when a link is to be woken; false: not by itself.
-func (l *agentSync) wants() (engine.Time, bool) {
+// nextWake is when a link is to be woken; false: not by itself.
+func (l *agentSync) nextWake() (engine.Time, bool) {
 	at, ok := l.peer.NextWake()
-	if l.opening != nil && (!ok || l.relistAt < at) {
+	if l.openingEvent != nil && (!ok || l.relistAt < at) {
 		at, ok = l.relistAt, true
 	}
 	return at, ok
@@ -57,11 +57,11 @@ func (l *agentSync) wants() (engine.Time, bool) {
 
 // rearm brings the order of wakes in line with what a step has done.
 func (n *Reconciler) rearm() {
-	r := &n.roster
+	r := &n.index
 	for i, l := range r.touched {
 		r.touched[i] = nil
 		l.touched = false
-		if at, ok := l.wants(); ok && n.links[l.name] == l {
+		if at, ok := l.nextWake(); ok && n.syncs[l.name] == l {
 			r.wakes.set(l, at)
 		} else {
 			r.wakes.drop(l)
@@ -72,15 +72,15 @@ func (n *Reconciler) rearm() {
 
 // scheduleHousekeeping makes sure that the Node looks after its own chores by a time.
 func (n *Reconciler) scheduleHousekeeping(at engine.Time) {
-	if n.roster.housekeepingAt == 0 || at < n.roster.housekeepingAt {
-		n.roster.housekeepingAt = at
+	if n.index.housekeepingAt == 0 || at < n.index.housekeepingAt {
+		n.index.housekeepingAt = at
 	}
 }
 
 // NextWake tells when the Node wants a Tick; false: not by itself.
 func (n *Reconciler) NextWake() (engine.Time, bool) {
-	at, ok := n.roster.housekeepingAt, n.roster.housekeepingAt != 0
-	if w := n.roster.wakes; len(w) > 0 && (!ok || w[0].wakeAt < at) {
+	at, ok := n.index.housekeepingAt, n.index.housekeepingAt != 0
+	if w := n.index.wakes; len(w) > 0 && (!ok || w[0].wakeAt < at) {
 		at, ok = w[0].wakeAt, true
 	}
 	if next := n.fleet.nextAt; n.fleet.on && next != 0 && (!ok || next < at) {
@@ -91,25 +91,25 @@ func (n *Reconciler) NextWake() (engine.Time, bool) {
 
 // tick passes the time on to everything that waits for it.
 func (n *Reconciler) tick() {
-	for _, l := range n.roster.wakes.due(n.now) {
+	for _, l := range n.index.wakes.due(n.now) {
 		l.touch()
 		if t, ok := l.peer.NextWake(); ok && t <= n.now {
 			l.step(engine.Tick{})
 		}
 		l.tryBegin()
 	}
-	n.forgetMissed()
+	n.forgetDeleted()
 	n.forgetArrivals()
-	if at := n.roster.housekeepingAt; at != 0 && at <= n.now {
+	if at := n.index.housekeepingAt; at != 0 && at <= n.now {
 		n.runHousekeeping()
 	}
 }
 
 // runHousekeeping does again what went wrong, and what was not answered.
 func (n *Reconciler) runHousekeeping() {
-	n.roster.housekeepingAt = 0
+	n.index.housekeepingAt = 0
 	n.reread()
-	n.askAgain()
+	n.retryReads()
 	for _, ref := range sortedRefs(n.retries) {
 		if n.retries[ref] <= n.now {
 			delete(n.retries, ref)
@@ -124,26 +124,26 @@ func (n *Reconciler) runHousekeeping() {
 	for _, t := range n.retries {
 		n.scheduleHousekeeping(t)
 	}
-	for _, a := range n.follow.asked {
+	for _, a := range n.repositories.reads {
 		n.scheduleHousekeeping(a.at + rereadAfter)
 	}
 }
 
-// sortedLinks lists all links in the order of their names.
-func (n *Reconciler) sortedLinks() []*agentSync { return n.roster.ordered }
+// sortedSyncs lists all links in the order of their names.
+func (n *Reconciler) sortedSyncs() []*agentSync { return n.index.ordered }
 
 // beginAll lets those begin who wait for more to become known.
 func (n *Reconciler) beginAll() {
-	if len(n.roster.opening) == 0 {
+	if len(n.index.opening) == 0 {
 		return
 	}
-	names := make([]string, 0, len(n.roster.opening))
-	for name := range n.roster.opening {
+	names := make([]string, 0, len(n.index.opening))
+	for name := range n.index.opening {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if l := n.roster.opening[name]; l != nil {
+		if l := n.index.opening[name]; l != nil {
 			l.tryBegin()
 		}
 	}
@@ -152,11 +152,11 @@ func (n *Reconciler) beginAll() {
 // objects lists what may concern a link, in order: of Applications on the hub
 // those in its namespace and those that name it as their destination.
 func (l *agentSync) objects(r kind.Resource) []*kind.Object {
-	c := l.node.cache
-	if l.node.cfg.Side == kind.Spoke || r != kind.Applications {
+	c := l.reconciler.cache
+	if l.reconciler.cfg.Side == kind.Spoke || r != kind.Applications {
 		return sortedObjects(c.tables[r].objects)
 	}
-	found := slices.Concat(c.byNS[l.world.Agent.HubNamespace], c.byDestination[l.name], c.byDestination[l.world.Agent.ClusterURL()])
+	found := slices.Concat(c.byNS[l.env.Agent.HubNamespace], c.byDestination[l.name], c.byDestination[l.env.Agent.ClusterURL()])
 	slices.SortFunc(found, compareNames)
 	return slices.Compact(found) // most are in both
 }
@@ -172,14 +172,14 @@ func (w timerHeap) Less(i, j int) bool {
 
 func (w timerHeap) Swap(i, j int) {
 	w[i], w[j] = w[j], w[i]
-	w[i].wakeIn, w[j].wakeIn = i+1, j+1
+	w[i].heapIndex, w[j].heapIndex = i+1, j+1
 }
 
 // Push implements heap.Interface.
 func (w *timerHeap) Push(x any) {
 	l := x.(*agentSync)
 	*w = append(*w, l)
-	l.wakeIn = len(*w)
+	l.heapIndex = len(*w)
 }
 
 // Pop implements heap.Interface.
@@ -188,24 +188,24 @@ func (w *timerHeap) Pop() any {
 	l := (*w)[last]
 	(*w)[last] = nil
 	*w = (*w)[:last]
-	l.wakeIn = 0
+	l.heapIndex = 0
 	return l
 }
 
 func (w *timerHeap) set(l *agentSync, at engine.Time) {
 	switch {
-	case l.wakeIn == 0:
+	case l.heapIndex == 0:
 		l.wakeAt = at
 		heap.Push(w, l)
 	case l.wakeAt != at:
 		l.wakeAt = at
-		heap.Fix(w, l.wakeIn-1)
+		heap.Fix(w, l.heapIndex-1)
 	}
 }
 
 func (w *timerHeap) drop(l *agentSync) {
-	if l.wakeIn != 0 {
-		heap.Remove(w, l.wakeIn-1)
+	if l.heapIndex != 0 {
+		heap.Remove(w, l.heapIndex-1)
 	}
 }
 

@@ -45,7 +45,7 @@ func TestNoWriteStartsForARegistrationThatIsNoMore(t *testing.T) {
 			p.now += 60 * engine.Second
 			p.step(kind.Hub, Tick{})
 			if len(under) != 1 {
-				t.Errorf("%s %s was begun: %s", under[1].Verb, under[1].Ref.Name, under[1].Why)
+				t.Errorf("%s %s was begun: %s", under[1].Verb, under[1].Ref.Name, under[1].Reason)
 			}
 			if n := p.nodes[kind.Hub]; len(n.objectQueues) > 0 || len(n.writing) > 0 {
 				t.Errorf("%d objects have work left, %d writes", len(n.objectQueues), len(n.writing))

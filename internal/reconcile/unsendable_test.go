@@ -91,7 +91,7 @@ func TestApplicationThatCannotBeSentStaysAsItIs(t *testing.T) {
 			if p.hubConditions() != "" {
 				t.Errorf("the hub still shows %s", p.hubConditions())
 			}
-			if l := p.nodes[c.owner].links[[]string{"w1", ""}[c.owner]]; len(l.unsendable) > 0 {
+			if l := p.nodes[c.owner].syncs[[]string{"w1", ""}[c.owner]]; len(l.unsendable) > 0 {
 				t.Errorf("%v is kept", l.unsendable)
 			}
 		})
@@ -112,7 +112,7 @@ func TestApplicationThatCannotBeSentIsDeletedWithItsOriginal(t *testing.T) {
 	if p.stores[kind.Spoke].objects[ref("argocd", "a")] != nil {
 		t.Error("it is still on the spoke")
 	}
-	if n := len(p.nodes[kind.Hub].links["w1"].unsendable); n > 0 {
+	if n := len(p.nodes[kind.Hub].syncs["w1"].unsendable); n > 0 {
 		t.Errorf("%d notes are kept", n)
 	}
 }

@@ -32,7 +32,7 @@ func TestLaggingWatchDoesNotBringBackWhatIsGone(t *testing.T) {
 		t.Error("the watch brought it back")
 	}
 	p.step(kind.Hub, Deleted{Ref: r, UID: "u1", Revision: 7})
-	if load := n.Load(); load.Notes > 0 || load.Objects > 1 { // there is an AppProject
+	if load := n.Stats(); load.Notes > 0 || load.Objects > 1 { // there is an AppProject
 		t.Errorf("something is kept of it: %+v", load)
 	}
 }
@@ -99,7 +99,7 @@ func TestReplicaWithoutTheSessionLeavesConditionsAlone(t *testing.T) {
 func TestRegistrationThatChangesOnlyInWhatIsKnownKeepsTheSession(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
-	p.step(kind.Hub, Register{Agent: p.nodes[kind.Hub].links["w1"].world.Agent, KnownCluster: "spoke-uid", KnownStore: engine.Store{UID: "s", Revision: 9}})
+	p.step(kind.Hub, Register{Agent: p.nodes[kind.Hub].syncs["w1"].env.Agent, KnownCluster: "spoke-uid", KnownStore: engine.Store{UID: "s", Revision: 9}})
 	if st, _ := p.nodes[kind.Hub].Status("w1"); !st.Connected {
 		t.Error("the session ended")
 	}

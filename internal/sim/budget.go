@@ -67,7 +67,7 @@ func (p *process) decides(e reconcile.Write) {
 	if p.spoke != nil {
 		agent = p.spoke.agent.Name
 	}
-	if isRemoval(e.Why) && p.toldGone(agent, e.Origin.Scope, e.Ref.Name) {
+	if isRemoval(e.Reason) && p.toldGone(agent, e.Origin.Scope, e.Ref.Name) {
 		p.asked[e.Ref] = true
 	}
 }

@@ -89,7 +89,7 @@ func (p *process) carryOut(e reconcile.Write) {
 		p.later(10, func() { p.step(reconcile.WriteResult{ID: e.ID, Object: e.Object}) })
 		return
 	}
-	who := actor{what: p.name, proc: p, why: e.Why}
+	who := actor{what: p.name, proc: p, why: e.Reason}
 	st := p.cluster.st
 	p.ask(func() (o *kind.Object, err *apiError) {
 		object := p.w.mutant.written(p, e)
@@ -104,7 +104,7 @@ func (p *process) carryOut(e reconcile.Write) {
 			o, err = st.delete(who, e.Ref, object.UID(), object.ResourceVersion())
 		}
 		if p.w.trace != nil {
-			p.w.tracef("%s: %s %s (%s): %s", p.name, e.Verb, short(e.Ref), e.Why, outcome(o, err))
+			p.w.tracef("%s: %s %s (%s): %s", p.name, e.Verb, short(e.Ref), e.Reason, outcome(o, err))
 		}
 		return o, err
 	}, func(o *kind.Object, err *apiError) {

@@ -207,7 +207,7 @@ func TestRemovalsByAbsenceAreCounted(t *testing.T) {
 			for _, n := range names[:c.remove] {
 				r := ref(kind.Applications, "argocd", n)
 				o := s.cluster.st.get(r)
-				p.decides(reconcile.Write{Verb: reconcile.Delete, Ref: r, Why: "remove application", Origin: reconcile.Origin{Scope: kind.ApplicationScope}})
+				p.decides(reconcile.Write{Verb: reconcile.Delete, Ref: r, Reason: "remove application", Origin: reconcile.Origin{Scope: kind.ApplicationScope}})
 				if _, err := s.cluster.st.delete(actor{what: "test"}, r, "", ""); err != nil {
 					t.Fatal(err.message)
 				}

@@ -39,16 +39,16 @@ var mutants = map[string]mutant{
 		_, ok := m.(engine.Same)
 		return ok
 	}},
-	"does not name commands": {onSwallow: func(_ *process, e reconcile.Write) bool { return e.Why == "give the command an ID" }},
+	"does not name commands": {onSwallow: func(_ *process, e reconcile.Write) bool { return e.Reason == "give the command an ID" }},
 	"does not carry the names of commands along": {onWrite: func(p *process, e reconcile.Write) *kind.Object {
-		if p.spoke == nil || e.Why != "apply command" {
+		if p.spoke == nil || e.Reason != "apply command" {
 			return e.Object
 		}
 		b, _ := rawjson.Remove(e.Object.Raw(), "metadata", "annotations", kind.ReceiptAnnotation)
 		return parsed(bytes.ReplaceAll(b, []byte(kind.CommandInfo), []byte("something")))
 	}},
 	"lets a status erase a pending operation": {onWrite: func(p *process, e reconcile.Write) *kind.Object {
-		if p.spoke != nil || e.Why != "apply status" {
+		if p.spoke != nil || e.Reason != "apply status" {
 			return e.Object
 		}
 		b, _ := rawjson.Remove(e.Object.Raw(), "operation")

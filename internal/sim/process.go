@@ -205,7 +205,7 @@ func (p *process) persist() {
 
 // report takes note of what people are told.
 func (p *process) report(e reconcile.Report) {
-	f := e.Fact
+	f := e.Event
 	if p.w.trace != nil {
 		p.w.traceFact(p, e)
 	}
@@ -261,7 +261,7 @@ func (p *process) persistLease() { p.remember(p.nd.Memory(), func(*apiError) {})
 
 // remember writes the agent's Lease, if it does not say so already.
 func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
-	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, Suspect: m.Suspect, Seen: reconcile.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " ")}
+	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, Suspect: m.StoreUntrusted, Seen: reconcile.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " ")}
 	if now == p.persisted[""] {
 		done(nil)
 		return
@@ -270,7 +270,7 @@ func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
 		said := now
 		if there := p.cluster.recall(leases, "agent"); there.Incarnation != p.incarnation { // another process, which may know more
 			both := reconcile.Memory{Store: there.KnownStore, Seen: reconcile.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands)}.With(m)
-			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, Suspect: both.Suspect, Seen: reconcile.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " ")}
+			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, Suspect: both.StoreUntrusted, Seen: reconcile.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " ")}
 		}
 		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", said)
 		return nil, nil

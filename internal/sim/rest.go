@@ -119,13 +119,13 @@ func (w *world) processes() []*process {
 
 // checkLoad compares what a node keeps with what there is.
 func (w *world) checkLoad(p *process) {
-	load := p.nd.Load()
+	load := p.nd.Stats()
 	for range 100 { // something may be on its way just now
 		if load.Jobs == 0 {
 			break
 		}
 		w.run(w.now + second)
-		load = p.nd.Load()
+		load = p.nd.Stats()
 	}
 	w.check(load.Jobs == 0 && load.Writing == 0, "%s at rest still has %d jobs and %d writes", p.name, load.Jobs, load.Writing)
 	total := 0
@@ -143,7 +143,7 @@ func (w *world) checkLoad(p *process) {
 // checkBusy looks at a node in the middle of things: what it keeps is bounded by
 // the objects that there are, or were in this life.
 func (w *world) checkBusy(p *process) {
-	load := p.nd.Load()
+	load := p.nd.Stats()
 	links := 1
 	if p.spoke == nil {
 		links = len(w.spokes)

@@ -20,7 +20,7 @@ func stamp(t engine.Time) string {
 }
 
 func (w *world) traceFact(p *process, e reconcile.Report) {
-	f := e.Fact
+	f := e.Event
 	if f.Type == engine.InSync {
 		return
 	}

@@ -29,7 +29,7 @@ func LostFields(written, stored []byte) []string {
 
 func lostFields(lost []string, path string, written, stored []byte) []string {
 	switch {
-	case saysNothing(written) && saysNothing(stored):
+	case isEmptyValue(written) && isEmptyValue(stored):
 	case isObject(written) && isObject(stored):
 		for _, m := range members(written) {
 			lost = lostFields(lost, path+pathElement(m.Key), m.Value, rawjson.Get(stored, m.Key))
@@ -60,9 +60,9 @@ func sameNumber(a, b string) bool {
 	return err1 == nil && err2 == nil && x == y
 }
 
-// saysNothing reports whether a value means the same as no value. An empty object,
+// isEmptyValue reports whether a value means the same as no value. An empty object,
 // false and 0 may mean something: `automated: {}`, `enabled: false`.
-func saysNothing(v []byte) bool {
+func isEmptyValue(v []byte) bool {
 	return rawjson.IsNull(v) || string(v) == `""` || isList(v) && isEmpty(v)
 }
 
@@ -114,7 +114,7 @@ func DroppedFields(o *Object, w *Env) []string {
 		return nil
 	}
 	held, ok := ApplicationKind{}.ReadReplica(o, w)
-	if !ok || !held.Mark.Owned || engine.VersionOf(held.Content) != alias.Stored {
+	if !ok || !held.Ownership.Owned || engine.VersionOf(held.Content) != alias.Stored {
 		return nil
 	}
 	return alias.Lost

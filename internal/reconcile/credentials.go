@@ -21,8 +21,8 @@ type arrivals struct {
 	asked map[kind.Ref]engine.Time // Applications: for which arrival
 }
 
-// credentialsCame notes that credentials were written here.
-func (n *Reconciler) credentialsCame(secret *kind.Object) {
+// credentialsArrived notes that credentials were written here.
+func (n *Reconciler) credentialsArrived(secret *kind.Object) {
 	if n.cfg.Side != kind.Spoke || !n.cache.tables[kind.Secrets].complete || !(kind.RepositoryKind{}).Matches(secret) {
 		return
 	}
@@ -58,7 +58,7 @@ func (n *Reconciler) refreshAfterCredentials(o *kind.Object) {
 // recomparable reports whether an Application is ours, and waits for a comparison
 // that nobody has asked for.
 func (n *Reconciler) recomparable(o *kind.Object) bool {
-	return kind.HasComparisonError(o) && !kind.RefreshPending(o) && !o.IsDeleting() && kind.ReadOwnership(o, &n.links[""].world).Owned
+	return kind.HasComparisonError(o) && !kind.RefreshPending(o) && !o.IsDeleting() && kind.ReadOwnership(o, &n.syncs[""].env).Owned
 }
 
 // forgetArrivals drops what is too long ago to matter.

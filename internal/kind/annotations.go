@@ -26,7 +26,7 @@ const Confirmation = Prefix + "confirm"
 
 // Our own annotations.
 const (
-	AdoptedMark       = Prefix + "adopted"         // existed before it became ours
+	AdoptedAnnotation       = Prefix + "adopted"         // existed before it became ours
 	AliasMark         = Prefix + "alias"           // content that is stored differently from what was written
 	RevisionMark      = Prefix + "source-revision" // of the object it came from
 	AgentNameMark     = Prefix + "agent-name"      // hub: whose copy this is
@@ -83,10 +83,10 @@ func selected(o *Object, w *Env) bool {
 func ReadOwnership(o *Object, w *Env) Ownership {
 	m := Ownership{
 		Source:  o.Annotation(SourceUID),
-		Adopted: o.Annotation(AdoptedMark) == "true",
+		Adopted: o.Annotation(AdoptedAnnotation) == "true",
 		Alias:   parseAlias(o.Annotation(AliasMark)),
 	}
-	m.Born, _ = strconv.ParseUint(o.Annotation(RevisionMark), 10, 64)
+	m.SourceRevision, _ = strconv.ParseUint(o.Annotation(RevisionMark), 10, 64)
 	principal := o.Annotation(PrincipalUID)
 	switch {
 	case principal == "" || m.Source == "":
@@ -113,11 +113,11 @@ func writeOwnership(annotations *rawjson.Object, m Ownership, sourceName string,
 	set(SourceUID, m.Source)
 	set(PrincipalUID, w.PrincipalUID)
 	if m.Adopted {
-		set(AdoptedMark, "true")
+		set(AdoptedAnnotation, "true")
 	}
 	set(AliasMark, formatAlias(m.Alias))
-	if m.Born != 0 {
-		set(RevisionMark, strconv.FormatUint(m.Born, 10))
+	if m.SourceRevision != 0 {
+		set(RevisionMark, strconv.FormatUint(m.SourceRevision, 10))
 	} else {
 		set(RevisionMark, "")
 	}

@@ -51,7 +51,7 @@ type Policy struct {
 type Reconciler struct {
 	cfg          Config
 	cache        *cache
-	links        map[string]*agentSync
+	syncs        map[string]*agentSync
 	byNS         map[string][]*agentSync // hub: by the namespace of their Applications
 	byURL        map[string][]*agentSync // hub: by the URL of their clusters
 	scopes       map[kind.Mode][]scope
@@ -63,13 +63,13 @@ type Reconciler struct {
 	reads        uint64
 	argo         ArgoSettings             // hub
 	schemas      map[kind.Resource]string // as Schema says; not in it: not told yet
-	roster       syncIndex
+	index       syncIndex
 	retries      map[kind.Ref]engine.Time        // objects to be tended again
-	missed       map[kind.Ref]deletedApplication // Applications that are gone, and may be put back
+	deleted       map[kind.Ref]deletedApplication // Applications that are gone, and may be put back
 
 	credentialArrivals arrivals          // spoke
 	commands           commands          // spoke
-	follow             repositoryTracker // hub: repositories and their projects
+	repositories             repositoryTracker // hub: repositories and their projects
 	placements         placements        // hub: Applications and their projects
 	fleet              fleetCheck        // hub
 
@@ -90,17 +90,17 @@ func Resources() []kind.Resource {
 
 // New makes a Node. A spoke has its one link from the start.
 func New(cfg Config) *Reconciler {
-	n := &Reconciler{cfg: cfg, cache: newCache(Resources()), links: map[string]*agentSync{}, byNS: map[string][]*agentSync{}, byURL: map[string][]*agentSync{}, placements: newPlacements(),
+	n := &Reconciler{cfg: cfg, cache: newCache(Resources()), syncs: map[string]*agentSync{}, byNS: map[string][]*agentSync{}, byURL: map[string][]*agentSync{}, placements: newPlacements(),
 		scopes: map[kind.Mode][]scope{}, configs: map[kind.Mode][]engine.ScopeConfig{},
-		objectQueues: map[kind.Ref]*objectQueue{}, staleQueues: map[kind.Ref]*objectQueue{}, writing: map[uint64]*objectQueue{}, retries: map[kind.Ref]engine.Time{}, missed: map[kind.Ref]deletedApplication{}, follow: newFollowing(), schemas: map[kind.Resource]string{},
-		roster: syncIndex{opening: map[string]*agentSync{}}, fleet: fleetCheck{on: cfg.FleetCheck && cfg.Side == kind.Hub}}
+		objectQueues: map[kind.Ref]*objectQueue{}, staleQueues: map[kind.Ref]*objectQueue{}, writing: map[uint64]*objectQueue{}, retries: map[kind.Ref]engine.Time{}, deleted: map[kind.Ref]deletedApplication{}, repositories: newFollowing(), schemas: map[kind.Resource]string{},
+		index: syncIndex{opening: map[string]*agentSync{}}, fleet: fleetCheck{on: cfg.FleetCheck && cfg.Side == kind.Hub}}
 	if cfg.Side == kind.Spoke {
 		n.commands = newCommands(cfg.KnownCommands)
 		n.credentialArrivals = arrivals{at: map[string]engine.Time{}, asked: map[kind.Ref]engine.Time{}}
-		n.links[""] = newLink(n, Register{
+		n.syncs[""] = newLink(n, Register{
 			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},
 			KnownStore: cfg.KnownStore, StoreUntrusted: cfg.Suspect})
-		n.roster.add(n.links[""])
+		n.index.add(n.syncs[""])
 	}
 	return n
 }
@@ -121,15 +121,15 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 			n.read(in)
 			break
 		}
-		delete(n.follow.sure, refOf(in.Resource, in.Object)) // it is another now
-		n.seen(in.Resource, in.Object)
+		delete(n.repositories.verifiedAt, refOf(in.Resource, in.Object)) // it is another now
+		n.observed(in.Resource, in.Object)
 		n.advance(in.Resource, revision(in.Object))
 	case Deleted:
 		n.gone(in)
 	case List:
 		n.listed(in)
 	case Unreadable:
-		n.blind(in)
+		n.unreadable(in)
 	case Bookmark:
 		n.advance(in.Resource, in.Revision)
 	case WriteResult:
@@ -143,11 +143,11 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 	case Schema:
 		n.schema(in)
 	case FromPeer:
-		if l := n.links[in.Agent]; l != nil {
+		if l := n.syncs[in.Agent]; l != nil {
 			l.fromPeer(in.Input)
 		}
 	case Confirm:
-		if l := n.links[in.Agent]; l != nil {
+		if l := n.syncs[in.Agent]; l != nil {
 			l.step(engine.Confirmed{ID: in.ID})
 		}
 	case FleetRecord:
@@ -170,14 +170,14 @@ func (n *Reconciler) gone(in Deleted) {
 	case t == nil:
 	case !in.Read:
 		delete(t.gone, in.UID)
-		n.lost(in.Ref, in.UID, in.Revision, true)
+		n.removed(in.Ref, in.UID, in.Revision, true)
 		n.advance(in.Ref.Resource, in.Revision)
 	default:
 		if in.UID != "" || n.cache.get(in.Ref) == nil { // else it has appeared since
 			n.knownGone(in.Ref, in.UID, in.Revision)
 		}
 		n.answered(in.Ref, in.ID)
-		n.catchUp()
+		n.retryDeferred()
 	}
 }
 
@@ -188,9 +188,9 @@ func (n *Reconciler) read(in Observed) {
 	ref := refOf(in.Resource, in.Object)
 	d := n.staleQueues[ref]
 	if n.answered(ref, in.ID) || d != nil && d.readID == in.ID {
-		n.seen(in.Resource, in.Object)
+		n.observed(in.Resource, in.Object)
 	}
-	n.catchUp()
+	n.retryDeferred()
 }
 
 // drain carries out what the engine asks for, until it asks for nothing more.
@@ -207,7 +207,7 @@ func (n *Reconciler) emit(e Effect) { n.out = append(n.out, e) }
 
 // Status takes stock of one agent.
 func (n *Reconciler) Status(agent string) (engine.Status, bool) {
-	l := n.links[agent]
+	l := n.syncs[agent]
 	if l == nil {
 		return engine.Status{}, false
 	}
@@ -220,8 +220,8 @@ func (n *Reconciler) register(in Register) {
 	if n.cfg.Side != kind.Hub {
 		return
 	}
-	if old := n.links[in.Agent.Name]; old != nil {
-		if old.world.Agent == in.Agent {
+	if old := n.syncs[in.Agent.Name]; old != nil {
+		if old.env.Agent == in.Agent {
 			old.cluster = cmp.Or(in.KnownCluster, old.cluster)
 			old.step(engine.Known{Cluster: in.KnownCluster, Store: in.KnownStore, StoreUntrusted: in.StoreUntrusted})
 			return
@@ -229,25 +229,25 @@ func (n *Reconciler) register(in Register) {
 		n.unregister(in.Agent.Name, "the agent's registration has changed")
 	}
 	l := newLink(n, in)
-	n.links[in.Agent.Name] = l
-	n.roster.add(l)
+	n.syncs[in.Agent.Name] = l
+	n.index.add(l)
 	n.byNS[in.Agent.HubNamespace] = append(n.byNS[in.Agent.HubNamespace], l)
 	if url := in.Agent.ClusterURL(); url != "" {
 		n.byURL[url] = append(n.byURL[url], l)
 	}
-	l.tellAll()
+	l.notifyAll()
 }
 
 func (n *Reconciler) unregister(agent, why string) {
-	l := n.links[agent]
+	l := n.syncs[agent]
 	if l == nil || n.cfg.Side != kind.Hub {
 		return
 	}
-	delete(n.links, agent)
+	delete(n.syncs, agent)
 	delete(n.fleet.agents, agent)
-	n.roster.remove(l)
-	dropLink(n.byNS, l.world.Agent.HubNamespace, l)
-	dropLink(n.byURL, l.world.Agent.ClusterURL(), l)
+	n.index.remove(l)
+	dropLink(n.byNS, l.env.Agent.HubNamespace, l)
+	dropLink(n.byURL, l.env.Agent.ClusterURL(), l)
 	n.emit(Abandon{Agent: agent})
 	if session, ok := l.peer.Session(); ok {
 		n.emit(ToPeer{Agent: agent, Effect: engine.CloseSession{Session: session, Code: engine.ShuttingDown, Message: why}})

@@ -19,12 +19,12 @@ func (n *Reconciler) Place(namespace, name string) (Placement, bool) {
 		return Placement{}, false
 	}
 	for _, l := range n.affectedSyncs(kind.Applications, nil, o) {
-		key, ok := kind.StatusKey(o, &l.world)
+		key, ok := kind.StatusKey(o, &l.env)
 		if !ok {
 			continue
 		}
 		p := Placement{Agent: l.name, Namespace: key.Namespace, Name: key.Name}
-		if p.Namespace == l.world.SpokeArgoNamespace {
+		if p.Namespace == l.env.SpokeArgoNamespace {
 			p.Namespace = ""
 		}
 		return p, true
@@ -41,7 +41,7 @@ func (n *Reconciler) Frozen(namespace, name string) (agent, why string, ok bool)
 		return "", "", false
 	}
 	for _, l := range n.affectedSyncs(kind.Applications, nil, o) {
-		switch _, placement, because := kind.Place(o, &l.world); {
+		switch _, placement, because := kind.Place(o, &l.env); {
 		case placement == kind.Placed:
 			return "", "", false
 		case placement == kind.Frozen && !ok:

@@ -142,13 +142,13 @@ func spokeRef(k engine.Key, w *Env) (Ref, error) {
 func checkNamespace(k engine.Key, namespace string, w *Env) error {
 	switch {
 	case w.byDestination() && k.Namespace == "":
-		return refuse(engine.Invalid, "key %q has no namespace, which destination mapping needs", k)
+		return reject(engine.Invalid, "key %q has no namespace, which destination mapping needs", k)
 	case !w.byDestination() && w.Agent.Mode == Managed && k.Namespace != "":
-		return refuse(engine.Invalid, "key %q has a namespace, which namespace mapping implies", k)
+		return reject(engine.Invalid, "key %q has a namespace, which namespace mapping implies", k)
 	case w.Side == Spoke && w.Agent.Mode == Autonomous && k.Namespace == w.SpokeArgoNamespace:
-		return refuse(engine.Invalid, "key %q names the namespace that is implied", k)
+		return reject(engine.Invalid, "key %q names the namespace that is implied", k)
 	case !w.allowed(namespace):
-		return refuse(engine.NotAllowed, "namespace %q is not among the allowed namespaces", namespace)
+		return reject(engine.NotAllowed, "namespace %q is not among the allowed namespaces", namespace)
 	}
 	return nil
 }

@@ -50,13 +50,13 @@ func SplitProjectName(name string) (agent, project string, ok bool) {
 // on the hub, and the first part of project names there.
 func ValidateAgentName(agent string) error {
 	if !isLabel(agent) {
-		return refuse(engine.Invalid, "agent name %.80q is not a DNS-1123 label", agent)
+		return reject(engine.Invalid, "agent name %.80q is not a DNS-1123 label", agent)
 	}
 	if strings.Contains(agent, "--") {
-		return refuse(engine.Invalid, "agent name %q contains two dashes in a row", agent)
+		return reject(engine.Invalid, "agent name %q contains two dashes in a row", agent)
 	}
 	if agent == inClusterName {
-		return refuse(engine.Invalid, "agent name %q is what Argo CD calls the hub's own cluster", agent)
+		return reject(engine.Invalid, "agent name %q is what Argo CD calls the hub's own cluster", agent)
 	}
 	return nil
 }
