@@ -13,7 +13,7 @@ func TestOwner_CountsItemInUseAsReplicaHasIt(t *testing.T) {
 	w.cut(false)
 	w.hub.store.put("project", key, func(o *object) { o.content = "v2" })
 	w.hub.store.delete("project", key)
-	w.agent.store.refuse["project p"] = refusal{code: InUse, message: "an Application still names this project"}
+	w.agent.store.refuse["project p"] = refusal{code: InUse, message: "an Application still uses this project"}
 	w.connect()
 	w.wait(400 * Second)
 	if at := w.hub.scope("project").InSyncAt; at <= w.now-130*Second {

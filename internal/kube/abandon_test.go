@@ -67,7 +67,7 @@ func TestWhatASessionHasAskedForIsGivenUpWithIt(t *testing.T) {
 		over := 0
 		mu.Lock()
 		for id, f := range answers {
-			if f != nil && f.Message == "the session is over" {
+			if f != nil && f.Message == "the session is closed" {
 				over++
 				if id%3 != 0 || f.Code != engine.Unavailable || f.Stale {
 					t.Errorf("write %d: %+v", id, f)

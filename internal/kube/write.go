@@ -63,7 +63,7 @@ func (w *Writer) Write(ctx context.Context, write reconcile.Write) {
 	span := w.startSpan(ctx, write)
 	one := queuedTask{agent: write.Agent, session: write.WhileOpen}
 	one.cancel = func() reconcile.Input {
-		f := &reconcile.Failure{Code: engine.Unavailable, Message: "the session is over"}
+		f := &reconcile.Failure{Code: engine.Unavailable, Message: "the session is closed"}
 		endSpan(span, f)
 		return reconcile.WriteResult{ID: write.ID, Failure: f}
 	}

@@ -7,8 +7,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// affectedSyncs narrows down the links that a change may matter to, by what can be
-// told without projecting the object for each of them.
+// affectedSyncs returns the syncs that a change may affect, without projecting the object for each of them.
 func (n *Reconciler) affectedSyncs(r kind.Resource, was, is *kind.Object) []*agentSync {
 	if n.cfg.Side == kind.Spoke {
 		return n.sortedSyncs()
@@ -22,7 +21,7 @@ func (n *Reconciler) affectedSyncs(r kind.Resource, was, is *kind.Object) []*age
 		return n.matchingSyncs(kind.RepositoryScope, was, is, kind.MatchRepository)
 	case kind.ConfigMaps:
 		if !isGPGKeys(was) && !isGPGKeys(is) {
-			return nil // one of Argo CD's many others
+			return nil // not replicated
 		}
 	}
 	return n.sortedSyncs()
@@ -30,8 +29,6 @@ func (n *Reconciler) affectedSyncs(r kind.Resource, was, is *kind.Object) []*age
 
 func isGPGKeys(o *kind.Object) bool { return o != nil && (kind.GPGKeyKind{}).Matches(o) }
 
-// affectedByApplication: an Application is one agent's, by its namespace or its
-// destination.
 func (n *Reconciler) affectedByApplication(was, is *kind.Object) []*agentSync {
 	var out []*agentSync
 	add := func(l *agentSync) {
@@ -54,8 +51,8 @@ func (n *Reconciler) affectedByApplication(was, is *kind.Object) []*agentSync {
 	return out
 }
 
-// matchingSyncs lists those who may get a project or a repository as it is, those who
-// have it from before, and an autonomous agent whose copy it is or was.
+// matchingSyncs returns the syncs that may get a project or a repository as it is, those that have it from before, and
+// the autonomous agent whose replica it is or was.
 func (n *Reconciler) matchingSyncs(scope string, was, is *kind.Object, of func(*kind.Object, *kind.Env) kind.AgentMatcher) []*agentSync {
 	o := is
 	if o == nil {
@@ -63,7 +60,7 @@ func (n *Reconciler) matchingSyncs(scope string, was, is *kind.Object, of func(*
 	}
 	w := kind.Env{Side: kind.Hub, HubArgoNamespace: n.cfg.ArgoNamespace, Settings: n.cfg.Settings, GlobalProjects: n.argo.GlobalProjects, Find: n.cache.get}
 	reach := of(o, &w)
-	hash := engine.Key{Name: o.Name()}.Hash() // of both kinds, where the hub is their owner
+	hash := engine.Key{Name: o.Name()}.Hash() // both kinds have this key where the hub is their owner
 	var out []*agentSync
 	for _, l := range n.sortedSyncs() {
 		if reach.Matches(l.env.Agent) || l.peer.Publishes(scope, hash) {

@@ -54,7 +54,7 @@ func TestProjectsAndTheirRepositoriesMoveBetweenAgents(t *testing.T) {
 		names string
 		want  []int
 	}{
-		{"agent-0003", []int{3}}, {"agent-0004", []int{4}}, {"agent-00*1", []int{1, 11}}, {"nobody", nil},
+		{"agent-0003", []int{3}}, {"agent-0004", []int{4}}, {"agent-00*1", []int{1, 11}}, {"unknown", nil},
 		{"*", []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}}, {"agent-0019", []int{19}},
 	} {
 		project(step.names)

@@ -7,43 +7,43 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// agentSync is this side's end of the relation with one agent: the engine's Peer and
-// the world through which kinds see the objects.
+// agentSync is the sync state of one agent on this side: the engine's Peer, and the Env through which kinds see the
+// objects.
 type agentSync struct {
-	reconciler   *Reconciler
-	name   string
-	peer   *engine.Peer
-	env  kind.Env
-	scopes []scope
+	reconciler *Reconciler
+	name       string
+	peer       *engine.Peer
+	env        kind.Env
+	scopes     []scope
 
-	cluster     string        // hub: UID of the agent's cluster, once known
-	peerVersion string        // release at the other end, once known
-	known       bool          // the world is settled; before that nothing is told
-	fresh       engine.Store  // of this side, when the session began
-	openingEvent     *engine.Event // greeted, Begin is due
-	relistAt    engine.Time   // when to ask for lists rather than wait for the watches
-	listedAt    engine.Time   // when lists were last asked for on behalf of the agent; 0: never
+	cluster      string        // hub: UID of the agent's cluster, if known
+	peerVersion  string        // release of the other side, if known
+	known        bool          // the Env is complete; before that nothing is published or reported
+	fresh        engine.Store  // this side's store when the session began
+	openingEvent *engine.Event // the session waits for Begin
+	relistAt     engine.Time   // when to request lists instead of waiting for the watches
+	listedAt     engine.Time   // when lists were last requested for the agent; 0 if never
 
-	// What is noted of single Applications. Most agents have nothing of it: see note.
-	refreshes map[engine.Key]refresh     // hub: which refresh is pending
-	refreshed map[engine.Key]string      // spoke: the last refresh that was begun
-	executed  map[engine.Key][]string    // autonomous spoke: IDs of commands that were carried out, the oldest first
-	withoutID map[engine.Key]operationWithoutID   // hub: operations without an ID
-	frozen    map[engine.Key]engine.Time // hub: since when Applications are known to be frozen
-	finalized      map[engine.Key]string      // hub: UIDs of what the spoke has deleted, still to be let go
+	// Notes about single Applications. Most agents have none: see setNote.
+	refreshes map[engine.Key]refresh            // hub: which refresh is pending
+	refreshed map[engine.Key]string             // spoke: the last refresh that was started
+	executed  map[engine.Key][]string           // autonomous spoke: IDs of commands that ran, the oldest first
+	withoutID map[engine.Key]operationWithoutID // hub: operations without a command ID
+	frozen    map[engine.Key]engine.Time        // hub: since when Applications are frozen
+	finalized map[engine.Key]string             // hub: UIDs of Applications that the spoke has deleted and whose finalizers are still to be removed
 	nonces    uint64
-	sessions  uint64 // counts their beginnings and ends
+	sessions  uint64 // counts starts and ends of sessions
 
 	unsendable map[itemName]string // why objects of this side cannot be sent
 
-	touched bool        // in this step
-	wakeAt  engine.Time // in the roster's heap
-	heapIndex  int         // where in it; 0: not
+	touched   bool        // in this step
+	wakeAt    engine.Time // in the timer heap
+	heapIndex int         // position in the heap; 0 if not in it
 
-	live    bool                       // the session has begun
-	inSync  bool                       // and Applications were found equal in it
-	heldApplications *engine.Held               // replica of Applications: those whose deletion waits for a confirmation; nil: none
-	conditionsWrittenAt   map[engine.Key]engine.Time // hub: when conditions were last written
+	live                bool                       // the session has begun
+	inSync              bool                       // Applications were in sync in this session
+	heldApplications    *engine.Held               // replica of Applications: those whose deletion waits for a confirmation; nil if none
+	conditionsWrittenAt map[engine.Key]engine.Time // hub: when conditions were last written
 }
 
 type scope struct {
@@ -51,8 +51,7 @@ type scope struct {
 	cfg  engine.ScopeConfig
 }
 
-// relistAfter is how long a watch may lag behind what the peer has seen before
-// a list is asked for.
+// relistAfter is how long a watch may lag behind what the peer has seen before a list is requested.
 const relistAfter = 2 * engine.Second
 
 func newLink(n *Reconciler, reg Register) *agentSync {
@@ -83,7 +82,7 @@ func newLink(n *Reconciler, reg Register) *agentSync {
 	return l
 }
 
-// setNote writes something down, in a map that is made for the first of its kind.
+// setNote stores a value in a map that is created on first use.
 func setNote[V any](in *map[engine.Key]V, key engine.Key, value V) {
 	if *in == nil {
 		*in = map[engine.Key]V{}
@@ -91,7 +90,6 @@ func setNote[V any](in *map[engine.Key]V, key engine.Key, value V) {
 	(*in)[key] = value
 }
 
-// scopesOf returns the scopes of a mode, which all links of that mode share.
 func (n *Reconciler) scopesOf(mode kind.Mode) []scope {
 	if n.scopes[mode] == nil {
 		scopes := scopesOf(n.cfg.Side, mode)
@@ -104,8 +102,8 @@ func (n *Reconciler) scopesOf(mode kind.Mode) []scope {
 	return n.scopes[mode]
 }
 
-// scopesOf lists the scopes of a mode in the order in which kinds depend on
-// each other, with this side's role in each.
+// scopesOf returns the scopes of a mode in the order in which kinds depend on each other, with this side's role in
+// each.
 func scopesOf(side kind.Side, mode kind.Mode) []scope {
 	var out []scope
 	for _, k := range kind.All() {
@@ -120,7 +118,7 @@ func scopesOf(side kind.Side, mode kind.Mode) []scope {
 			if mode != kind.Managed {
 				continue
 			}
-			s.cfg.NoBudget = true // credentials: to withdraw them is safe
+			s.cfg.NoBudget = true // credentials can be withdrawn safely
 		case kind.ApplicationScope:
 			s.cfg.DependsOn = kind.AppProjectScope
 		}
@@ -141,7 +139,7 @@ func (l *agentSync) scope(name string) *scope {
 	return nil
 }
 
-// step gives the Peer an input and queues what it asks for.
+// step passes an input to the Peer and queues its effects.
 func (l *agentSync) step(in engine.Input) {
 	l.touch()
 	for _, e := range l.peer.Step(l.reconciler.now, in) {
@@ -156,10 +154,9 @@ func (l *agentSync) fromPeer(in engine.Input) {
 	l.step(in)
 }
 
-// handle carries out one effect of the engine.
 func (l *agentSync) handle(e engine.Effect) {
 	if l.reconciler.syncs[l.name] != l {
-		return // unregistered meanwhile
+		return // unregistered since
 	}
 	switch e := e.(type) {
 	case engine.Send, engine.CloseSession:
@@ -176,7 +173,6 @@ func (l *agentSync) handle(e engine.Effect) {
 	}
 }
 
-// handleEvent takes note of what concerns this side.
 func (l *agentSync) handleEvent(f engine.Event) {
 	l.notifyFleetCheck(f)
 	switch f.Type {
@@ -200,8 +196,7 @@ func (l *agentSync) handleEvent(f engine.Event) {
 	}
 }
 
-// opened settles the world: who is at the other end, and where. If that is not
-// what it was, everything that was told in the old world is told again.
+// opened completes the Env with what the peer reports. If that has changed, everything is published and reported again.
 func (l *agentSync) opened(f engine.Event) {
 	w := l.env
 	if f.Hello != nil {
@@ -239,9 +234,8 @@ func (l *agentSync) setOpening(f *engine.Event) {
 	l.openingEvent, l.relistAt = f, l.reconciler.now+relistAfter
 }
 
-// tryBegin starts the comparison as soon as this side's view is at least as new
-// as what the peer knows of it. A store that went back can never be; then the
-// peer holds its deletions, and we begin.
+// tryBegin starts the comparison as soon as this side's view is at least as new as what the peer has seen. A store that
+// regressed never gets there. The peer then holds its deletions, and the session begins.
 func (l *agentSync) tryBegin() {
 	if l.openingEvent == nil {
 		return
@@ -268,7 +262,7 @@ func (l *agentSync) tryBegin() {
 	l.step(engine.Begin{})
 }
 
-// staleResources lists the resources of which the peer has seen more than we have.
+// staleResources returns the resources of which the peer has seen more than this side.
 func (l *agentSync) staleResources(seen []engine.Seen) []kind.Resource {
 	var out []kind.Resource
 	for _, s := range seen {
@@ -312,8 +306,8 @@ func (l *agentSync) Revision(scope string) uint64 {
 	return newest
 }
 
-// SourceRevision implements engine.Source. A repository is made of its project too: that
-// decides who gets it.
+// SourceRevision implements engine.Source. The project of a repository counts too, because it decides who gets the
+// repository.
 func (l *agentSync) SourceRevision(scope string, key engine.Key) uint64 {
 	s := l.scope(scope)
 	ref, err := s.kind.Target(key, &l.env)
@@ -345,9 +339,8 @@ func (l *agentSync) View(scope string) (least, most uint64) {
 	return least, most
 }
 
-// reads lists the resources that decide on what is in a scope: that of its
-// objects and, for repositories, that of the projects which they follow. Without
-// the latter a repository would seem to have gone.
+// reads returns the resources that decide what is in a scope: that of its objects and, for repositories, that of their
+// projects. Without projects, repositories would seem to be gone.
 func reads(k kind.Kind) []kind.Resource {
 	if k.Scope() == kind.RepositoryScope {
 		return []kind.Resource{kind.Secrets, kind.AppProjects}

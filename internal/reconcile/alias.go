@@ -10,12 +10,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file records on replica objects how they are stored where that differs from
-// what was written, and has that checked when what it rests on has changed: the
-// CRD of the resource, or the release of either side.
+// This file records on replica objects how they are stored where that differs from what was written. It has that
+// checked when the CRD of the resource, or the release of either side, has changed.
 
-// droppedFields lists the fields of content that are not in what an object holds, for
-// people.
+// droppedFields returns the fields of content that an object lacks, shortened for display.
 func droppedFields(s *scope, content, held []byte) []string {
 	if s.cfg.Style != engine.Mirror || content == nil || bytes.Equal(content, held) {
 		return nil
@@ -23,8 +21,8 @@ func droppedFields(s *scope, content, held []byte) []string {
 	return kind.ShortFields(kind.LostFields(content, held))
 }
 
-// recordAlias records an alias on an object of ours, so that a restart does not have
-// to learn it again, and so that users are shown which fields are lost.
+// recordAlias records an alias on an object that we own, so that it survives a restart and users see which fields are
+// lost.
 func (l *agentSync) recordAlias(e engine.RecordAlias) {
 	s := l.scope(e.Scope)
 	if s.cfg.Style != engine.Mirror {
@@ -38,7 +36,7 @@ func (l *agentSync) recordAlias(e engine.RecordAlias) {
 	if !e.Temporary {
 		alias.Release, alias.Schema = l.release(), l.reconciler.schemas[ref.Resource]
 	}
-	l.reconciler.enqueue(ref, job{name: l.name + "/" + e.Scope + "/alias", why: "note how it is stored", agent: l.name,
+	l.reconciler.enqueue(ref, job{name: l.name + "/" + e.Scope + "/alias", why: "record alias", agent: l.name,
 		decide: func(local *kind.Object) decision {
 			if local == nil || !s.kind.Matches(local) || local.IsDeleting() {
 				return decision{}
@@ -52,14 +50,13 @@ func (l *agentSync) recordAlias(e engine.RecordAlias) {
 		}})
 }
 
-// release identifies the programs at both ends and the projection that they use.
+// release identifies the releases of both sides and the projection that they use.
 func (l *agentSync) release() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", l.reconciler.cfg.Version, l.peerVersion, l.env.Projection))
 	return hex.EncodeToString(sum[:8])
 }
 
-// recheck has recorded aliases checked that were recorded by other releases or
-// under another schema.
+// recheck has aliases checked that were recorded by other releases or under another schema.
 func (l *agentSync) recheck() {
 	for i := range l.scopes {
 		s := &l.scopes[i]
@@ -79,8 +76,7 @@ func (l *agentSync) recheck() {
 	}
 }
 
-// schema notes how the API server defines a resource. Once that changes, no alias
-// rests on anything any more.
+// schema records the schema version of a resource. If it changes, every alias is checked.
 func (n *Reconciler) schema(in Schema) {
 	was, known := n.schemas[in.Resource]
 	n.schemas[in.Resource] = in.Version

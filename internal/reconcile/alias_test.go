@@ -312,7 +312,7 @@ func TestChecksOfAPrunedFieldAreFewAndStoreNothing(t *testing.T) {
 		if got := p.replica().ResourceVersion(); got != revision {
 			p.t.Errorf("the Application went from revision %s to %s", revision, got)
 		}
-		if n := p.writes["note how it is stored"]; n != 1 {
+		if n := p.writes["record alias"]; n != 1 {
 			p.t.Errorf("the alias was recorded %d times", n)
 		}
 	})

@@ -39,9 +39,8 @@ func (l *agentSync) apply(e engine.Apply) {
 		}})
 }
 
-// itemJob names the job that applies or removes an item. Each item has one of its
-// own: two keys of an autonomous agent may name one object of the hub, and both
-// are to be answered.
+// itemJob names the job that applies or removes an item. Each item has its own job: two keys of an autonomous agent may
+// name one object of the hub, and both must be answered.
 func (l *agentSync) itemJob(scope string, key engine.Key) string {
 	return l.name + "/" + scope + "/" + key.String()
 }
@@ -57,7 +56,7 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	mark := kind.Ownership{Owned: true}
 	switch {
 	case local == nil && s.cfg.Style == engine.Attached:
-		return decision{fail: &Failure{Code: engine.NoObject, Message: "there is no such object on this side"}}
+		return decision{fail: &Failure{Code: engine.NoObject, Message: "the object does not exist on this side"}}
 	case local != nil && s.cfg.Style == engine.Mirror:
 		claimed, instead := l.decideOwnership(s, e, local)
 		if instead != nil {
@@ -67,7 +66,7 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	}
 	merged, err := s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.env)
 	if err == nil && s.cfg.Style == engine.Mirror && (local == nil || !kind.Same(local, merged)) {
-		mark.SourceRevision = e.SourceRevision // an age alone is no reason to write
+		mark.SourceRevision = e.SourceRevision // a source revision alone is no reason to write
 		merged, err = s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.env)
 	}
 	if err != nil {
@@ -88,8 +87,7 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	return decision{}
 }
 
-// decideOwnership says with what mark an object that is there becomes, or stays, ours; or
-// what is to be done instead.
+// decideOwnership returns the ownership with which an existing object becomes or stays ours, or another decision.
 func (l *agentSync) decideOwnership(s *scope, e engine.Apply, local *kind.Object) (kind.Ownership, *decision) {
 	mark := kind.ReadOwnership(local, &l.env)
 	if !mark.Owned && l.reconciler.cfg.Side == kind.Spoke {
@@ -112,8 +110,8 @@ func (l *agentSync) decideOwnership(s *scope, e engine.Apply, local *kind.Object
 	return mark, nil
 }
 
-// mayAdopt reports whether an object that is not ours may be taken over. The
-// hub's object may override the policy of the spoke.
+// mayAdopt reports whether an object that we do not own may be adopted. The hub's object may override the policy of the
+// spoke.
 func (l *agentSync) mayAdopt(content []byte) bool {
 	switch kind.ContentAnnotation(content, kind.AdoptionPolicy) {
 	case "always":
@@ -124,12 +122,11 @@ func (l *agentSync) mayAdopt(content []byte) bool {
 	return !l.reconciler.cfg.Policy.AdoptNever
 }
 
-// onHold is for a deletion that the hub's word is not enough for.
-var onHold = decision{fail: &Failure{Code: engine.OnHold, Message: "the hub's store went back in time; deletions wait until that is confirmed"}}
+// onHold is the decision for a deletion that the hub alone may not order.
+var onHold = decision{fail: &Failure{Code: engine.OnHold, Message: "the hub's API server was restored from a backup or replaced; deletions wait for a confirmation"}}
 
-// recreates reports whether an Application came from another source of the same
-// name and the policy is not to let it live on as the new one's. What was there
-// before it was adopted is not ours to throw away.
+// recreates reports whether an Application came from another source object of the same name and the policy is to
+// replace it. An adopted object is never replaced.
 func (l *agentSync) recreates(s *scope, mark kind.Ownership, content []byte) bool {
 	if s.cfg.Name != kind.ApplicationScope || mark.Adopted || mark.Source == kind.ContentUID(content) || l.reconciler.cfg.Side == kind.Hub {
 		return false
@@ -143,8 +140,8 @@ func (l *agentSync) recreates(s *scope, mark kind.Ownership, content []byte) boo
 	return l.reconciler.cfg.Policy.Recreate
 }
 
-// discard deletes an object without its workloads and without running its delete
-// hooks, and decides again after each of the two writes that it takes.
+// discard deletes an object without its workloads and without running its delete hooks. It decides again after each of
+// its two writes.
 func (l *agentSync) discard(local *kind.Object) decision {
 	if stripped, changed := kind.StripArgoFinalizers(local); changed {
 		return decision{verb: Update, object: stripped, again: true}
@@ -155,8 +152,7 @@ func (l *agentSync) discard(local *kind.Object) decision {
 	return decision{verb: Delete, object: local, again: true}
 }
 
-// remove takes an object away that the owner no longer has. Workloads stay: no
-// absence can ever delete one.
+// remove deletes an object that the owner no longer has. Workloads stay: absence never deletes one.
 func (l *agentSync) remove(e engine.Remove) {
 	s := l.scope(e.Scope)
 	ref, err := s.kind.Target(e.Key, &l.env)
@@ -170,7 +166,7 @@ func (l *agentSync) remove(e engine.Remove) {
 	meant := l.storedVersion(s, l.reconciler.cache.get(ref))
 	decide := func(local *kind.Object) decision {
 		if local != nil && l.storedVersion(s, local) != meant {
-			return decision{fail: &Failure{Code: engine.Unavailable, Message: "it has changed since it was to be removed"}}
+			return decision{fail: &Failure{Code: engine.Unavailable, Message: "it has changed since its removal was decided"}}
 		}
 		d := l.decideRemoval(s, local, e.Deleted)
 		if m, ok := l.reconciler.deleted[ref]; ok && d.gone {
@@ -184,7 +180,7 @@ func (l *agentSync) remove(e engine.Remove) {
 		done:  func(r result) { l.applied(e.Scope, e.Key, e.Ticket, nil, r) }})
 }
 
-// storedVersion is the version of what an object of the replica holds.
+// storedVersion returns the version of what a replica object contains.
 func (l *agentSync) storedVersion(s *scope, o *kind.Object) engine.Version {
 	if o == nil {
 		return engine.Version{}
@@ -196,21 +192,19 @@ func (l *agentSync) storedVersion(s *scope, o *kind.Object) engine.Version {
 	return engine.VersionOf(held.Content)
 }
 
-// whileOpen ends a job with the session that wanted it. Another session, maybe
-// with another replica of the hub, may have decided otherwise by now.
+// whileOpen ends a job with its session. Another session, maybe with another principal replica, may decide otherwise.
 func (l *agentSync) whileOpen(decide func(*kind.Object) decision) func(*kind.Object) decision {
 	session := l.sessions
 	return func(local *kind.Object) decision {
 		if l.sessions != session {
-			return decision{fail: &Failure{Code: engine.Unavailable, Message: "the session is over"}}
+			return decision{fail: &Failure{Code: engine.Unavailable, Message: "the session is closed"}}
 		}
 		return decide(local)
 	}
 }
 
-// decideRemoval decides how an object of ours goes. Its workloads stay in any case. If
-// a user deleted the owner's object, the delete hooks of the local one run, as
-// Argo CD runs them. If no user did, none runs.
+// decideRemoval decides how an object that we own is deleted. Its workloads always stay. If a user deleted the owner's
+// object, the delete hooks of the local one run, as in Argo CD. Otherwise none runs.
 func (l *agentSync) decideRemoval(s *scope, local *kind.Object, deleted bool) decision {
 	if local == nil || !s.kind.Matches(local) || !kind.ReadOwnership(local, &l.env).Owned {
 		return decision{gone: true}
@@ -223,7 +217,7 @@ func (l *agentSync) decideRemoval(s *scope, local *kind.Object, deleted bool) de
 		return decision{verb: Update, object: remover.Release(local, &l.env)}
 	}
 	if s.cfg.Name == kind.AppProjectScope && l.reconciler.cache.inUse(local.Name()) {
-		return decision{fail: &Failure{Code: engine.InUse, Message: "an Application still names this project", RetryAfter: 2 * engine.Second}}
+		return decision{fail: &Failure{Code: engine.InUse, Message: "an Application still uses this project", RetryAfter: 2 * engine.Second}}
 	}
 	strip := kind.StripArgoFinalizers
 	if deleted {
@@ -233,13 +227,12 @@ func (l *agentSync) decideRemoval(s *scope, local *kind.Object, deleted bool) de
 		return decision{verb: Update, object: stripped, again: true}
 	}
 	if local.IsDeleting() {
-		return decision{} // as far as it is ours; others' finalizers are theirs
+		return decision{} // our part is done; finalizers of others stay
 	}
 	return decision{verb: Delete, object: local}
 }
 
-// applied tells the engine how it went. Content is what was to be written; nil: it
-// was a removal.
+// applied reports the result to the engine. If content is nil, it was a removal.
 func (l *agentSync) applied(scope string, key engine.Key, ticket uint64, content []byte, r result) {
 	in := engine.Applied{Scope: scope, Key: key, Ticket: ticket, Written: r.written, Gone: r.gone, LeftUnchanged: r.left}
 	if r.fail != nil {
@@ -262,7 +255,7 @@ func (l *agentSync) applied(scope string, key engine.Key, ticket uint64, content
 	l.step(in)
 }
 
-// failure turns a kind's refusal into a failure.
+// failure converts a kind's rejection to a failure.
 func failure(err error) *Failure {
 	if r, ok := errors.AsType[*kind.RejectError](err); ok {
 		return &Failure{Code: r.Code, Message: r.Message}

@@ -141,7 +141,7 @@ func BenchmarkInput(b *testing.B) {
 				for range b.N {
 					at, ok := f.NextWake()
 					if !ok {
-						b.Fatal("nobody wants to be woken")
+						b.Fatal("no wake is scheduled")
 					}
 					f.now = max(f.now, at)
 					f.Step(f.now, Tick{})

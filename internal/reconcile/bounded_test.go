@@ -28,7 +28,7 @@ func TestAgentCannotFillTheHubsMemoryWithinASession(t *testing.T) {
 		{"what it holds", func(i int) []engine.Message {
 			return []engine.Message{engine.Held{ID: fmt.Sprint("id", i)}, engine.Held{Scope: kind.CommandScope, ID: fmt.Sprint("id", i)}}
 		}},
-		{"answers that nobody waits for", func(i int) []engine.Message {
+		{"unexpected answers", func(i int) []engine.Message {
 			k := engine.Key{Name: fmt.Sprintf("k%d", i)}
 			return []engine.Message{
 				engine.Ack{Scope: kind.CommandScope, Items: []engine.AckItem{{Seq: seq, Key: k, Code: engine.Invalid, Message: "x"}}},

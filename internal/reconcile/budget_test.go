@@ -52,7 +52,7 @@ func TestProjectInUseThatTheHubLacksIsNeverHeld(t *testing.T) {
 	p.user(kind.Spoke, ref("argocd", "local"), app("argocd", "local", "p0", "v1"))
 	p.loses(kind.AppProjects, "p0")
 	tried := false
-	p.facts = nil
+	p.events = nil
 	p.hook = func(side kind.Side, w Write) bool {
 		tried = tried || side == kind.Spoke && w.Ref == projectRef("p0")
 		return false
@@ -60,7 +60,7 @@ func TestProjectInUseThatTheHubLacksIsNeverHeld(t *testing.T) {
 	for range 60 {
 		p.later(60 * engine.Second)
 	}
-	for _, f := range p.facts {
+	for _, f := range p.events {
 		if f.Type == engine.HoldStarted {
 			t.Fatalf("%d of %d are held: %s", f.Held.Count, f.Held.Of, f.Held.Reason)
 		}
@@ -72,7 +72,7 @@ func TestProjectInUseThatTheHubLacksIsNeverHeld(t *testing.T) {
 	p.step(kind.Spoke, Deleted{Ref: ref("argocd", "local")})
 	p.later(120 * engine.Second)
 	if p.stores[kind.Spoke].objects[projectRef("p0")] != nil {
-		t.Error("the project stays although nothing uses it any more")
+		t.Error("the project stays although it is no longer used")
 	}
 }
 
@@ -115,7 +115,7 @@ func TestSmallScopesAreNotEmptiedByAbsence(t *testing.T) {
 		t.Fatalf("%d Applications, %d projects, %d Secrets", p.has(kind.Applications), p.has(kind.AppProjects), p.has(kind.Secrets))
 	}
 	p.loses(kind.Applications, apps...)
-	p.loses(kind.AppProjects, "p0", "default") // and with them the repository is for nobody
+	p.loses(kind.AppProjects, "p0", "default") // and with them the repository leaves all agents
 	p.later(60 * engine.Second)
 	if p.has(kind.Applications) != 3 || p.has(kind.AppProjects) != 2 || p.has(kind.Secrets) != 0 {
 		t.Errorf("%d Applications, %d projects, %d Secrets are left", p.has(kind.Applications), p.has(kind.AppProjects), p.has(kind.Secrets))

@@ -10,19 +10,18 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// cache holds the objects of the local cluster, as fresh as they are known.
+// cache has the objects of the local cluster.
 type cache struct {
 	tables map[kind.Resource]*table
 
-	// Applications, by the two things that say whose they are, and by AppProject.
+	// Applications by the two fields that determine their agent, and by AppProject.
 	byNS          index
-	byDestination index // by name or, without one, by URL
+	byDestination index // by name or, if empty, by URL
 	byProject     index
 }
 
-// index lists objects by something that they say, in the order of their names. An
-// agent has few objects of its own, and there are thousands of agents: a map for
-// each would be larger than what is in it.
+// index lists objects by a field, sorted by name. An agent has few objects and there are thousands of agents: a map per
+// agent would be larger than its content.
 type index map[string][]*kind.Object
 
 type table struct {
@@ -30,12 +29,12 @@ type table struct {
 	complete bool
 	read     bool // it was complete once
 	reason   string
-	listAt   engine.Time // before that no other list is asked for
-	frontier uint64      // everything up to this revision has been seen
+	listAt   engine.Time // earliest time of the next list
+	frontier uint64      // everything up to this revision was seen
 	newest   uint64      // highest revision of an object
 
-	// gone holds the UIDs of objects that are known to be gone although the watch
-	// has not said so yet. Until it has, it may still speak of them.
+	// gone has the UIDs of objects that are known to be gone before the watch reports it. Until then the watch may
+	// still report them as present.
 	gone map[string]bool
 }
 
@@ -59,8 +58,7 @@ func (c *cache) get(ref kind.Ref) *kind.Object {
 	return t.objects[objectName{ref.Namespace, ref.Name}]
 }
 
-// put stores an object unless a newer one is there. It returns what was there
-// before, and whether anything changed.
+// put stores an object unless a newer one is cached. It returns the previous object, and whether anything changed.
 func (c *cache) put(r kind.Resource, o *kind.Object) (old *kind.Object, changed bool) {
 	t := c.tables[r]
 	rev := revision(o)
@@ -78,7 +76,6 @@ func (c *cache) put(r kind.Resource, o *kind.Object) (old *kind.Object, changed 
 	return old, true
 }
 
-// drop forgets an object.
 func (c *cache) drop(ref kind.Ref) {
 	t := c.tables[ref.Resource]
 	n := objectName{ref.Namespace, ref.Name}
@@ -91,8 +88,7 @@ func (c *cache) drop(ref kind.Ref) {
 	}
 }
 
-// move replaces an object, nil if there was none, by one of the same name that
-// may say something else.
+// move replaces an object, or nil, by one of the same name that may have another key.
 func (x index) move(old, o *kind.Object, key func(*kind.Object) string) {
 	now := key(o)
 	if old != nil {
@@ -133,11 +129,10 @@ func compareNames(a, b *kind.Object) int {
 	return cmp.Or(strings.Compare(a.Namespace(), b.Namespace()), strings.Compare(a.Name(), b.Name()))
 }
 
-// inUse reports whether an Application names a project.
+// inUse reports whether an Application uses a project.
 func (c *cache) inUse(project string) bool { return len(c.byProject[project]) > 0 }
 
-// revision reads an object's resource version. Within one resource of one API
-// server these are numbers that grow; those of two servers are never compared.
+// revision parses an object's resourceVersion. Revisions of one resource in one API server are comparable.
 func revision(o *kind.Object) uint64 {
 	n, err := strconv.ParseUint(o.ResourceVersion(), 10, 64)
 	if err != nil {

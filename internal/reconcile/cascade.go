@@ -5,20 +5,18 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// cascade deletes the replica of an Application that the hub deletes together
-// with its resources.
+// cascade deletes the replica of an Application that the hub deletes together with its resources.
 //
-// Only the replica of exactly that Application is deleted: the local object
-// carries our ownership annotation, and the UID that it records is the one that
-// the hub deletes. Any other object of that name is left as it is, and the item is
-// reported as gone: of what the hub deletes, nothing is here. The local object
-// comes from the cache and may be out of date. Both writes are conditional on its
-// resourceVersion, the deletion also on its UID, so an object that has changed is
-// looked at again before anything happens to it.
+// Only the replica of exactly that Application is deleted: the local object carries our ownership annotation, and the
+// UID that it records is the one that the hub deletes. Any other object of that name stays, and the item is reported as
+// gone.
+//
+// The local object comes from the cache and may be stale. Both writes are conditional on its resourceVersion, the
+// deletion also on its UID. So an object that has changed is read again first.
 type cascade struct {
 	link   *agentSync
 	apply  engine.Apply
-	stored *kind.Object // as the API server stored the finalizers; nil: not written yet
+	stored *kind.Object // with the finalizers, as the API server stored it; nil if not written yet
 }
 
 // cascades reports whether an item deletes an Application with its resources.
@@ -28,9 +26,8 @@ func (l *agentSync) cascades(s *scope, e engine.Apply) bool {
 
 func (c *cascade) wrote(o *kind.Object) { c.stored = o }
 
-// decide writes the finalizers that the hub's Application has, if they differ,
-// and then deletes. The spec is not written: the deletion does not need it, and
-// must not fail because a webhook rejects it.
+// decide writes the finalizers that the hub's Application has, if they differ, and then deletes. It does not write the
+// spec: the deletion does not need it, and must not fail because a webhook rejects it.
 func (c *cascade) decide(local *kind.Object) decision {
 	if local == nil {
 		return decision{gone: true}

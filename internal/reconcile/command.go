@@ -10,13 +10,13 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// This file is about commands: what carries them out, and what they are called.
+// This file executes commands and names them.
 
-// commands is what a spoke knows of commands beside what its Applications record.
-// An autonomous cluster's ApplicationSet controller may take that record off.
+// commands is what a spoke remembers of commands in addition to the receipts on its Applications. An autonomous
+// cluster's ApplicationSet controller may remove a receipt.
 type commands struct {
-	before map[string]bool // begun by an earlier process, as far as that is remembered
-	begun  []string        // by that or by this one, the oldest first, at most maxCommands
+	before map[string]bool // started by an earlier process
+	begun  []string        // started by any process, the oldest first, at most maxCommands
 }
 
 func newCommands(known []string) commands {
@@ -27,8 +27,7 @@ func newCommands(known []string) commands {
 	return c
 }
 
-// execute carries out commands on the spoke's Application, as far as it can at
-// the moment.
+// execute executes commands on the spoke's Application as far as possible now.
 func (l *agentSync) execute(e engine.Apply, local *kind.Object) decision {
 	if local == nil {
 		return decision{fail: &Failure{Code: engine.Busy, Message: "the Application is not on the spoke yet", RetryAfter: engine.Second}}
@@ -51,8 +50,8 @@ func (l *agentSync) execute(e engine.Apply, local *kind.Object) decision {
 	return decision{}
 }
 
-// begun remembers commands that the spoke's Application now has. It remembers them
-// too, but an ApplicationSet's controller may take that from it.
+// begun remembers commands that the spoke's Application now has, because an ApplicationSet controller may remove its
+// receipt.
 func (l *agentSync) begun(e engine.Apply) {
 	if nonce := rawjson.Text(e.Content, "nonce"); nonce != "" {
 		setNote(&l.refreshed, e.Key, nonce)
@@ -63,11 +62,10 @@ func (l *agentSync) begun(e engine.Apply) {
 	}
 }
 
-// maxExecuted is how many commands are remembered of an Application.
+// maxExecuted bounds the commands that are remembered per Application.
 const maxExecuted = 8
 
-// publish projects an object for the other side. A status also says which
-// refresh it comes after.
+// publish projects an object for the other side. A status also names the refresh that it follows.
 func (l *agentSync) publish(s *scope, o *kind.Object) (kind.Item, bool) {
 	if l.env.Agent.Excludes(s.cfg.Name) {
 		return kind.Item{}, false
@@ -87,14 +85,14 @@ func (l *agentSync) publish(s *scope, o *kind.Object) (kind.Item, bool) {
 	return item, true
 }
 
-// operationWithoutID is an operation of the hub's that has no ID yet.
+// operationWithoutID is an operation of the hub that has no command ID yet.
 type operationWithoutID struct {
 	operation engine.Version
-	revision  string // of the Application, when it was first seen with it
+	revision  string // of the Application, when the operation was first seen
 }
 
-// recordWithoutID notes at which revision an operation without an ID was first seen:
-// the Application may change before it has one.
+// recordWithoutID records at which revision an operation without an ID was first seen: the Application may change
+// before it gets one.
 func (l *agentSync) recordWithoutID(key engine.Key, o *kind.Object) operationWithoutID {
 	operation, err := rawjson.Canonical(o.Get("operation"))
 	if err != nil {
@@ -108,10 +106,9 @@ func (l *agentSync) recordWithoutID(key engine.Key, o *kind.Object) operationWit
 	return now
 }
 
-// commandID names a command by what it is, on which Application, and at which
-// revision of that it appeared. Two clicks that say the same differ in the last. A
-// backup of the hub has the Application with the same revision, so a command that is
-// put back without its ID is given the same again, however much later.
+// commandID derives the ID of a command from its content, its Application, and the revision at which it appeared. Two
+// equal requests differ in the revision. A backup of the hub has the Application with the same revision, so a restored
+// command without its ID gets the same ID again.
 func commandID(o *kind.Object, u operationWithoutID) string {
 	return engine.VersionOf(fmt.Appendf(nil, "%s/%s/%s", o.UID(), u.revision, u.operation)).String()
 }

@@ -18,7 +18,7 @@ func TestWhatCanNotBeMadeEqualDoesNotKeepTheSidesFromHavingCompared(t *testing.T
 	delete(p.stores[kind.Hub].objects, projectRef("team"))
 	p.step(kind.Hub, List{Resource: kind.AppProjects, Revision: 1000})
 	p.stores[kind.Hub].rev = 1000
-	p.wires, p.facts = [2][]engine.Message{}, nil
+	p.wires, p.events = [2][]engine.Message{}, nil
 	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Disconnected{Session: 1}})
 	p.revision = 10_000
 	p.connect()
@@ -27,7 +27,7 @@ func TestWhatCanNotBeMadeEqualDoesNotKeepTheSidesFromHavingCompared(t *testing.T
 		t.Fatal("a project went although an Application uses it")
 	}
 	compared := 0
-	for _, f := range p.facts {
+	for _, f := range p.events {
 		if f.Type == engine.InitialSyncDone {
 			compared++
 		}

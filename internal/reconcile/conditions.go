@@ -8,19 +8,17 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file shows on Applications what is wrong with them: on the hub's, and on
-// the spoke's copy that its deletion is held back.
+// This file writes conditions on Applications: on the hub, and on the spoke's replica if its deletion is held.
 //
-// That an Application is frozen follows from the hub's objects alone: every
-// replica of the principal shows it, and removes it when it is over, with or
-// without a session; see frozen.go. Of everything else on the hub,
-// only the replica of the principal that has the agent's session does: another
-// one knows nothing, or what was true in a session of its own long ago, and the
-// two would take turns. What is wrong is asked of the engine each time that an
-// Application is looked at. And only what is known to be over is taken back: of an
-// item that was accepted in this session, or of any once the whole scope is proven.
+// Whether an Application is frozen follows from the hub's objects alone. Every principal replica sets and clears that
+// condition, with or without a session (frozen.go).
+//
+// All other conditions on the hub are written only by the principal replica with the agent's session. Another replica
+// knows nothing or something stale, and the two would overwrite each other. The engine is asked each time that an
+// Application is reconciled. A condition is cleared only if that is certain: the item was accepted in this session, or
+// the whole scope is in sync.
 
-// updateConditions makes an Application's conditions what they should be.
+// updateConditions writes an Application's conditions.
 func (l *agentSync) updateConditions(key engine.Key, ref kind.Ref, o *kind.Object) {
 	written, recently := l.conditionsWrittenAt[key]
 	recently = recently && l.reconciler.now-written < requeueDelay
@@ -31,13 +29,12 @@ func (l *agentSync) updateConditions(key engine.Key, ref kind.Ref, o *kind.Objec
 		return
 	}
 	if recently {
-		// Another replica may still have a session that it does not know to be
-		// over, and think otherwise. The two must not outdo each other.
+		// Another principal replica may still have a stale session and differ. The two must not overwrite each other.
 		l.reconciler.requeueAfter(ref, 0)
 		return
 	}
 	setNote(&l.conditionsWrittenAt, key, l.reconciler.now)
-	l.reconciler.enqueue(ref, job{name: l.name + "/conditions", why: "show what is wrong", agent: l.name,
+	l.reconciler.enqueue(ref, job{name: l.name + "/conditions", why: "update conditions", agent: l.name,
 		decide: func(local *kind.Object) decision {
 			if local == nil {
 				return decision{}
@@ -49,8 +46,7 @@ func (l *agentSync) updateConditions(key engine.Key, ref kind.Ref, o *kind.Objec
 		}, done: l.requeueOnFailure(ref)})
 }
 
-// withConditions returns the Application with our conditions as they should be:
-// the same object if they are.
+// withConditions returns the Application with our conditions. It returns the same object if they are right.
 func (l *agentSync) withConditions(key engine.Key, o *kind.Object) *kind.Object {
 	if l.reconciler.cfg.Side == kind.Hub {
 		var frozen bool
@@ -89,14 +85,14 @@ func (l *agentSync) withConditions(key engine.Key, o *kind.Object) *kind.Object 
 	return o
 }
 
-// setLive notes that the session has begun, or is over.
+// setLive records that the session has begun or is closed.
 func (l *agentSync) setLive(live bool) {
 	l.live, l.inSync = live, false
 	l.sessions++
 	clear(l.conditionsWrittenAt)
 }
 
-// onInSync looks at conditions that were left by an earlier session.
+// onInSync checks conditions that an earlier session left.
 func (l *agentSync) onInSync() {
 	if !l.inSync {
 		l.inSync = true
@@ -104,14 +100,14 @@ func (l *agentSync) onInSync() {
 	}
 }
 
-// updateAllConditions looks at every Application of this agent.
+// updateAllConditions updates every Application of this agent.
 func (l *agentSync) updateAllConditions() {
 	for _, o := range l.objects(kind.Applications) {
-		l.tendConditionsOf(o)
+		l.updateConditionsOf(o)
 	}
 }
 
-func (l *agentSync) tendConditionsOf(o *kind.Object) {
+func (l *agentSync) updateConditionsOf(o *kind.Object) {
 	key, placement, _ := kind.Place(o, &l.env)
 	ok := placement == kind.Placed
 	if placement == kind.Frozen {
@@ -127,8 +123,8 @@ func (l *agentSync) tendConditionsOf(o *kind.Object) {
 	}
 }
 
-// heldChanged takes note of which deletions of Applications are held back on
-// this side. (On the hub of a managed agent it is the agent that holds them.)
+// heldChanged records which deletions of Applications are held on this side. On the hub of a managed agent, the agent
+// holds them.
 func (l *agentSync) heldChanged(f engine.Event) {
 	if l.scope(kind.ApplicationScope).cfg.Role != engine.Replica {
 		return
@@ -139,9 +135,8 @@ func (l *agentSync) heldChanged(f engine.Event) {
 	l.updateAllConditions()
 }
 
-// withHeld returns the Application with the condition that its deletion is held
-// back, or without it: the same object if that is as it is. An earlier session
-// may have left it, so it goes only when all are known that are held.
+// withHeld returns the Application with or without the condition that its deletion is held. It returns the same object
+// if that is right. An earlier session may have left the condition, so it is cleared only when all holds are known.
 func (l *agentSync) withHeld(key engine.Key, o *kind.Object) *kind.Object {
 	switch {
 	case l.heldApplications != nil && l.peer.DeletionHeld(kind.ApplicationScope, key):
@@ -158,8 +153,8 @@ func (l *agentSync) heldMessage() string {
 		owner = "The cluster of agent " + l.name
 	}
 	if l.heldApplications.Cause == engine.CauseFleet {
-		return fmt.Sprintf("%s does not have this Application any more. Its deletion here is held back, as one of %d: %s", owner, l.heldApplications.Count, l.heldApplications.Reason)
+		return fmt.Sprintf("%s no longer has this Application. Its deletion is held, as one of %d: %s", owner, l.heldApplications.Count, l.heldApplications.Reason)
 	}
-	return fmt.Sprintf("%s does not have this Application any more. Its deletion here is held back, as one of %d: %s. To let them go, on the hub: kubectl annotate agents.argocd-agent.argoproj-labs.io -n %s %s --overwrite %s=%s",
+	return fmt.Sprintf("%s no longer has this Application. Its deletion is held, as one of %d: %s. To confirm, on the hub: kubectl annotate agents.argocd-agent.argoproj-labs.io -n %s %s --overwrite %s=%s",
 		owner, l.heldApplications.Count, l.heldApplications.Reason, l.env.HubArgoNamespace, l.env.Agent.Name, kind.Confirmation, l.heldApplications.ID)
 }

@@ -5,23 +5,21 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file is about Applications that were there before the credentials of
-// their repository. Argo CD's controller finds out then that it has none, and
-// does not look again for minutes: credentials that arrive are no reason for it.
-// So the agent asks it to, once for each Application and arrival.
+// This file refreshes Applications that arrived before the credentials of their repository. Argo CD's controller then
+// fails to compare them and does not retry for minutes, because new credentials do not trigger it. So the agent
+// requests a refresh, once per Application and arrival.
 
-// recompareFor is how long after credentials have arrived an Application that
-// cannot be compared is taken for one that lacked them: a comparison that began
-// without them takes its time to fail.
+// recompareFor is how long after credentials arrived a comparison error is taken for missing credentials: a comparison
+// that began without them takes time to fail.
 const recompareFor = 60 * engine.Second
 
-// arrivals is what a spoke knows of credentials that have come of late.
+// arrivals is what a spoke knows of credentials that arrived recently.
 type arrivals struct {
-	at    map[string]engine.Time   // by project; empty: for all of them
-	asked map[kind.Ref]engine.Time // Applications: for which arrival
+	at    map[string]engine.Time   // by project; "" stands for all
+	asked map[kind.Ref]engine.Time // Applications that were refreshed, by arrival
 }
 
-// credentialsArrived notes that credentials were written here.
+// credentialsArrived records that credentials were written.
 func (n *Reconciler) credentialsArrived(secret *kind.Object) {
 	if n.cfg.Side != kind.Spoke || !n.cache.tables[kind.Secrets].complete || !(kind.RepositoryKind{}).Matches(secret) {
 		return
@@ -35,8 +33,7 @@ func (n *Reconciler) credentialsArrived(secret *kind.Object) {
 	}
 }
 
-// refreshAfterCredentials has an Application compared again if it could not be, and its
-// credentials have come meanwhile.
+// refreshAfterCredentials refreshes an Application with a comparison error whose credentials have arrived.
 func (n *Reconciler) refreshAfterCredentials(o *kind.Object) {
 	if len(n.credentialArrivals.at) == 0 {
 		return
@@ -47,7 +44,7 @@ func (n *Reconciler) refreshAfterCredentials(o *kind.Object) {
 		return
 	}
 	n.credentialArrivals.asked[ref] = at
-	n.enqueue(ref, job{name: "recompare", why: "its credentials have come", decide: func(local *kind.Object) decision {
+	n.enqueue(ref, job{name: "recompare", why: "refresh after credentials arrived", decide: func(local *kind.Object) decision {
 		if local == nil || !n.recomparable(local) {
 			return decision{}
 		}
@@ -55,13 +52,12 @@ func (n *Reconciler) refreshAfterCredentials(o *kind.Object) {
 	}})
 }
 
-// recomparable reports whether an Application is ours, and waits for a comparison
-// that nobody has asked for.
+// recomparable reports whether an Application is ours, has a comparison error, and no refresh is pending.
 func (n *Reconciler) recomparable(o *kind.Object) bool {
 	return kind.HasComparisonError(o) && !kind.RefreshPending(o) && !o.IsDeleting() && kind.ReadOwnership(o, &n.syncs[""].env).Owned
 }
 
-// forgetArrivals drops what is too long ago to matter.
+// forgetArrivals drops old arrivals.
 func (n *Reconciler) forgetArrivals() {
 	for project, at := range n.credentialArrivals.at {
 		if n.now-at > recompareFor {

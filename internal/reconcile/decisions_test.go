@@ -100,7 +100,7 @@ func TestWhatACascadeDeletes(t *testing.T) {
 		{"ours, without the finalizer", spokeApp(t, ours, ``), false, "update, again"},
 		{"ours", spokeApp(t, ours, cascades), false, "delete"},
 		{"ours, being deleted", spokeApp(t, ours, cascades+","+going), false, "nothing"},
-		{"ours, of a hub that went back in time", spokeApp(t, ours, cascades), true, "fail Held"},
+		{"ours, of a hub whose store regressed", spokeApp(t, ours, cascades), true, "fail Held"},
 	} {
 		cascade := &cascade{link: l, apply: engine.Apply{Content: content, StoreUntrusted: c.suspect}}
 		if got := outcome(cascade.decide(c.local)); got != c.want {

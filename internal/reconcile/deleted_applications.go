@@ -5,23 +5,22 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// deletedApplication is what is remembered of a spoke's Application that is gone. If it is
-// put back, for the same Application of the hub, commands that it has carried
-// out are not given to it again, nor do they stay pending on the hub forever.
+// deletedApplication is what is remembered of a deleted Application of the spoke. If it is restored for the same
+// Application of the hub, the commands that it has executed do not run again and do not stay pending on the hub.
 type deletedApplication struct {
 	source string // UID of the hub's Application
-	record string // of commands
+	record string // receipt of commands
 	at     engine.Time
-	ours   bool // we removed it
+	ours   bool // we deleted it
 }
 
-// maxDeleted and missLong bound what is remembered: how many, and how long.
+// Limits of what is remembered.
 const (
 	maxDeleted = 10_000
 	deletedTTL = 300 * engine.Second
 )
 
-// rememberDeleted notes that an Application which came from the hub is gone.
+// rememberDeleted remembers that an Application from the hub is gone.
 func (n *Reconciler) rememberDeleted(ref kind.Ref, old *kind.Object) {
 	l := n.syncs[""]
 	if ref.Resource != kind.Applications || l == nil || l.env.Agent.Mode != kind.Managed || len(n.deleted) >= maxDeleted {
@@ -32,7 +31,7 @@ func (n *Reconciler) rememberDeleted(ref kind.Ref, old *kind.Object) {
 	}
 }
 
-// forgetDeleted drops what has not come back for long.
+// forgetDeleted drops what was not restored for long.
 func (n *Reconciler) forgetDeleted() {
 	for ref, m := range n.deleted {
 		if n.now-m.at >= deletedTTL {

@@ -51,7 +51,7 @@ func (p *pair) disconnect() {
 
 // confirmAll confirms what is held, as a user who looks at it would.
 func (p *pair) confirmAll() {
-	for _, f := range slices.Clone(p.facts) {
+	for _, f := range slices.Clone(p.events) {
 		if f.Type == engine.HoldStarted && f.Held.ID != "" {
 			p.step(kind.Hub, Confirm{Agent: "w1", ID: f.Held.ID})
 			p.settle()
@@ -115,7 +115,7 @@ func TestCascadeOfAnotherSourceLeavesTheReplica(t *testing.T) {
 	p.confirmAll()
 	p.pass(120)
 	for _, w := range *writes {
-		if w.Verb != Update || w.Reason != "show what is wrong" {
+		if w.Verb != Update || w.Reason != "update conditions" {
 			t.Errorf("the spoke writes %s %s (%s), finalizers %v", w.Verb, w.Ref.Name, w.Reason, w.Object.Finalizers())
 		}
 	}

@@ -11,86 +11,82 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// fleetCheck keeps one mistake on the hub from removing items on many clusters.
+// fleetCheck keeps one mistake on the hub from deleting items on many clusters.
 //
-// A managed agent that finds items absent on the hub holds them and reports them
-// (engine.FleetHold). Whose they are is not in doubt; that the hub lacks them may
-// be a mistake: a wrong label selector, a wrong list of namespaces, a view that
-// is not complete. So the hub observes for a while how many agents report such
-// holds. If these are few, it confirms the holds by itself. If they are more than
-// fleetAgents and more than fleetPercent of the agents that were compared, all of
-// them stay held, and one confirmation by a user covers them. Holds by an agent's
-// own deletion budget count as well, but only a user confirms those.
+// A managed agent that finds items absent on the hub holds and reports them (engine.FleetHold). The objects are ours,
+// but the hub may lack the items by mistake: a wrong label selector, a wrong list of namespaces, an incomplete view. So
+// the hub observes how many agents report such holds.
 //
-// A principal replica knows its own sessions. What the others have is told by
-// FleetOthers; a hold is recorded in an object that all replicas read
-// (FleetRecord). A stale view delays a decision or counts too much, never too
-// little: nothing is confirmed before the record and the other replicas were read
-// once, while a replica with other settings runs, or while agents are still
-// being compared, for fleetMost at the longest.
+//   - If there are few, the hub confirms the holds.
+//   - If there are more than fleetAgents and more than fleetPercent of the compared agents, all stay held, and one
+//     confirmation by a user covers them. Holds by an agent's own deletion budget count too, but only a user confirms
+//     those.
 //
-// A fleetCheck has an entry for each registered managed agent, and in it one for
-// each scope.
+// A principal replica knows its own sessions. FleetOthers has the totals of the others, and FleetRecord is a hold that
+// all replicas read. A stale view delays a decision or counts too much, never too little. Nothing is confirmed before
+// the record and the other replicas were read once, while a replica with other settings runs, or while agents are still
+// being compared, for at most fleetMaxWait.
+//
+// A fleetCheck has one entry per registered managed agent, with one entry per scope.
 type fleetCheck struct {
-	on     bool
-	recordRead   bool // the record was read
-	othersRead  bool // the other replicas were asked
-	record FleetRecord
-	others FleetOthers
-	agents map[string]*fleetAgent
+	on         bool
+	recordRead bool // the record was read
+	othersRead bool // the totals of the other replicas were read
+	record     FleetRecord
+	others     FleetOthers
+	agents     map[string]*fleetAgent
 
-	beganAt     engine.Time // this process started, or settings changed
-	newAt       engine.Time // an agent was compared for the first time
-	idleAt      engine.Time // since when nothing is held on any agent; 0: something is
-	confirmedAt engine.Time // the record was first seen as confirmed
-	written     FleetTotals // as they were last recorded
+	beganAt     engine.Time // when this process started or settings changed
+	newAt       engine.Time // when an agent was last compared for the first time
+	idleAt      engine.Time // since when no agent holds anything; 0 if one does
+	confirmedAt engine.Time // when the record was first seen as confirmed
+	written     FleetTotals // as last recorded
 	writtenAt   engine.Time
-	nextAt      engine.Time // when to decide; 0: there is nothing to decide
+	nextAt      engine.Time // when to decide; 0 if there is nothing to decide
 }
 
 type fleetAgent struct {
-	open       bool // in session here
+	open       bool // has a session here
 	openedAt   engine.Time
 	compared   bool // in this session
 	before     bool // compared in any session
 	holds      map[string]fleetHold
-	releasedAt engine.Time // when the hub last confirmed a hold of it; 0: never
+	releasedAt engine.Time // when the hub last confirmed a hold of it; 0 if never
 }
 
 type fleetHold struct {
 	held  engine.Held
-	since engine.Time // the scope has a hold
-	at    engine.Time // ... of this content
+	since engine.Time // when the scope's hold began
+	at    engine.Time // when the hold got its current ID
 }
 
-// The limits. A removal by absence that is no mistake waits for fleetObserve
-// after the last agent was compared for the first time.
+// Limits. An intended deletion by absence waits for fleetObserve after the last agent was compared for the first time.
 const (
-	fleetAgents  = 5
-	fleetPercent = 10
-	fleetObserve = 30 * engine.Second
-	fleetStartWait   = 60 * engine.Second  // after a start, all registered agents are awaited for so long
-	fleetMaxWait    = 600 * engine.Second // the longest wait for agents that are not compared
-	fleetWindow  = 600 * engine.Second // how long a confirmed hold counts as part of the same loss
-	fleetInterval   = 5 * engine.Second   // between two decisions
+	fleetAgents    = 5
+	fleetPercent   = 10
+	fleetObserve   = 30 * engine.Second
+	fleetStartWait = 60 * engine.Second  // after a start, how long all registered agents are awaited
+	fleetMaxWait   = 600 * engine.Second // longest wait for agents that are not compared
+	fleetWindow    = 600 * engine.Second // how long a confirmed hold counts as part of the same loss
+	fleetInterval  = 5 * engine.Second   // between two decisions
 )
 
-// FleetRecord says what all principal replicas share about a hold of many agents.
+// FleetRecord is the hold of many agents that all principal replicas share.
 type FleetRecord struct {
-	ID        string // empty: there is none
-	Settings  string // under which it came about
-	Confirmed bool   // a user has confirmed it
+	ID        string // empty if there is none
+	Settings  string // settings when the hold began
+	Confirmed bool   // by a user
 }
 
-// FleetTotals counts agents of one principal replica, or of all.
+// FleetTotals counts the agents of one principal replica, or of all.
 type FleetTotals struct {
-	Compared int // in session and compared, or with items held
-	Opening  int // in session and not compared yet
-	Affected int // with items held or let go of late
-	Items    int // held
+	Compared int // with a session and compared, or with held items
+	Opening  int // with a session and not compared yet
+	Affected int // with items held or confirmed recently
+	Items    int // held items
 }
 
-// FleetOthers says what the agents of other principal replicas come to.
+// FleetOthers has the totals of the other principal replicas.
 type FleetOthers struct {
 	FleetTotals
 	Differ bool // a replica with other settings runs
@@ -99,16 +95,16 @@ type FleetOthers struct {
 // FleetStatus is what this principal replica knows.
 type FleetStatus struct {
 	FleetTotals             // of its own agents
-	Record      FleetRecord // with an ID only if it is of these settings
-	Settings    string      // identifies what decides on which items agents get
+	Record      FleetRecord // has an ID only if it was recorded with these settings
+	Settings    string      // identifies the settings that select the items of agents
 }
 
-// RecordFleetHold asks to record a hold, or that it is over, for all replicas.
+// RecordFleetHold records a hold, or its end, for all replicas.
 type RecordFleetHold struct {
 	Record FleetRecord
-	Over   bool        // it is not held any more
+	Over   bool        // the hold has ended
 	Totals FleetTotals // of all replicas
-	Sample []string    // a few items, for users
+	Sample []string
 }
 
 func (FleetRecord) input()      {}
@@ -127,21 +123,21 @@ func (f *fleetCheck) agent(name string) *fleetAgent {
 	return a
 }
 
-// decideBy makes sure that a decision is taken by a time.
+// decideBy schedules a decision.
 func (f *fleetCheck) decideBy(at engine.Time) {
 	if f.nextAt == 0 || at < f.nextAt {
 		f.nextAt = at
 	}
 }
 
-// handleEvent takes note of what happens to the session with a managed agent.
+// handleEvent handles an event of a managed agent's session.
 func (f *fleetCheck) handleEvent(name string, e engine.Event, now engine.Time) {
 	switch e.Type {
 	case engine.Opened:
 		a := f.agent(name)
 		a.open, a.openedAt, a.compared, a.holds = true, now, false, nil
 	case engine.Closed:
-		a := f.agent(name) // it will report what it still holds
+		a := f.agent(name) // it reports what it still holds
 		a.open, a.compared, a.holds = false, false, nil
 	case engine.InitialSyncDone:
 		a := f.agent(name)
@@ -171,8 +167,8 @@ func (f *fleetCheck) held(a *fleetAgent, h engine.Held, now engine.Time) {
 	f.decideBy(now + fleetInterval)
 }
 
-// affected reports whether an agent counts as one that loses items. A hold by its
-// own budget may wait for its user for days; it counts while it is new.
+// affected reports whether an agent counts as one that loses items. A hold by its own budget may wait for days, so it
+// counts only while it is new.
 func (a *fleetAgent) affected(now engine.Time) bool {
 	for _, h := range a.holds {
 		if h.held.Cause == engine.CauseFleet || now-h.since < fleetWindow {
@@ -196,7 +192,7 @@ func (f *fleetCheck) totals(now engine.Time) FleetTotals {
 			t.Affected++
 		}
 		for _, h := range a.holds {
-			t.Items += int(min(h.held.Count, 1<<20)) // an agent may say anything
+			t.Items += int(min(h.held.Count, 1<<20)) // an agent may report any number
 		}
 	}
 	return t
@@ -206,16 +202,15 @@ func (t FleetTotals) plus(o FleetTotals) FleetTotals {
 	return FleetTotals{t.Compared + o.Compared, t.Opening + o.Opening, t.Affected + o.Affected, t.Items + o.Items}
 }
 
-// tooMany reports whether more agents lose items than one change may bring about.
+// tooMany reports whether more agents lose items than one change may affect.
 func (t FleetTotals) tooMany() bool {
 	return t.Affected > fleetAgents && t.Affected*100 > fleetPercent*max(t.Compared, t.Affected)
 }
 
-// confirmation is a hold of an agent that goes ahead.
+// confirmation is a hold of an agent that the hub confirms.
 type confirmation struct{ agent, id string }
 
-// decide returns which holds go ahead, and what is to be recorded; nil: nothing.
-// Registered is how many managed agents there are.
+// decide returns which holds are confirmed, and what to record, or nil. registered is the number of managed agents.
 func (f *fleetCheck) decide(now engine.Time, registered int, settings string) (confirmed []confirmation, record *RecordFleetHold) {
 	f.nextAt = 0
 	own := f.totals(now)
@@ -223,13 +218,12 @@ func (f *fleetCheck) decide(now engine.Time, registered int, settings string) (c
 	mine := f.record.ID != "" && f.record.Settings == settings
 	switch {
 	case !f.recordRead || !f.othersRead:
-		// The hold of another replica, or of the process before, is not known yet.
+		// The hold of another replica, or of the previous process, is not known yet.
 	case f.over(now, all, mine):
 		record = &RecordFleetHold{Record: f.record, Over: true}
 		f.record, f.idleAt, f.confirmedAt = FleetRecord{}, 0, 0
 	case mine && f.record.Confirmed:
-		// It covers what the user was shown, and agents that connect later. What
-		// the others lose after it is another loss.
+		// It covers what the user was shown, and agents that connect later. Later losses of the others are not covered.
 		confirmed = f.confirm(now, func(a *fleetAgent, h fleetHold) bool { return h.since <= f.confirmedAt || a.openedAt > f.confirmedAt })
 	case mine:
 		record = f.update(now, all)
@@ -265,8 +259,8 @@ func (f *fleetCheck) ready(now engine.Time, all FleetTotals, registered int) boo
 	return !f.others.Differ && all.Opening == 0 && (away <= 0 || now-f.beganAt >= fleetStartWait) && now-max(first, f.newAt) >= fleetObserve
 }
 
-// over reports whether the recorded hold has ended: nothing is held on any agent,
-// as compared now, or it was confirmed and the agents had time to come back.
+// over reports whether the recorded hold has ended: no compared agent holds anything, or it was confirmed and the
+// agents had time to reconnect.
 func (f *fleetCheck) over(now engine.Time, all FleetTotals, mine bool) bool {
 	if f.record.ID == "" {
 		return false
@@ -288,7 +282,7 @@ func (f *fleetCheck) over(now engine.Time, all FleetTotals, mine bool) bool {
 	return now-f.idleAt >= fleetObserve
 }
 
-// update brings the recorded totals up to date, now and then.
+// update updates the recorded totals from time to time.
 func (f *fleetCheck) update(now engine.Time, all FleetTotals) *RecordFleetHold {
 	if all == f.written || all.Items == 0 || now-f.writtenAt < fleetObserve {
 		return nil
@@ -297,8 +291,8 @@ func (f *fleetCheck) update(now engine.Time, all FleetTotals) *RecordFleetHold {
 	return &RecordFleetHold{Record: f.record, Totals: all, Sample: f.sample()}
 }
 
-// confirm lists the holds of this replica's agents that go ahead. One that has not
-// gone yet is listed again at the next decision: a message can be lost.
+// confirm returns the holds of this replica's agents that which selects. A hold that has not ended is returned again at
+// the next decision, because a message can be lost.
 func (f *fleetCheck) confirm(now engine.Time, which func(*fleetAgent, fleetHold) bool) (out []confirmation) {
 	for _, name := range slices.Sorted(maps.Keys(f.agents)) {
 		a := f.agents[name]
@@ -312,7 +306,7 @@ func (f *fleetCheck) confirm(now engine.Time, which func(*fleetAgent, fleetHold)
 	return out
 }
 
-// id names a new hold: no two have the same.
+// id returns a unique ID for a new hold.
 func (f *fleetCheck) id(now engine.Time) string {
 	sum := sha256.New()
 	fmt.Fprintln(sum, now)
@@ -324,10 +318,10 @@ func (f *fleetCheck) id(now engine.Time) string {
 	return "fleet-" + hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// fleetSample is how many items are named to users.
+// fleetSample bounds the items in RecordFleetHold.
 const fleetSample = 10
 
-// sample names a few items, of different agents.
+// sample returns a few items of different agents.
 func (f *fleetCheck) sample() (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(f.agents)) {
 		a := f.agents[name]
@@ -340,14 +334,13 @@ func (f *fleetCheck) sample() (out []string) {
 	return out
 }
 
-// settingsID identifies what decides on the items of all agents.
+// settingsID identifies the settings that select the items of all agents.
 func (n *Reconciler) settingsID() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%+v %+v", n.cfg.Settings, n.argo))
 	return hex.EncodeToString(sum[:8])
 }
 
-// notifyFleetCheck passes a fact about a link on to the check. Only what the hub owns can
-// be lost on an agent by the hub's mistake.
+// notifyFleetCheck passes an event to the check. Only what the hub owns can be lost on an agent by the hub's mistake.
 func (l *agentSync) notifyFleetCheck(e engine.Event) {
 	if !l.reconciler.fleet.on || l.env.Agent.Mode != kind.Managed {
 		return
@@ -379,7 +372,6 @@ func (n *Reconciler) checkFleet() {
 	n.drain()
 }
 
-// fleetRecord takes over what is recorded for all replicas.
 func (n *Reconciler) fleetRecord(in FleetRecord) {
 	f := &n.fleet
 	if in.ID != f.record.ID {
@@ -389,7 +381,6 @@ func (n *Reconciler) fleetRecord(in FleetRecord) {
 	f.decideBy(n.now)
 }
 
-// fleetOthers takes over what other replicas say of their agents.
 func (n *Reconciler) fleetOthers(in FleetOthers) {
 	if in.Compared > n.fleet.others.Compared {
 		n.fleet.newAt = n.now
@@ -398,7 +389,7 @@ func (n *Reconciler) fleetOthers(in FleetOthers) {
 	n.fleet.decideBy(n.now + fleetInterval)
 }
 
-// Fleet returns what the check knows.
+// Fleet returns the state of the check.
 func (n *Reconciler) Fleet() FleetStatus {
 	s := FleetStatus{FleetTotals: n.fleet.totals(n.now), Settings: n.settingsID()}
 	if n.fleet.record.Settings == s.Settings {

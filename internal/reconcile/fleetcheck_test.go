@@ -66,7 +66,7 @@ func (c *checked) wait(d engine.Time) {
 func (c *checked) wants(confirmed int, held bool) {
 	c.t.Helper()
 	if len(c.confirmed) != confirmed || (c.record.ID != "") != held {
-		c.t.Errorf("%d agents were let go, hold %q; want %d, %v", len(c.confirmed), c.record.ID, confirmed, held)
+		c.t.Errorf("%d agents were confirmed, hold %q; want %d, %v", len(c.confirmed), c.record.ID, confirmed, held)
 	}
 }
 
@@ -86,8 +86,8 @@ func TestFleetCheckLetsFewGoAndHoldsMany(t *testing.T) {
 		{"all of a thousand", 1000, 1000, engine.CauseFleet, 0, true},
 		{"few by their own budgets", 100, 5, engine.CauseHalf, 0, false},
 		{"many by their own budgets", 50, 50, engine.CauseLast, 0, true},
-		{"those who do not believe the store are asked alone", 50, 50, engine.CauseStore, 0, false},
-		{"an older agent tells no cause", 50, 50, "", 0, false},
+		{"holds of an untrusted store are confirmed alone", 50, 50, engine.CauseStore, 0, false},
+		{"an older agent reports no cause", 50, 50, "", 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newChecked(t, c.agents)
@@ -208,7 +208,7 @@ func TestFleetHoldEndsWhenNothingIsHeldOrItIsConfirmed(t *testing.T) {
 		f.wants(0, true)
 		return f
 	}
-	t.Run("put right", func(t *testing.T) {
+	t.Run("corrected", func(t *testing.T) {
 		f := hold(t)
 		for i := range 8 {
 			f.lets(i)
@@ -243,7 +243,7 @@ func TestFleetHoldEndsWhenNothingIsHeldOrItIsConfirmed(t *testing.T) {
 		f.record = FleetRecord{ID: f.record.ID, Confirmed: true, Settings: "s0"}
 		f.wait(60 * engine.Second)
 		if len(f.confirmed) != 0 || f.record.Settings != "s1" || f.record.Confirmed {
-			t.Errorf("%d agents were let go, record %+v", len(f.confirmed), f.record)
+			t.Errorf("%d agents were confirmed, record %+v", len(f.confirmed), f.record)
 		}
 	})
 	t.Run("restarted while held", func(t *testing.T) {
@@ -260,7 +260,7 @@ func TestFleetHoldEndsWhenNothingIsHeldOrItIsConfirmed(t *testing.T) {
 		for range 2 {
 			confirmed, _ := f.decide(f.now, 10, "s1")
 			if len(confirmed) != 9 {
-				t.Fatalf("%d are let go", len(confirmed))
+				t.Fatalf("%d are confirmed", len(confirmed))
 			}
 		}
 	})
@@ -484,7 +484,7 @@ func TestRestartWithAWrongSelectorIsHeldOnAllAgentsUntilOneConfirmation(t *testi
 			}
 
 			h.recorded = nil
-			h.start(kind.Settings{}) // put right; nothing was deleted
+			h.start(kind.Settings{}) // corrected; nothing was deleted
 			h.stepHub(first.Record)
 			h.wait(120 * engine.Second)
 			if h.apps() != all || h.hub.Fleet().Items != 0 || len(h.recorded) != 1 || !h.recorded[0].Over {
@@ -606,7 +606,7 @@ func TestChangeOfGlobalProjectsIsHeldOnAllAgents(t *testing.T) {
 		t.Errorf("%d projects on the spokes, recorded %+v", projects(), h.recorded)
 	}
 	h.recorded = nil
-	h.stepHub(settings) // put right
+	h.stepHub(settings) // corrected
 	h.settle()
 	h.wait(120 * engine.Second)
 	if projects() != 4*agents || h.hub.Fleet().Items != 0 || len(h.recorded) != 1 || !h.recorded[0].Over {

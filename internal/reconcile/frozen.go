@@ -8,23 +8,22 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file is about frozen Applications, see kind.Place: those that belong to an
-// agent by the mapping and must not run there.
+// This file handles frozen Applications (kind.Place): those that belong to an agent by the mapping and must not run
+// there.
 
-// placements is what the hub keeps to decide about Applications.
+// placements is the hub's state for the placement of Applications.
 type placements struct {
-	rules     map[string]*kind.ProjectRules // of AppProjects that exist, as they are cached
-	undecided map[kind.Ref]bool             // Applications that wait until AppProjects have been read
-	again     []kind.Ref                    // Applications that were decided about again in this step
+	rules     map[string]*kind.ProjectRules // of existing AppProjects
+	undecided map[kind.Ref]bool             // Applications that wait until AppProjects are read
+	again     []kind.Ref                    // Applications that were decided again in this step
 }
 
 func newPlacements() placements {
 	return placements{rules: map[string]*kind.ProjectRules{}, undecided: map[kind.Ref]bool{}}
 }
 
-// projectRules implements kind.World.Rules. Nothing is decided before AppProjects
-// have been read once. If they cannot be read any more, those that are known
-// count, and about others nothing is concluded.
+// projectRules implements kind.Env.Rules. Nothing is decided before AppProjects were read once. If they become
+// unreadable, known rules stay, and nothing is concluded about unknown ones.
 func (n *Reconciler) projectRules(project string) (*kind.ProjectRules, bool) {
 	t := n.cache.tables[kind.AppProjects]
 	if !t.read {
@@ -42,8 +41,8 @@ func (n *Reconciler) projectRules(project string) (*kind.ProjectRules, bool) {
 	return rules, true
 }
 
-// decided reports whether an Application of the hub can be told of: not while its
-// AppProject is unknown. Until then, what was told before holds.
+// decided reports whether an Application of the hub can be published. While its AppProject is unknown it cannot, and
+// what was published before stays.
 func (l *agentSync) decided(was, is *kind.Object) bool {
 	ref := refOf(kind.Applications, is)
 	_, placement, _ := kind.Place(is, &l.env)
@@ -52,12 +51,12 @@ func (l *agentSync) decided(was, is *kind.Object) bool {
 		l.reconciler.placements.undecided[ref] = true
 		return false
 	case placement == kind.NotPlaced && was != nil && kind.ShowsFrozen(is):
-		l.reconciler.clearFrozen(ref) // it has just left
+		l.reconciler.clearFrozen(ref) // it has left the agent
 	}
 	return true
 }
 
-// decideAll decides about the Applications that have waited for AppProjects.
+// decideAll decides the Applications that waited for AppProjects.
 func (n *Reconciler) decideAll() {
 	waiting := n.placements.undecided
 	n.placements.undecided = map[kind.Ref]bool{}
@@ -68,8 +67,7 @@ func (n *Reconciler) decideAll() {
 	}
 }
 
-// decideAgain tells of an Application again, after something else has changed that
-// decides about it.
+// decideAgain publishes an Application again after something else that decides its placement has changed.
 func (n *Reconciler) decideAgain(o *kind.Object) {
 	if n.cfg.Side != kind.Hub {
 		return
@@ -81,12 +79,11 @@ func (n *Reconciler) decideAgain(o *kind.Object) {
 	}
 }
 
-// DecidedAgain lists the Applications of the hub whose placement may have changed
-// in the last Step although they have not changed themselves. The list is valid
-// until the next Step.
+// DecidedAgain returns the Applications of the hub whose placement may have changed in the last Step although they did
+// not change. The list is valid until the next Step.
 func (n *Reconciler) DecidedAgain() []kind.Ref { return n.placements.again }
 
-// rulesChanged looks again at the Applications of an AppProject.
+// rulesChanged decides the Applications of an AppProject again.
 func (n *Reconciler) rulesChanged(was, is *kind.Object) {
 	o := is
 	if o == nil {
@@ -105,7 +102,7 @@ func (n *Reconciler) decideThoseOf(project string) {
 	}
 }
 
-// decideAllAgain looks again at every Application: global projects have changed.
+// decideAllAgain decides every Application again, because global projects have changed.
 func (n *Reconciler) decideAllAgain() {
 	clear(n.placements.rules)
 	for _, o := range sortedObjects(n.cache.tables[kind.Applications].objects) {
@@ -113,8 +110,8 @@ func (n *Reconciler) decideAllAgain() {
 	}
 }
 
-// decides lists the resources without which a scope is not known as a whole:
-// those that it reads and, for Applications that the hub sends, AppProjects.
+// decides returns the resources without which a scope is incomplete: those that it reads and, for Applications that the
+// hub sends, AppProjects.
 func (l *agentSync) decides(k kind.Kind) []kind.Resource {
 	if k.Scope() == kind.ApplicationScope && l.reconciler.cfg.Side == kind.Hub && l.env.Agent.Mode == kind.Managed {
 		return []kind.Resource{kind.Applications, kind.AppProjects}
@@ -122,15 +119,13 @@ func (l *agentSync) decides(k kind.Kind) []kind.Resource {
 	return reads(k)
 }
 
-// wasFrozen reports whether an Application was rejected while it was frozen: that
-// says nothing of it as it is now.
+// wasFrozen reports whether an Application was rejected while it was frozen. Such a rejection no longer applies.
 func wasFrozen(r engine.Rejection, o *kind.Object) bool {
 	return r.Version == engine.VersionOf(kind.FrozenContent(o))
 }
 
-// updateFrozen shows that an Application is frozen. It waits a little: an AppProject
-// that was created or changed together with the Application may be on its way, by
-// a watch of its own.
+// updateFrozen shows that an Application is frozen. It waits a little: an AppProject that was created or changed
+// together with the Application comes from another watch.
 func (l *agentSync) updateFrozen(key engine.Key, ref kind.Ref, o *kind.Object) {
 	since, known := l.frozen[key]
 	if !known {
@@ -144,9 +139,8 @@ func (l *agentSync) updateFrozen(key engine.Key, ref kind.Ref, o *kind.Object) {
 	l.updateConditions(key, ref, o)
 }
 
-// withFrozen returns the Application with the condition that it is frozen, or
-// without it: the same object if that is as it is. Another agent's link may have
-// placed it; then it is not frozen. For copies of an autonomous agent there is no
+// withFrozen returns the Application with or without the condition that it is frozen. It returns the same object if
+// that is right. If it is placed on another agent, it is not frozen. Replicas of an autonomous agent have no such
 // condition: the edit that froze them is undone.
 func (l *agentSync) withFrozen(o *kind.Object) (shown *kind.Object, frozen bool) {
 	if l.env.Agent.Mode == kind.Managed && !l.env.Agent.Excludes(kind.ApplicationScope) {
@@ -168,27 +162,25 @@ func (n *Reconciler) placedElsewhere(o *kind.Object) bool {
 	})
 }
 
-// clearFrozen removes the condition from an Application that no agent has any
-// more.
+// clearFrozen removes the condition from an Application that no longer belongs to an agent.
 func (n *Reconciler) clearFrozen(ref kind.Ref) {
-	n.enqueue(ref, job{name: "not-frozen", why: "it is not frozen any more",
+	n.enqueue(ref, job{name: "not-frozen", why: "clear frozen condition",
 		decide: func(local *kind.Object) decision {
 			if local == nil || !kind.ShowsFrozen(local) {
 				return decision{}
 			}
 			for _, l := range n.affectedSyncs(kind.Applications, nil, local) {
 				if _, placement, _ := kind.Place(local, &l.env); placement != kind.NotPlaced {
-					return decision{} // it is that link's to show
+					return decision{} // that agent's sync shows it
 				}
 			}
 			return decision{verb: Update, object: kind.ClearCondition(local, kind.ConditionError)}
 		}})
 }
 
-// leaveUnchanged is what the spoke does for a frozen Application: nothing. Whose object it
-// is says its mark. One of ours stays exactly as it is and counts as equal; in
-// place of any other, and where there is none, the item is refused, and nothing is
-// created, adopted or deleted. How old the hub's view is does not matter.
+// leaveUnchanged is what the spoke does for a frozen Application. The ownership annotation decides: an object that we
+// own stays as it is and counts as equal. Otherwise the item is rejected, and nothing is created, adopted or deleted. A
+// stale view of the hub does not matter.
 func (l *agentSync) leaveUnchanged(s *scope, local *kind.Object) decision {
 	if local != nil {
 		if held, ok := s.kind.ReadReplica(local, &l.env); ok && held.Ownership.Owned {

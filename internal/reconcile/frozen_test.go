@@ -126,12 +126,12 @@ func TestPlacedApplicationWhoseDestinationIsEditedAwayIsLeftAlone(t *testing.T) 
 	}
 	proven := func(when string) {
 		t.Helper()
-		p.facts = nil
+		p.events = nil
 		p.later(130 * engine.Second)
-		if !slices.ContainsFunc(p.facts, func(f engine.Event) bool { return f.Type == engine.InSync && f.Scope == kind.ApplicationScope }) {
+		if !slices.ContainsFunc(p.events, func(f engine.Event) bool { return f.Type == engine.InSync && f.Scope == kind.ApplicationScope }) {
 			t.Errorf("%s: the scope is not found equal", when)
 		}
-		if slices.ContainsFunc(p.facts, func(f engine.Event) bool { return f.Type == engine.Rejected && f.Scope == kind.ApplicationScope }) {
+		if slices.ContainsFunc(p.events, func(f engine.Event) bool { return f.Type == engine.Rejected && f.Scope == kind.ApplicationScope }) {
 			t.Errorf("%s: the item is rejected", when)
 		}
 	}
@@ -250,7 +250,7 @@ func TestDeletionOfAFrozenApplication(t *testing.T) {
 				t.Errorf("the spoke's was touched: %q", *writes)
 			}
 			if hub := p.stores[kind.Hub].objects[ref("w1", "a")]; len(hub.Finalizers()) == 0 {
-				t.Error("the hub's was let go")
+				t.Error("the hub's finalizers were removed")
 			}
 			if !strings.Contains(p.errorShown(), "remove its finalizer") {
 				t.Errorf("the hub shows %q", p.errorShown())
@@ -362,10 +362,10 @@ func TestNothingIsFrozenBeforeProjectsWereRead(t *testing.T) {
 	p.lists(kind.Hub, kind.Secrets, kind.ConfigMaps, kind.Applications)
 	p.later(20 * engine.Second)
 	writes := p.spokeWrites()
-	p.facts = nil
+	p.events = nil
 	p.reconnect()
 	p.later(130 * engine.Second)
-	if slices.ContainsFunc(p.facts, func(f engine.Event) bool { return f.Type == engine.InSync && f.Scope == kind.ApplicationScope }) {
+	if slices.ContainsFunc(p.events, func(f engine.Event) bool { return f.Type == engine.InSync && f.Scope == kind.ApplicationScope }) {
 		t.Error("Applications are compared before AppProjects were read")
 	}
 	if st, _ := p.nodes[kind.Hub].Status("w1"); complete(st, kind.ApplicationScope) {
@@ -373,7 +373,7 @@ func TestNothingIsFrozenBeforeProjectsWereRead(t *testing.T) {
 	}
 	p.lists(kind.Hub, kind.AppProjects)
 	p.later(130 * engine.Second)
-	if !slices.ContainsFunc(p.facts, func(f engine.Event) bool { return f.Type == engine.InSync && f.Scope == kind.ApplicationScope }) {
+	if !slices.ContainsFunc(p.events, func(f engine.Event) bool { return f.Type == engine.InSync && f.Scope == kind.ApplicationScope }) {
 		t.Error("Applications are not compared after that")
 	}
 	if len(*writes) > 0 || p.errorShown() != "" {

@@ -41,8 +41,8 @@ func TestHeldDeletionsShowOnTheCopies(t *testing.T) {
 		namespace    string // of the owner's Applications
 		project, who string
 	}{
-		{kind.Managed, kind.Hub, "w1", "default", "The hub does not have"},
-		{kind.Autonomous, kind.Spoke, "argocd", "default", "The cluster of agent w1 does not have"},
+		{kind.Managed, kind.Hub, "w1", "default", "The hub no longer has"},
+		{kind.Autonomous, kind.Spoke, "argocd", "default", "The cluster of agent w1 no longer has"},
 	} {
 		t.Run(string(c.mode), func(t *testing.T) {
 			p := newPair(t, c.mode)
@@ -71,7 +71,7 @@ func TestHeldDeletionsShowOnTheCopies(t *testing.T) {
 			p.settle()
 			p.later(10 * engine.Second)
 			if n := p.heldApps(replica, c.who); n != all || count() != all {
-				t.Fatalf("%d of %d copies show that their deletion is held back; first: %s", n, count(), p.stores[replica].objects[ref(c.namespace, "a00")].Raw())
+				t.Fatalf("%d of %d copies show that their deletion is held; first: %s", n, count(), p.stores[replica].objects[ref(c.namespace, "a00")].Raw())
 			}
 
 			p.user(c.owner, ref(c.namespace, "a00"), body(0)) // it is there again
@@ -80,7 +80,7 @@ func TestHeldDeletionsShowOnTheCopies(t *testing.T) {
 				t.Errorf("%d copies show that they are one of 14", n)
 			}
 			if n := p.heldApps(replica, ""); n != all-1 {
-				t.Errorf("%d copies show that their deletion is held back", n)
+				t.Errorf("%d copies show that their deletion is held", n)
 			}
 
 			status, _ := p.nodes[kind.Hub].Status("w1")

@@ -94,7 +94,7 @@ func TestBadItemsAreRefusedWithACodeAndDisturbNothing(t *testing.T) {
 		"another agent's cluster":        {kind.ApplicationScope, engine.Key{Name: "x5"}, strings.Replace(goodApp, `"name":"a"`, `"name":"a-b"`, 1), engine.NotAllowed},
 		"a project's name that is none":  {kind.AppProjectScope, engine.Key{Name: "UP"}, `{"uid":"u","spec":{}}`, engine.Invalid},
 		"a kind that is none of its own": {kind.RepositoryScope, engine.Key{Name: "r"}, `{"uid":"u","data":{}}`, engine.NotAllowed},
-		"a kind that nobody knows":       {"cluster", engine.Key{Name: "r"}, `{}`, engine.NotAllowed},
+		"an unknown kind":       {"cluster", engine.Key{Name: "r"}, `{}`, engine.NotAllowed},
 		"a command":                      {kind.CommandScope, engine.Key{Name: "x"}, `{}`, engine.NotAllowed},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestBadItemsAreRefusedWithACodeAndDisturbNothing(t *testing.T) {
 		t.Errorf("it leads to a write: %s %v", w.Verb, w.Ref)
 	}
 	if st, _ := h.Status("a"); st.UnexpectedMessages != 3 {
-		t.Errorf("%d strays are counted, of 3", st.UnexpectedMessages)
+		t.Errorf("%d unexpected messages are counted, of 3", st.UnexpectedMessages)
 	}
 	if !h.connected("a") || !h.connected("a-b") || len(h.byes) > 0 {
 		t.Error("a session ends")
@@ -163,7 +163,7 @@ func TestDoubledAndReorderedMessagesChangeNothing(t *testing.T) {
 		t.Errorf("%d writes", len(h.writes))
 	}
 	h.from("a", 7, item(9, "of another session"))
-	h.from("nobody", 1, item(9, "of nobody"))
+	h.from("unknown", 1, item(9, "of unknown"))
 	if len(h.writes) != 1 {
 		t.Errorf("%d writes", len(h.writes))
 	}

@@ -7,20 +7,18 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file is what the hub does for objects beside replicating them.
+// This file is what the hub does for objects in addition to replication.
 
-// refresh is a refresh that somebody asked for on the hub's Application, and
-// the name under which it goes out and comes back.
+// refresh is a refresh that a user requested on the hub's Application, and the nonce that names it.
 type refresh struct {
-	refresh, hydrate string // as the annotations have them
+	refresh, hydrate string // values of the annotations
 	nonce            string
 }
 
-// refreshNonce implements kind.World.RefreshNonce.
+// refreshNonce implements kind.Env.RefreshNonce.
 func (l *agentSync) refreshNonce(key engine.Key) string { return l.refreshes[key].nonce }
 
-// byDestination returns the links that an Application names as its destination,
-// by name or by URL.
+// byDestination returns the syncs that an Application names as its destination, by name or by URL.
 func (n *Reconciler) byDestination(o *kind.Object) []*agentSync {
 	to := kind.DestinationOf(o)
 	if l := n.syncs[to]; l != nil && to != "" {
@@ -29,7 +27,7 @@ func (n *Reconciler) byDestination(o *kind.Object) []*agentSync {
 	return n.byURL[to]
 }
 
-func (n *Reconciler) tendHub(r kind.Resource, o *kind.Object) {
+func (n *Reconciler) reconcileOnHub(r kind.Resource, o *kind.Object) {
 	switch r {
 	case kind.Applications:
 		for _, l := range n.affectedSyncs(r, nil, o) {
@@ -40,7 +38,7 @@ func (n *Reconciler) tendHub(r kind.Resource, o *kind.Object) {
 	}
 }
 
-// reconcileApplication sees to commands, finalizers and conditions.
+// reconcileApplication reconciles commands, finalizers and conditions.
 func (l *agentSync) reconcileApplication(o *kind.Object) {
 	key, placement, _ := kind.Place(o, &l.env)
 	ref := refOf(kind.Applications, o)
@@ -56,7 +54,7 @@ func (l *agentSync) reconcileApplication(o *kind.Object) {
 		delete(l.withoutID, key)
 	} else {
 		l.recordWithoutID(key, o)
-		l.reconciler.enqueue(ref, job{name: l.name + "/stamp", why: "give the command an ID", agent: l.name, decide: l.assignCommandID, done: l.requeueOnFailure(ref)})
+		l.reconciler.enqueue(ref, job{name: l.name + "/command-id", why: "assign command ID", agent: l.name, decide: l.assignCommandID, done: l.requeueOnFailure(ref)})
 	}
 	if uid := l.finalized[key]; uid != "" {
 		delete(l.finalized, key)
@@ -65,7 +63,7 @@ func (l *agentSync) reconcileApplication(o *kind.Object) {
 		}
 	}
 	if l.env.Agent.Mode == kind.Autonomous && o.IsDeleting() && kind.ReadOwnership(o, &l.env).Owned {
-		l.reconciler.enqueue(ref, job{name: l.name + "/let-go", why: "the copy goes, to be put back", agent: l.name, decide: l.removeFinalizers, done: l.requeueOnFailure(ref)})
+		l.reconciler.enqueue(ref, job{name: l.name + "/finalizers", why: "remove finalizers of the replica", agent: l.name, decide: l.removeFinalizers, done: l.requeueOnFailure(ref)})
 	}
 	if !commands.Empty() {
 		l.failRejectedCommand(key, ref, o)
@@ -73,8 +71,7 @@ func (l *agentSync) reconcileApplication(o *kind.Object) {
 	l.updateConditions(key, ref, o)
 }
 
-// recordRefresh gives a refresh that has appeared on the hub's Application a name,
-// before the command that goes with it is published.
+// recordRefresh gives a new refresh on the hub's Application a nonce, before its command is published.
 func (l *agentSync) recordRefresh(o *kind.Object) {
 	key, ok := kind.StatusKey(o, &l.env)
 	if !ok {
@@ -91,7 +88,7 @@ func (l *agentSync) recordRefresh(o *kind.Object) {
 	before := l.refreshes[key]
 	now := refresh{refresh: c.Refresh, hydrate: c.Hydrate, nonce: before.nonce}
 	asked := func(was, is string) bool { return is != "" && is != was }
-	if asked(before.refresh, now.refresh) || asked(before.hydrate, now.hydrate) { // else a part of it is done
+	if asked(before.refresh, now.refresh) || asked(before.hydrate, now.hydrate) { // otherwise a part of it is done
 		l.nonces++
 		now.nonce = nonce(l.reconciler.now, l.nonces)
 	}
@@ -116,7 +113,7 @@ func (l *agentSync) assignCommandID(local *kind.Object) decision {
 	return decision{verb: Update, object: stamped}
 }
 
-// removeFinalizers removes the finalizers that keep a copy on the hub from going.
+// removeFinalizers removes the finalizers that keep a replica on the hub from being deleted.
 func (l *agentSync) removeFinalizers(local *kind.Object) decision {
 	if local == nil || !local.IsDeleting() || !kind.ReadOwnership(local, &l.env).Owned {
 		return decision{}
@@ -127,8 +124,8 @@ func (l *agentSync) removeFinalizers(local *kind.Object) decision {
 	return decision{}
 }
 
-// handleHubEvent shows on the hub's Application what the spoke says of it. What that is,
-// tendApplication asks the engine: also when it looks again because a write failed.
+// handleHubEvent shows on the hub's Application what the spoke reports. reconcileApplication asks the engine for the
+// details, also after a failed write.
 func (l *agentSync) handleHubEvent(f engine.Event) {
 	switch {
 	case f.Type == engine.Finalized && f.Scope == kind.ApplicationScope:
@@ -150,7 +147,7 @@ func (l *agentSync) localApplication(key engine.Key) *kind.Object {
 	return l.reconciler.cache.get(ref)
 }
 
-// finalize lets an Application go whose resources the spoke has deleted.
+// finalize removes the finalizers of an Application whose resources the spoke has deleted.
 func (l *agentSync) finalize(key engine.Key) {
 	o := l.localApplication(key)
 	if o == nil {
@@ -158,7 +155,7 @@ func (l *agentSync) finalize(key engine.Key) {
 	}
 	ref := refOf(kind.Applications, o)
 	uid := o.UID()
-	l.reconciler.enqueue(ref, job{name: l.name + "/ended", why: "the spoke has deleted it", agent: l.name,
+	l.reconciler.enqueue(ref, job{name: l.name + "/finalized", why: "remove finalizers after deletion on the spoke", agent: l.name,
 		decide: func(local *kind.Object) decision {
 			if local == nil || local.UID() != uid || !local.IsDeleting() {
 				return decision{}
@@ -176,12 +173,12 @@ func (l *agentSync) finalize(key engine.Key) {
 		}})
 }
 
-// failRejectedCommand ends a command that the spoke will never carry out.
+// failRejectedCommand fails a command that the spoke will never execute.
 func (l *agentSync) failRejectedCommand(key engine.Key, ref kind.Ref, o *kind.Object) {
 	if _, ok := l.rejectedCommand(key, o); !ok {
 		return
 	}
-	l.reconciler.enqueue(ref, job{name: l.name + "/refuse", why: "the spoke refuses the command", agent: l.name,
+	l.reconciler.enqueue(ref, job{name: l.name + "/fail-command", why: "fail rejected command", agent: l.name,
 		decide: func(local *kind.Object) decision {
 			reason, ok := l.rejectedCommand(key, local)
 			if !ok {
@@ -195,9 +192,8 @@ func (l *agentSync) failRejectedCommand(key engine.Key, ref kind.Ref, o *kind.Ob
 		}, done: l.requeueOnFailure(ref)})
 }
 
-// rejectedCommand returns why the spoke will never carry out the commands that a hub's
-// Application has now: they cannot be sent, or it has refused them. False: it has
-// said nothing of the kind in this session, or about other commands.
+// rejectedCommand returns why the spoke will never execute the current commands of a hub's Application: they cannot be
+// sent, or were rejected. It returns false if nothing of the kind is known in this session for these commands.
 func (l *agentSync) rejectedCommand(key engine.Key, o *kind.Object) (string, bool) {
 	if o == nil {
 		return "", false
@@ -221,14 +217,14 @@ func (l *agentSync) requeueOnFailure(ref kind.Ref) func(result) {
 	}
 }
 
-// finalizeProject lets a project go that is being deleted on the hub and that
-// nobody uses any more: there is no controller on the hub that would.
+// finalizeProject removes the finalizers of a project that is being deleted on the hub and that no Application uses: no
+// controller on the hub does.
 func (n *Reconciler) finalizeProject(o *kind.Object) {
 	if !o.IsDeleting() || n.cache.inUse(o.Name()) || len(o.Finalizers()) == 0 {
 		return
 	}
 	ref := refOf(kind.AppProjects, o)
-	n.enqueue(ref, job{name: "let-go", why: "no Application uses it any more",
+	n.enqueue(ref, job{name: "finalizers", why: "remove finalizers of unused project",
 		decide: func(local *kind.Object) decision {
 			if local == nil || !local.IsDeleting() || n.cache.inUse(local.Name()) {
 				return decision{}
@@ -245,7 +241,7 @@ func (n *Reconciler) finalizeProject(o *kind.Object) {
 		}})
 }
 
-// afterLoss looks at what an object's end makes possible.
+// afterLoss reconciles what the end of an object makes possible.
 func (n *Reconciler) afterLoss(r kind.Resource, old *kind.Object) {
 	if n.cfg.Side != kind.Hub || r != kind.Applications {
 		return

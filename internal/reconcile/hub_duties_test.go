@@ -36,7 +36,7 @@ func TestEndOfAnApplicationIsNotTakenForThatOfTheNext(t *testing.T) {
 	p := managedApp(t)
 	ends := 0
 	p.hook = func(side kind.Side, w Write) bool {
-		if side != kind.Hub || w.Reason != "the spoke has deleted it" {
+		if side != kind.Hub || w.Reason != "remove finalizers after deletion on the spoke" {
 			return false
 		}
 		if ends++; ends > 1 {
@@ -82,7 +82,7 @@ func TestEndOfAnApplicationIsWrittenThoughTheFirstWriteFails(t *testing.T) {
 	p := managedApp(t)
 	fails := 1
 	p.hook = func(side kind.Side, w Write) bool {
-		if side != kind.Hub || w.Reason != "the spoke has deleted it" || fails == 0 {
+		if side != kind.Hub || w.Reason != "remove finalizers after deletion on the spoke" || fails == 0 {
 			return false
 		}
 		fails--
@@ -110,12 +110,12 @@ func TestCommandThatHasToWaitIsNotRefused(t *testing.T) {
 	p.click(`{"sync":{"revision":"abc"}}`)
 	p.later(10 * engine.Second)
 	for _, w := range *writes {
-		if w.Reason == "the spoke refuses the command" {
+		if w.Reason == "fail rejected command" {
 			t.Fatal("it is refused")
 		}
 	}
 	if p.hubApp().Get("operation") == nil {
-		t.Error("it is not pending any more")
+		t.Error("it is no longer pending")
 	}
 }
 
@@ -128,7 +128,7 @@ func TestRefusalIsOfExactlyTheCommandsThatWereSent(t *testing.T) {
 	writes := p.recordHub()
 	p.edit(kind.Hub, ref("w1", "a"), `{"argocd.argoproj.io/refresh":"normal"}`, "metadata", "annotations") // together they are another command
 	for _, w := range *writes {
-		if w.Reason == "the spoke refuses the command" {
+		if w.Reason == "fail rejected command" {
 			t.Errorf("written: %s", w.Object.Get("status", "operationState"))
 		}
 	}
@@ -147,7 +147,7 @@ func TestDeletedProjectGoesWithItsLastApplication(t *testing.T) {
 	p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "web", "v1"))
 	p.user(kind.Hub, projectNamed("web"), deletingProject())
 	if len(p.stores[kind.Hub].objects[projectNamed("web")].Finalizers()) == 0 {
-		t.Fatal("it is let go while an Application names it")
+		t.Fatal("its finalizers are removed while an Application uses it")
 	}
 	p.removeOnHub(ref("w1", "b"), true)
 	if len(p.stores[kind.Hub].objects[projectNamed("web")].Finalizers()) > 0 {

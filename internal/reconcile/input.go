@@ -8,38 +8,37 @@ import (
 // Input is one of the types below.
 type Input interface{ input() }
 
-// Observed says that the cluster has this object: from a watch, or read on request.
+// Observed reports an object of the cluster, from a watch or a Read.
 type Observed struct {
 	Resource kind.Resource
 	Object   *kind.Object
-	Read     bool   // answers a Read, and says nothing of how far the watch has come
-	ID       uint64 // of that
+	Read     bool   // answers a Read, and does not show how far the watch is
+	ID       uint64 // of that Read
 }
 
-// Deleted says that an object was watched going away, or could not be read.
+// Deleted reports that an object was deleted, or that a Read did not find it.
 type Deleted struct {
 	Ref      kind.Ref
-	UID      string // of a Read: what that names
+	UID      string // of a Read: as in the Read
 	Revision uint64
 	Read     bool
-	ID       uint64 // of a Read: its own
+	ID       uint64 // of a Read: its ID
 }
 
-// List is a complete and consistent list of a resource. What the cache has
-// beyond it has gone while nobody watched.
+// List is a complete and consistent list of a resource. Other cached objects are gone.
 type List struct {
 	Resource kind.Resource
 	Objects  []*kind.Object
 	Revision uint64
 }
 
-// Unreadable says that a resource cannot be read, and why; the next List ends that.
+// Unreadable reports that a resource cannot be read, and why. It ends with the next List.
 type Unreadable struct {
 	Resource kind.Resource
 	Reason   string
 }
 
-// Bookmark says that the watch of a resource has come this far.
+// Bookmark reports how far the watch of a resource is.
 type Bookmark struct {
 	Resource kind.Resource
 	Revision uint64
@@ -49,52 +48,51 @@ type Bookmark struct {
 type WriteResult struct {
 	ID      uint64
 	Object  *kind.Object // as stored; nil after a deletion that left nothing
-	Failure *Failure     // nil: it was done
+	Failure *Failure     // nil on success
 }
 
-// Failure says why a write was not done, or not known to be.
+// Failure is why a write failed, or has an unknown result.
 type Failure struct {
-	Code       engine.Code // of those for items
-	Stale      bool        // the object is not (or not any more) as the cache has it
+	Code       engine.Code // one of the codes for items
+	Stale      bool        // the cached object is stale
 	Message    string
 	RetryAfter engine.Time
 }
 
-// Register makes the hub know an agent, or changes what it knows.
+// Register registers an agent on the hub, or changes its registration.
 type Register struct {
-	Agent        kind.Agent
-	KnownCluster string
-	KnownStore   engine.Store
-	StoreUntrusted      bool
+	Agent          kind.Agent
+	KnownCluster   string
+	KnownStore     engine.Store
+	StoreUntrusted bool
 }
 
-// Unregister makes the hub forget an agent.
+// Unregister removes the registration of an agent on the hub.
 type Unregister struct{ Agent string }
 
-// ArgoSettings says what the hub's Argo CD is set to, as far as it decides on
-// what agents get.
+// ArgoSettings has the settings of the hub's Argo CD that decide what agents get.
 type ArgoSettings struct {
-	GlobalProjects []kind.GlobalProject // in their order
-	InstanceLabel  string               // empty: the default
+	GlobalProjects []kind.GlobalProject
+	InstanceLabel  string // if empty, the default
 }
 
-// Schema says how the API server defines a resource. Without it, what is stored
-// differently from what was written is checked by time alone.
+// Schema reports the schema of a resource. Without it, what is stored differently from what was written is checked by
+// time alone.
 type Schema struct {
 	Resource kind.Resource
-	Version  string // another text when the definition is another; empty: it cannot be read
+	Version  string // changes with the CRD; empty if it cannot be read
 }
 
-// FromPeer carries a connection's events: engine.Connected, Disconnected, Received.
+// FromPeer has a connection's input: engine.Connected, Disconnected, Received.
 type FromPeer struct {
 	Agent string // empty on a spoke
 	Input engine.Input
 }
 
-// Confirm is a person's word on something held.
+// Confirm is a user's confirmation of a hold.
 type Confirm struct{ Agent, ID string }
 
-// Tick says that the time from NextWake has come.
+// Tick reports that the time of NextWake has come.
 type Tick struct{}
 
 func (Observed) input()    {}
@@ -115,10 +113,9 @@ func (Tick) input()         {}
 // Effect is one of the types below.
 type Effect interface{ effect() }
 
-// Verb of a Write.
+// Verb is the verb of a Write.
 type Verb uint8
 
-// The verbs.
 const (
 	Create Verb = iota
 	Update
@@ -127,60 +124,59 @@ const (
 
 func (v Verb) String() string { return [...]string{"create", "update", "delete"}[v] }
 
-// Write changes one object; answer with Wrote. Update and Delete are conditional
-// on the resource version that the object carries, Delete also on its UID.
+// Write changes one object. The caller answers with WriteResult. Update and Delete are conditional on the object's
+// resourceVersion, Delete also on its UID.
 type Write struct {
 	ID     uint64
 	Verb   Verb
 	Ref    kind.Ref
-	Object *kind.Object // to be stored; of a Delete: the one to be deleted
-	Reason    string       // for the log
+	Object *kind.Object // to be stored, or to be deleted
+	Reason string       // for the log
 
-	// WhileOpen says that the session with Agent has asked for it: when that ends
-	// before it was begun it is not to be done any more, but answered as failed.
+	// WhileOpen binds the write to the session with Agent. If the session ends before the write starts, the write is
+	// not done and fails.
 	WhileOpen bool
 
-	// Remember is what has to be written down before this is done, where the next
-	// process of this agent finds it; nil: nothing. See Memory.
+	// Remember must be stored before the write, where the next process of this agent finds it. If nil, nothing is. See
+	// Memory.
 	Remember *Memory
 
-	// For who looks at where time goes.
-	Agent   string // whom it is about; empty on a spoke
+	// For traces.
+	Agent   string // empty on a spoke
 	Origin  Origin
-	Attempt int // 1, 2, … of the same task
+	Attempt int // 1, 2, … of the same job
 }
 
 // Origin is the item that a write applies or removes.
 type Origin struct {
-	Scope   string // empty: it is about none
+	Scope   string // empty if there is none
 	Key     engine.Key
-	Version engine.Version // zero: it is removed
+	Version engine.Version // zero if the item is removed
 }
 
-// Read asks for one object as it is now; answer with Seen or Lost.
+// Read reads one object. The caller answers with Observed or Deleted.
 type Read struct {
 	ID  uint64
 	Ref kind.Ref
-	UID string // of the object that is believed to be there; empty: none
+	UID string // of the cached object; empty if there is none
 }
 
-// Abandon gives up the writes about an agent that were not begun: its registration
-// has ended. Each is answered as failed.
+// Abandon cancels the writes for an agent that have not started, because its registration has ended. Each fails.
 type Abandon struct{ Agent string }
 
-// Relist asks for a fresh List: the watch is behind what the peer has seen.
+// Relist requests a new List, because the watch is behind what the peer has seen.
 type Relist struct{ Resource kind.Resource }
 
-// ToPeer carries out engine.Send and engine.Cut.
+// ToPeer carries engine.Send and engine.CloseSession.
 type ToPeer struct {
 	Agent  string
 	Effect engine.Effect
 }
 
-// Report passes on a fact about an agent.
+// Report passes on an event of an agent.
 type Report struct {
 	Agent string
-	Event  engine.Event
+	Event engine.Event
 }
 
 func (Write) effect()   {}

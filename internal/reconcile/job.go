@@ -5,71 +5,66 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// job is something to be done to one object. It looks at the object as it is
-// when its turn comes, and looks again when its write finds the object changed:
-// so every write is based on what is there, and none is lost to a race.
+// job is a change of one object. It decides with the cached object when its turn comes, and decides again if its write
+// finds the object changed. So every write is based on the current object, and none is lost to a race.
 //
-// For each object one job runs at a time. There is at most one job for each
-// name, so the number of jobs is bounded by what there is to do. A job that has to
-// be answered has a name that no other job has: one that is replaced is not.
+// Per object one job runs at a time, and there is at most one job per name, so the number of jobs is bounded. A job
+// that must be answered has a unique name: a job that is replaced is not answered.
 type job struct {
 	name   string
 	why    string
-	agent  string     // whom it is about; empty: nobody, or this one
-	sync   *agentSync // of that agent, as it was registered when the job was given
+	agent  string     // empty if none, or on a spoke
+	sync   *agentSync // of that agent, as registered when the job was created
 	origin Origin
 	writes int  // so far
-	open   bool // it is for the session, and ends with it
+	open   bool // it ends with the session
 	decide func(local *kind.Object) decision
-	wrote  func(*kind.Object) // hears what was stored, before it decides again; may be nil
+	wrote  func(*kind.Object) // called with what was stored, before the job decides again; may be nil
 	done   func(result)
 }
 
-// decision is what a job wants now.
+// decision is what a job does next.
 type decision struct {
-	verb   Verb
-	object *kind.Object // nil: nothing is to be written; the job is done
-	again  bool         // after this write the job decides again
-	begins string       // ID of the command that this write begins
-	fail   *Failure     // the job ends without success
-	gone   bool         // done because there is nothing left to delete
-	leftUnchanged   bool         // done because the object is to be left as it is
+	verb          Verb
+	object        *kind.Object // if nil, there is nothing to write and the job is done
+	again         bool         // the job decides again after this write
+	begins        string       // ID of the command that this write starts
+	fail          *Failure     // the job failed
+	gone          bool         // done: there is nothing left to delete
+	leftUnchanged bool         // done: the object stays as it is
 }
 
-// result is how a job ended.
 type result struct {
-	object   *kind.Object // as it is now; nil: there is none
-	replaced *kind.Object // what the last write replaced, if there was one
+	object   *kind.Object // nil if there is none
+	replaced *kind.Object // by the last write, if there was one
 	written  bool
 	gone     bool
 	left     bool
 	fail     *Failure
 }
 
-// objectQueue is the work to be done on one object: the job under way and the others.
+// objectQueue has the jobs of one object. The first one is running.
 type objectQueue struct {
 	ref        kind.Ref
 	jobs       []job
-	writeID    uint64       // under way; 0: none
-	verb       Verb         // of it
-	base       *kind.Object // what it is based on
+	writeID    uint64 // of the running write; 0 if none
+	verb       Verb
+	base       *kind.Object // the object that the write is based on
 	again      bool
 	written    bool
 	replaced   *kind.Object
-	staleSince engine.Time // since when the cache is known to be behind; 0: it is not
-	readID     uint64      // of the read that is to show what it lacks; 0: none yet
+	staleSince engine.Time // since when the cached object is known to be stale; 0 if it is not
+	readID     uint64      // of the read that refreshes it; 0 if none yet
 }
 
-// rereadAfter is how long the watch may take to show a change that a write has
-// run into, before the object is read.
+// rereadAfter is how long the watch may take to show a change that a write conflicted with, before the object is read.
 const rereadAfter = 5 * engine.Second
 
-// enqueue gives an object something to be done. A job of the same name that has
-// not begun yet is replaced.
+// enqueue adds a job for an object. It replaces a job of the same name that has not started.
 func (n *Reconciler) enqueue(ref kind.Ref, j job) {
 	if j.agent != "" {
 		if j.sync = n.syncs[j.agent]; j.sync == nil {
-			return // of a registration that is no more
+			return // its registration has ended
 		}
 	}
 	d := n.objectQueues[ref]
@@ -90,7 +85,7 @@ func (n *Reconciler) enqueue(ref kind.Ref, j job) {
 
 func (d *objectQueue) idle() bool { return d.writeID == 0 && d.staleSince == 0 }
 
-// work lets the first job decide, until one has to wait for a write.
+// work runs jobs until one waits for a write.
 func (n *Reconciler) work(d *objectQueue) {
 	for d.idle() && len(d.jobs) > 0 {
 		local := n.cache.get(d.ref)
@@ -128,7 +123,7 @@ func (n *Reconciler) endJob(d *objectQueue, r result) {
 	}
 }
 
-// wrote takes the answer to a write.
+// wrote handles the result of a write.
 func (n *Reconciler) wrote(in WriteResult) {
 	d := n.writing[in.ID]
 	if d == nil {
@@ -151,8 +146,7 @@ func (n *Reconciler) wrote(in WriteResult) {
 		}
 		n.stored(d.ref, in.Object)
 	default:
-		// The job is over before others hear of the object: they may have
-		// something to do to it in turn.
+		// The job must end before others see the object, because they may enqueue jobs for it.
 		j, base := d.jobs[0], d.base
 		d.jobs = d.jobs[1:]
 		d.written, d.replaced = false, nil
@@ -166,17 +160,15 @@ func (n *Reconciler) wrote(in WriteResult) {
 			j.done(r)
 		}
 		if now != nil && now != in.Object {
-			// Changed again before the answer came. What the job was told is
-			// the past, and nothing else would say so.
+			// The object changed again before the result came, and no other event would report that.
 			n.notifySyncs(d.ref.Resource, in.Object, now, true)
 		}
 	}
 	n.work(d)
 }
 
-// stored takes an object from a write's answer. It may be gone by then: because
-// the write took the last finalizer from an object that is being deleted, or
-// because the watch has come past it and does not have it any more.
+// stored handles an object from the result of a write. The object may be gone: the write removed the last finalizer, or
+// the watch is already past its deletion.
 func (n *Reconciler) stored(ref kind.Ref, o *kind.Object) {
 	switch {
 	case o.IsDeleting() && len(o.Finalizers()) == 0:
@@ -187,8 +179,7 @@ func (n *Reconciler) stored(ref kind.Ref, o *kind.Object) {
 	}
 }
 
-// stale waits for the watch to show what a write has run into, unless the cache
-// has moved on already.
+// stale waits for the watch to show what a write conflicted with, unless the cache already has it.
 func (n *Reconciler) stale(d *objectQueue) {
 	if n.cache.get(d.ref) != d.base {
 		return
@@ -198,7 +189,7 @@ func (n *Reconciler) stale(d *objectQueue) {
 	n.scheduleHousekeeping(n.now + rereadAfter)
 }
 
-// objectChanged lets a waiting job look again: its object has changed.
+// objectChanged lets a waiting job decide again.
 func (n *Reconciler) objectChanged(ref kind.Ref) {
 	d := n.objectQueues[ref]
 	if d == nil || d.staleSince == 0 {
@@ -209,19 +200,19 @@ func (n *Reconciler) objectChanged(ref kind.Ref) {
 	n.work(d)
 }
 
-// reread asks for objects whose change the watch does not show.
+// reread reads objects whose change the watch does not show.
 func (n *Reconciler) reread() {
 	for _, ref := range sortedRefs(n.staleQueues) {
 		d := n.staleQueues[ref]
 		if n.now-d.staleSince < rereadAfter {
 			continue
 		}
-		d.staleSince = n.now // ask again after as long
+		d.staleSince = n.now // read again after the same time
 		d.readID = n.emitRead(ref)
 	}
 }
 
-// emitRead asks for one object, and returns the ID that the answer will have.
+// emitRead reads one object and returns the ID of the answer.
 func (n *Reconciler) emitRead(ref kind.Ref) uint64 {
 	n.reads++
 	e := Read{Ref: ref, ID: n.reads}

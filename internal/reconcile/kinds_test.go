@@ -44,11 +44,11 @@ func TestKindsThatAreLeftOutAreRefusedByTheHub(t *testing.T) {
 			t.Errorf("%v was written", r)
 		}
 	}
-	told := false
-	for _, f := range p.facts {
-		told = told || f.Type == engine.Rejected && f.Code == engine.NotAllowed && strings.Contains(f.Message, "spec.kinds")
+	reported := false
+	for _, f := range p.events {
+		reported = reported || f.Type == engine.Rejected && f.Code == engine.NotAllowed && strings.Contains(f.Message, "spec.kinds")
 	}
-	if !told {
-		t.Errorf("nobody is told why: %+v", p.facts)
+	if !reported {
+		t.Errorf("it is not reported: %+v", p.events)
 	}
 }

@@ -9,40 +9,37 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// Memory is what an agent knows of its hub and its objects do not show. The next
-// process of the agent needs it: see Config.
+// Memory is what an agent knows about its hub and its objects do not show. The next process of the agent needs it: see
+// Config.
 //
-// How new a copy is, is recorded on the copy. What was removed leaves no such
-// record, and a principal whose watch lags would give it back to a process that
-// has just started. So a removal is written down before it is done, and says how
-// far the principal has to be to know of it.
+// A replica records its source revision. A deleted object leaves no such record, and a principal with a lagging watch
+// would restore it on a process that has just started. So a deletion is recorded before it is done, with the revision
+// that the principal must have seen to know of it.
 type Memory struct {
-	Store   engine.Store  // of the hub, as far as seen and believed
-	StoreUntrusted bool          // it went back, and nobody has accepted that yet
-	Seen    []engine.Seen // how far, by scope
+	Store          engine.Store  // of the hub, as far as seen and trusted
+	StoreUntrusted bool          // it regressed, and no user has accepted it yet
+	Seen           []engine.Seen // newest revision by scope
 
-	// Commands are IDs of those that were begun last, the oldest first, where the
-	// Application's own record of them may be taken off by its ApplicationSet.
+	// Commands are the IDs of the commands that were started last, the oldest first, where an ApplicationSet may remove the
+	// Application's receipt.
 	Commands []string
 }
 
-// maxCommands bounds them.
 const maxCommands = 256
 
-// remembers reports whether a write must be known to the next process before it is
-// done, and notes what it has to know.
+// remembers reports whether the next process must know of a write before it is done, and records what it must know.
 func (n *Reconciler) remembers(dec decision) bool {
 	if n.cfg.Side != kind.Spoke {
 		return false
 	}
-	if dec.begins != "" && n.syncs[""].env.Agent.Mode == kind.Autonomous { // a managed Application's record is ours alone
+	if dec.begins != "" && n.syncs[""].env.Agent.Mode == kind.Autonomous { // a managed Application's receipt is ours alone
 		n.commands.begun = withCommands(n.commands.begun, dec.begins)
 		return true
 	}
 	return dec.verb == Delete
 }
 
-// Memory returns what a spoke's Node knows by now.
+// Memory returns what a spoke knows now.
 func (n *Reconciler) Memory() Memory {
 	l := n.syncs[""]
 	if l == nil {
@@ -52,8 +49,7 @@ func (n *Reconciler) Memory() Memory {
 	return Memory{Store: other, StoreUntrusted: suspect, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun)}
 }
 
-// With returns what is newer in either. Of two stores that is the other's: their
-// revisions cannot be compared.
+// With returns the newer of both. Of two different stores that is the other's: their revisions cannot be compared.
 func (m Memory) With(other Memory) Memory {
 	commands := withCommands(slices.Clone(m.Commands), other.Commands...)
 	if m.Store.UID != other.Store.UID {
@@ -76,13 +72,12 @@ func (m Memory) With(other Memory) Memory {
 	return out
 }
 
-// Equal reports whether two say the same.
+// Equal reports whether both are equal.
 func (m Memory) Equal(other Memory) bool {
 	return m.Store == other.Store && m.StoreUntrusted == other.StoreUntrusted && slices.Equal(m.Seen, other.Seen) && slices.Equal(m.Commands, other.Commands)
 }
 
-// withCommands adds IDs that are not there, and drops the oldest beyond what is
-// kept.
+// withCommands adds missing IDs, and drops the oldest beyond maxCommands.
 func withCommands(ids []string, more ...string) []string {
 	for _, id := range more {
 		if !slices.Contains(ids, id) {
@@ -92,7 +87,7 @@ func withCommands(ids []string, more ...string) []string {
 	return ids[max(0, len(ids)-maxCommands):]
 }
 
-// FormatSeen returns what was seen as text, such as application=12,appproject=9.
+// FormatSeen returns seen as text, such as application=12,appproject=9.
 func FormatSeen(seen []engine.Seen) string {
 	parts := make([]string, 0, len(seen))
 	for _, s := range seen {
@@ -101,8 +96,8 @@ func FormatSeen(seen []engine.Seen) string {
 	return strings.Join(parts, ",")
 }
 
-// ParseSeen reads what FormatSeen wrote. What it cannot read is left out: then the
-// store as a whole is what is known.
+// ParseSeen parses what FormatSeen returns. It ignores what it cannot parse: then only the revision of the store as a
+// whole is known.
 func ParseSeen(text string) []engine.Seen {
 	var out []engine.Seen
 	for part := range strings.SplitSeq(text, ",") {

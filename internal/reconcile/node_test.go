@@ -49,7 +49,7 @@ type pair struct {
 	nodes    [2]*Reconciler // by kind.Side
 	stores   [2]*cluster
 	wires    [2][]engine.Message // to the side
-	facts    []engine.Event
+	events    []engine.Event
 	session  uint64
 	revision uint64 // of both stores, when they connect; 0: 1
 	writes   int
@@ -138,7 +138,7 @@ func (p *pair) step(side kind.Side, in Input) {
 				}
 			}
 		case Report:
-			p.facts = append(p.facts, e.Event)
+			p.events = append(p.events, e.Event)
 		case Write:
 			p.write(side, e)
 		case Relist:

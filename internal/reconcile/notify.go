@@ -8,10 +8,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file turns objects into what the engine is told of them.
+// This file reports objects to the engine.
 
-// notify passes a change of one object to the scopes that read its resource: how
-// it was and how it is, nil where there was or is none.
+// notify passes a change of one object to the scopes that read its resource. was and is are nil where there was or is
+// no object.
 func (l *agentSync) notify(r kind.Resource, was, is *kind.Object, watched bool) {
 	if !l.known || is != nil && l.reconciler.repositories.deferred[refOf(r, is)] {
 		return
@@ -41,11 +41,10 @@ func (l *agentSync) notify(r kind.Resource, was, is *kind.Object, watched bool) 
 	}
 }
 
-// seenLeaving reports whether an item that is not published any more was seen to
-// leave: its object was deleted, or a user edited it. An object that is as it was,
-// and leaves because settings or another object changed, counts as absent: one
-// such change can concern any number of items, so the deletion budget and the
-// fleet check apply. Credentials are withdrawn at once in any case.
+// seenLeaving reports whether an item that is no longer published was seen to leave: its object was deleted, or a user
+// edited it. If settings or another object changed and the object did not, the item counts as absent. One such change
+// can affect any number of items, so the deletion budget and the fleet check apply. Credentials are withdrawn at once
+// in any case.
 func (s *scope) seenLeaving(was, is *kind.Object, watched bool) bool {
 	if is == nil {
 		return watched
@@ -53,7 +52,7 @@ func (s *scope) seenLeaving(was, is *kind.Object, watched bool) bool {
 	return was != is || s.cfg.NoBudget
 }
 
-// forget drops what was noted of an Application that is gone.
+// forget drops the notes about a deleted Application.
 func (l *agentSync) forget(o *kind.Object) {
 	key, ok := l.scope(kind.CommandScope).kind.Key(o, &l.env)
 	if !ok {
@@ -67,7 +66,7 @@ func (l *agentSync) forget(o *kind.Object) {
 	delete(l.finalized, key)
 }
 
-// own returns an object if it is of the scope's kind, else nil.
+// own returns the object if it is of the scope's kind, otherwise nil.
 func (s *scope) own(o *kind.Object) *kind.Object {
 	if o == nil || !s.kind.Matches(o) {
 		return nil
@@ -75,12 +74,10 @@ func (s *scope) own(o *kind.Object) *kind.Object {
 	return o
 }
 
-// publishOrWithdraw publishes an object, or withdraws it. It counts as seen leaving if
-// its end was watched, or if the object itself says that it has left. It counts
-// as deleted by a user if the object is gone or going, rather than moved out of
-// the scope by its labels, its destination or the settings.
+// publishOrWithdraw publishes or withdraws an object. It counts as seen leaving if its deletion was watched or an edit
+// moved it out of the scope. It counts as deleted by a user if the object is gone or terminating.
 func (l *agentSync) publishOrWithdraw(s *scope, was, is *kind.Object, withdraw engine.Withdraw) {
-	meant := false // for this agent, though maybe not sendable
+	meant := false // meant for this agent, though maybe not sendable
 	if is != nil {
 		item, ok := l.publish(s, is)
 		if ok {
@@ -120,8 +117,7 @@ type itemName struct {
 	key   engine.Key
 }
 
-// recordUnsendable notes why an object cannot be sent, or with an empty reason that
-// it can. Users hear of both, once.
+// recordUnsendable records why an object cannot be sent. If reason is empty, it can. Both are reported once.
 func (l *agentSync) recordUnsendable(item itemName, reason string) {
 	f := engine.Event{Type: engine.Accepted, Scope: item.scope, Key: item.key}
 	switch {
@@ -139,7 +135,7 @@ func (l *agentSync) recordUnsendable(item itemName, reason string) {
 	l.reconciler.emit(Report{Agent: l.name, Event: f})
 }
 
-// reportStored says what an object holds.
+// reportStored reports what a replica object contains.
 func (l *agentSync) reportStored(s *scope, was, is *kind.Object) {
 	if is != nil {
 		if held, ok := s.kind.ReadReplica(is, &l.env); ok {
@@ -157,7 +153,7 @@ func (l *agentSync) reportStored(s *scope, was, is *kind.Object) {
 	}
 }
 
-// notifyAll tells everything there is, and which of it is all there is.
+// notifyAll reports all objects, and which views are complete.
 func (l *agentSync) notifyAll() {
 	l.known = true
 	for _, r := range Resources() {
@@ -171,7 +167,7 @@ func (l *agentSync) notifyAll() {
 	}
 }
 
-// withdrawAll takes back everything that was told in a world that is no more.
+// withdrawAll takes back everything that was reported under the previous Env.
 func (l *agentSync) withdrawAll() {
 	for _, r := range Resources() {
 		for _, o := range l.objects(r) {

@@ -5,10 +5,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file is about what becomes known of the local cluster's objects.
+// This file handles changes of the local cluster's objects.
 
-// observed takes an object from the watch, from a list, or from a write's answer.
-// Whatever is older than what is known is passed over.
+// observed handles an object from the watch, a list, or the result of a write. It ignores what is older than the cached
+// object.
 func (n *Reconciler) observed(r kind.Resource, o *kind.Object) {
 	if t := n.cache.tables[r]; t == nil || t.gone[o.UID()] {
 		return
@@ -17,12 +17,12 @@ func (n *Reconciler) observed(r kind.Resource, o *kind.Object) {
 	ref := refOf(r, o)
 	if !changed {
 		if revision(old) == revision(o) {
-			n.objectChanged(ref) // read again, and found as it was
+			n.objectChanged(ref) // read again and unchanged
 		}
 		return
 	}
 	if old != nil && old.UID() != o.UID() {
-		// Deleted and created again: two events that came as one.
+		// Deleted and created again: one event stands for two.
 		n.notifySyncs(r, old, nil, true)
 		old = nil
 	}
@@ -32,7 +32,7 @@ func (n *Reconciler) observed(r kind.Resource, o *kind.Object) {
 	n.objectChanged(ref)
 }
 
-// removed takes the disappearance of an object. Watched: it was seen to happen.
+// removed handles the deletion of an object. If watched, the deletion was seen.
 func (n *Reconciler) removed(ref kind.Ref, uid string, rev uint64, watched bool) {
 	old := n.cache.get(ref)
 	if old == nil {
@@ -46,7 +46,7 @@ func (n *Reconciler) removed(ref kind.Ref, uid string, rev uint64, watched bool)
 	t.newest = max(t.newest, rev)
 	n.cache.drop(ref)
 	delete(n.retries, ref)
-	delete(n.repositories.reads, ref) // the answer may be from before
+	delete(n.repositories.reads, ref) // the answer may be older
 	delete(n.repositories.verifiedAt, ref)
 	n.rememberDeleted(ref, old)
 	n.notifySyncs(ref.Resource, old, nil, watched)
@@ -54,7 +54,7 @@ func (n *Reconciler) removed(ref kind.Ref, uid string, rev uint64, watched bool)
 	n.objectChanged(ref)
 }
 
-// knownGone is lost for an object of which the watch has not told yet.
+// knownGone is removed for an object whose deletion the watch has not reported yet.
 func (n *Reconciler) knownGone(ref kind.Ref, uid string, rev uint64) {
 	if old := n.cache.get(ref); old != nil && (uid == "" || uid == old.UID()) {
 		n.cache.tables[ref.Resource].gone[old.UID()] = true
@@ -62,7 +62,7 @@ func (n *Reconciler) knownGone(ref kind.Ref, uid string, rev uint64) {
 	n.removed(ref, uid, rev, true)
 }
 
-// listed replaces what is known of a resource by a consistent list.
+// listed replaces the cached objects of a resource by a consistent list.
 func (n *Reconciler) listed(in List) {
 	t := n.cache.tables[in.Resource]
 	if t == nil {
@@ -72,7 +72,7 @@ func (n *Reconciler) listed(in List) {
 	still := map[string]bool{}
 	for _, o := range in.Objects {
 		if t.gone[o.UID()] {
-			still[o.UID()] = true // the list is older than what we know
+			still[o.UID()] = true // the list is older than the cache
 			continue
 		}
 		present[nameOf(o)] = true
@@ -89,12 +89,12 @@ func (n *Reconciler) listed(in List) {
 	if in.Resource == kind.AppProjects {
 		n.decideAll()
 	}
-	n.retryDeferred() // while there was no list, nothing was asked for
+	n.retryDeferred() // without a list, nothing was requested
 	n.viewChanged(in.Resource)
 }
 
-// unreadable notes that a resource cannot be read. What is known of it stays, but
-// nothing is concluded from what is not.
+// unreadable records that a resource cannot be read. Its cached objects stay, but nothing is concluded from missing
+// ones.
 func (n *Reconciler) unreadable(in Unreadable) {
 	if t := n.cache.tables[in.Resource]; t != nil {
 		t.complete, t.reason = false, in.Reason
@@ -109,7 +109,7 @@ func (n *Reconciler) viewChanged(r kind.Resource) {
 	}
 }
 
-// advance notes how far a watch has come.
+// advance records how far a watch is.
 func (n *Reconciler) advance(r kind.Resource, rev uint64) {
 	t := n.cache.tables[r]
 	if t == nil || rev <= t.frontier {
@@ -123,7 +123,7 @@ func (n *Reconciler) advance(r kind.Resource, rev uint64) {
 	n.beginAll()
 }
 
-// notifySyncs passes a change on to the links that it may concern.
+// notifySyncs passes a change to the syncs that it may affect.
 func (n *Reconciler) notifySyncs(r kind.Resource, was, is *kind.Object, watched bool) {
 	if r == kind.Secrets && n.deferRepository(was, is) {
 		return
@@ -138,10 +138,10 @@ func (n *Reconciler) notifySyncs(r kind.Resource, was, is *kind.Object, watched 
 	}
 }
 
-// reconcileObject does for an object what is ours to do beside replicating it.
+// reconcileObject does what is needed for an object in addition to replication.
 func (n *Reconciler) reconcileObject(r kind.Resource, o *kind.Object) {
 	if n.cfg.Side == kind.Hub {
-		n.tendHub(r, o)
+		n.reconcileOnHub(r, o)
 		return
 	}
 	switch l := n.syncs[""]; r {
@@ -150,13 +150,12 @@ func (n *Reconciler) reconcileObject(r kind.Resource, o *kind.Object) {
 	case kind.Applications:
 		n.refreshAfterCredentials(o)
 		if l.heldApplications != nil || len(l.conditionsWrittenAt) > 0 {
-			l.tendConditionsOf(o)
+			l.updateConditionsOf(o)
 		}
 	}
 }
 
-// requeueAfter looks at an object again after a while: something went wrong that
-// nobody else will bring up again.
+// requeueAfter reconciles an object again after a delay, because no event would trigger that.
 func (n *Reconciler) requeueAfter(ref kind.Ref, after engine.Time) {
 	if _, ok := n.retries[ref]; !ok {
 		n.retries[ref] = n.now + max(after, requeueDelay)
@@ -164,5 +163,4 @@ func (n *Reconciler) requeueAfter(ref kind.Ref, after engine.Time) {
 	}
 }
 
-// requeueDelay is the pause before something local is tried again.
 const requeueDelay = 5 * engine.Second

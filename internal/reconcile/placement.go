@@ -4,15 +4,14 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// Placement is where an Application of the hub runs: with which agent, and what it
-// is called there.
+// Placement is where an Application of the hub runs: on which agent, and under which name.
 type Placement struct {
 	Agent     string
-	Namespace string // empty: Argo CD's own there
+	Namespace string // if empty, the namespace of Argo CD
 	Name      string
 }
 
-// Place tells where an Application of the hub runs; false: with no agent.
+// Place returns where an Application of the hub runs. It returns false if it runs on no agent.
 func (n *Reconciler) Place(namespace, name string) (Placement, bool) {
 	o := n.cache.get(kind.Ref{Resource: kind.Applications, Namespace: namespace, Name: name})
 	if o == nil {
@@ -32,9 +31,8 @@ func (n *Reconciler) Place(namespace, name string) (Placement, bool) {
 	return Placement{}, false
 }
 
-// Frozen tells to which agent an Application of the hub belongs by the mapping
-// although it must not run there, or is not known to be allowed to, and why;
-// false: there is no such agent.
+// Frozen returns the agent to which an Application of the hub belongs by the mapping although it must not run there, or
+// is not known to be allowed to, and why. It returns false if there is no such agent.
 func (n *Reconciler) Frozen(namespace, name string) (agent, why string, ok bool) {
 	o := n.cache.get(kind.Ref{Resource: kind.Applications, Namespace: namespace, Name: name})
 	if o == nil {
@@ -53,15 +51,15 @@ func (n *Reconciler) Frozen(namespace, name string) (agent, why string, ok bool)
 	return agent, why, ok
 }
 
-// Applications lists the Applications of the local cluster.
+// Applications calls f for each Application of the local cluster.
 func (n *Reconciler) Applications(f func(namespace, name string)) {
 	for _, o := range sortedObjects(n.cache.tables[kind.Applications].objects) {
 		f(o.Namespace(), o.Name())
 	}
 }
 
-// ApplicationsOf lists the Applications that may be an agent's: those of its
-// namespace, and those that name it as their destination.
+// ApplicationsOf calls f for the Applications that may belong to an agent: those of its namespace, and those that name
+// it as their destination.
 func (n *Reconciler) ApplicationsOf(agent kind.Agent, f func(namespace, name string)) {
 	for _, list := range [][]*kind.Object{n.cache.byNS[agent.HubNamespace], n.cache.byDestination[agent.Name], n.cache.byDestination[agent.ClusterURL()]} {
 		for _, o := range list {

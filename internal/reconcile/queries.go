@@ -5,17 +5,16 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// Projects passes on those projects of the hub that permit an agent's cluster,
-// and the repositories that each permits. For an autonomous agent too they are
-// the hub's own: copies of what the agent has written say nothing about what
-// the hub lets it have.
+// Projects calls f for the hub's projects that permit an agent's cluster, with the repositories that each permits. For
+// an autonomous agent these are the hub's own projects too: replicas of what the agent wrote do not decide what the hub
+// gives it.
 func (n *Reconciler) Projects(agent string, f func(name string, sourceRepos []string)) {
 	l := n.syncs[agent]
 	if l == nil {
 		return
 	}
 	world := l.env
-	if world.Agent.Mode == kind.Autonomous { // no namespace of the hub is in question
+	if world.Agent.Mode == kind.Autonomous { // the namespace of an Application does not matter
 		world.Agent.Mode, world.Agent.Mapping = kind.Managed, kind.ByDestination
 	} else if world.Agent.Excludes(kind.AppProjectScope) {
 		return
@@ -28,13 +27,12 @@ func (n *Reconciler) Projects(agent string, f func(name string, sourceRepos []st
 		if !ok {
 			continue
 		}
-		repos, _ := rawjson.Strings(rawjson.Get(item.Content, "spec", "sourceRepos")) // with what it inherits
+		repos, _ := rawjson.Strings(rawjson.Get(item.Content, "spec", "sourceRepos")) // including inherited ones
 		f(o.Name(), repos)
 	}
 }
 
-// Repositories passes on the repository Secrets of the hub, and whether each is
-// placed on an agent.
+// Repositories calls f for the repository Secrets of the hub, and whether each is sent to an agent.
 func (n *Reconciler) Repositories(agent string, f func(secret *kind.Object, placed bool)) {
 	l := n.syncs[agent]
 	if l == nil {
@@ -53,12 +51,11 @@ func (n *Reconciler) Repositories(agent string, f func(secret *kind.Object, plac
 	}
 }
 
-// Object returns an object of the local cluster; nil: there is none.
+// Object returns an object of the local cluster, or nil.
 func (n *Reconciler) Object(ref kind.Ref) *kind.Object { return n.cache.get(ref) }
 
-// Application returns the hub's Application that is placed on a managed agent
-// and that Argo CD there calls so: by its name or, outside of Argo CD's own
-// namespace, as namespace_name. Nil: there is none.
+// Application returns the hub's Application that is placed on a managed agent under an instance name: its name or,
+// outside of Argo CD's namespace, namespace_name. It returns nil if there is none.
 func (n *Reconciler) Application(agent, instance string) *kind.Object {
 	l := n.syncs[agent]
 	if l == nil {

@@ -39,8 +39,8 @@ func TestTheHubsProjectsSayWhichRepositoriesAnAgentHas(t *testing.T) {
 		if mode == kind.Autonomous && p.stores[kind.Hub].objects[projectRef("w1-mine")] == nil {
 			t.Error("the agent's own project did not come to the hub")
 		}
-		if found := repositoriesOf(p.nodes[kind.Hub], "nobody"); len(found) > 0 {
-			t.Errorf("nobody has %v", found)
+		if found := repositoriesOf(p.nodes[kind.Hub], "unknown"); len(found) > 0 {
+			t.Errorf("an unknown agent has %v", found)
 		}
 	}
 }
@@ -54,7 +54,7 @@ func TestApplicationsOfAnAgentAreFoundByWhatArgoCDThereCallsThem(t *testing.T) {
 	for _, c := range []struct {
 		agent, name string
 		found       bool
-	}{{"w1", "a", true}, {"w1", "b", false}, {"w1", "w2_b", false}, {"w1", "w1_a", false}, {"w1", "", false}, {"w1", "../a", false}, {"nobody", "a", false}} {
+	}{{"w1", "a", true}, {"w1", "b", false}, {"w1", "w2_b", false}, {"w1", "w1_a", false}, {"w1", "", false}, {"w1", "../a", false}, {"unknown", "a", false}} {
 		if got := hub.Application(c.agent, c.name); (got != nil) != c.found || got != nil && got.Namespace() != "w1" {
 			t.Errorf("%s of %s: %v", c.name, c.agent, got)
 		}

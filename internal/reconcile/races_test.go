@@ -56,7 +56,7 @@ func TestChangeThatIsSeenBeforeTheAnswerToAWriteIsNotForgotten(t *testing.T) {
 	})
 	p.edit(kind.Hub, ref("w1", "a"), `"v2"`, "spec", "source", "targetRevision")
 	if got := string(p.replica().Get("spec", "source", "targetRevision")); got != `"v2"` {
-		t.Errorf("the spoke has %s, and nobody knows", got)
+		t.Errorf("the spoke has %s, and that is unknown", got)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestObjectThatIsGoneBeforeTheAnswerToAWriteIsNotThere(t *testing.T) {
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
 	p.later(5 * engine.Second)
 	if p.replica() == nil {
-		t.Error("it is gone, and nobody puts it back")
+		t.Error("it is gone, and is not restored")
 	}
 }
 
@@ -98,7 +98,7 @@ func TestObjectThatLosesItsLastFinalizerIsGone(t *testing.T) {
 	}
 	p.step(kind.Spoke, WriteResult{ID: id, Object: stripped})
 	if !ended || n.cache.get(r) != nil {
-		t.Error("it is taken to be there until the watch tells")
+		t.Error("it counts as existing until the watch reports")
 	}
 }
 
@@ -271,7 +271,7 @@ func TestObjectsOfOthersDoNotCountAsOurs(t *testing.T) {
 		p.user(kind.Spoke, ref("argocd", name), app("argocd", name, "default", "v1"))
 	}
 	p.connect()
-	for _, f := range p.facts {
+	for _, f := range p.events {
 		if f.Type == engine.HoldStarted {
 			t.Errorf("held: %+v", f.Held)
 		}
@@ -295,11 +295,11 @@ func TestControllerThatInsistsIsNotFoughtForever(t *testing.T) {
 	}
 	p.edit(kind.Spoke, ref("argocd", "a"), `"theirs"`, "spec", "source", "targetRevision")
 	p.pass(120)
-	told := false
-	for _, f := range p.facts {
-		told = told || f.Type == engine.Aliased
+	reported := false
+	for _, f := range p.events {
+		reported = reported || f.Type == engine.Aliased
 	}
-	if !told {
+	if !reported {
 		t.Error("no user hears of it")
 	}
 }

@@ -35,7 +35,7 @@ func (p *pair) rewrite(side kind.Side, ref kind.Ref, changes map[string]any) {
 // An autonomous cluster's ApplicationSet controller takes every annotation off an
 // Application that it does not know, and another operation takes the place of the
 // last one's state: nothing on the Application says any more which commands were
-// carried out. Then the hub may still believe that one waits, because it was not
+// carried out. Then the hub may still assume that one waits, because it was not
 // there when it ran.
 func TestACommandRunsOnceThoughTheApplicationForgetsIt(t *testing.T) {
 	for title, restarted := range map[string]bool{"in one process": false, "by the next process": true} {
@@ -88,7 +88,7 @@ func TestACommandRunsOnceThoughTheApplicationForgetsIt(t *testing.T) {
 				t.Errorf("it waits forever on the hub: %s", after.Get("operation"))
 			}
 			if said := string(after.Get("status", "operationState", "message")); restarted && !strings.Contains(said, "restarted") {
-				t.Errorf("nobody is told that it is not known what became of it: %s", after.Get("status"))
+				t.Errorf("the unknown result is not reported: %s", after.Get("status"))
 			}
 		})
 	}

@@ -9,45 +9,43 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// Config of a Node.
+// Config configures a Reconciler.
 type Config struct {
 	Side          kind.Side
-	ArgoNamespace string // of Argo CD in the local cluster
+	ArgoNamespace string // of the local cluster
 	ClusterUID    string // of the local cluster
 	PrincipalUID  string // hub
-	Version       string // of the build, for people
+	Version       string // release
 	Settings      kind.Settings
 	Policy        Policy
 	Tuning        engine.Tuning
 
-	// FleetCheck (hub) has agents hold what they find absent until it is known
-	// that few of them lose items at once. It needs a FleetRecord and FleetOthers
-	// to begin with.
+	// FleetCheck (hub) makes agents hold what they find absent until it is known that few of them lose items at once.
+	// It needs a FleetRecord and FleetOthers before it decides.
 	FleetCheck bool
 
-	// Spoke: what this agent is, and what it remembers of the hub.
+	// Spoke: the agent's settings, and what it remembers of the hub.
 	Mode       kind.Mode
 	Mapping    kind.Mapping
 	KnownStore engine.Store
 	KnownSeen  []engine.Seen
 	Suspect    bool
 
-	// KnownCommands are those of which an earlier process has remembered that it
-	// begins them.
+	// KnownCommands are the commands that an earlier process started.
 	KnownCommands []string
 }
 
-// Policy decides what happens where two truths meet.
+// Policy decides conflicts.
 type Policy struct {
-	AdoptNever bool // an object that is not ours is refused rather than taken over
-	Recreate   bool // a new source UID under an old name: delete and create, not update
+	AdoptNever bool // an object that we do not own is rejected instead of adopted
+	Recreate   bool // a new source UID under an old name: delete and create instead of update
 
-	// ResyncRecreated: an Application that was deleted by hand on the spoke and
-	// put back is synced at once, so that its resources come back too.
+	// ResyncRecreated syncs an Application at once that was deleted on the spoke and restored, so that its resources
+	// are restored too.
 	ResyncRecreated bool
 }
 
-// Reconciler is one side. It belongs to one goroutine.
+// Reconciler is one side. It is not safe for concurrent use.
 type Reconciler struct {
 	cfg          Config
 	cache        *cache
@@ -55,21 +53,21 @@ type Reconciler struct {
 	byNS         map[string][]*agentSync // hub: by the namespace of their Applications
 	byURL        map[string][]*agentSync // hub: by the URL of their clusters
 	scopes       map[kind.Mode][]scope
-	configs      map[kind.Mode][]engine.ScopeConfig // of those scopes
+	configs      map[kind.Mode][]engine.ScopeConfig // engine configuration of those scopes
 	objectQueues map[kind.Ref]*objectQueue
 	staleQueues  map[kind.Ref]*objectQueue
 	writing      map[uint64]*objectQueue
 	writes       uint64
 	reads        uint64
 	argo         ArgoSettings             // hub
-	schemas      map[kind.Resource]string // as Schema says; not in it: not told yet
-	index       syncIndex
-	retries      map[kind.Ref]engine.Time        // objects to be tended again
-	deleted       map[kind.Ref]deletedApplication // Applications that are gone, and may be put back
+	schemas      map[kind.Resource]string // from Schema; resources without one are unknown
+	index        syncIndex
+	retries      map[kind.Ref]engine.Time        // objects to be reconciled again
+	deleted      map[kind.Ref]deletedApplication // deleted Applications that may be restored
 
 	credentialArrivals arrivals          // spoke
 	commands           commands          // spoke
-	repositories             repositoryTracker // hub: repositories and their projects
+	repositories       repositoryTracker // hub: repositories and their projects
 	placements         placements        // hub: Applications and their projects
 	fleet              fleetCheck        // hub
 
@@ -83,12 +81,12 @@ type queued struct {
 	effect engine.Effect
 }
 
-// Resources lists what a Node reads in its cluster.
+// Resources returns the resources that a Reconciler reads.
 func Resources() []kind.Resource {
 	return []kind.Resource{kind.AppProjects, kind.Secrets, kind.ConfigMaps, kind.Applications}
 }
 
-// New makes a Node. A spoke has its one link from the start.
+// New returns a Reconciler. A spoke has its one agentSync from the start.
 func New(cfg Config) *Reconciler {
 	n := &Reconciler{cfg: cfg, cache: newCache(Resources()), syncs: map[string]*agentSync{}, byNS: map[string][]*agentSync{}, byURL: map[string][]*agentSync{}, placements: newPlacements(),
 		scopes: map[kind.Mode][]scope{}, configs: map[kind.Mode][]engine.ScopeConfig{},
@@ -105,8 +103,7 @@ func New(cfg Config) *Reconciler {
 	return n
 }
 
-// Step takes one input and returns what is to be done, in order. The effects
-// are valid until the next Step.
+// Step handles one input and returns the effects in order. They are valid until the next Step.
 func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 	n.now = max(n.now, now)
 	if n.fleet.beganAt == 0 {
@@ -121,7 +118,7 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 			n.read(in)
 			break
 		}
-		delete(n.repositories.verifiedAt, refOf(in.Resource, in.Object)) // it is another now
+		delete(n.repositories.verifiedAt, refOf(in.Resource, in.Object)) // it has changed
 		n.observed(in.Resource, in.Object)
 		n.advance(in.Resource, revision(in.Object))
 	case Deleted:
@@ -163,7 +160,7 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 	return n.out
 }
 
-// gone takes the end of an object from the watch, or from a read.
+// gone handles the end of an object, from the watch or from a Read.
 func (n *Reconciler) gone(in Deleted) {
 	t := n.cache.tables[in.Ref.Resource]
 	switch {
@@ -173,7 +170,7 @@ func (n *Reconciler) gone(in Deleted) {
 		n.removed(in.Ref, in.UID, in.Revision, true)
 		n.advance(in.Ref.Resource, in.Revision)
 	default:
-		if in.UID != "" || n.cache.get(in.Ref) == nil { // else it has appeared since
+		if in.UID != "" || n.cache.get(in.Ref) == nil { // otherwise it has appeared since
 			n.knownGone(in.Ref, in.UID, in.Revision)
 		}
 		n.answered(in.Ref, in.ID)
@@ -181,9 +178,8 @@ func (n *Reconciler) gone(in Deleted) {
 	}
 }
 
-// read takes an object that was asked for. If nobody waits for it any more, the
-// watch has told more meanwhile, maybe that it is gone: then it would not tell so
-// again.
+// read handles the result of a Read. If it is no longer awaited, the watch has reported something newer, maybe the
+// deletion, and would not report that again.
 func (n *Reconciler) read(in Observed) {
 	ref := refOf(in.Resource, in.Object)
 	d := n.staleQueues[ref]
@@ -193,7 +189,7 @@ func (n *Reconciler) read(in Observed) {
 	n.retryDeferred()
 }
 
-// drain carries out what the engine asks for, until it asks for nothing more.
+// drain handles effects of the engine until there are none.
 func (n *Reconciler) drain() {
 	for len(n.queue) > 0 {
 		q := n.queue[0]
@@ -205,7 +201,7 @@ func (n *Reconciler) drain() {
 
 func (n *Reconciler) emit(e Effect) { n.out = append(n.out, e) }
 
-// Status takes stock of one agent.
+// Status returns the status of one agent.
 func (n *Reconciler) Status(agent string) (engine.Status, bool) {
 	l := n.syncs[agent]
 	if l == nil {
@@ -214,8 +210,8 @@ func (n *Reconciler) Status(agent string) (engine.Status, bool) {
 	return l.peer.Status(), true
 }
 
-// register makes an agent known on the hub. What changes who it is, or which
-// objects are its own, begins a new relation; the agent connects again.
+// register registers an agent on the hub. A change of its identity, or of which objects belong to it, starts a new
+// sync, and the agent reconnects.
 func (n *Reconciler) register(in Register) {
 	if n.cfg.Side != kind.Hub {
 		return

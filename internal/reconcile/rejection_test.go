@@ -68,11 +68,11 @@ func TestConditionOfAWriteThatFailedGoesWhenBothSidesAreEqual(t *testing.T) {
 				t.Errorf("the hub still shows %s", conditions)
 			}
 			cured := false
-			for _, f := range p.facts {
+			for _, f := range p.events {
 				cured = cured || f.Type == engine.Accepted && f.Scope == kind.ApplicationScope
 			}
 			if !cured {
-				t.Error("nobody was told that it is over")
+				t.Error("the end was not reported")
 			}
 		})
 	}
@@ -86,7 +86,7 @@ func TestConditionComesBackWithTheSessionThatFindsItAgain(t *testing.T) {
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
 	fails := 1
 	p.hook = func(side kind.Side, w Write) bool {
-		if side != kind.Hub || w.Reason != "show what is wrong" || fails == 0 {
+		if side != kind.Hub || w.Reason != "update conditions" || fails == 0 {
 			return false
 		}
 		fails--

@@ -5,20 +5,17 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file bounds how often a resource is listed because somebody needs to know
-// more than its watch has shown. A full list is the most expensive thing that a
-// large hub does, and an agent decides what it claims to have seen: it may restart
-// all the time, or be hostile. A watch says by itself how far it has come, once a
-// minute, so who is not helped by a list waits for that.
+// This file limits how often a resource is listed because more is needed than its watch has shown. A full list is the
+// most expensive request of a large hub, and the agent reports what it has seen: it may restart constantly, or be
+// hostile. Each watch reports its progress once a minute, which is the fallback.
 
-// relistEvery is the pause between two lists of a resource, whoever asks for them.
-// A list may take that long.
+// relistEvery is the minimum time between two lists of a resource. A list may take that long.
 const relistEvery = 30 * engine.Second
 
-// relistForOne is the pause between two lists on behalf of one agent.
+// relistForOne is the minimum time between two lists for one agent.
 const relistForOne = 600 * engine.Second
 
-// relist asks for a list, if that is due, and reports whether it is.
+// relist requests a list if that is due, and reports whether it is.
 func (n *Reconciler) relist(r kind.Resource) bool {
 	t := n.cache.tables[r]
 	if n.now < t.listAt {
@@ -29,8 +26,8 @@ func (n *Reconciler) relist(r kind.Resource) bool {
 	return true
 }
 
-// askForLists asks for lists of resources of which the peer has seen more than we
-// have, as far as they are due, and returns when to look again.
+// askForLists requests lists of resources of which the peer has seen more than this side, as far as they are due. It
+// returns when to check again.
 func (l *agentSync) askForLists(late []kind.Resource) engine.Time {
 	n := l.reconciler
 	if again := l.listedAt + relistForOne; n.cfg.Side == kind.Hub && l.listedAt != 0 && n.now < again {

@@ -141,7 +141,7 @@ func TestAnAgentThatHasSeenMoreBeginsAfterAWhile(t *testing.T) {
 		}
 	}
 	if c.most() == 0 {
-		t.Error("nobody was helped by a list")
+		t.Error("a list helped no agent")
 	}
 }
 

@@ -8,27 +8,23 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file is about repositories, which follow their project. Secret and
-// project come from two watches, of which either may be behind: a new password
-// may show before the project ceases to permit an agent, or a project may permit
-// one before the Secret leaves it. Then credentials would go to an agent that was
-// never to have them. So a repository is told of only when there was a moment at
-// which both were as they are known; until then what was told before holds.
+// This file publishes repositories, which follow their project. Secret and project come from two watches, and either
+// may lag. A new password may arrive before the project stops permitting an agent, or a project may permit an agent
+// before the Secret leaves the project. Then credentials would reach the wrong agent. So a repository is published only
+// when there was a moment at which both were as they are cached. Until then, what was published before stays.
 //
-// A quiet watch says how far it has come once a minute, which is too late. So the
-// other object is read: one request for a Secret that is new or changed, and one
-// for each Secret of a project whose rules have changed.
+// An idle watch reports its progress once a minute, which is too late. So the other object is read: one request for a
+// Secret that is new or changed, and one for each Secret of a project whose rules have changed.
 
-// repositoryTracker is what is known of repositories beyond the cache.
+// repositoryTracker is what is known of repositories in addition to the cache.
 type repositoryTracker struct {
-	deferred map[kind.Ref]bool        // Secrets that wait
-	reads map[kind.Ref]pendingRead // reads under way
-	verifiedAt  map[kind.Ref]uint64      // what a read has shown to be as it is known, as of this revision
+	deferred       map[kind.Ref]bool        // Secrets that wait
+	reads          map[kind.Ref]pendingRead // pending reads
+	verifiedAt     map[kind.Ref]uint64      // revision up to which a read has shown the cached object to be current
 	rulesChangedAt map[string]uint64        // when a project's rules changed, if Secrets are not known as of then
 }
 
-// pendingRead is a read under way, and what its answer is worth: the object as of
-// this revision at least.
+// pendingRead is a pending read and the revision that its answer is at least as new as.
 type pendingRead struct {
 	id  uint64
 	rev uint64
@@ -39,11 +35,10 @@ func newFollowing() repositoryTracker {
 	return repositoryTracker{deferred: map[kind.Ref]bool{}, reads: map[kind.Ref]pendingRead{}, verifiedAt: map[kind.Ref]uint64{}, rulesChangedAt: map[string]uint64{}}
 }
 
-// maxReads is how many reads may be under way. Beyond that one list is cheaper.
+// maxReads bounds the pending reads. Beyond that one list is cheaper.
 const maxReads = 16
 
-// deferRepository puts a changed Secret aside if its project, or itself, is not known
-// well enough.
+// deferRepository defers a changed Secret if the Secret or its project is not known as of the same moment.
 func (n *Reconciler) deferRepository(was, is *kind.Object) bool {
 	o, project := is, ""
 	if is == nil {
@@ -69,14 +64,13 @@ func (n *Reconciler) projectRef(name string) kind.Ref {
 	return kind.Ref{Resource: kind.AppProjects, Namespace: n.cfg.ArgoNamespace, Name: name}
 }
 
-// knownAsOf reports whether an object is known as it was at a revision, or later,
-// and else asks for it.
+// knownAsOf reports whether an object is known as of a revision. If not, it requests the object.
 func (n *Reconciler) knownAsOf(ref kind.Ref, rev uint64) bool {
 	t := n.cache.tables[ref.Resource]
 	if o := n.cache.get(ref); rev <= t.frontier || rev <= n.repositories.verifiedAt[ref] || o != nil && rev <= revision(o) {
 		return true
 	}
-	if t.complete { // else a list is on its way
+	if t.complete { // otherwise a list is pending
 		n.ask(ref, rev)
 	}
 	return false
@@ -85,7 +79,7 @@ func (n *Reconciler) knownAsOf(ref kind.Ref, rev uint64) bool {
 func (n *Reconciler) ask(ref kind.Ref, rev uint64) {
 	f := &n.repositories
 	if _, ok := f.reads[ref]; ok {
-		return // its answer may be too old, and then it is asked for again
+		return // its answer may be too old, and then it is requested again
 	}
 	if len(f.reads) >= maxReads {
 		n.relist(ref.Resource)
@@ -95,8 +89,8 @@ func (n *Reconciler) ask(ref kind.Ref, rev uint64) {
 	n.scheduleHousekeeping(n.now + rereadAfter)
 }
 
-// answered notes what a read is worth, before its answer is looked at. False: it
-// was not asked for here, or the object has gone since.
+// answered records what a read proves, before its answer is handled. It returns false if it was not requested here, or
+// the object is gone since.
 func (n *Reconciler) answered(ref kind.Ref, id uint64) bool {
 	a, ok := n.repositories.reads[ref]
 	if !ok || a.id != id {
@@ -107,7 +101,7 @@ func (n *Reconciler) answered(ref kind.Ref, id uint64) bool {
 	return true
 }
 
-// retryDeferred looks again at what waits, after more has become known.
+// retryDeferred publishes deferred Secrets if enough is known now.
 func (n *Reconciler) retryDeferred() {
 	f := &n.repositories
 	if len(f.deferred)+len(f.reads)+len(f.verifiedAt) == 0 {
@@ -124,7 +118,7 @@ func (n *Reconciler) retryDeferred() {
 	}
 }
 
-// retryReads asks once more for what was not answered, if it is still needed.
+// retryReads reads again what was not answered and is still needed.
 func (n *Reconciler) retryReads() {
 	before := len(n.repositories.reads)
 	maps.DeleteFunc(n.repositories.reads, func(_ kind.Ref, a pendingRead) bool { return n.now-a.at >= rereadAfter })
@@ -133,7 +127,7 @@ func (n *Reconciler) retryReads() {
 	}
 }
 
-// projectChanged looks again at the repositories of a project.
+// projectChanged publishes the repositories of a project again.
 func (n *Reconciler) projectChanged(was, is *kind.Object) {
 	if n.cfg.Side != kind.Hub || was != nil && is != nil && sameRules(was, is) {
 		return
@@ -143,7 +137,7 @@ func (n *Reconciler) projectChanged(was, is *kind.Object) {
 		rev = revision(o)
 	} else {
 		o = was
-		for _, t := range n.cache.tables { // when it went is not told; not before anything that is known
+		for _, t := range n.cache.tables { // the revision of the deletion is unknown, but not older than any known revision
 			rev = max(rev, t.frontier+1, t.newest+1)
 		}
 	}
@@ -174,8 +168,8 @@ func (n *Reconciler) forgetRules() {
 	}
 }
 
-// lacksRepositories tells that what has been told of repositories is not all of
-// them, although it counts as that: whoever compared now would find some missing.
+// lacksRepositories reports whether Secrets are deferred, so that the published repositories are not complete. A
+// comparison would find some missing.
 func (n *Reconciler) lacksRepositories() bool {
 	return len(n.repositories.deferred) > 0 && n.cache.tables[kind.Secrets].complete && n.cache.tables[kind.AppProjects].complete
 }

@@ -93,10 +93,10 @@ func TestCopiesOfAnotherHubAreLeftAlone(t *testing.T) {
 		p.step(kind.Hub, List{Resource: r, Revision: uint64(p.stores[kind.Hub].rev)})
 	}
 	writes := p.recordSpoke()
-	p.facts = nil
+	p.events = nil
 	p.connect()
 	p.later(120 * engine.Second)
-	for _, f := range p.facts {
+	for _, f := range p.events {
 		if f.Type == engine.HoldStarted {
 			t.Errorf("held: %+v", f.Held)
 		}
@@ -128,7 +128,7 @@ func TestNothingIsDoneForAnAgentThatIsNotRegisteredAnyMore(t *testing.T) {
 	o := p.stores[kind.Hub].put(pending.Ref, pending.Object.Raw(), true)
 	for _, e := range p.nodes[kind.Hub].Step(p.now, WriteResult{ID: pending.ID, Object: o}) {
 		if _, ok := e.(ToPeer); ok {
-			t.Errorf("it is told: %+v", e)
+			t.Errorf("it is reported: %+v", e)
 		}
 	}
 }
@@ -141,19 +141,19 @@ func TestChangeOfSettingsForgetsNothingOfAnAgent(t *testing.T) {
 	p.revision = 50
 	p.connect()
 	if st, _ := p.nodes[kind.Hub].Status("w1"); st.StoreHoldID == "" {
-		t.Fatal("a cluster that went back is believed")
+		t.Fatal("a regressed store is trusted")
 	}
 	p.step(kind.Hub, ArgoSettings{InstanceLabel: "example.com/instance"})
 	if st, _ := p.nodes[kind.Hub].Status("w1"); st.StoreHoldID == "" {
-		t.Error("after a change of settings it is believed")
+		t.Error("after a change of settings the store is trusted")
 	}
 	// Another cluster uses its certificate.
 	p.nodes[kind.Spoke] = New(Config{Side: kind.Spoke, ArgoNamespace: "argocd", ClusterUID: "another", Mode: kind.Autonomous, Mapping: kind.ByNamespace})
 	p.wires = [2][]engine.Message{}
-	p.facts = nil
+	p.events = nil
 	p.connect()
 	refused := false
-	for _, f := range p.facts {
+	for _, f := range p.events {
 		refused = refused || f.Type == engine.Refused && f.Code == engine.WrongCluster
 	}
 	if !refused {
@@ -170,14 +170,14 @@ func TestCredentialsThatWaitAreToldToNoAgent(t *testing.T) {
 	f.hub(Register{Agent: agent})
 	l := f.nodes[kind.Hub].syncs["w2"]
 	if l.peer.Publishes(kind.RepositoryScope, engine.Key{Name: "repo"}.Hash()) {
-		t.Error("a new agent is told of them")
+		t.Error("a new agent gets them")
 	}
 	if _, _, ok := l.Content(kind.RepositoryScope, engine.Key{Name: "repo"}); ok {
 		t.Error("an agent that asks for them gets them")
 	}
 	f.answer(f.project(5, "*"))
 	if !l.peer.Publishes(kind.RepositoryScope, engine.Key{Name: "repo"}.Hash()) {
-		t.Error("it is not told of them when the project is known")
+		t.Error("it does not get them when the project is known")
 	}
 }
 

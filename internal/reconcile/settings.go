@@ -6,10 +6,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file is about what the hub's Argo CD has set for all.
+// This file handles the settings of the hub's Argo CD.
 
-// argoSettings takes over what Argo CD is set to. Another label to track by
-// changes what every object looks like to the other side: then all begins again.
+// argoSettings handles new settings of Argo CD. If the tracking label changes, every projection changes, so all syncs
+// start again.
 func (n *Reconciler) argoSettings(in ArgoSettings) {
 	if n.cfg.Side != kind.Hub {
 		return
@@ -31,14 +31,14 @@ func (n *Reconciler) argoSettings(in ArgoSettings) {
 	}
 }
 
-// resetSync begins the relation with an agent again; it connects again.
+// resetSync starts the sync of an agent again. The agent reconnects.
 func (n *Reconciler) resetSync(l *agentSync) {
 	status := l.peer.Status()
 	n.unregister(l.name, "the settings of the hub's Argo CD have changed")
 	n.register(Register{Agent: l.env.Agent, KnownCluster: l.cluster, KnownStore: status.Other, StoreUntrusted: status.StoreHoldID != ""})
 }
 
-// globalChanged looks again at projects when one changes that they inherit from.
+// globalChanged publishes projects again when a project changes that they inherit from.
 func (n *Reconciler) globalChanged(was, is *kind.Object) {
 	o := is
 	if o == nil {
@@ -55,8 +55,7 @@ func (n *Reconciler) globalChanged(was, is *kind.Object) {
 	n.notifyProjects()
 }
 
-// notifyProjects tells of every project, and of the repositories that follow them,
-// as they are now.
+// notifyProjects publishes all projects and repositories again.
 func (n *Reconciler) notifyProjects() {
 	for _, o := range sortedObjects(n.cache.tables[kind.AppProjects].objects) {
 		for _, l := range n.affectedSyncs(kind.AppProjects, o, o) {

@@ -29,7 +29,7 @@ func TestProjectsInheritFromGlobalOnes(t *testing.T) {
 		return strings.Contains(string(p.stores[kind.Spoke].objects[projectRef(project)].Get("spec", "namespaceResourceBlacklist")), what)
 	}
 	if denied("team", "Secret") {
-		t.Fatal("it inherits what nobody has set")
+		t.Fatal("it inherits what is not set")
 	}
 
 	selector, err := kind.ParseSelector("tier=prod")
@@ -82,14 +82,14 @@ func TestProjectThatIsPlacedByWhatItInheritsLeavesWithIt(t *testing.T) {
 				t.Fatal("the project did not go where the global one lets it")
 			}
 			p.later(70 * engine.Second)
-			p.facts = nil
+			p.events = nil
 			p.user(kind.Hub, projectRef("global"), project("global", `{}`, ""))
 			p.later(10 * engine.Second)
 			if there := p.stores[kind.Spoke].objects[projectRef("team")] != nil; there != (c.cause != "") {
 				t.Errorf("the project is there: %v", there)
 			}
 			var cause engine.Cause
-			for _, f := range p.facts {
+			for _, f := range p.events {
 				if f.Type == engine.HoldStarted {
 					cause = f.Held.Cause
 				}

@@ -1,14 +1,13 @@
 package reconcile
 
-// Stats is how much a Node keeps in memory, to be compared with what there is.
+// Stats is the size of what a Reconciler keeps in memory.
 type Stats struct {
 	Objects int // in the cache
-	Jobs    int // to be done, or under way
-	Writing int // writes that are not answered
-	Notes   int // whatever else is kept for an object: retries, refreshes, ends, what is frozen
+	Jobs    int // queued or running
+	Writing int // writes without a result
+	Notes   int // other notes about objects: retries, refreshes, finalized and frozen ones
 }
 
-// Stats takes stock.
 func (n *Reconciler) Stats() Stats {
 	l := Stats{Writing: len(n.writing), Notes: len(n.retries) + len(n.staleQueues) + len(n.deleted) + len(n.credentialArrivals.at) + len(n.credentialArrivals.asked) +
 		len(n.placements.undecided) + len(n.repositories.deferred) + len(n.repositories.reads) + len(n.repositories.verifiedAt) + len(n.repositories.rulesChangedAt)}

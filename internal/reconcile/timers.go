@@ -9,17 +9,15 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file is about who is to be looked at when. A hub has thousands of links,
-// and an input concerns one of them or a few: what it costs must not depend on
-// how many there are.
+// This file schedules syncs. A hub has thousands of them and an input concerns few, so its cost must not depend on
+// their number.
 
-// syncIndex lists the links.
 type syncIndex struct {
-	ordered        []*agentSync          // by name; replaced, never changed, so that it can be walked meanwhile
-	opening        map[string]*agentSync // those whose Begin waits
-	wakes          timerHeap             // those that want to be woken, the soonest first
-	touched        []*agentSync          // those whose time may have changed in this step
-	housekeepingAt engine.Time           // not later than when something of the Node's own is due; 0: nothing is
+	ordered        []*agentSync          // by name; replaced, never changed, so that it can be iterated during changes
+	opening        map[string]*agentSync // those that wait for Begin
+	wakes          timerHeap             // those with a wake time, the earliest first
+	touched        []*agentSync          // those whose wake time may have changed in this step
+	housekeepingAt engine.Time           // not later than the next task of the Reconciler itself; 0 if none
 }
 
 func (r *syncIndex) add(l *agentSync) {
@@ -37,8 +35,7 @@ func (r *syncIndex) remove(l *agentSync) {
 
 func byName(l *agentSync, name string) int { return strings.Compare(l.name, name) }
 
-// touch notes that a link has had something to do, and may want to be woken at
-// another time.
+// touch records that the wake time of a sync may have changed.
 func (l *agentSync) touch() {
 	if !l.touched {
 		l.touched = true
@@ -46,7 +43,7 @@ func (l *agentSync) touch() {
 	}
 }
 
-// nextWake is when a link is to be woken; false: not by itself.
+// nextWake returns when a sync needs a Tick. It returns false if it needs none.
 func (l *agentSync) nextWake() (engine.Time, bool) {
 	at, ok := l.peer.NextWake()
 	if l.openingEvent != nil && (!ok || l.relistAt < at) {
@@ -55,7 +52,7 @@ func (l *agentSync) nextWake() (engine.Time, bool) {
 	return at, ok
 }
 
-// rearm brings the order of wakes in line with what a step has done.
+// rearm updates the wake times after a step.
 func (n *Reconciler) rearm() {
 	r := &n.index
 	for i, l := range r.touched {
@@ -70,14 +67,14 @@ func (n *Reconciler) rearm() {
 	r.touched = r.touched[:0]
 }
 
-// scheduleHousekeeping makes sure that the Node looks after its own chores by a time.
+// scheduleHousekeeping schedules the Reconciler's own tasks.
 func (n *Reconciler) scheduleHousekeeping(at engine.Time) {
 	if n.index.housekeepingAt == 0 || at < n.index.housekeepingAt {
 		n.index.housekeepingAt = at
 	}
 }
 
-// NextWake tells when the Node wants a Tick; false: not by itself.
+// NextWake returns when the Reconciler needs a Tick. It returns false if it needs none.
 func (n *Reconciler) NextWake() (engine.Time, bool) {
 	at, ok := n.index.housekeepingAt, n.index.housekeepingAt != 0
 	if w := n.index.wakes; len(w) > 0 && (!ok || w[0].wakeAt < at) {
@@ -89,7 +86,6 @@ func (n *Reconciler) NextWake() (engine.Time, bool) {
 	return at, ok
 }
 
-// tick passes the time on to everything that waits for it.
 func (n *Reconciler) tick() {
 	for _, l := range n.index.wakes.due(n.now) {
 		l.touch()
@@ -105,7 +101,7 @@ func (n *Reconciler) tick() {
 	}
 }
 
-// runHousekeeping does again what went wrong, and what was not answered.
+// runHousekeeping retries what failed or was not answered.
 func (n *Reconciler) runHousekeeping() {
 	n.index.housekeepingAt = 0
 	n.reread()
@@ -129,10 +125,10 @@ func (n *Reconciler) runHousekeeping() {
 	}
 }
 
-// sortedSyncs lists all links in the order of their names.
+// sortedSyncs returns all syncs in the order of their names.
 func (n *Reconciler) sortedSyncs() []*agentSync { return n.index.ordered }
 
-// beginAll lets those begin who wait for more to become known.
+// beginAll begins the sessions that waited for a newer view.
 func (n *Reconciler) beginAll() {
 	if len(n.index.opening) == 0 {
 		return
@@ -149,8 +145,8 @@ func (n *Reconciler) beginAll() {
 	}
 }
 
-// objects lists what may concern a link, in order: of Applications on the hub
-// those in its namespace and those that name it as their destination.
+// objects returns what may concern a sync, in order. On the hub these are the Applications in its namespace and those
+// that name it as their destination.
 func (l *agentSync) objects(r kind.Resource) []*kind.Object {
 	c := l.reconciler.cache
 	if l.reconciler.cfg.Side == kind.Spoke || r != kind.Applications {
@@ -161,7 +157,7 @@ func (l *agentSync) objects(r kind.Resource) []*kind.Object {
 	return slices.Compact(found) // most are in both
 }
 
-// timerHeap is a heap of links by when they want to be woken.
+// timerHeap is a heap of syncs by wake time.
 type timerHeap []*agentSync
 
 func (w timerHeap) Len() int { return len(w) }
@@ -175,14 +171,12 @@ func (w timerHeap) Swap(i, j int) {
 	w[i].heapIndex, w[j].heapIndex = i+1, j+1
 }
 
-// Push implements heap.Interface.
 func (w *timerHeap) Push(x any) {
 	l := x.(*agentSync)
 	*w = append(*w, l)
 	l.heapIndex = len(*w)
 }
 
-// Pop implements heap.Interface.
 func (w *timerHeap) Pop() any {
 	last := len(*w) - 1
 	l := (*w)[last]
@@ -209,7 +203,7 @@ func (w *timerHeap) drop(l *agentSync) {
 	}
 }
 
-// due takes out those whose time has come, in the order of their names.
+// due removes and returns the syncs that are due, in the order of their names.
 func (w *timerHeap) due(now engine.Time) []*agentSync {
 	var out []*agentSync
 	for len(*w) > 0 && (*w)[0].wakeAt <= now {

@@ -162,7 +162,7 @@ func TestProjectThatCannotBeSentStaysAsItIs(t *testing.T) {
 	if before == nil {
 		t.Fatal("no project on the spoke")
 	}
-	p.facts = nil
+	p.events = nil
 	p.change(kind.Hub, r, nested(rawjson.MaxDepth), "spec", "future")
 	p.pass(120)
 	p.restart(kind.Hub, kind.Managed)
@@ -170,12 +170,12 @@ func TestProjectThatCannotBeSentStaysAsItIs(t *testing.T) {
 	if after := p.stores[kind.Spoke].objects[r]; after == nil || !bytes.Equal(after.Get("spec"), before.Get("spec")) {
 		t.Errorf("the spoke has %v", after)
 	}
-	told := false
-	for _, f := range p.facts {
-		told = told || f.Type == engine.Rejected && f.Scope == kind.AppProjectScope && strings.Contains(f.Message, "nested deeper than")
+	reported := false
+	for _, f := range p.events {
+		reported = reported || f.Type == engine.Rejected && f.Scope == kind.AppProjectScope && strings.Contains(f.Message, "nested deeper than")
 	}
-	if !told {
-		t.Error("nobody was told")
+	if !reported {
+		t.Error("it was not reported")
 	}
 }
 

@@ -23,7 +23,7 @@ func TestUpdatesFromARestoredHubWaitForAConfirmation(t *testing.T) {
 	p.user(kind.Hub, ref("w1", "a"), string(set(t, backup.Raw(), `{"health":{"status":"Healthy"}}`, "status")))
 	p.user(kind.Hub, ref("w1", "new"), app("w1", "new", "default", "v1"))
 	p.revision = 50
-	p.facts = nil
+	p.events = nil
 	p.connect()
 	p.pass(600)
 	revision := func(name string) string {
@@ -58,7 +58,7 @@ func TestUpdatesFromARestoredAutonomousClusterWaitForAConfirmation(t *testing.T)
 	p.disconnect()
 	p.user(kind.Spoke, ref("argocd", "a"), string(set(t, backup.Raw(), `{"sync":{"status":"Synced"}}`, "status")))
 	p.revision = 50
-	p.facts = nil
+	p.events = nil
 	p.connect()
 	p.pass(600)
 	hub := p.stores[kind.Hub].objects[ref("w1", "a")]
@@ -74,7 +74,7 @@ func TestUpdatesFromARestoredAutonomousClusterWaitForAConfirmation(t *testing.T)
 	if got := string(hub.Get("spec", "source", "targetRevision")); got != `"v1"` {
 		t.Errorf("after the confirmation the hub has %s, want v1", got)
 	}
-	for _, f := range p.facts {
+	for _, f := range p.events {
 		if f.Type == engine.Refused {
 			t.Errorf("the session was refused: %s", f.Message)
 		}

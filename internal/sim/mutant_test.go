@@ -39,7 +39,7 @@ var mutants = map[string]mutant{
 		_, ok := m.(engine.Same)
 		return ok
 	}},
-	"does not name commands": {onSwallow: func(_ *process, e reconcile.Write) bool { return e.Reason == "give the command an ID" }},
+	"does not name commands": {onSwallow: func(_ *process, e reconcile.Write) bool { return e.Reason == "assign command ID" }},
 	"does not carry the names of commands along": {onWrite: func(p *process, e reconcile.Write) *kind.Object {
 		if p.spoke == nil || e.Reason != "apply command" {
 			return e.Object

@@ -126,7 +126,7 @@ func (s *script) hear(line string) {
 	switch {
 	case strings.Contains(line, " → "), strings.Contains(line, ": dials"), strings.Contains(line, "event Accepted"),
 		strings.Contains(line, "event Delivered"), strings.Contains(line, "event Unattached"), strings.HasPrefix(line, "world:"),
-		strings.HasPrefix(line, "---"), strings.Contains(line, "note how it is stored"):
+		strings.HasPrefix(line, "---"), strings.Contains(line, "record alias"):
 		return
 	}
 	if who, rest, ok := strings.Cut(line, "runs an operation of applications "); ok {

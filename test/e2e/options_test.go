@@ -123,7 +123,7 @@ func TestRestoredAutonomousSpoke_DeletesNothingOnHub(t *testing.T) {
 	agent.spoke.app(lab.ArgoCDNamespace, "third").create(t, simple("in-cluster")) // new objects are still replicated
 	w.hub.app("autonomous", "third").becomes(t)
 	w.hub.app("autonomous", "first").becomes(t, label("age", "new"), shows("AgentError", "updates wait")) // an older state replaces nothing
-	w.hub.app("autonomous", "second").becomes(t, shows("AgentHeldWarning", "does not have this Application any more"))
+	w.hub.app("autonomous", "second").becomes(t, shows("AgentHeldWarning", "no longer has this Application"))
 
 	confirmed := 0
 	await(t, "what the spoke no longer has to leave the hub", func() error {
