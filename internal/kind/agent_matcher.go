@@ -8,21 +8,18 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// AgentMatcher tells which agents a project of the hub may be for: all those that would
-// get it, and maybe some more. Its patterns are read once; to ask for one of
-// thousands of agents then costs next to nothing, where projecting the project
-// for each of them would.
+// AgentMatcher selects the agents that a project of the hub may be for: all that get it, and maybe more. Its patterns
+// are compiled once, so matching thousands of agents is cheap compared to projecting the project for each.
 type AgentMatcher struct {
-	copyOf     string // the autonomous agent whose copy it is; empty: nobody's
+	copyOf     string // the autonomous agent whose replica it is; empty if none
 	names      patterns
 	servers    patterns
 	namespaces patterns // of Applications
-	argo       string   // Argo CD's own, which needs no mention
-	all        bool     // managed agents
+	argo       string   // Argo CD's namespace, which is always permitted
+	all        bool     // all managed agents
 }
 
-// MatchProject reads a project of the hub. The world is that of no agent in
-// particular.
+// MatchProject returns the matcher of a project of the hub. The Env is of no agent in particular.
 func MatchProject(o *Object, w *Env) AgentMatcher {
 	r := AgentMatcher{argo: w.HubArgoNamespace}
 	r.copyOf, _, _ = SplitProjectName(o.Name())
@@ -42,7 +39,7 @@ func MatchProject(o *Object, w *Env) AgentMatcher {
 	return r
 }
 
-// MatchRepository is that of a Secret with a repository: it follows its project.
+// MatchRepository returns the matcher of a repository Secret, which follows its project.
 func MatchRepository(o *Object, w *Env) AgentMatcher {
 	if project := RepositoryProject(o); project == "" {
 		return AgentMatcher{all: w.Settings.ShareUnscopedRepositories}
@@ -52,7 +49,7 @@ func MatchRepository(o *Object, w *Env) AgentMatcher {
 	return AgentMatcher{}
 }
 
-// Matches reports whether what has this reach may be for an agent.
+// Matches reports whether the object may be for an agent.
 func (r *AgentMatcher) Matches(a Agent) bool {
 	if a.Mode != Managed {
 		return r.copyOf == a.Name
@@ -64,7 +61,7 @@ func (r *AgentMatcher) Matches(a Agent) bool {
 		(a.Mapping != ByNamespace || a.HubNamespace == r.argo || r.namespaces.match(a.HubNamespace))
 }
 
-// patterns is a set of which one has to match.
+// patterns matches if one of them does.
 type patterns struct {
 	exact map[string]bool
 	other []func(string) bool
@@ -85,7 +82,7 @@ func (p *patterns) match(text string) bool {
 	return false
 }
 
-// addRule adds a pattern of a project's destination, see permits.
+// addRule adds a destination pattern of a project, see permits.
 func (p *patterns) addRule(glob string) {
 	switch {
 	case glob == "":
@@ -97,7 +94,7 @@ func (p *patterns) addRule(glob string) {
 	}
 }
 
-// addNamespace adds one of a list of namespaces, see matchesAny.
+// addNamespace adds an entry of a namespace list, see matchesAny.
 func (p *patterns) addNamespace(item string) {
 	if len(item) > 1 && strings.HasPrefix(item, "/") && strings.HasSuffix(item, "/") {
 		if expression, err := regexp.Compile(item[1 : len(item)-1]); err == nil {

@@ -1,7 +1,6 @@
 package kind
 
-// All lists the kinds in the order in which they depend on each other. A new
-// kind is one file, and one line here.
+// All returns the kinds in the order in which they depend on each other. A new kind is one file, and one line here.
 func All() []Kind {
 	return []Kind{
 		AppProjectKind{},

@@ -17,25 +17,24 @@ const (
 	IgnoreSync        = Prefix + "ignore-sync"
 )
 
-// Prefix of everything that is ours alone.
+// Prefix is the prefix of all our annotations and labels.
 const Prefix = "argocd-agent.argoproj-labs.io/"
 
-// Confirmation is the annotation of an agent's Agent object that lets a held
-// deletion go ahead.
+// Confirmation is the annotation of an Agent that confirms a hold.
 const Confirmation = Prefix + "confirm"
 
-// Our own annotations.
+// Our annotations.
 const (
-	AdoptedAnnotation       = Prefix + "adopted"         // existed before it became ours
+	AdoptedAnnotation = Prefix + "adopted"         // existed before we owned it
 	AliasMark         = Prefix + "alias"           // content that is stored differently from what was written
-	RevisionMark      = Prefix + "source-revision" // of the object it came from
-	AgentNameMark     = Prefix + "agent-name"      // hub: whose copy this is
-	SourceNameMark    = Prefix + "source-name"     // hub: [namespace/]name on the spoke, where the name here does not say it
+	RevisionMark      = Prefix + "source-revision" // of the source object
+	AgentNameMark     = Prefix + "agent-name"      // hub: the agent whose replica this is
+	SourceNameMark    = Prefix + "source-name"     // hub: [namespace/]name on the spoke, if the name here does not show it
 	OwnedKeysMark     = Prefix + "owned-keys"      // hub: labels and annotations that came from the spoke
-	ReceiptAnnotation = Prefix + "last-command"    // spoke: commands that were carried out
+	ReceiptAnnotation = Prefix + "last-command"    // spoke: commands that ran
 )
 
-// Annotations of Argo CD that are commands.
+// Argo CD's annotations that are commands.
 const (
 	RefreshAnnotation = "argocd.argoproj.io/refresh"
 	HydrateAnnotation = "argocd.argoproj.io/hydrate"
@@ -43,9 +42,8 @@ const (
 
 const defaultInstanceLabel = "app.kubernetes.io/instance"
 
-// neverAnnotation lists annotations that are neither replicated nor hashed, in
-// either direction. Tracking annotations would make a local parent of the same
-// name adopt or prune the copy; refresh and hydrate are commands.
+// neverAnnotation reports whether an annotation is never replicated or hashed. Tracking annotations would make a local
+// parent of the same name adopt or prune the replica. Refresh and hydrate are commands.
 func neverAnnotation(key string) bool {
 	switch key {
 	case "notified.notifications.argoproj.io",
@@ -59,7 +57,7 @@ func neverAnnotation(key string) bool {
 	return strings.HasPrefix(key, Prefix)
 }
 
-// neverLabel is neverAnnotation for labels: the one by which Argo CD tracks.
+// neverLabel is neverAnnotation for labels: Argo CD's tracking label.
 func neverLabel(key string, w *Env) bool {
 	instance := w.InstanceLabel
 	if instance == "" {
@@ -68,10 +66,10 @@ func neverLabel(key string, w *Env) bool {
 	return key == instance || strings.HasPrefix(key, Prefix)
 }
 
-// ignored tells that the object's owner wants it left alone.
+// ignored reports whether the object's owner excludes it from replication.
 func ignored(o *Object) bool { return o.Label(IgnoreSync) == "true" }
 
-// selected reports whether the settings of this side let an object be replicated.
+// selected reports whether the settings of this side select an object.
 func selected(o *Object, w *Env) bool {
 	if ignored(o) {
 		return false
@@ -79,7 +77,7 @@ func selected(o *Object, w *Env) bool {
 	return w.Settings.LabelSelector == nil || w.Settings.LabelSelector.Matches(o.Labels())
 }
 
-// ReadOwnership returns the mark of a replica's object.
+// ReadOwnership returns the ownership of a replica's object.
 func ReadOwnership(o *Object, w *Env) Ownership {
 	m := Ownership{
 		Source:  o.Annotation(SourceUID),
@@ -100,8 +98,7 @@ func ReadOwnership(o *Object, w *Env) Ownership {
 	return m
 }
 
-// writeOwnership puts the mark into a list of annotations. An object that was once
-// adopted stays adopted.
+// writeOwnership writes the ownership annotations. An object that was once adopted stays adopted.
 func writeOwnership(annotations *rawjson.Object, m Ownership, sourceName string, w *Env) {
 	set := func(key, value string) {
 		if value == "" {
@@ -127,7 +124,7 @@ func writeOwnership(annotations *rawjson.Object, m Ownership, sourceName string,
 	}
 }
 
-// WithAlias returns an object of ours with an alias in its mark.
+// WithAlias returns an object that we own with an alias.
 func WithAlias(o *Object, alias Alias) *Object {
 	d := edit(o)
 	annotations := members(o.annotations)
@@ -144,7 +141,7 @@ func WithAlias(o *Object, alias Alias) *Object {
 	return marked
 }
 
-// release returns the object without anything of ours: it stays, as not ours.
+// release returns the object without our annotations: it stays.
 func release(o *Object) *Object {
 	d := edit(o)
 	var kept rawjson.Object
@@ -161,7 +158,7 @@ func release(o *Object) *Object {
 	return released
 }
 
-// formatAlias returns an alias as it is recorded, empty if there is none.
+// formatAlias returns an alias as it is recorded, or "".
 func formatAlias(a Alias) string {
 	if a.Written.IsZero() || a.Stored.IsZero() {
 		return ""
@@ -178,8 +175,8 @@ func formatAlias(a Alias) string {
 	return string(o.Bytes())
 }
 
-// parseAlias reads a recorded alias. Earlier releases wrote written=stored, and
-// recorded nothing that would report whether it still holds.
+// parseAlias parses a recorded alias. Earlier releases wrote written=stored and recorded nothing that shows whether it
+// is still valid.
 func parseAlias(s string) Alias {
 	if s == "" {
 		return Alias{}

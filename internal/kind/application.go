@@ -10,32 +10,27 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// ApplicationKind is the scope of Applications: what is to be deployed. In
-// managed mode the hub publishes and the spoke's copy is exactly that, apart
-// from what its own controller adds. In autonomous mode the spoke publishes;
-// the hub's copy belongs to it, but people may add labels and annotations there.
+// ApplicationKind is the scope of Applications. In managed mode the hub publishes, and the spoke's replica is equal
+// apart from what its controller adds. In autonomous mode the spoke publishes. The hub's replica belongs to the spoke,
+// but users may add labels and annotations there.
 //
-// Neither status nor operation is this kind's: see StatusKind and CommandKind.
+// Status and operation are not part of it: see StatusKind and CommandKind.
 type ApplicationKind struct{}
 
 // ApplicationScope is the kind's name on the wire.
 const ApplicationScope = "application"
 
-// Scope implements Kind.
 func (ApplicationKind) Scope() string { return ApplicationScope }
 
-// Resource implements Kind.
 func (ApplicationKind) Resource() Resource { return Applications }
 
-// Matches implements Kind.
 func (ApplicationKind) Matches(*Object) bool { return true }
 
-// owner reports whether the world's side owns the configuration.
+// owner reports whether the Env's side owns the configuration.
 func owner(w *Env) bool { return (w.Side == Hub) == (w.Agent.Mode == Managed) }
 
-// Publish implements Kind. An Application that is being deleted is published as
-// such if its resources are to be deleted too; otherwise it has left already. A
-// frozen one is published as that alone, see Place.
+// Publish implements Kind. A terminating Application is published as such if its resources are deleted too. Otherwise
+// it is not published. A frozen one is published without content, see Place.
 func (ApplicationKind) Publish(o *Object, w *Env) (Item, bool) {
 	if !owner(w) || !selected(o, w) || o.IsDeleting() && !HasCascade(o) {
 		return Item{}, false
@@ -64,8 +59,8 @@ func (ApplicationKind) Publish(o *Object, w *Env) (Item, bool) {
 		p.deleting = o.IsDeleting()
 		destination.Set("name", rawjson.Quote(inClusterName))
 	} else {
-		// The hub's copy has no finalizer: nothing there would ever remove it.
-		// It goes when the spoke's Application is gone.
+		// The hub's replica has no finalizer, because nothing there would remove it. It is deleted with the spoke's
+		// Application.
 		spec.Set("project", rawjson.Quote(ProjectName(w.Agent.Name, project)))
 		destination.Set("name", rawjson.Quote(w.Agent.Name))
 	}
@@ -79,7 +74,6 @@ func (ApplicationKind) Publish(o *Object, w *Env) (Item, bool) {
 	return item, true
 }
 
-// ReadReplica implements Kind.
 func (ApplicationKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	if owner(w) || ignored(o) {
 		return ReplicaItem{}, false
@@ -99,20 +93,17 @@ func (ApplicationKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	return ReplicaItem{Key: k, Content: p.content(), Ownership: mark}, true
 }
 
-// projectedSpec is a replica's spec in the form in which it is hashed.
+// projectedSpec returns a replica's spec in the hashed form.
 func projectedSpec(o *Object) []byte {
 	spec := members(o.Get("spec"))
 	normalizeSpec(&spec)
 	return spec.Bytes()
 }
 
-// Key implements Kind.
 func (ApplicationKind) Key(o *Object, w *Env) (engine.Key, bool) { return localKey(o, w) }
 
-// Target implements Kind.
 func (ApplicationKind) Target(k engine.Key, w *Env) (Ref, error) { return localRef(k, w) }
 
-// Merge implements Kind.
 func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Ownership, w *Env) (*Object, error) {
 	if owner(w) {
 		return nil, errNotOwner("Applications", w)
@@ -145,19 +136,19 @@ func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, m
 	if w.Side == Spoke {
 		mergeFinalizers(d, local, p.finalizers)
 	}
-	// What only looks different stays as it is written.
+	// Equivalent forms stay as they are written.
 	if local == nil || !sameJSON(projectedSpec(local), spec) {
 		d.top.Set("spec", spec)
 	}
 	return d.done()
 }
 
-// errNotOwner refuses what the other side has no business writing.
+// errNotOwner rejects a write by the side that does not own the configuration.
 func errNotOwner(what string, w *Env) error {
 	return reject(engine.WrongMode, "%s of a %s agent are not the other side's to write", what, w.Agent.Mode)
 }
 
-// mergeable refuses content for an object that is not there to take it.
+// mergeable rejects content for an object that cannot take it.
 func mergeable(local *Object, k engine.Key, p *payload, w *Env) error {
 	if s := w.Settings.LabelSelector; s != nil {
 		if labels, _ := rawjson.StringMap(p.labels.Bytes()); !s.Matches(labels) {
@@ -177,8 +168,7 @@ func mergeable(local *Object, k engine.Key, p *payload, w *Env) error {
 	return checkOwnedByAgent(local, k, w)
 }
 
-// checkOwnedByAgent refuses to write over something on the hub that did not come from
-// this agent, or not under this key.
+// checkOwnedByAgent rejects a write over an object on the hub that did not come from this agent under this key.
 func checkOwnedByAgent(local *Object, k engine.Key, w *Env) error {
 	if w.Side != Hub {
 		return nil
@@ -192,9 +182,8 @@ func checkOwnedByAgent(local *Object, k engine.Key, w *Env) error {
 	return nil
 }
 
-// checkSpec refuses a spec that reaches beyond the agent: on the hub the
-// project must be one of the agent's and the destination the agent; on the
-// spoke the destination must be the cluster itself.
+// checkSpec rejects a spec that reaches beyond the agent. On the hub the project must be one of the agent's and the
+// destination the agent. On the spoke the destination must be the cluster itself.
 func checkSpec(spec []byte, w *Env) error {
 	if !isObject(spec) {
 		return reject(engine.Invalid, "an Application without a spec")
@@ -222,12 +211,10 @@ func sameJSON(a, b []byte) bool {
 	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }
 
-// Release implements Remover.
 func (ApplicationKind) Release(o *Object, _ *Env) *Object {
 	return ClearCondition(release(o), ConditionHeld)
 }
 
-// Keeps implements Remover.
 func (ApplicationKind) Keeps(o *Object) bool { return o.Annotation(AdoptedAnnotation) == "true" }
 
 const cascadeFinalizer = "resources-finalizer.argocd.argoproj.io"
@@ -240,24 +227,21 @@ func cascadeOf(finalizers []string) []string {
 	return slices.DeleteFunc(finalizers, func(f string) bool { return !isCascade(f) })
 }
 
-// HasCascade reports whether the resources of an Application go with it.
+// HasCascade reports whether the resources of an Application are deleted with it.
 func HasCascade(o *Object) bool { return slices.ContainsFunc(o.Finalizers(), isCascade) }
 
-// StripCascade removes the finalizers that delete resources, and reports whether
-// there were any.
+// StripCascade removes the finalizers that delete resources, and reports whether there were any.
 func StripCascade(o *Object) (*Object, bool) {
 	return setFinalizers(o, slices.DeleteFunc(o.Finalizers(), isCascade))
 }
 
-// StripArgoFinalizers removes the finalizers of Argo CD: those that delete
-// resources, and those that run pre-delete and post-delete hooks, in all their
-// stages. It reports whether there were any. Finalizers of others stay.
+// StripArgoFinalizers removes Argo CD's finalizers: those that delete resources, and those that run pre-delete and
+// post-delete hooks, in all stages. It reports whether there were any. Other finalizers stay.
 func StripArgoFinalizers(o *Object) (*Object, bool) {
 	return setFinalizers(o, slices.DeleteFunc(o.Finalizers(), isArgoFinalizer))
 }
 
-// isArgoFinalizer reports whether a finalizer is one of Argo CD's: a name below
-// its domain, with or without a stage such as /cleanup.
+// isArgoFinalizer reports whether a finalizer is in Argo CD's domain, with or without a stage such as /cleanup.
 func isArgoFinalizer(finalizer string) bool {
 	name, _, _ := strings.Cut(finalizer, "/")
 	return strings.HasSuffix(name, argoFinalizerSuffix)
@@ -265,8 +249,8 @@ func isArgoFinalizer(finalizer string) bool {
 
 const argoFinalizerSuffix = ".argocd.argoproj.io"
 
-// StripFinalizers removes all finalizers: for an object on the hub that has
-// nobody there to finalise it. It reports whether there were any.
+// StripFinalizers removes all finalizers of an object on the hub that no controller there finalizes. It reports whether
+// there were any.
 func StripFinalizers(o *Object) (*Object, bool) { return setFinalizers(o, nil) }
 
 func setFinalizers(o *Object, finalizers []string) (*Object, bool) {
@@ -290,9 +274,8 @@ func writeFinalizers(d *draft, finalizers []string) {
 	d.meta.Set("finalizers", rawjson.AppendStrings(nil, finalizers))
 }
 
-// mergeFinalizers makes those that delete resources equal to the owner's. All
-// others are the local controller's, and none is added to an object that is
-// being deleted: the API server would refuse it.
+// mergeFinalizers makes the finalizers that delete resources equal to the owner's. All others belong to the local
+// controller. None is added to a terminating object: the API server would reject it.
 func mergeFinalizers(d *draft, local *Object, wanted []string) {
 	var before []string
 	if local != nil {
@@ -311,8 +294,7 @@ func mergeFinalizers(d *draft, local *Object, wanted []string) {
 	}
 }
 
-// MergeCascade returns the spoke's Application with the finalizers that delete
-// resources as the owner's have them, and otherwise as it is.
+// MergeCascade returns the spoke's Application with the owner's finalizers that delete resources, otherwise unchanged.
 func MergeCascade(local *Object, content []byte, w *Env) (*Object, error) {
 	p, err := readPayload(content)
 	if err != nil {
@@ -331,15 +313,13 @@ func MergeCascade(local *Object, content []byte, w *Env) (*Object, error) {
 	return d.done()
 }
 
-// Deleting reports whether content is that of an Application that is being
-// deleted together with its resources.
+// Deleting reports whether content is of an Application that is being deleted together with its resources.
 func Deleting(content []byte) bool { return string(rawjson.Get(content, "deleting")) == "true" }
 
 // ContentUID returns the UID of the owner's object.
 func ContentUID(content []byte) string { return rawjson.Text(content, "uid") }
 
-// ContentAnnotation returns an annotation of the owner's object as content has
-// it: policies that are set per object.
+// ContentAnnotation returns an annotation of the owner's object, for policies that are set per object.
 func ContentAnnotation(content []byte, key string) string {
 	return rawjson.Text(content, "metadata", "annotations", key)
 }

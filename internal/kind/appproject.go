@@ -8,27 +8,21 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// AppProjectKind is the scope of AppProjects. In managed mode an agent gets
-// those of the hub's projects that permit its cluster, cut down to it. In
-// autonomous mode the hub gets copies, under names of their own, that permit
-// the agent and nothing else. Their key is the project's name on the owner's
-// side.
+// AppProjectKind is the scope of AppProjects. In managed mode an agent gets the hub's projects that permit its cluster,
+// reduced to it. In autonomous mode the hub gets replicas under other names, which permit only the agent. The key is
+// the project's name on the owner side.
 type AppProjectKind struct{}
 
 // AppProjectScope is the kind's name on the wire.
 const AppProjectScope = "appproject"
 
-// Scope implements Kind.
 func (AppProjectKind) Scope() string { return AppProjectScope }
 
-// Resource implements Kind.
 func (AppProjectKind) Resource() Resource { return AppProjects }
 
-// Matches implements Kind.
 func (AppProjectKind) Matches(*Object) bool { return true }
 
-// Publish implements Kind. A project that is being deleted is still published:
-// Applications need it to the end.
+// Publish implements Kind. A terminating project is still published: Applications need it until it is gone.
 func (AppProjectKind) Publish(o *Object, w *Env) (Item, bool) {
 	if !owner(w) || !selected(o, w) || o.Namespace() != argoNamespace(w) {
 		return Item{}, false
@@ -46,7 +40,7 @@ func (AppProjectKind) Publish(o *Object, w *Env) (Item, bool) {
 	return p.item(engine.Key{Name: o.Name()}, engine.Key{}), true
 }
 
-// argoNamespace is that of Argo CD on the world's side.
+// argoNamespace returns Argo CD's namespace on the Env's side.
 func argoNamespace(w *Env) string {
 	if w.Side == Hub {
 		return w.HubArgoNamespace
@@ -54,7 +48,7 @@ func argoNamespace(w *Env) string {
 	return w.SpokeArgoNamespace
 }
 
-// PlacedProject reports whether a hub's AppProject goes to this managed agent.
+// PlacedProject reports whether a hub's AppProject is sent to this managed agent.
 func PlacedProject(o *Object, w *Env) bool {
 	if w.Side != Hub || w.Agent.Mode != Managed || !selected(o, w) || o.Namespace() != w.HubArgoNamespace {
 		return false
@@ -63,8 +57,8 @@ func PlacedProject(o *Object, w *Env) bool {
 	return sendableProject(o, &spec, w)
 }
 
-// sendableProject rewrites a hub's project for a managed agent; false: the
-// project does not permit it.
+// sendableProject rewrites a hub's project for a managed agent. It returns false if the project does not permit the
+// agent.
 func sendableProject(o *Object, spec *rawjson.Object, w *Env) bool {
 	flatten(o, spec, w)
 	hub := cluster{name: w.Agent.Name, server: w.Agent.Server}
@@ -88,14 +82,13 @@ func sendableProject(o *Object, spec *rawjson.Object, w *Env) bool {
 	return true
 }
 
-// inherited lists what a project takes over from global projects.
+// inherited lists the fields that a project inherits from global projects.
 var inherited = []string{
 	"clusterResourceWhitelist", "clusterResourceBlacklist", "namespaceResourceWhitelist", "namespaceResourceBlacklist",
 	"syncWindows", "sourceRepos", "destinations",
 }
 
-// flatten adds what a project inherits from the hub's global projects: the
-// spoke's Argo CD knows nothing of them.
+// flatten adds what a project inherits from the hub's global projects, because the spoke's Argo CD does not know them.
 func flatten(o *Object, spec *rawjson.Object, w *Env) {
 	for _, global := range w.GlobalProjects {
 		if global.Name == o.Name() || global.Selector == nil || !global.Selector.Matches(o.Labels()) {
@@ -103,7 +96,7 @@ func flatten(o *Object, spec *rawjson.Object, w *Env) {
 		}
 		g := w.find(AppProjects, o.Namespace(), global.Name)
 		if g == nil {
-			break // as Argo CD does: what comes after it is not looked at
+			break // as in Argo CD: later ones are ignored
 		}
 		for _, field := range inherited {
 			more, _ := rawjson.Elements(g.Get("spec", field))
@@ -116,9 +109,8 @@ func flatten(o *Object, spec *rawjson.Object, w *Env) {
 	}
 }
 
-// projectForHub rewrites a spoke's project for the hub. There it permits the
-// agent's namespace and the agent's cluster, by name alone: a destination
-// matches by name or by server, so a server pattern might permit others.
+// projectForHub rewrites a spoke's project for the hub. It permits the agent's namespace and the agent's cluster, by
+// name only: a destination matches by name or by server, so a server pattern might permit other clusters.
 func projectForHub(name string, spec *rawjson.Object, w *Env) {
 	spoke := cluster{name: inClusterName, server: inClusterServer}
 	spec.Set("sourceNamespaces", rawjson.AppendStrings(nil, []string{w.Agent.HubNamespace}))
@@ -129,7 +121,6 @@ func projectForHub(name string, spec *rawjson.Object, w *Env) {
 	spec.Remove("destinationServiceAccounts")
 }
 
-// Key implements Kind.
 func (AppProjectKind) Key(o *Object, w *Env) (engine.Key, bool) {
 	if o.Namespace() != argoNamespace(w) {
 		return engine.Key{}, false
@@ -148,7 +139,6 @@ func (AppProjectKind) Key(o *Object, w *Env) (engine.Key, bool) {
 	return k, checkKey(k) == nil && ProjectName(agent, project) == o.Name()
 }
 
-// ReadReplica implements Kind.
 func (a AppProjectKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	k, ok := a.Key(o, w)
 	if !ok || owner(w) || ignored(o) {
@@ -160,7 +150,6 @@ func (a AppProjectKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	return ReplicaItem{Key: k, Content: p.content(), Ownership: mark}, true
 }
 
-// Target implements Kind.
 func (AppProjectKind) Target(k engine.Key, w *Env) (Ref, error) {
 	if err := checkKey(k); err != nil {
 		return Ref{}, err
@@ -177,8 +166,7 @@ func (AppProjectKind) Target(k engine.Key, w *Env) (Ref, error) {
 	return Ref{AppProjects, w.HubArgoNamespace, ProjectName(w.Agent.Name, k.Name)}, nil
 }
 
-// projectSource is what must be recorded on the hub's copy because its name was
-// cut.
+// projectSource returns what must be recorded on the hub's replica because its name was truncated.
 func projectSource(k engine.Key, w *Env) string {
 	if _, project, ok := SplitProjectName(ProjectName(w.Agent.Name, k.Name)); ok && project == k.Name {
 		return ""
@@ -186,7 +174,6 @@ func projectSource(k engine.Key, w *Env) string {
 	return k.Name
 }
 
-// Merge implements Kind.
 func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Ownership, w *Env) (*Object, error) {
 	if owner(w) {
 		return nil, errNotOwner("AppProjects", w)
@@ -239,8 +226,6 @@ func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 	return d.done()
 }
 
-// Release implements Remover.
 func (AppProjectKind) Release(o *Object, _ *Env) *Object { return release(o) }
 
-// Keeps implements Remover.
 func (AppProjectKind) Keeps(o *Object) bool { return o.Annotation(AdoptedAnnotation) == "true" }

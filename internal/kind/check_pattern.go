@@ -6,10 +6,8 @@ import (
 	"strings"
 )
 
-// CheckPattern refuses an entry of a list of namespaces that could never match:
-// a malformed glob, or a malformed regular expression between slashes. Where
-// Argo CD reads such lists it ignores what is malformed, and so do we; in a
-// setting of our own it is a mistake that somebody should hear of.
+// CheckPattern rejects an entry of a namespace list that can never match: a malformed glob, or a malformed regular
+// expression between slashes. Argo CD ignores malformed entries, and so do we. In our own settings they are reported.
 func CheckPattern(s string) error {
 	if len(s) > 1 && strings.HasPrefix(s, "/") && strings.HasSuffix(s, "/") {
 		if _, err := regexp.Compile(s[1 : len(s)-1]); err != nil {

@@ -7,16 +7,15 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// CommandKind is the scope of commands: sync and rollback, terminate, refresh
-// and hydrate. The hub publishes what its Application says is pending, until
-// the spoke's status shows it done; the spoke carries it out once.
+// CommandKind is the scope of commands: sync and rollback, terminate, refresh and hydrate. The hub publishes what is
+// pending on its Application until the spoke's status shows that it ran. The spoke executes it once.
 //
 //	{"hydrate":"normal","nonce":"…","operation":{…},"refresh":"hard","terminate":{"id":"…","startedAt":"…"},"uid":"…"}
 //
-// The UID is that of the Application on the side that owns it: a command is for
-// one Application, not for whatever has its name by the time it arrives.
+// The UID is of the Application on the owner side: a command is for one Application, not for a later one of the same
+// name.
 //
-// There is nothing to compare: ReadReplica never finds anything.
+// Nothing is compared: ReadReplica returns nothing.
 type CommandKind struct{}
 
 // CommandScope is the kind's name on the wire.
@@ -24,23 +23,22 @@ const CommandScope = "command"
 
 // Commands is what is pending on a hub's Application.
 type Commands struct {
-	Operation []byte // sync or rollback, with its ID in info; nil: none
-	ID        string // of that operation
-	MissingID bool   // there is an operation without an ID: see Stamp
+	Operation []byte // sync or rollback, with its ID in info; nil if none
+	ID        string // of the operation
+	MissingID bool   // there is an operation without an ID: see SetCommandID
 	Refresh   string // "normal" or "hard"
 	Hydrate   string
 	Terminate TerminateTarget
 	UID       string // of the owner's Application
 }
 
-// TerminateTarget is the one operation that a terminate is meant for.
+// TerminateTarget is the operation that a terminate applies to.
 type TerminateTarget struct {
 	ID        string // of the command that started it; empty if the spoke did
 	StartedAt string
 }
 
-// Empty tells that there is nothing to send. An operation has to be stamped
-// before it is.
+// Empty reports whether there is nothing to send. An operation needs an ID before it is sent.
 func (c Commands) Empty() bool {
 	return c.Operation == nil && c.Refresh == "" && c.Hydrate == "" && c.Terminate == TerminateTarget{}
 }
@@ -48,8 +46,7 @@ func (c Commands) Empty() bool {
 // NeedsNonce reports whether the commands contain a refresh.
 func (c Commands) NeedsNonce() bool { return c.Refresh != "" || c.Hydrate != "" }
 
-// Content returns the commands in canonical form. The nonce names the refresh
-// among them.
+// Content returns the commands in canonical form. The nonce names the refresh.
 func (c Commands) Content(nonce string) []byte {
 	content, err := c.canonical(nonce)
 	if err != nil {
@@ -86,8 +83,8 @@ func (c Commands) canonical(nonce string) ([]byte, error) {
 	return rawjson.Canonical(o.Bytes())
 }
 
-// Pending reads the commands off a hub's Application. False: it is none of this
-// agent's, or nothing is pending.
+// Pending returns the commands of a hub's Application. It returns false if it is not one of this agent's, or nothing is
+// pending.
 func Pending(hub *Object, w *Env) (Commands, bool) {
 	if _, ok := StatusKey(hub, w); !ok {
 		return Commands{}, false
@@ -108,8 +105,8 @@ func Pending(hub *Object, w *Env) (Commands, bool) {
 		c.Hydrate = hub.Annotation(HydrateAnnotation)
 	}
 	if rawjson.Text(state, "phase") == phaseTerminating {
-		// The state's copy of the operation may still have the ID of an earlier
-		// one: Argo CD's controller merges a new state into the old.
+		// The state may have a copy of an earlier operation with its ID: Argo CD's controller merges a new state into
+		// the old one.
 		running := rawjson.Get(state, "operation")
 		if mirror := hub.Get("operation"); isMirror(mirror) {
 			running = mirror
@@ -119,8 +116,8 @@ func Pending(hub *Object, w *Env) (Commands, bool) {
 	return c, c.MissingID || !c.Empty()
 }
 
-// SetCommandID returns a hub's Application whose operation carries the ID. It is to be
-// written under the resource version that was read.
+// SetCommandID returns a hub's Application whose operation has the ID. The write must be conditional on its
+// resourceVersion.
 func SetCommandID(hub *Object, id string) (*Object, error) {
 	operation := hub.Get("operation")
 	if !isObject(operation) {
@@ -131,10 +128,9 @@ func SetCommandID(hub *Object, id string) (*Object, error) {
 	return d.done()
 }
 
-// FailCommand returns a hub's Application whose commands are over because the spoke
-// will not carry them out: the operation with that ID ends with an error, which
-// stays visible until the spoke runs another one, and nobody waits for a refresh
-// any longer. False: nothing of that is pending.
+// FailCommand returns a hub's Application without commands that the spoke will not execute. The operation with that ID
+// ends with an error, which stays visible until the spoke runs another one. A pending refresh ends. It returns false if
+// nothing is pending.
 func FailCommand(hub *Object, id, reason string, now time.Time) (*Object, bool) {
 	d := edit(hub)
 	changed := false
@@ -168,17 +164,13 @@ func FailCommand(hub *Object, id, reason string, now time.Time) (*Object, bool) 
 	return refused, true
 }
 
-// Scope implements Kind.
 func (CommandKind) Scope() string { return CommandScope }
 
-// Resource implements Kind.
 func (CommandKind) Resource() Resource { return Applications }
 
-// Matches implements Kind.
 func (CommandKind) Matches(*Object) bool { return true }
 
-// Publish implements Kind. An operation without an ID is not published: Pending
-// tells of it.
+// Publish implements Kind. An operation without an ID is not published: see Pending.
 func (CommandKind) Publish(o *Object, w *Env) (Item, bool) {
 	k, ok := StatusKey(o, w)
 	if !ok {
@@ -199,17 +191,14 @@ func (CommandKind) Publish(o *Object, w *Env) (Item, bool) {
 	return Item{Key: k, Content: content}, true
 }
 
-// ReadReplica implements Kind.
 func (CommandKind) ReadReplica(*Object, *Env) (ReplicaItem, bool) { return ReplicaItem{}, false }
 
-// Key implements Kind.
 func (CommandKind) Key(o *Object, w *Env) (engine.Key, bool) { return localKey(o, w) }
 
-// Target implements Kind.
 func (CommandKind) Target(k engine.Key, w *Env) (Ref, error) { return localRef(k, w) }
 
-// Merge implements Kind. It is Execute for callers that need no more than the
-// object to write; a command that has to wait is refused as Busy.
+// Merge implements Kind. It is Execute for callers that need only the object to write. A command that must wait is
+// rejected as Busy.
 func (c CommandKind) Merge(local *Object, k engine.Key, content, _ []byte, _ Ownership, w *Env) (*Object, error) {
 	if w.Side != Spoke {
 		return nil, errNotOwner("commands", w)

@@ -8,20 +8,18 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// Our conditions on Applications: on the hub's, and on a spoke's copy the one
-// about its deletion. Argo CD's UI tells errors from
-// warnings by how the type ends. All start alike, so that a neighbour release
-// knows which are not the spoke's.
+// Our conditions on Applications: on the hub, and on the spoke's replica the one about its deletion. Argo CD's UI shows
+// errors and warnings by the suffix of the type. All have one prefix, so that another release knows which are not the
+// spoke's.
 const (
-	ConditionError     = "AgentError"                // an item is refused, and why
+	ConditionError     = "AgentError"                // an item is rejected
 	ConditionHeld      = "AgentHeldWarning"          // a deletion waits for a confirmation
-	ConditionDropped   = "AgentFieldsDroppedWarning" // the replica's side does not store some fields
+	ConditionDropped   = "AgentFieldsDroppedWarning" // the replica side does not store some fields
 	ConditionTruncated = "AgentTruncatedWarning"     // the status is too large for the hub
 )
 
-// reported returns the list of conditions that counts as the spoke's: Argo CD's
-// and, of a managed agent, which fields are dropped there. Nothing else that has
-// one of our types is the spoke's to say.
+// reported returns the conditions that count as the spoke's: Argo CD's and, of a managed agent, the dropped fields. All
+// our other types belong to the hub.
 func reported(list []byte, w *Env) []byte {
 	kept := withoutOurConditions(list)
 	if w.Agent.Mode != Managed {
@@ -38,15 +36,13 @@ func reported(list []byte, w *Env) []byte {
 // maxDropped bounds the message about dropped fields.
 const maxDropped = 4 << 10
 
-// withCondition returns a list of conditions with one more.
 func withCondition(list, condition []byte) []byte {
 	entries, _ := rawjson.Elements(list)
 	return rawjson.Join(append(slices.Clone(entries), condition))
 }
 
-// ShowDropped returns the hub's replica of an autonomous Application with the
-// condition that the hub drops fields of it, or without it: the same object if that
-// is as it is.
+// ShowDropped returns the hub's replica of an autonomous Application with or without the condition that the hub drops
+// fields. It returns the same object if that is right.
 func ShowDropped(o *Object, w *Env, at time.Time) *Object {
 	if fields := DroppedFields(o, w); len(fields) > 0 {
 		return SetCondition(o, ConditionDropped, droppedMessage(fields, Hub), at)
@@ -56,8 +52,7 @@ func ShowDropped(o *Object, w *Env, at time.Time) *Object {
 
 func isOurs(conditionType string) bool { return strings.HasPrefix(conditionType, "Agent") }
 
-// withoutOurConditions returns a list of conditions without ours, nil if none
-// is left.
+// withoutOurConditions returns a list without our conditions, or nil if none is left.
 func withoutOurConditions(list []byte) []byte {
 	return filterConditions(list, func(t string) bool { return !isOurs(t) })
 }
@@ -86,7 +81,7 @@ func ourConditions(list []byte) [][]byte {
 	return slices.DeleteFunc(slices.Clone(entries), func(c []byte) bool { return !isOurs(rawjson.Text(c, "type")) })
 }
 
-// setConditions writes a list followed by ours.
+// setConditions writes a list followed by our conditions.
 func setConditions(status *rawjson.Object, list []byte, ours [][]byte) {
 	if len(ours) > 0 {
 		entries, _ := rawjson.Elements(list)
@@ -105,8 +100,8 @@ func condition(conditionType, message, at string) []byte {
 	return c.Bytes()
 }
 
-// SetCondition returns an Application with one of our conditions, the same
-// object if it has it already with that message.
+// SetCondition returns an Application with one of our conditions. It returns the same object if the condition has that
+// message.
 func SetCondition(o *Object, conditionType, message string, at time.Time) *Object {
 	for _, c := range ourConditions(o.Get("status", "conditions")) {
 		if rawjson.Text(c, "type") == conditionType && rawjson.Text(c, "message") == message {
@@ -116,8 +111,7 @@ func SetCondition(o *Object, conditionType, message string, at time.Time) *Objec
 	return changeConditions(o, conditionType, condition(conditionType, message, at.UTC().Format(time.RFC3339)))
 }
 
-// ClearCondition returns an Application without one of our conditions, the
-// same object if it has none.
+// ClearCondition returns an Application without one of our conditions. It returns the same object if there is none.
 func ClearCondition(o *Object, conditionType string) *Object {
 	for _, c := range ourConditions(o.Get("status", "conditions")) {
 		if rawjson.Text(c, "type") == conditionType {
@@ -133,9 +127,8 @@ func changeConditions(o *Object, conditionType string, add ...[]byte) *Object {
 	return withStatus(o, status)
 }
 
-// SetDegraded returns a hub's Application whose health is Degraded, with a
-// message: for one that the spoke does not take over, so that nothing there
-// reports its health. The same object if that is what it says.
+// SetDegraded returns a hub's Application with health Degraded and a message: for one that the spoke does not adopt, so
+// that nothing there reports its health. It returns the same object if that is its health.
 func SetDegraded(o *Object, message string) *Object {
 	status := members(o.Get("status"))
 	health := members(status.Get("health"))
@@ -158,8 +151,7 @@ func withStatus(o *Object, status rawjson.Object) *Object {
 	return changed
 }
 
-// HasComparisonError reports whether Argo CD's controller could not find out what an
-// Application should be.
+// HasComparisonError reports whether Argo CD's controller could not compare an Application.
 func HasComparisonError(o *Object) bool {
 	entries, _ := rawjson.Elements(o.Get("status", "conditions"))
 	for _, c := range entries {
@@ -170,8 +162,7 @@ func HasComparisonError(o *Object) bool {
 	return false
 }
 
-// WithRefresh returns an Application that asks Argo CD's controller to compare
-// it again.
+// WithRefresh returns an Application with a refresh request for Argo CD's controller.
 func WithRefresh(o *Object) *Object {
 	d := edit(o)
 	annotations := members(o.annotations)

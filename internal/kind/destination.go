@@ -8,7 +8,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// cluster is a cluster as the patterns of an AppProject see it.
+// cluster is a cluster as AppProject patterns match it.
 type cluster struct{ name, server string }
 
 // destination is one entry of spec.destinations.
@@ -33,10 +33,9 @@ func (c cluster) matchesServer(pattern string) bool {
 	return c.server != "" && permits(pattern, c.server)
 }
 
-// permits is Argo CD's own rule: may an Application in the project deploy to
-// this cluster and namespace? Entries are gone through in order. `!x` matches
-// everything but x, and one that fails to match ends it: a name at once, a
-// server if the namespace matches, a namespace if the server does.
+// permits implements Argo CD's rule whether an Application of the project may deploy to this cluster and namespace.
+// Entries are evaluated in order. `!x` matches everything but x, and an entry of this form that does not match ends the
+// evaluation: a name at once, a server if the namespace matches, a namespace if the server does.
 func (c cluster) permits(destinations []destination, namespace string) bool {
 	permitted := false
 	for _, d := range destinations {
@@ -54,8 +53,7 @@ func (c cluster) permits(destinations []destination, namespace string) bool {
 	return permitted
 }
 
-// permitted reports whether the project permits this cluster for some namespace.
-// The namespaces tried are examples of every pattern in it.
+// permitted reports whether the project permits this cluster for some namespace. It tries examples of every pattern.
 func (c cluster) permitted(destinations []destination) bool {
 	if len(destinations) == 0 {
 		return false
@@ -79,9 +77,8 @@ func (c cluster) permitted(destinations []destination) bool {
 	return false
 }
 
-// rewriteDestinations returns the entries that matter for cluster c, as they
-// must be written where that cluster is called to. Order is kept, since a deny
-// ends the evaluation.
+// rewriteDestinations returns the entries that matter for cluster c, as written where that cluster is called to. Order
+// is kept, because a deny ends the evaluation.
 func (c cluster) rewriteDestinations(destinations []destination, to cluster) []byte {
 	var list [][]byte
 	seen := map[string]bool{}
@@ -90,9 +87,8 @@ func (c cluster) rewriteDestinations(destinations []destination, to cluster) []b
 		if name == "" && server == "" {
 			continue
 		}
-		// Argo CD matches by name or server. Both are given, except where that
-		// would say more: it ends the evaluation at a denied namespace only if
-		// the server matches.
+		// Argo CD matches by name or server. Both are set, except where that would match more: a denied namespace ends
+		// the evaluation only if the server matches.
 		if name == "" && server == to.server {
 			name = to.name
 		}
@@ -112,8 +108,7 @@ func (c cluster) rewriteDestinations(destinations []destination, to cluster) []b
 	return rawjson.Join(list)
 }
 
-// rewrite returns a pattern for the same cluster under another name: it matches,
-// or denies, or, empty, has nothing to do with it.
+// rewrite returns a pattern for the same cluster under another name, or "" if the pattern does not concern it.
 func rewrite(pattern, to string, matches func(string) bool) string {
 	switch {
 	case matches(pattern):
@@ -132,8 +127,8 @@ func setText(o *rawjson.Object, key, value string) {
 	o.Set(key, rawjson.Quote(value))
 }
 
-// destinationsByName returns, for each entry that permits, one that permits the
-// cluster named to in the same namespaces, and no server at all.
+// destinationsByName returns, for each entry that permits, one that permits the cluster named to in the same
+// namespaces, and no server.
 func (c cluster) destinationsByName(destinations []destination, to string) []byte {
 	var list [][]byte
 	seen := map[string]bool{}
@@ -148,9 +143,8 @@ func (c cluster) destinationsByName(destinations []destination, to string) []byt
 	return rawjson.Join(list)
 }
 
-// rewriteWindows returns the sync windows with clusters named as where they go.
-// Patterns of other clusters are dropped, and with them a window that has
-// nothing else, or that asks for all of its conditions.
+// rewriteWindows returns the sync windows with renamed clusters. Patterns of other clusters are dropped, and with them
+// a window that has no other pattern or requires all of its conditions.
 func (c cluster) rewriteWindows(list []byte, to cluster) []byte {
 	windows, err := rawjson.Elements(list)
 	if err != nil {
@@ -194,7 +188,7 @@ func (c cluster) rewriteServiceAccounts(list []byte, to cluster) []byte {
 		if !globMatch(rawjson.Text(e, "server"), c.server) || seen[rawjson.Text(e, "namespace")] {
 			continue
 		}
-		seen[rawjson.Text(e, "namespace")] = true // the first that matches counts
+		seen[rawjson.Text(e, "namespace")] = true // the first match counts
 		o := members(e)
 		o.Set("server", rawjson.Quote(to.server))
 		kept = append(kept, o.Bytes())
@@ -205,8 +199,7 @@ func (c cluster) rewriteServiceAccounts(list []byte, to cluster) []byte {
 	return rawjson.Join(kept)
 }
 
-// checkHubProject refuses a project from an autonomous agent that reaches beyond
-// the agent.
+// checkHubProject rejects a project from an autonomous agent that reaches beyond the agent.
 func checkHubProject(spec []byte, name string, w *Env) error {
 	namespaces, ok := rawjson.Strings(rawjson.Get(spec, "sourceNamespaces"))
 	if !ok || !slices.Equal(namespaces, []string{w.Agent.HubNamespace}) {

@@ -7,20 +7,20 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// Execution is what commands come to on the spoke's Application as it is now.
+// Execution is the result of commands on the spoke's current Application.
 type Execution struct {
-	Object  *Object      // to be written; nil: nothing is left to do now
-	Waits   bool         // something has to wait until the Application changes ...
-	Reason  string       // ... and for what
-	Begins  string       // ID of the operation that Object begins; empty: it begins none
-	Refused *RejectError // the operation cannot be carried out, now or later
+	Object  *Object      // to be written; nil if there is nothing to do now
+	Waits   bool         // a command waits until the Application changes
+	Reason  string       // what it waits for
+	Begins  string       // ID of the operation that Object starts; empty if none
+	Refused *RejectError // the operation can never run
 }
 
-// receiptHistory is how many commands an Application remembers.
+// receiptHistory bounds the commands in a receipt.
 const receiptHistory = 8
 
-// receipt is the record of commands on a spoke's Application. It is written in the
-// same write that carries a command out, so nothing is carried out twice.
+// receipt is the record of commands on a spoke's Application. The write that starts a command also records it, so that
+// nothing runs twice.
 type receipt struct {
 	ids     []string // of operations, oldest first
 	refresh string   // nonce of the last refresh
@@ -43,12 +43,10 @@ func (d receipt) String() string {
 	return string(o.Bytes())
 }
 
-// ReadReceipt returns a spoke's Application's record of commands, empty if there is
-// none.
+// ReadReceipt returns the receipt of a spoke's Application, or "".
 func ReadReceipt(o *Object) string { return o.Annotation(ReceiptAnnotation) }
 
-// WithReceipt returns an Application with the record of one that it takes the
-// place of: what that was told to do is not done again.
+// WithReceipt returns an Application with the receipt of one that it replaces, so that its commands do not run again.
 func WithReceipt(o *Object, record string) *Object {
 	if record == "" {
 		return o
@@ -64,13 +62,13 @@ func WithReceipt(o *Object, record string) *Object {
 	return recorded
 }
 
-// CommandID returns the ID of the operation among commands; empty: there is none.
+// CommandID returns the ID of the operation in commands, or "".
 func CommandID(content []byte) string {
 	return infoValue(rawjson.Get(content, "operation"), CommandInfo)
 }
 
-// Executed reports whether a spoke's Application shows that a command was carried
-// out: by its record, or by the operation that it has now or had last.
+// Executed reports whether a spoke's Application shows that a command ran: by its receipt, or by its current or last
+// operation.
 func Executed(o *Object, id string) bool {
 	return slices.Contains(readReceipt(o).ids, id) || hasReceipt(o, id)
 }
@@ -79,8 +77,8 @@ func hasReceipt(o *Object, id string) bool {
 	return infoValue(o.Get("operation"), CommandInfo) == id || infoValue(o.Get("status", "operationState", "operation"), CommandInfo) == id
 }
 
-// WithExecuted returns an Application whose record has the IDs of commands too.
-// Something else may have taken its record, or a part of it.
+// WithExecuted returns an Application whose receipt includes the IDs. A controller may have removed the receipt or a
+// part of it.
 func WithExecuted(o *Object, ids []string) *Object {
 	d := readReceipt(o)
 	had := len(d.ids)
@@ -95,8 +93,8 @@ func WithExecuted(o *Object, ids []string) *Object {
 	return WithReceipt(o, d.String())
 }
 
-// Execute decides what commands from the hub do to the spoke's Application. It
-// matches what argocd-server does with the same requests.
+// Execute decides what commands from the hub do to the spoke's Application. It matches what argocd-server does with the
+// same requests.
 func Execute(spoke *Object, content []byte, w *Env) (Execution, error) {
 	commands, err := checkedMembers(content)
 	if err != nil {
@@ -145,8 +143,7 @@ func (x *execution) wait(reason string) {
 	x.result.Reason = reason
 }
 
-// operate starts a sync or rollback: the operation is set, and the state of the
-// last one cleared.
+// operate starts a sync or rollback: it sets the operation and clears the state of the last one.
 func (x *execution) operate(operation []byte) {
 	id := infoValue(operation, CommandInfo)
 	running := x.spoke.Get("operation")
@@ -167,9 +164,8 @@ func (x *execution) operate(operation []byte) {
 	}
 }
 
-// localNames maps Applications that a partial sync of an app-of-apps picks from
-// their names on the hub to those on the spoke. Which is which, the
-// Application's own resources tell.
+// localNames maps the Applications that a partial sync of an app-of-apps selects from hub names to spoke names, by the
+// Application's own resources.
 func (x *execution) localNames(operation []byte) []byte {
 	if x.w.Agent.Mode != Autonomous {
 		return operation
@@ -197,11 +193,11 @@ func (x *execution) localNames(operation []byte) []byte {
 	}, "sync", "resources")
 }
 
-// terminate ends the target, if that is what is running.
+// terminate ends the target, if it is running.
 func (x *execution) terminate(target TerminateTarget) {
 	running, state := x.spoke.Get("operation"), x.spoke.Get("status", "operationState")
 	if !isObject(running) {
-		return // nothing runs any more
+		return // nothing is running
 	}
 	if !isObject(state) {
 		if target.ID != "" && infoValue(running, CommandInfo) == target.ID {
@@ -210,7 +206,7 @@ func (x *execution) terminate(target TerminateTarget) {
 		return
 	}
 	if infoValue(running, CommandInfo) != target.ID {
-		return // another command's, or a command's while one of the spoke's own is meant
+		return // another operation is running
 	}
 	if target.ID == "" && (target.StartedAt == "" || rawjson.Text(state, "startedAt") != target.StartedAt) {
 		return
@@ -226,8 +222,7 @@ func (x *execution) terminate(target TerminateTarget) {
 	x.changed = true
 }
 
-// refresh sets Argo CD's annotations, once for a nonce. A hard refresh that is
-// pending already is not made a normal one.
+// refresh sets Argo CD's annotations once per nonce. It does not replace a pending hard refresh by a normal one.
 func (x *execution) refresh(refresh, hydrate, nonce string) {
 	if refresh == "" && hydrate == "" || nonce != "" && nonce == x.done.refresh {
 		return
@@ -244,7 +239,7 @@ func (x *execution) refresh(refresh, hydrate, nonce string) {
 		x.changed = true
 	}
 	set(RefreshAnnotation, refresh)
-	if hasHydrator(x.spoke) { // on others nothing would remove it
+	if hasHydrator(x.spoke) { // nothing would remove it otherwise
 		set(HydrateAnnotation, hydrate)
 	}
 	if nonce != "" {

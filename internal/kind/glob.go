@@ -6,25 +6,23 @@ import (
 	"unicode/utf8"
 )
 
-// pattern is a glob as Argo CD's AppProjects and namespace lists have them: `*`
-// and `?` without separators, `[a-z]`, `[!abc]`, `{this,that}` and `\` before a
-// character that is meant literally. It is turned into a regular expression,
-// which takes time linear in the text whatever the pattern.
+// pattern is a glob of AppProjects and namespace lists: `*` and `?` without separators, `[a-z]`, `[!abc]`,
+// `{this,that}` and `\` for a literal character. It becomes a regular expression, which takes linear time for every
+// pattern.
 type pattern struct {
 	expression strings.Builder
-	sample     []string // a few texts that the pattern probably matches
+	sample     []string // texts that the pattern probably matches
 	bad        bool
 	path       bool // `*` and `?` stop at slashes, `**` does not
 }
 
-// maxSamples bounds how many example texts are derived from one pattern.
+// maxSamples bounds the samples of one pattern.
 const maxSamples = 32
 
-// globCharacters are those that make a glob of a text.
+// globCharacters are the special characters of globs.
 const globCharacters = `*?[{\`
 
-// globMatch reports whether a glob matches text. A malformed one matches nothing,
-// as in Argo CD.
+// globMatch reports whether a glob matches text. A malformed glob matches nothing, as in Argo CD.
 func globMatch(glob, text string) bool {
 	if !strings.ContainsAny(glob, globCharacters) {
 		return glob == text && utf8.ValidString(glob)
@@ -32,7 +30,7 @@ func globMatch(glob, text string) bool {
 	return compileGlob(glob)(text)
 }
 
-// compileGlob reads a glob that is to be matched with many texts.
+// compileGlob compiles a glob that is matched with many texts.
 func compileGlob(glob string) func(text string) bool {
 	if !strings.ContainsAny(glob, globCharacters[1:]) && !unreadable(glob) {
 		return starsOnly(glob)
@@ -48,8 +46,8 @@ func compileGlob(glob string) func(text string) bool {
 	return expression.MatchString
 }
 
-// starsOnly is compileGlob for what most globs are: texts with `*` between them.
-// It needs no regular expression, which takes far longer to make than to use.
+// starsOnly is compileGlob for most globs: texts with `*` between them. It avoids the cost of compiling a regular
+// expression.
 func starsOnly(glob string) func(text string) bool {
 	parts := strings.Split(glob, "*")
 	first, last := parts[0], len(parts)-1
@@ -71,8 +69,7 @@ func starsOnly(glob string) func(text string) bool {
 	}
 }
 
-// permits is Argo CD's rule for one pattern of an AppProject: `!x` matches all
-// but x.
+// permits implements Argo CD's rule for one AppProject pattern: `!x` matches all but x.
 func permits(glob, text string) bool {
 	if denies(glob) {
 		return !globMatch(glob[1:], text)
@@ -82,8 +79,7 @@ func permits(glob, text string) bool {
 
 func denies(glob string) bool { return strings.HasPrefix(glob, "!") }
 
-// matchesAny is the rule for lists of namespaces: globs, or regular expressions
-// between slashes.
+// matchesAny implements the rule for namespace lists: globs, or regular expressions between slashes.
 func matchesAny(list []string, text string) bool {
 	for _, item := range list {
 		if len(item) > 1 && strings.HasPrefix(item, "/") && strings.HasSuffix(item, "/") {
@@ -98,7 +94,7 @@ func matchesAny(list []string, text string) bool {
 	return false
 }
 
-// samples returns texts that a glob matches, to try a set of rules with.
+// samples returns texts that a glob matches.
 func samples(glob string) []string {
 	if !strings.ContainsAny(glob, globCharacters) {
 		return []string{glob}
@@ -126,13 +122,13 @@ func (p *pattern) parse(glob string) {
 	}
 }
 
-// unreadable tells that a glob is no text.
+// unreadable reports whether a glob is not valid text.
 func unreadable(glob string) bool {
 	return !utf8.ValidString(glob) || strings.ContainsRune(glob, utf8.RuneError) || strings.ContainsRune(glob, 0)
 }
 
-// sequence reads terms until the end, or, within braces, until the comma or
-// brace that ends an alternative. It returns what it did not read.
+// sequence parses terms until the end or, within braces, until the comma or brace that ends an alternative. It returns
+// the rest.
 func (p *pattern) sequence(s string, braces int) string {
 	for s != "" && !p.bad {
 		r, size := utf8.DecodeRuneInString(s)
@@ -163,7 +159,7 @@ func (p *pattern) sequence(s string, braces int) string {
 		default:
 			if r == '\\' {
 				if s = s[size:]; s == "" {
-					continue // a lone backslash at the end means nothing
+					continue // a backslash at the end is ignored
 				}
 				r, size = utf8.DecodeRuneInString(s)
 			}
@@ -175,8 +171,7 @@ func (p *pattern) sequence(s string, braces int) string {
 	return s
 }
 
-// alternatives reads the rest of `{this,that}`. As in Argo CD, the end of the
-// pattern closes what is still open.
+// alternatives parses the rest of `{this,that}`. As in Argo CD, the end of the pattern closes open braces.
 func (p *pattern) alternatives(s string, braces int) string {
 	if braces > 8 {
 		p.bad = true
@@ -208,7 +203,7 @@ func (p *pattern) alternatives(s string, braces int) string {
 	return s
 }
 
-// class reads the rest of `[a-z]` or `[abc]`, negated with `!`.
+// class parses the rest of `[a-z]` or `[abc]`, negated with `!`.
 func (p *pattern) class(s string) string {
 	not := strings.HasPrefix(s, "!")
 	if not {

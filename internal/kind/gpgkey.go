@@ -5,10 +5,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// GPGKeyKind is the scope of what Argo CD trusts sources by: the ConfigMap of
-// GPG keys and, on request, those of TLS certificates and SSH host keys. Only
-// their data crosses: every Argo CD is installed with these ConfigMaps, and
-// their labels are the installer's.
+// GPGKeyKind is the scope of Argo CD's trust settings: the ConfigMap of GPG keys and, if enabled, those of TLS
+// certificates and SSH host keys. Only their data is replicated: every Argo CD has these ConfigMaps, and their labels
+// belong to the installer.
 type GPGKeyKind struct{}
 
 // GPGKeyScope is the kind's name on the wire.
@@ -16,7 +15,7 @@ const GPGKeyScope = "gpgkey"
 
 const gpgKeys = "argocd-gpg-keys-cm"
 
-// isTrust reports whether a ConfigMap is among those that are kept the same.
+// isTrust reports whether a ConfigMap is replicated.
 func isTrust(name string, w *Env) bool {
 	switch name {
 	case gpgKeys:
@@ -27,18 +26,14 @@ func isTrust(name string, w *Env) bool {
 	return false
 }
 
-// Scope implements Kind.
 func (GPGKeyKind) Scope() string { return GPGKeyScope }
 
-// Resource implements Kind.
 func (GPGKeyKind) Resource() Resource { return ConfigMaps }
 
-// Matches implements Kind.
 func (GPGKeyKind) Matches(o *Object) bool {
 	return isTrust(o.Name(), &Env{Settings: Settings{SyncRepositoryTrust: true}})
 }
 
-// Publish implements Kind.
 func (GPGKeyKind) Publish(o *Object, w *Env) (Item, bool) {
 	if w.Side != Hub || w.Agent.Mode != Managed || !isTrust(o.Name(), w) || !selected(o, w) ||
 		o.Namespace() != w.HubArgoNamespace || o.IsDeleting() {
@@ -60,8 +55,7 @@ func trustPayload(o *Object, uid string) *payload {
 	return p
 }
 
-// ReadReplica implements Kind. What the hub shares, the hub decides; so the spoke
-// does not look at its own settings here.
+// ReadReplica implements Kind. The hub decides what it shares, so the spoke ignores its own settings here.
 func (g GPGKeyKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	if w.Side != Spoke || w.Agent.Mode != Managed || !g.Matches(o) || ignored(o) || o.Namespace() != w.SpokeArgoNamespace {
 		return ReplicaItem{}, false
@@ -70,13 +64,11 @@ func (g GPGKeyKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	return ReplicaItem{Key: engine.Key{Name: o.Name()}, Content: trustPayload(o, mark.Source).content(), Ownership: mark}, true
 }
 
-// Key implements Kind.
 func (g GPGKeyKind) Key(o *Object, w *Env) (engine.Key, bool) {
 	k, ok := managedKey(o, w)
 	return k, ok && g.Matches(o)
 }
 
-// Target implements Kind.
 func (g GPGKeyKind) Target(k engine.Key, w *Env) (Ref, error) {
 	ref, err := managedTarget(k, ConfigMaps, w)
 	if err != nil {
@@ -88,7 +80,6 @@ func (g GPGKeyKind) Target(k engine.Key, w *Env) (Ref, error) {
 	return ref, nil
 }
 
-// Merge implements Kind.
 func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Ownership, w *Env) (*Object, error) {
 	if owner(w) {
 		return nil, errNotOwner("ConfigMaps", w)
@@ -130,8 +121,6 @@ func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, mark O
 	return d.done()
 }
 
-// Release implements Remover.
 func (GPGKeyKind) Release(o *Object, _ *Env) *Object { return release(o) }
 
-// Keeps implements Remover.
 func (GPGKeyKind) Keeps(o *Object) bool { return o.Annotation(AdoptedAnnotation) == "true" }

@@ -6,16 +6,14 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-// The keys of Applications are relative: where the scope implies a namespace,
-// the key has none, so that no agent can name another's. A key has a namespace
+// The keys of Applications are relative: where the scope implies a namespace, the key has none, so that no agent can
+// name another's object. A key has a namespace
 //
-//   - in destination mapping: the Application's, which both sides share;
-//   - in autonomous mode, for an Application outside the spoke's Argo CD
-//     namespace: the spoke's.
+//   - in destination mapping: the Application's, which is the same on both sides;
+//   - in autonomous mode, for an Application outside the spoke's Argo CD namespace: the spoke's.
 
-// allowed reports whether Applications may live in a namespace of this side.
-// Nothing configured means what the mapping implies; beyond that, Argo CD's own
-// namespace and what the list matches.
+// allowed reports whether Applications may be in a namespace of this side. If nothing is configured, the mapping
+// decides. Otherwise Argo CD's namespace and the list are allowed.
 func (w *Env) allowed(namespace string) bool {
 	argo, implied := w.SpokeArgoNamespace, w.SpokeArgoNamespace
 	if w.Side == Hub {
@@ -35,8 +33,7 @@ func (w *Env) byDestination() bool {
 	return w.Agent.Mode == Managed && w.Agent.Mapping == ByDestination
 }
 
-// hubKey returns the key of an Application on the hub, false if it cannot be
-// one of this agent's.
+// hubKey returns the key of an Application on the hub. It returns false if it cannot be one of this agent's.
 func hubKey(o *Object, w *Env) (engine.Key, bool) {
 	if !w.allowed(o.Namespace()) {
 		return engine.Key{}, false
@@ -57,9 +54,8 @@ func hubKey(o *Object, w *Env) (engine.Key, bool) {
 	return k, checkKey(k) == nil && hubName(k) == o.Name()
 }
 
-// PlacedApplication returns the hub's Application that is placed on a managed
-// agent and that Argo CD there calls so: NAME, or NAMESPACE_NAME outside of its
-// own namespace. Nil: there is none.
+// PlacedApplication returns the hub's Application that is placed on a managed agent under an instance name: NAME, or
+// NAMESPACE_NAME outside of Argo CD's namespace. It returns nil if there is none.
 func PlacedApplication(instance string, w *Env) *Object {
 	if w.Side != Hub || w.Agent.Mode != Managed {
 		return nil
@@ -72,7 +68,7 @@ func PlacedApplication(instance string, w *Env) *Object {
 	if w.byDestination() {
 		k.Namespace = namespace
 	} else if qualified {
-		return nil // there it is in Argo CD's own namespace
+		return nil // there it is in Argo CD's namespace
 	}
 	ref, err := hubRef(k, w)
 	if err != nil {
@@ -88,7 +84,7 @@ func PlacedApplication(instance string, w *Env) *Object {
 	return o
 }
 
-// hubRef names the Application on the hub for a key.
+// hubRef returns the Application on the hub for a key.
 func hubRef(k engine.Key, w *Env) (Ref, error) {
 	if err := checkKey(k); err != nil {
 		return Ref{}, err
@@ -122,7 +118,7 @@ func spokeKey(o *Object, w *Env) (engine.Key, bool) {
 	}
 }
 
-// spokeRef names the Application on the spoke for a key.
+// spokeRef returns the Application on the spoke for a key.
 func spokeRef(k engine.Key, w *Env) (Ref, error) {
 	if err := checkKey(k); err != nil {
 		return Ref{}, err
@@ -137,8 +133,7 @@ func spokeRef(k engine.Key, w *Env) (Ref, error) {
 	return ref, nil
 }
 
-// checkNamespace refuses a key whose form is not that of the mapping, and a
-// namespace that this side does not allow.
+// checkNamespace rejects a key that does not fit the mapping, and a namespace that this side does not allow.
 func checkNamespace(k engine.Key, namespace string, w *Env) error {
 	switch {
 	case w.byDestination() && k.Namespace == "":
@@ -153,7 +148,7 @@ func checkNamespace(k engine.Key, namespace string, w *Env) error {
 	return nil
 }
 
-// localKey and localRef are those of the world's own side.
+// localKey and localRef are those of the Env's side.
 func localKey(o *Object, w *Env) (engine.Key, bool) {
 	if w.Side == Hub {
 		return hubKey(o, w)
@@ -168,7 +163,7 @@ func localRef(k engine.Key, w *Env) (Ref, error) {
 	return spokeRef(k, w)
 }
 
-// hubName is an autonomous Application's name on the hub.
+// hubName returns an autonomous Application's name on the hub.
 func hubName(k engine.Key) string {
 	if k.Namespace == "" {
 		return truncateName(k.Name)
@@ -176,8 +171,7 @@ func hubName(k engine.Key) string {
 	return truncateName(k.Namespace + "." + k.Name)
 }
 
-// sourceName is what must be recorded on the hub's copy, because its name alone
-// does not tell where it came from.
+// sourceName returns what must be recorded on the hub's replica, because its name alone does not show its source.
 func sourceName(k engine.Key) string {
 	if k.Namespace == "" && hubName(k) == k.Name {
 		return ""
@@ -192,8 +186,8 @@ func parseSourceName(s string) engine.Key {
 	return engine.Key{Name: s}
 }
 
-// HubNameOf maps an autonomous agent's Application, as the spoke names it, to where
-// its copy is on the hub. False: it is not among those that are published.
+// HubNameOf returns the hub's name of an autonomous agent's Application. It returns false if the Application is not
+// published.
 func HubNameOf(namespace, name string, w *Env) (hubNamespace, hubAppName string, ok bool) {
 	k := engine.Key{Name: name}
 	if namespace != w.SpokeArgoNamespace {

@@ -11,12 +11,11 @@ import (
 
 // This file compares content that was written with content that is stored.
 
-// LostFields lists the fields of written content that are missing in the stored
-// content or have another value there, each as a path: spec.sources[0].helm.
-// Of a part that is missing as a whole only its own path is listed. Fields that
-// are stored without having been written are defaults, and are not listed; nor
-// are null, an empty text and an empty list that are not stored, which say
-// nothing. None: the difference, if there is one, is harmless.
+// LostFields returns the fields of written content that are missing in the stored content or have another value there,
+// each as a path: spec.sources[0].helm. If a whole part is missing, only its own path is returned.
+//
+// Fields that are only stored are defaults and are not returned. Nor are null, an empty text and an empty list that are
+// not stored. If nothing is returned, the difference is harmless.
 func LostFields(written, stored []byte) []string {
 	var lost []string
 	for _, m := range members(written) {
@@ -49,8 +48,8 @@ func lostFields(lost []string, path string, written, stored []byte) []string {
 	return lost
 }
 
-// sameNumber reports whether two values are one number in two forms, such as 1.0
-// and 1. Two integers that differ are never the same, however large they are.
+// sameNumber reports whether two values are one number in two forms, such as 1.0 and 1. Different integers are never
+// equal, however large.
 func sameNumber(a, b string) bool {
 	if !strings.ContainsAny(a, ".eE") && !strings.ContainsAny(b, ".eE") {
 		return false
@@ -60,16 +59,16 @@ func sameNumber(a, b string) bool {
 	return err1 == nil && err2 == nil && x == y
 }
 
-// isEmptyValue reports whether a value means the same as no value. An empty object,
-// false and 0 may mean something: `automated: {}`, `enabled: false`.
+// isEmptyValue reports whether a value means the same as no value. An empty object, false and 0 may have a meaning:
+// `automated: {}`, `enabled: false`.
 func isEmptyValue(v []byte) bool {
 	return rawjson.IsNull(v) || string(v) == `""` || isList(v) && isEmpty(v)
 }
 
 func isList(b []byte) bool { return len(b) > 0 && b[0] == '[' }
 
-// pathElement is how a member's key continues a path: .key, or ["key"] where the
-// key has other characters than names of fields have.
+// pathElement returns a key as a part of a path: .key, or ["key"] if the key has characters that field names do not
+// have.
 func pathElement(key string) string {
 	for _, c := range key {
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
@@ -79,14 +78,13 @@ func pathElement(key string) string {
 	return "." + key
 }
 
-// What is shown and recorded of lost fields at most.
+// Limits of the lost fields that are recorded and shown.
 const (
 	maxLost     = 8
 	maxLostText = 120
 )
 
-// ShortFields returns a list of fields that is fit to be recorded and shown: a few,
-// and none of them long.
+// ShortFields returns a list of fields that is short enough to be recorded and shown.
 func ShortFields(fields []string) []string {
 	var short []string
 	for i, f := range fields {
@@ -105,9 +103,8 @@ func ShortFields(fields []string) []string {
 	return short
 }
 
-// DroppedFields returns the fields of a replica's Application that this side does
-// not store as the owner has them, as recorded in its mark. None: there are none,
-// or the Application has changed since.
+// DroppedFields returns the fields of a replica's Application that this side does not store as the owner has them, as
+// recorded. It returns none if there are none, or the Application has changed since.
 func DroppedFields(o *Object, w *Env) []string {
 	alias := parseAlias(o.Annotation(AliasMark))
 	if len(alias.Lost) == 0 {
@@ -120,7 +117,7 @@ func DroppedFields(o *Object, w *Env) []string {
 	return alias.Lost
 }
 
-// droppedMessage is what the condition says. Side is where the fields are dropped.
+// droppedMessage returns the message of the condition. side is where the fields are dropped.
 func droppedMessage(fields []string, side Side) string {
 	where, owner := "The cluster of the agent", "the hub"
 	if side == Hub {

@@ -8,20 +8,20 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-// Kubernetes' limits.
+// Limits of Kubernetes.
 const (
 	maxName  = 253
 	maxLabel = 63
 )
 
-// isLabel reports whether s is a DNS-1123 label: what namespaces are called.
+// isLabel reports whether s is a DNS-1123 label, as for namespaces.
 func isLabel(s string) bool {
 	return len(s) > 0 && len(s) <= maxLabel && alphanumericEnds(s) && !strings.ContainsFunc(s, func(r rune) bool {
 		return !lowerAlphanumeric(r) && r != '-'
 	})
 }
 
-// isSubdomain reports whether s is a DNS-1123 subdomain: what objects are called.
+// isSubdomain reports whether s is a DNS-1123 subdomain, as for objects.
 func isSubdomain(s string) bool {
 	if len(s) == 0 || len(s) > maxName {
 		return false
@@ -42,7 +42,7 @@ func alphanumericEnds(s string) bool {
 	return lowerAlphanumeric(rune(s[0])) && lowerAlphanumeric(rune(s[len(s)-1]))
 }
 
-// checkKey refuses names that no object can have.
+// checkKey rejects names that no object can have.
 func checkKey(k engine.Key) error {
 	if !isSubdomain(k.Name) {
 		return reject(engine.Invalid, "%.80q is not a name that an object can have", k.Name)
@@ -53,20 +53,18 @@ func checkKey(k engine.Key) error {
 	return nil
 }
 
-// validUID reports whether s can be the UID of an object: it goes into an
-// annotation.
+// validUID reports whether s can be the UID of an object. It becomes an annotation.
 func validUID(s string) bool {
 	return len(s) > 0 && len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool {
 		return r <= ' ' || r > '~' || r == '"' || r == '\\'
 	})
 }
 
-// hashLength is how many characters of a hash tell cut names apart.
+// hashLength is the length of the hash in truncated names.
 const hashLength = 16
 
-// truncateName shortens a name that Kubernetes would refuse: it is cut, and ends in a
-// hash of all of it. Names that are exactly as long as the limit are treated
-// likewise, so that no uncut name looks like a cut one.
+// truncateName shortens a name that is too long for Kubernetes and appends a hash of the full name. Names of exactly
+// the maximum length are truncated too, so that no full name looks like a truncated one.
 func truncateName(name string) string {
 	if len(name) < maxName {
 		return name

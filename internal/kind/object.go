@@ -8,8 +8,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// Object is an object of a cluster: the bytes that the API server gave, and
-// little beside them. It never changes; an edit returns another.
+// Object is an object of a cluster: the bytes from the API server, and little more. It is immutable; an edit returns
+// another.
 type Object struct {
 	raw             []byte
 	metadata        []byte // part of raw, as are the next two
@@ -22,7 +22,7 @@ type Object struct {
 	deleting        bool
 }
 
-// Parse reads an object's metadata. The object keeps b.
+// Parse parses an object's metadata. The object keeps b.
 func Parse(b []byte) (*Object, error) {
 	o := &Object{raw: b}
 	if err := rawjson.Each(b, func(key string, value []byte) bool {
@@ -63,71 +63,59 @@ func Parse(b []byte) (*Object, error) {
 	return o, nil
 }
 
-// Raw returns the object's bytes, not to be changed.
+// Raw returns the object's bytes. The caller must not change them.
 func (o *Object) Raw() []byte { return o.raw }
 
-// Namespace of the object.
 func (o *Object) Namespace() string { return o.namespace }
 
-// Name of the object.
 func (o *Object) Name() string { return o.name }
 
-// UID that the API server gave it.
 func (o *Object) UID() string { return o.uid }
 
-// ResourceVersion at which it was read.
 func (o *Object) ResourceVersion() string { return o.resourceVersion }
 
-// IsDeleting tells that the object has a deletion timestamp.
 func (o *Object) IsDeleting() bool { return o.deleting }
 
-// Label returns one label, empty if there is none.
 func (o *Object) Label(key string) string { return rawjson.Text(o.labels, key) }
 
-// Annotation returns one annotation, empty if there is none.
 func (o *Object) Annotation(key string) string { return rawjson.Text(o.annotations, key) }
 
-// Labels returns all labels.
 func (o *Object) Labels() map[string]string {
 	m, _ := rawjson.StringMap(o.labels)
 	return m
 }
 
-// Annotations returns all annotations.
 func (o *Object) Annotations() map[string]string {
 	m, _ := rawjson.StringMap(o.annotations)
 	return m
 }
 
-// Finalizers returns the object's finalizers.
 func (o *Object) Finalizers() []string {
 	list, _ := rawjson.Strings(rawjson.Get(o.metadata, "finalizers"))
 	return list
 }
 
-// Get returns the value at a path, verbatim; nil if there is none.
+// Get returns the value at a path, verbatim, or nil.
 func (o *Object) Get(path ...string) []byte { return rawjson.Get(o.raw, path...) }
 
-// Same reports whether two objects say the same.
+// Same reports whether two objects are equal.
 func Same(a, b *Object) bool {
 	return a == b || bytes.Equal(a.raw, b.raw) || sameJSON(a.raw, b.raw)
 }
 
-// draft is an object taken apart for editing.
+// draft is an object split for editing.
 type draft struct {
 	top  rawjson.Object
 	meta rawjson.Object
 }
 
-// edit takes an object apart. An object that cannot be is left empty, and done
-// will say so.
+// edit splits an object. If that fails the draft is empty, and done returns an error.
 func edit(o *Object) *draft {
 	top, _ := rawjson.Split(o.raw)
 	meta, _ := rawjson.Split(o.metadata)
 	return &draft{top, meta}
 }
 
-// create starts a new object.
 func create(ref Ref) *draft {
 	apiVersion := ref.Resource.Version
 	if ref.Resource.Group != "" {
@@ -146,13 +134,13 @@ func create(ref Ref) *draft {
 	}
 }
 
-// done puts the object together again.
+// done returns the edited object.
 func (d *draft) done() (*Object, error) {
 	d.top.Set("metadata", d.meta.Bytes())
 	return Parse(d.top.Bytes())
 }
 
-// setOrRemove replaces a member, or removes it where there is nothing to say.
+// setOrRemove replaces a member, or removes it if value is empty.
 func setOrRemove(o *rawjson.Object, key string, value []byte) {
 	if len(value) == 0 {
 		o.Remove(key)
@@ -161,7 +149,7 @@ func setOrRemove(o *rawjson.Object, key string, value []byte) {
 	o.Set(key, value)
 }
 
-// setList writes labels or annotations; none at all are left out.
+// setList writes labels or annotations, or removes an empty list.
 func setList(meta *rawjson.Object, key string, list rawjson.Object) {
 	if len(list) == 0 {
 		meta.Remove(key)
@@ -170,8 +158,7 @@ func setList(meta *rawjson.Object, key string, list rawjson.Object) {
 	meta.Set(key, list.Bytes())
 }
 
-// members splits labels, annotations and the like; what is not an object has no
-// members.
+// members splits labels, annotations and similar values. What is not an object has no members.
 func members(b []byte) rawjson.Object {
 	if rawjson.IsNull(b) {
 		return nil

@@ -6,12 +6,11 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// Names of entries that we add to an operation's info, which Argo CD's
-// controller copies into status.operationState.operation.
+// Entries that we add to an operation's info, which Argo CD's controller copies into status.operationState.operation.
 const (
 	CommandInfo = "argocd-agent/command" // ID of a command from the hub
-	MirrorInfo  = "argocd-agent/mirror"  // hub: this operation runs on the spoke, it is not a new command
-	RefusedInfo = "argocd-agent/refused" // hub: this operation was never carried out; the value is the operation that the spoke had finished last
+	MirrorInfo  = "argocd-agent/mirror"  // hub: this operation runs on the spoke and is not a new command
+	RefusedInfo = "argocd-agent/refused" // hub: this operation never ran; the value is the last operation that the spoke had finished
 )
 
 // Phases of an operation.
@@ -25,7 +24,6 @@ func completed(phase string) bool {
 	return phase == "Succeeded" || phase == "Failed" || phase == phaseError
 }
 
-// infoValue returns the value of an info entry of an operation.
 func infoValue(operation []byte, name string) string {
 	entries, _ := rawjson.Elements(rawjson.Get(operation, "info"))
 	for _, e := range entries {
@@ -36,8 +34,7 @@ func infoValue(operation []byte, name string) string {
 	return ""
 }
 
-// withoutInfo returns the operation without an info entry, and without a list
-// that has none.
+// withoutInfo returns the operation without an info entry, and without an empty list.
 func withoutInfo(operation []byte, name string) []byte {
 	o := members(operation)
 	v := o.Get("info")
@@ -57,7 +54,6 @@ func withoutInfo(operation []byte, name string) []byte {
 	return o.Bytes()
 }
 
-// withInfo returns the operation with an info entry set.
 func withInfo(operation []byte, name, value string) []byte {
 	o := members(withoutInfo(operation, name))
 	entries, _ := rawjson.Elements(o.Get("info"))
@@ -66,13 +62,11 @@ func withInfo(operation []byte, name, value string) []byte {
 	return o.Bytes()
 }
 
-// isMirror tells that an operation on the hub stands for one on the spoke.
+// isMirror reports whether an operation on the hub stands for one on the spoke.
 func isMirror(operation []byte) bool { return infoValue(operation, MirrorInfo) != "" }
 
-// sameOperation reports whether two operations that started in the same second can
-// be one and the same: given by the same command, and by the same user. Times
-// have seconds only, and a second is long enough for one to end and another to
-// begin.
+// sameOperation reports whether two operations that started in the same second can be the same: with the same command
+// and the same user. Times have seconds only, and one operation can end and another start in a second.
 func sameOperation(a, b []byte) bool {
 	by := func(operation []byte) [3]string {
 		initiator := rawjson.Get(operation, "initiatedBy")
@@ -81,8 +75,8 @@ func sameOperation(a, b []byte) bool {
 	return by(a) == by(b)
 }
 
-// renameApplications rewrites the Applications in a list of resources, as an
-// app-of-apps has them, from the names of one side to those of the other.
+// renameApplications renames the Applications in a list of resources of an app-of-apps from one side's names to the
+// other's.
 func renameApplications(list []byte, rename func(namespace, name string) (string, string, bool)) []byte {
 	entries, err := rawjson.Elements(list)
 	if err != nil {
@@ -109,8 +103,7 @@ func renameApplications(list []byte, rename func(namespace, name string) (string
 	return rawjson.Join(entries)
 }
 
-// edited returns b with the value at path passed through change, if there is
-// one.
+// edited returns b with the value at path changed, if there is one.
 func edited(b []byte, change func([]byte) []byte, path ...string) []byte {
 	v := rawjson.Get(b, path...)
 	if rawjson.IsNull(v) {
@@ -127,8 +120,7 @@ func edited(b []byte, change func([]byte) []byte, path ...string) []byte {
 	return result
 }
 
-// WithSync returns a spoke's Application that syncs to its target as soon as
-// its controller sees it.
+// WithSync returns a spoke's Application that syncs to its target as soon as its controller sees it.
 func WithSync(o *Object) *Object {
 	d := edit(o)
 	d.top.Set("operation", []byte(`{"info":[{"name":"Reason","value":"put back after it was deleted on the spoke"}],"initiatedBy":{"automated":true,"username":"argocd-agent"},"sync":{}}`))

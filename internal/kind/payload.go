@@ -7,15 +7,14 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// maxContent bounds what is accepted as content: more than any API server
-// stores.
+// maxContent bounds accepted content: more than any API server stores.
 const maxContent = 4 << 20
 
-// payload is the content of an object: what both sides hash.
+// payload is the content of an object, which both sides hash.
 //
 //	{"deleting":true,"metadata":{"annotations":{},"finalizers":[],"labels":{}},"uid":"…", body}
 //
-// What is empty is left out.
+// Empty members are left out.
 type payload struct {
 	uid         string // of the owner's object
 	labels      rawjson.Object
@@ -25,7 +24,7 @@ type payload struct {
 	body        rawjson.Object // the rest: spec, data …
 }
 
-// content returns the canonical form, nil if there is none.
+// content returns the canonical form, or nil.
 func (p *payload) content() []byte {
 	content, err := p.canonical()
 	if err != nil {
@@ -34,7 +33,6 @@ func (p *payload) content() []byte {
 	return content
 }
 
-// item returns the payload as an item.
 func (p *payload) item(k engine.Key, needs engine.Key) Item {
 	content, err := p.canonical()
 	if err != nil {
@@ -60,7 +58,7 @@ func (p *payload) canonical() ([]byte, error) {
 	return rawjson.Canonical(all.Bytes())
 }
 
-// readPayload checks content from the other side and takes it apart.
+// readPayload checks and splits content from the other side.
 func readPayload(content []byte) (*payload, error) {
 	all, err := checkedMembers(content)
 	if err != nil {
@@ -90,8 +88,7 @@ func readPayload(content []byte) (*payload, error) {
 	return p, nil
 }
 
-// checkedMembers splits content of the other side, once it is known to be
-// well-formed.
+// checkedMembers splits content from the other side after checking it.
 func checkedMembers(content []byte) (rawjson.Object, error) {
 	if len(content) > maxContent {
 		return nil, reject(engine.TooLarge, "content has %d bytes, more than %d", len(content), maxContent)
@@ -115,16 +112,15 @@ func isStringMap(b []byte) bool {
 	return ok
 }
 
-// isObject reports whether a value is a JSON object.
 func isObject(b []byte) bool { return len(b) > 0 && b[0] == '{' }
 
-// replicated returns the labels or annotations that cross.
+// replicated returns the labels or annotations that are replicated.
 func replicated(list []byte, never func(string) bool) rawjson.Object {
 	return slices.DeleteFunc(members(list), func(m rawjson.Member) bool { return never(m.Key) })
 }
 
-// ownedKeys are the labels and annotations of a copy that came from its owner.
-// It is kept on copies where others may add some of their own.
+// ownedKeys are the labels and annotations of a replica that came from its owner. They are recorded on replicas to
+// which others may add some.
 type ownedKeys struct {
 	annotations, labels []string
 }
@@ -158,8 +154,8 @@ func keys(list rawjson.Object) []string {
 	return names
 }
 
-// metadata reads an object's labels and annotations as they cross: all of them,
-// or on copies that others may add to, those that came from the owner.
+// metadata reads an object's replicated labels and annotations: all of them or, on shared replicas, those that came
+// from the owner.
 func (p *payload) metadata(o *Object, shared bool, w *Env) {
 	never := func(key string) bool { return neverLabel(key, w) }
 	p.labels = replicated(o.labels, never)
@@ -171,8 +167,8 @@ func (p *payload) metadata(o *Object, shared bool, w *Env) {
 	}
 }
 
-// apply writes labels, annotations and the mark. Where the copy is shared,
-// what others added stays; otherwise only what never crosses does.
+// apply writes labels, annotations and ownership. On a shared replica, what others added stays. Otherwise only what is
+// never replicated stays.
 func (p *payload) apply(d *draft, local *Object, shared bool, mark Ownership, sourceName string, w *Env) {
 	never := func(key string) bool { return neverLabel(key, w) }
 	var labels, annotations rawjson.Object
@@ -203,8 +199,8 @@ func (p *payload) apply(d *draft, local *Object, shared bool, mark Ownership, so
 	setList(&d.meta, "annotations", annotations)
 }
 
-// replace returns list with the members of wanted, in list's order as far as it
-// goes, and without all others that are not to stay.
+// replace returns list with the members of wanted, in list's order if possible, and without others unless stays keeps
+// them.
 func replace(list, wanted rawjson.Object, stays func(string) bool) rawjson.Object {
 	var result rawjson.Object
 	for _, m := range list {

@@ -11,36 +11,31 @@ import (
 
 // This file decides whether an Application of the hub may run on an agent.
 //
-// argocd-server reads the resource tree of an Application from its agent and
-// then sends requests to the cluster that spec.destination names. If these were
-// two clusters, a user could let one cluster say which objects of the other one
-// belong to the Application. So an Application is bound to its agent: the
-// destination must be the agent's cluster. The hub has no application controller
-// for it, so the rules of its AppProject are enforced here as well.
+// argocd-server reads the resource tree of an Application from its agent and sends requests to the cluster that
+// spec.destination names. If these were two clusters, a user could let one cluster decide which objects of the other
+// belong to the Application. So the destination must be the agent's cluster. The hub has no application controller for
+// it, so the rules of its AppProject are enforced here as well.
 
-// Placement is what the hub decides about an Application and an agent.
+// Placement is the hub's decision about an Application and an agent.
 type Placement uint8
 
-// The placements.
 const (
-	NotPlaced Placement = iota // it is not this agent's
-	Undecided                  // AppProjects have not been read yet
-	Frozen                     // it is this agent's by mapping, and must not run there
-	Placed                     // it runs there
+	NotPlaced Placement = iota // not this agent's
+	Undecided                  // AppProjects are not read yet
+	Frozen                     // this agent's by mapping, but must not run there
+	Placed                     // runs there
 )
 
 func (p Placement) String() string {
 	return [...]string{"not placed", "undecided", "frozen", "placed"}[p]
 }
 
-// Place decides about an Application of the hub and an agent. If it is frozen,
-// why says which rule it breaks and what to do.
+// Place decides about an Application of the hub and an agent. If it is frozen, why names the violated rule and the
+// action.
 //
-// Frozen means: nothing is created, updated or deleted on the spoke for it, its
-// status is not taken, no tree is served and no command is delivered. The hub
-// cannot know whether the spoke has the Application already (from before an edit
-// of the destination or of an AppProject, or from an older release), and to
-// withdraw it would delete it there.
+// For a frozen Application nothing is created, updated or deleted on the spoke, its status is not accepted, no tree is
+// served and no command is delivered. The hub cannot know whether the spoke has the Application already (from before an
+// edit of the destination or of an AppProject, or from an older release), and withdrawing it would delete it there.
 func Place(o *Object, w *Env) (k engine.Key, p Placement, why string) {
 	if w.Side != Hub || ignored(o) {
 		return engine.Key{}, NotPlaced, ""
@@ -51,8 +46,7 @@ func Place(o *Object, w *Env) (k engine.Key, p Placement, why string) {
 	}
 	to := readDestination(o)
 	if w.Agent.Mode == Autonomous {
-		// A replica is written with this destination. An edit is undone; until
-		// then there is no tree for it.
+		// A replica is written with this destination. An edit is undone, and until then it has no tree.
 		switch {
 		case !ReadOwnership(o, w).Owned:
 			return engine.Key{}, NotPlaced, ""
@@ -78,7 +72,6 @@ func Place(o *Object, w *Env) (k engine.Key, p Placement, why string) {
 	return k, Placed, ""
 }
 
-// target is the destination of an Application.
 type target struct{ name, server, namespace string }
 
 func readDestination(o *Object) target {
@@ -86,9 +79,8 @@ func readDestination(o *Object) target {
 	return target{rawjson.Text(d, "name"), rawjson.Text(d, "server"), rawjson.Text(d, "namespace")}
 }
 
-// DestinationOf returns what an Application in destination mapping is placed by:
-// the name of its destination cluster or, if there is none, the server URL. An
-// agent's name is never a URL.
+// DestinationOf returns what places an Application in destination mapping: the name of its destination cluster or, if
+// empty, the server URL. An agent's name is never a URL.
 func DestinationOf(o *Object) string {
 	to := readDestination(o)
 	if to.name != "" {
@@ -97,18 +89,17 @@ func DestinationOf(o *Object) string {
 	return to.server
 }
 
-// ClusterURL returns the server URL of an agent's cluster as Argo CD looks it
-// up; empty: Applications cannot name the cluster by URL.
+// ClusterURL returns the server URL of an agent's cluster as Argo CD looks it up. If empty, Applications cannot name
+// the cluster by URL.
 func (a Agent) ClusterURL() string {
 	url := strings.TrimRight(a.Server, "/")
 	if url == inClusterServer {
-		return "" // that is the hub, whatever the agent's Secret says
+		return "" // this is the hub, whatever the agent's Secret has
 	}
 	return url
 }
 
-// namesCluster reports whether the destination names the agent, by name or else by
-// URL, even if it is not valid otherwise.
+// namesCluster reports whether the destination names the agent, by name or by URL, even if it is invalid otherwise.
 func (t target) namesCluster(a Agent) bool {
 	if t.name != "" {
 		return t.name == a.Name
@@ -116,8 +107,8 @@ func (t target) namesCluster(a Agent) bool {
 	return t.server != "" && t.server == a.ClusterURL()
 }
 
-// matches reports whether Argo CD takes the destination for the agent's cluster. It
-// refuses one with both a name and a server.
+// matches reports whether Argo CD resolves the destination to the agent's cluster. A destination with both a name and a
+// server is invalid.
 func (t target) matches(a Agent) bool {
 	if t.name != "" && t.server != "" || t.name == inClusterName {
 		return false
@@ -125,11 +116,10 @@ func (t target) matches(a Agent) bool {
 	return t.namesCluster(a)
 }
 
-// DestinedFor reports whether the destination of an Application is the cluster of
-// an agent.
+// DestinedFor reports whether the destination of an Application is the cluster of an agent.
 func DestinedFor(o *Object, a Agent) bool { return readDestination(o).matches(a) }
 
-// notAgent says why the destination is not the agent's cluster.
+// notAgent returns why the destination is not the agent's cluster.
 func (t target) notAgent(w *Env) string {
 	what := fmt.Sprintf("is %.100q", t.name+t.server)
 	switch {
@@ -145,17 +135,15 @@ func (t target) notAgent(w *Env) string {
 	return fmt.Sprintf("spec.destination %s, which is not the cluster of agent %q. %s.", what, w.Agent.Name, advice)
 }
 
-// ProjectRules are the parts of a hub's AppProject that decide about
-// Applications, read once: an AppProject has many of them.
+// ProjectRules are the parts of a hub's AppProject that decide about Applications, parsed once.
 type ProjectRules struct {
-	destinations []destination // with those of global projects
+	destinations []destination // including those of global projects
 	namespaces   patterns      // sourceNamespaces
 	scopedOnly   bool          // permitOnlyProjectScopedClusters
-	sent         bool          // to agents at all: label selector, ignore-sync
+	sent         bool          // sent to agents at all: label selector, ignore-sync
 }
 
-// ReadProjectRules reads the rules of an AppProject of the hub; nil: there is no
-// such AppProject.
+// ReadProjectRules returns the rules of an AppProject of the hub, or nil if there is no such AppProject.
 func ReadProjectRules(name string, w *Env) *ProjectRules {
 	o := w.find(AppProjects, w.HubArgoNamespace, name)
 	if o == nil {
@@ -172,7 +160,7 @@ func ReadProjectRules(name string, w *Env) *ProjectRules {
 	return r
 }
 
-// rules returns the rules of an AppProject; false: they are not known yet.
+// rules returns the rules of an AppProject. It returns false if they are not known yet.
 func (w *Env) rules(project string) (*ProjectRules, bool) {
 	if w.Rules != nil {
 		return w.Rules(project)
@@ -180,10 +168,9 @@ func (w *Env) rules(project string) (*ProjectRules, bool) {
 	return ReadProjectRules(project, w), true
 }
 
-// violation says why an Application must not run on the agent, to whose cluster its
-// destination points; empty: it may. These are Argo CD's rules. That the
-// AppProject itself goes to the agent (PlacedProject) follows from them, except
-// for the settings of this side.
+// violation returns why an Application must not run on the agent that its destination names, or "". These are Argo CD's
+// rules. If they permit it, the AppProject itself is sent to the agent too (PlacedProject), except for the settings of
+// this side.
 func (r *ProjectRules) violation(o *Object, to target, project string, w *Env) string {
 	agent := w.Agent
 	switch {
@@ -201,8 +188,7 @@ func (r *ProjectRules) violation(o *Object, to target, project string, w *Env) s
 	return ""
 }
 
-// SameRules reports whether two states of an AppProject decide alike about
-// Applications.
+// SameRules reports whether two states of an AppProject decide alike about Applications.
 func SameRules(a, b *Object) bool {
 	for _, path := range [][]string{
 		{"spec", "destinations"}, {"spec", "sourceNamespaces"}, {"spec", "permitOnlyProjectScopedClusters"}, {"metadata", "labels"},
@@ -214,12 +200,10 @@ func SameRules(a, b *Object) bool {
 	return true
 }
 
-// frozenContent is what the owner publishes in place of an object that it does
-// not send: enough that the replica leaves alone what it has under that key, and
-// nothing that could be written there. An agent that does not know frozen items
-// refuses it, because it has no spec. The annotation is for such an agent: without
-// it, an agent that replaces Applications of another UID would delete the one it
-// has first.
+// frozenContent is published in place of an object that is not sent. It makes the replica leave what it has under that
+// key, and has nothing that could be written. An agent of an older release rejects it, because it has no spec. The
+// annotation is for such an agent: without it, an agent that replaces Applications of another UID would delete the one
+// it has first.
 func frozenContent(uid, reason string) []byte {
 	p := &payload{uid: uid}
 	p.annotations.Set(UIDMismatchPolicy, rawjson.Quote("upsert"))
@@ -230,17 +214,17 @@ func frozenContent(uid, reason string) []byte {
 	return p.content()
 }
 
-// FrozenContent is the content of an Application of the hub while it is frozen.
+// FrozenContent returns the content of a frozen Application of the hub.
 func FrozenContent(o *Object) []byte { return frozenContent(o.UID(), "") }
 
-// IsFrozen reports whether content is that of a frozen Application.
+// IsFrozen reports whether content is of a frozen Application.
 func IsFrozen(content []byte) bool { return string(rawjson.Get(content, "frozen")) == "true" }
 
-// frozenPrefix begins the message of a condition that the hub itself has set, so
-// that every replica of the principal can remove it.
+// frozenPrefix starts the message of a condition that the hub itself has set, so that every principal replica can clear
+// it.
 const frozenPrefix = "Frozen: "
 
-// FrozenMessage returns the message of the condition of a frozen Application.
+// FrozenMessage returns the condition message of a frozen Application.
 func FrozenMessage(o *Object, why string) string {
 	message := frozenPrefix + why + " Until then nothing of it is sent to the agent, and what the agent has of it stays as it is."
 	if o.IsDeleting() && HasCascade(o) {

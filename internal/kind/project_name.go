@@ -6,16 +6,13 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-// ProjectName is what an autonomous agent's project is called on the hub.
+// ProjectName returns the hub's name of an autonomous agent's project.
 //
-// The convention is `<agent>-<project>`, which alone would let two agents meet:
-// `a` with `b-c`, and `a-b` with `c`. So a project that has a dash of its own is
-// set off by two, `<agent>--<project>`, and an agent's name may not contain two
-// in a row. Then the first `--` of a name, or, where there is none, its last
-// `-`, is always the one between agent and project.
+// The convention is `<agent>-<project>`. That alone would let two agents collide: `a` with `b-c`, and `a-b` with `c`.
+// So a project with a dash is separated by two, `<agent>--<project>`, and an agent's name may not contain two in a row.
+// Then the first `--` of a name or, if there is none, its last `-`, separates agent and project.
 //
-// A name that would be too long is `<agent>--<project, cut>-<hash>`; the project
-// is then recorded on the copy.
+// A name that would be too long is `<agent>--<project, truncated>-<hash>`. The project is then recorded on the replica.
 func ProjectName(agent, project string) string {
 	separator := "--"
 	if !strings.Contains(project, "-") {
@@ -27,8 +24,7 @@ func ProjectName(agent, project string) string {
 	return truncateName(agent + "--" + project)
 }
 
-// SplitProjectName is the inverse of ProjectName. Of a name that was cut it
-// returns the agent, and the project as it was cut.
+// SplitProjectName is the inverse of ProjectName. For a truncated name it returns the agent and the truncated project.
 func SplitProjectName(name string) (agent, project string, ok bool) {
 	agent, project, ok = strings.Cut(name, "--")
 	if !ok {
@@ -38,7 +34,7 @@ func SplitProjectName(name string) (agent, project string, ok bool) {
 		}
 		agent, project = name[:i], name[i+1:]
 	} else if !strings.Contains(project, "-") && len(name) < maxName {
-		return "", "", false // would be written with one dash
+		return "", "", false // would have one dash
 	}
 	if ValidateAgentName(agent) != nil || !isSubdomain(project) {
 		return "", "", false
@@ -46,8 +42,8 @@ func SplitProjectName(name string) (agent, project string, ok bool) {
 	return agent, project, true
 }
 
-// ValidateAgentName refuses names that cannot be an agent's: it is a namespace
-// on the hub, and the first part of project names there.
+// ValidateAgentName rejects names that an agent cannot have: it is a namespace on the hub, and the first part of
+// project names there.
 func ValidateAgentName(agent string) error {
 	if !isLabel(agent) {
 		return reject(engine.Invalid, "agent name %.80q is not a DNS-1123 label", agent)

@@ -8,10 +8,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// RepositoryKind is the scope of repository and repo-creds Secrets. They follow
-// their project to the managed agents that have it, and leave with it, adopted
-// or not: credentials must not be left behind. An autonomous agent's never
-// leave the spoke.
+// RepositoryKind is the scope of repository and repo-creds Secrets. They follow their project to the managed agents
+// that have it, and leave with it, adopted or not: credentials must not stay. An autonomous agent's never leave the
+// spoke.
 type RepositoryKind struct{}
 
 // RepositoryScope is the kind's name on the wire.
@@ -21,17 +20,13 @@ const secretType = "argocd.argoproj.io/secret-type"
 
 func isRepositoryType(t string) bool { return t == "repository" || t == "repo-creds" }
 
-// Scope implements Kind.
 func (RepositoryKind) Scope() string { return RepositoryScope }
 
-// Resource implements Kind.
 func (RepositoryKind) Resource() Resource { return Secrets }
 
-// Matches implements Kind.
 func (RepositoryKind) Matches(o *Object) bool { return isRepositoryType(o.Label(secretType)) }
 
-// Publish implements Kind. It depends on the project's AppProject, which is
-// looked up.
+// Publish implements Kind. It looks up the AppProject.
 func (r RepositoryKind) Publish(o *Object, w *Env) (Item, bool) {
 	if w.Side != Hub || w.Agent.Mode != Managed || !r.Matches(o) || !selected(o, w) ||
 		o.Namespace() != w.HubArgoNamespace || o.IsDeleting() {
@@ -51,8 +46,7 @@ func (r RepositoryKind) Publish(o *Object, w *Env) (Item, bool) {
 	return item, item.Content != nil
 }
 
-// RepositoryProject returns the project that a repository's Secret is for,
-// empty if it is for none in particular.
+// RepositoryProject returns the project of a repository Secret, or "".
 func RepositoryProject(o *Object) string {
 	project, err := base64.StdEncoding.DecodeString(rawjson.Text(o.Get("data", "project")))
 	if err != nil {
@@ -70,7 +64,6 @@ func repositoryPayload(o *Object, uid string, w *Env) *payload {
 	return p
 }
 
-// ReadReplica implements Kind.
 func (r RepositoryKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	if w.Side != Spoke || w.Agent.Mode != Managed || !r.Matches(o) || ignored(o) || o.Namespace() != w.SpokeArgoNamespace {
 		return ReplicaItem{}, false
@@ -79,16 +72,13 @@ func (r RepositoryKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	return ReplicaItem{Key: engine.Key{Name: o.Name()}, Content: repositoryPayload(o, mark.Source, w).content(), Ownership: mark}, true
 }
 
-// Key implements Kind.
 func (r RepositoryKind) Key(o *Object, w *Env) (engine.Key, bool) { return managedKey(o, w) }
 
-// Target implements Kind.
 func (RepositoryKind) Target(k engine.Key, w *Env) (Ref, error) {
 	return managedTarget(k, Secrets, w)
 }
 
-// managedKey and managedTarget are for kinds that only a managed agent gets, in
-// Argo CD's namespace on both sides.
+// managedKey and managedTarget are for kinds that only a managed agent gets, in Argo CD's namespace on both sides.
 func managedKey(o *Object, w *Env) (engine.Key, bool) {
 	return engine.Key{Name: o.Name()}, w.Agent.Mode == Managed && o.Namespace() == argoNamespace(w)
 }
@@ -106,8 +96,8 @@ func managedTarget(k engine.Key, resource Resource, w *Env) (Ref, error) {
 	return Ref{resource, argoNamespace(w), k.Name}, nil
 }
 
-// Merge implements Kind. Whatever the hub says, no other Secret of the spoke is
-// touched: not Argo CD's own, and none that holds a cluster.
+// Merge implements Kind. No other Secret of the spoke is changed, whatever the hub sends: not Argo CD's own, and no
+// cluster Secret.
 func (r RepositoryKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Ownership, w *Env) (*Object, error) {
 	if owner(w) {
 		return nil, errNotOwner("repositories", w)
@@ -141,8 +131,6 @@ func (r RepositoryKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 	return d.done()
 }
 
-// Release implements Remover.
 func (RepositoryKind) Release(o *Object, _ *Env) *Object { return release(o) }
 
-// Keeps implements Remover.
 func (RepositoryKind) Keeps(*Object) bool { return false }

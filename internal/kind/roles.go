@@ -9,11 +9,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// Roles of an autonomous agent's project grant rights on the hub, so they are
-// the one place where unknown fields do not travel: what this build cannot
-// judge is left out by the spoke and refused by the hub.
+// Roles of an autonomous agent's project grant permissions on the hub. So unknown fields are not replicated: the spoke
+// leaves out what this release does not know, and the hub rejects it.
 
-// roleFields are those that cross. Tokens do not: each Argo CD signs its own.
+// roleFields are replicated. Tokens are not: each Argo CD signs its own.
 var roleFields = []string{"name", "description", "policies", "groups"}
 
 var (
@@ -31,8 +30,8 @@ func (p policy) String() string {
 	return strings.Join([]string{"p", p.subject, p.resource, p.action, p.object, p.effect}, ", ")
 }
 
-// parsePolicy reads a policy of a project's role by Argo CD's rules. The object
-// it returns is what follows the project's name.
+// parsePolicy parses a policy of a project's role by Argo CD's rules. The returned object is without the project's
+// name.
 func parsePolicy(line, project, role string) (policy, bool) {
 	parts := strings.Split(line, ",")
 	if len(parts) != 6 {
@@ -49,8 +48,8 @@ func parsePolicy(line, project, role string) (policy, bool) {
 	return p, ok
 }
 
-// policyForHub rewrites a policy for the project's copy on the hub, where its
-// Applications are in the agent's namespace.
+// policyForHub rewrites a policy for the project's replica on the hub, where its Applications are in the agent's
+// namespace.
 func policyForHub(p policy, role string, w *Env, hubProject string) policy {
 	p.subject = "proj:" + hubProject + ":" + role
 	if p.resource == "applications" || p.resource == "logs" || p.resource == "exec" {
@@ -68,8 +67,7 @@ func policyForHub(p policy, role string, w *Env, hubProject string) policy {
 	return p
 }
 
-// rolesForHub rewrites the roles of a spoke's project. What Argo CD would not
-// accept is left out.
+// rolesForHub rewrites the roles of a spoke's project. It leaves out what Argo CD would reject.
 func rolesForHub(list []byte, project string, w *Env) []byte {
 	entries, _ := rawjson.Elements(list)
 	hubProject := ProjectName(w.Agent.Name, project)
@@ -109,7 +107,7 @@ func setStrings(o *rawjson.Object, key string, list []string) {
 	o.Set(key, rawjson.AppendStrings(nil, list))
 }
 
-// checkRoles refuses roles that a well-behaved agent would not have sent.
+// checkRoles rejects roles that a correct agent would not send.
 func checkRoles(list []byte, project string) error {
 	if rawjson.IsNull(list) {
 		return nil
@@ -153,8 +151,8 @@ func textList(b []byte) ([]string, bool) {
 	return rawjson.Strings(b)
 }
 
-// validGroup is Argo CD's rule for group names: they end up in lines of a
-// policy, so nothing in them may end the line or the field.
+// validGroup implements Argo CD's rule for group names: they are part of policy lines, so they must not end the line or
+// the field.
 func validGroup(group string) bool {
 	name := group
 	if len(name) > 1 && strings.HasPrefix(name, `"`) && strings.HasSuffix(name, `"`) {

@@ -6,20 +6,18 @@ import (
 	"strings"
 )
 
-// LabelSelector is a selector as Kubernetes writes them: requirements with a
-// comma between them, all of which must hold.
+// LabelSelector is a Kubernetes label selector: requirements separated by commas, all of which must hold.
 //
 //	team=web, tier!=test, env in (prod, stage), region notin (us), managed, !legacy
 type LabelSelector []requirement
 
 type requirement struct {
 	key    string
-	not    bool     // the requirement is turned around
-	values []string // one of them; nil: the label is there
+	not    bool     // the requirement is negated
+	values []string // nil if the label only has to exist
 }
 
-// Matches implements Selector. As in Kubernetes, a label that is not there
-// satisfies != and notin.
+// Matches implements Selector. As in Kubernetes, a missing label satisfies != and notin.
 func (s LabelSelector) Matches(labels map[string]string) bool {
 	for _, r := range s {
 		value, ok := labels[r.key]
@@ -33,7 +31,7 @@ func (s LabelSelector) Matches(labels map[string]string) bool {
 	return true
 }
 
-// ParseSelector reads a selector. An empty one matches everything.
+// ParseSelector parses a selector. An empty one matches everything.
 func ParseSelector(s string) (LabelSelector, error) {
 	var selector LabelSelector
 	for _, part := range splitSelector(s) {
@@ -92,8 +90,7 @@ func parseRequirement(s string) (requirement, error) {
 	return r, checkLabelKey(r.key)
 }
 
-// parseSet reads `key in (a, b)` and `key notin (a, b)`, split at the opening
-// parenthesis.
+// parseSet parses `key in (a, b)` and `key notin (a, b)`, split at the opening parenthesis.
 func parseSet(head, list string) (requirement, error) {
 	fields := strings.Fields(head)
 	list, closed := strings.CutSuffix(strings.TrimSpace(list), ")")

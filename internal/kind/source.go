@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// SourcePermitted is Argo CD's own rule: may an Application of a project use this
-// repository? The list is the project's sourceRepos. `!x` matches all but x, and
-// one that does not match ends the evaluation.
+// SourcePermitted implements Argo CD's rule whether an Application of a project may use a repository. `!x` matches all
+// but x, and an entry of this form that does not match ends the evaluation.
 func SourcePermitted(sourceRepos []string, repository string) bool {
 	repository = NormalizeRepoURL(repository)
 	matched := false
@@ -25,8 +24,7 @@ func SourcePermitted(sourceRepos []string, repository string) bool {
 	return matched
 }
 
-// globMatchPath is globMatch for paths: `*` and `?` do not match a slash, `**`
-// does.
+// globMatchPath is globMatch for paths: `*` and `?` do not match a slash, `**` does.
 func globMatchPath(glob, text string) bool {
 	p := &pattern{sample: []string{""}, path: true}
 	p.parse(glob)
@@ -39,8 +37,7 @@ func globMatchPath(glob, text string) bool {
 
 var sshAddress = regexp.MustCompile(`^(ssh://)?([^/:]*?)@[^@]+$`)
 
-// NormalizeRepoURL is a repository's address as Argo CD compares it; empty: it is
-// none.
+// NormalizeRepoURL returns a repository URL as Argo CD compares it, or "" if it is none.
 func NormalizeRepoURL(repository string) string {
 	repository = strings.ToLower(strings.TrimSpace(repository))
 	if sshAddress.MatchString(repository) && !strings.HasPrefix(repository, "ssh://") {

@@ -12,12 +12,10 @@ const (
 	inClusterServer = "https://kubernetes.default.svc"
 )
 
-// normalizeSpec brings an Application's spec into the form in which Argo CD's
-// controller keeps it, so that its normalising is no difference between the two
-// sides: a missing project is the default one, and an empty syncPolicy, helm,
-// kustomize or directory is none. `automated: {}` means auto-sync and stays.
-// The controller leaves `sources` as they are (an empty helm there chooses the
-// type), and so do we.
+// normalizeSpec converts an Application's spec to the form in which Argo CD's controller stores it, so that its
+// normalization is no difference. A missing project is the default one, and an empty syncPolicy, helm, kustomize or
+// directory is none. `automated: {}` means auto-sync and stays. The controller leaves `sources` as they are (an empty
+// helm there chooses the type), and so do we.
 func normalizeSpec(spec *rawjson.Object) {
 	if rawjson.Text(spec.Get("project")) == "" {
 		spec.Set("project", rawjson.Quote(defaultProject))
@@ -37,7 +35,7 @@ func normalizeSpec(spec *rawjson.Object) {
 	}
 }
 
-// What ApplicationSourceKustomize.IsZero does not look at.
+// Fields that ApplicationSourceKustomize.IsZero ignores.
 var kustomizeDetails = []string{
 	"forceCommonLabels", "forceCommonAnnotations", "commonAnnotationsEnvsubst", "labelWithoutSelector", "labelIncludeTemplates",
 }
@@ -66,15 +64,14 @@ func normalizeSource(source *rawjson.Object) {
 	source.Set("directory", kept.Bytes())
 }
 
-// normalizeDestination drops what says nothing.
 func normalizeDestination(destination rawjson.Object) rawjson.Object {
 	return slices.DeleteFunc(destination, func(m rawjson.Member) bool {
 		return (m.Key == "name" || m.Key == "server" || m.Key == "namespace") && isEmpty(m.Value)
 	})
 }
 
-// isZero reports whether every member of an object is empty, apart from those to
-// be ignored. Those in pointers count as soon as they are there.
+// isZero reports whether every member of an object is empty, except ignored ones. Members in pointers count if they
+// exist.
 func isZero(v []byte, ignore []string, pointers ...string) bool {
 	if rawjson.IsNull(v) {
 		return true
@@ -95,7 +92,7 @@ func isZero(v []byte, ignore []string, pointers ...string) bool {
 	return err == nil && zero
 }
 
-// isEmpty reports whether a value is what Go's zero value is written as.
+// isEmpty reports whether a value is a zero value in Go.
 func isEmpty(v []byte) bool {
 	switch string(v) {
 	case "", "null", `""`, "false", "0", "[]", "{}":

@@ -9,30 +9,25 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// StatusKind is the scope of Application statuses. The spoke publishes in both
-// modes; the hub fills Applications that are there for another reason, and
-// never creates or deletes one.
+// StatusKind is the scope of Application statuses. The spoke publishes in both modes. The hub fills existing
+// Applications, and never creates or deletes one.
 //
 //	{"operation": the spoke's .operation, "status": its status}
 //
-// Outside the hash travels what moves all the time or what the hub has no place
-// for: {"hydrated": nonce, "lastCommands": [IDs], "reconciledAt": …, "refreshed": nonce}.
+// The extra is not hashed, because it changes constantly or has no place on the hub: {"hydrated": nonce,
+// "lastCommands": [IDs], "reconciledAt": …, "refreshed": nonce}.
 type StatusKind struct{}
 
 // StatusScope is the kind's name on the wire.
 const StatusScope = "status"
 
-// Scope implements Kind.
 func (StatusKind) Scope() string { return StatusScope }
 
-// Resource implements Kind.
 func (StatusKind) Resource() Resource { return Applications }
 
-// Matches implements Kind.
 func (StatusKind) Matches(*Object) bool { return true }
 
-// Publish implements Kind. On a managed spoke only what came from the hub is
-// reported.
+// Publish implements Kind. A managed spoke reports only what came from the hub.
 func (StatusKind) Publish(o *Object, w *Env) (Item, bool) {
 	if w.Side != Spoke || ignored(o) {
 		return Item{}, false
@@ -65,9 +60,8 @@ func (StatusKind) Publish(o *Object, w *Env) (Item, bool) {
 	return Item{Key: k, Content: content, Extra: extra.bytes()}, content != nil
 }
 
-// statusContent is the canonical content of a status and a running operation. What
-// is nested too deep, as the values of a source may be, is left out: a status is
-// for people to read.
+// statusContent returns the canonical content of a status and a running operation. It leaves out what is nested too
+// deep, such as values of a source, because a status is only displayed.
 func statusContent(status, operation, conditions []byte) []byte {
 	s := members(status)
 	s.Remove("reconciledAt")
@@ -86,17 +80,16 @@ func statusContent(status, operation, conditions []byte) []byte {
 	return content
 }
 
-// statusExtra is what travels with a status outside its hash.
+// statusExtra is sent with a status and not hashed.
 type statusExtra struct {
 	lastCommands []string
 	reconciledAt string
-	refreshed    string // nonce of the last refresh that is done
-	hydrated     string // nonce of the last hydration that is done
+	refreshed    string // nonce of the last finished refresh
+	hydrated     string // nonce of the last finished hydration
 }
 
-// setDone notes which parts of a refresh the spoke's controller has finished.
-// Argo CD finishes each on its own: clients wait for the refresh, and a hydration
-// can take longer.
+// setDone records which parts of a refresh the spoke's controller has finished. Argo CD finishes each separately:
+// clients wait for the refresh, and a hydration can take longer.
 func (e *statusExtra) setDone(o *Object, nonce string) {
 	if !RefreshPending(o) {
 		e.refreshed = nonce
@@ -138,18 +131,15 @@ func readExtra(extra []byte) statusExtra {
 	return e
 }
 
-// WithRefreshed returns a status' extra with the nonce of a refresh, as far as
-// the spoke's controller has finished it.
+// WithRefreshed returns a status extra with the nonce of a refresh, as far as the spoke's controller has finished it.
 func WithRefreshed(o *Object, extra []byte, nonce string) []byte {
 	e := readExtra(extra)
 	e.setDone(o, nonce)
 	return e.bytes()
 }
 
-// Urgent reports whether a spoke's Application must be reported at once although
-// nothing but the extra changed since it was last sent with that extra: the
-// comparison after an operation, for which `argocd app wait` waits, or the end
-// of a refresh.
+// Urgent reports whether a spoke's Application must be sent at once although only the extra changed: after the
+// comparison that follows an operation, for which `argocd app wait` waits, or at the end of a refresh.
 func Urgent(o *Object, sent, now []byte) bool {
 	before, after := readExtra(sent), readExtra(now)
 	if before.refreshed != after.refreshed && after.refreshed != "" || before.hydrated != after.hydrated && after.hydrated != "" || !slices.Equal(before.lastCommands, after.lastCommands) {
@@ -167,18 +157,17 @@ func reconciledBefore(e statusExtra, t time.Time) bool {
 	return err != nil || at.Before(t)
 }
 
-// RefreshPending reports whether Argo CD's controller has yet to refresh.
+// RefreshPending reports whether a refresh is pending.
 func RefreshPending(o *Object) bool { return o.Annotation(RefreshAnnotation) != "" }
 
-// hydratePending reports whether Argo CD's controller has yet to hydrate. From
-// Argo CD 3.5 it leaves the annotation on Applications without a source hydrator.
+// hydratePending reports whether a hydration is pending. Since Argo CD 3.5 the annotation stays on Applications without
+// a source hydrator.
 func hydratePending(o *Object) bool { return o.Annotation(HydrateAnnotation) != "" && hasHydrator(o) }
 
-// hasHydrator reports whether an Application has a source hydrator.
 func hasHydrator(o *Object) bool { return isObject(o.Get("spec", "sourceHydrator")) }
 
-// ReadReplica implements Kind. An operation on the hub that is not a mirror is a
-// command, which the spoke's status cannot have yet.
+// ReadReplica implements Kind. An operation on the hub that is not a mirror is a command, which the spoke's status
+// cannot have yet.
 func (StatusKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	k, ok := StatusKey(o, w)
 	if !ok {
@@ -192,22 +181,19 @@ func (StatusKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	return ReplicaItem{Key: k, Content: content, Ownership: Ownership{Owned: true}}, content != nil
 }
 
-// StatusKey returns the key of a hub's Application that has its status from this
-// agent, and gives it commands: in managed mode one that is placed there, in
-// autonomous mode one that came from there.
+// StatusKey returns the key of a hub's Application that gets its status from this agent and sends it commands: one that
+// is placed there (managed), or came from there (autonomous).
 func StatusKey(o *Object, w *Env) (engine.Key, bool) {
 	k, p, _ := Place(o, w)
 	return k, p == Placed
 }
 
-// Key implements Kind.
 func (StatusKind) Key(o *Object, w *Env) (engine.Key, bool) { return localKey(o, w) }
 
-// Target implements Kind.
 func (StatusKind) Target(k engine.Key, w *Env) (Ref, error) { return localRef(k, w) }
 
-// Merge implements Kind. It replaces the status, and leaves standing what the
-// hub's users have asked for and the spoke has not yet taken up.
+// Merge implements Kind. It replaces the status, and keeps what the hub's users requested and the spoke has not
+// accepted yet.
 func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ Ownership, w *Env) (*Object, error) {
 	if w.Side != Hub {
 		return nil, errNotOwner("statuses", w)
@@ -259,8 +245,8 @@ func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ 
 	return finishStatus(d, in.status, w)
 }
 
-// finishStatus puts the object together. If it is too large for the API server,
-// the lists that a person misses least go, and a condition says so.
+// finishStatus returns the object. If it is too large for the API server, it drops the least important lists and adds a
+// condition.
 func finishStatus(d *draft, status rawjson.Object, w *Env) (*Object, error) {
 	limit := w.Settings.ObjectLimit
 	if limit == 0 {
@@ -308,15 +294,14 @@ type incoming struct {
 	extra     statusExtra
 }
 
-// accepted reports whether the spoke has taken up a command.
+// accepted reports whether the spoke has accepted a command.
 func (in *incoming) accepted(id string) bool {
 	return infoValue(in.operation, CommandInfo) == id ||
 		infoValue(rawjson.Get(in.status.Get("operationState"), "operation"), CommandInfo) == id ||
 		slices.Contains(in.extra.lastCommands, id)
 }
 
-// merge decides what operation and operation state the hub's Application has
-// after this status.
+// merge returns the operation and operation state of the hub's Application after this status.
 func (in *incoming) merge(local *Object) (operation, state []byte) {
 	before, beforeState := local.Get("operation"), local.Get("status", "operationState")
 	state = in.status.Get("operationState")
@@ -325,8 +310,8 @@ func (in *incoming) merge(local *Object) (operation, state []byte) {
 	}
 	if isObject(before) && !isMirror(before) {
 		if id := infoValue(before, CommandInfo); id == "" || !in.accepted(id) {
-			// A command that the spoke has yet to accept. argocd-server has
-			// cleared the operation state to show that it is pending.
+			// The spoke has not accepted this command yet. argocd-server has cleared the operation state to show that
+			// it is pending.
 			if rawjson.IsNull(beforeState) {
 				return before, nil
 			}
@@ -345,8 +330,8 @@ func (in *incoming) merge(local *Object) (operation, state []byte) {
 	return operation, terminating(beforeState, state, running, operation)
 }
 
-// terminating keeps what argocd-server has set to end an operation, as long as
-// the spoke shows the same operation running.
+// terminating keeps what argocd-server has set to end an operation, as long as the spoke shows the same operation
+// running.
 func terminating(before, state, meant, running []byte) []byte {
 	if rawjson.Text(before, "phase") != phaseTerminating || rawjson.Text(state, "phase") != phaseRunning ||
 		rawjson.Text(before, "startedAt") != rawjson.Text(state, "startedAt") || !sameOperation(meant, running) {
@@ -359,11 +344,10 @@ func terminating(before, state, meant, running []byte) []byte {
 	return kept
 }
 
-// rejectedState returns the hub's operation state if it is a refusal that still stands:
-// the spoke runs no operation, has not taken up the command after all, and has
-// finished no other operation since. Which operation it had finished last is
-// recorded in the refusal by the first status that comes after it, and compared
-// with what later ones say. No clock of the hub is compared with one of the spoke.
+// rejectedState returns the hub's operation state if it shows a rejected command that still counts: the spoke runs no
+// operation, has not accepted the command since, and has finished no other operation since. The first status after the
+// rejection records which operation the spoke had finished last, and later ones are compared with it. No clocks of hub
+// and spoke are compared.
 func (in *incoming) rejectedState(before, state []byte) ([]byte, bool) {
 	operation := rawjson.Get(before, "operation")
 	recorded := infoValue(operation, RefusedInfo)
@@ -381,14 +365,13 @@ func (in *incoming) rejectedState(before, state []byte) ([]byte, bool) {
 	return before, last == noOperation
 }
 
-// Values of RefusedInfo: until a status has come from the spoke, and if the spoke
-// had finished no operation.
+// Values of RefusedInfo: before the first status from the spoke, and if the spoke had finished no operation.
 const (
 	refusedNow  = "true"
 	noOperation = "none"
 )
 
-// finishedOperation identifies the operation that an operation state is of.
+// finishedOperation identifies the operation of an operation state.
 func finishedOperation(state []byte) string {
 	started := rawjson.Text(state, "startedAt")
 	if started == "" {

@@ -4,9 +4,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// TreeOnHub returns the resource tree of an autonomous agent's Application, as
-// Argo CD keeps it in its cache, with Applications named as they are on the hub:
-// so that those of an app-of-apps lead to their copies there.
+// TreeOnHub returns the cached resource tree of an autonomous agent's Application with Applications named as on the
+// hub, so that those of an app-of-apps link to their replicas.
 func TreeOnHub(tree []byte, w *Env) []byte {
 	onHub := func(namespace, name string) (string, string, bool) { return HubNameOf(namespace, name, w) }
 	nodes := func(list []byte) []byte {
@@ -19,13 +18,12 @@ func TreeOnHub(tree []byte, w *Env) []byte {
 	return tree
 }
 
-// ManagedOnHub does the same for the list of its managed resources. What is in
-// them stays as it is: they are the objects of the workload cluster.
+// ManagedOnHub does the same for the list of managed resources. Their content stays: they are objects of the workload
+// cluster.
 func ManagedOnHub(list []byte, w *Env) []byte {
 	return renameApplications(list, func(namespace, name string) (string, string, bool) { return HubNameOf(namespace, name, w) })
 }
 
-// eachEdited changes the value at path of every element of a list.
 func eachEdited(list []byte, change func([]byte) []byte, path ...string) []byte {
 	elements, err := rawjson.Elements(list)
 	if err != nil {

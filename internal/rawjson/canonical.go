@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// Canonical returns b in the one form that equal content has: keys in order, no
-// white space, strings in one escaping, numbers as they were written. It
-// refuses what is not JSON, is not UTF-8, is nested too deep or has a key
-// twice. Where b is in order already it is passed over once.
+// Canonical returns b in the one form that equal content has: sorted keys, no white space, one escaping of strings,
+// numbers as written. It rejects what is not JSON, is not UTF-8, is nested too deep or has a duplicate key. If b is
+// canonical already, one pass is enough.
 func Canonical(b []byte) ([]byte, error) {
 	return AppendCanonical(make([]byte, 0, len(b)), b)
 }
@@ -20,14 +19,13 @@ func AppendCanonical(out, b []byte) ([]byte, error) {
 	return appendCanonical(out, b, false)
 }
 
-// CanonicalCut is Canonical, with null in place of arrays and objects that are
-// nested deeper than MaxDepth.
+// CanonicalCut is Canonical, with null in place of arrays and objects that are nested deeper than MaxDepth.
 func CanonicalCut(b []byte) ([]byte, error) {
 	return appendCanonical(make([]byte, 0, len(b)), b, true)
 }
 
 func appendCanonical(out, b []byte, cut bool) ([]byte, error) {
-	w := canonicaliser{in: b, out: out, cut: cut, members: make([]member, 0, 32)}
+	w := canonicalizer{in: b, out: out, cut: cut, members: make([]member, 0, 32)}
 	i, err := w.value(skipSpace(b, 0), 0)
 	if err == nil {
 		err = atEnd(b, i)
@@ -38,8 +36,8 @@ func appendCanonical(out, b []byte, cut bool) ([]byte, error) {
 	return w.out, nil
 }
 
-// Check reports whether b is JSON that Canonical accepts and not longer than
-// maxSize bytes (0: any length).
+// Check reports whether b is JSON that Canonical accepts and not longer than maxSize bytes. If maxSize is 0, any length
+// is accepted.
 func Check(b []byte, maxSize int) error {
 	if maxSize > 0 && len(b) > maxSize {
 		return fail(maxSize, "too large")
@@ -48,19 +46,18 @@ func Check(b []byte, maxSize int) error {
 	return err
 }
 
-type canonicaliser struct {
+type canonicalizer struct {
 	in      []byte
 	out     []byte
 	cut     bool     // what is nested too deep becomes null
-	members []member // of all objects that are open, innermost last
+	members []member // of all open objects, innermost last
 	scratch []byte
 }
 
-// member is where a member of an object stands in the output. Its key is the
-// part from start to keyEnd, quotes included.
+// member is the position of a member of an object in the output. Its key is from start to keyEnd, quotes included.
 type member struct{ start, keyEnd, end int }
 
-func (w *canonicaliser) value(i, depth int) (int, error) {
+func (w *canonicalizer) value(i, depth int) (int, error) {
 	if i >= len(w.in) {
 		return i, fail(i, "expected a value")
 	}
@@ -87,7 +84,7 @@ func (w *canonicaliser) value(i, depth int) (int, error) {
 	}
 }
 
-func (w *canonicaliser) literal(i int, word string) (int, error) {
+func (w *canonicalizer) literal(i int, word string) (int, error) {
 	end := i + len(word)
 	if end > len(w.in) || string(w.in[i:end]) != word {
 		return i, fail(i, "expected a value")
@@ -96,8 +93,8 @@ func (w *canonicaliser) literal(i int, word string) (int, error) {
 	return end, nil
 }
 
-// tooDeep deals with an array or object at i that is nested too deep.
-func (w *canonicaliser) tooDeep(i int) (int, error) {
+// tooDeep handles an array or object at i that is nested too deep.
+func (w *canonicalizer) tooDeep(i int) (int, error) {
 	if !w.cut {
 		return i, fail(i, fmt.Sprintf("nested deeper than %d", MaxDepth))
 	}
@@ -109,7 +106,7 @@ func (w *canonicaliser) tooDeep(i int) (int, error) {
 	return end, nil
 }
 
-func (w *canonicaliser) array(i, depth int) (int, error) {
+func (w *canonicalizer) array(i, depth int) (int, error) {
 	if depth >= MaxDepth {
 		return w.tooDeep(i)
 	}
@@ -141,7 +138,7 @@ func (w *canonicaliser) array(i, depth int) (int, error) {
 	}
 }
 
-func (w *canonicaliser) object(i, depth int) (int, error) {
+func (w *canonicalizer) object(i, depth int) (int, error) {
 	if depth >= MaxDepth {
 		return w.tooDeep(i)
 	}
@@ -199,8 +196,8 @@ func (w *canonicaliser) object(i, depth int) (int, error) {
 	return i + 1, nil
 }
 
-// sort puts the members of one object in order, where they stand in the output.
-func (w *canonicaliser) sort(members []member) bool {
+// sort sorts the members of one object in the output.
+func (w *canonicalizer) sort(members []member) bool {
 	first, last := members[0].start, members[len(members)-1].end
 	slices.SortFunc(members, w.compare)
 	w.scratch = w.scratch[:0]
@@ -217,7 +214,7 @@ func (w *canonicaliser) sort(members []member) bool {
 	return true
 }
 
-func (w *canonicaliser) compare(a, b member) int {
+func (w *canonicalizer) compare(a, b member) int {
 	x, y := w.out[a.start+1:a.keyEnd-1], w.out[b.start+1:b.keyEnd-1]
 	if bytes.IndexByte(x, '\\') < 0 && bytes.IndexByte(y, '\\') < 0 {
 		return bytes.Compare(x, y)
@@ -228,8 +225,8 @@ func (w *canonicaliser) compare(a, b member) int {
 }
 
 // text copies the string that starts at i.
-func (w *canonicaliser) text(i int) (int, error) {
-	start := i // of what is not yet copied
+func (w *canonicalizer) text(i int) (int, error) {
+	start := i // of what is not copied yet
 	for i++; i < len(w.in); {
 		switch c := w.in[i]; {
 		case c == '"':

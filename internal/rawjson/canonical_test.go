@@ -77,8 +77,8 @@ func TestCheckKnowsALimitOfSize(t *testing.T) {
 	}
 }
 
-// FuzzCanonical compares with encoding/json: what we accept, it accepts, and
-// both forms say the same; the form of the form is itself.
+// FuzzCanonical compares with encoding/json: what we accept, it accepts, and both forms say the same; the form of the
+// form is itself.
 func FuzzCanonical(f *testing.F) {
 	for _, seed := range []string{
 		`{"b":1,"a":[1,2.5e-7,"x\u00e9\ud83d\ude00"],"c":{"z":null,"y":true}}`,
@@ -111,8 +111,8 @@ func FuzzCanonical(f *testing.F) {
 	})
 }
 
-// acceptable reports whether the reference finds nothing wrong: JSON, UTF-8, no
-// key twice. Depth cannot be a problem in a short text.
+// acceptable reports whether the reference finds nothing wrong: JSON, UTF-8, no key twice. Depth cannot be a problem in
+// a short text.
 func acceptable(in []byte) bool {
 	if !json.Valid(in) || !bytes.Equal(bytes.ToValidUTF8(in, nil), in) {
 		return false
@@ -155,8 +155,7 @@ func acceptable(in []byte) bool {
 	return walk() && unique
 }
 
-// reference is how encoding/json writes the value: sorted keys, numbers as
-// written.
+// reference is how encoding/json writes the value: sorted keys, numbers as written.
 func reference(t *testing.T, in []byte) []byte {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(in))

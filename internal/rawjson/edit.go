@@ -6,8 +6,8 @@ type Member struct {
 	Value []byte
 }
 
-// Object is a JSON object, split into its members in the order in which they
-// stand. Edits leave the other members' values as they are, byte for byte.
+// Object is a JSON object, split into its members in order. Edits leave the values of other members unchanged, byte for
+// byte.
 type Object []Member
 
 // Split returns the members of the object b. Their values are part of b.
@@ -29,7 +29,7 @@ func Split(b []byte) (Object, error) {
 	return o, nil
 }
 
-// Get returns the value of key, nil if there is none.
+// Get returns the value of key, or nil.
 func (o Object) Get(key string) []byte {
 	for i := range o {
 		if o[i].Key == key {
@@ -39,7 +39,7 @@ func (o Object) Get(key string) []byte {
 	return nil
 }
 
-// Set replaces the value of key where it stands, or appends it.
+// Set replaces the value of key, or appends it.
 func (o *Object) Set(key string, value []byte) {
 	for i := range *o {
 		if (*o)[i].Key == key {
@@ -50,7 +50,7 @@ func (o *Object) Set(key string, value []byte) {
 	*o = append(*o, Member{key, value})
 }
 
-// Remove drops key and reports whether it was there.
+// Remove removes key and reports whether it was there.
 func (o *Object) Remove(key string) bool {
 	for i := range *o {
 		if (*o)[i].Key == key {
@@ -61,7 +61,7 @@ func (o *Object) Remove(key string) bool {
 	return false
 }
 
-// Bytes joins the members again.
+// Bytes joins the members.
 func (o Object) Bytes() []byte {
 	size := 2
 	for i := range o {
@@ -97,7 +97,7 @@ func Elements(b []byte) ([][]byte, error) {
 	return list, nil
 }
 
-// Join makes an array of elements.
+// Join returns an array of elements.
 func Join(elements [][]byte) []byte {
 	size := 2
 	for _, e := range elements {
@@ -113,7 +113,7 @@ func Join(elements [][]byte) []byte {
 	return append(out, ']')
 }
 
-// Get returns the value at path, verbatim and part of b; nil if there is none.
+// Get returns the value at path, verbatim and part of b, or nil.
 func Get(b []byte, path ...string) []byte {
 	for _, name := range path {
 		var found []byte
@@ -131,17 +131,16 @@ func Get(b []byte, path ...string) []byte {
 	return b
 }
 
-// Text returns the string at path, empty if there is none.
+// Text returns the string at path, or "".
 func Text(b []byte, path ...string) string {
 	s, _ := String(Get(b, path...))
 	return s
 }
 
-// IsNull tells that there is no value, or the value null.
+// IsNull reports whether there is no value, or the value is null.
 func IsNull(b []byte) bool { return len(b) == 0 || string(b) == "null" }
 
-// Set returns b with the value at path replaced. Parents that are missing or
-// null are created; everything else stays as it is.
+// Set returns b with the value at path replaced. Missing or null parents are created. Everything else stays.
 func Set(b, value []byte, path ...string) ([]byte, error) {
 	if len(path) == 0 {
 		return value, nil
@@ -161,7 +160,7 @@ func Set(b, value []byte, path ...string) ([]byte, error) {
 	return o.Bytes(), nil
 }
 
-// Remove returns b without the value at path; b itself if there is none.
+// Remove returns b without the value at path, or b itself if there is none.
 func Remove(b []byte, path ...string) ([]byte, error) {
 	if len(path) == 0 || Get(b, path...) == nil {
 		return b, nil
@@ -182,8 +181,8 @@ func Remove(b []byte, path ...string) ([]byte, error) {
 	return o.Bytes(), nil
 }
 
-// Each calls visit for each member of the object b, with the key decoded, until
-// visit returns false. Whatever is not an object has no members.
+// Each calls visit for each member of the object b, with the key decoded, until visit returns false. What is not an
+// object has no members.
 func Each(b []byte, visit func(key string, value []byte) bool) error {
 	return walk(b, func(key, value []byte) bool {
 		k, _ := String(key)

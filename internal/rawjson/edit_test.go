@@ -81,8 +81,8 @@ func TestListsAndMaps(t *testing.T) {
 	}
 }
 
-// FuzzEdit sets and removes in whatever bytes there are: no panic, and on JSON
-// the outcome is what encoding/json makes of it.
+// FuzzEdit sets and removes in whatever bytes there are: no panic, and on JSON the outcome is what encoding/json makes
+// of it.
 func FuzzEdit(f *testing.F) {
 	f.Add([]byte(`{"a":{"b":1},"c":[1,"]}"]}`), "a", "b")
 	f.Add([]byte(`{"a":{"b":"\\\"}"}}`), "a", "x\"")

@@ -9,7 +9,7 @@ import (
 // MaxDepth bounds how deep arrays and objects may be nested in each other.
 const MaxDepth = 256
 
-// Error says what is wrong with a piece of JSON, and where.
+// Error is an error at an offset of a piece of JSON.
 type Error struct {
 	Offset int
 	Reason string
@@ -27,8 +27,7 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skipString returns the offset after the string that starts at i. It looks for
-// the end only; what is in between is not checked.
+// skipString returns the offset after the string that starts at i. It does not check the content.
 func skipString(b []byte, i int) (int, bool) {
 	if i >= len(b) || b[i] != '"' {
 		return 0, false
@@ -51,8 +50,7 @@ func skipString(b []byte, i int) (int, bool) {
 	return 0, false
 }
 
-// skipValue returns the offset after the value that starts at i, by counting
-// brackets.
+// skipValue returns the offset after the value that starts at i, by counting brackets.
 func skipValue(b []byte, i int) (int, bool) {
 	if i >= len(b) {
 		return 0, false
@@ -94,8 +92,7 @@ func skipValue(b []byte, i int) (int, bool) {
 	return i, i > start
 }
 
-// walk calls visit for each member of the object b, with the key still in its
-// quotes. A visit that returns false ends the walk.
+// walk calls visit for each member of the object b, with the quoted key, until visit returns false.
 func walk(b []byte, visit func(key, value []byte) bool) error {
 	i := skipSpace(b, 0)
 	if i >= len(b) || b[i] != '{' {
@@ -178,7 +175,7 @@ func atEnd(b []byte, i int) error {
 	return nil
 }
 
-// keyIs compares a key in its quotes with a name.
+// keyIs reports whether a quoted key equals name.
 func keyIs(key []byte, name string) bool {
 	inner := key[1 : len(key)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
@@ -224,8 +221,7 @@ func number(b []byte, i int) (int, bool) {
 	return i, true
 }
 
-// validRune returns the length of the UTF-8 sequence at the start of b, 0 if
-// there is none.
+// validRune returns the length of the UTF-8 sequence at the start of b, or 0 if there is none.
 func validRune(b []byte) int {
 	r, size := utf8.DecodeRune(b)
 	if r == utf8.RuneError && size <= 1 {

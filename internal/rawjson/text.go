@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// String decodes a JSON string; false: b is something else.
+// String decodes a JSON string. It returns false if b is something else.
 func String(b []byte) (string, bool) {
 	if len(b) < 2 || b[0] != '"' || b[len(b)-1] != '"' {
 		return "", false
@@ -38,9 +38,8 @@ func String(b []byte) (string, bool) {
 	return string(out), true
 }
 
-// unescape reads the escape sequence at the start of b. Half of a surrogate
-// pair becomes U+FFFD, as everything between here and etcd makes of it too.
-// A length of 0: not an escape sequence.
+// unescape decodes the escape sequence at the start of b. It returns length 0 if there is none. Half of a surrogate
+// pair becomes U+FFFD, as in the API server.
 func unescape(b []byte) (rune, int) {
 	if len(b) < 2 || b[0] != '\\' {
 		return 0, 0
@@ -102,8 +101,7 @@ func hex4(b []byte) (rune, bool) {
 
 const hexDigits = "0123456789abcdef"
 
-// appendEscaped writes one character in the canonical escaping: only what must
-// be escaped is, and in its shortest form.
+// appendEscaped appends one character in the canonical escaping: escaped only if necessary, in the shortest form.
 func appendEscaped(out []byte, r rune) []byte {
 	switch r {
 	case '"', '\\':
@@ -125,8 +123,7 @@ func appendEscaped(out []byte, r rune) []byte {
 	return utf8.AppendRune(out, r)
 }
 
-// AppendString writes s as a canonical JSON string. What is not UTF-8 in it
-// becomes U+FFFD.
+// AppendString appends s as a canonical JSON string. Invalid UTF-8 becomes U+FFFD.
 func AppendString(out []byte, s string) []byte {
 	out = append(out, '"')
 	start := 0
@@ -153,7 +150,7 @@ func AppendString(out []byte, s string) []byte {
 // Quote returns s as a canonical JSON string.
 func Quote(s string) []byte { return AppendString(make([]byte, 0, len(s)+2), s) }
 
-// Strings decodes an array of strings; false: b is something else.
+// Strings decodes an array of strings. It returns false if b is something else.
 func Strings(b []byte) ([]string, bool) {
 	var list []string
 	all := true
@@ -168,7 +165,7 @@ func Strings(b []byte) ([]string, bool) {
 	return list, all && err == nil
 }
 
-// AppendStrings writes an array of strings.
+// AppendStrings appends an array of strings.
 func AppendStrings(out []byte, list []string) []byte {
 	out = append(out, '[')
 	for i, s := range list {
@@ -180,8 +177,8 @@ func AppendStrings(out []byte, list []string) []byte {
 	return append(out, ']')
 }
 
-// StringMap decodes an object whose values are strings; false: b is something
-// else. Of equal keys the last counts.
+// StringMap decodes an object whose values are strings. It returns false if b is something else. Of equal keys the last
+// one counts.
 func StringMap(b []byte) (map[string]string, bool) {
 	m := map[string]string{}
 	all := true
