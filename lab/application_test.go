@@ -130,7 +130,7 @@ func TestArgoCD_CLILogsInAndLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		patch := []byte(`{"metadata":{"finalizers":null}}`) // no controller on the hub would remove it
+		patch := []byte(`{"metadata":{"finalizers":null}}`) // the hub has no controller that would remove it
 		client := hub.Dynamic().Resource(applications).Namespace("argocd")
 		_, _ = client.Patch(context.Background(), name, "application/merge-patch+json", patch, metav1.PatchOptions{})
 		_ = client.Delete(context.Background(), name, metav1.DeleteOptions{})

@@ -37,8 +37,8 @@ func (w withToken) RoundTrip(request *http.Request) (*http.Response, error) {
 	return w.next.RoundTrip(request)
 }
 
-// Command is a command of the lab's tools (kubectl, argocd, helm, kustomize) or of the machine, with the lab's
-// environment: kubectl has a context for each cluster, argocd is logged in.
+// Command returns a command of the lab's tools (kubectl, argocd, helm, kustomize) or of the machine, with the
+// environment of the lab: kubectl has a context for each cluster, argocd is logged in.
 func (l *Lab) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	if tool := filepath.Join(model.BinFolder(l.Folder()), name); isFile(tool) {
 		name = tool
@@ -53,9 +53,9 @@ func isFile(path string) bool {
 	return err == nil
 }
 
-// Repositories is the store of the lab's Git server: make repositories there and commit to them. Their addresses are
+// Repositories returns the store of the lab's Git server. Create repositories there and commit to them. Their URLs are
 // RepoURL.
 func (l *Lab) Repositories() (*gitserver.Store, error) { return gitserver.OpenStore(l.Git.Store) }
 
-// RepoURL is the address of a repository on the lab's Git server.
+// RepoURL returns the URL of a repository on the lab's Git server.
 func (l *Lab) RepoURL(name string) string { return l.Git.URL + "/" + name + ".git" }

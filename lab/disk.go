@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// This file fills the disk of a cluster's etcd, as far as etcd is concerned, and makes room again.
+// This file fills the quota of a cluster's etcd, and frees it again.
 
 const (
 	fillerPrefix   = "/lab/junk/"
-	freeBeforeFill = 128 << 20 // what is free before the junk comes
-	junkSize       = 1 << 20   // of one value; a request of etcd's may have half as much again
+	freeBeforeFill = 128 << 20 // free space before the filler
+	junkSize       = 1 << 20   // size of one value. etcd accepts requests up to one and a half times as large
 )
 
-// FillDisk lets a cluster's etcd have no space left: its quota shrinks to little more than it uses, which takes a restart
-// of etcd, and junk uses up the rest. From then on every write fails with "database space exceeded", until FreeDisk.
-// Reads, watches and deletions go on.
+// FillDisk fills the etcd of a cluster: it restarts etcd with a quota slightly above the used size, and writes filler
+// values. Then every write fails with "database space exceeded", until FreeDisk. Reads, watches and deletions still
+// work.
 func (c *Cluster) FillDisk(ctx context.Context) error {
 	status, err := c.etcdStatus(ctx)
 	if err != nil {
@@ -31,7 +31,7 @@ func (c *Cluster) FillDisk(ctx context.Context) error {
 		return fmt.Errorf("fill the disk of %s: %w", c.Name, err)
 	}
 	value := bytes.Repeat([]byte("x"), junkSize)
-	for i := range 100 * freeBeforeFill / junkSize { // pages that are free within the file take some too
+	for i := range 100 * freeBeforeFill / junkSize { // free pages in the file take some values too
 		err := c.etcdctl(ctx, value, nil, "put", fillerPrefix+strconv.Itoa(i))
 		switch {
 		case err == nil:
@@ -44,8 +44,8 @@ func (c *Cluster) FillDisk(ctx context.Context) error {
 	return fmt.Errorf("fill the disk of %s: it never gets full", c.Name)
 }
 
-// FreeDisk makes room, as an administrator does: what is not needed goes, history is compacted, the file shrinks, and the
-// alarm is taken back.
+// FreeDisk frees space as an administrator does: it deletes the filler, compacts the history, defragments the file and
+// disarms the alarm.
 func (c *Cluster) FreeDisk(ctx context.Context) error {
 	if err := c.etcdctl(ctx, nil, nil, "del", "--prefix", fillerPrefix); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (c *Cluster) etcdStatus(ctx context.Context) (etcdStatus, error) {
 	return etcdStatus{size: all[0].Status.DBSize, revision: all[0].Status.Header.Revision}, nil
 }
 
-// etcdctl runs it with the given input, and keeps its output if that is wanted.
+// etcdctl runs etcdctl with the given input. If output is not nil, it receives the output.
 func (c *Cluster) etcdctl(ctx context.Context, input []byte, output *bytes.Buffer, args ...string) error {
 	command := exec.CommandContext(ctx, c.lab.Spec.Tools.Program("etcdctl"), append([]string{"--endpoints=" + c.EtcdURL, "--command-timeout=60s"}, args...)...)
 	command.Dir = filepath.Dir(c.Kubeconfig)

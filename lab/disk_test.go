@@ -21,7 +21,7 @@ func tryFullDisk(t *testing.T, l *lab.Lab) {
 	note := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "too-much"}}
 	_, err := hub.Client().CoreV1().ConfigMaps("default").Create(t.Context(), note, metav1.CreateOptions{})
 	for deadline := time.Now().Add(time.Minute); err != nil && strings.Contains(err.Error(), "connection refused") && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		_, err = hub.Client().CoreV1().ConfigMaps("default").Create(t.Context(), note, metav1.CreateOptions{}) // the API server finds its etcd again
+		_, err = hub.Client().CoreV1().ConfigMaps("default").Create(t.Context(), note, metav1.CreateOptions{}) // the API server reconnects to etcd
 	}
 	if err == nil || !strings.Contains(err.Error(), "etcdserver: mvcc: database space exceeded") {
 		t.Errorf("a write on a full disk: %v", err)

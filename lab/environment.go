@@ -6,7 +6,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 )
 
-// Environment is what a shell needs to use the lab: kubectl with a context per cluster, the argocd CLI logged in.
+// Environment returns the environment of a shell for the lab: kubectl with a context per cluster, the argocd CLI logged
+// in.
 func (l *Lab) Environment() []string {
 	return []string{
 		"PATH=" + model.BinFolder(l.Folder()) + ":" + os.Getenv("PATH"),

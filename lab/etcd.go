@@ -10,14 +10,14 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/cluster"
 )
 
-// Snapshot saves what a cluster's etcd holds to a file, while it runs.
+// Snapshot saves the content of a cluster's etcd to a file, while it runs.
 func (c *Cluster) Snapshot(ctx context.Context, file string) error {
 	return c.etcdTool(ctx, "etcdctl", "--endpoints="+c.EtcdURL, "snapshot", "save", file)
 }
 
-// Restore puts a cluster's etcd back to a snapshot, as an administrator would after a disaster: API server and etcd end,
-// the data is replaced, both start again. Everything else keeps running and meets a store that went back in time. The
-// other clusters are not touched. It returns when the API server answers.
+// Restore restores a cluster's etcd from a snapshot, as an administrator does: it stops API server and etcd, replaces
+// the data, and starts both. All other components keep running and observe an older store. It returns when the API
+// server answers.
 func (c *Cluster) Restore(ctx context.Context, file string) error {
 	if _, err := os.Stat(file); err != nil {
 		return fmt.Errorf("restore %s: %w", c.Name, err)

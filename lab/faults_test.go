@@ -20,7 +20,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// Each fault is tried on a lab that may be broken: a hub and a spoke without Argo CD.
+// The faults are tested in a separate lab: a hub and a spoke without Argo CD.
 func TestFaults(t *testing.T) {
 	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "spoke", Role: lab.Managed}}})
 	t.Run("components are stopped, continued, killed and restarted", func(t *testing.T) { tryComponents(t, l) })
@@ -152,7 +152,7 @@ func tryRestore(t *testing.T, l *lab.Lab) {
 	if got, err := exists(t.Context(), spoke, "after"); err != nil || !got {
 		t.Errorf("the spoke went back too: %v, %v", got, err)
 	}
-	mustWrite(t, hub, "again") // the restored store takes writes
+	mustWrite(t, hub, "again") // the restored store accepts writes
 }
 
 func tryAPIErrors(t *testing.T, l *lab.Lab) {
@@ -209,7 +209,7 @@ func TestLinks_Faults(t *testing.T) {
 		t.Cleanup(func() { _ = connection.Close() })
 		return connection
 	}
-	ping := func(connection net.Conn) error { // an answer of any kind: Redis asks for its password
+	ping := func(connection net.Conn) error { // any response: Redis requires its password
 		if _, err := connection.Write([]byte("PING\r\n")); err != nil {
 			return err
 		}
@@ -248,7 +248,7 @@ func TestLinks_Faults(t *testing.T) {
 	for err == nil {
 		_, err = slow.Read(make([]byte, 64))
 	}
-	if time.Since(begun) < time.Second { // hundreds of bytes at 50 bytes a second
+	if time.Since(begun) < time.Second { // hundreds of bytes at 50 bytes per second
 		t.Errorf("throttled bytes arrived after %s", time.Since(begun))
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
 )
 
-// ErrRunning says that a lab runs in the folder already.
+// ErrRunning means that a lab already runs in the directory.
 var ErrRunning = errors.New("a lab is running there already")
 
-// claimFolder makes the folder and takes its lock, which is held while a lab runs in it.
+// claimFolder creates the directory and locks it. The lock is held while a lab runs in it.
 func claimFolder(folder string) (*os.File, error) {
 	if err := checkFolder(folder); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func claimFolder(folder string) (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", folder, err)
 }
 
-// takeLock takes the lock unless a lab lives. One that is just dying keeps it for a moment longer than it can be seen.
+// takeLock takes the lock unless a lab runs. A lab that is ending can keep it for a moment.
 func takeLock(lock *os.File, folder string) error {
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -50,7 +50,7 @@ func takeLock(lock *os.File, folder string) error {
 	}
 }
 
-// checkFolder refuses a folder that holds something other than a lab: what is there would be deleted.
+// checkFolder rejects a directory with other content, because it would be deleted.
 func checkFolder(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, os.ErrNotExist) || (err == nil && len(entries) == 0) {
@@ -65,10 +65,10 @@ func checkFolder(folder string) error {
 	return nil
 }
 
-// spaceToRun is what a lab writes in a day or so.
+// spaceToRun is the disk space that a lab needs for about a day.
 const spaceToRun = 1 << 30
 
-// fillFolder clears what an earlier lab left, processes included, and lays out what the supervisor needs.
+// fillFolder deletes the files and processes of an earlier lab, and creates the files for the supervisor.
 func fillFolder(ctx context.Context, spec model.Spec, program string) error {
 	if err := proc.Sweep(ctx, spec.Folder); err != nil {
 		return err
@@ -102,7 +102,7 @@ func checkSpace(folder string, needed uint64) error {
 	return nil
 }
 
-// clearFolder removes everything but the lock.
+// clearFolder deletes everything except the lock.
 func clearFolder(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {

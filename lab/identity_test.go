@@ -10,7 +10,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// The principal and the agents have the rights of the install manifests, and no others.
+// The principal and the agents have exactly the permissions of the install manifests.
 func TestIdentities_HaveInstalledPermissions(t *testing.T) {
 	l := lab.Get(t)
 	for _, cluster := range l.Clusters {

@@ -1,5 +1,5 @@
-// Package collector is an OpenTelemetry collector for tests: it takes traces by
-// OTLP over gRPC, as a real one does, and lets tests look at them.
+// Package collector is an OpenTelemetry collector for tests. It receives traces with OTLP over gRPC and stores them for
+// the tests.
 package collector
 
 import (
@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Span is a span as it arrived.
+// Span is a received span.
 type Span struct {
 	Name              string
-	Trace, ID, Parent string // hex; empty: none
+	Trace, ID, Parent string // hex. If empty, none
 	Kind              tracepb.Span_SpanKind
 	Begin, End        time.Time
 	Failed            bool
@@ -32,12 +32,11 @@ type Span struct {
 	Resource          map[string]string
 }
 
-// Collector keeps what it is sent. Its fields may be set before the first span
-// arrives.
+// Collector stores the received spans. Set its fields before the first span arrives.
 type Collector struct {
 	collectorpb.UnimplementedTraceServiceServer
-	Hold chan struct{} // requests are answered when it is closed; nil: at once
-	Fail error         // the answer, if there is one
+	Hold chan struct{} // requests are answered when it is closed. If nil, immediately
+	Fail error         // response, if not nil
 
 	address string
 	server  *grpc.Server
@@ -48,8 +47,8 @@ type Collector struct {
 	changed  chan struct{}
 }
 
-// Start starts a collector on an address such as 127.0.0.1:0, with TLS if there
-// is a configuration. Close it.
+// Start starts a collector on an address such as 127.0.0.1:0, with TLS if there is a configuration. The caller must
+// close it.
 func Start(ctx context.Context, address string, secure *tls.Config) (*Collector, error) {
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", address)
@@ -66,10 +65,10 @@ func Start(ctx context.Context, address string, secure *tls.Config) (*Collector,
 	return c, nil
 }
 
-// Address is where it listens.
+// Address returns the address of the listener.
 func (c *Collector) Address() string { return c.address }
 
-// Close ends it.
+// Close stops the collector.
 func (c *Collector) Close() { c.server.Stop() }
 
 // Export implements the service.
@@ -102,7 +101,7 @@ func (c *Collector) Export(ctx context.Context, r *collectorpb.ExportTraceServic
 	return &collectorpb.ExportTraceServiceResponse{}, nil
 }
 
-// news wakes whoever waits. Under mu.
+// news wakes waiting goroutines. The caller must hold mu.
 func (c *Collector) news() {
 	close(c.changed)
 	c.changed = make(chan struct{})
@@ -136,22 +135,21 @@ func texts(attributes []*commonpb.KeyValue) map[string]string {
 	return out
 }
 
-// Spans returns what has arrived.
+// Spans returns all received spans.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]Span{}, c.spans...)
 }
 
-// Requests is how many have been made, answered or not.
+// Requests returns the number of requests, answered or not.
 func (c *Collector) Requests() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.requests
 }
 
-// Wait waits until the condition holds, which is asked whenever something has
-// come, or the context ends.
+// Wait waits until the condition is true or the context ends. The condition is checked after every request.
 func (c *Collector) Wait(ctx context.Context, condition func() bool) error {
 	for {
 		c.mu.Lock()

@@ -21,17 +21,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// APIOptions tell what an API proxy stands in front of.
+// APIOptions configures an API proxy.
 type APIOptions struct {
-	// Target is the API server's URL.
+	// Target is the URL of the API server.
 	Target string
-	// TargetCA are the PEM certificates that the API server is verified with.
-	// The proxy itself shows no client certificate, or its identity would
-	// take the place of the callers' tokens.
+	// TargetCA has the PEM certificates of the API server's CA. The proxy uses no client certificate, so that the
+	// tokens of its callers are effective.
 	TargetCA []byte
-	// Certificate is what the proxy shows; nil serves plain HTTP.
+	// Certificate is the certificate of the proxy. If nil, it serves plain HTTP.
 	Certificate *tls.Certificate
-	// ErrorLog receives what goes wrong outside of a response; nil discards it.
+	// ErrorLog receives errors outside of responses. If nil, they are discarded.
 	ErrorLog io.Writer
 }
 
@@ -50,7 +49,7 @@ type API struct {
 	faults  []*Fault
 	watches map[*watchBody]Request
 	counts  map[Request]int
-	changed chan struct{} // closed and replaced whenever a number changes
+	changed chan struct{} // closed and replaced when a counter changes
 }
 
 // NewAPI starts a proxy on a free loopback port.
@@ -96,13 +95,13 @@ func NewAPI(opts APIOptions) (*API, error) {
 	return a, nil
 }
 
-// Addr is where the proxy listens, host:port.
+// Addr returns the address of the listener, host:port.
 func (a *API) Addr() string { return a.listener.Addr().String() }
 
-// URL is what a kubeconfig names as the server.
+// URL returns the server URL for a kubeconfig.
 func (a *API) URL() string { return a.scheme + "://" + a.Addr() }
 
-// Close ends all requests and returns when they are over.
+// Close ends all requests and waits for them.
 func (a *API) Close() error {
 	a.mu.Lock()
 	a.closed = true
@@ -121,23 +120,23 @@ func (a *API) Close() error {
 	return nil
 }
 
-// requestKey is where the handler leaves what it knows for modifyResponse.
+// requestKey is the context key of the state that the handler passes to modifyResponse.
 type requestKey struct{}
 
 type known struct {
 	Request
-	watch *Action // how the watch is to end, if a rule says so
+	watch *Action // ending of the watch, if a rule sets it
 }
 
 func (a *API) handler(target *url.URL, errorLog *log.Logger) http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:      a.transport,
-		FlushInterval:  -1, // events and log lines pass when they come
+		FlushInterval:  -1, // forward events and log lines immediately
 		ErrorLog:       errorLog,
 		ModifyResponse: a.modifyResponse,
 		ErrorHandler: func(_ http.ResponseWriter, r *http.Request, err error) {
-			// What a caller sees when the API server itself is away.
+			// The API server is unreachable.
 			if r.Context().Err() == nil {
 				errorLog.Printf("%s %s: %v", r.Method, r.URL.Path, err)
 			}
@@ -158,7 +157,7 @@ func (a *API) handler(target *url.URL, errorLog *log.Logger) http.Handler {
 	})
 }
 
-// begin counts a request in, unless the proxy is closing.
+// begin counts a started request. It returns false if the proxy is closing.
 func (a *API) begin(req Request) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -171,7 +170,7 @@ func (a *API) begin(req Request) bool {
 	return true
 }
 
-// meetFaults lets the faults that match happen to the request.
+// meetFaults applies all matching faults to the request.
 func (a *API) meetFaults(w http.ResponseWriter, r *http.Request, req Request) (watch *Action, answered bool) {
 	a.mu.Lock()
 	faults := slices.Clone(a.faults)
@@ -199,8 +198,7 @@ func (a *API) meetFaults(w http.ResponseWriter, r *http.Request, req Request) (w
 	return watch, false
 }
 
-// waitFor returns when c is ready; if the caller gives up first, the request
-// is over.
+// waitFor returns when c is ready. If the caller cancels first, the request ends.
 func waitFor[T any](ctx context.Context, c <-chan T) {
 	select {
 	case <-c:
@@ -216,5 +214,5 @@ func writeStatus(w http.ResponseWriter, status metav1.Status) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))
 	}
 	w.WriteHeader(int(status.Code))
-	_ = json.NewEncoder(w).Encode(status) // fails only if the caller is gone
+	_ = json.NewEncoder(w).Encode(status) // fails only if the caller has disconnected
 }

@@ -24,8 +24,7 @@ const (
 	inProtobuf = "application/vnd.kubernetes.protobuf"
 )
 
-// broken is what client-go makes of a stream that breaks, unless it takes the
-// break for an end.
+// broken reports whether client-go returned the error of a broken stream, or its end.
 const broken = string(watch.Error)
 
 func named(name string) *corev1.ConfigMap {

@@ -19,27 +19,25 @@ const (
 
 const (
 	chunkSize  = 16 << 10
-	queuedMost = 64 // chunks under way per direction: what the wire itself holds
+	queuedMost = 64 // chunks in transit per direction, as in the network
 )
 
 // conn is one connection through a link.
 //
-// Each direction has a reader and a writer with a queue between, so that a
-// delay holds back every byte without lowering how many pass in a second.
+// Each direction has a reader and a writer with a queue between them, so that a delay does not reduce the throughput.
 type conn struct {
 	link   *Link
 	client *net.TCPConn
 
 	mu     sync.Mutex
-	server *net.TCPConn // nil until dialled
+	server *net.TCPConn // nil until dialed
 	ended  bool
 
 	frozen atomic.Bool
 	dead   chan struct{} // closed by reset
 }
 
-// chunk is a piece under way. The last one of a direction carries how the
-// sender ended: err is io.EOF or the failure.
+// chunk is a piece of data in transit. The last chunk of a direction has the end of the sender: io.EOF or the error.
 type chunk struct {
 	data []byte
 	due  time.Time
@@ -52,7 +50,7 @@ func newConn(l *Link, client *net.TCPConn) *conn {
 
 // run forwards until both directions have ended or the connection is reset.
 func (c *conn) run() {
-	defer c.reset() // after an orderly end on both sides this changes nothing any more
+	defer c.reset() // no effect after an orderly end on both sides
 	if !c.pass() {
 		return
 	}
@@ -119,7 +117,7 @@ func (c *conn) reset() {
 	}
 }
 
-// freeze lets nothing pass any more; only reset ends it.
+// freeze stops all forwarding. Only reset ends the connection then.
 func (c *conn) freeze() { c.frozen.Store(true) }
 
 func (c *conn) read(from *net.TCPConn, queue chan<- chunk) {
@@ -130,7 +128,7 @@ func (c *conn) read(from *net.TCPConn, queue chan<- chunk) {
 		n, err := from.Read(buf)
 		due := time.Now().Add(c.link.latency())
 		if due.Before(last) {
-			due = last // no byte overtakes another
+			due = last // keep the order of bytes
 		}
 		last = due
 		select {
@@ -162,7 +160,7 @@ func (c *conn) write(dir direction, to *net.TCPConn, queue <-chan chunk, counter
 	}
 }
 
-// send writes data when and as fast as the link lets it.
+// send writes data with the delay and rate of the link.
 func (c *conn) send(dir direction, to *net.TCPConn, data []byte, counter *atomic.Int64) bool {
 	for len(data) > 0 {
 		n := c.link.portion(len(data))
@@ -180,7 +178,7 @@ func (c *conn) send(dir direction, to *net.TCPConn, data []byte, counter *atomic
 	return true
 }
 
-// wait returns at t, or false if the connection ended before.
+// wait waits until t. It returns false if the connection ends before.
 func (c *conn) wait(t time.Time) bool {
 	d := time.Until(t)
 	if d <= 0 {
@@ -196,8 +194,8 @@ func (c *conn) wait(t time.Time) bool {
 	}
 }
 
-// pass returns when something may pass: not while the link is cut and not on
-// a frozen connection. It returns false if the connection ended before.
+// pass waits until forwarding is possible: the link is not cut and the connection is not frozen. It returns false if
+// the connection ends before.
 func (c *conn) pass() bool {
 	for {
 		c.link.mu.Lock()
@@ -218,7 +216,7 @@ func (c *conn) pass() bool {
 	}
 }
 
-// latency is how long the next chunk is under way.
+// latency returns the delay of the next chunk.
 func (l *Link) latency() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,8 +227,8 @@ func (l *Link) latency() time.Duration {
 	return max(d, 0)
 }
 
-// portion is how many of n bytes to send at once: under a limit about a
-// tenth of a second's, so that connections take turns.
+// portion returns how many of n bytes to send at once. With a limit it is about a tenth of a second, so that
+// connections share the link.
 func (l *Link) portion(n int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -240,8 +238,7 @@ func (l *Link) portion(n int) int {
 	return int(min(int64(n), max(l.rate/10, 1)))
 }
 
-// pace books n bytes on the link and returns when they have had their time,
-// or at once when the limit changes.
+// pace reserves n bytes of the rate limit and waits for their time, or until the limit changes.
 func (l *Link) pace(c *conn, dir direction, n int) bool {
 	l.mu.Lock()
 	rate, changed := l.rate, l.changed

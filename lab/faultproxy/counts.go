@@ -7,14 +7,13 @@ import (
 	"slices"
 )
 
-// Counted is a request and how often it came.
+// Counted is a request and its count.
 type Counted struct {
 	Request
 	Times int
 }
 
-// Requests lists what came since the start or ResetCounts, whether the API
-// server answered it or a fault did, by path and verb.
+// Requests lists the requests since the start or ResetCounts by path and verb, including those answered by a fault.
 func (a *API) Requests(m Match) []Counted {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -30,7 +29,7 @@ func (a *API) Requests(m Match) []Counted {
 	return all
 }
 
-// Count is how many requests came that match.
+// Count returns the number of matching requests.
 func (a *API) Count(m Match) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -47,7 +46,7 @@ func (a *API) count(m Match) int {
 	return sum
 }
 
-// WaitCount returns when n requests have come that match.
+// WaitCount waits for n matching requests.
 func (a *API) WaitCount(ctx context.Context, m Match, n int) error {
 	if err := a.wait(ctx, func() bool { return a.count(m) >= n }); err != nil {
 		return fmt.Errorf("waiting for %d requests, %d came: %w", n, a.Count(m), err)
@@ -55,20 +54,20 @@ func (a *API) WaitCount(ctx context.Context, m Match, n int) error {
 	return nil
 }
 
-// ResetCounts starts counting again.
+// ResetCounts resets the counters.
 func (a *API) ResetCounts() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.counts)
 }
 
-// notify wakes those who wait for a number. The caller holds mu.
+// notify wakes goroutines that wait for a counter. The caller must hold mu.
 func (a *API) notify() {
 	close(a.changed)
 	a.changed = make(chan struct{})
 }
 
-// wait returns when the condition holds, which is looked at under mu.
+// wait waits until the condition is true. The condition is called with mu held.
 func (a *API) wait(ctx context.Context, condition func() bool) error {
 	for {
 		a.mu.Lock()

@@ -1,7 +1,6 @@
-// Package faultproxy puts faults between two real parts of the lab.
+// Package faultproxy injects faults between two real components of the lab.
 //
-// A [Link] stands in front of any TCP service. It forwards bytes and can cut,
-// stall, slow down, throttle or reset what flows:
+// A [Link] forwards TCP connections to a service. It can cut, stall, delay, throttle or reset them:
 //
 //	link, err := faultproxy.New("127.0.0.1:6379")
 //	defer link.Close()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// patience bounds waits that end at once when all is well.
+// patience is the timeout of conditions that normally take no time.
 const patience = time.Minute
 
 func must(t *testing.T, err error) {
@@ -21,7 +21,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// echo is a target that sends back what it gets.
+// echo is a server that returns its input.
 func echo(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -81,8 +81,8 @@ func hear(t *testing.T, conn net.Conn, want string) {
 	}
 }
 
-// silence checks that nothing comes for a moment. On a slow machine the moment
-// may be too short to catch a fault, but it never reports one that is none.
+// silence checks that no data arrives for a moment. On a slow machine it can miss a fault, but it never reports a wrong
+// one.
 func silence(t *testing.T, conn net.Conn) {
 	t.Helper()
 	must(t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
@@ -101,7 +101,7 @@ func wantReset(t *testing.T, conn net.Conn) {
 	}
 }
 
-// eventually waits for a condition that nothing announces.
+// eventually polls a condition.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

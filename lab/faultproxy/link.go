@@ -10,24 +10,21 @@ import (
 	"time"
 )
 
-// CutMode is how a cut link shows.
+// CutMode is the behavior of a cut link.
 type CutMode int
 
 const (
-	// Refuse resets the open connections and refuses new ones: the service is
-	// down and its machine says so.
+	// Refuse resets open connections and refuses new ones, as if the service were down.
 	Refuse CutMode = iota + 1
-	// Blackhole swallows everything without a word: the network is away.
-	// Connections stay open, new ones open as well (the kernel completes the
-	// handshake) but reach nobody. After Restore all of them go on where they
-	// were, as TCP does when the network returns. TCP keep-alives still get
-	// their answer, from the proxy: only pings of the protocol above notice.
+	// Blackhole drops everything, as if the network were down. Connections stay open. New connections also open,
+	// because the kernel completes the handshake, but are not forwarded. After Restore all of them continue, as TCP
+	// does. The proxy still answers TCP keep-alives, so only pings of the protocol above detect the cut.
 	Blackhole
 )
 
-// Counters are a link's sums since New.
+// Counters are the totals of a link since New.
 type Counters struct {
-	// Connections accepted, and those of them that are open now.
+	// Accepted connections, and currently open ones.
 	Accepted, Open int64
 	// Bytes forwarded from the client to the target (Up) and back (Down).
 	Up, Down int64
@@ -44,18 +41,18 @@ type Link struct {
 
 	mu       sync.Mutex
 	target   string
-	cut      CutMode // zero: not cut
+	cut      CutMode // zero if not cut
 	listener *net.TCPListener
 	conns    map[*conn]struct{}
 	delay    time.Duration
 	jitter   time.Duration
-	rate     int64 // bytes per second in each direction; zero: no limit
+	rate     int64 // bytes per second in each direction. If zero, no limit
 	free     [2]time.Time
-	changed  chan struct{} // closed and replaced whenever a setting changes
+	changed  chan struct{} // closed and replaced when a setting changes
 	closed   bool
 }
 
-// New makes a link to target (host:port), which need not be up yet.
+// New returns a link to target (host:port). The target can start later.
 func New(target string) (*Link, error) {
 	if _, _, err := net.SplitHostPort(target); err != nil {
 		return nil, fmt.Errorf("link to %q: give host:port: %w", target, err)
@@ -78,7 +75,7 @@ func New(target string) (*Link, error) {
 	return l, nil
 }
 
-// Addr is where the link listens, host:port; it never changes.
+// Addr returns the address of the listener, host:port. It never changes.
 func (l *Link) Addr() string { return l.port.addr.String() }
 
 // Cut interrupts the link until Restore.
@@ -90,14 +87,14 @@ func (l *Link) Cut(mode CutMode) error {
 		return l.listen()
 	}
 	if l.listener != nil {
-		_ = l.listener.Close() // which ends its accept loop
+		_ = l.listener.Close() // ends its accept loop
 		l.listener = nil
 	}
 	l.resetAll()
 	return nil
 }
 
-// Restore ends a cut. Delay and Throttle stay as they are.
+// Restore ends a cut. Delay and Throttle stay in effect.
 func (l *Link) Restore() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,31 +102,29 @@ func (l *Link) Restore() error {
 	return l.listen()
 }
 
-// Delay holds everything that flows back by d, give or take up to jitter, in
-// each direction; bytes keep their order. Zero ends it.
+// Delay delays all data by d, plus or minus up to jitter, in each direction. Bytes keep their order. Zero ends it.
 func (l *Link) Delay(d, jitter time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.set(func() { l.delay, l.jitter = d, jitter })
 }
 
-// Throttle limits each direction of the whole link. Zero ends it.
+// Throttle limits the rate of each direction of the whole link. Zero ends it.
 func (l *Link) Throttle(bytesPerSecond int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.set(func() { l.rate, l.free = bytesPerSecond, [2]time.Time{} })
 }
 
-// Reset ends the open connections with a TCP reset on both sides.
+// Reset ends open connections with a TCP reset on both sides.
 func (l *Link) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.resetAll()
 }
 
-// HalfOpen makes the open connections dead without telling anybody, for
-// good: no byte and no end passes any more, as when a firewall forgot them.
-// New connections work.
+// HalfOpen permanently drops all data of open connections without closing them, as a firewall does that has lost their
+// state. New connections work.
 func (l *Link) HalfOpen() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,14 +133,14 @@ func (l *Link) HalfOpen() {
 	}
 }
 
-// SetTarget sends connections from now on to another address.
+// SetTarget forwards new connections to another address.
 func (l *Link) SetTarget(target string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.target = target
 }
 
-// Counters returns the current sums.
+// Counters returns the current totals.
 func (l *Link) Counters() Counters {
 	l.mu.Lock()
 	open := int64(len(l.conns))
@@ -153,7 +148,7 @@ func (l *Link) Counters() Counters {
 	return Counters{Accepted: l.accepted.Load(), Open: open, Up: l.up.Load(), Down: l.down.Load()}
 }
 
-// Close resets all connections, frees the port and waits for all goroutines.
+// Close resets all connections, releases the port and waits for all goroutines.
 func (l *Link) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -172,15 +167,14 @@ func (l *Link) Close() error {
 	return l.port.close()
 }
 
-// set changes settings and wakes everybody who waits because of the old
-// ones. The caller holds mu.
+// set changes settings and wakes all goroutines that wait because of the old ones. The caller must hold mu.
 func (l *Link) set(change func()) {
 	change()
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// listen opens the port if it is not open. The caller holds mu.
+// listen opens the port if it is not open. The caller must hold mu.
 func (l *Link) listen() error {
 	if l.closed || l.listener != nil {
 		return nil
@@ -200,7 +194,7 @@ func (l *Link) accept(listener *net.TCPListener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of file descriptors: some may come free
+		if err != nil { // too many open files, which can be temporary
 			select {
 			case <-time.After(10 * time.Millisecond):
 				continue
@@ -212,7 +206,7 @@ func (l *Link) accept(listener *net.TCPListener) {
 	}
 }
 
-// admit starts a connection, unless the link was cut or closed meanwhile.
+// admit starts a connection, unless the link was cut or closed in the meantime.
 func (l *Link) admit(client *net.TCPConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,7 +225,7 @@ func (l *Link) admit(client *net.TCPConn) {
 	})
 }
 
-// resetAll resets what is open. The caller holds mu.
+// resetAll resets all open connections. The caller must hold mu.
 func (l *Link) resetAll() {
 	for c := range l.conns {
 		c.reset()

@@ -23,7 +23,7 @@ func TestLink_ForwardsAndCounts(t *testing.T) {
 	wg.Go(func() { got, readErr = io.ReadAll(conn) })
 	_, err := conn.Write(big)
 	must(t, err)
-	must(t, conn.CloseWrite()) // the end travels too
+	must(t, conn.CloseWrite()) // the end is forwarded too
 	wg.Wait()
 	must(t, readErr)
 	if !bytes.Equal(got, big) {
@@ -52,7 +52,7 @@ func TestLink_RefusingCutResetsAndRefuses(t *testing.T) {
 		_ = other.Close()
 	}
 	must(t, link.Restore())
-	must(t, link.Restore()) // twice is once
+	must(t, link.Restore()) // a second call has no effect
 	conn = dial(t, link)
 	say(t, conn, "again")
 	hear(t, conn, "again")
@@ -97,7 +97,7 @@ func TestLink_HalfOpenAffectsOnlyOldConnections(t *testing.T) {
 	live := dial(t, link)
 	say(t, live, "hello")
 	hear(t, live, "hello")
-	must(t, link.Restore()) // does not wake the dead
+	must(t, link.Restore()) // does not restore the frozen connection
 	silence(t, dead)
 	if open := link.Counters().Open; open != 2 {
 		t.Errorf("%d connections are open, want 2", open)
@@ -146,7 +146,7 @@ func TestLink_DelayKeepsOrderAndThroughput(t *testing.T) {
 	conn := dial(t, link)
 	start := time.Now()
 	var want strings.Builder
-	for range 200 { // one after the other they would take 16 seconds at least
+	for range 200 { // sequentially they would take at least 16 seconds
 		say(t, conn, "0123456789")
 		want.WriteString("0123456789")
 	}
@@ -187,7 +187,7 @@ func TestLink_TargetCanStartLateAndMove(t *testing.T) {
 	nobody := newLink(t, "127.0.0.1:1")
 	must(t, nobody.Cut(Refuse))
 	link := newLink(t, nobody.Addr())
-	// The reset may already meet the handshake.
+	// The reset can already end the handshake.
 	conn, err := net.DialTimeout("tcp", link.Addr(), patience)
 	if err == nil {
 		wantReset(t, conn)

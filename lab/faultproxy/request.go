@@ -7,30 +7,28 @@ import (
 	"strings"
 )
 
-// Request is what rules and counters see of a request to the API server.
+// Request is the part of an API request that rules and counters use.
 type Request struct {
 	// Method is the HTTP method.
 	Method string
-	// Verb is the Kubernetes verb: get, list, watch, create, update, patch,
-	// delete, deletecollection; connect for exec, attach, port-forward and
-	// proxy; dryrun for a write with dryRun set, which changes nothing. Of
-	// other paths than those of resources (/version) it is the method in
-	// lower case.
+	// Verb is the Kubernetes verb: get, list, watch, create, update, patch, delete, deletecollection; connect for exec,
+	// attach, port-forward and proxy; dryrun for a write with dryRun set. For other paths (/version) it is the method
+	// in lower case.
 	Verb string
 	// Path is the path of the URL, without the query.
 	Path string
-	// The parts of a resource's path; empty where they do not apply.
+	// The parts of a resource path. Empty if they do not apply.
 	Group, Namespace, Resource, Name, Subresource string
 }
 
-// WriteVerbs are the verbs that change something.
+// WriteVerbs lists the verbs that change something.
 var WriteVerbs = []string{"create", "update", "patch", "delete", "deletecollection"}
 
 // Match selects requests. The zero Match selects all.
 type Match struct {
 	// Verbs are Kubernetes verbs (watch) or HTTP methods (PUT), see Request.
 	Verbs []string
-	// Path must be found in the path of the URL.
+	// Path must match a part of the URL path.
 	Path *regexp.Regexp
 }
 
@@ -52,8 +50,8 @@ func parseRequest(r *http.Request) Request {
 	return req
 }
 
-// parsePath fills the parts of a resource's path and reports whether it is
-// an old-fashioned watch, with the verb in the path.
+// parsePath sets the parts of a resource path and reports whether it is a deprecated watch path, with the verb in the
+// path.
 func (r *Request) parsePath() (watch bool) {
 	parts := strings.Split(strings.Trim(r.Path, "/"), "/")
 	switch {
@@ -67,7 +65,7 @@ func (r *Request) parsePath() (watch bool) {
 	if parts[0] == "watch" && len(parts) > 1 {
 		watch, parts = true, parts[1:]
 	}
-	// Below a namespace there are resources, but for its own two subresources.
+	// Below a namespace there are resources, except for its own two subresources.
 	if parts[0] == "namespaces" && len(parts) > 2 && (len(parts) > 3 || parts[2] != "status" && parts[2] != "finalize") {
 		r.Namespace, parts = parts[1], parts[2:]
 	}

@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// reservation keeps a loopback port for us while nobody listens on it: a
-// bound socket that does not listen. Connections to the port are refused, no
-// other program is given it, and a listener of ours may still open on it.
+// reservation reserves a loopback port with a bound socket that does not listen. Connections to the port are refused,
+// no other process gets the port, and a listener of ours can open on it.
 type reservation struct {
 	fd   int
 	addr *net.TCPAddr
@@ -28,8 +27,7 @@ func reservePort() (*reservation, error) {
 }
 
 func bindLoopback(fd int) (*syscall.SockaddrInet4, error) {
-	// With this option on both sockets, the reserving and the listening one
-	// share the port.
+	// With this option, the reserving and the listening socket share the port.
 	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
 		return nil, err
 	}

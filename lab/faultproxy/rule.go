@@ -12,29 +12,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Rule is a fault for the requests that match.
+// Rule is a fault for matching requests.
 type Rule struct {
 	Match
-	// Do is what happens to them.
+	// Do is the fault.
 	Do Action
-	// Times is how many requests it happens to; zero means all until the
-	// fault is removed.
+	// Times limits the number of affected requests. If zero, all requests until the fault is removed.
 	Times int
-	// Skip lets that many matching requests pass first.
+	// Skip is the number of matching requests that pass first.
 	Skip int
 }
 
-// Action is what happens to a request that a rule matches.
+// Action is the effect of a rule on a request.
 type Action struct {
-	answer func(Request) metav1.Status // answers instead of the API server
-	delay  time.Duration               // waits before the request goes on
-	hold   bool                        // waits until the fault is removed
-	abort  bool                        // closes the connection
-	watch  *ending                     // lets a watch begin and ends it so
-	events int                         // after that many events
+	answer func(Request) metav1.Status // response instead of the API server's
+	delay  time.Duration               // delay before the request continues
+	hold   bool                        // wait until the fault is removed
+	abort  bool                        // close the connection
+	watch  *ending                     // ending of a watch
+	events int                         // number of events before the ending
 }
 
-// Answer responds with a status of your own.
+// Answer responds with the status of a function.
 func Answer(status metav1.Status) Action {
 	return Action{answer: func(Request) metav1.Status { return status }}
 }
@@ -47,9 +46,8 @@ func Conflict() Action {
 	}}
 }
 
-// Gone responds 410: the resource version or the continuation is too old.
-// To a watch this is the answer to the request; see ExpireWatch for one
-// inside the stream.
+// Gone responds 410: the resourceVersion or the continue token is too old. For a watch this is the response to the
+// request. ExpireWatch sends it inside the stream.
 func Gone() Action { return Answer(expired()) }
 
 func expired() metav1.Status {
@@ -58,8 +56,7 @@ func expired() metav1.Status {
 	return status
 }
 
-// TooManyRequests responds 429 with a Retry-After in whole seconds. Mind that
-// client-go repeats such a request by itself, up to ten times.
+// TooManyRequests responds 429 with a Retry-After in whole seconds. client-go retries such a request up to ten times.
 func TooManyRequests(retryAfterSeconds int) Action {
 	return Answer(apierrors.NewTooManyRequests("too many requests, please try again later", retryAfterSeconds).Status())
 }
@@ -74,25 +71,22 @@ func Unavailable() Action {
 	return Answer(apierrors.NewServiceUnavailable("injected by the lab").Status())
 }
 
-// Delay lets a request wait before it goes on to the API server, or to the
-// next rule that matches.
+// Delay delays a request before it continues to the API server or the next matching rule.
 func Delay(d time.Duration) Action { return Action{delay: d} }
 
-// Hold lets a request wait until the fault is removed; then it goes on.
+// Hold delays a request until the fault is removed.
 func Hold() Action { return Action{hold: true} }
 
-// Abort closes the connection without an answer.
+// Abort closes the connection without a response.
 func Abort() Action { return Action{abort: true} }
 
-// CutWatch breaks the stream of a watch after some events; after zero the
-// caller may not even see that it began.
+// CutWatch breaks the stream of a watch after some events. If zero, the caller may not receive the response header.
 func CutWatch(afterEvents int) Action { return Action{watch: &endCut, events: afterEvents} }
 
-// ExpireWatch ends a watch after some events with an ERROR event that says
-// 410 Gone.
+// ExpireWatch ends a watch after some events with an ERROR event with status 410 Gone.
 func ExpireWatch(afterEvents int) Action { return Action{watch: &endExpired, events: afterEvents} }
 
-// Fault is a rule at work.
+// Fault is an active rule.
 type Fault struct {
 	api     *API
 	rule    Rule
@@ -103,8 +97,8 @@ type Fault struct {
 	gone       bool
 }
 
-// Add puts a rule to work. Rules are tried in the order of Add; delaying
-// ones let the following ones match too.
+// Add activates a rule. Rules are evaluated in the order of Add. After a delaying rule, the next rules are evaluated
+// too.
 func (a *API) Add(rule Rule) *Fault {
 	f := &Fault{api: a, rule: rule, removed: make(chan struct{})}
 	a.mu.Lock()
@@ -113,7 +107,7 @@ func (a *API) Add(rule Rule) *Fault {
 	return f
 }
 
-// RemoveAll ends all faults.
+// RemoveAll removes all faults.
 func (a *API) RemoveAll() {
 	a.mu.Lock()
 	faults := slices.Clone(a.faults)
@@ -123,7 +117,7 @@ func (a *API) RemoveAll() {
 	}
 }
 
-// Remove ends the fault. Requests that it holds go on.
+// Remove removes the fault. Requests that it holds continue.
 func (f *Fault) Remove() {
 	f.api.mu.Lock()
 	defer f.api.mu.Unlock()
@@ -135,14 +129,14 @@ func (f *Fault) Remove() {
 	f.api.faults = slices.DeleteFunc(f.api.faults, func(other *Fault) bool { return other == f })
 }
 
-// Hits is how many requests it has happened to.
+// Hits returns the number of affected requests.
 func (f *Fault) Hits() int {
 	f.api.mu.Lock()
 	defer f.api.mu.Unlock()
 	return f.hits
 }
 
-// WaitHits returns when it has happened to n requests.
+// WaitHits waits for n affected requests.
 func (f *Fault) WaitHits(ctx context.Context, n int) error {
 	err := f.api.wait(ctx, func() bool { return f.hits >= n })
 	if err != nil {
@@ -151,7 +145,7 @@ func (f *Fault) WaitHits(ctx context.Context, n int) error {
 	return nil
 }
 
-// take decides whether the fault happens to the request, and counts.
+// take reports whether the fault affects the request, and counts it.
 func (f *Fault) take(r Request) bool {
 	if !f.rule.matches(r) || f.rule.Do.watch != nil && r.Verb != "watch" {
 		return false

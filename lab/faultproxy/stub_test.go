@@ -25,12 +25,11 @@ import (
 	restwatch "k8s.io/client-go/rest/watch"
 )
 
-// stub is a small API server: it knows ConfigMaps by echo, streams what a
-// test feeds to its watches, and accepts upgrades.
+// stub is a small API server: it echoes ConfigMaps, streams events of a test to its watches, and accepts upgrades.
 type stub struct {
 	*httptest.Server
 	t       *testing.T
-	watches chan chan<- watch.Event // what feeds each watch, as they begin
+	watches chan chan<- watch.Event // senders of each watch, in order of their start
 }
 
 func newStub(t *testing.T) *stub {
@@ -56,8 +55,7 @@ func (s *stub) ca() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
 
-// front puts a proxy before the stub. It shows the stub's certificate, which
-// is good for 127.0.0.1.
+// front returns a proxy in front of the stub with the stub's certificate, which is valid for 127.0.0.1.
 func (s *stub) front() *API {
 	s.t.Helper()
 	api, err := NewAPI(APIOptions{
@@ -68,7 +66,7 @@ func (s *stub) front() *API {
 	return api
 }
 
-// client is the real client, through the proxy.
+// client returns a client-go client through the proxy.
 func (s *stub) client(api *API, contentType string) kubernetes.Interface {
 	s.t.Helper()
 	client, err := kubernetes.NewForConfig(&rest.Config{
@@ -94,7 +92,7 @@ func (s *stub) echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(w, r.Body)
 }
 
-// watch streams events in the form that the caller accepts.
+// watch streams events in the encoding that the caller accepts.
 func (s *stub) watch(w http.ResponseWriter, r *http.Request) {
 	mediaType, _, _ := strings.Cut(r.Header.Get("Accept"), ",")
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
@@ -123,7 +121,7 @@ func (s *stub) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// upgrade speaks an echo protocol after the upgrade the caller asks for.
+// upgrade echoes data after the requested upgrade.
 func (s *stub) upgrade(w http.ResponseWriter, r *http.Request) {
 	conn, buf, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -136,7 +134,7 @@ func (s *stub) upgrade(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(conn, buf)
 }
 
-// upgraded opens an upgraded connection through the proxy by hand.
+// upgraded opens an upgraded connection through the proxy.
 func (s *stub) upgraded(api *API, method, protocol string) (*tls.Conn, *bufio.Reader) {
 	s.t.Helper()
 	roots := x509.NewCertPool()

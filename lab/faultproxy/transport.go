@@ -9,8 +9,7 @@ import (
 	"net/http"
 )
 
-// upgradeTransport reaches the API server: over HTTP/2 where it can, as its
-// clients do, and over HTTP/1.1 for upgrades, which HTTP/2 does not have.
+// upgradeTransport connects to the API server with HTTP/2 and, for upgrades, which HTTP/2 does not have, with HTTP/1.1.
 type upgradeTransport struct {
 	common, upgrades *http.Transport
 }
@@ -23,7 +22,7 @@ func newUpgradeTransport(roots *x509.CertPool) *upgradeTransport {
 		return &http.Transport{
 			TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 			Protocols:           protocols,
-			DisableCompression:  true, // bodies pass as they are
+			DisableCompression:  true, // forward bodies unchanged
 			MaxIdleConnsPerHost: 100,
 		}
 	}
@@ -42,9 +41,8 @@ func (t *upgradeTransport) CloseIdleConnections() {
 	t.upgrades.CloseIdleConnections()
 }
 
-// upgradeWriter closes an upgraded connection when the request's context
-// ends. ReverseProxy closes only its side to the API server then, and waits
-// for a caller who may have nothing more to say.
+// upgradeWriter closes an upgraded connection when the context of the request ends. ReverseProxy then closes only its
+// connection to the API server and waits for the caller.
 type upgradeWriter struct {
 	http.ResponseWriter
 	ctx context.Context
@@ -58,5 +56,5 @@ func (w *upgradeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buf, err
 }
 
-// Unwrap is how http.ResponseController finds the other abilities.
+// Unwrap is for http.ResponseController.
 func (w *upgradeWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 )
 
-// ending is how a watch ends before the API server ends it.
+// ending is an early end of a watch.
 type ending struct {
-	expired bool  // an ERROR event with 410 comes first
-	err     error // what the stream ends with
+	expired bool  // send an ERROR event with 410 first
+	err     error // error at the end of the stream
 }
 
 var (
@@ -29,19 +29,16 @@ var (
 	endExpired = ending{expired: true, err: io.EOF}
 )
 
-// CutWatches breaks the open watches that match, as a lost connection does,
-// and returns how many those were.
+// CutWatches breaks matching open watches, as a lost connection does, and returns their number.
 func (a *API) CutWatches(m Match) int { return a.endWatches(m, endCut) }
 
-// EndWatches ends the open watches that match in order, as the API server
-// does after some minutes, and returns how many those were.
+// EndWatches ends matching open watches in order, as the API server does after some minutes, and returns their number.
 func (a *API) EndWatches(m Match) int { return a.endWatches(m, endOrderly) }
 
-// ExpireWatches ends the open watches that match with an ERROR event that
-// says 410 Gone, and returns how many those were.
+// ExpireWatches ends matching open watches with an ERROR event with status 410 Gone, and returns their number.
 func (a *API) ExpireWatches(m Match) int { return a.endWatches(m, endExpired) }
 
-// OpenWatches is how many watches are open that match.
+// OpenWatches returns the number of matching open watches.
 func (a *API) OpenWatches(m Match) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -60,7 +57,7 @@ func (a *API) endWatches(m Match, how ending) int {
 	n := 0
 	for w, r := range a.watches {
 		if m.matches(r) {
-			delete(a.watches, w) // it ends now, and only once
+			delete(a.watches, w) // end it only once
 			w.end <- how
 			n++
 		}
@@ -68,7 +65,7 @@ func (a *API) endWatches(m Match, how ending) int {
 	return n
 }
 
-// modifyResponse puts watches into our hands.
+// modifyResponse replaces the body of a watch.
 func (a *API) modifyResponse(resp *http.Response) error {
 	k, ok := resp.Request.Context().Value(requestKey{}).(known)
 	if !ok || k.Verb != "watch" || resp.StatusCode != http.StatusOK {
@@ -91,29 +88,28 @@ func (a *API) modifyResponse(resp *http.Response) error {
 	a.watches[w] = k.Request
 	a.notify()
 	a.mu.Unlock()
-	a.work.Go(w.pump) // the request that calls us is not over, so Close still waits
+	a.work.Go(w.pump) // the calling request is still running, so Close waits for it
 	return nil
 }
 
-// watchBody is the stream of a watch, cut into events, so that it can end
-// between two of them at any time.
+// watchBody is the stream of a watch, split into events, so that it can end between two of them.
 type watchBody struct {
 	api      *API
 	upstream io.ReadCloser
 	framing  framing
-	action   *Action     // a rule's ending, or nil
+	action   *Action     // ending of a rule, or nil
 	frames   chan frame  // from pump to Read
-	end      chan ending // an ending from outside
+	end      chan ending // ending from a caller
 	once     sync.Once
 	done     chan struct{} // closed by Close
 
-	// Of the one reader.
+	// Used by the reader only.
 	rest []byte
-	read int // events handed out
+	read int // number of returned events
 	err  error
 }
 
-// frame is one event, or a part of one if the stream broke in it.
+// frame is one event, or a part of one if the stream broke.
 type frame struct {
 	data []byte
 	err  error
@@ -172,10 +168,10 @@ func (w *watchBody) Close() error {
 	return w.upstream.Close()
 }
 
-// framing is how events follow each other in a stream.
+// framing is the encoding of a stream of events.
 type framing struct {
 	next    func(*bufio.Reader) ([]byte, error)
-	expired []byte // an ERROR event with 410
+	expired []byte // ERROR event with 410
 }
 
 var framings = map[string]framing{
@@ -186,7 +182,7 @@ var framings = map[string]framing{
 	"application/vnd.kubernetes.protobuf": {next: nextProtobuf, expired: expiredProtobuf()},
 }
 
-// nextProtobuf reads an event behind four bytes that say its length.
+// nextProtobuf reads an event with a length prefix of four bytes.
 func nextProtobuf(r *bufio.Reader) ([]byte, error) {
 	var event bytes.Buffer
 	if _, err := io.CopyN(&event, r, 4); err != nil {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// open begins a watch, and returns what feeds it too.
+// open starts a watch and returns its sender too.
 func open(t *testing.T, s *stub, client kubernetes.Interface) (watch.Interface, chan<- watch.Event) {
 	t.Helper()
 	w, err := client.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{})
@@ -24,8 +24,7 @@ func open(t *testing.T, s *stub, client kubernetes.Interface) (watch.Interface, 
 	return w, <-s.watches
 }
 
-// next returns the name in the next event, or what kind of event it is, or
-// nothing at the end of the stream.
+// next returns the name in the next event, or the type of the event, or "" at the end of the stream.
 func next(t *testing.T, w watch.Interface) string {
 	t.Helper()
 	select {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Who makes the commits, and when the first one of a repository was made;
-// each later one is a minute younger than its parent.
+// Author of the commits, and date of the first commit of a repository. Each later commit is one minute younger than its
+// parent.
 const (
 	authorName  = "Lab"
 	authorEmail = "lab@example.com"
@@ -24,7 +24,7 @@ const (
 
 var firstCommit = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Option changes how Commit or Tag works.
+// Option is an option of Commit or Tag.
 type Option func(*options)
 
 type options struct {
@@ -41,11 +41,11 @@ func apply(opts []Option) options {
 	return o
 }
 
-// On commits to a branch other than main. The branch must exist (see
-// Repo.Branch), except for the first commit of a repository.
+// On selects a branch other than main. The branch must exist (see Repo.Branch), except for the first commit of a
+// repository.
 func On(branch string) Option { return func(o *options) { o.branch = branch } }
 
-// Deleting removes files, or folders with all that is in them.
+// Deleting deletes files, or directories with their content.
 func Deleting(paths ...string) Option {
 	return func(o *options) { o.remove = append(o.remove, paths...) }
 }
@@ -53,9 +53,8 @@ func Deleting(paths ...string) Option {
 // SignedBy signs the commit or tag.
 func SignedBy(s *Signer) Option { return func(o *options) { o.signer = s } }
 
-// Commit writes files (path to content) on top of the branch main, or the
-// one given with On, and returns the new commit's hash. Files that are not
-// named stay as they are; a commit without any change is allowed.
+// Commit writes files (path to content) on top of the branch main, or the branch of On, and returns the hash of the new
+// commit. Other files stay unchanged. A commit without a change is permitted.
 func (r *Repo) Commit(ctx context.Context, message string, files map[string]string, opts ...Option) (string, error) {
 	o := apply(opts)
 	sha, err := r.commit(ctx, message, files, o)
@@ -65,7 +64,7 @@ func (r *Repo) Commit(ctx context.Context, message string, files map[string]stri
 	return sha, nil
 }
 
-// errMoved says that somebody else changed the branch meanwhile.
+// errMoved means that another process changed the branch.
 var errMoved = errors.New("the branch moved while the commit was made")
 
 func (r *Repo) commit(ctx context.Context, message string, files map[string]string, o options) (string, error) {
@@ -80,8 +79,7 @@ func (r *Repo) commit(ctx context.Context, message string, files map[string]stri
 		return "", err
 	}
 	defer unlock()
-	// The lock keeps other commits out, but not a push; after one, start again
-	// from the pushed commit.
+	// The lock excludes other commits, but not a push. After a push, start again from the pushed commit.
 	for {
 		sha, err := r.tryCommit(ctx, message, files, o)
 		if !errors.Is(err, errMoved) || ctx.Err() != nil {
@@ -140,7 +138,7 @@ func (r *Repo) tryCommit(ctx context.Context, message string, files map[string]s
 	return sha, nil
 }
 
-// sign makes a signed twin of the drafted commit.
+// sign creates a signed copy of the commit.
 func (r *Repo) sign(ctx context.Context, signer *Signer, drafted, parent, message string, seconds int64) (sha string, err error) {
 	err = signer.use(ctx, func(env []string) error {
 		args := []string{"commit-tree", "--gpg-sign=" + signer.fingerprint, drafted + "^{tree}"}
@@ -153,8 +151,7 @@ func (r *Repo) sign(ctx context.Context, signer *Signer, drafted, parent, messag
 	return sha, err
 }
 
-// branchTip returns the branch's commit, or nothing if the repository has no
-// branch at all yet.
+// branchTip returns the commit of the branch, or "" if the repository has no branch.
 func (r *Repo) branchTip(ctx context.Context, branch string) (string, error) {
 	out, err := git(ctx, r.dir, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads")
 	if err != nil {
@@ -182,8 +179,7 @@ func (r *Repo) commitTime(ctx context.Context, sha string) (int64, error) {
 	return strconv.ParseInt(out, 10, 64)
 }
 
-// importStream is the input of git fast-import: one commit on the reference
-// ref, whose hash is then printed.
+// importStream returns the input of git fast-import: one commit on the reference ref, whose hash is then printed.
 func importStream(ref, parent, message string, seconds int64, files map[string]string, remove []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "commit %s\nmark :1\ncommitter %s <%s> %d +0000\n", ref, authorName, authorEmail, seconds)
@@ -204,7 +200,7 @@ func importStream(ref, parent, message string, seconds int64, files map[string]s
 
 func data(b *strings.Builder, s string) { fmt.Fprintf(b, "data %d\n%s\n", len(s), s) }
 
-// identity is the environment that fixes author, committer and both dates.
+// identity returns the environment that sets author, committer and both dates.
 func identity(seconds int64) []string {
 	date := fmt.Sprintf("%d +0000", seconds)
 	return []string{

@@ -1,11 +1,9 @@
-// Package gitserver is the lab's Git hosting: bare repositories in a folder,
-// served over real smart HTTP or HTTPS with basic authentication on a free
-// loopback port, so that Argo CD fetches from it as it would from any host.
+// Package gitserver serves bare repositories in a directory over smart HTTP or HTTPS with basic authentication on a
+// loopback port. Argo CD fetches from it as from any host.
 //
-// A [Store] is the folder. It creates and opens repositories and knows the
-// users; everything is kept on disk, so one process may serve a store while
-// another one (a test) commits to it. A [Server] is the HTTP side of a store
-// and holds no state of its own.
+// A [Store] is the directory. It creates and opens repositories and has the users. Everything is stored on disk, so
+// that one process can serve a store while another (a test) commits to it. A [Server] is the HTTP server of a store and
+// has no state.
 //
 //	store, err := gitserver.OpenStore(dir)
 //	store.SetUser("alice", "secret")
@@ -18,12 +16,11 @@
 //	sha, err = repo.Commit(ctx, "Signed", files, gitserver.On("dev"), gitserver.SignedBy(signer))
 //	url := server.RepoURL("mine") // https://127.0.0.1:PORT/mine.git
 //
-// Reading a public repository needs no credentials, reading a private one and
-// pushing to any does. RepoOptions.Users narrows a repository to some users.
+// Reading a public repository needs no credentials. Reading a private one, and pushing, does. RepoOptions.Users limits
+// a repository to some users.
 //
-// Commits are made with fixed names and dates, so the same history has the
-// same hashes on every machine; signed ones differ by their generated key.
+// Commits have fixed names and dates, so that the same history has the same hashes on every machine. Signed commits
+// differ by their generated key.
 //
-// The package runs the system's git, and gpg where something is signed
-// (Debian packages git and gnupg).
+// The package runs git and, for signatures, gpg of the system (Debian packages git and gnupg).
 package gitserver

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// gitEnv is the environment of every git that the package runs: nothing of
-// the user's own configuration, no prompts, English messages.
+// gitEnv returns the environment of git: without the user's configuration and prompts, with English messages.
 func gitEnv(extra ...string) []string {
 	return append([]string{
 		"PATH=" + os.Getenv("PATH"),
@@ -24,8 +23,7 @@ func gitEnv(extra ...string) []string {
 	}, extra...)
 }
 
-// command describes one run of a program: its input, additional environment
-// and arguments.
+// command describes one process: its input, additional environment and arguments.
 type command struct {
 	program string
 	args    []string
@@ -33,8 +31,7 @@ type command struct {
 	stdin   string
 }
 
-// run executes c and returns its standard output. The error carries
-// the first words of the command line and what the program said.
+// run executes c and returns its standard output. The error has the start of the command line and the error output.
 func (c command) run(ctx context.Context) (string, error) {
 	path, err := lookProgram(c.program)
 	if err != nil {
@@ -56,7 +53,7 @@ func (c command) run(ctx context.Context) (string, error) {
 	return stdout.String(), nil
 }
 
-// git runs git inside the repository folder dir and trims what it prints.
+// git runs git in the repository directory dir and returns the trimmed output.
 func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return gitInput(ctx, dir, "", nil, args...)
 }
@@ -71,7 +68,7 @@ func gitInput(ctx context.Context, dir, stdin string, env []string, args ...stri
 	return strings.TrimSpace(out), err
 }
 
-// debianPackage names the package that brings a program.
+// debianPackage returns the package of a binary.
 var debianPackage = map[string]string{
 	"git": "git", "gpg": "gnupg", "gpg-connect-agent": "gnupg",
 }

@@ -42,7 +42,7 @@ func create(t *testing.T, store *Store, name string, opts RepoOptions) *Repo {
 	return repo
 }
 
-// client is a user's git, with a home of its own.
+// client is git of a user, with its own home directory.
 type client struct {
 	t    *testing.T
 	home string
@@ -138,7 +138,7 @@ func TestServer_PrivateRepositoryNeedsCredentials(t *testing.T) {
 func TestServer_RejectsWrongCredentialsForPublicRepository(t *testing.T) {
 	store, server := start(t, nil)
 	create(t, store, "open", RepoOptions{})
-	// git itself waits for the challenge; Argo CD's client does not.
+	// git waits for the challenge. Argo CD's client does not.
 	for password, want := range map[string]int{"no": http.StatusUnauthorized, "wonder:land": http.StatusOK} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.RepoURL("open")+"/info/refs?service=git-upload-pack", nil)
 		must(t, err)
@@ -157,7 +157,7 @@ func TestServer_AppliesChangedUsersAndAccess(t *testing.T) {
 	repo := create(t, store, "demo", RepoOptions{Sample: SamplePlain})
 	c := newClient(t)
 	c.run("ls-remote", server.RepoURL("demo"))
-	// Another process would use a store of its own on the same folder.
+	// Another process would use its own store for the same directory.
 	other, err := OpenStore(store.Dir())
 	must(t, err)
 	must(t, repo.SetAccess(RepoOptions{Private: true}))
@@ -177,8 +177,7 @@ func TestServer_PushNeedsCredentials(t *testing.T) {
 	repo := create(t, store, "demo", RepoOptions{Sample: SamplePlain})
 	c := newClient(t)
 	c.run("clone", server.RepoURL("demo"), "copy")
-	// More than git sends in one piece, so that the request is chunked, and
-	// incompressible.
+	// Larger than the buffer of git, so that the request is chunked, and incompressible.
 	noise := make([]byte, 3<<20)
 	for i, x := 0, uint32(1); i < len(noise); i++ {
 		x ^= x << 13
@@ -198,7 +197,7 @@ func TestServer_PushNeedsCredentials(t *testing.T) {
 	if got != string(noise) {
 		t.Error("the pushed file differs")
 	}
-	// A commit goes on top of what was pushed, and the clone can follow.
+	// A commit follows the pushed commit, and the clone can pull it.
 	sha, err := repo.Commit(t.Context(), "After the push", map[string]string{"more.txt": "more\n"})
 	must(t, err)
 	c.run("-C", "copy", "pull", "--ff-only", "origin", "main")

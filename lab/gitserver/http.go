@@ -21,8 +21,7 @@ const (
 	receivePack = "git-receive-pack" // push
 )
 
-// handler routes the three requests that smart HTTP is made of: what do you
-// have, give me this, take this.
+// handler routes the three requests of smart HTTP: list references, fetch, push.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{repo}/info/refs", func(w http.ResponseWriter, r *http.Request) {
@@ -50,7 +49,7 @@ func (s *Server) handler() http.Handler {
 
 type serviceFunc func(w http.ResponseWriter, r *http.Request, repo *Repo, service string)
 
-// withRepo finds the repository and checks the caller before next runs.
+// withRepo finds the repository and authorizes the request before it calls next.
 func (s *Server) withRepo(w http.ResponseWriter, r *http.Request, service string, next serviceFunc) {
 	repo, err := s.store.Open(strings.TrimSuffix(r.PathValue("repo"), ".git"))
 	if err != nil {
@@ -69,9 +68,8 @@ func (s *Server) withRepo(w http.ResponseWriter, r *http.Request, service string
 	next(w, r, repo, service)
 }
 
-// authorise returns nothing if the request may go on, else the status to
-// answer. Credentials that are given must be right, even where none are
-// needed: a test of wrong ones must not pass by accident.
+// authorise returns nil if the request is permitted, or the status of the response. Wrong credentials are rejected even
+// if none are needed, so that a test of wrong credentials cannot pass by accident.
 func (s *Server) authorise(r *http.Request, repo *Repo, write bool) (int, error) {
 	access, err := repo.Access()
 	if err != nil {
@@ -102,26 +100,26 @@ func sameSecret(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// advertise tells the client which references the repository has.
+// advertise lists the references of the repository.
 func (s *Server) advertise(w http.ResponseWriter, r *http.Request, repo *Repo, service string) {
 	w.Header().Set("Content-Type", "application/x-"+service+"-advertisement")
 	out := &response{w: w}
 	if !slices.Contains(strings.Split(r.Header.Get("Git-Protocol"), ":"), "version=2") {
-		// Older protocols open with the service's name and a flush packet.
+		// Older protocols start with the name of the service and a flush packet.
 		line := "# service=" + service + "\n"
 		out.prefix = fmt.Sprintf("%04x%s0000", len(line)+4, line)
 	}
 	s.runService(r, repo, service, nil, out, "--stateless-rpc", "--advertise-refs")
 }
 
-// exchange hands the request to git and git's answer back.
+// exchange forwards the request to git and returns its response.
 func (s *Server) exchange(w http.ResponseWriter, r *http.Request, repo *Repo, service string) {
 	if want := "application/x-" + service + "-request"; r.Header.Get("Content-Type") != want {
 		http.Error(w, "content type must be "+want, http.StatusUnsupportedMediaType)
 		return
 	}
-	// git may begin to answer before it has read all of the pack.
-	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 needs no enabling and says so
+	// git can respond before it has read the whole pack.
+	_ = http.NewResponseController(w).EnableFullDuplex() // not needed for HTTP/2, which returns an error
 	body := io.Reader(r.Body)
 	if r.Header.Get("Content-Encoding") == "gzip" {
 		unzipped, err := gzip.NewReader(r.Body)
@@ -135,7 +133,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, repo *Repo, se
 	s.runService(r, repo, service, body, &response{w: w}, "--stateless-rpc")
 }
 
-// runService runs one of git's two services on the repository.
+// runService runs a service of git for the repository.
 func (s *Server) runService(r *http.Request, repo *Repo, service string, in io.Reader, out *response, args ...string) {
 	git, err := lookProgram("git")
 	if err != nil {
@@ -154,13 +152,12 @@ func (s *Server) runService(r *http.Request, repo *Repo, service string, in io.R
 	}
 	s.http.ErrorLog.Printf("%s of %s: %v: %s", service, repo.name, err, bytes.TrimSpace(stderr.Bytes()))
 	if out.started {
-		panic(http.ErrAbortHandler) // too late for a status: the client must see a broken answer
+		panic(http.ErrAbortHandler) // too late for a status: the client must see a broken response
 	}
 	http.Error(out.w, fmt.Sprintf("%s: %v: %s", service, err, stderr.Bytes()), http.StatusInternalServerError)
 }
 
-// response passes git's output on as it comes, after a prefix, and remembers
-// whether anything was sent.
+// response forwards the output of git after a prefix, and records whether anything was sent.
 type response struct {
 	w       http.ResponseWriter
 	prefix  string

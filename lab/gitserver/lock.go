@@ -6,8 +6,7 @@ import (
 	"syscall"
 )
 
-// lockFile takes an exclusive lock that other processes respect too, and
-// returns what gives it back. The lock ends with the process at the latest.
+// lockFile takes an exclusive lock between processes, and returns its release function. The lock ends with the process.
 func lockFile(file string) (unlock func(), err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

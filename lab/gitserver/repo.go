@@ -9,30 +9,29 @@ import (
 	"strings"
 )
 
-// DefaultBranch is the branch that HEAD names in every repository.
+// DefaultBranch is the branch of HEAD in every repository.
 const DefaultBranch = "main"
 
-// Repo is one bare repository. Its methods may be called concurrently, from
-// several processes too, and together with pushes.
+// Repo is one bare repository. Its methods can be called concurrently, also from several processes and during pushes.
 type Repo struct {
 	name  string
 	dir   string
 	store *Store
 }
 
-// Name is the repository's name in the store, without ".git".
+// Name returns the name of the repository in the store, without ".git".
 func (r *Repo) Name() string { return r.name }
 
-// Dir is the bare repository's folder.
+// Dir returns the directory of the bare repository.
 func (r *Repo) Dir() string { return r.dir }
 
-// init makes the bare repository at r.dir.
+// init creates the bare repository at r.dir.
 func (r *Repo) init(ctx context.Context, opts RepoOptions) error {
 	if _, err := gitInput(ctx, r.dir, "", nil, "init", "--quiet", "--bare", "--initial-branch", DefaultBranch); err != nil {
 		return err
 	}
-	// No housekeeping process may outlive the request that set it off;
-	// refs/lab is where Commit prepares what it then moves to a branch.
+	// No maintenance process may outlive its request. Commit prepares commits in refs/lab before it moves them to a
+	// branch.
 	config := "[gc]\n\tauto = 0\n[receive]\n\tautogc = false\n[transfer]\n\thideRefs = refs/lab\n" +
 		"[uploadpack]\n\tallowAnySHA1InWant = true\n\tallowFilter = true\n"
 	f, err := os.OpenFile(filepath.Join(r.dir, "config"), os.O_APPEND|os.O_WRONLY, 0o600)
@@ -54,7 +53,7 @@ func (r *Repo) init(ctx context.Context, opts RepoOptions) error {
 
 func (r *Repo) accessFile() string { return filepath.Join(r.dir, "access.json") }
 
-// Access tells who may reach the repository.
+// Access returns the access options of the repository.
 func (r *Repo) Access() (RepoOptions, error) {
 	var opts RepoOptions
 	if err := readJSON(r.accessFile(), &opts); err != nil {
@@ -63,8 +62,8 @@ func (r *Repo) Access() (RepoOptions, error) {
 	return opts, nil
 }
 
-// SetAccess changes who may reach the repository; a running server knows at
-// once. Sample and BaseURL are not looked at.
+// SetAccess changes the access options of the repository. A running server uses them immediately. Sample and BaseURL
+// are ignored.
 func (r *Repo) SetAccess(opts RepoOptions) error {
 	if err := writeJSON(r.accessFile(), opts); err != nil {
 		return fmt.Errorf("write the access settings of repository %s: %w", r.name, err)
@@ -74,7 +73,7 @@ func (r *Repo) SetAccess(opts RepoOptions) error {
 
 // Remove deletes the repository.
 func (r *Repo) Remove() error {
-	// A rename first: the server must not find half a repository.
+	// Rename first, so that the server never finds a part of a repository.
 	tmp, err := os.MkdirTemp(r.store.dir, ".old-")
 	if err != nil {
 		return fmt.Errorf("remove repository %s: %w", r.name, err)
@@ -86,7 +85,7 @@ func (r *Repo) Remove() error {
 	return nil
 }
 
-// Resolve returns the commit that a branch, a tag or a hash names.
+// Resolve returns the commit of a branch, a tag or a hash.
 func (r *Repo) Resolve(ctx context.Context, rev string) (string, error) {
 	sha, err := git(ctx, r.dir, "rev-parse", "--verify", "--quiet", "--end-of-options", rev+"^{commit}")
 	if err != nil {
@@ -95,7 +94,7 @@ func (r *Repo) Resolve(ctx context.Context, rev string) (string, error) {
 	return sha, nil
 }
 
-// File returns a file's content at a branch, a tag or a commit.
+// File returns the content of a file at a branch, a tag or a commit.
 func (r *Repo) File(ctx context.Context, rev, path string) (string, error) {
 	args := []string{"--git-dir", r.dir, "cat-file", "blob", rev + ":" + path}
 	content, err := command{program: "git", args: args}.run(ctx)
@@ -105,7 +104,7 @@ func (r *Repo) File(ctx context.Context, rev, path string) (string, error) {
 	return content, nil
 }
 
-// Files lists all paths at a branch, a tag or a commit.
+// Files returns all paths at a branch, a tag or a commit.
 func (r *Repo) Files(ctx context.Context, rev string) ([]string, error) {
 	out, err := git(ctx, r.dir, "ls-tree", "-r", "-z", "--name-only", "--end-of-options", rev)
 	if err != nil {
@@ -114,7 +113,7 @@ func (r *Repo) Files(ctx context.Context, rev string) ([]string, error) {
 	return splitNUL(out), nil
 }
 
-// Branch makes a branch at from, or moves an existing one there.
+// Branch creates a branch at from, or moves an existing one there.
 func (r *Repo) Branch(ctx context.Context, name, from string) error {
 	sha, err := r.Resolve(ctx, from)
 	if err != nil {
@@ -128,8 +127,8 @@ func (r *Repo) DeleteBranch(ctx context.Context, name string) error {
 	return r.deleteRef(ctx, "refs/heads/"+name)
 }
 
-// Tag makes a tag at from, or moves an existing one there. Without options
-// the tag is a plain one; SignedBy makes it annotated and signed.
+// Tag creates a tag at from, or moves an existing one there. Without options it is a lightweight tag. SignedBy makes it
+// annotated and signed.
 func (r *Repo) Tag(ctx context.Context, name, from string, opts ...Option) error {
 	sha, err := r.Resolve(ctx, from)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 //go:embed all:samples
 var sampleFiles embed.FS
 
-// The samples. Each is a repository of the same name that CreateSamples makes.
+// The samples. CreateSamples creates a repository of the same name for each.
 const (
 	// SamplePlain is a Deployment, a Service and a ConfigMap at the root.
 	SamplePlain = "plain"
@@ -24,24 +24,22 @@ const (
 	SampleKustomize = "kustomize"
 	// SampleHelm is a chart at the root, with values-production.yaml.
 	SampleHelm = "helm"
-	// SampleHooks has waves (hooks of every phase and sync waves), stuck (a
-	// PreSync hook that never ends) and delete (a PostDelete hook).
+	// SampleHooks has waves (hooks of every phase and sync waves), stuck (a PreSync hook that never ends) and delete (a
+	// PostDelete hook).
 	SampleHooks = "hooks"
-	// SampleAppOfApps is a chart of child Applications; its values name the
-	// repositories, the destination and the project.
+	// SampleAppOfApps is a chart of child Applications. Its values have the repositories, the destination and the
+	// AppProject.
 	SampleAppOfApps = "app-of-apps"
-	// SampleAppSet has folders (apps/*) and files (config/*.yaml) for the git
-	// generator, and ApplicationSets that use them (applicationsets).
+	// SampleAppSet has directories (apps/*) and files (config/*.yaml) for the git generator, and ApplicationSets that
+	// use them (applicationsets).
 	SampleAppSet = "appset"
-	// SampleNeverHealthy has degraded (a Deployment that exceeds its
-	// deadline) and progressing (a claim without a volume).
+	// SampleNeverHealthy has degraded (a Deployment that exceeds its deadline) and progressing (a claim without a
+	// volume).
 	SampleNeverHealthy = "never-healthy"
-	// SampleFailsToSync has rejected (by the API server), unparsable and
-	// unknown-kind.
+	// SampleFailsToSync has rejected (by the API server), unparsable and unknown-kind.
 	SampleFailsToSync = "fails-to-sync"
-	// SampleSigned is plain manifests with the branches main (signed with the
-	// store's key), unsigned (an unsigned commit on top) and foreign (signed
-	// with a key that nobody knows), and the signed tag v1.0.0 on main.
+	// SampleSigned has plain manifests with the branches main (signed with the store's key), unsigned (an unsigned
+	// commit on top) and foreign (signed with an unknown key), and the signed tag v1.0.0 on main.
 	SampleSigned = "signed"
 )
 
@@ -53,10 +51,9 @@ func Samples() []string {
 	}
 }
 
-// CreateSamples makes a repository of every sample that the store does not
-// have yet; all but SamplePrivate are public. baseURL is Server.URL, which
-// some samples refer to. A test that commits had better make a repository of
-// its own: see RepoOptions.Sample.
+// CreateSamples creates a repository of every sample that the store does not have yet. All but SamplePrivate are
+// public. baseURL is Server.URL, which some samples refer to. A test that commits should create its own repository: see
+// RepoOptions.Sample.
 func (s *Store) CreateSamples(ctx context.Context, baseURL string) error {
 	for _, name := range Samples() {
 		if _, err := s.Open(name); err == nil {
@@ -70,7 +67,7 @@ func (s *Store) CreateSamples(ctx context.Context, baseURL string) error {
 	return nil
 }
 
-// baseMark is replaced by the server's URL in the files of the samples.
+// baseMark is replaced by the URL of the server in the files of the samples.
 const baseMark = "@BASE_URL@"
 
 // sampleContent returns the files of a sample.
@@ -102,7 +99,7 @@ func sampleContent(sample, baseURL string) (map[string]string, error) {
 	return files, err
 }
 
-// fill makes the history of a sample in an empty repository.
+// fill creates the history of a sample in an empty repository.
 func (r *Repo) fill(ctx context.Context, sample, baseURL string) error {
 	files, err := sampleContent(sample, baseURL)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestSamples_AreServed(t *testing.T) {
 	must(t, err)
 	changed, err := plain.Commit(t.Context(), "Mine", map[string]string{"x": ""})
 	must(t, err)
-	must(t, store.CreateSamples(t.Context(), server.URL())) // again: leaves what is there
+	must(t, store.CreateSamples(t.Context(), server.URL())) // a second call keeps the repositories
 	if got, _ := plain.Resolve(t.Context(), DefaultBranch); got != changed {
 		t.Error("CreateSamples touched an existing repository")
 	}
@@ -59,7 +59,7 @@ func TestSigner_SignaturesAreVerifiedByGit(t *testing.T) {
 	unsigned, err := repo.Commit(ctx, "Not signed", map[string]string{"x": "y"})
 	must(t, err)
 
-	// What Argo CD does: a home with the public keys it trusts.
+	// As Argo CD does: a home directory with the trusted public keys.
 	err = inGnupgHome(ctx, func(home string) error {
 		if _, err := gpg(ctx, home, signer.PublicKey(), "--import"); err != nil {
 			return err
@@ -88,7 +88,7 @@ func TestSigner_SignaturesAreVerifiedByGit(t *testing.T) {
 }
 
 func TestSigner_LeavesNoProcessOrDirectory(t *testing.T) {
-	// A temporary folder too long for a Unix socket, as tests often have.
+	// A temporary directory with a path that is too long for a Unix socket.
 	long := filepath.Join(t.TempDir(), strings.Repeat("long-", 20))
 	must(t, os.Mkdir(long, 0o700))
 	t.Setenv("TMPDIR", long)
@@ -110,7 +110,7 @@ func TestSigner_LeavesNoProcessOrDirectory(t *testing.T) {
 	}
 }
 
-// selfSigned makes a certificate for 127.0.0.1 and a file that trusts it.
+// selfSigned returns a certificate for 127.0.0.1 and a file that trusts it.
 func selfSigned(t *testing.T) (*tls.Certificate, string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// ServerOptions tell how a store is served.
+// ServerOptions configures a server.
 type ServerOptions struct {
-	// Certificate makes the server speak HTTPS; without one it is plain HTTP.
+	// Certificate is the certificate for HTTPS. If nil, the server uses plain HTTP.
 	Certificate *tls.Certificate
-	// Address to listen on; empty means a free port of 127.0.0.1. A restarted
-	// lab gives the previous address to keep URLs that are stored elsewhere.
+	// Address to listen on. If empty, a free port of 127.0.0.1. A restarted lab uses the previous address, because URLs
+	// are stored elsewhere.
 	Address string
-	// ErrorLog receives what goes wrong outside of a response; nil discards it.
+	// ErrorLog receives errors outside of responses. If nil, they are discarded.
 	ErrorLog io.Writer
 }
 
@@ -33,7 +33,7 @@ type Server struct {
 	cancel   context.CancelFunc
 	served   chan error
 
-	mu       sync.Mutex // orders closed before the wait for requests
+	mu       sync.Mutex // guards closed, which must be set before the wait for requests
 	closed   bool
 	requests sync.WaitGroup // running requests, whose git processes Close waits for
 }
@@ -74,17 +74,16 @@ func Serve(store *Store, opts ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// Addr is the address the server listens on, host:port.
+// Addr returns the address of the listener, host:port.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// URL is the server's base, such as https://127.0.0.1:40123.
+// URL returns the base URL of the server, such as https://127.0.0.1:40123.
 func (s *Server) URL() string { return s.scheme + "://" + s.Addr() }
 
-// RepoURL is what a repository is cloned from.
+// RepoURL returns the clone URL of a repository.
 func (s *Server) RepoURL(name string) string { return s.URL() + "/" + name + ".git" }
 
-// Close ends the server and running requests, and returns when the last git
-// process it started is gone.
+// Close ends the server and running requests, and waits for the last git process.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -102,7 +101,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// begin counts a request in, unless the server is closing.
+// begin counts a started request. It returns false if the server is closing.
 func (s *Server) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,9 +14,8 @@ import (
 
 // Signer is a GPG key that signs commits and tags.
 //
-// The key lives in memory. Each use gets a private GNUPGHOME of its own that
-// is gone afterwards, with the agent process that gpg starts there: nothing
-// keeps running, and uses in parallel do not meet.
+// The key is in memory. Each use has its own GNUPGHOME, which is deleted afterwards, together with the agent process
+// that gpg starts there. Concurrent uses do not affect each other.
 type Signer struct {
 	fingerprint string
 	public      string
@@ -43,8 +42,7 @@ func NewSigner(ctx context.Context, name, email string) (*Signer, error) {
 	return s, nil
 }
 
-// Signer returns the store's own key, which is generated on first use. The
-// signed sample is signed with it.
+// Signer returns the key of the store. It is generated on first use. It signs the signed sample.
 func (s *Store) Signer(ctx context.Context) (*Signer, error) {
 	unlock, err := lockFile(filepath.Join(s.dir, "signing-key.lock"))
 	if err != nil {
@@ -79,24 +77,24 @@ func (s *Store) Signer(ctx context.Context) (*Signer, error) {
 	return signer, nil
 }
 
-// Fingerprint is the key's fingerprint in upper-case hexadecimal digits.
+// Fingerprint returns the fingerprint in upper-case hexadecimal digits.
 func (s *Signer) Fingerprint() string { return s.fingerprint }
 
-// KeyID is the long (16 digits) key ID, which is what an AppProject's
-// signatureKeys and the keys of argocd-gpg-keys-cm name.
+// KeyID returns the long key ID (16 digits), which signatureKeys of an AppProject and the keys of argocd-gpg-keys-cm
+// contain.
 func (s *Signer) KeyID() string { return s.fingerprint[len(s.fingerprint)-16:] }
 
-// PublicKey is the armored public key, a value for argocd-gpg-keys-cm.
+// PublicKey returns the armored public key, a value for argocd-gpg-keys-cm.
 func (s *Signer) PublicKey() string { return s.public }
 
-// load fills s from the only key in home.
+// load reads the only key in home.
 func (s *Signer) load(ctx context.Context, home, secret string) error {
 	listing, err := gpg(ctx, home, "", "--with-colons", "--list-secret-keys")
 	if err != nil {
 		return err
 	}
 	for line := range strings.Lines(listing) {
-		// The tenth field of the first "fpr" record is the primary key's.
+		// The tenth field of the first "fpr" record is the fingerprint of the primary key.
 		if fields := strings.Split(line, ":"); fields[0] == "fpr" && len(fields) > 9 && s.fingerprint == "" {
 			s.fingerprint = fields[9]
 		}
@@ -126,14 +124,13 @@ func (s *Signer) use(ctx context.Context, do func(env []string) error) error {
 	})
 }
 
-// maxHome is the length up to which gpg-agent's socket fits into a Unix
-// socket address (108 bytes) inside its home folder.
+// maxHome is the maximum length of a home directory such that the path of gpg-agent's socket fits into a Unix socket
+// address (108 bytes).
 const maxHome = 80
 
-// inGnupgHome calls do with a new GNUPGHOME, then ends the agent in it and
-// removes it.
+// inGnupgHome calls do with a new GNUPGHOME, then stops its agent and deletes it.
 func inGnupgHome(ctx context.Context, do func(home string) error) (err error) {
-	home, err := os.MkdirTemp("", "gpg") // mode 0700, as gpg wants it
+	home, err := os.MkdirTemp("", "gpg") // mode 0700, as gpg requires
 	if err == nil && len(home) > maxHome {
 		_ = os.Remove(home)
 		home, err = os.MkdirTemp("/tmp", "gpg")
@@ -142,7 +139,7 @@ func inGnupgHome(ctx context.Context, do func(home string) error) (err error) {
 		return fmt.Errorf("make a GNUPGHOME: %w", err)
 	}
 	defer func() {
-		// The agent must go even if the caller's context has ended.
+		// Stop the agent even if the context of the caller has ended.
 		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
 		err = errors.Join(err, stopAgent(stopCtx, home), os.RemoveAll(home))
@@ -150,11 +147,11 @@ func inGnupgHome(ctx context.Context, do func(home string) error) (err error) {
 	return do(home)
 }
 
-// stopAgent ends the gpg-agent of home, if one runs, and returns when it is
-// gone: it is not our child, so there is nothing to wait for but its ID.
+// stopAgent stops the gpg-agent of home, if there is one, and waits for its end. It is not our child, so it polls the
+// process ID.
 func stopAgent(ctx context.Context, home string) error {
 	if _, err := lookProgram("gpg-connect-agent"); err != nil {
-		return nil // then there is no agent either
+		return nil // no agent either
 	}
 	out, err := command{
 		program: "gpg-connect-agent",
@@ -165,7 +162,7 @@ func stopAgent(ctx context.Context, home string) error {
 	}
 	var pid int
 	if _, err := fmt.Sscanf(out, "D %d", &pid); err != nil {
-		return nil // none was running
+		return nil // no agent was running
 	}
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -179,8 +176,7 @@ func stopAgent(ctx context.Context, home string) error {
 	return nil
 }
 
-// running reports whether a process lives; one that nobody has collected yet
-// does not.
+// running reports whether a process exists and is not a zombie.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

@@ -15,34 +15,31 @@ import (
 	"sync"
 )
 
-// ErrExists is wrapped by Create when the name is taken.
+// ErrExists is wrapped by Create if the name exists.
 var ErrExists = errors.New("repository exists already")
 
-// ErrNotFound is wrapped by Open when there is no such repository.
+// ErrNotFound is wrapped by Open if there is no such repository.
 var ErrNotFound = errors.New("no such repository")
 
-// Store is a folder of bare repositories, with the users who may reach them.
+// Store is a directory of bare repositories, with their users.
 type Store struct {
 	dir string
-	mu  sync.Mutex // serialises changes of the users file
+	mu  sync.Mutex // serializes changes of the users file
 }
 
-// RepoOptions say who may read a repository and what it starts with.
+// RepoOptions has the access options and the initial content of a repository.
 type RepoOptions struct {
 	// Private repositories need credentials for reading too.
 	Private bool `json:"private"`
-	// Users limits reading (of a private repository) and pushing to some of
-	// the store's users; empty means all of them.
+	// Users limits reading (of a private repository) and pushing to some users of the store. If empty, all users.
 	Users []string `json:"users,omitempty"`
-	// Sample fills the repository with one of the samples; empty leaves it
-	// without a commit.
+	// Sample is the initial content. If empty, the repository has no commit.
 	Sample string `json:"-"`
-	// BaseURL is written into the sample's files wherever they refer to
-	// repositories of this server: Server.URL.
+	// BaseURL replaces references to repositories of this server in the files of the sample: Server.URL.
 	BaseURL string `json:"-"`
 }
 
-// OpenStore opens the store in dir and creates the folder if it is missing.
+// OpenStore opens the store in dir. It creates the directory if necessary.
 func OpenStore(dir string) (*Store, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -54,7 +51,7 @@ func OpenStore(dir string) (*Store, error) {
 	return &Store{dir: abs}, nil
 }
 
-// Dir is the folder of the store.
+// Dir returns the directory of the store.
 func (s *Store) Dir() string { return s.dir }
 
 var nameRE = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*$`)
@@ -66,8 +63,7 @@ func (s *Store) repo(name string) (*Repo, error) {
 	return &Repo{name: name, dir: filepath.Join(s.dir, name+".git"), store: s}, nil
 }
 
-// Create makes a new bare repository whose default branch is main. The
-// repository appears complete or not at all.
+// Create creates a bare repository with default branch main, atomically.
 func (s *Store) Create(ctx context.Context, name string, opts RepoOptions) (_ *Repo, err error) {
 	repo, err := s.repo(name)
 	if err != nil {
@@ -82,7 +78,7 @@ func (s *Store) Create(ctx context.Context, name string, opts RepoOptions) (_ *R
 	if err := draft.init(ctx, opts); err != nil {
 		return nil, fmt.Errorf("create repository %s: %w", name, err)
 	}
-	// Renaming onto a folder that is not empty fails, so of two creators one wins.
+	// A rename to a non-empty directory fails, so only one of two creators succeeds.
 	if err := os.Rename(draft.dir, repo.dir); err != nil {
 		if _, statErr := os.Stat(repo.dir); statErr == nil {
 			return nil, fmt.Errorf("create repository %s in %s: %w", name, s.dir, ErrExists)
@@ -107,7 +103,7 @@ func (s *Store) Open(name string) (*Repo, error) {
 	return repo, nil
 }
 
-// Names lists the repositories in order.
+// Names returns the sorted names of the repositories.
 func (s *Store) Names() []string {
 	matches, _ := filepath.Glob(filepath.Join(s.dir, "*.git")) // the pattern is constant, so there is no error
 	names := make([]string, 0, len(matches))
@@ -120,7 +116,7 @@ func (s *Store) Names() []string {
 	return names
 }
 
-// SetUser adds a user or changes a password. A running server knows at once.
+// SetUser adds a user or changes a password. A running server uses it immediately.
 func (s *Store) SetUser(user, password string) error {
 	if user == "" || strings.Contains(user, ":") {
 		return fmt.Errorf("git user %q: the name must not be empty or contain a colon", user)
@@ -128,7 +124,7 @@ func (s *Store) SetUser(user, password string) error {
 	return s.changeUsers(func(users map[string]string) { users[user] = password })
 }
 
-// RemoveUser takes a user away. A running server knows at once.
+// RemoveUser removes a user. A running server applies it immediately.
 func (s *Store) RemoveUser(user string) error {
 	return s.changeUsers(func(users map[string]string) { delete(users, user) })
 }
@@ -177,8 +173,7 @@ func readJSON(file string, into any) error {
 	return nil
 }
 
-// writeJSON replaces file in one step, so that a reader sees the old or the
-// new content.
+// writeJSON replaces a file atomically.
 func writeJSON(file string, value any) error {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {

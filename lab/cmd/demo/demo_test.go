@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// TestTour runs the demo, and every command that its tour offers, in the tour's order.
+// TestTour runs the demo, and every command of its tour in order.
 func TestTour(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs clusters")
@@ -45,7 +45,7 @@ func TestTour(t *testing.T) {
 		command, indented := strings.CutPrefix(line, "    ")
 		command, _, _ = strings.Cut(command, " #")
 		if !indented || strings.HasPrefix(command, "go run ") {
-			continue // it makes the environment that the others run in
+			continue // it creates the environment of the other commands
 		}
 		command = strings.Replace(strings.TrimSpace(command), "exec -it deploy/guestbook -- sh", "exec deploy/guestbook -- sh -c 'echo hello'", 1)
 		commands++
@@ -64,6 +64,6 @@ func TestTour(t *testing.T) {
 	if commands < 10 {
 		t.Errorf("the tour has %d commands:\n%s", commands, tour.String())
 	}
-	// The sync that was asked for while the agent hung happens, and the hub learns of it.
+	// The sync that was requested while the agent was stopped runs, and the hub receives its status.
 	step("heal", func(ctx context.Context) error { return d.waitUntilIdle(ctx, "managed") })
 }

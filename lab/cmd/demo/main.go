@@ -1,8 +1,8 @@
-// Command demo shows the product at work: a hub, a managed and an autonomous cluster with real Argo CD, the principal
-// installed by the chart, both agents joined by token, an Application deployed from the hub and one on its cluster. Then
-// it prints what to try, and stays until it is interrupted.
+// Command demo starts a hub, a managed and an autonomous cluster with real Argo CD. It installs the principal with the
+// chart, joins both agents by token, and deploys an Application from the hub and one on the autonomous cluster. Then it
+// prints a tour of commands and runs until it is interrupted.
 //
-// Everything is a local process; what a Deployment would run runs here as it says.
+// All components are local processes. The containers of Deployments run as processes.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// run is the story of the demo, from nothing to the tour and back.
+// run sets up the demo, prints the tour, waits and cleans up.
 func run(ctx context.Context, name string, exit bool) error {
 	d := &demo{began: time.Now()}
 	defer d.close()
@@ -83,7 +83,7 @@ func (d *demo) say(format string, args ...any) {
 
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// close ends everything, as far as it was begun.
+// close stops everything that was started.
 func (d *demo) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -91,14 +91,14 @@ func (d *demo) close() {
 		_ = pod.Stop(ctx)
 	}
 	if d.lab != nil {
-		_ = d.lab.Down(ctx) // it may be down already: an interrupt reaches it too, and it ends with this process
+		_ = d.lab.Down(ctx) // it may have stopped already: it receives the interrupt too, and it ends with this process
 	}
 	if d.folder != "" {
 		_ = os.RemoveAll(d.folder)
 	}
 }
 
-// checkout is the folder that this runs in: the root of the repository.
+// checkout returns the root of the repository.
 func checkout() (string, error) {
 	root, err := os.Getwd()
 	if err == nil {

@@ -19,12 +19,12 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/podrun"
 )
 
-// demo is what has been set up so far.
+// demo is the state of the setup.
 type demo struct {
 	began  time.Time
-	name   string // of the lab
-	root   string // of the repository
-	folder string // of the programs
+	name   string // name of the lab
+	root   string // root of the repository
+	folder string // directory of the binaries
 	lab    *lab.Lab
 	hub    map[int32]int // ports of the principal
 	pods   map[string]*podrun.Pod
@@ -64,7 +64,7 @@ func (d *demo) up(ctx context.Context, name string) error {
 	if d.lab, err = lab.Up(ctx, lab.Options{Folder: folder, Spokes: spokes, WhilePID: os.Getpid(), Ephemeral: true, Progress: os.Stderr}); err != nil {
 		return err
 	}
-	// The lab's shell finds our command beside the others.
+	// The shell of the lab finds argocd-agentctl next to the other tools.
 	const ctl = "argocd-agentctl"
 	if err := os.Symlink(d.program(ctl), filepath.Join(d.lab.Folder(), "bin", ctl)); err != nil {
 		return fmt.Errorf("put %s into the lab's shell: %w", ctl, err)
@@ -72,7 +72,7 @@ func (d *demo) up(ctx context.Context, name string) error {
 	return nil
 }
 
-// output runs a program with the lab's kubeconfig, and returns what it prints.
+// output runs a command with the kubeconfig of the lab, and returns its output.
 func (d *demo) output(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := d.lab.Command(ctx, program, args...)
 	if strings.HasPrefix(program, "argocd-agent") {
@@ -89,7 +89,7 @@ func (d *demo) output(ctx context.Context, program string, args ...string) (stri
 	return string(out), nil
 }
 
-// installPrincipal does what a platform team does on its hub.
+// installPrincipal installs the principal as a platform team does.
 func (d *demo) installPrincipal(ctx context.Context) error {
 	if _, err := d.output(ctx, "argocd-agentctl", "pki", "init", "--principal-context", "hub"); err != nil {
 		return err
@@ -118,14 +118,15 @@ func (d *demo) installPrincipal(ctx context.Context) error {
 	if err := d.ready(ctx, "hub/"+principal); err != nil {
 		return err
 	}
-	// Trees and live state of the agents' Applications come through the principal.
+	// Resource trees and live state of the agents' Applications come through the principal.
 	if err := d.lab.Restart(ctx, "hub/argocd-server", lab.Flag("--redis", "127.0.0.1:"+strconv.Itoa(d.hub[6379]))); err != nil {
 		return fmt.Errorf("point argocd-server at the Redis proxy: %w", err)
 	}
 	return d.lab.Hub().Apply(ctx, project)
 }
 
-// project lets Applications of the agents' namespaces use the project default, and puts it on all managed clusters.
+// project permits Applications of the agents' namespaces in the AppProject default, and places it on all managed
+// clusters.
 const project = `
 apiVersion: argoproj.io/v1alpha1
 kind: AppProject
@@ -137,7 +138,7 @@ spec:
   clusterResourceWhitelist: [{group: "*", kind: "*"}]
 `
 
-// start runs what a Deployment says.
+// start runs the container of a Deployment.
 func (d *demo) start(ctx context.Context, c *lab.Cluster, manifest, name string, change func(*podrun.Options)) error {
 	pod, err := c.RunDeployment(context.WithoutCancel(ctx), []byte(manifest), name, d.program("argocd-agent"), func(o *podrun.Options) {
 		o.ProbeEvery = 200 * time.Millisecond
@@ -161,8 +162,8 @@ func (d *demo) ready(ctx context.Context, name string) error {
 	return nil
 }
 
-// join adds a cluster: a token on the hub, one command on the cluster. The command waits until the agent is connected;
-// meanwhile the Deployment that it made is run.
+// join adds a cluster with a token on the hub and one command on the cluster. The command waits until the agent is
+// connected. In the meantime, the container of the created Deployment is started.
 func (d *demo) join(ctx context.Context, spoke lab.Spoke) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -191,14 +192,14 @@ func (d *demo) join(ctx context.Context, spoke lab.Spoke) error {
 	return d.ready(ctx, spoke.Name+"/"+agent)
 }
 
-// removeLivenessProbes keeps an agent from being restarted while it hangs: the tour stops one, for as long as people like.
+// removeLivenessProbes prevents the restart of an agent that the tour stops.
 func removeLivenessProbes(o *podrun.Options) {
 	for i := range o.Template.Spec.Containers {
 		o.Template.Spec.Containers[i].LivenessProbe = nil
 	}
 }
 
-// waitForDeployment waits for the Deployment that joining makes.
+// waitForDeployment waits for the Deployment that joining creates.
 func (d *demo) waitForDeployment(ctx context.Context, cluster string, joined <-chan error) (string, error) {
 	deployments := d.lab.Cluster(cluster).Client().AppsV1().Deployments(lab.ArgoCDNamespace)
 	for {
@@ -217,7 +218,7 @@ func (d *demo) waitForDeployment(ctx context.Context, cluster string, joined <-c
 
 var applications = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
 
-// deploy makes an Application on the hub for the managed cluster, and one on the autonomous cluster itself; and waits until
+// deploy creates an Application on the hub for the managed cluster, and one on the autonomous cluster. It waits until
 // the hub shows both as Synced and Healthy.
 func (d *demo) deploy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
@@ -294,7 +295,7 @@ func (d *demo) waitForAppCount(ctx context.Context, name string) error {
 	}
 }
 
-// waitUntilIdle waits until nothing is under way any more in an agent's Application.
+// waitUntilIdle waits until an agent's Application has no running operation.
 func (d *demo) waitUntilIdle(ctx context.Context, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// tour prints what there is, and what to try.
+// tour prints the environment and the commands to try.
 func (d *demo) tour(ctx context.Context, out io.Writer) error {
 	for _, spoke := range spokes {
 		if err := d.waitForAppCount(ctx, spoke.Name); err != nil {
@@ -56,7 +56,7 @@ The API that UI and CLI use is at https://%[3]s (%[4]s / %[5]s). The pages of th
 	return nil
 }
 
-// narrow keeps the columns of a table that people look at first.
+// narrow keeps the main columns of a table.
 func narrow(table string) string {
 	lines := strings.Split(strings.TrimSpace(table), "\n")
 	var out strings.Builder

@@ -73,7 +73,7 @@ func runAgents(ctx context.Context, c *call) error {
 	return nil
 }
 
-// prepareHub makes what a platform team makes: a namespace for each agent, and a project that may be used from there.
+// prepareHub creates a namespace for each agent, and an AppProject that permits these namespaces.
 func prepareHub(ctx context.Context, l *lab.Lab) error {
 	for _, one := range l.Clusters {
 		if one.Role == lab.Hub {
@@ -93,7 +93,7 @@ func prepareHub(ctx context.Context, l *lab.Lab) error {
 	return nil
 }
 
-// printTour says what to do now.
+// printTour prints the next steps.
 func printTour(c *call, l *lab.Lab, p *product.Product) error {
 	fmt.Fprintf(c.out, "\nIn another terminal, `go run ./lab/cmd/lab shell`, then:\n\n")
 	for _, one := range l.Clusters {

@@ -8,7 +8,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/supervisor"
 )
 
-// What Up hands down to the keeper, and the keeper to the supervisor.
+// Files that Up passes to the cleanup process, and that passes to the supervisor.
 const (
 	reportDescriptor = 3 + iota
 	parentPipeFD

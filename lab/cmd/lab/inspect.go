@@ -81,7 +81,7 @@ func runShell(ctx context.Context, c *call) error {
 		fmt.Fprintf(c.errOut, "contexts: %v; argocd is logged in to %s; leave with exit\n", contexts(l), l.ArgoCD.Address)
 	}
 	environment := append(os.Environ(), l.Environment()...)
-	for _, entry := range environment { // look the command up where the shell will
+	for _, entry := range environment { // look up the command in the PATH of the shell
 		if len(entry) > 5 && entry[:5] == "PATH=" {
 			_ = os.Setenv("PATH", entry[5:])
 		}
@@ -91,7 +91,7 @@ func runShell(ctx context.Context, c *call) error {
 	shell.Stdin, shell.Stdout, shell.Stderr = os.Stdin, c.out, c.errOut
 	err = shell.Run()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-		os.Exit(failed.ExitCode()) // the shell's own verdict
+		os.Exit(failed.ExitCode()) // the exit code of the shell
 	}
 	return err
 }
@@ -104,7 +104,7 @@ func contexts(l *lab.Lab) []string {
 	return names
 }
 
-// act returns the command that does something to a component.
+// act returns the command for an action on a component.
 func act(what string) func(context.Context, *call) error {
 	return func(ctx context.Context, c *call) error {
 		if err := c.parse(1, 1); err != nil {

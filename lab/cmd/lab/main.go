@@ -1,4 +1,4 @@
-// Command lab starts, shows and ends labs: real clusters with real Argo CD as local processes.
+// Command lab starts, shows and stops labs: real clusters with real Argo CD as local processes.
 package main
 
 import (

@@ -11,15 +11,15 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// command is one verb of the program.
+// command is a subcommand.
 type command struct {
 	name  string
 	usage string // arguments
-	help  string // one line; empty: not for people
+	help  string // one line. If empty, the subcommand is hidden
 	run   func(ctx context.Context, call *call) error
 }
 
-// call is one use of a verb.
+// call is one invocation of a subcommand.
 type call struct {
 	flags       *flag.FlagSet
 	folderName  *string
@@ -47,7 +47,7 @@ func commands() []command {
 	}
 }
 
-// run finds the verb and runs it.
+// run finds the subcommand and runs it.
 func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	all := commands()
 	if len(args) == 0 || slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]) {
@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	return err
 }
 
-// parse reads flags and checks the number of arguments that remain.
+// parse parses the flags and checks the number of arguments.
 func (c *call) parse(least, most int) error {
 	if err := c.flags.Parse(c.args); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (c *call) parse(least, most int) error {
 
 func (c *call) folder() (string, error) { return lab.DefaultFolder(*c.folderName) }
 
-// open returns the running lab that the call is about.
+// open returns the running lab of the call.
 func (c *call) open(ctx context.Context) (*lab.Lab, error) {
 	folder, err := c.folder()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// try runs the program as a person would.
+// try runs the command as a user does.
 func try(t *testing.T, args ...string) (output string, err error) {
 	t.Helper()
 	var out strings.Builder

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// fieldManager signs what the lab applies.
+// fieldManager is the field manager of the lab.
 const fieldManager = "argocd-agent-lab"
 
 // Apply applies the objects of a YAML stream by server-side apply. Namespaced objects without a namespace go to
@@ -65,15 +65,15 @@ func Apply(ctx context.Context, config *rest.Config, defaultNamespace string, ma
 	return nil
 }
 
-// apply applies manifests to this cluster, again while it is still finding its feet.
+// apply applies manifests to this cluster and retries while it is starting.
 func (c *Cluster) apply(ctx context.Context, manifests []byte) error {
 	return retry(ctx, func() error { return Apply(ctx, c.admin, "argocd", manifests) })
 }
 
-// errNotReady marks what a cluster that has only just started will be ready for in a moment.
+// errNotReady means that a starting cluster will be ready in a moment.
 var errNotReady = errors.New("not yet")
 
-// retry repeats what fails because a cluster has only just started: a namespace or a CRD that is not served yet.
+// retry retries errors of a starting cluster: a namespace or a CRD that is not served yet.
 func retry(ctx context.Context, do func() error) error {
 	for {
 		err := do()
@@ -94,7 +94,7 @@ func isTransient(err error) bool {
 		apierrors.IsConflict(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
 }
 
-// decode splits a YAML stream into objects; empty documents are skipped.
+// decode splits a YAML stream into objects. Empty documents are skipped.
 func decode(manifests []byte) ([]*unstructured.Unstructured, error) {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifests)))
 	var objects []*unstructured.Unstructured

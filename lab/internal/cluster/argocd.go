@@ -12,7 +12,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
 )
 
-// startArgoCD starts the parts of Argo CD that a cluster of this role has.
+// startArgoCD starts the components of Argo CD for the role of the cluster.
 func (c *Cluster) startArgoCD(ctx context.Context) error {
 	if err := c.startRedis(ctx); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (c *Cluster) startArgoCD(ctx context.Context) error {
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return c.startRepoServer(ctx, repoPorts[0], repoPorts[1]) })
 	switch c.Spec.Role {
-	case model.Hub: // argocd-server is started apart, because its port may be chosen
+	case model.Hub: // argocd-server is started separately, because its port can be set
 		parts.Go(func() error { return c.startApplicationSetController(ctx) })
 	case model.Autonomous:
 		parts.Go(func() error { return c.startApplicationController(ctx) })
@@ -39,8 +39,8 @@ func (c *Cluster) startArgoCD(ctx context.Context) error {
 	return parts.Wait()
 }
 
-// argocdEnv is what lets Argo CD run outside a pod: the in-cluster destination is read from the variable KUBECONFIG, and
-// the folders that a pod would have mounted are the lab's.
+// argocdEnv returns the environment for Argo CD outside a pod. The in-cluster destination is read from KUBECONFIG, and
+// directories of the lab replace mounts.
 func (c *Cluster) argocdEnv() []string {
 	return []string{
 		"ARGOCD_FAKE_IN_CLUSTER=true",
@@ -52,7 +52,7 @@ func (c *Cluster) argocdEnv() []string {
 		"ARGOCD_GNUPGHOME=" + c.path("gnupg"),
 		"ARGOCD_APP_CONF_PATH=" + c.path("argocd-conf"),
 		"ARGOCD_PLUGINSOCKFILEPATH=" + c.path("argocd-conf", "plugins"),
-		"ARGOCD_ASK_PASS_SOCK=" + c.path("ask-pass.sock"), // else all repo-servers of the machine share one
+		"ARGOCD_ASK_PASS_SOCK=" + c.path("ask-pass.sock"), // otherwise all repo-servers of the machine share one
 	}
 }
 

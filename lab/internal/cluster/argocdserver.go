@@ -23,7 +23,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
 )
 
-// StartArgoCDServer starts the hub's API server of Argo CD with a certificate of the cluster's authority, and logs in.
+// StartArgoCDServer starts argocd-server of the hub with a certificate of the cluster's CA, and logs in.
 func (c *Cluster) StartArgoCDServer(ctx context.Context, port int) (model.ArgoCD, error) {
 	api := model.ArgoCD{CAFile: c.authority.CertFile(), Username: "admin", CLIFolder: c.path("argocd-cli")}
 	taken, err := c.newPorts(2)
@@ -50,7 +50,7 @@ func (c *Cluster) StartArgoCDServer(ctx context.Context, port int) (model.ArgoCD
 	return api, retry(ctx, func() error { return c.logIn(ctx, &api) })
 }
 
-// configureArgoCDServer gives argocd-server a certificate, and settings that suit people at a demo and tests.
+// configureArgoCDServer sets the certificate and the settings of argocd-server for demo and tests.
 func (c *Cluster) configureArgoCDServer(ctx context.Context, address string) error {
 	pair, err := c.authority.Server("argocd-server", "argocd-server")
 	if err != nil {
@@ -93,7 +93,7 @@ func argocdLabels(name string) map[string]any {
 	return map[string]any{"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "argocd"}
 }
 
-// logIn fetches the initial password, a token for the API, and logs the CLI in.
+// logIn gets the initial password and an API token, and logs the CLI in.
 func (c *Cluster) logIn(ctx context.Context, api *model.ArgoCD) error {
 	client, err := kubernetes.NewForConfig(c.admin)
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *Cluster) logIn(ctx context.Context, api *model.ArgoCD) error {
 	return writeCLIConfig(*api)
 }
 
-// writeCLIConfig logs the argocd CLI in. `argocd login` would do it too, but it trusts only the system's authorities.
+// writeCLIConfig logs the argocd CLI in. It replaces `argocd login`, which trusts only the CAs of the system.
 func writeCLIConfig(api model.ArgoCD) error {
 	ca, err := os.ReadFile(api.CAFile)
 	if err != nil {
@@ -136,7 +136,7 @@ func writeCLIConfig(api model.ArgoCD) error {
 	return nil
 }
 
-// session asks Argo CD for a token.
+// session requests a token from Argo CD.
 func session(ctx context.Context, api model.ArgoCD) (string, error) {
 	pem, err := os.ReadFile(api.CAFile)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package cluster starts one cluster of the lab: an etcd of its own, the Kubernetes control plane, simulated nodes, and
-// the parts of Argo CD that its role asks for, all as processes on the loopback interface.
+// Package cluster starts one cluster of the lab: etcd, the Kubernetes control plane, simulated nodes, and the
+// components of Argo CD for its role, all as processes on the loopback interface.
 package cluster
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
 )
 
-// Cluster is one cluster while it is being started.
+// Cluster is a cluster during its start.
 type Cluster struct {
 	Spec  model.ClusterSpec
 	State model.ClusterState
@@ -31,7 +31,7 @@ type Cluster struct {
 	admin     *rest.Config
 }
 
-// New prepares a cluster; nothing runs yet.
+// New prepares a cluster without starting it.
 func New(lab model.Spec, spec model.ClusterSpec, group *proc.Group, block *ports.Block) (*Cluster, error) {
 	c := &Cluster{Spec: spec, lab: lab, group: group, ports: block, folder: filepath.Join(lab.Folder, "clusters", spec.Name)}
 	if err := os.MkdirAll(c.folder, 0o700); err != nil {
@@ -50,7 +50,7 @@ func New(lab model.Spec, spec model.ClusterSpec, group *proc.Group, block *ports
 	return c, nil
 }
 
-// Start brings the cluster up, in the order in which its parts need each other. It returns when all of them answer.
+// Start starts the components in the order of their dependencies. It returns when all of them are ready.
 func (c *Cluster) Start(ctx context.Context) error {
 	if err := c.startControlPlane(ctx); err != nil {
 		return err
@@ -70,14 +70,14 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return parts.Wait()
 }
 
-// Admin is a client configuration with all rights.
+// Admin returns a client configuration with all permissions.
 func (c *Cluster) Admin() *rest.Config { return rest.CopyConfig(c.admin) }
 
 func (c *Cluster) path(parts ...string) string {
 	return filepath.Join(append([]string{c.folder}, parts...)...)
 }
 
-// start starts a component of the cluster. extraEnv comes on top of a small, clean environment.
+// start starts a component of the cluster. extraEnv is added to a minimal environment.
 func (c *Cluster) start(name, tool string, extraEnv []string, args ...string) (*proc.Component, error) {
 	return c.startProgram(name, c.lab.Tools.Program(tool), tool, extraEnv, args...)
 }
@@ -103,7 +103,7 @@ func (c *Cluster) log(name string) string {
 	return filepath.Join(model.LogFolder(c.lab.Folder), c.Spec.Name+"-"+name+".log")
 }
 
-// newPorts takes n ports at once.
+// newPorts reserves n ports.
 func (c *Cluster) newPorts(n int) ([]int, error) {
 	taken := make([]int, n)
 	for i := range taken {
@@ -116,5 +116,5 @@ func (c *Cluster) newPorts(n int) ([]int, error) {
 	return taken, nil
 }
 
-// newPassword makes a password that nobody can guess.
+// newPassword returns a random password.
 func newPassword() string { return rand.Text() }

@@ -12,10 +12,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
 )
 
-// EtcdFolder is where the etcd of a lab's cluster keeps its data.
+// EtcdFolder returns the data directory of a cluster's etcd.
 func EtcdFolder(lab, name string) string { return filepath.Join(lab, "clusters", name, "etcd", "data") }
 
-// startControlPlane starts etcd and the API server on it, and writes the admin's kubeconfig.
+// startControlPlane starts etcd and the API server, and writes the kubeconfig of the administrator.
 func (c *Cluster) startControlPlane(ctx context.Context) error {
 	taken, err := c.newPorts(3)
 	if err != nil {
@@ -82,7 +82,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, port int) error {
 	return server.WaitReady(ctx, httpProbe(c.State.Server+"/readyz", c.authority.CertFile()))
 }
 
-// startControllers starts what makes objects move: the controller manager and, where there are nodes, the scheduler.
+// startControllers starts the controller manager and, if there are nodes, the scheduler.
 func (c *Cluster) startControllers(ctx context.Context) error {
 	names := []string{"kube-controller-manager"}
 	if c.Spec.Nodes > 0 {
@@ -107,7 +107,7 @@ func (c *Cluster) startController(ctx context.Context, name string, args ...stri
 		return err
 	}
 	kubeconfig := c.path(name + ".kubeconfig")
-	// With all rights: without them every controller would log in as a ServiceAccount of its own, which is slower to start.
+	// With all permissions. Otherwise every controller would log in with its own ServiceAccount, which is slower.
 	if _, err := c.writeClientKubeconfig(kubeconfig, "system:"+name, "system:masters"); err != nil {
 		return err
 	}

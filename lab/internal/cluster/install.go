@@ -18,11 +18,11 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 )
 
-// tokenLifetime outlasts any soak test.
+// tokenLifetime is longer than any soak test.
 const tokenLifetime = 30 * 24 * time.Hour
 
-// install puts onto the cluster what a user installs before anything runs: Argo CD's CRDs and settings, our own CRD, and
-// the RBAC of the principal or agent.
+// install applies the manifests of a user's cluster: the CRDs and settings of Argo CD, our CRD, and the RBAC of
+// principal or agent.
 func (c *Cluster) install(ctx context.Context) error {
 	if err := c.apply(ctx, []byte("{apiVersion: v1, kind: Namespace, metadata: {name: argocd}}")); err != nil {
 		return err
@@ -50,8 +50,8 @@ func (c *Cluster) install(ctx context.Context) error {
 	return c.apply(ctx, []byte(defaultProject))
 }
 
-// defaultProject is what an argocd-server creates when it starts. Spokes have none, but a user's workload cluster that
-// once ran a whole Argo CD has the project.
+// defaultProject is the AppProject that argocd-server creates. Spokes have no argocd-server, but a workload cluster of
+// a user may have run a whole Argo CD.
 const defaultProject = `
 apiVersion: argoproj.io/v1alpha1
 kind: AppProject
@@ -64,8 +64,8 @@ spec:
   clusterResourceWhitelist: [{group: "*", kind: "*"}]
 `
 
-// waitForKinds returns when the API server serves Argo CD's kinds and says so; a controller that asks earlier waits for
-// long before it asks again. The two ways to ask learn of a new kind at different times.
+// waitForKinds waits until discovery lists the kinds of Argo CD and the API server serves them. A controller that
+// starts earlier waits for long before it retries.
 func (c *Cluster) waitForKinds(ctx context.Context) error {
 	client, err := discovery.NewDiscoveryClientForConfig(c.admin)
 	if err != nil {
@@ -108,8 +108,8 @@ func (c *Cluster) applyFiles(ctx context.Context, files []string) error {
 	return c.apply(ctx, all)
 }
 
-// installIdentity applies the RBAC that the install manifests ship and writes a kubeconfig for the ServiceAccount in it.
-// Whatever the principal and the agents lack in tests, they lack at the user's too.
+// installIdentity applies the RBAC of the install manifests and writes a kubeconfig for its ServiceAccount. Permissions
+// that are missing for users are also missing in tests.
 func (c *Cluster) installIdentity(ctx context.Context) error {
 	part := "agent"
 	if c.Spec.Role == model.Hub {
@@ -165,7 +165,7 @@ func requestToken(ctx context.Context, client kubernetes.Interface, namespace, a
 	return answer.Status.Token, nil
 }
 
-// allNodesReady reports whether pods can be scheduled: every node is ready and has lost its not-ready taint.
+// allNodesReady reports whether every node is ready and has no not-ready taint.
 func (c *Cluster) allNodesReady(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(c.admin)
 	if err != nil {

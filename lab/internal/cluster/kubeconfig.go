@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// writeClientKubeconfig writes a kubeconfig whose user has a client certificate of the cluster's authority.
+// writeClientKubeconfig writes a kubeconfig with a client certificate of the cluster's CA.
 func (c *Cluster) writeClientKubeconfig(file, user string, groups ...string) (*rest.Config, error) {
 	pair, err := c.authority.Client(user, groups...)
 	if err != nil {
@@ -17,7 +17,7 @@ func (c *Cluster) writeClientKubeconfig(file, user string, groups ...string) (*r
 	return c.writeKubeconfig(file, user, "", &api.AuthInfo{ClientCertificate: pair.Cert, ClientKey: pair.Key})
 }
 
-// writeTokenKubeconfig writes a kubeconfig whose user has a bearer token, so that a proxy may stand in between.
+// writeTokenKubeconfig writes a kubeconfig with a bearer token, which works through a proxy.
 func (c *Cluster) writeTokenKubeconfig(file, user, namespace, token string) error {
 	_, err := c.writeKubeconfig(file, user, namespace, &api.AuthInfo{Token: token})
 	return err
@@ -36,12 +36,12 @@ func (c *Cluster) writeKubeconfig(file, user, namespace string, auth *api.AuthIn
 	if err != nil {
 		return nil, fmt.Errorf("load the kubeconfig %s: %w", file, err)
 	}
-	client.QPS, client.Burst = -1, -1 // the lab does not wait for itself
+	client.QPS, client.Burst = -1, -1 // no client-side throttling
 	client.WarningHandler = rest.NoWarnings{}
 	return client, nil
 }
 
-// MergeKubeconfigs writes one kubeconfig with a context for every cluster, named like it; the first is the current one.
+// MergeKubeconfigs writes one kubeconfig with a context for every cluster, named like it. The first is the current one.
 func MergeKubeconfigs(file string, clusters []*Cluster) error {
 	merged := api.NewConfig()
 	for _, c := range clusters {

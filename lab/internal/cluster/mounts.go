@@ -17,8 +17,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 )
 
-// mounted are the ConfigMaps that Argo CD's pods have mounted as folders: certificates of Git servers, known hosts and
-// GPG keys. Processes have no kubelet that does it, so the lab does.
+// mounted lists the ConfigMaps that the pods of Argo CD mount as directories: certificates of Git servers, known hosts
+// and GPG keys. Processes have no kubelet, so the lab writes the directories.
 var mounted = []string{"argocd-tls-certs-cm", "argocd-ssh-known-hosts-cm", "argocd-gpg-keys-cm"}
 
 func (c *Cluster) mount(configMap string) string { return c.path("mounts", configMap) }
@@ -32,8 +32,8 @@ func (c *Cluster) makeMounts() error {
 	return nil
 }
 
-// KeepMounts keeps the folders equal to the ConfigMaps until ctx is done. A real kubelet takes up to a minute; this one
-// takes a moment.
+// KeepMounts keeps the directories equal to the ConfigMaps until ctx is done. It is faster than a kubelet, which takes
+// up to a minute.
 func (c *Cluster) KeepMounts(ctx context.Context) {
 	client, err := kubernetes.NewForConfig(c.admin)
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *Cluster) KeepMounts(ctx context.Context) {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				c.followMount(ctx, client, name)
-				select { // the API server is away: try again later
+				select { // the API server is unreachable: retry later
 				case <-ctx.Done():
 				case <-time.After(time.Second):
 				}
@@ -54,7 +54,7 @@ func (c *Cluster) KeepMounts(ctx context.Context) {
 	all.Wait()
 }
 
-// TrustGit lets the cluster's Argo CD trust the certificate of the lab's Git server.
+// TrustGit adds the certificate of the lab's Git server to the trusted certificates of Argo CD.
 func (c *Cluster) TrustGit(ctx context.Context, git model.Git) error {
 	ca, err := os.ReadFile(git.CAFile)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *Cluster) followMount(ctx context.Context, client kubernetes.Interface, 
 	}
 }
 
-// writeMount makes the files of a folder equal to data.
+// writeMount makes the files of a directory equal to data.
 func writeMount(folder string, data map[string]string) error {
 	present, err := os.ReadDir(folder)
 	if err != nil {

@@ -12,12 +12,11 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
 )
 
-// LongRunning is the label of Job pods that shall run until somebody ends them; others complete at once.
+// LongRunning is the label of Job pods that run until they are deleted. Other Job pods complete immediately.
 const LongRunning = "lab.argocd-agent/long-running"
 
-// startNodes starts the simulated kubelet and creates its nodes. Pods on them become ready, log what the pod log file
-// holds, and say what is added to it to those who attach; exec runs a shell of this machine, and every port says back
-// what it is told.
+// startNodes starts the simulated kubelet and creates its nodes. Pods become ready and log the content of the pod log
+// file, also to attached clients. exec runs a shell of this machine, and every port echoes its input.
 func (c *Cluster) startNodes(ctx context.Context) error {
 	if c.Spec.Nodes == 0 {
 		return nil
@@ -63,7 +62,7 @@ metadata:
     kubernetes.io/arch: amd64
 `
 
-// writeKwokConfig puts the stages that pods and nodes go through, the logs and the exec target into one file.
+// writeKwokConfig writes the stages of pods and nodes, the logs and the exec target to one file.
 func (c *Cluster) writeKwokConfig() (string, error) {
 	var config []byte
 	for _, folder := range []string{"pod/fast", "node/fast", "node/heartbeat-with-lease"} {
@@ -125,7 +124,7 @@ spec:
   - command: [cat]
 `
 
-// readStage reads a stage of kwok. The one that completes Job pods leaves those alone that are labelled LongRunning.
+// readStage reads a stage of kwok. The stage that completes Job pods skips those with label LongRunning.
 func readStage(file string) ([]byte, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -150,7 +149,7 @@ func readStage(file string) ([]byte, error) {
 	return yaml.Marshal(whole)
 }
 
-// AppendPodLog adds a line to a pod log file, in the format that container runtimes write.
+// AppendPodLog adds a line to a pod log file, in the format of container runtimes.
 func AppendPodLog(file, text string) error {
 	log, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// httpProbe succeeds when the address answers 200. caFile is what a TLS server is checked against; empty: not at all.
+// httpProbe succeeds if the address answers 200. caFile has the CA of a TLS server. If empty, the certificate is not
+// verified.
 func httpProbe(address, caFile string) func(context.Context) error {
 	trust := &tls.Config{InsecureSkipVerify: caFile == ""}
 	if caFile != "" {
@@ -41,7 +42,7 @@ func httpProbe(address, caFile string) func(context.Context) error {
 	}
 }
 
-// TCPProbe succeeds when something listens at the address.
+// TCPProbe succeeds if the address accepts connections.
 func TCPProbe(address string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		connection, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)

@@ -10,7 +10,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
 )
 
-// startRedis starts the cluster's Redis with a password, and stores the password where Argo CD's installations keep it.
+// startRedis starts the Redis of the cluster with a password, and stores the password in the Secret of Argo CD.
 func (c *Cluster) startRedis(ctx context.Context) error {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {

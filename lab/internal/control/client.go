@@ -13,16 +13,16 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
 )
 
-// ErrNotRunning says that no lab runs in a folder.
+// ErrNotRunning means that no lab runs in a directory.
 var ErrNotRunning = errors.New("no lab is running there")
 
-// Client asks the lab in a folder.
+// Client is a client of the lab in a directory.
 type Client struct {
 	folder string
 	http   *http.Client
 }
 
-// NewClient returns a client of the lab in folder, whether it runs or not.
+// NewClient returns a client of the lab in a directory. The lab need not be running.
 func NewClient(folder string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		opened, err := os.Open(folder)
@@ -40,17 +40,17 @@ func (c *Client) Status(ctx context.Context) (all []proc.Status, err error) {
 	return all, c.ask(ctx, http.MethodGet, "/status", nil, &all)
 }
 
-// Port reserves a port for something that the caller starts.
+// Port reserves a port for a process of the caller.
 func (c *Client) Port(ctx context.Context) (port int, err error) {
 	return port, c.ask(ctx, http.MethodPost, "/port", nil, &port)
 }
 
-// Act does something to a component and returns when it is done.
+// Act runs an action on a component and waits for it.
 func (c *Client) Act(ctx context.Context, component, what string, change proc.Change) error {
 	return c.ask(ctx, http.MethodPost, "/act", action{Component: component, Action: what, Change: change}, nil)
 }
 
-// Down asks the lab to end; it does so after this has returned.
+// Down requests the end of the lab. It ends after Down has returned.
 func (c *Client) Down(ctx context.Context) error {
 	return c.ask(ctx, http.MethodPost, "/down", nil, nil)
 }

@@ -1,5 +1,5 @@
-// Package control is the conversation between a running lab and those who use it: HTTP over a Unix socket in the lab's
-// folder, reachable by whoever owns the folder.
+// Package control is the protocol between a running lab and its clients: HTTP over a Unix socket in the directory of
+// the lab, which only the owner of the directory can reach.
 package control
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
 )
 
-// Handler is what a lab can be asked.
+// Handler handles requests of clients.
 type Handler interface {
 	Status() []proc.Status
 	Act(ctx context.Context, component, action string, change proc.Change) error
@@ -34,15 +34,15 @@ const (
 
 const socketName = "control.sock"
 
-// socket names the socket by way of an open folder, because the path of a Unix socket must be short and a folder's need
-// not be. The folder must stay open while the name is used.
+// socket returns the path of the socket through an open directory, because the path of a Unix socket must be short. The
+// directory must stay open while the path is used.
 func socket(folder *os.File) string {
 	return filepath.Join("/proc/self/fd", strconv.Itoa(int(folder.Fd())), socketName)
 }
 
-// Listen opens the socket in the lab's folder.
+// Listen opens the socket in the directory of the lab.
 func Listen(folder string) (net.Listener, error) {
-	_ = os.Remove(filepath.Join(folder, socketName)) // of a lab that was killed
+	_ = os.Remove(filepath.Join(folder, socketName)) // of a killed lab
 	opened, err := os.Open(folder)
 	if err != nil {
 		return nil, err
@@ -52,11 +52,11 @@ func Listen(folder string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the control socket in %s: %w", folder, err)
 	}
-	listener.(*net.UnixListener).SetUnlinkOnClose(false) // its name is gone with the descriptor
+	listener.(*net.UnixListener).SetUnlinkOnClose(false) // its path is invalid after the descriptor is closed
 	return listener, nil
 }
 
-// Serve answers until the listener is closed.
+// Serve serves requests until the listener is closed.
 func Serve(listener net.Listener, lab Handler) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, lab.Status(), nil) })

@@ -11,7 +11,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
 )
 
-// fake is a lab that remembers what it was asked.
+// fake is a Handler that records requests.
 type fake struct {
 	acted  []string
 	change proc.Change
@@ -29,7 +29,7 @@ func (f *fake) Act(_ context.Context, component, action string, change proc.Chan
 	return nil
 }
 
-// serve serves a fake in a folder whose path is longer than a socket's may be.
+// serve serves a fake in a directory with a path that is too long for a socket.
 func serve(t *testing.T) (*fake, *Client) {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), strings.Repeat("long", 40))

@@ -1,4 +1,4 @@
-// Package debian makes sure that the few programs the lab takes from Debian packages are there.
+// Package debian installs the Debian packages that the lab needs.
 package debian
 
 import (
@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// packages maps a program that the lab calls to the package that has it.
+// packages maps a command to its Debian package.
 var packages = []struct{ program, name string }{
 	{"redis-server", "redis-server"},
 	{"git", "git"},
 	{"gpg", "gnupg"},
 }
 
-// System is the contact with the machine, replaced in tests.
+// System is the access to the machine. Tests replace it.
 type System struct {
 	Root     bool
 	Progress io.Writer
@@ -28,7 +28,7 @@ type System struct {
 	Wait     func(ctx context.Context, pause time.Duration) error
 }
 
-// This is the machine we run on.
+// This is the machine that we run on.
 func This(progress io.Writer) System {
 	return System{
 		Root:     os.Geteuid() == 0,
@@ -39,7 +39,7 @@ func This(progress io.Writer) System {
 	}
 }
 
-// Ensure installs what is missing when it may, and otherwise says which command does.
+// Ensure installs missing packages if it can. Otherwise it returns an error with the command.
 func Ensure(ctx context.Context, system System) error {
 	var missing []string
 	for _, one := range packages {
@@ -67,7 +67,7 @@ func Ensure(ctx context.Context, system System) error {
 	return nil
 }
 
-// patiently repeats a command, later and later: package mirrors may be busy, or another apt-get may hold the lock.
+// patiently retries a command with growing pauses: mirrors can be busy, or another apt-get can hold the lock.
 func patiently(ctx context.Context, system System, command []string) error {
 	for pause := 5 * time.Second; ; pause *= 2 {
 		out, err := system.Run(ctx, command...)
@@ -104,7 +104,7 @@ func busy(output []byte) bool {
 
 func run(ctx context.Context, command ...string) ([]byte, error) {
 	process := exec.CommandContext(ctx, command[0], command[1:]...)
-	// RUNLEVEL keeps Debian from starting a Redis of its own.
+	// RUNLEVEL prevents Debian from starting its own Redis.
 	process.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
 	return process.CombinedOutput()
 }

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// machine is a system that lacks some programs and records what is run.
+// machine is a System without some packages that records commands.
 type machine struct {
 	missing []string
-	busy    int // how many commands the mirror refuses first
+	busy    int // number of commands that fail first
 	ran     []string
 	waited  int
 }

@@ -1,4 +1,4 @@
-// Package kernel looks after the one kernel limit that several labs side by side run into.
+// Package kernel raises the kernel limit that several labs on one machine reach.
 package kernel
 
 import (
@@ -9,14 +9,15 @@ import (
 	"strings"
 )
 
-// instances is where Linux keeps the number of inotify instances that one user may have. The usual 128 are enough for
-// about four labs of three clusters: API servers, controllers and gpg-agents watch files.
+// instances is the Linux limit of inotify instances per user. The default of 128 is sufficient for about four labs of
+// three clusters: API servers, controllers and gpg-agents watch files.
 const instances = "/proc/sys/fs/inotify/max_user_instances"
 
-// wanted is room for many labs.
+// wanted is sufficient for many labs.
 const wanted = 4096
 
-// RaiseLimits raises the limit when it may, and otherwise tells how. It is not an error: one lab fits anyhow.
+// RaiseLimits raises the limit if it can. Otherwise it prints the command. This is not an error, because one lab works
+// anyway.
 func RaiseLimits(progress io.Writer) { raise(instances, progress) }
 
 func raise(file string, progress io.Writer) {

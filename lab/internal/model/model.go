@@ -1,5 +1,5 @@
-// Package model holds what the supervisor of a lab and its users say to each other: the wish (Spec) and the result
-// (State), both kept as JSON in the lab's folder.
+// Package model has the types that the supervisor of a lab and its clients share: the specification (Spec) and the
+// state (State), both stored as JSON in the directory of the lab.
 package model
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/tools"
 )
 
-// Role is what a cluster is for.
+// Role is the role of a cluster.
 type Role string
 
 // The roles of a cluster.
@@ -22,36 +22,36 @@ const (
 	Autonomous Role = "autonomous"
 )
 
-// HubName is the name of the hub's cluster in every lab.
+// HubName is the name of the hub in every lab.
 const HubName = "hub"
 
-// ArgoCDNamespace is where Argo CD, the principal and the agents live on every cluster.
+// ArgoCDNamespace is the namespace of Argo CD, the principal and the agents on every cluster.
 const ArgoCDNamespace = "argocd"
 
-// Spec is the wish for a lab.
+// Spec is the specification of a lab.
 type Spec struct {
 	Folder     string        `json:"folder"`
 	Clusters   []ClusterSpec `json:"clusters"` // the hub first
 	Tools      tools.Set     `json:"tools"`
-	Install    string        `json:"install"`              // the checkout's install folder, for the RBAC of principal and agent
-	ArgoCDPort int           `json:"argocdPort,omitempty"` // 0: any
-	WhilePID   int           `json:"whilePID,omitempty"`   // the lab ends with this process; 0: with `lab down`
-	Ephemeral  bool          `json:"ephemeral,omitempty"`  // the folder is removed when the lab ends
-	Fsync      bool          `json:"fsync,omitempty"`      // etcd syncs to disk, as benchmarks need it
+	Install    string        `json:"install"`              // install directory of the checkout, for the RBAC of principal and agent
+	ArgoCDPort int           `json:"argocdPort,omitempty"` // If 0, any port
+	WhilePID   int           `json:"whilePID,omitempty"`   // the lab ends with this process. If 0, with `lab down`
+	Ephemeral  bool          `json:"ephemeral,omitempty"`  // the directory is deleted when the lab ends
+	Fsync      bool          `json:"fsync,omitempty"`      // etcd uses fsync, for benchmarks
 }
 
-// ClusterSpec is the wish for one cluster.
+// ClusterSpec is the specification of one cluster.
 type ClusterSpec struct {
 	Name  string `json:"name"`
 	Role  Role   `json:"role"`
-	Nodes int    `json:"nodes"`          // simulated nodes; 0: pods stay pending
-	Bare  bool   `json:"bare,omitempty"` // only the control plane and Argo CD's CRDs
+	Nodes int    `json:"nodes"`          // simulated nodes. If 0, pods stay pending
+	Bare  bool   `json:"bare,omitempty"` // only the control plane and the CRDs of Argo CD
 }
 
-// State is what runs.
+// State is the state of a running lab.
 type State struct {
 	Spec     Spec           `json:"spec"`
-	PID      int            `json:"pid"` // the supervisor
+	PID      int            `json:"pid"` // of the supervisor
 	Started  time.Time      `json:"started"`
 	ReadyIn  time.Duration  `json:"readyIn"`
 	Clusters []ClusterState `json:"clusters"`
@@ -59,18 +59,18 @@ type State struct {
 	Git      Git            `json:"git"`
 }
 
-// ClusterState is what runs of one cluster.
+// ClusterState is the state of one cluster.
 type ClusterState struct {
 	Name          string     `json:"name"`
 	Role          Role       `json:"role"`
-	Server        string     `json:"server"` // the API server's URL
+	Server        string     `json:"server"` // URL of the API server
 	CAFile        string     `json:"caFile"`
-	CAKeyFile     string     `json:"caKeyFile"`  // to sign for a proxy that stands in for the API server
-	Kubeconfig    string     `json:"kubeconfig"` // cluster admin
-	RunAs         Kubeconfig `json:"runAs"`      // the principal's or agent's ServiceAccount
-	EtcdURL       string     `json:"etcdURL"`    // the cluster's own store
+	CAKeyFile     string     `json:"caKeyFile"`  // to sign for a proxy in front of the API server
+	Kubeconfig    string     `json:"kubeconfig"` // of the administrator
+	RunAs         Kubeconfig `json:"runAs"`      // ServiceAccount of principal or agent
+	EtcdURL       string     `json:"etcdURL"`    // etcd of the cluster
 	EtcdPeer      string     `json:"etcdPeer"`
-	PodLog        string     `json:"podLog"`        // what every simulated pod logs, in CRI format
+	PodLog        string     `json:"podLog"`        // log of every simulated pod, in CRI format
 	Redis         Redis      `json:"redis"`         // with a password
 	RepoServer    string     `json:"repoServer"`    // host:port, TLS
 	KubeletServer string     `json:"kubeletServer"` // host:port of the simulated kubelet
@@ -82,32 +82,32 @@ type Kubeconfig struct {
 	File string `json:"file"`
 }
 
-// Redis is how a cluster's Redis is reached.
+// Redis has the address and password of a cluster's Redis.
 type Redis struct {
 	Address  string `json:"address"`
 	Password string `json:"password"`
 }
 
-// ArgoCD is how the hub's Argo CD API is reached.
+// ArgoCD has the address and credentials of the hub's Argo CD API.
 type ArgoCD struct {
 	Address   string `json:"address"` // host:port, TLS
 	CAFile    string `json:"caFile"`
 	Username  string `json:"username"`
 	Password  string `json:"password"`
 	Token     string `json:"token"`
-	CLIFolder string `json:"cliFolder"` // ARGOCD_CONFIG_DIR of a CLI that is logged in
+	CLIFolder string `json:"cliFolder"` // ARGOCD_CONFIG_DIR of a logged-in CLI
 }
 
 // Git is the lab's Git server.
 type Git struct {
 	URL      string `json:"url"`
-	Store    string `json:"store"`  // the folder of its repositories
-	CAFile   string `json:"caFile"` // what its certificate is signed by
+	Store    string `json:"store"`  // directory of its repositories
+	CAFile   string `json:"caFile"` // CA of its certificate
 	Username string `json:"username"`
 	Password string `json:"password"`
 }
 
-// The files of a lab's folder.
+// The files in the directory of a lab.
 func SpecFile(folder string) string    { return filepath.Join(folder, "spec.json") }
 func StateFile(folder string) string   { return filepath.Join(folder, "lab.json") }
 func LockFile(folder string) string    { return filepath.Join(folder, "lock") }
@@ -115,7 +115,7 @@ func LogFolder(folder string) string   { return filepath.Join(folder, "logs") }
 func BinFolder(folder string) string   { return filepath.Join(folder, "bin") }
 func Kubeconfigs(folder string) string { return filepath.Join(folder, "kubeconfig") }
 
-// Write stores a value as JSON, readable by its owner only, and never half.
+// Write stores a value as JSON atomically, readable only by its owner.
 func Write(file string, value any) error {
 	content, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
@@ -127,7 +127,7 @@ func Write(file string, value any) error {
 	return os.Rename(file+".new", file)
 }
 
-// Read loads a value that Write stored.
+// Read reads a value that Write stored.
 func Read(file string, value any) error {
 	content, err := os.ReadFile(file)
 	if err != nil {

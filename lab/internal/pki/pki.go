@@ -1,4 +1,4 @@
-// Package pki makes the certificates of one lab: an authority per cluster, and what it signs.
+// Package pki creates the certificates of one lab: one CA per cluster, and the certificates that it signs.
 package pki
 
 import (
@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// lifetime outlasts any soak test.
+// lifetime is longer than any soak test.
 const lifetime = 365 * 24 * time.Hour
 
-// Authority signs certificates and keeps them as files in one folder.
+// Authority signs certificates and stores them as files in one directory.
 type Authority struct {
 	folder string
 	cert   *x509.Certificate
