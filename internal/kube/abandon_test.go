@@ -17,12 +17,11 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// An API server that is in trouble for minutes outlives sessions. What they have
-// asked for and was not begun is answered, and never done.
-func TestWhatASessionHasAskedForIsGivenUpWithIt(t *testing.T) {
+// A write outage may outlast sessions. Their queued tasks are answered and never run.
+func TestAbandon_CancelsQueuedTasksOfTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const each, trouble = 50, 2 * time.Minute
-		ends := time.Now().Add(trouble)
+		const each, outage = 50, 2 * time.Minute
+		ends := time.Now().Add(outage)
 		s := &server{answer: func(*http.Request) (int, string, string) {
 			if time.Now().Before(ends) {
 				return 429, "", "later"
@@ -51,7 +50,7 @@ func TestWhatASessionHasAskedForIsGivenUpWithIt(t *testing.T) {
 		}
 		for i := range uint64(each) {
 			ask(3*i, "w1", true)
-			ask(3*i+1, "w1", false) // of nobody's session
+			ask(3*i+1, "w1", false) // of no session
 			ask(3*i+2, "w2", true)
 		}
 		time.Sleep(time.Minute)
@@ -67,7 +66,7 @@ func TestWhatASessionHasAskedForIsGivenUpWithIt(t *testing.T) {
 		over := 0
 		mu.Lock()
 		for id, f := range answers {
-			if f != nil && f.Message == "the session is closed" {
+			if f != nil && f.Message == "the session ended" {
 				over++
 				if id%3 != 0 || f.Code != engine.Unavailable || f.Stale {
 					t.Errorf("write %d: %+v", id, f)
@@ -98,7 +97,7 @@ func TestWhatASessionHasAskedForIsGivenUpWithIt(t *testing.T) {
 
 // A registration that ends takes along what waits for its agent, whether its
 // session has asked for that or the hub itself; what others wait for stays.
-func TestNothingOfAnAgentIsBegunAfterItsRegistrationHasEnded(t *testing.T) {
+func TestAbandonAll_StartsNoTaskOfTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := &server{answer: func(*http.Request) (int, string, string) {

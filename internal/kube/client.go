@@ -20,20 +20,20 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
-// Client speaks to one API server.
+// Client is a client of one API server.
 type Client struct {
-	base *url.URL
-	http *http.Client
+	base   *url.URL
+	http   *http.Client
 	writes writeHealth
 }
 
-// NewClient makes a client from a kubeconfig's or a pod's settings.
+// NewClient returns a client for a kubeconfig or in-cluster configuration.
 func NewClient(cfg *rest.Config) (*Client, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 0
 	hc, err := rest.HTTPClientFor(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("set up the connection to the API server: %w", err)
+		return nil, fmt.Errorf("configure connection to the API server: %w", err)
 	}
 	host := cfg.Host
 	if !strings.Contains(host, "://") {
@@ -41,12 +41,12 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	}
 	base, err := url.Parse(host)
 	if err != nil {
-		return nil, fmt.Errorf("address of the API server %q: %w", cfg.Host, err)
+		return nil, fmt.Errorf("parse address of the API server %q: %w", cfg.Host, err)
 	}
 	return &Client{base: base, http: hc}, nil
 }
 
-// urlOf returns where a resource, or one object of it, is to be found.
+// urlOf returns the URL of a resource or of one object.
 func (c *Client) urlOf(r kind.Resource, namespace, name string, query url.Values) string {
 	parts := []string{c.base.Path, "api", r.Version}
 	if r.Group != "" {
@@ -65,18 +65,16 @@ func (c *Client) urlOf(r kind.Resource, namespace, name string, query url.Values
 	return u.String()
 }
 
-// do sends a request and returns the answer's body if it is a success. Any
-// other answer is an *apiError.
+// do sends a request and returns the response body. A failure response is an *apiError.
 func (c *Client) do(ctx context.Context, method, address string, body []byte) ([]byte, error) {
 	return c.send(ctx, method, address, mediaTypeJSON, mediaTypeJSON, body)
 }
 
-// mediaTypeJSON is the media type of whole objects.
 const mediaTypeJSON = "application/json"
 
-func (c *Client) send(ctx context.Context, method, address, accept, contentType string, body []byte) (answer []byte, err error) {
-	asked := ctx
-	defer func() { c.writes.recordResult(asked, method, address, err) }()
+func (c *Client) send(ctx context.Context, method, address, accept, contentType string, body []byte) (_ []byte, err error) {
+	caller := ctx
+	defer func() { c.writes.recordResult(caller, method, address, err) }()
 	ctx, span := trace.StartChild(ctx, trace.KindClient, method)
 	defer span.End()
 	ctx, cancel := context.WithTimeoutCause(ctx, responseTimeout, errNoResponse)
@@ -88,16 +86,15 @@ func (c *Client) send(ctx context.Context, method, address, accept, contentType 
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, fmt.Errorf("read the API server's answer: %w", err)
+		return nil, fmt.Errorf("read response of the API server: %w", err)
 	}
 	return b, nil
 }
 
-// responseTimeout bounds every request but a watch. The API server itself gives
-// up after a minute.
+// responseTimeout bounds every request except a watch. The API server's own timeout is one minute.
 const responseTimeout = 90 * time.Second
 
-var errNoResponse = fmt.Errorf("no answer within %v", responseTimeout)
+var errNoResponse = fmt.Errorf("no response within %v", responseTimeout)
 
 func (c *Client) start(ctx context.Context, method, address, accept, contentType string, body []byte) (*http.Response, error) {
 	var rd io.Reader
@@ -106,7 +103,7 @@ func (c *Client) start(ctx context.Context, method, address, accept, contentType
 	}
 	req, err := http.NewRequestWithContext(ctx, method, address, rd)
 	if err != nil {
-		return nil, fmt.Errorf("make a request: %w", err)
+		return nil, fmt.Errorf("create request: %w", err)
 	}
 	req.Header.Set("Accept", accept)
 	if body != nil {
@@ -117,15 +114,15 @@ func (c *Client) start(ctx context.Context, method, address, accept, contentType
 	span.Inject(req.Header)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		span.Fail("no answer")
-		// The URL is different each time and says nothing to people.
+		span.Fail("no response")
+		// Leave out the URL: it makes each message different.
 		if outer, ok := errors.AsType[*url.Error](err); ok {
 			err = outer.Err
 		}
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		return nil, fmt.Errorf("reach the API server: %w", err)
+		return nil, fmt.Errorf("connect to API server: %w", err)
 	}
 	span.SetInt(trace.StatusCode, resp.StatusCode)
 	if resp.StatusCode >= 300 {
@@ -136,7 +133,7 @@ func (c *Client) start(ctx context.Context, method, address, accept, contentType
 	return resp, nil
 }
 
-// Get reads one object; nil if the API server says that there is none.
+// Get returns one object, or nil if it does not exist.
 func (c *Client) Get(ctx context.Context, ref kind.Ref) (*kind.Object, error) {
 	b, err := c.do(ctx, http.MethodGet, c.urlOf(ref.Resource, ref.Namespace, ref.Name, nil), nil)
 	if IsNotFound(err) {
@@ -148,9 +145,8 @@ func (c *Client) Get(ctx context.Context, ref kind.Ref) (*kind.Object, error) {
 	return parse(b)
 }
 
-// Revision asks the API server how far its store has come. The answer is not
-// from a cache. Any resource can tell: the next is asked where one is not known
-// or not permitted.
+// Revision returns the current resourceVersion of the store, not from a cache. It uses the first of the given resources
+// that is served and permitted.
 func (c *Client) Revision(ctx context.Context, namespace string, of ...kind.Resource) (string, error) {
 	var refused error
 	for _, r := range of {
@@ -167,7 +163,7 @@ func (c *Client) Revision(ctx context.Context, namespace string, of ...kind.Reso
 	return "", refused
 }
 
-// revision is Revision by the permissions that a watch needs anyway.
+// revision is like Revision, with the permissions that the watch needs anyway.
 func (c *Client) revision(ctx context.Context, w Watch) (string, error) {
 	query := url.Values{"limit": {"1"}}
 	w.setSelectors(query)
@@ -175,21 +171,20 @@ func (c *Client) revision(ctx context.Context, w Watch) (string, error) {
 	return rawjson.Text(b, "metadata", "resourceVersion"), err
 }
 
-// List reads what a watch would begin with, never from a cache.
+// List returns the objects of a watch, not from a cache.
 func (c *Client) List(ctx context.Context, w Watch) ([]*kind.Object, error) {
 	objects, _, err := c.list(ctx, w)
 	return objects, err
 }
 
-// list reads a whole resource, page by page, as of one revision.
+// list reads all objects, in pages, as of one revision.
 func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, revision string, err error) {
 	query := url.Values{"limit": {"500"}}
 	w.setSelectors(query)
 	for {
 		b, err := c.send(ctx, http.MethodGet, c.urlOf(w.Resource, w.Namespace, "", query), w.accept(w.listKind()), "", nil)
 		if query.Has("continue") && isStatus(err, http.StatusGone) {
-			// The pages took longer than the API server remembers. All at once,
-			// then: the next try would not be quicker.
+			// The continue token expired. Read without pages, because another attempt would not be faster.
 			query.Del("continue")
 			query.Del("limit")
 			objects = nil
@@ -204,15 +199,15 @@ func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, rev
 			Items    []json.RawMessage
 		}
 		if err := json.Unmarshal(b, &page); err != nil {
-			return nil, "", fmt.Errorf("read a list of %s: %w", w.Resource.Plural, err)
+			return nil, "", fmt.Errorf("list %s: %w", w.Resource.Plural, err)
 		}
-		if page.Kind != w.listKind() { // what a list lacks is taken for gone
-			return nil, "", fmt.Errorf("read a list of %s: the answer is of kind %.40q", w.Resource.Plural, page.Kind)
+		if page.Kind != w.listKind() { // objects missing in a list count as deleted
+			return nil, "", fmt.Errorf("list %s: response has kind %.40q", w.Resource.Plural, page.Kind)
 		}
 		for _, item := range page.Items {
 			o, err := parseItem(item, w.Resource)
 			if err != nil {
-				return nil, "", fmt.Errorf("read a list of %s: %w", w.Resource.Plural, err)
+				return nil, "", fmt.Errorf("list %s: %w", w.Resource.Plural, err)
 			}
 			objects = append(objects, o)
 		}
@@ -223,21 +218,19 @@ func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, rev
 	}
 }
 
-// parse reads an object and drops what only the API server cares about. An
-// update without managedFields keeps those that are stored.
+// parse parses an object without its managedFields. An update without managedFields keeps the stored ones.
 func parse(b []byte) (*kind.Object, error) {
 	if rawjson.Get(b, "metadata", "managedFields") != nil {
 		smaller, err := rawjson.Remove(b, "metadata", "managedFields")
 		if err != nil {
-			return nil, fmt.Errorf("read an object: %w", err)
+			return nil, fmt.Errorf("parse object: %w", err)
 		}
 		b = smaller
 	}
 	return kind.Parse(b)
 }
 
-// parseItem reads an object of a list, where built-in kinds do not say what
-// they are.
+// parseItem parses an object of a list, where built-in kinds lack apiVersion and kind.
 func parseItem(b []byte, r kind.Resource) (*kind.Object, error) {
 	if rawjson.Get(b, "kind") == nil {
 		apiVersion := r.Version

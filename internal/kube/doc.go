@@ -1,8 +1,6 @@
-// Package kube connects a node to its cluster's API server: watches become
-// inputs, and writes that the node asks for become requests.
+// Package kube connects the reconcile core to the API server of its cluster: watch events become inputs, and writes
+// that the core returns become requests.
 //
-// Objects pass as the bytes that the API server gave. There is one list and one
-// watch for each resource, nothing is read that a watch has, and there is no
-// rate limit on this side: the API server has its own. When it says 429, or that
-// its disk is full, or nothing at all, the writer slows down until it is well.
+// Objects keep the bytes that the API server sent. There is one list and one watch per resource. There is no client-side
+// rate limit. If the API server answers 429, its storage is full, or it is unreachable, the writer reduces concurrency.
 package kube

@@ -10,9 +10,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// GlobalProjects reads from Argo CD's settings (globalProjects in ConfigMap
-// argocd-cm) which AppProjects others inherit from. It is here because the
-// selectors are Kubernetes' own.
+// GlobalProjects parses globalProjects of ConfigMap argocd-cm: the AppProjects that others inherit from. It is in this
+// package because it needs Kubernetes label selectors.
 func GlobalProjects(text string) ([]kind.GlobalProject, error) {
 	var entries []struct {
 		ProjectName   string               `json:"projectName"`
@@ -32,7 +31,6 @@ func GlobalProjects(text string) ([]kind.GlobalProject, error) {
 	return all, nil
 }
 
-// labelSelector is a selector of Kubernetes' own.
 type labelSelector struct{ labels.Selector }
 
 // Matches implements kind.Selector.

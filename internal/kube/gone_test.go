@@ -19,7 +19,7 @@ import (
 var answers = map[string]struct {
 	code int
 	body string
-	gone bool // the API server says that there is no AppProject a
+	gone bool // API server responded that there is no AppProject a
 }{
 	"the API server, about the object": {404, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"appprojects.argoproj.io \"a\" not found",` +
 		`"reason":"NotFound","details":{"name":"a","group":"argoproj.io","kind":"appprojects"},"code":404}`, true},
@@ -34,7 +34,7 @@ var answers = map[string]struct {
 	"a proxy's end":             {410, "<html>410 Gone</html>", false},
 }
 
-func TestOnlyTheAPIServersWordMeansThatAnObjectIsGone(t *testing.T) {
+func TestIsNotFound_OnlyForTheAPIServersOwnStatus(t *testing.T) {
 	for title, a := range answers {
 		t.Run(title, func(t *testing.T) {
 			c := scripted(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -58,9 +58,8 @@ func TestOnlyTheAPIServersWordMeansThatAnObjectIsGone(t *testing.T) {
 	}
 }
 
-// A write or a read whose answer is not the API server's is tried again: it neither
-// ends what the hub wants, nor tells the node that the object is gone.
-func TestAnAnswerThatIsNotTheAPIServersIsTriedAgain(t *testing.T) {
+// If a response does not come from the API server, the request is retried, and the object does not count as deleted.
+func TestWriter_RetriesResponsesOfProxies(t *testing.T) {
 	for title, a := range answers {
 		t.Run(title, func(t *testing.T) {
 			c := scripted(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -83,11 +82,11 @@ func TestAnAnswerThatIsNotTheAPIServersIsTriedAgain(t *testing.T) {
 			select {
 			case in := <-inputs:
 				if _, lost := in.(reconcile.Deleted); !lost || !a.gone {
-					t.Errorf("the read told the node %#v", in)
+					t.Errorf("the read gave %#v", in)
 				}
 			default:
 				if a.gone {
-					t.Error("the read told the node nothing")
+					t.Error("the read gave no input")
 				}
 			}
 		})
@@ -95,7 +94,7 @@ func TestAnAnswerThatIsNotTheAPIServersIsTriedAgain(t *testing.T) {
 }
 
 // A success that is not the API server's proves nothing either.
-func TestASuccessOfSomethingElseDeletesNothingAndListsNothing(t *testing.T) {
+func TestDeleteAndList_RejectForeignSuccess(t *testing.T) {
 	for title, body := range map[string]string{
 		"a page":          "<html>Please log in</html>",
 		"an empty object": "{}",
@@ -121,9 +120,8 @@ func TestASuccessOfSomethingElseDeletesNothingAndListsNothing(t *testing.T) {
 	}
 }
 
-// A Secret of ours that a proxy does not know is not taken for one that somebody
-// else has deleted or changed.
-func TestSecretsAreNotTakenForGoneOnAProxysWord(t *testing.T) {
+// A 404 or 409 of a proxy does not mean that another process deleted or changed the Secret.
+func TestSecrets_ProxyNotFoundIsAnError(t *testing.T) {
 	for _, code := range []int{http.StatusNotFound, http.StatusConflict} {
 		s := Secrets{Client: scripted(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }), Namespace: "argocd"}
 		if got, err := s.Get(t.Context(), "a"); got != nil || err == nil {

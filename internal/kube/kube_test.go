@@ -17,8 +17,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// bench is a real API server behind a proxy that can be told to misbehave. It
-// is spoken to with the rights that the install manifests give the principal.
+// bench is a real API server behind a fault proxy. The client has the permissions that the install manifests give to
+// the principal.
 type bench struct {
 	t      *testing.T
 	api    *lab.FaultyAPI
@@ -130,7 +130,7 @@ func (b *bench) delete(o *kind.Object) {
 	}
 }
 
-func TestWatcherListsOnceAndThenSeesEveryChange(t *testing.T) {
+func TestWatcher_ListsOnceThenSeesEveryChange(t *testing.T) {
 	b := setUp(t)
 	first := b.project("-a")
 	inputs, _ := b.watch()
@@ -146,7 +146,7 @@ func TestWatcherListsOnceAndThenSeesEveryChange(t *testing.T) {
 	}
 }
 
-func TestWatcherGoesOnWhereACutWatchEnded(t *testing.T) {
+func TestWatcher_ResumesAnInterruptedWatch(t *testing.T) {
 	b := setUp(t)
 	o := b.project("")
 	inputs, _ := b.watch()
@@ -162,7 +162,7 @@ func TestWatcherGoesOnWhereACutWatchEnded(t *testing.T) {
 	}
 }
 
-func TestWatcherListsAnewWhenTheServerHasForgotten(t *testing.T) {
+func TestWatcher_ListsAgainAfterExpiredRevision(t *testing.T) {
 	b := setUp(t)
 	o, gone := b.project("-a"), b.project("-b")
 	inputs, _ := b.watch()
@@ -191,18 +191,18 @@ func TestWatcherListsAnewWhenTheServerHasForgotten(t *testing.T) {
 	}
 }
 
-func TestWatcherSaysWhyItIsBlindAndRecovers(t *testing.T) {
+func TestWatcher_ReportsUnreadableAndRecovers(t *testing.T) {
 	b := setUp(t)
 	o := b.project("")
 	b.api.Add(faultproxy.Rule{Match: faultproxy.Match{Verbs: []string{"list"}, Path: regexp.MustCompile("/appprojects")}, Do: faultproxy.TooManyRequests(1), Times: 2})
 	inputs, _ := b.watch()
-	if got := next(t, inputs); !strings.HasPrefix(got, "blind the API server says 429") {
+	if got := next(t, inputs); !strings.HasPrefix(got, "blind API server responded 429") {
 		t.Fatalf("got %q", got)
 	}
 	expect(t, inputs, "list ["+o.Name()+"]") // the second refusal is no news
 }
 
-func TestRelistEndsTheWatchAndListsAnew(t *testing.T) {
+func TestRelist_EndsTheWatchAndListsAgain(t *testing.T) {
 	b := setUp(t)
 	o := b.project("")
 	inputs, w := b.watch()
@@ -227,7 +227,7 @@ func (b *bench) write(w reconcile.Write, createNamespaces bool) reconcile.WriteR
 	return (<-answers).(reconcile.WriteResult)
 }
 
-func TestWritesAreConditionalOnWhatWasRead(t *testing.T) {
+func TestWriter_WritesAreConditional(t *testing.T) {
 	b := setUp(t)
 	o := b.project("")
 	b.describe(o, "two")
@@ -252,7 +252,7 @@ func TestWritesAreConditionalOnWhatWasRead(t *testing.T) {
 	}
 }
 
-func TestWriterTellsTheNodeWhatTheServerSays(t *testing.T) {
+func TestWriter_ReturnsTheServersFailure(t *testing.T) {
 	b := setUp(t)
 	o := b.project("")
 	for _, c := range []struct {
@@ -283,7 +283,7 @@ func TestWriterTellsTheNodeWhatTheServerSays(t *testing.T) {
 	}
 }
 
-func TestMissingNamespaceIsNamed(t *testing.T) {
+func TestWriter_NamesTheMissingNamespace(t *testing.T) {
 	b := setUp(t)
 	ref := kind.Ref{Resource: kind.Applications, Namespace: b.name, Name: "a"}
 	o, err := kind.Parse(fmt.Appendf(nil, `{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"a","namespace":%q},"spec":{"project":"default","destination":{}}}`, b.name))
@@ -296,7 +296,7 @@ func TestMissingNamespaceIsNamed(t *testing.T) {
 	}
 }
 
-func TestObjectsLoseManagedFieldsOnlyInMemory(t *testing.T) {
+func TestParse_DropsManagedFieldsOnlyInMemory(t *testing.T) {
 	b := setUp(t)
 	o := b.project("")
 	if o.Get("metadata", "managedFields") != nil {
@@ -322,7 +322,7 @@ func TestObjectsLoseManagedFieldsOnlyInMemory(t *testing.T) {
 	}
 }
 
-func TestARealAPIServerTellsAMissingObjectFromAMissingResource(t *testing.T) {
+func TestIsNotFound_WithARealAPIServer(t *testing.T) {
 	b := setUp(t)
 	if o, err := b.client.Get(t.Context(), b.ref("-none")); o != nil || err != nil {
 		t.Errorf("no such object: %v, %v", o, err)

@@ -11,14 +11,14 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// WatchObject tells f of one object, now and whenever it changes; nil: there is
-// none. It runs until the context ends.
+// WatchObject calls f with one object, at start and after each change, until the context ends. If the object does not
+// exist, f gets nil.
 func WatchObject(ctx context.Context, c *Client, ref kind.Ref, log *slog.Logger, jitter func() float64, f func(*kind.Object)) error {
 	w := Watch{Resource: ref.Resource, Namespace: ref.Namespace, Name: ref.Name}
 	return NewWatcher(c, w, objectSink(f), log.With("name", ref.Name), jitter).Run(ctx)
 }
 
-// objectSink turns what a watch of one object says into that object; nil: there is none.
+// objectSink converts the inputs of a watch of one object for WatchObject.
 func objectSink(f func(*kind.Object)) func(context.Context, reconcile.Input) error {
 	return func(_ context.Context, in reconcile.Input) error {
 		switch in := in.(type) {
@@ -37,8 +37,8 @@ func objectSink(f func(*kind.Object)) func(context.Context, reconcile.Input) err
 	}
 }
 
-// WatchSecrets returns what, while it runs, tells each function the data of its Secret, now and whenever it
-// changes; nil: there is no such Secret. What it cannot use is logged.
+// WatchSecrets returns functions that call each callback with the data of its Secret, at start and after each change.
+// If the Secret does not exist, the data is nil. Errors of a callback are logged.
 func WatchSecrets(c *Client, namespace string, secrets map[string]func(map[string][]byte) error,
 	log *slog.Logger, jitter func() float64,
 ) []func(context.Context) error {
@@ -52,7 +52,7 @@ func WatchSecrets(c *Client, namespace string, secrets map[string]func(map[strin
 					err = use(data)
 				}
 				if err != nil {
-					log.WarnContext(ctx, "cannot use a Secret", "secret", name, "error", err)
+					log.WarnContext(ctx, "Failed to use Secret", "secret", name, "error", err)
 				}
 			})
 		})
@@ -60,17 +60,17 @@ func WatchSecrets(c *Client, namespace string, secrets map[string]func(map[strin
 	return runs
 }
 
-// SecretData is what a Secret holds; nil of nil.
+// SecretData returns the decoded data of a Secret, and nil for nil.
 func SecretData(o *kind.Object) (map[string][]byte, error) {
 	if o == nil {
 		return nil, nil
 	}
-	encoded, _ := rawjson.StringMap(o.Get("data")) // none: an empty Secret
+	encoded, _ := rawjson.StringMap(o.Get("data"))
 	data := make(map[string][]byte, len(encoded))
 	for key, value := range encoded {
 		var err error
 		if data[key], err = base64.StdEncoding.DecodeString(value); err != nil {
-			return nil, fmt.Errorf("read %s of Secret %s: %w", key, o.Name(), err)
+			return nil, fmt.Errorf("decode %s of Secret %s: %w", key, o.Name(), err)
 		}
 	}
 	return data, nil

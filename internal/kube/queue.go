@@ -2,67 +2,63 @@ package kube
 
 import "github.com/argocd-agent/argocd-agent/internal/reconcile"
 
-// queue is what waits for its turn, in the order in which it was asked for. What a
-// session has asked for can be taken out at its end, at a cost that goes by how much
-// that is and not by what others wait for: thousands of sessions may end at once.
-// The zero value is empty.
+// queue holds tasks in order. Removing the tasks of one session costs in proportion to their number, because thousands
+// of sessions may end at once. The zero value is empty.
 type queue struct {
-	tasks map[uint64]queuedTask // by number; those that were taken out leave gaps
-	first uint64                // no lower number waits
-	last  uint64                // that was given
-	byAgent map[string][]uint64   // agent → what waits and can be given up, in order
-	grown bool                  // there was much at a time
+	tasks   map[uint64]queuedTask // by number; removed tasks leave gaps
+	first   uint64                // no task has a lower number
+	last    uint64                // last assigned number
+	byAgent map[string][]uint64   // agent to its cancelable tasks, in order
+	grown   bool                  // the maps are larger than usual
 }
 
-// queuedTask is a task whose turn has not come.
 type queuedTask struct {
 	do      task
-	agent   string                 // whom it is about
-	session bool                   // that agent's session has asked for it, and it ends with that
-	cancel  func() reconcile.Input // ends it undone; nil: it cannot be given up
+	agent   string
+	session bool                   // belongs to the agent's session and ends with it
+	cancel  func() reconcile.Input // ends the task without running it; nil if it cannot be canceled
 }
 
 func (q *queue) len() int { return len(q.tasks) }
 
-func (q *queue) add(one queuedTask) {
+func (q *queue) add(t queuedTask) {
 	if q.tasks == nil {
 		q.tasks, q.byAgent, q.first = map[uint64]queuedTask{}, map[string][]uint64{}, q.last+1
 	}
 	q.last++
-	q.tasks[q.last] = one
-	if one.cancel != nil {
-		q.byAgent[one.agent] = append(q.byAgent[one.agent], q.last)
+	q.tasks[q.last] = t
+	if t.cancel != nil {
+		q.byAgent[t.agent] = append(q.byAgent[t.agent], q.last)
 	}
 	q.grown = q.grown || len(q.tasks) > shrinkThreshold
 }
 
-// take returns what has waited longest. There must be something.
+// take removes and returns the oldest task. The queue must not be empty.
 func (q *queue) take() queuedTask {
-	one, there := q.tasks[q.first]
-	for !there {
+	t, ok := q.tasks[q.first]
+	for !ok {
 		q.first++
-		one, there = q.tasks[q.first]
+		t, ok = q.tasks[q.first]
 	}
 	delete(q.tasks, q.first)
-	if one.cancel != nil { // of what is about its agent, too, it has waited longest
-		if left := q.byAgent[one.agent][1:]; len(left) > 0 {
-			q.byAgent[one.agent] = left
+	if t.cancel != nil { // it is also the oldest task of its agent
+		if left := q.byAgent[t.agent][1:]; len(left) > 0 {
+			q.byAgent[t.agent] = left
 		} else {
-			delete(q.byAgent, one.agent)
+			delete(q.byAgent, t.agent)
 		}
 	}
 	q.shrink()
-	return one
+	return t
 }
 
-// removeSession takes out what waits for an agent's session or, with all, everything
-// that is about the agent.
+// removeSession removes and returns the tasks of an agent's session or, with all, every cancelable task of the agent.
 func (q *queue) removeSession(agent string, all bool) []queuedTask {
-	var out []queuedTask
+	var removed []queuedTask
 	var left []uint64
 	for _, n := range q.byAgent[agent] {
-		if one := q.tasks[n]; all || one.session {
-			out = append(out, one)
+		if t := q.tasks[n]; all || t.session {
+			removed = append(removed, t)
 			delete(q.tasks, n)
 		} else {
 			left = append(left, n)
@@ -74,13 +70,12 @@ func (q *queue) removeSession(agent string, all bool) []queuedTask {
 		q.byAgent[agent] = left
 	}
 	q.shrink()
-	return out
+	return removed
 }
 
-// shrinkThreshold is more than waits on most days.
+// shrinkThreshold is the number of tasks from which on the memory is released when the queue is empty again.
 const shrinkThreshold = 1024
 
-// shrink gives back, once it is empty, what a rush has made it grow to.
 func (q *queue) shrink() {
 	if q.grown && len(q.tasks) == 0 {
 		*q = queue{last: q.last}

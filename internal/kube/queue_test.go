@@ -11,7 +11,7 @@ import (
 
 // The queue does what a list would: whatever is added, taken and withdrawn, in
 // whichever order.
-func TestTheQueueIsAListInOrder(t *testing.T) {
+func TestQueue_KeepsOrder(t *testing.T) {
 	type entry struct {
 		id      uint64
 		agent   string
@@ -73,9 +73,8 @@ func TestTheQueueIsAListInOrder(t *testing.T) {
 	}
 }
 
-// What is withdrawn leaves nothing behind, however often that is done while nothing
-// is taken, because the API server is in trouble; nor does a rush, once it is over.
-func TestTheQueueHoldsWhatWaits(t *testing.T) {
+// Removed tasks use no memory, also if none is taken for long because of a write outage.
+func TestQueue_ReleasesMemory(t *testing.T) {
 	var q queue
 	if got := q.removeSession("w", true); len(got) > 0 { // before anything was added
 		t.Errorf("%d were withdrawn from an empty queue", len(got))

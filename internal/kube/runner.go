@@ -13,48 +13,45 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
-// Runner runs a node: one goroutine owns it and gives it its inputs one by one;
-// watchers and writer connect it to the cluster.
+// Runner runs the reconcile core. One goroutine owns the core and passes inputs to it. Watchers and a writer connect it
+// to the cluster.
 type Runner struct {
 	cfg      RunnerConfig
 	client   *Client
-	inbox    chan any // node.Input or func(*node.Node)
+	inbox    chan any // reconcile.Input or func(*reconcile.Reconciler)
 	watchers map[kind.Resource]*Watcher
 	writer   *Writer
 	started  time.Time
 }
 
-// RunnerConfig says what a Host runs, and who hears of it.
+// RunnerConfig configures a Runner.
 type RunnerConfig struct {
-	Reconciler       *reconcile.Reconciler
+	Reconciler *reconcile.Reconciler
 	Watches    []Watch
-	Namespaces NamespacePolicy // those that are missing
-	Parallel   int             // requests under way at once
+	Namespaces NamespacePolicy // of missing namespaces
+	Parallel   int             // maximum number of requests in flight
 	Jitter     func() float64
 	Log        *slog.Logger
-	Trace      *trace.Tracer // of writes; nil: none
+	Trace      *trace.Tracer // of writes; may be nil
 
-	// ToPeer and Report are called by the goroutine that owns the node. They
-	// must not block.
-	ToPeer func(reconcile.ToPeer)
-	Report func(reconcile.Report)
-	// RecordFleetHold is called likewise; may be nil where there is no fleet check.
+	// ToPeer, Report and RecordFleetHold are called by the goroutine that owns the core. They must not block.
+	// RecordFleetHold may be nil if there is no fleet check.
+	ToPeer          func(reconcile.ToPeer)
+	Report          func(reconcile.Report)
 	RecordFleetHold func(reconcile.RecordFleetHold)
-	// Applied is called for every input after the node has taken it; may be nil.
+	// Applied is called after each input that the core has processed. May be nil.
 	Applied func(reconcile.Input)
-	// Remember writes down what the node wants to be known to the next process
-	// before a write is done. If it fails, so does the write. Nil: nothing is
-	// written down.
+	// Remember stores state for the next process before a write is sent. If it fails, so does the write. If nil,
+	// nothing is stored.
 	Remember func(context.Context, reconcile.Memory) error
-	// Writing is called before an object is written; may be nil.
+	// Writing is called before an object is written. May be nil.
 	Writing func(kind.Ref)
 }
 
-// inboxSize bounds the inputs that wait. Whoever brings one more waits too: a
-// watch is then read more slowly, and so is a peer's stream.
+// inboxSize bounds the queued inputs. If the inbox is full, watches and the streams of peers are read more slowly.
 const inboxSize = 1024
 
-// NewRunner makes a host; nothing happens until Run.
+// NewRunner returns a runner. It does nothing until Run.
 func NewRunner(c *Client, cfg RunnerConfig) *Runner {
 	h := &Runner{cfg: cfg, client: c, inbox: make(chan any, inboxSize), watchers: map[kind.Resource]*Watcher{}, started: time.Now()}
 	for _, w := range cfg.Watches {
@@ -65,11 +62,10 @@ func NewRunner(c *Client, cfg RunnerConfig) *Runner {
 	return h
 }
 
-// Post gives the node an input. It waits while the node is busy.
+// Post passes an input to the core. It waits while the inbox is full.
 func (h *Runner) Post(ctx context.Context, in reconcile.Input) error { return h.post(ctx, in) }
 
-// PostUntil is Post for what comes from a connection: it does not wait any longer
-// once the connection is done.
+// PostUntil is Post for inputs from a connection. It stops waiting if the connection is done.
 func (h *Runner) PostUntil(ctx context.Context, done <-chan struct{}, in reconcile.Input) error {
 	select {
 	case h.inbox <- in:
@@ -81,9 +77,9 @@ func (h *Runner) PostUntil(ctx context.Context, done <-chan struct{}, in reconci
 	}
 }
 
-var errDone = errors.New("the connection is closing")
+var errDone = errors.New("connection is closing")
 
-// Do lets f look at the node between two inputs, and waits until it has.
+// Do calls f with the core between two inputs, and waits until f has returned.
 func (h *Runner) Do(ctx context.Context, f func(*reconcile.Reconciler)) error {
 	done := make(chan struct{})
 	if err := h.post(ctx, func(n *reconcile.Reconciler) { f(n); close(done) }); err != nil {
@@ -106,11 +102,10 @@ func (h *Runner) post(ctx context.Context, in any) error {
 	}
 }
 
-// WriteStats tells how the writing gets on.
+// WriteStats returns the state of the writer.
 func (h *Runner) WriteStats() WriteStats { return h.writer.Stats() }
 
-// Run runs until the context ends or the store goes back in time, and returns
-// when everything has ended.
+// Run runs until the context ends or the store regresses. It returns when all its goroutines have ended.
 func (h *Runner) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -128,7 +123,7 @@ func (h *Runner) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Now is the node's clock: it starts with the wall's and never goes back.
+// Now is the clock of the core. It starts with the wall clock and is monotonic.
 func (h *Runner) Now() engine.Time {
 	return engine.Time(h.started.UnixMilli() + time.Since(h.started).Milliseconds())
 }
@@ -150,7 +145,7 @@ func (h *Runner) loop(ctx context.Context) {
 	}
 }
 
-// drainInbox takes what has come meanwhile, before the timer is looked at.
+// drainInbox processes queued inputs before the timer is set.
 func (h *Runner) drainInbox(ctx context.Context) {
 	for range inboxSize {
 		select {

@@ -9,8 +9,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-func TestNodeThatIsBusyHoldsUpNoConnectionThatCloses(t *testing.T) {
-	h := NewRunner(nil, RunnerConfig{Log: slog.New(slog.DiscardHandler)}) // nobody runs it
+func TestPostUntil_EndsWithTheConnection(t *testing.T) {
+	h := NewRunner(nil, RunnerConfig{Log: slog.New(slog.DiscardHandler)}) // not running
 	for range inboxSize {
 		if err := h.Post(t.Context(), reconcile.Tick{}); err != nil {
 			t.Fatal(err)

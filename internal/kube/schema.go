@@ -11,26 +11,24 @@ import (
 
 var crds = kind.Resource{Group: "apiextensions.k8s.io", Version: "v1", Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
 
-// WatchSchemas returns what, while it runs, tells the node how the CRDs of its
-// resources are defined, now and whenever that changes. It watches the metadata of
-// these CRDs, by name. Where it may not read them it tells the node so, and tries
-// again.
+// WatchSchemas returns functions that post the schema version of Argo CD's CRDs, at start and after each change. They
+// watch the metadata of these CRDs by name. If a CRD cannot be read, they post an empty version and retry.
 func WatchSchemas(c *Client, post func(context.Context, reconcile.Input) error, log *slog.Logger, jitter func() float64) []func(context.Context) error {
 	var runs []func(context.Context) error
 	for _, r := range []kind.Resource{kind.Applications, kind.AppProjects} {
 		w := Watch{Resource: crds, Name: r.Plural + "." + r.Group, Metadata: true}
 		runs = append(runs, func(ctx context.Context) error {
-			told := false
-			tell := func(version string) {
-				told = true
-				_ = post(ctx, reconcile.Schema{Resource: r, Version: version}) // fails at the end of the process only
+			posted := false
+			send := func(version string) {
+				posted = true
+				_ = post(ctx, reconcile.Schema{Resource: r, Version: version}) // fails only if ctx ends
 			}
-			follow := objectSink(func(o *kind.Object) { tell(schemaVersion(o)) })
+			onObject := objectSink(func(o *kind.Object) { send(schemaVersion(o)) })
 			sink := func(ctx context.Context, in reconcile.Input) error {
-				if _, blind := in.(reconcile.Unreadable); blind && !told {
-					tell("") // what was told before may still be true
+				if _, unreadable := in.(reconcile.Unreadable); unreadable && !posted {
+					send("") // a version that was posted before may still be right
 				}
-				return follow(ctx, in)
+				return onObject(ctx, in)
 			}
 			return NewWatcher(c, w, sink, log.With("name", w.Name), jitter).Run(ctx)
 		})
@@ -38,8 +36,7 @@ func WatchSchemas(c *Client, post func(context.Context, reconcile.Input) error, 
 	return runs
 }
 
-// schemaVersion identifies the definition of a resource: another CRD has another
-// UID, and a changed one another generation. Empty: there is none.
+// schemaVersion identifies a CRD by UID and generation. It returns "" if there is no CRD.
 func schemaVersion(o *kind.Object) string {
 	if o == nil {
 		return ""

@@ -26,8 +26,8 @@ func listOf(item string) string {
 func runSchemas(t *testing.T, answer http.HandlerFunc) <-chan reconcile.Schema {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan reconcile.Schema, 100)
-	post := func(_ context.Context, in reconcile.Input) error { told <- in.(reconcile.Schema); return nil }
+	posted := make(chan reconcile.Schema, 100)
+	post := func(_ context.Context, in reconcile.Input) error { posted <- in.(reconcile.Schema); return nil }
 	done := make(chan struct{}, 10)
 	runs := WatchSchemas(scripted(t, answer), post, slog.New(slog.NewTextHandler(t.Output(), nil)), func() float64 { return 0 })
 	for _, run := range runs {
@@ -39,16 +39,16 @@ func runSchemas(t *testing.T, answer http.HandlerFunc) <-chan reconcile.Schema {
 			<-done
 		}
 	})
-	return told
+	return posted
 }
 
 func ofApplications(r *http.Request) bool {
 	return r.URL.Query().Get("fieldSelector") == "metadata.name=applications.argoproj.io"
 }
 
-func TestChangedCRDIsTold(t *testing.T) {
+func TestWatchSchemas_PostsChangedCRD(t *testing.T) {
 	relisted := atomic.Bool{}
-	told := runSchemas(t, func(w http.ResponseWriter, r *http.Request) {
+	posted := runSchemas(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" || !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
 			t.Errorf("asks for %s as %s", r.URL, r.Header.Get("Accept"))
 		}
@@ -69,7 +69,7 @@ func TestChangedCRDIsTold(t *testing.T) {
 	var applications []string
 	unknown := false
 	for len(applications) < 3 || !unknown {
-		in := <-told
+		in := <-posted
 		if in.Resource == kind.AppProjects {
 			unknown = in.Version == ""
 			continue
@@ -77,14 +77,14 @@ func TestChangedCRDIsTold(t *testing.T) {
 		applications = append(applications, in.Version)
 	}
 	if got := strings.Join(applications, ","); got != "u/1,u/1,u/2" {
-		t.Errorf("told %s", got)
+		t.Errorf("posted %s", got)
 	}
 }
 
 // A watch that was cut is taken up again with the permissions of a watch by name.
-func TestCutWatchOfACRDNeedsNoMorePermissions(t *testing.T) {
+func TestWatchSchemas_InterruptedWatchNeedsNoMorePermissions(t *testing.T) {
 	watches := atomic.Int32{}
-	told := runSchemas(t, func(w http.ResponseWriter, r *http.Request) {
+	posted := runSchemas(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Query().Get("fieldSelector") == "":
 			t.Errorf("asks for %s", r.URL)
@@ -101,7 +101,7 @@ func TestCutWatchOfACRDNeedsNoMorePermissions(t *testing.T) {
 			<-r.Context().Done()
 		}
 	})
-	for in := range told {
+	for in := range posted {
 		if in.Resource == kind.Applications && in.Version == "u/2" {
 			return
 		}

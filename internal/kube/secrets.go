@@ -11,7 +11,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// Secrets are those of a namespace, for package pki.
+// Secrets implements pki.Secrets for one namespace.
 type Secrets struct {
 	Client    *Client
 	Namespace string
@@ -49,8 +49,7 @@ func (s Secrets) List(ctx context.Context, label string) ([]*pki.Secret, error) 
 	return all, nil
 }
 
-// Put implements pki.Secrets. What else there is on a Secret, such as owners,
-// stays.
+// Put implements pki.Secrets. Other metadata of the Secret, such as owner references, stays.
 func (s Secrets) Put(ctx context.Context, secret *pki.Secret) (bool, error) {
 	var err error
 	if secret.Revision == "" {
@@ -76,7 +75,7 @@ func (s Secrets) Delete(ctx context.Context, secret *pki.Secret) (bool, error) {
 	body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "DeleteOptions",
 		"preconditions": map[string]string{"resourceVersion": secret.Revision}})
 	if err != nil {
-		return false, fmt.Errorf("make delete options: %w", err)
+		return false, fmt.Errorf("encode delete options: %w", err)
 	}
 	_, err = s.Client.do(ctx, http.MethodDelete, s.Client.urlOf(kind.Secrets, s.Namespace, secret.Name, nil), body)
 	if IsConflict(err) || IsNotFound(err) {

@@ -11,7 +11,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-func TestSecretsOfARealClusterAreWrittenByOneAtATime(t *testing.T) {
+func TestSecrets_PutIsConditional(t *testing.T) {
 	hub := lab.Get(t).Hub()
 	client, err := NewClient(hub.Admin())
 	if err != nil {
@@ -52,7 +52,7 @@ func TestSecretsOfARealClusterAreWrittenByOneAtATime(t *testing.T) {
 	delete(one.Data, "gone")
 	delete(one.Annotations, "o")
 	put(one, true)
-	put(two, false) // somebody was quicker
+	put(two, false) // another process was faster
 	now := get()
 	if _, there := now.Data["gone"]; there || now.Annotations["o"] != "" || now.Annotations["n"] != "1" {
 		t.Errorf("%+v", now)

@@ -7,8 +7,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
-// startSpan begins the span of a write: it waits for its turn from here on. Spans
-// say what is written and why, and never what is in it.
+// startSpan starts the span of a write when it is queued. Spans do not contain object content.
 func (w *Writer) startSpan(ctx context.Context, write reconcile.Write) *trace.Span {
 	if w.trace == nil {
 		return nil
@@ -25,14 +24,13 @@ func (w *Writer) startSpan(ctx context.Context, write reconcile.Write) *trace.Sp
 	return span
 }
 
-// endSpan ends it with what became of the write. Messages of an API server quote
-// what they refuse: the log has them.
+// endSpan ends the span with the result of the write. It leaves out error messages, because they quote object content.
 func endSpan(span *trace.Span, f *reconcile.Failure) {
 	switch {
 	case f == nil:
 		span.SetString(trace.Outcome, "written")
 	case f.Stale:
-		span.SetString(trace.Outcome, "stale: to be looked at again")
+		span.SetString(trace.Outcome, "stale")
 	default:
 		span.SetString(trace.Outcome, string(f.Code))
 		span.Fail(string(f.Code))

@@ -15,7 +15,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/collector"
 )
 
-func TestATracedWriteTellsWhatItWaitedForAndWhatTheServerSaid(t *testing.T) {
+func TestWrite_SpanHasQueueWaitAndResult(t *testing.T) {
 	collected, err := collector.Start(t.Context(), "127.0.0.1:0", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -67,6 +67,6 @@ func TestATracedWriteTellsWhatItWaitedForAndWhatTheServerSaid(t *testing.T) {
 		t.Errorf("%+v %+v", update, put)
 	}
 	if len(marks) != 2 || !strings.Contains(marks[0], post.ID) {
-		t.Errorf("the API server is not told which span asks: %q", marks)
+		t.Errorf("the API server does not get the span: %q", marks)
 	}
 }

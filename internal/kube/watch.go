@@ -10,24 +10,25 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
+	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
-// Watch says what is to be watched.
+// Watch selects the objects of a watch.
 type Watch struct {
 	Resource  kind.Resource
-	Namespace string // empty: all
-	Name      string // empty: every
-	Selector  string // of labels
-	Metadata  bool   // only metadata is of interest
+	Namespace string // If empty, all namespaces.
+	Name      string // If empty, all objects.
+	Selector  string // label selector
+	Metadata  bool   // only metadata is read
 }
 
-// listKind returns the kind that a list has.
 func (w Watch) listKind() string {
 	if w.Metadata {
 		return "PartialObjectMetadataList"
@@ -35,7 +36,6 @@ func (w Watch) listKind() string {
 	return w.Resource.Kind + "List"
 }
 
-// accept returns the media type to ask for.
 func (w Watch) accept(partial string) string {
 	if w.Metadata {
 		return mediaTypeJSON + ";as=" + partial + ";g=meta.k8s.io;v=v1"
@@ -43,7 +43,6 @@ func (w Watch) accept(partial string) string {
 	return mediaTypeJSON
 }
 
-// setSelectors adds what the API server has to filter by.
 func (w Watch) setSelectors(query url.Values) {
 	if w.Selector != "" {
 		query.Set("labelSelector", w.Selector)
@@ -53,9 +52,8 @@ func (w Watch) setSelectors(query url.Values) {
 	}
 }
 
-// Watcher keeps a node informed of one resource: a list, then a watch from
-// there on, again from where it ended, and another list when the API server has
-// forgotten that far back.
+// Watcher keeps the sink informed of one resource. It lists, watches, resumes the watch where it ended, and lists again
+// if the API server no longer has the events since then.
 type Watcher struct {
 	client *Client
 	watch  Watch
@@ -63,16 +61,15 @@ type Watcher struct {
 	log    *slog.Logger
 	jitter func() float64 // 0 to 1
 	relist chan struct{}
-	newest uint64 // the newest revision seen
-	shown  bool   // a list was passed on, and no blindness since
+	newest uint64 // newest revision seen
+	listed bool   // the sink got a list, and no Unreadable since
 }
 
-// ErrStoreRegressed says that the API server's store is older than it was: somebody
-// has put it back from a backup. What is known of it is wrong from there on, in
-// ways that nothing tells; the process has to begin again.
-var ErrStoreRegressed = errors.New("the API server's store went back in time: it was restored from a backup; everything has to be read again")
+// ErrStoreRegressed means that the API server's storage is older than before. All cached state may be wrong, so the
+// process must restart.
+var ErrStoreRegressed = errors.New("API server storage was restored from a backup: restart required")
 
-// NewWatcher makes a watcher that gives its inputs to sink, which may block.
+// NewWatcher returns a watcher that passes its inputs to sink, which may block.
 func NewWatcher(c *Client, w Watch, sink func(context.Context, reconcile.Input) error, log *slog.Logger, jitter func() float64) *Watcher {
 	return &Watcher{client: c, watch: w, sink: sink, jitter: jitter, relist: make(chan struct{}, 1),
 		log: log.With("resource", w.Resource.Plural)}
@@ -82,42 +79,39 @@ func NewWatcher(c *Client, w Watch, sink func(context.Context, reconcile.Input) 
 func (w *Watcher) Relist() {
 	select {
 	case w.relist <- struct{}{}:
-	default: // one is on its way
+	default: // already requested
 	}
 }
 
-// The pause after a failure grows between these, and is shortened at random.
+// The pause after a failed list grows from minListPause to maxListPause.
 const (
-	firstPause = 200 * time.Millisecond
-	mostPause  = 30 * time.Second
+	minListPause = 200 * time.Millisecond
+	maxListPause = 30 * time.Second
 )
 
-// A watch that fails is taken up again where it ended, for as long as patience
-// lasts: what was deleted meanwhile is then seen being deleted, which a list
-// could only guess. After that the resource is called unreadable.
+// A failed watch is resumed where it ended for up to watchResumePeriod, because a resumed watch shows deletions and a
+// list does not. After that the resource is reported as unreadable.
 const (
 	watchResumePeriod = 20 * time.Second
-	mostWatchPause    = 3 * time.Second
+	maxWatchPause     = 3 * time.Second
 )
 
-// minWatchDuration is a watch that ends so soon, without having shown anything, that
-// another at once would only be a burden.
+// minWatchDuration is the time before which a watch that showed nothing counts as failed.
 const minWatchDuration = time.Second
 
-// Run watches until the context ends, or the store goes back in time.
+// Run watches until the context ends or the store regresses.
 func (w *Watcher) Run(ctx context.Context) error {
-	pause := firstPause
-	said := ""
+	pause := backoff.Backoff{Min: minListPause, Max: maxListPause, Jitter: w.jitter}
+	var logged logonce.One
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := w.listAndWatch(ctx, func() { pause, said = firstPause, "" })
+		err := w.listAndWatch(ctx, func() { pause.Reset(); logged.Reset() })
 		if ctx.Err() != nil {
 			break
 		}
 		if err == nil {
-			if time.Since(began) < minWatchDuration { // a list that is of no use at once: not again at once
-				w.backoff(ctx, pause, nil)
-				pause = min(2*pause, mostPause)
+			if time.Since(began) < minWatchDuration {
+				pause.Wait(ctx, 0)
 			}
 			continue
 		}
@@ -125,72 +119,53 @@ func (w *Watcher) Run(ctx context.Context) error {
 			return err
 		}
 		reason := w.explain(err)
-		news := normalizeReason(reason) != said
-		if news {
-			w.log.WarnContext(ctx, "cannot read objects; trying again", "error", reason)
-			said = normalizeReason(reason)
+		changed := logged.Changed(text.WithoutDigits(reason))
+		if changed {
+			w.log.WarnContext(ctx, "Failed to read objects, retrying", "error", reason)
 		}
-		if news || w.shown {
+		if changed || w.listed {
 			if err := w.sink(ctx, reconcile.Unreadable{Resource: w.watch.Resource, Reason: reason}); err != nil {
 				return err
 			}
-			w.shown = false
+			w.listed = false
 		}
-		w.backoff(ctx, pause, err)
-		pause = min(2*pause, mostPause)
+		pause.Wait(ctx, retryAfter(err))
 	}
 	return context.Cause(ctx)
 }
 
-// explain says what a failure means for the one who can do something about it.
+// explain adds what an administrator can do about an error.
 func (w *Watcher) explain(err error) string {
 	switch {
 	case isStatus(err, http.StatusNotFound):
-		return fmt.Sprintf("the API server does not know %s: is %s CRD installed?", w.watch.Resource.Plural, crdOwner(w.watch.Resource))
+		return fmt.Sprintf("API server does not serve %s: is %s CRD installed?", w.watch.Resource.Plural, crdOwner(w.watch.Resource))
 	case isStatus(err, http.StatusForbidden):
-		return err.Error() + " (the Role of this program has to let it get, list and watch them)"
+		return err.Error() + " (needs get, list and watch permission)"
 	}
 	return err.Error()
 }
 
-// crdOwner tells whom to ask for the definition of a resource.
+// crdOwner returns who provides the CRD of a resource.
 func crdOwner(r kind.Resource) string {
 	if r.Group == "argoproj.io" {
 		return "Argo CD's"
 	}
-	return "our own (install/crds/" + r.Plural + ".yaml)"
+	return "this project's (install/crds/" + r.Plural + ".yaml)"
 }
 
-// normalizeReason is what two reasons have in common that differ in a port or a
-// time only.
-func normalizeReason(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' {
-			return -1
-		}
-		return r
-	}, s)
-}
-
-// backoff waits after a failure, as long as the API server asks for.
-func (w *Watcher) backoff(ctx context.Context, pause time.Duration, err error) {
-	wait := time.Duration(float64(pause) * (0.5 + w.jitter()/2))
-	var api *apiError
-	if errors.As(err, &api) && api.retryAfter > 0 {
-		wait = max(wait, time.Duration(api.retryAfter)*time.Second)
+// retryAfter returns the pause that the API server asks for, or 0.
+func retryAfter(err error) time.Duration {
+	if e, ok := errors.AsType[*apiError](err); ok {
+		return time.Duration(e.retryAfter) * time.Second
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(wait):
-	}
+	return 0
 }
 
-// listAndWatch lists, then watches until a new list is needed. Nil: it is, for
-// a reason that is no failure. It tells when a watch is of use: a list alone is
-// not, for who may list may still not be allowed to watch.
+// listAndWatch lists, then watches until a new list is needed. It calls watching when a watch works: a list alone does
+// not prove it, because list and watch are separate permissions.
 func (w *Watcher) listAndWatch(ctx context.Context, watching func()) error {
 	select {
-	case <-w.relist: // this is it
+	case <-w.relist: // this list answers it
 	default:
 	}
 	objects, revision, err := w.client.list(ctx, w.watch)
@@ -203,12 +178,13 @@ func (w *Watcher) listAndWatch(ctx context.Context, watching func()) error {
 	if err := w.sink(ctx, reconcile.List{Resource: w.watch.Resource, Objects: objects, Revision: ParseResourceVersion(revision)}); err != nil {
 		return err
 	}
-	w.shown = true
-	pause, failing := firstPause, time.Time{}
+	w.listed = true
+	pause, failingSince := backoff.Backoff{Min: minListPause, Max: maxWatchPause, Jitter: w.jitter}, time.Time{}
 	for {
-		next, err := w.watchAgain(ctx, revision, !failing.IsZero())
+		next, err := w.resumeWatch(ctx, revision, !failingSince.IsZero())
 		if next != revision || err == nil {
-			pause, failing = firstPause, time.Time{}
+			pause.Reset()
+			failingSince = time.Time{}
 			watching()
 		}
 		revision = next
@@ -219,25 +195,23 @@ func (w *Watcher) listAndWatch(ctx context.Context, watching func()) error {
 		case err == nil:
 			continue
 		case errors.Is(err, errRelist), isStatus(err, http.StatusGone):
-			w.log.InfoContext(ctx, "listing again", "reason", err)
+			w.log.InfoContext(ctx, "Listing objects again", "reason", err)
 			return nil
 		case errors.Is(err, ErrStoreRegressed), isStatus(err, http.StatusForbidden), isStatus(err, http.StatusNotFound):
 			return err
-		case failing.IsZero():
-			failing = time.Now()
-		case time.Since(failing) > watchResumePeriod:
+		case failingSince.IsZero():
+			failingSince = time.Now()
+		case time.Since(failingSince) > watchResumePeriod:
 			return err
 		}
-		w.log.DebugContext(ctx, "the watch was interrupted", "error", err)
-		w.backoff(ctx, pause, err)
-		pause = min(2*pause, mostWatchPause)
+		w.log.DebugContext(ctx, "Watch interrupted", "error", err)
+		pause.Wait(ctx, retryAfter(err))
 	}
 }
 
-// watchAgain watches from a revision on. After a failure it first makes sure
-// that the store still is where it was: one that was put back from a backup
-// shows nothing to a watch from its future, and does not say so.
-func (w *Watcher) watchAgain(ctx context.Context, revision string, failed bool) (string, error) {
+// resumeWatch watches from a revision on. After a failure it first checks that the store did not regress: a restored
+// store sends no events to a watch from its future, and no error either.
+func (w *Watcher) resumeWatch(ctx context.Context, revision string, failed bool) (string, error) {
 	if failed {
 		now, err := w.client.revision(ctx, w.watch)
 		if err != nil {
@@ -250,31 +224,31 @@ func (w *Watcher) watchAgain(ctx context.Context, revision string, failed bool) 
 	began := time.Now()
 	next, err := w.watchFrom(ctx, revision)
 	if err == nil && next == revision && time.Since(began) < minWatchDuration {
-		err = errors.New("the API server ended the watch at once")
+		err = errors.New("API server ended the watch immediately")
 	}
 	return next, err
 }
 
-// checkRevision compares how far the store is with how far it was.
+// checkRevision fails if the store regressed.
 func (w *Watcher) checkRevision(revision string) error {
 	if n := ParseResourceVersion(revision); n == 0 {
-		return fmt.Errorf("the API server does not say at which revision %s are", w.watch.Resource.Plural)
+		return fmt.Errorf("API server returned no resourceVersion for %s", w.watch.Resource.Plural)
 	} else if n < w.newest {
-		return fmt.Errorf("%s are at revision %d after %d: %w", w.watch.Resource.Plural, n, w.newest, ErrStoreRegressed)
+		return fmt.Errorf("resourceVersion of %s is %d after %d: %w", w.watch.Resource.Plural, n, w.newest, ErrStoreRegressed)
 	}
 	w.newest = ParseResourceVersion(revision)
 	return nil
 }
 
 var (
-	errRelist  = errors.New("the watch cannot go on")
-	errOverdue = errors.New("the API server has not ended the watch in time")
+	errRelist  = errors.New("watch cannot continue")
+	errOverdue = errors.New("API server did not end the watch in time")
 )
 
-// watchEndGrace is how long the end of a watch may be on its way.
+// watchEndGrace is how much longer than its timeout a watch may last.
 const watchEndGrace = 30 * time.Second
 
-// watchFrom watches from a revision on and returns how far it came.
+// watchFrom watches from a revision on and returns the last revision that it saw.
 func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -282,7 +256,7 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 	query := url.Values{
 		"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {revision}, "timeoutSeconds": {strconv.Itoa(seconds)},
 	}
-	// The server ends it. If that does not get through, nothing else would either.
+	// The API server ends the watch. If it does not, the connection is dead.
 	overdue := time.AfterFunc(time.Duration(seconds)*time.Second+watchEndGrace, func() { cancel(errOverdue) })
 	defer overdue.Stop()
 	w.watch.setSelectors(query)
@@ -292,7 +266,7 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 	}
 	defer resp.Body.Close()
 
-	// A relist that is asked for ends the watch by ending its request.
+	// A requested relist ends the watch by canceling its request.
 	done := make(chan struct{})
 	finished := make(chan struct{})
 	go func() {
@@ -316,9 +290,9 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 				return revision, cause
 			}
 			if errors.Is(err, io.EOF) {
-				return revision, nil // ended by the server: go on from here
+				return revision, nil // ended by the server: resume from here
 			}
-			return revision, fmt.Errorf("the watch was cut: %w", err)
+			return revision, fmt.Errorf("read watch event: %w", err)
 		}
 		if event.Type == "ERROR" {
 			if rawjson.Text(event.Object, "reason") == "Expired" || string(rawjson.Get(event.Object, "code")) == "410" {
@@ -327,8 +301,8 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 			return revision, fmt.Errorf("watch: %s", rawjson.Text(event.Object, "message"))
 		}
 		in, at, err := w.input(event.Type, event.Object)
-		if err != nil { // the others must not wait for it; what was known of it stays
-			w.log.WarnContext(ctx, "an object cannot be read; it is passed over", "error", err)
+		if err != nil { // skip it, so that other objects are not delayed; its last known state stays
+			w.log.WarnContext(ctx, "Skipped unreadable object", "error", err)
 		} else if err := w.sink(ctx, in); err != nil {
 			return revision, err
 		}
@@ -338,7 +312,7 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 	}
 }
 
-// input turns a watch event into what the node is told.
+// input converts a watch event.
 func (w *Watcher) input(event string, object []byte) (reconcile.Input, string, error) {
 	if event == "BOOKMARK" {
 		at := rawjson.Text(object, "metadata", "resourceVersion")
@@ -357,8 +331,7 @@ func (w *Watcher) input(event string, object []byte) (reconcile.Input, string, e
 	return reconcile.Observed{Resource: w.watch.Resource, Object: o}, at, nil
 }
 
-// ParseResourceVersion reads a resource version; within one resource they are numbers that
-// grow.
+// ParseResourceVersion returns a resourceVersion as a number that grows within one resource, or 0.
 func ParseResourceVersion(revision string) uint64 {
 	n, err := strconv.ParseUint(revision, 10, 64)
 	if err != nil {

@@ -48,7 +48,7 @@ func cut() { panic(http.ErrAbortHandler) }
 
 func isWatch(r *http.Request) bool { return r.URL.Query().Has("watch") }
 
-// asksRevision tells a question for the store's revision from a list.
+// asksRevision reports whether a request reads only the store's revision.
 func asksRevision(r *http.Request) bool { return r.URL.Query().Get("limit") == "1" }
 
 // runWatcher runs a watcher until the test ends; what Run returned is then in
@@ -66,7 +66,7 @@ func runWatcher(t *testing.T, c *Client) (<-chan reconcile.Input, <-chan error) 
 	return inputs, ended
 }
 
-func TestListWhosePagesExpireIsReadAtOnce(t *testing.T) {
+func TestList_ReadsWithoutPagesAfterExpiry(t *testing.T) {
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		switch {
@@ -84,7 +84,7 @@ func TestListWhosePagesExpireIsReadAtOnce(t *testing.T) {
 	expect(t, inputs, "list [a b]")
 }
 
-func TestWatchThatEndsAtOnceIsNotRepeatedAtOnce(t *testing.T) {
+func TestWatcher_PausesAfterAShortWatch(t *testing.T) {
 	watches := make(chan time.Time, 100)
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
 		if isWatch(r) {
@@ -102,7 +102,7 @@ func TestWatchThatEndsAtOnceIsNotRepeatedAtOnce(t *testing.T) {
 	}
 }
 
-func TestObjectThatCanNotBeReadDoesNotHoldUpOthers(t *testing.T) {
+func TestWatcher_SkipsUnreadableObject(t *testing.T) {
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
 		if !isWatch(r) {
 			fmt.Fprint(w, list("5", ""))
@@ -118,7 +118,7 @@ func TestObjectThatCanNotBeReadDoesNotHoldUpOthers(t *testing.T) {
 	expect(t, inputs, "seen good ")
 }
 
-func TestInterruptedWatchGoesOnWithoutAList(t *testing.T) {
+func TestWatcher_ResumesWithoutList(t *testing.T) {
 	tries, lists := 0, 0 // requests come one after the other
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -145,7 +145,7 @@ func TestInterruptedWatchGoesOnWithoutAList(t *testing.T) {
 	}
 }
 
-func TestWatchFromTheFutureOfARestoredStoreIsNoticed(t *testing.T) {
+func TestWatcher_DetectsStoreRegression(t *testing.T) {
 	watches := 0
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -167,7 +167,7 @@ func TestWatchFromTheFutureOfARestoredStoreIsNoticed(t *testing.T) {
 	}
 }
 
-func TestBlindnessIsToldOncePerReason(t *testing.T) {
+func TestWatcher_ReportsUnreadableOncePerReason(t *testing.T) {
 	lists := 0
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
 		if isWatch(r) {
@@ -181,13 +181,13 @@ func TestBlindnessIsToldOncePerReason(t *testing.T) {
 		fmt.Fprint(w, list("5", ""))
 	})
 	inputs, _ := runWatcher(t, c)
-	if got := next(t, inputs); !strings.HasPrefix(got, "blind ") || !strings.Contains(got, "Role") {
+	if got := next(t, inputs); !strings.HasPrefix(got, "blind ") || !strings.Contains(got, "permission") {
 		t.Errorf("got %q", got)
 	}
 	expect(t, inputs, "list []")
 }
 
-func TestRevisionIsAskedOfWhatMayBeRead(t *testing.T) {
+func TestRevision_UsesAPermittedResource(t *testing.T) {
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.Contains(r.URL.Path, "appprojects"):
@@ -207,9 +207,8 @@ func TestRevisionIsAskedOfWhatMayBeRead(t *testing.T) {
 	}
 }
 
-// Who may list but not watch must not list all the time, nor log it, nor be
-// believed to see what happens.
-func TestWatchThatIsForbiddenLeavesTheResourceUnreadable(t *testing.T) {
+// With permission to list but not to watch, the watcher must not list and log in a loop, and the resource is unreadable.
+func TestWatcher_ForbiddenWatchIsUnreadable(t *testing.T) {
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
 		if isWatch(r) {
 			refuse(w, http.StatusForbidden)
@@ -219,7 +218,7 @@ func TestWatchThatIsForbiddenLeavesTheResourceUnreadable(t *testing.T) {
 	})
 	var log strings.Builder
 	ctx, cancel := context.WithCancel(t.Context())
-	inputs := make(chan reconcile.Input) // each is waited for, so nobody writes to the log while it is read
+	inputs := make(chan reconcile.Input) // unbuffered, so that nothing is logged while the log is read
 	w := NewWatcher(c, Watch{Resource: kind.AppProjects, Namespace: "argocd"},
 		func(ctx context.Context, in reconcile.Input) error {
 			select {
@@ -240,7 +239,7 @@ func TestWatchThatIsForbiddenLeavesTheResourceUnreadable(t *testing.T) {
 	}
 	cancel()
 	<-done
-	if n := strings.Count(log.String(), "cannot read objects"); n != 1 {
+	if n := strings.Count(log.String(), "Failed to read objects"); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, log.String())
 	}
 }

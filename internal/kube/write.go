@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,55 +14,55 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
+	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
-// Writer carries out a node's writes and reads. What waits is bounded by the
-// node: it has one write under way for each object. What waits has no goroutine;
-// those that work end when there is nothing left to do.
+// Writer runs the writes and reads of the reconcile core. The core bounds the queue: it has one write in flight for each
+// object. Queued tasks have no goroutine. Workers end when the queue is empty.
 type Writer struct {
 	client     *Client
 	sink       func(context.Context, reconcile.Input) error
 	log        *slog.Logger
-	trace      *trace.Tracer // nil: nothing is traced
+	trace      *trace.Tracer // If nil, nothing is traced.
 	namespaces NamespacePolicy
-	remember   func(context.Context, reconcile.Memory) error // nil: nothing is written down before a write
+	remember   func(context.Context, reconcile.Memory) error // If nil, nothing is stored before a write.
 	wg         sync.WaitGroup
 
-	mu         sync.Mutex
-	queue      queue
-	working    int
-	throttle       writeThrottle
-	lastLogged map[kind.Ref]string // what was logged of objects that cannot be written or read
+	failures logonce.Last[kind.Ref]
+
+	mu       sync.Mutex
+	queue    queue
+	workers  int
+	throttle writeThrottle
 }
 
-// task is a write or a read, and what becomes of it: an input for the node, if
-// there is one to give, and what went wrong.
+// task is a write or a read. It returns an input for the core, if there is one, and the error of the request.
 type task func(context.Context) (reconcile.Input, error)
 
-// NamespacePolicy says what becomes of an object whose namespace is missing.
+// NamespacePolicy decides what happens if the namespace of an object is missing.
 type NamespacePolicy struct {
-	// Create reports whether a namespace may be created, and with which labels;
-	// nil: none may.
+	// Create reports whether a namespace may be created, and with which labels. If nil, none may.
 	Create func(name string) (labels map[string]string, ok bool)
-	Hint   string // what people can do about it
+	Hint   string // what users can do about it
 }
 
-// NewWriter makes a writer with so many requests under way at once. Jitter is 0 to 1.
+// NewWriter returns a writer with at most parallel requests in flight. Jitter is 0 to 1.
 func NewWriter(c *Client, sink func(context.Context, reconcile.Input) error, namespaces NamespacePolicy, parallel int, jitter func() float64, log *slog.Logger) *Writer {
-	return &Writer{client: c, sink: sink, log: log, namespaces: namespaces, lastLogged: map[kind.Ref]string{},
-		throttle: writeThrottle{maxInFlight: parallel, limit: parallel, jitter: jitter}}
+	return &Writer{client: c, sink: sink, log: log, namespaces: namespaces, throttle: newWriteThrottle(parallel, jitter)}
 }
 
-// requestTimeout bounds one request. After it nobody knows whether the write
-// was done; the node looks again, and every write is conditional.
+// requestTimeout bounds one request. After a timeout the result is unknown. The core then reads the object again, and
+// every write is conditional.
 const requestTimeout = 30 * time.Second
 
-// Write starts a write; its answer goes to the sink.
+// Write queues a write. The result goes to the sink.
 func (w *Writer) Write(ctx context.Context, write reconcile.Write) {
 	span := w.startSpan(ctx, write)
 	one := queuedTask{agent: write.Agent, session: write.WhileOpen}
 	one.cancel = func() reconcile.Input {
-		f := &reconcile.Failure{Code: engine.Unavailable, Message: "the session is closed"}
+		f := &reconcile.Failure{Code: engine.Unavailable, Message: "the session ended"}
 		endSpan(span, f)
 		return reconcile.WriteResult{ID: write.ID, Failure: f}
 	}
@@ -74,8 +73,8 @@ func (w *Writer) Write(ctx context.Context, write reconcile.Write) {
 			f := toFailure(write.Verb, err, w.namespaces.Hint)
 			endSpan(span, f)
 			if !f.Stale {
-				w.log.Log(ctx, w.failureLevel(ctx, write.Ref, err), "write refused", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
-					"namespace", write.Ref.Namespace, "name", write.Ref.Name, "why", write.Reason, "error", f.Message)
+				w.log.Log(ctx, w.failureLevel(ctx, write.Ref, err), "Failed to write object", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
+					"namespace", write.Ref.Namespace, "name", write.Ref.Name, "reason", write.Reason, "error", f.Message)
 			}
 			return reconcile.WriteResult{ID: write.ID, Failure: f}, err
 		}
@@ -84,50 +83,46 @@ func (w *Writer) Write(ctx context.Context, write reconcile.Write) {
 		if write.Reason == applyStatus {
 			level = slog.LevelDebug
 		}
-		w.log.Log(ctx, level, "wrote", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
-			"namespace", write.Ref.Namespace, "name", write.Ref.Name, "why", write.Reason)
-		w.clearFailure(write.Ref)
+		w.log.Log(ctx, level, "Wrote object", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
+			"namespace", write.Ref.Namespace, "name", write.Ref.Name, "reason", write.Reason)
+		w.failures.Reset(write.Ref)
 		return reconcile.WriteResult{ID: write.ID, Object: o}, nil
 	}
 	w.enqueue(ctx, one)
 }
 
-// Abandon gives up what a session has asked for and was not begun: the session is
-// over. While the API server is in trouble that may be minutes later, and the
-// owner may have deleted since what is to be created. Nobody would know before the
-// next comparison, and Argo CD deploys at once.
+// Abandon cancels the queued tasks of an agent's session, because the session ended. During a write outage a task may
+// wait for minutes. The owner may have deleted the object since, and Argo CD would deploy a replica at once.
 func (w *Writer) Abandon(ctx context.Context, agent string) { w.abandon(ctx, agent, false) }
 
-// AbandonAll gives up everything about an agent that was not begun: its
-// registration has ended.
+// AbandonAll cancels all queued tasks of an agent, because its registration ended.
 func (w *Writer) AbandonAll(ctx context.Context, agent string) { w.abandon(ctx, agent, true) }
 
 func (w *Writer) abandon(ctx context.Context, agent string, all bool) {
 	w.mu.Lock()
-	given := w.queue.removeSession(agent, all)
+	canceled := w.queue.removeSession(agent, all)
 	w.mu.Unlock()
-	if len(given) == 0 {
+	if len(canceled) == 0 {
 		return
 	}
-	w.wg.Go(func() { // whoever calls this is who would have to take it
-		for _, one := range given {
-			_ = w.sink(ctx, one.cancel()) // fails only when everything ends
+	w.wg.Go(func() { // not here: the caller is the goroutine that reads from the sink
+		for _, one := range canceled {
+			_ = w.sink(ctx, one.cancel()) // fails only if ctx ends
 		}
 	})
 }
 
-// applyStatus is why most writes are made, all day long and at anybody's
-// command but ours: no news.
+// applyStatus is the reason of most writes. They are logged at debug level.
 const applyStatus = "apply " + kind.StatusScope
 
-// Read starts the reading of one object that the watch does not show.
+// Read queues the read of one object that the watch does not show.
 func (w *Writer) Read(ctx context.Context, read reconcile.Read) {
 	ref := read.Ref
 	w.enqueue(ctx, queuedTask{do: func(ctx context.Context) (reconcile.Input, error) {
 		o, err := w.client.Get(ctx, ref)
 		switch {
 		case err != nil:
-			w.log.Log(ctx, w.failureLevel(ctx, ref, err), "cannot read an object", "resource", ref.Resource.Plural,
+			w.log.Log(ctx, w.failureLevel(ctx, ref, err), "Failed to read object", "resource", ref.Resource.Plural,
 				"namespace", ref.Namespace, "name", ref.Name, "error", err)
 			return nil, err
 		case o == nil:
@@ -137,39 +132,17 @@ func (w *Writer) Read(ctx context.Context, read reconcile.Read) {
 	}})
 }
 
-// failureLevel tells how important it is that something went wrong with an object. It
-// is no news if that was the last thing that was said of it, for it is tried
-// again and again, nor when the program ends; nor if it is the API server's
-// trouble rather than the object's, which is told once for all.
+// failureLevel returns the log level of a failure. It is debug if the same failure of the object was logged before, if
+// the process ends, or if the API server is unavailable, which recordResult logs once for all objects.
 func (w *Writer) failureLevel(ctx context.Context, ref kind.Ref, err error) slog.Level {
-	if _, trouble := ServerUnavailable(err); trouble || errors.Is(ctx.Err(), context.Canceled) {
+	if _, unavailable := ServerUnavailable(err); unavailable || errors.Is(ctx.Err(), context.Canceled) ||
+		!w.failures.Changed(ref, text.WithoutDigits(err.Error())) {
 		return slog.LevelDebug
 	}
-	reason := normalizeReason(err.Error())
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.lastLogged[ref] == reason {
-		return slog.LevelDebug
-	}
-	if len(w.lastLogged) >= maxLoggedErrors {
-		clear(w.lastLogged)
-	}
-	w.lastLogged[ref] = reason
 	return slog.LevelWarn
 }
 
-// clearFailure lets the next failure of an object be news.
-func (w *Writer) clearFailure(ref kind.Ref) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.lastLogged, ref)
-}
-
-// maxLoggedErrors bounds what is remembered of failures. Beyond it some are told again.
-const maxLoggedErrors = 4096
-
-// enqueue has something done as soon as fewer than the permitted number of
-// requests are under way, in the order in which it was asked for.
+// enqueue runs a task as soon as fewer than the permitted number of requests are in flight, in order.
 func (w *Writer) enqueue(ctx context.Context, one queuedTask) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -177,10 +150,10 @@ func (w *Writer) enqueue(ctx context.Context, one queuedTask) {
 	w.startWorkers(ctx)
 }
 
-// startWorkers has as many at work as there is work for and the pace permits. Under mu.
+// startWorkers starts as many workers as there are tasks and the throttle permits. The caller must hold w.mu.
 func (w *Writer) startWorkers(ctx context.Context) {
-	for range min(w.throttle.limit-w.working, w.queue.len()) {
-		w.working++
+	for range min(w.throttle.limit-w.workers, w.queue.len()) {
+		w.workers++
 		w.wg.Go(func() { w.runWorker(ctx) })
 	}
 }
@@ -193,12 +166,12 @@ func (w *Writer) runWorker(ctx context.Context) {
 		cancel()
 		w.recordResult(ctx, began, err)
 		if in != nil {
-			_ = w.sink(ctx, in) // fails only when everything ends
+			_ = w.sink(ctx, in) // fails only if ctx ends
 		}
 	}
 }
 
-// recordResult fits the pace to how a request went, and says when trouble begins and ends.
+// recordResult adapts the throttle to the result of a request, and logs when a write outage begins and ends.
 func (w *Writer) recordResult(ctx context.Context, began time.Time, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return
@@ -206,38 +179,34 @@ func (w *Writer) recordResult(ctx context.Context, began time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	if retryAfter, trouble := ServerUnavailable(err); trouble {
+	if retryAfter, unavailable := ServerUnavailable(err); unavailable {
 		if w.throttle.onUnavailable(began, now, retryAfter) {
-			w.log.WarnContext(ctx, "the API server cannot take writes just now; writing slowly until it can", "waiting", w.queue.len(), "error", err)
+			w.log.WarnContext(ctx, "API server does not accept writes, reducing concurrency", "queued", w.queue.len(), "error", err)
 		}
 		return
 	}
-	if lasted, refused := w.throttle.onSuccess(began, now, w.queue.len()); refused > 0 {
-		w.log.InfoContext(ctx, "the API server takes writes again", "after", lasted.Round(time.Millisecond), "refused", refused, "waiting", w.queue.len())
+	if lasted, failures := w.throttle.onSuccess(began, now, w.queue.len()); failures > 0 {
+		w.log.InfoContext(ctx, "API server accepts writes again", "after", lasted.Round(time.Millisecond), "failures", failures, "queued", w.queue.len())
 	}
 	w.startWorkers(ctx)
 }
 
-// next takes what has waited longest, when the pace permits. Nil: there is nothing,
-// others are enough, or it is over.
+// next returns the oldest task, as soon as the throttle permits. It returns nil if the worker has to end.
 func (w *Writer) next(ctx context.Context) task {
 	for {
 		do, pause := w.tryNext(ctx)
 		if pause <= 0 {
 			return do
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		backoff.Sleep(ctx, pause)
 	}
 }
 
 func (w *Writer) tryNext(ctx context.Context) (do task, pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.queue.len() == 0 || ctx.Err() != nil || w.working > w.throttle.limit {
-		w.working--
+	if w.queue.len() == 0 || ctx.Err() != nil || w.workers > w.throttle.limit {
+		w.workers--
 		return nil, 0
 	}
 	if pause = time.Until(w.throttle.until); pause > 0 {
@@ -246,14 +215,14 @@ func (w *Writer) tryNext(ctx context.Context) (do task, pause time.Duration) {
 	return w.queue.take().do, 0
 }
 
-// Stats tells how it gets on.
+// Stats returns the state of the writer.
 func (w *Writer) Stats() WriteStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return WriteStats{Waiting: w.queue.len(), Limit: w.throttle.limit, Unavailable: w.throttle.totalFailures, Outage: !w.throttle.outageStart.IsZero()}
 }
 
-// Wait returns when nothing is under way any more.
+// Wait returns when no request is in flight.
 func (w *Writer) Wait() { w.wg.Wait() }
 
 func (w *Writer) write(ctx context.Context, write reconcile.Write) (*kind.Object, error) {
@@ -276,7 +245,7 @@ func (w *Writer) write(ctx context.Context, write reconcile.Write) (*kind.Object
 		if err := w.client.CreateNamespace(ctx, ref.Namespace, labels); err != nil {
 			return nil, fmt.Errorf("create namespace %s: %w", ref.Namespace, err)
 		}
-		w.log.InfoContext(ctx, "created a namespace", "name", ref.Namespace)
+		w.log.InfoContext(ctx, "Created namespace", "name", ref.Namespace)
 		return w.create(ctx, ref, write.Object.Raw())
 	case reconcile.Update:
 		b, err := w.client.do(ctx, http.MethodPut, w.client.urlOf(ref.Resource, ref.Namespace, ref.Name, fieldManager), write.Object.Raw())
@@ -285,7 +254,7 @@ func (w *Writer) write(ctx context.Context, write reconcile.Write) (*kind.Object
 		}
 		return parse(b)
 	}
-	return w.delete(ctx, ref, write.Object)
+	return w.client.delete(ctx, ref, write.Object)
 }
 
 var fieldManager = url.Values{"fieldManager": {"argocd-agent"}}
@@ -298,25 +267,7 @@ func (w *Writer) create(ctx context.Context, ref kind.Ref, body []byte) (*kind.O
 	return parse(b)
 }
 
-// delete deletes exactly the object that was looked at. Nil: it is gone;
-// otherwise finalizers keep it for now.
-func (w *Writer) delete(ctx context.Context, ref kind.Ref, o *kind.Object) (*kind.Object, error) {
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
-		"preconditions": map[string]string{"uid": o.UID(), "resourceVersion": o.ResourceVersion()},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("make delete options: %w", err)
-	}
-	b, err := w.client.do(ctx, http.MethodDelete, w.client.urlOf(ref.Resource, ref.Namespace, ref.Name, nil), body)
-	if err != nil {
-		return nil, err
-	}
-	return deleted(b, o)
-}
-
-// CreateNamespace makes sure that there is a namespace. One that is there stays
-// as it is.
+// CreateNamespace creates a namespace. An existing one stays unchanged.
 func (c *Client) CreateNamespace(ctx context.Context, name string, labels map[string]string) error {
 	_, err := c.Create(ctx, kind.Ref{Resource: Namespaces, Name: name}, map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name, "labels": labels}})

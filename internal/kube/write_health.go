@@ -8,67 +8,58 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
-// writeHealth is how an API server takes writes, by all that a client writes there: not
-// only what its node wants, of which there may be nothing for hours.
+// writeHealth records whether the API server accepts the writes of a client. It covers all writes of the client, because
+// the reconcile core may write nothing for hours.
 type writeHealth struct {
-	mu      sync.Mutex
-	since   time.Time // the first refusal of a trouble; zero: there is none
-	lastFailure    time.Time // refusal
-	failing bool      // the last write was
-	reason     string    // the last refusal
+	mu          sync.Mutex
+	since       time.Time // first failure of the outage; zero if there is no outage
+	lastFailure time.Time
+	failing     bool // the last write failed
+	reason      string
 }
 
-// A trouble is worth telling when it has lasted for so long, and over when a write
-// went through and none was refused for so long: while some get through and some
-// do not, it is one trouble.
+// An outage is reported after reportAfter. It ends if a write succeeded and none failed for recoveryPeriod, so that a
+// server that accepts only some writes has one outage.
 const (
 	reportAfter    = 5 * time.Second
 	recoveryPeriod = 30 * time.Second
 )
 
-// recordResult takes note of how a write went.
 func (m *writeHealth) recordResult(ctx context.Context, method, address string, err error) {
 	if method == http.MethodGet || strings.Contains(address, "/apis/auth") || errors.Is(ctx.Err(), context.Canceled) {
-		return // reviews of tokens and rights are questions
+		return // token and access reviews store nothing
 	}
 	now := time.Now()
-	_, trouble := ServerUnavailable(err)
+	_, unavailable := ServerUnavailable(err)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if trouble {
+	if unavailable {
 		if m.recovered(now) {
 			m.since = now
 		}
 		m.lastFailure = now
-		if why := truncateReason(err.Error()); normalizeReason(why) != normalizeReason(m.reason) { // ports and the like are no news
-			m.reason = why
+		reason := text.Truncate(strings.Join(strings.Fields(err.Error()), " "), maxReasonLen)
+		if text.WithoutDigits(reason) != text.WithoutDigits(m.reason) {
+			m.reason = reason
 		}
 	}
-	m.failing = trouble
+	m.failing = unavailable
 }
 
-// maxReasonLen bounds a reason: it is told in a line, to a hub that listens to no
-// long ones, and what an API server says may be a page.
+// maxReasonLen bounds the reason. The agent sends it to the hub in one line.
 const maxReasonLen = 1000
 
-func truncateReason(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > maxReasonLen {
-		text = strings.ToValidUTF8(text[:maxReasonLen], "") + "..."
-	}
-	return text
-}
-
-// recovered reports whether there is no trouble, or none any more. Under mu.
+// recovered reports whether the API server accepts writes again. The caller must hold m.mu.
 func (m *writeHealth) recovered(now time.Time) bool {
 	return m.since.IsZero() || !m.failing && now.Sub(m.lastFailure) >= recoveryPeriod
 }
 
-// WriteOutage says in a sentence that the API server has not taken writes for a
-// while, since when, and why; empty: it takes them, as far as anybody has tried.
-// The sentence is the same for as long as the reason is.
+// WriteOutage describes a write outage in one sentence. It returns "" if there is none. The sentence changes only if
+// the reason changes.
 func (c *Client) WriteOutage() string {
 	m, now := &c.writes, time.Now()
 	m.mu.Lock()
@@ -80,13 +71,13 @@ func (c *Client) WriteOutage() string {
 	if m.recovered(now) || lasted < reportAfter {
 		return ""
 	}
-	return fmt.Sprintf("since %s the API server cannot take writes: %s", m.since.UTC().Format(time.RFC3339), m.reason)
+	return fmt.Sprintf("API server has not accepted writes since %s: %s", m.since.UTC().Format(time.RFC3339), m.reason)
 }
 
-// CheckWritable returns the complaint, if there is one, as an error.
+// CheckWritable returns the write outage, if there is one, as an error.
 func (c *Client) CheckWritable() error {
-	if complaint := c.WriteOutage(); complaint != "" {
-		return errors.New(complaint)
+	if outage := c.WriteOutage(); outage != "" {
+		return errors.New(outage)
 	}
 	return nil
 }

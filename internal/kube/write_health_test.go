@@ -15,7 +15,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-func TestAnAPIServerThatTakesNoWritesIsComplainedOf(t *testing.T) {
+func TestWriteOutage_ReportsFailingWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := true
 		api := &server{answer: func(r *http.Request) (int, string, string) {
@@ -64,7 +64,7 @@ func TestAnAPIServerThatTakesNoWritesIsComplainedOf(t *testing.T) {
 		full = false
 		write()
 		time.Sleep(recoveryPeriod / 2)
-		says("it is one trouble", began)
+		says("it is one outage", began)
 		time.Sleep(recoveryPeriod)
 		says("nothing was refused for a while")
 		ended, cancel := context.WithCancel(t.Context())
@@ -72,18 +72,18 @@ func TestAnAPIServerThatTakesNoWritesIsComplainedOf(t *testing.T) {
 		full = true
 		_, _ = c.Create(ended, ref, map[string]any{})
 		time.Sleep(reportAfter)
-		says("what this program gave up is no trouble of the API server")
+		says("what this program gave up is no outage of the API server")
 
 		write()
 		full = false
 		write()
 		time.Sleep(reportAfter)
-		says("a single refusal is not worth telling")
+		says("a single failure is not reported")
 	})
 }
 
-// Each change of the sentence is a write on the hub, of each agent that has trouble.
-func TestAComplaintIsTheSameAsLongAsTheReasonIs(t *testing.T) {
+// Each change of the sentence is a write on the hub, for each agent with a write outage.
+func TestWriteOutage_ChangesOnlyWithTheReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		port, why := 40000, "connection reset by peer"
 		api := &server{answer: func(*http.Request) (int, string, string) {
@@ -104,18 +104,18 @@ func TestAComplaintIsTheSameAsLongAsTheReasonIs(t *testing.T) {
 			write()
 		}
 		if len(said) != 1 {
-			t.Errorf("one reason is told in %d sentences", len(said))
+			t.Errorf("one reason is reported in %d sentences", len(said))
 		}
 		why = "no route to host"
 		write()
 		if len(said) != 2 || !strings.Contains(c.WriteOutage(), why) {
-			t.Errorf("another reason is told as %q", c.WriteOutage())
+			t.Errorf("another reason is reported as %q", c.WriteOutage())
 		}
 	})
 }
 
 // The hub listens to one line, and to no long one.
-func TestAComplaintIsALine(t *testing.T) {
+func TestWriteOutage_IsOneShortLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &server{answer: func(*http.Request) (int, string, string) {
 			return http.StatusServiceUnavailable, "", "it is\ntoo much " + strings.Repeat("äh ", 2000)

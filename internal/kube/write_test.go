@@ -24,7 +24,7 @@ func parsed(t *testing.T, text string) *kind.Object {
 	return o
 }
 
-func TestWritesThatWaitCostNoGoroutine(t *testing.T) {
+func TestWriter_QueuedWritesNeedNoGoroutine(t *testing.T) {
 	release := make(chan struct{})
 	c := scripted(t, func(w http.ResponseWriter, _ *http.Request) {
 		<-release
@@ -48,7 +48,7 @@ func TestWritesThatWaitCostNoGoroutine(t *testing.T) {
 	}
 }
 
-func TestFailureOfAnObjectIsLoggedOnce(t *testing.T) {
+func TestWriter_LogsAFailureOnce(t *testing.T) {
 	broken := true
 	c := scripted(t, func(w http.ResponseWriter, _ *http.Request) {
 		if broken {
@@ -66,19 +66,19 @@ func TestFailureOfAnObjectIsLoggedOnce(t *testing.T) {
 	}
 	write()
 	write()
-	if n := strings.Count(log.String(), "write refused"); n != 1 {
-		t.Errorf("said %d times:\n%s", n, log.String())
+	if n := strings.Count(log.String(), "Failed to write object"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, log.String())
 	}
 	broken = false
 	write()
 	broken = true
 	write()
-	if n := strings.Count(log.String(), "write refused"); n != 2 {
-		t.Errorf("a failure after a success is news; said %d times:\n%s", n, log.String())
+	if n := strings.Count(log.String(), "Failed to write object"); n != 2 {
+		t.Errorf("a failure after a success is news; logged %d times:\n%s", n, log.String())
 	}
 }
 
-func TestOnlyAMissingNamespaceIsCreated(t *testing.T) {
+func TestWriter_CreatesOnlyAMissingNamespace(t *testing.T) {
 	var made []string
 	missing := `{"kind":"Status","status":"Failure","reason":"NotFound","message":"namespaces \"team\" not found","details":{"name":"team","kind":"namespaces"},"code":404}`
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
@@ -120,7 +120,7 @@ func TestOnlyAMissingNamespaceIsCreated(t *testing.T) {
 
 // The next process has to know of a removal before it is made, or it may be
 // undone. What cannot be remembered is not done, whatever the reason.
-func TestWhatIsToBeRememberedComesBeforeTheWrite(t *testing.T) {
+func TestWriter_RemembersBeforeTheWrite(t *testing.T) {
 	for title, test := range map[string]struct {
 		fails error
 		asked int

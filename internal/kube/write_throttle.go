@@ -5,50 +5,51 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
-// writeThrottle is how hard a writer leans on the API server: as hard as it may while all
-// is well; hardly at all, with pauses that grow, while the API server says that it
-// is overloaded, has no room left, or does not answer. What waits meanwhile is not
-// answered to the peer, whose window fills: it sends no more, and its changes
-// become one. After the first success the pace doubles with each round, so that
-// who has just come back is not run over.
+// writeThrottle limits the number of concurrent writes. While the API server is overloaded, out of storage or
+// unreachable, it allows one request between growing pauses. After a success the limit grows by one per success.
 //
-// It belongs to the writer, under its lock.
+// Queued writes are not acknowledged to the peer. The peer's window fills, it sends no more, and changes of one object
+// are merged. The writer's lock protects all fields.
 type writeThrottle struct {
-	maxInFlight int            // requests under way at once, at best
-	jitter      func() float64 // 0 to 1
+	maxInFlight int
+	pause       backoff.Backoff
 
-	limit        int       // requests under way at once, now
-	until        time.Time // none begins before
-	lastSlowdown time.Time // when the pace was last slowed down
-	pauses       int       // in a row, without a success in between
-	lastFailure      time.Time // when a request was last refused for this reason
+	limit        int       // requests that may be in flight now
+	until        time.Time // no request starts before
+	lastSlowdown time.Time
+	slowed       bool // no success since the last slowdown
+	lastFailure  time.Time
 
-	outageStart time.Time // since when; zero: there is none
-	outageFailures       int       // requests refused in it
-	lastLogged  time.Time // when people were last told of one
-	totalFailures    uint64    // ever
+	outageStart    time.Time // zero if there is no outage
+	outageFailures int
+	lastLogged     time.Time
+	totalFailures  uint64
 }
 
-// The pause after a refusal grows between these. The API server's own wish counts
-// for more, up to the last.
+// The pause after a failure grows from minPause to maxPause. A longer Retry-After is honored, up to maxRetryAfter.
 const (
 	minPause      = 250 * time.Millisecond
 	maxPause      = 5 * time.Second
 	maxRetryAfter = 30 * time.Second
 )
 
-// outageQuietPeriod is how long no request must have been refused for a trouble to be over
-// while there is much to do.
+// outageQuietPeriod is how long no request may fail until the outage ends, while requests are queued.
 const outageQuietPeriod = 10 * time.Second
 
-// outageLogInterval is how often people are told of trouble that comes and goes.
+// outageLogInterval is the minimum time between two logged outages.
 const outageLogInterval = time.Minute
 
-// ServerUnavailable tells that a request failed because the API server cannot do more, or
-// cannot be reached, and not because of what was asked; and how long it asks to be
-// left alone.
+func newWriteThrottle(maxInFlight int, jitter func() float64) writeThrottle {
+	return writeThrottle{maxInFlight: maxInFlight, limit: maxInFlight,
+		pause: backoff.Backoff{Min: minPause, Max: maxPause, Jitter: jitter}}
+}
+
+// ServerUnavailable reports whether a request failed because the API server is overloaded, out of storage or
+// unreachable, and not because of its content. It also returns the pause that the API server asks for.
 func ServerUnavailable(err error) (retryAfter time.Duration, ok bool) {
 	e, answered := errors.AsType[*apiError](err)
 	switch {
@@ -56,62 +57,60 @@ func ServerUnavailable(err error) (retryAfter time.Duration, ok bool) {
 		return 0, false
 	case !answered:
 		return 0, true
-	case strings.Contains(e.message, "admission webhook"): // whatever code it chose, it means the object
+	case strings.Contains(e.message, "admission webhook"): // whatever its code, the webhook rejects the object
 		return 0, false
-	case e.status == http.StatusTooManyRequests, e.status == http.StatusServiceUnavailable, e.status == http.StatusGatewayTimeout, e.status == http.StatusBadGateway,
-		e.status == http.StatusInternalServerError && strings.Contains(e.message, "etcdserver:"): // such as: mvcc: database space exceeded
+	case e.status == http.StatusTooManyRequests, e.status == http.StatusServiceUnavailable,
+		e.status == http.StatusGatewayTimeout, e.status == http.StatusBadGateway,
+		e.status == http.StatusInternalServerError && strings.Contains(e.message, "etcdserver:"): // such as "mvcc: database space exceeded"
 		return time.Duration(e.retryAfter) * time.Second, true
 	}
 	return 0, false
 }
 
-// onUnavailable slows down. It returns true if people are to be told.
-func (p *writeThrottle) onUnavailable(began, now time.Time, retryAfter time.Duration) (news bool) {
+// onUnavailable slows down. It reports whether the outage should be logged.
+func (p *writeThrottle) onUnavailable(began, now time.Time, retryAfter time.Duration) (log bool) {
 	p.outageFailures++
 	p.totalFailures++
 	p.lastFailure = now
 	if p.outageStart.IsZero() {
 		p.outageStart, p.outageFailures = now, 1
-		if news = p.lastLogged.IsZero() || now.Sub(p.lastLogged) >= outageLogInterval; news {
+		if log = p.lastLogged.IsZero() || now.Sub(p.lastLogged) >= outageLogInterval; log {
 			p.lastLogged = now
 		}
 	}
 	if began.Before(p.lastSlowdown) {
-		return news // it was under way before; what it says is known
+		return log // it was already in flight at the last slowdown
 	}
-	p.lastSlowdown = now
 	p.limit = max(1, p.limit/2)
-	if p.pauses > 0 {
+	if p.slowed {
 		p.limit = 1
 	}
-	breath := min(minPause<<min(p.pauses, 10), maxPause)
-	p.pauses++
-	breath = breath/2 + time.Duration(p.jitter()*float64(breath/2))
-	p.until = now.Add(max(breath, min(retryAfter, maxRetryAfter)))
-	return news
+	p.lastSlowdown, p.slowed = now, true
+	p.until = now.Add(max(p.pause.Next(), min(retryAfter, maxRetryAfter)))
+	return log
 }
 
-// onSuccess speeds up. It returns how long a trouble was that is over now, and how many
-// requests it has cost; 0: none is, or it was not worth telling.
-func (p *writeThrottle) onSuccess(began, now time.Time, waiting int) (lasted time.Duration, refused int) {
+// onSuccess speeds up. If a logged outage ends, it returns its duration and the number of failed requests.
+func (p *writeThrottle) onSuccess(began, now time.Time, waiting int) (lasted time.Duration, failures int) {
 	if !began.Before(p.lastSlowdown) {
-		p.pauses = 0
+		p.pause.Reset()
+		p.slowed = false
 		p.limit = min(p.limit+1, p.maxInFlight)
 	}
 	if p.outageStart.IsZero() || now.Sub(p.lastFailure) < outageQuietPeriod && waiting > 0 {
 		return 0, 0
 	}
 	if p.lastLogged.Equal(p.outageStart) {
-		lasted, refused = now.Sub(p.outageStart), p.outageFailures
+		lasted, failures = now.Sub(p.outageStart), p.outageFailures
 	}
 	p.outageStart = time.Time{}
-	return lasted, refused
+	return lasted, failures
 }
 
-// WriteStats is how a writer gets on with its API server.
+// WriteStats describes the state of a writer.
 type WriteStats struct {
-	Waiting int    // requests that wait for their turn
-	Limit   int    // requests that may be under way at once, now
-	Unavailable uint64 // requests that the API server could not serve, ever
-	Outage bool   // it cannot serve them now
+	Waiting     int    // queued requests
+	Limit       int    // requests that may be in flight now
+	Unavailable uint64 // requests that failed because the API server was unavailable
+	Outage      bool   // the API server does not accept writes
 }

@@ -104,16 +104,16 @@ func (o *owner) write(ctx context.Context, id uint64) {
 	o.Write(ctx, reconcile.Write{ID: id, Verb: reconcile.Update, Ref: refTo(object), Object: object})
 }
 
-func TestAPIServerInTroubleIsAskedSeldomAndGetsEverythingLater(t *testing.T) {
+func TestWriteThrottle_SlowsDownDuringAnOutage(t *testing.T) {
 	for name, refusal := range map[string]func() (int, string, string){
 		"too many requests": func() (int, string, string) { return 429, "", "too many requests, please try again later" },
 		"full disk":         func() (int, string, string) { return 500, "", "etcdserver: mvcc: database space exceeded" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const writes, parallel, trouble = 5000, 64, 2 * time.Minute
+				const writes, parallel, outage = 5000, 64, 2 * time.Minute
 				began := time.Now()
-				ends := began.Add(trouble)
+				ends := began.Add(outage)
 				s := &server{answer: func(*http.Request) (int, string, string) {
 					if time.Now().Before(ends) {
 						return refusal()
@@ -125,15 +125,15 @@ func TestAPIServerInTroubleIsAskedSeldomAndGetsEverythingLater(t *testing.T) {
 				for i := range uint64(writes) {
 					o.write(t.Context(), i)
 				}
-				time.Sleep(trouble)
+				time.Sleep(outage)
 				if n := s.between(began.Add(10*time.Second), ends); n > 30 {
 					t.Errorf("%d requests within 110 s of an API server that refuses them all", n)
 				}
 				if n := s.between(began.Add(time.Minute), ends); n < 6 {
-					t.Errorf("%d requests within a minute: who asks so seldom learns late that it is over", n)
+					t.Errorf("%d requests within a minute: too few to notice the end of the outage", n)
 				}
 				if load := o.Stats(); !load.Outage || load.Limit != 1 || load.Waiting < writes-2*parallel {
-					t.Errorf("in trouble: %+v", load)
+					t.Errorf("during the outage: %+v", load)
 				}
 				time.Sleep(time.Minute)
 				if s.most > parallel {
@@ -141,7 +141,7 @@ func TestAPIServerInTroubleIsAskedSeldomAndGetsEverythingLater(t *testing.T) {
 				}
 				first := s.after(ends)
 				if late := first.Sub(ends); late > maxPause {
-					t.Errorf("asked again %v after it was well", late)
+					t.Errorf("retried %v after the outage", late)
 				}
 				if n := s.between(first, first.Add(20*time.Millisecond)); n > 15 { // of 5 ms each: 1, 2, 4, 8
 					t.Errorf("%d requests at once after it came back", n)
@@ -152,12 +152,12 @@ func TestAPIServerInTroubleIsAskedSeldomAndGetsEverythingLater(t *testing.T) {
 				if load := o.Stats(); load.Outage || load.Limit != parallel || load.Waiting != 0 {
 					t.Errorf("after it: %+v", load)
 				}
-				for _, want := range []string{"cannot take writes just now", "takes writes again"} {
+				for _, want := range []string{"API server does not accept writes", "API server accepts writes again"} {
 					if n := strings.Count(log.String(), want); n != 1 {
-						t.Errorf("%q was said %d times:\n%s", want, n, log.String())
+						t.Errorf("%q was logged %d times:\n%s", want, n, log.String())
 					}
 				}
-				if strings.Contains(log.String(), "write refused") {
+				if strings.Contains(log.String(), "Failed to write object") {
 					t.Errorf("it is not the fault of single objects:\n%s", log.String())
 				}
 			})
@@ -165,7 +165,7 @@ func TestAPIServerInTroubleIsAskedSeldomAndGetsEverythingLater(t *testing.T) {
 	}
 }
 
-func TestRetryAfterIsHonoured(t *testing.T) {
+func TestWriteThrottle_HonorsRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{answer: func(*http.Request) (int, string, string) { return 429, "20", "later" }}
 		o := s.owner(t, io.Discard, 1)
@@ -187,7 +187,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	})
 }
 
-func TestObjectsOwnFaultSlowsNothingDown(t *testing.T) {
+func TestWriteThrottle_IgnoresRejectedObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{answer: func(r *http.Request) (int, string, string) {
 			switch {

@@ -109,7 +109,7 @@ func TestAgentObjects(t *testing.T) {
 		mark := m.logOffset(t)
 		began := time.Now()
 		object.patch(t, `{"spec":{"suspended":true}}`)
-		m.waitForLog(t, mark, "disconnected from the hub")
+		m.waitForLog(t, mark, "Disconnected from the hub")
 		t.Logf("cut off %v after it was asked for", time.Since(began))
 		m.waitForLog(t, mark, "suspended on the hub")
 		object.becomes(t, truth("status.connected", false), agentShows("Connected", "False", "suspended"), agentShows("Synced", "Unknown", ""))
@@ -205,7 +205,7 @@ spec: {mode: managed, cluster: {labels: {env: prod}}}
 		w.hub.secret("cluster-declared").is(t, label("env", "prod"))
 		mark := w.principal.logOffset(t)
 		w.principal.restart(t)
-		w.principal.waitForLog(t, mark, "does not know agents", "install/crds/agents.yaml")
+		w.principal.waitForLog(t, mark, "does not serve agents", "install/crds/agents.yaml")
 		if err := healthy(w.health); err == nil || !strings.Contains(err.Error(), "install/crds/agents.yaml") {
 			t.Errorf("the probe says %v", err)
 		}

@@ -128,7 +128,7 @@ func TestStart_WaitsForCluster(t *testing.T) {
 		w.principal.start(t)
 		w.managed().start(t)
 		w.principal.waitForLog(t, 0, "waiting for the API server")
-		w.managed().waitForLog(t, 0, "waiting for the API server")
+		w.managed().waitForLog(t, 0, "Waiting for the API server")
 		for _, component := range []string{"managed/kube-apiserver", "hub/kube-apiserver"} {
 			if component == "hub/kube-apiserver" { // the agent is running and reports what it waits for
 				w.managed().waitForLog(t, 0, "the hub is not ready", "it waits for its API server")
@@ -151,7 +151,7 @@ func TestStart_WaitsForCluster(t *testing.T) {
 		replaceRules(t, role, kept)
 		mark := w.managed().logOffset(t)
 		w.managed().restart(t)
-		w.managed().waitForLog(t, mark, "cannot read", "configmaps", "forbidden")
+		w.managed().waitForLog(t, mark, "Failed to read objects", "configmaps", "forbidden")
 		w.hub.app("managed", "rest").create(t, simple("managed"))
 		spoke.app(lab.ArgoCDNamespace, "rest").becomes(t)
 		await(t, "the probe to name what cannot be read", func() error {

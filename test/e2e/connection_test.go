@@ -165,5 +165,5 @@ func TestShutdown_DrainsOnSIGTERM(t *testing.T) {
 	if code := w.principal.terminate(t); code != 0 {
 		t.Errorf("the principal ended with %d", code)
 	}
-	w.autonomous().waitForLog(t, mark, "disconnected from the hub")
+	w.autonomous().waitForLog(t, mark, "Disconnected from the hub")
 }

@@ -186,7 +186,7 @@ func clusterJoins(t *testing.T, w *testEnv, a *agent) {
 		a.give(t, line)
 		mark := a.logOffset(t)
 		a.start(t)
-		a.waitForLog(t, mark, "cannot join the hub", "this join token was used at", "join-token w1")
+		a.waitForLog(t, mark, "join the hub", "this join token was used at", "join-token w1")
 		// A new token lets the cluster join again without a restart.
 		a.spoke.secret("argocd-agent-join").patch(t, fmt.Sprintf(`{"data":{"tls.key":null},"stringData":{"token":%q}}`, w.token(t, a)))
 		a.connected(t)
@@ -196,7 +196,7 @@ func clusterJoins(t *testing.T, w *testEnv, a *agent) {
 // lostSessions returns the number of ended sessions of the agent according to both sides.
 func lostSessions(t testing.TB, w *testEnv, a *agent, hubMark, agentMark int) int {
 	t.Helper()
-	return strings.Count(w.principal.logged(t)[hubMark:], "agent disconnected") + strings.Count(a.logged(t)[agentMark:], "disconnected from the hub")
+	return strings.Count(w.principal.logged(t)[hubMark:], "agent disconnected") + strings.Count(a.logged(t)[agentMark:], "Disconnected from the hub")
 }
 
 // renews waits until the agent has a certificate of another CA.

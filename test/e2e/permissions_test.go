@@ -50,7 +50,7 @@ func TestAgent_MissingPermissionInOneNamespaceIsReported(t *testing.T) {
 	}
 	w.principal.start(t)
 	agent.start(t)
-	agent.waitForLog(t, 0, "cannot read objects", "forbidden", "the Role of this program has to let it get, list and watch them")
+	agent.waitForLog(t, 0, "Failed to read objects", "forbidden", "needs get, list and watch permission")
 	early := w.hub.app("teams", "early")
 	early.create(t, simple("managed"))
 	agent.disconnected(t) // and its empty set is not trusted

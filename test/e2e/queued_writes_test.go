@@ -43,8 +43,8 @@ func TestQueuedWrites_AreDroppedWithTheirSession(t *testing.T) {
 	spec := appSpec{repo: w.RepoURL("plain"), destination: "managed", namespace: "late"}
 	app := func(i int) object { return w.hub.app("managed", fmt.Sprintf("late-%d", i)) }
 	app(0).create(t, spec.object())
-	agent.waitForLog(t, mark, "cannot take writes just now")
-	for i := 1; i < 4; i++ { // queued behind it
+	agent.waitForLog(t, mark, "API server does not accept writes")
+	for i := 1; i < 4; i++ { // behind it
 		app(i).create(t, spec.object())
 	}
 	waiting(func(n string) bool { return n == "3" || n == "4" }, "Applications to wait for the API server")

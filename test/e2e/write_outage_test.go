@@ -48,7 +48,7 @@ func TestWriteOutage_OfSpokeIsReportedOnHub(t *testing.T) {
 	known, app := w.hub.agent("managed"), w.hub.app("managed", "refused-writes")
 	api.Add(faultproxy.Rule{Match: faultproxy.Match{Verbs: faultproxy.WriteVerbs}, Do: faultproxy.Unavailable()})
 	app.create(t, appSpec{repo: w.RepoURL("plain"), destination: "managed", namespace: "refused-writes"}.object())
-	known.becomes(t, agentShows("Writable", "False", "cannot take writes: the API server says 503"), truth("status.connected", true))
+	known.becomes(t, agentShows("Writable", "False", "API server responded 503"), truth("status.connected", true))
 	remarks(t, agent.health, "remark writes: since ", "503")
 	remarks(t, w.health) // the hub has no outage
 
