@@ -19,7 +19,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-func TestProbesAnswerWhileTheAPIServerIsAway(t *testing.T) {
+func TestProbes_RespondWhileAPIServerIsUnreachable(t *testing.T) {
 	var lc net.ListenConfig
 	health, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -68,7 +68,7 @@ func lease(t *testing.T, annotations string, patches *[]string) *kube.Client {
 	return c
 }
 
-func TestIncarnationGrowsEvenIfTheClockGoesBack(t *testing.T) {
+func TestIncarnation_GrowsIfTheClockGoesBack(t *testing.T) {
 	var patches []string
 	c := lease(t, `{"`+incarnationAnnotation+`":"5000","`+hubStoreAnnotation+`":"hub/7","`+suspectAnnotation+`":"true"}`, &patches)
 	m, err := loadLeaseState(t.Context(), c, "argocd", 4000)
@@ -83,7 +83,7 @@ func TestIncarnationGrowsEvenIfTheClockGoesBack(t *testing.T) {
 	}
 }
 
-func TestAnOlderProcessLeavesTheIncarnationAlone(t *testing.T) {
+func TestIncarnation_NotChangedByAnOlderProcess(t *testing.T) {
 	var patches []string
 	c := lease(t, `{}`, &patches)
 	m, err := loadLeaseState(t.Context(), c, "argocd", 4000)
@@ -102,9 +102,9 @@ func TestAnOlderProcessLeavesTheIncarnationAlone(t *testing.T) {
 	}
 }
 
-func TestHeartbeatIsTheTimeBetweenBeacons(t *testing.T) {
+func TestHeartbeat_SetsTheBeaconInterval(t *testing.T) {
 	for heartbeat, want := range map[time.Duration]engine.Time{0: 0, 5 * time.Second: 5 * engine.Second, time.Minute: 60 * engine.Second} {
-		a := &agent{cfg: Config{Heartbeat: heartbeat}, memory: &leaseState{}}
+		a := &agent{cfg: Config{Heartbeat: heartbeat}, state: &leaseState{}}
 		if got := a.nodeConfig().Tuning; got != (engine.Tuning{Beacon: want}) { // 0 is the engine's default, as all others are
 			t.Errorf("%s: %+v", heartbeat, got)
 		}

@@ -17,67 +17,62 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
-// Config of an Agent. The command line fills it; see cmd/argocd-agent.
+// Config of an agent. cmd/argocd-agent fills it from flags.
 type Config struct {
 	Cluster   *rest.Config // the workload cluster's API server
-	Namespace string       // of Argo CD there
+	Namespace string       // of Argo CD
 	Version   string       // of this build
 
 	Mode              kind.Mode
 	Mapping           kind.Mapping
-	AllowedNamespaces []string // globs; of Applications
+	AllowedNamespaces []string // globs, for Applications
 	CreateNamespaces  bool
 	LabelSelector     kind.Selector
 	Policy            reconcile.Policy
-	OnRecreate        string        // after an Application deleted here by hand was put back; resync, else nothing: status follows the spoke anyway
-	SyncTimeout       time.Duration // for the first reading of the cluster; 0: none
+	OnRecreate        string        // "resync": resync an Application that was deleted on the spoke and created again
+	SyncTimeout       time.Duration // for the first read of the cluster. If 0, there is none.
 
 	// The connection.
 	Server      string                                // host:port of the principal
-	TLS         func() (*tls.Config, error)           // asked for each attempt; nil: plaintext, to a mesh's sidecar
+	TLS         func() (*tls.Config, error)           // called for each attempt. If nil, plaintext to a mesh sidecar.
 	Explain     func(error) error                     // makes TLS errors understandable; may be nil
-	Proxy       func(*http.Request) (*url.URL, error) // usually http.ProxyFromEnvironment; nil: none
-	HeaderName  string                                // plaintext: the header that names the agent ...
-	HeaderValue string                                // ... and its value
+	Proxy       func(*http.Request) (*url.URL, error) // usually http.ProxyFromEnvironment; may be nil
+	HeaderName  string                                // for plaintext: the header that names the agent
+	HeaderValue string
 	KeepAlive   time.Duration
-	Heartbeat   time.Duration // between beacons; 0: the default
+	Heartbeat   time.Duration // between beacons. If 0, the default.
 	Compression bool
-	WebSocket   bool // around the connection, where HTTP/2 does not get through
+	WebSocket   bool // tunnel the connection through a WebSocket
 
-	// Secrets of Namespace that certificates come from, by name. Whoever watches
-	// them passes on their data whenever it changes, nil where there is none; the
-	// error says why it is not used.
+	// Secrets are the Secrets of Namespace with certificates, by name. The function is called with the data after each
+	// change, or with nil if there is no Secret. Its error is logged.
 	Secrets map[string]func(data map[string][]byte) error
-	// Certificates are those of the Secrets that the agent keeps up itself; nil:
-	// they come from files, or from a mesh.
+	// Certificates are the Secrets that the agent renews. If nil, certificates come from files or from a mesh.
 	Certificates *Certificates
 
-	Live   Live   // what the hub may reach here
-	Shared Shared // what is used of the hub
+	Live   Live   // live access from the hub
+	Shared Shared // shared mode
 
-	MetricsListener net.Listener // nil: no metrics
-	HealthListener  net.Listener // nil: no probes
+	MetricsListener net.Listener // If nil, metrics are not served.
+	HealthListener  net.Listener // If nil, probes are not served.
 
 	Log    *slog.Logger
-	Trace  *trace.Tracer  // nil: nothing is traced
+	Trace  *trace.Tracer  // may be nil
 	Jitter func() float64 // 0 to 1
 
-	// Dial makes TCP connections to the hub, or to the proxy on the way; nil: the
-	// usual. Benchmarks make bad links of it.
+	// Dial opens TCP connections to the hub or to a proxy. If nil, the default dialer is used. Benchmarks add faults.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// Reported hears of everything that the node reports, beside the log; it must
-	// not block. Nil: nobody does.
+	// Reported gets every report of the reconcile core. It must not block. May be nil.
 	Reported func(reconcile.Report)
 }
 
-// nodeConfig is what of it concerns the node.
 func (a *agent) nodeConfig() reconcile.Config {
 	cfg := a.cfg
 	return reconcile.Config{
 		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector, CreateNamespaces: cfg.CreateNamespaces},
-		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.memory.known.Store, KnownSeen: a.memory.known.Seen, Suspect: a.memory.known.StoreUntrusted, KnownCommands: a.memory.known.Commands,
+		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.state.known.Store, KnownSeen: a.state.known.Seen, Suspect: a.state.known.StoreUntrusted, KnownCommands: a.state.known.Commands,
 		Tuning: engine.Tuning{Beacon: engine.Time(cfg.Heartbeat.Milliseconds())},
 	}
 }

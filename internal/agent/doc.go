@@ -1,3 +1,3 @@
-// Package agent assembles the workload cluster's side: the node with its
-// cluster, what it remembers across restarts, and the connection to the hub.
+// Package agent assembles the agent: the reconcile core with its cluster, the state that survives restarts, and the
+// connection to the hub.
 package agent

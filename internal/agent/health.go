@@ -10,14 +10,13 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// serveHealth answers probes. An agent is ready only while it is connected, and
-// not before it has once made its cluster the same as the hub.
+// serveHealth serves probes. An agent is ready while it is connected, after the initial sync.
 func (a *agent) serveHealth(ctx context.Context) error {
 	return observe.Serve(ctx, a.cfg.HealthListener, observe.Probes(
 		observe.Check{Name: "objects", Run: a.objectsReadable},
 		observe.Check{Name: "hub", Run: a.connected},
-		observe.Check{Name: "sync", Run: a.compared},
-		observe.Check{Name: "writes", Run: a.client.CheckWritable, WarnOnly: true}, // the hub hears of it too; see complain
+		observe.Check{Name: "sync", Run: a.initialSyncDone},
+		observe.Check{Name: "writes", Run: a.client.CheckWritable, WarnOnly: true}, // also reported to the hub
 	))
 }
 
@@ -25,17 +24,17 @@ func (a *agent) connected() error {
 	if a.open.Load() {
 		return nil
 	}
-	if why, ok := a.why.Load().(string); ok {
+	if why, ok := a.disconnectReason.Load().(string); ok {
 		return errors.New("not connected: " + why)
 	}
 	return errors.New("not connected yet")
 }
 
-func (a *agent) compared() error {
+func (a *agent) initialSyncDone() error {
 	if a.synced.Load() {
 		return nil
 	}
-	return errors.New("this cluster has not been made the same as the hub yet")
+	return errors.New("initial sync with the hub is not complete")
 }
 
 func (a *agent) objectsReadable() error {
@@ -56,11 +55,11 @@ func (a *agent) objectsReadable() error {
 func (a *agent) serveMetrics(ctx context.Context) error {
 	return observe.Serve(ctx, a.cfg.MetricsListener, observe.Metrics(func(ctx context.Context) ([]observe.Metric, error) {
 		var status engine.Status
-		if err := a.host.Do(ctx, func(n *reconcile.Reconciler) { status, _ = n.Status("") }); err != nil {
+		if err := a.runner.Do(ctx, func(n *reconcile.Reconciler) { status, _ = n.Status("") }); err != nil {
 			return nil, err
 		}
-		load := a.host.WriteStats()
-		metrics := append(observe.SyncMetrics("argocd_agent", map[string]engine.Status{"": status}, a.host.Now()),
+		load := a.runner.WriteStats()
+		metrics := append(observe.SyncMetrics("argocd_agent", map[string]engine.Status{"": status}, a.runner.Now()),
 			observe.WriteMetrics("argocd_agent", load.Waiting, load.Limit, load.Unavailable, load.Outage)...)
 		if dialer := a.dialer.Load(); dialer != nil {
 			dialer.Counters().EachTotal(func(name, help string, value float64) {
@@ -71,6 +70,6 @@ func (a *agent) serveMetrics(ctx context.Context) error {
 			})
 		}
 		metrics = append(metrics, a.traceMetrics()...)
-		return append(metrics, observe.ProxyMetrics("argocd_agent", a.live.tally.Each)...), nil
+		return append(metrics, observe.ProxyMetrics("argocd_agent", a.live.counter.Each)...), nil
 	}))
 }

@@ -14,22 +14,21 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// leaseState is what an agent remembers across restarts, in a Lease of its own
-// cluster: how often it has started, and how far it has seen the hub's store.
-// Everything else it reads off its objects.
+// leaseState is the state that survives restarts, stored in a Lease on the spoke: the incarnation of the process, and
+// what is known of the hub's store.
 type leaseState struct {
 	client *kube.Client
 	ref    kind.Ref
 
 	incarnation uint64
-	accepted    atomic.Bool // the hub's store is accepted as it is, however old: what was known before does not count
+	accepted    atomic.Bool // the hub's store was accepted: earlier knowledge of it does not count
 
-	mu       sync.Mutex       // held while the Lease is written; of the two below, once the agent runs
-	known    reconcile.Memory // what the Lease says
-	revision string           // of the Lease
+	mu       sync.Mutex       // held while the Lease is written
+	known    reconcile.Memory // content of the Lease
+	revision string           // resourceVersion of the Lease
 
-	asking sync.Mutex
-	asked  reconcile.Memory // what removals and commands that wait for mu need at least
+	neededMu sync.Mutex
+	needed   reconcile.Memory // what removals and commands need that wait for mu
 }
 
 const leaseName = "argocd-agent"
@@ -38,18 +37,18 @@ const (
 	incarnationAnnotation = kind.Prefix + "incarnation"
 	hubStoreAnnotation    = kind.Prefix + "hub-store"
 	hubSeenAnnotation     = kind.Prefix + "hub-seen" // by scope
-	commandsAnnotation    = kind.Prefix + "commands" // begun last, separated by spaces
+	commandsAnnotation    = kind.Prefix + "commands" // started last, separated by spaces
 	suspectAnnotation     = kind.Prefix + "hub-store-suspect"
 )
 
-// loadLeaseState reads the Lease and counts this start in it. The incarnation also
-// grows with the clock, so that it does so even if the Lease was lost.
+// loadLeaseState reads the Lease and increments the incarnation. The incarnation also grows with the clock, so that it
+// grows even if the Lease was lost.
 func loadLeaseState(ctx context.Context, c *kube.Client, namespace string, nowMillis uint64) (*leaseState, error) {
 	m := &leaseState{client: c, ref: kind.Ref{Resource: kube.Leases, Namespace: namespace, Name: leaseName}}
-	for range leaseTries {
+	for range maxLeaseAttempts {
 		o, err := c.Get(ctx, m.ref)
 		if err != nil {
-			return nil, fmt.Errorf("read the Lease %s/%s: %w", namespace, leaseName, err)
+			return nil, fmt.Errorf("get Lease %s/%s: %w", namespace, leaseName, err)
 		}
 		if m.incarnation = nowMillis; o == nil {
 			err = m.create(ctx)
@@ -63,17 +62,19 @@ func loadLeaseState(ctx context.Context, c *kube.Client, namespace string, nowMi
 			return m, nil
 		}
 		if !kube.IsConflict(err) {
-			return nil, fmt.Errorf("write the Lease %s/%s: %w", namespace, leaseName, err)
+			return nil, fmt.Errorf("write Lease %s/%s: %w", namespace, leaseName, err)
 		}
 	}
-	return nil, fmt.Errorf("write the Lease %s/%s: it changes all the time; are two agents running in this namespace?", namespace, leaseName)
+	return nil, m.tooManyConflicts()
 }
 
-// leaseTries is how often a write of the Lease is tried that somebody else's has
-// come before.
-const leaseTries = 10
+func (m *leaseState) tooManyConflicts() error {
+	return fmt.Errorf("write Lease %s/%s: too many conflicts: do two agents run in this namespace?", m.ref.Namespace, leaseName)
+}
 
-// read takes over what the Lease says.
+// maxLeaseAttempts bounds the attempts to write the Lease after conflicts.
+const maxLeaseAttempts = 10
+
 func (m *leaseState) read(o *kind.Object) {
 	m.revision = o.ResourceVersion()
 	m.known = reconcile.Memory{Store: parseStore(o.Annotation(hubStoreAnnotation)), StoreUntrusted: o.Annotation(suspectAnnotation) == "true",
@@ -91,7 +92,7 @@ func (m *leaseState) create(ctx context.Context) error {
 	return err
 }
 
-// patch changes the Lease, if it is as it was last read.
+// patch changes the Lease if it is unchanged since it was read.
 func (m *leaseState) patch(ctx context.Context, annotations map[string]string) error {
 	o, err := m.client.Patch(ctx, m.ref, map[string]any{"metadata": map[string]any{"resourceVersion": m.revision, "annotations": annotations}})
 	if err == nil {
@@ -100,7 +101,7 @@ func (m *leaseState) patch(ctx context.Context, annotations map[string]string) e
 	return err
 }
 
-// save writes down what is known of the hub, if that is news.
+// save stores what is known of the hub, if it changed.
 func (m *leaseState) save(ctx context.Context, now reconcile.Memory) error {
 	exact := m.accepted.Swap(false)
 	m.mu.Lock()
@@ -112,29 +113,27 @@ func (m *leaseState) save(ctx context.Context, now reconcile.Memory) error {
 	return err
 }
 
-// atLeast returns when the Lease says at least what a removal or a command needs to
-// be known for good. Of those that wait at the same time, one write does for all.
+// atLeast returns when the Lease contains at least need. Concurrent callers share one write.
 func (m *leaseState) atLeast(ctx context.Context, need reconcile.Memory) error {
-	m.asking.Lock()
-	m.asked = m.asked.With(need)
-	m.asking.Unlock()
+	m.neededMu.Lock()
+	m.needed = m.needed.With(need)
+	m.neededMu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.known.With(need).Equal(m.known) {
 		return nil
 	}
-	m.asking.Lock()
-	all := m.asked.With(need)
-	m.asked = reconcile.Memory{}
-	m.asking.Unlock()
+	m.neededMu.Lock()
+	all := m.needed.With(need)
+	m.needed = reconcile.Memory{}
+	m.neededMu.Unlock()
 	return m.write(ctx, all, false)
 }
 
-// write has the Lease say what is known now, and what it says already: another
-// process of this agent may know more. With exact, what it says does not count.
-// The caller must hold m.mu.
+// write merges now into the Lease, because another process of this agent may know more. With exact, it replaces the
+// content. The caller must hold m.mu.
 func (m *leaseState) write(ctx context.Context, now reconcile.Memory, exact bool) error {
-	for range leaseTries {
+	for range maxLeaseAttempts {
 		before := m.known
 		next := now
 		if !exact {
@@ -143,12 +142,12 @@ func (m *leaseState) write(ctx context.Context, now reconcile.Memory, exact bool
 		if next.Equal(before) {
 			return nil
 		}
-		err := m.patch(ctx, seen(next))
+		err := m.patch(ctx, hubAnnotations(next))
 		switch {
 		case err == nil:
 			m.known = next
 			return nil
-		case kube.IsNotFound(err): // somebody has deleted it
+		case kube.IsNotFound(err): // it was deleted
 			m.known = next
 			if err = m.create(ctx); err == nil {
 				return nil
@@ -156,28 +155,27 @@ func (m *leaseState) write(ctx context.Context, now reconcile.Memory, exact bool
 			m.known = before
 		}
 		if !kube.IsConflict(err) {
-			return fmt.Errorf("write the Lease %s/%s: %w", m.ref.Namespace, leaseName, err)
+			return fmt.Errorf("write Lease %s/%s: %w", m.ref.Namespace, leaseName, err)
 		}
 		o, err := m.client.Get(ctx, m.ref)
 		if err != nil {
-			return fmt.Errorf("read the Lease %s/%s: %w", m.ref.Namespace, leaseName, err)
+			return fmt.Errorf("get Lease %s/%s: %w", m.ref.Namespace, leaseName, err)
 		}
 		if o != nil {
 			m.read(o)
 		}
 	}
-	return fmt.Errorf("write the Lease %s/%s: it changes all the time; are two agents running in this namespace?", m.ref.Namespace, leaseName)
+	return m.tooManyConflicts()
 }
 
 func (m *leaseState) annotations() map[string]string {
-	all := seen(m.known)
+	all := hubAnnotations(m.known)
 	all[incarnationAnnotation] = strconv.FormatUint(m.incarnation, 10)
 	return all
 }
 
-// seen is what is known of the hub. The incarnation is not part of it: a later
-// process of this agent may have counted itself since.
-func seen(known reconcile.Memory) map[string]string {
+// hubAnnotations returns what is known of the hub, without the incarnation: a later process may have increased it.
+func hubAnnotations(known reconcile.Memory) map[string]string {
 	return map[string]string{
 		hubStoreAnnotation: known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),
 		hubSeenAnnotation:  reconcile.FormatSeen(known.Seen),

@@ -99,7 +99,7 @@ func at(revision uint64, seen ...uint64) reconcile.Memory {
 	return m
 }
 
-func TestTheNextProcessKnowsWhatARemovalHasNeeded(t *testing.T) {
+func TestLeaseState_StoresWhatARemovalNeeds(t *testing.T) {
 	l := &leases{}
 	m := l.recall(t)
 	if err := m.atLeast(t.Context(), at(12, 3, 12)); err != nil {
@@ -126,7 +126,7 @@ func TestTheNextProcessKnowsWhatARemovalHasNeeded(t *testing.T) {
 	}
 }
 
-func TestTheNextProcessKnowsWhichCommandsWereBegun(t *testing.T) {
+func TestLeaseState_StoresStartedCommands(t *testing.T) {
 	l := &leases{}
 	m := l.recall(t)
 	for _, ids := range [][]string{{"c1"}, {"c1", "c2"}} {
@@ -140,12 +140,12 @@ func TestTheNextProcessKnowsWhichCommandsWereBegun(t *testing.T) {
 	if !slices.Equal(next.known.Commands, []string{"c1", "c2"}) {
 		t.Errorf("it knows %q", next.known.Commands)
 	}
-	if a := (&agent{memory: next}); !slices.Equal(a.nodeConfig().KnownCommands, []string{"c1", "c2"}) {
+	if a := (&agent{state: next}); !slices.Equal(a.nodeConfig().KnownCommands, []string{"c1", "c2"}) {
 		t.Errorf("its node knows %q", a.nodeConfig().KnownCommands)
 	}
 }
 
-func TestARemovalIsNotMadeIfItCanNotBeRemembered(t *testing.T) {
+func TestLeaseState_FailedWriteStopsARemoval(t *testing.T) {
 	l := &leases{}
 	m := l.recall(t)
 	l.broken = true
@@ -156,7 +156,7 @@ func TestARemovalIsNotMadeIfItCanNotBeRemembered(t *testing.T) {
 	}
 }
 
-func TestRemovalsThatWaitTogetherShareAWrite(t *testing.T) {
+func TestLeaseState_ConcurrentRemovalsShareAWrite(t *testing.T) {
 	l := &leases{}
 	m := l.recall(t)
 	before := l.patches
@@ -173,9 +173,9 @@ func TestRemovalsThatWaitTogetherShareAWrite(t *testing.T) {
 		}
 	}
 	for asked := uint64(0); asked != 199; runtime.Gosched() {
-		m.asking.Lock()
-		asked = m.asked.Store.Revision
-		m.asking.Unlock()
+		m.neededMu.Lock()
+		asked = m.needed.Store.Revision
+		m.neededMu.Unlock()
 	}
 	close(l.wait)
 	all.Wait()
@@ -187,9 +187,9 @@ func TestRemovalsThatWaitTogetherShareAWrite(t *testing.T) {
 	}
 }
 
-// Two processes of one agent may run for a while. Neither forgets what the other
-// has seen, nor does a Lease that somebody deletes keep removals from being made.
-func TestWhatAnotherProcessKnowsIsKept(t *testing.T) {
+// Two processes of one agent may overlap. Neither loses what the other has stored, and a deleted Lease does not block
+// removals.
+func TestLeaseState_KeepsWhatAnotherProcessKnows(t *testing.T) {
 	l := &leases{}
 	older := l.recall(t)
 	newer := l.recall(t)
@@ -211,9 +211,8 @@ func TestWhatAnotherProcessKnowsIsKept(t *testing.T) {
 	}
 }
 
-// Somebody may accept a hub that went back. Then what was known is no measure any
-// more.
-func TestAnAcceptedStoreReplacesWhatWasKnown(t *testing.T) {
+// After a user accepts a restored hub, earlier knowledge of its store does not count.
+func TestLeaseState_AcceptedStoreReplacesKnownState(t *testing.T) {
 	l := &leases{}
 	m := l.recall(t)
 	if err := m.save(t.Context(), at(20, 5, 20)); err != nil {

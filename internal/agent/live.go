@@ -13,32 +13,32 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
-// Live is what the hub may reach on this cluster beside what is synchronised.
+// Live configures live access from the hub to this cluster.
 type Live struct {
-	Resources bool // objects, logs and terminals
+	Resources bool // objects, logs and exec sessions
 	Policy    resource.Policy
-	Redis     *redis.Endpoint // of the local Argo CD; nil: resource trees stay here
+	Redis     *redis.Endpoint // of the local Argo CD. If nil, the hub cannot read resource trees.
 }
 
-// liveAccess is the part of an agent that nothing else depends on: it serves tunnels.
+// liveAccess serves the hub's tunnels.
 type liveAccess struct {
-	a        *agent
-	node     *reconcile.Reconciler // asked between two of its inputs only
-	half     *resource.Agent
-	tally    resource.RequestCounter
-	arrivals *transport.TunnelListener
-	relay    *redis.Relay
-	trees    *redis.Trees
-	objects  resource.Index
+	a              *agent
+	core           *reconcile.Reconciler // used only between two of its inputs
+	proxy          *resource.Agent
+	counter        resource.RequestCounter
+	tunnelListener *transport.TunnelListener
+	relay          *redis.Relay
+	trees          *redis.Trees
+	objects        resource.Index
 
 	mu           sync.Mutex
-	apps         map[string]bool      // as Argo CD's keys name them
-	hubNamespace string               // where the hub has copies of them; empty: it has none
-	copies       map[string][2]string // name of such a copy → namespace and name here
+	apps         map[string]bool      // by Argo CD's cache key
+	hubNamespace string               // of the replicas on the hub; empty if there are none
+	hubNames     map[string][2]string // name on the hub to namespace and name on this cluster
 }
 
 func newLive(a *agent, n *reconcile.Reconciler) (*liveAccess, error) {
-	l := &liveAccess{a: a, node: n, arrivals: transport.NewTunnelListener(), apps: map[string]bool{}, copies: map[string][2]string{}}
+	l := &liveAccess{a: a, core: n, tunnelListener: transport.NewTunnelListener(), apps: map[string]bool{}, hubNames: map[string][2]string{}}
 	cfg := a.cfg.Live
 	if cfg.Redis != nil {
 		l.relay = &redis.Relay{Redis: *cfg.Redis, Log: a.log}
@@ -49,7 +49,7 @@ func newLive(a *agent, n *reconcile.Reconciler) (*liveAccess, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l.half, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, Local: l.local, Observe: l.tally.Observe, Log: a.log, Trace: a.cfg.Trace,
+		if l.proxy, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, Local: l.localName, Observe: l.counter.Observe, Log: a.log, Trace: a.cfg.Trace,
 			ArgoCD: a.cfg.Namespace, Autonomous: a.cfg.Mode == kind.Autonomous}); err != nil {
 			return nil, err
 		}
@@ -57,11 +57,10 @@ func newLive(a *agent, n *reconcile.Reconciler) (*liveAccess, error) {
 	return l, nil
 }
 
-// runs lists what has to run.
 func (l *liveAccess) runs() map[string]func(context.Context) error {
 	out := map[string]func(context.Context) error{}
-	if l.half != nil {
-		out["resource proxy"] = l.half.Run
+	if l.proxy != nil {
+		out["resource proxy"] = l.proxy.Run
 		out["tunnels to the API server"] = l.accept
 	}
 	if l.trees != nil {
@@ -70,25 +69,24 @@ func (l *liveAccess) runs() map[string]func(context.Context) error {
 	return out
 }
 
-// accept passes tunnels on to the proxy. They stay open for as long as it has
-// them.
+// accept passes tunnels to the resource proxy.
 func (l *liveAccess) accept(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { _ = l.arrivals.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = l.tunnelListener.Close() })
 	defer stop()
 	for {
-		conn, err := l.arrivals.Accept()
+		conn, err := l.tunnelListener.Accept()
 		if err != nil {
-			return nil // the end
+			return nil
 		}
-		l.half.Serve(conn)
+		l.proxy.Serve(conn)
 	}
 }
 
-// tunnels says who serves what the hub connects to.
+// tunnels returns the handler of each tunnel target.
 func (l *liveAccess) tunnels() map[string]transport.TunnelHandler {
 	out := map[string]transport.TunnelHandler{}
-	if l.half != nil {
-		out["api"] = l.arrivals.Handle
+	if l.proxy != nil {
+		out["api"] = l.tunnelListener.Handle
 	}
 	if l.relay != nil {
 		out["redis"] = func(ctx context.Context, conn net.Conn) { _ = l.relay.Serve(ctx, conn) }
@@ -96,8 +94,8 @@ func (l *liveAccess) tunnels() map[string]transport.TunnelHandler {
 	return out
 }
 
-// follow keeps up with which Applications there are.
-func (l *liveAccess) follow(in reconcile.Input) {
+// applied updates the set of Applications.
+func (l *liveAccess) applied(in reconcile.Input) {
 	if l.trees == nil {
 		return
 	}
@@ -117,17 +115,17 @@ func (l *liveAccess) follow(in reconcile.Input) {
 	}
 }
 
-// resyncApplications begins again: what is not there any more has no objects.
+// resyncApplications replaces the set of Applications after a list.
 func (l *liveAccess) resyncApplications() {
 	l.mu.Lock()
-	clear(l.copies)
+	clear(l.hubNames)
 	l.mu.Unlock()
 	gone := map[string]bool{}
 	for _, app := range l.names() {
 		gone[app] = true
 	}
-	l.node.Applications(func(namespace, name string) {
-		delete(gone, l.key(namespace, name))
+	l.core.Applications(func(namespace, name string) {
+		delete(gone, l.cacheKey(namespace, name))
 		l.setApplication(namespace, name, true)
 	})
 	l.mu.Lock()
@@ -140,8 +138,8 @@ func (l *liveAccess) resyncApplications() {
 	}
 }
 
-// key is what Argo CD calls an Application in its cache.
-func (l *liveAccess) key(namespace, name string) string {
+// cacheKey returns Argo CD's cache key of an Application.
+func (l *liveAccess) cacheKey(namespace, name string) string {
 	if namespace == l.a.cfg.Namespace {
 		return name
 	}
@@ -149,19 +147,19 @@ func (l *liveAccess) key(namespace, name string) string {
 }
 
 func (l *liveAccess) setApplication(namespace, name string, exists bool) {
-	app := l.key(namespace, name)
+	app := l.cacheKey(namespace, name)
 	_, copied, _ := kind.HubNameOf(namespace, name, &kind.Env{Side: kind.Hub, SpokeArgoNamespace: l.a.cfg.Namespace})
 	l.mu.Lock()
 	fresh := exists && !l.apps[app]
 	if exists {
 		l.apps[app] = true
-		l.copies[copied] = [2]string{namespace, name}
+		l.hubNames[copied] = [2]string{namespace, name}
 	} else {
 		delete(l.apps, app)
-		delete(l.copies, copied)
+		delete(l.hubNames, copied)
 	}
 	l.mu.Unlock()
-	if fresh { // its tree may be older than what we know of it, and is told of only when it changes
+	if fresh { // its tree may exist already, and Redis reports only changes
 		l.trees.Look(app)
 	}
 	if !exists {
@@ -169,7 +167,7 @@ func (l *liveAccess) setApplication(namespace, name string, exists bool) {
 	}
 }
 
-// opened notes where the hub has copies of this cluster's Applications.
+// opened records the namespace of this cluster's Applications on the hub.
 func (l *liveAccess) opened(hubNamespace string) {
 	if l.a.cfg.Mode != kind.Autonomous {
 		return
@@ -179,15 +177,14 @@ func (l *liveAccess) opened(hubNamespace string) {
 	l.hubNamespace = hubNamespace
 }
 
-// local is the name here of an object that the hub asks for. Argo CD's trees
-// name Applications as the hub has them.
-func (l *liveAccess) local(group, plural, namespace, name string) (localNamespace, localName string) {
+// localName returns the name on this cluster of an object that the hub requests. The hub's trees have the hub's names.
+func (l *liveAccess) localName(group, plural, namespace, name string) (localNamespace, localName string) {
 	if group != kind.Applications.Group || plural != kind.Applications.Plural {
 		return namespace, name
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if here, ok := l.copies[name]; ok && l.hubNamespace != "" && namespace == l.hubNamespace {
+	if here, ok := l.hubNames[name]; ok && l.hubNamespace != "" && namespace == l.hubNamespace {
 		return here[0], here[1]
 	}
 	return namespace, name
@@ -203,20 +200,19 @@ func (l *liveAccess) names() []string {
 	return out
 }
 
-// treeChanged notes which objects belong to an Application. The Application is
-// one of them: its parent may show it.
+// treeChanged records which objects belong to an Application. The Application is one of them, for an app of apps.
 func (l *liveAccess) treeChanged(app string, parts [][]byte) {
 	var nodes []resource.Node
 	for _, part := range parts {
 		more, err := resource.Nodes(part)
 		if err != nil {
-			l.a.log.Warn("cannot read a resource tree", "application", strings.ReplaceAll(app, "_", "/"), "error", err)
+			l.a.log.Warn("Failed to read resource tree", "application", strings.ReplaceAll(app, "_", "/"), "error", err)
 			return
 		}
 		nodes = append(nodes, more...)
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock() // an Application that goes right now must not leave its objects behind
+	defer l.mu.Unlock() // so that a concurrent deletion does not leave objects behind
 	if l.apps[app] {
 		l.objects.Set(app, nodes)
 	}

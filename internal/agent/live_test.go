@@ -19,8 +19,8 @@ func await(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// An agent that starts learns of Applications later than of their trees, and Argo CD tells of a tree only when it changes.
-func TestObjectsAreKnownOfAnApplicationThatIsYoungerThanItsTree(t *testing.T) {
+// An agent that starts sees Applications later than their trees, and Redis reports only changes of a tree.
+func TestLiveAccess_ReadsTheTreeOfANewApplication(t *testing.T) {
 	cache := redistest.Start(t, "")
 	if got, err := cache.Ask("SET", "app|resources-tree|shop|1.8.3", `{"nodes":[{"kind":"Pod","namespace":"shop","name":"web"}]}`); err != nil || got != "+OK" {
 		t.Fatal(got, err)

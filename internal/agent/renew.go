@@ -13,42 +13,38 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
 
-// Certificates names the Secrets of Namespace that the agent's own certificate,
-// and those of the CAs that it believes, are kept in.
+// Certificates names the Secrets of the client certificate and the trusted CAs.
 type Certificates struct {
 	Client, Authority string
-	Token             string // a token to join with, where there is no certificate yet
+	Token             string // Secret of a join token
 }
 
-// certificateClient is where certificates are renewed: a *link.Office.
+// certificateClient renews certificates. *transport.CertificateClient implements it.
 type certificateClient interface {
 	Renew(ctx context.Context, request []byte, clock time.Time) (transport.Certificate, error)
 }
 
-// certRenewer keeps up the agent's certificate, and whom it believes, while there is a
-// session. Who keeps a Secret that is not marked as ours is left to it.
+// certRenewer renews the client certificate and updates the trusted CAs during a session. It does not change a Secret
+// that is not marked as managed by argocd-agent.
 type certRenewer struct {
 	agent   *agent
 	secrets pki.Secrets
 	names   Certificates
 	now     func() time.Time
-	said    string // the last failure that was logged
+	logged  logonce.One
 }
 
-func (a *agent) newKeeper() *certRenewer {
+func (a *agent) newCertRenewer() *certRenewer {
 	return &certRenewer{agent: a, secrets: kube.Secrets{Client: a.client, Namespace: a.cfg.Namespace}, names: *a.cfg.Certificates, now: time.Now}
 }
 
-// run implements link.DialerConfig.Office. The end of one session and the
-// beginning of the next may overlap: each has a keeper of its own.
+// run implements DialerConfig.RenewCertificate. The end of one session and the start of the next may overlap.
 func (k *certRenewer) run(ctx context.Context, o *transport.CertificateClient) error {
-	session := *k
-	return session.runSession(ctx, o)
-}
-
-func (k *certRenewer) runSession(ctx context.Context, o *transport.CertificateClient) error {
+	k = &certRenewer{agent: k.agent, secrets: k.secrets, names: k.names, now: k.now}
 	updates := make(chan transport.Trust)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -65,7 +61,7 @@ func (k *certRenewer) runSession(ctx context.Context, o *transport.CertificateCl
 	var trust transport.Trust
 	timer := time.NewTimer(0)
 	timer.Stop()
-	pause := firstPause
+	pause := backoff.Backoff{Min: minRenewPause, Max: maxRenewPause, Jitter: k.agent.cfg.Jitter}
 	for {
 		select {
 		case <-ctx.Done():
@@ -74,7 +70,7 @@ func (k *certRenewer) runSession(ctx context.Context, o *transport.CertificateCl
 			}
 			return nil
 		case trust = <-updates:
-			// All agents learn of a new CA at the same moment.
+			// All agents learn of a new CA at the same time.
 			timer.Reset(k.jittered(changeSpread))
 			continue
 		case <-timer.C:
@@ -82,23 +78,20 @@ func (k *certRenewer) runSession(ctx context.Context, o *transport.CertificateCl
 		next, err := k.reconcile(ctx, o, trust)
 		if err != nil {
 			k.logFailureOnce(ctx, err)
-			next = k.now().Add(max(pause/2+k.jittered(pause/2), retryAfter(err)))
-			pause = min(2*pause, longestPause)
+			next = k.now().Add(max(pause.Next(), retryAfter(err)))
 		} else {
-			pause = firstPause
-			k.said = ""
+			pause.Reset()
+			k.logged.Reset()
 		}
 		timer.Reset(max(0, next.Sub(k.now())))
 	}
 }
 
 const (
-	changeSpread = 2 * time.Second
-	firstPause   = 5 * time.Second
-	longestPause = 10 * time.Minute
-	// recheckInterval is how often the Secrets are looked at when nothing is due: somebody
-	// may have put something else there.
-	recheckInterval = time.Hour
+	changeSpread    = 2 * time.Second
+	minRenewPause   = 5 * time.Second
+	maxRenewPause   = 10 * time.Minute
+	recheckInterval = time.Hour // users may change the Secrets
 )
 
 func (k *certRenewer) jittered(d time.Duration) time.Duration {
@@ -106,40 +99,37 @@ func (k *certRenewer) jittered(d time.Duration) time.Duration {
 }
 
 func retryAfter(err error) time.Duration {
-	if told, ok := errors.AsType[*transport.EnrollError](err); ok {
-		return told.RetryAfter
+	if e, ok := errors.AsType[*transport.EnrollError](err); ok {
+		return e.RetryAfter
 	}
 	return 0
 }
 
-// logFailureOnce logs a failure, once.
 func (k *certRenewer) logFailureOnce(ctx context.Context, err error) {
-	if ctx.Err() != nil || err.Error() == k.said {
-		return
+	if ctx.Err() == nil && k.logged.Changed(err.Error()) {
+		k.agent.log.WarnContext(ctx, "Failed to renew certificate, retrying", "error", err)
 	}
-	k.said = err.Error()
-	k.agent.log.WarnContext(ctx, "cannot keep up the certificate; trying again", "error", err)
 }
 
-// reconcile does what is due, and tells when to look again.
+// reconcile updates the trusted CAs, renews the certificate if it is due, and returns when to run again.
 func (k *certRenewer) reconcile(ctx context.Context, o certificateClient, trust transport.Trust) (next time.Time, err error) {
 	again := k.now().Add(recheckInterval + k.jittered(recheckInterval/10))
 	if len(trust.Bundle) == 0 {
-		return again, nil // the hub has no CA to speak of
+		return again, nil // the hub has no CA of its own
 	}
-	if err := transport.StoreTrust(ctx, k.secrets, k.names.Authority, trust.Bundle); err != nil && !k.foreign(ctx, err) {
+	if err := transport.StoreTrust(ctx, k.secrets, k.names.Authority, trust.Bundle); err != nil && !k.logNotManaged(ctx, err) {
 		return time.Time{}, err
 	}
 	s, err := k.secrets.Get(ctx, k.names.Client)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("read Secret %s: %w", k.names.Client, err)
+		return time.Time{}, fmt.Errorf("get Secret %s: %w", k.names.Client, err)
 	}
 	if s == nil || len(trust.Issuer) == 0 {
 		return again, nil
 	}
 	certs, err := pki.Certificates(s.Data[pki.CertKey])
 	if err != nil {
-		return time.Time{}, fmt.Errorf("the Secret %s: %w", k.names.Client, err)
+		return time.Time{}, fmt.Errorf("parse Secret %s: %w", k.names.Client, err)
 	}
 	leaf := certs[0]
 	due := pki.RenewAt(leaf).Add(k.jittered(leaf.NotAfter.Sub(leaf.NotBefore) / 30))
@@ -147,27 +137,26 @@ func (k *certRenewer) reconcile(ctx context.Context, o certificateClient, trust 
 		return earliest(due, again), nil
 	}
 	if !s.Managed() {
-		k.foreign(ctx, &pki.NotManagedError{Secret: k.names.Client})
+		k.logNotManaged(ctx, &pki.NotManagedError{Secret: k.names.Client})
 		return again, nil
 	}
 	return again, k.renew(ctx, o, s, leaf)
 }
 
-// foreign says, once, that something is left to somebody else.
-func (k *certRenewer) foreign(ctx context.Context, err error) bool {
+// logNotManaged logs once that a Secret is managed by something else. It reports whether err says so.
+func (k *certRenewer) logNotManaged(ctx context.Context, err error) bool {
 	other, ok := errors.AsType[*pki.NotManagedError](err)
-	if ok && k.said != other.Error() {
-		k.said = other.Error()
-		k.agent.log.InfoContext(ctx, "not renewed by the agent", "secret", other.Secret, "reason", other.Error())
+	if ok && k.logged.Changed(other.Error()) {
+		k.agent.log.InfoContext(ctx, "Secret is not managed by the agent", "secret", other.Secret, "reason", other.Error())
 	}
 	return ok
 }
 
-// issuedBy reports whether a certificate is of the CA that issues now.
+// issuedBy reports whether a certificate was signed by the current issuer. If the bundle is invalid, it reports true.
 func issuedBy(leaf *x509.Certificate, trust transport.Trust) bool {
 	cas, err := pki.Certificates(trust.Bundle)
 	if err != nil {
-		return true // it is not for a broken list to say that it is not
+		return true
 	}
 	for _, ca := range cas {
 		if pin := pki.PinOf(ca); bytes.Equal(pin[:], trust.Issuer) {
@@ -177,8 +166,7 @@ func issuedBy(leaf *x509.Certificate, trust transport.Trust) bool {
 	return true
 }
 
-// renew asks for the next certificate, with a new key, and keeps it. What is
-// connected stays so; the next connection uses it.
+// renew requests a certificate with a new key and stores it. Open connections stay open. The next connection uses it.
 func (k *certRenewer) renew(ctx context.Context, o certificateClient, s *pki.Secret, leaf *x509.Certificate) error {
 	ctx, span := k.agent.cfg.Trace.Start(ctx, trace.KindClient, "renew the certificate")
 	defer span.End()
@@ -215,15 +203,14 @@ func (k *certRenewer) replace(ctx context.Context, o certificateClient, s *pki.S
 		return err
 	}
 	certs, _ := pki.Certificates(issued.Chain)
-	k.agent.log.InfoContext(ctx, "renewed the certificate", "agent", name, "expires", certs[0].NotAfter.UTC(),
-		"fingerprint", pki.Describe(certs[0]).Fingerprint, "before", pki.Describe(leaf).Fingerprint)
+	k.agent.log.InfoContext(ctx, "Renewed certificate", "agent", name, "expires", certs[0].NotAfter.UTC(),
+		"fingerprint", pki.Describe(certs[0]).Fingerprint, "previousFingerprint", pki.Describe(leaf).Fingerprint)
 	return nil
 }
 
-// compareClocks says so if the two differ by more than a request takes.
 func (k *certRenewer) compareClocks(ctx context.Context, asked, hub time.Time) {
 	if skew := hub.Sub(asked); skew.Abs() > time.Minute {
-		k.agent.log.WarnContext(ctx, "the clock of this cluster and the hub's differ: set them right, or certificates will be taken for expired", "hubIsAhead", skew.Round(time.Second).String())
+		k.agent.log.WarnContext(ctx, "Clock differs from the hub's clock", "skew", skew.Round(time.Second).String())
 	}
 }
 

@@ -49,7 +49,7 @@ func (r *registry) Renew(ctx context.Context, request []byte, _ time.Time) (tran
 	return transport.Certificate{Chain: issued.Cert, Bundle: issued.Bundle, Clock: r.clock}, err
 }
 
-// trust is whom the hub says to believe.
+// trust returns the CAs of the hub.
 func (r *registry) trust() transport.Trust {
 	r.t.Helper()
 	a, err := r.hub.Authority(r.t.Context())
@@ -60,7 +60,7 @@ func (r *registry) trust() transport.Trust {
 	return transport.Trust{Bundle: a.BundlePEM(), Issuer: pin[:]}
 }
 
-// begin gives the agent a certificate, as whoever makes it marks it.
+// begin stores a certificate for the agent.
 func (r *registry) begin(kept bool) {
 	r.t.Helper()
 	issued, err := r.hub.Client(r.t.Context(), "w1")
@@ -88,7 +88,7 @@ func (r *registry) secret(name string) *pki.Secret {
 	return s
 }
 
-func (r *registry) tended() time.Time {
+func (r *registry) reconciled() time.Time {
 	r.t.Helper()
 	next, err := r.reconcile(r.t.Context(), r, r.trust())
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *registry) tended() time.Time {
 	return next
 }
 
-func TestCertificateIsRenewedInTime(t *testing.T) {
+func TestCertRenewer_RenewsInTime(t *testing.T) {
 	r := newRegistry(t)
 	r.begin(true)
 	first := r.secret(pki.ClientSecret)
@@ -109,7 +109,7 @@ func TestCertificateIsRenewedInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	for r.renewed == 0 { // as its own alarm clock says, never in a rush
-		r.clock = r.tended()
+		r.clock = r.reconciled()
 	}
 	life := certs[0].NotAfter.Sub(certs[0].NotBefore)
 	if left := certs[0].NotAfter.Sub(r.clock); left < life/4 || left > life/3 {
@@ -119,15 +119,15 @@ func TestCertificateIsRenewedInTime(t *testing.T) {
 	if bytes.Equal(first.Data[pki.CertKey], second.Data[pki.CertKey]) || bytes.Equal(first.Data[pki.KeyKey], second.Data[pki.KeyKey]) {
 		t.Error("certificate or key is the old one")
 	}
-	if r.tended(); r.renewed != 1 {
+	if r.reconciled(); r.renewed != 1 {
 		t.Errorf("renewed %d times", r.renewed)
 	}
 }
 
-func TestNewAuthorityIsBelievedBeforeItIsUsed(t *testing.T) {
+func TestCertRenewer_TrustsNewCABeforeUse(t *testing.T) {
 	r := newRegistry(t)
 	r.begin(true)
-	r.tended()
+	r.reconciled()
 	if _, err := r.hub.Rotate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -136,10 +136,10 @@ func TestNewAuthorityIsBelievedBeforeItIsUsed(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 	if cas, _ := pki.Certificates(r.secret(pki.AuthoritySecret).Data[pki.BundleKey]); len(cas) != 2 {
-		t.Errorf("%d CAs are believed", len(cas))
+		t.Errorf("%d CAs are trusted", len(cas))
 	}
 	r.refuse = nil
-	r.tended()
+	r.reconciled()
 	a, err := r.hub.Authority(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -147,12 +147,12 @@ func TestNewAuthorityIsBelievedBeforeItIsUsed(t *testing.T) {
 	if certs, _ := pki.Certificates(r.secret(pki.ClientSecret).Data[pki.CertKey]); !a.Issued(certs[0]) {
 		t.Error("the certificate is not of the new CA")
 	}
-	if r.tended(); r.renewed != 1 {
+	if r.reconciled(); r.renewed != 1 {
 		t.Errorf("renewed %d times", r.renewed)
 	}
 }
 
-func TestCertificatesOfOthersAreNotRenewed(t *testing.T) {
+func TestCertRenewer_SkipsUnmanagedSecrets(t *testing.T) {
 	r := newRegistry(t)
 	r.begin(false)
 	if _, err := r.secrets.Put(t.Context(), &pki.Secret{Name: pki.AuthoritySecret, Data: map[string][]byte{pki.BundleKey: []byte("theirs")}}); err != nil {
@@ -160,8 +160,8 @@ func TestCertificatesOfOthersAreNotRenewed(t *testing.T) {
 	}
 	before := r.secret(pki.ClientSecret).Revision
 	r.clock = r.clock.Add(pki.ClientLife * 3 / 4)
-	r.tended()
-	r.tended()
+	r.reconciled()
+	r.reconciled()
 	if r.renewed != 0 || r.secret(pki.ClientSecret).Revision != before || string(r.secret(pki.AuthoritySecret).Data[pki.BundleKey]) != "theirs" {
 		t.Error("what is another's was written")
 	}
@@ -170,7 +170,7 @@ func TestCertificatesOfOthersAreNotRenewed(t *testing.T) {
 	}
 }
 
-func TestCertificateThatIsNotWhatWasAskedForIsNotKept(t *testing.T) {
+func TestCertRenewer_RejectsWrongCertificate(t *testing.T) {
 	r := newRegistry(t)
 	r.begin(true)
 	before := r.secret(pki.ClientSecret).Revision
@@ -185,7 +185,7 @@ func TestCertificateThatIsNotWhatWasAskedForIsNotKept(t *testing.T) {
 	}
 }
 
-func TestAgentJoinsWheneverItIsGivenAToken(t *testing.T) {
+func TestJoin_AtAnyTimeWithAToken(t *testing.T) {
 	r := newRegistry(t)
 	asked := 0
 	r.agent.cfg.TLS = func() (*tls.Config, error) { asked++; return nil, errors.New("there is no certificate yet") }
@@ -199,10 +199,10 @@ func TestAgentJoinsWheneverItIsGivenAToken(t *testing.T) {
 	if err := (transport.ClusterJoin{Secrets: r.secrets}).PutToken(t.Context(), token.String()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.tls(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot join the hub") || !strings.Contains(err.Error(), "127.0.0.1:1") {
+	if _, err := r.tls(t.Context()); err == nil || !strings.Contains(err.Error(), "join the hub") || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("error %v", err)
 	}
-	r.begin(true) // somebody brings a certificate instead
+	r.begin(true) // a user provides a certificate instead
 	if _, err := r.tls(t.Context()); err == nil || err.Error() != "there is no certificate yet" {
 		t.Errorf("error %v: it is on its way", err)
 	}

@@ -7,51 +7,47 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
-// credentials are what the connection needs: TLS for each attempt, and what keeps
-// up the certificate while there is a session.
+// credentials returns the TLS configuration for each attempt, and the function that renews the certificate in a session.
 func (a *agent) credentials(ctx context.Context) (func() (*tls.Config, error), func(context.Context, *transport.CertificateClient) error) {
 	if a.cfg.Certificates == nil || a.cfg.TLS == nil {
 		return a.cfg.TLS, nil
 	}
-	k := a.newKeeper()
+	k := a.newCertRenewer()
 	return func() (*tls.Config, error) { return k.tls(ctx) }, k.run
 }
 
-// tls is what to connect with. An agent that has no certificate, or one that has
-// expired, looks whether it was given a token: then it joins. So it does with
-// each attempt, whenever somebody brings one.
+// tls returns the TLS configuration. If there is no valid certificate but a join token, the agent first joins. Each
+// attempt checks this, so the token can be added at any time.
 func (k *certRenewer) tls(ctx context.Context) (*tls.Config, error) {
 	cfg, err := k.agent.cfg.TLS()
-	if err == nil && k.good(cfg) {
+	if err == nil && k.usable(cfg) {
 		return cfg, nil
 	}
 	joined, joinErr := k.join(ctx)
 	if joinErr != nil {
-		return nil, fmt.Errorf("cannot join the hub: %w", joinErr)
+		return nil, fmt.Errorf("join the hub: %w", joinErr)
 	}
 	if !joined {
-		return cfg, err // the hub will say what it thinks of it
+		return cfg, err // the hub refuses an expired certificate with a reason
 	}
-	// What was written is on its way back, by the watch.
+	// Wait for the watch to deliver the Secrets that were written.
 	for end := k.now().Add(storedTimeout); k.now().Before(end) && ctx.Err() == nil; {
-		if cfg, err = k.agent.cfg.TLS(); err == nil && k.good(cfg) {
+		if cfg, err = k.agent.cfg.TLS(); err == nil && k.usable(cfg) {
 			break
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(10 * time.Millisecond):
-		}
+		backoff.Sleep(ctx, 10*time.Millisecond)
 	}
 	return cfg, err
 }
 
-// storedTimeout is how long it may take to read what was just written.
+// storedTimeout bounds the time until the watch delivers a written Secret.
 const storedTimeout = 5 * time.Second
 
-// good reports whether there is a certificate that has not expired.
-func (k *certRenewer) good(cfg *tls.Config) bool {
+// usable reports whether there is a client certificate that has not expired.
+func (k *certRenewer) usable(cfg *tls.Config) bool {
 	if cfg.GetClientCertificate == nil {
 		return true
 	}
@@ -59,8 +55,7 @@ func (k *certRenewer) good(cfg *tls.Config) bool {
 	return err == nil && cert.Leaf != nil && k.now().Before(cert.Leaf.NotAfter)
 }
 
-// join exchanges a token for a certificate, if there is one and not the other. It
-// reports whether it did.
+// join exchanges a join token for a certificate, if needed and possible. It reports whether it did.
 func (k *certRenewer) join(ctx context.Context) (bool, error) {
 	a := k.agent
 	j := transport.ClusterJoin{Secrets: k.secrets, Token: k.names.Token, Client: k.names.Client, Authority: k.names.Authority,
@@ -75,9 +70,9 @@ func (k *certRenewer) join(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	a.log.InfoContext(ctx, "joined the hub", "mode", answer.Mode, "took", time.Since(began).Round(time.Millisecond).String())
+	a.log.InfoContext(ctx, "Joined the hub", "mode", answer.Mode, "duration", time.Since(began).Round(time.Millisecond).String())
 	if answer.Mode != string(a.cfg.Mode) {
-		a.log.WarnContext(ctx, "the hub has registered this agent in another mode: set --agent-mode to it", "hub", answer.Mode, "here", a.cfg.Mode)
+		a.log.WarnContext(ctx, "Hub has registered this agent with a different mode, set --agent-mode", "hubMode", answer.Mode, "mode", a.cfg.Mode)
 	}
 	return true, nil
 }

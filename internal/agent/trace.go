@@ -9,13 +9,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
-// The steps of a session that is coming about go on here where the connection's
-// own end: a greeting, an answer, everything compared.
-
-func traceGreeting(c *transport.Conn, epoch engine.Epoch) {
+func traceHello(c *transport.Conn, epoch engine.Epoch) {
 	if c.Steps != nil {
 		c.Steps.Root().SetString(trace.Epoch, fmt.Sprintf("%d/%d", epoch.Incarnation, epoch.Attempt))
-		c.Steps.Next("greet")
+		c.Steps.Next("hello")
 	}
 }
 
@@ -36,7 +33,6 @@ func (a *agent) traceFact(f engine.Event) {
 	}
 }
 
-// traceMetrics tells what becomes of spans, where there are some.
 func (a *agent) traceMetrics() []observe.Metric {
 	counts, on := a.cfg.Trace.Counts()
 	if !on {

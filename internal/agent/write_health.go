@@ -7,28 +7,27 @@ import (
 	"time"
 )
 
-// The hub hears of trouble with this cluster's API server by a tunnel: a line says
-// what is wrong, and for as long as the tunnel is open it is. So there is nothing
-// to take back, and nothing to expire: when the session ends, so does the word.
+// The agent reports a write outage through a tunnel: each line describes it, and it lasts while the tunnel is open. So
+// the report ends with the session and needs no expiry.
 const (
 	targetWriteHealth   = "write-health"
 	reportInterval      = 5 * time.Second
-	reportRetryInterval = time.Minute // after the hub would not listen; and so that an open tunnel does not seem idle
+	reportRetryInterval = time.Minute // after a failure; also keeps an open tunnel from being idle
 )
 
-// reportWriteHealth tells the hub while this cluster's API server takes no writes.
+// reportWriteHealth reports to the hub while this cluster's API server does not accept writes.
 func (a *agent) reportWriteHealth(ctx context.Context) error {
-	beat := time.NewTicker(reportInterval)
-	defer beat.Stop()
-	c := &writeHealthReporter{open: a.callHub(targetWriteHealth)}
+	tick := time.NewTicker(reportInterval)
+	defer tick.Stop()
+	c := &writeHealthReporter{open: a.openHubTunnel(targetWriteHealth)}
 	defer c.close()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-beat.C:
+		case now := <-tick.C:
 			if err := c.report(ctx, a.client.WriteOutage(), now); err != nil {
-				a.log.DebugContext(ctx, "cannot tell the hub of this cluster's trouble", "error", err)
+				a.log.DebugContext(ctx, "Failed to report write outage to the hub", "error", err)
 			}
 		}
 	}
@@ -39,36 +38,36 @@ type writeHealthReporter struct {
 	open func(context.Context) (net.Conn, error)
 
 	conn net.Conn
-	said string
-	next time.Time // before that, only news is told
+	sent string
+	next time.Time // until then, only a changed outage is sent
 }
 
-// report has the hub know what is wrong; empty: nothing is.
-func (c *writeHealthReporter) report(ctx context.Context, what string, now time.Time) error {
-	if what == "" {
+// report sends a write outage. If outage is "", it ends the report.
+func (c *writeHealthReporter) report(ctx context.Context, outage string, now time.Time) error {
+	if outage == "" {
 		c.close()
 		return nil
 	}
-	if now.Before(c.next) && (c.conn == nil || c.said == what) {
+	if now.Before(c.next) && (c.conn == nil || c.sent == outage) {
 		return nil
 	}
 	c.next = now.Add(reportRetryInterval)
 	if c.conn == nil {
-		limited, cancel := context.WithTimeout(ctx, greetTimeout)
+		limited, cancel := context.WithTimeout(ctx, helloTimeout)
 		defer cancel()
 		conn, err := c.open(limited)
 		if err != nil {
-			return err // an older hub does not know what this is; or the connection is gone
+			return err
 		}
 		c.conn = conn
 	}
 	_ = c.conn.SetWriteDeadline(now.Add(reportInterval))
-	if _, err := io.WriteString(c.conn, what+"\n"); err != nil {
+	if _, err := io.WriteString(c.conn, outage+"\n"); err != nil {
 		_ = c.conn.Close()
-		c.conn, c.next = nil, time.Time{} // it ended with its session: there may be another
+		c.conn, c.next = nil, time.Time{} // its session ended: retry at once in the next
 		return err
 	}
-	c.said = what
+	c.sent = outage
 	return nil
 }
 
@@ -76,5 +75,5 @@ func (c *writeHealthReporter) close() {
 	if c.conn != nil {
 		_ = c.conn.Close()
 	}
-	c.conn, c.said, c.next = nil, "", time.Time{}
+	c.conn, c.sent, c.next = nil, "", time.Time{}
 }

@@ -11,22 +11,22 @@ import (
 
 // hub is what an agent can tell its troubles to, if it listens.
 type hub struct {
-	deaf  bool
-	asked int
-	conns chan net.Conn
+	refuses bool
+	asked   int
+	conns   chan net.Conn
 }
 
 func (h *hub) open(context.Context) (net.Conn, error) {
 	h.asked++
-	if h.deaf {
-		return nil, errors.New("agents cannot connect to \"trouble\" of the hub")
+	if h.refuses {
+		return nil, errors.New("agents cannot connect to \"write-health\" of the hub")
 	}
 	here, there := net.Pipe()
 	h.conns <- there
 	return here, nil
 }
 
-func TestTroubleIsToldOnceAndTakenBack(t *testing.T) {
+func TestWriteHealthReporter_ReportsOnceAndEnds(t *testing.T) {
 	h := &hub{conns: make(chan net.Conn, 4)}
 	c := &writeHealthReporter{open: h.open}
 	at := time.Now()
@@ -47,7 +47,7 @@ func TestTroubleIsToldOnceAndTakenBack(t *testing.T) {
 	}
 	say("", 0)
 	if h.asked > 0 {
-		t.Fatal("it opens a tunnel without trouble")
+		t.Fatal("it opens a tunnel without an outage")
 	}
 	go func() { listen(<-h.conns) }()
 	say("full", 0)
@@ -61,12 +61,12 @@ func TestTroubleIsToldOnceAndTakenBack(t *testing.T) {
 		}
 	}
 	if h.asked != 1 {
-		t.Errorf("%d tunnels for one trouble", h.asked)
+		t.Errorf("%d tunnels for one outage", h.asked)
 	}
 }
 
-func TestAHubThatDoesNotListenIsAskedSeldom(t *testing.T) {
-	h := &hub{deaf: true, conns: make(chan net.Conn, 4)}
+func TestWriteHealthReporter_RetriesSlowly(t *testing.T) {
+	h := &hub{refuses: true, conns: make(chan net.Conn, 4)}
 	c := &writeHealthReporter{open: h.open}
 	at := time.Now()
 	for range 24 { // two minutes
@@ -76,11 +76,11 @@ func TestAHubThatDoesNotListenIsAskedSeldom(t *testing.T) {
 	if h.asked != 2 {
 		t.Errorf("asked %d times in two minutes", h.asked)
 	}
-	h.deaf = false // another hub, which takes the connection and breaks it
+	h.refuses = false // another hub, which takes the connection and breaks it
 	go func() { _ = (<-h.conns).Close() }()
 	at = at.Add(reportRetryInterval)
 	if err := c.report(t.Context(), "full", at); err == nil {
-		t.Fatal("it does not notice that nobody listens")
+		t.Fatal("it does not notice that the tunnel is closed")
 	}
 	heard := make(chan string, 1)
 	go func() {
