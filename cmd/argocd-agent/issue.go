@@ -27,7 +27,7 @@ func (s *issueSettings) declare(f *flags) {
 		"Host names and addresses by which agents reach the principal, separated by commas, for the certificate that it issues to itself; "+
 			"those of its Service are in it anyway, and what was in the one before stays.")
 	f.defaultText("tls-server-names", "those of its Service")
-	f.add("agent-certificate-life", duration(&s.life, pki.ClientLife),
+	f.add("agent-certificate-life", duration(&s.life, pki.ClientLifetime),
 		"How long certificates of agents are good. They are renewed after two thirds of it: the last third is how long an agent may be away.")
 }
 

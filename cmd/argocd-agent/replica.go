@@ -44,6 +44,6 @@ func (s *replicaSettings) config(port int, cfg *principal.Config) {
 
 // allowReplicas lets other principals in by the port of the resource proxy.
 func allowReplicas(source identity.Source, cfg *principal.Live) {
-	cfg.Replicas = &identity.ReplicaAuth{From: source, Protocol: principal.ForwardProtocol}
-	cfg.Replicas.Join(cfg.ResourceTLS)
+	cfg.Replicas = &identity.ReplicaAuth{Source: source, Protocol: principal.ForwardProtocol}
+	cfg.Replicas.Accept(cfg.ResourceTLS)
 }

@@ -152,7 +152,7 @@ func TestProgramsWaitForTheirClusterAndEndInPeace(t *testing.T) {
 		stderr := &watched{said: func() { cancel(signalled{syscall.SIGTERM}) }}
 		err := run(ctx, append(args, "--metrics-port", freePort(t), "--healthz-port", freePort(t)), nil, new(bytes.Buffer), stderr)
 		cancel(nil)
-		if err != nil || !strings.Contains(stderr.String(), "waiting for the API server") {
+		if err != nil || !strings.Contains(strings.ToLower(stderr.String()), "waiting for the api server") {
 			t.Errorf("%s: %v\n%s", name, err, stderr)
 		}
 	}

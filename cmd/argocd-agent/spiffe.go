@@ -62,7 +62,7 @@ func (s *spiffeSettings) checkServer(f *flags, bad *validationErrors) {
 
 // trustSPIFFE sets up TLS with identities of the Workload API.
 func (s *principalSettings) trustSPIFFE(cfg *principal.Config) (err error) {
-	if s.spiffe.workload, err = identity.NewWorkload(s.spiffe.socket, cfg.Log); err != nil {
+	if s.spiffe.workload, err = identity.NewSPIFFESource(s.spiffe.socket, cfg.Log); err != nil {
 		return err
 	}
 	cfg.TLS = s.spiffe.workload.ServerTLS(cfg.Revocations)
@@ -71,7 +71,7 @@ func (s *principalSettings) trustSPIFFE(cfg *principal.Config) (err error) {
 }
 
 func (s *agentSettings) trustSPIFFE(cfg *agent.Config) (err error) {
-	if s.spiffe.workload, err = identity.NewWorkload(s.spiffe.socket, cfg.Log); err != nil {
+	if s.spiffe.workload, err = identity.NewSPIFFESource(s.spiffe.socket, cfg.Log); err != nil {
 		return err
 	}
 	cfg.TLS = func() (*tls.Config, error) {

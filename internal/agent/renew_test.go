@@ -144,7 +144,7 @@ func TestCertRenewer_TrustsNewCABeforeUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if certs, _ := pki.Certificates(r.secret(pki.ClientSecret).Data[pki.CertKey]); !a.Issued(certs[0]) {
+	if certs, _ := pki.Certificates(r.secret(pki.ClientSecret).Data[pki.CertKey]); !a.HasIssued(certs[0]) {
 		t.Error("the certificate is not of the new CA")
 	}
 	if r.reconciled(); r.renewed != 1 {
@@ -159,7 +159,7 @@ func TestCertRenewer_SkipsUnmanagedSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := r.secret(pki.ClientSecret).Revision
-	r.clock = r.clock.Add(pki.ClientLife * 3 / 4)
+	r.clock = r.clock.Add(pki.ClientLifetime * 3 / 4)
 	r.reconciled()
 	r.reconciled()
 	if r.renewed != 0 || r.secret(pki.ClientSecret).Revision != before || string(r.secret(pki.AuthoritySecret).Data[pki.BundleKey]) != "theirs" {
@@ -174,7 +174,7 @@ func TestCertRenewer_RejectsWrongCertificate(t *testing.T) {
 	r := newRegistry(t)
 	r.begin(true)
 	before := r.secret(pki.ClientSecret).Revision
-	r.clock = r.clock.Add(pki.ClientLife * 3 / 4)
+	r.clock = r.clock.Add(pki.ClientLifetime * 3 / 4)
 	other, err := r.hub.Client(t.Context(), "w2")
 	if err != nil {
 		t.Fatal(err)

@@ -89,7 +89,7 @@ whoever answers there in its stead is found out. If the principal runs an image 
 		"Where Applications are written: on the hub (managed) or on the cluster (autonomous). Without it, what is registered for the agent.")
 	f.StringToStringVarP(&labels, "label", "l", nil, "Labels of its cluster Secret, for the cluster generators of ApplicationSets.")
 	f.StringVar(&address, "address", "", "`HOST:PORT` of the principal as the cluster reaches it. Without it, that of Service "+principalService+", if a load balancer has given it one.")
-	f.DurationVar(&life, "life", pki.TokenLife, "How long the token is good.")
+	f.DurationVar(&life, "life", pki.TokenLifetime, "How long the token is good.")
 	f.BoolVar(&withdraw, "withdraw", false, "Make none; delete those that there are for the agent.")
 	outputFlag(cmd, &format)
 	return cmd

@@ -37,7 +37,7 @@ func (e *checkRun) trustedCAs(ctx context.Context, c *cluster, missing string) [
 	default:
 		e.ok("CA", "%s, good for %s", a.Cert.Subject, span(left))
 	}
-	if a.Replaces() {
+	if a.Rotating() {
 		e.note("CA", "it is replacing another one; end that with `argocd-agentctl pki rotate --finish` when every agent has a new certificate")
 	}
 	return a.Bundle

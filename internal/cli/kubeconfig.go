@@ -48,7 +48,7 @@ another with --server, such as that of a load balancer or of ` + "`kubectl port-
 			if err != nil {
 				return err
 			}
-			h.ClientLife = life
+			h.ClientLifetime = life
 			if err := p.issueClientCert(cmd.Context(), h, args[0], access); err != nil {
 				return err
 			}

@@ -130,7 +130,7 @@ one before.`,
 				if err != nil {
 					return err
 				}
-				if !a.Issues() || s == nil {
+				if !a.CanIssue() || s == nil {
 					return pki.ErrNoKey
 				}
 				out = append(out, s.Data[pki.KeyKey]...)

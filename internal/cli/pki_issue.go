@@ -58,7 +58,7 @@ func (p *Program) issueServer(what, secret, forWhom string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			pair, err := a.Server(names, pki.ServerLife, p.Now())
+			pair, err := a.Server(names, pki.ServerLifetime, p.Now())
 			if err != nil {
 				return err
 			}
@@ -100,7 +100,7 @@ for clusters that cannot join by token. It needs access to both clusters at once
 			if err != nil {
 				return err
 			}
-			h.ClientLife = life
+			h.ClientLifetime = life
 			issued, err := h.Client(cmd.Context(), args[0])
 			if err != nil {
 				return err
@@ -110,7 +110,7 @@ for clusters that cannot join by token. It needs access to both clusters at once
 	}
 	cmd.Flags().BoolVarP(&upsert, "upsert", "u", false, "Replace a certificate that is there.")
 	cmd.Flags().BoolVar(&same, "same-context", false, "The agent runs on the hub's cluster itself.")
-	cmd.Flags().DurationVar(&life, "life", pki.ClientLife, "How long it is good. The agent renews it after two thirds of that.")
+	cmd.Flags().DurationVar(&life, "life", pki.ClientLifetime, "How long it is good. The agent renews it after two thirds of that.")
 	return cmd
 }
 

@@ -16,41 +16,39 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
-// Peer is who opened a connection.
+// Peer is the authenticated peer of a connection.
 type Peer struct {
 	Agent       string
-	Fingerprint string    // of its certificate; empty where a mesh vouches for it
-	NotAfter    time.Time // when that expires; zero likewise
+	Fingerprint string    // of its certificate; empty if a mesh authenticates it
+	NotAfter    time.Time // of its certificate; zero if a mesh authenticates it
 }
 
 // Authenticator names the agent that makes a gRPC call.
 type Authenticator struct {
 	Method *Method
 
-	// Revoked is asked for certificates once more when a stream opens, since a
-	// connection may be older than the revocation; nil: none are.
+	// Revoked is checked again when a stream opens, because a connection may be older than the revocation. May be nil.
 	Revoked *Revocations
 
-	// Trusted lists from where a header is believed, beside the loopback
-	// addresses that a sidecar uses. Everybody else could write what they like.
+	// Trusted lists source addresses from which a header is trusted, in addition to the loopback addresses of a sidecar.
 	Trusted []netip.Prefix
 }
 
-// Authenticate names the agent from what the transport has verified.
+// Authenticate returns the agent that the transport has verified.
 func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return Peer{}, errors.New("the call has no peer")
+		return Peer{}, errors.New("call has no peer")
 	}
 	info, encrypted := p.AuthInfo.(credentials.TLSInfo)
 	if a.Method.Plaintext() {
 		if encrypted {
-			return Peer{}, errors.New("identity by header needs a plaintext port behind a mesh, but this connection is encrypted end to end")
+			return Peer{}, errors.New("authentication by header needs a plaintext port behind a mesh, but this connection uses TLS")
 		}
 		return a.byHeader(ctx, p.Addr)
 	}
 	if !encrypted || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
-		return Peer{}, errors.New("the connection has no verified client certificate")
+		return Peer{}, errors.New("connection has no verified client certificate")
 	}
 	leaf := info.State.VerifiedChains[0][0]
 	id := Fingerprint(leaf)
@@ -58,7 +56,7 @@ func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
 		return Peer{}, &RevokedError{Fingerprint: id, Subject: clip(leaf.Subject.String())}
 	}
 	if slices.Contains(leaf.Subject.OrganizationalUnit, pki.ProxyClientUnit) {
-		return Peer{}, fmt.Errorf("the certificate of %q is for Argo CD, to reach this agent's cluster with through the resource proxy: it is not the agent's own", clip(leaf.Subject.String()))
+		return Peer{}, fmt.Errorf("the certificate of %q is a resource proxy client certificate of Argo CD, not the agent's own", clip(leaf.Subject.String()))
 	}
 	name, err := a.Method.AgentFromCertificate(leaf)
 	if err != nil {
@@ -69,10 +67,10 @@ func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
 
 func (a *Authenticator) byHeader(ctx context.Context, addr net.Addr) (Peer, error) {
 	if !a.trusts(addr) {
-		return Peer{}, fmt.Errorf("a header from %s is not believed: only from this host itself, where the mesh's sidecar runs", addr)
+		return Peer{}, fmt.Errorf("a header from %s is not trusted: only from the loopback address, where the mesh's sidecar runs", addr)
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
-	name, err := a.Method.ofHeader(md.Get(a.Method.header))
+	name, err := a.Method.agentFromHeader(md.Get(a.Method.header))
 	if err != nil {
 		return Peer{}, err
 	}

@@ -5,16 +5,15 @@ import (
 	"errors"
 )
 
-// ServerTLS returns the configuration of a port that demands client
-// certificates. Each handshake uses what the Source has by then; other settings
-// of the configuration (versions, cipher suites) may be changed before it is
-// used, and hold too. By default it is TLS 1.3 and nothing older.
+// ServerTLS returns the TLS configuration of a port that requires client certificates. Each handshake uses the current
+// material of the Source. The caller may change other settings, such as versions and cipher suites, before first use. The
+// default minimum version is TLS 1.3.
 func ServerTLS(from Source, revoked *Revocations) *tls.Config {
 	cfg := &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		ClientAuth: tls.RequireAndVerifyClientCert,
 		NextProtos: []string{"h2"},
-		// A resumed session would not look at certificates again.
+		// A resumed session would skip the check for revocation.
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			for _, cert := range state.PeerCertificates {
@@ -31,7 +30,7 @@ func ServerTLS(from Source, revoked *Revocations) *tls.Config {
 			return nil, err
 		}
 		if m.pool == nil {
-			return nil, errors.New("there is no CA to verify agents with: set the CA bundle")
+			return nil, errors.New("no CA to verify agents: set the CA bundle")
 		}
 		now := cfg.Clone()
 		now.GetConfigForClient = nil
@@ -42,8 +41,7 @@ func ServerTLS(from Source, revoked *Revocations) *tls.Config {
 	return cfg
 }
 
-// ClientTLS returns the configuration of the next connection to a server of
-// that name. It holds what the Source has now, so ask again for each one.
+// ClientTLS returns the TLS configuration for one connection to a server. It has the current material of the Source.
 func ClientTLS(from Source, serverName string) (*tls.Config, error) {
 	m, err := from.Material()
 	if err != nil {
@@ -52,9 +50,8 @@ func ClientTLS(from Source, serverName string) (*tls.Config, error) {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		ServerName: serverName,
-		RootCAs:    m.pool, // nil: the system's
-		// Not Certificates: that one is left out silently when the server's list of
-		// CAs lacks its issuer, and nobody would learn why.
+		RootCAs:    m.pool, // if nil, the system's
+		// Not Certificates: these are omitted silently if the server's list of CAs lacks the issuer.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return &m.Certificate, nil
 		},

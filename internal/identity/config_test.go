@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestHandshakeUsesTheNewestMaterialOnBothSides(t *testing.T) {
+func TestHandshake_UsesTheCurrentMaterial(t *testing.T) {
 	old, next := newAuthority(t, "old"), newAuthority(t, "new")
 	hub, agent := old.issue(template("principal")).store(t), old.issue(template("agent-a")).store(t)
 	server := ServerTLS(hub, nil)
@@ -21,8 +21,8 @@ func TestHandshakeUsesTheNewestMaterialOnBothSides(t *testing.T) {
 	if state, serverErr, clientErr := connect(); serverErr != nil || clientErr != nil || state.Version != tls.VersionTLS13 || state.NegotiatedProtocol != "" {
 		t.Fatal(serverErr, clientErr, state.Version)
 	}
-	// A CA is replaced: first both are believed, then certificates change one by
-	// one, then the old CA goes. Nobody restarts, and every handshake works.
+	// A CA is replaced: first both are trusted, then certificates change one by
+	// one, then the old CA is removed. No process restarts, and every handshake works.
 	must(t, hub.Update(nil, nil, append(encodeCert(old.cert), encodeCert(next.cert)...)))
 	must(t, agent.Update(nil, nil, append(encodeCert(old.cert), encodeCert(next.cert)...)))
 	renewed := next.issue(template("agent-a"))
@@ -45,7 +45,7 @@ func TestHandshakeUsesTheNewestMaterialOnBothSides(t *testing.T) {
 	}
 }
 
-func TestFailedHandshakeSaysWhoCanDoWhat(t *testing.T) {
+func TestExplain_FailedHandshakeHasARemedy(t *testing.T) {
 	ca, stranger := newAuthority(t, "ca"), newAuthority(t, "stranger")
 	hub := ca.issue(template("principal"))
 	agent := ca.issue(template("agent-a"))
@@ -83,21 +83,21 @@ func TestFailedHandshakeSaysWhoCanDoWhat(t *testing.T) {
 		onHub, onEdge string
 	}{
 		{"expired", client(ca.issue(valid(-9*time.Hour, -time.Hour)), "principal.example"),
-			`the certificate of the agent (subject "CN=agent-old", issued by "CN=ca"`, "finds that the certificate of this agent (Secret argocd-agent-client-tls on this cluster) is not valid now"},
+			`the certificate of the agent (subject "CN=agent-old", issued by "CN=ca"`, "rejects the certificate of this agent (Secret argocd-agent-client-tls on this cluster) as expired or not yet valid"},
 		{"not yet valid", client(ca.issue(valid(time.Hour, 9*time.Hour)), "principal.example"),
-			"which is not now", "is not valid now"},
+			"which is not now", "as expired or not yet valid"},
 		{"unknown CA", client(trusting, "principal.example"),
-			`issued by "CN=stranger"`, "does not believe the CA that signed the certificate of this agent"},
+			`issued by "CN=stranger"`, "does not trust the CA that signed the certificate of this agent"},
 		{"no certificate", without,
-			"the agent presents no certificate", "wants a certificate and this agent has presented none"},
+			"the agent presents no certificate", "requires a certificate and this agent presented none"},
 		{"revoked", client(banned, "principal.example"),
-			"is revoked: it is listed in ConfigMap argocd-agent-tls-blocklist", "its log says which"},
+			"is revoked: it is listed in ConfigMap argocd-agent-tls-blocklist", "see its log"},
 		{"not for clients", client(ca.issue(serverOnly), "principal.example"),
-			"is not meant for this use", "does not accept the certificate of this agent"},
+			"has the wrong key usage", "does not accept the certificate of this agent"},
 		{"wrong name", client(agent, "hub.example"),
 			"the agent does not accept the certificate of the principal", `is for principal.example, 127.0.0.1, not for "hub.example"`},
 		{"principal's CA unknown", client(stranger.issue(template("agent-a")), "principal.example"),
-			"the agent does not accept the certificate of the principal", "is not signed by a CA that this agent believes"},
+			"the agent does not accept the certificate of the principal", "is not signed by a CA that this agent trusts"},
 		{"TLS too old", older,
 			"have no TLS version in common", "have no TLS version in common"},
 	} {
@@ -116,7 +116,7 @@ func TestFailedHandshakeSaysWhoCanDoWhat(t *testing.T) {
 	}
 }
 
-func TestServerSettingsHoldForEachHandshake(t *testing.T) {
+func TestServerTLS_KeepsOtherSettings(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	cfg := ServerTLS(ca.issue(template("principal")).store(t), nil)
 	cfg.MinVersion, cfg.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
@@ -133,17 +133,17 @@ func TestServerSettingsHoldForEachHandshake(t *testing.T) {
 	}
 }
 
-func TestServerWithoutMaterialRefuses(t *testing.T) {
+func TestServerTLS_RefusesWithoutMaterial(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	agent := ca.issue(template("agent-a"))
 	client, err := ClientTLS(agent.store(t), "principal.example")
 	must(t, err)
-	if _, serverErr, _ := shake(t, ServerTLS(NewStore("Secret x"), nil), client); serverErr == nil || !strings.Contains(serverErr.Error(), "Secret x: there is no certificate yet") {
+	if _, serverErr, _ := shake(t, ServerTLS(NewStore("Secret x"), nil), client); serverErr == nil || !strings.Contains(serverErr.Error(), "Secret x: no certificate yet") {
 		t.Errorf("error %v", serverErr)
 	}
 	hub := ca.issue(template("principal"))
 	hub.ca = nil
-	if _, serverErr, _ := shake(t, ServerTLS(hub.store(t), nil), client); serverErr == nil || !strings.Contains(serverErr.Error(), "no CA to verify agents with") {
+	if _, serverErr, _ := shake(t, ServerTLS(hub.store(t), nil), client); serverErr == nil || !strings.Contains(serverErr.Error(), "no CA to verify agents") {
 		t.Errorf("error %v", serverErr)
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Files has material in files, and reads them again when they have changed. It
-// looks when a handshake needs it: there is nothing to start or to stop.
+// Files is a Source that reads files, and reads them again if they changed. It checks them when a handshake needs it.
 type Files struct {
 	paths [3]string // certificate, key, CA bundle
 	log   *slog.Logger
@@ -17,21 +16,20 @@ type Files struct {
 
 	mu      sync.Mutex
 	store   *Store
-	stamps  [3]stamp
+	states  [3]fileState
 	checked time.Time
 }
 
-// stamp reports whether a file may have changed.
-type stamp struct {
+// fileState detects changes of a file.
+type fileState struct {
 	modified time.Time
 	size     int64
 }
 
-// checkEvery bounds how often the files are looked at.
-const checkEvery = time.Second
+// checkInterval is the minimum time between two checks of the files.
+const checkInterval = time.Second
 
-// NewFiles reads the files for the first time. Without caPath, the system's CAs
-// are believed.
+// NewFiles reads the files for the first time. If caPath is empty, the system's CAs are trusted.
 func NewFiles(certPath, keyPath, caPath string, log *slog.Logger) (*Files, error) {
 	return newFiles([3]string{certPath, keyPath, caPath}, log, time.Now)
 }
@@ -46,33 +44,31 @@ func newFiles(paths [3]string, log *slog.Logger, now func() time.Time) (*Files, 
 	return f, nil
 }
 
-// Material implements Source. When the files cannot be used, it returns what
-// worked last.
+// Material implements Source. If the files are invalid, it returns the last valid material.
 func (f *Files) Material() (*Material, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now := f.now(); now.Sub(f.checked) >= checkEvery || now.Before(f.checked) {
+	if now := f.now(); now.Sub(f.checked) >= checkInterval || now.Before(f.checked) {
 		f.checked = now
 		before := f.store.Err()
 		changed, err := f.load()
 		switch {
 		case err != nil && (before == nil || changed):
-			f.log.Error("certificate files cannot be used", "certificate", f.paths[0], "error", err)
+			f.log.Error("Failed to use certificate files", "certificate", f.paths[0], "error", err)
 		case err == nil && changed:
 			m, _ := f.store.Material()
-			f.log.Info("certificate files were read again", "certificate", f.paths[0], "subject", m.Certificate.Leaf.Subject.String(), "expires", m.NotAfter())
+			f.log.Info("Reloaded certificate files", "certificate", f.paths[0], "subject", m.Certificate.Leaf.Subject.String(), "expires", m.NotAfter())
 		}
 	}
 	return f.store.Material()
 }
 
-// Err returns why the files as they are now are not used; nil: they are.
+// Err returns why the current files are not used, or nil.
 func (f *Files) Err() error { return f.store.Err() }
 
-// load reads the files if they have changed, or if they could not be used: a
-// certificate may have been read before its key was in place.
+// load reads the files if they changed or were invalid: a certificate may have been read before its key was in place.
 func (f *Files) load() (changed bool, err error) {
-	var stamps [3]stamp
+	var stamps [3]fileState
 	for i, path := range f.paths {
 		if path == "" {
 			continue
@@ -81,9 +77,9 @@ func (f *Files) load() (changed bool, err error) {
 		if err != nil {
 			return f.missing(err)
 		}
-		stamps[i] = stamp{info.ModTime(), info.Size()}
+		stamps[i] = fileState{info.ModTime(), info.Size()}
 	}
-	changed = stamps != f.stamps
+	changed = stamps != f.states
 	if !changed && f.store.Err() == nil {
 		return false, nil
 	}
@@ -99,7 +95,7 @@ func (f *Files) load() (changed bool, err error) {
 			parts[i] = []byte{} // empty, rather than unchanged
 		}
 	}
-	f.stamps = stamps
+	f.states = stamps
 	if err := f.store.Update(parts[0], parts[1], parts[2]); err != nil {
 		return changed, fmt.Errorf("%w (files %q)", err, f.paths)
 	}
@@ -110,6 +106,6 @@ func (f *Files) missing(err error) (bool, error) {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
 	changed := f.store.err == nil
-	f.store.err = fmt.Errorf("reading certificate files: %w", err)
+	f.store.err = fmt.Errorf("read certificate files: %w", err)
 	return changed, f.store.err
 }

@@ -8,10 +8,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
-// AllowAnonymousJoin has a port that demands client certificates (ServerTLS) let in who has
-// none yet and says so in the handshake. Such a connection has no identity:
-// whatever asks for one refuses it. It is shown the CAs too, so that who knows
-// but a pin can recognise us by it.
+// AllowAnonymousJoin lets a ServerTLS port accept connections without a client certificate if the client offers the join
+// protocol. Such a connection has no identity, so every call that needs one is refused. The server also presents its CAs,
+// so that a client with a pin can verify it.
 func AllowAnonymousJoin(cfg *tls.Config, from Source) {
 	inner := cfg.GetConfigForClient
 	cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {

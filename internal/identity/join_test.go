@@ -10,7 +10,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
-func TestOnlyWhoWantsToJoinNeedsNoCertificate(t *testing.T) {
+func TestAllowAnonymousJoin_OnlyForTheJoinProtocol(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	hub := ca.issue(template("principal")).store(t) // as others make it: the CA is not part of what it shows
 	server := ServerTLS(hub, nil)
@@ -18,7 +18,7 @@ func TestOnlyWhoWantsToJoinNeedsNoCertificate(t *testing.T) {
 	pin := pki.PinOf(ca.cert)
 	joiner := func() *tls.Config { return pin.ClientTLS("principal.example", time.Now) }
 	if _, onHub, _ := shake(t, server, joiner()); onHub == nil {
-		t.Error("nobody said that one may join here")
+		t.Error("joining is not enabled")
 	}
 	AllowAnonymousJoin(server, hub)
 	state, onHub, onEdge := shake(t, server, joiner())
@@ -46,7 +46,7 @@ func TestOnlyWhoWantsToJoinNeedsNoCertificate(t *testing.T) {
 	}
 }
 
-func TestArgoCDsWayToAnAgentIsNotTheAgent(t *testing.T) {
+func TestAuthenticate_RefusesProxyClientCertificate(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	c := template("agent-a")
 	c.Subject.OrganizationalUnit = []string{pki.ProxyClientUnit}

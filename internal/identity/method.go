@@ -9,27 +9,21 @@ import (
 	"strings"
 )
 
-// Method finds the agent's name in what the transport has verified. It is
-// written, in the setting --auth, as one of
+// Method finds the agent's name in a verified certificate or header. The setting --auth has one of these forms:
 //
 //	mtls:subject:<expression>   the client certificate's subject
 //	mtls:<expression>           the same
 //	mtls:uri:<expression>       a URI in its subject alternative names
 //	header:<name>:<expression>  a header that a mesh adds
 //
-// The expression is a regular expression of Go's. It is not anchored: write ^
-// and $ where they are meant. It is matched against
+// The expression is a Go regular expression. It is not anchored. It is matched against
 //
-//   - the whole subject in the form of RFC 2253, the last attribute first:
-//     CN=agent-a,OU=fleet,O=example
-//   - each URI by itself, for example spiffe://example/ns/argocd/sa/agent-a;
-//     if several match, they have to agree on the name
-//   - the header's value, of which there has to be exactly one
+//   - the whole subject in the form of RFC 2253, such as CN=agent-a,OU=fleet,O=example
+//   - each URI, such as spiffe://example/ns/argocd/sa/agent-a. If several match, they must have the same name.
+//   - the header's value. There must be exactly one.
 //
-// If the expression has a group in parentheses, what the first one matched is
-// the name. If it has none, a certificate that matches is called by its
-// subject's common name, and with uri and header the name is all that matched.
-// An empty expression matches everything. The name has to be an RFC 1123 label.
+// The first group in parentheses is the name. Without a group, the name is the subject's common name or, with uri and
+// header, the whole match. An empty expression matches everything. The name must be an RFC 1123 label.
 type Method struct {
 	source source
 	header string
@@ -45,7 +39,7 @@ const (
 	fromHeader  source = "header"
 )
 
-// ParseMethod reads the setting --auth.
+// ParseMethod parses the setting --auth.
 func ParseMethod(text string) (*Method, error) {
 	m := &Method{text: text}
 	kind, rest, _ := strings.Cut(text, ":")
@@ -63,10 +57,10 @@ func ParseMethod(text string) (*Method, error) {
 		m.header, expr, _ = strings.Cut(rest, ":")
 		m.header = strings.ToLower(m.header)
 		if !isHeaderName(m.header) {
-			return nil, fmt.Errorf("authentication method %q: %q is no name of a header; write header:<name>:<expression>", text, m.header)
+			return nil, fmt.Errorf("authentication method %q: invalid header name %q: use header:<name>:<expression>", text, m.header)
 		}
 	default:
-		return nil, fmt.Errorf("authentication method %q is unknown: write mtls:subject:<expression>, mtls:uri:<expression>, mtls:<expression> or header:<name>:<expression>", text)
+		return nil, fmt.Errorf("unknown authentication method %q: use mtls:subject:<expression>, mtls:uri:<expression>, mtls:<expression> or header:<name>:<expression>", text)
 	}
 	var err error
 	if m.expr, err = regexp.Compile(expr); err != nil {
@@ -83,20 +77,19 @@ func isHeaderName(s string) bool {
 // String returns the method as it was written.
 func (m *Method) String() string { return m.text }
 
-// Plaintext reports whether the method relies on a mesh that has taken off the
-// encryption, rather than on a certificate.
+// Plaintext reports whether the method relies on a header of a mesh instead of a certificate.
 func (m *Method) Plaintext() bool { return m.source == fromHeader }
 
 // ByURI reports whether the name is found in a URI of a certificate.
 func (m *Method) ByURI() bool { return m.source == fromURI }
 
-// AgentFromCertificate names the agent that a verified certificate belongs to.
+// AgentFromCertificate returns the agent of a verified certificate.
 func (m *Method) AgentFromCertificate(cert *x509.Certificate) (string, error) {
 	if m.source == fromURI {
-		return m.ofURIs(cert)
+		return m.agentFromURIs(cert)
 	}
 	subject := cert.Subject.String()
-	if err := unambiguous(cert); err != nil {
+	if err := checkUnambiguous(cert); err != nil {
 		return "", fmt.Errorf("subject %q: %w", clip(subject), err)
 	}
 	name, ok := m.match(subject)
@@ -107,14 +100,14 @@ func (m *Method) AgentFromCertificate(cert *x509.Certificate) (string, error) {
 		name = cert.Subject.CommonName
 	}
 	if err := CheckAgentName(name); err != nil {
-		return "", fmt.Errorf("in the certificate's subject %q, by the expression %q: %w", clip(subject), m.expr, err)
+		return "", fmt.Errorf("match expression %[2]q with the certificate's subject %[1]q: %[3]w", clip(subject), m.expr, err)
 	}
 	return name, nil
 }
 
-// unambiguous refuses subjects in which one attribute looks like another:
-// whoever may choose some attribute of a certificate must not choose the name.
-func unambiguous(cert *x509.Certificate) error {
+// checkUnambiguous rejects subjects in which one attribute looks like another. A user that may choose another attribute
+// of a certificate must not be able to choose the name.
+func checkUnambiguous(cert *x509.Certificate) error {
 	commonName := asn1.ObjectIdentifier{2, 5, 4, 3}
 	names := 0
 	for _, attribute := range cert.Subject.Names {
@@ -122,7 +115,7 @@ func unambiguous(cert *x509.Certificate) error {
 			names++
 		}
 		if value, ok := attribute.Value.(string); ok && strings.Contains(strings.ToUpper(value), "CN=") {
-			return errors.New("an attribute of it contains \"CN=\", so that it could be taken for another name")
+			return errors.New("an attribute contains \"CN=\" and could be mistaken for a common name")
 		}
 	}
 	if names > 1 {
@@ -131,7 +124,7 @@ func unambiguous(cert *x509.Certificate) error {
 	return nil
 }
 
-func (m *Method) ofURIs(cert *x509.Certificate) (string, error) {
+func (m *Method) agentFromURIs(cert *x509.Certificate) (string, error) {
 	found := ""
 	var all []string
 	for _, uri := range cert.URIs {
@@ -150,31 +143,31 @@ func (m *Method) ofURIs(cert *x509.Certificate) (string, error) {
 			m.expr, clip(strings.Join(all, ", ")), clip(cert.Subject.String()))
 	}
 	if err := CheckAgentName(found); err != nil {
-		return "", fmt.Errorf("in the certificate's URIs %q, by the expression %q: %w", clip(strings.Join(all, ", ")), m.expr, err)
+		return "", fmt.Errorf("match expression %[2]q with the certificate's URIs %[1]q: %[3]w", clip(strings.Join(all, ", ")), m.expr, err)
 	}
 	return found, nil
 }
 
-// ofHeader names the agent that a mesh vouches for.
-func (m *Method) ofHeader(values []string) (string, error) {
+// agentFromHeader returns the agent that a mesh has authenticated.
+func (m *Method) agentFromHeader(values []string) (string, error) {
 	switch len(values) {
 	case 0:
-		return "", fmt.Errorf("the request has no header %q: does the mesh add it, and does the agent connect through the mesh?", m.header)
+		return "", fmt.Errorf("the request has no header %q: check that the mesh adds it and that the agent connects through the mesh", m.header)
 	case 1:
-	default: // one of them may be the agent's own
-		return "", fmt.Errorf("the request has %d headers %q: the mesh has to replace what the agent sends, not to add to it", len(values), m.header)
+	default: // the agent may have sent one of them
+		return "", fmt.Errorf("the request has %d headers %q: the mesh must replace the agent's header, not add another", len(values), m.header)
 	}
 	name, ok := m.match(values[0])
 	if !ok {
 		return "", fmt.Errorf("the expression %q does not match the header %q, which is %q: change --auth on the principal", m.expr, m.header, clip(values[0]))
 	}
 	if err := CheckAgentName(name); err != nil {
-		return "", fmt.Errorf("in the header %q, which is %q, by the expression %q: %w", m.header, clip(values[0]), m.expr, err)
+		return "", fmt.Errorf("match expression %[3]q with header %[1]q, which is %[2]q: %[4]w", m.header, clip(values[0]), m.expr, err)
 	}
 	return name, nil
 }
 
-// match returns the first group, or all that matched where there is no group.
+// match returns the first group or, if there is none, the whole match.
 func (m *Method) match(text string) (string, bool) {
 	found := m.expr.FindStringSubmatch(text)
 	switch {

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-func TestNameComesFromTheCertificateByTheExpression(t *testing.T) {
+func TestMethod_FindsTheNameInTheCertificate(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	subject := func(name pkix.Name) *x509.Certificate {
 		c := template("")
@@ -41,10 +41,10 @@ func TestNameComesFromTheCertificateByTheExpression(t *testing.T) {
 		{"no method's details at all", `mtls`, fleet, "agent-a", ""},
 		{"does not match", `mtls:subject:^CN=(edge-[^,]+)`, fleet, "", `"^CN=(edge-[^,]+)" does not match the certificate's subject "CN=agent-a,OU=fleet,O=example"`},
 		{"group that took no part", `mtls:CN=agent-a|(x)`, fleet, "", "name is empty"},
-		{"name is no label", `mtls:CN=([^,]+)`, subject(pkix.Name{CommonName: "Agent_A"}), "", `"Agent_A" is no agent's name`},
-		{"name with a dot", `mtls:CN=([^,]+)`, subject(pkix.Name{CommonName: "a.b"}), "", `"a.b" is no agent's name`},
+		{"name is no label", `mtls:CN=([^,]+)`, subject(pkix.Name{CommonName: "Agent_A"}), "", `invalid agent name "Agent_A"`},
+		{"name with a dot", `mtls:CN=([^,]+)`, subject(pkix.Name{CommonName: "a.b"}), "", `invalid agent name "a.b"`},
 		{"name too long", `mtls:CN=([^,]+)`, subject(pkix.Name{CommonName: strings.Repeat("a", 64)}), "", "at most 63"},
-		{"common name in disguise", `mtls:CN=([^,]+)`, subject(pkix.Name{CommonName: "agent-a", OrganizationalUnit: []string{"CN=agent-b"}}), "", "could be taken for another name"},
+		{"common name in disguise", `mtls:CN=([^,]+)`, subject(pkix.Name{CommonName: "agent-a", OrganizationalUnit: []string{"CN=agent-b"}}), "", "could be mistaken for a common name"},
 		{"two common names", `mtls:CN=([^,]+)`, subject(pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{
 			attribute([]int{2, 5, 4, 3}, "agent-a"), attribute([]int{2, 5, 4, 3}, "agent-b")}}), "", "several common names"},
 		{"comma in an attribute is not a separator", `mtls:CN=([^,\\]+)$`, subject(pkix.Name{CommonName: "agent-a", Organization: []string{"x,y"}}), "", "does not match"},
@@ -56,7 +56,7 @@ func TestNameComesFromTheCertificateByTheExpression(t *testing.T) {
 		{"URIs that contradict", `mtls:uri:/(agent-.)`, withURIs(t, "spiffe://x/agent-a", "spiffe://y/agent-b"), "", `different agents, "agent-a" and "agent-b"`},
 		{"no URI", `mtls:uri:(.+)`, withURIs(t), "", "matches none"},
 		{"URI does not match", `mtls:uri:^spiffe://y/(.+)`, withURIs(t, "spiffe://x/agent-a"), "", `matches none of the certificate's URIs "spiffe://x/agent-a"`},
-		{"URI's name is no label", `mtls:uri:^spiffe://x/(.+)`, withURIs(t, "spiffe://x/a/b"), "", "no agent's name"},
+		{"URI's name is no label", `mtls:uri:^spiffe://x/(.+)`, withURIs(t, "spiffe://x/a/b"), "", "invalid agent name"},
 	} {
 		t.Run(test.title, func(t *testing.T) {
 			m, err := ParseMethod(test.method)
@@ -78,14 +78,14 @@ func TestNameComesFromTheCertificateByTheExpression(t *testing.T) {
 	}
 }
 
-func TestMethodThatIsBrokenIsRefused(t *testing.T) {
+func TestParseMethod_RejectsInvalid(t *testing.T) {
 	for text, problem := range map[string]string{
-		"":                   "is unknown",
-		"token:abc":          "is unknown",
+		"":                   "unknown authentication method",
+		"token:abc":          "unknown authentication method",
 		"mtls:subject:(":     "missing closing",
-		"header":             "no name of a header",
-		"header:a b:x":       "no name of a header",
-		"header:grpc-x:(.+)": "no name of a header",
+		"header":             "invalid header name",
+		"header:a b:x":       "invalid header name",
+		"header:grpc-x:(.+)": "invalid header name",
 	} {
 		if _, err := ParseMethod(text); err == nil || !strings.Contains(err.Error(), problem) {
 			t.Errorf("%q: error %v instead of one with %q", text, err, problem)
@@ -93,7 +93,7 @@ func TestMethodThatIsBrokenIsRefused(t *testing.T) {
 	}
 }
 
-func TestHeaderIsBelievedOnlyWhereAMeshHasWrittenIt(t *testing.T) {
+func TestAuthenticate_TrustsHeadersOnlyFromTheMesh(t *testing.T) {
 	const header = "x-forwarded-client-cert"
 	value := "By=spiffe://x/ns/hub/sa/principal;URI=spiffe://x/ns/argocd/sa/agent-a"
 	for _, test := range []struct {
@@ -104,11 +104,11 @@ func TestHeaderIsBelievedOnlyWhereAMeshHasWrittenIt(t *testing.T) {
 		{"sidecar", "127.0.0.6:4711", []string{value}, "agent-a", ""},
 		{"sidecar over IPv6", "[::1]:4711", []string{value}, "agent-a", ""},
 		{"waypoint", "10.1.2.3:4711", []string{value}, "agent-a", ""},
-		{"anybody", "10.9.2.3:4711", []string{value}, "", "a header from 10.9.2.3:4711 is not believed"},
+		{"anybody", "10.9.2.3:4711", []string{value}, "", "a header from 10.9.2.3:4711 is not trusted"},
 		{"no header", "127.0.0.1:1", nil, "", `no header "x-forwarded-client-cert"`},
 		{"two headers", "127.0.0.1:1", []string{value, value}, "", "2 headers"},
 		{"does not match", "127.0.0.1:1", []string{"URI=spiffe://y/z"}, "", `does not match the header "x-forwarded-client-cert", which is "URI=spiffe://y/z"`},
-		{"no label", "127.0.0.1:1", []string{"URI=spiffe://x/ns/argocd/sa/A"}, "", "no agent's name"},
+		{"no label", "127.0.0.1:1", []string{"URI=spiffe://x/ns/argocd/sa/A"}, "", "invalid agent name"},
 	} {
 		t.Run(test.title, func(t *testing.T) {
 			m, err := ParseMethod(`header:X-Forwarded-Client-Cert:URI=spiffe://x/ns/[^/]+/sa/(.+)$`)
@@ -127,7 +127,7 @@ func TestHeaderIsBelievedOnlyWhereAMeshHasWrittenIt(t *testing.T) {
 	}
 }
 
-func TestMethodAndTransportHaveToFit(t *testing.T) {
+func TestAuthenticate_MethodMustFitTheTransport(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	cert, _ := ca.sign(template("agent-a"))
 	byHeader, err := ParseMethod("header:x-agent:(.+)")
@@ -135,7 +135,7 @@ func TestMethodAndTransportHaveToFit(t *testing.T) {
 	byCertificate, err := ParseMethod("mtls:")
 	must(t, err)
 	if _, err := (&Authenticator{Method: byHeader}).Authenticate(overTLS(cert, ca.cert)); err == nil {
-		t.Error("a header is believed on an encrypted connection")
+		t.Error("a header is trusted on an encrypted connection")
 	}
 	plain := peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}})
 	if _, err := (&Authenticator{Method: byCertificate}).Authenticate(plain); err == nil {
@@ -144,11 +144,11 @@ func TestMethodAndTransportHaveToFit(t *testing.T) {
 	unverified := peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{},
 		AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}}})
 	if _, err := (&Authenticator{Method: byCertificate}).Authenticate(unverified); err == nil {
-		t.Error("a certificate that nobody verified has an identity")
+		t.Error("an unverified certificate has an identity")
 	}
 }
 
-func TestStreamOnAnOldConnectionIsRefusedAfterRevocation(t *testing.T) {
+func TestAuthenticate_RefusesRevokedCertificateOnOpenConnection(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	cert, _ := ca.sign(template("agent-a"))
 	m, err := ParseMethod("mtls:")

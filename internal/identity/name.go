@@ -1,29 +1,25 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
-// CheckAgentName says what is wrong with an agent's name. It becomes the name of
-// a namespace and part of others, so it is an RFC 1123 label.
+// CheckAgentName validates an agent's name. It must be an RFC 1123 label, because it is used as a namespace.
 func CheckAgentName(name string) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("the agent's name is empty")
+		return errors.New("agent name is empty")
 	case len(name) > 63:
-		return fmt.Errorf("%q is no agent's name: it has %d characters, at most 63 are allowed", clip(name), len(name))
+		return fmt.Errorf("invalid agent name %q: it has %d characters, at most 63 are allowed", clip(name), len(name))
 	case strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || strings.HasPrefix(name, "-") || strings.HasSuffix(name, "-"):
-		return fmt.Errorf("%q is no agent's name: lower-case letters, digits and '-' are allowed, with a letter or digit at either end", clip(name))
+		return fmt.Errorf("invalid agent name %q: use lower-case letters, digits and '-', with a letter or digit at either end", clip(name))
 	}
 	return nil
 }
 
-// clip keeps what a stranger has sent to a readable length.
-func clip(s string) string {
-	const most = 256
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
+// clip bounds text that a peer has sent.
+func clip(s string) string { return text.Truncate(s, 256) }

@@ -31,7 +31,7 @@ func newAuthority(t testing.TB, name string) *authority {
 	return a
 }
 
-// template is a certificate that is good for both ends.
+// template is a certificate that is valid for both ends.
 func template(name string) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
@@ -102,7 +102,7 @@ func (p pems) store(t testing.TB) *Store {
 
 func withURIs(t testing.TB, uris ...string) *x509.Certificate {
 	t.Helper()
-	c := template("whoever")
+	c := template("any")
 	for _, text := range uris {
 		u, err := url.Parse(text)
 		must(t, err)

@@ -7,19 +7,16 @@ import (
 	"slices"
 )
 
-// ReplicaAuth is one of several processes that have the same certificate and key, as
-// the replicas of one server do. They recognise each other by that: whoever
-// proves to have the key is one of them, and nobody else is, whatever any CA has
-// signed. Twins name a protocol of their own in the handshake, so that a port
-// tells them from everybody else before it looks at certificates.
+// ReplicaAuth authenticates the replicas of one server to each other. They share one certificate and key. A peer that
+// proves possession of the key is a replica. Signatures of CAs do not count. Replicas negotiate a protocol of their own
+// (ALPN), so that a port can identify them before it checks certificates.
 type ReplicaAuth struct {
-	From     Source
-	Protocol string // in ALPN; nobody else's
+	Source   Source
+	Protocol string // ALPN; used by replicas only
 }
 
-// Join lets twins in by a port that others use too. They alone can have
-// negotiated the protocol; whoever offers it is let in as a twin or not at all.
-func (t ReplicaAuth) Join(port *tls.Config) {
+// Accept makes a port that other clients use accept replicas, too. A client that offers the protocol must be a replica.
+func (t ReplicaAuth) Accept(port *tls.Config) {
 	others := port.GetConfigForClient
 	port.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		switch {
@@ -28,46 +25,46 @@ func (t ReplicaAuth) Join(port *tls.Config) {
 		case others != nil:
 			return others(hello)
 		}
-		return nil, nil //nolint:nilnil // the port's own, as crypto/tls has it
+		return nil, nil //nolint:nilnil // crypto/tls then uses the port's own configuration
 	}
 }
 
 func (t ReplicaAuth) serverTLS() (*tls.Config, error) {
-	m, err := t.From.Material()
+	m, err := t.Source.Material()
 	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		Certificates:           []tls.Certificate{m.Certificate},
-		ClientAuth:             tls.RequireAnyClientCert, // it is compared, not vouched for
+		ClientAuth:             tls.RequireAnyClientCert, // compared with our own
 		NextProtos:             []string{t.Protocol},
-		SessionTicketsDisabled: true, // each proves it again
+		SessionTicketsDisabled: true, // each connection proves it again
 		VerifyConnection:       func(state tls.ConnectionState) error { return t.Verify(&state) },
 	}, nil
 }
 
-// ClientTLS is for a connection to a twin.
+// ClientTLS returns the configuration for one connection to another replica.
 func (t ReplicaAuth) ClientTLS() (*tls.Config, error) {
-	m, err := t.From.Material()
+	m, err := t.Source.Material()
 	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS13,
 		NextProtos:           []string{t.Protocol},
-		InsecureSkipVerify:   true, //nolint:gosec // the certificate has to be our own, which says more than any name in it
+		InsecureSkipVerify:   true, //nolint:gosec // Verify compares the certificate with our own
 		VerifyConnection:     func(state tls.ConnectionState) error { return t.Verify(&state) },
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &m.Certificate, nil },
 	}, nil
 }
 
-// ErrNotReplica is the verdict on anybody else.
-var ErrNotReplica = errors.New("the other end does not have this principal's own certificate for the resource proxy: all replicas need the same, from one Secret")
+// ErrNotReplica means that the peer is not a replica.
+var ErrNotReplica = errors.New("the peer does not have this principal's resource proxy certificate: all replicas must use the same Secret")
 
-// Verify fails for a connection to anybody but a twin.
+// Verify fails unless the peer is a replica.
 func (t ReplicaAuth) Verify(state *tls.ConnectionState) error {
-	m, err := t.From.Material()
+	m, err := t.Source.Material()
 	if err != nil {
 		return err
 	}

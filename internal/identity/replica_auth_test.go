@@ -6,23 +6,23 @@ import (
 	"testing"
 )
 
-func TestOnlyWhoHasTheSameKeyIsATwin(t *testing.T) {
+func TestReplicaAuth_AcceptsOnlyTheSameKey(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	pair := ca.issue(template("resource-proxy"))
 	own := pair.store(t)
 	port := ServerTLS(own, nil)
 	port.NextProtos = []string{"http/1.1"}
-	twin := ReplicaAuth{From: own, Protocol: "twins"}
-	twin.Join(port)
+	server := ReplicaAuth{Source: own, Protocol: "replicas"}
+	server.Accept(port)
 
-	replica := ReplicaAuth{From: pair.store(t), Protocol: "twins"}
+	replica := ReplicaAuth{Source: pair.store(t), Protocol: "replicas"}
 	client, err := replica.ClientTLS()
 	must(t, err)
 	state, serverErr, clientErr := shake(t, port, client)
-	if serverErr != nil || clientErr != nil || state.NegotiatedProtocol != "twins" {
+	if serverErr != nil || clientErr != nil || state.NegotiatedProtocol != "replicas" {
 		t.Fatal(serverErr, clientErr, state.NegotiatedProtocol)
 	}
-	must(t, twin.Verify(&state))
+	must(t, server.Verify(&state))
 
 	for name, other := range map[string]*Store{
 		"an agent":             ca.issue(template("agent-a")).store(t),
@@ -30,32 +30,32 @@ func TestOnlyWhoHasTheSameKeyIsATwin(t *testing.T) {
 		"of another CA":        newAuthority(t, "stranger").issue(template("resource-proxy")).store(t),
 	} {
 		t.Run(name+" is refused", func(t *testing.T) {
-			client, err := ReplicaAuth{From: other, Protocol: "twins"}.ClientTLS()
+			client, err := ReplicaAuth{Source: other, Protocol: "replicas"}.ClientTLS()
 			must(t, err)
 			client.VerifyConnection = nil // it takes any principal
 			if _, serverErr, _ := shake(t, port, client); !errors.Is(serverErr, ErrNotReplica) {
 				t.Errorf("the port says %v", serverErr)
 			}
-			client.NextProtos = append(client.NextProtos, "http/1.1") // nor is it let in as somebody else
+			client.NextProtos = append(client.NextProtos, "http/1.1") // nor is it accepted otherwise
 			if _, serverErr, _ := shake(t, port, client); !errors.Is(serverErr, ErrNotReplica) {
 				t.Errorf("the port says %v", serverErr)
 			}
 		})
 		t.Run(name+" is not asked", func(t *testing.T) {
 			impostor := ServerTLS(other, nil)
-			ReplicaAuth{From: other, Protocol: "twins"}.Join(impostor)
+			ReplicaAuth{Source: other, Protocol: "replicas"}.Accept(impostor)
 			if _, _, clientErr := shake(t, impostor, client); !errors.Is(clientErr, ErrNotReplica) {
 				t.Errorf("the client says %v", clientErr)
 			}
 		})
 	}
-	t.Run("nobody is refused", func(t *testing.T) {
-		client := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"twins"}}
+	t.Run("a client without certificate is refused", func(t *testing.T) {
+		client := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"replicas"}}
 		if _, serverErr, _ := shake(t, port, client); serverErr == nil {
-			t.Error("somebody without a certificate is let in")
+			t.Error("a client without certificate is accepted")
 		}
 	})
-	t.Run("others come in as ever", func(t *testing.T) {
+	t.Run("others are accepted", func(t *testing.T) {
 		client, err := ClientTLS(ca.issue(template("agent-a")).store(t), "principal.example")
 		must(t, err)
 		client.NextProtos = []string{"http/1.1"}
@@ -63,27 +63,27 @@ func TestOnlyWhoHasTheSameKeyIsATwin(t *testing.T) {
 		if serverErr != nil || clientErr != nil || state.NegotiatedProtocol != "http/1.1" {
 			t.Fatal(serverErr, clientErr, state.NegotiatedProtocol)
 		}
-		if err := twin.Verify(&state); !errors.Is(err, ErrNotReplica) {
-			t.Errorf("taken for a twin: %v", err)
+		if err := server.Verify(&state); !errors.Is(err, ErrNotReplica) {
+			t.Errorf("accepted as a replica: %v", err)
 		}
 	})
-	t.Run("a twin without the protocol is none", func(t *testing.T) {
+	t.Run("a replica without the protocol is refused", func(t *testing.T) {
 		client := client.Clone()
 		client.NextProtos, client.VerifyConnection = nil, nil
 		state, serverErr, _ := shake(t, port, client)
-		if serverErr == nil && twin.Verify(&state) == nil {
-			t.Error("taken for a twin")
+		if serverErr == nil && server.Verify(&state) == nil {
+			t.Error("accepted as a replica")
 		}
 	})
 }
 
-func TestTwinsKnowEachOtherByWhatTheyHaveNow(t *testing.T) {
+func TestReplicaAuth_UsesTheCurrentCertificate(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	here, there := ca.issue(template("resource-proxy")).store(t), ca.issue(template("resource-proxy")).store(t)
 	port := ServerTLS(here, nil)
-	ReplicaAuth{From: here, Protocol: "twins"}.Join(port)
+	ReplicaAuth{Source: here, Protocol: "replicas"}.Accept(port)
 	meet := func() error {
-		client, err := ReplicaAuth{From: there, Protocol: "twins"}.ClientTLS()
+		client, err := ReplicaAuth{Source: there, Protocol: "replicas"}.ClientTLS()
 		must(t, err)
 		_, serverErr, clientErr := shake(t, port, client)
 		return errors.Join(serverErr, clientErr)

@@ -10,24 +10,22 @@ import (
 	"time"
 )
 
-// Fingerprint identifies a certificate: SHA-256 in upper-case hex.
+// Fingerprint returns the SHA-256 of a certificate in upper-case hex.
 func Fingerprint(cert *x509.Certificate) string {
 	return fmt.Sprintf("%X", sha256.Sum256(cert.Raw))
 }
 
-// Revocations is the set of certificates that are no longer accepted. The zero
-// value, and nil, are the empty set. It may be read and replaced at any time.
+// Revocations is the set of revoked certificates. The zero value and nil are empty. It is safe for concurrent use.
 type Revocations struct {
 	set    atomic.Pointer[map[string]bool]
 	before atomic.Pointer[map[string]time.Time]
 }
 
-// SetBefore says of some agents that certificates for Argo CD to reach their
-// clusters with, which may be many and are nowhere listed, are no longer accepted
-// if they were issued before a time.
+// SetBefore revokes the resource proxy client certificates of some agents that were issued before a time. These are not
+// listed anywhere.
 func (r *Revocations) SetBefore(agents map[string]time.Time) { r.before.Store(&agents) }
 
-// Before is that time; zero: all are accepted.
+// Before returns the time that SetBefore has set for an agent, or zero.
 func (r *Revocations) Before(agent string) time.Time {
 	if r == nil || r.before.Load() == nil {
 		return time.Time{}
@@ -35,16 +33,15 @@ func (r *Revocations) Before(agent string) time.Time {
 	return (*r.before.Load())[agent]
 }
 
-// Set replaces the set by the given fingerprints, in any case and with or
-// without colons. It returns those that are new: what is connected with one of
-// them has to be cut. Whatever is no fingerprint is left out and reported.
+// Set replaces the set. Fingerprints may be in any case, with or without colons. It returns the new ones, whose
+// connections must be closed. It skips invalid fingerprints and returns an error for them.
 func (r *Revocations) Set(fingerprints []string) (added []string, err error) {
 	next := make(map[string]bool, len(fingerprints))
-	var broken []error
+	var invalid []error
 	for _, text := range fingerprints {
 		id := strings.ToUpper(strings.ReplaceAll(text, ":", ""))
 		if len(id) != 2*sha256.Size || strings.Trim(id, "0123456789ABCDEF") != "" {
-			broken = append(broken, fmt.Errorf("%q is no SHA-256 fingerprint: 64 hexadecimal digits are needed; the certificate it means is NOT revoked", clip(text)))
+			invalid = append(invalid, fmt.Errorf("invalid SHA-256 fingerprint %q: it must have 64 hexadecimal digits; the certificate is NOT revoked", clip(text)))
 			continue
 		}
 		if !next[id] && !r.Revoked(id) {
@@ -53,7 +50,7 @@ func (r *Revocations) Set(fingerprints []string) (added []string, err error) {
 		next[id] = true
 	}
 	r.set.Store(&next)
-	return added, errors.Join(broken...)
+	return added, errors.Join(invalid...)
 }
 
 // Revoked reports whether a certificate is in the set.
@@ -65,7 +62,7 @@ func (r *Revocations) Revoked(fingerprint string) bool {
 	return set != nil && (*set)[fingerprint]
 }
 
-// RevokedError refuses a certificate that was revoked.
+// RevokedError means that a certificate is revoked.
 type RevokedError struct{ Fingerprint, Subject string }
 
 func (e *RevokedError) Error() string {

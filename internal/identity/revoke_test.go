@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestRevocationsTellWhatIsNew(t *testing.T) {
+func TestRevocations_SetReturnsNewFingerprints(t *testing.T) {
 	a, b := strings.Repeat("AB", 32), strings.Repeat("0C", 32)
 	colons := strings.TrimSuffix(strings.Repeat("0c:", 32), ":")
 	r := &Revocations{}
@@ -21,7 +21,7 @@ func TestRevocationsTellWhatIsNew(t *testing.T) {
 	if !r.Revoked(a) || !r.Revoked(b) || r.Revoked(strings.Repeat("00", 32)) {
 		t.Error("the set is wrong")
 	}
-	if _, err = r.Set([]string{b, "typo"}); err == nil || !strings.Contains(err.Error(), `"typo" is no SHA-256 fingerprint`) {
+	if _, err = r.Set([]string{b, "typo"}); err == nil || !strings.Contains(err.Error(), `invalid SHA-256 fingerprint "typo"`) {
 		t.Errorf("error %v", err)
 	}
 	if r.Revoked(a) || !r.Revoked(b) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestStoreKeepsWhatWorks(t *testing.T) {
+func TestStore_KeepsValidMaterial(t *testing.T) {
 	ca, other := newAuthority(t, "old"), newAuthority(t, "new")
 	first, second := ca.issue(template("first")), other.issue(template("second"))
 	expired := template("expired")
@@ -18,7 +18,7 @@ func TestStoreKeepsWhatWorks(t *testing.T) {
 	late := ca.issue(expired)
 
 	s := NewStore("Secret argocd-agent-principal-tls")
-	if _, err := s.Material(); err == nil || !strings.Contains(err.Error(), "Secret argocd-agent-principal-tls: there is no certificate yet") {
+	if _, err := s.Material(); err == nil || !strings.Contains(err.Error(), "Secret argocd-agent-principal-tls: no certificate yet") {
 		t.Fatalf("error %v", err)
 	}
 	if err := s.Update(late.cert, late.key, late.ca); err == nil || !strings.Contains(err.Error(), `"CN=expired" expired on`) {
@@ -41,7 +41,7 @@ func TestStoreKeepsWhatWorks(t *testing.T) {
 		"key of another": {pems{second.cert, first.key, nil}, "private key does not match"},
 		"no PEM":         {pems{[]byte("x"), first.key, nil}, "failed to find any PEM data"},
 		"no CA":          {pems{second.cert, second.key, []byte("x")}, "no certificate in PEM form"},
-		"empty CA":       {pems{second.cert, second.key, []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")}, "CA certificate 1"},
+		"empty CA":       {pems{second.cert, second.key, []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")}, "parse CA bundle: certificate 1"},
 		"expired":        {late, "expired on"},
 	} {
 		err := s.Update(broken.cert, broken.key, broken.ca)
@@ -51,7 +51,7 @@ func TestStoreKeepsWhatWorks(t *testing.T) {
 		expect("first")
 	}
 	if s.Err() == nil {
-		t.Error("nothing tells that the newest is not in use")
+		t.Error("Err does not report the unused update")
 	}
 	must(t, s.Update(second.cert, second.key, nil)) // the CA stays
 	expect("second")
@@ -63,7 +63,7 @@ func TestStoreKeepsWhatWorks(t *testing.T) {
 	}
 }
 
-func TestFilesAreReadAgainWhenTheyChange(t *testing.T) {
+func TestFiles_AreReadAgainAfterAChange(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	dir := t.TempDir()
 	clock := time.Now()
@@ -99,27 +99,27 @@ func TestFilesAreReadAgainWhenTheyChange(t *testing.T) {
 	}
 	write(second)
 	expect("first") // looked a moment ago
-	clock = clock.Add(checkEvery)
+	clock = clock.Add(checkInterval)
 	expect("second")
 
 	write(pems{third.cert, second.key, third.ca}) // half way through a renewal
 	for range 3 {
-		clock = clock.Add(checkEvery)
+		clock = clock.Add(checkInterval)
 		expect("second")
 	}
-	if n := strings.Count(log.String(), "cannot be used"); n != 1 || f.Err() == nil {
+	if n := strings.Count(log.String(), "Failed to use certificate files"); n != 1 || f.Err() == nil {
 		t.Errorf("logged %d times: %s", n, log.String())
 	}
 	must(t, os.Remove(paths[1]))
-	clock = clock.Add(checkEvery)
+	clock = clock.Add(checkInterval)
 	expect("second")
 	write(third)
-	clock = clock.Add(checkEvery)
+	clock = clock.Add(checkInterval)
 	expect("third")
 	if f.Err() != nil {
 		t.Errorf("error %v stays", f.Err())
 	}
-	if n := strings.Count(log.String(), "read again"); n != 2 {
+	if n := strings.Count(log.String(), "Reloaded certificate files"); n != 2 {
 		t.Errorf("logged %d times: %s", n, log.String())
 	}
 }

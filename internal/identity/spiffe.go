@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,11 +15,13 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
 
-// SPIFFESource has material from the SPIFFE Workload API: an identity of this
-// process, and bundles of the trust domains that it may believe. Whoever serves
-// that API replaces them long before they expire.
+// SPIFFESource is a Source with the identity of this process and the bundles of its trust domains from the SPIFFE
+// Workload API. The API's server renews them.
 type SPIFFESource struct {
 	socket string
 	log    *slog.Logger
@@ -26,50 +29,47 @@ type SPIFFESource struct {
 	mu      sync.Mutex
 	current *Material
 	bundles *x509bundle.Set
-	said    string // the last failure that was logged
+	logged  logonce.One
 }
 
-// NewWorkload returns a Workload that has nothing until it runs. The socket is
-// an address such as unix:///run/spire/sockets/agent.sock.
-func NewWorkload(socket string, log *slog.Logger) (*SPIFFESource, error) {
+// NewSPIFFESource returns a source that is empty until Run. The socket is an address such as
+// unix:///run/spire/sockets/agent.sock.
+func NewSPIFFESource(socket string, log *slog.Logger) (*SPIFFESource, error) {
 	if err := CheckSocket(socket); err != nil {
 		return nil, err
 	}
 	return &SPIFFESource{socket: socket, log: log}, nil
 }
 
-// CheckSocket says what is wrong with an address of the Workload API.
+// CheckSocket validates an address of the Workload API.
 func CheckSocket(socket string) error {
 	if err := workloadapi.ValidateAddress(socket); err != nil {
-		return fmt.Errorf("%q is no address of a SPIFFE Workload API, such as unix:///run/spire/sockets/agent.sock: %w", socket, err)
+		return fmt.Errorf("invalid SPIFFE Workload API address %q, use for example unix:///run/spire/sockets/agent.sock: %w", socket, err)
 	}
 	return nil
 }
 
-// CheckSPIFFEID says what is wrong with an identity.
+// CheckSPIFFEID validates a SPIFFE ID.
 func CheckSPIFFEID(id string) error {
 	if _, err := spiffeid.FromString(id); err != nil {
-		return fmt.Errorf("%q is no SPIFFE ID, such as spiffe://example.org/argocd-agent/principal: %w", id, err)
+		return fmt.Errorf("invalid SPIFFE ID %q, use for example spiffe://example.org/argocd-agent/principal: %w", id, err)
 	}
 	return nil
 }
 
-// Run follows the Workload API until the context ends. That the API is away is no
-// reason to end: what was there stays in use.
+// Run watches the Workload API until the context ends. While the API is unavailable, the last material stays in use.
 func (w *SPIFFESource) Run(ctx context.Context) error {
 	for {
-		if err := w.follow(ctx); ctx.Err() == nil {
-			w.complain(err)
+		if err := w.watch(ctx); ctx.Err() == nil {
+			w.logFailure(err)
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, time.Second) {
 			return nil
-		case <-time.After(time.Second):
 		}
 	}
 }
 
-func (w *SPIFFESource) follow(ctx context.Context) error {
+func (w *SPIFFESource) watch(ctx context.Context) error {
 	client, err := workloadapi.New(ctx, workloadapi.WithAddr(w.socket), workloadapi.WithLogger(spiffeLogger{w}))
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", w.socket, err)
@@ -81,7 +81,7 @@ func (w *SPIFFESource) follow(ctx context.Context) error {
 // OnX509ContextUpdate implements workloadapi.X509ContextWatcher.
 func (w *SPIFFESource) OnX509ContextUpdate(update *workloadapi.X509Context) {
 	if len(update.SVIDs) == 0 {
-		w.complain(errors.New("it has no identity for this process: register one there"))
+		w.logFailure(errors.New("no identity is registered for this process"))
 		return
 	}
 	svid := update.DefaultSVID()
@@ -97,29 +97,19 @@ func (w *SPIFFESource) OnX509ContextUpdate(update *workloadapi.X509Context) {
 	}
 	w.mu.Lock()
 	first := w.current == nil
-	w.current, w.bundles, w.said = m, update.Bundles, ""
+	w.current, w.bundles = m, update.Bundles
 	w.mu.Unlock()
-	message := "the SPIFFE identity was renewed"
-	if first {
-		message = "this is the SPIFFE identity"
-	}
-	w.log.Info(message, "id", svid.ID.String(), "expires", m.NotAfter().UTC()) //nolint:sloglint // one of two constants
+	w.logged.Reset()
+	w.log.Info("Received SPIFFE identity", "id", svid.ID.String(), "expires", m.NotAfter().UTC(), "renewed", !first)
 }
 
 // OnX509ContextWatchError implements workloadapi.X509ContextWatcher.
-func (w *SPIFFESource) OnX509ContextWatchError(err error) { w.complain(err) }
+func (w *SPIFFESource) OnX509ContextWatchError(err error) { w.logFailure(err) }
 
-// complain logs a failure, once.
-func (w *SPIFFESource) complain(err error) {
-	if err == nil {
-		return
-	}
-	w.mu.Lock()
-	news := w.said != err.Error()
-	w.said = err.Error()
-	w.mu.Unlock()
-	if news {
-		w.log.Warn("the SPIFFE Workload API does not answer as it should; trying again", "socket", w.socket, "error", err)
+// logFailure logs a failure once.
+func (w *SPIFFESource) logFailure(err error) {
+	if err != nil && w.logged.Changed(err.Error()) {
+		w.log.Warn("Failed to use SPIFFE Workload API, retrying", "socket", w.socket, "error", err)
 	}
 }
 
@@ -128,18 +118,13 @@ func (w *SPIFFESource) Material() (*Material, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.current == nil {
-		why := "it has not answered yet"
-		if w.said != "" {
-			why = w.said
-		}
-		return nil, fmt.Errorf("there is no identity yet from the SPIFFE Workload API at %s: %s", w.socket, why)
+		return nil, fmt.Errorf("no identity yet from the SPIFFE Workload API at %s: %s", w.socket, cmp.Or(w.logged.Get(), "no response yet"))
 	}
 	return w.current, nil
 }
 
-// ServerTLS is like the function of that name. A peer has to be vouched for by
-// the trust domain that its identity is of: one that is federated cannot vouch
-// for another's.
+// ServerTLS is like the function ServerTLS. In addition, the trust domain of a peer's identity must have signed its
+// certificate: a federated domain cannot sign for another.
 func (w *SPIFFESource) ServerTLS(revoked *Revocations) *tls.Config {
 	cfg := ServerTLS(w, revoked)
 	inner := cfg.VerifyConnection
@@ -152,8 +137,7 @@ func (w *SPIFFESource) ServerTLS(revoked *Revocations) *tls.Config {
 	return cfg
 }
 
-// ClientTLS is the configuration of the next connection to a server of exactly
-// that identity. Host names mean nothing to SPIFFE.
+// ClientTLS returns the configuration for one connection to a server with exactly that SPIFFE ID. Host names do not count.
 func (w *SPIFFESource) ClientTLS(server string) (*tls.Config, error) {
 	m, err := w.Material()
 	if err != nil {
@@ -171,7 +155,7 @@ func (w *SPIFFESource) ClientTLS(server string) (*tls.Config, error) {
 				return err
 			}
 			if id.String() != server {
-				return fmt.Errorf("the principal is %s, but %s is expected: change --spiffe-server-id, or the address", id, server)
+				return fmt.Errorf("the principal is %s, but %s is expected: change --spiffe-server-id or the address", id, server)
 			}
 			return nil
 		},
@@ -188,24 +172,24 @@ func (w *SPIFFESource) verify(state tls.ConnectionState) (spiffeid.ID, error) {
 	}
 	id, _, err := x509svid.Verify(state.PeerCertificates, bundles)
 	if err != nil {
-		subject := "nobody"
+		subject := ""
 		if len(state.PeerCertificates) > 0 {
 			subject = clip(state.PeerCertificates[0].Subject.String())
 		}
-		return id, fmt.Errorf("the peer's certificate (subject %q, SPIFFE ID %q) is not vouched for by a trust domain that is believed here: federate it, or correct its registration: %w", subject, id, err)
+		return id, fmt.Errorf("the peer's certificate (subject %q, SPIFFE ID %q) is not signed by a trusted trust domain: federate it or correct its registration: %w", subject, id, err)
 	}
 	return id, nil
 }
 
-// spiffeLogger passes on what the library has to say, once.
+// spiffeLogger logs each warning of the library once.
 type spiffeLogger struct{ w *SPIFFESource }
 
 func (q spiffeLogger) Debugf(string, ...any) {}
 func (q spiffeLogger) Infof(string, ...any)  {}
 func (q spiffeLogger) Warnf(format string, args ...any) {
-	q.w.complain(fmt.Errorf(format, args...))
+	q.w.logFailure(fmt.Errorf(format, args...))
 }
 
 func (q spiffeLogger) Errorf(format string, args ...any) {
-	q.w.complain(fmt.Errorf(format, args...))
+	q.w.logFailure(fmt.Errorf(format, args...))
 }

@@ -25,7 +25,7 @@ func newSpire(t *testing.T) *spire {
 	return &spire{spiffetest.New(t), t}
 }
 
-// register gives the process an identity of a domain, which believes others too.
+// register gives the process an identity of a domain, with federated domains.
 func (s *spire) register(ca *authority, id string, federated map[string]*x509.Certificate) *x509.Certificate {
 	s.t.Helper()
 	uri, err := url.Parse(id)
@@ -39,7 +39,7 @@ func (s *spire) register(ca *authority, id string, federated map[string]*x509.Ce
 // follow runs a Workload until the test ends.
 func (s *spire) follow() *SPIFFESource {
 	s.t.Helper()
-	w, err := NewWorkload(s.Socket, slog.New(slog.DiscardHandler))
+	w, err := NewSPIFFESource(s.Socket, slog.New(slog.DiscardHandler))
 	must(s.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -62,7 +62,7 @@ func has(t *testing.T, w *SPIFFESource, cert *x509.Certificate) {
 	}
 }
 
-func TestSPIFFEIdentityOnBothSides(t *testing.T) {
+func TestSPIFFESource_HandshakeOnBothSides(t *testing.T) {
 	ca := newAuthority(t, "example.org")
 	onHub, onEdge := newSpire(t), newSpire(t)
 	hub, edge := onHub.follow(), onEdge.follow()
@@ -96,7 +96,7 @@ func TestSPIFFEIdentityOnBothSides(t *testing.T) {
 	next := newAuthority(t, "example.org")
 	has(t, hub, onHub.register(next, "spiffe://example.org/principal", nil))
 	if _, onHub, onEdge := connect("spiffe://example.org/principal"); onHub == nil && onEdge == nil {
-		t.Error("what is of a CA that is gone is believed")
+		t.Error("a certificate of a removed CA is trusted")
 	}
 	has(t, edge, onEdge.register(next, "spiffe://example.org/agent/w1", nil))
 	if name, onHub, onEdge := connect("spiffe://example.org/principal"); name != "w1" {
@@ -104,7 +104,7 @@ func TestSPIFFEIdentityOnBothSides(t *testing.T) {
 	}
 }
 
-func TestFederatedDomainVouchesForItselfAlone(t *testing.T) {
+func TestSPIFFESource_FederatedDomainSignsOnlyForItself(t *testing.T) {
 	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
 	onHub, onEdge := newSpire(t), newSpire(t)
 	hub, edge := onHub.follow(), onEdge.follow()
@@ -119,13 +119,13 @@ func TestFederatedDomainVouchesForItselfAlone(t *testing.T) {
 		if good != (err == nil) {
 			t.Errorf("%s: %v", id, err)
 		}
-		if !good && !strings.Contains(fmt.Sprint(err), "not vouched for") {
+		if !good && !strings.Contains(fmt.Sprint(err), "not signed by a trusted trust domain") {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
 }
 
-func TestWorkloadAPIComesBack(t *testing.T) {
+func TestSPIFFESource_RecoversAfterAnOutage(t *testing.T) {
 	ca := newAuthority(t, "example.org")
 	s := newSpire(t)
 	w := s.follow() // nothing is registered yet

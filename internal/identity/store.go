@@ -7,28 +7,26 @@ import (
 	"time"
 )
 
-// Store holds material that somebody else watches, such as Secrets.
+// Store is a Source that is updated by its owner, for example from Secrets.
 type Store struct {
 	what string
 	now  func() time.Time
 
 	mu            sync.Mutex
-	cert, key, ca []byte // of what is used
+	cert, key, ca []byte // of current
 	current       *Material
-	err           error // why what came last is not used
+	err           error // why the last update is not used
 }
 
-// NewStore returns an empty Store. What names the place where the material comes
-// from, for error messages.
+// NewStore returns an empty Store. What names the source of the material in errors.
 func NewStore(what string) *Store { return &Store{what: what, now: time.Now} }
 
-// Update replaces the material. Nil leaves a part as it is, for a certificate
-// and a CA that are kept in different places. If the outcome would be broken,
-// what was there before stays in use, and the error says what is wrong.
+// Update replaces the material. A nil part stays unchanged, because certificate and CA may come from different Secrets.
+// If the result is invalid, the previous material stays in use.
 func (s *Store) Update(certPEM, keyPEM, caPEM []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	cert, key, ca := or(certPEM, s.cert), or(keyPEM, s.key), or(caPEM, s.ca)
+	cert, key, ca := orElse(certPEM, s.cert), orElse(keyPEM, s.key), orElse(caPEM, s.ca)
 	if s.current != nil && s.err == nil && bytes.Equal(cert, s.cert) && bytes.Equal(key, s.key) && bytes.Equal(ca, s.ca) {
 		return nil
 	}
@@ -36,7 +34,7 @@ func (s *Store) Update(certPEM, keyPEM, caPEM []byte) error {
 	if err != nil {
 		s.err = fmt.Errorf("%s: %w", s.what, err)
 		if s.current != nil {
-			return fmt.Errorf("%w; the certificate that expires on %s stays in use", s.err, day(s.current.NotAfter()))
+			return fmt.Errorf("%w; the certificate that expires on %s stays in use", s.err, formatTime(s.current.NotAfter()))
 		}
 		return s.err
 	}
@@ -55,17 +53,17 @@ func (s *Store) Material() (*Material, error) {
 	case s.err != nil:
 		return nil, s.err
 	}
-	return nil, fmt.Errorf("%s: there is no certificate yet", s.what)
+	return nil, fmt.Errorf("%s: no certificate yet", s.what)
 }
 
-// Err returns why what came last is not used; nil: it is.
+// Err returns why the last update is not used, or nil.
 func (s *Store) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-func or(part, otherwise []byte) []byte {
+func orElse(part, otherwise []byte) []byte {
 	if part == nil {
 		return otherwise
 	}

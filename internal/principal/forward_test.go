@@ -54,10 +54,10 @@ func newPair(t *testing.T) *pair {
 	own := q.certs("resource-proxy")
 	principalOf := func(self string) *live {
 		p := &principal{registry: d.registry, replicas: newReplicas(nil, "argocd", self, "", alone, slog.New(slog.DiscardHandler))}
-		p.cfg.Live.Replicas = &identity.ReplicaAuth{From: own, Protocol: ForwardProtocol}
+		p.cfg.Live.Replicas = &identity.ReplicaAuth{Source: own, Protocol: ForwardProtocol}
 		p.cfg.Live.ResourceTLS = identity.ServerTLS(own, nil)
 		p.cfg.Live.ResourceTLS.NextProtos = []string{"h2", "http/1.1"}
-		p.cfg.Live.Replicas.Join(p.cfg.Live.ResourceTLS)
+		p.cfg.Live.Replicas.Accept(p.cfg.Live.ResourceTLS)
 		return &live{p: p, states: map[string]connectionState{}, sessionHolder: map[string]string{}}
 	}
 	q.here, q.there = principalOf("here"), principalOf("there")
@@ -245,7 +245,7 @@ func (q *pair) counts(t *testing.T, here, there string) {
 func TestNobodyButAPrincipalGetsATunnel(t *testing.T) {
 	q := newPair(t)
 	for _, name := range []string{"a", "argocd-server", "resource-proxy"} { // of the same CA
-		q.here.p.cfg.Live.Replicas = &identity.ReplicaAuth{From: q.certs(name), Protocol: ForwardProtocol}
+		q.here.p.cfg.Live.Replicas = &identity.ReplicaAuth{Source: q.certs(name), Protocol: ForwardProtocol}
 		if _, err := q.here.dialReplica(t.Context(), q.address, "a", targetAPI); !errors.Is(err, identity.ErrNotReplica) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -285,7 +285,7 @@ func TestNobodyButAPrincipalGetsATunnel(t *testing.T) {
 
 func TestACertificateThatArgoCDHasTooIsNoPrincipals(t *testing.T) {
 	q := newPair(t)
-	m, err := q.there.p.cfg.Live.Replicas.From.Material()
+	m, err := q.there.p.cfg.Live.Replicas.Source.Material()
 	if err != nil {
 		t.Fatal(err)
 	}

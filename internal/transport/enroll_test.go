@@ -125,7 +125,7 @@ func TestWhoCanNotJoinLearnsWhy(t *testing.T) {
 	if told := new(EnrollError); !errors.As(join(a.Pin()), &told) || !told.Temporary || strings.Contains(told.Message, "fire") {
 		t.Errorf("error %v", told)
 	}
-	if err := join(stranger.Pin()); err == nil || !strings.Contains(err.Error(), "is there a TLS-terminating proxy") || !strings.Contains(err.Error(), `certificate of "CN=127.0.0.1"`) {
+	if err := join(stranger.Pin()); err == nil || !strings.Contains(err.Error(), "load balancer terminates TLS") || !strings.Contains(err.Error(), `subject "CN=127.0.0.1"`) {
 		t.Errorf("error %v", err)
 	}
 	h.stop()

@@ -100,7 +100,7 @@ func (j ClusterJoin) Do(ctx context.Context) (Joined, error) {
 		return Joined{}, fmt.Errorf("read Secret %s: %w", j.Client, err)
 	}
 	if client != nil && client.ManagedBy() != "" { // it would be written over again
-		return Joined{}, &pki.NotManagedError{Secret: j.Client, Keeper: client.ManagedBy()}
+		return Joined{}, &pki.NotManagedError{Secret: j.Client, ManagedBy: client.ManagedBy()}
 	}
 	token, held, request, err := j.prepare(ctx)
 	if err != nil {

@@ -32,14 +32,14 @@ func (i *Issuer) ClusterConfig(agent string, current []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), clusterConfigTimeout)
 	defer cancel()
 	a, err := i.manager.Authority(ctx)
-	if errors.Is(err, pki.ErrNoAuthority) || err == nil && !a.Issues() {
+	if errors.Is(err, pki.ErrNoAuthority) || err == nil && !a.CanIssue() {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	var has clusterConfig
-	if json.Unmarshal(current, &has) == nil && len(has.TLS.Key) > 0 && bytes.Equal(has.TLS.CA, a.BundlePEM()) && !a.Due(has.TLS.Cert, i.now()) {
+	if json.Unmarshal(current, &has) == nil && len(has.TLS.Key) > 0 && bytes.Equal(has.TLS.CA, a.BundlePEM()) && !a.NeedsRenewal(has.TLS.Cert, i.now()) {
 		return current, nil
 	}
 	issued, err := i.manager.ProxyClient(ctx, agent)

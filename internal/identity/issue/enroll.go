@@ -119,7 +119,7 @@ func (i *Issuer) Trust() (transport.Trust, <-chan struct{}) {
 		return transport.Trust{}, i.changed
 	}
 	t := transport.Trust{Bundle: i.trust.BundlePEM()}
-	if i.trust.Issues() {
+	if i.trust.CanIssue() {
 		pin := i.trust.Pin()
 		t.Issuer = pin[:]
 	}

@@ -54,7 +54,7 @@ type Registrations interface {
 
 // New returns an Issuer. Run keeps the server certificates valid.
 func New(cfg Config, secrets pki.Secrets, agents Registrations, log *slog.Logger) *Issuer {
-	return &Issuer{cfg: cfg, manager: &pki.Manager{Secrets: secrets, ClientLife: cfg.ClientLife}, agents: agents, log: log, now: time.Now,
+	return &Issuer{cfg: cfg, manager: &pki.Manager{Secrets: secrets, ClientLifetime: cfg.ClientLife}, agents: agents, log: log, now: time.Now,
 		wake: make(chan struct{}, 1), logged: map[string]string{}, changed: make(chan struct{})}
 }
 
@@ -102,7 +102,7 @@ func (i *Issuer) setAuthority(data map[string][]byte) {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.trust != nil && i.trust.Issues() == a.Issues() && i.trust.Pin() == a.Pin() && bytes.Equal(i.trust.BundlePEM(), a.BundlePEM()) {
+	if i.trust != nil && i.trust.CanIssue() == a.CanIssue() && i.trust.Pin() == a.Pin() && bytes.Equal(i.trust.BundlePEM(), a.BundlePEM()) {
 		return
 	}
 	i.trust = a
@@ -203,7 +203,7 @@ func (i *Issuer) authority(ctx context.Context) (*pki.Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !a.Issues() {
+	if !a.CanIssue() {
 		i.logOnce(ctx, pki.AuthoritySecret, "Certificates are not issued on this hub", pki.ErrNoKey)
 		return nil, nil
 	}
@@ -212,7 +212,7 @@ func (i *Issuer) authority(ctx context.Context) (*pki.Authority, error) {
 
 // finishRotation removes the old CA when no valid certificate needs it.
 func (i *Issuer) finishRotation(ctx context.Context, a *pki.Authority) error {
-	if !a.Replaces() {
+	if !a.Rotating() {
 		return nil
 	}
 	_, err := i.manager.Finish(ctx, false)

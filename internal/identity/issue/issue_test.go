@@ -117,7 +117,7 @@ func TestIssuer_CreatesAndRenewsServerCertificates(t *testing.T) {
 	if b.mustReconcile(); b.secret(pki.PrincipalSecret).Revision != first.Revision {
 		t.Error("renewed before it is due")
 	}
-	b.clock = b.clock.Add(pki.ServerLife * 3 / 4)
+	b.clock = b.clock.Add(pki.ServerLifetime * 3 / 4)
 	b.mustReconcile()
 	if b.secret(pki.PrincipalSecret).Revision == first.Revision {
 		t.Error("not renewed")
@@ -131,15 +131,15 @@ func TestIssuer_CreatesAndRenewsServerCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{pki.PrincipalSecret, pki.ProxySecret} {
-		if certs, _ := pki.Certificates(b.secret(name).Data[pki.CertKey]); !a.Issued(certs[0]) {
+		if certs, _ := pki.Certificates(b.secret(name).Data[pki.CertKey]); !a.HasIssued(certs[0]) {
 			t.Errorf("%s is not signed by the new CA", name)
 		}
 	}
 	// No agent has a certificate of the old CA, so it is removed.
-	if a.Replaces() {
+	if a.Rotating() {
 		b.mustReconcile()
 	}
-	if a, _ = b.manager.Authority(t.Context()); a.Replaces() {
+	if a, _ = b.manager.Authority(t.Context()); a.Rotating() {
 		t.Error("the unused old CA is still trusted")
 	}
 }
@@ -149,7 +149,7 @@ func TestIssuer_KeepsUnmanagedCertificates(t *testing.T) {
 	made.mustReconcile()
 	for title, foreign := range map[string]*pki.Secret{
 		"unlabeled":       {Name: pki.PrincipalSecret, Data: made.secret(pki.PrincipalSecret).Data},
-		"by cert-manager": {Name: pki.PrincipalSecret, Labels: map[string]string{pki.ManagedLabel: pki.KeptValue}, Annotations: map[string]string{"cert-manager.io/certificate-name": "x"}, Data: made.secret(pki.PrincipalSecret).Data},
+		"by cert-manager": {Name: pki.PrincipalSecret, Labels: map[string]string{pki.ManagedLabel: pki.ManagedValue}, Annotations: map[string]string{"cert-manager.io/certificate-name": "x"}, Data: made.secret(pki.PrincipalSecret).Data},
 	} {
 		b := newTestIssuer(t, "mtls:CN=([^,]+)")
 		if _, err := b.Put(t.Context(), foreign); err != nil {
@@ -206,7 +206,7 @@ func TestJoin_ReportsRefusalReason(t *testing.T) {
 		"expired token":          {change: func(b *testIssuer, r *transport.JoinRequest) { b.clock = b.clock.Add(2 * time.Hour); r.Clock = b.clock }, want: "expired at"},
 		"token of another agent": {change: func(_ *testIssuer, r *transport.JoinRequest) { r.Agent = "w2" }, want: `is for the agent "w1", not for "w2"`},
 		"guessed token":          {change: func(_ *testIssuer, r *transport.JoinRequest) { r.TokenValue = "x" }, want: "not known on the hub"},
-		"path as name":           {change: func(_ *testIssuer, r *transport.JoinRequest) { r.Agent = "../../namespaces/x" }, want: "no agent's name"},
+		"path as name":           {change: func(_ *testIssuer, r *transport.JoinRequest) { r.Agent = "../../namespaces/x" }, want: "invalid agent name"},
 		"CSR of another agent": {change: func(_ *testIssuer, r *transport.JoinRequest) { r.Request, _, _ = pki.NewRequest("w2", nil) },
 			want: `it is for "w2", but this agent is "w1"`},
 		"suspended":           {change: func(b *testIssuer, _ *transport.JoinRequest) { b.agents.denyReason = "it is suspended" }, want: "it is suspended"},
@@ -344,7 +344,7 @@ func TestClusterConfig_RenewsCertificate(t *testing.T) {
 	if err != nil || certs[0].Subject.CommonName != "w1" || certs[0].ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth {
 		t.Errorf("%v, %v", certs, err)
 	}
-	b.clock = b.clock.Add(pki.ClientLife * 3 / 4)
+	b.clock = b.clock.Add(pki.ClientLifetime * 3 / 4)
 	if next, err := config("w1", first); err != nil || bytes.Equal(next, first) {
 		t.Errorf("not renewed: %v", err)
 	}

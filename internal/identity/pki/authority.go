@@ -16,45 +16,43 @@ import (
 	"time"
 )
 
-// Lives of certificates that we make.
+// Lifetimes of issued certificates.
 const (
-	AuthorityLife = 10 * 365 * 24 * time.Hour
-	ServerLife    = 90 * 24 * time.Hour
-	// ClientLife is an agent's. It is renewed after two thirds, so that ten days
-	// without the hub cost nothing.
-	ClientLife = 30 * 24 * time.Hour
+	CALifetime     = 10 * 365 * 24 * time.Hour
+	ServerLifetime = 90 * 24 * time.Hour
+	// ClientLifetime is for agents. They renew after two thirds of it, so ten days without the hub do no harm.
+	ClientLifetime = 30 * 24 * time.Hour
 
-	// Backdate is how far behind ours the clock of whoever reads a certificate may
-	// be.
+	// Backdate is how far the clock of a peer may be behind.
 	Backdate = time.Hour
 )
 
 // Authority is a CA.
 type Authority struct {
 	Cert *x509.Certificate
-	// Bundle is what to believe: Cert and, while it replaces another, that one too.
+	// Bundle has the trusted CAs: Cert and, during a rotation, the previous CA.
 	Bundle []*x509.Certificate
 
-	issuers []*x509.Certificate // between Cert, which is the first, and a root
-	cross   *x509.Certificate   // Cert, as signed by the authority that it replaces; may be nil
-	signer  crypto.Signer       // nil: the key is elsewhere
+	issuers []*x509.Certificate // chain from Cert, which is the first, towards the root
+	cross   *x509.Certificate   // Cert, signed by the previous CA; may be nil
+	signer  crypto.Signer       // nil if the key is not on this cluster
 }
 
-// NewAuthority makes a CA with a key of its own.
+// NewAuthority returns a new self-signed CA.
 func NewAuthority(now time.Time) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make a key for the CA: %w", err)
+		return nil, fmt.Errorf("generate CA key: %w", err)
 	}
 	pin, err := pinOf(key.Public())
 	if err != nil {
 		return nil, err
 	}
 	t := &x509.Certificate{
-		// People have to tell two of them apart.
+		// The unit distinguishes two CAs for users.
 		Subject:               pkix.Name{CommonName: "argocd-agent-ca", OrganizationalUnit: []string{pin.String()[:8]}},
 		NotBefore:             now.Add(-Backdate),
-		NotAfter:              now.Add(AuthorityLife),
+		NotAfter:              now.Add(CALifetime),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: false,
 	}
@@ -65,10 +63,10 @@ func NewAuthority(now time.Time) (*Authority, error) {
 	return &Authority{Cert: cert, Bundle: []*x509.Certificate{cert}, issuers: []*x509.Certificate{cert}, signer: key}, nil
 }
 
-// ErrNoKey says that this cluster does not hold the CA's key.
-var ErrNoKey = errors.New("the CA's key is not here: issue certificates where it is, or put it into Secret " + AuthoritySecret + " as " + KeyKey)
+// ErrNoKey means that this cluster does not have the CA's key.
+var ErrNoKey = errors.New("the CA key is not on this cluster: issue certificates where it is, or add it to Secret " + AuthoritySecret + " as " + KeyKey)
 
-// ReadAuthority reads the data of Secret argocd-agent-ca, of whoever's making.
+// ReadAuthority parses the data of Secret argocd-agent-ca.
 func ReadAuthority(data map[string][]byte) (*Authority, error) {
 	var a Authority
 	var err error
@@ -85,11 +83,11 @@ func ReadAuthority(data map[string][]byte) (*Authority, error) {
 	}
 	switch {
 	case len(a.Bundle) == 0:
-		return nil, fmt.Errorf("it has neither %s nor %s", CertKey, BundleKey)
+		return nil, fmt.Errorf("neither %s nor %s is set", CertKey, BundleKey)
 	case a.Cert == nil:
 		a.Cert, a.issuers = a.Bundle[0], a.Bundle[:1]
 	case !a.Cert.IsCA:
-		return nil, fmt.Errorf("the certificate of %q is not a CA's", a.Cert.Subject)
+		return nil, fmt.Errorf("the certificate of %q is not a CA certificate", a.Cert.Subject)
 	}
 	if len(data[KeyKey]) > 0 {
 		pair, err := tls.X509KeyPair(data[CertKey], data[KeyKey])
@@ -108,25 +106,24 @@ func ReadAuthority(data map[string][]byte) (*Authority, error) {
 	return &a, nil
 }
 
-// Issues reports whether the authority can sign.
-func (a *Authority) Issues() bool { return a.signer != nil }
+// CanIssue reports whether the CA key is available.
+func (a *Authority) CanIssue() bool { return a.signer != nil }
 
-// Replaces reports whether the authority is taking another's place.
-func (a *Authority) Replaces() bool { return a.cross != nil }
+// Rotating reports whether the CA replaces another and the rotation is not finished.
+func (a *Authority) Rotating() bool { return a.cross != nil }
 
-// BundlePEM is what agents shall believe.
+// BundlePEM returns the trusted CAs.
 func (a *Authority) BundlePEM() []byte { return encodeCerts(a.Bundle...) }
 
-// Pin identifies the authority.
+// Pin returns the pin of the CA.
 func (a *Authority) Pin() Pin { return PinOf(a.Cert) }
 
-// Issued reports whether a certificate is this authority's work, rather than that
-// of one that it replaces.
-func (a *Authority) Issued(cert *x509.Certificate) bool {
+// HasIssued reports whether this CA, and not the previous one, signed a certificate.
+func (a *Authority) HasIssued(cert *x509.Certificate) bool {
 	return bytes.Equal(cert.RawIssuer, a.Cert.RawSubject) && cert.CheckSignatureFrom(a.Cert) == nil
 }
 
-// data is the authority as Secret argocd-agent-ca holds it.
+// data returns the content of Secret argocd-agent-ca.
 func (a *Authority) data() (map[string][]byte, error) {
 	key, err := encodeKey(a.signer)
 	if err != nil {
@@ -139,16 +136,15 @@ func (a *Authority) data() (map[string][]byte, error) {
 	return data, nil
 }
 
-// replace makes an authority that takes this one's place. Who believes only this
-// one believes what the new one issues, by way of a cross certificate; and who
-// believes the bundle of the new one believes what this one has issued.
+// replace returns a new CA. A peer that trusts only the old CA trusts certificates of the new one through a cross
+// certificate. A peer that trusts the new bundle trusts certificates of both.
 func (a *Authority) replace(now time.Time) (*Authority, error) {
 	if a.signer == nil {
 		return nil, ErrNoKey
 	}
 	if a.Cert.MaxPathLenZero {
-		return nil, errors.New("the CA may not have another CA below it (path length 0), so nothing leads from it to a new one: " +
-			"put both into " + BundleKey + " on the hub and on every cluster, then replace it by hand")
+		return nil, errors.New("the CA has path length 0 and cannot sign another CA: " +
+			"add both CAs to " + BundleKey + " on the hub and on every cluster, then replace it manually")
 	}
 	next, err := NewAuthority(now)
 	if err != nil {
@@ -156,7 +152,7 @@ func (a *Authority) replace(now time.Time) (*Authority, error) {
 	}
 	template := *next.Cert
 	template.SignatureAlgorithm = x509.UnknownSignatureAlgorithm // the old key's
-	template.NotAfter = earlier(template.NotAfter, a.Cert.NotAfter)
+	template.NotAfter = earliest(template.NotAfter, a.Cert.NotAfter)
 	template.AuthorityKeyId = nil
 	if next.cross, err = sign(&template, a.Cert, next.Cert.PublicKey, a.signer); err != nil {
 		return nil, err
@@ -165,21 +161,20 @@ func (a *Authority) replace(now time.Time) (*Authority, error) {
 	return next, nil
 }
 
-// sign makes a certificate.
 func sign(template, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return nil, fmt.Errorf("make a serial number: %w", err)
+		return nil, fmt.Errorf("generate serial number: %w", err)
 	}
 	template.SerialNumber = serial
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signer)
 	if err != nil {
-		return nil, fmt.Errorf("sign a certificate for %q: %w", template.Subject, err)
+		return nil, fmt.Errorf("sign certificate for %q: %w", template.Subject, err)
 	}
 	return x509.ParseCertificate(der)
 }
 
-// Certificates reads a bundle of PEM. One that is broken makes it broken.
+// Certificates parses the certificates of a PEM bundle. It fails if one is invalid.
 func Certificates(bundle []byte) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for rest := bundle; ; {
@@ -197,7 +192,7 @@ func Certificates(bundle []byte) ([]*x509.Certificate, error) {
 		all = append(all, cert)
 	}
 	if len(all) == 0 {
-		return nil, errors.New("there is no certificate in PEM form")
+		return nil, errors.New("no certificate in PEM form")
 	}
 	return all, nil
 }
@@ -216,12 +211,12 @@ func encodeKey(key crypto.Signer) ([]byte, error) {
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return nil, fmt.Errorf("encode a key: %w", err)
+		return nil, fmt.Errorf("encode key: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-func earlier(a, b time.Time) time.Time {
+func earliest(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
 	}

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// believes reports whether whoever has this bundle believes a chain.
-func believes(t *testing.T, bundle []*x509.Certificate, chain []byte, use x509.ExtKeyUsage, host string, now time.Time) error {
+// verify verifies a chain with a bundle.
+func verify(t *testing.T, bundle []*x509.Certificate, chain []byte, use x509.ExtKeyUsage, host string, now time.Time) error {
 	t.Helper()
 	certs, err := Certificates(chain)
 	must(t, err)
@@ -32,7 +32,7 @@ func believes(t *testing.T, bundle []*x509.Certificate, chain []byte, use x509.E
 	return err
 }
 
-func TestAuthorityIsMadeOnceAndReadAgain(t *testing.T) {
+func TestInit_CreatesTheCAOnce(t *testing.T) {
 	b := newBench(t)
 	if _, err := b.Authority(t.Context()); !errors.Is(err, ErrNoAuthority) {
 		t.Fatalf("error %v", err)
@@ -42,27 +42,27 @@ func TestAuthorityIsMadeOnceAndReadAgain(t *testing.T) {
 		t.Fatal(made, err)
 	}
 	again, made, err := b.Init(t.Context())
-	if err != nil || made || again.Pin() != first.Pin() || !again.Issues() {
+	if err != nil || made || again.Pin() != first.Pin() || !again.CanIssue() {
 		t.Errorf("made %v, %v", made, err)
 	}
-	pair, err := again.Server([]string{"hub.example", "127.0.0.1"}, ServerLife, b.clock)
+	pair, err := again.Server([]string{"hub.example", "127.0.0.1"}, ServerLifetime, b.clock)
 	must(t, err)
 	for _, host := range []string{"hub.example", "127.0.0.1"} {
-		must(t, believes(t, first.Bundle, pair.Cert, x509.ExtKeyUsageServerAuth, host, b.clock))
+		must(t, verify(t, first.Bundle, pair.Cert, x509.ExtKeyUsageServerAuth, host, b.clock))
 	}
-	if believes(t, first.Bundle, pair.Cert, x509.ExtKeyUsageClientAuth, "", b.clock) == nil {
-		t.Error("a server's certificate is good for an agent")
+	if verify(t, first.Bundle, pair.Cert, x509.ExtKeyUsageClientAuth, "", b.clock) == nil {
+		t.Error("a server's certificate is valid for an agent")
 	}
-	client, err := again.Client("w1", ClientLife, b.clock)
+	client, err := again.Client("w1", ClientLifetime, b.clock)
 	must(t, err)
-	must(t, believes(t, first.Bundle, client.Cert, x509.ExtKeyUsageClientAuth, "", b.clock))
-	must(t, believes(t, first.Bundle, client.Cert, x509.ExtKeyUsageClientAuth, "", b.clock.Add(-Backdate+time.Minute))) // a clock that is behind
-	if believes(t, first.Bundle, client.Cert, x509.ExtKeyUsageServerAuth, "", b.clock) == nil {
-		t.Error("an agent's certificate is good for a server")
+	must(t, verify(t, first.Bundle, client.Cert, x509.ExtKeyUsageClientAuth, "", b.clock))
+	must(t, verify(t, first.Bundle, client.Cert, x509.ExtKeyUsageClientAuth, "", b.clock.Add(-Backdate+time.Minute))) // a clock that is behind
+	if verify(t, first.Bundle, client.Cert, x509.ExtKeyUsageServerAuth, "", b.clock) == nil {
+		t.Error("an agent's certificate is valid for a server")
 	}
 }
 
-func TestAuthorityOfOthersIsUsedAsItIs(t *testing.T) {
+func TestAuthority_UsesAForeignCA(t *testing.T) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	must(t, err)
 	now := time.Now()
@@ -76,7 +76,7 @@ func TestAuthorityOfOthersIsUsedAsItIs(t *testing.T) {
 	must(t, err)
 	issued, err := b.Client(t.Context(), "w1")
 	must(t, err)
-	must(t, believes(t, []*x509.Certificate{cert}, issued.Cert, x509.ExtKeyUsageClientAuth, "", now))
+	must(t, verify(t, []*x509.Certificate{cert}, issued.Cert, x509.ExtKeyUsageClientAuth, "", now))
 	certs, _ := Certificates(issued.Cert)
 	if !certs[0].NotAfter.Equal(cert.NotAfter) {
 		t.Errorf("the certificate outlives its CA: %s", certs[0].NotAfter)
@@ -85,7 +85,7 @@ func TestAuthorityOfOthersIsUsedAsItIs(t *testing.T) {
 	if s.Revision != "1" {
 		t.Error("a Secret that is not ours was written")
 	}
-	// Replacing it is what somebody has asked for; when it can go nobody knows.
+	// A user may rotate it. When its certificates expire is unknown.
 	_, err = b.Rotate(t.Context())
 	must(t, err)
 	if _, err := b.Finish(t.Context(), false); !errors.As(err, new(*TooEarlyError)) {
@@ -96,7 +96,7 @@ func TestAuthorityOfOthersIsUsedAsItIs(t *testing.T) {
 	_, err = foreign.Put(t.Context(), &Secret{Name: AuthoritySecret, Annotations: map[string]string{"cert-manager.io/certificate-name": "x"},
 		Data: map[string][]byte{CertKey: encodeCerts(cert), KeyKey: pkcs1}})
 	must(t, err)
-	if _, err := foreign.Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "kept by cert-manager") {
+	if _, err := foreign.Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "managed by cert-manager") {
 		t.Errorf("error %v", err)
 	}
 	foreign.clock = b.clock
@@ -105,7 +105,7 @@ func TestAuthorityOfOthersIsUsedAsItIs(t *testing.T) {
 	}
 }
 
-func TestAuthorityWithoutItsKeyIssuesNothing(t *testing.T) {
+func TestAuthority_WithoutKeyIssuesNothing(t *testing.T) {
 	b := newBench(t)
 	a := b.authorityNow()
 	_, err := b.Put(t.Context(), &Secret{Name: "x"})
@@ -126,12 +126,12 @@ func TestAuthorityWithoutItsKeyIssuesNothing(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestNobodyIsLostWhileTheAuthorityIsReplaced looks at each pair of a side that
+// TestRotate_EveryPairOfSidesStaysConnected looks at each pair of a side that
 // knows of the change and one that does not, at each step.
-func TestNobodyIsLostWhileTheAuthorityIsReplaced(t *testing.T) {
+func TestRotate_EveryPairOfSidesStaysConnected(t *testing.T) {
 	b := newBench(t)
 	old := b.authorityNow()
-	oldServer, err := old.Server([]string{"hub"}, ServerLife, b.clock)
+	oldServer, err := old.Server([]string{"hub"}, ServerLifetime, b.clock)
 	must(t, err)
 	oldClient, err := b.Client(t.Context(), "w1")
 	must(t, err)
@@ -140,17 +140,17 @@ func TestNobodyIsLostWhileTheAuthorityIsReplaced(t *testing.T) {
 	if _, err := b.Rotate(t.Context()); err == nil {
 		t.Error("it is replaced twice at once")
 	}
-	newServer, err := both.Server([]string{"hub"}, ServerLife, b.clock)
+	newServer, err := both.Server([]string{"hub"}, ServerLifetime, b.clock)
 	must(t, err)
 	newClient, err := b.Client(t.Context(), "w1")
 	must(t, err)
 	for title, err := range map[string]error{
-		"agent of before, server of before": believes(t, old.Bundle, oldServer.Cert, x509.ExtKeyUsageServerAuth, "hub", b.clock),
-		"agent of before, server of after":  believes(t, old.Bundle, newServer.Cert, x509.ExtKeyUsageServerAuth, "hub", b.clock),
-		"agent of after, server of before":  believes(t, both.Bundle, oldServer.Cert, x509.ExtKeyUsageServerAuth, "hub", b.clock),
-		"agent of after, server of after":   believes(t, both.Bundle, newServer.Cert, x509.ExtKeyUsageServerAuth, "hub", b.clock),
-		"hub, certificate of before":        believes(t, both.Bundle, oldClient.Cert, x509.ExtKeyUsageClientAuth, "", b.clock),
-		"hub, certificate of after":         believes(t, both.Bundle, newClient.Cert, x509.ExtKeyUsageClientAuth, "", b.clock),
+		"agent of before, server of before": verify(t, old.Bundle, oldServer.Cert, x509.ExtKeyUsageServerAuth, "hub", b.clock),
+		"agent of before, server of after":  verify(t, old.Bundle, newServer.Cert, x509.ExtKeyUsageServerAuth, "hub", b.clock),
+		"agent of after, server of before":  verify(t, both.Bundle, oldServer.Cert, x509.ExtKeyUsageServerAuth, "hub", b.clock),
+		"agent of after, server of after":   verify(t, both.Bundle, newServer.Cert, x509.ExtKeyUsageServerAuth, "hub", b.clock),
+		"hub, certificate of before":        verify(t, both.Bundle, oldClient.Cert, x509.ExtKeyUsageClientAuth, "", b.clock),
+		"hub, certificate of after":         verify(t, both.Bundle, newClient.Cert, x509.ExtKeyUsageClientAuth, "", b.clock),
 		"pin of before":                     pinned(t, old.Pin(), newServer.Cert, b.clock),
 		"pin of after":                      pinned(t, both.Pin(), newServer.Cert, b.clock),
 	} {
@@ -158,17 +158,17 @@ func TestNobodyIsLostWhileTheAuthorityIsReplaced(t *testing.T) {
 			t.Errorf("%s: %v", title, err)
 		}
 	}
-	if !both.Due(oldClient.Cert, b.clock) || both.Due(newClient.Cert, b.clock) {
-		t.Error("it is not known who has to change over")
+	if !both.NeedsRenewal(oldClient.Cert, b.clock) || both.NeedsRenewal(newClient.Cert, b.clock) {
+		t.Error("the previous CA is not reported")
 	}
 	var early *TooEarlyError
-	if _, err := b.Finish(t.Context(), false); !errors.As(err, &early) || early.Until.Before(b.clock.Add(ClientLife)) {
+	if _, err := b.Finish(t.Context(), false); !errors.As(err, &early) || early.Until.Before(b.clock.Add(ClientLifetime)) {
 		t.Fatalf("error %v", err)
 	}
 	b.clock = early.Until
 	done, err := b.Finish(t.Context(), false)
 	must(t, err)
-	if err := believes(t, done.Bundle, newClient.Cert, x509.ExtKeyUsageClientAuth, "", b.clock.Add(-48*time.Hour)); err != nil || len(done.Bundle) != 1 {
+	if err := verify(t, done.Bundle, newClient.Cert, x509.ExtKeyUsageClientAuth, "", b.clock.Add(-48*time.Hour)); err != nil || len(done.Bundle) != 1 {
 		t.Errorf("%d CAs, %v", len(done.Bundle), err)
 	}
 	if _, err := b.Finish(t.Context(), true); err == nil {
@@ -183,7 +183,7 @@ func pinned(t *testing.T, pin Pin, chain []byte, now time.Time) error {
 	return pin.verify(certs, "hub", now)
 }
 
-func TestRequestIsForExactlyOneAgent(t *testing.T) {
+func TestReadRequest_OnlyForExactlyOneAgent(t *testing.T) {
 	b := newBench(t)
 	a := b.authorityNow()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -211,9 +211,9 @@ func TestRequestIsForExactlyOneAgent(t *testing.T) {
 		"two common names": {csr(&x509.CertificateRequest{Subject: pkix.Name{CommonName: "w1", ExtraNames: []pkix.AttributeTypeAndValue{{Type: []int{2, 5, 4, 3}, Value: "w2"}, {Type: []int{2, 5, 4, 3}, Value: "w1"}}}}, key), "more than the common name"},
 		"a host":           {csr(&x509.CertificateRequest{Subject: w1, DNSNames: []string{"hub.example"}}, key), `also for the host "hub.example"`},
 		"a URI":            {csr(&x509.CertificateRequest{Subject: w1, URIs: []*url.URL{uri}}, key), "addresses or URIs"},
-		"a CA":             {csr(&x509.CertificateRequest{Subject: w1, ExtraExtensions: []pkix.Extension{{Id: basicConstraints, Value: []byte{0x30, 3, 1, 1, 0xff}}}}, key), "an agent is no CA"},
-		"a weak key":       {csr(&x509.CertificateRequest{Subject: w1}, weak), "kind of key is not accepted"},
-		"forged":           {forged, "signature is not by its key"},
+		"a CA":             {csr(&x509.CertificateRequest{Subject: w1, ExtraExtensions: []pkix.Extension{{Id: basicConstraints, Value: []byte{0x30, 3, 1, 1, 0xff}}}}, key), "an agent is not a CA"},
+		"a weak key":       {csr(&x509.CertificateRequest{Subject: w1}, weak), "key type is not accepted"},
+		"forged":           {forged, "check signature"},
 		"not a request":    {[]byte("hello"), "not a certificate request"},
 		"too large":        {[]byte(strings.Repeat("x", MaxRequest+1)), "at most"},
 	} {
@@ -226,7 +226,7 @@ func TestRequestIsForExactlyOneAgent(t *testing.T) {
 	must(t, err)
 	issued, err := b.Sign(t.Context(), request, "w1")
 	must(t, err)
-	must(t, believes(t, a.Bundle, issued.Cert, x509.ExtKeyUsageClientAuth, "", b.clock))
+	must(t, verify(t, a.Bundle, issued.Cert, x509.ExtKeyUsageClientAuth, "", b.clock))
 	again, sameKey, err := NewRequest("w1", keyPEM)
 	must(t, err)
 	first, err := ReadRequest(request, "w1")
@@ -238,7 +238,7 @@ func TestRequestIsForExactlyOneAgent(t *testing.T) {
 	}
 }
 
-func TestProxyClientIsNotTheAgent(t *testing.T) {
+func TestProxyClient_HasItsOwnUnit(t *testing.T) {
 	b := newBench(t)
 	b.authorityNow()
 	issued, err := b.ProxyClient(t.Context(), "w1")
@@ -250,10 +250,10 @@ func TestProxyClientIsNotTheAgent(t *testing.T) {
 	}
 }
 
-func TestCertificateIsRenewedAfterTwoThirdsOfItsLife(t *testing.T) {
+func TestRenewAt_AfterTwoThirdsOfTheLifetime(t *testing.T) {
 	b := newBench(t)
 	a := b.authorityNow()
-	for _, life := range []time.Duration{10 * time.Minute, time.Hour, ClientLife} {
+	for _, life := range []time.Duration{10 * time.Minute, time.Hour, ClientLifetime} {
 		pair, err := a.Client("w1", life, b.clock)
 		must(t, err)
 		certs, err := Certificates(pair.Cert)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// bench is a hub with a clock that somebody moves.
+// bench is a hub with a clock that tests set.
 type bench struct {
 	*Manager
 	*FakeSecrets

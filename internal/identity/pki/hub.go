@@ -1,29 +1,30 @@
 package pki
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 )
 
-// Manager is the authority of an installation, as its hub keeps it in Secrets.
+// Manager manages the CA of the hub and its certificates in Secrets.
 type Manager struct {
 	Secrets Secrets
-	Now     func() time.Time // nil: the clock
+	Now     func() time.Time // If nil, time.Now.
 
-	// Lives of what is issued; zero: ServerLife and ClientLife.
-	ServerLife, ClientLife time.Duration
+	// Lifetimes of issued certificates. If zero, the constants of the same name.
+	ServerLifetime, ClientLifetime time.Duration
 }
 
-// ErrNoAuthority says that there is no CA yet.
-var ErrNoAuthority = errors.New("there is no CA on the hub: make one with `argocd-agentctl pki init`, or put yours into Secret " + AuthoritySecret)
+// ErrNoAuthority means that there is no CA yet.
+var ErrNoAuthority = errors.New("no CA on the hub: create one with `argocd-agentctl pki init`, or store yours in Secret " + AuthoritySecret)
 
-// ErrBusy says that a Secret changes faster than it can be written.
-var ErrBusy = errors.New("somebody else is changing it at the same time: try again")
+// ErrBusy means that a Secret was changed concurrently too often.
+var ErrBusy = errors.New("too many concurrent changes: try again")
 
-// attempts bounds how often a write that lost a race is made again.
-const attempts = 5
+// maxAttempts bounds the attempts to write a Secret after conflicts.
+const maxAttempts = 5
 
 func (h *Manager) now() time.Time {
 	if h.Now != nil {
@@ -32,17 +33,10 @@ func (h *Manager) now() time.Time {
 	return time.Now()
 }
 
-func (h *Manager) clientLife() time.Duration { return orLife(h.ClientLife, ClientLife) }
-func (h *Manager) serverLife() time.Duration { return orLife(h.ServerLife, ServerLife) }
+func (h *Manager) clientLifetime() time.Duration { return cmp.Or(h.ClientLifetime, ClientLifetime) }
+func (h *Manager) serverLifetime() time.Duration { return cmp.Or(h.ServerLifetime, ServerLifetime) }
 
-func orLife(life, otherwise time.Duration) time.Duration {
-	if life > 0 {
-		return life
-	}
-	return otherwise
-}
-
-// Authority reads the CA.
+// Authority returns the CA.
 func (h *Manager) Authority(ctx context.Context) (*Authority, error) {
 	_, a, err := h.authority(ctx)
 	return a, err
@@ -51,19 +45,19 @@ func (h *Manager) Authority(ctx context.Context) (*Authority, error) {
 func (h *Manager) authority(ctx context.Context) (*Secret, *Authority, error) {
 	s, err := h.Secrets.Get(ctx, AuthoritySecret)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read Secret %s: %w", AuthoritySecret, err)
+		return nil, nil, fmt.Errorf("get Secret %s: %w", AuthoritySecret, err)
 	}
 	if s == nil {
 		return nil, nil, ErrNoAuthority
 	}
 	a, err := ReadAuthority(s.Data)
 	if err != nil {
-		return nil, nil, fmt.Errorf("the CA in Secret %s: %w", AuthoritySecret, err)
+		return nil, nil, fmt.Errorf("parse CA in Secret %s: %w", AuthoritySecret, err)
 	}
 	return s, a, nil
 }
 
-// Init makes a CA unless there is one. It reports whether it did.
+// Init creates a CA if there is none. It reports whether it did.
 func (h *Manager) Init(ctx context.Context) (a *Authority, made bool, err error) {
 	if a, err = h.Authority(ctx); !errors.Is(err, ErrNoAuthority) {
 		return a, false, err
@@ -75,12 +69,12 @@ func (h *Manager) Init(ctx context.Context) (a *Authority, made bool, err error)
 	if err != nil {
 		return nil, false, err
 	}
-	s := &Secret{Name: AuthoritySecret, Type: typeTLS, Labels: map[string]string{ManagedLabel: KeptValue}, Data: data}
+	s := &Secret{Name: AuthoritySecret, Type: typeTLS, Labels: map[string]string{ManagedLabel: ManagedValue}, Data: data}
 	made, err = h.Secrets.Put(ctx, s)
 	if err != nil {
 		return nil, false, fmt.Errorf("write Secret %s: %w", AuthoritySecret, err)
 	}
-	if !made { // somebody else has made one meanwhile
+	if !made { // another process created one
 		a, err = h.Authority(ctx)
 	}
 	return a, made, err
@@ -88,21 +82,18 @@ func (h *Manager) Init(ctx context.Context) (a *Authority, made bool, err error)
 
 // Annotations of the CA's Secret.
 const (
-	// issuedUntilAnnotation is when the last of the clients' certificates expires
-	// that the CA has issued, rounded up to days; previousUntilAnnotation the same of
-	// the CA that it replaces.
+	// issuedUntilAnnotation is when the last client certificate of the CA expires, rounded up to days.
+	// previousUntilAnnotation is the same for the previous CA.
 	issuedUntilAnnotation   = prefix + "issued-until"
 	previousUntilAnnotation = prefix + "previous-issued-until"
 )
 
-// Rotate puts a new CA into the place of the old one. Both are believed until
-// Finish: what the old one has issued stays good, and whoever knows only the old
-// one believes what the new one issues. Agents that are connected change over by
-// themselves.
+// Rotate replaces the CA. Both CAs are trusted until Finish. Certificates of the old CA stay valid, and a peer that knows
+// only the old CA trusts certificates of the new one. Connected agents renew their certificates.
 func (h *Manager) Rotate(ctx context.Context) (*Authority, error) {
 	return h.change(ctx, func(s *Secret, a *Authority) (*Authority, error) {
-		if a.Replaces() {
-			return nil, errors.New("the CA is being replaced already: finish that first with `argocd-agentctl pki rotate --finish`")
+		if a.Rotating() {
+			return nil, errors.New("a rotation is in progress: finish it with `argocd-agentctl pki rotate --finish`")
 		}
 		next, err := a.replace(h.now())
 		if err != nil {
@@ -110,31 +101,31 @@ func (h *Manager) Rotate(ctx context.Context) (*Authority, error) {
 		}
 		until := s.Annotations[issuedUntilAnnotation]
 		if until == "" && s.Managed() {
-			until = h.now().UTC().Format(time.RFC3339) // it has issued nothing to clients
+			until = h.now().UTC().Format(time.RFC3339) // it has issued no client certificate
 		}
 		s.Annotations[previousUntilAnnotation] = until
 		delete(s.Annotations, issuedUntilAnnotation)
-		s.Labels[ManagedLabel] = KeptValue
+		s.Labels[ManagedLabel] = ManagedValue
 		return next, nil
 	})
 }
 
-// TooEarlyError says that the old CA is still needed.
-type TooEarlyError struct{ Until time.Time } // zero: it is not known until when
+// TooEarlyError means that the old CA is still needed.
+type TooEarlyError struct{ Until time.Time } // zero if unknown
 
 func (e *TooEarlyError) Error() string {
 	if e.Until.IsZero() {
-		return "the old CA was not made by us, so it is not known until when what it has issued is good: see that every agent has a certificate of the new one, then finish with --force"
+		return "the old CA was not created by argocd-agent, so the validity of its certificates is unknown: make sure that every agent has a certificate of the new CA, then finish with --force"
 	}
-	return fmt.Sprintf("the old CA has issued certificates that are good until %s: wait, or see that every agent has a certificate of the new one, then finish with --force", day(e.Until))
+	return fmt.Sprintf("the old CA has issued certificates that are valid until %s: wait, or make sure that every agent has a certificate of the new CA, then finish with --force", formatTime(e.Until))
 }
 
-// Finish ends a rotation: the old CA is believed no longer. Unless forced it is
-// a *TooEarlyError as long as a certificate of the old one can be in use.
+// Finish ends a rotation: the old CA is no longer trusted. Unless forced, it returns a *TooEarlyError while a certificate
+// of the old CA may be in use.
 func (h *Manager) Finish(ctx context.Context, force bool) (*Authority, error) {
 	return h.change(ctx, func(s *Secret, a *Authority) (*Authority, error) {
-		if !a.Replaces() {
-			return nil, errors.New("no CA is being replaced: there is nothing to finish")
+		if !a.Rotating() {
+			return nil, errors.New("no rotation is in progress")
 		}
 		until, err := time.Parse(time.RFC3339, s.Annotations[previousUntilAnnotation])
 		if !force && (err != nil || h.now().Before(until)) {
@@ -147,16 +138,15 @@ func (h *Manager) Finish(ctx context.Context, force bool) (*Authority, error) {
 	})
 }
 
-// change writes another CA into the Secret, or the same one with other
-// annotations.
+// change updates the Secret of the CA. It retries after conflicts.
 func (h *Manager) change(ctx context.Context, f func(*Secret, *Authority) (*Authority, error)) (*Authority, error) {
-	for range attempts {
+	for range maxAttempts {
 		s, a, err := h.authority(ctx)
 		if err != nil {
 			return nil, err
 		}
 		if who := s.ManagedBy(); who != "" {
-			return nil, fmt.Errorf("the CA in Secret %s is kept by %s: replace it there", AuthoritySecret, who)
+			return nil, fmt.Errorf("the CA in Secret %s is managed by %s: replace it there", AuthoritySecret, who)
 		}
 		next := s.clone()
 		if a, err = f(next, a); err != nil {
@@ -176,15 +166,14 @@ func (h *Manager) change(ctx context.Context, f func(*Secret, *Authority) (*Auth
 	return nil, fmt.Errorf("write Secret %s: %w", AuthoritySecret, ErrBusy)
 }
 
-// recordIssuedUntil notes until when a client's certificate will be good, before it is
-// issued: so long the CA cannot go.
+// recordIssuedUntil records until when a client certificate is valid, before it is issued. Finish depends on it.
 func (h *Manager) recordIssuedUntil(ctx context.Context, until time.Time) (*Authority, error) {
-	for range attempts {
+	for range maxAttempts {
 		s, a, err := h.authority(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if !a.Issues() {
+		if !a.CanIssue() {
 			return nil, ErrNoKey
 		}
 		noted, _ := time.Parse(time.RFC3339, s.Annotations[issuedUntilAnnotation])
@@ -204,33 +193,31 @@ func (h *Manager) recordIssuedUntil(ctx context.Context, until time.Time) (*Auth
 	return nil, fmt.Errorf("write Secret %s: %w", AuthoritySecret, ErrBusy)
 }
 
-// Issued is a client's certificate, and whom its owner shall believe.
+// Issued is a client certificate and the CAs that its owner must trust.
 type Issued struct {
 	Pair
 	Bundle []byte // PEM
 }
 
-// Sign signs an agent's request; the key of the answer is empty.
+// Sign signs an agent's request. The key of the result is empty.
 func (h *Manager) Sign(ctx context.Context, request []byte, agent string) (Issued, error) {
 	if _, err := ReadRequest(request, agent); err != nil {
 		return Issued{}, err
 	}
-	a, err := h.recordIssuedUntil(ctx, h.now().Add(h.clientLife()))
+	a, err := h.recordIssuedUntil(ctx, h.now().Add(h.clientLifetime()))
 	if err != nil {
 		return Issued{}, err
 	}
-	chain, err := a.Sign(request, agent, h.clientLife(), h.now())
+	chain, err := a.Sign(request, agent, h.clientLifetime(), h.now())
 	return Issued{Pair{Cert: chain}, a.BundlePEM()}, err
 }
 
-// Client issues a certificate for an agent, key and all: for clusters that can
-// not join.
+// Client issues a certificate with its key for an agent that cannot join by token.
 func (h *Manager) Client(ctx context.Context, agent string) (Issued, error) {
 	return h.client(ctx, agent, (*Authority).Client)
 }
 
-// ProxyClient issues a certificate for Argo CD, to reach an agent's cluster with
-// through the resource proxy: what goes into its cluster Secret.
+// ProxyClient issues a resource proxy client certificate for the cluster Secret of an agent.
 func (h *Manager) ProxyClient(ctx context.Context, agent string) (Issued, error) {
 	return h.client(ctx, agent, (*Authority).ProxyClient)
 }
@@ -239,17 +226,16 @@ func (h *Manager) client(ctx context.Context, agent string, issue func(*Authorit
 	if err := checkAgent(agent); err != nil {
 		return Issued{}, err
 	}
-	a, err := h.recordIssuedUntil(ctx, h.now().Add(h.clientLife()))
+	a, err := h.recordIssuedUntil(ctx, h.now().Add(h.clientLifetime()))
 	if err != nil {
 		return Issued{}, err
 	}
-	pair, err := issue(a, agent, h.clientLife(), h.now())
+	pair, err := issue(a, agent, h.clientLifetime(), h.now())
 	return Issued{pair, a.BundlePEM()}, err
 }
 
-// Due reports whether a certificate is to be issued again: two thirds of its life
-// are over, or it is of another CA than the one that issues now.
-func (a *Authority) Due(certPEM []byte, now time.Time) bool {
+// NeedsRenewal reports whether two thirds of a certificate's lifetime are over, or another CA has issued it.
+func (a *Authority) NeedsRenewal(certPEM []byte, now time.Time) bool {
 	certs, err := Certificates(certPEM)
-	return err != nil || a.Issues() && !a.Issued(certs[0]) || !now.Before(RenewAt(certs[0]))
+	return err != nil || a.CanIssue() && !a.HasIssued(certs[0]) || !now.Before(RenewAt(certs[0]))
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Info is a certificate in short, for people.
+// Info describes a certificate for users.
 type Info struct {
 	Subject     string
 	Issuer      string
@@ -20,7 +20,7 @@ type Info struct {
 	NotBefore   time.Time
 	NotAfter    time.Time
 	RenewAt     time.Time
-	Fingerprint string // SHA-256, upper-case hex: what the blocklist has
+	Fingerprint string // SHA-256 in upper-case hex, as in the blocklist
 	Pin         string
 }
 

@@ -19,22 +19,21 @@ import (
 // Pair is a certificate with its chain, and its key.
 type Pair struct{ Cert, Key []byte } // PEM
 
-// ProxyClientUnit is the organizational unit of certificates by which Argo CD
-// reaches an agent's cluster through the resource proxy. They are named after the
-// agent and must never pass for it.
+// ProxyClientUnit is the organizational unit of resource proxy client certificates. Their common name is the agent's, so
+// the unit keeps them from being accepted as the agent's own.
 const ProxyClientUnit = "resource-proxy-client"
 
-// ProxyClientLife is how long such a certificate is good at most. Its end is
-// remembered for as long after the agent's.
-const ProxyClientLife = 365 * 24 * time.Hour
+// ProxyClientLifetime is the maximum lifetime of a resource proxy client certificate. The revocation of a deleted agent
+// is kept as long.
+const ProxyClientLifetime = 365 * 24 * time.Hour
 
-// IssuedAt is when a certificate of ours was issued.
+// IssuedAt returns when a certificate of this CA was issued.
 func IssuedAt(cert *x509.Certificate) time.Time { return cert.NotBefore.Add(Backdate) }
 
-// Server issues a certificate for a server of these host names and addresses.
+// Server issues a server certificate for these host names and addresses.
 func (a *Authority) Server(names []string, life time.Duration, now time.Time) (Pair, error) {
 	if len(names) == 0 {
-		return Pair{}, errors.New("a server's certificate needs a host name or an address")
+		return Pair{}, errors.New("a server certificate needs a host name or an address")
 	}
 	t := leaf(names[0], life, now)
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -45,8 +44,8 @@ func (a *Authority) Server(names []string, life time.Duration, now time.Time) (P
 			t.DNSNames = append(t.DNSNames, name)
 		}
 	}
-	// All of the authorities go with it: whoever has but a pin has to find what it
-	// pins, and whoever believes the authority of yesterday the way from there.
+	// The chain includes all CAs: a client with a pin needs the pinned CA, and a client that trusts only the previous CA
+	// needs the cross certificate.
 	chain := slices.Clone(a.issuers)
 	if a.cross != nil {
 		chain = append(chain, a.cross)
@@ -61,28 +60,27 @@ func (a *Authority) Server(names []string, life time.Duration, now time.Time) (P
 
 // Client issues a certificate for an agent.
 func (a *Authority) Client(agent string, life time.Duration, now time.Time) (Pair, error) {
-	return a.issue(client(agent, life, now), a.upToRoot())
+	return a.issue(client(agent, life, now), a.intermediates())
 }
 
-// ProxyClient issues a certificate for Argo CD, to reach an agent's cluster with.
+// ProxyClient issues a resource proxy client certificate for Argo CD.
 func (a *Authority) ProxyClient(agent string, life time.Duration, now time.Time) (Pair, error) {
-	t := client(agent, min(life, ProxyClientLife), now)
+	t := client(agent, min(life, ProxyClientLifetime), now)
 	t.Subject.OrganizationalUnit = []string{ProxyClientUnit}
-	return a.issue(t, a.upToRoot())
+	return a.issue(t, a.intermediates())
 }
 
-// Sign signs an agent's request, after it was found to be that agent's.
+// Sign checks and signs an agent's request. Only the key of the request is used.
 func (a *Authority) Sign(request []byte, agent string, life time.Duration, now time.Time) (chain []byte, err error) {
 	r, err := ReadRequest(request, agent)
 	if err != nil {
 		return nil, err
 	}
-	// Nothing of the request but its key goes into the certificate.
 	cert, err := a.sign(client(agent, life, now), r.PublicKey)
 	if err != nil {
 		return nil, err
 	}
-	return encodeCerts(append([]*x509.Certificate{cert}, a.upToRoot()...)...), nil
+	return encodeCerts(append([]*x509.Certificate{cert}, a.intermediates()...)...), nil
 }
 
 func (a *Authority) issue(t *x509.Certificate, chain []*x509.Certificate) (Pair, error) {
@@ -104,14 +102,14 @@ func (a *Authority) sign(t *x509.Certificate, public crypto.PublicKey) (*x509.Ce
 	}
 	now := t.NotBefore.Add(Backdate)
 	if now.After(a.Cert.NotAfter) {
-		return nil, fmt.Errorf("the CA of %q expired on %s: replace it with `argocd-agentctl pki rotate`", a.Cert.Subject, day(a.Cert.NotAfter))
+		return nil, fmt.Errorf("the CA of %q expired on %s: replace it with `argocd-agentctl pki rotate`", a.Cert.Subject, formatTime(a.Cert.NotAfter))
 	}
-	t.NotAfter = earlier(t.NotAfter, a.Cert.NotAfter)
+	t.NotAfter = earliest(t.NotAfter, a.Cert.NotAfter)
 	return sign(t, a.Cert, public, a.signer)
 }
 
-// upToRoot is the chain that a peer needs who believes the root alone.
-func (a *Authority) upToRoot() []*x509.Certificate {
+// intermediates returns the chain that a peer needs that trusts only the root.
+func (a *Authority) intermediates() []*x509.Certificate {
 	return slices.DeleteFunc(slices.Clone(a.issuers), selfSigned)
 }
 
@@ -134,9 +132,9 @@ func leaf(name string, life time.Duration, now time.Time) *x509.Certificate {
 func newKey() (crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make a key: %w", err)
+		return nil, fmt.Errorf("generate key: %w", err)
 	}
 	return key, nil
 }
 
-func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }

@@ -14,18 +14,17 @@ import (
 	"time"
 )
 
-// JoinGrant is what a token is good for.
+// JoinGrant is what a join token permits.
 type JoinGrant struct {
 	Agent  string
 	Mode   string            // managed or autonomous
 	Labels map[string]string // of its cluster Secret
 }
 
-// TokenLife is how long a token is good unless somebody says otherwise; and how
-// long at most.
+// Default and maximum lifetime of a join token.
 const (
-	TokenLife    = time.Hour
-	MaxTokenLife = 7 * 24 * time.Hour
+	TokenLifetime    = time.Hour
+	MaxTokenLifetime = 7 * 24 * time.Hour
 )
 
 // Data of a token's Secret.
@@ -35,36 +34,35 @@ const (
 	modeField    = "mode"
 	labelsField  = "labels"
 	expiresField = "expires"
-	usedField    = "used"         // when
-	usedByField  = "used-by"      // SHA-256 of the public key that the certificate was asked for with
-	tokenGrace   = 24 * time.Hour // a token that is over is kept so long, to be able to say what became of it
+	usedField    = "used"         // time
+	usedByField  = "used-by"      // SHA-256 of the public key of the certificate request
+	tokenGrace   = 24 * time.Hour // a used or expired token is kept as long, for error messages
 )
 
-// CreateToken makes a token for an agent to join with. The address is the
-// principal's, as the agent's cluster reaches it.
+// CreateToken creates a join token. The address is the principal's, as seen from the agent's cluster.
 func (h *Manager) CreateToken(ctx context.Context, address string, who JoinGrant, life time.Duration) (Token, error) {
 	if err := checkAddress(address); err != nil {
-		return Token{}, fmt.Errorf("the hub's address: %w", err)
+		return Token{}, fmt.Errorf("address of the hub: %w", err)
 	}
 	if err := checkAgent(who.Agent); err != nil {
 		return Token{}, err
 	}
 	if who.Mode != "managed" && who.Mode != "autonomous" {
-		return Token{}, fmt.Errorf("mode %.40q is unknown: it must be managed or autonomous", who.Mode)
+		return Token{}, fmt.Errorf("unknown mode %.40q: use managed or autonomous", who.Mode)
 	}
-	if life <= 0 || life > MaxTokenLife {
-		return Token{}, fmt.Errorf("a token cannot be good for %s: give at most %s", life, MaxTokenLife)
+	if life <= 0 || life > MaxTokenLifetime {
+		return Token{}, fmt.Errorf("invalid token lifetime %s: the maximum is %s", life, MaxTokenLifetime)
 	}
 	a, err := h.Authority(ctx)
 	if err != nil {
 		return Token{}, err
 	}
-	if !a.Issues() {
+	if !a.CanIssue() {
 		return Token{}, ErrNoKey
 	}
 	labels, err := json.Marshal(who.Labels)
 	if err != nil {
-		return Token{}, fmt.Errorf("labels: %w", err)
+		return Token{}, fmt.Errorf("encode labels: %w", err)
 	}
 	t := Token{Address: address, Agent: who.Agent, Pin: a.Pin()}
 	t.ID, t.Secret = newTokenSecret()
@@ -84,17 +82,16 @@ func (h *Manager) CreateToken(ctx context.Context, address string, who JoinGrant
 	return t, nil
 }
 
-// RefusalError says why a token is not accepted, in words for whoever tries to join.
+// RefusalError says why a join token is not accepted. The message is shown on the joining cluster.
 type RefusalError struct{ Message string }
 
 func (r *RefusalError) Error() string { return r.Message }
 
 func refuse(format string, args ...any) error { return &RefusalError{fmt.Sprintf(format, args...)} }
 
-const askForAnother = "ask on the hub for another: `argocd-agentctl agent join-token %s`"
+const createAnother = "create another one on the hub with `argocd-agentctl agent join-token %s`"
 
-// Check finds out whether a token is good for an agent, and what it says, without
-// using it up.
+// Check validates a join token without using it.
 func (h *Manager) Check(ctx context.Context, id, secret, agent string) (JoinGrant, error) {
 	if err := checkAgent(agent); err != nil {
 		return JoinGrant{}, refuse("%v", err)
@@ -103,10 +100,8 @@ func (h *Manager) Check(ctx context.Context, id, secret, agent string) (JoinGran
 	return who, err
 }
 
-// Redeem takes a token in exchange for the right to have this request signed. It
-// is marked as used, by the request's key, before it says so: whoever comes again
-// with the same key, because the answer was lost, is let in again as long as the
-// token is good; whoever comes with another key is not. A *RefusalError says why.
+// Redeem validates a join token and marks it as used by the key of this request. A client that retries with the same key,
+// because the response was lost, succeeds while the token is valid. A client with another key gets a *RefusalError.
 func (h *Manager) Redeem(ctx context.Context, id, secret, agent string, request []byte) (JoinGrant, error) {
 	if err := checkAgent(agent); err != nil {
 		return JoinGrant{}, refuse("%v", err)
@@ -117,7 +112,7 @@ func (h *Manager) Redeem(ctx context.Context, id, secret, agent string, request 
 	}
 	sum := sha256.Sum256(r.RawSubjectPublicKeyInfo)
 	key := []byte(hex.EncodeToString(sum[:]))
-	for range attempts {
+	for range maxAttempts {
 		s, who, err := h.token(ctx, id, secret, agent)
 		if err != nil {
 			return JoinGrant{}, err
@@ -126,7 +121,7 @@ func (h *Manager) Redeem(ctx context.Context, id, secret, agent string, request 
 		case bytes.Equal(by, key):
 			return who, nil
 		case len(by) > 0:
-			return JoinGrant{}, refuse("this join token was used at %s, by another key; it is good for one cluster, once: "+askForAnother, s.Data[usedField], agent)
+			return JoinGrant{}, refuse("this join token was used at %s by another key; it is valid for one cluster, once: "+createAnother, s.Data[usedField], agent)
 		}
 		next := s.clone()
 		next.Data[usedByField], next.Data[usedField] = key, []byte(h.now().UTC().Format(time.RFC3339))
@@ -141,16 +136,15 @@ func (h *Manager) Redeem(ctx context.Context, id, secret, agent string, request 
 	return JoinGrant{}, fmt.Errorf("write Secret %s%s: %w", joinPrefix, id, ErrBusy)
 }
 
-// token finds the Secret of a token that is good for an agent. Who does not know
-// the secret learns nothing of it.
+// token returns the Secret of a valid token. The errors reveal nothing to a client that does not know the secret.
 func (h *Manager) token(ctx context.Context, id, secret, agent string) (*Secret, JoinGrant, error) {
-	unknown := refuse("this join token is not known on the hub: it was withdrawn, expired long ago, or is another hub's; "+askForAnother, agent)
+	unknown := refuse("this join token is not known on the hub: it was deleted, expired long ago, or is of another hub; "+createAnother, agent)
 	if !isTokenID(id) {
 		return nil, JoinGrant{}, unknown
 	}
 	s, err := h.Secrets.Get(ctx, joinPrefix+id)
 	if err != nil {
-		return nil, JoinGrant{}, fmt.Errorf("read Secret %s%s: %w", joinPrefix, id, err)
+		return nil, JoinGrant{}, fmt.Errorf("get Secret %s%s: %w", joinPrefix, id, err)
 	}
 	if s == nil {
 		return nil, JoinGrant{}, unknown
@@ -161,23 +155,23 @@ func (h *Manager) token(ctx context.Context, id, secret, agent string) (*Secret,
 	}
 	info, err := readToken(s)
 	if err != nil {
-		return nil, JoinGrant{}, fmt.Errorf("secret %s: %w", s.Name, err)
+		return nil, JoinGrant{}, fmt.Errorf("parse Secret %s: %w", s.Name, err)
 	}
 	if info.Agent != agent {
-		return nil, JoinGrant{}, refuse("this join token is for the agent %q, not for %q: "+askForAnother, info.Agent, agent, agent)
+		return nil, JoinGrant{}, refuse("this join token is for agent %q, not for %q: "+createAnother, info.Agent, agent, agent)
 	}
 	if !h.now().Before(info.Expires) {
-		return nil, JoinGrant{}, refuse("this join token expired at %s: "+askForAnother, day(info.Expires), agent)
+		return nil, JoinGrant{}, refuse("this join token expired at %s: "+createAnother, formatTime(info.Expires), agent)
 	}
 	return s, info.JoinGrant, nil
 }
 
-// TokenInfo is what the hub knows of a token.
+// TokenInfo describes a join token.
 type TokenInfo struct {
 	JoinGrant
 	ID      string
 	Expires time.Time
-	Used    time.Time // zero: not yet
+	Used    time.Time // zero if unused
 }
 
 func readToken(s *Secret) (TokenInfo, error) {
@@ -198,7 +192,7 @@ func readToken(s *Secret) (TokenInfo, error) {
 	return info, nil
 }
 
-// Tokens lists the tokens that there are, used and expired ones too.
+// Tokens lists all join tokens, including used and expired ones.
 func (h *Manager) Tokens(ctx context.Context) ([]TokenInfo, error) {
 	secrets, err := h.Secrets.List(ctx, JoinLabel)
 	if err != nil {
@@ -214,20 +208,20 @@ func (h *Manager) Tokens(ctx context.Context) ([]TokenInfo, error) {
 	return all, nil
 }
 
-// DeleteTokens deletes an agent's tokens, used or not, and returns how many.
+// DeleteTokens deletes all join tokens of an agent and returns how many.
 func (h *Manager) DeleteTokens(ctx context.Context, agent string) (int, error) {
-	return h.sweep(ctx, func(s *Secret) bool { return s.Labels[JoinLabel] == agent })
+	return h.deleteTokens(ctx, func(s *Secret) bool { return s.Labels[JoinLabel] == agent })
 }
 
-// DeleteExpiredTokens deletes tokens that are long over, and returns how many.
+// DeleteExpiredTokens deletes join tokens that expired more than tokenGrace ago and returns how many.
 func (h *Manager) DeleteExpiredTokens(ctx context.Context) (int, error) {
-	return h.sweep(ctx, func(s *Secret) bool {
+	return h.deleteTokens(ctx, func(s *Secret) bool {
 		info, err := readToken(s)
 		return err == nil && h.now().After(info.Expires.Add(tokenGrace))
 	})
 }
 
-func (h *Manager) sweep(ctx context.Context, over func(*Secret) bool) (int, error) {
+func (h *Manager) deleteTokens(ctx context.Context, over func(*Secret) bool) (int, error) {
 	secrets, err := h.Secrets.List(ctx, JoinLabel)
 	if err != nil {
 		return 0, fmt.Errorf("list join tokens: %w", err)

@@ -22,7 +22,7 @@ func requestFor(t *testing.T, agent string) []byte {
 	return r
 }
 
-func TestTokenIsGoodForOneKeyOnce(t *testing.T) {
+func TestRedeem_OnceForOneKey(t *testing.T) {
 	b := newBench(t)
 	token, err := ParseToken(" " + invite(b).String() + "\n")
 	must(t, err)
@@ -58,7 +58,7 @@ func refused(t *testing.T, b *bench, token Token, request []byte, why string) {
 	}
 }
 
-func TestTokenThatIsNotGoodIsRefused(t *testing.T) {
+func TestRedeem_RefusesInvalidTokens(t *testing.T) {
 	b := newBench(t)
 	token := invite(b)
 	request := requestFor(t, "w1")
@@ -71,7 +71,7 @@ func TestTokenThatIsNotGoodIsRefused(t *testing.T) {
 	path := token
 	path.ID = "../../x"
 	refused(t, b, path, request, "not known on the hub")
-	if _, err := b.Redeem(t.Context(), token.ID, token.Secret, "w2", requestFor(t, "w2")); err == nil || !strings.Contains(err.Error(), `for the agent "w1", not for "w2"`) {
+	if _, err := b.Redeem(t.Context(), token.ID, token.Secret, "w2", requestFor(t, "w2")); err == nil || !strings.Contains(err.Error(), `for agent "w1", not for "w2"`) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := b.Redeem(t.Context(), token.ID, token.Secret, "w1", requestFor(t, "w2")); err == nil || !strings.Contains(err.Error(), `it is for "w2"`) {
@@ -82,7 +82,7 @@ func TestTokenThatIsNotGoodIsRefused(t *testing.T) {
 	must(t, err)
 }
 
-func TestOnlyOneOfTwoGetsIn(t *testing.T) {
+func TestRedeem_OnlyOneOfTwoConcurrentKeys(t *testing.T) {
 	b := newBench(t)
 	token := invite(b)
 	b.Before = func(*Secret) {
@@ -92,7 +92,7 @@ func TestOnlyOneOfTwoGetsIn(t *testing.T) {
 	refused(t, b, token, requestFor(t, "w1"), "was used at")
 }
 
-func TestTokensAreSweptWhenNobodyAsksAnyMore(t *testing.T) {
+func TestDeleteExpiredTokens_AfterTheGracePeriod(t *testing.T) {
 	b := newBench(t)
 	invite(b)
 	b.clock = b.clock.Add(2 * time.Hour)
@@ -112,18 +112,18 @@ func TestTokensAreSweptWhenNobodyAsksAnyMore(t *testing.T) {
 	}
 }
 
-func TestSpoiltTokenSaysWhatIsWrong(t *testing.T) {
+func TestParseToken_ExplainsInvalidTokens(t *testing.T) {
 	good := invite(newBench(t)).String()
 	for text, problem := range map[string]string{
-		"":                                   "this is no join token",
-		"https://hub/x":                      "this is no join token",
-		good[:len(good)-1]:                   "ends too early",
-		good + "x":                           "ends too early or too late",
+		"":                                   "not a join token",
+		"https://hub/x":                      "not a join token",
+		good[:len(good)-1]:                   "is damaged",
+		good + "x":                           "is damaged",
 		strings.Replace(good, ":443", "", 1): "not of the form host:port",
 		strings.Replace(good, ":443", ":99999", 1): "1 to 65535",
-		strings.Replace(good, "/w1/", "/W1/", 1):   "no agent's name",
+		strings.Replace(good, "/w1/", "/W1/", 1):   "invalid agent name",
 		strings.Replace(good, "/w1/", "/w--1/", 1): "two dashes in a row",
-		strings.Replace(good, "/w1/", "/w1/x", 1):  "no pin of a CA",
+		strings.Replace(good, "/w1/", "/w1/x", 1):  "invalid CA pin",
 		strings.Replace(good, "/w1/", "/", 1):      "3 parts instead of 4",
 	} {
 		if _, err := ParseToken(text); err == nil || !strings.Contains(err.Error(), problem) {
@@ -132,7 +132,7 @@ func TestSpoiltTokenSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestServerCertificateIsKept(t *testing.T) {
+func TestEnsureServerCert_IssuesAndRenews(t *testing.T) {
 	b := newBench(t)
 	a := b.authorityNow()
 	keep := func(names ...string) bool {
@@ -147,7 +147,7 @@ func TestServerCertificateIsKept(t *testing.T) {
 	if !keep("hub") || keep("hub") || !keep("hub", "10.0.0.1") || keep("10.0.0.1") {
 		t.Error("issued too often or not at all")
 	}
-	b.clock = b.clock.Add(ServerLife * 3 / 4)
+	b.clock = b.clock.Add(ServerLifetime * 3 / 4)
 	if !keep("hub") || keep("hub") {
 		t.Error("not renewed when two thirds of its life were over")
 	}
@@ -157,17 +157,17 @@ func TestServerCertificateIsKept(t *testing.T) {
 		t.Error("not issued by the new CA")
 	}
 	s, _ := b.Get(t.Context(), PrincipalSecret)
-	if certs, _ := Certificates(s.Data[CertKey]); a.Issued(certs[0]) {
+	if certs, _ := Certificates(s.Data[CertKey]); a.HasIssued(certs[0]) {
 		t.Error("the old CA has issued it")
 	}
-	for keeper, other := range map[string]*Secret{
+	for manager, other := range map[string]*Secret{
 		"":             {Name: ProxySecret, Data: s.Data},
 		"cert-manager": {Name: "other", Labels: s.Labels, Annotations: map[string]string{"cert-manager.io/issuer-name": "x"}, Data: s.Data},
 	} {
 		_, err := b.Put(t.Context(), other)
 		must(t, err)
 		var foreign *NotManagedError
-		if _, _, err := b.EnsureServerCert(t.Context(), other.Name, []string{"hub"}); !errors.As(err, &foreign) || foreign.Keeper != keeper {
+		if _, _, err := b.EnsureServerCert(t.Context(), other.Name, []string{"hub"}); !errors.As(err, &foreign) || foreign.ManagedBy != manager {
 			t.Errorf("error %v", err)
 		}
 	}

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// RenewAt is when a certificate is to be renewed: after two thirds of its life,
-// without the part of it that was over when it was issued.
+// RenewAt returns when to renew a certificate: after two thirds of its lifetime, not counting Backdate.
 func RenewAt(cert *x509.Certificate) time.Time {
 	from := cert.NotBefore
 	if cert.NotAfter.Sub(from) > Backdate {
@@ -21,38 +20,36 @@ func RenewAt(cert *x509.Certificate) time.Time {
 	return from.Add(cert.NotAfter.Sub(from) / 3 * 2)
 }
 
-// NotManagedError says that a Secret is somebody else's to renew.
-type NotManagedError struct{ Secret, Keeper string }
+// NotManagedError means that argocd-agent must not change a Secret.
+type NotManagedError struct{ Secret, ManagedBy string }
 
 func (e *NotManagedError) Error() string {
-	if e.Keeper != "" {
-		return fmt.Sprintf("the Secret %s is kept by %s: it is used as it is", e.Secret, e.Keeper)
+	if e.ManagedBy != "" {
+		return fmt.Sprintf("Secret %s is managed by %s and is not changed", e.Secret, e.ManagedBy)
 	}
-	return fmt.Sprintf("the Secret %s was not made by us: it is used as it is. To have it renewed, label it %s=%s, or delete it", e.Secret, ManagedLabel, KeptValue)
+	return fmt.Sprintf("Secret %s was not created by argocd-agent and is not changed. To have it renewed, label it %s=%s or delete it", e.Secret, ManagedLabel, ManagedValue)
 }
 
-// EnsureServerCert sees to it that a Secret has a server's certificate for these host
-// names and addresses: of the CA that issues now, and not about to expire. It
-// reports whether it had to issue one, and when to look again. Another's Secret is
-// a *ForeignError.
+// EnsureServerCert makes sure that a Secret has a current server certificate for these host names and addresses. It
+// reports whether it issued one, and when to run again. It returns a *NotManagedError if the Secret is not managed.
 func (h *Manager) EnsureServerCert(ctx context.Context, secret string, names []string) (issued bool, next time.Time, err error) {
 	a, err := h.Authority(ctx)
 	if err != nil {
 		return false, time.Time{}, err
 	}
-	for range attempts {
+	for range maxAttempts {
 		s, err := h.Secrets.Get(ctx, secret)
 		if err != nil {
-			return false, time.Time{}, fmt.Errorf("read Secret %s: %w", secret, err)
+			return false, time.Time{}, fmt.Errorf("get Secret %s: %w", secret, err)
 		}
 		if s != nil && !s.Managed() {
 			return false, time.Time{}, &NotManagedError{secret, s.ManagedBy()}
 		}
-		if s != nil && h.serves(a, s, names) {
+		if s != nil && h.current(a, s, names) {
 			certs, _ := Certificates(s.Data[CertKey])
 			return issued, RenewAt(certs[0]), nil
 		}
-		pair, err := a.Server(append(slices.Clone(names), others(s, names)...), h.serverLife(), h.now())
+		pair, err := a.Server(append(slices.Clone(names), additionalNames(s, names)...), h.serverLifetime(), h.now())
 		if err != nil {
 			return false, time.Time{}, err
 		}
@@ -65,9 +62,8 @@ func (h *Manager) EnsureServerCert(ctx context.Context, secret string, names []s
 	return false, time.Time{}, fmt.Errorf("write Secret %s: %w", secret, ErrBusy)
 }
 
-// others are the names in a certificate beside these: somebody has asked for
-// them, and they are not lost when it is renewed.
-func others(s *Secret, names []string) []string {
+// additionalNames returns other names in the current certificate. A renewal keeps them.
+func additionalNames(s *Secret, names []string) []string {
 	if s == nil {
 		return nil
 	}
@@ -78,11 +74,10 @@ func others(s *Secret, names []string) []string {
 	return slices.DeleteFunc(Describe(certs[0]).Names, func(name string) bool { return slices.Contains(names, name) })
 }
 
-// serves reports whether a Secret has what it should. A longer list of names does
-// no harm: another replica may have been given more.
-func (h *Manager) serves(a *Authority, s *Secret, names []string) bool {
+// current reports whether a Secret needs no change. Additional names are fine: another replica may have requested them.
+func (h *Manager) current(a *Authority, s *Secret, names []string) bool {
 	certs, err := Certificates(s.Data[CertKey])
-	if err != nil || a.Due(s.Data[CertKey], h.now()) || !bytes.Equal(s.Data[BundleKey], a.BundlePEM()) {
+	if err != nil || a.NeedsRenewal(s.Data[CertKey], h.now()) || !bytes.Equal(s.Data[BundleKey], a.BundlePEM()) {
 		return false
 	}
 	for _, name := range names {
@@ -97,36 +92,36 @@ func (h *Manager) serves(a *Authority, s *Secret, names []string) bool {
 	return true
 }
 
-// PutPair writes a certificate, its key and a bundle into a Secret: into this
-// one, or into a new one if that is nil. False: somebody else was quicker.
+// PutPair writes a certificate, its key and a bundle into a Secret. If s is nil, it creates one. It returns false after a
+// conflict.
 func PutPair(ctx context.Context, to Secrets, name string, s *Secret, pair Pair, bundle []byte) (bool, error) {
 	if s == nil {
 		s = &Secret{Name: name, Type: typeTLS}
 	}
 	s = s.clone()
-	s.Labels[ManagedLabel] = KeptValue
+	s.Labels[ManagedLabel] = ManagedValue
 	s.Data[CertKey], s.Data[KeyKey] = pair.Cert, pair.Key
 	if bundle != nil {
 		s.Data[BundleKey] = bundle
 	}
-	stored, err := to.Put(ctx, s)
-	if err != nil {
-		return false, fmt.Errorf("write Secret %s: %w", name, err)
-	}
-	return stored, nil
+	return put(ctx, to, s)
 }
 
-// PutBundle writes whom to believe into a Secret of a spoke.
+// PutBundle writes the trusted CAs into a Secret of a spoke. It returns false after a conflict.
 func PutBundle(ctx context.Context, to Secrets, name string, s *Secret, bundle []byte) (bool, error) {
 	if s == nil {
 		s = &Secret{Name: name, Type: typeOpaque}
 	}
 	s = s.clone()
-	s.Labels[ManagedLabel] = KeptValue
+	s.Labels[ManagedLabel] = ManagedValue
 	s.Data[BundleKey] = bundle
+	return put(ctx, to, s)
+}
+
+func put(ctx context.Context, to Secrets, s *Secret) (bool, error) {
 	stored, err := to.Put(ctx, s)
 	if err != nil {
-		return false, fmt.Errorf("write Secret %s: %w", name, err)
+		return false, fmt.Errorf("write Secret %s: %w", s.Name, err)
 	}
 	return stored, nil
 }

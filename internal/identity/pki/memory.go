@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// FakeSecrets is Secrets in a map, for tests. The zero value has none.
+// FakeSecrets is an in-memory implementation of Secrets for tests. The zero value is empty.
 type FakeSecrets struct {
 	mu      sync.Mutex
 	all     map[string]*Secret
 	version int
 
-	// Before is what somebody else does just before the next write; may be nil.
+	// Before is called once before the next write, to simulate another process. May be nil.
 	Before func(*Secret)
 }
 

@@ -12,27 +12,28 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
-// Pin identifies an authority by its public key: SHA-256 of it, in the form that
-// certificates have it (subjectPublicKeyInfo).
+// Pin is the SHA-256 of a CA's public key (subjectPublicKeyInfo).
 type Pin [sha256.Size]byte
 
-// PinOf returns the pin of an authority.
+// PinOf returns the pin of a CA.
 func PinOf(cert *x509.Certificate) Pin { return sha256.Sum256(cert.RawSubjectPublicKeyInfo) }
 
 func pinOf(public crypto.PublicKey) (Pin, error) {
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
-		return Pin{}, fmt.Errorf("encode a public key: %w", err)
+		return Pin{}, fmt.Errorf("encode public key: %w", err)
 	}
 	return sha256.Sum256(der), nil
 }
 
-// String is what people copy: 43 characters that no shell touches.
+// String returns the pin as 43 characters that need no quotes in a shell.
 func (p Pin) String() string { return base64.RawURLEncoding.EncodeToString(p[:]) }
 
-// ParsePin reads a pin, in our form or in hexadecimal digits.
+// ParsePin parses a pin in base64 or hexadecimal form.
 func ParsePin(text string) (Pin, error) {
 	var p Pin
 	text = strings.TrimPrefix(text, "sha256:")
@@ -41,33 +42,29 @@ func ParsePin(text string) (Pin, error) {
 		b, err = hex.DecodeString(text)
 	}
 	if err != nil || len(b) != len(p) {
-		return p, fmt.Errorf("%.80q is no pin of a CA: 43 characters of base64 or 64 hexadecimal digits are needed", text)
+		return p, fmt.Errorf("invalid CA pin %.80q: it must have 43 characters of base64 or 64 hexadecimal digits", text)
 	}
 	return Pin(b), nil
 }
 
-// JoinProtocol is what a client says, beside h2, that has no certificate yet. It
-// is let in for joining alone.
+// JoinProtocol is the ALPN protocol that a client without a certificate offers in addition to h2. It can only join.
 const JoinProtocol = "argocd-agent-join"
 
-// ClientTLS is the configuration of a client that knows no more of the hub than
-// its address and the pin of its CA.
+// ClientTLS returns the configuration of a client that knows only the hub's address and the pin of its CA.
 func (p Pin) ClientTLS(host string, now func() time.Time) *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
-		ServerName: host,
-		NextProtos: []string{"h2", JoinProtocol},
-		// VerifyConnection does it: by the pin instead of by CAs.
-		InsecureSkipVerify: true, //nolint:gosec // see above
+		MinVersion:         tls.VersionTLS13,
+		ServerName:         host,
+		NextProtos:         []string{"h2", JoinProtocol},
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies the server by the pin
 		VerifyConnection:   func(state tls.ConnectionState) error { return p.verify(state.PeerCertificates, host, now()) },
 	}
 }
 
-// verify finds the pinned authority among what the server has presented, and
-// verifies the server by it.
+// verify finds the pinned CA in the server's chain and verifies the server with it.
 func (p Pin) verify(chain []*x509.Certificate, host string, now time.Time) error {
 	if len(chain) == 0 {
-		return errors.New("the hub has presented no certificate")
+		return errors.New("the hub presented no certificate")
 	}
 	roots, others := x509.NewCertPool(), x509.NewCertPool()
 	found := false
@@ -88,24 +85,15 @@ func (p Pin) verify(chain []*x509.Certificate, host string, now time.Time) error
 	return nil
 }
 
-// PinError says that whoever answers is not the hub that the pin is of.
+// PinError means that the server is not the hub of the pin.
 type PinError struct {
 	Want      Pin
 	Presented *x509.Certificate
 }
 
 func (e *PinError) Error() string {
-	return fmt.Sprintf("the CA that is pinned (%s) did not sign what the hub's address presents, a certificate of %q issued by %q: "+
-		"is the address the principal's own port; is there a TLS-terminating proxy or load balancer between (it must pass TLS through); "+
-		"or was the hub's CA replaced since the token was made (make a new one)?",
-		e.Want, clip(e.Presented.Subject.String()), clip(e.Presented.Issuer.String()))
-}
-
-// clip keeps what a stranger has sent to a readable length.
-func clip(s string) string {
-	const most = 200
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	return fmt.Sprintf("the pinned CA (%s) did not sign the certificate at the hub's address (subject %q, issuer %q): "+
+		"check that the address is the principal's port, that no proxy or load balancer terminates TLS, "+
+		"and that the hub's CA was not replaced since the token was created",
+		e.Want, text.Truncate(e.Presented.Subject.String(), 200), text.Truncate(e.Presented.Issuer.String(), 200))
 }

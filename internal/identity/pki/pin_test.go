@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-func TestHubIsRecognisedByThePinOfItsAuthority(t *testing.T) {
+func TestPin_VerifiesTheHub(t *testing.T) {
 	b := newBench(t)
 	a := b.authorityNow()
 	stranger, err := NewAuthority(b.clock)
 	must(t, err)
-	genuine, err := a.Server([]string{"hub.example"}, ServerLife, b.clock)
+	genuine, err := a.Server([]string{"hub.example"}, ServerLifetime, b.clock)
 	must(t, err)
-	proxy, err := stranger.Server([]string{"hub.example"}, ServerLife, b.clock)
+	proxy, err := stranger.Server([]string{"hub.example"}, ServerLifetime, b.clock)
 	must(t, err)
-	elsewhere, err := a.Server([]string{"other.example"}, ServerLife, b.clock)
+	elsewhere, err := a.Server([]string{"other.example"}, ServerLifetime, b.clock)
 	must(t, err)
-	// Somebody in between presents our CA beside a certificate that it did not sign.
+	// An attacker presents our CA next to a certificate that it did not sign.
 	forged := Pair{Cert: append(append([]byte{}, proxy.Cert...), encodeCerts(a.Cert)...), Key: proxy.Key}
 	for _, test := range []struct {
 		title   string
@@ -31,7 +31,7 @@ func TestHubIsRecognisedByThePinOfItsAuthority(t *testing.T) {
 		{"genuine", genuine, 0, ""},
 		{"clock behind", genuine, -30 * time.Minute, ""},
 		{"clock far behind", genuine, -2 * time.Hour, "not yet valid"},
-		{"proxy", proxy, 0, "is there a TLS-terminating proxy"},
+		{"proxy", proxy, 0, "load balancer terminates TLS"},
 		{"forged", forged, 0, "unknown authority"},
 		{"another host", elsewhere, 0, "other.example"},
 	} {
@@ -39,7 +39,7 @@ func TestHubIsRecognisedByThePinOfItsAuthority(t *testing.T) {
 		if test.problem == "" && err != nil || test.problem != "" && (err == nil || !strings.Contains(err.Error(), test.problem)) {
 			t.Errorf("%s: error %v", test.title, err)
 		}
-		if e := new(PinError); test.title == "proxy" && (!errors.As(err, &e) || !strings.Contains(err.Error(), `certificate of "CN=hub.example"`)) {
+		if e := new(PinError); test.title == "proxy" && (!errors.As(err, &e) || !strings.Contains(err.Error(), `subject "CN=hub.example"`)) {
 			t.Errorf("%s: error %v", test.title, err)
 		}
 	}
@@ -58,7 +58,7 @@ func connect(t *testing.T, client *tls.Config, server Pair) error {
 	return tls.Client(near, client).Handshake()
 }
 
-func TestPinIsReadInBothForms(t *testing.T) {
+func TestParsePin_BothForms(t *testing.T) {
 	a, err := NewAuthority(time.Now())
 	must(t, err)
 	pin := a.Pin()

@@ -14,11 +14,10 @@ import (
 	"fmt"
 )
 
-// MaxRequest is the size of a request that is looked at.
+// MaxRequest is the maximum size of a certificate request.
 const MaxRequest = 16 << 10
 
-// NewRequest asks for a certificate for an agent. The key, PEM, is made unless
-// there is one.
+// NewRequest returns a certificate request for an agent. If key (PEM) is empty, it generates one.
 func NewRequest(agent string, key []byte) (request, keyPEM []byte, err error) {
 	if len(key) == 0 {
 		signer, err := newKey()
@@ -35,17 +34,16 @@ func NewRequest(agent string, key []byte) (request, keyPEM []byte, err error) {
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the key: %w", err)
+		return nil, nil, fmt.Errorf("parse key: %w", err)
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: agent}}, parsed)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a request for %s: %w", agent, err)
+		return nil, nil, fmt.Errorf("create certificate request for %s: %w", agent, err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), key, nil
 }
 
-// ReadRequest reads a request, and refuses it unless it is for exactly this
-// agent, and its key is good.
+// ReadRequest parses a request. It fails unless the request is for exactly this agent and has an accepted key.
 func ReadRequest(request []byte, agent string) (*x509.CertificateRequest, error) {
 	r, err := readRequest(request, agent)
 	if err != nil {
@@ -54,12 +52,12 @@ func ReadRequest(request []byte, agent string) (*x509.CertificateRequest, error)
 	return r, nil
 }
 
-// RequestError says why a request is not signed.
+// RequestError says why a certificate request is rejected.
 type RequestError struct{ err error }
 
-func (e *RequestError) Error() string { return "the certificate request is refused: " + e.err.Error() }
+func (e *RequestError) Error() string { return "invalid certificate request: " + e.err.Error() }
 
-// Unwrap returns what is wrong with it.
+// Unwrap returns the cause.
 func (e *RequestError) Unwrap() error { return e.err }
 
 func readRequest(request []byte, agent string) (*x509.CertificateRequest, error) {
@@ -75,15 +73,15 @@ func readRequest(request []byte, agent string) (*x509.CertificateRequest, error)
 		return nil, err
 	}
 	if err := r.CheckSignature(); err != nil {
-		return nil, fmt.Errorf("its signature is not by its key: %w", err)
+		return nil, fmt.Errorf("check signature: %w", err)
 	}
-	if err := goodKey(r.PublicKey); err != nil {
+	if err := checkKey(r.PublicKey); err != nil {
 		return nil, err
 	}
-	return r, onlyNames(r, agent)
+	return r, checkNames(r, agent)
 }
 
-func goodKey(public any) error {
+func checkKey(public any) error {
 	switch key := public.(type) {
 	case *ecdsa.PublicKey:
 		if key.Curve == elliptic.P256() || key.Curve == elliptic.P384() || key.Curve == elliptic.P521() {
@@ -97,14 +95,14 @@ func goodKey(public any) error {
 		}
 		return fmt.Errorf("an RSA key of %d bits: 2048 to 8192 are accepted", key.N.BitLen())
 	}
-	return errors.New("its kind of key is not accepted: use ECDSA (P-256, P-384, P-521), Ed25519 or RSA")
+	return errors.New("key type is not accepted: use ECDSA (P-256, P-384, P-521), Ed25519 or RSA")
 }
 
-// basicConstraints is the extension by which a certificate is a CA's.
+// basicConstraints is the extension that marks a CA certificate.
 var basicConstraints = asn1.ObjectIdentifier{2, 5, 29, 19}
 
-// onlyNames refuses a request that is for anybody or anything but the agent.
-func onlyNames(r *x509.CertificateRequest, agent string) error {
+// checkNames rejects a request that has other names than the agent's.
+func checkNames(r *x509.CertificateRequest, agent string) error {
 	if r.Subject.CommonName != agent {
 		return fmt.Errorf("it is for %.80q, but this agent is %q: make it with that common name", r.Subject.CommonName, agent)
 	}
@@ -121,7 +119,7 @@ func onlyNames(r *x509.CertificateRequest, agent string) error {
 	}
 	for _, extension := range r.Extensions {
 		if extension.Id.Equal(basicConstraints) {
-			return errors.New("it asks what kind of certificate it becomes (basic constraints): leave that out, an agent is no CA")
+			return errors.New("it has basic constraints: leave them out, an agent is not a CA")
 		}
 	}
 	return nil

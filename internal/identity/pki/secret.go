@@ -12,8 +12,8 @@ const (
 	PrincipalSecret = "argocd-agent-principal-tls"      // hub
 	ProxySecret     = "argocd-agent-resource-proxy-tls" // hub
 	ClientSecret    = "argocd-agent-client-tls"         // spoke
-	JoinSecret      = "argocd-agent-join"               // spoke: the line to join with, as token
-	joinPrefix      = JoinSecret + "-"                  // hub: one for each token, and its ID
+	JoinSecret      = "argocd-agent-join"               // spoke: key token has a join token
+	joinPrefix      = JoinSecret + "-"                  // hub: one for each token, with its ID
 )
 
 // Keys of their data.
@@ -21,19 +21,19 @@ const (
 	CertKey   = "tls.crt"
 	KeyKey    = "tls.key"
 	BundleKey = "ca.crt"
-	crossKey  = "cross.crt" // of an authority that replaces another
+	crossKey  = "cross.crt" // of a CA during a rotation
 )
 
 const prefix = "argocd-agent.argoproj-labs.io/"
 
-// ManagedLabel marks a Secret that we issue and renew. Without it, or with a mark
-// of cert-manager, the Secret is somebody else's: it is read and never written.
+// ManagedLabel marks a Secret that argocd-agent issues and renews. Without it, or with an annotation of cert-manager, the
+// Secret is read and never written.
 const (
 	ManagedLabel = prefix + "pki"
-	KeptValue    = "kept"
+	ManagedValue = "managed"
 )
 
-// JoinLabel is on the hub's Secrets of tokens; its value is the agent's name.
+// JoinLabel marks the hub's Secrets of join tokens. Its value is the agent's name.
 const JoinLabel = prefix + "join"
 
 // Types of Secrets.
@@ -42,20 +42,20 @@ const (
 	typeOpaque = "Opaque"
 )
 
-// Secret is one of Kubernetes.
+// Secret is a Kubernetes Secret.
 type Secret struct {
 	Name        string
-	Revision    string // its resourceVersion; empty: it does not exist yet
+	Revision    string // resourceVersion; empty if it does not exist yet
 	Type        string
 	Labels      map[string]string
 	Annotations map[string]string
 	Data        map[string][]byte
 }
 
-// Managed reports whether the Secret is ours to renew.
-func (s *Secret) Managed() bool { return s.Labels[ManagedLabel] == KeptValue && s.ManagedBy() == "" }
+// Managed reports whether argocd-agent renews the Secret.
+func (s *Secret) Managed() bool { return s.Labels[ManagedLabel] == ManagedValue && s.ManagedBy() == "" }
 
-// ManagedBy names whoever else renews a Secret; empty: nobody that we know.
+// ManagedBy returns the name of another known controller that renews the Secret, or "".
 func (s *Secret) ManagedBy() string {
 	for key := range s.Annotations {
 		if strings.HasPrefix(key, "cert-manager.io/") {
@@ -65,7 +65,6 @@ func (s *Secret) ManagedBy() string {
 	return ""
 }
 
-// clone returns a Secret that can be changed without changing this one.
 func (s *Secret) clone() *Secret {
 	c := *s
 	c.Labels, c.Annotations, c.Data = maps.Clone(s.Labels), maps.Clone(s.Annotations), maps.Clone(s.Data)
@@ -81,15 +80,14 @@ func (s *Secret) clone() *Secret {
 	return &c
 }
 
-// Secrets are those of one namespace.
+// Secrets reads and writes the Secrets of one namespace.
 type Secrets interface {
-	// Get reads one; nil: there is none.
+	// Get returns a Secret, or nil if it does not exist.
 	Get(ctx context.Context, name string) (*Secret, error)
-	// List reads those with a label, whatever its value.
+	// List returns the Secrets with a label of any value.
 	List(ctx context.Context, label string) ([]*Secret, error)
-	// Put creates a Secret that has no revision, and else replaces the one of that
-	// revision. False: somebody else was quicker, and nothing is written.
+	// Put creates a Secret without a revision, and replaces one with a revision. It returns false after a conflict.
 	Put(ctx context.Context, s *Secret) (bool, error)
-	// Delete deletes one of that revision. False: somebody else was quicker.
+	// Delete deletes a Secret. It returns false after a conflict.
 	Delete(ctx context.Context, s *Secret) (bool, error)
 }

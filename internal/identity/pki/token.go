@@ -12,9 +12,8 @@ import (
 	"strings"
 )
 
-// Token is what a cluster joins with: where the hub is, how to recognise it, and
-// a secret that is good for one cluster, once. Its text is one line, of letters
-// that a shell leaves alone:
+// Token is a join token: the address of the hub, the pin of its CA, and a secret that is valid for one cluster, once. Its
+// text is one line that needs no quotes in a shell:
 //
 //	join://hub.example:443/w1/<pin of the CA>/<ID>.<secret>
 type Token struct {
@@ -27,21 +26,21 @@ type Token struct {
 
 const tokenScheme = "join://"
 
-// String is the whole line, secret and all.
+// String returns the whole line, including the secret.
 func (t Token) String() string {
 	return tokenScheme + strings.Join([]string{t.Address, t.Agent, t.Pin.String(), t.ID + "." + t.Secret}, "/")
 }
 
-// Host of the hub, without the port.
+// Host returns the address of the hub without the port.
 func (t Token) Host() string {
 	host, _, _ := net.SplitHostPort(t.Address)
 	return host
 }
 
-// ErrNotAToken says that a text is no token, rather than one that is spoilt.
-var ErrNotAToken = errors.New("this is no join token: it begins with " + tokenScheme + "; copy the whole line that `argocd-agentctl agent join-token` has printed")
+// ErrNotAToken means that a text is not a join token, as opposed to a damaged one.
+var ErrNotAToken = errors.New("not a join token: it must begin with " + tokenScheme + "; copy the whole line that `argocd-agentctl agent join-token` printed")
 
-// ParseToken reads a token's line.
+// ParseToken parses a join token.
 func ParseToken(line string) (Token, error) {
 	rest, ok := strings.CutPrefix(strings.TrimSpace(line), tokenScheme)
 	if !ok {
@@ -53,18 +52,18 @@ func ParseToken(line string) (Token, error) {
 	}
 	t := Token{Address: parts[0], Agent: parts[1]}
 	if err := checkAddress(t.Address); err != nil {
-		return Token{}, fmt.Errorf("the join token's address of the hub: %w", err)
+		return Token{}, fmt.Errorf("join token: address of the hub: %w", err)
 	}
 	if err := checkAgent(t.Agent); err != nil {
-		return Token{}, fmt.Errorf("the join token: %w", err)
+		return Token{}, fmt.Errorf("join token: %w", err)
 	}
 	var err error
 	if t.Pin, err = ParsePin(parts[2]); err != nil {
-		return Token{}, fmt.Errorf("the join token: %w; copy the whole line", err)
+		return Token{}, fmt.Errorf("join token: %w; copy the whole line", err)
 	}
 	t.ID, t.Secret, _ = strings.Cut(parts[3], ".")
 	if !isTokenID(t.ID) || len(t.Secret) != secretLength || !isURLBase64(t.Secret) {
-		return Token{}, errors.New("the join token ends too early or too late, or was changed: copy the whole line")
+		return Token{}, errors.New("join token is damaged: copy the whole line")
 	}
 	return t, nil
 }
@@ -80,19 +79,19 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// checkAgent says what is wrong with an agent's name, an RFC 1123 label.
+// checkAgent validates an agent's name, an RFC 1123 label without "--".
 func checkAgent(name string) error {
 	if name == "" || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || name[0] == '-' || name[len(name)-1] == '-' {
-		return fmt.Errorf("%.80q is no agent's name: at most 63 lower-case letters, digits and '-', with a letter or digit at either end", name)
+		return fmt.Errorf("invalid agent name %.80q: use at most 63 lower-case letters, digits and '-', with a letter or digit at either end", name)
 	}
-	if strings.Contains(name, "--") { // as kind.ValidateAgentName: a token for it would be used up in vain
-		return fmt.Errorf("%q is no agent's name: it has two dashes in a row", name)
+	if strings.Contains(name, "--") { // kind.ValidateAgentName rejects it, too
+		return fmt.Errorf("invalid agent name %q: it has two dashes in a row", name)
 	}
 	return nil
 }
 
 const (
-	idBytes     = 5  // makes 8 letters: enough to tell tokens apart
+	idBytes     = 5  // 8 letters
 	secretBytes = 20 // 160 bits
 )
 
@@ -116,8 +115,7 @@ func isURLBase64(s string) bool {
 	return err == nil
 }
 
-// tokenHash is what the hub keeps of a secret. It has enough bits to need no
-// slower function.
+// tokenHash is what the hub stores of a secret. The secret has enough entropy for a fast hash.
 func tokenHash(secret string) []byte {
 	sum := sha256.Sum256([]byte(secret))
 	return sum[:]

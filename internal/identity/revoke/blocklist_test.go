@@ -244,7 +244,7 @@ func TestDeletionPatch_RemovesExpiredEntries(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	deleted := func(revoked map[string]time.Time, listed map[string]string, at time.Time) map[string]any {
 		patch := deletionPatch(listed, "w1", revoked, at)
-		if note, ok := patch["proxy-clients.w1"].(string); !ok || entryExpired(note, at.Add(pki.ProxyClientLife)) || !entryExpired(note, at.Add(pki.ProxyClientLife+25*time.Hour)) {
+		if note, ok := patch["proxy-clients.w1"].(string); !ok || entryExpired(note, at.Add(pki.ProxyClientLifetime)) || !entryExpired(note, at.Add(pki.ProxyClientLifetime+25*time.Hour)) {
 			t.Errorf("entry for other certificates: %q", note)
 		}
 		delete(patch, "proxy-clients.w1")

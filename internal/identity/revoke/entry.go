@@ -41,7 +41,7 @@ func deletionPatch(listed map[string]string, agent string, revoked map[string]ti
 		}
 		data[fingerprint] = note
 	}
-	data[deletedAgentPrefix+agent] = deleted + entryExpires + now.Add(pki.ProxyClientLife).UTC().Format(time.RFC3339)
+	data[deletedAgentPrefix+agent] = deleted + entryExpires + now.Add(pki.ProxyClientLifetime).UTC().Format(time.RFC3339)
 	return data
 }
 

@@ -1,4 +1,4 @@
-// Package spiffetest serves a SPIFFE Workload API for one process of a test, as an agent of SPIRE does.
+// Package spiffetest serves a SPIFFE Workload API for tests, as a SPIRE agent does.
 package spiffetest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// API is a Workload API that has no identity for anybody until one is registered.
+// API is a Workload API without an identity until one is registered.
 type API struct {
 	workload.UnimplementedSpiffeWorkloadAPIServer
 	Socket string // its address
@@ -44,7 +44,7 @@ func New(t testing.TB) *API {
 	return a
 }
 
-// Register gives the process an identity. Federated are the CAs of other trust domains that it may believe.
+// Register sets the identity. Federated are the CAs of other trusted trust domains.
 func (a *API) Register(t testing.TB, id string, cert *x509.Certificate, key crypto.Signer, ca *x509.Certificate, federated map[string]*x509.Certificate) {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(key)
