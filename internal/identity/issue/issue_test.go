@@ -249,7 +249,7 @@ func TestJoin_TokenDeletedDuringJoin(t *testing.T) {
 		}
 	}
 	_, err := b.Join(t.Context(), r)
-	if refusal := new(transport.EnrollError); !errors.As(err, &refusal) || !strings.Contains(refusal.Message, "was withdrawn") || refusal.Temporary {
+	if refusal := new(transport.EnrollError); !errors.As(err, &refusal) || !strings.Contains(refusal.Message, "was deleted") || refusal.Temporary {
 		t.Errorf("error %v", err)
 	}
 	if len(b.agents.granted) > 0 || len(b.agents.certificates) > 0 {
