@@ -10,6 +10,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
 )
 
 // stalledAgent imitates an agent that is unresponsive or reads slowly. It connects as an agent does and its connection
@@ -32,7 +33,8 @@ func (f *fleet) listen(ctx context.Context, m *member, server string, between ti
 	d := &stalledAgent{member: m, between: between, welcomed: make(chan struct{}), cut: make(chan struct{})}
 	ctx, m.cancel = context.WithCancel(ctx)
 	m.done = make(chan struct{})
-	dialer := transport.NewDialer(transport.DialerConfig{Address: server, TLS: f.tls(m), Events: d, Log: slog.New(slog.DiscardHandler), Dial: m.dial,
+	dialer := transport.NewDialer(transport.DialerConfig{
+		Connector: grpc.NewConnector(grpc.ClientConfig{Address: server, TLS: f.tls(m), Dial: m.dial}), Events: d, Log: slog.New(slog.DiscardHandler),
 		Wait: func(context.Context, time.Duration) error { return errors.New("once is enough") }})
 	go func() {
 		defer close(m.done)

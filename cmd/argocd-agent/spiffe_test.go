@@ -13,12 +13,10 @@ import (
 	"testing"
 	"time"
 
-	grpccreds "google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
-
 	"github.com/argocd-agent/argocd-agent/internal/agent"
 	"github.com/argocd-agent/argocd-agent/internal/identity/spiffetest"
 	"github.com/argocd-agent/argocd-agent/internal/principal"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
 // TestProgramsRecogniseEachOtherBySPIFFE runs both commands with a Workload API each. Their assemblies only shake hands.
@@ -87,7 +85,8 @@ func greetOne(ctx context.Context, cfg principal.Config, address, named chan<- s
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return cfg.Explain(err)
 	}
-	who, err := cfg.Authenticate(peer.NewContext(ctx, &peer.Peer{Addr: conn.RemoteAddr(), AuthInfo: grpccreds.TLSInfo{State: secure.ConnectionState()}}))
+	state := secure.ConnectionState()
+	who, err := cfg.Authenticate(transport.Credentials{RemoteAddr: conn.RemoteAddr(), TLS: &state})
 	if err != nil {
 		return err
 	}

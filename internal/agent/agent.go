@@ -14,6 +14,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
 	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
@@ -188,15 +189,17 @@ func (a *agent) connect(ctx context.Context) error {
 		return fmt.Errorf("cluster not read within %v (--informer-sync-timeout): %w", a.cfg.SyncTimeout, a.objectsReadable())
 	}
 	tlsConfig, renew := a.credentials(ctx)
-	cfg := transport.DialerConfig{
-		Address: a.cfg.Server, TLS: tlsConfig, Events: a, Log: a.log, Trace: a.cfg.Trace, Explain: a.cfg.Explain, Proxy: a.cfg.Proxy,
-		Compress: a.cfg.Compression, WebSocket: a.cfg.WebSocket, Keepalive: transport.Keepalive{Interval: a.cfg.KeepAlive}, Random: a.cfg.Jitter,
-		Failed: a.recordFailure, Tunnels: a.live.tunnels(), RenewCertificate: renew, Dial: a.cfg.Dial,
+	cfg := grpc.ClientConfig{
+		Address: a.cfg.Server, TLS: tlsConfig, Explain: a.cfg.Explain, Proxy: a.cfg.Proxy, Compress: a.cfg.Compression,
+		WebSocket: a.cfg.WebSocket, Keepalive: grpc.Keepalive{Interval: a.cfg.KeepAlive}, Dial: a.cfg.Dial,
 	}
 	if a.cfg.HeaderName != "" {
 		cfg.Metadata = []string{a.cfg.HeaderName, a.cfg.HeaderValue}
 	}
-	dialer := transport.NewDialer(cfg)
+	dialer := transport.NewDialer(transport.DialerConfig{
+		Connector: grpc.NewConnector(cfg), Events: a, Log: a.log, Trace: a.cfg.Trace, Random: a.cfg.Jitter,
+		Failed: a.recordFailure, Tunnels: a.live.tunnels(), RenewCertificate: renew,
+	})
 	a.dialer.Store(dialer)
 	return dialer.Run(ctx)
 }

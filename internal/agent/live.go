@@ -10,7 +10,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
 // Live configures live access from the hub to this cluster.
@@ -26,7 +26,7 @@ type liveAccess struct {
 	core           *reconcile.Reconciler // used only between two of its inputs
 	proxy          *resource.Agent
 	counter        resource.RequestCounter
-	tunnelListener *transport.TunnelListener
+	tunnelListener *tunnel.Listener
 	relay          *redis.Relay
 	trees          *redis.Trees
 	objects        resource.Index
@@ -38,7 +38,7 @@ type liveAccess struct {
 }
 
 func newLive(a *agent, n *reconcile.Reconciler) (*liveAccess, error) {
-	l := &liveAccess{a: a, core: n, tunnelListener: transport.NewTunnelListener(), apps: map[string]bool{}, hubNames: map[string][2]string{}}
+	l := &liveAccess{a: a, core: n, tunnelListener: tunnel.NewListener(), apps: map[string]bool{}, hubNames: map[string][2]string{}}
 	cfg := a.cfg.Live
 	if cfg.Redis != nil {
 		l.relay = &redis.Relay{Redis: *cfg.Redis, Log: a.log}
@@ -83,8 +83,8 @@ func (l *liveAccess) accept(ctx context.Context) error {
 }
 
 // tunnels returns the handler of each tunnel target.
-func (l *liveAccess) tunnels() map[string]transport.TunnelHandler {
-	out := map[string]transport.TunnelHandler{}
+func (l *liveAccess) tunnels() map[string]tunnel.Handler {
+	out := map[string]tunnel.Handler{}
 	if l.proxy != nil {
 		out["api"] = l.tunnelListener.Handle
 	}

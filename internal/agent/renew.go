@@ -12,7 +12,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
 	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
@@ -25,7 +25,7 @@ type Certificates struct {
 
 // certificateClient renews certificates. *transport.CertificateClient implements it.
 type certificateClient interface {
-	Renew(ctx context.Context, request []byte, clock time.Time) (transport.Certificate, error)
+	Renew(ctx context.Context, request []byte, clock time.Time) (enroll.Certificate, error)
 }
 
 // certRenewer renews the client certificate and updates the trusted CAs during a session. It does not change a Secret
@@ -43,22 +43,22 @@ func (a *agent) newCertRenewer() *certRenewer {
 }
 
 // run implements DialerConfig.RenewCertificate. The end of one session and the start of the next may overlap.
-func (k *certRenewer) run(ctx context.Context, o *transport.CertificateClient) error {
+func (k *certRenewer) run(ctx context.Context, o enroll.Client) error {
 	k = &certRenewer{agent: k.agent, secrets: k.secrets, names: k.names, now: k.now}
-	updates := make(chan transport.Trust)
+	updates := make(chan enroll.Trust)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	wg.Go(func() {
-		cancel(o.WatchTrust(ctx, func(t transport.Trust) {
+		cancel(o.WatchTrust(ctx, func(t enroll.Trust) {
 			select {
 			case updates <- t:
 			case <-ctx.Done():
 			}
 		}))
 	})
-	var trust transport.Trust
+	var trust enroll.Trust
 	timer := time.NewTimer(0)
 	timer.Stop()
 	pause := backoff.Backoff{Min: minRenewPause, Max: maxRenewPause, Jitter: k.agent.cfg.Jitter}
@@ -99,7 +99,7 @@ func (k *certRenewer) jittered(d time.Duration) time.Duration {
 }
 
 func retryAfter(err error) time.Duration {
-	if e, ok := errors.AsType[*transport.EnrollError](err); ok {
+	if e, ok := errors.AsType[*enroll.Error](err); ok {
 		return e.RetryAfter
 	}
 	return 0
@@ -112,12 +112,12 @@ func (k *certRenewer) logFailureOnce(ctx context.Context, err error) {
 }
 
 // reconcile updates the trusted CAs, renews the certificate if it is due, and returns when to run again.
-func (k *certRenewer) reconcile(ctx context.Context, o certificateClient, trust transport.Trust) (next time.Time, err error) {
+func (k *certRenewer) reconcile(ctx context.Context, o certificateClient, trust enroll.Trust) (next time.Time, err error) {
 	again := k.now().Add(recheckInterval + k.jittered(recheckInterval/10))
 	if len(trust.Bundle) == 0 {
 		return again, nil // the hub has no CA of its own
 	}
-	if err := transport.StoreTrust(ctx, k.secrets, k.names.Authority, trust.Bundle); err != nil && !k.logNotManaged(ctx, err) {
+	if err := enroll.StoreTrust(ctx, k.secrets, k.names.Authority, trust.Bundle); err != nil && !k.logNotManaged(ctx, err) {
 		return time.Time{}, err
 	}
 	s, err := k.secrets.Get(ctx, k.names.Client)
@@ -153,7 +153,7 @@ func (k *certRenewer) logNotManaged(ctx context.Context, err error) bool {
 }
 
 // issuedBy reports whether a certificate was signed by the current issuer. If the bundle is invalid, it reports true.
-func issuedBy(leaf *x509.Certificate, trust transport.Trust) bool {
+func issuedBy(leaf *x509.Certificate, trust enroll.Trust) bool {
 	cas, err := pki.Certificates(trust.Bundle)
 	if err != nil {
 		return true
@@ -188,11 +188,11 @@ func (k *certRenewer) replace(ctx context.Context, o certificateClient, s *pki.S
 	if err != nil {
 		return fmt.Errorf("renew the certificate that expires on %s: %w", leaf.NotAfter.UTC().Format(time.RFC3339), err)
 	}
-	if err := transport.CheckIssued(issued, key, name, k.now()); err != nil {
+	if err := enroll.CheckIssued(issued, key, name, k.now()); err != nil {
 		return err
 	}
 	k.compareClocks(ctx, asked, issued.Clock)
-	if err := transport.StoreTrust(ctx, k.secrets, k.names.Authority, issued.Bundle); err != nil && !errors.As(err, new(*pki.NotManagedError)) {
+	if err := enroll.StoreTrust(ctx, k.secrets, k.names.Authority, issued.Bundle); err != nil && !errors.As(err, new(*pki.NotManagedError)) {
 		return err
 	}
 	stored, err := pki.PutPair(ctx, k.secrets, k.names.Client, s, pki.Pair{Cert: issued.Chain, Key: key}, nil)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
 )
 
 // registry is a hub that renews certificates, and an agent that keeps its own.
@@ -40,24 +40,24 @@ func newRegistry(t *testing.T) *registry {
 }
 
 // Renew implements renewer.
-func (r *registry) Renew(ctx context.Context, request []byte, _ time.Time) (transport.Certificate, error) {
+func (r *registry) Renew(ctx context.Context, request []byte, _ time.Time) (enroll.Certificate, error) {
 	if r.refuse != nil {
-		return transport.Certificate{}, r.refuse
+		return enroll.Certificate{}, r.refuse
 	}
 	r.renewed++
 	issued, err := r.hub.Sign(ctx, request, "w1")
-	return transport.Certificate{Chain: issued.Cert, Bundle: issued.Bundle, Clock: r.clock}, err
+	return enroll.Certificate{Chain: issued.Cert, Bundle: issued.Bundle, Clock: r.clock}, err
 }
 
 // trust returns the CAs of the hub.
-func (r *registry) trust() transport.Trust {
+func (r *registry) trust() enroll.Trust {
 	r.t.Helper()
 	a, err := r.hub.Authority(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	pin := a.Pin()
-	return transport.Trust{Bundle: a.BundlePEM(), Issuer: pin[:]}
+	return enroll.Trust{Bundle: a.BundlePEM(), Issuer: pin[:]}
 }
 
 // begin stores a certificate for the agent.
@@ -179,7 +179,7 @@ func TestCertRenewer_RejectsWrongCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.reconcile(t.Context(), answer{transport.Certificate{Chain: other.Cert, Bundle: other.Bundle, Clock: r.clock}}, r.trust())
+	_, err = r.reconcile(t.Context(), answer{enroll.Certificate{Chain: other.Cert, Bundle: other.Bundle, Clock: r.clock}}, r.trust())
 	if err == nil || r.secret(pki.ClientSecret).Revision != before {
 		t.Errorf("error %v", err)
 	}
@@ -196,7 +196,7 @@ func TestJoin_AtAnyTimeWithAToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (transport.ClusterJoin{Secrets: r.secrets}).PutToken(t.Context(), token.String()); err != nil {
+	if err := (enroll.ClusterJoin{Secrets: r.secrets}).PutToken(t.Context(), token.String()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.tls(t.Context()); err == nil || !strings.Contains(err.Error(), "join the hub") || !strings.Contains(err.Error(), "127.0.0.1:1") {
@@ -209,8 +209,8 @@ func TestJoin_AtAnyTimeWithAToken(t *testing.T) {
 }
 
 // answer is a hub that always answers the same.
-type answer struct{ transport.Certificate }
+type answer struct{ enroll.Certificate }
 
-func (a answer) Renew(context.Context, []byte, time.Time) (transport.Certificate, error) {
+func (a answer) Renew(context.Context, []byte, time.Time) (enroll.Certificate, error) {
 	return a.Certificate, nil
 }

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
+	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
 	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
 // credentials returns the TLS configuration for each attempt, and the function that renews the certificate in a session.
-func (a *agent) credentials(ctx context.Context) (func() (*tls.Config, error), func(context.Context, *transport.CertificateClient) error) {
+func (a *agent) credentials(ctx context.Context) (func() (*tls.Config, error), func(context.Context, enroll.Client) error) {
 	if a.cfg.Certificates == nil || a.cfg.TLS == nil {
 		return a.cfg.TLS, nil
 	}
@@ -58,8 +59,8 @@ func (k *certRenewer) usable(cfg *tls.Config) bool {
 // join exchanges a join token for a certificate, if needed and possible. It reports whether it did.
 func (k *certRenewer) join(ctx context.Context) (bool, error) {
 	a := k.agent
-	j := transport.ClusterJoin{Secrets: k.secrets, Token: k.names.Token, Client: k.names.Client, Authority: k.names.Authority,
-		Proxy: a.cfg.Proxy, WebSocket: a.cfg.WebSocket, Explain: a.cfg.Explain, Log: a.log}
+	j := enroll.ClusterJoin{Secrets: k.secrets, Token: k.names.Token, Client: k.names.Client, Authority: k.names.Authority,
+		Join: grpc.JoinWith(grpc.ClientConfig{Proxy: a.cfg.Proxy, WebSocket: a.cfg.WebSocket, Explain: a.cfg.Explain}, nil)}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	if needed, err := j.Needed(ctx); err != nil || !needed {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
 	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/sharedmode"
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
 // Shared configures shared mode: Argo CD's controllers on this cluster use the hub's repo-server and Redis. The hub has
@@ -41,7 +41,7 @@ func (a *agent) openHubTunnel(target string) func(context.Context) (net.Conn, er
 	return func(ctx context.Context) (net.Conn, error) {
 		dialer := a.dialer.Load()
 		if dialer == nil {
-			return nil, transport.ErrNotConnected
+			return nil, tunnel.ErrNotConnected
 		}
 		return dialer.OpenTunnel(ctx, target)
 	}

@@ -53,6 +53,12 @@ func forbidden(rules []packageRule, module string, from packageRule, file source
 			return fmt.Sprintf("%s must not be imported in this module", imp.path)
 		}
 	}
+	for restricted, dirs := range restrictedModules {
+		allowed := func(dir string) bool { return within(file.dir, dir) }
+		if !file.test && within(imp.path, restricted) && !slices.ContainsFunc(dirs, allowed) {
+			return fmt.Sprintf("%s may not import %s: only %s may", file.dir, imp.path, strings.Join(dirs, ", "))
+		}
+	}
 	if dir, inside := strings.CutPrefix(imp.path, module+"/"); inside {
 		return forbiddenInner(rules, from, file, dir)
 	}

@@ -75,7 +75,7 @@ var packageRules = []packageRule{
 	{path: "internal/agent", inner: paths(core, "internal/wire", adapters, "api"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/cli", inner: paths(core, "internal/wire", adapters, "api", "install"), tests: paths("lab"), outer: anyModule},
 	// A command fills a Config, whose fields have types of kind, identity and the proxies.
-	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/proxy", "internal/trace", "internal/util"), outer: anyModule},
+	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/proxy", "internal/trace", "internal/util"), tests: paths("internal/transport"), outer: anyModule},
 
 	// Manifests that users install, for programs that install them.
 	{path: "install", outer: anyModule},
@@ -91,6 +91,13 @@ var packageRules = []packageRule{
 // forbiddenModules lists modules that no package of this module may import, tests included. Objects stay raw, so that one
 // build works with many Argo CD releases. Components that the lab builds from source have modules of their own (lab/tools).
 var forbiddenModules = []string{"github.com/argoproj/argo-cd", "k8s.io/kubernetes"}
+
+// restrictedModules lists modules that only the code of these directories may import. Tests are not restricted. All but
+// api and internal/transport/grpc use gRPC for protocols of others: OTLP, the SPIFFE Workload API and Argo CD's
+// repo-server.
+var restrictedModules = map[string][]string{
+	"google.golang.org/grpc": {"api", "internal/transport/grpc", "internal/trace", "internal/identity/spiffetest", "internal/proxy/sharedmode", "lab", "test"},
+}
 
 // paths joins names and lists of names into one list.
 func paths(parts ...any) []string {

@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -19,7 +18,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
 )
 
 // linkTimeout bounds a try to reach the principal.
@@ -85,8 +84,8 @@ func whyNot(protocol string, err error) error {
 
 // probeWebSocket tries whether the principal answers inside a WebSocket.
 func probeWebSocket(ctx context.Context, address string, proxy *url.URL, client *tls.Config) error {
-	return transport.Probe(ctx, transport.DialerConfig{Address: address, WebSocket: true, TLS: func() (*tls.Config, error) { return client.Clone(), nil }, Explain: identity.ExplainClient,
-		Proxy: http.ProxyURL(proxy), Log: slog.New(slog.DiscardHandler), OpenTimeout: linkTimeout / 2})
+	return grpc.Probe(ctx, grpc.ClientConfig{Address: address, WebSocket: true, TLS: func() (*tls.Config, error) { return client.Clone(), nil }, Explain: identity.ExplainClient,
+		Proxy: http.ProxyURL(proxy), OpenTimeout: linkTimeout / 2})
 }
 
 // clientTLS is the TLS of the agent: its certificate, and whom it believes.

@@ -26,6 +26,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
@@ -104,10 +105,11 @@ func standIn(t *testing.T, hub *lab.Cluster, namespace string) *httptest.Server 
 func principalWithWebSockets(t *testing.T, hub *lab.Cluster, namespace string) string {
 	t.Helper()
 	model := standIn(t, hub, namespace)
-	server := transport.NewServer(transport.ServerConfig{TLS: model.TLS, WebSocket: true, Log: slog.New(slog.DiscardHandler), Events: nobody{},
-		Authenticate: func(context.Context) (transport.Peer, error) {
+	sessions := transport.NewServer(transport.ServerConfig{Log: slog.New(slog.DiscardHandler), Events: nobody{}})
+	server := grpc.NewServer(grpc.ServerConfig{TLS: model.TLS, WebSocket: true,
+		Authenticate: func(transport.Credentials) (transport.Peer, error) {
 			return transport.Peer{}, errors.New("no session is opened here")
-		}})
+		}}, sessions)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

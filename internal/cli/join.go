@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -20,7 +19,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
+	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
 )
 
 // joinOptions is what somebody says about a cluster that joins.
@@ -117,7 +117,7 @@ func (p *Program) printJoin(j *joinOptions) error {
 	}
 	secret, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
 		"metadata":   map[string]any{"name": pki.JoinSecret, "namespace": namespace, "labels": map[string]string{"app.kubernetes.io/part-of": "argocd-agent"}},
-		"stringData": map[string]string{transport.TokenKey: j.line}})
+		"stringData": map[string]string{enroll.TokenKey: j.line}})
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,8 @@ func (p *Program) enrol(ctx context.Context, spoke *cluster, j *joinOptions, ste
 	if there != nil && !j.replace {
 		return fmt.Errorf("this cluster has a certificate already, in Secret %s of %s: add --replace to join again", pki.ClientSecret, spoke)
 	}
-	way := transport.ClusterJoin{Secrets: secrets{spoke}, Proxy: p.proxy(), WebSocket: j.socket, Explain: identity.ExplainClient, Now: p.Now, Log: slog.New(slog.DiscardHandler)}
+	way := enroll.ClusterJoin{Secrets: secrets{spoke}, Now: p.Now,
+		Join: grpc.JoinWith(grpc.ClientConfig{Proxy: p.proxy(), WebSocket: j.socket, Explain: identity.ExplainClient}, p.Now)}
 	if err := way.PutToken(ctx, j.line); err != nil {
 		return fmt.Errorf("keep the token: %w", err)
 	}
@@ -197,7 +198,7 @@ func (p *Program) enrol(ctx context.Context, spoke *cluster, j *joinOptions, ste
 
 // isUnreachable tells that nobody was there to ask.
 func isUnreachable(err error) bool {
-	if told, ok := errors.AsType[*transport.EnrollError](err); ok {
+	if told, ok := errors.AsType[*enroll.Error](err); ok {
 		return told.Temporary
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {

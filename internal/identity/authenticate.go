@@ -1,17 +1,13 @@
 package identity
 
 import (
-	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"time"
-
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
@@ -23,7 +19,14 @@ type Peer struct {
 	NotAfter    time.Time // of its certificate; zero if a mesh authenticates it
 }
 
-// Authenticator names the agent that makes a gRPC call.
+// Client is what a transport knows about a client.
+type Client struct {
+	TLS        *tls.ConnectionState // nil on a plaintext connection
+	RemoteAddr net.Addr
+	Header     func(name string) []string // unverified
+}
+
+// Authenticator names the agent that opens a stream.
 type Authenticator struct {
 	Method *Method
 
@@ -35,22 +38,17 @@ type Authenticator struct {
 }
 
 // Authenticate returns the agent that the transport has verified.
-func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return Peer{}, errors.New("call has no peer")
-	}
-	info, encrypted := p.AuthInfo.(credentials.TLSInfo)
+func (a *Authenticator) Authenticate(c Client) (Peer, error) {
 	if a.Method.Plaintext() {
-		if encrypted {
+		if c.TLS != nil {
 			return Peer{}, errors.New("authentication by header needs a plaintext port behind a mesh, but this connection uses TLS")
 		}
-		return a.byHeader(ctx, p.Addr)
+		return a.byHeader(c)
 	}
-	if !encrypted || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
+	if c.TLS == nil || len(c.TLS.VerifiedChains) == 0 || len(c.TLS.VerifiedChains[0]) == 0 {
 		return Peer{}, errors.New("connection has no verified client certificate")
 	}
-	leaf := info.State.VerifiedChains[0][0]
+	leaf := c.TLS.VerifiedChains[0][0]
 	id := Fingerprint(leaf)
 	if a.Revoked.Revoked(id) {
 		return Peer{}, &RevokedError{Fingerprint: id, Subject: clip(leaf.Subject.String())}
@@ -65,12 +63,11 @@ func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
 	return Peer{Agent: name, Fingerprint: id, NotAfter: leaf.NotAfter}, nil
 }
 
-func (a *Authenticator) byHeader(ctx context.Context, addr net.Addr) (Peer, error) {
-	if !a.trusts(addr) {
-		return Peer{}, fmt.Errorf("a header from %s is not trusted: only from the loopback address, where the mesh's sidecar runs", addr)
+func (a *Authenticator) byHeader(c Client) (Peer, error) {
+	if !a.trusts(c.RemoteAddr) {
+		return Peer{}, fmt.Errorf("a header from %s is not trusted: only from the loopback address, where the mesh's sidecar runs", c.RemoteAddr)
 	}
-	md, _ := metadata.FromIncomingContext(ctx)
-	name, err := a.Method.agentFromHeader(md.Get(a.Method.header))
+	name, err := a.Method.agentFromHeader(c.Header(a.Method.header))
 	if err != nil {
 		return Peer{}, err
 	}

@@ -1,19 +1,15 @@
 package identity
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
-
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 )
 
 func TestMethod_FindsTheNameInTheCertificate(t *testing.T) {
@@ -114,9 +110,8 @@ func TestAuthenticate_TrustsHeadersOnlyFromTheMesh(t *testing.T) {
 			m, err := ParseMethod(`header:X-Forwarded-Client-Cert:URI=spiffe://x/ns/[^/]+/sa/(.+)$`)
 			must(t, err)
 			a := &Authenticator{Method: m, Trusted: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
-			ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(test.from))})
-			ctx = metadata.NewIncomingContext(ctx, metadata.MD{header: test.values})
-			p, err := a.Authenticate(ctx)
+			headers := http.Header{http.CanonicalHeaderKey(header): test.values}
+			p, err := a.Authenticate(Client{RemoteAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(test.from)), Header: headers.Values})
 			if test.problem == "" && (err != nil || p.Agent != test.name) {
 				t.Fatalf("got %+v, %v", p, err)
 			}
@@ -137,12 +132,11 @@ func TestAuthenticate_MethodMustFitTheTransport(t *testing.T) {
 	if _, err := (&Authenticator{Method: byHeader}).Authenticate(overTLS(cert, ca.cert)); err == nil {
 		t.Error("a header is trusted on an encrypted connection")
 	}
-	plain := peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}})
+	plain := Client{RemoteAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
 	if _, err := (&Authenticator{Method: byCertificate}).Authenticate(plain); err == nil {
 		t.Error("plaintext has an identity")
 	}
-	unverified := peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{},
-		AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}}})
+	unverified := Client{RemoteAddr: &net.TCPAddr{}, TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}}
 	if _, err := (&Authenticator{Method: byCertificate}).Authenticate(unverified); err == nil {
 		t.Error("an unverified certificate has an identity")
 	}
@@ -164,10 +158,10 @@ func TestAuthenticate_RefusesRevokedCertificateOnOpenConnection(t *testing.T) {
 	}
 }
 
-// overTLS is the context of a call on a connection with this certificate.
-func overTLS(chain ...*x509.Certificate) context.Context {
-	return peer.NewContext(context.Background(), &peer.Peer{
-		Addr:     &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)},
-		AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: chain[:1], VerifiedChains: [][]*x509.Certificate{chain}}},
-	})
+// overTLS is a client with this certificate.
+func overTLS(chain ...*x509.Certificate) Client {
+	return Client{
+		RemoteAddr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)},
+		TLS:        &tls.ConnectionState{PeerCertificates: chain[:1], VerifiedChains: [][]*x509.Certificate{chain}},
+	}
 }

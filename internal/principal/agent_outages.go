@@ -8,7 +8,7 @@ import (
 	"sync"
 	"unicode"
 
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
 // agentOutages are what agents tell of their clusters: that the API server there
@@ -33,8 +33,8 @@ type agentOutage struct {
 const maxOutageLine = 2048
 
 // targets is what agents connect to.
-func (c *agentOutages) targets() map[string]transport.Target {
-	return map[string]transport.Target{"write-health": {
+func (c *agentOutages) targets() map[string]tunnel.Target {
+	return map[string]tunnel.Target{"write-health": {
 		Admit: func(string) error { return nil }, Serve: c.serve, PerAgent: 2, // an old one may not have ended yet
 	}}
 }

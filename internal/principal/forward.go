@@ -15,7 +15,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
 // ForwardProtocol is what principals speak among each other, on the port of the
@@ -258,7 +258,7 @@ func (l *live) openHere(ctx context.Context, agent, target string) (net.Conn, er
 	}
 	server := l.p.server.Load()
 	if server == nil {
-		return nil, &transport.NotConnectedError{Agent: agent}
+		return nil, &tunnel.NotConnectedError{Agent: agent}
 	}
 	return server.OpenTunnel(ctx, agent, target)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
 // pair are two principals of one hub. Agent a is connected with the one that is called there, b with the other.
@@ -62,11 +62,11 @@ func newPair(t *testing.T) *pair {
 	}
 	q.here, q.there = principalOf("here"), principalOf("there")
 	q.here.openLocal = func(_ context.Context, agent, _ string) (net.Conn, error) {
-		return nil, &transport.NotConnectedError{Agent: agent}
+		return nil, &tunnel.NotConnectedError{Agent: agent}
 	}
 	q.there.openLocal = func(_ context.Context, agent, _ string) (net.Conn, error) {
 		if agent != "a" {
-			return nil, &transport.NotConnectedError{Agent: agent}
+			return nil, &tunnel.NotConnectedError{Agent: agent}
 		}
 		near, far := tcpPair(t)
 		q.tunnels <- far

@@ -18,7 +18,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
 // Live is how Argo CD reaches what runs behind agents: objects, logs and
@@ -144,7 +144,7 @@ func (l *live) writing(ref kind.Ref) {
 
 func (l *live) dialAPI(ctx context.Context, agent string) (net.Conn, error) {
 	conn, err := l.open(ctx, agent, targetAPI)
-	if away, ok := errors.AsType[*transport.NotConnectedError](err); ok {
+	if away, ok := errors.AsType[*tunnel.NotConnectedError](err); ok {
 		return nil, &resource.NotConnectedError{Agent: away.Agent, Since: away.Since}
 	}
 	if elsewhere, ok := errors.AsType[*RemoteSessionError](err); ok {
@@ -159,7 +159,7 @@ type dialRedis struct{ live *live }
 // Dial implements redis.Dialer.
 func (d dialRedis) Dial(ctx context.Context, agent string) (net.Conn, error) {
 	conn, err := d.live.open(ctx, agent, targetRedis)
-	if away, ok := errors.AsType[*transport.NotConnectedError](err); ok {
+	if away, ok := errors.AsType[*tunnel.NotConnectedError](err); ok {
 		return nil, &redis.NotConnectedError{Agent: away.Agent, Since: away.Since}
 	}
 	return conn, err
@@ -167,7 +167,7 @@ func (d dialRedis) Dial(ctx context.Context, agent string) (net.Conn, error) {
 
 func (l *live) open(ctx context.Context, agent, target string) (net.Conn, error) {
 	conn, err := l.openLocal(ctx, agent, target)
-	if away, ok := errors.AsType[*transport.NotConnectedError](err); ok {
+	if away, ok := errors.AsType[*tunnel.NotConnectedError](err); ok {
 		conn, err = l.forward(ctx, agent, target, away)
 	}
 	if err != nil {

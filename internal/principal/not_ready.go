@@ -10,6 +10,8 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
+	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
 )
 
 // notReadyServer answers agents while the hub is not ready to let them in: it tells them
@@ -52,12 +54,15 @@ func (p *principal) serveNotReady(ctx context.Context) error {
 		}
 	}()
 	lent := &reusableListener{Listener: inner, interrupt: inner.SetDeadline}
-	err := transport.NewServer(transport.ServerConfig{
-		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Events: discardEvents{}, Enroll: p.notReadyEnroller(), Log: p.log, Explain: p.cfg.Explain,
+	sessions := transport.NewServer(transport.ServerConfig{
+		Events: discardEvents{}, Log: p.log,
 		Admit: func(transport.Peer) (time.Duration, error) {
 			return 2*time.Second + time.Duration(p.cfg.Jitter()*float64(3*time.Second)), fmt.Errorf("the hub is not ready: %w", p.notReadyReason())
 		},
-	}).Run(ctx, lent)
+	})
+	err := grpc.NewServer(grpc.ServerConfig{
+		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Enroll: p.notReadyEnroller(), Explain: p.cfg.Explain,
+	}, sessions).Run(ctx, lent)
 	cancel()
 	<-stop
 	return errors.Join(err, inner.SetDeadline(time.Time{}))
@@ -110,7 +115,7 @@ func (discardEvents) Disconnected(*transport.Conn, error)      {}
 // wants to join would be told that nobody ever will.
 type notReadyEnroller struct{ reason func() error }
 
-func (p *principal) notReadyEnroller() transport.Enroller {
+func (p *principal) notReadyEnroller() enroll.Issuer {
 	if p.cfg.Issue == nil {
 		return nil
 	}
@@ -118,18 +123,18 @@ func (p *principal) notReadyEnroller() transport.Enroller {
 }
 
 func (s notReadyEnroller) refusal() error {
-	return &transport.EnrollError{Message: "the hub is not ready: " + s.reason().Error(), Temporary: true, RetryAfter: 5 * time.Second}
+	return &enroll.Error{Message: "the hub is not ready: " + s.reason().Error(), Temporary: true, RetryAfter: 5 * time.Second}
 }
 
 // Join implements link.Enroller.
-func (s notReadyEnroller) Join(context.Context, transport.JoinRequest) (transport.Joined, error) {
-	return transport.Joined{}, s.refusal()
+func (s notReadyEnroller) Join(context.Context, enroll.JoinRequest) (enroll.Joined, error) {
+	return enroll.Joined{}, s.refusal()
 }
 
 // Renew implements link.Enroller.
-func (s notReadyEnroller) Renew(context.Context, transport.Peer, []byte, time.Time) (transport.Certificate, error) {
-	return transport.Certificate{}, s.refusal()
+func (s notReadyEnroller) Renew(context.Context, string, string, []byte, time.Time) (enroll.Certificate, error) {
+	return enroll.Certificate{}, s.refusal()
 }
 
 // Trust implements link.Enroller.
-func (notReadyEnroller) Trust() (transport.Trust, <-chan struct{}) { return transport.Trust{}, nil }
+func (notReadyEnroller) Trust() (enroll.Trust, <-chan struct{}) { return enroll.Trust{}, nil }

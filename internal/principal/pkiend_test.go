@@ -20,7 +20,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
 )
 
 func TestWhoIsNotLetInGetsNoCertificateEither(t *testing.T) {
@@ -84,10 +84,10 @@ func TestWhoJoinsTooEarlyIsToldToComeAgain(t *testing.T) {
 	}
 	p.cfg.Issue = &issue.Config{}
 	office := p.notReadyEnroller() // its API server has not answered yet
-	_, joining := office.Join(t.Context(), transport.JoinRequest{})
-	_, renewing := office.Renew(t.Context(), transport.Peer{}, nil, time.Time{})
+	_, joining := office.Join(t.Context(), enroll.JoinRequest{})
+	_, renewing := office.Renew(t.Context(), "", "", nil, time.Time{})
 	for _, err := range []error{joining, renewing} {
-		if told := new(transport.EnrollError); !errors.As(err, &told) || !told.Temporary || told.RetryAfter == 0 || !strings.Contains(told.Message, "waits for its API server") {
+		if told := new(enroll.Error); !errors.As(err, &told) || !told.Temporary || told.RetryAfter == 0 || !strings.Contains(told.Message, "waits for its API server") {
 			t.Errorf("error %v", err)
 		}
 	}

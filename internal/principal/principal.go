@@ -16,6 +16,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
 // Run runs a principal until the context ends.
@@ -194,21 +196,23 @@ func (p *principal) afterInitialSync(run func(context.Context) error) func(conte
 // serve lets agents in.
 func (p *principal) serve(ctx context.Context) error {
 	p.notReady.close()
-	config := transport.ServerConfig{
-		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Admit: p.sessions.admit, Events: p.sessions, Log: p.log, Trace: p.cfg.Trace, Explain: p.cfg.Explain,
-		Keepalive: transport.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval}, Targets: p.targets(),
+	sessions := transport.NewServer(transport.ServerConfig{
+		Admit: p.sessions.admit, Events: p.sessions, Log: p.log, Trace: p.cfg.Trace, Targets: p.targets(),
+	})
+	config := grpc.ServerConfig{
+		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Trace: p.cfg.Trace, Explain: p.cfg.Explain,
+		Keepalive: grpc.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval},
 	}
 	if p.issuer != nil {
 		config.Enroll = p.issuer
 	}
-	server := transport.NewServer(config)
-	p.server.Store(server)
+	p.server.Store(sessions)
 	p.log.InfoContext(ctx, "listening for agents", "address", p.cfg.Listener.Addr().String())
-	return server.Run(ctx, p.cfg.Listener)
+	return grpc.NewServer(config, sessions).Run(ctx, p.cfg.Listener)
 }
 
 // targets is what agents may connect to.
-func (p *principal) targets() map[string]transport.Target {
+func (p *principal) targets() map[string]tunnel.Target {
 	all := p.agentOutages.targets()
 	maps.Copy(all, p.shared.targets())
 	return all

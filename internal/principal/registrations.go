@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
 )
 
 // agentRegistrations implements issue.Registrations with Agent objects.
@@ -82,7 +82,7 @@ func (a agentRegistrations) Register(ctx context.Context, grant pki.JoinGrant, t
 				"metadata": map[string]any{"name": grant.Agent, "namespace": a.namespace}, "spec": spec})
 		} else {
 			if reason := certificateDenial(agent, grant.Mode); reason != "" {
-				return &transport.EnrollError{Message: reason}
+				return &enroll.Error{Message: reason}
 			}
 			_, err = a.client.Patch(ctx, a.ref(grant.Agent), map[string]any{
 				"metadata": map[string]any{"resourceVersion": agent.ResourceVersion},
@@ -135,7 +135,7 @@ func (a agentRegistrations) RecordIssued(ctx context.Context, name, fingerprint 
 		}
 		entries := validIssued(agent.Annotations, time.Now())
 		if len(entries) >= maxIssued {
-			return &transport.EnrollError{Message: fmt.Sprintf("agent %s has %d valid certificates, more than it needs: it fails to store them, or its key was stolen. "+
+			return &enroll.Error{Message: fmt.Sprintf("agent %s has %d valid certificates, more than it needs: it fails to store them, or its key was stolen. "+
 				"Fix this, then remove annotation %s from its Agent on the hub", name, len(entries), issuedAnnotation)}
 		}
 		entry := fingerprint + "/" + until.UTC().Format(time.RFC3339)

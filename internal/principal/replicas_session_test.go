@@ -11,13 +11,12 @@ import (
 	"sync"
 	"testing"
 
-	"google.golang.org/grpc/metadata"
-
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
 )
 
 // replicated is a hub with several principals.
@@ -38,9 +37,8 @@ func (h *replicated) start(name string) (address string) {
 	go func() {
 		done <- Run(ctx, Config{Cluster: h.api.config(), Namespace: "argocd", Mapping: kind.ByNamespace, ResourceProxy: "proxy:9090", Version: "test", Listener: listener,
 			Revocations: &identity.Revocations{}, Replica: name, Log: slog.New(slog.DiscardHandler), Jitter: func() float64 { return 0.5 },
-			Authenticate: func(ctx context.Context) (transport.Peer, error) {
-				md, _ := metadata.FromIncomingContext(ctx)
-				if names := md.Get("agent"); len(names) == 1 {
+			Authenticate: func(c transport.Credentials) (transport.Peer, error) {
+				if names := c.Header("agent"); len(names) == 1 {
 					return transport.Peer{Agent: names[0]}, nil
 				}
 				return transport.Peer{}, errors.New("no name")
@@ -93,7 +91,8 @@ func (h *replicated) call(address, cluster string, epoch engine.Epoch) *caller {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &caller{stop: cancel, hello: engine.Hello{Epoch: epoch, ClusterUID: cluster, Mode: "managed", Mapping: "namespace", Namespace: "argocd",
 		Store: engine.Store{UID: cluster, Revision: 7}, Protocol: engine.Range{Min: engine.ProtocolMin, Max: engine.ProtocolMax}, Projection: engine.Range{Min: engine.ProjectionMin, Max: engine.ProjectionMax}}}
-	d := transport.NewDialer(transport.DialerConfig{Address: address, Events: c, Log: slog.New(slog.DiscardHandler), Metadata: []string{"agent", "w1"}})
+	d := transport.NewDialer(transport.DialerConfig{Events: c, Log: slog.New(slog.DiscardHandler),
+		Connector: grpc.NewConnector(grpc.ClientConfig{Address: address, Metadata: []string{"agent", "w1"}})})
 	done := make(chan struct{})
 	go func() { defer close(done); _ = d.Run(ctx) }()
 	h.t.Cleanup(func() { cancel(); <-done })

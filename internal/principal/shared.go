@@ -16,7 +16,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
 	proxy "github.com/argocd-agent/argocd-agent/internal/proxy/sharedmode"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
 // Shared is what clusters without a repo-server and a Redis of their own use
@@ -89,11 +89,11 @@ func (s *shared) run(ctx context.Context) error {
 }
 
 // targets is what agents may connect to.
-func (s *shared) targets() map[string]transport.Target {
+func (s *shared) targets() map[string]tunnel.Target {
 	if s.repos == nil {
 		return nil
 	}
-	return map[string]transport.Target{
+	return map[string]tunnel.Target{
 		targetRepoServer: {Admit: s.allowed, Serve: s.repos.Serve},
 		targetHubRedis:   {Admit: s.allowed, Serve: s.serveRedis, PerAgent: 128}, // clients keep theirs open
 	}

@@ -1,59 +1,13 @@
 package transport
 
 import (
-	"context"
-	"errors"
-	"slices"
 	"testing"
 	"time"
-
-	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-func TestPausesGrowWithinBounds(t *testing.T) {
-	leakCheck(t)
-	l, err := Listen(t.Context(), "127.0.0.1:0")
-	must(t, err)
-	must(t, l.Close()) // nobody listens there
-	ca := newCA(t, "ca")
-	ms := func(list ...int) (out []time.Duration) {
-		for _, n := range list {
-			out = append(out, time.Duration(n)*time.Millisecond)
-		}
-		return out
-	}
-	for _, test := range []struct {
-		jitter float64
-		want   []time.Duration
-	}{
-		{1, ms(500, 1000, 2000, 4000, 8000, 16000, 30000, 30000)},
-		{0.5, ms(275, 525, 1025, 2025, 4025, 8025, 15025, 15025)},
-		{0, ms(50, 50, 50, 50, 50, 50, 50, 50)}, // never at once
-	} {
-		var pauses []time.Duration
-		d := NewDialer(DialerConfig{
-			Address: l.Addr().String(), TLS: ca.clientTLS("agent-a"), Events: newRecorder(t), Log: (&journal{}).logger(),
-			Random: func() float64 { return test.jitter },
-			Wait: func(_ context.Context, pause time.Duration) error {
-				if pauses = append(pauses, pause); len(pauses) == len(test.want) {
-					return errors.New("enough")
-				}
-				return nil
-			},
-		})
-		must(t, d.Run(t.Context()))
-		if !slices.Equal(pauses, test.want) {
-			t.Errorf("jitter %v: pauses %v instead of %v", test.jitter, pauses, test.want)
-		}
-		if n := d.Counters().Failures.Load(); n != uint64(len(test.want)) {
-			t.Errorf("%d failures counted", n)
-		}
-	}
-}
-
-func TestPaceStartsAnewOnlyAfterASessionThatLasted(t *testing.T) {
+func TestBackoff_ResetsOnlyAfterASessionThatLasted(t *testing.T) {
 	const s = time.Second
-	p := &backoffState{Backoff: Backoff{}.withDefaults(), random: func() float64 { return 1 }}
+	b := &backoffState{Backoff: Backoff{}.withDefaults(), random: func() float64 { return 1 }}
 	for i, step := range []struct {
 		opened     bool
 		lasted     time.Duration
@@ -62,55 +16,17 @@ func TestPaceStartsAnewOnlyAfterASessionThatLasted(t *testing.T) {
 	}{
 		{false, 0, 0, s / 2},
 		{false, 0, 0, 1 * s},
-		{true, 900 * time.Millisecond, 0, 2 * s}, // cut as soon as it was open: the two must not spin
+		{true, 900 * time.Millisecond, 0, 2 * s}, // ended right after it was opened
 		{true, 3 * s, 0, s / 2},
 		{true, s, 0, s / 2},
-		{false, time.Hour, 0, 1 * s}, // hung, but never opened
-		{false, 0, 10 * s, 12 * s},   // the hub's word, and our own share on top
+		{false, time.Hour, 0, 1 * s}, // never opened
+		{false, 0, 10 * s, 12 * s},   // the hub's pause, and our own in addition
 		{false, 0, 24 * time.Hour, 10*time.Minute + 4*s},
 		{false, 0, -5 * s, 8 * s},
 		{true, time.Hour, 5 * s, 5*s + s/2},
 	} {
-		if got := p.next(step.opened, step.lasted, step.retryAfter); got != step.want {
+		if got := b.next(step.opened, step.lasted, step.retryAfter); got != step.want {
 			t.Errorf("step %d: pause %s instead of %s", i, got, step.want)
 		}
-	}
-}
-
-func TestGoodbyeWithATimeIsHonoured(t *testing.T) {
-	leakCheck(t)
-	ca := newCA(t, "ca")
-	h := startHub(t, ServerConfig{TLS: ca.serverTLS()})
-	pauses := make(chan time.Duration, 10)
-	waiter := func(_ context.Context, d time.Duration) error {
-		pauses <- d
-		return nil
-	}
-	s := dial(t, DialerConfig{Address: h.address, TLS: ca.clientTLS("agent-a"), Wait: waiter, Random: func() float64 { return 1 }})
-
-	// The hub sends the agent away.
-	s.next("connected")
-	h.next("connected").conn.CloseAfter(engine.Overloaded, "later", 40*time.Second)
-	if bye := s.bye(); bye.RetryAfter != 40*time.Second {
-		t.Errorf("the agent learns %v", bye)
-	}
-	if pause := <-pauses; pause != 40*time.Second+500*time.Millisecond {
-		t.Errorf("the agent waits %s", pause)
-	}
-	_ = h.bye()
-
-	// The agent itself wants a pause, after a session that was really opened.
-	h.next("connected")
-	c := s.next("connected").conn
-	c.Established()
-	c.CloseAfter(engine.WrongProtocol, "no", 20*time.Second)
-	if bye := s.bye(); !bye.Local {
-		t.Errorf("it ended by %v", bye)
-	}
-	if pause := <-pauses; pause < 20*time.Second || pause > 22*time.Second {
-		t.Errorf("the agent waits %s", pause)
-	}
-	if bye := h.bye(); bye.Code != engine.WrongProtocol || bye.RetryAfter != 20*time.Second {
-		t.Errorf("the hub learns %v", bye)
 	}
 }

@@ -3,83 +3,80 @@ package transport
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 	"github.com/argocd-agent/argocd-agent/internal/wire"
 )
 
-// Conn is one session's connection. Its methods may be called from anywhere, at
-// any time, and none of them waits.
+// Conn is the connection of one session. Its methods may be called concurrently, and none of them blocks.
 type Conn struct {
-	ID          uint64 // never used twice in a process
-	Agent       string // who the peer is; on an agent, who the agent says it is
+	ID          uint64 // unique in the process
+	Agent       string // on an agent: its configured name
 	RemoteAddr  string
-	Fingerprint string    // of the peer's certificate; empty where a mesh vouches for it
-	NotAfter    time.Time // when that expires; zero likewise
+	Fingerprint string    // of the peer's certificate; empty if a service mesh authenticates it
+	NotAfter    time.Time // expiry of the certificate; zero if there is none
 	Since       time.Time
 	Traffic     *Traffic
 
-	// Steps are those in which the session comes about. Who knows of the next one
-	// says so, and of the last; the end of the connection is theirs in any case.
-	// Nil: it is not traced.
+	// Steps trace how the session begins. The component that knows the next or last step adds it. They end with the
+	// connection at the latest. If nil, nothing is traced.
 	Steps      *trace.Steps
 	deliveries *deliveries
 
+	session Session
 	total   *Traffic
 	limit   int           // bytes in the queue
 	grace   time.Duration // from Close to the end, at most
-	abort   func()        // ends the transport at once: reads and writes fail
-	closing chan struct{} // no more is sent or delivered
-	dead    chan struct{} // not even what is queued is sent
+	closing chan struct{} // closed when no more is sent or delivered
+	aborted chan struct{} // closed when not even the queue is sent
 
-	ctx    context.Context // of what depends on it; over as soon as it is closing
+	ctx    context.Context // ends when the connection is closing
 	cancel context.CancelCauseFunc
 
-	asked   func(engine.Open) // on an agent: takes the hub's wishes for tunnels
-	offer   string            // on an agent: which it serves, as its Hello says
-	tunnels *tunnelPool       // on the hub
+	handleOpen func(engine.Open) // on an agent: handles the hub's requests for tunnels
+	offer      string            // on an agent: capability of the Hello that lists its targets
+	tunnels    *tunnel.Pool      // on the hub
 
-	established atomic.Bool
-	welcomed    atomic.Uint64 // when a Welcome was sent, as a number that grows; 0: not yet
+	established  atomic.Bool
+	welcomeOrder atomic.Uint64 // grows with each Welcome that is sent; 0 before it
 
-	mu         sync.Mutex
-	source     string
-	epoch      engine.Epoch
-	seq        uint64
-	queue      []outgoing
-	queued     int    // bytes in the queue or being sent
-	out        stream // nil before run
-	sending    bool   // a goroutine sends what is queued: only then is there one
-	sendClosed bool   // none shall begin any more
-	senders    sync.WaitGroup
-	atEnd      func() // once everything is sent and nothing more will come; may be nil
-	cause      error  // why it ended; the first one counts
-	closed     bool   // closing is closed
-	ended      bool   // nobody reads or sends any more
-	deadOnce   sync.Once
-	timer      *time.Timer
-	extended   int // how often a goodbye was given more time
-	left       int // what was queued then
+	mu          sync.Mutex
+	source      string
+	epoch       engine.Epoch
+	seq         uint64
+	queue       [][]byte
+	queued      int  // bytes in the queue or being sent
+	running     bool // run has begun
+	sending     bool // a goroutine sends the queue
+	sendStopped bool // no goroutine may begin to send
+	senders     sync.WaitGroup
+	cause       error // why it ended; the first one counts
+	closed      bool  // closing is closed
+	ended       bool  // no goroutine reads or sends any longer
+	abortOnce   sync.Once
+	timer       *time.Timer
+	extensions  int // of the grace period
+	queuedThen  int // when the grace period was last extended
 }
 
 var lastID, lastWelcome atomic.Uint64
 
-func newConn(source string, total *Traffic, limit int, grace time.Duration, abort func()) *Conn {
-	life, die := context.WithCancelCause(context.Background())
+func newConn(s Session, source string, total *Traffic, limit int, now time.Time) *Conn {
+	ctx, cancel := context.WithCancelCause(context.Background())
 	return &Conn{
-		ID: lastID.Add(1), Since: time.Now(), Traffic: &Traffic{}, ctx: life, cancel: die,
-		total: total, limit: limit, grace: grace, abort: abort, source: source,
-		closing: make(chan struct{}), dead: make(chan struct{}),
+		ID: lastID.Add(1), RemoteAddr: s.RemoteAddr(), Since: now, Traffic: s.Traffic(), session: s, ctx: ctx, cancel: cancel,
+		total: total, limit: limit, grace: closeGrace, source: source, closing: make(chan struct{}), aborted: make(chan struct{}),
 	}
 }
 
-// Send queues a message. It never waits; a peer that leaves too much unread is
-// cut (ErrSlowReader). An error of type *wire.Error says that this message can
-// not travel; the connection is then as good as before.
+// Send queues a message. If the peer leaves too much unread, Send ends the connection and returns ErrSlowReader. If the
+// message cannot be sent, Send returns a *wire.Error and the connection stays open.
 func (c *Conn) Send(m engine.Message) error {
 	if bye, ok := m.(engine.Bye); ok {
 		c.CloseAfter(bye.Code, bye.Message, time.Duration(bye.RetryAfterMillis)*time.Millisecond)
@@ -95,8 +92,8 @@ func (c *Conn) Send(m engine.Message) error {
 		return err
 	}
 	if c.queued+len(event) > c.limit {
-		c.finish(fmt.Errorf("%w: it left more unread than the %d bytes that may wait for it", ErrSlowReader, c.limit))
-		c.kill()
+		c.finish(fmt.Errorf("%w: more than %d bytes wait for it", ErrSlowReader, c.limit))
+		c.abort()
 		return fmt.Errorf("sending a %T to %s: %w", m, c.RemoteAddr, ErrSlowReader)
 	}
 	c.push(event)
@@ -104,54 +101,54 @@ func (c *Conn) Send(m engine.Message) error {
 	return nil
 }
 
-// encode turns a message into the next event. Under mu: numbers have to be in
-// the order of the queue.
-func (c *Conn) encode(m engine.Message) (outgoing, error) {
+// encode returns the next event. The caller must hold mu, so that sequence numbers have the order of the queue.
+func (c *Conn) encode(m engine.Message) ([]byte, error) {
 	if hello, ok := m.(engine.Hello); ok {
 		c.epoch = hello.Epoch
-		m = withOffer(hello, c.offer)
+		if c.offer != "" {
+			hello.Capabilities = append(slices.Clip(hello.Capabilities), c.offer)
+		}
+		m = hello
 	}
 	event, err := wire.Encode(m, wire.Meta{Source: c.source, Session: c.epoch, Seq: c.seq + 1})
 	if err == nil {
 		c.seq++
 		if _, ok := m.(engine.Welcome); ok {
-			c.welcomed.Store(lastWelcome.Add(1))
+			c.welcomeOrder.Store(lastWelcome.Add(1))
 		}
 	}
 	return event, err
 }
 
-// push queues an event. Under mu.
-func (c *Conn) push(event outgoing) {
+// push queues an event. The caller must hold mu.
+func (c *Conn) push(event []byte) {
 	c.queue = append(c.queue, event)
 	c.queued += len(event)
 	c.startSending()
 }
 
 func (c *Conn) sent(size int) {
-	c.mu.Lock()
-	c.queued -= size
-	c.mu.Unlock()
 	for _, t := range []*Traffic{c.Traffic, c.total} {
 		t.MessagesOut.Add(1)
 		t.BytesOut.Add(uint64(size))
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queued -= size
 }
 
-// Queued returns how many bytes wait to be sent.
+// Queued returns the number of bytes that wait to be sent.
 func (c *Conn) Queued() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.queued
 }
 
-// Close says why, if the peer still listens, and ends the connection: as soon
-// as the peer has ended its side, or a moment later. Only the first call counts.
-// What is still queued is dropped, but at a shutdown, which is nobody's fault.
+// Close sends the reason to the peer and ends the connection when the peer has ended its side, or after a grace period.
+// Only the first call counts. Queued messages are dropped, except at a shutdown.
 func (c *Conn) Close(code engine.Code, message string) { c.CloseAfter(code, message, 0) }
 
-// CloseAfter is Close with a word about when the agent may come back. On an
-// agent it is the agent itself that then waits.
+// CloseAfter is Close with a pause after which the agent may return. On an agent, the agent itself waits.
 func (c *Conn) CloseAfter(code engine.Code, message string, retry time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,34 +161,38 @@ func (c *Conn) CloseAfter(code engine.Code, message string, retry time.Duration)
 		for _, dropped := range c.queue {
 			c.queued -= len(dropped)
 		}
-		c.queue, c.extended = nil, maxExtended
+		c.queue, c.extensions = nil, maxExtensions
 	}
 	if err == nil {
 		c.push(event)
 	}
-	c.left = c.queued
+	c.queuedThen = c.queued
 	c.timer = time.AfterFunc(c.grace, c.expire)
 }
 
-// maxExtended is how often the grace of a shutdown is renewed, as long as the
-// peer takes something of what is queued.
-const maxExtended = 4
+const (
+	// closeGrace is the time for the peer to receive a Bye.
+	closeGrace = time.Second
 
-// expire ends the transport when a goodbye has had its time.
+	// maxExtensions is how often the grace period of a shutdown is extended while the peer receives queued messages.
+	maxExtensions = 4
+)
+
+// expire ends the session after the grace period.
 func (c *Conn) expire() {
 	c.mu.Lock()
-	if c.queued < c.left && c.extended < maxExtended && !c.ended {
-		c.left = c.queued
-		c.extended++
+	if c.queued < c.queuedThen && c.extensions < maxExtensions && !c.ended {
+		c.queuedThen = c.queued
+		c.extensions++
 		c.timer.Reset(c.grace)
 		c.mu.Unlock()
 		return
 	}
 	c.mu.Unlock()
-	c.kill()
+	c.abort()
 }
 
-// finish notes the reason and stops Send. Under mu.
+// finish records the reason and stops Send. The caller must hold mu.
 func (c *Conn) finish(cause error) {
 	if c.closed {
 		return
@@ -202,44 +203,53 @@ func (c *Conn) finish(cause error) {
 	c.startSending()
 }
 
-// fail notes that the transport is at its end.
+// fail records that the session has ended.
 func (c *Conn) fail(cause error) {
 	c.mu.Lock()
 	c.finish(cause)
 	c.mu.Unlock()
 }
 
-// failSoon is for those who learn that the transport is broken before the
-// reader does. The reader may still have the peer's goodbye to read, or may wait
-// in Received, which Done will end.
+// failSoon ends the session after the grace period, because the connection broke. Until then, the reader may receive
+// the peer's Bye. It may also block in Received, which Done ends.
 func (c *Conn) failSoon(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.timer == nil && !c.ended {
 		c.timer = time.AfterFunc(c.grace, func() {
 			c.fail(cause)
-			c.kill()
+			c.abort()
 		})
 	}
 }
 
-// kill ends the transport at once.
-func (c *Conn) kill() {
-	c.deadOnce.Do(func() { close(c.dead) })
-	c.abort()
+// abort ends the session at once.
+func (c *Conn) abort() {
+	c.abortOnce.Do(func() { close(c.aborted) })
+	c.session.Abort()
 }
 
-// Done is closed as soon as the connection is closing: nothing more is sent,
-// and nothing more of what arrives is delivered.
+// Done is closed when the connection is closing. Nothing more is sent or delivered.
 func (c *Conn) Done() <-chan struct{} { return c.closing }
 
-// Cause returns why the connection is closing; nil before that.
+// Cause returns why the connection is closing, or nil before that.
 func (c *Conn) Cause() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cause
 }
 
-// Established says that a session was really opened on this connection, by
-// both ends. The next dial then starts with short pauses again.
+// Established records that both sides have begun the session. The next dial then starts with short pauses.
 func (c *Conn) Established() { c.established.Store(true) }
+
+// stepsEnd ends the trace with the connection, unless it has ended before.
+func (c *Conn) stepsEnd() {
+	if c.Steps == nil {
+		return
+	}
+	why := "the connection ended before the session began"
+	if err := c.Cause(); err != nil {
+		why = err.Error()
+	}
+	c.Steps.Fail(why)
+}

@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// dedupLogger logs the same trouble of the same peer once, and again after a while
-// with the number of times in between. A fleet that cannot get in, or a port
-// scan, must not fill the log.
-type dedupLogger struct {
+// DedupLogger logs the same error of the same peer once, and again after a while with the number of suppressed entries.
+// A fleet that cannot connect, or a port scan, must not fill the log.
+type DedupLogger struct {
 	log *slog.Logger
 	now func() time.Time
 
@@ -22,68 +21,68 @@ type dedupLogger struct {
 }
 
 type suppressedEntry struct {
-	logged time.Time
-	silent int
+	logged     time.Time
+	suppressed int
 }
 
 const (
 	suppressPeriod = 10 * time.Minute
-	maxSuppressed  = 4096 // more than that at once, and nothing new is logged
+	maxSuppressed  = 4096 // if there are more at once, nothing new is logged
 )
 
-func newQuiet(log *slog.Logger, now func() time.Time) *dedupLogger {
-	return &dedupLogger{log: log, now: now, seen: map[string]*suppressedEntry{}}
+// NewDedupLogger returns a DedupLogger with this clock.
+func NewDedupLogger(log *slog.Logger, now func() time.Time) *DedupLogger {
+	return &DedupLogger{log: log, now: now, seen: map[string]*suppressedEntry{}}
 }
 
-// with returns a logger for trouble of a peer. It says nothing if the same was
-// logged lately.
-func (q *dedupLogger) with(peer string, err error) *slog.Logger {
-	repeated, ok := q.due(peer + "\x00" + stable(err))
+// With returns a logger for an error of a peer. The logger discards its entries if the same error was logged lately.
+func (l *DedupLogger) With(peer string, err error) *slog.Logger {
+	repeated, ok := l.due(peer + "\x00" + stable(err))
 	switch {
 	case !ok:
 		return discardLogger
 	case repeated > 0:
-		return q.log.With("peer", peer, "error", err, "repeated", repeated)
+		return l.log.With("peer", peer, "error", err, "repeated", repeated)
 	}
-	return q.log.With("peer", peer, "error", err)
+	return l.log.With("peer", peer, "error", err)
 }
 
 var discardLogger = slog.New(slog.DiscardHandler)
 
-// due reports whether something is to be logged, and how often it was not.
-func (q *dedupLogger) due(key string) (repeated int, ok bool) {
-	now := q.now()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	t := q.seen[key]
+// due reports whether to log, and how often the entry was suppressed before.
+func (l *DedupLogger) due(key string) (repeated int, ok bool) {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.seen[key]
 	if t == nil {
-		if len(q.seen) >= maxSuppressed {
-			q.sweep(now)
+		if len(l.seen) >= maxSuppressed {
+			l.sweep(now)
 		}
-		if len(q.seen) >= maxSuppressed {
+		if len(l.seen) >= maxSuppressed {
 			return 0, false
 		}
-		q.seen[key] = &suppressedEntry{logged: now}
+		l.seen[key] = &suppressedEntry{logged: now}
 		return 0, true
 	}
 	if now.Sub(t.logged) < suppressPeriod {
-		t.silent++
+		t.suppressed++
 		return 0, false
 	}
-	repeated = t.silent
-	t.logged, t.silent = now, 0
+	repeated = t.suppressed
+	t.logged, t.suppressed = now, 0
 	return repeated, true
 }
 
-func (q *dedupLogger) sweep(now time.Time) {
-	for key, t := range q.seen {
+func (l *DedupLogger) sweep(now time.Time) {
+	for key, t := range l.seen {
 		if now.Sub(t.logged) >= suppressPeriod {
-			delete(q.seen, key)
+			delete(l.seen, key)
 		}
 	}
 }
 
-// stable is the text of an error without the port numbers and times in it.
+// stable returns the text of an error without port numbers and times.
 func stable(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
 		return op.Op + " " + op.Err.Error()
@@ -94,10 +93,10 @@ func stable(err error) string {
 	return err.Error()
 }
 
-// hostOf is the address of a peer without its port, which changes every time.
-func hostOf(addr net.Addr) string {
-	if host, _, err := net.SplitHostPort(addr.String()); err == nil {
+// HostOf returns the address of a peer without its port, which changes with every connection.
+func HostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host
 	}
-	return addr.String()
+	return address
 }

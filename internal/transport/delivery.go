@@ -9,19 +9,17 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
-// deliveries trace what is sent until the other side has answered that it is
-// written there. Nil: nothing is traced.
+// deliveries traces sent items until the peer has acknowledged them. If nil, nothing is traced.
 type deliveries struct {
 	tracer *trace.Tracer
-	agent  string        // empty: this one
-	open   *atomic.Int64 // on all connections
+	agent  string        // empty on an agent
+	open   *atomic.Int64 // traced deliveries of all connections
 
 	mu    sync.Mutex
-	items map[delivery]sending // nil: the end
+	items map[delivery]sending // nil after the end
 }
 
-// delivery names an item that was sent in a session. An item that is sent again is
-// another delivery of the same: the earlier one is not answered any more.
+// delivery names an item that was sent in a session. If the item is sent again, only the last delivery is acknowledged.
 type delivery struct {
 	scope string
 	key   engine.Key
@@ -32,8 +30,8 @@ type sending struct {
 	span *trace.Span
 }
 
-// What is traced at a time is bounded, on one connection and on all of them
-// together; of what is sent beyond that nobody knows when it arrives.
+// Limits of deliveries that are traced at the same time, of one connection and of all together. Deliveries beyond them
+// are not traced.
 const (
 	maxDeliveries    = 1024
 	maxAllDeliveries = 8192
@@ -46,7 +44,6 @@ func newDeliveries(tracer *trace.Tracer, agent string, open *atomic.Int64) *deli
 	return &deliveries{tracer: tracer, agent: agent, open: open, items: map[delivery]sending{}}
 }
 
-// sent notes what goes out.
 func (d *deliveries) sent(m engine.Message) {
 	if d == nil {
 		return
@@ -88,7 +85,6 @@ func (d *deliveries) finish(key delivery, one sending) {
 	d.open.Add(-1)
 }
 
-// received notes answers.
 func (d *deliveries) received(m engine.Message) {
 	if d == nil {
 		return
@@ -100,13 +96,13 @@ func (d *deliveries) received(m engine.Message) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range ack.Items {
-		answer := &ack.Items[i]
-		key := delivery{ack.Scope, answer.Key}
+		item := &ack.Items[i]
+		key := delivery{ack.Scope, item.Key}
 		one, known := d.items[key]
-		if !known || one.seq != answer.Seq {
+		if !known || one.seq != item.Seq {
 			continue
 		}
-		if code := string(answer.Code); code != "" {
+		if code := string(item.Code); code != "" {
 			one.span.SetString(trace.Outcome, code)
 			one.span.Fail(code)
 		}
@@ -114,7 +110,7 @@ func (d *deliveries) received(m engine.Message) {
 	}
 }
 
-// end ends what will not be answered any more.
+// end ends the spans of items that will not be acknowledged.
 func (d *deliveries) end() {
 	if d == nil {
 		return

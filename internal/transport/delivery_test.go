@@ -11,56 +11,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/collector"
 )
 
-func TestADeliveryIsTracedUntilItIsAnswered(t *testing.T) {
-	collected, err := collector.Start(t.Context(), "127.0.0.1:0", nil)
-	must(t, err)
-	defer collected.Close()
-	tracer, err := trace.New(t.Context(), trace.Config{Address: collected.Address(), Insecure: true, Service: "hub", Log: slog.New(slog.DiscardHandler), Beat: time.Millisecond})
-	must(t, err)
-	defer tracer.Close()
-	ca := newCA(t, "ca")
-	h := startHub(t, ServerConfig{TLS: ca.serverTLS(), Trace: tracer})
-	s := dial(t, DialerConfig{Address: h.address, TLS: ca.clientTLS("agent-a")})
-	agent, hub := s.next("connected").conn, h.next("connected").conn
-
-	content := []byte("{}")
-	version := engine.VersionOf(content)
-	delta := engine.Delta{Scope: "application"}
-	for i, name := range []string{"taken", "refused", "left"} {
-		delta.Items = append(delta.Items, engine.DeltaItem{Seq: uint64(i + 1), Key: engine.Key{Name: name}, Version: version, Content: content})
-	}
-	must(t, hub.Send(delta))
-	s.next("received")
-	must(t, agent.Send(engine.Ack{Scope: "application", Items: []engine.AckItem{
-		{Seq: 1, Key: engine.Key{Name: "taken"}, Version: version},
-		{Seq: 2, Key: engine.Key{Name: "refused"}, Version: version, Code: engine.Forbidden, Message: "hidden"},
-		{Seq: 77, Key: engine.Key{Name: "never-sent"}, Version: version}, // a peer may say anything
-	}}))
-	h.next("received")
-	s.stop()
-	h.stop()
-	tracer.Close()
-
-	spans := map[string]collector.Span{}
-	for _, span := range collected.Spans() {
-		if span.Name == "deliver application" {
-			spans[span.Attributes[trace.Object]] = span
-		}
-	}
-	if len(spans) != 3 || spans["taken"].Failed || spans["refused"].Why != "Forbidden" || spans["left"].Why != "the connection ended" {
-		t.Errorf("%+v", spans)
-	}
-	// The other side, which writes it, finds the same trace.
-	there := traceElsewhere(t, trace.Item{Scope: "application", Name: "taken", Version: version.String()})
-	if got := spans["taken"]; got.Trace != there || got.Trace == spans["left"].Trace || got.Attributes[trace.Agent] != "agent-a" {
-		t.Errorf("%+v is not in trace %s", got, there)
-	}
-}
-
-// An agent whose API server is in trouble answers only what it was sent last of an
-// item. What was sent before must not take the place of others for the rest of the
-// session, which may last for months.
-func TestWhatIsSentAgainIsTracedAgain(t *testing.T) {
+// During a write outage an agent acknowledges only the last delivery of an item. Earlier deliveries must not use up the
+// limit for the rest of the session, which may last for months.
+func TestDeliveries_TraceAnItemThatIsSentAgain(t *testing.T) {
 	collected, err := collector.Start(t.Context(), "127.0.0.1:0", nil)
 	must(t, err)
 	defer collected.Close()
@@ -81,14 +34,14 @@ func TestWhatIsSentAgainIsTracedAgain(t *testing.T) {
 	}
 	d.received(engine.Ack{Scope: "application", Items: []engine.AckItem{early}})
 	if open.Load() != 1 {
-		t.Errorf("an answer to what was sent before: %d are open", open.Load())
+		t.Errorf("an earlier delivery was acknowledged: %d are open", open.Load())
 	}
 	d.received(engine.Ack{Scope: "application", Items: []engine.AckItem{last, last}})
 	if open.Load() != 0 || len(d.items) != 0 {
-		t.Errorf("all is answered, and %d are open", open.Load())
+		t.Errorf("all items are acknowledged, and %d are open", open.Load())
 	}
 
-	// No number of connections makes it more than there is room for.
+	// The limit of all connections holds.
 	open.Store(maxAllDeliveries - 1)
 	send("b")
 	send("c")
@@ -105,15 +58,4 @@ func TestWhatIsSentAgainIsTracedAgain(t *testing.T) {
 	if count["a: sent again"] != 2*maxDeliveries || count["a: "] != 1 || count["b: "] != 1 || len(count) != 3 {
 		t.Errorf("%v", count)
 	}
-}
-
-// traceElsewhere tells which trace agent-a has for an item.
-func traceElsewhere(t *testing.T, item trace.Item) string {
-	t.Helper()
-	tracer, err := trace.New(t.Context(), trace.Config{Address: "127.0.0.1:1", Insecure: true, Service: "agent", Log: slog.New(slog.DiscardHandler)})
-	must(t, err)
-	t.Cleanup(tracer.Close)
-	tracer.Name("agent-a")
-	const begin, length = len("00-"), 32
-	return tracer.StartItem(t.Context(), trace.KindInternal, "x", item).TraceParent()[begin : begin+length]
 }

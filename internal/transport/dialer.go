@@ -1,85 +1,53 @@
 package transport
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"net/http"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
+	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
-// DialerConfig is what a Dialer needs. Address, Events and Log are required.
+// DialerConfig configures a Dialer. Connector, Events and Log are required.
 type DialerConfig struct {
-	Address string // host:port of the principal
-	Name    string // of this agent, if it knows it; for people who read events
+	Connector Connector
+	Name      string // of this agent, if known; only shown in events and addresses
+	Events    Events
+	Log       *slog.Logger
+	Trace     *trace.Tracer // if nil, nothing is traced
 
-	// TLS is asked for each attempt, so that new certificates are used; nil
-	// means plaintext, for a mesh.
-	TLS func() (*tls.Config, error)
-
-	Events Events
-	Log    *slog.Logger
-	Trace  *trace.Tracer // nil: nothing is traced
-
-	// Explain makes TLS errors understandable; nil: they stay as they are.
-	Explain func(error) error
-
-	// Failed is told of attempts that did not become a session, and when the
-	// next one follows; may be nil.
+	// Failed is called for each attempt without a session, with the pause before the next attempt. It may be nil.
 	Failed func(err error, next time.Duration)
 
-	// Proxy finds the proxy for a URL, like that of http.Transport; nil: none.
-	// Usually http.ProxyFromEnvironment. Plaintext connections use none.
-	Proxy func(*http.Request) (*url.URL, error)
+	Queue   int // bytes that wait for the hub: 8 MiB
+	Backoff Backoff
 
-	// ProxyTLS is for proxies that are themselves spoken to by TLS; nil: the
-	// system's CAs.
-	ProxyTLS *tls.Config
+	// Tunnels serve the targets that the hub may connect to. Requests for other targets are refused.
+	Tunnels      map[string]tunnel.Handler
+	TunnelLimits tunnel.Limits
 
-	// WebSocket runs the connection inside one, for ways on which HTTP/2 does not
-	// get through. A plaintext connection stays as it is.
-	WebSocket bool
+	// RenewCertificate runs during each session that can renew certificates, in a goroutine of its own. It must return
+	// when its context ends. It may be nil.
+	RenewCertificate func(context.Context, enroll.Client) error
 
-	Compress    bool          // both directions, with gzip
-	Metadata    []string      // pairs of key and value that go with the call
-	OpenTimeout time.Duration // from the start of an attempt to an accepted stream: 20 s
-	Queue       int           // bytes that wait for the hub: 8 MiB
-	Keepalive   Keepalive
-	Backoff     Backoff
-
-	// Tunnels serve what the hub connects to, by target. The hub's wish for any
-	// other is refused.
-	Tunnels      map[string]TunnelHandler
-	TunnelLimits TunnelLimits
-
-	// RenewCertificate is run with each session, in a goroutine of its own, to keep up the
-	// agent's certificate; may be nil. It has to return when its context ends.
-	RenewCertificate func(context.Context, *CertificateClient) error
-
-	// What tests replace.
-	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	// Tests replace these.
 	Random func() float64                             // 0 to 1
 	Now    func() time.Time                           // the clock
 	Wait   func(context.Context, time.Duration) error // between attempts
 }
 
 func (cfg DialerConfig) withDefaults() DialerConfig {
-	if cfg.Explain == nil {
-		cfg.Explain = func(err error) error { return err }
-	}
 	if cfg.Failed == nil {
 		cfg.Failed = func(error, time.Duration) {}
-	}
-	if cfg.Dial == nil {
-		cfg.Dial = (&net.Dialer{KeepAlive: -1}).DialContext // the protocol has its own
 	}
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
@@ -90,66 +58,127 @@ func (cfg DialerConfig) withDefaults() DialerConfig {
 	if cfg.Wait == nil {
 		cfg.Wait = wait
 	}
-	cfg.OpenTimeout = or(cfg.OpenTimeout, 20*time.Second)
-	cfg.Queue = or(cfg.Queue, defaultQueue)
-	cfg.Keepalive = cfg.Keepalive.withDefaults(agentInterval)
+	cfg.Queue = cmp.Or(cfg.Queue, defaultQueue)
 	cfg.Backoff = cfg.Backoff.withDefaults()
-	cfg.TunnelLimits = cfg.TunnelLimits.withDefaults()
+	cfg.TunnelLimits = cfg.TunnelLimits.WithDefaults()
 	return cfg
 }
 
-// Dialer is an agent's end: it keeps one connection to the hub.
+// Dialer keeps an agent connected to the hub.
 type Dialer struct {
 	cfg      DialerConfig
+	tunnels  tunnel.Config
 	counters Counters
-	quiet    *dedupLogger
-	tracing  atomic.Int64   // deliveries that are traced
-	carrying sync.WaitGroup // goroutines of tunnels
+	dedupLog *DedupLogger
+	tracing  atomic.Int64   // traced deliveries
+	running  sync.WaitGroup // goroutines of tunnels and of RenewCertificate
 
 	mu     sync.Mutex
-	porter *tunnelClient // of the connection that is open; nil: none
+	client *tunnel.Client // of the open session; nil if there is none
 }
 
-// NewDialer returns a Dialer that is not running yet.
+// NewDialer returns a Dialer that does not run yet.
 func NewDialer(cfg DialerConfig) *Dialer {
 	cfg = cfg.withDefaults()
-	return &Dialer{cfg: cfg, quiet: newQuiet(cfg.Log, cfg.Now)}
+	d := &Dialer{cfg: cfg, dedupLog: NewDedupLogger(cfg.Log, cfg.Now)}
+	d.tunnels = tunnel.Config{Limits: cfg.TunnelLimits, Counters: &d.counters.Tunnels, Refuse: d.counters.Refuse, Log: d.dedupLog.With, Running: &d.running}
+	return d
 }
 
-// Counters returns the totals, which go on counting.
+// Counters returns the totals.
 func (d *Dialer) Counters() *Counters { return &d.counters }
 
-// Run dials, and dials again whenever the connection ends, until the context is
-// cancelled. Then it says goodbye and returns nil.
+// Run dials, and dials again whenever the session ends, until the context is cancelled. Then it sends a Bye and returns
+// nil.
 func (d *Dialer) Run(ctx context.Context) error {
-	pace := &backoffState{Backoff: d.cfg.Backoff, random: d.cfg.Random}
+	state := &backoffState{Backoff: d.cfg.Backoff, random: d.cfg.Random}
 	for again := true; again && ctx.Err() == nil; {
-		again = d.once(ctx, pace)
+		again = d.once(ctx, state)
 	}
-	d.carrying.Wait()
+	d.running.Wait()
 	return nil
 }
 
-// once makes one attempt and the pause that has to follow it. It returns false
-// when there shall be no other.
-func (d *Dialer) once(ctx context.Context, pace *backoffState) bool {
+// once makes one attempt and waits for the pause after it. It returns false if there must be no other attempt.
+func (d *Dialer) once(ctx context.Context, state *backoffState) bool {
 	c, err := d.attempt(ctx)
 	if ctx.Err() != nil {
 		return false
 	}
 	var pause time.Duration
 	if c != nil {
-		pause = pace.next(c.established.Load(), d.cfg.Now().Sub(c.Since), retryAfter(err))
+		pause = state.next(c.established.Load(), d.cfg.Now().Sub(c.Since), retryAfter(err))
 	} else {
-		pause = pace.next(false, 0, retryAfter(err))
+		pause = state.next(false, 0, retryAfter(err))
 		d.counters.Failures.Add(1)
-		d.quiet.with(d.cfg.Address, err).WarnContext(ctx, "connecting to the principal failed", "next", pause)
+		d.dedupLog.With(d.cfg.Connector.Address(), err).WarnContext(ctx, "Failed to connect to principal", "next", pause)
 		d.cfg.Failed(err, pause)
 	}
 	return d.cfg.Wait(ctx, pause) == nil
 }
 
-// retryAfter is the pause that the hub asked for.
+// attempt opens a session and runs it until it ends. It returns the connection, nil if there was none, and why it
+// ended.
+func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
+	steps := d.cfg.Trace.Steps(ctx, trace.KindClient, "connect to the principal", "dial", d.cfg.Now())
+	steps.Root().SetString(trace.Server, d.cfg.Connector.Address())
+	session, err := d.cfg.Connector.Connect(ctx, &d.counters, steps)
+	if err != nil {
+		steps.Fail(err.Error())
+		return nil, err
+	}
+	defer session.Close()
+	c := newConn(session, agentSource(d.cfg.Name), &d.counters.Traffic, d.cfg.Queue, d.cfg.Now())
+	c.Agent, c.Steps, c.deliveries = d.cfg.Name, steps, newDeliveries(d.cfg.Trace, "", &d.tracing)
+	client := tunnel.NewClient(d.tunnels, d.cfg.Tunnels, tunnel.Session{
+		Context: c.ctx, Agent: d.cfg.Name, Source: c.source, Remote: c.RemoteAddr, Open: session.OpenTunnel,
+	})
+	c.handleOpen, c.offer = func(m engine.Open) { client.HandleRequest(m.Token, m.Target) }, tunnel.Offer(d.cfg.Tunnels)
+	d.setClient(client)
+	defer d.setClient(nil)
+	stop := context.AfterFunc(ctx, func() { c.Close(engine.ShuttingDown, "the agent is shutting down") })
+	defer stop()
+	d.counters.Connects.Add(1)
+	d.runCertificateRenewal(c)
+	c.run(d.cfg.Events)
+	d.counters.Disconnects.Add(1)
+	c.stepsEnd()
+	return c, c.Cause()
+}
+
+func (d *Dialer) runCertificateRenewal(c *Conn) {
+	client, ok := c.session.(enroll.Client)
+	if !ok || d.cfg.RenewCertificate == nil {
+		return
+	}
+	d.running.Go(func() {
+		if err := d.cfg.RenewCertificate(c.ctx, client); err != nil && c.ctx.Err() == nil {
+			d.dedupLog.With(c.RemoteAddr, err).Warn("Failed to renew certificate")
+		}
+	})
+}
+
+func (d *Dialer) setClient(c *tunnel.Client) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.client = c
+}
+
+// OpenTunnel connects to a target of the hub. See tunnel.Client.Connect.
+func (d *Dialer) OpenTunnel(ctx context.Context, target string) (net.Conn, error) {
+	d.mu.Lock()
+	client := d.client
+	if client == nil {
+		d.mu.Unlock()
+		return nil, tunnel.ErrNotConnected
+	}
+	d.running.Add(1) // while client is set: Run waits after it was reset
+	d.mu.Unlock()
+	defer d.running.Done()
+	return client.Connect(ctx, target)
+}
+
+// retryAfter returns the pause that the hub requested.
 func retryAfter(err error) time.Duration {
 	var bye *ByeError
 	var refused *RefusedError

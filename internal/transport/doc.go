@@ -1,22 +1,13 @@
-// Package link carries engine messages between hub and agent: one connection
-// per agent, dialled by the agent, and on it one gRPC stream of CloudEvents
-// (package wire). What the messages mean is not its business.
+// Package transport carries engine messages between hub and agent. Each agent has one session, which the agent opens,
+// and which carries the messages as CloudEvents (package wire) and tunnels (package tunnel).
 //
-// The hub runs a Server, an agent a Dialer. Either makes a Conn for each
-// session and tells its Events about it, from one goroutine per Conn: Connected,
-// then Received for each message, then Disconnected. Received may wait; the peer
-// is then slowed down by the transport. Conn.Send never waits: a peer that does
-// not read is cut, and catches up when it returns.
+// Session is the boundary to the network. Package grpc implements it with gRPC over TLS, also inside a WebSocket
+// (package websocket); package memory implements it within one process. Nothing above imports gRPC.
 //
-// On the same connection there are tunnels: byte streams from the hub to targets
-// of the agent, such as its API server, each a gRPC stream and on both ends a
-// net.Conn (Server.OpenTunnel, DialerConfig.Tunnels). They end with the session.
+// The hub has a Server, an agent has a Dialer. Both make a Conn for each session and call Events from one goroutine per
+// Conn: Connected, then Received for each message, then Disconnected. Received may block; the transport then slows the
+// peer down. Conn.Send never blocks: a peer that does not read is disconnected, and catches up when it returns.
 //
-// Who is at the other end is decided by the transport (Authenticate), never by
-// what a message says. Everything that a stranger can cause is bounded:
-// connections, handshakes, time to finish one, streams, sizes, log lines.
-//
-// A Server or Dialer lives from Run's beginning to its end. Run returns when its
-// context is cancelled, after it has said goodbye, and leaves no goroutine
-// behind.
+// The transport decides who the peer is, never what a message says. Everything that an unknown client can cause is
+// bounded: connections, handshakes, the time for one, streams, sizes and log lines.
 package transport

@@ -1,47 +1,53 @@
 package transport
 
 import (
-	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-// Events is told what happens on connections. All calls about one Conn come
-// from one goroutine, in the order Connected, Received…, Disconnected; calls
-// about different ones come at the same time.
+// Events receives what happens to connections. All calls for one Conn come from one goroutine, in the order Connected,
+// Received, Disconnected. Calls for different connections are concurrent.
 type Events interface {
-	// Connected says that a session may begin. Conn.Send works from here on.
+	// Connected reports that a session can begin. Conn.Send works from here on.
 	Connected(*Conn)
 
-	// Received passes a message on. While it waits, nothing more is read from
-	// this peer. It has to return when Conn.Done is closed.
+	// Received passes a message on. While it blocks, nothing more is read from this peer. It must return when Conn.Done
+	// is closed.
 	Received(*Conn, engine.Message)
 
-	// Disconnected says that the connection is gone, and why. A *ByeError tells
-	// that one of the two ends wanted it; nil means that the peer simply ended.
+	// Disconnected reports that the connection is gone, and why. A *ByeError means that one side ended it on purpose.
+	// Nil means that the peer ended it without a reason.
 	Disconnected(*Conn, error)
 }
 
-// Peer is who the transport says is at the other end.
+// Peer is the client that the transport has authenticated.
 type Peer struct {
 	Agent       string
-	Fingerprint string    // of its certificate; empty where a mesh vouches for it
-	NotAfter    time.Time // when that expires; zero likewise
+	Fingerprint string    // of its certificate; empty if a service mesh authenticates it
+	NotAfter    time.Time // expiry of the certificate; zero if there is none
 }
 
-// Authenticate finds out who opened a stream, from what the transport has
-// verified: the context has gRPC's peer and metadata.
-type Authenticate func(ctx context.Context) (Peer, error)
+// Credentials are what a transport knows about a client.
+type Credentials struct {
+	TLS        *tls.ConnectionState // nil on a plaintext connection
+	RemoteAddr net.Addr
+	Header     func(name string) []string // unverified
+}
 
-// ByeError is the reason of a connection that was ended on purpose.
+// Authenticate returns the agent with these credentials.
+type Authenticate func(Credentials) (Peer, error)
+
+// ByeError is the reason of a connection that one side ended on purpose.
 type ByeError struct {
 	Code       engine.Code
 	Message    string
 	RetryAfter time.Duration
-	Local      bool // this end ended it, else the peer
+	Local      bool // this side ended it
 }
 
 func (e *ByeError) Error() string {
@@ -52,7 +58,7 @@ func (e *ByeError) Error() string {
 	return fmt.Sprintf("ended by %s: %s: %s", by, e.Code, e.Message)
 }
 
-// RefusedError is the server's answer to a stream that it did not accept.
+// RefusedError is the principal's answer to a session that it did not accept.
 type RefusedError struct {
 	Code       engine.Code
 	Message    string
@@ -63,9 +69,9 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the principal refused the connection: %s: %s", e.Code, e.Message)
 }
 
-// ErrSlowReader is the reason of a connection whose peer did not take what was
-// sent to it. Nothing is lost: sets are compared when it returns.
+// ErrSlowReader is the reason of a connection whose peer did not read what was sent. Nothing is lost: the sides compare
+// their digests when the peer returns.
 var ErrSlowReader = errors.New("the peer reads too slowly")
 
-// ErrClosed is returned by Send on a connection that is closing or gone.
+// ErrClosed is returned by Send on a connection that is closing or closed.
 var ErrClosed = errors.New("connection is closed")

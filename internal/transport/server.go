@@ -1,222 +1,194 @@
 package transport
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	_ "google.golang.org/grpc/encoding/gzip" // agents may ask for it
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
-
-	api "github.com/argocd-agent/argocd-agent/api/argocdagent/v1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
-	"github.com/argocd-agent/argocd-agent/internal/wire"
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
-// ServerConfig is what a Server needs. Events, Authenticate and Log are
-// required.
+// ServerConfig configures a Server. Events and Log are required.
 type ServerConfig struct {
-	// TLS has to demand and verify client certificates; nil means plaintext,
-	// for a mesh that vouches for peers in a header.
-	TLS *tls.Config
+	Events Events
+	Log    *slog.Logger
+	Trace  *trace.Tracer // if nil, nothing is traced
 
-	Authenticate Authenticate
-	Events       Events
-	Log          *slog.Logger
-	Trace        *trace.Tracer // nil: nothing is traced
-
-	// WebSocket lets agents in by WebSocket too, on the same port. Without TLS
-	// there is none.
-	WebSocket bool
-
-	// Admit may turn an agent away for a while; nil: all may come.
+	// Admit may refuse an agent for a while. If nil, all are admitted.
 	Admit func(Peer) (retryAfter time.Duration, err error)
 
-	// Enroll issues certificates; nil: nobody does here. Without TLS there are none.
-	Enroll Enroller
+	Queue   int // bytes that wait for one agent: 8 MiB
+	Tunnels tunnel.Limits
 
-	// Explain makes handshake errors understandable; nil: they stay as they are.
-	Explain func(error) error
-
-	Keepalive Keepalive
-	Limits    Limits
-	Tunnels   TunnelLimits
-
-	// Targets are what agents may connect to here, by name. Any other is refused.
-	Targets map[string]Target
-}
-
-// Keepalive finds connections that died without a word. Zero means the default.
-type Keepalive struct {
-	Interval    time.Duration // of silence, until an end asks for a sign of life: agent 30 s, hub 45 s
-	Timeout     time.Duration // for that sign: 10 s
-	MinInterval time.Duration // hub: an agent that asks more often is sent away: 10 s
-}
-
-func (k Keepalive) withDefaults(interval time.Duration) Keepalive {
-	k.Interval = or(k.Interval, interval)
-	k.Timeout = or(k.Timeout, 10*time.Second)
-	k.MinInterval = or(k.MinInterval, 10*time.Second)
-	return k
+	// Targets are what agents may connect to, by name.
+	Targets map[string]tunnel.Target
 }
 
 const (
-	// The agent asks first; the hub asks only agents that do not.
-	agentInterval = 30 * time.Second
-	hubInterval   = 45 * time.Second
+	defaultQueue = 8 << 20
 
-	// idle is how long a connection may be open without a stream on it.
-	idle = 15 * time.Second
-
-	// closeGrace is the time that a peer has to take our goodbye.
-	closeGrace = time.Second
-
-	// Windows are what a peer may send before somebody reads it: the memory that
-	// it can take, and the bytes that can be on their way. With a round trip of
-	// 50 ms a stream moves some 15 MB/s and a connection 30; on one with 256
-	// tunnels that nobody reads, 256 MiB wait at most. gRPC extends the window of a stream for a
-	// message that is larger, and gives a connection's back as data comes, so a
-	// stream that is not read holds up no other.
-	streamWindow = 1 << 20
-	connWindow   = 2 << 20
-
-	// maxHeaders is the size of a call's metadata. Meshes put certificates there.
-	maxHeaders = 32 << 10
-
-	// reconnectSpacing is how far apart agents shall come back after a shutdown.
+	// reconnectSpacing is the average time between two agents that return after a shutdown.
 	reconnectSpacing = 2 * time.Millisecond
+
+	// maxRemembered is the number of disconnected agents whose time of disconnection is known.
+	maxRemembered = 20_000
 )
 
-// Server is the hub's end: it accepts agents.
+// Server has the hub's sessions. A transport passes authenticated sessions to Accept.
 type Server struct {
-	api.UnimplementedSyncServer
 	cfg      ServerConfig
+	tunnels  tunnel.Config
 	counters Counters
-	quiet    *dedupLogger
-	tracing  atomic.Int64   // deliveries that are traced
-	running  sync.WaitGroup // sessions
-	carrying sync.WaitGroup // goroutines of tunnels
+	dedupLog *DedupLogger
+	tracing  atomic.Int64 // traced deliveries
+	sessions sync.WaitGroup
+	running  sync.WaitGroup // goroutines of tunnels
 
-	pace      *enrollLimiter // of those who want certificates
-	enrolling chan struct{}  // certificates that are being issued to agents
-	joining   chan struct{}  // and to strangers
-
-	mu       sync.Mutex
-	conns    map[uint64]*Conn
-	byAgent  map[string][]*Conn
-	gone     map[string]time.Time // when an agent's last session ended
-	draining bool
+	mu             sync.Mutex
+	conns          map[uint64]*Conn
+	byAgent        map[string][]*Conn
+	disconnectedAt map[string]time.Time // of agents without a session
+	draining       bool
 }
 
-// NewServer returns a Server that is not running yet.
+// NewServer returns a Server without sessions.
 func NewServer(cfg ServerConfig) *Server {
-	if cfg.Explain == nil {
-		cfg.Explain = func(err error) error { return err }
+	cfg.Queue = cmp.Or(cfg.Queue, defaultQueue)
+	cfg.Tunnels = cfg.Tunnels.WithDefaults()
+	s := &Server{
+		cfg: cfg, dedupLog: NewDedupLogger(cfg.Log, time.Now),
+		conns: map[uint64]*Conn{}, byAgent: map[string][]*Conn{}, disconnectedAt: map[string]time.Time{},
 	}
-	cfg.Limits = cfg.Limits.withDefaults()
-	cfg.Keepalive = cfg.Keepalive.withDefaults(hubInterval)
-	cfg.Tunnels = cfg.Tunnels.withDefaults()
-	streams := cfg.Tunnels.PerAgent + 64
-	for _, target := range cfg.Targets {
-		streams += target.limit()
-	}
-	cfg.Limits.Streams = or(cfg.Limits.Streams, uint32(streams))
-	return &Server{
-		cfg: cfg, quiet: newQuiet(cfg.Log, time.Now), pace: newPace(time.Now), enrolling: make(chan struct{}, enrolling), joining: make(chan struct{}, enrolling),
-		conns: map[uint64]*Conn{}, byAgent: map[string][]*Conn{}, gone: map[string]time.Time{},
-	}
+	s.tunnels = tunnel.Config{Limits: cfg.Tunnels, Counters: &s.counters.Tunnels, Refuse: s.counters.Refuse, Log: s.dedupLog.With, Running: &s.running}
+	return s
 }
 
-// Counters returns the totals, which go on counting.
+// Counters returns the totals.
 func (s *Server) Counters() *Counters { return &s.counters }
 
-// Listen opens a port for Run. Keepalive of the protocol makes that of TCP
-// superfluous.
-func Listen(ctx context.Context, address string) (net.Listener, error) {
-	lc := net.ListenConfig{KeepAlive: -1}
-	l, err := lc.Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listening for agents on %s: %w", address, err)
+// Log returns the logger that transports use for errors of peers.
+func (s *Server) Log() *DedupLogger { return s.dedupLog }
+
+// TunnelStreams returns the number of tunnels that one agent may have.
+func (s *Server) TunnelStreams() int {
+	streams := s.cfg.Tunnels.PerAgent
+	for _, target := range s.cfg.Targets {
+		streams += target.Limit()
 	}
-	return l, nil
+	return streams
 }
 
-// Run serves until the context is cancelled, then tells the agents to come back
-// and returns nil. It closes the listener.
-func (s *Server) Run(ctx context.Context, inner net.Listener) error {
-	if s.cfg.TLS != nil && s.cfg.TLS.ClientAuth != tls.RequireAndVerifyClientCert {
-		_ = inner.Close()
-		return errors.New("the TLS configuration for agents does not require and verify client certificates")
+// Accept adds the session of an authenticated agent, or returns a *RefusedError. The transport must then notify the
+// agent that it may send, and call Serve. steps may be nil.
+func (s *Server) Accept(p Peer, session Session, steps *trace.Steps) (*Conn, error) {
+	if s.cfg.Admit != nil {
+		if retry, err := s.cfg.Admit(p); err != nil {
+			steps.Fail(err.Error())
+			return nil, s.refuse(p, refusedOverloaded, &RefusedError{engine.Overloaded, err.Error(), retry})
+		}
 	}
-	l := newListener(inner, s.cfg.Limits, s.cfg.Keepalive.Timeout, &s.counters, s.quiet)
-	server := grpc.NewServer(s.options()...)
-	api.RegisterSyncServer(server, s)
-	api.RegisterTunnelServer(server, tunnelService{server: s})
-	if s.cfg.Enroll != nil && s.cfg.TLS != nil {
-		api.RegisterEnrollServer(server, enrollService{server: s})
+	c := newConn(session, "hub/"+p.Agent, &s.counters.Traffic, s.cfg.Queue, time.Now())
+	c.Agent, c.Fingerprint, c.NotAfter = p.Agent, p.Fingerprint, p.NotAfter
+	c.Steps, c.deliveries = steps, newDeliveries(s.cfg.Trace, p.Agent, &s.tracing)
+	c.tunnels = tunnel.NewPool(s.tunnels, s.cfg.Targets, tunnel.Peer{
+		Agent: p.Agent, Request: c.requestTunnel, Closing: c.closing, Welcomed: func() bool { return c.welcomeOrder.Load() > 0 },
+	})
+	if !s.add(c) {
+		c.stepsEnd()
+		return nil, s.refuse(p, RefusedShuttingDown, &RefusedError{engine.ShuttingDown, "the principal is shutting down", 0})
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(l) }()
+	steps.Next("wait for hello")
+	return c, nil
+}
 
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-failed:
-		failed <- nil
-		err = fmt.Errorf("accepting agents on %s: %w", inner.Addr(), err)
-	}
-	l.stop()
-	s.drain(l)
-	server.Stop()
-	<-failed
-	s.carrying.Wait()
+func (s *Server) refuse(p Peer, reason string, err *RefusedError) error {
+	s.counters.Refuse(reason)
+	s.dedupLog.With(p.Agent, fmt.Errorf("%s: %s", err.Code, err.Message)).Warn("Agent refused", "retryAfter", err.RetryAfter)
 	return err
 }
 
-func (s *Server) options() []grpc.ServerOption {
-	k := s.cfg.Keepalive
-	return []grpc.ServerOption{
-		grpc.Creds(s.credentials()),
-		grpc.ForceServerCodecV2(newCodec()),
-		grpc.StreamInterceptor(s.authorizeStream),
-		grpc.UnaryInterceptor(s.authorizeUnary),
-		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
-			return status.Error(codes.Unimplemented, "this method is not served here")
-		}),
-		grpc.MaxRecvMsgSize(wire.MaxEvent),
-		grpc.MaxSendMsgSize(wire.MaxEvent),
-		grpc.MaxConcurrentStreams(s.cfg.Limits.Streams),
-		grpc.MaxHeaderListSize(maxHeaders),
-		grpc.ConnectionTimeout(s.cfg.Limits.HandshakeTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idle, Time: k.Interval, Timeout: k.Timeout}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: k.MinInterval, PermitWithoutStream: true}),
-		grpc.StaticStreamWindowSize(streamWindow),
-		grpc.StaticConnWindowSize(connWindow),
-		grpc.ReadBufferSize(readBuffer(s.cfg.TLS)),
-		grpc.WaitForHandlers(true),
+// Serve runs an accepted connection until its session ends, in the caller's goroutine. If this side ended it, Serve
+// aborts the session.
+func (s *Server) Serve(c *Conn) {
+	defer s.remove(c)
+	defer c.stepsEnd()
+	s.counters.Connects.Add(1)
+	c.run(s.cfg.Events)
+	s.counters.Disconnects.Add(1)
+	if bye, ok := c.Cause().(*ByeError); ok && bye.Local {
+		c.session.Abort()
 	}
 }
 
-// readBuffer is gRPC's own: TLS has one already.
-func readBuffer(cfg *tls.Config) int {
-	if cfg != nil {
-		return 0
-	}
-	return 4 << 10
+// Discard removes an accepted connection that cannot be served.
+func (s *Server) Discard(c *Conn) {
+	c.stepsEnd()
+	s.remove(c)
 }
 
-// Conns returns the connections that are open now.
+// ServeTunnel serves a stream that the agent has opened on the session of a connection. See tunnel.Pool.Serve.
+func (s *Server) ServeTunnel(ctx context.Context, c *Conn, stream tunnel.Stream) error {
+	return c.tunnels.Serve(ctx, stream)
+}
+
+func (c *Conn) requestTunnel(token, target string) error {
+	err := c.Send(engine.Open{Token: token, Target: target})
+	if errors.Is(err, ErrClosed) {
+		return tunnel.ErrNotConnected
+	}
+	return err
+}
+
+// OpenTunnel connects to a target of an agent. The context only limits the opening. The tunnel ends when it is closed,
+// when the agent's session ends, or when it is idle for long. The agent connects to the target after OpenTunnel has
+// returned, and never if it fails.
+//
+// A *tunnel.NotConnectedError means that the agent has no session here. A *tunnel.AgentError is the agent's reason to
+// refuse.
+func (s *Server) OpenTunnel(ctx context.Context, agent, target string) (net.Conn, error) {
+	c, since := s.currentConn(agent)
+	if c == nil {
+		s.counters.Refuse(tunnel.NotConnected)
+		return nil, &tunnel.NotConnectedError{Agent: agent, Since: since}
+	}
+	return c.tunnels.Open(ctx, target)
+}
+
+// currentConn returns the connection of an agent that was welcomed last and is not closing. If there is none, it
+// returns the time of the disconnection, if known.
+func (s *Server) currentConn(agent string) (current *Conn, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since = s.disconnectedAt[agent]
+	for _, c := range s.byAgent[agent] {
+		order := c.welcomeOrder.Load()
+		if order == 0 {
+			continue
+		}
+		select {
+		case <-c.closing:
+			since = time.Now()
+			continue
+		default:
+		}
+		if current == nil || order > current.welcomeOrder.Load() {
+			current = c
+		}
+	}
+	return current, since
+}
+
+// Conns returns the open connections.
 func (s *Server) Conns() []*Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,8 +199,15 @@ func (s *Server) Conns() []*Conn {
 	return out
 }
 
-// Cut closes the connections that match, for example those of a certificate
-// that was revoked, and returns how many there were.
+// ConnsOf returns the open connections of one agent. There is more than one only while a newer one replaces an older
+// one.
+func (s *Server) ConnsOf(agent string) []*Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.byAgent[agent])
+}
+
+// Cut closes the connections that match, for example those of a revoked certificate, and returns their number.
 func (s *Server) Cut(match func(*Conn) bool, code engine.Code, message string) int {
 	n := 0
 	for _, c := range s.Conns() {
@@ -240,40 +219,62 @@ func (s *Server) Cut(match func(*Conn) bool, code engine.Code, message string) i
 	return n
 }
 
-// drain says goodbye to everyone, and waits until they have gone. Each is given
-// another time to come back, so that the next process is not overrun.
-func (s *Server) drain(l *listener) {
+// Drain refuses new sessions, asks the agents to return and waits until their sessions have ended. Each agent gets a
+// different time to return, so that the next process is not overloaded.
+func (s *Server) Drain() {
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
 	conns := s.Conns()
 	spread := time.Duration(len(conns)) * reconnectSpacing
 	for _, c := range conns {
-		retry := time.Duration(rand.Float64() * float64(spread)) //nolint:gosec // to spread load, not to hide anything
+		retry := time.Duration(rand.Float64() * float64(spread)) //nolint:gosec // to spread load, not a secret
 		c.CloseAfter(engine.ShuttingDown, "the principal is shutting down; come back", retry)
 	}
-	timer := time.AfterFunc((maxExtended+2)*closeGrace, l.closeAll)
-	s.running.Wait()
+	timer := time.AfterFunc((maxExtensions+2)*closeGrace, func() {
+		for _, c := range conns {
+			c.abort()
+		}
+	})
+	s.sessions.Wait()
 	timer.Stop()
 }
 
-// enter adds a connection, unless the end has come.
-func (s *Server) enter(c *Conn) error {
+// Wait waits for the goroutines of tunnels. Call it after Drain, when the streams of all tunnels have ended.
+func (s *Server) Wait() { s.running.Wait() }
+
+// add adds a connection. It returns false during a shutdown.
+func (s *Server) add(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
-		return errors.New("the principal is shutting down")
+		return false
 	}
 	s.conns[c.ID] = c
 	s.byAgent[c.Agent] = append(s.byAgent[c.Agent], c)
-	s.running.Add(1)
-	return nil
+	s.sessions.Add(1)
+	return true
 }
 
-func (s *Server) leave(c *Conn) {
+func (s *Server) remove(c *Conn) {
+	defer s.sessions.Done()
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.conns, c.ID)
-	s.part(c)
-	s.mu.Unlock()
-	s.running.Done()
+	left := slices.DeleteFunc(s.byAgent[c.Agent], func(other *Conn) bool { return other == c })
+	if len(left) == 0 {
+		delete(s.byAgent, c.Agent)
+	} else {
+		s.byAgent[c.Agent] = left
+	}
+	if c.welcomeOrder.Load() == 0 {
+		return
+	}
+	for agent := range s.disconnectedAt {
+		if len(s.disconnectedAt) < maxRemembered {
+			break
+		}
+		delete(s.disconnectedAt, agent) // any one
+	}
+	s.disconnectedAt[c.Agent] = time.Now()
 }

@@ -30,7 +30,7 @@ func TestTraces_ArriveAtCollector(t *testing.T) {
 	for _, step := range []string{"dial", "handshake", "wait to be accepted", "greet", "compare"} {
 		spanOf(t, c, ofAgent, step, childOf(connect))
 	}
-	for _, step := range []string{"handshake", "admit", "wait for the greeting", "greet", "compare"} {
+	for _, step := range []string{"handshake", "admit", "wait for hello", "greet", "compare"} {
 		spanOf(t, c, ofHub, step, childOf(accept))
 	}
 	if epoch := connect.Attributes["argocd_agent.epoch"]; epoch == "" || epoch != accept.Attributes["argocd_agent.epoch"] || connect.Attributes["argocd_agent.agent"] != "managed" {

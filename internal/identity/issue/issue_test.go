@@ -13,7 +13,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
-	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
 )
 
 // registrations records registrations in memory.
@@ -92,7 +92,7 @@ func (b *testIssuer) secret(name string) *pki.Secret {
 }
 
 // joinRequest returns a valid request.
-func (b *testIssuer) joinRequest() transport.JoinRequest {
+func (b *testIssuer) joinRequest() enroll.JoinRequest {
 	b.t.Helper()
 	token, err := b.manager.CreateToken(b.t.Context(), "hub:443", pki.JoinGrant{Agent: "w1", Mode: "managed", Labels: map[string]string{"env": "prod"}}, time.Hour)
 	if err != nil {
@@ -102,7 +102,7 @@ func (b *testIssuer) joinRequest() transport.JoinRequest {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return transport.JoinRequest{Agent: "w1", TokenID: token.ID, TokenValue: token.Secret, Request: request, Clock: b.clock, Remote: "10.0.0.1"}
+	return enroll.JoinRequest{Agent: "w1", TokenID: token.ID, TokenValue: token.Secret, Request: request, Clock: b.clock, Remote: "10.0.0.1"}
 }
 
 func TestIssuer_CreatesAndRenewsServerCertificates(t *testing.T) {
@@ -174,7 +174,7 @@ func TestJoin_IssuesCertificateAndRegistersAgent(t *testing.T) {
 	b.mustReconcile()
 	r := b.joinRequest()
 	b.agents.err = errors.New("API server unavailable")
-	if _, err := b.Join(t.Context(), r); err == nil || errors.As(err, new(*transport.EnrollError)) {
+	if _, err := b.Join(t.Context(), r); err == nil || errors.As(err, new(*enroll.Error)) {
 		t.Errorf("error %v", err)
 	}
 	// The token is redeemed, but the same key may retry.
@@ -198,21 +198,21 @@ func TestJoin_IssuesCertificateAndRegistersAgent(t *testing.T) {
 func TestJoin_ReportsRefusalReason(t *testing.T) {
 	for title, test := range map[string]struct {
 		auth   string
-		change func(*testIssuer, *transport.JoinRequest)
+		change func(*testIssuer, *enroll.JoinRequest)
 		want   string
 	}{
-		"clock behind":           {change: func(b *testIssuer, r *transport.JoinRequest) { r.Clock = b.clock.Add(-10 * time.Minute) }, want: "10m0s behind the hub's"},
-		"clock ahead":            {change: func(b *testIssuer, r *transport.JoinRequest) { r.Clock = b.clock.Add(10 * time.Minute) }, want: "10m0s ahead of the hub's"},
-		"expired token":          {change: func(b *testIssuer, r *transport.JoinRequest) { b.clock = b.clock.Add(2 * time.Hour); r.Clock = b.clock }, want: "expired at"},
-		"token of another agent": {change: func(_ *testIssuer, r *transport.JoinRequest) { r.Agent = "w2" }, want: `is for the agent "w1", not for "w2"`},
-		"guessed token":          {change: func(_ *testIssuer, r *transport.JoinRequest) { r.TokenValue = "x" }, want: "not known on the hub"},
-		"path as name":           {change: func(_ *testIssuer, r *transport.JoinRequest) { r.Agent = "../../namespaces/x" }, want: "invalid agent name"},
-		"CSR of another agent": {change: func(_ *testIssuer, r *transport.JoinRequest) { r.Request, _, _ = pki.NewRequest("w2", nil) },
+		"clock behind":           {change: func(b *testIssuer, r *enroll.JoinRequest) { r.Clock = b.clock.Add(-10 * time.Minute) }, want: "10m0s behind the hub's"},
+		"clock ahead":            {change: func(b *testIssuer, r *enroll.JoinRequest) { r.Clock = b.clock.Add(10 * time.Minute) }, want: "10m0s ahead of the hub's"},
+		"expired token":          {change: func(b *testIssuer, r *enroll.JoinRequest) { b.clock = b.clock.Add(2 * time.Hour); r.Clock = b.clock }, want: "expired at"},
+		"token of another agent": {change: func(_ *testIssuer, r *enroll.JoinRequest) { r.Agent = "w2" }, want: `is for the agent "w1", not for "w2"`},
+		"guessed token":          {change: func(_ *testIssuer, r *enroll.JoinRequest) { r.TokenValue = "x" }, want: "not known on the hub"},
+		"path as name":           {change: func(_ *testIssuer, r *enroll.JoinRequest) { r.Agent = "../../namespaces/x" }, want: "invalid agent name"},
+		"CSR of another agent": {change: func(_ *testIssuer, r *enroll.JoinRequest) { r.Request, _, _ = pki.NewRequest("w2", nil) },
 			want: `it is for "w2", but this agent is "w1"`},
-		"suspended":           {change: func(b *testIssuer, _ *transport.JoinRequest) { b.agents.denyReason = "it is suspended" }, want: "it is suspended"},
-		"another mode":        {change: func(b *testIssuer, _ *transport.JoinRequest) { b.agents.mode = "autonomous" }, want: "it is autonomous"},
-		"agent name from URI": {auth: "mtls:uri:(.*)", change: func(*testIssuer, *transport.JoinRequest) {}, want: "cannot issue a certificate for w1 that it recognizes (--auth)"},
-		"agent name with prefix": {auth: "mtls:CN=agent-([^,]+)", change: func(*testIssuer, *transport.JoinRequest) {},
+		"suspended":           {change: func(b *testIssuer, _ *enroll.JoinRequest) { b.agents.denyReason = "it is suspended" }, want: "it is suspended"},
+		"another mode":        {change: func(b *testIssuer, _ *enroll.JoinRequest) { b.agents.mode = "autonomous" }, want: "it is autonomous"},
+		"agent name from URI": {auth: "mtls:uri:(.*)", change: func(*testIssuer, *enroll.JoinRequest) {}, want: "cannot issue a certificate for w1 that it recognizes (--auth)"},
+		"agent name with prefix": {auth: "mtls:CN=agent-([^,]+)", change: func(*testIssuer, *enroll.JoinRequest) {},
 			want: "does not match the certificate's subject"},
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestJoin_ReportsRefusalReason(t *testing.T) {
 			good := r
 			test.change(b, &r)
 			_, err := b.Join(t.Context(), r)
-			if refusal := new(transport.EnrollError); !errors.As(err, &refusal) || !strings.Contains(refusal.Message, test.want) || refusal.Temporary {
+			if refusal := new(enroll.Error); !errors.As(err, &refusal) || !strings.Contains(refusal.Message, test.want) || refusal.Temporary {
 				t.Fatalf("error %v instead of one with %q", err, test.want)
 			}
 			if len(b.agents.granted) > 0 {
@@ -249,7 +249,7 @@ func TestJoin_TokenDeletedDuringJoin(t *testing.T) {
 		}
 	}
 	_, err := b.Join(t.Context(), r)
-	if refusal := new(transport.EnrollError); !errors.As(err, &refusal) || !strings.Contains(refusal.Message, "was deleted") || refusal.Temporary {
+	if refusal := new(enroll.Error); !errors.As(err, &refusal) || !strings.Contains(refusal.Message, "was deleted") || refusal.Temporary {
 		t.Errorf("error %v", err)
 	}
 	if len(b.agents.granted) > 0 || len(b.agents.certificates) > 0 {
@@ -264,19 +264,18 @@ func TestRenew_OnlyForSameAndAllowedAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	peer := transport.Peer{Agent: "w1", Fingerprint: "AB"}
-	if issued, err := b.Renew(t.Context(), peer, request, b.clock); err != nil || len(issued.Chain) == 0 {
+	if issued, err := b.Renew(t.Context(), "w1", "AB", request, b.clock); err != nil || len(issued.Chain) == 0 {
 		t.Fatal(err)
 	}
-	if _, err := b.Renew(t.Context(), transport.Peer{Agent: "w2"}, request, b.clock); err == nil || !strings.Contains(err.Error(), `it is for "w1", but this agent is "w2"`) {
+	if _, err := b.Renew(t.Context(), "w2", "", request, b.clock); err == nil || !strings.Contains(err.Error(), `it is for "w1", but this agent is "w2"`) {
 		t.Errorf("error %v", err)
 	}
 	// Renewal works with a wrong clock.
-	if _, err := b.Renew(t.Context(), peer, request, b.clock.Add(-time.Hour)); err != nil || !strings.Contains(b.log.String(), "Clocks of agent and hub differ") {
+	if _, err := b.Renew(t.Context(), "w1", "AB", request, b.clock.Add(-time.Hour)); err != nil || !strings.Contains(b.log.String(), "Clocks of agent and hub differ") {
 		t.Errorf("error %v", err)
 	}
 	b.agents.denyReason = "it is suspended"
-	if _, err := b.Renew(t.Context(), peer, request, b.clock); err == nil || !strings.Contains(err.Error(), "suspended") {
+	if _, err := b.Renew(t.Context(), "w1", "AB", request, b.clock); err == nil || !strings.Contains(err.Error(), "suspended") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -290,7 +289,7 @@ func TestTrust_ChangesWithAuthority(t *testing.T) {
 		}
 		return nil
 	}})
-	load := func() (transport.Trust, <-chan struct{}) {
+	load := func() (enroll.Trust, <-chan struct{}) {
 		t.Helper()
 		if err := handlers[pki.AuthoritySecret](b.secret(pki.AuthoritySecret).Data); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,7 @@
+// Package grpc implements transport.Session with gRPC: one HTTP/2 connection per agent, on it one Sync stream for
+// messages, one Tunnel stream for each tunnel, and calls of Enroll for certificates. The agent's connection may run
+// inside a WebSocket.
+//
+// Data frames of tunnels are written and read without the generated type. The data is then copied once instead of
+// twice, and its memory comes from gRPC's buffer pool. All other frames use the generated type.
+package grpc

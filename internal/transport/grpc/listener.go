@@ -1,0 +1,277 @@
+package grpc
+
+import (
+	"cmp"
+	"container/list"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/transport"
+)
+
+// Limits bound the resources that clients can use. Zero means the default.
+type Limits struct {
+	Conns            int           // TCP connections: 20,000, or what the limit of open files allows
+	ConnsPerPeer     int           // TCP connections with one certificate: 8
+	Handshakes       int           // at the same time: 512
+	HandshakeTimeout time.Duration // for TLS and the start of HTTP/2: 10 s
+	Streams          uint32        // at the same time on one connection: all tunnels, and 64
+}
+
+func (l Limits) withDefaults(tunnels int) Limits {
+	if files, known := openFiles(); l.Conns == 0 && known {
+		l.Conns = connLimit(files)
+	}
+	l.Conns = cmp.Or(l.Conns, maxConns)
+	l.ConnsPerPeer = cmp.Or(l.ConnsPerPeer, 8)
+	l.Handshakes = cmp.Or(l.Handshakes, 512)
+	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, 10*time.Second)
+	l.Streams = cmp.Or(l.Streams, uint32(tunnels+64))
+	return l
+}
+
+// maxConns is the default number of connections, if there are enough open files.
+const maxConns = 20_000
+
+// connLimit returns the number of connections for this number of open files. Some files are left for probes, which keep
+// the principal from being restarted, and for the API server.
+func connLimit(files int) int {
+	return max(1, min(maxConns, files-max(64, files/8)))
+}
+
+// Reasons for a refused connection or stream.
+const (
+	refusedFull         = "connections"      // too many connections
+	refusedFiles        = "files"            // too many open files
+	refusedHandshakes   = "handshakes"       // too many at the same time
+	refusedTLS          = "tls"              // the handshake failed
+	refusedPeer         = "peer_connections" // too many connections with one certificate
+	refusedIdentity     = "identity"         // the client is not an agent
+	refusedMethod       = "method"           // not in the policy table
+	refusedSecondStream = "second_stream"
+	refusedEnrollment   = "enrolment"    // no certificate was issued
+	refusedRate         = "rate_limit"   // too many requests for certificates
+	refusedTunnelToken  = "tunnel_token" // a tunnel on a connection without a session
+)
+
+// listener accepts connections within the limits. It closes connections beyond them at once, because clients that wait
+// would only add to those that follow.
+type listener struct {
+	net.Listener
+	limits   Limits
+	timeout  time.Duration // TCP user timeout
+	counters *transport.Counters
+	dedupLog *transport.DedupLogger
+	closed   chan struct{}
+	close    sync.Once
+
+	mu          sync.Mutex
+	open        map[*socket]struct{}
+	handshaking list.List      // of *socket, the oldest first
+	perPeer     map[string]int // connections by certificate
+	stopping    bool
+}
+
+// handshakeEvictAge is the age at which a handshake is ended if there are too many. A normal handshake takes
+// milliseconds, so the oldest ones are those of silent clients. If many agents connect at once, all handshakes are
+// younger, and the last agents are refused.
+const handshakeEvictAge = 2 * time.Second
+
+func newListener(inner net.Listener, limits Limits, userTimeout time.Duration, counters *transport.Counters, dedupLog *transport.DedupLogger) *listener {
+	return &listener{
+		Listener: inner, limits: limits, timeout: userTimeout, counters: counters, dedupLog: dedupLog, closed: make(chan struct{}),
+		open: map[*socket]struct{}{}, perPeer: map[string]int{},
+	}
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if outOfFiles(err) && l.waitForFiles(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		setOptions(conn, l.timeout)
+		s := &socket{Conn: conn, listener: l, total: &l.counters.Traffic, since: time.Now()}
+		if reason := l.admit(s); reason != "" {
+			l.counters.Refuse(reason)
+			_ = conn.Close()
+			if reason == refusedFull {
+				l.dedupLog.With("", fmt.Errorf("%d clients are connected: raise the limit of open files (ulimit -n) if it is below %d, or run another principal",
+					l.limits.Conns, maxConns)).Warn("Connections refused")
+			}
+			continue
+		}
+		return s, nil
+	}
+}
+
+// outOfFiles reports whether a connection waits that cannot be accepted without a free file.
+func outOfFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
+}
+
+// acceptRetryDelay is the pause before the next accept without a free file. Open connections are not affected.
+const acceptRetryDelay = 250 * time.Millisecond
+
+// waitForFiles waits for files to be closed. It returns false if the listener is closed.
+func (l *listener) waitForFiles(err error) bool {
+	l.counters.Refuse(refusedFiles)
+	l.dedupLog.With("", fmt.Errorf("%w: raise the limit of open files (ulimit -n), or run another principal", err)).Warn("Failed to accept connections")
+	timer := time.NewTimer(acceptRetryDelay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.closed:
+		return false
+	}
+}
+
+// Close implements net.Listener.
+func (l *listener) Close() error {
+	l.close.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+func (l *listener) admit(s *socket) (reason string) {
+	var old *socket
+	defer func() {
+		if old != nil { // after mu is unlocked, which Close locks
+			l.counters.Refuse(refusedHandshakes)
+			_ = old.Close()
+		}
+	}()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.stopping:
+		return transport.RefusedShuttingDown
+	case len(l.open) >= l.limits.Conns:
+		return refusedFull
+	case l.handshaking.Len() >= l.limits.Handshakes:
+		oldest := l.handshaking.Front().Value.(*socket)
+		if s.since.Sub(oldest.since) < handshakeEvictAge {
+			return refusedHandshakes
+		}
+		old = oldest
+		l.handshakeDoneLocked(oldest)
+	}
+	l.open[s] = struct{}{}
+	s.handshake = l.handshaking.PushBack(s)
+	l.counters.Sockets.Add(1)
+	return ""
+}
+
+// handshakeDone removes a handshake that has ended.
+func (l *listener) handshakeDone(s *socket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.handshakeDoneLocked(s)
+}
+
+func (l *listener) handshakeDoneLocked(s *socket) {
+	if s.handshake != nil {
+		l.handshaking.Remove(s.handshake)
+		s.handshake = nil
+	}
+}
+
+// countPeer counts a connection with a certificate. It returns false if there are too many.
+func (l *listener) countPeer(s *socket, fingerprint string, limit int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, open := l.open[s]; !open || l.perPeer[fingerprint] >= limit {
+		return false
+	}
+	l.perPeer[fingerprint]++
+	s.peer = fingerprint
+	return true
+}
+
+func (l *listener) remove(s *socket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, open := l.open[s]; !open {
+		return
+	}
+	delete(l.open, s)
+	l.handshakeDoneLocked(s)
+	l.counters.Sockets.Add(-1)
+	if s.peer != "" {
+		if l.perPeer[s.peer]--; l.perPeer[s.peer] == 0 {
+			delete(l.perPeer, s.peer)
+		}
+	}
+}
+
+// stop accepts no more and ends handshakes, so that a slow client cannot delay a shutdown.
+func (l *listener) stop() {
+	_ = l.Close()
+	l.mu.Lock()
+	l.stopping = true
+	var handshaking []*socket
+	for e := l.handshaking.Front(); e != nil; e = e.Next() {
+		handshaking = append(handshaking, e.Value.(*socket))
+	}
+	l.mu.Unlock()
+	for _, s := range handshaking {
+		_ = s.Close()
+	}
+}
+
+// socket is a TCP connection that counts its bytes.
+type socket struct {
+	net.Conn
+	listener        *listener // nil on an agent
+	total           *transport.Traffic
+	sessionTraffic  atomic.Pointer[transport.Traffic]
+	since           time.Time
+	handshakeDoneAt atomic.Int64                   // in nanoseconds
+	synced          atomic.Bool                    // a Sync stream was opened on it
+	trusting        atomic.Bool                    // a Trust stream is open on it
+	conn            atomic.Pointer[transport.Conn] // of the Sync stream
+	handshake       *list.Element                  // guarded by listener.mu
+	peer            string                         // guarded by listener.mu
+	closeOnce       sync.Once
+}
+
+// Read implements net.Conn.
+func (s *socket) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	s.total.WireIn.Add(uint64(n))
+	if session := s.sessionTraffic.Load(); session != nil {
+		session.WireIn.Add(uint64(n))
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (s *socket) Write(b []byte) (int, error) {
+	n, err := s.Conn.Write(b)
+	s.total.WireOut.Add(uint64(n))
+	if session := s.sessionTraffic.Load(); session != nil {
+		session.WireOut.Add(uint64(n))
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (s *socket) Close() error {
+	err := net.ErrClosed
+	s.closeOnce.Do(func() {
+		if s.listener != nil {
+			s.listener.remove(s)
+		}
+		err = s.Conn.Close()
+	})
+	return err
+}

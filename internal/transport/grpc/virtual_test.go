@@ -1,0 +1,157 @@
+package grpc
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// These tests run whole connections, TLS and HTTP/2 included, in memory and
+// under virtual time: minutes pass in no time and always in the same way. What
+// is left running at their end fails them.
+
+// cable connects a Dialer with a Server in memory.
+type cable struct {
+	net.Listener
+	accept chan net.Conn
+	closed chan struct{}
+	cut    atomic.Bool   // nothing arrives, without notice
+	delay  time.Duration // of everything, in either direction
+}
+
+func newCable() *cable {
+	return &cable{accept: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (c *cable) Accept() (net.Conn, error) {
+	select {
+	case conn := <-c.accept:
+		return conn, nil
+	case <-c.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (c *cable) Close() error {
+	select {
+	case <-c.closed:
+	default:
+		close(c.closed)
+	}
+	return nil
+}
+
+func (c *cable) Addr() net.Addr { return &net.UnixAddr{Name: "cable"} }
+
+func (c *cable) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	if c.cut.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	near, far := net.Pipe()
+	if c.delay > 0 {
+		near, far = newFar(near, c.delay), newFar(far, c.delay)
+	}
+	select {
+	case c.accept <- &end{far, &c.cut}:
+		return &end{near, &c.cut}, nil
+	case <-c.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// end is one end of a cable.
+type end struct {
+	net.Conn
+	cut *atomic.Bool
+}
+
+func (e *end) Write(b []byte) (int, error) {
+	if e.cut.Load() {
+		return len(b), nil
+	}
+	return e.Conn.Write(b)
+}
+
+func TestKeepalive_FindsAHalfOpenConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := newCA(t, "ca")
+		c := newCable()
+		h := startHubOn(t, hubConfig{TLS: ca.serverTLS()}, c)
+		s := dial(t, spokeConfig{Address: "localhost:443", TLS: ca.clientTLS("agent-a"), Dial: c.dial})
+		s.next("connected")
+		h.next("connected")
+		time.Sleep(10 * time.Minute) // alive as long as the cable is
+		synctest.Wait()
+		if len(s.calls)+len(h.calls) > 0 {
+			t.Fatal("an idle connection did not last")
+		}
+		c.cut.Store(true)
+		cut := time.Now()
+		found := func(r *recorder, within time.Duration) {
+			t.Helper()
+			for range 300 {
+				synctest.Wait()
+				if len(r.calls) > 0 {
+					break
+				}
+				time.Sleep(time.Second)
+			}
+			if after := time.Since(cut); after > within {
+				t.Errorf("found after %s", after)
+			} else if got := r.next("disconnected"); got.err == nil {
+				t.Error("it is not known as broken")
+			}
+		}
+		found(s.recorder, agentInterval+10*time.Second+time.Second)
+		found(h.recorder, hubInterval+10*time.Second+time.Second)
+
+		c.cut.Store(false)
+		s.next("connected") // and it is whole again
+		h.next("connected")
+	})
+}
+
+func TestKeepalive_CostsFewBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := newCA(t, "ca")
+		c := newCable()
+		h := startHubOn(t, hubConfig{TLS: ca.serverTLS()}, c)
+		s := dial(t, spokeConfig{Address: "localhost:443", TLS: ca.clientTLS("agent-a"), Dial: c.dial})
+		s.next("connected")
+		h.next("connected")
+		time.Sleep(time.Minute)
+		in, out := h.Counters().WireIn.Load(), h.Counters().WireOut.Load()
+		time.Sleep(time.Hour)
+		in, out = (h.Counters().WireIn.Load()-in)/60, (h.Counters().WireOut.Load()-out)/60
+		t.Logf("an idle minute: %d bytes to the hub, %d from it", in, out)
+		if in > 200 || out > 200 {
+			t.Error("that is too much")
+		}
+	})
+}
+
+func TestConnector_GivesUpOnASilentHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := newCA(t, "ca")
+		var silent atomic.Bool
+		silent.Store(true)
+		s := dial(t, spokeConfig{Address: "localhost:443", TLS: ca.clientTLS("agent-a"), Dial: func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe() // a silent server
+			t.Cleanup(func() { _ = far.Close() })
+			return &end{near, &silent}, nil
+		}})
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if len(s.failures) != 1 {
+			t.Fatalf("%d attempts have failed", len(s.failures))
+		}
+		if err := s.failure(); !strings.Contains(err.Error(), "no answer within 20s") {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,99 @@
+package tunnel
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+)
+
+// Target is a target of the hub that agents may connect to. The hub decides for each tunnel whether the agent may use
+// it.
+type Target struct {
+	// Admit returns an error if an agent may not connect.
+	Admit func(agent string) error
+
+	// Serve serves a tunnel, in a goroutine of its own. The tunnel is closed when Serve returns. The context ends when
+	// the agent has closed the tunnel, or it broke. Serve must then return.
+	Serve func(ctx context.Context, agent string, conn net.Conn)
+
+	// PerAgent is the number of tunnels that one agent may have to the target: 64. Tunnels that the hub opens do not
+	// count, so that neither side uses up the other's limit.
+	PerAgent int
+}
+
+// Limit returns PerAgent or its default.
+func (t Target) Limit() int { return cmp.Or(t.PerAgent, 64) }
+
+// serveTarget serves a tunnel of the agent to a target of the hub.
+func (p *Pool) serveTarget(ctx context.Context, stream Stream, first *Frame) error {
+	refuse := func(reason string, code Code, err error) error {
+		p.cfg.Refuse(reason)
+		p.cfg.Log(p.peer.Agent, err).Warn("Tunnel refused", "target", SanitizeText(first.Target, MaxTarget))
+		return &StreamError{code, err.Error()}
+	}
+	if first.Err != nil || first.Token != "" || first.Data != nil || first.End || first.Reason != "" {
+		first.free()
+		return refuse(unknownToken, Invalid, fmt.Errorf("the first frame has more than a target"))
+	}
+	target, known := p.targets[first.Target]
+	if !known {
+		return refuse(targetDenied, Denied, fmt.Errorf("agents cannot connect to %q of the hub", SanitizeText(first.Target, MaxTarget)))
+	}
+	if !p.peer.Welcomed() {
+		return refuse(targetDenied, Ended, fmt.Errorf("the session has not begun yet"))
+	}
+	if err := target.Admit(p.peer.Agent); err != nil {
+		return refuse(targetDenied, Denied, err)
+	}
+	if reason := p.reserveInbound(first.Target, target.Limit()); reason != "" {
+		return refuse(reason, TooMany, fmt.Errorf("%w to %s", ErrTooManyTunnels, first.Target))
+	}
+	defer p.releaseInbound(first.Target)
+	t := newTunnel(stream, p.cfg.Counters)
+	p.describe(t, first.Target)
+	t.inUse = make(chan struct{})
+	close(t.inUse) // from the beginning
+	p.cfg.Counters.Opened.Add(1)
+	serving, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p.cfg.Running.Go(func() {
+		defer cancel()
+		t.receive()
+	})
+	p.cfg.Running.Go(t.sendAll)
+	served := make(chan struct{})
+	p.cfg.Running.Go(func() {
+		defer close(served)
+		target.Serve(serving, p.peer.Agent, t)
+		_ = t.Close()
+	})
+	err := p.run(ctx, t)
+	<-served // it may still read what arrived before an end in order
+	return err
+}
+
+// reserveInbound counts one more tunnel of the agent to a target, or returns why there may be none.
+func (p *Pool) reserveInbound(target string, limit int) (refused string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.inbound[target] >= limit {
+		return limitReached
+	}
+	if p.cfg.Counters.Open.Add(1) > int64(p.cfg.Limits.Total) {
+		p.cfg.Counters.Open.Add(-1)
+		return totalReached
+	}
+	if p.inbound == nil {
+		p.inbound = map[string]int{}
+	}
+	p.inbound[target]++
+	return ""
+}
+
+func (p *Pool) releaseInbound(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inbound[target]--
+	p.cfg.Counters.Open.Add(-1)
+}
