@@ -50,7 +50,7 @@ type RecordAlias struct {
 
 // Event reports what happened. It needs no action.
 type Event struct {
-	Type   EventType
+	Type    EventType
 	Scope   string
 	Key     Key
 	Code    Code

@@ -94,7 +94,7 @@ func TestBadItemsAreRefusedWithACodeAndDisturbNothing(t *testing.T) {
 		"another agent's cluster":        {kind.ApplicationScope, engine.Key{Name: "x5"}, strings.Replace(goodApp, `"name":"a"`, `"name":"a-b"`, 1), engine.NotAllowed},
 		"a project's name that is none":  {kind.AppProjectScope, engine.Key{Name: "UP"}, `{"uid":"u","spec":{}}`, engine.Invalid},
 		"a kind that is none of its own": {kind.RepositoryScope, engine.Key{Name: "r"}, `{"uid":"u","data":{}}`, engine.NotAllowed},
-		"an unknown kind":       {"cluster", engine.Key{Name: "r"}, `{}`, engine.NotAllowed},
+		"an unknown kind":                {"cluster", engine.Key{Name: "r"}, `{}`, engine.NotAllowed},
 		"a command":                      {kind.CommandScope, engine.Key{Name: "x"}, `{}`, engine.NotAllowed},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {

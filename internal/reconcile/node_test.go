@@ -49,7 +49,7 @@ type pair struct {
 	nodes    [2]*Reconciler // by kind.Side
 	stores   [2]*cluster
 	wires    [2][]engine.Message // to the side
-	events    []engine.Event
+	events   []engine.Event
 	session  uint64
 	revision uint64 // of both stores, when they connect; 0: 1
 	writes   int

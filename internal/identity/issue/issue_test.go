@@ -204,7 +204,7 @@ func TestJoin_ReportsRefusalReason(t *testing.T) {
 		"clock behind":           {change: func(b *testIssuer, r *enroll.JoinRequest) { r.Clock = b.clock.Add(-10 * time.Minute) }, want: "10m0s behind the hub's"},
 		"clock ahead":            {change: func(b *testIssuer, r *enroll.JoinRequest) { r.Clock = b.clock.Add(10 * time.Minute) }, want: "10m0s ahead of the hub's"},
 		"expired token":          {change: func(b *testIssuer, r *enroll.JoinRequest) { b.clock = b.clock.Add(2 * time.Hour); r.Clock = b.clock }, want: "expired at"},
-		"token of another agent": {change: func(_ *testIssuer, r *enroll.JoinRequest) { r.Agent = "w2" }, want: `is for the agent "w1", not for "w2"`},
+		"token of another agent": {change: func(_ *testIssuer, r *enroll.JoinRequest) { r.Agent = "w2" }, want: `is for agent "w1", not for "w2"`},
 		"guessed token":          {change: func(_ *testIssuer, r *enroll.JoinRequest) { r.TokenValue = "x" }, want: "not known on the hub"},
 		"path as name":           {change: func(_ *testIssuer, r *enroll.JoinRequest) { r.Agent = "../../namespaces/x" }, want: "invalid agent name"},
 		"CSR of another agent": {change: func(_ *testIssuer, r *enroll.JoinRequest) { r.Request, _, _ = pki.NewRequest("w2", nil) },
