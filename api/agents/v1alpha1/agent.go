@@ -1,13 +1,11 @@
-// Package v1alpha1 has the custom resource Agent: one object for each agent, in the namespace of Argo CD on the hub.
+// Package v1alpha1 defines the custom resource Agent: one object per agent in the Argo CD namespace on the hub.
 //
-// The hub decides by it what an agent is and may do; what an agent claims counts for nothing against it. It can be
-// declared in Git: whatever the principal finds out goes into the status. The definition that a cluster needs is in
-// install/crds; a test keeps the two the same.
+// The Agent decides what the hub accepts from an agent. Users can declare it in Git, because the principal writes only
+// the status. The CRD is in install/crds. A test compares it with these types.
 package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Where the resource is served.
 const (
 	Group    = "argocd-agent.argoproj-labs.io"
 	Version  = "v1alpha1"
@@ -15,7 +13,7 @@ const (
 	Kind     = "Agent"
 )
 
-// Agent is one workload cluster that is run from the hub. Its name is the agent's name, as in its certificate.
+// Agent is one workload cluster of the hub. Its name is the agent name in the certificate.
 type Agent struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -24,31 +22,30 @@ type Agent struct {
 	Status Status `json:"status,omitzero"`
 }
 
-// List is a list of agents.
+// List is a list of Agents.
 type List struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata"`
 	Items           []Agent `json:"items"`
 }
 
-// Spec is what somebody on the hub wants an agent to be. Nothing in it is needed: an empty one is an agent whose mode is
-// the one it first connects with.
+// Spec is the registration of an agent. All fields are optional.
 type Spec struct {
-	// Mode is managed (the hub owns the configuration) or autonomous (the agent does). Empty: what the agent says when it
-	// first connects is recorded here.
+	// Mode is managed (the hub owns the configuration) or autonomous (the agent does). If empty, the principal records the
+	// mode of the first connection.
 	Mode string `json:"mode,omitempty"`
-	// Namespace on the hub that is the agent's own. Empty: the agent's name.
+	// Namespace of the agent on the hub. If empty, the name of the agent.
 	Namespace string `json:"namespace,omitempty"`
-	// Mapping is namespace or destination. Empty: what the principal is set to.
+	// Mapping is namespace or destination. If empty, the setting of the principal.
 	Mapping string `json:"mapping,omitempty"`
-	// Cluster is what the agent's cluster Secret carries beside what the principal puts there.
+	// Cluster is additional metadata of the cluster Secret.
 	Cluster ClusterSecret `json:"cluster,omitzero"`
-	// Kinds that are exchanged with this agent, of: applications, appprojects, repositories, gpgkeys. Empty: all. What is
-	// left out leaves a managed cluster, and is refused from an autonomous one.
+	// Kinds to sync: applications, appprojects, repositories, gpgkeys. If empty, all. Replicas of other kinds are deleted
+	// from a managed cluster, and items of other kinds are not accepted from an autonomous one.
 	Kinds []string `json:"kinds,omitempty"`
-	// Shared lets the agent use the hub's repo-server and Redis, so that its cluster needs none of its own.
+	// Shared lets the agent use the repo-server and Redis of the hub.
 	Shared bool `json:"shared,omitempty"`
-	// Suspended agents are disconnected and stay so. Nothing is deleted.
+	// Suspended agents are disconnected and refused. Nothing is deleted.
 	Suspended bool `json:"suspended,omitempty"`
 }
 
@@ -58,33 +55,33 @@ type ClusterSecret struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Status is what the principal knows of an agent.
+// Status is the state of an agent, written by the principal.
 type Status struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Connected reports whether there is a session; Since, from when on that has been so.
+	// Connected reports whether the agent has a session. Since is the start of this state.
 	Connected bool         `json:"connected"`
 	Since     *metav1.Time `json:"since,omitempty"`
-	// Principal is the replica that holds the session, or held the last one.
+	// Principal is the principal replica that has the session, or had the last one.
 	Principal string `json:"principal,omitempty"`
-	// Session is which session that is. Of two principals that report on an agent, the one with the newer is right.
+	// Session identifies the session. If two principal replicas report an agent, the newer session is valid.
 	Session *Session `json:"session,omitempty"`
-	// ClusterUID is the UID of namespace kube-system of the agent's cluster. Another cluster under this name is refused.
+	// ClusterUID is the UID of namespace kube-system of the workload cluster. The principal refuses another cluster.
 	ClusterUID string `json:"clusterUID,omitempty"`
-	// Store is how far the agent's API server has been seen: one that went back is not believed.
+	// Store is the last known state of the agent's API server storage. A store regression is not trusted.
 	Store    *Store `json:"store,omitempty"`
 	Version  string `json:"version,omitempty"`
 	Protocol string `json:"protocol,omitempty"`
-	// Applications of the agent; Diverged is how many items of all kinds differ between both sides.
+	// Applications is the number of Applications. Diverged is the number of items of all kinds that differ.
 	Applications int64 `json:"applications"`
 	Diverged     int64 `json:"diverged"`
-	// OldestUnacked is since when the oldest change waits to be confirmed by the other side.
+	// OldestUnacked is the time of the oldest change that is not acknowledged.
 	OldestUnacked *metav1.Time `json:"oldestUnacked,omitempty"`
-	// LastConfirmed is when both sides were last known to be equal.
+	// LastConfirmed is the last time both sides were in sync.
 	LastConfirmed *metav1.Time `json:"lastConfirmed,omitempty"`
-	// ClockSkewSeconds is by how much the agent's clock was ahead of the hub's when it connected, in whole seconds and with
-	// the time that its greeting took; negative: behind.
+	// ClockSkewSeconds is how far the agent's clock was ahead of the hub when it connected. It includes the network delay.
+	// It is negative if the clock was behind.
 	ClockSkewSeconds *int64 `json:"clockSkewSeconds,omitempty"`
-	// Certificate that the agent last connected with.
+	// Certificate of the last connection.
 	Certificate *Certificate `json:"certificate,omitempty"`
 	// Holds wait for a confirmation. At most MaxHolds.
 	Holds []Hold `json:"holds,omitempty"`
@@ -94,21 +91,21 @@ type Status struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Session names a session of an agent: a later start of the agent is newer, and so is a later attempt of one start.
+// Session identifies a session. A higher incarnation is newer, then a higher attempt.
 type Session struct {
 	Incarnation uint64 `json:"incarnation"`
 	Attempt     uint64 `json:"attempt"`
 }
 
-// Store identifies an API server's storage and a moment of it.
+// Store is the identity and a revision of an API server's storage.
 type Store struct {
 	UID      string `json:"uid"`
 	Revision uint64 `json:"revision"`
-	// Untrusted stores have gone back behind this moment, or are others, and nobody has accepted that yet.
+	// Untrusted reports a store that is older or another one, until a user confirms it.
 	Untrusted bool `json:"untrusted"`
 }
 
-// Certificate is a client certificate in short.
+// Certificate identifies a client certificate.
 type Certificate struct {
 	Fingerprint string       `json:"fingerprint"` // SHA-256, upper-case hex
 	Expires     *metav1.Time `json:"expires,omitempty"`
@@ -148,53 +145,53 @@ type Pending struct {
 	Rejected int64 `json:"rejected"`
 }
 
-// Types of conditions.
+// Condition types.
 const (
-	ConditionRegistered = "Registered" // what is declared is in force
+	ConditionRegistered = "Registered" // the registration is accepted
 	ConditionConnected  = "Connected"
-	ConditionSynced     = "Synced"   // nothing differs
-	ConditionHeld       = "Held"     // deletions or commands wait for a confirmation
-	ConditionWritable   = "Writable" // the agent's API server takes writes; absent: nothing else was ever heard
+	ConditionSynced     = "Synced"   // no item differs
+	ConditionHeld       = "Held"     // a hold waits for a confirmation
+	ConditionWritable   = "Writable" // the agent's API server accepts writes; absent if no write outage was reported
 )
 
-// Annotations that ask the principal for something.
+// Annotations that request an action from the principal.
 const (
-	// ConfirmAnnotation confirms what is held: its value is the ID that the log and the condition name. With the value
-	// ConfirmCluster and a UID it says that this cluster now has the agent's name.
+	// ConfirmAnnotation confirms a hold. Its value is the ID of the hold. ConfirmCluster with a UID confirms that this
+	// cluster replaces the previous one.
 	ConfirmAnnotation = Group + "/confirm"
-	// RetireAnnotation says that the cluster is gone for good: deletions that wait for it are let go.
+	// RetireAnnotation marks the cluster as permanently gone. The principal removes finalizers that wait for it.
 	RetireAnnotation = Group + "/retire"
 )
 
-// IssuedAnnotation lists the certificates that the principal has issued to an agent and that are still good, as
-// fingerprint/expiry, separated by spaces. An agent that stays connected has newer ones than the status shows.
+// IssuedAnnotation lists valid certificates that the principal issued to an agent, as fingerprint/expiry, separated by
+// spaces. A connected agent may have a newer one than the status shows.
 const IssuedAnnotation = Group + "/issued-certificates"
 
-// ConfirmCluster is how a confirmation of another cluster begins.
+// ConfirmCluster is the prefix of the ID that confirms another cluster.
 const ConfirmCluster = "cluster-"
 
-// FleetHold is the ConfigMap in which the principals record that removals on many agents are held for one confirmation:
-// ConfirmAnnotation on it, with the ID as its value. Without an ID nothing is held.
+// FleetHold is the ConfigMap that records a hold on many agents. ConfirmAnnotation with the ID confirms it. Without an
+// ID, there is no hold.
 const FleetHold = "argocd-agent-fleet-hold"
 
 // Keys of that ConfigMap.
 const (
 	FleetHoldID       = "id"
 	FleetHoldSince    = "since"    // RFC 3339
-	FleetHoldAgents   = "agents"   // how many would lose items
-	FleetHoldCompared = "compared" // ... of how many
-	FleetHoldItems    = "items"    // how many they would lose
-	FleetHoldSample   = "sample"   // some of the items, one a line
-	FleetHoldSettings = "settings" // identifies the settings of the principal under which it came about
+	FleetHoldAgents   = "agents"   // number of agents that would lose items
+	FleetHoldCompared = "compared" // number of compared agents
+	FleetHoldItems    = "items"    // number of items
+	FleetHoldSample   = "sample"   // some of the items, one per line
+	FleetHoldSettings = "settings" // identifies the settings of the principal at that time
 )
 
-// Finalizer keeps an Agent that is being deleted until its certificate is revoked and what was derived from it is gone.
+// Finalizer keeps a deleted Agent until its certificate is revoked and its derived objects are deleted.
 const Finalizer = Group + "/agent"
 
-// SelfRegisteredLabel marks, with the value true, an Agent that nobody has declared: its first connection did.
+// SelfRegisteredLabel marks an Agent that was created by the first connection, with the value true.
 const SelfRegisteredLabel = Group + "/self-registered-cluster"
 
-// Kinds that can be exchanged with an agent.
+// Values of Spec.Kinds.
 const (
 	KindApplications = "applications"
 	KindAppProjects  = "appprojects"

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// definition is what the CRD and the types have in common.
-type definition struct {
+// crdFile is the part of the CRD that is compared with the types.
+type crdFile struct {
 	Spec struct {
 		Group string
 		Names struct{ Kind, Plural string }
@@ -32,22 +32,22 @@ type schema struct {
 	AdditionalProperties *schema
 }
 
-func TestTheDefinitionHasTheFieldsOfTheTypesAndNoOthers(t *testing.T) {
+func TestCRD_MatchesTypes(t *testing.T) {
 	text, err := os.ReadFile("../../../install/crds/agents.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var crd definition
+	var crd crdFile
 	if err := yaml.Unmarshal(text, &crd); err != nil {
 		t.Fatal(err)
 	}
 	if len(crd.Spec.Versions) != 1 || crd.Spec.Group != Group || crd.Spec.Names.Kind != Kind || crd.Spec.Names.Plural != Resource || crd.Spec.Versions[0].Name != Version {
-		t.Fatalf("the definition is of %+v", crd.Spec)
+		t.Fatalf("the CRD is for %+v", crd.Spec)
 	}
 	compare(t, "Agent", reflect.TypeFor[Agent](), crd.Spec.Versions[0].Schema.OpenAPIV3Schema)
 }
 
-// compare walks through a type and its schema side by side.
+// compare compares a type with its schema.
 func compare(t *testing.T, path string, typ reflect.Type, s schema) {
 	t.Helper()
 	for typ.Kind() == reflect.Pointer {
@@ -58,7 +58,7 @@ func compare(t *testing.T, path string, typ reflect.Type, s schema) {
 	case typ == reflect.TypeFor[metav1.Time]():
 		want = "string"
 		if s.Format != "date-time" {
-			t.Errorf("%s is a time, and its format is %q", path, s.Format)
+			t.Errorf("%s is a time, but its format is %q", path, s.Format)
 		}
 	case typ == reflect.TypeFor[metav1.ObjectMeta]():
 		want = "object"
@@ -78,11 +78,11 @@ func compare(t *testing.T, path string, typ reflect.Type, s schema) {
 	case typ.Kind() == reflect.Int64 || typ.Kind() == reflect.Uint64:
 		want = "integer"
 		if s.Format != "int64" {
-			t.Errorf("%s has 64 bits, and its format is %q", path, s.Format)
+			t.Errorf("%s has 64 bits, but its format is %q", path, s.Format)
 		}
 	}
 	if s.Type != want {
-		t.Errorf("%s is %q in the definition, want %q", path, s.Type, want)
+		t.Errorf("%s is %q in the CRD, want %q", path, s.Type, want)
 	}
 }
 
@@ -92,19 +92,19 @@ func compareFields(t *testing.T, path string, typ reflect.Type, s schema) {
 	for name, typ := range fields {
 		property, ok := s.Properties[name]
 		if !ok {
-			t.Errorf("%s.%s is not in the definition", path, name)
+			t.Errorf("%s.%s is not in the CRD", path, name)
 			continue
 		}
 		compare(t, path+"."+name, typ, property)
 	}
 	for name := range s.Properties {
 		if _, ok := fields[name]; !ok {
-			t.Errorf("%s.%s is in the definition, and in no type", path, name)
+			t.Errorf("%s.%s is in the CRD, but not in the type", path, name)
 		}
 	}
 }
 
-// fieldsOf returns the fields of a type by their names in JSON, with those of what is inlined.
+// fieldsOf returns the fields of a type and of inlined types by their JSON names.
 func fieldsOf(typ reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for f := range typ.Fields() {
