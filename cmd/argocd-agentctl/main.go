@@ -1,5 +1,4 @@
-// Command argocd-agentctl looks after a fleet of clusters that one Argo CD runs through agents. What it can do is in
-// internal/cli.
+// Command argocd-agentctl manages workload clusters that are connected to one Argo CD through agents.
 package main
 
 import (
@@ -14,14 +13,14 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/cli"
 )
 
-// Set by the linker for releases: -ldflags "-X main.version=… -X main.commit=…".
+// The linker sets these for releases: -ldflags "-X main.version=… -X main.commit=…".
 var version, commit string
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	p := cli.Program{
 		Env: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, Version: version, Commit: commit,
-		Screen: cli.ScreenOf(os.Stdout), Asks: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())),
+		Screen: cli.ScreenOf(os.Stdout), Interactive: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())),
 	}
 	code := p.Run(ctx, os.Args[1:])
 	stop()

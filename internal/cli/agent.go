@@ -5,9 +5,9 @@ import "github.com/spf13/cobra"
 func (p *Program) agentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "See agents, let clusters join, suspend and remove them",
-		Long: `Looks after agents: the clusters that this hub runs. Each is an Agent object in Argo CD's namespace on the
-hub, which may as well be declared in Git; ` + "`kubectl get agents`" + ` shows the same.`,
+		Short: "Manage agents",
+		Long: `Manages agents. Each workload cluster has an Agent object in the Argo CD namespace on the hub. You can also declare
+Agents in Git. To list them with kubectl, run ` + "`kubectl get agents`" + `.`,
 	}
 	cmd.AddCommand(p.agentListCommand(), p.agentShowCommand(), p.agentJoinTokenCommand(), p.agentCreateCommand(), p.agentReconfigureCommand(),
 		p.agentSuspendCommand(), p.agentResumeCommand(), p.agentRetireCommand(), p.agentDeleteCommand(), p.agentPrintTLSCommand())

@@ -1,12 +1,13 @@
 package cli
 
 import (
+	"context"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
@@ -14,62 +15,62 @@ import (
 
 func (p *Program) agentListCommand() *cobra.Command {
 	var format, selector string
-	var away bool
+	var disconnected bool
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "List agents: who is connected, and what differs",
+		Short:   "List agents and their sync state",
 		Long: `Lists the agents of a hub.
 
-STATE is connected, away, suspended, or never for one that has not been there yet; held if somebody has to confirm
-something, no-writes if the cluster's API server takes none: agent show says why. DIVERGED counts items that
-differ between hub and cluster: it is 0 when all is in order. UNACKED is how long the oldest change has waited
-for the other side's word.`,
+STATE is one of:
+
+  connected        the agent has a session
+  disconnected     the agent has no session
+  never-connected  the agent has not connected yet
+  suspended        the hub refuses the agent until it is resumed
+  terminating      the agent is being deleted
+  held             a hold waits for a confirmation, see ` + "`argocd-agentctl pending`" + `
+  write-outage     the agent is connected, but its API server does not accept writes
+
+DIVERGED is the number of items that differ between hub and workload cluster. UNACKED is how long the oldest change
+has waited for an acknowledgement.`,
 		Example: `  argocd-agentctl agent list
-  argocd-agentctl agent list --away -o name          # those that are not there
+  argocd-agentctl agent list --disconnected -o name
   argocd-agentctl agent list -l env=prod -o wide`,
 		Args: argCount(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, err := p.agents()
+		RunE: p.onHub(func(ctx context.Context, a agents, _ []string) error {
+			list, err := a.list(ctx, selector)
 			if err != nil {
 				return err
 			}
-			list, err := a.list(cmd.Context(), selector)
-			if err != nil {
-				return err
-			}
-			p.warnWriteOutage(cmd.Context(), a.cluster)
-			if away {
+			p.warnWriteOutage(ctx, a.cluster)
+			if disconnected {
 				list.Items = slices.DeleteFunc(list.Items, func(a v1alpha1.Agent) bool { return a.Status.Connected })
 			}
 			return p.show(format, p.agentTable(list, a.namespace))
-		},
+		}),
 	}
 	outputFlag(cmd, &format)
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "Only agents whose labels match this `SELECTOR`.")
-	cmd.Flags().BoolVar(&away, "away", false, "Only agents that are not connected.")
+	cmd.Flags().BoolVar(&disconnected, "disconnected", false, "Only agents that are not connected.")
 	return cmd
 }
 
-// agentTable shows agents, one a line.
+// agentTable shows one agent per row.
 func (p *Program) agentTable(list *v1alpha1.List, namespace string) view {
 	v := view{
-		object: list, nothing: "No agents in namespace " + namespace + ".",
+		object: list, empty: "No agents in namespace " + namespace + ".",
 		headings: []string{"NAME", "MODE", "STATE", "SINCE", "APPS", "DIVERGED", "UNACKED", "CERT", "VERSION",
 			"NAMESPACE", "CONFIRMED", "PRINCIPAL", "PROTOCOL", "CLUSTER"}, wide: 5,
 	}
 	for i := range list.Items {
 		agent := &list.Items[i]
 		s := agent.Status
-		since := ""
-		if s.Since != nil {
-			since = p.age(s.Since.Time)
-		}
 		v.names = append(v.names, nameOf(agent))
 		v.rows = append(v.rows, []cell{
-			c(agent.Name), c(orDash(agent.Spec.Mode)), stateOf(agent), c(orDash(since)), c(strconv.FormatInt(s.Applications, 10)),
-			count(s.Diverged), p.ageCell(s.OldestUnacked), p.expiry(certifiedUntil(agent)), c(orDash(s.Version)),
-			c(hubNamespace(agent)), p.ageCell(s.LastConfirmed), c(orDash(s.Principal)), c(orDash(s.Protocol)), c(orDash(s.ClusterUID)),
+			c(agent.Name), c(agent.Spec.Mode), stateCell(agent), p.ageCell(s.Since), c(strconv.FormatInt(s.Applications, 10)),
+			countCell(s.Diverged), p.ageCell(s.OldestUnacked), p.expiry(certifiedUntil(agent)), c(s.Version),
+			c(hubNamespace(agent)), p.ageCell(s.LastConfirmed), c(s.Principal), c(s.Protocol), c(s.ClusterUID),
 		})
 	}
 	return v
@@ -77,7 +78,7 @@ func (p *Program) agentTable(list *v1alpha1.List, namespace string) view {
 
 func nameOf(agent *v1alpha1.Agent) string { return "agent." + v1alpha1.Group + "/" + agent.Name }
 
-// hubNamespace is where an agent's Applications are on the hub.
+// hubNamespace is the namespace of an agent's Applications on the hub.
 func hubNamespace(agent *v1alpha1.Agent) string {
 	if agent.Spec.Namespace != "" {
 		return agent.Spec.Namespace
@@ -85,81 +86,75 @@ func hubNamespace(agent *v1alpha1.Agent) string {
 	return agent.Name
 }
 
-// stateNoWrites is an agent that is connected and whose API server takes no writes.
-const stateNoWrites = "no-writes"
+// States of an agent.
+const (
+	stateConnected      = "connected"
+	stateDisconnected   = "disconnected"
+	stateNeverConnected = "never-connected"
+	stateSuspended      = "suspended"
+	stateTerminating    = "terminating"
+	stateHeld           = "held"
+	stateWriteOutage    = "write-outage"
+)
 
-// stateOf says in a word how an agent is.
-func stateOf(agent *v1alpha1.Agent) cell {
+var stateColors = map[string]color{stateConnected: green, stateDisconnected: red, stateWriteOutage: red, stateNeverConnected: faint,
+	stateSuspended: yellow, stateTerminating: yellow, stateHeld: yellow}
+
+func stateOf(agent *v1alpha1.Agent) string {
 	switch {
 	case agent.DeletionTimestamp != nil:
-		return cell{"leaving", unsure}
+		return stateTerminating
 	case agent.Spec.Suspended && !agent.Status.Connected:
-		return cell{"suspended", unsure}
-	case condition(agent, v1alpha1.ConditionHeld) == metav1.ConditionTrue:
-		return cell{"held", unsure}
-	case agent.Status.Connected && condition(agent, v1alpha1.ConditionWritable) == metav1.ConditionFalse:
-		return cell{stateNoWrites, bad}
+		return stateSuspended
+	case meta.IsStatusConditionTrue(agent.Status.Conditions, v1alpha1.ConditionHeld):
+		return stateHeld
+	case agent.Status.Connected && meta.IsStatusConditionFalse(agent.Status.Conditions, v1alpha1.ConditionWritable):
+		return stateWriteOutage
 	case agent.Status.Connected:
-		return cell{"connected", good}
+		return stateConnected
 	case agent.Status.Since == nil && agent.Status.ClusterUID == "":
-		return cell{"never", faint}
-	default:
-		return cell{"away", bad}
+		return stateNeverConnected
 	}
+	return stateDisconnected
 }
 
-func condition(agent *v1alpha1.Agent, kind string) metav1.ConditionStatus {
-	for _, c := range agent.Status.Conditions {
-		if c.Type == kind {
-			return c.Status
-		}
-	}
-	return metav1.ConditionUnknown
+func stateCell(agent *v1alpha1.Agent) cell {
+	state := stateOf(agent)
+	return cell{state, stateColors[state]}
 }
 
-func conditionMessage(agent *v1alpha1.Agent, kind string) string {
-	for _, c := range agent.Status.Conditions {
-		if c.Type == kind {
-			return c.Message
-		}
+func conditionMessage(agent *v1alpha1.Agent, conditionType string) string {
+	if found := meta.FindStatusCondition(agent.Status.Conditions, conditionType); found != nil {
+		return found.Message
 	}
 	return ""
 }
 
-func count(n int64) cell {
+func countCell(n int64) cell {
 	if n == 0 {
 		return c("0")
 	}
-	return cell{strconv.FormatInt(n, 10), unsure}
+	return cell{strconv.FormatInt(n, 10), yellow}
 }
 
 func (p *Program) ageCell(t *metav1.Time) cell {
 	if t == nil {
-		return c("-")
+		return cell{}
 	}
 	return c(p.age(t.Time))
 }
 
-// expiry shows how long a certificate is still good for.
+// expiry shows the remaining lifetime of a certificate.
 func (p *Program) expiry(until *metav1.Time) cell {
 	if until == nil {
-		return c("-")
+		return cell{}
 	}
 	left := until.Sub(p.Now())
 	switch {
 	case left <= 0:
-		return cell{"expired", bad}
+		return cell{"expired", red}
 	case left < time.Hour:
-		return cell{span(left), unsure}
+		return cell{span(left), yellow}
 	}
 	return c(span(left))
-}
-
-func joined(pairs map[string]string) string {
-	var words []string
-	for key, value := range pairs {
-		words = append(words, key+"="+value)
-	}
-	slices.Sort(words)
-	return strings.Join(words, ", ")
 }

@@ -1,23 +1,21 @@
 package cli
 
-import (
-	"github.com/spf13/cobra"
-)
+import "github.com/spf13/cobra"
 
 func (p *Program) agentReconfigureCommand() *cobra.Command {
-	var wish agentOptions
+	var options agentOptions
 	var removed removals
 	cmd := &cobra.Command{
 		Use:   "reconfigure AGENT",
-		Short: "Change what is registered for an agent",
-		Long: `Changes an agent's registration. What is not said stays as it is; labels and annotations of its cluster Secret
-are taken off with --remove-label and --remove-annotation. Where agents are declared in Git, change it there instead.`,
+		Short: "Change the registration of an agent",
+		Long: `Changes the spec of an Agent. Fields that you do not set keep their value. To remove labels and annotations of the
+cluster Secret, use --remove-label and --remove-annotation. If the Agent is declared in Git, change it there.`,
 		Example: `  argocd-agentctl agent reconfigure w1 --label tier=gold --remove-label env
   argocd-agentctl agent reconfigure w1 --shared`,
 		Args:              argCount(1, 1),
 		ValidArgsFunction: p.agentNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := wish.change(removed)
+			spec, err := options.patch(removed)
 			if err != nil {
 				return err
 			}
@@ -33,31 +31,30 @@ are taken off with --remove-label and --remove-annotation. Where agents are decl
 			return nil
 		},
 	}
-	wish.addFlags(cmd)
-	cmd.Flags().StringSliceVar(&removed.labels, "remove-label", nil, "Labels to take off its cluster Secret, by their `KEY,…`.")
-	cmd.Flags().StringSliceVar(&removed.annotations, "remove-annotation", nil, "Annotations to take off it, likewise by `KEY,…`.")
+	options.addFlags(cmd)
+	cmd.Flags().StringSliceVar(&removed.labels, "remove-label", nil, "Labels to remove from the cluster Secret, by `KEY,…`.")
+	cmd.Flags().StringSliceVar(&removed.annotations, "remove-annotation", nil, "Annotations to remove from the cluster Secret, by `KEY,…`.")
 	return cmd
 }
 
-// removals are what goes from a cluster Secret, by its key.
+// removals are keys to remove from a cluster Secret.
 type removals struct{ labels, annotations []string }
 
-// change is the wish as a patch of a spec: only what was said.
-func (w *agentOptions) change(removed removals) (map[string]any, error) {
-	if _, err := w.spec(); err != nil {
+// patch returns a merge patch for a spec with the flags that were set.
+func (o *agentOptions) patch(removed removals) (map[string]any, error) {
+	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	spec := map[string]any{}
-	for flag, set := range map[string]func(){
-		"mode":          func() { spec["mode"] = w.mode },
-		"hub-namespace": func() { spec["namespace"] = w.namespace },
-		"mapping":       func() { spec["mapping"] = w.mapping },
-		"kinds":         func() { spec["kinds"] = w.kinds },
-		"shared":        func() { spec["shared"] = w.shared },
-		"suspended":     func() { spec["suspended"] = w.suspended },
+	for flag, field := range map[string]struct {
+		name  string
+		value any
+	}{
+		"mode": {"mode", o.spec.Mode}, "hub-namespace": {"namespace", o.spec.Namespace}, "mapping": {"mapping", o.spec.Mapping},
+		"kinds": {"kinds", o.spec.Kinds}, "shared": {"shared", o.spec.Shared}, "suspended": {"suspended", o.spec.Suspended},
 	} {
-		if w.cmd.Flags().Changed(flag) {
-			set()
+		if o.cmd.Flags().Changed(flag) {
+			spec[field.name] = field.value
 		}
 	}
 	cluster := map[string]any{}
@@ -65,7 +62,7 @@ func (w *agentOptions) change(removed removals) (map[string]any, error) {
 		name    string
 		removed []string
 		set     map[string]string
-	}{{"labels", removed.labels, w.labels}, {"annotations", removed.annotations, w.annotations}} {
+	}{{"labels", removed.labels, o.spec.Cluster.Labels}, {"annotations", removed.annotations, o.spec.Cluster.Annotations}} {
 		pairs := map[string]any{}
 		for _, key := range of.removed {
 			pairs[key] = nil
@@ -81,7 +78,7 @@ func (w *agentOptions) change(removed removals) (map[string]any, error) {
 		spec["cluster"] = cluster
 	}
 	if len(spec) == 0 {
-		return nil, usageErrorf("there is nothing to change: say what, such as --label env=prod")
+		return nil, usageErrorf("nothing to change: set a flag, for example --label env=prod")
 	}
 	return spec, nil
 }

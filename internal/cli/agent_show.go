@@ -2,13 +2,16 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 )
@@ -18,105 +21,88 @@ func (p *Program) agentShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show AGENT",
 		Aliases: []string{"inspect"},
-		Short:   "Show everything about one agent",
-		Long:    "Shows what an agent is meant to be, what it is, and what the principal has to say about it.",
+		Short:   "Show the full status of one agent",
+		Long:    "Shows the spec, the status and the conditions of an agent.",
 		Example: `  argocd-agentctl agent show w1
   argocd-agentctl agent show w1 -o json | jq -r .status.certificate.fingerprint`,
 		Args:              argCount(1, 1),
 		ValidArgsFunction: p.agentNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := p.agents()
+		RunE: p.onHub(func(ctx context.Context, a agents, args []string) error {
+			agent, err := a.get(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			agent, err := a.get(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			p.warnWriteOutage(cmd.Context(), a.cluster)
+			p.warnWriteOutage(ctx, a.cluster)
 			return p.show(format, view{object: agent, names: []string{nameOf(agent)}, text: p.describeAgent(agent)})
-		},
+		}),
 	}
 	outputFlag(cmd, &format)
 	return cmd
 }
 
-// describeAgent tells everything about an agent in words.
 func (p *Program) describeAgent(agent *v1alpha1.Agent) string {
 	s := agent.Status
-	state := stateOf(agent)
-	t := &text{}
-	t.line("Name", agent.Name)
-	t.line("Mode", cmp.Or(agent.Spec.Mode, "what it first connects with"))
-	t.line("Namespace", hubNamespace(agent)+" on the hub")
-	t.line("Mapping", cmp.Or(agent.Spec.Mapping, "as the principal is set"))
-	t.line("Kinds", cmp.Or(strings.Join(agent.Spec.Kinds, ", "), "all"))
-	t.line("Shared", yesNo(agent.Spec.Shared))
-	t.line("Cluster labels", joined(agent.Spec.Cluster.Labels))
-	t.line("Cluster annotations", joined(agent.Spec.Cluster.Annotations))
-	t.gap()
-	fmt.Fprintf(t, textLine, "State:", p.colour(state.paint, state.text)+p.sinceText(s.Since))
-	if condition(agent, v1alpha1.ConditionWritable) == metav1.ConditionFalse {
-		t.line("Trouble", conditionMessage(agent, v1alpha1.ConditionWritable))
+	state := stateCell(agent)
+	b := &strings.Builder{}
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(b, "%-20s %s\n", name+":", printable(value)) // agents send some of the values
+		}
 	}
-	t.line("Principal", s.Principal)
-	t.line("Version", strings.TrimSpace(s.Version+protocolText(s.Protocol)))
-	t.line("Cluster", s.ClusterUID)
-	t.line("Applications", strconv.FormatInt(s.Applications, 10))
-	t.line("Diverged", strconv.FormatInt(s.Diverged, 10))
-	t.line("Oldest unacked", p.ago(s.OldestUnacked))
-	t.line("Last confirmed", p.ago(s.LastConfirmed))
+	line("Name", agent.Name)
+	line("Mode", cmp.Or(agent.Spec.Mode, "from first connection"))
+	line("Namespace", hubNamespace(agent)+" on the hub")
+	line("Mapping", cmp.Or(agent.Spec.Mapping, "default of the principal"))
+	line("Kinds", cmp.Or(strings.Join(agent.Spec.Kinds, ", "), "all"))
+	line("Shared", strconv.FormatBool(agent.Spec.Shared))
+	line("Cluster labels", labels.Set(agent.Spec.Cluster.Labels).String())
+	line("Cluster annotations", labels.Set(agent.Spec.Cluster.Annotations).String())
+	fmt.Fprintf(b, "\n%-20s %s\n", "State:", p.paint(state.color, state.text)+p.sinceText(s.Since))
+	if meta.IsStatusConditionFalse(s.Conditions, v1alpha1.ConditionWritable) {
+		line("Write outage", conditionMessage(agent, v1alpha1.ConditionWritable))
+	}
+	line("Principal", s.Principal)
+	version := s.Version
+	if s.Protocol != "" {
+		version = strings.TrimSpace(version + " (protocol " + s.Protocol + ")")
+	}
+	line("Version", version)
+	line("Cluster", s.ClusterUID)
+	line("Applications", strconv.FormatInt(s.Applications, 10))
+	line("Diverged", strconv.FormatInt(s.Diverged, 10))
+	line("Oldest unacked", p.ago(s.OldestUnacked))
+	line("Last confirmed", p.ago(s.LastConfirmed))
 	if s.ClockSkewSeconds != nil {
-		t.line("Clock", skewText(*s.ClockSkewSeconds))
+		line("Clock", skewText(*s.ClockSkewSeconds))
 	}
 	if s.Certificate != nil {
 		expires := ""
 		if s.Certificate.Expires != nil {
 			expires = fmt.Sprintf(", expires %s (in %s)", s.Certificate.Expires.UTC().Format(time.RFC3339), p.expiry(s.Certificate.Expires).text)
 		}
-		t.line("Certificate", s.Certificate.Fingerprint+expires)
+		line("Certificate", s.Certificate.Fingerprint+expires)
 		if last := certifiedUntil(agent); last != nil && !last.Equal(s.Certificate.Expires) {
-			t.line("Renewed", fmt.Sprintf("since it connected; the new one expires %s (in %s)", last.UTC().Format(time.RFC3339), p.expiry(last).text))
+			line("Renewed", fmt.Sprintf("after it connected; the new certificate expires %s (in %s)", last.UTC().Format(time.RFC3339), p.expiry(last).text))
 		}
 	}
 	if len(s.Conditions) > 0 {
-		t.gap()
-		t.WriteString(p.table([]string{"CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"}, p.conditionRows(s.Conditions)))
+		var rows [][]cell
+		for _, one := range s.Conditions {
+			rows = append(rows, []cell{c(one.Type), c(string(one.Status)), c(p.age(one.LastTransitionTime.Time)), c(one.Reason), c(one.Message)})
+		}
+		b.WriteString("\n" + p.table([]string{"CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"}, rows))
 	}
-	return t.String()
+	return b.String()
 }
 
-func (p *Program) conditionRows(all []metav1.Condition) [][]cell {
-	var rows [][]cell
-	for _, one := range all {
-		rows = append(rows, []cell{c(one.Type), c(string(one.Status)), c(p.age(one.LastTransitionTime.Time)), c(orDash(one.Reason)), c(orDash(one.Message))})
-	}
-	return rows
-}
-
-// skewText says how a clock was when an agent connected.
 func skewText(seconds int64) string {
-	switch {
+	switch d := time.Duration(seconds) * time.Second; {
 	case seconds > 1:
-		return span(time.Duration(seconds)*time.Second) + " ahead of the hub's"
+		return span(d) + " ahead of the hub"
 	case seconds < -1:
-		return span(time.Duration(-seconds)*time.Second) + " behind the hub's"
+		return span(-d) + " behind the hub"
 	}
-	return "as the hub's"
-}
-
-func protocolText(protocol string) string {
-	if protocol == "" {
-		return ""
-	}
-	return " (protocol " + protocol + ")"
-}
-
-func yesNo(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
+	return "same as the hub"
 }
 
 func (p *Program) sinceText(t *metav1.Time) string {
@@ -132,17 +118,3 @@ func (p *Program) ago(t *metav1.Time) string {
 	}
 	return p.age(t.Time) + " ago"
 }
-
-// text is a description, a line for each thing that there is to say.
-type text struct{ strings.Builder }
-
-func (t *text) line(name, value string) {
-	if value == "" {
-		return
-	}
-	fmt.Fprintf(t, textLine, name+":", printable(value)) // some of it comes from agents
-}
-
-const textLine = "%-20s %s\n"
-
-func (t *text) gap() { t.WriteString("\n") }

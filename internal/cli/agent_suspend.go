@@ -1,19 +1,21 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 )
 
 func (p *Program) agentSuspendCommand() *cobra.Command {
-	return p.suspension("suspend", "suspended", true, "Cut an agent off and keep it off; nothing is deleted", `Cuts an agent's connection at once, and refuses it until it is resumed. Nothing is deleted on either side: its
-Applications on the hub stay, and the cluster goes on running what it has.`)
+	return p.suspension("suspend", "suspended", true, "Disconnect agents and refuse them until resumed",
+		`Disconnects agents immediately and refuses them until they are resumed. Nothing is deleted on either side. The
+Applications on the hub stay, and workloads on the workload cluster keep running.`)
 }
 
 func (p *Program) agentResumeCommand() *cobra.Command {
-	return p.suspension("resume", "resumed", false, "Let a suspended agent in again", `Lets a suspended agent in again. It dials by itself, within a minute; what changed meanwhile on either side is
-then brought over.`)
+	return p.suspension("resume", "resumed", false, "Accept suspended agents again",
+		`Accepts suspended agents again. An agent reconnects within a minute. Changes on either side are then synced.`)
 }
 
 func (p *Program) suspension(verb, done string, suspended bool, short, long string) *cobra.Command {
@@ -24,19 +26,15 @@ func (p *Program) suspension(verb, done string, suspended bool, short, long stri
 		Example:           fmt.Sprintf("  argocd-agentctl agent %s w1 w2", verb),
 		Args:              argCount(1, -1),
 		ValidArgsFunction: p.agentNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := p.agents()
-			if err != nil {
-				return err
-			}
+		RunE: p.onHub(func(ctx context.Context, a agents, args []string) error {
 			for _, name := range args {
-				agent, err := a.patch(cmd.Context(), verb+" agent "+name, name, map[string]any{"spec": map[string]any{"suspended": suspended}})
+				agent, err := a.patch(ctx, verb+" agent "+name, name, map[string]any{"spec": map[string]any{"suspended": suspended}})
 				if err != nil {
 					return err
 				}
 				p.say("%s %s", nameOf(agent), done)
 			}
 			return nil
-		},
+		}),
 	}
 }

@@ -35,19 +35,19 @@ func (a agents) in() dynamic.ResourceInterface {
 	return a.dynamic.Resource(agentResource).Namespace(a.namespace)
 }
 
-// failed says what did not work with an agent, and what to do.
-func (a agents) failed(what, name string, err error) error {
+// failed adds the action and a remedy to an error.
+func (a agents) failed(action, name string, err error) error {
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:
 		return nil
 	case apierrors.IsNotFound(err) && errors.As(err, &status) && (name == "" || status.Status().Details == nil || status.Status().Details.Name == ""):
-		return fmt.Errorf("%s: %s does not know the resource %s: install its definition, which is part of the chart and in install/crds, or choose another --principal-context",
-			what, a.cluster, agentResource.GroupResource())
+		return fmt.Errorf("%s: CRD %[3]s is not installed in %[2]s: install the chart or install/crds, or set --principal-context",
+			action, a.cluster, agentResource.GroupResource())
 	case notFound(err):
-		return fmt.Errorf("%s: there is no agent %q in %s: `argocd-agentctl agent list` shows those there are", what, name, a.cluster)
+		return fmt.Errorf("%s: agent %q not found in %s: run `argocd-agentctl agent list`", action, name, a.cluster)
 	}
-	return fmt.Errorf("%s: %w", what, a.explain(err))
+	return fmt.Errorf("%s: %w", action, a.explain(err))
 }
 
 func (a agents) list(ctx context.Context, selector string) (*v1alpha1.List, error) {
@@ -69,7 +69,7 @@ func (a agents) list(ctx context.Context, selector string) (*v1alpha1.List, erro
 func (a agents) get(ctx context.Context, name string) (*v1alpha1.Agent, error) {
 	found, err := a.in().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, a.failed("look up agent "+name, name, err)
+		return nil, a.failed("get agent "+name, name, err)
 	}
 	return typed(found)
 }
@@ -77,12 +77,12 @@ func (a agents) get(ctx context.Context, name string) (*v1alpha1.Agent, error) {
 func (a agents) create(ctx context.Context, agent *v1alpha1.Agent) (*v1alpha1.Agent, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(agent)
 	if err != nil {
-		return nil, fmt.Errorf("write agent %s: %w", agent.Name, err)
+		return nil, fmt.Errorf("encode agent %s: %w", agent.Name, err)
 	}
 	delete(content, "status")
 	made, err := a.in().Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict})
 	if apierrors.IsAlreadyExists(err) {
-		return nil, fmt.Errorf("create agent %s: there is one of that name already; change it with `argocd-agentctl agent reconfigure %s`", agent.Name, agent.Name)
+		return nil, fmt.Errorf("create agent %s: it exists. To change it, run `argocd-agentctl agent reconfigure %s`", agent.Name, agent.Name)
 	}
 	if err != nil {
 		return nil, a.failed("create agent "+agent.Name, "", err)
@@ -92,15 +92,15 @@ func (a agents) create(ctx context.Context, agent *v1alpha1.Agent) (*v1alpha1.Ag
 
 const fieldManager = "argocd-agentctl"
 
-// patch merges a change into an agent.
-func (a agents) patch(ctx context.Context, what, name string, change map[string]any) (*v1alpha1.Agent, error) {
+// patch applies a merge patch to an Agent.
+func (a agents) patch(ctx context.Context, action, name string, change map[string]any) (*v1alpha1.Agent, error) {
 	body, err := json.Marshal(change)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", action, err)
 	}
 	changed, err := a.in().Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict})
 	if err != nil {
-		return nil, a.failed(what, name, err)
+		return nil, a.failed(action, name, err)
 	}
 	return typed(changed)
 }
@@ -109,12 +109,11 @@ func typed(u *unstructured.Unstructured) (*v1alpha1.Agent, error) {
 	agent := &v1alpha1.Agent{}
 	u.SetManagedFields(nil)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, agent); err != nil {
-		return nil, fmt.Errorf("read agent %s: %w", u.GetName(), err)
+		return nil, fmt.Errorf("decode agent %s: %w", u.GetName(), err)
 	}
 	return agent, nil
 }
 
-// checkName refuses what cannot be an agent.
 func checkName(name string) error {
 	if err := kind.ValidateAgentName(name); err != nil {
 		return usageErrorf("%s", strings.TrimPrefix(err.Error(), string(engine.Invalid)+": "))
@@ -122,7 +121,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// agentNames completes names of agents in a shell.
+// agentNames completes names of agents.
 func (p *Program) agentNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 || p.global.complete(p.Env) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

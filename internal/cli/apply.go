@@ -18,11 +18,11 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// apply applies a YAML stream, as kubectl apply --server-side does, and returns how many objects it had.
+// apply applies a YAML stream like kubectl apply --server-side and returns the number of objects.
 func (c *cluster) apply(ctx context.Context, manifests []byte) (int, error) {
 	groups, err := restmapper.GetAPIGroupResources(c.kube.Discovery())
 	if err != nil {
-		return 0, fmt.Errorf("find out what the cluster knows: %w", c.explain(err))
+		return 0, fmt.Errorf("discover API resources: %w", c.explain(err))
 	}
 	mapper := restmapper.NewDiscoveryRESTMapper(groups)
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096)
@@ -33,14 +33,14 @@ func (c *cluster) apply(ctx context.Context, manifests []byte) (int, error) {
 		case errors.Is(err, io.EOF):
 			return n, nil
 		case err != nil:
-			return n, fmt.Errorf("read the manifests: %w", err)
+			return n, fmt.Errorf("decode manifests: %w", err)
 		case len(u.Object) == 0:
 			continue
 		}
 		kind := u.GroupVersionKind()
 		mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 		if err != nil {
-			return n, fmt.Errorf("the cluster does not know %s: %w", kind.Kind, err)
+			return n, fmt.Errorf("kind %s is not served: %w", kind.Kind, err)
 		}
 		var to dynamic.ResourceInterface = c.dynamic.Resource(mapping.Resource)
 		if mapping.Scope.Name() == "namespace" {
@@ -48,7 +48,7 @@ func (c *cluster) apply(ctx context.Context, manifests []byte) (int, error) {
 		}
 		body, err := json.Marshal(&u)
 		if err != nil {
-			return n, fmt.Errorf("write %s %s: %w", kind.Kind, u.GetName(), err)
+			return n, fmt.Errorf("encode %s %s: %w", kind.Kind, u.GetName(), err)
 		}
 		force := true
 		if _, err := to.Patch(ctx, u.GetName(), types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: fieldManager, Force: &force, FieldValidation: metav1.FieldValidationStrict}); err != nil {
@@ -58,8 +58,8 @@ func (c *cluster) apply(ctx context.Context, manifests []byte) (int, error) {
 	}
 }
 
-// whyNotReady looks at the agent's pod for a reason.
-func (c *cluster) whyNotReady(ctx context.Context) string {
+// notReadyReason returns why the pod of the agent is not ready, if known.
+func (c *cluster) notReadyReason(ctx context.Context) string {
 	pods, err := c.kube.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + agentDeployment})
 	if err != nil || len(pods.Items) == 0 {
 		return ""
@@ -67,21 +67,21 @@ func (c *cluster) whyNotReady(ctx context.Context) string {
 	pod := &pods.Items[len(pods.Items)-1]
 	for _, status := range pod.Status.ContainerStatuses {
 		if waiting := status.State.Waiting; waiting != nil {
-			return "the pod waits: " + strings.TrimSpace(waiting.Reason+" "+waiting.Message)
+			return "pod is waiting: " + strings.TrimSpace(waiting.Reason+" "+waiting.Message)
 		}
 	}
 	if pod.Status.Phase == corev1.PodPending {
 		for _, condition := range pod.Status.Conditions {
 			if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
-				return "the pod waits for a node: " + condition.Message
+				return "pod is not scheduled: " + condition.Message
 			}
 		}
-		return "the pod is being started"
+		return "pod is starting"
 	}
 	return c.lastWarning(ctx, pod.Name)
 }
 
-// lastWarning is the last thing that the agent has complained about.
+// lastWarning returns the last warning or error in the log of a pod.
 func (c *cluster) lastWarning(ctx context.Context, pod string) string {
 	lines := int64(20)
 	log, err := c.kube.CoreV1().Pods(c.namespace).GetLogs(pod, &corev1.PodLogOptions{TailLines: &lines}).DoRaw(ctx)

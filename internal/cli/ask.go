@@ -10,18 +10,18 @@ import (
 )
 
 func yesFlag(cmd *cobra.Command, yes *bool) {
-	cmd.Flags().BoolVarP(yes, "yes", "y", false, "Do not ask. Needed where nobody can be asked: in a pipe or a script.")
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, "Skip the confirmation prompt. Required if stdin is not a terminal.")
 }
 
-// askConfirmation asks before something is destroyed.
-func (p *Program) askConfirmation(yes bool, what string) error {
+// askConfirmation asks the user before a destructive action.
+func (p *Program) askConfirmation(yes bool, action string) error {
 	if yes {
 		return nil
 	}
-	if !p.Asks {
-		return usageErrorf("nobody can be asked here, so --yes is needed to %s", what)
+	if !p.Interactive {
+		return usageErrorf("stdin is not a terminal: --yes is required to %s", action)
 	}
-	fmt.Fprintf(p.Stderr, "%s? [y/N] ", strings.ToUpper(what[:1])+what[1:])
+	fmt.Fprintf(p.Stderr, "%s? [y/N] ", strings.ToUpper(action[:1])+action[1:])
 	line, err := bufio.NewReader(p.Stdin).ReadString('\n')
 	if err != nil && line == "" {
 		return fmt.Errorf("read the answer: %w", err)
@@ -30,5 +30,5 @@ func (p *Program) askConfirmation(yes bool, what string) error {
 	case "y", "yes":
 		return nil
 	}
-	return errors.New("nothing was done")
+	return errors.New("canceled: nothing was changed")
 }

@@ -16,22 +16,22 @@ import (
 
 const blocklistName = "argocd-agent-tls-blocklist"
 
-// An entry with this before an agent's name revokes whatever was issued to reach the cluster of the agent that had that
-// name before: kubeconfigs are nowhere listed. The principal makes it when an Agent is deleted.
+// formerClients is the prefix of an entry that revokes all client certificates for the cluster of a deleted agent. The
+// principal adds it when an Agent is deleted, because kubeconfigs are not recorded.
 const formerClients = "proxy-clients."
 
-// The principal continues the list in ConfigMaps with this label when it is full.
+// continuedLabel marks the ConfigMaps that continue a full list.
 const continuedLabel = "argocd-agent.argoproj-labs.io/tls-blocklist"
 
 func (p *Program) blocklistCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "blocklist",
-		Short: "Revoke certificates, and take that back",
-		Long: `Keeps the list of revoked certificates: ConfigMap ` + blocklistName + ` on the hub, and those that continue
-it when it is full. The principal watches it; a connection that uses a certificate on it is cut within a second, and
-no new one is let in.`,
+		Short: "Revoke certificates and undo revocations",
+		Long: `Manages the list of revoked certificates in ConfigMap ` + blocklistName + ` on the hub. If the list is full, it
+continues in further ConfigMaps. The principal watches the list. It closes connections with a revoked certificate
+within a second and refuses new ones.`,
 	}
-	tls := &cobra.Command{Use: "tls", Short: "Certificates, by their SHA-256 fingerprints"}
+	tls := &cobra.Command{Use: "tls", Short: "Manage revoked certificates by SHA-256 fingerprint"}
 	tls.AddCommand(p.blocklistAddCommand(), p.blocklistRemoveCommand(), p.blocklistListCommand())
 	cmd.AddCommand(tls)
 	return cmd
@@ -42,8 +42,8 @@ func (p *Program) blocklistAddCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add [FINGERPRINT…]",
 		Short: "Revoke certificates",
-		Long: `Revokes certificates by their SHA-256 fingerprints, with or without colons, or the one that an agent last
-connected with. To cut off an agent whatever certificate it has, see ` + "`argocd-agentctl agent suspend`" + `.`,
+		Long: `Revokes certificates by SHA-256 fingerprint, with or without colons, or the last certificate of an agent. To refuse an
+agent with any certificate, use ` + "`argocd-agentctl agent suspend`" + `.`,
 		Example: `  argocd-agentctl blocklist tls add --agent-name w1 --note 'laptop stolen'
   argocd-agentctl blocklist tls add 'AB:CD:…:EF'`,
 		Args: argCount(0, -1),
@@ -53,7 +53,7 @@ connected with. To cut off an agent whatever certificate it has, see ` + "`argoc
 				return err
 			}
 			if slices.ContainsFunc(prints, func(one string) bool { return strings.HasPrefix(one, formerClients) }) {
-				return usageErrorf("entries %sAGENT are made by the principal, when an Agent is deleted", formerClients)
+				return usageErrorf("only the principal adds entries %sAGENT, when an Agent is deleted", formerClients)
 			}
 			hub, err := p.hub()
 			if err != nil {
@@ -65,12 +65,12 @@ connected with. To cut off an agent whatever certificate it has, see ` + "`argoc
 					return err
 				}
 				if agent.Status.Certificate == nil || agent.Status.Certificate.Fingerprint == "" {
-					return fmt.Errorf("it is not known with which certificate agent %s connects: give its fingerprint, or suspend the agent", agentName)
+					return fmt.Errorf("the certificate of agent %s is unknown: use its fingerprint, or suspend the agent", agentName)
 				}
 				prints = append(prints, agent.Status.Certificate.Fingerprint)
 			}
 			if len(prints) == 0 {
-				return usageErrorf("FINGERPRINT is missing: `argocd-agentctl agent show AGENT` has an agent's; or give --agent-name")
+				return usageErrorf("FINGERPRINT is missing: run `argocd-agentctl agent show AGENT` to find it, or set --agent-name")
 			}
 			err = hub.changeBlocklist(cmd.Context(), blocklistName, func(data map[string]string) {
 				for _, one := range prints {
@@ -86,29 +86,25 @@ connected with. To cut off an agent whatever certificate it has, see ` + "`argoc
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&agentName, "agent-name", "", "`AGENT` whose present certificate is revoked.")
-	cmd.Flags().StringVar(&note, "note", "", "A word on why, for those who read the list.")
+	cmd.Flags().StringVar(&agentName, "agent-name", "", "Revoke the current certificate of this `AGENT`.")
+	cmd.Flags().StringVar(&note, "note", "", "Note for the list, for example the reason.")
 	return cmd
 }
 
 func (p *Program) blocklistRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove FINGERPRINT…",
-		Short: "Take a revocation back",
-		Long: "Takes certificates off the list. Whoever has one can connect again. An entry " + formerClients + `AGENT, which is made when an
-Agent is deleted, stands for all kubeconfigs and certificates to reach its cluster with that were issued until then.`,
+		Short: "Undo revocations",
+		Long: "Removes certificates from the list. They are accepted again. An entry " + formerClients + `AGENT revokes all kubeconfigs
+and client certificates for the cluster of a deleted agent.`,
 		Example: "  argocd-agentctl blocklist tls remove ABCD…EF",
 		Args:    argCount(1, -1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: p.onHub(func(ctx context.Context, hub agents, args []string) error {
 			prints, err := fingerprints(args)
 			if err != nil {
 				return err
 			}
-			hub, err := p.hub()
-			if err != nil {
-				return err
-			}
-			lists, err := hub.blocklists(cmd.Context())
+			lists, err := hub.blocklists(ctx)
 			if err != nil {
 				return err
 			}
@@ -118,7 +114,7 @@ Agent is deleted, stands for all kubeconfigs and certificates to reach its clust
 				if !slices.ContainsFunc(prints, has) {
 					continue
 				}
-				err = hub.changeBlocklist(cmd.Context(), list.Name, func(data map[string]string) {
+				err = hub.changeBlocklist(ctx, list.Name, func(data map[string]string) {
 					for _, one := range prints {
 						delete(data, one)
 					}
@@ -132,17 +128,17 @@ Agent is deleted, stands for all kubeconfigs and certificates to reach its clust
 				return fmt.Errorf("not on the list: %s", strings.Join(missing, ", "))
 			}
 			for _, one := range prints {
-				p.say("%s accepted again", one)
+				p.say("%s no longer revoked", one)
 			}
 			return nil
-		},
+		}),
 	}
 }
 
 // revoked is an entry of the list.
 type revoked struct {
 	Fingerprint string `json:"fingerprint"`
-	Agent       string `json:"agent,omitempty"` // that last connected with it
+	Agent       string `json:"agent,omitempty"` // last agent that connected with it
 	Note        string `json:"note,omitempty"`
 }
 
@@ -151,31 +147,27 @@ func (p *Program) blocklistListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List revoked certificates",
-		Long:    "Lists revoked certificates, and the agents that last connected with them as far as that is known.",
+		Long:    "Lists revoked certificates and the agents that last connected with them, if known.",
 		Example: "  argocd-agentctl blocklist tls list -o json",
 		Args:    argCount(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			hub, err := p.hub()
-			if err != nil {
-				return err
-			}
-			lists, err := hub.blocklists(cmd.Context())
+		RunE: p.onHub(func(ctx context.Context, a agents, _ []string) error {
+			lists, err := a.blocklists(ctx)
 			if err != nil {
 				return err
 			}
 			listed := map[string]string{}
-			for _, list := range slices.Backward(lists) { // what the first says of one goes before
+			for _, list := range slices.Backward(lists) { // the first list has priority
 				maps.Copy(listed, list.Data)
 			}
 			users := map[string]string{}
-			if known, err := (agents{hub}).list(cmd.Context(), ""); err == nil { // else without names
+			if known, err := a.list(ctx, ""); err == nil { // names are optional
 				for i := range known.Items {
 					if cert := known.Items[i].Status.Certificate; cert != nil {
 						users[cert.Fingerprint] = known.Items[i].Name
 					}
 				}
 			}
-			v := view{nothing: "No certificates are revoked.", headings: []string{"FINGERPRINT", "AGENT", "NOTE"}}
+			v := view{empty: "No certificates are revoked.", headings: []string{"FINGERPRINT", "AGENT", "NOTE"}}
 			all := []revoked{}
 			for _, one := range slices.Sorted(maps.Keys(listed)) {
 				if agent, ok := strings.CutPrefix(one, formerClients); ok {
@@ -183,17 +175,17 @@ func (p *Program) blocklistListCommand() *cobra.Command {
 				}
 				all = append(all, revoked{one, users[one], listed[one]})
 				v.names = append(v.names, one)
-				v.rows = append(v.rows, []cell{c(one), c(orDash(users[one])), c(orDash(listed[one]))})
+				v.rows = append(v.rows, []cell{c(one), c(users[one]), c(listed[one])})
 			}
 			v.object = all
 			return p.show(format, v)
-		},
+		}),
 	}
 	outputFlag(cmd, &format)
 	return cmd
 }
 
-// fingerprints brings what people copy into the form of the list.
+// fingerprints normalizes fingerprints to upper-case hex.
 func fingerprints(given []string) ([]string, error) {
 	var all []string
 	for _, one := range given {
@@ -203,28 +195,28 @@ func fingerprints(given []string) ([]string, error) {
 		}
 		text := strings.ToUpper(strings.ReplaceAll(strings.TrimSpace(one), ":", ""))
 		if b, err := hex.DecodeString(text); err != nil || len(b) != 32 {
-			return nil, usageErrorf("%q is no SHA-256 fingerprint: 64 hexadecimal digits are needed, with or without colons", one)
+			return nil, usageErrorf("%q is not a SHA-256 fingerprint: it must have 64 hexadecimal digits, with or without colons", one)
 		}
 		all = append(all, text)
 	}
 	return all, nil
 }
 
-// blocklists reads the list and what continues it.
+// blocklists reads the list and its continuations.
 func (c *cluster) blocklists(ctx context.Context) ([]corev1.ConfigMap, error) {
 	all := c.kube.CoreV1().ConfigMaps(c.namespace)
 	first, err := all.Get(ctx, blocklistName, metav1.GetOptions{})
 	if err != nil && !notFound(err) {
-		return nil, fmt.Errorf("read ConfigMap %s: %w", blocklistName, c.explain(err))
+		return nil, fmt.Errorf("get ConfigMap %s: %w", blocklistName, c.explain(err))
 	}
 	more, err := all.List(ctx, metav1.ListOptions{LabelSelector: continuedLabel})
 	if err != nil {
-		return nil, fmt.Errorf("read what continues ConfigMap %s: %w", blocklistName, c.explain(err))
+		return nil, fmt.Errorf("list ConfigMaps that continue %s: %w", blocklistName, c.explain(err))
 	}
 	return append([]corev1.ConfigMap{*first}, more.Items...), nil
 }
 
-// changeBlocklist changes one of the lists, and makes it if there is none.
+// changeBlocklist changes one of the lists and creates it if it does not exist.
 func (c *cluster) changeBlocklist(ctx context.Context, name string, change func(map[string]string)) error {
 	maps := c.kube.CoreV1().ConfigMaps(c.namespace)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -246,7 +238,7 @@ func (c *cluster) changeBlocklist(ctx context.Context, name string, change func(
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("change ConfigMap %s: %w", name, c.explain(err))
+		return fmt.Errorf("update ConfigMap %s: %w", name, c.explain(err))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,33 +17,30 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// cluster is one side: an API server, and Argo CD's namespace there.
+// cluster is the API server and the Argo CD namespace of one side.
 type cluster struct {
 	role      string // hub or workload cluster
-	flag      string // that chooses its context
-	context   string // empty: not from a kubeconfig
+	flag      string // prefix of its flags
+	context   string // if empty, not from a kubeconfig
 	namespace string
 	config    *rest.Config
 	kube      kubernetes.Interface
 	dynamic   dynamic.Interface
 }
 
-const usualNamespace = "argocd"
+const defaultNamespace = "argocd"
 
-// hub leads to the hub.
 func (p *Program) hub() (*cluster, error) {
 	return p.connect("hub", "principal", p.global.principalContext, p.global.principalNamespace)
 }
 
-// spoke leads to the workload cluster.
 func (p *Program) spoke() (*cluster, error) {
 	return p.connect("workload cluster", "agent", p.global.agentContext, p.global.agentNamespace)
 }
 
-// bothSides leads to the two, which have to be told apart.
 func (p *Program) bothSides() (hub, spoke *cluster, err error) {
 	if p.global.agentContext == "" {
-		return nil, nil, usageErrorf("--agent-context is missing: this command looks at both sides, and has to know which context leads to the workload cluster")
+		return nil, nil, usageErrorf("--agent-context is missing: set the context of the workload cluster")
 	}
 	if hub, err = p.hub(); err != nil {
 		return nil, nil, err
@@ -51,55 +49,61 @@ func (p *Program) bothSides() (hub, spoke *cluster, err error) {
 	return hub, spoke, err
 }
 
-// requestTimeout bounds every request that does not stream.
+// requestTimeout limits every request that does not stream.
 const requestTimeout = 30 * time.Second
 
-func (p *Program) connect(role, flag, wantContext, namespace string) (*cluster, error) {
+// kubeconfigRules returns the loading rules for the kubeconfig of --kubeconfig or KUBECONFIG.
+func (p *Program) kubeconfigRules() *clientcmd.ClientConfigLoadingRules {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	if files := p.getenv("KUBECONFIG"); files != "" {
-		rules.Precedence = splitPaths(files)
+		rules.Precedence = filepath.SplitList(files)
 	}
 	rules.ExplicitPath = p.global.kubeconfig
 	rules.WarnIfAllMissing = false
+	return rules
+}
+
+func (p *Program) connect(role, flag, wantContext, namespace string) (*cluster, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: wantContext}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(p.kubeconfigRules(), overrides)
 	raw, err := loader.RawConfig()
 	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	name := cmp.Or(wantContext, raw.CurrentContext)
 	if _, ok := raw.Contexts[name]; !ok && wantContext != "" {
-		return nil, usageErrorf("the kubeconfig has no context %q: `kubectl config get-contexts` lists them; see --%s-context and --kubeconfig", wantContext, flag)
+		return nil, usageErrorf("the kubeconfig has no context %q: check --%s-context and --kubeconfig", wantContext, flag)
 	}
 	cfg, err := loader.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, usageErrorf("there is no kubeconfig that leads to the %s: give --kubeconfig and --%s-context, or set KUBECONFIG", role, flag)
+		return nil, usageErrorf("no kubeconfig for the %s: set --kubeconfig and --%s-context, or KUBECONFIG", role, flag)
 	case err != nil:
-		return nil, fmt.Errorf("find the %s: %w", role, err)
+		return nil, fmt.Errorf("load the kubeconfig of the %s: %w", role, err)
 	}
 	cfg.UserAgent = "argocd-agentctl/" + p.build().Version
 	cfg.QPS, cfg.Burst = -1, -1 // fairness among clients is the API server's job
 	cfg.Timeout = requestTimeout
 	cfg.WarningHandler = rest.NoWarnings{}
-	c := &cluster{role: role, flag: flag, context: name, config: cfg}
-	c.namespace = namespace
+	c := &cluster{role: role, flag: flag, context: name, config: cfg, namespace: namespace}
 	if context := raw.Contexts[name]; context != nil {
 		c.namespace = cmp.Or(namespace, context.Namespace)
 	}
-	c.namespace = cmp.Or(c.namespace, usualNamespace)
+	c.namespace = cmp.Or(c.namespace, defaultNamespace)
 	if c.kube, err = kubernetes.NewForConfig(cfg); err != nil {
-		return nil, fmt.Errorf("set up the connection to the %s: %w", role, err)
+		return nil, fmt.Errorf("create client for the %s: %w", role, err)
 	}
 	if c.dynamic, err = dynamic.NewForConfig(cfg); err != nil {
-		return nil, fmt.Errorf("set up the connection to the %s: %w", role, err)
+		return nil, fmt.Errorf("create client for the %s: %w", role, err)
 	}
 	return c, nil
 }
 
-func (c *cluster) String() string { return where(c.role, c.context, c.namespace) }
+func (c *cluster) String() string {
+	return fmt.Sprintf("the %s (context %s, namespace %s)", c.role, cmp.Or(c.context, "current"), c.namespace)
+}
 
-// explain adds to an error of the API server what a person can do about it.
+// explain adds a remedy to an error of the API server.
 func (c *cluster) explain(err error) error {
 	var network net.Error
 	var outer *url.Error
@@ -109,11 +113,11 @@ func (c *cluster) explain(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s does not know you: %w; renew the credentials of the context, or choose another with --%s-context", c, err, c.flag)
+		return fmt.Errorf("%s rejects your credentials: %w; renew them or set --%s-context", c, err, c.flag)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w; ask for this right in %s, or choose another context with --%s-context", err, c, c.flag)
+		return fmt.Errorf("%w; request this permission in %s, or set --%s-context", err, c, c.flag)
 	case errors.As(err, &outer), errors.As(err, &network):
-		return fmt.Errorf("cannot reach %s: %w; is it the right context (--%s-context)?", c, err, c.flag)
+		return fmt.Errorf("cannot reach %s: %w; check --%s-context", c, err, c.flag)
 	}
 	return err
 }

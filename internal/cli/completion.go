@@ -5,9 +5,9 @@ import "github.com/spf13/cobra"
 func (p *Program) completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
-		Short: "Print a script that completes commands, flags and agents' names in a shell",
-		Example: `  source <(argocd-agentctl completion bash)                                    # this shell
-  argocd-agentctl completion bash > /etc/bash_completion.d/argocd-agentctl     # every shell
+		Short: "Print a shell completion script",
+		Example: `  source <(argocd-agentctl completion bash)                                    # current shell
+  argocd-agentctl completion bash > /etc/bash_completion.d/argocd-agentctl     # all shells
   argocd-agentctl completion zsh > "${fpath[1]}/_argocd-agentctl"
   argocd-agentctl completion fish > ~/.config/fish/completions/argocd-agentctl.fish`,
 		Args:      argCount(1, 1),
@@ -24,7 +24,7 @@ func (p *Program) completionCommand() *cobra.Command {
 			case "powershell":
 				return root.GenPowerShellCompletionWithDesc(p.Stdout)
 			}
-			return usageErrorf("there is no script for the shell %q: it must be bash, zsh, fish or powershell", args[0])
+			return usageErrorf("%q: must be bash, zsh, fish or powershell", args[0])
 		},
 	}
 }

@@ -8,15 +8,14 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 func (p *Program) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Give hubs and agents short names, to be used instead of contexts",
-		Long: `Keeps a file with short names for hubs and agents. ` + "`--principal hub --agent w1`" + ` then stands for their contexts
-and namespaces. The file looks like this:
+		Short: "Manage short names for hubs and agents",
+		Long: `Manages a file with short names for hubs and agents. ` + "`--principal hub --agent w1`" + ` then selects their contexts and
+namespaces. Example of the file:
 
   contexts:
     principals:
@@ -35,20 +34,20 @@ func (p *Program) configListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the short names", Args: argCount(0, 0), Example: "  argocd-agentctl config list",
 		RunE: func(*cobra.Command, []string) error {
-			c, err := readConfigFile(p.global.configFile, false)
+			config, err := readConfigFile(p.global.configFile, false)
 			if err != nil {
 				return err
 			}
-			v := view{object: c, headings: []string{"NAME", "ROLE", "CONTEXT", "NAMESPACE", "DEFAULT"}, nothing: "No short names in " + p.global.configFile + "."}
+			v := view{object: config, headings: []string{"NAME", "ROLE", "CONTEXT", "NAMESPACE", "DEFAULT"}, empty: "No short names in " + p.global.configFile + "."}
 			for _, role := range roles {
-				for _, name := range slices.Sorted(maps.Keys(c.places(role))) {
-					one := c.places(role)[name]
+				for _, name := range slices.Sorted(maps.Keys(config.entries(role))) {
+					one := config.entries(role)[name]
 					isDefault := ""
-					if role == rolePrincipal && name == c.DefaultPrincipal {
+					if role == rolePrincipal && name == config.DefaultPrincipal {
 						isDefault = "yes"
 					}
 					v.names = append(v.names, role+"/"+name)
-					v.rows = append(v.rows, []cell{{text: name}, {text: role}, {text: one.Context}, {text: cmp.Or(one.Namespace, usualNamespace)}, {text: isDefault}})
+					v.rows = append(v.rows, []cell{c(name), c(role), c(one.Context), c(cmp.Or(one.Namespace, defaultNamespace)), c(isDefault)})
 				}
 			}
 			return p.show(format, v)
@@ -65,8 +64,7 @@ const (
 
 var roles = []string{rolePrincipal, roleAgent}
 
-// places are the entries of a role.
-func (c *configFile) places(role string) map[string]contextEntry {
+func (c *configFile) entries(role string) map[string]contextEntry {
 	all := &c.Contexts.Principals
 	if role == roleAgent {
 		all = &c.Contexts.Agents
@@ -79,7 +77,7 @@ func (c *configFile) places(role string) map[string]contextEntry {
 
 func checkRole(role string) error {
 	if !slices.Contains(roles, role) {
-		return usageErrorf("%q: say principal or agent", role)
+		return usageErrorf("%q: must be principal or agent", role)
 	}
 	return nil
 }
@@ -88,28 +86,23 @@ func (p *Program) configCreateCommand() *cobra.Command {
 	var hub string
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Make the file from the contexts of the kubeconfig",
-		Long:  "Makes the file: one context of the kubeconfig is the hub, and each other one an agent of the same name.",
+		Short: "Create the file from the contexts of the kubeconfig",
+		Long:  "Creates the file. One context of the kubeconfig becomes the hub, each other context an agent with the same name.",
 		Example: `  argocd-agentctl config create --hub hub-context
   argocd-agentctl config list`,
 		Args: argCount(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			file := p.global.configFile
 			if _, err := os.Stat(file); err == nil {
-				return fmt.Errorf("%s exists already: change it with `argocd-agentctl config add` and edit, or remove it first", file)
+				return fmt.Errorf("%s exists. To change it, run `argocd-agentctl config add` or `argocd-agentctl config edit`", file)
 			}
-			rules := clientcmd.NewDefaultClientConfigLoadingRules()
-			if files := p.getenv("KUBECONFIG"); files != "" {
-				rules.Precedence = splitPaths(files)
-			}
-			rules.ExplicitPath = p.global.kubeconfig
-			raw, err := rules.Load()
+			raw, err := p.kubeconfigRules().Load()
 			if err != nil {
-				return fmt.Errorf("read the kubeconfig: %w", err)
+				return fmt.Errorf("read kubeconfig: %w", err)
 			}
 			hub = cmp.Or(hub, p.global.principalContext, raw.CurrentContext)
 			if raw.Contexts[hub] == nil {
-				return usageErrorf("the kubeconfig has no context %q: say with --hub which one leads to the hub", hub)
+				return usageErrorf("the kubeconfig has no context %q: set --hub", hub)
 			}
 			c := &configFile{DefaultPrincipal: hub}
 			for name, context := range raw.Contexts {
@@ -117,7 +110,7 @@ func (p *Program) configCreateCommand() *cobra.Command {
 				if name == hub {
 					role = rolePrincipal
 				}
-				c.places(role)[name] = contextEntry{Context: name, Namespace: cmp.Or(context.Namespace, usualNamespace)}
+				c.entries(role)[name] = contextEntry{Context: name, Namespace: cmp.Or(context.Namespace, defaultNamespace)}
 			}
 			if err := c.write(file); err != nil {
 				return err
@@ -148,21 +141,21 @@ func (p *Program) configPutCommand(verb, short string, existing bool) *cobra.Com
 			if err != nil {
 				return err
 			}
-			old, there := c.places(role)[name]
+			old, there := c.entries(role)[name]
 			switch {
 			case there && !existing:
-				return fmt.Errorf("%s %q is there already: change it with `argocd-agentctl config edit`", role, name)
+				return fmt.Errorf("%s %q exists. To change it, run `argocd-agentctl config edit`", role, name)
 			case !there && existing:
-				return fmt.Errorf("there is no %s %q: add it with `argocd-agentctl config add`", role, name)
+				return fmt.Errorf("%s %q not found. To add it, run `argocd-agentctl config add`", role, name)
 			}
 			context, namespace := p.global.principalContext, p.global.principalNamespace
 			if role == roleAgent {
 				context, namespace = p.global.agentContext, p.global.agentNamespace
 			}
 			if context = cmp.Or(context, old.Context); context == "" {
-				return usageErrorf("--%s-context is missing: the name has to stand for something", role)
+				return usageErrorf("--%s-context is missing", role)
 			}
-			c.places(role)[name] = contextEntry{Context: context, Namespace: cmp.Or(namespace, old.Namespace, usualNamespace)}
+			c.entries(role)[name] = contextEntry{Context: context, Namespace: cmp.Or(namespace, old.Namespace, defaultNamespace)}
 			if role == rolePrincipal && makeDefault {
 				c.DefaultPrincipal = name
 			}
@@ -173,7 +166,7 @@ func (p *Program) configPutCommand(verb, short string, existing bool) *cobra.Com
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&makeDefault, "default", false, "This hub is meant where none is named.")
+	cmd.Flags().BoolVar(&makeDefault, "default", false, "Use this hub if no other is selected.")
 	return cmd
 }
 
@@ -192,10 +185,10 @@ func (p *Program) configDeleteCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, ok := c.places(role)[name]; !ok {
-				return fmt.Errorf("there is no %s %q: `argocd-agentctl config list` shows those there are", role, name)
+			if _, ok := c.entries(role)[name]; !ok {
+				return fmt.Errorf("%s %q not found: run `argocd-agentctl config list`", role, name)
 			}
-			delete(c.places(role), name)
+			delete(c.entries(role), name)
 			if role == rolePrincipal && c.DefaultPrincipal == name {
 				c.DefaultPrincipal = ""
 			}

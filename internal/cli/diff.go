@@ -14,12 +14,12 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// divergence is one item that is not the same on both sides.
+// divergence is one item that differs between the sides.
 type divergence struct {
 	Kind   string  `json:"kind"`
-	Name   string  `json:"name"`  // as the side that owns it calls it
+	Name   string  `json:"name"`  // on the owner
 	State  string  `json:"state"` // differs, missing, extra, foreign or not sent
-	On     string  `json:"on"`    // the side that is to be made equal: hub or cluster
+	On     string  `json:"on"`    // the replica: hub or cluster
 	Fields []field `json:"fields,omitempty"`
 }
 
@@ -27,16 +27,17 @@ func (p *Program) diffCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "diff AGENT",
-		Short: "Show what differs between the hub and an agent's cluster",
-		Long: `Reads both sides and shows what differs, by the same rules by which principal and agent compare: names are mapped,
-and what each side keeps to itself is left out. A healthy agent has nothing to show for longer than a moment; what
-stays is explained by ` + "`argocd-agentctl pending`" + `. Values of repository credentials are never shown.
+		Short: "Show differences between the hub and a workload cluster",
+		Long: `Reads both sides and shows differences. It uses the same projections and name mappings as principal and agent. With
+a healthy agent, differences disappear quickly. For differences that stay, see ` + "`argocd-agentctl pending`" + `. Values of
+repository credentials are not shown.
 
-  differs   the copy is not like the original
-  missing   there is no copy
-  extra     there is a copy and no original
-  foreign   something that is not ours has the copy's name
-  not sent  the original cannot be sent; its condition says why, and the copy stays as it is
+  differs   the replica differs from the owner's object
+  missing   the replica does not exist
+  extra     the replica exists, but the owner's object does not
+  foreign   an object without our ownership annotation has the name of the replica
+  frozen    the Application must not run on this agent
+  not sent  the owner's object cannot be sent, see its conditions
 
 The exit code is 3 if there is a difference.`,
 		Example: `  argocd-agentctl diff w1 --principal-context hub --agent-context w1
@@ -53,7 +54,7 @@ The exit code is 3 if there is a difference.`,
 				return err
 			}
 			if agent.Spec.Mode == "" {
-				return fmt.Errorf("agent %s has no mode yet: it has never connected, so nothing is compared", agent.Name)
+				return fmt.Errorf("agent %s has no mode yet because it has never connected", agent.Name)
 			}
 			found, equal, err := compare(cmd.Context(), hub, spoke, agent)
 			if err != nil {
@@ -66,15 +67,13 @@ The exit code is 3 if there is a difference.`,
 	return cmd
 }
 
-// end is one side of a comparison.
 type end struct {
 	world   *kind.Env
 	objects map[kind.Resource][]*kind.Object
 }
 
-// compare reads both sides and compares them, kind by kind.
 func compare(ctx context.Context, hub, spoke *cluster, agent *v1alpha1.Agent) (found []divergence, equal int, err error) {
-	w, err := hub.hubWorld(ctx, agent)
+	w, err := hub.hubEnv(ctx, agent)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -88,7 +87,7 @@ func compare(ctx context.Context, hub, spoke *cluster, agent *v1alpha1.Agent) (f
 	there.Settings = kind.Settings{AllowedNamespaces: commaList(set.get("allowed-namespaces"))}
 	if text := set.get("label-selector"); text != "" {
 		if there.Settings.LabelSelector, err = kind.ParseSelector(text); err != nil {
-			return nil, 0, fmt.Errorf("the agent's --label-selector: %w", err)
+			return nil, 0, fmt.Errorf("parse --label-selector of the agent: %w", err)
 		}
 	}
 	ends := [2]*end{kind.Hub: {world: w}, kind.Spoke: {world: &there}}
@@ -107,7 +106,7 @@ func compare(ctx context.Context, hub, spoke *cluster, agent *v1alpha1.Agent) (f
 			owner, replica = kind.Spoke, kind.Hub
 		}
 		if k.Scope() == kind.CommandScope || w.Agent.Mode == kind.Autonomous && (k.Scope() == kind.RepositoryScope || k.Scope() == kind.GPGKeyScope) {
-			continue // not state; or never leaves the cluster
+			continue // commands are not state; credentials of autonomous agents stay on the cluster
 		}
 		more, same := compareKind(k, ends[owner], ends[replica])
 		found, equal = append(found, more...), equal+same
@@ -115,7 +114,6 @@ func compare(ctx context.Context, hub, spoke *cluster, agent *v1alpha1.Agent) (f
 	return found, equal, nil
 }
 
-// read reads everything that kinds read.
 func (e *end) read(ctx context.Context, c *cluster, applications string) error {
 	e.objects = map[kind.Resource][]*kind.Object{}
 	for _, one := range []struct {
@@ -135,7 +133,7 @@ func (e *end) read(ctx context.Context, c *cluster, applications string) error {
 	return nil
 }
 
-// compareKind compares what the owner publishes with what the replica holds.
+// compareKind compares the items of the owner with the objects of the replica.
 func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal int) {
 	items := map[engine.Key]kind.Item{}
 	var order []engine.Key
@@ -174,7 +172,7 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 		case kind.IsFrozen(item.Content):
 			d.State = "frozen"
 		case !present && k.Scope() == kind.StatusScope:
-			continue // no Application, no status: that is told of the Application
+			continue // the missing Application is reported
 		case item.Unsendable != "":
 			d.State = "not sent"
 		case !present:
@@ -193,7 +191,7 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 	return found, equal
 }
 
-// same reports whether a copy is what it should be, or what became of that when it was stored, if no field was lost.
+// same reports whether a replica has the content, or the form in which the API server stored it without losing a field.
 func same(content []byte, h *kind.ReplicaItem) bool {
 	if bytes.Equal(content, h.Content) {
 		return true
@@ -201,7 +199,7 @@ func same(content []byte, h *kind.ReplicaItem) bool {
 	return len(h.Ownership.Alias.Lost) == 0 && h.Ownership.Alias.Written == engine.VersionOf(content) && h.Ownership.Alias.Stored == engine.VersionOf(h.Content)
 }
 
-// nameOn is what a side calls the object of a key.
+// nameOn returns the name of an item on one side.
 func nameOn(k kind.Kind, key engine.Key, w *kind.Env) string {
 	ref, err := k.Target(key, w)
 	if err != nil {
@@ -218,12 +216,12 @@ func (p *Program) showDiff(format string, found []divergence, equal int) error {
 	v := view{object: found}
 	for _, d := range found {
 		v.names = append(v.names, d.Kind+" "+d.Name)
-		fmt.Fprintf(&b, "%s %s  %s on the %s\n", d.Kind, printable(d.Name), p.colour(bad, d.State), d.On)
+		fmt.Fprintf(&b, "%s %s  %s on the %s\n", d.Kind, printable(d.Name), p.paint(red, d.State), d.On)
 		for _, f := range d.Fields {
-			fmt.Fprintf(&b, "  %s\n    %s %s\n    %s %s\n", printable(f.Path), p.colour(faint, "hub    "), printable(f.Hub), p.colour(faint, "cluster"), printable(f.Cluster))
+			fmt.Fprintf(&b, "  %s\n    %s %s\n    %s %s\n", printable(f.Path), p.paint(faint, "hub    "), printable(f.Hub), p.paint(faint, "cluster"), printable(f.Cluster))
 		}
 	}
-	fmt.Fprintf(&b, "%d items are the same on both sides, %d are not\n", equal, len(found))
+	fmt.Fprintf(&b, "%d items are in sync, %d differ\n", equal, len(found))
 	v.text = b.String()
 	if err := p.show(format, v); err != nil || len(found) == 0 {
 		return err

@@ -17,15 +17,15 @@ var (
 	appProjects  = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"}
 )
 
-func TestDiffShowsWhatReallyDiffers(t *testing.T) {
-	const namespace, copies = "cli-diff", "cli-diff-copies"
+func TestDiff_Transcript(t *testing.T) {
+	const namespace, replicas = "cli-diff", "cli-diff-copies"
 	s, l := inLab(t, namespace)
-	// The cluster's part is played by another namespace of the hub, where no application controller writes statuses.
-	empty(t, l.Hub(), copies)
-	s.env = append(s.env, "ARGOCD_AGENT_AGENT_CONTEXT=hub", "ARGOCD_AGENT_AGENT_NAMESPACE="+copies)
-	namespaces := map[string]string{"hub": namespace, "cluster": copies}
+	// Another namespace of the hub is the workload cluster, because no application controller writes status spokeEnv.
+	empty(t, l.Hub(), replicas)
+	s.env = append(s.env, "ARGOCD_AGENT_AGENT_CONTEXT=hub", "ARGOCD_AGENT_AGENT_NAMESPACE="+replicas)
+	namespaces := map[string]string{"hub": namespace, "cluster": replicas}
 	s.replace[`[0-9a-f]{8}-[-0-9a-f]{27}`] = "UID"
-	s.commands["replicate"] = func(string) string { replicate(t, s.env, namespace, copies); return "" }
+	s.commands["replicate"] = func(string) string { replicate(t, s.env, namespace, replicas); return "" }
 	s.commands["patch"] = func(argument string) string {
 		words := strings.SplitN(argument, " ", 4)
 		resource := map[string]schema.GroupVersionResource{"application": applications, "appproject": appProjects}[words[1]]
@@ -42,10 +42,10 @@ func TestDiffShowsWhatReallyDiffers(t *testing.T) {
 	s.play("diff.txt")
 }
 
-// replicate does what principal and agent would: it makes the copies on the cluster.
-func replicate(t *testing.T, env []string, namespace, copies string) {
+// replicate creates the replicas like principal and agent.
+func replicate(t *testing.T, env []string, namespace, replicas string) {
 	t.Helper()
-	p := &Program{Env: env, Now: time.Now, global: globals{principalContext: "hub", principalNamespace: namespace, agentContext: "hub", agentNamespace: copies}}
+	p := &Program{Env: env, Now: time.Now, global: globals{principalContext: "hub", principalNamespace: namespace, agentContext: "hub", agentNamespace: replicas}}
 	hub, spoke, err := p.bothSides()
 	if err != nil {
 		t.Fatal(err)
@@ -54,29 +54,29 @@ func replicate(t *testing.T, env []string, namespace, copies string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	here, err := hub.hubWorld(t.Context(), agent)
+	hubEnv, err := hub.hubEnv(t.Context(), agent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	here.SpokeArgoNamespace = copies
-	from := &end{world: here}
+	hubEnv.SpokeArgoNamespace = replicas
+	from := &end{world: hubEnv}
 	if err := from.read(t.Context(), hub, namespace); err != nil {
 		t.Fatal(err)
 	}
-	there := *here
-	there.Side = kind.Spoke
+	spokeEnv := *hubEnv
+	spokeEnv.Side = kind.Spoke
 	for _, k := range []kind.Kind{kind.AppProjectKind{}, kind.ApplicationKind{}} {
 		for _, o := range from.objects[k.Resource()] {
-			item, ok := k.Publish(o, here)
+			item, ok := k.Publish(o, hubEnv)
 			if !ok {
 				t.Fatalf("%s is not published", o.Name())
 			}
-			copied, err := k.Merge(nil, item.Key, item.Content, nil, kind.Ownership{Owned: true}, &there)
+			replica, err := k.Merge(nil, item.Key, item.Content, nil, kind.Ownership{Owned: true}, &spokeEnv)
 			if err != nil {
 				t.Fatal(err)
 			}
 			u := &unstructured.Unstructured{}
-			if err := u.UnmarshalJSON(copied.Raw()); err != nil {
+			if err := u.UnmarshalJSON(replica.Raw()); err != nil {
 				t.Fatal(err)
 			}
 			r := k.Resource()
@@ -87,7 +87,7 @@ func replicate(t *testing.T, env []string, namespace, copies string) {
 	}
 }
 
-func TestDifferencesNameThePlace(t *testing.T) {
+func TestDifferences_NamePath(t *testing.T) {
 	found := differences([]byte(`{"a":{"b":1,"c":[1,2]},"d":"x"}`), []byte(`{"a":{"b":2,"c":[1,3]},"e":null}`), true, false)
 	var got []string
 	for _, f := range found {
@@ -97,8 +97,17 @@ func TestDifferencesNameThePlace(t *testing.T) {
 		t.Errorf("got %s, want %s", strings.Join(got, "|"), want)
 	}
 	for _, f := range differences([]byte(`{"data":{"password":"a"}}`), []byte(`{"data":{"password":"b"}}`), true, true) {
-		if f.Hub != "(not shown)" || f.Cluster != "(not shown)" {
-			t.Errorf("a secret is shown: %v", f)
+		if f.Hub != "(hidden)" || f.Cluster != "(hidden)" {
+			t.Errorf("a secret is printed: %v", f)
+		}
+	}
+}
+
+func TestDifferences_ClipLongValues(t *testing.T) {
+	for _, value := range []string{strings.Repeat("ü", 100), strings.Repeat("x", 300)} {
+		found := differences([]byte(`{"a":"`+value+`"}`), []byte(`{}`), true, false)
+		if len(found) != 1 || len([]rune(found[0].Hub)) > 161 {
+			t.Errorf("%q", found)
 		}
 	}
 }

@@ -6,19 +6,20 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 )
 
-// field is one place in which two objects differ.
+// field is one difference between two objects.
 type field struct {
 	Path    string `json:"path"`
 	Hub     string `json:"hub"`
 	Cluster string `json:"cluster"`
 }
 
-// maxFields bounds what is shown of one object.
+// maxFields limits the differences per object.
 const maxFields = 20
 
-// differences lists where two contents differ. Secret ones are not shown.
+// differences lists the fields in which two contents differ. Values of secrets are hidden.
 func differences(owner, replica []byte, ownerIsHub, secret bool) []field {
 	var a, b any
 	if json.Unmarshal(owner, &a) != nil || json.Unmarshal(replica, &b) != nil {
@@ -31,7 +32,7 @@ func differences(owner, replica []byte, ownerIsHub, secret bool) []field {
 	walk("", a, b, &found)
 	if secret {
 		for i := range found {
-			found[i].Hub, found[i].Cluster = "(not shown)", "(not shown)"
+			found[i].Hub, found[i].Cluster = "(hidden)", "(hidden)"
 		}
 	}
 	if len(found) > maxFields {
@@ -47,15 +48,10 @@ func walk(path string, a, b any, found *[]field) {
 	switch x := a.(type) {
 	case map[string]any:
 		if y, ok := b.(map[string]any); ok {
-			keys := map[string]bool{}
-			for key := range x {
-				keys[key] = true
-			}
-			for key := range y {
-				keys[key] = true
-			}
+			keys := maps.Clone(x)
+			maps.Copy(keys, y)
 			for _, key := range slices.Sorted(maps.Keys(keys)) {
-				walk(join(path, key), x[key], y[key], found)
+				walk(strings.TrimPrefix(path+"."+key, "."), x[key], y[key], found)
 			}
 			return
 		}
@@ -70,14 +66,7 @@ func walk(path string, a, b any, found *[]field) {
 	*found = append(*found, field{Path: path, Hub: shown(a), Cluster: shown(b)})
 }
 
-func join(path, key string) string {
-	if path == "" {
-		return key
-	}
-	return path + "." + key
-}
-
-// shown is a value on one line of bearable length.
+// shown prints a value on one line of limited length.
 func shown(value any) string {
 	if value == nil {
 		return "(none)"
@@ -86,9 +75,9 @@ func shown(value any) string {
 	if err != nil {
 		return "(unreadable)"
 	}
-	const most = 160
-	if len(text) > most {
-		return string([]rune(string(text))[:most]) + "…"
+	const limit = 160
+	if runes := []rune(string(text)); len(runes) > limit {
+		return string(runes[:limit]) + "…"
 	}
 	return string(text)
 }

@@ -1,6 +1,6 @@
-// Package cli has the commands of argocd-agentctl, one file each.
+// Package cli implements the commands of argocd-agentctl, one file per command.
 //
-// A command reads what it was told, asks clusters through client-go, and returns what it found as a view; how that is
-// shown (table, JSON, colour) is decided in one place. Nothing here reads the environment, the clock or a terminal by
-// itself: a Program is handed all of them, so that tests record what people see, to the letter, below testdata.
+// A command reads clusters through client-go and returns a view. One function prints views as table, JSON, YAML or names.
+// The package does not read the environment, the clock or the terminal. Program contains them, so that tests can record
+// the output in testdata.
 package cli

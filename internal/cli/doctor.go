@@ -5,56 +5,53 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 )
 
-// Levels of findings.
 const (
 	levelOK      = "ok"
-	levelNote    = "note"    // could not be looked at, or is as somebody may want it
-	levelWarning = "warning" // works, and not forever or not as expected
+	levelNote    = "note"    // not checked, or possibly intended
+	levelWarning = "warning" // works, but needs attention
 	levelProblem = "problem" // does not work
 )
 
-// finding is the outcome of one check.
+// finding is the result of one check.
 type finding struct {
 	Level   string `json:"level"`
-	Cluster string `json:"where"` // hub, workload cluster or both
+	Cluster string `json:"cluster"` // hub, workload cluster or both
 	Check   string `json:"check"`
 	Message string `json:"message"`
-	Remedy  string `json:"do,omitempty"` // what to do about it
+	Remedy  string `json:"remedy,omitempty"`
 }
 
 // checkRun collects findings about one side.
 type checkRun struct {
 	program *Program
-	where   string
+	cluster string
 	found   []finding
 }
 
-func (e *checkRun) add(level, check, do, format string, args ...any) {
-	e.found = append(e.found, finding{Level: level, Cluster: e.where, Check: check, Message: fmt.Sprintf(format, args...), Remedy: do})
+func (e *checkRun) add(level, check, remedy, format string, args ...any) {
+	e.found = append(e.found, finding{Level: level, Cluster: e.cluster, Check: check, Message: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
 func (e *checkRun) ok(check, format string, args ...any) { e.add(levelOK, check, "", format, args...) }
 func (e *checkRun) note(check, format string, args ...any) {
 	e.add(levelNote, check, "", format, args...)
 }
-func (e *checkRun) warning(check, do, format string, args ...any) {
-	e.add(levelWarning, check, do, format, args...)
+func (e *checkRun) warning(check, remedy, format string, args ...any) {
+	e.add(levelWarning, check, remedy, format, args...)
 }
-func (e *checkRun) problem(check, do, format string, args ...any) {
-	e.add(levelProblem, check, do, format, args...)
-}
-
-// unknown notes that something could not be looked at.
-func (e *checkRun) unknown(check string, err error) {
-	e.add(levelNote, check, "", "not looked at: %v", err)
+func (e *checkRun) problem(check, remedy, format string, args ...any) {
+	e.add(levelProblem, check, remedy, format, args...)
 }
 
-// options of all examinations.
+func (e *checkRun) skipped(check string, err error) {
+	e.add(levelNote, check, "", "not checked: %v", err)
+}
+
+// checkOptions are the flags of doctor and validate.
 type checkOptions struct {
 	address string
 	offline bool
@@ -62,10 +59,10 @@ type checkOptions struct {
 	format  string
 }
 
-func (o *checkOptions) declare(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.address, "address", "", "`HOST:PORT` of the principal as clusters reach it. Without it, what agent and Services say.")
-	cmd.Flags().BoolVar(&o.offline, "offline", false, "Leave out what is done over the network from here: DNS, connections to the principal and to Redis.")
-	cmd.Flags().BoolVar(&o.strict, "strict", false, "Exit with 3 for warnings too.")
+func (o *checkOptions) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.address, "address", "", "`HOST:PORT` of the principal for workload clusters. If unset, from the settings of the agent or the Service.")
+	cmd.Flags().BoolVar(&o.offline, "offline", false, "Skip checks that use the network of this machine: DNS, connections to the principal and to Redis.")
+	cmd.Flags().BoolVar(&o.strict, "strict", false, "Exit with code 3 for warnings as well.")
 	outputFlag(cmd, &o.format)
 }
 
@@ -73,37 +70,33 @@ func (p *Program) doctorCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find out what is wrong, and say what to do about it",
-		Long: `Examines the hub and, if --agent-context is given, a workload cluster and how the two fit together: definitions,
-rights, Secrets, certificates, Redis and its password, DNS and the way to the hub (through HTTPS_PROXY or in a
-WebSocket too), clocks, versions, and settings that differ. Each finding says what to do. Nothing is changed.
+		Short: "Check the installation and suggest fixes",
+		Long: `Checks the hub. With --agent-context, checks a workload cluster and compares both. The checks cover CRDs, RBAC,
+Secrets, certificates, Redis, DNS, the connection to the principal (also through HTTPS_PROXY or a WebSocket), clocks,
+versions and settings. Each problem has a suggested fix. Nothing is changed.
 
 The exit code is 3 if there is a problem.`,
 		Example: `  argocd-agentctl doctor
   argocd-agentctl doctor --principal-context hub --agent-context w1
   argocd-agentctl doctor -o json | jq '.[] | select(.level == "problem")'`,
 		Args: argCount(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			hub, err := p.hub()
-			if err != nil {
-				return err
-			}
-			found, atHub := p.examineHub(cmd.Context(), hub, o)
+		RunE: p.onHub(func(ctx context.Context, hub agents, _ []string) error {
+			found, atHub := p.checkHub(ctx, hub.cluster, o)
 			if p.global.agentContext != "" {
 				spoke, err := p.spoke()
 				if err != nil {
 					return err
 				}
-				more, atSpoke := p.examineSpoke(cmd.Context(), spoke, o)
+				more, atSpoke := p.checkSpoke(ctx, spoke, o)
 				found = append(found, more...)
 				if atHub != nil && atSpoke != nil {
-					found = append(found, p.compareSides(cmd.Context(), hub, spoke, atHub, atSpoke)...)
+					found = append(found, p.compareSides(ctx, hub.cluster, spoke, atHub, atSpoke)...)
 				}
 			}
 			return p.showFindings(found, o)
-		},
+		}),
 	}
-	o.declare(cmd)
+	o.addFlags(cmd)
 	return cmd
 }
 
@@ -111,67 +104,67 @@ func (p *Program) validateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "validate",
 		Aliases: []string{"check-config"},
-		Short:   "Check how one side is set up",
-		Long:    "Checks how the principal or an agent is set up: the part of `argocd-agentctl doctor` that concerns it.",
+		Short:   "Check the hub or a workload cluster",
+		Long:    "Runs the checks of `argocd-agentctl doctor` for one side.",
 	}
-	one := func(use, short, long, example string, examine func(context.Context, checkOptions) ([]finding, error)) *cobra.Command {
+	one := func(use, short, long, example string, check func(context.Context, checkOptions) ([]finding, error)) *cobra.Command {
 		var o checkOptions
 		sub := &cobra.Command{Use: use, Short: short, Example: example, Args: argCount(0, 0),
-			Long: long + "\n\nEach finding says what to do. Nothing is changed. The exit code is 3 if there is a problem.",
+			Long: long + "\n\nEach problem has a suggested fix. Nothing is changed. The exit code is 3 if there is a problem.",
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				found, err := examine(cmd.Context(), o)
+				found, err := check(cmd.Context(), o)
 				if err != nil {
 					return err
 				}
 				return p.showFindings(found, o)
 			}}
-		o.declare(sub)
+		o.addFlags(sub)
 		return sub
 	}
 	cmd.AddCommand(
 		one("principal", "Check the hub",
-			"Checks the hub: definitions, the principal's rights, the CA and the certificates of principal and resource proxy,\nRedis and its password, what Argo CD is told, and how the agents are.",
+			"Checks the hub: CRDs, RBAC of the principal, CA, certificates of principal and resource proxy, Redis,\nsettings of Argo CD and the state of the agents.",
 			"  argocd-agentctl validate principal --principal-context hub", func(ctx context.Context, o checkOptions) ([]finding, error) {
 				hub, err := p.hub()
 				if err != nil {
 					return nil, err
 				}
-				found, _ := p.examineHub(ctx, hub, o)
+				found, _ := p.checkHub(ctx, hub, o)
 				return found, nil
 			}),
 		one("agent", "Check a workload cluster",
-			"Checks a workload cluster: definitions, the agent's rights, its certificate and whom it believes, Redis and its\npassword, and whether the principal can be reached, from here, as the agent would.",
+			"Checks a workload cluster: CRDs, RBAC of the agent, its certificate and trusted CAs, Redis, and the connection\nfrom this machine to the principal.",
 			"  argocd-agentctl validate agent --agent-context w1", func(ctx context.Context, o checkOptions) ([]finding, error) {
 				spoke, err := p.spoke()
 				if err != nil {
 					return nil, err
 				}
-				found, _ := p.examineSpoke(ctx, spoke, o)
+				found, _ := p.checkSpoke(ctx, spoke, o)
 				return found, nil
 			}))
 	return cmd
 }
 
-// showFindings prints what was found; what is wrong comes last, where people look.
+// showFindings prints findings by cluster and a summary.
 func (p *Program) showFindings(found []finding, o checkOptions) error {
-	paints := map[string]paint{levelOK: good, levelNote: faint, levelWarning: unsure, levelProblem: bad}
+	colors := map[string]color{levelOK: green, levelNote: faint, levelWarning: yellow, levelProblem: red}
 	counts := map[string]int{}
 	var b strings.Builder
-	wheres := []string{}
+	clusters := []string{}
 	for _, f := range found {
 		counts[f.Level]++
-		if !slices.Contains(wheres, f.Cluster) {
-			wheres = append(wheres, f.Cluster)
+		if !slices.Contains(clusters, f.Cluster) {
+			clusters = append(clusters, f.Cluster)
 		}
 	}
 	names := []string{}
-	for _, where := range wheres {
-		fmt.Fprintln(&b, p.colour(strong, where))
+	for _, cluster := range clusters {
+		fmt.Fprintln(&b, p.paint(bold, cluster))
 		for _, f := range found {
-			if f.Cluster != where {
+			if f.Cluster != cluster {
 				continue
 			}
-			fmt.Fprintf(&b, "  %s  %-14s %s\n", p.colour(paints[f.Level], fmt.Sprintf("%-7s", f.Level)), f.Check, printable(f.Message))
+			fmt.Fprintf(&b, "  %s  %-14s %s\n", p.paint(colors[f.Level], fmt.Sprintf("%-7s", f.Level)), f.Check, printable(f.Message))
 			if f.Remedy != "" {
 				fmt.Fprintf(&b, "           %-14s → %s\n", "", printable(f.Remedy))
 			}
@@ -186,13 +179,4 @@ func (p *Program) showFindings(found []finding, o checkOptions) error {
 		return findingsError{}
 	}
 	return nil
-}
-
-// side is what is known of a cluster after its examination.
-type side struct {
-	settings *settings
-	skew     time.Duration // of its clock against ours
-	argo     map[string]string
-	params   map[string]string // argocd-cmd-params-cm
-	image    string            // of Argo CD
 }

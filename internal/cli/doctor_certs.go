@@ -12,47 +12,47 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
-// trustedCAs reads whom a side believes.
+// trustedCAs checks the CA bundle of a side and returns it.
 func (e *checkRun) trustedCAs(ctx context.Context, c *cluster, missing string) []*x509.Certificate {
 	s, err := secrets{c}.Get(ctx, pki.AuthoritySecret)
 	if err != nil {
-		e.unknown("CA", err)
+		e.skipped("CA", err)
 		return nil
 	}
 	if s == nil {
-		e.problem("CA", missing, "there is no Secret %s", pki.AuthoritySecret)
+		e.problem("CA", missing, "Secret %s not found", pki.AuthoritySecret)
 		return nil
 	}
 	a, err := pki.ReadAuthority(s.Data)
 	if err != nil {
-		e.problem("CA", "put a CA's certificate into "+pki.BundleKey+" of the Secret, as PEM", "Secret %s: %v", pki.AuthoritySecret, err)
+		e.problem("CA", "put the CA certificate as PEM into "+pki.BundleKey+" of the Secret", "Secret %s: %v", pki.AuthoritySecret, err)
 		return nil
 	}
 	left := a.Cert.NotAfter.Sub(e.program.Now())
 	switch {
 	case left <= 0:
-		e.problem("CA", "argocd-agentctl pki rotate", "the CA %q expired %s", a.Cert.Subject, date(a.Cert.NotAfter))
+		e.problem("CA", "argocd-agentctl pki rotate", "CA %q expired %s", a.Cert.Subject, date(a.Cert.NotAfter))
 	case left < 90*24*time.Hour:
-		e.warning("CA", "argocd-agentctl pki rotate", "the CA %q expires in %s", a.Cert.Subject, span(left))
+		e.warning("CA", "argocd-agentctl pki rotate", "CA %q expires in %s", a.Cert.Subject, span(left))
 	default:
-		e.ok("CA", "%s, good for %s", a.Cert.Subject, span(left))
+		e.ok("CA", "%s, valid for %s", a.Cert.Subject, span(left))
 	}
 	if a.Rotating() {
-		e.note("CA", "it is replacing another one; end that with `argocd-agentctl pki rotate --finish` when every agent has a new certificate")
+		e.note("CA", "a rotation is in progress. If every agent has a new certificate, run `argocd-agentctl pki rotate --finish`")
 	}
 	return a.Bundle
 }
 
-// certificate looks at one of our own: that it is whole, in time, and of a CA that is believed.
+// certificate checks a certificate Secret: key pair, validity period and trusted CA.
 func (e *checkRun) certificate(ctx context.Context, c *cluster, name, renew string, usage x509.ExtKeyUsage, bundle []*x509.Certificate) *x509.Certificate {
 	check := "certificate"
 	s, err := secrets{c}.Get(ctx, name)
 	if err != nil {
-		e.unknown(check, err)
+		e.skipped(check, err)
 		return nil
 	}
 	if s == nil {
-		e.problem(check, renew, "there is no Secret %s", name)
+		e.problem(check, renew, "Secret %s not found", name)
 		return nil
 	}
 	if _, err := tls.X509KeyPair(s.Data[pki.CertKey], s.Data[pki.KeyKey]); err != nil {
@@ -70,53 +70,53 @@ func (e *checkRun) certificate(ctx context.Context, c *cluster, name, renew stri
 	case left <= 0:
 		e.problem(check, renew, "%s (Secret %s) expired %s ago", leaf.Subject, name, span(-left))
 	case now.Before(leaf.NotBefore):
-		e.problem(check, "set the clocks: it was made by one that is ahead", "%s (Secret %s) is not valid before %s", leaf.Subject, name, date(leaf.NotBefore))
+		e.problem(check, "synchronize the clocks: the issuer's clock is ahead", "%s (Secret %s) is not valid before %s", leaf.Subject, name, date(leaf.NotBefore))
 	case len(bundle) > 0 && problem != nil:
-		e.problem(check, renew, "%s (Secret %s) is not of a CA in Secret %s: %v", leaf.Subject, name, pki.AuthoritySecret, problem)
+		e.problem(check, renew, "%s (Secret %s) is not signed by a CA in Secret %s: %v", leaf.Subject, name, pki.AuthoritySecret, problem)
 	case now.After(pki.RenewAt(leaf).Add(leaf.NotAfter.Sub(pki.RenewAt(leaf)) / 2)):
-		e.warning(check, renew+"; and see in the log why it was not renewed", "%s (Secret %s) expires in %s and was not renewed", leaf.Subject, name, span(left))
+		e.warning(check, renew+"; check the log for the failed renewal", "%s (Secret %s) expires in %s and was not renewed", leaf.Subject, name, span(left))
 	default:
-		e.ok(check, "%s (Secret %s), good for %s", leaf.Subject, name, span(left))
+		e.ok(check, "%s (Secret %s), valid for %s", leaf.Subject, name, span(left))
 	}
 	return leaf
 }
 
 func verify(chain, bundle []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
-	roots, others := x509.NewCertPool(), x509.NewCertPool()
+	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
 	for _, cert := range bundle {
 		roots.AddCert(cert)
 	}
 	for _, cert := range chain[1:] {
-		others.AddCert(cert)
+		intermediates.AddCert(cert)
 	}
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: others, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}})
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}})
 	return err
 }
 
-// names reports whether a server's certificate is for the host by which it is reached.
+// names checks that a server certificate is valid for a host.
 func (e *checkRun) names(leaf *x509.Certificate, host, reissue string) {
 	if leaf == nil || host == "" {
 		return
 	}
 	if err := leaf.VerifyHostname(host); err != nil {
 		info := pki.Describe(leaf)
-		e.problem("certificate", reissue, "%s is for %s, not for %s, by which it is reached", leaf.Subject, strings.Join(info.Names, ", "), host)
+		e.problem("certificate", reissue, "%s is valid for %s, not for %s", leaf.Subject, strings.Join(info.Names, ", "), host)
 	}
 }
 
-// sameAuthority compares whom the two sides believe.
+// sameAuthority checks that both sides trust a common CA.
 func (e *checkRun) sameAuthority(hub, spoke []*x509.Certificate) {
 	if len(hub) == 0 || len(spoke) == 0 {
 		return
 	}
 	for _, a := range hub {
 		if slices.ContainsFunc(spoke, a.Equal) {
-			e.ok("CA", "both sides believe %s", a.Subject)
+			e.ok("CA", "both sides trust %s", a.Subject)
 			return
 		}
 	}
-	e.problem("CA", "argocd-agentctl pki propagate; and a certificate for the agent: argocd-agentctl agent join-token, or pki issue agent --upsert",
-		"the workload cluster believes %s, and the hub %s: neither would accept the other", subjects(spoke), subjects(hub))
+	e.problem("CA", "argocd-agentctl pki propagate; then issue a certificate for the agent: argocd-agentctl agent join-token, or pki issue agent --upsert",
+		"the workload cluster trusts %s, the hub trusts %s", subjects(spoke), subjects(hub))
 }
 
 func subjects(certs []*x509.Certificate) string {

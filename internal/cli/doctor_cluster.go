@@ -14,37 +14,37 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 )
 
-// How far a clock may be off.
+// Limits of clock skew.
 const (
-	skewNoted = 30 * time.Second
-	skewBad   = 5 * time.Minute
+	skewWarning = 30 * time.Second
+	skewProblem = 5 * time.Minute
 )
 
-// reach reports whether the API server answers, and what its clock says. Without it nothing else can be looked at.
+// reach checks the API server, its clock and the namespace. If ok is false, further checks are impossible.
 func (e *checkRun) reach(ctx context.Context, c *cluster) (skew time.Duration, ok bool) {
 	version, skew, err := c.version(ctx, e.program.Now)
 	if err != nil {
-		e.problem("api server", "see that the context is right, and that you are let in", "%v", c.explain(err))
+		e.problem("api server", "check the context and your credentials", "%v", c.explain(err))
 		return 0, false
 	}
 	e.ok("api server", "%s", version)
 	off := skew.Abs()
 	switch {
-	case off > skewBad:
-		e.problem("clock", "set the clocks of this machine and of the cluster's control plane (NTP)", "the cluster's clock and this machine's are %s apart: certificates seem expired or not yet valid", span(off))
-	case off > skewNoted:
-		e.warning("clock", "see to it that both use NTP", "the cluster's clock and this machine's are %s apart", span(off))
+	case off > skewProblem:
+		e.problem("clock", "synchronize the clocks of this machine and of the control plane with NTP", "the clocks of the cluster and of this machine differ by %s, so certificates look expired or not yet valid", span(off))
+	case off > skewWarning:
+		e.warning("clock", "synchronize both with NTP", "the clocks of the cluster and of this machine differ by %s", span(off))
 	default:
-		e.ok("clock", "within %s of this machine's", span(skewNoted))
+		e.ok("clock", "differs from this machine by less than %s", span(skewWarning))
 	}
 	if _, err := c.kube.CoreV1().Namespaces().Get(ctx, c.namespace, metav1.GetOptions{}); notFound(err) {
-		e.problem("namespace", fmt.Sprintf("create it, or name Argo CD's with --%s-namespace", c.flag), "there is no namespace %s", c.namespace)
+		e.problem("namespace", fmt.Sprintf("create it, or set --%s-namespace", c.flag), "namespace %s not found", c.namespace)
 		return skew, false
 	}
 	return skew, true
 }
 
-// version asks an API server for its version, and by its answer for its time.
+// version returns the version of the API server and the skew of its clock.
 func (c *cluster) version(ctx context.Context, now func() time.Time) (string, time.Duration, error) {
 	client, err := rest.HTTPClientFor(c.config)
 	if err != nil {
@@ -72,15 +72,15 @@ func (c *cluster) version(ctx context.Context, now func() time.Time) (string, ti
 	return info.GitVersion, skew, nil
 }
 
-// definitions reports whether the custom resources are there.
-func (e *checkRun) definitions(c *cluster, ours bool) {
+// crds checks that the custom resources are served.
+func (e *checkRun) crds(c *cluster, ours bool) {
 	for _, group := range []struct {
 		groupVersion string
 		resources    []string
 		wanted       bool
-		do           string
+		remedy       string
 	}{
-		{"argoproj.io/v1alpha1", []string{"applications", "appprojects"}, true, "install Argo CD, or its definitions (manifests/crds of its release)"},
+		{"argoproj.io/v1alpha1", []string{"applications", "appprojects"}, true, "install Argo CD, or its CRDs (manifests/crds of its release)"},
 		{v1alpha1.Group + "/" + v1alpha1.Version, []string{v1alpha1.Resource}, ours, "kubectl apply -f install/crds/agents.yaml, or install the chart"},
 	} {
 		if !group.wanted {
@@ -88,7 +88,7 @@ func (e *checkRun) definitions(c *cluster, ours bool) {
 		}
 		list, err := c.kube.Discovery().ServerResourcesForGroupVersion(group.groupVersion)
 		if err != nil && !apierrors.IsNotFound(err) {
-			e.unknown("definitions", c.explain(err))
+			e.skipped("crds", c.explain(err))
 			continue
 		}
 		present := map[string]bool{}
@@ -104,21 +104,21 @@ func (e *checkRun) definitions(c *cluster, ours bool) {
 			}
 		}
 		if len(missing) > 0 {
-			e.problem("definitions", group.do, "the cluster does not know %s of %s", strings.Join(missing, ", "), group.groupVersion)
+			e.problem("crds", group.remedy, "%s of %s not found", strings.Join(missing, ", "), group.groupVersion)
 			continue
 		}
-		e.ok("definitions", "%s of %s", strings.Join(group.resources, ", "), group.groupVersion)
+		e.ok("crds", "%s of %s", strings.Join(group.resources, ", "), group.groupVersion)
 	}
 }
 
-// program reports whether our program is installed and runs.
+// installed checks that the Deployment of the principal or the agent is ready.
 func (e *checkRun) installed(name string, s *settings) {
 	switch {
 	case !s.installed:
-		e.note("program", "no Deployment %s here: what it is told is not known, and settings are compared as far as ConfigMap %s has them", name, paramsConfigMap)
+		e.note("deployment", "Deployment %s not found. Only the settings in ConfigMap %s are checked.", name, paramsConfigMap)
 	case !s.ready:
-		e.problem("program", fmt.Sprintf("kubectl describe deployment %s; kubectl logs deployment/%s", name, name), "the Deployment %s has no ready pod", name)
+		e.problem("deployment", fmt.Sprintf("kubectl describe deployment %s; kubectl logs deployment/%s", name, name), "Deployment %s has no ready pod", name)
 	default:
-		e.ok("program", "%s runs, image %s", name, s.image)
+		e.ok("deployment", "%s is ready, image %s", name, s.image)
 	}
 }

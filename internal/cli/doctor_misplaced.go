@@ -11,43 +11,43 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// misplacedApplications looks for Applications in Argo CD's namespace, where people are used to put them, whose destination is an agent's
-// cluster although nothing goes there from that namespace. Nobody looks after them, and so nobody else would say a word.
+// misplacedApplications finds Applications in the Argo CD namespace whose destination is a workload cluster, although
+// that namespace is not synced to the agent.
 func (e *checkRun) misplacedApplications(ctx context.Context, hub *cluster, agents []v1alpha1.Agent, byDestination bool) {
 	apps, err := hub.objects(ctx, kind.Applications, hub.namespace, "")
 	if err != nil {
-		e.unknown("applications", err)
+		e.skipped("applications", err)
 		return
 	}
 	for i := range agents {
 		agent := &agents[i]
 		namespace, autonomous := cmp.Or(agent.Spec.Namespace, agent.Name), agent.Spec.Mode == string(kind.Autonomous)
-		usual := map[bool]string{true: "destination", false: "namespace"}[byDestination]
-		if namespace == hub.namespace || cmp.Or(agent.Spec.Mapping, usual) == "destination" && !autonomous {
+		standard := map[bool]string{true: "destination", false: "namespace"}[byDestination]
+		if namespace == hub.namespace || cmp.Or(agent.Spec.Mapping, standard) == "destination" && !autonomous {
 			continue
 		}
-		var lost []string
+		var names []string
 		for _, app := range apps {
 			if isFor(app, agent.Name) {
-				lost = append(lost, app.Name())
+				names = append(names, app.Name())
 			}
 		}
-		if len(lost) == 0 {
+		if len(names) == 0 {
 			continue
 		}
-		slices.Sort(lost)
-		if more := len(lost) - 3; more > 0 {
-			lost = append(lost[:3], fmt.Sprintf("and %d more", more))
+		slices.Sort(names)
+		if more := len(names) - 3; more > 0 {
+			names = append(names[:3], fmt.Sprintf("and %d more", more))
 		}
-		remedy := "create them in namespace " + namespace + " (argocd app create --app-namespace " + namespace + "), or let the agent use destination mapping"
+		remedy := "create them in namespace " + namespace + " (argocd app create --app-namespace " + namespace + "), or use destination mapping for the agent"
 		if autonomous {
-			remedy = "create them on the cluster itself: the agent is autonomous"
+			remedy = "create them on the workload cluster, because the agent is autonomous"
 		}
-		e.warning("applications", remedy, "nobody deploys what is in namespace %s for cluster %s: %s", hub.namespace, agent.Name, strings.Join(lost, ", "))
+		e.warning("applications", remedy, "Applications in namespace %s target cluster %s but are not synced to any agent: %s", hub.namespace, agent.Name, strings.Join(names, ", "))
 	}
 }
 
-// isFor reports whether an Application's destination is the cluster of an agent, by its name or by its address at the proxy.
+// isFor reports whether the destination of an Application is the cluster of an agent, by name or by server URL.
 func isFor(app *kind.Object, agent string) bool {
 	destination := kind.DestinationOf(app)
 	return destination == agent || strings.HasSuffix(destination, "?agentName="+agent)

@@ -14,10 +14,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/install"
 )
 
-// permission is something that a program has to be allowed.
+// permission is one RBAC permission that a component needs.
 type permission struct {
 	group, resource, name, verb string
-	everywhere                  bool // in all namespaces, or of none
+	clusterWide                 bool
 }
 
 func (r permission) String() string {
@@ -28,15 +28,15 @@ func (r permission) String() string {
 	if r.name != "" {
 		resource += " " + r.name
 	}
-	if r.everywhere {
+	if r.clusterWide {
 		resource += " in all namespaces"
 	}
 	return r.verb + " " + resource
 }
 
-// neededRights are those that the manifests of this version give a program, principal or agent.
-func neededRights(program string) ([]permission, error) {
-	manifests, err := install.RBAC(program)
+// requiredPermissions returns the permissions in the manifests of this version for principal or agent.
+func requiredPermissions(component string) ([]permission, error) {
+	manifests, err := install.RBAC(component)
 	if err != nil {
 		return nil, err
 	}
@@ -44,17 +44,16 @@ func neededRights(program string) ([]permission, error) {
 	for document := range strings.SplitSeq(string(manifests), "\n---\n") {
 		var role rbacv1.ClusterRole // a Role has the same form
 		if err := yaml.Unmarshal([]byte(document), &role); err != nil {
-			return nil, fmt.Errorf("read the roles of %s: %w", program, err)
+			return nil, fmt.Errorf("decode roles of %s: %w", component, err)
 		}
 		if role.Kind == "ClusterRole" || role.Kind == "Role" {
-			all = append(all, rightsOf(role.Rules, role.Kind == "ClusterRole")...)
+			all = append(all, expandRules(role.Rules, role.Kind == "ClusterRole")...)
 		}
 	}
 	return all, nil
 }
 
-// rightsOf spells rules out.
-func rightsOf(rules []rbacv1.PolicyRule, everywhere bool) []permission {
+func expandRules(rules []rbacv1.PolicyRule, clusterWide bool) []permission {
 	var all []permission
 	for _, rule := range rules {
 		names := rule.ResourceNames
@@ -65,7 +64,7 @@ func rightsOf(rules []rbacv1.PolicyRule, everywhere bool) []permission {
 			for _, resource := range rule.Resources {
 				for _, name := range names {
 					for _, verb := range rule.Verbs {
-						all = append(all, permission{group, resource, name, verb, everywhere})
+						all = append(all, permission{group, resource, name, verb, clusterWide})
 					}
 				}
 			}
@@ -74,18 +73,18 @@ func rightsOf(rules []rbacv1.PolicyRule, everywhere bool) []permission {
 	return all
 }
 
-// permissions asks the API server whether a ServiceAccount may do what its program has to.
-func (e *checkRun) permissions(ctx context.Context, c *cluster, account, role string) {
-	all, err := neededRights(role)
+// permissions checks the permissions of a ServiceAccount with access reviews.
+func (e *checkRun) permissions(ctx context.Context, c *cluster, account, component string) {
+	all, err := requiredPermissions(component)
 	if err != nil {
-		e.unknown("rights", err)
+		e.skipped("rbac", err)
 		return
 	}
 	if _, err := c.kube.CoreV1().ServiceAccounts(c.namespace).Get(ctx, account, metav1.GetOptions{}); err != nil {
 		if notFound(err) {
-			e.problem("rights", "install the manifests: the chart, or install/kustomize/"+role, "there is no ServiceAccount %s", account)
+			e.problem("rbac", "install the chart or install/kustomize/"+component, "ServiceAccount %s not found", account)
 		} else {
-			e.unknown("rights", c.explain(err))
+			e.skipped("rbac", c.explain(err))
 		}
 		return
 	}
@@ -106,30 +105,30 @@ func (e *checkRun) permissions(ctx context.Context, c *cluster, account, role st
 		})
 	}
 	if err := work.Wait(); err != nil {
-		e.unknown("rights", c.explain(err))
+		e.skipped("rbac", c.explain(err))
 		return
 	}
-	var lacks []string
+	var denied []string
 	for i, r := range all {
 		if missing[i] {
-			lacks = append(lacks, r.String())
+			denied = append(denied, r.String())
 		}
 	}
-	if len(lacks) == 0 {
-		e.ok("rights", "ServiceAccount %s may do all %d things that it has to", account, len(all))
+	if len(denied) == 0 {
+		e.ok("rbac", "ServiceAccount %s has all %d required permissions", account, len(all))
 		return
 	}
-	shown := strings.Join(lacks[:min(len(lacks), 6)], "; ")
-	if len(lacks) > 6 {
-		shown += fmt.Sprintf("; and %d more", len(lacks)-6)
+	shown := strings.Join(denied[:min(len(denied), 6)], "; ")
+	if len(denied) > 6 {
+		shown += fmt.Sprintf("; and %d more", len(denied)-6)
 	}
-	e.problem("rights", "apply the chart, or install/kustomize/"+role+"/rbac.yaml, of this version again", "ServiceAccount %s may not: %s", account, shown)
+	e.problem("rbac", "apply the chart or install/kustomize/"+component+"/rbac.yaml of this version", "ServiceAccount %s lacks permissions: %s", account, shown)
 }
 
 func (r permission) attributes(namespace string) *authorizationv1.ResourceAttributes {
 	resource, sub, _ := strings.Cut(r.resource, "/")
 	a := &authorizationv1.ResourceAttributes{Group: r.group, Resource: resource, Subresource: sub, Name: r.name, Verb: r.verb, Namespace: namespace}
-	if r.everywhere {
+	if r.clusterWide {
 		a.Namespace = ""
 	}
 	return a

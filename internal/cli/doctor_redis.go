@@ -13,24 +13,24 @@ import (
 
 const redisService = "argocd-redis"
 
-// redis reports whether Redis is there, and whether our program may reach it.
-func (e *checkRun) redis(ctx context.Context, c *cluster, program, address string, set *settings, offline bool) {
+// redis checks that Redis is ready and that a component can connect to it.
+func (e *checkRun) redis(ctx context.Context, c *cluster, component, address string, set *settings, offline bool) {
 	if address != "" && !strings.HasPrefix(address, redisService) {
-		e.note("redis", "%s is told to use %s, which cannot be looked at from here", program, address)
+		e.note("redis", "%s uses %s, which is not checked", component, address)
 		return
 	}
 	service, err := c.kube.CoreV1().Services(c.namespace).Get(ctx, redisService, metav1.GetOptions{})
 	switch {
 	case notFound(err):
-		e.problem("redis", "install Argo CD's Redis, or name yours to the program; without it there are no resource trees", "there is no Service %s", redisService)
+		e.problem("redis", "install Redis of Argo CD, or configure another Redis; resource trees need it", "Service %s not found", redisService)
 		return
 	case err != nil:
-		e.unknown("redis", c.explain(err))
+		e.skipped("redis", c.explain(err))
 		return
 	}
 	found, err := c.kube.DiscoveryV1().EndpointSlices(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + redisService})
 	if err != nil {
-		e.unknown("redis", c.explain(err))
+		e.skipped("redis", c.explain(err))
 		return
 	}
 	ready := 0
@@ -42,26 +42,26 @@ func (e *checkRun) redis(ctx context.Context, c *cluster, program, address strin
 		}
 	}
 	if ready == 0 {
-		e.problem("redis", "kubectl describe deployment argocd-redis", "nothing is ready behind Service %s", redisService)
+		e.problem("redis", "kubectl describe deployment argocd-redis", "Service %s has no ready endpoint", redisService)
 		return
 	}
 	policies, err := c.kube.NetworkingV1().NetworkPolicies(c.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		e.unknown("redis", c.explain(err))
+		e.skipped("redis", c.explain(err))
 		return
 	}
-	pod := labels.Set{"app.kubernetes.io/name": program, "app.kubernetes.io/part-of": "argocd-agent"}
+	pod := labels.Set{"app.kubernetes.io/name": component, "app.kubernetes.io/part-of": "argocd-agent"}
 	if by := blockingPolicy(policies.Items, labels.Set(service.Spec.Selector), pod); by != "" {
-		e.problem("redis", "add an ingress rule to it for pods with the label app.kubernetes.io/name="+program, "NetworkPolicy %s lets nobody of %s reach Redis", by, program)
+		e.problem("redis", "add an ingress rule for pods with label app.kubernetes.io/name="+component, "NetworkPolicy %s blocks connections from %s to Redis", by, component)
 		return
 	}
-	e.ok("redis", "Service %s has %d ready", redisService, ready)
+	e.ok("redis", "Service %s has %s", redisService, pluralize(ready, "ready endpoint"))
 	if !offline {
 		e.dialRedis(ctx, c, set, found.Items)
 	}
 }
 
-// blockingPolicy names a policy that selects a target and no policy that lets a client in; empty: the client is let in.
+// blockingPolicy returns the name of a policy that selects the target, if no policy allows the client.
 func blockingPolicy(policies []networkingv1.NetworkPolicy, target, client labels.Set) string {
 	by := ""
 	for _, policy := range policies {
@@ -73,7 +73,7 @@ func blockingPolicy(policies []networkingv1.NetworkPolicy, target, client labels
 				return ""
 			}
 			for _, from := range rule.From {
-				if from.IPBlock != nil || from.NamespaceSelector != nil { // who is meant cannot be told by labels
+				if from.IPBlock != nil || from.NamespaceSelector != nil { // cannot be decided by labels, so assume that it allows the client
 					return ""
 				}
 				if selects(from.PodSelector, client) {

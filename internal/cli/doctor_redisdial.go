@@ -19,19 +19,19 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
 )
 
-// dialRedis speaks to Redis as our program does: with its password, and TLS where it is told so. The way there is the
-// API server's, for the password shall go to that pod and nowhere else; so NetworkPolicies do not count on it.
+// dialRedis pings Redis with the password and TLS settings of the component. It uses a port-forward, so that only that
+// pod receives the password. NetworkPolicies do not apply to it.
 func (e *checkRun) dialRedis(ctx context.Context, c *cluster, set *settings, slices []discoveryv1.EndpointSlice) {
 	pod, port := podOf(slices)
 	if pod == "" {
-		e.note("redis", "it is no pod of this cluster, and is not tried from here")
+		e.note("redis", "Redis is not a pod of this cluster, so the connection is not checked")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
 	endpoint, err := c.redisEndpoint(ctx, set)
 	if err != nil {
-		e.unknown("redis", err)
+		e.skipped("redis", err)
 		return
 	}
 	err = c.forward(ctx, pod, port, func(address string) error {
@@ -42,21 +42,21 @@ func (e *checkRun) dialRedis(ctx context.Context, c *cluster, set *settings, sli
 	if endpoint.Credentials != nil {
 		how = "with the password of Secret " + redisService
 	}
-	switch said := fmt.Sprint(err); {
+	switch text := fmt.Sprint(err); {
 	case err == nil:
-		e.ok("redis", "pod %s answers %s", pod, how)
-	case strings.Contains(said, "NOAUTH"), strings.Contains(said, "WRONGPASS"), strings.Contains(said, "invalid username-password"), strings.Contains(said, "without any password configured"):
-		e.problem("redis", "give Redis and its clients the same password: key auth of Secret "+redisService+", which pods read when they start", "pod %s refuses a client that comes %s: %v", pod, how, err)
-	case errors.Is(err, errNoWay):
-		e.unknown("redis", err)
+		e.ok("redis", "pod %s accepts connections %s", pod, how)
+	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"), strings.Contains(text, "invalid username-password"), strings.Contains(text, "without any password configured"):
+		e.problem("redis", "use the same password for Redis and its clients: key auth of Secret "+redisService+"; pods read it when they start", "pod %s refuses connections %s: %v", pod, how, err)
+	case errors.Is(err, errPortForward):
+		e.skipped("redis", err)
 	case set.on("redis-tls-enabled"):
-		e.problem("redis", "see whether that Redis has TLS; if not, unset --redis-tls-enabled of the program", "pod %s does not answer %s with TLS: %v", pod, how, err)
+		e.problem("redis", "if that Redis has no TLS, unset --redis-tls-enabled", "pod %s does not accept TLS connections %s: %v", pod, how, err)
 	default:
-		e.problem("redis", "see whether it is Redis that listens there, and whether it wants TLS: --redis-tls-enabled of the program; kubectl logs "+pod, "pod %s does not answer %s: %v", pod, how, err)
+		e.problem("redis", "check that Redis listens on that port; if it requires TLS, set --redis-tls-enabled; kubectl logs "+pod, "pod %s does not accept connections %s: %v", pod, how, err)
 	}
 }
 
-// podOf names a pod behind a Service that is ready, and the port there.
+// podOf returns a ready pod of a Service and its port.
 func podOf(slices []discoveryv1.EndpointSlice) (pod string, port int32) {
 	for _, slice := range slices {
 		for _, endpoint := range slice.Endpoints {
@@ -69,11 +69,11 @@ func podOf(slices []discoveryv1.EndpointSlice) (pod string, port int32) {
 	return "", 0
 }
 
-// redisEndpoint is how our program reaches Redis, but for the address.
+// redisEndpoint returns TLS and credentials of the Redis connection, without the address.
 func (c *cluster) redisEndpoint(ctx context.Context, set *settings) (*redis.Endpoint, error) {
 	endpoint := &redis.Endpoint{}
-	if set.on("redis-tls-enabled") { // the files that its certificate is verified with are in the program's pod
-		endpoint.TLS = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // the API server leads to that pod alone
+	if set.on("redis-tls-enabled") { // the CA files are in the pod of the component
+		endpoint.TLS = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // the port-forward reaches only that pod
 	}
 	s, err := secrets{c}.Get(ctx, redisService)
 	if err != nil {
@@ -85,24 +85,24 @@ func (c *cluster) redisEndpoint(ctx context.Context, set *settings) (*redis.Endp
 	return endpoint, nil
 }
 
-// errNoWay is that the API server does not lead to a pod.
-var errNoWay = errors.New("the API server does not lead there")
+// errPortForward reports that the API server did not forward the port.
+var errPortForward = errors.New("port-forward failed")
 
-// forward lets do connect to a port of a pod, by an address of this machine.
+// forward calls do with a local address that is forwarded to a port of a pod.
 func (c *cluster) forward(ctx context.Context, pod string, port int32, do func(address string) error) error {
 	transport, upgrader, err := spdy.RoundTripperFor(c.config)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNoWay, err)
+		return fmt.Errorf("%w: %w", errPortForward, err)
 	}
 	where := c.kube.CoreV1().RESTClient().Post().Resource(string(corev1.ResourcePods)).Namespace(c.namespace).Name(pod).SubResource("portforward").URL()
 	stop, ready := make(chan struct{}), make(chan struct{})
 	forwarder, err := portforward.NewOnAddresses(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, where),
 		[]string{"127.0.0.1"}, []string{"0:" + strconv.Itoa(int(port))}, stop, ready, io.Discard, io.Discard)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNoWay, err)
+		return fmt.Errorf("%w: %w", errPortForward, err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- forwarder.ForwardPorts() }() // until stop is closed, and waited for below
+	go func() { ended <- forwarder.ForwardPorts() }() // ends when stop is closed
 	defer func() {
 		close(stop)
 		forwarder.Close()
@@ -111,14 +111,14 @@ func (c *cluster) forward(ctx context.Context, pod string, port int32, do func(a
 	select {
 	case err := <-ended:
 		ended <- err
-		return fmt.Errorf("%w: %w", errNoWay, c.explain(err))
+		return fmt.Errorf("%w: %w", errPortForward, c.explain(err))
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", errNoWay, context.Cause(ctx))
+		return fmt.Errorf("%w: %w", errPortForward, context.Cause(ctx))
 	case <-ready:
 	}
 	ports, err := forwarder.GetPorts()
 	if err != nil || len(ports) == 0 {
-		return fmt.Errorf("%w: %w", errNoWay, err)
+		return fmt.Errorf("%w: %w", errPortForward, err)
 	}
 	return do(net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))))
 }

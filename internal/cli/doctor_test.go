@@ -30,26 +30,26 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
+func TestDoctor_Transcript(t *testing.T) {
 	s, l := inLab(t, "cli-doctor")
 	s.now = time.Now
 	s.replace[`OU=[-_A-Za-z0-9]{8}`] = "OU=…"
-	s.replace[`may not: get .*`] = "may not: …" // what it needs changes with the manifests
+	s.replace[`lacks permissions: get .*`] = "lacks permissions: …" // changes with the manifests
 	s.replace[`v1\.\d+\.\d+[-+.\w]*`] = "VERSION"
 	s.replace[`20\d\d-\d\d-\d\d \d\d:\d\d`] = "DATE"
 	s.replace[`\(\d+d\)`] = "(DAYS)"
-	s.replace[`looked up from here: .*`] = "looked up from here: …"
-	s.replace[`cluster \([-0-9a-f]{36}\)|this one is [-0-9a-f]{36}`] = "UID"
+	s.replace[`(cannot resolve \S+ from this machine): .*`] = "$1: …"
+	s.replace[`this cluster is [-0-9a-f]{36}`] = "this cluster is UID"
 	s.replace[`\(subject .*?, fingerprint [0-9A-F]{64}\)`] = "(…)"
 	s.names = map[string]string{}
 	s.commands["listen"] = func(string) string {
-		principal := standIn(t, l.Hub(), "cli-doctor")
+		principal := fakePrincipal(t, l.Hub(), "cli-doctor")
 		s.names["PRINCIPAL"] = principal.Listener.Addr().String()
 		s.names["CONNECTOR"] = connectProxy(t, principal.Listener.Addr().String())
 		return ""
 	}
 	s.commands["gate"] = func(string) string {
-		s.names["GATE"] = gate(t, principalWithWebSockets(t, l.Hub(), "cli-doctor"))
+		s.names["GATE"] = terminatingProxy(t, principalWithWebSockets(t, l.Hub(), "cli-doctor"))
 		return ""
 	}
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
@@ -75,8 +75,8 @@ func TestDoctorSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	s.play("doctor.txt")
 }
 
-// standIn listens as the principal does, with its certificate and CA; what it answers is of no interest.
-func standIn(t *testing.T, hub *lab.Cluster, namespace string) *httptest.Server {
+// fakePrincipal listens with the certificate and CA of the principal. Its responses do not matter.
+func fakePrincipal(t *testing.T, hub *lab.Cluster, namespace string) *httptest.Server {
 	t.Helper()
 	get := func(name string) map[string][]byte {
 		secret, err := hub.Client().CoreV1().Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})
@@ -101,14 +101,14 @@ func standIn(t *testing.T, hub *lab.Cluster, namespace string) *httptest.Server 
 	return server
 }
 
-// principalWithWebSockets listens as the principal does, and lets agents in by WebSocket too.
+// principalWithWebSockets listens like the principal and accepts WebSockets.
 func principalWithWebSockets(t *testing.T, hub *lab.Cluster, namespace string) string {
 	t.Helper()
-	model := standIn(t, hub, namespace)
-	sessions := transport.NewServer(transport.ServerConfig{Log: slog.New(slog.DiscardHandler), Events: nobody{}})
+	model := fakePrincipal(t, hub, namespace)
+	sessions := transport.NewServer(transport.ServerConfig{Log: slog.New(slog.DiscardHandler), Events: noEvents{}})
 	server := grpc.NewServer(grpc.ServerConfig{TLS: model.TLS, WebSocket: true,
 		Authenticate: func(transport.Credentials) (transport.Peer, error) {
-			return transport.Peer{}, errors.New("no session is opened here")
+			return transport.Peer{}, errors.New("no sessions")
 		}}, sessions)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -121,17 +121,17 @@ func principalWithWebSockets(t *testing.T, hub *lab.Cluster, namespace string) s
 	return listener.Addr().String()
 }
 
-type nobody struct{}
+type noEvents struct{}
 
-func (nobody) Connected(*transport.Conn)                {}
-func (nobody) Received(*transport.Conn, engine.Message) {}
-func (nobody) Disconnected(*transport.Conn, error)      {}
+func (noEvents) Connected(*transport.Conn)                {}
+func (noEvents) Received(*transport.Conn, engine.Message) {}
+func (noEvents) Disconnected(*transport.Conn, error)      {}
 
-// gate ends TLS, with a certificate that nobody knows, and passes HTTP/1.1 on.
-func gate(t *testing.T, to string) string {
+// terminatingProxy terminates TLS with an unknown certificate and forwards HTTP/1.1.
+func terminatingProxy(t *testing.T, to string) string {
 	t.Helper()
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "https", Host: to})
-	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}} // as such proxies do
+	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}}
 	proxy.ErrorLog = log.New(io.Discard, "", 0)
 	server := httptest.NewUnstartedServer(proxy)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -140,7 +140,7 @@ func gate(t *testing.T, to string) string {
 	return server.Listener.Addr().String()
 }
 
-func TestWhatOnlyAControllerGoesByMattersOnlyWhereThereIsOne(t *testing.T) {
+func TestCustomized_IgnoresControllerSettingsWithoutController(t *testing.T) {
 	hub := map[string]string{"resource.customizations.health.a_B": "x"}
 	spoke := map[string]string{"resource.exclusions": "- events", "resource.customizations.ignoreResourceUpdates.all": "y", "resource.customizations.health.a_B": "z"}
 	if got := customized(hub, spoke, false); !slices.Equal(got, []string{"resource.customizations.health.a_B"}) {
@@ -151,50 +151,50 @@ func TestWhatOnlyAControllerGoesByMattersOnlyWhereThereIsOne(t *testing.T) {
 	}
 }
 
-// connectProxy is an HTTP proxy that leads everybody to one place.
+// connectProxy is an HTTP proxy that connects every client to one address.
 func connectProxy(t *testing.T, to string) string {
 	t.Helper()
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		there, err := new(net.Dialer).DialContext(context.WithoutCancel(r.Context()), "tcp", to)
+		upstream, err := new(net.Dialer).DialContext(context.WithoutCancel(r.Context()), "tcp", to)
 		if err != nil || r.Method != http.MethodConnect {
 			w.WriteHeader(http.StatusBadGateway)
 			return
 		}
-		here, buffer, err := http.NewResponseController(w).Hijack()
+		client, buffer, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			return
 		}
-		_, _ = io.WriteString(here, "HTTP/1.1 200 OK\r\n\r\n")
-		go func() { _, _ = io.Copy(there, buffer); _ = there.Close() }()
-		_, _ = io.Copy(here, there)
-		_ = here.Close()
+		_, _ = io.WriteString(client, "HTTP/1.1 200 OK\r\n\r\n")
+		go func() { _, _ = io.Copy(upstream, buffer); _ = upstream.Close() }()
+		_, _ = io.Copy(client, upstream)
+		_ = client.Close()
 	}))
 	t.Cleanup(proxy.Close)
 	return proxy.Listener.Addr().String()
 }
 
-func TestRightsAreThoseOfTheManifests(t *testing.T) {
-	for program, wanted := range map[string][]string{
+func TestRequiredPermissions_MatchManifests(t *testing.T) {
+	for component, wanted := range map[string][]string{
 		"principal": {"watch applications.argoproj.io in all namespaces", "patch agents/status.argocd-agent.argoproj-labs.io", "create secrets"},
 		"agent":     {"get namespaces kube-system in all namespaces", "update applications.argoproj.io", "patch leases.coordination.k8s.io"},
 	} {
-		all, err := neededRights(program)
+		all, err := requiredPermissions(component)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var spelled []string
+		var permissions []string
 		for _, r := range all {
-			spelled = append(spelled, r.String())
+			permissions = append(permissions, r.String())
 		}
 		for _, one := range wanted {
-			if !slices.Contains(spelled, one) {
-				t.Errorf("%s: %q is not among %q", program, one, spelled)
+			if !slices.Contains(permissions, one) {
+				t.Errorf("%s: %q is not among %q", component, one, permissions)
 			}
 		}
 	}
 }
 
-func TestNetworkPoliciesThatShutUsOutAreFound(t *testing.T) {
+func TestBlockingPolicy_FindsPolicyThatBlocksClient(t *testing.T) {
 	policy := func(name string, target map[string]string, from ...networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicy {
 		return networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.NetworkPolicySpec{
 			PodSelector: metav1.LabelSelector{MatchLabels: target}, Ingress: []networkingv1.NetworkPolicyIngressRule{{From: from}}}}
@@ -207,13 +207,13 @@ func TestNetworkPoliciesThatShutUsOutAreFound(t *testing.T) {
 		policies []networkingv1.NetworkPolicy
 		by       string
 	}{
-		"none":                     {nil, ""},
-		"of something else":        {[]networkingv1.NetworkPolicy{policy("other", map[string]string{"name": "x"}, server)}, ""},
-		"for others alone":         {[]networkingv1.NetworkPolicy{policy("redis", redis, server)}, "redis"},
-		"for us too":               {[]networkingv1.NetworkPolicy{policy("redis", redis, server, agent)}, ""},
-		"one of two lets us in":    {[]networkingv1.NetworkPolicy{policy("a", redis, server), policy("b", redis, agent)}, ""},
-		"for everybody":            {[]networkingv1.NetworkPolicy{policy("redis", redis)}, ""},
-		"for addresses, who knows": {[]networkingv1.NetworkPolicy{policy("redis", redis, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}})}, ""},
+		"none":                   {nil, ""},
+		"other target":           {[]networkingv1.NetworkPolicy{policy("other", map[string]string{"name": "x"}, server)}, ""},
+		"other clients only":     {[]networkingv1.NetworkPolicy{policy("redis", redis, server)}, "redis"},
+		"our client as well":     {[]networkingv1.NetworkPolicy{policy("redis", redis, server, agent)}, ""},
+		"one of two allows it":   {[]networkingv1.NetworkPolicy{policy("a", redis, server), policy("b", redis, agent)}, ""},
+		"all clients":            {[]networkingv1.NetworkPolicy{policy("redis", redis)}, ""},
+		"addresses, undecidable": {[]networkingv1.NetworkPolicy{policy("redis", redis, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}})}, ""},
 	} {
 		if by := blockingPolicy(test.policies, labels.Set(redis), labels.Set{"name": "agent"}); by != test.by {
 			t.Errorf("%s: %q, want %q", title, by, test.by)

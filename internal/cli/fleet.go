@@ -21,50 +21,43 @@ func (p *Program) fleetCommand() *cobra.Command {
 	var expiring time.Duration
 	cmd := &cobra.Command{
 		Use:   "fleet",
-		Short: "Watch the fleet in a browser, live",
-		Long: `Serves a page that shows the fleet and keeps itself up to date, and prints its address: who is connected, who is
-away and since when, what differs, what is held back and how to confirm it, clocks, certificates, versions. It
-reads the hub's Agent objects as you, by one list and one watch; on the hub nothing listens for it.
+		Short: "Show agents in a browser",
+		Long: `Serves a web page on this machine and prints its URL. The page shows the connection, sync state, holds, clock,
+certificate and version of each agent and updates itself. It reads the Agents of the hub with your credentials.
 
-The address is for you alone: it works on this machine, as long as this command runs, and has a secret in it
-that is new each time. From another machine, let ssh carry the port: ` + "`ssh -L 8765:127.0.0.1:8765 HOST`" + `, and there
-` + "`argocd-agentctl fleet --port 8765`" + `.
+The URL contains a secret. It works only on this machine and only while the command runs. To use a browser on another
+machine, run ` + "`ssh -L 8765:127.0.0.1:8765 HOST`" + ` and, on HOST, ` + "`argocd-agentctl fleet --port 8765`" + `.
 
-The page only shows. On a terminal, ` + "`argocd-agentctl top`" + ` does the same; scripts use
+The page is read-only. For a terminal, use ` + "`argocd-agentctl top`" + `. For scripts, use
 ` + "`argocd-agentctl agent list -o json`" + `.`,
 		Example: `  argocd-agentctl fleet
   argocd-agentctl fleet -l env=prod --expiring 168h`,
 		Args: argCount(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: p.onHub(func(ctx context.Context, a agents, _ []string) error {
 			if port < 0 || port > 65535 {
-				return usageErrorf("--port %d cannot be a port", port)
+				return usageErrorf("--port %d is not a valid port", port)
 			}
-			a, err := p.agents()
-			if err != nil {
-				return err
-			}
-			// Whether it can be read at all is said here, and not on a page.
-			if _, err := a.in().List(cmd.Context(), metav1.ListOptions{LabelSelector: selector, Limit: 1}); err != nil {
+			// Report missing permissions here, not on the page.
+			if _, err := a.in().List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 1}); err != nil {
 				return a.failed("list agents", "", err)
 			}
-			about := fleet.About{Hub: a.String(), Command: p.sameHub(), Expiring: int64(expiring.Seconds())}
-			return p.serveFleet(cmd.Context(), a, selector, port, about)
-		},
+			about := fleet.About{Hub: a.String(), Command: p.commandPrefix(), Expiring: int64(expiring.Seconds())}
+			return p.serveFleet(ctx, a, selector, port, about)
+		}),
 	}
 	f := cmd.Flags()
-	f.IntVar(&port, "port", 0, "`PORT` of this machine that the page is on. Without it, one that is free.")
+	f.IntVar(&port, "port", 0, "Local `PORT` of the page. If unset, a free port.")
 	f.StringVarP(&selector, "selector", "l", "", "Only agents whose labels match this `SELECTOR`.")
-	f.DurationVar(&expiring, "expiring", 72*time.Hour, "Certificates that end within this time are counted as ending soon: less than what is left of them when they are renewed, which is a third of their life.")
+	f.DurationVar(&expiring, "expiring", 72*time.Hour, "Count certificates that expire within this time. Agents renew after two thirds of the lifetime.")
 	return cmd
 }
 
-// serveFleet shows a hub's agents in browsers until the context ends.
 func (p *Program) serveFleet(ctx context.Context, a agents, selector string, port int, about fleet.About) error {
-	board := fleet.NewBoard()
+	state := fleet.NewState()
 	ctx, end := context.WithCancel(ctx)
-	f, err := follow(ctx, a, selector, follower{
-		changed: func(agent *v1alpha1.Agent) { _ = board.Set(rowOf(agent)) }, // such rows can be written
-		gone:    board.Remove, trouble: board.SetTrouble,
+	f, err := watchAgents(ctx, a, selector, watcher{
+		changed: func(agent *v1alpha1.Agent) { _ = state.Set(rowOf(agent)) }, // encoding a row cannot fail
+		deleted: state.Remove, failed: state.SetStale,
 	})
 	if err != nil {
 		end()
@@ -75,27 +68,27 @@ func (p *Program) serveFleet(ctx context.Context, a agents, selector string, por
 	if err := f.ready(ctx); err != nil {
 		return a.failed("list agents", "", err)
 	}
-	server, err := fleet.Listen(ctx, port, board, about)
+	server, err := fleet.Listen(ctx, port, state, about)
 	if err != nil {
-		return fmt.Errorf("%w; choose another --port, or none", err)
+		return fmt.Errorf("%w; set another --port", err)
 	}
 	fmt.Fprintln(p.Stdout, server.URL())
-	fmt.Fprintln(p.Stderr, "Open this address in a browser of this machine. Ctrl-C ends it.")
+	fmt.Fprintln(p.Stderr, "Open this URL in a browser on this machine. Press Ctrl-C to stop.")
 	return server.Serve(ctx)
 }
 
-// ready waits until everything that there is has been told.
-func (f *following) ready(ctx context.Context) error {
+// ready waits until the watch has reported all Agents.
+func (f *agentWatch) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	look := time.NewTicker(20 * time.Millisecond)
-	defer look.Stop()
-	for !f.read() {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !f.synced() {
 		select {
-		case <-look.C:
+		case <-tick.C:
 		case <-ctx.Done():
-			if why := f.old(); why != "" {
-				return errors.New(why)
+			if reason := f.staleReason(); reason != "" {
+				return errors.New(reason)
 			}
 			return ctx.Err()
 		}
@@ -103,8 +96,8 @@ func (f *following) ready(ctx context.Context) error {
 	return nil
 }
 
-// sameHub is how this program is called for the hub that it is called for now.
-func (p *Program) sameHub() string {
+// commandPrefix returns argocd-agentctl with the flags that select the current hub.
+func (p *Program) commandPrefix() string {
 	words := []string{"argocd-agentctl"}
 	for _, name := range []string{"kubeconfig", "config", "principal", "principal-context", "principal-namespace"} {
 		if flag := p.global.set.Lookup(name); flag != nil && flag.Changed {
@@ -116,7 +109,7 @@ func (p *Program) sameHub() string {
 
 var plainWord = regexp.MustCompile(`^[-A-Za-z0-9_./:@=,]+$`)
 
-// quoted is a word as a shell reads it.
+// quoted returns a word quoted for a shell.
 func quoted(word string) string {
 	if plainWord.MatchString(word) {
 		return word

@@ -22,8 +22,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// watcher may look at the Agents of one namespace and do nothing else anywhere.
-const watcher = `
+// watcherRole may list and watch the Agents of one namespace.
+const watcherRole = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: fleet-watcher, namespace: cli-fleet}
@@ -37,7 +37,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: fleet-watcher}
 subjects: [{kind: User, name: watcher}]
 `
 
-// kubeconfigAs writes a kubeconfig that leads to a cluster by way of a link, as somebody.
+// kubeconfigAs writes a kubeconfig for a cluster at an address that impersonates a user.
 func kubeconfigAs(t *testing.T, c *lab.Cluster, addr, user string) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(c.Kubeconfig)
@@ -56,16 +56,16 @@ func kubeconfigAs(t *testing.T, c *lab.Cluster, addr, user string) string {
 	return file
 }
 
-// fleetPage is what a page knows.
+// fleetPage applies the events of the stream like the page.
 type fleetPage struct {
 	Reset   bool
 	Rows    []fleet.Row
-	Gone    []string
-	Trouble string
+	Deleted []string
+	Stale   string
 	all     map[string]fleet.Row
 }
 
-// until reads a stream until the page shows something.
+// until reads the stream until a condition holds.
 func (s *fleetPage) until(t *testing.T, from *bufio.Scanner, what string, is func() bool) {
 	t.Helper()
 	for from.Scan() {
@@ -73,7 +73,7 @@ func (s *fleetPage) until(t *testing.T, from *bufio.Scanner, what string, is fun
 		if !ok {
 			continue
 		}
-		s.Reset, s.Rows, s.Gone, s.Trouble = false, nil, nil, ""
+		s.Reset, s.Rows, s.Deleted, s.Stale = false, nil, nil, ""
 		if err := json.Unmarshal([]byte(data), s); err != nil {
 			t.Fatal(err)
 		}
@@ -83,20 +83,20 @@ func (s *fleetPage) until(t *testing.T, from *bufio.Scanner, what string, is fun
 		for _, r := range s.Rows {
 			s.all[r.Name] = r
 		}
-		for _, name := range s.Gone {
+		for _, name := range s.Deleted {
 			delete(s.all, name)
 		}
 		if is() {
 			return
 		}
 	}
-	t.Fatalf("the page never shows %s: %v, and it has %+v", what, from.Err(), s.all)
+	t.Fatalf("the page never shows %s: %v, it has %+v", what, from.Err(), s.all)
 }
 
-func TestFleetPageFollowsTheHub(t *testing.T) {
+func TestFleet_PageShowsChanges(t *testing.T) {
 	s, l := inLab(t, "cli-fleet")
 	hub := l.Hub()
-	if err := hub.Apply(t.Context(), watcher); err != nil {
+	if err := hub.Apply(t.Context(), watcherRole); err != nil {
 		t.Fatal(err)
 	}
 	link, err := l.Link(strings.TrimPrefix(hub.Server, "https://"))
@@ -107,73 +107,73 @@ func TestFleetPageFollowsTheHub(t *testing.T) {
 	s.run("agent", "create", "w1", "--mode", "managed")
 	s.run("agent", "create", "w2", "--mode", "autonomous")
 	env := s.env
-	if out := s.run("fleet", "--kubeconfig", kubeconfigAs(t, hub, link.Addr(), "nobody")); !strings.Contains(out, "forbidden") || !strings.Contains(out, "[exit code 1]") {
-		t.Errorf("who may not look is told %q", out)
+	if out := s.run("fleet", "--kubeconfig", kubeconfigAs(t, hub, link.Addr(), "stranger")); !strings.Contains(out, "forbidden") || !strings.Contains(out, "[exit code 1]") {
+		t.Errorf("without permission: %q", out)
 	}
 	if out := s.run("fleet", "--port", "70000"); !strings.Contains(out, "[exit code 2]") {
-		t.Errorf("a wrong port: %q", out)
+		t.Errorf("invalid port: %q", out)
 	}
 
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
-	screen, asides := &shared{}, &shared{}
-	p := &Program{Env: env, Stdout: screen, Stderr: asides, Now: time.Now}
+	stdout, stderr := &syncBuffer{}, &syncBuffer{}
+	p := &Program{Env: env, Stdout: stdout, Stderr: stderr, Now: time.Now}
 	ended := make(chan int, 1)
 	go func() {
 		ended <- p.Run(ctx, []string{"fleet", "--kubeconfig", kubeconfigAs(t, hub, link.Addr(), "watcher")})
 	}()
-	lab.Await(t, "the address", func(context.Context) error {
-		if !strings.HasSuffix(screen.String(), "/\n") {
-			return fmt.Errorf("%q, %q", screen.String(), asides.String())
+	lab.Await(t, "the URL", func(context.Context) error {
+		if !strings.HasSuffix(stdout.String(), "/\n") {
+			return fmt.Errorf("%q, %q", stdout.String(), stderr.String())
 		}
 		return nil
 	})
-	ask, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSpace(screen.String())+"events", http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSpace(stdout.String())+"events", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := http.DefaultClient.Do(ask)
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	stream, page := bufio.NewScanner(answer.Body), &fleetPage{}
+	defer response.Body.Close()
+	stream, page := bufio.NewScanner(response.Body), &fleetPage{}
 	stream.Buffer(nil, 1<<20)
 
-	page.until(t, stream, "what was there", func() bool { return len(page.all) == 2 && page.all["w1"].State == "never" })
+	page.until(t, stream, "existing agents", func() bool { return len(page.all) == 2 && page.all["w1"].State == "never-connected" })
 	patch(t, hub, agentResource, "cli-fleet", "w1", `{"status": {"connected": true, "applications": 7, "diverged": 2, "since": "2026-03-01T10:00:00Z"}}`, "status")
 	page.until(t, stream, "a change", func() bool {
 		return page.all["w1"].State == "connected" && page.all["w1"].Diverged == 2 && len(page.Rows) == 1 && page.all["w1"].Since != 0
 	})
 	s.run("agent", "create", "w3")
-	page.until(t, stream, "a new one", func() bool { return len(page.all) == 3 })
+	page.until(t, stream, "a new agent", func() bool { return len(page.all) == 3 })
 	if err := hub.Dynamic().Resource(agentResource).Namespace("cli-fleet").Delete(t.Context(), "w2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	page.until(t, stream, "an end", func() bool { return len(page.all) == 2 && len(page.Gone) == 1 })
+	page.until(t, stream, "a deletion", func() bool { return len(page.all) == 2 && len(page.Deleted) == 1 })
 
 	if err := link.Cut(faultproxy.Refuse); err != nil {
 		t.Fatal(err)
 	}
-	page.until(t, stream, "that the hub is away", func() bool { return page.Trouble != "" })
-	s.run("agent", "create", "w4") // meanwhile
+	page.until(t, stream, "that the hub is unreachable", func() bool { return page.Stale != "" })
+	s.run("agent", "create", "w4")
 	patch(t, hub, agentResource, "cli-fleet", "w3", `{"status": {"connected": true, "applications": 1, "diverged": 0}}`, "status")
 	if err := link.Restore(); err != nil {
 		t.Fatal(err)
 	}
-	page.until(t, stream, "what has happened meanwhile", func() bool {
-		return page.Trouble == "" && page.all["w4"].Name != "" && page.all["w3"].State == "connected"
+	page.until(t, stream, "the changes during the outage", func() bool {
+		return page.Stale == "" && page.all["w4"].Name != "" && page.all["w3"].State == "connected"
 	})
 	end()
 	if code := <-ended; code != 0 {
-		t.Errorf("exit code %d, %q", code, asides.String())
+		t.Errorf("exit code %d, %q", code, stderr.String())
 	}
-	if strings.Count(screen.String(), "\n") != 1 {
-		t.Errorf("beside the address it prints %q", screen.String())
+	if strings.Count(stdout.String(), "\n") != 1 {
+		t.Errorf("stdout has more than the URL: %q", stdout.String())
 	}
 }
 
-func TestRowsTellWhatAgentsAre(t *testing.T) {
+func TestRow_ReportsAgent(t *testing.T) {
 	at := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: today.Add(d)} }
 	agent := v1alpha1.Agent{Spec: v1alpha1.Spec{Mode: "managed", Namespace: "ns", Mapping: "destination", Cluster: v1alpha1.ClusterSecret{Labels: map[string]string{"env": "prod"}}}}
 	agent.Name = "w1"
@@ -182,8 +182,8 @@ func TestRowsTellWhatAgentsAre(t *testing.T) {
 	}, Holds: []v1alpha1.Hold{{ID: "cluster-5", Reason: "another cluster"}, {ID: "5f2c", Scope: "application", Count: 9, Reason: "restored"}},
 		Diverged: 4, Pending: &v1alpha1.Pending{Deliveries: 1, Deletions: 3}}
 	r := rowOf(&agent)
-	if want := []fleet.Held{{What: "another cluster", Why: "confirmation required", ID: "cluster-5"}, {What: "9 deletions of application", Why: "restored", ID: "5f2c"}}; !slices.Equal(r.Held, want) {
-		t.Errorf("held: %+v", r.Held)
+	if want := []fleet.Hold{{Description: "another cluster", Reason: "confirmation required", ID: "cluster-5"}, {Description: "9 deletions of application", Reason: "restored", ID: "5f2c"}}; !slices.Equal(r.Holds, want) {
+		t.Errorf("holds: %+v", r.Holds)
 	}
 	if r.Pending != "1 undelivered item, 3 undelivered deletions" {
 		t.Errorf("pending: %q", r.Pending)
@@ -191,7 +191,7 @@ func TestRowsTellWhatAgentsAre(t *testing.T) {
 	if !strings.Contains(r.Refused, "another one") || r.Expires != today.Add(time.Hour).Unix() || r.Labels != "env=prod" || r.Namespace != "ns" {
 		t.Errorf("%+v", r)
 	}
-	// A certificate that it was given since counts.
+	// A newer certificate counts.
 	agent.Annotations = map[string]string{v1alpha1.IssuedAnnotation: "AB/nonsense CD/" + today.Add(48*time.Hour).Format(time.RFC3339) + " EF/" + today.Add(2*time.Hour).Format(time.RFC3339)}
 	if r := rowOf(&agent); r.Expires != today.Add(48*time.Hour).Unix() {
 		t.Errorf("expires %d", r.Expires)
@@ -204,13 +204,13 @@ func TestRowsTellWhatAgentsAre(t *testing.T) {
 	}
 }
 
-func TestCommandsOnThePageAreForTheSameHub(t *testing.T) {
+func TestCommandPrefix_SelectsSameHub(t *testing.T) {
 	p := &Program{Now: time.Now}
 	root := p.root()
 	if err := root.ParseFlags([]string{"--principal-context", "it's $HOME", "--principal-namespace", "argocd"}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := p.sameHub(), `argocd-agentctl --principal-context 'it'\''s $HOME' --principal-namespace argocd`; got != want {
+	if got, want := p.commandPrefix(), `argocd-agentctl --principal-context 'it'\''s $HOME' --principal-namespace argocd`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

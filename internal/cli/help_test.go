@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Every command's help is recorded, so that a change of it is seen by whoever reviews it.
-func TestHelpIsAsRecorded(t *testing.T) {
+// The help of every command is recorded, so that reviewers see changes.
+func TestHelp_MatchesRecording(t *testing.T) {
 	s := &script{t: t}
 	each((&Program{Now: time.Now}).root(), func(cmd *cobra.Command) {
 		args := strings.Fields(cmd.CommandPath())[1:]
@@ -31,24 +30,25 @@ func TestHelpIsAsRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got != string(want) {
-			t.Errorf("the help is not that of %s; if that is right, run: go test ./internal/cli -run Help -update\n%s", path, difference(string(want), got))
+			t.Errorf("%s differs; if this is intended, run: go test ./internal/cli -run Help -update\n%s", path, difference(string(want), got))
 		}
 	})
 }
 
-func TestHelpTeaches(t *testing.T) {
+func TestHelp_HasShortTextAndExample(t *testing.T) {
 	each((&Program{Now: time.Now}).root(), func(cmd *cobra.Command) {
 		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
-			t.Errorf("%s: a short text is one line without a full stop: %q", cmd.CommandPath(), cmd.Short)
+			t.Errorf("%s: the short text must be one line without a period: %q", cmd.CommandPath(), cmd.Short)
 		}
 		if !cmd.HasSubCommands() && !strings.Contains(cmd.Example, "argocd-agentctl "+strings.Join(strings.Fields(cmd.CommandPath())[1:], " ")) {
 			t.Errorf("%s has no example of itself", cmd.CommandPath())
 		}
-		var out bytes.Buffer
-		help(&out, cmd)
-		for line := range strings.Lines(out.String()) {
+		if n := len([]rune(cmd.Short)); n > 75 {
+			t.Errorf("%s: the short text has %d characters: %s", cmd.CommandPath(), n, cmd.Short)
+		}
+		for line := range strings.Lines(cmd.Long + "\n" + cmd.UsageString()) {
 			if n := len([]rune(line)); n > 120 {
-				t.Errorf("%s: a line of %d characters: %s", cmd.CommandPath(), n, line)
+				t.Errorf("%s: line of %d characters: %s", cmd.CommandPath(), n, line)
 			}
 		}
 	})
@@ -64,7 +64,7 @@ func each(cmd *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-func TestWrongUseIsToldApart(t *testing.T) {
+func TestUsage_Transcript(t *testing.T) {
 	s := &script{t: t, env: []string{"HOME=/nonexistent"}, replace: map[string]string{`/[^ ]*nonexistent[^ ,:]*`: "FILE"}}
 	s.play("usage.txt")
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
 )
 
-// joinOptions is what somebody says about a cluster that joins.
+// joinOptions are the token and the flags of join.
 type joinOptions struct {
 	token    pki.Token
 	line     string
@@ -42,16 +42,15 @@ func (p *Program) joinCommand() *cobra.Command {
 	var j joinOptions
 	cmd := &cobra.Command{
 		Use:   "join TOKEN",
-		Short: "Join this cluster to a hub: install the agent and wait until it is connected",
-		Long: `Joins a workload cluster to a hub, with a token that ` + "`argocd-agentctl agent join-token`" + ` has printed there:
+		Short: "Install the agent and connect it to a hub",
+		Long: `Connects a workload cluster to a hub with a token of ` + "`argocd-agentctl agent join-token`" + `:
 
-  1. a key is made here and the hub signs a certificate for it; whoever answers in the hub's stead is found out by
-     the CA's pin in the token
-  2. the agent is installed beside Argo CD
-  3. it is waited for until the agent is connected
+  1. Create a key. The hub signs a certificate for it. The CA pin in the token proves the identity of the hub.
+  2. Install the agent into the namespace of Argo CD.
+  3. Wait until the agent is connected.
 
-If the hub cannot be reached from here, but from the cluster, say --mode: the agent then does the first step itself.
-With --manifest everything is printed instead, for kubectl or Git: the agent joins when it is applied.`,
+If only the workload cluster can reach the hub, set --mode. The agent then requests the certificate itself. With
+--manifest, the command prints the manifests for kubectl or Git. The agent joins when they are applied.`,
 		Example: `  argocd-agentctl join join://hub.example.com:443/w1/…
   argocd-agentctl join join://hub.example.com:443/w1/… --agent-context w1 --live-exec
   argocd-agentctl join join://hub.example.com:443/w1/… --manifest --mode managed | kubectl apply -f -`,
@@ -73,27 +72,26 @@ With --manifest everything is printed instead, for kubectl or Git: the agent joi
 		},
 	}
 	f := cmd.Flags()
-	f.Var(choice(&j.mode, "", string(kind.Managed), string(kind.Autonomous)), "mode", "The agent's mode, where the hub cannot be asked: with --manifest, or if it is not reached from here.")
-	f.BoolVar(&j.manifest, "manifest", false, "Print what would be installed, token and all, and do nothing.")
-	f.BoolVar(&j.replace, "replace", false, "Join again a cluster that has a certificate already.")
-	f.StringVar(&j.image, "image", "", "`IMAGE` of the agent. Without it, that of this version.")
-	f.StringToStringVar(&j.settings, "set", nil, "Settings of the agent by their variables, such as ARGOCD_AGENT_LOG_LEVEL=debug.")
-	f.BoolVar(&j.install.AllNamespaces, "all-namespaces", false, "Applications may be outside of Argo CD's namespace: for destination mapping, and some autonomous clusters.")
-	f.BoolVar(&j.install.Exec, "live-exec", false, "Let the hub open terminals in pods.")
-	f.BoolVar(&j.install.Secrets, "live-secrets", false, "Let the hub look at Secrets; their data is hidden as Argo CD does.")
-	f.BoolVar(&j.install.NoRead, "no-live-read", false, "Do not let the hub look at objects and logs.")
-	f.BoolVar(&j.install.NoWrite, "no-live-write", false, "Do not let the hub change objects directly.")
-	f.BoolVar(&j.socket, "websocket", false, "Connect inside a WebSocket, where only HTTP/1.1 gets through to the hub. The principal has to have --enable-websocket.")
+	f.Var(choice(&j.mode, "", string(kind.Managed), string(kind.Autonomous)), "mode", "Mode of the agent. Required with --manifest or if this machine cannot reach the hub.")
+	f.BoolVar(&j.manifest, "manifest", false, "Print the manifests, including the token, and change nothing.")
+	f.BoolVar(&j.replace, "replace", false, "Replace the existing certificate of the cluster.")
+	f.StringVar(&j.image, "image", "", "`IMAGE` of the agent. If unset, the image of this version.")
+	f.StringToStringVar(&j.settings, "set", nil, "Settings of the agent as environment variables, for example ARGOCD_AGENT_LOG_LEVEL=debug.")
+	f.BoolVar(&j.install.AllNamespaces, "all-namespaces", false, "Allow Applications outside the Argo CD namespace, for destination mapping and some autonomous clusters.")
+	f.BoolVar(&j.install.Exec, "live-exec", false, "Allow exec sessions from the hub.")
+	f.BoolVar(&j.install.Secrets, "live-secrets", false, "Allow the hub to read Secrets. Argo CD hides their data.")
+	f.BoolVar(&j.install.NoRead, "no-live-read", false, "Do not allow the hub to read objects and logs.")
+	f.BoolVar(&j.install.NoWrite, "no-live-write", false, "Do not allow the hub to change objects directly.")
+	f.BoolVar(&j.socket, "websocket", false, "Connect with a WebSocket, for networks that allow only HTTP/1.1. The principal needs --enable-websocket.")
 	f.BoolVar(&j.wait, "wait", true, "Wait until the agent is connected.")
-	f.DurationVar(&j.timeout, "timeout", 5*time.Minute, "How long to wait.")
+	f.DurationVar(&j.timeout, "timeout", 5*time.Minute, "Timeout of --wait.")
 	return cmd
 }
 
-// manifests of the agent for a token.
 func (j *joinOptions) manifests(namespace string) ([]byte, error) {
 	host, port, err := net.SplitHostPort(j.token.Address)
 	if err != nil {
-		return nil, fmt.Errorf("the token's address: %w", err)
+		return nil, fmt.Errorf("address of the token: %w", err)
 	}
 	agent := j.install
 	agent.Namespace, agent.Image = namespace, j.image
@@ -105,12 +103,12 @@ func (j *joinOptions) manifests(namespace string) ([]byte, error) {
 	return agent.Manifests()
 }
 
-// printJoin prints what joins a cluster when it is applied.
+// printJoin prints the manifests of the agent and the token Secret.
 func (p *Program) printJoin(j *joinOptions) error {
 	if j.mode == "" {
-		return usageErrorf("--mode is missing: with --manifest the hub is not asked; say what the token was made for, managed or autonomous")
+		return usageErrorf("--mode is missing: --manifest does not contact the hub. Set the mode of the token, managed or autonomous")
 	}
-	namespace := cmp.Or(p.global.agentNamespace, usualNamespace)
+	namespace := cmp.Or(p.global.agentNamespace, defaultNamespace)
 	text, err := j.manifests(namespace)
 	if err != nil {
 		return err
@@ -125,16 +123,16 @@ func (p *Program) printJoin(j *joinOptions) error {
 	return err
 }
 
-// join does it all, and tells how far it has come.
+// join installs the agent and reports progress on stderr.
 func (p *Program) join(ctx context.Context, spoke *cluster, j *joinOptions) error {
-	began := p.Now()
+	start := p.Now()
 	step := func(format string, args ...any) {
-		fmt.Fprintf(p.Stderr, "%5.1fs  %s\n", p.Now().Sub(began).Seconds(), printable(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(p.Stderr, "%5.1fs  %s\n", p.Now().Sub(start).Seconds(), printable(fmt.Sprintf(format, args...)))
 	}
 	if _, err := spoke.kube.Discovery().ServerResourcesForGroupVersion("argoproj.io/v1alpha1"); err != nil {
-		return fmt.Errorf("look for Argo CD: %s does not know its resources (%w): install Argo CD first, or choose another --agent-context", spoke, spoke.explain(err))
+		return fmt.Errorf("CRDs of Argo CD not found in %s: %w; install Argo CD first, or set --agent-context", spoke, spoke.explain(err))
 	}
-	if err := p.enrol(ctx, spoke, j, step); err != nil {
+	if err := p.enroll(ctx, spoke, j, step); err != nil {
 		return err
 	}
 	text, err := j.manifests(spoke.namespace)
@@ -150,56 +148,56 @@ func (p *Program) join(ctx context.Context, spoke *cluster, j *joinOptions) erro
 		return nil
 	}
 	step("waiting for the agent to connect to %s", j.token.Address)
-	if err := spoke.connected(ctx, j.timeout, step); err != nil {
+	if err := spoke.waitConnected(ctx, j.timeout, step); err != nil {
 		return err
 	}
 	step("agent %s is connected", j.token.Agent)
 	return nil
 }
 
-// enrol gets a certificate for the cluster, or leaves that to the agent.
-func (p *Program) enrol(ctx context.Context, spoke *cluster, j *joinOptions, step func(string, ...any)) error {
-	there, err := secrets{spoke}.Get(ctx, pki.ClientSecret)
+// enroll gets a certificate from the hub. If this machine cannot reach the hub, the agent does it.
+func (p *Program) enroll(ctx context.Context, spoke *cluster, j *joinOptions, step func(string, ...any)) error {
+	existing, err := secrets{spoke}.Get(ctx, pki.ClientSecret)
 	if err != nil {
-		return fmt.Errorf("read Secret %s: %w", pki.ClientSecret, err)
+		return fmt.Errorf("get Secret %s: %w", pki.ClientSecret, err)
 	}
-	if there != nil && !j.replace {
-		return fmt.Errorf("this cluster has a certificate already, in Secret %s of %s: add --replace to join again", pki.ClientSecret, spoke)
+	if existing != nil && !j.replace {
+		return fmt.Errorf("Secret %s of %s already has a certificate. To join again, set --replace", pki.ClientSecret, spoke)
 	}
-	way := enroll.ClusterJoin{Secrets: secrets{spoke}, Now: p.Now,
+	enrollment := enroll.ClusterJoin{Secrets: secrets{spoke}, Now: p.Now,
 		Join: grpc.JoinWith(grpc.ClientConfig{Proxy: p.proxy(), WebSocket: j.socket, Explain: identity.ExplainClient}, p.Now)}
-	if err := way.PutToken(ctx, j.line); err != nil {
-		return fmt.Errorf("keep the token: %w", err)
+	if err := enrollment.PutToken(ctx, j.line); err != nil {
+		return fmt.Errorf("store the token: %w", err)
 	}
-	step("asking the hub at %s for a certificate", j.token.Address)
-	answer, err := way.Do(ctx)
+	step("requesting a certificate from the hub at %s", j.token.Address)
+	answer, err := enrollment.Do(ctx)
 	switch {
 	case err == nil:
 		if j.mode != "" && j.mode != answer.Mode {
-			p.warn("the token is for mode %s, not %s: %s it is", answer.Mode, j.mode, answer.Mode)
+			p.warn("The token is for mode %s, not %s. Using %s.", answer.Mode, j.mode, answer.Mode)
 		}
 		j.mode = answer.Mode
 		step("certificate for agent %s received, mode %s", j.token.Agent, j.mode)
 		return nil
-	case !isUnreachable(err): // the hub, or whoever answers for it, was asked
+	case !isUnreachable(err):
 		return fmt.Errorf("join the hub: %w", err)
 	case j.mode == "":
-		return fmt.Errorf("join the hub: %w; if the cluster itself can reach the hub, say --mode managed or autonomous, and its agent will join by itself", err)
+		return fmt.Errorf("join the hub: %w; if the workload cluster can reach the hub, set --mode, and the agent requests the certificate itself", err)
 	}
-	if there != nil { // else the agent goes on using it
-		if _, err := (secrets{spoke}).Delete(ctx, there); err != nil {
+	if existing != nil { // the agent would continue to use it
+		if _, err := (secrets{spoke}).Delete(ctx, existing); err != nil {
 			return fmt.Errorf("delete Secret %s: %w", pki.ClientSecret, err)
 		}
 	}
-	step("not from here: %v", err)
-	step("the agent will get its certificate itself")
+	step("this machine cannot reach the hub: %v", err)
+	step("the agent will request its certificate itself")
 	return nil
 }
 
-// isUnreachable tells that nobody was there to ask.
+// isUnreachable reports whether no server answered.
 func isUnreachable(err error) bool {
-	if told, ok := errors.AsType[*enroll.Error](err); ok {
-		return told.Temporary
+	if refused, ok := errors.AsType[*enroll.Error](err); ok {
+		return refused.Temporary
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
 		return true
@@ -208,7 +206,7 @@ func isUnreachable(err error) bool {
 	return ok && failed.Op == "dial" || errors.Is(err, context.DeadlineExceeded)
 }
 
-// proxy finds the way to the hub from here.
+// proxy returns the HTTPS proxy of this machine.
 func (p *Program) proxy() func(*http.Request) (*url.URL, error) {
 	return func(r *http.Request) (*url.URL, error) {
 		found, _ := proxyFor(p.Env, &settings{}, r.URL.Host)
@@ -216,27 +214,27 @@ func (p *Program) proxy() func(*http.Request) (*url.URL, error) {
 	}
 }
 
-// connected waits until the agent is ready, which it is while it is connected.
-func (c *cluster) connected(ctx context.Context, timeout time.Duration, step func(string, ...any)) error {
+// waitConnected waits until the agent is ready, which means that it is connected.
+func (c *cluster) waitConnected(ctx context.Context, timeout time.Duration, step func(string, ...any)) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	said := ""
+	last := ""
 	for {
 		d, err := c.kube.AppsV1().Deployments(c.namespace).Get(ctx, agentDeployment, metav1.GetOptions{})
 		if err == nil && d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedReplicas > 0 && d.Status.ReadyReplicas > 0 {
 			return nil
 		}
-		if why := c.whyNotReady(ctx); why != said && why != "" {
-			said = why
-			step("%s", why)
+		if reason := c.notReadyReason(ctx); reason != last && reason != "" {
+			last = reason
+			step("%s", reason)
 		}
 		select {
 		case <-ctx.Done():
 			if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) {
 				return cause
 			}
-			return fmt.Errorf("the agent is installed, but is not connected after %s: %s; look at `kubectl -n %s logs deployment/%s`, and try `argocd-agentctl validate agent`",
-				timeout, cmp.Or(said, "it does not say why"), c.namespace, agentDeployment)
+			return fmt.Errorf("the agent is installed, but not connected after %s: %s; run `kubectl -n %s logs deployment/%s` and `argocd-agentctl validate agent`",
+				timeout, cmp.Or(last, "unknown reason"), c.namespace, agentDeployment)
 		case <-time.After(300 * time.Millisecond):
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-func TestJoiningSaysWhatStandsInItsWay(t *testing.T) {
+func TestJoin_Transcript(t *testing.T) {
 	const namespace = "cli-joining"
 	s, l := inLab(t, namespace)
 	s.now = time.Now
@@ -20,10 +20,10 @@ func TestJoiningSaysWhatStandsInItsWay(t *testing.T) {
 	s.replace[`20\d\d-\d\d-\d\d \d\d:\d\d`] = "DATE"
 	s.replace[`OU=[-_A-Za-z0-9]{8}`] = "OU=…"
 	s.commands["listen"] = func(string) string {
-		s.names["PRINCIPAL"] = standIn(t, l.Hub(), namespace).Listener.Addr().String()
+		s.names["PRINCIPAL"] = fakePrincipal(t, l.Hub(), namespace).Listener.Addr().String()
 		return ""
 	}
-	s.commands["manifest"] = func(argument string) string { return essence(t, s.run(words(argument)...)) }
+	s.commands["manifest"] = func(argument string) string { return relevantLines(t, s.run(words(argument)...)) }
 	s.commands["data"] = func(argument string) string { return dataOf(t, l.Cluster("managed"), namespace, argument) }
 	s.play("join.txt")
 }
@@ -46,8 +46,8 @@ func dataOf(t *testing.T, c *lab.Cluster, namespace, argument string) string {
 	return config.Data[words[2]] + "\n"
 }
 
-// essence is what is particular to a wish in a stream of manifests: the rest is the chart's business.
-func essence(t *testing.T, manifests string) string {
+// relevantLines returns the lines of manifests that depend on the arguments.
+func relevantLines(t *testing.T, manifests string) string {
 	t.Helper()
 	var out strings.Builder
 	for document := range strings.SplitSeq(strings.TrimPrefix(manifests, "---\n"), "\n---\n") {

@@ -16,13 +16,12 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
 )
 
-// reachTimeout bounds the try whether a kubeconfig lets its owner list.
+// reachTimeout limits the test request through a new kubeconfig.
 const reachTimeout = 3 * time.Second
 
-// warnOfLists says that lists are shut, which people meet at once with a new kubeconfig: `kubectl get pods` is one. The
-// agent is asked itself, by the way that the kubeconfig describes; where that way is not open from here, the settings of
-// the agent are looked at, if it was said where they are; else nothing is known.
-func (p *Program) warnOfLists(ctx context.Context, config *clientcmdapi.Config, agent, namespace string) {
+// warnListsDenied warns if the agent denies lists, for example `kubectl get pods`. It sends a list through the kubeconfig. If
+// that fails, it reads the settings of the agent if --agent-context is set.
+func (p *Program) warnListsDenied(ctx context.Context, config *clientcmdapi.Config, agent, namespace string) {
 	level, known := listsThrough(ctx, config, namespace)
 	if !known && p.global.agentContext != "" {
 		if spoke, err := p.spoke(); err == nil {
@@ -31,17 +30,17 @@ func (p *Program) warnOfLists(ctx context.Context, config *clientcmdapi.Config, 
 			}
 		}
 	}
-	const do = "to open more, set --resource-proxy-level of the agent to namespaces (with --resource-proxy-namespaces) or all: agent.settings of the chart, or ConfigMap " + paramsConfigMap + " on the cluster"
+	const remedy = "To allow more, set --resource-proxy-level of the agent to namespaces (with --resource-proxy-namespaces) or all, in agent.settings of the chart or in ConfigMap " + paramsConfigMap + " on the cluster."
 	switch {
 	case !known:
 	case level == string(resource.LevelNone):
-		p.warn("the agent of %s lets the hub reach nothing: %s", agent, do)
+		p.warn("Agent %s denies all requests from the hub. %s", agent, remedy)
 	case level == "" || level == string(resource.LevelApplications):
-		p.warn("the agent of %s opens single objects of its Applications and no lists: `kubectl get deployment NAME` and `kubectl logs POD` work, `kubectl get pods` does not; %s", agent, do)
+		p.warn("Agent %s denies lists and allows single objects of its Applications: `kubectl get deployment NAME` and `kubectl logs POD` work, `kubectl get pods` does not. %s", agent, remedy)
 	}
 }
 
-// listsThrough finds out by a list whether lists are open; known: there was an answer of the agent's.
+// listsThrough sends a list through a kubeconfig. known reports whether the agent answered.
 func listsThrough(ctx context.Context, config *clientcmdapi.Config, namespace string) (level string, known bool) {
 	client, err := clientcmd.NewDefaultClientConfig(*config, nil).ClientConfig()
 	if err != nil {
@@ -56,7 +55,7 @@ func listsThrough(ctx context.Context, config *clientcmdapi.Config, namespace st
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:
-		return string(resource.LevelAll), true // as far as anybody will notice
+		return string(resource.LevelAll), true
 	case apierrors.IsForbidden(err) && errors.As(err, &status) && strings.Contains(status.Status().Message, resource.SettingLevel):
 		return string(resource.LevelApplications), true
 	}

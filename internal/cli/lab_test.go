@@ -17,7 +17,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// inLab makes a script that runs against real API servers, in a namespace of its own on each.
+// inLab returns a script that runs against real API servers, in its own namespace.
 func inLab(t *testing.T, namespace string) (*script, *lab.Lab) {
 	t.Helper()
 	l := lab.Get(t)
@@ -53,7 +53,7 @@ func inLab(t *testing.T, namespace string) (*script, *lab.Lab) {
 	return s, l
 }
 
-// empty makes sure that a namespace is there and has nothing of an earlier run in it.
+// empty creates a namespace or deletes its content.
 func empty(t *testing.T, c *lab.Cluster, namespace string) {
 	t.Helper()
 	ctx := t.Context()
@@ -76,14 +76,14 @@ func empty(t *testing.T, c *lab.Cluster, namespace string) {
 func patch(t *testing.T, c *lab.Cluster, resource schema.GroupVersionResource, namespace, name, change string, sub ...string) {
 	t.Helper()
 	if !json.Valid([]byte(change)) {
-		t.Fatalf("this is no JSON: %s", change)
+		t.Fatalf("invalid JSON: %s", change)
 	}
 	if _, err := c.Dynamic().Resource(resource).Namespace(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(change), metav1.PatchOptions{}, sub...); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestAgentsAreShownAndChanged(t *testing.T) {
+func TestAgent_Transcript(t *testing.T) {
 	s, _ := inLab(t, "cli-agents")
 	s.replace[`"?(creationTimestamp|uid|resourceVersion)"?: .*`] = "$1: …"
 	s.replace[`go1\.\S+ for \S+`] = "GO"
@@ -91,13 +91,13 @@ func TestAgentsAreShownAndChanged(t *testing.T) {
 	s.play("agent.txt")
 }
 
-func TestCertificatesAreKept(t *testing.T) {
+func TestPKI_Transcript(t *testing.T) {
 	s, _ := inLab(t, "cli-pki")
 	s.replace[`OU=[-_A-Za-z0-9]{8}`] = "OU=…"
 	s.play("pki.txt")
 }
 
-func TestClustersJoinAndAreReached(t *testing.T) {
+func TestJoinToken_Transcript(t *testing.T) {
 	s, l := inLab(t, "cli-join")
 	s.replace[`join://(\S+)/[-_A-Za-z0-9]{43}/[a-z2-7]{8}\.[-_A-Za-z0-9]+`] = "join://$1/PIN/ID.SECRET"
 	s.replace[`-data: [A-Za-z0-9+/=]{30,}`] = "-data: …"
@@ -109,7 +109,7 @@ func TestClustersJoinAndAreReached(t *testing.T) {
 	s.play("join-token.txt")
 }
 
-func TestWhatWaitsIsShown(t *testing.T) {
+func TestPending_Transcript(t *testing.T) {
 	s, l := inLab(t, "cli-pending")
 	s.replace[`"since": "20[^"]*"`] = `"since": "…"`
 	apps := l.Hub().Dynamic().Resource(schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}).Namespace("cli-pending")
@@ -119,7 +119,7 @@ func TestWhatWaitsIsShown(t *testing.T) {
 		}
 		return ""
 	}
-	t.Cleanup(func() { letGo(t, l.Hub(), "cli-pending", "leaving") })
+	t.Cleanup(func() { removeFinalizers(t, l.Hub(), "cli-pending", "deleting") })
 	s.commands["confirmed"] = func(name string) string {
 		agent, err := l.Hub().Dynamic().Resource(agentResource).Namespace("cli-pending").Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
@@ -137,8 +137,8 @@ func TestWhatWaitsIsShown(t *testing.T) {
 	s.play("pending.txt")
 }
 
-// letGo removes an Application that nobody would finalise.
-func letGo(t *testing.T, c *lab.Cluster, namespace, name string) {
+// removeFinalizers lets the API server delete an Application.
+func removeFinalizers(t *testing.T, c *lab.Cluster, namespace, name string) {
 	t.Helper()
 	apps := c.Dynamic().Resource(schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}).Namespace(namespace)
 	_, err := apps.Patch(context.Background(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})

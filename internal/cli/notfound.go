@@ -5,13 +5,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// notFound reports whether the API server has said that there is no such object.
-// A 404 without a Status may come from a proxy or a load balancer in front of it,
-// and says nothing.
+// notFound reports whether the API server answered that an object does not exist. A 404 without a Status may come from a
+// proxy or a load balancer and does not count.
 func notFound(err error) bool { return apierrors.IsNotFound(err) && !foreign(err) }
 
-// foreign reports whether an answer has no Status, so that it may not be the API
-// server's: the client makes one up then.
+// foreign reports whether a response had no Status, so that it may not come from the API server.
 func foreign(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

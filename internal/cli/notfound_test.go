@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
-// at is the cluster behind an address.
+// at returns the cluster at an address.
 func at(t *testing.T, address string) *cluster {
 	t.Helper()
 	config := &rest.Config{Host: address}
@@ -28,22 +28,22 @@ func at(t *testing.T, address string) *cluster {
 	return &cluster{kube: clients, dynamic: objects, config: config, namespace: "argocd"}
 }
 
-func TestOnlyTheAPIServersWordMeansThatSomethingIsNotThere(t *testing.T) {
+func TestNotFound_RequiresStatusOfAPIServer(t *testing.T) {
 	for title, test := range map[string]struct {
-		code int
-		body string
-		gone bool
+		code    int
+		body    string
+		missing bool
 	}{
-		"the API server": {404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"\"a\" not found","details":{"name":"a","kind":"%s"},"code":404}`, true},
-		"a proxy":        {404, "<html>404 Not Found</html>", false},
-		"nothing":        {404, "", false},
-		"a conflict":     {409, "<html>409 Conflict</html>", false},
+		"API server": {404, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"\"a\" not found","details":{"name":"a","kind":"%s"},"code":404}`, true},
+		"proxy":      {404, "<html>404 Not Found</html>", false},
+		"empty":      {404, "", false},
+		"conflict":   {409, "<html>409 Conflict</html>", false},
 	} {
 		t.Run(title, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", map[bool]string{true: "application/json", false: "text/html"}[test.gone])
+				w.Header().Set("Content-Type", map[bool]string{true: "application/json", false: "text/html"}[test.missing])
 				w.WriteHeader(test.code)
-				if test.gone {
+				if test.missing {
 					fmt.Fprintf(w, test.body, "secrets")
 				} else {
 					fmt.Fprint(w, test.body)
@@ -51,18 +51,18 @@ func TestOnlyTheAPIServersWordMeansThatSomethingIsNotThere(t *testing.T) {
 			}))
 			defer server.Close()
 			c := at(t, server.URL)
-			if got, err := (secrets{c}).Get(t.Context(), "a"); got != nil || (err == nil) != test.gone {
+			if got, err := (secrets{c}).Get(t.Context(), "a"); got != nil || (err == nil) != test.missing {
 				t.Errorf("Secret: %v, %v", got, err)
 			}
 			for _, revision := range []string{"", "7"} {
-				if ok, err := (secrets{c}).Put(t.Context(), &pki.Secret{Name: "a", Revision: revision}); ok || (err == nil) != test.gone {
+				if ok, err := (secrets{c}).Put(t.Context(), &pki.Secret{Name: "a", Revision: revision}); ok || (err == nil) != test.missing {
 					t.Errorf("write of revision %q: %v, %v", revision, ok, err)
 				}
 			}
-			if _, err := c.configMap(t.Context(), "a"); (err == nil) != test.gone {
+			if _, err := c.configMap(t.Context(), "a"); (err == nil) != test.missing {
 				t.Errorf("ConfigMap: %v", err)
 			}
-			if _, err := c.modeFor(t.Context(), "a", "managed"); (err == nil) != test.gone {
+			if _, err := (agents{c}).modeFor(t.Context(), "a", "managed"); (err == nil) != test.missing {
 				t.Errorf("Agent: %v", err)
 			}
 		})

@@ -16,84 +16,79 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// pendingItem is something that waits: for a person's word, for an agent, or for a correction.
+// pendingItem waits for a confirmation, for an agent or for a correction.
 type pendingItem struct {
-	Agent string `json:"agent"`
-	Kind  string `json:"kind"` // held, delivery, command, deletion, rejected or frozen
-	What  string `json:"what"`
-	Why   string `json:"why"`
-	ID    string `json:"id,omitempty"` // to confirm it with
+	Agent       string       `json:"agent"`
+	Kind        string       `json:"kind"` // held, delivery, command, deletion, rejected or frozen
+	Description string       `json:"description"`
+	Reason      string       `json:"reason"`
+	ID          string       `json:"id,omitempty"`    // confirms a hold
+	Since       *metav1.Time `json:"since,omitempty"` // if nil, unknown
 
-	Since *metav1.Time `json:"since,omitempty"` // nil: not known
-
-	partOf string // ID of the hold on many agents that covers it
+	fleetHold string // ID of the hold on many agents that includes it
 }
 
 func (p *Program) pendingCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "pending [AGENT…]",
-		Short: "Show what waits: deliveries, commands, deletions, and items that are refused",
-		Long: `Shows what waits, for all agents or for some:
+		Short: "List pending deliveries, commands and deletions, and rejected items",
+		Long: `Lists pending items of all agents or of some:
 
-  held      deletions or a changed store that somebody has to confirm first; see pending confirm
-  delivery  an Application, or a change of its source, that its cluster has not taken up yet
-  command   a sync, refresh or terminate that the agent has not taken up yet
-  deletion  an Application that is being deleted, until its cluster has removed what it deployed
-  rejected  an Application that the other side refuses, and why
-  frozen    an Application that must not run on its agent, and why
+  held      deletions or a restored API server that require a confirmation, see pending confirm
+  delivery  an Application or a change of its source that the workload cluster has not processed yet
+  command   a sync, refresh or terminate that the agent has not acknowledged yet
+  deletion  an Application that is being deleted until the workload cluster has deleted its resources
+  rejected  an Application that the other side does not accept
+  frozen    an Application that must not run on its agent
 
-Agent * stands for many agents: the hub lacks items on so many of them at once that one confirmation is asked for all.
-With the names of agents, what each of them holds is listed instead.
+Agent * stands for many agents. It means that items are missing on the hub for many agents at once, and that one
+confirmation covers all of them. To list the holds of single agents, name them.
 
-AGE is how long it has waited, where that is known. Changes of projects and repositories for agents that are not
-connected are not listed: they are found when the two sides compare.
+AGE is how long the item has waited, if known. Changes of projects and repositories for disconnected agents are not
+listed, because the comparison after the next connection finds them.
 
-The exit code is 3 if there is anything.`,
+The exit code is 3 if there is a pending item.`,
 		Example: `  argocd-agentctl pending
   argocd-agentctl pending w1 -o json
   argocd-agentctl pending confirm 5f2c9b0e7d1a4c33`,
 		Args:              argCount(0, -1),
 		ValidArgsFunction: p.agentNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := p.agents()
+		RunE: p.onHub(func(ctx context.Context, a agents, args []string) error {
+			list, err := a.some(ctx, args)
 			if err != nil {
 				return err
 			}
-			list, err := a.some(cmd.Context(), args)
-			if err != nil {
-				return err
-			}
-			p.warnWriteOutage(cmd.Context(), a.cluster)
-			found, err := p.findPending(cmd.Context(), a, list)
+			p.warnWriteOutage(ctx, a.cluster)
+			found, err := p.findPending(ctx, a, list)
 			if err != nil {
 				return err
 			}
 			if len(args) == 0 {
-				hold, err := a.fleetHold(cmd.Context())
+				hold, err := a.fleetHold(ctx)
 				if err != nil {
 					return err
 				}
 				found = withFleetHold(hold, found)
 			}
-			v := view{object: found, headings: []string{"AGENT", "KIND", "AGE", "WHAT", "WHY", "ID"}, nothing: p.emptyPendingMessage(list)}
-			paints := map[string]paint{"held": bad, "rejected": bad, "frozen": bad, "deletion": unsure}
-			for _, w := range found {
-				v.names = append(v.names, cmp.Or(w.ID, w.What))
-				v.rows = append(v.rows, []cell{c(w.Agent), {w.Kind, paints[w.Kind]}, p.ageCell(w.Since), c(w.What), c(orDash(w.Why)), c(orDash(w.ID))})
+			v := view{object: found, headings: []string{"AGENT", "KIND", "AGE", "DESCRIPTION", "REASON", "ID"}, empty: p.emptyPendingMessage(list)}
+			colors := map[string]color{"held": red, "rejected": red, "frozen": red, "deletion": yellow}
+			for _, one := range found {
+				v.names = append(v.names, cmp.Or(one.ID, one.Description))
+				v.rows = append(v.rows, []cell{c(one.Agent), {one.Kind, colors[one.Kind]}, p.ageCell(one.Since), c(one.Description), c(one.Reason), c(one.ID)})
 			}
 			if err := p.show(format, v); err != nil || len(found) == 0 {
 				return err
 			}
 			return findingsError{}
-		},
+		}),
 	}
 	outputFlag(cmd, &format)
 	cmd.AddCommand(p.confirmCommand())
 	return cmd
 }
 
-// some reads the agents of these names; of none: all.
+// some returns the agents with these names. If there are no names, it returns all agents.
 func (a agents) some(ctx context.Context, names []string) ([]v1alpha1.Agent, error) {
 	list, err := a.list(ctx, "")
 	if err != nil {
@@ -101,106 +96,102 @@ func (a agents) some(ctx context.Context, names []string) ([]v1alpha1.Agent, err
 	}
 	for _, name := range names {
 		if !slices.ContainsFunc(list.Items, func(a v1alpha1.Agent) bool { return a.Name == name }) {
-			_, err := a.get(ctx, name) // says that there is none
-			return nil, cmp.Or(err, fmt.Errorf("agent %s has just been made: try again", name))
+			_, err := a.get(ctx, name)
+			return nil, cmp.Or(err, fmt.Errorf("agent %s was created during the request. Run the command again", name))
 		}
 	}
 	return slices.DeleteFunc(list.Items, func(a v1alpha1.Agent) bool { return len(names) > 0 && !slices.Contains(names, a.Name) }), nil
 }
 
-// findPending looks at agents and their Applications on the hub.
+// findPending reads agents and their Applications on the hub.
 func (p *Program) findPending(ctx context.Context, a agents, list []v1alpha1.Agent) ([]pendingItem, error) {
 	found := []pendingItem{}
 	for i := range list {
 		agent := &list[i]
 		before := len(found)
-		found = append(found, heldBy(agent)...)
+		found = append(found, holdsOf(agent)...)
 		if agent.Spec.Mode == "" {
 			continue // it has no Applications yet
 		}
-		w, err := a.hubWorld(ctx, agent)
+		env, err := a.hubEnv(ctx, agent)
 		if err != nil {
 			return nil, err
 		}
-		apps, err := a.objects(ctx, kind.Applications, applicationNamespace(w), "")
+		apps, err := a.objects(ctx, kind.Applications, applicationNamespace(env), "")
 		if err != nil {
 			return nil, err
 		}
 		for _, app := range apps {
-			switch _, placement, why := kind.Place(app, w); placement {
+			switch _, placement, reason := kind.Place(app, env); placement {
 			case kind.Placed:
 				found = append(found, p.undelivered(agent, app)...)
-				found = append(found, waitsFor(agent, w, app)...)
+				found = append(found, pendingOf(agent, env, app)...)
 			case kind.Frozen:
-				rule, _, _ := strings.Cut(why, ". ") // what to do says its condition
-				found = append(found, pendingItem{Agent: agent.Name, Kind: "frozen", What: applicationText(app), Why: rule})
+				rule, _, _ := strings.Cut(reason, ". ") // the condition of the Application has the remedy
+				found = append(found, pendingItem{Agent: agent.Name, Kind: "frozen", Description: applicationText(app), Reason: rule})
 			}
 		}
-		found = append(found, unnamed(agent, found[before:])...)
+		found = append(found, otherItems(agent, found[before:])...)
 	}
 	return found, nil
 }
 
-// heldBy returns the holds of an agent.
-func heldBy(agent *v1alpha1.Agent) []pendingItem {
+func holdsOf(agent *v1alpha1.Agent) []pendingItem {
 	var found []pendingItem
 	for _, h := range agent.Status.Holds {
-		one := pendingItem{Agent: agent.Name, Kind: "held", What: h.Reason, Why: "confirmation required", ID: h.ID, Since: h.Since, partOf: h.FleetHold}
+		one := pendingItem{Agent: agent.Name, Kind: "held", Description: h.Reason, Reason: "confirmation required", ID: h.ID, Since: h.Since, fleetHold: h.FleetHold}
 		if h.Scope != "" {
-			one.What, one.Why = fmt.Sprintf("%d deletions of %s", h.Count, h.Scope), h.Reason
+			one.Description, one.Reason = fmt.Sprintf("%d deletions of %s", h.Count, h.Scope), h.Reason
 		}
 		found = append(found, one)
 	}
 	return found
 }
 
-// waitsFor tells what an Application of an agent waits for.
-func waitsFor(agent *v1alpha1.Agent, w *kind.Env, app *kind.Object) []pendingItem {
+// pendingOf returns pending commands, a pending deletion and rejections of an Application.
+func pendingOf(agent *v1alpha1.Agent, env *kind.Env, app *kind.Object) []pendingItem {
 	var found []pendingItem
 	name := applicationText(app)
-	why := disconnectedReason(agent)
-	if commands, ok := kind.Pending(app, w); ok {
+	reason := notAcknowledgedReason(agent)
+	if commands, ok := kind.Pending(app, env); ok {
 		for _, one := range []struct {
-			is   bool
-			what string
+			pending bool
+			name    string
 		}{
 			{commands.Operation != nil || commands.MissingID, operationName(app)}, {commands.Terminate != kind.TerminateTarget{}, "terminate"},
 			{commands.Refresh != "", commands.Refresh + " refresh"}, {commands.Hydrate != "" && commands.Refresh == "", "hydrate"},
 		} {
-			if one.is {
-				found = append(found, pendingItem{Agent: agent.Name, Kind: "command", What: one.what + " of " + name, Why: why})
+			if one.pending {
+				found = append(found, pendingItem{Agent: agent.Name, Kind: "command", Description: one.name + " of " + name, Reason: reason})
 			}
 		}
 	}
 	if app.IsDeleting() {
-		reason := "its cluster has not confirmed yet"
+		waits := "the workload cluster has not confirmed the deletion yet"
 		if !agent.Status.Connected {
-			reason = why + "; if its cluster is gone for good: argocd-agentctl agent retire " + agent.Name
+			waits = reason + "; if its cluster is permanently gone, run: argocd-agentctl agent retire " + agent.Name
 		}
-		found = append(found, pendingItem{Agent: agent.Name, Kind: "deletion", What: name, Why: reason, Since: since(rawjson.Text(app.Get("metadata"), "deletionTimestamp"))})
+		found = append(found, pendingItem{Agent: agent.Name, Kind: "deletion", Description: name, Reason: waits, Since: parseTime(rawjson.Text(app.Get("metadata"), "deletionTimestamp"))})
 	}
-	conditions, _ := rawjson.Elements(app.Get("status", "conditions"))
-	for _, one := range conditions {
-		if rawjson.Text(one, "type") == kind.ConditionError {
-			found = append(found, pendingItem{Agent: agent.Name, Kind: "rejected", What: name, Why: rawjson.Text(one, "message"), Since: since(rawjson.Text(one, "lastTransitionTime"))})
-		}
+	for _, one := range errorConditions(app) {
+		found = append(found, pendingItem{Agent: agent.Name, Kind: "rejected", Description: name, Reason: rawjson.Text(one, "message"), Since: parseTime(rawjson.Text(one, "lastTransitionTime"))})
 	}
 	return found
 }
 
-// disconnectedReason says why an agent does not take something up.
-func disconnectedReason(agent *v1alpha1.Agent) string {
-	switch {
-	case stateOf(agent).text == stateNoWrites:
-		return "the agent's cluster takes no writes just now: " + conditionMessage(agent, v1alpha1.ConditionWritable)
+// notAcknowledgedReason returns why an agent has not acknowledged something.
+func notAcknowledgedReason(agent *v1alpha1.Agent) string {
+	switch state := stateOf(agent); {
+	case state == stateWriteOutage:
+		return "the API server of the agent does not accept writes: " + conditionMessage(agent, v1alpha1.ConditionWritable)
 	case agent.Status.Connected:
-		return "the agent has not taken it up yet"
+		return "the agent has not acknowledged it yet"
 	case agent.Spec.Suspended:
 		return "the agent is suspended"
-	case stateOf(agent).text == "never":
+	case state == stateNeverConnected:
 		return "the agent has never connected"
 	}
-	return "the agent is away"
+	return "the agent is disconnected"
 }
 
 func operationName(app *kind.Object) string {
@@ -214,50 +205,46 @@ func (p *Program) confirmCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "confirm ID",
-		Short: "Let go ahead what is held back",
-		Long: `Confirms what is held back under an ID that ` + "`argocd-agentctl pending`" + ` shows. An ID stands for exactly what was
-shown: if more is held by then, it has another ID and needs another word.`,
+		Short: "Confirm a held deletion or a restored store",
+		Long: `Confirms a hold by the ID that ` + "`argocd-agentctl pending`" + ` shows. An ID covers exactly the items that were shown. If more
+deletions are held later, the hold gets another ID.`,
 		Example: `  argocd-agentctl pending
   argocd-agentctl pending confirm 5f2c9b0e7d1a4c33`,
 		Args: argCount(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := p.agents()
-			if err != nil {
-				return err
-			}
-			hold, err := a.fleetHold(cmd.Context())
+		RunE: p.onHub(func(ctx context.Context, a agents, args []string) error {
+			hold, err := a.fleetHold(ctx)
 			if err != nil {
 				return err
 			}
 			if hold != nil && hold.ID == args[0] {
-				return p.confirmFleetHold(cmd.Context(), a.cluster, hold, yes)
+				return p.confirmFleetHold(ctx, a.cluster, hold, yes)
 			}
-			list, err := a.list(cmd.Context(), "")
+			list, err := a.list(ctx, "")
 			if err != nil {
 				return err
 			}
 			for i := range list.Items {
-				for _, held := range heldBy(&list.Items[i]) {
+				for _, held := range holdsOf(&list.Items[i]) {
 					if held.ID != "" && held.ID == args[0] {
-						return p.confirm(cmd.Context(), a, held, yes)
+						return p.confirm(ctx, a, held, yes)
 					}
 				}
 			}
-			return errors.New("nothing is held back under the ID " + args[0] + ": `argocd-agentctl pending` shows what is")
-		},
+			return errors.New("no hold has the ID " + args[0] + ": run `argocd-agentctl pending`")
+		}),
 	}
 	yesFlag(cmd, &yes)
 	return cmd
 }
 
 func (p *Program) confirm(ctx context.Context, a agents, held pendingItem, yes bool) error {
-	if err := p.askConfirmation(yes, fmt.Sprintf("let go ahead on %s: %s", held.Agent, held.What)); err != nil {
+	if err := p.askConfirmation(yes, fmt.Sprintf("confirm for %s: %s", held.Agent, held.Description)); err != nil {
 		return err
 	}
 	change := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.ConfirmAnnotation: held.ID}}}
 	if _, err := a.patch(ctx, "confirm "+held.ID, held.Agent, change); err != nil {
 		return err
 	}
-	p.say("Confirmed for %s: %s", held.Agent, held.What)
+	p.say("Confirmed for %s: %s", held.Agent, held.Description)
 	return nil
 }

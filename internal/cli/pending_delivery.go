@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
@@ -14,42 +15,39 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// beat is how old what an Agent says of itself can be.
-const beat = 30 * time.Second
+// statusInterval is how old the status of an Agent can be.
+const statusInterval = 30 * time.Second
 
-// undelivered reports whether an Application of the hub, or a change of it, has not been taken up by its cluster. The hub
-// keeps no list of that: it is read off what the cluster's Argo CD says of the Application, which is what people wait for.
+// undelivered returns an Application, or a change of it, that the workload cluster has not processed. It compares the
+// spec with the status that Argo CD on the workload cluster reported.
 func (p *Program) undelivered(agent *v1alpha1.Agent, app *kind.Object) []pendingItem {
-	exchanged := len(agent.Spec.Kinds) == 0 || slices.Contains(agent.Spec.Kinds, v1alpha1.KindApplications)
-	if agent.Spec.Mode != string(kind.Managed) || !exchanged || app.IsDeleting() || refused(app) {
-		return nil // autonomous: it came from there
+	synced := len(agent.Spec.Kinds) == 0 || slices.Contains(agent.Spec.Kinds, v1alpha1.KindApplications)
+	if agent.Spec.Mode != string(kind.Managed) || !synced || app.IsDeleting() || len(errorConditions(app)) > 0 {
+		return nil
 	}
-	w := pendingItem{Agent: agent.Name, Kind: "delivery", What: applicationText(app)}
-	connected := agent.Status.Connected
-	settled := connected && agent.Status.Diverged == 0
+	item := pendingItem{Agent: agent.Name, Kind: "delivery", Description: applicationText(app), Reason: notAcknowledgedReason(agent)}
+	delivered := agent.Status.Connected && agent.Status.Diverged == 0
 	switch {
-	case rawjson.Text(app.Get("status"), "sync", "status") == "" && rawjson.Text(app.Get("status"), "reconciledAt") == "": // argocd-server makes an empty one
-		w.Since = since(rawjson.Text(app.Get("metadata"), "creationTimestamp"))
-		w.Why = disconnectedReason(agent)
+	case rawjson.Text(app.Get("status"), "sync", "status") == "" && rawjson.Text(app.Get("status"), "reconciledAt") == "": // argocd-server creates an empty status
+		item.Since = parseTime(rawjson.Text(app.Get("metadata"), "creationTimestamp"))
 		switch {
-		case settled && w.Since != nil && !p.Now().Before(w.Since.Time) && p.Now().Sub(w.Since.Time) < beat:
-			w.Why = "it was made just now"
-		case settled:
-			w.Why = "its cluster has it, and the Argo CD there has not said anything of it yet: does an application controller run there?"
+		case delivered && item.Since != nil && !p.Now().Before(item.Since.Time) && p.Now().Sub(item.Since.Time) < statusInterval:
+			item.Reason = "it was created recently"
+		case delivered:
+			item.Reason = "delivered, but Argo CD on the workload cluster has not reported a status. Check its application controller"
 		}
-	case !settled && !compared(app):
-		w.What = "change of " + w.What
-		w.Why = disconnectedReason(agent)
+	case !delivered && !compared(app):
+		item.Description = "change of " + item.Description
 	default:
 		return nil
 	}
-	return []pendingItem{w}
+	return []pendingItem{item}
 }
 
-// compared reports whether the cluster's Argo CD has compared what the Application says now. It repeats the source.
+// compared reports whether Argo CD on the workload cluster compared the current source. The status repeats the source.
 func compared(app *kind.Object) bool {
 	if app.Get("spec", "sourceHydrator") != nil {
-		return true // what is compared is not what is written
+		return true // the compared source is not the one in the spec
 	}
 	for _, field := range []string{"source", "sources"} {
 		spec, seen := app.Get("spec", field), app.Get("status", "sync", "comparedTo", field)
@@ -65,19 +63,19 @@ func compared(app *kind.Object) bool {
 	return true
 }
 
-// unnamed stands for what differs and is not an Application of which it can be told.
-func unnamed(agent *v1alpha1.Agent, found []pendingItem) []pendingItem {
+// otherItems returns one entry for items that differ if no Application explains them.
+func otherItems(agent *v1alpha1.Agent, found []pendingItem) []pendingItem {
 	if !agent.Status.Connected || agent.Status.Diverged == 0 || len(found) > 0 {
 		return nil
 	}
-	why := "they are on their way; if that stays so: argocd-agentctl diff " + agent.Name + " --agent-context …"
-	if stateOf(agent).text == stateNoWrites {
-		why = disconnectedReason(agent)
+	reason := "in progress; if it persists, run: argocd-agentctl diff " + agent.Name + " --agent-context …"
+	if stateOf(agent) == stateWriteOutage {
+		reason = notAcknowledgedReason(agent)
 	}
-	return []pendingItem{{Agent: agent.Name, Kind: "delivery", What: pendingText(&agent.Status), Why: why, Since: agent.Status.OldestUnacked}}
+	return []pendingItem{{Agent: agent.Name, Kind: "delivery", Description: pendingText(&agent.Status), Reason: reason, Since: agent.Status.OldestUnacked}}
 }
 
-// pendingText counts what waits, by kind where the principal reports it.
+// pendingText lists the counts of status.pending.
 func pendingText(s *v1alpha1.Status) string {
 	if s.Pending == nil {
 		return pluralize(int(s.Diverged), "item") + " that differ between hub and cluster"
@@ -97,43 +95,39 @@ func pendingText(s *v1alpha1.Status) string {
 	return strings.Join(counts, ", ")
 }
 
-// emptyPendingMessage says that nothing does, as far as that is known.
+// emptyPendingMessage names the agents whose state is unknown.
 func (p *Program) emptyPendingMessage(list []v1alpha1.Agent) string {
-	var open []string
+	var unknown []string
 	for i := range list {
 		agent := &list[i]
-		switch state := stateOf(agent).text; {
+		conditions := agent.Status.Conditions
+		switch state := stateOf(agent); {
 		case !agent.Status.Connected && agent.Status.Since != nil:
-			open = append(open, fmt.Sprintf("%s (%s for %s)", agent.Name, state, p.age(agent.Status.Since.Time)))
+			unknown = append(unknown, fmt.Sprintf("%s (%s for %s)", agent.Name, state, p.age(agent.Status.Since.Time)))
 		case !agent.Status.Connected:
-			open = append(open, fmt.Sprintf("%s (%s)", agent.Name, state))
-		case condition(agent, v1alpha1.ConditionSynced) == metav1.ConditionUnknown && len(agent.Status.Conditions) > 0:
-			open = append(open, agent.Name+" (comparing)")
+			unknown = append(unknown, fmt.Sprintf("%s (%s)", agent.Name, state))
+		case !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionSynced) && !meta.IsStatusConditionFalse(conditions, v1alpha1.ConditionSynced) && len(conditions) > 0:
+			unknown = append(unknown, agent.Name+" (comparing)")
 		}
 	}
-	if len(open) == 0 {
-		return "Nothing waits."
+	if len(unknown) == 0 {
+		return "No pending items."
 	}
-	const shown = 8
-	more := ""
-	if len(open) > shown {
-		more = fmt.Sprintf(" and %d more", len(open)-shown)
-	}
-	return "Nothing is known to wait; but what there is for these is known only once they are connected and compared: " + strings.Join(open[:min(len(open), shown)], ", ") + more + "."
+	return "No pending items found. The state of these agents is unknown because they are not connected or not compared yet: " + shortList(unknown, 8) + "."
 }
 
 func applicationText(app *kind.Object) string {
 	return "application " + app.Namespace() + "/" + app.Name()
 }
 
-// refused tells that the other side does not take an Application, which is told by itself.
-func refused(app *kind.Object) bool {
+// errorConditions returns the conditions with which the agent or the principal reports a rejected Application.
+func errorConditions(app *kind.Object) [][]byte {
 	conditions, _ := rawjson.Elements(app.Get("status", "conditions"))
-	return slices.ContainsFunc(conditions, func(one []byte) bool { return rawjson.Text(one, "type") == kind.ConditionError })
+	return slices.DeleteFunc(conditions, func(one []byte) bool { return rawjson.Text(one, "type") != kind.ConditionError })
 }
 
-// since reads a time of an object; nil: it has none.
-func since(text string) *metav1.Time {
+// parseTime returns nil for a text that is not a time.
+func parseTime(text string) *metav1.Time {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		return nil

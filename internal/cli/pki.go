@@ -14,50 +14,37 @@ import (
 func (p *Program) pkiCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pki",
-		Short: "Keep the certificate authority of the hub, and what it issues",
-		Long: `Keeps the certificate authority (CA) of an installation, in Secrets of the hub's Argo CD namespace.
+		Short: "Manage the hub's certificate authority (CA)",
+		Long: `Manages the certificate authority (CA) in Secrets of the Argo CD namespace on the hub.
 
-With a CA there, principal and agents see to their own certificates: the principal issues and renews its own,
-clusters get theirs by joining, and agents renew theirs over their connection. A CA or certificates that
-cert-manager or a person keeps in the same Secrets are used as they are, and never written.`,
+The principal issues and renews its own certificates. Workload clusters get a certificate when they join, and agents
+renew it over their connection. If cert-manager or a user manages the Secrets, argocd-agent reads them and never
+changes them.`,
 	}
 	cmd.AddCommand(p.pkiInitCommand(), p.pkiIssueCommand(), p.pkiPropagateCommand(), p.pkiInspectCommand(),
 		p.pkiDumpCommand(), p.pkiRotateCommand(), p.pkiDeleteCommand())
 	return cmd
 }
 
-// authority is the hub's, and the hub.
-func (p *Program) authority() (*pki.Manager, *cluster, error) {
-	hub, err := p.hub()
-	if err != nil {
-		return nil, nil, err
-	}
-	return &pki.Manager{Secrets: secrets{hub}, Now: p.Now}, hub, nil
+func (p *Program) pki(hub *cluster) *pki.Manager {
+	return &pki.Manager{Secrets: secrets{hub}, Now: p.Now}
 }
 
 func (p *Program) pkiInitCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "init",
-		Short:   "Make a CA, unless there is one",
-		Long:    "Makes a CA (ECDSA, ten years) in Secret " + pki.AuthoritySecret + " on the hub. One that is there already stays as it is.",
+		Short:   "Create a CA",
+		Long:    "Creates a CA (ECDSA, ten years) in Secret " + pki.AuthoritySecret + " on the hub. An existing CA is not changed.",
 		Example: "  argocd-agentctl pki init",
 		Args:    argCount(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, hub, err := p.authority()
+		RunE: p.onHub(func(ctx context.Context, hub agents, _ []string) error {
+			a, created, err := p.pki(hub.cluster).Init(ctx)
 			if err != nil {
 				return err
 			}
-			a, made, err := h.Init(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if made {
-				p.say("There is a CA now in Secret %s of %s, good until %s.", pki.AuthoritySecret, hub, date(a.Cert.NotAfter))
-			} else {
-				p.say("There is a CA already in Secret %s of %s, good until %s.", pki.AuthoritySecret, hub, date(a.Cert.NotAfter))
-			}
+			p.say("%s a CA in Secret %s of %s, valid until %s.", map[bool]string{true: "Created", false: "Found"}[created], pki.AuthoritySecret, hub, date(a.Cert.NotAfter))
 			return nil
-		},
+		}),
 	}
 }
 
@@ -66,10 +53,10 @@ func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
 func (p *Program) pkiPropagateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "propagate",
-		Short: "Bring the CA's certificate to a workload cluster",
-		Long: `Writes the CA's certificate, not its key, into Secret ` + pki.AuthoritySecret + ` on a workload cluster, so that the agent
-there recognises the hub. A cluster that joins by token needs no such step; one whose agent was away for all of
-a rotation of the CA does.`,
+		Short: "Copy the CA certificate to a workload cluster",
+		Long: `Writes the CA certificate without its key into Secret ` + pki.AuthoritySecret + ` on a workload cluster, so that the agent
+trusts the hub. This is not needed for clusters that join with a token. It is needed if an agent was disconnected
+during a whole rotation of the CA.`,
 		Example: "  argocd-agentctl pki propagate --principal-context hub --agent-context w1",
 		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -77,7 +64,7 @@ a rotation of the CA does.`,
 			if err != nil {
 				return err
 			}
-			a, err := (&pki.Manager{Secrets: secrets{hub}, Now: p.Now}).Authority(cmd.Context())
+			a, err := p.pki(hub).Authority(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -88,45 +75,40 @@ a rotation of the CA does.`,
 
 func (p *Program) propagate(ctx context.Context, a *pki.Authority, spoke *cluster) error {
 	to := secrets{spoke}
-	there, err := to.Get(ctx, pki.AuthoritySecret)
+	existing, err := to.Get(ctx, pki.AuthoritySecret)
 	if err != nil {
-		return fmt.Errorf("read Secret %s of %s: %w", pki.AuthoritySecret, spoke, err)
+		return fmt.Errorf("get Secret %s of %s: %w", pki.AuthoritySecret, spoke, err)
 	}
-	if there != nil && len(there.Data[pki.KeyKey]) > 0 {
-		return fmt.Errorf("the Secret %s of %s holds a CA's key: this is a hub, not a workload cluster; choose the right --agent-context and --agent-namespace", pki.AuthoritySecret, spoke)
+	if existing != nil && len(existing.Data[pki.KeyKey]) > 0 {
+		return fmt.Errorf("Secret %s of %s has a CA key, so it is a hub. Check --agent-context and --agent-namespace", pki.AuthoritySecret, spoke)
 	}
-	stored, err := pki.PutBundle(ctx, to, pki.AuthoritySecret, there, a.BundlePEM())
+	stored, err := pki.PutBundle(ctx, to, pki.AuthoritySecret, existing, a.BundlePEM())
 	if err == nil && !stored {
 		err = pki.ErrBusy
 	}
 	if err != nil {
-		return fmt.Errorf("bring the CA to %s: %w", spoke, err)
+		return fmt.Errorf("copy the CA to %s: %w", spoke, err)
 	}
-	p.say("The CA's certificate is in Secret %s of %s now.", pki.AuthoritySecret, spoke)
+	p.say("Wrote the CA certificate to Secret %s of %s.", pki.AuthoritySecret, spoke)
 	return nil
 }
 
 func (p *Program) pkiDumpCommand() *cobra.Command {
 	var key bool
 	cmd := &cobra.Command{
-		Use:   "dump",
-		Short: "Print the CA's certificates as PEM",
-		Long: `Prints the certificates that are to be believed, as PEM: the CA's and, while it is being replaced, that of the
-one before.`,
+		Use:     "dump",
+		Short:   "Print the trusted CA certificates as PEM",
+		Long:    `Prints the trusted CA certificates as PEM: the CA and, during a rotation, the previous CA.`,
 		Example: "  argocd-agentctl pki dump > ca.crt",
 		Args:    argCount(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, _, err := p.authority()
-			if err != nil {
-				return err
-			}
-			a, err := h.Authority(cmd.Context())
+		RunE: p.onHub(func(ctx context.Context, hub agents, _ []string) error {
+			a, err := p.pki(hub.cluster).Authority(ctx)
 			if err != nil {
 				return err
 			}
 			out := a.BundlePEM()
 			if key {
-				s, err := h.Secrets.Get(cmd.Context(), pki.AuthoritySecret)
+				s, err := secrets{hub.cluster}.Get(ctx, pki.AuthoritySecret)
 				if err != nil {
 					return err
 				}
@@ -137,9 +119,9 @@ one before.`,
 			}
 			_, err = p.Stdout.Write(out)
 			return err
-		},
+		}),
 	}
-	cmd.Flags().BoolVar(&key, "with-key", false, "The CA's private key too, for a backup. Whoever has it can pass for any agent.")
+	cmd.Flags().BoolVar(&key, "with-key", false, "Print the private key of the CA as well, for a backup. Anyone with this key can impersonate any agent.")
 	return cmd
 }
 
@@ -147,46 +129,42 @@ func (p *Program) pkiRotateCommand() *cobra.Command {
 	var finish, force, yes bool
 	cmd := &cobra.Command{
 		Use:   "rotate",
-		Short: "Replace the CA, with an overlap and without an interruption",
-		Long: `Puts a new CA into the place of the old one. Both are believed at first: what the old one has issued stays
-good, and agents change over by themselves as they renew their certificates. When the last certificate of
-the old one has expired, or every agent has one of the new, the rotation is ended with --finish: from then on
-the old one is believed no longer.`,
+		Short: "Replace the CA without an interruption",
+		Long: `Creates a new CA. Both CAs are trusted at first. Certificates of the old CA stay valid, and agents get new ones when
+they renew. If every agent has a new certificate, or the last old certificate has expired, run the command with
+--finish. The old CA is then no longer trusted.`,
 		Example: `  argocd-agentctl pki rotate
-  argocd-agentctl pki inspect          # until when is the old one needed?
+  argocd-agentctl pki inspect          # shows how long the old CA is needed
   argocd-agentctl pki rotate --finish`,
 		Args: argCount(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: p.onHub(func(ctx context.Context, hub agents, _ []string) error {
 			if force && !finish {
-				return usageErrorf("--force is for --finish alone")
+				return usageErrorf("--force requires --finish")
 			}
-			h, hub, err := p.authority()
-			if err != nil {
-				return err
-			}
+			ca := p.pki(hub.cluster)
 			if !finish {
-				a, err := h.Rotate(cmd.Context())
+				a, err := ca.Rotate(ctx)
 				if err != nil {
-					return fmt.Errorf("replace the CA: %w", err)
+					return fmt.Errorf("rotate the CA: %w", err)
 				}
-				p.say("There is a new CA in Secret %s of %s, good until %s. The old one is believed too until you say --finish.",
+				p.say("Created a new CA in Secret %s of %s, valid until %s. The old CA stays trusted until you run `argocd-agentctl pki rotate --finish`.",
 					pki.AuthoritySecret, hub, date(a.Cert.NotAfter))
 				return nil
 			}
 			if force {
-				if err := p.askConfirmation(yes, "end the rotation by force: agents that still have a certificate of the old CA are cut off"); err != nil {
+				if err := p.askConfirmation(yes, "finish the rotation by force and disconnect agents with a certificate of the old CA"); err != nil {
 					return err
 				}
 			}
-			if _, err := h.Finish(cmd.Context(), force); err != nil {
-				return fmt.Errorf("finish replacing the CA: %w", err)
+			if _, err := ca.Finish(ctx, force); err != nil {
+				return fmt.Errorf("finish the rotation: %w", err)
 			}
-			p.say("The old CA is believed no longer.")
+			p.say("The old CA is no longer trusted.")
 			return nil
-		},
+		}),
 	}
-	cmd.Flags().BoolVar(&finish, "finish", false, "End a rotation: believe the old CA no longer. Refused while certificates of it can be in use.")
-	cmd.Flags().BoolVar(&force, "force", false, "End it all the same. Agents that still have such a certificate have to join again.")
+	cmd.Flags().BoolVar(&finish, "finish", false, "Finish a rotation. Fails while certificates of the old CA can be in use.")
+	cmd.Flags().BoolVar(&force, "force", false, "Finish it anyway. Agents with a certificate of the old CA must join again.")
 	yesFlag(cmd, &yes)
 	return cmd
 }
@@ -195,37 +173,33 @@ func (p *Program) pkiDeleteCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "delete",
-		Short: "Delete the CA and the hub's certificates that it has issued",
-		Long: `Deletes the CA from the hub, with its key, and the certificates of the principal and the resource proxy. Every
-agent has to join again under another CA. Secrets that somebody else keeps, such as cert-manager, stay.`,
+		Short: "Delete the CA and the certificates of the hub",
+		Long: `Deletes the CA with its key and the certificates of principal and resource proxy. Every agent must join again. Secrets
+that argocd-agent does not manage, for example those of cert-manager, are not deleted.`,
 		Example: "  argocd-agentctl pki delete --yes",
 		Args:    argCount(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			hub, err := p.hub()
-			if err != nil {
+		RunE: p.onHub(func(ctx context.Context, hub agents, _ []string) error {
+			if err := p.askConfirmation(yes, fmt.Sprintf("delete the CA of %s permanently, so that every agent must join again", hub)); err != nil {
 				return err
 			}
-			if err := p.askConfirmation(yes, fmt.Sprintf("delete the CA of %s for good, so that every agent has to join again", hub)); err != nil {
-				return err
-			}
-			return p.deletePKI(cmd.Context(), secrets{hub})
-		},
+			return p.deletePKI(ctx, secrets{hub.cluster})
+		}),
 	}
 	yesFlag(cmd, &yes)
 	return cmd
 }
 
 func (p *Program) deletePKI(ctx context.Context, from secrets) error {
-	var deleted, kept []string
+	var deleted, unmanaged []string
 	for _, name := range []string{pki.ProxySecret, pki.PrincipalSecret, pki.AuthoritySecret} {
 		s, err := from.Get(ctx, name)
 		switch {
 		case err != nil:
-			return fmt.Errorf("read Secret %s: %w", name, err)
+			return fmt.Errorf("get Secret %s: %w", name, err)
 		case s == nil:
 			continue
 		case !s.Managed():
-			kept = append(kept, name)
+			unmanaged = append(unmanaged, name)
 			continue
 		}
 		gone, err := from.Delete(ctx, s)
@@ -237,11 +211,11 @@ func (p *Program) deletePKI(ctx context.Context, from secrets) error {
 		}
 		deleted = append(deleted, name)
 	}
-	if len(kept) > 0 {
-		p.warn("not made by us, and left alone: %s", strings.Join(kept, ", "))
+	if len(unmanaged) > 0 {
+		p.warn("Not managed by argocd-agent and not deleted: %s", strings.Join(unmanaged, ", "))
 	}
 	if len(deleted) == 0 {
-		p.say("There is nothing of ours to delete in %s.", from.cluster)
+		p.say("Nothing to delete in %s.", from.cluster)
 		return nil
 	}
 	p.say("Deleted in %s: %s.", from.cluster, strings.Join(deleted, ", "))

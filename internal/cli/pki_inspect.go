@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,9 +13,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
-// certificate is one of a Secret, for people and scripts.
+// certificate describes a certificate in a Secret.
 type certificate struct {
-	Where       string    `json:"where"`
+	Cluster     string    `json:"cluster"`
 	Secret      string    `json:"secret"`
 	Subject     string    `json:"subject"`
 	Issuer      string    `json:"issuer"`
@@ -24,25 +26,23 @@ type certificate struct {
 	NotAfter    time.Time `json:"notAfter"`
 	Fingerprint string    `json:"fingerprint"`
 	Pin         string    `json:"pin,omitempty"`
-	Kept        bool      `json:"kept"` // renewed by us
+	Managed     bool      `json:"managed"` // argocd-agent renews it
+
+	leaf *x509.Certificate
 }
 
 func (p *Program) pkiInspectCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "inspect",
-		Short: "Show the CA and the certificates that are in use",
-		Long: `Shows the certificates in the Secrets of the hub and, if --agent-context is given, of a workload cluster: whose,
-for which names, until when, and who renews them.`,
+		Short: "Show the CA and the certificates",
+		Long: `Shows the certificates in the Secrets of the hub and, with --agent-context, of a workload cluster: subject, names,
+expiry, and whether argocd-agent renews them.`,
 		Example: `  argocd-agentctl pki inspect
   argocd-agentctl pki inspect --agent-context w1 -o wide`,
 		Args: argCount(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			hub, err := p.hub()
-			if err != nil {
-				return err
-			}
-			found, err := certificatesOf(cmd.Context(), hub, pki.AuthoritySecret, pki.PrincipalSecret, pki.ProxySecret)
+		RunE: p.onHub(func(ctx context.Context, hub agents, _ []string) error {
+			found, err := certificatesOf(ctx, hub.cluster, pki.AuthoritySecret, pki.PrincipalSecret, pki.ProxySecret)
 			if err != nil {
 				return err
 			}
@@ -51,14 +51,14 @@ for which names, until when, and who renews them.`,
 				if err != nil {
 					return err
 				}
-				more, err := certificatesOf(cmd.Context(), spoke, pki.AuthoritySecret, pki.ClientSecret)
+				more, err := certificatesOf(ctx, spoke, pki.AuthoritySecret, pki.ClientSecret)
 				if err != nil {
 					return err
 				}
 				found = append(found, more...)
 			}
-			return p.show(format, p.certificateTable(found, hub))
-		},
+			return p.show(format, p.certificateTable(found, hub.cluster))
+		}),
 	}
 	outputFlag(cmd, &format)
 	return cmd
@@ -69,7 +69,7 @@ func certificatesOf(ctx context.Context, c *cluster, names ...string) ([]certifi
 	for _, name := range names {
 		s, err := secrets{c}.Get(ctx, name)
 		if err != nil {
-			return nil, fmt.Errorf("read Secret %s of %s: %w", name, c, err)
+			return nil, fmt.Errorf("get Secret %s of %s: %w", name, c, err)
 		}
 		if s == nil {
 			continue
@@ -78,16 +78,17 @@ func certificatesOf(ctx context.Context, c *cluster, names ...string) ([]certifi
 		if name == pki.AuthoritySecret && len(s.Data[pki.BundleKey]) > 0 {
 			bundle = s.Data[pki.BundleKey]
 		}
-		infos, err := pki.Inspect(bundle)
+		certs, err := pki.Certificates(bundle)
 		if err != nil {
-			return nil, fmt.Errorf("the Secret %s of %s: %w", name, c, err)
+			return nil, fmt.Errorf("Secret %s of %s: %w", name, c, err)
 		}
 		if name != pki.AuthoritySecret {
-			infos = infos[:1] // the rest is the chain
+			certs = certs[:1] // the rest is the chain
 		}
-		for _, info := range infos {
-			one := certificate{Where: c.role, Secret: name, Subject: info.Subject, Issuer: info.Issuer, Names: info.Names, Key: info.Key,
-				Authority: info.Authority, NotBefore: info.NotBefore, NotAfter: info.NotAfter, Fingerprint: info.Fingerprint, Kept: s.Managed()}
+		for _, cert := range certs {
+			info := pki.Describe(cert)
+			one := certificate{leaf: cert, Cluster: c.role, Secret: name, Subject: info.Subject, Issuer: info.Issuer, Names: info.Names, Key: info.Key,
+				Authority: info.Authority, NotBefore: info.NotBefore, NotAfter: info.NotAfter, Fingerprint: info.Fingerprint, Managed: s.Managed()}
 			if info.Authority {
 				one.Pin = info.Pin
 			}
@@ -98,35 +99,31 @@ func certificatesOf(ctx context.Context, c *cluster, names ...string) ([]certifi
 }
 
 func (p *Program) certificateTable(found []certificate, hub *cluster) view {
-	v := view{object: found, wide: 4, nothing: fmt.Sprintf("No certificates in %s: make a CA with `argocd-agentctl pki init`.", hub),
-		headings: []string{"WHERE", "SECRET", "SUBJECT", "FOR", "EXPIRES", "RENEWED", "KEY", "FINGERPRINT", "PIN", "NAMES"}}
+	v := view{object: found, wide: 4, empty: fmt.Sprintf("No certificates in %s. To create a CA, run `argocd-agentctl pki init`.", hub),
+		headings: []string{"CLUSTER", "SECRET", "SUBJECT", "FOR", "EXPIRES", "MANAGED", "KEY", "FINGERPRINT", "PIN", "NAMES"}}
 	if found == nil {
 		v.object = []certificate{}
 	}
 	for _, one := range found {
-		renewed := "by others"
-		if one.Kept {
-			renewed = "by us"
-		}
 		left := one.NotAfter.Sub(p.Now())
 		expires := cell{text: "in " + span(left)}
 		switch {
 		case left <= 0:
-			expires = cell{"expired", bad}
+			expires = cell{"expired", red}
 		case left < one.NotAfter.Sub(one.NotBefore)/6:
-			expires.paint = unsure
+			expires.color = yellow
 		}
 		v.names = append(v.names, "secret/"+one.Secret)
-		v.rows = append(v.rows, []cell{c(one.Where), c(one.Secret), c(one.Subject), c(orDash(first(one.Names))), expires, c(renewed),
-			c(one.Key), c(one.Fingerprint), c(orDash(one.Pin)), c(orDash(strings.Join(one.Names, ",")))})
+		v.rows = append(v.rows, []cell{c(one.Cluster), c(one.Secret), c(one.Subject), c(shortList(one.Names, 1)), expires, c(strconv.FormatBool(one.Managed)),
+			c(one.Key), c(one.Fingerprint), c(one.Pin), c(strings.Join(one.Names, ","))})
 	}
 	return v
 }
 
-// first is the first of some names, and how many more there are.
-func first(names []string) string {
-	if len(names) < 2 {
-		return strings.Join(names, "")
+// shortList joins at most n names and counts the others.
+func shortList(names []string, n int) string {
+	if len(names) <= n {
+		return strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", names[0], len(names)-1)
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:n], ", "), len(names)-n)
 }

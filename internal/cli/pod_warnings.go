@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,32 +18,27 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/observe"
 )
 
-// podWarning is what a running program says of its cluster although it is ready: that the API server there takes no writes,
-// so that it cannot be read off any object.
-type podWarning struct {
-	pod  string
-	text string
-}
+// podWarning is a warning in the health output of a pod, for example a write outage. During a write outage, no object
+// shows it.
+type podWarning struct{ pod, text string }
 
-// Of a program this many pods are asked, and for so long at most; not as long where something else was asked for,
-// and where policies let nobody at pods, nobody shall wait for that.
+// Limits of requests to pods. Commands that print warnings only in addition to their output use the shorter timeout.
 const (
-	mostAsked    = 16
-	askTimeout   = 3 * time.Second
-	asideTimeout = time.Second
+	maxPods           = 16
+	podTimeout        = 3 * time.Second
+	podWarningTimeout = time.Second
 )
 
-// podWarnings asks the pods of a program, by way of the API server, which goes on to read while it takes no writes. An error
-// says why not all of them could be asked; asked tells how many were.
-func (c *cluster) podWarnings(ctx context.Context, program string, within time.Duration) (found []podWarning, asked int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, within)
+// podWarnings reads the health output of the pods of a component through the API server, which still serves reads during
+// a write outage. answered is the number of pods that answered. The error is that of a pod that did not.
+func (c *cluster) podWarnings(ctx context.Context, component string, timeout time.Duration) (found []podWarning, answered int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	pods, err := c.kube.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + program, Limit: mostAsked})
+	pods, err := c.kube.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + component, Limit: maxPods})
 	if err != nil {
 		return nil, 0, c.explain(err)
 	}
-	answers := make([][]podWarning, len(pods.Items))
-	answered := make([]bool, len(pods.Items))
+	var mu sync.Mutex
 	var work errgroup.Group
 	for i := range pods.Items {
 		pod := &pods.Items[i]
@@ -51,29 +48,26 @@ func (c *cluster) podWarnings(ctx context.Context, program string, within time.D
 		work.Go(func() error {
 			text, err := c.healthOf(ctx, pod)
 			if err != nil {
-				return fmt.Errorf("ask pod %s: %w", pod.Name, err)
+				return fmt.Errorf("read health of pod %s: %w", pod.Name, err)
 			}
-			answered[i] = true
+			mu.Lock()
+			defer mu.Unlock()
+			answered++
 			for line := range strings.Lines(text) {
-				if said, ok := strings.CutPrefix(strings.TrimSpace(line), observe.WarningWord+" "); ok {
-					_, said, _ = strings.Cut(said, ": ")
-					answers[i] = append(answers[i], podWarning{pod.Name, said})
+				if warning, ok := strings.CutPrefix(strings.TrimSpace(line), observe.WarningWord+" "); ok {
+					_, warning, _ = strings.Cut(warning, ": ")
+					found = append(found, podWarning{pod.Name, warning})
 				}
 			}
 			return nil
 		})
 	}
 	err = work.Wait()
-	for i := range answers {
-		found = append(found, answers[i]...)
-		if answered[i] {
-			asked++
-		}
-	}
-	return found, asked, err
+	slices.SortStableFunc(found, func(a, b podWarning) int { return strings.Compare(a.pod, b.pod) })
+	return found, answered, err
 }
 
-// healthOf is what a pod's probe says, in all words.
+// healthOf returns the verbose health output of a pod.
 func (c *cluster) healthOf(ctx context.Context, pod *corev1.Pod) (string, error) {
 	port := ""
 	for _, container := range pod.Spec.Containers {
@@ -84,40 +78,40 @@ func (c *cluster) healthOf(ctx context.Context, pod *corev1.Pod) (string, error)
 		}
 	}
 	if port == "" {
-		return "", fmt.Errorf("it has no port of the name healthz")
+		return "", errors.New("no port named healthz")
 	}
 	text, err := c.kube.CoreV1().RESTClient().Get().Namespace(c.namespace).Resource("pods").Name(pod.Name+":"+port).
 		SubResource("proxy").Suffix("healthz").Param("verbose", "true").MaxRetries(0).DoRaw(ctx)
-	switch said := string(text); {
-	case strings.Contains(said, " objects"): // its own words, ready or not
-		return said, nil
-	case said != "" && !strings.Contains(said, `"Status"`):
-		return "", fmt.Errorf("what answers there is not the program: %.80q", said)
+	switch output := string(text); {
+	case strings.Contains(output, " objects"): // a health check of principal and agent, ready or not
+		return output, nil
+	case output != "" && !strings.Contains(output, `"Status"`):
+		return "", fmt.Errorf("unexpected response: %.80q", output)
 	case err == nil:
-		return "", errors.New("it has nothing to say")
+		return "", errors.New("empty response")
 	}
 	return "", c.explain(err)
 }
 
-// warnWriteOutage says what the principals say of the hub. Who may not ask them is not bothered with that.
+// warnWriteOutage prints the warnings of the principal pods. Without permission to read them, it prints nothing.
 func (p *Program) warnWriteOutage(ctx context.Context, hub *cluster) {
-	found, _, _ := hub.podWarnings(ctx, principalDeployment, cmp.Or(p.patience, asideTimeout))
+	found, _, _ := hub.podWarnings(ctx, principalDeployment, cmp.Or(p.podTimeout, podWarningTimeout))
 	for _, one := range found {
-		p.warn("%s says of the hub: %s; what is shown of agents and Applications may be as old as that", one.pod, printable(one.text))
+		p.warn("Pod %s reports a write outage on the hub: %s. Agent and Application status may be out of date.", one.pod, printable(one.text))
 	}
 }
 
-// trouble tells what a program says of its cluster.
-func (e *checkRun) trouble(ctx context.Context, c *cluster, program string) {
-	found, asked, err := c.podWarnings(ctx, program, cmp.Or(e.program.patience, askTimeout))
+// writeOutage checks the warnings of the pods of a component.
+func (e *checkRun) writeOutage(ctx context.Context, c *cluster, component string) {
+	found, answered, err := c.podWarnings(ctx, component, cmp.Or(e.program.podTimeout, podTimeout))
 	for _, one := range found {
-		e.problem("writes", "see to the API server: if its etcd is full, compact and defragment it, and disarm the alarm; if it is overloaded, find out by whom. Nothing is lost: all is written when it takes writes again",
-			"%s says: %s", one.pod, one.text)
+		e.problem("writes", "repair the API server: if etcd is full, compact and defragment it and disarm the alarm; if it is overloaded, find the client. Nothing is lost: pending writes are retried",
+			"Pod %s reports: %s", one.pod, one.text)
 	}
 	switch {
 	case err != nil:
-		e.unknown("writes", err)
-	case asked > 0 && len(found) == 0:
-		e.ok("writes", "the API server takes what %s writes", program)
+		e.skipped("writes", err)
+	case answered > 0 && len(found) == 0:
+		e.ok("writes", "the API server accepts writes of %s", component)
 	}
 }

@@ -19,37 +19,37 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// TestTroubleIsTold has programs behind pods' addresses that say what they say while their API server takes no writes.
-func TestTroubleIsTold(t *testing.T) {
-	s, l := inLab(t, "cli-trouble")
+// The test serves the health output of principal and agent during a write outage at the addresses of pods.
+func TestWriteOutage_Transcript(t *testing.T) {
+	s, l := inLab(t, "cli-write-outage")
 	s.now = time.Now
-	s.replace[`(?m)^  (ok|note|warning|problem) +(api server|clock|definitions|program|argo cd|rights|CA|certificate|redis) .*\n( +→.*\n)?`] = ""
+	s.replace[`(?m)^  (ok|note|warning|problem) +(api server|clock|crds|deployment|argo cd|rbac|CA|certificate|redis) .*\n( +→.*\n)?`] = ""
 	s.replace[`(?m)^\d+ ok, .*`] = "COUNTS"
 	s.replace[`since 20\S+ \(\w+\)`] = "since DATE"
-	address := s.addressOfThisMachine(t)
-	var trouble error
+	address := s.localAddress(t)
+	var outage error
 	probes := observe.Probes(observe.Check{Name: "objects", Run: func() error { return nil }},
-		observe.Check{Name: "connections", Run: func() error { return trouble }}, // also of one that is not ready
-		observe.Check{Name: "writes", WarnOnly: true, Run: func() error { return trouble }})
-	program := httptest.NewUnstartedServer(probes)
-	program.Listener = s.listen(t, address)
-	program.Start()
-	t.Cleanup(program.Close)
-	_, port, _ := net.SplitHostPort(program.Listener.Addr().String())
-	for _, place := range []struct{ cluster, program string }{{"hub", principalDeployment}, {"managed", agentDeployment}} {
-		s.pod(t, l.Cluster(place.cluster), place.program, address, port)
+		observe.Check{Name: "connections", Run: func() error { return outage }}, // also if it is not ready
+		observe.Check{Name: "writes", WarnOnly: true, Run: func() error { return outage }})
+	server := httptest.NewUnstartedServer(probes)
+	server.Listener = s.listen(t, address)
+	server.Start()
+	t.Cleanup(server.Close)
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	for _, place := range []struct{ cluster, component string }{{"hub", principalDeployment}, {"managed", agentDeployment}} {
+		s.pod(t, l.Cluster(place.cluster), place.component, address, port)
 	}
-	s.commands["trouble"] = func(text string) string {
-		if trouble = nil; text != "" {
-			trouble = errors.New(text)
+	s.commands["outage"] = func(text string) string {
+		if outage = nil; text != "" {
+			outage = errors.New(text)
 		}
 		return ""
 	}
-	s.play("trouble.txt")
+	s.play("write-outage.txt")
 }
 
-// addressOfThisMachine is one that an API server passes requests on to, which it does not to those of its own host.
-func (s *script) addressOfThisMachine(t *testing.T) string {
+// localAddress returns an address that the API server proxies requests to. It refuses loopback addresses.
+func (s *script) localAddress(t *testing.T) string {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *script) addressOfThisMachine(t *testing.T) string {
 			return ip.String()
 		}
 	}
-	t.Skip("this machine has no address beside those of its own host, and an API server passes nothing on to these")
+	t.Skip("this machine has only loopback addresses, which the API server does not proxy to")
 	return ""
 }
 
@@ -73,10 +73,10 @@ func (s *script) listen(t *testing.T, address string) net.Listener {
 	return l
 }
 
-// pod makes a pod that nobody schedules, so that its address stays what it is said to be.
-func (s *script) pod(t *testing.T, c *lab.Cluster, program, address, port string) {
+// pod creates a pod that is never scheduled, so that its address does not change.
+func (s *script) pod(t *testing.T, c *lab.Cluster, component, address, port string) {
 	t.Helper()
-	const namespace = "cli-trouble"
+	const namespace = "cli-write-outage"
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	lab.Await(t, "a pod", func(ctx context.Context) error {
 		return c.Apply(ctx, fmt.Sprintf(`
@@ -86,13 +86,13 @@ metadata: {name: %s-0, namespace: %s, labels: {app.kubernetes.io/name: %s}}
 spec:
   schedulingGates: [{name: example.com/never}]
   containers: [{name: main, image: example.com/none, ports: [{name: healthz, containerPort: %s}]}]
-`, program, namespace, program, port))
+`, component, namespace, component, port))
 	})
-	patch(t, c, pods, namespace, program+"-0", `{"status":{"phase":"Running","podIP":"`+address+`","podIPs":[{"ip":"`+address+`"}]}}`, "status")
+	patch(t, c, pods, namespace, component+"-0", `{"status":{"phase":"Running","podIP":"`+address+`","podIPs":[{"ip":"`+address+`"}]}}`, "status")
 }
 
-// What is asked by way of the API server has to get past our own NetworkPolicies.
-func TestOurPoliciesLetTheAPIServerAskPods(t *testing.T) {
+// Requests through the API server must pass our own NetworkPolicies.
+func TestNetworkPolicies_AllowHealthRequests(t *testing.T) {
 	for _, role := range []string{"principal", "agent"} {
 		content, err := os.ReadFile("../../install/kustomize/" + role + "/networkpolicies.yaml")
 		if err != nil {
@@ -111,7 +111,7 @@ func TestOurPoliciesLetTheAPIServerAskPods(t *testing.T) {
 			}
 		}
 		if !open {
-			t.Errorf("the policy of %s shuts the port of its probes", role)
+			t.Errorf("the policy of %s blocks the health port", role)
 		}
 	}
 }

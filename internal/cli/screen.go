@@ -1,17 +1,17 @@
 package cli
 
 import (
-	"fmt"
+	"cmp"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// ScreenOf tells what a file is shown on.
+// ScreenOf returns the terminal of a file, or the zero value.
 func ScreenOf(f *os.File) Screen {
 	fd := int(f.Fd())
 	if !term.IsTerminal(fd) {
@@ -29,27 +29,20 @@ func ScreenOf(f *os.File) Screen {
 	return Screen{Terminal: true, Width: size(func(w, _ int) int { return w }), Height: size(func(_, h int) int { return h })}
 }
 
-func splitPaths(list string) []string { return filepath.SplitList(list) }
-
-// paint is a colour of a terminal.
-type paint string
+// color is an ANSI color code.
+type color string
 
 const (
-	plain  paint = ""
-	good   paint = "32"
-	bad    paint = "31"
-	unsure paint = "33"
-	faint  paint = "2"
-	strong paint = "1"
+	plain  color = ""
+	green  color = "32"
+	red    color = "31"
+	yellow color = "33"
+	faint  color = "2"
+	bold   color = "1"
 )
 
-// coloured reports whether colours are shown.
-func (p *Program) coloured() bool {
-	return p.Screen.Terminal && p.getenv("NO_COLOR") == "" && p.getenv("TERM") != "dumb"
-}
-
-func (p *Program) colour(c paint, text string) string {
-	if c == plain || text == "" || !p.coloured() {
+func (p *Program) paint(c color, text string) string {
+	if c == plain || text == "" || !p.Screen.Terminal || p.getenv("NO_COLOR") != "" || p.getenv("TERM") == "dumb" {
 		return text
 	}
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
@@ -58,21 +51,12 @@ func (p *Program) colour(c paint, text string) string {
 // cell is one entry of a table.
 type cell struct {
 	text  string
-	paint paint
+	color color
 }
 
 func c(text string) cell { return cell{text: text} }
 
-// orDash shows that there is nothing.
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
-// table prints rows under headings, in columns as wide as what is in them. What comes from elsewhere cannot reach the
-// terminal's controls.
+// table prints rows in columns. Empty cells become "-". Control characters are removed.
 func (p *Program) table(headings []string, rows [][]cell) string {
 	widths := make([]int, len(headings))
 	for i, h := range headings {
@@ -80,14 +64,14 @@ func (p *Program) table(headings []string, rows [][]cell) string {
 	}
 	for _, row := range rows {
 		for i := range row {
-			row[i].text = printable(row[i].text)
+			row[i].text = cmp.Or(printable(row[i].text), "-")
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].text))
 		}
 	}
 	var b strings.Builder
 	line := func(row []cell) {
 		for i, cell := range row {
-			b.WriteString(p.colour(cell.paint, cell.text))
+			b.WriteString(p.paint(cell.color, cell.text))
 			if i < len(row)-1 {
 				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell.text)+3))
 			}
@@ -96,7 +80,7 @@ func (p *Program) table(headings []string, rows [][]cell) string {
 	}
 	head := make([]cell, len(headings))
 	for i, h := range headings {
-		head[i] = cell{h, strong}
+		head[i] = cell{h, bold}
 	}
 	line(head)
 	for _, row := range rows {
@@ -115,7 +99,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// age is how long ago something was, as people say it.
+// age is the time since t.
 func (p *Program) age(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -123,19 +107,4 @@ func (p *Program) age(t time.Time) string {
 	return span(p.Now().Sub(t))
 }
 
-// span is a duration in one or two units.
-func span(d time.Duration) string {
-	d = max(d, 0)
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 10*time.Minute && int(d.Seconds())%60 != 0:
-		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 3*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	default:
-		return fmt.Sprintf("%dd", int(d.Hours()/24))
-	}
-}
+func span(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }

@@ -10,10 +10,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
-// secrets are those of one side's Argo CD, as the PKI reads and writes them.
+// secrets implements pki.Secrets for the Argo CD namespace of one side.
 type secrets struct{ *cluster }
 
-// Get implements pki.Secrets.
 func (s secrets) Get(ctx context.Context, name string) (*pki.Secret, error) {
 	found, err := s.kube.CoreV1().Secrets(s.namespace).Get(ctx, name, metav1.GetOptions{})
 	if notFound(err) {
@@ -25,7 +24,6 @@ func (s secrets) Get(ctx context.Context, name string) (*pki.Secret, error) {
 	return secretOf(found), nil
 }
 
-// List implements pki.Secrets.
 func (s secrets) List(ctx context.Context, label string) ([]*pki.Secret, error) {
 	list, err := s.kube.CoreV1().Secrets(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: label})
 	if err != nil {
@@ -38,7 +36,6 @@ func (s secrets) List(ctx context.Context, label string) ([]*pki.Secret, error) 
 	return all, nil
 }
 
-// Put implements pki.Secrets.
 func (s secrets) Put(ctx context.Context, secret *pki.Secret) (bool, error) {
 	content := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: secret.Name, Namespace: s.namespace, ResourceVersion: secret.Revision,
@@ -54,14 +51,13 @@ func (s secrets) Put(ctx context.Context, secret *pki.Secret) (bool, error) {
 	return s.ignoreConflict(err)
 }
 
-// Delete implements pki.Secrets.
 func (s secrets) Delete(ctx context.Context, secret *pki.Secret) (bool, error) {
 	err := s.kube.CoreV1().Secrets(s.namespace).Delete(ctx, secret.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &secret.Revision}})
 	return s.ignoreConflict(err)
 }
 
-// ignoreConflict tells a write that worked from one that lost a race.
+// ignoreConflict reports whether a write succeeded. A write that lost a race is not an error.
 func (s secrets) ignoreConflict(err error) (bool, error) {
 	missing := notFound(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 	if status, ok := err.(apierrors.APIStatus); missing && ok && status.Status().Details != nil && status.Status().Details.Kind == "namespaces" {

@@ -10,19 +10,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Where our programs are installed, by the names that all installations share.
+// Names that all installations use.
 const (
 	principalDeployment = "argocd-agent-principal"
 	agentDeployment     = "argocd-agent-agent"
 	paramsConfigMap     = "argocd-agent-params"
 )
 
-// settings are what a program is told by its Deployment: arguments, and an environment that may come from ConfigMaps.
+// settings are the arguments and the environment of a Deployment.
 type settings struct {
-	installed bool // there is a Deployment
+	installed bool // the Deployment exists
 	ready     bool
 	image     string
-	prefix    string // of its variables
+	prefix    string // of its environment variables
 	env       map[string]string
 	flags     map[string]string
 }
@@ -35,7 +35,7 @@ func (c *cluster) agentSettings(ctx context.Context) (*settings, error) {
 	return c.settings(ctx, agentDeployment, "ARGOCD_AGENT_")
 }
 
-// settings reads what a Deployment tells its program. Without one, the ConfigMap alone is read.
+// settings reads the settings of a Deployment. If it does not exist, only the ConfigMap is read.
 func (c *cluster) settings(ctx context.Context, deployment, prefix string) (*settings, error) {
 	s := &settings{prefix: prefix, env: map[string]string{}, flags: map[string]string{}}
 	read := map[string]map[string]string{}
@@ -45,7 +45,7 @@ func (c *cluster) settings(ctx context.Context, deployment, prefix string) (*set
 		}
 		found, err := c.kube.CoreV1().ConfigMaps(c.namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil && !notFound(err) {
-			return nil, fmt.Errorf("read ConfigMap %s: %w", name, c.explain(err))
+			return nil, fmt.Errorf("get ConfigMap %s: %w", name, c.explain(err))
 		}
 		if err == nil {
 			read[name] = found.Data
@@ -59,7 +59,7 @@ func (c *cluster) settings(ctx context.Context, deployment, prefix string) (*set
 		return s, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read Deployment %s: %w", deployment, c.explain(err))
+		return nil, fmt.Errorf("get Deployment %s: %w", deployment, c.explain(err))
 	}
 	s.installed, s.ready = true, d.Status.ReadyReplicas > 0
 	if len(d.Spec.Template.Spec.Containers) == 0 {
@@ -99,7 +99,7 @@ func (s *settings) readEnvironment(container *corev1.Container, load func(string
 	return nil
 }
 
-// readArguments reads flags as a shell's user writes them.
+// readArguments parses --flag=value, --flag value and --flag.
 func (s *settings) readArguments(args []string) {
 	for i, arg := range args {
 		name, ok := strings.CutPrefix(arg, "--")
@@ -117,13 +117,13 @@ func (s *settings) readArguments(args []string) {
 	}
 }
 
-// get returns what a flag is set to, empty if nothing is said.
+// get returns the value of a flag, or an empty string.
 func (s *settings) get(flag string) string {
 	if value, ok := s.flags[flag]; ok {
 		return value
 	}
 	variable := s.prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-	switch flag { // those whose variables do not follow the rule
+	switch flag { // exceptions to the naming rule
 	case "server-address":
 		variable = "ARGOCD_AGENT_REMOTE_SERVER"
 	case "server-port":
@@ -138,7 +138,7 @@ func (s *settings) get(flag string) string {
 	return s.env[variable]
 }
 
-// on reports whether a switch is set.
+// on reports whether a boolean flag is set.
 func (s *settings) on(flag string) bool {
 	value := s.get(flag)
 	return value == "true" || value == "1"

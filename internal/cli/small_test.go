@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-func TestSettingsAreReadAsTheProgramDoes(t *testing.T) {
+func TestSettings_ReadFlagsAndEnvironment(t *testing.T) {
 	s := &settings{prefix: "ARGOCD_AGENT_", env: map[string]string{}, flags: map[string]string{}}
 	s.readArguments([]string{"agent", "--server-address", "hub", "--destination-based-mapping", "--allowed-namespaces=a,b", "--redis-addr", "r:1"})
 	container := &corev1.Container{
@@ -33,26 +33,11 @@ func TestSettingsAreReadAsTheProgramDoes(t *testing.T) {
 		}
 	}
 	if !s.on("destination-based-mapping") || s.on("create-namespace") {
-		t.Error("a switch is not what it was set to")
+		t.Error("a boolean flag has the wrong value")
 	}
 }
 
-func TestCertificatesAreForTheirNamesAlone(t *testing.T) {
-	for _, test := range []struct {
-		names []string
-		host  string
-		want  bool
-	}{
-		{[]string{"a.example"}, "a.example", true}, {[]string{"a.example"}, "A.example", true}, {[]string{"a.example"}, "b.example", false},
-		{[]string{"*.example"}, "a.example", true}, {[]string{"*.example"}, "a.b.example", false}, {[]string{"10.0.0.1"}, "10.0.0.1", true}, {nil, "a", false},
-	} {
-		if got := certifies(test.names, test.host); got != test.want {
-			t.Errorf("%v for %s: %v", test.names, test.host, got)
-		}
-	}
-}
-
-func TestSpansAreShort(t *testing.T) {
+func TestSpan_UsesOneOrTwoUnits(t *testing.T) {
 	for d, want := range map[time.Duration]string{-time.Second: "0s", 90 * time.Second: "90s", 150 * time.Second: "2m30s", 5 * time.Minute: "5m",
 		90 * time.Minute: "90m", 30 * time.Hour: "30h", 72 * time.Hour: "3d"} {
 		if got := span(d); got != want {
@@ -61,8 +46,8 @@ func TestSpansAreShort(t *testing.T) {
 	}
 }
 
-// What agents say of themselves must not reach the terminal's controls.
-func TestHostileTextIsHarmless(t *testing.T) {
+// Text of agents must not reach the terminal with control characters.
+func TestOutput_RemovesControlCharacters(t *testing.T) {
 	p := &Program{Now: func() time.Time { return today }}
 	agent := v1alpha1.Agent{Status: v1alpha1.Status{Version: "v1\x1b[2J\u009b31m\r\nName: other", ClusterUID: "x"}}
 	agent.Name = "w1"
@@ -75,7 +60,7 @@ func TestHostileTextIsHarmless(t *testing.T) {
 	}
 }
 
-func TestWrittenFilesAreForTheirOwnerAlone(t *testing.T) {
+func TestWritePrivate_SetsMode0600(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -88,20 +73,20 @@ func TestWrittenFilesAreForTheirOwnerAlone(t *testing.T) {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 	if left, _ := filepath.Glob(file + ".*"); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("temporary files: %v", left)
 	}
 }
 
-func TestAnApplicationOfAMomentAgoIsNoTroubleYet(t *testing.T) {
+func TestUndelivered_RecentApplication(t *testing.T) {
 	p := &Program{Now: func() time.Time { return today }}
 	agent := &v1alpha1.Agent{Spec: v1alpha1.Spec{Mode: "managed"}, Status: v1alpha1.Status{Connected: true}}
-	for made, want := range map[string]string{"2026-03-01T11:59:50Z": "just now", "2026-03-01T11:00:00Z": "application controller", "": "application controller"} {
-		app, err := kind.Parse([]byte(`{"metadata": {"name": "a", "namespace": "w1", "creationTimestamp": "` + made + `"}, "spec": {}}`))
+	for created, want := range map[string]string{"2026-03-01T11:59:50Z": "recently", "2026-03-01T11:00:00Z": "application controller", "": "application controller"} {
+		app, err := kind.Parse([]byte(`{"metadata": {"name": "a", "namespace": "w1", "creationTimestamp": "` + created + `"}, "spec": {}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := p.undelivered(agent, app); len(found) != 1 || !strings.Contains(found[0].Why, want) {
-			t.Errorf("made %q: %+v", made, found)
+		if found := p.undelivered(agent, app); len(found) != 1 || !strings.Contains(found[0].Reason, want) {
+			t.Errorf("created %q: %+v", created, found)
 		}
 	}
 }

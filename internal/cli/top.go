@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 )
@@ -19,10 +19,9 @@ func (p *Program) topCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Watch the fleet, live",
-		Long: `Shows the fleet on the whole terminal, and keeps it up to date: agents in trouble first. It follows the hub's Agent
-objects and asks for nothing again and again. Ctrl-C ends it. Where the output is not a terminal, or with -o, it
-prints what ` + "`argocd-agentctl agent list`" + ` does, once.`,
+		Short: "Watch agents in the terminal",
+		Long: `Shows all agents on the whole terminal and updates the view. Agents that need attention are first. Press Ctrl-C to
+stop. If the output is not a terminal, or with -o, it prints ` + "`argocd-agentctl agent list`" + ` once.`,
 		Example: "  argocd-agentctl top",
 		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -30,7 +29,7 @@ prints what ` + "`argocd-agentctl agent list`" + ` does, once.`,
 			if err != nil {
 				return err
 			}
-			list, err := a.list(cmd.Context(), "") // also to find out that it can be read at all
+			list, err := a.list(cmd.Context(), "") // reports missing permissions
 			if err != nil {
 				return err
 			}
@@ -44,43 +43,42 @@ prints what ` + "`argocd-agentctl agent list`" + ` does, once.`,
 	return cmd
 }
 
-// Frames are drawn when something changes, this often at most; and this often at least, because ages grow.
+// Time between two frames. The maximum keeps ages up to date.
 const (
-	frameLeast = 200 * time.Millisecond
-	frameMost  = time.Second
+	minFrameInterval = 200 * time.Millisecond
+	maxFrameInterval = time.Second
 )
 
-// top draws the fleet until the context ends.
 func (p *Program) top(ctx context.Context, a agents) error {
 	changed := make(chan struct{}, 1)
-	note := func() {
+	notify := func() {
 		select {
 		case changed <- struct{}{}:
-		default: // one is enough
+		default:
 		}
 	}
-	f, err := follow(ctx, a, "", follower{changed: func(*v1alpha1.Agent) { note() }, gone: func(string) { note() }, trouble: func(string) { note() }})
+	f, err := watchAgents(ctx, a, "", watcher{changed: func(*v1alpha1.Agent) { notify() }, deleted: func(string) { notify() }, failed: func(string) { notify() }})
 	if err != nil {
 		return err
 	}
 	defer f.wait()
-	_, _ = io.WriteString(p.Stdout, "\x1b[?1049h\x1b[?25l") // a screen of its own, without a cursor
-	defer io.WriteString(p.Stdout, "\x1b[?25h\x1b[?1049l")  //nolint:errcheck // there is nowhere left to say so
+	_, _ = io.WriteString(p.Stdout, "\x1b[?1049h\x1b[?25l") // alternate screen, hidden cursor
+	defer io.WriteString(p.Stdout, "\x1b[?25h\x1b[?1049l")  //nolint:errcheck // the command ends
 	for {
-		frame := p.fleet(f.agents(), a.String(), f.old(), p.Screen.Width(), p.Screen.Height())
-		// Lines are cleared as they are written: a cleared screen would flicker.
+		frame := p.fleet(f.agents(), a.String(), f.staleReason(), p.Screen.Width(), p.Screen.Height())
+		// Clear each line as it is written. Clearing the screen would flicker.
 		frame = "\x1b[H" + strings.ReplaceAll(frame, "\n", "\x1b[K\n") + "\x1b[K\x1b[J"
 		if _, err := io.WriteString(p.Stdout, frame); err != nil {
-			return fmt.Errorf("draw: %w", err)
+			return fmt.Errorf("write frame: %w", err)
 		}
-		pause := time.After(frameLeast)
+		pause := time.After(minFrameInterval)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-		case <-time.After(frameMost):
+		case <-time.After(maxFrameInterval):
 		}
-		select { // bursts become one frame
+		select { // a burst of changes becomes one frame
 		case <-ctx.Done():
 			return nil
 		case <-pause:
@@ -88,8 +86,8 @@ func (p *Program) top(ctx context.Context, a agents) error {
 	}
 }
 
-// fleet is one frame: a summary, and as many agents as fit, those in trouble first.
-func (p *Program) fleet(all []v1alpha1.Agent, hub, trouble string, width, height int) string {
+// fleet renders one frame: a summary and as many agents as fit, the most urgent first.
+func (p *Program) fleet(all []v1alpha1.Agent, hub, stale string, width, height int) string {
 	slices.SortFunc(all, func(a, b v1alpha1.Agent) int {
 		if d := urgency(&b) - urgency(&a); d != 0 {
 			return d
@@ -99,30 +97,30 @@ func (p *Program) fleet(all []v1alpha1.Agent, hub, trouble string, width, height
 	counts := map[string]int{}
 	var apps, diverged int64
 	for i := range all {
-		counts[stateOf(&all[i]).text]++
+		counts[stateOf(&all[i])]++
 		apps += all[i].Status.Applications
 		diverged += all[i].Status.Diverged
 	}
 	parts := []string{pluralize(len(all), "agent")}
-	for _, state := range []string{"connected", stateNoWrites, "away", "held", "suspended", "leaving", "never"} {
+	for _, state := range []string{stateConnected, stateWriteOutage, stateDisconnected, stateHeld, stateSuspended, stateTerminating, stateNeverConnected} {
 		if counts[state] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
 		}
 	}
 	parts = append(parts, pluralize(int(apps), "Application"), pluralize(int(diverged), "item")+" diverged")
 	lines := []string{
-		p.colour(strong, cut(fmt.Sprintf("%s  %s", p.Now().Format(time.TimeOnly), hub), width)),
+		p.paint(bold, cut(fmt.Sprintf("%s  %s", p.Now().Format(time.TimeOnly), hub), width)),
 		cut(strings.Join(parts, ", "), width),
 	}
-	if trouble != "" {
-		lines = append(lines, p.colour(bad, cut("this picture may be old: "+printable(trouble), width)))
+	if stale != "" {
+		lines = append(lines, p.paint(red, cut("this view may be out of date: "+printable(stale), width)))
 	}
 	lines = append(lines, "")
 	room := max(height-len(lines)-2, 1)
 	hidden := max(len(all)-room, 0)
 	v := p.agentTable(&v1alpha1.List{Items: all[:len(all)-hidden]}, "")
 	narrow := *p
-	narrow.Screen = Screen{} // colours come after lines were cut
+	narrow.Screen = Screen{} // colors are added after lines are cut
 	var rows [][]cell
 	for _, row := range v.rows {
 		rows = append(rows, row[:len(v.headings)-v.wide])
@@ -131,45 +129,37 @@ func (p *Program) fleet(all []v1alpha1.Agent, hub, trouble string, width, height
 		line = cut(line, width)
 		switch {
 		case i == 0:
-			line = p.colour(strong, line)
+			line = p.paint(bold, line)
 		case i <= len(rows):
-			line = p.colour(rowPaint(&all[i-1]), line)
+			line = p.paint(rowColor(&all[i-1]), line)
 		}
 		lines = append(lines, line)
 	}
 	if hidden > 0 {
-		lines = append(lines, p.colour(faint, fmt.Sprintf("and %d more", hidden)))
+		lines = append(lines, p.paint(faint, fmt.Sprintf("and %d more", hidden)))
 	}
 	return strings.Join(lines, "\n")
 }
 
-// urgency is how much an agent needs to be looked at.
+// urgency orders agents by how much they need attention.
 func urgency(agent *v1alpha1.Agent) int {
-	switch state := stateOf(agent).text; {
-	case state == "held":
+	switch state := stateOf(agent); {
+	case state == stateHeld:
 		return 5
-	case state == "away", state == stateNoWrites:
+	case state == stateDisconnected, state == stateWriteOutage:
 		return 4
-	case condition(agent, v1alpha1.ConditionRegistered) == metav1.ConditionFalse:
+	case meta.IsStatusConditionFalse(agent.Status.Conditions, v1alpha1.ConditionRegistered):
 		return 3
 	case agent.Status.Diverged > 0:
 		return 2
-	case state != "connected":
+	case state != stateConnected:
 		return 1
 	}
 	return 0
 }
 
-func rowPaint(agent *v1alpha1.Agent) paint {
-	switch urgency(agent) {
-	case 5, 4, 3:
-		return bad
-	case 2:
-		return unsure
-	case 1:
-		return faint
-	}
-	return plain
+func rowColor(agent *v1alpha1.Agent) color {
+	return [...]color{plain, faint, yellow, red, red, red}[urgency(agent)]
 }
 
 // cut shortens a line to the width of a terminal.

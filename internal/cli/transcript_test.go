@@ -12,32 +12,32 @@ import (
 	"time"
 )
 
-var update = flag.Bool("update", false, "write the transcripts again")
+var update = flag.Bool("update", false, "record the transcripts")
 
-// today is when all transcripts were recorded.
+// today is the time in all transcripts.
 var today = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// script runs transcripts: files below testdata in which a line that begins with "$ " is a command, what follows is what
-// a person sees of it, and "% " begins an instruction to the test:
+// script runs transcripts in testdata. A line with "$ " is a command and its output follows. A line with "% " is an
+// instruction to the test:
 //
-//	% terminal      from here on the output is a terminal, with colours
-//	% answer TEXT   somebody sits there, and answers the next command so
-//	% env A=B       from here on
+//	% terminal      the following commands write to a terminal with colors
+//	% answer TEXT   a user answers the next command
+//	% env A=B       sets an environment variable
 //
-// and those that a test adds. Output that is not the same on every run is replaced before it is compared.
+// Tests add more instructions. Output that differs between runs is replaced before the comparison.
 type script struct {
 	t        *testing.T
 	env      []string
-	commands map[string]func(argument string) string // instructions of the test; what they return is shown
-	replace  map[string]string                       // expressions → what stands for them
-	names    map[string]string                       // what stands for addresses and the like, in commands and output
-	now      func() time.Time                        // nil: today
+	commands map[string]func(argument string) string // instructions of the test and their output
+	replace  map[string]string                       // expression → replacement
+	names    map[string]string                       // placeholder → value, in commands and output
+	now      func() time.Time                        // if nil, today
 
 	screen Screen
 	answer *string
 }
 
-// play runs a transcript and compares it with what it did when it was recorded.
+// play runs a transcript and compares the output with the recorded output.
 func (s *script) play(file string) {
 	s.t.Helper()
 	path := filepath.Join("testdata", file)
@@ -61,7 +61,7 @@ func (s *script) play(file string) {
 			played.WriteString(line)
 		}
 	}
-	got := regexp.MustCompile(`(?m)^(# .*\n)\n`).ReplaceAllString(played.String(), "$1") // a comment belongs to what follows
+	got := regexp.MustCompile(`(?m)^(# .*\n)\n`).ReplaceAllString(played.String(), "$1") // a comment belongs to the next step
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
 			s.t.Fatal(err)
@@ -69,11 +69,11 @@ func (s *script) play(file string) {
 		return
 	}
 	if got != string(recorded) {
-		s.t.Errorf("%s is not what happens now; if that is right, run: go test ./internal/cli -update\n%s", path, difference(string(recorded), got))
+		s.t.Errorf("%s differs; if this is intended, run: go test ./internal/cli -update\n%s", path, difference(string(recorded), got))
 	}
 }
 
-// step does one step and returns what is seen of it.
+// step runs one step and returns its output.
 func (s *script) step(line string) string {
 	s.t.Helper()
 	for name, value := range s.names {
@@ -95,14 +95,14 @@ func (s *script) step(line string) string {
 	default:
 		do := s.commands[name]
 		if do == nil {
-			s.t.Fatalf("nothing can %q", line)
+			s.t.Fatalf("unknown instruction %q", line)
 		}
 		return do(argument)
 	}
 	return ""
 }
 
-// run runs the program and returns all that it prints, and how it ended.
+// run runs the program and returns its output and exit code.
 func (s *script) run(args ...string) string {
 	s.t.Helper()
 	var out bytes.Buffer
@@ -110,8 +110,8 @@ func (s *script) run(args ...string) string {
 	if s.answer != nil {
 		stdin = *s.answer + "\n"
 	}
-	p := &Program{Env: s.env, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &out, Screen: s.screen, Asks: s.answer != nil,
-		Now: s.now, Version: "v1.2.3", Commit: "abc", patience: time.Minute}
+	p := &Program{Env: s.env, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &out, Screen: s.screen, Interactive: s.answer != nil,
+		Now: s.now, Version: "v1.2.3", Commit: "abc", podTimeout: time.Minute}
 	if p.Now == nil {
 		p.Now = func() time.Time { return today }
 	}
@@ -135,10 +135,10 @@ func (s *script) clean(text string) string {
 	for expression, with := range s.replace {
 		text = regexp.MustCompile(expression).ReplaceAllString(text, with)
 	}
-	return regexp.MustCompile(`(?m)^([$%#] )`).ReplaceAllString(text, " $1") // output must not be taken for an instruction
+	return regexp.MustCompile(`(?m)^([$%#] )`).ReplaceAllString(text, " $1") // output is not an instruction
 }
 
-// words splits a command as a shell would, as far as transcripts need it.
+// words splits a command like a shell, with quotes.
 func words(line string) []string {
 	var out []string
 	for _, match := range regexp.MustCompile(`'([^']*)'|"([^"]*)"|(\S+)`).FindAllStringSubmatch(line, -1) {
@@ -147,7 +147,7 @@ func words(line string) []string {
 	return out
 }
 
-// difference shows where two texts part.
+// difference shows the first difference of two texts.
 func difference(want, got string) string {
 	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
 	for i := range max(len(a), len(b)) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -13,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// build says what this binary was made of.
+// build describes this binary.
 type build struct {
 	Version   string `json:"version"`
 	Commit    string `json:"commit"`
@@ -21,7 +22,7 @@ type build struct {
 	Platform  string `json:"platform"`
 }
 
-// build asks the linker first, then what the Go tool has recorded.
+// build uses the values of the linker, then those of the Go tool.
 func (p *Program) build() build {
 	b := build{Version: p.Version, Commit: p.Commit, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -34,12 +35,7 @@ func (p *Program) build() build {
 			}
 		}
 	}
-	if b.Version == "" {
-		b.Version = "dev"
-	}
-	if b.Commit == "" {
-		b.Commit = "unknown"
-	}
+	b.Version, b.Commit = cmp.Or(b.Version, "dev"), cmp.Or(b.Commit, "unknown")
 	return b
 }
 
@@ -47,16 +43,16 @@ func (b build) String() string {
 	return fmt.Sprintf("argocd-agentctl %s\ncommit          %s\nbuilt with      %s for %s\n", b.Version, b.Commit, b.GoVersion, b.Platform)
 }
 
-// versions are what this program and those that it looks after were built from.
+// versions are those of argocd-agentctl, the principal and the agents.
 type versions struct {
 	build
-	Principal *principalVersion   `json:"principal,omitempty"` // nil: not known
-	Agents    map[string][]string `json:"agents,omitempty"`    // version → names
-	Apart     []string            `json:"apart,omitempty"`     // what was never tried together
+	Principal    *principalVersion   `json:"principal,omitempty"`    // if nil, unknown
+	Agents       map[string][]string `json:"agents,omitempty"`       // version → names
+	Incompatible []string            `json:"incompatible,omitempty"` // not tested with the principal
 }
 
 type principalVersion struct {
-	Version string `json:"version"` // as its image is tagged
+	Version string `json:"version"` // tag of the image
 	Image   string `json:"image"`
 }
 
@@ -65,29 +61,29 @@ func (p *Program) versionCommand() *cobra.Command {
 	var client bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the versions of this program, of the principal and of agents",
-		Long: `Prints what this program was built from: version, commit, and the version of Go. If there is a hub to ask, also
-which versions the principal and its agents have, and which of them are too far apart: two minor versions are tried.
-An agent that is away counts with the version it had last.`,
+		Short: "Print the versions of argocd-agentctl, principal and agents",
+		Long: `Prints the version, the commit and the Go version of argocd-agentctl. If the hub is reachable, also prints the versions
+of principal and agents, and which of them differ by more than two minor versions. For disconnected agents, the last
+known version counts.`,
 		Example: "  argocd-agentctl version\n  argocd-agentctl version --client -o json",
 		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versions{build: p.build()}
 			if !client {
-				if err := p.askVersions(cmd.Context(), &v); err != nil {
-					p.warn("the hub was not asked: %v", err)
+				if err := p.readVersions(cmd.Context(), &v); err != nil {
+					p.warn("Versions on the hub are unknown: %v", err)
 				}
 			}
 			return p.show(format, view{object: v, names: []string{v.Version}, text: v.text()})
 		},
 	}
-	cmd.Flags().BoolVar(&client, "client", false, "This program's alone: nobody is asked.")
+	cmd.Flags().BoolVar(&client, "client", false, "Print only the version of argocd-agentctl.")
 	outputFlag(cmd, &format)
 	return cmd
 }
 
-// askVersions asks the hub.
-func (p *Program) askVersions(ctx context.Context, v *versions) error {
+// readVersions reads versions from the hub.
+func (p *Program) readVersions(ctx context.Context, v *versions) error {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	a, err := p.agents()
@@ -107,8 +103,8 @@ func (p *Program) askVersions(ctx context.Context, v *versions) error {
 	}
 	v.Agents = map[string][]string{}
 	for i := range list.Items {
-		if has := list.Items[i].Status.Version; has != "" {
-			v.Agents[has] = append(v.Agents[has], list.Items[i].Name)
+		if version := list.Items[i].Status.Version; version != "" {
+			v.Agents[version] = append(v.Agents[version], list.Items[i].Name)
 		}
 	}
 	v.compare()
@@ -117,22 +113,21 @@ func (p *Program) askVersions(ctx context.Context, v *versions) error {
 
 const versionTimeout = 5 * time.Second
 
-// compare finds out what was never tried together.
+// compare lists versions that are not tested with the principal.
 func (v *versions) compare() {
 	if v.Principal == nil {
 		return
 	}
-	if tooFar(v.Version, v.Principal.Version) {
-		v.Apart = append(v.Apart, fmt.Sprintf("argocd-agentctl %s", v.Version))
+	if incompatible(v.Version, v.Principal.Version) {
+		v.Incompatible = append(v.Incompatible, fmt.Sprintf("argocd-agentctl %s", v.Version))
 	}
-	for _, has := range slices.Sorted(maps.Keys(v.Agents)) {
-		if tooFar(has, v.Principal.Version) {
-			v.Apart = append(v.Apart, fmt.Sprintf("%s %s", few(v.Agents[has]), has))
+	for _, version := range slices.Sorted(maps.Keys(v.Agents)) {
+		if incompatible(version, v.Principal.Version) {
+			v.Incompatible = append(v.Incompatible, fmt.Sprintf("%s %s", shortList(v.Agents[version], 5), version))
 		}
 	}
 }
 
-// text is for people.
 func (v versions) text() string {
 	var b strings.Builder
 	b.WriteString(v.String())
@@ -141,20 +136,11 @@ func (v versions) text() string {
 	} else if len(v.Agents) > 0 {
 		b.WriteString("\n")
 	}
-	for _, has := range slices.Sorted(maps.Keys(v.Agents)) {
-		fmt.Fprintf(&b, "agents          %s: %s\n", printable(has), few(v.Agents[has]))
+	for _, version := range slices.Sorted(maps.Keys(v.Agents)) {
+		fmt.Fprintf(&b, "agents          %s: %s\n", printable(version), shortList(v.Agents[version], 5))
 	}
-	if len(v.Apart) > 0 {
-		fmt.Fprintf(&b, "\nMore than two minor versions from the principal, which is not tested; upgrade the older: %s\n", printable(strings.Join(v.Apart, "; ")))
+	if len(v.Incompatible) > 0 {
+		fmt.Fprintf(&b, "\nNot tested with the principal, because they differ by more than two minor versions: %s\n", printable(strings.Join(v.Incompatible, "; ")))
 	}
 	return b.String()
-}
-
-// few names some, and counts the others.
-func few(names []string) string {
-	const shown = 5
-	if len(names) <= shown {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 }

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Formats of output.
+// Output formats.
 const (
 	asTable = "table"
 	asWide  = "wide"
@@ -18,26 +18,24 @@ const (
 	asName  = "name"
 )
 
-// view is what a command has to show, in every form it can be asked for.
+// view is the output of a command in every format.
 type view struct {
-	object   any      // as JSON and YAML
-	names    []string // as kind/name, one a line
-	headings []string // of a table
-	wide     int      // that many of the last columns are shown with -o wide only
+	object   any      // JSON and YAML
+	names    []string // one per line
+	headings []string
+	wide     int // number of last columns that need -o wide
 	rows     [][]cell
 	text     string // instead of a table
-	nothing  string // said where there are no rows
+	empty    string // printed to stderr if there are no rows
 }
 
-// outputFlag adds -o to a command.
 func outputFlag(cmd *cobra.Command, format *string) {
 	cmd.Flags().VarP(choice(format, asTable, asTable, asWide, asJSON, asYAML, asName), "output", "o",
-		"Form of the output: a table (wide: with more columns) for people, json or yaml with everything, or names for further commands.")
+		"Output format.")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
 		[]string{asTable, asWide, asJSON, asYAML, asName}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
 }
 
-// show prints a view.
 func (p *Program) show(format string, v view) error {
 	switch format {
 	case asJSON:
@@ -48,7 +46,7 @@ func (p *Program) show(format string, v view) error {
 	case asYAML:
 		text, err := yaml.Marshal(v.object)
 		if err != nil {
-			return fmt.Errorf("write as YAML: %w", err)
+			return fmt.Errorf("encode as YAML: %w", err)
 		}
 		_, err = p.Stdout.Write(text)
 		return err
@@ -65,8 +63,8 @@ func (p *Program) show(format string, v view) error {
 		return err
 	}
 	if len(v.rows) == 0 {
-		if v.nothing != "" {
-			fmt.Fprintln(p.Stderr, v.nothing) // as kubectl: a pipe gets nothing
+		if v.empty != "" {
+			fmt.Fprintln(p.Stderr, v.empty)
 		}
 		return nil
 	}
@@ -83,7 +81,6 @@ func (p *Program) show(format string, v view) error {
 	return err
 }
 
-// pluralize is a number of things, in words.
 func pluralize(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -91,12 +88,12 @@ func pluralize(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// say prints a line for people about what was done.
+// say prints one line to stdout.
 func (p *Program) say(format string, args ...any) {
 	fmt.Fprintln(p.Stdout, printable(fmt.Sprintf(format, args...)))
 }
 
-// warn prints a line beside the output.
+// warn prints one line to stderr.
 func (p *Program) warn(format string, args ...any) {
 	fmt.Fprintln(p.Stderr, "argocd-agentctl:", printable(fmt.Sprintf(format, args...)))
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // heldItem is a held deletion in the output of argocd-agentctl pending.
-type heldItem struct{ Agent, Kind, What, ID string }
+type heldItem struct{ Agent, Kind, Description, ID string }
 
 // held returns the held deletions of an agent from argocd-agentctl pending.
 func (w *testEnv) held(t testing.TB, agent string) (found []heldItem, err error) {
@@ -75,7 +75,7 @@ func TestBudget_WrongLabelSelectorDeletesNothing(t *testing.T) {
 		await(t, "argocd-agentctl pending to list it", func() error {
 			held, err := w.held(t, "managed")
 			for _, one := range held {
-				if strings.Contains(one.What, "items of application") {
+				if strings.Contains(one.Description, "deletions of application") {
 					id = one.ID
 					return nil
 				}

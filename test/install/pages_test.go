@@ -14,7 +14,7 @@ import (
 
 // refused lists commands of pages that must fail here, with a text of their error.
 var refused = map[string]string{
-	"argocd-agentctl pki rotate --finish":                    "finish replacing the CA",
+	"argocd-agentctl pki rotate --finish":                    "finish the rotation",
 	"argocd-agentctl pending confirm 5f2c9b0e7d1a4c33":       "5f2c9b0e7d1a4c33",
 	"argocd-agentctl pending confirm fleet-0123456789abcdef": "fleet-0123456789abcdef",
 }

@@ -1,10 +1,9 @@
-// Package fleet is the fleet page of argocd-agentctl: what a hub knows of its agents, in a browser, as it changes.
+// Package fleet serves the fleet page of argocd-agentctl: a live view of all agents in a browser.
 //
-// A Board has one row for each agent. A Server shows it to the browsers of the one person who was told its address: one
-// page without anything from elsewhere, and a stream of server-sent events with the rows that have changed. Like all that
-// we replicate, rows are state and not events: a stream remembers how far it has come and nothing else, so a browser
-// that is slow, asleep or away costs nothing and then gets each row once, as it is by then.
+// State has one row per agent. Server serves one page without external resources and a stream of server-sent events with
+// changed rows. Rows are state, not events: a stream has only a cursor, so a slow or disconnected browser uses no memory
+// and gets each changed row once.
 //
-// What rows say comes from clusters, and so from anybody: the page writes it as text, and its policy lets nothing else
-// happen. Other pages in the same browser, and other people on the same machine, get nothing.
+// Rows contain text from workload clusters. The page writes it as text, and its content security policy blocks everything
+// else. The URL contains a secret, and the server checks the origin of requests.
 package fleet

@@ -3,7 +3,7 @@ package fleet
 import (
 	"bytes"
 	"crypto/sha256"
-	_ "embed" // of the page
+	_ "embed" // for the page
 	"encoding/base64"
 )
 
@@ -16,17 +16,16 @@ var (
 	script []byte
 )
 
-// page is a whole document, and what a browser may do with it.
+// page is a document and its content security policy.
 type page struct {
 	content []byte
 	policy  string
 }
 
-// thePage is one file: a browser asks for nothing else but the stream.
 var thePage = assemble()
 
-// assemble puts styles and script into their places. They are known to the policy by their content, so that nothing which
-// gets into the page by whatever way is run, or loads anything; and no script can make markup of a text.
+// assemble inserts styles and script. The policy allows them by hash and blocks other scripts, external resources and
+// the conversion of text to markup.
 func assemble() page {
 	content := bytes.Replace(frame, []byte("/* page.css */"), styles, 1)
 	content = bytes.Replace(content, []byte("/* page.js */"), script, 1)

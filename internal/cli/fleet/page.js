@@ -1,16 +1,16 @@
 
 "use strict";
 (() => {
-  // Whatever comes from the stream is text of strangers: it is written with textContent, and never as markup.
-  const rows = new Map(); // name → row, as the stream last said
-  const drawn = new Map(); // name → what is on the page of it
-  const open = new Set(); // names of rows that are open
-  const portion = 300; // rows that are on the page; thousands would make it slow
+  // Text from the stream is untrusted. Write it with textContent, never as markup.
+  const rows = new Map(); // name → row
+  const drawn = new Map(); // name → elements of the row
+  const open = new Set(); // names of expanded rows
+  const pageSize = 300; // thousands of rows would make the page slow
   let about = {hub: "", command: "argocd-agentctl", expiring: 0};
-  let only = null; // the counter that was chosen
+  let only = null; // selected counter
   let words = [];
   let sort = {by: "state", down: true};
-  let room = portion;
+  let room = pageSize;
   let due = false;
 
   const $ = (id) => document.getElementById(id);
@@ -22,13 +22,19 @@
     return e;
   };
 
-  // span is a duration in one unit or two, as argocd-agentctl writes it.
+  // span formats seconds like argocd-agentctl.
   const span = (s) => {
     s = Math.max(s, 0);
     if (s < 120) return s + "s";
-    if (s < 600 && s % 60) return Math.floor(s / 60) + "m" + s % 60 + "s";
+    const two = (unit, name, small, smallName) => {
+      const rest = Math.floor(s % unit / small);
+      return Math.floor(s / unit) + name + (rest ? rest + smallName : "");
+    };
+    if (s < 600) return two(60, "m", 1, "s");
     if (s < 3 * 3600) return Math.floor(s / 60) + "m";
+    if (s < 8 * 3600) return two(3600, "h", 60, "m");
     if (s < 48 * 3600) return Math.floor(s / 3600) + "h";
+    if (s < 8 * 86400) return two(86400, "d", 3600, "h");
     return Math.floor(s / 86400) + "d";
   };
   const past = (t) => t ? now() - t : -Infinity;
@@ -42,20 +48,20 @@
   const counters = [
     {title: "agents", has: () => true},
     {title: "connected", has: (r) => r.connected},
-    {title: "away", has: (r) => !r.connected && (r.state === "away" || r.state === "held"), tone: "bad"},
-    {title: "takes no writes", has: (r) => r.state === "no-writes", tone: "bad"},
+    {title: "disconnected", has: (r) => !r.connected && (r.state === "disconnected" || r.state === "held"), tone: "bad"},
+    {title: "write outage", has: (r) => r.state === "write-outage", tone: "bad"},
     {title: "diverged", has: (r) => r.diverged > 0, tone: "unsure"},
-    {title: "held back", has: (r) => (r.conditions || []).some((c) => c.type === "Held" && c.status === "True"), tone: "bad"},
+    {title: "held", has: (r) => (r.conditions || []).some((c) => c.type === "Held" && c.status === "True"), tone: "bad"},
     {title: "certificate expires", has: soon, tone: "unsure"},
     {title: "refused", has: (r) => Boolean(r.refused), tone: "bad"},
-    {title: "clock wrong", has: skewed, tone: "unsure"},
+    {title: "clock skew", has: skewed, tone: "unsure"},
     {title: "suspended", has: (r) => r.state === "suspended"},
-    {title: "never connected", has: (r) => r.state === "never"},
+    {title: "never connected", has: (r) => r.state === "never-connected"},
   ];
 
-  const tones = {connected: "good", "no-writes": "bad", away: "bad", held: "bad", never: "faint", suspended: "unsure", leaving: "unsure"};
-  const state = (r) => r.connected ? r.state : r.refused ? "refused" : r.state === "held" ? "away, held" : r.state;
-  // Of each column: what it shows, and what it is sorted by where that is something else.
+  const tones = {connected: "good", "write-outage": "bad", disconnected: "bad", held: "bad", "never-connected": "faint", suspended: "unsure", terminating: "unsure"};
+  const state = (r) => r.connected ? r.state : r.refused ? "refused" : r.state === "held" ? "disconnected, held" : r.state;
+  // text is what a column shows. order is the sort key if it differs.
   const columns = [
     {id: "name", title: "Agent", text: (r) => r.name},
     {id: "state", title: "State", text: state, order: (r) => r.urgency || 0, tone: (r) => r.refused ? "bad" : tones[r.state], hint: (r) => r.refused},
@@ -70,7 +76,7 @@
     {id: "version", title: "Version", text: (r) => r.version || "-"},
   ];
 
-  const text = (r) => r.hay || (r.hay = [r.name, state(r), r.mode, r.mapping, r.namespace, r.version, r.principal, r.cluster, r.labels, r.refused]
+  const text = (r) => r.searchText || (r.searchText = [r.name, state(r), r.mode, r.mapping, r.namespace, r.version, r.principal, r.cluster, r.labels, r.refused]
     .concat((r.conditions || []).map((c) => c.reason + " " + c.message)).join("\n").toLowerCase());
   const wanted = (r) => (!only || only.has(r)) && words.every((w) => text(r).includes(w));
 
@@ -89,7 +95,7 @@
     if (e.textContent !== value) e.textContent = value;
   };
 
-  // line is the row of an agent in the table; the same one as long as it is there.
+  // line updates the row of an agent, or creates it.
   const line = (r) => {
     let d = drawn.get(r.name);
     if (!d) {
@@ -125,41 +131,40 @@
 
   const facts = (r) => [
     ["Refused", r.refused],
-    [r.connected ? "Connected since" : "Away since", date(r.since)],
-    ["Hub replica", r.principal],
+    [r.connected ? "Connected since" : "Disconnected since", date(r.since)],
+    ["Principal", r.principal],
     ["Version", (r.version || "") + (r.protocol ? " (protocol " + r.protocol + ")" : "")],
-    ["Mode", r.mode || "what it first connects with"],
-    ["Mapping", r.mapping || "as the principal is set"],
+    ["Mode", r.mode || "from first connection"],
+    ["Mapping", r.mapping || "default of the principal"],
     ["Namespace", r.namespace + " on the hub"],
     ["Kinds", r.kinds || "all"],
-    ["Shared", r.shared ? "it uses the hub's repo-server and Redis" : ""],
+    ["Shared", r.shared ? "uses repo-server and Redis of the hub" : ""],
     ["Cluster", r.cluster],
     ["Cluster labels", r.labels],
     ["Oldest unacked", date(r.unacked)],
     ["Last confirmed", date(r.confirmed)],
-    ["Clock", r.skew === undefined ? "" : Math.abs(r.skew) < 2 ? "as the hub's, when it connected" : span(Math.abs(r.skew)) + (r.skew < 0 ? " behind" : " ahead of") + " the hub's, when it connected"],
+    ["Clock", r.skew === undefined ? "" : Math.abs(r.skew) < 2 ? "same as the hub when it connected" : span(Math.abs(r.skew)) + (r.skew < 0 ? " behind" : " ahead of") + " the hub when it connected"],
     ["Certificate", r.expires ? "expires " + date(r.expires) : ""],
-    ["Connected with", r.fingerprint],
+    ["Fingerprint", r.fingerprint],
     ["Created", date(r.created)],
   ].filter((f) => f[1]);
 
   const command = (rest) => make("code", "", about.command + " " + rest);
 
-  // detail is what an open row shows. It is made again only when the row has changed, so that one can select in it.
+  // detail creates the content of an expanded row. It is replaced only if the row changes, so that users can select text.
   const detail = (r) => {
     const td = make("td");
     td.colSpan = columns.length;
     const put = (e) => td.appendChild(e);
-    for (const h of r.held || []) {
-      put(make("h2", "bad", "Confirmation required: " + h.what));
-      if (h.why) put(make("p", "", h.why));
+    for (const h of r.holds || []) {
+      put(make("h2", "bad", "Confirmation required: " + h.description));
+      if (h.reason) put(make("p", "", h.reason));
       if (h.id) put(make("p", "", "To confirm, run: ")).appendChild(command("pending confirm " + h.id));
     }
     if (r.diverged) {
       put(make("h2", "unsure", r.pending || r.diverged + (r.diverged === 1 ? " item differs" : " items differ") + " between hub and cluster"));
-      const p = put(make("p", "", "What waits or is refused: "));
-      p.appendChild(command("pending " + r.name));
-      put(make("p", "", "What differs: ")).appendChild(command("diff " + r.name + " --agent-context CONTEXT"));
+      put(make("p", "", "Pending and rejected items: ")).appendChild(command("pending " + r.name));
+      put(make("p", "", "Differences: ")).appendChild(command("diff " + r.name + " --agent-context CONTEXT"));
     }
     const list = put(make("dl"));
     for (const [name, value] of facts(r)) {
@@ -209,7 +214,7 @@
     }
     const hidden = Math.max(all.length - room, 0);
     $("more").hidden = hidden === 0;
-    write($("more"), "Show " + Math.min(hidden, portion) + " more of " + hidden);
+    write($("more"), "Show " + Math.min(hidden, pageSize) + " more of " + hidden);
     write($("shown"), all.length === rows.size ? "" : all.length + " of " + rows.size);
     for (const c of counters) {
       let n = 0;
@@ -220,47 +225,47 @@
     }
     for (const c of columns) c.th.setAttribute("aria-sort", sort.by !== c.id ? "none" : sort.down ? "descending" : "ascending");
   };
-  // later draws once for all that happens until the browser is ready to.
+  // later draws once for all changes before the next frame.
   const later = () => {
     if (!due) requestAnimationFrame(draw);
     due = true;
   };
 
-  // learn takes in one event of the stream.
-  const learn = (news) => {
-    if (news.about) {
-      about = news.about;
+  // receive applies one event of the stream.
+  const receive = (update) => {
+    if (update.about) {
+      about = update.about;
       write($("hub"), about.hub);
       document.title = "Fleet: " + about.hub;
     }
-    if (news.reset) {
+    if (update.reset) {
       rows.clear();
       drawn.clear();
     }
-    for (const name of news.gone || []) {
+    for (const name of update.deleted || []) {
       rows.delete(name);
       drawn.delete(name);
       open.delete(name);
     }
-    for (const r of news.rows || []) rows.set(r.name, r);
-    say(news.more ? "reading …" : "live", news.more ? "" : "on", news.trouble ? "This picture may be old: " + news.trouble : "");
+    for (const r of update.rows || []) rows.set(r.name, r);
+    showStatus(update.more ? "loading …" : "live", update.more ? "" : "on", update.stale ? "This page may be out of date: " + update.stale : "");
     later();
   };
-  const say = (what, look, trouble) => {
-    write($("live"), what);
+  const showStatus = (text, look, warning) => {
+    write($("live"), text);
     $("live").className = look;
-    $("trouble").hidden = !trouble;
-    write($("trouble"), trouble);
+    $("warning").hidden = !warning;
+    write($("warning"), warning);
   };
 
-  // follow listens to the stream. A browser takes up by itself a stream that was cut; one that was refused it does not.
-  const follow = () => {
+  // connect opens the stream. Browsers reopen a stream that was cut, but not one that was refused.
+  const connect = () => {
     const stream = new EventSource("events");
-    stream.onmessage = (e) => learn(JSON.parse(e.data));
+    stream.onmessage = (e) => receive(JSON.parse(e.data));
     stream.onerror = () => {
-      say("cut off", "off", "This picture is old: argocd-agentctl fleet does not answer. If it has ended, start it again and open the address that it prints; " +
-        "if this page is open many times, close some.");
-      if (stream.readyState === EventSource.CLOSED) setTimeout(follow, 5000);
+      showStatus("disconnected", "off", "This page is out of date: argocd-agentctl fleet is not responding. If it has stopped, start it again and open the new URL. " +
+        "If this page is open many times, close some of them.");
+      if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
     };
   };
 
@@ -271,7 +276,7 @@
     c.button.appendChild(make("span", "", c.title));
     c.button.addEventListener("click", () => {
       only = only === c || c === counters[0] ? null : c;
-      room = portion;
+      room = pageSize;
       draw();
     });
   }
@@ -287,13 +292,13 @@
   }
   $("filter").addEventListener("input", () => {
     words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-    room = portion;
+    room = pageSize;
     draw();
   });
   $("more").addEventListener("click", () => {
-    room += portion;
+    room += pageSize;
     draw();
   });
-  setInterval(later, 5000); // ages grow
-  follow();
+  setInterval(later, 5000); // updates ages
+  connect();
 })();

@@ -12,24 +12,24 @@ import (
 	"golang.org/x/net/html"
 )
 
-// The page is one file: it names nothing that a browser would fetch, but the stream.
-func TestThePageNeedsNothingElse(t *testing.T) {
+// A browser fetches nothing but the page and the stream.
+func TestPage_HasNoExternalResources(t *testing.T) {
 	text := string(thePage.content)
 	for _, part := range []string{string(styles), string(script)} {
 		if strings.Count(text, part) != 1 {
-			t.Error("styles and script are not in the page, once")
+			t.Error("styles and script must be in the page once")
 		}
 	}
 	if found := regexp.MustCompile(`(?i)(https?:)?//[a-z0-9]|@import|url\(|src=`).FindAllString(strings.ReplaceAll(text, "http://www.w3.org/2000/svg", ""), -1); len(found) > 0 {
-		t.Errorf("the page fetches something: %q", found)
+		t.Errorf("the page fetches %q", found)
 	}
 	if strings.Contains(string(script), "</") || strings.Contains(string(styles), "</") {
-		t.Error("styles or script end before their end")
+		t.Error("styles or script have a closing tag")
 	}
 }
 
-// Texts of strangers cannot become markup: the script has no way to make any, and the policy would not let it.
-func TestTheScriptMakesNoMarkup(t *testing.T) {
+// Untrusted text cannot become markup: the script creates none, and the policy forbids it.
+func TestScript_CreatesNoMarkup(t *testing.T) {
 	for _, way := range []string{"innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "Function(", "srcdoc", ".href", ".src", "DOMParser", "createContextualFragment",
 		"localStorage", "fetch(", "XMLHttpRequest", "import("} {
 		if strings.Contains(string(script), way) {
@@ -46,12 +46,12 @@ func TestTheScriptMakesNoMarkup(t *testing.T) {
 		t.Errorf("the policy is %s", thePage.policy)
 	}
 	if found := regexp.MustCompile(`(?i)\s(on[a-z]+|style)=`).FindAllString(string(frame), -1); len(found) > 0 {
-		t.Errorf("the policy would not let the page do %q", found)
+		t.Errorf("the policy forbids %q", found)
 	}
 }
 
-// The frame is well formed, and has every element that the script looks for, once.
-func TestTheFrameHasWhatTheScriptLooksFor(t *testing.T) {
+// The frame is well formed and has each element that the script uses once.
+func TestFrame_HasElementsOfScript(t *testing.T) {
 	ids := map[string]int{}
 	var within []string
 	empty := []string{"meta", "link", "input"}
@@ -69,20 +69,20 @@ func TestTheFrameHasWhatTheScriptLooksFor(t *testing.T) {
 			}
 		case html.EndTagToken:
 			if len(within) == 0 || within[len(within)-1] != token.Data {
-				t.Fatalf("</%s> ends nothing: %v", token.Data, within)
+				t.Fatalf("</%s> closes nothing: %v", token.Data, within)
 			}
 			within = within[:len(within)-1]
 		default:
 		}
 	}
 	if err := tokens.Err(); !errors.Is(err, io.EOF) || len(within) > 0 {
-		t.Errorf("these do not end: %v, %v", within, err)
+		t.Errorf("not closed: %v, %v", within, err)
 	}
-	looked := regexp.MustCompile(`\$\("([a-z]+)"\)`).FindAllStringSubmatch(string(script), -1)
-	if len(looked) < 5 {
-		t.Fatalf("this test does not see what the script looks for: %v", looked)
+	used := regexp.MustCompile(`\$\("([a-z]+)"\)`).FindAllStringSubmatch(string(script), -1)
+	if len(used) < 5 {
+		t.Fatalf("found only these elements in the script: %v", used)
 	}
-	for _, one := range looked {
+	for _, one := range used {
 		if ids[one[1]] != 1 {
 			t.Errorf("the frame has #%s %d times", one[1], ids[one[1]])
 		}

@@ -1,24 +1,24 @@
 package fleet
 
-// Row is what the page shows of one agent. Times are seconds since 1970.
+// Row is one agent on the page. Times are Unix seconds.
 type Row struct {
 	Name    string `json:"name"`
-	State   string `json:"state"`             // in a word
-	Urgency int    `json:"urgency,omitempty"` // how much it needs to be looked at
-	Refused string `json:"refused,omitempty"` // why it is not let in, or not registered
+	State   string `json:"state"`
+	Urgency int    `json:"urgency,omitempty"` // sort order by need for attention
+	Refused string `json:"refused,omitempty"` // why the agent is refused or not registered
 
 	Connected bool  `json:"connected,omitempty"`
-	Since     int64 `json:"since,omitempty"` // of that
+	Since     int64 `json:"since,omitempty"` // start of the connected or disconnected state
 
 	Applications int64  `json:"applications"`
 	Diverged     int64  `json:"diverged,omitempty"`
-	Unacked      int64  `json:"unacked,omitempty"`   // since when the oldest change waits
-	Confirmed    int64  `json:"confirmed,omitempty"` // when both sides were last known to be equal
-	Skew         *int64 `json:"skew,omitempty"`      // seconds that the agent's clock is ahead
-	Expires      int64  `json:"expires,omitempty"`   // of the last certificate that it was given
+	Unacked      int64  `json:"unacked,omitempty"`   // time of the oldest unacknowledged change
+	Confirmed    int64  `json:"confirmed,omitempty"` // last time both sides were in sync
+	Skew         *int64 `json:"skew,omitempty"`      // seconds that the clock of the agent is ahead
+	Expires      int64  `json:"expires,omitempty"`   // of the latest certificate
 	Version      string `json:"version,omitempty"`
 
-	// What a row shows when it is opened.
+	// Details of an expanded row.
 	Mode        string      `json:"mode,omitempty"`
 	Mapping     string      `json:"mapping,omitempty"`
 	Namespace   string      `json:"namespace,omitempty"`
@@ -30,19 +30,19 @@ type Row struct {
 	Protocol    string      `json:"protocol,omitempty"`
 	Cluster     string      `json:"cluster,omitempty"`
 	Fingerprint string      `json:"fingerprint,omitempty"`
-	Held        []Held      `json:"held,omitempty"`
-	Pending     string      `json:"pending,omitempty"` // counts of what waits in the session
+	Holds       []Hold      `json:"holds,omitempty"`
+	Pending     string      `json:"pending,omitempty"` // counts of pending items
 	Conditions  []Condition `json:"conditions,omitempty"`
 }
 
-// Held is something that waits for a person's word.
-type Held struct {
-	What string `json:"what"`
-	Why  string `json:"why,omitempty"`
-	ID   string `json:"id,omitempty"` // to confirm it with; if empty, it cannot be confirmed
+// Hold waits for a confirmation.
+type Hold struct {
+	Description string `json:"description"`
+	Reason      string `json:"reason,omitempty"`
+	ID          string `json:"id,omitempty"` // if empty, it cannot be confirmed
 }
 
-// Condition is what the principal has to say about something.
+// Condition is a condition of an Agent.
 type Condition struct {
 	Type    string `json:"type"`
 	Status  string `json:"status"`

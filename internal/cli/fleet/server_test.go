@@ -15,14 +15,13 @@ import (
 	"time"
 )
 
-// serving starts a server that ends with the test.
 func serving(t *testing.T, b *State, change func(*Server)) *Server {
 	t.Helper()
 	s, err := Listen(t.Context(), 0, b, About{Hub: "the hub", Command: "argocd-agentctl", Expiring: 60})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.pace = time.Millisecond
+	s.interval = time.Millisecond
 	if change != nil {
 		change(s)
 	}
@@ -35,21 +34,21 @@ func serving(t *testing.T, b *State, change func(*Server)) *Server {
 			t.Error(err)
 		}
 		if n := len(s.streams); n > 0 {
-			t.Errorf("%d streams are left", n)
+			t.Errorf("%d streams are open after the end", n)
 		}
 	})
 	return s
 }
 
-// answered is an answer whose body is closed at the end of the test, or before.
-type answered struct {
+// response is a response whose body is closed at the end of the test at the latest.
+type response struct {
 	StatusCode int
 	Header     http.Header
 	Body       io.ReadCloser
 }
 
-// ask sends a request as somebody would, with headers as name, value, name, value …
-func ask(t *testing.T, method, url string, headers ...string) *answered {
+// request sends a request with headers as name, value, name, value …
+func request(t *testing.T, method, url string, headers ...string) *response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
 	if err != nil {
@@ -67,60 +66,60 @@ func ask(t *testing.T, method, url string, headers ...string) *answered {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = answer.Body.Close() })
-	return &answered{answer.StatusCode, answer.Header, answer.Body}
+	return &response{answer.StatusCode, answer.Header, answer.Body}
 }
 
-func TestOnlyWhoKnowsTheAddressLooks(t *testing.T) {
-	b := NewBoard()
+func TestServer_RequiresTokenAndOrigin(t *testing.T) {
+	b := NewState()
 	put(t, b, Row{Name: "secret-agent"})
 	s := serving(t, b, nil)
 	_, port, _ := net.SplitHostPort(s.listener.Addr().String())
 	root := "http://" + s.listener.Addr().String() + "/"
 	for _, test := range []struct {
-		what, method, url string
+		name, method, url string
 		headers           []string
 		want              int
 	}{
-		{"the page", "GET", s.URL(), nil, 200},
-		{"the page by another name of this machine", "GET", s.URL(), []string{"Host", "localhost:" + port}, 200},
-		{"the page, typed", "GET", s.URL(), []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200},
-		{"the page, by a link", "GET", s.URL(), []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200},
-		{"nothing", "GET", root, nil, 404},
-		{"the stream without the token", "GET", root + "events", nil, 404},
+		{"page", "GET", s.URL(), nil, 200},
+		{"page by host name localhost", "GET", s.URL(), []string{"Host", "localhost:" + port}, 200},
+		{"page, typed URL", "GET", s.URL(), []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200},
+		{"page, by a link", "GET", s.URL(), []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200},
+		{"root", "GET", root, nil, 404},
+		{"stream without token", "GET", root + "events", nil, 404},
 		{"another token", "GET", root + strings.Repeat("A", len(s.token)) + "/", nil, 404},
-		{"a part of the token", "GET", root + s.token[:20] + "/", nil, 404},
-		{"an empty token", "GET", root + "/events", nil, 404},
-		{"something else", "GET", s.URL() + "other", nil, 404},
-		{"a name that leads here", "GET", s.URL(), []string{"Host", "evil.example:" + port}, 421},
-		{"that for the stream", "GET", s.URL() + "events", []string{"Host", "evil.example:" + port}, 421},
-		{"a name without a port", "GET", s.URL(), []string{"Host", "127.0.0.1"}, 421},
+		{"part of the token", "GET", root + s.token[:20] + "/", nil, 404},
+		{"empty token", "GET", root + "/events", nil, 404},
+		{"unknown path", "GET", s.URL() + "other", nil, 404},
+		{"rebound DNS name", "GET", s.URL(), []string{"Host", "evil.example:" + port}, 421},
+		{"rebound DNS name for the stream", "GET", s.URL() + "events", []string{"Host", "evil.example:" + port}, 421},
+		{"host without port", "GET", s.URL(), []string{"Host", "127.0.0.1"}, 421},
 		{"another port", "GET", s.URL(), []string{"Host", "127.0.0.1:1"}, 421},
-		{"writing", "POST", s.URL(), nil, 405},
-		{"asking what is allowed", "OPTIONS", s.URL() + "events", []string{"Origin", "https://evil.example"}, 405},
-		{"a script of another page", "GET", s.URL() + "events", []string{"Origin", "https://evil.example"}, 403},
-		{"a script of a page on another port", "GET", s.URL() + "events", []string{"Origin", "http://localhost:1"}, 403},
-		{"a sandbox", "GET", s.URL() + "events", []string{"Origin", "null"}, 403},
-		{"an image on another page", "GET", s.URL() + "events", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
-		{"a frame on a neighbour's page", "GET", s.URL(), []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}, 403},
+		{"POST", "POST", s.URL(), nil, 405},
+		{"preflight", "OPTIONS", s.URL() + "events", []string{"Origin", "https://evil.example"}, 405},
+		{"script of another page", "GET", s.URL() + "events", []string{"Origin", "https://evil.example"}, 403},
+		{"script of a page on another port", "GET", s.URL() + "events", []string{"Origin", "http://localhost:1"}, 403},
+		{"sandbox", "GET", s.URL() + "events", []string{"Origin", "null"}, 403},
+		{"image on another page", "GET", s.URL() + "events", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
+		{"frame on a same-site page", "GET", s.URL(), []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}, 403},
 	} {
-		answer := ask(t, test.method, test.url, test.headers...)
+		answer := request(t, test.method, test.url, test.headers...)
 		if answer.StatusCode != test.want {
-			t.Errorf("%s: %d, want %d", test.what, answer.StatusCode, test.want)
+			t.Errorf("%s: %d, want %d", test.name, answer.StatusCode, test.want)
 		}
 		if test.want != 200 {
 			if body, _ := io.ReadAll(answer.Body); strings.Contains(string(body), "secret-agent") || strings.Contains(string(body), s.token) {
-				t.Errorf("%s: it is told %s", test.what, body)
+				t.Errorf("%s: response has a secret: %s", test.name, body)
 			}
 		}
 		for name := range answer.Header {
 			if strings.HasPrefix(name, "Access-Control-") {
-				t.Errorf("%s: other pages are let in by %s", test.what, name)
+				t.Errorf("%s: %s allows other pages", test.name, name)
 			}
 		}
 		for name, want := range map[string]string{"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
 			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Content-Security-Policy": thePage.policy} {
 			if got := answer.Header.Get(name); got != want {
-				t.Errorf("%s: %s is %q", test.what, name, got)
+				t.Errorf("%s: %s is %q", test.name, name, got)
 			}
 		}
 	}
@@ -129,17 +128,17 @@ func TestOnlyWhoKnowsTheAddressLooks(t *testing.T) {
 	}
 }
 
-// reader reads a stream as a browser does.
+// reader reads a stream like a browser.
 type reader struct {
 	t    *testing.T
 	id   string
-	size int // bytes that came
+	size int // bytes received
 	from *bufio.Reader
 }
 
 func open(t *testing.T, s *Server, after string) *reader {
 	t.Helper()
-	answer := ask(t, "GET", s.URL()+"events", "Last-Event-ID", after)
+	answer := request(t, "GET", s.URL()+"events", "Last-Event-ID", after)
 	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("%d, %s", answer.StatusCode, answer.Header.Get("Content-Type"))
 	}
@@ -169,8 +168,8 @@ func (r *reader) next() update {
 	}
 }
 
-func TestABrowserThatWasCutOffIsToldWhatItHasMissed(t *testing.T) {
-	b := NewBoard()
+func TestStream_ResumesAtLastEventID(t *testing.T) {
+	b := NewState()
 	for i := range 50 {
 		put(t, b, Row{Name: fmt.Sprint("a", i)})
 	}
@@ -186,41 +185,41 @@ func TestABrowserThatWasCutOffIsToldWhatItHasMissed(t *testing.T) {
 	}
 	put(t, b, Row{Name: "a8", Diverged: 1})
 	b.Remove("a9")
-	if n := open(t, s, first.id).next(); n.Reset || len(n.Rows)+len(n.Gone) != 2 {
-		t.Errorf("when it comes back: %+v", n)
+	if n := open(t, s, first.id).next(); n.Reset || len(n.Rows)+len(n.Deleted) != 2 {
+		t.Errorf("after a reconnect: %+v", n)
 	}
-	for _, nonsense := range []string{"x", "1", "-1.-1", "9.99999999999999999999999", "0.0", "18446744073709551615.1"} {
-		if n := open(t, s, nonsense).next(); !n.Reset || len(n.Rows) != 49 {
-			t.Errorf("after %q: %+v", nonsense, n)
+	for _, invalid := range []string{"x", "1", "-1.-1", "9.99999999999999999999999", "0.0", "18446744073709551615.1"} {
+		if n := open(t, s, invalid).next(); !n.Reset || len(n.Rows) != 49 {
+			t.Errorf("after %q: %+v", invalid, n)
 		}
 	}
 }
 
-func TestPagesAreBounded(t *testing.T) {
-	s := serving(t, NewBoard(), nil)
-	var all []*answered
-	for range mostStreams {
-		all = append(all, ask(t, "GET", s.URL()+"events"))
+func TestServer_LimitsStreams(t *testing.T) {
+	s := serving(t, NewState(), nil)
+	var all []*response
+	for range maxStreams {
+		all = append(all, request(t, "GET", s.URL()+"events"))
 	}
-	if answer := ask(t, "GET", s.URL()+"events"); answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
-		t.Errorf("one too many gets %d", answer.StatusCode)
+	if answer := request(t, "GET", s.URL()+"events"); answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
+		t.Errorf("stream above the limit gets %d", answer.StatusCode)
 	}
-	_ = all[0].Body.Close() // one page is closed
+	_ = all[0].Body.Close()
 	for deadline := time.Now().Add(time.Minute); ; {
-		if ask(t, "GET", s.URL()+"events").StatusCode == http.StatusOK {
+		if request(t, "GET", s.URL()+"events").StatusCode == http.StatusOK {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("its place is not free")
+			t.Fatal("a closed stream still counts")
 		}
 	}
 }
 
-// A browser that does not read costs what the kernel keeps for it, and no more: no queue grows. In the end it is cut off.
-func TestASlowBrowserIsCutOffAndHoldsUpNobody(t *testing.T) {
-	b := NewBoard()
+// No queue grows for a browser that does not read.
+func TestStream_DisconnectsSlowBrowserWithoutDelayingOthers(t *testing.T) {
+	b := NewState()
 	big := strings.Repeat("x", 100_000)
-	s := serving(t, b, func(s *Server) { s.patience = 300 * time.Millisecond })
+	s := serving(t, b, func(s *Server) { s.writeTimeout = 300 * time.Millisecond })
 	slow, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -231,25 +230,25 @@ func TestASlowBrowserIsCutOffAndHoldsUpNobody(t *testing.T) {
 	}
 	for deadline := time.Now().Add(time.Minute); len(s.streams) == 0; {
 		if time.Now().After(deadline) {
-			t.Fatal("its stream does not begin")
+			t.Fatal("the slow stream does not start")
 		}
 		runtime.Gosched()
 	}
 	quick := open(t, s, "")
 	quick.next()
-	for i := int64(1); len(s.streams) == 2; i++ { // until the slow one is cut off
+	for i := int64(1); len(s.streams) == 2; i++ { // until the slow one is disconnected
 		put(t, b, Row{Name: "a", Version: big, Diverged: i})
-		for told := int64(0); told < i; {
+		for seen := int64(0); seen < i; {
 			var r Row
 			if n := quick.next(); len(n.Rows) == 1 {
 				if err := json.Unmarshal(n.Rows[0], &r); err != nil {
 					t.Fatal(err)
 				}
 			}
-			told = r.Diverged
+			seen = r.Diverged
 		}
 		if i > 100_000 {
-			t.Fatal("it is waited for, forever")
+			t.Fatal("the slow stream is never disconnected")
 		}
 	}
 	if err := slow.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -260,12 +259,12 @@ func TestASlowBrowserIsCutOffAndHoldsUpNobody(t *testing.T) {
 	}
 }
 
-func TestNothingButThisMachineIsListenedTo(t *testing.T) {
-	s := serving(t, NewBoard(), nil)
+func TestListen_UsesLoopbackOnly(t *testing.T) {
+	s := serving(t, NewState(), nil)
 	if addr, ok := s.listener.Addr().(*net.TCPAddr); !ok || !addr.IP.IsLoopback() || addr.IP.To4() == nil {
-		t.Errorf("it listens on %v", s.listener.Addr())
+		t.Errorf("listens on %v", s.listener.Addr())
 	}
-	if _, err := Listen(t.Context(), s.listener.Addr().(*net.TCPAddr).Port, NewBoard(), About{}); err == nil {
-		t.Error("a port that is taken is taken again")
+	if _, err := Listen(t.Context(), s.listener.Addr().(*net.TCPAddr).Port, NewState(), About{}); err == nil {
+		t.Error("a used port is used again")
 	}
 }

@@ -9,35 +9,34 @@ import (
 	"sync"
 )
 
-// State has the rows of all agents, and knows the order in which they have changed.
+// State has the rows of all agents in the order of their changes.
 type State struct {
 	mu      sync.Mutex
 	rows    map[string]entry
-	gone    int    // how many of them are no more
-	last    uint64 // the latest change
-	floor   uint64 // who has seen less than this may not know of all that is gone
-	trouble string
+	deleted int           // number of rows that are deleted
+	last    uint64        // the latest change
+	floor   uint64        // deletions up to this change may be forgotten
+	stale   string        // why rows may be out of date
 	wake    chan struct{} // closed at the next change
 }
 
-// entry is a row as it is sent, and its latest change.
+// entry is an encoded row and its latest change.
 type entry struct {
-	row    json.RawMessage // nil: it is no more
+	row    json.RawMessage // if nil, deleted
 	change uint64
 }
 
-// mostGone is how many rows are remembered after their end, so that their end can be told. Who has not heard of it by
-// then gets everything again.
-const mostGone = 1000
+// maxDeleted limits the deleted rows that are kept for updates. A cursor that missed a forgotten deletion is reset.
+const maxDeleted = 1000
 
-// NewBoard makes an empty one.
-func NewBoard() *State { return &State{rows: map[string]entry{}, last: 1, wake: make(chan struct{})} }
+// NewState returns a State without rows.
+func NewState() *State { return &State{rows: map[string]entry{}, last: 1, wake: make(chan struct{})} }
 
-// Set puts a row up. One that is the same as before is no change.
+// Set adds or replaces a row. An equal row is not a change.
 func (b *State) Set(r Row) error {
 	row, err := json.Marshal(r)
 	if err != nil {
-		return fmt.Errorf("write the row of %s: %w", r.Name, err)
+		return fmt.Errorf("encode row of %s: %w", r.Name, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,13 +45,13 @@ func (b *State) Set(r Row) error {
 		return nil
 	}
 	if known && old.row == nil {
-		b.gone--
+		b.deleted--
 	}
 	b.rows[r.Name] = entry{row, b.changed()}
 	return nil
 }
 
-// Remove takes a row down.
+// Remove deletes a row.
 func (b *State) Remove(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -60,22 +59,22 @@ func (b *State) Remove(name string) {
 		return
 	}
 	b.rows[name] = entry{change: b.changed()}
-	if b.gone++; b.gone > mostGone {
+	if b.deleted++; b.deleted > maxDeleted {
 		b.forget()
 	}
 }
 
-// SetTrouble says why the board may not be up to date; empty: it is.
-func (b *State) SetTrouble(why string) {
+// SetStale sets why rows may be out of date. If empty, they are up to date.
+func (b *State) SetStale(reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.trouble != why {
-		b.trouble = why
+	if b.stale != reason {
+		b.stale = reason
 		b.changed()
 	}
 }
 
-// changed counts a change and wakes those who wait for one.
+// changed counts a change and wakes streams. The caller must hold mu.
 func (b *State) changed() uint64 {
 	b.last++
 	close(b.wake)
@@ -83,7 +82,7 @@ func (b *State) changed() uint64 {
 	return b.last
 }
 
-// forget lets go of the older half of what is no more.
+// forget drops the older half of the deleted rows. The caller must hold mu.
 func (b *State) forget() {
 	var ends []uint64
 	for _, e := range b.rows {
@@ -96,35 +95,35 @@ func (b *State) forget() {
 	for name, e := range b.rows {
 		if e.row == nil && e.change <= b.floor {
 			delete(b.rows, name)
-			b.gone--
+			b.deleted--
 		}
 	}
 }
 
-// cursor is how far somebody has followed a board. The zero value has seen nothing.
+// cursor is the position of a stream. The zero value has seen nothing.
 type cursor struct {
-	begun uint64 // the latest change when it was told everything; what ended before that it never knew
-	upTo  uint64 // what it has been told
+	reset uint64 // latest change at the last reset. The stream does not know rows that were deleted before
+	seen  uint64 // latest change that was sent
 }
 
-// update is what has changed on a board, or the first part of it.
+// update is the payload of one event.
 type update struct {
-	Reset   bool              `json:"reset,omitempty"` // forget everything first
+	Reset   bool              `json:"reset,omitempty"` // delete all rows first
 	Rows    []json.RawMessage `json:"rows,omitempty"`
-	Gone    []string          `json:"gone,omitempty"`
-	Trouble string            `json:"trouble,omitempty"`
-	More    bool              `json:"more,omitempty"` // there is more to come at once
+	Deleted []string          `json:"deleted,omitempty"`
+	Stale   string            `json:"stale,omitempty"`
+	More    bool              `json:"more,omitempty"` // another update follows immediately
 	About   *About            `json:"about,omitempty"`
 }
 
-// since tells what is new to somebody, the oldest first and about so many bytes of it; how far that leads; and what is
-// closed when there is something newer.
-func (b *State) since(p cursor, most int) (update, cursor, <-chan struct{}) {
+// since returns changes after a cursor, oldest first and about limit bytes, the new cursor, and a channel that is closed
+// at the next change.
+func (b *State) since(p cursor, limit int) (update, cursor, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := update{Trouble: b.trouble}
-	if p.begun == 0 || max(p.begun, p.upTo) < b.floor || max(p.begun, p.upTo) > b.last {
-		n.Reset, p = true, cursor{begun: b.last}
+	n := update{Stale: b.stale}
+	if p.reset == 0 || max(p.reset, p.seen) < b.floor || max(p.reset, p.seen) > b.last {
+		n.Reset, p = true, cursor{reset: b.last}
 	}
 	type change struct {
 		name string
@@ -132,20 +131,20 @@ func (b *State) since(p cursor, most int) (update, cursor, <-chan struct{}) {
 	}
 	var all []change
 	for name, e := range b.rows {
-		if e.change > p.upTo && (e.row != nil || e.change > p.begun) {
+		if e.change > p.seen && (e.row != nil || e.change > p.reset) {
 			all = append(all, change{name, e})
 		}
 	}
 	slices.SortFunc(all, func(x, y change) int { return cmp.Compare(x.change, y.change) })
-	p.upTo = b.last
+	p.seen = b.last
 	for i, c := range all {
 		if c.row == nil {
-			n.Gone = append(n.Gone, c.name)
+			n.Deleted = append(n.Deleted, c.name)
 		} else {
 			n.Rows = append(n.Rows, c.row)
 		}
-		if most -= len(c.name) + len(c.row); most <= 0 && i < len(all)-1 {
-			p.upTo, n.More = c.change, true
+		if limit -= len(c.name) + len(c.row); limit <= 0 && i < len(all)-1 {
+			p.seen, n.More = c.change, true
 			break
 		}
 	}

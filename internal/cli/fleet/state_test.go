@@ -9,18 +9,18 @@ import (
 	"testing"
 )
 
-// mirror is what a page knows: it does what the page's script does with news.
+// mirror applies updates like the script of the page.
 type mirror struct {
 	at   cursor
 	rows map[string]Row
 }
 
-func (m *mirror) learn(t *testing.T, n update) {
+func (m *mirror) apply(t *testing.T, n update) {
 	t.Helper()
 	if n.Reset {
 		m.rows = map[string]Row{}
 	}
-	for _, name := range n.Gone {
+	for _, name := range n.Deleted {
 		delete(m.rows, name)
 	}
 	for _, one := range n.Rows {
@@ -32,19 +32,19 @@ func (m *mirror) learn(t *testing.T, n update) {
 	}
 }
 
-// catchUp reads to the end, as a stream does; it returns how many rows it was told.
+// catchUp reads all updates and returns the number of rows.
 func (m *mirror) catchUp(t *testing.T, b *State, most int) int {
 	t.Helper()
-	told := 0
+	received := 0
 	for rounds := 0; ; rounds++ {
 		n, next, _ := b.since(m.at, most)
 		m.at = next
-		m.learn(t, n)
-		if told += len(n.Rows); !n.More {
-			return told
+		m.apply(t, n)
+		if received += len(n.Rows); !n.More {
+			return received
 		}
 		if rounds > 100_000 {
-			t.Fatal("it never ends")
+			t.Fatal("updates never end")
 		}
 	}
 }
@@ -56,56 +56,55 @@ func put(t *testing.T, b *State, r Row) {
 	}
 }
 
-// However seldom and in however small portions somebody reads, in the end he has what is there. Rows come, change and
-// go, more of them than ends are remembered.
-func TestWhoeverReadsInTheEndHasWhatIsThere(t *testing.T) {
+// Readers that read rarely and in small portions converge, also if more rows are deleted than State remembers.
+func TestSince_ReadersConverge(t *testing.T) {
 	for seed := range uint64(10) {
-		chance := rand.New(rand.NewPCG(seed, 1))
-		b, truth := NewBoard(), map[string]Row{}
+		random := rand.New(rand.NewPCG(seed, 1))
+		b, want := NewState(), map[string]Row{}
 		readers := []*mirror{{}, {}, {}}
 		for range 6000 {
-			name := fmt.Sprintf("a%d", chance.IntN(2500))
-			if _, there := truth[name]; there && chance.IntN(2) == 0 {
+			name := fmt.Sprintf("a%d", random.IntN(2500))
+			if _, exists := want[name]; exists && random.IntN(2) == 0 {
 				b.Remove(name)
-				delete(truth, name)
+				delete(want, name)
 			} else {
-				truth[name] = Row{Name: name, Diverged: chance.Int64N(3)}
-				put(t, b, truth[name])
+				want[name] = Row{Name: name, Diverged: random.Int64N(3)}
+				put(t, b, want[name])
 			}
-			if chance.IntN(50) == 0 { // one reads a portion
-				m := readers[chance.IntN(len(readers))]
-				n, next, _ := b.since(m.at, chance.IntN(2000))
+			if random.IntN(50) == 0 {
+				m := readers[random.IntN(len(readers))]
+				n, next, _ := b.since(m.at, random.IntN(2000))
 				m.at = next
-				m.learn(t, n)
+				m.apply(t, n)
 			}
 		}
 		for i, m := range readers {
 			m.catchUp(t, b, 10_000)
-			if !maps.EqualFunc(m.rows, truth, func(x, y Row) bool { return x.Diverged == y.Diverged && x.Name == y.Name }) {
-				t.Fatalf("seed %d, reader %d: it has %d rows, there are %d", seed, i, len(m.rows), len(truth))
+			if !maps.EqualFunc(m.rows, want, func(x, y Row) bool { return x.Diverged == y.Diverged && x.Name == y.Name }) {
+				t.Fatalf("seed %d, reader %d: %d rows, want %d", seed, i, len(m.rows), len(want))
 			}
 		}
-		if b.gone > mostGone || len(b.rows) > len(truth)+mostGone {
-			t.Fatalf("seed %d: %d ends are remembered, in %d rows", seed, b.gone, len(b.rows))
+		if b.deleted > maxDeleted || len(b.rows) > len(want)+maxDeleted {
+			t.Fatalf("seed %d: %d deletions are remembered in %d rows", seed, b.deleted, len(b.rows))
 		}
 	}
 }
 
-func TestOnlyWhatHasChangedIsTold(t *testing.T) {
-	b, m := NewBoard(), &mirror{}
+func TestSince_ReturnsOnlyChanges(t *testing.T) {
+	b, m := NewState(), &mirror{}
 	for i := range 100 {
 		put(t, b, Row{Name: fmt.Sprint("a", i)})
 	}
 	if n := m.catchUp(t, b, 1<<20); n != 100 {
-		t.Errorf("at first %d rows are told", n)
+		t.Errorf("first update has %d rows", n)
 	}
 	_, _, wake := b.since(m.at, 1)
-	put(t, b, Row{Name: "a7"}) // as it was
-	b.Remove("nobody")
-	b.SetTrouble("")
+	put(t, b, Row{Name: "a7"}) // unchanged
+	b.Remove("unknown")
+	b.SetStale("")
 	select {
 	case <-wake:
-		t.Error("somebody is woken, and nothing has changed")
+		t.Error("woken without a change")
 	default:
 	}
 	for i := range int64(10) {
@@ -115,42 +114,42 @@ func TestOnlyWhatHasChangedIsTold(t *testing.T) {
 	if n := m.catchUp(t, b, 1<<20); n != 1 || m.rows["a7"].Diverged != 10 {
 		t.Errorf("ten changes of one row are %d rows: %+v", n, m.rows["a7"])
 	}
-	b.SetTrouble("the hub is away")
-	if n, _, _ := b.since(m.at, 1); n.Trouble == "" || len(n.Rows) > 0 || n.Reset {
-		t.Errorf("trouble is told as %+v", n)
+	b.SetStale("the hub is unreachable")
+	if n, _, _ := b.since(m.at, 1); n.Stale == "" || len(n.Rows) > 0 || n.Reset {
+		t.Errorf("update is %+v", n)
 	}
 }
 
-// Who was away for so long that ends were forgotten must not go on showing what is no more.
-func TestWhoHasMissedTooMuchIsToldEverything(t *testing.T) {
-	b, away, there := NewBoard(), &mirror{}, &mirror{}
-	for i := range 3 * mostGone {
+// A reader that missed forgotten deletions must not keep deleted rows.
+func TestSince_ResetsCursorThatMissedDeletions(t *testing.T) {
+	b, slow, quick := NewState(), &mirror{}, &mirror{}
+	for i := range 3 * maxDeleted {
 		put(t, b, Row{Name: fmt.Sprint("a", i)})
 	}
-	away.catchUp(t, b, 1<<30)
-	there.catchUp(t, b, 1<<30)
-	for i := range 2 * mostGone {
+	slow.catchUp(t, b, 1<<30)
+	quick.catchUp(t, b, 1<<30)
+	for i := range 2 * maxDeleted {
 		b.Remove(fmt.Sprint("a", i))
 		if i%100 == 0 {
-			if n, next, _ := b.since(there.at, 1<<30); n.Reset {
-				t.Fatal("who keeps up is told everything again")
+			if n, next, _ := b.since(quick.at, 1<<30); n.Reset {
+				t.Fatal("a reader that keeps up is reset")
 			} else {
-				there.at = next
+				quick.at = next
 			}
 		}
 	}
-	if n, _, _ := b.since(away.at, 1<<30); !n.Reset || len(n.Rows) != mostGone || len(n.Gone) > 0 {
-		t.Errorf("reset: %v, %d rows, %d gone", n.Reset, len(n.Rows), len(n.Gone))
+	if n, _, _ := b.since(slow.at, 1<<30); !n.Reset || len(n.Rows) != maxDeleted || len(n.Deleted) > 0 {
+		t.Errorf("reset: %v, %d rows, %d deleted", n.Reset, len(n.Rows), len(n.Deleted))
 	}
-	for _, nonsense := range []cursor{{begun: 1 << 60, upTo: 1}, {begun: 1, upTo: 1 << 60}, {upTo: 5}} {
-		if n, _, _ := b.since(nonsense, 1); !n.Reset {
-			t.Errorf("%v is believed", nonsense)
+	for _, invalid := range []cursor{{reset: 1 << 60, seen: 1}, {reset: 1, seen: 1 << 60}, {seen: 5}} {
+		if n, _, _ := b.since(invalid, 1); !n.Reset {
+			t.Errorf("cursor %v is accepted", invalid)
 		}
 	}
 }
 
-func TestRowsAreToldOldestChangeFirst(t *testing.T) {
-	b := NewBoard()
+func TestSince_OldestChangeFirst(t *testing.T) {
+	b := NewState()
 	for _, name := range []string{"c", "a", "b", "c"} {
 		put(t, b, Row{Name: name, Diverged: int64(b.last)})
 	}

@@ -1,4 +1,4 @@
-// As much of a browser as the page's script uses. What it must not use is not here, or throws.
+// The part of a browser that the script of the page may use. Everything else is missing or throws.
 class Element {
   constructor(tag) {
     Object.assign(this, {tag, childNodes: [], parentNode: null, className: "", title: "", hidden: false, value: "", attributes: {}, listeners: {}, own: ""});
@@ -23,7 +23,7 @@ class Element {
   insertBefore(node, before) {
     node.remove();
     const at = before ? this.childNodes.indexOf(before) : this.childNodes.length;
-    if (at < 0) throw new Error("it is not here");
+    if (at < 0) throw new Error("not a child");
     if (this.tag === "#text") throw new Error("a text has no children");
     this.childNodes.splice(at, 0, node);
     node.parentNode = this;
@@ -38,7 +38,7 @@ class Element {
   setAttribute(name, value) { this.attributes[name] = value; }
   addEventListener(name, listener) { (this.listeners[name] = this.listeners[name] || []).push(listener); }
   send(name) {
-    if (!(this.listeners[name] || []).length) throw new Error("nobody listens to " + name);
+    if (!(this.listeners[name] || []).length) throw new Error("no listener for " + name);
     for (const listener of this.listeners[name]) listener({});
   }
   find(wanted) {
@@ -56,7 +56,7 @@ class EventSource {
 }
 EventSource.CLOSED = 2;
 
-let moves = 0; // how often something was put into the page
+let moves = 0; // number of insertions into the page
 const streams = [];
 const timers = []; // [what, milliseconds]
 let frames = [];
@@ -72,7 +72,7 @@ const document = {
   getElementById: (id) => root.find((e) => e.attributes.id === id)[0] || null,
 };
 
-// load builds the page from what a parser of HTML made of it.
+// load builds the page from parsed HTML.
 const load = ({tag, text, attributes, children}) => {
   const e = new Element(tag);
   e.own = text;
@@ -87,11 +87,11 @@ const frame = () => {
   due.forEach((draw) => draw());
 };
 
-// For tests: what a person sees, and does.
+// Helpers for tests: what a user sees and does.
 const $ = document.getElementById;
 const button = (label) => root.find((e) => e.tag === "button" && e.textContent === label)[0];
 const press = (label) => {
-  if (!button(label)) throw new Error("there is no button " + label);
+  if (!button(label)) throw new Error("no button " + label);
   button(label).send("click");
 };
 const type = (words) => {

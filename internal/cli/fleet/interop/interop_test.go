@@ -1,7 +1,7 @@
-// Package interop runs the fleet page's script, as a browser does: what the server serves is parsed, its policy is
-// held against it, and its script is fed the server's own stream. Only the browser is ours, see dom.js.
+// Package interop runs the script of the fleet page with the HTML, policy and stream of the real server. Only the browser
+// is a fake, see dom.js.
 //
-// It is a module of its own, so that an interpreter of JavaScript stays out of the product's.
+// It is a separate module, so that the product does not depend on a JavaScript interpreter.
 package interop
 
 import (
@@ -24,24 +24,24 @@ import (
 //go:embed dom.js
 var dom string
 
-// now is when all of this happens.
+// now is the time in all tests.
 const now = 1_800_000_000
 
-// browser shows the page of a board.
+// browser shows the page of a State.
 type browser struct {
 	*testing.T
-	board  *fleet.State
+	state  *fleet.State
 	vm     *goja.Runtime
 	stream *bufio.Scanner
 }
 
 func opened(t *testing.T, rows ...fleet.Row) *browser {
 	t.Helper()
-	b := &browser{T: t, board: fleet.NewBoard(), vm: goja.New()}
+	b := &browser{T: t, state: fleet.NewState(), vm: goja.New()}
 	for _, r := range rows {
 		b.set(r)
 	}
-	server, err := fleet.Listen(t.Context(), 0, b.board, fleet.About{Hub: "the hub", Command: "argocd-agentctl", Expiring: 3600})
+	server, err := fleet.Listen(t.Context(), 0, b.state, fleet.About{Hub: "the hub", Command: "argocd-agentctl", Expiring: 3600})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,11 +70,11 @@ func opened(t *testing.T, rows ...fleet.Row) *browser {
 	}
 	allowed(t, page.Header, "style-src", find(document, "style")[0])
 	if url := b.js("streams[0].url"); url != "events" {
-		t.Fatalf("it follows %s", url)
+		t.Fatalf("the stream is %s", url)
 	}
 	b.stream = bufio.NewScanner(b.get(server.URL() + "events").Body)
 	b.stream.Buffer(nil, 1<<22)
-	b.hear()
+	b.receive()
 	return b
 }
 
@@ -92,7 +92,7 @@ func (b *browser) get(url string) *http.Response {
 	return answer
 }
 
-// allowed returns the content of an element, if the policy lets a browser use it.
+// allowed returns the content of an element if the policy allows it.
 func allowed(t *testing.T, h http.Header, rule string, e *html.Node) string {
 	t.Helper()
 	sum := sha256.Sum256([]byte(e.FirstChild.Data))
@@ -111,7 +111,7 @@ func find(n *html.Node, tag string) (all []*html.Node) {
 	return all
 }
 
-// tree is a parsed document as dom.js takes it.
+// tree converts a parsed document for dom.js.
 func tree(n *html.Node) map[string]any {
 	out := map[string]any{"tag": n.Data, "text": "", "attributes": map[string]any{}}
 	if n.Type == html.TextNode {
@@ -140,7 +140,7 @@ func (b *browser) js(script string) string {
 	return v.String()
 }
 
-// sees compares what a script tells of the page.
+// sees compares the value of a script.
 func (b *browser) sees(script, want string) {
 	b.Helper()
 	if got := b.js(script); got != want {
@@ -150,13 +150,13 @@ func (b *browser) sees(script, want string) {
 
 func (b *browser) set(r fleet.Row) {
 	b.Helper()
-	if err := b.board.Set(r); err != nil {
+	if err := b.state.Set(r); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// hear takes the stream's events until the board is told wholly, and draws.
-func (b *browser) hear() {
+// receive applies the events of the stream until the update is complete, and draws.
+func (b *browser) receive() {
 	b.Helper()
 	for b.stream.Scan() {
 		data, ok := strings.CutPrefix(b.stream.Text(), "data: ")

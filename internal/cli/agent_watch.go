@@ -16,100 +16,99 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 )
 
-// follower is told what becomes of a hub's agents.
-type follower struct {
-	changed func(*v1alpha1.Agent) // it is new, or another; not to be written to
-	gone    func(name string)
-	trouble func(why string) // the picture may be old; empty: not any more
+// watcher has the callbacks of a watch of Agents.
+type watcher struct {
+	changed func(*v1alpha1.Agent) // created or changed. The callback must not modify the Agent
+	deleted func(name string)
+	failed  func(reason string) // the state may be stale. If empty, requests succeed again
 }
 
-// following keeps up with a hub's agents: one list, one watch, nothing again and again.
-type following struct {
-	follower
-	store cache.Store
-	read  cache.InformerSynced // what was there at the beginning was told
-	done  sync.WaitGroup
+// agentWatch watches the Agents of a hub with one list and one watch.
+type agentWatch struct {
+	watcher
+	store  cache.Store
+	synced cache.InformerSynced
+	done   sync.WaitGroup
 
-	mu  sync.Mutex
-	why string
+	mu     sync.Mutex
+	reason string // of the last failed request, if it is the last one
 }
 
-// follow starts to follow a hub's agents whose labels match, until the context ends.
-func follow(ctx context.Context, a agents, selector string, told follower) (*following, error) {
+// watchAgents starts a watch that runs until the context ends.
+func watchAgents(ctx context.Context, a agents, selector string, callbacks watcher) (*agentWatch, error) {
 	config := rest.CopyConfig(a.config)
-	config.Timeout = 0 // a watch has no end
+	config.Timeout = 0 // a watch has no timeout
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("set up the connection to %s: %w", a.cluster, err)
+		return nil, fmt.Errorf("create client for %s: %w", a.cluster, err)
 	}
-	f := &following{follower: told}
+	f := &agentWatch{watcher: callbacks}
 	in := client.Resource(agentResource).Namespace(a.namespace)
-	// What a reflector tries again by itself, such as to reach a server that is away, it tells nobody: so its requests are
-	// looked at here.
+	// A reflector does not report errors that it retries, so the requests report them.
 	requests := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.LabelSelector = selector
 			list, err := in.List(ctx, options)
-			f.heard(ctx, err)
+			f.requestDone(ctx, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.LabelSelector = selector
 			events, err := in.Watch(ctx, options)
-			f.heard(ctx, err)
+			f.requestDone(ctx, err)
 			return events, err
 		},
 	}
 	informer := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(requests, client), &unstructured.Unstructured{},
 		cache.SharedIndexInformerOptions{ObjectDescription: agentResource.String()})
 	f.store = informer.GetStore()
-	if err := f.listen(informer); err != nil {
-		return nil, fmt.Errorf("follow agents: %w", err)
+	if err := f.addHandlers(informer); err != nil {
+		return nil, fmt.Errorf("watch agents: %w", err)
 	}
 	f.done.Go(func() { informer.RunWithContext(ctx) })
 	return f, nil
 }
 
-func (f *following) listen(informer cache.SharedIndexInformer) error {
-	if err := informer.SetTransform(slim); err != nil {
+func (f *agentWatch) addHandlers(informer cache.SharedIndexInformer) error {
+	if err := informer.SetTransform(toAgent); err != nil {
 		return err
 	}
-	if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil { // else it logs
+	if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil { // the default handler logs
 		return err
 	}
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(now any) { f.tell(now) },
-		UpdateFunc: func(_, now any) { f.tell(now) },
+		AddFunc:    func(now any) { f.notify(now) },
+		UpdateFunc: func(_, now any) { f.notify(now) },
 		DeleteFunc: func(last any) {
 			if unseen, ok := last.(cache.DeletedFinalStateUnknown); ok {
 				last = unseen.Obj
 			}
 			if agent, ok := last.(*v1alpha1.Agent); ok {
-				f.gone(agent.Name)
+				f.deleted(agent.Name)
 			}
 		},
 	})
 	if err != nil {
 		return err
 	}
-	f.read = registration.HasSynced
+	f.synced = registration.HasSynced
 	return nil
 }
 
-func (f *following) tell(now any) {
+func (f *agentWatch) notify(now any) {
 	if agent, ok := now.(*v1alpha1.Agent); ok {
 		f.changed(agent)
 	}
 }
 
-// slim makes of an object what is kept of it.
-func slim(object any) (any, error) {
+// toAgent converts an object to an Agent. An Agent that cannot be decoded gets a condition.
+func toAgent(object any) (any, error) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
 		return object, nil
 	}
 	agent, err := typed(u)
-	if err != nil { // of a definition that is newer, or not ours; that it is there is worth knowing
+	if err != nil {
 		agent = &v1alpha1.Agent{}
 		agent.Name, agent.Namespace, agent.ResourceVersion = u.GetName(), u.GetNamespace(), u.GetResourceVersion()
 		agent.Status.Conditions = []metav1.Condition{{Type: "Readable", Status: metav1.ConditionFalse, Reason: "Unreadable", Message: err.Error()}}
@@ -117,33 +116,32 @@ func slim(object any) (any, error) {
 	return agent, nil
 }
 
-// heard takes note of how a request went.
-func (f *following) heard(ctx context.Context, err error) {
-	why := ""
-	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		return // we have ended it ourselves
-	default:
-		why = err.Error()
+// requestDone records the result of a request.
+func (f *agentWatch) requestDone(ctx context.Context, err error) {
+	reason := ""
+	if err != nil {
+		if ctx.Err() != nil {
+			return // canceled by us
+		}
+		reason = err.Error()
 	}
 	f.mu.Lock()
-	f.why = why
+	f.reason = reason
 	f.mu.Unlock()
-	f.trouble(why)
+	f.failed(reason)
 }
 
-// wait returns when nothing is told any more, after the context's end.
-func (f *following) wait() { f.done.Wait() }
+// wait returns after the context ended and no callback runs.
+func (f *agentWatch) wait() { f.done.Wait() }
 
-// old is why the picture may be old; empty: it is not.
-func (f *following) old() string {
+// staleReason returns why the state may be stale, or an empty string.
+func (f *agentWatch) staleReason() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.why
+	return f.reason
 }
 
-func (f *following) agents() []v1alpha1.Agent {
+func (f *agentWatch) agents() []v1alpha1.Agent {
 	var all []v1alpha1.Agent
 	for _, one := range f.store.List() {
 		if agent, ok := one.(*v1alpha1.Agent); ok {

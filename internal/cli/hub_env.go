@@ -15,8 +15,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 )
 
-// hubWorld is what kinds have to know of an agent to read the hub's objects as the principal does.
-func (c *cluster) hubWorld(ctx context.Context, agent *v1alpha1.Agent) (*kind.Env, error) {
+// hubEnv returns the Env with which the principal reads objects for an agent.
+func (c *cluster) hubEnv(ctx context.Context, agent *v1alpha1.Agent) (*kind.Env, error) {
 	set, err := c.principalSettings(ctx)
 	if err != nil {
 		return nil, err
@@ -40,11 +40,11 @@ func (c *cluster) hubWorld(ctx context.Context, agent *v1alpha1.Agent) (*kind.En
 			SyncRepositoryTrust: set.on("sync-repository-trust")},
 	}
 	if w.GlobalProjects, err = kube.GlobalProjects(argo["globalProjects"]); err != nil {
-		return nil, fmt.Errorf("read ConfigMap argocd-cm: %w", err)
+		return nil, fmt.Errorf("decode ConfigMap argocd-cm: %w", err)
 	}
 	if text := set.get("label-selector"); text != "" {
 		if w.Settings.LabelSelector, err = kind.ParseSelector(text); err != nil {
-			return nil, fmt.Errorf("the principal's --label-selector: %w", err)
+			return nil, fmt.Errorf("parse --label-selector of the principal: %w", err)
 		}
 	}
 	if secret, err := c.kube.CoreV1().Secrets(c.namespace).Get(ctx, "cluster-"+agent.Name, metav1.GetOptions{}); err == nil {
@@ -58,7 +58,6 @@ func (c *cluster) hubWorld(ctx context.Context, agent *v1alpha1.Agent) (*kind.En
 	return w, nil
 }
 
-// finder finds objects among those that were read.
 func finder(objects map[kind.Resource][]*kind.Object) func(kind.Ref) *kind.Object {
 	return func(ref kind.Ref) *kind.Object {
 		for _, o := range objects[ref.Resource] {
@@ -70,16 +69,15 @@ func finder(objects map[kind.Resource][]*kind.Object) func(kind.Ref) *kind.Objec
 	}
 }
 
-// uid identifies a cluster.
+// uid returns the UID of namespace kube-system, which identifies a cluster.
 func (c *cluster) uid(ctx context.Context) (string, error) {
 	system, err := c.kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
-		return "", fmt.Errorf("look up namespace kube-system, whose UID identifies a cluster: %w", c.explain(err))
+		return "", fmt.Errorf("get namespace kube-system: %w", c.explain(err))
 	}
 	return string(system.UID), nil
 }
 
-// argoSettings is ConfigMap argocd-cm.
 func (c *cluster) argoSettings(ctx context.Context) (map[string]string, error) {
 	return c.configMap(ctx, "argocd-cm")
 }
@@ -90,7 +88,7 @@ func (c *cluster) configMap(ctx context.Context, name string) (map[string]string
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read ConfigMap %s: %w", name, c.explain(err))
+		return nil, fmt.Errorf("get ConfigMap %s: %w", name, c.explain(err))
 	}
 	return found.Data, nil
 }
@@ -105,7 +103,7 @@ func commaList(text string) []string {
 	return out
 }
 
-// objects reads all objects of a resource: of one namespace, or of all where that is empty.
+// objects lists a resource in one namespace. If namespace is empty, in all namespaces.
 func (c *cluster) objects(ctx context.Context, r kind.Resource, namespace, selector string) ([]*kind.Object, error) {
 	resource := c.dynamic.Resource(schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Plural})
 	options := metav1.ListOptions{Limit: 500, LabelSelector: selector}
@@ -119,11 +117,11 @@ func (c *cluster) objects(ctx context.Context, r kind.Resource, namespace, selec
 			page.Items[i].SetManagedFields(nil)
 			b, err := page.Items[i].MarshalJSON()
 			if err != nil {
-				return nil, fmt.Errorf("read %s of %s: %w", r.Plural, c, err)
+				return nil, fmt.Errorf("decode %s of %s: %w", r.Plural, c, err)
 			}
 			o, err := kind.Parse(b)
 			if err != nil {
-				return nil, fmt.Errorf("read %s of %s: %w", r.Plural, c, err)
+				return nil, fmt.Errorf("decode %s of %s: %w", r.Plural, c, err)
 			}
 			all = append(all, o)
 		}
@@ -133,7 +131,7 @@ func (c *cluster) objects(ctx context.Context, r kind.Resource, namespace, selec
 	}
 }
 
-// applicationNamespace is where an agent's Applications are on the hub; empty: anywhere.
+// applicationNamespace returns the namespace of an agent's Applications on the hub. If empty, all namespaces.
 func applicationNamespace(w *kind.Env) string {
 	if w.Agent.Mode == kind.Managed && w.Agent.Mapping == kind.ByDestination {
 		return ""

@@ -1,0 +1,343 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+)
+
+// checked is what the checks of one side found, for the comparison of both.
+type checked struct {
+	settings   *settings
+	skew       time.Duration     // of its clock against this machine
+	argo       map[string]string // argocd-cm
+	params     map[string]string // argocd-cmd-params-cm
+	image      string            // of Argo CD
+	bundle     []*x509.Certificate
+	agent      string // spoke: name in the certificate
+	controller bool   // hub: has an application controller, or could not be checked
+}
+
+func (p *Program) checkHub(ctx context.Context, hub *cluster, o checkOptions) ([]finding, *checked) {
+	e := &checkRun{program: p, cluster: hub.String()}
+	k := &checked{}
+	var ok bool
+	if k.skew, ok = e.reach(ctx, hub); !ok {
+		return e.found, nil
+	}
+	e.crds(hub, true)
+	if !e.common(ctx, hub, principalDeployment, hub.principalSettings, "argocd-server", k) {
+		return e.found, nil
+	}
+	e.permissions(ctx, hub, "argocd-agent-principal", "principal")
+	k.bundle = e.trustedCAs(ctx, hub, "argocd-agentctl pki init; or create the Secret with cert-manager")
+	leaf := e.certificate(ctx, hub, pki.PrincipalSecret, "argocd-agentctl pki issue principal --upsert --dns NAME", x509.ExtKeyUsageServerAuth, k.bundle)
+	host := ""
+	if address, err := hub.principalAddress(ctx, o.address); err == nil {
+		host, _, _ = net.SplitHostPort(address)
+	}
+	e.names(leaf, host, "add "+host+" to --tls-server-names of the principal; or: argocd-agentctl pki issue principal --upsert --dns "+host)
+	if k.settings.get("enable-resource-proxy") != "false" {
+		leaf = e.certificate(ctx, hub, pki.ProxySecret, "argocd-agentctl pki issue resource-proxy --upsert --dns argocd-agent-resource-proxy", x509.ExtKeyUsageServerAuth, k.bundle)
+		proxyHost, _, _ := net.SplitHostPort(cmp.Or(k.settings.get("resource-proxy-address"), "argocd-agent-resource-proxy:9090"))
+		e.names(leaf, proxyHost, "argocd-agentctl pki issue resource-proxy --upsert --dns "+proxyHost)
+	}
+	e.redis(ctx, hub, principalDeployment, k.settings.get("redis-server-address"), k.settings, o.offline)
+	controller, err := hub.argoImage(ctx, "argocd-application-controller")
+	k.controller = err != nil || controller != ""
+	e.argoOnHub(k)
+	e.argoRedis(ctx, hub, k)
+	e.fleet(ctx, hub, k)
+	e.writeOutage(ctx, hub, principalDeployment)
+	return e.found, k
+}
+
+func (p *Program) checkSpoke(ctx context.Context, spoke *cluster, o checkOptions) ([]finding, *checked) {
+	e := &checkRun{program: p, cluster: spoke.String()}
+	k := &checked{}
+	var ok bool
+	if k.skew, ok = e.reach(ctx, spoke); !ok {
+		return e.found, nil
+	}
+	e.crds(spoke, false)
+	if !e.common(ctx, spoke, agentDeployment, spoke.agentSettings, "argocd-application-controller", k) {
+		return e.found, nil
+	}
+	e.permissions(ctx, spoke, "argocd-agent-agent", "agent")
+	rejoin := "create a token on the hub with `argocd-agentctl agent join-token` and use it on this cluster"
+	k.bundle = e.trustedCAs(ctx, spoke, rejoin)
+	if leaf := e.certificate(ctx, spoke, pki.ClientSecret, rejoin, x509.ExtKeyUsageClientAuth, k.bundle); leaf != nil {
+		k.agent = leaf.Subject.CommonName
+	}
+	e.redis(ctx, spoke, agentDeployment, k.settings.get("redis-addr"), k.settings, o.offline)
+	if mode := k.settings.get("agent-mode"); k.settings.installed && mode != "managed" && mode != "autonomous" {
+		e.problem("mode", "set ARGOCD_AGENT_MODE in ConfigMap "+paramsConfigMap+" to managed or autonomous", "invalid agent mode %q", mode)
+	}
+	address := o.address
+	if host := k.settings.get("server-address"); address == "" && host != "" {
+		address = net.JoinHostPort(host, cmp.Or(k.settings.get("server-port"), "443"))
+	}
+	e.writeOutage(ctx, spoke, agentDeployment)
+	switch {
+	case o.offline:
+	case address == "":
+		e.note("connection", "not checked: the address of the principal is unknown. Set --address")
+	default:
+		e.link(ctx, spoke, address, k.bundle, k.settings)
+	}
+	return e.found, k
+}
+
+// common runs the checks of both sides.
+func (e *checkRun) common(ctx context.Context, c *cluster, deployment string, read func(context.Context) (*settings, error), argo string, k *checked) bool {
+	var err error
+	if k.settings, err = read(ctx); err == nil {
+		k.argo, err = c.argoSettings(ctx)
+	}
+	if err == nil {
+		k.params, err = c.configMap(ctx, "argocd-cmd-params-cm")
+	}
+	if err != nil {
+		e.problem("settings", "request permission to read Deployments and ConfigMaps in "+c.namespace, "%v", err)
+		return false
+	}
+	e.installed(deployment, k.settings)
+	if k.argo == nil {
+		e.warning("argo cd", "install Argo CD into namespace "+c.namespace+", or set --"+c.flag+"-namespace", "ConfigMap argocd-cm not found")
+	}
+	k.image, err = c.argoImage(ctx, argo)
+	switch {
+	case err != nil:
+		e.skipped("argo cd", err)
+	case k.image == "":
+		e.note("argo cd", "no Deployment or StatefulSet %s", argo)
+	default:
+		e.ok("argo cd", "%s, image %s", argo, k.image)
+	}
+	return true
+}
+
+// argoImage returns the image of a Deployment or StatefulSet. If there is none, it returns an empty string.
+func (c *cluster) argoImage(ctx context.Context, name string) (string, error) {
+	d, err := c.kube.AppsV1().Deployments(c.namespace).Get(ctx, name, metav1.GetOptions{})
+	if err == nil && len(d.Spec.Template.Spec.Containers) > 0 {
+		return d.Spec.Template.Spec.Containers[0].Image, nil
+	}
+	if err != nil && !notFound(err) {
+		return "", c.explain(err)
+	}
+	s, err := c.kube.AppsV1().StatefulSets(c.namespace).Get(ctx, name, metav1.GetOptions{})
+	if err == nil && len(s.Spec.Template.Spec.Containers) > 0 {
+		return s.Spec.Template.Spec.Containers[0].Image, nil
+	}
+	if err != nil && !notFound(err) {
+		return "", c.explain(err)
+	}
+	return "", nil
+}
+
+// argoOnHub checks settings of Argo CD that agents need.
+func (e *checkRun) argoOnHub(k *checked) {
+	if k.params == nil {
+		return
+	}
+	if k.params["application.namespaces"] == "" && !k.settings.on("destination-based-mapping") {
+		e.problem("argo cd", `set application.namespaces in ConfigMap argocd-cmd-params-cm to "*" or to the namespaces of the agents, and restart argocd-server`,
+			"argocd-server shows only Applications of its own namespace, not those of agents")
+	} else {
+		e.ok("argo cd", "argocd-server shows Applications of %s", cmp.Or(k.params["application.namespaces"], "its own namespace"))
+	}
+	if k.argo["exec.enabled"] != "true" {
+		e.note("argo cd", `exec sessions are disabled: exec.enabled in ConfigMap argocd-cm is not "true"`)
+	}
+}
+
+// argoRedis checks that argocd-server uses the Redis proxy of the principal, which has the resource trees of agents.
+func (e *checkRun) argoRedis(ctx context.Context, hub *cluster, k *checked) {
+	if k.image == "" {
+		return
+	}
+	server, err := hub.settings(ctx, "argocd-server", "ARGOCD_SERVER_")
+	if err != nil {
+		e.skipped("redis", err)
+		return
+	}
+	address := cmp.Or(server.flags["redis"], server.env["REDIS_SERVER"], k.params["redis.server"], redisService+":6379")
+	if strings.HasPrefix(address, redisService+":") || strings.HasPrefix(address, redisService+".") {
+		e.warning("redis", "set --redis argocd-agent-redis-proxy:6379 of argocd-server only", "argocd-server uses %s directly and shows no resource trees of agents' Applications", address)
+		return
+	}
+	e.ok("redis", "argocd-server uses %s", address)
+}
+
+// fleet checks the registered agents.
+func (e *checkRun) fleet(ctx context.Context, hub *cluster, k *checked) {
+	list, err := (agents{hub}).list(ctx, "")
+	if err != nil {
+		e.skipped("agents", err)
+		return
+	}
+	connected := 0
+	for i := range list.Items {
+		agent := &list.Items[i]
+		if agent.Status.Connected {
+			connected++
+		}
+		for _, condition := range agent.Status.Conditions {
+			if condition.Type == "Registered" && condition.Status == metav1.ConditionFalse && condition.Reason != "ModeNotSet" {
+				e.problem("agents", "correct Agent "+agent.Name+", or the object that conflicts with it", "Agent %s is not accepted: %s", agent.Name, condition.Message)
+			}
+		}
+		switch state := stateOf(agent); {
+		case state == stateDisconnected:
+			e.problem("agents", "argocd-agentctl doctor --agent-context …", "Agent %s is disconnected%s", agent.Name, e.program.sinceText(agent.Status.Since))
+		case state == stateWriteOutage:
+			e.problem("agents", "repair the API server of that cluster; changes wait and are not lost", "Agent %s is connected, but its API server does not accept writes: %s",
+				agent.Name, conditionMessage(agent, v1alpha1.ConditionWritable))
+		case state == stateHeld:
+			e.problem("agents", "argocd-agentctl pending "+agent.Name, "Agent %s has a hold that requires a confirmation", agent.Name)
+		case agent.Status.Connected && agent.Status.Diverged > 0:
+			e.warning("agents", "if it persists: argocd-agentctl pending "+agent.Name+"; argocd-agentctl diff "+agent.Name+" --agent-context …",
+				"Agent %s has %s that differ between hub and cluster", agent.Name, pluralize(int(agent.Status.Diverged), "item"))
+		}
+		e.agentVersion(agent.Name, agent.Status.Version, k.settings.image)
+	}
+	e.ok("agents", "%d registered, %d connected", len(list.Items), connected)
+	e.misplacedApplications(ctx, hub, list.Items, k.settings.on("destination-based-mapping"))
+}
+
+// agentVersion warns about versions that are not tested together.
+func (e *checkRun) agentVersion(agent, version, image string) {
+	if tag := tagOf(image); incompatible(version, tag) {
+		e.warning("versions", "upgrade the older one", "agent %s is %s and the principal is %s: a difference of more than two minor versions is not tested", agent, version, tag)
+	}
+}
+
+// tagOf returns the tag of an image, which is the version for releases.
+func tagOf(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	last := image[strings.LastIndex(image, "/")+1:]
+	_, tag, _ := strings.Cut(last, ":")
+	return tag
+}
+
+// incompatible reports whether two versions are not tested together. Unknown versions are compatible.
+func incompatible(version, other string) bool {
+	a, okA := minor(version)
+	b, okB := minor(other)
+	return okA && okB && (a[0] != b[0] || max(a[1], b[1])-min(a[1], b[1]) > 2)
+}
+
+// minor parses major and minor version.
+func minor(version string) ([2]int, bool) {
+	var v [2]int
+	n, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &v[0], &v[1])
+	return v, n == 2 && err == nil
+}
+
+// compareSides checks what must be equal on both sides.
+func (p *Program) compareSides(ctx context.Context, hub, spoke *cluster, h, s *checked) []finding {
+	e := &checkRun{program: p, cluster: "both sides"}
+	e.sameAuthority(h.bundle, s.bundle)
+	switch skew := (h.skew - s.skew).Abs(); {
+	case skew > skewProblem:
+		e.problem("clock", "synchronize both clusters with NTP", "the clocks of the clusters differ by %s", span(skew))
+	case skew > skewWarning:
+		e.warning("clock", "synchronize both clusters with NTP", "the clocks of the clusters differ by %s", span(skew))
+	default:
+		e.ok("clock", "the clocks of the clusters agree")
+	}
+	if s.agent != "" {
+		e.registration(ctx, hub, spoke, h, s)
+	}
+	e.sameArgo(h, s)
+	return e.found
+}
+
+// registration compares the Agent with the settings of the agent.
+func (e *checkRun) registration(ctx context.Context, hub, spoke *cluster, h, s *checked) {
+	agent, err := (agents{hub}).get(ctx, s.agent)
+	if err != nil {
+		if h.settings.on("require-registration") {
+			e.problem("agent", "argocd-agentctl agent create "+s.agent, "the certificate is for agent %s, which is not registered, and the hub requires registration", s.agent)
+		} else {
+			e.note("agent", "the certificate is for agent %s, which will be registered on its first connection", s.agent)
+		}
+		return
+	}
+	e.ok("agent", "%s by its certificate, %s", agent.Name, stateOf(agent))
+	if uid, err := spoke.uid(ctx); err == nil && agent.Status.ClusterUID != "" && agent.Status.ClusterUID != uid {
+		e.problem("agent", "give this cluster another agent name; or, if it replaces the other cluster, confirm it: argocd-agentctl pending", "%s is registered for cluster %s, but this cluster is %s", agent.Name, agent.Status.ClusterUID, uid)
+	}
+	if mode := s.settings.get("agent-mode"); mode != "" && agent.Spec.Mode != "" && mode != agent.Spec.Mode {
+		e.problem("mode", "set ARGOCD_AGENT_MODE on the cluster to "+agent.Spec.Mode+", or suspend the agent, change its mode on the hub, and resume it", "%s is registered as %s, but the agent runs as %s", agent.Name, agent.Spec.Mode, mode)
+	}
+	onHub := cmp.Or(agent.Spec.Mapping, map[bool]string{true: "destination", false: "namespace"}[h.settings.on("destination-based-mapping")])
+	onSpoke := map[bool]string{true: "destination", false: "namespace"}[s.settings.on("destination-based-mapping")]
+	if s.settings.installed && agent.Spec.Mode != "autonomous" {
+		if onHub != onSpoke {
+			e.problem("mapping", "use the same --destination-based-mapping on both sides, or set spec.mapping of Agent "+agent.Name, "the hub maps by %s, the agent by %s", onHub, onSpoke)
+		} else {
+			e.ok("mapping", "by %s on both sides", onHub)
+		}
+	}
+}
+
+// sameArgo compares settings of Argo CD that must be equal.
+func (e *checkRun) sameArgo(h, s *checked) {
+	if h.argo == nil || s.argo == nil {
+		return
+	}
+	for _, one := range []struct{ key, standard string }{
+		{"application.resourceTrackingMethod", "annotation"}, {"application.instanceLabelKey", "app.kubernetes.io/instance"},
+	} {
+		a, b := cmp.Or(h.argo[one.key], one.standard), cmp.Or(s.argo[one.key], one.standard)
+		if a != b {
+			e.problem("argo cd", "use the same "+one.key+" in ConfigMap argocd-cm on both sides", "%s is %q on the hub and %q on the cluster, so the hub does not recognize the resources of an Application", one.key, a, b)
+		} else {
+			e.ok("argo cd", "%s is %s on both sides", one.key, a)
+		}
+	}
+	a, b := cmp.Or(h.params["redis.compression"], "gzip"), cmp.Or(s.params["redis.compression"], "gzip")
+	if compression := cmp.Or(h.settings.get("redis-compression-type"), "gzip"); compression != a {
+		e.problem("compression", "set --redis-compression-type of the principal to "+a, "Argo CD on the hub compresses with %s, the principal with %s", a, compression)
+	} else if a != b {
+		e.note("compression", "%s on the hub and %s on the cluster. The principal converts between them", a, b)
+	}
+	if keys := customized(h.argo, s.argo, h.controller); len(keys) > 0 {
+		e.warning("argo cd", "use the same values in ConfigMap argocd-cm on both sides: the hub computes diffs and actions, the cluster computes health", "resource customizations differ: %s", strings.Join(keys, ", "))
+	} else {
+		e.ok("argo cd", "resource customizations are equal on both sides")
+	}
+}
+
+// ofController reports whether only the application controller uses a setting.
+func ofController(key string) bool {
+	return strings.HasPrefix(key, "resource.customizations.ignoreResourceUpdates.") ||
+		slices.Contains([]string{"resource.exclusions", "resource.inclusions", "resource.ignoreResourceUpdatesEnabled", "resource.compareoptions", "resource.respectRBAC"}, key)
+}
+
+// customized lists the resource customizations that differ. If the hub has no application controller, settings of the
+// controller are ignored.
+func customized(a, b map[string]string, controller bool) []string {
+	var keys []string
+	for _, pair := range [][2]map[string]string{{a, b}, {b, a}} {
+		for key, value := range pair[0] {
+			if strings.HasPrefix(key, "resource.") && strings.TrimSpace(value) != strings.TrimSpace(pair[1][key]) && !slices.Contains(keys, key) && (controller || !ofController(key)) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
