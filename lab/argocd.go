@@ -40,7 +40,7 @@ func (w withToken) RoundTrip(request *http.Request) (*http.Response, error) {
 // Command returns a command of the lab's tools (kubectl, argocd, helm, kustomize) or of the machine, with the
 // environment of the lab: kubectl has a context for each cluster, argocd is logged in.
 func (l *Lab) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	if tool := filepath.Join(model.BinFolder(l.Folder()), name); isFile(tool) {
+	if tool := filepath.Join(model.BinFolder(l.Dir()), name); isFile(tool) {
 		name = tool
 	}
 	command := exec.CommandContext(ctx, name, args...)

@@ -83,7 +83,7 @@ func (c *Cluster) etcdStatus(ctx context.Context) (etcdStatus, error) {
 
 // etcdctl runs etcdctl with the given input. If output is not nil, it receives the output.
 func (c *Cluster) etcdctl(ctx context.Context, input []byte, output *bytes.Buffer, args ...string) error {
-	command := exec.CommandContext(ctx, c.lab.Spec.Tools.Program("etcdctl"), append([]string{"--endpoints=" + c.EtcdURL, "--command-timeout=60s"}, args...)...)
+	command := exec.CommandContext(ctx, c.lab.Spec.Tools.Binary("etcdctl"), append([]string{"--endpoints=" + c.EtcdURL, "--command-timeout=60s"}, args...)...)
 	command.Dir = filepath.Dir(c.Kubeconfig)
 	command.Stdin = bytes.NewReader(input)
 	var both bytes.Buffer

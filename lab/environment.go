@@ -10,9 +10,9 @@ import (
 // in.
 func (l *Lab) Environment() []string {
 	return []string{
-		"PATH=" + model.BinFolder(l.Folder()) + ":" + os.Getenv("PATH"),
-		"KUBECONFIG=" + model.Kubeconfigs(l.Folder()),
+		"PATH=" + model.BinFolder(l.Dir()) + ":" + os.Getenv("PATH"),
+		"KUBECONFIG=" + model.Kubeconfigs(l.Dir()),
 		"ARGOCD_CONFIG_DIR=" + l.ArgoCD.CLIFolder,
-		FolderVariable + "=" + l.Folder(),
+		DirVariable + "=" + l.Dir(),
 	}
 }

@@ -27,7 +27,7 @@ func (c *Cluster) Restore(ctx context.Context, file string) error {
 			return fmt.Errorf("restore %s: %w", c.Name, err)
 		}
 	}
-	data := cluster.EtcdFolder(c.lab.Folder(), c.Name)
+	data := cluster.EtcdDir(c.lab.Dir(), c.Name)
 	if err := os.RemoveAll(data); err != nil {
 		return fmt.Errorf("restore %s: %w", c.Name, err)
 	}
@@ -44,7 +44,7 @@ func (c *Cluster) Restore(ctx context.Context, file string) error {
 }
 
 func (c *Cluster) etcdTool(ctx context.Context, tool string, args ...string) error {
-	command := exec.CommandContext(ctx, c.lab.Spec.Tools.Program(tool), args...)
+	command := exec.CommandContext(ctx, c.lab.Spec.Tools.Binary(tool), args...)
 	command.Dir = filepath.Dir(c.Kubeconfig)
 	if out, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("run %s for %s: %w: %s", tool, c.Name, err, out)

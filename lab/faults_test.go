@@ -150,7 +150,7 @@ func tryRestore(t *testing.T, l *lab.Lab) {
 		}
 	}
 	if got, err := exists(t.Context(), spoke, "after"); err != nil || !got {
-		t.Errorf("the spoke went back too: %v, %v", got, err)
+		t.Errorf("the spoke was restored too: %v, %v", got, err)
 	}
 	mustWrite(t, hub, "again") // the restored store accepts writes
 }

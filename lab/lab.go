@@ -1,21 +1,22 @@
 // Package lab runs real clusters with real Argo CD as local processes, for the demo, the tests and the benchmarks.
 //
-// A lab is a hub and any number of spokes. Each cluster has an etcd and a Kubernetes control plane of its own, simulated
-// nodes, a Redis with a password and the parts of Argo CD that its role asks for; a Git server stands beside them. All of
-// it lives in one folder and on the loopback interface, on ports that nobody has to choose. A supervisor owns the
-// processes and answers on a socket in the folder, so a lab started by one program can be used by another:
+// A lab is a hub and any number of spokes. Each cluster has its own etcd and Kubernetes control plane, simulated nodes,
+// a Redis with a password and the components of Argo CD for its role. A Git server serves all clusters. The lab uses
+// one directory and free ports of the loopback interface. A supervisor owns the processes and serves a socket in the
+// directory, so that one process can start a lab and another can use it:
 //
 //	go run ./lab/cmd/lab up
 //	go run ./lab/cmd/lab shell
 //	go run ./lab/cmd/lab down
 //
-// A test asks for the lab that all packages of a `go test` run share, or for one of its own:
+// A test uses the lab that all packages of a `go test` run share, or its own:
 //
-//	l := lab.Get(t)                  // shared: use namespaces of your own, break nothing
-//	l := lab.New(t, lab.Options{})   // your own: break what you like
+//	l := lab.Get(t)                // shared
+//	l := lab.New(t, lab.Options{}) // its own
 //	apps := l.Cluster("managed").Dynamic()
 //
-// On failure the logs of all components and the objects of all clusters are saved and their place is printed.
+// The shared lab must not be broken, and tests use their own namespaces in it. On failure, the logs of all components
+// and the objects of all clusters are saved, and their directory is printed.
 package lab
 
 import (
@@ -39,10 +40,10 @@ type Lab struct {
 	control *control.Client
 }
 
-// Status tells what a component is doing.
+// Status is the state of a component.
 type Status = proc.Status
 
-// Open returns the lab that runs in folder.
+// Open returns the lab that runs in directory.
 func Open(ctx context.Context, folder string) (*Lab, error) {
 	l := &Lab{control: control.NewClient(folder)}
 	if _, err := l.control.Status(ctx); err != nil {
@@ -54,26 +55,26 @@ func Open(ctx context.Context, folder string) (*Lab, error) {
 	return l, nil
 }
 
-// Folder is where the lab keeps its state.
-func (l *Lab) Folder() string { return l.Spec.Folder }
+// Dir returns the directory of the lab.
+func (l *Lab) Dir() string { return l.Spec.Folder }
 
-// Status lists all components.
+// Status returns all components.
 func (l *Lab) Status(ctx context.Context) ([]Status, error) { return l.control.Status(ctx) }
 
-// Port reserves a port of the lab, outside the range that the kernel lends to outgoing connections.
+// Port reserves a port of the lab, outside the ephemeral range of the kernel.
 func (l *Lab) Port(ctx context.Context) (int, error) { return l.control.Port(ctx) }
 
-// Down ends the lab and removes its folder. It returns when no process is left.
-func (l *Lab) Down(ctx context.Context) error { return Down(ctx, l.Folder()) }
+// Down stops the lab and deletes its directory. It returns when no process is left.
+func (l *Lab) Down(ctx context.Context) error { return Down(ctx, l.Dir()) }
 
-// Down ends the lab in folder, also one whose supervisor was killed, and removes the folder.
+// Down stops the lab in directory, also if its supervisor was killed, and deletes the directory.
 func Down(ctx context.Context, folder string) error {
 	if _, err := os.Stat(model.LockFile(folder)); err != nil {
 		return fmt.Errorf("end the lab in %s: %w", folder, control.ErrNotRunning)
 	}
 	wait := 30 * time.Second
 	if err := control.NewClient(folder).Down(ctx); err != nil {
-		wait = 0 // it does not answer: it is dead, or it hangs
+		wait = 0 // it does not respond
 	}
 	if err := waitUnlocked(ctx, folder, wait); err != nil {
 		return err
@@ -82,15 +83,15 @@ func Down(ctx context.Context, folder string) error {
 		return err
 	}
 	if err := os.RemoveAll(folder); err != nil {
-		return fmt.Errorf("remove the lab's folder: %w", err)
+		return fmt.Errorf("remove the lab's directory: %w", err)
 	}
 	return nil
 }
 
-// waitUnlocked waits until keeper and supervisor are gone; they are killed when it takes too long.
+// waitUnlocked waits until cleanup process and supervisor have ended. They are killed if it takes too long.
 func waitUnlocked(ctx context.Context, folder string, patience time.Duration) error {
 	lock, err := os.Open(model.LockFile(folder))
-	if errors.Is(err, os.ErrNotExist) { // an ephemeral lab has removed its folder
+	if errors.Is(err, os.ErrNotExist) { // an ephemeral lab has deleted its directory
 		return nil
 	}
 	if err != nil {
@@ -112,7 +113,7 @@ func waitUnlocked(ctx context.Context, folder string, patience time.Duration) er
 	}
 }
 
-// LogFile is where a component logs.
+// LogFile returns the log file of a component.
 func (l *Lab) LogFile(ctx context.Context, component string) (string, error) {
 	all, err := l.Status(ctx)
 	if err != nil {
@@ -126,7 +127,7 @@ func (l *Lab) LogFile(ctx context.Context, component string) (string, error) {
 		names = append(names, one.Name)
 	}
 	if component == "lab" {
-		return filepath.Join(model.LogFolder(l.Folder()), "lab.log"), nil
+		return filepath.Join(model.LogFolder(l.Dir()), "lab.log"), nil
 	}
 	return "", fmt.Errorf("there is no component %q; there are: %s", component, strings.Join(names, ", "))
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
 )
 
-// hubOnly is the smallest lab that can be started.
+// hubOnly is the smallest lab.
 func hubOnly() lab.Options { return lab.Options{Bare: true, Spokes: []lab.Spoke{}} }
 
 func TestUp_TwoLabsAtOnce(t *testing.T) {
@@ -36,7 +36,7 @@ func TestUp_TwoLabsAtOnce(t *testing.T) {
 	mustWrite(t, second.Hub(), "still-works")
 }
 
-// listeners are the addresses at which the processes of a lab listen.
+// listeners returns the listening addresses of the processes of a lab.
 func listeners(t *testing.T, l *lab.Lab) []string {
 	t.Helper()
 	addresses := []string{l.ArgoCD.Address}
@@ -69,13 +69,13 @@ func TestDown_LeavesNoProcessAndNoPort(t *testing.T) {
 			t.Errorf("nothing listens at %q", address)
 		}
 	}
-	if len(proc.Members(l.Folder())) == 0 {
+	if len(proc.Members(l.Dir())) == 0 {
 		t.Error("the processes of the lab cannot be found")
 	}
 	if err := l.Down(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left := proc.Members(l.Folder()); len(left) > 0 {
+	if left := proc.Members(l.Dir()); len(left) > 0 {
 		t.Errorf("processes left: %v", left)
 	}
 	for _, address := range addresses {
@@ -83,8 +83,8 @@ func TestDown_LeavesNoProcessAndNoPort(t *testing.T) {
 			t.Errorf("something listens at %s", address)
 		}
 	}
-	if _, err := os.Stat(l.Folder()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder is left: %v", err)
+	if _, err := os.Stat(l.Dir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory is left: %v", err)
 	}
 	if err := l.Down(t.Context()); err == nil || !strings.Contains(err.Error(), "no lab is running") {
 		t.Errorf("a second down says %v", err)
@@ -97,13 +97,13 @@ func TestUp_AfterKilledSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	lab.Await(t, "no process left", func(context.Context) error {
-		if left := proc.Members(l.Folder()); len(left) > 0 {
+		if left := proc.Members(l.Dir()); len(left) > 0 {
 			return fmt.Errorf("there are %v", left)
 		}
 		return nil
 	})
 	options := hubOnly()
-	options.Folder = l.Folder()
+	options.Dir = l.Dir()
 	again := lab.New(t, options)
 	mustWrite(t, again.Hub(), "works")
 }
@@ -115,7 +115,7 @@ func TestLab_EndsWithItsOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	options := hubOnly()
-	options.Folder = filepath.Join(t.TempDir(), "lab")
+	options.Dir = filepath.Join(t.TempDir(), "lab")
 	options.WhilePID, options.Ephemeral = owner.Process.Pid, true
 	l, err := lab.Up(t.Context(), options)
 	if err != nil {
@@ -124,11 +124,11 @@ func TestLab_EndsWithItsOwner(t *testing.T) {
 	_ = owner.Process.Kill()
 	_ = owner.Wait()
 	lab.Await(t, "the lab to end", func(context.Context) error {
-		if left := proc.Members(l.Folder()); len(left) > 0 {
+		if left := proc.Members(l.Dir()); len(left) > 0 {
 			return fmt.Errorf("there are %v", left)
 		}
-		if _, err := os.Stat(l.Folder()); err == nil {
-			return errors.New("its folder is still there")
+		if _, err := os.Stat(l.Dir()); err == nil {
+			return errors.New("its directory is still there")
 		}
 		return nil
 	})
@@ -137,7 +137,7 @@ func TestLab_EndsWithItsOwner(t *testing.T) {
 func TestUp_InterruptedLeavesNothing(t *testing.T) {
 	skipShort(t)
 	options := hubOnly()
-	options.Folder = filepath.Join(t.TempDir(), "lab")
+	options.Dir = filepath.Join(t.TempDir(), "lab")
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	stopped := errors.New("interrupted")
 	done := make(chan error, 1)
@@ -146,7 +146,7 @@ func TestUp_InterruptedLeavesNothing(t *testing.T) {
 		done <- err
 	}()
 	lab.Await(t, "the first components", func(context.Context) error {
-		if log := filepath.Join(options.Folder, "logs", "hub-kube-apiserver.log"); !isThere(log) {
+		if log := filepath.Join(options.Dir, "logs", "hub-kube-apiserver.log"); !isThere(log) {
 			return errors.New("none yet")
 		}
 		return nil
@@ -155,10 +155,10 @@ func TestUp_InterruptedLeavesNothing(t *testing.T) {
 	if err := <-done; !errors.Is(err, stopped) {
 		t.Errorf("got %v", err)
 	}
-	if left := proc.Members(options.Folder); len(left) > 0 {
+	if left := proc.Members(options.Dir); len(left) > 0 {
 		t.Errorf("processes left: %v", left)
 	}
-	if _, err := lab.Open(t.Context(), options.Folder); err == nil {
+	if _, err := lab.Open(t.Context(), options.Dir); err == nil {
 		t.Error("half a lab can be opened")
 	}
 }
@@ -171,7 +171,7 @@ func isThere(file string) bool {
 func TestUp_SecondOnSameDirectoryIsRejected(t *testing.T) {
 	l := lab.New(t, hubOnly())
 	options := hubOnly()
-	options.Folder = l.Folder()
+	options.Dir = l.Dir()
 	_, err := lab.Up(t.Context(), options)
 	if !errors.Is(err, lab.ErrRunning) || !strings.Contains(err.Error(), "lab down") {
 		t.Errorf("got %v", err)
@@ -198,29 +198,29 @@ func TestUp_RejectsInvalidOptions(t *testing.T) {
 		"an unknown role":     {lab.Options{Spokes: []lab.Spoke{{Name: "spoke", Role: "lonely"}}}, "use managed or autonomous"},
 		"a name twice": {lab.Options{Spokes: []lab.Spoke{{Name: "a", Role: lab.Managed}, {Name: "a", Role: lab.Managed}}},
 			"two clusters are called a"},
-		"a second hub":                {lab.Options{Spokes: []lab.Spoke{{Name: "hub", Role: lab.Managed}}}, "two clusters are called hub"},
-		"a path too long for sockets": {lab.Options{Folder: "/tmp/" + strings.Repeat("long", 20)}, "too long"},
-		"a folder of something else":  {lab.Options{Folder: full, Bare: true}, "choose an empty or a new folder"},
+		"a second hub":                  {lab.Options{Spokes: []lab.Spoke{{Name: "hub", Role: lab.Managed}}}, "two clusters are called hub"},
+		"a path too long for sockets":   {lab.Options{Dir: "/tmp/" + strings.Repeat("long", 20)}, "too long"},
+		"a directory of something else": {lab.Options{Dir: full, Bare: true}, "choose an empty or a new directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if test.options.Folder == full {
-				skipShort(t) // it is looked at after the tools are built
+			if test.options.Dir == full {
+				skipShort(t) // it is checked after the tools are built
 			}
-			if test.options.Folder == "" {
-				test.options.Folder, test.options.Bare = filepath.Join(t.TempDir(), "lab"), true
+			if test.options.Dir == "" {
+				test.options.Dir, test.options.Bare = filepath.Join(t.TempDir(), "lab"), true
 			}
 			test.options.Progress = io.Discard
 			_, err := lab.Up(t.Context(), test.options)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
-			if left := proc.Members(test.options.Folder); len(left) > 0 {
+			if left := proc.Members(test.options.Dir); len(left) > 0 {
 				t.Errorf("processes left: %v", left)
 			}
 		})
 	}
 	if !isThere(filepath.Join(full, "thesis.txt")) {
-		t.Error("the file of somebody else is gone")
+		t.Error("the file of another user is gone")
 	}
 }
 

@@ -14,25 +14,25 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/pki"
 )
 
-// Link puts a link that can be cut, slowed down, throttled and reset in front of a TCP service of the lab, or of
-// anything else. Whoever shall suffer must be told to use link.Addr(), for example by
+// Link puts a link that can be cut, delayed, throttled and reset in front of a TCP service. The client must use
+// link.Addr(), for example:
 //
 //	l.Restart(ctx, "hub/argocd-server", lab.Flag("--redis", link.Addr()))
 func (l *Lab) Link(target string) (*faultproxy.Link, error) { return faultproxy.New(target) }
 
-// FaultyAPI stands in front of a cluster's API server and answers 409, 410, 429 or 500 where it is told to.
+// FaultyAPI is a proxy in front of a cluster's API server that can answer 409, 410, 429 or 500.
 type FaultyAPI struct {
 	*faultproxy.API
-	Kubeconfig string // the principal's or agent's identity, by way of this API
+	Kubeconfig string // identity of principal or agent, through this proxy
 	cluster    *Cluster
 }
 
-// FaultyAPI starts a proxy in front of the API server, with a certificate of the cluster's own authority. Who uses its
-// kubeconfig has the rights that the install manifests give, and the faults that the proxy is told to make.
+// FaultyAPI starts a proxy in front of the API server, with a certificate of the cluster's CA. Its kubeconfig has the
+// permissions of the install manifests.
 func (c *Cluster) FaultyAPI() (*FaultyAPI, error) {
 	folder, err := os.MkdirTemp(filepath.Dir(c.Kubeconfig), "faulty-api-")
 	if err != nil {
-		return nil, fmt.Errorf("make a folder for the faulty API server: %w", err)
+		return nil, fmt.Errorf("make a directory for the faulty API server: %w", err)
 	}
 	authority, err := pki.LoadAuthority(c.CAFile, c.CAKeyFile, folder)
 	if err != nil {
@@ -71,5 +71,5 @@ func (f *FaultyAPI) writeKubeconfig() error {
 	return clientcmd.WriteToFile(*config, f.Kubeconfig)
 }
 
-// Config is a client configuration for the principal's or agent's identity by way of this API.
+// Config returns a client configuration with the identity of principal or agent through this proxy.
 func (f *FaultyAPI) Config() *rest.Config { return f.cluster.config(f.Kubeconfig) }

@@ -12,7 +12,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 )
 
-// Role is what a cluster is for.
+// Role is the role of a cluster.
 type Role = model.Role
 
 // The roles of a cluster.
@@ -22,34 +22,34 @@ const (
 	Autonomous = model.Autonomous
 )
 
-// Spoke is the wish for a workload cluster.
+// Spoke has the options of a workload cluster.
 type Spoke struct {
 	Name string
 	Role Role // Managed or Autonomous
 }
 
-// DefaultSpokes is one of each kind.
+// DefaultSpokes returns one spoke of each mode.
 func DefaultSpokes() []Spoke {
 	return []Spoke{{Name: "managed", Role: Managed}, {Name: "autonomous", Role: Autonomous}}
 }
 
-// Options are wishes for a lab; the zero value is a good one.
+// Options are the options of a lab. The zero value is useful.
 type Options struct {
-	Folder     string    // where the state is kept; empty: DefaultFolder
-	Spokes     []Spoke   // nil: DefaultSpokes; empty: only a hub
-	Bare       bool      // only control planes with Argo CD's CRDs: no Argo CD, no Redis, no nodes
-	ArgoCDPort int       // of argocd-server; 0: any
-	Fsync      bool      // let etcd sync to disk, as benchmarks need it
-	WhilePID   int       // end the lab with this process; 0: with Down
-	Ephemeral  bool      // remove the folder when the lab ends
-	Program    string    // the lab program that supervises; empty: built from the checkout
-	Progress   io.Writer // progress lines; nil: discarded
+	Dir        string    // directory of the lab. If empty, DefaultFolder
+	Spokes     []Spoke   // If nil, DefaultSpokes. If empty, only a hub
+	Bare       bool      // only control planes with the CRDs of Argo CD: no Argo CD, no Redis, no nodes
+	ArgoCDPort int       // of argocd-server. If 0, any
+	Fsync      bool      // etcd uses fsync, for benchmarks
+	WhilePID   int       // stop the lab when this process ends. If 0, with Down
+	Ephemeral  bool      // delete the directory when the lab ends
+	Binary     string    // lab binary that supervises. If empty, it is built from the checkout
+	Progress   io.Writer // If nil, progress is discarded
 }
 
-// spec turns wishes into what the supervisor is told, apart from what has to be built first.
+// spec returns the specification for the supervisor, without the parts that must be built first.
 func (o Options) spec() (model.Spec, error) {
 	spec := model.Spec{
-		Folder: o.Folder, ArgoCDPort: o.ArgoCDPort,
+		Folder: o.Dir, ArgoCDPort: o.ArgoCDPort,
 		WhilePID: o.WhilePID, Ephemeral: o.Ephemeral, Fsync: o.Fsync,
 	}
 	spokes := o.Spokes
@@ -70,13 +70,13 @@ func (o Options) spec() (model.Spec, error) {
 	return spec, checkPaths(spec)
 }
 
-// checkPaths refuses folders with so long a path that the kernel refuses the sockets of the repo-servers' gpg-agents.
+// checkPaths rejects directories with a path that is too long for the sockets of the repo-servers' gpg-agents.
 func checkPaths(spec model.Spec) error {
 	const longest = 107
 	for _, c := range spec.Clusters {
 		socket := filepath.Join(spec.Folder, "clusters", c.Name, "gnupg", "S.gpg-agent.browser")
 		if over := len(socket) - longest; over > 0 && !c.Bare {
-			return fmt.Errorf("the path of the folder %s is %d characters too long for sockets in it: choose a shorter one with -lab",
+			return fmt.Errorf("the path of the directory %s is %d characters too long for sockets in it: choose a shorter one with -lab",
 				spec.Folder, over)
 		}
 	}
@@ -98,14 +98,14 @@ func checkSpoke(spoke Spoke, present []model.ClusterSpec) error {
 	return nil
 }
 
-// FolderVariable is the environment variable that names the lab to use: a folder, or the name of one of the user's labs.
-const FolderVariable = "ARGOCD_AGENT_LAB"
+// DirVariable is the environment variable with the lab to use: a directory, or the name of a lab of the user.
+const DirVariable = "ARGOCD_AGENT_LAB"
 
-// DefaultFolder is where the lab of that name is kept. A name with a slash is a folder itself; an empty one stands for
-// what FolderVariable says, or else "default".
-func DefaultFolder(name string) (string, error) {
+// DefaultDir returns the directory of the lab with a name. A name with a slash is a directory. If the name is empty,
+// FolderVariable or "default" is used.
+func DefaultDir(name string) (string, error) {
 	if name == "" {
-		name = os.Getenv(FolderVariable)
+		name = os.Getenv(DirVariable)
 	}
 	if name == "" {
 		name = "default"
@@ -115,7 +115,7 @@ func DefaultFolder(name string) (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("find the folder of the labs (set HOME, or name a folder): %w", err)
+		return "", fmt.Errorf("find the directory of the labs (set HOME, or name a directory): %w", err)
 	}
 	return filepath.Join(cache, "argocd-agent-lab", "labs", name), nil
 }

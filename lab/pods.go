@@ -12,10 +12,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/podrun"
 )
 
-// RunDeployment runs what a Deployment of the manifest says as a local process: binary takes the place of the image,
-// and arguments, environment, mounted Secrets and the ServiceAccount's token are the Deployment's. Pods of the lab are
-// simulated; this one is real, and ends with Stop, with this process, or with the lab. What it prints is among the lab's
-// logs. Every port gets a local one; names of Argo CD's Services lead to the cluster's own; change has the last word.
+// RunDeployment runs the container of a Deployment as a local process: binary replaces the image. Arguments,
+// environment, mounted Secrets and the token of the ServiceAccount are those of the Deployment. It ends with Stop, with
+// this process, or with the lab. Its output is in the logs of the lab. Every port is mapped to a local one, and names
+// of Argo CD Services to the addresses of the cluster. change can change the options.
 func (c *Cluster) RunDeployment(
 	ctx context.Context, manifest []byte, name, binary string, change func(*podrun.Options),
 ) (*podrun.Pod, error) {
@@ -29,10 +29,10 @@ func (c *Cluster) RunDeployment(
 	}
 	folder, err := os.MkdirTemp(filepath.Dir(c.Kubeconfig), "pod-"+name+"-")
 	if err != nil {
-		return nil, fmt.Errorf("make a folder for %s: %w", name, err)
+		return nil, fmt.Errorf("make a directory for %s: %w", name, err)
 	}
-	log := filepath.Join(model.LogFolder(c.lab.Folder()), c.Name+"-"+filepath.Base(folder)+".log")
-	output, err := os.Create(log) // stays open for as long as the pod may be started again
+	log := filepath.Join(model.LogFolder(c.lab.Dir()), c.Name+"-"+filepath.Base(folder)+".log")
+	output, err := os.Create(log) // stays open for restarts of the pod
 	if err != nil {
 		return nil, fmt.Errorf("make the log of %s: %w", name, err)
 	}
@@ -41,7 +41,7 @@ func (c *Cluster) RunDeployment(
 		Source: podrun.FromClient(c.Client()), Server: podrun.Server{URL: c.Server, CA: ca},
 		Ports: map[int32]int{}, Addresses: c.serviceAddresses(), Env: map[string]string{}, Output: output,
 	}
-	mark, value, _ := strings.Cut(proc.Mark(c.lab.Folder()), "=")
+	mark, value, _ := strings.Cut(proc.LabVariable(c.lab.Dir()), "=")
 	options.Env[mark] = value
 	for _, container := range template.Spec.Containers {
 		for _, port := range container.Ports {
@@ -56,7 +56,7 @@ func (c *Cluster) RunDeployment(
 	return podrun.Start(ctx, options)
 }
 
-// serviceAddresses maps the names of Argo CD's Services, in the forms in which manifests write them, to where they are.
+// serviceAddresses maps the names of Argo CD Services, in all forms of manifests, to their addresses.
 func (c *Cluster) serviceAddresses() map[string]string {
 	addresses := map[string]string{}
 	for service, address := range map[string]string{

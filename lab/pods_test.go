@@ -55,7 +55,7 @@ func TestPods_DeploymentCommandRunsAsProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod, err := c.RunDeployment(t.Context(), []byte(deployment), "lab-test", "/bin/sh", func(o *podrun.Options) {
-		o.Env["KUBECTL"], o.Output = l.Spec.Tools.Program("kubectl"), output
+		o.Env["KUBECTL"], o.Output = l.Spec.Tools.Binary("kubectl"), output
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 )
 
-// SaveVariable is the environment variable that names the folder for what failed tests leave behind.
+// SaveVariable is the environment variable with the directory for logs and objects of failed tests.
 const SaveVariable = "ARGOCD_AGENT_FAILURES"
 
 func saveIfFailed(t testing.TB, l *Lab) {
@@ -42,15 +42,15 @@ func saveIfFailed(t testing.TB, l *Lab) {
 	}
 }
 
-// Save copies the logs of all components and the objects of all clusters to a folder, as far as they can be had. The
-// values of Secrets are left out.
+// Save copies the logs of all components and the objects of all clusters to a directory, as far as possible, without
+// values of Secrets.
 func (l *Lab) Save(ctx context.Context, folder string) error {
 	var problems []error
 	logs := filepath.Join(folder, "logs")
 	if err := os.MkdirAll(logs, 0o755); err != nil {
-		return fmt.Errorf("make a folder for what is saved: %w", err)
+		return fmt.Errorf("make a directory for what is saved: %w", err)
 	}
-	problems = append(problems, os.CopyFS(logs, os.DirFS(model.LogFolder(l.Folder()))))
+	problems = append(problems, os.CopyFS(logs, os.DirFS(model.LogFolder(l.Dir()))))
 	if status, err := l.Status(ctx); err != nil {
 		problems = append(problems, err)
 	} else {
@@ -62,7 +62,7 @@ func (l *Lab) Save(ctx context.Context, folder string) error {
 	return errors.Join(problems...)
 }
 
-// saveObjects writes every object of the cluster, one file for each kind.
+// saveObjects writes all objects of the cluster, one file per kind.
 func (c *Cluster) saveObjects(ctx context.Context, folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
@@ -110,7 +110,7 @@ func writeObjects(file string, objects []unstructured.Unstructured) error {
 	return os.WriteFile(file, all, 0o600)
 }
 
-// hideValues leaves the keys of a Secret and the lengths of its values.
+// hideValues keeps the keys of a Secret and the lengths of its values.
 func hideValues(secret unstructured.Unstructured) {
 	data, _, _ := unstructured.NestedStringMap(secret.Object, "data")
 	for key, value := range data {

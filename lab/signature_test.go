@@ -30,7 +30,8 @@ func TestSignature_OnlySignedCommitsAreDeployed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = repository.Remove() })
-	// One more signed commit: Argo CD takes a branch whose tip carries an annotated tag for a tag, and fails to verify it.
+	// One more signed commit: Argo CD treats a branch with an annotated tag at its tip as a tag, and fails to verify
+	// it.
 	more := map[string]string{"more.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: more}\n"}
 	if _, err := repository.Commit(t.Context(), "Add more", more, gitserver.SignedBy(signer)); err != nil {
 		t.Fatal(err)

@@ -15,14 +15,14 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
 )
 
-// shared is the lab of this test process: started, or found, once.
+// shared is the lab of this test process.
 var shared = sync.OnceValues(func() (*Lab, error) { return openShared(context.Background()) })
 
-// Get returns the lab that all packages of one `go test` run share, and starts it if this is the first to ask. Tests use
-// namespaces and names of their own in it and break nothing; see New for those that do. It ends with the `go test`
-// command. If FolderVariable is set, the lab there is used instead, and stays.
+// Get returns the lab that all packages of one `go test` run share. It starts the lab if necessary. Tests must use
+// their own namespaces and names, and must not break it; see New. The lab ends with the `go test` command. If
+// FolderVariable is set, that lab is used and kept.
 //
-// Tests that ask for a lab are skipped under -short.
+// Tests that need a lab are skipped with -short.
 func Get(t testing.TB) *Lab {
 	t.Helper()
 	skipIfShort(t)
@@ -34,16 +34,16 @@ func Get(t testing.TB) *Lab {
 	return l
 }
 
-// New returns a lab of the test's own, which ends with the test.
+// New returns a lab for one test. It ends with the test.
 func New(t testing.TB, options Options) *Lab {
 	t.Helper()
 	skipIfShort(t)
-	if options.Folder == "" {
+	if options.Dir == "" {
 		folder, err := os.MkdirTemp("", "lab-") //nolint:usetesting // a short path: gpg-agents open sockets in it
 		if err != nil {
-			t.Fatalf("make a folder for a lab: %v", err)
+			t.Fatalf("make a directory for a lab: %v", err)
 		}
-		options.Folder = folder
+		options.Dir = folder
 	}
 	options.WhilePID, options.Ephemeral = os.Getpid(), true
 	if options.Progress == nil {
@@ -54,8 +54,8 @@ func New(t testing.TB, options Options) *Lab {
 		t.Fatalf("start a lab: %v", err)
 	}
 	t.Cleanup(func() {
-		if _, err := os.Stat(l.Folder()); err != nil {
-			return // the test has ended it
+		if _, err := os.Stat(l.Dir()); err != nil {
+			return // the test has stopped it
 		}
 		saveIfFailed(t, l)
 		if err := l.Down(context.Background()); err != nil {
@@ -72,8 +72,7 @@ func skipIfShort(t testing.TB) {
 	}
 }
 
-// Await returns when check returns nil. It fails the test, with the last answer, when that takes longer than a machine
-// can be slow.
+// Await waits until check returns nil. After a long timeout it fails the test with the last error.
 func Await(t testing.TB, what string, check func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -91,17 +90,17 @@ func Await(t testing.TB, what string, check func(context.Context) error) {
 	}
 }
 
-// openShared opens the shared lab, or starts it. A lock makes the packages, each a process of its own, do so one by one.
+// openShared opens or starts the shared lab. A lock serializes the processes of the packages.
 func openShared(ctx context.Context) (*Lab, error) {
-	if os.Getenv(FolderVariable) != "" {
-		folder, err := DefaultFolder("")
+	if os.Getenv(DirVariable) != "" {
+		folder, err := DefaultDir("")
 		if err != nil {
 			return nil, err
 		}
 		return Open(ctx, folder)
 	}
 	owner := testOwner()
-	folder, err := sharedFolder(owner)
+	folder, err := sharedDir(owner)
 	if err != nil {
 		return nil, err
 	}
@@ -119,11 +118,11 @@ func openShared(ctx context.Context) (*Lab, error) {
 	removeOld(filepath.Dir(folder))
 	ctx, cancel := context.WithTimeout(ctx, time.Hour) // it may have to build
 	defer cancel()
-	return Up(ctx, Options{Folder: folder, WhilePID: owner, Ephemeral: true, Progress: os.Stderr})
+	return Up(ctx, Options{Dir: folder, WhilePID: owner, Ephemeral: true, Progress: os.Stderr})
 }
 
-// testOwner is the process whose end is the end of the test run: `go test`, which runs one test process for each package.
-// A test binary that somebody runs by hand owns its lab itself.
+// testOwner returns the process whose end is the end of the test run: `go test`, which runs one test process per
+// package, or a test binary that is run directly.
 func testOwner() int {
 	parent := os.Getppid()
 	program, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(parent), "exe"))
@@ -133,26 +132,26 @@ func testOwner() int {
 	return os.Getpid()
 }
 
-// sharedFolder names the shared lab after the process that owns it. Process numbers return, so the start time is part of
-// the name.
-func sharedFolder(owner int) (string, error) {
+// sharedDir returns the directory of the shared lab for its owner process. Process IDs are reused, so the start time
+// is part of the name.
+func sharedDir(owner int) (string, error) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(owner), "stat"))
 	if err != nil {
 		return "", fmt.Errorf("look at process %d: %w", owner, err)
 	}
-	// The program's name, in parentheses, may hold anything; the start time is the 20th field after it.
+	// The name of the binary, in parentheses, can contain any character. The start time is the 20th field after it.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(fields) < 20 {
 		return "", fmt.Errorf("look at process %d: no start time in %q", owner, stat)
 	}
 	parent := filepath.Join(os.TempDir(), "argocd-agent-lab-"+strconv.Itoa(os.Getuid()))
 	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return "", fmt.Errorf("make the folder of shared labs: %w", err)
+		return "", fmt.Errorf("make the directory of shared labs: %w", err)
 	}
 	return filepath.Join(parent, fmt.Sprintf("%d-%s", owner, fields[19])), nil
 }
 
-// removeOld removes what shared labs of other days left: locks, and the logs of those that did not start.
+// removeOld deletes remains of earlier shared labs: locks, and logs of labs that did not start.
 func removeOld(parent string) {
 	entries, _ := os.ReadDir(parent)
 	for _, entry := range entries {

@@ -11,8 +11,8 @@ import (
 
 var builtTools = sync.OnceValues(func() (tools.Set, error) { return build(context.Background(), os.Stderr) })
 
-// Tool is the path of one of the lab's tools, such as helm, for a test that needs no cluster. It is built if it is
-// missing.
+// Tool returns the path of a tool of the lab, such as helm, for a test without a cluster. It builds the tool if
+// necessary.
 func Tool(t testing.TB, name string) string {
 	t.Helper()
 	skipIfShort(t)
@@ -20,5 +20,5 @@ func Tool(t testing.TB, name string) string {
 	if err != nil {
 		t.Fatalf("get %s: %v", name, err)
 	}
-	return set.Program(name)
+	return set.Binary(name)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/tools"
 )
 
-// Build builds the tools that are missing and installs the packages that are.
+// Build builds missing tools and installs missing packages.
 func Build(ctx context.Context, progress io.Writer) error {
 	_, err := build(ctx, progress)
 	return err
@@ -35,7 +35,7 @@ func build(ctx context.Context, progress io.Writer) (tools.Set, error) {
 	return builder.Build(ctx)
 }
 
-// Up starts a lab and returns when every part of it answers. If it fails, or ctx is done before, nothing keeps running.
+// Up starts a lab and returns when every component is ready. If it fails, or ctx is done, nothing keeps running.
 func Up(ctx context.Context, options Options) (*Lab, error) {
 	if options.Progress == nil {
 		options.Progress = io.Discard
@@ -44,12 +44,12 @@ func Up(ctx context.Context, options Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := claimFolder(spec.Folder)
+	lock, err := claimDir(spec.Folder)
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Close() // the supervisor holds it from here on
-	if err := fillFolder(ctx, spec, options.Program); err != nil {
+	if err := prepareDir(ctx, spec, options.Binary); err != nil {
 		return nil, err
 	}
 	if err := launch(ctx, spec.Folder, lock, options.Progress); err != nil {
@@ -58,14 +58,14 @@ func Up(ctx context.Context, options Options) (*Lab, error) {
 	return Open(ctx, spec.Folder)
 }
 
-// prepare checks the wishes and builds what they need, before anything is touched.
+// prepare checks the options and builds the tools before anything is changed.
 func prepare(ctx context.Context, options *Options) (model.Spec, error) {
-	if options.Folder == "" {
-		folder, err := DefaultFolder("")
+	if options.Dir == "" {
+		folder, err := DefaultDir("")
 		if err != nil {
 			return model.Spec{}, err
 		}
-		options.Folder = folder
+		options.Dir = folder
 	}
 	spec, err := options.spec()
 	if err != nil {
@@ -88,10 +88,10 @@ func prepare(ctx context.Context, options *Options) (model.Spec, error) {
 	return spec, nil
 }
 
-func supervisorProgram(folder string) string { return filepath.Join(model.BinFolder(folder), "lab") }
+func supervisorBinary(folder string) string { return filepath.Join(model.BinFolder(folder), "lab") }
 
-// launch starts the keeper, which starts the supervisor, and waits for its word. Should we die before, the supervisor
-// notices that the leash is loose, and ends.
+// launch starts the cleanup process, which starts the supervisor, and waits for its report. If this process ends
+// before, the supervisor detects that the pipe is closed, and ends.
 func launch(ctx context.Context, folder string, lock *os.File, progress io.Writer) error {
 	reports, report, err := os.Pipe()
 	if err != nil {
@@ -107,19 +107,19 @@ func launch(ctx context.Context, folder string, lock *os.File, progress io.Write
 	if err != nil {
 		return err
 	}
-	keeper := exec.Command(supervisorProgram(folder), "keep", folder)
-	keeper.Env = append(os.Environ(), proc.Mark(folder))
-	keeper.Dir = folder
-	keeper.Stdout, keeper.Stderr = log, log
-	keeper.ExtraFiles = []*os.File{report, leash, lock}
-	keeper.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the terminal's interrupt is for us, not for the lab
-	err = keeper.Start()
+	cleanup := exec.Command(supervisorBinary(folder), "keep", folder)
+	cleanup.Env = append(os.Environ(), proc.LabVariable(folder))
+	cleanup.Dir = folder
+	cleanup.Stdout, cleanup.Stderr = log, log
+	cleanup.ExtraFiles = []*os.File{report, leash, lock}
+	cleanup.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the interrupt of the terminal is not for the lab
+	err = cleanup.Start()
 	_, _, _ = report.Close(), leash.Close(), log.Close()
 	if err != nil {
-		return fmt.Errorf("start the keeper: %w", err)
+		return fmt.Errorf("start the cleanup: %w", err)
 	}
 	ended := make(chan struct{})
-	go func() { _ = keeper.Wait(); close(ended) }() // ends with the lab, long after we have returned
+	go func() { _ = cleanup.Wait(); close(ended) }() // ends with the lab
 
 	followed := make(chan error, 1)
 	go func() { followed <- supervisor.Follow(reports, progress) }()
@@ -130,7 +130,7 @@ func launch(ctx context.Context, folder string, lock *os.File, progress io.Write
 	}
 	if err != nil {
 		_ = hand.Close()
-		<-ended // it takes down what it had started
+		<-ended // it stops everything that it started
 	}
 	return err
 }

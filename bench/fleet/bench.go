@@ -53,7 +53,7 @@ func newBench(ctx context.Context, s settings, figures *report.Report) (_ *bench
 		return nil, err
 	}
 	report.Progress("starting a hub, with fsync")
-	if b.lab, err = lab.Up(ctx, lab.Options{Folder: filepath.Join(b.folder, "lab"), Spokes: []lab.Spoke{}, Bare: true, Fsync: true,
+	if b.lab, err = lab.Up(ctx, lab.Options{Dir: filepath.Join(b.folder, "lab"), Spokes: []lab.Spoke{}, Bare: true, Fsync: true,
 		WhilePID: os.Getpid(), Ephemeral: true, Progress: os.Stderr}); err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func run(ctx context.Context, only *regexp.Regexp) error {
 		return err
 	}
 	report.Progress("starting a hub and a spoke")
-	l, err := lab.Up(ctx, lab.Options{Folder: filepath.Join(folder, "lab"), Spokes: []lab.Spoke{{Name: "w1", Role: lab.Managed}},
+	l, err := lab.Up(ctx, lab.Options{Dir: filepath.Join(folder, "lab"), Spokes: []lab.Spoke{{Name: "w1", Role: lab.Managed}},
 		WhilePID: os.Getpid(), Ephemeral: true, Progress: os.Stderr})
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func run(ctx context.Context, only *regexp.Regexp) error {
 
 // start starts the binaries and creates the measured objects.
 func (b *bench) start(ctx context.Context) error {
-	if err := product.Rights(ctx, b.spoke, b.lab.Spec.Install); err != nil {
+	if err := product.GrantLiveAccess(ctx, b.spoke, b.lab.Spec.Install); err != nil {
 		return err
 	}
 	hub := b.lab.Hub().Client().CoreV1().Namespaces()

@@ -78,7 +78,7 @@ func once(ctx context.Context, figures *report.Report) error {
 		return err
 	}
 	report.Progress("starting a hub and a spoke, with fsync")
-	l, err := lab.Up(ctx, lab.Options{Folder: filepath.Join(folder, "lab"), Spokes: []lab.Spoke{{Name: "w1", Role: lab.Managed}},
+	l, err := lab.Up(ctx, lab.Options{Dir: filepath.Join(folder, "lab"), Spokes: []lab.Spoke{{Name: "w1", Role: lab.Managed}},
 		Bare: true, Fsync: true, WhilePID: os.Getpid(), Ephemeral: true, Progress: os.Stderr})
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@
 //	defer link.Close()
 //	client := dial(link.Addr())
 //	link.Cut(faultproxy.Refuse)    // connections are reset, new ones refused
-//	link.Cut(faultproxy.Blackhole) // nothing arrives, nobody is told
+//	link.Cut(faultproxy.Blackhole) // nothing arrives, connections stay open
 //	link.Restore()
 //	link.Delay(50*time.Millisecond, 10*time.Millisecond)
 //	link.Throttle(64 << 10)

@@ -184,9 +184,9 @@ func TestLink_ThrottleLimitsAllConnections(t *testing.T) {
 }
 
 func TestLink_TargetCanStartLateAndMove(t *testing.T) {
-	nobody := newLink(t, "127.0.0.1:1")
-	must(t, nobody.Cut(Refuse))
-	link := newLink(t, nobody.Addr())
+	refusing := newLink(t, "127.0.0.1:1")
+	must(t, refusing.Cut(Refuse))
+	link := newLink(t, refusing.Addr())
 	// The reset can already end the handshake.
 	conn, err := net.DialTimeout("tcp", link.Addr(), patience)
 	if err == nil {

@@ -17,15 +17,14 @@ type file struct {
 	mode fs.FileMode
 }
 
-// The link that is switched in one step, and how the folders behind it begin.
+// The link that is switched atomically, and the prefix of the directories behind it.
 const (
 	dataLink   = "..data"
 	versionDir = "..version-"
 )
 
-// writeVolume makes dir hold exactly files (relative path to content), in one
-// step for a reader: every name is a link through ..data, which is switched
-// to a new folder. It reports whether anything changed.
+// writeVolume makes dir contain exactly files (relative path to content), atomically for a reader: every name is a link
+// through ..data, which is switched to a new directory. It reports whether anything changed.
 func writeVolume(dir string, files map[string]file) (bool, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return false, err
@@ -71,7 +70,7 @@ func fill(dir string, files map[string]file) error {
 		if err := os.WriteFile(path, []byte(f.data), f.mode); err != nil {
 			return err
 		}
-		if err := os.Chmod(path, f.mode); err != nil { // whatever the umask
+		if err := os.Chmod(path, f.mode); err != nil { // independent of the umask
 			return err
 		}
 	}
@@ -100,8 +99,7 @@ func holds(dir string, files map[string]file) (bool, error) {
 	return maps.Equal(found, files), err
 }
 
-// linkNames makes the names that a program sees, and removes those that are
-// gone.
+// linkNames creates the links for readers, and deletes old ones.
 func linkNames(dir string, files map[string]file) error {
 	var want []string
 	for name := range files {
@@ -127,7 +125,7 @@ func linkNames(dir string, files map[string]file) error {
 	return nil
 }
 
-// replaceLink makes or moves a symbolic link in one step.
+// replaceLink creates or changes a symbolic link atomically.
 func replaceLink(target, link string) error {
 	if now, err := os.Readlink(link); err == nil && now == target {
 		return nil

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestMain makes the test binary the program that the pods run, too.
+// TestMain lets the test binary also act as the process of pods.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PODRUN_CHILD") {
 	case "":
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// child is a small server that tells what it was given.
+// child is a small server that returns its environment.
 func child(mode string) {
 	terminate := make(chan os.Signal, 1)
 	signal.Notify(terminate, syscall.SIGTERM)
@@ -41,7 +41,7 @@ func child(mode string) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health/{name}", func(w http.ResponseWriter, r *http.Request) {
-		// Healthy unless a file of that name lies in the home folder.
+		// Healthy unless a file of that name is in the home directory.
 		if _, err := os.Stat(filepath.Join(os.Getenv("HOME"), r.PathValue("name"))); err == nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
@@ -59,18 +59,18 @@ func child(mode string) {
 			}
 		}
 	}()
-	fmt.Println(server.ListenAndServe()) // the port may be taken for a moment: then start again
+	fmt.Println(server.ListenAndServe()) // the port can be in use for a moment: exit and be restarted
 	os.Exit(4)
 }
 
-// self is what a child tells about itself.
+// self is the response of a child.
 type self struct {
 	Args, Env []string
 	Dir       string
 	PID       int
 }
 
-// parent runs a pod, prints the PID of its process and waits for the end.
+// parent runs a pod, prints the PID of its process and waits.
 func parent() {
 	container := corev1.Container{Name: "main", Env: []corev1.EnvVar{{Name: "PODRUN_CHILD", Value: "stubborn"}}}
 	program, err := os.Executable()

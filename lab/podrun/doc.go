@@ -1,8 +1,6 @@
-// Package podrun runs one container of a Deployment as a local process, the
-// way a kubelet would run it: with the command, the environment, the mounted
-// Secrets and ConfigMaps, the ServiceAccount token and the probes that the
-// manifest states. In the lab pods are simulated; what is run here is real,
-// and is what the manifests say.
+// Package podrun runs one container of a Deployment as a local process, as a kubelet does: with the command,
+// environment, mounted Secrets and ConfigMaps, ServiceAccount token and probes of the manifest. Other pods of the lab
+// are simulated.
 //
 //	template, err := podrun.Template(manifest, "argocd-agent-principal")
 //	pod, err := podrun.Start(ctx, podrun.Options{
@@ -16,35 +14,25 @@
 //
 // # What differs from a pod
 //
-// Paths. A volume lies in a folder under Options.Dir. Where arguments and
-// environment name a path under a mount, they are rewritten to that folder;
-// inside files nothing is rewritten. A default path that is compiled into the
-// program is not reached: state it in the manifest.
+// Paths. A volume is a directory under Options.Dir. Paths under a mount are rewritten in arguments and environment, but
+// not in files. A default path that is compiled into the binary is not rewritten: set it in the manifest.
 //
-// Identity. client-go's in-cluster configuration reads the fixed path
-// /var/run/secrets/kubernetes.io/serviceaccount, which a process beside others
-// cannot have. So KUBERNETES_SERVICE_HOST is not set, and the variable
-// KUBECONFIG names a file with the same server, CA, token file and namespace:
-// a program that loads its configuration by client-go's default rules finds
-// it. The token is the ServiceAccount's own, by a TokenRequest, so the RBAC of
-// the manifests is what counts; it is renewed like a kubelet does.
+// Identity. The in-cluster configuration of client-go reads a fixed path, which a process cannot have. So
+// KUBERNETES_SERVICE_HOST is not set, and KUBECONFIG names a file with the same server, CA, token file and namespace. A
+// binary that uses the default rules of client-go finds it. The token is a TokenRequest of the ServiceAccount, so the
+// RBAC of the manifests applies. It is renewed as a kubelet does.
 //
-// Ports. There is no network namespace: each containerPort needs a local port
-// in Options.Ports. Flags and variables whose name ends in "port", and
-// addresses without a host or with a local one (:8443, 0.0.0.0:8443), are
-// rewritten, as are the probes. Names of Services are resolved by
-// Options.Addresses. For what the manifest does not state there are
-// Options.Flags and Options.Env, which win over everything.
+// Ports. There is no network namespace. Each containerPort needs a local port in Options.Ports. Flags and variables
+// whose name ends in "port", addresses without a host or with a local one (:8443, 0.0.0.0:8443), and probes are
+// rewritten. Options.Addresses resolves names of Services. Options.Flags and Options.Env override everything.
 //
-// Resources, security contexts, affinity and lifecycle hooks have no effect.
-// Init containers and volumes other than secret, configMap, downwardAPI,
-// projected and emptyDir are refused.
+// Resources, security contexts, affinity and lifecycle hooks have no effect. Init containers, and volumes other than
+// secret, configMap, downwardAPI, projected and emptyDir, are rejected.
 //
 // # What is the same
 //
-// $(VAR) expansion, valueFrom and envFrom; volumes are updated in one step by
-// a symbolic link (..data) when Refresh is called or, if the Source can watch,
-// by itself; variables only with the next start; the process is started again
-// with a growing pause when it ends or its liveness probe fails; SIGTERM and
-// the grace period at the end. The process dies with its parent.
+// $(VAR) expansion, valueFrom and envFrom. Volumes are updated atomically by a symbolic link (..data) when Refresh is
+// called or, if the Source can watch, automatically. Variables change with the next start. The process is restarted
+// with a growing pause if it exits or its liveness probe fails. It gets SIGTERM and the grace period at the end. It
+// ends with its parent.
 package podrun

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// environment resolves the container's variables as a kubelet does: envFrom
-// first, then env in order, each of which may refer to earlier ones.
+// environment resolves the variables of the container as a kubelet does: envFrom first, then env in order. Each can
+// refer to earlier ones.
 func (o *Options) environment(ctx context.Context, container *corev1.Container) (map[string]string, error) {
 	env := map[string]string{}
 	for _, from := range container.EnvFrom {
@@ -53,8 +53,7 @@ func (o *Options) envFrom(ctx context.Context, from corev1.EnvFromSource) (map[s
 	return nil, nil
 }
 
-// valueFrom returns a variable's value, and whether the variable exists at
-// all: an optional one may not.
+// valueFrom returns the value of a variable, and whether it exists. An optional variable may not.
 func (o *Options) valueFrom(ctx context.Context, from *corev1.EnvVarSource, container *corev1.Container) (string, bool, error) {
 	switch {
 	case from.ConfigMapKeyRef != nil:
@@ -86,8 +85,7 @@ func lookUp(values map[string]string, err error, object, key string, optional *b
 	return value, ok, nil
 }
 
-// configMap returns a ConfigMap's data, or nothing if it is optional and not
-// there.
+// configMap returns the data of a ConfigMap, or nil if it is optional and does not exist.
 func (o *Options) configMap(ctx context.Context, name string, optional *bool) (map[string]string, error) {
 	cm, err := o.Source.ConfigMap(ctx, o.Namespace, name)
 	if err != nil {
@@ -126,7 +124,7 @@ func is(b *bool) bool { return b != nil && *b }
 
 var mapField = regexp.MustCompile(`^metadata\.(labels|annotations)\['(.*)'\]$`)
 
-// field is the downward API, for variables and volumes.
+// field returns a value of the downward API for variables and volumes.
 func (o *Options) field(path string) (string, error) {
 	switch path {
 	case "metadata.name":
@@ -152,8 +150,7 @@ func (o *Options) field(path string) (string, error) {
 	return o.Template.Annotations[m[2]], nil
 }
 
-// resourceField is a limit or request, divided and rounded up. Without a
-// limit it is the machine's, which nobody here depends on: zero.
+// resourceField returns a limit or request, divided and rounded up. Without a limit it is zero.
 func resourceField(ref *corev1.ResourceFieldSelector, container *corev1.Container) (string, error) {
 	var quantity resource.Quantity
 	milli := false

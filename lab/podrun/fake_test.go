@@ -59,7 +59,7 @@ func (f *fake) Token(_ context.Context, namespace, account string, request Token
 	}, nil
 }
 
-// setSecret changes a Secret and tells a watcher, if there is one.
+// setSecret changes a Secret and notifies the watcher, if there is one.
 func (f *fake) setSecret(name string, data map[string]string) {
 	f.mu.Lock()
 	f.secrets[name] = data
@@ -70,13 +70,13 @@ func (f *fake) setSecret(name string, data map[string]string) {
 	}
 }
 
-// watchingFake can tell of changes.
+// watchingFake is a fake that can watch.
 type watchingFake struct{ *fake }
 
 func (w watchingFake) Watch(ctx context.Context, _ string, notify func()) {
 	w.mu.Lock()
 	w.notify = notify
 	w.mu.Unlock()
-	notify() // what changed before is not missed
+	notify() // earlier changes are not missed
 	<-ctx.Done()
 }

@@ -15,81 +15,75 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Options say what to run and what stands for the cluster around it.
+// Options has the pod and its environment.
 type Options struct {
-	// Template is the Deployment's pod template, see the function Template.
+	// Template is the pod template of the Deployment. See the function Template.
 	Template corev1.PodTemplateSpec
 	// Namespace of the Deployment.
 	Namespace string
-	// Name of the pod; empty means the container's name.
+	// Name of the pod. If empty, the name of the container.
 	Name string
-	// Container to run; it may be empty if there is one only.
+	// Container to run. If empty, the only one.
 	Container string
-	// Dir is a folder for this pod alone: volumes, kubeconfig, output.
+	// Dir is the directory of this pod: volumes, kubeconfig, output.
 	Dir string
-	// Binary is the local program that takes the place of the container's
-	// command or of the image's entrypoint. Arguments stay, and so does the
-	// name the program is called by.
+	// Binary is the local binary that replaces the command of the container or the entrypoint of the image. Arguments
+	// and argv[0] stay.
 	Binary string
 	// Source reads Secrets and ConfigMaps and requests tokens.
 	Source Source
-	// Server is the API server that the pod talks to.
+	// Server is the API server of the pod.
 	Server Server
-	// Ports gives each containerPort its local port.
+	// Ports maps each containerPort to a local port.
 	Ports map[int32]int
-	// Addresses replaces host:port of Services by local ones, wherever
-	// arguments and variables have them.
+	// Addresses replaces host:port of Services by local addresses in arguments and variables.
 	Addresses map[string]string
-	// Flags set or add flags (without dashes), Env variables. Both are taken
-	// as they are.
+	// Flags sets or adds flags (without dashes), Env variables. Both are not rewritten.
 	Flags map[string]string
 	Env   map[string]string
-	// Output receives stdout and stderr; nil appends to Dir/output.log.
+	// Output receives stdout and stderr. If nil, they are appended to Dir/output.log.
 	Output io.Writer
-	// Backoff is the pause before the first restart; it doubles up to 32
-	// times that. Zero means 250 ms.
+	// Backoff is the pause before the first restart. It doubles up to 32 times the value. If zero, 250 ms.
 	Backoff time.Duration
-	// ProbeEvery overrides period and initial delay of the readiness and the
-	// startup probe, so that a test need not wait; zero leaves them as the
-	// manifest says. Liveness keeps the manifest's patience.
+	// ProbeEvery overrides period and initial delay of the readiness and the startup probe for tests. If zero, the
+	// manifest applies. The liveness probe is not changed.
 	ProbeEvery time.Duration
 }
 
-// Server is a Kubernetes API server as a pod sees it.
+// Server is a Kubernetes API server for a pod.
 type Server struct {
 	URL string
 	CA  []byte // PEM
 }
 
-// Source is what a kubelet asks of the API server. A missing object is an
-// error for which apierrors.IsNotFound holds.
+// Source is the API access of a kubelet. For a missing object it returns an error for which apierrors.IsNotFound is
+// true.
 type Source interface {
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Token(ctx context.Context, namespace, serviceAccount string, request TokenRequest) (Token, error)
 }
 
-// Watcher is a Source that can tell of changes, too.
+// Watcher is a Source that can watch.
 type Watcher interface {
-	// Watch calls notify after Secrets or ConfigMaps of the namespace may have
-	// changed, until ctx ends.
+	// Watch calls notify after Secrets or ConfigMaps of the namespace may have changed, until ctx ends.
 	Watch(ctx context.Context, namespace string, notify func())
 }
 
-// TokenRequest asks for a token of a ServiceAccount.
+// TokenRequest requests a token of a ServiceAccount.
 type TokenRequest struct {
-	Audience string // empty: the API server
+	Audience string // If empty, the API server
 	Seconds  int64
 }
 
-// Token is a ServiceAccount's token.
+// Token is a token of a ServiceAccount.
 type Token struct {
 	Value   string
 	Expires time.Time
 }
 
-// Template finds a Deployment, StatefulSet or DaemonSet by name in a manifest
-// of one or several documents, YAML or JSON, and returns its pod template.
+// Template returns the pod template of a Deployment, StatefulSet or DaemonSet by name in a manifest of one or several
+// documents, YAML or JSON.
 func Template(manifest []byte, name string) (corev1.PodTemplateSpec, error) {
 	var found []string
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
@@ -120,8 +114,7 @@ func Template(manifest []byte, name string) (corev1.PodTemplateSpec, error) {
 	}
 }
 
-// pick returns the container to run and checks that the rest of the pod can
-// be had here.
+// pick returns the container to run and rejects unsupported pods.
 func (o *Options) pick() (*corev1.Container, error) {
 	spec := &o.Template.Spec
 	if len(spec.InitContainers) > 0 {
@@ -140,7 +133,7 @@ func (o *Options) pick() (*corev1.Container, error) {
 	return nil, fmt.Errorf("the pod has no container %q: name one of %s in Options.Container", o.Container, strings.Join(names, ", "))
 }
 
-// complete fills in defaults and checks what the caller must give.
+// complete sets defaults and checks required options.
 func (o *Options) complete(container *corev1.Container) error {
 	if o.Source == nil || o.Dir == "" || o.Namespace == "" {
 		return errors.New("give Options.Source, Dir and Namespace")

@@ -17,7 +17,7 @@ func TestEnv_ReferencesExpandLikeKubernetes(t *testing.T) {
 		"":              "",
 		"$(A)":          "1",
 		"x$(A)y$(A)":    "x1y1",
-		"$(B)":          "$(A)", // once only
+		"$(B)":          "$(A)", // only once
 		"$(EMPTY).":     ".",
 		"$(UNKNOWN)":    "$(UNKNOWN)",
 		"$$(A)":         "$(A)",
@@ -80,7 +80,7 @@ func TestVolume_ChangesAtomically(t *testing.T) {
 	if !write(first) || write(first) {
 		t.Error("the first write changes something, the same again does not")
 	}
-	data, err := os.Open(filepath.Join(dir, dataLink)) // a reader in the middle of it
+	data, err := os.Open(filepath.Join(dir, dataLink)) // a reader during the change
 	must(t, err)
 	defer data.Close()
 	if !write(map[string]file{"a": {"2", 0o600}, "c": {"2", 0o644}}) {
@@ -93,7 +93,7 @@ func TestVolume_ChangesAtomically(t *testing.T) {
 		all = append(all, strings.Split(filepath.Base(name), "-")[0])
 	}
 	if want := []string{"..data", "..version", "a", "c"}; !slices.Equal(all, want) {
-		t.Errorf("the folder holds %v, want %v", all, want)
+		t.Errorf("the directory holds %v, want %v", all, want)
 	}
 	if content, err := os.ReadFile(filepath.Join(dir, "a")); err != nil || string(content) != "2" {
 		t.Errorf("a is %q, %v", content, err)

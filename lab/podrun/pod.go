@@ -20,7 +20,7 @@ type Pod struct {
 	o          Options
 	container  *corev1.Container
 	volumes    *volumes
-	mounts     map[string]string // mount path to local folder
+	mounts     map[string]string // mount path to local directory
 	rewrite    rewriter
 	kubeconfig string // empty if the pod has no token
 	output     io.Writer
@@ -28,36 +28,35 @@ type Pod struct {
 
 	readiness, liveness, startup *probe
 
-	cancel  context.CancelFunc // begins Stop
-	hurry   chan struct{}      // closed when Stop may wait no longer
+	cancel  context.CancelFunc // starts Stop
+	hurry   chan struct{}      // closed when Stop must not wait any longer
 	hurried sync.Once
 	ended   chan struct{} // closed when all goroutines have ended
-	restart chan struct{} // asks for a restart
+	restart chan struct{} // requests a restart
 	writing sync.Mutex    // one Refresh at a time
 
 	mu      sync.Mutex
 	status  Status
-	changed chan struct{} // closed and replaced whenever the status changes
+	changed chan struct{} // closed and replaced when the status changes
 }
 
-// Status is what a pod is doing.
+// Status is the state of a pod.
 type Status struct {
-	// PID of the process; zero while there is none.
+	// PID of the process, or zero.
 	PID int
-	// Ready as the readiness probe sees it.
+	// Ready is the result of the readiness probe.
 	Ready bool
-	// Starts counts the lives of the process, the current one included.
+	// Starts is the number of starts of the process.
 	Starts int
-	// LastExit is how the last life ended, if there was one before.
+	// LastExit is the result of the previous run, if any.
 	LastExit error
-	// LastProbe is why a probe failed the last time.
+	// LastProbe is the last error of a probe.
 	LastProbe error
-	// LastRefresh is why the volumes could not be brought up to date.
+	// LastRefresh is the last error of an update of the volumes.
 	LastRefresh error
 }
 
-// Start prepares the volumes and runs the container. ctx bounds the start,
-// not the pod's life: that ends with Stop.
+// Start prepares the volumes and runs the container. ctx limits the start only. The pod ends with Stop.
 func Start(ctx context.Context, o Options) (*Pod, error) {
 	p, err := prepare(ctx, o)
 	if err != nil {
@@ -116,7 +115,7 @@ func prepare(ctx context.Context, o Options) (*Pod, error) {
 			return nil, err
 		}
 	}
-	if _, err := p.command(ctx); err != nil { // what fails now had better not fail in the background
+	if _, err := p.command(ctx); err != nil { // fail now instead of in the background
 		return nil, err
 	}
 	if p.output == nil {
@@ -145,7 +144,7 @@ func (p *Pod) prepareProbes() error {
 		if r := p.readiness; r != nil {
 			r.delay, r.period = 0, every
 		}
-		if s := p.startup; s != nil { // which kills: its patience in all stays
+		if s := p.startup; s != nil { // its failure kills, so its total timeout stays
 			s.failures = max(s.failures, int((s.delay+time.Duration(s.failures)*s.period)/every))
 			s.delay, s.period = 0, every
 		}
@@ -153,8 +152,7 @@ func (p *Pod) prepareProbes() error {
 	return nil
 }
 
-// Refresh brings the mounted Secrets, ConfigMaps and tokens up to date. What
-// cannot be read stays as it was.
+// Refresh updates the mounted Secrets, ConfigMaps and tokens. Objects that cannot be read are not changed.
 func (p *Pod) Refresh(ctx context.Context) error {
 	p.writing.Lock()
 	defer p.writing.Unlock()
@@ -164,19 +162,17 @@ func (p *Pod) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// Restart ends the process with SIGTERM, starts it again without a pause,
-// and returns when it has started.
+// Restart stops the process with SIGTERM, starts it without a pause, and returns when it has started.
 func (p *Pod) Restart(ctx context.Context) error {
 	before := p.Status().Starts
 	select {
 	case p.restart <- struct{}{}:
-	default: // one is asked for already
+	default: // already requested
 	}
 	return p.wait(ctx, "restart", func(s Status) bool { return s.Starts > before && s.PID != 0 })
 }
 
-// Signal sends a signal to the process: SIGKILL for a crash, SIGSTOP and
-// SIGCONT for a pause.
+// Signal sends a signal to the process: SIGKILL for a crash, SIGSTOP and SIGCONT for a pause.
 func (p *Pod) Signal(signal syscall.Signal) error {
 	pid := p.Status().PID
 	if pid == 0 {
@@ -188,8 +184,8 @@ func (p *Pod) Signal(signal syscall.Signal) error {
 	return nil
 }
 
-// Stop ends the pod: SIGTERM, and SIGKILL after the grace period or when ctx
-// ends. It returns when the process and all goroutines are gone.
+// Stop ends the pod: SIGTERM, and SIGKILL after the grace period or when ctx ends. It waits for the process and all
+// goroutines.
 func (p *Pod) Stop(ctx context.Context) error {
 	p.cancel()
 	select {
@@ -202,31 +198,30 @@ func (p *Pod) Stop(ctx context.Context) error {
 	return fmt.Errorf("pod %s/%s did not end in time and was killed: %w", p.o.Namespace, p.o.Name, context.Cause(ctx))
 }
 
-// Status tells what the pod is doing.
+// Status returns the state of the pod.
 func (p *Pod) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.status
 }
 
-// WaitReady returns when the pod is ready, across restarts.
+// WaitReady waits until the pod is ready, across restarts.
 func (p *Pod) WaitReady(ctx context.Context) error {
 	return p.wait(ctx, "become ready", func(s Status) bool { return s.Ready })
 }
 
-// WaitStarts returns when the process has been started n times.
+// WaitStarts waits until the process has been started n times.
 func (p *Pod) WaitStarts(ctx context.Context, n int) error {
 	return p.wait(ctx, fmt.Sprintf("start %d times", n), func(s Status) bool { return s.Starts >= n && s.PID != 0 })
 }
 
-// OutputFile is where the output goes, if Options.Output is not given.
+// OutputFile returns the file of the output, if Options.Output is nil.
 func (p *Pod) OutputFile() string { return filepath.Join(p.o.Dir, "output.log") }
 
-// Folder is where a mount path lies; empty if nothing is mounted there.
-func (p *Pod) Folder(mountPath string) string { return p.mounts[mountPath] }
+// Dir returns the local directory of a mount path, or "".
+func (p *Pod) Dir(mountPath string) string { return p.mounts[mountPath] }
 
-// Kubeconfig is the pod's own kubeconfig file, with its ServiceAccount's
-// token; empty if it mounts none.
+// Kubeconfig returns the kubeconfig file of the pod, with its ServiceAccount token, or "" if it mounts none.
 func (p *Pod) Kubeconfig() string { return p.kubeconfig }
 
 func (p *Pod) set(change func(*Status)) {
@@ -237,7 +232,7 @@ func (p *Pod) set(change func(*Status)) {
 	p.changed = make(chan struct{})
 }
 
-// wait returns when the condition holds, or why it did not.
+// wait waits until the condition is true, or returns why it is not.
 func (p *Pod) wait(ctx context.Context, what string, condition func(Status) bool) error {
 	for {
 		p.mu.Lock()

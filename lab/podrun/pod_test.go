@@ -43,7 +43,7 @@ func freePort(t *testing.T) int {
 	return n
 }
 
-// setUp is the Deployment of testdata in a cluster that has what it needs.
+// setUp returns the Deployment of testdata and a cluster with its objects.
 func setUp(t *testing.T) (Options, *fake) {
 	t.Helper()
 	manifest, err := os.ReadFile("testdata/deployment.yaml")
@@ -86,7 +86,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// ask returns what the running child tells.
+// ask returns the response of the running child.
 func ask(t *testing.T, o Options) self {
 	t.Helper()
 	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/self", o.Ports[8001]))
@@ -104,7 +104,7 @@ func TestProcess_FollowsManifest(t *testing.T) {
 	must(t, pod.WaitReady(within(t)))
 	got := ask(t, o)
 	port := fmt.Sprint(o.Ports[8001])
-	tls := pod.Folder("/app/config/tls")
+	tls := pod.Dir("/app/config/tls")
 	wantArgs := []string{"/usr/local/bin/argocd-agent", "--tls-cert=" + tls + "/tls.crt", "--health-port", port, "--peer=127.0.0.1:9", "agent-0", "$(mode)"}
 	if !slices.Equal(got.Args, wantArgs) {
 		t.Errorf("arguments\n%q, want\n%q", got.Args, wantArgs)
@@ -113,7 +113,7 @@ func TestProcess_FollowsManifest(t *testing.T) {
 		"POD_NAME=agent-0", "POD_NAMESPACE=argocd", "MODE=managed", "PARAM_LEVEL=debug", "PASSWORD=pa$$word",
 		"REDIS=redis://127.0.0.1:16379/0", "GREETING=managed in argocd", "LISTEN=0.0.0.0:" + port, "HEALTH_PORT=" + port,
 		"CERT=" + tls + "/tls.crt", "MEMORY=64", "APP=agent", "HOSTNAME=agent-0", "KUBECONFIG=" + pod.Kubeconfig(),
-		"TMPDIR=" + pod.Folder("/tmp"), "SCRATCH=" + pod.Folder("/tmp") + "/x",
+		"TMPDIR=" + pod.Dir("/tmp"), "SCRATCH=" + pod.Dir("/tmp") + "/x",
 	} {
 		if !slices.Contains(got.Env, want) {
 			t.Errorf("the environment lacks %s:\n%s", want, strings.Join(got.Env, "\n"))
@@ -131,7 +131,7 @@ func TestVolumes_FollowManifest(t *testing.T) {
 	pod := start(t, o)
 	check := func(mount, name, want string, mode os.FileMode) {
 		t.Helper()
-		path := filepath.Join(pod.Folder(mount), name)
+		path := filepath.Join(pod.Dir(mount), name)
 		data, err := os.ReadFile(path)
 		must(t, err)
 		info, err := os.Stat(path)
@@ -152,10 +152,10 @@ func TestVolumes_FollowManifest(t *testing.T) {
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", pod.Kubeconfig())
 	must(t, err)
-	if config.Host != "https://127.0.0.1:6443" || string(config.CAData) != "the CA" || config.BearerTokenFile != filepath.Join(pod.Folder(accountPath), "token") {
+	if config.Host != "https://127.0.0.1:6443" || string(config.CAData) != "the CA" || config.BearerTokenFile != filepath.Join(pod.Dir(accountPath), "token") {
 		t.Errorf("kubeconfig: %+v", config)
 	}
-	if names, err := filepath.Glob(filepath.Join(pod.Folder("/etc/absent"), "[^.]*")); err != nil || len(names) != 0 {
+	if names, err := filepath.Glob(filepath.Join(pod.Dir("/etc/absent"), "[^.]*")); err != nil || len(names) != 0 {
 		t.Errorf("an optional Secret that is missing: %v, %v", names, err)
 	}
 }
@@ -168,14 +168,14 @@ func TestVolumes_SecretsAreMirrored(t *testing.T) {
 				o.Source = watchingFake{f}
 			}
 			pod := start(t, o)
-			crt := filepath.Join(pod.Folder("/app/config/tls"), "tls.crt")
+			crt := filepath.Join(pod.Dir("/app/config/tls"), "tls.crt")
 			f.setSecret("tls", map[string]string{"tls.crt": "renewed", "tls.key": "key", "ca.crt": "new"})
 			if !automatic {
 				must(t, pod.Refresh(t.Context()))
 			}
 			eventually(t, "the file is renewed", func() bool {
 				data, err := os.ReadFile(crt)
-				must(t, err) // it is never missing
+				must(t, err) // it always exists
 				return string(data) == "renewed"
 			})
 			if !automatic {
@@ -195,7 +195,7 @@ func TestToken_IsRenewedBeforeExpiry(t *testing.T) {
 	o, f := setUp(t)
 	f.lifetime = time.Nanosecond
 	pod := start(t, o)
-	token := filepath.Join(pod.Folder(accountPath), "token")
+	token := filepath.Join(pod.Dir(accountPath), "token")
 	before, err := os.ReadFile(token)
 	must(t, err)
 	eventually(t, "the token is another one", func() bool {
@@ -323,7 +323,7 @@ func TestProcess_EndsWithItsParent(t *testing.T) {
 	eventually(t, "the pod's process is gone", func() bool { return !alive(pid) })
 }
 
-// alive reports whether a process runs; one that nobody collected does not.
+// alive reports whether a process runs and is not a zombie.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

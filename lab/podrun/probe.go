@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// probe is a check of the manifest, against the local port.
+// probe is a probe of the manifest for the local port.
 type probe struct {
 	check     func(context.Context) error
 	delay     time.Duration
@@ -26,7 +26,7 @@ type probe struct {
 	successes int
 }
 
-// newProbe translates a probe; nil stays nil.
+// newProbe converts a probe. nil stays nil.
 func (o *Options) newProbe(container *corev1.Container, p *corev1.Probe) (*probe, error) {
 	if p == nil {
 		return nil, nil
@@ -81,7 +81,7 @@ func (o *Options) probeAddress(container *corev1.Container, host string, port in
 func httpCheck(get *corev1.HTTPGetAction, address string) func(context.Context) error {
 	url := strings.ToLower(cmp.Or(string(get.Scheme), "http")) + "://" + address + "/" + strings.TrimPrefix(get.Path, "/")
 	client := &http.Client{
-		// Like a kubelet: no connection is kept, no certificate is verified.
+		// As a kubelet: no connection reuse, no certificate verification.
 		Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -108,8 +108,8 @@ func httpCheck(get *corev1.HTTPGetAction, address string) func(context.Context) 
 	}
 }
 
-// run checks until ctx ends and reports each change: good with a nil error
-// after enough successes in a row, bad after enough failures.
+// run probes until ctx ends and reports each change: nil after enough successes in a row, an error after enough
+// failures.
 func (p *probe) run(ctx context.Context, report func(error)) {
 	if !pause(ctx, p.delay) {
 		return
@@ -136,7 +136,7 @@ func (p *probe) run(ctx context.Context, report func(error)) {
 	}
 }
 
-// pause waits and reports whether ctx is still on.
+// pause waits and reports whether ctx is not done.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

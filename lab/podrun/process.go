@@ -7,19 +7,18 @@ import (
 	"time"
 )
 
-// process is one life of the program.
+// process is one run of the binary.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
-	err  error         // how; to be read after done
+	err  error         // result, valid after done
 }
 
-// startProcess starts cmd so that it dies with us. The kernel sends that
-// signal when the *thread* that started the process ends, so a thread is set
-// aside for as long as the process lives.
+// startProcess starts cmd so that it ends with us. The kernel sends that signal when the *thread* that started the
+// process ends, so a thread is reserved for the lifetime of the process.
 func startProcess(cmd *exec.Cmd) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.WaitDelay = 5 * time.Second // for output that a left-over child holds open
+	cmd.WaitDelay = 5 * time.Second // a remaining child can keep the output open
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
@@ -31,7 +30,7 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 			return
 		}
 		p.err = cmd.Wait()
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind, if anything
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // remaining children
 		close(p.done)
 	}()
 	if err := <-started; err != nil {
@@ -42,11 +41,10 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// stop asks the process to end and returns when it has; after the grace
-// period, or when hurry is closed, it is killed.
+// stop stops the process and waits for its end. After the grace period, or when hurry is closed, it is killed.
 func (p *process) stop(grace time.Duration, hurry <-chan struct{}) {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended, which is as well
-	_ = p.cmd.Process.Signal(syscall.SIGCONT) // one that was stopped must hear it
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // a stopped process must receive it
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {

@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// expand replaces $(NAME) by the variable's value. An unknown name stays as
-// it is, and $$ stands for one dollar sign that begins no reference.
+// expand replaces $(NAME) by the value of the variable. Unknown names stay. $$ is one dollar sign without a reference.
 func expand(s string, env map[string]string) string {
 	var b strings.Builder
 	for {
@@ -35,7 +34,7 @@ func expand(s string, env map[string]string) string {
 	}
 }
 
-// rewriter turns what is true inside a pod into what is true here.
+// rewriter replaces paths and addresses of a pod by local ones.
 type rewriter struct {
 	paths     []replacement // longest first
 	addresses []replacement // longest first
@@ -59,12 +58,10 @@ func longestFirst(m map[string]string) []replacement {
 	return all
 }
 
-// Characters that continue a path or a host name: next to them a match is
-// only a part of something else.
+// Characters of a path or a host name: next to them a match is a part of another name.
 const wordLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 
-// value rewrites addresses and paths in an argument or a variable; what was
-// put in is not looked at again.
+// value rewrites addresses and paths in an argument or a variable. Replacements are not rewritten again.
 func (r rewriter) value(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); {
@@ -79,7 +76,7 @@ func (r rewriter) value(s string) string {
 	return b.String()
 }
 
-// at returns what takes the place of the n bytes at s[i:].
+// at returns the replacement of the n bytes at s[i:].
 func (r rewriter) at(s string, i int) (to string, n int, ok bool) {
 	if i > 0 && strings.IndexByte(wordLetters, s[i-1]) >= 0 {
 		return "", 0, false
@@ -89,7 +86,7 @@ func (r rewriter) at(s string, i int) (to string, n int, ok bool) {
 			return p.to, len(p.from), true
 		}
 	}
-	if i > 0 && s[i-1] == '/' { // a part of a longer path, or of a URL
+	if i > 0 && s[i-1] == '/' { // a part of a longer path or a URL
 		return "", 0, false
 	}
 	for _, p := range r.paths {
@@ -104,10 +101,10 @@ func endsWord(rest string) bool {
 	return rest == "" || strings.IndexByte(wordLetters, rest[0]) < 0
 }
 
-// ownAddress is an address to listen on, or one inside the pod.
+// ownAddress matches an address to listen on, or one inside the pod.
 var ownAddress = regexp.MustCompile(`^(|\*|0\.0\.0\.0|127\.0\.0\.1|localhost|\[::\]|\[::1\]):([0-9]+)$`)
 
-// port rewrites the value of a flag or variable that names a port of ours.
+// port rewrites the value of a flag or variable for a port.
 func (r rewriter) port(name, value string) string {
 	host, number := "", ""
 	if strings.HasSuffix(strings.ToLower(name), "port") {
@@ -122,8 +119,7 @@ func (r rewriter) port(name, value string) string {
 	return value
 }
 
-// args rewrites arguments, of which "--name value" and "--name=value" are
-// the flags, and then sets flags.
+// args rewrites arguments, with the flags "--name value" and "--name=value", and then sets flags.
 func (r rewriter) args(args []string, set map[string]string) []string {
 	var out []string
 	left := maps.Clone(set)
@@ -136,8 +132,8 @@ func (r rewriter) args(args []string, set map[string]string) []string {
 		}
 		follows := !joined && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-")
 		if override, ok := set[name]; ok {
-			// A flag without "=" may be a switch or have its value behind it; a
-			// replaced flag always had one.
+			// A flag without "=" can be a switch or have its value in the next argument. A replaced flag always has a
+			// value.
 			if follows {
 				i++
 			}

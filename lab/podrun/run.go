@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// keepRunning starts the process again and again until ctx ends, with a
-// pause that doubles while it does not last.
+// keepRunning restarts the process until ctx ends. The pause doubles while the process exits early.
 func (p *Pod) keepRunning(ctx context.Context) {
 	longest := 32 * p.o.Backoff
 	wait := p.o.Backoff
@@ -45,8 +44,7 @@ func (p *Pod) keepRunning(ctx context.Context) {
 	}
 }
 
-// live is one life of the process, from start to end. It reports whether the
-// end was asked for by Restart.
+// live is one run of the process. It reports whether Restart ended it.
 func (p *Pod) live(ctx context.Context) (planned bool, err error) {
 	cmd, err := p.command(ctx)
 	if err != nil {
@@ -76,25 +74,25 @@ func (p *Pod) live(ctx context.Context) (planned bool, err error) {
 	endProbes()
 	wg.Wait()
 	p.set(func(s *Status) { s.Ready = false })
-	proc.stop(p.grace, p.hurry) // which does nothing if it has ended
+	proc.stop(p.grace, p.hurry) // no effect if it has ended
 	p.set(func(s *Status) { s.PID = 0 })
 	if reason == nil {
 		return planned, proc.err
 	}
-	// A process that dies by itself fails its probe, too: say both.
+	// A process that exits also fails its probe: report both.
 	if proc.err == nil {
 		return planned, fmt.Errorf("ended because of %w", reason)
 	}
 	return planned, fmt.Errorf("%w, after %w", proc.err, reason)
 }
 
-// probe runs the startup probe, and once it succeeded the other two.
+// probe runs the startup probe and, after its success, the other two.
 func (p *Pod) probe(ctx context.Context, wg *sync.WaitGroup, sick chan<- error) {
 	failed := func(name string, err error) {
 		p.set(func(s *Status) { s.LastProbe = err })
 		select {
 		case sick <- fmt.Errorf("the %s probe: %w", name, err):
-		default: // the end has begun already
+		default: // it is already stopping
 		}
 	}
 	if p.startup != nil && !p.hasStarted(ctx, failed) {
@@ -122,7 +120,7 @@ func (p *Pod) probe(ctx context.Context, wg *sync.WaitGroup, sick chan<- error) 
 	})
 }
 
-// hasStarted waits for the first report of the startup probe.
+// hasStarted waits for the first result of the startup probe.
 func (p *Pod) hasStarted(ctx context.Context, failed func(string, error)) (started bool) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
@@ -135,8 +133,7 @@ func (p *Pod) hasStarted(ctx context.Context, failed func(string, error)) (start
 	return started
 }
 
-// command puts together the process of the next life; variables are read
-// again, as for a container that is started again.
+// command returns the command of the next run. Variables are read again, as for a restarted container.
 func (p *Pod) command(ctx context.Context) (*exec.Cmd, error) {
 	env, err := p.o.environment(ctx, p.container)
 	if err != nil {
@@ -148,7 +145,7 @@ func (p *Pod) command(ctx context.Context) (*exec.Cmd, error) {
 	for _, arg := range slices.Concat(p.container.Command, p.container.Args) {
 		args = append(args, expand(arg, overlaid))
 	}
-	if len(p.container.Command) == 0 { // the image's entrypoint, which Binary stands for
+	if len(p.container.Command) == 0 { // the entrypoint of the image, which Binary replaces
 		args = append([]string{filepath.Base(p.o.Binary)}, args...)
 	}
 	program := p.o.Binary
@@ -171,8 +168,7 @@ func (p *Pod) command(ctx context.Context) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// processEnv is the whole environment: a little of this machine, what the
-// container says, and what the caller overrides.
+// processEnv returns the complete environment: some variables of this machine, those of the container, and overrides.
 func (p *Pod) processEnv(env map[string]string) []string {
 	all := map[string]string{
 		"PATH": os.Getenv("PATH"), "HOSTNAME": p.o.Name,
@@ -196,11 +192,10 @@ func (p *Pod) processEnv(env map[string]string) []string {
 	return list
 }
 
-// refreshAgain is the pause after volumes could not be brought up to date.
+// refreshAgain is the pause after a failed update of the volumes.
 const refreshAgain = 5 * time.Second
 
-// keepFresh brings the volumes up to date when the source tells of changes
-// and when a token grows old, until ctx ends.
+// keepFresh updates the volumes when the source reports changes and before a token expires, until ctx ends.
 func (p *Pod) keepFresh(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -210,7 +205,7 @@ func (p *Pod) keepFresh(ctx context.Context) {
 			watcher.Watch(ctx, p.o.Namespace, func() {
 				select {
 				case changes <- struct{}{}:
-				default: // a refresh is due already
+				default: // already requested
 				}
 			})
 		})
@@ -222,7 +217,7 @@ func (p *Pod) keepFresh(ctx context.Context) {
 			next, ok = refreshAgain, true
 		}
 		if !ok {
-			next = 24 * time.Hour // nothing is due, so any time will do
+			next = 24 * time.Hour // nothing is due
 		}
 		timer := time.NewTimer(next)
 		select {

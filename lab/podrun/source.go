@@ -12,9 +12,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// FromClient is the Source in a real cluster. The client needs to read
-// Secrets and ConfigMaps and to create ServiceAccount tokens: it stands for
-// the kubelet, not for the pod.
+// FromClient returns the Source of a real cluster. The client replaces the kubelet: it needs to read Secrets and
+// ConfigMaps and to create ServiceAccount tokens.
 func FromClient(client kubernetes.Interface) Source { return clientSource{client} }
 
 type clientSource struct{ client kubernetes.Interface }
@@ -40,7 +39,7 @@ func (s clientSource) Token(ctx context.Context, namespace, serviceAccount strin
 	return Token{Value: got.Status.Token, Expires: got.Status.ExpirationTimestamp.Time}, nil
 }
 
-// watchAgain is the pause before a watch that ended is opened again.
+// watchAgain is the pause before an ended watch is opened again.
 const watchAgain = time.Second
 
 // Watch implements Watcher.
@@ -52,8 +51,7 @@ func (s clientSource) Watch(ctx context.Context, namespace string, notify func()
 	} {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				// Without a resource version the watch begins with what there is,
-				// so that nothing that happened in between is missed.
+				// Without a resourceVersion the watch starts with the current objects, so that no change is missed.
 				if w, err := open(ctx, metav1.ListOptions{}); err == nil {
 					forward(ctx, w, notify)
 				}

@@ -49,7 +49,7 @@ func TestClientSource_QueriesServer(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		select {
 		case event := <-events:
-			_, _ = io.WriteString(w, event) // and the watch ends: it is opened again
+			_, _ = io.WriteString(w, event) // the watch ends and is opened again
 		case <-r.Context().Done():
 		}
 	}

@@ -11,8 +11,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// tokens keeps the ServiceAccount's tokens and renews each when a fifth of
-// its life is left, as a kubelet does.
+// tokens has the tokens of the ServiceAccount. It renews each when a fifth of its lifetime is left, as a kubelet does.
 type tokens struct {
 	o    *Options
 	mu   sync.Mutex
@@ -42,8 +41,7 @@ func (t *tokens) get(ctx context.Context, request TokenRequest) (string, error) 
 	return token.Value, nil
 }
 
-// next is when the first token is to be renewed, but not less than a second
-// from now.
+// next returns when the first token must be renewed, at least one second from now.
 func (t *tokens) next() (time.Duration, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,8 +54,8 @@ func (t *tokens) next() (time.Duration, bool) {
 	return max(time.Until(first), time.Second), !first.IsZero()
 }
 
-// writeKubeconfig writes what the pod's in-cluster configuration would be,
-// with the token by file name, so that a renewed one is noticed.
+// writeKubeconfig writes the in-cluster configuration of the pod as a kubeconfig. It names the token file, so that
+// renewed tokens are used.
 func writeKubeconfig(o *Options, account string) (string, error) {
 	const name = "in-cluster"
 	config := clientcmdapi.NewConfig()

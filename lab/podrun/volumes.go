@@ -13,13 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Where a pod finds its ServiceAccount, and the volume we bring it with.
+// Mount path of the ServiceAccount, and the name of our volume for it.
 const (
 	accountPath   = "/var/run/secrets/kubernetes.io/serviceaccount"
 	accountVolume = "kube-api-access"
 )
 
-// volumes are the folders of a pod.
+// volumes are the directories of a pod.
 type volumes struct {
 	o      *Options
 	dir    string
@@ -27,8 +27,7 @@ type volumes struct {
 	tokens *tokens
 }
 
-// newVolumes takes the volumes that the container mounts and returns with
-// them where each mount path lies.
+// newVolumes returns the volumes that the container mounts, and the local directory of each mount path.
 func newVolumes(o *Options, container *corev1.Container) (*volumes, map[string]string, error) {
 	v := &volumes{o: o, dir: filepath.Join(o.Dir, "volumes"), tokens: newTokens(o)}
 	mounts := map[string]string{}
@@ -70,8 +69,8 @@ func findVolume(all []corev1.Volume, name string) (corev1.Volume, error) {
 	return corev1.Volume{}, fmt.Errorf("the container mounts %s, but the pod has no such volume", name)
 }
 
-// accountAccess is the volume that Kubernetes adds to every pod; its ca.crt
-// is written apart, from Options.Server.
+// accountAccess returns the volume that Kubernetes adds to every pod. Its ca.crt is written separately, from
+// Options.Server.
 func accountAccess() corev1.Volume {
 	seconds := int64(3607)
 	namespace := corev1.DownwardAPIVolumeFile{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}
@@ -83,8 +82,7 @@ func accountAccess() corev1.Volume {
 	}}}
 }
 
-// write brings all folders up to date. An emptyDir is made once and left
-// alone.
+// write updates all directories. An emptyDir is created once and not changed.
 func (v *volumes) write(ctx context.Context) error {
 	var errs []error
 	for _, volume := range v.list {
@@ -168,8 +166,7 @@ func (v *volumes) downward(items []corev1.DownwardAPIVolumeFile, mode *int32, fi
 	return nil
 }
 
-// pick puts the values of an object into files: all by their keys, or the
-// given items.
+// pick writes the values of an object to files: all keys, or the given items.
 func pick(values map[string]string, err error, object string, items []corev1.KeyToPath, mode *int32, optional *bool, files map[string]file) error {
 	if err != nil {
 		return err

@@ -15,19 +15,19 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/pki"
 )
 
-// accessSecret has the client certificate that Argo CD shows to the resource proxy.
+// accessSecret has the client certificate of Argo CD for the resource proxy.
 const accessSecret = "argocd-agent-resource-proxy-client"
 
-// Live is where live access is to be had.
+// Live has the addresses of live access.
 type Live struct {
 	Resources string // host:port of the resource proxy, TLS
-	Redis     string // host:port of the Redis proxy; empty in a bare lab
+	Redis     string // host:port of the Redis proxy. Empty in a bare lab
 }
 
-// liveOfPrincipal prepares live access on the hub and returns the principal's flags for it.
+// liveOfPrincipal prepares live access on the hub and returns the flags of the principal.
 func (p *Product) liveOfPrincipal(ctx context.Context) ([]string, error) {
 	redis := p.lab.Hub().Redis
-	if redis.Address == "" { // a bare lab has nothing to look at, and its agents offer nothing: see liveOfAgent
+	if redis.Address == "" { // a bare lab has no live access, see liveOfAgent
 		return []string{"--enable-resource-proxy=false", "--redis-proxy-port", "0"}, nil
 	}
 	pair, err := p.pki.Server("resource-proxy")
@@ -54,7 +54,7 @@ func (p *Product) liveOfPrincipal(ctx context.Context) ([]string, error) {
 	return append(flags, "--redis-proxy-port", strconv.Itoa(port), "--redis-server-address", redis.Address, "--redis-password", redis.Password), nil
 }
 
-// liveOfAgent returns an agent's flags.
+// liveOfAgent returns the flags of an agent.
 func liveOfAgent(c *lab.Cluster) []string {
 	if c.Redis.Address == "" {
 		return []string{"--enable-resource-proxy=false"}
@@ -62,7 +62,7 @@ func liveOfAgent(c *lab.Cluster) []string {
 	return []string{"--redis-addr", c.Redis.Address, "--redis-password", c.Redis.Password}
 }
 
-// storeAccess puts a client certificate on the hub, for the cluster Secrets that the principal makes.
+// storeAccess stores a client certificate on the hub, for the cluster Secrets of the principal.
 func (p *Product) storeAccess(ctx context.Context) error {
 	pair, err := p.pki.Client("argocd-server")
 	if err != nil {
@@ -85,8 +85,7 @@ func (p *Product) storeAccess(ctx context.Context) error {
 	return nil
 }
 
-// ServeArgoCD lets the hub's argocd-server see what the agents' Argo CD have cached: its Redis is the principal's from now
-// on, until Close.
+// ServeArgoCD configures the hub's argocd-server to use the Redis proxy of the principal, until Close.
 func (p *Product) ServeArgoCD(ctx context.Context) error {
 	if err := p.lab.Restart(ctx, "hub/argocd-server", lab.Flag("--redis", p.Live.Redis)); err != nil {
 		return fmt.Errorf("point argocd-server at the Redis proxy: %w", err)
@@ -95,8 +94,8 @@ func (p *Product) ServeArgoCD(ctx context.Context) error {
 	return nil
 }
 
-// Rights gives an agent what live access needs, from the install manifests.
-func Rights(ctx context.Context, c *lab.Cluster, install string) error {
+// Permissions grants an agent the permissions for live access, from the install manifests.
+func GrantLiveAccess(ctx context.Context, c *lab.Cluster, install string) error {
 	files, err := filepath.Glob(filepath.Join(install, "kustomize", "agent", "rbac-live-*.yaml"))
 	if err != nil || len(files) == 0 {
 		return fmt.Errorf("find the rights of live access in %s: %w", install, err)
@@ -113,13 +112,13 @@ func Rights(ctx context.Context, c *lab.Cluster, install string) error {
 	return nil
 }
 
-// Kubeconfig writes one with which kubectl reaches an agent's cluster through the hub, and returns its path.
+// Kubeconfig writes a kubeconfig for an agent's cluster through the hub, and returns its path.
 func (p *Product) Kubeconfig(agent string) (string, error) {
 	folder := filepath.Join(p.folder, "through-hub")
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return "", fmt.Errorf("make a folder for a kubeconfig: %w", err)
+		return "", fmt.Errorf("make a directory for a kubeconfig: %w", err)
 	}
-	authority, err := pki.LoadAuthority(p.pki.CertFile(), p.pki.KeyFile(), folder) // the agent's own certificate stays
+	authority, err := pki.LoadAuthority(p.pki.CertFile(), p.pki.KeyFile(), folder) // keep the certificate of the agent
 	if err != nil {
 		return "", err
 	}

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// ticksPerSecond is the unit of CPU time in /proc, the same on every Linux that Go runs on.
+// ticksPerSecond is the unit of CPU time in /proc on Linux.
 const ticksPerSecond = 100
 
-// CPU is the processor time that the program has used since it was started.
+// CPU returns the CPU time of the process since its start.
 func (p *Program) CPU() (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Status().PID))
 	if err != nil {
@@ -37,7 +37,7 @@ func (p *Program) CPU() (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
 }
 
-// Metric sums up the samples of a metric.
+// Metric returns the sum of the samples of a metric.
 func (p *Program) Metric(ctx context.Context, name string) (float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Metrics, nil)
 	if err != nil {

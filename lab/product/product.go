@@ -1,6 +1,5 @@
-// Package product runs our own programs in a lab: a principal beside the hub, an agent beside each spoke, with
-// certificates of an authority made for them and the rights that the install manifests give. Benchmarks and the demo use
-// it; what it runs is the program as users run it.
+// Package product runs principal and agents in a lab, with certificates of their own CA and the permissions of the
+// install manifests. Benchmarks and the demo use it. It runs the binaries as users do.
 package product
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
 )
 
-// Build compiles argocd-agent into a folder, as releases are: stripped and static.
+// Build builds argocd-agent into a directory, stripped and static as in a release.
 func Build(ctx context.Context, folder string) (string, error) {
 	file := filepath.Join(folder, "argocd-agent")
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file,
@@ -49,21 +48,21 @@ type Product struct {
 // Program is a running principal or agent.
 type Program struct {
 	*proc.Component
-	Health  string // URL that answers 200 when it is ready
+	Health  string // URL that returns 200 when it is ready
 	Metrics string // URL
 }
 
-// Agent is a running agent. Its connection to the principal goes through Link.
+// Agent is a running agent. Its connection to the principal uses Link.
 type Agent struct {
 	Program
 	Link *faultproxy.Link
 }
 
-// New prepares a product of the given program; nothing runs yet.
+// New prepares a product with the given binary and starts nothing.
 func New(l *lab.Lab, file string) (*Product, error) {
-	folder, err := os.MkdirTemp(l.Folder(), "product-")
+	folder, err := os.MkdirTemp(l.Dir(), "product-")
 	if err != nil {
-		return nil, fmt.Errorf("make a folder for the product: %w", err)
+		return nil, fmt.Errorf("make a directory for the product: %w", err)
 	}
 	authority, err := pki.NewAuthority(folder, "argocd-agent-ca")
 	if err != nil {
@@ -95,7 +94,7 @@ func (p *Product) StartPrincipal(ctx context.Context, flags ...string) error {
 	return p.Principal.WaitReady(ctx, p.Principal.ready)
 }
 
-// StartAgent starts an agent on the spoke of the same name, and returns before it is connected.
+// StartAgent starts an agent on the spoke of the same name. It does not wait for the connection.
 func (p *Product) StartAgent(ctx context.Context, spoke, mode string, flags ...string) (*Agent, error) {
 	pair, err := p.pki.Client(spoke)
 	if err != nil {
@@ -121,10 +120,10 @@ func (p *Product) StartAgent(ctx context.Context, spoke, mode string, flags ...s
 	return a, nil
 }
 
-// Address is where the principal is dialled.
+// Address returns the address of the principal.
 func (p *Product) Address() string { return "127.0.0.1:" + strconv.Itoa(p.port) }
 
-// Credentials makes files with which somebody is an agent: a certificate, its key, and whom it trusts.
+// Credentials writes the files of an agent identity: certificate, key and CA.
 func (p *Product) Credentials(agent string) (cert, key, ca string, err error) {
 	pair, err := p.pki.Client(agent)
 	return pair.Cert, pair.Key, p.pki.CertFile(), err
@@ -145,7 +144,7 @@ func (p *Product) start(ctx context.Context, name string, c *lab.Cluster, args [
 	args = append(args, "--kubeconfig="+c.RunAs.File, "--namespace", lab.ArgoCDNamespace,
 		"--healthz-port", strconv.Itoa(health), "--metrics-port", strconv.Itoa(metrics), "--log-level", "warn")
 	program := &Program{
-		Component: proc.NewComponent(proc.Spec{Name: name, Program: p.file, Args: append([]string{"argocd-agent"}, args...), Folder: p.folder,
+		Component: proc.NewComponent(proc.Spec{Name: name, Program: p.file, Args: append([]string{"argocd-agent"}, args...), Dir: p.folder,
 			Log: filepath.Join(p.folder, name+".log"), Env: []string{"HOME=" + os.Getenv("HOME"), "PATH=" + os.Getenv("PATH")}}),
 		Health:  fmt.Sprintf("http://127.0.0.1:%d/healthz", health),
 		Metrics: fmt.Sprintf("http://127.0.0.1:%d/metrics", metrics),
@@ -156,7 +155,7 @@ func (p *Product) start(ctx context.Context, name string, c *lab.Cluster, args [
 	return program, nil
 }
 
-// RestartWith restarts a program, with a flag changed, and waits until it is ready.
+// RestartWith restarts a process with a changed flag, and waits until it is ready.
 func (p *Program) RestartWith(ctx context.Context, flag, value string) error {
 	if err := p.Restart(proc.Change{Flags: map[string]string{flag: value}}); err != nil {
 		return fmt.Errorf("restart with %s=%s: %w", flag, value, err)
@@ -182,7 +181,7 @@ func (p *Program) ready(ctx context.Context) error {
 	return nil
 }
 
-// Close ends everything.
+// Close stops everything.
 func (p *Product) Close() {
 	if p.serves {
 		_ = p.lab.Restart(context.Background(), "hub/argocd-server", lab.Flag("--redis", p.lab.Hub().Redis.Address))

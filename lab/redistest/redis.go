@@ -1,5 +1,5 @@
-// Package redistest starts a redis-server for one test, where a whole lab would be too much: in a folder of its own, with
-// nothing but a socket, and gone with the test.
+// Package redistest starts a redis-server for one test without a lab: in its own directory, with a socket only, until
+// the end of the test.
 package redistest
 
 import (
@@ -18,15 +18,15 @@ import (
 // Redis is a redis-server.
 type Redis struct {
 	Address  string // a socket
-	Password string // empty: none is needed
+	Password string // If empty, no password
 
 	t       testing.TB
 	args    []string
 	process *exec.Cmd
 }
 
-// Start starts one, with further arguments if they are given, and waits until it answers. A short test is skipped where
-// there is no redis-server; others fail.
+// Start starts a redis-server with additional arguments and waits until it answers. Without a redis-server, a short
+// test is skipped and others fail.
 func Start(t testing.TB, password string, args ...string) *Redis {
 	t.Helper()
 	program, err := exec.LookPath("redis-server")
@@ -53,7 +53,7 @@ func Start(t testing.TB, password string, args ...string) *Redis {
 	return r
 }
 
-// Run starts it again after Stop, empty.
+// Run starts it again after Stop, without data.
 func (r *Redis) Run() {
 	r.t.Helper()
 	r.process = exec.CommandContext(context.Background(), r.args[0], r.args[1:]...)
@@ -71,7 +71,7 @@ func (r *Redis) Run() {
 	}
 }
 
-// Stop kills it. Of one that was never started, or is stopped, nothing is left to do.
+// Stop kills it. It has no effect if it does not run.
 func (r *Redis) Stop() {
 	if r.process == nil || r.process.Process == nil {
 		return
@@ -82,7 +82,7 @@ func (r *Redis) Stop() {
 	r.process = nil
 }
 
-// Process is the one that runs, for who wants to measure it or have it hang.
+// Process returns the running process, to measure or to stop it.
 func (r *Redis) Process() *os.Process { return r.process.Process }
 
 // Ask sends one request and returns the first line of the reply.

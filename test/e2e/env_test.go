@@ -93,7 +93,7 @@ func own(t testing.TB, s setup) *testEnv {
 // newEnv prepares an environment and starts nothing.
 func newEnv(t testing.TB, s setup) *testEnv {
 	t.Helper()
-	folder, err := os.MkdirTemp(s.lab.Folder(), "e2e-") //nolint:usetesting // it lives as long as the programs, not as the test that starts them
+	folder, err := os.MkdirTemp(s.lab.Dir(), "e2e-") //nolint:usetesting // it lives as long as the programs, not as the test that starts them
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func (w *testEnv) addAgent(t testing.TB, s agentSetup) *agent {
 	return a
 }
 
-func (w *testEnv) logs() string { return filepath.Join(w.Folder(), "logs") }
+func (w *testEnv) logs() string { return filepath.Join(w.Dir(), "logs") }
 
 func (w *testEnv) freePort(t testing.TB) string {
 	t.Helper()

@@ -141,7 +141,7 @@ func toJSON(t testing.TB, value any) []byte {
 func liveEnv(t *testing.T) *testEnv {
 	t.Helper()
 	open := func() *lab.Lab { return lab.New(t, lab.Options{}) }
-	if os.Getenv(lab.FolderVariable) != "" { // a developer repeats one test
+	if os.Getenv(lab.DirVariable) != "" { // a developer repeats one test
 		open = func() *lab.Lab { return lab.Get(t) }
 	}
 	w := newEnv(t, setup{lab: open(), agents: []agentSetup{

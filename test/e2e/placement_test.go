@@ -27,7 +27,7 @@ func TestTenant_ReachesNoOtherCluster(t *testing.T) {
 	open := func() *lab.Lab {
 		return lab.New(t, lab.Options{Spokes: []lab.Spoke{{Name: "w1", Role: lab.Managed}, {Name: "w2", Role: lab.Managed}}})
 	}
-	if os.Getenv(lab.FolderVariable) != "" {
+	if os.Getenv(lab.DirVariable) != "" {
 		open = func() *lab.Lab { return lab.Get(t) }
 	}
 	w := newEnv(t, setup{lab: open(), agents: []agentSetup{{name: "w1", cluster: "w1", mode: "managed"}, {name: "w2", cluster: "w2", mode: "managed"}}})

@@ -32,7 +32,7 @@ const sharedPassword = "of the spoke"
 func sharedModeEnv(t *testing.T) (*testEnv, map[string]sharedEndpoints) {
 	t.Helper()
 	open := func() *lab.Lab { return lab.New(t, lab.Options{}) }
-	if os.Getenv(lab.FolderVariable) != "" { // a developer repeats one test
+	if os.Getenv(lab.DirVariable) != "" { // a developer repeats one test
 		open = func() *lab.Lab { return lab.Get(t) }
 	}
 	l := open()
@@ -101,7 +101,7 @@ func (w *testEnv) slim(t testing.TB, a *agent, d sharedEndpoints) {
 	t.Helper()
 	cluster := a.spoke.Name + "/"
 	for _, component := range []string{"repo-server", "redis"} {
-		if err := w.Kill(t.Context(), cluster+component); err != nil && os.Getenv(lab.FolderVariable) == "" {
+		if err := w.Kill(t.Context(), cluster+component); err != nil && os.Getenv(lab.DirVariable) == "" {
 			t.Fatal(err)
 		}
 	}

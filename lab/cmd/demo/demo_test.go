@@ -52,7 +52,7 @@ func TestTour(t *testing.T) {
 		d.say("$ %s", command)
 		cmd := exec.CommandContext(t.Context(), "bash", "-c", command)
 		cmd.Dir = folder
-		cmd.Env = append(append(os.Environ(), d.lab.Environment()...), "PATH="+filepath.Join(d.lab.Folder(), "bin")+":"+os.Getenv("PATH"))
+		cmd.Env = append(append(os.Environ(), d.lab.Environment()...), "PATH="+filepath.Join(d.lab.Dir(), "bin")+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("$ %s\n%s%v", command, out, err)

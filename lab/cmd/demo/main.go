@@ -21,7 +21,7 @@ import (
 
 func main() {
 	exit := flag.Bool("exit", false, "end after success instead of staying up")
-	name := flag.String("lab", "demo", "name or folder of the lab")
+	name := flag.String("lab", "demo", "name or directory of the lab")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, *name, *exit)

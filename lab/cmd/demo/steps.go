@@ -45,7 +45,7 @@ func (d *demo) build(ctx context.Context) (err error) {
 		return err
 	}
 	if d.folder, err = os.MkdirTemp("", "argocd-agent-demo-"); err != nil {
-		return fmt.Errorf("make a folder for the programs: %w", err)
+		return fmt.Errorf("make a directory for the programs: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", d.folder+"/", "./cmd/...")
 	cmd.Dir, cmd.Env = d.root, append(os.Environ(), "CGO_ENABLED=0")
@@ -56,17 +56,17 @@ func (d *demo) build(ctx context.Context) (err error) {
 }
 
 func (d *demo) up(ctx context.Context, name string) error {
-	folder, err := lab.DefaultFolder(name)
+	folder, err := lab.DefaultDir(name)
 	if err != nil {
 		return err
 	}
 	d.name, d.pods = name, map[string]*podrun.Pod{}
-	if d.lab, err = lab.Up(ctx, lab.Options{Folder: folder, Spokes: spokes, WhilePID: os.Getpid(), Ephemeral: true, Progress: os.Stderr}); err != nil {
+	if d.lab, err = lab.Up(ctx, lab.Options{Dir: folder, Spokes: spokes, WhilePID: os.Getpid(), Ephemeral: true, Progress: os.Stderr}); err != nil {
 		return err
 	}
 	// The shell of the lab finds argocd-agentctl next to the other tools.
 	const ctl = "argocd-agentctl"
-	if err := os.Symlink(d.program(ctl), filepath.Join(d.lab.Folder(), "bin", ctl)); err != nil {
+	if err := os.Symlink(d.program(ctl), filepath.Join(d.lab.Dir(), "bin", ctl)); err != nil {
 		return fmt.Errorf("put %s into the lab's shell: %w", ctl, err)
 	}
 	return nil
@@ -80,11 +80,11 @@ func (d *demo) output(ctx context.Context, program string, args ...string) (stri
 		cmd.Env = append(os.Environ(), d.lab.Environment()...)
 	}
 	cmd.Dir = d.root
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err, complaint.String())
+		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err, stderr.String())
 	}
 	return string(out), nil
 }
@@ -157,7 +157,7 @@ func (d *demo) ready(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	if err := d.pods[name].WaitReady(ctx); err != nil {
-		return fmt.Errorf("%s does not become ready; its log is in %s: %w", name, filepath.Join(d.lab.Folder(), "logs"), err)
+		return fmt.Errorf("%s does not become ready; its log is in %s: %w", name, filepath.Join(d.lab.Dir(), "logs"), err)
 	}
 	return nil
 }

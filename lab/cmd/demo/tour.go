@@ -45,11 +45,11 @@ API servers and Argo CD are real; nodes and pods are simulated, and that last sh
 
 Break the link, and watch it heal:
 
-    kill -STOP %[2]d                                      # the agent hangs: its cluster is away
+    kill -STOP %[2]d                                      # stop the agent: its cluster is unresponsive
     argocd app sync managed/guestbook --async              # waits on the hub
     argocd-agentctl pending || true                        # ... as this shows (exit code 3: something waits)
     kubectl -n argocd get agents                           # within a minute: not connected, and since when
-    kill -CONT %[2]d                                      # what was asked meanwhile happens now, once
+    kill -CONT %[2]d                                      # continue the agent: the sync runs now, once
 
 The API that UI and CLI use is at https://%[3]s (%[4]s / %[5]s). The pages of the UI itself are not built here.
 `, d.name, d.pods["managed/"+agent].Status().PID, d.lab.ArgoCD.Address, d.lab.ArgoCD.Username, d.lab.ArgoCD.Password)

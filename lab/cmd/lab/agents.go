@@ -27,7 +27,7 @@ func runAgents(ctx context.Context, c *call) error {
 	}
 	folder, err := os.MkdirTemp("", "lab-agents-")
 	if err != nil {
-		return fmt.Errorf("make a folder for the program: %w", err)
+		return fmt.Errorf("make a directory for the program: %w", err)
 	}
 	defer os.RemoveAll(folder)
 	fmt.Fprintln(c.errOut, "building argocd-agent")
@@ -54,7 +54,7 @@ func runAgents(ctx context.Context, c *call) error {
 		if one.Role == lab.Hub {
 			continue
 		}
-		if err := product.Rights(ctx, l.Cluster(one.Name), l.Spec.Install); err != nil {
+		if err := product.GrantLiveAccess(ctx, l.Cluster(one.Name), l.Spec.Install); err != nil {
 			return err
 		}
 		a, err := p.StartAgent(ctx, one.Name, string(one.Role))

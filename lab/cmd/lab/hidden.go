@@ -26,7 +26,7 @@ func runCleanup(_ context.Context, c *call) error {
 	}
 	report, leash := os.NewFile(reportDescriptor, "report"), os.NewFile(parentPipeFD, "leash")
 	lock := os.NewFile(lockDescriptor, "lock")
-	err = supervisor.Keep(c.args[0], program, func() {
+	err = supervisor.RunWithCleanup(c.args[0], program, func() {
 		_, _ = report.Close(), leash.Close()
 	}, report, leash, lock)
 	_ = lock.Close()

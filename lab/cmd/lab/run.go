@@ -30,16 +30,16 @@ type call struct {
 func commands() []command {
 	return []command{
 		{"build", "", "build and cache the tools (etcd, Kubernetes, kwok, Argo CD, helm, kustomize)", runBuild},
-		{"up", "[-spoke NAME=managed|autonomous]… [-no-spokes] [-bare] [-argocd-port N] [-fsync]", "start a lab: a hub and, unless told otherwise, the spokes managed and autonomous", runUp},
-		{"down", "", "end the lab and remove its folder", runDown},
-		{"status", "", "show what runs and how to reach it", runStatus},
+		{"up", "[-spoke NAME=managed|autonomous]… [-no-spokes] [-bare] [-argocd-port N] [-fsync]", "start a lab: a hub and, by default, the spokes managed and autonomous", runUp},
+		{"down", "", "stop the lab and delete its directory", runDown},
+		{"status", "", "show the components and their addresses", runStatus},
 		{"logs", "[-f] NAME", "show the log of a component, such as hub/argocd-server", runLogs},
 		{"kubeconfig", "[-installed] NAME", "print the path of a cluster's kubeconfig", runKubeconfig},
-		{"shell", "[COMMAND…]", "a shell with a kubeconfig context per cluster and the argocd CLI logged in", runShell},
+		{"shell", "[COMMAND…]", "run a shell with a kubectl context per cluster and the argocd CLI logged in", runShell},
 		{"agents", "", "run the principal and an agent on each spoke, built from this checkout, until interrupted", runAgents},
-		{"stop", "NAME", "freeze a component (SIGSTOP)", act("stop")},
-		{"continue", "NAME", "let a frozen component go on", act("continue")},
-		{"kill", "NAME", "kill a component; it stays dead until restarted", act("kill")},
+		{"stop", "NAME", "stop a component (SIGSTOP)", act("stop")},
+		{"continue", "NAME", "continue a stopped component", act("continue")},
+		{"kill", "NAME", "kill a component until it is restarted", act("kill")},
 		{"restart", "NAME", "restart a component and wait until it is ready", act("restart")},
 		{"keep", "", "", runCleanup},
 		{"supervise", "", "", runSupervise},
@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	}
 	i := slices.IndexFunc(all, func(c command) bool { return c.name == args[0] })
 	if i < 0 {
-		return fmt.Errorf("there is no command %q: `lab help` lists them", args[0])
+		return fmt.Errorf("unknown command %q: run `lab help`", args[0])
 	}
 	verb := all[i]
 	flags := flag.NewFlagSet(verb.name, flag.ContinueOnError)
@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 		fmt.Fprintf(errOut, "lab %s [-lab NAME] %s\n  %s\n", verb.name, verb.usage, verb.help)
 		flags.PrintDefaults()
 	}
-	folder := flags.String("lab", "", "the lab's name or folder (default $"+lab.FolderVariable+", or \"default\")")
+	folder := flags.String("lab", "", "the lab's name or directory (default $"+lab.DirVariable+", or \"default\")")
 	err := verb.run(ctx, &call{flags: flags, folderName: folder, args: args[1:], out: out, errOut: errOut})
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -86,7 +86,7 @@ func (c *call) parse(least, most int) error {
 	return nil
 }
 
-func (c *call) folder() (string, error) { return lab.DefaultFolder(*c.folderName) }
+func (c *call) folder() (string, error) { return lab.DefaultDir(*c.folderName) }
 
 // open returns the running lab of the call.
 func (c *call) open(ctx context.Context) (*lab.Lab, error) {
@@ -104,5 +104,5 @@ func printHelp(out io.Writer, all []command) {
 			fmt.Fprintf(out, "  %-11s %s\n", c.name, c.help)
 		}
 	}
-	fmt.Fprint(out, "\nEvery command takes -lab NAME, so that several labs run side by side; `lab COMMAND -h` tells the rest.\n")
+	fmt.Fprint(out, "\nEvery command takes -lab NAME, so that several labs can run. `lab COMMAND -h` lists the flags.\n")
 }

@@ -30,7 +30,7 @@ func TestHelp_ListsPublicCommands(t *testing.T) {
 func TestRun_UsageErrorsSuggestFix(t *testing.T) {
 	folder := t.TempDir() + "/none"
 	for want, args := range map[string][]string{
-		"there is no command \"upp\"":        {"upp"},
+		"unknown command \"upp\"":            {"upp"},
 		"takes 1 to 1 arguments":             {"logs", "-lab", folder},
 		"start one with `lab up`":            {"status", "-lab", folder},
 		"no lab is running there":            {"down", "-lab", folder},
@@ -48,7 +48,7 @@ func TestStatus_ShowsRunningLab(t *testing.T) {
 	l := lab.Get(t)
 	show := func(args ...string) string {
 		t.Helper()
-		out, err := try(t, append([]string{args[0], "-lab", l.Folder()}, args[1:]...)...)
+		out, err := try(t, append([]string{args[0], "-lab", l.Dir()}, args[1:]...)...)
 		if err != nil {
 			t.Fatalf("lab %s: %v", args[0], err)
 		}
@@ -73,7 +73,7 @@ func TestStatus_ShowsRunningLab(t *testing.T) {
 		t.Errorf("shell: %s", out)
 	}
 	for _, args := range [][]string{{"logs", "hub/etdc"}, {"stop", "hub/etdc"}, {"kubeconfig", "hubb"}} {
-		_, err := try(t, args[0], "-lab", l.Folder(), args[1])
+		_, err := try(t, args[0], "-lab", l.Dir(), args[1])
 		if err == nil || !strings.Contains(err.Error(), args[1]) || !strings.Contains(err.Error(), "there are") {
 			t.Errorf("lab %v: got %v", args, err)
 		}

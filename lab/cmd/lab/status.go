@@ -42,7 +42,7 @@ func showStatus(ctx context.Context, l *lab.Lab, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "\n%d components, %d MiB, ready in %.1f s; state in %s\n",
-		len(all), memory>>20, l.ReadyIn.Seconds(), l.Folder())
+		len(all), memory>>20, l.ReadyIn.Seconds(), l.Dir())
 	if l.ArgoCD.Address != "" {
 		fmt.Fprintf(out, "Argo CD: https://%s  %s / %s\n", l.ArgoCD.Address, l.ArgoCD.Username, l.ArgoCD.Password)
 	}

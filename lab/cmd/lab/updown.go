@@ -43,10 +43,10 @@ func runUp(ctx context.Context, c *call) error {
 	}
 	options.Spokes = spokes
 	var err error
-	if options.Folder, err = c.folder(); err != nil {
+	if options.Dir, err = c.folder(); err != nil {
 		return err
 	}
-	if options.Program, err = os.Executable(); err != nil {
+	if options.Binary, err = os.Executable(); err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	l, err := lab.Up(ctx, options)

@@ -66,10 +66,10 @@ func (c *Cluster) argocdArgs(args ...string) []string {
 func (c *Cluster) startRepoServer(ctx context.Context, port, metrics int) error {
 	for _, folder := range []string{c.path("gnupg"), c.path("argocd-conf", "plugins")} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
-			return fmt.Errorf("make a folder of the repo-server: %w", err)
+			return fmt.Errorf("make a directory of the repo-server: %w", err)
 		}
 	}
-	server, err := c.startProgram("repo-server", c.lab.Tools.Program("argocd"), "argocd-repo-server", c.argocdEnv(),
+	server, err := c.startProgram("repo-server", c.lab.Tools.Binary("argocd"), "argocd-repo-server", c.argocdEnv(),
 		"--address=127.0.0.1", "--port="+strconv.Itoa(port),
 		"--metrics-address=127.0.0.1", "--metrics-port="+strconv.Itoa(metrics),
 		"--logformat=text", "--redis="+c.State.Redis.Address,
@@ -85,7 +85,7 @@ func (c *Cluster) startApplicationController(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	controller, err := c.startProgram("application-controller", c.lab.Tools.Program("argocd"),
+	controller, err := c.startProgram("application-controller", c.lab.Tools.Binary("argocd"),
 		"argocd-application-controller", c.argocdEnv(),
 		c.argocdArgs("--metrics-port="+strconv.Itoa(taken[0]), "--application-namespaces=*")...)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *Cluster) startApplicationSetController(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	controller, err := c.startProgram("applicationset-controller", c.lab.Tools.Program("argocd"),
+	controller, err := c.startProgram("applicationset-controller", c.lab.Tools.Binary("argocd"),
 		"argocd-applicationset-controller", c.argocdEnv(),
 		"--kubeconfig="+c.State.Kubeconfig, "--namespace="+model.ArgoCDNamespace, "--logformat=text",
 		"--argocd-repo-server="+c.State.RepoServer,

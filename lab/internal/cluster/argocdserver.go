@@ -37,7 +37,7 @@ func (c *Cluster) StartArgoCDServer(ctx context.Context, port int) (model.ArgoCD
 	if err := c.configureArgoCDServer(ctx, api.Address); err != nil {
 		return api, err
 	}
-	server, err := c.startProgram("argocd-server", c.lab.Tools.Program("argocd"), "argocd-server", c.argocdEnv(),
+	server, err := c.startProgram("argocd-server", c.lab.Tools.Binary("argocd"), "argocd-server", c.argocdEnv(),
 		c.argocdArgs("--address=127.0.0.1", "--port="+strconv.Itoa(port),
 			"--metrics-address=127.0.0.1", "--metrics-port="+strconv.Itoa(taken[1]),
 			"--application-namespaces=*", "--dex-server=http://127.0.0.1:1")...)
@@ -128,7 +128,7 @@ func writeCLIConfig(api model.ArgoCD) error {
 		return err
 	}
 	if err := os.MkdirAll(api.CLIFolder, 0o700); err != nil {
-		return fmt.Errorf("make the folder of the argocd CLI: %w", err)
+		return fmt.Errorf("make the directory of the argocd CLI: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(api.CLIFolder, "config"), config, 0o600); err != nil {
 		return fmt.Errorf("log the argocd CLI in: %w", err)

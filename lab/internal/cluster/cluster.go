@@ -35,7 +35,7 @@ type Cluster struct {
 func New(lab model.Spec, spec model.ClusterSpec, group *proc.Group, block *ports.Block) (*Cluster, error) {
 	c := &Cluster{Spec: spec, lab: lab, group: group, ports: block, folder: filepath.Join(lab.Folder, "clusters", spec.Name)}
 	if err := os.MkdirAll(c.folder, 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of cluster %s: %w", spec.Name, err)
+		return nil, fmt.Errorf("make the directory of cluster %s: %w", spec.Name, err)
 	}
 	authority, err := pki.NewAuthority(c.path("pki"), spec.Name)
 	if err != nil {
@@ -79,23 +79,23 @@ func (c *Cluster) path(parts ...string) string {
 
 // start starts a component of the cluster. extraEnv is added to a minimal environment.
 func (c *Cluster) start(name, tool string, extraEnv []string, args ...string) (*proc.Component, error) {
-	return c.startProgram(name, c.lab.Tools.Program(tool), tool, extraEnv, args...)
+	return c.startProgram(name, c.lab.Tools.Binary(tool), tool, extraEnv, args...)
 }
 
 func (c *Cluster) startProgram(name, program, argv0 string, extraEnv []string, args ...string) (*proc.Component, error) {
 	home := c.path(name)
 	if err := os.MkdirAll(filepath.Join(home, "tmp"), 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of %s: %w", name, err)
+		return nil, fmt.Errorf("make the directory of %s: %w", name, err)
 	}
 	env := append([]string{
 		"PATH=" + model.BinFolder(c.lab.Folder) + ":" + os.Getenv("PATH"),
 		"HOME=" + home,
 		"TMPDIR=" + filepath.Join(home, "tmp"),
-		proc.Mark(c.lab.Folder),
+		proc.LabVariable(c.lab.Folder),
 	}, extraEnv...)
 	return c.group.Start(proc.Spec{
 		Name: c.Spec.Name + "/" + name, Program: program, Args: append([]string{argv0}, args...),
-		Env: env, Folder: home, Log: c.log(name),
+		Env: env, Dir: home, Log: c.log(name),
 	})
 }
 

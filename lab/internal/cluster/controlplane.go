@@ -12,8 +12,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/ports"
 )
 
-// EtcdFolder returns the data directory of a cluster's etcd.
-func EtcdFolder(lab, name string) string { return filepath.Join(lab, "clusters", name, "etcd", "data") }
+// EtcdDir returns the data directory of a cluster's etcd.
+func EtcdDir(lab, name string) string { return filepath.Join(lab, "clusters", name, "etcd", "data") }
 
 // startControlPlane starts etcd and the API server, and writes the kubeconfig of the administrator.
 func (c *Cluster) startControlPlane(ctx context.Context) error {
@@ -31,7 +31,7 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 
 func (c *Cluster) startEtcd(ctx context.Context, client, peer string) error {
 	args := []string{
-		"--name=" + c.Spec.Name, "--data-dir=" + EtcdFolder(c.lab.Folder, c.Spec.Name),
+		"--name=" + c.Spec.Name, "--data-dir=" + EtcdDir(c.lab.Folder, c.Spec.Name),
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=" + c.Spec.Name + "=" + peer,

@@ -65,12 +65,12 @@ func Serve(listener net.Listener, lab Handler) error {
 		answer(w, port, err)
 	})
 	mux.HandleFunc("POST /act", func(w http.ResponseWriter, r *http.Request) {
-		var wish action
-		if err := json.NewDecoder(r.Body).Decode(&wish); err != nil {
+		var request action
+		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 			answer(w, nil, err)
 			return
 		}
-		answer(w, nil, lab.Act(r.Context(), wish.Component, wish.Action, wish.Change))
+		answer(w, nil, lab.Act(r.Context(), request.Component, request.Action, request.Change))
 	})
 	mux.HandleFunc("POST /down", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, nil, nil)

@@ -12,25 +12,25 @@ func TestLimits_LowLimitIsRaised(t *testing.T) {
 	if err := os.WriteFile(file, []byte("128\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var told strings.Builder
-	raise(file, &told)
+	var printed strings.Builder
+	raise(file, &printed)
 	if now, _ := os.ReadFile(file); string(now) != "4096" {
 		t.Errorf("the limit is %s", now)
 	}
-	if !strings.Contains(told.String(), "from 128 to 4096") {
-		t.Errorf("told: %s", &told)
+	if !strings.Contains(printed.String(), "from 128 to 4096") {
+		t.Errorf("printed: %s", &printed)
 	}
-	told.Reset()
-	raise(file, &told)
-	if told.Len() > 0 {
-		t.Errorf("told again: %s", &told)
+	printed.Reset()
+	raise(file, &printed)
+	if printed.Len() > 0 {
+		t.Errorf("printed again: %s", &printed)
 	}
 }
 
 func TestLimits_MissingLimitIsIgnored(t *testing.T) {
-	var told strings.Builder
-	raise(filepath.Join(t.TempDir(), "missing"), &told)
-	if told.Len() > 0 {
-		t.Errorf("told: %s", &told)
+	var printed strings.Builder
+	raise(filepath.Join(t.TempDir(), "missing"), &printed)
+	if printed.Len() > 0 {
+		t.Errorf("printed: %s", &printed)
 	}
 }

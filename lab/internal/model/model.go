@@ -30,7 +30,7 @@ const ArgoCDNamespace = "argocd"
 
 // Spec is the specification of a lab.
 type Spec struct {
-	Folder     string        `json:"folder"`
+	Folder     string        `json:"directory"`
 	Clusters   []ClusterSpec `json:"clusters"` // the hub first
 	Tools      tools.Set     `json:"tools"`
 	Install    string        `json:"install"`              // install directory of the checkout, for the RBAC of principal and agent

@@ -31,10 +31,10 @@ type Authority struct {
 // Pair is a certificate and its key, as PEM files.
 type Pair struct{ Cert, Key string }
 
-// NewAuthority makes an authority; its certificate is ca.crt in folder.
+// NewAuthority creates an authority. Its certificate is ca.crt in directory.
 func NewAuthority(folder, name string) (*Authority, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("make the certificate folder: %w", err)
+		return nil, fmt.Errorf("make the certificate directory: %w", err)
 	}
 	key, err := NewKey(filepath.Join(folder, "ca.key"))
 	if err != nil {
@@ -58,7 +58,7 @@ func NewAuthority(folder, name string) (*Authority, error) {
 	return authority, writePEM(authority.CertFile(), "CERTIFICATE", der)
 }
 
-// LoadAuthority returns an authority that was made before; what it issues goes to folder.
+// LoadAuthority returns an existing authority. Issued certificates are written to directory.
 func LoadAuthority(certFile, keyFile, folder string) (*Authority, error) {
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
@@ -71,13 +71,13 @@ func LoadAuthority(certFile, keyFile, folder string) (*Authority, error) {
 	return &Authority{folder: folder, cert: pair.Leaf, key: key}, nil
 }
 
-// CertFile is the PEM file that clients trust.
+// CertFile returns the PEM file that clients trust.
 func (a *Authority) CertFile() string { return filepath.Join(a.folder, "ca.crt") }
 
-// KeyFile is the PEM file of the authority's own key.
+// KeyFile returns the PEM file of the authority's key.
 func (a *Authority) KeyFile() string { return filepath.Join(a.folder, "ca.key") }
 
-// Client issues a client certificate; Kubernetes reads the user off the common name and groups off the organisations.
+// Client issues a client certificate. Kubernetes uses the common name as user and the organizations as groups.
 func (a *Authority) Client(name string, groups ...string) (Pair, error) {
 	return a.issue(name, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name, Organization: groups},
@@ -85,7 +85,7 @@ func (a *Authority) Client(name string, groups ...string) (Pair, error) {
 	})
 }
 
-// Server issues a serving certificate for the loopback address and further DNS names.
+// Server issues a serving certificate for the loopback address and DNS names.
 func (a *Authority) Server(name string, dnsNames ...string) (Pair, error) {
 	return a.issue(name, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
@@ -124,7 +124,7 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, signer cr
 	return x509.CreateCertificate(rand.Reader, template, parent, public, signer)
 }
 
-// NewKey makes a private key and writes it to file, with its public half beside it (file + ".pub").
+// NewKey creates a private key in file and its public key in file + ".pub".
 func NewKey(file string) (crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -152,7 +152,7 @@ func writePEM(file, kind string, der []byte) error {
 	return nil
 }
 
-// fileName makes a name such as system:kube-scheduler fit for a file.
+// fileName returns a file name for a name such as system:kube-scheduler.
 func fileName(name string) string {
 	clean := []rune(name)
 	for i, r := range clean {

@@ -1,8 +1,8 @@
-// Package ports hands out TCP ports of the loopback interface to the components of one lab.
+// Package ports reserves TCP ports of the loopback interface for the components of one lab.
 //
-// A port that the kernel calls free is not safe: it may lend it to an outgoing connection before the component listens.
-// So a lab claims a block of ports below the kernel's ephemeral range, held by a file lock for as long as the lab lives,
-// and takes its ports from there. A component that restarts finds its port free.
+// A free port of the kernel is not safe: the kernel can use it for an outgoing connection before the component listens.
+// So a lab reserves a block of ports below the ephemeral range, with a file lock, for its lifetime. A restarted
+// component finds its port free.
 package ports
 
 import (
@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	first     = 16000 // above the well-known services, below the ephemeral range (32768 and up)
+	first     = 16000 // above well-known ports, below the ephemeral range (32768 and up)
 	blockSize = 400
 	blocks    = 40
 )
 
-// Block is the range of ports that one lab owns.
+// Block is the range of ports of one lab.
 type Block struct {
 	lock *os.File
 
@@ -32,10 +32,10 @@ type Block struct {
 	end  int
 }
 
-// Claim takes a block that no other lab of this machine holds. The locks live in folder, shared by all labs.
+// Claim reserves a block that no other lab of this machine has. All labs share the locks in directory.
 func Claim(folder string) (*Block, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return nil, fmt.Errorf("make the folder of port locks: %w", err)
+		return nil, fmt.Errorf("make the directory of port locks: %w", err)
 	}
 	start := rand.IntN(blocks)
 	for i := range blocks {
@@ -57,7 +57,7 @@ func Claim(folder string) (*Block, error) {
 	return nil, fmt.Errorf("all %d port blocks are taken by other labs: end one with `lab down`", blocks)
 }
 
-// Next returns a port of the block on which nothing listens.
+// Next returns an unused port of the block.
 func (b *Block) Next() (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,10 +71,10 @@ func (b *Block) Next() (int, error) {
 	return 0, fmt.Errorf("the lab's %d ports are used up", blockSize)
 }
 
-// Release gives the block back.
+// Release releases the block.
 func (b *Block) Release() error { return b.lock.Close() }
 
-// Check reports whether a port can be listened on, in words for the person who asked for it.
+// Check returns an error with an explanation if a port is in use.
 func Check(port int) error {
 	listener, err := net.Listen("tcp", Address(port))
 	if err != nil {
@@ -84,5 +84,5 @@ func Check(port int) error {
 	return listener.Close()
 }
 
-// Address is the loopback address of a port.
+// Address returns the loopback address of a port.
 func Address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

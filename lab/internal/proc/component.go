@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// Spec says how a component is run.
+// Spec is the command of a component.
 type Spec struct {
-	Name    string // for people, such as hub/etcd
+	Name    string // display name, such as hub/etcd
 	Program string
 	Args    []string
-	Env     []string // the whole environment
-	Folder  string   // working folder
+	Env     []string // complete environment
+	Dir     string   // working directory
 	Log     string   // file that receives stdout and stderr
 }
 
-// State is what a component is doing.
+// State is the state of a component.
 type State string
 
 // The states of a component.
 const (
 	Running    State = "running"
-	Stopped    State = "stopped"    // frozen by Stop, until Continue
-	Killed     State = "killed"     // ended by Kill, until Restart
-	Restarting State = "restarting" // ended by itself, about to be started again
+	Stopped    State = "stopped"    // by Stop, until Continue
+	Killed     State = "killed"     // by Kill, until Restart
+	Restarting State = "restarting" // exited, and will be started again
 )
 
 // Status is a snapshot of a component.
@@ -43,25 +43,25 @@ type Status struct {
 	Log      string    `json:"log"`
 }
 
-// Component is one supervised process. It is started again when it ends by itself, as a kubelet would.
+// Component is one supervised process. It is restarted when it exits, as a kubelet does.
 type Component struct {
 	mu       sync.Mutex
 	spec     Spec
 	state    State
 	since    time.Time
 	restarts int
-	run      *run // the current process; nil while there is none
+	run      *run // current process, or nil
 	revive   *time.Timer
-	probe    func(context.Context) error // how it was found ready
+	probe    func(context.Context) error // probe of the last WaitReady
 }
 
-// run is one life of the process. ended is closed when it and its group are gone.
+// run is one run of the process. ended is closed when it and its process group have ended.
 type run struct {
 	command *exec.Cmd
 	ended   chan struct{}
 }
 
-// NewComponent describes a component without starting it.
+// NewComponent returns a component without starting it.
 func NewComponent(spec Spec) *Component { return &Component{spec: spec, state: Killed} }
 
 // Start starts the component if it does not run.
@@ -81,8 +81,8 @@ func (c *Component) startLocked() error {
 	}
 	defer log.Close()
 	command := exec.Command(c.spec.Program, c.spec.Args[1:]...)
-	command.Args = c.spec.Args // argv[0] chooses the component in Argo CD's binary
-	command.Env, command.Dir = c.spec.Env, c.spec.Folder
+	command.Args = c.spec.Args // argv[0] selects the component in the binary of Argo CD
+	command.Env, command.Dir = c.spec.Env, c.spec.Dir
 	command.Stdout, command.Stderr = log, log
 	if err := start(command, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("start %s: %w", c.spec.Name, err)
@@ -93,7 +93,7 @@ func (c *Component) startLocked() error {
 	return nil
 }
 
-// wait collects a process that ended and decides whether it is started again.
+// wait waits for the end of a process and restarts it if necessary.
 func (c *Component) wait(r *run) {
 	err := r.command.Wait()
 	killGroup(r.command.Process.Pid)
@@ -122,10 +122,10 @@ func (c *Component) wait(r *run) {
 	})
 }
 
-// Stop freezes the process (SIGSTOP): it keeps its connections and answers nothing.
+// Stop stops the process with SIGSTOP. It keeps its connections and does not respond.
 func (c *Component) Stop() error { return c.signal(syscall.SIGSTOP, Running, Stopped) }
 
-// Continue lets a stopped process go on.
+// Continue continues a stopped process.
 func (c *Component) Continue() error { return c.signal(syscall.SIGCONT, Stopped, Running) }
 
 func (c *Component) signal(signal syscall.Signal, from, to State) error {
@@ -141,10 +141,10 @@ func (c *Component) signal(signal syscall.Signal, from, to State) error {
 	return nil
 }
 
-// Kill ends the process at once (SIGKILL) and leaves it dead until Restart. It returns when the process is gone.
+// Kill ends the process with SIGKILL and waits for its end. It is not restarted until Restart.
 func (c *Component) Kill() { c.end(syscall.SIGKILL) }
 
-// end ends the process and returns when it is gone; one that ignores the signal is killed after some seconds.
+// end ends the process and waits for its end. After some seconds it is killed.
 func (c *Component) end(signal syscall.Signal) {
 	c.mu.Lock()
 	wasStopped := c.state == Stopped
@@ -159,7 +159,7 @@ func (c *Component) end(signal syscall.Signal) {
 	}
 	pid := r.command.Process.Pid
 	_ = syscall.Kill(pid, signal)
-	if wasStopped { // a frozen process sees no signal but SIGKILL
+	if wasStopped { // a stopped process reacts only to SIGKILL
 		_ = syscall.Kill(-pid, syscall.SIGCONT)
 	}
 	select {
@@ -170,13 +170,13 @@ func (c *Component) end(signal syscall.Signal) {
 	}
 }
 
-// Change alters how a component is run, from its next start on.
+// Change changes the command of a component from its next start on.
 type Change struct {
-	Flags map[string]string `json:"flags,omitempty"` // --flag to value; an empty value removes the flag
+	Flags map[string]string `json:"flags,omitempty"` // --flag to value. An empty value removes the flag
 	Env   map[string]string `json:"env,omitempty"`
 }
 
-// Restart ends the process gracefully, if it runs, and starts it with the changes applied.
+// Restart stops the process gracefully, if it runs, and starts it with the changes.
 func (c *Component) Restart(change Change) error {
 	c.end(syscall.SIGTERM)
 	c.mu.Lock()
@@ -186,7 +186,7 @@ func (c *Component) Restart(change Change) error {
 	return c.startLocked()
 }
 
-// Status tells what the component is doing.
+// Status returns the state of the component.
 func (c *Component) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,11 +198,11 @@ func (c *Component) Status() Status {
 	return status
 }
 
-// ErrKeepsEnding says that a component does not stay up.
+// ErrKeepsEnding means that a component exits repeatedly.
 var ErrKeepsEnding = errors.New("it keeps ending")
 
-// WaitReady returns when probe succeeds. It gives up when the process has ended by itself three times, or ctx is done,
-// and then shows the end of its log.
+// WaitReady waits until probe succeeds. It fails if the process has exited three times or ctx is done, and then returns
+// the end of its log.
 func (c *Component) WaitReady(ctx context.Context, probe func(context.Context) error) error {
 	c.mu.Lock()
 	c.probe = probe
@@ -224,7 +224,7 @@ func (c *Component) WaitReady(ctx context.Context, probe func(context.Context) e
 	}
 }
 
-// WaitReadyAgain waits as the last WaitReady did.
+// WaitReadyAgain repeats the last WaitReady.
 func (c *Component) WaitReadyAgain(ctx context.Context) error {
 	c.mu.Lock()
 	probe := c.probe

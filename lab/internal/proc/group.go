@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Group holds the components of a lab by name.
+// Group is the set of components of a lab by name.
 type Group struct {
 	mu         sync.Mutex
 	components []*Component
@@ -42,7 +42,7 @@ func (g *Group) Find(name string) (*Component, error) {
 	return nil, fmt.Errorf("there is no component %q; there are: %s", name, strings.Join(names, ", "))
 }
 
-// Status lists all components, in the order in which they were started.
+// Status returns all components in the order of their start.
 func (g *Group) Status() []Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -53,7 +53,7 @@ func (g *Group) Status() []Status {
 	return all
 }
 
-// Close kills all components, the last started first, and returns when they are gone.
+// Close kills all components in reverse order of their start, and waits for their end.
 func (g *Group) Close() {
 	g.mu.Lock()
 	g.closed = true

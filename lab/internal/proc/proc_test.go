@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// The test binary plays the keeper and the supervisor of a lab when it is told to.
+// An environment variable makes the test binary act as cleanup process or supervisor of a lab.
 func TestMain(m *testing.M) {
 	switch folder := os.Getenv("PROC_TEST_FOLDER"); os.Getenv("PROC_TEST_ROLE") {
-	case "keeper":
+	case "cleanup":
 		self := exec.Command(os.Args[0])
 		self.Env = append(os.Environ(), "PROC_TEST_ROLE=supervisor")
-		_ = Keep(folder, self, func() {})
+		_ = RunWithCleanup(folder, self, func() {})
 		os.Exit(0)
 	case "supervisor":
 		terminated := make(chan os.Signal, 1)
 		signal.Notify(terminated, syscall.SIGTERM)
 		group := &Group{}
-		// A component with a child in a session of its own, which no process group reaches.
+		// A component with a child in its own session, which is in no process group of ours.
 		if _, err := group.Start(shell(folder, "setsid sleep 1000 & echo > started; sleep 1000")); err != nil {
 			os.Exit(1)
 		}
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 func shell(folder, script string) Spec {
 	return Spec{
 		Name: "test/shell", Program: "/bin/sh", Args: []string{"sh", "-c", script},
-		Env: []string{"PATH=" + os.Getenv("PATH"), Mark(folder)}, Folder: folder, Log: filepath.Join(folder, "log"),
+		Env: []string{"PATH=" + os.Getenv("PATH"), LabVariable(folder)}, Dir: folder, Log: filepath.Join(folder, "log"),
 	}
 }
 
@@ -69,7 +69,7 @@ func startShell(t *testing.T, script string) (*Component, string) {
 	return component, folder
 }
 
-// processState is the letter that the kernel shows: R, S, T (stopped), Z …
+// processState returns the state letter of the kernel: R, S, T (stopped), Z …
 func processState(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -182,31 +182,32 @@ func TestGroup_UnknownComponentListsKnownOnes(t *testing.T) {
 	}
 }
 
-// startKeeper starts a keeper, its supervisor, a component and a grandchild that left the component's process group.
-func startKeeper(t *testing.T) (folder string, keeper *exec.Cmd, supervisor int) {
+// startCleanup starts a cleanup process, its supervisor, a component and a grandchild that left the process group of the
+// component.
+func startCleanup(t *testing.T) (folder string, cleanup *exec.Cmd, supervisor int) {
 	t.Helper()
 	folder = t.TempDir()
-	keeper = exec.Command(os.Args[0])
-	keeper.Env = append(os.Environ(), "PROC_TEST_ROLE=keeper", "PROC_TEST_FOLDER="+folder, Mark(folder))
-	if err := keeper.Start(); err != nil {
+	cleanup = exec.Command(os.Args[0])
+	cleanup.Env = append(os.Environ(), "PROC_TEST_ROLE=cleanup", "PROC_TEST_FOLDER="+folder, LabVariable(folder))
+	if err := cleanup.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = Sweep(context.Background(), folder)
-		_ = keeper.Wait()
+		_ = cleanup.Wait()
 	})
-	await(t, "keeper, supervisor, shell and two sleeps", func() bool { return len(Members(folder)) == 5 })
+	await(t, "cleanup, supervisor, shell and two sleeps", func() bool { return len(Members(folder)) == 5 })
 	for _, pid := range Members(folder) {
 		environment, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 		if hasEntry(string(environment), "PROC_TEST_ROLE=supervisor") {
 			supervisor = pid
 		}
 	}
-	return folder, keeper, supervisor
+	return folder, cleanup, supervisor
 }
 
 func TestCleanup_AfterKilledSupervisor(t *testing.T) {
-	folder, _, supervisor := startKeeper(t)
+	folder, _, supervisor := startCleanup(t)
 	if err := syscall.Kill(supervisor, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -214,17 +215,17 @@ func TestCleanup_AfterKilledSupervisor(t *testing.T) {
 }
 
 func TestCleanup_AfterKilledWatchdog(t *testing.T) {
-	folder, keeper, _ := startKeeper(t)
-	if err := keeper.Process.Kill(); err != nil {
+	folder, cleanup, _ := startCleanup(t)
+	if err := cleanup.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = keeper.Wait()
+	_ = cleanup.Wait()
 	await(t, "no process left", func() bool { return len(Members(folder)) == 0 })
 }
 
 func TestCleanup_SweepAfterBothKilled(t *testing.T) {
-	folder, keeper, supervisor := startKeeper(t)
-	for _, pid := range []int{keeper.Process.Pid, supervisor} { // freeze both, so that neither can clean up
+	folder, cleanup, supervisor := startCleanup(t)
+	for _, pid := range []int{cleanup.Process.Pid, supervisor} { // stop both, so that neither can clean up
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}

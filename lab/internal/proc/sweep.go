@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sweep kills every process of the lab in folder but those spared and this one, and returns when they are gone.
+// Sweep kills every process of the lab in directory except the given ones and this one, and waits for their end.
 func Sweep(ctx context.Context, folder string, spare ...int) error {
 	for {
 		alive := false
@@ -35,12 +35,12 @@ func Sweep(ctx context.Context, folder string, spare ...int) error {
 	}
 }
 
-// reap collects a process if it has become our child; a zombie has no environment, so Members no longer sees it.
+// reap waits for a process that has become our child. A zombie has no environment, so Members does not find it.
 func reap(pid int) { _, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil) }
 
-// Keep runs a supervisor and, when it is gone for whatever reason, everything that it left behind. It returns the
-// supervisor's error. The caller must be a process of its own: it becomes the parent of all orphans below it.
-func Keep(folder string, supervisor *exec.Cmd, started func()) error {
+// RunWithCleanup runs a supervisor and, after its end for any reason, kills all processes that it left. It returns the error of
+// the supervisor. The caller must be a separate process: it becomes the parent of all orphans below it.
+func RunWithCleanup(folder string, supervisor *exec.Cmd, started func()) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}
@@ -57,7 +57,7 @@ func Keep(folder string, supervisor *exec.Cmd, started func()) error {
 	return failure
 }
 
-// WaitGone blocks until a process that is not our child has ended, or ctx is done.
+// WaitGone waits until a process that is not our child has ended, or ctx is done.
 func WaitGone(ctx context.Context, pid int) error {
 	handle, err := unix.PidfdOpen(pid, 0)
 	if err == unix.ESRCH {

@@ -29,7 +29,7 @@ func withEnv(env []string, changes map[string]string) []string {
 	return env
 }
 
-// residentBytes is the memory that a process holds, 0 if unknown.
+// residentBytes returns the resident memory of a process, or 0.
 func residentBytes(pid int) int64 {
 	statm, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	if err != nil {
@@ -43,7 +43,7 @@ func residentBytes(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// tail is the last lines of a file, as far as they can be read.
+// tail returns the last lines of a file.
 func tail(file string, lines int) string {
 	content, _ := os.ReadFile(file)
 	all := strings.Split(strings.TrimSpace(string(content)), "\n")

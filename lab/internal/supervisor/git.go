@@ -16,7 +16,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
 )
 
-// startGit starts the Git server as a component of its own, so that it can be stopped and killed like any other.
+// startGit starts the Git server as a component, so that it can be stopped and killed.
 func (s *supervisor) startGit(ctx context.Context) (model.Git, error) {
 	folder := filepath.Join(s.spec.Folder, "git")
 	git := model.Git{Store: filepath.Join(folder, "store"), Username: "lab", Password: rand.Text()}
@@ -46,8 +46,8 @@ func (s *supervisor) startGit(ctx context.Context) (model.Git, error) {
 	}
 	component, err := s.group.Start(proc.Spec{
 		Name: "git", Program: program, Args: []string{"lab", "serve-git", git.Store, ports.Address(port), pair.Cert, pair.Key},
-		Env:    []string{"PATH=" + os.Getenv("PATH"), "HOME=" + folder, proc.Mark(s.spec.Folder)},
-		Folder: folder, Log: filepath.Join(model.LogFolder(s.spec.Folder), "git.log"),
+		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + folder, proc.LabVariable(s.spec.Folder)},
+		Dir: folder, Log: filepath.Join(model.LogFolder(s.spec.Folder), "git.log"),
 	})
 	if err != nil {
 		return git, err
@@ -55,7 +55,7 @@ func (s *supervisor) startGit(ctx context.Context) (model.Git, error) {
 	return git, component.WaitReady(ctx, cluster.TCPProbe(ports.Address(port)))
 }
 
-// ServeGit is the Git component's whole life. It listens once the sample repositories are there.
+// ServeGit is the main function of the Git component. It listens after the sample repositories are created.
 func ServeGit(ctx context.Context, folder, address, certFile, keyFile string) error {
 	certificate, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {

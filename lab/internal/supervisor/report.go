@@ -8,14 +8,14 @@ import (
 	"sync"
 )
 
-// line is one message from the supervisor to whoever waits for the lab.
+// line is one message of the supervisor to the process that waits for the lab.
 type line struct {
 	Progress string `json:"progress,omitempty"`
 	Ready    bool   `json:"ready,omitempty"`
 	Error    string `json:"error,omitempty"`
 }
 
-// Reporter tells whoever waits for the lab how it goes.
+// Reporter reports the progress of the start.
 type Reporter struct {
 	mu  sync.Mutex
 	out io.Writer
@@ -27,7 +27,7 @@ func NewReporter(out io.Writer) *Reporter { return &Reporter{out: out} }
 func (r *Reporter) send(l line) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = json.NewEncoder(r.out).Encode(l) // nobody may be waiting any more
+	_ = json.NewEncoder(r.out).Encode(l) // the reader may have exited
 }
 
 // Progress reports a step.
@@ -38,13 +38,13 @@ func (r *Reporter) Progress(format string, args ...any) {
 // Ready reports that everything runs.
 func (r *Reporter) Ready() { r.send(line{Ready: true}) }
 
-// Failed reports why the lab does not run, and returns it.
+// Failed reports the error and returns it.
 func (r *Reporter) Failed(err error) error {
 	r.send(line{Error: err.Error()})
 	return err
 }
 
-// Follow prints progress and returns nil when the lab is ready, or why it is not.
+// Follow prints the progress. It returns nil when the lab is ready, or the error.
 func Follow(in io.Reader, progress io.Writer) error {
 	decoder := json.NewDecoder(in)
 	for {

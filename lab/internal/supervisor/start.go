@@ -15,7 +15,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 )
 
-// start brings everything up. What has to go on while the lab runs is added to background and ends with ctx.
+// start starts everything. Tasks for the lifetime of the lab are added to background and end with ctx.
 func (s *supervisor) start(ctx context.Context, background *sync.WaitGroup) error {
 	starting, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the lab was not ready within %s", startTimeout))
 	defer cancel()
@@ -55,7 +55,7 @@ func (s *supervisor) start(ctx context.Context, background *sync.WaitGroup) erro
 	return model.Write(model.StateFile(s.spec.Folder), state)
 }
 
-// startAll starts the Git server and all clusters at once, and makes them known to each other.
+// startAll starts the Git server and all clusters concurrently, and connects them.
 func (s *supervisor) startAll(ctx context.Context, state *model.State) error {
 	all, ctx := errgroup.WithContext(ctx)
 	git := make(chan struct{})
@@ -83,7 +83,7 @@ func (s *supervisor) startAll(ctx context.Context, state *model.State) error {
 	return all.Wait()
 }
 
-// startCluster starts a cluster; the hub also gets argocd-server.
+// startCluster starts a cluster. The hub also gets argocd-server.
 func (s *supervisor) startCluster(ctx context.Context, one *cluster.Cluster, state *model.State) (err error) {
 	begun := time.Now()
 	if err := one.Start(ctx); err != nil {
@@ -98,14 +98,14 @@ func (s *supervisor) startCluster(ctx context.Context, one *cluster.Cluster, sta
 	return nil
 }
 
-// linkPrograms makes a folder for PATH with every tool under the names by which it is called.
+// linkPrograms creates a directory for PATH with links to all tools.
 func (s *supervisor) linkPrograms() error {
 	names := map[string]string{}
 	for tool := range s.spec.Tools {
-		names[tool] = s.spec.Tools.Program(tool)
+		names[tool] = s.spec.Tools.Binary(tool)
 	}
 	for _, alias := range []string{"argocd-git-ask-pass", "argocd-k8s-auth"} {
-		names[alias] = s.spec.Tools.Program("argocd")
+		names[alias] = s.spec.Tools.Binary("argocd")
 	}
 	scripts, err := filepath.Glob(filepath.Join(s.spec.Tools["argocd"], "hack", "*.sh"))
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *supervisor) linkPrograms() error {
 	return nil
 }
 
-// tickPodLog lets simulated pods say something now and then, so that a followed log moves.
+// tickPodLog adds lines to the log of simulated pods regularly, so that a followed log changes.
 func tickPodLog(ctx context.Context, file string) {
 	ticker := time.NewTicker(5 * time.Second)
 	defer ticker.Stop()

@@ -1,8 +1,8 @@
-// Package supervisor is the process that owns a running lab: it starts everything, answers on the control socket, and
-// takes everything down again.
+// Package supervisor is the process that owns a running lab: it starts all components, serves the control socket, and
+// stops all components.
 //
-// Above it runs a keeper (see proc.Keep), which cleans up when the supervisor itself is killed. Both hold the lock of the
-// lab's folder, so the lock is free when nothing runs any more.
+// Its parent is the cleanup process (see proc.Keep), which cleans up if the supervisor is killed. Both hold the lock of
+// the lab's directory, so that the lock is free when nothing runs.
 package supervisor
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
 )
 
-// The reasons for which a lab ends.
+// Reasons for the end of a lab.
 var (
 	errDown      = errors.New("it was asked to go down")
 	errAbandoned = errors.New("who started it went away before it was ready")
@@ -33,7 +33,7 @@ var (
 	errSignal    = errors.New("it was interrupted")
 )
 
-// startTimeout is generous: a busy machine is slow, and a part that cannot start says so earlier.
+// startTimeout is long, because a busy machine is slow. A component that cannot start fails earlier.
 const startTimeout = 5 * time.Minute
 
 // supervisor is one running lab.
@@ -47,8 +47,8 @@ type supervisor struct {
 	begun    time.Time
 }
 
-// Run starts the lab whose spec lies in folder, reports, and returns when it has ended and nothing runs any more.
-// leash is closed by its other end when whoever waits for the lab has gone; that counts until the lab is ready.
+// Run starts the lab of the spec in directory, reports its progress, and returns when the lab has ended and nothing runs.
+// The other end of leash is closed when the process that waits for the lab ends. It is used until the lab is ready.
 func Run(folder string, report *Reporter, leash io.Reader) error {
 	var spec model.Spec
 	if err := model.Read(model.SpecFile(folder), &spec); err != nil {
@@ -90,7 +90,7 @@ func Run(folder string, report *Reporter, leash io.Reader) error {
 	return report.Failed(err)
 }
 
-// watchForReasonsToEnd cancels when the lab shall end, for whichever reason comes first.
+// watchForReasonsToEnd cancels the lab for the first reason.
 func (s *supervisor) watchForReasonsToEnd(ctx context.Context, leash io.Reader, ready <-chan struct{}) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -115,16 +115,16 @@ func (s *supervisor) watchForReasonsToEnd(ctx context.Context, leash io.Reader, 
 	}
 }
 
-// Status lists the components.
+// Status returns all components.
 func (s *supervisor) Status() []proc.Status { return s.group.Status() }
 
-// Port reserves a port of the lab for something that a user starts.
+// Port reserves a port of the lab for a process of a user.
 func (s *supervisor) Port() (int, error) { return s.ports.Next() }
 
 // Down ends the lab.
 func (s *supervisor) Down() { s.end(errDown) }
 
-// Act stops, continues, kills or restarts a component. A restart returns when the component is ready again.
+// Act stops, continues, kills or restarts a component. A restart returns when the component is ready.
 func (s *supervisor) Act(ctx context.Context, name, action string, change proc.Change) error {
 	component, err := s.group.Find(name)
 	if err != nil {
@@ -147,15 +147,15 @@ func (s *supervisor) Act(ctx context.Context, name, action string, change proc.C
 	return fmt.Errorf("cannot %q a component: there are stop, continue, kill and restart", action)
 }
 
-// Keep is the keeper's whole life: run the supervisor, then clean up after it. started is called when the supervisor has
-// what it inherits.
-func Keep(folder, program string, started func(), inherited ...*os.File) error {
-	signal.Ignore(syscall.SIGINT, syscall.SIGHUP) // the supervisor decides
+// RunWithCleanup is the main function of the cleanup process: it runs the supervisor, then cleans up. started is called when the
+// supervisor has its inherited files.
+func RunWithCleanup(folder, program string, started func(), inherited ...*os.File) error {
+	signal.Ignore(syscall.SIGINT, syscall.SIGHUP) // the supervisor handles these signals
 	command := exec.Command(program, "supervise", folder)
-	command.Env = append(os.Environ(), proc.Mark(folder))
+	command.Env = append(os.Environ(), proc.LabVariable(folder))
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
 	command.ExtraFiles = inherited
-	failure := proc.Keep(folder, command, started)
+	failure := proc.RunWithCleanup(folder, command, started)
 	var spec model.Spec
 	if err := model.Read(model.SpecFile(folder), &spec); err == nil && spec.Ephemeral && failure == nil {
 		return os.RemoveAll(folder)

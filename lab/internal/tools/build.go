@@ -11,38 +11,38 @@ import (
 	"time"
 )
 
-// spaceToBuild is what a cold build of one tool takes at most: modules, compiler cache and the program.
+// spaceToBuild is the maximum disk space of one build: modules, compiler cache and the binary.
 const spaceToBuild = 3 << 30
 
-// Builder builds what is missing.
+// Builder builds missing tools.
 type Builder struct {
-	Checkout string    // the checkout whose lab/tools pins the versions
-	Cache    string    // where built tools are kept
+	Checkout string    // checkout with lab/tools, which pins the versions
+	Cache    string    // directory of built tools
 	Progress io.Writer // one line per tool
 
-	// The two contacts with the world, replaced in tests.
+	// Access to the machine, replaced in tests.
 	compile   func(ctx context.Context, tool Tool, checkout, version, program string) error
 	freeSpace func(folder string) (uint64, error)
 }
 
-// NewBuilder returns a builder for the checkout around the current folder and the user's cache.
+// NewBuilder returns a builder for the checkout of the current directory and the user's cache.
 func NewBuilder(progress io.Writer) (*Builder, error) {
 	checkout, err := Checkout()
 	if err != nil {
 		return nil, err
 	}
-	cache, err := CacheFolder()
+	cache, err := CacheDir()
 	if err != nil {
 		return nil, err
 	}
 	return &Builder{Checkout: checkout, Cache: cache, Progress: progress, compile: golang{progress}.build, freeSpace: freeSpace}, nil
 }
 
-// Build builds every tool that is missing and returns where all of them are. A build that is killed leaves nothing
-// that a later one could mistake for a finished tool; tools finished before that stay.
+// Build builds all missing tools and returns the directories of all tools. A killed build leaves no partial tool. Tools
+// that were finished before stay.
 func (b *Builder) Build(ctx context.Context) (Set, error) {
 	if err := os.MkdirAll(b.Cache, 0o755); err != nil {
-		return nil, fmt.Errorf("make the cache folder: %w", err)
+		return nil, fmt.Errorf("make the cache directory: %w", err)
 	}
 	if found, missing, err := Find(b.Checkout, b.Cache); err != nil || len(missing) == 0 {
 		return found, err
@@ -81,15 +81,15 @@ func (b *Builder) Build(ctx context.Context) (Set, error) {
 	return set, nil
 }
 
-// buildOne builds into a folder of another name and renames it at the end, so that a folder with the final name is
-// always complete.
+// buildOne builds into a temporary directory and renames it, so that a directory with the final name is always
+// complete.
 func (b *Builder) buildOne(ctx context.Context, tool Tool, version, folder string) error {
 	if err := b.checkSpace(); err != nil {
 		return err
 	}
 	unfinished, err := os.MkdirTemp(b.Cache, leftoverPrefix+tool.Name+"-")
 	if err != nil {
-		return fmt.Errorf("make a folder to build in: %w", err)
+		return fmt.Errorf("make a directory to build in: %w", err)
 	}
 	defer os.RemoveAll(unfinished)
 	if err := os.Chmod(unfinished, 0o755); err != nil {
@@ -119,7 +119,7 @@ func (b *Builder) checkSpace() error {
 	return nil
 }
 
-// leftoverPrefix marks folders of builds that were killed.
+// leftoverPrefix is the prefix of directories of killed builds.
 const leftoverPrefix = "unfinished-"
 
 func (b *Builder) removeLeftovers() error {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// newTestBuilder returns a builder over the real pins that compiles nothing, and counts.
+// newTestBuilder returns a builder with the real versions that compiles nothing, and counts.
 func newTestBuilder(t *testing.T) (*Builder, map[string]int, *strings.Builder) {
 	t.Helper()
 	checkout, err := Checkout()
@@ -37,7 +37,7 @@ func TestTools_ArePinnedAndBuiltOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, tool := range All() {
-			if _, err := os.Stat(set.Program(tool.Name)); err != nil {
+			if _, err := os.Stat(set.Binary(tool.Name)); err != nil {
 				t.Errorf("%s: %v", tool.Name, err)
 			}
 			if compiled[tool.Name] != 1 {
@@ -68,7 +68,7 @@ func TestBuild_KilledBuildLeavesNoPartialFile(t *testing.T) {
 	if _, err := builder.Build(ctx); err == nil || !strings.Contains(err.Error(), "build kube-apiserver v1") {
 		t.Fatalf("got %v", err)
 	}
-	// A build that was killed for good cannot even tidy up.
+	// A killed build cannot clean up.
 	if err := os.MkdirAll(filepath.Join(builder.Cache, leftoverPrefix+"kwok-1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestBuild_KilledBuildLeavesNoPartialFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if content, _ := os.ReadFile(set.Program("kube-apiserver")); string(content) != "program" {
+	if content, _ := os.ReadFile(set.Binary("kube-apiserver")); string(content) != "program" {
 		t.Errorf("kube-apiserver is %q", content)
 	}
 	if compiled["etcd"] != 1 {

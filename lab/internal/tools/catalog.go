@@ -1,8 +1,8 @@
-// Package tools builds the programs that the lab runs and keeps them in the user's cache folder.
+// Package tools builds the binaries of the lab and stores them in the user's cache directory.
 //
-// Every program is pinned by a nested module under lab/tools, because their Kubernetes versions differ from each
-// other's and from the product's. A built program lives in a folder of its own, named after its version and a hash of
-// what went into it, so that a fresh clone finds it and a changed pin never runs an old program by mistake.
+// Every binary is pinned by a nested module under lab/tools, because the Kubernetes versions of the tools and the
+// product differ. A built binary has its own directory, named after its version and a hash of its inputs. A fresh clone
+// finds it, and a changed version never uses an old binary.
 package tools
 
 import (
@@ -16,27 +16,27 @@ import (
 	"strings"
 )
 
-// Tool says how one program is built.
+// Tool describes the build of one binary.
 type Tool struct {
-	Name    string   // the program's file name
-	Folder  string   // its nested module below lab/tools
-	Module  string   // the module whose version is the program's version
-	Package string   // the main package
-	Stamp   []string // linker symbols that receive the version
-	Files   []string // globs inside the module that travel with the program, such as CRDs
+	Name    string   // file name of the binary
+	Dir     string   // its nested module below lab/tools
+	Module  string   // the module with the version of the binary
+	Package string   // main package
+	Stamp   []string // linker symbols for the version
+	Files   []string // globs of files in the module that are installed with the binary, such as CRDs
 }
 
-// All lists the programs in the order in which they are built: what the clusters need first, first.
+// All lists the tools in the order of their build: the tools of the clusters first.
 func All() []Tool {
 	const kube = "k8s.io/kubernetes"
 	kubernetes := func(name string) Tool {
 		return Tool{
-			Name: name, Folder: "kubernetes", Module: kube, Package: kube + "/cmd/" + name,
+			Name: name, Dir: "kubernetes", Module: kube, Package: kube + "/cmd/" + name,
 			Stamp: []string{"k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion"},
 		}
 	}
 	etcd := func(name, module string) Tool {
-		return Tool{Name: name, Folder: "etcd", Module: module, Package: module}
+		return Tool{Name: name, Dir: "etcd", Module: module, Package: module}
 	}
 	return []Tool{
 		etcd("etcd", "go.etcd.io/etcd/server/v3"),
@@ -47,7 +47,7 @@ func All() []Tool {
 		kubernetes("kube-scheduler"),
 		kubernetes("kubectl"),
 		{
-			Name: "kwok", Folder: "kwok", Module: "sigs.k8s.io/kwok", Package: "sigs.k8s.io/kwok/cmd/kwok",
+			Name: "kwok", Dir: "kwok", Module: "sigs.k8s.io/kwok", Package: "sigs.k8s.io/kwok/cmd/kwok",
 			Files: []string{
 				"kustomize/stage/pod/fast/pod-*.yaml",
 				"kustomize/stage/node/fast/node-*.yaml",
@@ -55,20 +55,20 @@ func All() []Tool {
 			},
 		},
 		{
-			Name: "argocd", Folder: "argocd",
+			Name: "argocd", Dir: "argocd",
 			Module: "github.com/argoproj/argo-cd/v3", Package: "github.com/argoproj/argo-cd/v3/cmd",
 			Stamp: []string{"github.com/argoproj/argo-cd/v3/common.version"},
 			Files: []string{"manifests/crds/*-crd.yaml", "manifests/base/config/argocd-*.yaml", "hack/*-wrapper.sh"},
 		},
 		{
-			Name: "kustomize", Folder: "kustomize",
+			Name: "kustomize", Dir: "kustomize",
 			Module: "sigs.k8s.io/kustomize/kustomize/v5", Package: "sigs.k8s.io/kustomize/kustomize/v5",
 		},
-		{Name: "helm", Folder: "helm", Module: "helm.sh/helm/v3", Package: "helm.sh/helm/v3/cmd/helm"},
+		{Name: "helm", Dir: "helm", Module: "helm.sh/helm/v3", Package: "helm.sh/helm/v3/cmd/helm"},
 	}
 }
 
-// version reads the pinned version of the tool off its nested module.
+// version returns the pinned version of the tool from its nested module.
 func (t Tool) version(checkout string) (string, error) {
 	file := filepath.Join(t.source(checkout), "go.mod")
 	text, err := os.ReadFile(file)
@@ -82,7 +82,7 @@ func (t Tool) version(checkout string) (string, error) {
 	return string(pin[1]), nil
 }
 
-// key names what the built program depends on: its module graph, its recipe and the machine.
+// key returns a hash of the inputs of the build: module graph, options and machine.
 func (t Tool) key(checkout string) (string, error) {
 	sums, err := os.ReadFile(filepath.Join(t.source(checkout), "go.sum"))
 	if err != nil {
@@ -94,14 +94,13 @@ func (t Tool) key(checkout string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:10], nil
 }
 
-// GivenArgoCD is the environment variable that names a folder with an Argo CD to
-// use instead of the pinned one: the binary argocd, manifests/crds and
-// manifests/base/config, as in a checkout of Argo CD.
-const GivenArgoCD = "ARGOCD_AGENT_LAB_ARGOCD"
+// ArgoCDDirVariable is the environment variable with the directory of an Argo CD to use instead of the pinned one: the binary
+// argocd, manifests/crds and manifests/base/config, as in a checkout of Argo CD.
+const ArgoCDDirVariable = "ARGOCD_AGENT_LAB_ARGOCD"
 
-// given returns the folder of a tool that is not to be built; empty: none.
+// given returns the directory of a tool that is not built, or "".
 func (t Tool) given() (string, error) {
-	folder := os.Getenv(GivenArgoCD)
+	folder := os.Getenv(ArgoCDDirVariable)
 	if t.Name != "argocd" || folder == "" {
 		return "", nil
 	}
@@ -111,13 +110,13 @@ func (t Tool) given() (string, error) {
 	}
 	for _, part := range []string{t.Name, "manifests/crds", "manifests/base/config"} {
 		if _, err := os.Stat(filepath.Join(folder, part)); err != nil {
-			return "", fmt.Errorf("use the Argo CD in %s (%s): it has no %s", folder, GivenArgoCD, part)
+			return "", fmt.Errorf("use the Argo CD in %s (%s): it has no %s", folder, ArgoCDDirVariable, part)
 		}
 	}
 	return folder, nil
 }
 
-// place is the folder that holds, or will hold, the built program.
+// place returns the directory of the built binary.
 func (t Tool) place(checkout, cache string) (folder, version string, err error) {
 	if folder, err = t.given(); folder != "" || err != nil {
 		return folder, "as given", err
@@ -133,5 +132,5 @@ func (t Tool) place(checkout, cache string) (folder, version string, err error) 
 }
 
 func (t Tool) source(checkout string) string {
-	return filepath.Join(checkout, "lab", "tools", t.Folder)
+	return filepath.Join(checkout, "lab", "tools", t.Dir)
 }

@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// golang runs go, and says when it has to wait.
+// golang runs go and reports when it waits.
 type golang struct{ progress io.Writer }
 
-// build compiles a tool from its nested module and copies the files that travel with it.
+// build compiles a tool from its nested module and copies its files.
 func (g golang) build(ctx context.Context, tool Tool, checkout, version, program string) error {
 	flags := []string{"-s", "-w"}
 	for _, symbol := range tool.Stamp {
@@ -43,11 +43,11 @@ func (g golang) build(ctx context.Context, tool Tool, checkout, version, program
 	return copyFiles(strings.TrimSpace(folder), filepath.Dir(program), tool.Files)
 }
 
-// retryable are the words of registries that are busy, not wrong.
+// retryable matches errors of busy registries.
 var retryable = []string{"429", "too many requests", "502 bad gateway", "503 service", "504 gateway",
 	"connection reset", "tls handshake timeout", "i/o timeout", "unexpected eof"}
 
-// command runs go in a nested module. It tries again, later and later, while a registry asks for patience.
+// command runs go in a nested module. It retries with growing pauses while the registry is busy.
 func (g golang) command(ctx context.Context, folder string, args ...string) (string, error) {
 	for pause := 10 * time.Second; ; pause *= 2 {
 		out, err := goOnce(ctx, folder, args...)
@@ -69,10 +69,10 @@ func goOnce(ctx context.Context, folder string, args ...string) (string, error) 
 	command.Dir = folder
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
 	command.Stdout, command.Stderr = &stdout, &stderr
-	// The compilers that go starts must end with it, and it with us.
+	// The compilers that go starts must end with it, and go must end with us.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
-	runtime.LockOSThread() // the death signal follows the thread that forked
+	runtime.LockOSThread() // the death signal belongs to the thread that forked
 	defer runtime.UnlockOSThread()
 	if err := command.Run(); err != nil {
 		if ctx.Err() != nil {
@@ -102,7 +102,7 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// copyFiles copies what matches the globs below from, keeping relative paths.
+// copyFiles copies files that match the globs below from, with their relative paths.
 func copyFiles(from, to string, globs []string) error {
 	for _, glob := range globs {
 		files, err := filepath.Glob(filepath.Join(from, glob))

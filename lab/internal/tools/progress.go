@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// heartbeat announces a build and repeats it now and then, so that minutes of compiling do not look like a hang. The
+// heartbeat prints the start of a build and repeats it regularly, so that a long build does not look like a hang. The
 // returned function ends it.
 func heartbeat(out io.Writer, title string, since time.Time) (stop func()) {
 	fmt.Fprintf(out, "%s: building…\n", title)
@@ -33,14 +33,14 @@ func heartbeat(out io.Writer, title string, since time.Time) (stop func()) {
 	return func() { close(done); beat.Wait() }
 }
 
-// lock lets one build run at a time; the kernel releases it when its holder dies. A second build waits and says so.
+// lock permits one build at a time. The kernel releases it when its holder ends. A second build waits and reports it.
 func (b *Builder) lock(ctx context.Context) (unlock func(), err error) {
 	path := filepath.Join(b.Cache, "lock")
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open the build lock: %w", err)
 	}
-	for told := false; ; told = true {
+	for reported := false; ; reported = true {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
 			return func() { _ = file.Close() }, nil
@@ -49,7 +49,7 @@ func (b *Builder) lock(ctx context.Context) (unlock func(), err error) {
 			_ = file.Close()
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		if !told {
+		if !reported {
 			fmt.Fprintln(b.Progress, "another build is running: waiting for it")
 		}
 		select {

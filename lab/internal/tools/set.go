@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Set says where each built tool lives: tool name to folder.
+// Set maps tool names to the directories of built tools.
 type Set map[string]string
 
-// Program is the path of a tool's executable.
-func (s Set) Program(name string) string { return filepath.Join(s[name], name) }
+// Binary returns the path of a tool's binary.
+func (s Set) Binary(name string) string { return filepath.Join(s[name], name) }
 
-// Files are the paths of the files that travelled with a tool, below folder, in order.
+// Files returns the sorted paths of the files of a tool, below directory.
 func (s Set) Files(name, folder string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(s[name], folder, "*.yaml"))
 	files = slices.DeleteFunc(files, func(file string) bool { return filepath.Base(file) == "kustomization.yaml" })
@@ -28,16 +28,16 @@ func (s Set) Files(name, folder string) ([]string, error) {
 	return files, nil
 }
 
-// CacheFolder is where built tools are kept: outside the checkout, so that a fresh clone finds them.
-func CacheFolder() (string, error) {
+// CacheDir returns the directory of built tools. It is outside the checkout, so that a fresh clone finds them.
+func CacheDir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("find the cache folder (set HOME or XDG_CACHE_HOME): %w", err)
+		return "", fmt.Errorf("find the cache directory (set HOME or XDG_CACHE_HOME): %w", err)
 	}
 	return filepath.Join(cache, "argocd-agent-lab", "tools"), nil
 }
 
-// Checkout finds the project's checkout around the current folder; the pins live there.
+// Checkout returns the root of the checkout that contains the current directory.
 func Checkout() (string, error) {
 	out, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
@@ -50,7 +50,7 @@ func Checkout() (string, error) {
 	return folder, nil
 }
 
-// Find returns the tools that are built, and the names of those that are not.
+// Find returns the built tools, and the names of missing ones.
 func Find(checkout, cache string) (found Set, missing []string, err error) {
 	found = Set{}
 	for _, tool := range All() {

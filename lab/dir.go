@@ -16,13 +16,13 @@ import (
 // ErrRunning means that a lab already runs in the directory.
 var ErrRunning = errors.New("a lab is running there already")
 
-// claimFolder creates the directory and locks it. The lock is held while a lab runs in it.
-func claimFolder(folder string) (*os.File, error) {
-	if err := checkFolder(folder); err != nil {
+// claimDir creates the directory and locks it. The lock is held while a lab runs in it.
+func claimDir(folder string) (*os.File, error) {
+	if err := checkDir(folder); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("make the lab's folder: %w", err)
+		return nil, fmt.Errorf("make the lab's directory: %w", err)
 	}
 	lock, err := os.OpenFile(model.LockFile(folder), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -34,7 +34,7 @@ func claimFolder(folder string) (*os.File, error) {
 	}
 	_ = lock.Close()
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, fmt.Errorf("use %s: %w: look at it with `lab status`, end it with `lab down`, or choose another folder with -lab",
+		return nil, fmt.Errorf("use %s: %w: look at it with `lab status`, end it with `lab down`, or choose another directory with -lab",
 			folder, ErrRunning)
 	}
 	return nil, fmt.Errorf("lock %s: %w", folder, err)
@@ -50,17 +50,17 @@ func takeLock(lock *os.File, folder string) error {
 	}
 }
 
-// checkFolder rejects a directory with other content, because it would be deleted.
-func checkFolder(folder string) error {
+// checkDir rejects a directory with other content, because it would be deleted.
+func checkDir(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, os.ErrNotExist) || (err == nil && len(entries) == 0) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look into the lab's folder: %w", err)
+		return fmt.Errorf("look into the lab's directory: %w", err)
 	}
 	if _, err := os.Stat(model.LockFile(folder)); err != nil {
-		return fmt.Errorf("%s holds something other than a lab: choose an empty or a new folder", folder)
+		return fmt.Errorf("%s holds something other than a lab: choose an empty or a new directory", folder)
 	}
 	return nil
 }
@@ -68,12 +68,12 @@ func checkFolder(folder string) error {
 // spaceToRun is the disk space that a lab needs for about a day.
 const spaceToRun = 1 << 30
 
-// fillFolder deletes the files and processes of an earlier lab, and creates the files for the supervisor.
-func fillFolder(ctx context.Context, spec model.Spec, program string) error {
+// prepareDir deletes the files and processes of an earlier lab, and creates the files for the supervisor.
+func prepareDir(ctx context.Context, spec model.Spec, program string) error {
 	if err := proc.Sweep(ctx, spec.Folder); err != nil {
 		return err
 	}
-	if err := clearFolder(spec.Folder); err != nil {
+	if err := clearDir(spec.Folder); err != nil {
 		return err
 	}
 	if err := checkSpace(spec.Folder, spaceToRun); err != nil {
@@ -81,10 +81,10 @@ func fillFolder(ctx context.Context, spec model.Spec, program string) error {
 	}
 	for _, folder := range []string{model.LogFolder(spec.Folder), model.BinFolder(spec.Folder)} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
-			return fmt.Errorf("make a folder of the lab: %w", err)
+			return fmt.Errorf("make a directory of the lab: %w", err)
 		}
 	}
-	if err := provideProgram(ctx, program, supervisorProgram(spec.Folder)); err != nil {
+	if err := copyBinary(ctx, program, supervisorBinary(spec.Folder)); err != nil {
 		return err
 	}
 	return model.Write(model.SpecFile(spec.Folder), spec)
@@ -96,17 +96,17 @@ func checkSpace(folder string, needed uint64) error {
 		return fmt.Errorf("ask for the free space of %s: %w", folder, err)
 	}
 	if free := stat.Bavail * uint64(stat.Bsize); free < needed {
-		return fmt.Errorf("%s has %d MiB left and a lab needs %d MiB: free some space, or choose a folder on another disk with -lab",
+		return fmt.Errorf("%s has %d MiB left and a lab needs %d MiB: free some space, or choose a directory on another disk with -lab",
 			folder, free>>20, needed>>20)
 	}
 	return nil
 }
 
-// clearFolder deletes everything except the lock.
-func clearFolder(folder string) error {
+// clearDir deletes everything except the lock.
+func clearDir(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return fmt.Errorf("clear the lab's folder: %w", err)
+		return fmt.Errorf("clear the lab's directory: %w", err)
 	}
 	for _, entry := range entries {
 		path := filepath.Join(folder, entry.Name())
@@ -114,7 +114,7 @@ func clearFolder(folder string) error {
 			continue
 		}
 		if err := os.RemoveAll(path); err != nil {
-			return fmt.Errorf("clear the lab's folder: %w", err)
+			return fmt.Errorf("clear the lab's directory: %w", err)
 		}
 	}
 	return nil

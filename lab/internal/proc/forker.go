@@ -1,9 +1,9 @@
-// Package proc runs the components of a lab as child processes and makes sure that none outlives it.
+// Package proc runs the components of a lab as child processes and makes sure that none outlives it. There are four
+// mechanisms:
 //
-// Four nets, each for what slips through the one before: a component leads a process group, which is killed with it; it
-// receives SIGKILL from the kernel when the supervisor dies; a keeper above the supervisor inherits grandchildren that
-// left their group, and the supervisor ends in good order when the keeper dies; and every process carries a mark in its
-// environment by which Sweep finds it later.
+// A component leads a process group, which is killed with it. The kernel sends it SIGKILL when the supervisor ends. A
+// cleanup process above the supervisor adopts orphans that left their group, and the supervisor stops when the cleanup
+// process ends. Every process has an environment variable by which Sweep finds it later.
 package proc
 
 import (
@@ -15,8 +15,8 @@ import (
 	"syscall"
 )
 
-// forker starts processes on one thread that lives as long as this program. The kernel ties the death signal of a child
-// to the thread that forked it, and Go ends threads when it likes.
+// forker starts processes on one thread that lives as long as this process. The kernel sends the death signal of a
+// child when the thread ends that forked it, and Go can end threads at any time.
 var forker = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -28,7 +28,7 @@ var forker = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// start starts a command in a process group of its own. The kernel sends it the signal when this program dies.
+// start starts a command in its own process group. The kernel sends it the signal when this process ends.
 func start(command *exec.Cmd, whenWeDie syscall.Signal) error {
 	if command.SysProcAttr == nil {
 		command.SysProcAttr = &syscall.SysProcAttr{}
@@ -40,16 +40,16 @@ func start(command *exec.Cmd, whenWeDie syscall.Signal) error {
 	return <-result
 }
 
-// killGroup kills what is left of the process group that pid leads.
+// killGroup kills the process group of pid.
 func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
-// markName is the environment variable by which the processes of a lab are found.
-const markName = "ARGOCD_AGENT_LAB_MEMBER"
+// labVariable is the environment variable of the processes of a lab.
+const labVariable = "ARGOCD_AGENT_LAB_MEMBER"
 
-// Mark is the environment entry that every process of the lab in folder carries.
-func Mark(folder string) string { return markName + "=" + folder }
+// LabVariable returns the environment entry of all processes of the lab in directory.
+func LabVariable(folder string) string { return labVariable + "=" + folder }
 
-// Members lists the living processes of the lab in folder, this one aside.
+// Members returns the running processes of the lab in directory, except this one.
 func Members(folder string) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -62,10 +62,10 @@ func Members(folder string) []int {
 			continue
 		}
 		environment, err := os.ReadFile("/proc/" + entry.Name() + "/environ")
-		if err != nil { // gone, or not ours
+		if err != nil { // exited, or of another user
 			continue
 		}
-		if hasEntry(string(environment), Mark(folder)) {
+		if hasEntry(string(environment), LabVariable(folder)) {
 			members = append(members, pid)
 		}
 	}

@@ -10,19 +10,19 @@ import (
 	"syscall"
 )
 
-// provideProgram puts the lab program, which supervises, into the lab's folder: a copy, because `go run` deletes its own
-// when it ends. Without a program to copy, as in tests, it is built from the checkout.
-func provideProgram(ctx context.Context, program, target string) error {
+// copyBinary copies the lab binary, which supervises, to the directory of the lab, because `go run` deletes its own
+// binary. In tests it is built from the checkout.
+func copyBinary(ctx context.Context, program, target string) error {
 	if program != "" {
 		return copyProgram(program, target)
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return fmt.Errorf("find the cache folder (set HOME or XDG_CACHE_HOME): %w", err)
+		return fmt.Errorf("find the cache directory (set HOME or XDG_CACHE_HOME): %w", err)
 	}
 	folder := filepath.Join(cache, "argocd-agent-lab", "program")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return fmt.Errorf("make the folder of the lab program: %w", err)
+		return fmt.Errorf("make the directory of the lab program: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(folder, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -32,7 +32,7 @@ func provideProgram(ctx context.Context, program, target string) error {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return fmt.Errorf("lock the lab program: %w", err)
 	}
-	built := filepath.Join(folder, "lab") // go does not link again what is up to date
+	built := filepath.Join(folder, "lab") // go does not link again if it is up to date
 	command := exec.CommandContext(ctx, "go", "build", "-o", built, "github.com/argocd-agent/argocd-agent/lab/cmd/lab")
 	if out, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the lab program: %w: %s", err, out)

@@ -19,18 +19,18 @@ func TestDir_FullDiskIsReported(t *testing.T) {
 func TestDir_ByNameOrPath(t *testing.T) {
 	t.Setenv("HOME", "/home/me")
 	t.Setenv("XDG_CACHE_HOME", "")
-	t.Setenv(FolderVariable, "")
+	t.Setenv(DirVariable, "")
 	for name, want := range map[string]string{
 		"":         "/home/me/.cache/argocd-agent-lab/labs/default",
 		"mine":     "/home/me/.cache/argocd-agent-lab/labs/mine",
 		"/tmp/one": "/tmp/one",
 	} {
-		if got, err := DefaultFolder(name); err != nil || got != want {
+		if got, err := DefaultDir(name); err != nil || got != want {
 			t.Errorf("%q: got %q, %v; want %q", name, got, err, want)
 		}
 	}
-	t.Setenv(FolderVariable, "/tmp/other")
-	if got, err := DefaultFolder(""); err != nil || got != "/tmp/other" {
+	t.Setenv(DirVariable, "/tmp/other")
+	if got, err := DefaultDir(""); err != nil || got != "/tmp/other" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }

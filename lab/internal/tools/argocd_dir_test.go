@@ -19,7 +19,7 @@ func TestArgoCDDir_IsUsedAndNotBuilt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv(GivenArgoCD, given)
+	t.Setenv(ArgoCDDirVariable, given)
 	builder, compiled, _ := newTestBuilder(t)
 	set, err := builder.Build(t.Context())
 	if err != nil {
@@ -35,7 +35,7 @@ func TestArgoCDDir_IsUsedAndNotBuilt(t *testing.T) {
 }
 
 func TestArgoCDDir_IncompleteIsReported(t *testing.T) {
-	t.Setenv(GivenArgoCD, t.TempDir())
+	t.Setenv(ArgoCDDirVariable, t.TempDir())
 	builder, _, _ := newTestBuilder(t)
 	if _, err := builder.Build(t.Context()); err == nil || !strings.Contains(err.Error(), "has no argocd") {
 		t.Errorf("got %v", err)
