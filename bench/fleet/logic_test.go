@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/bench/report"
 )
 
 func TestLatencyTracker_OvertakenChangeCountsWithLaterOne(t *testing.T) {
@@ -126,5 +128,15 @@ func TestDeferGC_LimitIsAboveCurrentUse(t *testing.T) {
 	}
 	if debug.SetMemoryLimit(-1) != limit || debug.SetGCPercent(garbage) != garbage {
 		t.Error("it stays so")
+	}
+}
+
+func TestSessions_MeasuresTheInMemoryTransport(t *testing.T) {
+	b := &bench{settings: settings{agents: 20}, Report: &report.Report{}}
+	if err := b.sessions(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.Figures) != 2 || b.Figures[0].Value <= 0 {
+		t.Errorf("figures %+v", b.Figures)
 	}
 }

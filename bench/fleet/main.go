@@ -113,7 +113,7 @@ func run(ctx context.Context, s settings) error {
 }
 
 // partNames lists the selectable parts in their order.
-const partNames = "cold, emptied, rest, singles, stream, churn, webhook, killed, stuck, hang, outage"
+const partNames = "cold, emptied, rest, singles, stream, churn, webhook, killed, stuck, hang, outage, sessions"
 
 func (s settings) check() error {
 	known := strings.Split(partNames, ", ")
@@ -174,6 +174,7 @@ func once(ctx context.Context, s settings, figures *report.Report) error {
 		{"stuck", "a tenth of the agents stop reading", b.stuck},
 		{"hang", "unresponsive agents until the hub disconnects them", b.untilCut},
 		{"outage", "write outages of the hub's API server", b.outages},
+		{"sessions", "sessions over the in-memory transport", b.sessions},
 	} {
 		if s.wants(p.name) {
 			parts = append(parts, b.part(p.title, p.do))
