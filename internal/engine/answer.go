@@ -151,17 +151,14 @@ func (o *owner) root() (Root, bool) {
 	if o.cfg.Style == OneShot || !o.complete {
 		return Root{}, false
 	}
-	sum := o.digest.Sum()
-	o.rootAcknowledged = o.rootAcknowledged && sum == o.lastSentRoot
-	o.lastSentRoot = sum
-	return Root{Scope: o.cfg.Name, Count: uint64(o.digest.Len()), Sum: sum, Revision: o.peer.source.Revision(o.cfg.Name), Known: o.rootAcknowledged}, true
+	o.lastSentRoot = o.digest.Sum()
+	return Root{Scope: o.cfg.Name, Count: uint64(o.digest.Len()), Sum: o.lastSentRoot, Revision: o.peer.source.Revision(o.cfg.Name)}, true
 }
 
 // same records that the replica is in sync. Rejections from earlier sessions that were not repeated in this one are
 // cleared.
 func (o *owner) same(sum Sum) {
 	if sum == o.lastSentRoot { // what has changed since is in flight
-		o.rootAcknowledged = true
 		o.wasInSync, o.recheckAt, o.recheck = true, 0, absenceDelay
 	}
 	if sum != o.digest.Sum() {
@@ -190,11 +187,8 @@ func (o *owner) retryHeld() {
 }
 
 // recheckLater schedules roots for when the replica has everything that it requested, so that both sides know soon that
-// the difference is gone. If a difference stays, the delay doubles up to the beacon interval. Because the root is no
-// longer acknowledged, the replica reports at once when it is in sync again.
-func (o *owner) recheckLater() {
-	o.recheckAt, o.rootAcknowledged = o.peer.now+o.recheck, false
-}
+// the difference is gone. If a difference stays, the delay doubles up to the beacon interval.
+func (o *owner) recheckLater() { o.recheckAt = o.peer.now + o.recheck }
 
 // recheckDue reports whether it is time to send the roots that recheckLater scheduled.
 func (o *owner) recheckDue() bool {

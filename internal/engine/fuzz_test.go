@@ -68,7 +68,7 @@ func (s *supply) hash() KeyHash {
 func (s *supply) store() Store { return Store{s.pick("store-1", "store-2", ""), s.number()} }
 
 func (s *supply) root() Root {
-	return Root{s.scope(), s.number(), Sum{s.number(), s.number()}, s.number(), s.byte() < 128}
+	return Root{s.scope(), s.number(), Sum{s.number(), s.number()}, s.number()}
 }
 
 // many makes up to seven of something.

@@ -90,7 +90,8 @@ type Seen struct {
 }
 
 // Roots is the beacon: the digests of the scopes that the sender owns. A scope is included only if the owner has read
-// all of its own objects. Same carries acknowledgments that can wait for the beacon.
+// all of its own objects. Same acknowledges the other side's Roots if both are sent in
+// the same step.
 type Roots struct {
 	Items []Root
 	Same  []Root // as in Same
@@ -102,7 +103,6 @@ type Root struct {
 	Count    uint64
 	Sum      Sum
 	Revision uint64 // newest of the owner's objects in it; 0 if unknown
-	Known    bool   // the replica has acknowledged it before, so the next acknowledgment can wait for its beacon
 }
 
 // Same acknowledges the Roots that equal the replica's own. Only Scope and Sum count.

@@ -22,21 +22,20 @@ type owner struct {
 	items map[KeyHash]*ownedItem
 	lists [inFlight + 1]itemList
 
-	digest           Digest
-	complete         bool
-	inFlight         int // bytes
-	tombstones       int
-	rejected         int // items with a reject, in any state
-	seq              uint64
-	wake             Time // not later than the next due item; 0 if none
-	inSync           bool // the replica acknowledged a root in this session
-	inSyncAt         Time
-	lastSentRoot     Sum
-	rootAcknowledged bool // in this session, and the replica has requested nothing since
-	wasInSync        bool // in this session the replica acknowledged the root that was last sent
-	rounds           int  // rounds that the replica began in this session with everything delivered
-	recheckAt        Time // when to send roots again after a difference, if all is delivered by then; 0 if not needed
-	recheck          Time // delay before that
+	digest       Digest
+	complete     bool
+	inFlight     int // bytes
+	tombstones   int
+	rejected     int // items with a reject, in any state
+	seq          uint64
+	wake         Time // not later than the next due item; 0 if none
+	inSync       bool // the replica acknowledged a root in this session
+	inSyncAt     Time
+	lastSentRoot Sum
+	wasInSync    bool // in this session the replica acknowledged the root that was last sent
+	rounds       int  // rounds that the replica began in this session with everything delivered
+	recheckAt    Time // when to send roots again after a difference, if all is delivered by then; 0 if not needed
+	recheck      Time // delay before that
 }
 
 type ownedItem struct {
@@ -186,7 +185,7 @@ func (o *owner) clearReject(it *ownedItem) {
 // start begins a session. Nothing is in flight, and comparison finds what differs. It cannot find tombstones, pending
 // commands and content that is not hashed.
 func (o *owner) start() {
-	o.seq, o.inSync, o.rootAcknowledged, o.wasInSync, o.rounds, o.recheckAt, o.recheck = 0, false, false, false, 0, 0, absenceDelay
+	o.seq, o.inSync, o.wasInSync, o.rounds, o.recheckAt, o.recheck = 0, false, false, 0, 0, absenceDelay
 	for s := queued; s <= inFlight; s++ {
 		for o.lists[s].head != nil {
 			o.lists[s].head.stale = false

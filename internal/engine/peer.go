@@ -34,6 +34,7 @@ type Peer struct {
 	fleetHold         bool            // agent: the hub checks deletions by absence across its agents
 	remoteHolds       map[string]Held // hub: what the agent holds, by scope
 	holdReported      map[string]bool // agent: scopes whose hold, or the end of it, was reported to the hub
+	equalRoots        []Root          // of the other side, found equal in this step
 	early             []Message       // agent: received between Welcome and Begin
 	earlyBytes        int
 	unexpected        uint64 // messages for an unknown scope or role
@@ -202,19 +203,20 @@ func (p *Peer) tick() {
 func (p *Peer) flush() {
 	for _, cfg := range p.cfg.Scopes {
 		if r := p.replicas[cfg.Name]; r != nil {
-			r.flush()
+			r.sendAcks()
 			if held, was := r.guard.report(r); held != nil {
 				p.reportHold(*held, was)
 			}
 		}
 	}
-	for _, o := range p.owners {
-		if p.isOpen() && o.recheckDue() {
-			p.beaconNow()
-		}
+	if p.isOpen() {
+		p.sendRoots() // before the items that would make them stale
 	}
-	if p.isOpen() && p.now >= p.beaconAt {
-		p.beacon() // before the items that would make it stale
+	p.equalRoots = nil
+	for _, cfg := range p.cfg.Scopes {
+		if r := p.replicas[cfg.Name]; r != nil {
+			r.sendWants()
+		}
 	}
 	for _, cfg := range p.cfg.Scopes {
 		if o := p.owners[cfg.Name]; o != nil {
@@ -245,8 +247,23 @@ func (p *Peer) allScopesInSync() bool {
 	return true
 }
 
-// answerBeacon makes the hub's beacon follow the agent's. An idle connection then carries one message in each
-// direction, and each also acknowledges the previous one. The hub's own timer is for agents without beacons.
+// sendRoots sends a beacon if it is due, and acknowledges the other side's: in the same message if possible.
+func (p *Peer) sendRoots() {
+	for _, o := range p.owners {
+		if o.recheckDue() {
+			p.beaconNow()
+		}
+	}
+	if p.now >= p.beaconAt {
+		p.beacon()
+	} else if len(p.equalRoots) > 0 {
+		p.send(Same{Items: p.equalRoots})
+	}
+}
+
+// answerBeacon makes the hub's beacon follow the agent's. An idle connection then carries three messages per interval:
+// the agent's beacon, the hub's with its acknowledgment, and the agent's acknowledgment. The hub's own timer is for
+// agents without beacons.
 func (p *Peer) answerBeacon() {
 	if p.cfg.Hub && p.now-p.lastBeacon >= p.tune.Beacon/2 {
 		p.beaconNow()
@@ -259,16 +276,11 @@ func (p *Peer) beacon() {
 	if p.cfg.Hub {
 		p.beaconAt += p.tune.Beacon / 2
 	}
-	var out Roots
+	out := Roots{Same: p.equalRoots}
 	for _, cfg := range p.cfg.Scopes {
 		if o := p.owners[cfg.Name]; o != nil {
 			if root, ok := o.root(); ok {
 				out.Items = append(out.Items, root)
-			}
-		} else if r := p.replicas[cfg.Name]; r.hasPendingSame {
-			r.hasPendingSame = false
-			if r.stillSame() {
-				out.Same = append(out.Same, Root{Scope: cfg.Name, Sum: r.pendingSame})
 			}
 		}
 	}

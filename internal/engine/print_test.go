@@ -106,11 +106,7 @@ func (n *names) sorted(hashes []KeyHash) string {
 }
 
 func (n *names) root(r Root) string {
-	known := ""
-	if r.Known {
-		known = "(known)"
-	}
-	return fmt.Sprintf("%s:%d/%04x%s", r.Scope, r.Count, r.Sum.Hi>>48, known)
+	return fmt.Sprintf("%s:%d/%04x", r.Scope, r.Count, r.Sum.Hi>>48)
 }
 
 func (n *names) same(word string, items []Root) string {

@@ -24,17 +24,15 @@ type replica struct {
 	diverged    map[KeyHash]Time // items known to differ, and when to request them (again)
 	aliasEnds   map[KeyHash]Time // when aliases end; others do not end by time
 
-	contested      map[KeyHash][]string // fields of items that were changed back repeatedly
-	wake           Time                 // not later than the next due item; 0 if none
-	acks           []AckItem
-	round          round
-	guard          deletionGuard
-	inSync         bool
-	inSyncAt       Time
-	rounds         int    // completed in this session
-	inSyncRound    uint64 // the round that the last equal root replaced
-	pendingSame    Sum    // an equal root that is acknowledged with the next beacon
-	hasPendingSame bool
+	contested   map[KeyHash][]string // fields of items that were changed back repeatedly
+	wake        Time                 // not later than the next due item; 0 if none
+	acks        []AckItem
+	round       round
+	guard       deletionGuard
+	inSync      bool
+	inSyncAt    Time
+	rounds      int    // completed in this session
+	inSyncRound uint64 // the round that the last equal root replaced
 }
 
 type replicaItem struct {
@@ -188,7 +186,7 @@ func (r *replica) setRejected(it *replicaItem, refused bool) {
 // start begins a session. It forgets what the owner sent in an earlier one, except that an attached object has no
 // owner's item. Aliases stay.
 func (r *replica) start() {
-	r.wants, r.acks, r.inSync, r.hasPendingSame, r.rounds = nil, nil, false, false, 0
+	r.wants, r.acks, r.inSync, r.rounds = nil, nil, false, 0
 	r.diverged, r.contested = map[KeyHash]Time{}, map[KeyHash][]string{}
 	r.round.stop()
 	r.guard.release(r)
@@ -301,20 +299,23 @@ func (r *replica) tick() {
 // maxWants bounds one Want message.
 const maxWants = 1024
 
-func (r *replica) flush() {
-	if !r.peer.isOpen() {
-		r.wants, r.acks = nil, nil
-		return
-	}
-	for len(r.wants) > 0 {
+// sendWants requests what one step found to differ. Call it after sendRoots: an acknowledgment must not follow a request
+// for the same scope.
+func (r *replica) sendWants() {
+	for len(r.wants) > 0 && r.peer.isOpen() {
 		n := min(len(r.wants), maxWants)
 		r.peer.send(Want{Scope: r.cfg.Name, Hashes: r.wants[:n:n]})
 		r.wants = r.wants[n:]
 	}
-	for len(r.acks) > 0 {
+	r.wants = nil
+}
+
+// sendAcks answers the items that one step has processed.
+func (r *replica) sendAcks() {
+	for len(r.acks) > 0 && r.peer.isOpen() {
 		n := min(len(r.acks), r.tune.DeltaItems)
 		r.peer.send(Ack{Scope: r.cfg.Name, Items: r.acks[:n:n]})
 		r.acks = r.acks[n:]
 	}
-	r.wants, r.acks = nil, nil
+	r.acks = nil
 }

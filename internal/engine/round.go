@@ -31,10 +31,6 @@ func (r *replica) rootReceived(root Root) bool {
 	return false
 }
 
-// stillSame reports whether the pending acknowledgment is still true. If not, the owner learns that from the replica's
-// requests.
-func (r *replica) stillSame() bool { return r.complete && r.pendingSame == r.digest.Sum() }
-
 // markInSync records that the owner has exactly what counts here.
 func (r *replica) markInSync() {
 	r.round = round{id: r.round.id + 1}

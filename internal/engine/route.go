@@ -4,21 +4,15 @@ package engine
 func (p *Peer) route(m Message) {
 	switch m := m.(type) {
 	case Roots:
-		var same Same
 		for _, root := range m.Items {
 			r := p.replica(root.Scope)
 			if r == nil {
 				continue
 			}
 			p.sawRevision(r, root.Revision)
-			equal := r.rootReceived(root)
-			r.pendingSame, r.hasPendingSame = root.Sum, equal && root.Known
-			if equal && !root.Known {
-				same.Items = append(same.Items, Root{Scope: root.Scope, Sum: root.Sum})
+			if r.rootReceived(root) {
+				p.equalRoots = append(p.equalRoots, Root{Scope: root.Scope, Sum: root.Sum})
 			}
-		}
-		if len(same.Items) > 0 {
-			p.send(same)
 		}
 		p.same(m.Same)
 		p.answerBeacon()

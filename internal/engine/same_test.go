@@ -37,8 +37,8 @@ func TestSame_InSyncSoonAfterRepair(t *testing.T) {
 	}
 }
 
-// A root is not called the same by a replica that differs by the time it says so.
-func TestSame_StaleAcknowledgmentIsNotSent(t *testing.T) {
+// A replica that differs, or cannot read its objects, does not acknowledge a root.
+func TestSame_NotSentByReplicaThatDiffers(t *testing.T) {
 	for name, change := range map[string]func(*world){
 		"differs": func(w *world) {
 			w.agent.store.slow = true
@@ -53,11 +53,9 @@ func TestSame_StaleAcknowledgmentIsNotSent(t *testing.T) {
 			w.agent.history = nil
 			w.wait(61 * Second)
 			for _, e := range w.agent.history {
-				if roots, ok := e.message.(Roots); ok {
-					for _, same := range roots.Same {
-						if same.Scope == "application" {
-							t.Error("the hub received Same for Applications")
-						}
+				for _, same := range acknowledged(e.message) {
+					if same.Scope == "application" {
+						t.Error("the hub received Same for Applications")
 					}
 				}
 			}
@@ -68,78 +66,66 @@ func TestSame_StaleAcknowledgmentIsNotSent(t *testing.T) {
 	}
 }
 
-// What the replica requests is followed by roots. An acknowledgment of older ones does not count for these.
-func TestSame_PendingDoesNotDelayNextComparison(t *testing.T) {
-	w := atRest(t)
-	next := w.agent.peer.beaconAt
-	w.wait(next - w.now - 20*Second)
-	w.hub.peer.beaconNow() // so that the hub's does not follow the agent's
-	w.hub.do(Tick{})
-	w.wait(next - w.now - Second/2)
-	began := w.now
-	w.agent.store.slow = true
-	w.agent.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "local" })
-	w.wait(Second) // the agent's beacon is between
-	w.agent.store.slow = false
-	w.agent.store.drain()
-	w.wait(3 * Second)
-	if err := w.equal("application"); err != nil {
-		t.Fatal(err)
+// acknowledged returns the roots that a message acknowledges.
+func acknowledged(m Message) []Root {
+	switch m := m.(type) {
+	case Roots:
+		return m.Same
+	case Same:
+		return m.Items
 	}
-	if at := w.hub.scope("application").InSyncAt; at <= began {
-		t.Errorf("made good, but the hub knows only how it was %d s before", (began-at)/Second)
+	return nil
+}
+
+// An acknowledgment is sent before the requests of the same step. Otherwise the owner would take the difference for
+// settled and would not compare again soon.
+func TestSame_IsSentBeforeRequests(t *testing.T) {
+	for name, beacon := range map[string]bool{"with a beacon": true, "alone": false} {
+		t.Run(name, func(t *testing.T) {
+			w := atRest(t)
+			w.agent.pipe = nil
+			p, r := w.agent.peer, w.agent.peer.replicas["application"]
+			if beacon {
+				p.beaconNow()
+			}
+			r.diverged[Key{Name: "a"}.Hash()] = w.now
+			r.wakeBy(w.now)
+			r.items[Key{Name: "a"}.Hash()].want = Version{1, 1}
+			w.agent.do(Received{w.session, Roots{Items: []Root{{Scope: "application", Count: uint64(r.digest.Len()), Sum: r.digest.Sum()}}}})
+			if len(w.agent.pipe) != 2 || len(acknowledged(w.agent.pipe[0].message)) != 1 {
+				t.Fatalf("%+v", w.agent.pipe)
+			}
+			if _, ok := w.agent.pipe[1].message.(Want); !ok {
+				t.Errorf("%+v", w.agent.pipe[1])
+			}
+		})
 	}
 }
 
-// A peer of an earlier version neither says nor hears any of this.
-func TestSame_OlderPeerIsAnsweredAtOnce(t *testing.T) {
-	w := newWorld(t, Tuning{})
-	plain := func(s *side) {
-		for i, e := range s.pipe {
-			if roots, ok := e.message.(Roots); ok {
-				if len(roots.Same) > 0 {
-					t.Errorf("the %s says the same where it is not heard", s.name)
-				}
-				old := Roots{}
-				for _, r := range roots.Items {
-					r.Known = false
-					old.Items = append(old.Items, r)
-				}
-				s.pipe[i].message = old
-			}
-		}
-	}
-	w.onPass = plain
-	w.connect()
-	w.hub.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "v1" })
-	w.wait(600 * Second)
-	for _, s := range []*side{w.hub, w.agent} {
-		for _, name := range []string{"project", "application", "status"} {
-			if age := w.now - s.scope(name).InSyncAt; age > 61*Second {
-				t.Errorf("the %s knows of %s only how it was %d s ago", s.name, name, age/Second)
-			}
-		}
-	}
-}
-
-// A peer that wrongly marks roots as known waits longer for the acknowledgment. A peer that sends them constantly gets
-// no more of them.
+// A peer that sends roots constantly gets one acknowledgment for each, and no more beacons.
 func TestSame_FrequentRootsCauseNoMoreBeacons(t *testing.T) {
 	w := atRest(t)
-	root := Root{Scope: "status", Count: uint64(w.hub.peer.replicas["status"].digest.Len()), Sum: w.hub.peer.replicas["status"].digest.Sum(), Known: true}
-	w.hub.sent = 0
+	root := Root{Scope: "status", Count: uint64(w.hub.peer.replicas["status"].digest.Len()), Sum: w.hub.peer.replicas["status"].digest.Sum()}
+	w.hub.pipe = nil
 	for range 600 {
 		w.now += Second
 		w.hub.do(Received{w.session, Roots{Items: []Root{root}}})
 		w.hub.do(Received{w.session, Roots{}})
 	}
-	if w.hub.sent > 20 {
-		t.Errorf("%d messages in ten minutes", w.hub.sent)
+	beacons, acks := 0, 0
+	for _, e := range w.hub.pipe {
+		if _, ok := e.message.(Roots); ok {
+			beacons++
+		}
+		acks += len(acknowledged(e.message))
+	}
+	if beacons > 20 || acks != 600 || len(w.hub.pipe) > 600 {
+		t.Errorf("%d beacons and %d acknowledgments in %d messages in ten minutes", beacons, acks, len(w.hub.pipe))
 	}
 }
 
-// A new session begins without pending acknowledgments of the one before.
-func TestSame_NewSessionHasNothingPending(t *testing.T) {
+// A new session begins without an acknowledgment from the one before.
+func TestSame_NewSessionBeginsWithoutAcknowledgment(t *testing.T) {
 	w := atRest(t)
 	w.cut(false)
 	w.agent.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "local" })
@@ -156,35 +142,11 @@ func TestSame_NewSessionHasNothingPending(t *testing.T) {
 			if first && len(roots.Same) > 0 {
 				t.Errorf("the %s begins with an answer", s.name)
 			}
-			for _, r := range roots.Items {
-				if first && r.Known {
-					t.Errorf("the %s takes %s for known", s.name, r.Scope)
-				}
-			}
 			first = false
 		}
 		if first {
 			t.Errorf("the %s has sent no roots", s.name)
 		}
-	}
-}
-
-// An acknowledgment of an older root does not count for the last one.
-func TestSame_OnlyAcknowledgedRootIsKnown(t *testing.T) {
-	w := atRest(t)
-	old := w.hub.peer.owners["application"].lastSentRoot
-	w.hub.store.put("application", Key{Name: "a"}, func(o *object) { o.content = "v2" })
-	tell := func() Root {
-		w.hub.pipe = nil // the agent does not hear it
-		w.hub.peer.beaconNow()
-		w.hub.do(Tick{})
-		roots := w.hub.pipe[len(w.hub.pipe)-1].message.(Roots)
-		return roots.Items[1]
-	}
-	tell()
-	w.hub.do(Received{w.session, Roots{Same: []Root{{Scope: "application", Sum: old}}}})
-	if root := tell(); root.Scope != "application" || root.Known {
-		t.Errorf("%+v, which the agent has never seen", root)
 	}
 }
 

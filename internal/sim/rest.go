@@ -106,8 +106,8 @@ func (w *world) checkProof(p *process, s *spoke, scope engine.ScopeStatus) {
 	w.check(age <= most, "%s at rest knows of %s of %s only how it was %d s ago", p.name, scope.Name, s.agent.Name, age/second)
 }
 
-// recent is how old a proof may be at rest: two beacons, and their way.
-const recent = 130 * second
+// recent is how old a proof may be at rest: one beacon, and its way.
+const recent = 70 * second
 
 func (w *world) processes() []*process {
 	out := slices.Clone(w.principals)

@@ -53,14 +53,6 @@ func (p *process) translate(m engine.Message) engine.Message {
 			}
 		}
 		return m
-	case engine.Roots:
-		if p.release == older {
-			m.Items = slices.Clone(m.Items)
-			for i := range m.Items {
-				m.Items[i].Known = false
-			}
-		}
-		return m
 	}
 	return m
 }

@@ -14,7 +14,6 @@ func (w *writer) roots(t tag, field string, items []engine.Root) {
 	}
 	for i := range slices.Backward(items) {
 		end := w.len()
-		w.bool(rootKnown, items[i].Known)
 		w.uint(rootRevision, items[i].Revision)
 		w.pair(rootSum, items[i].Sum.Hi, items[i].Sum.Lo)
 		w.uint(rootCount, items[i].Count)
@@ -79,8 +78,6 @@ func readRoot(b []byte, m *engine.Root) *Error {
 			m.Sum.Hi, m.Sum.Lo = r.pair("sum")
 		case rootRevision:
 			m.Revision = r.num
-		case rootKnown:
-			m.Known = r.num != 0
 		}
 	}
 	r.need("scope", m.Scope)

@@ -73,7 +73,6 @@ const (
 	rootCount    tag = 2<<3 | varint
 	rootSum      tag = 3<<3 | block
 	rootRevision tag = 4<<3 | varint
-	rootKnown    tag = 5<<3 | varint
 
 	askScope    tag = 1<<3 | block
 	askRound    tag = 2<<3 | varint

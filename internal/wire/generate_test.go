@@ -73,7 +73,6 @@ var anyRoot = rapid.Custom(func(t *rapid.T) engine.Root {
 		Count:    anyUint64.Draw(t, "count"),
 		Sum:      engine.Sum(anyVersion.Draw(t, "sum")),
 		Revision: anyUint64.Draw(t, "revision"),
-		Known:    rapid.Bool().Draw(t, "known"),
 	}
 })
 

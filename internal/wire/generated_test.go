@@ -103,7 +103,7 @@ func pbSeen(s engine.Seen) *pb.Seen { return &pb.Seen{Scope: s.Scope, Revision: 
 func pbKey(k engine.Key) *pb.Key { return &pb.Key{Namespace: k.Namespace, Name: k.Name} }
 
 func pbRoot(r engine.Root) *pb.Root {
-	return &pb.Root{Scope: r.Scope, Count: r.Count, Sum: pbPair(r.Sum.Hi, r.Sum.Lo), Revision: r.Revision, Known: r.Known}
+	return &pb.Root{Scope: r.Scope, Count: r.Count, Sum: pbPair(r.Sum.Hi, r.Sum.Lo), Revision: r.Revision}
 }
 
 func pbPrefix(p engine.Prefix) []byte {

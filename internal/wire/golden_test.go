@@ -52,7 +52,7 @@ var samples = map[string]engine.Message{
 	"roots": engine.Roots{Items: []engine.Root{
 		{Scope: "application", Count: 10000, Sum: engine.Sum{Hi: 1, Lo: 2}, Revision: 5},
 		{Scope: "appproject"},
-		{Scope: "repository", Count: 3, Sum: engine.Sum{Hi: 3, Lo: 4}, Revision: 6, Known: true},
+		{Scope: "repository", Count: 3, Sum: engine.Sum{Hi: 3, Lo: 4}, Revision: 6},
 	}, Same: []engine.Root{{Scope: "status", Sum: engine.Sum{Hi: 5, Lo: 6}}}},
 	"same": engine.Same{Items: []engine.Root{{Scope: "application", Count: 10000, Sum: engine.Sum{Hi: 1, Lo: 2}, Revision: 5}}},
 	"ask": engine.Ask{Scope: "application", Round: 7, Prefixes: []engine.Prefix{

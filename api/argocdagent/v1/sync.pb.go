@@ -572,7 +572,7 @@ func (x *Seen) GetRevision() uint64 {
 type Roots struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Items []*Root                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	// Answers to roots of the other side that were marked as known, and are the same still.
+	// Answers to roots of the other side, as in Same.
 	Same          []*Root `protobuf:"bytes,2,rep,name=same,proto3" json:"same,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -678,10 +678,7 @@ type Root struct {
 	// 16 bytes; absent: zero.
 	Sum []byte `protobuf:"bytes,3,opt,name=sum,proto3" json:"sum,omitempty"`
 	// The newest of the owner's objects that went into it; 0: not told.
-	Revision uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The replica has called this very root the same before, in this session. If it
-	// still is, the replica may leave the answer to its own next Roots.
-	Known         bool `protobuf:"varint,5,opt,name=known,proto3" json:"known,omitempty"`
+	Revision      uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -742,13 +739,6 @@ func (x *Root) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
-}
-
-func (x *Root) GetKnown() bool {
-	if x != nil {
-		return x.Known
-	}
-	return false
 }
 
 // Ask opens or continues a round of comparison: what does the owner have below
@@ -1799,13 +1789,12 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\x05items\x18\x01 \x03(\v2\x14.argocdagent.v1.RootR\x05items\x12(\n" +
 	"\x04same\x18\x02 \x03(\v2\x14.argocdagent.v1.RootR\x04same\"2\n" +
 	"\x04Same\x12*\n" +
-	"\x05items\x18\x01 \x03(\v2\x14.argocdagent.v1.RootR\x05items\"v\n" +
+	"\x05items\x18\x01 \x03(\v2\x14.argocdagent.v1.RootR\x05items\"f\n" +
 	"\x04Root\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\x12\x10\n" +
 	"\x03sum\x18\x03 \x01(\fR\x03sum\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x04R\brevision\x12\x14\n" +
-	"\x05known\x18\x05 \x01(\bR\x05known\"M\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevisionJ\x04\b\x05\x10\x06\"M\n" +
 	"\x03Ask\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n" +
 	"\x05round\x18\x02 \x01(\x04R\x05round\x12\x1a\n" +
