@@ -148,7 +148,7 @@ func (l *live) dialAPI(ctx context.Context, agent string) (net.Conn, error) {
 		return nil, &resource.NotConnectedError{Agent: away.Agent, Since: away.Since}
 	}
 	if elsewhere, ok := errors.AsType[*RemoteSessionError](err); ok {
-		return nil, &resource.NotConnectedError{Agent: agent, Why: elsewhere.Error()}
+		return nil, &resource.NotConnectedError{Agent: agent, Message: elsewhere.Error()}
 	}
 	return conn, err
 }

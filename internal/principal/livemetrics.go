@@ -14,7 +14,7 @@ func (l *live) metrics() []observe.Metric {
 			observe.Gauge(metricPrefix+"_proxy_requests_active", "Requests to agents' clusters in progress, including streams.", float64(l.hub.Active())),
 			observe.Counter(metricPrefix+"_proxy_first_byte_seconds_sum", "Total time until the first byte of responses from agents' clusters.", total.Seconds()),
 			observe.Counter(metricPrefix+"_proxy_first_byte_seconds_count", "Responses from agents' clusters.", float64(answers)),
-			observe.Counter(metricPrefix+"_proxy_cached_responses_total", "Requests answered from cached discovery because the agent was disconnected.", float64(l.tally.Remembered())))
+			observe.Counter(metricPrefix+"_proxy_cached_responses_total", "Requests answered from cached discovery because the agent was disconnected.", float64(l.tally.Cached())))
 		out = append(out, l.forwards.metrics()...)
 	}
 	if l.redis == nil {

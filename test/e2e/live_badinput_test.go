@@ -276,7 +276,7 @@ func livePolicy(t *testing.T, w *testEnv) {
 			t.Errorf("kubectl %v: %v: %s", args, err, out)
 		}
 	}
-	refused("it belongs to no Application that the agent knows (the agent's setting resource-proxy-level decides)", "get", "configmap", "unrelated")
+	refused("it belongs to no known Application (the agent's setting resource-proxy-level decides)", "get", "configmap", "unrelated")
 	refused("the agent's setting resource-proxy-level decides", "get", "pods")
 	refused("the agent's setting resource-proxy-level decides", "-n", lab.ArgoCDNamespace, "get", "secret", "argocd-redis")
 

@@ -132,14 +132,14 @@ func interruptions(t *testing.T, w *testEnv) {
 		w.pageShows(t, "managed", func(r clusterRow) bool { return r.Info.ConnectionState.Status == "Failed" })
 		quick(t, "a manifest", func() error {
 			_, err := s.try(http.MethodGet, "/resource", s.query(configMapKind, s.workload, "settings"), nil)
-			return refusedWith(err, "agent managed is not connected since")
+			return refusedWith(err, "agent managed is disconnected since")
 		})
 		quick(t, "logs", func() error {
 			text, err := s.try(http.MethodGet, "/pods/"+pod+"/logs", s.query(podKind, s.workload, pod, "podName", pod, "container", "web"), nil)
 			if err == nil {
 				err = errors.New(text)
 			}
-			return refusedWith(err, "agent managed is not connected since")
+			return refusedWith(err, "agent managed is disconnected since")
 		})
 		quick(t, "the last known tree", func() error {
 			_, err := s.try(http.MethodGet, "/resource-tree", nil, nil)

@@ -10,17 +10,17 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/trace"
+	"github.com/argocd-agent/argocd-agent/internal/util/connlistener"
 )
 
-// Agent is the half of the proxy in front of the API server of a workload cluster. It is an http.Handler for what
-// arrives through tunnels; Serve takes their connections.
+// Agent is the part of the proxy on the workload cluster. It is an http.Handler for requests from tunnels.
 type Agent struct {
-	config AgentConfig
-	policy atomic.Pointer[Policy]
-	proxy  httputil.ReverseProxy
-	kinds  *kindResolver
-	masks  *masks
-	door   *tunnelListener
+	config  AgentConfig
+	policy  atomic.Pointer[Policy]
+	proxy   httputil.ReverseProxy
+	kinds   *kindResolver
+	masks   *masks
+	tunnels *connlistener.Listener
 }
 
 // NewAgent returns an Agent. Run it.
@@ -29,10 +29,10 @@ func NewAgent(config AgentConfig) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		config: config,
-		kinds:  newKinds(config.Server),
-		masks:  &masks{key: config.MaskKey},
-		door:   newDoor(),
+		config:  config,
+		kinds:   newKindResolver(config.Server),
+		masks:   &masks{key: config.MaskKey},
+		tunnels: connlistener.New(),
 	}
 	a.policy.Store(&config.Policy)
 	a.proxy = httputil.ReverseProxy{
@@ -46,7 +46,7 @@ func NewAgent(config AgentConfig) (*Agent, error) {
 	return a, nil
 }
 
-// SetPolicy puts another policy in force for requests from now on.
+// SetPolicy replaces the policy for new requests.
 func (a *Agent) SetPolicy(policy Policy) error {
 	if err := policy.Check(); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (a *Agent) SetPolicy(policy Policy) error {
 	return nil
 }
 
-// agentRequest is one request at the Agent. It travels in the request's context.
+// agentRequest is the state of one request. It is in the request's context.
 type agentRequest struct {
 	request Request
 	begin   time.Time
@@ -67,10 +67,10 @@ type agentRequest struct {
 	span    *trace.Span
 }
 
-type visitKey struct{}
+type agentRequestKey struct{}
 
-func visitOf(ctx context.Context) *agentRequest {
-	v, _ := ctx.Value(visitKey{}).(*agentRequest)
+func agentRequestFrom(ctx context.Context) *agentRequest {
+	v, _ := ctx.Value(agentRequestKey{}).(*agentRequest)
 	return v
 }
 
@@ -79,45 +79,45 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		v.span.SetString(trace.Application, v.app)
 		v.span.SetString(trace.RefusedBy, v.setting)
-		answered(v.span, v.code)
+		endSpan(v.span, v.code)
 		a.config.Observe(RequestResult{
 			Agent: a.config.Name, Request: v.request, Code: v.code, FirstByte: v.first, Total: time.Since(v.begin),
 			Upgrade: v.code == http.StatusSwitchingProtocols, Setting: v.setting, Application: v.app,
 		})
 	}()
-	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), visitKey{}, v))
+	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), agentRequestKey{}, v))
 	defer cancel()
 	r = r.WithContext(ctx)
-	if status := a.admit(v, r); status != nil {
+	if status := a.check(v, r); status != nil {
 		v.code, v.setting = status.Code, status.setting
-		a.config.Log.InfoContext(ctx, "request refused", "request", v.request.String(), "path", r.URL.Path, "code", status.Code, "reason", status.Message)
+		a.config.Log.InfoContext(ctx, "Request denied", "request", v.request.String(), "path", r.URL.Path, "code", status.Code, "reason", status.Message)
 		status.write(w)
 		return
 	}
 	if v.request.Verb != "" && v.request.class() != classRead {
-		a.config.Log.InfoContext(ctx, "request from the hub", "request", v.request.String(), "application", v.app)
+		a.config.Log.InfoContext(ctx, "Request from the hub", "request", v.request.String(), "application", v.app)
 	}
 	fullDuplex(w)
 	v.span.Event("allowed")
 	a.proxy.ServeHTTP(&upgradeWriter{ResponseWriter: w, ctx: ctx}, r)
 }
 
-// admit is all that a request has to pass before it is carried out.
-func (a *Agent) admit(v *agentRequest, r *http.Request) *Status {
+// check decides whether a request is executed, and prepares it.
+func (a *Agent) check(v *agentRequest, r *http.Request) *Status {
 	query, status := checkRequest(r)
 	if status != nil {
 		return status
 	}
 	v.request = parse(r, query)
-	v.span = traced(r.Context(), a.config.Trace, r, &v.request)
-	a.localise(v, r)
+	v.span = startSpan(r.Context(), a.config.Trace, r, &v.request)
+	a.mapName(v, r)
 	policy := a.policy.Load()
 	decider := decider{policy: policy, apps: a.config.Apps, kindOf: a.kinds.of, argocd: a.config.ArgoCD, autonomous: a.config.Autonomous}
 	if v.app, status = decider.decide(r, &v.request); status != nil {
 		return status
 	}
 	stripIdentity(r.Header)
-	if status := rejectStaleWrite(r, a.config.Fresh); status != nil {
+	if status := rejectStaleWrite(r, a.config.MaxWriteAge); status != nil {
 		return status
 	}
 	v.masked = policy.Secrets != SecretsPlain && v.request.Group == "" && v.request.Resource == "secrets"
@@ -127,13 +127,13 @@ func (a *Agent) admit(v *agentRequest, r *http.Request) *Status {
 	return nil
 }
 
-// localise replaces the hub's name of an object by the local one.
-func (a *Agent) localise(v *agentRequest, r *http.Request) {
+// mapName replaces the hub's name of an object by the name on this cluster.
+func (a *Agent) mapName(v *agentRequest, r *http.Request) {
 	q := &v.request
-	if a.config.Local == nil || q.Name == "" {
+	if a.config.LocalName == nil || q.Name == "" {
 		return
 	}
-	namespace, name := a.config.Local(q.Group, q.Resource, q.Namespace, q.Name)
+	namespace, name := a.config.LocalName(q.Group, q.Resource, q.Namespace, q.Name)
 	if namespace == q.Namespace && name == q.Name {
 		return
 	}
@@ -141,7 +141,7 @@ func (a *Agent) localise(v *agentRequest, r *http.Request) {
 	r.URL.Path = q.path()
 }
 
-// path is where the API server has what a request with a name asks for.
+// path returns the URL path of a request with a name.
 func (q *Request) path() string {
 	parts := []string{"", "api", q.Version}
 	if q.Group != "" {
@@ -165,42 +165,42 @@ func (a *Agent) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Path = strings.TrimSuffix(server.Path, "/") + r.In.URL.Path
 	r.Out.Host = server.Host
 	r.Out.Header.Del("Expect")
-	visitOf(r.In.Context()).span.Inject(r.Out.Header)
+	agentRequestFrom(r.In.Context()).span.Inject(r.Out.Header)
 }
 
 func (a *Agent) modify(res *http.Response) error {
-	v := visitOf(res.Request.Context())
+	v := agentRequestFrom(res.Request.Context())
 	v.code, v.first = res.StatusCode, time.Since(v.begin)
-	v.span.Event("answer begins")
-	wholeBody(res)
+	v.span.Event("first byte")
+	noHalfClose(res)
 	if v.masked {
 		return a.masks.maskResponse(res)
 	}
 	return nil
 }
 
-// fail answers a request that got no answer from the API server.
+// fail responds to a request that got no response from the API server.
 func (a *Agent) fail(w http.ResponseWriter, r *http.Request, err error) {
-	v := visitOf(r.Context())
+	v := agentRequestFrom(r.Context())
 	if r.Context().Err() != nil { // the hub gave up
 		v.code = 0
 		panic(http.ErrAbortHandler)
 	}
-	status := badGateway(fmt.Sprintf("agent %s got no answer from its API server: %v", a.config.Name, err))
+	status := badGateway(fmt.Sprintf("agent %s got no response from its API server: %v", a.config.Name, err))
 	v.code = status.Code
-	a.config.Log.WarnContext(r.Context(), "no answer from the API server", "request", v.request.String(), "error", err)
+	a.config.Log.WarnContext(r.Context(), "No response from the API server", "request", v.request.String(), "error", err)
 	status.write(w)
 }
 
-// transportSelector takes the transport that a request needs. What is large or long has a connection of its own: on one that all share
-// a small answer would wait behind a list of 50 MB, and HTTP/2 costs a quarter more per byte.
+// transportSelector selects the transport of a request. Large and long responses have their own connection, so that a
+// small response does not wait behind a list of 50 MB. HTTP/2 also costs a quarter more per byte.
 type transportSelector struct{ server APIServer }
 
 func (c *transportSelector) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := r.Context().Err(); err != nil { // given up on before it was sent
+	if err := r.Context().Err(); err != nil { // canceled before it was sent
 		return nil, err
 	}
-	if v := visitOf(r.Context()); wantsUpgrade(r.Header) || v != nil && v.request.isBulk() {
+	if v := agentRequestFrom(r.Context()); wantsUpgrade(r.Header) || v != nil && v.request.isBulk() {
 		return c.server.Upgrades.RoundTrip(r)
 	}
 	return c.server.Common.RoundTrip(r)

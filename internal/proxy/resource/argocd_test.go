@@ -77,7 +77,7 @@ func (s *labStage) createApplication(t *testing.T, name, cluster string) (int, s
 	return send(t.Context(), http.MethodPost, address, strings.NewReader(string(body)))
 }
 
-func TestArgoCDCreatesApplicationsForAnAgentThatIsAway(t *testing.T) {
+func TestHub_ArgoCDCreatesApplicationsForADisconnectedAgent(t *testing.T) {
 	s := newLabStage(t, "argocd", options{})
 	if err := s.hub.PrefetchDiscovery(t.Context(), "w1"); err != nil { // as happens when an agent connects
 		t.Fatal(err)

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-func TestAnAgentThatIsAwayIsAStatusAtOnce(t *testing.T) {
+func TestHub_DisconnectedAgentIsAnImmediateStatus(t *testing.T) {
 	s := newStage(t, fakeServer(t, answer), options{})
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s.leave(&NotConnectedError{Agent: "w1", Since: since})
 	begin := time.Now()
 	response, body := s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/pods/p", nil)
 	status := statusOf(t, response, body)
-	if status.Code != http.StatusServiceUnavailable || status.Message != "agent w1 is not connected since 2026-01-02T03:04:05Z" {
+	if status.Code != http.StatusServiceUnavailable || status.Message != "agent w1 is disconnected since 2026-01-02T03:04:05Z" {
 		t.Errorf("got %s", body)
 	}
 	if response.Header.Get("Retry-After") != "" {
@@ -35,7 +35,7 @@ func TestAnAgentThatIsAwayIsAStatusAtOnce(t *testing.T) {
 	}
 }
 
-func TestOtherFailuresSayWhatIsWrong(t *testing.T) {
+func TestHub_FailuresAreExplained(t *testing.T) {
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/namespaces/a/pods/elsewhere" {
 			w.Header().Set("Location", "https://evil.example/")
@@ -51,8 +51,8 @@ func TestOtherFailuresSayWhatIsWrong(t *testing.T) {
 		text   string
 	}{
 		{s.clientAs(t, "w2"), "/version", http.StatusForbidden, `no agent "w2" is registered`},
-		{s.client, "/api/v1/namespaces/a/pods/elsewhere", http.StatusBadGateway, "leads elsewhere"},
-		{s.client, "/api/v1/namespaces/a/pods/p", http.StatusBadGateway, "agent w1 got no answer from its API server"},
+		{s.client, "/api/v1/namespaces/a/pods/elsewhere", http.StatusBadGateway, "redirects to another host"},
+		{s.client, "/api/v1/namespaces/a/pods/p", http.StatusBadGateway, "agent w1 got no response from its API server"},
 	} {
 		response, body := s.ask(t, test.client, http.MethodGet, test.path, nil)
 		if status := statusOf(t, response, body); status.Code != test.code || !strings.Contains(status.Message, test.text) {
@@ -86,7 +86,7 @@ func documents(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, text)
 }
 
-func TestDocumentsAreAnsweredFromTheLastKnownCopyWhileTheAgentIsAway(t *testing.T) {
+func TestDiscoveryCache_ServesWhileTheAgentIsDisconnected(t *testing.T) {
 	s := newStage(t, fakeServer(t, documents), options{})
 	s.ask(t, s.client, http.MethodGet, "/openapi/v2", nil, "Accept", "application/json")
 	s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/pods/p", nil)
@@ -99,8 +99,8 @@ func TestDocumentsAreAnsweredFromTheLastKnownCopyWhileTheAgentIsAway(t *testing.
 	}{
 		{"/version", "application/json, */*", "", `{"path":"/version"}`},
 		{"/version", "", "", `{"path":"/version"}`},
-		{"/apis", aggregated, "", `{"aggregated":"/apis"}`},
-		{"/apis", aggregated, "identity", `{"aggregated":"/apis"}`},
+		{"/apis", aggregatedDiscovery, "", `{"aggregated":"/apis"}`},
+		{"/apis", aggregatedDiscovery, "identity", `{"aggregated":"/apis"}`},
 		{"/openapi/v2", "application/json", "", `{"path":"/openapi/v2"}`},
 		{"/apis", "application/json", "", ""},       // of another type than we have
 		{"/openapi/v3", "application/json", "", ""}, // never seen
@@ -123,13 +123,13 @@ func TestDocumentsAreAnsweredFromTheLastKnownCopyWhileTheAgentIsAway(t *testing.
 			continue
 		}
 		if response.StatusCode != http.StatusOK || string(body) != test.want ||
-			!strings.HasPrefix(response.Header.Get("Warning"), `299 argocd-agent "agent w1 is not connected`) {
+			!strings.HasPrefix(response.Header.Get("Warning"), `299 argocd-agent "agent w1 has not been connected`) {
 			t.Errorf("%s as %s: got %s, %q, %v", test.path, test.accept, response.Status, body, response.Header)
 		}
 	}
-	response, _ := s.ask(t, s.client, http.MethodGet, "/apis", nil, "Accept", aggregated, "If-None-Match", `"1"`)
+	response, _ := s.ask(t, s.client, http.MethodGet, "/apis", nil, "Accept", aggregatedDiscovery, "If-None-Match", `"1"`)
 	if response.StatusCode != http.StatusNotModified {
-		t.Errorf("who has the document already gets it again: %s", response.Status)
+		t.Errorf("a caller with the document gets it again: %s", response.Status)
 	}
 	s.hub.Forget("w1")
 	if response, _ := s.ask(t, s.client, http.MethodGet, "/version", nil); response.StatusCode != http.StatusServiceUnavailable {
@@ -137,7 +137,7 @@ func TestDocumentsAreAnsweredFromTheLastKnownCopyWhileTheAgentIsAway(t *testing.
 	}
 }
 
-func TestAnAgentThatHangsIsNotWaitedForWhereThereIsACopy(t *testing.T) {
+func TestDiscoveryCache_ServesWhileTheAgentIsUnresponsive(t *testing.T) {
 	hang := make(chan bool, 1)
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -146,7 +146,7 @@ func TestAnAgentThatHangsIsNotWaitedForWhereThereIsACopy(t *testing.T) {
 		default:
 			documents(w, r)
 		}
-	}), options{hub: func(c *HubConfig) { c.Patience = 50 * time.Millisecond }})
+	}), options{hub: func(c *HubConfig) { c.CachedFirstByte = 50 * time.Millisecond }})
 	s.ask(t, s.client, http.MethodGet, "/version", nil)
 	hang <- true
 	response, body := s.ask(t, s.client, http.MethodGet, "/version", nil)
@@ -155,10 +155,10 @@ func TestAnAgentThatHangsIsNotWaitedForWhereThereIsACopy(t *testing.T) {
 	}
 }
 
-func TestCopiesAreBoundedAndShared(t *testing.T) {
-	c := newCopies(10<<10, 40<<10)
-	key := func(agent string, path int) copyKey {
-		return copyKey{pathKey: pathKey{agent: agent, uri: fmt.Sprint("/", path)}}
+func TestDiscoveryCache_IsBoundedAndShared(t *testing.T) {
+	c := newDiscoveryCache(10<<10, 40<<10)
+	key := func(agent string, path int) documentKey {
+		return documentKey{pathKey: pathKey{agent: agent, uri: fmt.Sprint("/", path)}}
 	}
 	same := make([]byte, 8<<10)
 	for i := range 20 {

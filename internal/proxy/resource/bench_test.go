@@ -106,7 +106,7 @@ func BenchmarkKeyStroke(b *testing.B) {
 			_ = conn.Close()
 		case r.URL.Query().Get("follow") != "":
 			for r.Context().Err() == nil { // 20 lines a second each
-				_, _ = io.WriteString(w, "a line that somebody logged, of the usual length of such lines\n")
+				_, _ = io.WriteString(w, "a logged line of the usual length of such lines\n")
 				_ = http.NewResponseController(w).Flush()
 				select {
 				case <-r.Context().Done():

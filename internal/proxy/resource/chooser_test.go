@@ -17,7 +17,7 @@ func (c *counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-func TestWhatIsLargeOrLongHasAConnectionOfItsOwn(t *testing.T) {
+func TestTransportSelector_BulkHasItsOwnConnection(t *testing.T) {
 	server := fakeServer(t, answer)
 	shared, own := &counted{RoundTripper: server.Common}, &counted{RoundTripper: server.Common}
 	server.Common, server.Upgrades = shared, own

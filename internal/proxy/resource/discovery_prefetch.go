@@ -10,33 +10,32 @@ import (
 	"time"
 )
 
-// aggregated is how client-go asks for discovery: everything in one document, of either version, or else the index.
-const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
+// aggregatedDiscovery is client-go's Accept header for discovery: aggregated, of either version, or the index.
+const aggregatedDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
 	"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 
-// PrefetchDiscovery asks an agent for what argocd-server needs to know about its cluster, so that there is a copy even if nobody
-// asks before the agent goes away. It is for the moment in which an agent has connected. What is known already is asked
-// for again: the cluster may have been upgraded meanwhile.
+// PrefetchDiscovery caches the discovery documents that argocd-server needs. Call it when an agent has connected. It
+// fetches cached documents again, because the cluster may have been upgraded.
 func (h *Hub) PrefetchDiscovery(ctx context.Context, agent string) error {
 	var failed []error
 	for _, document := range []struct{ path, accept string }{
-		{"/version", "application/json, */*"}, {"/api", aggregated}, {"/apis", aggregated},
+		{"/version", "application/json, */*"}, {"/api", aggregatedDiscovery}, {"/apis", aggregatedDiscovery},
 	} {
-		answered, err := h.learn(ctx, agent, document.path, document.accept)
+		answered, err := h.fetchDocument(ctx, agent, document.path, document.accept)
 		if err != nil {
-			failed = append(failed, fmt.Errorf("learn %s of agent %s: %w", document.path, agent, err))
+			failed = append(failed, fmt.Errorf("fetch %s of agent %s: %w", document.path, agent, err))
 		}
-		if !answered { // nor would it answer the next one
+		if !answered { // the next would fail, too
 			break
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// learn asks for one document. It reports whether there was an answer at all.
-func (h *Hub) learn(ctx context.Context, agent, path, accept string) (answered bool, err error) {
-	c := &hubRequest{agent: agent, begin: time.Now(), document: true, patience: h.config.FirstByte, unblock: func() {}}
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, c), h.config.FirstByte)
+// fetchDocument fetches one document. It reports whether the agent responded.
+func (h *Hub) fetchDocument(ctx context.Context, agent, path, accept string) (answered bool, err error) {
+	c := &hubRequest{agent: agent, begin: time.Now(), document: true, firstByteTimeout: h.config.FirstByte, unblock: func() {}}
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, hubRequestKey{}, c), h.config.FirstByte)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
 	if err != nil {
@@ -51,9 +50,9 @@ func (h *Hub) learn(ctx context.Context, agent, path, accept string) (answered b
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return true, fmt.Errorf("the answer is %s", response.Status)
+		return true, fmt.Errorf("response is %s", response.Status)
 	}
-	h.copies.capture(agent, response)
+	h.discovery.capture(agent, response)
 	_, err = io.Copy(io.Discard, response.Body)
 	_ = response.Body.Close()
 	return true, err

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-var errFirstByte = errors.New("no answer in time")
+var errFirstByte = errors.New("no response in time")
 
-// firstByteTransport gives up on a request to which no answer begins in time. Time runs from the last byte of the request that went
-// out, so that a large body on a slow line is no reason. Once an answer has begun it may take any time.
+// firstByteTransport cancels a request whose response does not begin in time. Time counts from the last byte of the
+// request body that was sent, so that a large body may take long. The response body may take any time.
 type firstByteTransport struct{ next http.RoundTripper }
 
 func (p *firstByteTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := r.Context().Err(); err != nil { // given up on before it was sent
+	if err := r.Context().Err(); err != nil { // canceled before it was sent
 		return nil, err
 	}
-	c := callOf(r.Context())
-	if c == nil || c.patience == 0 {
+	c := hubRequestFrom(r.Context())
+	if c == nil || c.firstByteTimeout == 0 {
 		return p.next.RoundTrip(r)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
-	watch := &stopwatch{limit: c.patience}
-	watch.timer = time.AfterFunc(c.patience, func() {
+	watch := &stopwatch{limit: c.firstByteTimeout}
+	watch.timer = time.AfterFunc(c.firstByteTimeout, func() {
 		cancel(errFirstByte)
 		c.unblock()
 	})
@@ -50,7 +50,7 @@ func (p *firstByteTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	return res, nil
 }
 
-// stopwatch is a timer that progress restarts, until it is stopped for good.
+// stopwatch is a timer that progress restarts until it is stopped.
 type stopwatch struct {
 	mu      sync.Mutex
 	timer   *time.Timer
@@ -66,7 +66,7 @@ func (s *stopwatch) restart() {
 	}
 }
 
-// stop reports whether the time had run out.
+// stop stops the timer and reports whether it had expired.
 func (s *stopwatch) stop() (expired bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +74,8 @@ func (s *stopwatch) stop() (expired bool) {
 	return !s.timer.Stop()
 }
 
-// timedBody is the body of a caller's request. The transport does not return before a read of it has, even when there is
-// nobody left to read for: so whoever ends the request ends the read too, with call.unblock.
+// timedBody is the body of a caller's request. The transport returns only after a pending read of it. So hubRequest.unblock
+// ends the read if the request is canceled.
 type timedBody struct {
 	io.ReadCloser
 	watch *stopwatch
@@ -96,7 +96,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// endingBody tells when nobody reads on.
+// endingBody calls end when it is closed.
 type endingBody struct {
 	io.ReadCloser
 	end func()

@@ -7,30 +7,29 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
-// identityHeaders carry who somebody is, or make a proxy act differently. None of them crosses to the other side.
+// identityHeaders carry an identity or change the behavior of proxies. They are not forwarded.
 var identityHeaders = []string{
 	"Authorization", "Proxy-Authorization", "Proxy-Authenticate", "Cookie", "Forwarded", "Via", "Tailscale-User-Login",
 	"X-Real-Ip", "X-Client-Ip", "X-Original-Url", "X-Rewrite-Url", "X-Original-Host", "X-Http-Method-Override",
 	"X-Http-Method", "X-Method-Override",
-	// With one of these net/http takes any request for one that may be sent twice.
+	// With one of these, net/http may send any request twice.
 	"Idempotency-Key", "X-Idempotency-Key",
 }
 
-// identityPrefixes are those of which there are families.
+// identityPrefixes are prefixes of further identity headers.
 var identityPrefixes = []string{"Impersonate-", "X-Remote-", "X-Forwarded-", "X-Ssl-", "X-Auth-"}
 
-// tokenProtocol is how a browser hands a bearer token to an API server when it asks for a WebSocket.
+// tokenProtocol is how a browser sends a bearer token with a WebSocket request.
 const tokenProtocol = "base64url.bearer.authorization.k8s.io."
 
-// stripIdentity removes from a request whatever tells, or pretends to tell, who is asking, and of its trace all but the
-// numbers.
+// stripIdentity removes the caller's identity from a request, and everything but the IDs from its trace headers.
 func stripIdentity(header http.Header) {
 	for _, name := range identityHeaders {
 		header.Del(name)
 	}
 	for name := range header {
 		for _, prefix := range identityPrefixes {
-			// Names that net/http could not bring into canonical form are compared as they are.
+			// Some names are not in canonical form.
 			if len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix) {
 				delete(header, name)
 			}
@@ -60,14 +59,14 @@ func stripTokenProtocol(header http.Header) {
 	}
 }
 
-// stripAnswer removes from an answer what would make a caller remember something about the hub's own address.
-func stripAnswer(header http.Header) {
+// stripResponse removes headers that would make a caller store something for the hub's address.
+func stripResponse(header http.Header) {
 	for _, name := range []string{"Set-Cookie", "Alt-Svc", "Strict-Transport-Security", "Www-Authenticate", "Proxy-Authenticate"} {
 		header.Del(name)
 	}
 }
 
-// wantsUpgrade tells that the caller wants the connection for itself: a WebSocket or SPDY.
+// wantsUpgrade reports whether the caller requests an upgrade to WebSocket or SPDY.
 func wantsUpgrade(header http.Header) bool {
 	if header.Get("Upgrade") == "" {
 		return false

@@ -29,7 +29,7 @@ func (s *stage) send(t testing.TB, text string) string {
 	return strings.TrimSpace(status)
 }
 
-func TestHostileRequestsDoNotReachTheAgent(t *testing.T) {
+func TestHub_RejectsHostileRequests(t *testing.T) {
 	s := newStage(t, fakeServer(t, func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s %s arrived", r.Method, r.RequestURI)
 	}), options{})
@@ -58,7 +58,7 @@ func TestHostileRequestsDoNotReachTheAgent(t *testing.T) {
 	}
 }
 
-func TestOnlyWhoIsKnownGetsIn(t *testing.T) {
+func TestHub_AuthenticatesCallers(t *testing.T) {
 	s := newStage(t, fakeServer(t, answer), options{})
 	stranger := newAuthority(t)
 	for name, certificates := range map[string][]tls.Certificate{"no certificate": nil, "a stranger's": {stranger.issue(t, "w1")}} {
@@ -90,7 +90,7 @@ func TestOnlyWhoIsKnownGetsIn(t *testing.T) {
 	}
 }
 
-func TestRevocationEndsWhatIsUnderWay(t *testing.T) {
+func TestRecheck_CancelsRequestsInFlight(t *testing.T) {
 	begun := make(chan struct{})
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
@@ -131,7 +131,7 @@ func TestRevocationEndsWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-func TestRequestsAreBounded(t *testing.T) {
+func TestRequestTracker_LimitsRequests(t *testing.T) {
 	begun := make(chan struct{}, 10)
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
@@ -158,7 +158,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	wait.Wait()
 }
 
-func TestIdleConnectionsAreBoundedAndOthersGetIn(t *testing.T) {
+func TestConnLimiter_ClosesTheLongestIdle(t *testing.T) {
 	const limit = 50
 	s := newStage(t, fakeServer(t, answer), options{hub: func(c *HubConfig) { c.Connections = limit }})
 	certificate := s.ca.issue(t, "w1")
@@ -184,7 +184,7 @@ func TestIdleConnectionsAreBoundedAndOthersGetIn(t *testing.T) {
 		conns = append(conns, conn)
 	}
 	if response, _ := s.ask(t, s.client, http.MethodGet, "/version", nil); response.StatusCode != http.StatusOK {
-		t.Errorf("who has something to ask: %s", response.Status)
+		t.Errorf("a request is refused: %s", response.Status)
 	}
 	// All but the limit are closed, sooner or later; those that are not time out, and are asked again.
 	open := conns
@@ -201,7 +201,7 @@ func TestIdleConnectionsAreBoundedAndOthersGetIn(t *testing.T) {
 	}
 }
 
-func TestUnusedTunnelsAreBounded(t *testing.T) {
+func TestHub_LimitsIdleTunnels(t *testing.T) {
 	hold := make(chan struct{})
 	var wait sync.WaitGroup
 	wait.Add(20)
@@ -230,7 +230,7 @@ func TestUnusedTunnelsAreBounded(t *testing.T) {
 	}
 }
 
-func TestTheAgentTrustsNoHub(t *testing.T) {
+func TestAgent_RejectsHostileRequests(t *testing.T) {
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		for name := range r.Header {
 			if strings.HasPrefix(name, "Impersonate-") || name == "Authorization" {
@@ -260,13 +260,13 @@ func TestTheAgentTrustsNoHub(t *testing.T) {
 	}
 }
 
-func TestHubNamesAreMappedToLocalOnes(t *testing.T) {
+func TestAgent_MapsHubNames(t *testing.T) {
 	seen := make(chan string, 2)
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		seen <- r.URL.Path
 		answer(w, r)
 	}), options{agent: func(c *AgentConfig) {
-		c.Local = func(group, _, namespace, name string) (string, string) {
+		c.LocalName = func(group, _, namespace, name string) (string, string) {
 			if group == "argoproj.io" && namespace == "w1" {
 				return "argocd", name
 			}
@@ -285,7 +285,7 @@ func TestHubNamesAreMappedToLocalOnes(t *testing.T) {
 	}
 }
 
-func TestARevocationMissesNoRequestThatIsJustBeginning(t *testing.T) {
+func TestRecheck_CancelsRequestsThatJustBegin(t *testing.T) {
 	var s *stage
 	revoked, carriedOut := false, false
 	s = newStage(t, fakeServer(t, func(http.ResponseWriter, *http.Request) { carriedOut = true }), options{hub: func(c *HubConfig) {
@@ -293,7 +293,7 @@ func TestARevocationMissesNoRequestThatIsJustBeginning(t *testing.T) {
 			if revoked {
 				return "", errors.New("the certificate is revoked")
 			}
-			revoked = true // right after this request was found good, and before it is one of those under way
+			revoked = true // right after this request was found good, and before it is in flight
 			s.hub.Recheck()
 			return "w1", nil
 		}

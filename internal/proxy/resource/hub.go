@@ -15,24 +15,24 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
-// Hub is the half of the proxy to which Argo CD's cluster Secrets point. It is an http.Handler; NewServer puts it behind
-// a listener with the limits that it needs.
+// Hub is the part of the proxy on the hub, the server in Argo CD's cluster Secrets. It is an http.Handler. NewServer
+// returns a server with the limits that it needs.
 type Hub struct {
-	config  HubConfig
-	proxy   httputil.ReverseProxy
-	tunnels *http.Transport
-	copies  *discoveryCache
-	active  *requestTracker
-	recalls atomic.Uint64 // counts Recheck and Forget
+	config      HubConfig
+	proxy       httputil.ReverseProxy
+	tunnels     *http.Transport
+	discovery   *discoveryCache
+	active      *requestTracker
+	revocations atomic.Uint64 // counts Recheck and Forget
 }
 
 // NewHub returns a Hub. Close it.
 func NewHub(config HubConfig) *Hub {
 	config.setDefaults()
 	h := &Hub{
-		config: config,
-		copies: newCopies(config.CopyPerAgent, config.CopyTotal),
-		active: newActive(config.PerAgent, config.Total),
+		config:    config,
+		discovery: newDiscoveryCache(config.CachePerAgent, config.CacheTotal),
+		active:    newRequestTracker(config.PerAgent, config.Total),
 	}
 	h.tunnels = newTunnels(&h.config)
 	h.proxy = httputil.ReverseProxy{
@@ -48,35 +48,34 @@ func NewHub(config HubConfig) *Hub {
 
 // Close ends all requests and closes all tunnels.
 func (h *Hub) Close() {
-	h.active.cut(func(*hubRequest) bool { return true }, errShutdown)
+	h.active.cancel(func(*hubRequest) bool { return true }, errShutdown)
 	h.tunnels.CloseIdleConnections()
 }
 
 var errShutdown = unavailable("this principal is shutting down")
 
-// Recheck asks once more who the callers of all requests under way are and ends those of whoever is refused by now.
-// It is for the moment in which something was revoked.
+// Recheck authenticates the callers of all requests in flight again and cancels denied ones. Call it after a revocation.
 func (h *Hub) Recheck() {
-	h.recalls.Add(1)
-	h.active.cut(func(c *hubRequest) bool {
+	h.revocations.Add(1)
+	h.active.cancel(func(c *hubRequest) bool {
 		agent, status := h.identify(c.state, c.token)
 		return status != nil || agent != c.agent
 	}, accessRevoked)
 }
 
-var accessRevoked = refusal(http.StatusForbidden, "Forbidden", "access was revoked")
+var accessRevoked = newStatus(http.StatusForbidden, "Forbidden", "access was revoked")
 
-// Forget drops everything about an agent that is no longer registered, and ends its requests.
+// Forget drops the state of an agent that is no longer registered, and cancels its requests.
 func (h *Hub) Forget(agent string) {
-	h.recalls.Add(1)
-	h.active.cut(func(c *hubRequest) bool { return c.agent == agent }, refusal(http.StatusForbidden, "Forbidden", "the agent was removed"))
-	h.copies.forget(agent)
+	h.revocations.Add(1)
+	h.active.cancel(func(c *hubRequest) bool { return c.agent == agent }, newStatus(http.StatusForbidden, "Forbidden", "the agent was removed"))
+	h.discovery.forget(agent)
 }
 
-// Active is the number of requests under way, streams included.
+// Active returns the number of requests in flight, including streams.
 func (h *Hub) Active() int { return h.active.count() }
 
-// hubRequest is one request on its way. It travels in the request's context.
+// hubRequest is the state of one request. It is in the request's context.
 type hubRequest struct {
 	agent   string
 	request Request
@@ -85,66 +84,66 @@ type hubRequest struct {
 	begin   time.Time
 	cancel  context.CancelCauseFunc
 
-	document  bool
-	patience  time.Duration // to the first byte; 0: any
-	firstByte time.Duration
-	code      int
-	copied    bool
-	span      *trace.Span
+	document         bool
+	firstByteTimeout time.Duration // If 0, there is none.
+	firstByte        time.Duration
+	code             int
+	fromCache        bool
+	span             *trace.Span
 
 	reading atomic.Bool // the caller's body
-	unblock func()      // ends a read of it
+	unblock func()      // ends a pending read of the body
 }
 
-type callKey struct{}
+type hubRequestKey struct{}
 
-func callOf(ctx context.Context) *hubRequest {
-	c, _ := ctx.Value(callKey{}).(*hubRequest)
+func hubRequestFrom(ctx context.Context) *hubRequest {
+	c, _ := ctx.Value(hubRequestKey{}).(*hubRequest)
 	return c
 }
 
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &hubRequest{begin: time.Now(), state: r.TLS}
 	defer func() {
-		if c.copied {
+		if c.fromCache {
 			c.span.SetString(trace.Remembered, "true")
 		}
-		answered(c.span, c.code)
+		endSpan(c.span, c.code)
 		h.config.Observe(RequestResult{
-			Agent: c.agent, Request: c.request, Code: c.code, FromCache: c.copied, FirstByte: c.firstByte,
+			Agent: c.agent, Request: c.request, Code: c.code, FromCache: c.fromCache, FirstByte: c.firstByte,
 			Total: time.Since(c.begin), Upgrade: c.code == http.StatusSwitchingProtocols,
 		})
 	}()
 	refuse := func(s *Status) {
 		c.code = s.Code
-		h.config.Log.DebugContext(r.Context(), "request refused", "agent", c.agent, "method", r.Method, "path", r.URL.Path, "code", s.Code, "reason", s.Message)
+		h.config.Log.DebugContext(r.Context(), "Request denied", "agent", c.agent, "method", r.Method, "path", r.URL.Path, "code", s.Code, "reason", s.Message)
 		s.write(w)
 	}
 
 	query, status := checkRequest(r)
 	if status != nil {
-		w.Header().Set("Connection", "close") // whatever follows on this connection is not worth reading
+		w.Header().Set("Connection", "close") // do not read further requests
 		refuse(status)
 		return
 	}
 	c.token = bearer(r.Header)
-	recalls := h.recalls.Load()
+	recalls := h.revocations.Load()
 	if c.agent, status = h.identify(r.TLS, c.token); status != nil {
 		refuse(status)
 		return
 	}
 	c.request = parse(r, query)
-	c.span = traced(r.Context(), h.config.Trace, r, &c.request)
+	c.span = startSpan(r.Context(), h.config.Trace, r, &c.request)
 	c.span.SetString(trace.Agent, c.agent)
 	c.document = c.request.Verb == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) && isDocument(r.URL.Path)
 	if !c.request.streams(query) && !wantsUpgrade(r.Header) {
-		c.patience = h.config.FirstByte
-		if c.document && h.copies.has(c.agent, r) {
-			c.patience = h.config.Patience
+		c.firstByteTimeout = h.config.FirstByte
+		if c.document && h.discovery.has(c.agent, r) {
+			c.firstByteTimeout = h.config.CachedFirstByte
 		}
 	}
 
-	ctx, cancel := context.WithCancelCause(c.span.NewContext(context.WithValue(r.Context(), callKey{}, c)))
+	ctx, cancel := context.WithCancelCause(c.span.NewContext(context.WithValue(r.Context(), hubRequestKey{}, c)))
 	defer cancel(nil)
 	c.cancel = cancel
 	if status := h.active.add(c); status != nil {
@@ -152,7 +151,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.active.remove(c)
-	if h.recalls.Load() != recalls { // something was revoked before this request could be found among those under way
+	if h.revocations.Load() != recalls { // a revocation may have missed this request
 		if agent, status := h.identify(r.TLS, c.token); status != nil || agent != c.agent {
 			refuse(accessRevoked)
 			return
@@ -164,29 +163,29 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	stop := context.AfterFunc(ctx, c.unblock)
-	defer stop() // before cancel: a connection that is fine is used again
+	defer stop() // before cancel, so that the connection can be reused
 	fullDuplex(w)
 	h.proxy.ServeHTTP(&upgradeWriter{ResponseWriter: w, ctx: ctx}, r.WithContext(ctx))
 }
 
-// identify tells which agent a caller may reach.
+// identify returns the agent that a caller may access.
 func (h *Hub) identify(state *tls.ConnectionState, token string) (string, *Status) {
 	if state == nil || len(state.PeerCertificates) == 0 {
-		return "", refusal(http.StatusUnauthorized, "Unauthorized", "a client certificate that names an agent is needed")
+		return "", newStatus(http.StatusUnauthorized, "Unauthorized", "a client certificate of an agent is required")
 	}
 	agent, err := h.config.Caller(state)
 	_, unknown := errors.AsType[*UnknownAgentError](err)
 	if shared := err == nil && agent == ""; shared || unknown && h.config.Token != nil && token != "" {
 		if h.config.Token == nil || token == "" {
-			return "", refusal(http.StatusUnauthorized, "Unauthorized", "the client certificate names no agent, and no token does")
+			return "", newStatus(http.StatusUnauthorized, "Unauthorized", "neither the client certificate nor a token names an agent")
 		}
 		agent, err = h.config.Token(state, token)
 	}
 	if err != nil {
-		return "", refusal(http.StatusForbidden, "Forbidden", "access to the cluster is refused: "+err.Error())
+		return "", newStatus(http.StatusForbidden, "Forbidden", "access to the cluster is denied: "+err.Error())
 	}
 	if agent == "" {
-		return "", refusal(http.StatusUnauthorized, "Unauthorized", "the token names no agent")
+		return "", newStatus(http.StatusUnauthorized, "Unauthorized", "the token names no agent")
 	}
 	return agent, nil
 }
@@ -201,64 +200,64 @@ func bearer(header http.Header) string {
 
 func (h *Hub) rewrite(r *httputil.ProxyRequest) {
 	stripIdentity(r.Out.Header)
-	callOf(r.In.Context()).span.Inject(r.Out.Header)
+	hubRequestFrom(r.In.Context()).span.Inject(r.Out.Header)
 	r.Out.URL.Scheme = "http" // inside the tunnel, which is inside mTLS
-	r.Out.URL.Host = hostOf(callOf(r.In.Context()).agent)
+	r.Out.URL.Host = hostOf(hubRequestFrom(r.In.Context()).agent)
 	r.Out.Host = "kubernetes" // the Agent sets the real one
-	if hasNoBody(r.In) && !acts(r.In, &callOf(r.In.Context()).request) {
+	if hasNoBody(r.In) && !hasEffect(r.In, &hubRequestFrom(r.In.Context()).request) {
 		r.Out.Header.Del("Expect")
 		return
 	}
-	// The body of a write waits until the Agent asks for it: see fresh. Where there is none, its end does.
+	// The Agent requests the body of a write when it is ready: see rejectStaleWrite. An empty body is sent as chunked.
 	r.Out.Header.Set("Expect", "100-continue")
 	if hasNoBody(r.In) {
 		r.Out.Body, r.Out.ContentLength, r.Out.TransferEncoding = io.NopCloser(strings.NewReader("")), -1, []string{"chunked"}
 	}
 }
 
-// acts tells a request that does something, even without a body: it deletes, or runs a command.
-func acts(r *http.Request, q *Request) bool {
+// hasEffect reports whether a request changes something or runs a command.
+func hasEffect(r *http.Request, q *Request) bool {
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead || q.DryRun
 	return !read || wantsUpgrade(r.Header)
 }
 
 func (h *Hub) modify(res *http.Response) error {
-	c := callOf(res.Request.Context())
+	c := hubRequestFrom(res.Request.Context())
 	c.code, c.firstByte = res.StatusCode, time.Since(c.begin)
-	c.span.Event("answer begins")
+	c.span.Event("first byte")
 	if location := res.Header.Get("Location"); location != "" && (!strings.HasPrefix(location, "/") || strings.HasPrefix(location, "//")) {
-		return fmt.Errorf("the answer leads elsewhere, to %q", location)
+		return fmt.Errorf("the response redirects to another host: %q", location)
 	}
-	stripAnswer(res.Header)
-	wholeBody(res)
+	stripResponse(res.Header)
+	noHalfClose(res)
 	if c.document {
-		h.copies.capture(c.agent, res)
+		h.discovery.capture(c.agent, res)
 	}
 	return nil
 }
 
-// fail answers a request that got no answer from the agent.
+// fail responds to a request that got no response from the agent.
 func (h *Hub) fail(w http.ResponseWriter, r *http.Request, err error) {
-	c := callOf(r.Context())
+	c := hubRequestFrom(r.Context())
 	if cause := context.Cause(r.Context()); cause != nil {
 		var cut *statusError
-		if !errors.As(cause, &cut) { // the caller went away: nobody reads what we say
+		if !errors.As(cause, &cut) { // the caller disconnected
 			c.code = 0
 			panic(http.ErrAbortHandler)
 		}
 		err = cut
 	}
 	status := explain(c.agent, err)
-	if c.document && status.Code > 500 && h.copies.serve(w, r, c.agent, status.Message) {
-		c.code, c.copied = http.StatusOK, true
+	if c.document && status.Code > 500 && h.discovery.serve(w, r, c.agent, status.Message) {
+		c.code, c.fromCache = http.StatusOK, true
 		return
 	}
 	c.code = status.Code
-	h.config.Log.DebugContext(r.Context(), "request failed", "agent", c.agent, "method", r.Method, "path", r.URL.Path, "code", status.Code, "error", err)
+	h.config.Log.DebugContext(r.Context(), "Request failed", "agent", c.agent, "method", r.Method, "path", r.URL.Path, "code", status.Code, "error", err)
 	status.write(w)
 }
 
-// explain turns what went wrong between hub and agent into what a person can act on.
+// explain converts an error between hub and agent into a Status for the user.
 func explain(agent string, err error) *Status {
 	var (
 		cut     *statusError
@@ -271,11 +270,11 @@ func explain(agent string, err error) *Status {
 	case errors.As(err, &away):
 		return unavailable(away.Error())
 	case errors.As(err, &unknown):
-		return refusal(http.StatusForbidden, "Forbidden", unknown.Error())
+		return newStatus(http.StatusForbidden, "Forbidden", unknown.Error())
 	case errors.Is(err, errFirstByte):
-		return tooLate(fmt.Sprintf("agent %s is connected but did not answer in time; the request may have been carried out", agent))
+		return gatewayTimeout(fmt.Sprintf("agent %s is connected but did not respond in time; the request may have been executed", agent))
 	case errors.Is(err, errDial):
-		return tooLate(fmt.Sprintf("agent %s is connected but opened no tunnel in time; the request was not sent", agent))
+		return gatewayTimeout(fmt.Sprintf("agent %s is connected but opened no tunnel in time; the request was not sent", agent))
 	default:
 		return badGateway(fmt.Sprintf("the connection to agent %s failed: %v", agent, err))
 	}

@@ -12,8 +12,7 @@ type Node struct {
 	Group, Kind, Namespace, Name, UID string
 }
 
-// Nodes reads the objects out of a resource tree as Argo CD keeps it in its cache (uncompressed JSON). Objects that only
-// live in a namespace of the Application, without belonging to it (orphans), are not among them.
+// Nodes returns the objects of a resource tree in Argo CD's cache (uncompressed JSON), without orphaned objects.
 func Nodes(tree []byte) ([]Node, error) {
 	list := rawjson.Get(tree, "nodes")
 	if rawjson.IsNull(list) {
@@ -21,7 +20,7 @@ func Nodes(tree []byte) ([]Node, error) {
 	}
 	elements, err := rawjson.Elements(list)
 	if err != nil {
-		return nil, fmt.Errorf("read the nodes of a resource tree: %w", err)
+		return nil, fmt.Errorf("parse nodes of a resource tree: %w", err)
 	}
 	nodes := make([]Node, 0, len(elements))
 	for _, e := range elements {
@@ -36,7 +35,7 @@ func Nodes(tree []byte) ([]Node, error) {
 	return nodes, nil
 }
 
-// Index holds the objects of all Applications of a cluster and answers for them. Its zero value is empty and ready.
+// Index maps the objects of a cluster to their Applications. The zero value is empty.
 type Index struct {
 	mu         sync.RWMutex
 	apps       map[string][]Node
@@ -45,7 +44,7 @@ type Index struct {
 	namespaces map[string]map[string]int    // → Applications, how many objects
 }
 
-// Set replaces the objects of an Application; none removes it.
+// Set replaces the objects of an Application. Without nodes, it removes the Application.
 func (x *Index) Set(app string, nodes []Node) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -107,7 +106,7 @@ func take[K, V comparable](m map[K]map[V]int, key K, value V) {
 	}
 }
 
-// OwnerOf names the Application whose tree has an object.
+// OwnerOf returns the Application whose tree has an object.
 func (x *Index) OwnerOf(group, kind, namespace, name string) (string, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -122,10 +121,10 @@ func (x *Index) owner(n Node) (string, bool) {
 	return "", false
 }
 
-// OwnerOfSubject names the Application whose tree has what events are about.
+// OwnerOfSubject returns the Application whose tree has the subject of events.
 func (x *Index) OwnerOfSubject(s Subject) (string, bool) {
 	if s.AnyNamespace {
-		return "", false // nothing that Argo CD or kubectl ask for
+		return "", false // Argo CD and kubectl do not send such requests
 	}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -137,7 +136,7 @@ func (x *Index) OwnerOfSubject(s Subject) (string, bool) {
 	return "", false
 }
 
-// HasNamespace names an Application that has objects in a namespace.
+// HasNamespace returns an Application that has objects in a namespace.
 func (x *Index) HasNamespace(namespace string) (string, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -13,10 +13,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// kindResolver knows which kind the objects of a resource have: paths name resources ("deployments"), resource trees name kinds
-// ("Deployment"), and only the API server can tell what belongs together. What it said is good for a while; a resource
-// that is not among it is asked for again sooner, but not more often than once in a while. Definitions come, change and
-// go: what nobody asks for is forgotten, and what is gone is when it is asked for.
+// kindResolver maps resources ("deployments") in paths to kinds ("Deployment") in resource trees. It caches the discovery
+// of the API server for maxKindsAge. If a resource is not found, it fetches again after minKindsAge. It drops groups that
+// are not used.
 type kindResolver struct {
 	server APIServer
 	now    func() time.Time
@@ -26,25 +25,25 @@ type kindResolver struct {
 }
 
 type groupKinds struct {
-	used  time.Time // by kinds.mu
-	found bool      // likewise: the API server has the group
+	used  time.Time // protected by kindResolver.mu
+	found bool      // the API server serves the group; protected by kindResolver.mu
 
-	mu    sync.Mutex // held while asking: others wait for the same answer
-	kinds map[string]string
-	asked time.Time
+	mu      sync.Mutex // held while fetching
+	kinds   map[string]string
+	fetched time.Time
 }
 
 const (
-	askAgain     = 5 * time.Second
-	kindsGood    = 5 * time.Minute
-	kindsIdle    = time.Hour
-	maxKinds     = 16 << 20
+	minKindsAge  = 5 * time.Second
+	maxKindsAge  = 5 * time.Minute
+	maxKindsIdle = time.Hour
+	maxKindsBody = 16 << 20
 	maxGroups    = 1000
 	maxResources = 10_000 // of one group
-	kindsWithin  = 10 * time.Second
+	kindsTimeout = 10 * time.Second
 )
 
-func newKinds(server APIServer) *kindResolver {
+func newKindResolver(server APIServer) *kindResolver {
 	return &kindResolver{server: server, now: time.Now, groups: map[string]*groupKinds{}}
 }
 
@@ -57,36 +56,35 @@ func (k *kindResolver) of(ctx context.Context, group, version, resource string) 
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	kind, known := g.kinds[resource]
-	age := k.now().Sub(g.asked)
-	if known && age < kindsGood || age < askAgain {
+	age := k.now().Sub(g.fetched)
+	if known && age < maxKindsAge || age < minKindsAge {
 		return kind, nil
 	}
-	answer, err := k.ask(ctx, path)
+	answer, err := k.fetch(ctx, path)
 	switch {
 	case err == nil:
-		g.kinds, g.asked = answer, k.now()
+		g.kinds, g.fetched = answer, k.now()
 		k.mu.Lock()
 		g.found = len(answer) > 0
 		k.mu.Unlock()
 	case !known:
-		return "", fmt.Errorf("ask the API server for the kinds in %s: %w", path, err)
-	default: // what was known is better than nothing, and is not asked for by everybody while that takes its time
-		g.asked = k.now().Add(askAgain - kindsGood)
+		return "", fmt.Errorf("fetch kinds of %s: %w", path, err)
+	default: // use the cached kinds while discovery fails
+		g.fetched = k.now().Add(minKindsAge - maxKindsAge)
 	}
 	return g.kinds[resource], nil
 }
 
-// group returns what is known of a group and version. Where there are too many, one goes: first those that do not exist,
-// which may be asked for by the thousand, then who was not asked for longest.
+// group returns the entry of a group and version. If there are too many entries, it evicts one.
 func (k *kindResolver) group(path string) *groupKinds {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.now()
 	g := k.groups[path]
 	if g == nil {
-		maps.DeleteFunc(k.groups, func(_ string, old *groupKinds) bool { return now.Sub(old.used) > kindsIdle })
+		maps.DeleteFunc(k.groups, func(_ string, old *groupKinds) bool { return now.Sub(old.used) > maxKindsIdle })
 		if len(k.groups) >= maxGroups {
-			delete(k.groups, k.least())
+			delete(k.groups, k.evictionCandidate())
 		}
 		g = &groupKinds{}
 		k.groups[path] = g
@@ -95,7 +93,8 @@ func (k *kindResolver) group(path string) *groupKinds {
 	return g
 }
 
-func (k *kindResolver) least() (least string) {
+// evictionCandidate prefers groups that do not exist, then the least recently used.
+func (k *kindResolver) evictionCandidate() (least string) {
 	for path, g := range k.groups {
 		than := k.groups[least]
 		if than == nil || !g.found && than.found || g.found == than.found && g.used.Before(than.used) {
@@ -105,9 +104,9 @@ func (k *kindResolver) least() (least string) {
 	return least
 }
 
-// ask returns the kind of each resource of a group and version; none if there is no such group.
-func (k *kindResolver) ask(ctx context.Context, path string) (map[string]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, kindsWithin)
+// fetch returns the kind of each resource of a group and version. It is empty if the group does not exist.
+func (k *kindResolver) fetch(ctx context.Context, path string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, kindsTimeout)
 	defer cancel()
 	address := *k.server.URL
 	address.Path = strings.TrimSuffix(address.Path, "/") + path
@@ -126,9 +125,9 @@ func (k *kindResolver) ask(ctx context.Context, path string) (map[string]string,
 	case http.StatusNotFound:
 		return map[string]string{}, nil
 	default:
-		return nil, fmt.Errorf("it answered %s", response.Status)
+		return nil, fmt.Errorf("response is %s", response.Status)
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxKinds))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxKindsBody))
 	if err != nil {
 		return nil, err
 	}

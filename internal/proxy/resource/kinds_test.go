@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// catalogue is an API server that only tells which kinds there are.
+// catalogue is an API server that serves only discovery.
 type catalogue struct {
 	groups map[string]string // path → name=kind of its one resource
 	broken bool
@@ -32,10 +32,10 @@ func (c *catalogue) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
-func TestKindsAreForgottenWhenTheyAreGone(t *testing.T) {
+func TestKindResolver_ForgetsRemovedKinds(t *testing.T) {
 	server := &catalogue{groups: map[string]string{"/apis/a/v1": "widgets=Widget"}}
 	now := time.Unix(1_000_000, 0)
-	k := newKinds(APIServer{URL: &url.URL{Scheme: "http", Host: "x"}, Common: server})
+	k := newKindResolver(APIServer{URL: &url.URL{Scheme: "http", Host: "x"}, Common: server})
 	k.now = func() time.Time { return now }
 	is := func(want string) {
 		t.Helper()
@@ -46,10 +46,10 @@ func TestKindsAreForgottenWhenTheyAreGone(t *testing.T) {
 	is("Widget")
 	server.groups["/apis/a/v1"] = "widgets=Gadget" // deleted, and another made
 	is("Widget")
-	now = now.Add(kindsGood)
+	now = now.Add(maxKindsAge)
 	is("Gadget")
 	server.broken = true
-	now = now.Add(kindsGood)
+	now = now.Add(maxKindsAge)
 	asked := server.asked
 	is("Gadget") // better than nothing
 	is("Gadget")
@@ -58,9 +58,9 @@ func TestKindsAreForgottenWhenTheyAreGone(t *testing.T) {
 	}
 	server.broken = false
 	delete(server.groups, "/apis/a/v1")
-	now = now.Add(askAgain)
+	now = now.Add(minKindsAge)
 	is("")
-	now = now.Add(askAgain)
+	now = now.Add(minKindsAge)
 	asked = server.asked
 	is("")
 	is("")
@@ -69,10 +69,10 @@ func TestKindsAreForgottenWhenTheyAreGone(t *testing.T) {
 	}
 }
 
-func TestKindsAreBounded(t *testing.T) {
+func TestKindResolver_IsBounded(t *testing.T) {
 	server := &catalogue{groups: map[string]string{"/apis/good/v1": "widgets=Widget"}}
 	now := time.Unix(1_000_000, 0)
-	k := newKinds(APIServer{URL: &url.URL{Scheme: "http", Host: "x"}, Common: server})
+	k := newKindResolver(APIServer{URL: &url.URL{Scheme: "http", Host: "x"}, Common: server})
 	k.now = func() time.Time { return now }
 	ask := func(group string) string {
 		t.Helper()
@@ -94,9 +94,9 @@ func TestKindsAreBounded(t *testing.T) {
 	if len(k.groups) > maxGroups {
 		t.Errorf("%d groups are kept", len(k.groups))
 	}
-	now = now.Add(kindsIdle + time.Second)
+	now = now.Add(maxKindsIdle + time.Second)
 	ask("next")
 	if len(k.groups) != 1 {
-		t.Errorf("%d groups that nobody asks for are kept", len(k.groups))
+		t.Errorf("%d unused groups are kept", len(k.groups))
 	}
 }

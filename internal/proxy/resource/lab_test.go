@@ -137,7 +137,7 @@ func (s *labStage) apply(t *testing.T, manifest string, args ...string) string {
 	return string(out)
 }
 
-// quiet waits until no request is under way: whoever left took the far end along.
+// quiet waits until no request is under way: a caller that disconnects cancels its request.
 func (s *labStage) quiet(t *testing.T) {
 	t.Helper()
 	lab.Await(t, "the end of all requests", func(context.Context) error {
@@ -148,7 +148,7 @@ func (s *labStage) quiet(t *testing.T) {
 	})
 }
 
-func TestKubectlReadsAndWritesThroughTheHub(t *testing.T) {
+func TestLab_KubectlReadsAndWrites(t *testing.T) {
 	s := newLabStage(t, "kubectl", options{})
 
 	for _, args := range [][]string{
@@ -239,7 +239,7 @@ func (s *labStage) follow(t *testing.T, trigger func(), want string, args ...str
 	s.quiet(t)
 }
 
-func TestStreamsPassAndEndWithTheirCallers(t *testing.T) {
+func TestLab_StreamsEndWithTheirCallers(t *testing.T) {
 	s := newLabStage(t, "streams", options{})
 	s.follow(t, func() { s.kubectl(t, "label", "pod", s.pod, "seen=yes") }, "seen=yes", "get", "pods", "-w", "--show-labels")
 	s.follow(t, func() { s.kubectl(t, "label", "pod", s.pod, "seen=twice", "--overwrite") }, "seen=twice", "get", "pod", s.pod, "-w", "--show-labels")
@@ -254,11 +254,11 @@ func TestStreamsPassAndEndWithTheirCallers(t *testing.T) {
 			command := s.command(t, "exec", "-i", s.pod, "--", "sh", "-c", "read word; echo heard $word; echo complained >&2")
 			command.Env = append(command.Env, "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+sockets)
 			command.Stdin = strings.NewReader("hello\n")
-			var out, complaints bytes.Buffer
-			command.Stdout, command.Stderr = &out, &complaints
+			var out, stderr bytes.Buffer
+			command.Stdout, command.Stderr = &out, &stderr
 			err := command.Run()
-			if err != nil || out.String() != "heard hello\n" || !strings.Contains(complaints.String(), "complained\n") {
-				t.Errorf("%v, %q, %q", err, out.String(), complaints.String())
+			if err != nil || out.String() != "heard hello\n" || !strings.Contains(stderr.String(), "complained\n") {
+				t.Errorf("%v, %q, %q", err, out.String(), stderr.String())
 			}
 			s.quiet(t)
 			s.mu.Lock()
@@ -293,7 +293,7 @@ func TestStreamsPassAndEndWithTheirCallers(t *testing.T) {
 	}
 }
 
-func TestALargeListPassesWhole(t *testing.T) {
+func TestLab_LargeList(t *testing.T) {
 	s := newLabStage(t, "large", options{})
 	filler := strings.Repeat("x", 800<<10)
 	for i := range 8 {
@@ -306,12 +306,12 @@ func TestALargeListPassesWhole(t *testing.T) {
 	}
 }
 
-func TestAnAgentAwayAsKubectlAndArgoCDSeeIt(t *testing.T) {
+func TestLab_DisconnectedAgent(t *testing.T) {
 	s := newLabStage(t, "away", options{})
 	resources := s.kubectl(t, "api-resources", "-o", "name")
 	s.leave(&NotConnectedError{Agent: "w1", Since: time.Now()})
 	begin := time.Now()
-	if out := s.refused(t, "get", "pod", s.pod); !strings.Contains(out, "agent w1 is not connected since") {
+	if out := s.refused(t, "get", "pod", s.pod); !strings.Contains(out, "agent w1 is disconnected since") {
 		t.Errorf("got %s", out)
 	}
 	if took := time.Since(begin); took > 5*time.Second { // a process of kubectl included

@@ -28,7 +28,7 @@ func await[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-func TestNothingOfTheCallersIdentityGoesFurther(t *testing.T) {
+func TestHub_StripsTheCallersIdentity(t *testing.T) {
 	seen := make(chan *http.Request, 1)
 	s := newStage(t, fakeServer(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r }), options{})
 	s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/pods/p?x=1", nil,
@@ -52,7 +52,7 @@ func TestNothingOfTheCallersIdentityGoesFurther(t *testing.T) {
 	}
 }
 
-func TestBodiesOfAnySizePassBothWays(t *testing.T) {
+func TestProxy_BodiesOfAnySize(t *testing.T) {
 	const size = 64 << 20
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		fullDuplex(w)
@@ -82,7 +82,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestAStreamIsFlushedAtOnceAndEndsWithItsCaller(t *testing.T) {
+func TestProxy_StreamIsFlushedAndEndsWithItsCaller(t *testing.T) {
 	next, gone := make(chan string), make(chan struct{})
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		defer close(gone)
@@ -122,7 +122,7 @@ func TestAStreamIsFlushedAtOnceAndEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-func TestAWriteWhoseCallerLeftIsNeverCarriedOut(t *testing.T) {
+func TestProxy_AbandonedWriteIsNotExecuted(t *testing.T) {
 	s := newStage(t, fakeServer(t, func(_ http.ResponseWriter, r *http.Request) {
 		if body, err := io.ReadAll(r.Body); err == nil {
 			t.Errorf("%s was carried out with %q", r.Method, body)
@@ -162,12 +162,12 @@ func TestAWriteWhoseCallerLeftIsNeverCarriedOut(t *testing.T) {
 	cancel()
 	_ = writer.CloseWithError(errors.New("gone"))
 	if err := await(t, "end", done); err == nil {
-		t.Error("the caller was told that it worked")
+		t.Error("the caller got a success")
 	}
 }
 
 // A line that stalls and recovers delivers what was sent into it, and a moment later that its caller has left.
-func TestWhatHasNoBodyIsNotCarriedOutAfterItsCallerLeftEither(t *testing.T) {
+func TestProxy_AbandonedRequestWithoutBodyIsNotExecuted(t *testing.T) {
 	for _, request := range []string{
 		"DELETE /api/v1/namespaces/a/pods/p HTTP/1.1\r\n", "DELETE /api/v1/namespaces/a/pods HTTP/1.1\r\n", "POST /api/v1/namespaces/a/pods/p/eviction HTTP/1.1\r\n",
 		"POST /api/v1/namespaces/a/pods/p/exec?command=x HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n",
@@ -218,16 +218,16 @@ func readHead(t *testing.T, conn net.Conn) string {
 	return head.String()
 }
 
-func TestAWriteThatWasOnItsWayForLongIsRefused(t *testing.T) {
+func TestRejectStaleWrite_AfterALongDelay(t *testing.T) {
 	s := newStage(t, fakeServer(t, func(http.ResponseWriter, *http.Request) { t.Error("it was carried out") }),
-		options{agent: func(c *AgentConfig) { c.Fresh = time.Nanosecond }})
+		options{agent: func(c *AgentConfig) { c.MaxWriteAge = time.Nanosecond }})
 	response, body := s.ask(t, s.client, http.MethodPut, "/api/v1/namespaces/a/pods/p", strings.NewReader("{}"))
-	if status := statusOf(t, response, body); status.Code != http.StatusGatewayTimeout || !strings.Contains(status.Message, "nothing was done") {
+	if status := statusOf(t, response, body); status.Code != http.StatusGatewayTimeout || !strings.Contains(status.Message, "nothing was changed") {
 		t.Errorf("got %s", body)
 	}
 }
 
-func TestUpgradesPassAndEndAsAWhole(t *testing.T) {
+func TestProxy_UpgradesEndAsAWhole(t *testing.T) {
 	ended := make(chan struct{}, 1)
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		conn, buf, err := http.NewResponseController(w).Hijack()
@@ -262,12 +262,12 @@ func TestUpgradesPassAndEndAsAWhole(t *testing.T) {
 	s.leave(&NotConnectedError{Agent: "w1"})
 	await(t, "end after the tunnel broke", ended)
 	if _, err := reader.ReadByte(); err == nil {
-		t.Error("the caller was told nothing")
+		t.Error("the caller got no response")
 	}
 	_ = conn.Close()
 }
 
-func TestTunnelsAreUsedAgain(t *testing.T) {
+func TestHub_ReusesTunnels(t *testing.T) {
 	s := newStage(t, fakeServer(t, answer), options{})
 	for range 20 {
 		s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/pods/p", nil)
@@ -279,7 +279,7 @@ func TestTunnelsAreUsedAgain(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatDoesNotBeginIsGivenUp(t *testing.T) {
+func TestFirstByte_TimesOut(t *testing.T) {
 	gone := make(chan struct{})
 	s := newStage(t, fakeServer(t, func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
@@ -292,7 +292,7 @@ func TestAnAnswerThatDoesNotBeginIsGivenUp(t *testing.T) {
 	await(t, "end at the far end", gone)
 }
 
-func TestATunnelThatDoesNotOpenIsGivenUp(t *testing.T) {
+func TestHub_TunnelTimesOut(t *testing.T) {
 	s := newStage(t, fakeServer(t, answer), options{hub: func(c *HubConfig) {
 		c.DialTimeout = 50 * time.Millisecond
 		c.Dial = func(ctx context.Context, _ string) (net.Conn, error) {

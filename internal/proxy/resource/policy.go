@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// Level is how much of a workload cluster the hub may see and touch through the proxy. Each includes those before it,
-// and the rights of the agent's ServiceAccount are the outer bound of all.
+// Level is how much of a workload cluster the hub may access. Each level includes the previous one. The permissions of the
+// agent's ServiceAccount limit all.
 type Level string
 
 const (
-	LevelNone         Level = "none"        // nothing at all
+	LevelNone         Level = "none"        // nothing
 	LevelApplications Level = "application" // objects in the resource tree of an Application
 	LevelNamespaces   Level = "namespaces"  // and everything in some namespaces
 	LevelAll          Level = "all"         // and everything else
@@ -22,13 +22,13 @@ const (
 type Secrets string
 
 const (
-	// SecretsMasked hides the values: equal ones look equal and others do not, which is all that Argo CD shows of them.
+	// SecretsMasked replaces values by masks. Equal values have equal masks, which is all that Argo CD shows.
 	SecretsMasked Secrets = "masked"
 	// SecretsPlain shows the values to the hub. Argo CD's own API still hides them.
 	SecretsPlain Secrets = "plain"
 )
 
-// Names of settings, as refusals give them.
+// Names of settings, as in error messages.
 const (
 	SettingLevel      = "resource-proxy-level"
 	SettingNamespaces = "resource-proxy-namespaces"
@@ -40,54 +40,53 @@ const (
 	SettingSecrets    = "resource-proxy-secrets"
 )
 
-// Policy is what a workload cluster allows. The zero value is the default: objects of Applications, in every way.
+// Policy is what a workload cluster allows. The zero value is the default: all access to objects of Applications.
 type Policy struct {
-	Level      Level    // empty: LevelApplications
+	Level      Level    // If empty, LevelApplications.
 	Namespaces []string // for LevelNamespaces: names, or patterns with * and ?
-	Secrets    Secrets  // empty: SecretsMasked
+	Secrets    Secrets  // If empty, SecretsMasked.
 
-	// What is switched off, at every level.
+	// Disabled access, at every level.
 	NoReads  bool // get, list, watch, and dry runs
-	NoWrites bool // whatever changes something, creation included
+	NoWrites bool // all changes, including creation
 	NoCreate bool // creation of objects
 	NoLogs   bool // logs of pods
 	NoExec   bool // exec, attach, port-forward, proxies into pods, debug containers
 }
 
-// Check says what is wrong with a policy.
+// Check validates a policy.
 func (p *Policy) Check() error {
 	switch p.Level {
 	case "", LevelNone, LevelApplications, LevelAll, LevelNamespaces:
 	default:
-		return fmt.Errorf("%s is %q: it has to be %s, %s, %s or %s", SettingLevel, p.Level, LevelNone, LevelApplications, LevelNamespaces, LevelAll)
+		return fmt.Errorf("invalid %s %q: use %s, %s, %s or %s", SettingLevel, p.Level, LevelNone, LevelApplications, LevelNamespaces, LevelAll)
 	}
 	if p.Level == LevelNamespaces && len(p.Namespaces) == 0 {
-		return fmt.Errorf("%s is %s, but --%s names none", SettingLevel, LevelNamespaces, SettingNamespaces)
+		return fmt.Errorf("%s is %s, but --%s is empty", SettingLevel, LevelNamespaces, SettingNamespaces)
 	}
 	for _, pattern := range p.Namespaces {
 		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-			return fmt.Errorf("%s has %q, which is not a pattern", SettingNamespaces, pattern)
+			return fmt.Errorf("invalid pattern %q in %s", pattern, SettingNamespaces)
 		}
 	}
 	switch p.Secrets {
 	case "", SecretsMasked, SecretsPlain:
 		return nil
 	}
-	return fmt.Errorf("%s is %q: it has to be %s or %s", SettingSecrets, p.Secrets, SecretsMasked, SecretsPlain)
+	return fmt.Errorf("invalid %s %q: use %s or %s", SettingSecrets, p.Secrets, SecretsMasked, SecretsPlain)
 }
 
-// Applications knows what belongs to the Applications of this cluster. It is asked for every request and must not wait.
-// Index is one.
+// Applications maps objects to Applications. It is used for each request and must not block. Index implements it.
 type Applications interface {
-	// OwnerOf names the Application whose resource tree has an object. Objects without a namespace have an empty one.
+	// OwnerOf returns the Application whose resource tree has an object. Cluster-scoped objects have namespace "".
 	OwnerOf(group, kind, namespace, name string) (app string, ok bool)
-	// OwnerOfSubject names the Application that has an object which is known only in part, as events know it.
+	// OwnerOfSubject returns the Application that has the subject of events.
 	OwnerOfSubject(s Subject) (app string, ok bool)
-	// HasNamespace names an Application that has objects in a namespace.
+	// HasNamespace returns an Application that has objects in a namespace.
 	HasNamespace(namespace string) (app string, ok bool)
 }
 
-// class is the kind of access that a request is, which the switches are about.
+// class is the type of access that a request needs.
 type class int
 
 const (
@@ -96,7 +95,7 @@ const (
 	classCreate
 	classLogs
 	classExec
-	classToken // hands out credentials
+	classToken // issues credentials
 )
 
 func (q *Request) class() class {
@@ -117,7 +116,7 @@ func (q *Request) class() class {
 
 func (q *Request) reads() bool { return q.Verb == verbGet || q.Verb == verbList || q.Verb == verbWatch }
 
-// isSelfReview tells the question "what may I do here", which is written as a creation.
+// isSelfReview reports whether a request is a self review, which is a create request but stores nothing.
 func (q *Request) isSelfReview() bool {
 	switch q.Resource {
 	case "selfsubjectaccessreviews", "selfsubjectrulesreviews":
@@ -128,7 +127,7 @@ func (q *Request) isSelfReview() bool {
 	return false
 }
 
-// switchedOff names the setting that forbids a class of access.
+// switchedOff returns the setting that denies a class of access, or "".
 func (p *Policy) switchedOff(c class) string {
 	switch {
 	case c == classRead && p.NoReads:
@@ -145,7 +144,7 @@ func (p *Policy) switchedOff(c class) string {
 	return ""
 }
 
-// inNamespaces tells that a request stays within the namespaces that the policy opens. The Namespace itself may be read.
+// inNamespaces reports whether a request stays within the permitted namespaces. The Namespace itself can be read.
 func (p *Policy) inNamespaces(q *Request) bool {
 	namespace := q.Namespace
 	if namespace == "" && q.Group == "" && q.Resource == "namespaces" && q.Verb == verbGet {
@@ -157,15 +156,15 @@ func (p *Policy) inNamespaces(q *Request) bool {
 	})
 }
 
-// forbidden is a refusal that says which setting decides.
+// forbidden returns a Status that names the deciding setting.
 func forbidden(q *Request, setting, why string) *Status {
-	s := refusal(http.StatusForbidden, "Forbidden", fmt.Sprintf("%s is forbidden: %s (the agent's setting %s decides)", q, why, setting))
+	s := newStatus(http.StatusForbidden, "Forbidden", fmt.Sprintf("%s is forbidden: %s (the agent's setting %s decides)", q, why, setting))
 	s.Details = &Details{Name: q.Name, Group: q.Group, Kind: q.Resource}
 	s.setting = setting
 	return s
 }
 
-// String tells a request in the words of Kubernetes' own refusals.
+// String describes a request in the words of Kubernetes error messages.
 func (q *Request) String() string {
 	if q.Verb == "" {
 		return "this path"

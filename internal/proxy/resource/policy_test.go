@@ -35,7 +35,7 @@ const (
 	far   = "/api/v1/namespaces/far/pods/p"
 )
 
-func TestPolicyDecides(t *testing.T) {
+func TestPolicy_Decisions(t *testing.T) {
 	apps := Policy{}
 	namespaces := Policy{Level: LevelNamespaces, Namespaces: []string{"team-*", "far"}}
 	all := Policy{Level: LevelAll}
@@ -169,8 +169,8 @@ func TestPolicyDecides(t *testing.T) {
 	}
 }
 
-// Whoever can tell Argo CD what to deploy, or create in its namespace, has the rights of its application controller.
-func TestTheHubDoesNotDecideWhatAnAutonomousClusterDeploys(t *testing.T) {
+// A user that controls what Argo CD deploys has the permissions of its application controller.
+func TestPolicy_ProtectsAutonomousClusters(t *testing.T) {
 	const (
 		child   = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications/child"
 		outside = "/apis/argoproj.io/v1alpha1/namespaces/shop/applications"
@@ -215,7 +215,7 @@ func TestTheHubDoesNotDecideWhatAnAutonomousClusterDeploys(t *testing.T) {
 	}
 }
 
-func TestAPolicyThatMeansNothingIsRefused(t *testing.T) {
+func TestPolicy_CheckRejectsInvalid(t *testing.T) {
 	for _, p := range []Policy{
 		{Level: "some"}, {Level: LevelNamespaces}, {Namespaces: []string{"["}}, {Namespaces: []string{""}}, {Secrets: "half"},
 	} {
@@ -225,17 +225,17 @@ func TestAPolicyThatMeansNothingIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheIndexForgetsWhatAnApplicationNoLongerHas(t *testing.T) {
+func TestIndex_ForgetsRemovedObjects(t *testing.T) {
 	x := world()
-	x.Set("twin", []Node{{Kind: "Pod", Namespace: "shop", Name: "web-1", UID: "u2"}})
+	x.Set("other", []Node{{Kind: "Pod", Namespace: "shop", Name: "web-1", UID: "u2"}})
 	x.Set("shop", []Node{{Kind: "Pod", Namespace: "new", Name: "p"}})
-	if app, ok := x.OwnerOf("", "Pod", "shop", "web-1"); !ok || app != "twin" {
+	if app, ok := x.OwnerOf("", "Pod", "shop", "web-1"); !ok || app != "other" {
 		t.Errorf("the pod that another Application has too: %q, %v", app, ok)
 	}
 	if _, ok := x.OwnerOf("apps", "Deployment", "shop", "web"); ok {
 		t.Error("the Deployment is still there")
 	}
-	x.Set("twin", nil)
+	x.Set("other", nil)
 	if _, ok := x.HasNamespace("shop"); ok {
 		t.Error("the namespace is still there")
 	}
@@ -248,7 +248,7 @@ func TestTheIndexForgetsWhatAnApplicationNoLongerHas(t *testing.T) {
 	}
 }
 
-func TestNodesAreReadFromATree(t *testing.T) {
+func TestNodes_ParsesATree(t *testing.T) {
 	nodes, err := Nodes([]byte(`{"nodes":[{"version":"v1","kind":"Pod","namespace":"a","name":"p","uid":"u","parentRefs":[{"kind":"ReplicaSet","name":"r"}]},
 		{"group":"apps","kind":"Deployment","namespace":"a","name":"d"},{"kind":"","name":"x"}],"orphanedNodes":[{"kind":"Pod","name":"o"}]}`))
 	want := []Node{{Kind: "Pod", Namespace: "a", Name: "p", UID: "u"}, {Group: "apps", Kind: "Deployment", Namespace: "a", Name: "d"}}

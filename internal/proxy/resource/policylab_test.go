@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestPolicyAgainstARealAPIServer(t *testing.T) {
+func TestPolicy_WithARealAPIServer(t *testing.T) {
 	s := newLabStage(t, "policy", options{agent: func(c *AgentConfig) { c.Policy = Policy{NoExec: true} }})
 	s.index.Set("shop", []Node{
 		{Group: "apps", Kind: "Deployment", Namespace: s.namespace, Name: "web"}, {Kind: "Pod", Namespace: s.namespace, Name: s.pod},

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestAReaderWhoStopsStallsOnlyItself(t *testing.T) {
+func TestProxy_SlowReaderStallsOnlyItself(t *testing.T) {
 	var written atomic.Int64
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/large") {
@@ -34,18 +34,18 @@ func TestAReaderWhoStopsStallsOnlyItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	// Nobody reads it. Others, on the same connection, are served all the same, and what waits is bounded.
+	// No one reads it. Others, on the same connection, are served all the same, and what waits is bounded.
 	for range 50 {
 		if response, _ := s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/pods/p", nil); response.StatusCode != http.StatusOK {
 			t.Fatalf("another reader: %s", response.Status)
 		}
 	}
 	if n := written.Load(); n > 64<<20 {
-		t.Errorf("%d bytes wait for somebody who does not read", n)
+		t.Errorf("%d bytes are buffered for a caller that does not read", n)
 	}
 }
 
-func TestAnEndlessBodyIsRefusedByTheAPIServerAndEnds(t *testing.T) {
+func TestProxy_EndlessBodyEnds(t *testing.T) {
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		fullDuplex(w)
 		_, _ = io.CopyN(io.Discard, r.Body, 3<<20)
@@ -55,7 +55,7 @@ func TestAnEndlessBodyIsRefusedByTheAPIServerAndEnds(t *testing.T) {
 		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too large","code":413}`)
 	}), options{})
 	response, body := s.ask(t, s.client, http.MethodPost, "/api/v1/namespaces/a/pods", zeros{})
-	// Who is still writing may see the connection end before the answer that came ahead of that.
+	// A caller that is still writing may see the connection end before the answer that came ahead of that.
 	if status := statusOf(t, response, body); status.Code != http.StatusRequestEntityTooLarge &&
 		(status.Code != http.StatusBadGateway || !strings.Contains(status.Message, "connection to agent w1 failed")) {
 		t.Errorf("got %s", body)
@@ -65,7 +65,7 @@ func TestAnEndlessBodyIsRefusedByTheAPIServerAndEnds(t *testing.T) {
 	}
 }
 
-func TestABodyThatStallsIsGivenUp(t *testing.T) {
+func TestProxy_StalledBodyTimesOut(t *testing.T) {
 	arrived := make(chan error, 1)
 	s := newStage(t, fakeServer(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, err := io.Copy(io.Discard, r.Body)

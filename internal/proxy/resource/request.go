@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Verbs of the Kubernetes API, as its authorisation names them. A request that is about no resource has none.
+// Verbs of Kubernetes authorization. A request for a path that is not a resource has none.
 const (
 	verbGet              = "get"
 	verbList             = "list"
@@ -18,31 +18,31 @@ const (
 	verbDeleteCollection = "deletecollection"
 )
 
-// Request is what a request asks of an API server, told from its method, path and query.
+// Request describes a request by method, path and query.
 type Request struct {
-	Verb string // empty: it is about no resource, such as discovery
+	Verb string // empty if it is not for a resource, such as discovery
 
 	Group, Version  string
 	Resource        string // plural and lower case, as in the path
 	Subresource     string
-	Rest            string // what follows the subresource, for the likes of services/x/proxy/path
+	Rest            string // after the subresource, as in services/x/proxy/path
 	Namespace, Name string
 
-	// Selected is the name to which the field selector of a list or watch restricts it, if it does.
+	// Selected is the name in the field selector of a list or watch, or "".
 	Selected string
-	// Subject is what the field selector of a list of events restricts it to, if it does.
+	// Subject is the subject in the field selector of a list of events.
 	Subject Subject
-	// DryRun tells that the API server will change nothing.
+	// DryRun means that the API server changes nothing.
 	DryRun bool
 }
 
-// Subject is the object that events are about. Of the fields, only Name is always known.
+// Subject is the object of events. Only Name is always set.
 type Subject struct {
 	Kind, Namespace, Name, UID string
-	AnyNamespace               bool // the selector does not say which namespace
+	AnyNamespace               bool // the selector has no namespace
 }
 
-// parse tells what a request asks for. The path has to have passed checkPath.
+// parse parses a request. Its path must have passed checkPath.
 func parse(r *http.Request, query url.Values) Request {
 	segments := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	var q Request
@@ -55,12 +55,12 @@ func parse(r *http.Request, query url.Values) Request {
 		return Request{}
 	}
 	watched := false
-	if len(segments) > 1 && segments[0] == "watch" { // the old way to ask for a watch, which API servers still know
+	if len(segments) > 1 && segments[0] == "watch" { // deprecated form of a watch
 		watched, segments = true, segments[1:]
 	}
-	q.place(segments)
+	q.parsePath(segments)
 	q.Verb = verbOf(r.Method, q.Name != "", watched || isTrue(query, "watch"))
-	if watched && q.Verb == verbGet { // with a name the old way is still a watch
+	if watched && q.Verb == verbGet { // also with a name
 		q.Verb = verbWatch
 	}
 	q.selectors(query)
@@ -68,8 +68,8 @@ func parse(r *http.Request, query url.Values) Request {
 	return q
 }
 
-// place reads [namespaces/<namespace>/]<resource>[/<name>[/<subresource>[/<rest>]]].
-func (q *Request) place(segments []string) {
+// parsePath parses [namespaces/<namespace>/]<resource>[/<name>[/<subresource>[/<rest>]]].
+func (q *Request) parsePath(segments []string) {
 	if segments[0] == "namespaces" && len(segments) > 2 && segments[2] != "status" && segments[2] != "finalize" {
 		q.Namespace, segments = segments[1], segments[2:]
 	}
@@ -107,18 +107,17 @@ func verbOf(method string, named, watched bool) string {
 		}
 		return verbDeleteCollection
 	}
-	return strings.ToLower(method) // checkRequest lets no other through
+	return strings.ToLower(method) // unreachable after checkRequest
 }
 
-// isTrue reads a boolean as API servers do: whatever is present is true unless it says that it is not.
+// isTrue parses a boolean as API servers do: a present value is true unless it is "0" or "false".
 func isTrue(query url.Values, name string) bool {
 	values, present := query[name]
 	return present && len(values) > 0 && values[0] != "0" && !strings.EqualFold(values[0], "false")
 }
 
-// changesNothing tells that the API server is sure to take the request for a dry run. Deletes with a body are not among
-// those: the API server then looks for the options in there and ignores the query. Nor are subresources that act, such
-// as exec, eviction or token.
+// changesNothing reports whether the API server treats the request as a dry run. It does not for a delete with a body,
+// whose options are in the body, nor for subresources with effects, such as exec, eviction or token.
 func (q *Request) changesNothing(r *http.Request, query url.Values) bool {
 	values := query["dryRun"]
 	if len(values) == 0 {
@@ -142,7 +141,7 @@ func hasNoBody(r *http.Request) bool {
 	return r.ContentLength == 0 && (r.Body == nil || r.Body == http.NoBody)
 }
 
-// streams tells that an answer may take any time to begin, and then to end.
+// streams reports whether a response may take any time to begin and to end.
 func (q *Request) streams(query url.Values) bool {
 	switch {
 	case q.Verb == verbWatch:
@@ -153,12 +152,12 @@ func (q *Request) streams(query url.Values) bool {
 	return connects(q.Subresource)
 }
 
-// isBulk tells that an answer may be large, or come bit by bit.
+// isBulk reports whether a response may be large or long.
 func (q *Request) isBulk() bool {
 	return q.Verb == verbList || q.Verb == verbWatch || q.Subresource == "log" || connects(q.Subresource)
 }
 
-// connects lists the subresources that are connections into a pod, service or node.
+// connects reports whether a subresource is a connection into a pod, service or node.
 func connects(subresource string) bool {
 	switch subresource {
 	case "exec", "attach", "portforward", "proxy":
@@ -167,13 +166,12 @@ func connects(subresource string) bool {
 	return false
 }
 
-// isEvents tells that a request is for events, of the core or of their own group.
+// isEvents reports whether a request is for events, of either group.
 func (q *Request) isEvents() bool {
 	return q.Resource == "events" && (q.Group == "" || q.Group == "events.k8s.io")
 }
 
-// isDocument tells that a path is one of those that describe an API server rather than what is in it: discovery,
-// OpenAPI, version. All of them are of interest before anything else can be asked.
+// isDocument reports whether a path describes the API: discovery, OpenAPI, version.
 func isDocument(path string) bool {
 	segments := strings.Split(strings.Trim(path, "/"), "/")
 	switch segments[0] {

@@ -17,7 +17,7 @@ func read(t testing.TB, method, target string) (Request, *Status) {
 	return parse(r, query), nil
 }
 
-func TestRequestsAreReadAsTheAPIServerReadsThem(t *testing.T) {
+func TestParse_AsTheAPIServer(t *testing.T) {
 	for target, want := range map[string]Request{
 		"GET /":                                      {},
 		"GET /version":                               {},
@@ -87,7 +87,7 @@ func TestRequestsAreReadAsTheAPIServerReadsThem(t *testing.T) {
 	}
 }
 
-func TestADeleteWithABodyIsNoDryRun(t *testing.T) {
+func TestParse_DeleteWithBodyIsNoDryRun(t *testing.T) {
 	r := httptest.NewRequest(http.MethodDelete, "/api/v1/namespaces/a/pods/p?dryRun=All", strings.NewReader("{}"))
 	query, status := checkRequest(r)
 	if status != nil {
@@ -98,7 +98,7 @@ func TestADeleteWithABodyIsNoDryRun(t *testing.T) {
 	}
 }
 
-func TestPathsThatCanBeReadInTwoWaysAreRefused(t *testing.T) {
+func TestCheckPath_RejectsAmbiguousPaths(t *testing.T) {
 	for _, target := range []string{
 		"/api/v1/../../version", "/api/v1/./pods", "/api//v1/pods", "/api/v1/namespaces/a%2fpods/p", "/api/v1/namespaces/a%2Fpods",
 		"/api/v1/%2e%2e/x", "/api/v1/%5cx", "/api/v1/pods/%00", "/api/v1/pods/a%0ab", "/api/v1/pods/%252e%252e", `/api/v1/pods/a\b`,
@@ -115,7 +115,7 @@ func TestPathsThatCanBeReadInTwoWaysAreRefused(t *testing.T) {
 	}
 }
 
-func TestDocumentsAreToldFromWhatTheyDescribe(t *testing.T) {
+func TestIsDocument(t *testing.T) {
 	for path, want := range map[string]bool{
 		"/version": true, "/version/": true, "/api": true, "/api/v1": true, "/apis": true, "/apis/apps": true, "/apis/apps/v1": true,
 		"/openapi/v2": true, "/openapi/v3": true, "/openapi/v3/apis/apps/v1": true,

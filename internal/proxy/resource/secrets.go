@@ -30,12 +30,11 @@ const (
 
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// masks hides the values of Secrets in answers. A mask is a keyed hash of the value: equal values have equal masks, so
-// that comparisons still work, and nobody can find a value by trying.
+// masks replaces the values of Secrets in responses by keyed hashes. Equal values have equal masks, so that comparisons
+// work. Without the key, a value cannot be found by trying.
 type masks struct{ key []byte }
 
-// prepare makes sure that the answer to a request for Secrets is one that can be read, and that no mask is ever written
-// in the place of the value which it hides.
+// prepare makes sure that the response can be parsed, and rejects requests that would write a mask as a value.
 func (m *masks) prepare(r *http.Request) *Status {
 	r.Header.Set("Accept", acceptJSON(r.Header.Values("Accept")))
 	r.Header.Del("Accept-Encoding")
@@ -45,17 +44,17 @@ func (m *masks) prepare(r *http.Request) *Status {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxSecretBody+1))
 	switch {
 	case err != nil:
-		return badRequest("the body of the request broke off: " + err.Error())
+		return badRequest("read request body: " + err.Error())
 	case len(body) > maxSecretBody:
-		return refusal(http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", fmt.Sprintf("a Secret is larger than %d bytes", maxSecretBody))
+		return newStatus(http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", fmt.Sprintf("a Secret is larger than %d bytes", maxSecretBody))
 	case bytes.Contains(body, []byte(encodedMaskPrefix)), bytes.Contains(body, []byte(maskPrefix)):
-		s := refusal(http.StatusUnprocessableEntity, "Invalid",
-			"the Secret holds a mask in the place of a value: values are hidden by the agent's setting "+SettingSecrets+", and cannot be written back")
+		s := newStatus(http.StatusUnprocessableEntity, "Invalid",
+			"the Secret has a mask instead of a value: values are masked by the agent's setting "+SettingSecrets+" and cannot be written back")
 		s.setting = SettingSecrets
 		return s
 	case r.Method == http.MethodPatch && movesValues(r.Header.Get("Content-Type"), body):
-		s := refusal(http.StatusForbidden, "Forbidden",
-			"a patch of a Secret may add, remove, replace and test, but not copy or move: values are hidden by the agent's setting "+SettingSecrets+", and shall not be led to where they are not")
+		s := newStatus(http.StatusForbidden, "Forbidden",
+			"a patch of a Secret must not copy or move values: they are masked by the agent's setting "+SettingSecrets)
 		s.setting = SettingSecrets
 		return s
 	}
@@ -63,13 +62,13 @@ func (m *masks) prepare(r *http.Request) *Status {
 	return nil
 }
 
-// movesValues tells that a patch could bring a value to where it is not hidden, such as an annotation. Only JSON patches
-// can: the others set what they contain.
+// movesValues reports whether a patch could copy a value to where it is not masked, such as an annotation. Only JSON
+// patches can.
 func movesValues(contentType string, body []byte) bool {
 	if kind, _, err := mime.ParseMediaType(contentType); err == nil && kind != "application/json-patch+json" {
 		return false
 	}
-	var steps []map[string]json.RawMessage // as API servers read it: names of fields have one spelling, the last one counts
+	var steps []map[string]json.RawMessage // as API servers parse it: case-sensitive, the last duplicate counts
 	if json.Unmarshal(body, &steps) != nil {
 		return true
 	}
@@ -87,7 +86,7 @@ func movesValues(contentType string, body []byte) bool {
 	return false
 }
 
-// acceptJSON leaves of what a caller accepts only what we can read.
+// acceptJSON keeps only JSON types of an Accept header.
 func acceptJSON(values []string) string {
 	var kept []string
 	for one := range strings.SplitSeq(strings.Join(values, ","), ",") {
@@ -101,18 +100,18 @@ func acceptJSON(values []string) string {
 	return strings.Join(kept, ",")
 }
 
-// maskResponse hides the values in an answer.
+// maskResponse masks the values in a response.
 func (m *masks) maskResponse(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		_ = res.Body.Close()
-		return errors.New("the API server offers Secrets on an upgraded connection, where they cannot be hidden")
+		return errors.New("API server offers Secrets on an upgraded connection, where they cannot be masked")
 	}
 	kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" || res.Header.Get("Content-Encoding") != "" {
 		if res.ContentLength == 0 || res.StatusCode == http.StatusNotModified || kind == "text/plain" && res.StatusCode >= 400 {
 			return nil
 		}
-		return fmt.Errorf("the API server sent Secrets as %q, in which they cannot be hidden", res.Header.Get("Content-Type"))
+		return fmt.Errorf("API server sent Secrets as %q, which cannot be masked", res.Header.Get("Content-Type"))
 	}
 	if res.Request.Method == http.MethodHead {
 		return nil
@@ -124,7 +123,7 @@ func (m *masks) maskResponse(res *http.Response) error {
 	return nil
 }
 
-// maskedBody reads one JSON document after another and passes them on without the values.
+// maskedBody masks a stream of JSON documents.
 type maskedBody struct {
 	io.Closer
 	masks   *masks
@@ -153,7 +152,7 @@ func (b *maskedBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// frameReader bounds what one document takes.
+// frameReader bounds the size of one document.
 type frameReader struct {
 	io.Reader
 	size int
@@ -161,29 +160,28 @@ type frameReader struct {
 
 func (r *frameReader) Read(p []byte) (int, error) {
 	if r.size > maxSecretFrame {
-		return 0, fmt.Errorf("a list of Secrets is larger than %d bytes: ask for it in parts", maxSecretFrame)
+		return 0, fmt.Errorf("a list of Secrets is larger than %d bytes: use pages", maxSecretFrame)
 	}
 	n, err := r.Reader.Read(p)
 	r.size += n
 	return n, err
 }
 
-// mask is what stands for a value.
 func (m *masks) mask(value string) string {
 	hash := hmac.New(sha256.New, m.key)
 	hash.Write([]byte(value))
 	return maskPrefix + hex.EncodeToString(hash.Sum(nil)[:8])
 }
 
-// document hides the values in a Secret, a list of them, a table of them, or an event of a watch.
+// document masks the values in a Secret, a list, a table or a watch event.
 func (m *masks) document(b []byte) ([]byte, error) {
 	o, err := rawjson.Split(b)
 	if err != nil {
-		return nil, fmt.Errorf("read a Secret: %w", err)
+		return nil, fmt.Errorf("parse Secret: %w", err)
 	}
 	if rawjson.Text(b, "kind") == "Status" && repeatsObject(b) {
-		return json.Marshal(refusal(http.StatusUnprocessableEntity, "Invalid", "the patch does not fit the Secret; what the API server "+
-			"says about it is hidden by the agent's setting "+SettingSecrets+", because it repeats all values"))
+		return json.Marshal(newStatus(http.StatusUnprocessableEntity, "Invalid", "the patch does not fit the Secret; the API server's message "+
+			"is hidden by the agent's setting "+SettingSecrets+", because it repeats all values"))
 	}
 	for i := range o {
 		switch o[i].Key {
@@ -207,7 +205,7 @@ func (m *masks) document(b []byte) ([]byte, error) {
 	return o.Bytes(), nil
 }
 
-// repeatsObject tells the refusal in which an API server shows the whole object as it would be after a patch.
+// repeatsObject reports whether an error of the API server quotes the whole patched object.
 func repeatsObject(status []byte) bool {
 	if strings.Contains(rawjson.Text(status, "message"), "patch: Invalid value") {
 		return true
@@ -222,7 +220,7 @@ func (m *masks) each(list []byte) ([]byte, error) {
 	}
 	elements, err := rawjson.Elements(list)
 	if err != nil {
-		return nil, fmt.Errorf("read a list of Secrets: %w", err)
+		return nil, fmt.Errorf("parse list of Secrets: %w", err)
 	}
 	for i := range elements {
 		if elements[i], err = m.document(elements[i]); err != nil {
@@ -238,14 +236,14 @@ func (m *masks) values(b []byte, encoded bool) ([]byte, error) {
 	}
 	o, err := rawjson.Split(b)
 	if err != nil {
-		return nil, fmt.Errorf("read the values of a Secret: %w", err)
+		return nil, fmt.Errorf("parse values of a Secret: %w", err)
 	}
 	for i := range o {
 		value, isText := rawjson.String(o[i].Value)
 		if isText && strings.Trim(value, "+") == "" {
-			continue // nothing to hide: empty, or what Argo CD has hidden, of which a server-side diff is made
+			continue // empty, or masked by Argo CD for a server-side diff
 		}
-		if encoded { // so that data and stringData of equal content look alike
+		if encoded { // so that equal values in data and stringData have equal masks
 			if plain, err := base64.StdEncoding.DecodeString(value); err == nil {
 				value = string(plain)
 			}
@@ -257,7 +255,7 @@ func (m *masks) values(b []byte, encoded bool) ([]byte, error) {
 	return o.Bytes(), nil
 }
 
-// metadata hides the copy of the values that kubectl keeps in an annotation.
+// metadata masks the values in kubectl's annotation.
 func (m *masks) metadata(b []byte) ([]byte, error) {
 	applied := rawjson.Text(b, "annotations", lastApplied)
 	if applied == "" {

@@ -30,7 +30,7 @@ func secretStage(t *testing.T, text string, policy Policy) *stage {
 	}), options{agent: func(c *AgentConfig) { c.Policy, c.MaskKey = policy, []byte("key") }})
 }
 
-func TestValuesOfSecretsAreHidden(t *testing.T) {
+func TestMasks_HideValues(t *testing.T) {
 	for name, text := range map[string]string{
 		"an object":         secretJSON,
 		"a list":            `{"kind":"SecretList","metadata":{},"items":[` + secretJSON + `]}`,
@@ -55,7 +55,7 @@ func TestValuesOfSecretsAreHidden(t *testing.T) {
 	}
 }
 
-func TestOtherObjectsAndPlainSecretsPassAsTheyAre(t *testing.T) {
+func TestMasks_LeaveOtherObjectsUnchanged(t *testing.T) {
 	s := secretStage(t, secretJSON, Policy{Level: LevelAll, Secrets: SecretsPlain})
 	if _, body := s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/secrets/s", nil); string(body) != secretJSON {
 		t.Errorf("got %s", body)
@@ -66,7 +66,7 @@ func TestOtherObjectsAndPlainSecretsPassAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestAWatchOfSecretsStreams(t *testing.T) {
+func TestMasks_WatchStreams(t *testing.T) {
 	next := make(chan string)
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -96,7 +96,7 @@ func TestAWatchOfSecretsStreams(t *testing.T) {
 	go func() { lines.Scan() }()
 }
 
-func TestAMaskIsNeverWritten(t *testing.T) {
+func TestMasks_AreNeverWritten(t *testing.T) {
 	s := secretStage(t, secretJSON, Policy{Level: LevelAll})
 	for _, body := range []string{`{"data":{"a":"` + masked("x") + `"}}`, `{"stringData":{"a":"` + maskPrefix + `0"}}`} {
 		for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodPost} {
@@ -111,7 +111,7 @@ func TestAMaskIsNeverWritten(t *testing.T) {
 	}
 }
 
-func TestAPatchLeadsNoValueToWhereItIsNotHidden(t *testing.T) {
+func TestMasks_RejectPatchesThatMoveValues(t *testing.T) {
 	s := secretStage(t, secretJSON, Policy{Level: LevelAll})
 	for _, body := range []string{
 		`[{"op":"add","path":"/metadata/annotations","value":{}},{"op":"copy","from":"/data/a","path":"/metadata/annotations/a"}]`,
@@ -136,20 +136,20 @@ func TestAPatchLeadsNoValueToWhereItIsNotHidden(t *testing.T) {
 	}
 }
 
-func TestRefusalsOfTheAPIServerDoNotTellValues(t *testing.T) {
+func TestMasks_HideValuesInErrors(t *testing.T) {
 	m := &masks{key: []byte("key")}
-	told, err := m.document([]byte(`{"kind":"Status","status":"Failure","message":" \"\" is invalid: patch: Invalid value: \"{\\\"data\\\":{\\\"a\\\":\\\"aGVsbG8=\\\"}}\"","reason":"Invalid",` +
+	got, err := m.document([]byte(`{"kind":"Status","status":"Failure","message":" \"\" is invalid: patch: Invalid value: \"{\\\"data\\\":{\\\"a\\\":\\\"aGVsbG8=\\\"}}\"","reason":"Invalid",` +
 		`"details":{"causes":[{"reason":"FieldValueInvalid","message":"aGVsbG8=","field":"patch"}]},"code":422}`))
-	if err != nil || !json.Valid(told) || strings.Contains(string(told), "aGVsbG8=") || !strings.Contains(string(told), SettingSecrets) {
-		t.Errorf("got %s, %v", told, err)
+	if err != nil || !json.Valid(got) || strings.Contains(string(got), "aGVsbG8=") || !strings.Contains(string(got), SettingSecrets) {
+		t.Errorf("got %s, %v", got, err)
 	}
 	other := `{"kind":"Status","status":"Failure","message":"secrets \"s\" not found","reason":"NotFound","details":{"name":"s","kind":"secrets"},"code":404}`
-	if told, err = m.document([]byte(other)); err != nil || string(told) != other {
-		t.Errorf("got %s, %v", told, err)
+	if got, err = m.document([]byte(other)); err != nil || string(got) != other {
+		t.Errorf("got %s, %v", got, err)
 	}
 }
 
-func TestSecretsThatCannotBeHiddenAreNotShown(t *testing.T) {
+func TestMasks_RejectOtherFormats(t *testing.T) {
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf")
 		_, _ = io.WriteString(w, "hello")
@@ -175,7 +175,7 @@ func FuzzMasks(f *testing.F) {
 	})
 }
 
-func TestWhatArgoCDHasHiddenIsLeftAsItIs(t *testing.T) {
+func TestMasks_KeepArgoCDsMasks(t *testing.T) {
 	m := &masks{key: []byte("key")}
 	hidden := `{"kind":"Secret","data":{"a":"++++++++","b":"","c":[1]},"stringData":{"d":"++++"}}`
 	covered, err := m.document([]byte(hidden))

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// selectors reads from the field selector what a list or watch is restricted to. Whatever is not as plain as Argo CD and
-// kubectl write it counts as no restriction: a request is then judged by what it asks for without.
+// selectors parses the field selector of a list or watch. A selector in another form than Argo CD and kubectl use counts as
+// none, so that the request is judged without it.
 func (q *Request) selectors(query url.Values) {
 	values := query["fieldSelector"]
 	if len(values) != 1 || q.Verb != verbList && q.Verb != verbWatch {
 		return
 	}
-	fields, ok := plainTerms(values[0])
+	fields, ok := parseEqualities(values[0])
 	if !ok {
 		return
 	}
@@ -29,16 +29,15 @@ func (q *Request) selectors(query url.Values) {
 		Name: fields[prefix+"name"],
 		UID:  fields[prefix+"uid"],
 	}
-	namespace, said := fields[prefix+"namespace"]
-	q.Subject.Namespace, q.Subject.AnyNamespace = namespace, !said
-	if !said && q.Namespace != "" { // events are kept where their subject is
+	namespace, ok := fields[prefix+"namespace"]
+	q.Subject.Namespace, q.Subject.AnyNamespace = namespace, !ok
+	if !ok && q.Namespace != "" { // events are in the namespace of their subject
 		q.Subject.Namespace, q.Subject.AnyNamespace = q.Namespace, false
 	}
 }
 
-// plainTerms splits a selector into terms that all have to hold. It refuses those with an escape, with a negation, and
-// those that name a field twice.
-func plainTerms(selector string) (map[string]string, bool) {
+// parseEqualities parses a selector that has only equalities. It rejects escapes, negations and repeated fields.
+func parseEqualities(selector string) (map[string]string, bool) {
 	if selector == "" || strings.ContainsAny(selector, `\!`) {
 		return nil, false
 	}

@@ -10,64 +10,63 @@ import (
 	"time"
 )
 
-// NewServer puts a Hub behind TLS. The configuration has to ask for client certificates and to verify them; it should
-// stay the same object as long as the hub's certificate does, because session tickets, which make handshakes cheap,
-// belong to it: argocd-server makes a new connection for nearly every request. Contexts of requests descend from ctx: when
-// it ends, streams and terminals end.
+// NewServer returns a TLS server for a Hub. The configuration must require and verify client certificates. Reuse the same
+// object while the certificate is unchanged, because it has the session tickets: argocd-server opens a new connection for
+// nearly every request. When ctx ends, streams and exec sessions end.
 //
 // Call ServeTLS(listener, "", "") on it.
 func NewServer(ctx context.Context, hub *Hub, config *tls.Config) *http.Server {
 	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true) // terminals need it
+	protocols.SetHTTP1(true) // for exec sessions
 	protocols.SetHTTP2(true)
-	keeper := newKeeper(hub.config.Connections)
+	limiter := newConnLimiter(hub.config.Connections)
 	return &http.Server{
 		Handler:                      hub,
 		TLSConfig:                    config,
 		BaseContext:                  func(net.Listener) context.Context { return ctx },
-		ConnState:                    keeper.changed,
+		ConnState:                    limiter.changed,
 		DisableGeneralOptionsHandler: true,
-		ReadHeaderTimeout:            10 * time.Second, // handshake included
+		ReadHeaderTimeout:            10 * time.Second, // including the handshake
 		IdleTimeout:                  hub.config.ConnectionIdle,
 		MaxHeaderBytes:               maxHeaders,
 		Protocols:                    protocols,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 1000,
-			// One body that an agent does not take in must not hold up the others of its connection.
+			// A body that an agent does not read must not block other streams of the connection.
 			MaxReceiveBufferPerStream:     256 << 10,
 			MaxReceiveBufferPerConnection: 16 << 20,
-			SendPingTimeout:               30 * time.Second, // callers that are gone without a word
+			SendPingTimeout:               30 * time.Second, // for callers that lost their network
 			PingTimeout:                   15 * time.Second,
 		},
 		ErrorLog: errorLog(hub.config.Log),
 	}
 }
 
-// connLimiter bounds the number of connections. When there are too many, the one on which nothing has happened for longest is
-// closed, so that whoever hoards connections loses his own and a new caller gets in.
+// connLimiter limits the number of connections. If there are too many, it closes the longest idle one, so that a new caller
+// can connect.
 type connLimiter struct {
 	limit int
 
 	mu    sync.Mutex
-	conns map[net.Conn]*list.Element // nil: in use
-	idle  *list.List                 // of net.Conn, longest first; new ones are idle until they ask for something
+	conns map[net.Conn]*list.Element // nil if in use
+	idle  *list.List                 // of net.Conn, longest idle first; includes new connections
 }
 
-func newKeeper(limit int) *connLimiter {
+func newConnLimiter(limit int) *connLimiter {
 	return &connLimiter{limit: limit, conns: map[net.Conn]*list.Element{}, idle: list.New()}
 }
 
 func (k *connLimiter) changed(conn net.Conn, state http.ConnState) {
-	victim := k.note(conn, state)
+	victim := k.update(conn, state)
 	if secure, ok := victim.(*tls.Conn); ok {
-		victim = secure.NetConn() // to say goodbye could take seconds, and nobody else would be let in meanwhile
+		victim = secure.NetConn() // a TLS close could block for seconds
 	}
 	if victim != nil {
 		_ = victim.Close()
 	}
 }
 
-func (k *connLimiter) note(conn net.Conn, state http.ConnState) (victim net.Conn) {
+func (k *connLimiter) update(conn net.Conn, state http.ConnState) (victim net.Conn) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if element := k.conns[conn]; element != nil {
@@ -80,7 +79,7 @@ func (k *connLimiter) note(conn net.Conn, state http.ConnState) (victim net.Conn
 	case http.StateClosed:
 		delete(k.conns, conn)
 		return nil
-	case http.StateHijacked: // a terminal: the Hub counts it as a request under way
+	case http.StateHijacked: // the Hub counts it as a request in flight
 		delete(k.conns, conn)
 		return nil
 	}

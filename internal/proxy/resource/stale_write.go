@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// rejectStaleWrite refuses a write whose caller may be long gone. A connection that stalls and recovers delivers, minutes later,
-// what was sent into it, and a caller who was told that it failed must not find it done after all.
+// rejectStaleWrite rejects a write that was delayed for too long. A connection that stalls and recovers delivers old
+// requests, and a write must not happen after its caller got an error.
 //
-// So the body of a write, and be it an empty one, is not sent along: the Hub waits until the Agent asks for it ("100 Continue"), which happens
-// when the Agent is ready to carry it out, and sends it only if its caller is still there. If the answer to the question
-// takes long, or does not come, the write is not carried out.
+// So the Hub does not send the body of a write, even an empty one, with the request. The Agent requests it with "100
+// Continue" when it is ready, and the Hub sends it only if the caller is still connected. If the body takes too long, the
+// write is not executed.
 func rejectStaleWrite(r *http.Request, limit time.Duration) *Status {
 	if hasNoBody(r) || r.Header.Get("Expect") == "" {
 		return nil
@@ -21,12 +21,12 @@ func rejectStaleWrite(r *http.Request, limit time.Duration) *Status {
 	reader := bufio.NewReaderSize(r.Body, 4<<10)
 	_, err := reader.Peek(1)
 	if err != nil && err != io.EOF {
-		return badRequest("the caller went away; nothing was done")
+		return badRequest("the caller disconnected; nothing was changed")
 	}
 	if waited := time.Since(asked); waited > limit {
-		return tooLate("the request was on its way for " + waited.Round(time.Second).String() + " and may be given up by now; nothing was done")
+		return gatewayTimeout("the request was delayed for " + waited.Round(time.Second).String() + "; nothing was changed")
 	}
-	if err == io.EOF && r.ContentLength < 0 { // there is none
+	if err == io.EOF && r.ContentLength < 0 { // no body
 		r.Body, r.ContentLength, r.TransferEncoding = http.NoBody, 0, nil
 		return nil
 	}

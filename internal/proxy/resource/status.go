@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Status is the error that clients of an API server understand: the parts of Kubernetes' own that we fill.
+// Status is the part of a metav1.Status that the proxy uses.
 type Status struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -18,10 +18,10 @@ type Status struct {
 	Details    *Details `json:"details,omitempty"`
 	Code       int      `json:"code"`
 
-	setting string // of a refusal by policy: which setting decides
+	setting string // the setting that denies the request, if any
 }
 
-// Details says what an error is about, and when to try again.
+// Details has the object of an error and the retry interval.
 type Details struct {
 	Name              string `json:"name,omitempty"`
 	Group             string `json:"group,omitempty"`
@@ -34,42 +34,40 @@ type statusError struct{ status *Status }
 
 func (e *statusError) Error() string { return e.status.Message }
 
-func refusal(code int, reason, message string) *Status {
+func newStatus(code int, reason, message string) *Status {
 	return &Status{APIVersion: "v1", Kind: "Status", Outcome: "Failure", Message: message, Reason: reason, Code: code}
 }
 
 func badRequest(message string) *Status {
-	return refusal(http.StatusBadRequest, "BadRequest", message)
+	return newStatus(http.StatusBadRequest, "BadRequest", message)
 }
 
 func badGateway(message string) *Status {
-	return refusal(http.StatusBadGateway, "InternalError", message)
+	return newStatus(http.StatusBadGateway, "InternalError", message)
 }
 
 func unavailable(message string) *Status {
-	s := refusal(http.StatusServiceUnavailable, "ServiceUnavailable", message)
+	s := newStatus(http.StatusServiceUnavailable, "ServiceUnavailable", message)
 	s.Details = &Details{RetryAfterSeconds: 5}
 	return s
 }
 
-func tooLate(message string) *Status {
-	return refusal(http.StatusGatewayTimeout, "Timeout", message)
+func gatewayTimeout(message string) *Status {
+	return newStatus(http.StatusGatewayTimeout, "Timeout", message)
 }
 
-func tooMany(message string) *Status {
-	s := refusal(http.StatusTooManyRequests, "TooManyRequests", message)
+func tooManyRequests(message string) *Status {
+	s := newStatus(http.StatusTooManyRequests, "TooManyRequests", message)
 	s.Details = &Details{RetryAfterSeconds: 1}
 	return s
 }
 
-// write sends the Status as an answer.
-//
-// When to try again is in the body and, except for "too many", not in a header: client-go sleeps for as long as a header
-// says and tries ten times before its caller learns anything, and a person waits in front of it.
+// write sends the Status. Only status 429 has a Retry-After header: client-go sleeps as long as the header says and retries
+// ten times before its caller, often a waiting user, gets the error.
 func (s *Status) write(w http.ResponseWriter) {
 	body, err := json.Marshal(s)
 	if err != nil { // strings and numbers
-		panic(fmt.Errorf("encode a status: %w", err))
+		panic(fmt.Errorf("encode status: %w", err))
 	}
 	header := w.Header()
 	header.Set("Content-Type", "application/json")

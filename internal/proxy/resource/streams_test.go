@@ -55,7 +55,7 @@ func kubelet(t *testing.T, code int) http.HandlerFunc {
 			t.Errorf("read the input: %v", err)
 		}
 		fmt.Fprintf(streams["stdout"], "%d bytes", len(input))
-		fmt.Fprint(streams["stderr"], "a complaint")
+		fmt.Fprint(streams["stderr"], "an error")
 		status := metav1.Status{Status: metav1.StatusFailure, Reason: remotecommand.NonZeroExitCodeReason, Message: "command terminated",
 			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: remotecommand.ExitCodeCauseType, Message: fmt.Sprint(code)}}}}
 		if text, err := json.Marshal(status); err == nil {
@@ -72,7 +72,7 @@ func kubelet(t *testing.T, code int) http.HandlerFunc {
 	}
 }
 
-func TestSPDYCarriesTheEndOfInputAndTheExitCode(t *testing.T) {
+func TestProxy_SPDYEndOfInputAndExitCode(t *testing.T) {
 	s := newStage(t, fakeServer(t, kubelet(t, 42)), options{})
 	cert, key := keyPair(t, s.ca.issue(t, "w1"))
 	config := &rest.Config{Host: "https://" + s.address, TLSClientConfig: rest.TLSClientConfig{CAData: s.ca.pem(), CertData: cert, KeyData: key}}
@@ -81,13 +81,13 @@ func TestSPDYCarriesTheEndOfInputAndTheExitCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out, complaint bytes.Buffer
-	err = executor.StreamWithContext(t.Context(), client.StreamOptions{Stdin: strings.NewReader(strings.Repeat("x", 1<<20)), Stdout: &out, Stderr: &complaint})
+	var out, stderr bytes.Buffer
+	err = executor.StreamWithContext(t.Context(), client.StreamOptions{Stdin: strings.NewReader(strings.Repeat("x", 1<<20)), Stdout: &out, Stderr: &stderr})
 	exit, ok := errors.AsType[exec.CodeExitError](err)
 	if !ok || exit.Code != 42 {
 		t.Errorf("it ended with %v", err)
 	}
-	if out.String() != "1048576 bytes" || complaint.String() != "a complaint" {
-		t.Errorf("stdout is %q, stderr %q", out.String(), complaint.String())
+	if out.String() != "1048576 bytes" || stderr.String() != "an error" {
+		t.Errorf("stdout is %q, stderr %q", out.String(), stderr.String())
 	}
 }

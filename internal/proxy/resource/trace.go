@@ -8,11 +8,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
-// A request is one span here and one on the other side, however long it streams. They say what is asked for, of whom,
-// and what came of it. Whatever is in a query, a header, a body or behind a proxied path stays out of them.
-
-// traced begins the span of a request, within that of whoever asks. Nil: nothing is traced.
-func traced(ctx context.Context, tracer *trace.Tracer, r *http.Request, q *Request) *trace.Span {
+// startSpan starts the span of a request, as a child of the caller's span. The span has no content of queries, headers,
+// bodies and proxied paths. It returns nil if there is no tracer.
+func startSpan(ctx context.Context, tracer *trace.Tracer, r *http.Request, q *Request) *trace.Span {
 	if tracer == nil {
 		return nil
 	}
@@ -33,13 +31,13 @@ func traced(ctx context.Context, tracer *trace.Tracer, r *http.Request, q *Reque
 	return span
 }
 
-// answered ends it. Code 0: whoever asked went away.
-func answered(span *trace.Span, code int) {
+// endSpan ends the span of a request. Code 0 means that the caller disconnected.
+func endSpan(span *trace.Span, code int) {
 	switch {
 	case span == nil:
 		return
 	case code == 0:
-		span.Fail("the caller went away before there was an answer")
+		span.Fail("the caller disconnected before the response")
 	case code >= http.StatusInternalServerError:
 		span.Fail(http.StatusText(code))
 	}

@@ -51,7 +51,7 @@ const (
 	callersSpan  = "b7ad6b7169203331"
 )
 
-func TestARequestIsOneTraceFromItsCallerToTheAPIServer(t *testing.T) {
+func TestTrace_FromTheCallerToTheAPIServer(t *testing.T) {
 	header := make(chan http.Header, 1)
 	s, c := tracedStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		header <- r.Header.Clone()
@@ -66,7 +66,7 @@ func TestARequestIsOneTraceFromItsCallerToTheAPIServer(t *testing.T) {
 	}
 	got := await(t, "request", header)
 	if got.Get("Traceparent") != "00-"+callersTrace+"-"+agent.ID+"-01" || got.Get("Tracestate") != "" || got.Get("Baggage") != "" {
-		t.Errorf("the API server is told %v", got)
+		t.Errorf("the API server got %v", got)
 	}
 	for key, want := range map[string]string{trace.Method: "PUT", trace.Resource: "secrets", trace.Namespace: "a", trace.Object: "s", trace.StatusCode: "200"} {
 		if hub.Attributes[key] != want || agent.Attributes[key] != want {
@@ -82,12 +82,12 @@ func TestARequestIsOneTraceFromItsCallerToTheAPIServer(t *testing.T) {
 			texts = append(texts, text)
 		}
 		if all := strings.Join(texts, " "); strings.Contains(all, "hidden") {
-			t.Errorf("a span tells what it should not: %s", all)
+			t.Errorf("a span has secret content: %s", all)
 		}
 	}
 }
 
-func TestATerminalIsOneSpanUntilItEnds(t *testing.T) {
+func TestTrace_ExecSessionIsOneSpan(t *testing.T) {
 	s, c := tracedStage(t, fakeServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		conn, buf, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -109,12 +109,12 @@ func TestATerminalIsOneSpanUntilItEnds(t *testing.T) {
 	}
 	_ = conn.Close()
 	hub, agent := spanOf(t, c, "hub", "create pods/exec"), spanOf(t, c, "agent", "create pods/exec")
-	if agent.Parent != hub.ID || hub.Attributes[trace.StatusCode] != "101" || strings.Join(agent.Events, ",") != "allowed,answer begins" {
+	if agent.Parent != hub.ID || hub.Attributes[trace.StatusCode] != "101" || strings.Join(agent.Events, ",") != "allowed,first byte" {
 		t.Errorf("%+v %+v", hub, agent)
 	}
 }
 
-func TestARefusalNamesTheSetting(t *testing.T) {
+func TestTrace_DenialHasTheSetting(t *testing.T) {
 	s, c := tracedStage(t, fakeServer(t, answer), Policy{Level: LevelNone})
 	s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/pods/p", nil)
 	agent := spanOf(t, c, "agent", "get pods")
@@ -123,7 +123,7 @@ func TestARefusalNamesTheSetting(t *testing.T) {
 	}
 }
 
-func TestWithoutTracingACallersTraceGoesOnAndNothingElse(t *testing.T) {
+func TestTrace_DisabledForwardsTheCallersTrace(t *testing.T) {
 	header := make(chan http.Header, 1)
 	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		header <- r.Header.Clone()
@@ -138,18 +138,18 @@ func TestWithoutTracingACallersTraceGoesOnAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestWithoutTracingARequestCostsNoMore(t *testing.T) {
+func TestTrace_DisabledCostsNothing(t *testing.T) {
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/namespaces/a/pods/p", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	q := Request{Verb: verbGet, Resource: "pods", Subresource: "log"}
 	if n := testing.AllocsPerRun(100, func() {
-		span := traced(r.Context(), nil, r, &q)
+		span := startSpan(r.Context(), nil, r, &q)
 		trace.SanitizeHeaders(r.Header)
 		span.Inject(r.Header)
-		span.Event("answer begins")
-		answered(span, http.StatusOK)
+		span.Event("first byte")
+		endSpan(span, http.StatusOK)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
-// The transport keeps unused connections by host, so an agent is a host: its name in hex, since a name need not be one
-// that a host may have.
+// http.Transport pools connections by host, so each agent has a host: its name in hex, because not every name is a valid
+// host name.
 
 func hostOf(agent string) string { return hex.EncodeToString([]byte(agent)) + ".agent" }
 
@@ -29,8 +29,7 @@ func agentOf(host string) (string, error) {
 
 var errDial = errors.New("no tunnel in time")
 
-// newTunnels is the transport to all agents. It sends no request twice, unless the first attempt put no byte on the
-// wire, or it is a read.
+// newTunnels returns the transport to all agents. It repeats a request only if it is a read or no byte of it was sent.
 func newTunnels(config *HubConfig) *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
@@ -55,8 +54,8 @@ func newTunnels(config *HubConfig) *http.Transport {
 		MaxIdleConnsPerHost:    config.IdlePerAgent,
 		IdleConnTimeout:        config.TunnelIdle,
 		MaxResponseHeaderBytes: 256 << 10,
-		ExpectContinueTimeout:  24 * time.Hour, // a body that nobody asked for is never sent
-		DisableCompression:     true,           // bodies pass as they are
+		ExpectContinueTimeout:  24 * time.Hour, // never send a body that was not requested
+		DisableCompression:     true,           // bodies are forwarded unchanged
 		WriteBufferSize:        bufferSize,
 		ReadBufferSize:         bufferSize,
 	}
@@ -64,7 +63,7 @@ func newTunnels(config *HubConfig) *http.Transport {
 
 const bufferSize = 32 << 10
 
-// buffers are what bodies are copied with.
+// buffers is the pool for copying bodies.
 var buffers = &bufferPool{pool: sync.Pool{New: func() any { return new([bufferSize]byte) }}}
 
 type bufferPool struct{ pool sync.Pool }
@@ -76,7 +75,7 @@ func (p *bufferPool) Get() []byte {
 
 func (p *bufferPool) Put(b []byte) { p.pool.Put((*[bufferSize]byte)(b)) }
 
-// errorLog is where net/http complains about clients. They are not our operators' concern.
+// errorLog logs errors of net/http about clients at debug level.
 func errorLog(logger *slog.Logger) *log.Logger {
 	return slog.NewLogLogger(logger.Handler(), slog.LevelDebug)
 }

@@ -8,13 +8,12 @@ import (
 	"net/http"
 )
 
-// An upgraded connection ends as a whole: when either side has ended its half, when the request's context ends. That is
-// how terminals and port-forwards are used, and a caller who was killed looks exactly like one that ended its half.
-// ReverseProxy thinks otherwise, in three places: it keeps the second direction of connections that can be half closed;
-// when the context ends it closes only the far side and waits for a caller who may have nothing more to say; and it
-// forgets bytes that a caller sent before it saw the answer. upgradeWriter and wholeBody set that right.
+// An upgraded connection ends as a whole if either side closes its half or the request's context ends, because a killed
+// caller looks like one that closed its half. ReverseProxy differs in three ways: it keeps the other half open, it closes
+// only the server side when the context ends, and it loses bytes that a caller sent before the response. upgradeWriter and
+// noHalfClose correct that.
 
-// upgradeWriter hands out connections that end with ctx.
+// upgradeWriter returns hijacked connections that end with ctx.
 type upgradeWriter struct {
 	http.ResponseWriter
 	ctx context.Context
@@ -26,39 +25,39 @@ func (w *upgradeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	context.AfterFunc(w.ctx, func() { _ = conn.Close() })
-	return &wholeConn{Conn: conn, early: buf.Reader}, buf, nil
+	return &noHalfCloseConn{Conn: conn, early: buf.Reader}, buf, nil
 }
 
-// WriteHeader passes answers on, but not the Agent's question for a body: it is the Hub's, which asks its caller itself.
+// WriteHeader forwards status codes except 100 Continue, which is between Agent and Hub.
 func (w *upgradeWriter) WriteHeader(code int) {
 	if code != http.StatusContinue {
 		w.ResponseWriter.WriteHeader(code)
 	}
 }
 
-// Unwrap is how http.ResponseController finds the other abilities.
+// Unwrap implements the interface of http.ResponseController.
 func (w *upgradeWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// wholeConn has no CloseWrite, and begins with what had been read already.
-type wholeConn struct {
+// noHalfCloseConn has no CloseWrite. It first returns the bytes that were already buffered.
+type noHalfCloseConn struct {
 	net.Conn
 	early *bufio.Reader
 }
 
-func (c *wholeConn) Read(p []byte) (int, error) {
+func (c *noHalfCloseConn) Read(p []byte) (int, error) {
 	if n := c.early.Buffered(); n > 0 {
 		return c.early.Read(p[:min(n, len(p))])
 	}
 	return c.Conn.Read(p)
 }
 
-// wholeBody makes the far side of an upgraded connection one that cannot be half closed.
-func wholeBody(res *http.Response) {
+// noHalfClose hides CloseWrite of an upgraded server connection.
+func noHalfClose(res *http.Response) {
 	if body, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
 		res.Body = struct{ io.ReadWriteCloser }{body}
 	}
 }
 
-// fullDuplex lets an answer begin before the body of its request has ended. Without it net/http's server takes up to
-// 256 KiB of the body away, unseen, when the answer begins. HTTP/2 has it anyway.
+// fullDuplex allows a response before the end of the request body. Without it, net/http's HTTP/1 server discards up to 256
+// KiB of the body when the response begins.
 func fullDuplex(w http.ResponseWriter) { _ = http.NewResponseController(w).EnableFullDuplex() }

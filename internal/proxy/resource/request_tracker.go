@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// requestTracker knows all requests under way: how many there may be, and how to end them.
+// requestTracker limits and cancels requests in flight.
 type requestTracker struct {
 	perAgent, total int
 
@@ -14,7 +14,7 @@ type requestTracker struct {
 	size  int
 }
 
-func newActive(perAgent, total int) *requestTracker {
+func newRequestTracker(perAgent, total int) *requestTracker {
 	return &requestTracker{perAgent: perAgent, total: total, calls: map[string]map[*hubRequest]struct{}{}}
 }
 
@@ -24,9 +24,9 @@ func (a *requestTracker) add(c *hubRequest) *Status {
 	calls := a.calls[c.agent]
 	switch {
 	case len(calls) >= a.perAgent:
-		return tooMany(fmt.Sprintf("agent %s has %d requests under way, which is the limit", c.agent, len(calls)))
+		return tooManyRequests(fmt.Sprintf("agent %s has reached the limit of %d requests in flight", c.agent, len(calls)))
 	case a.size >= a.total:
-		return tooMany(fmt.Sprintf("this principal has %d requests under way, which is the limit", a.size))
+		return tooManyRequests(fmt.Sprintf("this principal has reached the limit of %d requests in flight", a.size))
 	}
 	if calls == nil {
 		calls = map[*hubRequest]struct{}{}
@@ -48,8 +48,8 @@ func (a *requestTracker) remove(c *hubRequest) {
 	a.size--
 }
 
-// cut ends the requests that match. Which do is asked without the lock held: the answer may take a while.
-func (a *requestTracker) cut(match func(*hubRequest) bool, why *Status) {
+// cancel ends the requests that match. It calls match without the lock, because match may be slow.
+func (a *requestTracker) cancel(match func(*hubRequest) bool, why *Status) {
 	a.mu.Lock()
 	all := make([]*hubRequest, 0, a.size)
 	for _, calls := range a.calls {

@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// keptHeaders describe a document. Others describe the answer in which it came.
-var keptHeaders = []string{"Content-Type", "Content-Encoding", "Etag", "Last-Modified", "Vary", "Cache-Control"}
+// cachedHeaders describe a document. Other headers describe the response.
+var cachedHeaders = []string{"Content-Type", "Content-Encoding", "Etag", "Last-Modified", "Vary", "Cache-Control"}
 
-func keyOf(agent string, r *http.Request) copyKey {
+func keyOf(agent string, r *http.Request) documentKey {
 	uri := strings.TrimSuffix(r.URL.Path, "/")
 	if query := r.URL.Query(); len(query) > 0 {
-		query.Del("timeout") // client-go says how long it waits; the answer is the same
+		query.Del("timeout") // does not change the response
 		uri += "?" + query.Encode()
 	}
 	uri = strings.TrimSuffix(uri, "?")
-	return copyKey{
+	return documentKey{
 		pathKey: pathKey{agent: agent, uri: uri},
 		accept:  strings.Join(r.Header.Values("Accept"), ","),
 		gzip:    acceptsGzip(r.Header),
@@ -41,7 +41,7 @@ func acceptsGzip(header http.Header) bool {
 	return false
 }
 
-// mediaTypes splits an Accept header, and brings each type into the form of mediaType.
+// mediaTypes splits an Accept header into normalized types.
 func mediaTypes(accept string) []string {
 	var types []string
 	for one := range strings.SplitSeq(accept, ",") {
@@ -55,8 +55,8 @@ func mediaTypes(accept string) []string {
 	return types
 }
 
-// mediaType is a type with the parameters that make it another type of document, in order: discovery comes in several
-// that are all called application/json.
+// mediaType normalizes a type. It keeps the parameters that distinguish discovery documents, which are all
+// application/json.
 func mediaType(value string) string {
 	parts := strings.Split(strings.ToLower(value), ";")
 	var parameters []string
@@ -70,12 +70,12 @@ func mediaType(value string) string {
 	return strings.Join(append([]string{strings.TrimSpace(parts[0])}, parameters...), ";")
 }
 
-// has tells that there is a document with which a request could be answered.
+// has reports whether there is a document for a request.
 func (c *discoveryCache) has(agent string, r *http.Request) bool {
 	return c.find(keyOf(agent, r)) != nil
 }
 
-// capture remembers an answer once it has passed as a whole.
+// capture stores a response when its body was read to the end.
 func (c *discoveryCache) capture(agent string, res *http.Response) {
 	encoding := res.Header.Get("Content-Encoding")
 	if res.StatusCode != http.StatusOK || res.Request.Method != http.MethodGet || encoding != "" && encoding != "gzip" ||
@@ -83,7 +83,7 @@ func (c *discoveryCache) capture(agent string, res *http.Response) {
 		return
 	}
 	header := http.Header{}
-	for _, name := range keptHeaders {
+	for _, name := range cachedHeaders {
 		if values := res.Header.Values(name); len(values) > 0 {
 			header[name] = slices.Clone(values)
 		}
@@ -94,7 +94,7 @@ func (c *discoveryCache) capture(agent string, res *http.Response) {
 	}
 }
 
-// capturedBody keeps what is read of a body, as long as that is not too much, and hands it over at the end.
+// capturedBody copies a body up to a limit and passes it to done at the end.
 type capturedBody struct {
 	io.ReadCloser
 	length int64
@@ -120,7 +120,7 @@ func (b *capturedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// serve answers with the last known copy, if there is one, and says why.
+// serve responds with a cached document and a warning. It returns false if there is none.
 func (c *discoveryCache) serve(w http.ResponseWriter, r *http.Request, agent, why string) bool {
 	d := c.find(keyOf(agent, r))
 	if d == nil {
@@ -141,7 +141,7 @@ func (c *discoveryCache) serve(w http.ResponseWriter, r *http.Request, agent, wh
 	if plain {
 		header.Del("Content-Encoding")
 	}
-	header.Set("Warning", fmt.Sprintf(`299 argocd-agent %s`, strconv.QuoteToASCII(why+"; this is the last known copy")))
+	header.Set("Warning", fmt.Sprintf(`299 argocd-agent %s`, strconv.QuoteToASCII(why+"; this is a cached response")))
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 	return true
 }

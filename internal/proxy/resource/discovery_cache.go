@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// discoveryCache are the last known discovery documents of all agents. A fleet has few releases of Kubernetes, so the same
-// documents come back from many agents: a body is kept once, however many have it.
+// discoveryCache has the last discovery documents of all agents. Many agents have equal documents, so each body is stored
+// once.
 //
-// Each agent has a bound, by the size of what it sent, so that none can crowd out others with documents of its own
-// making; all together have one, by what is really kept. What was not used for longest goes first.
+// Each agent has a size limit for what it sent, so that none can evict the documents of others. All together have a limit
+// for what is stored. The least recently used document is evicted first.
 type discoveryCache struct {
 	perAgent, total int
 
 	mu     sync.Mutex
-	byKey  map[copyKey]*list.Element // of *document
+	byKey  map[documentKey]*list.Element // of *document
 	byPath map[pathKey][]*cachedDocument
 	agents map[string]int // bytes of each
 	order  *list.List     // of *document, least recently used first
@@ -26,39 +26,39 @@ type discoveryCache struct {
 
 type pathKey struct{ agent, uri string }
 
-type copyKey struct {
+type documentKey struct {
 	pathKey
 	accept string
 	gzip   bool
 }
 
-// cachedDocument is an answer of an agent.
+// cachedDocument is a response of an agent.
 type cachedDocument struct {
-	copyKey
+	documentKey
 	header http.Header // only what describes the body
 	body   *body
 }
 
-// body is what one or more documents hold.
+// body is the content of one or more documents.
 type body struct {
 	sum   [sha256.Size]byte
 	bytes []byte
 	users int
 }
 
-// overhead is what an entry takes beside its body, roughly.
+// overhead is the approximate size of an entry without its body.
 const overhead = 1 << 10
 
-func newCopies(perAgent, total int) *discoveryCache {
+func newDiscoveryCache(perAgent, total int) *discoveryCache {
 	return &discoveryCache{
 		perAgent: perAgent, total: total,
-		byKey: map[copyKey]*list.Element{}, byPath: map[pathKey][]*cachedDocument{}, agents: map[string]int{},
+		byKey: map[documentKey]*list.Element{}, byPath: map[pathKey][]*cachedDocument{}, agents: map[string]int{},
 		order: list.New(), bodies: map[[sha256.Size]byte]*body{},
 	}
 }
 
-// put remembers a document in the place of an older one.
-func (c *discoveryCache) put(key copyKey, header http.Header, content []byte) {
+// put stores a document.
+func (c *discoveryCache) put(key documentKey, header http.Header, content []byte) {
 	cost := len(content) + overhead
 	if cost > c.perAgent || cost > c.total || len(key.accept) > overhead || len(key.uri) > overhead {
 		return
@@ -76,12 +76,12 @@ func (c *discoveryCache) put(key copyKey, header http.Header, content []byte) {
 		c.size += len(content)
 	}
 	b.users++
-	d := &cachedDocument{copyKey: key, header: header, body: b}
+	d := &cachedDocument{documentKey: key, header: header, body: b}
 	c.byKey[key] = c.order.PushBack(d)
 	c.byPath[key.pathKey] = append(c.byPath[key.pathKey], d)
 	c.agents[key.agent] += cost
 	c.size += overhead
-	for c.agents[key.agent] > c.perAgent { // first, so that only what is left counts against others
+	for c.agents[key.agent] > c.perAgent { // before the total, so that other agents lose less
 		c.dropOldestOf(key.agent)
 	}
 	for c.size > c.total {
@@ -106,7 +106,7 @@ func documentIn(e *list.Element) *cachedDocument {
 func (c *discoveryCache) drop(element *list.Element) {
 	d := documentIn(element)
 	c.order.Remove(element)
-	delete(c.byKey, d.copyKey)
+	delete(c.byKey, d.documentKey)
 	others := c.byPath[d.pathKey]
 	for i := range others {
 		if others[i] == d {
@@ -142,9 +142,9 @@ func (c *discoveryCache) forget(agent string) {
 	}
 }
 
-// find returns the document that answers a request best: the answer to the same request; else one whose type the caller
-// accepts, in the caller's order.
-func (c *discoveryCache) find(key copyKey) *cachedDocument {
+// find returns the response to the same request or, if there is none, a document whose type the caller accepts, in the
+// caller's order.
+func (c *discoveryCache) find(key documentKey) *cachedDocument {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, gzip := range []bool{key.gzip, !key.gzip} {
@@ -159,7 +159,7 @@ func (c *discoveryCache) find(key copyKey) *cachedDocument {
 	for _, accepted := range mediaTypes(key.accept) {
 		for _, d := range candidates {
 			if accepted == "*/*" || accepted == mediaType(d.header.Get("Content-Type")) {
-				c.order.MoveToBack(c.byKey[d.copyKey])
+				c.order.MoveToBack(c.byKey[d.documentKey])
 				return d
 			}
 		}

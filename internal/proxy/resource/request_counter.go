@@ -11,29 +11,29 @@ import (
 // RequestCounter counts requests by what they were and what became of them. Its zero value is ready.
 type RequestCounter struct {
 	mu         sync.Mutex
-	requests   map[count]uint64
+	requests   map[countKey]uint64
 	firstBytes time.Duration
-	answered   uint64
-	remembered uint64
+	responses  uint64
+	cached     uint64
 }
 
-// count is what requests have in common that are counted together.
-type count struct{ verb, code, by string }
+// countKey is what requests have in common that are counted together.
+type countKey struct{ verb, code, by string }
 
 // Observe counts a request.
 func (t *RequestCounter) Observe(o RequestResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.requests == nil {
-		t.requests = map[count]uint64{}
+		t.requests = map[countKey]uint64{}
 	}
-	t.requests[count{verb: cmp.Or(o.Request.Verb, "document"), code: strconv.Itoa(o.Code), by: o.Setting}]++
+	t.requests[countKey{verb: cmp.Or(o.Request.Verb, "document"), code: strconv.Itoa(o.Code), by: o.Setting}]++
 	if o.FirstByte > 0 {
 		t.firstBytes += o.FirstByte
-		t.answered++
+		t.responses++
 	}
 	if o.FromCache {
-		t.remembered++
+		t.cached++
 	}
 }
 
@@ -43,11 +43,11 @@ func (t *RequestCounter) Observe(o RequestResult) {
 func (t *RequestCounter) Each(f func(verb, code, refusedBy string, n uint64)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all := make([]count, 0, len(t.requests))
+	all := make([]countKey, 0, len(t.requests))
 	for c := range t.requests {
 		all = append(all, c)
 	}
-	slices.SortFunc(all, func(a, b count) int {
+	slices.SortFunc(all, func(a, b countKey) int {
 		return cmp.Or(cmp.Compare(a.verb, b.verb), cmp.Compare(a.code, b.code), cmp.Compare(a.by, b.by))
 	})
 	for _, c := range all {
@@ -59,12 +59,12 @@ func (t *RequestCounter) Each(f func(verb, code, refusedBy string, n uint64)) {
 func (t *RequestCounter) FirstBytes() (total time.Duration, answers uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.firstBytes, t.answered
+	return t.firstBytes, t.responses
 }
 
-// Remembered is how many requests were answered from the last known copy.
-func (t *RequestCounter) Remembered() uint64 {
+// Cached is how many requests were answered from the last known copy.
+func (t *RequestCounter) Cached() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.remembered
+	return t.cached
 }
