@@ -197,7 +197,7 @@ func (l *agentSync) whileOpen(decide func(*kind.Object) decision) func(*kind.Obj
 	session := l.sessions
 	return func(local *kind.Object) decision {
 		if l.sessions != session {
-			return decision{fail: &Failure{Code: engine.Unavailable, Message: "the session is closed"}}
+			return decision{fail: &Failure{Code: engine.Unavailable, Message: "the session ended"}}
 		}
 		return decide(local)
 	}
