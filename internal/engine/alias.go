@@ -91,7 +91,10 @@ func (r *replica) readRecordedAlias(it *replicaItem, in Observe) {
 
 // setAlias replaces an item's alias. The new alias does not end by time.
 func (r *replica) setAlias(it *replicaItem, alias Alias, lossy bool) {
-	it.alias, it.lossy, it.ended = alias, lossy, false
+	it.alias, it.aliasState = alias, aliasHarmless
+	if lossy {
+		it.aliasState = aliasLossy
+	}
 	delete(r.aliasEnds, it.hash)
 }
 
@@ -108,7 +111,7 @@ func (r *replica) endBy(it *replicaItem, at Time) {
 // alias again is not reported.
 func (r *replica) endAlias(it *replicaItem) {
 	r.assumeOwnerVersion(it)
-	it.ended = true
+	it.aliasState = aliasEnded
 	it.overwrites = min(it.overwrites, 1)
 	r.update(it)
 }
@@ -117,7 +120,7 @@ func (r *replica) endAlias(it *replicaItem) {
 func (r *replica) recheck(in Recheck) {
 	for _, h := range sortedHashes(r.items) {
 		it := r.items[h]
-		if it.alias != (Alias{}) && !it.ended && (in.Key == Key{} || in.Key == it.key) {
+		if it.alias != (Alias{}) && it.aliasState != aliasEnded && (in.Key == Key{} || in.Key == it.key) {
 			it.checks = 0
 			r.endBy(it, r.peer.now+jitter(maxRecheckDelay, h))
 		}
@@ -126,14 +129,14 @@ func (r *replica) recheck(in Recheck) {
 
 // aliasActive reports whether the alias describes what the object contains.
 func (it *replicaItem) aliasActive() bool {
-	return !it.ended && it.alias.Stored == it.stored && !it.alias.Written.IsZero()
+	return it.aliasState != aliasEnded && it.alias.Stored == it.stored && !it.alias.Written.IsZero()
 }
 
 // lossy counts the objects that count as equal although this side does not store them as the owner has them.
 func (r *replica) lossy() int {
 	n := 0
 	for h := range r.aliasEnds {
-		if it := r.items[h]; it != nil && it.lossy && it.aliasActive() {
+		if it := r.items[h]; it != nil && it.aliasState == aliasLossy && it.aliasActive() {
 			n++
 		}
 	}

@@ -23,7 +23,7 @@ func (r *replica) recheckAll() {
 // drift requests an item whose local object differs from what the owner has. If something restores the same content
 // after it was replaced twice, that content is accepted for a while and reported.
 func (r *replica) drift(it *replicaItem) {
-	if !r.peer.isOpen() || !r.complete || it.ticket != 0 || it.want.IsZero() || it.rejected || it.held {
+	if !r.peer.isOpen() || !r.complete || it.ticket != 0 || it.want.IsZero() || it.notAccepted() || it.state == itemHeld {
 		return
 	}
 	if it.exists && it.owned && it.effective() == it.want {

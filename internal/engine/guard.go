@@ -54,7 +54,8 @@ func (g *deletionGuard) onAbsent(r *replica, lost []*replicaItem) {
 	}
 	g.count(r, lost)
 	for _, it := range lost {
-		it.want, it.removalConfirmed = Version{}, true
+		it.want = Version{}
+		r.setState(it, removable)
 		r.clearProblem(it)
 		r.remove(it, true, false)
 	}
@@ -90,7 +91,7 @@ func (g *deletionGuard) exceeded(r *replica, lost []*replicaItem) Cause {
 	}
 	left := 0
 	for h, it := range r.items {
-		leaving := going[h] || it.removalConfirmed || it.removing && it.want.IsZero() && it.seq != 0
+		leaving := going[h] || it.mayRemove() || it.write != applying && it.want.IsZero() && it.seq != 0
 		if it.exists && it.owned && !leaving {
 			left++
 		}
@@ -117,7 +118,7 @@ func (g *deletionGuard) window(r *replica) {
 	g.base = r.owned
 	maps.DeleteFunc(g.removed, func(h KeyHash, _ bool) bool {
 		it := r.items[h]
-		return it == nil || !it.removalConfirmed || !it.exists || !it.owned
+		return it == nil || !it.mayRemove() || !it.exists || !it.owned
 	})
 }
 
@@ -141,26 +142,14 @@ const budgetWindow = 600 * Second
 // hold keeps items from being deleted. A cause that needs a user's confirmation stays until nothing is held and covers
 // whatever else is held then.
 func (g *deletionGuard) hold(r *replica, items []*replicaItem, cause Cause) {
-	if g.held == nil {
-		g.held = map[KeyHash]*replicaItem{}
-	}
 	if len(g.held) == 0 || g.cause == CauseFleet || cause == CauseStore {
 		g.cause = cause
 	}
 	for _, it := range items {
-		it.held, it.want = true, Version{}
-		g.held[it.hash] = it
-		g.changed = true
+		it.want, g.changed = Version{}, true
+		r.setState(it, itemHeld)
 		r.clearProblem(it) // nothing is left to reject
 		r.update(it)
-	}
-}
-
-// drop ends the hold of an item: the owner has it again, or it is being deleted.
-func (g *deletionGuard) drop(it *replicaItem) {
-	if it.held {
-		it.held, g.changed = false, true
-		delete(g.held, it.hash)
 	}
 }
 
@@ -179,8 +168,7 @@ func (g *deletionGuard) confirm(r *replica, id string) bool {
 	}
 	for _, h := range sortedHashes(g.held) {
 		it := g.held[h]
-		g.drop(it)
-		it.removalConfirmed = true
+		r.setState(it, removable)
 		if it.ticket == 0 {
 			r.remove(it, true, false)
 		}
@@ -265,7 +253,7 @@ func (g *deletionGuard) fingerprint(r *replica) string {
 func (g *deletionGuard) release(r *replica) {
 	for _, h := range sortedHashes(g.held) {
 		it := g.held[h]
-		g.drop(it)
+		r.setState(it, tracked)
 		r.update(it)
 	}
 }

@@ -82,7 +82,7 @@ func checkOwner(t reporter, o *owner) {
 
 func checkReplica(t reporter, r *replica) {
 	t.Helper()
-	owned, refusing, orphans, heldBack, load, counted, stored, problems := 0, 0, 0, 0, 0, 0, 0, 0
+	owned, refusing, held, load, counted, stored, problems := 0, 0, 0, 0, 0, 0, 0
 	for h, it := range r.items {
 		if it.hash != h || it.key.Hash() != h {
 			t.Errorf("%s %s: under a wrong hash", r.cfg.Name, it.key)
@@ -90,7 +90,7 @@ func checkReplica(t reporter, r *replica) {
 		if it.exists && it.owned {
 			owned++
 		}
-		if it.rejected {
+		if it.state == itemRejected {
 			refusing++
 		}
 		if it.problem != nil {
@@ -100,19 +100,22 @@ func checkReplica(t reporter, r *replica) {
 		if it.storedBytes != 0 && (!it.exists || !it.owned) {
 			t.Errorf("%s %s: counts %d bytes of an object that is not ours", r.cfg.Name, it.key, it.stored)
 		}
-		if it.orphan {
-			orphans++
-			if !it.rejected || it.exists {
-				t.Errorf("%s %s: an orphan that is not refused, or has an object", r.cfg.Name, it.key)
-			}
+		if it.state == itemOrphaned && it.exists {
+			t.Errorf("%s %s: an orphan has an object", r.cfg.Name, it.key)
 		}
-		if it.held {
-			heldBack++
+		if it.notAccepted() && it.want.IsZero() || it.state == itemHeld && !it.want.IsZero() {
+			t.Errorf("%s %s: state %d and want %v", r.cfg.Name, it.key, it.state, it.want)
+		}
+		if attached := r.cfg.Style == Attached; (it.state == itemOrphaned || it.state == unattached) && !attached || (it.state == itemHeld || it.mayRemove()) && r.cfg.Style != Mirror {
+			t.Errorf("%s %s: state %d in a scope of style %d", r.cfg.Name, it.key, it.state, r.cfg.Style)
+		}
+		if it.state == itemHeld {
+			held++
 			if r.guard.held[h] != it || !it.exists || !it.owned {
 				t.Errorf("%s %s: held, but not by the guard", r.cfg.Name, it.key)
 			}
 		}
-		if it.ticket != 0 && !it.removing {
+		if it.ticket != 0 && it.write == applying {
 			load += int(it.size)
 		}
 		if it.next != nil {
@@ -133,9 +136,9 @@ func checkReplica(t reporter, r *replica) {
 			t.Errorf("%s %s: kept for nothing", r.cfg.Name, it.key)
 		}
 	}
-	if owned != r.owned || refusing != r.rejected || orphans != r.orphans || heldBack != len(r.guard.held) || load != r.load || counted != r.digest.Len() {
+	if owned != r.owned || refusing != r.rejected || held != len(r.guard.held) || load != r.load || counted != r.digest.Len() {
 		t.Errorf("%s: %d owned, %d refused, %d held, load %d, %d counted; the accounts say %d, %d, %d, %d, %d", r.cfg.Name,
-			owned, refusing, heldBack, load, counted, r.owned, r.rejected, len(r.guard.held), r.load, r.digest.Len())
+			owned, refusing, held, load, counted, r.owned, r.rejected, len(r.guard.held), r.load, r.digest.Len())
 	}
 	if stored != r.storedBytes || problems != r.problems {
 		t.Errorf("%s: %d bytes are stored, %d items have a problem; the accounts say %d, %d", r.cfg.Name, stored, problems, r.storedBytes, r.problems)
@@ -146,13 +149,13 @@ func checkReplica(t reporter, r *replica) {
 		}
 	}
 	for h := range r.aliasEnds {
-		if it := r.items[h]; it == nil || it.alias == (Alias{}) || it.ended {
+		if it := r.items[h]; it == nil || it.alias == (Alias{}) || it.aliasState == aliasEnded {
 			t.Errorf("%s: an alias ends that is none", r.cfg.Name)
 		}
 	}
 	for h := range r.contested {
-		if it := r.items[h]; it == nil || it.overwrites < 2 && !it.ended {
-			t.Errorf("%s: remembers a fight that is over", r.cfg.Name)
+		if it := r.items[h]; it == nil || it.overwrites < 2 && it.aliasState != aliasEnded {
+			t.Errorf("%s: remembers fields that are no longer contested", r.cfg.Name)
 		}
 	}
 	if len(r.wants) > 0 || len(r.acks) > 0 || r.guard.changed {

@@ -60,7 +60,7 @@ func windowCost(in DeltaItem) int {
 
 func (r *replica) processItem(it *replicaItem, in DeltaItem) {
 	it.lastRound = r.round.id
-	it.unattached, it.removalConfirmed, it.inUse = false, false, false
+	r.setState(it, tracked)
 	if in.Gone {
 		r.processGone(it, in)
 		return
@@ -71,8 +71,6 @@ func (r *replica) processItem(it *replicaItem, in DeltaItem) {
 	}
 	it.recompare = false
 	delete(r.diverged, it.hash)
-	r.setRejected(it, false)
-	r.guard.drop(it)
 	switch {
 	case r.cfg.Style == Attached && !it.exists:
 		r.reject(it, in, NoObject, "the object does not exist on this side", 0)
@@ -87,7 +85,7 @@ func (r *replica) processItem(it *replicaItem, in DeltaItem) {
 		r.ack(in, OK, "", 0)
 		r.update(it)
 	default:
-		it.ticket, it.removing, it.size = r.peer.ticket(), false, int32(windowCost(in))
+		it.ticket, it.write, it.size = r.peer.ticket(), applying, int32(windowCost(in))
 		r.load += int(it.size)
 		r.update(it)
 		r.peer.emit(Apply{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Version: in.Version,
@@ -108,7 +106,7 @@ func (r *replica) heldUpdate(it *replicaItem, in DeltaItem) bool {
 // askForHeldUpdates requests what heldUpdate has rejected, because the owner's store is trusted now.
 func (r *replica) askForHeldUpdates() {
 	for _, h := range sortedHashes(r.items) {
-		if it := r.items[h]; it.rejected && r.cfg.Style == Mirror && it.ticket == 0 {
+		if it := r.items[h]; it.notAccepted() && r.cfg.Style == Mirror && it.ticket == 0 {
 			r.askFor(it)
 		}
 	}
@@ -118,7 +116,6 @@ func (r *replica) askForHeldUpdates() {
 func (r *replica) processGone(it *replicaItem, in DeltaItem) {
 	it.want, it.replaced, it.recompare = Version{}, Version{}, false
 	delete(r.diverged, it.hash)
-	r.setRejected(it, false)
 	r.clearProblem(it)
 	switch {
 	case !it.exists || !it.owned || r.cfg.Style != Mirror:
@@ -127,7 +124,6 @@ func (r *replica) processGone(it *replicaItem, in DeltaItem) {
 		r.guard.hold(r, []*replicaItem{it}, CauseStore)
 		r.ack(in, OnHold, "the owner's API server was restored from a backup or replaced; deletions wait for a confirmation", 0)
 	default:
-		r.guard.drop(it)
 		r.remove(it, false, in.Deleted)
 	}
 	r.update(it)
@@ -136,7 +132,10 @@ func (r *replica) processGone(it *replicaItem, in DeltaItem) {
 // remove deletes the local object. If absent, a round found that the owner lacks it. If deleted, a user deleted the
 // owner's object.
 func (r *replica) remove(it *replicaItem, absent, deleted bool) {
-	it.ticket, it.removing, it.absent, it.size = r.peer.ticket(), true, absent, 0
+	it.ticket, it.write, it.size = r.peer.ticket(), removing, 0
+	if absent {
+		it.write = removingAbsent
+	}
 	r.peer.emit(Remove{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Deleted: deleted})
 }
 
@@ -151,7 +150,7 @@ func (r *replica) applied(in Applied) {
 	if !r.peer.isOpen() {
 		r.setNext(it, nil) // of a closed session
 	}
-	if it.removing {
+	if it.write != applying {
 		r.removed(it, in)
 	} else {
 		r.written(it, in)
@@ -177,12 +176,12 @@ func (r *replica) removed(it *replicaItem, in Applied) {
 		r.setStored(it, 0)
 		it.stored = Version{}
 		r.setAlias(it, Alias{}, false)
-	} else if in.Code == InUse && it.absent && it.next == nil {
-		it.inUse = true
+	} else if in.Code == InUse && it.mayRemove() && it.next == nil {
+		r.setState(it, itemInUse)
 		r.diverged[it.hash] = r.peer.now + r.tune.Beacon
 		r.wakeBy(r.diverged[it.hash])
 	}
-	if asked := !it.absent && it.seq != 0; asked && it.next == nil { // Seq 0: from an earlier session
+	if asked := it.write == removing && it.seq != 0; asked && it.next == nil { // Seq 0: from an earlier session
 		answer := DeltaItem{Seq: it.seq, Key: it.key}
 		if in.Code != OK {
 			// It stays and counts: the owner must know its version.
@@ -195,8 +194,8 @@ func (r *replica) removed(it *replicaItem, in Applied) {
 // retryRemoval compares again some time after an absent item could not be deleted because it was in use. The item
 // counts again, so that a new round decides: only what the owner still lacks is deleted.
 func (r *replica) retryRemoval(it *replicaItem) {
-	if it.inUse {
-		it.inUse = false
+	if it.state == itemInUse {
+		r.setState(it, removable)
 		r.update(it)
 		r.startRound()
 	}
@@ -278,7 +277,7 @@ func (r *replica) reject(it *replicaItem, in DeltaItem, code Code, message strin
 	if r.cfg.Style == OneShot {
 		it.want = Version{}
 	} else {
-		r.setRejected(it, true)
+		r.setState(it, itemRejected)
 		if it.problem == nil {
 			r.problems++
 		}

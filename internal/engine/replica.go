@@ -16,7 +16,6 @@ type replica struct {
 	owned       int    // objects that exist and have our ownership annotation
 	rejected    int    // items rejected in this session
 	problems    int    // items with a problem
-	orphans     int    // those of them that are orphans
 	floor       uint64 // highest Seq of a dropped item: an unknown item with an older Seq is late
 	load        int    // bytes that wait to be applied, which flow control limits
 	storedBytes int    // bytes of the objects that we own
@@ -35,40 +34,6 @@ type replica struct {
 	inSyncRound uint64 // the round that the last equal root replaced
 }
 
-type replicaItem struct {
-	hash             KeyHash
-	key              Key
-	stored           Version // hash of the object's content
-	want             Version // what the owner has; zero if unknown in this session
-	alias            Alias
-	replaced         Version  // what our last write of want replaced
-	problem          *problem // why it was rejected, as reported; nil if nothing was reported or the item is accepted since
-	next             *DeltaItem
-	seq              uint64
-	lastRound        uint64 // round in which it became known or the owner last mentioned it
-	sourceRevision   uint64 // revision of the owner's objects that it came from, as recorded on it; 0 if unknown
-	ticket           uint64 // of the write that is running; 0 if none
-	requestedAt      Time
-	size             int32 // of the item that ticket applies
-	storedBytes      int32 // its part of replica.storedBytes
-	requests         uint8
-	overwrites       uint8 // how often writes of want have replaced the same content
-	exists           bool
-	owned            bool
-	removing         bool  // ticket is of a Remove
-	absent           bool  // ... that the owner did not request with an item
-	rejected         bool  // the owner knows why it is not accepted
-	orphan           bool  // ... or will notice: the object that it was attached to is gone
-	recompare        bool  // a round found a difference while a write was running
-	held             bool  // its deletion waits for a confirmation
-	removalConfirmed bool  // its deletion was confirmed or is within the budget
-	unattached       bool  // attached: the owner has no item for it
-	inUse            bool  // the owner lacks it, but it is in use: it does not count, and its deletion is retried
-	lossy            bool  // the alias hides that something is not stored as it was written
-	ended            bool  // the alias no longer counts and is only remembered
-	checks           uint8 // how often in a row the same alias was recorded
-}
-
 func newReplica(p *Peer, cfg ScopeConfig) *replica {
 	return &replica{cfg: cfg, tune: &p.tune, peer: p, items: map[KeyHash]*replicaItem{}, diverged: map[KeyHash]Time{}, aliasEnds: map[KeyHash]Time{}, contested: map[KeyHash][]string{}}
 }
@@ -77,9 +42,9 @@ func newReplica(p *Peer, cfg ScopeConfig) *replica {
 // it. An item does not count if its deletion is held, if it is in use, or if the owner does not know it.
 func (r *replica) counted(it *replicaItem) (Version, bool) {
 	switch {
-	case it.rejected && !it.want.IsZero():
+	case it.notAccepted() && !it.want.IsZero():
 		return it.want, true
-	case !it.exists || !it.owned || it.held || it.unattached || it.inUse:
+	case !it.exists || !it.owned || it.state == itemHeld || it.state == unattached || it.state == itemInUse:
 		return Version{}, false
 	}
 	return it.effective(), true
@@ -167,22 +132,6 @@ func (r *replica) exceeds(it *replicaItem, in DeltaItem) bool {
 	return more > 0 && r.storedBytes+more > r.tune.MaxBytes
 }
 
-func (r *replica) setRejected(it *replicaItem, refused bool) {
-	if it.orphan { // another reason replaces the lost object
-		it.orphan = false
-		r.orphans--
-	}
-	if it.rejected == refused {
-		return
-	}
-	it.rejected = refused
-	if refused {
-		r.rejected++
-	} else {
-		r.rejected--
-	}
-}
-
 // start begins a session. It forgets what the owner sent in an earlier one, except that an attached object has no
 // owner's item. Aliases stay.
 func (r *replica) start() {
@@ -194,8 +143,10 @@ func (r *replica) start() {
 		it := r.items[h]
 		r.setNext(it, nil)
 		it.want, it.seq, it.replaced = Version{}, 0, Version{}
-		it.removalConfirmed, it.inUse, it.recompare, it.overwrites = false, false, false, 0
-		r.setRejected(it, false)
+		it.recompare, it.overwrites = false, 0
+		if it.state != unattached {
+			r.setState(it, tracked)
+		}
 		r.update(it)
 	}
 	r.floor = 0 // Seq starts again
@@ -224,14 +175,14 @@ func (r *replica) observe(in Observe) {
 	r.setStored(it, in.Size)
 	it.stored = in.Stored
 	r.setSourceRevision(it, in.SourceRevision)
-	if !in.Owned {
-		r.guard.drop(it)
+	if !in.Owned && it.state == itemHeld {
+		r.setState(it, tracked)
 	}
 	r.readRecordedAlias(it, in)
-	if appeared && it.rejected {
+	if appeared && it.notAccepted() {
 		// This is another object, so the rejection no longer applies. The owner waits for an acknowledgment even if the
 		// object is already equal.
-		r.setRejected(it, false)
+		r.setState(it, tracked)
 		r.update(it)
 		r.askFor(it)
 		return
@@ -248,16 +199,19 @@ func (r *replica) objectGone(key Key) {
 	r.assumeOwnerVersion(it)
 	r.setExists(it, false, false)
 	r.setStored(it, 0)
-	r.guard.drop(it)
-	it.stored, it.unattached = Version{}, false
+	it.stored = Version{}
+	if it.state == itemHeld || it.state == unattached {
+		r.setState(it, tracked)
+	}
 	r.setAlias(it, Alias{}, false)
 	if !it.want.IsZero() {
 		// Attached: there is nothing left to fill, and the owner will lose the item too. Mirror: the obstacle of the
 		// item may be gone.
-		r.setRejected(it, r.cfg.Style == Attached)
-		if it.rejected {
-			it.orphan = true
-			r.orphans++
+		switch {
+		case r.cfg.Style == Attached:
+			r.setState(it, itemOrphaned)
+		case it.notAccepted():
+			r.setState(it, tracked)
 		}
 	}
 	r.update(it)

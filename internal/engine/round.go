@@ -36,7 +36,7 @@ func (r *replica) markInSync() {
 	r.round = round{id: r.round.id + 1}
 	r.inSync, r.inSyncAt, r.inSyncRound = true, r.peer.now, r.round.id
 	for _, h := range sortedHashes(r.diverged) {
-		if it := r.items[h]; !it.exists && !it.rejected && it.ticket == 0 {
+		if it := r.items[h]; !it.exists && !it.notAccepted() && it.ticket == 0 {
 			it.want = Version{} // the owner has lost it too
 			r.update(it)
 		}
@@ -152,11 +152,12 @@ func (r *replica) differs(it *replicaItem) {
 		// The owner has sent it since the round began.
 	case it.ticket != 0:
 		it.recompare = true
-	case waits && !it.inUse:
+	case waits && it.state != itemInUse:
 		// It is requested when it is due: rounds do not speed up competing writers.
 	default:
-		r.guard.drop(it)
-		it.unattached, it.removalConfirmed, it.inUse = false, false, false
+		if !it.notAccepted() {
+			r.setState(it, tracked)
+		}
 		delete(r.diverged, it.hash)
 		r.askFor(it)
 		r.update(it)
@@ -173,16 +174,19 @@ func (r *replica) finishRound() {
 		if it == nil || it.ticket != 0 || it.lastRound == r.round.id || r.newerThan(it, r.round.view) {
 			continue
 		}
-		r.setRejected(it, false)
+		if it.notAccepted() {
+			r.setState(it, tracked)
+		}
 		switch {
 		case !it.exists || !it.owned: // rejected, and withdrawn since
 			it.want = Version{}
 			r.clearProblem(it)
 		case r.cfg.Style == Attached:
-			it.unattached, it.want = true, Version{}
+			r.setState(it, unattached)
+			it.want = Version{}
 			r.clearProblem(it)
 			r.peer.emit(Event{Type: Unattached, Scope: r.cfg.Name, Key: it.key})
-		case it.removalConfirmed:
+		case it.mayRemove():
 			removes = true
 			r.remove(it, true, false) // it failed before and needs no other confirmation
 		default:

@@ -63,7 +63,7 @@ func (p *Peer) DeletionHeld(scope string, key Key) bool {
 		return false
 	}
 	it := r.get(key)
-	return it != nil && it.held
+	return it != nil && it.state == itemHeld
 }
 
 func (o *owner) status() ScopeStatus {
@@ -82,7 +82,7 @@ func (o *owner) status() ScopeStatus {
 
 func (r *replica) status() ScopeStatus {
 	s := ScopeStatus{Name: r.cfg.Name, Role: Replica, Complete: r.complete, Items: r.owned,
-		Rejected: r.rejected - r.orphans, Held: len(r.guard.held), HeldID: r.guard.id, Diverged: len(r.diverged), Lossy: r.lossy()}
+		Rejected: r.rejected, Held: len(r.guard.held), HeldID: r.guard.id, Diverged: len(r.diverged), Lossy: r.lossy()}
 	if r.inSync && r.peer.phase != awaitingBegin {
 		s.InSyncAt = r.inSyncAt
 	}
