@@ -31,21 +31,23 @@ type replicaItem struct {
 
 // replicaState is the state of an item on the replica side. Only setState changes it.
 //
-//		┌──► tracked ─┬──► rejected, orphaned ──────┐
-//		│             ├──► unattached ──────────────┤
-//		│             ├──► held ──► removable ◄─► inUse
-//		│             └───────────────┘             │
-//		└───────────────────────────────────────────┘
+//	┌──► tracked ─┬──► rejected, orphaned ──────┐
+//	│             ├──► unattached ──────────────┤
+//	│             ├──► held ──► removable ◄─► inUse
+//	│             └───────────────┘             │
+//	└───────────────────────────────────────────┘
 //
-//	  - tracked: the object counts as it is, if it exists and is owned.
-//	  - rejected: the owner knows why the item is not accepted. It counts as accepted.
-//	  - orphaned: as rejected, but the owner will lose the item too: its object in an attached scope is gone.
-//	  - unattached: the owner has no item for the object of an attached scope. It does not count.
-//	  - held: the owner lacks the item, or deleted it while its store is untrusted. The deletion waits for a
-//	    confirmation, and the item does not count.
-//	  - removable: the owner lacks the item, and its deletion is within the budget or confirmed. If the deletion fails,
-//	    each round that finds the item absent tries again without another confirmation.
-//	  - inUse: as removable, but the deletion failed because the object is in use. It does not count until the next try.
+// The states:
+//
+//   - tracked: the object counts as it is, if it exists and is owned.
+//   - rejected: the owner knows why the item is not accepted. It counts as accepted.
+//   - orphaned: as rejected, but the owner will lose the item too: its object in an attached scope is gone.
+//   - unattached: the owner has no item for the object of an attached scope. It does not count.
+//   - held: the owner lacks the item, or deleted it while its store is untrusted. The deletion waits for a
+//     confirmation, and the item does not count.
+//   - removable: the owner lacks the item, and its deletion is within the budget or confirmed. If the deletion fails,
+//     each round that finds the item absent tries again without another confirmation.
+//   - inUse: as removable, but the deletion failed because the object is in use. It does not count until the next try.
 //
 // An item returns to tracked
 //
