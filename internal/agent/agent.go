@@ -108,16 +108,16 @@ func (a *agent) identifyCluster(ctx context.Context) error {
 // watches lists the watches of the reconcile core. Applications outside Argo CD's namespace are watched only if the
 // settings allow them.
 func (a *agent) watches() []kube.Watch {
-	apps := a.cfg.Namespace
-	if a.cfg.Mapping == kind.ByDestination || len(a.cfg.AllowedNamespaces) > 0 {
-		apps = ""
+	anywhere := a.cfg.Mapping == kind.ByDestination || len(a.cfg.AllowedNamespaces) > 0
+	var out []kube.Watch
+	for _, w := range kind.Watches(kind.All()) {
+		namespace := a.cfg.Namespace
+		if w.AnyNamespace && anywhere {
+			namespace = ""
+		}
+		out = append(out, kube.Watch{Resource: w.Resource, Namespace: namespace, Selector: w.Selector})
 	}
-	return []kube.Watch{
-		{Resource: kind.Applications, Namespace: apps},
-		{Resource: kind.AppProjects, Namespace: a.cfg.Namespace},
-		{Resource: kind.Secrets, Namespace: a.cfg.Namespace, Selector: "argocd.argoproj.io/secret-type in (repository,repo-creds)"},
-		{Resource: kind.ConfigMaps, Namespace: a.cfg.Namespace},
-	}
+	return out
 }
 
 func (a *agent) run(ctx context.Context) error {

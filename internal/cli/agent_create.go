@@ -33,7 +33,7 @@ func (o *agentOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&s.Suspended, "suspended", false, "Refuse connections of the agent until it is resumed.")
 }
 
-var agentKinds = []string{v1alpha1.KindApplications, v1alpha1.KindAppProjects, v1alpha1.KindRepositories, v1alpha1.KindGPGKeys}
+var agentKinds = kind.Names()
 
 func (o *agentOptions) validate() error {
 	for _, name := range o.spec.Kinds {

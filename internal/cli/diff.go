@@ -101,12 +101,13 @@ func compare(ctx context.Context, hub, spoke *cluster, agent *v1alpha1.Agent) (f
 		}
 	}
 	for _, k := range kind.All() {
-		owner, replica := kind.Hub, kind.Spoke
-		if w.Agent.Mode == kind.Autonomous || k.Scope() == kind.StatusScope {
-			owner, replica = kind.Spoke, kind.Hub
+		t := k.Traits()
+		if t.Style == engine.OneShot || !t.In(w.Agent.Mode) {
+			continue
 		}
-		if k.Scope() == kind.CommandScope || w.Agent.Mode == kind.Autonomous && (k.Scope() == kind.RepositoryScope || k.Scope() == kind.GPGKeyScope) {
-			continue // commands are not state; credentials of autonomous agents stay on the cluster
+		owner, replica := kind.Hub, kind.Spoke
+		if t.OwnerIn(w.Agent.Mode) == kind.Spoke {
+			owner, replica = kind.Spoke, kind.Hub
 		}
 		more, same := compareKind(k, ends[owner], ends[replica])
 		found, equal = append(found, more...), equal+same
@@ -116,18 +117,16 @@ func compare(ctx context.Context, hub, spoke *cluster, agent *v1alpha1.Agent) (f
 
 func (e *end) read(ctx context.Context, c *cluster, applications string) error {
 	e.objects = map[kind.Resource][]*kind.Object{}
-	for _, one := range []struct {
-		resource            kind.Resource
-		namespace, selector string
-	}{
-		{kind.AppProjects, c.namespace, ""}, {kind.ConfigMaps, c.namespace, ""}, {kind.Applications, applications, ""},
-		{kind.Secrets, c.namespace, "argocd.argoproj.io/secret-type in (repository,repo-creds)"},
-	} {
-		objects, err := c.objects(ctx, one.resource, one.namespace, one.selector)
+	for _, w := range kind.Watches(kind.All()) {
+		namespace := c.namespace
+		if w.AnyNamespace {
+			namespace = applications
+		}
+		objects, err := c.objects(ctx, w.Resource, namespace, w.Selector)
 		if err != nil {
 			return err
 		}
-		e.objects[one.resource] = objects
+		e.objects[w.Resource] = objects
 	}
 	e.world.Find = finder(e.objects)
 	return nil
@@ -135,6 +134,7 @@ func (e *end) read(ctx context.Context, c *cluster, applications string) error {
 
 // compareKind compares the items of the owner with the objects of the replica.
 func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal int) {
+	attached := k.Traits().Style == engine.Attached
 	items := map[engine.Key]kind.Item{}
 	var order []engine.Key
 	for _, o := range owner.objects[k.Resource()] {
@@ -156,7 +156,7 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 			continue
 		}
 		held[h.Key] = h
-		if _, published := items[h.Key]; !published && h.Ownership.Owned && k.Scope() != kind.StatusScope {
+		if _, published := items[h.Key]; !published && h.Ownership.Owned && !attached {
 			order = append(order, h.Key)
 		}
 	}
@@ -171,7 +171,7 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 			d.State = "extra"
 		case kind.IsFrozen(item.Content):
 			d.State = "frozen"
-		case !present && k.Scope() == kind.StatusScope:
+		case !present && attached:
 			continue // the missing Application is reported
 		case item.Unsendable != "":
 			d.State = "not sent"
@@ -184,7 +184,7 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 			continue
 		default:
 			d.State = "differs"
-			d.Fields = differences(item.Content, h.Content, owner.world.Side == kind.Hub, k.Scope() == kind.RepositoryScope)
+			d.Fields = differences(item.Content, h.Content, owner.world.Side == kind.Hub, k.Traits().Credentials)
 		}
 		found = append(found, d)
 	}

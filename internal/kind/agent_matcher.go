@@ -19,8 +19,8 @@ type AgentMatcher struct {
 	all        bool     // all managed agents
 }
 
-// MatchProject returns the matcher of a project of the hub. The Env is of no agent in particular.
-func MatchProject(o *Object, w *Env) AgentMatcher {
+// matchProject returns the matcher of a project of the hub. The Env is of no agent in particular.
+func matchProject(o *Object, w *Env) AgentMatcher {
 	r := AgentMatcher{argo: w.HubArgoNamespace}
 	r.copyOf, _, _ = SplitProjectName(o.Name())
 	if !selected(o, w) || o.Namespace() != w.HubArgoNamespace {
@@ -39,12 +39,12 @@ func MatchProject(o *Object, w *Env) AgentMatcher {
 	return r
 }
 
-// MatchRepository returns the matcher of a repository Secret, which follows its project.
-func MatchRepository(o *Object, w *Env) AgentMatcher {
+// matchRepository returns the matcher of a repository Secret, which follows its project.
+func matchRepository(o *Object, w *Env) AgentMatcher {
 	if project := RepositoryProject(o); project == "" {
 		return AgentMatcher{all: w.Settings.ShareUnscopedRepositories}
 	} else if p := w.find(AppProjects, w.HubArgoNamespace, project); p != nil {
-		return MatchProject(p, w)
+		return matchProject(p, w)
 	}
 	return AgentMatcher{}
 }

@@ -44,10 +44,10 @@ func TestReachMissesNobodyWhoGetsIt(t *testing.T) {
 		if rapid.Bool().Draw(t, "global") {
 			w.GlobalProjects = []GlobalProject{{Name: "g", Selector: LabelSelector{}}}
 		}
-		nobody := w
+		noAgent := w
 		w.Agent = Agent{Name: rapid.SampledFrom([]string{"a", "b", "ab"}).Draw(t, "agent"), Server: text("its server"), HubNamespace: rapid.SampledFrom([]string{"a", "b", "argocd"}).Draw(t, "its namespace"),
 			Mode: Managed, Mapping: rapid.SampledFrom([]Mapping{ByNamespace, ByDestination}).Draw(t, "mapping")}
-		reach := MatchProject(p, &nobody)
+		reach := matchProject(p, &noAgent)
 		if _, gets := (AppProjectKind{}).Publish(p, &w); gets {
 			hit["project"] = true
 			if !reach.Matches(w.Agent) {
@@ -58,7 +58,7 @@ func TestReachMissesNobodyWhoGetsIt(t *testing.T) {
 		}
 		if _, gets := (RepositoryKind{}).Publish(secret, &w); gets {
 			hit["repository"] = true
-			if reach := MatchRepository(secret, &nobody); !reach.Matches(w.Agent) {
+			if reach := matchRepository(secret, &noAgent); !reach.Matches(w.Agent) {
 				t.Fatal("the repository is the agent's, and its reach does not cover it")
 			}
 		}
@@ -73,7 +73,7 @@ func TestACopyReachesTheAgentThatItIsFrom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reach := MatchProject(o, &Env{Side: Hub, HubArgoNamespace: "argocd"})
+	reach := matchProject(o, &Env{Side: Hub, HubArgoNamespace: "argocd"})
 	for agent, want := range map[string]bool{"edge-1": true, "edge-2": false, "edge": false} {
 		if got := reach.Matches(Agent{Name: agent, Mode: Autonomous}); got != want {
 			t.Errorf("%s: %v", agent, got)

@@ -24,6 +24,10 @@ func (ApplicationKind) Scope() string { return ApplicationScope }
 
 func (ApplicationKind) Resource() Resource { return Applications }
 
+func (ApplicationKind) Traits() Traits {
+	return Traits{Name: "applications", AnyNamespace: true, DependsOn: AppProjectScope}
+}
+
 func (ApplicationKind) Matches(*Object) bool { return true }
 
 // owner reports whether the Env's side owns the configuration.

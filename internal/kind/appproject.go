@@ -20,6 +20,8 @@ func (AppProjectKind) Scope() string { return AppProjectScope }
 
 func (AppProjectKind) Resource() Resource { return AppProjects }
 
+func (AppProjectKind) Traits() Traits { return Traits{Name: "appprojects", Agents: matchProject} }
+
 func (AppProjectKind) Matches(*Object) bool { return true }
 
 // Publish implements Kind. A terminating project is still published: Applications need it until it is gone.

@@ -168,6 +168,10 @@ func (CommandKind) Scope() string { return CommandScope }
 
 func (CommandKind) Resource() Resource { return Applications }
 
+func (CommandKind) Traits() Traits {
+	return Traits{Name: "applications", Style: engine.OneShot, AnyNamespace: true, Owner: func(Mode) Side { return Hub }}
+}
+
 func (CommandKind) Matches(*Object) bool { return true }
 
 // Publish implements Kind. An operation without an ID is not published: see Pending.

@@ -30,6 +30,10 @@ func (GPGKeyKind) Scope() string { return GPGKeyScope }
 
 func (GPGKeyKind) Resource() Resource { return ConfigMaps }
 
+func (GPGKeyKind) Traits() Traits {
+	return Traits{Name: "gpgkeys", ManagedOnly: true, NoBudget: true}
+}
+
 func (GPGKeyKind) Matches(o *Object) bool {
 	return isTrust(o.Name(), &Env{Settings: Settings{SyncRepositoryTrust: true}})
 }

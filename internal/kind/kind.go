@@ -185,6 +185,9 @@ type Kind interface {
 	// Resource returns what it reads and writes.
 	Resource() Resource
 
+	// Traits returns what the other packages need to know. It is constant.
+	Traits() Traits
+
 	// Matches reports whether an object of that resource is of this kind.
 	Matches(o *Object) bool
 

@@ -24,6 +24,11 @@ func (RepositoryKind) Scope() string { return RepositoryScope }
 
 func (RepositoryKind) Resource() Resource { return Secrets }
 
+func (RepositoryKind) Traits() Traits {
+	return Traits{Name: "repositories", ManagedOnly: true, NoBudget: true, Credentials: true, Reads: []Resource{AppProjects},
+		Selector: secretType + " in (repository,repo-creds)", Agents: matchRepository}
+}
+
 func (RepositoryKind) Matches(o *Object) bool { return isRepositoryType(o.Label(secretType)) }
 
 // Publish implements Kind. It looks up the AppProject.

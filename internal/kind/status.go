@@ -25,6 +25,10 @@ func (StatusKind) Scope() string { return StatusScope }
 
 func (StatusKind) Resource() Resource { return Applications }
 
+func (StatusKind) Traits() Traits {
+	return Traits{Name: "applications", Style: engine.Attached, AnyNamespace: true, Owner: func(Mode) Side { return Spoke }}
+}
+
 func (StatusKind) Matches(*Object) bool { return true }
 
 // Publish implements Kind. A managed spoke reports only what came from the hub.

@@ -15,7 +15,10 @@ var crds = kind.Resource{Group: "apiextensions.k8s.io", Version: "v1", Plural: "
 // watch the metadata of these CRDs by name. If a CRD cannot be read, they post an empty version and retry.
 func WatchSchemas(c *Client, post func(context.Context, reconcile.Input) error, log *slog.Logger, jitter func() float64) []func(context.Context) error {
 	var runs []func(context.Context) error
-	for _, r := range []kind.Resource{kind.Applications, kind.AppProjects} {
+	for _, r := range reconcile.Resources() {
+		if r.Group == "" {
+			continue // not a custom resource
+		}
 		w := Watch{Resource: crds, Name: r.Plural + "." + r.Group, Metadata: true}
 		runs = append(runs, func(ctx context.Context) error {
 			posted := false

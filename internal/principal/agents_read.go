@@ -115,17 +115,9 @@ func (rec agentRecord) registration(mapping kind.Mapping) (registration, error) 
 // all are meant.
 func excluded(kinds []string) string {
 	var out []string
-	for _, k := range []struct {
-		name   string
-		scopes []string
-	}{
-		{v1alpha1.KindApplications, []string{kind.ApplicationScope, kind.StatusScope, kind.CommandScope}},
-		{v1alpha1.KindAppProjects, []string{kind.AppProjectScope}},
-		{v1alpha1.KindRepositories, []string{kind.RepositoryScope}},
-		{v1alpha1.KindGPGKeys, []string{kind.GPGKeyScope}},
-	} {
-		if len(kinds) > 0 && !slices.Contains(kinds, k.name) {
-			out = append(out, k.scopes...)
+	for _, k := range kind.All() {
+		if len(kinds) > 0 && !slices.Contains(kinds, k.Traits().Name) {
+			out = append(out, k.Scope())
 		}
 	}
 	if out == nil {

@@ -103,12 +103,15 @@ func (p *principal) assemble(ctx context.Context, uid string) {
 
 // watches lists what the hub's node reads.
 func watches(cfg Config) []kube.Watch {
-	return []kube.Watch{
-		{Resource: kind.Applications},
-		{Resource: kind.AppProjects, Namespace: cfg.Namespace},
-		{Resource: kind.Secrets, Namespace: cfg.Namespace, Selector: "argocd.argoproj.io/secret-type in (repository,repo-creds)"},
-		{Resource: kind.ConfigMaps, Namespace: cfg.Namespace},
+	var out []kube.Watch
+	for _, w := range kind.Watches(kind.All()) {
+		namespace := cfg.Namespace
+		if w.AnyNamespace {
+			namespace = ""
+		}
+		out = append(out, kube.Watch{Resource: w.Resource, Namespace: namespace, Selector: w.Selector})
 	}
+	return out
 }
 
 func (p *principal) run(ctx context.Context) error {

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -12,22 +13,28 @@ func (n *Reconciler) affectedSyncs(r kind.Resource, was, is *kind.Object) []*age
 	if n.cfg.Side == kind.Spoke {
 		return n.sortedSyncs()
 	}
-	switch r {
-	case kind.Applications:
+	if r == kind.Applications {
 		return n.affectedByApplication(was, is)
-	case kind.AppProjects:
-		return n.matchingSyncs(kind.AppProjectScope, was, is, kind.MatchProject)
-	case kind.Secrets:
-		return n.matchingSyncs(kind.RepositoryScope, was, is, kind.MatchRepository)
-	case kind.ConfigMaps:
-		if !isGPGKeys(was) && !isGPGKeys(is) {
-			return nil // not replicated
+	}
+	var out []*agentSync
+	for _, k := range n.kinds {
+		if k.Resource() != r || !matches(k, was) && !matches(k, is) {
+			continue
+		}
+		if k.traits.Agents == nil {
+			return n.sortedSyncs()
+		}
+		first := len(out) == 0
+		out = append(out, n.matchingSyncs(k, was, is)...)
+		if !first { // another kind of the same resource
+			slices.SortFunc(out, func(a, b *agentSync) int { return strings.Compare(a.name, b.name) })
+			out = slices.Compact(out)
 		}
 	}
-	return n.sortedSyncs()
+	return out
 }
 
-func isGPGKeys(o *kind.Object) bool { return o != nil && (kind.GPGKeyKind{}).Matches(o) }
+func matches(k kind.Kind, o *kind.Object) bool { return o != nil && k.Matches(o) }
 
 func (n *Reconciler) affectedByApplication(was, is *kind.Object) []*agentSync {
 	var out []*agentSync
@@ -51,19 +58,18 @@ func (n *Reconciler) affectedByApplication(was, is *kind.Object) []*agentSync {
 	return out
 }
 
-// matchingSyncs returns the syncs that may get a project or a repository as it is, those that have it from before, and
-// the autonomous agent whose replica it is or was.
-func (n *Reconciler) matchingSyncs(scope string, was, is *kind.Object, of func(*kind.Object, *kind.Env) kind.AgentMatcher) []*agentSync {
+// matchingSyncs returns the syncs that may get an object as it is, and those that have it from before.
+func (n *Reconciler) matchingSyncs(k kindTraits, was, is *kind.Object) []*agentSync {
 	o := is
 	if o == nil {
 		o = was
 	}
 	w := kind.Env{Side: kind.Hub, HubArgoNamespace: n.cfg.ArgoNamespace, Settings: n.cfg.Settings, GlobalProjects: n.argo.GlobalProjects, Find: n.cache.get}
-	reach := of(o, &w)
-	hash := engine.Key{Name: o.Name()}.Hash() // both kinds have this key where the hub is their owner
+	agents := k.traits.Agents(o, &w)
+	hash := engine.Key{Name: o.Name()}.Hash()
 	var out []*agentSync
 	for _, l := range n.sortedSyncs() {
-		if reach.Matches(l.env.Agent) || l.peer.Publishes(scope, hash) {
+		if agents.Matches(l.env.Agent) || l.peer.Publishes(k.Scope(), hash) {
 			out = append(out, l)
 		}
 	}

@@ -92,7 +92,7 @@ func setNote[V any](in *map[engine.Key]V, key engine.Key, value V) {
 
 func (n *Reconciler) scopesOf(mode kind.Mode) []scope {
 	if n.scopes[mode] == nil {
-		scopes := scopesOf(n.cfg.Side, mode)
+		scopes := scopesOf(n.kinds, n.cfg.Side, mode)
 		configs := make([]engine.ScopeConfig, 0, len(scopes))
 		for _, s := range scopes {
 			configs = append(configs, s.cfg)
@@ -104,25 +104,15 @@ func (n *Reconciler) scopesOf(mode kind.Mode) []scope {
 
 // scopesOf returns the scopes of a mode in the order in which kinds depend on each other, with this side's role in
 // each.
-func scopesOf(side kind.Side, mode kind.Mode) []scope {
+func scopesOf(kinds []kindTraits, side kind.Side, mode kind.Mode) []scope {
 	var out []scope
-	for _, k := range kind.All() {
-		s := scope{kind: k, cfg: engine.ScopeConfig{Name: k.Scope()}}
-		hubOwns := mode == kind.Managed
-		switch k.Scope() {
-		case kind.StatusScope:
-			s.cfg.Style, hubOwns = engine.Attached, false
-		case kind.CommandScope:
-			s.cfg.Style, hubOwns = engine.OneShot, true
-		case kind.RepositoryScope, kind.GPGKeyScope:
-			if mode != kind.Managed {
-				continue
-			}
-			s.cfg.NoBudget = true // credentials can be withdrawn safely
-		case kind.ApplicationScope:
-			s.cfg.DependsOn = kind.AppProjectScope
+	for _, k := range kinds {
+		t := k.traits
+		if !t.In(mode) {
+			continue
 		}
-		if hubOwns != (side == kind.Hub) {
+		s := scope{kind: k.Kind, cfg: engine.ScopeConfig{Name: k.Scope(), Style: t.Style, NoBudget: t.NoBudget, DependsOn: t.DependsOn}}
+		if t.OwnerIn(mode) != side {
 			s.cfg.Role = engine.Replica
 		}
 		out = append(out, s)
@@ -342,10 +332,7 @@ func (l *agentSync) View(scope string) (least, most uint64) {
 // reads returns the resources that decide what is in a scope: that of its objects and, for repositories, that of their
 // projects. Without projects, repositories would seem to be gone.
 func reads(k kind.Kind) []kind.Resource {
-	if k.Scope() == kind.RepositoryScope {
-		return []kind.Resource{kind.Secrets, kind.AppProjects}
-	}
-	return []kind.Resource{k.Resource()}
+	return append([]kind.Resource{k.Resource()}, k.Traits().Reads...)
 }
 
 func sortedObjects(m map[objectName]*kind.Object) []*kind.Object {

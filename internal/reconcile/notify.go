@@ -156,7 +156,7 @@ func (l *agentSync) reportStored(s *scope, was, is *kind.Object) {
 // notifyAll reports all objects, and which views are complete.
 func (l *agentSync) notifyAll() {
 	l.known = true
-	for _, r := range Resources() {
+	for _, r := range l.reconciler.resources {
 		for _, o := range l.objects(r) {
 			l.notify(r, nil, o, true)
 			if l.reconciler.cfg.Side == kind.Hub && r == kind.Applications {
@@ -169,7 +169,7 @@ func (l *agentSync) notifyAll() {
 
 // withdrawAll takes back everything that was reported under the previous Env.
 func (l *agentSync) withdrawAll() {
-	for _, r := range Resources() {
+	for _, r := range l.reconciler.resources {
 		for _, o := range l.objects(r) {
 			l.notify(r, o, nil, false)
 		}

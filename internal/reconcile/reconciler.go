@@ -19,6 +19,7 @@ type Config struct {
 	Settings      kind.Settings
 	Policy        Policy
 	Tuning        engine.Tuning
+	Kinds         []kind.Kind // if nil, kind.All()
 
 	// FleetCheck (hub) makes agents hold what they find absent until it is known that few of them lose items at once.
 	// It needs a FleetRecord and FleetOthers before it decides.
@@ -48,6 +49,8 @@ type Policy struct {
 // Reconciler is one side. It is not safe for concurrent use.
 type Reconciler struct {
 	cfg          Config
+	kinds        []kindTraits
+	resources    []kind.Resource // of kinds
 	cache        *cache
 	syncs        map[string]*agentSync
 	byNS         map[string][]*agentSync // hub: by the namespace of their Applications
@@ -81,17 +84,29 @@ type queued struct {
 	effect engine.Effect
 }
 
-// Resources returns the resources that a Reconciler reads.
-func Resources() []kind.Resource {
-	return []kind.Resource{kind.AppProjects, kind.Secrets, kind.ConfigMaps, kind.Applications}
+// kindTraits is a kind with its traits, which are read once.
+type kindTraits struct {
+	kind.Kind
+	traits kind.Traits
 }
+
+// Resources returns the resources that a Reconciler reads.
+func Resources() []kind.Resource { return kind.Resources(kind.All()) }
 
 // New returns a Reconciler. A spoke has its one agentSync from the start.
 func New(cfg Config) *Reconciler {
-	n := &Reconciler{cfg: cfg, cache: newCache(Resources()), syncs: map[string]*agentSync{}, byNS: map[string][]*agentSync{}, byURL: map[string][]*agentSync{}, placements: newPlacements(),
+	kinds := cfg.Kinds
+	if kinds == nil {
+		kinds = kind.All()
+	}
+	resources := kind.Resources(kinds)
+	n := &Reconciler{cfg: cfg, resources: resources, cache: newCache(resources), syncs: map[string]*agentSync{}, byNS: map[string][]*agentSync{}, byURL: map[string][]*agentSync{}, placements: newPlacements(),
 		scopes: map[kind.Mode][]scope{}, configs: map[kind.Mode][]engine.ScopeConfig{},
 		objectQueues: map[kind.Ref]*objectQueue{}, staleQueues: map[kind.Ref]*objectQueue{}, writing: map[uint64]*objectQueue{}, retries: map[kind.Ref]engine.Time{}, deleted: map[kind.Ref]deletedApplication{}, repositories: newFollowing(), schemas: map[kind.Resource]string{},
 		index: syncIndex{opening: map[string]*agentSync{}}, fleet: fleetCheck{on: cfg.FleetCheck && cfg.Side == kind.Hub}}
+	for _, k := range kinds {
+		n.kinds = append(n.kinds, kindTraits{k, k.Traits()})
+	}
 	if cfg.Side == kind.Spoke {
 		n.commands = newCommands(cfg.KnownCommands)
 		n.credentialArrivals = arrivals{at: map[string]engine.Time{}, asked: map[kind.Ref]engine.Time{}}

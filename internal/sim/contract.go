@@ -33,7 +33,7 @@ func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
 	case kind.ConfigMaps:
 		return r.Namespace == w.hub.argo && r.Name == "argocd-gpg-keys-cm"
 	}
-	return false
+	return w.shape.sent != nil && w.shape.sent(r)
 }
 
 // claims reports whether an Application of the hub is an agent's by the mapping.

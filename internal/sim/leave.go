@@ -51,7 +51,7 @@ func (l *ledger) acceptIf(s *spoke, h *engine.Held) {
 	if !s.managed() {
 		c = l.w.hub
 	}
-	for _, r := range []kind.Resource{kind.AppProjects, kind.Secrets, kind.ConfigMaps, kind.Applications} {
+	for _, r := range l.w.resources() {
 		if h != nil && h.Scope != scopeOf(r) {
 			continue
 		}

@@ -112,7 +112,7 @@ func (l *ledger) track(c *cluster, ch change) {
 // reconsider takes stock after an operator has changed what goes where.
 func (l *ledger) reconsider() {
 	for _, c := range l.w.clusters() {
-		for _, r := range []kind.Resource{kind.AppProjects, kind.Secrets, kind.ConfigMaps, kind.Applications} {
+		for _, r := range l.w.resources() {
 			for _, o := range c.st.list(r) {
 				l.noteAll(c, refOf(r, o), o.UID(), o)
 			}
@@ -171,7 +171,7 @@ func (l *ledger) recount(c *cluster) {
 			delete(l.now, key)
 		}
 	}
-	for _, r := range []kind.Resource{kind.AppProjects, kind.Secrets, kind.ConfigMaps, kind.Applications} {
+	for _, r := range l.w.resources() {
 		for _, o := range c.st.list(r) {
 			l.track(c, change{ref: refOf(r, o), new: o})
 		}

@@ -39,7 +39,7 @@ func (d *differ) add(format string, args ...any) {
 // managed compares what the hub sends to an agent with what is there.
 func (d *differ) managed(w *world, s *spoke) {
 	meant := map[kind.Ref]*kind.Object{}
-	for _, r := range []kind.Resource{kind.AppProjects, kind.Secrets, kind.ConfigMaps, kind.Applications} {
+	for _, r := range w.resources() {
 		for _, o := range w.hub.st.list(r) {
 			from := refOf(r, o)
 			to := copyOnSpoke(s, from)

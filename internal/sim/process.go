@@ -130,7 +130,7 @@ func (p *process) start() {
 		p.startPrincipal()
 	}
 	p.reflectors = nil
-	for _, r := range reconcile.Resources() {
+	for _, r := range p.w.resources() {
 		refl := &reflector{p: p, resource: r}
 		p.reflectors = append(p.reflectors, refl)
 		p.later(p.w.between(1, 500), refl.list)
@@ -250,7 +250,7 @@ func (p *process) startAgent() {
 	p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", m)
 	p.persisted[""], p.known = m, m.KnownStore
 	cfg := reconcile.Config{Side: kind.Spoke, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
-		Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
+		Kinds: p.w.kinds(), Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
 		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: reconcile.ParseSeen(m.Seen), Suspect: m.Suspect, KnownCommands: strings.Fields(m.Commands)}
 	p.w.mutant.configure(&cfg)
 	p.nd = reconcile.New(cfg)
@@ -285,7 +285,7 @@ func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
 // startPrincipal knows what is registered.
 func (p *process) startPrincipal() {
 	cfg := reconcile.Config{Side: kind.Hub, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
-		PrincipalUID: principalUID, Settings: p.w.shape.hubSettings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning, FleetCheck: true}
+		PrincipalUID: principalUID, Kinds: p.w.kinds(), Settings: p.w.shape.hubSettings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning, FleetCheck: true}
 	p.nd = reconcile.New(cfg)
 	p.step(reconcile.ArgoSettings{InstanceLabel: p.w.instanceLabel})
 	for _, s := range p.w.spokes {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // This file looks at a world that has come to rest.
@@ -129,7 +128,7 @@ func (w *world) checkLoad(p *process) {
 	}
 	w.check(load.Jobs == 0 && load.Writing == 0, "%s at rest still has %d jobs and %d writes", p.name, load.Jobs, load.Writing)
 	total := 0
-	for _, r := range reconcile.Resources() {
+	for _, r := range w.resources() {
 		total += len(p.cluster.st.list(r))
 	}
 	w.check(load.Objects <= total, "%s knows %d objects, of %d", p.name, load.Objects, total)

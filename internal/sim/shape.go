@@ -10,6 +10,8 @@ import (
 
 // shape is what a world is like before anything happens in it.
 type shape struct {
+	kinds       []kind.Kind         // in addition to kind.All()
+	sent        func(kind.Ref) bool // whether the hub sends an object of these kinds to managed agents
 	agents      []agentShape
 	replicas    int
 	mapping     kind.Mapping
@@ -25,6 +27,11 @@ type shape struct {
 	apps        int  // to begin with, for each agent
 	steady      bool // nothing is left to chance: for stories that are told again and again
 }
+
+// kinds returns the replicated kinds.
+func (w *world) kinds() []kind.Kind { return append(kind.All(), w.shape.kinds...) }
+
+func (w *world) resources() []kind.Resource { return kind.Resources(w.kinds()) }
 
 type agentShape struct {
 	name         string
