@@ -76,13 +76,12 @@ func Resources(kinds []Kind) []Resource {
 	return out
 }
 
-// Names returns the values of spec.kinds of an Agent.
+// Names returns the values of spec.kinds of an Agent, sorted.
 func Names() []string {
 	var out []string
 	for _, k := range All() {
-		if name := k.Traits().Name; !slices.Contains(out, name) {
-			out = append(out, name)
-		}
+		out = append(out, k.Traits().Name)
 	}
-	return out
+	slices.Sort(out)
+	return slices.Compact(out)
 }
