@@ -1,4 +1,4 @@
-# For any architecture that Go builds for: docker buildx build --platform linux/amd64,linux/arm64 .
+# For multiple architectures: docker buildx build --platform linux/amd64,linux/arm64 .
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 ARG TARGETOS TARGETARCH
 WORKDIR /src
@@ -7,7 +7,7 @@ RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -ldflags "-s -w" -o /out/ ./cmd/...
 
-# Nothing but the programs, and the authorities that a proxy's certificate may be signed by.
+# Only the binaries, and the CA certificates for proxies.
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /out/ /usr/local/bin/

@@ -22,20 +22,20 @@ func copyBinary(ctx context.Context, program, target string) error {
 	}
 	folder := filepath.Join(cache, "argocd-agent-lab", "program")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return fmt.Errorf("make the directory of the lab program: %w", err)
+		return fmt.Errorf("create the directory of the lab binary: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(folder, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return fmt.Errorf("lock the lab program: %w", err)
+		return fmt.Errorf("lock the lab binary: %w", err)
 	}
 	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("lock the lab program: %w", err)
+		return fmt.Errorf("lock the lab binary: %w", err)
 	}
 	built := filepath.Join(folder, "lab") // go does not link again if it is up to date
 	command := exec.CommandContext(ctx, "go", "build", "-o", built, "github.com/argocd-agent/argocd-agent/lab/cmd/lab")
 	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the lab program: %w: %s", err, out)
+		return fmt.Errorf("build the lab binary: %w: %s", err, out)
 	}
 	return copyProgram(built, target)
 }
@@ -43,16 +43,16 @@ func copyBinary(ctx context.Context, program, target string) error {
 func copyProgram(program, target string) error {
 	source, err := os.Open(program)
 	if err != nil {
-		return fmt.Errorf("copy the lab program: %w", err)
+		return fmt.Errorf("copy the lab binary: %w", err)
 	}
 	defer source.Close()
 	copied, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o700)
 	if err != nil {
-		return fmt.Errorf("copy the lab program: %w", err)
+		return fmt.Errorf("copy the lab binary: %w", err)
 	}
 	if _, err := io.Copy(copied, source); err != nil {
 		_ = copied.Close()
-		return fmt.Errorf("copy the lab program: %w", err)
+		return fmt.Errorf("copy the lab binary: %w", err)
 	}
 	return copied.Close()
 }

@@ -22,7 +22,7 @@ func claimDir(folder string) (*os.File, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("make the lab's directory: %w", err)
+		return nil, fmt.Errorf("create the lab's directory: %w", err)
 	}
 	lock, err := os.OpenFile(model.LockFile(folder), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -57,7 +57,7 @@ func checkDir(folder string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look into the lab's directory: %w", err)
+		return fmt.Errorf("read the lab's directory: %w", err)
 	}
 	if _, err := os.Stat(model.LockFile(folder)); err != nil {
 		return fmt.Errorf("%s holds something other than a lab: choose an empty or a new directory", folder)
@@ -81,7 +81,7 @@ func prepareDir(ctx context.Context, spec model.Spec, program string) error {
 	}
 	for _, folder := range []string{model.LogFolder(spec.Folder), model.BinFolder(spec.Folder)} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
-			return fmt.Errorf("make a directory of the lab: %w", err)
+			return fmt.Errorf("create a directory of the lab: %w", err)
 		}
 	}
 	if err := copyBinary(ctx, program, supervisorBinary(spec.Folder)); err != nil {
@@ -93,7 +93,7 @@ func prepareDir(ctx context.Context, spec model.Spec, program string) error {
 func checkSpace(folder string, needed uint64) error {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(folder, &stat); err != nil {
-		return fmt.Errorf("ask for the free space of %s: %w", folder, err)
+		return fmt.Errorf("get free space of %s: %w", folder, err)
 	}
 	if free := stat.Bavail * uint64(stat.Bsize); free < needed {
 		return fmt.Errorf("%s has %d MiB left and a lab needs %d MiB: free some space, or choose a directory on another disk with -lab",

@@ -32,7 +32,7 @@ type FaultyAPI struct {
 func (c *Cluster) FaultyAPI() (*FaultyAPI, error) {
 	folder, err := os.MkdirTemp(filepath.Dir(c.Kubeconfig), "faulty-api-")
 	if err != nil {
-		return nil, fmt.Errorf("make a directory for the faulty API server: %w", err)
+		return nil, fmt.Errorf("create a directory for the faulty API server: %w", err)
 	}
 	authority, err := pki.LoadAuthority(c.CAFile, c.CAKeyFile, folder)
 	if err != nil {

@@ -29,12 +29,12 @@ func (c *Cluster) RunDeployment(
 	}
 	folder, err := os.MkdirTemp(filepath.Dir(c.Kubeconfig), "pod-"+name+"-")
 	if err != nil {
-		return nil, fmt.Errorf("make a directory for %s: %w", name, err)
+		return nil, fmt.Errorf("create a directory for %s: %w", name, err)
 	}
 	log := filepath.Join(model.LogFolder(c.lab.Dir()), c.Name+"-"+filepath.Base(folder)+".log")
 	output, err := os.Create(log) // stays open for restarts of the pod
 	if err != nil {
-		return nil, fmt.Errorf("make the log of %s: %w", name, err)
+		return nil, fmt.Errorf("create the log of %s: %w", name, err)
 	}
 	options := podrun.Options{
 		Template: template, Namespace: ArgoCDNamespace, Dir: folder, Binary: binary,

@@ -48,7 +48,7 @@ func (l *Lab) Save(ctx context.Context, folder string) error {
 	var problems []error
 	logs := filepath.Join(folder, "logs")
 	if err := os.MkdirAll(logs, 0o755); err != nil {
-		return fmt.Errorf("make a directory for what is saved: %w", err)
+		return fmt.Errorf("create a directory for what is saved: %w", err)
 	}
 	problems = append(problems, os.CopyFS(logs, os.DirFS(model.LogFolder(l.Dir()))))
 	if status, err := l.Status(ctx); err != nil {
@@ -69,7 +69,7 @@ func (c *Cluster) saveObjects(ctx context.Context, folder string) error {
 	}
 	kinds, err := c.Client().Discovery().ServerPreferredResources()
 	if len(kinds) == 0 {
-		return fmt.Errorf("ask %s for its kinds: %w", c.Name, err)
+		return fmt.Errorf("list kinds of %s: %w", c.Name, err)
 	}
 	client := c.Dynamic()
 	var problems []error

@@ -41,7 +41,7 @@ func New(t testing.TB, options Options) *Lab {
 	if options.Dir == "" {
 		folder, err := os.MkdirTemp("", "lab-") //nolint:usetesting // a short path: gpg-agents open sockets in it
 		if err != nil {
-			t.Fatalf("make a directory for a lab: %v", err)
+			t.Fatalf("create a directory for a lab: %v", err)
 		}
 		options.Dir = folder
 	}
@@ -137,16 +137,16 @@ func testOwner() int {
 func sharedDir(owner int) (string, error) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(owner), "stat"))
 	if err != nil {
-		return "", fmt.Errorf("look at process %d: %w", owner, err)
+		return "", fmt.Errorf("inspect process %d: %w", owner, err)
 	}
 	// The name of the binary, in parentheses, can contain any character. The start time is the 20th field after it.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(fields) < 20 {
-		return "", fmt.Errorf("look at process %d: no start time in %q", owner, stat)
+		return "", fmt.Errorf("inspect process %d: no start time in %q", owner, stat)
 	}
 	parent := filepath.Join(os.TempDir(), "argocd-agent-lab-"+strconv.Itoa(os.Getuid()))
 	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return "", fmt.Errorf("make the directory of shared labs: %w", err)
+		return "", fmt.Errorf("create the directory of shared labs: %w", err)
 	}
 	return filepath.Join(parent, fmt.Sprintf("%d-%s", owner, fields[19])), nil
 }

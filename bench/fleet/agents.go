@@ -184,7 +184,7 @@ func (f *fleet) until(ctx context.Context, what string, reached func(open, prove
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		case <-limit.C:
-			return 0, fmt.Errorf("%s: of %d agents %d are connected and %d proven equal after 10 minutes", what, len(f.members), open, proven)
+			return 0, fmt.Errorf("%s: of %d agents %d are connected and %d in sync after 10 minutes", what, len(f.members), open, proven)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (b *bench) untilCut(ctx context.Context) error {
 		case <-d.cut:
 			held = append(held, d.connectedFor().Seconds())
 		case <-long:
-			return fmt.Errorf("%s hangs, and was not cut within 10 minutes", d.name)
+			return fmt.Errorf("%s was not disconnected within 10 minutes", d.name)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

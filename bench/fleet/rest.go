@@ -64,7 +64,7 @@ func (b *bench) atRest(ctx context.Context) error {
 func (b *bench) living(ctx context.Context) (float64, error) {
 	resp, err := fetch(ctx, fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/heap?gc=1&debug=1", b.pprof))
 	if err != nil {
-		return 0, fmt.Errorf("ask the principal for its memory: %w", err)
+		return 0, fmt.Errorf("read memory of the principal: %w", err)
 	}
 	defer resp.Body.Close()
 	sum, found := 0.0, 0

@@ -147,11 +147,11 @@ func (c *redisClient) do(words ...string) (int, error) {
 		fmt.Fprintf(&request, "$%d\r\n%s\r\n", len(word), word)
 	}
 	if _, err := io.WriteString(c.conn, request.String()); err != nil {
-		return 0, fmt.Errorf("ask Redis: %w", err)
+		return 0, fmt.Errorf("query Redis: %w", err)
 	}
 	line, err := c.in.ReadString('\n')
 	if err != nil {
-		return 0, fmt.Errorf("ask Redis: %w", err)
+		return 0, fmt.Errorf("query Redis: %w", err)
 	}
 	if line[0] == '-' {
 		return 0, fmt.Errorf("redis says %s", line)

@@ -117,7 +117,7 @@ func (r *Repo) Files(ctx context.Context, rev string) ([]string, error) {
 func (r *Repo) Branch(ctx context.Context, name, from string) error {
 	sha, err := r.Resolve(ctx, from)
 	if err != nil {
-		return fmt.Errorf("make branch %s: %w", name, err)
+		return fmt.Errorf("create branch %s: %w", name, err)
 	}
 	return r.updateRef(ctx, "refs/heads/"+name, sha)
 }
@@ -132,7 +132,7 @@ func (r *Repo) DeleteBranch(ctx context.Context, name string) error {
 func (r *Repo) Tag(ctx context.Context, name, from string, opts ...Option) error {
 	sha, err := r.Resolve(ctx, from)
 	if err != nil {
-		return fmt.Errorf("make tag %s: %w", name, err)
+		return fmt.Errorf("create tag %s: %w", name, err)
 	}
 	o := apply(opts)
 	if o.signer == nil {
@@ -140,7 +140,7 @@ func (r *Repo) Tag(ctx context.Context, name, from string, opts ...Option) error
 	}
 	seconds, err := r.commitTime(ctx, sha)
 	if err != nil {
-		return fmt.Errorf("make tag %s: %w", name, err)
+		return fmt.Errorf("create tag %s: %w", name, err)
 	}
 	err = o.signer.use(ctx, func(env []string) error {
 		_, err := gitInput(ctx, r.dir, "", append(env, identity(seconds)...),
@@ -148,7 +148,7 @@ func (r *Repo) Tag(ctx context.Context, name, from string, opts ...Option) error
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("make signed tag %s in repository %s: %w", name, r.name, err)
+		return fmt.Errorf("create signed tag %s in repository %s: %w", name, r.name, err)
 	}
 	return nil
 }

@@ -136,7 +136,7 @@ func inGnupgHome(ctx context.Context, do func(home string) error) (err error) {
 		home, err = os.MkdirTemp("/tmp", "gpg")
 	}
 	if err != nil {
-		return fmt.Errorf("make a GNUPGHOME: %w", err)
+		return fmt.Errorf("create a GNUPGHOME: %w", err)
 	}
 	defer func() {
 		// Stop the agent even if the context of the caller has ended.

@@ -153,7 +153,7 @@ func (p *Pod) command(ctx context.Context) (*exec.Cmd, error) {
 		program = p.rewrite.value(args[0])
 	}
 	if program, err = exec.LookPath(program); err != nil {
-		return nil, fmt.Errorf("find the program of container %s (Options.Binary): %w", p.container.Name, err)
+		return nil, fmt.Errorf("find the binary of container %s (Options.Binary): %w", p.container.Name, err)
 	}
 	cmd := exec.Command(program)
 	cmd.Args = slices.Concat(args[:1], p.rewrite.args(args[1:], p.o.Flags))

@@ -98,7 +98,7 @@ func (p *Product) ServeArgoCD(ctx context.Context) error {
 func GrantLiveAccess(ctx context.Context, c *lab.Cluster, install string) error {
 	files, err := filepath.Glob(filepath.Join(install, "kustomize", "agent", "rbac-live-*.yaml"))
 	if err != nil || len(files) == 0 {
-		return fmt.Errorf("find the rights of live access in %s: %w", install, err)
+		return fmt.Errorf("find the RBAC of live access in %s: %w", install, err)
 	}
 	for _, file := range files {
 		manifest, err := os.ReadFile(file)
@@ -116,7 +116,7 @@ func GrantLiveAccess(ctx context.Context, c *lab.Cluster, install string) error 
 func (p *Product) Kubeconfig(agent string) (string, error) {
 	folder := filepath.Join(p.folder, "through-hub")
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return "", fmt.Errorf("make a directory for a kubeconfig: %w", err)
+		return "", fmt.Errorf("create a directory for a kubeconfig: %w", err)
 	}
 	authority, err := pki.LoadAuthority(p.pki.CertFile(), p.pki.KeyFile(), folder) // keep the certificate of the agent
 	if err != nil {

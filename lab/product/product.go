@@ -62,7 +62,7 @@ type Agent struct {
 func New(l *lab.Lab, file string) (*Product, error) {
 	folder, err := os.MkdirTemp(l.Dir(), "product-")
 	if err != nil {
-		return nil, fmt.Errorf("make a directory for the product: %w", err)
+		return nil, fmt.Errorf("create a directory for the product: %w", err)
 	}
 	authority, err := pki.NewAuthority(folder, "argocd-agent-ca")
 	if err != nil {

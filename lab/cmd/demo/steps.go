@@ -45,12 +45,12 @@ func (d *demo) build(ctx context.Context) (err error) {
 		return err
 	}
 	if d.folder, err = os.MkdirTemp("", "argocd-agent-demo-"); err != nil {
-		return fmt.Errorf("make a directory for the programs: %w", err)
+		return fmt.Errorf("create a directory for the binaries: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", d.folder+"/", "./cmd/...")
 	cmd.Dir, cmd.Env = d.root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the programs: %w: %s", err, out)
+		return fmt.Errorf("build the binaries: %w: %s", err, out)
 	}
 	return nil
 }

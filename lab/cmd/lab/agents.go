@@ -27,7 +27,7 @@ func runAgents(ctx context.Context, c *call) error {
 	}
 	folder, err := os.MkdirTemp("", "lab-agents-")
 	if err != nil {
-		return fmt.Errorf("make a directory for the program: %w", err)
+		return fmt.Errorf("create a directory for the program: %w", err)
 	}
 	defer os.RemoveAll(folder)
 	fmt.Fprintln(c.errOut, "building argocd-agent")

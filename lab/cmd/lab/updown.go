@@ -47,7 +47,7 @@ func runUp(ctx context.Context, c *call) error {
 		return err
 	}
 	if options.Binary, err = os.Executable(); err != nil {
-		return fmt.Errorf("find this program: %w", err)
+		return fmt.Errorf("find this binary: %w", err)
 	}
 	l, err := lab.Up(ctx, options)
 	if err != nil {

@@ -33,15 +33,15 @@ func Apply(ctx context.Context, config *rest.Config, defaultNamespace string, ma
 	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("make a client: %w", err)
+		return fmt.Errorf("create a client: %w", err)
 	}
 	kinds, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return fmt.Errorf("make a discovery client: %w", err)
+		return fmt.Errorf("create a discovery client: %w", err)
 	}
 	groups, err := restmapper.GetAPIGroupResources(kinds)
 	if err != nil {
-		return fmt.Errorf("learn which kinds there are: %w", err)
+		return fmt.Errorf("list kinds: %w", err)
 	}
 	mappings := restmapper.NewDiscoveryRESTMapper(groups)
 	for _, object := range objects {

@@ -66,7 +66,7 @@ func (c *Cluster) argocdArgs(args ...string) []string {
 func (c *Cluster) startRepoServer(ctx context.Context, port, metrics int) error {
 	for _, folder := range []string{c.path("gnupg"), c.path("argocd-conf", "plugins")} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
-			return fmt.Errorf("make a directory of the repo-server: %w", err)
+			return fmt.Errorf("create a directory of the repo-server: %w", err)
 		}
 	}
 	server, err := c.startProgram("repo-server", c.lab.Tools.Binary("argocd"), "argocd-repo-server", c.argocdEnv(),

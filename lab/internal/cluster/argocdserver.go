@@ -128,7 +128,7 @@ func writeCLIConfig(api model.ArgoCD) error {
 		return err
 	}
 	if err := os.MkdirAll(api.CLIFolder, 0o700); err != nil {
-		return fmt.Errorf("make the directory of the argocd CLI: %w", err)
+		return fmt.Errorf("create the directory of the argocd CLI: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(api.CLIFolder, "config"), config, 0o600); err != nil {
 		return fmt.Errorf("log the argocd CLI in: %w", err)

@@ -35,7 +35,7 @@ type Cluster struct {
 func New(lab model.Spec, spec model.ClusterSpec, group *proc.Group, block *ports.Block) (*Cluster, error) {
 	c := &Cluster{Spec: spec, lab: lab, group: group, ports: block, folder: filepath.Join(lab.Folder, "clusters", spec.Name)}
 	if err := os.MkdirAll(c.folder, 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of cluster %s: %w", spec.Name, err)
+		return nil, fmt.Errorf("create the directory of cluster %s: %w", spec.Name, err)
 	}
 	authority, err := pki.NewAuthority(c.path("pki"), spec.Name)
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *Cluster) start(name, tool string, extraEnv []string, args ...string) (*
 func (c *Cluster) startProgram(name, program, argv0 string, extraEnv []string, args ...string) (*proc.Component, error) {
 	home := c.path(name)
 	if err := os.MkdirAll(filepath.Join(home, "tmp"), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of %s: %w", name, err)
+		return nil, fmt.Errorf("create the directory of %s: %w", name, err)
 	}
 	env := append([]string{
 		"PATH=" + model.BinFolder(c.lab.Folder) + ":" + os.Getenv("PATH"),

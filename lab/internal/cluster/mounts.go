@@ -26,7 +26,7 @@ func (c *Cluster) mount(configMap string) string { return c.path("mounts", confi
 func (c *Cluster) makeMounts() error {
 	for _, name := range mounted {
 		if err := os.MkdirAll(c.mount(name), 0o700); err != nil {
-			return fmt.Errorf("make the mount of %s: %w", name, err)
+			return fmt.Errorf("create the mount of %s: %w", name, err)
 		}
 	}
 	return nil

@@ -67,14 +67,14 @@ func (c *Client) ask(ctx context.Context, method, path string, body, result any)
 	response, err := c.http.Do(request)
 	if err != nil {
 		if ctx.Err() != nil {
-			return fmt.Errorf("ask the lab in %s: %w", c.folder, context.Cause(ctx))
+			return fmt.Errorf("query the lab in %s: %w", c.folder, context.Cause(ctx))
 		}
-		return fmt.Errorf("ask the lab in %s: %w", c.folder, ErrNotRunning)
+		return fmt.Errorf("query the lab in %s: %w", c.folder, ErrNotRunning)
 	}
 	defer response.Body.Close()
 	var r reply
 	if err := json.NewDecoder(response.Body).Decode(&r); err != nil {
-		return fmt.Errorf("ask the lab in %s: %w", c.folder, err)
+		return fmt.Errorf("query the lab in %s: %w", c.folder, err)
 	}
 	if r.Error != "" {
 		return errors.New(r.Error)

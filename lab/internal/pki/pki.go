@@ -34,7 +34,7 @@ type Pair struct{ Cert, Key string }
 // NewAuthority creates an authority. Its certificate is ca.crt in directory.
 func NewAuthority(folder, name string) (*Authority, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("make the certificate directory: %w", err)
+		return nil, fmt.Errorf("create the certificate directory: %w", err)
 	}
 	key, err := NewKey(filepath.Join(folder, "ca.key"))
 	if err != nil {
@@ -128,7 +128,7 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, signer cr
 func NewKey(file string) (crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make the key %s: %w", file, err)
+		return nil, fmt.Errorf("create the key %s: %w", file, err)
 	}
 	private, err := x509.MarshalECPrivateKey(key)
 	if err != nil {

@@ -35,7 +35,7 @@ type Block struct {
 // Claim reserves a block that no other lab of this machine has. All labs share the locks in directory.
 func Claim(folder string) (*Block, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return nil, fmt.Errorf("make the directory of port locks: %w", err)
+		return nil, fmt.Errorf("create the directory of port locks: %w", err)
 	}
 	start := rand.IntN(blocks)
 	for i := range blocks {

@@ -199,7 +199,7 @@ func (c *Component) Status() Status {
 }
 
 // ErrKeepsEnding means that a component exits repeatedly.
-var ErrKeepsEnding = errors.New("it keeps ending")
+var ErrKeepsEnding = errors.New("exits repeatedly")
 
 // WaitReady waits until probe succeeds. It fails if the process has exited three times or ctx is done, and then returns
 // the end of its log.

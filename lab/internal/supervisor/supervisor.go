@@ -27,7 +27,7 @@ import (
 
 // Reasons for the end of a lab.
 var (
-	errDown      = errors.New("it was asked to go down")
+	errDown      = errors.New("stopped by lab down")
 	errAbandoned = errors.New("who started it went away before it was ready")
 	errOrphaned  = errors.New("the process it was started for has ended")
 	errSignal    = errors.New("it was interrupted")

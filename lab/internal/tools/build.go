@@ -42,7 +42,7 @@ func NewBuilder(progress io.Writer) (*Builder, error) {
 // that were finished before stay.
 func (b *Builder) Build(ctx context.Context) (Set, error) {
 	if err := os.MkdirAll(b.Cache, 0o755); err != nil {
-		return nil, fmt.Errorf("make the cache directory: %w", err)
+		return nil, fmt.Errorf("create the cache directory: %w", err)
 	}
 	if found, missing, err := Find(b.Checkout, b.Cache); err != nil || len(missing) == 0 {
 		return found, err
@@ -89,7 +89,7 @@ func (b *Builder) buildOne(ctx context.Context, tool Tool, version, folder strin
 	}
 	unfinished, err := os.MkdirTemp(b.Cache, leftoverPrefix+tool.Name+"-")
 	if err != nil {
-		return fmt.Errorf("make a directory to build in: %w", err)
+		return fmt.Errorf("create a directory to build in: %w", err)
 	}
 	defer os.RemoveAll(unfinished)
 	if err := os.Chmod(unfinished, 0o755); err != nil {
@@ -110,7 +110,7 @@ func (b *Builder) buildOne(ctx context.Context, tool Tool, version, folder strin
 func (b *Builder) checkSpace() error {
 	free, err := b.freeSpace(b.Cache)
 	if err != nil {
-		return fmt.Errorf("ask for the free space of %s: %w", b.Cache, err)
+		return fmt.Errorf("get free space of %s: %w", b.Cache, err)
 	}
 	if free < spaceToBuild {
 		return fmt.Errorf("%s has %d MiB left and a build needs up to %d MiB: free some space, or set XDG_CACHE_HOME to another disk",

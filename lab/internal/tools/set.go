@@ -41,7 +41,7 @@ func CacheDir() (string, error) {
 func Checkout() (string, error) {
 	out, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
-		return "", fmt.Errorf("ask go for the current module: %w", err)
+		return "", fmt.Errorf("get the current module: %w", err)
 	}
 	folder := filepath.Dir(strings.TrimSpace(string(out)))
 	if _, err := os.Stat(filepath.Join(folder, "lab", "tools", "kubernetes", "go.mod")); err != nil {
