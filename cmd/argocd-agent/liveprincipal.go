@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/live"
 	"github.com/argocd-agent/argocd-agent/internal/principal"
 )
 
@@ -83,7 +84,7 @@ func (s *principalLive) config(ctx context.Context, host string, open *listeners
 		}
 		cfg.Secrets = mergeFeeds(cfg.Secrets, secrets)
 		if s.clientSecret != "" {
-			cfg.Live.Access = new(principal.Access)
+			cfg.Live.Access = new(live.Access)
 			cfg.Secrets = mergeFeeds(cfg.Secrets, map[string]func(map[string][]byte) error{s.clientSecret: cfg.Live.Access.Load})
 		}
 		cfg.Live.ResourceTLS = identity.ServerTLS(source, cfg.Revocations)

@@ -6,7 +6,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/argocd-agent/argocd-agent/internal/forward"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/live"
 	"github.com/argocd-agent/argocd-agent/internal/principal"
 )
 
@@ -43,7 +45,7 @@ func (s *replicaSettings) config(port int, cfg *principal.Config) {
 }
 
 // allowReplicas lets other principals in by the port of the resource proxy.
-func allowReplicas(source identity.Source, cfg *principal.Live) {
-	cfg.Replicas = &identity.ReplicaAuth{Source: source, Protocol: principal.ForwardProtocol}
-	cfg.Replicas.Accept(cfg.ResourceTLS)
+func allowReplicas(source identity.Source, cfg *live.Settings) {
+	cfg.ReplicaAuth = &identity.ReplicaAuth{Source: source, Protocol: forward.Protocol}
+	cfg.ReplicaAuth.Accept(cfg.ResourceTLS)
 }

@@ -36,7 +36,7 @@ func (a *agent) assemble() error {
 	n := reconcile.New(a.nodeConfig())
 	a.runner = kube.NewRunner(a.client, kube.RunnerConfig{
 		Reconciler: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace,
-		ToPeer: a.deliver, Report: a.report, Applied: a.applied, Remember: a.state.atLeast,
+		Remember: a.state.atLeast,
 	})
 	var err error
 	a.live, err = newLive(a, n)
@@ -153,7 +153,9 @@ func (a *agent) run(ctx context.Context) error {
 
 // startAll starts every part. Each runs until its context ends.
 func (a *agent) startAll(start func(what string, run func(context.Context) error)) {
-	start("reconcile", a.runner.Run)
+	start("reconcile", func(ctx context.Context) error {
+		return a.runner.Run(ctx, kube.Handlers{ToPeer: a.deliver, Report: a.report, Applied: a.applied})
+	})
 	start("connection", a.connect)
 	start("hub state", a.persistHubStore)
 	start("write health", a.reportWriteHealth)

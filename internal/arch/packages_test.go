@@ -67,15 +67,19 @@ var packageRules = []packageRule{
 	{path: "internal/observe", inner: paths("internal/engine")},
 
 	// Parts of the principal: each does one job with adapters.
+	{path: "internal/tasks", inner: paths("internal/kube"), outer: anyModule},
+	{path: "internal/fleet", inner: paths(core, adapters, "api", "internal/tasks", "internal/identity/issue", "internal/identity/revoke"), outer: anyModule},
+	{path: "internal/forward", inner: paths("internal/identity", "internal/observe", "internal/trace")},
+	{path: "internal/live", inner: paths(core, adapters, "api", "internal/tasks", "internal/fleet", "internal/forward"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/identity/revoke", inner: paths(core, "internal/kube", "internal/identity", "internal/identity/pki")},
 	{path: "internal/identity/issue", inner: paths("internal/rawjson", "internal/transport", "internal/identity", "internal/identity/pki")},
 
 	// Assembly: the only packages that import several adapters.
-	{path: "internal/principal", inner: paths(core, "internal/wire", adapters, "api", "internal/identity/issue", "internal/identity/revoke"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/principal", inner: paths(core, "internal/wire", adapters, "api", "internal/identity/issue", "internal/identity/revoke", "internal/tasks", "internal/fleet", "internal/live"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/agent", inner: paths(core, "internal/wire", adapters, "api"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/cli", inner: paths(core, "internal/wire", adapters, "api", "install"), tests: paths("lab"), outer: anyModule},
 	// A command fills a Config, whose fields have types of kind, identity and the proxies.
-	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/proxy", "internal/trace", "internal/util"), tests: paths("internal/transport"), outer: anyModule},
+	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/proxy", "internal/trace", "internal/util"), tests: paths("internal/transport"), outer: anyModule},
 
 	// Manifests that users install, for programs that install them.
 	{path: "install", outer: anyModule},

@@ -112,7 +112,6 @@ var pending = []string{
 	"internal/cli",
 	"internal/engine",
 	"internal/fleet",
-	"internal/forward",
 	"internal/kind",
 	"internal/observe",
 	"internal/principal",

@@ -17,6 +17,7 @@ import (
 // to the cluster.
 type Runner struct {
 	cfg      RunnerConfig
+	handlers Handlers // set by Run
 	client   *Client
 	inbox    chan any // reconcile.Input or func(*reconcile.Reconciler)
 	watchers map[kind.Resource]*Watcher
@@ -33,7 +34,13 @@ type RunnerConfig struct {
 	Jitter     func() float64
 	Log        *slog.Logger
 	Trace      *trace.Tracer // of writes; may be nil
+	// Remember stores state for the next process before a write is sent. If it fails, so does the write. If nil,
+	// nothing is stored.
+	Remember func(context.Context, reconcile.Memory) error
+}
 
+// Handlers receive the decisions of the core.
+type Handlers struct {
 	// ToPeer, Report and RecordFleetHold are called by the goroutine that owns the core. They must not block.
 	// RecordFleetHold may be nil if there is no fleet check.
 	ToPeer          func(reconcile.ToPeer)
@@ -41,9 +48,6 @@ type RunnerConfig struct {
 	RecordFleetHold func(reconcile.RecordFleetHold)
 	// Applied is called after each input that the core has processed. May be nil.
 	Applied func(reconcile.Input)
-	// Remember stores state for the next process before a write is sent. If it fails, so does the write. If nil,
-	// nothing is stored.
-	Remember func(context.Context, reconcile.Memory) error
 	// Writing is called before an object is written. May be nil.
 	Writing func(kind.Ref)
 }
@@ -106,7 +110,8 @@ func (h *Runner) post(ctx context.Context, in any) error {
 func (h *Runner) WriteStats() WriteStats { return h.writer.Stats() }
 
 // Run runs until the context ends or the store regresses. It returns when all its goroutines have ended.
-func (h *Runner) Run(ctx context.Context) error {
+func (h *Runner) Run(ctx context.Context, handlers Handlers) error {
+	h.handlers = handlers
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
@@ -171,8 +176,8 @@ func (h *Runner) take(ctx context.Context, in any) {
 		in(h.cfg.Reconciler)
 	case reconcile.Input:
 		h.step(ctx, in)
-		if h.cfg.Applied != nil {
-			h.cfg.Applied(in)
+		if h.handlers.Applied != nil {
+			h.handlers.Applied(in)
 		}
 	}
 }
@@ -181,8 +186,8 @@ func (h *Runner) step(ctx context.Context, in reconcile.Input) {
 	for _, e := range h.cfg.Reconciler.Step(h.Now(), in) {
 		switch e := e.(type) {
 		case reconcile.Write:
-			if h.cfg.Writing != nil {
-				h.cfg.Writing(e.Ref)
+			if h.handlers.Writing != nil {
+				h.handlers.Writing(e.Ref)
 			}
 			h.writer.Write(ctx, e)
 		case reconcile.Read:
@@ -194,14 +199,14 @@ func (h *Runner) step(ctx context.Context, in reconcile.Input) {
 				w.Relist()
 			}
 		case reconcile.ToPeer:
-			h.cfg.ToPeer(e)
+			h.handlers.ToPeer(e)
 		case reconcile.Report:
 			if e.Event.Type == engine.Closed {
 				h.writer.Abandon(ctx, e.Agent)
 			}
-			h.cfg.Report(e)
+			h.handlers.Report(e)
 		case reconcile.RecordFleetHold:
-			h.cfg.RecordFleetHold(e)
+			h.handlers.RecordFleetHold(e)
 		}
 	}
 }

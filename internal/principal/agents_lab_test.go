@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -170,7 +171,7 @@ func (o *office) secretBecomes(name, what string, right func(*corev1.Secret) boo
 func (o *office) makeSecret(name string, labels, annotations map[string]string) error {
 	_, err := o.client.CoreV1().Secrets(o.namespace).Create(o.t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations},
-		StringData: map[string]string{"name": labels[agentLabel], "server": "https://old:1?agentName=" + labels[agentLabel], "config": `{"bearerToken":"x"}`}}, metav1.CreateOptions{})
+		StringData: map[string]string{"name": labels[fleet.AgentLabel], "server": "https://old:1?agentName=" + labels[fleet.AgentLabel], "config": `{"bearerToken":"x"}`}}, metav1.CreateOptions{})
 	return err
 }
 
@@ -209,7 +210,7 @@ func TestAClusterSecretFollowsItsAgent(t *testing.T) {
 	o.open()
 	o.must(o.declare("a", `{"mode":"managed","cluster":{"labels":{"env":"prod"},"annotations":{"note":"one"}}}`))
 	made := o.secretBecomes("cluster-a", "to be made", func(s *corev1.Secret) bool {
-		return s.Labels["argocd.argoproj.io/secret-type"] == "cluster" && s.Labels[agentLabel] == "a" && s.Labels["env"] == "prod" &&
+		return s.Labels["argocd.argoproj.io/secret-type"] == "cluster" && s.Labels[fleet.AgentLabel] == "a" && s.Labels["env"] == "prod" &&
 			s.Annotations["note"] == "one" && s.Annotations["argocd.argoproj.io/skip-reconcile"] == "true" && s.Annotations["managed-by"] == "argocd-agent" &&
 			string(s.Data["name"]) == "a" && string(s.Data["server"]) == "https://proxy:9090?agentName=a" && string(s.Data["config"]) == "{}"
 	})
@@ -237,14 +238,14 @@ func TestAClusterSecretFollowsItsAgent(t *testing.T) {
 	}
 	// Without its label it is not watched, and yet it is ours.
 	change(`{"metadata":{"labels":{"argocd-agent.argoproj-labs.io/agent-name":null}}}`)
-	o.secretBecomes("cluster-a", "to have its label back", func(s *corev1.Secret) bool { return s.Labels[agentLabel] == "a" && s.UID == made.UID })
+	o.secretBecomes("cluster-a", "to have its label back", func(s *corev1.Secret) bool { return s.Labels[fleet.AgentLabel] == "a" && s.UID == made.UID })
 	// Deleted, it comes back.
 	o.must(secrets.Delete(t.Context(), "cluster-a", metav1.DeleteOptions{}))
 	o.secretBecomes("cluster-a", "to come back", func(s *corev1.Secret) bool { return s.UID != made.UID && s.Labels["zone"] == "1" })
 	// A Secret that is somebody else's is not touched, and the Agent says so.
 	o.must(o.makeSecret("cluster-b", map[string]string{"x": "y"}, nil))
 	o.must(o.declare("b", `{"mode":"managed"}`))
-	o.conditionIs("b", v1alpha1.ConditionRegistered, metav1.ConditionFalse, "is not labelled")
+	o.conditionIs("b", v1alpha1.ConditionRegistered, metav1.ConditionFalse, "exists without label")
 	o.conditionIs("a", v1alpha1.ConditionRegistered, metav1.ConditionTrue, "")
 }
 
@@ -270,10 +271,10 @@ func TestSecretsFromBeforeAreTakenOverOnce(t *testing.T) {
 	const count = 300
 	for i := range count {
 		name := fmt.Sprintf("old-%d", i)
-		o.must(o.makeSecret("cluster-"+name, map[string]string{agentLabel: name, "argocd.argoproj.io/secret-type": "cluster", "env": "prod"},
-			map[string]string{modeAnnotation: "autonomous", namespaceAnnotation: "ns-" + name, clusterAnnotation: "uid-" + name, storeAnnotation: "uid-" + name + "/7"}))
+		o.must(o.makeSecret("cluster-"+name, map[string]string{fleet.AgentLabel: name, "argocd.argoproj.io/secret-type": "cluster", "env": "prod"},
+			map[string]string{kind.Prefix + "mode": "autonomous", kind.Prefix + "hub-namespace": "ns-" + name, kind.Prefix + "cluster-uid": "uid-" + name, kind.Prefix + "seen-store": "uid-" + name + "/7"}))
 	}
-	o.must(o.makeSecret("cluster-wrong", map[string]string{agentLabel: "wrong"}, map[string]string{modeAnnotation: "typo"}))
+	o.must(o.makeSecret("cluster-wrong", map[string]string{fleet.AgentLabel: "wrong"}, map[string]string{kind.Prefix + "mode": "typo"}))
 	o.open()
 	lab.Await(t, "all to be taken over", func(ctx context.Context) error {
 		list, err := o.agents.List(ctx, metav1.ListOptions{})
@@ -282,8 +283,8 @@ func TestSecretsFromBeforeAreTakenOverOnce(t *testing.T) {
 		}
 		return err
 	})
-	s := o.secretBecomes("cluster-old-299", "to be taken in charge", func(s *corev1.Secret) bool { return s.Annotations[derivedAnnotation] != "" })
-	if string(s.Data["server"]) != "https://old:1?agentName=old-299" || string(s.Data["config"]) != `{"bearerToken":"x"}` || s.Labels["env"] != "prod" || s.Annotations[createdByAnnotation] != "" {
+	s := o.secretBecomes("cluster-old-299", "to be taken in charge", func(s *corev1.Secret) bool { return s.Annotations[kind.Prefix+"derived"] != "" })
+	if string(s.Data["server"]) != "https://old:1?agentName=old-299" || string(s.Data["config"]) != `{"bearerToken":"x"}` || s.Labels["env"] != "prod" || s.Annotations[kind.Prefix+"made-by"] != "" {
 		t.Errorf("what somebody else has decided was changed: %v %v %s", s.Labels, s.Annotations, s.Data)
 	}
 	o.conditionIs("old-299", v1alpha1.ConditionRegistered, metav1.ConditionTrue, "")
@@ -298,7 +299,7 @@ func TestSecretsFromBeforeAreTakenOverOnce(t *testing.T) {
 	// Deleted, it does not come back out of the Secret, which is not ours to delete.
 	o.must(o.agents.Delete(t.Context(), "old-299", metav1.DeleteOptions{}))
 	o.goes("old-299")
-	s = o.secretBecomes("cluster-old-299", "to be left", func(s *corev1.Secret) bool { return s.Annotations[derivedAnnotation] == "agent-deleted" })
+	s = o.secretBecomes("cluster-old-299", "to be left", func(s *corev1.Secret) bool { return s.Annotations[kind.Prefix+"derived"] == "agent-deleted" })
 	if s.Labels["env"] != "prod" || string(s.Data["server"]) != "https://old:1?agentName=old-299" || s.Annotations["managed-by"] != "" {
 		t.Errorf("left as %v %v %s", s.Labels, s.Annotations, s.Data)
 	}

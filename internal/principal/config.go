@@ -11,11 +11,13 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/live"
+	"github.com/argocd-agent/argocd-agent/internal/live/shared"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
-// Config of a Principal. The command line fills it; see cmd/argocd-agent.
+// Config of a principal. The command line fills it.
 type Config struct {
 	Cluster   *rest.Config // the hub's API server
 	Namespace string       // of Argo CD on the hub
@@ -29,46 +31,43 @@ type Config struct {
 	SyncRepositoryTrust       bool
 
 	// Agents and their namespaces.
-	RequireRegistration bool // an agent without an Agent object is refused
+	RequireRegistration bool // refuse agents without Agent
 	NamespaceCreate     NamespaceCreate
-	ResourceProxy       string // host:port that goes into cluster Secrets
-	Replica             string // what this principal is called among others; empty: the host's name
-	ReplicaAddress      string // host:port where others reach its resource proxy; empty: they do not
+	ResourceProxy       string // host:port in cluster Secrets
+	Replica             string // name of this principal replica; if empty, the host name
+	ReplicaAddress      string // host:port at which other replicas reach the resource proxy; if empty, they cannot
 
 	// The connection.
 	Listener     net.Listener
-	TLS          *tls.Config // nil: plaintext, for a mesh
+	TLS          *tls.Config // if nil, plaintext for a service mesh
 	Authenticate transport.Authenticate
-	Explain      func(error) error // makes TLS errors understandable; may be nil
+	Explain      func(error) error // explains TLS errors; may be nil
 
-	// Secrets of Namespace that certificates come from, by name. Whoever watches
-	// them passes on their data whenever it changes, nil where there is none; the
-	// error says why it is not used.
+	// Secrets are handlers of Secrets in Namespace, by name. Each is called with the data after a change, or with nil if
+	// there is no Secret. It returns why the data is not used.
 	Secrets map[string]func(data map[string][]byte) error
-	// Issue is what the principal does about certificates itself; nil: nothing.
+	// Issue configures the certificates that the principal issues. If nil, it issues none.
 	Issue *issue.Config
-	// Revocations is what TLS and Authenticate ask. Whoever watches ConfigMap
-	// argocd-agent-tls-blocklist sets it, and cuts those that are new in it; nil:
-	// there are no certificates.
+	// Revocations receives the revoked certificates that TLS and Authenticate check. If nil, certificates are not used.
 	Revocations *identity.Revocations
 
-	WebSocket            bool          // agents may come by WebSocket too
-	KeepaliveMinInterval time.Duration // an agent that pings more often is sent away; 0: the default
+	WebSocket            bool          // accept agents by WebSocket too
+	KeepaliveMinInterval time.Duration // agents that ping more often are disconnected; if zero, the default
 
-	Live   Live   // access to what runs behind agents
-	Shared Shared // what agents may use here
+	Live   live.Settings
+	Shared shared.Settings
 
-	MetricsListener net.Listener // nil: no metrics
-	HealthListener  net.Listener // nil: no probes
+	MetricsListener net.Listener // if nil, no metrics
+	HealthListener  net.Listener // if nil, no probes
 
 	Log    *slog.Logger
-	Trace  *trace.Tracer  // nil: nothing is traced
+	Trace  *trace.Tracer  // if nil, nothing is traced
 	Jitter func() float64 // 0 to 1
 }
 
-// NamespaceCreate says which namespaces are created for agents.
+// NamespaceCreate configures which namespaces are created for agents.
 type NamespaceCreate struct {
 	Enable  bool
-	Pattern string // regular expression that the name must match; empty: any
+	Pattern string // regular expression that the name must match; if empty, all names
 	Labels  map[string]string
 }

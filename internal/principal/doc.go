@@ -1,3 +1,3 @@
-// Package principal assembles the hub's side: the node with its cluster, the
-// agents' registrations, and the connections.
+// Package principal assembles the principal: the reconciler with its API server, the fleet of agents, their connections,
+// and live access.
 package principal

@@ -5,7 +5,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
-// AuthenticateWith lets an authenticator decide who connects.
+// AuthenticateWith adapts an Authenticator to transport.Authenticate.
 func AuthenticateWith(a *identity.Authenticator) transport.Authenticate {
 	return func(c transport.Credentials) (transport.Peer, error) {
 		p, err := a.Authenticate(identity.Client(c))

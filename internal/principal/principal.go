@@ -6,102 +6,164 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/live"
+	"github.com/argocd-agent/argocd-agent/internal/live/shared"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/tasks"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
-	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
-// Run runs a principal until the context ends.
+// Run runs a principal until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
 	client, err := kube.NewClient(cfg.Cluster)
 	if err != nil {
 		return err
 	}
-	p := &principal{cfg: cfg, client: client, log: cfg.Log, tasks: newTaskRunner(cfg.Log), ensuredNamespaces: map[string]string{}, lastRefusal: map[string]string{},
-		listed: map[kind.Resource]bool{}, notReady: newNotReadyServer(), ready: make(chan struct{}), settingsRead: make(chan struct{})}
-	return p.run(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	start := func(name string, run func(context.Context) error) {
+		wg.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("%s: %w", name, err))
+			}
+		})
+	}
+	var current atomic.Pointer[principal] // nil until the API server responds
+	if cfg.HealthListener != nil {
+		start("probes", func(ctx context.Context) error { return serveHealth(ctx, cfg.HealthListener, client, current.Load) })
+	}
+	notReady := newNotReadyServer(cfg, func() error { return current.Load().notReadyReason() })
+	start("not-ready server", notReady.run)
+	if uid, err := waitForCluster(ctx, client, cfg.Log); err != nil {
+		cancel(err)
+	} else {
+		cfg.Log.InfoContext(ctx, "Starting principal", "cluster", uid, "namespace", cfg.Namespace, "version", cfg.Version)
+		p := assemble(ctx, cfg, client, uid)
+		current.Store(p)
+		p.start(start, notReady)
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
 }
 
-// parallelWrites is how many requests a principal has under way at once.
+// parallelWrites limits the concurrent writes of the reconciler.
 const parallelWrites = 64
 
 type principal struct {
-	cfg               Config
-	client            *kube.Client
-	log               *slog.Logger
-	runner            *kube.Runner
-	registry          *registry
-	agents            *agentReconciler
-	agentQueue        *workQueue // of the keeper
-	status            *statusWriter
-	agentOutages      *agentOutages
-	finalizers        *finalizerRemover
-	replicas          *principalReplicas
-	fleet             *fleetHolds
-	sessions          *sessions
-	tasks             *taskRunner
-	blocklists        *revoke.Blocklist
-	live              *live
-	shared            *shared
-	issuer            *issue.Issuer     // nil if the principal does not issue certificates
-	confirmations     *confirmations    // of the node's goroutine
-	ensuredNamespaces map[string]string // likewise: agent → namespace that was seen to
-	lastRefusal       map[string]string // likewise: agent → why it was refused last, as it was logged
+	cfg           Config
+	client        *kube.Client
+	log           *slog.Logger
+	reconciler    *reconcile.Reconciler // used by handlers of the runner only
+	runner        *kube.Runner
+	tasks         *tasks.Runner
+	blocklist     *revoke.Blocklist
+	registry      *fleet.Registry
+	replicas      *fleet.Replicas
+	hold          *fleet.Hold
+	status        *fleet.StatusWriter
+	agents        *fleet.Reconciler
+	finalizers    *fleet.FinalizerRemover
+	confirmations *fleet.Confirmations
+	issuer        *issue.Issuer // nil if the principal does not issue certificates
+	conns         *connections
+	sessions      *sessions
+	server        *transport.Server
+	live          *live.Live
+	shared        *shared.Services
+	namespaces    *namespaces
+	lastRefusal   map[string]string // agent → last logged refusal; owned by the reconciler's goroutine
 
-	assembled    atomic.Bool // everything above is there
-	server       atomic.Pointer[transport.Server]
-	notReady     *notReadyServer
-	settingsRead chan struct{} // closed when Argo CD's settings were read once
-
-	listedMu sync.Mutex
-	listed   map[kind.Resource]bool
-	ready    chan struct{} // closed when everything was read once
+	serving      atomic.Bool
+	objects      *objectReadiness
+	settingsRead chan struct{} // closed when the settings of Argo CD were read once
 }
 
-// assemble makes everything that needs to know which cluster this is.
-func (p *principal) assemble(ctx context.Context, uid string) {
-	cfg := p.cfg
-	n := reconcile.New(reconcile.Config{
+// assemble connects the parts of a principal. Nothing happens until start.
+func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) *principal {
+	p := &principal{cfg: cfg, client: client, log: cfg.Log, lastRefusal: map[string]string{}, objects: newObjectReadiness(), settingsRead: make(chan struct{}),
+		tasks: tasks.NewRunner(cfg.Log), conns: newConnections(), blocklist: revoke.New(client, cfg.Namespace, cfg.Revocations, cfg.Log)}
+	p.reconciler = reconcile.New(reconcile.Config{
 		Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: uid, PrincipalUID: uid,
 		Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector,
 			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust},
 		FleetCheck: true,
 	})
-	p.runner = kube.NewRunner(p.client, kube.RunnerConfig{
-		Reconciler: n, Watches: watches(cfg), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: p.log, Trace: cfg.Trace,
+	p.runner = kube.NewRunner(client, kube.RunnerConfig{
+		Reconciler: p.reconciler, Watches: watches(cfg), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace,
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
-		ToPeer:     func(e reconcile.ToPeer) { p.sessions.deliver(e) }, Report: p.report, RecordFleetHold: func(e reconcile.RecordFleetHold) { p.fleet.record(e) }, Applied: p.applied, Writing: func(ref kind.Ref) { p.live.writing(ref) },
 	})
-	if cfg.Issue != nil {
-		p.issuer = issue.New(*cfg.Issue, kube.Secrets{Client: p.client, Namespace: cfg.Namespace}, agentRegistrations{p.client, cfg.Namespace}, p.log)
-	}
-	p.agentOutages = &agentOutages{changed: func(agent string) { p.status.queue.add(agent) }, known: map[string]agentOutage{}}
-	p.blocklists = revoke.New(p.client, cfg.Namespace, cfg.Revocations, p.log)
-	p.assembleAgents(ctx, n)
-	p.confirmations = &confirmations{held: map[string]map[string]string{}, registry: p.registry, tasks: p.tasks, post: p.runner.Post}
-	p.sessions = &sessions{ctx: ctx, registry: p.registry, newerSessionHolder: p.newerSessionHolder, storeUID: uid, require: cfg.RequireRegistration, revoked: cfg.Revocations.Revoked,
-		post: p.runner.Post, postUntil: p.runner.PostUntil, log: p.log, jitter: cfg.Jitter, conns: map[uint64]*session{}, endReasons: map[string]string{},
+	p.registry = fleet.NewRegistry(fleet.RegistryConfig{Client: client, Namespace: cfg.Namespace, Mapping: cfg.Mapping, ProxyAddress: cfg.ResourceProxy,
+		Post: p.runner.Post, Revoked: p.blocklist.RevokedNow, Log: cfg.Log})
+	p.replicas = fleet.NewReplicas(client, p.registry, cfg.Namespace, replicaName(cfg), cfg.ReplicaAddress, cfg.Log)
+	p.sessions = newSessions(ctx, sessionsConfig{conns: p.conns, registry: p.registry, replicas: p.replicas, storeUID: uid, require: cfg.RequireRegistration,
+		revoked: cfg.Revocations.Revoked, post: p.runner.Post, postUntil: p.runner.PostUntil, log: cfg.Log, jitter: cfg.Jitter,
 		revisions: newRevisionReader(func(ctx context.Context) (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 			defer cancel()
-			return p.client.Revision(ctx, cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
-		})}
-	p.live = newLive(p, n)
-	p.shared = newShared(p)
-	p.assembled.Store(true)
+			return client.Revision(ctx, cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
+		})})
+	p.assembleFleet()
+	targets := p.status.Targets()
+	maps.Copy(targets, p.shared.Targets())
+	p.server = transport.NewServer(transport.ServerConfig{Admit: p.sessions.admit, Events: p.sessions, Log: cfg.Log, Trace: cfg.Trace, Targets: targets})
+	p.live = live.New(live.Config{Settings: cfg.Live, Namespace: cfg.Namespace, Client: client, Registry: p.registry, Replicas: p.replicas, Reconciler: p.reconciler,
+		Revocations: cfg.Revocations, OpenTunnel: p.server.OpenTunnel, DialSharedRedis: p.shared.DialRedis, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace})
+	return p
 }
 
-// watches lists what the hub's node reads.
+func (p *principal) assembleFleet() {
+	cfg := p.cfg
+	p.hold = fleet.NewHold(fleet.HoldConfig{Client: p.client, Namespace: cfg.Namespace, Replicas: p.replicas, Post: p.runner.Post, Do: p.runner.Do,
+		AddTask: p.tasks.Add, Jitter: cfg.Jitter, Log: cfg.Log})
+	p.status = fleet.NewStatusWriter(fleet.StatusWriterConfig{Client: p.client, Namespace: cfg.Namespace, Registry: p.registry, Replicas: p.replicas,
+		Do: p.runner.Do, Hello: p.conns.hello, Log: cfg.Log})
+	p.shared = shared.New(shared.Config{Settings: cfg.Shared, Namespace: cfg.Namespace, Registry: p.registry, Do: p.runner.Do, AddTask: p.tasks.Add, Log: cfg.Log})
+	agents := fleet.ReconcilerConfig{Client: p.client, Namespace: cfg.Namespace, Registry: p.registry, Blocklist: p.blocklist,
+		Certificates: p.conns.certificates, Status: p.status, Deleted: p.shared.Deleted, Log: cfg.Log}
+	if cfg.Issue != nil {
+		p.issuer = issue.New(*cfg.Issue, kube.Secrets{Client: p.client, Namespace: cfg.Namespace}, fleet.Registrations{Client: p.client, Namespace: cfg.Namespace}, cfg.Log)
+	}
+	switch {
+	case cfg.Live.Resource == nil: // no resource proxy would accept credentials
+	case cfg.Live.Access != nil:
+		agents.ClusterConfig = cfg.Live.Access
+	case p.issuer != nil:
+		agents.ClusterConfig = p.issuer
+	}
+	p.agents = fleet.NewReconciler(agents)
+	p.finalizers = fleet.NewFinalizerRemover(p.client, p.registry, p.reconciler, p.runner.Do, cfg.Log)
+	p.confirmations = fleet.NewConfirmations(p.registry, p.runner.Post, p.tasks.Add)
+	p.namespaces = newNamespaces(cfg.NamespaceCreate, p.client, p.registry, p.tasks.Add, cfg.Log)
+}
+
+func replicaName(cfg Config) string {
+	if cfg.Replica != "" {
+		return cfg.Replica
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "principal"
+	}
+	return name
+}
+
+// watches returns what the reconciler reads.
 func watches(cfg Config) []kube.Watch {
 	var out []kube.Watch
 	for _, w := range kind.Watches(kind.All()) {
@@ -114,94 +176,70 @@ func watches(cfg Config) []kube.Watch {
 	return out
 }
 
-func (p *principal) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
-	start := func(what string, run func(context.Context) error) {
-		wg.Go(func() {
-			if err := run(ctx); err != nil && ctx.Err() == nil {
-				cancel(fmt.Errorf("%s: %w", what, err))
-			}
-		})
+// start starts every part. Each runs until its context ends.
+func (p *principal) start(start func(name string, run func(context.Context) error), notReady *notReadyServer) {
+	watch := func(name string, w kube.Watch, sink func(context.Context, reconcile.Input) error) {
+		start(name, kube.NewWatcher(p.client, w, sink, p.log, p.cfg.Jitter).Run)
 	}
-	if p.cfg.HealthListener != nil { // first: whoever asks shall hear what this waits for
-		start("probes", p.serveHealth)
+	start("reconciler", p.runReconciler)
+	for _, w := range p.registry.Watches() {
+		watch("registrations in "+w.Resource.Plural, w, p.registry.Apply)
 	}
-	start("door", p.serveNotReady)
-	if uid, err := waitForCluster(ctx, p.client, p.log); err != nil {
-		cancel(err)
-	} else {
-		p.log.InfoContext(ctx, "this is the hub", "cluster", uid, "namespace", p.cfg.Namespace, "version", p.cfg.Version)
-		p.assemble(ctx, uid)
-		p.startAll(start)
+	for w, sink := range p.blocklist.Watches(p.revoked) {
+		watch("blocklist", w, sink)
 	}
-	wg.Wait()
-	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		return err
+	watch("principal replicas", p.replicas.Watch(), p.replicas.Apply)
+	secrets := p.cfg.Secrets
+	if p.issuer != nil {
+		secrets = p.issuer.SecretHandlers(secrets)
+		start("issuer", p.issuer.Run)
+	}
+	for _, run := range kube.WatchSecrets(p.client, p.cfg.Namespace, secrets, p.log, p.cfg.Jitter) {
+		start("certificates", run)
+	}
+	for _, run := range kube.WatchSchemas(p.client, p.runner.Post, p.log, p.cfg.Jitter) {
+		start("schemas", run)
+	}
+	runs := map[string]func(context.Context) error{
+		"settings": p.watchSettings, "tasks": p.tasks.Run, "revision reader": p.sessions.revisions.run, "Lease": p.replicas.Run,
+		"fleet hold": p.hold.Watch, "fleet check": p.hold.Run, "Agents": p.agents.Run, "Agent status": p.status.Run, "finalizers": p.finalizers.Run,
+		"connections": func(ctx context.Context) error { return p.serve(ctx, notReady) },
+	}
+	maps.Copy(runs, p.live.Runs(p.waitForInitialSync))
+	maps.Copy(runs, p.shared.Runs())
+	if p.cfg.MetricsListener != nil {
+		runs["metrics"] = p.serveMetrics
+	}
+	for name, run := range runs {
+		start(name, run)
+	}
+}
+
+func (p *principal) runReconciler(ctx context.Context) error {
+	return p.runner.Run(ctx, kube.Handlers{ToPeer: p.sessions.deliver, Report: p.report, RecordFleetHold: p.hold.Record, Applied: p.applied, Writing: p.live.Writing})
+}
+
+// waitForInitialSync blocks until the hub's objects, settings and blocklist have been read. Before that, an object that is
+// not known yet would look deleted, and a revoked certificate valid.
+func (p *principal) waitForInitialSync(ctx context.Context) error {
+	for _, read := range []<-chan struct{}{p.objects.ready, p.registry.Ready(), p.settingsRead, p.blocklist.Ready()} {
+		select {
+		case <-read:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	return nil
 }
 
-// startAll starts every part, each of which runs until its context ends.
-func (p *principal) startAll(start func(what string, run func(context.Context) error)) {
-	start("node", p.runner.Run)
-	for what, run := range p.agentRuns() {
-		start(what, run)
+// serve accepts agents.
+func (p *principal) serve(ctx context.Context, notReady *notReadyServer) error {
+	if p.waitForInitialSync(ctx) != nil {
+		return nil // ctx ended
 	}
-	secrets := p.cfg.Secrets
-	if p.issuer != nil {
-		secrets = p.issuer.SecretHandlers(secrets)
-		start("issuing", p.issuer.Run)
-	}
-	start("connections", p.afterInitialSync(p.serve))
-	start("freshness", p.sessions.revisions.run)
-	start("chores", p.tasks.run)
-	for _, run := range kube.WatchSecrets(p.client, p.cfg.Namespace, secrets, p.log, p.cfg.Jitter) {
-		start("certificates", run)
-	}
-	start("settings", p.followSettings)
-	for _, run := range kube.WatchSchemas(p.client, p.runner.Post, p.log, p.cfg.Jitter) {
-		start("schemas", run)
-	}
-	start("hold of many agents", p.fleet.follow)
-	start("check of all agents", p.fleet.run)
-	for w, sink := range p.blocklists.Watches(p.revoked) {
-		start("revocations", kube.NewWatcher(p.client, w, sink, p.log.With("list", revoke.ConfigMap), p.cfg.Jitter).Run)
-	}
-	if p.cfg.MetricsListener != nil {
-		start("metrics", p.serveMetrics)
-	}
-	for what, run := range p.live.runs() {
-		start(what, run)
-	}
-	for what, run := range p.shared.runs() {
-		start(what, run)
-	}
-}
-
-// afterInitialSync runs what lets others in once the hub's objects have been read: what
-// is not known yet must not be taken for gone, nor what Argo CD's settings forbid
-// for allowed. Nor is a certificate good before it is known which are not.
-func (p *principal) afterInitialSync(run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		for _, read := range []<-chan struct{}{p.ready, p.registry.ready, p.settingsRead, p.blocklists.Ready()} {
-			select {
-			case <-read:
-			case <-ctx.Done():
-				return nil
-			}
-		}
-		return run(ctx)
-	}
-}
-
-// serve lets agents in.
-func (p *principal) serve(ctx context.Context) error {
-	p.notReady.close()
-	sessions := transport.NewServer(transport.ServerConfig{
-		Admit: p.sessions.admit, Events: p.sessions, Log: p.log, Trace: p.cfg.Trace, Targets: p.targets(),
-	})
+	notReady.close()
+	p.serving.Store(true)
+	p.log.InfoContext(ctx, "Listening for agents", "address", p.cfg.Listener.Addr().String())
 	config := grpc.ServerConfig{
 		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Trace: p.cfg.Trace, Explain: p.cfg.Explain,
 		Keepalive: grpc.Keepalive{MinInterval: p.cfg.KeepaliveMinInterval},
@@ -209,61 +247,36 @@ func (p *principal) serve(ctx context.Context) error {
 	if p.issuer != nil {
 		config.Enroll = p.issuer
 	}
-	p.server.Store(sessions)
-	p.log.InfoContext(ctx, "listening for agents", "address", p.cfg.Listener.Addr().String())
-	return grpc.NewServer(config, sessions).Run(ctx, p.cfg.Listener)
-}
-
-// targets is what agents may connect to.
-func (p *principal) targets() map[string]tunnel.Target {
-	all := p.agentOutages.targets()
-	maps.Copy(all, p.shared.targets())
-	return all
+	return grpc.NewServer(config, p.server).Run(ctx, p.cfg.Listener)
 }
 
 // revoked ends connections and requests that use revoked certificates.
 func (p *principal) revoked(fingerprints []string) {
-	p.sessions.revoke(fingerprints)
-	p.live.recheck()
+	p.conns.revoke(fingerprints)
+	p.live.Recheck()
 }
 
-// applied notes which resources have been read, for readiness.
+// applied is called by the runner after the reconciler has processed an input.
 func (p *principal) applied(in reconcile.Input) {
-	p.live.follow(in)
-	p.shared.follow(in)
-	p.finalizers.follow(in)
-	var r kind.Resource
+	p.live.Follow(in)
+	p.shared.Follow(in)
+	p.finalizers.Follow(in)
+	p.objects.follow(in)
 	switch in := in.(type) {
-	case reconcile.List:
-		r = in.Resource
 	case reconcile.Register:
-		p.ensureNamespace(in.Agent)
-		return
+		p.namespaces.ensure(in.Agent)
 	case reconcile.Unregister:
-		p.confirmations.forget(in.Agent)
-		p.status.unregistered(in.Agent)
+		p.confirmations.Forget(in.Agent)
+		p.status.Unregistered(in.Agent)
 		p.sessions.takeEndReason(in.Agent)
-		delete(p.ensuredNamespaces, in.Agent)
+		p.namespaces.forget(in.Agent)
 		delete(p.lastRefusal, in.Agent)
-		return
-	case reconcile.Unreadable:
-		r = in.Resource // it is known that it cannot be read; the rest works
-	default:
-		return
-	}
-	p.listedMu.Lock()
-	defer p.listedMu.Unlock()
-	_, blind := in.(reconcile.Unreadable)
-	first := len(p.listed) < len(reconcile.Resources())
-	p.listed[r] = !blind
-	if first && len(p.listed) == len(reconcile.Resources()) {
-		close(p.ready)
 	}
 }
 
-// waitForCluster waits until the API server answers, and says why it has to.
+// waitForCluster waits until the API server responds. It returns the UID of the cluster.
 func waitForCluster(ctx context.Context, c *kube.Client, log *slog.Logger) (string, error) {
-	said := ""
+	logged := ""
 	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
 		limited, cancel := context.WithTimeout(ctx, helloTimeout)
 		uid, err := c.ClusterUID(limited)
@@ -271,9 +284,9 @@ func waitForCluster(ctx context.Context, c *kube.Client, log *slog.Logger) (stri
 		if err == nil {
 			return uid, nil
 		}
-		if err.Error() != said {
-			said = err.Error()
-			log.WarnContext(ctx, "waiting for the API server", "error", err)
+		if err.Error() != logged {
+			logged = err.Error()
+			log.WarnContext(ctx, "Waiting for the API server", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -2,8 +2,8 @@ package principal
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -16,13 +16,16 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/fleet"
+	"github.com/argocd-agent/argocd-agent/internal/fleet/fleettest"
 	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
 )
 
-func TestProbesAnswerWhileTheAPIServerIsAway(t *testing.T) {
+func TestProbes_APIServerUnreachable(t *testing.T) {
 	var lc net.ListenConfig
 	health, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -54,44 +57,42 @@ func TestProbesAnswerWhileTheAPIServerIsAway(t *testing.T) {
 	}
 }
 
-func TestNobodyIsLetInBeforeItIsKnownWhoMayNot(t *testing.T) {
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = listener.Close() // who serves fails
-	config := Config{Revocations: &identity.Revocations{}, Live: Live{Resource: listener, ResourceTLS: &tls.Config{}, Redis: listener}, Listener: listener, Log: slog.New(slog.DiscardHandler)}
-	for _, what := range []string{"resource proxy", "Redis proxy"} {
-		synctest.Test(t, func(t *testing.T) {
-			p := &principal{cfg: config, log: config.Log, registry: &registry{ready: make(chan struct{})},
-				ready: make(chan struct{}), settingsRead: make(chan struct{}), blocklists: revoke.New(nil, "argocd", nil, config.Log)}
-			run := newLive(p, nil).runs()[what]
-			ended := make(chan error, 1)
-			go func() { ended <- run(t.Context()) }()
-			for _, read := range []func(){func() { close(p.ready) }, func() { close(p.registry.ready) }, func() { close(p.settingsRead) }, func() {
-				for _, sink := range p.blocklists.Watches(func([]string) {}) {
-					_ = sink(t.Context(), reconcile.List{})
-				}
-			}} {
-				synctest.Wait()
-				select {
-				case err := <-ended:
-					t.Fatalf("the %s served at once: %v", what, err)
-				default:
-				}
-				read()
+// Agents and clients are accepted only after objects, registrations, settings and the blocklist were read.
+func TestWaitForInitialSync_WaitsForAllParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		p := &principal{registry: fleettest.NewRegistry(t), objects: newObjectReadiness(), settingsRead: make(chan struct{}), blocklist: revoke.New(nil, "argocd", nil, log)}
+		ended := make(chan error, 1)
+		go func() { ended <- p.waitForInitialSync(t.Context()) }()
+		for _, read := range []func(){func() {
+			for _, r := range reconcile.Resources() {
+				p.objects.follow(reconcile.List{Resource: r})
 			}
-			if err := <-ended; err == nil {
-				t.Errorf("the %s did not serve", what)
+		}, func() {
+			for _, w := range p.registry.Watches() {
+				_ = p.registry.Apply(t.Context(), reconcile.List{Resource: w.Resource})
 			}
-		})
-	}
+		}, func() { close(p.settingsRead) }, func() {
+			for _, sink := range p.blocklist.Watches(func([]string) {}) {
+				_ = sink(t.Context(), reconcile.List{})
+			}
+		}} {
+			synctest.Wait()
+			if len(ended) > 0 {
+				t.Fatal("did not wait")
+			}
+			read()
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
-func TestThoseWhoAskTogetherShareAnAnswer(t *testing.T) {
+func TestRevisionReader_SharesRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		f := newRevisionReader(func(context.Context) (string, error) { asked++; return "7", nil })
+		reads := 0
+		f := newRevisionReader(func(context.Context) (string, error) { reads++; return "7", nil })
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
@@ -100,46 +101,20 @@ func TestThoseWhoAskTogetherShareAnAnswer(t *testing.T) {
 				}
 			})
 		}
-		synctest.Wait() // all of them wait
+		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
 		var owner sync.WaitGroup
 		owner.Go(func() { _ = f.run(ctx) })
 		wg.Wait()
-		if asked != 1 {
-			t.Errorf("asked %d times", asked)
+		if reads != 1 {
+			t.Errorf("%d reads", reads)
 		}
 		cancel()
 		owner.Wait()
 	})
 }
 
-func TestAChoreIsTriedUntilItWorks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newTaskRunner(slog.New(slog.DiscardHandler))
-		ctx, cancel := context.WithCancel(t.Context())
-		var owner sync.WaitGroup
-		owner.Go(func() { _ = c.run(ctx) })
-		tries := 0
-		worked := make(chan struct{})
-		c.add("a", func(context.Context) error { return errors.New("replaced before it is done") })
-		c.add("a", func(context.Context) error {
-			if tries++; tries < 3 {
-				return errors.New("away")
-			}
-			close(worked)
-			return nil
-		})
-		<-worked
-		synctest.Wait()
-		if c.left() != 0 {
-			t.Errorf("%d are left", c.left())
-		}
-		cancel()
-		owner.Wait()
-	})
-}
-
-func TestOnlyNamespacesOfThePatternAreCreated(t *testing.T) {
+func TestNamespaceCreate_Pattern(t *testing.T) {
 	for _, c := range []struct {
 		create NamespaceCreate
 		name   string
@@ -156,8 +131,8 @@ func TestOnlyNamespacesOfThePatternAreCreated(t *testing.T) {
 	}
 }
 
-func TestATooLargeCrowdIsToldWhenToComeBack(t *testing.T) {
-	s := &sessions{jitter: func() float64 { return 0.5 }}
+func TestAdmit_LimitsHellosInProgress(t *testing.T) {
+	s := &sessions{sessionsConfig: sessionsConfig{jitter: func() float64 { return 0.5 }}}
 	s.helloCount.Store(maxConcurrentHellos - 1)
 	if retry, err := s.admit(transport.Peer{}); retry != 0 || err != nil {
 		t.Errorf("not full yet: %v, %v", retry, err)
@@ -165,5 +140,49 @@ func TestATooLargeCrowdIsToldWhenToComeBack(t *testing.T) {
 	s.helloCount.Add(1)
 	if retry, err := s.admit(transport.Peer{}); retry != 3*time.Second || err == nil {
 		t.Errorf("full: %v, %v", retry, err)
+	}
+}
+
+func TestNotReadyEnroller_RefusesTemporarily(t *testing.T) {
+	var p *principal // the API server has not responded yet
+	enroller := notReadyEnroller{p.notReadyReason}
+	_, joining := enroller.Join(t.Context(), enroll.JoinRequest{})
+	_, renewing := enroller.Renew(t.Context(), "", "", nil, time.Time{})
+	for _, err := range []error{joining, renewing} {
+		if refusal := new(enroll.Error); !errors.As(err, &refusal) || !refusal.Temporary || refusal.RetryAfter == 0 || !strings.Contains(refusal.Message, "waiting for the API server") {
+			t.Errorf("error %v", err)
+		}
+	}
+}
+
+// The number of unregistered names that are refused is not bounded.
+func TestEndReason_OnlyForRegisteredAgents(t *testing.T) {
+	s := newSessions(t.Context(), sessionsConfig{registry: fleettest.NewRegistry(t, fleettest.Agent("w1", 1))})
+	for i := range 100 {
+		s.setEndReason(fmt.Sprintf("stranger-%d", i), errors.New("not registered"))
+	}
+	s.setEndReason("w1", errors.New("reset"))
+	if len(s.endReasons) != 1 || s.takeEndReason("w1") != "reset" || len(s.endReasons) != 0 {
+		t.Errorf("recorded: %v", s.endReasons)
+	}
+}
+
+// An agent chooses its text. It must stay on one line.
+func TestMessage_TextOfAnAgentIsOneLine(t *testing.T) {
+	evil := "x\n\x1b[2Jy"
+	log := slog.New(slog.DiscardHandler)
+	registry := fleettest.NewRegistry(t, fleettest.Agent("b", 1))
+	p := &principal{sessions: newSessions(t.Context(), sessionsConfig{registry: registry}), status: fleet.NewStatusWriter(fleet.StatusWriterConfig{Namespace: "argocd", Registry: registry, Log: log})}
+	p.sessions.setEndReason("b", errors.New(evil))
+	message := func(agent string, f engine.Event) string { return p.message(reconcile.Report{Agent: agent, Event: f}) }
+	for what, text := range map[string]string{
+		"goodbye":                    message("a", engine.Event{Type: engine.Closed, Message: evil}),
+		"end of the connection":      message("b", engine.Event{Type: engine.Closed}),
+		"refusal":                    message("a", engine.Event{Type: engine.Refused, Code: engine.WrongMode, Message: evil}),
+		"refusal of another cluster": message("a", engine.Event{Type: engine.Refused, Code: engine.WrongCluster, Message: evil, Hello: &engine.Hello{ClusterUID: "$(reboot)"}}),
+	} {
+		if !strings.Contains(text, "x") || strings.ContainsAny(text, "\n\x1b") || strings.Contains(text, "$(reboot)") {
+			t.Errorf("%s: %q", what, text)
+		}
 	}
 }

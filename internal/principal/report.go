@@ -7,76 +7,93 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// report tells people what happened, once.
+// report handles an event of a session. It is called by the goroutine that owns the reconciler.
 func (p *principal) report(r reconcile.Report) {
 	if r.Event.Type == engine.Refused && r.Event.Code == engine.WrongCluster {
-		r.Event.Hello = &engine.Hello{ClusterUID: p.claimedClusterUID(r.Agent)}
+		r.Event.Hello = &engine.Hello{ClusterUID: p.conns.claimedClusterUID(r.Agent)}
 	}
 	f := r.Event
-	if f.Type == engine.InSync && p.status.inSyncKnown(r.Agent) {
-		return // as each minute of each agent
+	if f.Type == engine.InSync && p.status.InSyncKnown(r.Agent) {
+		return // InSync events repeat every minute
 	}
 	log := p.log.With("agent", r.Agent)
 	f.Message = p.message(r)
-	p.confirmations.handleEvent(r.Agent, f)
-	status, _ := p.live.reconciler.Status(r.Agent)
-	p.status.handleEvent(r.Agent, f, status)
-	p.traceFact(r.Agent, f, status.Epoch)
-	p.live.changed(r)
-	p.shared.changed(r)
+	p.confirmations.HandleEvent(r.Agent, f)
+	status, _ := p.reconciler.Status(r.Agent)
+	p.status.HandleEvent(r.Agent, f, status)
+	p.traceEvent(r.Agent, f, status.Epoch)
+	p.live.HandleEvent(r.Agent, f)
+	p.shared.HandleEvent(r.Agent, f)
 	switch f.Type {
 	case engine.Opened:
 		delete(p.lastRefusal, r.Agent)
-		log.Info("agent connected", "mode", f.Hello.Mode, "version", f.Hello.Version, "cluster", f.Hello.ClusterUID)
+		log.Info("Agent connected", "mode", f.Hello.Mode, "version", f.Hello.Version, "cluster", f.Hello.ClusterUID)
 	case engine.Closed:
-		log.Info("agent disconnected", "code", f.Code, "reason", f.Message)
+		log.Info("Agent disconnected", "code", f.Code, "reason", f.Message)
 	case engine.Refused:
-		why := string(f.Code) + ": " + f.Message
+		refusal := string(f.Code) + ": " + f.Message
 		level := slog.LevelWarn
-		if p.lastRefusal[r.Agent] == why { // it tries again and again
+		if p.lastRefusal[r.Agent] == refusal { // the agent retries
 			level = slog.LevelDebug
 		}
-		p.lastRefusal[r.Agent] = why
-		log.Log(context.Background(), level, "agent refused", "code", f.Code, "reason", f.Message)
+		p.lastRefusal[r.Agent] = refusal
+		log.Log(context.Background(), level, "Agent refused", "code", f.Code, "reason", f.Message)
 	case engine.Rejected:
 		level := slog.LevelWarn
-		if f.Code == engine.Unavailable && p.runner.WriteStats().Outage { // which is told once for all
+		if f.Code == engine.Unavailable && p.runner.WriteStats().Outage { // the outage is logged once
 			level = slog.LevelDebug
 		}
-		log.Log(context.Background(), level, "item refused", "scope", f.Scope, "item", f.Key.String(), "code", f.Code, "reason", f.Message)
+		log.Log(context.Background(), level, "Item rejected", "scope", f.Scope, "item", f.Key.String(), "code", f.Code, "reason", f.Message)
 	case engine.Accepted:
-		log.Info("item accepted again", "scope", f.Scope, "item", f.Key.String())
+		log.Info("Item accepted", "scope", f.Scope, "item", f.Key.String())
 	case engine.HoldStarted:
 		if f.Held.Cause == engine.CauseFleet {
-			log.Info("Removals wait for the check across agents", "scope", f.Scope, "count", f.Held.Count, "of", f.Held.Of)
+			log.Info("Removals held for the check across agents", "scope", f.Scope, "count", f.Held.Count, "of", f.Held.Of)
 			break
 		}
-		log.Warn("deletions are held back until somebody confirms them", "scope", f.Scope, "count", f.Held.Count, "of", f.Held.Of,
-			"reason", f.Held.Reason, "confirm", p.status.confirmCommand(r.Agent)(f.Held.ID))
+		log.Warn("Deletions held until a user confirms them", "scope", f.Scope, "count", f.Held.Count, "of", f.Held.Of,
+			"reason", f.Held.Reason, "confirm", p.status.ConfirmCommand(r.Agent)(f.Held.ID))
 	case engine.HoldEnded:
-		log.Info("nothing is held back any more", "scope", f.Scope)
+		log.Info("Deletions no longer held", "scope", f.Scope)
 	case engine.StoreAccepted:
-		log.Info("the agent's store is accepted as it is", "store", f.Store.UID, "revision", f.Store.Revision)
+		log.Info("Agent store accepted", "store", f.Store.UID, "revision", f.Store.Revision)
 	case engine.Aliased:
-		log.Warn("an item is not stored as the agent has it", "scope", f.Scope, "item", f.Key.String(), "reason", f.Message)
+		log.Warn("Item is stored differently than on the agent", "scope", f.Scope, "item", f.Key.String(), "reason", f.Message)
 	}
 }
 
-// message is what a fact says. A goodbye is the agent's, and why it was refused has
-// parts of its greeting in it.
+// message returns the message of an event. Text that an agent can choose is reduced to one line.
 func (p *principal) message(r reconcile.Report) string {
 	f := r.Event
 	switch f.Type {
 	case engine.Closed:
-		return oneLine(cmp.Or(f.Message, p.sessions.takeEndReason(r.Agent)))
+		return fleet.OneLine(cmp.Or(f.Message, p.sessions.takeEndReason(r.Agent)))
 	case engine.Refused:
 		if f.Code == engine.WrongCluster {
-			return oneLine(f.Message) + ": " + p.status.confirmCommand(r.Agent)(v1alpha1.ConfirmCluster+f.Hello.ClusterUID)
+			return fleet.OneLine(f.Message) + ": " + p.status.ConfirmCommand(r.Agent)(v1alpha1.ConfirmCluster+f.Hello.ClusterUID)
 		}
-		return oneLine(f.Message)
+		return fleet.OneLine(f.Message)
 	}
 	return f.Message
+}
+
+// traceEvent continues the trace of a connection with its session.
+func (p *principal) traceEvent(agent string, f engine.Event, epoch engine.Epoch) {
+	if p.cfg.Trace == nil || f.Type != engine.Opened && f.Type != engine.InitialSyncDone {
+		return // the trace of a refused session ends with its connection
+	}
+	for _, c := range p.conns.of(agent) {
+		if c.hello == nil || c.hello.Epoch != epoch {
+			continue
+		}
+		if f.Type == engine.Opened {
+			c.Steps.Next("compare")
+		} else {
+			c.Steps.End()
+		}
+	}
 }

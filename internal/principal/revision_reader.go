@@ -6,12 +6,11 @@ import (
 	"sync"
 )
 
-// revisionReader tells how far the hub's store has come, never from a cache, at the cost
-// of one request for however many ask at the same time. A request that has
-// begun before somebody asks is of no use to them: they share the next.
+// revisionReader reads the current resourceVersion of the hub, not from a cache. Callers that wait at the same time share
+// one request. A request that started before the call is not used for it.
 type revisionReader struct {
 	read func(context.Context) (string, error)
-	wake chan struct{} // of one: somebody has asked
+	wake chan struct{} // capacity 1
 
 	mu   sync.Mutex
 	next *revisionRead
@@ -23,8 +22,8 @@ type revisionRead struct {
 	err      error
 }
 
-func newRevisionReader(ask func(context.Context) (string, error)) *revisionReader {
-	return &revisionReader{read: ask, wake: make(chan struct{}, 1)}
+func newRevisionReader(read func(context.Context) (string, error)) *revisionReader {
+	return &revisionReader{read: read, wake: make(chan struct{}, 1)}
 }
 
 func (f *revisionReader) revision(ctx context.Context) (uint64, error) {
@@ -36,7 +35,7 @@ func (f *revisionReader) revision(ctx context.Context) (uint64, error) {
 	f.mu.Unlock()
 	select {
 	case f.wake <- struct{}{}:
-	default: // somebody has
+	default:
 	}
 	select {
 	case <-mine.done:
@@ -46,7 +45,7 @@ func (f *revisionReader) revision(ctx context.Context) (uint64, error) {
 	}
 }
 
-// run asks whenever somebody waits, until the context ends.
+// run serves calls until ctx ends.
 func (f *revisionReader) run(ctx context.Context) error {
 	for {
 		select {

@@ -3,146 +3,150 @@ package principal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
-// sessions stands between connections and the node: it knows which connection
-// is which session, and sees to what a greeting needs before the node gets it.
-type sessions struct {
-	ctx                context.Context // of Run; ends with it
-	registry           *registry
-	revisions          *revisionReader
-	newerSessionHolder func(agent string, epoch engine.Epoch) string // the other principal that a newer session of an agent is connected with
-	storeUID           string
-	require            bool // only agents that have an Agent
-	revoked            func(fingerprint string) bool
-	post               func(context.Context, reconcile.Input) error
-	postUntil          func(context.Context, <-chan struct{}, reconcile.Input) error // post, until a connection is done
-	log                *slog.Logger
-	jitter             func() float64 // 0 to 1
+// sessionsConfig is what sessions need.
+type sessionsConfig struct {
+	conns     *connections
+	registry  *fleet.Registry
+	replicas  *fleet.Replicas
+	revisions *revisionReader
+	storeUID  string
+	require   bool // refuse agents without Agent
+	revoked   func(fingerprint string) bool
+	post      func(context.Context, reconcile.Input) error
+	postUntil func(context.Context, <-chan struct{}, reconcile.Input) error // post, until a channel is closed
+	log       *slog.Logger
+	jitter    func() float64 // 0 to 1
+}
 
-	helloCount atomic.Int64 // greetings that are under way
+// sessions connects the connections of agents with the reconciler. It implements transport.Events.
+type sessions struct {
+	sessionsConfig
+	ctx        context.Context // ends with the principal
+	helloCount atomic.Int64    // Hellos in progress
 
 	mu         sync.Mutex
-	conns      map[uint64]*session
 	endReasons map[string]string // agent → why its last connection ended
 }
 
-type session struct {
-	*transport.Conn
-	helloReceived bool
-	info          helloInfo // once it has
+func newSessions(ctx context.Context, cfg sessionsConfig) *sessions {
+	s := &sessions{sessionsConfig: cfg, ctx: ctx, endReasons: map[string]string{}}
+	cfg.registry.OnChange(s.agentChanged)
+	return s
 }
 
-// maxConcurrentHellos is how many agents are greeted at once. Each greeting waits for the
-// API server and for the node; after a restart the whole fleet is there at once.
+// maxConcurrentHellos limits the Hellos in progress. Each waits for the API server and the reconciler, and after a restart
+// all agents connect at once.
 const maxConcurrentHellos = 512
 
-// admit sends an agent away for a moment when too many are being greeted.
+const (
+	helloTimeout    = 15 * time.Second
+	suspendedRetry  = 10 * time.Second // for an agent that is denied
+	supersededRetry = 10 * time.Second // for a session that is older than another one
+)
+
+// admit refuses an agent for a moment if too many Hellos are in progress.
 func (s *sessions) admit(transport.Peer) (retryAfter time.Duration, err error) {
 	if s.helloCount.Load() < maxConcurrentHellos {
 		return 0, nil
 	}
-	return time.Second + time.Duration(s.jitter()*float64(4*time.Second)), errors.New("the hub is greeting as many agents as it can; come back in a moment")
+	return time.Second + time.Duration(s.jitter()*float64(4*time.Second)), errors.New("too many agents connect to the hub at the same time: retry later")
 }
 
-// Connected implements link.Events. The agent speaks first.
+// agentChanged closes the connections of an agent that is denied, and its sessions that are older than one with another
+// principal replica. Otherwise both replicas would write until the connection times out.
+func (s *sessions) agentChanged(agent string) {
+	denied := s.registry.DenyReason(agent)
+	for _, c := range s.conns.of(agent) {
+		if denied != "" {
+			c.CloseAfter(engine.Revoked, denied, suspendedRetry)
+		} else if c.hello != nil {
+			s.superseded(c.Conn, c.hello.Epoch)
+		}
+	}
+}
+
+// superseded closes a connection and returns true if another principal replica holds a newer session of its agent.
+func (s *sessions) superseded(c *transport.Conn, epoch engine.Epoch) bool {
+	other := s.replicas.NewerSession(c.Agent, epoch)
+	if other == "" {
+		return false
+	}
+	c.CloseAfter(engine.Superseded, "a newer session of this agent is connected to principal "+other, supersededRetry)
+	return true
+}
+
+// Connected implements transport.Events. The agent sends first.
 func (s *sessions) Connected(c *transport.Conn) {
-	s.mu.Lock()
-	s.conns[c.ID] = &session{Conn: c}
-	s.mu.Unlock()
-	if s.revoked(c.Fingerprint) { // between the handshake and now
+	s.conns.add(c)
+	if s.revoked(c.Fingerprint) { // after the handshake
 		c.Close(engine.Revoked, "the certificate is revoked")
 	}
 }
 
-// Received implements link.Events.
+// Received implements transport.Events.
 func (s *sessions) Received(c *transport.Conn, m engine.Message) {
-	if hello, ok := m.(engine.Hello); ok {
-		if s.recordHello(c, hello) {
-			traceHello(c, hello)
-			s.handleHello(c, hello)
-		} else {
-			c.Close(engine.BadMessage, "a second greeting on one connection") // each costs a request on the API server
+	hello, ok := m.(engine.Hello)
+	switch {
+	case !ok:
+		s.forward(c, engine.Received{Session: c.ID, Message: m})
+	case s.conns.recordHello(c, hello):
+		if c.Steps != nil {
+			c.Steps.Root().SetString(trace.Epoch, fmt.Sprintf("%d/%d", hello.Epoch.Incarnation, hello.Epoch.Attempt))
+			c.Steps.Next("greet")
 		}
-		return
+		s.handleHello(c, hello)
+	default: // each costs a request to the API server
+		c.Close(engine.BadMessage, "second Hello on one connection")
 	}
-	s.forward(c, engine.Received{Session: c.ID, Message: m})
 }
 
-// forward passes something on to the node. It waits while the node is busy, so the
-// peer does too.
+// forward posts an input to the reconciler. It blocks while the reconciler is busy, and so does the peer.
 func (s *sessions) forward(c *transport.Conn, in engine.Input) {
-	_ = s.postUntil(s.ctx, c.Done(), reconcile.FromPeer{Agent: c.Agent, Input: in}) // fails at the end of either
+	_ = s.postUntil(s.ctx, c.Done(), reconcile.FromPeer{Agent: c.Agent, Input: in}) // fails if the connection or ctx ended
 }
 
-// recordHello reports whether an agent has not greeted before on this connection.
-func (s *sessions) recordHello(c *transport.Conn, hello engine.Hello) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known := s.conns[c.ID]
-	if known == nil || known.helloReceived {
-		return false
-	}
-	known.helloReceived = true
-	known.info = helloInfo{epoch: hello.Epoch, cluster: hello.ClusterUID, fingerprint: c.Fingerprint, expires: c.NotAfter, skew: skewOf(hello, time.Now())}
-	return true
-}
-
-// hello returns what was said and shown at the beginning of a connection.
-func (s *sessions) hello(id uint64) (helloInfo, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if known := s.conns[id]; known != nil && known.helloReceived {
-		return known.info, true
-	}
-	return helloInfo{}, false
-}
-
-// Disconnected implements link.Events.
+// Disconnected implements transport.Events.
 func (s *sessions) Disconnected(c *transport.Conn, err error) {
-	s.mu.Lock()
-	delete(s.conns, c.ID)
-	s.mu.Unlock()
+	s.conns.remove(c)
 	s.setEndReason(c.Agent, err)
 	_ = s.post(s.ctx, reconcile.FromPeer{Agent: c.Agent, Input: engine.Disconnected{Session: c.ID}})
 }
 
-// setEndReason notes why a connection has ended, of an agent that is known: of others
-// nobody asks, and there may be any number.
+// setEndReason records why a connection of a registered agent ended. The number of other agents is not bounded.
 func (s *sessions) setEndReason(agent string, err error) {
-	if _, known := s.registry.get(agent); !known {
+	if _, known := s.registry.Get(agent); !known {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.endReasons[agent] = "the agent ended it"; err != nil {
+	if s.endReasons[agent] = "the agent closed the connection"; err != nil {
 		s.endReasons[agent] = err.Error()
 	}
 }
 
-// takeEndReason tells, once, why an agent's last connection ended.
+// takeEndReason returns why an agent's last connection ended, once.
 func (s *sessions) takeEndReason(agent string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	why := s.endReasons[agent]
+	reason := s.endReasons[agent]
 	delete(s.endReasons, agent)
-	return why
+	return reason
 }
 
-// helloTimeout bounds what a greeting costs on the hub's API server.
-const helloTimeout = 15 * time.Second
-
-// handleHello passes a Hello on with what the node needs to answer it: the agent is
-// registered, and how far the hub's store has come is known.
+// handleHello posts a Hello after the agent is registered and the revision of the hub's store is known.
 func (s *sessions) handleHello(c *transport.Conn, hello engine.Hello) {
 	s.helloCount.Add(1)
 	defer s.helloCount.Add(-1)
@@ -152,93 +156,64 @@ func (s *sessions) handleHello(c *transport.Conn, hello engine.Hello) {
 	defer cancel()
 	wg.Go(func() {
 		select {
-		case <-c.Done(): // nobody waits for the answer any more
+		case <-c.Done():
 			cancel()
 		case <-ctx.Done():
 		}
 	})
-	if why := s.registry.denyReason(c.Agent); why != "" {
-		c.CloseAfter(engine.Revoked, why, suspendedRetry)
+	if reason := s.registry.DenyReason(c.Agent); reason != "" {
+		c.CloseAfter(engine.Revoked, reason, suspendedRetry)
 		return
 	}
-	if s.registry.needsFirstConnection(c.Agent, hello) && !s.register(ctx, c, hello) {
+	if s.registry.NeedsFirstConnection(c.Agent, hello) && !s.register(ctx, c, hello) {
 		return
 	}
-	if other := s.newerSessionHolder(c.Agent, hello.Epoch); other != "" {
-		c.CloseAfter(engine.Superseded, supersededBy(other), supersededRetry)
+	if s.superseded(c, hello.Epoch) {
 		return
 	}
 	revision, err := s.revisions.revision(ctx)
 	if err != nil {
-		s.log.Warn("cannot ask the API server how far it is", "agent", c.Agent, "error", err)
-		c.CloseAfter(engine.Unavailable, "the hub cannot ask its API server how far it is: "+err.Error(), 5*time.Second)
+		s.log.Warn("Failed to read the current resourceVersion", "agent", c.Agent, "error", err)
+		c.CloseAfter(engine.Unavailable, "the hub failed to read the current resourceVersion: "+err.Error(), 5*time.Second)
 		return
 	}
 	s.forward(c, engine.Connected{Session: c.ID, Store: engine.Store{UID: s.storeUID, Revision: revision}})
 	s.forward(c, engine.Received{Session: c.ID, Message: hello})
 }
 
-// register registers an agent by its first claim, or tells it why not.
+// register records the first connection of an agent, or closes it.
 func (s *sessions) register(ctx context.Context, c *transport.Conn, hello engine.Hello) bool {
-	if why := s.registry.invalidReason(c.Agent); why != "" {
-		c.CloseAfter(engine.NotAllowed, "the hub has this agent's registration wrong: "+why, 30*time.Second)
+	if reason := s.registry.InvalidReason(c.Agent); reason != "" {
+		c.CloseAfter(engine.NotAllowed, "the Agent on the hub is invalid: "+reason, 30*time.Second)
 		return false
 	}
-	err := s.registry.recordFirstConnection(ctx, c.Agent, c.Fingerprint, hello, s.require)
+	err := s.registry.RecordFirstConnection(ctx, c.Agent, c.Fingerprint, hello, s.require)
 	switch {
 	case err == nil:
 		return true
-	case errors.Is(err, errRevoked):
+	case errors.Is(err, fleet.ErrRevoked):
 		c.Close(engine.Revoked, err.Error())
-	case errors.Is(err, errUnregistered):
+	case errors.Is(err, fleet.ErrUnregistered):
 		c.CloseAfter(engine.NotAllowed, err.Error(), 60*time.Second)
 	default:
-		s.log.WarnContext(ctx, "cannot register an agent", "agent", c.Agent, "error", err)
-		c.CloseAfter(engine.Unavailable, "the hub cannot register this agent: "+err.Error(), 10*time.Second)
+		s.log.WarnContext(ctx, "Failed to register agent", "agent", c.Agent, "error", err)
+		c.CloseAfter(engine.Unavailable, "the hub failed to register this agent: "+err.Error(), 10*time.Second)
 	}
 	return false
 }
 
-// deliver carries out what the node wants of a connection. It never waits.
+// deliver sends a message or closes a session, as the reconciler decided. It does not block.
 func (s *sessions) deliver(e reconcile.ToPeer) {
 	switch e := e.Effect.(type) {
 	case engine.Send:
-		if c := s.get(e.Session); c != nil {
+		if c := s.conns.get(e.Session); c != nil {
 			if err := c.Send(e.Message); err != nil && c.Cause() == nil {
-				s.log.Warn("cannot send", "agent", c.Agent, "error", err) // else the connection ends, and says why
+				s.log.Warn("Failed to send message", "agent", c.Agent, "error", err)
 			}
 		}
 	case engine.CloseSession:
-		if c := s.get(e.Session); c != nil {
+		if c := s.conns.get(e.Session); c != nil {
 			c.Close(e.Code, e.Message)
-		}
-	}
-}
-
-func (s *sessions) get(id uint64) *transport.Conn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if known := s.conns[id]; known != nil {
-		return known.Conn
-	}
-	return nil
-}
-
-// supersededRetry is when a process of an agent may ask again that is older than
-// the one that is connected.
-const supersededRetry = 10 * time.Second
-
-func supersededBy(principal string) string {
-	return "a newer session of this agent is connected with principal " + principal
-}
-
-// revoke cuts connections that use a certificate which is no longer accepted.
-func (s *sessions) revoke(fingerprints []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.conns {
-		if c.Fingerprint != "" && slices.Contains(fingerprints, c.Fingerprint) {
-			c.Close(engine.Revoked, "the certificate is revoked")
 		}
 	}
 }

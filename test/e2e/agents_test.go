@@ -201,7 +201,7 @@ spec: {mode: managed, cluster: {labels: {env: prod}}}
 		crd := w.hub.object(unstructuredResource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", "agents.argocd-agent.argoproj-labs.io")
 		crd.delete(t)
 		crd.goes(t) // the finalizers of the Agents are removed
-		w.principal.waitForLog(t, 0, "the definition of agents is being deleted")
+		w.principal.waitForLog(t, 0, "CRD of Agents is being deleted")
 		w.hub.secret("cluster-declared").is(t, label("env", "prod"))
 		mark := w.principal.logOffset(t)
 		w.principal.restart(t)

@@ -61,9 +61,9 @@ func TestAgent_ReportsAuthenticationFailure(t *testing.T) {
 		{"principal of an unknown CA", []string{"--root-ca-path", other.file}, []string{"not signed by a CA"}, nil},
 		{"name that is none", []string{"--tls-client-cert", badName.cert, "--tls-client-key", badName.key},
 			[]string{"Not--A_Name"}, nil},
-		{"mode other than registered", []string{"--agent-mode", "autonomous"}, []string{"registered as managed"}, []string{"agent refused", "WrongMode"}},
+		{"mode other than registered", []string{"--agent-mode", "autonomous"}, []string{"registered as managed"}, []string{"Agent refused", "WrongMode"}},
 		{"mapping other than the hub's", []string{"--destination-based-mapping", ""},
-			[]string{"maps Applications by namespace but the agent by destination"}, []string{"agent refused", "WrongMode"}},
+			[]string{"maps Applications by namespace but the agent by destination"}, []string{"Agent refused", "WrongMode"}},
 		{"wrong port", []string{"--server-port", "1"}, []string{"refused"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestStart_WaitsForCluster(t *testing.T) {
 		w.managed().waitForLog(t, 0, "Waiting for the API server")
 		for _, component := range []string{"managed/kube-apiserver", "hub/kube-apiserver"} {
 			if component == "hub/kube-apiserver" { // the agent is running and reports what it waits for
-				w.managed().waitForLog(t, 0, "the hub is not ready", "it waits for its API server")
+				w.managed().waitForLog(t, 0, "the hub is not ready", "waiting for the API server")
 			}
 			if err := l.Restart(t.Context(), component); err != nil {
 				t.Fatal(err)

@@ -43,7 +43,7 @@ func TestBurst_LosesNoApplicationOrStatus(t *testing.T) {
 		mark := w.principal.logOffset(t)
 		w.principal.args = append(w.principal.args, "--label-selector", "no=match")
 		w.principal.restart(t)
-		line := w.principal.waitForLog(t, mark, "held back", "scope=application", "confirm=")
+		line := w.principal.waitForLog(t, mark, "Deletions held", "scope=application", "confirm=")
 		if err := countIs(spoke, lab.ArgoCDNamespace, apps, "", ""); err != nil {
 			t.Errorf("Applications on the spoke: %v", err)
 		}

@@ -91,7 +91,7 @@ func TestConnection_HalfOpenIsReplaced(t *testing.T) {
 	app.create(t, appSpec{repo: w.RepoURL("plain"), destination: "managed", namespace: "half-open"}.object())
 	agent.spoke.app(lab.ArgoCDNamespace, "half-open").becomes(t)
 	app.becomes(t, outOfSync)
-	w.principal.waitForLog(t, mark, "agent connected", "managed")
+	w.principal.waitForLog(t, mark, "Agent connected", "managed")
 }
 
 // TestConnection_SurvivesBlackhole drops all bytes of old and new connections.
@@ -160,7 +160,7 @@ func TestShutdown_DrainsOnSIGTERM(t *testing.T) {
 	if code := w.managed().terminate(t); code != 0 {
 		t.Errorf("the agent ended with %d", code)
 	}
-	w.principal.waitForLog(t, mark, "agent disconnected", "managed")
+	w.principal.waitForLog(t, mark, "Agent disconnected", "managed")
 	mark = w.autonomous().logOffset(t)
 	if code := w.principal.terminate(t); code != 0 {
 		t.Errorf("the principal ended with %d", code)

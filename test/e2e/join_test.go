@@ -196,7 +196,7 @@ func clusterJoins(t *testing.T, w *testEnv, a *agent) {
 // lostSessions returns the number of ended sessions of the agent according to both sides.
 func lostSessions(t testing.TB, w *testEnv, a *agent, hubMark, agentMark int) int {
 	t.Helper()
-	return strings.Count(w.principal.logged(t)[hubMark:], "agent disconnected") + strings.Count(a.logged(t)[agentMark:], "Disconnected from the hub")
+	return strings.Count(w.principal.logged(t)[hubMark:], "Agent disconnected") + strings.Count(a.logged(t)[agentMark:], "Disconnected from the hub")
 }
 
 // renews waits until the agent has a certificate of another CA.
@@ -248,8 +248,8 @@ func authorityIsReplaced(t *testing.T, w *testEnv, a *agent) {
 		}
 		mark := w.principal.logOffset(t)
 		a.link.Reset()
-		w.principal.waitForLog(t, mark, "agent disconnected")
-		w.principal.waitForLog(t, mark, "agent connected")
+		w.principal.waitForLog(t, mark, "Agent disconnected")
+		w.principal.waitForLog(t, mark, "Agent connected")
 		a.connected(t)
 		t.Logf("connects %s the overlap", step)
 	}
@@ -262,7 +262,7 @@ func revocationCuts(t *testing.T, w *testEnv, a *agent) {
 		mark := w.principal.logOffset(t)
 		began := time.Now()
 		do()
-		w.principal.waitForLog(t, mark, "agent disconnected")
+		w.principal.waitForLog(t, mark, "Agent disconnected")
 		t.Logf("%s: cut after %s", what, time.Since(began).Round(time.Millisecond))
 		a.disconnected(t)
 	}

@@ -119,7 +119,7 @@ func TestRestoredAutonomousSpoke_DeletesNothingOnHub(t *testing.T) {
 	}
 	agent.waitForLog(t, agentMark, "restored from a backup")
 	agent.start(t)
-	w.principal.waitForLog(t, mark, "held back", "confirm=", "store-")
+	w.principal.waitForLog(t, mark, "Deletions held", "confirm=", "store-")
 	agent.spoke.app(lab.ArgoCDNamespace, "third").create(t, simple("in-cluster")) // new objects are still replicated
 	w.hub.app("autonomous", "third").becomes(t)
 	w.hub.app("autonomous", "first").becomes(t, label("age", "new"), shows("AgentError", "updates wait")) // an older state replaces nothing
@@ -128,7 +128,7 @@ func TestRestoredAutonomousSpoke_DeletesNothingOnHub(t *testing.T) {
 	confirmed := 0
 	await(t, "what the spoke no longer has to leave the hub", func() error {
 		held := heldLines(w.principal.logged(t)[mark:])
-		store := w.principal.waitForLog(t, mark, "held back", "confirm=", "store-")
+		store := w.principal.waitForLog(t, mark, "Deletions held", "confirm=", "store-")
 		for lines := append([]string{store}, held...); confirmed < len(lines); confirmed++ {
 			confirmFor(t, w, "autonomous", lines[confirmed])
 		}

@@ -62,7 +62,7 @@ func TestPrincipalReplicas_ForwardRequestOnce(t *testing.T) {
 	t.Run("the other principal replica crashes", func(t *testing.T) {
 		w.principal.kill(t)
 		quick(t, "a manifest", func() error {
-			return refusedWith(manifest(), "agent managed is connected with principal first, which cannot be asked")
+			return refusedWith(manifest(), "agent managed is connected to principal first, which did not open a tunnel")
 		})
 		quick(t, "the last known tree", func() error {
 			_, err := s.try(http.MethodGet, "/resource-tree", nil, nil)

@@ -72,7 +72,7 @@ func TestRestoredHub_DeletesAndRepeatsNothing(t *testing.T) {
 	}
 	w.principal.waitForLog(t, mark, "restored from a backup")
 	w.principal.start(t)
-	line := w.principal.waitForLog(t, mark, "held back", "confirm=", "store-")
+	line := w.principal.waitForLog(t, mark, "Deletions held", "confirm=", "store-")
 	w.hub.app("managed", "after").create(t, simple("managed")) // new objects are still replicated
 	spoke.app(lab.ArgoCDNamespace, "after").becomes(t)
 	if err := countIs(spoke, lab.ArgoCDNamespace, 13, "", ""); err != nil {
@@ -81,7 +81,7 @@ func TestRestoredHub_DeletesAndRepeatsNothing(t *testing.T) {
 	commandedCopy.is(t, noOperation)
 
 	confirm(t, w, line)
-	w.principal.waitForLog(t, mark, "nothing is held back")
+	w.principal.waitForLog(t, mark, "Deletions no longer held")
 	confirmed := 0
 	await(t, "what the hub no longer has to leave", func() error {
 		held := heldLines(w.principal.logged(t)[mark:]) // the missing items are listed and confirmed separately
@@ -131,7 +131,7 @@ func confirmFor(t *testing.T, w *testEnv, agent, line string) {
 func heldLines(log string) []string {
 	var lines []string
 	for line := range strings.Lines(log) {
-		if containsAll(line, []string{"held back until", "confirm="}) && !strings.Contains(line, "store-") {
+		if containsAll(line, []string{"Deletions held until", "confirm="}) && !strings.Contains(line, "store-") {
 			lines = append(lines, line)
 		}
 	}
@@ -154,7 +154,7 @@ func TestClonedCluster_IsRefusedUntilConfirmed(t *testing.T) {
 		if !strings.Contains(line, "confirm") {
 			t.Errorf("the agent does not say what to do: %s", line)
 		}
-		w.principal.waitForLog(t, 0, "agent refused", "WrongCluster")
+		w.principal.waitForLog(t, 0, "Agent refused", "WrongCluster")
 		w.hub.app("managed", "in-between").create(whole, simple("managed"))
 		first.spoke.app(lab.ArgoCDNamespace, "in-between").becomes(t)
 		first.connected(t)
@@ -191,7 +191,7 @@ func TestTwoAgents_NewerSessionWins(t *testing.T) {
 		w.hub.app("managed", name).create(t, simple("managed"))
 		second.spoke.app(lab.ArgoCDNamespace, name).becomes(t)
 	}
-	if n := strings.Count(w.principal.logged(t)[mark:], `msg="agent connected"`); n != 1 {
+	if n := strings.Count(w.principal.logged(t)[mark:], `msg="Agent connected"`); n != 1 {
 		t.Errorf("the two took turns: %d sessions", n)
 	}
 	second.kill(t)

@@ -1,0 +1,68 @@
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+)
+
+// Agents and lists of revoked certificates are watched apart. An agent that was
+// deleted must not come back as a new one while only the first is known.
+func TestClaim_RevokedCertificateIsNotReregistered(t *testing.T) {
+	for title, test := range map[string]struct {
+		first, more map[string]string // lists
+		broken      bool
+		require     bool // an Agent, which it has none of
+		want        string
+	}{
+		"nobody is":     {want: ""},
+		"others are":    {first: map[string]string{fingerprintOf("b"): "x"}, want: ""},
+		"it is":         {first: map[string]string{fingerprintOf("a"): "x"}, want: ErrRevoked.Error()},
+		"further on":    {first: map[string]string{fingerprintOf("b"): "x"}, more: map[string]string{fingerprintOf("a"): "x"}, want: ErrRevoked.Error()},
+		"who can tell?": {broken: true, want: "read ConfigMap argocd-agent-tls-blocklist"},
+		"nobody asks":   {broken: true, require: true, want: ErrUnregistered.Error()},
+	} {
+		created := 0
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			switch name := path.Base(r.URL.Path); {
+			case name == "configmaps" && test.broken:
+				w.WriteHeader(http.StatusServiceUnavailable)
+			case name == "configmaps":
+				data := test.first
+				if r.URL.Query().Get("labelSelector") == kind.Prefix+"tls-blocklist" {
+					data = test.more
+				}
+				item, _ := json.Marshal(map[string]any{"metadata": map[string]any{"name": "l"}, "data": data})
+				fmt.Fprintf(w, `{"kind":"ConfigMapList","metadata":{"resourceVersion":"9"},"items":[%s]}`, item)
+			case r.Method == http.MethodPost:
+				created++
+				_ = json.NewEncoder(w).Encode(agent("w1", 3, "managed", ofCluster("uid")))
+			default:
+				notFound(w, r)
+			}
+		}))
+		client, err := kube.NewClient(&rest.Config{Host: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := newTestRegistry(t)
+		d.cfg.Client, d.cfg.Revoked = client, revoke.New(client, "argocd", nil, d.cfg.Log).RevokedNow
+		err = d.RecordFirstConnection(t.Context(), "w1", fingerprintOf("a"), engine.Hello{Mode: "managed", ClusterUID: "uid"}, test.require)
+		server.Close()
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) || (created > 0) != (err == nil) {
+			t.Errorf("%s: %v, %d Agents were made", title, err, created)
+		}
+	}
+}

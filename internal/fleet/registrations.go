@@ -1,0 +1,156 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
+)
+
+// Registrations implements issue.Registrations with Agents.
+type Registrations struct {
+	Client    *kube.Client
+	Namespace string
+}
+
+func (a Registrations) ref(agent string) kind.Ref {
+	return kind.Ref{Resource: AgentResource, Namespace: a.Namespace, Name: agent}
+}
+
+func (a Registrations) get(ctx context.Context, name string) (*v1alpha1.Agent, error) {
+	o, err := a.Client.Get(ctx, a.ref(name))
+	if err != nil || o == nil {
+		return nil, err
+	}
+	var agent v1alpha1.Agent
+	if err := json.Unmarshal(o.Raw(), &agent); err != nil {
+		return nil, fmt.Errorf("read Agent %s: %w", name, err)
+	}
+	return &agent, nil
+}
+
+// DenyReason implements issue.Registrations.
+func (a Registrations) DenyReason(ctx context.Context, name, mode string) (string, error) {
+	agent, err := a.get(ctx, name)
+	if err != nil {
+		return "", fmt.Errorf("read Agent %s: %w", name, err)
+	}
+	if agent == nil {
+		return "", nil
+	}
+	return certificateDenial(agent, mode), nil
+}
+
+// certificateDenial returns why an agent must not get a certificate, or not for this mode. It is empty if the agent may.
+func certificateDenial(agent *v1alpha1.Agent, mode string) string {
+	name := agent.Name
+	switch {
+	case agent.DeletionTimestamp != nil:
+		return fmt.Sprintf("agent %s is being deleted on the hub: wait until it is deleted, then create a new token", name)
+	case agent.Annotations[v1alpha1.RetireAnnotation] != "":
+		return fmt.Sprintf("agent %s is retired on the hub, its cluster is permanently gone: delete the Agent, then create a new token", name)
+	case agent.Spec.Suspended:
+		return fmt.Sprintf("agent %s is suspended on the hub: run `argocd-agentctl agent resume %s`", name, name)
+	case mode != "" && agent.Spec.Mode != "" && agent.Spec.Mode != mode:
+		return fmt.Sprintf("agent %s is %s on the hub, but the token is for mode %s: create a token for mode %s, or delete the Agent first", name, agent.Spec.Mode, mode, agent.Spec.Mode)
+	}
+	return ""
+}
+
+// Register implements issue.Registrations.
+func (a Registrations) Register(ctx context.Context, grant pki.JoinGrant, tokenValid func() error) error {
+	for range 5 {
+		agent, err := a.get(ctx, grant.Agent)
+		if err != nil {
+			return fmt.Errorf("read Agent %s: %w", grant.Agent, err)
+		}
+		if agent == nil {
+			if err := tokenValid(); err != nil {
+				return err
+			}
+			spec := v1alpha1.Spec{Mode: grant.Mode, Cluster: v1alpha1.ClusterSecret{Labels: grant.Labels}}
+			_, err = a.Client.Create(ctx, a.ref(grant.Agent), map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.Kind,
+				"metadata": map[string]any{"name": grant.Agent, "namespace": a.Namespace}, "spec": spec})
+		} else {
+			if reason := certificateDenial(agent, grant.Mode); reason != "" {
+				return &enroll.Error{Message: reason}
+			}
+			_, err = a.Client.Patch(ctx, a.ref(grant.Agent), map[string]any{
+				"metadata": map[string]any{"resourceVersion": agent.ResourceVersion},
+				"spec":     map[string]any{"mode": grant.Mode, "cluster": map[string]any{"labels": grant.Labels}}})
+			if kube.IsNotFound(err) {
+				continue // it was just deleted
+			}
+		}
+		if !kube.IsConflict(err) {
+			if err != nil {
+				return fmt.Errorf("register Agent %s: %w", grant.Agent, err)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("register Agent %s: %w", grant.Agent, pki.ErrBusy)
+}
+
+// issuedAnnotation of an Agent lists all valid certificates that were issued to it, because the agent can have newer ones
+// than the one of its connection. The deletion of the Agent revokes them all.
+const issuedAnnotation = v1alpha1.IssuedAnnotation
+
+// maxIssued limits the list. Normally two or three certificates of an agent are valid at a time.
+const maxIssued = 64
+
+// validIssued returns the entries of the list that are valid at a time.
+func validIssued(annotations map[string]string, now time.Time) (entries []string) {
+	for entry := range strings.FieldsSeq(annotations[issuedAnnotation]) {
+		fingerprint, expiry, _ := strings.Cut(entry, "/")
+		if len(fingerprint) != 64 || strings.Trim(fingerprint, "0123456789ABCDEF") != "" {
+			continue // written by a user
+		}
+		until, err := time.Parse(time.RFC3339, expiry)
+		if err != nil || now.Before(until) {
+			entries = append(entries, entry)
+		}
+	}
+	return entries
+}
+
+// RecordIssued implements issue.Registrations.
+func (a Registrations) RecordIssued(ctx context.Context, name, fingerprint string, until time.Time) error {
+	for range 5 {
+		agent, err := a.get(ctx, name)
+		if err == nil && agent == nil {
+			err = errors.New("not found")
+		}
+		if err != nil {
+			return fmt.Errorf("read Agent %s: %w", name, err)
+		}
+		entries := validIssued(agent.Annotations, time.Now())
+		if len(entries) >= maxIssued {
+			return &enroll.Error{Message: fmt.Sprintf("agent %s has %d valid certificates, more than it needs: it fails to store them, or its key was stolen. "+
+				"Fix this, then remove annotation %s from its Agent on the hub", name, len(entries), issuedAnnotation)}
+		}
+		entry := fingerprint + "/" + until.UTC().Format(time.RFC3339)
+		if slices.Contains(entries, entry) {
+			return nil
+		}
+		_, err = a.Client.Patch(ctx, a.ref(name), map[string]any{"metadata": map[string]any{
+			"resourceVersion": agent.ResourceVersion,
+			"annotations":     map[string]string{issuedAnnotation: strings.Join(append(entries, entry), " ")}}})
+		if !kube.IsConflict(err) {
+			if err != nil {
+				return fmt.Errorf("record a certificate in Agent %s: %w", name, err)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("record a certificate in Agent %s: %w", name, pki.ErrBusy)
+}

@@ -1,0 +1,152 @@
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+)
+
+// resolve decides which registration of an agent is active and returns the resulting inputs. The caller must hold mu.
+func (r *Registry) resolve(agent string) []reconcile.Input {
+	before, had := r.agents[agent]
+	r.deactivate(agent)
+	reg, ok, invalid := r.declared(agent)
+	if ok && invalid == "" {
+		invalid = r.conflict(reg)
+	}
+	r.setInvalid(agent, invalid)
+	switch {
+	case (!ok || invalid != "") && !had:
+		return nil
+	case !ok || invalid != "":
+		return []reconcile.Input{reconcile.Unregister{Agent: agent}}
+	}
+	r.activate(reg)
+	var inputs []reconcile.Input
+	if had && before.KnownCluster != "" && before.KnownCluster != reg.KnownCluster {
+		// A user confirmed another cluster. A connected agent must prove that it is this cluster.
+		inputs = append(inputs, reconcile.Unregister{Agent: agent})
+		had = false
+	}
+	if !had || before.Register != reg.Register {
+		inputs = append(inputs, reg.Register)
+	}
+	if reg.confirm != "" && reg.confirm != before.confirm {
+		r.cfg.Log.Info("Confirmation received", "agent", agent, "id", reg.confirm)
+		inputs = append(inputs, reconcile.Confirm{Agent: agent, ID: reg.confirm})
+	}
+	return inputs
+}
+
+// declared reads the registration in an agent's Agent. An Agent without a mode becomes active with its first connection.
+func (r *Registry) declared(agent string) (reg Registration, ok bool, invalid string) {
+	rec, known := r.objects[agent]
+	switch {
+	case !known:
+		return reg, false, ""
+	case rec.DeletionTimestamp != nil:
+		return reg, false, "The Agent is being deleted."
+	}
+	secret, has := r.preferredSecret(agent)
+	reg, err := rec.registration(r.cfg.Mapping)
+	if err != nil {
+		return reg, false, err.Error()
+	}
+	reg.secret, reg.Agent.Server = defaultSecretName(agent), r.serverOf(agent)
+	if has {
+		reg.secret, reg.Agent.Project = secret.name, secret.project
+		if !secret.createdByPrincipal() && secret.server != "" {
+			reg.Agent.Server = secret.server // set by a user
+		}
+	}
+	return reg, reg.Agent.Mode != "", ""
+}
+
+// serverOf returns the server URL of an agent's cluster in Argo CD.
+func (r *Registry) serverOf(agent string) string {
+	return "https://" + r.cfg.ProxyAddress + "?agentName=" + agent
+}
+
+func (r *Registry) setInvalid(agent, reason string) {
+	if reason == "" {
+		delete(r.invalid, agent)
+		return
+	}
+	if r.invalid[agent] != reason {
+		r.cfg.Log.Warn("Agent is invalid", "agent", agent, "reason", reason)
+	}
+	r.invalid[agent] = reason
+}
+
+func (r *Registry) activate(reg Registration) {
+	r.agents[reg.Agent.Name] = reg
+	if reg.hasNamespace() {
+		r.namespaceOwner[reg.Agent.HubNamespace] = reg.Agent.Name
+	}
+}
+
+// deactivate removes a registration and releases its namespace.
+func (r *Registry) deactivate(agent string) {
+	r.stopWaiting(agent)
+	reg, had := r.agents[agent]
+	delete(r.agents, agent)
+	if had && r.namespaceOwner[reg.Agent.HubNamespace] == agent {
+		delete(r.namespaceOwner, reg.Agent.HubNamespace)
+		r.releasedNamespaces = append(r.releasedNamespaces, reg.Agent.HubNamespace)
+	}
+}
+
+// conflict returns why a registration cannot be active. Two agents in one namespace would share Applications, and an agent
+// in the Argo CD namespace would own those of the hub.
+func (r *Registry) conflict(reg Registration) string {
+	if !reg.hasNamespace() {
+		return ""
+	}
+	if reg.Agent.HubNamespace == r.cfg.Namespace && (reg.Agent.Mode == kind.Autonomous || reg.Agent.Name == r.cfg.Namespace) {
+		return fmt.Sprintf("Namespace %s is the Argo CD namespace of the hub. Set spec.namespace of the Agent to another namespace.", r.cfg.Namespace)
+	}
+	if other := r.namespaceOwner[reg.Agent.HubNamespace]; other != "" && other != reg.Agent.Name {
+		r.waitForNamespace(reg)
+		return fmt.Sprintf("Namespace %s belongs to agent %s. Set spec.namespace of one of the two Agents to another namespace.", reg.Agent.HubNamespace, other)
+	}
+	return ""
+}
+
+func (r *Registry) waitForNamespace(reg Registration) {
+	namespace, agent := reg.Agent.HubNamespace, reg.Agent.Name
+	if r.namespaceWaiters[namespace] == nil {
+		r.namespaceWaiters[namespace] = map[string]bool{}
+	}
+	r.namespaceWaiters[namespace][agent] = true
+	r.waitsFor[agent] = namespace
+}
+
+func (r *Registry) stopWaiting(agent string) {
+	namespace := r.waitsFor[agent]
+	delete(r.waitsFor, agent)
+	if delete(r.namespaceWaiters[namespace], agent); len(r.namespaceWaiters[namespace]) == 0 {
+		delete(r.namespaceWaiters, namespace)
+	}
+}
+
+// nextNamespaceOwners returns the agents that wait for the released namespaces, the oldest first.
+func (r *Registry) nextNamespaceOwners() (agents []string) {
+	for _, namespace := range r.releasedNamespaces {
+		if r.namespaceOwner[namespace] != "" {
+			continue // it has an owner again
+		}
+		var waiters []agentRecord
+		for _, agent := range slices.Sorted(maps.Keys(r.namespaceWaiters[namespace])) {
+			waiters = append(waiters, r.objects[agent])
+		}
+		slices.SortFunc(waiters, compareAgents)
+		for _, rec := range waiters {
+			agents = append(agents, rec.Name)
+		}
+	}
+	r.releasedNamespaces = nil
+	return agents
+}

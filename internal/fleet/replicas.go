@@ -1,0 +1,248 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+)
+
+// Replicas knows the principal replicas of the hub. Each renews its own Lease, so that the agents of a crashed replica are
+// not reported as connected forever.
+type Replicas struct {
+	client      *kube.Client
+	registry    *Registry
+	namespace   string
+	self        string
+	selfAddress string
+	log         *slog.Logger
+
+	mu     sync.Mutex
+	fleet  reconcile.FleetStatus     // of this replica; shared in its Lease
+	seen   map[string]leaseHeartbeat // by name of the Lease
+	listed bool
+}
+
+type leaseHeartbeat struct {
+	replica string
+	address string
+	at      time.Time // when this replica saw it, because clocks can differ
+	lease   *kind.Object
+}
+
+// fleetShare is what a replica shares in its Lease.
+type fleetShare struct {
+	reconcile.FleetTotals
+	Settings string
+}
+
+const (
+	replicaLabel      = kind.Prefix + "replica" // of Leases
+	replicaAnnotation = kind.Prefix + "replica-name"
+	addressAnnotation = kind.Prefix + "replica-address"
+	fleetAnnotation   = kind.Prefix + "replica-agents"
+	leaseRenewal      = 10 * time.Second
+	leaseDuration     = 30 * time.Second
+	leaseDeleteAfter  = 10 * time.Minute // any replica deletes older Leases
+)
+
+// NewReplicas returns the Replicas of a hub. address is the host:port at which other replicas reach this one. If it is
+// empty, they cannot.
+func NewReplicas(c *kube.Client, registry *Registry, namespace, self, address string, log *slog.Logger) *Replicas {
+	return &Replicas{client: c, registry: registry, namespace: namespace, self: self, selfAddress: address, log: log, seen: map[string]leaseHeartbeat{}}
+}
+
+// Self returns the name of this replica.
+func (r *Replicas) Self() string { return r.self }
+
+// Watch selects the Leases. Its sink is Apply.
+func (r *Replicas) Watch() kube.Watch {
+	return kube.Watch{Resource: kube.Leases, Namespace: r.namespace, Selector: replicaLabel}
+}
+
+// Apply applies a change of the Leases.
+func (r *Replicas) Apply(_ context.Context, in reconcile.Input) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch in := in.(type) {
+	case reconcile.List:
+		present := map[string]bool{}
+		for _, o := range in.Objects {
+			present[o.Name()] = true
+			r.observe(o)
+		}
+		for name := range r.seen {
+			if !present[name] {
+				delete(r.seen, name)
+			}
+		}
+		r.listed = true
+	case reconcile.Observed:
+		r.observe(in.Object)
+	case reconcile.Deleted:
+		delete(r.seen, in.Ref.Name)
+	}
+	return nil
+}
+
+// observe records a heartbeat if the Lease has changed.
+func (r *Replicas) observe(o *kind.Object) {
+	if before, known := r.seen[o.Name()]; known && before.lease.ResourceVersion() == o.ResourceVersion() {
+		return
+	}
+	r.seen[o.Name()] = leaseHeartbeat{replica: o.Annotation(replicaAnnotation), address: o.Annotation(addressAnnotation), at: time.Now(), lease: o}
+}
+
+// Alive reports whether a replica renews its Lease.
+func (r *Replicas) Alive(replica string) bool {
+	if replica == r.self {
+		return true
+	}
+	_, alive := r.last(replica)
+	return alive
+}
+
+// Address returns the host:port of a replica that is alive. It is empty if there is none.
+func (r *Replicas) Address(replica string) string {
+	s, _ := r.last(replica)
+	return s.address
+}
+
+func (r *Replicas) last(replica string) (leaseHeartbeat, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.seen {
+		if s.replica == replica && time.Since(s.at) < leaseDuration {
+			return s, true
+		}
+	}
+	return leaseHeartbeat{}, false
+}
+
+// setFleet sets the status that this replica shares.
+func (r *Replicas) setFleet(status reconcile.FleetStatus) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fleet = status
+}
+
+// fleetStatus returns the status that this replica shares.
+func (r *Replicas) fleetStatus() reconcile.FleetStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fleet
+}
+
+// others sums up the totals of the other replicas. It returns false until the Leases were listed. A replica without totals
+// or with other settings is being replaced.
+func (r *Replicas) others() (reconcile.FleetOthers, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all reconcile.FleetOthers
+	for _, s := range r.seen {
+		if s.replica == r.self || time.Since(s.at) >= leaseDuration {
+			continue
+		}
+		var share fleetShare
+		if err := json.Unmarshal([]byte(s.lease.Annotation(fleetAnnotation)), &share); err != nil || share.Settings != r.fleet.Settings {
+			all.Differ = true
+		}
+		all.Compared += share.Compared
+		all.Opening += share.Opening
+		all.Affected += share.Affected
+		all.Items += share.Items
+	}
+	return all, r.listed
+}
+
+// Run renews the Lease of this replica until ctx ends, and then deletes it.
+func (r *Replicas) Run(ctx context.Context) error {
+	logged := ""
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		switch err := r.renew(ctx); {
+		case ctx.Err() != nil:
+		case err == nil:
+			logged = ""
+		case err.Error() != logged:
+			logged = err.Error()
+			r.log.WarnContext(ctx, "Failed to renew the Lease of this principal replica", "error", err)
+		}
+		r.deleteExpired(ctx)
+	}, leaseRenewal)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if o, err := r.client.Get(ending, r.ref()); err == nil && o != nil {
+		_ = r.client.Delete(ending, r.ref(), o) // else it expires
+	}
+	return nil
+}
+
+func (r *Replicas) ref() kind.Ref {
+	return kind.Ref{Resource: kube.Leases, Namespace: r.namespace, Name: "argocd-agent-principal-" + hashOf([]byte(r.self))}
+}
+
+func (r *Replicas) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseRenewal)
+	defer cancel()
+	ref, status := r.ref(), r.fleetStatus()
+	share, err := json.Marshal(fleetShare{status.FleetTotals, status.Settings})
+	if err != nil {
+		return fmt.Errorf("marshal the totals of agents: %w", err)
+	}
+	annotations := map[string]string{replicaAnnotation: r.self, fleetAnnotation: string(share)}
+	if r.selfAddress != "" {
+		annotations[addressAnnotation] = r.selfAddress
+	}
+	_, err = r.client.Apply(ctx, ref, fieldManager, map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+		"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace, "labels": map[string]string{replicaLabel: "principal"},
+			"annotations": annotations},
+		"spec": map[string]any{"holderIdentity": r.self, "leaseDurationSeconds": int(leaseDuration.Seconds()), "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}})
+	if err != nil {
+		return fmt.Errorf("renew Lease %s: %w", ref.Name, err)
+	}
+	return nil
+}
+
+// deleteExpired deletes the Leases of replicas that ended long ago.
+func (r *Replicas) deleteExpired(ctx context.Context) {
+	r.mu.Lock()
+	var old []*kind.Object
+	for _, s := range r.seen {
+		if time.Since(s.at) > leaseDeleteAfter && s.replica != r.self {
+			old = append(old, s.lease)
+		}
+	}
+	r.mu.Unlock()
+	for _, o := range old {
+		_ = r.client.Delete(ctx, kind.Ref{Resource: kube.Leases, Namespace: r.namespace, Name: o.Name()}, o) // retried at the next renewal
+	}
+}
+
+// NewerSession returns the other replica that holds a newer session of an agent than epoch. It is empty if there is none,
+// or if that replica is not alive.
+func (r *Replicas) NewerSession(agent string, epoch engine.Epoch) string {
+	holder := r.Holder(agent)
+	a, _ := r.registry.Agent(agent)
+	if s := a.Status.Session; holder == "" || s == nil || !(engine.Epoch{Incarnation: s.Incarnation, Attempt: s.Attempt}).Newer(epoch) {
+		return ""
+	}
+	return holder
+}
+
+// Holder returns the other replica that holds the session of an agent. It is empty if there is none that is alive.
+func (r *Replicas) Holder(agent string) string {
+	a, known := r.registry.Agent(agent)
+	if s := a.Status; known && s.Connected && s.Principal != r.self && r.Alive(s.Principal) {
+		return s.Principal
+	}
+	return ""
+}

@@ -1,0 +1,161 @@
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+)
+
+func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
+	hub := newCA(t)
+	// config is that of a cluster Secret, with a certificate of this fingerprint.
+	config := func(agent, token string) (config []byte, fingerprint string) {
+		t.Helper()
+		issued, err := hub.ProxyClient(t.Context(), agent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err = json.Marshal(map[string]any{"bearerToken": token, "tlsClientConfig": map[string][]byte{"certData": issued.Cert, "keyData": issued.Key, "caData": issued.Bundle}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		certs, err := pki.Certificates(issued.Cert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config, identity.Fingerprint(certs[0])
+	}
+	own, forArgo := config("w1", "")
+	shared, _ := config("w1", "token")
+	others, _ := config("w2", "")
+	seen, issued, connected := strings.Repeat("A", 64), strings.Repeat("B", 64), strings.Repeat("C", 64)
+	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	rec := agentRecord{Agent: agent("w1", 1, "managed", func(a *v1alpha1.Agent) {
+		a.Status.Certificate = &v1alpha1.Certificate{Fingerprint: seen, Expires: &metav1.Time{Time: until}}
+		a.Annotations = map[string]string{issuedAnnotation: issued + "/" + until.Format(time.RFC3339)}
+	})}
+	for title, test := range map[string]struct {
+		config []byte
+		made   bool
+		want   []string
+	}{
+		"issued for it":    {own, true, []string{seen, issued, connected, forArgo}},
+		"in a user's own":  {own, false, []string{seen, issued, connected}},
+		"shared by all":    {shared, true, []string{seen, issued, connected}},
+		"another agent's":  {others, true, []string{seen, issued, connected}},
+		"no config at all": {[]byte("x"), true, []string{seen, issued, connected}},
+	} {
+		annotations := map[string]string{}
+		if test.made {
+			annotations[createdByAnnotation] = "principal"
+		}
+		stored := parsed(t, map[string]any{"metadata": map[string]any{"name": "cluster-w1", "namespace": "argocd", "resourceVersion": "3",
+			"labels": map[string]string{AgentLabel: "w1"}, "annotations": annotations}, "data": map[string][]byte{"config": test.config}})
+		var patch struct{ Data map[string]*string }
+		k := pretendKeeper(t, func(w http.ResponseWriter, r *http.Request) {
+			switch r.Method {
+			case http.MethodPatch:
+				body, _ := io.ReadAll(r.Body)
+				if err := json.Unmarshal(body, &patch); err != nil {
+					t.Error(err)
+				}
+				fmt.Fprint(w, `{"metadata":{"name":"x"}}`)
+			default:
+				_, _ = w.Write(stored.Raw())
+			}
+		}, stored)
+		k.cfg.Blocklist = readBlocklist(t, k.cfg.Client, listObject(t, revoke.ConfigMap, map[string]string{"old": "agent w0 was deleted on x; the certificate expires on 2020-01-01T00:00:00Z"}))
+		k.cfg.Certificates = func(string) map[string]time.Time { return map[string]time.Time{connected: until, issued: {}} }
+		if err := k.revoke(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		if old, there := patch.Data["old"]; !there || old != nil {
+			t.Errorf("%s: what has expired is not dropped", title)
+		}
+		delete(patch.Data, "old")
+		if patch.Data["proxy-clients.w1"] == nil {
+			t.Errorf("%s: what people reach the cluster with is not revoked", title)
+		}
+		delete(patch.Data, "proxy-clients.w1")
+		if got := slices.Sorted(maps.Keys(patch.Data)); !slices.Equal(got, slices.Sorted(slices.Values(test.want))) {
+			t.Errorf("%s: revoked %q instead of %q", title, got, test.want)
+		}
+		for fingerprint, note := range patch.Data {
+			if note == nil || !strings.Contains(*note, "; the certificate expires on ") || fingerprint != forArgo && !strings.HasSuffix(*note, until.Format(time.RFC3339)) {
+				t.Errorf("%s: the entry of %s does not say when it expires", title, fingerprint)
+			}
+		}
+	}
+}
+
+// pretendKeeper is a keeper whose API server is a function, and who knows a
+// Secret.
+func pretendKeeper(t *testing.T, api http.HandlerFunc, secret *kind.Object) *Reconciler {
+	t.Helper()
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	client, err := kube.NewClient(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newTestRegistry(t)
+	d.seeSecret(secret)
+	return newTestReconciler(t, d, client)
+}
+
+func newTestReconciler(t *testing.T, d *testRegistry, client *kube.Client) *Reconciler {
+	t.Helper()
+	return NewReconciler(ReconcilerConfig{Client: client, Namespace: "argocd", Registry: d.Registry, Blocklist: readBlocklist(t, client), Status: newTestStatusWriter(d.Registry),
+		Certificates: func(string) map[string]time.Time { return nil }, Deleted: func(v1alpha1.Agent) {}, Log: d.cfg.Log})
+}
+
+// readBlocklist returns a blocklist that has read these pages.
+func readBlocklist(t *testing.T, client *kube.Client, pages ...*kind.Object) *revoke.Blocklist {
+	t.Helper()
+	b := revoke.New(client, "argocd", nil, slog.New(slog.DiscardHandler))
+	for w, sink := range b.Watches(func([]string) {}) {
+		list := reconcile.List{Resource: kind.ConfigMaps}
+		if w.Name != "" {
+			list.Objects = pages
+		}
+		if err := sink(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+// newCA returns a CA with its Secrets in memory.
+func newCA(t *testing.T) *pki.Manager {
+	t.Helper()
+	hub := &pki.Manager{Secrets: &pki.FakeSecrets{}}
+	if _, _, err := hub.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return hub
+}
+
+// listObject is a ConfigMap of revoked certificates.
+func listObject(t *testing.T, name string, data map[string]string) *kind.Object {
+	t.Helper()
+	return parsed(t, map[string]any{"metadata": map[string]any{"name": name, "namespace": "argocd", "resourceVersion": "1"}, "data": data})
+}

@@ -1,0 +1,57 @@
+package fleet
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/observe"
+)
+
+// Metrics tells of the agents that are connected here what their status does, and
+// the engine does not know.
+func (r *StatusWriter) Metrics() []observe.Metric {
+	gauge := func(name, help string) observe.Metric {
+		return observe.Metric{Name: metricPrefix + name, Help: help}
+	}
+	info := gauge("_agent_info", "Always 1. The labels describe a connected agent.")
+	since := gauge("_connected_since_timestamp_seconds", "Start time of the agent's session as a Unix timestamp.")
+	skew := gauge("_clock_skew_seconds", "Offset of the agent's clock from the hub's at connect time. Negative if the agent's clock is behind.")
+	expiry := gauge("_certificate_expiry_timestamp_seconds", "Expiry of the agent's newest known certificate as a Unix timestamp.")
+	r.mu.Lock()
+	seats := maps.Clone(r.sessionStates)
+	r.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(seats)) {
+		t := seats[name]
+		if !t.open {
+			continue
+		}
+		add := func(m *observe.Metric, value float64, labels ...string) {
+			m.Samples = append(m.Samples, observe.Sample{Labels: append([]string{"agent", name}, labels...), Value: value})
+		}
+		rec, _, _, _ := r.registry.object(name)
+		add(&info, 1, "version", clip(t.version, 128), "mode", rec.Spec.Mode)
+		add(&since, float64(t.since.Unix()))
+		if t.skew != nil {
+			add(&skew, float64(*t.skew))
+		}
+		if until := lastExpiry(t.expires, rec.Annotations); !until.IsZero() {
+			add(&expiry, float64(until.Unix()))
+		}
+	}
+	return []observe.Metric{info, since, skew, expiry}
+}
+
+// lastExpiry is when an agent is without a certificate: it may have been given
+// newer ones than that which it has connected with.
+func lastExpiry(connected time.Time, annotations map[string]string) time.Time {
+	last := connected
+	for entry := range strings.FieldsSeq(annotations[issuedAnnotation]) {
+		_, expiry, _ := strings.Cut(entry, "/")
+		if until, err := time.Parse(time.RFC3339, expiry); err == nil && until.After(last) {
+			last = until
+		}
+	}
+	return last
+}

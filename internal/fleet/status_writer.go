@@ -1,0 +1,321 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/tasks"
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
+)
+
+// StatusWriter writes the status of Agents: after a change, and periodically for values that only age. The principal
+// replica that holds the agent's session writes.
+type StatusWriter struct {
+	client         *kube.Client
+	registry       *Registry
+	replicas       *Replicas
+	namespace      string
+	withReconciler func(context.Context, func(*reconcile.Reconciler)) error
+	hello          func(agent string, epoch engine.Epoch) (Hello, bool)
+	outages        *agentOutages
+	queue          *tasks.Queue
+	started        time.Time
+
+	mu            sync.Mutex
+	sessionStates map[string]*sessionState // by agent; of sessions with this principal replica
+	secretErrors  map[string]string        // by agent
+	wrote         map[string]time.Time     // agent → last write of its status
+}
+
+// Limits of status writes, in total and per agent.
+const (
+	parallelStatuses  = 4
+	writeInterval     = 20 * time.Millisecond
+	writeBurst        = 200
+	minStatusInterval = time.Second
+)
+
+// statusInterval is how often values that only age are written. countInterval is how often items are counted; with many
+// agents less often.
+const (
+	statusInterval        = 10 * time.Minute
+	countInterval         = 10 * time.Second
+	countIntervalPerAgent = 20 * time.Millisecond // for each agent
+)
+
+// reconnectGrace is how long agents may take to reconnect after the start of a principal before they are reported as
+// disconnected.
+const reconnectGrace = time.Minute
+
+// StatusWriterConfig is what a StatusWriter needs.
+type StatusWriterConfig struct {
+	Client    *kube.Client
+	Namespace string
+	Registry  *Registry
+	Replicas  *Replicas
+	Do        func(context.Context, func(*reconcile.Reconciler)) error     // calls a function with the reconciler
+	Hello     func(agent string, epoch engine.Epoch) (info Hello, ok bool) // returns what an agent sent on a connection
+	Log       *slog.Logger
+}
+
+// NewStatusWriter returns a StatusWriter that is started by Run.
+func NewStatusWriter(cfg StatusWriterConfig) *StatusWriter {
+	r := &StatusWriter{client: cfg.Client, registry: cfg.Registry, replicas: cfg.Replicas, namespace: cfg.Namespace, withReconciler: cfg.Do, hello: cfg.Hello,
+		started: time.Now(), sessionStates: map[string]*sessionState{}, secretErrors: map[string]string{}, wrote: map[string]time.Time{}}
+	r.queue = tasks.NewQueue(tasks.Config{Name: "write Agent status", Do: r.write, Parallel: parallelStatuses, Interval: writeInterval, Burst: writeBurst, MinInterval: minStatusInterval, Log: cfg.Log})
+	r.outages = newAgentOutages(r.queue.Add)
+	cfg.Registry.OnChange(r.check)
+	return r
+}
+
+// Run writes statuses until ctx ends.
+func (r *StatusWriter) Run(ctx context.Context) error {
+	return r.registry.afterReady(ctx, func(ctx context.Context) error {
+		var counts sync.WaitGroup
+		defer counts.Wait()
+		counts.Go(func() { r.pollCountsPeriodically(ctx) })
+		return r.queue.Run(ctx)
+	})
+}
+
+// Targets returns the tunnel targets with which agents report write outages.
+func (r *StatusWriter) Targets() map[string]tunnel.Target { return r.outages.targets() }
+
+// setSecretError sets what is wrong with an agent's cluster Secret, or blocks its deletion.
+func (r *StatusWriter) setSecretError(agent, text string) {
+	r.mu.Lock()
+	before := r.secretErrors[agent]
+	if text == "" {
+		delete(r.secretErrors, agent)
+	} else {
+		r.secretErrors[agent] = text
+	}
+	r.mu.Unlock()
+	if before != text {
+		r.check(agent)
+	}
+}
+
+func (r *StatusWriter) secretError(agent string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.secretErrors[agent]
+}
+
+// InSyncKnown reports whether the session was in sync before. Only the first InSync event of a session is news.
+func (r *StatusWriter) InSyncKnown(agent string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.sessionStates[agent]
+	return t == nil || !t.open || compared(*t.engine)
+}
+
+// HandleEvent updates the session state of an agent. It is called by the goroutine that owns the reconciler.
+func (r *StatusWriter) HandleEvent(agent string, f engine.Event, status engine.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.sessionStates[agent]
+	switch f.Type {
+	case engine.Opened:
+		t = &sessionState{open: true, since: time.Now(), epoch: status.Epoch, cluster: f.Hello.ClusterUID, version: f.Hello.Version, engine: &status}
+		if g, ok := r.hello(agent, status.Epoch); ok {
+			t.fingerprint, t.expires, t.skew = g.Fingerprint, g.Expires, g.SkewSeconds
+		}
+		r.sessionStates[agent] = t
+	case engine.Closed:
+		if t == nil {
+			return
+		}
+		closed := *t
+		closed.open, closed.since, closed.code, closed.reason = false, time.Now(), f.Code, f.Message
+		r.sessionStates[agent] = &closed
+	case engine.Refused:
+		if t != nil && t.open {
+			return // a clone or an older session was refused
+		}
+		refused := sessionState{since: time.Now()}
+		if t != nil {
+			refused = *t
+		}
+		refused.code, refused.reason, refused.otherCluster = f.Code, f.Message, ""
+		if f.Hello != nil {
+			refused.otherCluster = f.Hello.ClusterUID
+		}
+		r.sessionStates[agent] = &refused
+	case engine.HoldStarted, engine.HoldEnded, engine.StoreAccepted, engine.InSync:
+		if t == nil || !t.open || f.Type == engine.InSync && !compared(status) {
+			return
+		}
+		looked := *t
+		looked.engine = &status
+		r.sessionStates[agent] = &looked
+	default:
+		return
+	}
+	r.queue.Add(agent)
+}
+
+// compared reports whether all scopes were in sync in this session.
+func compared(s engine.Status) bool {
+	for _, sc := range s.Scopes {
+		if sc.InSyncAt == 0 && sc.Name != kind.CommandScope {
+			return false
+		}
+	}
+	return true
+}
+
+// Unregistered records that an agent's session ended with its registration.
+func (r *StatusWriter) Unregistered(agent string) {
+	r.mu.Lock()
+	if t := r.sessionStates[agent]; t != nil && t.open {
+		closed := *t
+		closed.open, closed.since, closed.reason = false, time.Now(), "The registration of the agent has changed."
+		r.sessionStates[agent] = &closed
+	}
+	r.mu.Unlock()
+	r.check(agent)
+}
+
+func (r *StatusWriter) pollCountsPeriodically(ctx context.Context) {
+	pause := time.NewTimer(countInterval)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-pause.C:
+		}
+		n, err := r.pollCounts(ctx)
+		if err != nil {
+			return // ctx ended
+		}
+		pause.Reset(max(countInterval, time.Duration(n)*countIntervalPerAgent))
+	}
+}
+
+// pollCounts reads the counts of all agents that are connected here. It reads in batches, so that it does not block the
+// reconciler.
+func (r *StatusWriter) pollCounts(ctx context.Context) (int, error) {
+	names := r.registry.objectNames()
+	for begin := 0; begin < len(names); begin += countBatch {
+		some := names[begin:min(begin+countBatch, len(names))]
+		statuses := map[string]engine.Status{}
+		if err := r.withReconciler(ctx, func(n *reconcile.Reconciler) {
+			for _, name := range some {
+				if s, ok := n.Status(name); ok && s.Connected {
+					statuses[name] = s
+				}
+			}
+		}); err != nil {
+			return 0, err
+		}
+		r.mu.Lock()
+		for name, s := range statuses {
+			if t := r.sessionStates[name]; t != nil && t.open {
+				looked := *t
+				looked.engine = &s
+				r.sessionStates[name] = &looked
+			}
+		}
+		r.mu.Unlock()
+		for _, name := range some {
+			r.check(name)
+		}
+	}
+	return len(names), nil
+}
+
+const countBatch = 200
+
+// check queues an agent if its status must be written.
+func (r *StatusWriter) check(agent string) {
+	rec, _, due := r.due(agent)
+	switch {
+	case due:
+		r.queue.Add(agent)
+	case rec.Name == "":
+		r.mu.Lock()
+		delete(r.sessionStates, agent)
+		delete(r.wrote, agent)
+		r.mu.Unlock()
+	}
+}
+
+// due returns an agent's desired status and whether it must be written.
+func (r *StatusWriter) due(agent string) (agentRecord, v1alpha1.Status, bool) {
+	v, known := r.inputsFor(agent)
+	if !known {
+		return agentRecord{}, v1alpha1.Status{}, false
+	}
+	s := v.status()
+	if sameStatus(s, v.rec.Status) {
+		return v.rec, s, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return v.rec, s, !sameButForTime(s, v.rec.Status) || v.now.Sub(r.wrote[agent]) >= statusInterval
+}
+
+// inputsFor returns the status inputs of an agent. It returns false if the agent has no Agent object.
+func (r *StatusWriter) inputsFor(agent string) (statusInputs, bool) {
+	rec, known, _, _ := r.registry.object(agent)
+	if !known {
+		return statusInputs{}, false
+	}
+	_, inForce := r.registry.Get(agent)
+	v := statusInputs{rec: rec, active: inForce, invalid: r.registry.InvalidReason(agent), denyReason: r.registry.DenyReason(agent), secretError: r.secretError(agent), writeOutage: r.outages.get(agent), replica: r.replicas.Self(),
+		confirm: r.ConfirmCommand(agent), fleet: r.replicas.fleetStatus().Record, confirmFleet: fleetConfirmCommand(r.namespace, r.replicas.fleetStatus().Record.ID), now: time.Now()}
+	r.mu.Lock()
+	v.session = r.sessionStates[agent]
+	r.mu.Unlock()
+	if rec.Status.Connected && time.Since(r.started) > reconnectGrace {
+		v.principalLost = rec.Status.Principal == r.replicas.Self() && v.session == nil || rec.Status.Principal != r.replicas.Self() && !r.replicas.Alive(rec.Status.Principal)
+	}
+	return v, true
+}
+
+// ConfirmCommand returns the command that confirms a hold. Agents choose some IDs, so an ID with shell characters is not
+// put into a command.
+func (r *StatusWriter) ConfirmCommand(agent string) func(id string) string {
+	return func(id string) string {
+		if !holdID.MatchString(id) {
+			return "its ID is not one that an agent gives, so look into that cluster before anything else"
+		}
+		return fmt.Sprintf("kubectl annotate %s.%s -n %s %s --overwrite %s=%s", v1alpha1.Resource, v1alpha1.Group, r.namespace, agent, v1alpha1.ConfirmAnnotation, id)
+	}
+}
+
+// write writes an agent's status if it is due. The write fails on a conflict, and the status is computed again.
+func (r *StatusWriter) write(ctx context.Context, agent string) error {
+	rec, s, due := r.due(agent)
+	if !due {
+		return nil
+	}
+	o, err := r.client.PatchStatus(ctx, r.registry.ref(agent), map[string]any{
+		"metadata": map[string]any{"resourceVersion": rec.ResourceVersion}, "status": statusPatch(s)})
+	switch {
+	case kube.IsNotFound(err):
+		return nil
+	case kube.IsConflict(err):
+		if o, err = r.client.Get(ctx, r.registry.ref(agent)); err != nil || o == nil {
+			return err
+		}
+		r.queue.Add(agent)
+		return r.registry.update(ctx, o)
+	case err != nil:
+		return fmt.Errorf("write the status of Agent %s: %w", agent, err)
+	}
+	r.mu.Lock()
+	r.wrote[agent] = time.Now()
+	r.mu.Unlock()
+	return r.registry.update(ctx, o)
+}

@@ -1,0 +1,74 @@
+package live
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
+)
+
+// caller returns the agent whose cluster a client of the resource proxy may reach: the common name of its certificate. It
+// returns "" for the certificate that all cluster Secrets share, even if an agent has that name. Then the token decides.
+func (l *Live) caller(state *tls.ConnectionState) (string, error) {
+	if state == nil || len(state.PeerCertificates) == 0 {
+		return "", errors.New("a client certificate is required")
+	}
+	cert := state.PeerCertificates[0]
+	if l.cfg.Revocations.Revoked(identity.Fingerprint(cert)) {
+		return "", errors.New("the client certificate is revoked")
+	}
+	if !cert.NotAfter.IsZero() && time.Now().After(cert.NotAfter) { // after the handshake
+		return "", fmt.Errorf("the client certificate expired on %s", cert.NotAfter.UTC().Format(time.RFC3339))
+	}
+	if l.cfg.Access.isShared(cert) {
+		return "", nil
+	}
+	issuedForOne := slices.Contains(cert.Subject.OrganizationalUnit, pki.ProxyClientUnit)
+	if issuedForOne && pki.IssuedAt(cert).Before(l.cfg.Revocations.Before(cert.Subject.CommonName)) {
+		return "", fmt.Errorf("the client certificate was issued for a deleted agent %s and is revoked", cert.Subject.CommonName)
+	}
+	agent, err := l.known(cert.Subject.CommonName)
+	if err == nil && l.cfg.Names != nil && !issuedForOne {
+		// If agents are not authenticated by the common name, an agent may have chosen it.
+		if own, err := l.cfg.Names(cert); err == nil && own != agent && l.cfg.Registry.HasAgent(own) {
+			return "", fmt.Errorf("the client certificate belongs to agent %s and is not valid for the cluster of %s", own, agent)
+		}
+	}
+	return agent, err
+}
+
+// byToken returns the agent whose cluster Secret has a token.
+func (l *Live) byToken(_ *tls.ConnectionState, token string) (string, error) {
+	agent, ok := l.tokens.agent(token)
+	if !ok {
+		return "", errors.New("the client certificate names no agent, and the token is not in a cluster Secret")
+	}
+	return l.known(agent)
+}
+
+func (l *Live) known(agent string) (string, error) {
+	if _, known := l.cfg.Registry.Get(agent); !known {
+		return "", &resource.UnknownAgentError{Agent: agent}
+	}
+	return agent, nil
+}
+
+// Authorize implements forward.Local.
+func (l *Live) Authorize(state *tls.ConnectionState, agent, target string) (code int, err error) {
+	if l.cfg.Access.isShared(state.PeerCertificates[0]) {
+		return http.StatusForbidden, errors.New("argocd-server uses the certificate of the principal, so it does not authenticate principal replicas: give argocd-server its own certificate")
+	}
+	if target != targetAPI && target != targetRedis {
+		return http.StatusBadRequest, fmt.Errorf("unknown tunnel target %q", target)
+	}
+	if _, err := l.known(agent); err != nil {
+		return http.StatusForbidden, err
+	}
+	return 0, nil
+}
