@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// rounds are odd, so that there is one in the middle.
+// rounds is odd, so that there is a median.
 const rounds = 5
 
-// cpuTime is what a process has used, as the kernel counts it in hundredths of a second.
+// cpuTime returns the CPU time of a process, in units of 10 ms.
 func cpuTime(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -35,8 +35,8 @@ func cpuTime(t testing.TB, pid int) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// BenchmarkPassThrough compares requests per second, as redis-benchmark sees them, with and without the Server, by turns;
-// the middle of five runs each. Client, Server and Redis compete for the same cores: what each uses is told too.
+// BenchmarkPassThrough compares the requests per second of redis-benchmark with and without the Server, by turns. It
+// reports the median of five runs. Client, Server and Redis share the cores, so it also reports the CPU time of each.
 func BenchmarkPassThrough(b *testing.B) {
 	program, err := exec.LookPath("redis-benchmark")
 	if err != nil {
@@ -44,7 +44,7 @@ func BenchmarkPassThrough(b *testing.B) {
 	}
 	port := freePort(b)
 	hub := startRedis(b, "", "--port", port)
-	server := New(Config{Hub: Endpoint{Address: "127.0.0.1:" + port}, Agents: nobody{}})
+	server := New(Config{Hub: Endpoint{Address: "127.0.0.1:" + port}, Agents: noAgents{}})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -82,7 +82,7 @@ func BenchmarkPassThrough(b *testing.B) {
 			name := fmt.Sprintf("%s/clients=%d/pipeline=%d/bytes=%d", command, kind.clients, kind.pipeline, kind.size)
 			b.Run(name, func(b *testing.B) {
 				for range b.N {
-					load(port, "set", 1, 1, kind.size, 1) // else there is nothing to get
+					load(port, "set", 1, 1, kind.size, 1) // GET needs a value
 					var rate [2][]float64
 					var cpu [2][3]float64 // client, proxy, Redis
 					for range rounds {
@@ -114,10 +114,10 @@ func BenchmarkPassThrough(b *testing.B) {
 	}
 }
 
-// nobody has Applications.
-type nobody struct{}
+// noAgents resolves no Application.
+type noAgents struct{}
 
-func (nobody) Resolve(string, string) (Target, bool) { return Target{}, false }
+func (noAgents) Resolve(string, string) (Target, bool) { return Target{}, false }
 
 func freePort(t testing.TB) string {
 	t.Helper()
@@ -133,7 +133,7 @@ func freePort(t testing.TB) string {
 	return port
 }
 
-// BenchmarkAgentKey compares a GET of a key of an agent's with one of the same size directly from its Redis.
+// BenchmarkAgentKey compares GET of an agent's key through the Server with GET at the agent's Redis.
 func BenchmarkAgentKey(b *testing.B) {
 	w := newWorld(b, nil)
 	spoke := w.spokes["w1"]
@@ -145,7 +145,7 @@ func BenchmarkAgentKey(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	direct := &testClient{t: b, conn: conn, in: newReader(conn, testLimits)}
+	direct := &testClient{t: b, conn: conn, in: newReplyReader(conn, testLimits)}
 	defer direct.close()
 	proxied := w.user()
 	for _, kind := range []struct {
@@ -162,7 +162,7 @@ func BenchmarkAgentKey(b *testing.B) {
 			for b.Loop() {
 				began := time.Now()
 				if len(kind.c.raw("GET", kind.key)) != len(value) {
-					b.Fatal("another value")
+					b.Fatal("unexpected value")
 				}
 				times = append(times, time.Since(began))
 			}

@@ -2,32 +2,31 @@ package redis
 
 import "strings"
 
-// class says how a command travels.
+// class says how the proxy handles a command.
 type class uint8
 
 const (
-	private   class = iota // changes the connection in a way that we do not follow: from now on the client has its own
-	shared                 // depends on nothing but identity and database: takes a lane
-	handshake              // HELLO, AUTH, SELECT: we follow what they change
-	cosmetic               // own connection, but nothing is lost with it
-	subscribe              // answered with messages
-	reset
+	dedicated class = iota // forwarded; Redis can take long to answer
+	stateless              // forwarded; Redis answers within Config.ReplyTimeout
+	handshake              // HELLO, AUTH, SELECT, RESET: the proxy waits for the reply and follows the change
+	connLocal              // CLIENT
+	subscribe              // Redis confirms each channel with a message
 	quit
-	refused // would break the order of requests and replies, or passes by the rules for agents' keys
+	refused // would break the order of replies
 )
 
-// access says which of a command's arguments are keys, and what it does with them when they are an agent's.
+// access says which arguments of a command are keys, and what the command does with them.
 type access uint8
 
 const (
 	none   access = iota
 	get           // one key
-	mget          // keys only
-	exists        // keys only
+	mget          // all arguments are keys
+	exists        // all arguments are keys
 	strlen        // one key
 	ttl           // one key
-	write         // refused for agents' keys; the first argument is a key
-	writes        // the same, and all arguments are keys
+	write         // the first argument is a key; refused for agents' keys
+	writes        // all arguments are keys; refused for agents' keys
 )
 
 type rule struct {
@@ -35,54 +34,37 @@ type rule struct {
 	access access
 }
 
-// rules lists the commands that are known. Whatever is absent is private.
-var rules = map[string]rule{
-	"GET":    {shared, get},
-	"MGET":   {shared, mget},
-	"EXISTS": {shared, exists},
-	"STRLEN": {shared, strlen},
-	"TTL":    {shared, ttl},
-	"PTTL":   {shared, ttl},
+// rules lists the known commands. The zero rule applies to all others.
+var rules = map[string]rule{}
 
-	"SET":      {shared, write},
-	"SETNX":    {shared, write},
-	"SETEX":    {shared, write},
-	"PSETEX":   {shared, write},
-	"GETSET":   {shared, write},
-	"GETDEL":   {shared, write},
-	"GETEX":    {shared, write},
-	"APPEND":   {shared, write},
-	"EXPIRE":   {shared, write},
-	"PEXPIRE":  {shared, write},
-	"PERSIST":  {shared, write},
-	"RENAME":   {shared, writes},
-	"RENAMENX": {shared, writes},
-	"DEL":      {shared, writes},
-	"UNLINK":   {shared, writes},
-
-	"MSET": {class: shared}, "TYPE": {class: shared}, "INCR": {class: shared}, "INCRBY": {class: shared},
-	"DECR": {class: shared}, "DECRBY": {class: shared}, "PUBLISH": {class: shared}, "PING": {class: shared},
-	"ECHO": {class: shared}, "SCAN": {class: shared}, "KEYS": {class: shared}, "DBSIZE": {class: shared},
-	"TIME": {class: shared}, "INFO": {class: shared}, "HGET": {class: shared}, "HSET": {class: shared},
-	"HDEL": {class: shared}, "HGETALL": {class: shared}, "HMGET": {class: shared}, "HEXISTS": {class: shared},
-	"HLEN": {class: shared}, "LPUSH": {class: shared}, "RPUSH": {class: shared}, "LPOP": {class: shared},
-	"RPOP": {class: shared}, "LLEN": {class: shared}, "LRANGE": {class: shared}, "SADD": {class: shared},
-	"SREM": {class: shared}, "SMEMBERS": {class: shared}, "SISMEMBER": {class: shared}, "SCARD": {class: shared},
-	"SPOP": {class: shared}, "ZADD": {class: shared}, "ZREM": {class: shared}, "ZRANGE": {class: shared},
-	"ZSCORE": {class: shared}, "ZCARD": {class: shared}, "ZPOPMIN": {class: shared},
-
-	"HELLO": {class: handshake}, "AUTH": {class: handshake}, "SELECT": {class: handshake},
-	"CLIENT":    {class: cosmetic},
-	"SUBSCRIBE": {class: subscribe}, "UNSUBSCRIBE": {class: subscribe},
-	"PSUBSCRIBE": {class: subscribe}, "PUNSUBSCRIBE": {class: subscribe},
-	"SSUBSCRIBE": {class: subscribe}, "SUNSUBSCRIBE": {class: subscribe},
-	"RESET": {class: reset}, "QUIT": {class: quit},
-
-	"MONITOR": {class: refused}, "SYNC": {class: refused}, "PSYNC": {class: refused}, "REPLCONF": {class: refused},
-	"POST": {class: refused}, "HOST:": {class: refused}, // a browser that was sent here
+func init() {
+	for _, group := range []struct {
+		rule  rule
+		names string
+	}{
+		{rule{stateless, get}, "GET"},
+		{rule{stateless, mget}, "MGET"},
+		{rule{stateless, exists}, "EXISTS"},
+		{rule{stateless, strlen}, "STRLEN"},
+		{rule{stateless, ttl}, "TTL PTTL"},
+		{rule{stateless, write}, "SET SETNX SETEX PSETEX GETSET GETDEL GETEX APPEND EXPIRE PEXPIRE PERSIST"},
+		{rule{stateless, writes}, "RENAME RENAMENX DEL UNLINK"},
+		{rule{stateless, none}, "MSET TYPE INCR INCRBY DECR DECRBY PUBLISH PING ECHO SCAN KEYS DBSIZE TIME INFO HGET HSET " +
+			"HDEL HGETALL HMGET HEXISTS HLEN LPUSH RPUSH LPOP RPOP LLEN LRANGE SADD SREM SMEMBERS SISMEMBER SCARD SPOP " +
+			"ZADD ZREM ZRANGE ZSCORE ZCARD ZPOPMIN"},
+		{rule{handshake, none}, "HELLO AUTH SELECT RESET"},
+		{rule{connLocal, none}, "CLIENT"},
+		{rule{subscribe, none}, "SUBSCRIBE UNSUBSCRIBE PSUBSCRIBE PUNSUBSCRIBE SSUBSCRIBE SUNSUBSCRIBE"},
+		{rule{quit, none}, "QUIT"},
+		{rule{refused, none}, "MONITOR SYNC PSYNC REPLCONF POST HOST:"}, // POST and HOST: come from a browser
+	} {
+		for name := range strings.FieldsSeq(group.names) {
+			rules[name] = group.rule
+		}
+	}
 }
 
-// upper writes the name of a command in capitals into room; names that do not fit are cut, and then unknown.
+// upper writes the name of a command in upper case into room. It truncates a name that is longer than any known name.
 func upper(name []byte, room *[16]byte) []byte {
 	n := copy(room[:], name)
 	for i, c := range room[:n] {
@@ -93,7 +75,7 @@ func upper(name []byte, room *[16]byte) []byte {
 	return room[:n]
 }
 
-// isWord compares an argument with a word, whatever the case of its letters.
+// isWord reports whether an argument equals a word, ignoring case.
 func isWord(arg []byte, word string) bool {
 	return len(arg) == len(word) && strings.EqualFold(string(arg), word)
 }

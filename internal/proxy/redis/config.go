@@ -8,33 +8,34 @@ import (
 	"time"
 )
 
-// Target is where the cache of an Application of the hub is kept.
+// Target says which agent has the cache of an Application of the hub.
 type Target struct {
 	Agent   string
-	Local   string // its name in the agent's keys: "<namespace>_<name>", or "<name>" in the agent's Argo CD namespace
+	Local   string // name in the agent's keys: "<namespace>_<name>", or "<name>" in the agent's Argo CD namespace
 	Rewrite bool   // values pass through Config.Rewrite
 
-	// Frozen says why no agent answers for an Application although one of them has its namespace; then nothing else is
-	// set. Only the hub's own controller may have written a tree for it: what the hub's Redis has is the answer. If it
-	// has none the answer is an error with this reason, because Argo CD would wait for a refresh that nobody carries out.
+	// Frozen is the reason why no agent answers for an Application in an agent's namespace. The other fields are empty
+	// then. The hub's controller can have written a tree, so the hub's Redis answers. If it has no value, the reply is
+	// an error with this reason, because Argo CD would wait for a refresh that does not happen.
 	Frozen string
 }
 
-// Resolver knows whose an Application is. It is asked for every key and must not wait. The namespace is empty for
-// Applications in Argo CD's own namespace on the hub.
+// Resolver finds the agent of an Application. It is called for every key and must not block. The namespace is empty for
+// Applications in Argo CD's namespace on the hub.
 type Resolver interface {
 	Resolve(namespace, name string) (Target, bool)
 }
 
-// Dialer opens a connection to the Relay of an agent. It fails at once, with a NotConnectedError, while the agent is away.
+// Dialer opens a connection to the Relay of an agent. It fails immediately with a NotConnectedError if the agent is not
+// connected.
 type Dialer interface {
 	Dial(ctx context.Context, agent string) (net.Conn, error)
 }
 
-// NotConnectedError says that an agent is away.
+// NotConnectedError reports that an agent is not connected.
 type NotConnectedError struct {
 	Agent string
-	Since time.Time // zero: it has not been here since the principal started
+	Since time.Time // zero if the agent has not connected since the principal started
 }
 
 func (e *NotConnectedError) Error() string {
@@ -44,61 +45,58 @@ func (e *NotConnectedError) Error() string {
 	return fmt.Sprintf("agent %s is not connected since %s", e.Agent, e.Since.UTC().Format(time.RFC3339))
 }
 
-// Config is what a Server needs. Zero durations and numbers mean the default.
+// Config configures a Server. Zero durations and numbers select the default.
 type Config struct {
-	Hub     Endpoint // the Redis behind the proxy. Its credentials are not used: clients bring theirs
+	Hub     Endpoint // the hub's Redis. Its credentials are not used, because clients authenticate themselves.
 	Agents  Resolver
 	Tunnels Dialer
 
-	// Rewrite changes a value that came from an agent before the hub sees it. It is called for Targets that ask for it.
+	// Rewrite changes a value of an agent before the hub receives it. It is called for Targets with Rewrite.
 	Rewrite func(agent string, kind Kind, json []byte) []byte
 
-	// Patience is how long a client waits for an agent while there is a last known value, Timeout if there is none.
-	// Timeout has to be below the read timeout of clients (3 s in go-redis).
-	Patience time.Duration // 500 ms
-	Timeout  time.Duration // 2 s
+	// A client waits for an agent for at most StaleAfter if there is a last known value, and for Timeout otherwise.
+	// Timeout must be below the read timeout of clients (3 s in go-redis).
+	StaleAfter time.Duration // 500 ms
+	Timeout    time.Duration // 2 s
 
-	CacheBytes int           // bound of all cached values: 256 MiB
-	CacheIdle  time.Duration // a value that nobody read for so long is not kept fresh: 2 min
-	CacheAge   time.Duration // a fresh value is asked for again after: 10 min
-	MaxValue   int           // largest value taken from an agent, uncompressed: 64 MiB
+	CacheBytes  int           // limit for all cached values: 256 MiB
+	CacheIdle   time.Duration // a value that is not read for this time is not kept fresh: 2 min
+	CacheMaxAge time.Duration // a fresh value is requested again after this time: 10 min
+	MaxValue    int           // largest uncompressed value of an agent: 64 MiB
 
-	MaxClients   int           // 20,000
-	MaxPipeline  int           // requests of one client that are under way: 1,024
-	MaxOutput    int           // bytes a client may leave unread before it is read from no further: 64 MiB
+	// MaxClients limits the clients, and with them the connections to the hub's Redis: 5,000. Redis accepts 10,000 by
+	// default.
+	MaxClients   int
+	MaxPipeline  int           // requests of one client without a reply: 1,024
+	MaxOutput    int           // unread bytes of one client above which its requests are not read: 64 MiB
 	MaxRequest   int           // bytes of one request: 512 MiB
-	FirstRequest time.Duration // a client has to say something within: 10 s
-	Idle         time.Duration // a client that is silent for so long, and not subscribed, is cut: 10 min
-	Stall        time.Duration // a client that does not take a byte for so long is cut: 30 s
+	FirstRequest time.Duration // time for the first request: 10 s
+	IdleTimeout  time.Duration // a silent client that is not subscribed is disconnected: 10 min
+	WriteTimeout time.Duration // a client that takes no bytes is disconnected: 30 s
 
-	// Answer is how long the hub's Redis may leave a request of a shared connection, or of a handshake, without an answer
-	// before the connection is given up: 10 s. It may hang, or be another one now.
-	Answer time.Duration
-
-	Lanes int // shared connections to Redis for each identity: 1
+	// ReplyTimeout is how long the hub's Redis can leave a command without a reply before the client is disconnected,
+	// 10 s. It applies to commands that Redis answers promptly.
+	ReplyTimeout time.Duration
 
 	Log *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
-	orDefault(&c.Patience, 500*time.Millisecond)
+	orDefault(&c.StaleAfter, 500*time.Millisecond)
 	orDefault(&c.Timeout, 2*time.Second)
 	orDefault(&c.CacheBytes, 256<<20)
 	orDefault(&c.CacheIdle, 2*time.Minute)
-	orDefault(&c.CacheAge, 10*time.Minute)
+	orDefault(&c.CacheMaxAge, 10*time.Minute)
 	orDefault(&c.MaxValue, 64<<20)
-	orDefault(&c.MaxClients, 20_000)
+	orDefault(&c.MaxClients, 5_000)
 	orDefault(&c.MaxPipeline, 1024)
 	orDefault(&c.MaxOutput, 64<<20)
 	orDefault(&c.MaxRequest, 512<<20)
 	orDefault(&c.FirstRequest, 10*time.Second)
-	orDefault(&c.Idle, 10*time.Minute)
-	orDefault(&c.Stall, 30*time.Second)
-	orDefault(&c.Answer, 10*time.Second)
-	orDefault(&c.Lanes, 1)
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	orDefault(&c.IdleTimeout, 10*time.Minute)
+	orDefault(&c.WriteTimeout, 30*time.Second)
+	orDefault(&c.ReplyTimeout, 10*time.Second)
+	c.Log = orDiscard(c.Log)
 	return c
 }
 
@@ -107,4 +105,11 @@ func orDefault[T comparable](value *T, otherwise T) {
 	if *value == zero {
 		*value = otherwise
 	}
+}
+
+func orDiscard(log *slog.Logger) *slog.Logger {
+	if log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return log
 }

@@ -1,31 +1,23 @@
-// Package redis lets Argo CD's API server read the caches of all clusters as if they were in the hub's own Redis.
+// Package redis lets the Argo CD API server read the caches of all clusters as if they were in the hub's Redis.
 //
-// On the hub a Server stands in front of Redis. What belongs to the Application of an agent (its resource tree, its
-// managed resources, the channel that tells of changes) is answered from the agent's Redis through a tunnel; everything
-// else passes to the hub's Redis. On the spoke a Relay stands between the tunnel and Redis and lets the hub read those keys
-// and nothing else. ClusterInfo keeps the entries of Argo CD's cluster page.
+// On the hub, a Server accepts clients and forwards their commands to the hub's Redis. It answers keys of an agent's
+// Applications (resource tree, managed resources) from the agent's Redis through a tunnel. On the workload cluster, a
+// Relay lets the hub read those keys and nothing else. ClusterInfo writes the entries of Argo CD's cluster page. Tenants
+// serves agents that have no Redis.
 //
-// How a client's command travels:
+// Each client has its own connection to the hub's Redis, so authentication, database, protocol, transactions and
+// subscriptions have Redis semantics:
 //
-//	                     ┌─ lane ─────── commands without state of their own, of all clients, share few pipelined
-//	client ─► session ───┤               connections to Redis: cheaper for Redis than one connection for each client
-//	          keeps      ├─ own ──────── AUTH, HELLO, SUBSCRIBE, MULTI and whatever is unknown: a connection of the
-//	          replies    │               session's own, with Redis's own meaning
-//	          in order   └─ agents ───── keys of agents: cache, else a request through the agent's tunnel
+//	client ─► clientConn ─┬─► dedicatedConn ─► hub's Redis   all other commands
+//	    ▲                 └─► agentPool ─► cache or tunnel   keys of agents
+//	    └── replyQueue ◄──────── replies in the order of the requests
 //
-// A client that has asked for nothing but what takes a lane for a while is read by the loop, one goroutine for all of them,
-// which also reads the lanes and hands out their replies: a proxy that is not to cost much has to work as Redis itself
-// does. Its first request that is something else brings the client back to a goroutine of its own, where waiting is
-// allowed.
+// An agent's key is served only to a client that the hub's Redis lets read such keys. SUBSCRIBE is forwarded, and the
+// Server adds the messages that agents publish.
 //
-// Authentication is Redis's own: a client's AUTH or HELLO is passed on, and an agent's key is answered only to a client
-// whose identity Redis lets read keys like it. SUBSCRIBE is passed on too, also for agents' channels: Redis confirms, counts
-// and pings as ever, and the Server only adds the messages that came from the agent.
+// Resource trees are cached while a subscription at the agent reports changes. Managed resources are not cached, because
+// Argo CD writes them after it publishes the change.
 //
-// Trees are cached as long as a subscription at the agent would tell of a change. Managed resources are not: Argo CD writes
-// them after it has told of the change, so the message does not say when they are new.
-//
-// Commands and replies are forwarded as the bytes in which they came, so this package has a reader of its own: the
-// libraries that we looked at decode every value. Its own requests are few (GET, MGET, SET, SUBSCRIBE) and go
-// through tunnels with deadlines of their own, for which a client with pools and retries would have to be tamed.
+// Commands and replies are forwarded as the bytes that were received. The client libraries that we evaluated decode every
+// value, so this package has its own RESP reader.
 package redis

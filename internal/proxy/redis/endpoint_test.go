@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-func TestCredentialsFromADirectoryAreReadAgain(t *testing.T) {
+func TestFromDirectory_ReadsFilesForEachConnection(t *testing.T) {
 	redis := startRedis(t, "first")
 	dir := t.TempDir()
 	write := func(name, content string) {
@@ -27,7 +27,7 @@ func TestCredentialsFromADirectoryAreReadAgain(t *testing.T) {
 		}
 	}
 	endpoint := Endpoint{Address: redis.address(), Credentials: FromDirectory(dir)}
-	if _, err := endpoint.connect(t.Context()); err == nil || !strings.Contains(err.Error(), "read the password of Redis") {
+	if _, err := endpoint.connect(t.Context()); err == nil || !strings.Contains(err.Error(), "read Redis password") {
 		t.Errorf("without a file: %v", err)
 	}
 	connects := func() {
@@ -49,7 +49,7 @@ func TestCredentialsFromADirectoryAreReadAgain(t *testing.T) {
 	connects()
 }
 
-func TestRedisIsReachedWithTLS(t *testing.T) {
+func TestEndpoint_TLS(t *testing.T) {
 	dir := t.TempDir()
 	pool := writeCertificate(t, dir)
 	port := freePort(t)
@@ -67,7 +67,7 @@ func TestRedisIsReachedWithTLS(t *testing.T) {
 	c.expect("+OK", "SET", "k", strings.Repeat("x", 1<<20))
 	c.expect(":1048576", "STRLEN", "k")
 	c.expect("$4 tree", "GET", treeKey("shop_cart"))
-	c.expect("$4 tree", "GET", treeKey("cart")) // the hub's own, as it is the same Redis
+	c.expect("$4 tree", "GET", treeKey("cart")) // a key of the hub, which is the same Redis here
 
 	stranger := Endpoint{Address: address, TLS: &tls.Config{MinVersion: tls.VersionTLS12}}
 	if _, err := stranger.connect(t.Context()); err == nil || !strings.Contains(err.Error(), "with TLS") {
@@ -75,7 +75,7 @@ func TestRedisIsReachedWithTLS(t *testing.T) {
 	}
 }
 
-// writeCertificate makes a certificate for the loopback address, and returns who trusts it.
+// writeCertificate creates a certificate for the loopback address, and returns a pool that trusts it.
 func writeCertificate(t *testing.T, dir string) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

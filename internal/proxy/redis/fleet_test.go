@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// fleet is a hub with agents, for a Server: Resolver and Dialer, with faults.
+// fleet implements Resolver and Dialer for a Server, with faults.
 type fleet struct {
 	t     testing.TB
 	ctx   context.Context
@@ -27,7 +27,7 @@ type fakeAgent struct {
 	relay *Relay
 	away  time.Time
 	gone  bool
-	mute  atomic.Bool // takes requests and does not answer
+	mute  atomic.Bool // accepts requests and does not reply
 	conns map[net.Conn]bool
 	dials int
 }
@@ -57,7 +57,7 @@ func (f *fleet) Dial(_ context.Context, agent string) (net.Conn, error) {
 	return &mutable{Conn: hub, agent: a}, nil
 }
 
-// mutable is a connection on which nothing arrives while its agent is mute.
+// mutable is a connection that drops all replies while its agent is mute.
 type mutable struct {
 	net.Conn
 	agent *fakeAgent
@@ -72,7 +72,7 @@ func (m *mutable) Read(b []byte) (int, error) {
 	}
 }
 
-// tunnel is a pair of sockets: buffered, as tunnels are.
+// tunnel returns a pair of sockets. They are buffered, as tunnels are.
 func tunnel(t testing.TB) (net.Conn, net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -93,8 +93,8 @@ func tunnel(t testing.TB) (net.Conn, net.Conn) {
 	return a, b
 }
 
-// leaves cuts an agent off.
-func (f *fleet) leaves(agent string) {
+// disconnect closes all connections of an agent.
+func (f *fleet) disconnect(agent string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	a := f.agents[agent]
@@ -105,7 +105,7 @@ func (f *fleet) leaves(agent string) {
 	a.conns = map[net.Conn]bool{}
 }
 
-func (f *fleet) returns(agent string) {
+func (f *fleet) reconnect(agent string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.agents[agent].gone = false
@@ -125,7 +125,8 @@ const (
 	spokePassword = "spoke's own"
 )
 
-// newWorld: Application shop/cart is w1's, in the agent's Argo CD namespace; other/far is w2's, in a namespace of its own.
+// newWorld starts a Server. Application shop/cart belongs to w1, in the agent's Argo CD namespace. Application other/far
+// belongs to w2, in another namespace.
 func newWorld(t testing.TB, change func(*Config)) *world {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -146,7 +147,6 @@ func newWorld(t testing.TB, change func(*Config)) *world {
 		change(&cfg)
 	}
 	w.server = New(cfg)
-	w.server.settled = 1 // clients change hands between the loop and their goroutines as often as can be
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func newWorld(t testing.TB, change func(*Config)) *world {
 	return w
 }
 
-// withTrees: every Application has one.
+// withTrees gives every Application a tree.
 func (w *world) withTrees() *world {
 	for _, spoke := range w.spokes {
 		for _, app := range []string{"cart", "till", "other_far"} {
@@ -174,14 +174,14 @@ func (w *world) withTrees() *world {
 	return w
 }
 
-// client connects to the Server without a word.
+// client connects to the Server and sends nothing.
 func (w *world) client() *testClient {
 	w.t.Helper()
 	conn, err := net.Dial("tcp", w.address)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c := &testClient{t: w.t, conn: conn, in: newReader(conn, testLimits)}
+	c := &testClient{t: w.t, conn: conn, in: newReplyReader(conn, testLimits)}
 	w.t.Cleanup(c.close)
 	return c
 }
@@ -194,7 +194,7 @@ func (w *world) user() *testClient {
 	return c
 }
 
-// user3 is a user that speaks RESP3.
+// user3 connects and authenticates with RESP3.
 func (w *world) user3() *testClient {
 	w.t.Helper()
 	c := w.client()

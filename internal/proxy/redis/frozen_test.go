@@ -2,9 +2,9 @@ package redis
 
 import "testing"
 
-// For a frozen Application no agent is asked. What the hub's own controller may have written is the answer; if there is
-// nothing, an error, because Argo CD would wait for a refresh.
-func TestFrozenApplicationHasNoTreeOfAnAgent(t *testing.T) {
+// For a frozen Application, the value in the hub's Redis is the reply. If there is none, the reply is an error, because
+// Argo CD would wait for a refresh.
+func TestFrozenApplication_NotReadFromAgent(t *testing.T) {
 	w := newWorld(t, nil)
 	w.mu.Lock()
 	w.targets["shop/astray"] = Target{Frozen: "it is frozen"}
@@ -25,12 +25,12 @@ func TestFrozenApplicationHasNoTreeOfAnAgent(t *testing.T) {
 			c.expect(":0", "EXISTS", treeKey("shop_astray"))
 		}
 	}
-	// The hub's controller may use the proxy too.
+	// The hub's controller can use the proxy, too.
 	c := w.user()
 	c.expect("+OK", "SET", treeKey("shop_astray"), "of the hub's controller")
 	c.expect(bulkReply("of the hub's controller"), "GET", treeKey("shop_astray"))
 	c.expect(":1", "DEL", treeKey("shop_astray"))
-	// In a pipeline, between others.
+	// The same in a pipeline.
 	c.send(string(appendCommand(appendCommand(appendCommand(nil, "SET", "k", "v"), "GET", treeKey("shop_astray")), "GET", "k")))
 	for _, want := range []string{"+OK", "-ERR argocd-agent: it is frozen", "$1 v"} {
 		if got := c.reply(); got != want {
@@ -43,7 +43,7 @@ func TestFrozenApplicationHasNoTreeOfAnAgent(t *testing.T) {
 	defer w.mu.Unlock()
 	for name, a := range w.agents {
 		if a.dials > 0 {
-			t.Errorf("agent %s was asked", name)
+			t.Errorf("agent %s was contacted", name)
 		}
 	}
 }

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Kind says what a key of an Application holds.
+// Kind is the content of a key of an Application.
 type Kind string
 
-// The kinds of keys that are answered by agents.
+// The kinds of keys that agents answer.
 const (
 	ManagedResources Kind = "managed-resources"
 	ResourcesTree    Kind = "resources-tree"
@@ -16,11 +16,11 @@ const (
 
 const gzipSuffix = ".gz"
 
-// appKey is the name under which Argo CD keeps something about an Application:
+// appKey is the name of a key in which Argo CD caches data about an Application:
 //
 //	app|<kind>|[<namespace>_]<name>|[<shard>|]<version of the cache>[.gz]
 //
-// Neither a namespace nor a name can hold '_' or '|'.
+// A namespace or name contains neither '_' nor '|'.
 type appKey struct {
 	kind    Kind
 	app     string // [<namespace>_]<name>
@@ -31,7 +31,7 @@ type appKey struct {
 
 var appPrefix = []byte("app|")
 
-// parseKey reads the key of an Application; false: it is something else.
+// parseKey reads the key of an Application. It returns false for any other key.
 func parseKey(b []byte) (appKey, bool) {
 	if !bytes.HasPrefix(b, appPrefix) || len(b) > 1024 {
 		return appKey{}, false
@@ -67,7 +67,7 @@ func isNumber(s string) bool {
 	return s != "" && len(s) < 10
 }
 
-// names returns namespace and name. The namespace is empty for Applications in Argo CD's own.
+// names returns namespace and name. The namespace is empty for Applications in Argo CD's namespace.
 func (k appKey) names() (namespace, name string) {
 	if namespace, name, found := strings.Cut(k.app, "_"); found {
 		return namespace, name
@@ -75,17 +75,17 @@ func (k appKey) names() (namespace, name string) {
 	return "", k.app
 }
 
-// isChannel reports whether changes of the Application are published under this name.
+// isChannel reports whether Argo CD publishes changes of the Application under this name.
 func (k appKey) isChannel() bool {
 	return k.kind == ManagedResources && !k.zipped
 }
 
-// plain is the key for an Application of another name, without compression.
+// plain returns the same key for another Application, without compression.
 func (k appKey) plain(app string) string {
 	return "app|" + string(k.kind) + "|" + app + "|" + k.rest
 }
 
-// channel is where changes of an Application are published.
+// channel returns the channel on which Argo CD publishes changes of an Application.
 func (k appKey) channel(app string) string {
 	return "app|" + string(ManagedResources) + "|" + app + "|" + k.version
 }

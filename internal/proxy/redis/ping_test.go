@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestASignOfLifeTellsWhatIsWrong(t *testing.T) {
+func TestEndpointPing_ReportsError(t *testing.T) {
 	open, closed := startRedis(t, ""), startRedis(t, "secret")
 	echo, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -25,14 +25,14 @@ func TestASignOfLifeTellsWhatIsWrong(t *testing.T) {
 	}()
 	for title, test := range map[string]struct {
 		endpoint Endpoint
-		want     string // empty: all is well
+		want     string // empty for success
 	}{
-		"no password needed":   {Endpoint{Address: open.address()}, ""},
-		"the right password":   {Endpoint{Address: closed.address(), Credentials: Fixed("", "secret")}, ""},
-		"a wrong password":     {Endpoint{Address: closed.address(), Credentials: Fixed("", "wrong")}, "WRONGPASS"},
-		"no password":          {Endpoint{Address: closed.address()}, "NOAUTH"},
-		"something else there": {Endpoint{Address: echo.Addr().String()}, "is not Redis"},
-		"nobody there":         {Endpoint{Address: "127.0.0.1:1"}, "connect to Redis"},
+		"no password needed": {Endpoint{Address: open.address()}, ""},
+		"the right password": {Endpoint{Address: closed.address(), Credentials: Fixed("", "secret")}, ""},
+		"a wrong password":   {Endpoint{Address: closed.address(), Credentials: Fixed("", "wrong")}, "WRONGPASS"},
+		"no password":        {Endpoint{Address: closed.address()}, "NOAUTH"},
+		"another server":     {Endpoint{Address: echo.Addr().String()}, "not a Redis server"},
+		"closed port":        {Endpoint{Address: "127.0.0.1:1"}, "connect to Redis"},
 	} {
 		err := test.endpoint.Ping(t.Context())
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestRandomPipelines sends the same to a Server and to a Redis that has everything itself, and compares every byte.
-func TestRandomPipelines(t *testing.T) {
+// The Server returns the same bytes as a Redis that has all values.
+func TestPipelines_SameBytesAsRedis(t *testing.T) {
 	w := newWorld(t, nil)
 	all := startRedis(t, hubPassword)
 	tree := strings.Repeat("tree", 1000)
@@ -29,7 +29,7 @@ func TestRandomPipelines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		model := &testClient{t: t, conn: conn, in: newReader(conn, testLimits)}
+		model := &testClient{t: t, conn: conn, in: newReplyReader(conn, testLimits)}
 		t.Cleanup(model.close)
 		model.do(hello...)
 		c := w.client()
@@ -66,7 +66,7 @@ func samePipeline(t *testing.T, c, model *testClient, random *rand.Rand, mine st
 	go func() {
 		for piece := range pieces(send, func() int { return 1 + sizes.IntN(largest) }) {
 			if _, err := c.conn.Write(piece); err != nil {
-				return // the reader tells
+				return // the reader reports the error
 			}
 		}
 	}()
@@ -97,7 +97,7 @@ func randomPipeline(random *rand.Rand, mine string) (send []byte, count int) {
 		return strings.Repeat(string(rune('a'+random.IntN(26))), size)
 	}
 	tree := treeKey("shop_cart")
-	careful := random.IntN(2) == 0 // else everything passes
+	special := random.IntN(2) == 0 // otherwise all commands are forwarded
 	for range 1 + random.IntN(100) {
 		var args []string
 		switch n := random.IntN(24); {
@@ -112,16 +112,16 @@ func randomPipeline(random *rand.Rand, mine string) (send []byte, count int) {
 		case n == 14:
 			args = []string{"APPEND", key(), value()}
 		case n == 15:
-			args = []string{"INCR", key()} // an error, mostly
+			args = []string{"INCR", key()} // mostly an error
 		case n == 16:
-			args = []string{"HSET", mine + "h", "f", value()} // of several, each Redis has an order of its own
+			args = []string{"HSET", mine + "h", "f", value()} // the order of several fields is random
 		case n == 17:
 			args = []string{"HGETALL", mine + "h"}
 		case n == 18:
 			args = []string{"GET", key(), "too", "many"}
 		case n == 19:
 			send, count = append(send, "PING\r\n"...), count+1
-		case !careful:
+		case !special:
 			args = []string{"ECHO", value()}
 		case n == 20:
 			args = []string{"GET", tree}

@@ -12,7 +12,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/redistest"
 )
 
-// realRedis is a Redis of its own for one test.
+// realRedis is a Redis server for one test.
 type realRedis struct {
 	*redistest.Redis
 	t  testing.TB
@@ -31,7 +31,7 @@ func (r *realRedis) endpoint() Endpoint {
 	return Endpoint{Address: r.address(), Credentials: Fixed(r.as.Username, r.as.Password)}
 }
 
-// do sends one request to the Redis itself.
+// do sends one request to the Redis server.
 func (r *realRedis) do(args ...string) string {
 	r.t.Helper()
 	endpoint := r.endpoint()
@@ -39,7 +39,7 @@ func (r *realRedis) do(args ...string) string {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	c := &testClient{t: r.t, conn: conn, in: newReader(conn, testLimits)}
+	c := &testClient{t: r.t, conn: conn, in: newReplyReader(conn, testLimits)}
 	defer c.close()
 	return c.do(args...)
 }
@@ -50,7 +50,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	deadline := time.Now().Add(20 * time.Second)
 	for !condition() {
 		if time.Now().After(deadline) {
-			t.Fatalf("does not come true: %s", what)
+			t.Fatalf("condition not met: %s", what)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
@@ -58,11 +58,11 @@ func eventually(t testing.TB, what string, condition func() bool) {
 
 var testLimits = limits{bulk: 1 << 30, elements: 1 << 20, total: 1 << 30}
 
-// testClient is a client that sees every byte.
+// testClient is a client that receives raw replies.
 type testClient struct {
 	t    testing.TB
 	conn net.Conn
-	in   *reader
+	in   *replyReader
 }
 
 func (c *testClient) send(raw string) {
@@ -72,7 +72,7 @@ func (c *testClient) send(raw string) {
 	}
 }
 
-// reply reads one reply, with line ends as spaces.
+// reply reads one reply and replaces line ends by spaces.
 func (c *testClient) reply() string {
 	c.t.Helper()
 	_ = c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -98,13 +98,12 @@ func (c *testClient) expect(want string, args ...string) {
 
 func abbreviate(s string) string { return s[:min(len(s), 300)] }
 
-// ends reads until the connection ends and returns what came before.
+// ends reads until the connection ends, and returns the bytes.
 func (c *testClient) ends() string {
 	c.t.Helper()
 	_ = c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 	var rest bytes.Buffer
-	_, _ = rest.Write(c.in.buf.unread())
-	if _, err := rest.ReadFrom(c.conn); os.IsTimeout(err) {
+	if _, err := rest.ReadFrom(c.in.r); os.IsTimeout(err) {
 		c.t.Fatal("the connection stays open")
 	}
 	return rest.String()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// hubAt connects to a Relay as a hub does, or one that has been taken over.
+// hubAt connects to a Relay as a hub does, which can be hostile.
 func hubAt(t *testing.T, spoke *realRedis) *testClient {
 	t.Helper()
 	hub, agent := tunnel(t)
@@ -15,7 +15,7 @@ func hubAt(t *testing.T, spoke *realRedis) *testClient {
 		defer close(ended)
 		_ = (&Relay{Redis: spoke.endpoint()}).Serve(context.Background(), agent)
 	}()
-	c := &testClient{t: t, conn: hub, in: newReader(hub, testLimits)}
+	c := &testClient{t: t, conn: hub, in: newReplyReader(hub, testLimits)}
 	t.Cleanup(func() {
 		c.close()
 		<-ended
@@ -23,7 +23,7 @@ func hubAt(t *testing.T, spoke *realRedis) *testClient {
 	return c
 }
 
-func TestARelayPassesWhatAHubMayRead(t *testing.T) {
+func TestRelay_AllowedRequests(t *testing.T) {
 	spoke := startRedis(t, spokePassword)
 	spoke.do("SET", treeKey("cart"), "tree", "EX", "100")
 	spoke.do("SET", "cluster|info|https://kubernetes.default.svc|1.8.3", "info")
@@ -37,11 +37,11 @@ func TestARelayPassesWhatAHubMayRead(t *testing.T) {
 	c.expect("+PONG", "PING")
 	c.expect(confirmed('*', "subscribe", channelKey("cart"), "1"), "SUBSCRIBE", channelKey("cart"))
 	spoke.do("PUBLISH", channelKey("cart"), "")
-	c.hears(old("message", channelKey("cart"), ""))
+	c.receives(old("message", channelKey("cart"), ""))
 	c.expect(confirmed('*', "unsubscribe", channelKey("cart"), "0"), "UNSUBSCRIBE", channelKey("cart"))
 }
 
-func TestARelayRefusesEverythingElse(t *testing.T) {
+func TestRelay_RefusesOtherRequests(t *testing.T) {
 	spoke := startRedis(t, spokePassword)
 	spoke.do("SET", treeKey("cart"), "tree")
 	spoke.do("SET", "app|secret|x", "secret")
@@ -61,7 +61,7 @@ func TestARelayRefusesEverythingElse(t *testing.T) {
 	} {
 		c := hubAt(t, spoke)
 		c.send(string(appendCommand(nil, "GET", treeKey("cart"))) + string(appendCommand(nil, request...)))
-		c.hears("$4 tree") // what was asked before is answered
+		c.receives("$4 tree") // the reply to the earlier request
 		if got := c.reply(); !strings.HasPrefix(got, "-ERR refused by the agent: ") {
 			t.Errorf("%v: %q", request, got)
 		}
@@ -82,7 +82,7 @@ func TestARelayRefusesEverythingElse(t *testing.T) {
 	}
 }
 
-func TestARelayWithoutRedisSaysSo(t *testing.T) {
+func TestRelay_UnreachableRedisReturnsError(t *testing.T) {
 	spoke := startRedis(t, spokePassword)
 	spoke.as.Password = "wrong"
 	if got := hubAt(t, spoke).reply(); !strings.Contains(got, "WRONGPASS") {
@@ -90,7 +90,7 @@ func TestARelayWithoutRedisSaysSo(t *testing.T) {
 	}
 	spoke.Stop()
 	c := hubAt(t, spoke)
-	if got := c.reply(); !strings.HasPrefix(got, "-ERR the Redis of the cluster cannot be reached: connect to Redis at ") {
+	if got := c.reply(); !strings.HasPrefix(got, "-ERR cannot reach the cluster's Redis: connect to Redis at ") {
 		t.Error(got)
 	}
 	c.ends()

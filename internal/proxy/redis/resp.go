@@ -1,241 +1,265 @@
 package redis
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 )
 
-// Limits of what is read. A length is compared with them before anything is allocated for it.
 const (
-	maxLine       = 64 << 10 // an inline command, a simple string, an error
+	maxLine       = 64 << 10 // inline command, simple string, error
 	maxArguments  = 1 << 20
 	maxElements   = 1 << 31
-	firstBulk     = 16 << 10 // of a client that has not authenticated, as in Redis
+	firstBulk     = 16 << 10 // for a client that has not authenticated, as in Redis
 	firstElements = 16
+	largeFrame    = 1 << 20  // frames of this size need a reservation, see limits.reserve
+	bufferSize    = 16 << 10 // of a bufio.Reader or bufio.Writer
+	keepBuffer    = 32 << 10 // larger buffers are released after use
 )
 
-// errProtocol is wrapped by all complaints about bytes that are not RESP.
-var errProtocol = errors.New("Protocol error") //nolint:staticcheck // as Redis words it: clients see it
+// errProtocol is wrapped by all errors about input that is not RESP.
+var errProtocol = errors.New("Protocol error") //nolint:staticcheck // clients see the text that Redis uses
 
 func protocolError(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errProtocol}, args...)...)
 }
 
-// limits bound one frame.
+// limits bound one request or reply. Lengths are checked before memory is allocated for them.
 type limits struct {
 	bulk     int // bytes of one string
-	elements int // of all arrays of the frame together
+	elements int // of all arrays together
 	total    int // bytes of the frame
+
+	// widen returns other limits for a frame that exceeds these. If nil, such a frame is an error.
+	widen func() (limits, bool)
+	// reserve is called before a frame grows to n bytes, if n is at least largeFrame. It can block. If nil, memory is
+	// not reserved.
+	reserve func(n int) error
 }
 
-// header reads "<type><number>\r\n" at the start of b. n is the length of the line, 0 if it is not complete.
-func header(b []byte) (value int64, n int, err error) {
-	i, negative := 1, false
-	if len(b) > 1 && b[1] == '-' {
-		i, negative = 2, true
-	}
-	start := i
-	for ; i < len(b); i++ {
-		c := b[i]
-		if c == '\r' {
-			break
+func (l *limits) allow(bulk, elements, total int) bool {
+	within := func() bool { return bulk <= l.bulk && elements <= l.elements && total <= l.total }
+	if !within() && l.widen != nil {
+		if wider, ok := l.widen(); ok {
+			*l = wider
 		}
-		if c < '0' || c > '9' || i-start > 18 {
-			return 0, 0, protocolError("invalid length")
+	}
+	return within()
+}
+
+// readLine appends one line, with its end, to out.
+func readLine(r *bufio.Reader, out []byte) ([]byte, error) {
+	for start := len(out); ; {
+		part, err := r.ReadSlice('\n')
+		out = append(out, part...)
+		switch {
+		case len(out)-start >= maxLine:
+			return out, protocolError("too big inline request")
+		case err == nil:
+			return out, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return out, err
 		}
-		value = value*10 + int64(c-'0')
 	}
-	if i+1 >= len(b) {
-		return 0, 0, nil
+}
+
+// parseLength reads "<type><number>\r\n". It rejects the forms that Redis rejects, such as leading zeros.
+func parseLength(line []byte) (int, error) {
+	digits, ended := bytes.CutSuffix(line[1:], []byte("\r\n"))
+	digits, negative := bytes.CutPrefix(digits, []byte("-"))
+	if !ended || len(digits) == 0 || len(digits) > 18 || digits[0] == '0' && (len(digits) > 1 || negative) {
+		return 0, protocolError("invalid length")
 	}
-	if b[i+1] != '\n' || i == start || b[start] == '0' && (i > start+1 || negative) {
-		return 0, 0, protocolError("invalid length") // Redis would end a connection that others share, for zeros in front too
+	value := 0
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, protocolError("invalid length")
+		}
+		value = value*10 + int(c-'0')
 	}
 	if negative {
 		value = -value
 	}
-	return value, i + 2, nil
+	return value, nil
 }
 
-// line returns the length of the line at the start of b with its end; 0 if it is not complete.
-func line(b []byte) (int, error) {
-	end := bytes.IndexByte(b, '\n')
-	if end < 0 {
-		if len(b) > maxLine {
-			return 0, protocolError("too big inline request")
+// readBulk appends a string of n bytes, with its end, to out. Memory grows with the bytes that arrive.
+func readBulk(r *bufio.Reader, out []byte, n int, bound *limits) ([]byte, error) {
+	if total := len(out) + n + 2; total >= largeFrame && bound.reserve != nil {
+		if err := bound.reserve(total); err != nil {
+			return out, err
 		}
-		return 0, nil
 	}
-	if end > maxLine {
-		return 0, protocolError("too big inline request")
-	}
-	return end + 1, nil
-}
-
-// frame finds the end of the value that b starts with, without looking into strings. It can be called again with more
-// bytes and goes on where it stopped, so that a long value that arrives in pieces is passed over once.
-type frame struct {
-	started bool
-	left    int64 // values still to come
-	at      int   // everything before is complete
-	need    int   // so many bytes are needed before there is more to see; for the reader's buffer
-}
-
-// end returns the length of the first value in b, 0 if it is not complete. After it the frame is ready for the next.
-func (f *frame) end(b []byte, bound limits) (int, error) {
-	if !f.started {
-		*f = frame{started: true, left: 1}
-	}
-	for f.left > 0 {
-		if f.at >= len(b) {
-			return 0, nil
-		}
-		n, err := f.one(b[f.at:], bound)
+	for left := n + 2; left > 0; {
+		chunk := min(left, max(keepBuffer, len(out)))
+		out = slices.Grow(out, chunk)
+		got, err := io.ReadFull(r, out[len(out):len(out)+chunk])
+		out, left = out[:len(out)+got], left-got
 		if err != nil {
-			return 0, err
-		}
-		if f.need > bound.total {
-			return 0, protocolError("a value of more than %d bytes", bound.total)
-		}
-		if n == 0 {
-			return 0, nil
+			return out, err
 		}
 	}
-	n := f.at
-	*f = frame{}
-	return n, nil
+	if !bytes.HasSuffix(out, []byte("\r\n")) {
+		return out, protocolError("a string is longer than declared")
+	}
+	return out, nil
 }
 
-// one passes over one header, with the string that follows it. It returns 0 if that is not complete.
-func (f *frame) one(b []byte, bound limits) (int, error) {
-	var n int
-	var more int64
-	switch b[0] {
-	case '+', '-', ':', '_', '#', ',', '(':
-		end, err := line(b)
-		if err != nil || end == 0 {
-			return 0, err
-		}
-		n = end
-	case '$', '=', '!':
-		size, head, err := header(b)
-		if err != nil || head == 0 {
-			return 0, err
-		}
-		if size > int64(bound.bulk) || size < -1 {
-			return 0, protocolError("invalid bulk length")
-		}
-		n = head
-		if size >= 0 {
-			n += int(size) + 2
-		}
-		f.need = f.at + n
-		if len(b) < n {
-			return 0, nil
-		}
-		if size >= 0 && (b[n-2] != '\r' || b[n-1] != '\n') {
-			return 0, protocolError("a string that is longer than it says")
-		}
-	case '*', '>', '~', '%', '|':
-		count, head, err := header(b)
-		if err != nil || head == 0 {
-			return 0, err
-		}
-		if count > int64(bound.elements) || count < -1 {
-			return 0, protocolError("invalid multibulk length")
-		}
-		n, more = head, count
-		if b[0] == '%' || b[0] == '|' {
-			more *= 2
-		}
-		if b[0] == '|' {
-			more++ // an attribute stands before a value and is none itself
-		}
-		more = max(more, 0)
-	default:
-		return 0, protocolError("unexpected %q", b[0])
-	}
-	f.left += more - 1
-	f.at += n
-	if f.left > int64(bound.elements) {
-		return 0, protocolError("invalid multibulk length")
-	}
-	return n, nil
-}
-
-// command is one request of a client. Its parts belong to the buffer from which it was read.
+// command is one request of a client. It is valid until the next one is read.
 type command struct {
-	raw    []byte   // as Redis shall see it
-	args   [][]byte // with the name first; empty: an empty line, which means nothing
-	length int      // of what was read
+	raw    []byte   // in the form that Redis receives
+	args   [][]byte // the name first
+	inline bool     // was received as text
 }
 
-// readCommand reads the request that b starts with. A length of 0 says that it is not complete; need then says how many
-// bytes it has at least.
-func readCommand(b []byte, args [][]byte, bound limits) (c command, need int, err error) {
-	if len(b) == 0 {
-		return command{}, 1, nil
+// commandReader reads requests.
+type commandReader struct {
+	r      *bufio.Reader
+	limits limits
+
+	raw  []byte
+	ends [][2]int // of the arguments in raw
+	args [][]byte
+}
+
+func newCommandReader(from io.Reader, bound limits) *commandReader {
+	return &commandReader{r: bufio.NewReaderSize(from, bufferSize), limits: bound}
+}
+
+// next returns the next request. It skips empty ones, as Redis does.
+func (cr *commandReader) next() (command, error) {
+	for {
+		c, err := cr.one()
+		if err != nil || len(c.args) > 0 {
+			return c, err
+		}
 	}
-	if b[0] != '*' {
-		return readInline(b, args, bound)
+}
+
+func (cr *commandReader) one() (command, error) {
+	if cap(cr.raw) > keepBuffer || cap(cr.args) > 1024 {
+		cr.raw, cr.ends, cr.args = nil, nil, nil
 	}
-	count, at, err := header(b)
-	if err != nil || at == 0 {
-		return command{}, len(b) + 1, err
+	raw, err := readLine(cr.r, cr.raw[:0])
+	if err != nil {
+		return command{}, err
 	}
-	if count > int64(bound.elements) || count > maxArguments {
-		return command{}, 0, protocolError("invalid multibulk length")
+	if raw[0] != '*' {
+		return cr.inline(raw)
 	}
+	bound := cr.limits
+	count, err := parseLength(raw)
+	if err != nil {
+		return command{}, err
+	}
+	if count > maxArguments || !bound.allow(0, count, 0) {
+		return command{}, protocolError("invalid multibulk length")
+	}
+	cr.ends, cr.args = cr.ends[:0], cr.args[:0]
 	for range count {
-		if at >= len(b) {
-			return command{}, at + 1, nil
+		start := len(raw)
+		if raw, err = readLine(cr.r, raw); err != nil {
+			return command{}, err
 		}
-		if b[at] != '$' {
-			return command{}, 0, protocolError("expected '$', got %q", b[at])
+		if raw[start] != '$' {
+			return command{}, protocolError("expected '$', got %q", raw[start])
 		}
-		size, head, err := header(b[at:])
+		size, err := parseLength(raw[start:])
 		if err != nil {
-			return command{}, 0, err
+			return command{}, err
 		}
-		if head == 0 {
-			return command{}, len(b) + 1, nil
+		if size < 0 || !bound.allow(size, count, len(raw)+size+2) {
+			return command{}, protocolError("invalid bulk length")
 		}
-		if size < 0 || size > int64(bound.bulk) {
-			return command{}, 0, protocolError("invalid bulk length")
+		start = len(raw)
+		if raw, err = readBulk(cr.r, raw, size, &bound); err != nil {
+			return command{}, err
 		}
-		start := at + head
-		at = start + int(size) + 2
-		if at > bound.total {
-			return command{}, 0, protocolError("a request of more than %d bytes", bound.total)
-		}
-		if at > len(b) {
-			return command{}, at, nil
-		}
-		if b[at-2] != '\r' || b[at-1] != '\n' {
-			return command{}, 0, protocolError("a string that is longer than it says")
-		}
-		args = append(args, b[start:at-2:at-2])
+		cr.ends = append(cr.ends, [2]int{start, start + size})
 	}
-	return command{raw: b[:at:at], args: args, length: at}, 0, nil
+	for _, at := range cr.ends {
+		cr.args = append(cr.args, raw[at[0]:at[1]:at[1]])
+	}
+	cr.raw = raw
+	return command{raw: raw, args: cr.args}, nil
 }
 
-// readInline reads a request typed by a person. Redis gets it in the other form; quotes are not worth the effort.
-func readInline(b []byte, args [][]byte, bound limits) (command, int, error) {
-	n, err := line(b)
-	if err != nil || n == 0 {
-		return command{}, len(b) + 1, err
+// inline reads a request that a user typed. Quotes are not supported.
+func (cr *commandReader) inline(line []byte) (command, error) {
+	bound := cr.limits
+	if !bound.allow(len(line), 0, len(line)) {
+		return command{}, protocolError("too big inline request")
 	}
-	if n > bound.bulk {
-		return command{}, 0, protocolError("too big inline request")
+	if bytes.ContainsAny(line, "\"'\\\x00") {
+		return command{}, protocolError("quotes in an inline request")
 	}
-	if bytes.ContainsAny(b[:n], "\"'\\\x00") {
-		return command{}, 0, protocolError("quotes in an inline request")
+	args := bytes.Fields(line)
+	return command{raw: appendCommand(nil, args...), args: args, inline: true}, nil
+}
+
+// replyReader reads replies.
+type replyReader struct {
+	r      *bufio.Reader
+	limits limits
+	buf    []byte
+}
+
+func newReplyReader(from io.Reader, bound limits) *replyReader {
+	return &replyReader{r: bufio.NewReaderSize(from, bufferSize), limits: bound}
+}
+
+// next returns one reply as it was received. It is valid until the next call.
+func (rr *replyReader) next() ([]byte, error) {
+	out, bound, elements := rr.buf[:0], rr.limits, 0
+	for left := 1; left > 0; left-- {
+		start := len(out)
+		var err error
+		if out, err = readLine(rr.r, out); err != nil {
+			return nil, err
+		}
+		switch kind := out[start]; kind {
+		case '+', '-', ':', '_', '#', ',', '(':
+		case '$', '=', '!':
+			size, err := parseLength(out[start:])
+			if err != nil {
+				return nil, err
+			}
+			if size < -1 || !bound.allow(size, 0, len(out)+size) {
+				return nil, protocolError("invalid bulk length")
+			}
+			if size >= 0 {
+				if out, err = readBulk(rr.r, out, size, &bound); err != nil {
+					return nil, err
+				}
+			}
+		case '*', '>', '~', '%', '|':
+			count, err := parseLength(out[start:])
+			if err != nil {
+				return nil, err
+			}
+			if count < -1 {
+				return nil, protocolError("invalid multibulk length")
+			}
+			count = max(count, 0)
+			if kind == '%' || kind == '|' {
+				count *= 2
+			}
+			if kind == '|' {
+				count++ // an attribute precedes a value
+			}
+			if elements += count; !bound.allow(0, elements, len(out)) {
+				return nil, protocolError("invalid multibulk length")
+			}
+			left += count
+		default:
+			return nil, protocolError("unexpected %q", kind)
+		}
 	}
-	args = append(args, bytes.Fields(b[:n])...)
-	c := command{args: args, length: n}
-	if len(args) > 0 {
-		c.raw = appendCommand(nil, args...)
+	if rr.buf = out; cap(out) > keepBuffer {
+		rr.buf = nil
 	}
-	return c, 0, nil
+	return out, nil
 }

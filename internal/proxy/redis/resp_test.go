@@ -9,7 +9,7 @@ import (
 	"testing/iotest"
 )
 
-func TestRepliesAreCutWhereTheyEnd(t *testing.T) {
+func TestReplyReader_ReadsEveryType(t *testing.T) {
 	replies := []string{
 		"+OK\r\n", "-ERR no\r\n", ":42\r\n", "$-1\r\n", "$0\r\n\r\n", "$5\r\na\r\nbc\r\n", "*0\r\n", "*-1\r\n",
 		"*2\r\n$1\r\na\r\n*2\r\n:1\r\n_\r\n", "%1\r\n+k\r\n*1\r\n#t\r\n", "~2\r\n,1.5\r\n(123\r\n", "=7\r\ntxt:abc\r\n",
@@ -20,7 +20,7 @@ func TestRepliesAreCutWhereTheyEnd(t *testing.T) {
 		"at once":      strings.NewReader(all),
 		"byte by byte": iotest.OneByteReader(strings.NewReader(all)),
 	} {
-		r := newReader(from, testLimits)
+		r := newReplyReader(from, testLimits)
 		for _, want := range replies {
 			got, err := r.next()
 			if err != nil || string(got) != want {
@@ -33,18 +33,18 @@ func TestRepliesAreCutWhereTheyEnd(t *testing.T) {
 	}
 }
 
-func TestRepliesBeyondLimitsAreRefused(t *testing.T) {
+func TestReplyReader_Limits(t *testing.T) {
 	narrow := limits{bulk: 10, elements: 4, total: 100}
 	for _, bytes := range []string{
 		"$11\r\n", "*5\r\n", "*3\r\n*3\r\n", "%3\r\n", "$-2\r\n", "?\r\n", "$abc\r\n", "*2\r\n$3\r\nabcd\r\n", "$?\r\n", "*?\r\n",
 	} {
-		if got, err := newReader(strings.NewReader(bytes), narrow).next(); !errors.Is(err, errProtocol) {
+		if got, err := newReplyReader(strings.NewReader(bytes), narrow).next(); !errors.Is(err, errProtocol) {
 			t.Errorf("%q: %q, %v", bytes, got, err)
 		}
 	}
 }
 
-func TestKeys(t *testing.T) {
+func TestParseKey_Forms(t *testing.T) {
 	for text, want := range map[string]appKey{
 		"app|resources-tree|ns_a|1.8.3":          {ResourcesTree, "ns_a", "1.8.3", false, "1.8.3"},
 		"app|resources-tree|a|1.8.3.gz":          {ResourcesTree, "a", "1.8.3", true, "1.8.3"},
@@ -70,7 +70,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// FuzzReader: whatever arrives, nothing panics, no more is taken than there is, and pieces lead to the same as a whole.
+// FuzzReader checks that no input panics, and that the result does not depend on how the input is split.
 func FuzzReader(f *testing.F) {
 	for _, seed := range []string{
 		"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", "PING\r\n", "*1\r\n$4\r\nPING\r\n*1\r\n$", "+OK\r\n:1\r\n$2\r\nab\r\n",
@@ -81,14 +81,14 @@ func FuzzReader(f *testing.F) {
 	bound := limits{bulk: 1 << 16, elements: 1 << 10, total: 1 << 18}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		read := func(from io.Reader) (out []byte, failed bool) {
-			r := newReader(from, bound)
+			r := newReplyReader(from, bound)
 			for {
 				reply, err := r.next()
 				if err != nil {
 					return out, errors.Is(err, errProtocol)
 				}
 				out = append(out, reply...)
-				_, _ = bulks(reply)
+				_, _ = decode(reply)
 				_ = readMessage(reply)
 			}
 		}
@@ -97,41 +97,33 @@ func FuzzReader(f *testing.F) {
 		if !bytes.Equal(whole, pieces) || bad != alsoBad || !bytes.HasPrefix(data, whole) {
 			t.Errorf("%q: %q, %v; in pieces %q, %v", data, whole, bad, pieces, alsoBad)
 		}
-		for rest := data; ; {
-			c, need, err := readCommand(rest, nil, bound)
-			if err != nil {
-				break
-			}
-			if c.length == 0 {
-				if need <= len(rest) {
-					t.Errorf("%q: needs %d bytes and has %d", rest, need, len(rest))
+		requests := func(from io.Reader) (out []byte) {
+			for r := newCommandReader(from, bound); ; {
+				c, err := r.next()
+				if err != nil {
+					return out
 				}
-				break
+				if !c.inline && !bytes.Equal(c.raw, appendCommand(nil, c.args...)) {
+					t.Fatalf("%q: raw request is %q, arguments are %q", data, c.raw, c.args)
+				}
+				_ = permit(c)
+				out = append(out, c.raw...)
 			}
-			if c.length > len(rest) {
-				t.Fatalf("%q: took %d bytes", rest, c.length)
-			}
-			_ = permit2(c)
-			rest = rest[c.length:]
+		}
+		if whole, pieces := requests(bytes.NewReader(data)), requests(iotest.OneByteReader(bytes.NewReader(data))); !bytes.Equal(whole, pieces) {
+			t.Errorf("%q: requests are %q, in pieces %q", data, whole, pieces)
 		}
 		_, _ = parseKey(data)
 	})
 }
 
-func permit2(c command) error {
-	if len(c.args) == 0 {
-		return nil
-	}
-	return permit(c)
-}
-
-func TestLengthsThatRedisDoesNotReadAreNotPassedOn(t *testing.T) {
+func TestCommandReader_RejectsLengthsThatRedisRejects(t *testing.T) {
 	for _, raw := range []string{"*02\r\n$3\r\nGET\r\n$1\r\nk\r\n", "*2\r\n$03\r\nGET\r\n$1\r\nk\r\n", "*2\r\n$3\r\nGET\r\n$-0\r\n\r\n", "*-0\r\n", "*+1\r\n$4\r\nPING\r\n", "* 1\r\n$4\r\nPING\r\n"} {
-		if c, _, err := readCommand([]byte(raw), nil, testLimits); !errors.Is(err, errProtocol) {
+		if c, err := newCommandReader(strings.NewReader(raw), testLimits).next(); !errors.Is(err, errProtocol) {
 			t.Errorf("%q was read as %q, %v", raw, c.args, err)
 		}
 	}
-	if c, _, err := readCommand([]byte("*2\r\n$3\r\nGET\r\n$0\r\n\r\n"), nil, testLimits); err != nil || len(c.args) != 2 {
+	if c, err := newCommandReader(strings.NewReader("*2\r\n$3\r\nGET\r\n$0\r\n\r\n"), testLimits).next(); err != nil || len(c.args) != 2 {
 		t.Errorf("an empty key: %q, %v", c.args, err)
 	}
 }

@@ -9,160 +9,137 @@ import (
 	"time"
 )
 
-// Server is a Redis to its clients: the hub's, together with those of all agents.
+// Server serves the hub's Redis and the Redis servers of all agents as one.
 type Server struct {
-	cfg        Config
-	tasks      sync.WaitGroup // every goroutine that serves somebody
-	identities identities
-	agents     agents
-	patterns   patterns
-	counts     counters
-	loop       *loop // nil: there is none
+	cfg      Config
+	tasks    sync.WaitGroup // all goroutines that serve clients and agents
+	agents   agentPool
+	patterns patternClients
+	counts   counters
 
-	// settled is for how many reads in a row a client must have asked for nothing but what passes before the loop reads
-	// for it: changing hands costs more than a few requests.
-	settled int
-
-	mu       sync.Mutex
-	closed   bool
-	sessions map[*session]bool
+	mu      sync.Mutex
+	closed  bool
+	clients map[*clientConn]bool
 }
 
-// counters of what has happened; subscriptions and clients are what is.
 type counters struct {
-	clients, refused, dials, asked, hits, stale, messages, subscriptions atomic.Int64
+	refused, dials, asked, hits, stale, messages, subscriptions atomic.Int64
 }
 
-// Stats is a view of what the Server does, for metrics.
+// Stats are the figures for metrics.
 type Stats struct {
 	Clients       int64 // connected
-	Refused       int64 // because there were too many
-	Dials         int64 // tunnels asked for
+	Refused       int64 // clients above the limit
+	Dials         int64 // tunnels requested
 	Asked         int64 // requests to agents
-	Hits          int64 // answered without asking the agent
-	Stale         int64 // answered with the last known value, because the agent did not answer
-	Messages      int64 // that agents have published
+	Hits          int64 // replies from the cache
+	Stale         int64 // replies with the last known value, because the agent did not respond
+	Messages      int64 // published by agents
 	Subscriptions int64 // open, at most one for each agent
 	CacheEntries  int
 	CacheBytes    int
 }
 
-// New prepares a Server. Run makes it work.
+// New returns a Server for Run.
 func New(cfg Config) *Server {
-	srv := &Server{cfg: cfg.withDefaults(), sessions: map[*session]bool{}, settled: 8}
-	srv.identities = identities{
-		hub: &srv.cfg.Hub, max: srv.replyLimits(), count: srv.cfg.Lanes, linger: 30 * time.Second, answer: srv.cfg.Answer,
-		tasks: &srv.tasks, by: map[state]*identity{},
-	}
-	srv.agents = agents{
+	srv := &Server{cfg: cfg.withDefaults(), clients: map[*clientConn]bool{}}
+	srv.agents = agentPool{
 		cfg: &srv.cfg, cache: newCache(srv.cfg.CacheBytes), tasks: &srv.tasks, patterns: &srv.patterns,
-		counts: &srv.counts, peers: map[string]*peer{},
+		counts: &srv.counts, clients: map[string]*agentClient{},
 	}
 	return srv
 }
 
-// replyLimits bound what the hub's Redis may answer: as much as Redis itself can hold in one value.
-func (srv *Server) replyLimits() limits {
-	return limits{bulk: 512 << 20, elements: maxElements, total: 1 << 40}
-}
-
-// Run serves clients until ctx ends, and returns when nothing of it runs any more. It owns the listener.
+// Run serves clients until ctx ends, and returns when all its goroutines have ended. It takes ownership of the listener.
 func (srv *Server) Run(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	srv.agents.start(ctx)
-	if l, err := newLoop(); err == nil {
-		srv.mu.Lock()
-		srv.loop, srv.identities.loop = l, l
-		srv.mu.Unlock()
-		defer l.close()
-	} else {
-		srv.cfg.Log.WarnContext(ctx, "The Redis proxy reads every client on its own, which is slower", "error", err)
-	}
-	var around sync.WaitGroup
-	around.Go(func() { srv.sweep(ctx) })
-	around.Go(func() {
-		<-ctx.Done()
-		_ = listener.Close()
-	})
+	srv.tasks.Go(func() { srv.sweep(ctx) })
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	defer stop()
 	err := srv.accept(ctx, listener)
 	if ctx.Err() != nil {
 		err = nil
 	}
 	cancel(errShutdown)
-	srv.cutAll()
-	around.Wait()
-	srv.agents.close()
-	srv.identities.close()
+	srv.mu.Lock()
+	srv.closed = true
+	srv.mu.Unlock()
+	for _, c := range srv.connected() {
+		c.replies.fail(errShutdown)
+	}
 	srv.tasks.Wait()
 	return err
 }
 
 func (srv *Server) accept(ctx context.Context, listener net.Listener) error {
-	pause := 5 * time.Millisecond
+	const firstPause = 5 * time.Millisecond
+	pause := firstPause
 	for {
 		conn, err := listener.Accept()
-		if err != nil {
-			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-				return err
-			}
-			srv.cfg.Log.WarnContext(ctx, "Cannot accept a client of the Redis proxy", "error", err)
+		switch {
+		case err != nil && (ctx.Err() != nil || errors.Is(err, net.ErrClosed)):
+			return err
+		case err != nil: // probably no file descriptors are left
+			srv.cfg.Log.WarnContext(ctx, "Failed to accept a client of the Redis proxy", "error", err)
 			select {
-			case <-time.After(pause): // out of descriptors, most likely: others have to go first
+			case <-time.After(pause):
 			case <-ctx.Done():
 			}
 			pause = min(2*pause, time.Second)
 			continue
 		}
-		pause = 5 * time.Millisecond
-		s := newSession(srv, conn)
-		if !srv.enter(s) {
+		pause = firstPause
+		c := newClientConn(ctx, srv, conn)
+		if !srv.add(c) {
 			srv.counts.refused.Add(1)
 			_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 			_, _ = conn.Write([]byte("-ERR max number of clients reached\r\n"))
-			_ = conn.Close()
+			c.replies.fail(errGone)
 			continue
 		}
 		srv.tasks.Go(func() {
-			s.run(ctx)
-			srv.exit(s)
+			c.run()
+			srv.mu.Lock()
+			delete(srv.clients, c)
+			srv.mu.Unlock()
 		})
 	}
 }
 
-func (srv *Server) enter(s *session) bool {
+func (srv *Server) add(c *clientConn) bool {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
-	if srv.closed || len(srv.sessions) >= srv.cfg.MaxClients {
+	if srv.closed || len(srv.clients) >= srv.cfg.MaxClients {
 		return false
 	}
-	srv.sessions[s] = true
-	srv.counts.clients.Add(1)
+	srv.clients[c] = true
 	return true
 }
 
-func (srv *Server) exit(s *session) {
+func (srv *Server) connected() []*clientConn {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
-	delete(srv.sessions, s)
-	srv.counts.clients.Add(-1)
-}
-
-func (srv *Server) cutAll() {
-	srv.mu.Lock()
-	defer srv.mu.Unlock()
-	srv.closed = true
-	for s := range srv.sessions {
-		s.output.fail(errShutdown)
+	all := make([]*clientConn, 0, len(srv.clients))
+	for c := range srv.clients {
+		all = append(all, c)
 	}
+	return all
 }
 
+// sweep disconnects clients to which Redis does not reply, and updates subscriptions and the pool of agents.
 func (srv *Server) sweep(ctx context.Context) {
-	ticker := time.NewTicker(min(max(srv.cfg.CacheIdle/4, 10*time.Millisecond), 5*time.Second))
+	ticker := time.NewTicker(max(min(srv.cfg.CacheIdle/4, srv.cfg.ReplyTimeout/4, 5*time.Second), 10*time.Millisecond))
 	defer ticker.Stop()
 	for {
 		select {
 		case now := <-ticker.C:
-			srv.rebind()
+			for _, c := range srv.connected() {
+				if d := c.upstream.Load(); d != nil && d.stalled(now, srv.cfg.ReplyTimeout) {
+					c.replies.fail(errUpstreamLost)
+				}
+				c.subscriptions.rebind()
+			}
 			srv.agents.sweep(now)
 		case <-ctx.Done():
 			return
@@ -170,52 +147,35 @@ func (srv *Server) sweep(ctx context.Context) {
 	}
 }
 
-// rebind has subscriptions follow Applications that have come to another agent.
-func (srv *Server) rebind() {
-	srv.mu.Lock()
-	var all []*session
-	for s := range srv.sessions {
-		if s.subscribing.Load() {
-			all = append(all, s)
-		}
-	}
-	srv.mu.Unlock()
-	for _, s := range all {
-		s.rebind()
-	}
-}
-
-// AgentChanged says that an agent has connected or gone: what waits for it tries at once, and what it has told is asked
-// for again.
+// AgentChanged reports that an agent connected or disconnected. Cached values become stale, and a failed subscription is
+// retried immediately.
 func (srv *Server) AgentChanged(agent string) {
-	if p := srv.agents.find(agent); p != nil {
-		p.outdate()
-		poke(p.retry)
-	}
+	srv.agents.invalidate(agent, "")
 }
 
-// Forget drops everything that an agent has told. Another one may come under its name.
+// Forget drops all values of an agent. Another agent can get the same name.
 func (srv *Server) Forget(agent string) {
 	srv.AgentChanged(agent)
-	srv.agents.cache.forget(agent + "\n")
+	srv.agents.forget(agent)
 }
 
-// Invalidate says that the cache of an Application of the hub may be old, although no message has come yet. A refresh is
-// known to be done through another stream than that of the messages, and Argo CD reads the tree right after.
+// Invalidate makes the cached values of an Application stale. The principal calls it when a refresh is complete, because
+// Argo CD then reads the tree, and the message about the change can arrive later.
 func (srv *Server) Invalidate(namespace, name string) {
-	target, ok := srv.cfg.Agents.Resolve(namespace, name)
-	if !ok || target.Agent == "" {
-		return
+	if target, ok := srv.cfg.Agents.Resolve(namespace, name); ok && target.Agent != "" {
+		srv.agents.invalidate(target.Agent, target.Local)
 	}
-	srv.agents.invalidate(target.Agent, target.Local)
 }
 
-// Stats tells what the Server does.
+// Stats returns the current figures.
 func (srv *Server) Stats() Stats {
+	srv.mu.Lock()
+	clients := int64(len(srv.clients))
+	srv.mu.Unlock()
 	c := &srv.counts
 	entries, bytes := srv.agents.cache.size()
 	return Stats{
-		Clients: c.clients.Load(), Refused: c.refused.Load(), Dials: c.dials.Load(), Asked: c.asked.Load(),
+		Clients: clients, Refused: c.refused.Load(), Dials: c.dials.Load(), Asked: c.asked.Load(),
 		Hits: c.hits.Load(), Stale: c.stale.Load(), Messages: c.messages.Load(),
 		Subscriptions: c.subscriptions.Load(), CacheEntries: entries, CacheBytes: bytes,
 	}

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -13,37 +14,36 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Tenants lets agents use the hub's Redis for clusters that have none of their own. Each of them sees its own keys and
-// channels and nothing else: whatever it names is given a prefix on the way in, and loses it on the way out. Commands
-// that could look past that, or hold up Redis, are refused, and so is more than its share of memory. Agents need no
-// password of Redis: the hub has it.
+// Tenants lets agents without a Redis use the hub's. Each agent sees only its own keys and channels: the proxy adds a
+// prefix to every name in a request and removes it from messages. It refuses commands that could bypass the prefix or
+// block Redis, and requests that exceed the agent's quota. Agents do not need the password of Redis.
 type Tenants struct {
 	Redis Endpoint // the hub's
 
-	// Allowed says why an agent may not, or no longer, use Redis. It is asked for every request and must not wait.
+	// Allowed returns the reason why an agent must not use Redis. It is called for every request and must not block.
 	Allowed func(agent string) error
 
-	// Incarnation tells an agent from earlier ones that had its name, whose keys it must not see. It is asked for every
-	// connection and must not wait. nil: there were none.
+	// Incarnation distinguishes an agent from earlier agents with the same name, whose keys it must not see. It is called
+	// for every connection and must not block. If nil, names are not reused.
 	Incarnation func(agent string) string
 
 	Limits TenantLimits
 	Log    *slog.Logger
 
 	mu     sync.Mutex
-	shares map[string]*share // by agent
+	quotas map[string]*tenantQuota // by agent
 }
 
-// TenantLimits bound what one agent can take. Zero means the default.
+// TenantLimits bound the resources of one agent. Zero selects the default.
 type TenantLimits struct {
 	Value   int           // bytes of one request or reply: 32 MiB
-	Passing int64         // bytes of large requests and replies on their way: 128 MiB
-	Waiting int64         // bytes of values that it has asked for and Redis keeps for it: 64 MiB, and at least one value
-	Bytes   int64         // of all that it keeps: 512 MiB
-	Keys    int           // that it keeps: 100,000
-	Life    time.Duration // for which it may keep something: 7 days
-	Idle    time.Duration // a connection that is silent for so long, and not subscribed, is closed: 15 min
-	Stall   time.Duration // a connection that does not take a byte for so long is closed: 30 s
+	Passing int64         // bytes of large requests and replies in memory: 128 MiB
+	Waiting int64         // bytes of requested values that Redis buffers: 64 MiB, and at least one value
+	Bytes   int64         // bytes of all stored values: 512 MiB
+	Keys    int           // stored keys: 100,000
+	Life    time.Duration // largest time to live: 7 days
+	Idle    time.Duration // a silent connection without subscription is closed: 15 min
+	Stall   time.Duration // a connection that takes no bytes is closed: 30 s
 }
 
 func (l TenantLimits) withDefaults() TenantLimits {
@@ -59,8 +59,8 @@ func (l TenantLimits) withDefaults() TenantLimits {
 	return l
 }
 
-// TenantPrefix is what the names of an agent's keys and channels begin with in the hub's Redis. An agent's name has
-// neither '.' nor '|', nor anything that means something in a pattern; so no agent's prefix begins another's.
+// TenantPrefix returns the prefix of an agent's keys and channels in the hub's Redis. The name of an agent contains
+// neither '.' nor '|' nor a special character of patterns, so no prefix is the start of another.
 func TenantPrefix(agent, incarnation string) string {
 	if incarnation != "" {
 		agent += "." + incarnation
@@ -75,205 +75,118 @@ func (t *Tenants) prefix(agent string) string {
 	return TenantPrefix(agent, t.Incarnation(agent))
 }
 
-// Forget drops what is known of an agent that is gone for good. Its keys expire.
+// Forget drops the quota of an agent that is gone. Its keys expire.
 func (t *Tenants) Forget(agent string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.shares, agent)
+	delete(t.quotas, agent)
 }
 
-func (t *Tenants) share(agent string, limits TenantLimits) *share {
+func (t *Tenants) quota(agent string, limits TenantLimits) *tenantQuota {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.shares[agent]
-	if s == nil {
-		if t.shares == nil {
-			t.shares = map[string]*share{}
+	q := t.quotas[agent]
+	if q == nil {
+		if t.quotas == nil {
+			t.quotas = map[string]*tenantQuota{}
 		}
-		s = &share{keys: map[keyHash]kept{}, passing: semaphore.NewWeighted(limits.Passing), reads: semaphore.NewWeighted(limits.Waiting)}
-		t.shares[agent] = s
+		q = &tenantQuota{
+			keys: map[keyHash]quotaEntry{}, passing: semaphore.NewWeighted(limits.Passing), reads: semaphore.NewWeighted(limits.Waiting),
+		}
+		t.quotas[agent] = q
 	}
-	return s
+	return q
 }
 
-// Serve carries one connection of an agent until either end closes it, or ctx ends. It owns conn.
+// Serve serves one connection of an agent until either end closes it, or ctx ends. It takes ownership of conn.
 func (t *Tenants) Serve(ctx context.Context, agent string, conn net.Conn) {
 	defer func() { _ = conn.Close() }()
-	limits := t.Limits.withDefaults()
+	limits, log := t.Limits.withDefaults(), orDiscard(t.Log)
 	redis, err := t.Redis.connect(ctx)
 	if err != nil {
-		t.log().WarnContext(ctx, "an agent waits for Redis", "agent", agent, "error", err)
+		log.WarnContext(ctx, "Failed to connect agent to the hub's Redis", "agent", agent, "error", err)
 		_ = conn.SetWriteDeadline(time.Now().Add(dialTimeout))
-		_, _ = conn.Write(errorReply("ERR the hub's Redis cannot be reached; its principal has logged why"))
+		_, _ = conn.Write(errorReply("ERR the hub's Redis cannot be reached, see the log of the principal"))
 		return
 	}
-	defer func() { _ = redis.Close() }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() {
+	context.AfterFunc(ctx, func() {
 		_ = conn.Close()
 		_ = redis.Close()
 	})
-	defer stop()
-	mine := t.share(agent, limits)
-	s := &tenant{
-		all: t, limits: limits, share: mine, agent: agent, prefix: t.prefix(agent),
-		ctx: ctx, conn: conn, redis: redis, out: newReplies(conn, limits.Stall, mine.reads), release: func() {},
-	}
-	defer s.out.abandon()
-	var back sync.WaitGroup
-	back.Go(func() {
+	s := newTenantConn(ctx, t, limits, agent, conn, redis)
+	defer s.out.close()
+	var replies sync.WaitGroup
+	replies.Go(func() {
 		defer cancel()
-		s.back()
+		s.receive(redis)
 	})
 	err = s.forward()
-	if errors.Is(err, errProtocol) { // what was asked before is answered first
+	if errors.Is(err, errProtocol) {
 		s.out.local(errorReply("ERR " + err.Error()))
-		s.out.drain(dialTimeout)
 	}
-	if err != nil && !errors.Is(err, io.EOF) && ctx.Err() == nil {
-		t.log().DebugContext(ctx, "a connection to the hub's Redis has ended", "agent", agent, "error", err)
+	if errors.Is(err, errProtocol) || errors.Is(err, errQuit) { // earlier requests get their replies
+		_ = s.upstream.Flush()
+		s.out.waitComplete(dialTimeout)
+	}
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, errQuit) && ctx.Err() == nil {
+		log.DebugContext(ctx, "Connection to the hub's Redis ended", "agent", agent, "error", err)
 	}
 	cancel()
-	back.Wait()
+	replies.Wait()
 }
 
-func (t *Tenants) log() *slog.Logger {
-	if t.Log == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return t.Log
-}
-
-// tenant is one connection of an agent.
-type tenant struct {
-	all           *Tenants
+// tenantConn is one connection of an agent.
+type tenantConn struct {
+	tenants       *Tenants
 	limits        TenantLimits
-	share         *share
+	quota         *tenantQuota
 	agent, prefix string
 	ctx           context.Context
-	conn, redis   net.Conn
-	out           *replies
+	conn          net.Conn
+	upstream      *bufio.Writer
+	out           *tenantReplies
 
-	release func() // gives back the room of a large request that is being read; forward's
-	reading int64  // bytes of values that the request at hand asks for, and may; forward's
+	// For the reading goroutine:
+	release func() // returns the memory of a large request
+	reading int64  // bytes of values that the current request can return
 
 	mu         sync.Mutex
 	proto      int  // 3, or else 2
-	subscribed bool // RESP2: forever; then only messages come
+	subscribed bool // RESP2: stays set, because only messages follow
 	channels   int
 }
 
-// large is from which size on a request or reply counts as passing.
-const large = 1 << 20
-
-// pass waits until there is room for something large on its way, and returns what gives the room back.
-func (s *tenant) pass(size int) (done func(), err error) {
-	if size < large {
-		return func() {}, nil
+func newTenantConn(ctx context.Context, t *Tenants, limits TenantLimits, agent string, conn net.Conn, redis io.Writer) *tenantConn {
+	q := t.quota(agent, limits)
+	return &tenantConn{
+		tenants: t, limits: limits, quota: q, agent: agent, prefix: t.prefix(agent), ctx: ctx, conn: conn,
+		upstream: bufio.NewWriterSize(redis, bufferSize), out: newTenantReplies(conn, limits.Stall, q.reads), release: func() {},
 	}
+}
+
+// reserve waits for memory for a large request or reply and returns a function that releases it.
+func (s *tenantConn) reserve(size int) (release func(), err error) {
 	n := min(int64(size), s.limits.Passing)
-	if err := s.share.passing.Acquire(s.ctx, n); err != nil {
+	if err := s.quota.passing.Acquire(s.ctx, n); err != nil {
 		return nil, err
 	}
-	return func() { s.share.passing.Release(n) }, nil
+	return func() { s.quota.passing.Release(n) }, nil
 }
 
-// forward reads the agent's requests and passes them on, in as few writes as they came.
-func (s *tenant) forward() error {
-	bound := limits{bulk: s.limits.Value, elements: 10_000, total: s.limits.Value + 64<<10}
-	var in buffer
-	var args [][]byte
-	defer s.passed()
-	for {
-		unread := in.unread()
-		var used, need int
-		var send []byte
-		for {
-			c, more, err := readCommand(unread[used:], args[:0], bound)
-			if err != nil {
-				_, _ = s.redis.Write(send)
-				return err
-			}
-			if need = more; c.length == 0 {
-				break
-			}
-			args = c.args
-			used += c.length
-			if len(c.args) == 0 {
-				continue
-			}
-			if send, err = s.mayRead(send, c.args); err != nil {
-				return err
-			}
-			var quit bool
-			if send, quit = s.take(send, c.args); quit {
-				_ = s.write(send)
-				s.out.drain(dialTimeout)
-				return io.EOF
-			}
-			s.share.reads.Release(s.reading) // if it was refused
-			s.reading = 0
-		}
-		if err := s.write(send); err != nil {
-			return err
-		}
-		if in.r += used; used > 0 {
-			s.passed()
-		}
-		s.out.room() // before there is something large: the answers that this waits for may need the room for it
-		if need >= large && need > len(in.bytes) {
-			s.passed()
-			release, err := s.pass(need)
-			if err != nil {
-				return err
-			}
-			s.release = release
-		}
-		if err := s.read(&in, need); err != nil {
-			return err
-		}
-	}
-}
-
-// mayRead waits until the values that a request asks for can be asked for. What waits for being sent goes first, for
-// its answers may be what this waits for; and so does the room of a large request, which large answers may need.
-func (s *tenant) mayRead(send []byte, args [][]byte) ([]byte, error) {
-	n := s.share.weigh(args, s.limits)
-	if n == 0 || n > s.limits.Waiting {
-		return send, nil
-	}
-	if !s.share.reads.TryAcquire(n) {
-		if err := s.write(send); err != nil {
-			return nil, err
-		}
-		send = nil
-		s.passed()
-		if err := s.share.reads.Acquire(s.ctx, n); err != nil {
-			return nil, fmt.Errorf("wait for answers of the hub's Redis: %w", err)
-		}
-	}
-	s.reading = n
-	return send, nil
-}
-
-// passed notes that a large request is on its way no more.
-func (s *tenant) passed() {
+// released returns the memory of a large request.
+func (s *tenantConn) released() {
 	s.release()
 	s.release = func() {}
 }
 
-func (s *tenant) write(send []byte) error {
-	if len(send) == 0 {
-		return nil
+// Read implements io.Reader for the requests. It sends pending requests to Redis before it waits.
+func (s *tenantConn) Read(b []byte) (int, error) {
+	if err := s.flush(); err != nil {
+		return 0, err
 	}
-	if _, err := s.redis.Write(send); err != nil {
-		return fmt.Errorf("write to the hub's Redis: %w", err)
-	}
-	return nil
-}
-
-func (s *tenant) read(in *buffer, need int) error {
+	s.out.waitRoom()
 	at := time.Time{}
 	s.mu.Lock()
 	if s.channels == 0 {
@@ -281,64 +194,108 @@ func (s *tenant) read(in *buffer, need int) error {
 	}
 	s.mu.Unlock()
 	_ = s.conn.SetReadDeadline(at)
-	if need < large {
-		return in.fill(s.conn, need)
-	}
-	// Not much of what follows something large: it would stay in the buffer that there is room for just now.
-	return in.fill(io.LimitReader(s.conn, int64(max(0, need-len(in.unread()))+bigBuffer)), need)
+	return s.conn.Read(b)
 }
 
-// back passes on what Redis answers.
-func (s *tenant) back() {
-	from := newReader(s.redis, limits{bulk: s.limits.Value, elements: 10_000, total: s.limits.Value + 1<<20})
+func (s *tenantConn) flush() error {
+	if err := s.upstream.Flush(); err != nil {
+		return fmt.Errorf("write to the hub's Redis: %w", err)
+	}
+	return nil
+}
+
+// forward reads the agent's requests and sends them to Redis.
+func (s *tenantConn) forward() error {
+	defer s.released()
+	requests := newCommandReader(s, limits{bulk: s.limits.Value, elements: 10_000, total: s.limits.Value + 64<<10})
+	requests.limits.reserve = func(size int) error {
+		err := s.flush() // replies that this waits for can need the memory
+		s.released()
+		if err == nil {
+			var release func()
+			if release, err = s.reserve(size); err == nil {
+				s.release = release
+			}
+		}
+		return err
+	}
 	for {
-		reply, done, err := s.next(from)
+		cmd, err := requests.next()
+		if err == nil {
+			err = s.reserveReads(cmd.args)
+		}
+		if err != nil {
+			return err
+		}
+		if s.take(cmd.args) {
+			return errQuit
+		}
+		s.quota.reads.Release(s.reading) // if the request was refused
+		s.reading = 0
+		s.released()
+	}
+}
+
+// reserveReads waits until Redis can buffer the values that a request returns. Pending requests are sent first, because
+// this can wait for their replies.
+func (s *tenantConn) reserveReads(args [][]byte) error {
+	n := s.quota.weigh(args, s.limits)
+	if n == 0 || n > s.limits.Waiting {
+		return nil
+	}
+	if !s.quota.reads.TryAcquire(n) {
+		if err := s.flush(); err != nil {
+			return err
+		}
+		s.released()
+		if err := s.quota.reads.Acquire(s.ctx, n); err != nil {
+			return fmt.Errorf("wait for replies of the hub's Redis: %w", err)
+		}
+	}
+	s.reading = n
+	return nil
+}
+
+// receive forwards the replies of Redis.
+func (s *tenantConn) receive(redis io.Reader) {
+	release := func() {}
+	replies := newReplyReader(redis, limits{bulk: s.limits.Value, elements: 10_000, total: s.limits.Value + 1<<20})
+	replies.limits.reserve = func(size int) (err error) {
+		release()
+		done, err := s.reserve(size)
+		if release = done; err != nil {
+			release = func() {}
+		}
+		return err
+	}
+	for {
+		reply, err := replies.next()
 		if err == nil {
 			err = s.deliver(reply)
 		}
-		done()
+		release()
+		release = func() {}
 		if err != nil {
-			s.out.end(err)
+			s.out.fail(err)
 			return
 		}
 	}
 }
 
-// next reads one reply. Until done is called, it counts as passing if it is large.
-func (s *tenant) next(from *reader) (reply []byte, done func(), err error) {
-	done = func() {}
-	for held := false; ; {
-		if reply, err = from.buffered(); reply != nil || err != nil {
-			return reply, done, err
-		}
-		if need := from.scan.need; need >= large && !held {
-			held = true
-			release, err := s.pass(need)
-			if err != nil {
-				return nil, done, err
-			}
-			done = release
-		}
-		if err = from.buf.fill(s.redis, from.scan.need); err != nil {
-			return nil, done, err
-		}
-	}
-}
-
-// deliver passes one reply or message on.
-func (s *tenant) deliver(reply []byte) error {
+// deliver forwards one reply or message.
+func (s *tenantConn) deliver(reply []byte) error {
 	if reply[0] != '>' {
 		s.mu.Lock()
-		message := s.subscribed && s.out.idle()
+		message := s.subscribed && s.out.complete()
 		s.mu.Unlock()
 		switch {
 		case !message:
 			return s.out.remote(reply)
-		case reply[0] != '*': // to a PING after the last UNSUBSCRIBE
+		case reply[0] != '*': // the reply to PING after the last UNSUBSCRIBE
 			return s.out.push(reply)
 		}
 	}
-	message, err := s.unprefixed(reply)
+	message, err := s.withoutPrefix(reply)
 	if err != nil {
 		return err
 	}

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// tenants are agents without a Redis of their own, at the hub's.
+// tenants are agents that use the hub's Redis.
 type tenants struct {
 	*Tenants
 	t *testing.T
 }
 
-func lodge(t *testing.T, hub *realRedis, limits TenantLimits) *tenants {
+func newTenants(t *testing.T, hub *realRedis, limits TenantLimits) *tenants {
 	t.Helper()
 	return &tenants{&Tenants{Redis: hub.endpoint(), Limits: limits}, t}
 }
@@ -30,7 +30,7 @@ func (l *tenants) client(agent string) *testClient {
 		defer close(ended)
 		l.Serve(context.Background(), agent, far)
 	}()
-	c := &testClient{t: l.t, conn: near, in: newReader(near, testLimits)}
+	c := &testClient{t: l.t, conn: near, in: newReplyReader(near, testLimits)}
 	l.t.Cleanup(func() {
 		c.close()
 		<-ended
@@ -38,10 +38,10 @@ func (l *tenants) client(agent string) *testClient {
 	return c
 }
 
-func TestTenantsDoNotSeeEachOther(t *testing.T) {
+func TestTenants_KeysAreSeparate(t *testing.T) {
 	hub := startRedis(t, hubPassword)
 	hub.do("SET", "session|x", "the hub's own")
-	l := lodge(t, hub, TenantLimits{})
+	l := newTenants(t, hub, TenantLimits{})
 	a, b := l.client("w1"), l.client("w2")
 	tree := treeKey("cart")
 	a.expect("+OK", "SET", tree, "of w1", "EX", "100")
@@ -67,9 +67,9 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	}
 }
 
-func TestTenantsHearTheirOwnChannelsOnly(t *testing.T) {
+func TestTenants_ChannelsAreSeparate(t *testing.T) {
 	hub := startRedis(t, hubPassword)
-	l := lodge(t, hub, TenantLimits{})
+	l := newTenants(t, hub, TenantLimits{})
 	channel := channelKey("cart")
 	for _, proto := range []string{"2", "3"} {
 		kind := byte('*')
@@ -97,7 +97,7 @@ func TestTenantsHearTheirOwnChannelsOnly(t *testing.T) {
 				t.Errorf("RESP%s: got %q, want %q", proto, got, want)
 			}
 		}
-		l.client("w2-"+proto).expect(":2", "PUBLISH", channel, "y") // and nobody of w1 hears it
+		l.client("w2-"+proto).expect(":2", "PUBLISH", channel, "y") // w1 does not receive it
 		if got, want := b.reply(), message("message", channel, "y"); got != want {
 			t.Errorf("RESP%s: got %q, want %q", proto, got, want)
 		}
@@ -113,10 +113,10 @@ func TestTenantsHearTheirOwnChannelsOnly(t *testing.T) {
 	}
 }
 
-func TestTenantsMayDoWhatArgoCDDoes(t *testing.T) {
+func TestTenants_AllowedCommands(t *testing.T) {
 	hub := startRedis(t, hubPassword)
 	hub.do("SET", "secret", "of the hub", "EX", "1000")
-	l := lodge(t, hub, TenantLimits{})
+	l := newTenants(t, hub, TenantLimits{})
 	for _, request := range [][]string{
 		{"SCAN", "0"}, {"KEYS", "*"}, {"FLUSHALL"}, {"FLUSHDB"}, {"EVAL", "return 1", "0"}, {"EVALSHA", "x", "0"},
 		{"CONFIG", "GET", "*"}, {"INFO"}, {"MONITOR"}, {"CLIENT", "LIST"}, {"CLIENT", "KILL", "x"}, {"CLIENT", "TRACKING", "on"},
@@ -134,7 +134,7 @@ func TestTenantsMayDoWhatArgoCDDoes(t *testing.T) {
 		if !strings.HasPrefix(got, "-NOPERM ") && !strings.HasPrefix(got, "-NOPROTO") && !strings.HasPrefix(got, "-ERR wrong number") {
 			t.Errorf("%v: %s", request, abbreviate(got))
 		}
-		c.expect("+PONG", "PING") // and the connection goes on
+		c.expect("+PONG", "PING") // the connection stays open
 	}
 	c := l.client("w1")
 	for _, accepted := range [][]string{
@@ -149,9 +149,9 @@ func TestTenantsMayDoWhatArgoCDDoes(t *testing.T) {
 	}
 }
 
-func TestAnswersOfATenantKeepTheirOrder(t *testing.T) {
+func TestTenants_RepliesKeepRequestOrder(t *testing.T) {
 	hub := startRedis(t, hubPassword)
-	c := lodge(t, hub, TenantLimits{}).client("w1")
+	c := newTenants(t, hub, TenantLimits{}).client("w1")
 	var send []byte
 	var want []string
 	for i := range 2000 {
@@ -174,23 +174,23 @@ func TestAnswersOfATenantKeepTheirOrder(t *testing.T) {
 	}
 }
 
-func TestATenantKeepsNoMoreThanItsShare(t *testing.T) {
+func TestTenantQuota_LimitsStoredValues(t *testing.T) {
 	hub := startRedis(t, hubPassword)
-	l := lodge(t, hub, TenantLimits{Bytes: 10_000, Keys: 3, Value: 5000})
+	l := newTenants(t, hub, TenantLimits{Bytes: 10_000, Keys: 3, Value: 5000})
 	a := l.client("w1")
 	value := strings.Repeat("x", 4000)
 	a.expect("+OK", "SET", "1", value, "EX", "100")
 	a.expect("+OK", "SET", "2", value, "EX", "100")
-	if got := a.do("SET", "3", value, "EX", "100"); !strings.HasPrefix(got, "-NOPERM agent w1 keeps 2 values of 8002 bytes") {
+	if got := a.do("SET", "3", value, "EX", "100"); !strings.HasPrefix(got, "-NOPERM agent w1 stores 2 values with 8002 bytes") {
 		t.Errorf("too much: %s", got)
 	}
-	a.expect("+OK", "SET", "2", value, "EX", "100") // instead of what was there
+	a.expect("+OK", "SET", "2", value, "EX", "100") // replaces the value
 	l.client("w2").expect("+OK", "SET", "3", value, "EX", "100")
 	a.expect(":1", "DEL", "1")
 	a.expect("+OK", "SET", "3", "x", "PX", "1")
 	a.expect("+OK", "SET", "4", "x", "EX", "100")
 	eventually(t, "what has expired makes room", func() bool { return a.do("SET", "5", "x", "EX", "100") == "+OK" })
-	if got := a.do("SET", "6", "x", "EX", "100"); !strings.HasPrefix(got, "-NOPERM agent w1 keeps 3 values") {
+	if got := a.do("SET", "6", "x", "EX", "100"); !strings.HasPrefix(got, "-NOPERM agent w1 stores 3 values") {
 		t.Errorf("too many: %s", got)
 	}
 	a.send("*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$100000\r\n")
@@ -199,9 +199,9 @@ func TestATenantKeepsNoMoreThanItsShare(t *testing.T) {
 	}
 }
 
-func TestLargeValuesOfATenantPassOneAfterTheOther(t *testing.T) {
+func TestTenantQuota_LimitsLargeValuesInMemory(t *testing.T) {
 	hub := startRedis(t, hubPassword)
-	l := lodge(t, hub, TenantLimits{Passing: 3 << 20})
+	l := newTenants(t, hub, TenantLimits{Passing: 3 << 20})
 	value := strings.Repeat("x", 2<<20)
 	done := make(chan string)
 	for i := range 8 {
@@ -226,9 +226,9 @@ func TestLargeValuesOfATenantPassOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestATenantThatMayNoLongerIsToldSo(t *testing.T) {
+func TestTenants_AllowedIsCheckedForEachRequest(t *testing.T) {
 	hub := startRedis(t, hubPassword)
-	l := lodge(t, hub, TenantLimits{})
+	l := newTenants(t, hub, TenantLimits{})
 	var refused atomic.Pointer[error]
 	l.Allowed = func(string) error {
 		if why := refused.Load(); why != nil {
@@ -253,9 +253,9 @@ func TestATenantThatMayNoLongerIsToldSo(t *testing.T) {
 	l.client("w1").expect("+PONG", "PING")
 }
 
-func TestATenantThatDoesNotReadIsCut(t *testing.T) {
+func TestTenants_SlowAgentDisconnected(t *testing.T) {
 	hub := startRedis(t, hubPassword)
-	l := lodge(t, hub, TenantLimits{Stall: 200 * time.Millisecond})
+	l := newTenants(t, hub, TenantLimits{Stall: 200 * time.Millisecond})
 	slow, other := l.client("w1"), l.client("w1")
 	slow.expect("+OK", "SET", "k", strings.Repeat("x", 1<<20), "EX", "100")
 	var send []byte
@@ -267,7 +267,7 @@ func TestATenantThatDoesNotReadIsCut(t *testing.T) {
 	cut := make(chan struct{})
 	go func() {
 		defer close(cut)
-		for { // until the other end is gone
+		for { // until the other end closes
 			if _, err := slow.conn.Write(appendCommand(nil, "PING")); err != nil {
 				return
 			}
@@ -277,16 +277,15 @@ func TestATenantThatDoesNotReadIsCut(t *testing.T) {
 	select {
 	case <-cut:
 	case <-time.After(20 * time.Second):
-		t.Error("it is not cut")
+		t.Error("the connection stays open")
 	}
 	other.expect("+PONG", "PING")
 }
 
-// The next agent that has a name does not find what the one before has cached, nor
-// hear what it is told.
-func TestATenantDoesNotSeeWhatHadItsNameBefore(t *testing.T) {
+// An agent does not see the keys and channels of an earlier agent with the same name.
+func TestTenants_IncarnationSeparatesKeys(t *testing.T) {
 	hub := startRedis(t, hubPassword)
-	l := lodge(t, hub, TenantLimits{})
+	l := newTenants(t, hub, TenantLimits{})
 	var incarnation atomic.Value
 	incarnation.Store("1a2b3c4d")
 	l.Incarnation = func(string) string { return incarnation.Load().(string) }
@@ -303,9 +302,9 @@ func TestATenantDoesNotSeeWhatHadItsNameBefore(t *testing.T) {
 	before.expect("$3 old", "GET", "k")
 }
 
-func TestWhatAgentsHaveKeptGoesWithThem(t *testing.T) {
+func TestTenantsPurge_DeletesKeysOfRemovedAgents(t *testing.T) {
 	hub := startRedis(t, hubPassword)
-	l := lodge(t, hub, TenantLimits{})
+	l := newTenants(t, hub, TenantLimits{})
 	set := func(prefix string, n int) {
 		args := []string{"MSET"}
 		for i := range n {
@@ -317,7 +316,7 @@ func TestWhatAgentsHaveKeptGoesWithThem(t *testing.T) {
 	for _, prefix := range []string{gone, also, stays, next, "app|x|"} {
 		set(prefix, 3000)
 	}
-	hub.do("SET", "argocd-agent|", "of nobody")
+	hub.do("SET", "argocd-agent|", "of no agent")
 	if err := l.Purge(t.Context(), map[string]bool{gone: true, also: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -329,6 +328,6 @@ func TestWhatAgentsHaveKeptGoesWithThem(t *testing.T) {
 	}
 	l.Redis.Credentials = Fixed("", "wrong")
 	if err := l.Purge(t.Context(), map[string]bool{stays: true}); err == nil {
-		t.Error("it says that it could")
+		t.Error("Purge with a wrong password succeeds")
 	}
 }

@@ -1,7 +1,6 @@
-// Package interop proves that the client library of Argo CD cannot tell the proxy from Redis: it does with it what
-// argocd-server does.
+// Package interop checks that Argo CD's client library works with the proxy as with Redis. It does what argocd-server does.
 //
-// It is a module of its own, so that the library stays out of the product's.
+// It is a separate module, so that the product does not depend on the library.
 package interop
 
 import (
@@ -20,11 +19,11 @@ import (
 )
 
 const (
-	password   = "pass word"
-	hubTree    = "app|resources-tree|shop_cart|1.8.3.gz"
-	spokeTree  = "app|resources-tree|cart|1.8.3.gz"
-	hubTells   = "app|managed-resources|shop_cart|1.8.3"
-	spokeTells = "app|managed-resources|cart|1.8.3"
+	password     = "pass word"
+	hubTree      = "app|resources-tree|shop_cart|1.8.3.gz"
+	spokeTree    = "app|resources-tree|cart|1.8.3.gz"
+	hubChannel   = "app|managed-resources|shop_cart|1.8.3"
+	spokeChannel = "app|managed-resources|cart|1.8.3"
 )
 
 // hub is a Server with one agent, whose tunnels can be cut.
@@ -75,13 +74,13 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	deadline := time.Now().Add(20 * time.Second)
 	for !condition() {
 		if time.Now().After(deadline) {
-			t.Fatalf("does not come true: %s", what)
+			t.Fatalf("condition not met: %s", what)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
 }
 
-func TestWhatArgoCDDoes(t *testing.T) {
+func TestProxy_ClientLibraryOfArgoCD(t *testing.T) {
 	atHub, atSpoke := redistest.Start(t, password), redistest.Start(t, password)
 	restart := func(r *redistest.Redis) func() {
 		return func() {
@@ -136,7 +135,7 @@ func store(t *testing.T, client *redis.Client) {
 	must(client.SetNX(ctx, "lock|1.8.3.gz", "locked", time.Minute).Err())
 	must(client.Rename(ctx, "mfst|x|1.8.3.gz", "mfst|y|1.8.3.gz").Err())
 	if err := client.Rename(ctx, "mfst|x|1.8.3.gz", "z").Err(); err == nil || err.Error() != "ERR no such key" {
-		t.Errorf("Argo CD compares this text: %v", err)
+		t.Errorf("Argo CD compares this error text: %v", err)
 	}
 	if value, err := client.Get(ctx, "mfst|y|1.8.3.gz").Result(); err != nil || value != "manifests" {
 		t.Error(value, err)
@@ -172,51 +171,51 @@ func trees(t *testing.T, h *hub, client, spoke *redis.Client) {
 	if value, err := client.Get(ctx, hubTree).Result(); err != nil || value != "tree" {
 		t.Error(value, err)
 	}
-	if err := client.Get(ctx, hubTells).Err(); err == nil || err.Error() != "ERR agent w1 is not connected since 1970-01-01T00:00:00Z" {
+	if err := client.Get(ctx, hubChannel).Err(); err == nil || err.Error() != "ERR agent w1 is not connected since 1970-01-01T00:00:00Z" {
 		t.Error(err)
 	}
 	h.set(false)
-	if err := client.Get(ctx, hubTells).Err(); !errors.Is(err, redis.Nil) {
+	if err := client.Get(ctx, hubChannel).Err(); !errors.Is(err, redis.Nil) {
 		t.Error(err)
 	}
 	spoke.Del(ctx, spokeTree)
 	eventually(t, "the tree is gone", func() bool {
-		spoke.Publish(ctx, spokeTells, "")
+		spoke.Publish(ctx, spokeChannel, "")
 		return errors.Is(client.Get(ctx, hubTree).Err(), redis.Nil)
 	})
 }
 
 func changes(t *testing.T, h *hub, client, spoke *redis.Client, restartSpoke func()) {
 	ctx := t.Context()
-	spoke.Set(ctx, spokeTree, "tree", 0) // else there is nothing of which a subscriber is told at the start
-	pubsub := client.Subscribe(ctx, hubTells)
+	spoke.Set(ctx, spokeTree, "tree", 0) // a subscriber is notified at the start only if there is a tree
+	pubsub := client.Subscribe(ctx, hubChannel)
 	defer func() { _ = pubsub.Close() }()
 	channel := pubsub.Channel()
 	hear := func(why string) {
 		t.Helper()
 		select {
 		case m := <-channel:
-			if m.Channel != hubTells || m.Payload != "" {
+			if m.Channel != hubChannel || m.Payload != "" {
 				t.Errorf("%s: %+v", why, m)
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatalf("%s: nothing is heard", why)
+			t.Fatalf("%s: no message", why)
 		}
 	}
 	hear("at the start")
-	spoke.Publish(ctx, spokeTells, "")
+	spoke.Publish(ctx, spokeChannel, "")
 	hear("a change")
 	h.set(false)
 	hear("after a gap")
-	spoke.Publish(ctx, spokeTells, "")
+	spoke.Publish(ctx, spokeChannel, "")
 	hear("a change after a gap")
-	restartSpoke() // it is empty then; Argo CD's controller makes the tree again, and says so
-	eventually(t, "a change is heard of after a restart of the agent's Redis", func() bool {
+	restartSpoke() // it is empty afterwards. Argo CD's controller writes the tree again and publishes the change
+	eventually(t, "a change is received after a restart of the agent's Redis", func() bool {
 		spoke.Set(ctx, spokeTree, "tree", 0)
-		spoke.Publish(ctx, spokeTells, "")
+		spoke.Publish(ctx, spokeChannel, "")
 		select {
 		case m := <-channel:
-			return m.Channel == hubTells
+			return m.Channel == hubChannel
 		default:
 			return false
 		}
@@ -224,7 +223,7 @@ func changes(t *testing.T, h *hub, client, spoke *redis.Client, restartSpoke fun
 	spoke.Del(ctx, spokeTree)
 }
 
-// tokens does what sessions do: scan, and hear of revoked ones, through a restart of the hub's Redis.
+// tokens does what Argo CD's sessions do: scan for revoked tokens and subscribe to them, during a restart of the hub's Redis.
 func tokens(t *testing.T, client *redis.Client, restartHub func()) {
 	ctx := t.Context()
 	pubsub := client.Subscribe(ctx, "new-revoked-token")
@@ -232,7 +231,7 @@ func tokens(t *testing.T, client *redis.Client, restartHub func()) {
 	channel := pubsub.Channel()
 	revoke := func() {
 		t.Helper()
-		eventually(t, "a revoked token is heard of", func() bool {
+		eventually(t, "a revoked token is received", func() bool {
 			client.Publish(ctx, "new-revoked-token", "id")
 			select {
 			case m := <-channel:

@@ -1,0 +1,101 @@
+package redis
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// assign changes the agent of an Application.
+func (f *fleet) assign(app string, to Target) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.targets[app] = to
+}
+
+func TestSubscriptions_FollowApplicationToAnotherAgent(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.CacheIdle = 40 * time.Millisecond }).withTrees()
+	cart, late := channelKey("shop_cart"), channelKey("shop_late")
+	c := w.user3()
+	c.expect(confirmed('>', "subscribe", cart, "1"), "SUBSCRIBE", cart)
+	c.receives(pushed("message", cart, ""))
+	w.assign("shop/cart", Target{Agent: "w2", Local: "other_far"})
+	c.receives(pushed("message", cart, "")) // the client reads the tree of the other agent
+	w.spokes["w2"].do("PUBLISH", channelKey("other_far"), "")
+	c.receives(pushed("message", cart, ""))
+	eventually(t, "the subscription at the first agent is released", func() bool {
+		return strings.HasSuffix(w.spokes["w1"].do("PUBSUB", "NUMSUB", channelKey("cart")), ":0")
+	})
+	// An Application without an agent gets one later.
+	c.expect(confirmed('>', "subscribe", late, "2"), "SUBSCRIBE", late)
+	w.hub.do("PUBLISH", late, "the hub's")
+	c.receives(pushed("message", late, "the hub's"))
+	w.assign("shop/late", Target{Agent: "w1", Local: "till"})
+	c.receives(pushed("message", late, ""))
+	w.spokes["w1"].do("PUBLISH", channelKey("till"), "")
+	c.receives(pushed("message", late, ""))
+	c.expect(confirmed('>', "unsubscribe", late, "1"), "UNSUBSCRIBE", late)
+	c.expect("+PONG", "PING")
+}
+
+// The number of subscribed Applications exceeds the number of parallel requests.
+func TestNotify_AllSubscribersAfterReconnect(t *testing.T) {
+	const many = 3*maxAgentRequests + 100
+	w := newWorld(t, nil)
+	app := func(i int) string { return fmt.Sprintf("a%d", i) }
+	names := []string{"SUBSCRIBE"}
+	set := []string{"MSET"}
+	for i := range many {
+		w.assign("shop/"+app(i), Target{Agent: "w1", Local: app(i)})
+		names = append(names, channelKey("shop_"+app(i)))
+		if i%10 > 0 { // some have no tree
+			set = append(set, treeKey(app(i)), `{"nodes":null}`)
+		}
+	}
+	w.spokes["w1"].do(set...)
+	c := w.user3()
+	all := func(why string) {
+		t.Helper()
+		heard := map[string]int{}
+		for len(heard) < many-(many+9)/10 {
+			if got := c.reply(); strings.Contains(got, "message") {
+				heard[got]++
+			}
+		}
+		for i := range many {
+			if n := heard[pushed("message", channelKey("shop_"+app(i)), "")]; (n > 0) != (i%10 > 0) {
+				t.Fatalf("%s: Application %d was heard of %d times", why, i, n)
+			}
+		}
+	}
+	c.send(string(appendCommand(nil, names...)))
+	all("subscribed")
+	w.disconnect("w1")
+	w.reconnect("w1")
+	w.server.AgentChanged("w1")
+	all("reconnected")
+	// Requests to a busy agent are retried.
+	pool := &w.server.agents
+	pool.mu.Lock()
+	p := pool.clients["w1"]
+	p.requests += maxAgentRequests
+	pool.mu.Unlock()
+	w.disconnect("w1")
+	w.reconnect("w1")
+	w.server.AgentChanged("w1")
+	eventually(t, "the maximum number of goroutines notifies", func() bool {
+		pool.mu.Lock()
+		defer pool.mu.Unlock()
+		return p.notifiers == maxNotifiers
+	})
+	pool.mu.Lock()
+	p.requests -= maxAgentRequests
+	pool.mu.Unlock()
+	all("after the agent was busy")
+	eventually(t, "all subscribers are notified", func() bool {
+		pool.mu.Lock()
+		defer pool.mu.Unlock()
+		return p.notifiers == 0 && len(p.due) == 0
+	})
+}

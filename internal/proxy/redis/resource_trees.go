@@ -1,0 +1,215 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+)
+
+// Trees follows the resource trees of Applications that Argo CD's controller stores in a Redis.
+type Trees struct {
+	Redis   Endpoint
+	Version string // of Argo CD's cache: default 1.8.3
+
+	// Apps lists the Applications whose trees are read, as keys name them: "<name>" or "<namespace>_<name>". It is called
+	// after every connect.
+	Apps func() []string
+	// Changed receives a tree as JSON, in the parts in which it is stored. If there is no tree, there are no parts.
+	Changed func(app string, parts [][]byte)
+
+	Log *slog.Logger // if nil, nothing is logged
+
+	mu   sync.Mutex
+	todo map[string]bool // Applications whose trees have to be read
+	all  bool            // so do the trees of all that Apps lists
+	wake chan struct{}   // holds one value if there is something to read
+}
+
+const (
+	largestTree = 128 << 20 // bytes of one part
+	mostTodo    = 100_000   // above this number of Applications, all trees are read
+)
+
+// Look requests the tree of an Application. It does not wait.
+func (t *Trees) Look(app string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.todo == nil || len(t.todo) >= mostTodo {
+		t.all = t.all || t.todo != nil
+		t.todo = map[string]bool{}
+	}
+	t.todo[app] = true
+	poke(t.waker())
+}
+
+// waker returns t.wake. The caller must hold t.mu.
+func (t *Trees) waker() chan struct{} {
+	if t.wake == nil {
+		t.wake = make(chan struct{}, 1)
+	}
+	return t.wake
+}
+
+// next returns an Application whose tree has to be read.
+func (t *Trees) next() (app string, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all {
+		t.all = false
+		t.mu.Unlock()
+		apps := t.Apps()
+		t.mu.Lock()
+		if t.todo == nil {
+			t.todo = map[string]bool{}
+		}
+		for _, app := range apps {
+			t.todo[app] = true
+		}
+	}
+	for app := range t.todo {
+		delete(t.todo, app)
+		return app, true
+	}
+	return "", false
+}
+
+// Run follows the trees until ctx ends. While Redis is unreachable, Changed is not called.
+func (t *Trees) Run(ctx context.Context) error {
+	orDefault(&t.Version, "1.8.3")
+	t.Log = orDiscard(t.Log)
+	logged := false
+	for pause := 200 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 10*time.Second) {
+		began := time.Now()
+		err := t.follow(ctx)
+		if time.Since(began) > time.Minute {
+			pause, logged = 200*time.Millisecond, false
+		}
+		if !logged && ctx.Err() == nil {
+			logged = true
+			t.Log.WarnContext(ctx, "Failed to follow resource trees, retrying", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}
+
+// follow reads every tree once, and then those that change.
+func (t *Trees) follow(ctx context.Context) error {
+	conn, err := t.Redis.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	requests, err := t.Redis.connect(ctx)
+	if err != nil {
+		return err
+	}
+	client := newRequestConn(requests, limits{bulk: largestTree, elements: 16, total: largestTree + 1024})
+	defer client.shut()
+	messages := newReplyReader(conn, limits{bulk: 64 << 10, elements: 16, total: 256 << 10})
+	_, err = conn.Write(appendCommand(nil, "PSUBSCRIBE", "app|"+string(ManagedResources)+"|*|"+t.Version))
+	var confirmation []byte
+	if err == nil {
+		confirmation, err = messages.next()
+	}
+	if err == nil {
+		_, err = decode(confirmation)
+	}
+	if err != nil {
+		return fmt.Errorf("subscribe to changes of resource trees: %w", err)
+	}
+	t.mu.Lock()
+	t.all = true
+	wake := t.waker()
+	t.mu.Unlock()
+	failed := make(chan error, 1)
+	go func() { failed <- t.readChanges(messages) }()
+	for {
+		for app, ok := t.next(); ok; app, ok = t.next() {
+			if err := t.read(ctx, client, app); err != nil {
+				_ = conn.Close()
+				<-failed
+				return err
+			}
+		}
+		select {
+		case <-wake:
+		case err := <-failed:
+			return err
+		}
+	}
+}
+
+// readChanges records changed trees until the connection ends.
+func (t *Trees) readChanges(messages *replyReader) error {
+	for {
+		message, err := messages.next()
+		if err != nil {
+			return fmt.Errorf("read changes of resource trees: %w", err)
+		}
+		parts, err := decode(message)
+		if err != nil || len(parts) < 3 {
+			return protocolError("unexpected message")
+		}
+		if key, ok := parseKey(parts[2]); ok {
+			t.Look(key.app)
+		}
+	}
+}
+
+// read reads the tree of an Application. Argo CD splits a large tree into shards. The first shard has their number.
+func (t *Trees) read(ctx context.Context, c *requestConn, app string) error {
+	var parts [][]byte
+	for shard, shards := 0, 1; shard < min(shards, 10_000); shard++ {
+		key := "app|" + string(ResourcesTree) + "|" + app + "|"
+		if shard > 0 {
+			key += strconv.Itoa(shard) + "|"
+		}
+		part, err := t.get(ctx, c, key+t.Version)
+		if err != nil {
+			return fmt.Errorf("read resource tree: %w", err)
+		}
+		if part == nil {
+			break
+		}
+		if shard == 0 {
+			if n, err := strconv.Atoi(string(rawjson.Get(part, "shardsCount"))); err == nil {
+				shards = n
+			}
+		}
+		parts = append(parts, part)
+	}
+	t.Changed(app, parts)
+	return nil
+}
+
+// get reads a value, compressed or not. It returns nil if there is none.
+func (t *Trees) get(ctx context.Context, c *requestConn, key string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	values, err := c.do(ctx, "MGET", key+gzipSuffix, key)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(values) != 2:
+		return nil, protocolError("%d values for two keys", len(values))
+	case values[0] == nil:
+		return values[1], nil
+	}
+	tree, err := unzip(values[0], largestTree)
+	if err != nil { // other trees can be readable
+		t.Log.WarnContext(ctx, "Failed to read resource tree", "key", key, "error", err)
+		return nil, nil
+	}
+	return tree, nil
+}
