@@ -77,6 +77,7 @@ const (
 	HoldStarted     EventType = "HoldStarted"     // deletions wait for a confirmation (Held)
 	HoldEnded       EventType = "HoldEnded"       // the hold in Held has ended
 	StoreAccepted   EventType = "StoreAccepted"   // a user accepted the other side's store
+	WriteOutageSet  EventType = "WriteOutageSet"  // hub: the agent's API server does not accept writes (Message); empty: it does
 	InSync          EventType = "InSync"          // the digests of a scope are equal
 	InitialSyncDone EventType = "InitialSyncDone" // once per session: every scope was in sync, or differs after it was compared twice
 	Unattached      EventType = "Unattached"      // attached scope: the owner has no item for this object

@@ -104,7 +104,7 @@ func (s *supply) item() DeltaItem {
 
 // message makes any message with any values.
 func (s *supply) message() Message {
-	switch s.byte() % 15 {
+	switch s.byte() % 16 {
 	case 0:
 		return Hello{Epoch: Epoch{s.number(), s.number()}, ClusterUID: s.pick("cluster-1", "cluster-2", ""), Mode: s.pick("managed", "managed", "other"),
 			Mapping: s.pick("namespace", ""), Protocol: Range{int(s.byte()) % 3, int(s.byte())}, Projection: Range{1, int(s.byte())}, Store: s.store()}
@@ -134,6 +134,8 @@ func (s *supply) message() Message {
 	case 12:
 		return Confirm{s.scope(), s.pick("", "id")}
 	case 13:
+		return WriteOutage{s.pick("", "full")}
+	case 14:
 		return Bye{s.code(), "bye", int64(s.number())}
 	}
 	return Open{s.pick("token"), s.pick("target")}

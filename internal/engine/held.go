@@ -29,6 +29,7 @@ func (p *Peer) reportHoldEnded(h Held, was string) {
 // end of a hold is sent twice, because an older message may arrive after the first one.
 func (p *Peer) resendHolds() {
 	p.resendHoldsAt = p.now + p.tune.Beacon
+	p.resendWriteOutage()
 	remind := func(h Held) {
 		if h.ID != "" || p.holdReported[h.Scope] {
 			p.send(h)

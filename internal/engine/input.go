@@ -117,18 +117,22 @@ type Known struct {
 // Confirmed is a user's confirmation of a hold. The hub forwards it if the agent holds.
 type Confirmed struct{ ID string }
 
-func (Connected) input()    {}
-func (Disconnected) input() {}
-func (Received) input()     {}
-func (Tick) input()         {}
-func (Publish) input()      {}
-func (Withdraw) input()     {}
-func (Observe) input()      {}
-func (ObjectGone) input()   {}
-func (View) input()         {}
-func (Applied) input()      {}
-func (Recheck) input()      {}
-func (Retry) input()        {}
-func (Begin) input()        {}
-func (Confirmed) input()    {}
-func (Known) input()        {}
+// SetWriteOutage reports on the agent that its API server does not accept writes. If Reason is empty, it accepts them.
+type SetWriteOutage struct{ Reason string }
+
+func (Connected) input()      {}
+func (Disconnected) input()   {}
+func (Received) input()       {}
+func (Tick) input()           {}
+func (Publish) input()        {}
+func (Withdraw) input()       {}
+func (Observe) input()        {}
+func (ObjectGone) input()     {}
+func (View) input()           {}
+func (Applied) input()        {}
+func (Recheck) input()        {}
+func (Retry) input()          {}
+func (Begin) input()          {}
+func (Confirmed) input()      {}
+func (Known) input()          {}
+func (SetWriteOutage) input() {}

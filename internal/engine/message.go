@@ -215,6 +215,11 @@ type Held struct {
 	Cause  Cause // empty if the peer is older
 }
 
+// WriteOutage reports that the agent's API server does not accept writes, or that it accepts them again.
+type WriteOutage struct {
+	Reason string // if empty, it accepts writes
+}
+
 // Confirm confirms a held deletion, or accepts an untrusted store.
 type Confirm struct {
 	Scope string
@@ -234,17 +239,18 @@ type Open struct {
 	Target string
 }
 
-func (Hello) message()    {}
-func (Welcome) message()  {}
-func (Roots) message()    {}
-func (Same) message()     {}
-func (Ask) message()      {}
-func (Answer) message()   {}
-func (Want) message()     {}
-func (Delta) message()    {}
-func (Ack) message()      {}
-func (Finished) message() {}
-func (Held) message()     {}
-func (Confirm) message()  {}
-func (Bye) message()      {}
-func (Open) message()     {}
+func (Hello) message()       {}
+func (Welcome) message()     {}
+func (Roots) message()       {}
+func (Same) message()        {}
+func (Ask) message()         {}
+func (Answer) message()      {}
+func (Want) message()        {}
+func (Delta) message()       {}
+func (Ack) message()         {}
+func (Finished) message()    {}
+func (Held) message()        {}
+func (Confirm) message()     {}
+func (WriteOutage) message() {}
+func (Bye) message()         {}
+func (Open) message()        {}

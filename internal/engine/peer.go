@@ -35,6 +35,8 @@ type Peer struct {
 	remoteHolds       map[string]Held // hub: what the agent holds, by scope
 	holdReported      map[string]bool // agent: scopes whose hold, or the end of it, was reported to the hub
 	equalRoots        []Root          // of the other side, found equal in this step
+	writeOutage       string          // of the agent's API server; empty: it accepts writes
+	outageReported    bool            // agent: the hub was sent an outage, or must be sent its end
 	early             []Message       // agent: received between Welcome and Begin
 	earlyBytes        int
 	unexpected        uint64 // messages for an unknown scope or role
@@ -126,6 +128,8 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 		p.confirmed(in.ID)
 	case Known:
 		p.known(in)
+	case SetWriteOutage:
+		p.setWriteOutage(in.Reason)
 	}
 	p.tick()
 	p.flush()

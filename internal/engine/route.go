@@ -44,6 +44,8 @@ func (p *Peer) route(m Message) {
 		}
 	case Held:
 		p.handleHeld(m)
+	case WriteOutage:
+		p.handleWriteOutage(m)
 	case Confirm:
 		if !p.cfg.Hub { // an agent cannot confirm what the hub holds
 			if !p.confirmed(m.ID) {

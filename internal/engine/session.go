@@ -34,6 +34,9 @@ func (p *Peer) close(code Code, message string) {
 	was := p.phase
 	p.phase = closed
 	p.early, p.earlyBytes = nil, 0
+	if p.cfg.Hub {
+		p.writeOutage = "" // known only in a session
+	}
 	if was == opened || was == awaitingBegin {
 		p.emit(Event{Type: Closed, Code: code, Message: message})
 	}
@@ -204,6 +207,9 @@ func (p *Peer) begin() {
 	p.holdReported = map[string]bool{}
 	if p.storeUntrusted {
 		p.reportHold(p.storeHold(), "")
+	}
+	if p.outageReported = false; !p.cfg.Hub {
+		p.resendWriteOutage()
 	}
 	early := p.early
 	p.early, p.earlyBytes = nil, 0

@@ -48,6 +48,8 @@ func estimate(m Message) int {
 		for _, k := range m.Sample {
 			n += key(k)
 		}
+	case WriteOutage:
+		n += len(m.Reason) + 2
 	case Confirm:
 		n += len(m.Scope) + len(m.ID) + 4
 	case Bye:

@@ -9,6 +9,7 @@ type Status struct {
 	StoreHoldID        string // ID to confirm; empty if the other side's store is trusted
 	Other              Store  // the other side's, as far as seen and trusted
 	RemoteHolds        []Held // hub: what the agent holds
+	WriteOutage        string // hub: why the agent's API server does not accept writes; empty: it does
 	UnexpectedMessages uint64 // messages for an unknown scope or role
 	Scopes             []ScopeStatus
 }
@@ -35,6 +36,9 @@ type ScopeStatus struct {
 func (p *Peer) Status() Status {
 	s := Status{Connected: p.isOpen(), Epoch: p.epoch, Protocol: p.protocol, Projection: p.projection,
 		Other: p.other, UnexpectedMessages: p.unexpected}
+	if p.cfg.Hub {
+		s.WriteOutage = p.writeOutage
+	}
 	if p.storeUntrusted {
 		s.StoreHoldID = p.storeHoldID
 	}

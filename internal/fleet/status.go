@@ -44,7 +44,6 @@ type statusInputs struct {
 	active        bool
 	invalid       string // why what is declared is not in force
 	secretError   string // what is wrong with the cluster Secret, or holds the agent's end up
-	writeOutage   string // what the agent says is wrong with its API server
 	denyReason    string
 	session       *sessionState // nil: the agent has not been here
 	replica       string        // this one
@@ -149,9 +148,9 @@ func (v statusInputs) connected(s *v1alpha1.Status) {
 
 // writableCondition is set only after the agent reported a write outage once.
 func (v statusInputs) writableCondition(s *v1alpha1.Status) {
-	switch {
-	case v.writeOutage != "":
-		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionFalse, "WritesFailing", OneLine(v.writeOutage))
+	switch e := v.session.engine; {
+	case e != nil && e.WriteOutage != "":
+		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionFalse, "WritesFailing", OneLine(e.WriteOutage))
 	case meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWritable) != nil:
 		v.condition(s, v1alpha1.ConditionWritable, metav1.ConditionTrue, "WritesAccepted", "The agent's API server accepts writes.")
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -115,4 +116,14 @@ func holdText(h v1alpha1.Hold) string {
 		return h.Reason
 	}
 	return fmt.Sprintf("%d deletions of %s are held. %s", h.Count, h.Scope, h.Reason)
+}
+
+// OneLine replaces characters that are not printable by spaces, so that text of an agent cannot control a terminal or log.
+func OneLine(s string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(s, "")))
 }

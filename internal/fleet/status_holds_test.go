@@ -115,7 +115,7 @@ func TestHolds_LimitWhatAnAgentReports(t *testing.T) {
 func TestConditions_TextOfAnAgentIsOneLine(t *testing.T) {
 	evil := "x\n\x1b[2Jy"
 	outage := look(t, v1alpha1.Status{}, openSeat(1))
-	outage.writeOutage = evil
+	outage.session.engine.WriteOutage = evil
 	for what, text := range map[string]string{
 		"write outage": meta.FindStatusCondition(outage.status().Conditions, v1alpha1.ConditionWritable).Message,
 		"command":      newTestStatusWriter(NewRegistry(RegistryConfig{})).ConfirmCommand("a")(v1alpha1.ConfirmCluster+"x$(reboot)") + "x",
@@ -139,4 +139,19 @@ func TestPending_SumIsDiverged(t *testing.T) {
 	if s = look(t, s, seat).status(); s.Pending != nil {
 		t.Errorf("a disconnected agent has %+v", s.Pending)
 	}
+}
+
+func TestStatus_ReportsWriteOutage(t *testing.T) {
+	s := look(t, v1alpha1.Status{}, openSeat(1)).status()
+	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWritable); c != nil {
+		t.Fatalf("condition without an outage: %+v", c)
+	}
+	outage := openSeat(1)
+	outage.engine.WriteOutage = "API server has not accepted writes: full"
+	s = look(t, v1alpha1.Status{}, outage).status()
+	is(t, s, v1alpha1.ConditionWritable, "False", "WritesFailing", "full")
+	is(t, look(t, s, openSeat(1)).status(), v1alpha1.ConditionWritable, "True")
+	closed := openSeat(1)
+	closed.open = false
+	is(t, look(t, s, closed).status(), v1alpha1.ConditionWritable, "Unknown")
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/tasks"
-	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
 // StatusWriter writes the status of Agents: after a change, and periodically for values that only age. The principal
@@ -25,7 +24,6 @@ type StatusWriter struct {
 	namespace      string
 	withReconciler func(context.Context, func(*reconcile.Reconciler)) error
 	hello          func(agent string, epoch engine.Epoch) (Hello, bool)
-	outages        *agentOutages
 	queue          *tasks.Queue
 	started        time.Time
 
@@ -71,7 +69,6 @@ func NewStatusWriter(cfg StatusWriterConfig) *StatusWriter {
 	r := &StatusWriter{client: cfg.Client, registry: cfg.Registry, replicas: cfg.Replicas, namespace: cfg.Namespace, withReconciler: cfg.Do, hello: cfg.Hello,
 		started: time.Now(), sessionStates: map[string]*sessionState{}, secretErrors: map[string]string{}, wrote: map[string]time.Time{}}
 	r.queue = tasks.NewQueue(tasks.Config{Name: "write Agent status", Do: r.write, Parallel: parallelStatuses, Interval: writeInterval, Burst: writeBurst, MinInterval: minStatusInterval, Log: cfg.Log})
-	r.outages = newAgentOutages(r.queue.Add)
 	cfg.Registry.OnChange(r.check)
 	return r
 }
@@ -85,9 +82,6 @@ func (r *StatusWriter) Run(ctx context.Context) error {
 		return r.queue.Run(ctx)
 	})
 }
-
-// Targets returns the tunnel targets with which agents report write outages.
-func (r *StatusWriter) Targets() map[string]tunnel.Target { return r.outages.targets() }
 
 // setSecretError sets what is wrong with an agent's cluster Secret, or blocks its deletion.
 func (r *StatusWriter) setSecretError(agent, text string) {
@@ -150,7 +144,7 @@ func (r *StatusWriter) HandleEvent(agent string, f engine.Event, status engine.S
 			refused.otherCluster = f.Hello.ClusterUID
 		}
 		r.sessionStates[agent] = &refused
-	case engine.HoldStarted, engine.HoldEnded, engine.StoreAccepted, engine.InSync:
+	case engine.HoldStarted, engine.HoldEnded, engine.StoreAccepted, engine.InSync, engine.WriteOutageSet:
 		if t == nil || !t.open || f.Type == engine.InSync && !compared(status) {
 			return
 		}
@@ -272,7 +266,7 @@ func (r *StatusWriter) inputsFor(agent string) (statusInputs, bool) {
 		return statusInputs{}, false
 	}
 	_, inForce := r.registry.Get(agent)
-	v := statusInputs{rec: rec, active: inForce, invalid: r.registry.InvalidReason(agent), denyReason: r.registry.DenyReason(agent), secretError: r.secretError(agent), writeOutage: r.outages.get(agent), replica: r.replicas.Self(),
+	v := statusInputs{rec: rec, active: inForce, invalid: r.registry.InvalidReason(agent), denyReason: r.registry.DenyReason(agent), secretError: r.secretError(agent), replica: r.replicas.Self(),
 		confirm: r.ConfirmCommand(agent), fleet: r.replicas.fleetStatus().Record, confirmFleet: fleetConfirmCommand(r.namespace, r.replicas.fleetStatus().Record.ID), now: time.Now()}
 	r.mu.Lock()
 	v.session = r.sessionStates[agent]

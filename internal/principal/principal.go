@@ -119,9 +119,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 			return client.Revision(ctx, cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
 		})})
 	p.assembleFleet()
-	targets := p.status.Targets()
-	maps.Copy(targets, p.shared.Targets())
-	p.server = transport.NewServer(transport.ServerConfig{Admit: p.sessions.admit, Events: p.sessions, Log: cfg.Log, Trace: cfg.Trace, Targets: targets})
+	p.server = transport.NewServer(transport.ServerConfig{Admit: p.sessions.admit, Events: p.sessions, Log: cfg.Log, Trace: cfg.Trace, Targets: p.shared.Targets()})
 	p.live = live.New(live.Config{Settings: cfg.Live, Namespace: cfg.Namespace, Client: client, Registry: p.registry, Replicas: p.replicas, Reconciler: p.reconciler,
 		Revocations: cfg.Revocations, OpenTunnel: p.server.OpenTunnel, DialSharedRedis: p.shared.DialRedis, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace})
 	return p

@@ -92,6 +92,9 @@ type FromPeer struct {
 // Confirm is a user's confirmation of a hold.
 type Confirm struct{ Agent, ID string }
 
+// WriteOutage reports on an agent that its API server does not accept writes. If Reason is empty, it accepts them.
+type WriteOutage struct{ Reason string }
+
 // Tick reports that the time of NextWake has come.
 type Tick struct{}
 
@@ -108,6 +111,7 @@ func (FromPeer) input()    {}
 func (ArgoSettings) input() {}
 func (Schema) input()       {}
 func (Confirm) input()      {}
+func (WriteOutage) input()  {}
 func (Tick) input()         {}
 
 // Effect is one of the types below.

@@ -162,6 +162,10 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 		if l := n.syncs[in.Agent]; l != nil {
 			l.step(engine.Confirmed{ID: in.ID})
 		}
+	case WriteOutage:
+		if l := n.syncs[""]; l != nil {
+			l.step(engine.SetWriteOutage{Reason: in.Reason})
+		}
 	case FleetRecord:
 		n.fleetRecord(in)
 	case FleetOthers:

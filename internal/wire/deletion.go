@@ -77,6 +77,17 @@ func readHeld(b []byte) (engine.Message, *Error) {
 	return m, r.err
 }
 
+func readWriteOutage(b []byte) (engine.Message, *Error) {
+	var m engine.WriteOutage
+	r := reader{rest: b}
+	for r.next() {
+		if r.tag == outageReason {
+			m.Reason = r.string("reason", messageText)
+		}
+	}
+	return m, r.err
+}
+
 func (w *writer) confirm(m engine.Confirm) {
 	w.string(confirmID, "id", shortToken, m.ID)
 	w.string(confirmScope, "scope", shortToken, m.Scope)

@@ -32,6 +32,7 @@ var (
 	ackName      = messageName{"ack", "Ack"}
 	finishedName = messageName{"finished", "Finished"}
 	heldName     = messageName{"held", "Held"}
+	outageName   = messageName{"writeoutage", "WriteOutage"}
 	confirmName  = messageName{"confirm", "Confirm"}
 	openName     = messageName{"open", "Open"}
 	byeName      = messageName{"bye", "Bye"}
@@ -44,20 +45,21 @@ var readers = map[string]struct {
 	name messageName
 	read readFunc
 }{
-	"hello":    {helloName, readHello},
-	"welcome":  {welcomeName, readWelcome},
-	"roots":    {rootsName, readRoots},
-	"same":     {sameName, readSame},
-	"ask":      {askName, readAsk},
-	"answer":   {answerName, readAnswer},
-	"want":     {wantName, readWant},
-	"delta":    {deltaName, readDelta},
-	"ack":      {ackName, readAck},
-	"finished": {finishedName, readFinished},
-	"held":     {heldName, readHeld},
-	"confirm":  {confirmName, readConfirm},
-	"open":     {openName, readOpen},
-	"bye":      {byeName, readBye},
+	"hello":       {helloName, readHello},
+	"welcome":     {welcomeName, readWelcome},
+	"roots":       {rootsName, readRoots},
+	"same":        {sameName, readSame},
+	"ask":         {askName, readAsk},
+	"answer":      {answerName, readAnswer},
+	"want":        {wantName, readWant},
+	"delta":       {deltaName, readDelta},
+	"ack":         {ackName, readAck},
+	"finished":    {finishedName, readFinished},
+	"held":        {heldName, readHeld},
+	"writeoutage": {outageName, readWriteOutage},
+	"confirm":     {confirmName, readConfirm},
+	"open":        {openName, readOpen},
+	"bye":         {byeName, readBye},
 }
 
 // event wraps what is written into a CloudEvent.

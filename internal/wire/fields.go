@@ -134,6 +134,8 @@ const (
 	heldSample tag = 6<<3 | block
 	heldCause  tag = 7<<3 | block
 
+	outageReason tag = 1<<3 | block
+
 	confirmScope tag = 1<<3 | block
 	confirmID    tag = 2<<3 | block
 

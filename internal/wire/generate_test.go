@@ -217,6 +217,9 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 			Cause:  engine.Cause(maybeToken.Draw(t, "cause")),
 		}
 	}),
+	"writeoutage": rapid.Custom(func(t *rapid.T) engine.Message {
+		return engine.WriteOutage{Reason: anyText.Draw(t, "reason")}
+	}),
 	"confirm": rapid.Custom(func(t *rapid.T) engine.Message {
 		return engine.Confirm{Scope: maybeToken.Draw(t, "scope"), ID: maybeToken.Draw(t, "id")}
 	}),

@@ -59,6 +59,8 @@ func generated(m engine.Message) proto.Message {
 		return &pb.Held{
 			Scope: m.Scope, Id: m.ID, Count: m.Count, Of: m.Of, Reason: m.Reason, Sample: each(m.Sample, pbKey), Cause: string(m.Cause),
 		}
+	case engine.WriteOutage:
+		return &pb.WriteOutage{Reason: m.Reason}
 	case engine.Confirm:
 		return &pb.Confirm{Scope: m.Scope, Id: m.ID}
 	case engine.Open:

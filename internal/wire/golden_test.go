@@ -78,9 +78,10 @@ var samples = map[string]engine.Message{
 	"finished": engine.Finished{Scope: "application", Key: engine.Key{Namespace: "team-a", Name: "guestbook"}, Version: engine.Version{Hi: 12, Lo: 13}},
 	"held": engine.Held{Scope: "application", ID: "5f0c", Count: 120, Of: 150, Reason: "more than 20 % of the scope",
 		Sample: []engine.Key{{Namespace: "team-a", Name: "guestbook"}}, Cause: engine.CauseMany},
-	"confirm": engine.Confirm{Scope: "application", ID: "5f0c"},
-	"open":    engine.Open{Token: "c2VjcmV0", Target: "kubernetes"},
-	"bye":     engine.Bye{Code: engine.Superseded, Message: "a newer session of this agent exists", RetryAfterMillis: 1000},
+	"writeoutage": engine.WriteOutage{Reason: "API server has not accepted writes since 2026-01-01T00:00:00Z: 503"},
+	"confirm":     engine.Confirm{Scope: "application", ID: "5f0c"},
+	"open":        engine.Open{Token: "c2VjcmV0", Target: "kubernetes"},
+	"bye":         engine.Bye{Code: engine.Superseded, Message: "a newer session of this agent exists", RetryAfterMillis: 1000},
 }
 
 // The golden files are the protocol as released builds speak it. One that

@@ -119,6 +119,7 @@ func TestTextAndPausesAreCutWhenSentAndRefusedWhenReceived(t *testing.T) {
 		engine.Bye{Message: long},
 		engine.Bye{RetryAfterMillis: MaxRetryMillis + 1},
 		engine.Held{Reason: long},
+		engine.WriteOutage{Reason: long},
 		engine.Ack{Scope: "s", Items: []engine.AckItem{{Key: someKey, Message: long}}},
 		engine.Ack{Scope: "s", Items: []engine.AckItem{{Key: someKey, RetryAfterMillis: MaxRetryMillis + 1}}},
 		engine.Bye{Message: "\x1b[2J"},

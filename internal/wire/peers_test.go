@@ -132,6 +132,7 @@ func TestOlderPeerMayLeaveFieldsOut(t *testing.T) {
 		{&pb.Ack{Scope: "s"}, engine.Ack{Scope: "s"}},
 		{&pb.Finished{Scope: "s", Key: &pb.Key{Name: "a"}}, engine.Finished{Scope: "s", Key: engine.Key{Name: "a"}}},
 		{&pb.Held{}, engine.Held{}},
+		{&pb.WriteOutage{}, engine.WriteOutage{}},
 		{&pb.Confirm{}, engine.Confirm{}},
 		{&pb.Open{}, engine.Open{}},
 		{&pb.Bye{}, engine.Bye{}},

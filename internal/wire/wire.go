@@ -110,6 +110,9 @@ func (w *writer) message(m engine.Message) (messageName, error) {
 	case engine.Held:
 		w.held(m)
 		return heldName, nil
+	case engine.WriteOutage:
+		w.string(outageReason, "reason", messageText, sanitizeText(m.Reason))
+		return outageName, nil
 	case engine.Confirm:
 		w.confirm(m)
 		return confirmName, nil

@@ -1362,6 +1362,52 @@ func (x *Held) GetCause() string {
 	return ""
 }
 
+// WriteOutage tells the hub that the agent's API server does not accept writes, or that it accepts them again.
+type WriteOutage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For users, at most 1024 bytes. If empty, the API server accepts writes.
+	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteOutage) Reset() {
+	*x = WriteOutage{}
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteOutage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteOutage) ProtoMessage() {}
+
+func (x *WriteOutage) ProtoReflect() protoreflect.Message {
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteOutage.ProtoReflect.Descriptor instead.
+func (*WriteOutage) Descriptor() ([]byte, []int) {
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *WriteOutage) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Confirm lets a held deletion go ahead, or accepts a store that went back.
 type Confirm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1373,7 +1419,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1431,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1444,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Confirm) GetScope() string {
@@ -1428,7 +1474,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1486,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1499,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Open) GetToken() string {
@@ -1485,7 +1531,7 @@ type Bye struct {
 
 func (x *Bye) Reset() {
 	*x = Bye{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1543,7 @@ func (x *Bye) String() string {
 func (*Bye) ProtoMessage() {}
 
 func (x *Bye) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1556,7 @@ func (x *Bye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bye.ProtoReflect.Descriptor instead.
 func (*Bye) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Bye) GetCode() string {
@@ -1559,7 +1605,7 @@ type Delta_Item struct {
 
 func (x *Delta_Item) Reset() {
 	*x = Delta_Item{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1617,7 @@ func (x *Delta_Item) String() string {
 func (*Delta_Item) ProtoMessage() {}
 
 func (x *Delta_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1706,7 @@ type Ack_Item struct {
 
 func (x *Ack_Item) Reset() {
 	*x = Ack_Item{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +1718,7 @@ func (x *Ack_Item) String() string {
 func (*Ack_Item) ProtoMessage() {}
 
 func (x *Ack_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +1898,9 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\x02of\x18\x04 \x01(\x04R\x02of\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12+\n" +
 	"\x06sample\x18\x06 \x03(\v2\x13.argocdagent.v1.KeyR\x06sample\x12\x14\n" +
-	"\x05cause\x18\a \x01(\tR\x05cause\"/\n" +
+	"\x05cause\x18\a \x01(\tR\x05cause\"%\n" +
+	"\vWriteOutage\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"/\n" +
 	"\aConfirm\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"4\n" +
@@ -1879,32 +1927,33 @@ func file_argocdagent_v1_sync_proto_rawDescGZIP() []byte {
 	return file_argocdagent_v1_sync_proto_rawDescData
 }
 
-var file_argocdagent_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_argocdagent_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_argocdagent_v1_sync_proto_goTypes = []any{
-	(*Hello)(nil),      // 0: argocdagent.v1.Hello
-	(*Welcome)(nil),    // 1: argocdagent.v1.Welcome
-	(*Epoch)(nil),      // 2: argocdagent.v1.Epoch
-	(*Range)(nil),      // 3: argocdagent.v1.Range
-	(*Store)(nil),      // 4: argocdagent.v1.Store
-	(*Seen)(nil),       // 5: argocdagent.v1.Seen
-	(*Roots)(nil),      // 6: argocdagent.v1.Roots
-	(*Same)(nil),       // 7: argocdagent.v1.Same
-	(*Root)(nil),       // 8: argocdagent.v1.Root
-	(*Ask)(nil),        // 9: argocdagent.v1.Ask
-	(*Answer)(nil),     // 10: argocdagent.v1.Answer
-	(*Branch)(nil),     // 11: argocdagent.v1.Branch
-	(*Want)(nil),       // 12: argocdagent.v1.Want
-	(*Delta)(nil),      // 13: argocdagent.v1.Delta
-	(*Key)(nil),        // 14: argocdagent.v1.Key
-	(*Ack)(nil),        // 15: argocdagent.v1.Ack
-	(*Finished)(nil),   // 16: argocdagent.v1.Finished
-	(*Held)(nil),       // 17: argocdagent.v1.Held
-	(*Confirm)(nil),    // 18: argocdagent.v1.Confirm
-	(*Open)(nil),       // 19: argocdagent.v1.Open
-	(*Bye)(nil),        // 20: argocdagent.v1.Bye
-	(*Delta_Item)(nil), // 21: argocdagent.v1.Delta.Item
-	(*Ack_Item)(nil),   // 22: argocdagent.v1.Ack.Item
-	(*CloudEvent)(nil), // 23: argocdagent.v1.CloudEvent
+	(*Hello)(nil),       // 0: argocdagent.v1.Hello
+	(*Welcome)(nil),     // 1: argocdagent.v1.Welcome
+	(*Epoch)(nil),       // 2: argocdagent.v1.Epoch
+	(*Range)(nil),       // 3: argocdagent.v1.Range
+	(*Store)(nil),       // 4: argocdagent.v1.Store
+	(*Seen)(nil),        // 5: argocdagent.v1.Seen
+	(*Roots)(nil),       // 6: argocdagent.v1.Roots
+	(*Same)(nil),        // 7: argocdagent.v1.Same
+	(*Root)(nil),        // 8: argocdagent.v1.Root
+	(*Ask)(nil),         // 9: argocdagent.v1.Ask
+	(*Answer)(nil),      // 10: argocdagent.v1.Answer
+	(*Branch)(nil),      // 11: argocdagent.v1.Branch
+	(*Want)(nil),        // 12: argocdagent.v1.Want
+	(*Delta)(nil),       // 13: argocdagent.v1.Delta
+	(*Key)(nil),         // 14: argocdagent.v1.Key
+	(*Ack)(nil),         // 15: argocdagent.v1.Ack
+	(*Finished)(nil),    // 16: argocdagent.v1.Finished
+	(*Held)(nil),        // 17: argocdagent.v1.Held
+	(*WriteOutage)(nil), // 18: argocdagent.v1.WriteOutage
+	(*Confirm)(nil),     // 19: argocdagent.v1.Confirm
+	(*Open)(nil),        // 20: argocdagent.v1.Open
+	(*Bye)(nil),         // 21: argocdagent.v1.Bye
+	(*Delta_Item)(nil),  // 22: argocdagent.v1.Delta.Item
+	(*Ack_Item)(nil),    // 23: argocdagent.v1.Ack.Item
+	(*CloudEvent)(nil),  // 24: argocdagent.v1.CloudEvent
 }
 var file_argocdagent_v1_sync_proto_depIdxs = []int32{
 	2,  // 0: argocdagent.v1.Hello.epoch:type_name -> argocdagent.v1.Epoch
@@ -1919,14 +1968,14 @@ var file_argocdagent_v1_sync_proto_depIdxs = []int32{
 	8,  // 9: argocdagent.v1.Roots.same:type_name -> argocdagent.v1.Root
 	8,  // 10: argocdagent.v1.Same.items:type_name -> argocdagent.v1.Root
 	11, // 11: argocdagent.v1.Answer.branches:type_name -> argocdagent.v1.Branch
-	21, // 12: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
-	22, // 13: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
+	22, // 12: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
+	23, // 13: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
 	14, // 14: argocdagent.v1.Finished.key:type_name -> argocdagent.v1.Key
 	14, // 15: argocdagent.v1.Held.sample:type_name -> argocdagent.v1.Key
 	14, // 16: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
 	14, // 17: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
-	23, // 18: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
-	23, // 19: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
+	24, // 18: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
+	24, // 19: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
 	19, // [19:20] is the sub-list for method output_type
 	18, // [18:19] is the sub-list for method input_type
 	18, // [18:18] is the sub-list for extension type_name
@@ -1946,7 +1995,7 @@ func file_argocdagent_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_argocdagent_v1_sync_proto_rawDesc), len(file_argocdagent_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

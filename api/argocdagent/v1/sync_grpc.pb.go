@@ -48,6 +48,7 @@ const (
 //	                   ←           Finished    what you wanted deleted no longer exists
 //	                   ←           Held        these deletions look wrong: confirm
 //	  Confirm          →                       go ahead
+//	                   ←           WriteOutage the API server does not accept writes
 //	  Bye              ↔                       the end, and why
 //
 // The agent opens the stream; the identity is what the transport proved, never
@@ -134,6 +135,7 @@ type Sync_SyncClient = grpc.BidiStreamingClient[CloudEvent, CloudEvent]
 //	                   ←           Finished    what you wanted deleted no longer exists
 //	                   ←           Held        these deletions look wrong: confirm
 //	  Confirm          →                       go ahead
+//	                   ←           WriteOutage the API server does not accept writes
 //	  Bye              ↔                       the end, and why
 //
 // The agent opens the stream; the identity is what the transport proved, never
