@@ -143,7 +143,7 @@ func (b *bench) streaming(ctx context.Context) error {
 	b.Add("status stream: rate", float64(sent)/b.stream.Seconds(), "/s")
 	b.addLatency("status stream: spoke to hub", took, 1000)
 	b.Add("status stream: writes on the hub", float64(b.hub.writes.Load()-writes)/span.Seconds(), "/s")
-	refused, err := b.product.Principal.Metric(ctx, "argocd_agent_principal_api_writes_refused_total")
+	refused, err := b.product.Principal.Metric(ctx, "argocd_agent_principal_api_writes_unavailable_total")
 	if err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func (b *bench) outage(ctx context.Context, what string, begin, end func(context
 		}
 	}
 	b.AtMost(5, what+": write attempts of the principal", float64(b.faults.Count(writing)-tried)/time.Since(known).Seconds(), "/s")
-	says, err := b.product.Principal.Metric(ctx, "argocd_agent_principal_api_trouble")
+	says, err := b.product.Principal.Metric(ctx, "argocd_agent_principal_api_write_outage")
 	if err != nil {
 		return err
 	}

@@ -9,9 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
@@ -26,7 +29,8 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	cfg.Policy.ResyncRecreated = cfg.OnRecreate == "resync"
-	a := &agent{cfg: cfg, client: client, log: cfg.Log, listed: map[kind.Resource]bool{}, ready: make(chan struct{}), saveNow: make(chan struct{}, 1)}
+	a := &agent{cfg: cfg, client: client, log: cfg.Log, listed: map[kind.Resource]bool{}, ready: make(chan struct{}), saveNow: make(chan struct{}, 1),
+		writeLatency: observe.NewWriteLatency(metricPrefix)}
 	return a.run(ctx)
 }
 
@@ -35,7 +39,7 @@ func (a *agent) assemble() error {
 	cfg := a.cfg
 	n := reconcile.New(a.nodeConfig())
 	a.runner = kube.NewRunner(a.client, kube.RunnerConfig{
-		Reconciler: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace,
+		Reconciler: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: a.writeLatency,
 		Remember: a.state.atLeast,
 	})
 	var err error
@@ -55,16 +59,17 @@ func (a *agent) namespaces() kube.NamespacePolicy {
 const parallelWrites = 16
 
 type agent struct {
-	cfg     Config
-	client  *kube.Client
-	log     *slog.Logger
-	runner  *kube.Runner
-	live    *liveAccess
-	state   *leaseState
-	saveNow chan struct{} // of one: the Lease has to be written now
-	hubSeen bool          // this process had a session; owned by the runner's goroutine
-	uid     string        // of the cluster
-	ctx     context.Context
+	cfg          Config
+	client       *kube.Client
+	log          *slog.Logger
+	runner       *kube.Runner
+	live         *liveAccess
+	state        *leaseState
+	saveNow      chan struct{} // of one: the Lease has to be written now
+	hubSeen      bool          // this process had a session; owned by the runner's goroutine
+	writeLatency prometheus.Histogram
+	uid          string // of the cluster
+	ctx          context.Context
 
 	dialer           atomic.Pointer[transport.Dialer]
 	conn             atomic.Pointer[transport.Conn]

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
@@ -53,23 +55,27 @@ func (a *agent) objectsReadable() error {
 }
 
 func (a *agent) serveMetrics(ctx context.Context) error {
-	return observe.Serve(ctx, a.cfg.MetricsListener, observe.Metrics(func(ctx context.Context) ([]observe.Metric, error) {
-		var status engine.Status
-		if err := a.runner.Do(ctx, func(n *reconcile.Reconciler) { status, _ = n.Status("") }); err != nil {
-			return nil, err
-		}
-		load := a.runner.WriteStats()
-		metrics := append(observe.SyncMetrics("argocd_agent", map[string]engine.Status{"": status}, a.runner.Now()),
-			observe.WriteMetrics("argocd_agent", load.Waiting, load.Limit, load.Unavailable, load.Outage)...)
-		if dialer := a.dialer.Load(); dialer != nil {
-			dialer.Counters().EachTotal(func(name, help string, value float64) {
-				metrics = append(metrics, observe.Counter("argocd_agent_"+name, help, value))
-			})
-			dialer.Counters().EachGauge(func(name, help string, value float64) {
-				metrics = append(metrics, observe.Gauge("argocd_agent_"+name, help, value))
-			})
-		}
-		metrics = append(metrics, a.traceMetrics()...)
-		return append(metrics, observe.ProxyMetrics("argocd_agent", a.live.counter.Each)...), nil
-	}))
+	return observe.Serve(ctx, a.cfg.MetricsListener, observe.Metrics(observe.MetricsConfig{
+		Prefix: metricPrefix, Version: a.cfg.Version, Gather: a.metrics, Collectors: []prometheus.Collector{a.live.requests, a.writeLatency}}))
+}
+
+const metricPrefix = "argocd_agent"
+
+func (a *agent) metrics(ctx context.Context) ([]observe.Metric, error) {
+	var status engine.Status
+	if err := a.runner.Do(ctx, func(n *reconcile.Reconciler) { status, _ = n.Status("") }); err != nil {
+		return nil, err
+	}
+	load := a.runner.WriteStats()
+	metrics := append(observe.SyncMetrics(metricPrefix, map[string]engine.Status{"": status}, a.runner.Now()),
+		observe.WriteMetrics(metricPrefix, load.Waiting, load.Limit, load.Unavailable, load.Outage)...)
+	if dialer := a.dialer.Load(); dialer != nil {
+		dialer.Counters().EachTotal(func(name, help string, value float64) {
+			metrics = append(metrics, observe.Counter(metricPrefix+"_"+name, help, value))
+		})
+		dialer.Counters().EachGauge(func(name, help string, value float64) {
+			metrics = append(metrics, observe.Gauge(metricPrefix+"_"+name, help, value))
+		})
+	}
+	return append(metrics, a.traceMetrics()...), nil
 }

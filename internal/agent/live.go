@@ -25,7 +25,7 @@ type liveAccess struct {
 	a              *agent
 	core           *reconcile.Reconciler // used only between two of its inputs
 	proxy          *resource.Agent
-	counter        resource.RequestCounter
+	requests       *resource.RequestCounter
 	tunnelListener *tunnel.Listener
 	relay          *redis.Relay
 	trees          *redis.Trees
@@ -38,7 +38,7 @@ type liveAccess struct {
 }
 
 func newLive(a *agent, n *reconcile.Reconciler) (*liveAccess, error) {
-	l := &liveAccess{a: a, core: n, tunnelListener: tunnel.NewListener(), apps: map[string]bool{}, hubNames: map[string][2]string{}}
+	l := &liveAccess{a: a, core: n, tunnelListener: tunnel.NewListener(), requests: resource.NewRequestCounter("argocd_agent"), apps: map[string]bool{}, hubNames: map[string][2]string{}}
 	cfg := a.cfg.Live
 	if cfg.Redis != nil {
 		l.relay = &redis.Relay{Redis: *cfg.Redis, Log: a.log}
@@ -49,7 +49,7 @@ func newLive(a *agent, n *reconcile.Reconciler) (*liveAccess, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l.proxy, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, LocalName: l.localName, Observe: l.counter.Observe, Log: a.log, Trace: a.cfg.Trace,
+		if l.proxy, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, LocalName: l.localName, Observe: l.requests.Observe, Log: a.log, Trace: a.cfg.Trace,
 			ArgoCD: a.cfg.Namespace, Autonomous: a.cfg.Mode == kind.Autonomous}); err != nil {
 			return nil, err
 		}

@@ -38,5 +38,5 @@ func (a *agent) traceMetrics() []observe.Metric {
 	if !on {
 		return nil
 	}
-	return observe.TraceMetrics("argocd_agent", counts.Sent, counts.Full, counts.Refused)
+	return observe.TraceMetrics(metricPrefix, counts.Sent, counts.Full, counts.Refused)
 }

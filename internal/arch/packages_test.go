@@ -64,7 +64,7 @@ var packageRules = []packageRule{
 	{path: "internal/kube", inner: paths(core, "internal/wire", "internal/identity/pki", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/proxy", inner: paths("internal/rawjson", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/identity", inner: paths("api", "internal/identity/pki", "internal/util"), tests: paths("lab"), outer: anyModule},
-	{path: "internal/observe", inner: paths("internal/engine")},
+	{path: "internal/observe", inner: paths("internal/engine"), outer: []string{"github.com/prometheus/"}},
 
 	// Parts of the principal: each does one job with adapters.
 	{path: "internal/tasks", inner: paths("internal/kube"), outer: anyModule},

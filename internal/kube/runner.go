@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
@@ -34,6 +36,9 @@ type RunnerConfig struct {
 	Jitter     func() float64
 	Log        *slog.Logger
 	Trace      *trace.Tracer // of writes; may be nil
+
+	// WriteLatency observes the duration of writes. May be nil.
+	WriteLatency prometheus.Observer
 	// Remember stores state for the next process before a write is sent. If it fails, so does the write. If nil,
 	// nothing is stored.
 	Remember func(context.Context, reconcile.Memory) error
@@ -62,7 +67,7 @@ func NewRunner(c *Client, cfg RunnerConfig) *Runner {
 		h.watchers[w.Resource] = NewWatcher(c, w, h.Post, cfg.Log, cfg.Jitter)
 	}
 	h.writer = NewWriter(c, h.Post, cfg.Namespaces, cfg.Parallel, cfg.Jitter, cfg.Log)
-	h.writer.trace, h.writer.remember = cfg.Trace, cfg.Remember
+	h.writer.trace, h.writer.remember, h.writer.latency = cfg.Trace, cfg.Remember, cfg.WriteLatency
 	return h
 }
 

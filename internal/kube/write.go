@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
@@ -28,6 +30,7 @@ type Writer struct {
 	trace      *trace.Tracer // If nil, nothing is traced.
 	namespaces NamespacePolicy
 	remember   func(context.Context, reconcile.Memory) error // If nil, nothing is stored before a write.
+	latency    prometheus.Observer                           // may be nil
 	wg         sync.WaitGroup
 
 	failures logonce.Last[kind.Ref]
@@ -68,7 +71,11 @@ func (w *Writer) Write(ctx context.Context, write reconcile.Write) {
 	}
 	one.do = func(ctx context.Context) (reconcile.Input, error) {
 		span.Elapsed(trace.Waited)
+		began := time.Now()
 		o, err := w.write(span.NewContext(ctx), write)
+		if w.latency != nil {
+			w.latency.Observe(time.Since(began).Seconds())
+		}
 		if err != nil {
 			f := toFailure(write.Verb, err, w.namespaces.Hint)
 			endSpan(span, f)

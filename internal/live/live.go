@@ -76,7 +76,7 @@ type Live struct {
 	cfg        Config
 	agents     map[string]kind.Agent // owned by the reconciler's goroutine
 	hub        *resource.Hub         // nil if the resource proxy is off
-	requests   resource.RequestCounter
+	requests   *resource.RequestCounter
 	forwarder  *forward.Forwarder
 	prefetches *tasks.Queue // of agents
 	tokens     *tokens
@@ -100,6 +100,7 @@ func New(cfg Config) *Live {
 	l := &Live{cfg: cfg, agents: map[string]kind.Agent{}, redisTargets: map[[2]string]redis.Target{}, states: map[string]connectionState{}, sessionHolder: map[string]string{}}
 	l.forwarder = forward.New(cfg.ReplicaAuth, cfg.Replicas, l, cfg.Trace)
 	if cfg.Resource != nil {
+		l.requests = resource.NewRequestCounter(metricPrefix)
 		l.hub = resource.NewHub(resource.HubConfig{Dial: l.dialAPI, Caller: l.caller, Token: l.byToken, Observe: l.requests.Observe, Log: cfg.Log, Trace: cfg.Trace})
 		l.prefetches = tasks.NewQueue(tasks.Config{Name: "prefetch discovery", Do: l.prefetch, Parallel: 8, Log: cfg.Log})
 		l.tokens = newTokens(l.hub.Recheck)

@@ -1,22 +1,26 @@
 package live
 
 import (
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/argocd-agent/argocd-agent/internal/observe"
 )
 
 const metricPrefix = "argocd_agent_principal"
 
+// Collectors returns the collectors of the proxies.
+func (l *Live) Collectors() []prometheus.Collector {
+	if l.requests == nil {
+		return nil
+	}
+	return []prometheus.Collector{l.requests}
+}
+
 // Metrics returns the metrics of the proxies.
 func (l *Live) Metrics() []observe.Metric {
 	var out []observe.Metric
 	if l.hub != nil {
-		out = append(out, observe.ProxyMetrics(metricPrefix, l.requests.Each)...)
-		total, answers := l.requests.FirstBytes()
-		out = append(out,
-			observe.Gauge(metricPrefix+"_proxy_requests_active", "Requests to agents' clusters in progress, including streams.", float64(l.hub.Active())),
-			observe.Counter(metricPrefix+"_proxy_first_byte_seconds_sum", "Total time until the first byte of responses from agents' clusters.", total.Seconds()),
-			observe.Counter(metricPrefix+"_proxy_first_byte_seconds_count", "Responses from agents' clusters.", float64(answers)),
-			observe.Counter(metricPrefix+"_proxy_cached_responses_total", "Requests answered from cached discovery because the agent was disconnected.", float64(l.requests.Cached())))
+		out = append(out, observe.Gauge(metricPrefix+"_proxy_requests_active", "Requests to agents' clusters in progress, including streams.", float64(l.hub.Active())))
 		out = append(out, l.forwarder.Metrics()...)
 	}
 	if l.redis == nil {

@@ -6,8 +6,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-// SyncMetrics turns the engine's view of one or more agents into metrics. Series
-// of an agent that is gone go with it: nothing is kept between two calls.
+// SyncMetrics returns the metrics of the engine's status of one or more agents.
 func SyncMetrics(prefix string, agents map[string]engine.Status, now engine.Time) []Metric {
 	scopes := 0
 	for _, s := range agents {
@@ -17,21 +16,21 @@ func SyncMetrics(prefix string, agents map[string]engine.Status, now engine.Time
 		return &Metric{Name: prefix + name, Help: help, Samples: make([]Sample, 0, n)}
 	}
 	gauge := func(name, help string) *Metric { return of(scopes, name, help) }
-	connected := of(len(agents), "_connected", "Whether the session with the agent is open (1) or not (0).")
-	suspect := of(len(agents), "_store_suspect", "Whether the other side's store went back in time and waits for a confirmation.")
-	items := gauge("_items", "Items in a scope, by the side that counts them.")
-	dirty := gauge("_dirty_items", "Items of this side's that are known to differ and have not been delivered.")
-	flight := gauge("_unacked_items", "Items that were sent and have not been answered.")
-	bytes := gauge("_unacked_bytes", "Bytes that were sent and have not been answered.")
-	oldest := gauge("_oldest_unacked_seconds", "Age of the oldest item without an answer.")
-	rejected := gauge("_rejected_items", "Items that the replica refuses.")
-	divergent := gauge("_divergent_items", "Objects of this side's that are known not to be as the other side has them.")
-	lossy := gauge("_lossy_items", "Objects of this side's that count as equal although a field is not stored as the other side has it.")
-	strays := of(len(agents), "_stray_messages_total", "Messages for something that this side does not have: a sign of a broken or hostile peer.")
-	strays.Counter = true
-	held := gauge("_held_deletions", "Deletions that wait for a confirmation.")
-	proven := gauge("_proven_age_seconds", "Time since the two sides were last proven equal; absent if not yet in this session.")
-	all := []*Metric{connected, suspect, items, dirty, flight, bytes, oldest, rejected, divergent, lossy, held, proven, strays}
+	connected := of(len(agents), "_connected", "1 if the session with the agent is open, otherwise 0.")
+	untrusted := of(len(agents), "_store_untrusted", "1 if the peer's store was restored or replaced and waits for a confirmation.")
+	items := gauge("_items", "Items in a scope.")
+	dirty := gauge("_dirty_items", "Changed items that have not been delivered.")
+	flight := gauge("_unacked_items", "Items that were sent and not acknowledged.")
+	bytes := gauge("_unacked_bytes", "Bytes that were sent and not acknowledged.")
+	oldest := gauge("_oldest_unacked_seconds", "Age of the oldest unacknowledged item.")
+	rejected := gauge("_rejected_items", "Items that the replica rejects.")
+	divergent := gauge("_divergent_items", "Replica objects that differ from the owner's version.")
+	lossy := gauge("_lossy_items", "Replica objects that count as equal although a field is stored differently.")
+	unexpected := of(len(agents), "_unexpected_messages_total", "Messages for an unknown scope or role. A non-zero rate indicates a faulty or hostile peer.")
+	unexpected.Counter = true
+	held := gauge("_held_deletions", "Deletions that wait for confirmation.")
+	inSync := gauge("_last_in_sync_age_seconds", "Seconds since both sides were last in sync. Absent until the first comparison of the session.")
+	all := []*Metric{connected, untrusted, items, dirty, flight, bytes, oldest, rejected, divergent, lossy, held, inSync, unexpected}
 
 	names := make([]string, 0, len(agents))
 	for name := range agents {
@@ -45,8 +44,8 @@ func SyncMetrics(prefix string, agents map[string]engine.Status, now engine.Time
 		}
 		agent := []string{"agent", name}
 		add(connected, number(s.Connected), agent)
-		add(suspect, number(s.StoreHoldID != ""), agent)
-		add(strays, float64(s.UnexpectedMessages), agent)
+		add(untrusted, number(s.StoreHoldID != ""), agent)
+		add(unexpected, float64(s.UnexpectedMessages), agent)
 		for _, sc := range s.Scopes {
 			role := "owner"
 			if sc.Role == engine.Replica {
@@ -70,7 +69,7 @@ func SyncMetrics(prefix string, agents map[string]engine.Status, now engine.Time
 				add(lossy, float64(sc.Lossy), scope)
 			}
 			if sc.InSyncAt != 0 {
-				add(proven, float64(now-sc.InSyncAt)/1000, scope)
+				add(inSync, float64(now-sc.InSyncAt)/1000, scope)
 			}
 		}
 	}
@@ -81,13 +80,13 @@ func SyncMetrics(prefix string, agents map[string]engine.Status, now engine.Time
 	return out
 }
 
-// WriteMetrics tells how a program's writing to its API server gets on.
-func WriteMetrics(prefix string, waiting, limit int, refused uint64, trouble bool) []Metric {
+// WriteMetrics returns the metrics of writes to the API server.
+func WriteMetrics(prefix string, waiting, limit int, unavailable uint64, outage bool) []Metric {
 	return []Metric{
-		Gauge(prefix+"_api_trouble", "Whether the API server cannot take writes just now (1): it is overloaded, out of space or away.", number(trouble)),
-		Gauge(prefix+"_api_writes_limit", "Writes that may be under way at once; fewer in and after trouble of the API server.", float64(limit)),
-		Gauge(prefix+"_api_writes_waiting", "Writes that wait for their turn.", float64(waiting)),
-		Counter(prefix+"_api_writes_refused_total", "Writes that the API server could not serve, whatever they were about.", float64(refused)),
+		Gauge(prefix+"_api_write_outage", "1 if the API server does not accept writes because it is overloaded, out of storage or unreachable.", number(outage)),
+		Gauge(prefix+"_api_writes_limit", "Writes that may be in flight. Reduced during and after a write outage.", float64(limit)),
+		Gauge(prefix+"_api_writes_waiting", "Queued writes.", float64(waiting)),
+		Counter(prefix+"_api_writes_unavailable_total", "Writes that failed because the API server was unavailable.", float64(unavailable)),
 	}
 }
 

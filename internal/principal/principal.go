@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
@@ -18,6 +20,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/live"
 	"github.com/argocd-agent/argocd-agent/internal/live/shared"
+	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/tasks"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
@@ -70,6 +73,7 @@ type principal struct {
 	log           *slog.Logger
 	reconciler    *reconcile.Reconciler // used by handlers of the runner only
 	runner        *kube.Runner
+	writeLatency  prometheus.Histogram
 	tasks         *tasks.Runner
 	blocklist     *revoke.Blocklist
 	registry      *fleet.Registry
@@ -95,7 +99,7 @@ type principal struct {
 
 // assemble connects the parts of a principal. Nothing happens until start.
 func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) *principal {
-	p := &principal{cfg: cfg, client: client, log: cfg.Log, lastRefusal: map[string]string{}, objects: newObjectReadiness(), settingsRead: make(chan struct{}),
+	p := &principal{cfg: cfg, client: client, log: cfg.Log, lastRefusal: map[string]string{}, objects: newObjectReadiness(), settingsRead: make(chan struct{}), writeLatency: observe.NewWriteLatency(metricPrefix),
 		tasks: tasks.NewRunner(cfg.Log), conns: newConnections(), blocklist: revoke.New(client, cfg.Namespace, cfg.Revocations, cfg.Log)}
 	p.reconciler = reconcile.New(reconcile.Config{
 		Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: uid, PrincipalUID: uid,
@@ -105,7 +109,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 		FleetCheck: true,
 	})
 	p.runner = kube.NewRunner(client, kube.RunnerConfig{
-		Reconciler: p.reconciler, Watches: watches(cfg), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace,
+		Reconciler: p.reconciler, Watches: watches(cfg), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: p.writeLatency,
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
 	})
 	p.registry = fleet.NewRegistry(fleet.RegistryConfig{Client: client, Namespace: cfg.Namespace, Mapping: cfg.Mapping, ProxyAddress: cfg.ResourceProxy,

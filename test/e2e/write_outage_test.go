@@ -13,11 +13,11 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// remarks waits until a ready process reports these warnings or, without texts, none.
-func remarks(t testing.TB, health string, texts ...string) {
+// warnings waits until a ready process reports these warnings or, without texts, none.
+func warnings(t testing.TB, health string, texts ...string) {
 	t.Helper()
 	client := http.Client{Timeout: 10 * time.Second}
-	await(t, "a remark of a program that is ready", func() error {
+	await(t, "warnings of a ready process", func() error {
 		response, err := client.Get(health + "?verbose")
 		if err != nil {
 			return err
@@ -27,7 +27,7 @@ func remarks(t testing.TB, health string, texts ...string) {
 		switch {
 		case err != nil:
 			return err
-		case response.StatusCode != http.StatusOK || !containsAll(string(text), texts) || strings.Contains(string(text), "remark") != (len(texts) > 0):
+		case response.StatusCode != http.StatusOK || !containsAll(string(text), texts) || strings.Contains(string(text), "warning") != (len(texts) > 0):
 			return fmt.Errorf("%s:\n%s", response.Status, text)
 		}
 		return nil
@@ -49,13 +49,13 @@ func TestWriteOutage_OfSpokeIsReportedOnHub(t *testing.T) {
 	api.Add(faultproxy.Rule{Match: faultproxy.Match{Verbs: faultproxy.WriteVerbs}, Do: faultproxy.Unavailable()})
 	app.create(t, appSpec{repo: w.RepoURL("plain"), destination: "managed", namespace: "refused-writes"}.object())
 	known.becomes(t, agentShows("Writable", "False", "API server responded 503"), truth("status.connected", true))
-	remarks(t, agent.health, "remark writes: since ", "503")
-	remarks(t, w.health) // the hub has no outage
+	warnings(t, agent.health, "warning writes: API server has not accepted writes since ", "503")
+	warnings(t, w.health) // the hub has no outage
 
 	api.RemoveAll()
 	agent.spoke.app(lab.ArgoCDNamespace, "refused-writes").becomes(t)
 	known.becomes(t, agentShows("Writable", "True", "The agent's API server accepts writes."))
-	remarks(t, agent.health)
+	warnings(t, agent.health)
 }
 
 // TestWriteOutage_OfHubIsReported lets the API server of the hub reject writes of the principal. The principal cannot
@@ -75,10 +75,10 @@ func TestWriteOutage_OfHubIsReported(t *testing.T) {
 	w.principal.args = append(slices.Clone(before), "--kubeconfig", api.Kubeconfig)
 	w.principal.restart(t)
 	w.connected(t)
-	remarks(t, w.health)
+	warnings(t, w.health)
 	api.Add(faultproxy.Rule{Match: faultproxy.Match{Verbs: faultproxy.WriteVerbs}, Do: faultproxy.Unavailable()})
-	remarks(t, w.health, "remark writes: since ", "503") // without any change: the principal renews its Lease
+	warnings(t, w.health, "warning writes: API server has not accepted writes since ", "503") // without any change: the principal renews its Lease
 	w.managed().connected(t)
 	api.RemoveAll()
-	remarks(t, w.health)
+	warnings(t, w.health)
 }

@@ -2,69 +2,50 @@ package resource
 
 import (
 	"cmp"
-	"slices"
 	"strconv"
-	"sync"
-	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
-// RequestCounter counts requests by what they were and what became of them. Its zero value is ready.
+// RequestCounter is a collector of request metrics.
 type RequestCounter struct {
-	mu         sync.Mutex
-	requests   map[countKey]uint64
-	firstBytes time.Duration
-	responses  uint64
-	cached     uint64
+	requests  *prometheus.CounterVec
+	firstByte prometheus.Histogram
+	cached    prometheus.Counter
 }
 
-// countKey is what requests have in common that are counted together.
-type countKey struct{ verb, code, by string }
+// NewRequestCounter returns a counter whose metrics have a prefix.
+func NewRequestCounter(prefix string) *RequestCounter {
+	c := &RequestCounter{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "_proxy_requests_total",
+			Help: "Requests for objects, logs and exec sessions, by verb (\"document\" for discovery), HTTP code (0 if the caller disconnected) and the setting that denied them."},
+			[]string{"verb", "code", "refused_by"}),
+		firstByte: prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + "_proxy_first_byte_seconds",
+			Help: "Time until the first byte of a response.", Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 12)}),
+		cached: prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "_proxy_cached_responses_total",
+			Help: "Requests answered from cached discovery because the agent was disconnected."}),
+	}
+	c.requests.WithLabelValues(verbGet, "200", "") // so that the metric exists before the first request
+	return c
+}
 
 // Observe counts a request.
-func (t *RequestCounter) Observe(o RequestResult) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.requests == nil {
-		t.requests = map[countKey]uint64{}
+func (c *RequestCounter) Observe(r RequestResult) {
+	c.requests.WithLabelValues(cmp.Or(r.Request.Verb, "document"), strconv.Itoa(r.Code), r.Setting).Inc()
+	if r.FirstByte > 0 {
+		c.firstByte.Observe(r.FirstByte.Seconds())
 	}
-	t.requests[countKey{verb: cmp.Or(o.Request.Verb, "document"), code: strconv.Itoa(o.Code), by: o.Setting}]++
-	if o.FirstByte > 0 {
-		t.firstBytes += o.FirstByte
-		t.responses++
-	}
-	if o.FromCache {
-		t.cached++
+	if r.FromCache {
+		c.cached.Inc()
 	}
 }
 
-// Each passes every count on, always in the same order: the verb of Kubernetes, or "document" for discovery and other
-// paths; the code of HTTP, or "0" if the caller went away before there was an answer; the setting that refused it, if one
-// did.
-func (t *RequestCounter) Each(f func(verb, code, refusedBy string, n uint64)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := make([]countKey, 0, len(t.requests))
-	for c := range t.requests {
-		all = append(all, c)
-	}
-	slices.SortFunc(all, func(a, b countKey) int {
-		return cmp.Or(cmp.Compare(a.verb, b.verb), cmp.Compare(a.code, b.code), cmp.Compare(a.by, b.by))
-	})
-	for _, c := range all {
-		f(c.verb, c.code, c.by, t.requests[c])
-	}
-}
+// Describe implements prometheus.Collector.
+func (c *RequestCounter) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
-// FirstBytes is how long the first bytes of answers took, all together, and how many answers there were.
-func (t *RequestCounter) FirstBytes() (total time.Duration, answers uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.firstBytes, t.responses
-}
-
-// Cached is how many requests were answered from the last known copy.
-func (t *RequestCounter) Cached() uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.cached
+// Collect implements prometheus.Collector.
+func (c *RequestCounter) Collect(ch chan<- prometheus.Metric) {
+	c.requests.Collect(ch)
+	c.firstByte.Collect(ch)
+	c.cached.Collect(ch)
 }
