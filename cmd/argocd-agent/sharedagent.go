@@ -69,7 +69,7 @@ func (s *agentShared) config(ctx context.Context, open *listeners, cfg *agent.Co
 	}
 	cfg.Shared.Password = s.password
 	if s.cert == "" {
-		cfg.Shared.TLS, err = sharedmode.SelfSigned("argocd-agent")
+		cfg.Shared.TLS, err = sharedmode.SelfSignedConfig("argocd-agent")
 	} else {
 		var pair tls.Certificate
 		if pair, err = tls.LoadX509KeyPair(s.cert, s.key); err != nil {

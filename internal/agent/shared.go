@@ -27,9 +27,9 @@ func (a *agent) sharedRuns() map[string]func(context.Context) error {
 		out["the hub's repo-server"] = func(ctx context.Context) error { return forwarder.Run(ctx, cfg.RepoServer) }
 	}
 	if cfg.Redis != nil {
-		forwarder := &proxy.Forwarder{Open: a.openHubTunnel("hub-redis"), TLS: cfg.TLS, Sorry: redis.WriteError, Most: 128, Log: a.log.With("for", "Redis")}
+		forwarder := &proxy.Forwarder{Open: a.openHubTunnel("hub-redis"), TLS: cfg.TLS, WriteError: redis.WriteError, MaxConns: 128, Log: a.log.With("for", "Redis")}
 		if cfg.Password != "" {
-			forwarder.Greet = func(conn net.Conn) (net.Conn, error) { return redis.RequirePassword(conn, cfg.Password) }
+			forwarder.Authenticate = func(conn net.Conn) (net.Conn, error) { return redis.RequirePassword(conn, cfg.Password) }
 		}
 		out["the hub's Redis"] = func(ctx context.Context) error { return forwarder.Run(ctx, cfg.Redis) }
 	}

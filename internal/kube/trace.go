@@ -19,7 +19,7 @@ func (w *Writer) startSpan(ctx context.Context, write reconcile.Write) *trace.Sp
 	span.SetString(trace.Resource, write.Ref.Resource.Plural)
 	span.SetString(trace.Namespace, write.Ref.Namespace)
 	span.SetString(trace.Object, write.Ref.Name)
-	span.SetString(trace.Why, write.Reason)
+	span.SetString(trace.Reason, write.Reason)
 	span.SetInt(trace.Attempt, write.Attempt)
 	return span
 }

@@ -54,13 +54,13 @@ func TestWrite_SpanHasQueueWaitAndResult(t *testing.T) {
 	if len(spans) != 4 || post.Parent != create.ID || put.Parent != update.ID || create.Trace == update.Trace {
 		t.Fatalf("%+v", spans)
 	}
-	for key, want := range map[string]string{trace.Agent: "cluster-1", trace.Object: ref.Name, trace.Namespace: ref.Namespace, trace.Why: "apply x",
+	for key, want := range map[string]string{trace.Agent: "cluster-1", trace.Object: ref.Name, trace.Namespace: ref.Namespace, trace.Reason: "apply x",
 		trace.Attempt: "1", trace.Outcome: "written", trace.Version: engine.VersionOf([]byte("v")).String()} {
 		if create.Attributes[key] != want {
 			t.Errorf("%s is %q, not %q", key, create.Attributes[key], want)
 		}
 	}
-	if _, ok := create.Attributes[trace.Waited]; !ok || create.Failed || post.Attributes[trace.StatusCode] != "200" {
+	if _, ok := create.Attributes[trace.QueueWait]; !ok || create.Failed || post.Attributes[trace.StatusCode] != "200" {
 		t.Errorf("%+v %+v", create, post)
 	}
 	if !update.Failed || update.Attributes[trace.Outcome] != string(engine.Invalid) || put.Attributes[trace.StatusCode] != "422" || update.Attributes[trace.Attempt] != "2" {

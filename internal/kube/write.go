@@ -70,7 +70,7 @@ func (w *Writer) Write(ctx context.Context, write reconcile.Write) {
 		return reconcile.WriteResult{ID: write.ID, Failure: f}
 	}
 	one.do = func(ctx context.Context) (reconcile.Input, error) {
-		span.Elapsed(trace.Waited)
+		span.Elapsed(trace.QueueWait)
 		began := time.Now()
 		o, err := w.write(span.NewContext(ctx), write)
 		if w.latency != nil {

@@ -16,6 +16,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
 
 // Config says where traces go, and what the program is called in them.
@@ -48,7 +50,7 @@ func New(ctx context.Context, cfg Config) (*Tracer, error) {
 	}
 	log := cfg.Log.With("library", "opentelemetry")
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
-	otel.SetErrorHandler(&errorLogger{log: log, said: map[string]bool{}})
+	otel.SetErrorHandler(&errorLogger{log: log})
 
 	where := []otlptracegrpc.Option{otlptracegrpc.WithEndpointURL("https://" + cfg.Address)} // by TLS, whatever the environment says
 	if cfg.Insecure {
@@ -70,10 +72,10 @@ func New(ctx context.Context, cfg Config) (*Tracer, error) {
 		log.WarnContext(ctx, "some attributes of traces cannot be read: see OTEL_RESOURCE_ATTRIBUTES", "error", err)
 	}
 	life, end := context.WithCancel(context.Background())
-	e := &export{address: cfg.Address, room: int64(cfg.Queue), log: cfg.Log, life: life, end: end}
+	e := &export{address: cfg.Address, room: int64(cfg.Queue), log: cfg.Log, exportCtx: life, end: end}
 	queue := sdktrace.NewBatchSpanProcessor(countingExporter{sender, e}, sdktrace.WithMaxQueueSize(cfg.Queue), sdktrace.WithMaxExportBatchSize(min(batchSize, cfg.Queue)),
 		sdktrace.WithBatchTimeout(cfg.Beat), sdktrace.WithExportTimeout(sendTimeout))
-	limits := sdktrace.SpanLimits{AttributeValueLengthLimit: longest, AttributeCountLimit: 32, EventCountLimit: 32, LinkCountLimit: 1}
+	limits := sdktrace.SpanLimits{AttributeValueLengthLimit: maxTextLen, AttributeCountLimit: 32, EventCountLimit: 32, LinkCountLimit: 1}
 	e.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(countingProcessor{queue, e}), sdktrace.WithResource(who), sdktrace.WithIDGenerator(idGenerator{}), sdktrace.WithRawSpanLimits(limits))
 	return &Tracer{tracer: e.provider.Tracer("github.com/argocd-agent/argocd-agent"), export: e}, nil
 }
@@ -98,12 +100,12 @@ func (t *Tracer) Close() {
 
 // Counts are totals of spans. A Tracer that is nil has none.
 type Counts struct {
-	Sent    uint64 // the collector has taken them
-	Full    uint64 // lost, because too many waited
-	Refused uint64 // lost, because the collector was away, too slow, or did not want them
+	Sent    uint64 // accepted by the collector
+	Full    uint64 // dropped because the queue was full
+	Refused uint64 // dropped because the collector was unreachable, slow or rejected them
 }
 
-// Counts tells what has become of spans.
+// Counts returns the number of sent and dropped spans. It returns false if nothing is traced.
 func (t *Tracer) Counts() (Counts, bool) {
 	if t == nil {
 		return Counts{}, false
@@ -112,23 +114,21 @@ func (t *Tracer) Counts() (Counts, bool) {
 	return Counts{Sent: e.sent.Load(), Full: e.full.Load(), Refused: e.refused.Load()}, true
 }
 
-// export is what stands on both sides of the library's queue: an entrance, which
-// lets in no more than there is room for and counts who stays outside, and an
-// exit, which counts what becomes of those inside and says when that changes.
+// export bounds the library's queue, counts sent and dropped spans, and logs when the collector fails and recovers.
 type export struct {
-	provider *sdktrace.TracerProvider
-	address  string
-	room     int64
-	log      *slog.Logger
-	life     context.Context // of what is being sent
-	end      context.CancelFunc
+	provider  *sdktrace.TracerProvider
+	address   string
+	room      int64
+	log       *slog.Logger
+	exportCtx context.Context // of what is being sent
+	end       context.CancelFunc
 
 	inside              atomic.Int64
 	sent, full, refused atomic.Uint64
 
-	mu      sync.Mutex
-	trouble time.Time // since when nothing arrives; zero: it does
-	before  uint64    // what had been lost until then
+	mu            sync.Mutex
+	failingSince  time.Time // zero if the collector accepts spans
+	droppedBefore uint64    // spans dropped before
 }
 
 type countingProcessor struct {
@@ -158,50 +158,43 @@ type countingExporter struct {
 func (e countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(e.export.life, cancel)
+	stop := context.AfterFunc(e.export.exportCtx, cancel)
 	defer stop()
 	err := e.SpanExporter.ExportSpans(ctx, spans)
 	e.export.inside.Add(-int64(len(spans)))
-	e.export.note(ctx, len(spans), err)
-	return nil // it is told
+	e.export.recordResult(ctx, len(spans), err)
+	return nil // recordResult logs it
 }
 
-// note counts, and says once that the collector is away, and once that it is back.
-func (e *export) note(ctx context.Context, spans int, err error) {
+// recordResult counts spans and logs once when the collector fails and once when it recovers.
+func (e *export) recordResult(ctx context.Context, spans int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err == nil {
 		e.sent.Add(uint64(spans))
-		if !e.trouble.IsZero() {
-			e.log.InfoContext(ctx, "the collector takes traces again", "collector", e.address, "after", time.Since(e.trouble).Round(time.Second),
-				"lost", e.refused.Load()+e.full.Load()-e.before)
+		if !e.failingSince.IsZero() {
+			e.log.InfoContext(ctx, "Collector accepts traces again", "collector", e.address, "after", time.Since(e.failingSince).Round(time.Second),
+				"dropped", e.refused.Load()+e.full.Load()-e.droppedBefore)
 		}
-		e.trouble = time.Time{}
+		e.failingSince = time.Time{}
 		return
 	}
-	if e.trouble.IsZero() {
-		e.trouble, e.before = time.Now(), e.refused.Load()+e.full.Load()
-		e.log.WarnContext(ctx, "cannot send traces: they are lost until the collector takes them; nothing else waits for it", "collector", e.address, "error", err)
+	if e.failingSince.IsZero() {
+		e.failingSince, e.droppedBefore = time.Now(), e.refused.Load()+e.full.Load()
+		e.log.WarnContext(ctx, "Failed to send traces", "collector", e.address, "error", err)
 	}
 	e.refused.Add(uint64(spans))
 }
 
-// errorLogger are the library's own: each is logged once.
+// errorLogger logs each error of the library once.
 type errorLogger struct {
-	log *slog.Logger
-
-	mu   sync.Mutex
-	said map[string]bool
+	log    *slog.Logger
+	logged logonce.Last[string]
 }
-
-const maxSaid = 32
 
 // Handle implements otel.ErrorHandler.
 func (c *errorLogger) Handle(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if text := err.Error(); !c.said[text] && len(c.said) < maxSaid {
-		c.said[text] = true
-		c.log.Warn("tracing", "error", err)
+	if c.logged.Changed(err.Error(), "") {
+		c.log.Warn("Tracing failed", "error", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 const valid = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-func TestOnlyANumberOfATraceCrosses(t *testing.T) {
+func TestPropagation_OnlyIDs(t *testing.T) {
 	for what, c := range map[string]struct {
 		header http.Header
 		want   string

@@ -1,12 +1,9 @@
-// Package trace tells where time goes: spans of what the program does, sent to
-// an OpenTelemetry collector for people who ask why something took so long.
+// Package trace sends spans to an OpenTelemetry collector.
 //
-// Without a collector there is no Tracer. A nil Tracer gives nil Spans and nil
-// Steps, whose methods do nothing and cost nothing, so nobody has to ask.
+// Without a collector there is no Tracer. A nil Tracer returns nil Spans and nil Steps, whose methods do nothing.
 //
-// What a span says comes from flags and from peers. Nothing of it is long, none
-// of it is what an object, a query or a body holds, and neither a collector that
-// is away nor one that is slow holds up who is looked at.
+// Spans have no content of objects, queries or bodies. Texts are bounded. A collector that is unreachable or slow does not
+// block the process.
 package trace
 
 import (
@@ -20,20 +17,20 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// Attributes that are ours; others are named as OpenTelemetry's conventions do.
+// Attributes. Names without prefix argocd_agent follow the conventions of OpenTelemetry.
 const (
 	Agent       = "argocd_agent.agent"
 	Epoch       = "argocd_agent.epoch" // of a session, the same on both sides
 	Scope       = "argocd_agent.scope"
 	Version     = "argocd_agent.version" // of an item, the same on both sides
-	Why         = "argocd_agent.why"
+	Reason      = "argocd_agent.reason"
 	Outcome     = "argocd_agent.outcome"
 	Attempt     = "argocd_agent.attempt"
-	Waited      = "argocd_agent.waited_ms" // in the queue of writes
+	QueueWait   = "argocd_agent.queue_wait_ms" // of a write
 	Application = "argocd_agent.application"
-	RefusedBy   = "argocd_agent.refused_by" // the setting that did
-	Remembered  = "argocd_agent.remembered" // answered from the last known copy
-	Principal   = "argocd_agent.principal"  // that has the agent's session
+	RefusedBy   = "argocd_agent.refused_by" // the setting that denied it
+	FromCache   = "argocd_agent.from_cache"
+	Principal   = "argocd_agent.principal" // that has the agent's session
 
 	Method      = "http.request.method"
 	StatusCode  = "http.response.status_code"
@@ -47,10 +44,10 @@ const (
 	Object      = "k8s.object.name"
 )
 
-// longest is how much of a text is kept: names of Kubernetes have 253 bytes.
-const longest = 256
+// maxTextLen bounds texts. Names in Kubernetes have at most 253 bytes.
+const maxTextLen = 256
 
-// Tracer begins spans. Nil: nothing is traced.
+// Tracer starts spans. If nil, nothing is traced.
 type Tracer struct {
 	tracer oteltrace.Tracer
 	agent  atomic.Pointer[string]
@@ -63,8 +60,8 @@ type Kind = oteltrace.SpanKind
 // The kinds.
 const (
 	KindInternal = oteltrace.SpanKindInternal
-	KindServer   = oteltrace.SpanKindServer // somebody else asked
-	KindClient   = oteltrace.SpanKindClient // somebody else answers
+	KindServer   = oteltrace.SpanKindServer // of a request from a peer
+	KindClient   = oteltrace.SpanKindClient // of a request to a peer
 )
 
 // Name says which agent this is: an agent learns it from the hub. All spans that
@@ -172,11 +169,10 @@ func (s *Span) End() {
 
 func (s *Span) endAt(at time.Time) { s.span.End(oteltrace.WithTimestamp(at)) }
 
-// clip makes a text one that can be sent, whoever it is from: a single byte that
-// is no UTF-8 would cost the whole batch.
+// clip bounds a text and makes it valid UTF-8. Invalid UTF-8 would fail the whole batch.
 func clip(text string) string {
-	if len(text) > longest {
-		text = text[:longest]
+	if len(text) > maxTextLen {
+		text = text[:maxTextLen]
 	}
 	return strings.ToValidUTF8(text, "\uFFFD")
 }

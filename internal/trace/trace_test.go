@@ -95,7 +95,7 @@ func find(t *testing.T, c *collector.Collector, name string) collector.Span {
 	return s
 }
 
-func TestWithoutATracerNothingIsMadeAndNothingCosts(t *testing.T) {
+func TestNilTracer_CostsNothing(t *testing.T) {
 	var tracer *Tracer
 	ctx := t.Context()
 	header := http.Header{"Accept": {"*/*"}}
@@ -105,7 +105,7 @@ func TestWithoutATracerNothingIsMadeAndNothingCosts(t *testing.T) {
 		inner, child := StartChild(ctx, KindClient, "y")
 		child.SetString(Agent, "a")
 		child.SetInt(StatusCode, 200)
-		child.Elapsed(Waited)
+		child.Elapsed(QueueWait)
 		child.Event("now")
 		child.Fail("why")
 		child.Inject(header)
@@ -130,7 +130,7 @@ func TestWithoutATracerNothingIsMadeAndNothingCosts(t *testing.T) {
 	tracer.Close()
 }
 
-func TestSpansArriveWithinEachOther(t *testing.T) {
+func TestSpans_AreNested(t *testing.T) {
 	c := startCollector(t, nil)
 	tracer, _ := newTracer(t, Config{Address: c.Address(), Insecure: true, Version: "1.2.3"})
 	ctx, span := tracer.Start(t.Context(), KindServer, "outer")
@@ -159,7 +159,7 @@ func TestSpansArriveWithinEachOther(t *testing.T) {
 	}
 }
 
-func TestStepsFollowEachOther(t *testing.T) {
+func TestSteps_FollowEachOther(t *testing.T) {
 	c := startCollector(t, nil)
 	tracer, _ := newTracer(t, Config{Address: c.Address(), Insecure: true})
 	begin := time.Now().Add(-time.Minute)
@@ -174,7 +174,7 @@ func TestStepsFollowEachOther(t *testing.T) {
 		t.Errorf("connect %+v, dial %+v", whole, dial)
 	}
 	if !whole.Failed || !greet.Failed || greet.Why != "cut" || dial.Failed {
-		t.Errorf("who has failed? %+v %+v", whole, greet)
+		t.Errorf("wrong span failed: %+v %+v", whole, greet)
 	}
 	tracer.Close()
 	if n := len(c.Spans()); n != 4 {
@@ -182,7 +182,7 @@ func TestStepsFollowEachOther(t *testing.T) {
 	}
 }
 
-func TestWhatPeersSayIsCutAndReadable(t *testing.T) {
+func TestSpan_BoundsTexts(t *testing.T) {
 	c := startCollector(t, nil)
 	tracer, _ := newTracer(t, Config{Address: c.Address(), Insecure: true})
 	long := strings.Repeat("ä", 10_000)
@@ -203,7 +203,7 @@ func TestWhatPeersSayIsCutAndReadable(t *testing.T) {
 		texts = append(texts, v)
 	}
 	for _, text := range texts {
-		if len(text) > longest+4 || !utf8.ValidString(text) {
+		if len(text) > maxTextLen+4 || !utf8.ValidString(text) {
 			t.Errorf("%d bytes, readable: %v", len(text), utf8.ValidString(text))
 		}
 	}
@@ -212,7 +212,7 @@ func TestWhatPeersSayIsCutAndReadable(t *testing.T) {
 	}
 }
 
-func TestACollectorThatIsAwayIsSaidOnceAndHoldsUpNobody(t *testing.T) {
+func TestExport_UnreachableCollectorIsLoggedOnce(t *testing.T) {
 	c := startCollector(t, nil)
 	c.Fail = status.Error(codes.PermissionDenied, "not you")
 	tracer, log := newTracer(t, Config{Address: c.Address(), Insecure: true})
@@ -233,10 +233,10 @@ func TestACollectorThatIsAwayIsSaidOnceAndHoldsUpNobody(t *testing.T) {
 	span.End()
 	find(t, again, "found")
 	tracer.Close()
-	if n := log.count("cannot send traces"); n != 1 {
+	if n := log.count("Failed to send traces"); n != 1 {
 		t.Errorf("it was said %d times", n)
 	}
-	if log.count("takes traces again") != 1 || log.count("lost=3") != 1 {
+	if log.count("accepts traces again") != 1 || log.count("dropped=3") != 1 {
 		t.Errorf("it was not said that it is back: %s", log.text.String())
 	}
 	if counts, _ := tracer.Counts(); counts != (Counts{Sent: 1, Refused: 3}) {
@@ -244,7 +244,7 @@ func TestACollectorThatIsAwayIsSaidOnceAndHoldsUpNobody(t *testing.T) {
 	}
 }
 
-func TestTheEndDoesNotWaitForACollectorThatIsNotThere(t *testing.T) {
+func TestExport_ShutdownDoesNotWait(t *testing.T) {
 	c := startCollector(t, nil)
 	c.Hold = make(chan struct{})
 	tracer, log := newTracer(t, Config{Address: c.Address(), Insecure: true})
@@ -265,7 +265,7 @@ func TestTheEndDoesNotWaitForACollectorThatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestWhatFindsNoRoomIsCountedAndWaitsForNobody(t *testing.T) {
+func TestExport_FullQueueDropsSpans(t *testing.T) {
 	c := startCollector(t, nil)
 	c.Hold = make(chan struct{})
 	tracer, _ := newTracer(t, Config{Address: c.Address(), Insecure: true, Queue: 8})
@@ -286,7 +286,7 @@ func TestWhatFindsNoRoomIsCountedAndWaitsForNobody(t *testing.T) {
 	}
 }
 
-func TestTheEnvironmentNamesTheServiceAndSamples(t *testing.T) {
+func TestExport_UsesTheEnvironment(t *testing.T) {
 	t.Setenv("OTEL_SERVICE_NAME", "mine")
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
 	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
@@ -294,7 +294,7 @@ func TestTheEnvironmentNamesTheServiceAndSamples(t *testing.T) {
 	tracer, _ := newTracer(t, Config{Address: c.Address(), Insecure: true})
 	_, span := tracer.Start(t.Context(), KindInternal, "not looked at")
 	if carried := span.TraceParent(); !strings.HasSuffix(carried, "-00") {
-		t.Errorf("others are told %q", carried)
+		t.Errorf("others get %q", carried)
 	}
 	span.End()
 	ctx := tracer.WithRemoteParent(t.Context(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
@@ -310,7 +310,7 @@ func TestTheEnvironmentNamesTheServiceAndSamples(t *testing.T) {
 	}
 }
 
-func TestTLSUnlessItIsTurnedOff(t *testing.T) {
+func TestExport_TLSByDefault(t *testing.T) {
 	pair, ca := selfSigned(t)
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(file, ca, 0o600); err != nil {

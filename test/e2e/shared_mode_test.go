@@ -184,7 +184,7 @@ func permissionDecides(t *testing.T, w *testEnv, endpoints map[string]sharedEndp
 		}
 		return nil
 	})
-	w.managed().waitForLog(t, 0, "cannot connect Argo CD to the hub", "agent managed may not use the hub's repo-server and Redis")
+	w.managed().waitForLog(t, 0, "Failed to connect Argo CD to the hub", "agent managed may not use the hub's repo-server and Redis")
 	declared.patch(t, `{"spec":{"shared":true}}`)
 	await(t, "the hub to let it in again", func() error {
 		got, err := redisAt(endpoints["managed"].redis, sharedPassword, []string{"PING"})

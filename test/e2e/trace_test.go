@@ -42,13 +42,13 @@ func TestTraces_ArriveAtCollector(t *testing.T) {
 	app.becomes(t)
 	create := spanOf(t, c, ofAgent, "create applications", about("looked-at"))
 	spanOf(t, c, ofAgent, "POST", childOf(create))
-	if a := create.Attributes; a["argocd_agent.agent"] != "managed" || a["argocd_agent.outcome"] != "written" || a["argocd_agent.version"] == "" || a["argocd_agent.waited_ms"] == "" {
+	if a := create.Attributes; a["argocd_agent.agent"] != "managed" || a["argocd_agent.outcome"] != "written" || a["argocd_agent.version"] == "" || a["argocd_agent.queue_wait_ms"] == "" {
 		t.Errorf("%v", a)
 	}
 	spanOf(t, c, ofHub, "deliver application", func(s collector.Span) bool { return s.Trace == create.Trace && !s.Failed })
 	app.patch(t, `{"status":{"health":{"status":"Healthy"}}}`)
 	status := spanOf(t, c, ofHub, "update applications", func(s collector.Span) bool {
-		return about("looked-at")(s) && s.Attributes["argocd_agent.why"] == "apply status"
+		return about("looked-at")(s) && s.Attributes["argocd_agent.reason"] == "apply status"
 	})
 	spanOf(t, c, ofAgent, "deliver status", func(s collector.Span) bool { return s.Trace == status.Trace && !s.Failed })
 	if status.Attributes["argocd_agent.agent"] != "managed" {

@@ -106,7 +106,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &hubRequest{begin: time.Now(), state: r.TLS}
 	defer func() {
 		if c.fromCache {
-			c.span.SetString(trace.Remembered, "true")
+			c.span.SetString(trace.FromCache, "true")
 		}
 		endSpan(c.span, c.code)
 		h.config.Observe(RequestResult{

@@ -37,14 +37,14 @@ func each(message []byte, p path, f func(value []byte)) bool {
 	return true
 }
 
-// last is the string that counts at a path.
+// last returns the last string at a path.
 func last(message []byte, p path) string {
 	var text string
 	each(message, p, func(value []byte) { text = string(value) })
 	return text
 }
 
-// isTrue is the truth that counts at a path.
+// isTrue returns the last boolean at a path.
 func isTrue(message []byte, p path) bool {
 	var yes bool
 	each(message, p, func(value []byte) {

@@ -10,42 +10,43 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
 
-// Forwarder is the spoke's end: it listens for Argo CD's controllers and carries their connections to the hub.
+// Forwarder runs on the spoke and forwards connections of Argo CD's controllers to the hub.
 type Forwarder struct {
 	// Open opens a tunnel to the hub.
 	Open func(ctx context.Context) (net.Conn, error)
 
-	// TLS is for clients that begin with TLS; those that do not are served in plaintext, so that either setting of Argo
-	// CD's works.
+	// TLS is for clients that use TLS. Other clients are served in plaintext.
 	TLS *tls.Config
 
-	// Greet may change a connection before it is carried; nil: it stays as it is.
-	Greet func(conn net.Conn) (net.Conn, error)
+	// Authenticate may authenticate or wrap a connection. May be nil.
+	Authenticate func(conn net.Conn) (net.Conn, error)
 
-	// Sorry tells a client why there is no connection, in its own language; nil: it is closed without a word.
-	Sorry func(conn net.Conn, why error)
+	// WriteError reports an error in the client's protocol before the connection is closed. May be nil.
+	WriteError func(conn net.Conn, why error)
 
-	Most int // connections at the same time: 64; more are closed
-	Log  *slog.Logger
+	MaxConns int // connections at the same time: 64; more are closed
+	Log      *slog.Logger
 }
 
 const (
-	firstByte   = 10 * time.Second // until a client has said something, and has done so by TLS
+	firstByte   = 10 * time.Second // until the first byte of a client, including the TLS handshake
 	openTimeout = 10 * time.Second
 )
 
 // Run serves until the context ends. It closes the listener.
 func (d *Forwarder) Run(ctx context.Context, l net.Listener) error {
-	most := d.Most
+	most := d.MaxConns
 	orDefault(&most, 64)
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	room := make(chan struct{}, most)
 	var carrying sync.WaitGroup
 	defer carrying.Wait()
-	said := &changeLogger{log: d.Log}
+	failures := &changeLogger{log: d.Log}
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -60,36 +61,36 @@ func (d *Forwarder) Run(ctx context.Context, l net.Listener) error {
 		select {
 		case room <- struct{}{}:
 		default:
-			said.about(ctx, errors.New("there are too many connections"))
+			failures.about(ctx, errors.New("too many connections"))
 			_ = conn.Close()
 			continue
 		}
 		carrying.Go(func() {
 			defer func() { <-room }()
-			said.about(ctx, d.serve(ctx, conn))
+			failures.about(ctx, d.serve(ctx, conn))
 		})
 	}
 }
 
-// serve carries one connection. Its error is why it could not be carried.
+// serve forwards one connection. It returns an error if there is no tunnel.
 func (d *Forwarder) serve(ctx context.Context, conn net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(firstByte))
-	client, err := d.begin(ctx, conn)
+	client, err := d.accept(ctx, conn)
 	if err != nil {
-		return nil // nothing that our user could mend: it did not come to use us
+		return nil // the client's fault
 	}
 	_ = conn.SetDeadline(time.Time{})
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	tunnel, err := d.Open(opening)
 	cancel()
 	if err != nil {
-		if d.Sorry != nil {
+		if d.WriteError != nil {
 			_ = conn.SetDeadline(time.Now().Add(time.Second))
-			d.Sorry(client, err)
-			_, _ = io.CopyN(io.Discard, client, 64<<10) // closed with something unread, it might not be heard
+			d.WriteError(client, err)
+			_, _ = io.CopyN(io.Discard, client, 64<<10) // unread data could reset the connection before the client reads the error
 		}
 		return err
 	}
@@ -110,28 +111,28 @@ func (d *Forwarder) serve(ctx context.Context, conn net.Conn) error {
 	return nil
 }
 
-// begin finds out how a client speaks.
-func (d *Forwarder) begin(ctx context.Context, conn net.Conn) (net.Conn, error) {
+// accept detects TLS and authenticates a client.
+func (d *Forwarder) accept(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	peeked := &peekedConn{Conn: conn, in: bufio.NewReaderSize(conn, 4<<10)}
 	first, err := peeked.in.Peek(1)
 	if err != nil {
 		return nil, err
 	}
 	var client net.Conn = peeked
-	if first[0] == 0x16 && d.TLS != nil { // the record type of a TLS handshake; neither HTTP/2 nor RESP begins like this
+	if first[0] == 0x16 && d.TLS != nil { // TLS handshake record; neither HTTP/2 nor RESP begins with it
 		secure := tls.Server(peeked, d.TLS)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			return nil, err
 		}
 		client = secure
 	}
-	if d.Greet != nil {
-		return d.Greet(client)
+	if d.Authenticate != nil {
+		return d.Authenticate(client)
 	}
 	return client, nil
 }
 
-// peekedConn is a connection of which something has been read ahead.
+// peekedConn is a connection with buffered input.
 type peekedConn struct {
 	net.Conn
 	in *bufio.Reader
@@ -140,27 +141,20 @@ type peekedConn struct {
 // Read implements net.Conn.
 func (c *peekedConn) Read(b []byte) (int, error) { return c.in.Read(b) }
 
-// changeLogger logs a reason when it is a new one, and when it is over.
+// changeLogger logs a failure when it changes and when it ends.
 type changeLogger struct {
-	log *slog.Logger
-	mu  sync.Mutex
-	why string
+	log  *slog.Logger
+	last logonce.One
 }
 
 func (o *changeLogger) about(ctx context.Context, err error) {
-	why := ""
-	if err != nil {
-		why = err.Error()
-	}
-	o.mu.Lock()
-	changed := o.why != why
-	o.why = why
-	o.mu.Unlock()
 	switch {
-	case o.log == nil || !changed || ctx.Err() != nil:
+	case o.log == nil || ctx.Err() != nil:
 	case err != nil:
-		o.log.WarnContext(ctx, "cannot connect Argo CD to the hub", "error", err)
-	default:
-		o.log.InfoContext(ctx, "Argo CD is connected to the hub again")
+		if o.last.Changed(err.Error()) {
+			o.log.WarnContext(ctx, "Failed to connect Argo CD to the hub", "error", err)
+		}
+	case o.last.Reset():
+		o.log.InfoContext(ctx, "Connected Argo CD to the hub again")
 	}
 }

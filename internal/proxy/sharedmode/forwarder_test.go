@@ -30,13 +30,13 @@ func echo(ctx context.Context) (net.Conn, error) {
 	return dialer.DialContext(ctx, "tcp", l.Addr().String())
 }
 
-func openDoor(t *testing.T, d *Forwarder) string {
+func runForwarder(t *testing.T, d *Forwarder) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.TLS, err = SelfSigned("agent"); err != nil {
+	if d.TLS, err = SelfSignedConfig("agent"); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -51,8 +51,8 @@ func openDoor(t *testing.T, d *Forwarder) string {
 	return l.Addr().String()
 }
 
-func TestADoorIsOpenWithAndWithoutTLS(t *testing.T) {
-	address := openDoor(t, &Forwarder{Open: echo})
+func TestForwarder_WithAndWithoutTLS(t *testing.T) {
+	address := runForwarder(t, &Forwarder{Open: echo})
 	plain, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
@@ -74,17 +74,17 @@ func TestADoorIsOpenWithAndWithoutTLS(t *testing.T) {
 	}
 }
 
-func TestADoorIsBoundedAndSaysWhenTheHubIsAway(t *testing.T) {
+func TestForwarder_IsBoundedAndReportsFailures(t *testing.T) {
 	var away atomic.Bool
-	address := openDoor(t, &Forwarder{
-		Most: 2,
+	address := runForwarder(t, &Forwarder{
+		MaxConns: 2,
 		Open: func(ctx context.Context) (net.Conn, error) {
 			if away.Load() {
-				return nil, errors.New("the hub is away")
+				return nil, errors.New("the hub is unreachable")
 			}
 			return echo(ctx)
 		},
-		Sorry: func(conn net.Conn, why error) { _, _ = io.WriteString(conn, why.Error()) },
+		WriteError: func(conn net.Conn, why error) { _, _ = io.WriteString(conn, why.Error()) },
 	})
 	dial := func() net.Conn {
 		t.Helper()
@@ -115,6 +115,6 @@ func TestADoorIsBoundedAndSaysWhenTheHubIsAway(t *testing.T) {
 		conn := dial()
 		_, _ = io.WriteString(conn, "x")
 		got, _ := io.ReadAll(conn)
-		return string(got) == "the hub is away"
+		return string(got) == "the hub is unreachable"
 	})
 }

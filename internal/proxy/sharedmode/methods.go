@@ -10,16 +10,16 @@ const (
 	repositoryName = 12 // of a Repository alone
 )
 
-// connectFields lists the fields with which whoever uses a repository decides what else the repo-server connects to, whom it
-// presents itself as, and whether it makes sure whom it is talking to. What is fetched is kept for others, too.
+// connectFields lists the fields that decide what the repo-server connects to, with which identity, and whether it verifies
+// the server. Fetched content is cached for others, too.
 //
-// The rest of a Repository is of no concern: credentials and how they are shown are the agent's own, and it can only harm
-// itself with wrong ones; the kind of repository, Git's large files and the project's name change nothing about its address.
+// Other fields of a Repository are harmless: with wrong credentials an agent harms only itself, and the type of the
+// repository, Git LFS and the project's name do not change its address.
 type connectFields struct {
 	proxy, noProxy, githubAPI protowire.Number   // addresses
 	googleKey                 protowire.Number   // a file that says where tokens come from
-	azureIdentity             protowire.Number   // true: the repo-server's own identity is used
-	insecure                  []protowire.Number // true: whoever answers is believed
+	azureIdentity             protowire.Number   // if true, the repo-server's identity is used
+	insecure                  []protowire.Number // if true, the server is not verified
 }
 
 var (
@@ -27,9 +27,9 @@ var (
 	ofCredentials = connectFields{proxy: 19, noProxy: 23, githubAPI: 10, googleKey: 13, azureIdentity: 24, insecure: []protowire.Number{26}}
 )
 
-// method tells where in its request what is to be checked is. Zero and nil: there is no such field.
+// method has the positions of the fields to check in a request. Zero and nil mean that there is none.
 type method struct {
-	repositories []path // beside that in field 1, which all have
+	repositories []path // in addition to field 1
 	credentials  []path // RepoCreds
 	source       path   // the address in the Application's source, which has to be that of the repository
 	refused      []path // must not be there

@@ -15,7 +15,7 @@ import (
 // what goes beyond the repository counts only if the hub's Application says the same.
 type applicationFields struct {
 	application path   // what Argo CD calls it
-	names       []path // that are filled in where there is a $, beside the next two
+	names       []path // that are filled in where there is a $, in addition to the next two
 	filledIn    []path // in the same way, but they are not names
 	files       []path // within the repository or else an address; a comma begins another
 	folders     []path // the same, and an address may do without a scheme

@@ -10,7 +10,7 @@ import (
 )
 
 // Whatever makes the repo-server look beyond the repository is in the request, and the request is the spoke's.
-func TestAgentsDoNotDecideWhatIsFetchedReadOrRun(t *testing.T) {
+func TestRules_AgentsCannotChooseWhatIsFetchedReadOrRun(t *testing.T) {
 	h := serve(t, RepoLimits{})
 	request := [][]byte{field(1, repository(ours)), field(10, words(1, ours)), noKustomize, words(5, "web")}
 	helm := func(parts ...[]byte) []byte { return field(10, field(7, parts...)) }
@@ -35,7 +35,7 @@ func TestAgentsDoNotDecideWhatIsFetchedReadOrRun(t *testing.T) {
 		"a parameter that is two":        {fetched, [][]byte{helm(field(5, words(1, "a=/proc/self/environ,b"), words(2, "x")))}},
 		"a component from an address":    {fetched, [][]byte{kustomize(words(13, "https://evil//x"))}},
 		"one without a scheme":           {fetched, [][]byte{kustomize(words(13, "github.com/evil/x"))}},
-		"one of somebody":                {fetched, [][]byte{kustomize(words(13, "git@intranet/x"))}},
+		"a foreign one":                  {fetched, [][]byte{kustomize(words(13, "git@intranet/x"))}},
 		"a patch from an address":        {fetched, [][]byte{kustomize(field(12, words(1, "http://evil")))}},
 		"a plugin":                       {"a plugin or its setting", [][]byte{field(10, field(11, words(1, "another")))}},
 		"a plugin's environment":         {"a plugin or its setting", [][]byte{field(10, field(11, words(1, "vault"), field(2, words(1, "path"), words(2, "secret/theirs"))))}},
@@ -57,7 +57,7 @@ func TestAgentsDoNotDecideWhatIsFetchedReadOrRun(t *testing.T) {
 }
 
 // The repo-server looks where links lead when it is asked for manifests, but by default not when it is asked for files.
-func TestLinksAreLookedAtBeforeFilesAreRead(t *testing.T) {
+func TestGitFiles_RejectsSymbolicLinks(t *testing.T) {
 	h := serve(t, RepoLimits{})
 	own := field(1, repository(ours, words(2, "user")), words(3, "password"))
 	ask := func(parts ...[]byte) error {

@@ -153,7 +153,7 @@ func (s *RepoServer) logRefusal(ctx context.Context, agent, name, reason string)
 	}
 	s.said[agent] = said
 	s.mu.Unlock()
-	s.Log.Log(ctx, level, "a request to the repo-server was refused", "agent", agent, "method", name, "reason", reason)
+	s.Log.Log(ctx, level, "Request to the repo-server denied", "agent", agent, "method", name, "reason", reason)
 }
 
 func (s *RepoServer) answer(ctx context.Context, client *grpc.ClientConn, agent, name string, stream grpc.ServerStream) error {
@@ -194,8 +194,8 @@ func (s *RepoServer) answer(ctx context.Context, client *grpc.ClientConn, agent,
 	return stream.SendMsg(response)
 }
 
-// enter waits until it is this request's turn among those of its agent, reads it, and then until it is among all: whoever
-// asks nothing takes no place from others.
+// enter waits for a slot of the agent, reads the request, and then waits for a slot of all agents. So an agent that sends
+// nothing uses no slot of others.
 func (s *RepoServer) enter(ctx context.Context, agent string, read func() error) (leave func(), err error) {
 	s.mu.Lock()
 	own := s.slots[agent]
@@ -212,7 +212,7 @@ func (s *RepoServer) enter(ctx context.Context, agent string, read func() error)
 			delete(s.slots, agent)
 		}
 	}
-	if err := own.room.Acquire(ctx, 1); err != nil { // first: whoever waits here takes no place from others
+	if err := own.room.Acquire(ctx, 1); err != nil { // first: waiting here uses no slot of others
 		left()
 		return nil, status.FromContextError(err).Err()
 	}

@@ -147,7 +147,7 @@ func (h *hub) ask(agent, name string, parts ...[]byte) (string, error) {
 	return string(response), err
 }
 
-func TestAgentsMayAskForTheirRepositories(t *testing.T) {
+func TestRules_PermittedRepositories(t *testing.T) {
 	h := serve(t, RepoLimits{})
 	ref := field(23, words(1, "$values"), field(2, field(1, repository(ours))))
 	for name, request := range map[string][][]byte{
@@ -178,7 +178,7 @@ func TestAgentsMayAskForTheirRepositories(t *testing.T) {
 	}
 }
 
-func TestAgentsMayAskForNothingElse(t *testing.T) {
+func TestRules_DenyEverythingElse(t *testing.T) {
 	h := serve(t, RepoLimits{Request: 1 << 20})
 	own := field(1, repository(ours))
 	source := append(field(10, words(1, ours)), noKustomize...)
@@ -223,7 +223,7 @@ func TestAgentsMayAskForNothingElse(t *testing.T) {
 		"no source":            {"w1", "GenerateManifest", "names no source", [][]byte{own, noKustomize}},
 		"a program's option":   {"w1", "GetGitFiles", "has no address", [][]byte{field(1, repository(" --upload-pack=x/ours/"))}},
 		"without the proxy":    {"w1", "GetGitFiles", `noProxy "*" is not a setting of`, [][]byte{field(1, repository(ours, words(19, "http://proxy"), words(23, "*")))}},
-		"whoever answers":      {"w1", "GetGitFiles", "access that is not verified (insecure) is not a setting of", [][]byte{field(1, repository(ours, number(7, 1)))}},
+		"unverified server":    {"w1", "GetGitFiles", "access that is not verified (insecure) is not a setting of", [][]byte{field(1, repository(ours, number(7, 1)))}},
 		"whatever host key":    {"w1", "ResolveRevision", "(insecure)", [][]byte{field(1, repository(ours, number(6, 1)))}},
 		"OCI without TLS":      {"w1", "GenerateManifest", "(insecure)", [][]byte{own, source, field(17, repository(ours, number(26, 1)))}},
 		"an option of Helm's":  {"w1", "GenerateManifest", "neither a chart nor a repository", [][]byte{own, source, field(11, repository(ours, words(12, "--repository-config=/x")))}},
@@ -259,7 +259,7 @@ func TestAgentsMayAskForNothingElse(t *testing.T) {
 	}
 }
 
-func TestAgentsHaveTheirOwnPlaceInTheCache(t *testing.T) {
+func TestRepoServer_SeparatesCacheKeys(t *testing.T) {
 	h := serve(t, RepoLimits{})
 	own, source := field(1, repository(ours)), append(field(10, words(1, ours)), noKustomize...)
 	for _, c := range []struct{ tracking, label, installation, wantLabel, wantInstallation string }{
@@ -295,7 +295,7 @@ func TestAgentsHaveTheirOwnPlaceInTheCache(t *testing.T) {
 	}
 }
 
-func TestRequestsOfOneAgentWaitForEachOther(t *testing.T) {
+func TestRepoServer_LimitsRequestsPerAgent(t *testing.T) {
 	h := serve(t, RepoLimits{PerAgent: 2})
 	hold := make(chan struct{})
 	h.hold = hold
@@ -335,7 +335,7 @@ func TestRequestsOfOneAgentWaitForEachOther(t *testing.T) {
 	})
 }
 
-func TestWhoAsksNothingTakesNoPlaceFromOthers(t *testing.T) {
+func TestRepoServer_SilentAgentUsesNoSlot(t *testing.T) {
 	h := serve(t, RepoLimits{PerAgent: 2, Total: 2})
 	client := h.as("w1")
 	for range 2 {

@@ -128,7 +128,7 @@ func (r *Rules) repository(request []byte, p path, fields connectFields, deny fu
 		at(fields.proxy, func(v []byte) { deny(r.known(r.Proxies, "proxy", bytes.TrimSpace(v), placed)) }) &&
 		at(fields.githubAPI, func(v []byte) { deny(r.known(r.GitHubAPIs, "githubAppEnterpriseBaseUrl", bytes.TrimSpace(v), placed)) }) &&
 		at(fields.googleKey, func(v []byte) {
-			if key := bytes.TrimSpace(v); len(key) > 0 && !r.GoogleKeys[string(key)] { // which nobody shall read in an error
+			if key := bytes.TrimSpace(v); len(key) > 0 && !r.GoogleKeys[string(key)] { // not quoted: it may be a secret
 				deny(errors.New("this gcpServiceAccountKey is not a setting of " + placed))
 			}
 		}) &&

@@ -12,16 +12,15 @@ import (
 	"time"
 )
 
-// SelfSigned is TLS with a certificate that nobody vouches for. Argo CD's components are content with it unless they are
-// told to be strict, as they are with the repo-server's own.
-func SelfSigned(name string) (*tls.Config, error) {
+// SelfSignedConfig returns TLS with a self-signed certificate. Argo CD's components accept it unless strict TLS is set.
+func SelfSignedConfig(name string) (*tls.Config, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make a key: %w", err)
+		return nil, fmt.Errorf("generate key: %w", err)
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		return nil, fmt.Errorf("make a serial number: %w", err)
+		return nil, fmt.Errorf("generate serial number: %w", err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, DNSNames: []string{name, "localhost"},
@@ -30,12 +29,12 @@ func SelfSigned(name string) (*tls.Config, error) {
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("make a certificate: %w", err)
+		return nil, fmt.Errorf("create certificate: %w", err)
 	}
 	return Config(tls.Certificate{Certificate: [][]byte{cert}, PrivateKey: key}), nil
 }
 
-// Config is TLS with a certificate, for gRPC as well as Redis.
+// Config returns TLS with a certificate, for gRPC and Redis.
 func Config(cert tls.Certificate) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}}
 }
