@@ -100,13 +100,13 @@ func (b *bench) settled(ctx context.Context) error {
 	if err := b.waitAllInSync(ctx); err != nil {
 		return err
 	}
-	const calm, long = 5 * time.Second, 5 * time.Minute
+	const quietPeriod, long = 5 * time.Second, 5 * time.Minute
 	for began, before := time.Now(), int64(-1); b.hub.writes.Load() != before; {
 		if time.Since(began) > long {
 			return fmt.Errorf("something writes Applications on the hub although nothing changes, for %v", long)
 		}
 		before = b.hub.writes.Load()
-		pause(ctx, calm)
+		pause(ctx, quietPeriod)
 	}
 	return ctx.Err()
 }

@@ -20,7 +20,9 @@ type retired struct {
 var retiredWords = []retired{
 	{"anew", "again"},
 	{"barred", "refused"},
+	{"book books booked", "record, table"},
 	{"breath breaths", "pause"},
+	{"calm calms", "idle, recovered"},
 	{"carefree", "the fact in plain words"},
 	{"chore chores", "task"},
 	{"complain complains complained complaint complaints complainer", "report, write outage"},
@@ -34,6 +36,7 @@ var retiredWords = []retired{
 	{"keeper keepers", "controller, reconciler, manager"},
 	{"keepsake", "release"},
 	{"knock knocks", "probe"},
+	{"lane lanes", "queue, connection"},
 	{"lest", "so that ... not"},
 	{"likewise", "also"},
 	{"moan moans moaned moaning", "report"},
