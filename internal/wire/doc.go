@@ -1,15 +1,10 @@
-// Package wire gives engine messages their form on the wire, and reads them
-// back: protobuf inside CloudEvents, one event for each message, as
-// api/argocdagent/v1/sync.proto documents it.
+// Package wire encodes engine messages as protobuf inside CloudEvents, one event for each message, and decodes them.
+// api/argocdagent/v1/sync.proto documents the format.
 //
-// What arrives is hostile until it has been through Decode: every size, count
-// and name is checked while it is parsed, and memory is taken for what is there,
-// never for what a peer claims. Encode holds to the same limits, so that nothing
-// leaves that the other end would refuse.
+// Every input is hostile until Decode has checked it. A table has a rule for each field: size, number of entries, form.
+// Decode checks the bytes of a message against the table before it uses the generated types, so that a peer cannot make
+// it allocate memory for what the rules forbid. Encode checks its result in the same way, so that it sends nothing that
+// the peer would reject.
 //
-// The code reads and writes protobuf by hand, on protowire, rather than through
-// the generated types. Copying fields between those and the engine's would take
-// as many lines; this way limits hold before memory is taken, content is copied
-// once and no more, and tests prove that the bytes are those of the generated
-// code.
+// The envelope is read and written without the generated type, which would copy each message once more.
 package wire

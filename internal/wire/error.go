@@ -2,14 +2,14 @@ package wire
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-// Error says which field of a message breaks which limit. Its code is one that
-// the peer can show its user.
+// Error is the violation of a rule by a field of a message. Its code is fit for the peer's users.
 type Error struct {
-	Code   engine.Code // BadMessage, or TooLarge
+	Code   engine.Code // BadMessage or TooLarge
 	Field  string      // for example delta.items[3].key.name
 	Reason string
 }
@@ -20,16 +20,17 @@ func badField(field, format string, args ...any) *Error {
 	return &Error{Code: engine.BadMessage, Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
+func tooLong(field string, size, limit int) *Error {
+	return badField(field, "has %d bytes, at most %d are allowed", size, limit)
+}
+
 func tooLarge(field string, size, limit int) *Error {
-	return &Error{Code: engine.TooLarge, Field: field,
-		Reason: fmt.Sprintf("has %d bytes, at most %d are allowed", size, limit)}
+	err := tooLong(field, size, limit)
+	err.Code = engine.TooLarge
+	return err
 }
 
-func tooMany(field string, limit int) *Error {
-	return badField(field, "has more than %d entries", limit)
-}
-
-// in tells what the field is part of.
+// in adds the parent of the field.
 func (e *Error) in(parent string) *Error {
 	switch {
 	case e == nil:
@@ -40,3 +41,5 @@ func (e *Error) in(parent string) *Error {
 	}
 	return e
 }
+
+func at(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }

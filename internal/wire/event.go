@@ -1,163 +1,151 @@
 package wire
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 const (
-	namespacePrefix = "io.argocd-agent."           // of event types that are ours, in any release
-	typePrefix      = namespacePrefix + "sync.v1." // of those that this package reads
-	protoPrefix     = "argocdagent.v1."            // of the protobuf messages in them
+	namespacePrefix = "io.argocd-agent."           // of our event types in any release
+	typePrefix      = namespacePrefix + "sync.v1." // of the event types in this package
 	urlPrefix       = "type.googleapis.com/"       // by convention
 	specVersion     = "1.0"                        // of CloudEvents
 )
 
-// messageName is what a message is called: at the end of the event's type, and
-// at the end of the type URL.
-type messageName struct{ event, proto string }
+// Field numbers of CloudEvent and Any.
+const (
+	eventIDField     = 1
+	eventSourceField = 2
+	eventSpecField   = 3
+	eventTypeField   = 4
+	eventBinaryField = 6
+	eventTextField   = 7
+	eventProtoField  = 8
 
-var (
-	helloName    = messageName{"hello", "Hello"}
-	welcomeName  = messageName{"welcome", "Welcome"}
-	rootsName    = messageName{"roots", "Roots"}
-	sameName     = messageName{"same", "Same"}
-	askName      = messageName{"ask", "Ask"}
-	answerName   = messageName{"answer", "Answer"}
-	wantName     = messageName{"want", "Want"}
-	deltaName    = messageName{"delta", "Delta"}
-	ackName      = messageName{"ack", "Ack"}
-	finishedName = messageName{"finished", "Finished"}
-	heldName     = messageName{"held", "Held"}
-	outageName   = messageName{"writeoutage", "WriteOutage"}
-	confirmName  = messageName{"confirm", "Confirm"}
-	openName     = messageName{"open", "Open"}
-	byeName      = messageName{"bye", "Bye"}
+	anyURLField   = 1
+	anyValueField = 2
 )
 
-type readFunc func([]byte) (engine.Message, *Error)
-
-// readers lists what Decode understands, by the end of the event's type.
-var readers = map[string]struct {
-	name messageName
-	read readFunc
-}{
-	"hello":       {helloName, readHello},
-	"welcome":     {welcomeName, readWelcome},
-	"roots":       {rootsName, readRoots},
-	"same":        {sameName, readSame},
-	"ask":         {askName, readAsk},
-	"answer":      {answerName, readAnswer},
-	"want":        {wantName, readWant},
-	"delta":       {deltaName, readDelta},
-	"ack":         {ackName, readAck},
-	"finished":    {finishedName, readFinished},
-	"held":        {heldName, readHeld},
-	"writeoutage": {outageName, readWriteOutage},
-	"confirm":     {confirmName, readConfirm},
-	"open":        {openName, readOpen},
-	"bye":         {byeName, readBye},
-}
-
-// event wraps what is written into a CloudEvent.
-func (w *writer) event(name messageName, meta Meta) {
-	w.closeFilled(anyValue, 0)
-	w.constant(anyTypeURL, urlPrefix, protoPrefix, name.proto)
-	w.close(eventProtoField, 0)
-	w.constant(eventTypeField, typePrefix, name.event)
-	w.constant(eventSpecField, specVersion)
-	w.string(eventSourceField, "event.source", eventSource, meta.Source)
-	end := w.len()
-	id := strconv.AppendUint(w.scratch[:0], meta.Session.Incarnation, 10)
+// appendEvent appends an event up to its message, which must follow and have this size.
+func appendEvent(b []byte, kind *messageKind, meta Meta, size int) ([]byte, *Error) {
+	if reason := eventSource.violation([]byte(meta.Source)); reason != "" {
+		return nil, badField("event.source", "%s", reason)
+	}
+	var scratch [64]byte
+	id := strconv.AppendUint(scratch[:0], meta.Session.Incarnation, 10)
 	id = strconv.AppendUint(append(id, '.'), meta.Session.Attempt, 10)
 	id = strconv.AppendUint(append(id, '.'), meta.Seq, 10)
-	copy(w.take(len(id)), id)
-	w.close(eventIDField, end)
-}
-
-// constant writes a string that is made of parts and needs no check.
-func (w *writer) constant(t tag, parts ...string) {
-	end := w.len()
-	for i := range slices.Backward(parts) {
-		copy(w.take(len(parts[i])), parts[i])
+	b = protowire.AppendTag(b, eventIDField, protowire.BytesType)
+	b = protowire.AppendBytes(b, id)
+	b = appendString(b, eventSourceField, meta.Source)
+	b = appendString(b, eventSpecField, specVersion)
+	b = appendString(b, eventTypeField, typePrefix, kind.event)
+	urlSize := len(urlPrefix) + len(protoPrefix) + len(kind.name)
+	anySize := 1 + protowire.SizeBytes(urlSize)
+	if size > 0 {
+		anySize += 1 + protowire.SizeBytes(size)
 	}
-	w.close(t, end)
+	b = protowire.AppendTag(b, eventProtoField, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(anySize))
+	b = appendString(b, anyURLField, urlPrefix, protoPrefix, kind.name)
+	if size > 0 {
+		b = protowire.AppendTag(b, anyValueField, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(size))
+	}
+	return b, nil
 }
 
-// envelope is what readEvent finds in an event.
+func appendString(b []byte, num protowire.Number, parts ...string) []byte {
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
+	b = protowire.AppendVarint(protowire.AppendTag(b, num, protowire.BytesType), uint64(size))
+	for _, part := range parts {
+		b = append(b, part...)
+	}
+	return b
+}
+
+// envelope is the content of an event.
 type envelope struct {
 	meta Meta
-	typ  string   // short, of a message that we know; else in full
-	read readFunc // nil: unknown
+	typ  string
+	kind *messageKind // nil if unknown
 	data []byte
 }
 
 func readEvent(b []byte) (env envelope, err *Error) {
-	var id, source, spec, typ, url string
+	var id, source, spec, url string
 	found, other := false, false
-	r := reader{rest: b}
-	for r.next() {
-		switch r.tag {
+	read := func(into *string, name string, r *rule, data []byte) *Error {
+		if reason := r.violation(data); reason != "" {
+			return badField(name, "%s", reason)
+		}
+		*into = string(data)
+		return nil
+	}
+	err = walk(b, func(num protowire.Number, typ protowire.Type, _ uint64, data []byte) *Error {
+		if typ != protowire.BytesType {
+			return nil
+		}
+		switch num {
 		case eventIDField:
-			id = r.string("id", eventID)
+			return read(&id, "id", &eventID, data)
 		case eventSourceField:
-			source = r.string("source", eventSource)
+			return read(&source, "source", &eventSource, data)
 		case eventSpecField:
-			spec = r.string("spec_version", shortToken)
+			return read(&spec, "spec_version", &shortToken, data)
 		case eventTypeField:
-			typ = r.string("type", eventType)
-		case eventProtoField:
-			found = true
-			r.nested("proto_data", readAny(r.data, &url, &env.data))
+			return read(&env.typ, "type", &eventType, data)
 		case eventBinaryField, eventTextField:
 			other = true
+		case eventProtoField:
+			found = true
+			return walk(data, func(num protowire.Number, typ protowire.Type, _ uint64, data []byte) *Error {
+				switch {
+				case typ != protowire.BytesType:
+				case num == anyURLField:
+					return read(&url, "type_url", &eventType, data)
+				case num == anyValueField:
+					env.data = data
+				}
+				return nil
+			}).in("proto_data")
 		}
-	}
-	r.need("id", id)
-	r.need("source", source)
-	r.need("type", typ)
+		return nil
+	})
 	switch {
-	case r.err != nil:
-		return env, r.err
+	case err != nil:
+		return env, err
+	case id == "":
+		return env, badField("id", "is missing")
+	case source == "":
+		return env, badField("source", "is missing")
+	case env.typ == "":
+		return env, badField("type", "is missing")
 	case spec != specVersion:
 		return env, badField("spec_version", "is %q instead of %s", spec, specVersion)
-	case !strings.HasPrefix(typ, namespacePrefix):
-		return env, badField("type", "%q is not one of %s", typ, namespacePrefix)
+	case !strings.HasPrefix(env.typ, namespacePrefix):
+		return env, badField("type", "%q does not begin with %s", env.typ, namespacePrefix)
 	}
 	env.meta.Source = source
 	if !readID(id, &env.meta) {
 		return env, badField("id", "%q is not incarnation.attempt.number", id)
 	}
-	short, ours := strings.CutPrefix(typ, typePrefix)
-	known, ok := readers[short]
-	if !ours || !ok {
-		env.typ = typ
-		return env, nil
-	}
-	env.typ, env.read = known.name.event, known.read
+	name, ours := strings.CutPrefix(env.typ, typePrefix)
+	env.kind = kinds[name]
 	switch {
+	case !ours || env.kind == nil:
+		env.kind = nil
 	case !found || other:
-		return env, badField("data", "has to be proto_data")
-	case url[strings.LastIndexByte(url, '/')+1:] != protoPrefix+known.name.proto:
-		return env, badField("proto_data", "is a %q, which does not fit the event's type", url)
+		return env, badField("data", "is not proto_data")
+	case url[strings.LastIndexByte(url, '/')+1:] != protoPrefix+env.kind.name:
+		return env, badField("proto_data", "is a %q, which does not match the event's type", url)
 	}
 	return env, nil
-}
-
-func readAny(b []byte, url *string, value *[]byte) *Error {
-	r := reader{rest: b}
-	for r.next() {
-		switch r.tag {
-		case anyTypeURL:
-			*url = r.string("type_url", eventType)
-		case anyValue:
-			*value = r.data
-		}
-	}
-	return r.err
 }
 
 func readID(id string, meta *Meta) bool {

@@ -11,8 +11,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-// foreign is an event from a peer that holds to the .proto files but to nothing
-// else.
+// foreign is an event of a peer that follows the .proto files and no limit.
 func foreign(tb testing.TB, m engine.Message) []byte {
 	tb.Helper()
 	return marshal(tb, foreignEvent(tb, generated(m)))

@@ -12,8 +12,8 @@ import (
 	pb "github.com/argocd-agent/argocd-agent/api/argocdagent/v1"
 )
 
-// FuzzDecode feeds the decoder arbitrary bytes. It must not panic. What it
-// accepts the generated code accepts too, Encode accepts, and it stays the same.
+// FuzzDecode decodes arbitrary bytes, without a panic. The generated types and Encode must accept what Decode accepts,
+// with the same result.
 func FuzzDecode(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.golden")
 	if err != nil || len(files) == 0 {
@@ -25,15 +25,14 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(checkDecode)
 }
 
-// FuzzMessage does the same below the envelope, which a fuzzer seldom gets
-// past by itself.
+// FuzzMessage does the same inside a valid envelope.
 func FuzzMessage(f *testing.F) {
-	for name, entry := range readers {
+	for name, kind := range kinds {
 		env, err := readEvent(readDump(f, filepath.Join("testdata", name+".golden")))
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(entry.name.proto, env.data)
+		f.Add(kind.name, env.data)
 	}
 	f.Fuzz(func(t *testing.T, name string, message []byte) {
 		checkDecode(t, raw(name, message))

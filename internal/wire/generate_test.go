@@ -17,12 +17,12 @@ var (
 	maybeToken = rapid.OneOf(rapid.Just(""), anyToken)
 	maybeLabel = rapid.OneOf(rapid.Just(""), anyLabel)
 	anyName    = rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?){0,3}`)
-	anyText    = rapid.StringOf(rapid.Rune().Filter(func(c rune) bool { return !isControl(c) })).Filter(func(s string) bool { return isText(s) && len(s) <= MaxText })
-	anyNumber  = rapid.IntRange(0, maxNumber)
+	anyText    = rapid.StringOf(rapid.Rune().Filter(func(c rune) bool { return !isControl(c) })).Filter(func(s string) bool { return isText([]byte(s)) && len(s) <= MaxText })
+	anyNumber  = rapid.IntRange(0, maxVersion)
 	anyPause   = rapid.Int64Range(0, MaxRetryMillis)
 )
 
-// some returns a list of at most so many values; an empty one is nil.
+// some returns a list of at most that many values. An empty list is nil.
 func some[T any](t *rapid.T, label string, most int, g *rapid.Generator[T]) []T {
 	list := rapid.SliceOfN(g, 0, most).Draw(t, label)
 	if len(list) == 0 {

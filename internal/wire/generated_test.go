@@ -9,9 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-// The way that this package does not go: engine messages as generated types. It
-// proves that the bytes are those which the .proto files promise.
-
+// generated converts a message without any check, so that tests can send what Encode rejects.
 func generated(m engine.Message) proto.Message {
 	switch m := m.(type) {
 	case engine.Hello:

@@ -84,11 +84,10 @@ var samples = map[string]engine.Message{
 	"bye":         engine.Bye{Code: engine.Superseded, Message: "a newer session of this agent exists", RetryAfterMillis: 1000},
 }
 
-// The golden files are the protocol as released builds speak it. One that
-// changes means that peers of different builds no longer understand each other;
-// new fields are fine, and are added to a sample.
-func TestBytesOnTheWireStayAsTheyAre(t *testing.T) {
-	for name := range readers {
+// The golden files are the protocol of released builds. If one changes, peers of different releases do not understand
+// each other. New fields are allowed and must be added to a sample.
+func TestEncode_MatchesTheGoldenFiles(t *testing.T) {
+	for name := range kinds {
 		t.Run(name, func(t *testing.T) {
 			m := samples[name]
 			if m == nil {
@@ -119,8 +118,7 @@ func TestBytesOnTheWireStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// The samples are no pins of fields that they leave out.
-func TestSamplesUseEveryField(t *testing.T) {
+func TestSamples_UseEveryField(t *testing.T) {
 	set, all := map[string]bool{}, map[string]bool{}
 	for _, m := range samples {
 		collectFields(reflect.ValueOf(m), set, all)

@@ -13,10 +13,8 @@ var (
 	someKey  = engine.Key{Namespace: "team-a", Name: "guestbook"}
 )
 
-// A limit is tried from both sides: what is at it passes, one more is refused.
-// The message that is too much is made by the generated code, so that the
-// decoder is shown what our encoder would never send.
-func TestAtTheLimitPassesAndOneMoreIsRefused(t *testing.T) {
+// The message beyond the limit is made without Encode, which would never send it.
+func TestLimits_AcceptTheLimitAndRejectOneMore(t *testing.T) {
 	const dns = "abcdefghij.bcdefghijk." // 22 bytes
 	name := func(n int) string { return strings.Repeat(dns, n/len(dns)+1)[:n-1] + "z" }
 	word := func(n int) string { return strings.Repeat("x", n) }
@@ -33,8 +31,8 @@ func TestAtTheLimitPassesAndOneMoreIsRefused(t *testing.T) {
 		{"hello.mapping", 64, func(n int) engine.Message { return engine.Hello{Mapping: word(n)} }},
 		{"hello.namespace", 63, func(n int) engine.Message { return engine.Hello{Namespace: word(n)} }},
 		{"hello.version", 128, func(n int) engine.Message { return engine.Hello{Version: word(n)} }},
-		{"hello.protocol.max", maxNumber, func(n int) engine.Message { return engine.Hello{Protocol: engine.Range{Max: n}} }},
-		{"hello.projection.min", maxNumber, func(n int) engine.Message { return engine.Hello{Projection: engine.Range{Min: n}} }},
+		{"hello.protocol.max", maxVersion, func(n int) engine.Message { return engine.Hello{Protocol: engine.Range{Max: n}} }},
+		{"hello.projection.min", maxVersion, func(n int) engine.Message { return engine.Hello{Projection: engine.Range{Min: n}} }},
 		{"hello.capabilities", 64, func(n int) engine.Message { return engine.Hello{Capabilities: []string{word(n)}} }},
 		{"hello.capabilities", MaxCapabilities, func(n int) engine.Message { return engine.Hello{Capabilities: repeat(n, "x")} }},
 		{"hello.seen", MaxScopes, func(n int) engine.Message { return engine.Hello{Seen: repeat(n, engine.Seen{Scope: "s"})} }},
@@ -47,8 +45,8 @@ func TestAtTheLimitPassesAndOneMoreIsRefused(t *testing.T) {
 		{"welcome.server_url", 2048, func(n int) engine.Message { return engine.Welcome{ServerURL: word(n)} }},
 		{"welcome.principal_uid", 128, func(n int) engine.Message { return engine.Welcome{PrincipalUID: word(n)} }},
 		{"welcome.version", 128, func(n int) engine.Message { return engine.Welcome{Version: word(n)} }},
-		{"welcome.protocol", maxNumber, func(n int) engine.Message { return engine.Welcome{Protocol: n} }},
-		{"welcome.projection", maxNumber, func(n int) engine.Message { return engine.Welcome{Projection: n} }},
+		{"welcome.protocol", maxVersion, func(n int) engine.Message { return engine.Welcome{Protocol: n} }},
+		{"welcome.projection", maxVersion, func(n int) engine.Message { return engine.Welcome{Projection: n} }},
 		{"welcome.capabilities", MaxCapabilities, func(n int) engine.Message { return engine.Welcome{Capabilities: repeat(n, "x")} }},
 		{"welcome.instance_label", 317, func(n int) engine.Message { return engine.Welcome{InstanceLabel: word(n)} }},
 		{"welcome.seen", MaxScopes, func(n int) engine.Message { return engine.Welcome{Seen: repeat(n, engine.Seen{Scope: "s"})} }},
@@ -111,9 +109,8 @@ func TestAtTheLimitPassesAndOneMoreIsRefused(t *testing.T) {
 	}
 }
 
-// What is for people never stops a message: the encoder cuts it. A decoder that
-// is sent more refuses it all the same.
-func TestTextAndPausesAreCutWhenSentAndRefusedWhenReceived(t *testing.T) {
+// A text for users never makes Encode fail. Decode rejects what is too long.
+func TestEncode_TruncatesTextsAndPauses(t *testing.T) {
 	long := strings.Repeat("ä", MaxText)
 	for _, m := range []engine.Message{
 		engine.Bye{Message: long},
@@ -139,7 +136,7 @@ func TestTextAndPausesAreCutWhenSentAndRefusedWhenReceived(t *testing.T) {
 	}
 }
 
-func TestWholeEventIsLimited(t *testing.T) {
+func TestLimits_BoundTheEvent(t *testing.T) {
 	items := repeat(3, engine.DeltaItem{Key: someKey, Content: make([]byte, MaxContent)})
 	_, err := Encode(delta(items...), someMeta)
 	wantError(t, "encode", err, "event")
@@ -153,8 +150,8 @@ func TestWholeEventIsLimited(t *testing.T) {
 	}
 }
 
-// Nothing that the limits of its parts allow may exceed the event, save content.
-func TestFullMessagesFitIntoAnEvent(t *testing.T) {
+// Messages whose parts are within the limits fit into an event, except content.
+func TestLimits_FullMessagesFitIntoAnEvent(t *testing.T) {
 	text, name, label := strings.Repeat("x", MaxText), strings.Repeat("x", 253), strings.Repeat("x", 63)
 	sums := make([]engine.ChildSum, 256)
 	for i := range sums {

@@ -5,9 +5,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// normal takes out of a generated message what makes no difference to us:
-// unknown fields, nested messages that are there but empty, and 128-bit numbers
-// that are zero.
+// normal removes what makes no difference: unknown fields, empty nested messages, and 128-bit numbers that are zero.
 func normal(m proto.Message) proto.Message {
 	m = proto.Clone(m)
 	normalise(m.ProtoReflect())

@@ -14,7 +14,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-func TestNewerPeerMayAddMessages(t *testing.T) {
+func TestDecode_AcceptsMessagesOfANewerPeer(t *testing.T) {
 	for _, typ := range []string{"io.argocd-agent.sync.v1.whisper", "io.argocd-agent.sync.v2.delta", "io.argocd-agent.fleet.v1.hello"} {
 		event := foreignEvent(t, &pb.Bye{})
 		event.Type = typ
@@ -31,7 +31,7 @@ func TestNewerPeerMayAddMessages(t *testing.T) {
 	}
 }
 
-func TestUnknownMessagesAreNotPassedOn(t *testing.T) {
+func TestEncode_RejectsUnknownMessages(t *testing.T) {
 	if _, err := Encode(Unknown{Type: "io.argocd-agent.sync.v1.whisper"}, someMeta); codeOf(err) != engine.BadMessage {
 		t.Error(err)
 	}
@@ -40,8 +40,8 @@ func TestUnknownMessagesAreNotPassedOn(t *testing.T) {
 	}
 }
 
-// A newer peer's fields, of every wire type, at every level.
-func TestNewerPeerMayAddFields(t *testing.T) {
+// The fields have every wire type and are at every level.
+func TestDecode_IgnoresFieldsOfANewerPeer(t *testing.T) {
 	forEachMessage(t, func(t *rapid.T, m engine.Message, _ Meta) {
 		message := generated(m)
 		addUnknownFields(message.ProtoReflect())
@@ -54,7 +54,7 @@ func TestNewerPeerMayAddFields(t *testing.T) {
 			Id:          "17.3.42",
 			Source:      "agent/prod-1",
 			SpecVersion: "1.0",
-			Type:        typePrefix + readersName(message),
+			Type:        typePrefix + eventName(message),
 			Attributes: map[string]*pb.CloudEvent_AttributeValue{
 				"traceparent": {Attr: &pb.CloudEvent_AttributeValue_CeString{CeString: "00-4bf92f-01"}},
 			},
@@ -75,9 +75,9 @@ func TestNewerPeerMayAddFields(t *testing.T) {
 	})
 }
 
-func readersName(m proto.Message) string {
-	for name, entry := range readers {
-		if entry.name.proto == string(m.ProtoReflect().Descriptor().Name()) {
+func eventName(m proto.Message) string {
+	for name, kind := range kinds {
+		if kind.name == string(m.ProtoReflect().Descriptor().Name()) {
 			return name
 		}
 	}
@@ -114,9 +114,7 @@ func addUnknownFields(m protoreflect.Message) {
 	m.SetUnknown(b)
 }
 
-// An older peer does not send what it has never heard of. What the protocol had
-// from the start is enough.
-func TestOlderPeerMayLeaveFieldsOut(t *testing.T) {
+func TestDecode_AcceptsMissingFieldsOfAnOlderPeer(t *testing.T) {
 	for _, c := range []struct {
 		sent proto.Message
 		want engine.Message
@@ -146,9 +144,8 @@ func TestOlderPeerMayLeaveFieldsOut(t *testing.T) {
 	}
 }
 
-// An event that the CloudEvents SDK wrote, with attributes that we do not use;
-// see the folder interop.
-func TestEventsOfTheSDKAreUnderstood(t *testing.T) {
+// The CloudEvents SDK wrote the event, with attributes that we do not use. See the directory interop.
+func TestDecode_AcceptsEventsOfTheSDK(t *testing.T) {
 	m, meta, err := Decode(readDump(t, "testdata/sdk.golden"))
 	if err != nil {
 		t.Fatal(err)
@@ -158,22 +155,21 @@ func TestEventsOfTheSDKAreUnderstood(t *testing.T) {
 	}
 }
 
-// Protobuf leaves a sender some freedom. All of it is understood.
-func TestOtherEncodersAreUnderstood(t *testing.T) {
-	field := func(b []byte, t tag, v ...byte) []byte {
-		return protowire.AppendBytes(protowire.AppendVarint(b, uint64(t)), v)
+func TestDecode_AcceptsOtherEncodings(t *testing.T) {
+	field := func(b []byte, name protoreflect.Name, v ...byte) []byte {
+		return protowire.AppendBytes(append(b, tagOf("Want", name, protowire.BytesType)...), v)
 	}
 	plain := func(b []byte, v uint64) []byte {
-		return protowire.AppendFixed64(protowire.AppendVarint(b, uint64(wantHashesPlain)), v)
+		return protowire.AppendFixed64(append(b, tagOf("Want", "hashes", protowire.Fixed64Type)...), v)
 	}
 	for name, c := range map[string]struct {
 		message []byte
 		want    engine.Want
 	}{
-		"numbers one by one":       {plain(plain(field(nil, wantScope, 's'), 1), 2), engine.Want{Scope: "s", Hashes: []engine.KeyHash{1, 2}}},
-		"numbers in two parts":     {field(plain(field(nil, wantScope, 's'), 1), wantHashes, 2, 0, 0, 0, 0, 0, 0, 0), engine.Want{Scope: "s", Hashes: []engine.KeyHash{1, 2}}},
-		"fields in another order":  {field(plain(nil, 1), wantScope, 's'), engine.Want{Scope: "s", Hashes: []engine.KeyHash{1}}},
-		"a field twice: last wins": {field(field(nil, wantScope, 'r'), wantScope, 's'), engine.Want{Scope: "s"}},
+		"numbers one by one":       {plain(plain(field(nil, "scope", 's'), 1), 2), engine.Want{Scope: "s", Hashes: []engine.KeyHash{1, 2}}},
+		"numbers in two parts":     {field(plain(field(nil, "scope", 's'), 1), "hashes", 2, 0, 0, 0, 0, 0, 0, 0), engine.Want{Scope: "s", Hashes: []engine.KeyHash{1, 2}}},
+		"fields in another order":  {field(plain(nil, 1), "scope", 's'), engine.Want{Scope: "s", Hashes: []engine.KeyHash{1}}},
+		"a field twice: last wins": {field(field(nil, "scope", 'r'), "scope", 's'), engine.Want{Scope: "s"}},
 	} {
 		got, _, err := Decode(raw("Want", c.message))
 		if err != nil {

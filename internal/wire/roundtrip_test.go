@@ -26,7 +26,7 @@ func forEachMessage(t *testing.T, check func(t *rapid.T, m engine.Message, meta 
 	}
 }
 
-func TestMessageArrivesAsItWasSent(t *testing.T) {
+func TestRoundTrip_KeepsTheMessage(t *testing.T) {
 	forEachMessage(t, func(t *rapid.T, m engine.Message, meta Meta) {
 		event, err := Encode(m, meta)
 		if err != nil {
@@ -45,7 +45,7 @@ func TestMessageArrivesAsItWasSent(t *testing.T) {
 	})
 }
 
-func TestBytesAreThoseOfTheGeneratedCode(t *testing.T) {
+func TestEncode_HasTheBytesOfTheGeneratedTypes(t *testing.T) {
 	forEachMessage(t, func(t *rapid.T, m engine.Message, meta Meta) {
 		data, err := anypb.New(generated(m))
 		if err != nil {
@@ -72,26 +72,8 @@ func TestBytesAreThoseOfTheGeneratedCode(t *testing.T) {
 	})
 }
 
-func TestEstimateIsLargeEnough(t *testing.T) {
-	forEachMessage(t, func(t *rapid.T, m engine.Message, meta Meta) {
-		switch m.(type) {
-		case engine.Hello, engine.Welcome, engine.Roots, engine.Same, engine.Held, engine.WriteOutage, engine.Bye, engine.Open, engine.Finished:
-			return // seldom, or small: they may grow
-		}
-		size := sizeOf(m)
-		w := newWriter(size)
-		if _, err := w.message(m); err != nil {
-			t.Fatal(err)
-		}
-		if w.len() > size {
-			t.Fatalf("%d bytes were estimated, %d written", size, w.len())
-		}
-	})
-}
-
-// TestEveryFieldTravels fails when the engine gets a field that the generators,
-// and so probably the rest of this package, do not know.
-func TestEveryFieldTravels(t *testing.T) {
+// The test fails if the engine has a field that the generators, and probably the rest of this package, do not know.
+func TestGenerators_SetEveryField(t *testing.T) {
 	set := map[string]bool{}
 	all := map[string]bool{}
 	for _, message := range messages {
@@ -124,20 +106,51 @@ func collectFields(v reflect.Value, set, all map[string]bool) {
 	}
 }
 
-func TestEveryMessageHasAReaderAndAGenerator(t *testing.T) {
-	services := pb.File_argocdagent_v1_sync_proto.Messages()
-	for name, entry := range readers {
-		if name != entry.name.event {
-			t.Errorf("reader %q is for %q", name, entry.name.event)
-		}
+func TestKinds_HaveAGeneratorEach(t *testing.T) {
+	for name := range kinds {
 		if messages[name] == nil {
 			t.Errorf("no generator for %q", name)
 		}
-		if services.ByName(protoreflect.Name(entry.name.proto)) == nil {
-			t.Errorf("sync.proto has no message %s", entry.name.proto)
+	}
+	if len(messages) != len(kinds) {
+		t.Errorf("%d generators for %d messages", len(messages), len(kinds))
+	}
+}
+
+func TestTable_CoversStringsBytesAndLists(t *testing.T) {
+	used := map[protoreflect.FullName]bool{}
+	var check func(m protoreflect.MessageDescriptor)
+	check = func(m protoreflect.MessageDescriptor) {
+		if int(m.Fields().Get(m.Fields().Len()-1).Number()) >= 32 {
+			t.Errorf("%s has a field number that validate does not count", m.Name())
+		}
+		for i := range m.Fields().Len() {
+			d := m.Fields().Get(i)
+			name := d.FullName()[len(protoPrefix):]
+			l := table[name]
+			used[name] = true
+			switch kind := d.Kind(); {
+			case kind == protoreflect.StringKind && l.str == nil:
+				t.Errorf("%s has no rule", name)
+			case kind == protoreflect.BytesKind && l.size == 0 && !l.hash:
+				t.Errorf("%s has no size", name)
+			case d.IsList() && l.entries == 0:
+				t.Errorf("%s has no number of entries", name)
+			case !d.IsList() && l.entries != 0:
+				t.Errorf("%s is not a list", name)
+			}
+		}
+		for i := range m.Messages().Len() {
+			check(m.Messages().Get(i))
 		}
 	}
-	if len(messages) != len(readers) {
-		t.Errorf("%d generators for %d messages", len(messages), len(readers))
+	all := pb.File_argocdagent_v1_sync_proto.Messages()
+	for i := range all.Len() {
+		check(all.Get(i))
+	}
+	for name := range table {
+		if !used[name] {
+			t.Errorf("there is no field %s", name)
+		}
 	}
 }

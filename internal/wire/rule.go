@@ -1,42 +1,63 @@
 package wire
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// rule says what a string may be.
+// rule describes the valid values of a string.
 type rule struct {
 	max      int
-	valid    func(string) bool
-	what     string // for people: what is valid
+	valid    func([]byte) bool
+	form     string // description of valid
 	optional bool   // may be empty
 }
 
-// violation returns why a string breaks the rule; nothing: it does not.
-func (r rule) violation(s string) string {
+// Rules of strings.
+var (
+	objectName    = rule{max: 253, valid: isSubdomain, form: "a lower-case RFC 1123 name"}
+	namespaceName = rule{max: 63, valid: isLabel, form: "a lower-case RFC 1123 label", optional: true}
+	agentName     = rule{max: 253, valid: isSubdomain, form: "a lower-case RFC 1123 name", optional: true}
+	scopeName     = rule{max: 64, valid: isToken, form: token}
+	shortToken    = rule{max: 64, valid: isToken, form: token, optional: true} // mode, mapping, code, ID
+	capability    = rule{max: 64, valid: isToken, form: token}
+	labelKey      = rule{max: 317, valid: isToken, form: token, optional: true}
+	uid           = rule{max: 128, valid: isToken, form: token, optional: true}
+	address       = rule{max: 2048, valid: isToken, form: token, optional: true}
+	tunnelToken   = rule{max: 256, valid: isToken, form: token, optional: true}
+	buildVersion  = rule{max: 128, valid: isText, form: text, optional: true}
+	messageText   = rule{max: MaxText, valid: isText, form: text, optional: true}
+
+	eventID     = rule{max: 62, valid: isToken, form: token} // three numbers of 64 bits
+	eventSource = rule{max: 320, valid: isToken, form: token}
+	eventType   = rule{max: 128, valid: isToken, form: token}
+)
+
+const (
+	token = "printable ASCII without spaces"
+	text  = "UTF-8 without control characters"
+)
+
+// violation returns why a string violates the rule, or "" if it does not.
+func (r *rule) violation(s []byte) string {
 	switch {
-	case s == "" && r.optional:
+	case len(s) == 0 && r.optional:
 		return ""
-	case s == "":
+	case len(s) == 0:
 		return "is missing"
 	case len(s) > r.max:
-		return r.tooLong(len(s))
+		return fmt.Sprintf("has %d bytes, at most %d are allowed", len(s), r.max)
 	case !r.valid(s):
-		return fmt.Sprintf("%.64q is not %s", s, r.what)
+		return fmt.Sprintf("%.64q is not %s", s, r.form)
 	}
 	return ""
 }
 
-func (r rule) tooLong(n int) string {
-	return fmt.Sprintf("has %d bytes, at most %d are allowed", n, r.max)
-}
-
-// isLabel reports whether s is made of lower-case letters, digits and inner
-// hyphens, as the names of namespaces are.
-func isLabel(s string) bool {
+// isLabel reports whether s has only lower-case letters, digits and inner hyphens, as names of namespaces.
+func isLabel(s []byte) bool {
 	for i := range len(s) {
 		c := s[i]
 		inner := i > 0 && i < len(s)-1
@@ -44,14 +65,15 @@ func isLabel(s string) bool {
 			return false
 		}
 	}
-	return s != ""
+	return len(s) > 0
 }
 
-// isSubdomain reports whether s is made of labels with dots between them, as the
-// names of objects are.
-func isSubdomain(s string) bool {
+var dot = []byte(".")
+
+// isSubdomain reports whether s has only labels with dots between them, as names of objects.
+func isSubdomain(s []byte) bool {
 	for {
-		label, rest, more := strings.Cut(s, ".")
+		label, rest, more := bytes.Cut(s, dot)
 		if !isLabel(label) {
 			return false
 		}
@@ -62,7 +84,7 @@ func isSubdomain(s string) bool {
 	}
 }
 
-func isToken(s string) bool {
+func isToken(s []byte) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
 			return false
@@ -71,24 +93,20 @@ func isToken(s string) bool {
 	return true
 }
 
-// isText reports whether s can be shown to people as it is: a peer must not be
-// able to drive somebody's terminal.
-func isText(s string) bool {
-	return utf8.ValidString(s) && strings.IndexFunc(s, isControl) < 0
-}
+// isText reports whether s can be shown to users. A peer must not be able to control their terminal.
+func isText(s []byte) bool { return utf8.Valid(s) && bytes.IndexFunc(s, isControl) < 0 }
 
 func isControl(c rune) bool { return unicode.IsControl(c) && c != '\n' && c != '\t' }
 
-// sanitizeText makes s fit for peopleText: what cannot be shown becomes a mark,
-// what is too long is cut.
+// sanitizeText makes s fit for messageText: it replaces invalid and control characters and truncates a long text.
 func sanitizeText(s string) string {
-	if len(s) <= MaxText && isText(s) {
+	if s == "" || len(s) <= MaxText && isText([]byte(s)) {
 		return s
 	}
 	const more = "…"
 	cut := len(s) > MaxText
 	if cut {
-		s = s[:MaxText] // and whatever follows must still fit
+		s = s[:MaxText] // replacements below make it longer
 	}
 	s = strings.ToValidUTF8(s, "?")
 	s = strings.Map(func(c rune) rune {

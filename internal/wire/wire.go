@@ -1,157 +1,160 @@
 package wire
 
 import (
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/argocd-agent/argocd-agent/api/argocdagent/v1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-// Meta is what an event says beside the message.
+// Meta is what an event has in addition to the message.
 type Meta struct {
-	// Source names the sender as a URI reference, for people and tools: the
-	// identity of a peer is what the transport proved. The hub's also names the
-	// agent it speaks to, as source and ID together have to be unique.
+	// Source names the sender as a URI reference, for users and tools. The transport decides who the peer is. The hub's
+	// source also names the agent, because source and ID together must be unique.
 	Source string
 
 	// Session that the message belongs to.
 	Session engine.Epoch
 
-	// Seq grows with each event that a sender sends in a session.
+	// Seq grows with each event of a sender in a session.
 	Seq uint64
 }
 
-// Unknown is a message of a type that this build has never heard of, from a
-// newer peer. It is no error: whoever gets it ignores it, as the engine does.
+// Unknown is a message of a newer peer. The receiver ignores it.
 type Unknown struct {
 	engine.Message // nil; makes Unknown one of them
 	Type           string
 }
 
-// Encode returns the event that carries a message. Its errors are *Error, with
-// code TooLarge for content that no peer could store. Text for people, and
-// pauses, are cut to their limits; nothing else is changed.
-func Encode(m engine.Message, meta Meta) ([]byte, error) {
-	size := sizeOf(m)
-	if size > MaxEvent {
-		return nil, tooLarge("event", size, MaxEvent)
+// messageKind is one type of message.
+type messageKind struct {
+	name   string // of the protobuf message
+	event  string // last part of the event type
+	schema *schema
+	new    func() proto.Message
+	read   func(proto.Message) engine.Message
+}
+
+// kinds has all messages by the last part of their event type, and by the name of the protobuf message.
+var kinds, kindsByName = func() (byEvent, byName map[string]*messageKind) {
+	byEvent, byName = map[string]*messageKind{}, map[string]*messageKind{}
+	for _, k := range []*messageKind{
+		kindOf(readHello), kindOf(readWelcome), kindOf(readRoots), kindOf(readSame), kindOf(readAsk), kindOf(readAnswer), kindOf(readWant),
+		kindOf(readDelta), kindOf(readAck), kindOf(readFinished), kindOf(readHeld), kindOf(readWriteOutage), kindOf(readConfirm), kindOf(readOpen), kindOf(readBye),
+	} {
+		byEvent[k.event], byName[k.name] = k, k
 	}
-	w := newWriter(size + envelopeSize)
-	name, err := w.message(m)
+	return byEvent, byName
+}()
+
+func kindOf[P any, M interface {
+	*P
+	proto.Message
+}](read func(M) engine.Message) *messageKind {
+	name := M(new(P)).ProtoReflect().Descriptor().Name()
+	return &messageKind{
+		name: string(name), event: strings.ToLower(string(name)), schema: schemas[name],
+		new:  func() proto.Message { return M(new(P)) },
+		read: func(m proto.Message) engine.Message { return read(m.(M)) }, //nolint:forcetypeassert // made by new
+	}
+}
+
+// envelopeSize is the size of an event around a message, at most.
+const envelopeSize = 640
+
+// Encode returns the event that carries a message. Its errors are *Error, with code TooLarge for content that no peer
+// could store. Encode truncates texts for users and pauses to their limits.
+func Encode(m engine.Message, meta Meta) ([]byte, error) {
+	message, err := toProto(m)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.err.in(name.event); err != nil {
+	kind := kindsByName[string(message.ProtoReflect().Descriptor().Name())]
+	size := proto.Size(message)
+	if size > MaxEvent {
+		return nil, tooLarge("event", size, MaxEvent)
+	}
+	event, err := appendEvent(make([]byte, 0, size+envelopeSize), kind, meta, size)
+	if err != nil {
 		return nil, err
 	}
-	w.event(name, meta)
-	if w.err != nil {
-		return nil, w.err
+	begin := len(event)
+	event, failed := proto.MarshalOptions{Deterministic: true, UseCachedSize: true}.MarshalAppend(event, message)
+	if failed != nil {
+		return nil, badField(kind.event, "has a text that is not UTF-8")
 	}
-	if w.len() > MaxEvent {
-		return nil, tooLarge("event", w.len(), MaxEvent)
+	if err := kind.schema.validate(event[begin:]); err != nil {
+		return nil, err.in(kind.event)
 	}
-	return w.buf[w.at:], nil
+	if len(event) > MaxEvent {
+		return nil, tooLarge("event", len(event), MaxEvent)
+	}
+	return event, nil
 }
 
-// Decode returns the message that an event carries. Its errors are *Error, with
-// code BadMessage. A type of message that is not known is Unknown, no error.
-// Nothing of the event is kept: its memory may be used again, and a small item
-// that somebody holds on to does not hold on to a large event.
+// Decode returns the message that an event carries. Its errors are *Error, with code BadMessage. A message of unknown
+// type is Unknown. Decode keeps nothing of the event.
 func Decode(event []byte) (engine.Message, Meta, error) {
 	if len(event) > MaxEvent {
-		return nil, Meta{}, badField("event", "has %d bytes, at most %d are allowed", len(event), MaxEvent)
+		return nil, Meta{}, tooLong("event", len(event), MaxEvent)
 	}
 	env, err := readEvent(event)
 	if err != nil {
 		return nil, Meta{}, err.in("event")
 	}
-	if env.read == nil {
+	if env.kind == nil {
 		return Unknown{Type: env.typ}, env.meta, nil
 	}
-	m, err := env.read(env.data)
-	if err != nil {
-		return nil, env.meta, err.in(env.typ)
+	if err := env.kind.schema.validate(env.data); err != nil {
+		return nil, env.meta, err.in(env.kind.event)
 	}
-	return m, env.meta, nil
+	message := env.kind.new()
+	if failed := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(env.data, message); failed != nil {
+		return nil, env.meta, malformed().in(env.kind.event)
+	}
+	if err := checkConsistent(message); err != nil {
+		return nil, env.meta, err.in(env.kind.event)
+	}
+	return env.kind.read(message), env.meta, nil
 }
 
-// message writes m and returns what it is called.
-func (w *writer) message(m engine.Message) (messageName, error) {
+// checkConsistent checks rules about several fields.
+func checkConsistent(m proto.Message) *Error {
 	switch m := m.(type) {
-	case engine.Hello:
-		w.hello(m)
-		return helloName, nil
-	case engine.Welcome:
-		w.welcome(m)
-		return welcomeName, nil
-	case engine.Roots:
-		w.roots(rootsSame, "same", m.Same)
-		w.roots(rootsItems, "items", m.Items)
-		return rootsName, nil
-	case engine.Same:
-		w.roots(rootsItems, "items", m.Items)
-		return sameName, nil
-	case engine.Ask:
-		w.ask(m)
-		return askName, nil
-	case engine.Answer:
-		w.answer(m)
-		return answerName, nil
-	case engine.Want:
-		w.want(m)
-		return wantName, nil
-	case engine.Delta:
-		w.delta(m)
-		return deltaName, nil
-	case engine.Ack:
-		w.ack(m)
-		return ackName, nil
-	case engine.Finished:
-		w.finished(m)
-		return finishedName, nil
-	case engine.Held:
-		w.held(m)
-		return heldName, nil
-	case engine.WriteOutage:
-		w.string(outageReason, "reason", messageText, sanitizeText(m.Reason))
-		return outageName, nil
-	case engine.Confirm:
-		w.confirm(m)
-		return confirmName, nil
-	case engine.Open:
-		w.open(m)
-		return openName, nil
-	case engine.Bye:
-		w.bye(m)
-		return byeName, nil
+	case *pb.Answer:
+		for i, b := range m.GetBranches() {
+			if err := checkBranch(b); err != nil {
+				return err.in(at("branches", i))
+			}
+		}
+	case *pb.Delta:
+		for i, it := range m.GetItems() {
+			if it.GetGone() && len(it.GetContent()) > 0 {
+				return badField("content", "must be empty if the item is gone").in(at("items", i))
+			}
+		}
 	}
-	return messageName{}, badField("event", "cannot carry a %T", m)
+	return nil
 }
 
-// envelopeSize is room for the event around a message.
-const envelopeSize = 256
-
-// sizeOf estimates the size of a message, on the large side, so that it is
-// written into one piece of memory.
-func sizeOf(m engine.Message) int {
-	size := 256
-	switch m := m.(type) {
-	case engine.Delta:
-		for i := range m.Items {
-			it := &m.Items[i]
-			size += len(it.Content) + len(it.Extra) + len(it.Key.Name) + len(it.Key.Namespace) + 64
-		}
-	case engine.Ack:
-		for i := range m.Items {
-			it := &m.Items[i]
-			size += len(it.Code) + min(len(it.Message), MaxText) + len(it.Key.Name) + len(it.Key.Namespace) + 64
-		}
-	case engine.Answer:
-		for i := range m.Branches {
-			size += 17*len(m.Branches[i].Sums) + 24*len(m.Branches[i].Items) + 32
-		}
-	case engine.Ask:
-		size += 10 * len(m.Prefixes)
-	case engine.Want:
-		size += 8 * len(m.Hashes)
+func checkBranch(b *pb.Branch) *Error {
+	children := b.GetChildren()
+	switch {
+	case b.GetSplit() && len(b.GetHashes()) != 0, !b.GetSplit() && len(children) != 0:
+		return badField("split", "does not match: a branch has either sums or items")
+	case b.GetSplit() && len(b.GetPrefix()) == 8 && len(children) != 0:
+		return badField("prefix", "is a whole hash, which has no children")
+	case len(b.GetSums()) != 16*len(children):
+		return badField("sums", "must have 16 bytes for each child")
+	case len(b.GetVersions()) != 16*len(b.GetHashes()):
+		return badField("versions", "must have 16 bytes for each hash")
 	}
-	return size
+	for i := 1; i < len(children); i++ {
+		if children[i-1] >= children[i] {
+			return badField("children", "are not ascending")
+		}
+	}
+	return nil
 }
