@@ -23,26 +23,23 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// CloudEvent is the envelope of every message on the Sync stream. It has the
-// wire form that the CloudEvents specification 1.0 gives to its protobuf
-// format (io.cloudevents.v1.CloudEvent): the same field numbers and types, so
-// that any CloudEvents library reads these bytes. Only the name is our own,
-// because two definitions of one full name cannot live in one program, and a
-// program that talks to us may well use a CloudEvents library.
+// CloudEvent is the envelope of every message on the Sync stream. It has the wire form of the protobuf format of
+// CloudEvents 1.0 (io.cloudevents.v1.CloudEvent): the same field numbers and types, so that any CloudEvents library
+// reads these bytes. Only the name differs, because two definitions of one full name cannot be in one binary, and a
+// client may also use a CloudEvents library.
 //
-// How this protocol fills it in is told at the top of sync.proto.
+// sync.proto describes how this protocol uses it.
 type CloudEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique together with source.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// A URI reference: who sent it.
+	// Sender, as a URI reference.
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
 	// "1.0".
 	SpecVersion string `protobuf:"bytes,3,opt,name=spec_version,json=specVersion,proto3" json:"spec_version,omitempty"`
-	// Tells which message proto_data holds.
+	// Type of the message in proto_data.
 	Type string `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
-	// Optional attributes and extensions. This protocol sets none, and ignores
-	// what a broker on the way may have added.
+	// Optional attributes and extensions. This protocol sets none and ignores those that a broker has added.
 	Attributes map[string]*CloudEvent_AttributeValue `protobuf:"bytes,5,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Types that are valid to be assigned to Data:
 	//
@@ -175,7 +172,7 @@ func (*CloudEvent_TextData) isCloudEvent_Data() {}
 
 func (*CloudEvent_ProtoData) isCloudEvent_Data() {}
 
-// The seven types that an attribute can have.
+// The seven types of an attribute.
 type CloudEvent_AttributeValue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Attr:

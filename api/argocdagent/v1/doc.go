@@ -1,7 +1,5 @@
-// Package argocdagentv1 is the protocol that a principal and its agents speak,
-// generated from the .proto files beside it. They are its documentation: begin
-// with sync.proto.
+// Package argocdagentv1 is the protocol between a principal and its agents, generated from the .proto files in this
+// directory. Their comments document it, sync.proto first.
 //
-// The product itself uses the services from here, but reads and writes the
-// messages with internal/wire, which holds them to their limits while it parses.
+// Package internal/wire converts the messages and checks their limits.
 package argocdagentv1

@@ -23,16 +23,15 @@ const (
 
 type JoinRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the agent, as the token has it.
+	// Name of the agent, as in the token.
 	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
 	// ID and secret of the token.
 	TokenId     string `protobuf:"bytes,2,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
 	TokenSecret string `protobuf:"bytes,3,opt,name=token_secret,json=tokenSecret,proto3" json:"token_secret,omitempty"`
-	// A certificate request (PKCS #10) in PEM, at most 16 KiB: its subject is the
-	// agent's name as common name and nothing else.
+	// A certificate request (PKCS #10) in PEM, at most 16 KiB. Its subject has only the agent's name as common name.
 	Request []byte `protobuf:"bytes,4,opt,name=request,proto3" json:"request,omitempty"`
-	// The agent's clock in milliseconds since 1970. A certificate is of no use to
-	// one whose clock is wrong, so that is found out first.
+	// The agent's clock in milliseconds since 1970. If it differs too much, the hub issues no certificate, because the
+	// agent could not use it.
 	ClockMillis   int64 `protobuf:"varint,5,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -106,7 +105,7 @@ func (x *JoinRequest) GetClockMillis() int64 {
 type JoinResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Certificate *Certificate           `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
-	// "managed" or "autonomous", as the hub has registered the agent.
+	// "managed" or "autonomous", as registered on the hub.
 	Mode          string `protobuf:"bytes,2,opt,name=mode,proto3" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -158,7 +157,7 @@ func (x *JoinResponse) GetMode() string {
 
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As in JoinRequest. The name has to be that of the connection.
+	// As in JoinRequest. The name must be that of the connected agent.
 	Request       []byte `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
 	ClockMillis   int64  `protobuf:"varint,2,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -291,12 +290,10 @@ func (*TrustRequest) Descriptor() ([]byte, []int) {
 
 type TrustUpdate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// CA certificates in PEM: all of those that the agent shall believe, and no
-	// other.
+	// All CA certificates that the agent must trust, in PEM.
 	Bundle []byte `protobuf:"bytes,1,opt,name=bundle,proto3" json:"bundle,omitempty"`
-	// SHA-256 of the public key (subjectPublicKeyInfo) of the CA that issues
-	// agents' certificates now. An agent whose certificate is of another renews it
-	// soon. Empty: certificates are not issued here.
+	// SHA-256 of the public key (subjectPublicKeyInfo) of the CA that issues agent certificates now. An agent with a
+	// certificate of another CA renews it soon. Empty if the hub issues no certificates.
 	Issuer        []byte `protobuf:"bytes,2,opt,name=issuer,proto3" json:"issuer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -348,7 +345,7 @@ func (x *TrustUpdate) GetIssuer() []byte {
 
 type Certificate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The certificate and what leads from it to the CA, in PEM.
+	// The certificate and its intermediate certificates, in PEM.
 	Chain []byte `protobuf:"bytes,1,opt,name=chain,proto3" json:"chain,omitempty"`
 	// As in TrustUpdate.
 	Bundle []byte `protobuf:"bytes,2,opt,name=bundle,proto3" json:"bundle,omitempty"`

@@ -28,25 +28,21 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Enroll is how an agent comes to have a certificate of the hub's CA, and keeps
-// having one. It is on the same port as Sync.
+// Enroll issues certificates of the hub's CA to agents. It is on the same port as Sync.
 //
-// All methods stream their answers, though most have but one: who may call is
-// then known before a request is read.
+// All methods stream their responses, though most have only one. So the hub authorizes the caller before it reads the
+// request.
 type EnrollClient interface {
-	// Join exchanges a single-use token for a certificate. It is the one method
-	// that may be called on a connection without a client certificate; such a
-	// connection says so in its TLS handshake, by offering the protocol
-	// "argocd-agent-join" beside "h2", and may call nothing else. The agent
-	// recognises the hub by the pin of its CA, which comes with the token. The hub
-	// sends its CA along with its own certificate.
+	// Join exchanges a single-use token for a certificate. It is the only method for a connection without a client
+	// certificate. Such a connection offers the protocol "argocd-agent-join" in addition to "h2" in its TLS handshake and
+	// may call nothing else. The agent verifies the hub with the pin of its CA, which is part of the token. The hub sends
+	// its CA with its own certificate.
 	//
-	// A call may be repeated with the same key, as long as the token is good.
+	// A call may be repeated with the same key while the token is valid.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[JoinResponse], error)
-	// Renew issues the next certificate of the agent that the connection is of.
+	// Renew issues the next certificate of the connected agent.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RenewResponse], error)
-	// Trust tells whom to believe, now and whenever that changes, for as long as
-	// the stream is open.
+	// Trust sends the CAs to trust, now and after each change, while the stream is open.
 	Trust(ctx context.Context, in *TrustRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TrustUpdate], error)
 }
 
@@ -119,25 +115,21 @@ type Enroll_TrustClient = grpc.ServerStreamingClient[TrustUpdate]
 // All implementations must embed UnimplementedEnrollServer
 // for forward compatibility.
 //
-// Enroll is how an agent comes to have a certificate of the hub's CA, and keeps
-// having one. It is on the same port as Sync.
+// Enroll issues certificates of the hub's CA to agents. It is on the same port as Sync.
 //
-// All methods stream their answers, though most have but one: who may call is
-// then known before a request is read.
+// All methods stream their responses, though most have only one. So the hub authorizes the caller before it reads the
+// request.
 type EnrollServer interface {
-	// Join exchanges a single-use token for a certificate. It is the one method
-	// that may be called on a connection without a client certificate; such a
-	// connection says so in its TLS handshake, by offering the protocol
-	// "argocd-agent-join" beside "h2", and may call nothing else. The agent
-	// recognises the hub by the pin of its CA, which comes with the token. The hub
-	// sends its CA along with its own certificate.
+	// Join exchanges a single-use token for a certificate. It is the only method for a connection without a client
+	// certificate. Such a connection offers the protocol "argocd-agent-join" in addition to "h2" in its TLS handshake and
+	// may call nothing else. The agent verifies the hub with the pin of its CA, which is part of the token. The hub sends
+	// its CA with its own certificate.
 	//
-	// A call may be repeated with the same key, as long as the token is good.
+	// A call may be repeated with the same key while the token is valid.
 	Join(*JoinRequest, grpc.ServerStreamingServer[JoinResponse]) error
-	// Renew issues the next certificate of the agent that the connection is of.
+	// Renew issues the next certificate of the connected agent.
 	Renew(*RenewRequest, grpc.ServerStreamingServer[RenewResponse]) error
-	// Trust tells whom to believe, now and whenever that changes, for as long as
-	// the stream is open.
+	// Trust sends the CAs to trust, now and after each change, while the stream is open.
 	Trust(*TrustRequest, grpc.ServerStreamingServer[TrustUpdate]) error
 	mustEmbedUnimplementedEnrollServer()
 }

@@ -26,33 +26,31 @@ type Hello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of this session.
 	Epoch *Epoch `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// UID of the namespace kube-system. Another cluster under a known name is
-	// refused until somebody confirms it.
+	// UID of the namespace kube-system. Another cluster with a known name is refused until a user confirms it.
 	ClusterUid string `protobuf:"bytes,2,opt,name=cluster_uid,json=clusterUid,proto3" json:"cluster_uid,omitempty"`
-	// "managed" or "autonomous", as the agent was configured. The hub's
-	// registration decides; a difference is refused with WrongMode.
+	// "managed" or "autonomous", as configured on the agent. The hub's registration decides. A different mode is refused
+	// with WrongMode.
 	Mode string `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`
-	// "namespace" or "destination"; likewise.
+	// "namespace" or "destination". The hub's registration decides.
 	Mapping string `protobuf:"bytes,4,opt,name=mapping,proto3" json:"mapping,omitempty"`
-	// Argo CD's namespace on the agent's cluster.
+	// Argo CD namespace on the workload cluster.
 	Namespace string `protobuf:"bytes,5,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// Of the build, for people; at most 128 bytes.
+	// Release, for users; at most 128 bytes.
 	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	// Protocol versions that the agent speaks.
+	// Protocol versions that the agent supports.
 	Protocol *Range `protobuf:"bytes,7,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// Projection versions (how objects become content) that it knows.
+	// Projection versions (how objects become content) that it supports.
 	Projection *Range `protobuf:"bytes,8,opt,name=projection,proto3" json:"projection,omitempty"`
-	// What it can do beyond the protocol version; at most 64:
+	// Features beyond the protocol version; at most 64:
 	//
-	//	tunnels=<target>,…   it serves tunnels (see Tunnel) to these targets and to
-	//	                     no other, maybe to none. An agent that does not say so
-	//	                     may serve any.
+	//	tunnels=<target>,…   the agent serves tunnels (see Tunnel) to these targets only. The list may be empty. Without
+	//	                     this capability the agent may serve any target.
 	Capabilities []string `protobuf:"bytes,9,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// Where the agent's own API server is in its history.
+	// The agent's own store.
 	Store *Store `protobuf:"bytes,10,opt,name=store,proto3" json:"store,omitempty"`
-	// How far the agent has seen the hub's; at most 32.
+	// Newest revisions of the hub's store that the agent has seen; at most 32.
 	Seen []*Seen `protobuf:"bytes,11,rep,name=seen,proto3" json:"seen,omitempty"`
-	// The agent's clock in milliseconds since 1970, to show the skew.
+	// The agent's clock in milliseconds since 1970, to show the clock skew.
 	ClockMillis   int64 `protobuf:"varint,12,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -172,36 +170,37 @@ func (x *Hello) GetClockMillis() int64 {
 	return 0
 }
 
-// Welcome answers Hello and opens the session.
+// Welcome answers Hello and begins the session.
 type Welcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Epoch *Epoch                 `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The name that the transport proved.
+	// The authenticated name.
 	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
 	// As registered on the hub.
 	Mode    string `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`
 	Mapping string `protobuf:"bytes,4,opt,name=mapping,proto3" json:"mapping,omitempty"`
-	// Where the agent's Applications are on the hub.
+	// Namespace of the agent's Applications on the hub.
 	HubNamespace string `protobuf:"bytes,5,opt,name=hub_namespace,json=hubNamespace,proto3" json:"hub_namespace,omitempty"`
-	// Of Argo CD on the hub.
+	// Argo CD namespace on the hub.
 	ArgoNamespace string `protobuf:"bytes,6,opt,name=argo_namespace,json=argoNamespace,proto3" json:"argo_namespace,omitempty"`
-	// In the agent's cluster Secret; at most 2048 bytes.
+	// Of the agent's cluster Secret; at most 2048 bytes.
 	ServerUrl string `protobuf:"bytes,7,opt,name=server_url,json=serverUrl,proto3" json:"server_url,omitempty"`
-	// Names the hub, in the marks on what an agent creates.
+	// Identifies the hub in ownership annotations.
 	PrincipalUid string `protobuf:"bytes,8,opt,name=principal_uid,json=principalUid,proto3" json:"principal_uid,omitempty"`
-	// Of the build, for people; at most 128 bytes.
+	// Release, for users; at most 128 bytes.
 	Version string `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
-	// The highest versions that both know.
+	// The highest versions that both sides support.
 	Protocol   uint32 `protobuf:"varint,10,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	Projection uint32 `protobuf:"varint,11,opt,name=projection,proto3" json:"projection,omitempty"`
-	// What both can do; at most 64.
+	// Features of both sides; at most 64.
 	Capabilities []string `protobuf:"bytes,12,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// Where the hub's API server is in its history.
+	// The hub's own store.
 	Store *Store `protobuf:"bytes,13,opt,name=store,proto3" json:"store,omitempty"`
-	// How far the hub has seen the agent's; at most 32.
+	// Newest revisions of the agent's store that the hub has seen; at most 32.
 	Seen        []*Seen `protobuf:"bytes,14,rep,name=seen,proto3" json:"seen,omitempty"`
 	ClockMillis int64   `protobuf:"varint,15,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
-	// The label by which the hub's Argo CD tracks resources, if it is not the default: it does not cross; at most 317 bytes.
+	// Label with which Argo CD on the hub tracks resources, if it is not the default. It is not replicated; at most 317
+	// bytes.
 	InstanceLabel string `protobuf:"bytes,16,opt,name=instance_label,json=instanceLabel,proto3" json:"instance_label,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -349,10 +348,10 @@ func (x *Welcome) GetInstanceLabel() string {
 	return ""
 }
 
-// Epoch orders the sessions of one agent; of two, the newer lives.
+// Epoch orders the sessions of one agent. A newer session replaces an older one.
 type Epoch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Grows with every process: from the agent's own Lease.
+	// Grows with every process, from the agent's Lease.
 	Incarnation uint64 `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Grows with every dial.
 	Attempt       uint64 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
@@ -404,7 +403,7 @@ func (x *Epoch) GetAttempt() uint64 {
 	return 0
 }
 
-// Range is inclusive at both ends.
+// Range includes both ends.
 type Range struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Min           uint32                 `protobuf:"varint,1,opt,name=min,proto3" json:"min,omitempty"`
@@ -457,9 +456,8 @@ func (x *Range) GetMax() uint32 {
 	return 0
 }
 
-// Store identifies an API server's storage and how far its history has come.
-// One that was replaced, or went back in time, is not believed when it says
-// that something is gone.
+// Store identifies the storage of an API server and its current revision. If the store was replaced or restored from a
+// backup, it is untrusted: the absence of an object does not delete it.
 type Store struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -512,9 +510,9 @@ func (x *Store) GetRevision() uint64 {
 	return 0
 }
 
-// Seen is the newest revision of the other side's objects in a scope that a
-// side knows of. An owner whose own view is older would mistake what it has not
-// seen yet for gone, so it waits with comparing until it has.
+// Seen is the newest revision of the peer's objects in a scope that a side knows. An owner whose own view is older
+// waits with a round until it has seen that revision. Otherwise it would report objects as absent that it has not seen
+// yet.
 type Seen struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Scope         string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
@@ -567,12 +565,12 @@ func (x *Seen) GetRevision() uint64 {
 	return 0
 }
 
-// Roots is a side's beacon: the digests of the scopes that it owns. A scope is in it only
-// when the owner has seen all of its own objects. At most 32.
+// Roots has the digests of the scopes that a side owns. A scope is in it only after the owner has read all of its own
+// objects. At most 32.
 type Roots struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Items []*Root                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	// Answers to roots of the other side, as in Same.
+	// Answers to roots of the peer, as in Same.
 	Same          []*Root `protobuf:"bytes,2,rep,name=same,proto3" json:"same,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -622,8 +620,7 @@ func (x *Roots) GetSame() []*Root {
 	return nil
 }
 
-// Same answers those of Roots that equal the replica's own; scope and sum are
-// all that is needed of each.
+// Same answers the roots that are equal to the replica's own. Only scope and sum of each are used.
 type Same struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Root                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -668,16 +665,15 @@ func (x *Same) GetItems() []*Root {
 	return nil
 }
 
-// Root is the digest of a whole scope: the sum, mod 2^128, of a hash for each
-// item. That hash is the first 16 bytes of the SHA-256 of the item's key hash
-// (8 bytes) and version (16 bytes). All numbers are big-endian.
+// Root is the root digest of a scope: the sum, mod 2^128, of a hash for each item. The hash is the first 16 bytes of
+// the SHA-256 of the item's key hash (8 bytes) and version (16 bytes). All numbers are big-endian.
 type Root struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Scope string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
 	Count uint64                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	// 16 bytes; absent: zero.
 	Sum []byte `protobuf:"bytes,3,opt,name=sum,proto3" json:"sum,omitempty"`
-	// The newest of the owner's objects that went into it; 0: not told.
+	// Newest of the owner's objects in it; 0 if unknown.
 	Revision      uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -741,9 +737,8 @@ func (x *Root) GetRevision() uint64 {
 	return 0
 }
 
-// Ask opens or continues a round of comparison: what does the owner have below
-// these prefixes? A key's hash is the first 8 bytes of the SHA-256 of namespace,
-// a zero byte, and name; a prefix is its first 0 to 8 bytes.
+// Ask begins or continues a round: it requests what the owner has below these prefixes. A key hash is the first 8 bytes
+// of the SHA-256 of namespace, a zero byte, and name. A prefix is its first 0 to 8 bytes.
 type Ask struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Scope         string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
@@ -810,8 +805,8 @@ type Answer struct {
 	Scope    string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
 	Round    uint64                 `protobuf:"varint,2,opt,name=round,proto3" json:"round,omitempty"`
 	Branches []*Branch              `protobuf:"bytes,3,rep,name=branches,proto3" json:"branches,omitempty"`
-	// Up to this revision the owner has seen all of its own store; 0: not told.
-	// What the replica has from a later one is not missing, it is merely not known.
+	// The owner has seen all of its own store up to this revision; 0 if unknown. An item that the replica has from a
+	// later revision is not absent.
 	View          uint64 `protobuf:"varint,4,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -875,13 +870,12 @@ func (x *Answer) GetView() uint64 {
 	return 0
 }
 
-// Branch tells what the owner has below a prefix: the sums of its children, or,
-// where there are few, every item. Columns instead of submessages: a listing
-// costs 24 bytes an item, and nothing to parse.
+// Branch has what the owner has below a prefix: the sums of its children or, if there are few, every item. It uses
+// columns instead of submessages: an item takes 24 bytes.
 type Branch struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Prefix []byte                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	// The sums are meant, else the items.
+	// The branch has sums, otherwise items.
 	Split bool `protobuf:"varint,2,opt,name=split,proto3" json:"split,omitempty"`
 	// The next byte of the hash of each child that is not empty, ascending.
 	Children []byte `protobuf:"bytes,3,opt,name=children,proto3" json:"children,omitempty"`
@@ -967,8 +961,7 @@ func (x *Branch) GetVersions() []byte {
 	return nil
 }
 
-// Want asks for items as they are now. What the owner does not have it passes
-// over: a round tells about absence.
+// Want requests items as they are now. The owner ignores those that it does not have: a round reports absence.
 type Want struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Scope         string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
@@ -1026,10 +1019,10 @@ type Delta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Scope string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
 	Items []*Delta_Item          `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
-	// As in Root: the newest revision among the owner's objects in the scope; 0:
-	// not told. A store that later is behind it has gone back in time.
+	// As in Root: newest revision of the owner's objects in the scope; 0 if unknown. A store that is later behind it has
+	// regressed.
 	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The latest revision of its own store that the owner knows of; 0: not told.
+	// Latest revision of its own store that the owner knows; 0 if unknown.
 	View          uint64 `protobuf:"varint,4,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1096,7 +1089,7 @@ func (x *Delta) GetView() uint64 {
 // Key names an item within a scope.
 type Key struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty where the scope implies it.
+	// Empty if the scope implies it.
 	Namespace     string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1147,8 +1140,7 @@ func (x *Key) GetName() string {
 	return ""
 }
 
-// Ack answers items of Deltas, one by one: an item that fails holds back no
-// other.
+// Ack answers each item of a Delta. A rejected item does not block others.
 type Ack struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Scope         string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
@@ -1201,13 +1193,12 @@ func (x *Ack) GetItems() []*Ack_Item {
 	return nil
 }
 
-// Finished tells the owner that an item which it is deleting no longer exists
-// on the replica's side.
+// Finished reports that an item that the owner deletes no longer exists on the replica's side.
 type Finished struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Scope string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
 	Key   *Key                   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	// Of the item that wants the deletion, lest an old word end a new one.
+	// Of the item that wants the deletion, so that a late message does not finish a newer one.
 	Version       []byte `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1264,20 +1255,20 @@ func (x *Finished) GetVersion() []byte {
 	return nil
 }
 
-// Held tells the hub which deletions the replica does not carry out by itself.
+// Held reports deletions that wait for confirmation on the replica.
 type Held struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Scope string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
-	// Of exactly this set of keys; empty: nothing is held any more.
+	// Of exactly this set of keys. Empty if nothing is held.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	// How many of how many items.
+	// Number of held deletions, and of all items of the scope.
 	Count uint64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
 	Of    uint64 `protobuf:"varint,4,opt,name=of,proto3" json:"of,omitempty"`
-	// For people, at most 1024 bytes.
+	// For users; at most 1024 bytes.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	// A few of them, at most 32.
+	// Examples, at most 32.
 	Sample []*Key `protobuf:"bytes,6,rep,name=sample,proto3" json:"sample,omitempty"`
-	// The rule by which they are held: store, last, half, many or fleet; empty: not told.
+	// Rule that holds them: store, last, half, many or fleet. Empty if unknown.
 	Cause         string `protobuf:"bytes,7,opt,name=cause,proto3" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1408,7 +1399,7 @@ func (x *WriteOutage) GetReason() string {
 	return ""
 }
 
-// Confirm lets a held deletion go ahead, or accepts a store that went back.
+// Confirm approves a held deletion, or accepts a store that has regressed.
 type Confirm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Scope         string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
@@ -1461,12 +1452,12 @@ func (x *Confirm) GetId() string {
 	return ""
 }
 
-// Open asks the agent to open a tunnel (see Tunnel).
+// Open requests a tunnel from the agent (see Tunnel).
 type Open struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Goes into the first frame; at most 256 bytes.
+	// For the first frame; at most 256 bytes.
 	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	// What to connect to; at most 256 bytes.
+	// Target to connect to; at most 256 bytes.
 	Target        string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1519,11 +1510,11 @@ func (x *Open) GetTarget() string {
 // Bye ends a session, or refuses one.
 type Bye struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A name for the reason, such as Superseded or BadMessage.
+	// Reason, such as Superseded or BadMessage.
 	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
-	// For people, at most 1024 bytes.
+	// For users; at most 1024 bytes.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// When to come back; at most a day.
+	// Pause before the agent returns; at most a day.
 	RetryAfterMillis int64 `protobuf:"varint,3,opt,name=retry_after_millis,json=retryAfterMillis,proto3" json:"retry_after_millis,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -1587,14 +1578,13 @@ type Delta_Item struct {
 	Key *Key   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// The first 16 bytes of the SHA-256 of content; absent: zero.
 	Version []byte `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	// The owner was seen to lose it; there is no content.
+	// The owner saw the item go. There is no content.
 	Gone bool `protobuf:"varint,4,opt,name=gone,proto3" json:"gone,omitempty"`
 	// Canonical JSON, at most 1.5 MiB.
 	Content []byte `protobuf:"bytes,5,opt,name=content,proto3" json:"content,omitempty"`
-	// Travels along but is not part of the version; at most 64 KiB.
+	// Not part of the version; at most 64 KiB.
 	Extra []byte `protobuf:"bytes,6,opt,name=extra,proto3" json:"extra,omitempty"`
-	// Of the objects that the content was made of; 0: not told. The replica
-	// records it with the object that it writes.
+	// Of the objects that the content was made of; 0 if unknown. The replica stores it with the object that it writes.
 	Revision uint64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
 	// With gone: a user deleted the owner's object. False: the object left the
 	// scope, or the owner does not say. Then delete hooks do not run.
@@ -1694,9 +1684,9 @@ type Ack_Item struct {
 	Seq     uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	Key     *Key                   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	Version []byte                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	// Empty: stored. Else a name for the reason, such as Forbidden.
+	// Empty if stored. Otherwise a reason, such as Forbidden.
 	Code string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
-	// For people, at most 1024 bytes.
+	// For users; at most 1024 bytes.
 	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// At most a day.
 	RetryAfterMillis int64 `protobuf:"varint,6,opt,name=retry_after_millis,json=retryAfterMillis,proto3" json:"retry_after_millis,omitempty"`

@@ -26,64 +26,59 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Sync keeps sets of items the same on two sides: the hub (principal) and one
-// agent. A set is called a scope, for example "the Applications of this agent".
-// One side owns a scope and publishes its items, the other holds a replica. A
-// peer owns some scopes and holds replicas of others, in the same session.
+// Sync keeps sets of items in sync between the hub (principal) and one agent. A set is called a scope, for example "the
+// Applications of this agent". One side owns a scope and publishes its items, the other side has a replica. Each side
+// owns some scopes and has replicas of others in the same session.
 //
 // # A session
 //
 //	agent                          hub
-//	  Hello            →                       who I am, what I speak
-//	                   ←           Welcome     what we settle on (or Bye: why not)
-//	  … for each scope, whoever owns it:
+//	  Hello            →                       identity and supported versions
+//	                   ←           Welcome     agreed versions (or Bye with a reason)
+//	  … then for each scope:
 //	owner                          replica
-//	  Roots            →                       digests of all I have
-//	                   ←           Same        equals mine: nothing to do
-//	                   ←           Ask         differs: what is below these prefixes?
+//	  Roots            →                       digests of all scopes that it owns
+//	                   ←           Same        the digests are equal: nothing to do
+//	                   ←           Ask         they differ: request what is below these prefixes
 //	  Answer           →                       sums of the children, or the items
-//	                   ←           Want        send me these
-//	  Delta            →                       items, asked for or just changed
-//	                   ←           Ack         stored, or why not, for each item
-//	                   ←           Finished    what you wanted deleted no longer exists
-//	                   ←           Held        these deletions look wrong: confirm
-//	  Confirm          →                       go ahead
-//	                   ←           WriteOutage the API server does not accept writes
-//	  Bye              ↔                       the end, and why
+//	                   ←           Want        request these items
+//	  Delta            →                       requested or changed items
+//	                   ←           Ack         stored, or the reason why not, for each item
+//	                   ←           Finished    an item that the owner deletes no longer exists
+//	                   ←           Held        these deletions need a confirmation
+//	  Confirm          →                       the confirmation
+//	                   ←           WriteOutage the agent's API server does not accept writes
+//	  Bye              ↔                       end of the session, with a reason
 //
-// The agent opens the stream; the identity is what the transport proved, never
-// what a message claims. Messages may be lost, repeated or reordered: an owner
-// repeats what was not acknowledged, Roots is sent again every minute, and seq
-// tells what came late. So a message bus can carry Sync as well.
+// The agent opens the stream. The transport decides who the agent is, never a message. Messages may be lost, repeated
+// or reordered: an owner repeats what was not acknowledged, Roots is sent again every minute, and seq identifies late
+// messages. So a message bus can carry Sync as well.
 //
 // # Events
 //
-// Each message travels as one CloudEvent:
+// Each message is one CloudEvent:
 //
-//	type         io.argocd-agent.sync.v1.<message>, in lower case, for example
+//	type         io.argocd-agent.sync.v1.<message> in lower case, for example
 //	             io.argocd-agent.sync.v1.delta
-//	source       agent/<name>, or hub/<name> for what the hub sends that agent
-//	id           <incarnation>.<attempt>.<n>: the session's epoch and a number
-//	             that grows with each event of the sender in it
+//	source       agent/<name>, or hub/<name> for events that the hub sends to that agent
+//	id           <incarnation>.<attempt>.<n>: the epoch of the session and a number that grows with each event of the
+//	             sender in it
 //	spec_version 1.0
 //	proto_data   the message; the last part of type_url is its full name
 //
 // # Other releases
 //
-// A receiver ignores fields, and event types of io.argocd-agent., that it does
-// not know. A field that is absent has its zero value, and zero is chosen so
-// that a peer which never heard of the field means just that. What changes a
-// meaning needs a new protocol version or a capability, settled in Hello and
-// Welcome. Codes, modes and capabilities are strings, so that one which is
-// unknown can still be shown.
+// A receiver ignores unknown fields and unknown event types of io.argocd-agent. An absent field has its zero value.
+// Zero always means what a peer means that does not know the field. A change of meaning needs a new protocol version or
+// a capability, agreed in Hello and Welcome. Codes, modes and capabilities are strings, so that unknown ones can be
+// shown.
 //
 // # Limits
 //
-// A receiver refuses what exceeds them with Bye(BadMessage), so a sender must
-// not send it: an event has at most 4 MiB, content 1.5 MiB, extra 64 KiB; a
-// Delta or Ack at most 1024 items, an Ask or Answer 256 prefixes, a Want 4096
-// hashes. Names are those of Kubernetes (RFC 1123: at most 253 bytes, namespaces
-// 63). Other strings have at most 64 bytes, or what their field says.
+// A receiver answers a message beyond the limits with Bye(BadMessage). An event has at most 4 MiB, content 1.5 MiB,
+// extra 64 KiB; a Delta or Ack 1024 items, an Ask or Answer 256 prefixes, a Want 4096 hashes. Names are those of
+// Kubernetes (RFC 1123: at most 253 bytes, namespaces 63). Other strings have at most 64 bytes, unless their field says
+// otherwise.
 type SyncClient interface {
 	Sync(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CloudEvent, CloudEvent], error)
 }
@@ -113,64 +108,59 @@ type Sync_SyncClient = grpc.BidiStreamingClient[CloudEvent, CloudEvent]
 // All implementations must embed UnimplementedSyncServer
 // for forward compatibility.
 //
-// Sync keeps sets of items the same on two sides: the hub (principal) and one
-// agent. A set is called a scope, for example "the Applications of this agent".
-// One side owns a scope and publishes its items, the other holds a replica. A
-// peer owns some scopes and holds replicas of others, in the same session.
+// Sync keeps sets of items in sync between the hub (principal) and one agent. A set is called a scope, for example "the
+// Applications of this agent". One side owns a scope and publishes its items, the other side has a replica. Each side
+// owns some scopes and has replicas of others in the same session.
 //
 // # A session
 //
 //	agent                          hub
-//	  Hello            →                       who I am, what I speak
-//	                   ←           Welcome     what we settle on (or Bye: why not)
-//	  … for each scope, whoever owns it:
+//	  Hello            →                       identity and supported versions
+//	                   ←           Welcome     agreed versions (or Bye with a reason)
+//	  … then for each scope:
 //	owner                          replica
-//	  Roots            →                       digests of all I have
-//	                   ←           Same        equals mine: nothing to do
-//	                   ←           Ask         differs: what is below these prefixes?
+//	  Roots            →                       digests of all scopes that it owns
+//	                   ←           Same        the digests are equal: nothing to do
+//	                   ←           Ask         they differ: request what is below these prefixes
 //	  Answer           →                       sums of the children, or the items
-//	                   ←           Want        send me these
-//	  Delta            →                       items, asked for or just changed
-//	                   ←           Ack         stored, or why not, for each item
-//	                   ←           Finished    what you wanted deleted no longer exists
-//	                   ←           Held        these deletions look wrong: confirm
-//	  Confirm          →                       go ahead
-//	                   ←           WriteOutage the API server does not accept writes
-//	  Bye              ↔                       the end, and why
+//	                   ←           Want        request these items
+//	  Delta            →                       requested or changed items
+//	                   ←           Ack         stored, or the reason why not, for each item
+//	                   ←           Finished    an item that the owner deletes no longer exists
+//	                   ←           Held        these deletions need a confirmation
+//	  Confirm          →                       the confirmation
+//	                   ←           WriteOutage the agent's API server does not accept writes
+//	  Bye              ↔                       end of the session, with a reason
 //
-// The agent opens the stream; the identity is what the transport proved, never
-// what a message claims. Messages may be lost, repeated or reordered: an owner
-// repeats what was not acknowledged, Roots is sent again every minute, and seq
-// tells what came late. So a message bus can carry Sync as well.
+// The agent opens the stream. The transport decides who the agent is, never a message. Messages may be lost, repeated
+// or reordered: an owner repeats what was not acknowledged, Roots is sent again every minute, and seq identifies late
+// messages. So a message bus can carry Sync as well.
 //
 // # Events
 //
-// Each message travels as one CloudEvent:
+// Each message is one CloudEvent:
 //
-//	type         io.argocd-agent.sync.v1.<message>, in lower case, for example
+//	type         io.argocd-agent.sync.v1.<message> in lower case, for example
 //	             io.argocd-agent.sync.v1.delta
-//	source       agent/<name>, or hub/<name> for what the hub sends that agent
-//	id           <incarnation>.<attempt>.<n>: the session's epoch and a number
-//	             that grows with each event of the sender in it
+//	source       agent/<name>, or hub/<name> for events that the hub sends to that agent
+//	id           <incarnation>.<attempt>.<n>: the epoch of the session and a number that grows with each event of the
+//	             sender in it
 //	spec_version 1.0
 //	proto_data   the message; the last part of type_url is its full name
 //
 // # Other releases
 //
-// A receiver ignores fields, and event types of io.argocd-agent., that it does
-// not know. A field that is absent has its zero value, and zero is chosen so
-// that a peer which never heard of the field means just that. What changes a
-// meaning needs a new protocol version or a capability, settled in Hello and
-// Welcome. Codes, modes and capabilities are strings, so that one which is
-// unknown can still be shown.
+// A receiver ignores unknown fields and unknown event types of io.argocd-agent. An absent field has its zero value.
+// Zero always means what a peer means that does not know the field. A change of meaning needs a new protocol version or
+// a capability, agreed in Hello and Welcome. Codes, modes and capabilities are strings, so that unknown ones can be
+// shown.
 //
 // # Limits
 //
-// A receiver refuses what exceeds them with Bye(BadMessage), so a sender must
-// not send it: an event has at most 4 MiB, content 1.5 MiB, extra 64 KiB; a
-// Delta or Ack at most 1024 items, an Ask or Answer 256 prefixes, a Want 4096
-// hashes. Names are those of Kubernetes (RFC 1123: at most 253 bytes, namespaces
-// 63). Other strings have at most 64 bytes, or what their field says.
+// A receiver answers a message beyond the limits with Bye(BadMessage). An event has at most 4 MiB, content 1.5 MiB,
+// extra 64 KiB; a Delta or Ack 1024 items, an Ask or Answer 256 prefixes, a Want 4096 hashes. Names are those of
+// Kubernetes (RFC 1123: at most 253 bytes, namespaces 63). Other strings have at most 64 bytes, unless their field says
+// otherwise.
 type SyncServer interface {
 	Sync(grpc.BidiStreamingServer[CloudEvent, CloudEvent]) error
 	mustEmbedUnimplementedSyncServer()

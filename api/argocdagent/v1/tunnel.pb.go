@@ -21,20 +21,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Frame is a piece of a tunnelled connection. Its boundaries mean nothing. It
-// has at most 64 KiB, all included.
+// Frame is a piece of a tunneled connection. Its boundaries have no meaning. It has at most 64 KiB in total.
 type Frame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set in the agent's first frame, and maybe in the hub's. Else it is ignored.
+	// Set in the agent's first frame, and optionally in the hub's. Otherwise ignored.
 	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Data  []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	// No more data follows in this direction, while the other one may go on.
+	// No more data follows in this direction. The other direction stays open.
 	End bool `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`
-	// Why there is no connection, or why it broke; for people, at most 1024 bytes.
-	// Nothing follows.
+	// Why there is no connection, or why it broke, for users; at most 1024 bytes. Nothing follows.
 	Error string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
-	// Set in the agent's first frame, instead of a token: what it wants to connect
-	// to on the hub; at most 64 bytes.
+	// Set in the agent's first frame instead of a token: the target on the hub; at most 64 bytes.
 	Target        string `protobuf:"bytes,5,opt,name=target,proto3" json:"target,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

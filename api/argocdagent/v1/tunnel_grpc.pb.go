@@ -26,27 +26,23 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Tunnel carries one proxied connection per stream: requests to the agent's
-// API server, its Redis, and the like. HTTP/2's own windows isolate the streams
-// from each other and from Sync.
+// Tunnel carries one proxied connection per stream, for example to the agent's API server or Redis. The windows of
+// HTTP/2 isolate the streams from each other and from Sync.
 type TunnelClient interface {
-	// Open connects the two ends of a tunnel. The hub asks for one with an Open
-	// message on the Sync stream, the agent calls on the same connection, and its
-	// first frame carries the token of that message and nothing else, but for an
-	// error where there can be no tunnel.
+	// Open connects the two ends of a tunnel. The hub requests it with an Open message on the Sync stream. The agent
+	// calls on the same connection. Its first frame has the token of that message and nothing else, except an error if
+	// there can be no tunnel.
 	//
-	// The hub may ask ahead: the tunnel is in use from the hub's first frame on,
-	// which may be empty, and the agent connects it to its target only then. A
-	// token in that frame asks for another tunnel to the same target. From then on
-	// the data of either direction, joined, is what the connection carries.
+	// The hub may request standby tunnels. A tunnel is in use from the hub's first frame on, which may be empty. Only
+	// then the agent connects it to its target. A token in that frame requests another tunnel to the same target. The
+	// data of each direction, joined, is the byte stream of the connection.
 	//
-	// An agent may also connect to something of the hub: then its first frame
-	// carries the name of that target and nothing else. The hub knows few of them,
-	// and to which agents each is open. Its first frame, which may be empty, says
-	// that the tunnel is in use; a refusal is the stream's status.
+	// An agent may also connect to a target of the hub. Then its first frame has the name of the target and nothing else.
+	// The hub decides which agents may use a target. Its first frame, which may be empty, means that the tunnel is in
+	// use. A refusal is the status of the stream.
 	//
-	// Either side closes the tunnel by ending the stream in order: the agent by
-	// half-closing it, the hub by returning. Whatever ends it otherwise breaks it.
+	// Each side closes the tunnel by ending the stream in order: the agent half-closes it, the hub returns. Any other end
+	// breaks the tunnel.
 	Open(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Frame, Frame], error)
 }
 
@@ -75,27 +71,23 @@ type Tunnel_OpenClient = grpc.BidiStreamingClient[Frame, Frame]
 // All implementations must embed UnimplementedTunnelServer
 // for forward compatibility.
 //
-// Tunnel carries one proxied connection per stream: requests to the agent's
-// API server, its Redis, and the like. HTTP/2's own windows isolate the streams
-// from each other and from Sync.
+// Tunnel carries one proxied connection per stream, for example to the agent's API server or Redis. The windows of
+// HTTP/2 isolate the streams from each other and from Sync.
 type TunnelServer interface {
-	// Open connects the two ends of a tunnel. The hub asks for one with an Open
-	// message on the Sync stream, the agent calls on the same connection, and its
-	// first frame carries the token of that message and nothing else, but for an
-	// error where there can be no tunnel.
+	// Open connects the two ends of a tunnel. The hub requests it with an Open message on the Sync stream. The agent
+	// calls on the same connection. Its first frame has the token of that message and nothing else, except an error if
+	// there can be no tunnel.
 	//
-	// The hub may ask ahead: the tunnel is in use from the hub's first frame on,
-	// which may be empty, and the agent connects it to its target only then. A
-	// token in that frame asks for another tunnel to the same target. From then on
-	// the data of either direction, joined, is what the connection carries.
+	// The hub may request standby tunnels. A tunnel is in use from the hub's first frame on, which may be empty. Only
+	// then the agent connects it to its target. A token in that frame requests another tunnel to the same target. The
+	// data of each direction, joined, is the byte stream of the connection.
 	//
-	// An agent may also connect to something of the hub: then its first frame
-	// carries the name of that target and nothing else. The hub knows few of them,
-	// and to which agents each is open. Its first frame, which may be empty, says
-	// that the tunnel is in use; a refusal is the stream's status.
+	// An agent may also connect to a target of the hub. Then its first frame has the name of the target and nothing else.
+	// The hub decides which agents may use a target. Its first frame, which may be empty, means that the tunnel is in
+	// use. A refusal is the status of the stream.
 	//
-	// Either side closes the tunnel by ending the stream in order: the agent by
-	// half-closing it, the hub by returning. Whatever ends it otherwise breaks it.
+	// Each side closes the tunnel by ending the stream in order: the agent half-closes it, the hub returns. Any other end
+	// breaks the tunnel.
 	Open(grpc.BidiStreamingServer[Frame, Frame]) error
 	mustEmbedUnimplementedTunnelServer()
 }
