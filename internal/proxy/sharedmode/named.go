@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// applicationFields tells where in a request an Application's own words are with which it makes the repo-server fetch something from
+// applicationFields has the positions of the fields of an Application that make the repo-server fetch something from
 // anywhere in the hub's network, read files that are not the repository's, or run something. They come from the spoke, so
 // what goes beyond the repository counts only if the hub's Application says the same.
 type applicationFields struct {
