@@ -96,7 +96,7 @@ func (r *FinalizerRemover) abandoned(n *reconcile.Reconciler, o *kind.Object) bo
 	if agent, ok := agentOf(n, o.Namespace(), o.Name()); ok {
 		return r.registry.retired(agent) || r.excluded(agent, o)
 	}
-	replicaOf := o.Annotation(kind.AgentNameMark)
+	replicaOf := o.Annotation(kind.AgentNameAnnotation)
 	return replicaOf != "" && !r.registry.HasAgent(replicaOf)
 }
 

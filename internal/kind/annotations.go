@@ -25,13 +25,13 @@ const Confirmation = Prefix + "confirm"
 
 // Our annotations.
 const (
-	AdoptedAnnotation = Prefix + "adopted"         // existed before we owned it
-	AliasMark         = Prefix + "alias"           // content that is stored differently from what was written
-	RevisionMark      = Prefix + "source-revision" // of the source object
-	AgentNameMark     = Prefix + "agent-name"      // hub: the agent whose replica this is
-	SourceNameMark    = Prefix + "source-name"     // hub: [namespace/]name on the spoke, if the name here does not show it
-	OwnedKeysMark     = Prefix + "owned-keys"      // hub: labels and annotations that came from the spoke
-	ReceiptAnnotation = Prefix + "last-command"    // spoke: commands that ran
+	AdoptedAnnotation        = Prefix + "adopted"         // existed before we owned it
+	AliasAnnotation          = Prefix + "alias"           // content that is stored differently from what was written
+	SourceRevisionAnnotation = Prefix + "source-revision" // of the source object
+	AgentNameAnnotation      = Prefix + "agent-name"      // hub: the agent whose replica this is
+	SourceNameAnnotation     = Prefix + "source-name"     // hub: [namespace/]name on the spoke, if the name here does not show it
+	OwnedKeysAnnotation      = Prefix + "owned-keys"      // hub: labels and annotations that came from the spoke
+	ReceiptAnnotation        = Prefix + "last-command"    // spoke: commands that ran
 )
 
 // Argo CD's annotations that are commands.
@@ -82,15 +82,15 @@ func ReadOwnership(o *Object, w *Env) Ownership {
 	m := Ownership{
 		Source:  o.Annotation(SourceUID),
 		Adopted: o.Annotation(AdoptedAnnotation) == "true",
-		Alias:   parseAlias(o.Annotation(AliasMark)),
+		Alias:   parseAlias(o.Annotation(AliasAnnotation)),
 	}
-	m.SourceRevision, _ = strconv.ParseUint(o.Annotation(RevisionMark), 10, 64)
+	m.SourceRevision, _ = strconv.ParseUint(o.Annotation(SourceRevisionAnnotation), 10, 64)
 	principal := o.Annotation(PrincipalUID)
 	switch {
 	case principal == "" || m.Source == "":
 	case principal != w.PrincipalUID:
 		m.Foreign = true
-	case w.Side == Hub && o.Annotation(AgentNameMark) != w.Agent.Name:
+	case w.Side == Hub && o.Annotation(AgentNameAnnotation) != w.Agent.Name:
 		m.Foreign = true
 	default:
 		m.Owned = true
@@ -112,15 +112,15 @@ func writeOwnership(annotations *rawjson.Object, m Ownership, sourceName string,
 	if m.Adopted {
 		set(AdoptedAnnotation, "true")
 	}
-	set(AliasMark, formatAlias(m.Alias))
+	set(AliasAnnotation, formatAlias(m.Alias))
 	if m.SourceRevision != 0 {
-		set(RevisionMark, strconv.FormatUint(m.SourceRevision, 10))
+		set(SourceRevisionAnnotation, strconv.FormatUint(m.SourceRevision, 10))
 	} else {
-		set(RevisionMark, "")
+		set(SourceRevisionAnnotation, "")
 	}
 	if w.Side == Hub {
-		set(AgentNameMark, w.Agent.Name)
-		set(SourceNameMark, sourceName)
+		set(AgentNameAnnotation, w.Agent.Name)
+		set(SourceNameAnnotation, sourceName)
 	}
 }
 
@@ -129,9 +129,9 @@ func WithAlias(o *Object, alias Alias) *Object {
 	d := edit(o)
 	annotations := members(o.annotations)
 	if text := formatAlias(alias); text != "" {
-		annotations.Set(AliasMark, rawjson.Quote(text))
+		annotations.Set(AliasAnnotation, rawjson.Quote(text))
 	} else {
-		annotations.Remove(AliasMark)
+		annotations.Remove(AliasAnnotation)
 	}
 	setList(&d.meta, "annotations", annotations)
 	marked, err := d.done()

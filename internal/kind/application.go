@@ -177,10 +177,10 @@ func checkOwnedByAgent(local *Object, k engine.Key, w *Env) error {
 	if w.Side != Hub {
 		return nil
 	}
-	if local.Annotation(AgentNameMark) != w.Agent.Name || local.Annotation(SourceUID) == "" {
+	if local.Annotation(AgentNameAnnotation) != w.Agent.Name || local.Annotation(SourceUID) == "" {
 		return reject(engine.NameTaken, "%s/%s exists on the hub and is not a copy from agent %s", local.Namespace(), local.Name(), w.Agent.Name)
 	}
-	if source := local.Annotation(SourceNameMark); source != sourceName(k) {
+	if source := local.Annotation(SourceNameAnnotation); source != sourceName(k) {
 		return reject(engine.NameTaken, "%s/%s on the hub is the copy of %s, and the copy of %s would have the same name; rename one of the two", local.Namespace(), local.Name(), cmp.Or(source, local.Name()), k)
 	}
 	return nil

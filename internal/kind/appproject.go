@@ -134,7 +134,7 @@ func (AppProjectKind) Key(o *Object, w *Env) (engine.Key, bool) {
 	if !ok || agent != w.Agent.Name {
 		return engine.Key{}, false
 	}
-	if source := o.Annotation(SourceNameMark); source != "" {
+	if source := o.Annotation(SourceNameAnnotation); source != "" {
 		project = source
 	}
 	k := engine.Key{Name: project}
@@ -212,10 +212,10 @@ func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 		return nil, reject(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
 	}
 	if w.Side == Hub {
-		if local.Annotation(AgentNameMark) != w.Agent.Name || local.Annotation(SourceUID) == "" {
+		if local.Annotation(AgentNameAnnotation) != w.Agent.Name || local.Annotation(SourceUID) == "" {
 			return nil, reject(engine.NameTaken, "project %s exists on the hub and is not a copy from agent %s", ref.Name, w.Agent.Name)
 		}
-		if recorded := local.Annotation(SourceNameMark); recorded != source {
+		if recorded := local.Annotation(SourceNameAnnotation); recorded != source {
 			_, project, _ := SplitProjectName(ref.Name)
 			return nil, reject(engine.NameTaken, "project %s on the hub is the copy of project %s, and the copy of project %s would have the same name; rename one of the two", ref.Name, cmp.Or(recorded, project), k)
 		}

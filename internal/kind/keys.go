@@ -48,7 +48,7 @@ func hubKey(o *Object, w *Env) (engine.Key, bool) {
 		return engine.Key{Name: o.Name()}, true
 	}
 	k := engine.Key{Name: o.Name()}
-	if source := o.Annotation(SourceNameMark); source != "" {
+	if source := o.Annotation(SourceNameAnnotation); source != "" {
 		k = parseSourceName(source)
 	}
 	return k, checkKey(k) == nil && hubName(k) == o.Name()

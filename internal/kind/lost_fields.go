@@ -106,7 +106,7 @@ func ShortFields(fields []string) []string {
 // DroppedFields returns the fields of a replica's Application that this side does not store as the owner has them, as
 // recorded. It returns none if there are none, or the Application has changed since.
 func DroppedFields(o *Object, w *Env) []string {
-	alias := parseAlias(o.Annotation(AliasMark))
+	alias := parseAlias(o.Annotation(AliasAnnotation))
 	if len(alias.Lost) == 0 {
 		return nil
 	}

@@ -126,7 +126,7 @@ type ownedKeys struct {
 }
 
 func readOwnedKeys(o *Object) ownedKeys {
-	v := []byte(o.Annotation(OwnedKeysMark))
+	v := []byte(o.Annotation(OwnedKeysAnnotation))
 	annotations, _ := rawjson.Strings(rawjson.Get(v, "annotations"))
 	labels, _ := rawjson.Strings(rawjson.Get(v, "labels"))
 	return ownedKeys{annotations, labels}
@@ -185,9 +185,9 @@ func (p *payload) apply(d *draft, local *Object, shared bool, mark Ownership, so
 			return neverAnnotation(key) || !slices.Contains(before.annotations, key)
 		})
 		if owned := (ownedKeys{keys(newAnnotations), keys(newLabels)}).String(); owned != "" {
-			annotations.Set(OwnedKeysMark, rawjson.Quote(owned))
+			annotations.Set(OwnedKeysAnnotation, rawjson.Quote(owned))
 		} else {
-			annotations.Remove(OwnedKeysMark)
+			annotations.Remove(OwnedKeysAnnotation)
 		}
 	} else {
 		labels = replace(labels, newLabels, never)

@@ -275,7 +275,7 @@ func checkKept(t *rapid.T, s setup, before, after *Object) {
 		}
 	}
 	for key, value := range before.Annotations() {
-		if (neverAnnotation(key) && key != SourceUID && key != OwnedKeysMark || s.replica.Side == Hub && key[:min(4, len(key))] == "hub/") && after.Annotation(key) != value {
+		if (neverAnnotation(key) && key != SourceUID && key != OwnedKeysAnnotation || s.replica.Side == Hub && key[:min(4, len(key))] == "hub/") && after.Annotation(key) != value {
 			t.Fatalf("annotation %s was %q and is %q", key, value, after.Annotation(key))
 		}
 	}

@@ -13,7 +13,7 @@ func TestCopySaysFromWhichRevisionItCame(t *testing.T) {
 	hub, spoke := ref("w1", "a"), ref("argocd", "a")
 	p.user(kind.Hub, hub, app("w1", "a", "default", "v1"))
 	const born = "2" // as the hub's first object after its first list
-	if got := p.stores[kind.Spoke].objects[spoke].Annotation(kind.RevisionMark); got != born {
+	if got := p.stores[kind.Spoke].objects[spoke].Annotation(kind.SourceRevisionAnnotation); got != born {
 		t.Fatalf("it says %q, want %q", got, born)
 	}
 
@@ -24,7 +24,7 @@ func TestCopySaysFromWhichRevisionItCame(t *testing.T) {
 	}
 	p.user(kind.Hub, hub, string(body))
 	copied := p.stores[kind.Spoke].objects[spoke]
-	if got := copied.Annotation(kind.RevisionMark); got != born {
+	if got := copied.Annotation(kind.SourceRevisionAnnotation); got != born {
 		t.Errorf("it was written again for its age, which is %q now", got)
 	}
 
@@ -34,7 +34,7 @@ func TestCopySaysFromWhichRevisionItCame(t *testing.T) {
 	}
 	p.user(kind.Spoke, spoke, string(body))
 	want := p.stores[kind.Hub].objects[hub].ResourceVersion()
-	if got := p.stores[kind.Spoke].objects[spoke].Annotation(kind.RevisionMark); got != want {
+	if got := p.stores[kind.Spoke].objects[spoke].Annotation(kind.SourceRevisionAnnotation); got != want {
 		t.Errorf("it says %q, want %q", got, want)
 	}
 }

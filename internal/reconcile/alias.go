@@ -65,7 +65,7 @@ func (l *agentSync) recheck() {
 		}
 		schema, known := l.reconciler.schemas[s.kind.Resource()]
 		for _, o := range l.objects(s.kind.Resource()) {
-			if o.Annotation(kind.AliasMark) == "" || !s.kind.Matches(o) {
+			if o.Annotation(kind.AliasAnnotation) == "" || !s.kind.Matches(o) {
 				continue
 			}
 			held, ok := s.kind.ReadReplica(o, &l.env)

@@ -226,7 +226,7 @@ func TestConditionOfAPrunedFieldGoesWithTheField(t *testing.T) {
 			p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
 		}
 		p.wait(int(requeueDelay / engine.Second)) // between two writes of conditions
-		if alias := p.replica().Annotation(kind.AliasMark); p.shown() != "" || alias != "" {
+		if alias := p.replica().Annotation(kind.AliasAnnotation); p.shown() != "" || alias != "" {
 			p.t.Errorf("the hub shows %q, the replica is marked with %q", p.shown(), alias)
 		}
 	})
@@ -323,7 +323,7 @@ func TestAliasOfAnEarlierReleaseIsCheckedOnce(t *testing.T) {
 	p := newPruning(t, kind.Managed)
 	o := p.replica()
 	alias := kind.ReadOwnership(o, &p.nodes[kind.Spoke].syncs[""].env).Alias
-	old, err := rawjson.Set(o.Raw(), rawjson.Quote(alias.Written.String()+"="+alias.Stored.String()), "metadata", "annotations", kind.AliasMark)
+	old, err := rawjson.Set(o.Raw(), rawjson.Quote(alias.Written.String()+"="+alias.Stored.String()), "metadata", "annotations", kind.AliasAnnotation)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +406,7 @@ func must(b []byte, err error) []byte {
 func TestConditionOfAPrunedFieldOutlivesAnEditOfTheReplica(t *testing.T) {
 	eachMode(t, func(p *pruning) {
 		edited := p.replica()
-		body, err := rawjson.Remove(edited.Raw(), "metadata", "annotations", kind.AliasMark)
+		body, err := rawjson.Remove(edited.Raw(), "metadata", "annotations", kind.AliasAnnotation)
 		if err != nil {
 			p.t.Fatal(err)
 		}

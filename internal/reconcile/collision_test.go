@@ -79,7 +79,7 @@ func TestCollisionOfNamesIsARejectThatNamesBoth(t *testing.T) {
 	p.step(kind.Spoke, Deleted{Ref: ref("argocd", "x.b"), UID: uid})
 	p.settle()
 	p.pass(600)
-	if o := p.stores[kind.Hub].objects[ref("w1", "x.b")]; o == nil || o.Annotation(kind.SourceNameMark) != "x/b" {
+	if o := p.stores[kind.Hub].objects[ref("w1", "x.b")]; o == nil || o.Annotation(kind.SourceNameAnnotation) != "x/b" {
 		t.Errorf("the hub has %v", o)
 	}
 }

@@ -18,7 +18,7 @@ func (p *pair) again(memory Memory, behind uint64, sees ...*kind.Object) *pair {
 	q := &pair{t: p.t, now: p.now + 10*engine.Second, stores: p.stores, session: p.session, revision: uint64(p.stores[kind.Hub].rev)}
 	q.nodes[kind.Hub] = New(p.nodes[kind.Hub].cfg)
 	cfg := p.nodes[kind.Spoke].cfg
-	cfg.Mode, cfg.KnownStore, cfg.KnownSeen, cfg.Suspect, cfg.KnownCommands = mode, memory.Store, memory.Seen, memory.StoreUntrusted, memory.Commands
+	cfg.Mode, cfg.KnownStore, cfg.KnownSeen, cfg.StoreUntrusted, cfg.KnownCommands = mode, memory.Store, memory.Seen, memory.StoreUntrusted, memory.Commands
 	q.nodes[kind.Spoke] = New(cfg)
 	q.step(kind.Hub, Register{Agent: kind.Agent{Name: "w1", Mode: mode, Mapping: kind.ByNamespace, HubNamespace: "w1", Server: "https://proxy:9090?agentName=w1"}})
 	for _, r := range Resources() {

@@ -316,7 +316,7 @@ func TestWhatTheAPIServerMakesOfAWriteIsRecordedOnTheObject(t *testing.T) {
 	}
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
-	if p.replica().Annotation(kind.AliasMark) == "" {
+	if p.replica().Annotation(kind.AliasAnnotation) == "" {
 		t.Error("after a restart it would be written again")
 	}
 }

@@ -26,11 +26,11 @@ type Config struct {
 	FleetCheck bool
 
 	// Spoke: the agent's settings, and what it remembers of the hub.
-	Mode       kind.Mode
-	Mapping    kind.Mapping
-	KnownStore engine.Store
-	KnownSeen  []engine.Seen
-	Suspect    bool
+	Mode           kind.Mode
+	Mapping        kind.Mapping
+	KnownStore     engine.Store
+	KnownSeen      []engine.Seen
+	StoreUntrusted bool
 
 	// KnownCommands are the commands that an earlier process started.
 	KnownCommands []string
@@ -112,7 +112,7 @@ func New(cfg Config) *Reconciler {
 		n.credentialArrivals = arrivals{at: map[string]engine.Time{}, asked: map[kind.Ref]engine.Time{}}
 		n.syncs[""] = newLink(n, Register{
 			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},
-			KnownStore: cfg.KnownStore, StoreUntrusted: cfg.Suspect})
+			KnownStore: cfg.KnownStore, StoreUntrusted: cfg.StoreUntrusted})
 		n.index.add(n.syncs[""])
 	}
 	return n

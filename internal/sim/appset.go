@@ -7,9 +7,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// appset is an ApplicationSet on the hub together with its controller: it owns
-// the spec, labels and annotations of its Applications, replaces whatever else
-// is there, and looks again whenever one of them changes.
+// appset is an ApplicationSet on the hub together with its controller: it owns the spec, labels and annotations of its
+// Applications, replaces whatever else is there, and looks again whenever one of them changes.
 type appset struct {
 	w        *world
 	name     string

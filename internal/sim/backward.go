@@ -6,23 +6,22 @@ import (
 
 // This file is about specs that go back, and what that deletes.
 
-// goesBack reports whether users of the owner were done with a revision before
-// they came to the one that it replaces.
+// goesBack reports whether users of the owner were done with a revision before they came to the one that it replaces.
 func (l *ledger) goesBack(source, from, to string) bool {
 	a, b := l.first[source+"/"+from], l.last[source+"/"+to]
 	return a > 0 && b > 0 && b < a
 }
 
-// believes reports whether an agent may do what the hub's store says: it never
-// went back, or a user has agreed to that, or nobody can tell.
-func (l *ledger) believes(agent string) bool {
+// trusts reports whether an agent may act on the hub's store: it never regressed, a user accepted it, or the regression
+// cannot be detected.
+func (l *ledger) trusts(agent string) bool {
 	return l.hubEra == 0 || l.acceptedHub[agent] == l.hubEra
 }
 
-// guardBackward checks that an older spec never replaces a newer one: that would
-// come from an old view, or from a store that went back.
+// guardBackward checks that an older spec never replaces a newer one. It would come from a stale view, or from a store
+// that regressed.
 func (w *world) guardBackward(s *spoke, ch change, bad func(string)) {
-	if ch.old == nil || !marked(ch.old) || w.ledger.believes(s.agent.Name) && w.ledger.hubEra > 0 {
+	if ch.old == nil || !marked(ch.old) || w.ledger.trusts(s.agent.Name) && w.ledger.hubEra > 0 {
 		return
 	}
 	from, to := unquote(ch.old.Get("spec", "source", "targetRevision")), unquote(ch.new.Get("spec", "source", "targetRevision"))
@@ -36,7 +35,7 @@ func (l *ledger) pruned(c *cluster, r kind.Ref, source, from, to string) {
 	if !l.goesBack(source, from, to) || !c.spoke.managed() || l.spokeEra[c.spoke.agent.Name] > 0 {
 		return
 	}
-	l.w.check(l.hubEra > 0 && l.believes(c.spoke.agent.Name), "%s on %s is synced back from %s to %s, and resources are pruned", short(r), c.name, from, to)
+	l.w.check(l.hubEra > 0 && l.trusts(c.spoke.agent.Name), "%s on %s is synced back from %s to %s, and resources are pruned", short(r), c.name, from, to)
 }
 
 // hookRan is Argo CD running the delete hooks of an Application.

@@ -8,9 +8,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// This file counts what a process removes although nobody told it item by item:
-// the owner merely lacks it. Of that there may be only so much without a
-// confirmation.
+// This file counts what a process removes by absence: no item requested it. There is a limit without a confirmation.
 
 // absence is what a process has removed of one scope of one agent.
 type absence struct {
@@ -22,8 +20,7 @@ type absence struct {
 // budgetWindow is for how long removals add up.
 const budgetWindow = 10 * minute
 
-// overBudget reports whether removing so many of so many objects by absence alone
-// needs a confirmation.
+// overBudget reports whether removing so many of so many objects by absence alone needs a confirmation.
 func (w *world) overBudget(removed, of int) bool {
 	count := w.shape.tuning.DeletionBudgetItems
 	if count == 0 {
@@ -39,20 +36,19 @@ func (p *process) heard(agent string, m engine.Message) {
 		return
 	}
 	for _, it := range d.Items {
-		p.told[agent+"/"+d.Scope+"/"+it.Key.Name] = it.Gone
+		p.requested[agent+"/"+d.Scope+"/"+it.Key.Name] = it.Gone
 	}
 }
 
-// toldGone reports whether the owner asked for a removal. Copies on the hub have
-// the name on the spoke at their end.
+// toldGone reports whether the owner asked for a removal. Copies on the hub have the name on the spoke at their end.
 func (p *process) toldGone(agent, scope, name string) bool {
 	prefix := agent + "/" + scope + "/"
-	if p.told[prefix+name] {
+	if p.requested[prefix+name] {
 		return true
 	}
 	if p.spoke == nil {
 		for i := range len(name) {
-			if (name[i] == '.' || name[i] == '-') && p.told[prefix+strings.TrimLeft(name[i:], ".-")] {
+			if (name[i] == '.' || name[i] == '-') && p.requested[prefix+strings.TrimLeft(name[i:], ".-")] {
 				return true
 			}
 		}
@@ -60,8 +56,8 @@ func (p *process) toldGone(agent, scope, name string) bool {
 	return false
 }
 
-// decides notes whether a removal that a process begins was asked for by an item.
-// What the owner says meanwhile does not change that.
+// decides records whether an item requested a removal that a process begins. What the owner sends later does not change
+// that.
 func (p *process) decides(e reconcile.Write) {
 	agent := e.Agent
 	if p.spoke != nil {

@@ -22,9 +22,8 @@ const (
 	troubles
 )
 
-// ask sends a request to the process' API server and passes the answer on, if
-// the process is still the same then. A request that is on its way when the
-// process dies may still arrive.
+// ask sends a request to the process' API server and passes the answer on, if the process is still the same then. A
+// request that is on its way when the process dies may still arrive.
 func (p *process) ask(do func() (*kind.Object, *apiError), answer func(*kind.Object, *apiError)) {
 	w, c, life := p.w, p.cluster, p.life
 	w.after(w.between(1, 30), func() {
@@ -38,7 +37,7 @@ func (p *process) ask(do func() (*kind.Object, *apiError), answer func(*kind.Obj
 			reply(w.between(10, second), nil, &apiError{"ServiceUnavailable", "connection refused"})
 			return
 		}
-		switch t := c.trouble(); t {
+		switch t := c.fault(); t {
 		case throttled:
 			reply(w.between(1, 30), nil, &apiError{"TooManyRequests", "try again later"})
 		case failed:

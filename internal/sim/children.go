@@ -7,11 +7,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file is an app of apps: an Application on a spoke whose resources are
-// Applications there. Its sync creates them, and prunes those that are too many.
+// This file is an app of apps: an Application on a spoke whose resources are Applications there. Its sync creates them,
+// and prunes those that are too many.
 
-// parentPath is the path of such an Application. How many children a revision has
-// follows from its last digit.
+// parentPath is the path of such an Application. How many children a revision has follows from its last digit.
 const parentPath = "apps"
 
 const trackingKey = "argocd.argoproj.io/tracking-id"

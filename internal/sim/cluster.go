@@ -12,11 +12,11 @@ import (
 // actor is who writes.
 type actor struct {
 	what string
-	proc *process // one of ours; nil: people, Argo CD
+	proc *process // one of ours; nil for users and Argo CD
 	why  string
 }
 
-// cluster is an API server, its condition, and what runs beside it.
+// cluster is an API server, its faults, and what runs next to it.
 type cluster struct {
 	w     *world
 	name  string
@@ -26,15 +26,15 @@ type cluster struct {
 	hub   bool
 	spoke *spoke // nil on the hub
 
-	downUntil    engine.Time
-	troubleUntil engine.Time
-	troubleRate  int // percent of requests
-	lagUntil     engine.Time
-	lag          engine.Time
-	prunes       bool // its CRD does not know a field
-	crd          int  // counts the upgrades of its CRD
-	denials      []denial
-	backups      []*backup
+	downUntil  engine.Time
+	faultUntil engine.Time
+	faultRate  int // percent of requests
+	lagUntil   engine.Time
+	lag        engine.Time
+	prunes     bool // its CRD does not know a field
+	crd        int  // counts the upgrades of its CRD
+	denials    []denial
+	backups    []*backup
 }
 
 func newCluster(w *world, name, argo string) *cluster {
@@ -46,8 +46,8 @@ func newCluster(w *world, name, argo string) *cluster {
 
 func (c *cluster) down() bool { return c.w.now < c.downUntil }
 
-func (c *cluster) trouble() apiFault {
-	if c.w.now >= c.troubleUntil || !c.w.chance(c.troubleRate) {
+func (c *cluster) fault() apiFault {
+	if c.w.now >= c.faultUntil || !c.w.chance(c.faultRate) {
 		return fine
 	}
 	return apiFault(1 + c.w.rng.IntN(int(troubles)-1))
@@ -66,8 +66,8 @@ func ref(r kind.Resource, namespace, name string) kind.Ref {
 	return kind.Ref{Resource: r, Namespace: namespace, Name: name}
 }
 
-// edit changes an object as people and Argo CD do: read, change, write. False:
-// there is none, or the API server refuses.
+// edit changes an object as users and Argo CD do: read, change, write. It returns false if there is none, or the API
+// server rejects it.
 func (c *cluster) edit(who string, ref kind.Ref, change func(tree)) bool {
 	o := c.st.get(ref)
 	if o == nil || c.down() {
@@ -100,8 +100,8 @@ func (c *cluster) remove(who string, ref kind.Ref) {
 	}
 }
 
-// admit is what the API server does to an object before it stores it: some are
-// refused, some are stored otherwise than they were sent.
+// admit is what the API server does to an object before it stores it: some are refused, some are stored otherwise than
+// they were sent.
 func (c *cluster) admit(who actor, ref kind.Ref, o *kind.Object) (*kind.Object, *apiError) {
 	s := &c.w.shape
 	if c.hub && s.objectLimit > 0 && len(o.Raw()) > s.objectLimit {
@@ -137,18 +137,18 @@ var (
 
 // memory is what a process keeps in its cluster about the other side.
 type memory struct {
-	Incarnation  uint64
-	KnownCluster string
-	KnownStore   engine.Store
-	Suspect      bool
-	Seen         string // by scope, as node.FormatSeen has it
-	Commands     string // begun last
+	Incarnation    uint64
+	KnownCluster   string
+	KnownStore     engine.Store
+	StoreUntrusted bool
+	Seen           string // by scope, as node.FormatSeen has it
+	Commands       string // begun last
 }
 
 func (c *cluster) remember(who actor, r kind.Resource, name string, m memory) {
 	t := tree{"metadata": tree{"namespace": c.argo, "name": name}, "spec": tree{
 		"incarnation": m.Incarnation, "cluster": m.KnownCluster,
-		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "suspect": m.Suspect, "seen": m.Seen, "commands": m.Commands}}
+		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "suspect": m.StoreUntrusted, "seen": m.Seen, "commands": m.Commands}}
 	o := encode(t)
 	var err *apiError
 	if c.st.get(ref(r, c.argo, name)) == nil {
@@ -172,6 +172,6 @@ func (c *cluster) recall(r kind.Resource, name string) memory {
 	}
 	t := decode(o)
 	return memory{Incarnation: number("incarnation"), KnownCluster: digText(t, "spec", "cluster"),
-		KnownStore: engine.Store{UID: digText(t, "spec", "store"), Revision: number("revision")},
-		Suspect:    dig(t, "spec", "suspect") == true, Seen: digText(t, "spec", "seen"), Commands: digText(t, "spec", "commands")}
+		KnownStore:     engine.Store{UID: digText(t, "spec", "store"), Revision: number("revision")},
+		StoreUntrusted: dig(t, "spec", "suspect") == true, Seen: digText(t, "spec", "seen"), Commands: digText(t, "spec", "commands")}
 }

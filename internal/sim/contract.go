@@ -7,8 +7,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file says, in the plainest way, which objects go where. It is written
-// from the contract with Argo CD and uses none of the product's functions.
+// This file says, in the plainest way, which objects go where. It is written from the contract with Argo CD and uses
+// none of the product's functions.
 
 // sentTo reports whether the hub sends an object to a managed agent.
 func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
@@ -51,8 +51,8 @@ func (w *world) claims(s *spoke, r kind.Ref, o *kind.Object) bool {
 	return w.hubAllows(r.Namespace) && (name == s.agent.Name || name == "" && server == s.agent.Server)
 }
 
-// mayRun reports whether an Application that is an agent's by the mapping may run
-// there: its destination is the agent, and its AppProject consents.
+// mayRun reports whether an Application that is an agent's by the mapping may run there: its destination is the agent,
+// and its AppProject consents.
 func (w *world) mayRun(s *spoke, r kind.Ref, o *kind.Object) bool {
 	if name, server := destinationOf(o); !(name == s.agent.Name && server == "" || name == "" && server == s.agent.Server) {
 		return false
@@ -65,8 +65,8 @@ func (w *world) mayRun(s *spoke, r kind.Ref, o *kind.Object) bool {
 	return w.namesAgent(s, t) && (r.Namespace == w.hub.argo || slices.ContainsFunc(digList(t, "spec", "sourceNamespaces"), func(n any) bool { return n == "*" || n == r.Namespace }))
 }
 
-// frozen reports whether an Application is an agent's by the mapping and must not
-// run there: then the agent gets nothing of it, and keeps what it has.
+// frozen reports whether an Application is an agent's by the mapping and must not run there: then the agent gets
+// nothing of it, and keeps what it has.
 func (w *world) frozen(s *spoke, r kind.Ref, o *kind.Object) bool {
 	return w.claims(s, r, o) && !w.mayRun(s, r, o)
 }
@@ -77,8 +77,7 @@ func destinationOf(o *kind.Object) (name, server string) {
 
 func unquote(b []byte) string { return strings.Trim(string(b), `"`) }
 
-// selected reports whether the hub's label selector, if there is one, selects an
-// object.
+// selected reports whether the hub's label selector, if there is one, selects an object.
 func (w *world) selected(o *kind.Object) bool {
 	_, has := o.Labels()[selectorLabel]
 	return !w.selects || has
@@ -89,8 +88,8 @@ func (w *world) hubAllows(ns string) bool {
 	return ns == w.hub.argo || slices.Contains(list, ns) || strings.HasPrefix(ns, "team-") && slices.Contains(list, "team-*")
 }
 
-// permits reports whether a project lets Applications deploy to an agent. The
-// world's projects name agents or everything, and deny nothing.
+// permits reports whether a project lets Applications deploy to an agent. The world's projects name agents or
+// everything, and deny nothing.
 func (w *world) permits(s *spoke, o *kind.Object) bool {
 	t := decode(o)
 	named := w.namesAgent(s, t)
@@ -148,8 +147,8 @@ func copyOnHub(s *spoke, r kind.Ref) kind.Ref {
 	return ref(r.Resource, s.agent.HubNamespace, r.Namespace+"."+r.Name)
 }
 
-// hubProject is the convention <agent>-<project>, with two dashes where the
-// project has one of its own, lest a + b-c and a-b + c be the same.
+// hubProject is the convention <agent>-<project>, with two dashes where the project has one of its own, lest a + b-c
+// and a-b + c be the same.
 func hubProject(s *spoke, name string) string {
 	if strings.Contains(name, "-") {
 		return s.agent.Name + "--" + name

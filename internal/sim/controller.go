@@ -8,9 +8,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// controller is Argo CD's application controller on a spoke, as the contract
-// describes it: it normalises, compares, refreshes, runs operations, syncs by
-// itself where that is asked for, and finalises.
+// controller is Argo CD's application controller on a spoke, as the contract describes it: it normalises, compares,
+// refreshes, runs operations, syncs by itself where that is asked for, and finalises.
 type controller struct {
 	c         *cluster
 	planned   map[kind.Ref]engine.Time // when to look next
@@ -185,8 +184,7 @@ func (k *controller) finish(r kind.Ref, id string) {
 	k.complete(r, phase, "done")
 }
 
-// deploy replaces what an Application has deployed. With prune, what the new
-// revision lacks is deleted.
+// deploy replaces what an Application has deployed. With prune, what the new revision lacks is deleted.
 func (k *controller) deploy(r kind.Ref, t tree) {
 	app := r.Namespace + "/" + r.Name
 	revision := digText(t, "spec", "source", "targetRevision")
@@ -263,8 +261,8 @@ func (k *controller) autoSync(r kind.Ref, t tree) bool {
 	return true
 }
 
-// finalise runs the hooks before, deletes what an Application deployed, if it is
-// to go with it, runs the hooks after, and takes the finalizers off.
+// finalise runs the hooks before, deletes what an Application deployed, if it is to go with it, runs the hooks after,
+// and takes the finalizers off.
 func (k *controller) finalise(r kind.Ref, t tree) {
 	list := finalizers(t)
 	is := func(prefix string) func(string) bool {

@@ -4,22 +4,21 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// configuration compares a project, a repository or a ConfigMap of the hub with
-// an agent's twin.
-func (d *differ) configuration(s *spoke, from kind.Ref, hub, twin *kind.Object) {
+// configuration compares a project, a repository or a ConfigMap of the hub with an agent's replica.
+func (d *differ) configuration(s *spoke, from kind.Ref, hub, replica *kind.Object) {
 	at := short(from) + " for " + s.agent.Name
-	if twin == nil {
+	if replica == nil {
 		d.add("%s is missing", at)
 		return
 	}
-	if ignoredLabel(twin) || !marked(twin) && s.w.shape.policy.AdoptNever {
+	if ignoredLabel(replica) || !marked(replica) && s.w.shape.policy.AdoptNever {
 		return
 	}
-	if !marked(twin) {
+	if !marked(replica) {
 		d.add("%s has a namesake there", at)
 		return
 	}
-	h, c := decode(hub), decode(twin)
+	h, c := decode(hub), decode(replica)
 	switch from.Resource {
 	case kind.AppProjects:
 		for _, field := range []string{"sourceRepos", "description"} {
@@ -56,18 +55,18 @@ func (d *differ) autonomous(w *world, s *spoke) {
 			}
 			to := copyOnHub(s, from)
 			meant[to] = true
-			twin := w.hub.st.get(to)
+			replica := w.hub.st.get(to)
 			at := short(from) + " of " + s.agent.Name
 			switch {
-			case twin == nil:
+			case replica == nil:
 				d.add("%s is missing on the hub", at)
-			case ignoredLabel(twin):
-			case twin.Annotation(agentMarkKey) != s.agent.Name || twin.Annotation(sourceKey) != o.UID():
+			case ignoredLabel(replica):
+			case replica.Annotation(agentMarkKey) != s.agent.Name || replica.Annotation(sourceKey) != o.UID():
 				d.add("%s is something else on the hub", at)
 			case r == kind.AppProjects:
-				d.hubProject(s, at, decode(o), decode(twin))
+				d.hubProject(s, at, decode(o), decode(replica))
 			default:
-				d.hubApplication(s, at, decode(o), decode(twin))
+				d.hubApplication(s, at, decode(o), decode(replica))
 			}
 		}
 		for _, o := range w.hub.st.list(r) {
@@ -82,34 +81,34 @@ func (d *differ) autonomous(w *world, s *spoke) {
 	}
 }
 
-func (d *differ) hubProject(s *spoke, at string, own, twin tree) {
-	if a, b := text(dig(own, "spec", "description")), text(dig(twin, "spec", "description")); a != b {
+func (d *differ) hubProject(s *spoke, at string, own, replica tree) {
+	if a, b := text(dig(own, "spec", "description")), text(dig(replica, "spec", "description")); a != b {
 		d.add("%s: description %s is %s on the hub", at, a, b)
 	}
-	if ns := text(dig(twin, "spec", "sourceNamespaces")); ns != text([]any{s.agent.HubNamespace}) {
+	if ns := text(dig(replica, "spec", "sourceNamespaces")); ns != text([]any{s.agent.HubNamespace}) {
 		d.add("%s is open to namespaces %s", at, ns)
 	}
-	for _, dest := range digList(twin, "spec", "destinations") {
+	for _, dest := range digList(replica, "spec", "destinations") {
 		if digText(dest, "name") != s.agent.Name || dig(dest, "server") != nil {
 			d.add("%s permits %s on the hub", at, text(dest))
 		}
 	}
 }
 
-func (d *differ) hubApplication(s *spoke, at string, own, twin tree) {
-	if dig(twin, "metadata", "deletionTimestamp") != nil {
+func (d *differ) hubApplication(s *spoke, at string, own, replica tree) {
+	if dig(replica, "metadata", "deletionTimestamp") != nil {
 		d.add("%s is deleting on the hub", at)
 	}
-	d.conditions(at, twin)
+	d.conditions(at, replica)
 	want := copied(own).(tree)
 	project := digText(own, "spec", "project")
 	if project == "" {
 		project = "default"
 	}
 	put(want, hubProject(s, project), "spec", "project")
-	if a, b := plainSpec(s, want, s.agent.Name), plainSpec(s, twin, ""); a != b {
+	if a, b := plainSpec(s, want, s.agent.Name), plainSpec(s, replica, ""); a != b {
 		d.add("%s: spec %s is %s on the hub", at, a, b)
 	}
-	d.metadata(at, own, twin, func(key string) bool { return key == "hub-only" })
-	d.status(at, twin, own)
+	d.metadata(at, own, replica, func(key string) bool { return key == "hub-only" })
+	d.status(at, replica, own)
 }

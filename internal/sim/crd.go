@@ -7,15 +7,13 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// This file is the CRD of Applications on a spoke: an old one prunes a field that
-// it does not know.
+// This file is the CRD of Applications on a spoke: an old one prunes a field that it does not know.
 
 var crdActions = []actionType{
 	{name: "CRD upgrade", weight: 4, fault: true, rare: 30, do: upgradeCRD},
 }
 
-// upgradeCRD installs a CRD that knows the field. The API server may go by the old
-// one for a few seconds.
+// upgradeCRD installs a CRD that knows the field. The API server may go by the old one for a few seconds.
 func upgradeCRD(w *world, a action) {
 	s, _ := pick(w.spokes, a.n[0])
 	if !s.cluster.prunes || s.cluster.crd > 1 {
@@ -31,7 +29,7 @@ func upgradeCRD(w *world, a action) {
 	}
 }
 
-// readSchema tells the node how Applications are defined.
+// readSchema reports the schema of Applications to the reconciler.
 func (p *process) readSchema() {
 	p.step(reconcile.Schema{Resource: kind.Applications, Version: fmt.Sprint("crd/", p.cluster.crd)})
 }
@@ -49,8 +47,7 @@ func (w *world) lossy() int {
 	return n
 }
 
-// dropped checks that users are told of a field that a spoke does not store, and
-// only then.
+// dropped checks that users are shown a field that a spoke does not store, and only then.
 func (d *differ) dropped(s *spoke, at string, h tree) {
 	shown := condition(h, "AgentFieldsDroppedWarning")
 	lost := s.cluster.prunes && dig(h, "spec", "experimental") != nil

@@ -5,8 +5,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file is what an API server refuses our processes for a while: a verb that
-// their role lacks, or a deletion that a webhook denies.
+// This file is what an API server refuses our processes for a while: a verb that their role lacks, or a deletion that a
+// webhook denies.
 
 var denialActions = []actionType{
 	{name: "missing RBAC", weight: 4, fault: true, rare: 10, do: missingRBAC},

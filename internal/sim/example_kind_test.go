@@ -68,7 +68,7 @@ func (bannerKind) Merge(local *kind.Object, k engine.Key, content, _ []byte, own
 		annotations = tree{}
 	}
 	annotations[kind.SourceUID], annotations[kind.PrincipalUID] = kind.ContentUID(content), w.PrincipalUID
-	annotations[kind.RevisionMark] = strconv.FormatUint(own.SourceRevision, 10)
+	annotations[kind.SourceRevisionAnnotation] = strconv.FormatUint(own.SourceRevision, 10)
 	metadata["annotations"] = annotations
 	raw, err := rawjson.Set(encode(t).Raw(), rawjson.Get(content, "spec"), "spec")
 	if err != nil {

@@ -122,8 +122,8 @@ func watchLag(w *world, a action) {
 
 func apiErrors(w *world, a action) {
 	c := w.pickCluster(a.n[0])
-	c.troubleRate = 5 + int(a.n[1]%60)
-	c.troubleUntil = w.now + span(a.n[2])
+	c.faultRate = 5 + int(a.n[1]%60)
+	c.faultUntil = w.now + span(a.n[2])
 }
 
 func apiDown(w *world, a action) {
@@ -225,19 +225,19 @@ func cloneAgent(w *world, a action) {
 	w.after(span(a.n[1]), p.crash)
 }
 
-// cloneCluster is another cluster that was given an agent's credentials. It must
-// not get in once the hub knows the first.
+// cloneCluster is another cluster that was given an agent's credentials. It must not get in once the hub knows the
+// first.
 func cloneCluster(w *world, a action) {
 	s, _ := pick(w.spokes, a.n[0])
 	if w.hub.recall(registrations, s.agent.Name).KnownCluster == "" {
 		return // who comes first has the name
 	}
-	twin := newCluster(w, fmt.Sprintf("twin-%d", len(s.clones)), s.cluster.argo)
-	ghost := &spoke{w: w, agent: s.agent, cluster: twin, settings: s.settings, stranger: true}
-	ghost.ctl = newController(twin)
-	twin.spoke = ghost
-	w.install(twin)
-	p := &process{w: w, name: twin.name, cluster: twin, spoke: ghost}
+	clone := newCluster(w, fmt.Sprintf("clone-%d", len(s.clones)), s.cluster.argo)
+	ghost := &spoke{w: w, agent: s.agent, cluster: clone, settings: s.settings, stranger: true}
+	ghost.ctl = newController(clone)
+	clone.spoke = ghost
+	w.install(clone)
+	p := &process{w: w, name: clone.name, cluster: clone, spoke: ghost}
 	ghost.process = p
 	s.clones = append(s.clones, p)
 	p.start()

@@ -9,8 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file looks at every write of our own processes and asks whether they
-// were entitled to it.
+// This file looks at every write of our own processes and asks whether they were entitled to it.
 
 // changed follows every change in every cluster.
 func (w *world) changed(c *cluster, who actor, ch change) {
@@ -114,8 +113,8 @@ func (w *world) guardApplication(s *spoke, who actor, ch change, bad func(string
 	w.guardBackward(s, ch, bad)
 }
 
-// guardTakeover checks that an object is not taken over for something that is
-// being deleted: then its resources would go with it.
+// guardTakeover checks that an object is not taken over for something that is being deleted: then its resources would
+// go with it.
 func (w *world) guardTakeover(s *spoke, ch change, bad func(string)) {
 	source := ch.new.Annotation(sourceKey)
 	if w.ledger.cascade[source] && w.settled(s, w.ledger.cascadeAt[source]) {
@@ -123,7 +122,7 @@ func (w *world) guardTakeover(s *spoke, ch change, bad func(string)) {
 	}
 }
 
-// removal tells that a write deletes, or begins to.
+// removal reports whether a write deletes, or begins to.
 func removal(ch change) bool {
 	return ch.old != nil && !ch.old.IsDeleting() && (ch.new == nil || ch.new.IsDeleting())
 }
@@ -168,8 +167,7 @@ func mayTouch(ch change) bool {
 	return true
 }
 
-// guardAutonomous watches an agent on an autonomous spoke: it may give commands
-// to Applications, and nothing else.
+// guardAutonomous watches an agent on an autonomous spoke: it may give commands to Applications, and nothing else.
 func (w *world) guardAutonomous(s *spoke, who actor, ch change) {
 	bad := func(what string) {
 		w.violate("%s %s %s on %s (%s)", who.what, what, short(ch.ref), s.cluster.name, who.why)
@@ -227,8 +225,8 @@ func (w *world) guardHub(who actor, ch change) {
 		bad("writes a copy outside the agent's place:")
 	}
 	source := o.Annotation(sourceKey)
-	if strings.HasPrefix(source, "twin-") && w.ledger.hubEra > 0 {
-		return // let in when the hub had lost its memory
+	if strings.HasPrefix(source, "clone-") && w.ledger.hubEra > 0 {
+		return // accepted when the hub had lost its record
 	}
 	if !w.ledger.placed[source+"@"+mark] {
 		bad("writes what did not come from the agent:")
@@ -244,12 +242,11 @@ func (w *world) guardHub(who actor, ch change) {
 	}
 }
 
-// guardHubOwn is about what the hub's own people own: there a principal fills in
-// the status, stamps and clears operations, removes refreshes that are done, and
-// takes the finalizer off what the spoke has deleted.
+// guardHubOwn guards what the hub's users own. A principal fills in the status, assigns command IDs, clears operations
+// and finished refreshes, and removes the finalizers of what the spoke has deleted.
 func (w *world) guardHubOwn(ch change, bad func(string)) {
 	if ch.old == nil || removal(ch) {
-		bad("creates or deletes what belongs to the hub's people:")
+		bad("creates or deletes what belongs to the hub's users:")
 		return
 	}
 	if ch.old.IsDeleting() && (ch.new == nil || len(ch.new.Finalizers()) < len(ch.old.Finalizers())) {
@@ -261,16 +258,15 @@ func (w *world) guardHubOwn(ch change, bad func(string)) {
 		cut(t, "metadata", "annotations", hydrateKey)
 	}
 	if !sameMeta(before, after) || text(before["spec"]) != text(after["spec"]) {
-		bad("changes what belongs to the hub's people:")
+		bad("changes what belongs to the hub's users:")
 	}
 	if ch.ref.Resource != kind.Applications {
 		bad("changes a project of the hub:")
 	}
 }
 
-// guardOrder checks that a process never puts an older spec over a newer one of
-// the same object. The owner may come back to what it had before, so what counts
-// is that its states are passed through in their order.
+// guardOrder checks that a process never puts an older spec over a newer one of the same object. The owner may come
+// back to what it had before, so what counts is that its states are passed through in their order.
 func (w *world) guardOrder(p *process, ch change, era int, bad func(string)) {
 	o := ch.new
 	if ch.old != nil && bytes.Equal(ch.old.Get("spec"), o.Get("spec")) {

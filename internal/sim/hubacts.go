@@ -7,7 +7,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file is what people do on the hub.
+// This file is what users do on the hub.
 
 const userName = "user"
 
@@ -42,7 +42,7 @@ func withHubApp(w *world, a action, do func(kind.Ref)) {
 	}
 }
 
-// ownHubApps are those that people on the hub own.
+// ownHubApps returns the Applications that users on the hub own.
 func ownHubApps(w *world) []kind.Ref {
 	return w.hub.applications(func(o *kind.Object) bool { return o.Annotation(agentMarkKey) == "" })
 }
@@ -206,8 +206,7 @@ func cureApplication(w *world, a action) {
 	}
 }
 
-// rollingSync is an ApplicationSet's controller that starts a sync, whatever is
-// pending: it overwrites the operation.
+// rollingSync is an ApplicationSet's controller that starts a sync, whatever is pending: it overwrites the operation.
 func rollingSync(w *world, a action) {
 	list := w.hub.applications(func(o *kind.Object) bool { return o.Label("appset") != "" && !o.IsDeleting() })
 	if r, ok := pick(list, a.n[0]); ok {
@@ -227,8 +226,8 @@ func terminateSome(w *world, a action) {
 	}
 }
 
-// moveApplication changes the destination: to another agent where that moves the
-// Application, and now and then to where it must not run.
+// moveApplication changes the destination: to another agent where that moves the Application, and now and then to where
+// it must not run.
 func moveApplication(w *world, a action) {
 	r, ok := pick(ownHubApps(w), a.n[0])
 	s, ok2 := pick(w.spokes, a.n[1])
@@ -253,8 +252,7 @@ func moveApplication(w *world, a action) {
 	})
 }
 
-// redirect gives an Application of an agent another destination: the same by its
-// URL, or one that is not the agent's.
+// redirect gives an Application of an agent another destination: the same by its URL, or one that is not the agent's.
 func redirect(w *world, s *spoke, t tree, n uint32) {
 	other, _ := pick(w.spokes, n>>4)
 	put(t, []tree{
@@ -283,7 +281,7 @@ func toggleIgnoreLabel(t tree) {
 	}
 }
 
-// annotateOnHub changes what never crosses, and on copies what people may add.
+// annotateOnHub changes what is never replicated, and on replicas what users may add.
 func annotateOnHub(w *world, a action) {
 	withHubApp(w, a, func(r kind.Ref) {
 		w.hub.edit(userName, r, func(t tree) {

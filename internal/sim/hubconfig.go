@@ -6,7 +6,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file is what people on the hub do to projects, repositories and keys.
+// This file is what users on the hub do to projects, repositories and keys.
 
 func (w *world) destinations(n uint32) []any {
 	if n%4 == 0 {

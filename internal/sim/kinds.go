@@ -7,8 +7,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// This file is about settings that decide on what is exchanged at all: the kinds
-// of an Agent, and the label by which the hub's Argo CD tracks resources.
+// This file is about settings that decide on what is exchanged at all: the kinds of an Agent, and the label by which
+// the hub's Argo CD tracks resources.
 
 var kindActions = []actionType{
 	{name: "change kinds", weight: 3, fault: true, rare: 5, do: changeKinds},
@@ -36,8 +36,7 @@ func (s *spoke) exchanged(r kind.Resource) bool {
 	return !strings.Contains(s.agent.ExcludedScopes, ","+scopeOf(r)+",")
 }
 
-// changeInstanceLabel has Argo CD on the hub track by another label, which then
-// stays on its side.
+// changeInstanceLabel has Argo CD on the hub track by another label, which then stays on its side.
 func changeInstanceLabel(w *world, _ action) {
 	if w.instanceLabel = "tier"; w.argoSettings {
 		w.instanceLabel = ""

@@ -8,8 +8,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file decides whether a copy may be removed: its owner has given it up, or
-// a user has agreed to its removal. Both end when the owner publishes it again.
+// This file decides whether a copy may be removed: its owner has given it up, or a user has agreed to its removal. Both
+// end when the owner publishes it again.
 
 // note records whether an object is an agent's now.
 func (l *ledger) note(uid, agent string, is bool) {
@@ -29,8 +29,8 @@ func (l *ledger) note(uid, agent string, is bool) {
 	}
 }
 
-// mayRemove reports whether there is a reason to remove an agent's copy. A
-// publication that is news to nobody any more takes the reason away.
+// mayRemove reports whether there is a reason to remove an agent's replica. A publication that everyone knows removes
+// the reason.
 func (l *ledger) mayRemove(s *spoke, source string) bool {
 	key := source + "@" + s.agent.Name
 	if l.left[key] {
@@ -40,9 +40,8 @@ func (l *ledger) mayRemove(s *spoke, source string) bool {
 	return again && !l.w.settled(s, at)
 }
 
-// accept records that everything that the owner of an agent's objects lacks now
-// may be removed: a user has agreed to that, or the loss cannot be told from a
-// deletion.
+// accept records that everything that the owner of an agent's objects lacks now may be removed: a user has agreed, or
+// the loss cannot be distinguished from a deletion.
 func (l *ledger) accept(s *spoke) { l.acceptIf(s, nil) }
 
 // acceptIf does so for what a user was shown in a scope; nil: for all.
@@ -69,8 +68,8 @@ func (l *ledger) acceptIf(s *spoke, h *engine.Held) {
 	}
 }
 
-// confirmed is a user who agrees to what is held back. It holds for what is shown:
-// a scope as it is now, or the store of the other side as it is now.
+// confirmed is a user who confirms a hold. It covers what is shown: a scope as it is now, or the other side's store as
+// it is now.
 func (l *ledger) confirmed(h hold) {
 	s := l.w.spokeOf(h.agent)
 	if h.scope == "" {
@@ -85,8 +84,7 @@ func (l *ledger) confirmed(h hold) {
 	}
 }
 
-// shows reports whether a copy is among what is shown as held back. If there is too
-// much of it to be named, all of the scope is.
+// shows reports whether a replica is part of a hold. If not all items are named, the whole scope is.
 func shows(s *spoke, h *engine.Held, copied kind.Ref) bool {
 	return h.Count > uint64(len(h.Sample)) || slices.ContainsFunc(h.Sample, func(k engine.Key) bool {
 		own := ref(copied.Resource, cmp.Or(k.Namespace, s.cluster.argo), k.Name)
@@ -97,7 +95,7 @@ func shows(s *spoke, h *engine.Held, copied kind.Ref) bool {
 	})
 }
 
-// unknowable is a store that went back without leaving a trace.
+// unknowable is a store that regressed without a trace.
 func (l *ledger) unknowable(s *spoke) {
 	l.acceptedHub[s.agent.Name] = l.hubEra
 	l.accept(s)
@@ -108,11 +106,11 @@ func scopeOf(r kind.Resource) string {
 		kind.Secrets: "repository", kind.ConfigMaps: "gpgkey"}[r]
 }
 
-// settled reports whether everybody concerned has had the time to hear of
-// something that happened to an agent's objects at a time.
+// settled reports whether everybody concerned has had the time to hear of something that happened to an agent's objects
+// at a time.
 func (w *world) settled(s *spoke, at engine.Time) bool {
 	for _, c := range []*cluster{w.hub, s.cluster} {
-		at = max(at, c.downUntil, c.troubleUntil, c.lagUntil+c.lag)
+		at = max(at, c.downUntil, c.faultUntil, c.lagUntil+c.lag)
 	}
 	at = max(at, s.partitionUntil, s.slowUntil+20*second)
 	for _, p := range append(append([]*process{s.process}, w.principals...), s.clones...) {

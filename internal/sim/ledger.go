@@ -9,9 +9,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// ledger remembers what the owners of things have done, so that the guards can
-// report whether what the product does has a reason. It knows the contract, not
-// the product.
+// ledger remembers what the owners of things have done, so that the guards can report whether what the product does has
+// a reason. It knows the contract, not the product.
 type ledger struct {
 	w         *world
 	now       map[string]bool        // "uid@agent": the owner publishes this object to this agent
@@ -28,24 +27,24 @@ type ledger struct {
 	deleted   map[string]bool        // UIDs of what a user has deleted, with or without resources
 	local     map[string]bool        // UIDs of Applications deleted with their resources on a spoke
 	clicks    map[string]*syncRequest
-	asked     map[string]bool // operations that somebody wanted terminated
+	asked     map[string]bool // operations that a user terminated
 
 	first     map[string]uint64      // "uid/revision": the turn at which a user first came to it
 	last      map[string]uint64      // ... and last
 	cascadeAt map[string]engine.Time // when an Application was first seen so
-	recounts  bool                   // a store was replaced, and nobody has done anything
+	recounts  bool                   // a store was replaced without a user's action
 
 	turn        uint64
 	hubEra      int               // grows when the hub's store goes back
-	spokeEra    map[string]int    // likewise, by agent
+	spokeEra    map[string]int    // the same, by agent
 	metHub      map[string]int    // the era in which an agent last had a session
 	metSpoke    map[string]int    // the era of the agent in which the hub last had one
-	acceptedHub map[string]int    // the era of the hub's store that an agent's user has agreed to, or that nobody can tell from the one before
+	acceptedHub map[string]int    // the era of the hub's store that an agent's user has accepted, or that cannot be distinguished from the one before
 	clusters    map[string]string // the cluster that an agent's name belongs to
 	clustered   map[string]engine.Time
 }
 
-// syncRequest is a sync that somebody asked for.
+// syncRequest is a sync that a user requested.
 type syncRequest struct {
 	ref     kind.Ref
 	uid     string
@@ -131,8 +130,7 @@ func (l *ledger) noteAll(c *cluster, r kind.Ref, uid string, o *kind.Object) {
 	}
 }
 
-// noteFor records what an object of the hub is to an agent; nil: it is gone. One
-// that is frozen is not given up.
+// noteFor records what an object of the hub is to an agent; nil: it is gone. One that is frozen is not given up.
 func (l *ledger) noteFor(s *spoke, r kind.Ref, uid string, o *kind.Object) {
 	sent := o != nil && l.w.sentTo(s, r, o)
 	key := uid + "@" + s.agent.Name
@@ -161,7 +159,7 @@ func (l *ledger) frozen(r kind.Ref, o *kind.Object) bool {
 	return slices.ContainsFunc(l.w.spokes, func(s *spoke) bool { return l.w.frozen(s, r, o) })
 }
 
-// recount takes stock after a store was replaced: nobody has given up anything.
+// recount updates the ledger after a store was replaced: no user has given up anything.
 func (l *ledger) recount(c *cluster) {
 	l.recounts = true
 	defer func() { l.recounts = false }()
@@ -198,7 +196,7 @@ func (l *ledger) spokeRestored(s *spoke) {
 	l.recount(s.cluster)
 }
 
-// removedAll is somebody who removes everything on a spoke.
+// removedAll is a user who removes everything on a spoke.
 func (l *ledger) removedAll(s *spoke) {
 	for _, r := range []kind.Resource{kind.AppProjects, kind.Applications} {
 		for _, o := range s.cluster.st.list(r) {
@@ -207,8 +205,8 @@ func (l *ledger) removedAll(s *spoke) {
 	}
 }
 
-// opened is a session as the agent sees it: a hub that went back in time, as
-// far as the agent could know, must not be believed.
+// opened is a session as the agent sees it. A hub whose store regressed, as far as the agent could know, must not be
+// trusted.
 func (l *ledger) opened(p *process, f engine.Event) {
 	if p.spoke.stranger {
 		return
@@ -220,12 +218,11 @@ func (l *ledger) opened(p *process, f engine.Event) {
 		p.known = f.Store
 	}
 	if known.UID != "" && (f.Store.UID != known.UID || f.Store.Revision < known.Revision) {
-		l.w.check(st.StoreHoldID != "", "%s believes a hub whose store went back from %v to %v", p.name, known, f.Store)
+		l.w.check(st.StoreHoldID != "", "%s trusts a hub whose store regressed from %v to %v", p.name, known, f.Store)
 	}
 	if met, ok := l.metHub[agent]; ok && met != l.hubEra && st.StoreHoldID == "" {
-		// It has come as far again as it was when this agent last saw it: nobody
-		// can tell that it went back in between.
-		l.w.tracef("%s cannot know that the hub went back", p.name)
+		// It is again at the revision that this agent last saw: the regression cannot be detected.
+		l.w.tracef("%s cannot know that the hub regressed", p.name)
 		l.unknowable(p.spoke)
 	}
 	l.metHub[agent] = l.hubEra
@@ -287,7 +284,7 @@ func (l *ledger) refusals(o *kind.Object) {
 	}
 }
 
-// operationName tells an operation from others of the same Application.
+// operationName distinguishes an operation from others of the same Application.
 func operationName(t tree) string {
 	state := dig(t, "status", "operationState")
 	if id := infoOf(dig(state, "operation"), clickInfo); id != "" {
@@ -298,10 +295,10 @@ func operationName(t tree) string {
 
 func (l *ledger) askedToTerminate(t tree) { l.asked[operationName(t)] = true }
 
-// terminated is Argo CD ending an operation because it was told to.
+// terminated is Argo CD ending an operation on request.
 func (l *ledger) terminated(c *cluster, r kind.Ref, t tree) {
 	l.w.tracef("%s on %s: terminates %s of %s", controllerName, c.name, operationName(t), short(r))
-	l.w.check(l.asked[operationName(t)], "operation %s of %s on %s is terminated, and nobody asked for that", operationName(t), short(r), c.name)
+	l.w.check(l.asked[operationName(t)], "operation %s of %s on %s is terminated, without a request", operationName(t), short(r), c.name)
 }
 
 // cascaded is Argo CD deleting an Application's resources.
@@ -309,13 +306,13 @@ func (l *ledger) cascaded(c *cluster, r kind.Ref, t tree) {
 	source, uid := digText(t, "metadata", "annotations", sourceKey), digText(t, "metadata", "uid")
 	l.w.tracef("%s on %s: deletes the resources of %s", controllerName, c.name, short(r))
 	if source == "" {
-		source = l.sources[uid] // somebody took the mark off
+		source = l.sources[uid] // a user removed the ownership annotation
 	}
-	l.w.check(l.mayCascade(c.spoke, source) || l.local[uid], "the resources of %s on %s are deleted, and nobody asked for that", short(r), c.name)
+	l.w.check(l.mayCascade(c.spoke, source) || l.local[uid], "the resources of %s on %s are deleted, without a request", short(r), c.name)
 }
 
-// mayCascade reports whether a user of the owner has deleted an Application with
-// its resources, and it has not come back since.
+// mayCascade reports whether a user of the owner has deleted an Application with its resources, and it has not come
+// back since.
 func (l *ledger) mayCascade(s *spoke, source string) bool {
 	if l.cascade[source] {
 		return true

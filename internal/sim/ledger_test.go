@@ -133,11 +133,11 @@ func TestSpecThatGoesBackIsNoticed(t *testing.T) {
 		t.Error("a spec goes back, and that is not noticed")
 	}
 	if check("local", "r1") {
-		t.Error("an edit on the spoke that is put right is called one that goes back")
+		t.Error("a corrected edit on the spoke counts as backward")
 	}
 	w.ledger.hubRestored()
 	if !check("r2", "r1") {
-		t.Error("nobody has agreed to the restored hub, and that a spec goes back is not noticed")
+		t.Error("a backward spec of an unconfirmed hub is not noticed")
 	}
 	w.ledger.confirmed(hold{agent: "a", elsewhere: true})
 	if check("r2", "r1") {
@@ -151,7 +151,7 @@ func TestHooksNeedAUserWhoDeletes(t *testing.T) {
 		want   int
 	}{
 		"a user has deleted it": {true, 0},
-		"nobody has deleted it": {false, 1},
+		"not deleted":           {false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, s := calm(t)
@@ -199,7 +199,7 @@ func TestRemovalsByAbsenceAreCounted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, s := calm(t)
 			p := s.process
-			p.told, p.asked, p.absent = map[string]bool{}, map[kind.Ref]bool{}, map[string]*absence{"a/application": {at: map[string]engine.Time{}}}
+			p.requested, p.asked, p.absent = map[string]bool{}, map[kind.Ref]bool{}, map[string]*absence{"a/application": {at: map[string]engine.Time{}}}
 			for _, n := range names {
 				copyOf(t, s, n, "src-"+n)
 			}

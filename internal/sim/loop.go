@@ -10,8 +10,8 @@ const (
 	hour                    = 60 * minute
 )
 
-// loop is the world's clock: what is to happen, and when. Things due at the same
-// time happen in the order in which they were planned.
+// loop is the world's clock: what is to happen, and when. Things due at the same time happen in the order in which they
+// were planned.
 type loop struct {
 	now   engine.Time
 	steps int

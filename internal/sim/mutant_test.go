@@ -12,8 +12,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// mutants are products that are broken in one way each. They are broken where
-// the shell meets the node, so that the product needs no hook of its own.
+// mutants are products that are broken in one way each. They are broken where the shell meets the node, so that the
+// product needs no hook of its own.
 var mutants = map[string]mutant{
 	"takes every object for its own": {onSeen: func(p *process, o *kind.Object) *kind.Object {
 		if p.spoke == nil || !p.spoke.managed() || marked(o) {
@@ -69,7 +69,7 @@ var mutants = map[string]mutant{
 	"says that it is done before it is": {onSwallow: func(p *process, e reconcile.Write) bool {
 		return p.spoke != nil && e.Verb == reconcile.Create && e.Ref.Resource == kind.Applications
 	}},
-	"believes any store": {onConfigure: func(cfg *reconcile.Config) { cfg.KnownStore, cfg.Suspect = engine.Store{}, false }},
+	"trusts any store": {onConfigure: func(cfg *reconcile.Config) { cfg.KnownStore, cfg.StoreUntrusted = engine.Store{}, false }},
 	"has no deletion budget": {onReport: func(p *process, f engine.Event) {
 		if f.Type == engine.HoldStarted && p.spoke != nil && f.Held.Cause.Budget() {
 			p.later(1, func() { p.step(reconcile.Confirm{ID: f.Held.ID}) })
@@ -131,7 +131,7 @@ func TestFailingSeedIsShrunkAndFailsStill(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r := run(again, broken, nil); len(r.Violations) == 0 {
-			t.Errorf("%s does not fail any more", again)
+			t.Errorf("%s no longer fails", again)
 		}
 		return
 	}

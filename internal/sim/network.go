@@ -8,9 +8,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/wire"
 )
 
-// conn is a connection of an agent to one replica of the principal. As a stream
-// it keeps the order and loses nothing until it breaks; as a message bus it
-// loses, doubles and reorders.
+// conn is a connection of an agent to one replica of the principal. As a stream it keeps the order and loses nothing
+// until it breaks; as a message bus it loses, doubles and reorders.
 type conn struct {
 	w      *world
 	spoke  *spoke // whose identity the agent has proved
@@ -50,8 +49,7 @@ func (e *end) agentName() string {
 	return e.c.spoke.agent.Name
 }
 
-// dial connects an agent to any replica that is up, after a fresh read of its
-// own store.
+// dial connects an agent to any replica that is up, after a fresh read of its own store.
 func (p *process) dial() {
 	if p.dialling || len(p.conns) > 0 {
 		return
@@ -86,7 +84,7 @@ func (p *process) dial() {
 		w.conns = append(w.conns, c)
 		w.tracef("%s: dials %s", p.name, hub.name)
 		c.agent.begin()
-		if w.shape.bus { // where a greeting can get lost, nobody waits forever
+		if w.shape.bus { // where a Hello can get lost, there is a timeout
 			p.later(20*second, func() {
 				if c.agent.open && !c.agent.welcomed {
 					c.agent.lost()
@@ -105,7 +103,7 @@ func (w *world) newEnd(c *conn, p *process) *end {
 	return e
 }
 
-// begin tells the node of the connection.
+// begin reports the connection to the reconciler.
 func (e *end) begin() {
 	if !e.open {
 		return
@@ -224,8 +222,7 @@ func (e *end) receive(m engine.Message) {
 	e.p.step(reconcile.FromPeer{Agent: e.agentName(), Input: engine.Received{Session: e.session, Message: m}})
 }
 
-// close is an orderly end from this side; the other hears of it after what was
-// sent before.
+// close is an orderly end from this side; the other hears of it after what was sent before.
 func (e *end) close(retryAfter engine.Time) {
 	if !e.open {
 		return
@@ -242,7 +239,7 @@ func (e *end) close(retryAfter engine.Time) {
 	}
 }
 
-// lost tells this end that the connection is gone.
+// lost reports to this end that the connection is closed.
 func (e *end) lost() {
 	if !e.open || !e.p.up || e.p.life != e.life {
 		return
@@ -259,8 +256,8 @@ func (e *end) lost() {
 	}
 }
 
-// died is the end of the process at this end. Mostly the other side's kernel is
-// told, sometimes only the keepalive finds out.
+// died is the end of the process at this end. The other side usually learns of it from its kernel, sometimes only from
+// the keepalive.
 func (e *end) died() {
 	e.open = false
 	w := e.c.w
@@ -299,7 +296,7 @@ func (w *world) liveConns() []*conn {
 	return w.conns
 }
 
-// cutOff tells that nothing gets from this agent to the hub or back.
+// cutOff reports whether nothing gets from this agent to the hub or back.
 func (s *spoke) cutOff() bool { return s.w.now < s.partitionUntil }
 
 func (s *spoke) latency() engine.Time {
@@ -309,8 +306,8 @@ func (s *spoke) latency() engine.Time {
 	return s.w.between(2, 80)
 }
 
-// sessionOpened notes who has a session with whom. Other replicas of the principal
-// are not told: a session of theirs ends when its connection does.
+// sessionOpened records the session. Other principal replicas are not notified: a session of theirs ends with its
+// connection.
 func (w *world) sessionOpened(p *process, agent string, f engine.Event) {
 	if p.spoke != nil {
 		w.ledger.opened(p, f)

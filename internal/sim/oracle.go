@@ -8,8 +8,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file says when the two sides are equal. It compares the objects in the
-// two API servers, decoded the ordinary way, by the words of the contract.
+// This file says when the two sides are equal. It compares the objects in the two API servers, decoded the ordinary
+// way, by the words of the contract.
 
 // differences lists what is not as it should be, in words. Empty: all is well.
 func (w *world) differences() []string {
@@ -94,17 +94,17 @@ func (c *cluster) uses(project string) bool {
 	})
 }
 
-// application compares one Application of the hub with its twin.
-func (d *differ) application(w *world, s *spoke, hub, twin *kind.Object, there kind.Ref) {
+// application compares one Application of the hub with its replica.
+func (d *differ) application(w *world, s *spoke, hub, replica *kind.Object, there kind.Ref) {
 	h := decode(hub)
 	at := short(refOf(kind.Applications, hub)) + " for " + s.agent.Name
 	shown := condition(h, "AgentError")
 	switch {
-	case twin != nil && ignoredLabel(twin):
-		return // somebody on the spoke wants it left alone
-	case twin != nil && twin.IsDeleting() && s.cluster.projectOf(twin) == nil:
+	case replica != nil && ignoredLabel(replica):
+		return // a user on the spoke excludes it
+	case replica != nil && replica.IsDeleting() && s.cluster.projectOf(replica) == nil:
 		return // without its project Argo CD does not finalise it
-	case w.refused(h, twin) || !s.allows(there.Namespace):
+	case w.refused(h, replica) || !s.allows(there.Namespace):
 		if shown == "" {
 			d.add("%s cannot be had, and the hub does not say so", at)
 		}
@@ -112,16 +112,16 @@ func (d *differ) application(w *world, s *spoke, hub, twin *kind.Object, there k
 	case hub.IsDeleting():
 		d.add("%s is still there, deleting", at)
 		return
-	case twin == nil:
+	case replica == nil:
 		d.add("%s is missing (%s)", at, shown)
 		return
 	}
 	d.conditions(at, h)
 	d.dropped(s, at, h)
-	c := decode(twin)
+	c := decode(replica)
 	d.conditions(at, c)
-	if digText(c, "metadata", "annotations", sourceKey) != hub.UID() || !marked(twin) {
-		d.add("%s is a twin of %s, not of %s", at, digText(c, "metadata", "annotations", sourceKey), hub.UID())
+	if digText(c, "metadata", "annotations", sourceKey) != hub.UID() || !marked(replica) {
+		d.add("%s is a replica of %s, not of %s", at, digText(c, "metadata", "annotations", sourceKey), hub.UID())
 	}
 	if a, b := plainSpec(s, h, "in-cluster"), plainSpec(s, c, ""); a != b {
 		d.add("%s: spec %s is %s there", at, a, b)
@@ -133,13 +133,12 @@ func (d *differ) application(w *world, s *spoke, hub, twin *kind.Object, there k
 	d.status(at, h, c)
 }
 
-// refused reports whether a spoke cannot take an Application: its API server
-// forbids it, or it is not to be adopted.
-func (w *world) refused(h tree, twin *kind.Object) bool {
+// refused reports whether a spoke cannot accept an Application: its API server forbids it, or it must not be adopted.
+func (w *world) refused(h tree, replica *kind.Object) bool {
 	if isPoison(digText(h, "spec", "source", "path")) {
-		return dig(h, "metadata", "deletionTimestamp") == nil || twin != nil
+		return dig(h, "metadata", "deletionTimestamp") == nil || replica != nil
 	}
-	if twin == nil || marked(twin) {
+	if replica == nil || marked(replica) {
 		return false
 	}
 	switch digText(h, "metadata", "annotations", "argocd.argoproj.io/adoption-policy") {
@@ -169,9 +168,8 @@ func condition(t tree, kind string) string {
 	return ""
 }
 
-// plainSpec is a spec without what does not matter: its destination as it should
-// be on the other side, what the controller normalises, and fields that some
-// API servers drop or add.
+// plainSpec is a spec without what does not matter: its destination as it should be on the other side, what the
+// controller normalises, and fields that some API servers drop or add.
 func plainSpec(s *spoke, t tree, destination string) string {
 	spec := copied(digTree(t, "spec")).(tree)
 	if destination != "" {

@@ -7,8 +7,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-// action is something that somebody does or that breaks. Its numbers are drawn
-// with the plan, so that leaving one out changes no other.
+// action is something that a user does or that breaks. Its numbers are drawn with the plan, so that leaving one out
+// changes no other.
 type action struct {
 	at   engine.Time
 	what string
@@ -33,8 +33,8 @@ type actionType struct {
 	do     func(*world, action)
 }
 
-// usual is in how many percent of the seeds a kind of fault may occur: a world
-// in which everything breaks at once hides what one fault alone would show.
+// usual is in how many percent of the seeds a kind of fault may occur: a world in which everything breaks at once hides
+// what one fault alone would show.
 const usual = 30
 
 func actions() []actionType {

@@ -8,9 +8,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// process is a principal or an agent: a node, and around it what kube, link and
-// assembly are in the product. It may die at any moment and start again with
-// nothing but what its cluster holds.
+// process is a principal or an agent: a node, and around it what kube, link and assembly are in the product. It may die
+// at any moment and start again with nothing but what its cluster holds.
 type process struct {
 	w       *world
 	name    string
@@ -29,7 +28,7 @@ type process struct {
 	conns       map[uint64]*end // by session
 
 	incarnation uint64
-	known       engine.Store // agent: the hub's store, as this life has believed it
+	known       engine.Store // agent: the hub's store, as this process has trusted it
 	attempt     uint64
 	failures    int // to connect
 	dialling    bool
@@ -38,7 +37,7 @@ type process struct {
 	peers       map[string]string      // principal: the cluster that an agent last came from
 	objects     int                    // that this life has known at a time, at the most
 	wrote       map[string]engine.Time // principal: when it wrote an Agent's status
-	told        map[string]bool        // "agent/scope/name": the owner has asked for the removal of an item
+	requested   map[string]bool        // "agent/scope/name": the owner has requested the removal of an item
 	asked       map[kind.Ref]bool      // removals that have begun, and that the owner had asked for
 	absent      map[string]*absence
 	specs       map[string]uint64 // the owner's turn that this life has come to, by source UID
@@ -119,7 +118,7 @@ func (p *process) start() {
 	p.up = true
 	p.life++
 	p.wakeAt, p.pausedUntil, p.attempt, p.failures, p.dialling = 0, 0, 0, 0, false
-	p.objects, p.told, p.absent, p.wrote = 0, map[string]bool{}, map[string]*absence{}, map[string]engine.Time{}
+	p.objects, p.requested, p.absent, p.wrote = 0, map[string]bool{}, map[string]*absence{}, map[string]engine.Time{}
 	p.asked = map[kind.Ref]bool{}
 	p.met = false
 	p.conns, p.persisted, p.specs, p.peers = map[uint64]*end{}, map[string]memory{}, map[string]uint64{}, map[string]string{}
@@ -184,8 +183,8 @@ func (p *process) persistOften() {
 	p.later(p.persistEvery(), p.persistOften)
 }
 
-// persistEvery is how often: an agent has its Lease written once a minute, a
-// principal looks at the status of each Agent every ten seconds.
+// persistEvery is how often: an agent has its Lease written once a minute, a principal looks at the status of each
+// Agent every ten seconds.
 func (p *process) persistEvery() engine.Time {
 	if p.spoke != nil {
 		return minute
@@ -203,7 +202,7 @@ func (p *process) persist() {
 	}
 }
 
-// report takes note of what people are told.
+// report records what users are shown.
 func (p *process) report(e reconcile.Report) {
 	f := e.Event
 	if p.w.trace != nil {
@@ -225,9 +224,8 @@ func (p *process) report(e reconcile.Report) {
 	p.w.mutant.reported(p, f)
 }
 
-// persistSoon is a principal that writes an Agent's status after what people are
-// told, or an agent that writes its Lease when it meets a hub for the first time, or
-// hears that a store is not trusted, or is again.
+// persistSoon is a principal that writes an Agent's status after a report, or an agent that writes its Lease when it
+// first meets a hub, or when the trust in a store changes.
 func (p *process) persistSoon(f engine.Event, agent string) {
 	switch {
 	case p.spoke == nil:
@@ -240,8 +238,7 @@ func (p *process) persistSoon(f engine.Event, agent string) {
 	}
 }
 
-// startAgent takes the next incarnation from the Lease, and what it says of the
-// hub.
+// startAgent takes the next incarnation from the Lease, and what it says of the hub.
 func (p *process) startAgent() {
 	s := p.spoke
 	m := p.cluster.recall(leases, "agent")
@@ -251,7 +248,7 @@ func (p *process) startAgent() {
 	p.persisted[""], p.known = m, m.KnownStore
 	cfg := reconcile.Config{Side: kind.Spoke, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
 		Kinds: p.w.kinds(), Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
-		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: reconcile.ParseSeen(m.Seen), Suspect: m.Suspect, KnownCommands: strings.Fields(m.Commands)}
+		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: reconcile.ParseSeen(m.Seen), StoreUntrusted: m.StoreUntrusted, KnownCommands: strings.Fields(m.Commands)}
 	p.w.mutant.configure(&cfg)
 	p.nd = reconcile.New(cfg)
 	p.later(p.w.between(10, 2*second), p.dial)
@@ -261,7 +258,7 @@ func (p *process) persistLease() { p.remember(p.nd.Memory(), func(*apiError) {})
 
 // remember writes the agent's Lease, if it does not say so already.
 func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
-	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, Suspect: m.StoreUntrusted, Seen: reconcile.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " ")}
+	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, StoreUntrusted: m.StoreUntrusted, Seen: reconcile.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " ")}
 	if now == p.persisted[""] {
 		done(nil)
 		return
@@ -270,7 +267,7 @@ func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
 		said := now
 		if there := p.cluster.recall(leases, "agent"); there.Incarnation != p.incarnation { // another process, which may know more
 			both := reconcile.Memory{Store: there.KnownStore, Seen: reconcile.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands)}.With(m)
-			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, Suspect: both.StoreUntrusted, Seen: reconcile.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " ")}
+			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, StoreUntrusted: both.StoreUntrusted, Seen: reconcile.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " ")}
 		}
 		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", said)
 		return nil, nil
@@ -315,13 +312,12 @@ func (p *process) register(s *spoke) {
 	}
 	m := p.cluster.recall(registrations, s.agent.Name)
 	p.persisted[s.agent.Name] = m
-	p.step(reconcile.Register{Agent: p.w.mutant.registered(p.w, s.agent), KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, StoreUntrusted: m.Suspect})
+	p.step(reconcile.Register{Agent: p.w.mutant.registered(p.w, s.agent), KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, StoreUntrusted: m.StoreUntrusted})
 }
 
-// persistRegistration keeps what the hub knows of an agent's cluster: its UID,
-// how far an autonomous agent's store was seen, and whether it is believed. How far
-// it was seen is written with something else, or every ten minutes. The replica
-// that has the session writes, or had it last; the others read.
+// persistRegistration records what the hub knows of an agent's cluster: its UID, how far an autonomous agent's store
+// was seen, and whether it is trusted. How far it was seen is written with something else, or every ten minutes. The
+// replica that has the session, or had it last, writes. The others read.
 func (p *process) persistRegistration(s *spoke, news bool) {
 	name := s.agent.Name
 	st, ok := p.nd.Status(name)
@@ -334,9 +330,9 @@ func (p *process) persistRegistration(s *spoke, news bool) {
 		now.KnownCluster = p.peers[name]
 	}
 	if !s.managed() {
-		now.KnownStore, now.Suspect = st.Other, st.StoreHoldID != ""
+		now.KnownStore, now.StoreUntrusted = st.Other, st.StoreHoldID != ""
 	}
-	news = news || now.KnownCluster != was.KnownCluster || now.Suspect != was.Suspect || p.w.now-p.wrote[name] >= 10*minute
+	news = news || now.KnownCluster != was.KnownCluster || now.StoreUntrusted != was.StoreUntrusted || p.w.now-p.wrote[name] >= 10*minute
 	if now == was || !news {
 		return
 	}

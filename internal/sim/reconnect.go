@@ -7,9 +7,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// checkReconnect cuts every connection, changes a little, and counts the bytes
-// until all is equal again: they grow with what has changed, not with what is
-// there.
+// checkReconnect cuts every connection, changes a little, and counts the bytes until all is equal again: they grow with
+// what has changed, not with what is there.
 func (w *world) checkReconnect() {
 	if len(w.violations) > 0 {
 		return
@@ -45,10 +44,9 @@ func (w *world) checkReconnect() {
 		w.violate("after a reconnect the two sides do not become equal:\n  %s", strings.Join(found, "\n  "))
 		return
 	}
-	// For each agent the greetings, the roots, and the way down the digests. For
-	// each change its content, and the statuses and operations that follow. What
-	// a replica refuses it is sent once in each session. And Argo CD does not
-	// rest: whatever it writes meanwhile may cross, and be answered.
+	// For each agent the handshakes, the roots, and the way down the digests. For each change its content, and the
+	// statuses and operations that follow. What a replica rejects is sent once per session. Argo CD does not rest:
+	// whatever it writes may be replicated and answered.
 	most := len(w.spokes)*8_000 + changed*8_000 + 12*size + refused*3_000 + (w.foreign-foreign)*1_000
 	if w.shape.statusSize > 0 { // a status that was cut is written once more, for another replica to learn so
 		most += 2 * w.shape.objectLimit * len(w.hub.st.list(kind.Applications))

@@ -8,8 +8,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// This file is what operators of the hub do to Agents: they suspend, retire and
-// delete them, and change what is declared for them.
+// This file is what operators of the hub do to Agents: they suspend, retire and delete them, and change what is
+// declared for them.
 
 var registrationActions = []actionType{
 	{name: "suspend agent", weight: 4, fault: true, rare: 8, do: suspendAgent},
@@ -20,17 +20,16 @@ var registrationActions = []actionType{
 	{name: "change mode", weight: 3, fault: true, rare: 5, do: changeMode},
 }
 
-// bar keeps an agent out, or lets it in again. Every principal hears of it in its
-// own time.
-func (w *world) bar(s *spoke, barred bool) {
-	s.barred = barred
+// refuse refuses an agent, or accepts it again. Every principal learns of it in its own time.
+func (w *world) refuse(s *spoke, barred bool) {
+	s.refused = barred
 	if !barred {
 		return
 	}
 	for _, p := range w.principals {
 		w.afterWatch(p, func() {
 			for _, id := range sortedIDs(p.conns) {
-				if e := p.conns[id]; e.c.spoke.agent.Name == s.agent.Name && s.barred {
+				if e := p.conns[id]; e.c.spoke.agent.Name == s.agent.Name && s.refused {
 					e.turnAway()
 				}
 			}
@@ -45,11 +44,10 @@ func (w *world) afterWatch(p *process, run func()) {
 	}
 }
 
-// admits reports whether a principal lets an agent in: it knows of it, and not
-// that it is to be kept out.
+// admits reports whether a principal lets an agent in: it knows of it, and not that it is to be kept out.
 func (p *process) admits(agent string) bool {
 	_, known := p.nd.Status(agent)
-	return known && !p.w.spokeOf(agent).barred
+	return known && !p.w.spokeOf(agent).refused
 }
 
 // turnAway ends a connection from the hub, whatever the node thinks of it.
@@ -62,8 +60,8 @@ func (e *end) turnAway() {
 func suspendAgent(w *world, a action) {
 	s, _ := pick(w.spokes, a.n[0])
 	w.tracef("%s: suspends %s", userName, s.agent.Name)
-	w.bar(s, true)
-	w.after(span(a.n[1]), func() { w.bar(s, false) })
+	w.refuse(s, true)
+	w.after(span(a.n[1]), func() { w.refuse(s, false) })
 }
 
 // retireAgent says that an agent's cluster is gone for good, and takes that back.
@@ -74,21 +72,20 @@ func retireAgent(w *world, a action) {
 	}
 	w.tracef("%s: retires %s", userName, s.agent.Name)
 	s.retired = true
-	w.bar(s, true)
+	w.refuse(s, true)
 	w.after(second, func() { w.release(s) })
 	w.after(2*span(a.n[1]), func() { w.unretire(s) })
 }
 
 func (w *world) unretire(s *spoke) {
 	if s.retired {
-		w.tracef("%s: %s is not retired any more", userName, s.agent.Name)
+		w.tracef("%s: %s is no longer retired", userName, s.agent.Name)
 		s.retired = false
-		w.bar(s, false)
+		w.refuse(s, false)
 	}
 }
 
-// release is a principal that lets deleted Applications go that wait for a retired
-// agent. It is not part of the node.
+// release is a principal that lets deleted Applications go that wait for a retired agent. It is not part of the node.
 func (w *world) release(s *spoke) {
 	if !s.retired {
 		return
@@ -107,8 +104,7 @@ func (w *world) release(s *spoke) {
 	}
 }
 
-// deleteAgent deletes an Agent, which revokes its certificate, and lets it join
-// again after a while.
+// deleteAgent deletes an Agent, which revokes its certificate, and lets it join again after a while.
 func deleteAgent(w *world, a action) {
 	s, _ := pick(w.spokes, a.n[0])
 	if s.deleted {
@@ -116,7 +112,7 @@ func deleteAgent(w *world, a action) {
 	}
 	w.tracef("%s: deletes the Agent %s", userName, s.agent.Name)
 	s.deleted = true
-	w.bar(s, true)
+	w.refuse(s, true)
 	for _, p := range s.clones { // their certificate is revoked as well
 		p.crash()
 		p.retired = true
@@ -139,7 +135,7 @@ func (w *world) rejoin(s *spoke) {
 	}
 	w.tracef("%s: %s joins again", userName, s.agent.Name)
 	s.deleted = false
-	w.bar(s, s.retired)
+	w.refuse(s, s.retired)
 	w.reregister(s)
 }
 
@@ -150,8 +146,7 @@ func (w *world) reregister(s *spoke) {
 	}
 }
 
-// changeNamespace gives an agent another namespace on the hub. What is in the old
-// one is not its own any more.
+// changeNamespace gives an agent another namespace on the hub. What is in the old one no longer belongs to it.
 func changeNamespace(w *world, a action) {
 	s, _ := pick(w.spokes, a.n[0])
 	if !s.managed() {
@@ -164,8 +159,8 @@ func changeNamespace(w *world, a action) {
 	w.reregister(s)
 }
 
-// changeMapping has an agent map its Applications the other way. Both sides have
-// to agree on it, so the agent starts again.
+// changeMapping has an agent map its Applications the other way. Both sides have to agree on it, so the agent starts
+// again.
 func changeMapping(w *world, a action) {
 	s, _ := pick(w.spokes, a.n[0])
 	if !s.managed() || w.shape.mapping != kind.ByDestination || s.cluster.argo != w.hub.argo {
@@ -182,8 +177,7 @@ func changeMapping(w *world, a action) {
 	s.process.restartIn(w.between(second, 10*second))
 }
 
-// unseen is how long agents have to come to rest of which the two sides are not
-// compared.
+// unseen is how long agents have to come to rest of which the two sides are not compared.
 func (w *world) unseen() engine.Time {
 	if slices.ContainsFunc(w.spokes, func(s *spoke) bool { return s.modeChanged }) {
 		return 5 * minute
@@ -191,9 +185,8 @@ func (w *world) unseen() engine.Time {
 	return 0
 }
 
-// changeMode makes the other side the owner of an agent's Applications. Nobody
-// gives up anything by that; but copies from an earlier time of that mode, of which
-// the new owner has none now, may go.
+// changeMode makes the other side the owner of an agent's Applications. No user gives up anything by that. But replicas
+// from an earlier time in that mode, which the new owner lacks, may be removed.
 func changeMode(w *world, a action) {
 	s, _ := pick(w.spokes, a.n[0])
 	if s.managed() {
@@ -209,13 +202,13 @@ func changeMode(w *world, a action) {
 	for _, k := range w.ledger.clicks {
 		k.excused = true
 	}
-	w.bar(s, true)
+	w.refuse(s, true)
 	w.reregister(s)
 	for _, p := range append(s.clones, s.process) {
 		p.crash()
 	}
 	w.after(w.between(second, 10*second), func() {
-		w.bar(s, s.retired || s.deleted)
+		w.refuse(s, s.retired || s.deleted)
 		s.process.start()
 	})
 }

@@ -48,7 +48,7 @@ func (r *Report) add(res Result) {
 // maxFailures is how many failing seeds are shrunk and shown.
 const maxFailures = 3
 
-// Many runs seeds, some at a time, and tells now and then how far it has come.
+// Many runs seeds, some at a time, and reports progress.
 func Many(first, count uint64, workers int, progress func(done uint64, steps int)) *Report {
 	report := &Report{rows: map[string]*row{}}
 	results := make([]Result, 0, count)

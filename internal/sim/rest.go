@@ -8,9 +8,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file looks at a world that has come to rest.
+// This file checks an idle world.
 
-// checkClicks asks after every sync that somebody wanted.
+// checkClicks checks every sync that a user requested.
 func (w *world) checkClicks() {
 	for _, id := range sortedKeys(w.ledger.clicks) {
 		k := w.ledger.clicks[id]
@@ -23,7 +23,7 @@ func (w *world) checkClicks() {
 			continue
 		}
 		if o.Annotation(agentMarkKey) == "" && !slices.ContainsFunc(w.spokes, func(s *spoke) bool { return w.sentTo(s, k.ref, o) }) {
-			continue // it is nobody's
+			continue // it belongs to no agent
 		}
 		if slices.ContainsFunc(w.spokes, func(s *spoke) bool {
 			return s.modeChanged && (w.sentTo(s, k.ref, o) || o.Annotation(agentMarkKey) == s.agent.Name)
@@ -41,15 +41,15 @@ func (w *world) checkClicks() {
 func (w *world) waits(o *kind.Object) bool {
 	for _, s := range w.spokes {
 		if r := refOf(kind.Applications, o); w.sentTo(s, r, o) {
-			twin := s.cluster.st.get(copyOnSpoke(s, r))
-			return w.refused(decode(o), twin) || !s.allows(copyOnSpoke(s, r).Namespace) ||
-				twin != nil && (ignoredLabel(twin) || twin.IsDeleting() && s.cluster.projectOf(twin) == nil)
+			replica := s.cluster.st.get(copyOnSpoke(s, r))
+			return w.refused(decode(o), replica) || !s.allows(copyOnSpoke(s, r).Namespace) ||
+				replica != nil && (ignoredLabel(replica) || replica.IsDeleting() && s.cluster.projectOf(replica) == nil)
 		}
 	}
 	return false
 }
 
-// checkRest lets ten minutes pass in which nobody does anything.
+// checkRest lets ten minutes pass without actions.
 func (w *world) checkRest() {
 	apps := 0
 	for _, s := range w.spokes {
@@ -61,12 +61,11 @@ func (w *world) checkRest() {
 	if len(w.violations) > 0 {
 		return
 	}
-	// What moves with every comparison of Argo CD may cross now and then, and an
-	// operation may end.
+	// What moves with every comparison of Argo CD may cross now and then, and an operation may end.
 	limit := 3*apps + 2 + 12*w.lossy() // what a spoke does not store is written again now and then
 	w.check(w.writes-before <= limit, "at rest there are still %d writes in ten minutes, with %d Applications", w.writes-before, apps)
 	if found := w.differences(); len(found) > 0 {
-		w.violate("the two sides were equal, and are not any more:\n  %s", strings.Join(found, "\n  "))
+		w.violate("the two sides were equal, and no longer are:\n  %s", strings.Join(found, "\n  "))
 	}
 	w.checkProofs()
 	for _, p := range w.processes() {
@@ -76,8 +75,8 @@ func (w *world) checkRest() {
 	}
 }
 
-// checkProofs asks both ends of each session what they know of each other: what
-// one of them can compare, both have found equal a moment ago.
+// checkProofs asks both ends of each session what they know of each other: what one of them can compare, both have
+// found equal a moment ago.
 func (w *world) checkProofs() {
 	for _, s := range w.spokes {
 		here, _ := s.process.nd.Status("")
@@ -139,8 +138,8 @@ func (w *world) checkLoad(p *process) {
 	w.check(load.Notes <= 4*total*links+8, "%s keeps %d notes on %d objects", p.name, load.Notes, total)
 }
 
-// checkBusy looks at a node in the middle of things: what it keeps is bounded by
-// the objects that there are, or were in this life.
+// checkBusy looks at a node in the middle of things: what it keeps is bounded by the objects that there are, or were in
+// this life.
 func (w *world) checkBusy(p *process) {
 	load := p.nd.Stats()
 	links := 1

@@ -21,8 +21,7 @@ type Result struct {
 	Violations []string
 }
 
-// Run lets the world of a seed run to its end. Trace, if given, gets the lines
-// of the transcript.
+// Run lets the world of a seed run to its end. Trace, if given, gets the lines of the transcript.
 func Run(seed Seed, trace func(string)) Result { return run(seed, mutant{}, trace) }
 
 func run(seed Seed, m mutant, trace func(string)) (result Result) {
@@ -41,8 +40,8 @@ func run(seed Seed, m mutant, trace func(string)) (result Result) {
 	return result
 }
 
-// play is the life of a world: it begins, things happen, the faults stop, it
-// comes to rest, and then it is looked at closely.
+// play is the life of a world: it begins, things happen, the faults stop, it comes to rest, and then it is looked at
+// closely.
 func (w *world) play(plan []action, sh shape) {
 	w.tracef("world: %s", sh)
 	w.faulty = true
@@ -74,16 +73,16 @@ func (w *world) populate() {
 	}
 }
 
-// heal ends all faults. Whoever is down comes back.
+// heal ends all faults and starts what is down.
 func (w *world) heal() {
 	w.tracef("--- the faults stop")
 	w.faulty = false
 	for _, p := range w.processes() {
-		w.run(p.pausedUntil) // nobody is suspended forever, and nobody is woken
+		w.run(p.pausedUntil) // no process stays suspended
 	}
 	for _, c := range w.clusters() {
 		c.denials = nil
-		c.downUntil, c.troubleUntil, c.lagUntil = min(c.downUntil, w.now), min(c.troubleUntil, w.now), min(c.lagUntil, w.now)
+		c.downUntil, c.faultUntil, c.lagUntil = min(c.downUntil, w.now), min(c.faultUntil, w.now), min(c.lagUntil, w.now)
 	}
 	for _, s := range w.spokes {
 		s.partitionUntil, s.slowUntil = min(s.partitionUntil, w.now), min(s.slowUntil, w.now)
@@ -93,7 +92,7 @@ func (w *world) heal() {
 		}
 		w.unretire(s)
 		w.rejoin(s)
-		w.bar(s, false)
+		w.refuse(s, false)
 		w.after(second, s.process.start)
 	}
 	for _, p := range w.principals {
@@ -105,12 +104,12 @@ func (w *world) heal() {
 			p.restartIn(second)
 		}
 	}
-	w.putIdentitiesRight()
+	w.correctIdentities()
 }
 
-// putIdentitiesRight is a person on the hub who finds another cluster registered
-// under an agent's name: one that came first after the hub had lost its memory.
-func (w *world) putIdentitiesRight() {
+// correctIdentities is a user on the hub who corrects a registration with another cluster, which connected first after
+// the hub had lost its record.
+func (w *world) correctIdentities() {
 	for _, s := range w.spokes {
 		m := w.hub.recall(registrations, s.agent.Name)
 		if m.KnownCluster == "" || m.KnownCluster == s.cluster.st.uid {
@@ -131,18 +130,16 @@ func (w *world) clusters() []*cluster {
 	return out
 }
 
-// patience is how long a world may take to come to rest. It covers the longest
-// pause between retries, twice.
+// patience is how long a world may take to come to rest. It covers the longest pause between retries, twice.
 const patience = 25 * minute
 
-// settle waits until the two sides are equal, and lets people confirm what is
-// held back once everything else is.
+// settle waits until the two sides are equal, and lets users confirm holds once everything else is.
 func (w *world) settle() {
 	limit := w.now + patience
 	var found []string
 	for w.now < limit && len(w.violations) == 0 {
 		w.run(w.now + 30*second)
-		if found = w.differences(); len(found) == 0 && !w.holdsBack() && w.now >= limit-patience+w.unseen() {
+		if found = w.differences(); len(found) == 0 && !w.hasHolds() && w.now >= limit-patience+w.unseen() {
 			return
 		}
 		w.confirmAll()
@@ -152,7 +149,7 @@ func (w *world) settle() {
 	}
 }
 
-// confirmAll is a person on the hub who looks at what is held back, and agrees.
+// confirmAll is a user on the hub who confirms all holds.
 func (w *world) confirmAll() {
 	if w.now%(2*minute) >= 30*second {
 		return
@@ -160,11 +157,11 @@ func (w *world) confirmAll() {
 	w.held(w.confirm)
 }
 
-// hold is something that a principal shows as held back.
+// hold is a hold that a principal shows.
 type hold struct {
 	at    *process
 	agent string
-	scope string // empty: everything, because a store went back
+	scope string // empty: everything, because a store regressed
 	id    string
 	what  *engine.Held // of a scope: what is shown
 
@@ -177,16 +174,15 @@ func (w *world) confirm(h hold) {
 	h.at.step(reconcile.Confirm{Agent: h.agent, ID: h.id})
 }
 
-// holdsBack reports whether anything waits for a person's word: commands may be
-// among it, which no comparison of the two sides shows.
-func (w *world) holdsBack() bool {
+// hasHolds reports whether anything waits for a confirmation. It may be a command, which no comparison of the two
+// sides shows.
+func (w *world) hasHolds() bool {
 	found := false
 	w.held(func(hold) { found = true })
 	return found
 }
 
-// held lists what principals show as held back for the agents that they have a
-// session with.
+// held returns the holds that principals show for the agents with a session.
 func (w *world) held(each func(hold)) {
 	for _, s := range w.spokes {
 		agent := s.agent.Name
@@ -215,8 +211,8 @@ func (w *world) held(each func(hold)) {
 	}
 }
 
-// epilogue looks at the world at rest: what was asked for has happened, nothing
-// moves any more, memory is bounded, and a reconnect costs what has changed.
+// epilogue checks the idle world: what was requested has happened, nothing changes, memory is bounded, and a reconnect
+// costs what has changed.
 func (w *world) epilogue() {
 	if len(w.violations) > 0 {
 		return

@@ -14,9 +14,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the transcripts as they come out now")
 
-// TestScenario plays the stories in testdata. A block is a list of commands, a
-// line of dashes, and what then happens; an empty line ends it. What must come
-// out is also said by commands that begin with expect: they fail whatever the
+// TestScenario plays the stories in testdata. A block is a list of commands, a line of dashes, and what then happens;
+// an empty line ends it. What must come out is also said by commands that begin with expect: they fail whatever the
 // transcript says.
 func TestScenario(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -82,15 +81,15 @@ func tell(t *testing.T, text string) string {
 	return out.String()
 }
 
-// script is a scenario while it is told.
+// script is a scenario while it runs.
 type script struct {
-	t      *testing.T
-	w      *world
-	story  []string
-	times  int            // the last line of the story happened so often
-	clicks map[string]int // how often operations of an Application ran
-	fates  []string       // what was deleted on spokes by our agents
-	told   map[string]bool
+	t        *testing.T
+	w        *world
+	story    []string
+	times    int            // the last line of the story happened so often
+	clicks   map[string]int // how often operations of an Application ran
+	fates    []string       // what was deleted on spokes by our agents
+	reported map[string]bool
 }
 
 // take returns the story since the last time.
@@ -100,11 +99,11 @@ func (s *script) take() string {
 	for _, line := range s.story {
 		b.WriteString(line + "\n")
 	}
-	s.story, s.told = nil, map[string]bool{}
+	s.story, s.reported = nil, map[string]bool{}
 	return b.String()
 }
 
-// line adds to the story. What happens again and again is told once.
+// line adds to the story. Repetitions are counted.
 func (s *script) line(text string) {
 	if n := len(s.story); n > 0 && s.story[n-1] == text {
 		s.times++
@@ -119,8 +118,8 @@ func (s *script) line(text string) {
 	}
 }
 
-// hear turns a line of the transcript into one of the story, if it belongs
-// there: no messages, no times, no numbers that mean nothing to the reader.
+// hear turns a line of the transcript into one of the story, if it belongs there: no messages, no times, no numbers
+// that mean nothing to the reader.
 func (s *script) hear(line string) {
 	_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
 	switch {
@@ -141,10 +140,10 @@ func (s *script) hear(line string) {
 		line = head
 	}
 	if strings.Contains(line, "event Refused") || strings.Contains(line, "event Rejected") || strings.Contains(line, "cuts the connection") {
-		if s.told[line] {
-			return // told once is enough
+		if s.reported[line] {
+			return // once is enough
 		}
-		s.told[line] = true
+		s.reported[line] = true
 	}
 	line = strings.Replace(line, "applications ", "", 1)
 	s.line(anonymous(line))
@@ -185,7 +184,7 @@ func (s *script) build(words []string) {
 	}
 	s.w = newWorld(1, sh)
 	s.w.trace = s.hear
-	s.clicks, s.told = map[string]int{}, map[string]bool{}
+	s.clicks, s.reported = map[string]int{}, map[string]bool{}
 	for _, sp := range s.w.spokes {
 		if offline {
 			sp.partitionUntil = 24 * hour // until the scenario reconnects it

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Seed names a run: a number, and, once it was shrunk, the actions of its plan
-// that are left. It is written 123 or 123:4,17,22.
+// Seed names a run: a number, and, once it was shrunk, the actions of its plan that are left. It is written 123 or
+// 123:4,17,22.
 type Seed struct {
 	Number uint64
 	Cut    bool

@@ -10,8 +10,7 @@ import (
 
 const serverName = "argocd-server"
 
-// clickInfo names a click in an operation's info, so that what became of it is
-// known whatever the product makes of it.
+// clickInfo names a click in an operation's info, so that what became of it is known whatever the product makes of it.
 const clickInfo = "click"
 
 // sync sets an operation, unless one is there.

@@ -6,8 +6,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file is an operator who changes the flags of the principal. All of its
-// replicas are rolled out.
+// This file is an operator who changes the flags of the principal. All of its replicas are rolled out.
 
 var settingsActions = []actionType{
 	{name: "change label selector", weight: 3, fault: true, rare: 5, do: changeSelector},

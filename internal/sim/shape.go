@@ -25,7 +25,7 @@ type shape struct {
 	objectLimit int  // bytes that API servers store; 0: any
 	statusSize  int  // bytes of a large status
 	apps        int  // to begin with, for each agent
-	steady      bool // nothing is left to chance: for stories that are told again and again
+	steady      bool // no randomness, for scenarios with recorded output
 }
 
 // kinds returns the replicated kinds.

@@ -19,7 +19,7 @@ const (
 	current release = iota
 	older           // does not know the fields that were added last
 	newer           // speaks one version more of everything
-	tooNew          // does not speak the versions of today any more
+	tooNew          // does not support today's versions
 	releases
 )
 
@@ -31,9 +31,8 @@ func versionSkew(w *world, a action) {
 	p.restartIn(second + span(a.n[2])/20)
 }
 
-// translate is what a message of this process says to others, or the other way
-// round: an older release neither sends nor sees what was added last. An agent
-// greets with the versions that it speaks.
+// translate converts a message of this process for others, or the other way round: an older release neither sends nor
+// sees what was added last. An agent sends the versions that it supports.
 func (p *process) translate(m engine.Message) engine.Message {
 	switch m := m.(type) {
 	case engine.Hello:

@@ -6,7 +6,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file is what people do on spokes.
+// This file is what users do on spokes.
 
 const spokeUser = "spoke-user"
 
@@ -33,7 +33,7 @@ func (w *world) pickSpoke(n uint32, managed bool) *spoke {
 	return s
 }
 
-// marked tells that an object carries our mark.
+// marked reports whether an object has our ownership annotation.
 func marked(o *kind.Object) bool {
 	return o != nil && o.Annotation(principalKey) == principalUID && o.Annotation(sourceKey) != ""
 }
@@ -95,8 +95,8 @@ func deleteCopy(w *world, a action) {
 	}
 }
 
-// localObject makes or changes something on a managed spoke that is not ours.
-// Some have names that the hub uses as well.
+// localObject makes or changes something on a managed spoke that is not ours. Some have names that the hub uses as
+// well.
 func localObject(w *world, a action) {
 	s := w.pickSpoke(a.n[0], true)
 	if s == nil {
@@ -171,7 +171,7 @@ func editAutonomousProject(w *world, a action) {
 	}
 }
 
-// syncOnSpoke is a sync that somebody on the spoke starts.
+// syncOnSpoke is a sync that a user on the spoke starts.
 func syncOnSpoke(w *world, a action) {
 	s, ok := pick(w.spokes, a.n[0])
 	if !ok {

@@ -13,8 +13,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// store is an API server with its storage: objects, revisions, preconditions,
-// finalizers, and a history for watches that does not reach back forever.
+// store is an API server with its storage: objects, revisions, preconditions, finalizers, and a history for watches
+// that does not reach back forever.
 type store struct {
 	name    string // of the cluster; UIDs begin with it
 	uid     string // of the cluster
@@ -29,8 +29,8 @@ type store struct {
 	changed func(who actor, c change)
 }
 
-// change is one entry of the history. Without a new object it is a deletion;
-// final is then the object as it was last, with the revision of the deletion.
+// change is one entry of the history. Without a new object it is a deletion; final is then the object as it was last,
+// with the revision of the deletion.
 type change struct {
 	rev      uint64
 	ref      kind.Ref
@@ -178,8 +178,8 @@ func sameBody(a, b *kind.Object) bool {
 	return bytes.Equal(x, y)
 }
 
-// delete removes an object, or marks it if finalizers keep it. It returns what
-// is left. UID and resource version, where given, are preconditions.
+// delete removes an object, or marks it if finalizers keep it. It returns what is left. UID and resource version, where
+// given, are preconditions.
 func (s *store) delete(who actor, ref kind.Ref, uid, rv string) (*kind.Object, *apiError) {
 	old := s.objects[ref]
 	switch {
@@ -218,8 +218,7 @@ func (s *store) commit(who actor, c change) {
 	}
 }
 
-// compact forgets the history, as etcd does every few minutes. A watch that has
-// passed on everything goes on.
+// compact forgets the history, as etcd does every few minutes. A watch that has passed on everything goes on.
 func (s *store) compact() {
 	for _, w := range s.watches {
 		if w.upToDate() {

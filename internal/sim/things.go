@@ -8,7 +8,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// This file is what people create.
+// This file is what users create.
 
 func application(namespace, name, destination, revision string) tree {
 	return tree{

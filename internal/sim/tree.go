@@ -8,9 +8,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// tree is an object taken apart the ordinary way. Argo CD, people and the checks
-// work on these, so that they share nothing with the way in which the product
-// reads and writes objects.
+// tree is a decoded object. Argo CD, users and the checks work on these, so that they share nothing with the way in
+// which the product reads and writes objects.
 type tree = map[string]any
 
 func decode(o *kind.Object) tree {
@@ -104,7 +103,7 @@ func copied(v any) any {
 	return v
 }
 
-// text renders a value for comparing and for people: keys in order.
+// text renders a value for comparison and display: keys in order.
 func text(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {

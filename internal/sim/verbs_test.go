@@ -64,8 +64,7 @@ func (s *script) settle(line string) {
 	s.fatal(line, "the two sides do not become equal:\n%s", strings.Join(s.w.differences(), "\n"))
 }
 
-// confirm agrees to what is held for an agent: `confirm a`, or in one scope only:
-// `confirm a appproject`.
+// confirm agrees to what is held for an agent: `confirm a`, or in one scope only: `confirm a appproject`.
 func (s *script) confirm(line string, words []string) {
 	agent := s.spoke(line, words[0]).agent.Name
 	s.line("user: confirms what is held for " + strings.Join(words, " in scope "))

@@ -9,8 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// watch is one watch at an API server: it passes changes on in their order, one
-// after the other, late.
+// watch is one watch at an API server: it passes changes on in their order, one after the other, late.
 type watch struct {
 	st       *store
 	resource kind.Resource
@@ -74,8 +73,8 @@ func (w *watch) end() {
 	w.closed()
 }
 
-// reflector keeps a process' node informed of one resource: list, then watch,
-// and again from the list when the watch cannot go on.
+// reflector keeps a process' node informed of one resource: list, then watch, and again from the list when the watch
+// cannot go on.
 type reflector struct {
 	p        *process
 	resource kind.Resource
@@ -105,8 +104,7 @@ func (r *reflector) list() {
 			return
 		}
 		if rev < r.frontier {
-			// The store has gone back in time under our feet. Nothing that this
-			// process knows can be trusted any more.
+			// The store has regressed. This process can no longer trust its state.
 			r.p.w.tracef("%s: the API server has gone back from %d to %d: start afresh", r.p.name, r.frontier, rev)
 			r.p.restartIn(second)
 			return
@@ -149,7 +147,7 @@ func (r *reflector) follow(rev uint64) {
 	p.cluster.st.watch(w)
 }
 
-// bookmark tells the node how far a quiet watch has come.
+// bookmark reports how far an idle watch is.
 func (r *reflector) bookmark() {
 	if w := r.watch; w != nil && !w.ended && w.upToDate() {
 		w.pos = w.st.rev
@@ -158,7 +156,7 @@ func (r *reflector) bookmark() {
 	}
 }
 
-// upToDate tells that there is nothing to be passed on.
+// upToDate reports whether there is nothing to pass on.
 func (w *watch) upToDate() bool {
 	log := w.st.logs[w.resource]
 	return w.pos >= w.st.floor && (len(log) == 0 || log[len(log)-1].rev <= w.pos)

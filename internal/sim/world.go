@@ -40,14 +40,13 @@ type world struct {
 	writes   int // by processes of ours
 	foreign  int // by everybody else
 	seen     map[string]bool
-	shown    map[string]*engine.Held // by ID: what people were told that is held back
+	shown    map[string]*engine.Held // holds that users were shown, by ID
 
 	trace      func(string)
 	violations []string
 }
 
-// spoke is an agent: its registration, its cluster, its process, and what is in
-// between.
+// spoke is an agent: its registration, its cluster, its process, and what is in between.
 type spoke struct {
 	w        *world
 	agent    kind.Agent
@@ -56,12 +55,12 @@ type spoke struct {
 	clones   []*process // others under the same identity
 	settings kind.Settings
 	ctl      *controller
-	barred   bool // suspended, retired or deleted: it is not let in
+	refused  bool // suspended, retired or deleted: it is refused
 	retired  bool
 	deleted  bool // its Agent is
 	stranger bool // a clone's cluster: it must never get in
 
-	modeChanged bool // what it has on the two sides cannot be compared any more
+	modeChanged bool // both sides can no longer be compared
 
 	partitionUntil engine.Time
 	slowUntil      engine.Time

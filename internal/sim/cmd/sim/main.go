@@ -1,5 +1,4 @@
-// The sim program runs the simulator: many seeds with a table at the end, or one
-// seed with its transcript.
+// The sim program runs the simulator: many seeds with a table at the end, or one seed with its transcript.
 package main
 
 import (
