@@ -144,16 +144,16 @@ func TestQueue_MinIntervalPerKey(t *testing.T) {
 			mu.Unlock()
 			e.Add("loud")
 			if i%5000 == 0 {
-				e.Add("calm")
+				e.Add("quiet")
 				synctest.Wait()
-				if done["calm"] != i/5000+1 {
-					t.Errorf("calm waits for loud: %v", done)
+				if done["quiet"] != i/5000+1 {
+					t.Errorf("quiet waits for loud: %v", done)
 				}
 			}
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(time.Minute)
-		if done["loud"] < 4 || done["loud"] > 13 || done["calm"] != 2 || seen != added {
+		if done["loud"] < 4 || done["loud"] > 13 || done["quiet"] != 2 || seen != added {
 			t.Errorf("done %v; the last start saw %d of %d", done, seen, added)
 		}
 		cancel()
