@@ -30,7 +30,7 @@ func (d *testRegistry) serve(t *testing.T, patches *[]string) {
 	}
 }
 
-func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
+func TestConfirmations_CountOnce(t *testing.T) {
 	d := newTestRegistry(t)
 	var patches []string
 	d.serve(t, &patches)
@@ -43,13 +43,13 @@ func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
 
 	// The word is there before the agent says that it holds something.
 	d.see(agent("a", 1, "managed", confirming("x1")))
-	d.told = nil
+	d.posted = nil
 	c.HandleEvent("a", held("x1"))
 	jobs.run(t)
 	d.says("confirm a x1")
 	// The connection breaks before it is done: it holds for the next one too.
 	c.HandleEvent("a", engine.Event{Type: engine.Closed})
-	c.HandleEvent("a", unheld) // what a greeting begins with
+	c.HandleEvent("a", unheld) // sent at the start of a session
 	c.HandleEvent("a", held("x1"))
 	jobs.run(t)
 	d.says("confirm a x1")
@@ -70,7 +70,7 @@ func TestAConfirmationCountsOnceWheneverItCame(t *testing.T) {
 	}
 }
 
-func TestBothSidesMayDistrustTheOthersStore(t *testing.T) {
+func TestConfirmations_BothSidesHoldStore(t *testing.T) {
 	d := newTestRegistry(t)
 	c := NewConfirmations(d.Registry, d.cfg.Post, taskList{}.add)
 	c.HandleEvent("a", engine.Event{Type: engine.HoldStarted, Held: &engine.Held{ID: "store-hub"}})
@@ -82,7 +82,7 @@ func TestBothSidesMayDistrustTheOthersStore(t *testing.T) {
 }
 
 // An agent that says ever new things about what it holds fills no memory here.
-func TestWhatAnAgentSaysThatItHoldsIsBounded(t *testing.T) {
+func TestConfirmations_HoldsPerAgentAreBounded(t *testing.T) {
 	d := newTestRegistry(t)
 	c := NewConfirmations(d.Registry, d.cfg.Post, taskList{}.add)
 	p := engine.NewPeer(engine.Config{Hub: true, Scopes: []engine.ScopeConfig{{Name: "application"}}}, nil)

@@ -31,7 +31,7 @@ func stored(t *testing.T, manifest map[string]any, change func(labels, annotatio
 		"labels": o.Metadata.Labels, "annotations": o.Metadata.Annotations}, "data": o.Data}))
 }
 
-func TestASecretIsWrittenOnlyWhenSomethingIsNotAsItShouldBe(t *testing.T) {
+func TestDesiredSecret_MatchesOnlyCompleteSecret(t *testing.T) {
 	rec := agentRecord{Agent: agent("a", 1, "managed", func(a *v1alpha1.Agent) {
 		a.Spec.Cluster = v1alpha1.ClusterSecret{Labels: map[string]string{"env": "prod"}, Annotations: map[string]string{"note": "x"}}
 	})}
@@ -46,7 +46,7 @@ func TestASecretIsWrittenOnlyWhenSomethingIsNotAsItShouldBe(t *testing.T) {
 		right  bool
 	}{
 		{"as written", func(_, _ map[string]string, _ map[string][]byte) {}, true},
-		{"with a label of somebody", func(l, _ map[string]string, _ map[string][]byte) { l["theirs"] = "1" }, true},
+		{"with a label of a user", func(l, _ map[string]string, _ map[string][]byte) { l["theirs"] = "1" }, true},
 		{"with another config", func(_, _ map[string]string, d map[string][]byte) { d["config"] = []byte(`{"x":1}`) }, true},
 		{"without a config", func(_, _ map[string]string, d map[string][]byte) { delete(d, "config") }, false},
 		{"without a label", func(l, _ map[string]string, _ map[string][]byte) { delete(l, "env") }, false},
@@ -60,14 +60,14 @@ func TestASecretIsWrittenOnlyWhenSomethingIsNotAsItShouldBe(t *testing.T) {
 			t.Errorf("%s: right %v, want %v", c.what, got, c.right)
 		}
 	}
-	// What is not wanted any more is not right, though everything wanted is there.
+	// A value that is no longer desired does not match.
 	rec.Spec.Cluster.Labels = nil
 	if newDesiredSecret(rec, "https://proxy?agentName=a", true).matches(stored(t, manifest, func(_, _ map[string]string, _ map[string][]byte) {})) {
 		t.Error("a label that was taken out of the Agent stays")
 	}
 }
 
-func TestASecretRemembersAnAgentWhoseDefinitionIsGone(t *testing.T) {
+func TestDesiredSecret_BackupRestoresAgent(t *testing.T) {
 	rec := agentRecord{Agent: agent("a", 1, "autonomous", inNamespace("there"), ofCluster("u1"), func(a *v1alpha1.Agent) {
 		a.Spec.Cluster.Labels = map[string]string{"env": "prod"}
 		a.Spec.Suspended = true
@@ -84,7 +84,7 @@ func TestASecretRemembersAnAgentWhoseDefinitionIsGone(t *testing.T) {
 	}
 }
 
-func TestUsersCanNotMakeASecretAnotherAgents(t *testing.T) {
+func TestDesiredSecret_DeclaredLabelsDoNotChangeAgent(t *testing.T) {
 	rec := agentRecord{Agent: agent("a", 1, "managed", func(a *v1alpha1.Agent) {
 		a.Spec.Cluster = v1alpha1.ClusterSecret{Labels: map[string]string{AgentLabel: "b", "argocd.argoproj.io/secret-type": "repository"},
 			Annotations: map[string]string{"argocd.argoproj.io/skip-reconcile": "false"}}
@@ -100,7 +100,7 @@ func TestUsersCanNotMakeASecretAnotherAgents(t *testing.T) {
 
 // What is marked as self-registered is the principal's, and is deleted with the
 // Agent.
-func TestAUsersSecretDoesNotBecomeOursByALabel(t *testing.T) {
+func TestDesiredSecret_UserSecretIsNotMarkedAsOurs(t *testing.T) {
 	d := newTestRegistry(t)
 	k := newTestReconciler(t, d, nil)
 	selfRegistered := map[string]string{selfRegisteredLabel: "true"}
@@ -123,7 +123,7 @@ func TestAUsersSecretDoesNotBecomeOursByALabel(t *testing.T) {
 	}
 }
 
-func TestAnAgentDoesNotTakeAnothersSecret(t *testing.T) {
+func TestClusterSecret_ClaimableOnlyByItsAgent(t *testing.T) {
 	for title, test := range map[string]struct {
 		label, cluster string
 		derived, free  bool
@@ -135,7 +135,7 @@ func TestAnAgentDoesNotTakeAnothersSecret(t *testing.T) {
 		"one that was given back":       {cluster: "", derived: true, free: true},
 		"another agent's":               {label: "b", cluster: "b", derived: true},
 		"another agent's, not yet":      {label: "b", cluster: "b"},
-		"nobody's":                      {cluster: "a"},
+		"without owner":                 {cluster: "a"},
 	} {
 		s := clusterSecret{name: defaultSecretName("a"), agent: test.label, cluster: test.cluster, annotations: map[string]string{}}
 		if test.derived {
@@ -147,7 +147,7 @@ func TestAnAgentDoesNotTakeAnothersSecret(t *testing.T) {
 	}
 }
 
-func TestASecretFromBeforeBecomesAnAgent(t *testing.T) {
+func TestClusterSecret_ToAgent(t *testing.T) {
 	s := readSecret(secret(t, "cluster-a", "a", 1, "mode", "autonomous", "hub-namespace", "there", "cluster-uid", "u1", "seen-store", "u1/77"))
 	a, err := s.toAgent("argocd")
 	if err != nil || s.derived() || s.createdByPrincipal() {

@@ -18,7 +18,7 @@ import (
 
 // Such an agent never hears that an Application is to go, and so never says that
 // it went.
-func TestDeletionsDoNotWaitForAnAgentThatGetsNoApplications(t *testing.T) {
+func TestFinalizerRemover_AgentWithoutApplications(t *testing.T) {
 	const finalizer = "resources-finalizer.argocd.argoproj.io"
 	application := func(name string, destination map[string]string) *kind.Object {
 		return parsed(t, map[string]any{"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "spec": map[string]any{"destination": destination},
@@ -66,7 +66,7 @@ func TestDeletionsDoNotWaitForAnAgentThatGetsNoApplications(t *testing.T) {
 	d.see(agent("a", 1, "managed"))
 	tell(reconcile.List{Resource: kind.Applications, Revision: 5, Objects: all})
 	if got := due(); len(got) > 0 || len(scans) > 0 {
-		t.Fatalf("%q are let go though the agent will see to them", got)
+		t.Fatalf("%q are released although the agent will delete them", got)
 	}
 	onlyProjects := func(a *v1alpha1.Agent) { a.Spec.Kinds = []string{v1alpha1.KindAppProjects} }
 	d.see(agent("a", 2, "managed", onlyProjects))
@@ -77,7 +77,7 @@ func TestDeletionsDoNotWaitForAnAgentThatGetsNoApplications(t *testing.T) {
 		tell(reconcile.Observed{Resource: kind.Applications, Object: o})
 	}
 	if got := due(); !slices.Equal(got, []string{"by-name", "by-server"}) {
-		t.Errorf("%q are let go", got)
+		t.Errorf("%q are released", got)
 	}
 	if err := r.removeFinalizers(t.Context(), "a/by-name"); err != nil || !slices.Equal(kept, []string{"theirs"}) {
 		t.Errorf("finalizers left: %q, %v", kept, err)
@@ -85,7 +85,7 @@ func TestDeletionsDoNotWaitForAnAgentThatGetsNoApplications(t *testing.T) {
 	kept = nil
 	d.see(agent("a", 3, "managed"))
 	if err := r.removeFinalizers(t.Context(), "a/by-name"); err != nil || kept != nil {
-		t.Errorf("told of Applications again, but finalizers are taken off: %v", err)
+		t.Errorf("finalizers removed although the agent replicates Applications: %v", err)
 	}
 	// Whatever is retired is gone, and all of its Applications may go.
 	delete(scans, "a")

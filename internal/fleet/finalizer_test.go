@@ -71,7 +71,7 @@ func made(agent string) map[string]any {
 		"labels": map[string]string{AgentLabel: agent}, "annotations": map[string]string{createdByAnnotation: "principal", derivedAnnotation: "x"}}}
 }
 
-// lagging is a keeper that knows an Agent which is being deleted, and no Secret.
+// lagging returns a Reconciler that has seen a terminating Agent and no Secret.
 func lagging(t *testing.T, a *archive) (*Reconciler, agentRecord) {
 	t.Helper()
 	server := httptest.NewServer(a)
@@ -98,9 +98,9 @@ func version(uid types.UID, revision int, deleting bool) v1alpha1.Agent {
 
 const definition = v1alpha1.Resource + "." + v1alpha1.Group
 
-// One principal may learn late that another has let an agent go, and that somebody
+// One principal can learn late that another one has finalized an Agent, and that a user
 // has made a new one of that name since.
-func TestAPrincipalThatLagsTakesNothingFromTheNextAgent(t *testing.T) {
+func TestFinalize_StaleViewKeepsNextAgent(t *testing.T) {
 	crd := map[string]any{"metadata": map[string]any{"name": definition}}
 	next := version("u2", 9, false)
 	there := func() map[string]any {
@@ -146,8 +146,8 @@ func TestAPrincipalThatLagsTakesNothingFromTheNextAgent(t *testing.T) {
 
 // A load balancer that answers in the API server's place does not know the
 // definition of agents, nor anything else. An agent that is being deleted must not
-// be let go unrevoked for that.
-func TestAProxysWordLetsNoAgentGo(t *testing.T) {
+// be released without revocation.
+func TestFinalize_RequiresNotFoundFromAPIServer(t *testing.T) {
 	for _, lacks := range []string{definition, "w1", "cluster-w1"} {
 		a := &archive{objects: map[string]any{definition: map[string]any{"metadata": map[string]any{"name": definition}}, "w1": version("u1", 5, true), "cluster-w1": made("w1")}}
 		a.proxied = lacks
@@ -160,7 +160,7 @@ func TestAProxysWordLetsNoAgentGo(t *testing.T) {
 
 // A Secret that another principal has made just now is not seen yet, and is the
 // agent's all the same.
-func TestTheEndFindsASecretThatWasNotSeenYet(t *testing.T) {
+func TestFinalize_DeletesUnseenSecret(t *testing.T) {
 	a := &archive{objects: map[string]any{definition: map[string]any{"metadata": map[string]any{"name": definition}}, "w1": version("u1", 5, true), "cluster-w1": made("w1")}}
 	k, rec := lagging(t, a)
 	if err := k.finalize(t.Context(), rec); err != nil || !slices.Contains(a.did, "DELETE cluster-w1") {
@@ -168,7 +168,7 @@ func TestTheEndFindsASecretThatWasNotSeenYet(t *testing.T) {
 	}
 }
 
-func TestASecretMadeAfterItsAgentsEndGoes(t *testing.T) {
+func TestFinalize_DeletesOrphanedSecret(t *testing.T) {
 	crd := map[string]any{"metadata": map[string]any{"name": definition}}
 	kept := made("w1")
 	kept["metadata"].(map[string]any)["annotations"].(map[string]string)[backupAnnotation] = "{}"
@@ -191,7 +191,7 @@ func TestASecretMadeAfterItsAgentsEndGoes(t *testing.T) {
 }
 
 // Nor does one that lags make a Secret for an agent that is no more.
-func TestNoSecretIsMadeForAnAgentThatIsGone(t *testing.T) {
+func TestReconcile_NoSecretForDeletedAgent(t *testing.T) {
 	for title, test := range map[string]struct {
 		objects map[string]any
 		made    bool

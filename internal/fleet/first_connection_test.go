@@ -26,12 +26,12 @@ func TestClaim_RevokedCertificateIsNotReregistered(t *testing.T) {
 		require     bool // an Agent, which it has none of
 		want        string
 	}{
-		"nobody is":     {want: ""},
-		"others are":    {first: map[string]string{fingerprintOf("b"): "x"}, want: ""},
-		"it is":         {first: map[string]string{fingerprintOf("a"): "x"}, want: ErrRevoked.Error()},
-		"further on":    {first: map[string]string{fingerprintOf("b"): "x"}, more: map[string]string{fingerprintOf("a"): "x"}, want: ErrRevoked.Error()},
-		"who can tell?": {broken: true, want: "read ConfigMap argocd-agent-tls-blocklist"},
-		"nobody asks":   {broken: true, require: true, want: ErrUnregistered.Error()},
+		"not revoked":  {want: ""},
+		"others are":   {first: map[string]string{fingerprintOf("b"): "x"}, want: ""},
+		"it is":        {first: map[string]string{fingerprintOf("a"): "x"}, want: ErrRevoked.Error()},
+		"further on":   {first: map[string]string{fingerprintOf("b"): "x"}, more: map[string]string{fingerprintOf("a"): "x"}, want: ErrRevoked.Error()},
+		"unreadable":   {broken: true, want: "read ConfigMap argocd-agent-tls-blocklist"},
+		"not required": {broken: true, require: true, want: ErrUnregistered.Error()},
 	} {
 		created := 0
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -16,6 +16,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
 // HoldConfig is what a Hold needs.
@@ -142,7 +143,7 @@ func fleetHoldChange(namespace string, current *kind.Object, e reconcile.RecordF
 	data := map[string]any{
 		v1alpha1.FleetHoldID: e.Record.ID, v1alpha1.FleetHoldSettings: e.Record.Settings,
 		v1alpha1.FleetHoldAgents: strconv.Itoa(e.Totals.Affected), v1alpha1.FleetHoldCompared: strconv.Itoa(e.Totals.Compared), v1alpha1.FleetHoldItems: strconv.Itoa(e.Totals.Items),
-		v1alpha1.FleetHoldSample: clip(fleetSample(e.Sample), 4096),
+		v1alpha1.FleetHoldSample: text.Truncate(fleetSample(e.Sample), 4096),
 	}
 	if is.ID != e.Record.ID {
 		data[v1alpha1.FleetHoldSince] = now.UTC().Format(time.RFC3339)
@@ -157,7 +158,7 @@ func fleetHoldChange(namespace string, current *kind.Object, e reconcile.RecordF
 func fleetSample(items []string) string {
 	lines := make([]string, 0, len(items))
 	for _, one := range items {
-		lines = append(lines, clip(OneLine(one), 256))
+		lines = append(lines, text.Truncate(OneLine(one), 256))
 	}
 	return strings.Join(lines, "\n")
 }

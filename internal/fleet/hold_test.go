@@ -20,7 +20,7 @@ func recordedHold(t *testing.T, id, settings, confirmed string) *kind.Object {
 		"data":     map[string]string{v1alpha1.FleetHoldID: id, v1alpha1.FleetHoldSettings: settings, "since": "x"}})
 }
 
-func TestFleetHoldIsConfirmedByItsOwnID(t *testing.T) {
+func TestFleetHold_ConfirmedByItsID(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    *kind.Object
@@ -28,7 +28,7 @@ func TestFleetHoldIsConfirmedByItsOwnID(t *testing.T) {
 	}{
 		{"none", nil, reconcile.FleetRecord{}},
 		{"over", recordedHold(t, "", "", "fleet-1"), reconcile.FleetRecord{}},
-		{"over, and somebody confirms nothing", recordedHold(t, "", "", ""), reconcile.FleetRecord{}},
+		{"ended, and confirmed without ID", recordedHold(t, "", "", ""), reconcile.FleetRecord{}},
 		{"held", recordedHold(t, "fleet-1", "s", ""), reconcile.FleetRecord{ID: "fleet-1", Settings: "s"}},
 		{"confirmed", recordedHold(t, "fleet-1", "s", "fleet-1"), reconcile.FleetRecord{ID: "fleet-1", Settings: "s", Confirmed: true}},
 		{"an older one was confirmed", recordedHold(t, "fleet-2", "s", "fleet-1"), reconcile.FleetRecord{ID: "fleet-2", Settings: "s"}},
@@ -39,7 +39,7 @@ func TestFleetHoldIsConfirmedByItsOwnID(t *testing.T) {
 	}
 }
 
-func TestFleetHoldIsRecordedOnce(t *testing.T) {
+func TestFleetHold_RecordedOnce(t *testing.T) {
 	hold := reconcile.RecordFleetHold{Record: reconcile.FleetRecord{ID: "fleet-1", Settings: "s"}, Totals: reconcile.FleetTotals{Compared: 40, Affected: 12, Items: 30},
 		Sample: []string{"w1: application a", "w2: application b\nw3: application c\x1b"}}
 	over := reconcile.RecordFleetHold{Record: hold.Record, Over: true}
@@ -83,9 +83,9 @@ func TestFleetHoldIsRecordedOnce(t *testing.T) {
 	}
 }
 
-func TestAgentShowsWhichHoldItIsPartOf(t *testing.T) {
+func TestStatus_ReportsFleetHold(t *testing.T) {
 	held := func(cause engine.Cause) *sessionState {
-		s := openSeat(1)
+		s := openSession(1)
 		s.engine.RemoteHolds = []engine.Held{{Scope: kind.ApplicationScope, ID: "h1", Count: 3, Of: 4, Cause: cause, Reason: "because"}}
 		return s
 	}
@@ -126,7 +126,7 @@ func TestAgentShowsWhichHoldItIsPartOf(t *testing.T) {
 	}
 }
 
-func TestFleetHoldHasMetrics(t *testing.T) {
+func TestHold_Metrics(t *testing.T) {
 	value := func(f *Hold, name string) float64 {
 		for _, m := range f.Metrics() {
 			if m.Name == metricPrefix+name {

@@ -20,7 +20,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 )
 
-func TestWhoIsNotLetInGetsNoCertificateEither(t *testing.T) {
+func TestCertificateDenial_MatchesDenyReason(t *testing.T) {
 	for want, change := range map[string]func(*v1alpha1.Agent){
 		"":                 func(*v1alpha1.Agent) {},
 		"is suspended":     func(a *v1alpha1.Agent) { a.Spec.Suspended = true },
@@ -31,14 +31,14 @@ func TestWhoIsNotLetInGetsNoCertificateEither(t *testing.T) {
 		d := newTestRegistry(t)
 		d.see(a)
 		if why := certificateDenial(&a, "managed"); (why == "") != (want == "") || !strings.Contains(why, want) || (why == "") != (d.DenyReason("w1") == "") {
-			t.Errorf("%q: no certificate because %q, not let in because %q", want, why, d.DenyReason("w1"))
+			t.Errorf("%q: certificate denied because %q, connection denied because %q", want, why, d.DenyReason("w1"))
 		}
 	}
 }
 
 // An agent that was deleted may still have its token and the key that it was used
 // with: they must not bring it back.
-func TestTheEndOfAnAgentIsTheEndOfItsTokens(t *testing.T) {
+func TestFinalize_DeletesJoinTokens(t *testing.T) {
 	var mu sync.Mutex
 	var did []string
 	going := version("u1", 1, true)
@@ -74,7 +74,7 @@ func TestTheEndOfAnAgentIsTheEndOfItsTokens(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatWentIsNotRegisteredAnew(t *testing.T) {
+func TestRegister_DeletedAgentIsNotRegisteredAgain(t *testing.T) {
 	withdrawn := errors.New("the token was withdrawn")
 	there := func(change ...func(*v1alpha1.Agent)) *v1alpha1.Agent {
 		a := agent("w1", 1, "managed", change...)

@@ -13,7 +13,7 @@ import (
 
 // An Agent is given a younger one's namespace by mistake, and refused. That it is
 // the older must not give it the other's Applications when a principal starts.
-func TestANamespaceStaysWithItsAgentWhenAPrincipalStarts(t *testing.T) {
+func TestRegistry_NamespaceOwnerSurvivesRestart(t *testing.T) {
 	older := func(a *v1alpha1.Agent) { a.CreationTimestamp = metav1.Unix(999, 0) }
 	b := agentRecord{Agent: agent("b", 2, "managed", inNamespace("a"), older)}
 	refused := statusInputs{rec: b, invalid: "its namespace a is that of agent a", now: time.Unix(2000, 0)}

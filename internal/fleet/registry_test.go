@@ -22,7 +22,7 @@ import (
 type testRegistry struct {
 	*Registry
 	t       *testing.T
-	told    []string
+	posted  []string
 	touches map[string]int
 }
 
@@ -33,18 +33,18 @@ func newTestRegistry(t *testing.T) *testRegistry {
 		Post: func(_ context.Context, in reconcile.Input) error {
 			switch in := in.(type) {
 			case reconcile.Register:
-				d.told = append(d.told, "register "+in.Agent.Name+" "+string(in.Agent.Mode)+" "+in.Agent.HubNamespace)
+				d.posted = append(d.posted, "register "+in.Agent.Name+" "+string(in.Agent.Mode)+" "+in.Agent.HubNamespace)
 			case reconcile.Unregister:
-				d.told = append(d.told, "unregister "+in.Agent)
+				d.posted = append(d.posted, "unregister "+in.Agent)
 			case reconcile.Confirm:
-				d.told = append(d.told, "confirm "+in.Agent+" "+in.ID)
+				d.posted = append(d.posted, "confirm "+in.Agent+" "+in.ID)
 			}
 			return nil
 		}})
 	d.OnChange(func(agent string) {
 		d.touches[agent]++
 		if reason := d.DenyReason(agent); reason != "" {
-			d.told = append(d.told, "cut "+agent+": "+reason)
+			d.posted = append(d.posted, "cut "+agent+": "+reason)
 		}
 	})
 	return d
@@ -119,16 +119,16 @@ func (d *testRegistry) seeSecret(o *kind.Object) {
 	}
 }
 
-// says checks what was told since the last time.
+// says checks what was posted since the last call.
 func (d *testRegistry) says(want ...string) {
 	d.t.Helper()
-	if strings.Join(d.told, "; ") != strings.Join(want, "; ") {
-		d.t.Errorf("told %q, want %q", d.told, want)
+	if strings.Join(d.posted, "; ") != strings.Join(want, "; ") {
+		d.t.Errorf("posted %q, want %q", d.posted, want)
 	}
-	d.told = nil
+	d.posted = nil
 }
 
-func TestWhatIsDeclaredTakesEffect(t *testing.T) {
+func TestRegistry_AppliesDeclaration(t *testing.T) {
 	d := newTestRegistry(t)
 	d.see(agent("a", 1, ""))
 	d.says() // to be claimed
@@ -137,11 +137,11 @@ func TestWhatIsDeclaredTakesEffect(t *testing.T) {
 	d.see(agent("a", 3, "managed", func(a *v1alpha1.Agent) { a.Spec.Cluster.Labels = map[string]string{"x": "y"} }))
 	d.says() // nothing that the node has to know
 	if d.Shared("a") || !d.HasAgent("a") || d.HasAgent("b") {
-		t.Error("what is not declared is not in force")
+		t.Error("active without declaration")
 	}
 	d.see(agent("a", 4, "autonomous", inNamespace("there"), func(a *v1alpha1.Agent) { a.Spec.Shared = true }))
 	if !d.Shared("a") {
-		t.Error("shared is declared, and not in force")
+		t.Error("shared is declared and not active")
 	}
 	d.says("register a autonomous there")
 	d.see(agent("a", 5, "typo"))
@@ -157,7 +157,7 @@ func TestWhatIsDeclaredTakesEffect(t *testing.T) {
 	}
 }
 
-func TestLateEventsAreNoNews(t *testing.T) {
+func TestRegistry_IgnoresStaleEvents(t *testing.T) {
 	d := newTestRegistry(t)
 	d.see(agent("a", 5, "managed")) // the answer to our own write
 	d.says("register a managed a")
@@ -168,14 +168,14 @@ func TestLateEventsAreNoNews(t *testing.T) {
 	d.says("unregister a")
 }
 
-func TestListsShowWhatHasGone(t *testing.T) {
+func TestRegistry_ListRemovesDeletedAgents(t *testing.T) {
 	d := newTestRegistry(t)
 	if err := d.Apply(t.Context(), reconcile.List{Resource: kind.Secrets, Revision: 1}); err != nil || d.Check() == nil {
 		t.Errorf("%v: ready without Agents", err)
 	}
 	d.see(agent("a", 1, "managed"))
 	d.see(agent("b", 2, "managed"))
-	d.told = nil
+	d.posted = nil
 	if err := d.Apply(t.Context(), reconcile.Unreadable{Resource: AgentResource, Reason: "no definition"}); err != nil || !strings.Contains(d.Check().Error(), "no definition") {
 		t.Errorf("%v: %v", err, d.Check())
 	}
@@ -189,7 +189,7 @@ func TestListsShowWhatHasGone(t *testing.T) {
 	<-d.ready
 }
 
-func TestTwoAgentsDoNotShareANamespace(t *testing.T) {
+func TestRegistry_NamespaceConflict(t *testing.T) {
 	d := newTestRegistry(t)
 	d.see(agent("a", 1, "managed"))
 	d.see(agent("b", 2, "managed", inNamespace("a")))
@@ -201,7 +201,7 @@ func TestTwoAgentsDoNotShareANamespace(t *testing.T) {
 	d.see(agent("a", 3, "managed")) // whatever changes about it, it keeps its namespace
 	d.says()
 	d.lose("a", 4)
-	d.says("unregister a", "register c managed a") // the oldest of those that wait
+	d.says("unregister a", "register c managed a") // the oldest that waits
 	if d.InvalidReason("b") == "" || d.InvalidReason("c") != "" {
 		t.Errorf("refused: %v", d.invalid)
 	}
@@ -217,7 +217,7 @@ func TestTwoAgentsDoNotShareANamespace(t *testing.T) {
 	d.says("register f managed a")
 }
 
-func TestAnotherClusterBeginsANewRelation(t *testing.T) {
+func TestRegistry_ConfirmedClusterStartsNewHistory(t *testing.T) {
 	d := newTestRegistry(t)
 	d.see(agent("a", 1, "managed"))
 	d.see(agent("a", 2, "managed", ofCluster("one"))) // recorded: no reason to cut anybody
@@ -228,15 +228,15 @@ func TestAnotherClusterBeginsANewRelation(t *testing.T) {
 		t.Errorf("known: %+v", reg.Register)
 	}
 	d.see(agent("a", 4, "managed", ofCluster("two")))
-	d.says() // it is in force
+	d.says() // it is active
 	d.see(agent("a", 5, "managed", ofCluster("two"), confirming("x1")))
 	d.says("confirm a x1")
 }
 
-func TestThoseWhoAreNotLetInAreCut(t *testing.T) {
+func TestRegistry_ReportsDenyReason(t *testing.T) {
 	d := newTestRegistry(t)
 	d.see(agent("a", 1, "managed"))
-	d.told = nil
+	d.posted = nil
 	for i, c := range []struct {
 		why    string
 		change func(*v1alpha1.Agent)
@@ -246,19 +246,19 @@ func TestThoseWhoAreNotLetInAreCut(t *testing.T) {
 		{"deleted", func(a *v1alpha1.Agent) { a.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }},
 	} {
 		d.see(agent("a", 10*i+2, "managed", c.change))
-		if len(d.told) == 0 || !strings.Contains(d.told[len(d.told)-1], "cut a: this agent ") || !strings.Contains(d.DenyReason("a"), c.why) {
-			t.Errorf("%s: told %q, barred because %q", c.why, d.told, d.DenyReason("a"))
+		if len(d.posted) == 0 || !strings.Contains(d.posted[len(d.posted)-1], "cut a: this agent ") || !strings.Contains(d.DenyReason("a"), c.why) {
+			t.Errorf("%s: posted %q, denied because %q", c.why, d.posted, d.DenyReason("a"))
 		}
-		d.told = nil
+		d.posted = nil
 		d.see(agent("a", 10*i+3, "managed"))
 		if why := d.DenyReason("a"); why != "" {
-			t.Errorf("%s is over, and it is still barred: %s", c.why, why)
+			t.Errorf("%s ended, and it is still denied: %s", c.why, why)
 		}
-		d.told = nil
+		d.posted = nil
 	}
 }
 
-func TestOfTwoSecretsOfAnAgentTheUsualOneCounts(t *testing.T) {
+func TestRegistry_PrefersDefaultSecret(t *testing.T) {
 	d := newTestRegistry(t)
 	d.see(agent("a", 1, "managed"))
 	d.seeSecret(secret(t, "copy", "a", 2))
@@ -278,7 +278,7 @@ func TestOfTwoSecretsOfAnAgentTheUsualOneCounts(t *testing.T) {
 	}
 }
 
-func TestAChangeTouchesOneAgentHoweverManyThereAre(t *testing.T) {
+func TestRegistry_ChangeAffectsOneAgent(t *testing.T) {
 	d := newTestRegistry(t)
 	for i := range 2000 {
 		d.see(agent(fmt.Sprintf("a%d", i), i+1, "managed"))
@@ -294,7 +294,7 @@ func TestAChangeTouchesOneAgentHoweverManyThereAre(t *testing.T) {
 	}
 }
 
-func TestKindsThatAreNotNamedAreLeftOut(t *testing.T) {
+func TestRegistration_ExcludedKinds(t *testing.T) {
 	d := newTestRegistry(t)
 	d.see(agent("a", 1, "managed", func(a *v1alpha1.Agent) { a.Spec.Kinds = []string{v1alpha1.KindApplications, v1alpha1.KindAppProjects} }))
 	d.see(agent("b", 2, "managed"))

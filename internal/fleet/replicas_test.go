@@ -12,7 +12,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-func TestAPrincipalIsGoneWhenItsLeaseIsNotRenewed(t *testing.T) {
+func TestReplicas_AliveWhileLeaseIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewReplicas(nil, nil, "argocd", "here", "", slog.New(slog.DiscardHandler))
 		lease := func(revision int) *kind.Object {
@@ -48,7 +48,7 @@ func TestAPrincipalIsGoneWhenItsLeaseIsNotRenewed(t *testing.T) {
 	})
 }
 
-func TestWhatOtherPrincipalsHaveIsSummedUp(t *testing.T) {
+func TestReplicas_SumsUpOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewReplicas(nil, nil, "argocd", "here", "", slog.New(slog.DiscardHandler))
 		r.setFleet(reconcile.FleetStatus{Settings: "s1"})

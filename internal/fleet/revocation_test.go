@@ -25,7 +25,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
+func TestRevoke_AllCertificatesOfAnAgent(t *testing.T) {
 	hub := newCA(t)
 	// config is that of a cluster Secret, with a certificate of this fingerprint.
 	config := func(agent, token string) (config []byte, fingerprint string) {
@@ -71,7 +71,7 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 		stored := parsed(t, map[string]any{"metadata": map[string]any{"name": "cluster-w1", "namespace": "argocd", "resourceVersion": "3",
 			"labels": map[string]string{AgentLabel: "w1"}, "annotations": annotations}, "data": map[string][]byte{"config": test.config}})
 		var patch struct{ Data map[string]*string }
-		k := pretendKeeper(t, func(w http.ResponseWriter, r *http.Request) {
+		k := newReconcilerWithAPI(t, func(w http.ResponseWriter, r *http.Request) {
 			switch r.Method {
 			case http.MethodPatch:
 				body, _ := io.ReadAll(r.Body)
@@ -93,7 +93,7 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 		}
 		delete(patch.Data, "old")
 		if patch.Data["proxy-clients.w1"] == nil {
-			t.Errorf("%s: what people reach the cluster with is not revoked", title)
+			t.Errorf("%s: certificates of users are not revoked", title)
 		}
 		delete(patch.Data, "proxy-clients.w1")
 		if got := slices.Sorted(maps.Keys(patch.Data)); !slices.Equal(got, slices.Sorted(slices.Values(test.want))) {
@@ -107,9 +107,8 @@ func TestTheEndOfAnAgentIsTheEndOfAllItsCertificates(t *testing.T) {
 	}
 }
 
-// pretendKeeper is a keeper whose API server is a function, and who knows a
-// Secret.
-func pretendKeeper(t *testing.T, api http.HandlerFunc, secret *kind.Object) *Reconciler {
+// newReconcilerWithAPI returns a Reconciler whose API server is a function and that has seen a Secret.
+func newReconcilerWithAPI(t *testing.T, api http.HandlerFunc, secret *kind.Object) *Reconciler {
 	t.Helper()
 	server := httptest.NewServer(api)
 	t.Cleanup(server.Close)

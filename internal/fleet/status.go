@@ -18,6 +18,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
 // This file computes the status of an Agent. It does no I/O.
@@ -42,7 +43,7 @@ type sessionState struct {
 type statusInputs struct {
 	rec           agentRecord
 	active        bool
-	invalid       string // why what is declared is not in force
+	invalid       string // why the Agent is invalid
 	secretError   string // what is wrong with the cluster Secret, or holds the agent's end up
 	denyReason    string
 	session       *sessionState // nil: the agent has not been here
@@ -132,9 +133,9 @@ func (v statusInputs) connected(s *v1alpha1.Status) {
 		s.Since = timeOf(t.since)
 	}
 	s.Connected, s.Principal, s.Session = true, v.replica, sessionOf(t.epoch)
-	s.Version = clip(t.version, 128)
+	s.Version = text.Truncate(t.version, 128)
 	s.ClockSkewSeconds = t.skew // measured once per session
-	s.ClusterUID = cmp.Or(s.ClusterUID, clip(t.cluster, 128))
+	s.ClusterUID = cmp.Or(s.ClusterUID, text.Truncate(t.cluster, 128))
 	if t.fingerprint != "" {
 		s.Certificate = &v1alpha1.Certificate{Fingerprint: t.fingerprint, Expires: timeOf(t.expires)}
 	}
@@ -250,7 +251,7 @@ func conditionReason(s string) string {
 }
 
 func (v statusInputs) condition(s *v1alpha1.Status, of string, is metav1.ConditionStatus, reason, message string) {
-	meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: of, Status: is, Reason: reason, Message: clip(message, 4096),
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: of, Status: is, Reason: reason, Message: text.Truncate(message, 4096),
 		ObservedGeneration: v.rec.Generation, LastTransitionTime: *timeOf(v.now)})
 }
 
@@ -272,8 +273,8 @@ func sameButForTime(a, b v1alpha1.Status) bool {
 	return sameStatus(a, b)
 }
 
-// sameStatus reports whether two statuses are equal when stored. It runs for every agent every few seconds, so it does
-// not marshal them.
+// sameStatus reports whether two statuses are equal when stored. It runs often, for each agent, so it does not marshal
+// them.
 func sameStatus(a, b v1alpha1.Status) bool { return reflect.DeepEqual(asStored(a), asStored(b)) }
 
 // asStored returns a status as the API server stores it: times in UTC and in whole seconds, empty lists as nil.
@@ -343,13 +344,6 @@ func timeOf(t time.Time) *metav1.Time {
 		return nil
 	}
 	return &metav1.Time{Time: t.UTC().Truncate(time.Second)}
-}
-
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most-3], "") + "..."
 }
 
 // Hello is what an agent sent and proved at the start of a connection.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
 // maxHoldText limits the text of an agent in a hold, in bytes.
@@ -55,8 +56,8 @@ func (v statusInputs) engineHolds(e engine.Status) (holds []v1alpha1.Hold, check
 		if h.Scope != "" {
 			of = fmt.Sprintf("The agent has %d items in this scope. ", h.Of)
 		}
-		hold := v1alpha1.Hold{ID: h.ID, Scope: clip(OneLine(h.Scope), 64), Count: int64(min(h.Count, math.MaxInt64)),
-			Reason: of + "It reports: " + strconv.Quote(clip(OneLine(h.Reason), maxHoldText))}
+		hold := v1alpha1.Hold{ID: h.ID, Scope: text.Truncate(OneLine(h.Scope), 64), Count: int64(min(h.Count, math.MaxInt64)),
+			Reason: of + "It reports: " + strconv.Quote(text.Truncate(OneLine(h.Reason), maxHoldText))}
 		if !holdID.MatchString(h.ID) || strings.HasPrefix(h.ID, v1alpha1.ConfirmCluster) || slices.ContainsFunc(holds, func(o v1alpha1.Hold) bool { return o.ID == h.ID }) {
 			hold.ID, hold.Reason = "", "The agent sent an invalid hold ID. Inspect its cluster. "+hold.Reason
 		}
@@ -85,7 +86,7 @@ func (v statusInputs) clusterHold(s *v1alpha1.Status) {
 	}
 }
 
-// withSince limits holds to MaxHolds and copies the start of those that are already reported.
+// withSince limits holds to MaxHolds and copies the start of holds that were reported before.
 func (v statusInputs) withSince(holds []v1alpha1.Hold) []v1alpha1.Hold {
 	holds = holds[:min(len(holds), v1alpha1.MaxHolds)]
 	for i, h := range holds {

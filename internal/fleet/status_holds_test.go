@@ -16,11 +16,11 @@ import (
 )
 
 func TestHolds_ReportIDScopeCountAndReason(t *testing.T) {
-	seat := openSeat(1)
-	seat.engine.StoreHoldID = "store-1"
-	seat.engine.RemoteHolds = []engine.Held{{Scope: "appproject", ID: "x1", Count: 2, Of: 3, Reason: "too many"}}
-	seat.engine.Scopes[0].HeldID, seat.engine.Scopes[0].Held = "y1", 12
-	s := look(t, v1alpha1.Status{}, seat).status()
+	session := openSession(1)
+	session.engine.StoreHoldID = "store-1"
+	session.engine.RemoteHolds = []engine.Held{{Scope: "appproject", ID: "x1", Count: 2, Of: 3, Reason: "too many"}}
+	session.engine.Scopes[0].HeldID, session.engine.Scopes[0].Held = "y1", 12
+	s := look(t, v1alpha1.Status{}, session).status()
 	at := timeOf(time.Unix(2000, 0))
 	want := []v1alpha1.Hold{
 		{ID: "store-1", Reason: "The agent's API server was restored from a backup or replaced.", Since: at},
@@ -34,28 +34,28 @@ func TestHolds_ReportIDScopeCountAndReason(t *testing.T) {
 }
 
 func TestHolds_KeepTheirStart(t *testing.T) {
-	seat := openSeat(1)
-	seat.engine.Scopes[0].HeldID, seat.engine.Scopes[0].Held = "y1", 12
-	first := look(t, v1alpha1.Status{}, seat).status()
-	seat.engine.StoreHoldID = "store-1"
-	later := look(t, first, seat)
+	session := openSession(1)
+	session.engine.Scopes[0].HeldID, session.engine.Scopes[0].Held = "y1", 12
+	first := look(t, v1alpha1.Status{}, session).status()
+	session.engine.StoreHoldID = "store-1"
+	later := look(t, first, session)
 	later.now = time.Unix(3000, 0)
 	s := later.status()
 	if len(s.Holds) != 2 || s.Holds[0].Since.Unix() != 3000 || s.Holds[1].Since.Unix() != 2000 {
 		t.Errorf("holds are %+v", s.Holds)
 	}
-	again := look(t, s, seat)
+	again := look(t, s, session)
 	again.now = time.Unix(4000, 0)
 	if got := again.status(); !sameStatus(got, s) {
 		t.Errorf("unchanged holds have to be written: %+v", got.Holds)
 	}
 	// A disconnected agent keeps its holds. The next comparison decides.
-	closed := *seat
+	closed := *session
 	closed.open = false
 	if got := look(t, s, &closed).status(); len(got.Holds) != 2 {
 		t.Errorf("after the session, holds are %+v", got.Holds)
 	}
-	if got := look(t, s, openSeat(2)).status(); len(got.Holds) != 0 {
+	if got := look(t, s, openSession(2)).status(); len(got.Holds) != 0 {
 		t.Errorf("after the holds ended: %+v", got.Holds)
 	}
 }
@@ -69,12 +69,12 @@ func TestHolds_RefusedClusterIsConfirmable(t *testing.T) {
 	if got := look(t, s, refused).status(); !sameStatus(got, s) {
 		t.Errorf("the same refusal has to be written: %+v", got.Holds)
 	}
-	for what, seat := range map[string]*sessionState{
+	for what, session := range map[string]*sessionState{
 		"a refusal for another reason": {code: engine.WrongMode},
-		"a session":                    openSeat(1),
+		"a session":                    openSession(1),
 		"a UID that is no word":        {code: engine.WrongCluster, otherCluster: "$(reboot)"},
 	} {
-		if got := look(t, s, seat).status(); len(got.Holds) != 0 {
+		if got := look(t, s, session).status(); len(got.Holds) != 0 {
 			t.Errorf("after %s: %+v", what, got.Holds)
 		}
 	}
@@ -86,10 +86,10 @@ func TestHolds_LimitWhatAnAgentReports(t *testing.T) {
 		"shell": "$(reboot)", "option": "-x", "long": strings.Repeat("a", 129), "newline": "a\nb",
 		"ID of the hub's hold": "y1", "ID of a cluster": v1alpha1.ConfirmCluster + "uid",
 	} {
-		seat := openSeat(1)
-		seat.engine.Scopes[0].HeldID, seat.engine.Scopes[0].Held = "y1", 12
-		seat.engine.RemoteHolds = []engine.Held{{Scope: "application", ID: id, Count: math.MaxUint64, Reason: "x\n; To confirm, run: reboot" + strings.Repeat("z", 9000)}}
-		s := look(t, v1alpha1.Status{}, seat).status()
+		session := openSession(1)
+		session.engine.Scopes[0].HeldID, session.engine.Scopes[0].Held = "y1", 12
+		session.engine.RemoteHolds = []engine.Held{{Scope: "application", ID: id, Count: math.MaxUint64, Reason: "x\n; To confirm, run: reboot" + strings.Repeat("z", 9000)}}
+		s := look(t, v1alpha1.Status{}, session).status()
 		if len(s.Holds) != 2 || s.Holds[0].ID != "y1" || s.Holds[1].ID != "" || s.Holds[1].Count != math.MaxInt64 {
 			t.Errorf("%s: holds are %+v", name, s.Holds)
 		}
@@ -101,12 +101,12 @@ func TestHolds_LimitWhatAnAgentReports(t *testing.T) {
 			t.Errorf("%s: %s", name, held.Message)
 		}
 	}
-	seat := openSeat(1)
-	seat.engine.StoreHoldID = "store-1"
+	session := openSession(1)
+	session.engine.StoreHoldID = "store-1"
 	for i := range 100 {
-		seat.engine.RemoteHolds = append(seat.engine.RemoteHolds, engine.Held{Scope: fmt.Sprint("s", i), ID: fmt.Sprint("x", i)})
+		session.engine.RemoteHolds = append(session.engine.RemoteHolds, engine.Held{Scope: fmt.Sprint("s", i), ID: fmt.Sprint("x", i)})
 	}
-	if s := look(t, v1alpha1.Status{}, seat).status(); len(s.Holds) != v1alpha1.MaxHolds || s.Holds[0].ID != "store-1" {
+	if s := look(t, v1alpha1.Status{}, session).status(); len(s.Holds) != v1alpha1.MaxHolds || s.Holds[0].ID != "store-1" {
 		t.Errorf("%d holds, the first is %+v", len(s.Holds), s.Holds[0])
 	}
 }
@@ -114,7 +114,7 @@ func TestHolds_LimitWhatAnAgentReports(t *testing.T) {
 // Text of an agent stays on one line in every condition.
 func TestConditions_TextOfAnAgentIsOneLine(t *testing.T) {
 	evil := "x\n\x1b[2Jy"
-	outage := look(t, v1alpha1.Status{}, openSeat(1))
+	outage := look(t, v1alpha1.Status{}, openSession(1))
 	outage.session.engine.WriteOutage = evil
 	for what, text := range map[string]string{
 		"write outage": meta.FindStatusCondition(outage.status().Conditions, v1alpha1.ConditionWritable).Message,
@@ -127,31 +127,31 @@ func TestConditions_TextOfAnAgentIsOneLine(t *testing.T) {
 }
 
 func TestPending_SumIsDiverged(t *testing.T) {
-	seat := openSeat(1)
-	seat.engine.Scopes = []engine.ScopeStatus{
+	session := openSession(1)
+	session.engine.Scopes = []engine.ScopeStatus{
 		{Name: kind.ApplicationScope, Dirty: 3, InFlight: 2, Deletions: 1, Rejected: 4, InSyncAt: 1},
 		{Name: kind.StatusScope, Diverged: 5, InSyncAt: 1}, {Name: kind.CommandScope, InFlight: 6}}
-	s := look(t, v1alpha1.Status{}, seat).status()
+	s := look(t, v1alpha1.Status{}, session).status()
 	if s.Pending == nil || *s.Pending != (v1alpha1.Pending{Deliveries: 4, Deletions: 1, Commands: 6, Writes: 5, Rejected: 4}) || s.Diverged != 20 {
 		t.Errorf("%+v, diverged %d", s.Pending, s.Diverged)
 	}
-	seat.open = false
-	if s = look(t, s, seat).status(); s.Pending != nil {
+	session.open = false
+	if s = look(t, s, session).status(); s.Pending != nil {
 		t.Errorf("a disconnected agent has %+v", s.Pending)
 	}
 }
 
 func TestStatus_ReportsWriteOutage(t *testing.T) {
-	s := look(t, v1alpha1.Status{}, openSeat(1)).status()
+	s := look(t, v1alpha1.Status{}, openSession(1)).status()
 	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWritable); c != nil {
 		t.Fatalf("condition without an outage: %+v", c)
 	}
-	outage := openSeat(1)
+	outage := openSession(1)
 	outage.engine.WriteOutage = "API server has not accepted writes: full"
 	s = look(t, v1alpha1.Status{}, outage).status()
 	is(t, s, v1alpha1.ConditionWritable, "False", "WritesFailing", "full")
-	is(t, look(t, s, openSeat(1)).status(), v1alpha1.ConditionWritable, "True")
-	closed := openSeat(1)
+	is(t, look(t, s, openSession(1)).status(), v1alpha1.ConditionWritable, "True")
+	closed := openSession(1)
 	closed.open = false
 	is(t, look(t, s, closed).status(), v1alpha1.ConditionWritable, "Unknown")
 }

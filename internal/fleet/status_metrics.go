@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/observe"
+	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
-// Metrics tells of the agents that are connected here what their status does, and
-// the engine does not know.
+// Metrics returns the metrics of connected agents that the engine does not know.
 func (r *StatusWriter) Metrics() []observe.Metric {
 	gauge := func(name, help string) observe.Metric {
 		return observe.Metric{Name: metricPrefix + name, Help: help}
@@ -20,10 +20,10 @@ func (r *StatusWriter) Metrics() []observe.Metric {
 	skew := gauge("_clock_skew_seconds", "Offset of the agent's clock from the hub's at connect time. Negative if the agent's clock is behind.")
 	expiry := gauge("_certificate_expiry_timestamp_seconds", "Expiry of the agent's newest known certificate as a Unix timestamp.")
 	r.mu.Lock()
-	seats := maps.Clone(r.sessionStates)
+	sessions := maps.Clone(r.sessionStates)
 	r.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(seats)) {
-		t := seats[name]
+	for _, name := range slices.Sorted(maps.Keys(sessions)) {
+		t := sessions[name]
 		if !t.open {
 			continue
 		}
@@ -31,7 +31,7 @@ func (r *StatusWriter) Metrics() []observe.Metric {
 			m.Samples = append(m.Samples, observe.Sample{Labels: append([]string{"agent", name}, labels...), Value: value})
 		}
 		rec, _, _, _ := r.registry.object(name)
-		add(&info, 1, "version", clip(t.version, 128), "mode", rec.Spec.Mode)
+		add(&info, 1, "version", text.Truncate(t.version, 128), "mode", rec.Spec.Mode)
 		add(&since, float64(t.since.Unix()))
 		if t.skew != nil {
 			add(&skew, float64(*t.skew))
@@ -43,8 +43,7 @@ func (r *StatusWriter) Metrics() []observe.Metric {
 	return []observe.Metric{info, since, skew, expiry}
 }
 
-// lastExpiry is when an agent is without a certificate: it may have been given
-// newer ones than that which it has connected with.
+// lastExpiry returns when the newest certificate of an agent expires. It can be newer than the one of its connection.
 func lastExpiry(connected time.Time, annotations map[string]string) time.Time {
 	last := connected
 	for entry := range strings.FieldsSeq(annotations[issuedAnnotation]) {

@@ -9,9 +9,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 )
 
-func TestConnectedAgentsAreMeasured(t *testing.T) {
+func TestStatusWriter_Metrics(t *testing.T) {
 	skew := int64(-40)
-	there, gone := openSeat(1), openSeat(1)
+	there, gone := openSession(1), openSession(1)
 	there.skew, gone.open = &skew, false
 	a := agent("a", 1, "managed")
 	a.Annotations = map[string]string{v1alpha1.IssuedAnnotation: "X/nonsense Y/" + time.Unix(90_000, 0).UTC().Format(time.RFC3339)}

@@ -17,7 +17,7 @@ import (
 )
 
 // look is how this replica sees an agent, with its status as it is stored.
-func look(t *testing.T, stored v1alpha1.Status, seat *sessionState) statusInputs {
+func look(t *testing.T, stored v1alpha1.Status, session *sessionState) statusInputs {
 	t.Helper()
 	b, err := json.Marshal(stored) // as the API server gives it back
 	if err != nil {
@@ -28,10 +28,10 @@ func look(t *testing.T, stored v1alpha1.Status, seat *sessionState) statusInputs
 	if err := json.Unmarshal(b, &rec.Status); err != nil {
 		t.Fatal(err)
 	}
-	return statusInputs{rec: rec, active: true, session: seat, replica: "here", confirm: func(id string) string { return "confirm " + id }, now: time.Unix(2000, 5)}
+	return statusInputs{rec: rec, active: true, session: session, replica: "here", confirm: func(id string) string { return "confirm " + id }, now: time.Unix(2000, 5)}
 }
 
-func openSeat(attempt uint64) *sessionState {
+func openSession(attempt uint64) *sessionState {
 	return &sessionState{open: true, since: time.Unix(1000, 7), epoch: engine.Epoch{Incarnation: 5, Attempt: attempt}, cluster: "uid", version: "v1", fingerprint: "F", expires: time.Unix(9000, 0),
 		engine: &engine.Status{Connected: true, Protocol: 1, Scopes: []engine.ScopeStatus{
 			{Name: kind.ApplicationScope, Items: 4, InSyncAt: 1_500_000}, {Name: kind.StatusScope, InSyncAt: 1_400_000}, {Name: kind.CommandScope}}}}
@@ -50,8 +50,8 @@ func is(t *testing.T, s v1alpha1.Status, condition, status string, texts ...stri
 	}
 }
 
-func TestASessionIsDescribed(t *testing.T) {
-	s := look(t, v1alpha1.Status{}, openSeat(1)).status()
+func TestStatus_OpenSession(t *testing.T) {
+	s := look(t, v1alpha1.Status{}, openSession(1)).status()
 	if !s.Connected || s.Since.Unix() != 1000 || s.Principal != "here" || *s.Session != (v1alpha1.Session{Incarnation: 5, Attempt: 1}) || s.ClusterUID != "uid" || s.Version != "v1" ||
 		s.Protocol != "1" || s.Applications != 4 || s.Diverged != 0 || s.LastConfirmed.Unix() != 1400 || s.Certificate.Fingerprint != "F" || s.Certificate.Expires.Unix() != 9000 ||
 		s.ObservedGeneration != 3 || s.Store != nil || s.OldestUnacked != nil {
@@ -62,13 +62,13 @@ func TestASessionIsDescribed(t *testing.T) {
 	is(t, s, v1alpha1.ConditionSynced, "True")
 	is(t, s, v1alpha1.ConditionHeld, "False")
 	// Looked at again, it is the same: nothing has to be written.
-	again := look(t, s, openSeat(1))
+	again := look(t, s, openSession(1))
 	again.now = time.Unix(5000, 0)
 	if got := again.status(); !sameStatus(got, s) {
 		t.Errorf("it differs from itself:\n%+v\n%+v", got, s)
 	}
 	// Time goes on: that can wait.
-	later := openSeat(1)
+	later := openSession(1)
 	later.engine.Scopes[1].InSyncAt = 1_450_000
 	if got := look(t, s, later).status(); sameStatus(got, s) || !sameButForTime(got, s) {
 		t.Error("what only grows older is no news, and is not lost")
@@ -83,8 +83,8 @@ func TestASessionIsDescribed(t *testing.T) {
 	is(t, got, v1alpha1.ConditionSynced, "False", "Diverged")
 }
 
-// What agents say becomes part of commands that people paste into a shell.
-func TestNobodyIsToldToTypeWhatAnAgentMadeUp(t *testing.T) {
+// Agents choose IDs that become part of commands which users paste into a shell.
+func TestConfirmCommand_RejectsShellCharacters(t *testing.T) {
 	confirm := (&StatusWriter{namespace: "argocd"}).ConfirmCommand("a")
 	for _, id := range []string{"5f2c9b0e7d1a4c33", "cluster-6ba7b810-9dad-11d1-80b4-00c04fd430c8"} {
 		if got := confirm(id); !strings.HasSuffix(got, "="+id) {
@@ -98,7 +98,7 @@ func TestNobodyIsToldToTypeWhatAnAgentMadeUp(t *testing.T) {
 	}
 }
 
-func TestClocksAreCompared(t *testing.T) {
+func TestStatus_ClockSkew(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)
 	for clock, want := range map[int64]int64{1_800_000_000_000: 0, 1_799_999_999_001: 0, 1_800_000_090_500: 90, 1_799_999_400_000: -600, 1: -1_799_999_999, math.MaxInt64: 9_223_372_036} {
 		if got := SkewOf(engine.Hello{ClockMillis: clock}, now); got == nil || *got != want {
@@ -110,24 +110,24 @@ func TestClocksAreCompared(t *testing.T) {
 			t.Errorf("%d: %d", clock, *got)
 		}
 	}
-	seat := openSeat(1)
-	seat.skew = SkewOf(engine.Hello{ClockMillis: 1_800_000_090_500}, now)
-	s := look(t, v1alpha1.Status{}, seat).status()
+	session := openSession(1)
+	session.skew = SkewOf(engine.Hello{ClockMillis: 1_800_000_090_500}, now)
+	s := look(t, v1alpha1.Status{}, session).status()
 	if s.ClockSkewSeconds == nil || *s.ClockSkewSeconds != 90 {
 		t.Errorf("%v", s.ClockSkewSeconds)
 	}
-	if got := look(t, s, seat).status(); !sameStatus(got, s) {
+	if got := look(t, s, session).status(); !sameStatus(got, s) {
 		t.Error("looked at again, it has to be written")
 	}
-	seat.open = false
-	if s = look(t, s, seat).status(); s.ClockSkewSeconds == nil {
+	session.open = false
+	if s = look(t, s, session).status(); s.ClockSkewSeconds == nil {
 		t.Error("what was known is lost with the session")
 	}
 }
 
-func TestTheEndOfASessionIsTold(t *testing.T) {
-	s := look(t, v1alpha1.Status{}, openSeat(1)).status()
-	closed := openSeat(1)
+func TestStatus_ClosedSession(t *testing.T) {
+	s := look(t, v1alpha1.Status{}, openSession(1)).status()
+	closed := openSession(1)
 	closed.open, closed.since, closed.code, closed.reason = false, time.Unix(1800, 0), engine.Unavailable, "connection lost"
 	s = look(t, s, closed).status()
 	if s.Connected || s.Since.Unix() != 1800 || s.Applications != 4 || s.LastConfirmed == nil || s.Principal != "here" {
@@ -140,30 +140,30 @@ func TestTheEndOfASessionIsTold(t *testing.T) {
 	is(t, v.status(), v1alpha1.ConditionConnected, "False", "Suspended: this agent is suspended")
 }
 
-func TestReplicasDoNotFightOverAStatus(t *testing.T) {
-	there := look(t, v1alpha1.Status{}, openSeat(2))
+func TestStatus_OnlySessionHolderWrites(t *testing.T) {
+	there := look(t, v1alpha1.Status{}, openSession(2))
 	there.replica = "there"
 	theirs := there.status()
-	closed := openSeat(1)
+	closed := openSession(1)
 	closed.open = false
-	for what, seat := range map[string]*sessionState{
+	for what, session := range map[string]*sessionState{
 		"it was never here":             nil,
 		"it was here before":            closed,
-		"it seems to be here still":     openSeat(1),
+		"it seems to be here still":     openSession(1),
 		"it was refused here":           {code: engine.Superseded, reason: "older"},
 		"its session here is not known": {},
 	} {
-		if got := look(t, theirs, seat).status(); !sameStatus(got, theirs) {
+		if got := look(t, theirs, session).status(); !sameStatus(got, theirs) {
 			t.Errorf("%s, and a newer session is there: it writes\n%+v\nover\n%+v", what, got, theirs)
 		}
 	}
 	// The newer one wins.
-	if got := look(t, theirs, openSeat(3)).status(); got.Principal != "here" || got.Session.Attempt != 3 {
+	if got := look(t, theirs, openSession(3)).status(); got.Principal != "here" || got.Session.Attempt != 3 {
 		t.Errorf("%+v", got)
 	}
-	// Of its own sessions a replica knows which is the last, though the agent's clock went back.
-	mineBefore := look(t, v1alpha1.Status{}, openSeat(9)).status()
-	if got := look(t, mineBefore, openSeat(4)).status(); got.Session.Attempt != 4 {
+	// Of its own sessions a replica knows which is the last, even after a clock change of the agent.
+	mineBefore := look(t, v1alpha1.Status{}, openSession(9)).status()
+	if got := look(t, mineBefore, openSession(4)).status(); got.Session.Attempt != 4 {
 		t.Errorf("%+v", got)
 	}
 	// One that is no more cannot object.
@@ -174,7 +174,7 @@ func TestReplicasDoNotFightOverAStatus(t *testing.T) {
 	}
 	is(t, v.status(), v1alpha1.ConditionConnected, "False", "PrincipalLost")
 	// After a restart under the same name, agents are given time to come back.
-	mine := look(t, v1alpha1.Status{}, openSeat(2)).status()
+	mine := look(t, v1alpha1.Status{}, openSession(2)).status()
 	if got := look(t, mine, nil).status(); !sameStatus(got, mine) {
 		t.Errorf("%+v", got)
 	}
@@ -191,10 +191,10 @@ func TestStatus_ReportsRefusalReason(t *testing.T) {
 	is(t, v.status(), v1alpha1.ConditionRegistered, "False", "its namespace is taken")
 }
 
-func TestWhatAnAgentSaysFitsIntoAStatus(t *testing.T) {
-	seat := openSeat(1)
-	seat.epoch.Incarnation, seat.version, seat.cluster = 1<<63+5, strings.Repeat("ü", 200), strings.Repeat("x", 500)
-	s := look(t, v1alpha1.Status{}, seat).status()
+func TestStatus_LimitsAgentText(t *testing.T) {
+	session := openSession(1)
+	session.epoch.Incarnation, session.version, session.cluster = 1<<63+5, strings.Repeat("ü", 200), strings.Repeat("x", 500)
+	s := look(t, v1alpha1.Status{}, session).status()
 	b, err := json.Marshal(statusPatch(s))
 	if err != nil {
 		t.Fatal(err)
@@ -202,12 +202,12 @@ func TestWhatAnAgentSaysFitsIntoAStatus(t *testing.T) {
 	if !strings.Contains(string(b), `"incarnation":9223372036854775807`) || len(s.Version) > 128 || len(s.ClusterUID) > 128 {
 		t.Errorf("%s", b)
 	}
-	if got := look(t, s, seat).status(); !sameStatus(got, s) {
+	if got := look(t, s, session).status(); !sameStatus(got, s) {
 		t.Error("it differs from itself")
 	}
 }
 
-func TestAPatchOfAStatusClearsWhatIsNoMore(t *testing.T) {
+func TestStatusPatch_RemovesEmptyFields(t *testing.T) {
 	p := statusPatch(v1alpha1.Status{ClusterUID: "x"}, "clusterUID", "store")
 	if store, named := p["store"]; len(p) != 2 || p["clusterUID"] != "x" || !named || store != nil {
 		t.Errorf("%v", p)
@@ -217,7 +217,7 @@ func TestAPatchOfAStatusClearsWhatIsNoMore(t *testing.T) {
 	}
 }
 
-func TestStatusesAreTheSameIfTheyAreStoredTheSame(t *testing.T) {
+func TestSameStatus_ComparesStoredForm(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678, time.FixedZone("somewhere", 3600))
 	stamp := func(t time.Time) *metav1.Time { return &metav1.Time{Time: t} }
 	full := func(t time.Time) v1alpha1.Status {
@@ -236,7 +236,7 @@ func TestStatusesAreTheSameIfTheyAreStoredTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !sameStatus(full(at), stored) {
-		t.Error("what was stored is not the same any more")
+		t.Error("the stored status differs")
 	}
 	if !sameStatus(v1alpha1.Status{Conditions: []metav1.Condition{}, Since: &metav1.Time{}}, v1alpha1.Status{}) {
 		t.Error("nothing is not the same as nothing")
@@ -272,17 +272,17 @@ func BenchmarkSameStatus(b *testing.B) {
 
 // Deletions wait while the store of an autonomous agent is not trusted. That
 // knowledge has to outlive the replica that has found out.
-func TestAnUntrustedStoreIsRecordedForTheNextReplica(t *testing.T) {
-	autonomous := func(stored v1alpha1.Status, seat *sessionState) statusInputs {
-		v := look(t, stored, seat)
+func TestStatus_RecordsUntrustedStore(t *testing.T) {
+	autonomous := func(stored v1alpha1.Status, session *sessionState) statusInputs {
+		v := look(t, stored, session)
 		v.rec.Spec.Mode = string(kind.Autonomous)
 		return v
 	}
-	seat := openSeat(1)
-	seat.engine.Other = engine.Store{UID: "s", Revision: 500}
-	trusted := autonomous(v1alpha1.Status{Store: &v1alpha1.Store{UID: "s", Revision: 100}}, seat).status()
-	seat.engine.StoreHoldID = "store-1"
-	found := autonomous(trusted, seat).status()
+	session := openSession(1)
+	session.engine.Other = engine.Store{UID: "s", Revision: 500}
+	trusted := autonomous(v1alpha1.Status{Store: &v1alpha1.Store{UID: "s", Revision: 100}}, session).status()
+	session.engine.StoreHoldID = "store-1"
+	found := autonomous(trusted, session).status()
 	if found.Store == nil || *found.Store != (v1alpha1.Store{UID: "s", Revision: 500, Untrusted: true}) {
 		t.Fatalf("recorded is %+v", found.Store)
 	}
@@ -297,7 +297,7 @@ func TestAnUntrustedStoreIsRecordedForTheNextReplica(t *testing.T) {
 	}
 
 	// It may be gone before that was written.
-	closed := *seat
+	closed := *session
 	closed.open = false
 	if got := autonomous(trusted, &closed).status(); got.Store == nil || !got.Store.Untrusted {
 		t.Errorf("after the end of the session, recorded is %+v", got.Store)
@@ -309,8 +309,8 @@ func TestAnUntrustedStoreIsRecordedForTheNextReplica(t *testing.T) {
 		t.Errorf("an older session has said %+v", got.Store)
 	}
 
-	seat.engine.StoreHoldID, seat.engine.Other = "", engine.Store{UID: "s", Revision: 300}
-	accepted := autonomous(found, seat).status()
+	session.engine.StoreHoldID, session.engine.Other = "", engine.Store{UID: "s", Revision: 300}
+	accepted := autonomous(found, session).status()
 	if accepted.Store == nil || *accepted.Store != (v1alpha1.Store{UID: "s", Revision: 300}) || sameButForTime(accepted, found) {
 		t.Errorf("accepted, recorded is %+v", accepted.Store)
 	}
@@ -320,7 +320,7 @@ func TestAnUntrustedStoreIsRecordedForTheNextReplica(t *testing.T) {
 	}
 }
 
-func TestAConfirmedClusterIsTrusted(t *testing.T) {
+func TestRegistration_ConfirmedClusterIsTrusted(t *testing.T) {
 	rec := agentRecord{Agent: agent("a", 1, "autonomous", ofCluster("old"))}
 	rec.Status.Store = &v1alpha1.Store{UID: "s", Revision: 500, Untrusted: true}
 	rec.Annotations = map[string]string{v1alpha1.ConfirmAnnotation: v1alpha1.ConfirmCluster + "new"}

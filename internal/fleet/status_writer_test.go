@@ -9,8 +9,8 @@ import (
 )
 
 // Of the proofs that two sides are equal, which come each minute from each agent,
-// people and the status of the Agent wait for the first that is of all scopes.
-func TestOnlyTheFirstProofOfASessionIsNews(t *testing.T) {
+// only the first of all scopes in a session is news.
+func TestInSyncKnown_FirstOfSession(t *testing.T) {
 	r := newTestStatusWriter(NewRegistry(RegistryConfig{}))
 	status := func(times ...engine.Time) engine.Status {
 		s := engine.Status{Scopes: []engine.ScopeStatus{{Name: kind.CommandScope}}}
@@ -26,7 +26,7 @@ func TestOnlyTheFirstProofOfASessionIsNews(t *testing.T) {
 		status engine.Status
 		known  bool
 	}{
-		{"nobody is there", engine.Event{}, engine.Status{}, true},
+		{"no session", engine.Event{}, engine.Status{}, true},
 		{"nothing is compared yet", hello, status(0, 0), false},
 		{"one of two scopes is", engine.Event{Type: engine.InSync}, status(5, 0), false},
 		{"both are", engine.Event{Type: engine.InSync}, status(5, 6), true},

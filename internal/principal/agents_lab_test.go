@@ -29,18 +29,18 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
-// office is a principal on a real API server, in a namespace of its own.
-type office struct {
+// labHub is a principal on a real API server in its own namespace.
+type labHub struct {
 	t         *testing.T
 	namespace string
 	client    kubernetes.Interface
 	agents    dynamic.ResourceInterface
 }
 
-func newOffice(t *testing.T) *office {
+func newLabHub(t *testing.T) *labHub {
 	t.Helper()
 	hub := lab.Get(t).Hub()
-	o := &office{t: t, client: hub.Client()}
+	o := &labHub{t: t, client: hub.Client()}
 	definition, err := os.ReadFile("../../install/crds/agents.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func newOffice(t *testing.T) *office {
 	if err := hub.Apply(t.Context(), string(definition)); err != nil {
 		t.Fatalf("the API server does not take the definition: %v", err)
 	}
-	ns, err := o.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "office-"}}, metav1.CreateOptions{})
+	ns, err := o.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "hub-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func newOffice(t *testing.T) *office {
 }
 
 // open starts the principal; it ends with the test.
-func (o *office) open() {
+func (o *labHub) open() {
 	o.t.Helper()
 	var lc net.ListenConfig
 	listener, err := lc.Listen(o.t.Context(), "tcp", "127.0.0.1:0")
@@ -72,7 +72,7 @@ func (o *office) open() {
 	done := make(chan error, 1)
 	go func() {
 		done <- Run(ctx, Config{Cluster: lab.Get(o.t).Hub().Admin(), Namespace: o.namespace, Mapping: kind.ByNamespace, ResourceProxy: "proxy:9090", Version: "test",
-			Listener: listener, Revocations: &identity.Revocations{}, Replica: "office", Log: slog.New(slog.NewTextHandler(logWriter{o.t}, nil)), Jitter: func() float64 { return 0.5 }})
+			Listener: listener, Revocations: &identity.Revocations{}, Replica: "labHub", Log: slog.New(slog.NewTextHandler(logWriter{o.t}, nil)), Jitter: func() float64 { return 0.5 }})
 	}()
 	o.t.Cleanup(func() {
 		o.t.Helper()
@@ -84,8 +84,8 @@ func (o *office) open() {
 	})
 }
 
-// close deletes all Agents, and waits until they are gone: nobody would let them go later.
-func (o *office) close() {
+// close deletes all Agents, and waits for it, because no principal would finalize them later.
+func (o *labHub) close() {
 	o.t.Helper()
 	ctx := context.Background()
 	if err := o.agents.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
@@ -111,7 +111,7 @@ func (w logWriter) Write(b []byte) (int, error) {
 }
 
 // declare creates an Agent as a user does.
-func (o *office) declare(name, spec string) error {
+func (o *labHub) declare(name, spec string) error {
 	u := &unstructured.Unstructured{}
 	if err := json.Unmarshal(fmt.Appendf(nil, `{"apiVersion":"argocd-agent.argoproj-labs.io/v1alpha1","kind":"Agent","metadata":{"name":%q},"spec":%s}`, name, spec), &u.Object); err != nil {
 		return err
@@ -120,13 +120,13 @@ func (o *office) declare(name, spec string) error {
 	return err
 }
 
-func (o *office) patch(name, change string) error {
+func (o *labHub) patch(name, change string) error {
 	_, err := o.agents.Patch(o.t.Context(), name, types.MergePatchType, []byte(change), metav1.PatchOptions{})
 	return err
 }
 
 // must fails the test on an error.
-func (o *office) must(err error) {
+func (o *labHub) must(err error) {
 	o.t.Helper()
 	if err != nil {
 		o.t.Fatal(err)
@@ -134,7 +134,7 @@ func (o *office) must(err error) {
 }
 
 // agent returns an Agent as it is; nil: there is none.
-func (o *office) agent(name string) (*v1alpha1.Agent, error) {
+func (o *labHub) agent(name string) (*v1alpha1.Agent, error) {
 	u, err := o.agents.Get(o.t.Context(), name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -151,7 +151,7 @@ func (o *office) agent(name string) (*v1alpha1.Agent, error) {
 }
 
 // secretBecomes waits until a Secret is as it should be.
-func (o *office) secretBecomes(name, what string, right func(*corev1.Secret) bool) *corev1.Secret {
+func (o *labHub) secretBecomes(name, what string, right func(*corev1.Secret) bool) *corev1.Secret {
 	o.t.Helper()
 	var found *corev1.Secret
 	lab.Await(o.t, "Secret "+name+" "+what, func(ctx context.Context) error {
@@ -168,15 +168,15 @@ func (o *office) secretBecomes(name, what string, right func(*corev1.Secret) boo
 	return found
 }
 
-func (o *office) makeSecret(name string, labels, annotations map[string]string) error {
+func (o *labHub) makeSecret(name string, labels, annotations map[string]string) error {
 	_, err := o.client.CoreV1().Secrets(o.namespace).Create(o.t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations},
 		StringData: map[string]string{"name": labels[fleet.AgentLabel], "server": "https://old:1?agentName=" + labels[fleet.AgentLabel], "config": `{"bearerToken":"x"}`}}, metav1.CreateOptions{})
 	return err
 }
 
-func TestTheAPIServerRefusesWhatCouldNotWork(t *testing.T) {
-	o := newOffice(t)
+func TestAgent_APIServerRejectsInvalid(t *testing.T) {
+	o := newLabHub(t)
 	for _, c := range []struct{ name, spec, want string }{
 		{"a--b", `{}`, "no two dashes in a row"},
 		{"a.b", `{}`, "lower-case letters"},
@@ -205,8 +205,8 @@ func TestTheAPIServerRefusesWhatCouldNotWork(t *testing.T) {
 	o.must(o.patch("a", `{"spec":{"suspended":false}}`))
 }
 
-func TestAClusterSecretFollowsItsAgent(t *testing.T) {
-	o := newOffice(t)
+func TestClusterSecret_FollowsAgent(t *testing.T) {
+	o := newLabHub(t)
 	o.open()
 	o.must(o.declare("a", `{"mode":"managed","cluster":{"labels":{"env":"prod"},"annotations":{"note":"one"}}}`))
 	made := o.secretBecomes("cluster-a", "to be made", func(s *corev1.Secret) bool {
@@ -222,7 +222,7 @@ func TestAClusterSecretFollowsItsAgent(t *testing.T) {
 	}
 	// A user's own stay, ours come back.
 	change(`{"metadata":{"labels":{"theirs":"1","env":"changed","argocd.argoproj.io/secret-type":null},"annotations":{"managed-by":null}},"stringData":{"server":"https://x","config":"{\"bearerToken\":\"t\"}"}}`)
-	o.secretBecomes("cluster-a", "to be put right", func(s *corev1.Secret) bool {
+	o.secretBecomes("cluster-a", "to be corrected", func(s *corev1.Secret) bool {
 		return s.Labels["theirs"] == "1" && s.Labels["env"] == "prod" && s.Labels["argocd.argoproj.io/secret-type"] == "cluster" && s.Annotations["managed-by"] == "argocd-agent" &&
 			string(s.Data["server"]) == "https://proxy:9090?agentName=a" && string(s.Data["config"]) == `{"bearerToken":"t"}`
 	})
@@ -242,7 +242,7 @@ func TestAClusterSecretFollowsItsAgent(t *testing.T) {
 	// Deleted, it comes back.
 	o.must(secrets.Delete(t.Context(), "cluster-a", metav1.DeleteOptions{}))
 	o.secretBecomes("cluster-a", "to come back", func(s *corev1.Secret) bool { return s.UID != made.UID && s.Labels["zone"] == "1" })
-	// A Secret that is somebody else's is not touched, and the Agent says so.
+	// A Secret of a user is not changed, and the Agent reports it.
 	o.must(o.makeSecret("cluster-b", map[string]string{"x": "y"}, nil))
 	o.must(o.declare("b", `{"mode":"managed"}`))
 	o.conditionIs("b", v1alpha1.ConditionRegistered, metav1.ConditionFalse, "exists without label")
@@ -250,7 +250,7 @@ func TestAClusterSecretFollowsItsAgent(t *testing.T) {
 }
 
 // conditionIs waits until a condition is so.
-func (o *office) conditionIs(name, condition string, status metav1.ConditionStatus, text string) {
+func (o *labHub) conditionIs(name, condition string, status metav1.ConditionStatus, text string) {
 	o.t.Helper()
 	lab.Await(o.t, fmt.Sprintf("condition %s of %s", condition, name), func(context.Context) error {
 		a, err := o.agent(name)
@@ -266,8 +266,8 @@ func (o *office) conditionIs(name, condition string, status metav1.ConditionStat
 	})
 }
 
-func TestSecretsFromBeforeAreTakenOverOnce(t *testing.T) {
-	o := newOffice(t)
+func TestClusterSecret_AdoptedOnce(t *testing.T) {
+	o := newLabHub(t)
 	const count = 300
 	for i := range count {
 		name := fmt.Sprintf("old-%d", i)
@@ -285,7 +285,7 @@ func TestSecretsFromBeforeAreTakenOverOnce(t *testing.T) {
 	})
 	s := o.secretBecomes("cluster-old-299", "to be taken in charge", func(s *corev1.Secret) bool { return s.Annotations[kind.Prefix+"derived"] != "" })
 	if string(s.Data["server"]) != "https://old:1?agentName=old-299" || string(s.Data["config"]) != `{"bearerToken":"x"}` || s.Labels["env"] != "prod" || s.Annotations[kind.Prefix+"made-by"] != "" {
-		t.Errorf("what somebody else has decided was changed: %v %v %s", s.Labels, s.Annotations, s.Data)
+		t.Errorf("values of a user were changed: %v %v %s", s.Labels, s.Annotations, s.Data)
 	}
 	o.conditionIs("old-299", v1alpha1.ConditionRegistered, metav1.ConditionTrue, "")
 	a, err := o.agent("old-299")
@@ -311,7 +311,7 @@ func TestSecretsFromBeforeAreTakenOverOnce(t *testing.T) {
 	}
 }
 
-func (o *office) goes(name string) {
+func (o *labHub) goes(name string) {
 	o.t.Helper()
 	lab.Await(o.t, "Agent "+name+" to go", func(context.Context) error {
 		if a, err := o.agent(name); err != nil || a != nil {
@@ -321,8 +321,8 @@ func (o *office) goes(name string) {
 	})
 }
 
-func TestADeletedAgentLeavesNothingButUsersThings(t *testing.T) {
-	o := newOffice(t)
+func TestAgent_DeletionKeepsUserObjects(t *testing.T) {
+	o := newLabHub(t)
 	o.open()
 	o.must(o.declare("a", `{"mode":"managed"}`))
 	o.secretBecomes("cluster-a", "to be made", func(*corev1.Secret) bool { return true })

@@ -17,9 +17,9 @@ import (
 )
 
 // What we fill a list to is what a real API server takes, with all that it notes
-// itself of who has written which key; and a full one does not hold deletions up.
-func TestAgentsAreDeletedWhileTheListOfRevokedCertificatesIsFull(t *testing.T) {
-	o := newOffice(t)
+// itself about field managers. A full page does not block deletions.
+func TestAgent_DeletionWithFullBlocklist(t *testing.T) {
+	o := newLabHub(t)
 	full := map[string]string{}
 	for size := 0; size <= 512<<10; {
 		key, note := printOf(fmt.Sprint(len(full))), "agent team-a-cluster was deleted on 2026-01-01T00:00:00Z; the certificate expires on 2999-01-01T00:00:00Z"
@@ -32,7 +32,7 @@ func TestAgentsAreDeletedWhileTheListOfRevokedCertificatesIsFull(t *testing.T) {
 	_, err := lists.Create(t.Context(), list, metav1.CreateOptions{})
 	o.must(err)
 	list.Data = full
-	_, err = lists.Update(t.Context(), list, metav1.UpdateOptions{FieldManager: "people"})
+	_, err = lists.Update(t.Context(), list, metav1.UpdateOptions{FieldManager: "user"})
 	o.must(err)
 	o.open()
 	deleted := func(name, fingerprint string) {
@@ -50,7 +50,7 @@ func TestAgentsAreDeletedWhileTheListOfRevokedCertificatesIsFull(t *testing.T) {
 	if len(more.Items) != 1 || more.Items[0].Data[printOf("a")] == "" {
 		t.Fatalf("it is continued by %v", more.Items)
 	}
-	// There is room again, as people have made it.
+	// A user has made room.
 	o.must(lists.Delete(t.Context(), revoke.ConfigMap, metav1.DeleteOptions{}))
 	for i := 0; ; i++ {
 		name := fmt.Sprintf("b%d", i)

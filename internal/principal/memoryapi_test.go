@@ -31,7 +31,7 @@ type memoryAPI struct {
 	objects  map[string]map[string]any // by path
 	events   []apiEvent
 
-	// patching is told of each patch before it is done, and may wait; may be nil.
+	// patching is called before each patch and may block. May be nil.
 	patching func(path string, body []byte)
 }
 

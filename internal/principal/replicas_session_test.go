@@ -134,13 +134,13 @@ func (c *caller) end() *transport.ByeError {
 // An agent and a clone of it in another cluster come at the same time, each to
 // another principal, before the hub knows which cluster is the agent's. One of them
 // is; the other is refused.
-func TestOfAnAgentAndItsCloneOneIsLetInWhicheverPrincipalsTheyReach(t *testing.T) {
+func TestReplicas_RefuseCloneOfAgent(t *testing.T) {
 	h := &replicated{t: t, api: newMemoryAPI(t)}
 	h.declare("w1")
 	first, second := h.start("first"), h.start("second")
 	eventually(t, "both principals know the agent", func() bool { return len(h.status("w1").Conditions) >= 2 })
 
-	// Nobody's record of a cluster gets through before both were about to make one,
+	// No record of a cluster is written before both are about to write one,
 	// or let the agent in without.
 	gate := make(chan struct{})
 	var mu sync.Mutex
@@ -169,7 +169,7 @@ func TestOfAnAgentAndItsCloneOneIsLetInWhicheverPrincipalsTheyReach(t *testing.T
 	})
 	close(gate)
 
-	eventually(t, "one of them is refused, and the other is let in", func() bool {
+	eventually(t, "one of them is refused and the other accepted", func() bool {
 		a, b := callers["cluster-a"], callers["cluster-b"]
 		return (a.end() == nil) != (b.end() == nil) && (a.end() != nil || a.welcomed()) && (b.end() != nil || b.welcomed())
 	})
@@ -181,9 +181,9 @@ func TestOfAnAgentAndItsCloneOneIsLetInWhicheverPrincipalsTheyReach(t *testing.T
 	}
 }
 
-// The connection of an agent breaks, and nobody tells the principal. The agent is
+// The connection of an agent breaks, and the principal does not notice. The agent is
 // connected with another one by then: the older session ends.
-func TestAnOlderSessionEndsWhereverTheNewerOneIs(t *testing.T) {
+func TestReplicas_NewerSessionEndsOlderOne(t *testing.T) {
 	h := &replicated{t: t, api: newMemoryAPI(t)}
 	h.declare("w1")
 	first, second := h.start("first"), h.start("second")
@@ -206,7 +206,7 @@ func TestAnOlderSessionEndsWhereverTheNewerOneIs(t *testing.T) {
 		t.Errorf("the status is of %s, session %+v", s.Principal, s.Session)
 	}
 
-	// When the newer one is gone, nobody stands in its way, whatever its clock said.
+	// When the newer one is gone, nothing blocks it, whatever its clock said.
 	newer.stop()
 	eventually(t, "the newer session is over", func() bool { return !h.status("w1").Connected })
 	last := h.call(first, "cluster-a", engine.Epoch{Incarnation: 4, Attempt: 10})

@@ -21,7 +21,7 @@ func configMap(t *testing.T, data map[string]string) *kind.Object {
 	return o
 }
 
-func TestSettingsOfArgoCD(t *testing.T) {
+func TestReadSettings_Valid(t *testing.T) {
 	s, err := readSettings(configMap(t, map[string]string{
 		"application.instanceLabelKey": "tracking.example/app",
 		"globalProjects": `
@@ -53,7 +53,7 @@ func TestSettingsOfArgoCD(t *testing.T) {
 	}
 }
 
-func TestSettingsThatMakeNoSense(t *testing.T) {
+func TestReadSettings_Invalid(t *testing.T) {
 	for name, data := range map[string]map[string]string{
 		"application.instanceLabelKey": {"application.instanceLabelKey": "not a label"},
 		"globalProjects":               {"globalProjects": "{"},

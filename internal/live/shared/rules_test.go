@@ -29,7 +29,7 @@ func repositorySecret(t *testing.T, secretType string, pairs ...string) *kind.Ob
 	return o
 }
 
-func TestWhichRepositoriesAnAgentMayAskFor(t *testing.T) {
+func TestPermit_Repositories(t *testing.T) {
 	a := newRepositoryAccess("w1", true)
 	a.projects = [][]string{{"https://git.example.com/team/*", "https://git.example.com/all/*"}, {"https://charts.example.com"}}
 	for _, s := range []struct {
@@ -76,7 +76,7 @@ func TestWhichRepositoriesAnAgentMayAskFor(t *testing.T) {
 	}
 }
 
-func TestAutonomousAgentsDoNotDecideOnTheHubsCredentials(t *testing.T) {
+func TestPermit_AutonomousAgentGetsNoCredentials(t *testing.T) {
 	a := newRepositoryAccess("w1", false)
 	a.projects = [][]string{{"*"}}
 	a.add(repositorySecret(t, "repository", "url", "https://git.example.com/hub/private", "password", "x"), false)
@@ -98,7 +98,7 @@ func TestAutonomousAgentsDoNotDecideOnTheHubsCredentials(t *testing.T) {
 	}
 }
 
-func TestWhatElseSecretsOfAnAgentLetItReach(t *testing.T) {
+func TestRepositoryAccess_ReadsSecrets(t *testing.T) {
 	a := newRepositoryAccess("w1", true)
 	a.add(repositorySecret(t, "repository", "url", "https://a.example.com", "githubAppEnterpriseBaseUrl", "https://theirs", "gcpServiceAccountKey", "theirs", "useAzureWorkloadIdentity", "true"), false)
 	a.add(repositorySecret(t, "repository", "url", "https://b.example.com", "githubAppEnterpriseBaseUrl", "https://github.corp/api/v3", "useAzureWorkloadIdentity", "false"), true)
@@ -109,11 +109,11 @@ func TestWhatElseSecretsOfAnAgentLetItReach(t *testing.T) {
 	a.add(repositorySecret(t, "repo-creds", "url", "https://d.example.com", "useAzureWorkloadIdentity", "true"), true)
 	a.add(repositorySecret(t, "repository", "url", "https://e.example.com"), true)
 	if !a.azureIdentity {
-		t.Error("the hub's identity is not for who has a Secret with it")
+		t.Error("the hub's identity is denied although the agent has a Secret with it")
 	}
 }
 
-func TestWhetherAccessIsVerifiedIsTheHubsDecision(t *testing.T) {
+func TestRepositoryAccess_InsecureOnlyFromHub(t *testing.T) {
 	a := newRepositoryAccess("w1", true)
 	a.add(repositorySecret(t, "repository", "url", "https://a.example.com", "insecure", "true", "proxy", "http://p", "noProxy", "*"), false)
 	a.add(repositorySecret(t, "repository", "url", "https://b.example.com", "insecure", "false", "proxy", "http://p", "noProxy", ".corp"), true)
@@ -129,7 +129,7 @@ func TestWhetherAccessIsVerifiedIsTheHubsDecision(t *testing.T) {
 	}
 }
 
-func TestEveryTextOfAnApplicationsSourcesIsKnown(t *testing.T) {
+func TestSourceTexts_AllStrings(t *testing.T) {
 	app, err := kind.Parse([]byte(`{"metadata":{"name":"x"},"status":{"sync":"http://status"},"operation":{"sync":{"source":"http://operation"}},"spec":{
 		"source":{"helm":{"valueFiles":["https://one","two"],"passCredentials":true}},
 		"sources":[{"plugin":{"name":"vault","env":[{"name":"A","value":"b"}],"parameters":[{"map":{"key":"value"}}]}}],
@@ -150,7 +150,7 @@ func TestEveryTextOfAnApplicationsSourcesIsKnown(t *testing.T) {
 	}
 }
 
-func TestSettingsOfTheHubAreWhatAgentsMayUse(t *testing.T) {
+func TestReadBuildSettings_FromArgoCDConfig(t *testing.T) {
 	var rules sharedmode.Rules
 	readBuildSettings(map[string]string{"kustomize.buildOptions": "--a", "kustomize.buildOptions.v5": "--b", "kustomize.version.v5": "/bin/k5",
 		"kustomize.path.v4": "/bin/k4", "helm.valuesFileSchemes": "https, s3", "other": "x", "jsonnet.enable": "false", "helm.enable": "true", "kustomize.enable": ""}, &rules)

@@ -18,7 +18,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/redistest"
 )
 
-// pretendRedis answers every request as one who has nothing, and notes what it is asked.
+// pretendRedis is an empty Redis that records requests.
 func pretendRedis(t *testing.T) (address string, asked chan string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
