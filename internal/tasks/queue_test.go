@@ -34,18 +34,24 @@ func TestQueue_ProcessesOnceAndRetriesUntilSuccess(t *testing.T) {
 		var owner sync.WaitGroup
 		owner.Go(func() { _ = e.Run(ctx) })
 		synctest.Wait()
+		mu.Lock()
 		if done["good"] != 1 || done["bad"] != 1 {
 			t.Errorf("added five times before Run: done %v", done)
 		}
+		mu.Unlock()
 		time.Sleep(time.Minute) // of virtual time
+		mu.Lock()
 		if done["bad"] != failing+1 {
 			t.Errorf("done %v", done)
 		}
+		mu.Unlock()
 		e.Add("good")
 		synctest.Wait()
+		mu.Lock()
 		if done["good"] != 2 {
 			t.Errorf("added again: done %v", done)
 		}
+		mu.Unlock()
 		cancel()
 		owner.Wait()
 	})
@@ -99,9 +105,11 @@ func TestQueue_LimitsStarts(t *testing.T) {
 		owner.Go(func() { _ = e.Run(ctx) })
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
+		mu.Lock()
 		if count < 100+490 || count > 100+510 {
 			t.Errorf("%d in ten seconds, want 100 at once and 50 a second", count)
 		}
+		mu.Unlock()
 		for finished := false; !finished; {
 			time.Sleep(time.Second)
 			mu.Lock()
@@ -146,16 +154,20 @@ func TestQueue_MinIntervalPerKey(t *testing.T) {
 			if i%5000 == 0 {
 				e.Add("quiet")
 				synctest.Wait()
+				mu.Lock()
 				if done["quiet"] != i/5000+1 {
 					t.Errorf("quiet waits for loud: %v", done)
 				}
+				mu.Unlock()
 			}
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(time.Minute)
+		mu.Lock()
 		if done["loud"] < 4 || done["loud"] > 13 || done["quiet"] != 2 || seen != added {
 			t.Errorf("done %v; the last start saw %d of %d", done, seen, added)
 		}
+		mu.Unlock()
 		cancel()
 		owner.Wait()
 	})
@@ -209,19 +221,22 @@ func TestRunner_RetriesAndReplacesTasks(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var owner sync.WaitGroup
 		owner.Go(func() { _ = r.Run(ctx) })
+		var mu sync.Mutex
 		old, current := 0, 0
-		r.Add("a", func(context.Context) error { old++; return errors.New("failed") })
+		r.Add("a", func(context.Context) error { mu.Lock(); defer mu.Unlock(); old++; return errors.New("failed") })
 		time.Sleep(time.Minute)
+		mu.Lock()
 		if old < 6 {
 			t.Errorf("tried %d times in a minute", old)
 		}
 		tried := old
-		r.Add("a", func(context.Context) error { current++; return nil })
+		mu.Unlock()
+		r.Add("a", func(context.Context) error { mu.Lock(); defer mu.Unlock(); current++; return nil })
 		time.Sleep(time.Minute)
+		cancel()
+		owner.Wait()
 		if old != tried || current != 1 || len(r.tasks) > 0 {
 			t.Errorf("the replaced task ran %d more times, the new one %d times, %d left", old-tried, current, len(r.tasks))
 		}
-		cancel()
-		owner.Wait()
 	})
 }
