@@ -59,21 +59,21 @@ func (p *Policy) Check() error {
 	switch p.Level {
 	case "", LevelNone, LevelApplications, LevelAll, LevelNamespaces:
 	default:
-		return fmt.Errorf("invalid %s %q: use %s, %s, %s or %s", SettingLevel, p.Level, LevelNone, LevelApplications, LevelNamespaces, LevelAll)
+		return fmt.Errorf("%s: invalid value %q: use %s, %s, %s or %s", SettingLevel, p.Level, LevelNone, LevelApplications, LevelNamespaces, LevelAll)
 	}
 	if p.Level == LevelNamespaces && len(p.Namespaces) == 0 {
 		return fmt.Errorf("%s is %s, but --%s is empty", SettingLevel, LevelNamespaces, SettingNamespaces)
 	}
 	for _, pattern := range p.Namespaces {
 		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-			return fmt.Errorf("invalid pattern %q in %s", pattern, SettingNamespaces)
+			return fmt.Errorf("%s: invalid pattern %q", SettingNamespaces, pattern)
 		}
 	}
 	switch p.Secrets {
 	case "", SecretsMasked, SecretsPlain:
 		return nil
 	}
-	return fmt.Errorf("invalid %s %q: use %s or %s", SettingSecrets, p.Secrets, SecretsMasked, SecretsPlain)
+	return fmt.Errorf("%s: invalid value %q: use %s or %s", SettingSecrets, p.Secrets, SecretsMasked, SecretsPlain)
 }
 
 // Applications maps objects to Applications. It is used for each request and must not block. Index implements it.
