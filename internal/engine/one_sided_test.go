@@ -203,9 +203,19 @@ func (l *lone) expect(lines []string, line string) {
 	}
 }
 
-// refuse fails if one of the lines starts with this.
+// lineStarts are the words that a line of describe can start with. Events have their type as the second word.
+var (
+	lineStarts = []string{"apply", "remove", "alias", "cut", "event", "ack", "gone", "delta", "want", "held", "finished", "roots", "ask", "answer"}
+	eventTypes = []EventType{Accepted, Finalized, HoldStarted, InSync, StoreAccepted}
+)
+
+// refuse fails if one of the lines starts with this. It also fails if no line can: such a test would pass in any case.
 func (l *lone) refuse(lines []string, start string) {
 	l.t.Helper()
+	words := strings.Fields(start)
+	if !slices.Contains(lineStarts, words[0]) || words[0] == "event" && len(words) > 1 && !slices.Contains(eventTypes, EventType(words[1])) {
+		l.t.Fatalf("no line starts with %q", start)
+	}
 	for _, line := range lines {
 		if strings.HasPrefix(line, start) {
 			l.t.Errorf("%q in %q", line, lines)

@@ -12,7 +12,7 @@ func TestOwner_IgnoresLateAck(t *testing.T) {
 	l.receive(Roots{}) // the replica lives
 	l.now += 60 * Second
 	l.expect(l.step(Tick{}), "delta a v1") // Seq 2
-	l.refuse(l.ack(1, "a", Busy), "fact")
+	l.refuse(l.ack(1, "a", Busy), "event")
 	l.ack(1, "a", OK)
 	if n := l.peer.Status().Scopes[0].InFlight; n != 1 {
 		t.Errorf("%d items are in flight after an answer to the first send", n)
@@ -28,7 +28,7 @@ func TestOwner_IgnoresSecondAck(t *testing.T) {
 	l.open(agentStore)
 	l.publish("a", "v1")
 	l.ack(1, "a", OK)
-	l.refuse(l.ack(1, "a", Busy), "fact")
+	l.refuse(l.ack(1, "a", Busy), "event")
 }
 
 func TestOwner_ResendsUrgentExtra(t *testing.T) {

@@ -6,16 +6,16 @@ func TestRemoteHold_IsReportedOnce(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
 	l.expect(l.receive(Held{Scope: "s", ID: "x", Count: 3}), "event HoldStarted")
-	l.refuse(l.receive(Held{Scope: "s", ID: "x", Count: 3}), "fact")
+	l.refuse(l.receive(Held{Scope: "s", ID: "x", Count: 3}), "event")
 	l.expect(l.receive(Held{Scope: "s"}), "event HoldEnded")
-	l.refuse(l.receive(Held{Scope: "s"}), "fact")
+	l.refuse(l.receive(Held{Scope: "s"}), "event")
 }
 
 func TestRemoteHold_IgnoresScopesOfTheHub(t *testing.T) {
 	t.Run("of a scope that does not exist", func(t *testing.T) {
 		l := newOwnerSide(t, Mirror, Config{})
 		l.open(agentStore)
-		l.refuse(l.receive(Held{Scope: "nonsense", ID: "x"}), "fact")
+		l.refuse(l.receive(Held{Scope: "nonsense", ID: "x"}), "event")
 		if n := len(l.peer.Status().RemoteHolds); n != 0 {
 			t.Errorf("%d are noted", n)
 		}
@@ -23,7 +23,7 @@ func TestRemoteHold_IgnoresScopesOfTheHub(t *testing.T) {
 	t.Run("of the hub", func(t *testing.T) {
 		l := newReplicaSide(t, Mirror, Config{})
 		l.open(hubStore)
-		l.refuse(l.receive(Held{ID: "x"}), "fact")
+		l.refuse(l.receive(Held{ID: "x"}), "event")
 	})
 }
 
