@@ -24,7 +24,7 @@ func (a *agent) reportWriteHealth(ctx context.Context) error {
 				continue
 			}
 			if err := a.runner.Post(ctx, reconcile.WriteOutage{Reason: outage}); err != nil {
-				return nil //nolint:nilerr // the agent ends
+				return nil
 			}
 			last = outage
 		}

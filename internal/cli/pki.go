@@ -108,7 +108,7 @@ func (p *Program) pkiDumpCommand() *cobra.Command {
 			}
 			out := a.BundlePEM()
 			if key {
-				s, err := secrets{hub.cluster}.Get(ctx, pki.AuthoritySecret)
+				s, err := secrets(hub).Get(ctx, pki.AuthoritySecret)
 				if err != nil {
 					return err
 				}
@@ -182,7 +182,7 @@ that argocd-agent does not manage, for example those of cert-manager, are not de
 			if err := p.askConfirmation(yes, fmt.Sprintf("delete the CA of %s permanently, so that every agent must join again", hub)); err != nil {
 				return err
 			}
-			return p.deletePKI(ctx, secrets{hub.cluster})
+			return p.deletePKI(ctx, secrets(hub))
 		}),
 	}
 	yesFlag(cmd, &yes)

@@ -46,7 +46,7 @@ func (r *Registry) RecordFirstConnection(ctx context.Context, agent, fingerprint
 		return err
 	}
 	if _, ok := r.Get(agent); !ok {
-		return fmt.Errorf("Agent %s is not active: %s", agent, cmp.Or(r.InvalidReason(agent), "it has changed")) //nolint:staticcheck // starts with a kind
+		return fmt.Errorf("Agent %s is not active: %s", agent, cmp.Or(r.InvalidReason(agent), "it has changed"))
 	}
 	return nil
 }

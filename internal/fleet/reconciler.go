@@ -192,7 +192,7 @@ func (k *Reconciler) applyClusterSecret(ctx context.Context, rec agentRecord, se
 		}
 	} else {
 		if secret = readSecret(current); !secret.claimableBy(rec.Name) {
-			return fmt.Errorf("Secret %s exists without label %s=%s: add the label if it belongs to this agent, or delete the Secret", ref.Name, AgentLabel, rec.Name) //nolint:staticcheck // starts with a kind
+			return fmt.Errorf("Secret %s exists without label %s=%s: add the label if it belongs to this agent, or delete the Secret", ref.Name, AgentLabel, rec.Name)
 		}
 		config = firstNonEmpty(secretValue(current, "config"), config)
 	}

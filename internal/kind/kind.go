@@ -213,7 +213,7 @@ type Kind interface {
 }
 
 // RejectError is shown to the other side's user.
-type RejectError struct { //nolint:errname // a refusal is not a failure
+type RejectError struct {
 	Code    engine.Code
 	Message string
 }

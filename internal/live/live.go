@@ -118,7 +118,7 @@ func (l *Live) Runs(wait func(context.Context) error) map[string]func(context.Co
 	after := func(run func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error {
 			if wait(ctx) != nil {
-				return nil // ctx ended
+				return nil //nolint:nilerr // ctx ended
 			}
 			return run(ctx)
 		}

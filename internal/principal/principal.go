@@ -237,7 +237,7 @@ func (p *principal) waitForInitialSync(ctx context.Context) error {
 // serve accepts agents.
 func (p *principal) serve(ctx context.Context, notReady *notReadyServer) error {
 	if p.waitForInitialSync(ctx) != nil {
-		return nil // ctx ended
+		return nil //nolint:nilerr // ctx ended
 	}
 	notReady.close()
 	p.serving.Store(true)

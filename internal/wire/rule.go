@@ -58,7 +58,7 @@ func (r *rule) violation(s []byte) string {
 
 // isLabel reports whether s has only lower-case letters, digits and inner hyphens, as names of namespaces.
 func isLabel(s []byte) bool {
-	for i := range len(s) {
+	for i := range s {
 		c := s[i]
 		inner := i > 0 && i < len(s)-1
 		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' && inner) {
@@ -85,7 +85,7 @@ func isSubdomain(s []byte) bool {
 }
 
 func isToken(s []byte) bool {
-	for i := range len(s) {
+	for i := range s {
 		if s[i] <= ' ' || s[i] > '~' {
 			return false
 		}

@@ -191,7 +191,7 @@ func (i *Issuer) authority(ctx context.Context) (*pki.Authority, error) {
 			}
 			if s != nil && !s.Managed() {
 				i.logOnce(ctx, pki.AuthoritySecret, "Certificates are not issued on this hub",
-					fmt.Errorf("Secret %s is not managed by the principal: put its CA into Secret %s", name, pki.AuthoritySecret)) //nolint:staticcheck // starts with a kind
+					fmt.Errorf("Secret %s is not managed by the principal: put its CA into Secret %s", name, pki.AuthoritySecret))
 				return nil, nil
 			}
 		}

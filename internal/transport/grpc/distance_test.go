@@ -1,13 +1,14 @@
 package grpc
 
 import (
-	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 	"io"
 	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
 // far is a connection on which what is written arrives a while later, and on

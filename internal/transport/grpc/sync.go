@@ -90,8 +90,15 @@ func (s *Server) steps(ctx context.Context, p transport.Peer, sock *socket) *tra
 	return steps
 }
 
+// stream is either end of a gRPC stream.
+type stream interface {
+	Context() context.Context
+	SendMsg(m any) error
+	RecvMsg(m any) error
+}
+
 // messages carries the messages of a session on either end of a Sync stream.
-type messages struct{ stream grpc.Stream }
+type messages struct{ stream stream }
 
 // Send implements transport.Session.
 func (m messages) Send(event []byte) error { return explainStatus(m.stream.SendMsg(outgoing(event))) }

@@ -44,7 +44,7 @@ var tunnelCodes = map[tunnel.Code]codes.Code{
 }
 
 // tunnelStream is either end of a Tunnel stream.
-type tunnelStream struct{ grpc.Stream }
+type tunnelStream struct{ stream }
 
 // NewBuffer implements tunnel.Stream.
 func (tunnelStream) NewBuffer(data []byte) tunnel.Buffer { return mem.BufferSlice(newDataFrame(data)) }
@@ -69,7 +69,7 @@ func (s tunnelStream) Receive() (f tunnel.Frame, err error) {
 
 // CloseSend implements tunnel.Stream.
 func (s tunnelStream) CloseSend() {
-	if client, ok := s.Stream.(grpc.ClientStream); ok {
+	if client, ok := s.stream.(grpc.ClientStream); ok {
 		_ = client.CloseSend()
 	}
 }

@@ -3,13 +3,14 @@ package grpc
 import (
 	"context"
 	"fmt"
-	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 	"io"
 	"net"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
 // echo is a target that answers with what it gets.

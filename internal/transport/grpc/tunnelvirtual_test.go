@@ -2,12 +2,13 @@ package grpc
 
 import (
 	"errors"
-	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 	"io"
 	"net"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 )
 
 // connectInMemory is connect under virtual time.

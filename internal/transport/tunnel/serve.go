@@ -23,7 +23,7 @@ func (p *Pool) Serve(ctx context.Context, stream Stream) error {
 		first.free()
 		p.cfg.Refuse(unknownToken)
 		const reason = "this tunnel was not requested, or no longer is"
-		p.cfg.Log(p.peer.Agent, errors.New(reason)).Warn("Tunnel refused")
+		p.cfg.Log(p.peer.Agent, errors.New(reason)).WarnContext(ctx, "Tunnel refused")
 		return &StreamError{Denied, reason}
 	}
 	if first.Reason != "" {

@@ -29,7 +29,7 @@ func (t Target) Limit() int { return cmp.Or(t.PerAgent, 64) }
 func (p *Pool) serveTarget(ctx context.Context, stream Stream, first *Frame) error {
 	refuse := func(reason string, code Code, err error) error {
 		p.cfg.Refuse(reason)
-		p.cfg.Log(p.peer.Agent, err).Warn("Tunnel refused", "target", SanitizeText(first.Target, MaxTarget))
+		p.cfg.Log(p.peer.Agent, err).WarnContext(ctx, "Tunnel refused", "target", SanitizeText(first.Target, MaxTarget))
 		return &StreamError{code, err.Error()}
 	}
 	if first.Err != nil || first.Token != "" || first.Data != nil || first.End || first.Reason != "" {

@@ -5,10 +5,10 @@ import "strings"
 
 const ellipsis = "..."
 
-// Truncate returns valid UTF-8 of at most max bytes. If it removes something at the end, it adds "...".
-func Truncate(s string, max int) string {
-	if len(s) > max {
-		s = strings.ToValidUTF8(s[:max-len(ellipsis)], "") + ellipsis
+// Truncate returns valid UTF-8 of at most limit bytes. If it removes something at the end, it adds "...".
+func Truncate(s string, limit int) string {
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit-len(ellipsis)], "") + ellipsis
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
