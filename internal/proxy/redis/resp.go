@@ -21,7 +21,7 @@ const (
 )
 
 // errProtocol is wrapped by all errors about input that is not RESP.
-var errProtocol = errors.New("Protocol error") //nolint:staticcheck // clients see the text that Redis uses
+var errProtocol = errors.New("Protocol error") // the text that Redis uses
 
 func protocolError(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errProtocol}, args...)...)
