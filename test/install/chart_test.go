@@ -175,7 +175,7 @@ func TestChart_RejectsInvalidValues(t *testing.T) {
 		{onSpoke + ",agent.settings.redis-password=x", "additional properties 'redis-password' not allowed"},
 		{onSpoke + ",agent.settings.log-level=loud", "'/agent/settings/log-level': value must be one of 'trace', 'debug', 'info', 'warn', 'error'"},
 		{onSpoke + ",agent.settings.keep-alive-ping-interval=often", "'/agent/settings/keep-alive-ping-interval': 'often' does not match"},
-		{onSpoke + ",agent.settings.agent-mode=managed", "use agent.mode"},
+		{onSpoke + ",agent.settings.agent-mode=managed", "set agent.mode instead"},
 		{onSpoke + ",agent.mode=autonomous,agent.settings.destination-based-mapping=true", "is not supported with agent.mode=autonomous"},
 		{onSpoke + ",agent.live.read=false,agent.live.secrets=true", "agent.live.secrets requires agent.live.read"},
 		{onSpoke + ",agent.live.extraGroups={*}", "'/agent/live/extraGroups/0': '*' does not match"},
