@@ -37,7 +37,8 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 		metrics = append(metrics, observe.Counter(metricPrefix+"_"+name, help, value))
 	})
 	refused := observe.Metric{Name: metricPrefix + "_refused_total", Help: "Refused connections and streams, by reason.", Counter: true}
-	counts := counters.Refused()
+	counts := map[string]uint64{"identity": 0, "overloaded": 0, "tls": 0} // present before the first refusal
+	maps.Copy(counts, counters.Refused())
 	for _, reason := range slices.Sorted(maps.Keys(counts)) {
 		refused.Samples = append(refused.Samples, observe.Sample{Labels: []string{"reason", reason}, Value: float64(counts[reason])})
 	}

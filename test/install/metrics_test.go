@@ -14,7 +14,7 @@ func metricsPage(t testing.TB, principal, agent int) string {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("<!-- Made from what the programs answer: go test ./test/install -run TestInstalled -update -->\n# Metrics\n\n" +
-		"In Prometheus' text format at `/metrics`. Series of an agent that is gone go with it.\n")
+		"Both components serve `/metrics` in the text format of Prometheus. The series of a deleted agent are removed. Both also\nexport the `go_` and `process_` metrics of the Prometheus Go client.\n")
 	for _, program := range []struct {
 		name  string
 		usual int
@@ -43,7 +43,7 @@ func metrics(t testing.TB, port int) (lines []string) {
 	help := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		words := strings.SplitN(strings.TrimSpace(line), " ", 4)
-		if len(words) < 4 || words[0] != "#" {
+		if len(words) < 4 || words[0] != "#" || !strings.HasPrefix(words[2], "argocd_agent_") {
 			continue
 		}
 		switch words[1] {
