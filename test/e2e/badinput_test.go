@@ -127,7 +127,7 @@ func TestStart_WaitsForCluster(t *testing.T) {
 		}
 		w.principal.start(t)
 		w.managed().start(t)
-		w.principal.waitForLog(t, 0, "waiting for the API server")
+		w.principal.waitForLog(t, 0, "Waiting for the API server")
 		w.managed().waitForLog(t, 0, "Waiting for the API server")
 		for _, component := range []string{"managed/kube-apiserver", "hub/kube-apiserver"} {
 			if component == "hub/kube-apiserver" { // the agent is running and reports what it waits for
