@@ -348,8 +348,12 @@ func (l *Live) target(namespace, name string) (redis.Target, bool) {
 	return t, ok
 }
 
-// HandleEvent records that a session of an agent opened or closed.
+// HandleEvent records that a session of an agent opened or closed. Discovery is prefetched after the initial sync: when a
+// session opens, it has no tunnels yet.
 func (l *Live) HandleEvent(agent string, f engine.Event) {
+	if f.Type == engine.InitialSyncDone && l.hub != nil {
+		l.prefetches.Add(agent)
+	}
 	if f.Type != engine.Opened && f.Type != engine.Closed {
 		return
 	}
@@ -360,9 +364,6 @@ func (l *Live) HandleEvent(agent string, f engine.Event) {
 	}
 	l.states[agent] = state
 	l.mu.Unlock()
-	if l.hub != nil && state.connected {
-		l.prefetches.Add(agent)
-	}
 	if l.redis != nil {
 		l.redis.AgentChanged(agent)
 		l.clusters.Changed(agent)

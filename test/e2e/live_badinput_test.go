@@ -82,12 +82,12 @@ func liveBadInput(t *testing.T, w *testEnv) {
 		for stranger, want := range map[string]struct {
 			code int
 			text string
-		}{"unregistered": {http.StatusForbidden, "is registered"}, "argocd-server": {http.StatusUnauthorized, "names no agent"}} {
+		}{"unregistered": {http.StatusForbidden, "is registered"}, "argocd-server": {http.StatusUnauthorized, "names an agent"}} {
 			client, _ := w.proxyClient(t, w.pki, stranger)
 			if code, text, err := get(client, object); code != want.code || !strings.Contains(text, want.text) {
 				t.Errorf("as %s: %d %s %v", stranger, code, text, err)
 			}
-			if code, text, err := get(client, object, "Authorization", "Bearer guessed"); code != http.StatusForbidden || !strings.Contains(text, "nor does the token") {
+			if code, text, err := get(client, object, "Authorization", "Bearer guessed"); code != http.StatusForbidden || !strings.Contains(text, "the token is not in a cluster Secret") {
 				t.Errorf("as %s with an invalid token: %d %s %v", stranger, code, text, err)
 			}
 		}
