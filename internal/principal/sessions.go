@@ -105,7 +105,7 @@ func (s *sessions) Received(c *transport.Conn, m engine.Message) {
 	case s.conns.recordHello(c, hello):
 		if c.Steps != nil {
 			c.Steps.Root().SetString(trace.Epoch, fmt.Sprintf("%d/%d", hello.Epoch.Incarnation, hello.Epoch.Attempt))
-			c.Steps.Next("greet")
+			c.Steps.Next("hello")
 		}
 		s.handleHello(c, hello)
 	default: // each costs a request to the API server

@@ -27,10 +27,10 @@ func TestTraces_ArriveAtCollector(t *testing.T) {
 
 	connect := spanOf(t, c, ofAgent, "connect to the principal", func(s collector.Span) bool { return !s.Failed })
 	accept := spanOf(t, c, ofHub, "accept an agent", childOf(connect))
-	for _, step := range []string{"dial", "handshake", "wait to be accepted", "greet", "compare"} {
+	for _, step := range []string{"dial", "handshake", "wait to be accepted", "hello", "compare"} {
 		spanOf(t, c, ofAgent, step, childOf(connect))
 	}
-	for _, step := range []string{"handshake", "admit", "wait for hello", "greet", "compare"} {
+	for _, step := range []string{"handshake", "admit", "wait for hello", "hello", "compare"} {
 		spanOf(t, c, ofHub, step, childOf(accept))
 	}
 	if epoch := connect.Attributes["argocd_agent.epoch"]; epoch == "" || epoch != accept.Attributes["argocd_agent.epoch"] || connect.Attributes["argocd_agent.agent"] != "managed" {
