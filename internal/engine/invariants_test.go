@@ -82,7 +82,7 @@ func checkOwner(t reporter, o *owner) {
 
 func checkReplica(t reporter, r *replica) {
 	t.Helper()
-	owned, refusing, held, load, counted, stored, problems := 0, 0, 0, 0, 0, 0, 0
+	owned, refusing, held, load, counted, stored, problems, removing := 0, 0, 0, 0, 0, 0, 0, 0
 	for h, it := range r.items {
 		if it.hash != h || it.key.Hash() != h {
 			t.Errorf("%s %s: under a wrong hash", r.cfg.Name, it.key)
@@ -108,6 +108,9 @@ func checkReplica(t reporter, r *replica) {
 		}
 		if attached := r.cfg.Style == Attached; (it.state == itemOrphaned || it.state == unattached) && !attached || (it.state == itemHeld || it.mayRemove()) && r.cfg.Style != Mirror {
 			t.Errorf("%s %s: state %d in a scope of style %d", r.cfg.Name, it.key, it.state, r.cfg.Style)
+		}
+		if it.state == removable {
+			removing++
 		}
 		if it.state == itemHeld {
 			held++
@@ -140,8 +143,9 @@ func checkReplica(t reporter, r *replica) {
 		t.Errorf("%s: %d owned, %d refused, %d held, load %d, %d counted; the accounts say %d, %d, %d, %d, %d", r.cfg.Name,
 			owned, refusing, held, load, counted, r.owned, r.rejected, len(r.guard.held), r.load, r.digest.Len())
 	}
-	if stored != r.storedBytes || problems != r.problems {
-		t.Errorf("%s: %d bytes are stored, %d items have a problem; the accounts say %d, %d", r.cfg.Name, stored, problems, r.storedBytes, r.problems)
+	if stored != r.storedBytes || problems != r.problems || removing != r.removable {
+		t.Errorf("%s: %d bytes are stored, %d items have a problem, %d are removable; the accounts say %d, %d, %d", r.cfg.Name,
+			stored, problems, removing, r.storedBytes, r.problems, r.removable)
 	}
 	for h := range r.diverged {
 		if r.items[h] == nil {

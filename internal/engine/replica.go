@@ -16,6 +16,7 @@ type replica struct {
 	owned       int    // objects that exist and have our ownership annotation
 	rejected    int    // items rejected in this session
 	problems    int    // items with a problem
+	removable   int    // items in that state
 	floor       uint64 // highest Seq of a dropped item: an unknown item with an older Seq is late
 	load        int    // bytes that wait to be applied, which flow control limits
 	storedBytes int    // bytes of the objects that we own
@@ -67,6 +68,7 @@ func (r *replica) update(it *replicaItem) {
 	}
 	if !it.exists && it.want.IsZero() && it.ticket == 0 && it.next == nil {
 		r.clearProblem(it)
+		r.setState(it, tracked)
 		r.floor = max(r.floor, it.seq)
 		delete(r.items, it.hash)
 		delete(r.diverged, it.hash)

@@ -54,6 +54,7 @@ type replicaItem struct {
 //   - from every state when the owner sends it,
 //   - from every state but unattached when a session begins,
 //   - from every state but rejected and orphaned when a round lists it in another version,
+//   - from removable when a round or equal roots show that the owner has it again,
 //   - from rejected and orphaned when its object appears, or when a round finds it absent,
 //   - from rejected (mirror), held and unattached when its object is gone, from held also when it is no longer owned.
 type replicaState uint8
@@ -76,6 +77,8 @@ func (r *replica) setState(it *replicaItem, s replicaState) {
 	switch it.state {
 	case itemRejected:
 		r.rejected--
+	case removable:
+		r.removable--
 	case itemHeld:
 		delete(r.guard.held, it.hash)
 		r.guard.changed = true
@@ -83,6 +86,8 @@ func (r *replica) setState(it *replicaItem, s replicaState) {
 	switch s {
 	case itemRejected:
 		r.rejected++
+	case removable:
+		r.removable++
 	case itemHeld:
 		if r.guard.held == nil {
 			r.guard.held = map[KeyHash]*replicaItem{}

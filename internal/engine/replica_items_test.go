@@ -126,6 +126,50 @@ func TestReplica_DoesNotRemoveItemBeingWritten(t *testing.T) {
 	l.refuse(l.round(100, "b", "v1", "c", "v1", "d", "v1"), "remove")
 }
 
+// An allowed removal that failed ends when the owner has the item again, also if the owner has not sent it yet. If it
+// loses the item once more, that absence is judged again.
+func TestGuard_AllowedRemovalEndsWhenOwnerHasItem(t *testing.T) {
+	all := []string{"a", "v1", "b", "v1", "c", "v1", "d", "v1"}
+	for how, hasAgain := range map[string]func(l *lone){
+		"equal roots": func(l *lone) { l.expect(l.root(all...), "event InSync") },
+		"listed":      func(l *lone) { l.round(101, all...) },
+		"equal branch": func(l *lone) {
+			l.root(append(all, "zz", "makes a difference")...)
+			var d Digest
+			for i := 0; i < len(all); i += 2 {
+				d.Set(Key{Name: all[i]}.Hash(), VersionOf([]byte(all[i+1])))
+			}
+			branch := Branch{Split: true}
+			for child, sum := range d.childSums(Prefix{}) {
+				if sum != (Sum{}) {
+					branch.Sums = append(branch.Sums, ChildSum{Child: uint8(child), Sum: sum})
+				}
+			}
+			l.receive(Answer{Scope: "s", Round: l.peer.replicas["s"].round.id, View: 101, Branches: []Branch{branch}})
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			l := newReplicaSide(t, Mirror, Config{})
+			for _, name := range []string{"a", "b", "c", "d"} {
+				l.observe(name, "v1")
+			}
+			l.open(hubStore)
+			l.expect(l.round(100, all[2:]...), "remove a")
+			l.failed("a", Forbidden)
+			hasAgain(l)
+
+			for seq, name := range []string{"b", "c", "d"} {
+				l.expect(l.gone(uint64(seq+1), name), "remove "+name)
+				l.applied(name, "", "v1")
+			}
+			l.refuse(l.round(102), "remove a")
+			if held := l.peer.Status().Scopes[0].Held; held != 1 {
+				t.Errorf("%d items are held, want the last item of the scope", held)
+			}
+		})
+	}
+}
+
 // An object that this side does not adopt counts as refused. When the owner withdraws the item, the object stays.
 func TestReplica_ObjectNotAdoptedStaysAfterWithdrawal(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})

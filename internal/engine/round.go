@@ -35,6 +35,7 @@ func (r *replica) rootReceived(root Root) bool {
 func (r *replica) markInSync() {
 	r.round = round{id: r.round.id + 1}
 	r.inSync, r.inSyncAt, r.inSyncRound = true, r.peer.now, r.round.id
+	r.ownerHas(Prefix{})
 	for _, h := range sortedHashes(r.diverged) {
 		if it := r.items[h]; !it.exists && !it.notAccepted() && it.ticket == 0 {
 			it.want = Version{} // the owner has lost it too
@@ -42,6 +43,19 @@ func (r *replica) markInSync() {
 		}
 	}
 	r.clearEarlierProblems()
+}
+
+// ownerHas records that the owner has everything that counts below a prefix. What was removable there is not absent any
+// more. If it is absent again later, the guard decides again.
+func (r *replica) ownerHas(p Prefix) {
+	if r.removable == 0 {
+		return
+	}
+	for _, own := range r.digest.Items(p) {
+		if it := r.items[own.Hash]; it.state == removable {
+			r.setState(it, tracked)
+		}
+	}
 }
 
 func (r *replica) startRound() {
@@ -106,8 +120,10 @@ func (r *replica) compareSums(b Branch) {
 			continue
 		}
 		theirs[s.Child] = true
-		if s.Sum != own[s.Child] {
-			r.round.pending = append(r.round.pending, b.Prefix.Child(s.Child))
+		if child := b.Prefix.Child(s.Child); s.Sum != own[s.Child] {
+			r.round.pending = append(r.round.pending, child)
+		} else {
+			r.ownerHas(child)
 		}
 	}
 	for i := range own {
@@ -135,6 +151,8 @@ func (r *replica) compareItems(b Branch) {
 		}
 		if v, ok := r.counted(it); !ok || v != theirs.Version {
 			r.differs(it)
+		} else if it.state == removable {
+			r.setState(it, tracked)
 		}
 	}
 	for _, own := range r.digest.Items(b.Prefix) {
