@@ -31,7 +31,7 @@ func read(f *flags, env []string, check func(*flags, *validationErrors) []warnin
 // warn logs what a user should know of the settings.
 func warn(ctx context.Context, log *slog.Logger, warnings []warning) {
 	for _, w := range warnings {
-		log.WarnContext(ctx, "look at this setting", "setting", w.setting, "reason", w.reason)
+		log.WarnContext(ctx, "Setting needs attention", "setting", w.setting, "reason", w.reason)
 	}
 }
 

@@ -90,7 +90,7 @@ func unique(words []string) []string {
 // renewal says which Secrets the agent keeps up itself.
 func (s *agentSettings) renewal(cfg *agent.Config) {
 	if s.cert != "" {
-		cfg.Log.Info("the certificate comes from files: whoever puts it there has to renew it", "file", s.cert)
+		cfg.Log.Info("Certificate comes from files, the agent does not renew it", "file", s.cert)
 		return
 	}
 	cfg.Certificates = &agent.Certificates{Client: s.secret, Authority: s.caSecret, Token: s.joinSecret}

@@ -58,10 +58,10 @@ func withProfiler(ctx context.Context, port int, log *slog.Logger, work func(con
 	go func() {
 		defer close(ended)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.WarnContext(ctx, "the profiler has ended", "error", err)
+			log.WarnContext(ctx, "Profiler ended", "error", err)
 		}
 	}()
-	log.InfoContext(ctx, "the profiler is on", "address", listener.Addr().String())
+	log.InfoContext(ctx, "Started profiler", "address", listener.Addr().String())
 	err = work(ctx)
 	_ = server.Close()
 	<-ended

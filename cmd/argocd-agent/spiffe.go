@@ -97,7 +97,7 @@ func (s *spiffeSettings) beside(ctx context.Context, log *slog.Logger, work func
 	defer stop()
 	wg.Go(func() {
 		if err := s.workload.Run(following); err != nil {
-			log.WarnContext(ctx, "the SPIFFE identity is not followed any more", "error", err)
+			log.WarnContext(ctx, "SPIFFE identity is no longer updated", "error", err)
 		}
 	})
 	return work(ctx)

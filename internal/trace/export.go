@@ -69,7 +69,7 @@ func New(ctx context.Context, cfg Config) (*Tracer, error) {
 		if !errors.Is(err, resource.ErrPartialResource) {
 			return nil, fmt.Errorf("read attributes of traces: %w", err)
 		}
-		log.WarnContext(ctx, "some attributes of traces cannot be read: see OTEL_RESOURCE_ATTRIBUTES", "error", err)
+		log.WarnContext(ctx, "Failed to read OTEL_RESOURCE_ATTRIBUTES", "error", err)
 	}
 	life, end := context.WithCancel(context.Background())
 	e := &export{address: cfg.Address, room: int64(cfg.Queue), log: cfg.Log, exportCtx: life, end: end}
@@ -93,7 +93,7 @@ func (t *Tracer) Close() {
 	defer context.AfterFunc(ctx, t.export.end)() // whatever is being sent
 	_ = t.export.provider.Shutdown(ctx)
 	if ctx.Err() != nil {
-		t.export.log.Warn("the collector did not take all traces at the end", "collector", t.export.address)
+		t.export.log.Warn("Collector did not accept all traces at shutdown", "collector", t.export.address)
 	}
 	t.export.end()
 }

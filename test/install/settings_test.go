@@ -18,7 +18,7 @@ func TestBinaries_AcceptSettingsOfChart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all := objects(t, render(t, values...))
 			out := start(t, binary, all)
-			if !strings.Contains(out, "find the cluster") || strings.Contains(out, "look at this setting") {
+			if !strings.Contains(out, "find the cluster") || strings.Contains(out, "Setting needs attention") {
 				t.Errorf("the program says: %s", out)
 			}
 		})
