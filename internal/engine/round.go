@@ -45,8 +45,8 @@ func (r *replica) markInSync() {
 	r.clearEarlierProblems()
 }
 
-// ownerHas records that the owner has everything that counts below a prefix. What was removable there is not absent any
-// more. If it is absent again later, the guard decides again.
+// ownerHas records that the owner has everything that counts below a prefix. What was removable there is no longer
+// absent. If it is absent again later, the guard decides again.
 func (r *replica) ownerHas(p Prefix) {
 	if r.removable == 0 {
 		return

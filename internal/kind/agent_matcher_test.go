@@ -9,9 +9,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// Whoever is passed over is never told that a project, or the credentials that
-// follow it, are theirs: that must not happen to anybody who gets them.
-func TestReachMissesNobodyWhoGetsIt(t *testing.T) {
+// An agent that the matcher excludes does not learn of a project and its credentials. The matcher must include every
+// agent that gets them.
+func TestAgentMatcher_IncludesEveryAgentThatGetsTheProject(t *testing.T) {
 	texts := []string{"", "a", "b", "ab", "argocd", "*", "a*", "!a", "!b*", "{a,b}", "[ab]", "?", "/a.*/", "/[/"}
 	hit := map[string]bool{}
 	rapid.Check(t, func(t *rapid.T) {

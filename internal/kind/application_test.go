@@ -122,8 +122,8 @@ func TestManagedCopyOnTheSpoke(t *testing.T) {
 		"spec":{"destination":{"name":"in-cluster","namespace":"n"},"project":"p","source":{"repoURL":"r"}}}`)
 
 	local := object(t, `{"unknown":{"top": 1.0},"metadata":{"name":"a","namespace":"argo","uid":"l","resourceVersion":"9","x":"y",
-		"labels":{"app.kubernetes.io/instance":"parent","stray":"1","team":"old"},
-		"annotations":{"argocd.argoproj.io/refresh":"normal","notified.notifications.argoproj.io":"{ }","stray":"2",
+		"labels":{"app.kubernetes.io/instance":"parent","extra":"1","team":"old"},
+		"annotations":{"argocd.argoproj.io/refresh":"normal","notified.notifications.argoproj.io":"{ }","extra":"2",
 		  "argocd-agent.argoproj-labs.io/adopted":"true","argocd-agent.argoproj-labs.io/last-command":"{\"ids\":[\"i\"]}"},
 		"finalizers":["post-delete-finalizer.argocd.argoproj.io","resources-finalizer.argocd.argoproj.io/background"]},
 		"spec":{"project":"other","syncPolicy":{"automated":{}}},"status":{"sync": {"status":"Synced"}},"operation":{"sync":{ }}}`)

@@ -189,7 +189,7 @@ func TestHubRefusesAProjectThatReachesBeyondItsAgent(t *testing.T) {
 		"a group rule":                     role(`["g, me, role:admin"]`),
 		"a policy beyond projects":         role(`["p, proj:one-p:r, accounts, *, one-p/*, allow"]`),
 		"a token":                          with("roles", `[{"name":"r","jwtTokens":[{"iat":1}]}]`),
-		"a field nobody knows":             with("roles", `[{"name":"r","rules":[]}]`),
+		"an unknown field":                 with("roles", `[{"name":"r","rules":[]}]`),
 		"a group that is two lines":        with("roles", `[{"name":"r","groups":["a\ng, me, role:admin"]}]`),
 		"a role name that is more than it": with("roles", `[{"name":"r, x"}]`),
 		"roles that are no list":           with("roles", `{}`),

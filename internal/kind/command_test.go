@@ -249,7 +249,7 @@ func TestRefusedCommandEndsOnTheHubAndStaysVisible(t *testing.T) {
 	}
 	waiting := object(t, `{"metadata":{"name":"a","annotations":{"argocd.argoproj.io/refresh":"hard","keep":"me"}},"operation":`+byCommand+`}`)
 	if o, ok := FailCommand(waiting, "", "x", now); !ok || RefreshPending(o) || o.Annotation("keep") != "me" || o.Get("operation") == nil {
-		t.Errorf("somebody still waits for the refresh: %s", o.Raw())
+		t.Errorf("the refresh is still pending: %s", o.Raw())
 	}
 	if _, ok := FailCommand(hubApp(t, mirrorOfC, `{}`), "c1", "x", now); ok {
 		t.Error("an operation that runs was refused")

@@ -14,9 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-// Projection version 1, pinned: an object, the content that is made of it and
-// its hash. Two releases that project differently would rewrite each other for
-// ever. Whoever changes one of these files adds a projection version instead.
+// Projection version 1, pinned: an object, its content and its hash. Two releases that project differently would
+// overwrite each other indefinitely. To change one of these files, add a projection version instead.
 func TestProjectionVersion1(t *testing.T) {
 	sharing := managedHub()
 	sharing.Settings.ShareUnscopedRepositories = true

@@ -115,7 +115,7 @@ func TestHubTakesOneOfOurConditionsFromAnAgent(t *testing.T) {
 		{"managed, others of ours", `[{"type":"AgentError","message":"m"},{"type":"AgentHeldWarning","message":"m"}]`, managedHub(), ours, []string{"AgentError"}},
 		{"managed, several", `[{"type":"AgentFieldsDroppedWarning","message":"m"},{"type":"AgentFieldsDroppedWarning","message":"n"}]`, managedHub(), ours, []string{"AgentFieldsDroppedWarning", "AgentError"}},
 		{"managed, too long", `[{"type":"AgentFieldsDroppedWarning","message":"` + long + `"}]`, managedHub(), ours, []string{"AgentError"}},
-		{"managed, none any more", `[]`, managedHub(), ours, []string{"AgentError"}},
+		{"managed, no longer any", `[]`, managedHub(), ours, []string{"AgentError"}},
 		{"autonomous", `[{"type":"AgentFieldsDroppedWarning","message":"m"}]`, autoHub(), theirs, []string{"AgentFieldsDroppedWarning", "AgentError"}},
 		{"autonomous, none", `[]`, autoHub(), theirs, []string{"AgentFieldsDroppedWarning", "AgentError"}},
 	} {

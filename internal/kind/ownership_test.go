@@ -102,7 +102,7 @@ func TestWhatWasOnceAdoptedStaysAdopted(t *testing.T) {
 		}
 		again, err := c.kind.Merge(adopted, named(o.Name()), []byte(c.content), nil, Ownership{}, managedSpoke())
 		if err != nil || !ReadOwnership(again, managedSpoke()).Adopted {
-			t.Errorf("%s: not adopted any more: %v", c.kind.Scope(), err)
+			t.Errorf("%s: no longer adopted: %v", c.kind.Scope(), err)
 		}
 	}
 }

@@ -255,7 +255,7 @@ func TestFrozenConditionSaysWhyAndWhatToDo(t *testing.T) {
 	}
 	shown := SetCondition(app, ConditionError, message, day)
 	if !ShowsFrozen(shown) || ShowsFrozen(app) || ShowsFrozen(SetCondition(app, ConditionError, "Invalid: x", day)) {
-		t.Error("the condition is not told from others")
+		t.Error("the condition is not distinguished from others")
 	}
 	deleted := object(t, `{"metadata":{"name":"x","namespace":"one-ns","deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["resources-finalizer.argocd.argoproj.io"]},"spec":{}}`)
 	if message := FrozenMessage(deleted, why); !strings.Contains(message, "remove its finalizer resources-finalizer.argocd.argoproj.io") {

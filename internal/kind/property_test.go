@@ -97,7 +97,7 @@ func specs(k Kind) *rapid.Generator[string] {
 	})
 }
 
-// drawObject draws an object of a kind, with fields that nobody knows.
+// drawObject draws an object of a kind, with unknown fields.
 func drawObject(t *rapid.T, k Kind, name, namespace, uid, label string) *Object {
 	body := map[string]*rapid.Generator[string]{"future": values(3), "status": values(2), "operation": values(1)}
 	order := []string{"future"}
@@ -236,7 +236,7 @@ func drawItem(t *rapid.T, s setup, uid, label string) Item {
 }
 
 // drawLocal draws what the replica had under that key: on a spoke anything, on
-// the hub an earlier copy that people have added to.
+// the hub an earlier replica that users have added to.
 func drawLocal(t *rapid.T, s setup, k engine.Key) *Object {
 	ref, err := s.kind.Target(k, s.replica)
 	if err != nil {
@@ -327,7 +327,7 @@ func TestStatusMergeIsStable(t *testing.T) {
 			}
 		}
 		if !bytes.Equal(hub.Get("future"), merged.Get("future")) {
-			t.Fatal("what nobody knows has changed")
+			t.Fatal("an unknown field has changed")
 		}
 		if a, b := rawjson.Text(merged.Get("status", "reconciledAt")), rawjson.Text(spoke.Get("status", "reconciledAt")); a != b {
 			t.Fatalf("reconciledAt is %q, not %q", a, b)

@@ -96,7 +96,7 @@ func TestStatusArrivesOnTheHub(t *testing.T) {
 			``, `{"operationState":{"phase":"Succeeded","startedAt":"2026-01-01T00:00:00Z"}}`,
 		},
 		{
-			"a command that nobody has stamped stays, with the state that was cleared for it", `{"sync":{}}`, `{}`,
+			"a command without an ID stays, with the state that was cleared for it", `{"sync":{}}`, `{}`,
 			`{"status":{"operationState":{"phase":"Succeeded"},"health":{}}}`, `{}`,
 			`{"sync":{}}`, `{"health":{}}`,
 		},

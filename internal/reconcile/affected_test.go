@@ -28,8 +28,8 @@ func (f *fleet) acked(scope, name string, agents ...int) {
 	}
 }
 
-// The project and its credentials move from agent to agent: whoever loses them is
-// told, although nothing in the project names it any more.
+// The project and its credentials move from agent to agent. The agent that loses them is notified, although the project
+// no longer names it.
 func TestProjectsAndTheirRepositoriesMoveBetweenAgents(t *testing.T) {
 	f := newFleet(t, 20)
 	see := func(r kind.Resource, format string, args ...any) {

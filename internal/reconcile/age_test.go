@@ -28,7 +28,7 @@ func TestCopySaysFromWhichRevisionItCame(t *testing.T) {
 		t.Errorf("it was written again for its age, which is %q now", got)
 	}
 
-	// A change by hand is put right, from the state of the hub's object by then.
+	// A local change is corrected, from the current state of the hub's object.
 	if body, err = rawjson.Set(copied.Raw(), rawjson.Quote("hacked"), "spec", "source", "targetRevision"); err != nil {
 		t.Fatal(err)
 	}

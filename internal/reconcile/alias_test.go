@@ -401,8 +401,7 @@ func must(b []byte, err error) []byte {
 	return b
 }
 
-// An edit of the replica that also takes the record of the alias off it is put
-// right, and the condition stays.
+// An edit of the replica that also removes the recorded alias is corrected, and the condition stays.
 func TestConditionOfAPrunedFieldOutlivesAnEditOfTheReplica(t *testing.T) {
 	eachMode(t, func(p *pruning) {
 		edited := p.replica()

@@ -165,8 +165,7 @@ func BenchmarkInput(b *testing.B) {
 	}
 }
 
-// What an agent at rest costs beside its connection: the relation with it, and
-// what is known of its Applications.
+// The cost of an idle agent in addition to its connection: its agentSync and what is known of its Applications.
 func BenchmarkMemory(b *testing.B) {
 	const agents = 2000
 	var before, after runtime.MemStats

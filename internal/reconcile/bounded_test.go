@@ -72,7 +72,7 @@ func TestAgentCannotFillTheHubsMemoryWithinASession(t *testing.T) {
 	}
 }
 
-// An autonomous agent stores on the hub no more than its limit, and is told which.
+// An autonomous agent stores on the hub no more than its limit, and learns which limit.
 func TestAutonomousAgentStoresNoMoreThanItsLimit(t *testing.T) {
 	p := newPair(t, kind.Autonomous)
 	hub := p.nodes[kind.Hub].cfg

@@ -191,7 +191,7 @@ func TestAgeAloneIsNoReasonToWrite(t *testing.T) {
 	}
 }
 
-// The Application is put back. What it was told to do before is not done again.
+// The Application is restored. Its earlier commands are not executed again.
 func TestRecordOfCommandsReturnsWithTheApplicationThatHadIt(t *testing.T) {
 	for _, c := range []struct {
 		name     string

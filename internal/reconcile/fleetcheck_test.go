@@ -46,7 +46,7 @@ func (c *checked) lets(i int) {
 	c.handleEvent(fleetName(i), engine.Event{Type: engine.HoldEnded, Scope: kind.ApplicationScope, Held: &engine.Held{}}, c.now)
 }
 
-// wait lets time pass. What is confirmed is not held any more.
+// wait lets time pass. What is confirmed is no longer held.
 func (c *checked) wait(d engine.Time) {
 	for end := c.now + d; c.now < end; c.now += engine.Second {
 		if c.nextAt == 0 || c.now < c.nextAt {

@@ -383,7 +383,7 @@ func TestNothingIsFrozenBeforeProjectsWereRead(t *testing.T) {
 		t.Errorf("something is kept: %+v", load)
 	}
 
-	// AppProjects cannot be read any more: what is known of them counts.
+	// AppProjects can no longer be read: what is known of them counts.
 	p.step(kind.Hub, Unreadable{Resource: kind.AppProjects, Reason: "test"})
 	p.user(kind.Hub, ref("w1", "a"), appTo(t, toW1, "v2"))
 	if got := p.stores[kind.Spoke].objects[ref("argocd", "a")].Get("spec", "source", "targetRevision"); string(got) != `"v2"` {

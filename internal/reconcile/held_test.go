@@ -20,8 +20,7 @@ func (p *pair) later(d engine.Time) {
 	}
 }
 
-// heldApps counts the Applications of a side that show that their deletion is
-// held back, with a text in the condition's message.
+// heldApps counts the Applications of a side with a held deletion and a text in the message of its condition.
 func (p *pair) heldApps(side kind.Side, text string) int {
 	n := 0
 	for ref, o := range p.stores[side].objects {

@@ -65,7 +65,7 @@ func TestEndThatIsStillToBeWrittenIsOfOneApplication(t *testing.T) {
 	}
 }
 
-// An agent says that an Application is gone that nobody deletes.
+// An agent reports that an Application is gone that is not being deleted.
 func TestApplicationThatIsNotBeingDeletedKeepsItsFinalizer(t *testing.T) {
 	p := managedApp(t)
 	p.edit(kind.Hub, ref("w1", "a"), quoted(resourcesFinalizer), "metadata", "finalizers")

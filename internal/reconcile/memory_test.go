@@ -9,9 +9,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// again is a new process of the agent, which knows what its cluster has and what
-// it was told to remember, and a principal whose watches are at a revision that is
-// behind.
+// again returns a new process of the agent, which knows its cluster and the memory, and a principal whose watches are at
+// a stale revision.
 func (p *pair) again(memory Memory, behind uint64, sees ...*kind.Object) *pair {
 	p.t.Helper()
 	mode := p.nodes[kind.Spoke].cfg.Mode

@@ -32,11 +32,9 @@ func (p *pair) rewrite(side kind.Side, ref kind.Ref, changes map[string]any) {
 	p.user(side, ref, string(body))
 }
 
-// An autonomous cluster's ApplicationSet controller takes every annotation off an
-// Application that it does not know, and another operation takes the place of the
-// last one's state: nothing on the Application says any more which commands were
-// carried out. Then the hub may still assume that one waits, because it was not
-// there when it ran.
+// The ApplicationSet controller of an autonomous cluster removes every annotation that it does not know, and another
+// operation replaces the last operation state: the Application no longer records which commands were executed. The hub
+// can still assume that one is pending, because it was disconnected when the command ran.
 func TestACommandRunsOnceThoughTheApplicationForgetsIt(t *testing.T) {
 	for title, restarted := range map[string]bool{"in one process": false, "by the next process": true} {
 		t.Run(title, func(t *testing.T) {

@@ -56,7 +56,7 @@ type Reconciler struct {
 	byNS         map[string][]*agentSync // hub: by the namespace of their Applications
 	byURL        map[string][]*agentSync // hub: by the URL of their clusters
 	scopes       map[kind.Mode][]scope
-	configs      map[kind.Mode][]engine.ScopeConfig // engine configuration of those scopes
+	configs      map[kind.Mode][]engine.ScopeConfig // engine configuration of these scopes
 	objectQueues map[kind.Ref]*objectQueue
 	staleQueues  map[kind.Ref]*objectQueue
 	writing      map[uint64]*objectQueue

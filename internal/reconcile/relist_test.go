@@ -121,8 +121,8 @@ func TestAgentsCanNotForceListsOfTheHub(t *testing.T) {
 	}
 }
 
-// Who waits because a list is not due yet begins with the next bookmark, or with
-// the list that somebody else has brought about.
+// An agent that waits because a list is not due yet begins with the next bookmark, or with a list that another agent
+// caused.
 func TestAnAgentThatHasSeenMoreBeginsAfterAWhile(t *testing.T) {
 	c := newClaims(3)
 	for range 5 {
@@ -145,7 +145,7 @@ func TestAnAgentThatHasSeenMoreBeginsAfterAWhile(t *testing.T) {
 	}
 }
 
-// A list that takes long is not asked for again meanwhile.
+// A list that takes long is requested once.
 func TestAListThatTakesLongIsAskedForOnce(t *testing.T) {
 	c := newClaims(50)
 	c.delay = 25 * engine.Second

@@ -52,7 +52,7 @@ func (f *follower) named(name string, rev int, project string) *kind.Object {
 		"labels":{"argocd.argoproj.io/secret-type":"repository"}},"data":{"project":%q}}`, name, name, rev, project))
 }
 
-// sent tells how many repositories the agent is to have.
+// sent returns how many repositories the agent must have.
 func (f *follower) sent() int {
 	st, _ := f.nodes[kind.Hub].Status("w1")
 	for _, s := range st.Scopes {

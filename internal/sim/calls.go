@@ -19,7 +19,7 @@ const (
 	doneYet            // done, but the answer is lost
 	conflict           // 409 although nothing had changed
 	notRouted          // 404 from something in front of the API server, which is not asked
-	troubles
+	apiFaults
 )
 
 // ask sends a request to the process' API server and passes the answer on, if the process is still the same then. A

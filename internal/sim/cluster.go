@@ -50,7 +50,7 @@ func (c *cluster) fault() apiFault {
 	if c.w.now >= c.faultUntil || !c.w.chance(c.faultRate) {
 		return fine
 	}
-	return apiFault(1 + c.w.rng.IntN(int(troubles)-1))
+	return apiFault(1 + c.w.rng.IntN(int(apiFaults)-1))
 }
 
 // clock is the time as this cluster's nodes have it, in Kubernetes' form.

@@ -147,8 +147,8 @@ func copyOnHub(s *spoke, r kind.Ref) kind.Ref {
 	return ref(r.Resource, s.agent.HubNamespace, r.Namespace+"."+r.Name)
 }
 
-// hubProject is the convention <agent>-<project>, with two dashes where the project has one of its own, lest a + b-c
-// and a-b + c be the same.
+// hubProject is the convention <agent>-<project>, with two dashes where the project has one of its own, so that a +
+// b-c and a-b + c differ.
 func hubProject(s *spoke, name string) string {
 	if strings.Contains(name, "-") {
 		return s.agent.Name + "--" + name

@@ -8,8 +8,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// calm makes a world of one managed agent in which nothing happens by itself.
-func calm(t *testing.T) (*world, *spoke) {
+// newIdleWorld returns a world of one managed agent in which nothing happens by itself.
+func newIdleWorld(t *testing.T) (*world, *spoke) {
 	t.Helper()
 	w := newWorld(1, shape{replicas: 1, mapping: kind.ByNamespace, steady: true,
 		agents: []agentShape{{name: "a", mode: kind.Managed, hubNamespace: "a", argo: "argocd"}}})
@@ -30,7 +30,7 @@ func copyOf(t *testing.T, s *spoke, name, source string) *kind.Object {
 }
 
 func TestReasonForRemovalEndsWhenOwnerPublishesAgain(t *testing.T) {
-	w, s := calm(t)
+	w, s := newIdleWorld(t)
 	l := w.ledger
 	l.note("src-1", "a", true)
 	if l.mayRemove(s, "src-1") {
@@ -51,7 +51,7 @@ func TestReasonForRemovalEndsWhenOwnerPublishesAgain(t *testing.T) {
 }
 
 func TestConfirmationCoversWhatWasShownAndIsMissing(t *testing.T) {
-	w, s := calm(t)
+	w, s := newIdleWorld(t)
 	l := w.ledger
 	l.note("src-1", "a", true)
 	copyOf(t, s, "kept", "src-1")
@@ -94,7 +94,7 @@ func TestConfirmationCoversWhatWasShownAndIsMissing(t *testing.T) {
 }
 
 func TestRestoredApplicationTakesBackItsDeletion(t *testing.T) {
-	w, s := calm(t)
+	w, s := newIdleWorld(t)
 	app := application("a", "web", "a", "r1")
 	addFinalizer(app, cascade)
 	o := w.hub.create(userName, kind.Applications, app)
@@ -112,7 +112,7 @@ func TestRestoredApplicationTakesBackItsDeletion(t *testing.T) {
 }
 
 func TestSpecThatGoesBackIsNoticed(t *testing.T) {
-	w, s := calm(t)
+	w, s := newIdleWorld(t)
 	o := w.hub.create(userName, kind.Applications, application("a", "web", "a", "r1"))
 	w.hub.edit(userName, refOf(kind.Applications, o), func(t tree) { put(t, "r2", "spec", "source", "targetRevision") })
 	was := copyOf(t, s, "web", o.UID())
@@ -154,7 +154,7 @@ func TestHooksNeedAUserWhoDeletes(t *testing.T) {
 		"not deleted":           {false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, s := calm(t)
+			w, s := newIdleWorld(t)
 			o := copyOf(t, s, "web", "src-1")
 			if c.delete {
 				s.cluster.remove(spokeUser, refOf(kind.Applications, o))
@@ -197,7 +197,7 @@ func TestRemovalsByAbsenceAreCounted(t *testing.T) {
 		}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, s := calm(t)
+			w, s := newIdleWorld(t)
 			p := s.process
 			p.requested, p.asked, p.absent = map[string]bool{}, map[kind.Ref]bool{}, map[string]*absence{"a/application": {at: map[string]engine.Time{}}}
 			for _, n := range names {

@@ -21,9 +21,9 @@ var registrationActions = []actionType{
 }
 
 // refuse refuses an agent, or accepts it again. Every principal learns of it in its own time.
-func (w *world) refuse(s *spoke, barred bool) {
-	s.refused = barred
-	if !barred {
+func (w *world) refuse(s *spoke, refused bool) {
+	s.refused = refused
+	if !refused {
 		return
 	}
 	for _, p := range w.principals {

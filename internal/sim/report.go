@@ -94,7 +94,7 @@ func Many(first, count uint64, workers int, progress func(done uint64, steps int
 	return report
 }
 
-// String is the table, the failing seeds, and the verdict.
+// String is the table, the failing seeds, and the result.
 func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-26s %8s %12s %10s %11s\n", "fault", "seeds", "steps", "checks", "violations")

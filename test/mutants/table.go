@@ -17,7 +17,7 @@ var tables embed.FS
 //	- text before
 //	+ text after
 //	what it breaks
-//	redundant: why no test can notice it (optional)
+//	redundant: why no test can detect it (optional)
 //
 // The function is NAME or TYPE.NAME. The text before is a part of one line, and must occur exactly once in the function.
 // Empty lines separate blocks. Lines that start with # are comments.
