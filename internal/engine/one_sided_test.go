@@ -106,7 +106,7 @@ func (l *lone) gone(seq uint64, name string) []string {
 	return l.receive(Delta{Scope: "s", Items: []DeltaItem{{Seq: seq, Key: Key{Name: name}, Gone: true}}})
 }
 
-// observe says that the local object has a content, and carries our mark.
+// observe says that the local object has a content, and carries our ownership annotation.
 func (l *lone) observe(name, content string) []string {
 	l.t.Helper()
 	return l.step(Observe{Scope: "s", Key: Key{Name: name}, Stored: VersionOf([]byte(content)), Owned: true})

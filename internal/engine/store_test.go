@@ -160,7 +160,7 @@ func (st *store) attach(scope string, key Key) {
 // ask carries out a write, now or when the API server finds the time.
 func (st *store) ask(e Effect) {
 	if rm, ok := e.(Remove); ok && st.of(rm.Scope)[rm.Key] != nil && !st.of(rm.Scope)[rm.Key].owned {
-		st.side.w.t.Errorf("%s: an object without our mark is to be removed: %s %s", st.side.name, rm.Scope, rm.Key)
+		st.side.w.t.Errorf("%s: an object without our ownership annotation is to be removed: %s %s", st.side.name, rm.Scope, rm.Key)
 	}
 	if st.slow {
 		st.waiting = append(st.waiting, e)

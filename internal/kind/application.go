@@ -86,15 +86,15 @@ func (ApplicationKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	if !ok {
 		return ReplicaItem{}, false
 	}
-	mark := ReadOwnership(o, w)
-	p := &payload{uid: mark.Source}
+	ownership := ReadOwnership(o, w)
+	p := &payload{uid: ownership.Source}
 	p.metadata(o, w.Side == Hub, w)
 	if w.Side == Spoke {
 		p.finalizers = cascadeOf(o.Finalizers())
 		p.deleting = o.IsDeleting() && len(p.finalizers) > 0
 	}
 	p.body.Set("spec", projectedSpec(o))
-	return ReplicaItem{Key: k, Content: p.content(), Ownership: mark}, true
+	return ReplicaItem{Key: k, Content: p.content(), Ownership: ownership}, true
 }
 
 // projectedSpec returns a replica's spec in the hashed form.
@@ -108,7 +108,7 @@ func (ApplicationKind) Key(o *Object, w *Env) (engine.Key, bool) { return localK
 
 func (ApplicationKind) Target(k engine.Key, w *Env) (Ref, error) { return localRef(k, w) }
 
-func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Ownership, w *Env) (*Object, error) {
+func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, ownership Ownership, w *Env) (*Object, error) {
 	if owner(w) {
 		return nil, errNotOwner("Applications", w)
 	}
@@ -136,7 +136,7 @@ func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, m
 	} else {
 		d = edit(local)
 	}
-	p.apply(d, local, w.Side == Hub, mark, sourceName(k), w)
+	p.apply(d, local, w.Side == Hub, ownership, sourceName(k), w)
 	if w.Side == Spoke {
 		mergeFinalizers(d, local, p.finalizers)
 	}

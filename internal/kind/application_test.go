@@ -143,7 +143,7 @@ func TestManagedCopyOnTheSpoke(t *testing.T) {
 	}
 	held, ok := ApplicationKind{}.ReadReplica(merged, managedSpoke())
 	if !ok || !held.Ownership.Owned || !held.Ownership.Adopted || held.Ownership.Source != "u" {
-		t.Errorf("mark is %+v", held.Ownership)
+		t.Errorf("ownership is %+v", held.Ownership)
 	}
 	same(t, "reflected", held.Content, guestbook)
 }
@@ -342,8 +342,8 @@ func TestAliasIsKeptInTheMarkUntilTheNextWrite(t *testing.T) {
 	}
 	foreign := managedSpoke()
 	foreign.PrincipalUID = "hub-2"
-	if mark := ReadOwnership(created, foreign); mark.Owned || !mark.Foreign {
-		t.Errorf("to another hub the mark is %+v", mark)
+	if ownership := ReadOwnership(created, foreign); ownership.Owned || !ownership.Foreign {
+		t.Errorf("to another hub the ownership is %+v", ownership)
 	}
 }
 

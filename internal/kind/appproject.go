@@ -146,10 +146,10 @@ func (a AppProjectKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	if !ok || owner(w) || ignored(o) {
 		return ReplicaItem{}, false
 	}
-	mark := ReadOwnership(o, w)
-	p := &payload{uid: mark.Source, body: rawjson.Object{{Key: "spec", Value: members(o.Get("spec")).Bytes()}}}
+	ownership := ReadOwnership(o, w)
+	p := &payload{uid: ownership.Source, body: rawjson.Object{{Key: "spec", Value: members(o.Get("spec")).Bytes()}}}
 	p.metadata(o, w.Side == Hub, w)
-	return ReplicaItem{Key: k, Content: p.content(), Ownership: mark}, true
+	return ReplicaItem{Key: k, Content: p.content(), Ownership: ownership}, true
 }
 
 func (AppProjectKind) Target(k engine.Key, w *Env) (Ref, error) {
@@ -176,7 +176,7 @@ func projectSource(k engine.Key, w *Env) string {
 	return k.Name
 }
 
-func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Ownership, w *Env) (*Object, error) {
+func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ownership Ownership, w *Env) (*Object, error) {
 	if owner(w) {
 		return nil, errNotOwner("AppProjects", w)
 	}
@@ -204,7 +204,7 @@ func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 	}
 	if local == nil {
 		d := create(ref)
-		p.apply(d, nil, w.Side == Hub, mark, source, w)
+		p.apply(d, nil, w.Side == Hub, ownership, source, w)
 		d.top.Set("spec", spec)
 		return d.done()
 	}
@@ -221,7 +221,7 @@ func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 		}
 	}
 	d := edit(local)
-	p.apply(d, local, w.Side == Hub, mark, source, w)
+	p.apply(d, local, w.Side == Hub, ownership, source, w)
 	if !sameJSON(local.Get("spec"), spec) {
 		d.top.Set("spec", spec)
 	}

@@ -105,11 +105,11 @@ func Execute(spoke *Object, content []byte, w *Env) (Execution, error) {
 	}
 	is := spoke.UID()
 	if w.Agent.Mode == Managed {
-		mark := ReadOwnership(spoke, w)
-		if !mark.Owned {
+		ownership := ReadOwnership(spoke, w)
+		if !ownership.Owned {
 			return Execution{}, reject(engine.Busy, "%s is not under the hub's control yet", spoke.Name())
 		}
-		is = mark.Source
+		is = ownership.Source
 	}
 	if meant := rawjson.Text(commands.Get("uid")); meant != "" && meant != is {
 		return Execution{}, reject(engine.Busy, "%s is not the Application that the command is for; the two sides are about to agree on which it is", spoke.Name())
@@ -253,8 +253,8 @@ func (x *execution) finish() (Execution, error) {
 	if !x.changed {
 		return x.result, nil
 	}
-	if mark := x.done.String(); mark != "{}" {
-		x.annotations.Set(ReceiptAnnotation, rawjson.Quote(mark))
+	if receipts := x.done.String(); receipts != "{}" {
+		x.annotations.Set(ReceiptAnnotation, rawjson.Quote(receipts))
 	}
 	setList(&x.draft.meta, "annotations", x.annotations)
 	if len(x.status) > 0 || x.spoke.Get("status") != nil {

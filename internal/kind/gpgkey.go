@@ -64,8 +64,8 @@ func (g GPGKeyKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	if w.Side != Spoke || w.Agent.Mode != Managed || !g.Matches(o) || ignored(o) || o.Namespace() != w.SpokeArgoNamespace {
 		return ReplicaItem{}, false
 	}
-	mark := ReadOwnership(o, w)
-	return ReplicaItem{Key: engine.Key{Name: o.Name()}, Content: trustPayload(o, mark.Source).content(), Ownership: mark}, true
+	ownership := ReadOwnership(o, w)
+	return ReplicaItem{Key: engine.Key{Name: o.Name()}, Content: trustPayload(o, ownership.Source).content(), Ownership: ownership}, true
 }
 
 func (g GPGKeyKind) Key(o *Object, w *Env) (engine.Key, bool) {
@@ -84,7 +84,7 @@ func (g GPGKeyKind) Target(k engine.Key, w *Env) (Ref, error) {
 	return ref, nil
 }
 
-func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Ownership, w *Env) (*Object, error) {
+func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, ownership Ownership, w *Env) (*Object, error) {
 	if owner(w) {
 		return nil, errNotOwner("ConfigMaps", w)
 	}
@@ -116,8 +116,8 @@ func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, mark O
 		d = edit(local)
 		annotations = members(local.annotations)
 	}
-	mark.Source = p.uid
-	writeOwnership(&annotations, mark, "", w)
+	ownership.Source = p.uid
+	writeOwnership(&annotations, ownership, "", w)
 	setList(&d.meta, "annotations", annotations)
 	for _, field := range trustFields {
 		setOrRemove(&d.top, field, p.body.Get(field))

@@ -209,7 +209,7 @@ type Kind interface {
 	// Merge returns the local object with what the other side owns replaced by content, and with our ownership. If
 	// local is nil, the object is created. What the local side owns stays. Content is hostile until checked. Errors are
 	// RejectErrors.
-	Merge(local *Object, k engine.Key, content, extra []byte, mark Ownership, w *Env) (*Object, error)
+	Merge(local *Object, k engine.Key, content, extra []byte, ownership Ownership, w *Env) (*Object, error)
 }
 
 // RejectError is shown to the other side's user.

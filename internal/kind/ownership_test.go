@@ -58,7 +58,7 @@ func TestAgentWritesOnlyItsOwnCopiesOnTheHub(t *testing.T) {
 	app := []byte(`{"uid":"s","spec":{"project":"one-p","destination":{"name":"one"}}}`)
 	project := []byte(`{"uid":"s","spec":{"sourceNamespaces":["one-ns"],"destinations":[{"name":"one","namespace":"*"}]}}`)
 	for name, annotations := range map[string]string{
-		"without a mark":      ``,
+		"without ownership":   ``,
 		"without a source":    `"argocd-agent.argoproj-labs.io/agent-name":"one"`,
 		"of another agent":    ourMark + `,"argocd-agent.argoproj-labs.io/agent-name":"two"`,
 		"from another source": ourCopy + `,"argocd-agent.argoproj-labs.io/source-name":"team/b"`,

@@ -169,7 +169,7 @@ func (p *payload) metadata(o *Object, shared bool, w *Env) {
 
 // apply writes labels, annotations and ownership. On a shared replica, what others added stays. Otherwise only what is
 // never replicated stays.
-func (p *payload) apply(d *draft, local *Object, shared bool, mark Ownership, sourceName string, w *Env) {
+func (p *payload) apply(d *draft, local *Object, shared bool, ownership Ownership, sourceName string, w *Env) {
 	never := func(key string) bool { return neverLabel(key, w) }
 	var labels, annotations rawjson.Object
 	var before ownedKeys
@@ -193,8 +193,8 @@ func (p *payload) apply(d *draft, local *Object, shared bool, mark Ownership, so
 		labels = replace(labels, newLabels, never)
 		annotations = replace(annotations, newAnnotations, neverAnnotation)
 	}
-	mark.Source = p.uid
-	writeOwnership(&annotations, mark, sourceName, w)
+	ownership.Source = p.uid
+	writeOwnership(&annotations, ownership, sourceName, w)
 	setList(&d.meta, "labels", labels)
 	setList(&d.meta, "annotations", annotations)
 }

@@ -73,8 +73,8 @@ func (r RepositoryKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	if w.Side != Spoke || w.Agent.Mode != Managed || !r.Matches(o) || ignored(o) || o.Namespace() != w.SpokeArgoNamespace {
 		return ReplicaItem{}, false
 	}
-	mark := ReadOwnership(o, w)
-	return ReplicaItem{Key: engine.Key{Name: o.Name()}, Content: repositoryPayload(o, mark.Source, w).content(), Ownership: mark}, true
+	ownership := ReadOwnership(o, w)
+	return ReplicaItem{Key: engine.Key{Name: o.Name()}, Content: repositoryPayload(o, ownership.Source, w).content(), Ownership: ownership}, true
 }
 
 func (r RepositoryKind) Key(o *Object, w *Env) (engine.Key, bool) { return managedKey(o, w) }
@@ -103,7 +103,7 @@ func managedTarget(k engine.Key, resource Resource, w *Env) (Ref, error) {
 
 // Merge implements Kind. No other Secret of the spoke is changed, whatever the hub sends: not Argo CD's own, and no
 // cluster Secret.
-func (r RepositoryKind) Merge(local *Object, k engine.Key, content, _ []byte, mark Ownership, w *Env) (*Object, error) {
+func (r RepositoryKind) Merge(local *Object, k engine.Key, content, _ []byte, ownership Ownership, w *Env) (*Object, error) {
 	if owner(w) {
 		return nil, errNotOwner("repositories", w)
 	}
@@ -131,7 +131,7 @@ func (r RepositoryKind) Merge(local *Object, k engine.Key, content, _ []byte, ma
 	default:
 		d = edit(local)
 	}
-	p.apply(d, local, false, mark, "", w)
+	p.apply(d, local, false, ownership, "", w)
 	setOrRemove(&d.top, "data", data)
 	return d.done()
 }

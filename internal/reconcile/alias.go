@@ -41,9 +41,9 @@ func (l *agentSync) recordAlias(e engine.RecordAlias) {
 			if local == nil || !s.kind.Matches(local) || local.IsDeleting() {
 				return decision{}
 			}
-			mark := kind.ReadOwnership(local, &l.env)
+			ownership := kind.ReadOwnership(local, &l.env)
 			held, ok := s.kind.ReadReplica(local, &l.env)
-			if !mark.Owned || !ok || mark.Alias.Equal(alias) || engine.VersionOf(held.Content) != alias.Stored {
+			if !ownership.Owned || !ok || ownership.Alias.Equal(alias) || engine.VersionOf(held.Content) != alias.Stored {
 				return decision{}
 			}
 			return decision{verb: Update, object: kind.WithAlias(local, alias)}

@@ -23,7 +23,7 @@ func (l *agentSync) apply(e engine.Apply) {
 	decide := func(local *kind.Object) decision { return l.merge(s, ref, e, local) }
 	var wrote func(*kind.Object)
 	if l.cascades(s, e) {
-		c := &cascade{link: l, apply: e}
+		c := &cascade{sync: l, apply: e}
 		decide, wrote = c.decide, c.wrote
 	}
 	if s.cfg.Style == engine.OneShot {
@@ -53,7 +53,7 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	if s.cfg.Name == kind.ApplicationScope && l.reconciler.cfg.Side == kind.Spoke && kind.IsFrozen(e.Content) {
 		return l.leaveUnchanged(s, local)
 	}
-	mark := kind.Ownership{Owned: true}
+	ownership := kind.Ownership{Owned: true}
 	switch {
 	case local == nil && s.cfg.Style == engine.Attached:
 		return decision{fail: &Failure{Code: engine.NoObject, Message: "the object does not exist on this side"}}
@@ -62,12 +62,12 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 		if instead != nil {
 			return *instead
 		}
-		mark = claimed
+		ownership = claimed
 	}
-	merged, err := s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.env)
+	merged, err := s.kind.Merge(local, e.Key, e.Content, e.Extra, ownership, &l.env)
 	if err == nil && s.cfg.Style == engine.Mirror && (local == nil || !kind.Same(local, merged)) {
-		mark.SourceRevision = e.SourceRevision // a source revision alone is no reason to write
-		merged, err = s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.env)
+		ownership.SourceRevision = e.SourceRevision // a source revision alone is no reason to write
+		merged, err = s.kind.Merge(local, e.Key, e.Content, e.Extra, ownership, &l.env)
 	}
 	if err != nil {
 		return decision{fail: failure(err)}
@@ -89,25 +89,25 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 
 // decideOwnership returns the ownership with which an existing object becomes or stays ours, or another decision.
 func (l *agentSync) decideOwnership(s *scope, e engine.Apply, local *kind.Object) (kind.Ownership, *decision) {
-	mark := kind.ReadOwnership(local, &l.env)
-	if !mark.Owned && l.reconciler.cfg.Side == kind.Spoke {
+	ownership := kind.ReadOwnership(local, &l.env)
+	if !ownership.Owned && l.reconciler.cfg.Side == kind.Spoke {
 		if !l.mayAdopt(e.Content) {
-			return mark, &decision{fail: &Failure{Code: engine.NotAdopted, Message: "it exists on the spoke, is not managed by this hub, and the adoption policy is never"}}
+			return ownership, &decision{fail: &Failure{Code: engine.NotAdopted, Message: "it exists on the spoke, is not managed by this hub, and the adoption policy is never"}}
 		}
-		mark.Adopted = mark.Adopted || !mark.Foreign
+		ownership.Adopted = ownership.Adopted || !ownership.Foreign
 	}
-	if mark.Owned && l.recreates(s, mark, e.Content) {
+	if ownership.Owned && l.recreates(s, ownership, e.Content) {
 		instead := onHold
 		if !e.StoreUntrusted {
 			instead = l.discard(local)
 		}
-		return mark, &instead
+		return ownership, &instead
 	}
-	mark.Owned, mark.Foreign = true, false
-	if mark.Alias.Written != e.Version {
-		mark.Alias = kind.Alias{} // of another version
+	ownership.Owned, ownership.Foreign = true, false
+	if ownership.Alias.Written != e.Version {
+		ownership.Alias = kind.Alias{} // of another version
 	}
-	return mark, nil
+	return ownership, nil
 }
 
 // mayAdopt reports whether an object that we do not own may be adopted. The hub's object may override the policy of the
@@ -127,8 +127,8 @@ var onHold = decision{fail: &Failure{Code: engine.OnHold, Message: "the hub's AP
 
 // recreates reports whether an Application came from another source object of the same name and the policy is to
 // replace it. An adopted object is never replaced.
-func (l *agentSync) recreates(s *scope, mark kind.Ownership, content []byte) bool {
-	if s.cfg.Name != kind.ApplicationScope || mark.Adopted || mark.Source == kind.ContentUID(content) || l.reconciler.cfg.Side == kind.Hub {
+func (l *agentSync) recreates(s *scope, ownership kind.Ownership, content []byte) bool {
+	if s.cfg.Name != kind.ApplicationScope || ownership.Adopted || ownership.Source == kind.ContentUID(content) || l.reconciler.cfg.Side == kind.Hub {
 		return false
 	}
 	switch kind.ContentAnnotation(content, kind.UIDMismatchPolicy) {

@@ -14,7 +14,7 @@ import (
 // The local object comes from the cache and may be stale. Both writes are conditional on its resourceVersion, the
 // deletion also on its UID. So an object that has changed is read again first.
 type cascade struct {
-	link   *agentSync
+	sync   *agentSync
 	apply  engine.Apply
 	stored *kind.Object // with the finalizers, as the API server stored it; nil if not written yet
 }
@@ -32,16 +32,16 @@ func (c *cascade) decide(local *kind.Object) decision {
 	if local == nil {
 		return decision{gone: true}
 	}
-	mark := kind.ReadOwnership(local, &c.link.env)
+	ownership := kind.ReadOwnership(local, &c.sync.env)
 	switch {
-	case !mark.Owned:
+	case !ownership.Owned:
 		return decision{gone: true}
 	case c.apply.StoreUntrusted && !local.IsDeleting():
 		return onHold
-	case mark.Source != kind.ContentUID(c.apply.Content):
+	case ownership.Source != kind.ContentUID(c.apply.Content):
 		return decision{gone: true}
 	}
-	merged, err := kind.MergeCascade(local, c.apply.Content, &c.link.env)
+	merged, err := kind.MergeCascade(local, c.apply.Content, &c.sync.env)
 	switch {
 	case err != nil:
 		return decision{fail: failure(err)}

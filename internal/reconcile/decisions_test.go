@@ -79,7 +79,7 @@ func TestWhatIsRemovedOnASpoke(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 		if d.object != nil && c.name == "adopted" && kind.ReadOwnership(d.object, &l.env).Owned {
-			t.Error("an adopted object keeps its mark")
+			t.Error("an adopted object keeps its ownership annotation")
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestWhatACascadeDeletes(t *testing.T) {
 		{"ours, being deleted", spokeApp(t, ours, cascades+","+going), false, "nothing"},
 		{"ours, of a hub whose store regressed", spokeApp(t, ours, cascades), true, "fail Held"},
 	} {
-		cascade := &cascade{link: l, apply: engine.Apply{Content: content, StoreUntrusted: c.suspect}}
+		cascade := &cascade{sync: l, apply: engine.Apply{Content: content, StoreUntrusted: c.suspect}}
 		if got := outcome(cascade.decide(c.local)); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
@@ -110,7 +110,7 @@ func TestWhatACascadeDeletes(t *testing.T) {
 
 	// A webhook removes the finalizer from what is stored.
 	local := spokeApp(t, ours, ``)
-	webhook := &cascade{link: l, apply: engine.Apply{Content: content}}
+	webhook := &cascade{sync: l, apply: engine.Apply{Content: content}}
 	webhook.wrote(local)
 	if got := outcome(webhook.decide(local)); got != "fail Invalid" {
 		t.Errorf("a finalizer that is not kept: %s", got)
@@ -132,7 +132,7 @@ func TestWhatBecomesOfAnObjectThatIsThere(t *testing.T) {
 		content       []byte
 		suspect       bool
 		want          string // what happens instead; empty: it becomes ours
-		adopted, kept bool   // its mark says so; its alias is kept
+		adopted, kept bool   // its ownership says so; its alias is kept
 	}{
 		{name: "not ours", content: hubContent("s1", ``), adopted: true},
 		{name: "not ours, policy never", policy: Policy{AdoptNever: true}, content: hubContent("s1", ``), want: "fail NotAdopted"},
@@ -149,7 +149,7 @@ func TestWhatBecomesOfAnObjectThatIsThere(t *testing.T) {
 	} {
 		p, l := spokeLink(t)
 		p.nodes[kind.Spoke].cfg.Policy = c.policy
-		mark, instead := l.decideOwnership(l.scope(kind.ApplicationScope), engine.Apply{Content: c.content, Version: v1, StoreUntrusted: c.suspect}, spokeApp(t, c.local, ``))
+		ownership, instead := l.decideOwnership(l.scope(kind.ApplicationScope), engine.Apply{Content: c.content, Version: v1, StoreUntrusted: c.suspect}, spokeApp(t, c.local, ``))
 		got := ""
 		if instead != nil {
 			got = outcome(*instead)
@@ -157,10 +157,10 @@ func TestWhatBecomesOfAnObjectThatIsThere(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
-		if instead == nil && (mark.Adopted != c.adopted || !mark.Owned || mark.Foreign || mark.Alias.Written.IsZero() == c.kept) {
-			t.Errorf("%s: %+v", c.name, mark)
+		if instead == nil && (ownership.Adopted != c.adopted || !ownership.Owned || ownership.Foreign || ownership.Alias.Written.IsZero() == c.kept) {
+			t.Errorf("%s: %+v", c.name, ownership)
 		}
-		if mark, _ := l.decideOwnership(l.scope(kind.ApplicationScope), engine.Apply{Content: c.content, Version: v2}, spokeApp(t, c.local, ``)); !mark.Alias.Written.IsZero() && c.want == "" {
+		if ownership, _ := l.decideOwnership(l.scope(kind.ApplicationScope), engine.Apply{Content: c.content, Version: v2}, spokeApp(t, c.local, ``)); !ownership.Alias.Written.IsZero() && c.want == "" {
 			t.Errorf("%s: the alias of another version is kept", c.name)
 		}
 	}

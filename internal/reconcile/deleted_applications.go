@@ -26,8 +26,8 @@ func (n *Reconciler) rememberDeleted(ref kind.Ref, old *kind.Object) {
 	if ref.Resource != kind.Applications || l == nil || l.env.Agent.Mode != kind.Managed || len(n.deleted) >= maxDeleted {
 		return
 	}
-	if mark := kind.ReadOwnership(old, &l.env); mark.Owned {
-		n.deleted[ref] = deletedApplication{source: mark.Source, record: kind.ReadReceipt(old), at: n.now}
+	if ownership := kind.ReadOwnership(old, &l.env); ownership.Owned {
+		n.deleted[ref] = deletedApplication{source: ownership.Source, record: kind.ReadReceipt(old), at: n.now}
 	}
 }
 

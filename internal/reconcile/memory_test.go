@@ -130,7 +130,7 @@ func TestWhatWasRemovedDoesNotComeBackFromAPrincipalThatLags(t *testing.T) {
 }
 
 // Only removals cost a write of what is remembered; everything else leaves its
-// mark on the object itself.
+// ownership annotation of the object itself.
 func TestOnlyRemovalsAreRememberedAtOnce(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()

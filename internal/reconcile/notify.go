@@ -163,7 +163,7 @@ func (l *agentSync) notifyAll() {
 				l.reconcileApplication(o)
 			}
 		}
-		l.tellView(r)
+		l.reportView(r)
 	}
 }
 
@@ -177,7 +177,7 @@ func (l *agentSync) withdrawAll() {
 	l.known = false
 }
 
-func (l *agentSync) tellView(r kind.Resource) {
+func (l *agentSync) reportView(r kind.Resource) {
 	for _, s := range l.scopes {
 		needed := l.decides(s.kind)
 		if !slices.Contains(needed, r) {

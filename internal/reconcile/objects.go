@@ -104,7 +104,7 @@ func (n *Reconciler) unreadable(in Unreadable) {
 
 func (n *Reconciler) viewChanged(r kind.Resource) {
 	for _, l := range n.sortedSyncs() {
-		l.tellView(r)
+		l.reportView(r)
 		l.tryBegin()
 	}
 }

@@ -80,7 +80,7 @@ type Reconciler struct {
 }
 
 type queued struct {
-	link   *agentSync
+	sync   *agentSync
 	effect engine.Effect
 }
 
@@ -213,7 +213,7 @@ func (n *Reconciler) drain() {
 	for len(n.queue) > 0 {
 		q := n.queue[0]
 		n.queue = n.queue[1:]
-		q.link.handle(q.effect)
+		q.sync.handle(q.effect)
 	}
 	n.queue = nil
 }

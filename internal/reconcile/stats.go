@@ -18,8 +18,8 @@ func (n *Reconciler) Stats() Stats {
 	for _, d := range n.objectQueues {
 		l.Jobs += len(d.jobs)
 	}
-	for _, link := range n.syncs {
-		l.Notes += len(link.refreshes) + len(link.refreshed) + len(link.finalized) + len(link.conditionsWrittenAt) + len(link.unsendable) + len(link.frozen)
+	for _, sync := range n.syncs {
+		l.Notes += len(sync.refreshes) + len(sync.refreshed) + len(sync.finalized) + len(sync.conditionsWrittenAt) + len(sync.unsendable) + len(sync.frozen)
 	}
 	return l
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// process is a principal or an agent: a node, and around it what kube, link and assembly are in the product. It may die
+// process is a principal or an agent: a Reconciler with stand-ins of kube, transport and assembly. It may die
 // at any moment and start again with nothing but what its cluster holds.
 type process struct {
 	w       *world
