@@ -42,6 +42,8 @@ func (a *agent) assemble() error {
 		Reconciler: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: a.writeLatency,
 		Remember: a.state.atLeast,
 	})
+	a.runner.WatchSchemas()
+	a.runner.WatchSecrets(a.cfg.Namespace, a.cfg.Secrets)
 	var err error
 	a.live, err = newLive(a, n)
 	return err
@@ -169,12 +171,6 @@ func (a *agent) startAll(start func(what string, run func(context.Context) error
 	}
 	for what, run := range a.sharedRuns() {
 		start(what, run)
-	}
-	for _, run := range kube.WatchSchemas(a.client, a.runner.Post, a.log, a.cfg.Jitter) {
-		start("schemas", run)
-	}
-	for _, run := range kube.WatchSecrets(a.client, a.cfg.Namespace, a.cfg.Secrets, a.log, a.cfg.Jitter) {
-		start("certificates", run)
 	}
 	if a.cfg.MetricsListener != nil {
 		start("metrics", a.serveMetrics)

@@ -27,7 +27,6 @@ type HoldConfig struct {
 	Post      func(context.Context, reconcile.Input) error
 	Do        func(context.Context, func(*reconcile.Reconciler)) error // calls a function with the reconciler
 	AddTask   AddTask
-	Jitter    func() float64
 	Log       *slog.Logger
 }
 
@@ -45,10 +44,10 @@ func (f *Hold) ref() kind.Ref {
 	return kind.Ref{Resource: kind.ConfigMaps, Namespace: f.cfg.Namespace, Name: v1alpha1.FleetHold}
 }
 
-// Watch posts the stored hold to the reconciler until ctx ends.
-func (f *Hold) Watch(ctx context.Context) error {
+// Sink returns the sink of the watch of the namespace's ConfigMaps. It posts the stored hold to the reconciler.
+func (f *Hold) Sink() kube.Sink {
 	last := reconcile.FleetRecord{}
-	return kube.WatchObject(ctx, f.cfg.Client, f.ref(), f.cfg.Log, f.cfg.Jitter, func(o *kind.Object) {
+	return kube.ObjectSink(v1alpha1.FleetHold, func(ctx context.Context, o *kind.Object) {
 		record := readFleetHold(o)
 		if record.Confirmed && record != last {
 			f.cfg.Log.InfoContext(ctx, "Hold of removals on many agents was confirmed", "id", record.ID)

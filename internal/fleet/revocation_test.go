@@ -131,14 +131,8 @@ func newTestReconciler(t *testing.T, d *testRegistry, client *kube.Client) *Reco
 func readBlocklist(t *testing.T, client *kube.Client, pages ...*kind.Object) *revoke.Blocklist {
 	t.Helper()
 	b := revoke.New(client, "argocd", nil, slog.New(slog.DiscardHandler))
-	for w, sink := range b.Watches(func([]string) {}) {
-		list := reconcile.List{Resource: kind.ConfigMaps}
-		if w.Name != "" {
-			list.Objects = pages
-		}
-		if err := sink(t.Context(), list); err != nil {
-			t.Fatal(err)
-		}
+	if err := b.Sink(func([]string) {})(t.Context(), reconcile.List{Resource: kind.ConfigMaps, Objects: pages}); err != nil {
+		t.Fatal(err)
 	}
 	return b
 }

@@ -4,60 +4,51 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"log/slog"
+	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// WatchObject calls f with one object, at start and after each change, until the context ends. If the object does not
+// ObjectSink returns a sink that calls f with the named object, at start and after each change. If the object does not
 // exist, f gets nil.
-func WatchObject(ctx context.Context, c *Client, ref kind.Ref, log *slog.Logger, jitter func() float64, f func(*kind.Object)) error {
-	w := Watch{Resource: ref.Resource, Namespace: ref.Namespace, Name: ref.Name}
-	return NewWatcher(c, w, objectSink(f), log.With("name", ref.Name), jitter).Run(ctx)
-}
-
-// objectSink converts the inputs of a watch of one object for WatchObject.
-func objectSink(f func(*kind.Object)) func(context.Context, reconcile.Input) error {
-	return func(_ context.Context, in reconcile.Input) error {
+func ObjectSink(name string, f func(context.Context, *kind.Object)) Sink {
+	return func(ctx context.Context, in reconcile.Input) error {
 		switch in := in.(type) {
 		case reconcile.List:
-			var o *kind.Object
-			if len(in.Objects) > 0 {
-				o = in.Objects[0]
+			if i := slices.IndexFunc(in.Objects, func(o *kind.Object) bool { return o.Name() == name }); i >= 0 {
+				f(ctx, in.Objects[i])
+			} else {
+				f(ctx, nil)
 			}
-			f(o)
 		case reconcile.Observed:
-			f(in.Object)
+			if in.Object.Name() == name {
+				f(ctx, in.Object)
+			}
 		case reconcile.Deleted:
-			f(nil)
+			if in.Ref.Name == name {
+				f(ctx, nil)
+			}
 		}
 		return nil
 	}
 }
 
-// WatchSecrets returns functions that call each callback with the data of its Secret, at start and after each change.
-// If the Secret does not exist, the data is nil. Errors of a callback are logged.
-func WatchSecrets(c *Client, namespace string, secrets map[string]func(map[string][]byte) error,
-	log *slog.Logger, jitter func() float64,
-) []func(context.Context) error {
-	var runs []func(context.Context) error
+// WatchSecrets calls each callback with the data of its Secret, at start and after each change. If the Secret does not
+// exist, the data is nil. Errors of a callback are logged.
+func (h *Runner) WatchSecrets(namespace string, secrets map[string]func(map[string][]byte) error) {
 	for name, use := range secrets {
-		ref := kind.Ref{Resource: kind.Secrets, Namespace: namespace, Name: name}
-		runs = append(runs, func(ctx context.Context) error {
-			return WatchObject(ctx, c, ref, log, jitter, func(o *kind.Object) {
-				data, err := SecretData(o)
-				if err == nil {
-					err = use(data)
-				}
-				if err != nil {
-					log.WarnContext(ctx, "Failed to use Secret", "secret", name, "error", err)
-				}
-			})
-		})
+		h.Watch(Watch{Resource: kind.Secrets, Namespace: namespace, Name: name}, ObjectSink(name, func(ctx context.Context, o *kind.Object) {
+			data, err := SecretData(o)
+			if err == nil {
+				err = use(data)
+			}
+			if err != nil {
+				h.cfg.Log.WarnContext(ctx, "Failed to use Secret", "secret", name, "error", err)
+			}
+		}))
 	}
-	return runs
 }
 
 // SecretData returns the decoded data of a Secret, and nil for nil.

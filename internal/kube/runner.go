@@ -22,7 +22,8 @@ type Runner struct {
 	handlers Handlers // set by Run
 	client   *Client
 	inbox    chan any // reconcile.Input or func(*reconcile.Reconciler)
-	watchers map[kind.Resource]*Watcher
+	watchers map[Watch]*Watcher
+	own      map[kind.Resource]*Watcher // of the core
 	writer   *Writer
 	started  time.Time
 }
@@ -62,13 +63,32 @@ const inboxSize = 1024
 
 // NewRunner returns a runner. It does nothing until Run.
 func NewRunner(c *Client, cfg RunnerConfig) *Runner {
-	h := &Runner{cfg: cfg, client: c, inbox: make(chan any, inboxSize), watchers: map[kind.Resource]*Watcher{}, started: time.Now()}
+	h := &Runner{cfg: cfg, client: c, inbox: make(chan any, inboxSize), watchers: map[Watch]*Watcher{}, own: map[kind.Resource]*Watcher{}, started: time.Now()}
 	for _, w := range cfg.Watches {
-		h.watchers[w.Resource] = NewWatcher(c, w, h.Post, cfg.Log, cfg.Jitter)
+		h.own[w.Resource] = h.Watch(w, h.Post)
 	}
 	h.writer = NewWriter(c, h.Post, cfg.Namespaces, cfg.Parallel, cfg.Jitter, cfg.Log)
 	h.writer.trace, h.writer.remember, h.writer.latency = cfg.Trace, cfg.Remember, cfg.WriteLatency
 	return h
+}
+
+// Watch passes the inputs of a watch to sink. All sinks of the same Watch share one watcher, and a slow sink delays the
+// others. Watch must not be called after Run.
+func (h *Runner) Watch(w Watch, sink Sink) *Watcher {
+	known := h.watchers[w]
+	if known == nil {
+		known = NewWatcher(h.client, w, sink, h.cfg.Log, h.cfg.Jitter)
+		h.watchers[w] = known
+		return known
+	}
+	before := known.sink
+	known.sink = func(ctx context.Context, in reconcile.Input) error {
+		if err := before(ctx, in); err != nil {
+			return err
+		}
+		return sink(ctx, in)
+	}
+	return known
 }
 
 // Post passes an input to the core. It waits while the inbox is full.
@@ -200,7 +220,7 @@ func (h *Runner) step(ctx context.Context, in reconcile.Input) {
 		case reconcile.Abandon:
 			h.writer.AbandonAll(ctx, e.Agent)
 		case reconcile.Relist:
-			if w := h.watchers[e.Resource]; w != nil {
+			if w := h.own[e.Resource]; w != nil {
 				w.Relist()
 			}
 		case reconcile.ToPeer:

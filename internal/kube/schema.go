@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"log/slog"
 	"strconv"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -11,32 +10,27 @@ import (
 
 var crds = kind.Resource{Group: "apiextensions.k8s.io", Version: "v1", Plural: "customresourcedefinitions", Kind: "CustomResourceDefinition"}
 
-// WatchSchemas returns functions that post the schema version of Argo CD's CRDs, at start and after each change. They
-// watch the metadata of these CRDs by name. If a CRD cannot be read, they post an empty version and retry.
-func WatchSchemas(c *Client, post func(context.Context, reconcile.Input) error, log *slog.Logger, jitter func() float64) []func(context.Context) error {
-	var runs []func(context.Context) error
+// WatchSchemas posts the schema version of Argo CD's CRDs, at start and after each change. It watches the metadata of these
+// CRDs by name. If a CRD cannot be read, it posts an empty version and retries.
+func (h *Runner) WatchSchemas() {
 	for _, r := range reconcile.Resources() {
 		if r.Group == "" {
 			continue // not a custom resource
 		}
 		w := Watch{Resource: crds, Name: r.Plural + "." + r.Group, Metadata: true}
-		runs = append(runs, func(ctx context.Context) error {
-			posted := false
-			send := func(version string) {
-				posted = true
-				_ = post(ctx, reconcile.Schema{Resource: r, Version: version}) // fails only if ctx ends
+		posted := false
+		post := func(ctx context.Context, o *kind.Object) {
+			posted = true
+			_ = h.Post(ctx, reconcile.Schema{Resource: r, Version: schemaVersion(o)}) // fails only if ctx ends
+		}
+		onObject := ObjectSink(w.Name, post)
+		h.Watch(w, func(ctx context.Context, in reconcile.Input) error {
+			if _, unreadable := in.(reconcile.Unreadable); unreadable && !posted {
+				post(ctx, nil) // a version that was posted before may still be right
 			}
-			onObject := objectSink(func(o *kind.Object) { send(schemaVersion(o)) })
-			sink := func(ctx context.Context, in reconcile.Input) error {
-				if _, unreadable := in.(reconcile.Unreadable); unreadable && !posted {
-					send("") // a version that was posted before may still be right
-				}
-				return onObject(ctx, in)
-			}
-			return NewWatcher(c, w, sink, log.With("name", w.Name), jitter).Run(ctx)
+			return onObject(ctx, in)
 		})
 	}
-	return runs
 }
 
 // schemaVersion identifies a CRD by UID and generation. It returns "" if there is no CRD.

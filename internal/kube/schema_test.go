@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -26,19 +27,26 @@ func listOf(item string) string {
 func runSchemas(t *testing.T, answer http.HandlerFunc) <-chan reconcile.Schema {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	posted := make(chan reconcile.Schema, 100)
-	post := func(_ context.Context, in reconcile.Input) error { posted <- in.(reconcile.Schema); return nil }
-	done := make(chan struct{}, 10)
-	runs := WatchSchemas(scripted(t, answer), post, slog.New(slog.NewTextHandler(t.Output(), nil)), func() float64 { return 0 })
-	for _, run := range runs {
-		go func() { _ = run(ctx); done <- struct{}{} }()
+	h := NewRunner(scripted(t, answer), RunnerConfig{Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Jitter: func() float64 { return 0 }})
+	h.WatchSchemas()
+	posted := make(chan reconcile.Schema)
+	var wg sync.WaitGroup
+	for _, w := range h.watchers {
+		wg.Go(func() { _ = w.Run(ctx) })
 	}
-	t.Cleanup(func() {
-		cancel()
-		for range runs {
-			<-done
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			select {
+			case in := <-h.inbox:
+				select {
+				case posted <- in.(reconcile.Schema):
+				case <-ctx.Done():
+				}
+			case <-ctx.Done():
+			}
 		}
 	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
 	return posted
 }
 

@@ -52,12 +52,15 @@ func (w Watch) setSelectors(query url.Values) {
 	}
 }
 
+// Sink receives the inputs of a watch. It may block. It returns an error only if ctx ends.
+type Sink func(ctx context.Context, in reconcile.Input) error
+
 // Watcher keeps the sink informed of one resource. It lists, watches, resumes the watch where it ended, and lists again
 // if the API server no longer has the events since then.
 type Watcher struct {
 	client *Client
 	watch  Watch
-	sink   func(context.Context, reconcile.Input) error
+	sink   Sink
 	log    *slog.Logger
 	jitter func() float64 // 0 to 1
 	relist chan struct{}
@@ -69,10 +72,13 @@ type Watcher struct {
 // process must restart.
 var ErrStoreRegressed = errors.New("API server storage was restored from a backup: restart required")
 
-// NewWatcher returns a watcher that passes its inputs to sink, which may block.
-func NewWatcher(c *Client, w Watch, sink func(context.Context, reconcile.Input) error, log *slog.Logger, jitter func() float64) *Watcher {
-	return &Watcher{client: c, watch: w, sink: sink, jitter: jitter, relist: make(chan struct{}, 1),
-		log: log.With("resource", w.Resource.Plural)}
+// NewWatcher returns a watcher that passes its inputs to sink.
+func NewWatcher(c *Client, w Watch, sink Sink, log *slog.Logger, jitter func() float64) *Watcher {
+	log = log.With("resource", w.Resource.Plural)
+	if w.Name != "" {
+		log = log.With("name", w.Name)
+	}
+	return &Watcher{client: c, watch: w, sink: sink, jitter: jitter, relist: make(chan struct{}, 1), log: log}
 }
 
 // Relist asks for a fresh list.

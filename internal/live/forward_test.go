@@ -61,7 +61,7 @@ func newPair(t *testing.T, hereTracer, thereTracer *trace.Tracer) *pair {
 		settings.ResourceTLS.NextProtos = []string{"h2", "http/1.1"}
 		settings.ReplicaAuth.Accept(settings.ResourceTLS)
 		return New(Config{Settings: settings, Namespace: "argocd", Registry: q.registry, Replicas: replicas, OpenTunnel: open, Log: slog.New(slog.DiscardHandler), Trace: tracer,
-			DialSharedRedis: func(string) (net.Conn, bool) { return nil, false }}), replicas
+			Watch: func(kube.Watch, kube.Sink) *kube.Watcher { return nil }, DialSharedRedis: func(string) (net.Conn, bool) { return nil, false }}), replicas
 	}
 	q.here, q.replicas = newReplica("here", hereTracer, nil, func(_ context.Context, agent, _ string) (net.Conn, error) {
 		return nil, &tunnel.NotConnectedError{Agent: agent}

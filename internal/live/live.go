@@ -51,8 +51,8 @@ type Settings struct {
 // Config is what a Live needs.
 type Config struct {
 	Settings
-	Namespace   string // of Argo CD
-	Client      *kube.Client
+	Namespace   string                                    // of Argo CD
+	Watch       func(kube.Watch, kube.Sink) *kube.Watcher // subscribes to a watch
 	Registry    *fleet.Registry
 	Replicas    *fleet.Replicas
 	Reconciler  *reconcile.Reconciler // used by Follow only
@@ -60,7 +60,6 @@ type Config struct {
 	OpenTunnel  func(ctx context.Context, agent, target string) (net.Conn, error) // to an agent that is connected here
 	// DialSharedRedis connects to the cache of an agent in the hub's Redis. It returns false if the agent has its own.
 	DialSharedRedis func(agent string) (net.Conn, bool)
-	Jitter          func() float64
 	Log             *slog.Logger
 	Trace           *trace.Tracer
 }
@@ -104,6 +103,7 @@ func New(cfg Config) *Live {
 		l.hub = resource.NewHub(resource.HubConfig{Dial: l.dialAPI, Caller: l.caller, Token: l.byToken, Observe: l.requests.Observe, Log: cfg.Log, Trace: cfg.Trace})
 		l.prefetches = tasks.NewQueue(tasks.Config{Name: "prefetch discovery", Do: l.prefetch, Parallel: 8, Log: cfg.Log})
 		l.tokens = newTokens(l.hub.Recheck)
+		cfg.Watch(cfg.Registry.SecretWatch(), l.tokens.apply)
 	}
 	if cfg.Redis != nil {
 		l.redis = redis.New(redis.Config{Hub: cfg.HubRedis, Agents: l, Tunnels: redisDialer{l}, Rewrite: l.rewrite, Log: cfg.Log})
@@ -127,7 +127,6 @@ func (l *Live) Runs(wait func(context.Context) error) map[string]func(context.Co
 	if l.hub != nil {
 		out["resource proxy"] = after(l.serveResources)
 		out["discovery of agents' clusters"] = l.prefetches.Run
-		out["tokens of cluster Secrets"] = kube.NewWatcher(l.cfg.Client, l.cfg.Registry.SecretWatch(), l.tokens.apply, l.cfg.Log, l.cfg.Jitter).Run
 	}
 	if l.redis != nil {
 		out["Redis proxy"] = after(func(ctx context.Context) error { return l.redis.Run(ctx, l.cfg.Redis) })

@@ -31,6 +31,8 @@ type memoryAPI struct {
 	objects  map[string]map[string]any // by path
 	events   []apiEvent
 
+	watches map[string]int // number of watches by path and selectors
+
 	// patching is called before each patch and may block. May be nil.
 	patching func(path string, body []byte)
 }
@@ -44,7 +46,7 @@ type apiEvent struct {
 
 func newMemoryAPI(t *testing.T) *memoryAPI {
 	t.Helper()
-	a := &memoryAPI{t: t, changed: make(chan struct{}), revision: 100, objects: map[string]map[string]any{}}
+	a := &memoryAPI{t: t, changed: make(chan struct{}), revision: 100, objects: map[string]map[string]any{}, watches: map[string]int{}}
 	a.server = httptest.NewServer(a)
 	t.Cleanup(func() { a.server.CloseClientConnections(); a.server.Close() })
 	a.put("/api/v1/namespaces/kube-system", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kube-system"}})
@@ -193,7 +195,7 @@ func selects(r *http.Request, o map[string]any) bool {
 
 // kinds names lists by their resource.
 var kinds = map[string]string{"applications": "ApplicationList", "appprojects": "AppProjectList", "secrets": "SecretList", "configmaps": "ConfigMapList",
-	"agents": "AgentList", "leases": "LeaseList"}
+	"agents": "AgentList", "leases": "LeaseList", "customresourcedefinitions": "PartialObjectMetadataList"}
 
 func (a *memoryAPI) list(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
@@ -210,6 +212,9 @@ func (a *memoryAPI) list(w http.ResponseWriter, r *http.Request) {
 
 func (a *memoryAPI) watch(w http.ResponseWriter, r *http.Request) {
 	since, _ := strconv.ParseUint(r.URL.Query().Get("resourceVersion"), 10, 64)
+	a.mu.Lock()
+	a.watches[strings.TrimSpace(r.URL.Path+" "+r.URL.Query().Get("fieldSelector")+r.URL.Query().Get("labelSelector"))]++
+	a.mu.Unlock()
 	w.WriteHeader(http.StatusOK)
 	flush := http.NewResponseController(w).Flush
 	_ = flush()

@@ -124,15 +124,16 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 		})})
 	p.assembleFleet()
 	p.server = transport.NewServer(transport.ServerConfig{Admit: p.sessions.admit, Events: p.sessions, Log: cfg.Log, Trace: cfg.Trace, Targets: p.shared.Targets()})
-	p.live = live.New(live.Config{Settings: cfg.Live, Namespace: cfg.Namespace, Client: client, Registry: p.registry, Replicas: p.replicas, Reconciler: p.reconciler,
-		Revocations: cfg.Revocations, OpenTunnel: p.server.OpenTunnel, DialSharedRedis: p.shared.DialRedis, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace})
+	p.live = live.New(live.Config{Settings: cfg.Live, Namespace: cfg.Namespace, Watch: p.runner.Watch, Registry: p.registry, Replicas: p.replicas, Reconciler: p.reconciler,
+		Revocations: cfg.Revocations, OpenTunnel: p.server.OpenTunnel, DialSharedRedis: p.shared.DialRedis, Log: cfg.Log, Trace: cfg.Trace})
+	p.watch()
 	return p
 }
 
 func (p *principal) assembleFleet() {
 	cfg := p.cfg
 	p.hold = fleet.NewHold(fleet.HoldConfig{Client: p.client, Namespace: cfg.Namespace, Replicas: p.replicas, Post: p.runner.Post, Do: p.runner.Do,
-		AddTask: p.tasks.Add, Jitter: cfg.Jitter, Log: cfg.Log})
+		AddTask: p.tasks.Add, Log: cfg.Log})
 	p.status = fleet.NewStatusWriter(fleet.StatusWriterConfig{Client: p.client, Namespace: cfg.Namespace, Registry: p.registry, Replicas: p.replicas,
 		Do: p.runner.Do, Hello: p.conns.hello, Log: cfg.Log})
 	p.shared = shared.New(shared.Config{Settings: cfg.Shared, Namespace: cfg.Namespace, Registry: p.registry, Do: p.runner.Do, AddTask: p.tasks.Add, Log: cfg.Log})
@@ -152,6 +153,25 @@ func (p *principal) assembleFleet() {
 	p.finalizers = fleet.NewFinalizerRemover(p.client, p.registry, p.reconciler, p.runner.Do, cfg.Log)
 	p.confirmations = fleet.NewConfirmations(p.registry, p.runner.Post, p.tasks.Add)
 	p.namespaces = newNamespaces(cfg.NamespaceCreate, p.client, p.registry, p.tasks.Add, cfg.Log)
+}
+
+// watch connects the watches of the hub with the parts that need them. Parts that share a watch get its inputs in this
+// order, after the reconciler.
+func (p *principal) watch() {
+	p.runner.WatchSchemas()
+	for _, w := range p.registry.Watches() {
+		p.runner.Watch(w, p.registry.Apply)
+	}
+	p.runner.Watch(p.replicas.Watch(), p.replicas.Apply)
+	configMaps := kube.Watch{Resource: kind.ConfigMaps, Namespace: p.cfg.Namespace}
+	for _, sink := range []kube.Sink{p.blocklist.Sink(p.revoked), p.hold.Sink(), kube.ObjectSink(argoConfig, p.applySettings)} {
+		p.runner.Watch(configMaps, sink)
+	}
+	secrets := p.cfg.Secrets
+	if p.issuer != nil {
+		secrets = p.issuer.SecretHandlers(secrets)
+	}
+	p.runner.WatchSecrets(p.cfg.Namespace, secrets)
 }
 
 func replicaName(cfg Config) string {
@@ -180,32 +200,13 @@ func watches(cfg Config) []kube.Watch {
 
 // start starts every part. Each runs until its context ends.
 func (p *principal) start(start func(name string, run func(context.Context) error), notReady *notReadyServer) {
-	watch := func(name string, w kube.Watch, sink func(context.Context, reconcile.Input) error) {
-		start(name, kube.NewWatcher(p.client, w, sink, p.log, p.cfg.Jitter).Run)
-	}
-	start("reconciler", p.runReconciler)
-	for _, w := range p.registry.Watches() {
-		watch("registrations in "+w.Resource.Plural, w, p.registry.Apply)
-	}
-	for w, sink := range p.blocklist.Watches(p.revoked) {
-		watch("blocklist", w, sink)
-	}
-	watch("principal replicas", p.replicas.Watch(), p.replicas.Apply)
-	secrets := p.cfg.Secrets
-	if p.issuer != nil {
-		secrets = p.issuer.SecretHandlers(secrets)
-		start("issuer", p.issuer.Run)
-	}
-	for _, run := range kube.WatchSecrets(p.client, p.cfg.Namespace, secrets, p.log, p.cfg.Jitter) {
-		start("certificates", run)
-	}
-	for _, run := range kube.WatchSchemas(p.client, p.runner.Post, p.log, p.cfg.Jitter) {
-		start("schemas", run)
-	}
 	runs := map[string]func(context.Context) error{
-		"settings": p.watchSettings, "tasks": p.tasks.Run, "revision reader": p.sessions.revisions.run, "Lease": p.replicas.Run,
-		"fleet hold": p.hold.Watch, "fleet check": p.hold.Run, "Agents": p.agents.Run, "Agent status": p.status.Run, "finalizers": p.finalizers.Run,
+		"reconciler": p.runReconciler, "tasks": p.tasks.Run, "revision reader": p.sessions.revisions.run, "Lease": p.replicas.Run,
+		"fleet check": p.hold.Run, "Agents": p.agents.Run, "Agent status": p.status.Run, "finalizers": p.finalizers.Run,
 		"connections": func(ctx context.Context) error { return p.serve(ctx, notReady) },
+	}
+	if p.issuer != nil {
+		runs["issuer"] = p.issuer.Run
 	}
 	maps.Copy(runs, p.live.Runs(p.waitForInitialSync))
 	maps.Copy(runs, p.shared.Runs())

@@ -73,9 +73,7 @@ func TestWaitForInitialSync_WaitsForAllParts(t *testing.T) {
 				_ = p.registry.Apply(t.Context(), reconcile.List{Resource: w.Resource})
 			}
 		}, func() { close(p.settingsRead) }, func() {
-			for _, sink := range p.blocklist.Watches(func([]string) {}) {
-				_ = sink(t.Context(), reconcile.List{})
-			}
+			_ = p.blocklist.Sink(func([]string) {})(t.Context(), reconcile.List{})
 		}} {
 			synctest.Wait()
 			if len(ended) > 0 {

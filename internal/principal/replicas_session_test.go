@@ -26,24 +26,26 @@ type replicated struct {
 }
 
 // start runs a principal until the test ends, and returns where agents reach it.
-func (h *replicated) start(name string) (address string) {
+func (h *replicated) start(name string, configure ...func(*Config)) (address string) {
 	h.t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(h.t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	cfg := Config{Cluster: h.api.config(), Namespace: "argocd", Mapping: kind.ByNamespace, ResourceProxy: "proxy:9090", Version: "test", Listener: listener,
+		Revocations: &identity.Revocations{}, Replica: name, Log: slog.New(slog.DiscardHandler), Jitter: func() float64 { return 0.5 },
+		Authenticate: func(c transport.Credentials) (transport.Peer, error) {
+			if names := c.Header("agent"); len(names) == 1 {
+				return transport.Peer{Agent: names[0]}, nil
+			}
+			return transport.Peer{}, errors.New("no name")
+		}}
+	for _, f := range configure {
+		f(&cfg)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() {
-		done <- Run(ctx, Config{Cluster: h.api.config(), Namespace: "argocd", Mapping: kind.ByNamespace, ResourceProxy: "proxy:9090", Version: "test", Listener: listener,
-			Revocations: &identity.Revocations{}, Replica: name, Log: slog.New(slog.DiscardHandler), Jitter: func() float64 { return 0.5 },
-			Authenticate: func(c transport.Credentials) (transport.Peer, error) {
-				if names := c.Header("agent"); len(names) == 1 {
-					return transport.Peer{Agent: names[0]}, nil
-				}
-				return transport.Peer{}, errors.New("no name")
-			}})
-	}()
+	go func() { done <- Run(ctx, cfg) }()
 	h.t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

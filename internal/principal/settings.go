@@ -15,22 +15,19 @@ import (
 // argoConfig is the ConfigMap with Argo CD's settings.
 const argoConfig = "argocd-cm"
 
-// watchSettings posts the settings of Argo CD to the reconciler. Invalid settings are logged and ignored.
-func (p *principal) watchSettings(ctx context.Context) error {
-	ref := kind.Ref{Resource: kind.ConfigMaps, Namespace: p.cfg.Namespace, Name: argoConfig}
-	return kube.WatchObject(ctx, p.client, ref, p.log, p.cfg.Jitter, func(o *kind.Object) {
-		settings, err := readSettings(o)
-		if err != nil {
-			p.log.WarnContext(ctx, "Argo CD settings are invalid, keeping the last valid ones", "configmap", argoConfig, "error", err)
-		} else if p.runner.Post(ctx, settings) != nil {
-			return // ctx ended
-		}
-		select {
-		case <-p.settingsRead:
-		default:
-			close(p.settingsRead)
-		}
-	})
+// applySettings posts the settings of Argo CD to the reconciler. Invalid settings are logged and ignored.
+func (p *principal) applySettings(ctx context.Context, o *kind.Object) {
+	settings, err := readSettings(o)
+	if err != nil {
+		p.log.WarnContext(ctx, "Argo CD settings are invalid, keeping the last valid ones", "configmap", argoConfig, "error", err)
+	} else if p.runner.Post(ctx, settings) != nil {
+		return // ctx ended
+	}
+	select {
+	case <-p.settingsRead:
+	default:
+		close(p.settingsRead)
+	}
 }
 
 // readSettings reads the settings that concern agents. If o is nil, they are the defaults.

@@ -42,7 +42,7 @@ type Blocklist struct {
 	notifyMu sync.Mutex // held while a change is published, so that changes are published in order
 	mu       sync.Mutex
 	pages    map[string]page
-	listed   map[bool]bool // whether the first page (true) and the further pages (false) were listed
+	listed   bool
 }
 
 type page struct {
@@ -52,7 +52,7 @@ type page struct {
 
 // New returns a blocklist that publishes to revocations. If revocations is nil, nothing is published.
 func New(client *kube.Client, namespace string, revocations *identity.Revocations, log *slog.Logger) *Blocklist {
-	return &Blocklist{client: client, namespace: namespace, revocations: revocations, log: log, ready: make(chan struct{}), pages: map[string]page{}, listed: map[bool]bool{}}
+	return &Blocklist{client: client, namespace: namespace, revocations: revocations, log: log, ready: make(chan struct{}), pages: map[string]page{}}
 }
 
 // Ready is closed when all pages were read once.
@@ -68,36 +68,23 @@ func (b *Blocklist) Check() error {
 	}
 }
 
-// Watches returns the watches of the pages and their sinks. After each change, revoked is called with the fingerprints
-// that were added.
-func (b *Blocklist) Watches(revoked func(fingerprints []string)) map[kube.Watch]func(context.Context, reconcile.Input) error {
-	sink := func(first bool) func(context.Context, reconcile.Input) error {
-		return func(_ context.Context, in reconcile.Input) error {
-			b.apply(first, in, revoked)
+// Sink returns the sink of the watch of the namespace's ConfigMaps. After each change, revoked is called with the
+// fingerprints that were added.
+func (b *Blocklist) Sink(revoked func(fingerprints []string)) kube.Sink {
+	return func(_ context.Context, in reconcile.Input) error {
+		b.notifyMu.Lock()
+		defer b.notifyMu.Unlock()
+		all, changed := b.update(in)
+		if !changed {
 			return nil
 		}
-	}
-	first, further := b.watches()
-	return map[kube.Watch]func(context.Context, reconcile.Input) error{first: sink(true), further: sink(false)}
-}
-
-func (b *Blocklist) watches() (first, further kube.Watch) {
-	return kube.Watch{Resource: kind.ConfigMaps, Namespace: b.namespace, Name: ConfigMap},
-		kube.Watch{Resource: kind.ConfigMaps, Namespace: b.namespace, Selector: pageLabel}
-}
-
-func (b *Blocklist) apply(first bool, in reconcile.Input, revoked func([]string)) {
-	b.notifyMu.Lock()
-	defer b.notifyMu.Unlock()
-	all, complete := b.update(first, in)
-	if !complete {
-		return // an entry of a page that was not read yet must not look removed
-	}
-	b.publish(all, revoked)
-	select {
-	case <-b.ready:
-	default:
-		close(b.ready)
+		b.publish(all, revoked)
+		select {
+		case <-b.ready:
+		default:
+			close(b.ready)
+		}
+		return nil
 	}
 }
 
@@ -114,25 +101,25 @@ func (b *Blocklist) publish(all map[string]string, revoked func([]string)) {
 	revoked(added)
 }
 
-// update applies a change and returns all entries, and whether all pages were listed.
-func (b *Blocklist) update(first bool, in reconcile.Input) (all map[string]string, complete bool) {
+// update applies a change. It returns all entries, and false if no page has changed or the pages were not listed yet.
+func (b *Blocklist) update(in reconcile.Input) (all map[string]string, changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch in := in.(type) {
 	case reconcile.List:
-		present := map[string]bool{}
+		clear(b.pages)
 		for _, o := range in.Objects {
-			present[o.Name()] = true
-			b.put(first, o)
+			b.put(o)
 		}
-		maps.DeleteFunc(b.pages, func(name string, _ page) bool { return (name == ConfigMap) == first && !present[name] })
-		b.listed[first] = true
+		b.listed, changed = true, true
 	case reconcile.Observed:
-		b.put(first, in.Object)
+		changed = b.put(in.Object)
 	case reconcile.Deleted:
-		if (in.Ref.Name == ConfigMap) == first {
-			delete(b.pages, in.Ref.Name)
-		}
+		_, changed = b.pages[in.Ref.Name]
+		delete(b.pages, in.Ref.Name)
+	}
+	if !changed || !b.listed { // an entry of a page that was not read yet must not look removed
+		return nil, false
 	}
 	all = map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(b.pages)) {
@@ -142,12 +129,15 @@ func (b *Blocklist) update(first bool, in reconcile.Input) (all map[string]strin
 			}
 		}
 	}
-	return all, b.listed[true] && b.listed[false]
+	return all, true
 }
 
-func (b *Blocklist) put(first bool, o *kind.Object) {
-	if (o.Name() == ConfigMap) != first {
-		return // a user labelled the first page
+// put stores a ConfigMap if it is a page. It reports whether it is or was one.
+func (b *Blocklist) put(o *kind.Object) bool {
+	if _, labeled := o.Labels()[pageLabel]; !labeled && o.Name() != ConfigMap {
+		_, was := b.pages[o.Name()] // a user removed the label
+		delete(b.pages, o.Name())
+		return was
 	}
 	var p page
 	if p.data, _ = rawjson.StringMap(o.Get("data")); p.data == nil {
@@ -157,6 +147,7 @@ func (b *Blocklist) put(first bool, o *kind.Object) {
 		p.size += len(key) + len(note)
 	}
 	b.pages[o.Name()] = p
+	return true
 }
 
 // Add revokes the certificates of a deleted agent on the first page that has room. revoked maps fingerprints to expiry
@@ -193,8 +184,7 @@ func (b *Blocklist) RevokedNow(ctx context.Context, fingerprint string) (bool, e
 	if fingerprint == "" {
 		return false, nil
 	}
-	first, further := b.watches()
-	for _, w := range []kube.Watch{first, further} {
+	for _, w := range []kube.Watch{{Resource: kind.ConfigMaps, Namespace: b.namespace, Name: ConfigMap}, {Resource: kind.ConfigMaps, Namespace: b.namespace, Selector: pageLabel}} {
 		pages, err := b.client.List(ctx, w)
 		if err != nil {
 			return false, fmt.Errorf("read ConfigMap %s: %w", ConfigMap, err)

@@ -106,16 +106,18 @@ func (s *pageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *pageServer) read() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var first, more []*kind.Object
+	var all []*kind.Object
 	for name, data := range s.maps {
-		if name == ConfigMap {
-			first = append(first, listObject(s.T, name, data))
-		} else if s.extra[name][pageLabel] != "" {
-			more = append(more, listObject(s.T, name, data))
-		}
+		all = append(all, listObject(s.T, name, data, s.extra[name]))
 	}
-	s.list.apply(true, reconcile.List{Resource: kind.ConfigMaps, Objects: first}, func([]string) {})
-	s.list.apply(false, reconcile.List{Resource: kind.ConfigMaps, Objects: more}, func([]string) {})
+	s.apply(reconcile.List{Resource: kind.ConfigMaps, Objects: all})
+}
+
+func (s *pageServer) apply(in reconcile.Input) {
+	s.Helper()
+	if err := s.list.Sink(func([]string) {})(s.Context(), in); err != nil {
+		s.Fatal(err)
+	}
 }
 
 func fingerprintOf(text string) string { return fmt.Sprintf("%X", sha256.Sum256([]byte(text))) }
@@ -194,7 +196,7 @@ func TestAdd_PageTooLargeForTheAPIServer(t *testing.T) {
 	s := newPageServer(t)
 	s.maps[ConfigMap] = map[string]string{fingerprintOf("a"): strings.Repeat("x", 1<<20)} // not seen by the watch yet
 	now := time.Now()
-	s.list.apply(true, reconcile.Observed{Object: listObject(t, ConfigMap, map[string]string{})}, func([]string) {})
+	s.apply(reconcile.Observed{Object: listObject(t, ConfigMap, map[string]string{}, nil)})
 	if err := s.list.Add(t.Context(), "w1", map[string]time.Time{fingerprintOf("w1"): now.Add(time.Hour)}, now); err != nil {
 		t.Fatal(err)
 	}
@@ -207,29 +209,35 @@ func TestAdd_PageTooLargeForTheAPIServer(t *testing.T) {
 func TestBlocklist_MergesPages(t *testing.T) {
 	b := New(nil, "argocd", &identity.Revocations{}, slog.New(slog.DiscardHandler))
 	note := func(year string) string { return "agent w1 was deleted on " + year + "-01-01T00:00:00Z" }
-	first := listObject(t, ConfigMap, map[string]string{"A": "user's", deletedAgentPrefix + "w1": note("2031")})
-	b.apply(true, reconcile.List{Objects: []*kind.Object{first}}, func([]string) { t.Fatal("an incomplete list was published") })
+	labels := map[string]string{pageLabel: ""}
+	first := listObject(t, ConfigMap, map[string]string{"A": "user's", deletedAgentPrefix + "w1": note("2031")}, labels)
+	if _, changed := b.update(reconcile.Observed{Object: first}); changed {
+		t.Error("an incomplete list would be published")
+	}
 	if err := b.Add(t.Context(), "w1", nil, time.Now()); err == nil || !strings.Contains(err.Error(), "not been read yet") {
 		t.Errorf("error %v", err)
 	}
-	more := listObject(t, ConfigMap+"-1", map[string]string{"B": "ours", deletedAgentPrefix + "w1": note("2030")})
-	all, _ := b.update(false, reconcile.List{Objects: []*kind.Object{first, more}}) // the first page has the label too
-	if want := map[string]string{"A": "user's", "B": "ours", deletedAgentPrefix + "w1": note("2031")}; !maps.Equal(all, want) {
-		t.Errorf("all entries: %v", all)
+	expect := func(in reconcile.Input, want map[string]string) {
+		t.Helper()
+		if all, changed := b.update(in); changed != (want != nil) || !maps.Equal(all, want) {
+			t.Errorf("all entries: %v, changed %v", all, changed)
+		}
 	}
-	if all, _ = b.update(false, reconcile.Deleted{Ref: kind.Ref{Name: ConfigMap}}); len(all) != 3 { // its label was removed
-		t.Errorf("all entries: %v", all)
-	}
-	all, _ = b.update(true, reconcile.Deleted{Ref: kind.Ref{Name: ConfigMap}})
-	if want := map[string]string{"B": "ours", deletedAgentPrefix + "w1": note("2030")}; !maps.Equal(all, want) {
-		t.Errorf("all entries: %v", all)
-	}
+	more := listObject(t, ConfigMap+"-1", map[string]string{"B": "ours", deletedAgentPrefix + "w1": note("2030")}, labels)
+	other := listObject(t, "argocd-cm", map[string]string{"C": "no page"}, nil)
+	all := map[string]string{"A": "user's", "B": "ours", deletedAgentPrefix + "w1": note("2031")}
+	expect(reconcile.List{Objects: []*kind.Object{first, more, other}}, all)
+	expect(reconcile.Observed{Object: other}, nil)
+	expect(reconcile.Deleted{Ref: kind.Ref{Name: "argocd-cm"}}, nil)
+	expect(reconcile.Observed{Object: listObject(t, ConfigMap, map[string]string{"A": "user's", deletedAgentPrefix + "w1": note("2031")}, nil)}, all) // its label was removed
+	expect(reconcile.Deleted{Ref: kind.Ref{Name: ConfigMap}}, map[string]string{"B": "ours", deletedAgentPrefix + "w1": note("2030")})
+	expect(reconcile.Observed{Object: listObject(t, ConfigMap+"-1", nil, nil)}, map[string]string{}) // its label was removed
 }
 
 // listObject returns a page.
-func listObject(t *testing.T, name string, data map[string]string) *kind.Object {
+func listObject(t *testing.T, name string, data, labels map[string]string) *kind.Object {
 	t.Helper()
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"name": name, "namespace": "argocd", "resourceVersion": "1"}, "data": data})
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"name": name, "namespace": "argocd", "resourceVersion": "1", "labels": labels}, "data": data})
 	if err != nil {
 		t.Fatal(err)
 	}
