@@ -11,7 +11,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// clusterSettings say which cluster a program works in.
+// clusterSettings select the cluster and the namespace of Argo CD.
 type clusterSettings struct {
 	kubeconfig string
 	context    string
@@ -19,46 +19,38 @@ type clusterSettings struct {
 }
 
 func (s *clusterSettings) declare(f *flags) {
-	f.add("namespace", text(&s.namespace, "NAMESPACE", ""),
-		"Namespace of Argo CD.")
-	f.defaultText("namespace", "that of this pod or of the kubeconfig's context, else argocd")
-	f.add("kubeconfig", text(&s.kubeconfig, "FILE", ""),
-		"Kubeconfig of the cluster.")
-	f.defaultText("kubeconfig", "what kubectl would use, else the service account of this pod")
-	f.add("kubecontext", text(&s.context, "CONTEXT", ""),
-		"Context in the kubeconfig.")
-	f.defaultText("kubecontext", "the current one")
+	f.add("namespace", text(&s.namespace, "NAMESPACE", ""), "Namespace of Argo CD.").
+		defaultText("the namespace of this pod or of the kubeconfig context, otherwise argocd")
+	f.add("kubeconfig", text(&s.kubeconfig, "FILE", ""), "Kubeconfig of the cluster.").
+		defaultText("the kubeconfig that kubectl uses, otherwise the ServiceAccount of this pod")
+	f.add("kubecontext", text(&s.context, "CONTEXT", ""), "Context in the kubeconfig.").defaultText("the current context")
 }
 
-func (s *clusterSettings) check(f *flags, bad *validationErrors) {
-	if s.namespace == "" {
-		return
-	}
-	if wrong := validation.IsDNS1123Label(s.namespace); len(wrong) > 0 {
-		bad.add("%s %q cannot be the name of a namespace: %s", f.name("namespace"), s.namespace, strings.Join(wrong, "; "))
+func (s *clusterSettings) check(f *flags) {
+	if s.namespace != "" {
+		f.failIf("namespace", dnsName(s.namespace, validation.IsDNS1123Label))
 	}
 }
 
 const (
-	usualNamespace   = "argocd"
+	defaultNamespace = "argocd"
 	podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
-// connect returns how to reach the cluster's API server, and Argo CD's
-// namespace there.
-func (s *clusterSettings) connect(version string) (*rest.Config, string, error) {
+// connect returns the client configuration of the cluster and the namespace of Argo CD.
+func (s *clusterSettings) connect() (*rest.Config, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = s.kubeconfig
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: s.context})
 	cfg, err := loader.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, "", fmt.Errorf("find the cluster: there is no kubeconfig, and this is not a pod: give --kubeconfig")
+		return nil, "", fmt.Errorf("find the cluster: no kubeconfig found, and this is not a pod: set --kubeconfig")
 	case err != nil:
 		return nil, "", fmt.Errorf("find the cluster: %w", err)
 	}
-	cfg.UserAgent = "argocd-agent/" + version
-	cfg.QPS = -1 // fairness among clients is the API server's job
+	cfg.UserAgent = "argocd-agent/" + thisBuild().Version
+	cfg.QPS = -1 // the API server is responsible for fairness among clients
 	if s.namespace != "" {
 		return cfg, s.namespace, nil
 	}
@@ -69,20 +61,20 @@ func (s *clusterSettings) connect(version string) (*rest.Config, string, error) 
 	return cfg, s.impliedNamespace(raw, podNamespaceFile), nil
 }
 
-// impliedNamespace is where we are, if that is somewhere.
+// impliedNamespace returns the namespace of the context, otherwise that of the pod.
 func (s *clusterSettings) impliedNamespace(raw clientcmdapi.Config, podFile string) string {
 	name := raw.CurrentContext
 	if s.context != "" {
 		name = s.context
 	}
+	namespace := ""
 	if context := raw.Contexts[name]; context != nil {
-		if context.Namespace != "" {
-			return context.Namespace
-		}
-		return usualNamespace
+		namespace = context.Namespace
+	} else if content, err := os.ReadFile(podFile); err == nil {
+		namespace = strings.TrimSpace(string(content))
 	}
-	if content, err := os.ReadFile(podFile); err == nil && len(content) > 0 {
-		return strings.TrimSpace(string(content))
+	if namespace == "" {
+		return defaultNamespace
 	}
-	return usualNamespace
+	return namespace
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
 )
 
-func TestPrincipalIsConfiguredAsItWasTold(t *testing.T) {
+func TestPrincipal_ConfigFollowsSettings(t *testing.T) {
 	port, proxy, cache := freePort(t), freePort(t), freePort(t)
 	got := start(t, nil, "principal", "--kubeconfig", kubeconfig(t), "--kubecontext", "second", "--listen-host", "127.0.0.1", "--listen-port", port,
 		"--metrics-port", freePort(t), "--healthz-port", "0", "--destination-based-mapping", "--allowed-namespaces", "a", "--allowed-namespaces", "b-*",
@@ -36,7 +36,7 @@ func TestPrincipalIsConfiguredAsItWasTold(t *testing.T) {
 		t.Errorf("cluster: %+v, namespace %s", cfg.Cluster, cfg.Namespace)
 	case cfg.Mapping != kind.ByDestination, !slices.Equal(cfg.AllowedNamespaces, []string{"a", "b-*"}),
 		!cfg.ShareUnscopedRepositories, !cfg.SyncRepositoryTrust, !cfg.RequireRegistration, cfg.ResourceProxy != "proxy:9090":
-		t.Errorf("what is replicated: %+v", cfg)
+		t.Errorf("replication: %+v", cfg)
 	case !cfg.LabelSelector.Matches(map[string]string{"team": "web"}), cfg.LabelSelector.Matches(nil):
 		t.Error("label selector")
 	case !cfg.NamespaceCreate.Enable, cfg.NamespaceCreate.Pattern != "team-.*", !maps.Equal(cfg.NamespaceCreate.Labels, map[string]string{"a": "b", "c": "d"}):
@@ -49,7 +49,7 @@ func TestPrincipalIsConfiguredAsItWasTold(t *testing.T) {
 		cfg.Live.HubRedis.Address != "redis:1", cfg.Live.HubRedis.TLS != nil, cfg.Live.RedisCompressed:
 		t.Errorf("live access: %+v", cfg.Live)
 	case cfg.Log == nil, cfg.Version == "", cfg.Jitter() < 0, cfg.Jitter() >= 1:
-		t.Errorf("surroundings: %+v", cfg)
+		t.Errorf("environment: %+v", cfg)
 	}
 	if names := slices.Sorted(maps.Keys(cfg.Secrets)); !slices.Equal(names, []string{"argocd-agent-ca", "argocd-agent-principal-tls", "argocd-agent-resource-proxy-tls"}) {
 		t.Errorf("Secrets %v", names)
@@ -60,12 +60,12 @@ func TestPrincipalIsConfiguredAsItWasTold(t *testing.T) {
 	for _, one := range []string{port, proxy, cache} {
 		if conn, err := net.Dial("tcp", "127.0.0.1:"+one); err == nil {
 			conn.Close()
-			t.Error("a port is still open after the end")
+			t.Error("a port is still open")
 		}
 	}
 }
 
-func TestAgentIsConfiguredAsItWasTold(t *testing.T) {
+func TestAgent_ConfigFollowsSettings(t *testing.T) {
 	got := start(t, nil, append(agentArgs(t), "--metrics-port", "0", "--healthz-port", freePort(t), "--namespace", "argo",
 		"--destination-based-mapping", "--create-namespace", "--adoption-policy", "never", "--source-uid-mismatch-policy", "recreate",
 		"--on-application-recreate", "resync", "--informer-sync-timeout", "30s", "--enable-compression", "--enable-websocket", "--keep-alive-ping-interval", "15s", "--heartbeat-interval", "20s",
@@ -80,7 +80,7 @@ func TestAgentIsConfiguredAsItWasTold(t *testing.T) {
 		t.Errorf("cluster: %+v, namespace %s", cfg.Cluster, cfg.Namespace)
 	case cfg.Mode != kind.Managed, cfg.Mapping != kind.ByDestination, !cfg.CreateNamespaces, cfg.LabelSelector != nil,
 		!cfg.Policy.AdoptNever, !cfg.Policy.Recreate, cfg.OnRecreate != "resync", cfg.SyncTimeout != 30*time.Second:
-		t.Errorf("what is replicated: %+v", cfg)
+		t.Errorf("replication: %+v", cfg)
 	case cfg.Server != "hub.example:443", cfg.TLS == nil, cfg.Explain == nil, cfg.Proxy == nil, !cfg.Compression, !cfg.WebSocket, cfg.KeepAlive != 15*time.Second, cfg.Heartbeat != 20*time.Second, cfg.HeaderName != "":
 		t.Errorf("connection: %+v", cfg)
 	case !cfg.Live.Resources, cfg.Live.Redis.Address != "redis:1", cfg.Live.Redis.TLS.ServerName != "redis", cfg.Live.Policy.Level != resource.LevelNamespaces,
@@ -94,7 +94,7 @@ func TestAgentIsConfiguredAsItWasTold(t *testing.T) {
 	}
 }
 
-func TestMeshNeedsNoCertificates(t *testing.T) {
+func TestMesh_NeedsNoCertificates(t *testing.T) {
 	quiet := []string{"--metrics-port", "0", "--healthz-port", "0", "--insecure-plaintext"}
 	a := start(t, nil, append(append(agentArgs(t), quiet...), "--creds", "header:x-agent:one:two")...).agent
 	if a == nil || a.TLS != nil || a.Secrets != nil || a.HeaderName != "x-agent" || a.HeaderValue != "one:two" {
@@ -107,7 +107,7 @@ func TestMeshNeedsNoCertificates(t *testing.T) {
 	}
 }
 
-func TestWhatCanNotBeSetUpIsAFailureNotAMistakeOfTheUser(t *testing.T) {
+func TestSetup_FailureIsNoUsageError(t *testing.T) {
 	busy, err := net.Listen("tcp", ":0")
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestWhatCanNotBeSetUpIsAFailureNotAMistakeOfTheUser(t *testing.T) {
 	}
 }
 
-func TestNamespaceIsWhereWeAreUnlessToldOtherwise(t *testing.T) {
+func TestNamespace_FollowsContextThenPod(t *testing.T) {
 	contexts := clientcmdapi.Config{CurrentContext: "one", Contexts: map[string]*clientcmdapi.Context{
 		"one": {Namespace: "first"}, "two": {}}}
 	pod := write(t, "namespace", []byte("pods\n"))
@@ -147,7 +147,7 @@ func TestNamespaceIsWhereWeAreUnlessToldOtherwise(t *testing.T) {
 	}
 }
 
-func TestProfilerAnswersWhileTheProgramRuns(t *testing.T) {
+func TestProfiler_ServesWhileComponentRuns(t *testing.T) {
 	number := freePort(t)
 	got := start(t, nil, append(agentArgs(t), "--metrics-port", "0", "--healthz-port", "0", "--pprof-port", number)...)
 	if got.agent == nil || !strings.Contains(got.stderr, "127.0.0.1:"+number) {

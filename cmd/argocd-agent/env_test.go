@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestFlagWinsOverEnvironmentAndEnvironmentOverDefault(t *testing.T) {
+func TestEnvironment_OverridesDefaultAndFlagOverridesIt(t *testing.T) {
 	quiet := append(agentArgs(t), "--metrics-port", "0", "--healthz-port", "0")
 	server := func(env []string, more ...string) string {
 		got := start(t, env, append(slices.Clone(quiet), more...)...)
@@ -34,20 +34,20 @@ func TestFlagWinsOverEnvironmentAndEnvironmentOverDefault(t *testing.T) {
 	}
 }
 
-func TestUnknownVariablesAreNamedInAWarning(t *testing.T) {
+func TestEnvironment_UnknownVariableIsWarned(t *testing.T) {
 	env := []string{
 		"ARGOCD_AGENT_LOG_FORMAT=json",
 		"ARGOCD_AGENT_METRICS_PORT=0", "ARGOCD_AGENT_HEALTHZ_PORT=0",
 		"ARGOCD_AGENT_NAMESPCE=argocd",
 		"ARGOCD_AGENT_SERVER_ADDRESS=hub",
 		"ARGOCD_AGENT_EMPTY=",
-		"ARGOCD_PRINCIPAL_WHATEVER=x", // of the other program
+		"ARGOCD_PRINCIPAL_WHATEVER=x", // of the other component
 		"ARGOCD_AGENT_SERVICE_HOST=10.0.0.1", "ARGOCD_AGENT_SERVICE_PORT_HTTPS=443", "ARGOCD_AGENT_PORT=tcp://10.0.0.1:443",
 		"ARGOCD_AGENT_PORT_443_TCP_ADDR=10.0.0.1",
 	}
 	got := warnings(t, start(t, env, agentArgs(t)...))
 	for variable, want := range map[string]string{
-		"ARGOCD_AGENT_NAMESPCE":       "there is no such setting",
+		"ARGOCD_AGENT_NAMESPCE":       "unknown setting",
 		"ARGOCD_AGENT_SERVER_ADDRESS": "the variable of --server-address is ARGOCD_AGENT_REMOTE_SERVER",
 	} {
 		if !strings.Contains(got[variable], want) {
@@ -56,29 +56,28 @@ func TestUnknownVariablesAreNamedInAWarning(t *testing.T) {
 		delete(got, variable)
 	}
 	if len(got) > 0 {
-		t.Errorf("more than was asked for: %v", got)
+		t.Errorf("unexpected warnings: %v", got)
 	}
 }
 
-// A Service argocd-agent-healthz gives every pod beside it a variable of the
-// name that the probes' port has.
-func TestLinkToAServiceIsNotTakenForASetting(t *testing.T) {
+// A Service argocd-agent-metrics gives every pod in its namespace a variable that is named like the setting of the port.
+func TestEnvironment_ServiceLinkIsIgnored(t *testing.T) {
 	env := []string{"ARGOCD_AGENT_LOG_FORMAT=json", "ARGOCD_AGENT_METRICS_PORT=tcp://10.0.0.1:8181"}
 	got := start(t, env, append(agentArgs(t), "--healthz-port", "0", "--metrics-port", "0")...)
 	if w := warnings(t, got); len(w) != 0 {
-		t.Errorf("the flag has been given, so the variable does not matter: %v", w)
+		t.Errorf("the flag overrides the variable, but there are warnings: %v", w)
 	}
 	f := declared(agentPrefix)
-	found, bad := f.readEnvironment(env)
-	if len(bad) != 0 || len(found) != 1 || !strings.Contains(found[0].reason, "enableServiceLinks") {
-		t.Errorf("%v %v", found, bad)
+	f.readEnvironment(env)
+	if len(f.errs) != 0 || len(f.warnings) != 1 || !strings.Contains(f.warnings[0].reason, "enableServiceLinks") {
+		t.Errorf("%v %v", f.warnings, f.errs)
 	}
 	if port := f.set.Lookup("metrics-port").Value.String(); port != "8181" {
 		t.Errorf("port %s, want the default", port)
 	}
 }
 
-func TestSettingsWithoutEffectAreNamedInAWarning(t *testing.T) {
+func TestSettings_WithoutEffectAreWarned(t *testing.T) {
 	quiet := []string{"--metrics-port", "0", "--healthz-port", "0", "--log-format", "json"}
 	got := warnings(t, start(t, nil, append(append(agentArgs(t), quiet...), "--agent-mode", "autonomous", "--adoption-policy", "never")...))
 	if len(got) != 1 || !strings.Contains(got["--adoption-policy"], "no effect in autonomous mode") {
@@ -90,7 +89,7 @@ func TestSettingsWithoutEffectAreNamedInAWarning(t *testing.T) {
 	}
 }
 
-// warnings reads those that were logged as JSON, by setting.
+// warnings returns the reasons of the logged warnings by setting.
 func warnings(t *testing.T, s started) map[string]string {
 	t.Helper()
 	if s.agent == nil {
@@ -109,7 +108,7 @@ func warnings(t *testing.T, s started) map[string]string {
 	return all
 }
 
-func TestListsKeepPatternsWhole(t *testing.T) {
+func TestSplitList_KeepsPatternsWhole(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                         nil,
 		"a, b ,,c":                 {"a", "b", "c"},

@@ -2,92 +2,176 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 )
 
-// flags is a set of flags together with what pflag does not know of them: the
-// heading each stands under, and the environment variable that sets it.
+// flags has the settings of a command, and what is wrong with them.
 type flags struct {
 	set      *pflag.FlagSet
 	prefix   string // of environment variables
 	groups   []group
-	env      map[string]string // variable of each flag
-	setByEnv map[string]bool   // flags that got their value from it
-	unset    map[string]string // what happens when a flag without a default is not set
+	settings map[string]*setting
+	errs     []error
+	warnings []warning
 }
 
-// group is a heading of the help and the flags below it.
+// A group is a heading of the help and the settings below it.
 type group struct {
-	title string
-	flags []*pflag.Flag
+	title    string
+	settings []*setting
 }
+
+// A setting is a flag with its environment variable.
+type setting struct {
+	*pflag.Flag
+	env       string
+	setByEnv  bool
+	unsetText string // what happens if a flag without a default is not set
+}
+
+// A warning is logged before the component starts.
+type warning struct{ setting, reason string }
 
 func newFlags(set *pflag.FlagSet, prefix string) *flags {
 	set.SortFlags = false
-	return &flags{set: set, prefix: prefix, env: map[string]string{}, setByEnv: map[string]bool{}, unset: map[string]string{}}
+	return &flags{set: set, prefix: prefix, settings: map[string]*setting{}}
 }
 
-// heading starts a group: the flags that follow belong to it.
+// heading starts a group. The settings that follow belong to it.
 func (f *flags) heading(title string) { f.groups = append(f.groups, group{title: title}) }
 
-// add declares a flag. What its value holds is the default.
-func (f *flags) add(name string, v pflag.Value, usage string) {
-	flag := f.set.VarPF(v, name, "", usage)
+// add declares a flag. Its default is the current content of v.
+func (f *flags) add(name string, v pflag.Value, usage string) *setting {
+	s := &setting{Flag: f.set.VarPF(v, name, "", usage), env: f.prefix + environmentName(name)}
 	if v.Type() == "" {
-		flag.NoOptDefVal = "true" // a switch: --name alone means true
+		s.NoOptDefVal = "true" // a boolean: --name alone means true
 	}
+	f.settings[name] = s
 	last := &f.groups[len(f.groups)-1]
-	last.flags = append(last.flags, flag)
-	f.env[name] = f.prefix + environmentName(name)
+	last.settings = append(last.settings, s)
+	return s
 }
 
-// envName gives a flag an environment variable that does not follow its name.
-func (f *flags) envName(name, variable string) { f.env[name] = variable }
+// envName sets an environment variable that does not follow the name of the flag.
+func (s *setting) envName(variable string) *setting {
+	s.env = variable
+	return s
+}
 
-// defaultText says what holds when a flag is not set, where that is no fixed value.
-func (f *flags) defaultText(name, means string) { f.unset[name] = means }
+// defaultText sets what the help shows as default of a flag that has no fixed one.
+func (s *setting) defaultText(text string) { s.unsetText = text }
 
-// environmentName is the part after the prefix that a flag's variable has by
-// rule.
 func environmentName(flag string) string {
 	return strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// changed reports whether somebody asked for something else than the default. Who
-// merely writes the default down contradicts nobody.
+// changed reports whether a setting differs from its default. An explicit default value contradicts nothing.
 func (f *flags) changed(name string) bool {
-	flag := f.set.Lookup(name)
-	return flag.Value.String() != flag.DefValue
+	s := f.settings[name]
+	return s.Value.String() != s.DefValue
 }
 
-// name is how a message calls a setting: as the user has, if they have.
+// name returns how messages call a setting: by its variable if that has set it, otherwise by its flag.
 func (f *flags) name(flag string) string {
-	if f.setByEnv[flag] {
-		return f.env[flag]
+	if s := f.settings[flag]; s.setByEnv {
+		return s.env
 	}
 	return "--" + flag
 }
 
-// names joins the names of those of the flags that were given.
+// names joins the names of the changed settings among list.
 func (f *flags) names(list ...string) string {
-	var given []string
+	var changed []string
 	for _, flag := range list {
 		if f.changed(flag) {
-			given = append(given, f.name(flag))
+			changed = append(changed, f.name(flag))
 		}
 	}
-	return strings.Join(given, ", ")
+	return strings.Join(changed, ", ")
 }
 
-// anyGiven reports whether one of the flags was given.
-func (f *flags) anyGiven(list ...string) bool { return f.names(list...) != "" }
+// fail records an error. All errors are reported together.
+func (f *flags) fail(format string, args ...any) {
+	f.errs = append(f.errs, fmt.Errorf(format, args...))
+}
 
-// validationErrors collects everything that is wrong with the settings, so that a user
-// hears of it all at once.
-type validationErrors []error
+// failIf records that the value of a setting is invalid, unless err is nil.
+func (f *flags) failIf(flag string, err error) {
+	if err != nil {
+		f.fail("%s %q: %w", f.name(flag), f.settings[flag].Value, err)
+	}
+}
 
-func (p *validationErrors) add(format string, args ...any) {
-	*p = append(*p, fmt.Errorf(format, args...))
+func (f *flags) warn(setting, reason string) {
+	f.warnings = append(f.warnings, warning{setting, reason})
+}
+
+// requires records an error if settings of list are changed although the one that they need is not met.
+func (f *flags) requires(met bool, needed string, list ...string) {
+	if names := f.names(list...); !met && names != "" {
+		f.fail("%s has no effect without %s: add %[2]s or remove %[1]s", names, needed)
+	}
+}
+
+// conflicts records an error if settings of list are changed although another one excludes them.
+func (f *flags) conflicts(excluded bool, other, reason string, list ...string) {
+	if names := f.names(list...); excluded && names != "" {
+		f.fail("%s contradicts %s: %s; remove one of them", names, f.name(other), reason)
+	}
+}
+
+// readEnvironment sets the flags that the command line has not set. An empty variable counts as absent: manifests use
+// it for an optional key of a ConfigMap.
+func (f *flags) readEnvironment(environ []string) {
+	env := map[string]string{}
+	for _, entry := range environ {
+		if name, value, ok := strings.Cut(entry, "="); ok && value != "" {
+			env[name] = value
+		}
+	}
+	known := map[string]bool{}
+	for _, g := range f.groups {
+		for _, s := range g.settings {
+			known[s.env] = true
+			value, ok := env[s.env]
+			switch {
+			case !ok || s.Changed:
+			case isServiceLink(s.env, value):
+				f.warn(s.env, "this is a service link of Kubernetes ("+value+"), not a setting, and is ignored; set enableServiceLinks: false in the pod")
+			default:
+				if err := s.Value.Set(value); err != nil {
+					f.fail("%s %q: %w", s.env, value, err)
+					continue
+				}
+				s.setByEnv = true
+			}
+		}
+	}
+	for _, variable := range slices.Sorted(maps.Keys(env)) {
+		if strings.HasPrefix(variable, f.prefix) && !known[variable] && !isServiceLink(variable, env[variable]) {
+			f.warn(variable, f.unknownVariable(variable))
+		}
+	}
+}
+
+func (f *flags) unknownVariable(variable string) string {
+	for name, s := range f.settings {
+		if f.prefix+environmentName(name) == variable {
+			return "unknown setting; the variable of --" + name + " is " + s.env
+		}
+	}
+	return "unknown setting, ignored; --help lists the settings"
+}
+
+// serviceLink matches the variables that Kubernetes sets in every pod for the Services in its namespace. A Service
+// argocd-agent-metrics causes a variable that looks like the setting --metrics-port.
+var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+
+func isServiceLink(variable, value string) bool {
+	return serviceLink.MatchString(variable) || strings.HasSuffix(variable, "_PORT") && strings.Contains(value, "://")
 }

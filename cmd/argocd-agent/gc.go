@@ -11,28 +11,33 @@ import (
 	"time"
 )
 
-// How much garbage may lie about, in percent of what is in use, before it is
-// collected. Go's own 100 means that a process reaches twice what it uses, and
-// keeps it. Both programs hold much that stays (objects, sessions), and at rest
-// make little that goes: then it costs next to nothing to collect often. Under
-// load it would cost: each round looks at all that stays, and whatever is to be
-// done meanwhile waits for a core.
+// Target percentages of the garbage collector. Both components keep many long-lived objects. While idle they allocate
+// little, so frequent collections cost little and halve the memory. Under load each collection would cost CPU time.
 const (
 	gcPercentBusy = 100
 	gcPercentIdle = 25
-	memoryBeat    = 10 * time.Second
+	gcInterval    = 10 * time.Second
 )
 
-// memoryShare is the part of a container's limit at which the collector begins
-// to work harder rather than let the container be killed. The rest is for what it
-// does not count: the program itself, and the kernel's buffers.
-const memoryShare = 0.9
+// A process is idle if it allocates at most idleAllocBytes in each of idleIntervals intervals. Collecting at the idle
+// percentage costs about 8 ms per allocated MiB, which is at most two percent of a core.
+const (
+	idleIntervals  = 3
+	idleAllocBytes = 25 << 20
+)
 
-// tuneGC sets the garbage collector by what the program is doing, until it is
-// stopped. What the environment says goes first: GOGC and GOMEMLIMIT are Go's own.
-func tuneGC(env, limits []string) (stop func()) {
-	if limit, ok := containerLimit(limits); ok && !isSet(env, "GOMEMLIMIT") {
-		debug.SetMemoryLimit(int64(memoryShare * float64(limit)))
+// memoryLimitShare is the share of the container's memory limit at which the collector works harder. The rest is for
+// memory that the Go runtime does not count.
+const memoryLimitShare = 0.9
+
+// cgroupLimitFiles contain the memory limit of the container, for cgroup v2 and v1.
+var cgroupLimitFiles = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
+
+// tuneGC adapts the garbage collector to the load until it is stopped. GOGC and GOMEMLIMIT in the environment override
+// it.
+func tuneGC(env, limitFiles []string) (stop func()) {
+	if limit, ok := containerLimit(limitFiles); ok && !isSet(env, "GOMEMLIMIT") {
+		debug.SetMemoryLimit(int64(memoryLimitShare * float64(limit)))
 	}
 	if isSet(env, "GOGC") {
 		return func() {}
@@ -41,18 +46,18 @@ func tuneGC(env, limits []string) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		beat := time.NewTicker(memoryBeat)
-		defer beat.Stop()
-		var pace garbagePace
+		ticker := time.NewTicker(gcInterval)
+		defer ticker.Stop()
+		var tuner gcTuner
 		for {
 			select {
 			case <-end:
 				return
-			case <-beat.C:
-				if percent, changed := pace.next(allocated()); changed {
+			case <-ticker.C:
+				if percent, changed := tuner.next(allocatedBytes()); changed {
 					debug.SetGCPercent(percent)
-					if pace.calm {
-						debug.FreeOSMemory() // what a rush has left: Go itself would give it back bit by bit
+					if tuner.idle {
+						debug.FreeOSMemory() // otherwise Go returns it slowly
 					}
 				}
 			}
@@ -61,58 +66,44 @@ func tuneGC(env, limits []string) (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// garbagePace decides between the two by what was allocated since it last looked.
-type garbagePace struct {
-	allocated uint64 // since the start, as of the last look
-	quiet     int    // beats in a row with little
-	calm      bool
+// gcTuner chooses the percentage by the allocations of each interval.
+type gcTuner struct {
+	allocated uint64 // since the start, at the end of the last interval
+	quiet     int    // number of consecutive intervals with few allocations
+	idle      bool
 }
 
-// A process is calm that has allocated little in each of some beats; the pauses
-// of what comes in bursts are no calm. What collecting costs goes by what is
-// allocated: who holds more collects less often, and takes as much longer. At
-// the calm share that is some 8 ms for each megabyte, so that little is up to two
-// percent of a core.
-const (
-	calmBeats      = 3
-	idleAllocBytes = 25 << 20
-)
-
-// next looks once a beat.
-func (p *garbagePace) next(allocated uint64) (percent int, changed bool) {
-	p.quiet++
-	if allocated-p.allocated > idleAllocBytes {
-		p.quiet = 0
+// next must be called once per interval.
+func (t *gcTuner) next(allocated uint64) (percent int, changed bool) {
+	t.quiet++
+	if allocated-t.allocated > idleAllocBytes {
+		t.quiet = 0
 	}
-	calm := p.quiet >= calmBeats
-	changed = calm != p.calm
-	p.allocated, p.calm = allocated, calm
-	if calm {
+	idle := t.quiet >= idleIntervals
+	changed = idle != t.idle
+	t.allocated, t.idle = allocated, idle
+	if idle {
 		return gcPercentIdle, changed
 	}
 	return gcPercentBusy, changed
 }
 
-// allocated is how many bytes of heap were, since the start.
-func allocated() uint64 {
+// allocatedBytes returns the number of heap bytes allocated since the start.
+func allocatedBytes() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
 
-// cgroupLimitFiles are where the kernel says how much memory a container may have, by
-// the newer and by the older way of counting.
-var cgroupLimitFiles = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
-
-// containerLimit reads the first of the files that has a limit in it.
+// containerLimit returns the limit in the first file that has one. "max" and very large numbers mean no limit.
 func containerLimit(files []string) (int64, bool) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			continue
 		}
-		limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is no number
-		if err == nil && limit > 0 && limit < math.MaxInt64/2 {                 // nor is the older way's word for none a limit
+		limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err == nil && limit > 0 && limit < math.MaxInt64/2 {
 			return limit, true
 		}
 	}

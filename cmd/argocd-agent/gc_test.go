@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestMemoryStaysWithinTheContainers(t *testing.T) {
+func TestTuneGC_RespectsContainerLimit(t *testing.T) {
 	files := map[string]string{"max": "max\n", "old": "9223372036854771712\n", "half": "536870912\n"}
 	dir := t.TempDir()
 	for name, text := range files {
@@ -30,10 +30,10 @@ func TestMemoryStaysWithinTheContainers(t *testing.T) {
 		limit   int64
 	}{
 		{"a limit", nil, []string{"missing", "half"}, gcPercentBusy, 483183820},
-		{"no limit, said in two ways", nil, []string{"max", "old"}, gcPercentBusy, none},
+		{"no limit in both forms", nil, []string{"max", "old"}, gcPercentBusy, none},
 		{"no container", nil, []string{"missing"}, gcPercentBusy, none},
-		{"whoever sets the collector", []string{"GOGC=200", "GOMEMLIMIT=1GiB"}, []string{"half"}, 100, none},
-		{"empty counts as absent", []string{"GOGC=", "GOMEMLIMIT="}, []string{"half"}, gcPercentBusy, 483183820},
+		{"settings of the environment", []string{"GOGC=200", "GOMEMLIMIT=1GiB"}, []string{"half"}, 100, none},
+		{"empty variables", []string{"GOGC=", "GOMEMLIMIT="}, []string{"half"}, gcPercentBusy, 483183820},
 	} {
 		debug.SetGCPercent(100)
 		debug.SetMemoryLimit(none)
@@ -51,11 +51,11 @@ func TestMemoryStaysWithinTheContainers(t *testing.T) {
 	}
 }
 
-func TestGarbageIsCollectedOftenOnlyAtRest(t *testing.T) {
-	var pace garbagePace
+func TestGCTuner_CollectsOftenOnlyWhenIdle(t *testing.T) {
+	var tuner gcTuner
 	sum := uint64(0)
 	for i, step := range []struct {
-		more    uint64 // allocated in this beat
+		more    uint64 // bytes allocated in this interval
 		percent int
 		changed bool
 	}{
@@ -63,11 +63,11 @@ func TestGarbageIsCollectedOftenOnlyAtRest(t *testing.T) {
 		{1, gcPercentIdle, false}, {idleAllocBytes + 1, gcPercentBusy, true}, {0, gcPercentBusy, false}, {0, gcPercentBusy, false}, {0, gcPercentIdle, true},
 	} {
 		sum += step.more
-		if percent, changed := pace.next(sum); percent != step.percent || changed != step.changed {
+		if percent, changed := tuner.next(sum); percent != step.percent || changed != step.changed {
 			t.Errorf("step %d: %d %%, changed %v", i, percent, changed)
 		}
 	}
-	if allocated() == 0 {
-		t.Error("nothing is allocated")
+	if allocatedBytes() == 0 {
+		t.Error("no allocations counted")
 	}
 }

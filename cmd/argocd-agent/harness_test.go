@@ -20,8 +20,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/principal"
 )
 
-// started is a run of the command whose assemblies do nothing but remember how
-// they were configured.
+// started is the result of a command whose components only record their configuration.
 type started struct {
 	code      int
 	stdout    string
@@ -30,12 +29,12 @@ type started struct {
 	agent     *agent.Config
 }
 
-// start runs the command as the shell would.
+// start runs the command as a shell does.
 func start(t *testing.T, env []string, args ...string) started {
 	t.Helper()
 	var s started
 	var stdout, stderr bytes.Buffer
-	p := &program{env: env, stdout: &stdout, stderr: &stderr, start: assemblies{
+	p := &program{env: env, stdout: &stdout, stderr: &stderr, start: components{
 		principal: func(_ context.Context, cfg principal.Config) error { s.principal = &cfg; return nil },
 		agent:     func(_ context.Context, cfg agent.Config) error { s.agent = &cfg; return nil },
 	}}
@@ -44,8 +43,7 @@ func start(t *testing.T, env []string, args ...string) started {
 	return s
 }
 
-// kubeconfig writes one with two contexts and returns its path. Nothing listens
-// where it points to.
+// kubeconfig writes a kubeconfig with two contexts and returns its path. There are no API servers at its addresses.
 func kubeconfig(t *testing.T) string {
 	t.Helper()
 	return write(t, "kubeconfig", []byte(`apiVersion: v1
@@ -123,7 +121,7 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate) (certPEM, key
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), cert, key
 }
 
-// freePort is one that nothing listened on a moment ago, and another each time.
+// freePort returns an unused port, a different one in each call.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for {

@@ -6,45 +6,38 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
-// width at which help texts are broken: what fits into a terminal beside
-// something else.
+// width is the maximum length of a line of help.
 const width = 100
 
-// help prints what a command does, an example, and its flags under their
-// headings.
+// help prints the description of a command, an example, and its flags by group.
 func (f *flags) help(w io.Writer, cmd *cobra.Command) {
 	fmt.Fprintf(w, "%s\n\nUsage:\n  %s [flags]\n\nExample:\n%s\n", cmd.Long, cmd.CommandPath(), cmd.Example)
-	fmt.Fprintf(w, "\nEvery flag can also be set by the environment variable that is named with it. A flag wins over its\n"+
-		"variable, and an empty variable counts as absent.\n")
+	fmt.Fprintf(w, "\nEach flag has an environment variable. A flag overrides it. An empty variable counts as absent.\n")
 	for _, g := range f.groups {
 		fmt.Fprintf(w, "\n%s:\n", g.title)
-		for _, flag := range g.flags {
-			f.describe(w, flag)
+		for _, s := range g.settings {
+			fmt.Fprintln(w, strings.TrimRight("  --"+s.Name+" "+s.Value.Type(), " "))
+			wrap(w, "      ", s.Usage)
+			about := "environment: " + s.env + "]"
+			if text := s.shownDefault(); text != "" {
+				about = "default: " + text + "; " + about
+			}
+			wrap(w, "      ", "["+about)
 		}
 	}
 }
 
-func (f *flags) describe(w io.Writer, flag *pflag.Flag) {
-	fmt.Fprint(w, "  --"+flag.Name)
-	if kind := flag.Value.Type(); kind != "" {
-		fmt.Fprint(w, " "+kind)
+// shownDefault returns the default of a flag, or the text that explains it.
+func (s *setting) shownDefault() string {
+	if s.DefValue != "" {
+		return s.DefValue
 	}
-	fmt.Fprintln(w)
-	wrap(w, "      ", flag.Usage)
-	standard := flag.DefValue
-	if standard == "" {
-		standard = f.unset[flag.Name]
-	}
-	if standard != "" {
-		standard = "default: " + standard + "; "
-	}
-	wrap(w, "      ", "["+standard+"environment: "+f.env[flag.Name]+"]")
+	return s.unsetText
 }
 
-// wrap prints text in lines that are not longer than width.
+// wrap prints text in lines of at most width characters.
 func wrap(w io.Writer, indent, text string) {
 	line := indent
 	for word := range strings.FieldsSeq(text) {
@@ -57,7 +50,7 @@ func wrap(w io.Writer, indent, text string) {
 	fmt.Fprintln(w, strings.TrimRight(line, " "))
 }
 
-// rootHelp prints the commands.
+// rootHelp lists the commands.
 func rootHelp(w io.Writer, cmd *cobra.Command) {
 	fmt.Fprintf(w, "%s\n\nUsage:\n  %s COMMAND [flags]\n\nCommands:\n", cmd.Long, cmd.CommandPath())
 	for _, sub := range cmd.Commands() {
@@ -65,5 +58,5 @@ func rootHelp(w io.Writer, cmd *cobra.Command) {
 			fmt.Fprintf(w, "  %-10s %s\n", sub.Name(), sub.Short)
 		}
 	}
-	fmt.Fprintf(w, "\n`%s COMMAND --help` explains each, with an example and all its settings.\n", cmd.CommandPath())
+	fmt.Fprintf(w, "\n`%s COMMAND --help` shows an example and all flags of a command.\n", cmd.CommandPath())
 }

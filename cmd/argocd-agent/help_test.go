@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the golden files again")
+var update = flag.Bool("update", false, "update the golden files")
 
-func TestHelpIsAsRecorded(t *testing.T) {
+func TestHelp_IsAsRecorded(t *testing.T) {
 	for name, args := range map[string][]string{
 		"root":      {"--help"},
 		"principal": {"principal", "--help"},
@@ -35,12 +35,12 @@ func TestHelpIsAsRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.stdout != string(want) {
-			t.Errorf("the help of %s is not that of %s; if that is right, run: go test ./cmd/argocd-agent -update\n%s", name, path, got.stdout)
+			t.Errorf("the help of %s differs from %s; to accept it, run: go test ./cmd/argocd-agent -update\n%s", name, path, got.stdout)
 		}
 	}
 }
 
-func TestHelpFitsIntoATerminal(t *testing.T) {
+func TestHelp_FitsIntoTerminal(t *testing.T) {
 	for _, command := range []string{"principal", "agent"} {
 		for line := range strings.Lines(start(t, nil, command, "--help").stdout) {
 			if len([]rune(line)) > width+5 {
@@ -50,7 +50,7 @@ func TestHelpFitsIntoATerminal(t *testing.T) {
 	}
 }
 
-func TestEveryWayToAskForHelpIsAnswered(t *testing.T) {
+func TestHelp_IsShownForEveryRequest(t *testing.T) {
 	want := start(t, nil, "agent", "--help").stdout
 	for _, args := range [][]string{{"help", "agent"}, {"agent", "-h"}, {"agent", "--agent-mode", "managed", "--help"}} {
 		if got := start(t, nil, args...); got.code != 0 || got.stdout != want {
@@ -62,8 +62,8 @@ func TestEveryWayToAskForHelpIsAnswered(t *testing.T) {
 	}
 }
 
-// What existing installations say, they can go on saying.
-func TestConventionalNamesAreThere(t *testing.T) {
+// Existing installations use these names.
+func TestFlags_ConventionalNamesExist(t *testing.T) {
 	both := "namespace allowed-namespaces label-selector destination-based-mapping tls-secret-name root-ca-path " +
 		"log-level log-format metrics-port healthz-port pprof-port otlp-address otlp-insecure kubeconfig kubecontext"
 	for prefix, names := range map[string]string{
@@ -75,8 +75,8 @@ func TestConventionalNamesAreThere(t *testing.T) {
 	} {
 		f := declared(prefix)
 		for name := range strings.FieldsSeq(names) {
-			if want := prefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_")); f.set.Lookup(name) == nil || f.env[name] != want {
-				t.Errorf("--%s: environment %q, want %q", name, f.env[name], want)
+			if want := prefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_")); f.settings[name] == nil || f.settings[name].env != want {
+				t.Errorf("--%s: environment %q, want %q", name, f.settings[name].env, want)
 			}
 		}
 	}
@@ -84,8 +84,8 @@ func TestConventionalNamesAreThere(t *testing.T) {
 	for name, want := range map[string]string{"server-address": "ARGOCD_AGENT_REMOTE_SERVER", "server-port": "ARGOCD_AGENT_REMOTE_PORT",
 		"agent-mode": "ARGOCD_AGENT_MODE", "insecure-tls": "ARGOCD_AGENT_TLS_INSECURE",
 		"redis-addr": "REDIS_ADDR", "redis-username": "REDIS_USERNAME", "redis-password": "REDIS_PASSWORD", "redis-creds-dir-path": "REDIS_CREDS_DIR_PATH"} {
-		if f.env[name] != want {
-			t.Errorf("--%s: environment %q, want %q", name, f.env[name], want)
+		if f.settings[name].env != want {
+			t.Errorf("--%s: environment %q, want %q", name, f.settings[name].env, want)
 		}
 	}
 }

@@ -1,65 +1,63 @@
 package main
 
 import (
+	"fmt"
 	"net"
-	"strings"
+	"slices"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/internal/agent"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/principal"
 )
 
-// issueSettings say what the principal does about certificates itself.
+// issueSettings configure the certificates that the principal issues.
 type issueSettings struct {
-	on    bool
-	names []string
-	life  time.Duration
+	enabled  bool
+	names    []string
+	lifetime time.Duration
 }
 
 func (s *issueSettings) declare(f *flags) {
-	f.add("issue-certificates", onOff(&s.on, true),
-		"The principal issues and renews its own certificates, renews agents' and lets clusters join, if the key of the CA is in Secret argocd-agent-ca; "+
-			"where there are neither CA nor certificates yet, it makes them. Secrets that somebody else has made are never written. Turn it off to do all of that elsewhere.")
+	f.add("issue-certificates", boolean(&s.enabled, true),
+		"Issue and renew the certificates of the principal, renew those of agents, and let clusters join. Requires the CA key in "+
+			"Secret argocd-agent-ca. If there are neither CA nor certificates, the principal creates them. It never changes Secrets "+
+			"that it did not create.")
 	f.add("tls-server-names", list(&s.names, "NAMES"),
-		"Host names and addresses by which agents reach the principal, separated by commas, for the certificate that it issues to itself; "+
-			"those of its Service are in it anyway, and what was in the one before stays.")
-	f.defaultText("tls-server-names", "those of its Service")
-	f.add("agent-certificate-life", duration(&s.life, pki.ClientLifetime),
-		"How long certificates of agents are good. They are renewed after two thirds of it: the last third is how long an agent may be away.")
+		"Comma-separated host names and addresses of the principal for the certificate that it issues to itself, in addition to "+
+			"those of its Service and of the previous certificate.").defaultText("the names of its Service")
+	f.add("agent-certificate-lifetime", duration(&s.lifetime, pki.ClientLifetime),
+		"Lifetime of agent certificates. An agent renews its certificate after two thirds of it. An agent that is disconnected "+
+			"for the last third must join again.")
 }
 
 const (
-	leastLife = 10 * time.Minute
-	mostLife  = 366 * 24 * time.Hour
+	minLifetime = 10 * time.Minute
+	maxLifetime = 366 * 24 * time.Hour
 )
 
-func (s *issueSettings) check(f *flags, bad *validationErrors) {
-	if s.life < leastLife || s.life > mostLife {
-		bad.add("%s %s: give at least %s and at most %s", f.name("agent-certificate-life"), s.life, leastLife, mostLife)
+func (s *issueSettings) check(f *flags) {
+	if s.lifetime < minLifetime || s.lifetime > maxLifetime {
+		f.failIf("agent-certificate-lifetime", fmt.Errorf("must be at least %s and at most %s", minLifetime, maxLifetime))
 	}
 	for _, name := range s.names {
-		if err := checkHost(name); err != nil {
-			bad.add("%s %q: %w", f.name("tls-server-names"), name, err)
-		}
+		f.failIf("tls-server-names", checkHost(name))
 	}
 }
 
-// issue sets up what the principal does about certificates: nothing where they
-// come from files, or its CA is not where we keep ours. Where its own comes from
-// elsewhere (the source is nil), it is only about those of the resource proxy.
+// issue configures the certificates that the principal issues. It issues none if certificates come from files or if the
+// CA is in another Secret. If source is nil, it issues only the certificate of the resource proxy.
 func (s *principalSettings) issue(cfg *principal.Config, source identity.Source, method *identity.Method) {
-	if !s.issuing.on || s.cert != "" || s.caSecret != usualCASecret {
+	if !s.issuing.enabled || s.cert != "" || s.caSecret != defaultCASecret {
 		return
 	}
-	cfg.Issue = &issue.Config{Servers: map[string][]string{}, ClientLife: s.issuing.life, Names: method.AgentFromCertificate}
+	cfg.Issue = &issue.Config{Servers: map[string][]string{}, ClientLife: s.issuing.lifetime, Names: method.AgentFromCertificate}
 	if source != nil {
 		identity.AllowAnonymousJoin(cfg.TLS, source)
 		names := append(serviceNames("argocd-agent-principal", cfg.Namespace), s.issuing.names...)
-		if s.listenHost != "" && !net.ParseIP(strings.Trim(s.listenHost, "[]")).IsUnspecified() {
-			names = append(names, strings.Trim(s.listenHost, "[]"))
+		if host := unbracket(s.listenHost); !net.ParseIP(host).IsUnspecified() {
+			names = append(names, host)
 		}
 		cfg.Issue.Servers[s.secret] = unique(names)
 	}
@@ -69,29 +67,17 @@ func (s *principalSettings) issue(cfg *principal.Config, source identity.Source,
 	}
 }
 
-// serviceNames are those of a Service, and of this host.
+// serviceNames returns the names of a Service and of this host.
 func serviceNames(service, namespace string) []string {
-	inside := service + "." + namespace
-	return []string{service, inside, inside + ".svc", inside + ".svc.cluster.local", "localhost", "127.0.0.1"}
+	qualified := service + "." + namespace
+	return []string{service, qualified, qualified + ".svc", qualified + ".svc.cluster.local", "localhost", "127.0.0.1"}
 }
 
-func unique(words []string) []string {
-	var out []string
-	seen := map[string]bool{"": true}
-	for _, word := range words {
-		if !seen[word] {
-			seen[word] = true
-			out = append(out, word)
+func unique(names []string) (list []string) {
+	for _, name := range names {
+		if name != "" && !slices.Contains(list, name) {
+			list = append(list, name)
 		}
 	}
-	return out
-}
-
-// renewal says which Secrets the agent keeps up itself.
-func (s *agentSettings) renewal(cfg *agent.Config) {
-	if s.cert != "" {
-		cfg.Log.Info("Certificate comes from files, the agent does not renew it", "file", s.cert)
-		return
-	}
-	cfg.Certificates = &agent.Certificates{Client: s.secret, Authority: s.caSecret, Token: s.joinSecret}
+	return list
 }

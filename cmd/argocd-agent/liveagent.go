@@ -5,8 +5,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
 )
 
-// agentLive are what a user can say about live access to a workload cluster:
-// what the hub may see and touch there beside what is synchronised.
+// agentLive configures the live access of the hub to the workload cluster.
 type agentLive struct {
 	enabled    bool
 	level      resource.Level
@@ -18,47 +17,45 @@ type agentLive struct {
 	redis redisSettings
 }
 
-var spokeRedis = redisFlags{address: "redis-addr"}
-
-// policySettings are those of them that are the policy.
-var policySettings = []string{resource.SettingLevel, resource.SettingNamespaces, resource.SettingReads, resource.SettingWrites,
+// policyFlags are the flags of the live access policy.
+var policyFlags = []string{resource.SettingLevel, resource.SettingNamespaces, resource.SettingReads, resource.SettingWrites,
 	resource.SettingCreate, resource.SettingLogs, resource.SettingExec, resource.SettingSecrets}
+
+// redisFlags are the flags of redisSettings with variables that Argo CD uses, too.
+var redisFlags = []string{"redis-addr", "redis-username", "redis-password", "redis-creds-dir-path"}
 
 func (s *agentLive) declare(f *flags) {
 	f.heading("Live access")
-	f.add("enable-resource-proxy", onOff(&s.enabled, true),
-		"The hub can look at this cluster while it is connected: resource trees and, as the settings below say, objects, logs and terminals. The rights of the agent's ServiceAccount are the outer bound.")
+	f.add("enable-resource-proxy", boolean(&s.enabled, true),
+		"Give the hub live access to this cluster while the agent is connected: resource trees and, if the policy below permits it, "+
+			"objects, logs and exec sessions. The permissions of the agent's ServiceAccount are the upper limit.")
 	f.add(resource.SettingLevel, choice(&s.level, resource.LevelApplications, resource.LevelNone, resource.LevelApplications, resource.LevelNamespaces, resource.LevelAll),
-		"What the hub may reach: nothing, what is in the resource tree of an Application, also everything in some namespaces, or everything.")
+		"Objects that the hub can access: none, those in the resource tree of an Application, in addition those in some namespaces, or all.")
 	f.add(resource.SettingNamespaces, list(&s.namespaces, "PATTERNS"),
-		"Those namespaces: names, or patterns with * and ?, separated by commas.")
-	f.add(resource.SettingReads, onOff(&s.reads, true), "Objects may be read.")
-	f.add(resource.SettingWrites, onOff(&s.writes, true), "Objects may be changed, deleted and created.")
-	f.add(resource.SettingCreate, onOff(&s.create, true), "Objects may be created.")
-	f.add(resource.SettingLogs, onOff(&s.logs, true), "Logs of pods may be read.")
-	f.add(resource.SettingExec, onOff(&s.exec, true), "Terminals may be opened in pods, and ports forwarded to them.")
+		"Namespaces for level namespaces. Comma-separated names, or patterns with * and ?.")
+	f.add(resource.SettingReads, boolean(&s.reads, true), "Allow reading objects.")
+	f.add(resource.SettingWrites, boolean(&s.writes, true), "Allow changing, deleting and creating objects.")
+	f.add(resource.SettingCreate, boolean(&s.create, true), "Allow creating objects.")
+	f.add(resource.SettingLogs, boolean(&s.logs, true), "Allow reading logs of pods.")
+	f.add(resource.SettingExec, boolean(&s.exec, true), "Allow exec sessions in pods and port forwarding.")
 	f.add(resource.SettingSecrets, choice(&s.secrets, resource.SecretsMasked, resource.SecretsMasked, resource.SecretsPlain),
-		"Values of Secrets are shown as Argo CD shows them, so that only changes can be told, or as they are.")
-	s.redis.declare(f, spokeRedis, "the local Argo CD")
-	f.envName("redis-addr", "REDIS_ADDR")
-	f.envName("redis-username", "REDIS_USERNAME")
-	f.envName("redis-password", "REDIS_PASSWORD")
-	f.envName("redis-creds-dir-path", "REDIS_CREDS_DIR_PATH")
+		"Values of Secrets: masked as in Argo CD, so that only changes are visible, or plain.")
+	s.redis.declare(f, "redis-addr", "the local Argo CD")
+	for _, name := range redisFlags {
+		f.settings[name].env = environmentName(name)
+	}
 }
 
-func (s *agentLive) check(f *flags, bad *validationErrors) (warnings []warning) {
-	s.redis.check(f, bad, spokeRedis)
+func (s *agentLive) check(f *flags) {
+	s.redis.check(f, "redis-addr")
 	policy := s.policy()
 	if err := policy.Check(); err != nil {
-		bad.add("--%w", err)
+		f.fail("--%w", err)
 	}
-	if s.level != resource.LevelNamespaces && f.changed(resource.SettingNamespaces) {
-		bad.add("%s without --%s %s has no effect: add the one or remove the other", f.name(resource.SettingNamespaces), resource.SettingLevel, resource.LevelNamespaces)
+	f.requires(s.level == resource.LevelNamespaces, "--"+resource.SettingLevel+" "+string(resource.LevelNamespaces), resource.SettingNamespaces)
+	if names := f.names(policyFlags...); !s.enabled && names != "" {
+		f.warn(names, "no effect because "+f.name("enable-resource-proxy")+" turns live access off")
 	}
-	if given := f.names(policySettings...); !s.enabled && given != "" {
-		warnings = append(warnings, warning{given, "it has no effect while live access is turned off by " + f.name("enable-resource-proxy")})
-	}
-	return warnings
 }
 
 func (s *agentLive) policy() resource.Policy {
@@ -71,9 +68,6 @@ func (s *agentLive) config(cfg *agent.Config) error {
 		return nil
 	}
 	endpoint, err := s.redis.endpoint()
-	if err != nil {
-		return err
-	}
 	cfg.Live = agent.Live{Resources: true, Policy: s.policy(), Redis: &endpoint}
-	return nil
+	return err
 }

@@ -1,8 +1,8 @@
-// Command argocd-agent connects Argo CD on a hub with Argo CD on workload
-// clusters: `principal` runs on the hub, `agent` on each workload cluster.
+// Command argocd-agent connects Argo CD on a hub with Argo CD on workload clusters: `principal` runs on the hub, `agent`
+// on each workload cluster.
 //
-// This package reads settings, refuses those that contradict each other, and
-// turns the rest into the Config of an assembly, which does the work.
+// This package reads settings, refuses settings that contradict each other, and builds the Config of principal.Run or
+// agent.Run.
 package main
 
 import (
@@ -12,9 +12,9 @@ import (
 
 func main() {
 	ctx, stop := untilSignal(context.Background(), os.Exit)
-	leave := tuneGC(os.Environ(), cgroupLimitFiles)
+	stopTuning := tuneGC(os.Environ(), cgroupLimitFiles)
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
-	leave()
+	stopTuning()
 	stop()
 	os.Exit(report(os.Stderr, err))
 }

@@ -1,33 +1,34 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"io"
 	"log/slog"
+	"net"
+	"strings"
 
 	"k8s.io/klog/v2"
+
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
-// observeSettings say how a program is looked at.
+// observeSettings configure logs, metrics, probes, profiles and traces.
 type observeSettings struct {
-	level   logLevel
-	format  logFormat
+	level   string
+	format  string
 	metrics int
 	healthz int
 	pprof   int
 	otlp    traceSettings
 }
 
-type (
-	logLevel  string
-	logFormat string
-)
-
 const (
-	formatText logFormat = "text"
-	formatJSON logFormat = "json"
+	formatText = "text"
+	formatJSON = "json"
 )
 
-var levels = map[logLevel]slog.Level{
+var levels = map[string]slog.Level{
 	"trace": slog.LevelDebug - 4,
 	"debug": slog.LevelDebug,
 	"info":  slog.LevelInfo,
@@ -37,30 +38,41 @@ var levels = map[logLevel]slog.Level{
 
 func (s *observeSettings) declare(f *flags, metrics, healthz int) {
 	f.heading("Observability")
-	f.add("log-level", choice(&s.level, "info", "trace", "debug", "info", "warn", "error"), "The least important messages that are logged.")
-	f.add("log-format", choice(&s.format, formatText, formatText, formatJSON), "Form of a line of the log, which goes to standard error.")
-	f.add("metrics-port", optionalPort(&s.metrics, metrics), "Port for Prometheus metrics at /metrics; 0 turns them off.")
-	f.add("healthz-port", optionalPort(&s.healthz, healthz), "Port for probes at /healthz and /livez; 0 turns them off.")
-	f.add("pprof-port", optionalPort(&s.pprof, 0), "Port on the loopback address for Go's profiler at /debug/pprof/; 0 turns it off.")
+	f.add("log-level", choice(&s.level, "info", "trace", "debug", "info", "warn", "error"), "Minimum log level.")
+	f.add("log-format", choice(&s.format, formatText, formatText, formatJSON), "Format of the log on standard error.")
+	f.add("metrics-port", optionalPort(&s.metrics, metrics), "Port of the Prometheus metrics at /metrics. 0 turns them off.")
+	f.add("healthz-port", optionalPort(&s.healthz, healthz), "Port of the probes at /healthz and /livez. 0 turns them off.")
+	f.add("pprof-port", optionalPort(&s.pprof, 0), "Port of Go's profiler at /debug/pprof/, on the loopback address. 0 turns it off.")
 	s.otlp.declare(f)
 }
 
-func (s *observeSettings) check(f *flags, bad *validationErrors, others ...string) {
-	taken := map[string]string{}
-	for _, name := range append(others, "metrics-port", "healthz-port", "pprof-port") {
-		number := f.set.Lookup(name).Value.String()
-		if number == "0" {
+// check refuses ports that are used twice.
+func (s *observeSettings) check(f *flags) {
+	used := map[string]string{}
+	for _, name := range []string{"listen-port", "resource-proxy-port", "redis-proxy-port", "metrics-port", "healthz-port", "pprof-port"} {
+		setting := f.settings[name]
+		if setting == nil || setting.Value.String() == "0" {
 			continue
 		}
-		if other, ok := taken[number]; ok {
-			bad.add("%s and %s are both %s: give each a port of its own", f.name(other), f.name(name), number)
+		number := setting.Value.String()
+		if other, ok := used[number]; ok {
+			f.fail("%s and %s are both %s: each needs a port of its own", f.name(other), f.name(name), number)
 		}
-		taken[number] = name
+		used[number] = name
 	}
-	s.otlp.check(f, bad)
+	s.otlp.check(f)
 }
 
-// logger makes the log. Kubernetes' libraries write into it too.
+// listen opens the listeners for metrics and probes.
+func (s *observeSettings) listen(ctx context.Context, open *listeners) (metrics, healthz net.Listener, err error) {
+	if metrics, err = open.openPort(ctx, "metrics requests", s.metrics); err != nil {
+		return nil, nil, err
+	}
+	healthz, err = open.openPort(ctx, "probes", s.healthz)
+	return metrics, healthz, err
+}
+
+// logger returns the log. The libraries of Kubernetes write to it, too.
 func (s *observeSettings) logger(w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: levels[s.level]}
 	var handler slog.Handler = slog.NewTextHandler(w, options)
@@ -70,4 +82,35 @@ func (s *observeSettings) logger(w io.Writer) *slog.Logger {
 	log := slog.New(handler)
 	klog.SetSlogLogger(log.With("library", "kubernetes"))
 	return log
+}
+
+// traceSettings configure the export of traces.
+type traceSettings struct {
+	address  string
+	insecure bool
+}
+
+func (s *traceSettings) declare(f *flags) {
+	f.add("otlp-address", text(&s.address, "HOST:PORT", ""),
+		"Address of the OpenTelemetry collector for traces, by OTLP over gRPC, usually with port 4317. OTEL_SERVICE_NAME, "+
+			"OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER apply.").defaultText("no traces")
+	f.add("otlp-insecure", boolean(&s.insecure, false), "Send traces without TLS.")
+}
+
+func (s *traceSettings) check(f *flags) {
+	f.requires(s.address != "", "--otlp-address", "otlp-insecure")
+	switch {
+	case strings.Contains(s.address, "://"):
+		f.failIf("otlp-address", errors.New("must be host:port without a scheme; to turn off TLS, use --otlp-insecure"))
+	case s.address != "":
+		f.failIf("otlp-address", checkAddress(s.address))
+	}
+}
+
+// tracer returns nil if traces are off. The caller must close it.
+func (s *traceSettings) tracer(ctx context.Context, service string, log *slog.Logger) (*trace.Tracer, error) {
+	if s.address == "" {
+		return nil, nil
+	}
+	return trace.New(ctx, trace.Config{Address: s.address, Insecure: s.insecure, Service: service, Version: thisBuild().Version, Log: log})
 }

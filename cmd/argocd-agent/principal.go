@@ -2,60 +2,53 @@ package main
 
 import (
 	"context"
-	"net"
+	"fmt"
+	"log/slog"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/principal"
+	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
-// principalSettings are what a user can say about a principal.
 type principalSettings struct {
-	clusterSettings
-	observeSettings
-	tlsSettings
-	certificateSettings
+	commonSettings
 
-	allowedNamespaces []string
-	byDestination     bool
-	selector          string
 	shareRepositories bool
 	syncTrust         bool
 	required          bool
-	namespaceCreate   bool
-	namespacePattern  string
-	namespaceLabels   map[string]string
-	live              principalLive
-	replica           replicaSettings
-	shared            principalShared
+	namespaces        principal.NamespaceCreate
 	listenHost        string
 	listenPort        int
-	keepAliveLeast    time.Duration
-	webSocket         bool
+	keepAliveMin      time.Duration
 	auth              string
-	plaintext         bool
 	issuing           issueSettings
-	spiffe            spiffeSettings
+	live              principalLive
+	shared            principalShared
+	replicaName       string
+	replicaAddress    string
 }
 
 const principalPrefix = "ARGOCD_PRINCIPAL_"
 
 func (p *program) principalCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return p.componentCommand(&cobra.Command{
 		Use:   "principal",
-		Short: "Run on the hub, beside Argo CD's API server",
-		Long: `Runs the principal: the hub's end of every agent's connection.
+		Short: "Run the principal on the hub",
+		Long: `Runs the principal, the hub's end of every agent's connection.
 
-Agents dial it and prove who they are, usually with a client certificate. For each of them the
-principal publishes the Applications, projects and repositories that are meant for it, and writes
-what the agent reports into the hub's Applications, where Argo CD's UI, API and CLI find it. Argo CD
-itself needs no application controller on the hub.
+Agents connect to it and authenticate, usually with a client certificate. The principal sends each
+agent its Applications, projects and repositories, and writes the status that the agent reports to
+the hub's Applications. Argo CD's UI, API and CLI read it there. The hub needs no application
+controller.
 
-An Application belongs to the agent whose namespace it is in or, with --destination-based-mapping,
-to the agent that its destination names.`,
+The namespace of an Application selects its agent. With --destination-based-mapping, its destination
+selects the agent.`,
 		Example: `  # In a pod of Argo CD's namespace, with the Secrets argocd-agent-principal-tls and argocd-agent-ca:
   argocd-agent principal
 
@@ -63,157 +56,185 @@ to the agent that its destination names.`,
   argocd-agent principal --kubeconfig hub.yaml --namespace argocd \
     --tls-cert principal.crt --tls-key principal.key --root-ca-path ca.crt \
     --namespace-create-enable --log-level debug`,
-		Args: noArguments,
-	}
-	var s principalSettings
-	f := newFlags(cmd.Flags(), principalPrefix)
-	s.declare(f)
-	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { f.help(cmd.OutOrStdout(), cmd) })
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		warnings, err := read(f, p.env, s.check)
-		if err != nil {
-			return err
-		}
-		return p.runPrincipal(cmd.Context(), &s, warnings)
-	}
-	return cmd
+	}, principalPrefix, new(principalSettings))
 }
 
 func (s *principalSettings) declare(f *flags) {
 	f.heading("Cluster")
 	s.clusterSettings.declare(f)
 
-	f.heading("What is replicated")
-	f.add("destination-based-mapping", onOff(&s.byDestination, false),
-		"An Application belongs to the agent that its destination names, in whatever namespace it is; else to the agent whose namespace it is in.")
-	f.add("allowed-namespaces", list(&s.allowedNamespaces, "PATTERNS"),
-		"Namespaces of the hub whose Applications are replicated: globs or /regular expressions/, separated by commas.")
-	f.defaultText("allowed-namespaces", "the agents' own namespaces or, in destination mapping, Argo CD's")
-	f.add("label-selector", text(&s.selector, "SELECTOR", ""),
-		"Only objects whose labels match are replicated, such as team=web,tier!=test.")
-	f.defaultText("label-selector", "everything")
-	f.add("share-unscoped-repositories", onOff(&s.shareRepositories, false),
-		"Repositories and credentials that belong to no project go to every managed agent; else they stay on the hub.")
-	f.add("sync-repository-trust", onOff(&s.syncTrust, false),
-		"The hub's TLS certificates and SSH host keys of Git servers go to managed agents too.")
+	f.heading("Replication")
+	f.add("destination-based-mapping", boolean(&s.byDestination, false),
+		"Assign an Application to the agent that its destination names, in any namespace. If off, its namespace selects the agent.")
+	s.addReplication(f, "Namespaces of the hub whose Applications are replicated.",
+		"the agents' namespaces or, with --destination-based-mapping, Argo CD's namespace")
+	f.add("share-unscoped-repositories", boolean(&s.shareRepositories, false),
+		"Send repositories and credentials without a project to every managed agent. If off, they stay on the hub.")
+	f.add("sync-repository-trust", boolean(&s.syncTrust, false),
+		"Send the hub's TLS certificates and SSH host keys of Git servers to managed agents.")
 
 	f.heading("Agents and their namespaces")
-	f.add("require-registration", onOff(&s.required, false),
-		"An agent without an Agent object is refused; else its first connection makes one.")
-	f.add("namespace-create-enable", onOff(&s.namespaceCreate, false),
-		"An agent's namespace is created when it is missing.")
-	f.add("namespace-create-pattern", text(&s.namespacePattern, "REGEX", ""),
-		"Only namespaces whose whole name matches are created.")
-	f.defaultText("namespace-create-pattern", "any")
-	f.add("namespace-create-labels", pairs(&s.namespaceLabels, "KEY=VALUE,…"),
-		"Labels of the namespaces that are created.")
+	f.add("require-registration", boolean(&s.required, false),
+		"Refuse an agent without an Agent object. If off, its first connection creates one.")
+	f.add("namespace-create-enable", boolean(&s.namespaces.Enable, false), "Create the namespace of an agent if it is missing.")
+	f.add("namespace-create-pattern", text(&s.namespaces.Pattern, "REGEX", ""),
+		"Regular expression for the whole name of a namespace that can be created.").defaultText("any name")
+	f.add("namespace-create-labels", pairs(&s.namespaces.Labels, "KEY=VALUE,…"), "Labels of created namespaces.")
 
 	f.heading("Connection")
-	f.add("listen-host", text(&s.listenHost, "HOST", ""),
-		"Address to listen on, for agents and for live access.")
-	f.defaultText("listen-host", "all")
-	f.add("listen-port", port(&s.listenPort, 8443), "Port to listen on for agents.")
-	f.add("keepalive-min-interval", duration(&s.keepAliveLeast, 10*time.Second),
-		"An agent that asks for signs of life more often than this is sent away.")
-
-	f.add("enable-websocket", onOff(&s.webSocket, false),
-		"Let agents connect by WebSocket too, on the same port at /argocd-agent, with or without TLS around it: behind what ends TLS or lets only HTTP/1.1 through. Inside, each agent shows its certificate as ever.")
+	f.add("listen-host", text(&s.listenHost, "HOST", ""), "Listen address for agents and live access.").defaultText("all addresses")
+	f.add("listen-port", port(&s.listenPort, 8443), "Listen port for agents.")
+	f.add("keepalive-min-interval", duration(&s.keepAliveMin, 10*time.Second),
+		"Minimum interval of keepalive pings. An agent that sends them more often is disconnected.")
+	f.add("enable-websocket", boolean(&s.webSocket, false),
+		"Accept agents by WebSocket as well, on the same port at /argocd-agent, with or without TLS around it. Use it behind a proxy that "+
+			"terminates TLS or supports only HTTP/1.1. Inside the WebSocket, agents authenticate with their certificates.")
 
 	f.heading("Identity and TLS")
 	f.add("auth", text(&s.auth, "METHOD", "mtls:CN=([^,]+)"),
-		"How an agent is recognised: mtls:REGEX or mtls:subject:REGEX reads its name off the subject of its certificate, mtls:uri:REGEX off a URI in it, "+
-			"header:NAME:REGEX off a header that a mesh has set. What the first group of the expression matches is the agent's name.")
+		"Source of an agent's name: mtls:REGEX or mtls:subject:REGEX reads the subject of its certificate, mtls:uri:REGEX a URI in it, "+
+			"header:NAME:REGEX a header that a service mesh sets. The first group of the expression matches the name.")
 	s.certificateSettings.declare(f, principalCertificates)
 	s.issuing.declare(f)
-	s.spiffe.declare(f, false)
+	s.spiffe.declare(f, "--auth mtls:uri:REGEX, which finds an agent's name in its SPIFFE ID")
 	s.tlsSettings.declare(f)
-	f.add("insecure-plaintext", onOff(&s.plaintext, false),
-		"Listen without TLS, behind a mesh that encrypts and authenticates; needs --auth header:NAME:REGEX, and believes headers from this host alone.")
+	f.add("insecure-plaintext", boolean(&s.plaintext, false),
+		"Listen without TLS, behind a service mesh that encrypts and authenticates. Requires --auth header:NAME:REGEX. Headers are "+
+			"trusted only from this host.")
 
 	s.live.declare(f)
 	s.shared.declare(f)
-	s.replica.declare(f)
+
+	f.heading("Principal replicas")
+	f.add("replica-name", text(&s.replicaName, "NAME", ""), "Name of this principal replica. Must be unique on the hub.").
+		defaultText("the host name, which is the name of the pod")
+	f.add("replica-address", text(&s.replicaAddress, "HOST", ""),
+		"Address of this principal replica for the other ones, usually that of the pod. They forward requests for its agents to the "+
+			"port of the resource proxy.").defaultText("requests for agents of other replicas are refused")
+
 	s.observeSettings.declare(f, 8000, 8003)
 }
 
-// check finds what is wrong with the settings, and with their combination.
-func (s *principalSettings) check(f *flags, bad *validationErrors) []warning {
-	s.clusterSettings.check(f, bad)
-	s.observeSettings.check(f, bad, "listen-port", "resource-proxy-port", "redis-proxy-port")
-	checkPatterns(f, bad, "allowed-namespaces", s.allowedNamespaces)
-	checkSelector(f, bad, "label-selector", s.selector)
-	s.checkNamespaces(f, bad)
-	s.live.check(f, bad)
-	s.shared.check(f, bad)
-	s.replica.check(f, bad)
-	if err := checkHost(s.listenHost); s.listenHost != "" && err != nil {
-		bad.add("%s: %w", f.name("listen-host"), err)
+func (s *principalSettings) check(f *flags) {
+	f.requires(s.namespaces.Enable, "--namespace-create-enable", "namespace-create-pattern", "namespace-create-labels")
+	if _, err := regexp.Compile(s.namespaces.Pattern); err != nil {
+		f.failIf("namespace-create-pattern", fmt.Errorf("not a regular expression: %w", err))
 	}
-	if s.keepAliveLeast < time.Second {
-		bad.add("%s %s is too short: it is what keeps agents from asking all the time; give at least 1s", f.name("keepalive-min-interval"), s.keepAliveLeast)
+	f.failIf("namespace-create-labels", checkLabels(s.namespaces.Labels))
+	if s.listenHost != "" {
+		f.failIf("listen-host", checkHost(s.listenHost))
 	}
-	if s.plaintext && s.webSocket {
-		bad.add("%s contradicts %s: inside a WebSocket there is the agent's own TLS, which tells who it is; remove one or the other", f.name("enable-websocket"), f.name("insecure-plaintext"))
+	if s.keepAliveMin < time.Second {
+		f.fail("%s %s is too short: the minimum is 1s", f.name("keepalive-min-interval"), s.keepAliveMin)
 	}
-	s.checkIdentity(f, bad)
-	return nil
+	s.checkIdentity(f)
+	s.live.check(f)
+	s.shared.check(f)
+	if s.replicaName != "" {
+		f.failIf("replica-name", dnsName(strings.ToLower(s.replicaName), validation.IsDNS1123Subdomain))
+	}
+	if s.replicaAddress != "" {
+		f.failIf("replica-address", checkHost(s.replicaAddress))
+	}
 }
 
-func (s *principalSettings) checkNamespaces(f *flags, bad *validationErrors) {
-	if !s.namespaceCreate && f.anyGiven("namespace-create-pattern", "namespace-create-labels") {
-		bad.add("%s without --namespace-create-enable has no effect: add the one or remove the other",
-			f.names("namespace-create-pattern", "namespace-create-labels"))
+func (s *principalSettings) checkIdentity(f *flags) {
+	switch method, err := identity.ParseMethod(s.auth); {
+	case err != nil:
+		f.fail("%s: %w", f.name("auth"), err)
+	case s.plaintext && !method.Plaintext():
+		f.fail("%s: without TLS there is no certificate for %s %q: use --auth header:NAME:REGEX, or remove --insecure-plaintext",
+			f.name("insecure-plaintext"), f.name("auth"), s.auth)
+	case method.Plaintext() && !s.plaintext:
+		f.fail("%s %q: with TLS, agents authenticate with certificates: use --auth mtls:REGEX, or add --insecure-plaintext behind a service mesh",
+			f.name("auth"), s.auth)
+	case s.spiffe.socket != "" && !method.ByURI():
+		f.fail("%s requires --auth mtls:uri:REGEX, such as 'mtls:uri:^spiffe://example.org/argocd-agent/([^/]+)$': a SPIFFE ID is a URI",
+			f.name("spiffe-endpoint-socket"))
 	}
-	if _, err := regexp.Compile(s.namespacePattern); err != nil {
-		bad.add("%s is not a regular expression: %w", f.name("namespace-create-pattern"), err)
-	}
-	checkLabels(f, bad, "namespace-create-labels", s.namespaceLabels)
+	f.conflicts(s.plaintext, "insecure-plaintext", "without TLS it has no effect", append(principalCertificates.flags(), tlsFlags...)...)
+	s.certificateSettings.check(f, principalCertificates, true)
+	s.issuing.check(f)
+	s.spiffe.check(f, principalCertificates, "insecure-plaintext")
 }
 
-func (s *principalSettings) checkIdentity(f *flags, bad *validationErrors) {
+func (s *principalSettings) run(ctx context.Context, log *slog.Logger, tracer *trace.Tracer, open *listeners, start components) error {
+	cfg, err := s.config(ctx, log, open)
+	if err != nil {
+		return err
+	}
+	cfg.Trace = tracer
+	return s.spiffe.runWith(ctx, log, func(ctx context.Context) error { return start.principal(ctx, cfg) })
+}
+
+// config returns the configuration of the principal and opens its listeners.
+func (s *principalSettings) config(ctx context.Context, log *slog.Logger, open *listeners) (cfg principal.Config, err error) {
+	cfg = principal.Config{
+		Version:                   thisBuild().Version,
+		Mapping:                   s.mapping(),
+		AllowedNamespaces:         s.allowedNamespaces,
+		LabelSelector:             s.labelSelector(),
+		ShareUnscopedRepositories: s.shareRepositories,
+		SyncRepositoryTrust:       s.syncTrust,
+		RequireRegistration:       s.required || !s.live.selfRegister,
+		NamespaceCreate:           s.namespaces,
+		ResourceProxy:             s.live.address,
+		KeepaliveMinInterval:      s.keepAliveMin,
+		WebSocket:                 s.webSocket,
+		Replica:                   s.replicaName,
+		Log:                       log,
+		Jitter:                    jitter,
+	}
+	if cfg.Cluster, cfg.Namespace, err = s.connect(); err != nil {
+		return cfg, err
+	}
+	if err = s.configureTLS(&cfg); err != nil {
+		return cfg, err
+	}
+	if cfg.Listener, err = open.open(ctx, "agents", hostPort(s.listenHost, s.listenPort)); err != nil {
+		return cfg, err
+	}
+	if err = s.live.config(ctx, s.listenHost, open, &cfg); err != nil {
+		return cfg, err
+	}
+	if s.replicaAddress != "" && cfg.Live.Resource != nil {
+		cfg.ReplicaAddress = hostPort(s.replicaAddress, s.live.resourcePort)
+	}
+	if err = s.shared.config(&s.live.redis, &cfg); err != nil {
+		return cfg, err
+	}
+	cfg.MetricsListener, cfg.HealthListener, err = s.listen(ctx, open)
+	return cfg, err
+}
+
+// configureTLS sets TLS and how agents authenticate.
+func (s *principalSettings) configureTLS(cfg *principal.Config) error {
 	method, err := identity.ParseMethod(s.auth)
 	if err != nil {
-		bad.add("%s: %w", f.name("auth"), err)
-	}
-	switch byHeader := err == nil && method.Plaintext(); {
-	case err != nil:
-	case s.plaintext && !byHeader:
-		bad.add("%s: without TLS there are no certificates to read %s %q from: use --auth header:NAME:REGEX, or remove --insecure-plaintext",
-			f.name("insecure-plaintext"), f.name("auth"), s.auth)
-	case byHeader && !s.plaintext:
-		bad.add("%s %q: with TLS, agents are recognised by their certificates: use --auth mtls:REGEX, or add --insecure-plaintext if a mesh is in front",
-			f.name("auth"), s.auth)
-	}
-	if tlsSettings := append(principalCertificates.flags(), tlsFlags...); s.plaintext && f.anyGiven(tlsSettings...) {
-		bad.add("%s contradicts %s: there is no TLS to set up; remove one or the other", f.names(tlsSettings...), f.name("insecure-plaintext"))
-	}
-	s.certificateSettings.check(f, bad, principalCertificates, true)
-	s.issuing.check(f, bad)
-	s.spiffe.check(f, bad, principalCertificates, "insecure-plaintext")
-	if err == nil && s.spiffe.socket != "" && !method.ByURI() {
-		bad.add("%s needs --auth mtls:uri:REGEX, such as 'mtls:uri:^spiffe://example.org/argocd-agent/([^/]+)$': a SPIFFE ID is a URI", f.name("spiffe-endpoint-socket"))
-	}
-	s.tlsSettings.check(f, bad)
-}
-
-func (p *program) runPrincipal(ctx context.Context, s *principalSettings, warnings []warning) error {
-	log := s.logger(p.stderr)
-	warn(ctx, log, warnings)
-	cfg, closeAll, err := s.config(ctx, log)
-	if err != nil {
 		return err
 	}
-	defer closeAll()
-	if cfg.Trace, err = s.otlp.tracer(ctx, "argocd-agent-principal", log); err != nil {
+	authenticator := &identity.Authenticator{Method: method}
+	cfg.Authenticate = principal.AuthenticateWith(authenticator)
+	if s.plaintext {
+		return nil
+	}
+	cfg.Revocations = new(identity.Revocations)
+	authenticator.Revoked = cfg.Revocations
+	cfg.Live.Names = method.AgentFromCertificate
+	cfg.Explain = identity.ExplainServer
+	if err := s.spiffe.open(cfg.Log); err != nil {
 		return err
 	}
-	defer cfg.Trace.Close()
-	return s.spiffe.beside(ctx, log, func(ctx context.Context) error {
-		return withProfiler(ctx, s.pprof, log, func(ctx context.Context) error { return p.start.principal(ctx, cfg) })
-	})
-}
-
-// listenAddress is where agents are expected.
-func (s *principalSettings) listenAddress() string {
-	return net.JoinHostPort(strings.Trim(s.listenHost, "[]"), itoa(s.listenPort))
+	var source identity.Source
+	if s.spiffe.source != nil {
+		cfg.TLS = s.spiffe.source.ServerTLS(cfg.Revocations)
+	} else {
+		if source, cfg.Secrets, err = s.source(cfg.Namespace, true, cfg.Log); err != nil {
+			return err
+		}
+		cfg.TLS = identity.ServerTLS(source, cfg.Revocations)
+	}
+	s.apply(cfg.TLS)
+	s.issue(cfg, source, method)
+	return nil
 }

@@ -12,14 +12,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Where users find the settings, other than in the help: the reference, and the chart with its schema. All are made from
-// the flags themselves, so that none lacks one.
+// The reference pages and the chart with its schema are generated from the flags.
 const (
-	referenceFolder = "../../docs/reference"
-	chartFolder     = "../../install/helm/argocd-agent"
+	referenceDirectory = "../../docs/reference"
+	chartDirectory     = "../../install/helm/argocd-agent"
 )
 
-// notInTheChart lists flags that may not become a key of a ConfigMap, and what to use instead.
+// notInTheChart lists the flags that must not be keys of a ConfigMap, and what to use instead.
 var notInTheChart = map[string]string{
 	"redis-password":        "the Secret that redis.secretName names, or extraEnv",
 	"shared-redis-password": "extraEnv, from a Secret",
@@ -27,16 +26,16 @@ var notInTheChart = map[string]string{
 
 var roles = []struct{ name, prefix string }{{"agent", agentPrefix}, {"principal", principalPrefix}}
 
-func TestReferenceOfSettingsIsCurrent(t *testing.T) {
+func TestReference_IsCurrent(t *testing.T) {
 	for _, role := range roles {
-		matches(t, filepath.Join(referenceFolder, role.name+".md"), reference(role.name, declared(role.prefix)))
+		matches(t, filepath.Join(referenceDirectory, role.name+".md"), reference(role.name, declared(role.prefix)))
 	}
 }
 
-func TestChartKnowsEverySetting(t *testing.T) {
+func TestChart_HasEverySetting(t *testing.T) {
 	var variables bytes.Buffer
-	variables.WriteString("# The environment variable of each setting, made from the programs' flags: go test ./cmd/argocd-agent -update\n")
-	file := filepath.Join(chartFolder, "values.schema.json")
+	variables.WriteString("# The environment variable of each setting, generated from the flags: go test ./cmd/argocd-agent -update\n")
+	file := filepath.Join(chartDirectory, "values.schema.json")
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -53,10 +52,10 @@ func TestChartKnowsEverySetting(t *testing.T) {
 		f := declared(role.prefix)
 		properties := map[string]any{}
 		fmt.Fprintf(&variables, "%s:\n", role.name)
-		for _, flag := range all(f) {
-			if notInTheChart[flag.Name] == "" {
-				properties[flag.Name] = schemaOf(flag)
-				fmt.Fprintf(&variables, "  %s: %s\n", flag.Name, f.env[flag.Name])
+		for _, s := range all(f) {
+			if notInTheChart[s.Name] == "" {
+				properties[s.Name] = schemaOf(s.Flag)
+				fmt.Fprintf(&variables, "  %s: %s\n", s.Name, s.env)
 			}
 		}
 		definitions[role.name+"Settings"] = map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
@@ -69,10 +68,10 @@ func TestChartKnowsEverySetting(t *testing.T) {
 		t.Fatal(err)
 	}
 	matches(t, file, out.String())
-	matches(t, filepath.Join(chartFolder, "files", "settings.yaml"), variables.String())
+	matches(t, filepath.Join(chartDirectory, "files", "settings.yaml"), variables.String())
 }
 
-// matches compares a file with what it should be, or writes it.
+// matches compares a file with its expected content, or writes it.
 func matches(t *testing.T, file, want string) {
 	t.Helper()
 	if *update {
@@ -88,18 +87,18 @@ func matches(t *testing.T, file, want string) {
 		t.Fatal(err)
 	}
 	if string(got) != want {
-		t.Errorf("%s is not what the flags say; run: go test ./cmd/argocd-agent -update", file)
+		t.Errorf("%s is not up to date; run: go test ./cmd/argocd-agent -update", file)
 	}
 }
 
-func all(f *flags) (list []*pflag.Flag) {
+func all(f *flags) (list []*setting) {
 	for _, g := range f.groups {
-		list = append(list, g.flags...)
+		list = append(list, g.settings...)
 	}
 	return list
 }
 
-// schemaOf is what a setting may be in the chart's values.
+// schemaOf returns the schema of a setting in the values of the chart.
 func schemaOf(flag *pflag.Flag) map[string]any {
 	text := map[string]any{"type": "string"}
 	schema := map[string]any{"type": "string"}
@@ -124,30 +123,30 @@ func schemaOf(flag *pflag.Flag) map[string]any {
 	return schema
 }
 
-// reference is the page about a program's settings.
+// reference returns the page about the settings of a component.
 func reference(command string, f *flags) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "<!-- Made from the program's flags: go test ./cmd/argocd-agent -update -->\n"+
+	fmt.Fprintf(&b, "<!-- Generated from the flags: go test ./cmd/argocd-agent -update -->\n"+
 		"# Settings of the %[1]s\n\n"+
-		"Flags of `argocd-agent %[1]s`. Each can be set by its environment variable too, and so in the ConfigMap\n"+
-		"`argocd-agent-params`; the chart takes them by the flag's name, without dashes, under `%[1]s.settings`. A flag wins over\n"+
-		"its variable, and an empty variable counts as absent. Settings are read once, when the program starts.\n", command)
+		"Flags of `argocd-agent %[1]s`. Each flag has an environment variable, which you can set in the ConfigMap\n"+
+		"`argocd-agent-params`. The values of the chart have the name of the flag, without the leading dashes, below\n"+
+		"`%[1]s.settings`. A flag overrides its variable. An empty variable counts as absent. Settings are read once, at the start.\n", command)
 	for _, g := range f.groups {
 		fmt.Fprintf(&b, "\n## %s\n\n| flag | default | environment | |\n|---|---|---|---|\n", g.title)
-		for _, flag := range g.flags {
-			name := "`--" + flag.Name + "`"
-			if kind := flag.Value.Type(); kind != "" {
+		for _, s := range g.settings {
+			name := "`--" + s.Name + "`"
+			if kind := s.Value.Type(); kind != "" {
 				name += " " + cell(kind)
 			}
-			standard := f.unset[flag.Name]
-			if flag.DefValue != "" {
-				standard = "`" + flag.DefValue + "`"
+			standard := s.unsetText
+			if s.DefValue != "" {
+				standard = "`" + s.DefValue + "`"
 			}
-			usage := flag.Usage
-			if instead := notInTheChart[flag.Name]; instead != "" {
+			usage := s.Usage
+			if instead := notInTheChart[s.Name]; instead != "" {
 				usage += " Not in the chart's settings: use " + instead + "."
 			}
-			fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", name, cell(standard), f.env[flag.Name], cell(usage))
+			fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", name, cell(standard), s.env, cell(usage))
 		}
 	}
 	return b.String()

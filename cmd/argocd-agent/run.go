@@ -8,27 +8,34 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/argocd-agent/argocd-agent/internal/agent"
+	"github.com/argocd-agent/argocd-agent/internal/principal"
 )
 
-// Exit codes: what a supervisor or script can tell apart.
+// Exit codes, for supervisors and scripts.
 const (
-	exitFailure = 1 // it did not work; trying again may help
-	exitUsage   = 2 // what it was told makes no sense; trying again does not help
+	exitFailure = 1 // a retry may help
+	exitUsage   = 2 // the settings are invalid: a retry does not help
 )
 
-// program is one run of the command: its surroundings, and what it starts. Tests
-// replace both.
+// program is one run of the command. Tests replace its environment and what it starts.
 type program struct {
 	env    []string
 	stdout io.Writer
 	stderr io.Writer
-	start  assemblies
+	start  components
 }
 
-// run runs the command with its arguments and environment. It returns when the
-// work is done, or when the context has ended and everything has been put down.
+// components has the function that runs each component until its context ends.
+type components struct {
+	principal func(context.Context, principal.Config) error
+	agent     func(context.Context, agent.Config) error
+}
+
+// run runs the command. It returns when the command is done, or after the shutdown that the end of the context causes.
 func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) error {
-	p := &program{env: env, stdout: stdout, stderr: stderr, start: theAssemblies}
+	p := &program{env: env, stdout: stdout, stderr: stderr, start: components{principal: principal.Run, agent: agent.Run}}
 	return p.run(ctx, args)
 }
 
@@ -38,7 +45,7 @@ func (p *program) run(ctx context.Context, args []string) error {
 	err := root.ExecuteContext(ctx)
 	var stopped signalled
 	if errors.As(context.Cause(ctx), &stopped) && errors.Is(err, stopped) {
-		return nil // asked to end, and ended
+		return nil // requested by the signal
 	}
 	return err
 }
@@ -49,10 +56,15 @@ func (p *program) root() *cobra.Command {
 		Short: "One Argo CD for many clusters",
 		Long: `One Argo CD for many clusters, without a hub that holds the keys to all of them.
 
-The principal runs beside Argo CD on the hub. An agent runs beside Argo CD on each
-workload cluster and dials the principal, never the other way round. The two keep
-Applications, projects, repositories and their state the same on both sides.`,
-		Args:          noSuchCommand,
+The principal runs next to Argo CD on the hub. An agent runs next to Argo CD on each workload cluster
+and connects to the principal. The principal never connects to a workload cluster. Both keep
+Applications, projects, repositories and their status in sync.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unknown command %q: `%s --help` lists the commands", args[0], cmd.CommandPath())}
+			}
+			return nil
+		},
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true, // report prints them
 		SilenceUsage:  true,
@@ -64,31 +76,23 @@ Applications, projects, repositories and their state the same on both sides.`,
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { rootHelp(cmd.OutOrStdout(), cmd) })
 	root.Version = thisBuild().Version
 	root.SetVersionTemplate(thisBuild().String())
-	root.Flags().Bool("version", false, "Print what this program was built from.") // beside the command: a habit of many
+	root.Flags().Bool("version", false, "Print version and build information.")
 	root.AddCommand(p.principalCommand(), p.agentCommand(), p.versionCommand())
 	return root
 }
 
-func noSuchCommand(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError{fmt.Errorf("there is no command %q: `%s --help` lists them", args[0], cmd.CommandPath())}
-	}
-	return nil
-}
-
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("%q: `%s` takes flags only, no arguments", args[0], cmd.CommandPath())}
+		return usageError{fmt.Errorf("unexpected argument %q: `%s` accepts flags only", args[0], cmd.CommandPath())}
 	}
 	return nil
 }
 
-// usageError is about what the program was told, not about what it then did.
+// usageError is an error in the command line or in the settings.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// flagError says in our words what is wrong with a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	if errors.Is(err, pflag.ErrHelp) {
 		return err
@@ -101,15 +105,14 @@ func flagError(cmd *cobra.Command, err error) error {
 		if unknown.GetSpecifiedShortnames() != "" {
 			name = "-" + unknown.GetSpecifiedName()
 		}
-		return usageError{fmt.Errorf("there is no flag %s: `%s --help` lists them", name, cmd.CommandPath())}
+		return usageError{fmt.Errorf("unknown flag %s: `%s --help` lists the flags", name, cmd.CommandPath())}
 	case errors.As(err, &invalid):
 		return usageError{fmt.Errorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())}
 	}
 	return usageError{err}
 }
 
-// report prints an error, a line for each thing that is wrong, and returns the
-// exit code.
+// report prints an error, one line for each joined error, and returns the exit code.
 func report(w io.Writer, err error) int {
 	if err == nil {
 		return 0
@@ -119,8 +122,8 @@ func report(w io.Writer, err error) int {
 		code, err = exitUsage, usage.error
 	}
 	all := []error{err}
-	if many, ok := err.(interface{ Unwrap() []error }); ok {
-		all = many.Unwrap()
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
 	}
 	for _, err := range all {
 		fmt.Fprintln(w, "argocd-agent:", err)

@@ -17,7 +17,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/agent"
 )
 
-// declared are the flags of a command.
+// declared returns the flags of a command.
 func declared(prefix string) *flags {
 	f := newFlags(pflag.NewFlagSet("", pflag.ContinueOnError), prefix)
 	if prefix == principalPrefix {
@@ -28,14 +28,14 @@ func declared(prefix string) *flags {
 	return f
 }
 
-func TestMistakesOnTheCommandLineAreNamed(t *testing.T) {
+func TestRun_UsageErrorsAreNamed(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"foo", "there is no command \"foo\": `argocd-agent --help` lists them"},
-		{"agent --foo", "there is no flag --foo: `argocd-agent agent --help` lists them"},
-		{"agent -x", "there is no flag -x: `argocd-agent agent --help` lists them"},
+		{"foo", "unknown command \"foo\": `argocd-agent --help` lists the commands"},
+		{"agent --foo", "unknown flag --foo: `argocd-agent agent --help` lists the flags"},
+		{"agent -x", "unknown flag -x: `argocd-agent agent --help` lists the flags"},
 		{"principal --listen-port", "flag needs an argument: --listen-port"},
-		{"principal serve", "\"serve\": `argocd-agent principal` takes flags only, no arguments"},
-		{"version -o yaml", `--output "yaml": it must be one of text, json`},
+		{"principal serve", "unexpected argument \"serve\": `argocd-agent principal` accepts flags only"},
+		{"version -o yaml", `--output "yaml": must be one of text, json`},
 	} {
 		got := start(t, nil, strings.Fields(tc.args)...)
 		if want := "argocd-agent: " + tc.want + "\n"; got.code != exitUsage || got.stderr != want || got.stdout != "" {
@@ -44,41 +44,41 @@ func TestMistakesOnTheCommandLineAreNamed(t *testing.T) {
 	}
 }
 
-func TestFailureIsOneLineAndExitCodeOne(t *testing.T) {
+func TestReport_FailureIsOneLineAndExitCodeOne(t *testing.T) {
 	var stderr bytes.Buffer
 	if code := report(&stderr, fmt.Errorf("connect: %w", errors.New("refused"))); code != 1 || stderr.String() != "argocd-agent: connect: refused\n" {
 		t.Errorf("exit code %d, %q", code, stderr.String())
 	}
 }
 
-func TestFirstSignalDrainsAndIsNoError(t *testing.T) {
-	ctx, stop := untilSignal(t.Context(), func(int) { t.Error("the process would have been ended") })
+func TestSignal_FirstOneShutsDownWithoutError(t *testing.T) {
+	ctx, stop := untilSignal(t.Context(), func(int) { t.Error("the process would have exited") })
 	defer stop()
-	drained := false
-	p := &program{stdout: new(bytes.Buffer), stderr: new(bytes.Buffer), start: assemblies{
+	stopped := false
+	p := &program{stdout: new(bytes.Buffer), stderr: new(bytes.Buffer), start: components{
 		agent: func(ctx context.Context, _ agent.Config) error {
 			signalSelf(t, syscall.SIGTERM)
 			<-ctx.Done()
-			drained = true
-			return fmt.Errorf("node: %w", context.Cause(ctx))
+			stopped = true
+			return fmt.Errorf("agent: %w", context.Cause(ctx))
 		},
 	}}
-	if err := p.run(ctx, append(agentArgs(t), "--metrics-port", "0", "--healthz-port", "0")); err != nil || !drained {
-		t.Errorf("error %v, drained %v", err, drained)
+	if err := p.run(ctx, append(agentArgs(t), "--metrics-port", "0", "--healthz-port", "0")); err != nil || !stopped {
+		t.Errorf("error %v, stopped %v", err, stopped)
 	}
 	if text := context.Cause(ctx).Error(); text != "received signal: terminated" {
 		t.Errorf("cause %q", text)
 	}
 }
 
-func TestErrorWhileDrainingIsAnError(t *testing.T) {
+func TestSignal_ErrorDuringShutdownIsReturned(t *testing.T) {
 	ctx, stop := untilSignal(t.Context(), func(int) {})
 	defer stop()
-	p := &program{stdout: new(bytes.Buffer), stderr: new(bytes.Buffer), start: assemblies{
+	p := &program{stdout: new(bytes.Buffer), stderr: new(bytes.Buffer), start: components{
 		agent: func(ctx context.Context, _ agent.Config) error {
 			signalSelf(t, syscall.SIGINT)
 			<-ctx.Done()
-			return errors.New("could not say goodbye")
+			return errors.New("close the connection")
 		},
 	}}
 	if err := p.run(ctx, append(agentArgs(t), "--metrics-port", "0", "--healthz-port", "0")); err == nil {
@@ -86,7 +86,7 @@ func TestErrorWhileDrainingIsAnError(t *testing.T) {
 	}
 }
 
-func TestSecondSignalEndsTheProcessAtOnce(t *testing.T) {
+func TestSignal_SecondOneExitsAtOnce(t *testing.T) {
 	codes := make(chan int, 1)
 	ctx, stop := untilSignal(t.Context(), func(code int) { codes <- code })
 	defer stop()
@@ -105,14 +105,14 @@ func signalSelf(t *testing.T, s syscall.Signal) {
 	}
 }
 
-func TestVersionSaysWhatItWasBuiltFrom(t *testing.T) {
+func TestVersion_PrintsBuildInformation(t *testing.T) {
 	var got build
 	if err := json.Unmarshal([]byte(start(t, nil, "version", "-o", "json").stdout), &got); err != nil || got != thisBuild() {
 		t.Errorf("%+v, %v, want %+v", got, err, thisBuild())
 	}
 	plain := start(t, nil, "version").stdout
 	if flag := start(t, nil, "--version").stdout; flag != plain {
-		t.Errorf("--version says %q, and the command %q", flag, plain)
+		t.Errorf("--version prints %q, and the command %q", flag, plain)
 	}
 	for _, part := range []string{got.Version, got.Commit, got.GoVersion, got.Platform} {
 		if part == "" || !strings.Contains(plain, part) {
@@ -121,7 +121,7 @@ func TestVersionSaysWhatItWasBuiltFrom(t *testing.T) {
 	}
 }
 
-func TestVersionOfTheLinkerWinsOverThatOfTheModule(t *testing.T) {
+func TestBuild_LinkerOverridesModuleVersion(t *testing.T) {
 	info := &debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
 		{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.modified", Value: "true"}}}
 	var b build
@@ -136,9 +136,8 @@ func TestVersionOfTheLinkerWinsOverThatOfTheModule(t *testing.T) {
 	}
 }
 
-// The whole program, without a cluster: it waits for its API server, says so,
-// and ends when it is told to.
-func TestProgramsWaitForTheirClusterAndEndInPeace(t *testing.T) {
+// Without a cluster, each component logs that it waits for the API server, and stops when it is signalled.
+func TestRun_WaitsForAPIServerAndStopsOnSignal(t *testing.T) {
 	authority := newAuthority(t)
 	cert, key := authority.issue(t, "one")
 	certFile, keyFile, caFile := write(t, "c", cert), write(t, "k", key), write(t, "a", authority.pem)
@@ -148,8 +147,8 @@ func TestProgramsWaitForTheirClusterAndEndInPeace(t *testing.T) {
 		"agent": append(agentArgs(t), "--tls-client-cert", certFile, "--tls-client-key", keyFile, "--root-ca-path", caFile),
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		// The first line of the log is the sign that it has begun.
-		stderr := &watched{said: func() { cancel(signalled{syscall.SIGTERM}) }}
+		// The first line of the log shows that it has started.
+		stderr := &watched{written: func() { cancel(signalled{syscall.SIGTERM}) }}
 		err := run(ctx, append(args, "--metrics-port", freePort(t), "--healthz-port", freePort(t)), nil, new(bytes.Buffer), stderr)
 		cancel(nil)
 		if err != nil || !strings.Contains(strings.ToLower(stderr.String()), "waiting for the api server") {
@@ -158,13 +157,13 @@ func TestProgramsWaitForTheirClusterAndEndInPeace(t *testing.T) {
 	}
 }
 
-// watched is a log that tells when it was written to.
+// watched is a log that reports each write.
 type watched struct {
 	bytes.Buffer
-	said func()
+	written func()
 }
 
 func (w *watched) Write(b []byte) (int, error) {
-	defer w.said()
+	defer w.written()
 	return w.Buffer.Write(b)
 }

@@ -1,59 +1,74 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 )
 
-// secrets has certificates from Secrets: the program's own from one, and those
-// of the authorities from another. It has none until it has them all: an agent
-// that knew no authorities yet would believe those of the system.
+// secrets reads a certificate from one Secret and the CA certificates from another. It is empty until it has both: an
+// agent that has no CA yet would trust the CAs of the system.
 type secrets struct {
 	*identity.Store
 	namespace    string
-	own, trusted string // names; trusted may be empty: nobody is verified
+	own, trusted string // names; trusted is empty if peers are not verified
 
 	mu            sync.Mutex
 	cert, key, ca []byte
-	works         bool // what was put to use last
+	works         bool // whether an update has succeeded
 }
 
 func newSecrets(namespace, own, trusted string, verify bool) *secrets {
-	what := "Secret " + namespace + "/" + own
+	origin := "Secret " + namespace + "/" + own
 	if !verify {
 		trusted = ""
 	} else if trusted != own {
-		what = "Secrets " + namespace + "/" + own + " and " + namespace + "/" + trusted
+		origin = "Secrets " + namespace + "/" + own + " and " + namespace + "/" + trusted
 	}
-	return &secrets{Store: identity.NewStore(what), namespace: namespace, own: own, trusted: trusted}
+	return &secrets{Store: identity.NewStore(origin), namespace: namespace, own: own, trusted: trusted}
 }
 
-// handlers are what takes the data of each Secret.
-func (s *secrets) handlers() map[string]func(map[string][]byte) error {
-	feeds := map[string]func(map[string][]byte) error{s.own: s.takeOwn}
+func (s *secrets) handlers() secretHandlers {
+	handlers := secretHandlers{s.own: s.setOwn}
 	switch s.trusted {
 	case "":
 	case s.own:
-		feeds[s.own] = func(data map[string][]byte) error {
-			if err := s.takeOwn(data); err != nil {
+		handlers[s.own] = func(data map[string][]byte) error {
+			if err := s.setOwn(data); err != nil {
 				return err
 			}
-			return s.takeTrusted(data)
+			return s.setTrusted(data)
 		}
 	default:
-		feeds[s.trusted] = s.takeTrusted
+		handlers[s.trusted] = s.setTrusted
 	}
-	return feeds
+	return handlers
 }
 
-func (s *secrets) takeOwn(data map[string][]byte) error {
-	cert, err := s.part(s.own, data, "tls.crt")
+// mergeHandlers joins handlers. If several have the same Secret, all are called.
+func mergeHandlers(all ...secretHandlers) secretHandlers {
+	merged := secretHandlers{}
+	for _, handlers := range all {
+		for name, handle := range handlers {
+			first := merged[name]
+			if first == nil {
+				merged[name] = handle
+				continue
+			}
+			merged[name] = func(data map[string][]byte) error { return errors.Join(first(data), handle(data)) }
+		}
+	}
+	return merged
+}
+
+func (s *secrets) setOwn(data map[string][]byte) error {
+	cert, err := s.value(s.own, data, "tls.crt")
 	if err != nil {
 		return err
 	}
-	key, err := s.part(s.own, data, "tls.key")
+	key, err := s.value(s.own, data, "tls.key")
 	if err != nil {
 		return err
 	}
@@ -64,10 +79,9 @@ func (s *secrets) takeOwn(data map[string][]byte) error {
 	return s.update(func() { s.cert, s.key = oldCert, oldKey })
 }
 
-// takeTrusted reads authorities. A Secret that was made as that of a
-// certificate has its own at tls.crt, and often nothing at ca.crt.
-func (s *secrets) takeTrusted(data map[string][]byte) error {
-	ca, err := s.part(s.trusted, data, "ca.crt", "tls.crt")
+// setTrusted reads the CA certificates. A Secret of type kubernetes.io/tls has them at tls.crt and often no ca.crt.
+func (s *secrets) setTrusted(data map[string][]byte) error {
+	ca, err := s.value(s.trusted, data, "ca.crt", "tls.crt")
 	if err != nil {
 		return err
 	}
@@ -78,29 +92,28 @@ func (s *secrets) takeTrusted(data map[string][]byte) error {
 	return s.update(func() { s.ca = before })
 }
 
-// part returns the first of the keys that the Secret has.
-func (s *secrets) part(secret string, data map[string][]byte, keys ...string) ([]byte, error) {
+// value returns the value of the first key that the Secret has.
+func (s *secrets) value(secret string, data map[string][]byte, keys ...string) ([]byte, error) {
 	if data == nil {
-		return nil, fmt.Errorf("there is no Secret %s/%s", s.namespace, secret)
+		return nil, fmt.Errorf("Secret %s/%s not found", s.namespace, secret)
 	}
 	for _, key := range keys {
 		if len(data[key]) > 0 {
 			return data[key], nil
 		}
 	}
-	return nil, fmt.Errorf("the Secret %s/%s has no %s", s.namespace, secret, keys[0])
+	return nil, fmt.Errorf("Secret %s/%s has no %s", s.namespace, secret, keys[0])
 }
 
-// update puts what there is to use, if that is enough. If that does not work
-// although it did before, what has changed is taken back: it must not hold up
-// the other Secret's next change.
-func (s *secrets) update(takeBack func()) error {
+// update activates the certificates if they are complete. If that fails although it succeeded before, it calls revert,
+// so that an invalid Secret does not block the next change of the other one. The caller must hold s.mu.
+func (s *secrets) update(revert func()) error {
 	if s.cert == nil || s.trusted != "" && s.ca == nil {
 		return nil
 	}
 	err := s.Update(s.cert, s.key, s.ca)
 	if err != nil && s.works {
-		takeBack()
+		revert()
 	}
 	s.works = s.works || err == nil
 	return err

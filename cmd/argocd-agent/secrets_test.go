@@ -11,7 +11,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/principal"
 )
 
-// pair starts a principal and an agent whose certificates are still missing.
+// pair starts a principal and an agent that have no certificates yet.
 func pair(t *testing.T, more ...string) (*principal.Config, *agent.Config) {
 	t.Helper()
 	quiet := []string{"--metrics-port", "0", "--healthz-port", "0"}
@@ -30,8 +30,8 @@ func feed(t *testing.T, secrets map[string]func(map[string][]byte) error, name s
 	}
 }
 
-// shake connects the two and returns the certificate that the agent has shown.
-func shake(t *testing.T, p *principal.Config, a *agent.Config) (string, error) {
+// handshake connects the two and returns the common name of the agent's certificate.
+func handshake(t *testing.T, p *principal.Config, a *agent.Config) (string, error) {
 	t.Helper()
 	client, err := a.TLS()
 	if err != nil {
@@ -66,7 +66,7 @@ func shake(t *testing.T, p *principal.Config, a *agent.Config) (string, error) {
 	return name, err
 }
 
-func TestCertificatesOfSecretsAreUsedAsSoonAsAllAreThere(t *testing.T) {
+func TestSecrets_AreUsedOnceComplete(t *testing.T) {
 	ca := newAuthority(t)
 	p, a := pair(t)
 	cert, key := ca.issue(t, "principal")
@@ -75,21 +75,21 @@ func TestCertificatesOfSecretsAreUsedAsSoonAsAllAreThere(t *testing.T) {
 	cert, key = ca.issue(t, "one")
 	feed(t, a.Secrets, "argocd-agent-client-tls", map[string][]byte{"tls.crt": cert, "tls.key": key})
 	if _, err := a.TLS(); err == nil || !strings.Contains(err.Error(), "argocd/argocd-agent-ca") {
-		t.Errorf("without authorities the agent must not connect to anybody: %v", err)
+		t.Errorf("without CA certificates the agent must not connect: %v", err)
 	}
 	feed(t, a.Secrets, "argocd-agent-ca", map[string][]byte{"ca.crt": ca.pem})
-	if name, err := shake(t, p, a); err != nil || name != "one" {
+	if name, err := handshake(t, p, a); err != nil || name != "one" {
 		t.Errorf("first: %s, %v", name, err)
 	}
 
 	cert, key = ca.issue(t, "two")
 	feed(t, a.Secrets, "argocd-agent-client-tls", map[string][]byte{"tls.crt": cert, "tls.key": key})
-	if name, err := shake(t, p, a); err != nil || name != "two" {
+	if name, err := handshake(t, p, a); err != nil || name != "two" {
 		t.Errorf("after a renewal: %s, %v", name, err)
 	}
 }
 
-func TestBrokenSecretIsNamedAndDoesNotReplaceAGoodOne(t *testing.T) {
+func TestSecrets_InvalidOneDoesNotReplaceValidOne(t *testing.T) {
 	ca := newAuthority(t)
 	p, a := pair(t)
 	cert, key := ca.issue(t, "principal")
@@ -98,39 +98,39 @@ func TestBrokenSecretIsNamedAndDoesNotReplaceAGoodOne(t *testing.T) {
 	feed(t, a.Secrets, "argocd-agent-client-tls", map[string][]byte{"tls.crt": cert, "tls.key": key})
 	feed(t, a.Secrets, "argocd-agent-ca", map[string][]byte{"ca.crt": ca.pem})
 	for want, data := range map[string]map[string][]byte{
-		"there is no Secret argocd/argocd-agent-client-tls":        nil,
-		"the Secret argocd/argocd-agent-client-tls has no tls.crt": {},
-		"the Secret argocd/argocd-agent-client-tls has no tls.key": {"tls.crt": cert},
-		"certificate and key": {"tls.crt": cert, "tls.key": []byte("?")},
+		"Secret argocd/argocd-agent-client-tls not found":      nil,
+		"Secret argocd/argocd-agent-client-tls has no tls.crt": {},
+		"Secret argocd/argocd-agent-client-tls has no tls.key": {"tls.crt": cert},
+		"certificate and key":                                  {"tls.crt": cert, "tls.key": []byte("?")},
 	} {
 		if err := a.Secrets["argocd-agent-client-tls"](data); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
-		if _, err := shake(t, p, a); err != nil {
+		if _, err := handshake(t, p, a); err != nil {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
-	// A CA that comes later is not held up by what is broken elsewhere.
+	// An invalid certificate does not block a later change of the CA.
 	other := newAuthority(t)
 	if err := a.Secrets["argocd-agent-ca"](map[string][]byte{"ca.crt": other.pem}); err != nil {
 		t.Error(err)
 	}
-	if _, err := shake(t, p, a); err == nil {
-		t.Error("the principal is still believed")
+	if _, err := handshake(t, p, a); err == nil {
+		t.Error("the principal is still trusted")
 	}
 }
 
-func TestSecretsMayBeMendedOneAfterTheOther(t *testing.T) {
+func TestSecrets_CanBeRepairedOneByOne(t *testing.T) {
 	ca := newAuthority(t)
 	_, a := pair(t)
 	cert, key := ca.issue(t, "one")
 	own, trusted := a.Secrets["argocd-agent-client-tls"], a.Secrets["argocd-agent-ca"]
 	if err := own(map[string][]byte{"tls.crt": cert, "tls.key": []byte("?")}); err != nil {
-		t.Errorf("nothing can be used yet: %v", err)
+		t.Errorf("the Secrets are not complete yet: %v", err)
 	}
 	for range 2 {
 		if err := trusted(map[string][]byte{"ca.crt": ca.pem}); err == nil {
-			t.Error("the certificate is still broken")
+			t.Error("the certificate is still invalid")
 		}
 	}
 	if err := own(map[string][]byte{"tls.crt": cert, "tls.key": key}); err != nil {
@@ -141,7 +141,7 @@ func TestSecretsMayBeMendedOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestOneSecretMayHoldItAll(t *testing.T) {
+func TestSecrets_OneSecretCanHaveAllKeys(t *testing.T) {
 	ca := newAuthority(t)
 	p, a := pair(t, "--root-ca-secret-name", "argocd-agent-client-tls")
 	cert, key := ca.issue(t, "one")
@@ -152,12 +152,12 @@ func TestOneSecretMayHoldItAll(t *testing.T) {
 	if len(a.Secrets) != 1 {
 		t.Errorf("Secrets %v", a.Secrets)
 	}
-	if name, err := shake(t, p, a); err != nil || name != "one" {
+	if name, err := handshake(t, p, a); err != nil || name != "one" {
 		t.Errorf("%s, %v", name, err)
 	}
 }
 
-func TestWithoutVerificationNoAuthoritiesAreNeeded(t *testing.T) {
+func TestSecrets_NoVerificationNeedsNoCA(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	p, a := pair(t, "--insecure-tls")
 	cert, key := other.issue(t, "principal")
@@ -165,12 +165,12 @@ func TestWithoutVerificationNoAuthoritiesAreNeeded(t *testing.T) {
 	feed(t, p.Secrets, "argocd-agent-ca", map[string][]byte{"ca.crt": ca.pem})
 	cert, key = ca.issue(t, "one")
 	feed(t, a.Secrets, "argocd-agent-client-tls", map[string][]byte{"tls.crt": cert, "tls.key": key})
-	if name, err := shake(t, p, a); err != nil || name != "one" {
+	if name, err := handshake(t, p, a); err != nil || name != "one" {
 		t.Errorf("%s, %v", name, err)
 	}
 }
 
-func TestFilesServeAsWellAsSecrets(t *testing.T) {
+func TestFiles_ReplaceSecrets(t *testing.T) {
 	ca := newAuthority(t)
 	p, _ := pair(t)
 	cert, key := ca.issue(t, "one")
@@ -180,7 +180,7 @@ func TestFilesServeAsWellAsSecrets(t *testing.T) {
 	if len(a.Secrets) != 0 {
 		t.Errorf("Secrets %v", a.Secrets)
 	}
-	if name, err := shake(t, p, a); err != nil || name != "one" {
+	if name, err := handshake(t, p, a); err != nil || name != "one" {
 		t.Errorf("%s, %v", name, err)
 	}
 }

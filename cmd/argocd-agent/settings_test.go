@@ -5,26 +5,26 @@ import (
 	"testing"
 )
 
-// agentArgs are enough for an agent to start.
+// agentArgs returns the required arguments of an agent.
 func agentArgs(t *testing.T) []string {
 	t.Helper()
 	return []string{"agent", "--agent-mode", "managed", "--server-address", "hub.example", "--kubeconfig", kubeconfig(t)}
 }
 
-func TestContradictionsAreRefusedWithTheReason(t *testing.T) {
+func TestSettings_ContradictionsAreRefused(t *testing.T) {
 	const agent = "agent --agent-mode managed --server-address hub.example "
 	for _, tc := range []struct{ args, env, want string }{
 		{args: "agent", want: "--agent-mode is missing"},
 		{args: "agent --agent-mode managed", want: "--server-address is missing"},
-		{args: "agent --agent-mode pushed", want: "it must be one of managed, autonomous"},
+		{args: "agent --agent-mode pushed", want: "must be one of managed, autonomous"},
 		{args: agent + "--server-address https://hub", want: "without a scheme"},
-		{args: agent + "--server-address hub:8443", want: "the port has a setting of its own"},
+		{args: agent + "--server-address hub:8443", want: "the port is a setting of its own"},
 		{args: agent + "--server-address not_a_host", want: "neither a host name nor an IP address"},
 		{args: agent + "--server-port 0", want: "a number from 1 to 65535"},
 		{args: agent + "--server-port 65536", want: "a number from 1 to 65535"},
-		{args: agent + "--agent-mode autonomous --destination-based-mapping", want: "--destination-based-mapping contradicts mode autonomous"},
+		{args: agent + "--agent-mode autonomous --destination-based-mapping", want: "--destination-based-mapping contradicts --agent-mode: in autonomous mode"},
 		{args: agent + "--create-namespace", want: "no effect without --destination-based-mapping"},
-		{args: agent + "--ignore-unmanaged-apps=false", want: "always left alone"},
+		{args: agent + "--ignore-unmanaged-apps=false", want: "always ignores Applications"},
 		{args: agent + "--adoption-policy maybe", want: "one of always, never"},
 		{args: agent + "--source-uid-mismatch-policy x", want: "one of upsert, recreate"},
 		{args: agent + "--on-application-recreate x", want: "one of ignore, clear-status, resync"},
@@ -39,16 +39,16 @@ func TestContradictionsAreRefusedWithTheReason(t *testing.T) {
 		{args: agent + "--tls-client-cert c --tls-client-key k", want: "--tls-client-cert without --root-ca-path"},
 		{args: agent + "--root-ca-path c", want: "--root-ca-path without --tls-client-cert"},
 		{args: agent + "--keep-alive-ping-interval 9s", want: "too short"},
-		{args: agent + "--heartbeat-interval 4s", want: "give 5s to 1m"},
-		{args: agent + "--heartbeat-interval 61s", want: "give 5s to 1m"},
+		{args: agent + "--heartbeat-interval 4s", want: "must be 5s to 1m"},
+		{args: agent + "--heartbeat-interval 61s", want: "must be 5s to 1m"},
 		{args: agent + "--keep-alive-ping-interval soon", want: "a duration such as 30s"},
 		{args: agent + "--metrics-port 9000 --healthz-port 9000", want: "--metrics-port and --healthz-port are both 9000"},
-		{args: agent + "--otlp-insecure", want: "--otlp-insecure without --otlp-address has no effect"},
-		{args: agent, env: "ARGOCD_AGENT_OTLP_INSECURE=true", want: "ARGOCD_AGENT_OTLP_INSECURE without --otlp-address"},
+		{args: agent + "--otlp-insecure", want: "--otlp-insecure has no effect without --otlp-address"},
+		{args: agent, env: "ARGOCD_AGENT_OTLP_INSECURE=true", want: "ARGOCD_AGENT_OTLP_INSECURE has no effect without --otlp-address"},
 		{args: agent + "--otlp-address otel", want: "of the form host:port"},
 		{args: agent + "--otlp-address http://otel:4317", want: "without a scheme"},
 		{args: "principal --otlp-address otel:0", want: "the port must be a number"},
-		{args: agent + "--namespace Argo", want: "cannot be the name of a namespace"},
+		{args: agent + "--namespace Argo", want: "--namespace \"Argo\": invalid name"},
 		{args: agent + "--label-selector a=(", want: "--label-selector"},
 		{args: agent + "--allowed-namespaces team-*,team-[", want: `"team-[" is not a glob`},
 
@@ -56,22 +56,22 @@ func TestContradictionsAreRefusedWithTheReason(t *testing.T) {
 		{args: "principal", env: "ARGOCD_PRINCIPAL_TLS_CERT=c", want: "ARGOCD_PRINCIPAL_TLS_CERT without --tls-key"},
 		{args: "principal --tls-key k", want: "--tls-key without --tls-cert"},
 		{args: "principal --tls-cert c --tls-key k", want: "--tls-cert without --root-ca-path"},
-		{args: "principal --tls-cert c --tls-key k --root-ca-path a --tls-secret-name s", want: "--tls-cert and --tls-secret-name are two places"},
-		{args: "principal --tls-cert c --tls-key k --root-ca-path a --tls-ca-secret-name s", want: "--root-ca-path and --tls-ca-secret-name are two places"},
-		{args: "principal --tls-secret-name Not_a_name", want: "cannot be the name of a Secret"},
+		{args: "principal --tls-cert c --tls-key k --root-ca-path a --tls-secret-name s", want: "--tls-secret-name contradicts --tls-cert: both locate the same certificate"},
+		{args: "principal --tls-cert c --tls-key k --root-ca-path a --tls-ca-secret-name s", want: "--tls-ca-secret-name contradicts --root-ca-path: both locate the same CA"},
+		{args: "principal --tls-secret-name Not_a_name", want: "--tls-secret-name \"Not_a_name\": invalid name"},
 		{args: "principal --tls-min-version tls1.1", want: "one of tls1.2, tls1.3"},
 		{args: "principal --tls-max-version tls1.2", want: "--tls-min-version (tls1.3) is above --tls-max-version (tls1.2)"},
-		{args: "principal --tls-ciphersuites TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", want: "no effect on TLS 1.3"},
-		{args: "principal --tls-min-version tls1.2 --tls-ciphersuites TLS_RSA_WITH_RC4_128_SHA", want: "TLS_RSA_WITH_RC4_128_SHA: not a secure cipher suite"},
+		{args: "principal --tls-ciphersuites TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", want: "--tls-ciphersuites has no effect without --tls-min-version tls1.2"},
+		{args: "principal --tls-min-version tls1.2 --tls-ciphersuites TLS_RSA_WITH_RC4_128_SHA", want: "TLS_RSA_WITH_RC4_128_SHA is not a secure cipher suite"},
 		{args: "principal --insecure-plaintext", want: "use --auth header:NAME:REGEX"},
-		{args: "principal --auth header:x-agent:(.*)", want: "add --insecure-plaintext if a mesh is in front"},
+		{args: "principal --auth header:x-agent:(.*)", want: "add --insecure-plaintext behind a service mesh"},
 		{args: "principal --insecure-plaintext --auth header:x-agent:(.*) --tls-min-version tls1.2", want: "--tls-min-version contradicts --insecure-plaintext"},
 		{args: "principal --auth token:x", want: "--auth: unknown authentication method \"token:x\""},
 		{args: "principal --auth mtls:(", want: "missing closing )"},
-		{args: "principal --namespace-create-pattern a", want: "--namespace-create-pattern without --namespace-create-enable"},
+		{args: "principal --namespace-create-pattern a", want: "--namespace-create-pattern has no effect without --namespace-create-enable"},
 		{args: "principal --namespace-create-enable --namespace-create-pattern (", want: "not a regular expression"},
 		{args: "principal --namespace-create-enable --namespace-create-labels a", want: "not of the form key=value"},
-		{args: "principal --namespace-create-enable --namespace-create-labels a=$", want: "cannot be the value of a label"},
+		{args: "principal --namespace-create-enable --namespace-create-labels a=$", want: "invalid label value"},
 		{args: "principal --allowed-namespaces /(/", want: "not a regular expression"},
 		{args: "principal --resource-proxy-address proxy", want: "of the form host:port"},
 		{args: "principal --resource-proxy-address proxy:0", want: "the port must be a number"},
@@ -79,31 +79,31 @@ func TestContradictionsAreRefusedWithTheReason(t *testing.T) {
 		{args: "principal --resource-proxy-port 8443", want: "--listen-port and --resource-proxy-port are both 8443"},
 		{args: "principal --redis-server-address redis", want: "of the form host:port"},
 		{args: "principal --redis-compression-type zip", want: "one of gzip, none"},
-		{args: "principal --redis-password p --redis-creds-dir-path d", want: "--redis-password and --redis-creds-dir-path are two places"},
-		{args: "principal --redis-tls-ca-path c", want: "--redis-tls-ca-path without --redis-tls-enabled"},
+		{args: "principal --redis-password p --redis-creds-dir-path d", want: "--redis-password contradicts --redis-creds-dir-path"},
+		{args: "principal --redis-tls-ca-path c", want: "--redis-tls-ca-path has no effect without --redis-tls-enabled"},
 		{args: agent + "--resource-proxy-level some", want: "one of none, application, namespaces, all"},
 		{args: agent + "--resource-proxy-level namespaces", want: "--resource-proxy-namespaces is empty"},
-		{args: agent + "--resource-proxy-namespaces a", want: "--resource-proxy-namespaces without --resource-proxy-level namespaces"},
+		{args: agent + "--resource-proxy-namespaces a", want: "--resource-proxy-namespaces has no effect without --resource-proxy-level namespaces"},
 		{args: agent + "--resource-proxy-level namespaces --resource-proxy-namespaces [", want: "--resource-proxy-namespaces: invalid pattern"},
 		{args: agent + "--resource-proxy-exec=perhaps", want: "true or false"},
-		{args: agent, env: "REDIS_ADDR=redis", want: "REDIS_ADDR \"redis\" must be of the form host:port"},
+		{args: agent, env: "REDIS_ADDR=redis", want: "REDIS_ADDR \"redis\": must be of the form host:port"},
 		{args: agent + "--redis-tls-enabled --redis-tls-insecure --redis-tls-ca-path c", want: "--redis-tls-ca-path contradicts --redis-tls-insecure"},
-		{args: "principal --agent-certificate-life 1s", want: "at least 10m0s"},
+		{args: "principal --agent-certificate-lifetime 1s", want: "at least 10m0s"},
 		{args: "principal --tls-server-names a_b", want: "neither a host name nor an IP address"},
-		{args: "principal --spiffe-endpoint-socket unix:///run/x.sock", want: "needs --auth mtls:uri:REGEX"},
+		{args: "principal --spiffe-endpoint-socket unix:///run/x.sock", want: "requires --auth mtls:uri:REGEX"},
 		{args: "principal --auth mtls:uri:(.*) --spiffe-endpoint-socket /run/x.sock", want: "invalid SPIFFE Workload API address"},
 		{args: "principal --auth mtls:uri:(.*) --tls-secret-name s", env: "SPIFFE_ENDPOINT_SOCKET=unix:///run/x.sock", want: "--tls-secret-name contradicts SPIFFE_ENDPOINT_SOCKET"},
-		{args: agent + "--spiffe-endpoint-socket unix:///run/x.sock", want: "any workload of the trust domain could pass for the principal"},
+		{args: agent + "--spiffe-endpoint-socket unix:///run/x.sock", want: "any workload of the trust domain could impersonate the principal"},
 		{args: agent + "--spiffe-endpoint-socket unix:///run/x.sock --spiffe-server-id hub", want: "invalid SPIFFE ID"},
 		{args: agent + "--spiffe-server-id spiffe://a/b", want: "no effect without --spiffe-endpoint-socket"},
-		{args: agent + "--join-secret-name Not_a_name", want: "cannot be the name of a Secret"},
+		{args: agent + "--join-secret-name Not_a_name", want: "--join-secret-name \"Not_a_name\": invalid name"},
 		{args: agent + "--enable-websocket --insecure-plaintext --creds header:", want: "--enable-websocket contradicts --insecure-plaintext"},
 		{args: "principal --enable-websocket --insecure-plaintext --auth header:x-agent:(.*)", want: "--enable-websocket contradicts --insecure-plaintext"},
-		{args: "principal --listen-host somewhere:1", want: "--listen-host: give a host name only"},
+		{args: "principal --listen-host somewhere:1", want: "--listen-host \"somewhere:1\": must be a host name"},
 		{args: "principal --listen-port 8000", want: "--listen-port and --metrics-port are both 8000"},
 		{args: "principal --keepalive-min-interval 0s", want: "too short"},
 		{args: "principal --log-level loud", want: "one of trace, debug, info, warn, error"},
-		{args: "principal", env: "ARGOCD_PRINCIPAL_LISTEN_PORT=many", want: `ARGOCD_PRINCIPAL_LISTEN_PORT "many": it must be a number`},
+		{args: "principal", env: "ARGOCD_PRINCIPAL_LISTEN_PORT=many", want: `ARGOCD_PRINCIPAL_LISTEN_PORT "many": must be a number`},
 		{args: "principal", env: "ARGOCD_PRINCIPAL_INSECURE_PLAINTEXT=yes", want: "true or false"},
 	} {
 		var env []string
@@ -115,12 +115,12 @@ func TestContradictionsAreRefusedWithTheReason(t *testing.T) {
 			t.Errorf("%s %s: exit code %d, %s\nwant %s", tc.env, tc.args, got.code, got.stderr, tc.want)
 		}
 		if got.principal != nil || got.agent != nil {
-			t.Errorf("%s %s: it was started all the same", tc.env, tc.args)
+			t.Errorf("%s %s: it was started", tc.env, tc.args)
 		}
 	}
 }
 
-func TestEverythingThatIsWrongIsSaidAtOnce(t *testing.T) {
+func TestSettings_AllErrorsAreReportedTogether(t *testing.T) {
 	got := start(t, nil, "principal", "--tls-key", "k", "--allowed-namespaces", "a[", "--listen-port", "8003")
 	for _, want := range []string{"--tls-key", "a[", "8003"} {
 		if !strings.Contains(got.stderr, want) {
@@ -129,12 +129,12 @@ func TestEverythingThatIsWrongIsSaidAtOnce(t *testing.T) {
 	}
 	for line := range strings.Lines(got.stderr) {
 		if !strings.HasPrefix(line, "argocd-agent: ") {
-			t.Errorf("a line of its own is expected for each: %q", line)
+			t.Errorf("want one line per error: %q", line)
 		}
 	}
 }
 
-func TestWritingADefaultDownContradictsNothing(t *testing.T) {
+func TestSettings_ExplicitDefaultContradictsNothing(t *testing.T) {
 	authority := newAuthority(t)
 	cert, key := authority.issue(t, "principal")
 	args := []string{"principal", "--kubeconfig", kubeconfig(t), "--listen-port", freePort(t), "--listen-host", "127.0.0.1", "--metrics-port", "0", "--healthz-port", "0",

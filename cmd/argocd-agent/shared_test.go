@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestSharedModeIsConfiguredAsItWasTold(t *testing.T) {
+func TestSharedMode_ConfigFollowsSettings(t *testing.T) {
 	authority := newAuthority(t)
 	cert, key := authority.issue(t, "agent")
 	redis := freePort(t)
@@ -22,10 +22,10 @@ func TestSharedModeIsConfiguredAsItWasTold(t *testing.T) {
 	}
 	own := got.agent.Live.Redis
 	if as, err := own.Credentials(); err != nil || as.Password != "secret" || own.Address != "localhost:"+redis {
-		t.Errorf("live access looks at %s", own.Address)
+		t.Errorf("live access uses %s", own.Address)
 	}
 	if got := start(t, nil, append(agentArgs(t), "--metrics-port", "0", "--healthz-port", "0")...); got.agent.Shared.RepoServer != nil || got.agent.Shared.Redis != nil {
-		t.Error("it is on without having been asked for")
+		t.Error("shared mode is on by default")
 	}
 
 	principal := start(t, nil, "principal", "--kubeconfig", kubeconfig(t), "--listen-host", "127.0.0.1", "--listen-port", freePort(t), "--metrics-port", "0", "--healthz-port", "0",
@@ -41,11 +41,11 @@ func TestSharedModeIsConfiguredAsItWasTold(t *testing.T) {
 	}
 }
 
-func TestContradictionsOfSharedModeAreRefused(t *testing.T) {
+func TestSharedMode_ContradictionsAreRefused(t *testing.T) {
 	const agent = "agent --agent-mode managed --server-address hub.example "
 	for _, tc := range []struct{ args, want string }{
-		{agent + "--shared-redis-listen 6379", "write it as HOST:PORT"},
-		{agent + "--shared-redis-password x", "--shared-redis-password without --shared-redis-listen"},
+		{agent + "--shared-redis-listen 6379", "must be HOST:PORT"},
+		{agent + "--shared-redis-password x", "--shared-redis-password has no effect without --shared-redis-listen"},
 		{agent + "--shared-tls-cert x --shared-tls-key y", "without --shared-repo-server-listen or --shared-redis-listen"},
 		{agent + "--shared-redis-listen :0 --shared-tls-cert x", "belong together"},
 		{agent + "--shared-redis-listen :0 --redis-addr redis:1", "--redis-addr contradicts --shared-redis-listen"},

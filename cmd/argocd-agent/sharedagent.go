@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 
@@ -11,58 +12,43 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/proxy/sharedmode"
 )
 
-// agentShared are what a user can say about a workload cluster that uses the
-// hub's repo-server and Redis.
+// agentShared configures a workload cluster that uses the repo-server and Redis of the hub.
 type agentShared struct {
 	repoServer, redis, password, cert, key string
 }
 
 func (s *agentShared) declare(f *flags) {
-	f.heading("Shared mode: a cluster without a repo-server and Redis of its own")
+	f.heading("Shared mode")
 	f.add("shared-repo-server-listen", text(&s.repoServer, "HOST:PORT", ""),
-		"Listen here for Argo CD's controllers (their --repo-server), and carry what they ask to the hub's repo-server. The hub has to allow it: spec.shared of the Agent, or the principal's --shared-mode-agents. Whoever reaches the address can use it: let that be the controllers alone.")
-	f.defaultText("shared-repo-server-listen", "off")
+		"Address that serves the hub's repo-server to Argo CD's controllers (their --repo-server). The hub must permit it with "+
+			"spec.shared of the Agent or --shared-mode-agents of the principal. Every client that reaches the address can use it: "+
+			"restrict it to the controllers.").defaultText("off")
 	f.add("shared-redis-listen", text(&s.redis, "HOST:PORT", ""),
-		"Listen here for Argo CD's controllers (their --redis), and keep what they cache in the hub's Redis, apart from that of all others. It takes the place of --redis-addr.")
-	f.defaultText("shared-redis-listen", "off")
+		"Address that serves the hub's Redis to Argo CD's controllers (their --redis). The cache of each agent is separate. "+
+			"Replaces --redis-addr.").defaultText("off")
 	f.add("shared-redis-password", text(&s.password, "PASSWORD", ""),
-		"Password that they have to give there (their REDIS_PASSWORD); better given in the environment.")
-	f.defaultText("shared-redis-password", "none")
+		"Password for clients of that address (their REDIS_PASSWORD). Prefer the environment variable.").defaultText("none")
 	f.add("shared-tls-cert", text(&s.cert, "FILE", ""),
-		"Certificate for both, as a PEM file, for controllers that are set to verify it. Those that want no TLS at all are served too.")
-	f.defaultText("shared-tls-cert", "one that nobody vouches for, as Argo CD's own repo-server has it")
-	f.add("shared-tls-key", text(&s.key, "FILE", ""), "Key of that certificate, as a PEM file.")
+		"PEM file with the certificate for both addresses, for controllers that verify it. Clients without TLS are served, too.").
+		defaultText("a self-signed certificate, as Argo CD's repo-server has")
+	f.add("shared-tls-key", text(&s.key, "FILE", ""), "PEM file with the key of that certificate.")
 }
 
-func (s *agentShared) check(f *flags, bad *validationErrors) {
+func (s *agentShared) check(f *flags) {
 	for name, address := range map[string]string{"shared-repo-server-listen": s.repoServer, "shared-redis-listen": s.redis} {
-		if address != "" {
-			checkListen(f, bad, name, address)
+		if _, _, err := net.SplitHostPort(address); address != "" && err != nil {
+			f.failIf(name, errors.New("must be HOST:PORT, or :PORT for all addresses of this host"))
 		}
 	}
-	if s.redis == "" && f.changed("shared-redis-password") {
-		bad.add("%s without --shared-redis-listen has no effect: add the one or remove the other", f.name("shared-redis-password"))
-	}
-	if s.repoServer == "" && s.redis == "" && f.anyGiven("shared-tls-cert", "shared-tls-key") {
-		bad.add("%s without --shared-repo-server-listen or --shared-redis-listen has no effect: add one or remove it", f.names("shared-tls-cert", "shared-tls-key"))
-	}
+	f.requires(s.redis != "", "--shared-redis-listen", "shared-redis-password")
+	f.requires(s.repoServer != "" || s.redis != "", "--shared-repo-server-listen or --shared-redis-listen", "shared-tls-cert", "shared-tls-key")
 	if (s.cert == "") != (s.key == "") {
-		bad.add("--shared-tls-cert and --shared-tls-key belong together: give both, or neither")
+		f.fail("--shared-tls-cert and --shared-tls-key belong together: set both or neither")
 	}
-	if own := f.names("redis-addr", "redis-username", "redis-password", "redis-creds-dir-path", "redis-tls-enabled"); s.redis != "" && own != "" {
-		bad.add("%s contradicts %s: the cluster has a Redis of its own, or uses the hub's; remove one or the other", own, f.name("shared-redis-listen"))
-	}
+	f.conflicts(s.redis != "", "shared-redis-listen", "a cluster uses its own Redis or that of the hub", append(redisFlags, "redis-tls-enabled")...)
 }
 
-// checkListen checks an address to listen on.
-func checkListen(f *flags, bad *validationErrors, name, address string) {
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		bad.add("%s %q: write it as HOST:PORT, or :PORT for all addresses of this host: %w", f.name(name), address, err)
-	}
-}
-
-// config opens what is listened on. Live access finds the cluster's cache where
-// the controllers put it.
+// config opens the listeners and completes cfg. Live access reads the cache where the controllers write it.
 func (s *agentShared) config(ctx context.Context, open *listeners, cfg *agent.Config) (err error) {
 	if s.repoServer == "" && s.redis == "" {
 		return nil
@@ -92,7 +78,7 @@ func (s *agentShared) config(ctx context.Context, open *listeners, cfg *agent.Co
 		return err
 	}
 	if cfg.Live.Redis != nil {
-		own := redis.Endpoint{Address: itself(cfg.Shared.Redis.Addr())}
+		own := redis.Endpoint{Address: localAddress(cfg.Shared.Redis.Addr())}
 		if s.password != "" {
 			own.Credentials = redis.Fixed("", s.password)
 		}
@@ -101,11 +87,10 @@ func (s *agentShared) config(ctx context.Context, open *listeners, cfg *agent.Co
 	return nil
 }
 
-// itself is where this process reaches what it listens on.
-func itself(address net.Addr) string {
-	tcp, ok := address.(*net.TCPAddr)
-	if !ok || !tcp.IP.IsUnspecified() {
-		return address.String()
+// localAddress returns the address at which this process reaches its own listener.
+func localAddress(address net.Addr) string {
+	if tcp, ok := address.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+		return hostPort("localhost", tcp.Port)
 	}
-	return net.JoinHostPort("localhost", itoa(tcp.Port))
+	return address.String()
 }

@@ -2,102 +2,55 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"log/slog"
 	"sync"
 
-	"github.com/argocd-agent/argocd-agent/internal/agent"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
-	"github.com/argocd-agent/argocd-agent/internal/principal"
 )
 
-// spiffeSettings say where a program gets its identity from, instead of from
-// Secrets or files.
+// spiffeSettings configure an identity from a SPIFFE Workload API instead of Secrets or files.
 type spiffeSettings struct {
 	socket string
-	server string // agent: the identity of the principal
+	server string // only for an agent: the SPIFFE ID of the principal
 
-	workload *identity.SPIFFESource // once it is known to be wanted
+	source *identity.SPIFFESource // nil if SPIFFE is off
 }
 
-func (s *spiffeSettings) declare(f *flags, ofAgent bool) {
-	means := "Address of a SPIFFE Workload API, such as unix:///run/spire/sockets/agent.sock, to get the identity of this program and the bundles of trust domains from, instead of from Secrets. "
-	if ofAgent {
-		means += "Needs --spiffe-server-id."
-	} else {
-		means += "Needs --auth mtls:uri:REGEX, which finds an agent's name in its SPIFFE ID."
-	}
-	f.add("spiffe-endpoint-socket", text(&s.socket, "ADDRESS", ""), means)
-	f.envName("spiffe-endpoint-socket", "SPIFFE_ENDPOINT_SOCKET")
-	if ofAgent {
-		f.add("spiffe-server-id", text(&s.server, "ID", ""), "SPIFFE ID of the principal, such as spiffe://example.org/argocd-agent/principal: who has another is not believed to be it.")
-	}
+func (s *spiffeSettings) declare(f *flags, needs string) {
+	f.add("spiffe-endpoint-socket", text(&s.socket, "ADDRESS", ""),
+		"Address of a SPIFFE Workload API, such as unix:///run/spire/sockets/agent.sock. It provides the certificate and the "+
+			"trusted CAs instead of Secrets. Requires "+needs+".").envName("SPIFFE_ENDPOINT_SOCKET")
 }
 
-// check finds contradictions. Insecure is a flag that turns off what SPIFFE is for.
-func (s *spiffeSettings) check(f *flags, bad *validationErrors, certificates certificateFlags, insecure ...string) {
+// check refuses settings that SPIFFE replaces, and those that turn it off.
+func (s *spiffeSettings) check(f *flags, certificates certificateFlags, insecure ...string) {
 	if s.socket == "" {
 		return
 	}
-	if err := identity.CheckSocket(s.socket); err != nil {
-		bad.add("%s: %w", f.name("spiffe-endpoint-socket"), err)
-	}
-	if others := append(certificates.flags(), insecure...); f.anyGiven(others...) {
-		bad.add("%s contradicts %s: the identity comes from the one or the other; remove one", f.names(others...), f.name("spiffe-endpoint-socket"))
-	}
+	f.failIf("spiffe-endpoint-socket", identity.CheckSocket(s.socket))
+	f.conflicts(true, "spiffe-endpoint-socket", "each is a source of the identity", append(certificates.flags(), insecure...)...)
 }
 
-func (s *spiffeSettings) checkServer(f *flags, bad *validationErrors) {
-	switch {
-	case s.socket == "" && s.server != "":
-		bad.add("%s has no effect without --spiffe-endpoint-socket: add the one or remove the other", f.name("spiffe-server-id"))
-	case s.socket != "" && s.server == "":
-		bad.add("%s without --spiffe-server-id: any workload of the trust domain could pass for the principal; give its SPIFFE ID", f.name("spiffe-endpoint-socket"))
-	case s.server != "":
-		if err := identity.CheckSPIFFEID(s.server); err != nil {
-			bad.add("%s: %w", f.name("spiffe-server-id"), err)
-		}
+// open sets the source if SPIFFE is on.
+func (s *spiffeSettings) open(log *slog.Logger) (err error) {
+	if s.socket != "" {
+		s.source, err = identity.NewSPIFFESource(s.socket, log)
 	}
+	return err
 }
 
-// trustSPIFFE sets up TLS with identities of the Workload API.
-func (s *principalSettings) trustSPIFFE(cfg *principal.Config) (err error) {
-	if s.spiffe.workload, err = identity.NewSPIFFESource(s.spiffe.socket, cfg.Log); err != nil {
-		return err
-	}
-	cfg.TLS = s.spiffe.workload.ServerTLS(cfg.Revocations)
-	s.apply(cfg.TLS)
-	return nil
-}
-
-func (s *agentSettings) trustSPIFFE(cfg *agent.Config) (err error) {
-	if s.spiffe.workload, err = identity.NewSPIFFESource(s.spiffe.socket, cfg.Log); err != nil {
-		return err
-	}
-	cfg.TLS = func() (*tls.Config, error) {
-		now, err := s.spiffe.workload.ClientTLS(s.spiffe.server)
-		if err != nil {
-			return nil, err
-		}
-		s.apply(now)
-		return now, nil
-	}
-	return nil
-}
-
-// beside runs work with the identity being followed beside it, where there is
-// one.
-func (s *spiffeSettings) beside(ctx context.Context, log *slog.Logger, work func(context.Context) error) error {
-	if s.workload == nil {
+// runWith runs work, and receives updates of the identity until work ends.
+func (s *spiffeSettings) runWith(ctx context.Context, log *slog.Logger, work func(context.Context) error) error {
+	if s.source == nil {
 		return work(ctx)
 	}
-	following, stop := context.WithCancel(ctx)
+	updates, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
 	wg.Go(func() {
-		if err := s.workload.Run(following); err != nil {
-			log.WarnContext(ctx, "SPIFFE identity is no longer updated", "error", err)
+		if err := s.source.Run(updates); err != nil {
+			log.WarnContext(ctx, "Failed to watch SPIFFE identity", "error", err)
 		}
 	})
 	return work(ctx)

@@ -19,12 +19,12 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
 
-// TestProgramsRecogniseEachOtherBySPIFFE runs both commands with a Workload API each. Their assemblies only shake hands.
-func TestProgramsRecogniseEachOtherBySPIFFE(t *testing.T) {
+// Both commands run with a Workload API each. Their components only perform a TLS handshake.
+func TestSPIFFE_ComponentsAuthenticateEachOther(t *testing.T) {
 	ca := newAuthority(t)
 	const hubID = "spiffe://example.org/principal"
-	onHub, onEdge := spiffetest.New(t), spiffetest.New(t)
-	for id, api := range map[string]*spiffetest.API{hubID: onHub, "spiffe://example.org/agent/w1": onEdge} {
+	hubAPI, agentAPI := spiffetest.New(t), spiffetest.New(t)
+	for id, api := range map[string]*spiffetest.API{hubID: hubAPI, "spiffe://example.org/agent/w1": agentAPI} {
 		uri, err := url.Parse(id)
 		if err != nil {
 			t.Fatal(err)
@@ -35,11 +35,11 @@ func TestProgramsRecogniseEachOtherBySPIFFE(t *testing.T) {
 	}
 	address := make(chan string, 1)
 	named := make(chan string, 1)
-	start := assemblies{
-		principal: func(ctx context.Context, cfg principal.Config) error { return greetOne(ctx, cfg, address, named) },
+	start := components{
+		principal: func(ctx context.Context, cfg principal.Config) error { return acceptOne(ctx, cfg, address, named) },
 		agent: func(ctx context.Context, cfg agent.Config) error {
 			if cfg.Certificates != nil || cfg.Secrets != nil {
-				return errors.New("it wants certificates from Secrets too")
+				return errors.New("unexpected certificates from Secrets")
 			}
 			return dialOnce(ctx, cfg, <-address)
 		},
@@ -54,22 +54,22 @@ func TestProgramsRecogniseEachOtherBySPIFFE(t *testing.T) {
 			}
 		})
 	}
-	run([]string{"SPIFFE_ENDPOINT_SOCKET=" + onHub.Socket}, "principal", "--auth", "mtls:uri:^spiffe://example.org/agent/([^/]+)$",
+	run([]string{"SPIFFE_ENDPOINT_SOCKET=" + hubAPI.Socket}, "principal", "--auth", "mtls:uri:^spiffe://example.org/agent/([^/]+)$",
 		"--listen-host", "127.0.0.1", "--listen-port", freePort(t), "--enable-resource-proxy=false", "--redis-proxy-port", "0")
-	run(nil, "agent", "--agent-mode", "managed", "--server-address", "hub.example", "--spiffe-endpoint-socket", onEdge.Socket, "--spiffe-server-id", hubID)
+	run(nil, "agent", "--agent-mode", "managed", "--server-address", "hub.example", "--spiffe-endpoint-socket", agentAPI.Socket, "--spiffe-server-id", hubID)
 	wg.Wait()
 	select {
 	case name := <-named:
 		if name != "w1" {
-			t.Errorf("the agent is taken for %q", name)
+			t.Errorf("the agent is authenticated as %q", name)
 		}
 	default:
-		t.Error("nobody came")
+		t.Error("no agent was authenticated")
 	}
 }
 
-// greetOne is a principal that takes one connection and says whose it is.
-func greetOne(ctx context.Context, cfg principal.Config, address, named chan<- string) error {
+// acceptOne is a principal that accepts one connection and reports the name of the agent.
+func acceptOne(ctx context.Context, cfg principal.Config, address, named chan<- string) error {
 	for _, err := cfg.TLS.GetConfigForClient(&tls.ClientHelloInfo{}); err != nil; _, err = cfg.TLS.GetConfigForClient(&tls.ClientHelloInfo{}) {
 		if err := pause(ctx); err != nil {
 			return err
@@ -95,7 +95,7 @@ func greetOne(ctx context.Context, cfg principal.Config, address, named chan<- s
 	return err
 }
 
-// dialOnce is an agent that connects, and waits for a word.
+// dialOnce is an agent that connects and waits for one byte.
 func dialOnce(ctx context.Context, cfg agent.Config, address string) error {
 	secure, err := cfg.TLS()
 	for ; err != nil; secure, err = cfg.TLS() {

@@ -2,15 +2,20 @@ package main
 
 import (
 	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
 	"strings"
 )
 
-// tlsSettings say how connections are encrypted. Where certificates come from
-// differs between principal and agent.
+// tlsSettings restrict TLS versions and cipher suites.
 type tlsSettings struct {
-	least  tlsVersion
-	most   tlsVersion
-	suites []string
+	minVersion tlsVersion
+	maxVersion tlsVersion
+	suites     []string
 }
 
 type tlsVersion string
@@ -22,78 +27,67 @@ const (
 
 var tlsVersions = map[tlsVersion]uint16{tls12: tls.VersionTLS12, tls13: tls.VersionTLS13}
 
-// tlsFlags are those of tlsSettings.
+// tlsFlags are the flags of tlsSettings.
 var tlsFlags = []string{"tls-min-version", "tls-max-version", "tls-ciphersuites"}
 
 func (s *tlsSettings) declare(f *flags) {
-	f.add("tls-min-version", choice(&s.least, tls13, tls12, tls13), "The oldest version of TLS that is spoken.")
-	f.add("tls-max-version", choice(&s.most, tls13, tls12, tls13), "The newest version of TLS that is spoken.")
-	f.add("tls-ciphersuites", list(&s.suites, "NAMES"),
-		"Cipher suites of TLS 1.2, separated by commas.")
-	f.defaultText("tls-ciphersuites", "those that Go considers secure; TLS 1.3 has no choice")
+	f.add("tls-min-version", choice(&s.minVersion, tls13, tls12, tls13), "Minimum TLS version.")
+	f.add("tls-max-version", choice(&s.maxVersion, tls13, tls12, tls13), "Maximum TLS version.")
+	f.add("tls-ciphersuites", list(&s.suites, "NAMES"), "Comma-separated cipher suites of TLS 1.2.").
+		defaultText("the suites that Go considers secure; TLS 1.3 has no choice")
 }
 
-func (s *tlsSettings) check(f *flags, bad *validationErrors) {
-	if tlsVersions[s.least] > tlsVersions[s.most] {
-		bad.add("%s (%s) is above %s (%s): lower the minimum or raise the maximum",
-			f.name("tls-min-version"), s.least, f.name("tls-max-version"), s.most)
+func (s *tlsSettings) check(f *flags) {
+	if tlsVersions[s.minVersion] > tlsVersions[s.maxVersion] {
+		f.fail("%s (%s) is above %s (%s): lower the minimum or raise the maximum",
+			f.name("tls-min-version"), s.minVersion, f.name("tls-max-version"), s.maxVersion)
 	}
-	if len(s.suites) == 0 {
-		return
-	}
-	if s.least == tls13 {
-		bad.add("%s has no effect on TLS 1.3, which has no choice of suites: remove it, or set --tls-min-version to %s",
-			f.name("tls-ciphersuites"), tls12)
-	}
-	if _, unknown := cipherSuites(s.suites); len(unknown) > 0 {
-		bad.add("%s: %s: not a secure cipher suite of TLS 1.2; choose from %s",
-			f.name("tls-ciphersuites"), strings.Join(unknown, ", "), strings.Join(secureSuites(), ", "))
-	}
-}
-
-// apply puts the settings into a tls.Config.
-func (s *tlsSettings) apply(cfg *tls.Config) {
-	cfg.MinVersion = tlsVersions[s.least]
-	cfg.MaxVersion = tlsVersions[s.most]
-	if len(s.suites) > 0 {
-		cfg.CipherSuites, _ = cipherSuites(s.suites)
-	}
-}
-
-// cipherSuites finds suites by their names.
-func cipherSuites(names []string) (ids []uint16, unknown []string) {
-	known := map[string]uint16{}
-	for _, suite := range suitesOfTLS12() {
-		known[suite.Name] = suite.ID
-	}
-	for _, name := range names {
-		id, ok := known[strings.ToUpper(name)]
-		if !ok {
-			unknown = append(unknown, name)
-			continue
+	f.requires(s.minVersion == tls12, "--tls-min-version "+string(tls12), "tls-ciphersuites")
+	known := tls12Suites()
+	for _, name := range s.suites {
+		if known[strings.ToUpper(name)] == 0 {
+			f.fail("%s: %s is not a secure cipher suite of TLS 1.2; choose from %s",
+				f.name("tls-ciphersuites"), name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
-		ids = append(ids, id)
 	}
-	return ids, unknown
 }
 
-func secureSuites() []string {
-	var names []string
-	for _, suite := range suitesOfTLS12() {
-		names = append(names, suite.Name)
+// apply copies the settings to a tls.Config.
+func (s *tlsSettings) apply(cfg *tls.Config) {
+	cfg.MinVersion = tlsVersions[s.minVersion]
+	cfg.MaxVersion = tlsVersions[s.maxVersion]
+	known := tls12Suites()
+	for _, name := range s.suites {
+		cfg.CipherSuites = append(cfg.CipherSuites, known[strings.ToUpper(name)])
 	}
-	return names
 }
 
-// suitesOfTLS12 are those that Go considers secure and that HTTP/2, which the
-// connection is made of, permits: with an ephemeral key and authenticated
+// tls12Suites returns the suites that Go considers secure and HTTP/2 permits: with an ephemeral key and authenticated
 // encryption.
-func suitesOfTLS12() []*tls.CipherSuite {
-	var suites []*tls.CipherSuite
+func tls12Suites() map[string]uint16 {
+	suites := map[string]uint16{}
 	for _, suite := range tls.CipherSuites() {
 		if strings.HasPrefix(suite.Name, "TLS_ECDHE_") && !strings.Contains(suite.Name, "_CBC_") {
-			suites = append(suites, suite)
+			suites[suite.Name] = suite.ID
 		}
 	}
 	return suites
+}
+
+// clientTLS returns the TLS configuration for a server of Argo CD. If ca is empty, it uses the CAs of the system.
+func clientTLS(server, address, ca string, insecure bool) (*tls.Config, error) {
+	host, _, _ := net.SplitHostPort(address)                                                         // a Unix socket has no host
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, InsecureSkipVerify: insecure} //nolint:gosec // set by the user
+	if ca == "" {
+		return cfg, nil
+	}
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		return nil, fmt.Errorf("read the CA certificates of %s: %w", server, err)
+	}
+	cfg.RootCAs = x509.NewCertPool()
+	if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("read the CA certificates of %s: no certificate in %s", server, ca)
+	}
+	return cfg, nil
 }

@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-func TestTracesGoNowhereUnlessSomebodySaysWhere(t *testing.T) {
+func TestTrace_OffUnlessAddressIsSet(t *testing.T) {
 	args := append(agentArgs(t), "--healthz-port", "0", "--metrics-port", "0")
 	if got := start(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://otel:4317"}, args...); got.agent == nil || got.agent.Trace != nil {
 		t.Errorf("%s", got.stderr)

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// value is a flag's value: what reads it, and what it is called in the help.
+// value is a pflag.Value for any type.
 type value[T any] struct {
 	target *T
-	kind   string // such as FILE; empty: a switch
+	kind   string // placeholder in the help, such as FILE; empty for a boolean
 	parse  func(string) (T, error)
 	format func(T) string
 }
@@ -37,81 +37,78 @@ func (v *value[T]) String() string {
 
 func (v *value[T]) Type() string { return v.kind }
 
-func text(p *string, kind, standard string) pflag.Value {
-	*p = standard
+func text(p *string, kind, initial string) pflag.Value {
+	*p = initial
 	same := func(s string) (string, error) { return s, nil }
 	return &value[string]{p, kind, same, func(s string) string { return s }}
 }
 
-// onOff is a switch, off unless somebody turns it on.
-func onOff(p *bool, standard bool) pflag.Value {
-	*p = standard
+func boolean(p *bool, initial bool) pflag.Value {
+	*p = initial
 	parse := func(s string) (bool, error) {
 		b, err := strconv.ParseBool(s)
 		if err != nil {
-			return false, errors.New("it must be true or false")
+			return false, errors.New("must be true or false")
 		}
 		return b, nil
 	}
 	return &value[bool]{p, "", parse, strconv.FormatBool}
 }
 
-// choice is one of a few words.
-func choice[T ~string](p *T, standard T, words ...T) pflag.Value {
-	*p = standard
-	spelled := make([]string, len(words))
-	for i, word := range words {
-		spelled[i] = string(word)
+func choice[T ~string](p *T, initial T, options ...T) pflag.Value {
+	*p = initial
+	names := make([]string, len(options))
+	for i, option := range options {
+		names[i] = string(option)
 	}
 	parse := func(s string) (T, error) {
-		if !slices.Contains(words, T(s)) {
-			return "", fmt.Errorf("it must be one of %s", strings.Join(spelled, ", "))
+		if !slices.Contains(names, s) {
+			return "", fmt.Errorf("must be one of %s", strings.Join(names, ", "))
 		}
 		return T(s), nil
 	}
-	return &value[T]{p, strings.Join(spelled, "|"), parse, func(word T) string { return string(word) }}
+	return &value[T]{p, strings.Join(names, "|"), parse, func(option T) string { return string(option) }}
 }
-
-func number(p *int, kind string, standard, least, most int) pflag.Value {
-	*p = standard
-	parse := func(s string) (int, error) {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < least || n > most {
-			return 0, fmt.Errorf("it must be a number from %d to %d", least, most)
-		}
-		return n, nil
-	}
-	return &value[int]{p, kind, parse, strconv.Itoa}
-}
-
-// port is one to listen on or to dial.
-func port(p *int, standard int) pflag.Value { return number(p, "PORT", standard, 1, maxPort) }
-
-// optionalPort is off at 0.
-func optionalPort(p *int, standard int) pflag.Value { return number(p, "PORT", standard, 0, maxPort) }
 
 const maxPort = 65535
 
-func duration(p *time.Duration, standard time.Duration) pflag.Value {
-	*p = standard
+// port is a port to listen on or to dial.
+func port(p *int, initial int) pflag.Value { return portFrom(p, initial, 1) }
+
+// optionalPort is a port to listen on. 0 turns it off.
+func optionalPort(p *int, initial int) pflag.Value { return portFrom(p, initial, 0) }
+
+func portFrom(p *int, initial, lowest int) pflag.Value {
+	*p = initial
+	parse := func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < lowest || n > maxPort {
+			return 0, fmt.Errorf("must be a number from %d to %d", lowest, maxPort)
+		}
+		return n, nil
+	}
+	return &value[int]{p, "PORT", parse, strconv.Itoa}
+}
+
+func duration(p *time.Duration, initial time.Duration) pflag.Value {
+	*p = initial
 	parse := func(s string) (time.Duration, error) {
 		d, err := time.ParseDuration(s)
 		if err != nil || d < 0 {
-			return 0, errors.New("it must be a duration such as 30s or 5m")
+			return 0, errors.New("must be a duration such as 30s or 5m")
 		}
 		return d, nil
 	}
 	return &value[time.Duration]{p, "DURATION", parse, time.Duration.String}
 }
 
-// list is a list of words. A flag that is given several times adds up.
+// list is a comma-separated list. If the flag is repeated, its values are appended.
 func list(p *[]string, kind string) pflag.Value {
 	parse := func(s string) ([]string, error) { return append(*p, splitList(s)...), nil }
 	return &value[[]string]{p, kind, parse, func(words []string) string { return strings.Join(words, ",") }}
 }
 
-// splitList splits at commas, but not at those within a pattern: `{a,b}` and
-// `/x{1,2}/` are one word each.
+// splitList splits at commas, but not at commas within a pattern: `{a,b}` and `/x{1,2}/` are one element each.
 func splitList(s string) []string {
 	var words []string
 	depth, start := 0, 0
@@ -137,15 +134,15 @@ func splitList(s string) []string {
 	return words
 }
 
-// pairs is a list of key=value.
+// pairs is a list of KEY=VALUE.
 func pairs(p *map[string]string, kind string) pflag.Value {
 	parse := func(s string) (map[string]string, error) {
 		all := map[string]string{}
 		maps.Copy(all, *p)
-		for _, word := range splitList(s) {
-			key, rest, ok := strings.Cut(word, "=")
+		for _, pair := range splitList(s) {
+			key, rest, ok := strings.Cut(pair, "=")
 			if !ok {
-				return nil, fmt.Errorf("%q is not of the form key=value", word)
+				return nil, fmt.Errorf("%q is not of the form key=value", pair)
 			}
 			all[strings.TrimSpace(key)] = strings.TrimSpace(rest)
 		}
@@ -153,10 +150,9 @@ func pairs(p *map[string]string, kind string) pflag.Value {
 	}
 	format := func(all map[string]string) string {
 		var words []string
-		for key, word := range all {
-			words = append(words, key+"="+word)
+		for _, key := range slices.Sorted(maps.Keys(all)) {
+			words = append(words, key+"="+all[key])
 		}
-		slices.Sort(words)
 		return strings.Join(words, ",")
 	}
 	return &value[map[string]string]{p, kind, parse, format}

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Set by the linker for releases: -ldflags "-X main.version=… -X main.commit=…".
+// The linker sets these for releases: -ldflags "-X main.version=… -X main.commit=…".
 var version, commit string
 
-// build says what this binary was made of.
+// build is the build information of this binary.
 type build struct {
 	Version   string `json:"version"`
 	Commit    string `json:"commit"`
@@ -20,9 +20,7 @@ type build struct {
 	Platform  string `json:"platform"`
 }
 
-const unknownCommit = "unknown"
-
-// thisBuild asks the linker first, then what the Go tool has recorded.
+// thisBuild returns the values of the linker, otherwise those that the Go tool has recorded.
 func thisBuild() build {
 	b := build{Version: version, Commit: commit, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -32,7 +30,7 @@ func thisBuild() build {
 		b.Version = "dev"
 	}
 	if b.Commit == "" {
-		b.Commit = unknownCommit
+		b.Commit = "unknown"
 	}
 	return b
 }
@@ -63,26 +61,24 @@ func (b *build) fill(info *debug.BuildInfo) {
 }
 
 func (p *program) versionCommand() *cobra.Command {
-	const plain, asJSON = "text", "json"
 	var format string
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Print what this program was built from",
-		Long:    "Prints the version of this program, the commit it was built from, and the version of Go that built it.",
+		Short:   "Print version and build information",
+		Long:    "Prints the version of this binary, its commit and the version of Go that built it.",
 		Example: "  argocd-agent version -o json",
 		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			b := thisBuild()
-			if format == asJSON {
+			if format == formatJSON {
 				encoder := json.NewEncoder(p.stdout)
 				encoder.SetIndent("", "  ")
-				return encoder.Encode(b)
+				return encoder.Encode(thisBuild())
 			}
-			_, err := fmt.Fprint(p.stdout, b)
+			_, err := fmt.Fprint(p.stdout, thisBuild())
 			return err
 		},
 	}
-	cmd.Flags().VarP(choice(&format, plain, plain, asJSON), "output", "o", "Form of the output.")
+	cmd.Flags().VarP(choice(&format, formatText, formatText, formatJSON), "output", "o", "Output format.")
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\nUsage:\n  %s [-o text|json]\n\nExample:\n%s\n", cmd.Long, cmd.CommandPath(), cmd.Example)
 	})

@@ -1353,7 +1353,7 @@ func (x *Held) GetCause() string {
 	return ""
 }
 
-// WriteOutage tells the hub that the agent's API server does not accept writes, or that it accepts them again.
+// WriteOutage reports to the hub that the agent's API server does not accept writes, or that it accepts them again.
 type WriteOutage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For users, at most 1024 bytes. If empty, the API server accepts writes.
