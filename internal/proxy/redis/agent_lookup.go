@@ -36,90 +36,75 @@ func (l agentLookup) cacheable() bool { return l.key.kind == ResourcesTree }
 
 // inflightRead is a request to an agent without a reply yet.
 type inflightRead struct {
-	generation uint64 // of the cache
-	seq        uint64
-	confirmed  bool
-	done       chan struct{}
-	result     agentValue
-}
-
-// pendingRead is a value that is read, or was cached.
-type pendingRead struct {
-	inflight *inflightRead // nil if cached is fresh
-	cached   entry
-	known    bool // there is a cached value
+	seq    uint64
+	done   chan struct{}
+	result agentValue
 }
 
 var errTimeout = errors.New("no reply in time")
 
-// read returns the cached value if it is fresh. Otherwise it requests the value from the agent on another goroutine.
-func (a *agentPool) read(l agentLookup) pendingRead {
-	id, now := l.id(), time.Now()
-	r := inflightRead{generation: a.cache.generation(), done: make(chan struct{})}
-	pending := pendingRead{}
-	pending.cached, pending.known = a.cache.get(id)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	p := a.client(l.target.Agent)
-	if l.cacheable() {
-		ch := p.want(l.key.channel(l.target.Local), now.Add(a.cfg.CacheIdle))
-		r.seq, r.confirmed = ch.seq, ch.confirmed
-		fresh := func(seq uint64, confirmed bool) bool { return confirmed && ch.confirmed && seq == ch.seq }
-		if last := pending.cached; pending.known && fresh(last.seq, last.confirmed) && now.Sub(last.at) < a.cfg.CacheMaxAge {
-			a.counts.hits.Add(1)
-			return pending
-		}
-		// A read that started before the last change can return the old value, so it is not shared.
-		if shared := p.reads[id]; shared != nil && fresh(shared.seq, shared.confirmed) {
-			pending.inflight = shared
-			return pending
-		}
-	}
-	pending.inflight = &r
-	p.reads[id] = &r
-	a.tasks.Go(func() { p.fetchAndCache(l, id, &r) })
-	return pending
-}
-
-// wait returns the value of a read. If the agent does not reply, it returns the last known value.
-func (a *agentPool) wait(agent string, p pendingRead) agentValue {
-	cached := agentValue{value: p.cached.value, found: true}
-	if p.inflight == nil {
-		return cached
+// get returns the cached value if it is fresh. Otherwise it requests the value from the agent. If the agent does not reply
+// in time, it returns the last known value.
+func (a *agentPool) get(l agentLookup) agentValue {
+	read, cached, known := a.read(l)
+	last := agentValue{value: cached.value, found: true}
+	if read == nil {
+		return last
 	}
 	limit := a.cfg.Timeout
-	if p.known {
+	if known {
 		limit = a.cfg.StaleAfter
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	result := agentValue{err: fmt.Errorf("agent %s does not respond: %w", agent, errTimeout)}
+	result := agentValue{err: fmt.Errorf("agent %s does not respond: %w", l.target.Agent, errTimeout)}
 	select {
-	case <-p.inflight.done:
-		result = p.inflight.result
+	case <-read.done:
+		result = read.result
 	case <-timer.C:
 	}
-	if result.err != nil && p.known {
+	if result.err != nil && known {
 		a.counts.stale.Add(1)
-		return cached
+		return last
 	}
 	return result
+}
+
+// read returns the cached value, and the request to the agent unless the value is fresh.
+func (a *agentPool) read(l agentLookup) (read *inflightRead, cached entry, known bool) {
+	id, now := l.id(), time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	cached, known = a.cache.get(id)
+	p := a.client(l.target.Agent)
+	read = &inflightRead{done: make(chan struct{})}
+	if l.cacheable() {
+		ch := p.want(l.key.channel(l.target.Local), now.Add(a.cfg.CacheIdle))
+		if ch.confirmed && known && cached.seq == ch.seq && now.Sub(cached.at) < a.cfg.CacheMaxAge {
+			a.counts.hits.Add(1)
+			return nil, cached, known
+		}
+		// A read that started before the last change can return the old value, so it is not shared.
+		if shared := p.reads[id]; shared != nil && ch.confirmed && shared.seq == ch.seq {
+			return shared, cached, known
+		}
+		read.seq = ch.seq
+	}
+	p.reads[id] = read
+	a.tasks.Go(func() { p.fetchAndCache(l, id, read) })
+	return read, cached, known
 }
 
 // fetchAndCache reads a value from the agent and caches it, even if no caller waits for it any longer.
 func (p *agentClient) fetchAndCache(l agentLookup, id string, r *inflightRead) {
 	at := time.Now()
-	ctx, cancel := context.WithTimeoutCause(p.pool.ctx, p.pool.cfg.Timeout, errTimeout)
+	ctx, cancel := context.WithTimeoutCause(p.ctx, p.pool.cfg.Timeout, errTimeout)
 	r.result = p.fetch(ctx, l)
 	cancel()
-	switch {
-	case r.result.err != nil:
-	case r.result.found:
-		p.pool.cache.put(entry{id: id, value: r.result.value, seq: r.seq, confirmed: r.confirmed, at: at}, r.generation)
-	default:
-		p.pool.cache.remove(id, at)
-	}
 	p.pool.mu.Lock()
+	if r.result.err == nil && p.ctx.Err() == nil { // otherwise it can be the value of a forgotten agent
+		p.pool.cache.put(entry{id: id, value: r.result.value, seq: r.seq, at: at})
+	}
 	if p.reads[id] == r {
 		delete(p.reads, id)
 	}
@@ -140,13 +125,9 @@ func (p *agentClient) fetch(ctx context.Context, l agentLookup) agentValue {
 		return agentValue{}
 	case values[0] == nil:
 		stored = 1
-	case values[1] != nil: // the agent's setting changed. The value that expires later was written later.
-		ttls, err := p.ttls(ctx, plain)
-		if err != nil {
+	case values[1] != nil: // the agent's setting changed
+		if stored, err = p.newer(ctx, plain, l.key.zipped); err != nil {
 			return agentValue{err: err}
-		}
-		if ttls[1] > ttls[0] || ttls[1] == ttls[0] && l.key.zipped {
-			stored = 1
 		}
 	}
 	var rewrite func([]byte) []byte
@@ -160,34 +141,20 @@ func (p *agentClient) fetch(ctx context.Context, l agentLookup) agentValue {
 	return agentValue{value: value, found: true}
 }
 
-// ttls returns the seconds until the plain and the compressed key expire, -2 for a key that does not exist.
-func (p *agentClient) ttls(ctx context.Context, plain string) (ttls [2]int, err error) {
+// newer returns 0 if the plain value was written later, and 1 if it was the compressed one: the value that expires later.
+func (p *agentClient) newer(ctx context.Context, plain string, zipped bool) (int, error) {
+	var ttls [2]int
 	for i, key := range []string{plain, plain + gzipSuffix} {
 		reply, err := p.request(ctx, 1, "TTL", key)
 		if err != nil {
-			return ttls, err
+			return 0, err
 		}
 		if ttls[i], err = strconv.Atoi(string(reply[0])); err != nil {
-			return ttls, fmt.Errorf("agent %s: read TTL: %w", p.name, err)
+			return 0, fmt.Errorf("agent %s: read TTL: %w", p.name, err)
 		}
 	}
-	return ttls, nil
-}
-
-// ttlReply returns the reply to TTL or PTTL.
-func (a *agentPool) ttlReply(l agentLookup, milliseconds bool) []byte {
-	a.mu.Lock()
-	p := a.client(l.target.Agent)
-	a.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(a.ctx, a.cfg.Timeout, errTimeout)
-	defer cancel()
-	ttls, err := p.ttls(ctx, l.key.plain(l.target.Local))
-	if err != nil {
-		return errorReply("ERR " + err.Error())
+	if ttls[1] > ttls[0] || ttls[1] == ttls[0] && zipped {
+		return 1, nil
 	}
-	longest := max(ttls[0], ttls[1])
-	if milliseconds && longest > 0 {
-		longest *= 1000
-	}
-	return appendHeader(nil, ':', longest)
+	return 0, nil
 }

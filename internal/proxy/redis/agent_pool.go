@@ -16,22 +16,25 @@ const (
 
 // agentPool reads from the Redis servers of agents.
 type agentPool struct {
-	cfg      *Config
-	ctx      context.Context // of Server.Run
-	cache    *cache
-	tasks    *sync.WaitGroup
-	patterns *patternClients
-	counts   *counters
+	cfg    *Config
+	ctx    context.Context // of Server.Run
+	tasks  *sync.WaitGroup
+	counts *counters
 
-	mu      sync.Mutex // guards the fields of all agentClients too. It is never held while something waits.
+	// mu guards the fields of agentClients and subscribers, and the channels of clientConns too. It is never held while
+	// something waits.
+	mu      sync.Mutex
+	cache   *cache
 	clients map[string]*agentClient
 	lastSeq uint64
 }
 
 // agentClient is the state of one agent. The fields are guarded by agentPool.mu.
 type agentClient struct {
-	pool *agentPool
-	name string
+	pool   *agentPool
+	name   string
+	ctx    context.Context // ends when the agent is forgotten
+	cancel context.CancelFunc
 
 	dialing  chan struct{} // held by the goroutine that opens conn
 	conn     *requestConn
@@ -39,24 +42,11 @@ type agentClient struct {
 	requests int
 	reads    map[string]*inflightRead
 
-	channels  map[string]*channel
-	due       map[string]map[*subscriber]bool // subscribers to notify by channel, nil for all of them
-	notifiers int                             // goroutines that notify
-	running   bool                            // a goroutine maintains the subscription
-	changed   chan struct{}                   // channels changed
-	retry     chan struct{}                   // the agent's connection changed: retry immediately
-	forgotten bool                            // removed when it is idle
+	channels map[string]*channel
+	running  bool          // a goroutine maintains the subscription
+	changed  chan struct{} // channels or subscribers changed
+	retry    chan struct{} // the agent's connection changed: retry immediately
 }
-
-// channel reports the changes of one Application.
-type channel struct {
-	confirmed   bool   // the agent's Redis confirmed the subscription
-	seq         uint64 // changes with every message, and with every gap in which a message can have been lost
-	subscribers map[*subscriber]bool
-	wantedUntil time.Time // by the cache
-}
-
-func (a *agentPool) start(ctx context.Context) { a.ctx = ctx }
 
 // nextSeq returns a number that no channel had before. Cached values outlive channels, so a channel that is subscribed
 // again must not repeat a number. The caller must hold a.mu.
@@ -74,21 +64,20 @@ func (a *agentPool) client(name string) *agentClient {
 			dialing:  make(chan struct{}, 1),
 			reads:    map[string]*inflightRead{},
 			channels: map[string]*channel{},
-			due:      map[string]map[*subscriber]bool{},
 			changed:  make(chan struct{}, 1),
 			retry:    make(chan struct{}, 1),
 		}
+		p.ctx, p.cancel = context.WithCancel(a.ctx)
 		a.clients[name] = p
 	}
-	p.forgotten = false
 	return p
 }
 
-// sweep releases subscriptions, connections and agents that are not used.
+// sweep releases subscriptions and connections that are not used.
 func (a *agentPool) sweep(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for name, p := range a.clients {
+	for _, p := range a.clients {
 		for id, ch := range p.channels {
 			p.release(id, ch, now)
 		}
@@ -96,19 +85,17 @@ func (a *agentPool) sweep(now time.Time) {
 			p.conn.close(errClosed)
 			p.conn = nil
 		}
-		if p.forgotten && len(p.channels) == 0 && len(p.reads) == 0 && !p.running && p.conn == nil {
-			delete(a.clients, name)
-		}
 	}
 }
 
-// forget drops the cached values of an agent.
+// forget ends the connections to an agent and drops its values.
 func (a *agentPool) forget(name string) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	if p := a.clients[name]; p != nil {
-		p.forgotten = true
+		p.cancel()
+		delete(a.clients, name)
 	}
-	a.mu.Unlock()
 	a.cache.forget(name + "\n")
 }
 
@@ -130,52 +117,35 @@ func (p *agentClient) connection(ctx context.Context) (*requestConn, error) {
 		}
 		conn.close(errClosed)
 	}
-	tunnel, err := p.pool.dial(ctx, p.name)
+	tunnel, err := p.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	most := p.pool.cfg.MaxValue
 	conn = newRequestConn(tunnel, limits{bulk: most, elements: 16, total: 2*most + maxLine})
+	stop := context.AfterFunc(p.ctx, func() { conn.close(errClosed) })
+	p.pool.tasks.Go(func() {
+		<-conn.done
+		stop()
+	})
 	p.pool.mu.Lock()
 	p.conn = conn
 	p.pool.mu.Unlock()
-	p.pool.tasks.Go(func() {
-		select {
-		case <-conn.done:
-		case <-p.pool.ctx.Done():
-			conn.shut()
-		}
-	})
 	return conn, nil
 }
 
-func (a *agentPool) dial(ctx context.Context, name string) (net.Conn, error) {
-	a.counts.dials.Add(1)
-	return a.cfg.Tunnels.Dial(ctx, name)
+func (p *agentClient) dial(ctx context.Context) (net.Conn, error) {
+	p.pool.counts.dials.Add(1)
+	return p.pool.cfg.Tunnels.Dial(ctx, p.name)
 }
 
 // request sends one request to the agent. The reply must have count elements.
 func (p *agentClient) request(ctx context.Context, count int, args ...string) ([][]byte, error) {
-	p.pool.mu.Lock()
-	busy := p.requests >= maxAgentRequests
-	if !busy {
-		p.requests++
-	}
-	p.pool.mu.Unlock()
-	if busy {
-		return nil, fmt.Errorf("agent %s has %d pending requests", p.name, maxAgentRequests)
-	}
-	defer func() {
-		p.pool.mu.Lock()
-		p.requests--
-		p.pool.mu.Unlock()
-	}()
-	p.pool.counts.asked.Add(1)
-	reply, err := p.exchange(ctx, appendCommand(nil, args...))
+	replies, err := p.exchange(ctx, 1, appendCommand(nil, args...))
 	if err != nil {
 		return nil, err
 	}
-	values, err := decode(reply)
+	values, err := decode(replies[0])
 	if err == nil && len(values) != count {
 		err = fmt.Errorf("%s returned %d values, want %d", args[0], len(values), count)
 	}
@@ -185,16 +155,32 @@ func (p *agentClient) request(ctx context.Context, count int, args ...string) ([
 	return values, nil
 }
 
-// exchange retries once if the connection is lost. All requests are reads.
-func (p *agentClient) exchange(ctx context.Context, raw []byte) ([]byte, error) {
+// exchange sends requests together and returns their replies. It retries once if the connection is lost. All requests are
+// reads.
+func (p *agentClient) exchange(ctx context.Context, count int, raw []byte) ([][]byte, error) {
+	p.pool.mu.Lock()
+	busy := p.requests >= maxAgentRequests
+	if !busy {
+		p.requests += count
+		defer func() {
+			p.pool.mu.Lock()
+			p.requests -= count
+			p.pool.mu.Unlock()
+		}()
+	}
+	p.pool.mu.Unlock()
+	if busy {
+		return nil, fmt.Errorf("agent %s has %d pending requests", p.name, maxAgentRequests)
+	}
+	p.pool.counts.asked.Add(int64(count))
 	for retry := true; ; retry = false {
 		conn, err := p.connection(ctx)
 		if err != nil {
 			return nil, err
 		}
-		reply, err := conn.doRaw(ctx, 1, raw)
+		replies, err := conn.doRaw(ctx, count, raw)
 		if err == nil {
-			return reply[0], nil
+			return replies, nil
 		}
 		if !retry || ctx.Err() != nil {
 			return nil, fmt.Errorf("agent %s does not respond: %w", p.name, err)

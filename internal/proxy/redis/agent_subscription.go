@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
 const (
@@ -17,7 +19,25 @@ const (
 	firstRetry        = 100 * time.Millisecond
 	lastRetry         = 5 * time.Second
 	channelsPerPacket = 256 // in one SUBSCRIBE
+	notifyRetryAfter  = time.Second
 )
+
+// channel reports the changes of one Application.
+type channel struct {
+	confirmed   bool   // the agent's Redis confirmed the subscription
+	seq         uint64 // changes with every message, and with every gap in which a message can have been lost
+	subscribers map[*subscriber]bool
+	wantedUntil time.Time // by the cache
+}
+
+// subscriber receives the changes of one Application for one client.
+type subscriber struct {
+	c       *clientConn
+	channel string       // the client's name for it
+	agent   *agentClient // nil for a channel of the hub
+	local   string       // the agent's name for it
+	due     bool         // the client can have missed a change
+}
 
 // want returns a channel that stays subscribed at least until a time. The caller must hold pool.mu.
 func (p *agentClient) want(name string, until time.Time) *channel {
@@ -37,14 +57,13 @@ func (p *agentClient) want(name string, until time.Time) *channel {
 func (p *agentClient) release(name string, ch *channel, now time.Time) {
 	if len(ch.subscribers) == 0 && !now.Before(ch.wantedUntil) {
 		delete(p.channels, name)
-		delete(p.due, name)
 		p.wake()
 	}
 }
 
-// wake makes the subscription follow the channels. The caller must hold pool.mu.
+// wake makes the subscription follow the channels and subscribers. The caller must hold pool.mu.
 func (p *agentClient) wake() {
-	if !p.running && len(p.channels) > 0 && p.pool.ctx.Err() == nil {
+	if !p.running && len(p.channels) > 0 && p.ctx.Err() == nil {
 		p.running = true
 		p.pool.tasks.Go(p.runSubscription)
 	}
@@ -58,29 +77,83 @@ func poke(c chan struct{}) {
 	}
 }
 
-// subscribe adds a client. The client is notified as soon as the subscription is confirmed, because it can have missed a
-// change before.
-func (a *agentPool) subscribe(s *subscriber) {
+// subscribe adds a subscription that the hub's Redis has confirmed.
+func (a *agentPool) subscribe(c *clientConn, channel string) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	p := a.client(s.agent)
-	ch := p.want(s.local, time.Time{})
-	ch.subscribers[s] = true
-	if ch.confirmed {
-		p.scheduleNotify(s.local, s)
+	s := c.channels[channel]
+	if s == nil && c.channels != nil {
+		s = &subscriber{c: c, channel: channel}
+		c.channels[channel] = s
+	}
+	a.mu.Unlock()
+	if s != nil {
+		a.bind(s)
 	}
 }
 
-func (a *agentPool) unsubscribe(s *subscriber) {
+// bind makes a subscriber follow the agent to which its channel belongs now. The client is notified as soon as the
+// agent's Redis has confirmed the subscription, because it can have missed a change before.
+func (a *agentPool) bind(s *subscriber) {
+	key, target, ok := a.cfg.resolve([]byte(s.channel))
+	local := ""
+	if ok = ok && key.isChannel(); ok {
+		local = key.channel(target.Local)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	p := a.clients[s.agent]
-	if p == nil {
+	var p *agentClient
+	if ok {
+		p = a.client(target.Agent)
+	}
+	if s.c.channels[s.channel] != s || s.agent == p && s.local == local {
 		return
 	}
-	if ch := p.channels[s.local]; ch != nil {
+	s.unbind()
+	if s.agent, s.local = p, local; p != nil {
+		ch := p.want(local, time.Time{})
+		ch.subscribers[s] = true
+		s.due = ch.confirmed
+		p.wake()
+	}
+}
+
+// unbind ends the subscription at the agent. The caller must hold agentPool.mu.
+func (s *subscriber) unbind() {
+	if s.agent == nil {
+		return
+	}
+	if ch := s.agent.channels[s.local]; ch != nil {
 		delete(ch.subscribers, s)
-		p.release(s.local, ch, time.Now())
+		s.agent.release(s.local, ch, time.Now())
+	}
+}
+
+func (a *agentPool) unsubscribe(c *clientConn, channel string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := c.channels[channel]; s != nil {
+		s.unbind()
+		delete(c.channels, channel)
+	}
+}
+
+// unsubscribeAll releases the subscriptions of a client that is gone.
+func (a *agentPool) unsubscribeAll(c *clientConn) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range c.channels {
+		s.unbind()
+	}
+	c.channels = nil
+}
+
+// rebind follows Applications that now belong to another agent, or to an agent for the first time.
+func (a *agentPool) rebind(c *clientConn) {
+	a.mu.Lock()
+	all := slices.Collect(maps.Values(c.channels))
+	a.mu.Unlock()
+	for _, s := range all {
+		a.bind(s)
 	}
 }
 
@@ -104,48 +177,45 @@ func (a *agentPool) invalidate(agent, app string) {
 
 // runSubscription maintains the agent's one subscription while a channel is wanted.
 func (p *agentClient) runSubscription() {
-	ctx, pause := p.pool.ctx, firstRetry
+	pause := backoff.Backoff{Min: firstRetry, Max: lastRetry, Jitter: rand.Float64}
 	for {
 		p.pool.mu.Lock()
-		if len(p.channels) == 0 || ctx.Err() != nil {
+		if len(p.channels) == 0 || p.ctx.Err() != nil {
 			p.running = false
 			p.pool.mu.Unlock()
 			return
 		}
 		p.pool.mu.Unlock()
 		began := time.Now()
-		err := p.subscription(ctx)
+		err := p.subscription()
 		p.subscriptionLost()
 		if time.Since(began) > lastRetry {
-			pause = firstRetry
+			pause.Reset()
 		}
 		if err == nil {
 			continue
 		}
 		p.pool.cfg.Log.Debug("Subscription at agent ended", "agent", p.name, "error", err)
-		timer := time.NewTimer(pause/2 + rand.N(pause)) //nolint:gosec // spreads load
 		select {
-		case <-timer.C:
+		case <-time.After(pause.Next()):
 		case <-p.retry:
-			pause = firstRetry
-		case <-ctx.Done():
+			pause.Reset()
+		case <-p.ctx.Done():
 		}
-		timer.Stop()
-		pause = min(2*pause, lastRetry)
 	}
 }
 
 // subscription opens the subscription and reads it until it ends. It returns nil if no channel is wanted any longer.
-func (p *agentClient) subscription(ctx context.Context) error {
-	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
-	conn, err := p.pool.dial(dialCtx, p.name)
+func (p *agentClient) subscription() error {
+	dialCtx, cancel := context.WithTimeout(p.ctx, dialTimeout)
+	conn, err := p.dial(dialCtx)
 	cancel()
 	if err != nil {
 		return err
 	}
 	p.pool.counts.subscriptions.Add(1)
 	defer p.pool.counts.subscriptions.Add(-1)
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(p.ctx)
 	unused := make(chan bool, 1)
 	go func() {
 		unused <- p.sendChannels(ctx, conn)
@@ -159,7 +229,8 @@ func (p *agentClient) subscription(ctx context.Context) error {
 	return err
 }
 
-// sendChannels subscribes to the wanted channels and pings. It returns true when no channel is wanted.
+// sendChannels subscribes to the wanted channels, notifies subscribers and pings. It returns true when no channel is
+// wanted.
 func (p *agentClient) sendChannels(ctx context.Context, conn net.Conn) (unused bool) {
 	ping := time.NewTicker(pingAfter)
 	defer ping.Stop()
@@ -179,8 +250,13 @@ func (p *agentClient) sendChannels(ctx context.Context, conn net.Conn) (unused b
 			return false
 		}
 		sent = wanted
+		var retry <-chan time.Time
+		if err := p.notifyDue(ctx); err != nil {
+			retry = time.After(notifyRetryAfter)
+		}
 		select {
 		case <-p.changed:
+		case <-retry:
 		case <-ping.C:
 			if _, err := to.Write(appendCommand(nil, "PING")); err != nil {
 				return false
@@ -223,27 +299,36 @@ func (p *agentClient) readMessages(conn net.Conn) error {
 		}
 		switch name := string(parts[1]); string(parts[0]) {
 		case "subscribe":
-			p.invalidateChannel(name, true)
+			p.confirmed(name)
 		case "message":
-			p.pool.counts.messages.Add(1)
-			p.invalidateChannel(name, false)
-			p.sendTo(name, string(parts[2]), nil)
+			p.published(name, parts[2])
 		}
 	}
 }
 
-// invalidateChannel makes cached values stale. After a confirmation it also notifies all subscribers.
-func (p *agentClient) invalidateChannel(name string, confirmed bool) {
+// confirmed records that a channel is subscribed. Its subscribers can have missed a change.
+func (p *agentClient) confirmed(name string) {
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
-	ch := p.channels[name]
-	if ch == nil {
-		return
+	if ch := p.channels[name]; ch != nil {
+		ch.confirmed, ch.seq = true, p.pool.nextSeq()
+		for s := range ch.subscribers {
+			s.due = true
+		}
+		poke(p.changed)
 	}
-	ch.seq = p.pool.nextSeq()
-	ch.confirmed = ch.confirmed || confirmed
-	if confirmed && len(ch.subscribers) > 0 {
-		p.scheduleNotify(name, nil)
+}
+
+// published makes cached values stale and delivers a message.
+func (p *agentClient) published(name string, payload []byte) {
+	p.pool.counts.messages.Add(1)
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	if ch := p.channels[name]; ch != nil {
+		ch.seq = p.pool.nextSeq()
+		for s := range ch.subscribers {
+			s.c.push(s.channel, payload)
+		}
 	}
 }
 
@@ -255,5 +340,57 @@ func (p *agentClient) subscriptionLost() {
 		ch.confirmed = false
 		ch.seq = p.pool.nextSeq()
 	}
-	clear(p.due) // the next confirmation schedules them again
+}
+
+// notifyDue notifies the subscribers that can have missed a change. After an error, they stay due.
+func (p *agentClient) notifyDue(ctx context.Context) (err error) {
+	var due []*subscriber
+	p.pool.mu.Lock()
+	for _, ch := range p.channels {
+		for s := range ch.subscribers {
+			if s.due && ch.confirmed {
+				due, s.due = append(due, s), false
+			}
+		}
+	}
+	p.pool.mu.Unlock()
+	for some := range slices.Chunk(due, channelsPerPacket) {
+		if failed := p.notify(ctx, some); failed != nil {
+			err = failed
+			p.pool.mu.Lock()
+			for _, s := range some {
+				s.due = true
+			}
+			p.pool.mu.Unlock()
+		}
+	}
+	return err
+}
+
+// notify sends a message to subscribers. They read the tree then, and Argo CD closes the stream if there is none. So the
+// agent is asked first whether it has the trees.
+func (p *agentClient) notify(ctx context.Context, to []*subscriber) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.pool.cfg.Timeout, errTimeout)
+	defer cancel()
+	var requests []byte
+	for _, s := range to {
+		key, _ := parseKey([]byte(s.local))
+		key.kind = ResourcesTree
+		plain := key.plain(key.app)
+		requests = appendCommand(requests, "EXISTS", plain, plain+gzipSuffix)
+	}
+	replies, err := p.exchange(ctx, len(to), requests)
+	if err != nil {
+		return err
+	}
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	for i, s := range to {
+		if count, err := decode(replies[i]); err != nil {
+			return err
+		} else if string(count[0]) != "0" && s.c.channels[s.channel] == s {
+			s.c.push(s.channel, nil)
+		}
+	}
+	return nil
 }

@@ -1,34 +1,34 @@
 package redis
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
 	"os"
 	"strconv"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// clientConn is the connection of one client. One goroutine reads its requests. Replies return through a replyQueue.
+// clientConn is the connection of one client. One goroutine reads its requests, another one the replies of Redis.
 type clientConn struct {
-	server        *Server
-	conn          net.Conn
-	ctx           context.Context // ends with the connection
-	replies       replyQueue
-	subscriptions clientSubscriptions
-	upstream      atomic.Pointer[dedicatedConn] // nil until the first request that needs Redis
+	server  *Server
+	conn    net.Conn
+	replies *replyForwarder
+	proto   atomic.Int32 // RESP version
 
-	// For the reading goroutine:
+	channels map[string]*subscriber // confirmed by Redis, guarded by agentPool.mu. If nil, the client is gone.
+
+	pushes  sync.Mutex
+	pushed  []byte // messages of agents
+	pushing bool   // a goroutine writes them
+
+	// For the goroutine that reads requests:
 	requests    *commandReader
 	readTimeout time.Duration
-	trusted     bool    // Redis accepted the client, so that it can send large requests
 	multi       bool    // between MULTI and EXEC
 	agentAccess *string // Redis' error for reading agents' keys, empty if allowed. If nil, it is not known.
-
-	proto atomic.Int32 // RESP version
 }
 
 var (
@@ -39,17 +39,19 @@ var (
 	errUpstreamLost   = errors.New("connection to the hub's Redis lost")
 )
 
-// hubReplyLimits allow the largest value that Redis can hold.
-var hubReplyLimits = limits{bulk: 512 << 20, elements: maxElements, total: 1 << 40}
+var (
+	// hubReplyLimits allow the largest value that Redis can hold.
+	hubReplyLimits = limits{bulk: 512 << 20, elements: maxElements, total: 1 << 40}
+	// firstLimits apply to a client that has not authenticated, as in Redis.
+	firstLimits = limits{bulk: 16 << 10, elements: 16, total: 64 << 10}
+)
 
-func newClientConn(ctx context.Context, server *Server, conn net.Conn) *clientConn {
-	c := &clientConn{server: server, conn: conn, readTimeout: server.cfg.FirstRequest}
-	var cancel context.CancelCauseFunc
-	c.ctx, cancel = context.WithCancelCause(ctx)
+func newClientConn(server *Server, conn net.Conn) *clientConn {
+	c := &clientConn{server: server, conn: conn, readTimeout: server.cfg.FirstRequest, channels: map[string]*subscriber{}}
 	c.proto.Store(2)
-	c.replies.init(conn, &server.cfg, &server.tasks, cancel)
-	c.subscriptions.c = c
-	c.requests = newCommandReader(c, limits{bulk: firstBulk, elements: firstElements, total: 4 * firstBulk, widen: c.widen})
+	c.replies = newReplyForwarder(conn, server.cfg.ReplyTimeout, server.cfg.WriteTimeout)
+	c.replies.message = c.deliverMessage
+	c.requests = newCommandReader(c, firstLimits)
 	return c
 }
 
@@ -57,180 +59,221 @@ func newClientConn(ctx context.Context, server *Server, conn net.Conn) *clientCo
 func (c *clientConn) run() {
 	err := c.serve()
 	if errors.Is(err, errProtocol) {
-		c.answer(errorReply("ERR " + err.Error()))
+		_ = c.replies.answer(errorReply("ERR " + err.Error()))
 	}
 	if errors.Is(err, errProtocol) || errors.Is(err, errQuit) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		// Requests that were received before the end get their replies.
-		timer := time.AfterFunc(c.server.cfg.ReplyTimeout, func() { c.replies.fail(errGone) })
-		c.flush()
-		c.replies.waitComplete()
-		c.replies.waitWritten()
-		timer.Stop()
+		c.replies.finish(c.server.cfg.ReplyTimeout)
 	}
 	c.replies.fail(err)
-	c.subscriptions.close(true)
+	c.server.agents.unsubscribeAll(c)
 }
 
 func (c *clientConn) serve() error {
 	for {
-		cmd, err := c.requests.next()
-		if err != nil {
-			return err
+		args, err := c.requests.next()
+		if err == nil {
+			err = c.dispatch(args)
 		}
-		if err := c.dispatch(cmd); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// Read implements io.Reader for the requests. It sends pending requests to Redis before it waits. A subscriber can be
-// silent.
+// Read implements io.Reader for the requests. A subscriber can be silent.
 func (c *clientConn) Read(b []byte) (int, error) {
-	c.flush()
+	if err := c.replies.waitRoom(c.server.cfg.MaxPipeline); err != nil {
+		return 0, err
+	}
 	for {
 		_ = c.conn.SetReadDeadline(time.Now().Add(c.readTimeout))
 		n, err := c.conn.Read(b)
-		if errors.Is(err, os.ErrDeadlineExceeded) && c.subscriptions.active() {
+		if errors.Is(err, os.ErrDeadlineExceeded) && c.replies.isSubscribed() {
 			continue
 		}
-		c.readTimeout = c.server.cfg.IdleTimeout
+		if c.readTimeout = c.server.cfg.IdleTimeout; n > 0 && c.replies.requests == nil {
+			if err := c.connect(); err != nil {
+				return 0, err
+			}
+		}
 		return n, err
 	}
 }
 
-func (c *clientConn) flush() {
-	if d := c.upstream.Load(); d != nil {
-		d.flush()
+// connect connects to Redis. A client that Redis accepts without a password can send large requests.
+func (c *clientConn) connect() error {
+	redis, err := c.server.cfg.Hub.dial(c.server.agents.ctx)
+	if err != nil {
+		c.server.cfg.Log.Warn("Failed to connect to the hub's Redis", "error", err)
+		_ = c.replies.answer(errorReply("ERR argocd-agent: " + err.Error()))
+		return errQuit
 	}
-}
-
-// widen allows large requests to a client that Redis accepts without a password.
-func (c *clientConn) widen() (limits, bool) {
-	if refusal, err := c.checkAgentAccess(); err == nil && refusal == "" {
+	c.replies.connect(redis)
+	c.server.tasks.Go(func() { c.replies.receive(hubReplyLimits) })
+	refusal, err := c.checkAgentAccess()
+	if refusal == "" {
 		c.trust()
 	}
-	return c.requests.limits, c.trusted
+	return err
 }
 
 func (c *clientConn) trust() {
-	c.trusted = true
 	most := c.server.cfg.MaxRequest
 	c.requests.limits = limits{bulk: most, elements: maxArguments, total: most}
 }
 
-// answer replies to the current request.
-func (c *clientConn) answer(reply []byte) {
-	if slot, ok := c.replies.reserve(c.flush); ok {
-		c.replies.complete(slot, reply)
-		c.replies.flush()
-	}
-}
-
 // dispatch handles one request. An error ends the connection.
-func (c *clientConn) dispatch(cmd command) error {
-	var room [16]byte
-	name := upper(cmd.args[0], &room)
-	rule := rules[string(name)]
+func (c *clientConn) dispatch(args [][]byte) error {
+	name := commandName(args)
+	class := classes[name]
 	switch {
-	case rule.class == refused:
-		c.answer(errorReply("ERR " + string(name) + " is not supported by the argocd-agent Redis proxy"))
+	case class == refused:
+		_ = c.replies.answer(errorReply("ERR " + name + " is not supported by the argocd-agent Redis proxy"))
 		return errQuit
-	case rule.class == quit:
-		c.answer([]byte("+OK\r\n"))
+	case class == quit:
+		_ = c.replies.answer([]byte("+OK\r\n"))
 		return errQuit
-	case rule.class == connLocal && len(cmd.args) > 1 && isWord(cmd.args[1], "REPLY"):
-		c.answer(errorReply("ERR CLIENT REPLY is not supported by the argocd-agent Redis proxy"))
-		return nil
-	case rule.class == handshake && (!c.multi || string(name) == "RESET"):
-		return c.handshake(cmd, string(name))
+	case name == "CLIENT" && len(args) > 1 && isWord(args[1], "REPLY"):
+		return c.replies.answer(errorReply("ERR CLIENT REPLY is not supported by the argocd-agent Redis proxy"))
+	case class == handshake && !c.multi:
+		return c.handshake(name, args)
 	case c.multi:
-		if string(name) == "EXEC" || string(name) == "DISCARD" {
+		if name == "EXEC" || name == "DISCARD" {
 			c.multi, c.agentAccess = false, nil
 		}
-		return c.forward(cmd.raw, expectedReply{})
-	case rule.class == subscribe:
-		// Confirmations are not replies, so the replies to earlier requests have to be complete.
-		if c.flush(); !c.replies.waitComplete() {
-			return errGone
-		}
-		return c.forward(cmd.raw, expectedReply{kind: strings.ToLower(string(name)), left: len(cmd.args) - 1})
-	case rule.access != none && len(cmd.args) > 1:
-		if handled, err := c.serveAgentKeys(cmd, rule.access); handled || err != nil {
+	case class == subscribe:
+		return c.replies.subscribe(args, "")
+	case class == keyed || class == blocking:
+		if handled, err := c.serveAgentKey(name, args); handled {
 			return err
 		}
-	case string(name) == "MULTI":
-		c.multi = true
+	default:
+		c.multi = name == "MULTI"
 	}
-	return c.forward(cmd.raw, expectedReply{prompt: rule.class == stateless})
-}
-
-// connected returns the client's connection to Redis and opens it if needed.
-func (c *clientConn) connected() (*dedicatedConn, error) {
-	if d := c.upstream.Load(); d != nil {
-		return d, nil
-	}
-	d, err := openDedicated(c.ctx, c)
-	if err != nil {
-		c.server.cfg.Log.Warn("Failed to connect to the hub's Redis", "error", err)
-		c.answer(errorReply("ERR argocd-agent: " + err.Error()))
-		return nil, errQuit
-	}
-	c.upstream.Store(d)
-	return d, nil
-}
-
-// forward sends a request to Redis. The client receives the reply.
-func (c *clientConn) forward(raw []byte, reply expectedReply) error {
-	d, err := c.connected()
-	if err != nil {
-		return err
-	}
-	var ok bool
-	if reply.slot, ok = c.replies.reserve(d.flush); !ok {
-		return errGone
-	}
-	d.send(raw, reply)
+	c.replies.send(args, "", 0, expected{blocking: class == blocking})
 	return nil
 }
 
-// exchange sends a request to Redis and returns the reply.
-func (c *clientConn) exchange(raw []byte) ([]byte, error) {
-	d, err := c.connected()
-	if err != nil {
-		return nil, err
-	}
-	reply := make(chan []byte, 1)
-	d.send(raw, expectedReply{prompt: true, to: reply})
-	d.flush()
-	select {
-	case b := <-reply:
-		return b, nil
-	case <-c.ctx.Done():
-		return nil, errGone
-	}
-}
-
-// handshake forwards HELLO, AUTH, SELECT or RESET and follows the change if Redis accepts it.
-func (c *clientConn) handshake(cmd command, name string) error {
-	reply, err := c.exchange(cmd.raw)
+// handshake forwards HELLO, AUTH or SELECT and follows the change if Redis accepts it.
+func (c *clientConn) handshake(name string, args [][]byte) error {
+	reply, err := c.replies.exchange(args)
 	if err != nil {
 		return err
 	}
 	c.agentAccess = nil
-	switch {
-	case reply[0] == '-':
-	case name == "RESET":
-		c.multi, c.trusted = false, false
-		c.requests.limits = limits{bulk: firstBulk, elements: firstElements, total: 4 * firstBulk, widen: c.widen}
-		c.subscriptions.close(false)
-		c.proto.Store(2)
-	default:
-		if c.trust(); name == "HELLO" && len(cmd.args) > 1 {
-			if proto, err := strconv.Atoi(string(cmd.args[1])); err == nil {
-				c.proto.Store(int32(proto)) //nolint:gosec // Redis accepted it: 2 or 3
-			}
+	if reply[0] != '-' {
+		c.trust()
+		if name == "HELLO" && len(args) > 1 {
+			proto, _ := strconv.Atoi(string(args[1]))
+			c.proto.Store(int32(proto)) //nolint:gosec // Redis accepted it: 2 or 3
 		}
 	}
-	c.answer(reply)
-	return nil
+	return c.replies.answer(reply)
+}
+
+// serveAgentKey answers a request with a key of an agent. It returns false if all keys belong to the hub.
+func (c *clientConn) serveAgentKey(name string, args [][]byte) (handled bool, err error) {
+	isGet := name == "GET" && len(args) == 2
+	for _, arg := range args[1:] {
+		key, target, ok := c.server.cfg.resolve(arg)
+		if !ok && (!isGet || target.Frozen == "") {
+			continue
+		}
+		reply, err := c.agentReply(isGet, args, agentLookup{target, key})
+		if err == nil {
+			err = c.replies.answer(reply)
+		}
+		return true, err
+	}
+	return false, nil
+}
+
+// agentReply returns the reply to a request with a key of an agent or of a frozen Application.
+func (c *clientConn) agentReply(isGet bool, args [][]byte, l agentLookup) ([]byte, error) {
+	if l.target.Frozen != "" {
+		reply, err := c.replies.exchange(args)
+		if text := string(reply); text == "$-1\r\n" || text == "_\r\n" {
+			reply = errorReply("ERR argocd-agent: " + l.target.Frozen)
+		}
+		return reply, err
+	}
+	refusal, err := c.checkAgentAccess()
+	if err != nil || refusal != "" {
+		return []byte(refusal), err
+	}
+	if !isGet {
+		return errorReply("ERR this key belongs to agent " + l.target.Agent + ", only GET is allowed"), nil
+	}
+	c.replies.flush()
+	switch value := c.server.agents.get(l); {
+	case value.err != nil:
+		return errorReply("ERR " + value.err.Error()), nil
+	case value.found:
+		return appendBulk(nil, value.value), nil
+	default:
+		return appendNil(nil, int(c.proto.Load())), nil
+	}
+}
+
+// probeKey is like a key of an agent's Application. It does not exist.
+const probeKey = "app|resources-tree|argocd-agent_probe|0"
+
+// checkAgentAccess returns the error with which Redis refuses the client keys like those of agents. It is empty if Redis
+// allows them.
+func (c *clientConn) checkAgentAccess() (refusal string, err error) {
+	if c.agentAccess == nil {
+		reply, err := c.replies.exchange([][]byte{[]byte("GET"), []byte(probeKey)})
+		if err != nil {
+			return "", err
+		}
+		if reply[0] == '-' {
+			refusal = string(reply)
+		}
+		c.agentAccess = &refusal
+	}
+	return *c.agentAccess, nil
+}
+
+// deliverMessage forwards a message of the hub's Redis. After a confirmation, the client receives messages of agents, or
+// no longer receives them.
+func (c *clientConn) deliverMessage(frame []byte, m message) error {
+	err := c.replies.write(frame, false)
+	switch m.confirms {
+	case "subscribe":
+		c.server.agents.subscribe(c, string(m.name))
+	case "unsubscribe":
+		c.server.agents.unsubscribe(c, string(m.name))
+	}
+	return err
+}
+
+// maxPushed is the number of bytes of agents' messages that a client can leave unread.
+const maxPushed = 16 << 20
+
+// push delivers a message of an agent. It does not wait for the client.
+func (c *clientConn) push(channel string, payload []byte) {
+	c.pushes.Lock()
+	defer c.pushes.Unlock()
+	if len(c.pushed)+len(payload) > maxPushed {
+		c.replies.fail(errSlowSubscriber)
+		return
+	}
+	c.pushed = append(c.pushed, messageReply(int(c.proto.Load()), "message", channel, string(payload))...)
+	if !c.pushing {
+		c.pushing = true
+		c.server.tasks.Go(c.writePushed)
+	}
+}
+
+func (c *clientConn) writePushed() {
+	for {
+		c.pushes.Lock()
+		messages := c.pushed
+		c.pushed, c.pushing = nil, len(messages) > 0
+		c.pushes.Unlock()
+		if len(messages) == 0 {
+			return
+		}
+		_ = c.replies.write(messages, true) // on error, the connection ends
+	}
 }

@@ -2,77 +2,39 @@ package redis
 
 import "strings"
 
-// class says how the proxy handles a command.
+// class says how the proxy handles a command. A command that is not listed is forwarded, unless it names a key of an agent.
 type class uint8
 
 const (
-	dedicated class = iota // forwarded; Redis can take long to answer
-	stateless              // forwarded; Redis answers within Config.ReplyTimeout
-	handshake              // HELLO, AUTH, SELECT, RESET: the proxy waits for the reply and follows the change
-	connLocal              // CLIENT
-	subscribe              // Redis confirms each channel with a message
+	keyed     class = iota
+	keyless         // forwarded without a look at the arguments
+	blocking        // Redis can take long to reply
+	handshake       // the proxy waits for the reply and follows the change
+	subscribe       // Redis confirms each channel with a message
 	quit
 	refused // would break the order of replies
 )
 
-// access says which arguments of a command are keys, and what the command does with them.
-type access uint8
-
-const (
-	none   access = iota
-	get           // one key
-	mget          // all arguments are keys
-	exists        // all arguments are keys
-	strlen        // one key
-	ttl           // one key
-	write         // the first argument is a key; refused for agents' keys
-	writes        // all arguments are keys; refused for agents' keys
-)
-
-type rule struct {
-	class  class
-	access access
-}
-
-// rules lists the known commands. The zero rule applies to all others.
-var rules = map[string]rule{}
+var classes = map[string]class{}
 
 func init() {
-	for _, group := range []struct {
-		rule  rule
-		names string
-	}{
-		{rule{stateless, get}, "GET"},
-		{rule{stateless, mget}, "MGET"},
-		{rule{stateless, exists}, "EXISTS"},
-		{rule{stateless, strlen}, "STRLEN"},
-		{rule{stateless, ttl}, "TTL PTTL"},
-		{rule{stateless, write}, "SET SETNX SETEX PSETEX GETSET GETDEL GETEX APPEND EXPIRE PEXPIRE PERSIST"},
-		{rule{stateless, writes}, "RENAME RENAMENX DEL UNLINK"},
-		{rule{stateless, none}, "MSET TYPE INCR INCRBY DECR DECRBY PUBLISH PING ECHO SCAN KEYS DBSIZE TIME INFO HGET HSET " +
-			"HDEL HGETALL HMGET HEXISTS HLEN LPUSH RPUSH LPOP RPOP LLEN LRANGE SADD SREM SMEMBERS SISMEMBER SCARD SPOP " +
-			"ZADD ZREM ZRANGE ZSCORE ZCARD ZPOPMIN"},
-		{rule{handshake, none}, "HELLO AUTH SELECT RESET"},
-		{rule{connLocal, none}, "CLIENT"},
-		{rule{subscribe, none}, "SUBSCRIBE UNSUBSCRIBE PSUBSCRIBE PUNSUBSCRIBE SSUBSCRIBE SUNSUBSCRIBE"},
-		{rule{quit, none}, "QUIT"},
-		{rule{refused, none}, "MONITOR SYNC PSYNC REPLCONF POST HOST:"}, // POST and HOST: come from a browser
+	for class, names := range map[class]string{
+		keyless:   "PING ECHO PUBLISH MULTI",
+		blocking:  "BLPOP BRPOP BRPOPLPUSH BLMOVE BLMPOP BZPOPMIN BZPOPMAX BZMPOP XREAD XREADGROUP WAIT WAITAOF EVAL EVALSHA FCALL",
+		handshake: "HELLO AUTH SELECT",
+		subscribe: "SUBSCRIBE UNSUBSCRIBE PSUBSCRIBE PUNSUBSCRIBE",
+		quit:      "QUIT",
+		refused:   "RESET MONITOR SYNC PSYNC REPLCONF SSUBSCRIBE SUNSUBSCRIBE POST HOST:", // POST and HOST: come from a browser
 	} {
-		for name := range strings.FieldsSeq(group.names) {
-			rules[name] = group.rule
+		for name := range strings.FieldsSeq(names) {
+			classes[name] = class
 		}
 	}
 }
 
-// upper writes the name of a command in upper case into room. It truncates a name that is longer than any known name.
-func upper(name []byte, room *[16]byte) []byte {
-	n := copy(room[:], name)
-	for i, c := range room[:n] {
-		if 'a' <= c && c <= 'z' {
-			room[i] = c - 'a' + 'A'
-		}
-	}
-	return room[:n]
+// commandName returns the name of a command in upper case. It truncates a name that is longer than any known name.
+func commandName(args [][]byte) string {
+	return strings.ToUpper(string(args[0][:min(len(args[0]), 16)]))
 }
 
 // isWord reports whether an argument equals a word, ignoring case.

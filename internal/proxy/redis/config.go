@@ -67,15 +67,14 @@ type Config struct {
 	// MaxClients limits the clients, and with them the connections to the hub's Redis: 5,000. Redis accepts 10,000 by
 	// default.
 	MaxClients   int
-	MaxPipeline  int           // requests of one client without a reply: 1,024
-	MaxOutput    int           // unread bytes of one client above which its requests are not read: 64 MiB
+	MaxPipeline  int           // requests of one client without a reply above which no more are read: 1,024
 	MaxRequest   int           // bytes of one request: 512 MiB
 	FirstRequest time.Duration // time for the first request: 10 s
 	IdleTimeout  time.Duration // a silent client that is not subscribed is disconnected: 10 min
 	WriteTimeout time.Duration // a client that takes no bytes is disconnected: 30 s
 
 	// ReplyTimeout is how long the hub's Redis can leave a command without a reply before the client is disconnected,
-	// 10 s. It applies to commands that Redis answers promptly.
+	// 10 s. It does not apply to blocking commands.
 	ReplyTimeout time.Duration
 
 	Log *slog.Logger
@@ -90,7 +89,6 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.MaxValue, 64<<20)
 	orDefault(&c.MaxClients, 5_000)
 	orDefault(&c.MaxPipeline, 1024)
-	orDefault(&c.MaxOutput, 64<<20)
 	orDefault(&c.MaxRequest, 512<<20)
 	orDefault(&c.FirstRequest, 10*time.Second)
 	orDefault(&c.IdleTimeout, 10*time.Minute)
@@ -98,6 +96,16 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.ReplyTimeout, 10*time.Second)
 	c.Log = orDiscard(c.Log)
 	return c
+}
+
+// resolve returns the agent to which a key belongs. It returns false for a key of the hub.
+func (c *Config) resolve(name []byte) (appKey, Target, bool) {
+	key, ok := parseKey(name)
+	if !ok {
+		return appKey{}, Target{}, false
+	}
+	target, ok := c.Agents.Resolve(key.names())
+	return key, target, ok && target.Agent != ""
 }
 
 func orDefault[T comparable](value *T, otherwise T) {

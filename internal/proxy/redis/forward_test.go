@@ -41,9 +41,6 @@ func TestForward_ProtocolPerClient(t *testing.T) {
 		t.Fatal(got)
 	}
 	modern.expect("*2 $1 f $1 v", "HGETALL", "h")
-	modern.expect("+RESET", "RESET")
-	modern.expect("-NOAUTH Authentication required.", "GET", "k")
-	modern.expect("-NOAUTH Authentication required.", "GET", treeKey("shop_cart"))
 }
 
 func TestForward_LargeValueAndFragmentedRequest(t *testing.T) {

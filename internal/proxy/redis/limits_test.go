@@ -77,7 +77,7 @@ func TestLimits_MaxClients(t *testing.T) {
 }
 
 func TestLimits_SlowClientDelaysNoOtherClient(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.MaxOutput, c.WriteTimeout = 1<<20, time.Minute })
+	w := newWorld(t, func(c *Config) { c.WriteTimeout = time.Minute })
 	w.hub.do("SET", "big", strings.Repeat("x", 1<<17))
 	greedy := w.user()
 	request := string(appendCommand(nil, "GET", "big"))
@@ -156,9 +156,9 @@ func TestLimits_ManyIdleClients(t *testing.T) {
 	})
 }
 
-// Replies of agents wait behind an earlier reply of the hub's Redis. They must not prevent the proxy from reading it.
-func TestLimits_HeldRepliesDoNotBlockEarlierReply(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.MaxOutput = 64 << 10 })
+// Replies of agents wait behind an earlier reply of the hub's Redis that exceeds all buffers.
+func TestLimits_AgentRepliesAfterLargeReply(t *testing.T) {
+	w := newWorld(t, nil)
 	large, tree := strings.Repeat("x", 4<<20), strings.Repeat("t", 64<<10)
 	w.hub.do("SET", "large", large)
 	w.spokes["w1"].do("SET", treeKey("cart"), tree)
@@ -177,19 +177,20 @@ func TestLimits_HeldRepliesDoNotBlockEarlierReply(t *testing.T) {
 	}
 }
 
-func TestLimits_FirstSweepKeepsPendingRequest(t *testing.T) {
-	d := &dedicatedConn{seenSince: time.Now()}
-	d.reading.Store(true)
-	d.expected.push(expectedReply{prompt: true})
-	now := d.seenSince
-	if d.stalled(now.Add(time.Second), 10*time.Second) {
-		t.Error("stalled after 1 s")
-	}
-	d.reads.Add(1) // a part of the reply
-	if d.stalled(now.Add(11*time.Second), 10*time.Second) {
-		t.Error("stalled although bytes arrived")
-	}
-	if !d.stalled(now.Add(22*time.Second), 10*time.Second) {
-		t.Error("not stalled after 11 s without bytes")
+func TestReplyForwarder_Overdue(t *testing.T) {
+	now := time.Now()
+	for name, tc := range map[string]struct {
+		f    *replyForwarder
+		want bool
+	}{
+		"no request":       {&replyForwarder{owedSince: now.Add(-time.Hour)}, false},
+		"recent request":   {&replyForwarder{owed: 1, owedSince: now.Add(-time.Second)}, false},
+		"old request":      {&replyForwarder{owed: 1, owedSince: now.Add(-time.Minute)}, true},
+		"blocking command": {&replyForwarder{owed: 2, owedSince: now.Add(-time.Minute), blocking: true}, false},
+	} {
+		tc.f.timeout = 10 * time.Second
+		if got := tc.f.overdue(now); got != tc.want {
+			t.Errorf("%s: overdue is %v", name, got)
+		}
 	}
 }

@@ -39,7 +39,7 @@ func TestSubscriptions_FollowApplicationToAnotherAgent(t *testing.T) {
 	c.expect("+PONG", "PING")
 }
 
-// The number of subscribed Applications exceeds the number of parallel requests.
+// The number of subscribed Applications exceeds the number of requests in one packet.
 func TestNotify_AllSubscribersAfterReconnect(t *testing.T) {
 	const many = 3*maxAgentRequests + 100
 	w := newWorld(t, nil)
@@ -84,18 +84,31 @@ func TestNotify_AllSubscribersAfterReconnect(t *testing.T) {
 	w.disconnect("w1")
 	w.reconnect("w1")
 	w.server.AgentChanged("w1")
-	eventually(t, "the maximum number of goroutines notifies", func() bool {
+	dueNow := func() (due, unconfirmed int) {
 		pool.mu.Lock()
 		defer pool.mu.Unlock()
-		return p.notifiers == maxNotifiers
+		for _, ch := range p.channels {
+			if !ch.confirmed {
+				unconfirmed++
+			}
+			for s := range ch.subscribers {
+				if s.due {
+					due++
+				}
+			}
+		}
+		return due, unconfirmed
+	}
+	eventually(t, "all subscribers are due", func() bool {
+		due, unconfirmed := dueNow()
+		return due == many && unconfirmed == 0
 	})
 	pool.mu.Lock()
 	p.requests -= maxAgentRequests
 	pool.mu.Unlock()
 	all("after the agent was busy")
 	eventually(t, "all subscribers are notified", func() bool {
-		pool.mu.Lock()
-		defer pool.mu.Unlock()
-		return p.notifiers == 0 && len(p.due) == 0
+		due, _ := dueNow()
+		return due == 0
 	})
 }

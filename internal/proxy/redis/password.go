@@ -10,16 +10,16 @@ import (
 // RequirePassword waits until a client has authenticated with the agent's password. The client's later bytes are read
 // from the returned connection. It protects the hub's Redis, where the agent's identity is enough.
 func RequirePassword(conn net.Conn, password string) (net.Conn, error) {
-	requests := newCommandReader(conn, limits{bulk: firstBulk, elements: firstElements, total: maxLine})
+	requests := newCommandReader(conn, firstLimits)
 	for {
-		cmd, err := requests.next()
+		args, err := requests.next()
 		if err != nil {
 			if errors.Is(err, errProtocol) {
 				_, _ = conn.Write(errorReply("ERR " + err.Error()))
 			}
 			return nil, err
 		}
-		reply, forward, accepted := checkPassword(cmd.args, password)
+		reply, forward, accepted := checkPassword(args, password)
 		if len(reply) > 0 {
 			if _, err := conn.Write(reply); err != nil {
 				return nil, err
@@ -28,7 +28,7 @@ func RequirePassword(conn net.Conn, password string) (net.Conn, error) {
 		if accepted {
 			return &prefixedConn{Conn: conn, first: forward, rest: requests.r}, nil
 		}
-		if isWord(cmd.args[0], "QUIT") {
+		if isWord(args[0], "QUIT") {
 			return nil, errQuit
 		}
 	}

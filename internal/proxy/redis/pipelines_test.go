@@ -126,7 +126,7 @@ func randomPipeline(random *rand.Rand, mine string) (send []byte, count int) {
 		case n == 20:
 			args = []string{"GET", tree}
 		case n == 21:
-			args = []string{"MGET", key(), tree, key()}
+			args = []string{"get", tree}
 		case n == 22:
 			args = []string{"CLIENT", "SETNAME", "x"}
 		case n == 23:

@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -9,8 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -27,77 +26,62 @@ var relayLimits = limits{bulk: 4 << 10, elements: 1024, total: 2 << 20}
 
 // Serve serves one connection of the hub until either end closes it, or ctx ends. It takes ownership of conn.
 func (r *Relay) Serve(ctx context.Context, conn net.Conn) error {
-	defer func() { _ = conn.Close() }()
+	f := newReplyForwarder(conn, agentConnStall, agentConnStall)
+	f.message = func(frame []byte, _ message) error { return f.write(frame, false) }
 	redis, err := r.Redis.connect(ctx)
 	if err != nil {
-		r.refuse(conn, "cannot reach the cluster's Redis: "+err.Error())
+		_ = f.answer(errorReply("ERR cannot reach the cluster's Redis: " + err.Error()))
+		f.fail(err)
 		return err
 	}
-	defer func() { _ = redis.Close() }()
-	stop := context.AfterFunc(ctx, func() {
-		_ = conn.Close()
-		_ = redis.Close()
-	})
+	f.connect(redis)
+	stop := context.AfterFunc(ctx, func() { f.fail(ctx.Err()) })
 	defer stop()
-
 	var replies sync.WaitGroup
-	var refusing atomic.Bool
-	replies.Go(func() {
-		_, _ = io.Copy(conn, redis)
-		if !refusing.Load() {
-			_ = conn.Close()
-		}
-	})
-	err = r.forward(conn, redis)
+	replies.Go(func() { f.receive(hubReplyLimits) })
+	err = r.forward(conn, f)
 	if errors.Is(err, errProtocol) || errors.Is(err, errRefused) {
-		refusing.Store(true)
-		// Redis replies to the earlier requests and then ends its side.
-		_ = redis.SetReadDeadline(time.Now().Add(dialTimeout))
-		if half, ok := redis.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite()
-		}
-		replies.Wait()
-		r.refuse(conn, err.Error())
-		return err
+		_ = f.answer(errorReply("ERR " + err.Error()))
 	}
-	_ = redis.Close()
-	_ = conn.Close()
+	f.fail(err)
 	replies.Wait()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
 	return err
-}
-
-func (r *Relay) refuse(conn net.Conn, message string) {
-	_ = conn.SetWriteDeadline(time.Now().Add(dialTimeout))
-	_, _ = conn.Write(errorReply("ERR " + message))
 }
 
 var errRefused = errors.New("refused by the agent")
 
-// forward passes on the requests that the hub can make.
-func (r *Relay) forward(conn, redis net.Conn) error {
+// forward forwards the requests that the hub can make.
+func (r *Relay) forward(conn net.Conn, f *replyForwarder) error {
 	idle := r.Idle
 	orDefault(&idle, 2*time.Minute)
-	out := bufio.NewWriterSize(redis, bufferSize)
 	requests := newCommandReader(readFunc(func(b []byte) (int, error) {
-		if err := out.Flush(); err != nil {
-			return 0, fmt.Errorf("write to the cluster's Redis: %w", err)
+		if err := f.waitRoom(maxAgentRequests); err != nil {
+			return 0, err
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(idle))
 		return conn.Read(b)
 	}), relayLimits)
 	for {
-		cmd, err := requests.next()
+		args, err := requests.next()
+		if err == nil && requests.inline {
+			err = fmt.Errorf("%w: inline request", errRefused)
+		}
 		if err == nil {
-			err = permit(cmd)
+			err = permit(args)
 		}
 		switch {
-		case errors.Is(err, io.EOF):
-			return nil
 		case err != nil:
-			_ = out.Flush()
+		case classes[commandName(args)] == subscribe:
+			err = f.subscribe(args, "")
+		default:
+			f.send(args, "", 0, expected{})
+		}
+		if err != nil {
 			return err
 		}
-		_, _ = out.Write(cmd.raw) // Flush returns the error
 	}
 }
 
@@ -113,14 +97,10 @@ var (
 )
 
 // permit returns an error unless the hub can make a request.
-func permit(c command) error {
-	if c.inline {
-		return fmt.Errorf("%w: inline request", errRefused)
-	}
-	var room [16]byte
-	name, names, prefixes := upper(c.args[0], &room), c.args[1:], readableKeys
-	switch string(name) {
-	case "GET", "TTL", "STRLEN":
+func permit(args [][]byte) error {
+	name, names, prefixes := commandName(args), args[1:], readableKeys
+	switch name {
+	case "GET", "TTL":
 		if len(names) != 1 {
 			return fmt.Errorf("%w: %s with %d keys", errRefused, name, len(names))
 		}
@@ -139,18 +119,9 @@ func permit(c command) error {
 		return fmt.Errorf("%w: %s without keys", errRefused, name)
 	}
 	for _, key := range names {
-		if !hasAnyPrefix(key, prefixes) {
+		if !slices.ContainsFunc(prefixes, func(prefix []byte) bool { return bytes.HasPrefix(key, prefix) }) {
 			return fmt.Errorf("%w: %s of a name that is not Argo CD's state of an Application", errRefused, name)
 		}
 	}
 	return nil
-}
-
-func hasAnyPrefix(key []byte, prefixes [][]byte) bool {
-	for _, prefix := range prefixes {
-		if bytes.HasPrefix(key, prefix) {
-			return true
-		}
-	}
-	return false
 }

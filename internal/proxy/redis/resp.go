@@ -7,17 +7,16 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 )
 
 const (
-	maxLine       = 64 << 10 // inline command, simple string, error
-	maxArguments  = 1 << 20
-	maxElements   = 1 << 31
-	firstBulk     = 16 << 10 // for a client that has not authenticated, as in Redis
-	firstElements = 16
-	largeFrame    = 1 << 20  // frames of this size need a reservation, see limits.reserve
-	bufferSize    = 16 << 10 // of a bufio.Reader or bufio.Writer
-	keepBuffer    = 32 << 10 // larger buffers are released after use
+	maxLine      = 64 << 10 // inline command, simple string, error
+	maxArguments = 1 << 20
+	maxElements  = 1 << 31
+	largeFrame   = 1 << 20  // frames of this size need a reservation, see limits.reserve
+	bufferSize   = 8 << 10  // of a bufio.Reader or bufio.Writer
+	keepBuffer   = 32 << 10 // larger buffers are released after use
 )
 
 // errProtocol is wrapped by all errors about input that is not RESP.
@@ -33,21 +32,20 @@ type limits struct {
 	elements int // of all arrays together
 	total    int // bytes of the frame
 
-	// widen returns other limits for a frame that exceeds these. If nil, such a frame is an error.
-	widen func() (limits, bool)
 	// reserve is called before a frame grows to n bytes, if n is at least largeFrame. It can block. If nil, memory is
 	// not reserved.
 	reserve func(n int) error
 }
 
-func (l *limits) allow(bulk, elements, total int) bool {
-	within := func() bool { return bulk <= l.bulk && elements <= l.elements && total <= l.total }
-	if !within() && l.widen != nil {
-		if wider, ok := l.widen(); ok {
-			*l = wider
-		}
+// allow returns an error with a message if a frame would exceed the limits.
+func (l *limits) allow(bulk, elements, total int, message string) error {
+	if bulk > l.bulk || elements > l.elements || total > l.total {
+		return protocolError(message)
 	}
-	return within()
+	if total >= largeFrame && l.reserve != nil {
+		return l.reserve(total)
+	}
+	return nil
 }
 
 // readLine appends one line, with its end, to out.
@@ -87,12 +85,7 @@ func parseLength(line []byte) (int, error) {
 }
 
 // readBulk appends a string of n bytes, with its end, to out. Memory grows with the bytes that arrive.
-func readBulk(r *bufio.Reader, out []byte, n int, bound *limits) ([]byte, error) {
-	if total := len(out) + n + 2; total >= largeFrame && bound.reserve != nil {
-		if err := bound.reserve(total); err != nil {
-			return out, err
-		}
-	}
+func readBulk(r *bufio.Reader, out []byte, n int) ([]byte, error) {
 	for left := n + 2; left > 0; {
 		chunk := min(left, max(keepBuffer, len(out)))
 		out = slices.Grow(out, chunk)
@@ -108,21 +101,12 @@ func readBulk(r *bufio.Reader, out []byte, n int, bound *limits) ([]byte, error)
 	return out, nil
 }
 
-// command is one request of a client. It is valid until the next one is read.
-type command struct {
-	raw    []byte   // in the form that Redis receives
-	args   [][]byte // the name first
-	inline bool     // was received as text
-}
-
-// commandReader reads requests.
+// commandReader reads requests. Each request is the name of a command and its arguments.
 type commandReader struct {
 	r      *bufio.Reader
 	limits limits
-
-	raw  []byte
-	ends [][2]int // of the arguments in raw
-	args [][]byte
+	line   []byte
+	inline bool // the last request was received as text
 }
 
 func newCommandReader(from io.Reader, bound limits) *commandReader {
@@ -130,74 +114,67 @@ func newCommandReader(from io.Reader, bound limits) *commandReader {
 }
 
 // next returns the next request. It skips empty ones, as Redis does.
-func (cr *commandReader) next() (command, error) {
+func (cr *commandReader) next() ([][]byte, error) {
 	for {
-		c, err := cr.one()
-		if err != nil || len(c.args) > 0 {
-			return c, err
+		args, err := cr.one()
+		if err != nil || len(args) > 0 {
+			return args, err
 		}
 	}
 }
 
-func (cr *commandReader) one() (command, error) {
-	if cap(cr.raw) > keepBuffer || cap(cr.args) > 1024 {
-		cr.raw, cr.ends, cr.args = nil, nil, nil
+func (cr *commandReader) one() ([][]byte, error) {
+	count, err := cr.length('*')
+	if cr.inline = err == nil && cr.line[0] != '*'; cr.inline {
+		return cr.text()
 	}
-	raw, err := readLine(cr.r, cr.raw[:0])
+	if err == nil && count > maxArguments {
+		err = protocolError("invalid multibulk length")
+	}
+	if err == nil {
+		err = cr.limits.allow(0, count, 0, "invalid multibulk length")
+	}
 	if err != nil {
-		return command{}, err
+		return nil, err
 	}
-	if raw[0] != '*' {
-		return cr.inline(raw)
-	}
-	bound := cr.limits
-	count, err := parseLength(raw)
-	if err != nil {
-		return command{}, err
-	}
-	if count > maxArguments || !bound.allow(0, count, 0) {
-		return command{}, protocolError("invalid multibulk length")
-	}
-	cr.ends, cr.args = cr.ends[:0], cr.args[:0]
+	total, args := 0, make([][]byte, 0, min(max(count, 0), 16))
 	for range count {
-		start := len(raw)
-		if raw, err = readLine(cr.r, raw); err != nil {
-			return command{}, err
+		size, err := cr.length('$')
+		if err == nil && cr.line[0] != '$' {
+			err = protocolError("expected '$', got %q", cr.line[0])
 		}
-		if raw[start] != '$' {
-			return command{}, protocolError("expected '$', got %q", raw[start])
+		if err == nil && size < 0 {
+			err = protocolError("invalid bulk length")
 		}
-		size, err := parseLength(raw[start:])
+		if total += len(cr.line) + size + 2; err == nil {
+			err = cr.limits.allow(size, count, total, "invalid bulk length")
+		}
 		if err != nil {
-			return command{}, err
+			return nil, err
 		}
-		if size < 0 || !bound.allow(size, count, len(raw)+size+2) {
-			return command{}, protocolError("invalid bulk length")
+		arg, err := readBulk(cr.r, nil, size)
+		if err != nil {
+			return nil, err
 		}
-		start = len(raw)
-		if raw, err = readBulk(cr.r, raw, size, &bound); err != nil {
-			return command{}, err
-		}
-		cr.ends = append(cr.ends, [2]int{start, start + size})
+		args = append(args, arg[:size:size])
 	}
-	for _, at := range cr.ends {
-		cr.args = append(cr.args, raw[at[0]:at[1]:at[1]])
-	}
-	cr.raw = raw
-	return command{raw: raw, args: cr.args}, nil
+	return args, nil
 }
 
-// inline reads a request that a user typed. Quotes are not supported.
-func (cr *commandReader) inline(line []byte) (command, error) {
-	bound := cr.limits
-	if !bound.allow(len(line), 0, len(line)) {
-		return command{}, protocolError("too big inline request")
+// length reads a line, and the length in it if the line has the expected type.
+func (cr *commandReader) length(kind byte) (n int, err error) {
+	if cr.line, err = readLine(cr.r, cr.line[:0]); err == nil && cr.line[0] == kind {
+		n, err = parseLength(cr.line)
 	}
-	if bytes.ContainsAny(line, "\"'\\\x00") {
-		return command{}, protocolError("quotes in an inline request")
+	return n, err
+}
+
+// text reads a request that a user typed. Quotes are not supported.
+func (cr *commandReader) text() ([][]byte, error) {
+	if bytes.ContainsAny(cr.line, "\"'\\\x00") {
+		return nil, protocolError("quotes in an inline request")
 	}
-	args := bytes.Fields(line)
-	return command{raw: appendCommand(nil, args...), args: args, inline: true}, nil
+	return bytes.Fields(bytes.Clone(cr.line)), cr.limits.allow(len(cr.line), 0, len(cr.line), "too big inline request")
 }
 
 // replyReader reads replies.
@@ -213,49 +190,44 @@ func newReplyReader(from io.Reader, bound limits) *replyReader {
 
 // next returns one reply as it was received. It is valid until the next call.
 func (rr *replyReader) next() ([]byte, error) {
-	out, bound, elements := rr.buf[:0], rr.limits, 0
+	out, elements := rr.buf[:0], 0
 	for left := 1; left > 0; left-- {
 		start := len(out)
 		var err error
 		if out, err = readLine(rr.r, out); err != nil {
 			return nil, err
 		}
-		switch kind := out[start]; kind {
+		kind, n := out[start], 0
+		if strings.IndexByte("$=!*>~%|", kind) >= 0 {
+			if n, err = parseLength(out[start:]); err == nil && n < -1 {
+				err = protocolError("invalid length")
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		switch kind {
 		case '+', '-', ':', '_', '#', ',', '(':
 		case '$', '=', '!':
-			size, err := parseLength(out[start:])
-			if err != nil {
-				return nil, err
-			}
-			if size < -1 || !bound.allow(size, 0, len(out)+size) {
-				return nil, protocolError("invalid bulk length")
-			}
-			if size >= 0 {
-				if out, err = readBulk(rr.r, out, size, &bound); err != nil {
-					return nil, err
-				}
+			if err = rr.limits.allow(n, 0, len(out)+n+2, "invalid bulk length"); err == nil && n >= 0 {
+				out, err = readBulk(rr.r, out, n)
 			}
 		case '*', '>', '~', '%', '|':
-			count, err := parseLength(out[start:])
-			if err != nil {
-				return nil, err
-			}
-			if count < -1 {
-				return nil, protocolError("invalid multibulk length")
-			}
-			count = max(count, 0)
+			n = max(n, 0)
 			if kind == '%' || kind == '|' {
-				count *= 2
+				n *= 2
 			}
 			if kind == '|' {
-				count++ // an attribute precedes a value
+				n++ // an attribute precedes a value
 			}
-			if elements += count; !bound.allow(0, elements, len(out)) {
-				return nil, protocolError("invalid multibulk length")
-			}
-			left += count
+			elements += n
+			left += n
+			err = rr.limits.allow(0, elements, len(out), "invalid multibulk length")
 		default:
-			return nil, protocolError("unexpected %q", kind)
+			err = protocolError("unexpected %q", kind)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	if rr.buf = out; cap(out) > keepBuffer {

@@ -3,19 +3,22 @@ package redis
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
 // Server serves the hub's Redis and the Redis servers of all agents as one.
 type Server struct {
-	cfg      Config
-	tasks    sync.WaitGroup // all goroutines that serve clients and agents
-	agents   agentPool
-	patterns patternClients
-	counts   counters
+	cfg    Config
+	tasks  sync.WaitGroup // all goroutines that serve clients and agents
+	agents agentPool
+	counts counters
 
 	mu      sync.Mutex
 	closed  bool
@@ -44,8 +47,8 @@ type Stats struct {
 func New(cfg Config) *Server {
 	srv := &Server{cfg: cfg.withDefaults(), clients: map[*clientConn]bool{}}
 	srv.agents = agentPool{
-		cfg: &srv.cfg, cache: newCache(srv.cfg.CacheBytes), tasks: &srv.tasks, patterns: &srv.patterns,
-		counts: &srv.counts, clients: map[string]*agentClient{},
+		cfg: &srv.cfg, cache: newCache(srv.cfg.CacheBytes), tasks: &srv.tasks, counts: &srv.counts,
+		clients: map[string]*agentClient{},
 	}
 	return srv
 }
@@ -53,7 +56,7 @@ func New(cfg Config) *Server {
 // Run serves clients until ctx ends, and returns when all its goroutines have ended. It takes ownership of the listener.
 func (srv *Server) Run(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	srv.agents.start(ctx)
+	srv.agents.ctx = ctx
 	srv.tasks.Go(func() { srv.sweep(ctx) })
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
@@ -73,8 +76,7 @@ func (srv *Server) Run(ctx context.Context, listener net.Listener) error {
 }
 
 func (srv *Server) accept(ctx context.Context, listener net.Listener) error {
-	const firstPause = 5 * time.Millisecond
-	pause := firstPause
+	pause := backoff.Backoff{Min: 5 * time.Millisecond, Max: time.Second}
 	for {
 		conn, err := listener.Accept()
 		switch {
@@ -82,20 +84,15 @@ func (srv *Server) accept(ctx context.Context, listener net.Listener) error {
 			return err
 		case err != nil: // probably no file descriptors are left
 			srv.cfg.Log.WarnContext(ctx, "Failed to accept a client of the Redis proxy", "error", err)
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-			}
-			pause = min(2*pause, time.Second)
+			pause.Wait(ctx, 0)
 			continue
 		}
-		pause = firstPause
-		c := newClientConn(ctx, srv, conn)
+		pause.Reset()
+		c := newClientConn(srv, conn)
 		if !srv.add(c) {
 			srv.counts.refused.Add(1)
-			_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-			_, _ = conn.Write([]byte("-ERR max number of clients reached\r\n"))
-			c.replies.fail(errGone)
+			_, _ = timeoutWriter{conn, time.Second}.Write([]byte("-ERR max number of clients reached\r\n"))
+			_ = conn.Close()
 			continue
 		}
 		srv.tasks.Go(func() {
@@ -120,25 +117,18 @@ func (srv *Server) add(c *clientConn) bool {
 func (srv *Server) connected() []*clientConn {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
-	all := make([]*clientConn, 0, len(srv.clients))
-	for c := range srv.clients {
-		all = append(all, c)
-	}
-	return all
+	return slices.Collect(maps.Keys(srv.clients))
 }
 
-// sweep disconnects clients to which Redis does not reply, and updates subscriptions and the pool of agents.
+// sweep updates subscriptions and the pool of agents.
 func (srv *Server) sweep(ctx context.Context) {
-	ticker := time.NewTicker(max(min(srv.cfg.CacheIdle/4, srv.cfg.ReplyTimeout/4, 5*time.Second), 10*time.Millisecond))
+	ticker := time.NewTicker(max(min(srv.cfg.CacheIdle/4, 5*time.Second), 10*time.Millisecond))
 	defer ticker.Stop()
 	for {
 		select {
 		case now := <-ticker.C:
 			for _, c := range srv.connected() {
-				if d := c.upstream.Load(); d != nil && d.stalled(now, srv.cfg.ReplyTimeout) {
-					c.replies.fail(errUpstreamLost)
-				}
-				c.subscriptions.rebind()
+				srv.agents.rebind(c)
 			}
 			srv.agents.sweep(now)
 		case <-ctx.Done():
@@ -173,7 +163,9 @@ func (srv *Server) Stats() Stats {
 	clients := int64(len(srv.clients))
 	srv.mu.Unlock()
 	c := &srv.counts
-	entries, bytes := srv.agents.cache.size()
+	srv.agents.mu.Lock()
+	entries, bytes := len(srv.agents.cache.byID), srv.agents.cache.bytes
+	srv.agents.mu.Unlock()
 	return Stats{
 		Clients: clients, Refused: c.refused.Load(), Dials: c.dials.Load(), Asked: c.asked.Load(),
 		Hits: c.hits.Load(), Stale: c.stale.Load(), Messages: c.messages.Load(),

@@ -79,21 +79,6 @@ func TestSubscriptions_RESP2(t *testing.T) {
 	c.expect("+OK", "SET", "k", "v")
 }
 
-func TestSubscriptions_PatternReceivesSubscribedChannels(t *testing.T) {
-	w := newWorld(t, nil).withTrees()
-	cart := channelKey("shop_cart")
-	all := w.user3()
-	all.send(string(appendCommand(nil, "PSUBSCRIBE", "app|managed-resources|shop_*")))
-	all.reply()
-	c := w.user3()
-	c.expect(confirmed('>', "subscribe", cart, "1"), "SUBSCRIBE", cart)
-	c.receives(pushed("message", cart, ""))
-	want := strings.TrimSpace(strings.ReplaceAll(string(messageReply(3, "pmessage", "app|managed-resources|shop_*", cart, "")), "\r\n", " "))
-	all.receives(want)
-	w.spokes["w1"].do("PUBLISH", channelKey("cart"), "")
-	all.receives(want)
-}
-
 func TestSubscriptions_SharedAndReleased(t *testing.T) {
 	w := newWorld(t, nil).withTrees()
 	cart, till := channelKey("shop_cart"), channelKey("shop_till")

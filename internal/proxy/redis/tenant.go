@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -100,41 +99,80 @@ func (t *Tenants) quota(agent string, limits TenantLimits) *tenantQuota {
 
 // Serve serves one connection of an agent until either end closes it, or ctx ends. It takes ownership of conn.
 func (t *Tenants) Serve(ctx context.Context, agent string, conn net.Conn) {
-	defer func() { _ = conn.Close() }()
-	limits, log := t.Limits.withDefaults(), orDiscard(t.Log)
 	redis, err := t.Redis.connect(ctx)
 	if err != nil {
-		log.WarnContext(ctx, "Failed to connect agent to the hub's Redis", "agent", agent, "error", err)
-		_ = conn.SetWriteDeadline(time.Now().Add(dialTimeout))
-		_, _ = conn.Write(errorReply("ERR the hub's Redis cannot be reached, see the log of the principal"))
+		orDiscard(t.Log).WarnContext(ctx, "Failed to connect agent to the hub's Redis", "agent", agent, "error", err)
+		_, _ = timeoutWriter{conn, dialTimeout}.Write(errorReply("ERR the hub's Redis cannot be reached, see the log of the principal"))
+		_ = conn.Close()
 		return
 	}
+	t.serve(ctx, agent, conn, redis)
+}
+
+func (t *Tenants) serve(ctx context.Context, agent string, conn, redis net.Conn) {
+	size := t.Limits.withDefaults()
+	quota := t.quota(agent, size)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	context.AfterFunc(ctx, func() {
-		_ = conn.Close()
-		_ = redis.Close()
-	})
-	s := newTenantConn(ctx, t, limits, agent, conn, redis)
-	defer s.out.close()
+	s := &tenantConn{
+		tenants: t, limits: size, quota: quota, agent: agent, prefix: t.prefix(agent), ctx: ctx, conn: conn,
+		replies: newReplyForwarder(conn, size.Stall, size.Stall),
+		request: memory{quota.passing, size.Passing, 0}, reply: memory{quota.passing, size.Passing, 0},
+	}
+	s.replies.message = func(frame []byte, _ message) error {
+		frame, err := s.withoutPrefix(frame)
+		if err != nil {
+			return err
+		}
+		return s.replies.write(frame, false)
+	}
+	s.replies.delivered = s.delivered
+	s.replies.connect(redis)
+	context.AfterFunc(ctx, func() { s.replies.fail(ctx.Err()) })
 	var replies sync.WaitGroup
 	replies.Go(func() {
-		defer cancel()
-		s.receive(redis)
+		defer cancel() // ends a wait of the other goroutine for memory
+		s.replies.receive(limits{bulk: size.Value, elements: 10_000, total: size.Value + 1<<20, reserve: func(size int) error {
+			return s.reply.reserve(ctx, size)
+		}})
 	})
-	err = s.forward()
+	err := s.forward()
+	s.request.release()
 	if errors.Is(err, errProtocol) {
-		s.out.local(errorReply("ERR " + err.Error()))
+		_ = s.replies.answer(errorReply("ERR " + err.Error()))
 	}
-	if errors.Is(err, errProtocol) || errors.Is(err, errQuit) { // earlier requests get their replies
-		_ = s.upstream.Flush()
-		s.out.waitComplete(dialTimeout)
+	if errors.Is(err, errProtocol) || errors.Is(err, errQuit) {
+		s.replies.finish(dialTimeout)
 	}
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, errQuit) && ctx.Err() == nil {
-		log.DebugContext(ctx, "Connection to the hub's Redis ended", "agent", agent, "error", err)
+		orDiscard(t.Log).DebugContext(ctx, "Connection to the hub's Redis ended", "agent", agent, "error", err)
 	}
 	cancel()
 	replies.Wait()
+	s.delivered(s.replies.weight)
+}
+
+// memory is a part of an agent's quota for large requests and replies.
+type memory struct {
+	quota *semaphore.Weighted
+	max   int64
+	held  int64
+}
+
+// reserve waits for memory for a large request or reply. It returns the memory of the last one.
+func (m *memory) reserve(ctx context.Context, size int) error {
+	m.release()
+	n := min(int64(size), m.max)
+	err := m.quota.Acquire(ctx, n)
+	if err == nil {
+		m.held = n
+	}
+	return err
+}
+
+func (m *memory) release() {
+	m.quota.Release(m.held)
+	m.held = 0
 }
 
 // tenantConn is one connection of an agent.
@@ -145,159 +183,63 @@ type tenantConn struct {
 	agent, prefix string
 	ctx           context.Context
 	conn          net.Conn
-	upstream      *bufio.Writer
-	out           *tenantReplies
+	replies       *replyForwarder
 
-	// For the reading goroutine:
-	release func() // returns the memory of a large request
-	reading int64  // bytes of values that the current request can return
+	// For the goroutine that reads requests:
+	request  memory
+	channels int
 
-	mu         sync.Mutex
-	proto      int  // 3, or else 2
-	subscribed bool // RESP2: stays set, because only messages follow
-	channels   int
+	reply memory // for the goroutine that receives replies
 }
 
-func newTenantConn(ctx context.Context, t *Tenants, limits TenantLimits, agent string, conn net.Conn, redis io.Writer) *tenantConn {
-	q := t.quota(agent, limits)
-	return &tenantConn{
-		tenants: t, limits: limits, quota: q, agent: agent, prefix: t.prefix(agent), ctx: ctx, conn: conn,
-		upstream: bufio.NewWriterSize(redis, bufferSize), out: newTenantReplies(conn, limits.Stall, q.reads), release: func() {},
-	}
+// delivered is called after each reply and message.
+func (s *tenantConn) delivered(reads int64) {
+	s.reply.release()
+	s.quota.reads.Release(reads)
 }
 
-// reserve waits for memory for a large request or reply and returns a function that releases it.
-func (s *tenantConn) reserve(size int) (release func(), err error) {
-	n := min(int64(size), s.limits.Passing)
-	if err := s.quota.passing.Acquire(s.ctx, n); err != nil {
-		return nil, err
-	}
-	return func() { s.quota.passing.Release(n) }, nil
-}
-
-// released returns the memory of a large request.
-func (s *tenantConn) released() {
-	s.release()
-	s.release = func() {}
-}
-
-// Read implements io.Reader for the requests. It sends pending requests to Redis before it waits.
+// Read implements io.Reader for the requests.
 func (s *tenantConn) Read(b []byte) (int, error) {
-	if err := s.flush(); err != nil {
+	if err := s.replies.waitRoom(maxPending); err != nil {
 		return 0, err
 	}
-	s.out.waitRoom()
 	at := time.Time{}
-	s.mu.Lock()
-	if s.channels == 0 {
+	if !s.replies.isSubscribed() {
 		at = time.Now().Add(s.limits.Idle)
 	}
-	s.mu.Unlock()
 	_ = s.conn.SetReadDeadline(at)
 	return s.conn.Read(b)
 }
 
-func (s *tenantConn) flush() error {
-	if err := s.upstream.Flush(); err != nil {
-		return fmt.Errorf("write to the hub's Redis: %w", err)
-	}
-	return nil
-}
-
 // forward reads the agent's requests and sends them to Redis.
 func (s *tenantConn) forward() error {
-	defer s.released()
-	requests := newCommandReader(s, limits{bulk: s.limits.Value, elements: 10_000, total: s.limits.Value + 64<<10})
-	requests.limits.reserve = func(size int) error {
-		err := s.flush() // replies that this waits for can need the memory
-		s.released()
-		if err == nil {
-			var release func()
-			if release, err = s.reserve(size); err == nil {
-				s.release = release
-			}
-		}
-		return err
-	}
+	requests := newCommandReader(s, limits{bulk: s.limits.Value, elements: 10_000, total: s.limits.Value + 64<<10, reserve: func(size int) error {
+		s.replies.flush() // replies that this waits for can need the memory
+		return s.request.reserve(s.ctx, size)
+	}})
 	for {
-		cmd, err := requests.next()
+		args, err := requests.next()
 		if err == nil {
-			err = s.reserveReads(cmd.args)
+			err = s.take(commandName(args), args)
 		}
 		if err != nil {
 			return err
 		}
-		if s.take(cmd.args) {
-			return errQuit
-		}
-		s.quota.reads.Release(s.reading) // if the request was refused
-		s.reading = 0
-		s.released()
+		s.request.release()
 	}
 }
 
-// reserveReads waits until Redis can buffer the values that a request returns. Pending requests are sent first, because
-// this can wait for their replies.
-func (s *tenantConn) reserveReads(args [][]byte) error {
-	n := s.quota.weigh(args, s.limits)
-	if n == 0 || n > s.limits.Waiting {
+// reserveReads waits until Redis can buffer the values that a request returns.
+func (s *tenantConn) reserveReads(bytes int64) error {
+	if s.quota.reads.TryAcquire(bytes) {
 		return nil
 	}
-	if !s.quota.reads.TryAcquire(n) {
-		if err := s.flush(); err != nil {
-			return err
-		}
-		s.released()
-		if err := s.quota.reads.Acquire(s.ctx, n); err != nil {
-			return fmt.Errorf("wait for replies of the hub's Redis: %w", err)
-		}
+	s.request.release()
+	if err := s.replies.wait(); err != nil { // the reads of this connection can be in the way
+		return err
 	}
-	s.reading = n
+	if err := s.quota.reads.Acquire(s.ctx, bytes); err != nil {
+		return fmt.Errorf("wait for replies of the hub's Redis: %w", err)
+	}
 	return nil
-}
-
-// receive forwards the replies of Redis.
-func (s *tenantConn) receive(redis io.Reader) {
-	release := func() {}
-	replies := newReplyReader(redis, limits{bulk: s.limits.Value, elements: 10_000, total: s.limits.Value + 1<<20})
-	replies.limits.reserve = func(size int) (err error) {
-		release()
-		done, err := s.reserve(size)
-		if release = done; err != nil {
-			release = func() {}
-		}
-		return err
-	}
-	for {
-		reply, err := replies.next()
-		if err == nil {
-			err = s.deliver(reply)
-		}
-		release()
-		release = func() {}
-		if err != nil {
-			s.out.fail(err)
-			return
-		}
-	}
-}
-
-// deliver forwards one reply or message.
-func (s *tenantConn) deliver(reply []byte) error {
-	if reply[0] != '>' {
-		s.mu.Lock()
-		message := s.subscribed && s.out.complete()
-		s.mu.Unlock()
-		switch {
-		case !message:
-			return s.out.remote(reply)
-		case reply[0] != '*': // the reply to PING after the last UNSUBSCRIBE
-			return s.out.push(reply)
-		}
-	}
-	message, err := s.withoutPrefix(reply)
-	if err != nil {
-		return err
-	}
-	return s.out.push(message)
 }

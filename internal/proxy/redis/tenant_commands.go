@@ -13,149 +13,111 @@ const (
 	maxName     = 4 << 10 // bytes of a key
 	maxChannels = 10_000  // subscriptions of one connection
 	maxReads    = 16      // small values that an agent can request before it has received them
+	maxPending  = 10_000  // requests of one connection without a reply
 )
 
-// take forwards a request to Redis or answers it. It returns true for QUIT.
-func (s *tenantConn) take(args [][]byte) (quit bool) {
-	var room [16]byte
-	name := string(upper(args[0], &room))
-	s.mu.Lock()
-	subscribed := s.subscribed
-	s.mu.Unlock()
+// take forwards a request to Redis or answers it. An error ends the connection.
+func (s *tenantConn) take(name string, args [][]byte) error {
 	if s.tenants.Allowed != nil {
 		if err := s.tenants.Allowed(s.agent); err != nil {
-			s.refuse("%v", err)
-			return false
+			return s.refuse("%v", err)
 		}
 	}
 	switch {
-	case subscribed && !strings.HasSuffix(name, "SUBSCRIBE") && name != "PING" && name != "QUIT":
-		s.refuse("%s cannot follow SUBSCRIBE on this connection", name)
-	case name == "AUTH" || name == "SELECT" || name == "QUIT": // the agent's identity is known, and its keys are separate
-		s.out.local([]byte("+OK\r\n"))
+	case name == "AUTH" || name == "SELECT": // the agent's identity is known, and its keys are separate
+		return s.answer([]byte("+OK\r\n"))
 	case name == "CLIENT" && len(args) > 1 && (isWord(args[1], "SETINFO") || isWord(args[1], "SETNAME")):
-		s.out.local([]byte("+OK\r\n"))
+		return s.answer([]byte("+OK\r\n"))
+	case name == "QUIT":
+		_ = s.answer([]byte("+OK\r\n"))
+		return errQuit
+	case name == "HELLO" && len(args) > 1: // the agent has checked the password already
+		if version := string(args[1]); version != "2" && version != "3" {
+			return s.answer(errorReply("NOPROTO unsupported protocol version"))
+		}
+		s.replies.send(args[:2], "", 0, expected{})
 	case name == "HELLO":
-		s.hello(args)
+		s.replies.send(args, "", 0, expected{})
 	case name == "PING":
 		if len(args) > 1 && len(args[1]) > maxName { // Redis would buffer the reply
-			s.refuse("PING with %d bytes exceeds the limit of %d", len(args[1]), maxName)
-			return false
+			return s.refuse("PING with %d bytes exceeds the limit of %d", len(args[1]), maxName)
 		}
-		if !subscribed {
-			s.out.expect(0)
-		}
-		s.send(args, 0)
-	case name == "SUBSCRIBE" || name == "UNSUBSCRIBE" || name == "PSUBSCRIBE" || name == "PUNSUBSCRIBE":
-		s.subscribe(name, args)
+		s.replies.send(args, "", 0, expected{})
+	case classes[name] == subscribe:
+		return s.subscribe(name, args)
 	default:
-		keys, why := s.keys(name, args)
-		if why != "" {
-			s.refuse("%s", why)
-			return false
-		}
-		s.out.expect(s.reading)
-		s.reading = 0
-		s.send(args, keys)
+		return s.forwardKeys(name, args)
 	}
-	return name == "QUIT"
+	return nil
 }
 
-func (s *tenantConn) refuse(format string, more ...any) {
-	s.out.local(errorReply("NOPERM " + fmt.Sprintf(format, more...)))
+// answer replies to a request without Redis. It waits for earlier replies, which can need the memory of the request.
+func (s *tenantConn) answer(reply []byte) error {
+	s.request.release()
+	return s.replies.answer(reply)
 }
 
-// send sends a request to Redis, with the agent's prefix before the first arguments after its name.
-func (s *tenantConn) send(args [][]byte, names int) {
-	head := appendHeader(nil, '*', len(args))
-	for i, arg := range args {
-		prefix := ""
-		if i > 0 && i <= names {
-			prefix = s.prefix
-		}
-		head = append(appendHeader(head, '$', len(prefix)+len(arg)), prefix...)
-		_, _ = s.upstream.Write(head) // flush returns the error
-		_, _ = s.upstream.Write(arg)
-		head = append(head[:0], '\r', '\n')
-	}
-	_, _ = s.upstream.Write(head)
+func (s *tenantConn) refuse(format string, more ...any) error {
+	return s.answer(errorReply("NOPERM " + fmt.Sprintf(format, more...)))
 }
 
-// hello changes the protocol. The agent has checked the password already.
-func (s *tenantConn) hello(args [][]byte) {
-	if len(args) > 1 {
-		version, err := strconv.Atoi(string(args[1]))
-		if err != nil || version != 2 && version != 3 {
-			s.out.local(errorReply("NOPROTO unsupported protocol version"))
-			return
-		}
-		s.mu.Lock()
-		s.proto = version
-		s.mu.Unlock()
-		args = [][]byte{args[0], strconv.AppendInt(nil, int64(version), 10)}
-	}
-	s.out.expect(0)
-	s.send(args, 0)
-}
-
-func (s *tenantConn) subscribe(name string, args [][]byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *tenantConn) subscribe(name string, args [][]byte) error {
 	switch count := len(args) - 1; {
 	case strings.Contains(name, "UNSUB"):
 		if s.channels = max(0, s.channels-count); count == 0 {
 			s.channels = 0
 		}
-	case count == 0:
-		s.out.local(errorReply("ERR wrong number of arguments for '" + strings.ToLower(name) + "' command"))
-		return
 	case s.channels+count > maxChannels:
-		s.refuse("a connection is limited to %d channels", maxChannels)
-		return
+		return s.refuse("a connection is limited to %d channels", maxChannels)
 	default:
 		s.channels += count
 	}
-	s.subscribed = s.subscribed || s.proto != 3
-	s.send(args, len(args)-1)
+	s.request.release()
+	return s.replies.subscribe(args, s.prefix)
 }
 
-// keys returns the number of arguments after a command's name that are keys, or the reason why the command is refused.
-// Commands that are not listed are refused. It charges the agent's quota.
-func (s *tenantConn) keys(name string, args [][]byte) (count int, refused string) {
-	names := min(len(args), 2)
-	if name == "MGET" {
-		names = len(args)
-	}
-	for _, arg := range args[1:names] {
-		if len(arg) > maxName {
-			return 0, fmt.Sprintf("%s of a name with %d bytes exceeds the limit of %d", name, len(arg), maxName)
-		}
-	}
-	given := len(args) - 1
-	var wrong bool
+// forwardKeys forwards a command whose first arguments are keys. Commands that are not listed are refused. It charges the
+// agent's quota.
+func (s *tenantConn) forwardKeys(name string, args [][]byte) error {
+	given, least, most, names := len(args)-1, 1, 1, 1
 	switch name {
 	case "GET", "TTL", "PTTL", "STRLEN":
-		count, wrong = 1, given != 1
-	case "MGET":
-		count, wrong = given, given == 0
-		if given > 0 && s.reading == 0 {
-			return 0, fmt.Sprintf("MGET of %d keys can return too many bytes: request fewer keys", given)
-		}
-	case "EXISTS":
-		count, wrong = given, given == 0
-	case "DEL", "UNLINK":
-		count, wrong = given, given == 0
-		s.quota.remove(args[1:]...)
+	case "MGET", "EXISTS", "DEL", "UNLINK":
+		most, names = given, given
 	case "PUBLISH":
-		count, wrong = 1, given != 2
+		least, most = 2, 2
 	case "RENAME":
-		if count, wrong = 2, given != 2; !wrong {
-			s.quota.rename(args[1], args[2])
-		}
+		least, most, names = 2, 2, 2
 	case "SET", "SETEX", "PSETEX":
 		if given < 3 {
-			return 0, name + " requires a time to live"
+			return s.refuse("%s requires a time to live", name)
 		}
+		most = given
+	default:
+		return s.refuse("%s is not allowed for agents that use the hub's Redis", name)
+	}
+	if given < least || given > most {
+		return s.refuse("%s with %d arguments is not allowed", name, given)
+	}
+	for _, arg := range args[1 : 1+names] {
+		if len(arg) > maxName {
+			return s.refuse("%s of a name with %d bytes exceeds the limit of %d", name, len(arg), maxName)
+		}
+	}
+	var reads int64
+	switch name {
+	case "GET", "MGET":
+		if reads = s.quota.weigh(args[1:], s.limits); reads > s.limits.Waiting {
+			return s.refuse("%s of %d keys can return too many bytes: request fewer keys", name, given)
+		}
+		if err := s.reserveReads(reads); err != nil {
+			return err
+		}
+	case "DEL", "UNLINK":
+		s.quota.remove(args[1:]...)
+	case "RENAME":
+		s.quota.rename(args[1], args[2])
+	case "SET", "SETEX", "PSETEX":
 		value, life, why := stored(name, args)
 		if why == "" && (life <= 0 || life > s.limits.Life) {
 			why = fmt.Sprintf("%s requires a time to live of at most %s", name, s.limits.Life)
@@ -163,14 +125,12 @@ func (s *tenantConn) keys(name string, args [][]byte) (count int, refused string
 		if why == "" {
 			why = s.quota.charge(s.agent, args[1], len(args[1])+len(value), life, conditional(name, args), s.limits)
 		}
-		return 1, why
-	default:
-		return 0, name + " is not allowed for agents that use the hub's Redis"
+		if why != "" {
+			return s.refuse("%s", why)
+		}
 	}
-	if wrong {
-		return 0, fmt.Sprintf("%s with %d arguments is not allowed", name, given)
-	}
-	return count, ""
+	s.replies.send(args, s.prefix, names, expected{weight: reads})
+	return nil
 }
 
 // conditional reports whether Redis can keep the old value instead.

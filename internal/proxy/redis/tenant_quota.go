@@ -95,15 +95,12 @@ func (q *tenantQuota) rename(oldName, newName []byte) {
 	q.bytes += int64(e.size)
 }
 
-// weigh returns the largest number of bytes that GET or MGET can return. Redis buffers replies without a limit, so an
+// weigh returns the largest number of bytes that the values of keys can have. Redis buffers replies without a limit, so an
 // agent must not request too much. A value that another principal replica stored can have any size.
-func (q *tenantQuota) weigh(args [][]byte, limits TenantLimits) (bytes int64) {
-	if !isWord(args[0], "GET") && !isWord(args[0], "MGET") {
-		return 0
-	}
+func (q *tenantQuota) weigh(keys [][]byte, limits TenantLimits) (bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, name := range args[1:] {
+	for _, name := range keys {
 		size := limits.Value
 		if e, known := q.keys[hashKey(name)]; known {
 			size = e.size
