@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/bench/fleet/memory"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
-	"github.com/argocd-agent/argocd-agent/internal/transport/memory"
 )
 
 // roundTrips is the number of messages that each in-memory session sends and gets answered.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/agent"
-	"github.com/argocd-agent/argocd-agent/internal/identity/spiffetest"
+	"github.com/argocd-agent/argocd-agent/lab/spiffetest"
 	"github.com/argocd-agent/argocd-agent/internal/principal"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 )

@@ -79,7 +79,7 @@ var packageRules = []packageRule{
 	{path: "internal/agent", inner: paths(core, "internal/wire", adapters, "api"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/cli", inner: paths(core, "internal/wire", adapters, "api", "install"), tests: paths("lab"), outer: anyModule},
 	// A command fills a Config, whose fields have types of kind, identity and the proxies.
-	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/proxy", "internal/trace", "internal/util"), tests: paths("internal/transport"), outer: anyModule},
+	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/proxy", "internal/trace", "internal/util"), tests: paths("internal/transport", "lab"), outer: anyModule},
 
 	// Manifests that users install, for programs that install them.
 	{path: "install", outer: anyModule},
@@ -88,7 +88,7 @@ var packageRules = []packageRule{
 	{path: "lab", outer: anyModule},
 	{path: "test", inner: paths("lab", "api", "install"), outer: anyModule},
 	// The fleet benchmark runs many agents in one process.
-	{path: "bench", inner: paths("lab", "api", core, "internal/wire", "internal/agent", "internal/kube", "internal/transport"), outer: anyModule},
+	{path: "bench", inner: paths("lab", "api", core, "internal/wire", "internal/agent", "internal/kube", "internal/transport", "internal/trace"), outer: anyModule},
 	{path: "internal/arch"},
 }
 
@@ -100,7 +100,7 @@ var forbiddenModules = []string{"github.com/argoproj/argo-cd", "k8s.io/kubernete
 // api and internal/transport/grpc use gRPC for protocols of others: OTLP, the SPIFFE Workload API and Argo CD's
 // repo-server.
 var restrictedModules = map[string][]string{
-	"google.golang.org/grpc": {"api", "internal/transport/grpc", "internal/trace", "internal/identity/spiffetest", "internal/proxy/sharedmode", "lab", "test"},
+	"google.golang.org/grpc": {"api", "internal/transport/grpc", "internal/trace", "internal/proxy/sharedmode", "lab", "test"},
 }
 
 // paths joins names and lists of names into one list.

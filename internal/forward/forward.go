@@ -163,7 +163,6 @@ type tunnelConn struct {
 	buffered *bufio.Reader // may contain the first bytes
 }
 
-// Read implements net.Conn.
 func (c *tunnelConn) Read(b []byte) (int, error) {
 	if c.buffered.Buffered() > 0 {
 		return c.buffered.Read(b)

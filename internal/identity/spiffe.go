@@ -78,7 +78,6 @@ func (w *SPIFFESource) watch(ctx context.Context) error {
 	return client.WatchX509Context(ctx, w)
 }
 
-// OnX509ContextUpdate implements workloadapi.X509ContextWatcher.
 func (w *SPIFFESource) OnX509ContextUpdate(update *workloadapi.X509Context) {
 	if len(update.SVIDs) == 0 {
 		w.logFailure(errors.New("no identity is registered for this process"))
@@ -103,7 +102,6 @@ func (w *SPIFFESource) OnX509ContextUpdate(update *workloadapi.X509Context) {
 	w.log.Info("Received SPIFFE identity", "id", svid.ID.String(), "expires", m.NotAfter().UTC(), "renewed", !first)
 }
 
-// OnX509ContextWatchError implements workloadapi.X509ContextWatcher.
 func (w *SPIFFESource) OnX509ContextWatchError(err error) { w.logFailure(err) }
 
 // logFailure logs a failure once.
@@ -113,7 +111,6 @@ func (w *SPIFFESource) logFailure(err error) {
 	}
 }
 
-// Material implements Source.
 func (w *SPIFFESource) Material() (*Material, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argocd-agent/argocd-agent/internal/identity/spiffetest"
+	"github.com/argocd-agent/argocd-agent/lab/spiffetest"
 )
 
 // spire is a Workload API for one process, with what a test needs of it.

@@ -43,7 +43,6 @@ func (s *Store) Update(certPEM, keyPEM, caPEM []byte) error {
 	return nil
 }
 
-// Material implements Source.
 func (s *Store) Material() (*Material, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

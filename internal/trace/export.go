@@ -154,7 +154,6 @@ type countingExporter struct {
 	export                *export
 }
 
-// ExportSpans implements sdktrace.SpanExporter.
 func (e countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -192,7 +191,6 @@ type errorLogger struct {
 	logged logonce.Last[string]
 }
 
-// Handle implements otel.ErrorHandler.
 func (c *errorLogger) Handle(err error) {
 	if c.logged.Changed(err.Error(), "") {
 		c.log.Warn("Tracing failed", "error", err)

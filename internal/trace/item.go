@@ -53,7 +53,6 @@ type idGenerator struct{}
 
 var _ sdktrace.IDGenerator = idGenerator{}
 
-// NewIDs implements sdktrace.IDGenerator.
 func (n idGenerator) NewIDs(ctx context.Context) (oteltrace.TraceID, oteltrace.SpanID) {
 	id, ok := ctx.Value(traceKey{}).(oteltrace.TraceID)
 	for !ok || !id.IsValid() {
@@ -64,7 +63,6 @@ func (n idGenerator) NewIDs(ctx context.Context) (oteltrace.TraceID, oteltrace.S
 	return id, n.NewSpanID(ctx, id)
 }
 
-// NewSpanID implements sdktrace.IDGenerator.
 func (idGenerator) NewSpanID(context.Context, oteltrace.TraceID) (id oteltrace.SpanID) {
 	for !id.IsValid() {
 		randomBytes(id[:])

@@ -2,7 +2,7 @@
 // and which carries the messages as CloudEvents (package wire) and tunnels (package tunnel).
 //
 // Session is the boundary to the network. Package grpc implements it with gRPC over TLS, also inside a WebSocket
-// (package websocket); package memory implements it within one process. Nothing above imports gRPC.
+// (package websocket). Package memory of the fleet benchmark implements it within one process. Nothing above imports gRPC.
 //
 // The hub has a Server, an agent has a Dialer. Both make a Conn for each session and call Events from one goroutine per
 // Conn: Connected, then Received for each message, then Disconnected. Received may block; the transport then slows the

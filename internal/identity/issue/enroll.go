@@ -66,7 +66,6 @@ func enrollError(err error) error {
 	return err
 }
 
-// Renew implements enroll.Issuer.
 func (i *Issuer) Renew(ctx context.Context, agent, fingerprint string, request []byte, clock time.Time) (enroll.Certificate, error) {
 	if skew := clock.Sub(i.now()); skew.Abs() > maxClockSkew {
 		i.log.WarnContext(ctx, "Clocks of agent and hub differ", "agent", agent, "agentIsAhead", skew.Round(time.Second).String())
@@ -111,7 +110,6 @@ func (i *Issuer) sign(ctx context.Context, agent string, request []byte, reason,
 	return enroll.Certificate{Chain: issued.Cert, Bundle: issued.Bundle, Clock: i.now()}, nil
 }
 
-// Trust implements enroll.Issuer.
 func (i *Issuer) Trust() (enroll.Trust, <-chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -16,7 +16,6 @@ type FakeSecrets struct {
 	Before func(*Secret)
 }
 
-// Get implements Secrets.
 func (m *FakeSecrets) Get(_ context.Context, name string) (*Secret, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -26,7 +25,6 @@ func (m *FakeSecrets) Get(_ context.Context, name string) (*Secret, error) {
 	return nil, nil
 }
 
-// List implements Secrets.
 func (m *FakeSecrets) List(_ context.Context, label string) ([]*Secret, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -39,7 +37,6 @@ func (m *FakeSecrets) List(_ context.Context, label string) ([]*Secret, error) {
 	return out, nil
 }
 
-// Put implements Secrets.
 func (m *FakeSecrets) Put(_ context.Context, s *Secret) (bool, error) {
 	if f := m.Before; f != nil {
 		m.Before = nil
@@ -64,7 +61,6 @@ func (m *FakeSecrets) Put(_ context.Context, s *Secret) (bool, error) {
 	return true, nil
 }
 
-// Delete implements Secrets.
 func (m *FakeSecrets) Delete(_ context.Context, s *Secret) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -87,10 +87,8 @@ type Connector struct{ cfg ClientConfig }
 // NewConnector returns a Connector.
 func NewConnector(cfg ClientConfig) *Connector { return &Connector{cfg.withDefaults()} }
 
-// Address implements transport.Connector.
 func (c *Connector) Address() string { return c.cfg.Address }
 
-// Connect implements transport.Connector.
 func (c *Connector) Connect(ctx context.Context, counters *transport.Counters, steps *trace.Steps) (transport.Session, error) {
 	a := newAttempt(c.cfg, counters)
 	a.steps = steps
@@ -270,10 +268,8 @@ type agentSession struct {
 	traffic *transport.Traffic
 }
 
-// CloseSend implements transport.Session.
 func (s *agentSession) CloseSend() { _ = s.stream.CloseSend() }
 
-// OpenTunnel implements transport.Session.
 func (s *agentSession) OpenTunnel(ctx context.Context) (tunnel.Stream, error) {
 	ctx = metadata.AppendToOutgoingContext(ctx, s.cfg.Metadata...)
 	stream, err := api.NewTunnelClient(s.client).Open(ctx, uncompressed, grpc.MaxCallRecvMsgSize(maxFrame))
@@ -283,19 +279,15 @@ func (s *agentSession) OpenTunnel(ctx context.Context) (tunnel.Stream, error) {
 	return tunnelStream{stream}, nil
 }
 
-// Abort implements transport.Session.
 func (s *agentSession) Abort() { s.end() }
 
-// Close implements transport.Session.
 func (s *agentSession) Close() {
 	s.end()
 	_ = s.client.Close()
 }
 
-// Context implements transport.Session.
 func (s *agentSession) Context() context.Context { return s.broken }
 
-// RemoteAddr implements transport.Session.
 func (s *agentSession) RemoteAddr() string {
 	if sock := s.socket.Load(); sock != nil {
 		return sock.RemoteAddr().String()
@@ -303,5 +295,4 @@ func (s *agentSession) RemoteAddr() string {
 	return s.cfg.Address
 }
 
-// Traffic implements transport.Session.
 func (s *agentSession) Traffic() *transport.Traffic { return s.traffic }

@@ -26,7 +26,6 @@ type outgoing []byte
 // incoming reads an encoded event, which it must not keep.
 type incoming func(event []byte)
 
-// Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch v := v.(type) {
 	case outgoing:

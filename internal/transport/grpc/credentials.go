@@ -45,7 +45,6 @@ type authInfo struct {
 	socket *socket
 }
 
-// ServerHandshake implements credentials.TransportCredentials.
 func (c serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, ok := raw.(*socket)
 	if !ok {
@@ -75,7 +74,6 @@ func (c serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 	return conn, authInfo{info, s}, nil
 }
 
-// Clone implements credentials.TransportCredentials.
 func (c serverCredentials) Clone() credentials.TransportCredentials {
 	c.TransportCredentials = c.TransportCredentials.Clone()
 	return c
@@ -139,7 +137,6 @@ func newClientCredentials(cfg *tls.Config, failed func(error), firstByteTimeout 
 	return clientCredentials{credentials.NewTLS(cfg), failed, firstByteTimeout}
 }
 
-// ClientHandshake implements credentials.TransportCredentials.
 func (c clientCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := c.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	if err != nil {
@@ -156,7 +153,6 @@ func (c clientCredentials) ClientHandshake(ctx context.Context, authority string
 	return w, info, nil
 }
 
-// Clone implements credentials.TransportCredentials.
 func (c clientCredentials) Clone() credentials.TransportCredentials {
 	c.TransportCredentials = c.TransportCredentials.Clone()
 	return c
@@ -196,7 +192,6 @@ func (w *reportingConn) waitFirstByte(ctx context.Context, timeout time.Duration
 	return nil
 }
 
-// Read implements net.Conn.
 func (w *reportingConn) Read(b []byte) (int, error) {
 	n, err := w.prefixConn.Read(b)
 	if err != nil {
@@ -237,7 +232,6 @@ func (c webSocketCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentia
 	return c.TransportCredentials.ServerHandshake(ws)
 }
 
-// Clone implements credentials.TransportCredentials.
 func (c webSocketCredentials) Clone() credentials.TransportCredentials {
 	c.TransportCredentials = c.TransportCredentials.Clone()
 	return c
@@ -286,7 +280,6 @@ type prefixConn struct {
 	first []byte
 }
 
-// Read implements net.Conn.
 func (p *prefixConn) Read(b []byte) (int, error) {
 	if len(p.first) > 0 {
 		n := copy(b, p.first)

@@ -60,7 +60,6 @@ var uncompressed = grpc.UseCompressor(encoding.Identity)
 // enrollTimeout bounds one call.
 const enrollTimeout = 30 * time.Second
 
-// Renew implements enroll.Client.
 func (s *agentSession) Renew(ctx context.Context, request []byte, clock time.Time) (enroll.Certificate, error) {
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, s.cfg.Metadata...), enrollTimeout)
 	defer cancel()
@@ -75,7 +74,6 @@ func (s *agentSession) Renew(ctx context.Context, request []byte, clock time.Tim
 	return readCertificate(response.GetCertificate()), nil
 }
 
-// WatchTrust implements enroll.Client.
 func (s *agentSession) WatchTrust(ctx context.Context, f func(enroll.Trust)) error {
 	stream, err := api.NewEnrollClient(s.client).Trust(metadata.AppendToOutgoingContext(ctx, s.cfg.Metadata...), &api.TrustRequest{}, uncompressed)
 	for err == nil {

@@ -89,7 +89,6 @@ func newListener(inner net.Listener, limits Limits, userTimeout time.Duration, c
 	}
 }
 
-// Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -136,7 +135,6 @@ func (l *listener) waitForFiles(err error) bool {
 	}
 }
 
-// Close implements net.Listener.
 func (l *listener) Close() error {
 	l.close.Do(func() { close(l.closed) })
 	return l.Listener.Close()
@@ -244,7 +242,6 @@ type socket struct {
 	closeOnce       sync.Once
 }
 
-// Read implements net.Conn.
 func (s *socket) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
 	s.total.WireIn.Add(uint64(n))
@@ -254,7 +251,6 @@ func (s *socket) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn.
 func (s *socket) Write(b []byte) (int, error) {
 	n, err := s.Conn.Write(b)
 	s.total.WireOut.Add(uint64(n))
@@ -264,7 +260,6 @@ func (s *socket) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Close implements net.Conn.
 func (s *socket) Close() error {
 	err := net.ErrClosed
 	s.closeOnce.Do(func() {

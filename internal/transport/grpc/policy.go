@@ -91,7 +91,6 @@ type requestTimeoutStream struct {
 	server *Server
 }
 
-// RecvMsg implements grpc.ServerStream.
 func (p *requestTimeoutStream) RecvMsg(m any) error {
 	received := make(chan error, 1)
 	p.server.running.Go(func() { received <- p.ServerStream.RecvMsg(m) }) // ends with the stream at the latest
@@ -128,5 +127,4 @@ type authorized struct {
 	ctx context.Context
 }
 
-// Context implements grpc.ServerStream.
 func (a *authorized) Context() context.Context { return a.ctx }

@@ -126,5 +126,4 @@ type bufferedConn struct {
 	reader *bufio.Reader
 }
 
-// Read implements net.Conn.
 func (b *bufferedConn) Read(p []byte) (int, error) { return b.reader.Read(p) }

@@ -100,10 +100,8 @@ type stream interface {
 // messages carries the messages of a session on either end of a Sync stream.
 type messages struct{ stream stream }
 
-// Send implements transport.Session.
 func (m messages) Send(event []byte) error { return explainStatus(m.stream.SendMsg(outgoing(event))) }
 
-// Receive implements transport.Session.
 func (m messages) Receive(read func(event []byte)) error {
 	return explainStatus(m.stream.RecvMsg(incoming(read)))
 }
@@ -119,24 +117,14 @@ type hubSession struct {
 // CloseSend implements transport.Session. The hub ends the stream when Sync returns.
 func (s *hubSession) CloseSend() {}
 
-// OpenTunnel implements transport.Session.
 func (s *hubSession) OpenTunnel(context.Context) (tunnel.Stream, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// Abort implements transport.Session.
-func (s *hubSession) Abort() { _ = s.sock.Close() }
-
-// Close implements transport.Session.
-func (s *hubSession) Close() { s.Abort() }
-
-// Context implements transport.Session.
-func (s *hubSession) Context() context.Context { return s.stream.Context() }
-
-// RemoteAddr implements transport.Session.
-func (s *hubSession) RemoteAddr() string { return s.sock.RemoteAddr().String() }
-
-// Traffic implements transport.Session.
+func (s *hubSession) Abort()                      { _ = s.sock.Close() }
+func (s *hubSession) Close()                      { s.Abort() }
+func (s *hubSession) Context() context.Context    { return s.stream.Context() }
+func (s *hubSession) RemoteAddr() string          { return s.sock.RemoteAddr().String() }
 func (s *hubSession) Traffic() *transport.Traffic { return s.traffic }
 
 // explainStatus returns what a gRPC error means.

@@ -46,28 +46,23 @@ var tunnelCodes = map[tunnel.Code]codes.Code{
 // tunnelStream is either end of a Tunnel stream.
 type tunnelStream struct{ stream }
 
-// NewBuffer implements tunnel.Stream.
 func (tunnelStream) NewBuffer(data []byte) tunnel.Buffer { return mem.BufferSlice(newDataFrame(data)) }
 
-// SendData implements tunnel.Stream.
 func (s tunnelStream) SendData(b tunnel.Buffer) error {
 	return explainStatus(s.SendMsg(dataFrame(b.(mem.BufferSlice)))) //nolint:forcetypeassert // made by NewBuffer
 }
 
-// Send implements tunnel.Stream.
 func (s tunnelStream) Send(f tunnel.Frame) error {
 	return explainStatus(s.SendMsg(&api.Frame{
 		Token: f.Token, Target: f.Target, End: f.End, Error: tunnel.SanitizeText(f.Reason, tunnel.MaxReason),
 	}))
 }
 
-// Receive implements tunnel.Stream.
 func (s tunnelStream) Receive() (f tunnel.Frame, err error) {
 	err = explainStatus(s.RecvMsg(&f))
 	return f, err
 }
 
-// CloseSend implements tunnel.Stream.
 func (s tunnelStream) CloseSend() {
 	if client, ok := s.stream.(grpc.ClientStream); ok {
 		_ = client.CloseSend()

@@ -220,7 +220,7 @@ func TestTunnelClient_LimitsRequestsOfTheHub(t *testing.T) {
 	must(t, l.conn.Send(roots(1)))
 	l.spoke.next("connected")
 	l.spoke.next("received")
-	l.spoke.next("received") // it keeps up, and the wishes are none of the engine's business
+	l.spoke.next("received") // the requests are not passed to the engine
 	eventually(t, "it is over", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()

@@ -34,7 +34,6 @@ func (l *Listener) Handle(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// Accept implements net.Listener.
 func (l *Listener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-l.conns:
@@ -50,5 +49,4 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Addr implements net.Listener.
 func (l *Listener) Addr() net.Addr { return addr("tunnels") }

@@ -66,7 +66,6 @@ func newTunnel(s Stream, counters *Counters) *Tunnel {
 	return t
 }
 
-// Read implements net.Conn.
 func (t *Tunnel) Read(b []byte) (int, error) {
 	select { // received data is not returned after Close
 	case <-t.closed:
@@ -236,20 +235,15 @@ func (t *Tunnel) fail(cause error) {
 	}
 }
 
-// LocalAddr implements net.Conn.
-func (t *Tunnel) LocalAddr() net.Addr { return t.local }
-
-// RemoteAddr implements net.Conn.
+func (t *Tunnel) LocalAddr() net.Addr  { return t.local }
 func (t *Tunnel) RemoteAddr() net.Addr { return t.remote }
 
-// SetDeadline implements net.Conn.
 func (t *Tunnel) SetDeadline(at time.Time) error {
 	t.readBy.set(at)
 	t.writeBy.set(at)
 	return nil
 }
 
-// SetReadDeadline implements net.Conn.
 func (t *Tunnel) SetReadDeadline(at time.Time) error {
 	t.readBy.set(at)
 	return nil
@@ -275,7 +269,6 @@ func (t *Tunnel) IdleFor() time.Duration {
 // addr names an end of a tunnel in errors and logs.
 type addr string
 
-// Network implements net.Addr.
 func (addr) Network() string { return "tunnel" }
 
 func (a addr) String() string { return string(a) }

@@ -50,10 +50,8 @@ type responseWriter struct {
 	wrote  bool
 }
 
-// Header implements http.ResponseWriter.
 func (w *responseWriter) Header() http.Header { return w.header }
 
-// WriteHeader implements http.ResponseWriter.
 func (w *responseWriter) WriteHeader(code int) {
 	if w.wrote {
 		return
@@ -69,13 +67,11 @@ func (w *responseWriter) WriteHeader(code int) {
 	_, _ = w.conn.Write(b.Bytes())
 }
 
-// Write implements http.ResponseWriter.
 func (w *responseWriter) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	return w.conn.Write(b)
 }
 
-// Hijack implements http.Hijacker.
 func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return w.conn, bufio.NewReadWriter(w.reader, bufio.NewWriterSize(w.conn, 4<<10)), nil
 }

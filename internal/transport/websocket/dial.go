@@ -89,8 +89,5 @@ func (c *conn) Close() error {
 	return err
 }
 
-// LocalAddr implements net.Conn.
-func (c *conn) LocalAddr() net.Addr { return c.below.LocalAddr() }
-
-// RemoteAddr implements net.Conn.
+func (c *conn) LocalAddr() net.Addr  { return c.below.LocalAddr() }
 func (c *conn) RemoteAddr() net.Addr { return c.below.RemoteAddr() }

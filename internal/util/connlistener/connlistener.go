@@ -32,7 +32,6 @@ func (l *Listener) Offer(ctx context.Context, conn net.Conn) error {
 	}
 }
 
-// Accept implements net.Listener.
 func (l *Listener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-l.conns:
@@ -48,7 +47,6 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Addr implements net.Listener.
 func (l *Listener) Addr() net.Addr { return addr{} }
 
 type addr struct{}

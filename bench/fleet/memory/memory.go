@@ -1,4 +1,5 @@
-// Package memory implements transport.Session within one process, without a network. Tests and benchmarks use it.
+// Package memory implements transport.Session within one process, without a network. It shows that package transport
+// does not depend on gRPC.
 package memory
 
 import (
@@ -24,15 +25,13 @@ func NewConnector(server *transport.Server, peer transport.Peer) *Connector {
 	return &Connector{server, peer}
 }
 
-// Address implements transport.Connector.
 func (c *Connector) Address() string { return "memory" }
 
-// Connect implements transport.Connector.
 func (c *Connector) Connect(_ context.Context, _ *transport.Counters, _ *trace.Steps) (transport.Session, error) {
 	toHub, toAgent := newQueue[[]byte](), newQueue[[]byte]()
-	shared := &link{}
+	shared := &sharedState{}
 	shared.ctx, shared.abort = context.WithCancelCause(context.Background())
-	hub := &session{link: shared, in: toHub, out: toAgent}
+	hub := &session{sharedState: shared, in: toHub, out: toAgent}
 	conn, err := c.server.Accept(c.peer, hub, nil)
 	if err != nil {
 		return nil, err
@@ -41,12 +40,12 @@ func (c *Connector) Connect(_ context.Context, _ *transport.Counters, _ *trace.S
 		c.server.Serve(conn)
 		toAgent.close(nil)
 	})
-	return &session{link: shared, in: toAgent, out: toHub, agent: true,
+	return &session{sharedState: shared, in: toAgent, out: toHub, agent: true,
 		serveTunnel: func(ctx context.Context, s tunnel.Stream) error { return c.server.ServeTunnel(ctx, conn, s) }}, nil
 }
 
-// link is what both ends of a session share.
-type link struct {
+// sharedState is what both ends of a session share.
+type sharedState struct {
 	ctx     context.Context
 	abort   context.CancelCauseFunc
 	running sync.WaitGroup // the hub's goroutines
@@ -54,7 +53,7 @@ type link struct {
 
 // session is one end of a session.
 type session struct {
-	*link
+	*sharedState
 	in, out     *queue[[]byte]
 	agent       bool
 	serveTunnel func(context.Context, tunnel.Stream) error
@@ -63,13 +62,11 @@ type session struct {
 
 var errAborted = errors.New("the session was aborted")
 
-// Send implements transport.Session.
 func (s *session) Send(event []byte) error {
 	s.traffic.WireOut.Add(uint64(len(event)))
 	return s.out.send(s.ctx, event)
 }
 
-// Receive implements transport.Session.
 func (s *session) Receive(read func([]byte)) error {
 	event, err := s.in.receive(s.ctx)
 	if err != nil {
@@ -80,32 +77,23 @@ func (s *session) Receive(read func([]byte)) error {
 	return nil
 }
 
-// CloseSend implements transport.Session.
 func (s *session) CloseSend() {
 	if s.agent {
 		s.out.close(nil)
 	}
 }
 
-// Abort implements transport.Session.
 func (s *session) Abort() { s.abort(errAborted) }
 
-// Close implements transport.Session.
 func (s *session) Close() {
 	s.Abort()
 	s.running.Wait()
 }
 
-// Context implements transport.Session.
-func (s *session) Context() context.Context { return s.ctx }
-
-// RemoteAddr implements transport.Session.
-func (s *session) RemoteAddr() string { return "memory" }
-
-// Traffic implements transport.Session.
+func (s *session) Context() context.Context    { return s.ctx }
+func (s *session) RemoteAddr() string          { return "memory" }
 func (s *session) Traffic() *transport.Traffic { return &s.traffic }
 
-// OpenTunnel implements transport.Session.
 func (s *session) OpenTunnel(ctx context.Context) (tunnel.Stream, error) {
 	if !s.agent {
 		return nil, errors.ErrUnsupported
@@ -131,33 +119,22 @@ type stream struct {
 // buffer is data of a tunnel.
 type buffer struct{ *bytes.Reader }
 
-// Free implements tunnel.Buffer.
-func (buffer) Free() {}
-
-// Close implements tunnel.Reader.
+func (buffer) Free()        {}
 func (buffer) Close() error { return nil }
 
-// Remaining implements tunnel.Reader.
 func (b buffer) Remaining() int { return b.Len() }
 
-// NewBuffer implements tunnel.Stream.
 func (s *stream) NewBuffer(data []byte) tunnel.Buffer {
 	return buffer{bytes.NewReader(bytes.Clone(data))}
 }
 
-// SendData implements tunnel.Stream.
 func (s *stream) SendData(b tunnel.Buffer) error {
 	return s.Send(tunnel.Frame{Data: b.(buffer)}) //nolint:forcetypeassert // made by NewBuffer
 }
 
-// Send implements tunnel.Stream.
-func (s *stream) Send(f tunnel.Frame) error { return s.out.send(s.ctx, f) }
-
-// Receive implements tunnel.Stream.
+func (s *stream) Send(f tunnel.Frame) error      { return s.out.send(s.ctx, f) }
 func (s *stream) Receive() (tunnel.Frame, error) { return s.in.receive(s.ctx) }
-
-// CloseSend implements tunnel.Stream.
-func (s *stream) CloseSend() { s.out.close(nil) }
+func (s *stream) CloseSend()                     { s.out.close(nil) }
 
 // queueSize is the number of items that a peer may leave unread, as the window of a stream.
 const queueSize = 32
