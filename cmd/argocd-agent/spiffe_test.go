@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/agent"
-	"github.com/argocd-agent/argocd-agent/lab/spiffetest"
 	"github.com/argocd-agent/argocd-agent/internal/principal"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/lab/spiffetest"
 )
 
 // Both commands run with a Workload API each. Their components only perform a TLS handshake.
