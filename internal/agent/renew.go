@@ -195,11 +195,7 @@ func (k *certRenewer) replace(ctx context.Context, o certificateClient, s *pki.S
 	if err := enroll.StoreTrust(ctx, k.secrets, k.names.Authority, issued.Bundle); err != nil && !errors.As(err, new(*pki.NotManagedError)) {
 		return err
 	}
-	stored, err := pki.PutPair(ctx, k.secrets, k.names.Client, s, pki.Pair{Cert: issued.Chain, Key: key}, nil)
-	if err == nil && !stored {
-		err = fmt.Errorf("write Secret %s: %w", k.names.Client, pki.ErrBusy)
-	}
-	if err != nil {
+	if err := pki.PutPair(ctx, k.secrets, k.names.Client, s, pki.Pair{Cert: issued.Chain, Key: key}, nil); err != nil {
 		return err
 	}
 	certs, _ := pki.Certificates(issued.Chain)

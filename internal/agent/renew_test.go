@@ -67,13 +67,13 @@ func (r *registry) begin(kept bool) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if _, err := pki.PutPair(r.t.Context(), r.secrets, pki.ClientSecret, nil, issued.Pair, nil); err != nil {
+	if err := pki.PutPair(r.t.Context(), r.secrets, pki.ClientSecret, nil, issued.Pair, nil); err != nil {
 		r.t.Fatal(err)
 	}
 	if !kept {
 		s := r.secret(pki.ClientSecret)
 		s.Labels = nil
-		if _, err := r.secrets.Put(r.t.Context(), s); err != nil {
+		if err := r.secrets.Put(r.t.Context(), s); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -155,7 +155,7 @@ func TestCertRenewer_TrustsNewCABeforeUse(t *testing.T) {
 func TestCertRenewer_SkipsUnmanagedSecrets(t *testing.T) {
 	r := newRegistry(t)
 	r.begin(false)
-	if _, err := r.secrets.Put(t.Context(), &pki.Secret{Name: pki.AuthoritySecret, Data: map[string][]byte{pki.BundleKey: []byte("theirs")}}); err != nil {
+	if err := r.secrets.Put(t.Context(), &pki.Secret{Name: pki.AuthoritySecret, Data: map[string][]byte{pki.BundleKey: []byte("theirs")}}); err != nil {
 		t.Fatal(err)
 	}
 	before := r.secret(pki.ClientSecret).Revision

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -55,8 +56,8 @@ func TestNotFound_RequiresStatusOfAPIServer(t *testing.T) {
 				t.Errorf("Secret: %v, %v", got, err)
 			}
 			for _, revision := range []string{"", "7"} {
-				if ok, err := (secrets{c}).Put(t.Context(), &pki.Secret{Name: "a", Revision: revision}); ok || (err == nil) != test.missing {
-					t.Errorf("write of revision %q: %v, %v", revision, ok, err)
+				if err := (secrets{c}).Put(t.Context(), &pki.Secret{Name: "a", Revision: revision}); err == nil || errors.Is(err, pki.ErrBusy) != test.missing {
+					t.Errorf("write of revision %q: %v", revision, err)
 				}
 			}
 			if _, err := c.configMap(t.Context(), "a"); (err == nil) != test.missing {

@@ -82,11 +82,7 @@ func (p *Program) propagate(ctx context.Context, a *pki.Authority, spoke *cluste
 	if existing != nil && len(existing.Data[pki.KeyKey]) > 0 {
 		return fmt.Errorf("Secret %s of %s has a CA key, so it is a hub. Check --agent-context and --agent-namespace", pki.AuthoritySecret, spoke)
 	}
-	stored, err := pki.PutBundle(ctx, to, pki.AuthoritySecret, existing, a.BundlePEM())
-	if err == nil && !stored {
-		err = pki.ErrBusy
-	}
-	if err != nil {
+	if err := pki.PutBundle(ctx, to, pki.AuthoritySecret, existing, a.BundlePEM()); err != nil {
 		return fmt.Errorf("copy the CA to %s: %w", spoke, err)
 	}
 	p.say("Wrote the CA certificate to Secret %s of %s.", pki.AuthoritySecret, spoke)

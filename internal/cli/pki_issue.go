@@ -124,11 +124,7 @@ func (p *Program) putPair(ctx context.Context, to *cluster, name string, issued 
 	if existing != nil && !upsert {
 		return fmt.Errorf("Secret %s of %s exists. To replace the certificate, set --upsert", name, to)
 	}
-	stored, err := pki.PutPair(ctx, secrets{to}, name, existing, issued.Pair, issued.Bundle)
-	if err == nil && !stored {
-		err = pki.ErrBusy
-	}
-	if err != nil {
+	if err := pki.PutPair(ctx, secrets{to}, name, existing, issued.Pair, issued.Bundle); err != nil {
 		return fmt.Errorf("write the certificate to %s: %w", to, err)
 	}
 	certs, err := pki.Certificates(issued.Cert)

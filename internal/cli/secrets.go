@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,7 +37,7 @@ func (s secrets) List(ctx context.Context, label string) ([]*pki.Secret, error) 
 	return all, nil
 }
 
-func (s secrets) Put(ctx context.Context, secret *pki.Secret) (bool, error) {
+func (s secrets) Put(ctx context.Context, secret *pki.Secret) error {
 	content := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: secret.Name, Namespace: s.namespace, ResourceVersion: secret.Revision,
 			Labels: secret.Labels, Annotations: secret.Annotations},
@@ -48,7 +49,11 @@ func (s secrets) Put(ctx context.Context, secret *pki.Secret) (bool, error) {
 	} else {
 		_, err = s.kube.CoreV1().Secrets(s.namespace).Update(ctx, content, metav1.UpdateOptions{FieldManager: fieldManager})
 	}
-	return s.ignoreConflict(err)
+	stored, err := s.ignoreConflict(err)
+	if err == nil && !stored {
+		return fmt.Errorf("write Secret %s: %w", secret.Name, pki.ErrBusy)
+	}
+	return err
 }
 
 func (s secrets) Delete(ctx context.Context, secret *pki.Secret) (bool, error) {

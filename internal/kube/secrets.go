@@ -50,7 +50,7 @@ func (s Secrets) List(ctx context.Context, label string) ([]*pki.Secret, error) 
 }
 
 // Put implements pki.Secrets. Other metadata of the Secret, such as owner references, stays.
-func (s Secrets) Put(ctx context.Context, secret *pki.Secret) (bool, error) {
+func (s Secrets) Put(ctx context.Context, secret *pki.Secret) error {
 	var err error
 	if secret.Revision == "" {
 		_, err = s.Client.Create(ctx, s.ref(secret.Name), map[string]any{
@@ -65,9 +65,9 @@ func (s Secrets) Put(ctx context.Context, secret *pki.Secret) (bool, error) {
 			PatchOperation{Op: "add", Path: "/data", Value: secret.Data})
 	}
 	if IsConflict(err) || secret.Revision != "" && IsNotFound(err) {
-		return false, nil
+		return fmt.Errorf("write Secret %s: %w", secret.Name, pki.ErrBusy)
 	}
-	return err == nil, err
+	return err
 }
 
 // Delete implements pki.Secrets.

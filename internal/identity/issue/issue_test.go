@@ -152,7 +152,7 @@ func TestIssuer_KeepsUnmanagedCertificates(t *testing.T) {
 		"by cert-manager": {Name: pki.PrincipalSecret, Labels: map[string]string{pki.ManagedLabel: pki.ManagedValue}, Annotations: map[string]string{"cert-manager.io/certificate-name": "x"}, Data: made.secret(pki.PrincipalSecret).Data},
 	} {
 		b := newTestIssuer(t, "mtls:CN=([^,]+)")
-		if _, err := b.Put(t.Context(), foreign); err != nil {
+		if err := b.Put(t.Context(), foreign); err != nil {
 			t.Fatal(err)
 		}
 		b.mustReconcile()

@@ -72,7 +72,7 @@ func TestAuthority_UsesAForeignCA(t *testing.T) {
 	must(t, err)
 	pkcs1 := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
 	b := newBench(t)
-	_, err = b.Put(t.Context(), &Secret{Name: AuthoritySecret, Type: typeTLS, Data: map[string][]byte{CertKey: encodeCerts(cert), KeyKey: pkcs1}})
+	err = b.Put(t.Context(), &Secret{Name: AuthoritySecret, Type: typeTLS, Data: map[string][]byte{CertKey: encodeCerts(cert), KeyKey: pkcs1}})
 	must(t, err)
 	issued, err := b.Client(t.Context(), "w1")
 	must(t, err)
@@ -93,7 +93,7 @@ func TestAuthority_UsesAForeignCA(t *testing.T) {
 	}
 	b.clock = now.Add(72 * time.Hour)
 	foreign := newBench(t)
-	_, err = foreign.Put(t.Context(), &Secret{Name: AuthoritySecret, Annotations: map[string]string{"cert-manager.io/certificate-name": "x"},
+	err = foreign.Put(t.Context(), &Secret{Name: AuthoritySecret, Annotations: map[string]string{"cert-manager.io/certificate-name": "x"},
 		Data: map[string][]byte{CertKey: encodeCerts(cert), KeyKey: pkcs1}})
 	must(t, err)
 	if _, err := foreign.Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "managed by cert-manager") {
@@ -108,10 +108,10 @@ func TestAuthority_UsesAForeignCA(t *testing.T) {
 func TestAuthority_WithoutKeyIssuesNothing(t *testing.T) {
 	b := newBench(t)
 	a := b.authorityNow()
-	_, err := b.Put(t.Context(), &Secret{Name: "x"})
+	err := b.Put(t.Context(), &Secret{Name: "x"})
 	must(t, err)
 	only := newBench(t)
-	_, err = only.Put(t.Context(), &Secret{Name: AuthoritySecret, Data: map[string][]byte{BundleKey: a.BundlePEM()}})
+	err = only.Put(t.Context(), &Secret{Name: AuthoritySecret, Data: map[string][]byte{BundleKey: a.BundlePEM()}})
 	must(t, err)
 	for title, err := range map[string]error{
 		"client": second(only.Client(t.Context(), "w1")),

@@ -13,18 +13,12 @@ type Manager struct {
 	Secrets Secrets
 	Now     func() time.Time // If nil, time.Now.
 
-	// Lifetimes of issued certificates. If zero, the constants of the same name.
-	ServerLifetime, ClientLifetime time.Duration
+	// ClientLifetime is the lifetime of client certificates. If zero, the constant of the same name.
+	ClientLifetime time.Duration
 }
 
 // ErrNoAuthority means that there is no CA yet.
 var ErrNoAuthority = errors.New("no CA on the hub: create one with `argocd-agentctl pki init`, or store yours in Secret " + AuthoritySecret)
-
-// ErrBusy means that a Secret was changed concurrently too often.
-var ErrBusy = errors.New("too many concurrent changes: try again")
-
-// maxAttempts bounds the attempts to write a Secret after conflicts.
-const maxAttempts = 5
 
 func (h *Manager) now() time.Time {
 	if h.Now != nil {
@@ -34,27 +28,25 @@ func (h *Manager) now() time.Time {
 }
 
 func (h *Manager) clientLifetime() time.Duration { return cmp.Or(h.ClientLifetime, ClientLifetime) }
-func (h *Manager) serverLifetime() time.Duration { return cmp.Or(h.ServerLifetime, ServerLifetime) }
 
 // Authority returns the CA.
 func (h *Manager) Authority(ctx context.Context) (*Authority, error) {
-	_, a, err := h.authority(ctx)
-	return a, err
-}
-
-func (h *Manager) authority(ctx context.Context) (*Secret, *Authority, error) {
 	s, err := h.Secrets.Get(ctx, AuthoritySecret)
 	if err != nil {
-		return nil, nil, fmt.Errorf("get Secret %s: %w", AuthoritySecret, err)
+		return nil, err
 	}
+	return authorityOf(s)
+}
+
+func authorityOf(s *Secret) (*Authority, error) {
 	if s == nil {
-		return nil, nil, ErrNoAuthority
+		return nil, ErrNoAuthority
 	}
 	a, err := ReadAuthority(s.Data)
 	if err != nil {
-		return nil, nil, fmt.Errorf("parse CA in Secret %s: %w", AuthoritySecret, err)
+		return nil, fmt.Errorf("parse CA in Secret %s: %w", AuthoritySecret, err)
 	}
-	return s, a, nil
+	return a, nil
 }
 
 // Init creates a CA if there is none. It reports whether it did.
@@ -69,15 +61,13 @@ func (h *Manager) Init(ctx context.Context) (a *Authority, made bool, err error)
 	if err != nil {
 		return nil, false, err
 	}
-	s := &Secret{Name: AuthoritySecret, Type: typeTLS, Labels: map[string]string{ManagedLabel: ManagedValue}, Data: data}
-	made, err = h.Secrets.Put(ctx, s)
-	if err != nil {
-		return nil, false, fmt.Errorf("write Secret %s: %w", AuthoritySecret, err)
-	}
-	if !made { // another process created one
+	s := managed(nil, AuthoritySecret, typeTLS)
+	s.Data = data
+	if err = h.Secrets.Put(ctx, s); errors.Is(err, ErrBusy) { // another process created one
 		a, err = h.Authority(ctx)
+		return a, false, err
 	}
-	return a, made, err
+	return a, err == nil, err
 }
 
 // Annotations of the CA's Secret.
@@ -138,10 +128,10 @@ func (h *Manager) Finish(ctx context.Context, force bool) (*Authority, error) {
 	})
 }
 
-// change updates the Secret of the CA. It retries after conflicts.
-func (h *Manager) change(ctx context.Context, f func(*Secret, *Authority) (*Authority, error)) (*Authority, error) {
-	for range maxAttempts {
-		s, a, err := h.authority(ctx)
+// change updates the Secret of the CA.
+func (h *Manager) change(ctx context.Context, f func(*Secret, *Authority) (*Authority, error)) (changed *Authority, err error) {
+	err = update(ctx, h.Secrets, AuthoritySecret, func(s *Secret) (*Secret, error) {
+		a, err := authorityOf(s)
 		if err != nil {
 			return nil, err
 		}
@@ -149,28 +139,19 @@ func (h *Manager) change(ctx context.Context, f func(*Secret, *Authority) (*Auth
 			return nil, fmt.Errorf("the CA in Secret %s is managed by %s: replace it there", AuthoritySecret, who)
 		}
 		next := s.clone()
-		if a, err = f(next, a); err != nil {
+		if changed, err = f(next, a); err != nil {
 			return nil, err
 		}
-		if next.Data, err = a.data(); err != nil {
-			return nil, err
-		}
-		stored, err := h.Secrets.Put(ctx, next)
-		if err != nil {
-			return nil, fmt.Errorf("write Secret %s: %w", AuthoritySecret, err)
-		}
-		if stored {
-			return a, nil
-		}
-	}
-	return nil, fmt.Errorf("write Secret %s: %w", AuthoritySecret, ErrBusy)
+		next.Data, err = changed.data()
+		return next, err
+	})
+	return changed, err
 }
 
 // recordIssuedUntil records until when a client certificate is valid, before it is issued. Finish depends on it.
-func (h *Manager) recordIssuedUntil(ctx context.Context, until time.Time) (*Authority, error) {
-	for range maxAttempts {
-		s, a, err := h.authority(ctx)
-		if err != nil {
+func (h *Manager) recordIssuedUntil(ctx context.Context, until time.Time) (a *Authority, err error) {
+	err = update(ctx, h.Secrets, AuthoritySecret, func(s *Secret) (*Secret, error) {
+		if a, err = authorityOf(s); err != nil {
 			return nil, err
 		}
 		if !a.CanIssue() {
@@ -178,19 +159,13 @@ func (h *Manager) recordIssuedUntil(ctx context.Context, until time.Time) (*Auth
 		}
 		noted, _ := time.Parse(time.RFC3339, s.Annotations[issuedUntilAnnotation])
 		if !s.Managed() || !noted.Before(until) {
-			return a, nil
+			return nil, nil
 		}
 		next := s.clone()
 		next.Annotations[issuedUntilAnnotation] = until.Truncate(24 * time.Hour).Add(24 * time.Hour).UTC().Format(time.RFC3339)
-		stored, err := h.Secrets.Put(ctx, next)
-		if err != nil {
-			return nil, fmt.Errorf("write Secret %s: %w", AuthoritySecret, err)
-		}
-		if stored {
-			return a, nil
-		}
-	}
-	return nil, fmt.Errorf("write Secret %s: %w", AuthoritySecret, ErrBusy)
+		return next, nil
+	})
+	return a, err
 }
 
 // Issued is a client certificate and the CAs that its owner must trust.

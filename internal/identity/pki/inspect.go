@@ -24,19 +24,6 @@ type Info struct {
 	Pin         string
 }
 
-// Inspect describes each certificate of a bundle.
-func Inspect(bundle []byte) ([]Info, error) {
-	certs, err := Certificates(bundle)
-	if err != nil {
-		return nil, err
-	}
-	var all []Info
-	for _, cert := range certs {
-		all = append(all, Describe(cert))
-	}
-	return all, nil
-}
-
 // Describe describes a certificate.
 func Describe(cert *x509.Certificate) Info {
 	info := Info{

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -66,20 +65,13 @@ func (h *Manager) CreateToken(ctx context.Context, address string, who JoinGrant
 	}
 	t := Token{Address: address, Agent: who.Agent, Pin: a.Pin()}
 	t.ID, t.Secret = newTokenSecret()
-	made, err := h.Secrets.Put(ctx, &Secret{
+	return t, h.Secrets.Put(ctx, &Secret{
 		Name: joinPrefix + t.ID, Type: typeOpaque, Labels: map[string]string{JoinLabel: who.Agent},
 		Data: map[string][]byte{
 			hashField: []byte(hex.EncodeToString(tokenHash(t.Secret))), agentField: []byte(who.Agent), modeField: []byte(who.Mode),
 			labelsField: labels, expiresField: []byte(h.now().Add(life).UTC().Format(time.RFC3339)),
 		},
 	})
-	if err == nil && !made {
-		err = ErrBusy
-	}
-	if err != nil {
-		return Token{}, fmt.Errorf("write Secret %s%s: %w", joinPrefix, t.ID, err)
-	}
-	return t, nil
 }
 
 // RefusalError says why a join token is not accepted. The message is shown on the joining cluster.
@@ -93,119 +85,79 @@ const createAnother = "create another one on the hub with `argocd-agentctl agent
 
 // Check validates a join token without using it.
 func (h *Manager) Check(ctx context.Context, id, secret, agent string) (JoinGrant, error) {
-	if err := checkAgent(agent); err != nil {
-		return JoinGrant{}, refuse("%v", err)
-	}
-	_, who, err := h.token(ctx, id, secret, agent)
-	return who, err
+	return h.redeem(ctx, id, secret, agent, nil)
 }
 
 // Redeem validates a join token and marks it as used by the key of this request. A client that retries with the same key,
 // because the response was lost, succeeds while the token is valid. A client with another key gets a *RefusalError.
 func (h *Manager) Redeem(ctx context.Context, id, secret, agent string, request []byte) (JoinGrant, error) {
-	if err := checkAgent(agent); err != nil {
-		return JoinGrant{}, refuse("%v", err)
-	}
 	r, err := ReadRequest(request, agent)
 	if err != nil {
 		return JoinGrant{}, refuse("%v", err)
 	}
 	sum := sha256.Sum256(r.RawSubjectPublicKeyInfo)
-	key := []byte(hex.EncodeToString(sum[:]))
-	for range maxAttempts {
-		s, who, err := h.token(ctx, id, secret, agent)
-		if err != nil {
-			return JoinGrant{}, err
+	return h.redeem(ctx, id, secret, agent, []byte(hex.EncodeToString(sum[:])))
+}
+
+// redeem validates a join token. If key is not nil, it marks the token as used by the key.
+func (h *Manager) redeem(ctx context.Context, id, secret, agent string, key []byte) (grant JoinGrant, err error) {
+	if err := checkAgent(agent); err != nil {
+		return JoinGrant{}, refuse("%v", err)
+	}
+	if !isTokenID(id) {
+		return JoinGrant{}, refuseUnknown(agent)
+	}
+	err = update(ctx, h.Secrets, joinPrefix+id, func(s *Secret) (*Secret, error) {
+		if grant, err = h.grantOf(s, secret, agent); err != nil || key == nil {
+			return nil, err
 		}
 		switch by := s.Data[usedByField]; {
 		case bytes.Equal(by, key):
-			return who, nil
+			return nil, nil
 		case len(by) > 0:
-			return JoinGrant{}, refuse("this join token was used at %s by another key; it is valid for one cluster, once: "+createAnother, s.Data[usedField], agent)
+			return nil, refuse("this join token was used at %s by another key; it is valid for one cluster, once: "+createAnother, s.Data[usedField], agent)
 		}
 		next := s.clone()
 		next.Data[usedByField], next.Data[usedField] = key, []byte(h.now().UTC().Format(time.RFC3339))
-		stored, err := h.Secrets.Put(ctx, next)
-		if err != nil {
-			return JoinGrant{}, fmt.Errorf("write Secret %s: %w", s.Name, err)
-		}
-		if stored {
-			return who, nil
-		}
-	}
-	return JoinGrant{}, fmt.Errorf("write Secret %s%s: %w", joinPrefix, id, ErrBusy)
+		return next, nil
+	})
+	return grant, err
 }
 
-// token returns the Secret of a valid token. The errors reveal nothing to a client that does not know the secret.
-func (h *Manager) token(ctx context.Context, id, secret, agent string) (*Secret, JoinGrant, error) {
-	unknown := refuse("this join token is not known on the hub: it was deleted, expired long ago, or is of another hub; "+createAnother, agent)
-	if !isTokenID(id) {
-		return nil, JoinGrant{}, unknown
-	}
-	s, err := h.Secrets.Get(ctx, joinPrefix+id)
-	if err != nil {
-		return nil, JoinGrant{}, fmt.Errorf("get Secret %s%s: %w", joinPrefix, id, err)
-	}
+// grantOf returns what a valid token permits. The errors reveal nothing to a client that does not know the secret.
+func (h *Manager) grantOf(s *Secret, secret, agent string) (JoinGrant, error) {
 	if s == nil {
-		return nil, JoinGrant{}, unknown
+		return JoinGrant{}, refuseUnknown(agent)
 	}
 	hash, err := hex.DecodeString(string(s.Data[hashField]))
 	if err != nil || subtle.ConstantTimeCompare(hash, tokenHash(secret)) != 1 {
-		return nil, JoinGrant{}, unknown
+		return JoinGrant{}, refuseUnknown(agent)
 	}
-	info, err := readToken(s)
-	if err != nil {
-		return nil, JoinGrant{}, fmt.Errorf("parse Secret %s: %w", s.Name, err)
+	grant, expires, err := readToken(s)
+	switch {
+	case err != nil:
+		return JoinGrant{}, fmt.Errorf("parse Secret %s: %w", s.Name, err)
+	case grant.Agent != agent:
+		return JoinGrant{}, refuse("this join token is for agent %q, not for %q: "+createAnother, grant.Agent, agent, agent)
+	case !h.now().Before(expires):
+		return JoinGrant{}, refuse("this join token expired at %s: "+createAnother, formatTime(expires), agent)
 	}
-	if info.Agent != agent {
-		return nil, JoinGrant{}, refuse("this join token is for agent %q, not for %q: "+createAnother, info.Agent, agent, agent)
-	}
-	if !h.now().Before(info.Expires) {
-		return nil, JoinGrant{}, refuse("this join token expired at %s: "+createAnother, formatTime(info.Expires), agent)
-	}
-	return s, info.JoinGrant, nil
+	return grant, nil
 }
 
-// TokenInfo describes a join token.
-type TokenInfo struct {
-	JoinGrant
-	ID      string
-	Expires time.Time
-	Used    time.Time // zero if unused
+func refuseUnknown(agent string) error {
+	return refuse("this join token is not known on the hub: it was deleted, expired long ago, or is of another hub; "+createAnother, agent)
 }
 
-func readToken(s *Secret) (TokenInfo, error) {
-	info := TokenInfo{ID: strings.TrimPrefix(s.Name, joinPrefix)}
-	info.Agent, info.Mode = string(s.Data[agentField]), string(s.Data[modeField])
-	if err := json.Unmarshal(s.Data[labelsField], &info.Labels); err != nil {
-		return info, fmt.Errorf("%s: %w", labelsField, err)
+func readToken(s *Secret) (grant JoinGrant, expires time.Time, err error) {
+	grant.Agent, grant.Mode = string(s.Data[agentField]), string(s.Data[modeField])
+	if err := json.Unmarshal(s.Data[labelsField], &grant.Labels); err != nil {
+		return grant, expires, fmt.Errorf("%s: %w", labelsField, err)
 	}
-	var err error
-	if info.Expires, err = time.Parse(time.RFC3339, string(s.Data[expiresField])); err != nil {
-		return info, fmt.Errorf("%s: %w", expiresField, err)
+	if expires, err = time.Parse(time.RFC3339, string(s.Data[expiresField])); err != nil {
+		return grant, expires, fmt.Errorf("%s: %w", expiresField, err)
 	}
-	if used := s.Data[usedField]; len(used) > 0 {
-		if info.Used, err = time.Parse(time.RFC3339, string(used)); err != nil {
-			return info, fmt.Errorf("%s: %w", usedField, err)
-		}
-	}
-	return info, nil
-}
-
-// Tokens lists all join tokens, including used and expired ones.
-func (h *Manager) Tokens(ctx context.Context) ([]TokenInfo, error) {
-	secrets, err := h.Secrets.List(ctx, JoinLabel)
-	if err != nil {
-		return nil, fmt.Errorf("list join tokens: %w", err)
-	}
-	var all []TokenInfo
-	for _, s := range secrets {
-		if info, err := readToken(s); err == nil {
-			all = append(all, info)
-		}
-	}
-	slices.SortFunc(all, func(a, b TokenInfo) int { return strings.Compare(a.Agent+" "+a.ID, b.Agent+" "+b.ID) })
-	return all, nil
+	return grant, expires, nil
 }
 
 // DeleteTokens deletes all join tokens of an agent and returns how many.
@@ -216,8 +168,8 @@ func (h *Manager) DeleteTokens(ctx context.Context, agent string) (int, error) {
 // DeleteExpiredTokens deletes join tokens that expired more than tokenGrace ago and returns how many.
 func (h *Manager) DeleteExpiredTokens(ctx context.Context) (int, error) {
 	return h.deleteTokens(ctx, func(s *Secret) bool {
-		info, err := readToken(s)
-		return err == nil && h.now().After(info.Expires.Add(tokenGrace))
+		_, expires, err := readToken(s)
+		return err == nil && h.now().After(expires.Add(tokenGrace))
 	})
 }
 
@@ -233,9 +185,7 @@ func (h *Manager) deleteTokens(ctx context.Context, over func(*Secret) bool) (in
 			continue
 		}
 		gone, err := h.Secrets.Delete(ctx, s)
-		if err != nil {
-			failed = append(failed, fmt.Errorf("delete Secret %s: %w", s.Name, err))
-		}
+		failed = append(failed, err)
 		if gone {
 			n++
 		}

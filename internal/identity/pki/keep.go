@@ -37,29 +37,28 @@ func (h *Manager) EnsureServerCert(ctx context.Context, secret string, names []s
 	if err != nil {
 		return false, time.Time{}, err
 	}
-	for range maxAttempts {
-		s, err := h.Secrets.Get(ctx, secret)
-		if err != nil {
-			return false, time.Time{}, fmt.Errorf("get Secret %s: %w", secret, err)
-		}
+	err = update(ctx, h.Secrets, secret, func(s *Secret) (*Secret, error) {
+		issued = false
 		if s != nil && !s.Managed() {
-			return false, time.Time{}, &NotManagedError{secret, s.ManagedBy()}
+			return nil, &NotManagedError{secret, s.ManagedBy()}
 		}
 		if s != nil && h.current(a, s, names) {
 			certs, _ := Certificates(s.Data[CertKey])
-			return issued, RenewAt(certs[0]), nil
+			next = RenewAt(certs[0])
+			return nil, nil
 		}
-		pair, err := a.Server(append(slices.Clone(names), additionalNames(s, names)...), h.serverLifetime(), h.now())
+		pair, err := a.Server(append(slices.Clone(names), additionalNames(s, names)...), ServerLifetime, h.now())
 		if err != nil {
-			return false, time.Time{}, err
+			return nil, err
 		}
-		stored, err := PutPair(ctx, h.Secrets, secret, s, pair, a.BundlePEM())
+		certs, err := Certificates(pair.Cert)
 		if err != nil {
-			return false, time.Time{}, err
+			return nil, err
 		}
-		issued = issued || stored
-	}
-	return false, time.Time{}, fmt.Errorf("write Secret %s: %w", secret, ErrBusy)
+		issued, next = true, RenewAt(certs[0])
+		return withPair(secret, s, pair, a.BundlePEM()), nil
+	})
+	return issued && err == nil, next, err
 }
 
 // additionalNames returns other names in the current certificate. A renewal keeps them.
@@ -90,38 +89,4 @@ func (h *Manager) current(a *Authority, s *Secret, names []string) bool {
 		}
 	}
 	return true
-}
-
-// PutPair writes a certificate, its key and a bundle into a Secret. If s is nil, it creates one. It returns false after a
-// conflict.
-func PutPair(ctx context.Context, to Secrets, name string, s *Secret, pair Pair, bundle []byte) (bool, error) {
-	if s == nil {
-		s = &Secret{Name: name, Type: typeTLS}
-	}
-	s = s.clone()
-	s.Labels[ManagedLabel] = ManagedValue
-	s.Data[CertKey], s.Data[KeyKey] = pair.Cert, pair.Key
-	if bundle != nil {
-		s.Data[BundleKey] = bundle
-	}
-	return put(ctx, to, s)
-}
-
-// PutBundle writes the trusted CAs into a Secret of a spoke. It returns false after a conflict.
-func PutBundle(ctx context.Context, to Secrets, name string, s *Secret, bundle []byte) (bool, error) {
-	if s == nil {
-		s = &Secret{Name: name, Type: typeOpaque}
-	}
-	s = s.clone()
-	s.Labels[ManagedLabel] = ManagedValue
-	s.Data[BundleKey] = bundle
-	return put(ctx, to, s)
-}
-
-func put(ctx context.Context, to Secrets, s *Secret) (bool, error) {
-	stored, err := to.Put(ctx, s)
-	if err != nil {
-		return false, fmt.Errorf("write Secret %s: %w", s.Name, err)
-	}
-	return stored, nil
 }

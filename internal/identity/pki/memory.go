@@ -37,7 +37,7 @@ func (m *FakeSecrets) List(_ context.Context, label string) ([]*Secret, error) {
 	return out, nil
 }
 
-func (m *FakeSecrets) Put(_ context.Context, s *Secret) (bool, error) {
+func (m *FakeSecrets) Put(_ context.Context, s *Secret) error {
 	if f := m.Before; f != nil {
 		m.Before = nil
 		f(s)
@@ -49,7 +49,7 @@ func (m *FakeSecrets) Put(_ context.Context, s *Secret) (bool, error) {
 		revision = old.Revision
 	}
 	if revision != s.Revision {
-		return false, nil
+		return ErrBusy
 	}
 	m.version++
 	c := s.clone()
@@ -58,7 +58,7 @@ func (m *FakeSecrets) Put(_ context.Context, s *Secret) (bool, error) {
 		m.all = map[string]*Secret{}
 	}
 	m.all[s.Name] = c
-	return true, nil
+	return nil
 }
 
 func (m *FakeSecrets) Delete(_ context.Context, s *Secret) (bool, error) {

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"strings"
 )
@@ -80,14 +81,67 @@ func (s *Secret) clone() *Secret {
 	return &c
 }
 
-// Secrets reads and writes the Secrets of one namespace.
+// Secrets reads and writes the Secrets of one namespace. Errors name the Secret.
 type Secrets interface {
 	// Get returns a Secret, or nil if it does not exist.
 	Get(ctx context.Context, name string) (*Secret, error)
 	// List returns the Secrets with a label of any value.
 	List(ctx context.Context, label string) ([]*Secret, error)
-	// Put creates a Secret without a revision, and replaces one with a revision. It returns false after a conflict.
-	Put(ctx context.Context, s *Secret) (bool, error)
+	// Put creates a Secret without a revision, and replaces one with a revision. It returns ErrBusy after a conflict.
+	Put(ctx context.Context, s *Secret) error
 	// Delete deletes a Secret. It returns false after a conflict.
 	Delete(ctx context.Context, s *Secret) (bool, error)
+}
+
+// ErrBusy means that a Secret was changed concurrently.
+var ErrBusy = errors.New("concurrent changes: try again")
+
+// update changes a Secret and retries after conflicts. If the Secret does not exist, f gets nil. If f returns nil, update
+// writes nothing.
+func update(ctx context.Context, to Secrets, name string, f func(*Secret) (*Secret, error)) error {
+	const maxAttempts = 5
+	for attempt := 1; ; attempt++ {
+		s, err := to.Get(ctx, name)
+		if err != nil {
+			return err
+		}
+		next, err := f(s)
+		if err != nil || next == nil {
+			return err
+		}
+		if err := to.Put(ctx, next); !errors.Is(err, ErrBusy) || attempt == maxAttempts {
+			return err
+		}
+	}
+}
+
+// PutPair writes a certificate, its key and a bundle into a Secret. If s is nil, it creates one.
+func PutPair(ctx context.Context, to Secrets, name string, s *Secret, pair Pair, bundle []byte) error {
+	return to.Put(ctx, withPair(name, s, pair, bundle))
+}
+
+func withPair(name string, s *Secret, pair Pair, bundle []byte) *Secret {
+	s = managed(s, name, typeTLS)
+	s.Data[CertKey], s.Data[KeyKey] = pair.Cert, pair.Key
+	if bundle != nil {
+		s.Data[BundleKey] = bundle
+	}
+	return s
+}
+
+// PutBundle writes the trusted CAs into a Secret of a spoke. If s is nil, it creates one.
+func PutBundle(ctx context.Context, to Secrets, name string, s *Secret, bundle []byte) error {
+	s = managed(s, name, typeOpaque)
+	s.Data[BundleKey] = bundle
+	return to.Put(ctx, s)
+}
+
+// managed returns a copy of a Secret, or a new one, with the label of those that argocd-agent manages.
+func managed(s *Secret, name, kind string) *Secret {
+	if s == nil {
+		s = &Secret{Name: name, Type: kind}
+	}
+	s = s.clone()
+	s.Labels[ManagedLabel] = ManagedValue
+	return s
 }

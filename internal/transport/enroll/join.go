@@ -47,7 +47,7 @@ func (j ClusterJoin) PutToken(ctx context.Context, token string) error {
 	}
 	s, err := j.Secrets.Get(ctx, j.Token)
 	if err != nil {
-		return fmt.Errorf("read Secret %s: %w", j.Token, err)
+		return err
 	}
 	next := &pki.Secret{Name: j.Token, Type: "Opaque", Data: map[string][]byte{TokenKey: []byte(token)}}
 	if s != nil {
@@ -56,14 +56,7 @@ func (j ClusterJoin) PutToken(ctx context.Context, token string) error {
 		}
 		next.Revision, next.Type, next.Labels, next.Annotations = s.Revision, s.Type, s.Labels, s.Annotations
 	}
-	stored, err := j.Secrets.Put(ctx, next)
-	if err == nil && !stored {
-		err = pki.ErrBusy
-	}
-	if err != nil {
-		return fmt.Errorf("write Secret %s: %w", j.Token, err)
-	}
-	return nil
+	return j.Secrets.Put(ctx, next)
 }
 
 // Needed reports whether the cluster has a token and no valid certificate.
@@ -71,7 +64,7 @@ func (j ClusterJoin) Needed(ctx context.Context) (bool, error) {
 	j = j.withDefaults()
 	client, err := j.Secrets.Get(ctx, j.Client)
 	if err != nil {
-		return false, fmt.Errorf("read Secret %s: %w", j.Client, err)
+		return false, err
 	}
 	if client != nil {
 		if certs, err := pki.Certificates(client.Data[pki.CertKey]); err == nil && j.Now().Before(certs[0].NotAfter) {
@@ -79,10 +72,7 @@ func (j ClusterJoin) Needed(ctx context.Context) (bool, error) {
 		}
 	}
 	token, err := j.Secrets.Get(ctx, j.Token)
-	if err != nil {
-		return false, fmt.Errorf("read Secret %s: %w", j.Token, err)
-	}
-	return token != nil && len(token.Data[TokenKey]) > 0, nil
+	return token != nil && len(token.Data[TokenKey]) > 0, err
 }
 
 // Do joins once. After an error it can be repeated: its key is stored with the token, and the hub recognizes it. An
@@ -91,7 +81,7 @@ func (j ClusterJoin) Do(ctx context.Context) (Joined, error) {
 	j = j.withDefaults()
 	client, err := j.Secrets.Get(ctx, j.Client)
 	if err != nil {
-		return Joined{}, fmt.Errorf("read Secret %s: %w", j.Client, err)
+		return Joined{}, err
 	}
 	if client != nil && client.ManagedBy() != "" { // its manager would overwrite it again
 		return Joined{}, &pki.NotManagedError{Secret: j.Client, ManagedBy: client.ManagedBy()}
@@ -110,51 +100,36 @@ func (j ClusterJoin) Do(ctx context.Context) (Joined, error) {
 	if err := StoreTrust(ctx, j.Secrets, j.Authority, joined.Bundle); err != nil && !errors.As(err, new(*pki.NotManagedError)) {
 		return Joined{}, err
 	}
-	written, err := pki.PutPair(ctx, j.Secrets, j.Client, client, pki.Pair{Cert: joined.Chain, Key: stored.Data[pki.KeyKey]}, nil)
-	if err == nil && !written {
-		err = fmt.Errorf("write Secret %s: %w", j.Client, pki.ErrBusy)
-	}
-	if err != nil {
+	if err := pki.PutPair(ctx, j.Secrets, j.Client, client, pki.Pair{Cert: joined.Chain, Key: stored.Data[pki.KeyKey]}, nil); err != nil {
 		return Joined{}, err
 	}
 	_, err = j.Secrets.Delete(ctx, stored) // it cannot be used again
-	if err != nil {
-		err = fmt.Errorf("delete Secret %s: %w", j.Token, err)
-	}
 	return joined, err
 }
 
 // prepare reads the token and makes the request. It stores the key of the request before the key is used.
 func (j ClusterJoin) prepare(ctx context.Context) (token pki.Token, stored *pki.Secret, request []byte, err error) {
-	stored, err = j.Secrets.Get(ctx, j.Token)
-	if err == nil && stored == nil {
-		err = errors.New("not found")
+	if stored, err = j.Secrets.Get(ctx, j.Token); err != nil {
+		return token, nil, nil, err
 	}
-	if err != nil {
-		return token, nil, nil, fmt.Errorf("read Secret %s: %w", j.Token, err)
+	if stored == nil {
+		return token, nil, nil, fmt.Errorf("Secret %s not found", j.Token)
 	}
 	if token, err = pki.ParseToken(string(stored.Data[TokenKey])); err != nil {
-		return token, nil, nil, fmt.Errorf("read Secret %s: %w", j.Token, err)
+		return token, nil, nil, fmt.Errorf("Secret %s: %w", j.Token, err)
 	}
 	request, key, err := pki.NewRequest(token.Agent, stored.Data[pki.KeyKey])
 	if err != nil || bytes.Equal(key, stored.Data[pki.KeyKey]) {
 		return token, stored, request, err
 	}
 	stored.Data[pki.KeyKey] = key
-	written, err := j.Secrets.Put(ctx, stored)
-	if err == nil && !written {
-		err = pki.ErrBusy
-	}
-	if err == nil {
+	if err = j.Secrets.Put(ctx, stored); err == nil {
 		stored, err = j.Secrets.Get(ctx, j.Token)
 	}
 	if err == nil && (stored == nil || !bytes.Equal(stored.Data[pki.KeyKey], key)) {
-		err = pki.ErrBusy
+		err = fmt.Errorf("write Secret %s: %w", j.Token, pki.ErrBusy)
 	}
-	if err != nil {
-		return token, nil, nil, fmt.Errorf("write Secret %s: %w", j.Token, err)
-	}
-	return token, stored, request, nil
+	return token, stored, request, err
 }
 
 // CheckIssued returns an error unless a certificate is the requested one and valid at this time.
@@ -183,18 +158,11 @@ func StoreTrust(ctx context.Context, secrets pki.Secrets, name string, bundle []
 		return fmt.Errorf("CA certificates that the hub sent: %w", err)
 	}
 	s, err := secrets.Get(ctx, name)
-	if err != nil {
-		return fmt.Errorf("read Secret %s: %w", name, err)
-	}
-	if s != nil && bytes.Equal(s.Data[pki.BundleKey], bundle) {
-		return nil
-	}
-	if s != nil && !s.Managed() {
+	switch {
+	case err != nil || s != nil && bytes.Equal(s.Data[pki.BundleKey], bundle):
+		return err
+	case s != nil && !s.Managed():
 		return &pki.NotManagedError{Secret: name}
 	}
-	stored, err := pki.PutBundle(ctx, secrets, name, s, bundle)
-	if err == nil && !stored {
-		err = fmt.Errorf("write Secret %s: %w", name, pki.ErrBusy)
-	}
-	return err
+	return pki.PutBundle(ctx, secrets, name, s, bundle)
 }

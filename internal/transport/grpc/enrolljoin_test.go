@@ -95,7 +95,7 @@ func TestClusterJoin_KeepsSecretsOfOthers(t *testing.T) {
 	secrets := &pki.FakeSecrets{}
 	j := enroll.ClusterJoin{Secrets: secrets, Join: JoinWith(ClientConfig{}, nil)}
 	must(t, j.PutToken(t.Context(), line))
-	_, err := secrets.Put(t.Context(), &pki.Secret{Name: pki.AuthoritySecret, Data: map[string][]byte{pki.BundleKey: []byte("theirs")}})
+	err := secrets.Put(t.Context(), &pki.Secret{Name: pki.AuthoritySecret, Data: map[string][]byte{pki.BundleKey: []byte("theirs")}})
 	must(t, err)
 	_, err = j.Do(t.Context())
 	must(t, err)
@@ -103,7 +103,7 @@ func TestClusterJoin_KeepsSecretsOfOthers(t *testing.T) {
 		t.Error("it was written")
 	}
 	kept := &pki.FakeSecrets{}
-	_, err = kept.Put(t.Context(), &pki.Secret{Name: pki.ClientSecret, Annotations: map[string]string{"cert-manager.io/certificate-name": "x"}})
+	err = kept.Put(t.Context(), &pki.Secret{Name: pki.ClientSecret, Annotations: map[string]string{"cert-manager.io/certificate-name": "x"}})
 	must(t, err)
 	k := enroll.ClusterJoin{Secrets: kept, Join: JoinWith(ClientConfig{}, nil)}
 	must(t, k.PutToken(t.Context(), line))
