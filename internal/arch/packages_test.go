@@ -72,7 +72,7 @@ var packageRules = []packageRule{
 	{path: "internal/forward", inner: paths("internal/identity", "internal/observe", "internal/trace")},
 	{path: "internal/live", inner: paths(core, adapters, "api", "internal/tasks", "internal/fleet", "internal/forward"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/identity/revoke", inner: paths(core, "internal/kube", "internal/identity", "internal/identity/pki")},
-	{path: "internal/identity/issue", inner: paths("internal/rawjson", "internal/transport", "internal/identity", "internal/identity/pki")},
+	{path: "internal/identity/issue", inner: paths("internal/rawjson", "internal/transport", "internal/identity", "internal/identity/pki", "internal/util")},
 
 	// Assembly: the only packages that import several adapters.
 	{path: "internal/principal", inner: paths(core, "internal/wire", adapters, "api", "internal/identity/issue", "internal/identity/revoke", "internal/tasks", "internal/fleet", "internal/live"), tests: paths("lab"), outer: anyModule},

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
 // Method finds the agent's name in a verified certificate or header. The setting --auth has one of these forms:
@@ -40,9 +43,9 @@ const (
 )
 
 // ParseMethod parses the setting --auth.
-func ParseMethod(text string) (*Method, error) {
-	m := &Method{text: text}
-	kind, rest, _ := strings.Cut(text, ":")
+func ParseMethod(setting string) (*Method, error) {
+	m := &Method{text: setting}
+	kind, rest, _ := strings.Cut(setting, ":")
 	expr := rest
 	switch kind {
 	case "mtls":
@@ -57,14 +60,14 @@ func ParseMethod(text string) (*Method, error) {
 		m.header, expr, _ = strings.Cut(rest, ":")
 		m.header = strings.ToLower(m.header)
 		if !isHeaderName(m.header) {
-			return nil, fmt.Errorf("authentication method %q: invalid header name %q: use header:<name>:<expression>", text, m.header)
+			return nil, fmt.Errorf("authentication method %q: invalid header name %q: use header:<name>:<expression>", setting, m.header)
 		}
 	default:
-		return nil, fmt.Errorf("unknown authentication method %q: use mtls:subject:<expression>, mtls:uri:<expression>, mtls:<expression> or header:<name>:<expression>", text)
+		return nil, fmt.Errorf("unknown authentication method %q: use mtls:subject:<expression>, mtls:uri:<expression>, mtls:<expression> or header:<name>:<expression>", setting)
 	}
 	var err error
 	if m.expr, err = regexp.Compile(expr); err != nil {
-		return nil, fmt.Errorf("authentication method %q: %w", text, err)
+		return nil, fmt.Errorf("authentication method %q: %w", setting, err)
 	}
 	return m, nil
 }
@@ -99,7 +102,7 @@ func (m *Method) AgentFromCertificate(cert *x509.Certificate) (string, error) {
 	if m.expr.NumSubexp() == 0 {
 		name = cert.Subject.CommonName
 	}
-	if err := CheckAgentName(name); err != nil {
+	if err := pki.CheckAgentName(name); err != nil {
 		return "", fmt.Errorf("match expression %[2]q with the certificate's subject %[1]q: %[3]w", clip(subject), m.expr, err)
 	}
 	return name, nil
@@ -142,7 +145,7 @@ func (m *Method) agentFromURIs(cert *x509.Certificate) (string, error) {
 		return "", fmt.Errorf("the expression %q matches none of the certificate's URIs %q (subject %q): change --auth on the principal, or issue the agent another certificate",
 			m.expr, clip(strings.Join(all, ", ")), clip(cert.Subject.String()))
 	}
-	if err := CheckAgentName(found); err != nil {
+	if err := pki.CheckAgentName(found); err != nil {
 		return "", fmt.Errorf("match expression %[2]q with the certificate's URIs %[1]q: %[3]w", clip(strings.Join(all, ", ")), m.expr, err)
 	}
 	return found, nil
@@ -161,22 +164,25 @@ func (m *Method) agentFromHeader(values []string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("the expression %q does not match the header %q, which is %q: change --auth on the principal", m.expr, m.header, clip(values[0]))
 	}
-	if err := CheckAgentName(name); err != nil {
+	if err := pki.CheckAgentName(name); err != nil {
 		return "", fmt.Errorf("match expression %[3]q with header %[1]q, which is %[2]q: %[4]w", m.header, clip(values[0]), m.expr, err)
 	}
 	return name, nil
 }
 
 // match returns the first group or, if there is none, the whole match.
-func (m *Method) match(text string) (string, bool) {
-	found := m.expr.FindStringSubmatch(text)
+func (m *Method) match(s string) (string, bool) {
+	found := m.expr.FindStringSubmatch(s)
 	switch {
 	case found == nil:
 		return "", false
 	case len(found) > 1:
 		return found[1], true
 	case m.expr.String() == "":
-		return text, true
+		return s, true
 	}
 	return found[0], true
 }
+
+// clip bounds text that a peer has sent.
+func clip(s string) string { return text.Truncate(s, 256) }

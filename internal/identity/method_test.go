@@ -36,7 +36,7 @@ func TestMethod_FindsTheNameInTheCertificate(t *testing.T) {
 		{"no expression: the common name", `mtls:`, fleet, "agent-a", ""},
 		{"no method's details at all", `mtls`, fleet, "agent-a", ""},
 		{"does not match", `mtls:subject:^CN=(edge-[^,]+)`, fleet, "", `"^CN=(edge-[^,]+)" does not match the certificate's subject "CN=agent-a,OU=fleet,O=example"`},
-		{"group that took no part", `mtls:CN=agent-a|(x)`, fleet, "", "name is empty"},
+		{"group that took no part", `mtls:CN=agent-a|(x)`, fleet, "", `invalid agent name ""`},
 		{"name is no label", `mtls:CN=([^,]+)`, subject(pkix.Name{CommonName: "Agent_A"}), "", `invalid agent name "Agent_A"`},
 		{"name with a dot", `mtls:CN=([^,]+)`, subject(pkix.Name{CommonName: "a.b"}), "", `invalid agent name "a.b"`},
 		{"name too long", `mtls:CN=([^,]+)`, subject(pkix.Name{CommonName: strings.Repeat("a", 64)}), "", "at most 63"},

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
 
 // Config is what an Issuer issues.
@@ -33,8 +34,8 @@ type Issuer struct {
 	agents  Registrations
 	log     *slog.Logger
 	now     func() time.Time
-	wake    chan struct{} // capacity 1; a Secret has changed
-	logged  map[string]string
+	wake    chan struct{}        // capacity 1; a Secret has changed
+	logged  logonce.Last[string] // by Secret
 
 	mu      sync.Mutex
 	trust   *pki.Authority
@@ -55,7 +56,7 @@ type Registrations interface {
 // New returns an Issuer. Run keeps the server certificates valid.
 func New(cfg Config, secrets pki.Secrets, agents Registrations, log *slog.Logger) *Issuer {
 	return &Issuer{cfg: cfg, manager: &pki.Manager{Secrets: secrets, ClientLifetime: cfg.ClientLife}, agents: agents, log: log, now: time.Now,
-		wake: make(chan struct{}, 1), logged: map[string]string{}, changed: make(chan struct{})}
+		wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
 // SecretHandlers returns the given handlers of Secrets, extended so that the Issuer also receives its Secrets.
@@ -137,8 +138,7 @@ func (i *Issuer) Run(ctx context.Context) error {
 
 // logOnce logs a message about a Secret, unless the reason is the last one that was logged.
 func (i *Issuer) logOnce(ctx context.Context, secret, message string, reason error) {
-	if i.logged[secret] != reason.Error() {
-		i.logged[secret] = reason.Error()
+	if i.logged.Changed(secret, reason.Error()) {
 		i.log.WarnContext(ctx, message, "reason", reason) //nolint:sloglint // callers pass constants
 	}
 }
@@ -187,7 +187,7 @@ func (i *Issuer) authority(ctx context.Context) (*pki.Authority, error) {
 		for name := range i.cfg.Servers {
 			s, err := i.manager.Secrets.Get(ctx, name)
 			if err != nil {
-				return nil, fmt.Errorf("read Secret %s: %w", name, err)
+				return nil, err
 			}
 			if s != nil && !s.Managed() {
 				i.logOnce(ctx, pki.AuthoritySecret, "Certificates are not issued on this hub",

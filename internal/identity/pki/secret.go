@@ -136,7 +136,7 @@ func PutBundle(ctx context.Context, to Secrets, name string, s *Secret, bundle [
 	return to.Put(ctx, s)
 }
 
-// managed returns a copy of a Secret, or a new one, with the label of those that argocd-agent manages.
+// managed returns a copy of a Secret, or a new one, with the label that marks it as managed by argocd-agent.
 func managed(s *Secret, name, kind string) *Secret {
 	if s == nil {
 		s = &Secret{Name: name, Type: kind}

@@ -10,6 +10,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
 // Token is a join token: the address of the hub, the pin of its CA, and a secret that is valid for one cluster, once. Its
@@ -79,15 +81,20 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// checkAgent validates an agent's name, an RFC 1123 label without "--".
-func checkAgent(name string) error {
+// CheckAgentName validates an agent's name. It must be an RFC 1123 label, because it is used as a namespace.
+func CheckAgentName(name string) error {
 	if name == "" || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || name[0] == '-' || name[len(name)-1] == '-' {
 		return fmt.Errorf("invalid agent name %.80q: use at most 63 lower-case letters, digits and '-', with a letter or digit at either end", name)
 	}
-	if strings.Contains(name, "--") { // kind.ValidateAgentName rejects it, too
-		return fmt.Errorf("invalid agent name %q: it has two dashes in a row", name)
-	}
 	return nil
+}
+
+// checkAgent is CheckAgentName for an agent that joins. kind.ValidateAgentName rejects "--", too.
+func checkAgent(name string) error {
+	if strings.Contains(name, "--") {
+		return fmt.Errorf("invalid agent name %q: it has two dashes in a row", text.Truncate(name, 80))
+	}
+	return CheckAgentName(name)
 }
 
 const (
