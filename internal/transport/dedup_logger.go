@@ -10,77 +10,50 @@ import (
 	"time"
 )
 
-// DedupLogger logs the same error of the same peer once, and again after a while with the number of suppressed entries.
-// A fleet that cannot connect, or a port scan, must not fill the log.
+// DedupLogger logs the same error of the same peer once per period, with the number of suppressed entries of the period
+// before. A fleet that cannot connect, or a port scan, must not fill the log.
 type DedupLogger struct {
 	log *slog.Logger
 	now func() time.Time
 
-	mu   sync.Mutex
-	seen map[string]*suppressedEntry
-}
-
-type suppressedEntry struct {
-	logged     time.Time
-	suppressed int
+	mu           sync.Mutex
+	since        time.Time      // begin of the period
+	seen, before map[string]int // suppressed entries by peer and error, in this period and in the one before
 }
 
 const (
 	suppressPeriod = 10 * time.Minute
-	maxSuppressed  = 4096 // if there are more at once, nothing new is logged
+	maxLogged      = 4096 // different errors per period. Further ones are not logged.
 )
 
 // NewDedupLogger returns a DedupLogger with this clock.
 func NewDedupLogger(log *slog.Logger, now func() time.Time) *DedupLogger {
-	return &DedupLogger{log: log, now: now, seen: map[string]*suppressedEntry{}}
+	return &DedupLogger{log: log, now: now}
 }
 
 // With returns a logger for an error of a peer. The logger discards its entries if the same error was logged lately.
 func (l *DedupLogger) With(peer string, err error) *slog.Logger {
-	repeated, ok := l.due(peer + "\x00" + stable(err))
-	switch {
-	case !ok:
+	key := peer + "\x00" + stable(err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := l.now(); now.Sub(l.since) >= suppressPeriod {
+		l.since, l.before, l.seen = now, l.seen, map[string]int{}
+	}
+	if _, logged := l.seen[key]; logged {
+		l.seen[key]++
 		return discardLogger
-	case repeated > 0:
+	}
+	if len(l.seen) >= maxLogged {
+		return discardLogger
+	}
+	l.seen[key] = 0
+	if repeated := l.before[key]; repeated > 0 {
 		return l.log.With("peer", peer, "error", err, "repeated", repeated)
 	}
 	return l.log.With("peer", peer, "error", err)
 }
 
 var discardLogger = slog.New(slog.DiscardHandler)
-
-// due reports whether to log, and how often the entry was suppressed before.
-func (l *DedupLogger) due(key string) (repeated int, ok bool) {
-	now := l.now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.seen[key]
-	if t == nil {
-		if len(l.seen) >= maxSuppressed {
-			l.sweep(now)
-		}
-		if len(l.seen) >= maxSuppressed {
-			return 0, false
-		}
-		l.seen[key] = &suppressedEntry{logged: now}
-		return 0, true
-	}
-	if now.Sub(t.logged) < suppressPeriod {
-		t.suppressed++
-		return 0, false
-	}
-	repeated = t.suppressed
-	t.logged, t.suppressed = now, 0
-	return repeated, true
-}
-
-func (l *DedupLogger) sweep(now time.Time) {
-	for key, t := range l.seen {
-		if now.Sub(t.logged) >= suppressPeriod {
-			delete(l.seen, key)
-		}
-	}
-}
 
 // stable returns the text of an error without port numbers and times.
 func stable(err error) string {

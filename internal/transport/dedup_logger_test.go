@@ -36,15 +36,15 @@ func TestDedupLogger_BoundsDifferentErrors(t *testing.T) {
 	now := time.Now()
 	log := &strings.Builder{}
 	l := NewDedupLogger(slog.New(slog.NewTextHandler(log, nil)), func() time.Time { return now })
-	for i := range 2 * maxSuppressed {
+	for i := range 2 * maxLogged {
 		l.With(fmt.Sprint(i), errors.New("x")).Warn("Refused")
 	}
-	if n := strings.Count(log.String(), "Refused"); n != maxSuppressed {
+	if n := strings.Count(log.String(), "Refused"); n != maxLogged {
 		t.Errorf("%d lines", n)
 	}
 	now = now.Add(suppressPeriod)
 	l.With("new", errors.New("x")).Warn("Refused")
-	if n := strings.Count(log.String(), "Refused"); n != maxSuppressed+1 || len(l.seen) != 1 {
+	if n := strings.Count(log.String(), "Refused"); n != maxLogged+1 || len(l.seen) != 1 {
 		t.Errorf("%d lines, %d kept", n, len(l.seen))
 	}
 }

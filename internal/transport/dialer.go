@@ -15,6 +15,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
 	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
 // DialerConfig configures a Dialer. Connector, Events and Log are required.
@@ -28,8 +29,7 @@ type DialerConfig struct {
 	// Failed is called for each attempt without a session, with the pause before the next attempt. It may be nil.
 	Failed func(err error, next time.Duration)
 
-	Queue   int // bytes that wait for the hub: 8 MiB
-	Backoff Backoff
+	Queue int // bytes that wait for the hub: 8 MiB
 
 	// Tunnels serve the targets that the hub may connect to. Requests for other targets are refused.
 	Tunnels      map[string]tunnel.Handler
@@ -56,10 +56,12 @@ func (cfg DialerConfig) withDefaults() DialerConfig {
 		cfg.Now = time.Now
 	}
 	if cfg.Wait == nil {
-		cfg.Wait = wait
+		cfg.Wait = func(ctx context.Context, pause time.Duration) error {
+			backoff.Sleep(ctx, pause)
+			return ctx.Err()
+		}
 	}
 	cfg.Queue = cmp.Or(cfg.Queue, defaultQueue)
-	cfg.Backoff = cfg.Backoff.withDefaults()
 	cfg.TunnelLimits = cfg.TunnelLimits.WithDefaults()
 	return cfg
 }
@@ -91,25 +93,25 @@ func (d *Dialer) Counters() *Counters { return &d.counters }
 // Run dials, and dials again whenever the session ends, until the context is cancelled. Then it sends a Bye and returns
 // nil.
 func (d *Dialer) Run(ctx context.Context) error {
-	state := &backoffState{Backoff: d.cfg.Backoff, random: d.cfg.Random}
+	pauses := newPauses(d.cfg.Random)
 	for again := true; again && ctx.Err() == nil; {
-		again = d.once(ctx, state)
+		again = d.once(ctx, pauses)
 	}
 	d.running.Wait()
 	return nil
 }
 
 // once makes one attempt and waits for the pause after it. It returns false if there must be no other attempt.
-func (d *Dialer) once(ctx context.Context, state *backoffState) bool {
+func (d *Dialer) once(ctx context.Context, pauses *backoff.Backoff) bool {
 	c, err := d.attempt(ctx)
 	if ctx.Err() != nil {
 		return false
 	}
 	var pause time.Duration
 	if c != nil {
-		pause = state.next(c.established.Load(), d.cfg.Now().Sub(c.Since), retryAfter(err))
+		pause = nextPause(pauses, c.established.Load(), d.cfg.Now().Sub(c.Since), retryAfter(err))
 	} else {
-		pause = state.next(false, 0, retryAfter(err))
+		pause = nextPause(pauses, false, 0, retryAfter(err))
 		d.counters.Failures.Add(1)
 		d.dedupLog.With(d.cfg.Connector.Address(), err).WarnContext(ctx, "Failed to connect to principal", "next", pause)
 		d.cfg.Failed(err, pause)
@@ -178,26 +180,33 @@ func (d *Dialer) OpenTunnel(ctx context.Context, target string) (net.Conn, error
 	return client.Connect(ctx, target)
 }
 
+// maxRetryAfter is the longest pause that the hub may request.
+const maxRetryAfter = 10 * time.Minute
+
+// newPauses returns the pauses of an agent before it dials again: a random part of a pause that doubles with each
+// failure.
+func newPauses(random func() float64) *backoff.Backoff {
+	const first = 500 * time.Millisecond
+	return &backoff.Backoff{Min: first, Max: 30 * time.Second, Floor: first / 10, Jitter: random}
+}
+
+// nextPause returns the pause after an attempt. A session that was opened and lasted longer than the last pause resets
+// the pauses. A session that ends right after it was opened does not, so that the two sides do not spin. The pause that
+// the hub requests is added, so that agents that were refused together do not return together.
+func nextPause(pauses *backoff.Backoff, opened bool, lasted, retryAfter time.Duration) time.Duration {
+	if opened && lasted >= pauses.Last() {
+		pauses.Reset()
+	}
+	return min(max(retryAfter, 0), maxRetryAfter) + pauses.Next()
+}
+
 // retryAfter returns the pause that the hub requested.
 func retryAfter(err error) time.Duration {
-	var bye *ByeError
-	var refused *RefusedError
-	switch {
-	case errors.As(err, &bye):
+	if bye, ok := errors.AsType[*ByeError](err); ok {
 		return bye.RetryAfter
-	case errors.As(err, &refused):
+	}
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		return refused.RetryAfter
 	}
 	return 0
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

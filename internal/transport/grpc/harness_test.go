@@ -185,7 +185,6 @@ type spokeConfig struct {
 	Trace            *trace.Tracer
 	Failed           func(error, time.Duration)
 	Queue            int
-	Backoff          transport.Backoff
 	Tunnels          map[string]tunnel.Handler
 	TunnelLimits     tunnel.Limits
 	RenewCertificate func(context.Context, enroll.Client) error
@@ -201,7 +200,7 @@ func (cfg spokeConfig) client() ClientConfig {
 
 func newSpoke(cfg spokeConfig) *transport.Dialer {
 	return transport.NewDialer(transport.DialerConfig{Connector: NewConnector(cfg.client()), Name: cfg.Name, Events: cfg.Events, Log: cfg.Log, Trace: cfg.Trace,
-		Failed: cfg.Failed, Queue: cfg.Queue, Backoff: cfg.Backoff, Tunnels: cfg.Tunnels, TunnelLimits: cfg.TunnelLimits, RenewCertificate: cfg.RenewCertificate,
+		Failed: cfg.Failed, Queue: cfg.Queue, Tunnels: cfg.Tunnels, TunnelLimits: cfg.TunnelLimits, RenewCertificate: cfg.RenewCertificate,
 		Random: cfg.Random, Now: cfg.Now, Wait: cfg.Wait})
 }
 

@@ -146,9 +146,8 @@ func breakWith(ctx context.Context, t *Tunnel) (stop func() bool) {
 
 // runHandler runs the handler once the hub uses the tunnel, and waits until the tunnel is done.
 func (c *Client) runHandler(ctx context.Context, t *Tunnel, handler Handler) {
-	limits := c.cfg.Limits
 	c.cfg.Counters.Standby.Add(1)
-	unused := time.NewTimer(limits.Open + 3*limits.StandbyTimeout)
+	unused := time.NewTimer(c.cfg.Limits.Open + 3*standbyTimeout)
 	started := false
 	select {
 	case <-t.started:
@@ -164,7 +163,7 @@ func (c *Client) runHandler(ctx context.Context, t *Tunnel, handler Handler) {
 	c.cfg.Counters.Open.Add(1)
 	defer c.cfg.Counters.Open.Add(-1)
 	c.cfg.Counters.Opened.Add(1)
-	stop := t.breakWhenIdle(limits.Idle)
+	stop := t.breakWhenIdle(idleTimeout)
 	defer stop()
 	handler(ctx, t)
 	_ = t.Close()

@@ -67,7 +67,7 @@ func (c *Client) dial(life context.Context, cancel context.CancelFunc, target st
 	c.cfg.Counters.Open.Add(1)
 	c.cfg.Running.Go(t.sendAll)
 	c.cfg.Running.Go(func() {
-		unwatch := t.breakWhenIdle(c.cfg.Limits.Idle)
+		unwatch := t.breakWhenIdle(idleTimeout)
 		t.receive()
 		unwatch()
 		stop()

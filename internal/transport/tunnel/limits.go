@@ -12,14 +12,17 @@ import (
 
 // Limits bound tunnels. Zero means the default.
 type Limits struct {
-	PerAgent       int           // in use at the same time: 256; one target gets at most seven eighths
-	Total          int           // of all agents together: 8192
-	Standby        int           // standby tunnels per agent and target: 2; negative: none
-	Open           time.Duration // for the agent to open a requested tunnel: 10 s
-	Idle           time.Duration // without a byte in either direction: 1 h
-	StandbyTimeout time.Duration // lifetime of a standby tunnel: 2 min; an agent waits three times as long
-	Linger         time.Duration // for data that was written before Close on the hub: 10 s
+	PerAgent int           // in use at the same time: 256; one target gets at most seven eighths
+	Total    int           // of all agents together: 8192
+	Standby  int           // standby tunnels per agent and target: 2; negative: none
+	Open     time.Duration // for the agent to open a requested tunnel: 10 s
 }
+
+const (
+	idleTimeout    = time.Hour        // without a byte in either direction
+	standbyTimeout = 2 * time.Minute  // lifetime of a standby tunnel. An agent waits three times as long.
+	flushTimeout   = 10 * time.Second // for data that was written before Close on the hub
+)
 
 // WithDefaults returns the limits with defaults for those that are zero.
 func (l Limits) WithDefaults() Limits {
@@ -27,9 +30,6 @@ func (l Limits) WithDefaults() Limits {
 	l.Total = cmp.Or(l.Total, 8192)
 	l.Standby = cmp.Or(l.Standby, 2)
 	l.Open = cmp.Or(l.Open, 10*time.Second)
-	l.Idle = cmp.Or(l.Idle, time.Hour)
-	l.StandbyTimeout = cmp.Or(l.StandbyTimeout, 2*time.Minute)
-	l.Linger = cmp.Or(l.Linger, 10*time.Second)
 	return l
 }
 

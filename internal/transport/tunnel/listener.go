@@ -2,51 +2,29 @@ package tunnel
 
 import (
 	"context"
+	"errors"
 	"net"
-	"sync"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/connlistener"
 )
 
 // Listener makes tunnels the connections of a server, such as an http.Server. Its Handle is a Handler, and Accept
 // returns the tunnels that Handle receives.
-type Listener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
+type Listener struct{ *connlistener.Listener }
 
 // NewListener returns a listener for Handle.
-func NewListener() *Listener {
-	return &Listener{conns: make(chan net.Conn), closed: make(chan struct{})}
-}
+func NewListener() *Listener { return &Listener{connlistener.New()} }
 
-// Handle passes a tunnel to Accept and waits until the server closes it.
+// Handle passes a tunnel to Accept and waits until the server closes it. After Close, it refuses the tunnel.
 func (l *Listener) Handle(ctx context.Context, conn net.Conn) {
 	t, ok := conn.(*Tunnel)
 	if !ok {
 		return
 	}
-	select {
-	case l.conns <- conn:
+	switch err := l.Offer(ctx, conn); {
+	case err == nil:
 		<-t.closed
-	case <-l.closed:
+	case errors.Is(err, net.ErrClosed):
 		t.Abort("the server of this target has stopped")
-	case <-ctx.Done():
 	}
 }
-
-func (l *Listener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.conns:
-		return conn, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener. Later tunnels are refused.
-func (l *Listener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *Listener) Addr() net.Addr { return addr("tunnels") }

@@ -60,7 +60,7 @@ func (p *Pool) firstFrame(stream Stream) (*Frame, error) {
 
 // run waits until a tunnel is done. When it returns, the stream ends.
 func (p *Pool) run(ctx context.Context, t *Tunnel) error {
-	unused := time.NewTimer(p.cfg.Limits.StandbyTimeout)
+	unused := time.NewTimer(standbyTimeout)
 	defer unused.Stop()
 	select {
 	case <-t.inUse:
@@ -74,7 +74,7 @@ func (p *Pool) run(ctx context.Context, t *Tunnel) error {
 	case <-ctx.Done():
 	case <-p.peer.Closing:
 	}
-	stop := t.breakWhenIdle(p.cfg.Limits.Idle)
+	stop := t.breakWhenIdle(idleTimeout)
 	defer stop()
 	select {
 	case <-t.closed:
@@ -95,7 +95,7 @@ func (p *Pool) run(ctx context.Context, t *Tunnel) error {
 
 // flush waits until what was written before Close was sent.
 func (p *Pool) flush(ctx context.Context, t *Tunnel) error {
-	timer := time.NewTimer(p.cfg.Limits.Linger)
+	timer := time.NewTimer(flushTimeout)
 	defer timer.Stop()
 	select {
 	case <-t.flushed:

@@ -2,6 +2,7 @@
 package backoff
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -11,22 +12,26 @@ import (
 type Backoff struct {
 	Min, Max time.Duration
 	Jitter   func() float64 // 0 to 1. If nil, pauses are not shortened.
+	Floor    time.Duration  // shortest pause with Jitter. If zero, half of the pause.
 
-	next time.Duration
+	last time.Duration
 }
 
-// Next returns the next pause. With Jitter, it is between half of the pause and the whole pause.
+// Next returns the next pause. With Jitter, it is between Floor and the whole pause.
 func (b *Backoff) Next() time.Duration {
-	pause := max(b.next, b.Min)
-	b.next = min(2*pause, b.Max)
+	b.last = min(max(2*b.last, b.Min), b.Max)
 	if b.Jitter == nil {
-		return pause
+		return b.last
 	}
-	return pause/2 + time.Duration(b.Jitter()*float64(pause/2))
+	floor := cmp.Or(b.Floor, b.last/2)
+	return floor + time.Duration(b.Jitter()*float64(b.last-floor))
 }
+
+// Last returns the last pause before Jitter, or zero after Reset.
+func (b *Backoff) Last() time.Duration { return b.last }
 
 // Reset starts again with Min.
-func (b *Backoff) Reset() { b.next = 0 }
+func (b *Backoff) Reset() { b.last = 0 }
 
 // Wait waits for the next pause, or at least for atLeast. It returns early if ctx ends.
 func (b *Backoff) Wait(ctx context.Context, atLeast time.Duration) {

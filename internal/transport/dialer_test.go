@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-func TestBackoff_ResetsOnlyAfterASessionThatLasted(t *testing.T) {
+func TestNextPause_ResetsOnlyAfterASessionThatLasted(t *testing.T) {
 	const s = time.Second
-	b := &backoffState{Backoff: Backoff{}.withDefaults(), random: func() float64 { return 1 }}
+	b := newPauses(func() float64 { return 1 })
 	for i, step := range []struct {
 		opened     bool
 		lasted     time.Duration
@@ -25,7 +25,7 @@ func TestBackoff_ResetsOnlyAfterASessionThatLasted(t *testing.T) {
 		{false, 0, -5 * s, 8 * s},
 		{true, time.Hour, 5 * s, 5*s + s/2},
 	} {
-		if got := b.next(step.opened, step.lasted, step.retryAfter); got != step.want {
+		if got := nextPause(b, step.opened, step.lasted, step.retryAfter); got != step.want {
 			t.Errorf("step %d: pause %s instead of %s", i, got, step.want)
 		}
 	}
