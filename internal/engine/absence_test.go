@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// hundred returns the names and contents of items k0 to k99, without the first ones.
-func hundred(without int) []string {
+// hundredItems returns the names and contents of items k0 to k99, without the first ones.
+func hundredItems(without int) []string {
 	var items []string
 	for i := without; i < 100; i++ {
 		items = append(items, fmt.Sprint("k", i), "v1")
@@ -14,24 +14,24 @@ func hundred(without int) []string {
 	return items
 }
 
-// withHundred returns a replica in a session that has k0 to k99.
-func withHundred(t *testing.T) *lone {
+// newWithHundred returns a replica in a session that has k0 to k99.
+func newWithHundred(t *testing.T) *peerHarness {
 	t.Helper()
 	l := newReplicaSide(t, Mirror, Config{})
 	for i := range 100 {
 		l.observe(fmt.Sprint("k", i), "v1")
 	}
 	l.open(hubStore)
-	l.expect(l.root(hundred(0)...), "event InSync")
+	l.expect(l.root(hundredItems(0)...), "event InSync")
 	return l
 }
 
-// lose has rounds find that the owner lacks the first n of a hundred, and returns what the replica does. The question
-// of a round has one answer for each byte of the hash, because the digest is split.
-func (l *lone) lose(n int) []string {
+// loseItems has rounds find that the owner lacks the first n of a hundred, and returns what the replica does. The
+// question of a round has one answer for each byte of the hash, because the digest is split.
+func (l *peerHarness) loseItems(n int) []string {
 	l.t.Helper()
 	var owner Digest
-	items := hundred(n)
+	items := hundredItems(n)
 	for i := 0; i < len(items); i += 2 {
 		owner.Set(Key{Name: items[i]}.Hash(), VersionOf([]byte(items[i+1])))
 	}
@@ -65,45 +65,45 @@ func count(lines []string, start string) int {
 
 // A set must not empty itself a few items at a time.
 func TestGuard_CountsRecentAbsencesTogether(t *testing.T) {
-	l := withHundred(t)
-	if n := count(l.lose(8), "remove"); n != 8 {
+	l := newWithHundred(t)
+	if n := count(l.loseItems(8), "remove"); n != 8 {
 		t.Fatalf("%d removed of 8", n)
 	}
-	l.pass(300 * Second)
-	l.refuse(l.lose(21), "remove")
+	l.advance(300 * Second)
+	l.expectNone(l.loseItems(21), "remove")
 	if held := l.peer.Status().Scopes[0].Held; held != 13 {
 		t.Errorf("%d are held", held)
 	}
 }
 
 func TestGuard_IgnoresOldAbsences(t *testing.T) {
-	l := withHundred(t)
-	l.lose(8)
-	l.pass(700 * Second)
-	if n := count(l.lose(21), "remove"); n != 13 {
+	l := newWithHundred(t)
+	l.loseItems(8)
+	l.advance(700 * Second)
+	if n := count(l.loseItems(21), "remove"); n != 13 {
 		t.Errorf("%d removed of 13", n)
 	}
 }
 
 func TestGuard_HoldsOthersWhileItemsAreHeld(t *testing.T) {
-	l := withHundred(t)
-	l.refuse(l.lose(40), "remove")
-	l.refuse(l.lose(41), "remove")
+	l := newWithHundred(t)
+	l.expectNone(l.loseItems(40), "remove")
+	l.expectNone(l.loseItems(41), "remove")
 	if held := l.peer.Status().Scopes[0].Held; held != 41 {
 		t.Errorf("%d are held", held)
 	}
 }
 
 func TestConfirmation_CoversExactlyWhatWasShown(t *testing.T) {
-	l := withHundred(t)
-	l.lose(40)
+	l := newWithHundred(t)
+	l.loseItems(40)
 	shown := l.peer.Status().Scopes[0].HeldID
-	l.lose(41)
+	l.loseItems(41)
 	if now := l.peer.Status().Scopes[0].HeldID; now == shown {
 		t.Error("another set has the same ID")
 	}
-	l.refuse(l.receive(Confirm{Scope: "s", ID: shown}), "remove")
-	l.refuse(l.receive(Confirm{Scope: "s", ID: ""}), "remove")
+	l.expectNone(l.receive(Confirm{Scope: "s", ID: shown}), "remove")
+	l.expectNone(l.receive(Confirm{Scope: "s", ID: ""}), "remove")
 	if n := count(l.receive(Confirm{Scope: "s", ID: l.peer.Status().Scopes[0].HeldID}), "remove"); n != 41 {
 		t.Errorf("%d removed of 41", n)
 	}
@@ -111,8 +111,8 @@ func TestConfirmation_CoversExactlyWhatWasShown(t *testing.T) {
 
 // The owner speaks of an item whose removal by absence is held. Then its word counts.
 func TestGuard_ReleasesItemThatTheOwnerDeletes(t *testing.T) {
-	l := withHundred(t)
-	l.lose(40)
+	l := newWithHundred(t)
+	l.loseItems(40)
 	l.expect(l.gone(1, "k0"), "remove k0")
 	if held := l.peer.Status().Scopes[0].Held; held != 39 {
 		t.Errorf("%d are held", held)
@@ -120,8 +120,8 @@ func TestGuard_ReleasesItemThatTheOwnerDeletes(t *testing.T) {
 }
 
 func TestGuard_ReleasesItemThatTheOwnerHasAgain(t *testing.T) {
-	l := withHundred(t)
-	l.lose(40)
+	l := newWithHundred(t)
+	l.loseItems(40)
 	l.delta(1, "k0", "v1")
 	if held := l.peer.Status().Scopes[0].Held; held != 39 {
 		t.Errorf("%d are held", held)
@@ -129,8 +129,8 @@ func TestGuard_ReleasesItemThatTheOwnerHasAgain(t *testing.T) {
 }
 
 func TestGuard_ReleasesObjectThatIsGoneOrNotOwned(t *testing.T) {
-	l := withHundred(t)
-	l.lose(40)
+	l := newWithHundred(t)
+	l.loseItems(40)
 	l.step(ObjectGone{Scope: "s", Key: Key{Name: "k0"}})
 	l.step(Observe{Scope: "s", Key: Key{Name: "k1"}, Stored: VersionOf([]byte("v1")), Owned: false})
 	if held := l.peer.Status().Scopes[0].Held; held != 38 {
@@ -139,15 +139,15 @@ func TestGuard_ReleasesObjectThatIsGoneOrNotOwned(t *testing.T) {
 }
 
 func TestGuard_HeldItemsDoNotCountAsDifference(t *testing.T) {
-	l := withHundred(t)
-	l.lose(40)
-	l.expect(l.root(hundred(40)...), "event InSync")
+	l := newWithHundred(t)
+	l.loseItems(40)
+	l.expect(l.root(hundredItems(40)...), "event InSync")
 }
 
 func TestGuard_ReleasesItemThatARoundLists(t *testing.T) {
-	l := withHundred(t)
-	l.lose(40)
-	l.lose(39)
+	l := newWithHundred(t)
+	l.loseItems(40)
+	l.loseItems(39)
 	if held := l.peer.Status().Scopes[0].Held; held != 39 {
 		t.Errorf("%d are held", held)
 	}
@@ -155,10 +155,10 @@ func TestGuard_ReleasesItemThatARoundLists(t *testing.T) {
 
 // splitRound starts a round in which the owner of a hundred items has changed some of them, and returns its digest. The
 // first answer has the sums of many branches.
-func (l *lone) splitRound(changed int) *Digest {
+func (l *peerHarness) splitRound(changed int) *Digest {
 	l.t.Helper()
 	var owner Digest
-	for i, items := 0, hundred(0); i < len(items); i += 2 {
+	for i, items := 0, hundredItems(0); i < len(items); i += 2 {
 		content := items[i+1]
 		if i/2 < changed {
 			content = "v2"
@@ -170,8 +170,8 @@ func (l *lone) splitRound(changed int) *Digest {
 	return &owner
 }
 
-// asked returns one of the prefixes that the round waits for.
-func (l *lone) asked() Prefix {
+// requestedPrefix returns one of the prefixes that the round waits for.
+func (l *peerHarness) requestedPrefix() Prefix {
 	for p := range l.peer.replicas["s"].round.asked {
 		return p
 	}
@@ -179,11 +179,11 @@ func (l *lone) asked() Prefix {
 }
 
 func TestRound_WaitsForAllAnswers(t *testing.T) {
-	l := withHundred(t)
+	l := newWithHundred(t)
 	owner := l.splitRound(8)
 	wanted := 0
 	for r := l.peer.replicas["s"]; r.round.active; {
-		wanted += count(l.receive(Answer{Scope: "s", Round: r.round.id, Branches: []Branch{owner.Branch(l.asked())}}), "want")
+		wanted += count(l.receive(Answer{Scope: "s", Round: r.round.id, Branches: []Branch{owner.Branch(l.requestedPrefix())}}), "want")
 	}
 	if wanted != 8 {
 		t.Errorf("%d of 8 changed items are asked for", wanted)
@@ -198,15 +198,15 @@ func TestRound_IgnoresUnrequestedAnswers(t *testing.T) {
 		l.open(hubStore)
 		l.expect(l.root("c", "v1"), "ask")
 		older := l.peer.replicas["s"].round.id
-		l.pass(31 * Second)
+		l.advance(31 * Second)
 		l.expect(l.root("c", "v1"), "ask")
 		got := l.receive(Answer{Scope: "s", Round: older, Branches: []Branch{{}}})
-		l.refuse(got, "remove")
-		l.refuse(got, "event HoldStarted")
+		l.expectNone(got, "remove")
+		l.expectNone(got, "event HoldStarted")
 	})
 	t.Run("of an item outside the prefix", func(t *testing.T) {
-		l := withHundred(t)
-		b := l.splitRound(1).Branch(l.asked())
+		l := newWithHundred(t)
+		b := l.splitRound(1).Branch(l.requestedPrefix())
 		outside := ^Key{Name: "k0"}.Hash() // k0 is what the branch is about
 		b.Items = append(b.Items, Listed{outside, VersionOf([]byte("v1"))})
 		l.expect(l.receive(Answer{Scope: "s", Round: l.peer.replicas["s"].round.id, Branches: []Branch{b}}), "want k0")
@@ -226,6 +226,6 @@ func TestRound_UnrequestedBranchRemovesNothing(t *testing.T) {
 	}
 	below := Branch{Prefix: Prefix{}.Child(uint8(Key{Name: "a"}.Hash() >> 56))}
 	got := l.receive(Answer{Scope: "s", Round: l.peer.replicas["s"].round.id, Branches: []Branch{below, all}})
-	l.refuse(got, "remove")
-	l.refuse(got, "event HoldStarted")
+	l.expectNone(got, "remove")
+	l.expectNone(got, "event HoldStarted")
 }

@@ -152,7 +152,7 @@ func TestAlias_EndedStaysEnded(t *testing.T) {
 	delete(r.aliasEnds, it.hash)
 	r.endAlias(it)
 	it.want = Version{}
-	w.agent.do(w.agent.store.tell("application", it.key))
+	w.agent.do(w.agent.store.inputFor("application", it.key))
 	if it.aliasActive() || it.alias.Written.IsZero() {
 		t.Errorf("active: %t, alias %v", it.aliasActive(), it.alias)
 	}
@@ -164,7 +164,7 @@ func TestAlias_OlderDoesNotReplaceNewer(t *testing.T) {
 	w := pruned(t, "a")
 	o := w.agent.store.of("application")[Key{Name: "a"}]
 	o.alias.Written = VersionOf([]byte("v0"))
-	w.agent.do(w.agent.store.tell("application", Key{Name: "a"}))
+	w.agent.do(w.agent.store.inputFor("application", Key{Name: "a"}))
 	w.deliver()
 	if it := w.agent.peer.replicas["application"].get(Key{Name: "a"}); it.effective() != VersionOf([]byte("v1+x")) || w.agent.applies != 1 {
 		t.Errorf("the alias is %v, %d writes", it.alias, w.agent.applies)

@@ -51,7 +51,7 @@ func parseKey(s string) Key {
 
 var sideVerbs = map[string]func(*side, []string) error{
 	"restart": func(s *side, _ []string) error {
-		s.w.sever(s.w.session)
+		s.w.dropSession(s.w.session)
 		s.cfg.KnownStore, s.cfg.StoreUntrusted = s.peer.Status().Other, s.peer.Status().StoreHoldID != ""
 		s.boot()
 		s.w.epoch.Incarnation++
@@ -119,7 +119,7 @@ var sideVerbs = map[string]func(*side, []string) error{
 	"message": func(s *side, args []string) error { // what happens to messages from this side
 		switch args[0] {
 		case "pass":
-			s.pass()
+			s.deliverOne()
 		case "lost":
 			s.pipe = s.pipe[1:]
 		case "doubled":
@@ -197,7 +197,7 @@ var objectVerbs = map[string]func(s *side, scope string, key Key, args []string)
 		return nil
 	},
 	"sees": func(s *side, scope string, key Key, _ []string) error { // a watch event without a change
-		s.do(s.store.tell(scope, key))
+		s.do(s.store.inputFor(scope, key))
 		return nil
 	},
 	"retries": func(s *side, scope string, key Key, _ []string) error { s.do(Retry{scope, key}); return nil },

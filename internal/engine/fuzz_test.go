@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// supply hands out values that a fuzzer chose. When it runs dry, all is zero.
-type supply struct{ data []byte }
+// byteSource hands out values that a fuzzer chose. When it runs dry, all is zero.
+type byteSource struct{ data []byte }
 
-func (s *supply) byte() byte {
+func (s *byteSource) byte() byte {
 	if len(s.data) == 0 {
 		return 0
 	}
@@ -19,7 +19,7 @@ func (s *supply) byte() byte {
 	return b
 }
 
-func (s *supply) uint64() uint64 {
+func (s *byteSource) uint64() uint64 {
 	var b [8]byte
 	n := copy(b[:], s.data)
 	s.data = s.data[n:]
@@ -27,7 +27,7 @@ func (s *supply) uint64() uint64 {
 }
 
 // number is small, huge or anything.
-func (s *supply) number() uint64 {
+func (s *byteSource) number() uint64 {
 	switch b := s.byte(); {
 	case b < 200:
 		return uint64(b % 8)
@@ -37,42 +37,42 @@ func (s *supply) number() uint64 {
 	return s.uint64()
 }
 
-func (s *supply) pick(words ...string) string { return words[int(s.byte())%len(words)] }
+func (s *byteSource) pick(words ...string) string { return words[int(s.byte())%len(words)] }
 
-func (s *supply) scope() string {
+func (s *byteSource) scope() string {
 	return s.pick("project", "application", "status", "command", "", "nonsense", strings.Repeat("x", 300))
 }
 
-func (s *supply) key() Key {
+func (s *byteSource) key() Key {
 	return Key{s.pick("", "", "team", "\x00"), s.pick("a", "b", "c", "", "a\x00b", strings.Repeat("k", 1000))}
 }
 
-func (s *supply) version() Version {
+func (s *byteSource) version() Version {
 	if b := s.byte(); b < 128 {
 		return VersionOf([]byte(s.pick("v1", "v2", "v3")))
 	}
 	return Version{s.number(), s.number()}
 }
 
-func (s *supply) code() Code {
+func (s *byteSource) code() Code {
 	return Code(s.pick("", "", "Invalid", "Held", "Unavailable", "Superseded", "never heard of"))
 }
 
-func (s *supply) hash() KeyHash {
+func (s *byteSource) hash() KeyHash {
 	if s.byte() < 128 {
 		return s.key().Hash()
 	}
 	return KeyHash(s.number())
 }
 
-func (s *supply) store() Store { return Store{s.pick("store-1", "store-2", ""), s.number()} }
+func (s *byteSource) store() Store { return Store{s.pick("store-1", "store-2", ""), s.number()} }
 
-func (s *supply) root() Root {
+func (s *byteSource) root() Root {
 	return Root{s.scope(), s.number(), Sum{s.number(), s.number()}, s.number()}
 }
 
 // many makes up to seven of something.
-func many[T any](s *supply, one func() T) []T {
+func many[T any](s *byteSource, one func() T) []T {
 	var out []T
 	for range s.byte() % 8 {
 		out = append(out, one())
@@ -80,20 +80,20 @@ func many[T any](s *supply, one func() T) []T {
 	return out
 }
 
-func (s *supply) prefix() Prefix {
+func (s *byteSource) prefix() Prefix {
 	if s.byte() < 180 {
 		return Prefix{}
 	}
 	return Prefix{s.number(), s.byte() % 12}
 }
 
-func (s *supply) branch() Branch {
+func (s *byteSource) branch() Branch {
 	return Branch{Prefix: s.prefix(), Split: s.byte()%2 == 0,
 		Sums:  many(s, func() ChildSum { return ChildSum{s.byte(), Sum{s.number(), s.number()}} }),
 		Items: many(s, func() Listed { return Listed{s.hash(), s.version()} })}
 }
 
-func (s *supply) item() DeltaItem {
+func (s *byteSource) item() DeltaItem {
 	it := DeltaItem{Seq: s.number(), Key: s.key(), Version: s.version(), Gone: s.byte()%4 == 0,
 		Content: []byte(s.pick("v1", "v2", "v3", "")), Extra: []byte(s.pick("", "t"))}
 	if s.byte() < 200 {
@@ -103,7 +103,7 @@ func (s *supply) item() DeltaItem {
 }
 
 // message makes any message with any values.
-func (s *supply) message() Message {
+func (s *byteSource) message() Message {
 	switch s.byte() % 16 {
 	case 0:
 		return Hello{Epoch: Epoch{s.number(), s.number()}, ClusterUID: s.pick("cluster-1", "cluster-2", ""), Mode: s.pick("managed", "managed", "other"),
@@ -163,7 +163,7 @@ func FuzzStep(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s := &supply{data}
+		s := &byteSource{data}
 		w := newWorld(t, Tuning{MaxItems: 20, Window: 500})
 		start := s.byte()
 		side := []*side{w.hub, w.agent}[start%2]
@@ -176,7 +176,7 @@ func FuzzStep(f *testing.F) {
 		session := uint64(1)
 		for phase := range start / 2 % 4 {
 			side.slow = start/2%4 < 3 // Begin comes later, if at all
-			[]func(){func() { dial(side, session) }, func() { greet(side, session, 5) }, func() {}}[phase]()
+			[]func(){func() { dial(side, session) }, func() { sendHello(side, session, 5) }, func() {}}[phase]()
 		}
 		for len(s.data) > 0 {
 			hostileStep(w, side, s, &session)
@@ -197,8 +197,8 @@ func dial(s *side, session uint64) {
 	s.do(Connected{Session: session, Epoch: Epoch{1, session}, Store: Store{s.name, 5}})
 }
 
-// greet completes the handshake, so that what follows is handled.
-func greet(s *side, session, revision uint64) {
+// sendHello completes the handshake, so that what follows is handled.
+func sendHello(s *side, session, revision uint64) {
 	if s.hub {
 		s.do(Received{session, Hello{Epoch: Epoch{1, session}, ClusterUID: "cluster-1", Mode: "managed", Mapping: "namespace",
 			Protocol: Range{1, 1}, Projection: Range{1, 1}, Store: Store{"store-1", revision}}})
@@ -209,13 +209,13 @@ func greet(s *side, session, revision uint64) {
 }
 
 // hostileStep does one thing: mostly to the scopes that are spoken of.
-func hostileStep(w *world, side *side, s *supply, session *uint64) {
+func hostileStep(w *world, side *side, s *byteSource, session *uint64) {
 	switch b := s.byte(); {
 	case b < 10:
 		*session++
 		dial(side, *session)
 	case b < 20:
-		greet(side, *session, s.number())
+		sendHello(side, *session, s.number())
 	case b < 24:
 		side.do(Disconnected{*session - uint64(s.byte()%2)})
 	case b < 40:

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// plays runs commands as transcripts have them.
-func (w *world) plays(commands ...string) {
+// runAll runs commands as transcripts have them.
+func (w *world) runAll(commands ...string) {
 	w.t.Helper()
 	for _, c := range commands {
 		if err := w.run(strings.Fields(c)); err != nil {
@@ -60,9 +60,9 @@ func TestGuard_RemovesAbsentItemsWithinBudget(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, Tuning{})
-			w.plays(fmt.Sprintf("quiet hub put application app1..%d v1", c.all), "quiet connect", "quiet wait 60s")
-			w.plays(c.after...)
-			w.plays("quiet wait 5s")
+			w.runAll(fmt.Sprintf("quiet hub put application app1..%d v1", c.all), "quiet connect", "quiet wait 60s")
+			w.runAll(c.after...)
+			w.runAll("quiet wait 5s")
 			s, cause := w.agentScope("application")
 			if s.Items != c.left || s.Held != c.held || cause != c.cause {
 				t.Errorf("%d items are left, %d held by rule %q; want %d, %d, %q", s.Items, s.Held, cause, c.left, c.held, c.cause)
@@ -70,7 +70,7 @@ func TestGuard_RemovesAbsentItemsWithinBudget(t *testing.T) {
 			if c.held == 0 {
 				return
 			}
-			w.plays("hub confirm application", "quiet wait 5s")
+			w.runAll("hub confirm application", "quiet wait 5s")
 			if s, _ := w.agentScope("application"); s.Items != c.left-c.held || s.Held != 0 {
 				t.Errorf("after the confirmation: %d items, %d held", s.Items, s.Held)
 			}
@@ -83,26 +83,26 @@ func TestGuard_DoesNotHoldRepeatedlyFailingRemoval(t *testing.T) {
 	for _, reconnect := range []bool{false, true} {
 		t.Run(fmt.Sprintf("reconnect %v", reconnect), func(t *testing.T) {
 			w := newWorld(t, Tuning{})
-			w.plays("quiet hub put project p1..4 v1", "quiet connect", "quiet wait 60s", "agent refuses project p1 InUse used", "hub misses project p1")
+			w.runAll("quiet hub put project p1..4 v1", "quiet connect", "quiet wait 60s", "agent refuses project p1 InUse used", "hub misses project p1")
 			for range 40 {
-				w.plays("quiet wait 60s")
+				w.runAll("quiet wait 60s")
 				if reconnect {
-					w.plays("quiet cut", "quiet connect")
+					w.runAll("quiet cut", "quiet connect")
 				}
 				if s, cause := w.agentScope("project"); s.Held != 0 {
 					t.Fatalf("%d held by rule %q", s.Held, cause)
 				}
 			}
 			// There are eight now. Half of them may be deleted, including p1.
-			w.plays("quiet hub put project p5..8 v1", "quiet wait 60s", "hub misses project p2..4", "quiet wait 60s")
+			w.runAll("quiet hub put project p5..8 v1", "quiet wait 60s", "hub misses project p2..4", "quiet wait 60s")
 			if s, cause := w.agentScope("project"); s.Items != 5 || s.Held != 0 {
 				t.Fatalf("%d items, %d held by rule %q: four of eight may go", s.Items, s.Held, cause)
 			}
-			w.plays("hub misses project p5", "quiet wait 60s")
+			w.runAll("hub misses project p5", "quiet wait 60s")
 			if s, cause := w.agentScope("project"); s.Items != 5 || cause != CauseHalf {
 				t.Fatalf("%d items, held by rule %q: five of eight may not go", s.Items, cause)
 			}
-			w.plays("agent accepts project p1", "quiet wait 120s")
+			w.runAll("agent accepts project p1", "quiet wait 120s")
 			if s, _ := w.agentScope("project"); s.Items != 4 || s.Held != 1 {
 				t.Errorf("%d items, %d held", s.Items, s.Held)
 			}
@@ -122,16 +122,16 @@ func TestGuard_NoBudgetScopeIsHeldOnlyByUntrustedStore(t *testing.T) {
 	}
 	w := newWorld(t, Tuning{})
 	exempt(w)
-	w.plays("quiet hub put application app1..30 v1", "quiet connect", "quiet wait 60s", "hub misses application app1..30", "quiet wait 5s")
+	w.runAll("quiet hub put application app1..30 v1", "quiet connect", "quiet wait 60s", "hub misses application app1..30", "quiet wait 5s")
 	if s, _ := w.agentScope("application"); s.Items != 0 {
 		t.Errorf("%d of 30 are still there", s.Items)
 	}
 
 	w = newWorld(t, Tuning{})
 	exempt(w)
-	w.plays("quiet hub put application app1..3 v1", "quiet connect", "quiet wait 60s", "quiet cut")
+	w.runAll("quiet hub put application app1..3 v1", "quiet connect", "quiet wait 60s", "quiet cut")
 	w.hub.store.id = Store{UID: "another", Revision: 5}
-	w.plays("hub misses application app1", "quiet connect", "quiet wait 5s")
+	w.runAll("hub misses application app1", "quiet connect", "quiet wait 5s")
 	if s, cause := w.agentScope("application"); s.Items != 3 || cause != CauseStore {
 		t.Errorf("%d items, held by %q", s.Items, cause)
 	}
@@ -143,10 +143,10 @@ func TestGuard_FleetCheckConfirmsFirst(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	w.hub.cfg.Welcome.Capabilities = []string{FleetHold}
 	w.hub.boot()
-	w.plays("quiet hub put application app1..10 v1", "quiet connect", "quiet wait 60s")
+	w.runAll("quiet hub put application app1..10 v1", "quiet connect", "quiet wait 60s")
 	holds := func(held int, cause Cause) {
 		t.Helper()
-		w.plays("quiet wait 5s")
+		w.runAll("quiet wait 5s")
 		if s, got := w.agentScope("application"); s.Held != held || got != cause {
 			t.Fatalf("%d held by rule %q, want %d by %q", s.Held, got, held, cause)
 		}
@@ -156,22 +156,22 @@ func TestGuard_FleetCheckConfirmsFirst(t *testing.T) {
 			}
 		}
 	}
-	w.plays("hub misses application app1..3")
+	w.runAll("hub misses application app1..3")
 	holds(3, CauseFleet)
-	w.plays("hub misses application app4")
+	w.runAll("hub misses application app4")
 	holds(4, CauseFleet)
-	w.plays("hub put application app4 v1")
+	w.runAll("hub put application app4 v1")
 	holds(3, CauseFleet)
-	w.plays("hub confirm application")
+	w.runAll("hub confirm application")
 	holds(0, "")
 	if s, _ := w.agentScope("application"); s.Items != 7 {
 		t.Fatalf("%d items after the hub let three go", s.Items)
 	}
-	w.plays("hub misses application app4..5")
+	w.runAll("hub misses application app4..5")
 	holds(2, CauseFleet)
-	w.plays("hub misses application app6")
+	w.runAll("hub misses application app6")
 	holds(3, CauseHalf)
-	w.plays("hub delete application app7..10")
+	w.runAll("hub delete application app7..10")
 	holds(3, CauseHalf)
 	if s, _ := w.agentScope("application"); s.Items != 3 {
 		t.Errorf("%d items: explicit deletions do not wait", s.Items)
@@ -183,7 +183,7 @@ func TestGuard_ChecksBudgetAgainWhenHubConfirms(t *testing.T) {
 	w := newWorld(t, Tuning{})
 	w.hub.cfg.Welcome.Capabilities = []string{FleetHold}
 	w.hub.boot()
-	w.plays("quiet hub put application app1..2 v1", "quiet connect", "quiet wait 60s", "hub misses application app1", "quiet wait 5s")
+	w.runAll("quiet hub put application app1..2 v1", "quiet connect", "quiet wait 60s", "hub misses application app1", "quiet wait 5s")
 	id := func() string {
 		for _, h := range w.hub.peer.Status().RemoteHolds {
 			return h.ID
@@ -191,7 +191,7 @@ func TestGuard_ChecksBudgetAgainWhenHubConfirms(t *testing.T) {
 		return ""
 	}
 	first := id()
-	w.plays("hub delete application app2", "quiet wait 5s", "hub confirm application", "quiet wait 5s")
+	w.runAll("hub delete application app2", "quiet wait 5s", "hub confirm application", "quiet wait 5s")
 	if s, cause := w.agentScope("application"); s.Items != 1 || cause != CauseLast {
 		t.Fatalf("%d items, held by rule %q", s.Items, cause)
 	}
@@ -199,11 +199,11 @@ func TestGuard_ChecksBudgetAgainWhenHubConfirms(t *testing.T) {
 		t.Fatalf("the hub knows the hold as %q, as before", id())
 	}
 	w.agent.do(Received{w.session, Confirm{Scope: "application", ID: first}}) // sent before it was known
-	w.plays("quiet wait 5s")
+	w.runAll("quiet wait 5s")
 	if s, _ := w.agentScope("application"); s.Items != 1 {
 		t.Fatal("an older word counts for another rule")
 	}
-	w.plays("hub confirm application", "quiet wait 5s")
+	w.runAll("hub confirm application", "quiet wait 5s")
 	if s, _ := w.agentScope("application"); s.Items != 0 {
 		t.Errorf("%d items after the user's confirmation", s.Items)
 	}

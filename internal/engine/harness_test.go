@@ -91,7 +91,7 @@ func newSide(w *world, name string, hub bool, tune Tuning) *side {
 // boot starts the process again: the objects are all that is left.
 func (s *side) boot() {
 	s.peer = NewPeer(s.cfg, s.store)
-	s.todo = s.store.everything()
+	s.todo = s.store.allInputs()
 	s.store.waiting = nil
 }
 
@@ -113,7 +113,7 @@ func (s *side) do(in Input) {
 func (s *side) effect(e Effect) {
 	switch e := e.(type) {
 	case Send:
-		s.w.names.learn(e.Message)
+		s.w.names.recordKeys(e.Message)
 		s.bytes += estimate(e.Message)
 		s.sent++
 		if s.w.trace != nil {
@@ -134,16 +134,16 @@ func (s *side) effect(e Effect) {
 		}
 	case Apply:
 		s.applies++
-		s.store.ask(e)
+		s.store.queueWrite(e)
 	case Remove:
 		s.removes++
-		s.store.ask(e)
+		s.store.queueWrite(e)
 	case RecordAlias:
 		s.store.annotate(e)
 	case Event:
 		s.events[e.Type]++
 		if s.w.trace != nil {
-			s.w.trace("%-5s * %s", s.name, s.w.names.fact(e))
+			s.w.trace("%-5s * %s", s.name, s.w.names.event(e))
 		}
 		switch {
 		case e.Type == Opened && !s.slow:
@@ -163,8 +163,8 @@ func (w *world) connect() {
 	w.agent.do(Connected{Session: w.session, Epoch: w.epoch, Store: w.agent.store.id})
 }
 
-// sever ends a connection at both ends; each learns of it in its own time.
-func (w *world) sever(session uint64) {
+// dropSession ends a connection at both ends; each learns of it in its own time.
+func (w *world) dropSession(session uint64) {
 	for _, s := range []*side{w.hub, w.agent} {
 		if s.live[session] {
 			delete(s.live, session)
@@ -175,7 +175,7 @@ func (w *world) sever(session uint64) {
 
 // cut takes the connection away. What is in the pipes is lost, unless late messages are to be played.
 func (w *world) cut(keep bool) {
-	w.sever(w.session)
+	w.dropSession(w.session)
 	if !keep {
 		w.hub.pipe, w.agent.pipe = nil, nil
 	}
@@ -193,8 +193,8 @@ func (w *world) work() {
 	}
 }
 
-// pass delivers the oldest message of a side; false: there is none.
-func (s *side) pass() bool {
+// deliverOne delivers the oldest message of a side; false: there is none.
+func (s *side) deliverOne() bool {
 	if len(s.pipe) == 0 {
 		return false
 	}
@@ -217,7 +217,7 @@ func (s *side) pass() bool {
 func (w *world) deliver() {
 	for i := 0; ; i++ {
 		w.work()
-		hub, agent := w.hub.pass(), w.agent.pass()
+		hub, agent := w.hub.deliverOne(), w.agent.deliverOne()
 		if !hub && !agent && len(w.hub.todo)+len(w.agent.todo) == 0 {
 			return
 		}

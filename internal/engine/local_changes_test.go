@@ -8,7 +8,7 @@ func TestDrift_NewObjectIsNotAssumedToBeTheOwners(t *testing.T) {
 	l.open(hubStore)
 	l.expect(l.root(), "event InSync")
 	l.observe("a", "v1")
-	l.refuse(l.observe("a", "v2"), "want")
+	l.expectNone(l.observe("a", "v2"), "want")
 }
 
 // A write of an earlier session succeeds after the new session found the sides in sync without it.
@@ -22,7 +22,7 @@ func TestDrift_EarlierWriteIsNotAssumedToBeTheOwners(t *testing.T) {
 	l.expect(l.root("a", "v1"), "event InSync")
 	l.observe("a", "v2")
 	landed := l.applied("a", "v2", "v1")
-	l.refuse(landed, "alias")
+	l.expectNone(landed, "alias")
 	l.expect(landed, "ask")
 }
 
@@ -32,7 +32,7 @@ func TestDrift_RequestsLocalChangeWhenViewIsComplete(t *testing.T) {
 	l.open(hubStore)
 	l.expect(l.root("a", "v1"), "event InSync")
 	l.step(View{Scope: "s", Complete: false, Reason: "forbidden"})
-	l.refuse(l.observe("a", "changed"), "want")
+	l.expectNone(l.observe("a", "changed"), "want")
 	l.expect(l.step(View{Scope: "s", Complete: true}), "want a")
 }
 
@@ -58,7 +58,7 @@ func TestDrift_ContestedContentIsWrittenAgain(t *testing.T) {
 			t.Fatal("it is not tolerated")
 		}
 		fought = append(fought, l.observe("a", "theirs")...)
-		fought = append(fought, l.pass(20*Second)...)
+		fought = append(fought, l.advance(20*Second)...)
 		if fought[len(fought)-1] != "want a" {
 			break
 		}
@@ -68,8 +68,8 @@ func TestDrift_ContestedContentIsWrittenAgain(t *testing.T) {
 	}
 	l.expect(fought, "event Aliased a")
 	l.expect(l.root("a", "v1"), "event InSync")
-	l.refuse(l.pass(contestedLifetime/2-Second), "want")
-	l.expect(l.pass(contestedLifetime/2+Second), "want a")
+	l.expectNone(l.advance(contestedLifetime/2-Second), "want")
+	l.expect(l.advance(contestedLifetime/2+Second), "want a")
 }
 
 // What the API server made of the last write is known before it is recorded on the object. Until then the object has
@@ -80,7 +80,7 @@ func TestDrift_RecordedAliasDoesNotReplaceNewerOne(t *testing.T) {
 	l.delta(1, "a", "v1")
 	l.expect(l.applied("a", "v1, normalised", ""), "alias a")
 	older := Alias{Written: VersionOf([]byte("v0")), Stored: VersionOf([]byte("v1, normalised"))} // which v0 was stored as too
-	l.refuse(l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("v1, normalised")), Owned: true, Alias: older}), "want")
+	l.expectNone(l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("v1, normalised")), Owned: true, Alias: older}), "want")
 	l.expect(l.root("a", "v1"), "event InSync")
 }
 
@@ -91,7 +91,7 @@ func TestDrift_DoesNotRequestItemThatTheOwnerLost(t *testing.T) {
 	l.root("a", "v1")
 	l.expect(l.step(ObjectGone{Scope: "s", Key: Key{Name: "a"}}), "want a")
 	l.expect(l.root(), "event InSync")
-	l.refuse(l.pass(300*Second), "want")
+	l.expectNone(l.advance(300*Second), "want")
 }
 
 func TestDrift_RecheckOfOneItem(t *testing.T) {
@@ -102,7 +102,7 @@ func TestDrift_RecheckOfOneItem(t *testing.T) {
 		l.expect(l.applied(name, "v1, normalised", ""), "alias "+name)
 	}
 	l.step(Recheck{Scope: "s", Key: Key{Name: "a"}})
-	got := l.pass(20 * Second)
+	got := l.advance(20 * Second)
 	l.expect(got, "want a")
-	l.refuse(got, "want b")
+	l.expectNone(got, "want b")
 }

@@ -17,8 +17,8 @@ func TestPeers_Converge(t *testing.T) {
 		w.agent.store.never, w.hub.store.never = true, true
 		w.hub.do(Tick{})
 		w.agent.do(Tick{})
-		c := &chaos{w: w}
-		w.hub.store.story = &story{}
+		c := &chaosModel{w: w}
+		w.hub.store.story = &history{}
 		w.agent.store.story = w.hub.store.story
 		t.Repeat(map[string]func(*rapid.T){
 			"owner writes":    c.ownerWrites,
@@ -27,7 +27,7 @@ func TestPeers_Converge(t *testing.T) {
 			"user interferes": c.userInterferes,
 			"API server":      c.apiServer,
 			"network":         c.network,
-			"network passes":  c.passes,
+			"network passes":  c.timePasses,
 			"network is fine": func(*rapid.T) { c.w.deliver() },
 			"and fine again":  func(*rapid.T) { c.w.deliver() },
 			"connection":      c.connection,
@@ -43,7 +43,7 @@ func TestPeers_Converge(t *testing.T) {
 // GoString keeps the log of a failing property readable.
 func (e envelope) GoString() string { return fmt.Sprintf("%d:%T", e.session, e.message) }
 
-type chaos struct {
+type chaosModel struct {
 	w       *world
 	writes  int
 	foreign map[string]string // objects at the agent that are not ours
@@ -57,14 +57,14 @@ var (
 func drawKey(t *rapid.T) Key { return parseKey(rapid.SampledFrom(chaosKeys).Draw(t, "key")) }
 
 // owner is the side that owns a scope.
-func (c *chaos) owner(scope string) *side {
+func (c *chaosModel) owner(scope string) *side {
 	if scope == "status" {
 		return c.w.agent
 	}
 	return c.w.hub
 }
 
-func (c *chaos) ownerWrites(t *rapid.T) {
+func (c *chaosModel) ownerWrites(t *rapid.T) {
 	scope, key := rapid.SampledFrom(chaosScopes).Draw(t, "scope"), drawKey(t)
 	c.writes++
 	content := fmt.Sprintf("v%d", c.writes)
@@ -85,7 +85,7 @@ func (c *chaos) ownerWrites(t *rapid.T) {
 	})
 }
 
-func (c *chaos) ownerDeletes(t *rapid.T) {
+func (c *chaosModel) ownerDeletes(t *rapid.T) {
 	scope, key := rapid.SampledFrom(chaosScopes).Draw(t, "scope"), drawKey(t)
 	owner := c.owner(scope)
 	if rapid.Bool().Draw(t, "seen") || owner.store.of(scope)[key] == nil {
@@ -99,7 +99,7 @@ func (c *chaos) ownerDeletes(t *rapid.T) {
 }
 
 // userInterferes on the replica's side: with ours, or with an object of their own.
-func (c *chaos) userInterferes(t *rapid.T) {
+func (c *chaosModel) userInterferes(t *rapid.T) {
 	scope, key := rapid.SampledFrom(chaosScopes[:3]).Draw(t, "scope"), drawKey(t)
 	st := c.w.agent.store
 	name := scope + " " + key.String()
@@ -120,7 +120,7 @@ func (c *chaos) userInterferes(t *rapid.T) {
 	})
 }
 
-func (c *chaos) apiServer(t *rapid.T) {
+func (c *chaosModel) apiServer(t *rapid.T) {
 	s := rapid.SampledFrom([]*side{c.w.hub, c.w.agent}).Draw(t, "side")
 	name := rapid.SampledFrom(chaosScopes).Draw(t, "scope") + " " + drawKey(t).String()
 	switch rapid.SampledFrom([]string{"slow", "finish", "refuse", "busy", "accept"}).Draw(t, "what") {
@@ -139,7 +139,7 @@ func (c *chaos) apiServer(t *rapid.T) {
 	c.w.work()
 }
 
-func (c *chaos) network(t *rapid.T) {
+func (c *chaosModel) network(t *rapid.T) {
 	s := rapid.SampledFrom([]*side{c.w.hub, c.w.agent}).Draw(t, "side")
 	if len(s.history) > 0 && rapid.Bool().Draw(t, "late") {
 		e := s.history[len(s.history)-1-rapid.IntRange(0, min(len(s.history)-1, 15)).Draw(t, "how late")]
@@ -162,14 +162,14 @@ func (c *chaos) network(t *rapid.T) {
 	}
 }
 
-func (c *chaos) passes(t *rapid.T) {
+func (c *chaosModel) timePasses(t *rapid.T) {
 	for range rapid.IntRange(1, 12).Draw(t, "messages") {
-		c.w.hub.pass()
-		c.w.agent.pass()
+		c.w.hub.deliverOne()
+		c.w.agent.deliverOne()
 	}
 }
 
-func (c *chaos) connection(t *rapid.T) {
+func (c *chaosModel) connection(t *rapid.T) {
 	switch once := rapid.IntRange(0, 7).Draw(t, "rarely"); {
 	case !c.w.agent.live[c.w.session] || once == 0:
 		c.w.connect()
@@ -178,7 +178,7 @@ func (c *chaos) connection(t *rapid.T) {
 	}
 }
 
-func (c *chaos) crash(t *rapid.T) {
+func (c *chaosModel) crash(t *rapid.T) {
 	if rapid.IntRange(0, 5).Draw(t, "rarely") != 0 {
 		return
 	}
@@ -193,20 +193,20 @@ func (c *chaos) crash(t *rapid.T) {
 	}
 }
 
-func (c *chaos) time(t *rapid.T) {
+func (c *chaosModel) time(t *rapid.T) {
 	c.w.now += Time(rapid.IntRange(0, 70_000).Draw(t, "milliseconds"))
 	c.w.hub.do(Tick{})
 	c.w.agent.do(Tick{})
 }
 
-func (c *chaos) confirm(t *rapid.T) {
+func (c *chaosModel) confirm(t *rapid.T) {
 	s := rapid.SampledFrom([]*side{c.w.hub, c.w.agent}).Draw(t, "side")
 	for _, scope := range []string{"", "project", "application"} {
 		s.do(Confirmed{s.held[scope]})
 	}
 }
 
-func (c *chaos) foreignUntouched() {
+func (c *chaosModel) foreignUntouched() {
 	for _, name := range slices.Sorted(keysOf(c.foreign)) {
 		var scope, key string
 		if _, err := fmt.Sscan(name, &scope, &key); err != nil {
@@ -219,7 +219,7 @@ func (c *chaos) foreignUntouched() {
 }
 
 // quiet takes all faults away, gives both sides time, and looks.
-func (c *chaos) quiet() {
+func (c *chaosModel) quiet() {
 	w := c.w
 	for _, s := range []*side{w.hub, w.agent} {
 		s.store.slow, s.store.refuse = false, map[string]refusal{}
@@ -246,7 +246,7 @@ func (c *chaos) quiet() {
 
 // compare holds both sides against each other. What stands in the way of an item, an object that is not ours, stays;
 // what is being deleted is nowhere.
-func (c *chaos) compare() {
+func (c *chaosModel) compare() {
 	hub, agent := c.w.hub.store, c.w.agent.store
 	for _, scope := range []string{"project", "application"} {
 		for _, name := range chaosKeys {

@@ -7,32 +7,32 @@ import (
 	"testing"
 )
 
-// lone is one Peer with one scope, called s, that a test drives message by message. Its steps return what it does as
-// short lines: "apply a", "ack a Held", "want a b", "event Rejected a".
-type lone struct {
+// peerHarness is one Peer with one scope, called s, that a test drives message by message. Its steps return what it
+// does as short lines: "apply a", "ack a Held", "want a b", "event Rejected a".
+type peerHarness struct {
 	t       *testing.T
 	peer    *Peer
-	source  *loneSource
+	source  *harnessSource
 	now     Time
 	session uint64
 	last    []Effect // of the last step
 }
 
-// loneSource is what an owner has.
-type loneSource struct {
+// harnessSource is what an owner has.
+type harnessSource struct {
 	content     map[Key]string
 	extra       map[Key]string
 	least, most uint64
 }
 
-func (s *loneSource) Content(_ string, key Key) (content, extra []byte, ok bool) {
+func (s *harnessSource) Content(_ string, key Key) (content, extra []byte, ok bool) {
 	c, ok := s.content[key]
 	return []byte(c), []byte(s.extra[key]), ok
 }
 
-func (s *loneSource) Revision(string) uint64            { return s.most }
-func (s *loneSource) SourceRevision(string, Key) uint64 { return s.most }
-func (s *loneSource) View(string) (uint64, uint64)      { return s.least, s.most }
+func (s *harnessSource) Revision(string) uint64            { return s.most }
+func (s *harnessSource) SourceRevision(string, Key) uint64 { return s.most }
+func (s *harnessSource) View(string) (uint64, uint64)      { return s.least, s.most }
 
 var (
 	hubStore   = Store{UID: "hub", Revision: 100}
@@ -40,29 +40,29 @@ var (
 )
 
 // newReplicaSide returns an agent that has the replica of scope s.
-func newReplicaSide(t *testing.T, style ScopeStyle, cfg Config) *lone {
+func newReplicaSide(t *testing.T, style ScopeStyle, cfg Config) *peerHarness {
 	t.Helper()
 	cfg.Scopes = []ScopeConfig{{Name: "s", Role: Replica, Style: style}}
-	return newLone(t, cfg)
+	return newPeerHarness(t, cfg)
 }
 
 // newOwnerSide returns a hub that owns scope s.
-func newOwnerSide(t *testing.T, style ScopeStyle, cfg Config) *lone {
+func newOwnerSide(t *testing.T, style ScopeStyle, cfg Config) *peerHarness {
 	t.Helper()
 	cfg.Hub, cfg.Scopes = true, []ScopeConfig{{Name: "s", Role: Owner, Style: style}}
-	return newLone(t, cfg)
+	return newPeerHarness(t, cfg)
 }
 
-func newLone(t *testing.T, cfg Config) *lone {
+func newPeerHarness(t *testing.T, cfg Config) *peerHarness {
 	t.Helper()
-	l := &lone{t: t, source: &loneSource{content: map[Key]string{}, extra: map[Key]string{}}, now: 1000 * Second}
+	l := &peerHarness{t: t, source: &harnessSource{content: map[Key]string{}, extra: map[Key]string{}}, now: 1000 * Second}
 	l.peer = NewPeer(cfg, l.source)
 	l.step(View{Scope: "s", Complete: true})
 	return l
 }
 
 // open begins a session with a peer whose store is as given.
-func (l *lone) open(store Store) []string {
+func (l *peerHarness) open(store Store) []string {
 	l.t.Helper()
 	l.session++
 	epoch := Epoch{Incarnation: 1, Attempt: l.session}
@@ -75,10 +75,10 @@ func (l *lone) open(store Store) []string {
 	return l.step(Begin{})
 }
 
-func (l *lone) close() []string { return l.step(Disconnected{l.session}) }
+func (l *peerHarness) close() []string { return l.step(Disconnected{l.session}) }
 
 // step gives an input to the Peer, checks its invariants, and returns what it does.
-func (l *lone) step(in Input) []string {
+func (l *peerHarness) step(in Input) []string {
 	l.t.Helper()
 	l.last = slices.Clone(l.peer.Step(l.now, in))
 	checkInvariants(l.t, l.peer)
@@ -89,31 +89,31 @@ func (l *lone) step(in Input) []string {
 	return out
 }
 
-func (l *lone) receive(m Message) []string {
+func (l *peerHarness) receive(m Message) []string {
 	l.t.Helper()
 	return l.step(Received{l.session, m})
 }
 
 // delta receives one item.
-func (l *lone) delta(seq uint64, name, content string) []string {
+func (l *peerHarness) delta(seq uint64, name, content string) []string {
 	l.t.Helper()
 	return l.receive(Delta{Scope: "s", Items: []DeltaItem{item(seq, name, content)}})
 }
 
 // gone receives the deletion of one item.
-func (l *lone) gone(seq uint64, name string) []string {
+func (l *peerHarness) gone(seq uint64, name string) []string {
 	l.t.Helper()
 	return l.receive(Delta{Scope: "s", Items: []DeltaItem{{Seq: seq, Key: Key{Name: name}, Gone: true}}})
 }
 
 // observe says that the local object has a content, and carries our ownership annotation.
-func (l *lone) observe(name, content string) []string {
+func (l *peerHarness) observe(name, content string) []string {
 	l.t.Helper()
 	return l.step(Observe{Scope: "s", Key: Key{Name: name}, Stored: VersionOf([]byte(content)), Owned: true})
 }
 
 // applied answers the last Apply or Remove of an item: what is stored now, and what was replaced; empty: nothing.
-func (l *lone) applied(name, stored, replaced string) []string {
+func (l *peerHarness) applied(name, stored, replaced string) []string {
 	l.t.Helper()
 	in := Applied{Scope: "s", Key: Key{Name: name}, Ticket: l.peer.replicas["s"].get(Key{Name: name}).ticket, Written: true}
 	if stored != "" {
@@ -126,26 +126,26 @@ func (l *lone) applied(name, stored, replaced string) []string {
 }
 
 // failed answers the last Apply or Remove of an item.
-func (l *lone) failed(name string, code Code) []string {
+func (l *peerHarness) failed(name string, code Code) []string {
 	l.t.Helper()
 	return l.step(Applied{Scope: "s", Key: Key{Name: name}, Ticket: l.peer.replicas["s"].get(Key{Name: name}).ticket, Code: code, Message: "no"})
 }
 
 // publish says that the owner has an item.
-func (l *lone) publish(name, content string) []string {
+func (l *peerHarness) publish(name, content string) []string {
 	l.t.Helper()
 	l.source.content[Key{Name: name}] = content
 	return l.step(Publish{Scope: "s", Key: Key{Name: name}, Version: VersionOf([]byte(content))})
 }
 
 // ack answers an item that the owner has sent.
-func (l *lone) ack(seq uint64, name string, code Code) []string {
+func (l *peerHarness) ack(seq uint64, name string, code Code) []string {
 	l.t.Helper()
 	return l.receive(Ack{Scope: "s", Items: []AckItem{{Seq: seq, Key: Key{Name: name}, Code: code, Message: "no"}}})
 }
 
 // root receives the root of an owner that has these items, by name and content.
-func (l *lone) root(items ...string) []string {
+func (l *peerHarness) root(items ...string) []string {
 	l.t.Helper()
 	return l.receive(Roots{Items: []Root{rootOf(items)}})
 }
@@ -159,7 +159,7 @@ func rootOf(items []string) Root {
 }
 
 // round has the replica compare itself with an owner that has these items, and returns what it does in the end.
-func (l *lone) round(view uint64, items ...string) []string {
+func (l *peerHarness) round(view uint64, items ...string) []string {
 	l.t.Helper()
 	if r := l.peer.replicas["s"]; !r.round.active {
 		l.root(append(items, "zz", "makes a difference")...)
@@ -168,7 +168,7 @@ func (l *lone) round(view uint64, items ...string) []string {
 }
 
 // answer answers the first question of a round.
-func (l *lone) answer(view uint64, items ...string) []string {
+func (l *peerHarness) answer(view uint64, items ...string) []string {
 	l.t.Helper()
 	var listed []Listed
 	for i := 0; i < len(items); i += 2 {
@@ -177,8 +177,8 @@ func (l *lone) answer(view uint64, items ...string) []string {
 	return l.receive(Answer{Scope: "s", Round: l.peer.replicas["s"].round.id, View: view, Branches: []Branch{{Items: listed}}})
 }
 
-// pass lets time pass until an instant, with a Tick whenever the Peer wants one, and returns all that it does.
-func (l *lone) pass(d Time) []string {
+// advance lets time pass until an instant, with a Tick whenever the Peer wants one, and returns all that it does.
+func (l *peerHarness) advance(d Time) []string {
 	l.t.Helper()
 	var out []string
 	end := l.now + d
@@ -196,7 +196,7 @@ func (l *lone) pass(d Time) []string {
 }
 
 // expect fails unless the lines contain this one.
-func (l *lone) expect(lines []string, line string) {
+func (l *peerHarness) expect(lines []string, line string) {
 	l.t.Helper()
 	if !slices.Contains(lines, line) {
 		l.t.Errorf("%q is missing in %q", line, lines)
@@ -209,8 +209,9 @@ var (
 	eventTypes = []EventType{Accepted, Finalized, HoldStarted, InSync, StoreAccepted}
 )
 
-// refuse fails if one of the lines starts with this. It also fails if no line can: such a test would pass in any case.
-func (l *lone) refuse(lines []string, start string) {
+// expectNone fails if one of the lines starts with this. It also fails if no line can: such a test would pass in any
+// case.
+func (l *peerHarness) expectNone(lines []string, start string) {
 	l.t.Helper()
 	words := strings.Fields(start)
 	if !slices.Contains(lineStarts, words[0]) || words[0] == "event" && len(words) > 1 && !slices.Contains(eventTypes, EventType(words[1])) {

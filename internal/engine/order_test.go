@@ -1,18 +1,18 @@
 package engine
 
-// story watches over the order of things: what the replica does with a key follows what the owner did with it. It may
+// history watches over the order of things: what the replica does with a key follows what the owner did with it. It may
 // leave out chapters, but it never goes back, and it invents nothing.
-type story struct {
+type history struct {
 	chapters map[string][]string // by "scope key": contents at the owner; empty: deleted
 	read     map[string]int      // how far the replica is
 }
 
-func (s *story) watches(st *store, scope string) bool {
+func (s *history) watches(st *store, scope string) bool {
 	return s != nil && !isPending(st.side.cfg, scope)
 }
 
 // owner notes what the owner did.
-func (s *story) owner(st *store, scope string, key Key, content string) {
+func (s *history) owner(st *store, scope string, key Key, content string) {
 	if !s.watches(st, scope) || !st.isOwner(scope) {
 		return
 	}
@@ -24,7 +24,7 @@ func (s *story) owner(st *store, scope string, key Key, content string) {
 }
 
 // replica checks what the replica does. Doing the same again is allowed.
-func (s *story) replica(st *store, scope string, key Key, content string) {
+func (s *history) replica(st *store, scope string, key Key, content string) {
 	if !s.watches(st, scope) {
 		return
 	}

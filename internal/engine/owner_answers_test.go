@@ -12,7 +12,7 @@ func TestOwner_IgnoresLateAck(t *testing.T) {
 	l.receive(Roots{}) // the replica lives
 	l.now += 60 * Second
 	l.expect(l.step(Tick{}), "delta a v1") // Seq 2
-	l.refuse(l.ack(1, "a", Busy), "event")
+	l.expectNone(l.ack(1, "a", Busy), "event")
 	l.ack(1, "a", OK)
 	if n := l.peer.Status().Scopes[0].InFlight; n != 1 {
 		t.Errorf("%d items are in flight after an answer to the first send", n)
@@ -28,7 +28,7 @@ func TestOwner_IgnoresSecondAck(t *testing.T) {
 	l.open(agentStore)
 	l.publish("a", "v1")
 	l.ack(1, "a", OK)
-	l.refuse(l.ack(1, "a", Busy), "event")
+	l.expectNone(l.ack(1, "a", Busy), "event")
 }
 
 func TestOwner_ResendsUrgentExtra(t *testing.T) {
@@ -46,7 +46,7 @@ func TestOwner_ResendsUrgentExtra(t *testing.T) {
 			l.close()
 			again := l.open(agentStore)
 			if delivered {
-				l.refuse(again, "delta")
+				l.expectNone(again, "delta")
 			} else {
 				l.expect(again, "delta a v1")
 			}
@@ -55,7 +55,7 @@ func TestOwner_ResendsUrgentExtra(t *testing.T) {
 }
 
 // retryIn returns after how long a rejected item is sent again.
-func (l *lone) retryIn(name, content string) Time {
+func (l *peerHarness) retryIn(name, content string) Time {
 	l.t.Helper()
 	began := l.now
 	for l.now < began+600*Second {
@@ -91,8 +91,8 @@ func TestOwner_DoesNotResendRequestedItemInFlight(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
 	l.publish("a", "v1")
-	l.refuse(l.receive(Want{Scope: "s", Hashes: []KeyHash{Key{Name: "a"}.Hash()}}), "delta")
-	l.refuse(l.ack(1, "a", OK), "delta")
+	l.expectNone(l.receive(Want{Scope: "s", Hashes: []KeyHash{Key{Name: "a"}.Hash()}}), "delta")
+	l.expectNone(l.ack(1, "a", OK), "delta")
 	l.expect(l.receive(Want{Scope: "s", Hashes: []KeyHash{Key{Name: "a"}.Hash()}}), "delta a v1")
 }
 
@@ -103,7 +103,7 @@ func TestOwner_FinishedItemCountsWhenRequestedAgain(t *testing.T) {
 	l.publish("a", "deleting")
 	l.ack(1, "a", OK)
 	finished := Finished{Scope: "s", Key: Key{Name: "a"}, Version: VersionOf([]byte("an older one"))}
-	l.refuse(l.receive(finished), "event Finalized")
+	l.expectNone(l.receive(finished), "event Finalized")
 	finished.Version = VersionOf([]byte("deleting"))
 	l.expect(l.receive(finished), "event Finalized a")
 	l.expect(l.receive(Want{Scope: "s", Hashes: []KeyHash{Key{Name: "a"}.Hash()}}), "delta a deleting") // step checks the digest
@@ -113,8 +113,8 @@ func TestOwner_SendsNoRootWithIncompleteView(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.publish("a", "v1")
 	l.step(View{Scope: "s", Complete: false, Reason: "forbidden"})
-	l.refuse(l.open(agentStore), "roots")
-	l.refuse(l.receive(Ask{Scope: "s", Round: 1, Prefixes: []Prefix{{}}}), "answer")
+	l.expectNone(l.open(agentStore), "roots")
+	l.expectNone(l.receive(Ask{Scope: "s", Round: 1, Prefixes: []Prefix{{}}}), "answer")
 	l.expect(l.step(View{Scope: "s", Complete: true}), "roots")
 	l.expect(l.receive(Ask{Scope: "s", Round: 1, Prefixes: []Prefix{{}}}), "answer")
 }
@@ -125,7 +125,7 @@ func TestOwner_OlderRootIsNotInSync(t *testing.T) {
 	l.open(agentStore)
 	l.publish("a", "v2")
 	l.ack(1, "a", OK)
-	l.refuse(l.receive(Same{Items: []Root{rootOf([]string{"a", "v1"})}}), "event InSync")
+	l.expectNone(l.receive(Same{Items: []Root{rootOf([]string{"a", "v1"})}}), "event InSync")
 	l.expect(l.receive(Same{Items: []Root{rootOf([]string{"a", "v2"})}}), "event InSync")
 }
 
@@ -142,5 +142,5 @@ func TestOwner_InSyncClearsEarlierRejection(t *testing.T) {
 	l.ack(1, "b", Invalid) // refused in this session too
 	cured := l.receive(Same{Items: []Root{rootOf([]string{"a", "v1", "b", "v1"})}})
 	l.expect(cured, "event Accepted a")
-	l.refuse(cured, "event Accepted b")
+	l.expectNone(cured, "event Accepted b")
 }

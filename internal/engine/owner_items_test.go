@@ -7,7 +7,7 @@ import "testing"
 func TestOwner_SendsItemThatIsReadableAgain(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
-	l.refuse(l.step(Publish{Scope: "s", Key: Key{Name: "a"}, Version: VersionOf([]byte("v1"))}), "delta")
+	l.expectNone(l.step(Publish{Scope: "s", Key: Key{Name: "a"}, Version: VersionOf([]byte("v1"))}), "delta")
 	l.expect(l.publish("a", "v1"), "delta a v1")
 }
 
@@ -16,7 +16,7 @@ func TestOwner_ExtraOfRejectedItemWaitsForRetry(t *testing.T) {
 	l.open(agentStore)
 	l.publish("a", "v1")
 	l.ack(1, "a", NoObject)
-	l.refuse(l.step(Publish{Scope: "s", Key: Key{Name: "a"}, Version: VersionOf([]byte("v1")), SendExtra: true, Urgent: true}), "delta")
+	l.expectNone(l.step(Publish{Scope: "s", Key: Key{Name: "a"}, Version: VersionOf([]byte("v1")), SendExtra: true, Urgent: true}), "delta")
 }
 
 func TestOwner_SendsContentWithItsVersion(t *testing.T) {
@@ -30,14 +30,14 @@ func TestOwner_SendsContentWithItsVersion(t *testing.T) {
 }
 
 func TestOwner_DoesNotWaitForRejectedProject(t *testing.T) {
-	l := newLone(t, Config{Hub: true, Scopes: []ScopeConfig{{Name: "s"}, {Name: "application", DependsOn: "s"}}})
+	l := newPeerHarness(t, Config{Hub: true, Scopes: []ScopeConfig{{Name: "s"}, {Name: "application", DependsOn: "s"}}})
 	l.open(agentStore)
 	l.publish("p", "v1")
 	l.source.content[Key{Name: "a"}], l.source.content[Key{Name: "b"}] = "v1", "v1"
 	needs := func(name string) []string {
 		return l.step(Publish{Scope: "application", Key: Key{Name: name}, Version: VersionOf([]byte("v1")), DependsOn: Key{Name: "p"}})
 	}
-	l.refuse(needs("a"), "delta")
+	l.expectNone(needs("a"), "delta")
 	l.expect(l.ack(1, "p", Busy), "delta a v1")
 	l.retryIn("p", "v1") // on its way again
 	l.expect(needs("b"), "delta b v1")

@@ -22,8 +22,8 @@ func (n *names) content(key Key, content string) {
 	n.versions[VersionOf([]byte(content))] = content
 }
 
-// learn picks up names from a message.
-func (n *names) learn(m Message) {
+// recordKeys picks up names from a message.
+func (n *names) recordKeys(m Message) {
 	if d, ok := m.(Delta); ok {
 		for _, it := range d.Items {
 			n.content(it.Key, string(it.Content))
@@ -172,7 +172,7 @@ func (n *names) held(h Held) string {
 	return s + " (" + h.Reason + ")"
 }
 
-func (n *names) fact(f Event) string {
+func (n *names) event(f Event) string {
 	s := string(f.Type)
 	if f.Held != nil {
 		return s + n.held(*f.Held)

@@ -78,7 +78,7 @@ func TestReplica_RemovesAbsentItemInUseLater(t *testing.T) {
 	l.expect(l.round(100, rest...), "remove a")
 	l.failed("a", InUse)
 	l.expect(l.root(rest...), "event InSync")
-	l.expect(l.pass(70*Second), "ask")
+	l.expect(l.advance(70*Second), "ask")
 	l.expect(l.answer(100, rest...), "remove a")
 }
 
@@ -100,7 +100,7 @@ func TestOwner_RepublishedItemIsNotSentAsDeleted(t *testing.T) {
 }
 
 func TestReplica_ConfirmedAbsenceIsNotAUserDeletion(t *testing.T) {
-	l := suspicious(t, Mirror)
+	l := newUntrusted(t, Mirror)
 	l.round(100, "b", "v1")
 	l.expect(l.receive(Confirm{ID: l.peer.Status().Scopes[0].HeldID}), "remove a")
 	for _, e := range l.last {

@@ -6,16 +6,16 @@ func TestRemoteHold_IsReportedOnce(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
 	l.expect(l.receive(Held{Scope: "s", ID: "x", Count: 3}), "event HoldStarted")
-	l.refuse(l.receive(Held{Scope: "s", ID: "x", Count: 3}), "event")
+	l.expectNone(l.receive(Held{Scope: "s", ID: "x", Count: 3}), "event")
 	l.expect(l.receive(Held{Scope: "s"}), "event HoldEnded")
-	l.refuse(l.receive(Held{Scope: "s"}), "event")
+	l.expectNone(l.receive(Held{Scope: "s"}), "event")
 }
 
 func TestRemoteHold_IgnoresScopesOfTheHub(t *testing.T) {
 	t.Run("of a scope that does not exist", func(t *testing.T) {
 		l := newOwnerSide(t, Mirror, Config{})
 		l.open(agentStore)
-		l.refuse(l.receive(Held{Scope: "nonsense", ID: "x"}), "event")
+		l.expectNone(l.receive(Held{Scope: "nonsense", ID: "x"}), "event")
 		if n := len(l.peer.Status().RemoteHolds); n != 0 {
 			t.Errorf("%d are noted", n)
 		}
@@ -23,18 +23,18 @@ func TestRemoteHold_IgnoresScopesOfTheHub(t *testing.T) {
 	t.Run("of the hub", func(t *testing.T) {
 		l := newReplicaSide(t, Mirror, Config{})
 		l.open(hubStore)
-		l.refuse(l.receive(Held{ID: "x"}), "event")
+		l.expectNone(l.receive(Held{ID: "x"}), "event")
 	})
 }
 
 // The agent confirms nothing that the hub holds back.
 func TestRemoteHold_AgentCannotAcceptItsOwnStore(t *testing.T) {
-	l := newLone(t, Config{Hub: true, KnownStore: Store{UID: "agent", Revision: 200}, Scopes: []ScopeConfig{{Name: "s", Role: Replica}}})
+	l := newPeerHarness(t, Config{Hub: true, KnownStore: Store{UID: "agent", Revision: 200}, Scopes: []ScopeConfig{{Name: "s", Role: Replica}}})
 	l.open(agentStore)
 	id := l.peer.Status().StoreHoldID
 	if id == "" {
 		t.Fatal("the store is trusted")
 	}
-	l.refuse(l.receive(Confirm{ID: id}), "event StoreAccepted")
+	l.expectNone(l.receive(Confirm{ID: id}), "event StoreAccepted")
 	l.expect(l.step(Confirmed{ID: id}), "event StoreAccepted")
 }

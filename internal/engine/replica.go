@@ -255,8 +255,8 @@ func (r *replica) tick() {
 // maxWants bounds one Want message.
 const maxWants = 1024
 
-// sendWants requests what one step found to differ. Call it after sendRoots: an acknowledgment must not follow a request
-// for the same scope.
+// sendWants requests what one step found to differ. Call it after sendRoots: an acknowledgment must not follow a
+// request for the same scope.
 func (r *replica) sendWants() {
 	for len(r.wants) > 0 && r.peer.isOpen() {
 		n := min(len(r.wants), maxWants)

@@ -11,8 +11,8 @@ func TestRound_ItemSentMeanwhileIsNotAbsent(t *testing.T) {
 	l.expect(l.root("b", "v1", "c", "v1", "d", "v1"), "ask")
 	l.expect(l.delta(1, "a", "v1"), "ack a") // created again in this moment
 	got := l.answer(100, "b", "v1", "c", "v1", "d", "v1")
-	l.refuse(got, "remove")
-	l.refuse(got, "event HoldStarted")
+	l.expectNone(got, "remove")
+	l.expectNone(got, "event HoldStarted")
 }
 
 func TestRound_ItemThatAppearsMeanwhileIsNotAbsent(t *testing.T) {
@@ -24,8 +24,8 @@ func TestRound_ItemThatAppearsMeanwhileIsNotAbsent(t *testing.T) {
 	l.expect(l.root("b", "v1", "c", "v1"), "ask")
 	l.observe("a", "v1")
 	got := l.answer(100, "b", "v1", "c", "v1", "d", "v1")
-	l.refuse(got, "remove")
-	l.refuse(got, "event HoldStarted")
+	l.expectNone(got, "remove")
+	l.expectNone(got, "event HoldStarted")
 }
 
 func TestRound_StopsWhenViewIsIncomplete(t *testing.T) {
@@ -38,8 +38,8 @@ func TestRound_StopsWhenViewIsIncomplete(t *testing.T) {
 	id := l.peer.replicas["s"].round.id
 	l.step(View{Scope: "s", Complete: false, Reason: "forbidden"})
 	got := l.receive(Answer{Scope: "s", Round: id, View: 100, Branches: []Branch{{Items: []Listed{}}}})
-	l.refuse(got, "remove")
-	l.refuse(got, "event HoldStarted")
+	l.expectNone(got, "remove")
+	l.expectNone(got, "event HoldStarted")
 }
 
 func TestReplica_AdoptsEqualObject(t *testing.T) {
@@ -54,18 +54,18 @@ func TestReplica_AttachedScopeRemovesNothing(t *testing.T) {
 	l.observe("a", "v1")
 	l.open(hubStore)
 	got := l.gone(1, "a")
-	l.refuse(got, "remove")
+	l.expectNone(got, "remove")
 	l.expect(got, "ack a")
-	l.refuse(l.round(100), "remove")
+	l.expectNone(l.round(100), "remove")
 }
 
 func TestReplica_DoesNotRemoveObjectOfOthers(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("v1")), Owned: false})
 	l.open(hubStore)
-	l.refuse(l.round(100), "remove")
+	l.expectNone(l.round(100), "remove")
 	got := l.gone(1, "a")
-	l.refuse(got, "remove")
+	l.expectNone(got, "remove")
 	l.expect(got, "ack a")
 }
 
@@ -73,7 +73,7 @@ func TestReplica_IgnoresResultOfAnotherWrite(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.open(hubStore)
 	l.expect(l.delta(1, "a", "v1"), "apply a")
-	l.refuse(l.step(Applied{Scope: "s", Key: Key{Name: "a"}, Ticket: 99, Stored: VersionOf([]byte("v1")), Written: true}), "ack")
+	l.expectNone(l.step(Applied{Scope: "s", Key: Key{Name: "a"}, Ticket: 99, Stored: VersionOf([]byte("v1")), Written: true}), "ack")
 	l.expect(l.applied("a", "v1", ""), "ack a")
 }
 
@@ -83,27 +83,27 @@ func TestReplica_DropsQueuedItemOfClosedSession(t *testing.T) {
 	l.delta(1, "a", "v1")
 	l.delta(2, "a", "v2") // waits for the write
 	l.close()
-	l.refuse(l.applied("a", "v1", ""), "apply")
+	l.expectNone(l.applied("a", "v1", ""), "apply")
 }
 
 func TestRound_StopsWithoutAnswer(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.open(hubStore)
 	l.expect(l.root("a", "v1"), "ask")
-	l.refuse(l.root("a", "v1"), "ask")
-	l.pass(31 * Second)
+	l.expectNone(l.root("a", "v1"), "ask")
+	l.advance(31 * Second)
 	l.expect(l.root("a", "v1"), "ask")
 }
 
 func TestReplica_DoesNotCompareWithIncompleteView(t *testing.T) {
-	l := suspicious(t, Mirror)
+	l := newUntrusted(t, Mirror)
 	l.step(View{Scope: "s", Complete: false, Reason: "forbidden"})
 	for _, root := range [][]string{{"a", "v1", "b", "v1"}, {"a", "v2"}} {
 		if got := l.root(root...); len(got) > 0 {
 			t.Errorf("a root is answered with %q", got)
 		}
 	}
-	l.refuse(l.receive(Confirm{ID: l.peer.Status().StoreHoldID}), "ask")
+	l.expectNone(l.receive(Confirm{ID: l.peer.Status().StoreHoldID}), "ask")
 }
 
 func TestRound_DoesNotRequestItemSentMeanwhile(t *testing.T) {
@@ -113,7 +113,7 @@ func TestRound_DoesNotRequestItemSentMeanwhile(t *testing.T) {
 	l.expect(l.root("a", "v2"), "ask")
 	l.delta(1, "a", "v3")
 	l.applied("a", "v3", "v1")
-	l.refuse(l.answer(100, "a", "v2"), "want")
+	l.expectNone(l.answer(100, "a", "v2"), "want")
 }
 
 func TestReplica_DoesNotRemoveItemBeingWritten(t *testing.T) {
@@ -123,17 +123,17 @@ func TestReplica_DoesNotRemoveItemBeingWritten(t *testing.T) {
 	}
 	l.open(hubStore)
 	l.expect(l.delta(1, "a", "v2"), "apply a")
-	l.refuse(l.round(100, "b", "v1", "c", "v1", "d", "v1"), "remove")
+	l.expectNone(l.round(100, "b", "v1", "c", "v1", "d", "v1"), "remove")
 }
 
 // An allowed removal that failed ends when the owner has the item again, also if the owner has not sent it yet. If it
 // loses the item once more, that absence is judged again.
 func TestGuard_AllowedRemovalEndsWhenOwnerHasItem(t *testing.T) {
 	all := []string{"a", "v1", "b", "v1", "c", "v1", "d", "v1"}
-	for how, hasAgain := range map[string]func(l *lone){
-		"equal roots": func(l *lone) { l.expect(l.root(all...), "event InSync") },
-		"listed":      func(l *lone) { l.round(101, all...) },
-		"equal branch": func(l *lone) {
+	for how, hasAgain := range map[string]func(l *peerHarness){
+		"equal roots": func(l *peerHarness) { l.expect(l.root(all...), "event InSync") },
+		"listed":      func(l *peerHarness) { l.round(101, all...) },
+		"equal branch": func(l *peerHarness) {
 			l.root(append(all, "zz", "makes a difference")...)
 			var d Digest
 			for i := 0; i < len(all); i += 2 {
@@ -162,7 +162,7 @@ func TestGuard_AllowedRemovalEndsWhenOwnerHasItem(t *testing.T) {
 				l.expect(l.gone(uint64(seq+1), name), "remove "+name)
 				l.applied(name, "", "v1")
 			}
-			l.refuse(l.round(102), "remove a")
+			l.expectNone(l.round(102), "remove a")
 			if held := l.peer.Status().Scopes[0].Held; held != 1 {
 				t.Errorf("%d items are held, want the last item of the scope", held)
 			}
@@ -180,6 +180,6 @@ func TestReplica_ObjectNotAdoptedStaysAfterWithdrawal(t *testing.T) {
 	l.delta(1, "a", "v1")
 	l.failed("a", NotAdopted)
 	got := l.round(100, "b", "v1", "c", "v1")
-	l.refuse(got, "remove")
+	l.expectNone(got, "remove")
 	l.expect(got, "event Accepted a")
 }

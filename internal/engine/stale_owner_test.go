@@ -39,7 +39,7 @@ func TestStaleOwner_ReplicaWrittenDuringSessionIsProtected(t *testing.T) {
 	in := item(1, "a", "v1")
 	in.Revision = 120
 	l.expect(l.receive(Delta{Scope: "s", Items: []DeltaItem{in}, View: 120}), "ack a Unavailable")
-	l.refuse(l.round(120), "remove a")
+	l.expectNone(l.round(120), "remove a")
 }
 
 // Until a regressed store is accepted, the revision seen before stays the reference.

@@ -21,7 +21,7 @@ type store struct {
 	ran       []string           // commands that were carried out
 	never     bool               // adopt nothing
 	lag       uint64             // the process sees the store only up to here; 0: all of it
-	story     *story             // of every item, if it is checked
+	story     *history           // of every item, if it is checked
 }
 
 type object struct {
@@ -86,20 +86,20 @@ func (st *store) seen() uint64 {
 
 func (st *store) isOwner(scope string) bool { return st.side.peer.owners[scope] != nil }
 
-// everything is what a process reads when it starts.
-func (st *store) everything() []Input {
+// allInputs is what a process reads when it starts.
+func (st *store) allInputs() []Input {
 	var in []Input
 	for _, cfg := range st.side.cfg.Scopes {
 		for _, k := range sortedKeys(st.of(cfg.Name)) {
-			in = append(in, st.tell(cfg.Name, k))
+			in = append(in, st.inputFor(cfg.Name, k))
 		}
 		in = append(in, View{Scope: cfg.Name, Complete: !st.alarmed[cfg.Name]})
 	}
 	return in
 }
 
-// tell is the input that describes an object as it is.
-func (st *store) tell(scope string, key Key) Input {
+// inputFor is the input that describes an object as it is.
+func (st *store) inputFor(scope string, key Key) Input {
 	o := st.of(scope)[key]
 	switch {
 	case st.isOwner(scope) && o == nil:
@@ -125,7 +125,7 @@ func (st *store) put(scope string, key Key, change func(*object)) {
 	change(o)
 	st.story.owner(st, scope, key, o.content)
 	st.side.w.names.content(key, o.content)
-	st.side.do(st.tell(scope, key))
+	st.side.do(st.inputFor(scope, key))
 	st.attach(scope, key)
 }
 
@@ -136,7 +136,7 @@ func (st *store) delete(scope string, key Key) {
 	delete(st.of(scope), key)
 	st.id.Revision++
 	st.story.owner(st, scope, key, "")
-	st.side.do(st.tell(scope, key))
+	st.side.do(st.inputFor(scope, key))
 	st.attach(scope, key)
 }
 
@@ -154,11 +154,11 @@ func (st *store) attach(scope string, key Key) {
 	default:
 		return
 	}
-	st.side.do(st.tell("status", key))
+	st.side.do(st.inputFor("status", key))
 }
 
-// ask carries out a write, now or when the API server finds the time.
-func (st *store) ask(e Effect) {
+// queueWrite carries out a write, now or when the API server finds the time.
+func (st *store) queueWrite(e Effect) {
 	if rm, ok := e.(Remove); ok && st.of(rm.Scope)[rm.Key] != nil && !st.of(rm.Scope)[rm.Key].owned {
 		st.side.w.t.Errorf("%s: an object without our ownership annotation is to be removed: %s %s", st.side.name, rm.Scope, rm.Key)
 	}
@@ -202,11 +202,11 @@ func (st *store) write(e Effect) {
 	}
 	st.side.todo = append(st.side.todo, result)
 	if result.Code == OK && !isPending(st.side.cfg, scope) {
-		st.side.todo = append(st.side.todo, st.tell(scope, key))
+		st.side.todo = append(st.side.todo, st.inputFor(scope, key))
 		if back, ok := st.fight[scope+" "+key.String()]; ok && st.of(scope)[key] != nil && result.Written {
 			st.of(scope)[key].content = back
 			st.side.w.names.content(key, back)
-			st.side.todo = append(st.side.todo, st.tell(scope, key))
+			st.side.todo = append(st.side.todo, st.inputFor(scope, key))
 		}
 	}
 }
@@ -286,7 +286,7 @@ func (st *store) annotate(e RecordAlias) {
 	o := st.of(e.Scope)[e.Key]
 	if o != nil && o.owned && (o.alias != e.Alias || o.lossy != (len(e.Lost) > 0)) {
 		o.alias, o.lossy = e.Alias, len(e.Lost) > 0
-		st.side.todo = append(st.side.todo, st.tell(e.Scope, e.Key))
+		st.side.todo = append(st.side.todo, st.inputFor(e.Scope, e.Key))
 	}
 }
 

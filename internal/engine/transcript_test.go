@@ -25,7 +25,7 @@ func TestTranscript(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := play(t, string(text))
+			got := runTranscript(t, string(text))
 			if *rewrite {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -39,8 +39,8 @@ func TestTranscript(t *testing.T) {
 
 const dashes = "----"
 
-// play runs the commands of a transcript and puts what happens behind them.
-func play(t *testing.T, text string) string {
+// runTranscript runs the commands of a transcript and puts what happens behind them.
+func runTranscript(t *testing.T, text string) string {
 	t.Helper()
 	var out strings.Builder
 	var block []string

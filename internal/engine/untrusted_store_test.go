@@ -4,8 +4,8 @@ import "testing"
 
 var laterHubStore = Store{UID: "hub", Revision: 200}
 
-// suspicious returns a replica in a session with a hub whose store regressed. It has objects a and b.
-func suspicious(t *testing.T, style ScopeStyle) *lone {
+// newUntrusted returns a replica in a session with a hub whose store regressed. It has objects a and b.
+func newUntrusted(t *testing.T, style ScopeStyle) *peerHarness {
 	t.Helper()
 	l := newReplicaSide(t, style, Config{KnownStore: laterHubStore})
 	l.observe("a", "v1")
@@ -18,7 +18,7 @@ func suspicious(t *testing.T, style ScopeStyle) *lone {
 }
 
 // hello returns what the agent says when it connects again.
-func (l *lone) hello() Hello {
+func (l *peerHarness) hello() Hello {
 	l.t.Helper()
 	l.close()
 	l.session++
@@ -27,13 +27,13 @@ func (l *lone) hello() Hello {
 }
 
 func TestUntrustedStore_AcceptedOnlyByItsID(t *testing.T) {
-	l := suspicious(t, Mirror)
-	l.refuse(l.receive(Confirm{ID: "store-of-yesterday"}), "event StoreAccepted")
+	l := newUntrusted(t, Mirror)
+	l.expectNone(l.receive(Confirm{ID: "store-of-yesterday"}), "event StoreAccepted")
 	l.expect(l.receive(Confirm{ID: l.peer.Status().StoreHoldID}), "event StoreAccepted")
 }
 
 func TestUntrustedStore_AcceptedStoreIsTheNewReference(t *testing.T) {
-	l := suspicious(t, Mirror)
+	l := newUntrusted(t, Mirror)
 	l.receive(Confirm{ID: l.peer.Status().StoreHoldID})
 	if seen := l.hello().Seen[0].Revision; seen > hubStore.Revision {
 		t.Errorf("the hub is to wait for revision %d, but it is at %d", seen, hubStore.Revision)
@@ -60,7 +60,7 @@ func TestUntrustedStore_AcceptanceForgetsEarlierHistory(t *testing.T) {
 
 // A copy of the earlier history shows up late, from a watch that is behind.
 func TestUntrustedStore_AcceptanceAllowsChanges(t *testing.T) {
-	l := suspicious(t, Mirror)
+	l := newUntrusted(t, Mirror)
 	l.step(Observe{Scope: "s", Key: Key{Name: "c"}, Stored: VersionOf([]byte("v1")), Owned: true, SourceRevision: 180})
 	l.receive(Confirm{ID: l.peer.Status().StoreHoldID})
 	in := item(1, "c", "v2")
@@ -70,9 +70,9 @@ func TestUntrustedStore_AcceptanceAllowsChanges(t *testing.T) {
 
 func TestUntrustedStore_DeletesNothing(t *testing.T) {
 	t.Run("with cascade", func(t *testing.T) {
-		l := suspicious(t, Mirror)
+		l := newUntrusted(t, Mirror)
 		got := l.delta(1, "a", "deleting")
-		l.refuse(got, "apply")
+		l.expectNone(got, "apply")
 		l.expect(got, "ack a Held")
 		l.delta(2, "c", "deleting") // not seen here yet, but it may be there by the time of the write
 		if a, ok := l.last[len(l.last)-1].(Apply); !ok || !a.StoreUntrusted {
@@ -80,22 +80,22 @@ func TestUntrustedStore_DeletesNothing(t *testing.T) {
 		}
 	})
 	t.Run("by its word", func(t *testing.T) {
-		l := suspicious(t, Mirror)
+		l := newUntrusted(t, Mirror)
 		held := l.gone(1, "a")
-		l.refuse(held, "remove")
+		l.expectNone(held, "remove")
 		l.expect(held, "ack a Held")
 	})
 	t.Run("by absence", func(t *testing.T) {
-		l := suspicious(t, Mirror)
-		l.refuse(l.round(100, "b", "v1"), "remove")
+		l := newUntrusted(t, Mirror)
+		l.expectNone(l.round(100, "b", "v1"), "remove")
 		if l.peer.Status().Scopes[0].Held != 1 {
 			t.Error("it is not held")
 		}
 	})
 	t.Run("and gives no commands", func(t *testing.T) {
-		l := suspicious(t, OneShot)
+		l := newUntrusted(t, OneShot)
 		got := l.delta(1, "c", "sync")
-		l.refuse(got, "apply")
+		l.expectNone(got, "apply")
 		l.expect(got, "ack c Held")
 	})
 }
@@ -103,24 +103,24 @@ func TestUntrustedStore_DeletesNothing(t *testing.T) {
 // A confirmation counts for the absence that the user looked at. If the owner has had the item since, another absence
 // is another matter.
 func TestConfirmation_EndsWhenTheOwnerHasItemAgain(t *testing.T) {
-	for name, again := range map[string]func(*lone){
-		"it sends it":       func(l *lone) { l.delta(1, "a", "v1") },
-		"a round lists it":  func(l *lone) { l.round(100, "a", "v2", "b", "v1") },
-		"a session is over": func(l *lone) { l.close(); l.open(hubStore) },
+	for name, again := range map[string]func(*peerHarness){
+		"it sends it":       func(l *peerHarness) { l.delta(1, "a", "v1") },
+		"a round lists it":  func(l *peerHarness) { l.round(100, "a", "v2", "b", "v1") },
+		"a session is over": func(l *peerHarness) { l.close(); l.open(hubStore) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := suspicious(t, Mirror)
+			l := newUntrusted(t, Mirror)
 			l.round(100, "b", "v1")
 			l.expect(l.receive(Confirm{ID: l.peer.Status().Scopes[0].HeldID}), "remove a")
 			l.failed("a", Busy)
 			again(l)
-			l.refuse(l.round(100, "b", "v1"), "remove a")
+			l.expectNone(l.round(100, "b", "v1"), "remove a")
 		})
 	}
 }
 
 func TestConfirmation_FailedRemovalIsRetried(t *testing.T) {
-	l := suspicious(t, Mirror)
+	l := newUntrusted(t, Mirror)
 	l.round(100, "b", "v1")
 	l.receive(Confirm{ID: l.peer.Status().Scopes[0].HeldID})
 	l.failed("a", Busy)

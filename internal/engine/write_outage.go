@@ -12,8 +12,8 @@ func (p *Peer) setWriteOutage(reason string) {
 	}
 }
 
-// resendWriteOutage sends an outage with every beacon, because messages can be lost. The end of an outage is sent twice,
-// because an older message may arrive after the first one.
+// resendWriteOutage sends an outage with every beacon, because messages can be lost. The end of an outage is sent
+// twice, because an older message may arrive after the first one.
 func (p *Peer) resendWriteOutage() {
 	if p.writeOutage != "" || p.outageReported {
 		p.send(WriteOutage{Reason: p.writeOutage})

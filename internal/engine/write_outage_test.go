@@ -52,7 +52,7 @@ func TestWriteOutage_IsKnownToTheHubInASession(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)
 	l.expect(l.receive(WriteOutage{"full"}), "event WriteOutageSet")
-	l.refuse(l.receive(WriteOutage{"full"}), "event")
+	l.expectNone(l.receive(WriteOutage{"full"}), "event")
 	if got := l.peer.Status().WriteOutage; got != "full" {
 		t.Errorf("status has %q", got)
 	}
@@ -67,7 +67,7 @@ func TestWriteOutage_IsKnownToTheHubInASession(t *testing.T) {
 func TestWriteOutage_AgentIgnoresTheHubs(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.open(hubStore)
-	l.refuse(l.receive(WriteOutage{"full"}), "event")
+	l.expectNone(l.receive(WriteOutage{"full"}), "event")
 	if got := l.peer.Status().WriteOutage; got != "" {
 		t.Errorf("status has %q", got)
 	}

@@ -68,7 +68,7 @@ func TestAgentMatcher_IncludesEveryAgentThatGetsTheProject(t *testing.T) {
 	}
 }
 
-func TestACopyReachesTheAgentThatItIsFrom(t *testing.T) {
+func TestAgentMatcher_MatchesSourceAgentOfReplica(t *testing.T) {
 	o, err := Parse([]byte(`{"metadata":{"namespace":"argocd","name":"edge-1-web"},"spec":{"destinations":[{"name":"*","namespace":"*"}]}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestACopyReachesTheAgentThatItIsFrom(t *testing.T) {
 	}
 }
 
-func TestStarsNeedNoRegularExpression(t *testing.T) {
+func TestAgentMatcher_MatchesStarsWithoutRegexp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		glob := rapid.StringOf(rapid.RuneFrom([]rune(`ab*é.}`))).Draw(t, "glob")
 		text := rapid.StringOf(rapid.RuneFrom([]rune("abé.}\n"))).Draw(t, "text")

@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-func TestManagedApplicationAsTheSpokeGetsIt(t *testing.T) {
+func TestApplication_ProjectionForManagedAgent(t *testing.T) {
 	for _, c := range []struct{ name, before, after string }{
 		{
 			"destination becomes the cluster itself, everything else stays",
@@ -61,23 +61,23 @@ func TestManagedApplicationAsTheSpokeGetsIt(t *testing.T) {
 			t.Errorf("%s: not published", c.name)
 			continue
 		}
-		same(t, c.name, item.Content, c.after)
+		expectJSON(t, c.name, item.Content, c.after)
 		if item.Key != named("a") {
 			t.Errorf("%s: key is %v", c.name, item.Key)
 		}
 	}
 }
 
-func TestWhichApplicationsAreForAnAgent(t *testing.T) {
+func TestApplication_SelectsAgent(t *testing.T) {
 	app := func(namespace, rest string) string {
 		return `{"metadata":{"name":"a","namespace":"` + namespace + `"` + rest + `,"spec":{"project":"p","destination":{"name":"one"}}}`
 	}
-	byDestination := world(Hub, Managed, ByDestination)
-	anywhere := world(Hub, Managed, ByDestination)
+	byDestination := newEnv(Hub, Managed, ByDestination)
+	anywhere := newEnv(Hub, Managed, ByDestination)
 	anywhere.Settings.AllowedNamespaces = []string{"team-*", "/^x[0-9]+$/"}
 	selecting := managedHub()
 	selecting.Settings.LabelSelector, _ = ParseSelector("team=x")
-	labels := world(Hub, Managed, ByNamespace)
+	labels := newEnv(Hub, Managed, ByNamespace)
 	labels.Settings.AllowedNamespaces = []string{"two*"}
 	for _, c := range []struct {
 		name   string
@@ -114,9 +114,9 @@ func TestWhichApplicationsAreForAnAgent(t *testing.T) {
 const guestbook = `{"metadata":{"annotations":{"note":"y"},"finalizers":["resources-finalizer.argocd.argoproj.io"],"labels":{"team":"x"}},
 	"spec":{"destination":{"name":"in-cluster","namespace":"n"},"project":"p","source":{"repoURL":"r"}},"uid":"u"}`
 
-func TestManagedCopyOnTheSpoke(t *testing.T) {
+func TestApplication_MergesIntoSpokeReplica(t *testing.T) {
 	created := merge(t, ApplicationKind{}, nil, named("a"), guestbook, managedSpoke())
-	same(t, "created", created.Raw(), `{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"a","namespace":"argo",
+	expectJSON(t, "created", created.Raw(), `{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"a","namespace":"argo",
 		"labels":{"team":"x"},"annotations":{"note":"y","argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1"},
 		"finalizers":["resources-finalizer.argocd.argoproj.io"]},
 		"spec":{"destination":{"name":"in-cluster","namespace":"n"},"project":"p","source":{"repoURL":"r"}}}`)
@@ -128,7 +128,7 @@ func TestManagedCopyOnTheSpoke(t *testing.T) {
 		"finalizers":["post-delete-finalizer.argocd.argoproj.io","resources-finalizer.argocd.argoproj.io/background"]},
 		"spec":{"project":"other","syncPolicy":{"automated":{}}},"status":{"sync": {"status":"Synced"}},"operation":{"sync":{ }}}`)
 	merged := merge(t, ApplicationKind{}, local, named("a"), guestbook, managedSpoke())
-	same(t, "merged", merged.Raw(), `{"unknown":{"top":1.0},"metadata":{"name":"a","namespace":"argo","uid":"l","resourceVersion":"9","x":"y",
+	expectJSON(t, "merged", merged.Raw(), `{"unknown":{"top":1.0},"metadata":{"name":"a","namespace":"argo","uid":"l","resourceVersion":"9","x":"y",
 		"labels":{"app.kubernetes.io/instance":"parent","team":"x"},
 		"annotations":{"argocd.argoproj.io/refresh":"normal","notified.notifications.argoproj.io":"{ }","note":"y",
 		  "argocd-agent.argoproj-labs.io/adopted":"true","argocd-agent.argoproj-labs.io/last-command":"{\"ids\":[\"i\"]}",
@@ -145,21 +145,21 @@ func TestManagedCopyOnTheSpoke(t *testing.T) {
 	if !ok || !held.Ownership.Owned || !held.Ownership.Adopted || held.Ownership.Source != "u" {
 		t.Errorf("ownership is %+v", held.Ownership)
 	}
-	same(t, "reflected", held.Content, guestbook)
+	expectJSON(t, "reflected", held.Content, guestbook)
 }
 
-func TestNormalisedCopyIsNotRewritten(t *testing.T) {
+func TestApplication_NormalizedReplicaIsNotRewritten(t *testing.T) {
 	content := `{"uid":"u","spec":{"destination":{"name":"in-cluster"},"project":"default","source":{"repoURL":"r"}}}`
 	local := object(t, `{"metadata":{"name":"a","namespace":"argo","annotations":{"argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1"}},
 		"spec":{"destination":{"name":"in-cluster","server":""},"source":{"repoURL":"r","helm":{}},"syncPolicy":{}}}`)
 	held, _ := ApplicationKind{}.ReadReplica(local, managedSpoke())
-	same(t, "reflected", held.Content, content)
+	expectJSON(t, "reflected", held.Content, content)
 	if merged := merge(t, ApplicationKind{}, local, named("a"), content, managedSpoke()); !Same(local, merged) {
 		t.Errorf("rewritten: %s", merged.Raw())
 	}
 }
 
-func TestNoFinalizerIsAddedToADeletingApplication(t *testing.T) {
+func TestApplication_AddsNoFinalizerWhileTerminating(t *testing.T) {
 	content := `{"deleting":true,"metadata":{"finalizers":["resources-finalizer.argocd.argoproj.io"],"labels":{"new":"1"}},"spec":{"destination":{"name":"in-cluster"},"project":"p"},"uid":"u"}`
 	local := object(t, `{"metadata":{"name":"a","namespace":"argo","deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["x/y"]},"spec":{}}`)
 	merged := merge(t, ApplicationKind{}, local, named("a"), content, managedSpoke())
@@ -167,18 +167,18 @@ func TestNoFinalizerIsAddedToADeletingApplication(t *testing.T) {
 		t.Errorf("merged: %s", merged.Raw())
 	}
 	_, err := ApplicationKind{}.Merge(local, named("a"), []byte(guestbook), nil, Ownership{}, managedSpoke())
-	refused(t, "deleted by hand", err, engine.Busy)
+	expectRejected(t, "deleted by hand", err, engine.Busy)
 	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(content), nil, Ownership{}, managedSpoke())
-	refused(t, "deleting, and never there", err, engine.NoObject)
+	expectRejected(t, "deleting, and never there", err, engine.NoObject)
 }
 
-func TestAutonomousApplicationAsTheHubGetsIt(t *testing.T) {
+func TestApplication_ProjectionOfAutonomousAgent(t *testing.T) {
 	w := autoSpoke()
 	w.Settings.AllowedNamespaces = []string{"team"}
 	spoke := `{"metadata":{"name":"a","namespace":"argo","uid":"u","labels":{"k":"v"},"finalizers":["resources-finalizer.argocd.argoproj.io"]},
 		"spec":{"project":"default","destination":{"server":"https://kubernetes.default.svc","namespace":"n"},"source":{"repoURL":"r"}}}`
 	item, _ := ApplicationKind{}.Publish(object(t, spoke), w)
-	same(t, "content", item.Content, `{"uid":"u","metadata":{"labels":{"k":"v"}},
+	expectJSON(t, "content", item.Content, `{"uid":"u","metadata":{"labels":{"k":"v"}},
 		"spec":{"project":"one-default","destination":{"name":"one","namespace":"n"},"source":{"repoURL":"r"}}}`)
 	if item.Key != named("a") || item.DependsOn != named("default") {
 		t.Errorf("item is %v, needs %v", item.Key, item.DependsOn)
@@ -200,7 +200,7 @@ func TestAutonomousApplicationAsTheHubGetsIt(t *testing.T) {
 	}
 }
 
-func TestHubKeepsWhatItsUsersAddToACopy(t *testing.T) {
+func TestApplication_HubKeepsMetadataOfUsers(t *testing.T) {
 	first := `{"uid":"u","metadata":{"labels":{"a":"1","b":"1"},"annotations":{"x":"1"}},"spec":{"project":"one-p","destination":{"name":"one"}}}`
 	second := `{"uid":"u","metadata":{"labels":{"b":"2"}},"spec":{"project":"one-p","destination":{"name":"one"}}}`
 	copied := merge(t, ApplicationKind{}, nil, named("app"), first, autoHub())
@@ -215,7 +215,7 @@ func TestHubKeepsWhatItsUsersAddToACopy(t *testing.T) {
 	touched, _ := d.done()
 
 	held, _ := ApplicationKind{}.ReadReplica(touched, autoHub())
-	same(t, "additions are not part of what is compared, changes are", held.Content,
+	expectJSON(t, "additions are not part of what is compared, changes are", held.Content,
 		`{"uid":"u","metadata":{"labels":{"a":"1","b":"changed by hand"},"annotations":{"x":"1"}},"spec":{"project":"one-p","destination":{"name":"one"}}}`)
 
 	merged := merge(t, ApplicationKind{}, touched, named("app"), second, autoHub())
@@ -225,15 +225,15 @@ func TestHubKeepsWhatItsUsersAddToACopy(t *testing.T) {
 	if merged.Annotation("x") != "" || merged.Annotation("notifications.argoproj.io/subscribe.x") != "me" {
 		t.Errorf("annotations are %v", merged.Annotations())
 	}
-	same(t, "status", merged.Get("status"), `{"health":{"status":"Healthy"}}`)
+	expectJSON(t, "status", merged.Get("status"), `{"health":{"status":"Healthy"}}`)
 	held, _ = ApplicationKind{}.ReadReplica(merged, autoHub())
-	same(t, "reflected", held.Content, second)
+	expectJSON(t, "reflected", held.Content, second)
 	if !held.Ownership.Owned {
 		t.Error("the copy is not the agent's")
 	}
 }
 
-func TestHubRefusesAnApplicationThatReachesBeyondItsAgent(t *testing.T) {
+func TestApplication_HubRejectsSpecBeyondAgent(t *testing.T) {
 	spec := func(s string) string { return `{"uid":"u","spec":` + s + `}` }
 	good := spec(`{"project":"one-p","destination":{"name":"one"}}`)
 	other := object(t, `{"metadata":{"name":"a","namespace":"one-ns"},"spec":{}}`)
@@ -266,34 +266,34 @@ func TestHubRefusesAnApplicationThatReachesBeyondItsAgent(t *testing.T) {
 		{"not JSON", nil, named("a"), `{`, engine.Invalid},
 	} {
 		_, err := ApplicationKind{}.Merge(c.local, c.key, []byte(c.content), nil, Ownership{}, autoHub())
-		refused(t, c.name, err, c.code)
+		expectRejected(t, c.name, err, c.code)
 	}
 }
 
-func TestSpokeRefusesWhatItsSettingsExclude(t *testing.T) {
+func TestApplication_SpokeRejectsExcludedItems(t *testing.T) {
 	narrow := managedSpoke()
 	narrow.Settings.LabelSelector, _ = ParseSelector("team=y")
 	_, err := ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Ownership{}, narrow)
-	refused(t, "outside the selector", err, engine.NotAllowed)
+	expectRejected(t, "outside the selector", err, engine.NotAllowed)
 
 	left := object(t, `{"metadata":{"name":"a","namespace":"argo","labels":{"argocd-agent.argoproj-labs.io/ignore-sync":"true"}},"spec":{}}`)
 	_, err = ApplicationKind{}.Merge(left, named("a"), []byte(guestbook), nil, Ownership{}, managedSpoke())
-	refused(t, "labelled ignore-sync", err, engine.NotAllowed)
+	expectRejected(t, "labelled ignore-sync", err, engine.NotAllowed)
 
-	byDestination := world(Spoke, Managed, ByDestination)
+	byDestination := newEnv(Spoke, Managed, ByDestination)
 	_, err = ApplicationKind{}.Merge(nil, engine.Key{Namespace: "kube-system", Name: "a"}, []byte(guestbook), nil, Ownership{}, byDestination)
-	refused(t, "a namespace that is not allowed", err, engine.NotAllowed)
+	expectRejected(t, "a namespace that is not allowed", err, engine.NotAllowed)
 	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Ownership{}, byDestination)
-	refused(t, "a key without a namespace", err, engine.Invalid)
+	expectRejected(t, "a key without a namespace", err, engine.Invalid)
 	_, err = ApplicationKind{}.Merge(nil, engine.Key{Namespace: "argo", Name: "a"}, []byte(guestbook), nil, Ownership{}, managedSpoke())
-	refused(t, "a key with a namespace", err, engine.Invalid)
+	expectRejected(t, "a key with a namespace", err, engine.Invalid)
 	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(`{"uid":"u","spec":{"project":"p","destination":{"name":"elsewhere"}}}`), nil, Ownership{}, managedSpoke())
-	refused(t, "another cluster", err, engine.NotAllowed)
+	expectRejected(t, "another cluster", err, engine.NotAllowed)
 	_, err = ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Ownership{}, autoSpoke())
-	refused(t, "an autonomous agent", err, engine.WrongMode)
+	expectRejected(t, "an autonomous agent", err, engine.WrongMode)
 }
 
-func TestFinalizersCanBeStripped(t *testing.T) {
+func TestStripFinalizers_RemovesArgoCDFinalizers(t *testing.T) {
 	o := object(t, `{"metadata":{"name":"a","finalizers":["x/y","resources-finalizer.argocd.argoproj.io","resources-finalizer.argocd.argoproj.io/background"]}}`)
 	if !HasCascade(o) {
 		t.Error("cascade is not seen")
@@ -311,7 +311,7 @@ func TestFinalizersCanBeStripped(t *testing.T) {
 	}
 }
 
-func TestReleasedObjectCarriesNothingOfOurs(t *testing.T) {
+func TestRelease_RemovesOurMetadata(t *testing.T) {
 	local := object(t, `{"metadata":{"name":"a","namespace":"argo","annotations":{"note":"mine"}},"spec":{"project":"p"}}`)
 	merged, err := ApplicationKind{}.Merge(local, named("a"), []byte(guestbook), nil, Ownership{Adopted: true}, managedSpoke())
 	if err != nil || !(ApplicationKind{}).Keeps(merged) {
@@ -326,7 +326,7 @@ func TestReleasedObjectCarriesNothingOfOurs(t *testing.T) {
 	}
 }
 
-func TestAliasIsKeptInTheMarkUntilTheNextWrite(t *testing.T) {
+func TestOwnership_KeepsAliasUntilNextWrite(t *testing.T) {
 	alias := Alias{Alias: engine.Alias{Written: engine.VersionOf([]byte("a")), Stored: engine.VersionOf([]byte("b"))},
 		Lost: []string{"spec.x", `metadata.labels["a/b"]`}, Release: "r", Schema: "s"}
 	created, err := ApplicationKind{}.Merge(nil, named("a"), []byte(guestbook), nil, Ownership{Alias: alias}, managedSpoke())
@@ -347,7 +347,7 @@ func TestAliasIsKeptInTheMarkUntilTheNextWrite(t *testing.T) {
 	}
 }
 
-func TestWhatContentSaysOfItsObject(t *testing.T) {
+func TestContent_ReportsUIDAndDeletion(t *testing.T) {
 	content := []byte(`{"deleting":true,"metadata":{"annotations":{"argocd.argoproj.io/adoption-policy":"never"}},"uid":"u"}`)
 	if !Deleting(content) || ContentUID(content) != "u" || ContentAnnotation(content, AdoptionPolicy) != "never" {
 		t.Error("content is not read")

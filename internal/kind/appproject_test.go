@@ -15,7 +15,7 @@ func project(t *testing.T, spec string) *Object {
 
 // The rule is that of Argo CD's AppProject.IsDestinationPermitted, quirks
 // included.
-func TestWhichProjectsAreForAnAgent(t *testing.T) {
+func TestAppProject_SelectsAgent(t *testing.T) {
 	for _, c := range []struct {
 		destinations string
 		want         bool
@@ -55,7 +55,7 @@ func TestWhichProjectsAreForAnAgent(t *testing.T) {
 		if _, got := (AppProjectKind{}).Publish(project(t, spec), managedHub()); got != want {
 			t.Errorf("sourceNamespaces %s: published is %v", namespaces, got)
 		}
-		if _, got := (AppProjectKind{}).Publish(project(t, spec), world(Hub, Managed, ByDestination)); !got {
+		if _, got := (AppProjectKind{}).Publish(project(t, spec), newEnv(Hub, Managed, ByDestination)); !got {
 			t.Errorf("sourceNamespaces %s: not published in destination mapping", namespaces)
 		}
 	}
@@ -65,7 +65,7 @@ func TestWhichProjectsAreForAnAgent(t *testing.T) {
 	}
 }
 
-func TestManagedProjectAsTheSpokeGetsIt(t *testing.T) {
+func TestAppProject_ProjectionForManagedAgent(t *testing.T) {
 	before := `{"description":"d","unknown":{"x":[1.0]},"sourceRepos":["*"],"sourceNamespaces":["one-ns","two-ns"],
 		"roles":[{"name":"r"}],"permitOnlyProjectScopedClusters":true,
 		"destinations":[{"name":"one","namespace":"a","more":1},{"name":"two","namespace":"b"},{"server":"*","namespace":"!kube-system"},
@@ -83,9 +83,9 @@ func TestManagedProjectAsTheSpokeGetsIt(t *testing.T) {
 	if !ok || item.Key != named("p") {
 		t.Fatalf("published %v as %v", ok, item.Key)
 	}
-	same(t, "namespace mapping", item.Content, `{"uid":"u","spec":`+after+`}}`)
-	item, _ = AppProjectKind{}.Publish(project(t, before), world(Hub, Managed, ByDestination))
-	same(t, "destination mapping", item.Content, `{"uid":"u","spec":`+after+`,"sourceNamespaces":["one-ns","two-ns"]}}`)
+	expectJSON(t, "namespace mapping", item.Content, `{"uid":"u","spec":`+after+`}}`)
+	item, _ = AppProjectKind{}.Publish(project(t, before), newEnv(Hub, Managed, ByDestination))
+	expectJSON(t, "destination mapping", item.Content, `{"uid":"u","spec":`+after+`,"sourceNamespaces":["one-ns","two-ns"]}}`)
 
 	// On the spoke the rewritten project permits what the hub's permits.
 	hub, spoke := cluster{"one", "https://proxy:9090?agentName=one"}, cluster{inClusterName, inClusterServer}
@@ -97,7 +97,7 @@ func TestManagedProjectAsTheSpokeGetsIt(t *testing.T) {
 	}
 }
 
-func TestGlobalProjectsAreFlattened(t *testing.T) {
+func TestAppProject_InheritsFromGlobalProjects(t *testing.T) {
 	global := object(t, `{"metadata":{"name":"global","namespace":"argocd"},"spec":{"sourceRepos":["g"],"destinations":[{"name":"one","namespace":"*"}],"clusterResourceWhitelist":[{"kind":"Namespace"}],"roles":[{"name":"x"}]}}`)
 	w := managedHub()
 	selector, _ := ParseSelector("opt=in")
@@ -113,14 +113,14 @@ func TestGlobalProjectsAreFlattened(t *testing.T) {
 	if !ok {
 		t.Fatal("not published, although the global project permits the agent")
 	}
-	same(t, "flattened", item.Content, `{"uid":"u","metadata":{"labels":{"opt":"in"}},"spec":{"sourceRepos":["own","g"],
+	expectJSON(t, "flattened", item.Content, `{"uid":"u","metadata":{"labels":{"opt":"in"}},"spec":{"sourceRepos":["own","g"],
 		"destinations":[{"name":"in-cluster","server":"https://kubernetes.default.svc","namespace":"*"}],"clusterResourceWhitelist":[{"kind":"Namespace"}]}}`)
 	if _, ok := (AppProjectKind{}).Publish(project(t, `{"sourceNamespaces":["*"]}`), w); ok {
 		t.Error("a project that the selector does not match inherits")
 	}
 }
 
-func TestAutonomousProjectAsTheHubGetsIt(t *testing.T) {
+func TestAppProject_ProjectionOfAutonomousAgent(t *testing.T) {
 	spoke := object(t, `{"metadata":{"name":"p","namespace":"argo","uid":"u"},"spec":{"sourceRepos":["*"],"sourceNamespaces":["team"],
 		"destinations":[{"server":"*","namespace":"*"},{"name":"in-cluster","namespace":"n"},{"server":"!https://kubernetes.default.svc","namespace":"x"},{"name":"other","namespace":"n"}],
 		"destinationServiceAccounts":[{"server":"*"}],"permitOnlyProjectScopedClusters":true,
@@ -138,7 +138,7 @@ func TestAutonomousProjectAsTheHubGetsIt(t *testing.T) {
 	if !ok || item.Key != named("p") {
 		t.Fatalf("published %v as %v", ok, item.Key)
 	}
-	same(t, "content", item.Content, `{"uid":"u","spec":{"sourceRepos":["*"],"sourceNamespaces":["one-ns"],
+	expectJSON(t, "content", item.Content, `{"uid":"u","spec":{"sourceRepos":["*"],"sourceNamespaces":["one-ns"],
 		"destinations":[{"name":"one","namespace":"*"},{"name":"one","namespace":"n"}],
 		"syncWindows":[{"kind":"deny","clusters":["one"]}],
 		"roles":[{"name":"dev","description":"d","groups":["g"],"policies":[
@@ -155,7 +155,7 @@ func TestAutonomousProjectAsTheHubGetsIt(t *testing.T) {
 	if !ok || held.Key != item.Key || !held.Ownership.Owned {
 		t.Errorf("held as %v, %+v", held.Key, held.Ownership)
 	}
-	same(t, "reflected", held.Content, string(item.Content))
+	expectJSON(t, "reflected", held.Content, string(item.Content))
 	two := autoHub()
 	two.Agent.Name = "two"
 	if _, ok := (AppProjectKind{}).ReadReplica(copied, two); ok {
@@ -163,7 +163,7 @@ func TestAutonomousProjectAsTheHubGetsIt(t *testing.T) {
 	}
 }
 
-func TestHubRefusesAProjectThatReachesBeyondItsAgent(t *testing.T) {
+func TestAppProject_HubRejectsSpecBeyondAgent(t *testing.T) {
 	base := rawjson.Object{{Key: "sourceNamespaces", Value: []byte(`["one-ns"]`)}, {Key: "destinations", Value: []byte(`[{"name":"one","namespace":"*"}]`)}}
 	with := func(key, value string) string {
 		spec := append(rawjson.Object(nil), base...)
@@ -200,24 +200,24 @@ func TestHubRefusesAProjectThatReachesBeyondItsAgent(t *testing.T) {
 	}
 	taken := object(t, `{"metadata":{"name":"one-p","namespace":"argocd"},"spec":{}}`)
 	_, err := AppProjectKind{}.Merge(taken, named("p"), []byte(with("x", "1")), nil, Ownership{}, autoHub())
-	refused(t, "a project of the hub", err, engine.NameTaken)
+	expectRejected(t, "a project of the hub", err, engine.NameTaken)
 	dashes := autoHub()
 	dashes.Agent.Name = "o--ne"
 	_, err = AppProjectKind{}.Target(named("p"), dashes)
-	refused(t, "an agent with two dashes", err, engine.Invalid)
+	expectRejected(t, "an agent with two dashes", err, engine.Invalid)
 }
 
-func TestSpokesDefaultProjectIsTakenOverAndGivenBack(t *testing.T) {
+func TestAppProject_AdoptsAndReleasesDefaultProject(t *testing.T) {
 	local := object(t, `{"metadata":{"name":"default","namespace":"argo","uid":"l"},"spec":{"sourceRepos":["*"]},"status":{"jwtTokensByRole":{}}}`)
 	merged, err := AppProjectKind{}.Merge(local, named("default"), []byte(`{"uid":"u","spec":{"sourceRepos":["x"]}}`), nil, Ownership{Adopted: true}, managedSpoke())
 	if err != nil || !(AppProjectKind{}).Keeps(merged) || merged.Get("status") == nil {
 		t.Fatalf("merged: %v", err)
 	}
 	released := AppProjectKind{}.Release(merged, managedSpoke())
-	same(t, "released", released.Raw(), `{"metadata":{"name":"default","namespace":"argo","uid":"l"},"spec":{"sourceRepos":["x"]},"status":{"jwtTokensByRole":{}}}`)
+	expectJSON(t, "released", released.Raw(), `{"metadata":{"name":"default","namespace":"argo","uid":"l"},"spec":{"sourceRepos":["x"]},"status":{"jwtTokensByRole":{}}}`)
 }
 
-func TestLongProjectNamesAreCutAndRemembered(t *testing.T) {
+func TestAppProject_TruncatesLongNames(t *testing.T) {
 	long := strings.Repeat("a-very-long-name.", 14) + "end"
 	w := autoHub()
 	content := `{"uid":"u","spec":{"sourceNamespaces":["one-ns"],"destinations":[]}}`

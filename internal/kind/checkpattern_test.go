@@ -2,7 +2,7 @@ package kind
 
 import "testing"
 
-func TestMalformedPatternsAreToldFromThoseThatCanMatch(t *testing.T) {
+func TestCheckPattern_RejectsMalformedPatterns(t *testing.T) {
 	for _, good := range []string{"argocd", "team-*", "{a,b}-?", "[a-z]*", "/^team-[0-9]+$/", "*"} {
 		if err := CheckPattern(good); err != nil {
 			t.Errorf("%s: %v, want none", good, err)

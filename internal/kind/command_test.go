@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-func TestWhatIsPendingOnTheHub(t *testing.T) {
+func TestPendingCommands_OnHub(t *testing.T) {
 	const state = `{"operationState":{"phase":"Running","startedAt":"2026-01-01T00:00:00Z","operation":` + byCommand + `}}`
 	for _, c := range []struct {
 		name              string
@@ -53,7 +53,7 @@ func TestWhatIsPendingOnTheHub(t *testing.T) {
 			t.Errorf("%s: published %v: %s", c.name, ok, item.Content)
 		} else if ok {
 			content, _ := rawjson.Remove(item.Content, "uid")
-			same(t, c.name, content, c.want)
+			expectJSON(t, c.name, content, c.want)
 			if uid := rawjson.Text(item.Content, "uid"); uid != o.UID() {
 				t.Errorf("%s: for %q", c.name, uid)
 			}
@@ -61,8 +61,8 @@ func TestWhatIsPendingOnTheHub(t *testing.T) {
 	}
 }
 
-func TestCommandIsForOneApplicationAndWaitsWhileAnotherHasItsName(t *testing.T) {
-	for _, w := range []*Env{managedSpoke(), world(Spoke, Autonomous, ByNamespace)} {
+func TestCommand_WaitsWhileAnotherApplicationHasTheName(t *testing.T) {
+	for _, w := range []*Env{managedSpoke(), newEnv(Spoke, Autonomous, ByNamespace)} {
 		spoke := spokeApp(t, ``, ``, ``)
 		is := spoke.UID()
 		if w.Agent.Mode == Managed {
@@ -77,12 +77,12 @@ func TestCommandIsForOneApplicationAndWaitsWhileAnotherHasItsName(t *testing.T) 
 	}
 }
 
-func TestStampAddsTheIDToWhatTheUserSaid(t *testing.T) {
+func TestSetCommandID_KeepsOperationOfUser(t *testing.T) {
 	stamped, err := SetCommandID(hubApp(t, `{"sync":{"prune":true},"info":[{"name":"Reason","value":"because"}]}`, `{}`), "c1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "stamped", stamped.Get("operation"), `{"sync":{"prune":true},"info":[{"name":"Reason","value":"because"},{"name":"argocd-agent/command","value":"c1"}]}`)
+	expectJSON(t, "stamped", stamped.Get("operation"), `{"sync":{"prune":true},"info":[{"name":"Reason","value":"because"},{"name":"argocd-agent/command","value":"c1"}]}`)
 	if _, err := SetCommandID(hubApp(t, "", `{}`), "c1"); err == nil {
 		t.Error("stamped nothing")
 	}
@@ -111,7 +111,7 @@ func spokeApp(t *testing.T, operation, status string, done string) *Object {
 	return o
 }
 
-func TestCommandsOnTheSpoke(t *testing.T) {
+func TestExecute_OnSpoke(t *testing.T) {
 	const started = `"startedAt":"2026-01-01T00:00:00Z"`
 	running := func(operation string) string {
 		return `{"health":{},"operationState":{"phase":"Running",` + started + `,"operation":` + operation + `}}`
@@ -167,21 +167,21 @@ func TestCommandsOnTheSpoke(t *testing.T) {
 		if c.status2 == "-" {
 			c.status2 = ""
 		}
-		same(t, c.name, x.Object.Raw(), string(spokeApp(t, c.operationAfter, c.status2, c.doneAfter).Raw()))
+		expectJSON(t, c.name, x.Object.Raw(), string(spokeApp(t, c.operationAfter, c.status2, c.doneAfter).Raw()))
 		if again, err := Execute(x.Object, []byte(c.commands), managedSpoke()); err != nil || again.Object != nil {
 			t.Errorf("%s: a second time it writes %v (%v)", c.name, again.Object, err)
 		}
 	}
 }
 
-func TestRefreshOnTheSpoke(t *testing.T) {
+func TestExecute_Refresh(t *testing.T) {
 	w := managedSpoke()
 	x, err := Execute(spokeApp(t, ``, ``, ``), []byte(`{"refresh":"normal","hydrate":"normal","nonce":"n1"}`), w)
 	if err != nil || x.Object == nil || x.Object.Annotation(RefreshAnnotation) != "normal" || x.Object.Annotation(HydrateAnnotation) != "" {
 		t.Fatalf("not refreshed, or to be hydrated without a source hydrator: %+v, %v", x, err)
 	}
 	item, _ := StatusKind{}.Publish(x.Object, w)
-	same(t, "while it is pending", item.Extra, `{}`)
+	expectJSON(t, "while it is pending", item.Extra, `{}`)
 
 	// Argo CD's controller removes the annotation in the write of the status.
 	d := edit(x.Object)
@@ -190,7 +190,7 @@ func TestRefreshOnTheSpoke(t *testing.T) {
 	setList(&d.meta, "annotations", annotations)
 	refreshed, _ := d.done()
 	item, _ = StatusKind{}.Publish(refreshed, w)
-	same(t, "when it is done", item.Extra, `{"refreshed":"n1"}`)
+	expectJSON(t, "when it is done", item.Extra, `{"refreshed":"n1"}`)
 
 	hard := spokeApp(t, ``, ``, ``)
 	d = edit(hard)
@@ -204,7 +204,7 @@ func TestRefreshOnTheSpoke(t *testing.T) {
 	}
 }
 
-func TestCommandsThatAreRefused(t *testing.T) {
+func TestExecute_RejectsCommands(t *testing.T) {
 	sync := []byte(`{"operation":` + byCommand + `}`)
 	deleting := object(t, `{"metadata":{"name":"a","namespace":"argo","deletionTimestamp":"2026-01-01T00:00:00Z",`+marked+`}}`)
 	x, err := Execute(deleting, sync, managedSpoke())
@@ -216,18 +216,18 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		t.Errorf("without an ID: %+v, %v", x, err)
 	}
 	_, err = Execute(object(t, `{"metadata":{"name":"a","namespace":"argo"}}`), sync, managedSpoke())
-	refused(t, "not ours yet", err, engine.Busy)
+	expectRejected(t, "not ours yet", err, engine.Busy)
 	_, err = Execute(object(t, `{"metadata":{"name":"a","namespace":"argo","labels":{"argocd-agent.argoproj-labs.io/ignore-sync":"true"}}}`), sync, autoSpoke())
-	refused(t, "ignore-sync", err, engine.NotAllowed)
+	expectRejected(t, "ignore-sync", err, engine.NotAllowed)
 	_, err = CommandKind{}.Merge(spokeApp(t, bySpoke, `{}`, ``), named("a"), sync, nil, Ownership{}, managedSpoke())
-	refused(t, "busy", err, engine.Busy)
+	expectRejected(t, "busy", err, engine.Busy)
 	_, err = CommandKind{}.Merge(nil, named("a"), sync, nil, Ownership{}, managedSpoke())
-	refused(t, "nothing there", err, engine.NoObject)
+	expectRejected(t, "nothing there", err, engine.NoObject)
 	_, err = CommandKind{}.Merge(nil, named("a"), sync, nil, Ownership{}, managedHub())
-	refused(t, "on the hub", err, engine.WrongMode)
+	expectRejected(t, "on the hub", err, engine.WrongMode)
 }
 
-func TestRefusedCommandEndsOnTheHubAndStaysVisible(t *testing.T) {
+func TestRejectedCommand_EndsOnHubAndStaysVisible(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	hub, ok := FailCommand(hubApp(t, byCommand, `{"health":{}}`), "c1", "the Application is being deleted", now)
 	if !ok {
@@ -258,7 +258,7 @@ func TestRefusedCommandEndsOnTheHubAndStaysVisible(t *testing.T) {
 
 // A refusal stands until the spoke runs another operation, whatever the two
 // clusters' clocks say.
-func TestRefusalStandsUntilTheSpokeRunsAnotherOperation(t *testing.T) {
+func TestRejectedCommand_StaysUntilNextOperation(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	state := func(startedAt, id string) string {
 		return `{"status":{"operationState":{"phase":"Succeeded","startedAt":"` + startedAt + `","operation":{"info":[{"name":"argocd-agent/command","value":"` + id + `"}]}}}}`
@@ -300,7 +300,7 @@ func TestRefusalStandsUntilTheSpokeRunsAnotherOperation(t *testing.T) {
 	}
 }
 
-func TestHistoryOfCommandsIsShort(t *testing.T) {
+func TestReceipt_HistoryIsBounded(t *testing.T) {
 	o := spokeApp(t, ``, ``, ``)
 	for i := range 20 {
 		operation := fmt.Sprintf(`{"operation":{"info":[{"name":"argocd-agent/command","value":"c%d"}]}}`, i)
@@ -317,7 +317,7 @@ func TestHistoryOfCommandsIsShort(t *testing.T) {
 	}
 }
 
-func TestPartialSyncOfChildApplicationsNamesThemAsTheSpokeDoes(t *testing.T) {
+func TestExecute_MapsNamesOfChildApplications(t *testing.T) {
 	w := autoSpoke()
 	w.Settings.AllowedNamespaces = []string{"team"}
 	o := object(t, `{"metadata":{"name":"parent","namespace":"argo"},"status":{"resources":[
@@ -331,7 +331,7 @@ func TestPartialSyncOfChildApplicationsNamesThemAsTheSpokeDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "resources", x.Object.Get("operation", "sync", "resources"), `[
+	expectJSON(t, "resources", x.Object.Get("operation", "sync", "resources"), `[
 		{"group":"argoproj.io","kind":"Application","namespace":"argo","name":"child"},
 		{"group":"argoproj.io","kind":"Application","namespace":"team","name":"other"},
 		{"group":"argoproj.io","kind":"Application","namespace":"one-ns","name":"unknown"},
@@ -340,7 +340,7 @@ func TestPartialSyncOfChildApplicationsNamesThemAsTheSpokeDoes(t *testing.T) {
 
 // A command's whole life: clicked on the hub, carried out on the spoke, seen
 // through on the hub, and carried out once however often it is delivered.
-func TestLifeOfASync(t *testing.T) {
+func TestCommand_LifeOfSync(t *testing.T) {
 	hubWorld, spokeWorld := managedHub(), managedSpoke()
 	hub := hubApp(t, `{"sync":{}}`, `{"health":{}}`)
 	spoke := spokeApp(t, ``, `{"health":{},"operationState":{"phase":"Succeeded","startedAt":"2025-01-01T00:00:00Z","operation":{"sync":{}}}}`, ``)
@@ -407,5 +407,5 @@ func TestLifeOfASync(t *testing.T) {
 	}
 	held, _ := StatusKind{}.ReadReplica(hub, hubWorld)
 	item, _ := StatusKind{}.Publish(spoke, spokeWorld)
-	same(t, "both sides", held.Content, string(item.Content))
+	expectJSON(t, "both sides", held.Content, string(item.Content))
 }

@@ -13,7 +13,7 @@ import (
 func targets() []setup {
 	list := setups()
 	for _, mode := range []Mode{Managed, Autonomous} {
-		hub, spoke := world(Hub, mode, ByNamespace), world(Spoke, mode, ByNamespace)
+		hub, spoke := newEnv(Hub, mode, ByNamespace), newEnv(Spoke, mode, ByNamespace)
 		list = append(list,
 			setup{"status, " + string(mode), StatusKind{}, spoke, hub, "x", "argo", nil},
 			setup{"command, " + string(mode), CommandKind{}, hub, spoke, "x", "one-ns", nil})
@@ -56,13 +56,13 @@ func FuzzMerge(f *testing.F) {
 			t.Fatalf("merged again:\n%s\n%s", merged.Raw(), again.Raw())
 		}
 		s.kind.ReadReplica(merged, s.replica)
-		stays(t, s, merged)
+		expectUnchanged(t, s, merged)
 	})
 }
 
-// stays checks that an object on the hub is confined to its agent, and one on
+// expectUnchanged checks that an object on the hub is confined to its agent, and one on
 // the spoke to what the hub may write there.
-func stays(t *testing.T, s setup, o *Object) {
+func expectUnchanged(t *testing.T, s setup, o *Object) {
 	t.Helper()
 	switch s.kind.(type) {
 	case ApplicationKind:

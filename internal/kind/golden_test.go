@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the golden files again")
 
 // Projection version 1, pinned: an object, its content and its hash. Two releases that project differently would
 // overwrite each other indefinitely. To change one of these files, add a projection version instead.
-func TestProjectionVersion1(t *testing.T) {
+func TestProjection_Version1(t *testing.T) {
 	sharing := managedHub()
 	sharing.Settings.ShareUnscopedRepositories = true
 	commanding := managedHub()
@@ -31,7 +31,7 @@ func TestProjectionVersion1(t *testing.T) {
 		{"application-managed", ApplicationKind{}, managedHub()},
 		{"application-managed-deleting", ApplicationKind{}, managedHub()},
 		{"application-managed-frozen", ApplicationKind{}, managedHub()},
-		{"application-destination-mapping", ApplicationKind{}, world(Hub, Managed, ByDestination)},
+		{"application-destination-mapping", ApplicationKind{}, newEnv(Hub, Managed, ByDestination)},
 		{"application-autonomous", ApplicationKind{}, autoSpoke()},
 		{"application-autonomous-elsewhere", ApplicationKind{}, anywhere},
 		{"status-managed", StatusKind{}, managedSpoke()},
@@ -76,7 +76,7 @@ func TestProjectionVersion1(t *testing.T) {
 	}
 }
 
-func TestAllKindsAreListedInTheOrderOfTheirNeeds(t *testing.T) {
+func TestAll_OrdersKindsByDependency(t *testing.T) {
 	var scopes []string
 	for _, k := range All() {
 		scopes = append(scopes, k.Scope())

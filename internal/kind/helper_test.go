@@ -9,8 +9,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// world returns what one side knows of agent "one".
-func world(side Side, mode Mode, mapping Mapping) *Env {
+// newEnv returns what one side knows of agent "one".
+func newEnv(side Side, mode Mode, mapping Mapping) *Env {
 	return &Env{
 		Find: openProjects,
 		Side: side,
@@ -39,10 +39,10 @@ func openProjects(ref Ref) *Object {
 	return o
 }
 
-func managedHub() *Env   { return world(Hub, Managed, ByNamespace) }
-func managedSpoke() *Env { return world(Spoke, Managed, ByNamespace) }
-func autoHub() *Env      { return world(Hub, Autonomous, ByNamespace) }
-func autoSpoke() *Env    { return world(Spoke, Autonomous, ByNamespace) }
+func managedHub() *Env   { return newEnv(Hub, Managed, ByNamespace) }
+func managedSpoke() *Env { return newEnv(Spoke, Managed, ByNamespace) }
+func autoHub() *Env      { return newEnv(Hub, Autonomous, ByNamespace) }
+func autoSpoke() *Env    { return newEnv(Spoke, Autonomous, ByNamespace) }
 
 func object(t testing.TB, text string) *Object {
 	t.Helper()
@@ -62,16 +62,16 @@ func canonical(t testing.TB, text string) string {
 	return string(c)
 }
 
-// same compares two pieces of JSON by what they say.
-func same(t testing.TB, what string, got []byte, want string) {
+// expectJSON compares two pieces of JSON by what they say.
+func expectJSON(t testing.TB, what string, got []byte, want string) {
 	t.Helper()
 	if c := canonical(t, string(got)); c != canonical(t, want) {
 		t.Errorf("%s:\n got %s\nwant %s", what, c, canonical(t, want))
 	}
 }
 
-// refused expects a refusal with a code.
-func refused(t testing.TB, what string, err error, code engine.Code) {
+// expectRejected expects a refusal with a code.
+func expectRejected(t testing.TB, what string, err error, code engine.Code) {
 	t.Helper()
 	var r *RejectError
 	if !errors.As(err, &r) || r.Code != code {

@@ -10,7 +10,7 @@ import (
 )
 
 // Whatever the other side sends, some of the metadata of a copy is not its to write.
-func TestContentWritesNeitherMarksNorCommandsNorTracking(t *testing.T) {
+func TestHostileContent_WritesNoReservedMetadata(t *testing.T) {
 	content := `{"uid":"u","metadata":{
 		"labels":{"app.kubernetes.io/instance":"parent",` + ignoreLabel + `,"fine":"x"},
 		"annotations":{"argocd.argoproj.io/refresh":"hard","argocd.argoproj.io/tracking-id":"t","argocd.argoproj.io/source-uid":"forged",
@@ -18,14 +18,14 @@ func TestContentWritesNeitherMarksNorCommandsNorTracking(t *testing.T) {
 		"finalizers":["example.org/forever","resources-finalizer.argocd.argoproj.io"]},
 		"spec":{"project":"p","destination":{"name":"in-cluster"}}}`
 	o := merge(t, ApplicationKind{}, nil, named("a"), content, managedSpoke())
-	same(t, "labels", o.Get("metadata", "labels"), `{"fine":"x"}`)
-	same(t, "annotations", o.Get("metadata", "annotations"), `{"fine":"x","argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1"}`)
+	expectJSON(t, "labels", o.Get("metadata", "labels"), `{"fine":"x"}`)
+	expectJSON(t, "annotations", o.Get("metadata", "annotations"), `{"fine":"x","argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1"}`)
 	if !slices.Equal(o.Finalizers(), []string{"resources-finalizer.argocd.argoproj.io"}) {
 		t.Errorf("finalizers %v", o.Finalizers())
 	}
 }
 
-func TestContentThatNoObjectCanHaveIsRefused(t *testing.T) {
+func TestHostileContent_ImpossibleContentIsRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		content string
 		code    engine.Code
@@ -34,18 +34,18 @@ func TestContentThatNoObjectCanHaveIsRefused(t *testing.T) {
 		"more than is stored":       {`{"uid":"u","spec":{"project":"p","destination":{"name":"in-cluster"},"x":"` + strings.Repeat("x", maxContent) + `"}}`, engine.TooLarge},
 	} {
 		_, err := ApplicationKind{}.Merge(nil, named("a"), []byte(c.content), nil, Ownership{}, managedSpoke())
-		refused(t, name, err, c.code)
+		expectRejected(t, name, err, c.code)
 	}
 }
 
-func TestKeysThatNameNothingAreRefused(t *testing.T) {
+func TestHostileContent_InvalidKeysAreRejected(t *testing.T) {
 	_, err := RepositoryKind{}.Target(engine.Key{Namespace: "kube-system", Name: "r"}, managedSpoke())
-	refused(t, "a Secret of another namespace", err, engine.Invalid)
+	expectRejected(t, "a Secret of another namespace", err, engine.Invalid)
 	_, err = ApplicationKind{}.Target(engine.Key{Namespace: "argo", Name: "a"}, autoSpoke())
-	refused(t, "a namespace that is implied", err, engine.Invalid)
+	expectRejected(t, "a namespace that is implied", err, engine.Invalid)
 }
 
-func TestStatusTimeThatIsNoneIsNotWritten(t *testing.T) {
+func TestHostileContent_InvalidStatusTimeIsNotWritten(t *testing.T) {
 	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns"},"spec":{"destination":{"name":"one"}},"status":{"reconciledAt":"2026-01-01T00:00:00Z"}}`)
 	o, err := StatusKind{}.Merge(local, named("a"), []byte(`{"status":{}}`), []byte(`{"reconciledAt":"tomorrow"}`), Ownership{}, managedHub())
 	if err != nil {
@@ -56,7 +56,7 @@ func TestStatusTimeThatIsNoneIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestRefreshThatWouldFillTheApplicationIsIgnored(t *testing.T) {
+func TestHostileContent_OversizedRefreshIsIgnored(t *testing.T) {
 	spoke := object(t, `{"metadata":{"name":"a","namespace":"argo","annotations":{`+ourMark+`}}}`)
 	for _, content := range []string{
 		`{"refresh":"normal","nonce":"` + strings.Repeat("n", 200) + `","uid":"s"}`,
@@ -69,7 +69,7 @@ func TestRefreshThatWouldFillTheApplicationIsIgnored(t *testing.T) {
 	}
 }
 
-func TestStatusOfAnySizeFitsTheDefaultLimit(t *testing.T) {
+func TestStatus_FitsDefaultLimit(t *testing.T) {
 	var resources [][]byte
 	for range 3000 {
 		resources = append(resources, []byte(`{"kind":"ConfigMap","name":"`+strings.Repeat("x", 600)+`"}`))
@@ -82,7 +82,7 @@ func TestStatusOfAnySizeFitsTheDefaultLimit(t *testing.T) {
 	}
 }
 
-func TestPoliciesOfAProject(t *testing.T) {
+func TestRoles_Policies(t *testing.T) {
 	for line, want := range map[string]bool{
 		"p, proj:p:r, applications, get, p/*, allow":        true,
 		"p, proj:p:r, applications, get, p/team/web, deny":  true,
@@ -104,7 +104,7 @@ func TestPoliciesOfAProject(t *testing.T) {
 	}
 }
 
-func TestGroupNames(t *testing.T) {
+func TestRoles_GroupNames(t *testing.T) {
 	for group, want := range map[string]bool{
 		`team`: true, `team a`: true, `"a,b"`: true, `a,b`: false, `"`: false, `""`: false, `a"b`: false, " team": false, "a\nb": false, "\"a\nb\"": false, "": false,
 	} {

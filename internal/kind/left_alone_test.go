@@ -33,7 +33,7 @@ func kindCases(namespace, applications string) []kindCase {
 	}
 }
 
-func TestIgnoredObjectsAreLeftAlone(t *testing.T) {
+func TestKinds_LeaveIgnoredObjectsUnchanged(t *testing.T) {
 	hub := managedHub()
 	hub.Settings.ShareUnscopedRepositories = true
 	for _, c := range kindCases("argocd", "one-ns") {
@@ -50,11 +50,11 @@ func TestIgnoredObjectsAreLeftAlone(t *testing.T) {
 			t.Errorf("%s: counts although it is labelled ignore-sync", c.kind.Scope())
 		}
 		_, err := c.kind.Merge(o, named(o.Name()), []byte(c.content), nil, Ownership{}, managedSpoke())
-		refused(t, c.kind.Scope(), err, engine.NotAllowed)
+		expectRejected(t, c.kind.Scope(), err, engine.NotAllowed)
 	}
 }
 
-func TestUnselectedObjectsAreNotSent(t *testing.T) {
+func TestKinds_DoNotPublishUnselectedObjects(t *testing.T) {
 	hub := managedHub()
 	hub.Settings.ShareUnscopedRepositories = true
 	hub.Settings.LabelSelector, _ = ParseSelector("team=x")
@@ -68,7 +68,7 @@ func TestUnselectedObjectsAreNotSent(t *testing.T) {
 	}
 }
 
-func TestAgentReportsOnlyForApplicationsThatAreExchanged(t *testing.T) {
+func TestStatus_OnlyOfReplicatedApplications(t *testing.T) {
 	selecting := managedHub()
 	selecting.Settings.LabelSelector, _ = ParseSelector("team=x")
 	app := func(labels, annotations string) *Object {
@@ -94,7 +94,7 @@ func TestAgentReportsOnlyForApplicationsThatAreExchanged(t *testing.T) {
 }
 
 // Credentials go where their project goes.
-func TestProjectThatIsNotSentTakesNoCredentialsAlong(t *testing.T) {
+func TestRepository_NotPublishedWithoutProject(t *testing.T) {
 	spec := `"spec":{"sourceNamespaces":["*"],"destinations":[{"name":"*","namespace":"*"}]}}`
 	selecting := managedHub()
 	selecting.Settings.LabelSelector, _ = ParseSelector("team=x")
@@ -115,7 +115,7 @@ func TestProjectThatIsNotSentTakesNoCredentialsAlong(t *testing.T) {
 	}
 }
 
-func TestWhichSecretsLeaveTheHub(t *testing.T) {
+func TestRepository_SelectsSecrets(t *testing.T) {
 	shared := managedHub()
 	shared.Settings.ShareUnscopedRepositories = true
 	autonomous := autoHub()
@@ -140,7 +140,7 @@ func TestWhichSecretsLeaveTheHub(t *testing.T) {
 	}
 }
 
-func TestApplicationsOutsideTheAgentsNamespace(t *testing.T) {
+func TestApplication_OutsideAgentNamespace(t *testing.T) {
 	anywhere := managedHub()
 	anywhere.Settings.AllowedNamespaces = []string{"*"}
 	if _, ok := (ApplicationKind{}).Publish(object(t, `{"metadata":{"name":"a","namespace":"two-ns","uid":"u"},"spec":{}}`), anywhere); ok {
@@ -153,7 +153,7 @@ func TestApplicationsOutsideTheAgentsNamespace(t *testing.T) {
 	}
 }
 
-func TestCascadeIsForApplicationsThatAreExchanged(t *testing.T) {
+func TestMergeCascade_OnlyReplicatedApplications(t *testing.T) {
 	content := []byte(`{"uid":"u","deleting":true,"metadata":{"labels":{"team":"y"},"finalizers":["resources-finalizer.argocd.argoproj.io"]}}`)
 	app := func(labels string) *Object {
 		return object(t, `{"metadata":{"name":"a","namespace":"argo","labels":{`+labels+`},"annotations":{`+ourMark+`}},"spec":{}}`)
@@ -162,14 +162,14 @@ func TestCascadeIsForApplicationsThatAreExchanged(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	_, err := MergeCascade(app(ignoreLabel), content, managedSpoke())
-	refused(t, "ignored", err, engine.NotAllowed)
+	expectRejected(t, "ignored", err, engine.NotAllowed)
 	selecting := managedSpoke()
 	selecting.Settings.LabelSelector, _ = ParseSelector("team=x")
 	_, err = MergeCascade(app(`"team":"x"`), content, selecting)
-	refused(t, "outside the selector", err, engine.NotAllowed)
+	expectRejected(t, "outside the selector", err, engine.NotAllowed)
 }
 
-func TestAutonomousAgentKeepsWhatIsIgnoredOrNotSelected(t *testing.T) {
+func TestKinds_AutonomousAgentKeepsIgnoredObjects(t *testing.T) {
 	selecting := autoSpoke()
 	selecting.Settings.LabelSelector, _ = ParseSelector("team=x")
 	for _, c := range kindCases("argo", "argo")[:2] { // Applications and AppProjects
@@ -181,7 +181,7 @@ func TestAutonomousAgentKeepsWhatIsIgnoredOrNotSelected(t *testing.T) {
 	}
 }
 
-func TestWhatChangesTheRulesOfAProject(t *testing.T) {
+func TestSameRules_DetectsChangedRules(t *testing.T) {
 	before := object(t, `{"metadata":{"name":"p","labels":{"a":"b"}},"spec":{"destinations":[],"sourceNamespaces":[],"sourceRepos":[]}}`)
 	for after, same := range map[string]bool{
 		`{"metadata":{"name":"p","labels":{"a":"b"}},"spec":{"destinations":[],"sourceNamespaces":[],"sourceRepos":["*"]}}`:                    true,

@@ -11,7 +11,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-func TestLostFields(t *testing.T) {
+func TestLostFields_ReportsDroppedFields(t *testing.T) {
 	for _, c := range []struct {
 		name, written, stored string
 		lost                  []string
@@ -47,7 +47,7 @@ func TestLostFields(t *testing.T) {
 	}
 }
 
-func TestShortFieldsAreFewAndShort(t *testing.T) {
+func TestShortFields_AreBounded(t *testing.T) {
 	var many []string
 	for range 3 * maxLost {
 		many = append(many, strings.Repeat("ü", maxLostText))
@@ -81,7 +81,7 @@ func withDropped(t *testing.T) *Object {
 		Lost: []string{"spec.x"}, Release: "r"})
 }
 
-func TestDroppedFieldsTravelWithTheStatusOfAManagedAgent(t *testing.T) {
+func TestStatus_CarriesDroppedFields(t *testing.T) {
 	dropped := withDropped(t)
 	item, ok := StatusKind{}.Publish(dropped, managedSpoke())
 	if !ok || !strings.Contains(string(item.Content), ConditionDropped) || !strings.Contains(string(item.Content), "spec.x") {
@@ -99,7 +99,7 @@ func TestDroppedFieldsTravelWithTheStatusOfAManagedAgent(t *testing.T) {
 
 // What the agent says is taken for the condition about dropped fields, and for
 // no other of ours.
-func TestHubTakesOneOfOurConditionsFromAnAgent(t *testing.T) {
+func TestStatus_HubAcceptsOneConditionFromAgent(t *testing.T) {
 	const (
 		ours   = `{"metadata":{"name":"a","namespace":"one-ns"},"spec":{"destination":{"name":"one"}}}`
 		theirs = `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1","argocd-agent.argoproj-labs.io/agent-name":"one"}},"spec":{"destination":{"name":"one"}}}`

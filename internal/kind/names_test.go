@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-func TestNamesThatKubernetesAccepts(t *testing.T) {
+func TestNames_ValidInKubernetes(t *testing.T) {
 	for name, want := range map[string][2]bool{ // label, subdomain
 		"a": {true, true}, "a-b": {true, true}, "0": {true, true}, "a.b": {false, true}, "a--b": {true, true},
 		"": {}, "-a": {}, "a-": {}, "A": {}, "a_b": {}, "a..b": {}, ".a": {}, "a.": {}, "a.-b": {}, "a/b": {}, "é": {}, "a\x00": {},
@@ -26,7 +26,7 @@ func TestNamesThatKubernetesAccepts(t *testing.T) {
 	}
 }
 
-func TestProjectNames(t *testing.T) {
+func TestProjectName_OnHub(t *testing.T) {
 	for _, c := range []struct{ agent, project, want string }{
 		{"one", "default", "one-default"}, {"a", "b-c", "a--b-c"}, {"a-b", "c", "a-b-c"}, {"a", "b.c", "a-b.c"}, {"a", "b--c", "a--b--c"},
 	} {
@@ -59,7 +59,7 @@ func objectNames(most int) *rapid.Generator[string] {
 	}).Filter(isSubdomain)
 }
 
-func TestNoTwoProjectsMeetOnTheHub(t *testing.T) {
+func TestProjectName_IsUniqueOnHub(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := agentNames().Draw(t, "a"), agentNames().Draw(t, "b")
 		p, q := objectNames(maxName).Draw(t, "p"), objectNames(maxName).Draw(t, "q")
@@ -85,7 +85,7 @@ func TestNoTwoProjectsMeetOnTheHub(t *testing.T) {
 	})
 }
 
-func TestNoTwoApplicationsOfANamespaceMeetOnTheHub(t *testing.T) {
+func TestApplicationName_IsUniqueOnHub(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		namespaces := rapid.SampledFrom([]string{"", "a", "a-b", strings.Repeat("n", 63)})
 		k := engine.Key{Namespace: namespaces.Draw(t, "namespace"), Name: objectNames(maxName).Draw(t, "name")}

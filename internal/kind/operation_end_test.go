@@ -6,7 +6,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-func TestOperationThatHasEndedIsNotTerminated(t *testing.T) {
+func TestTerminate_IgnoresEndedOperation(t *testing.T) {
 	for phase, want := range map[string]bool{"Running": true, "Terminating": false, "Succeeded": false, "Failed": false, "Error": false} {
 		spoke := object(t, `{"metadata":{"name":"a","namespace":"argo","annotations":{`+ourMark+`}},
 			"operation":{"sync":{},"info":[{"name":"argocd-agent/command","value":"c1"}]},
@@ -18,7 +18,7 @@ func TestOperationThatHasEndedIsNotTerminated(t *testing.T) {
 	}
 }
 
-func TestEndOfATerminatedOperationIsShown(t *testing.T) {
+func TestTerminate_ShowsEndOfOperation(t *testing.T) {
 	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns"},"spec":{"destination":{"name":"one"}},
 		"status":{"operationState":{"phase":"Terminating","startedAt":"2026-01-01T00:00:00Z","operation":{"sync":{}}}}}`)
 	for phase, want := range map[string]string{"Running": "Terminating", "Failed": "Failed", "Succeeded": "Succeeded"} {
@@ -33,7 +33,7 @@ func TestEndOfATerminatedOperationIsShown(t *testing.T) {
 	}
 }
 
-func TestDeletionOfACopyIsPartOfItsContent(t *testing.T) {
+func TestApplication_ReplicaContentIncludesDeletion(t *testing.T) {
 	for rest, want := range map[string]bool{
 		`"finalizers":["resources-finalizer.argocd.argoproj.io"],"deletionTimestamp":"2026-01-01T00:00:00Z"`: true,
 		`"finalizers":["resources-finalizer.argocd.argoproj.io"]`:                                            false,
@@ -47,7 +47,7 @@ func TestDeletionOfACopyIsPartOfItsContent(t *testing.T) {
 	}
 }
 
-func TestOnlyItsOwnEndEndsAHydration(t *testing.T) {
+func TestHydrate_EndsOnlyWithItsOwnResult(t *testing.T) {
 	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/refresh":"normal","argocd.argoproj.io/hydrate":"normal"}},"spec":{"destination":{"name":"one"},"sourceHydrator":{}}}`)
 	w := managedHub()
 	w.RefreshNonce = func(engine.Key) string { return "second" }

@@ -17,7 +17,7 @@ const (
 	ourCopy = ourMark + `,"argocd-agent.argoproj-labs.io/agent-name":"one"`
 )
 
-func TestWhoseAnObjectIs(t *testing.T) {
+func TestReadOwnership_DecidesOwner(t *testing.T) {
 	for _, c := range []struct {
 		name, annotations string
 		w                 *Env
@@ -38,7 +38,7 @@ func TestWhoseAnObjectIs(t *testing.T) {
 	}
 }
 
-func TestKeyOfACopyOnTheHubIsTheOneThatItsNameComesFrom(t *testing.T) {
+func TestHubKey_MatchesNameOfReplica(t *testing.T) {
 	for _, c := range []struct {
 		name, annotations string
 		want              string // empty: none
@@ -54,7 +54,7 @@ func TestKeyOfACopyOnTheHubIsTheOneThatItsNameComesFrom(t *testing.T) {
 	}
 }
 
-func TestAgentWritesOnlyItsOwnCopiesOnTheHub(t *testing.T) {
+func TestMerge_AgentWritesOnlyItsReplicasOnHub(t *testing.T) {
 	app := []byte(`{"uid":"s","spec":{"project":"one-p","destination":{"name":"one"}}}`)
 	project := []byte(`{"uid":"s","spec":{"sourceNamespaces":["one-ns"],"destinations":[{"name":"one","namespace":"*"}]}}`)
 	for name, annotations := range map[string]string{
@@ -64,36 +64,36 @@ func TestAgentWritesOnlyItsOwnCopiesOnTheHub(t *testing.T) {
 		"from another source": ourCopy + `,"argocd-agent.argoproj-labs.io/source-name":"team/b"`,
 	} {
 		_, err := ApplicationKind{}.Merge(annotatedApp(t, "a", annotations), named("a"), app, nil, Ownership{}, autoHub())
-		refused(t, "Application "+name, err, engine.NameTaken)
+		expectRejected(t, "Application "+name, err, engine.NameTaken)
 		local := object(t, `{"metadata":{"name":"one-p","namespace":"argocd","annotations":{`+annotations+`}},"spec":{}}`)
 		_, err = AppProjectKind{}.Merge(local, named("p"), project, nil, Ownership{}, autoHub())
-		refused(t, "project "+name, err, engine.NameTaken)
+		expectRejected(t, "project "+name, err, engine.NameTaken)
 	}
 	if _, err := (ApplicationKind{}).Merge(annotatedApp(t, "a", ourCopy), named("a"), app, nil, Ownership{}, autoHub()); err != nil {
 		t.Error(err)
 	}
 	_, err := StatusKind{}.Merge(annotatedApp(t, "a", ourCopy), named("b"), []byte(`{"status":{}}`), nil, Ownership{}, autoHub())
-	refused(t, "status under another key", err, engine.NoObject)
+	expectRejected(t, "status under another key", err, engine.NoObject)
 }
 
-func TestOwnerTakesNothingFromTheReplica(t *testing.T) {
+func TestMerge_OwnerAcceptsNothingFromReplica(t *testing.T) {
 	for _, k := range []Kind{ApplicationKind{}, AppProjectKind{}, RepositoryKind{}, GPGKeyKind{}} {
 		_, err := k.Merge(nil, named(gpgKeys), []byte(`{"uid":"s","spec":{}}`), nil, Ownership{}, managedHub())
-		refused(t, k.Scope(), err, engine.WrongMode)
+		expectRejected(t, k.Scope(), err, engine.WrongMode)
 	}
 }
 
 // The hub's UID of a copy is not the UID of the spoke's Application.
-func TestCommandForACopyNamesTheApplicationThatItCameFrom(t *testing.T) {
+func TestCommand_NamesSourceApplication(t *testing.T) {
 	o := annotatedApp(t, "a", ourCopy+`,"argocd.argoproj.io/refresh":"normal"`)
 	item, ok := CommandKind{}.Publish(o, autoHub())
 	if !ok {
 		t.Fatal("not published")
 	}
-	same(t, "content", item.Content, `{"refresh":"normal","uid":"s"}`)
+	expectJSON(t, "content", item.Content, `{"refresh":"normal","uid":"s"}`)
 }
 
-func TestWhatWasOnceAdoptedStaysAdopted(t *testing.T) {
+func TestOwnership_AdoptedStaysAdopted(t *testing.T) {
 	for _, c := range kindCases("argo", "argo") {
 		o := object(t, c.before+`"x":"y"`+c.after)
 		adopted, err := c.kind.Merge(o, named(o.Name()), []byte(c.content), nil, Ownership{Adopted: true}, managedSpoke())
@@ -107,7 +107,7 @@ func TestWhatWasOnceAdoptedStaysAdopted(t *testing.T) {
 	}
 }
 
-func TestAliasOnAnObjectIsReadWithinLimits(t *testing.T) {
+func TestAlias_IsReadWithinLimits(t *testing.T) {
 	alias := Alias{Alias: engine.Alias{Written: engine.VersionOf([]byte("w")), Stored: engine.VersionOf([]byte("s"))}}
 	for n, want := range map[int]bool{0: true, 8: true, 200: false} {
 		alias.Lost = nil
@@ -121,7 +121,7 @@ func TestAliasOnAnObjectIsReadWithinLimits(t *testing.T) {
 	}
 }
 
-func TestDroppedFieldsAreThoseOfOurObjects(t *testing.T) {
+func TestDroppedFields_OnlyOfOwnedObjects(t *testing.T) {
 	for annotations, want := range map[string]int{ourCopy: 1, ``: 0} {
 		o := annotatedApp(t, "a", annotations)
 		held, ok := ApplicationKind{}.ReadReplica(o, autoHub())

@@ -7,7 +7,7 @@ import (
 )
 
 // The expectations are those of the library that Argo CD matches with.
-func TestGlobs(t *testing.T) {
+func TestGlob_Matches(t *testing.T) {
 	for _, c := range []struct {
 		glob, text string
 		want       bool
@@ -25,7 +25,7 @@ func TestGlobs(t *testing.T) {
 	}
 }
 
-func TestSamplesOfAGlobMatchIt(t *testing.T) {
+func TestGlob_MatchesSamples(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		glob := rapid.StringOf(rapid.RuneFrom([]rune(`ab-*?[]{},\`))).Draw(t, "glob")
 		for _, s := range samples(glob) {
@@ -43,7 +43,7 @@ func TestSamplesOfAGlobMatchIt(t *testing.T) {
 	})
 }
 
-func TestLabelSelectors(t *testing.T) {
+func TestSelector_Matches(t *testing.T) {
 	labels := map[string]string{"team": "web", "env": "prod", "example.org/x": "", "legacy": "1"}
 	for text, want := range map[string]bool{
 		"": true, " ": true, "team=web": true, "team==web": true, "team=db": false, "team!=db": true, "team!=web": false, "absent!=x": true, "absent=": false,

@@ -31,9 +31,9 @@ func placedApp(t testing.TB, namespace, project, destination string) *Object {
 
 // An Application is published, reported and given commands only if its
 // destination is the agent of its namespace.
-func TestApplicationIsBoundToItsAgent(t *testing.T) {
+func TestPlace_BindsApplicationToItsAgent(t *testing.T) {
 	anywhere := func() *Env {
-		w := world(Hub, Managed, ByDestination)
+		w := newEnv(Hub, Managed, ByDestination)
 		w.Settings.AllowedNamespaces = []string{"*"}
 		return w
 	}
@@ -91,7 +91,7 @@ func checkPlacement(t *testing.T, app *Object, w *Env, want Placement) {
 		t.Errorf("published as frozen: %v", frozen)
 	}
 	if want == Frozen {
-		same(t, "content", item.Content, `{"frozen":true,"uid":"u","metadata":{"annotations":{"argocd.argoproj.io/source-uid-mismatch-policy":"upsert"}}}`)
+		expectJSON(t, "content", item.Content, `{"frozen":true,"uid":"u","metadata":{"annotations":{"argocd.argoproj.io/source-uid-mismatch-policy":"upsert"}}}`)
 		if item.DependsOn != (engine.Key{}) || item.Extra != nil {
 			t.Errorf("needs %v, extra %s", item.DependsOn, item.Extra)
 		}
@@ -118,7 +118,7 @@ func checkPlacement(t *testing.T, app *Object, w *Env, want Placement) {
 
 // The principal enforces what a hub without an application controller does not:
 // the AppProject's destinations and sourceNamespaces.
-func TestApplicationNeedsTheConsentOfItsProject(t *testing.T) {
+func TestPlace_RequiresPermissionOfProject(t *testing.T) {
 	scoped := `{"destinations":[{"name":"*","namespace":"*"}],"sourceNamespaces":["*"],"permitOnlyProjectScopedClusters":true}`
 	for _, c := range []struct {
 		name        string
@@ -183,7 +183,7 @@ type everything struct{}
 
 func (everything) Matches(map[string]string) bool { return true }
 
-func TestPlacementWaitsForProjects(t *testing.T) {
+func TestPlace_WaitsForProjects(t *testing.T) {
 	w := managedHub()
 	w.Rules = func(string) (*ProjectRules, bool) { return nil, false }
 	app := placedApp(t, "one-ns", "p", `{"name":"one"}`)
@@ -202,7 +202,7 @@ func TestPlacementWaitsForProjects(t *testing.T) {
 	}
 }
 
-func TestReplicaOfAutonomousAgentWithAnotherDestinationGetsNoTree(t *testing.T) {
+func TestPlace_NoTreeForReplicaWithAnotherDestination(t *testing.T) {
 	for destination, want := range map[string]Placement{
 		`{"name":"one","namespace":"n"}`:                           Placed,
 		`{"name":"two"}`:                                           Frozen,
@@ -226,12 +226,12 @@ func TestReplicaOfAutonomousAgentWithAnotherDestinationGetsNoTree(t *testing.T) 
 
 // An agent that does not know frozen items refuses them and leaves alone what it
 // has.
-func TestOlderAgentRefusesFrozenItem(t *testing.T) {
+func TestFrozen_OlderAgentRejectsItem(t *testing.T) {
 	item, _ := ApplicationKind{}.Publish(placedApp(t, "one-ns", "p", `{"name":"two"}`), managedHub())
 	local := object(t, `{"metadata":{"name":"x","namespace":"argo","uid":"l",`+marked+`},"spec":{"project":"p","destination":{"name":"in-cluster"}}}`)
 	for name, there := range map[string]*Object{"nothing there": nil, "something there": local} {
 		_, err := ApplicationKind{}.Merge(there, item.Key, item.Content, nil, Ownership{Owned: true}, managedSpoke())
-		refused(t, name, err, engine.Invalid)
+		expectRejected(t, name, err, engine.Invalid)
 	}
 	if Deleting(item.Content) {
 		t.Error("it would be deleted with its resources")
@@ -241,7 +241,7 @@ func TestOlderAgentRefusesFrozenItem(t *testing.T) {
 	}
 }
 
-func TestFrozenConditionSaysWhyAndWhatToDo(t *testing.T) {
+func TestFrozen_ConditionNamesReasonAndAction(t *testing.T) {
 	app := placedApp(t, "one-ns", "p", `{"name":"two"}`)
 	_, _, why := Place(app, managedHub())
 	message := FrozenMessage(app, why)
@@ -264,8 +264,8 @@ func TestFrozenConditionSaysWhyAndWhatToDo(t *testing.T) {
 }
 
 // Argo CD calls the hub's own cluster by this name.
-func TestAgentMustNotBeCalledInCluster(t *testing.T) {
-	refused(t, "in-cluster", ValidateAgentName("in-cluster"), engine.Invalid)
+func TestAgent_CannotBeNamedInCluster(t *testing.T) {
+	expectRejected(t, "in-cluster", ValidateAgentName("in-cluster"), engine.Invalid)
 	w := managedHub()
 	w.Agent.Name = "in-cluster"
 	if _, p, _ := Place(placedApp(t, "one-ns", "p", `{"name":"in-cluster"}`), w); p == Placed {

@@ -11,22 +11,22 @@ func publishedSpec(t *testing.T, o *Object, w *Env) []byte {
 	return object(t, `{"metadata":{"name":"x"},"content":`+string(item.Content)+`}`).Get("content", "spec")
 }
 
-func TestDeniedDestinationsOfASpokeArePermittedNowhere(t *testing.T) {
+func TestProjectRewrite_KeepsDeniedDestinations(t *testing.T) {
 	o := object(t, `{"metadata":{"name":"p","namespace":"argo","uid":"u"},"spec":{"destinations":[
 		{"name":"!in-cluster","namespace":"a"},{"server":"!https://kubernetes.default.svc","namespace":"b"},{"name":"!other","namespace":"c"},{"name":"in-cluster","namespace":"d"}]}}`)
-	same(t, "spec", publishedSpec(t, o, autoSpoke()), `{"sourceNamespaces":["one-ns"],"destinations":[{"name":"one","namespace":"c"},{"name":"one","namespace":"d"}]}`)
+	expectJSON(t, "spec", publishedSpec(t, o, autoSpoke()), `{"sourceNamespaces":["one-ns"],"destinations":[{"name":"one","namespace":"c"},{"name":"one","namespace":"d"}]}`)
 }
 
-func TestServiceAccountsOfOtherClustersStayOnTheHub(t *testing.T) {
+func TestProjectRewrite_RemovesServiceAccountsOfOtherClusters(t *testing.T) {
 	spec := `{"sourceNamespaces":["*"],"destinations":[{"name":"one","namespace":"n"}],"destinationServiceAccounts":[
 		{"server":"https://kubernetes.default.svc","namespace":"n","defaultServiceAccount":"hub"},
 		{"server":"https://proxy:9090?agentName=one","namespace":"n","defaultServiceAccount":"mine"},
 		{"server":"*","namespace":"n","defaultServiceAccount":"later"}]}`
-	same(t, "spec", publishedSpec(t, project(t, spec), managedHub()), `{"destinations":[{"name":"in-cluster","namespace":"n","server":"https://kubernetes.default.svc"}],
+	expectJSON(t, "spec", publishedSpec(t, project(t, spec), managedHub()), `{"destinations":[{"name":"in-cluster","namespace":"n","server":"https://kubernetes.default.svc"}],
 		"destinationServiceAccounts":[{"server":"https://kubernetes.default.svc","namespace":"n","defaultServiceAccount":"mine"}]}`)
 }
 
-func TestGlobalProjectsThatAreNotInheritedFrom(t *testing.T) {
+func TestProjectRewrite_IgnoresUnselectedGlobalProjects(t *testing.T) {
 	everything, err := ParseSelector("")
 	if err != nil {
 		t.Fatal(err)

@@ -146,7 +146,7 @@ type placing struct {
 
 func setups() []setup {
 	everywhere := func(side Side) *Env {
-		w := world(side, Managed, ByDestination)
+		w := newEnv(side, Managed, ByDestination)
 		w.Settings.AllowedNamespaces = []string{"*"}
 		return w
 	}
@@ -173,7 +173,7 @@ func setups() []setup {
 // Whatever the owner has, and whatever the replica had: after a merge the
 // replica reads as what was sent, a second merge changes nothing, and what the
 // other side does not own is as it was.
-func TestProjectMergeProjectIsStable(t *testing.T) {
+func TestProjection_StableAfterMerge(t *testing.T) {
 	for _, s := range setups() {
 		t.Run(s.name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
@@ -293,7 +293,7 @@ func checkKept(t *rapid.T, s setup, before, after *Object) {
 	}
 }
 
-func TestStatusMergeIsStable(t *testing.T) {
+func TestStatus_StableAfterMerge(t *testing.T) {
 	states := literals(`null`, `{"phase":"Running","startedAt":"2026-01-01T00:00:00Z"}`, `{"phase":"Succeeded","operation":`+byCommand+`,"syncResult":{"resources":[]}}`)
 	rapid.Check(t, func(t *rapid.T) {
 		status := func(label string) string {
@@ -340,7 +340,7 @@ func TestStatusMergeIsStable(t *testing.T) {
 }
 
 // A project cut down to one agent permits there exactly what the hub's permits.
-func TestRewrittenDestinationsPermitTheSame(t *testing.T) {
+func TestProjectRewrite_PermitsTheSameDestinations(t *testing.T) {
 	names := literals("", "one", "two", "o*", "*", "!one", "!two", "{one,two}")
 	servers := literals("", "*", "https://proxy:9090?agentName=one", "*agentName=o*", "!*agentName=one", "!*agentName=two", "https://x")
 	namespaces := literals("", "*", "a", "a*", "!a", "!a*", "kube-system", "!kube-*", "team-[ab]")

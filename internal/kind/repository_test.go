@@ -16,7 +16,7 @@ func repository(t *testing.T, secretTypeLabel, project string) *Object {
 		"data":{"url":"eA=="`+project+`},"type":"Opaque"}`)
 }
 
-func TestRepositoriesFollowTheirProject(t *testing.T) {
+func TestRepository_FollowsProject(t *testing.T) {
 	w := managedHub()
 	projects := map[string]string{
 		"here":  `{"sourceNamespaces":["*"],"destinations":[{"name":"one","namespace":"*"}]}`,
@@ -64,14 +64,14 @@ func TestRepositoriesFollowTheirProject(t *testing.T) {
 	}
 }
 
-func TestRepositoryOnTheSpoke(t *testing.T) {
+func TestRepository_MergesOnSpoke(t *testing.T) {
 	content := `{"uid":"u","metadata":{"labels":{"argocd.argoproj.io/secret-type":"repository"}},"data":{"url":"eA=="}}`
 	created := merge(t, RepositoryKind{}, nil, named("repo"), content, managedSpoke())
-	same(t, "created", created.Raw(), `{"apiVersion":"v1","kind":"Secret","type":"Opaque","data":{"url":"eA=="},
+	expectJSON(t, "created", created.Raw(), `{"apiVersion":"v1","kind":"Secret","type":"Opaque","data":{"url":"eA=="},
 		"metadata":{"name":"repo","namespace":"argo","labels":{"argocd.argoproj.io/secret-type":"repository"},
 		"annotations":{"argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1"}}}`)
 	held, _ := RepositoryKind{}.ReadReplica(created, managedSpoke())
-	same(t, "reflected", held.Content, content)
+	expectJSON(t, "reflected", held.Content, content)
 
 	adopted, err := RepositoryKind{}.Merge(created, named("repo"), []byte(content), nil, Ownership{Adopted: true}, managedSpoke())
 	if err != nil || (RepositoryKind{}).Keeps(adopted) {
@@ -79,7 +79,7 @@ func TestRepositoryOnTheSpoke(t *testing.T) {
 	}
 	secret := object(t, `{"metadata":{"name":"argocd-secret","namespace":"argo"},"data":{"admin.password":"eA=="}}`)
 	_, err = RepositoryKind{}.Merge(secret, named("argocd-secret"), []byte(content), nil, Ownership{}, managedSpoke())
-	refused(t, "Argo CD's own Secret", err, engine.NameTaken)
+	expectRejected(t, "Argo CD's own Secret", err, engine.NameTaken)
 	if _, ok := (RepositoryKind{}).ReadReplica(secret, managedSpoke()); ok {
 		t.Error("Argo CD's own Secret is compared")
 	}
@@ -89,15 +89,15 @@ func TestRepositoryOnTheSpoke(t *testing.T) {
 		"data that is not text": `{"uid":"u","metadata":{"labels":{"argocd.argoproj.io/secret-type":"repository"}},"data":{"a":{}}}`,
 	} {
 		_, err := RepositoryKind{}.Merge(nil, named("x"), []byte(bad), nil, Ownership{}, managedSpoke())
-		refused(t, name, err, engine.Invalid)
+		expectRejected(t, name, err, engine.Invalid)
 	}
 	_, err = RepositoryKind{}.Merge(nil, named("x"), []byte(content), nil, Ownership{}, managedHub())
-	refused(t, "on the hub", err, engine.WrongMode)
+	expectRejected(t, "on the hub", err, engine.WrongMode)
 	_, err = RepositoryKind{}.Target(named("x"), autoSpoke())
-	refused(t, "an autonomous agent", err, engine.WrongMode)
+	expectRejected(t, "an autonomous agent", err, engine.WrongMode)
 }
 
-func TestTrustOnTheSpoke(t *testing.T) {
+func TestGPGKey_MergesOnSpoke(t *testing.T) {
 	hub := managedHub()
 	configMap := func(name string) *Object {
 		return object(t, `{"metadata":{"name":"`+name+`","namespace":"argocd","uid":"u","labels":{"x":"y"}},"data":{"k":"v"}}`)
@@ -113,17 +113,17 @@ func TestTrustOnTheSpoke(t *testing.T) {
 		}
 	}
 	item, _ := GPGKeyKind{}.Publish(configMap("argocd-gpg-keys-cm"), hub)
-	same(t, "content", item.Content, `{"uid":"u","data":{"k":"v"}}`)
+	expectJSON(t, "content", item.Content, `{"uid":"u","data":{"k":"v"}}`)
 
 	local := object(t, `{"metadata":{"name":"argocd-gpg-keys-cm","namespace":"argo","labels":{"app.kubernetes.io/part-of":"argocd"}},"data":{"old":"x"}}`)
 	merged, err := GPGKeyKind{}.Merge(local, item.Key, item.Content, nil, Ownership{Adopted: true}, managedSpoke())
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "merged", merged.Raw(), `{"metadata":{"name":"argocd-gpg-keys-cm","namespace":"argo","labels":{"app.kubernetes.io/part-of":"argocd"},
+	expectJSON(t, "merged", merged.Raw(), `{"metadata":{"name":"argocd-gpg-keys-cm","namespace":"argo","labels":{"app.kubernetes.io/part-of":"argocd"},
 		"annotations":{"argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1","argocd-agent.argoproj-labs.io/adopted":"true"}},"data":{"k":"v"}}`)
 	held, _ := GPGKeyKind{}.ReadReplica(merged, managedSpoke())
-	same(t, "reflected", held.Content, string(item.Content))
+	expectJSON(t, "reflected", held.Content, string(item.Content))
 	if !(GPGKeyKind{}).Keeps(merged) {
 		t.Error("every Argo CD comes with it, and yet it would be deleted")
 	}
@@ -132,5 +132,5 @@ func TestTrustOnTheSpoke(t *testing.T) {
 		t.Error("Argo CD would not find it")
 	}
 	_, err = GPGKeyKind{}.Merge(nil, named("argocd-cm"), item.Content, nil, Ownership{}, managedSpoke())
-	refused(t, "another ConfigMap", err, engine.NotAllowed)
+	expectRejected(t, "another ConfigMap", err, engine.NotAllowed)
 }

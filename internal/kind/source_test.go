@@ -2,7 +2,7 @@ package kind
 
 import "testing"
 
-func TestSourcePermittedIsArgoCDsRule(t *testing.T) {
+func TestSourcePermitted_FollowsArgoCD(t *testing.T) {
 	for _, c := range []struct {
 		repos      []string
 		repository string

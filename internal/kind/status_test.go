@@ -11,16 +11,16 @@ import (
 
 const marked = `"annotations":{"argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-1"}`
 
-func TestStatusAsTheHubGetsIt(t *testing.T) {
+func TestStatus_Projection(t *testing.T) {
 	spoke := `{"metadata":{"name":"a","namespace":"argo",` + marked + `},"operation":{"sync":{"revision":"r"},"info":[]},
 		"status":{"reconciledAt":"2026-01-01T00:00:00Z","health":{"status":"Healthy"},"unknown":[1.0],"conditions":[{"type":"AgentError","message":"x"},{"type":"SyncError","message":"y"}]}}`
 	item, ok := StatusKind{}.Publish(object(t, spoke), managedSpoke())
 	if !ok {
 		t.Fatal("not published")
 	}
-	same(t, "content", item.Content, `{"operation":{"sync":{"revision":"r"}},
+	expectJSON(t, "content", item.Content, `{"operation":{"sync":{"revision":"r"}},
 		"status":{"health":{"status":"Healthy"},"unknown":[1.0],"conditions":[{"type":"SyncError","message":"y"}]}}`)
-	same(t, "extra", item.Extra, `{"reconciledAt":"2026-01-01T00:00:00Z"}`)
+	expectJSON(t, "extra", item.Extra, `{"reconciledAt":"2026-01-01T00:00:00Z"}`)
 
 	if _, ok := (StatusKind{}).Publish(object(t, `{"metadata":{"name":"a","namespace":"argo"}}`), managedSpoke()); ok {
 		t.Error("reported although it did not come from the hub")
@@ -30,7 +30,7 @@ func TestStatusAsTheHubGetsIt(t *testing.T) {
 	}
 }
 
-func TestChildApplicationsAreNamedAsOnTheHub(t *testing.T) {
+func TestStatus_MapsNamesOfChildApplications(t *testing.T) {
 	w := autoSpoke()
 	w.Settings.AllowedNamespaces = []string{"team"}
 	list := `[{"group":"argoproj.io","kind":"Application","namespace":"argo","name":"child","status":"Synced"},
@@ -48,7 +48,7 @@ func TestChildApplicationsAreNamedAsOnTheHub(t *testing.T) {
 	o := members([]byte(status(list)))
 	o.Set("metadata", []byte(`{"name":"parent","namespace":"argo"}`))
 	item, _ := StatusKind{}.Publish(object(t, string(o.Bytes())), w)
-	same(t, "content", item.Content, status(renamed))
+	expectJSON(t, "content", item.Content, status(renamed))
 }
 
 // hubApp is a hub's Application in managed mode.
@@ -67,7 +67,7 @@ const (
 	mirrorOfC = `{"info":[{"name":"argocd-agent/command","value":"c1"},{"name":"argocd-agent/mirror","value":"true"}],"sync":{}}`
 )
 
-func TestStatusArrivesOnTheHub(t *testing.T) {
+func TestStatus_MergesOnHub(t *testing.T) {
 	const running = `{"phase":"Running","startedAt":"2026-01-01T00:00:00Z","operation":`
 	for _, c := range []struct {
 		name                    string
@@ -159,7 +159,7 @@ func TestStatusArrivesOnTheHub(t *testing.T) {
 			continue
 		}
 		want := hubApp(t, c.operationAfter, c.status2)
-		same(t, c.name, merged.Raw(), string(want.Raw()))
+		expectJSON(t, c.name, merged.Raw(), string(want.Raw()))
 		again, err := StatusKind{}.Merge(merged, named("a"), []byte(c.content), []byte(c.extra), Ownership{}, managedHub())
 		if err != nil || !Same(merged, again) {
 			t.Errorf("%s: a second time it is %s (%v)", c.name, again.Raw(), err)
@@ -167,17 +167,17 @@ func TestStatusArrivesOnTheHub(t *testing.T) {
 	}
 }
 
-func TestPendingCommandIsNotPartOfTheStatus(t *testing.T) {
+func TestStatus_ExcludesPendingCommand(t *testing.T) {
 	w := managedHub()
 	held, ok := StatusKind{}.ReadReplica(hubApp(t, byCommand, `{"health":{},"reconciledAt":"2026-01-01T00:00:00Z","conditions":[{"type":"AgentError","message":"m"}]}`), w)
 	if !ok || string(held.Content) != `{"status":{"health":{}}}` {
 		t.Errorf("held is %s", held.Content)
 	}
 	held, _ = StatusKind{}.ReadReplica(hubApp(t, mirrored, `{}`), w)
-	same(t, "mirror", held.Content, `{"operation":`+bySpoke+`,"status":{}}`)
+	expectJSON(t, "mirror", held.Content, `{"operation":`+bySpoke+`,"status":{}}`)
 }
 
-func TestRefreshEndsInTheWriteThatBringsItsStatus(t *testing.T) {
+func TestStatus_EndsRefreshInTheSameWrite(t *testing.T) {
 	w := managedHub()
 	w.RefreshNonce = func(engine.Key) string { return "n2" }
 	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/refresh":"hard","argocd.argoproj.io/hydrate":"normal","keep":"me"}},"spec":{"destination":{"name":"one"}}}`)
@@ -189,9 +189,9 @@ func TestRefreshEndsInTheWriteThatBringsItsStatus(t *testing.T) {
 	}
 }
 
-func TestStatusIsOnlyTakenForTheAgentsOwn(t *testing.T) {
+func TestStatus_OnlyForApplicationsOfTheAgent(t *testing.T) {
 	content := []byte(`{"status":{}}`)
-	byDestination := world(Hub, Managed, ByDestination)
+	byDestination := newEnv(Hub, Managed, ByDestination)
 	for _, c := range []struct {
 		name  string
 		local *Object
@@ -207,13 +207,13 @@ func TestStatusIsOnlyTakenForTheAgentsOwn(t *testing.T) {
 		{"on the spoke", object(t, `{"metadata":{"name":"a","namespace":"argo"}}`), named("a"), managedSpoke(), engine.WrongMode},
 	} {
 		_, err := StatusKind{}.Merge(c.local, c.key, content, nil, Ownership{}, c.w)
-		refused(t, c.name, err, c.code)
+		expectRejected(t, c.name, err, c.code)
 	}
 	_, err := StatusKind{}.Merge(hubApp(t, "", "{}"), named("a"), []byte(`{"status":[]}`), nil, Ownership{}, managedHub())
-	refused(t, "a status that is a list", err, engine.Invalid)
+	expectRejected(t, "a status that is a list", err, engine.Invalid)
 }
 
-func TestStatusTooLargeForTheHubIsCutAndSaysSo(t *testing.T) {
+func TestStatus_TruncatesOversizedStatus(t *testing.T) {
 	w := managedHub()
 	w.Settings.ObjectLimit = 4000
 	big := func(n int) string { return `["` + strings.Repeat("x", n) + `"]` }
@@ -239,7 +239,7 @@ func TestStatusTooLargeForTheHubIsCutAndSaysSo(t *testing.T) {
 		t.Errorf("resources too large: %v", err)
 	}
 	_, err = take(10, 10, 5000)
-	refused(t, "hopelessly large", err, engine.TooLarge)
+	expectRejected(t, "hopelessly large", err, engine.TooLarge)
 
 	o, _ = take(5000, 10, 10)
 	o, err = StatusKind{}.Merge(o, named("a"), []byte(`{"status":{}}`), nil, Ownership{}, w)
@@ -248,7 +248,7 @@ func TestStatusTooLargeForTheHubIsCutAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestWhatIsReportedAtOnce(t *testing.T) {
+func TestStatus_ReportsImportantChangesImmediately(t *testing.T) {
 	at := func(clock string) string { return `{"reconciledAt":"2026-01-01T` + clock + `Z"}` }
 	o := object(t, `{"metadata":{"name":"a"},"status":{"operationState":{"finishedAt":"2026-01-01T12:00:00Z"}}}`)
 	for _, c := range []struct {
@@ -273,11 +273,11 @@ func TestWhatIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-func TestConditionsOfOurs(t *testing.T) {
+func TestConditions_SetAndRemoved(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	plain := object(t, `{"metadata":{"name":"a"},"status":{"conditions":[{"type":"SyncError","message":"x"}]}}`)
 	with := SetCondition(plain, ConditionError, "refused", at)
-	same(t, "set", with.Get("status", "conditions"), `[{"type":"SyncError","message":"x"},{"type":"AgentError","message":"refused","lastTransitionTime":"2026-01-02T03:04:05Z"}]`)
+	expectJSON(t, "set", with.Get("status", "conditions"), `[{"type":"SyncError","message":"x"},{"type":"AgentError","message":"refused","lastTransitionTime":"2026-01-02T03:04:05Z"}]`)
 	if SetCondition(with, ConditionError, "refused", at.Add(time.Hour)) != with {
 		t.Error("the same message is written again")
 	}
@@ -289,15 +289,15 @@ func TestConditionsOfOurs(t *testing.T) {
 		t.Errorf("cleared: %s", cleared.Raw())
 	}
 	bare := SetDegraded(object(t, `{"metadata":{"name":"a"}}`), "not adopted")
-	same(t, "degraded", bare.Get("status"), `{"health":{"status":"Degraded","message":"not adopted"}}`)
+	expectJSON(t, "degraded", bare.Get("status"), `{"health":{"status":"Degraded","message":"not adopted"}}`)
 	if SetDegraded(bare, "not adopted") != bare {
 		t.Error("degraded twice")
 	}
 }
 
-func TestRefreshedNonceCanBeAddedByHand(t *testing.T) {
+func TestRefreshedNonce_CanBeSetByUser(t *testing.T) {
 	o := object(t, `{"metadata":{"name":"a"},"spec":{}}`)
-	same(t, "extra", WithRefreshed(o, []byte(`{"reconciledAt":"2026-01-01T00:00:00Z"}`), "n"), `{"reconciledAt":"2026-01-01T00:00:00Z","refreshed":"n"}`)
+	expectJSON(t, "extra", WithRefreshed(o, []byte(`{"reconciledAt":"2026-01-01T00:00:00Z"}`), "n"), `{"reconciledAt":"2026-01-01T00:00:00Z","refreshed":"n"}`)
 	if rawjson.Text(WithRefreshed(o, nil, "n"), "refreshed") != "n" {
 		t.Error("not added to nothing")
 	}
@@ -306,7 +306,7 @@ func TestRefreshedNonceCanBeAddedByHand(t *testing.T) {
 // From Argo CD 3.5 the controller removes the hydrate annotation only from
 // Applications with a source hydrator, and not together with refresh. Clients
 // wait for refresh alone.
-func TestRefreshDoesNotWaitForAHydration(t *testing.T) {
+func TestRefresh_DoesNotWaitForHydration(t *testing.T) {
 	app := func(hydrator, annotations string) *Object {
 		return object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":`+annotations+`},"spec":{`+hydrator+`}}`)
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
-// Traits is what the other packages need to know about a kind. Scopes, watches, comparisons and the values of spec.kinds
-// follow from it.
+// Traits is what the other packages need to know about a kind. Scopes, watches, comparisons and the values of
+// spec.kinds follow from it.
 type Traits struct {
 	Name         string // in spec.kinds of an Agent; several kinds may share it
 	Style        engine.ScopeStyle

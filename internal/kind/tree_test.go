@@ -2,7 +2,7 @@ package kind
 
 import "testing"
 
-func TestApplicationsOfATreeAreNamedAsOnTheHub(t *testing.T) {
+func TestTree_MapsApplicationNamesToHub(t *testing.T) {
 	w := &Env{Side: Hub, Agent: Agent{Name: "a", Mode: Autonomous, HubNamespace: "agent-a"}, SpokeArgoNamespace: "argocd"}
 	tree := `{"nodes":[{"kind":"ConfigMap","name":"c","namespace":"x","parentRefs":[{"group":"argoproj.io","kind":"Application","namespace":"team","name":"child"}]},` +
 		`{"group":"argoproj.io","kind":"Application","namespace":"argocd","name":"child","uid":"1"},{"kind":"Application","namespace":"argocd","name":"other"}],` +

@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-func TestWhatCannotBeSentIsNotTakenForGone(t *testing.T) {
+func TestUnsendable_IsNotAbsent(t *testing.T) {
 	deep := strings.Repeat("[", rawjson.MaxDepth) + strings.Repeat("]", rawjson.MaxDepth)
 	project := `{"metadata":{"name":"a","namespace":"argocd","uid":"u"},"spec":{"destinations":[{"name":"*","namespace":"*"}],"sourceNamespaces":["*"],"future":` + deep + `}}`
 	for _, c := range []struct {
@@ -33,7 +33,7 @@ func TestWhatCannotBeSentIsNotTakenForGone(t *testing.T) {
 				t.Errorf("the place of what is wrong is part of the content: %s, %s", item.Content, again.Content)
 			}
 			_, err := c.kind.Merge(nil, item.Key, item.Content, nil, Ownership{}, c.replica)
-			refused(t, "to be created", err, engine.Invalid)
+			expectRejected(t, "to be created", err, engine.Invalid)
 			if err == nil || !strings.Contains(err.Error(), "nested deeper than 256") {
 				t.Errorf("the reason is lost: %v", err)
 			}
@@ -43,7 +43,7 @@ func TestWhatCannotBeSentIsNotTakenForGone(t *testing.T) {
 
 // A replica of an older release takes it for an object without a spec, and
 // refuses it too: it has neither a spec nor anything else to write.
-func TestItemInPlaceOfAnObjectHasNothingToWrite(t *testing.T) {
+func TestUnsendable_ItemWritesNothing(t *testing.T) {
 	item := unsendable(named("a"), "u", &rawjson.Error{Offset: 7, Reason: "x"})
-	same(t, "content", item.Content, `{"frozen":true,"metadata":{"annotations":{"`+UIDMismatchPolicy+`":"upsert"}},"reason":"the object cannot be sent: its JSON is not accepted (x)","uid":"u"}`)
+	expectJSON(t, "content", item.Content, `{"frozen":true,"metadata":{"annotations":{"`+UIDMismatchPolicy+`":"upsert"}},"reason":"the object cannot be sent: its JSON is not accepted (x)","uid":"u"}`)
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestCanonicalFormOfEqualContentIsEqual(t *testing.T) {
+func TestCanonical_EqualContentIsEqual(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"already canonical", `{"a":1,"b":[true,false,null]}`, `{"a":1,"b":[true,false,null]}`},
 		{"white space goes", " {\n\t\"a\" : [ 1 , 2 ] ,\r\"b\":{ } } ", `{"a":[1,2],"b":{}}`},
@@ -29,7 +29,7 @@ func TestCanonicalFormOfEqualContentIsEqual(t *testing.T) {
 	}
 }
 
-func TestCanonicalRefuses(t *testing.T) {
+func TestCanonical_RejectsInvalidJSON(t *testing.T) {
 	for name, in := range map[string]string{
 		"nothing":              ``,
 		"space":                ` `,
@@ -71,7 +71,7 @@ func TestCanonicalRefuses(t *testing.T) {
 	}
 }
 
-func TestCheckKnowsALimitOfSize(t *testing.T) {
+func TestCheck_LimitsSize(t *testing.T) {
 	if Check([]byte(`{"a":1}`), 7) != nil || Check([]byte(`{"a":1}`), 0) != nil || Check([]byte(`{"a":1}`), 6) == nil {
 		t.Error("the limit is not kept")
 	}
@@ -171,7 +171,7 @@ func reference(t *testing.T, in []byte) []byte {
 	return out
 }
 
-func TestCanonicalCutLeavesOutWhatIsNestedTooDeep(t *testing.T) {
+func TestCanonicalCut_OmitsDeeplyNestedValues(t *testing.T) {
 	deep := func(levels int, inner string) string {
 		return strings.Repeat(`{"a":`, levels) + inner + strings.Repeat("}", levels)
 	}

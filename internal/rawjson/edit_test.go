@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestLookupByPath(t *testing.T) {
+func TestGet_ByPath(t *testing.T) {
 	doc := []byte(` {"a" : {"b" : [1, 2 ], "c\u0022":"x", "n":null}, "t": "\u00e9", "a2":{} } `)
 	for _, c := range []struct{ path, want string }{
 		{"a/b", "[1, 2 ]"}, {"a/c\"", `"x"`}, {"a/n", "null"}, {"t", `"\u00e9"`}, {"a2", "{}"}, {"a/x", ""}, {"a/b/c", ""}, {"x/y", ""},
@@ -21,7 +21,7 @@ func TestLookupByPath(t *testing.T) {
 	}
 }
 
-func TestEditsLeaveEverythingElseAsItWas(t *testing.T) {
+func TestEdit_KeepsOtherBytes(t *testing.T) {
 	doc := `{"z": [ 1.0,  2 ],"a":{"x":"\u0041","y":1e2 },"n":null}`
 	for _, c := range []struct {
 		name, want string
@@ -42,7 +42,7 @@ func TestEditsLeaveEverythingElseAsItWas(t *testing.T) {
 	}
 }
 
-func TestTextRoundTrips(t *testing.T) {
+func TestQuote_RoundTrips(t *testing.T) {
 	for _, s := range []string{"", "plain", "a\"b\\c/d", "\x00\x1f\n\r\t\b\f", "é😀\u2028<>&", strings.Repeat("x\n", 1000)} {
 		if got, ok := String(Quote(s)); !ok || got != s {
 			t.Errorf("%q became %q", s, got)
@@ -58,7 +58,7 @@ func TestTextRoundTrips(t *testing.T) {
 	}
 }
 
-func TestListsAndMaps(t *testing.T) {
+func TestLists_Parse(t *testing.T) {
 	if list, ok := Strings([]byte(`[ "a" ,"b\n" ]`)); !ok || !slices.Equal(list, []string{"a", "b\n"}) {
 		t.Errorf("list is %q", list)
 	}

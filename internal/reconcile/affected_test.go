@@ -30,7 +30,7 @@ func (f *fleet) acked(scope, name string, agents ...int) {
 
 // The project and its credentials move from agent to agent. The agent that loses them is notified, although the project
 // no longer names it.
-func TestProjectsAndTheirRepositoriesMoveBetweenAgents(t *testing.T) {
+func TestAffected_ProjectsMoveBetweenAgents(t *testing.T) {
 	f := newFleet(t, 20)
 	see := func(r kind.Resource, format string, args ...any) {
 		t.Helper()
@@ -69,7 +69,7 @@ func TestProjectsAndTheirRepositoriesMoveBetweenAgents(t *testing.T) {
 	}
 }
 
-func TestAProjectEventConcernsOnlyThoseWhomItReaches(t *testing.T) {
+func TestAffected_ProjectEventReachesOnlyItsAgents(t *testing.T) {
 	f := newFleet(t, 20)
 	f.project(7)
 	o := f.cache.get(kind.Ref{Resource: kind.AppProjects, Namespace: "argocd", Name: "project-7"})
@@ -85,7 +85,7 @@ func TestAProjectEventConcernsOnlyThoseWhomItReaches(t *testing.T) {
 	}
 }
 
-func TestApplicationsAreFoundByNamespaceAndDestination(t *testing.T) {
+func TestAffected_FindsApplicationsByNamespaceAndDestination(t *testing.T) {
 	c := newCache(Resources())
 	put := func(namespace, name, destination string, revision int) *kind.Object {
 		t.Helper()

@@ -7,7 +7,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-func TestCopySaysFromWhichRevisionItCame(t *testing.T) {
+func TestSourceRevision_IsRecordedOnReplica(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	hub, spoke := ref("w1", "a"), ref("argocd", "a")

@@ -16,18 +16,18 @@ const (
 	newCRD      = "uid/2"
 )
 
-// pruning is a pair in which the API server of one side does not know one field of
+// pruningPair is a pair in which the API server of one side does not know one field of
 // Applications, as with an older CRD.
-type pruning struct {
+type pruningPair struct {
 	*pair
 	side   kind.Side // the replica's
 	prunes bool
 	writes map[string]int // of the replica's Application, by why
 }
 
-func newPruning(t *testing.T, mode kind.Mode) *pruning {
+func newPruningPair(t *testing.T, mode kind.Mode) *pruningPair {
 	t.Helper()
-	p := &pruning{pair: newPair(t, mode), side: kind.Spoke, prunes: true, writes: map[string]int{}}
+	p := &pruningPair{pair: newPair(t, mode), side: kind.Spoke, prunes: true, writes: map[string]int{}}
 	if mode == kind.Autonomous {
 		p.side = kind.Hub
 	}
@@ -72,7 +72,7 @@ func withEnabled(t *testing.T, body string) string {
 }
 
 // replica is the Application that lacks the field.
-func (p *pruning) replica() *kind.Object {
+func (p *pruningPair) replica() *kind.Object {
 	if p.side == kind.Hub {
 		return p.stores[kind.Hub].objects[ref("w1", "a")]
 	}
@@ -80,7 +80,7 @@ func (p *pruning) replica() *kind.Object {
 }
 
 // shown is the message of the condition on the hub's Application.
-func (p *pruning) shown() string {
+func (p *pruningPair) shown() string {
 	list, _ := rawjson.Elements(p.stores[kind.Hub].objects[ref("w1", "a")].Get("status", "conditions"))
 	for _, c := range list {
 		if rawjson.Text(c, "type") == kind.ConditionDropped {
@@ -90,22 +90,22 @@ func (p *pruning) shown() string {
 	return ""
 }
 
-func (p *pruning) upgradeCRD() {
+func (p *pruningPair) upgradeCRD() {
 	p.prunes = false
 	p.step(p.side, Schema{Resource: kind.Applications, Version: newCRD})
 }
 
-func (p *pruning) wait(seconds int) {
+func (p *pruningPair) wait(seconds int) {
 	for range seconds {
 		p.now += engine.Second
-		for side := range p.nodes {
+		for side := range p.sides {
 			p.step(kind.Side(side), Tick{})
 		}
 		p.settle()
 	}
 }
 
-func (p *pruning) disconnect() {
+func (p *pruningPair) disconnect() {
 	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Disconnected{Session: p.session}})
 	p.step(kind.Spoke, FromPeer{Input: engine.Disconnected{Session: p.session}})
 	p.wires = [2][]engine.Message{}
@@ -113,13 +113,13 @@ func (p *pruning) disconnect() {
 }
 
 // restart starts one side again, maybe in another release or after another CRD.
-func (p *pruning) restart(side kind.Side, version, crd string) {
+func (p *pruningPair) restart(side kind.Side, version, crd string) {
 	p.disconnect()
-	cfg := p.nodes[side].cfg
+	cfg := p.sides[side].cfg
 	cfg.Version = version
-	p.nodes[side] = New(cfg)
+	p.sides[side] = New(cfg)
 	if side == kind.Hub {
-		mode := p.nodes[kind.Spoke].cfg.Mode
+		mode := p.sides[kind.Spoke].cfg.Mode
 		p.step(side, Register{Agent: kind.Agent{Name: "w1", Mode: mode, Mapping: kind.ByNamespace, HubNamespace: "w1", Server: "https://proxy:9090?agentName=w1"}})
 	}
 	for _, r := range Resources() {
@@ -137,7 +137,7 @@ func (p *pruning) restart(side kind.Side, version, crd string) {
 	p.connect()
 }
 
-func (p *pruning) arrives(within int) {
+func (p *pruningPair) arrives(within int) {
 	p.t.Helper()
 	p.wait(within)
 	got := string(p.replica().Get("spec", "syncPolicy", "automated", "enabled"))
@@ -146,7 +146,7 @@ func (p *pruning) arrives(within int) {
 	}
 }
 
-func (p *pruning) stays(seconds int) {
+func (p *pruningPair) stays(seconds int) {
 	p.t.Helper()
 	p.wait(seconds)
 	if got := p.replica().Get("spec", "syncPolicy", "automated", "enabled"); got != nil {
@@ -157,15 +157,15 @@ func (p *pruning) stays(seconds int) {
 	}
 }
 
-func eachMode(t *testing.T, f func(*pruning)) {
+func eachMode(t *testing.T, f func(*pruningPair)) {
 	t.Helper()
 	for _, mode := range []kind.Mode{kind.Managed, kind.Autonomous} {
-		t.Run(string(mode), func(t *testing.T) { f(newPruning(t, mode)) })
+		t.Run(string(mode), func(t *testing.T) { f(newPruningPair(t, mode)) })
 	}
 }
 
-func TestPrunedFieldIsNamedOnTheHubAndArrivesAfterTheCRDUpgrade(t *testing.T) {
-	eachMode(t, func(p *pruning) {
+func TestPrunedField_ArrivesAfterCRDUpgrade(t *testing.T) {
+	eachMode(t, func(p *pruningPair) {
 		p.stays(0)
 		p.stays(3600)
 		p.upgradeCRD()
@@ -173,20 +173,20 @@ func TestPrunedFieldIsNamedOnTheHubAndArrivesAfterTheCRDUpgrade(t *testing.T) {
 	})
 }
 
-func TestPrunedFieldIsTriedAgain(t *testing.T) {
+func TestPrunedField_IsRetried(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		within int
-		event  func(*pruning)
+		event  func(*pruningPair)
 	}{
-		{"after a restart with another CRD", 20, func(p *pruning) { p.restart(p.side, "", newCRD) }},
-		{"after an upgrade of the replica's side", 20, func(p *pruning) { p.restart(p.side, "v2", oldCRD) }},
-		{"after an upgrade of the owner's side", 20, func(p *pruning) { p.restart(1-p.side, "v2", "") }},
-		{"where CRDs cannot be read", 3700, func(p *pruning) { p.restart(p.side, "", oldCRD) }},
-		{"without any sign", 3700, func(*pruning) {}},
+		{"after a restart with another CRD", 20, func(p *pruningPair) { p.restart(p.side, "", newCRD) }},
+		{"after an upgrade of the replica's side", 20, func(p *pruningPair) { p.restart(p.side, "v2", oldCRD) }},
+		{"after an upgrade of the owner's side", 20, func(p *pruningPair) { p.restart(1-p.side, "v2", "") }},
+		{"where CRDs cannot be read", 3700, func(p *pruningPair) { p.restart(p.side, "", oldCRD) }},
+		{"without any sign", 3700, func(*pruningPair) {}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			eachMode(t, func(p *pruning) {
+			eachMode(t, func(p *pruningPair) {
 				p.stays(4 * 3600)
 				p.prunes = false
 				c.event(p)
@@ -196,20 +196,20 @@ func TestPrunedFieldIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestConditionOfAPrunedFieldOutlivesSessionsAndProcesses(t *testing.T) {
+func TestPrunedField_ConditionSurvivesSessionsAndProcesses(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		event func(*pruning)
+		event func(*pruningPair)
 	}{
-		{"new session", func(p *pruning) { p.disconnect(); p.connect() }},
-		{"restart of the spoke", func(p *pruning) { p.restart(kind.Spoke, "", "") }},
-		{"restart of the hub", func(p *pruning) { p.restart(kind.Hub, "", "") }},
-		{"upgrade of the spoke", func(p *pruning) { p.restart(kind.Spoke, "v2", "") }},
-		{"upgrade of the hub", func(p *pruning) { p.restart(kind.Hub, "v2", "") }},
-		{"another CRD that lacks it too", func(p *pruning) { p.step(p.side, Schema{Resource: kind.Applications, Version: newCRD}) }},
+		{"new session", func(p *pruningPair) { p.disconnect(); p.connect() }},
+		{"restart of the spoke", func(p *pruningPair) { p.restart(kind.Spoke, "", "") }},
+		{"restart of the hub", func(p *pruningPair) { p.restart(kind.Hub, "", "") }},
+		{"upgrade of the spoke", func(p *pruningPair) { p.restart(kind.Spoke, "v2", "") }},
+		{"upgrade of the hub", func(p *pruningPair) { p.restart(kind.Hub, "v2", "") }},
+		{"another CRD that lacks it too", func(p *pruningPair) { p.step(p.side, Schema{Resource: kind.Applications, Version: newCRD}) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			eachMode(t, func(p *pruning) {
+			eachMode(t, func(p *pruningPair) {
 				c.event(p)
 				p.stays(0)
 				p.stays(300)
@@ -218,8 +218,8 @@ func TestConditionOfAPrunedFieldOutlivesSessionsAndProcesses(t *testing.T) {
 	}
 }
 
-func TestConditionOfAPrunedFieldGoesWithTheField(t *testing.T) {
-	eachMode(t, func(p *pruning) {
+func TestPrunedField_ConditionEndsWithField(t *testing.T) {
+	eachMode(t, func(p *pruningPair) {
 		if p.side == kind.Spoke {
 			p.user(kind.Hub, ref("w1", "a"), string(must(rawjson.Remove(p.stores[kind.Hub].objects[ref("w1", "a")].Raw(), "spec", "syncPolicy"))))
 		} else {
@@ -232,12 +232,12 @@ func TestConditionOfAPrunedFieldGoesWithTheField(t *testing.T) {
 	})
 }
 
-func TestAliasIsRecordedOnlyOnTheObjectThatItIsAbout(t *testing.T) {
+func TestAlias_IsRecordedOnlyOnItsObject(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
 	p.user(kind.Spoke, ref("argocd", "local"), app("argocd", "local", "default", "v1"))
-	n := p.nodes[kind.Spoke]
+	n := p.sides[kind.Spoke]
 	l := n.syncs[""]
 	stored := func(name string) engine.Version {
 		return l.storedVersion(l.scope(kind.ApplicationScope), p.stores[kind.Spoke].objects[ref("argocd", name)])
@@ -265,8 +265,8 @@ func TestAliasIsRecordedOnlyOnTheObjectThatItIsAbout(t *testing.T) {
 }
 
 // The answer to the write that stored the field may get lost with its session.
-func TestConditionGoesAlthoughTheSessionEndedWithTheWrite(t *testing.T) {
-	eachMode(t, func(p *pruning) {
+func TestPrunedField_ConditionEndsAfterSession(t *testing.T) {
+	eachMode(t, func(p *pruningPair) {
 		p.upgradeCRD()
 		for range 20 {
 			if p.replica().Get("spec", "syncPolicy", "automated", "enabled") != nil {
@@ -292,7 +292,7 @@ func TestConditionGoesAlthoughTheSessionEndedWithTheWrite(t *testing.T) {
 	})
 }
 
-func (p *pruning) receive(side kind.Side, m engine.Message) {
+func (p *pruningPair) receive(side kind.Side, m engine.Message) {
 	agent := "w1"
 	if side == kind.Spoke {
 		agent = ""
@@ -301,8 +301,8 @@ func (p *pruning) receive(side kind.Side, m engine.Message) {
 }
 
 // A check writes once, and stores nothing if nothing has changed.
-func TestChecksOfAPrunedFieldAreFewAndStoreNothing(t *testing.T) {
-	eachMode(t, func(p *pruning) {
+func TestPrunedField_ChecksAreFewAndStoreNothing(t *testing.T) {
+	eachMode(t, func(p *pruningPair) {
 		p.wait(600)
 		before, revision := p.writes["apply application"], p.replica().ResourceVersion()
 		p.stays(12 * 3600)
@@ -319,10 +319,10 @@ func TestChecksOfAPrunedFieldAreFewAndStoreNothing(t *testing.T) {
 }
 
 // An alias that an earlier release has recorded says nothing of what it rests on.
-func TestAliasOfAnEarlierReleaseIsCheckedOnce(t *testing.T) {
-	p := newPruning(t, kind.Managed)
+func TestAlias_OfEarlierReleaseIsCheckedOnce(t *testing.T) {
+	p := newPruningPair(t, kind.Managed)
 	o := p.replica()
-	alias := kind.ReadOwnership(o, &p.nodes[kind.Spoke].syncs[""].env).Alias
+	alias := kind.ReadOwnership(o, &p.sides[kind.Spoke].syncs[""].env).Alias
 	old, err := rawjson.Set(o.Raw(), rawjson.Quote(alias.Written.String()+"="+alias.Stored.String()), "metadata", "annotations", kind.AliasAnnotation)
 	if err != nil {
 		t.Fatal(err)
@@ -338,7 +338,7 @@ func TestAliasOfAnEarlierReleaseIsCheckedOnce(t *testing.T) {
 }
 
 // Defaults that the API server adds need no condition, and no check by time.
-func TestAddedDefaultsAreNotShown(t *testing.T) {
+func TestAlias_AddedDefaultsAreNotShown(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	writes := 0
 	p.hook = func(side kind.Side, w Write) bool {
@@ -353,7 +353,7 @@ func TestAddedDefaultsAreNotShown(t *testing.T) {
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
 	before := writes
-	p.pass(6 * 3600)
+	p.waitSeconds(6 * 3600)
 	hub := p.stores[kind.Hub].objects[ref("w1", "a")]
 	if got := hub.Get("status", "conditions"); got != nil || writes != before {
 		t.Errorf("conditions %s, %d writes in six hours", got, writes-before)
@@ -361,7 +361,7 @@ func TestAddedDefaultsAreNotShown(t *testing.T) {
 }
 
 // A controller that changes a field back is named by what it changes.
-func TestContestedFieldIsNamedOnTheHub(t *testing.T) {
+func TestContestedField_IsNamedOnHub(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	fights := true
 	p.hook = func(side kind.Side, w Write) bool {
@@ -376,18 +376,18 @@ func TestContestedFieldIsNamedOnTheHub(t *testing.T) {
 	}
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
-	p.pass(120)
+	p.waitSeconds(120)
 	shown := func() string {
 		return string(p.stores[kind.Hub].objects[ref("w1", "a")].Get("status", "conditions"))
 	}
 	if !strings.Contains(shown(), "spec.source.targetRevision") {
 		t.Fatalf("the hub shows %s", shown())
 	}
-	if alias := kind.ReadOwnership(p.stores[kind.Spoke].objects[ref("argocd", "a")], &p.nodes[kind.Spoke].syncs[""].env).Alias; alias.Release != "" || alias.Schema != "" {
+	if alias := kind.ReadOwnership(p.stores[kind.Spoke].objects[ref("argocd", "a")], &p.sides[kind.Spoke].syncs[""].env).Alias; alias.Release != "" || alias.Schema != "" {
 		t.Errorf("another process may rely on %+v", alias)
 	}
 	fights = false
-	p.pass(700)
+	p.waitSeconds(700)
 	spec := string(p.stores[kind.Spoke].objects[ref("argocd", "a")].Get("spec", "source", "targetRevision"))
 	if shown() != "" || spec != `"v1"` {
 		t.Errorf("the hub shows %s, the spoke has %s", shown(), spec)
@@ -402,8 +402,8 @@ func must(b []byte, err error) []byte {
 }
 
 // An edit of the replica that also removes the recorded alias is corrected, and the condition stays.
-func TestConditionOfAPrunedFieldOutlivesAnEditOfTheReplica(t *testing.T) {
-	eachMode(t, func(p *pruning) {
+func TestPrunedField_ConditionSurvivesEditOfReplica(t *testing.T) {
+	eachMode(t, func(p *pruningPair) {
 		edited := p.replica()
 		body, err := rawjson.Remove(edited.Raw(), "metadata", "annotations", kind.AliasAnnotation)
 		if err != nil {

@@ -100,7 +100,7 @@ func (f *fleet) project(agent int) {
 	f.Step(f.now, Observed{Resource: kind.AppProjects, Object: o})
 }
 
-func TestStepConcernsOnlyWhomItTouches(t *testing.T) {
+func TestStep_CostDependsOnAffectedAgents(t *testing.T) {
 	f := newFleet(t, 50)
 	before := map[string]engine.Time{}
 	for _, l := range f.index.ordered {

@@ -10,7 +10,7 @@ import (
 
 // A hostile agent within one session: whatever it says again and again, with ever
 // new names, the hub remembers no more of it in the end.
-func TestAgentCannotFillTheHubsMemoryWithinASession(t *testing.T) {
+func TestLimits_AgentCannotFillHubMemory(t *testing.T) {
 	seq := uint64(1000)
 	for _, c := range []struct {
 		name string
@@ -50,16 +50,16 @@ func TestAgentCannotFillTheHubsMemoryWithinASession(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPair(t, kind.Autonomous)
 			p.connect()
-			before := p.nodes[kind.Hub].Stats()
+			before := p.sides[kind.Hub].Stats()
 			for i := range 2000 {
 				for _, m := range c.send(i) {
 					p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Received{Session: p.session, Message: m}})
 				}
 			}
-			if after := p.nodes[kind.Hub].Stats(); after != before {
+			if after := p.sides[kind.Hub].Stats(); after != before {
 				t.Errorf("before %+v, after %+v", before, after)
 			}
-			status, _ := p.nodes[kind.Hub].Status("w1")
+			status, _ := p.sides[kind.Hub].Status("w1")
 			if !status.Connected || len(status.RemoteHolds) > 2 {
 				t.Errorf("connected %v, %d held elsewhere", status.Connected, len(status.RemoteHolds))
 			}
@@ -73,11 +73,11 @@ func TestAgentCannotFillTheHubsMemoryWithinASession(t *testing.T) {
 }
 
 // An autonomous agent stores on the hub no more than its limit, and learns which limit.
-func TestAutonomousAgentStoresNoMoreThanItsLimit(t *testing.T) {
+func TestLimits_AutonomousAgentStoresWithinLimit(t *testing.T) {
 	p := newPair(t, kind.Autonomous)
-	hub := p.nodes[kind.Hub].cfg
+	hub := p.sides[kind.Hub].cfg
 	hub.Tuning.MaxBytes = 1000
-	p.nodes[kind.Hub] = New(hub)
+	p.sides[kind.Hub] = New(hub)
 	p.step(kind.Hub, Register{Agent: kind.Agent{Name: "w1", Mode: kind.Autonomous, Mapping: kind.ByNamespace, HubNamespace: "w1"}})
 	for _, r := range Resources() {
 		p.step(kind.Hub, List{Resource: r, Revision: 1})
@@ -89,7 +89,7 @@ func TestAutonomousAgentStoresNoMoreThanItsLimit(t *testing.T) {
 		p.user(kind.Spoke, ref("argocd", name), app("argocd", name, "default", "v1"))
 	}
 	size := 0
-	l := p.nodes[kind.Hub].syncs["w1"]
+	l := p.sides[kind.Hub].syncs["w1"]
 	for _, o := range p.stores[kind.Hub].objects {
 		held, _ := kind.ApplicationKind{}.ReadReplica(o, &l.env)
 		size += len(held.Content)
@@ -100,7 +100,7 @@ func TestAutonomousAgentStoresNoMoreThanItsLimit(t *testing.T) {
 	}
 	rejected := 0
 	for i := range many {
-		r, ok := p.nodes[kind.Spoke].syncs[""].peer.Rejection(kind.ApplicationScope, engine.Key{Name: fmt.Sprintf("a%d", i)})
+		r, ok := p.sides[kind.Spoke].syncs[""].peer.Rejection(kind.ApplicationScope, engine.Key{Name: fmt.Sprintf("a%d", i)})
 		if ok && r.Code == engine.TooLarge {
 			rejected++
 		}
@@ -119,7 +119,7 @@ func TestAutonomousAgentStoresNoMoreThanItsLimit(t *testing.T) {
 		p.step(kind.Spoke, Deleted{Ref: r, UID: uid})
 		p.settle()
 	}
-	p.pass(600)
+	p.waitSeconds(600)
 	if n := len(p.stores[kind.Hub].objects); n != copies {
 		t.Errorf("%d copies, there is room for %d", n, copies)
 	}

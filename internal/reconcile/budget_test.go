@@ -8,8 +8,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// loses has the hub find, when it lists a resource again, that it lacks objects.
-func (p *pair) loses(r kind.Resource, names ...string) {
+// loseOnHub has the hub find, when it lists a resource again, that it lacks objects.
+func (p *pair) loseOnHub(r kind.Resource, names ...string) {
 	hub := p.stores[kind.Hub]
 	for _, name := range names {
 		for ref := range hub.objects {
@@ -42,7 +42,7 @@ func (p *pair) has(r kind.Resource) int {
 
 // A project that an Application of the spoke names cannot be removed. It is tried
 // again and again, and stays one item for the deletion budget.
-func TestProjectInUseThatTheHubLacksIsNeverHeld(t *testing.T) {
+func TestBudget_ProjectInUseIsNotHeld(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	for i := range 4 {
@@ -50,7 +50,7 @@ func TestProjectInUseThatTheHubLacksIsNeverHeld(t *testing.T) {
 		p.user(kind.Hub, projectRef(name), project(name, `{}`, onlyW1))
 	}
 	p.user(kind.Spoke, ref("argocd", "local"), app("argocd", "local", "p0", "v1"))
-	p.loses(kind.AppProjects, "p0")
+	p.loseOnHub(kind.AppProjects, "p0")
 	tried := false
 	p.events = nil
 	p.hook = func(side kind.Side, w Write) bool {
@@ -58,7 +58,7 @@ func TestProjectInUseThatTheHubLacksIsNeverHeld(t *testing.T) {
 		return false
 	}
 	for range 60 {
-		p.later(60 * engine.Second)
+		p.advanceTime(60 * engine.Second)
 	}
 	for _, f := range p.events {
 		if f.Type == engine.HoldStarted {
@@ -70,7 +70,7 @@ func TestProjectInUseThatTheHubLacksIsNeverHeld(t *testing.T) {
 	}
 	delete(p.stores[kind.Spoke].objects, ref("argocd", "local"))
 	p.step(kind.Spoke, Deleted{Ref: ref("argocd", "local")})
-	p.later(120 * engine.Second)
+	p.advanceTime(120 * engine.Second)
 	if p.stores[kind.Spoke].objects[projectRef("p0")] != nil {
 		t.Error("the project stays although it is no longer used")
 	}
@@ -83,7 +83,7 @@ func repository(name string) (kind.Ref, string) {
 
 // A project that takes an agent off its list takes the credentials away at once:
 // not with the next comparison.
-func TestCredentialsAreWithdrawnAtOnceWhenTheirProjectChanges(t *testing.T) {
+func TestBudget_CredentialsAreWithdrawnImmediately(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, projectRef("p0"), project("p0", `{}`, onlyW1))
@@ -100,7 +100,7 @@ func TestCredentialsAreWithdrawnAtOnceWhenTheirProjectChanges(t *testing.T) {
 
 // One agent with few Applications must not lose them all by a mistake on the hub.
 // Credentials are withdrawn without a confirmation.
-func TestSmallScopesAreNotEmptiedByAbsence(t *testing.T) {
+func TestBudget_SmallScopesAreNotEmptied(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, projectRef("p0"), project("p0", `{}`, onlyW1))
@@ -114,13 +114,13 @@ func TestSmallScopesAreNotEmptiedByAbsence(t *testing.T) {
 	if p.has(kind.Applications) != 3 || p.has(kind.AppProjects) != 2 || p.has(kind.Secrets) != 1 {
 		t.Fatalf("%d Applications, %d projects, %d Secrets", p.has(kind.Applications), p.has(kind.AppProjects), p.has(kind.Secrets))
 	}
-	p.loses(kind.Applications, apps...)
-	p.loses(kind.AppProjects, "p0", "default") // and with them the repository leaves all agents
-	p.later(60 * engine.Second)
+	p.loseOnHub(kind.Applications, apps...)
+	p.loseOnHub(kind.AppProjects, "p0", "default") // and with them the repository leaves all agents
+	p.advanceTime(60 * engine.Second)
 	if p.has(kind.Applications) != 3 || p.has(kind.AppProjects) != 2 || p.has(kind.Secrets) != 0 {
 		t.Errorf("%d Applications, %d projects, %d Secrets are left", p.has(kind.Applications), p.has(kind.AppProjects), p.has(kind.Secrets))
 	}
-	status, _ := p.nodes[kind.Hub].Status("w1")
+	status, _ := p.sides[kind.Hub].Status("w1")
 	for _, h := range status.RemoteHolds {
 		if h.Cause != engine.CauseLast {
 			t.Errorf("%s is held by rule %q", h.Scope, h.Cause)
@@ -128,7 +128,7 @@ func TestSmallScopesAreNotEmptiedByAbsence(t *testing.T) {
 		p.step(kind.Hub, Confirm{Agent: "w1", ID: h.ID})
 		p.settle()
 	}
-	p.later(120 * engine.Second)
+	p.advanceTime(120 * engine.Second)
 	if p.has(kind.Applications)+p.has(kind.AppProjects) != 0 {
 		t.Errorf("after the confirmations: %d Applications, %d projects", p.has(kind.Applications), p.has(kind.AppProjects))
 	}

@@ -13,8 +13,8 @@ import (
 func collidingPair(t *testing.T) *pair {
 	t.Helper()
 	p := newPair(t, kind.Autonomous)
-	p.nodes[kind.Spoke].cfg.Settings.AllowedNamespaces = []string{"x"}
-	p.nodes[kind.Spoke].syncs[""].env.Settings.AllowedNamespaces = []string{"x"}
+	p.sides[kind.Spoke].cfg.Settings.AllowedNamespaces = []string{"x"}
+	p.sides[kind.Spoke].syncs[""].env.Settings.AllowedNamespaces = []string{"x"}
 	p.connect()
 	p.user(kind.Spoke, ref("argocd", "x.b"), app("argocd", "x.b", "default", "v1"))
 	p.user(kind.Spoke, ref("x", "b"), app("x", "b", "default", "v1"))
@@ -28,7 +28,7 @@ func (p *pair) change(side kind.Side, r kind.Ref, value string, path ...string) 
 
 // Two keys may name one object of the hub. While a write to that object is under
 // way, both are changed: each of the two is answered.
-func TestTwoItemsOfOneObjectAreBothAnswered(t *testing.T) {
+func TestCollision_BothItemsAreAnswered(t *testing.T) {
 	p := collidingPair(t)
 	var held []Write
 	p.hook = func(side kind.Side, w Write) bool {
@@ -48,29 +48,29 @@ func TestTwoItemsOfOneObjectAreBothAnswered(t *testing.T) {
 	p.settle()
 	for _, want := range []string{`"v2"`, `"v3"`} {
 		p.change(kind.Spoke, ref("argocd", "x.b"), want, "spec", "source", "targetRevision")
-		p.pass(60)
+		p.waitSeconds(60)
 		if got := string(p.stores[kind.Hub].objects[ref("w1", "x.b")].Get("spec", "source", "targetRevision")); got != want {
 			t.Errorf("the hub has %s, the spoke %s", got, want)
 		}
 	}
-	status, _ := p.nodes[kind.Spoke].Status("")
+	status, _ := p.sides[kind.Spoke].Status("")
 	for _, s := range status.Scopes {
 		if s.InFlight > 0 || s.Dirty > 0 {
 			t.Errorf("scope %s: %d items are unanswered, %d are not sent", s.Name, s.InFlight, s.Dirty)
 		}
 	}
-	if load := p.nodes[kind.Hub].Stats(); load.Jobs+load.Writing > 0 {
+	if load := p.sides[kind.Hub].Stats(); load.Jobs+load.Writing > 0 {
 		t.Errorf("the hub has work left: %+v", load)
 	}
 }
 
-func TestCollisionOfNamesIsARejectThatNamesBoth(t *testing.T) {
+func TestCollision_RejectionNamesBothObjects(t *testing.T) {
 	p := collidingPair(t)
-	rejection, ok := p.nodes[kind.Spoke].syncs[""].peer.Rejection(kind.ApplicationScope, engine.Key{Namespace: "x", Name: "b"})
+	rejection, ok := p.sides[kind.Spoke].syncs[""].peer.Rejection(kind.ApplicationScope, engine.Key{Namespace: "x", Name: "b"})
 	if !ok || rejection.Code != engine.NameTaken || !strings.Contains(rejection.Message, "x/b") || !strings.Contains(rejection.Message, "x.b,") {
 		t.Fatalf("rejected: %v, %+v", ok, rejection)
 	}
-	if _, ok := p.nodes[kind.Spoke].syncs[""].peer.Rejection(kind.ApplicationScope, engine.Key{Name: "x.b"}); ok {
+	if _, ok := p.sides[kind.Spoke].syncs[""].peer.Rejection(kind.ApplicationScope, engine.Key{Name: "x.b"}); ok {
 		t.Error("the other one is rejected too")
 	}
 	// As soon as the name is free, the other one gets it.
@@ -78,7 +78,7 @@ func TestCollisionOfNamesIsARejectThatNamesBoth(t *testing.T) {
 	delete(p.stores[kind.Spoke].objects, ref("argocd", "x.b"))
 	p.step(kind.Spoke, Deleted{Ref: ref("argocd", "x.b"), UID: uid})
 	p.settle()
-	p.pass(600)
+	p.waitSeconds(600)
 	if o := p.stores[kind.Hub].objects[ref("w1", "x.b")]; o == nil || o.Annotation(kind.SourceNameAnnotation) != "x/b" {
 		t.Errorf("the hub has %v", o)
 	}

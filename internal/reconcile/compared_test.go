@@ -9,7 +9,7 @@ import (
 
 // An agent that is restarted while something cannot be made equal would else
 // never be ready.
-func TestWhatCanNotBeMadeEqualDoesNotKeepTheSidesFromHavingCompared(t *testing.T) {
+func TestInitialSync_CompletesDespiteRejectedItem(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, projectRef("team"), project("team", `{}`, onlyW1))
@@ -22,7 +22,7 @@ func TestWhatCanNotBeMadeEqualDoesNotKeepTheSidesFromHavingCompared(t *testing.T
 	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Disconnected{Session: 1}})
 	p.revision = 10_000
 	p.connect()
-	p.later(30 * engine.Second)
+	p.advanceTime(30 * engine.Second)
 	if p.stores[kind.Spoke].objects[projectRef("team")] == nil {
 		t.Fatal("a project went although an Application uses it")
 	}

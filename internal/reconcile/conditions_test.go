@@ -19,12 +19,12 @@ func withCondition(t *testing.T, condition string) *kind.Object {
 }
 
 // What another replica of the principal has shown is taken back when it is known to be over, not before.
-func TestConditionOfAnotherReplicaStaysUntilItIsKnownToBeOver(t *testing.T) {
+func TestConditions_OfAnotherPrincipalStayUntilResolved(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.hook = func(side kind.Side, _ Write) bool { return side == kind.Spoke } // the spoke does not answer yet
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
-	l := p.nodes[kind.Hub].syncs["w1"]
+	l := p.sides[kind.Hub].syncs["w1"]
 	key := engine.Key{Name: "a"}
 	for _, condition := range []string{kind.ConditionError, kind.ConditionHeld} {
 		o := withCondition(t, condition)
@@ -43,7 +43,7 @@ func TestConditionOfAnotherReplicaStaysUntilItIsKnownToBeOver(t *testing.T) {
 func notAdopting(t *testing.T) *pair {
 	t.Helper()
 	p := newPair(t, kind.Managed)
-	p.nodes[kind.Spoke].cfg.Policy.AdoptNever = true
+	p.sides[kind.Spoke].cfg.Policy.AdoptNever = true
 	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "local"))
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
@@ -53,7 +53,7 @@ func notAdopting(t *testing.T) *pair {
 	return p
 }
 
-func TestApplicationThatTheSpokeDoesNotAdoptIsDegraded(t *testing.T) {
+func TestConditions_NotAdoptedApplicationIsDegraded(t *testing.T) {
 	p := notAdopting(t)
 	if got := string(p.hubApp().Get("status", "health", "status")); got != `"Degraded"` {
 		t.Errorf("health %s", got)
@@ -61,20 +61,20 @@ func TestApplicationThatTheSpokeDoesNotAdoptIsDegraded(t *testing.T) {
 }
 
 // Two replicas of the principal that think differently do not outdo each other.
-func TestConditionIsNotWrittenAgainAtOnce(t *testing.T) {
+func TestConditions_AreNotRewrittenImmediately(t *testing.T) {
 	p := notAdopting(t)
 	p.edit(kind.Hub, ref("w1", "a"), `{}`, "status")
 	if hasCondition(p.hubApp(), kind.ConditionError) {
 		t.Error("written again at once")
 	}
-	p.later(10 * engine.Second)
+	p.advanceTime(10 * engine.Second)
 	if !hasCondition(p.hubApp(), kind.ConditionError) {
 		t.Error("not written again")
 	}
 }
 
-func TestHoldOfTheAgentIsNotShownOnTheHubsOwnApplications(t *testing.T) {
-	l := newPair(t, kind.Managed).nodes[kind.Hub].syncs["w1"]
+func TestConditions_AgentHoldIsNotShownOnHubApplications(t *testing.T) {
+	l := newPair(t, kind.Managed).sides[kind.Hub].syncs["w1"]
 	l.heldChanged(engine.Event{Type: engine.HoldStarted, Scope: kind.ApplicationScope, Held: &engine.Held{ID: "x"}})
 	if l.heldApplications != nil {
 		t.Error("noted as the hub's own")
@@ -95,29 +95,29 @@ func heldOnHub(t *testing.T) *pair {
 	p.step(kind.Spoke, List{Resource: kind.Applications, Objects: []*kind.Object{p.stores[kind.Spoke].objects[ref("argocd", "b")]}, Revision: 1000})
 	p.revision = 50 // the cluster was restored from a backup
 	p.connect()
-	p.later(10 * engine.Second)
+	p.advanceTime(10 * engine.Second)
 	if !hasCondition(p.hubApp(), kind.ConditionHeld) {
 		t.Fatalf("the hub shows %s", p.hubApp().Get("status"))
 	}
 	return p
 }
 
-func TestReplicaWhoseSessionIsOverLeavesConditionsAlone(t *testing.T) {
+func TestConditions_UnchangedAfterSession(t *testing.T) {
 	p := heldOnHub(t)
 	p.disconnect()
 	writes := p.recordHub()
 	p.edit(kind.Hub, ref("w1", "a"), `{}`, "status")
-	p.later(20 * engine.Second)
+	p.advanceTime(20 * engine.Second)
 	for _, w := range *writes {
 		t.Errorf("the hub writes: %s", w.Reason)
 	}
 }
 
-func TestConditionOfAHoldGoesWithIt(t *testing.T) {
+func TestConditions_HoldConditionEndsWithHold(t *testing.T) {
 	p := heldOnHub(t)
 	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
-	p.later(120 * engine.Second)
-	if l := p.nodes[kind.Hub].syncs["w1"]; l.heldApplications != nil {
+	p.advanceTime(120 * engine.Second)
+	if l := p.sides[kind.Hub].syncs["w1"]; l.heldApplications != nil {
 		t.Errorf("%+v is noted as held", l.heldApplications)
 	}
 	if hasCondition(p.hubApp(), kind.ConditionHeld) {

@@ -18,12 +18,12 @@ const (
 	going    = `"deletionTimestamp":"2026-01-01T00:00:00Z"`
 )
 
-// spokeLink returns the link of a spoke that has met its hub.
-func spokeLink(t *testing.T) (*pair, *agentSync) {
+// spokeSync returns the link of a spoke that has met its hub.
+func spokeSync(t *testing.T) (*pair, *agentSync) {
 	t.Helper()
 	p := newPair(t, kind.Managed)
 	p.connect()
-	return p, p.nodes[kind.Spoke].syncs[""]
+	return p, p.sides[kind.Spoke].syncs[""]
 }
 
 // spokeApp returns an Application a of a spoke.
@@ -56,8 +56,8 @@ func outcome(d decision) string {
 	return d.verb.String()
 }
 
-func TestWhatIsRemovedOnASpoke(t *testing.T) {
-	_, l := spokeLink(t)
+func TestRemove_OnSpoke(t *testing.T) {
+	_, l := spokeSync(t)
 	secret := object(t, `{"metadata":{"name":"a","namespace":"argocd","annotations":{`+ours+`}}}`)
 	for _, c := range []struct {
 		name, scope string
@@ -84,8 +84,8 @@ func TestWhatIsRemovedOnASpoke(t *testing.T) {
 	}
 }
 
-func TestWhatACascadeDeletes(t *testing.T) {
-	_, l := spokeLink(t)
+func TestCascade_Decisions(t *testing.T) {
+	_, l := spokeSync(t)
 	content := []byte(`{"deleting":true,"metadata":{"finalizers":["` + resourcesFinalizer + `"]},"uid":"s1"}`)
 	for _, c := range []struct {
 		name    string
@@ -116,13 +116,13 @@ func TestWhatACascadeDeletes(t *testing.T) {
 		t.Errorf("a finalizer that is not kept: %s", got)
 	}
 
-	hub := newPair(t, kind.Autonomous).nodes[kind.Hub].syncs["w1"]
+	hub := newPair(t, kind.Autonomous).sides[kind.Hub].syncs["w1"]
 	if hub.cascades(hub.scope(kind.ApplicationScope), engine.Apply{Content: content}) {
 		t.Error("an autonomous agent deletes with cascade on the hub")
 	}
 }
 
-func TestWhatBecomesOfAnObjectThatIsThere(t *testing.T) {
+func TestDecideOwnership_OfExistingObject(t *testing.T) {
 	v1, v2 := engine.VersionOf([]byte("v1")), engine.VersionOf([]byte("v2"))
 	alias := `,"argocd-agent.argoproj-labs.io/alias":"` + v1.String() + `=` + v2.String() + `"`
 	for _, c := range []struct {
@@ -147,8 +147,8 @@ func TestWhatBecomesOfAnObjectThatIsThere(t *testing.T) {
 		{name: "ours, another source, policy recreate, suspect", local: ours, policy: Policy{Recreate: true}, content: hubContent("s2", ``), suspect: true, want: "fail Held"},
 		{name: "adopted, another source, policy recreate", local: adopted, policy: Policy{Recreate: true}, content: hubContent("s2", ``), adopted: true},
 	} {
-		p, l := spokeLink(t)
-		p.nodes[kind.Spoke].cfg.Policy = c.policy
+		p, l := spokeSync(t)
+		p.sides[kind.Spoke].cfg.Policy = c.policy
 		ownership, instead := l.decideOwnership(l.scope(kind.ApplicationScope), engine.Apply{Content: c.content, Version: v1, StoreUntrusted: c.suspect}, spokeApp(t, c.local, ``))
 		got := ""
 		if instead != nil {
@@ -166,9 +166,9 @@ func TestWhatBecomesOfAnObjectThatIsThere(t *testing.T) {
 	}
 }
 
-func TestSecretOfTheSameNameIsNeitherAdoptedNorOverwritten(t *testing.T) {
-	p, l := spokeLink(t)
-	p.nodes[kind.Spoke].cfg.Policy.AdoptNever = true
+func TestApply_SecretOfSameNameIsNotOverwritten(t *testing.T) {
+	p, l := spokeSync(t)
+	p.sides[kind.Spoke].cfg.Policy.AdoptNever = true
 	s := l.scope(kind.RepositoryScope)
 	content := []byte(`{"data":{},"metadata":{"labels":{"argocd.argoproj.io/secret-type":"repository"}},"uid":"s1"}`)
 	secret := object(t, `{"metadata":{"name":"r","namespace":"argocd"},"data":{"admin.password":"eA=="}}`)
@@ -177,8 +177,8 @@ func TestSecretOfTheSameNameIsNeitherAdoptedNorOverwritten(t *testing.T) {
 	}
 }
 
-func TestAgeAloneIsNoReasonToWrite(t *testing.T) {
-	_, l := spokeLink(t)
+func TestSourceRevision_AloneIsNotWritten(t *testing.T) {
+	_, l := spokeSync(t)
 	s, r := l.scope(kind.ApplicationScope), ref("argocd", "a")
 	e := engine.Apply{Key: engine.Key{Name: "a"}, Content: hubContent("s1", ``), SourceRevision: 5}
 	created := l.merge(s, r, e, nil)
@@ -192,7 +192,7 @@ func TestAgeAloneIsNoReasonToWrite(t *testing.T) {
 }
 
 // The Application is restored. Its earlier commands are not executed again.
-func TestRecordOfCommandsReturnsWithTheApplicationThatHadIt(t *testing.T) {
+func TestReceipt_IsRestoredWithItsApplication(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		missed   deletedApplication
@@ -203,9 +203,9 @@ func TestRecordOfCommandsReturnsWithTheApplicationThatHadIt(t *testing.T) {
 		{"of the same source, removed by us", deletedApplication{source: "s1", record: `{"ids":["c1"]}`, ours: true}, true, false},
 		{"of another source", deletedApplication{source: "s2", record: `{"ids":["c1"]}`}, false, false},
 	} {
-		p, l := spokeLink(t)
-		p.nodes[kind.Spoke].cfg.Policy.ResyncRecreated = true
-		p.nodes[kind.Spoke].deleted[ref("argocd", "a")] = c.missed
+		p, l := spokeSync(t)
+		p.sides[kind.Spoke].cfg.Policy.ResyncRecreated = true
+		p.sides[kind.Spoke].deleted[ref("argocd", "a")] = c.missed
 		d := l.merge(l.scope(kind.ApplicationScope), ref("argocd", "a"), engine.Apply{Key: engine.Key{Name: "a"}, Content: hubContent("s1", ``)}, nil)
 		if got := kind.ReadReceipt(d.object) != ""; got != c.record {
 			t.Errorf("%s: record %v", c.name, got)
@@ -216,8 +216,8 @@ func TestRecordOfCommandsReturnsWithTheApplicationThatHadIt(t *testing.T) {
 	}
 }
 
-func TestFinalizersOfAHubApplicationGoOnlyFromACopyThatIsBeingDeleted(t *testing.T) {
-	l := newPair(t, kind.Autonomous).nodes[kind.Hub].syncs["w1"]
+func TestRemoveFinalizers_OnlyFromTerminatingReplica(t *testing.T) {
+	l := newPair(t, kind.Autonomous).sides[kind.Hub].syncs["w1"]
 	copied := ours + `,"argocd-agent.argoproj-labs.io/agent-name":"w1"`
 	for _, c := range []struct{ name, annotations, meta, want string }{
 		{"a copy that is being deleted", copied, cascades + "," + going, "update"},
@@ -231,9 +231,9 @@ func TestFinalizersOfAHubApplicationGoOnlyFromACopyThatIsBeingDeleted(t *testing
 	}
 }
 
-func TestCommandGetsOneID(t *testing.T) {
+func TestAssignCommandID_Once(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	l := p.nodes[kind.Hub].syncs["w1"]
+	l := p.sides[kind.Hub].syncs["w1"]
 	o := object(t, `{"metadata":{"name":"a","namespace":"w1","uid":"u","resourceVersion":"3"},"spec":{"destination":{"name":"w1"}},"operation":{"sync":{}}}`)
 	d := l.assignCommandID(o)
 	if outcome(d) != "update" {
@@ -244,9 +244,9 @@ func TestCommandGetsOneID(t *testing.T) {
 	}
 }
 
-func TestRefreshKeepsItsNameWhileAPartOfItIsPending(t *testing.T) {
+func TestRefresh_KeepsIDWhilePartIsPending(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	l := p.nodes[kind.Hub].syncs["w1"]
+	l := p.sides[kind.Hub].syncs["w1"]
 	note := func(annotations string) string {
 		l.recordRefresh(object(t, `{"metadata":{"name":"a","namespace":"w1","annotations":{`+annotations+`}},"spec":{"destination":{"name":"w1"},"sourceHydrator":{}}}`))
 		return l.refreshNonce(engine.Key{Name: "a"})
@@ -265,11 +265,11 @@ func TestRefreshKeepsItsNameWhileAPartOfItIsPending(t *testing.T) {
 	}
 }
 
-func TestAgentRemovesNothingOfAKindThatIsNotExchanged(t *testing.T) {
+func TestExcludedScope_AgentRemovesNothing(t *testing.T) {
 	p := newPair(t, kind.Autonomous)
 	p.connect()
 	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
-	l := p.nodes[kind.Hub].syncs["w1"]
+	l := p.sides[kind.Hub].syncs["w1"]
 	l.env.Agent.ExcludedScopes = "," + kind.ApplicationScope + ","
 	before := p.writes
 	l.remove(engine.Remove{Scope: kind.ApplicationScope, Key: engine.Key{Name: "a"}, Ticket: 99})
@@ -278,9 +278,9 @@ func TestAgentRemovesNothingOfAKindThatIsNotExchanged(t *testing.T) {
 	}
 }
 
-func TestContentIsThatOfTheKeyThatIsAskedFor(t *testing.T) {
+func TestContent_BelongsToRequestedKey(t *testing.T) {
 	p := newPair(t, kind.Autonomous)
-	l := p.nodes[kind.Hub].syncs["w1"]
+	l := p.sides[kind.Hub].syncs["w1"]
 	l.env.SpokeArgoNamespace = "argocd"
 	o := object(t, `{"metadata":{"name":"x.b","namespace":"w1","uid":"u","resourceVersion":"9","annotations":{"argocd.argoproj.io/refresh":"normal",
 		"argocd.argoproj.io/source-uid":"s1","argocd.argoproj.io/principal-uid":"principal-1","argocd-agent.argoproj-labs.io/agent-name":"w1","argocd-agent.argoproj-labs.io/source-name":"x/b"}},"spec":{"destination":{"name":"w1"}}}`)
@@ -293,11 +293,11 @@ func TestContentIsThatOfTheKeyThatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestRepositoryIsAsOldAsItsProject(t *testing.T) {
-	f := newFollower(t)
+func TestSourceRevision_RepositoryHasThatOfItsProject(t *testing.T) {
+	f := newRepositoryHarness(t)
 	f.hub(seen(kind.AppProjects, f.project(9, "w1")))
 	f.hub(seen(kind.Secrets, f.repository(5, web)))
-	l := f.nodes[kind.Hub].syncs["w1"]
+	l := f.sides[kind.Hub].syncs["w1"]
 	if got := l.SourceRevision(kind.RepositoryScope, engine.Key{Name: "repo"}); got != 9 {
 		t.Errorf("made of revision %d", got)
 	}
@@ -310,8 +310,8 @@ func TestRepositoryIsAsOldAsItsProject(t *testing.T) {
 	}
 }
 
-func TestFrozenItemLeavesOnlyOurObjectAsEqual(t *testing.T) {
-	_, l := spokeLink(t)
+func TestFrozen_OnlyOwnedObjectCountsAsEqual(t *testing.T) {
+	_, l := spokeSync(t)
 	s := l.scope(kind.ApplicationScope)
 	if d := l.leaveUnchanged(s, spokeApp(t, ours, ``)); !d.leftUnchanged || outcome(d) != "nothing" {
 		t.Errorf("ours: %s", outcome(d))
@@ -323,7 +323,7 @@ func TestFrozenItemLeavesOnlyOurObjectAsEqual(t *testing.T) {
 	}
 }
 
-func TestOlderMemoryDoesNotTakeBackWhatWasSeen(t *testing.T) {
+func TestMemory_OlderRecordDoesNotLowerSeen(t *testing.T) {
 	newer := Memory{Store: engine.Store{UID: "h", Revision: 9}, Seen: []engine.Seen{{Scope: "application", Revision: 9}}}
 	older := Memory{Store: engine.Store{UID: "h", Revision: 5}, Seen: []engine.Seen{{Scope: "application", Revision: 5}, {Scope: "appproject", Revision: 4}}}
 	got := newer.With(older)
@@ -332,7 +332,7 @@ func TestOlderMemoryDoesNotTakeBackWhatWasSeen(t *testing.T) {
 	}
 }
 
-func TestWhatIsRememberedOfCommandsIsBounded(t *testing.T) {
+func TestMemory_CommandsAreBounded(t *testing.T) {
 	var ids []string
 	for i := range 2 * maxCommands {
 		ids = withCommands(ids, fmt.Sprint("c", i))
@@ -340,7 +340,7 @@ func TestWhatIsRememberedOfCommandsIsBounded(t *testing.T) {
 	if last := ids[len(ids)-1]; len(ids) != maxCommands || last != fmt.Sprint("c", 2*maxCommands-1) {
 		t.Errorf("%d IDs, the last is %s", len(ids), last)
 	}
-	l := newPair(t, kind.Autonomous).nodes[kind.Spoke].syncs[""]
+	l := newPair(t, kind.Autonomous).sides[kind.Spoke].syncs[""]
 	key := engine.Key{Name: "a"}
 	for i := range 2 * maxExecuted {
 		content := fmt.Sprintf(`{"operation":{"info":[{"name":%q,"value":"c%d"}]}}`, kind.CommandInfo, i)
@@ -351,7 +351,7 @@ func TestWhatIsRememberedOfCommandsIsBounded(t *testing.T) {
 	}
 }
 
-func TestCommandsAreRememberedWhateverHubTheyCameFrom(t *testing.T) {
+func TestMemory_KeepsCommandsOfEveryHub(t *testing.T) {
 	one := Memory{Store: engine.Store{UID: "h1"}, Commands: []string{"c1"}}
 	two := Memory{Store: engine.Store{UID: "h2"}, Commands: []string{"c2"}}
 	for _, got := range []Memory{one.With(two), one.With(Memory{Commands: []string{"c2"}})} {

@@ -79,14 +79,14 @@ func (p *pair) removeOnHub(ref kind.Ref, watched bool) {
 	p.settle()
 }
 
-func TestCascadeOnFirstContactLeavesAnUnrelatedApplication(t *testing.T) {
+func TestCascade_FirstSessionKeepsUnrelatedApplication(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "local"))
 	p.user(kind.Hub, ref("w1", "a"), deleting(t, app("w1", "a", "default", "v1")))
 	before := string(p.stores[kind.Spoke].objects[ref("argocd", "a")].Raw())
 	writes := p.recordSpoke()
 	p.connect()
-	p.pass(120)
+	p.waitSeconds(120)
 	*writes = slices.DeleteFunc(*writes, func(w Write) bool { return w.Ref.Resource == kind.AppProjects })
 	if len(*writes) > 0 {
 		t.Errorf("the spoke writes %s %s (%s)", (*writes)[0].Verb, (*writes)[0].Ref.Name, (*writes)[0].Reason)
@@ -99,7 +99,7 @@ func TestCascadeOnFirstContactLeavesAnUnrelatedApplication(t *testing.T) {
 	}
 }
 
-func TestCascadeOfAnotherSourceLeavesTheReplica(t *testing.T) {
+func TestCascade_OfAnotherSourceKeepsReplica(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -113,7 +113,7 @@ func TestCascadeOfAnotherSourceLeavesTheReplica(t *testing.T) {
 	writes := p.recordSpoke()
 	p.connect()
 	p.confirmAll()
-	p.pass(120)
+	p.waitSeconds(120)
 	for _, w := range *writes {
 		if w.Verb != Update || w.Reason != "update conditions" {
 			t.Errorf("the spoke writes %s %s (%s), finalizers %v", w.Verb, w.Ref.Name, w.Reason, w.Object.Finalizers())
@@ -131,7 +131,7 @@ func TestCascadeOfAnotherSourceLeavesTheReplica(t *testing.T) {
 	}
 }
 
-func TestCascadeDeletesTheReplicaOfThatApplication(t *testing.T) {
+func TestCascade_DeletesReplica(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
@@ -150,7 +150,7 @@ func TestCascadeDeletesTheReplicaOfThatApplication(t *testing.T) {
 
 // A user changes the spec and deletes while the agent is disconnected. A webhook
 // on the spoke rejects the new spec. The deletion does not need it.
-func TestCascadeDoesNotWriteTheSpec(t *testing.T) {
+func TestCascade_DoesNotWriteSpec(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
@@ -166,7 +166,7 @@ func TestCascadeDoesNotWriteTheSpec(t *testing.T) {
 		return false
 	}
 	p.connect()
-	p.pass(10)
+	p.waitSeconds(10)
 	if p.stores[kind.Spoke].objects[ref("argocd", "a")] != nil {
 		t.Error("the replica is still there")
 	}
@@ -175,7 +175,7 @@ func TestCascadeDoesNotWriteTheSpec(t *testing.T) {
 	}
 }
 
-func TestDeleteHooksRunOnlyIfAUserDeleted(t *testing.T) {
+func TestDeleteHooks_RunOnlyIfUserDeleted(t *testing.T) {
 	edit := func(p *pair, value string, path ...string) {
 		hub := p.stores[kind.Hub].objects[ref("w1", "a")]
 		p.user(kind.Hub, ref("w1", "a"), string(set(p.t, hub.Raw(), value, path...)))
@@ -189,7 +189,7 @@ func TestDeleteHooksRunOnlyIfAUserDeleted(t *testing.T) {
 		{"absent from a list", false, func(p *pair) { p.removeOnHub(ref("w1", "a"), false) }},
 		{"labelled to be ignored", false, func(p *pair) { edit(p, `{"`+kind.IgnoreSync+`":"true"}`, "metadata", "labels") }},
 		{"recreated under its name", false, func(p *pair) {
-			p.nodes[kind.Spoke].cfg.Policy.Recreate = true
+			p.sides[kind.Spoke].cfg.Policy.Recreate = true
 			p.disconnect()
 			delete(p.stores[kind.Hub].objects, ref("w1", "a"))
 			p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v2"))
@@ -215,7 +215,7 @@ func TestDeleteHooksRunOnlyIfAUserDeleted(t *testing.T) {
 			replica := p.stores[kind.Spoke].objects[ref("argocd", "a")]
 			p.user(kind.Spoke, ref("argocd", "a"), string(set(t, replica.Raw(), quoted(all...), "metadata", "finalizers")))
 			test.remove(p)
-			p.pass(120)
+			p.waitSeconds(120)
 			if deleted == nil {
 				t.Fatal("nothing was deleted on the spoke")
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// checked is a fleetCheck with agents in session, of which all were compared.
-type checked struct {
+// fleetCheckHarness is a fleetCheck with agents in session, of which all were compared.
+type fleetCheckHarness struct {
 	*fleetCheck
 	t          *testing.T
 	now        engine.Time
@@ -21,9 +21,9 @@ type checked struct {
 
 const beginning = 1000 * engine.Second
 
-func newChecked(t *testing.T, agents int) *checked {
+func newFleetCheckHarness(t *testing.T, agents int) *fleetCheckHarness {
 	t.Helper()
-	c := &checked{fleetCheck: &fleetCheck{on: true, recordRead: true, othersRead: true, beganAt: beginning}, t: t, now: beginning, registered: agents, confirmed: map[string]int{}}
+	c := &fleetCheckHarness{fleetCheck: &fleetCheck{on: true, recordRead: true, othersRead: true, beganAt: beginning}, t: t, now: beginning, registered: agents, confirmed: map[string]int{}}
 	for i := range agents {
 		c.compares(i)
 	}
@@ -32,22 +32,22 @@ func newChecked(t *testing.T, agents int) *checked {
 
 func fleetName(i int) string { return fmt.Sprintf("w%03d", i) }
 
-func (c *checked) compares(i int) {
+func (c *fleetCheckHarness) compares(i int) {
 	c.handleEvent(fleetName(i), engine.Event{Type: engine.Opened}, c.now)
 	c.handleEvent(fleetName(i), engine.Event{Type: engine.InitialSyncDone}, c.now)
 }
 
-func (c *checked) holds(i int, cause engine.Cause) {
+func (c *fleetCheckHarness) holds(i int, cause engine.Cause) {
 	scope := kind.ApplicationScope
 	c.handleEvent(fleetName(i), engine.Event{Type: engine.HoldStarted, Scope: scope, Held: &engine.Held{Scope: scope, ID: "id-" + fleetName(i), Count: 2, Cause: cause, Sample: []engine.Key{{Name: "a"}}}}, c.now)
 }
 
-func (c *checked) lets(i int) {
+func (c *fleetCheckHarness) release(i int) {
 	c.handleEvent(fleetName(i), engine.Event{Type: engine.HoldEnded, Scope: kind.ApplicationScope, Held: &engine.Held{}}, c.now)
 }
 
 // wait lets time pass. What is confirmed is no longer held.
-func (c *checked) wait(d engine.Time) {
+func (c *fleetCheckHarness) wait(d engine.Time) {
 	for end := c.now + d; c.now < end; c.now += engine.Second {
 		if c.nextAt == 0 || c.now < c.nextAt {
 			continue
@@ -63,14 +63,14 @@ func (c *checked) wait(d engine.Time) {
 	}
 }
 
-func (c *checked) wants(confirmed int, held bool) {
+func (c *fleetCheckHarness) wants(confirmed int, held bool) {
 	c.t.Helper()
 	if len(c.confirmed) != confirmed || (c.record.ID != "") != held {
 		c.t.Errorf("%d agents were confirmed, hold %q; want %d, %v", len(c.confirmed), c.record.ID, confirmed, held)
 	}
 }
 
-func TestFleetCheckLetsFewGoAndHoldsMany(t *testing.T) {
+func TestFleetCheck_ConfirmsFewAndHoldsMany(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		agents    int
@@ -90,7 +90,7 @@ func TestFleetCheckLetsFewGoAndHoldsMany(t *testing.T) {
 		{"an older agent reports no cause", 50, 50, "", 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newChecked(t, c.agents)
+			f := newFleetCheckHarness(t, c.agents)
 			for i := range c.affected {
 				f.holds(i, c.cause)
 			}
@@ -109,24 +109,24 @@ func TestFleetCheckLetsFewGoAndHoldsMany(t *testing.T) {
 	}
 }
 
-func TestFleetCheckWaitsForWhatIsNotKnownYet(t *testing.T) {
+func TestFleetCheck_WaitsForUnknownState(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		make func(*checked)
-		end  func(*checked) // of what it waits for; nil: it takes as long as it may
+		make func(*fleetCheckHarness)
+		end  func(*fleetCheckHarness) // of what it waits for; nil: it takes as long as it may
 		held bool
 	}{
-		{"the record is not read", func(f *checked) { f.recordRead = false }, func(f *checked) { f.recordRead = true }, false},
-		{"other replicas are not known", func(f *checked) { f.othersRead = false }, func(f *checked) { f.othersRead = true }, false},
-		{"another replica has the rest", func(f *checked) { f.othersRead = false }, func(f *checked) {
+		{"the record is not read", func(f *fleetCheckHarness) { f.recordRead = false }, func(f *fleetCheckHarness) { f.recordRead = true }, false},
+		{"other replicas are not known", func(f *fleetCheckHarness) { f.othersRead = false }, func(f *fleetCheckHarness) { f.othersRead = true }, false},
+		{"another replica has the rest", func(f *fleetCheckHarness) { f.othersRead = false }, func(f *fleetCheckHarness) {
 			f.othersRead, f.others = true, FleetOthers{FleetTotals: FleetTotals{Compared: 8, Affected: 4, Items: 8}}
 		}, true},
-		{"a replica with other settings runs", func(f *checked) { f.others.Differ = true }, func(f *checked) { f.others.Differ = false }, false},
-		{"agents are being compared", func(f *checked) { f.handleEvent("late", engine.Event{Type: engine.Opened}, f.now) }, func(f *checked) { f.handleEvent("late", engine.Event{Type: engine.InitialSyncDone}, f.now) }, false},
-		{"an agent is never compared", func(f *checked) { f.handleEvent("late", engine.Event{Type: engine.Opened}, f.now) }, nil, false},
+		{"a replica with other settings runs", func(f *fleetCheckHarness) { f.others.Differ = true }, func(f *fleetCheckHarness) { f.others.Differ = false }, false},
+		{"agents are being compared", func(f *fleetCheckHarness) { f.handleEvent("late", engine.Event{Type: engine.Opened}, f.now) }, func(f *fleetCheckHarness) { f.handleEvent("late", engine.Event{Type: engine.InitialSyncDone}, f.now) }, false},
+		{"an agent is never compared", func(f *fleetCheckHarness) { f.handleEvent("late", engine.Event{Type: engine.Opened}, f.now) }, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newChecked(t, 8)
+			f := newFleetCheckHarness(t, 8)
 			c.make(f)
 			for i := range 4 {
 				f.holds(i, engine.CauseFleet)
@@ -150,8 +150,8 @@ func TestFleetCheckWaitsForWhatIsNotKnownYet(t *testing.T) {
 
 // After a start the agents come back one by one. The first of them must not lose
 // anything because the others are not back yet.
-func TestFleetCheckWaitsForAgentsAfterAStart(t *testing.T) {
-	f := newChecked(t, 0)
+func TestFleetCheck_WaitsForAgentsAfterStart(t *testing.T) {
+	f := newFleetCheckHarness(t, 0)
 	f.registered = 40
 	for i := range 12 {
 		f.compares(i)
@@ -162,7 +162,7 @@ func TestFleetCheckWaitsForAgentsAfterAStart(t *testing.T) {
 	f.wait(fleetObserve + 2*fleetInterval)
 	f.wants(0, true)
 
-	f = newChecked(t, 0) // a few come back in time, the others never do
+	f = newFleetCheckHarness(t, 0) // a few come back in time, the others never do
 	f.registered = 40
 	for i := range 3 {
 		f.compares(i)
@@ -175,8 +175,8 @@ func TestFleetCheckWaitsForAgentsAfterAStart(t *testing.T) {
 }
 
 // A loss must not empty the fleet a few agents at a time.
-func TestFleetCheckCountsWhatItLetGo(t *testing.T) {
-	f := newChecked(t, 20)
+func TestFleetCheck_CountsConfirmedRemovals(t *testing.T) {
+	f := newFleetCheckHarness(t, 20)
 	for i := range 5 {
 		f.holds(i, engine.CauseFleet)
 	}
@@ -186,7 +186,7 @@ func TestFleetCheckCountsWhatItLetGo(t *testing.T) {
 	f.wait(60 * engine.Second)
 	f.wants(5, true)
 
-	f = newChecked(t, 20)
+	f = newFleetCheckHarness(t, 20)
 	for i := range 5 {
 		f.holds(i, engine.CauseFleet)
 	}
@@ -197,10 +197,10 @@ func TestFleetCheckCountsWhatItLetGo(t *testing.T) {
 	f.wants(6, false)
 }
 
-func TestFleetHoldEndsWhenNothingIsHeldOrItIsConfirmed(t *testing.T) {
-	hold := func(t *testing.T) *checked {
+func TestFleetHold_EndsWhenReleasedOrConfirmed(t *testing.T) {
+	hold := func(t *testing.T) *fleetCheckHarness {
 		t.Helper()
-		f := newChecked(t, 10)
+		f := newFleetCheckHarness(t, 10)
 		for i := range 9 {
 			f.holds(i, []engine.Cause{engine.CauseFleet, engine.CauseHalf}[i%2])
 		}
@@ -211,11 +211,11 @@ func TestFleetHoldEndsWhenNothingIsHeldOrItIsConfirmed(t *testing.T) {
 	t.Run("corrected", func(t *testing.T) {
 		f := hold(t)
 		for i := range 8 {
-			f.lets(i)
+			f.release(i)
 		}
 		f.wait(60 * engine.Second)
 		f.wants(0, true) // one is left
-		f.lets(8)
+		f.release(8)
 		f.wait(fleetObserve + 2*fleetInterval)
 		f.wants(0, false)
 		if !f.recorded.Over {
@@ -248,7 +248,7 @@ func TestFleetHoldEndsWhenNothingIsHeldOrItIsConfirmed(t *testing.T) {
 	})
 	t.Run("restarted while held", func(t *testing.T) {
 		was := hold(t).record
-		f := newChecked(t, 10)
+		f := newFleetCheckHarness(t, 10)
 		f.record = was
 		f.holds(0, engine.CauseFleet)
 		f.wait(fleetMaxWait + 60*engine.Second)
@@ -266,8 +266,8 @@ func TestFleetHoldEndsWhenNothingIsHeldOrItIsConfirmed(t *testing.T) {
 	})
 }
 
-// hubWith is a hub with many spokes.
-type hubWith struct {
+// fleetHarness is a hub with many spokes.
+type fleetHarness struct {
 	t        *testing.T
 	now      engine.Time
 	hub      *Reconciler
@@ -287,9 +287,9 @@ type spokeOf struct {
 	toSpoke []engine.Message
 }
 
-func newHubWith(t *testing.T, agents, apps int) *hubWith {
+func newFleetHarness(t *testing.T, agents, apps int) *fleetHarness {
 	t.Helper()
-	h := &hubWith{t: t, now: 1_000_000, store: &cluster{t: t, objects: map[kind.Ref]*kind.Object{}, rev: 1}, spokes: map[string]*spokeOf{}}
+	h := &fleetHarness{t: t, now: 1_000_000, store: &cluster{t: t, objects: map[kind.Ref]*kind.Object{}, rev: 1}, spokes: map[string]*spokeOf{}}
 	// Selected by every selector that these tests use.
 	h.store.put(projectRef("default"), []byte(strings.Replace(openProject("default"), `"metadata":{`, `"metadata":{"labels":{"n":"none"},`, 1)), true)
 	for i := range agents {
@@ -311,7 +311,7 @@ func newHubWith(t *testing.T, agents, apps int) *hubWith {
 }
 
 // start begins a new process of the hub, with these settings.
-func (h *hubWith) start(settings kind.Settings) {
+func (h *fleetHarness) start(settings kind.Settings) {
 	h.hub = New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-1", Settings: settings, FleetCheck: true})
 	for _, name := range h.names {
 		h.stepHub(Register{Agent: kind.Agent{Name: name, Mode: kind.Managed, Mapping: kind.ByNamespace, HubNamespace: name, Server: "https://proxy?agentName=" + name}})
@@ -334,7 +334,7 @@ func (h *hubWith) start(settings kind.Settings) {
 	h.settle()
 }
 
-func (h *hubWith) list(r kind.Resource) {
+func (h *fleetHarness) list(r kind.Resource) {
 	in := List{Resource: r, Revision: uint64(h.store.rev)}
 	for ref, o := range h.store.objects {
 		if ref.Resource == r {
@@ -344,7 +344,7 @@ func (h *hubWith) list(r kind.Resource) {
 	h.stepHub(in)
 }
 
-func (h *hubWith) stepHub(in Input) {
+func (h *fleetHarness) stepHub(in Input) {
 	for _, e := range append([]Effect(nil), h.hub.Step(h.now, in)...) {
 		switch e := e.(type) {
 		case ToPeer:
@@ -362,7 +362,7 @@ func (h *hubWith) stepHub(in Input) {
 	}
 }
 
-func (h *hubWith) stepSpoke(name string, in Input) {
+func (h *fleetHarness) stepSpoke(name string, in Input) {
 	s := h.spokes[name]
 	for _, e := range append([]Effect(nil), s.node.Step(h.now, in)...) {
 		switch e := e.(type) {
@@ -386,7 +386,7 @@ func (h *hubWith) stepSpoke(name string, in Input) {
 	}
 }
 
-func (h *hubWith) settle() {
+func (h *fleetHarness) settle() {
 	for moved := true; moved; {
 		moved = false
 		for _, name := range h.names {
@@ -406,7 +406,7 @@ func (h *hubWith) settle() {
 	}
 }
 
-func (h *hubWith) wait(d engine.Time) {
+func (h *fleetHarness) wait(d engine.Time) {
 	for end := h.now + d; h.now < end; {
 		h.now += 5 * engine.Second
 		h.stepHub(Tick{})
@@ -418,7 +418,7 @@ func (h *hubWith) wait(d engine.Time) {
 }
 
 // deleteApp is a user who deletes an Application on the hub.
-func (h *hubWith) deleteApp(name, app string, watched bool) {
+func (h *fleetHarness) deleteApp(name, app string, watched bool) {
 	r := ref(name, app)
 	o := h.store.objects[r]
 	delete(h.store.objects, r)
@@ -430,7 +430,7 @@ func (h *hubWith) deleteApp(name, app string, watched bool) {
 }
 
 // apps counts the Applications on all spokes.
-func (h *hubWith) apps() int {
+func (h *fleetHarness) apps() int {
 	n := 0
 	for _, s := range h.spokes {
 		for ref := range s.store.objects {
@@ -451,7 +451,7 @@ func selecting(t *testing.T, text string) kind.Settings {
 	return kind.Settings{LabelSelector: selector}
 }
 
-func TestRestartWithAWrongSelectorIsHeldOnAllAgentsUntilOneConfirmation(t *testing.T) {
+func TestFleetHold_WrongSelectorNeedsOneConfirmation(t *testing.T) {
 	for _, c := range []struct {
 		name, selector string
 		apps, left     int // on each agent
@@ -463,7 +463,7 @@ func TestRestartWithAWrongSelectorIsHeldOnAllAgentsUntilOneConfirmation(t *testi
 		t.Run(c.name, func(t *testing.T) {
 			const agents = 12
 			all := agents * c.apps
-			h := newHubWith(t, agents, c.apps)
+			h := newFleetHarness(t, agents, c.apps)
 			h.wait(70 * engine.Second)
 			if h.apps() != all {
 				t.Fatalf("%d Applications on the spokes", h.apps())
@@ -506,20 +506,20 @@ func TestRestartWithAWrongSelectorIsHeldOnAllAgentsUntilOneConfirmation(t *testi
 	}
 }
 
-func TestAutonomousAgentsAreNotPartOfTheCheck(t *testing.T) {
+func TestFleetCheck_IgnoresAutonomousAgents(t *testing.T) {
 	for mode, want := range map[kind.Mode]int{kind.Managed: 1, kind.Autonomous: 0} {
 		p := newPair(t, mode)
-		p.nodes[kind.Hub].fleet.on = true
+		p.sides[kind.Hub].fleet.on = true
 		p.connect()
-		p.later(10 * engine.Second)
-		if got := p.nodes[kind.Hub].Fleet(); got.Compared != want || got.Opening != 0 {
+		p.advanceTime(10 * engine.Second)
+		if got := p.sides[kind.Hub].Fleet(); got.Compared != want || got.Opening != 0 {
 			t.Errorf("%s: %+v", mode, got)
 		}
 	}
 }
 
-func TestOrdinaryRestartCostsNothing(t *testing.T) {
-	h := newHubWith(t, 12, 2)
+func TestFleetCheck_OrdinaryRestartSendsNothing(t *testing.T) {
+	h := newFleetHarness(t, 12, 2)
 	h.wait(70 * engine.Second)
 	h.start(kind.Settings{})
 	h.wait(300 * engine.Second)
@@ -528,8 +528,8 @@ func TestOrdinaryRestartCostsNothing(t *testing.T) {
 	}
 }
 
-func TestFewAbsencesGoByThemselvesAndExplicitDeletionsAtOnce(t *testing.T) {
-	h := newHubWith(t, 12, 4)
+func TestFleetCheck_AllowsFewAbsencesAndExplicitDeletions(t *testing.T) {
+	h := newFleetHarness(t, 12, 4)
 	h.wait(70 * engine.Second)
 	for i := range 3 {
 		h.deleteApp(fleetName(i), "a0", false) // while the principal is down
@@ -552,8 +552,8 @@ func TestFewAbsencesGoByThemselvesAndExplicitDeletionsAtOnce(t *testing.T) {
 
 // Another namespace for one Agent removes what came from the old one: by absence,
 // within that agent's budget.
-func TestAgentWithAnotherNamespaceIsHeldByItsOwnBudget(t *testing.T) {
-	h := newHubWith(t, 3, 3)
+func TestFleetCheck_ChangedNamespaceIsHeldByBudget(t *testing.T) {
+	h := newFleetHarness(t, 3, 3)
 	h.wait(70 * engine.Second)
 	h.stepHub(Register{Agent: kind.Agent{Name: fleetName(0), Mode: kind.Managed, Mapping: kind.ByNamespace, HubNamespace: "empty", Server: "https://proxy?agentName=" + fleetName(0)}})
 	s := h.spokes[fleetName(0)]
@@ -572,9 +572,9 @@ func TestAgentWithAnotherNamespaceIsHeldByItsOwnBudget(t *testing.T) {
 
 // A change of Argo CD's settings at run time takes projects from all agents: none
 // of them was edited, so it is no deletion by a user.
-func TestChangeOfGlobalProjectsIsHeldOnAllAgents(t *testing.T) {
+func TestFleetHold_ChangedGlobalProjects(t *testing.T) {
 	const agents = 8
-	h := newHubWith(t, agents, 0)
+	h := newFleetHarness(t, agents, 0)
 	put := func(name, body string) {
 		o := h.store.put(projectRef(name), []byte(body), true)
 		h.stepHub(Observed{Resource: kind.AppProjects, Object: o})

@@ -8,12 +8,12 @@ import (
 )
 
 // A session may last for months, and Applications come and go in it.
-func TestNothingIsKeptOfAnApplicationThatIsGone(t *testing.T) {
+func TestReconciler_ForgetsDeletedApplication(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	r := ref("w1", "a")
 	p.user(kind.Hub, r, app("w1", "a", "default", "v1"))
-	n := p.nodes[kind.Hub]
+	n := p.sides[kind.Hub]
 	l, key := n.syncs["w1"], engine.Key{Name: "a"}
 	setNote(&l.conditionsWrittenAt, key, 1)
 	setNote(&l.refreshes, key, refresh{refresh: "normal", nonce: "x"})

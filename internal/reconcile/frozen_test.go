@@ -51,7 +51,7 @@ func (p *pair) spokeWrites() *[]string {
 	return &writes
 }
 
-func TestApplicationForAnotherClusterIsNotPlacedAndHasNoTree(t *testing.T) {
+func TestPlacement_ApplicationForAnotherClusterHasNoTree(t *testing.T) {
 	for _, destination := range []string{
 		`{"name":"w2","namespace":"payments"}`, toHub, `{"name":"in-cluster","namespace":"argocd"}`, `{"server":"https://10.0.0.1"}`,
 		`{"name":"w1","server":"https://kubernetes.default.svc"}`, `{}`,
@@ -63,11 +63,11 @@ func TestApplicationForAnotherClusterIsNotPlacedAndHasNoTree(t *testing.T) {
 			writes := p.spokeWrites()
 			p.user(kind.Hub, ref("w1", "a"), appTo(t, destination, "v1"))
 			p.edit(kind.Hub, ref("w1", "a"), `{"sync":{}}`, "operation")
-			p.later(20 * engine.Second)
-			if place, ok := p.nodes[kind.Hub].Place("w1", "a"); ok {
+			p.advanceTime(20 * engine.Second)
+			if place, ok := p.sides[kind.Hub].Place("w1", "a"); ok {
 				t.Errorf("trees and status come from %+v", place)
 			}
-			if agent, why, ok := p.nodes[kind.Hub].Frozen("w1", "a"); !ok || agent != "w1" || why == "" {
+			if agent, why, ok := p.sides[kind.Hub].Frozen("w1", "a"); !ok || agent != "w1" || why == "" {
 				t.Errorf("frozen: %v for %q: %q", ok, agent, why)
 			}
 			if len(*writes) > 0 {
@@ -83,24 +83,24 @@ func TestApplicationForAnotherClusterIsNotPlacedAndHasNoTree(t *testing.T) {
 	}
 }
 
-func TestApplicationIsPlacedByTheURLOfItsAgent(t *testing.T) {
+func TestPlacement_ByAgentURL(t *testing.T) {
 	for _, mapping := range []kind.Mapping{kind.ByNamespace, kind.ByDestination} {
 		p := newPair(t, kind.Managed)
-		agent := p.nodes[kind.Hub].syncs["w1"].env.Agent
+		agent := p.sides[kind.Hub].syncs["w1"].env.Agent
 		agent.Mapping = mapping
 		p.step(kind.Hub, Register{Agent: agent})
 		namespace := map[kind.Mapping]string{kind.ByNamespace: "w1", kind.ByDestination: "argocd"}[mapping]
 		p.user(kind.Hub, ref(namespace, "a"), string(set(t, []byte(app(namespace, "a", "default", "v1")), `{"server":"https://proxy:9090?agentName=w1"}`, "spec", "destination")))
-		if place, ok := p.nodes[kind.Hub].Place(namespace, "a"); !ok || place.Agent != "w1" {
+		if place, ok := p.sides[kind.Hub].Place(namespace, "a"); !ok || place.Agent != "w1" {
 			t.Errorf("%s: %+v %v", mapping, place, ok)
 		}
 		found := false
-		p.nodes[kind.Hub].ApplicationsOf(agent, func(string, string) { found = true })
+		p.sides[kind.Hub].ApplicationsOf(agent, func(string, string) { found = true })
 		if !found {
 			t.Errorf("%s: it is not among those that may be the agent's", mapping)
 		}
 		p.edit(kind.Hub, ref(namespace, "a"), `{"server":"https://elsewhere"}`, "spec", "destination")
-		if place, ok := p.nodes[kind.Hub].Place(namespace, "a"); ok {
+		if place, ok := p.sides[kind.Hub].Place(namespace, "a"); ok {
 			t.Errorf("%s: still %+v", mapping, place)
 		}
 	}
@@ -108,7 +108,7 @@ func TestApplicationIsPlacedByTheURLOfItsAgent(t *testing.T) {
 
 // What was placed before stays on the spoke exactly as it is, whatever happens on
 // either side, and goes on when the destination is right again.
-func TestPlacedApplicationWhoseDestinationIsEditedAwayIsLeftAlone(t *testing.T) {
+func TestFrozen_ChangedDestinationLeavesReplicaUnchanged(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), appTo(t, toW1, "v1"))
@@ -120,14 +120,14 @@ func TestPlacedApplicationWhoseDestinationIsEditedAwayIsLeftAlone(t *testing.T) 
 	p.edit(kind.Hub, ref("w1", "a"), toHub, "spec", "destination")
 	p.edit(kind.Hub, ref("w1", "a"), `"v2"`, "spec", "source", "targetRevision")
 	p.edit(kind.Hub, ref("w1", "a"), `{"sync":{}}`, "operation")
-	p.later(10 * engine.Second)
+	p.advanceTime(10 * engine.Second)
 	if !strings.Contains(p.errorShown(), "Frozen: ") {
 		t.Errorf("the hub shows %q", p.errorShown())
 	}
 	proven := func(when string) {
 		t.Helper()
 		p.events = nil
-		p.later(130 * engine.Second)
+		p.advanceTime(130 * engine.Second)
 		if !slices.ContainsFunc(p.events, func(f engine.Event) bool { return f.Type == engine.InSync && f.Scope == kind.ApplicationScope }) {
 			t.Errorf("%s: the scope is not found equal", when)
 		}
@@ -148,13 +148,13 @@ func TestPlacedApplicationWhoseDestinationIsEditedAwayIsLeftAlone(t *testing.T) 
 
 	// The spoke goes on by itself, and the hub takes nothing of it.
 	p.edit(kind.Spoke, ref("argocd", "a"), `{"health":{"status":"Degraded"}}`, "status")
-	p.later(20 * engine.Second)
+	p.advanceTime(20 * engine.Second)
 	if health := p.stores[kind.Hub].objects[ref("w1", "a")].Get("status", "health", "status"); string(health) != `"Healthy"` {
 		t.Errorf("the hub took over the health %s", health)
 	}
 
 	p.edit(kind.Hub, ref("w1", "a"), toW1, "spec", "destination")
-	p.later(60 * engine.Second)
+	p.advanceTime(60 * engine.Second)
 	after := p.stores[kind.Spoke].objects[ref("argocd", "a")]
 	if got := after.Get("spec", "source", "targetRevision"); string(got) != `"v2"` {
 		t.Errorf("the correction has not arrived: %s", got)
@@ -169,15 +169,15 @@ func TestPlacedApplicationWhoseDestinationIsEditedAwayIsLeftAlone(t *testing.T) 
 }
 
 // Back to the same destination without any other change: nothing is written.
-func TestApplicationThatWasFrozenForAWhileIsNotWritten(t *testing.T) {
+func TestFrozen_TemporarilyFrozenIsNotWritten(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), appTo(t, toW1, "v1"))
 	writes := p.spokeWrites()
 	p.edit(kind.Hub, ref("w1", "a"), toHub, "spec", "destination")
-	p.later(10 * engine.Second)
+	p.advanceTime(10 * engine.Second)
 	p.edit(kind.Hub, ref("w1", "a"), toW1, "spec", "destination")
-	p.later(60 * engine.Second)
+	p.advanceTime(60 * engine.Second)
 	if len(*writes) > 0 || p.errorShown() != "" {
 		t.Errorf("written: %q, shown: %q", *writes, p.errorShown())
 	}
@@ -185,11 +185,11 @@ func TestApplicationThatWasFrozenForAWhileIsNotWritten(t *testing.T) {
 
 // The spoke refuses what is frozen and not there. That refusal is not shown once
 // the Application is permitted.
-func TestRefusalOfAFrozenItemIsNotShownAfterwards(t *testing.T) {
+func TestFrozen_RejectionEndsWithFreeze(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), appTo(t, toHub, "v1"))
-	p.later(10 * engine.Second)
+	p.advanceTime(10 * engine.Second)
 	p.hook = func(_ kind.Side, w Write) bool {
 		if c := string(w.Object.Get("status", "conditions")); strings.Contains(c, "NotAllowed") {
 			t.Errorf("the hub shows %s", c)
@@ -197,19 +197,19 @@ func TestRefusalOfAFrozenItemIsNotShownAfterwards(t *testing.T) {
 		return false
 	}
 	p.edit(kind.Hub, ref("w1", "a"), toW1, "spec", "destination")
-	p.later(20 * engine.Second)
+	p.advanceTime(20 * engine.Second)
 	if p.errorShown() != "" || p.stores[kind.Spoke].objects[ref("argocd", "a")] == nil {
 		t.Errorf("the hub shows %q", p.errorShown())
 	}
 }
 
-func TestObjectThatIsNotOursIsNotAdoptedForAFrozenApplication(t *testing.T) {
+func TestFrozen_DoesNotAdopt(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "local"))
 	p.connect()
 	writes := p.spokeWrites()
 	p.user(kind.Hub, ref("w1", "a"), appTo(t, toHub, "v1"))
-	p.later(20 * engine.Second)
+	p.advanceTime(20 * engine.Second)
 	if o := p.stores[kind.Spoke].objects[ref("argocd", "a")]; len(*writes) > 0 || o.Annotation(kind.SourceUID) != "" {
 		t.Errorf("written: %q", *writes)
 	}
@@ -218,7 +218,7 @@ func TestObjectThatIsNotOursIsNotAdoptedForAFrozenApplication(t *testing.T) {
 	}
 }
 
-func TestDeletionOfAFrozenApplication(t *testing.T) {
+func TestFrozen_Deletion(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		finalize bool
@@ -232,7 +232,7 @@ func TestDeletionOfAFrozenApplication(t *testing.T) {
 			}
 			p.user(kind.Hub, ref("w1", "a"), body)
 			p.edit(kind.Hub, ref("w1", "a"), toHub, "spec", "destination")
-			p.later(10 * engine.Second)
+			p.advanceTime(10 * engine.Second)
 			writes := p.spokeWrites()
 			old := p.stores[kind.Hub].objects[ref("w1", "a")]
 			if !c.finalize {
@@ -245,7 +245,7 @@ func TestDeletionOfAFrozenApplication(t *testing.T) {
 				return
 			}
 			p.edit(kind.Hub, ref("w1", "a"), `"2026-01-01T00:00:00Z"`, "metadata", "deletionTimestamp")
-			p.later(130 * engine.Second)
+			p.advanceTime(130 * engine.Second)
 			if o := p.stores[kind.Spoke].objects[ref("argocd", "a")]; o == nil || len(*writes) > 0 {
 				t.Errorf("the spoke's was touched: %q", *writes)
 			}
@@ -258,7 +258,7 @@ func TestDeletionOfAFrozenApplication(t *testing.T) {
 
 			// Corrected: now it is deleted as the user asked for.
 			p.edit(kind.Hub, ref("w1", "a"), toW1, "spec", "destination")
-			p.later(10 * engine.Second)
+			p.advanceTime(10 * engine.Second)
 			if !slices.ContainsFunc(*writes, func(w string) bool { return strings.HasPrefix(w, "delete a") }) {
 				t.Errorf("it is not deleted after the correction: %q", *writes)
 			}
@@ -268,24 +268,24 @@ func TestDeletionOfAFrozenApplication(t *testing.T) {
 
 // The condition follows from the hub's objects: no session is needed to show it,
 // nor to remove it.
-func TestFrozenConditionNeedsNoSession(t *testing.T) {
+func TestFrozen_ConditionNeedsNoSession(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.user(kind.Hub, ref("w1", "a"), appTo(t, toHub, "v1"))
 	if p.errorShown() != "" {
 		t.Error("it is shown before the AppProject of the same moment can be known")
 	}
-	p.later(10 * engine.Second)
+	p.advanceTime(10 * engine.Second)
 	if !strings.Contains(p.errorShown(), "Frozen: ") {
 		t.Errorf("the hub shows %q", p.errorShown())
 	}
 	before := p.writes
 	p.restartSide(kind.Hub)
-	p.later(120 * engine.Second)
+	p.advanceTime(120 * engine.Second)
 	if p.writes != before {
 		t.Errorf("%d more writes", p.writes-before)
 	}
 	p.edit(kind.Hub, ref("w1", "a"), toW1, "spec", "destination")
-	p.later(20 * engine.Second)
+	p.advanceTime(20 * engine.Second)
 	if p.errorShown() != "" {
 		t.Errorf("the hub still shows %q", p.errorShown())
 	}
@@ -293,18 +293,18 @@ func TestFrozenConditionNeedsNoSession(t *testing.T) {
 
 // The condition of another kind, which a replica with the session has set, is not
 // removed by one without.
-func TestApplicationThatLeavesItsAgentIsNotShownAsFrozen(t *testing.T) {
+func TestFrozen_NotShownAfterLeavingAgent(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.user(kind.Hub, ref("w1", "a"), appTo(t, toHub, "v1"))
-	p.later(10 * engine.Second)
+	p.advanceTime(10 * engine.Second)
 	p.edit(kind.Hub, ref("w1", "a"), `{"argocd-agent.argoproj-labs.io/ignore-sync":"true"}`, "metadata", "labels")
-	p.later(20 * engine.Second)
+	p.advanceTime(20 * engine.Second)
 	if p.errorShown() != "" {
 		t.Errorf("the hub still shows %q", p.errorShown())
 	}
 }
 
-func TestProjectDecidesAboutItsApplications(t *testing.T) {
+func TestFrozen_ProjectDecides(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), appTo(t, toW1, "v1"))
@@ -327,7 +327,7 @@ func TestProjectDecidesAboutItsApplications(t *testing.T) {
 			p.edit(kind.Hub, defaultProject, `true`, "spec", "permitOnlyProjectScopedClusters")
 		}, "permits only clusters of its own"},
 		{"the cluster is its own", func() {
-			agent := p.nodes[kind.Hub].syncs["w1"].env.Agent
+			agent := p.sides[kind.Hub].syncs["w1"].env.Agent
 			agent.Project = "default"
 			p.step(kind.Hub, Register{Agent: agent})
 			p.reconnect()
@@ -341,8 +341,8 @@ func TestProjectDecidesAboutItsApplications(t *testing.T) {
 		{"created", func() { p.user(kind.Hub, defaultProject, openProject("default")) }, ""},
 	} {
 		c.change()
-		p.later(30 * engine.Second)
-		_, placed := p.nodes[kind.Hub].Place("w1", "a")
+		p.advanceTime(30 * engine.Second)
+		_, placed := p.sides[kind.Hub].Place("w1", "a")
 		if shown := p.errorShown(); placed != (c.why == "") || (shown == "") != placed || !strings.Contains(shown, c.why) {
 			t.Errorf("%s: placed %v, shown %q", c.name, placed, shown)
 		}
@@ -354,32 +354,32 @@ func TestProjectDecidesAboutItsApplications(t *testing.T) {
 
 // Whatever comes first at the start: nothing is said of an Application before its
 // AppProject can be known.
-func TestNothingIsFrozenBeforeProjectsWereRead(t *testing.T) {
+func TestFrozen_NothingBeforeProjectsAreRead(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), appTo(t, toW1, "v1"))
 	p.stopHub()
 	p.lists(kind.Hub, kind.Secrets, kind.ConfigMaps, kind.Applications)
-	p.later(20 * engine.Second)
+	p.advanceTime(20 * engine.Second)
 	writes := p.spokeWrites()
 	p.events = nil
 	p.reconnect()
-	p.later(130 * engine.Second)
+	p.advanceTime(130 * engine.Second)
 	if slices.ContainsFunc(p.events, func(f engine.Event) bool { return f.Type == engine.InSync && f.Scope == kind.ApplicationScope }) {
 		t.Error("Applications are compared before AppProjects were read")
 	}
-	if st, _ := p.nodes[kind.Hub].Status("w1"); complete(st, kind.ApplicationScope) {
+	if st, _ := p.sides[kind.Hub].Status("w1"); complete(st, kind.ApplicationScope) {
 		t.Error("Applications are called complete before AppProjects were read")
 	}
 	p.lists(kind.Hub, kind.AppProjects)
-	p.later(130 * engine.Second)
+	p.advanceTime(130 * engine.Second)
 	if !slices.ContainsFunc(p.events, func(f engine.Event) bool { return f.Type == engine.InSync && f.Scope == kind.ApplicationScope }) {
 		t.Error("Applications are not compared after that")
 	}
 	if len(*writes) > 0 || p.errorShown() != "" {
 		t.Errorf("written: %q, shown: %q", *writes, p.errorShown())
 	}
-	if load := p.nodes[kind.Hub].Stats(); load.Notes > 0 {
+	if load := p.sides[kind.Hub].Stats(); load.Notes > 0 {
 		t.Errorf("something is kept: %+v", load)
 	}
 
@@ -390,7 +390,7 @@ func TestNothingIsFrozenBeforeProjectsWereRead(t *testing.T) {
 		t.Errorf("an update waits although its AppProject is known: %s", got)
 	}
 	p.edit(kind.Hub, ref("w1", "a"), `"other"`, "spec", "project")
-	p.later(20 * engine.Second)
+	p.advanceTime(20 * engine.Second)
 	if got := p.stores[kind.Spoke].objects[ref("argocd", "a")].Get("spec", "project"); string(got) != `"default"` || p.errorShown() != "" {
 		t.Errorf("something was concluded of an AppProject that may exist: %s, %q", got, p.errorShown())
 	}
@@ -407,7 +407,7 @@ func complete(st engine.Status, scope string) bool {
 
 // A change of an AppProject costs messages for its own Applications on the agent,
 // and none if it decides as before.
-func TestChangeOfAProjectCostsAsManyMessagesAsItHasApplications(t *testing.T) {
+func TestFrozen_ProjectChangeCostIsBounded(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.user(kind.Hub, projectRef("team"), openProject("team"))
 	p.connect()
@@ -419,7 +419,7 @@ func TestChangeOfAProjectCostsAsManyMessagesAsItHasApplications(t *testing.T) {
 		}
 		p.user(kind.Hub, ref("w1", name), app("w1", name, project, "v1"))
 	}
-	p.later(130 * engine.Second)
+	p.advanceTime(130 * engine.Second)
 	items := 0
 	count := func(change func()) int {
 		items = 0
@@ -436,7 +436,7 @@ func TestChangeOfAProjectCostsAsManyMessagesAsItHasApplications(t *testing.T) {
 	}); n != few {
 		t.Errorf("%d items for %d Applications", n, few)
 	}
-	if n := len(p.nodes[kind.Hub].DecidedAgain()); n > few {
+	if n := len(p.sides[kind.Hub].DecidedAgain()); n > few {
 		t.Errorf("%d were decided about", n)
 	}
 	if n := count(func() { p.edit(kind.Hub, projectRef("team"), `"x"`, "spec", "description") }); n != 0 {
@@ -446,21 +446,21 @@ func TestChangeOfAProjectCostsAsManyMessagesAsItHasApplications(t *testing.T) {
 
 // An agent that replaces Applications whose source has another UID does not do so
 // for a frozen one, even if it does not know what that is.
-func TestFrozenItemDoesNotRecreate(t *testing.T) {
+func TestFrozen_DoesNotRecreate(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	p.nodes[kind.Spoke].cfg.Policy.Recreate = true
+	p.sides[kind.Spoke].cfg.Policy.Recreate = true
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), appTo(t, toW1, "v1"))
 	writes := p.spokeWrites()
 	p.stores[kind.Hub].put(ref("w1", "a"), []byte(appTo(t, toHub, "v2")), true) // while no principal runs
 	p.restartSide(kind.Hub)
-	p.later(20 * engine.Second)
+	p.advanceTime(20 * engine.Second)
 	if len(*writes) > 0 {
 		t.Errorf("written: %q", *writes)
 	}
-	hub := p.nodes[kind.Hub].syncs["w1"]
+	hub := p.sides[kind.Hub].syncs["w1"]
 	content, _, ok := hub.Content(kind.ApplicationScope, engine.Key{Name: "a"})
-	spoke := p.nodes[kind.Spoke].syncs[""]
+	spoke := p.sides[kind.Spoke].syncs[""]
 	if !ok || !kind.IsFrozen(content) || spoke.recreates(spoke.scope(kind.ApplicationScope), kind.Ownership{Owned: true, Source: "another"}, content) {
 		t.Errorf("an older agent would delete it for %s", content)
 	}
@@ -482,7 +482,7 @@ func (p *pair) restartSide(side kind.Side) {
 	if side == kind.Hub {
 		p.stopHub()
 	} else {
-		p.nodes[side] = New(p.nodes[side].cfg)
+		p.sides[side] = New(p.sides[side].cfg)
 	}
 	p.lists(side, Resources()...)
 	if connected {
@@ -492,8 +492,8 @@ func (p *pair) restartSide(side kind.Side) {
 
 // stopHub replaces the principal by one that has read nothing yet.
 func (p *pair) stopHub() {
-	old := p.nodes[kind.Hub]
-	p.nodes[kind.Hub] = New(old.cfg)
+	old := p.sides[kind.Hub]
+	p.sides[kind.Hub] = New(old.cfg)
 	p.step(kind.Hub, Register{Agent: old.syncs["w1"].env.Agent, KnownCluster: old.syncs["w1"].cluster})
 }
 

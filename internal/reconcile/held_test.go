@@ -9,11 +9,11 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// later lets time pass on both sides.
-func (p *pair) later(d engine.Time) {
+// advanceTime lets time pass on both sides.
+func (p *pair) advanceTime(d engine.Time) {
 	for range 10 {
 		p.now += d / 10
-		for side := range p.nodes {
+		for side := range p.sides {
 			p.step(kind.Side(side), Tick{})
 		}
 		p.settle()
@@ -32,7 +32,7 @@ func (p *pair) heldApps(side kind.Side, text string) int {
 	return n
 }
 
-func TestHeldDeletionsShowOnTheCopies(t *testing.T) {
+func TestConditions_HeldDeletionsAreShown(t *testing.T) {
 	const all = 15
 	for _, c := range []struct {
 		mode         kind.Mode
@@ -68,13 +68,13 @@ func TestHeldDeletionsShowOnTheCopies(t *testing.T) {
 			p.step(c.owner, List{Resource: kind.Applications, Revision: 1000})
 			p.stores[c.owner].rev = 1000
 			p.settle()
-			p.later(10 * engine.Second)
+			p.advanceTime(10 * engine.Second)
 			if n := p.heldApps(replica, c.who); n != all || count() != all {
 				t.Fatalf("%d of %d copies show that their deletion is held; first: %s", n, count(), p.stores[replica].objects[ref(c.namespace, "a00")].Raw())
 			}
 
 			p.user(c.owner, ref(c.namespace, "a00"), body(0)) // it is there again
-			p.later(20 * engine.Second)
+			p.advanceTime(20 * engine.Second)
 			if n := p.heldApps(replica, "as one of 14"); n != all-1 {
 				t.Errorf("%d copies show that they are one of 14", n)
 			}
@@ -82,7 +82,7 @@ func TestHeldDeletionsShowOnTheCopies(t *testing.T) {
 				t.Errorf("%d copies show that their deletion is held", n)
 			}
 
-			status, _ := p.nodes[kind.Hub].Status("w1")
+			status, _ := p.sides[kind.Hub].Status("w1")
 			id := ""
 			for _, h := range status.RemoteHolds {
 				id = h.ID
@@ -97,7 +97,7 @@ func TestHeldDeletionsShowOnTheCopies(t *testing.T) {
 			}
 			p.step(kind.Hub, Confirm{Agent: "w1", ID: id})
 			p.settle()
-			p.later(10 * engine.Second)
+			p.advanceTime(10 * engine.Second)
 			if count() != 1 || p.heldApps(replica, "") != 0 {
 				t.Errorf("%d copies after the confirmation, of which %d are held", count(), p.heldApps(replica, ""))
 			}

@@ -17,11 +17,11 @@ func set(t *testing.T, body []byte, value string, path ...string) []byte {
 	return b
 }
 
-// pass lets time go by.
-func (p *pair) pass(seconds int) {
+// waitSeconds lets time go by.
+func (p *pair) waitSeconds(seconds int) {
 	for range seconds / 10 {
 		p.now += 10_000
-		for side := range p.nodes {
+		for side := range p.sides {
 			p.step(kind.Side(side), Tick{})
 		}
 		p.settle()

@@ -9,9 +9,9 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// hostile is a hub with two autonomous agents, of which the first sends whatever
+// hostileHarness is a hub with two autonomous agents, of which the first sends whatever
 // the test makes up.
-type hostile struct {
+type hostileHarness struct {
 	*Reconciler
 	t      *testing.T
 	seq    uint64
@@ -20,9 +20,9 @@ type hostile struct {
 	byes   []engine.Bye
 }
 
-func newHostile(t *testing.T) *hostile {
+func newHostileHarness(t *testing.T) *hostileHarness {
 	t.Helper()
-	h := &hostile{Reconciler: New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub", PrincipalUID: "p"}), t: t, acks: map[string]engine.AckItem{}}
+	h := &hostileHarness{Reconciler: New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub", PrincipalUID: "p"}), t: t, acks: map[string]engine.AckItem{}}
 	for _, r := range Resources() {
 		h.do(List{Resource: r, Revision: 1})
 	}
@@ -39,7 +39,7 @@ func hello(mode string) engine.Hello {
 		Protocol: engine.Range{Min: 1, Max: 1}, Projection: engine.Range{Min: 1, Max: 1}}
 }
 
-func (h *hostile) do(in Input) {
+func (h *hostileHarness) do(in Input) {
 	for _, e := range h.Step(1_000_000, in) {
 		switch e := e.(type) {
 		case Write:
@@ -59,25 +59,25 @@ func (h *hostile) do(in Input) {
 	}
 }
 
-func (h *hostile) from(agent string, session uint64, m engine.Message) {
+func (h *hostileHarness) from(agent string, session uint64, m engine.Message) {
 	h.do(FromPeer{Agent: agent, Input: engine.Received{Session: session, Message: m}})
 }
 
 // sends one item of agent a.
-func (h *hostile) sends(scope string, key engine.Key, content string) {
+func (h *hostileHarness) sends(scope string, key engine.Key, content string) {
 	h.seq++
 	h.from("a", 1, engine.Delta{Scope: scope, Items: []engine.DeltaItem{{Seq: h.seq, Key: key, Version: engine.VersionOf([]byte(content)), Content: []byte(content)}}})
 }
 
-func (h *hostile) connected(agent string) bool {
+func (h *hostileHarness) connected(agent string) bool {
 	st, _ := h.Status(agent)
 	return st.Connected
 }
 
 const goodApp = `{"uid":"u1","spec":{"destination":{"name":"a","namespace":"default"},"project":"a-default","source":{"repoURL":"https://git/x"}}}`
 
-func TestBadItemsAreRefusedWithACodeAndDisturbNothing(t *testing.T) {
-	h := newHostile(t)
+func TestHostilePeer_BadItemsAreRejectedAlone(t *testing.T) {
+	h := newHostileHarness(t)
 	for name, c := range map[string]struct {
 		scope   string
 		key     engine.Key
@@ -122,8 +122,8 @@ func TestBadItemsAreRefusedWithACodeAndDisturbNothing(t *testing.T) {
 }
 
 // Whatever an agent calls its objects, they end up in its own place.
-func TestKeysOfAnotherAgentCanNotBeNamed(t *testing.T) {
-	h := newHostile(t)
+func TestHostilePeer_CannotNameKeysOfAnotherAgent(t *testing.T) {
+	h := newHostileHarness(t)
 	for i, key := range []engine.Key{{Name: "x"}, {Name: "a-b.x"}, {Namespace: "a-b", Name: "x"}, {Namespace: "argocd", Name: "x"}, {Namespace: "a", Name: "x"}} {
 		h.sends(kind.ApplicationScope, key, strings.Replace(goodApp, "u1", fmt.Sprint("u", i), 1))
 	}
@@ -150,8 +150,8 @@ func TestKeysOfAnotherAgentCanNotBeNamed(t *testing.T) {
 	}
 }
 
-func TestDoubledAndReorderedMessagesChangeNothing(t *testing.T) {
-	h := newHostile(t)
+func TestHostilePeer_RepeatedAndReorderedMessagesAreHarmless(t *testing.T) {
+	h := newHostileHarness(t)
 	item := func(seq uint64, revision string) engine.Delta {
 		content := strings.Replace(goodApp, "https://git/x", "https://git/"+revision, 1)
 		return engine.Delta{Scope: kind.ApplicationScope, Items: []engine.DeltaItem{{Seq: seq, Key: engine.Key{Name: "x"}, Version: engine.VersionOf([]byte(content)), Content: []byte(content)}}}
@@ -169,8 +169,8 @@ func TestDoubledAndReorderedMessagesChangeNothing(t *testing.T) {
 	}
 }
 
-func TestPeerThatClaimsAnotherModeIsRefused(t *testing.T) {
-	h := newHostile(t)
+func TestHostilePeer_AnotherModeIsRefused(t *testing.T) {
+	h := newHostileHarness(t)
 	h.do(FromPeer{Agent: "a", Input: engine.Connected{Session: 8}})
 	claim := hello("managed")
 	claim.Epoch.Incarnation = 2

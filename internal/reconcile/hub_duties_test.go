@@ -32,7 +32,7 @@ func (p *pair) deleteWithCascade() {
 func (p *pair) hubApp() *kind.Object { return p.stores[kind.Hub].objects[ref("w1", "a")] }
 
 // The spoke reports the end of an Application. Between that and the write, the hub's Application becomes another one.
-func TestEndOfAnApplicationIsNotTakenForThatOfTheNext(t *testing.T) {
+func TestFinalized_AppliesToOneApplication(t *testing.T) {
 	p := managedApp(t)
 	ends := 0
 	p.hook = func(side kind.Side, w Write) bool {
@@ -55,9 +55,9 @@ func TestEndOfAnApplicationIsNotTakenForThatOfTheNext(t *testing.T) {
 	}
 }
 
-func TestEndThatIsStillToBeWrittenIsOfOneApplication(t *testing.T) {
+func TestFinalized_PendingWriteAppliesToOneApplication(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	setNote(&p.nodes[kind.Hub].syncs["w1"].finalized, engine.Key{Name: "a"}, "UID of an earlier one")
+	setNote(&p.sides[kind.Hub].syncs["w1"].finalized, engine.Key{Name: "a"}, "UID of an earlier one")
 	writes := p.recordHub()
 	p.user(kind.Hub, ref("w1", "a"), deleting(t, app("w1", "a", "default", "v1")))
 	if len(*writes) > 0 {
@@ -66,10 +66,10 @@ func TestEndThatIsStillToBeWrittenIsOfOneApplication(t *testing.T) {
 }
 
 // An agent reports that an Application is gone that is not being deleted.
-func TestApplicationThatIsNotBeingDeletedKeepsItsFinalizer(t *testing.T) {
+func TestFinalized_KeepsFinalizerOfLiveApplication(t *testing.T) {
 	p := managedApp(t)
 	p.edit(kind.Hub, ref("w1", "a"), quoted(resourcesFinalizer), "metadata", "finalizers")
-	l := p.nodes[kind.Hub].syncs["w1"]
+	l := p.sides[kind.Hub].syncs["w1"]
 	content, _, _ := l.Content(kind.ApplicationScope, engine.Key{Name: "a"})
 	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Received{Session: p.session,
 		Message: engine.Finished{Scope: kind.ApplicationScope, Key: engine.Key{Name: "a"}, Version: engine.VersionOf(content)}}})
@@ -78,7 +78,7 @@ func TestApplicationThatIsNotBeingDeletedKeepsItsFinalizer(t *testing.T) {
 	}
 }
 
-func TestEndOfAnApplicationIsWrittenThoughTheFirstWriteFails(t *testing.T) {
+func TestFinalized_IsRetriedAfterFailedWrite(t *testing.T) {
 	p := managedApp(t)
 	fails := 1
 	p.hook = func(side kind.Side, w Write) bool {
@@ -93,22 +93,22 @@ func TestEndOfAnApplicationIsWrittenThoughTheFirstWriteFails(t *testing.T) {
 	if !kind.HasCascade(p.hubApp()) {
 		t.Fatal("the first write has not failed")
 	}
-	wake, ok := p.nodes[kind.Hub].NextWake()
+	wake, ok := p.sides[kind.Hub].NextWake()
 	if !ok || wake > p.now+requeueDelay {
 		t.Fatalf("wants to be woken at %d, now it is %d", wake, p.now)
 	}
-	p.later(10 * engine.Second)
+	p.advanceTime(10 * engine.Second)
 	if kind.HasCascade(p.hubApp()) {
 		t.Error("it stays in Deleting")
 	}
 }
 
-func TestCommandThatHasToWaitIsNotRefused(t *testing.T) {
+func TestCommand_WaitingIsNotRejected(t *testing.T) {
 	p := managedApp(t)
 	p.edit(kind.Spoke, ref("argocd", "a"), `{"sync":{},"initiatedBy":{"automated":true}}`, "operation")
 	writes := p.recordHub()
-	p.click(`{"sync":{"revision":"abc"}}`)
-	p.later(10 * engine.Second)
+	p.requestOperation(`{"sync":{"revision":"abc"}}`)
+	p.advanceTime(10 * engine.Second)
 	for _, w := range *writes {
 		if w.Reason == "fail rejected command" {
 			t.Fatal("it is refused")
@@ -119,10 +119,10 @@ func TestCommandThatHasToWaitIsNotRefused(t *testing.T) {
 	}
 }
 
-func TestRefusalIsOfExactlyTheCommandsThatWereSent(t *testing.T) {
-	p := refusingPair(t)
-	p.failRefusals(1000, nil)
-	p.click(`{"sync":{"revision":"abc"}}`)
+func TestCommand_RejectionCoversOnlySentCommands(t *testing.T) {
+	p := rejectingPair(t)
+	p.failRejectionWrites(1000, nil)
+	p.requestOperation(`{"sync":{"revision":"abc"}}`)
 	c := p.stores[kind.Spoke].objects[ref("argocd", "a")]
 	p.user(kind.Spoke, ref("argocd", "a"), string(set(t, c.Raw(), `{}`, "metadata", "labels")))
 	writes := p.recordHub()
@@ -142,7 +142,7 @@ func projectNamed(name string) kind.Ref {
 	return kind.Ref{Resource: kind.AppProjects, Namespace: "argocd", Name: name}
 }
 
-func TestDeletedProjectGoesWithItsLastApplication(t *testing.T) {
+func TestFinalizeProject_AfterLastApplication(t *testing.T) {
 	p := managedApp(t)
 	p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "web", "v1"))
 	p.user(kind.Hub, projectNamed("web"), deletingProject())
@@ -156,7 +156,7 @@ func TestDeletedProjectGoesWithItsLastApplication(t *testing.T) {
 }
 
 // Between the decision and the write, the project is used again, or is another one.
-func TestProjectIsLookedAtAgainBeforeItIsLetGo(t *testing.T) {
+func TestFinalizeProject_ChecksApplicationsAgain(t *testing.T) {
 	for name, change := range map[string]func(*pair) string{
 		"used again": func(p *pair) string {
 			p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "web", "v1"))
@@ -194,7 +194,7 @@ func TestProjectIsLookedAtAgainBeforeItIsLetGo(t *testing.T) {
 	}
 }
 
-func TestRefreshEndsThoughItsRecordIsTakenAway(t *testing.T) {
+func TestRefresh_EndsWithoutItsAnnotation(t *testing.T) {
 	p := managedApp(t)
 	p.edit(kind.Hub, ref("w1", "a"), `{"argocd.argoproj.io/refresh":"normal"}`, "metadata", "annotations")
 	if p.replica().Annotation(kind.RefreshAnnotation) == "" {
@@ -208,19 +208,19 @@ func TestRefreshEndsThoughItsRecordIsTakenAway(t *testing.T) {
 	}
 }
 
-func TestNothingIsKeptOfARefreshWhoseApplicationIsGone(t *testing.T) {
+func TestRefresh_ForgottenWithApplication(t *testing.T) {
 	p := managedApp(t)
 	p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "default", "v1"))
 	p.edit(kind.Hub, ref("w1", "a"), `{"argocd.argoproj.io/refresh":"normal"}`, "metadata", "annotations")
 	p.removeOnHub(ref("w1", "a"), true)
-	if n := len(p.nodes[kind.Spoke].syncs[""].refreshed); n > 0 {
+	if n := len(p.sides[kind.Spoke].syncs[""].refreshed); n > 0 {
 		t.Errorf("%d refreshes are remembered", n)
 	}
 }
 
-func TestWhatIsRememberedOfLostApplicationsIsBounded(t *testing.T) {
+func TestDeletedApplications_AreBounded(t *testing.T) {
 	p := managedApp(t)
-	n := p.nodes[kind.Spoke]
+	n := p.sides[kind.Spoke]
 	lose := func() {
 		o := p.replica()
 		p.hook = func(kind.Side, Write) bool { return true } // it is not put back
@@ -238,7 +238,7 @@ func TestWhatIsRememberedOfLostApplicationsIsBounded(t *testing.T) {
 	}
 
 	p = managedApp(t)
-	n = p.nodes[kind.Spoke]
+	n = p.sides[kind.Spoke]
 	for i := range maxDeleted {
 		n.deleted[ref("argocd", fmt.Sprint("x", i))] = deletedApplication{at: p.now}
 	}

@@ -20,8 +20,8 @@ type Memory struct {
 	StoreUntrusted bool          // it regressed, and no user has accepted it yet
 	Seen           []engine.Seen // newest revision by scope
 
-	// Commands are the IDs of the commands that were started last, the oldest first, where an ApplicationSet may remove the
-	// Application's receipt.
+	// Commands are the IDs of the commands that were started last, the oldest first, where an ApplicationSet may remove
+	// the Application's receipt.
 	Commands []string
 }
 

@@ -9,16 +9,16 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// again returns a new process of the agent, which knows its cluster and the memory, and a principal whose watches are at
-// a stale revision.
-func (p *pair) again(memory Memory, behind uint64, sees ...*kind.Object) *pair {
+// restartWith returns a new process of the agent, which knows its cluster and the memory, and a principal whose watches
+// are at a stale revision.
+func (p *pair) restartWith(memory Memory, behind uint64, sees ...*kind.Object) *pair {
 	p.t.Helper()
-	mode := p.nodes[kind.Spoke].cfg.Mode
+	mode := p.sides[kind.Spoke].cfg.Mode
 	q := &pair{t: p.t, now: p.now + 10*engine.Second, stores: p.stores, session: p.session, revision: uint64(p.stores[kind.Hub].rev)}
-	q.nodes[kind.Hub] = New(p.nodes[kind.Hub].cfg)
-	cfg := p.nodes[kind.Spoke].cfg
+	q.sides[kind.Hub] = New(p.sides[kind.Hub].cfg)
+	cfg := p.sides[kind.Spoke].cfg
 	cfg.Mode, cfg.KnownStore, cfg.KnownSeen, cfg.StoreUntrusted, cfg.KnownCommands = mode, memory.Store, memory.Seen, memory.StoreUntrusted, memory.Commands
-	q.nodes[kind.Spoke] = New(cfg)
+	q.sides[kind.Spoke] = New(cfg)
 	q.step(kind.Hub, Register{Agent: kind.Agent{Name: "w1", Mode: mode, Mapping: kind.ByNamespace, HubNamespace: "w1", Server: "https://proxy:9090?agentName=w1"}})
 	for _, r := range Resources() {
 		in := List{Resource: r, Revision: behind}
@@ -54,7 +54,7 @@ func (p *pair) remembered() *Memory {
 // An agent that dies right after it has removed something, and then meets a
 // principal whose watch has not come as far, must not be given it back: Argo CD
 // would deploy it, and a credential would be where it was withdrawn from.
-func TestWhatWasRemovedDoesNotComeBackFromAPrincipalThatLags(t *testing.T) {
+func TestMemory_StalePrincipalDoesNotRestoreRemovedItem(t *testing.T) {
 	credential := `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"repo","namespace":"argocd","labels":{"argocd.argoproj.io/secret-type":"repository"}},"data":{"url":"aHR0cHM6Ly9naXQveA==","project":"ZGVmYXVsdA=="}}`
 	project := `{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":"default","namespace":"argocd"},"spec":{"destinations":[{"name":"*","server":"*","namespace":"*"}],"sourceRepos":["*"],"sourceNamespaces":["*"]}}`
 	secret := kind.Ref{Resource: kind.Secrets, Namespace: "argocd", Name: "repo"}
@@ -84,7 +84,7 @@ func TestWhatWasRemovedDoesNotComeBackFromAPrincipalThatLags(t *testing.T) {
 			p.user(kind.Hub, test.gone, test.body)
 			p.step(kind.Hub, Bookmark{Resource: kind.AppProjects, Revision: uint64(p.stores[kind.Hub].rev)})
 			p.settle()
-			p.later(10 * engine.Second)
+			p.advanceTime(10 * engine.Second)
 			if p.stores[kind.Spoke].objects[test.copied] == nil {
 				t.Fatal("it was not copied")
 			}
@@ -106,23 +106,23 @@ func TestWhatWasRemovedDoesNotComeBackFromAPrincipalThatLags(t *testing.T) {
 				p.step(kind.Hub, in)
 			}
 			p.settle()
-			p.later(10 * engine.Second)
+			p.advanceTime(10 * engine.Second)
 			if p.stores[kind.Spoke].objects[test.copied] != nil {
 				t.Fatal("it was not removed")
 			}
 
-			q := p.again(*memory, behind, sees...)
+			q := p.restartWith(*memory, behind, sees...)
 			created := false
 			q.hook = func(side kind.Side, w Write) bool {
 				created = created || side == kind.Spoke && w.Verb == Create && w.Ref == test.copied
 				return false
 			}
 			q.connect()
-			q.later(60 * engine.Second)
+			q.advanceTime(60 * engine.Second)
 			if created {
 				t.Errorf("it came back; remembered was %+v", *memory)
 			}
-			if status, _ := q.nodes[kind.Spoke].Status(""); !status.Connected {
+			if status, _ := q.sides[kind.Spoke].Status(""); !status.Connected {
 				t.Error("the principal does not begin")
 			}
 		})
@@ -131,7 +131,7 @@ func TestWhatWasRemovedDoesNotComeBackFromAPrincipalThatLags(t *testing.T) {
 
 // Only removals cost a write of what is remembered; everything else leaves its
 // ownership annotation of the object itself.
-func TestOnlyRemovalsAreRememberedAtOnce(t *testing.T) {
+func TestMemory_OnlyRemovalsAreSavedImmediately(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	memory := p.remembered()

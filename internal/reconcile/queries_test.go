@@ -14,7 +14,7 @@ func repositoriesOf(n *Reconciler, agent string) map[string][]string {
 	return found
 }
 
-func TestTheHubsProjectsSayWhichRepositoriesAnAgentHas(t *testing.T) {
+func TestQueries_RepositoriesOfAgent(t *testing.T) {
 	const (
 		open   = `"sourceRepos":["https://git/ours"],"destinations":[{"name":"w*","namespace":"*"}],"sourceNamespaces":["w1"]`
 		others = `"sourceRepos":["https://git/theirs"],"destinations":[{"name":"w2","namespace":"*"}],"sourceNamespaces":["*"]`
@@ -31,7 +31,7 @@ func TestTheHubsProjectsSayWhichRepositoriesAnAgentHas(t *testing.T) {
 			p.user(kind.Spoke, projectRef("mine"), spec("mine", all))
 		}
 		p.connect()
-		found := repositoriesOf(p.nodes[kind.Hub], "w1")
+		found := repositoriesOf(p.sides[kind.Hub], "w1")
 		delete(found, "default") // which names none
 		if len(found) != 1 || !slices.Equal(found["open"], []string{"https://git/ours"}) {
 			t.Errorf("%s: %v", mode, found)
@@ -39,18 +39,18 @@ func TestTheHubsProjectsSayWhichRepositoriesAnAgentHas(t *testing.T) {
 		if mode == kind.Autonomous && p.stores[kind.Hub].objects[projectRef("w1-mine")] == nil {
 			t.Error("the agent's own project did not come to the hub")
 		}
-		if found := repositoriesOf(p.nodes[kind.Hub], "unknown"); len(found) > 0 {
+		if found := repositoriesOf(p.sides[kind.Hub], "unknown"); len(found) > 0 {
 			t.Errorf("an unknown agent has %v", found)
 		}
 	}
 }
 
-func TestApplicationsOfAnAgentAreFoundByWhatArgoCDThereCallsThem(t *testing.T) {
+func TestQueries_FindApplicationByArgoCDName(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
 	p.user(kind.Hub, ref("w2", "b"), app("w2", "b", "default", "v1"))
 	p.connect()
-	hub := p.nodes[kind.Hub]
+	hub := p.sides[kind.Hub]
 	for _, c := range []struct {
 		agent, name string
 		found       bool

@@ -23,8 +23,8 @@ func managedApp(t *testing.T) *pair {
 
 func (p *pair) replica() *kind.Object { return p.stores[kind.Spoke].objects[ref("argocd", "a")] }
 
-// behind changes an object without letting the node see it.
-func (p *pair) behind(side kind.Side, r kind.Ref, value string, path ...string) *kind.Object {
+// editUnseen changes an object without letting the node see it.
+func (p *pair) editUnseen(side kind.Side, r kind.Ref, value string, path ...string) *kind.Object {
 	p.t.Helper()
 	return p.stores[side].put(r, set(p.t, p.stores[side].objects[r].Raw(), value, path...), false)
 }
@@ -46,11 +46,11 @@ func (p *pair) stale(side kind.Side, w Write) {
 }
 
 // Something changes the object between our write and its answer. The watch is the faster.
-func TestChangeThatIsSeenBeforeTheAnswerToAWriteIsNotForgotten(t *testing.T) {
+func TestWriteResult_KeepsChangeObservedBefore(t *testing.T) {
 	p := managedApp(t)
 	p.once(kind.Spoke, Update, func(w Write) {
 		mine := p.stores[kind.Spoke].put(w.Ref, w.Object.Raw(), false)
-		theirs := p.behind(kind.Spoke, w.Ref, `"theirs"`, "spec", "source", "targetRevision")
+		theirs := p.editUnseen(kind.Spoke, w.Ref, `"theirs"`, "spec", "source", "targetRevision")
 		p.step(kind.Spoke, Observed{Resource: w.Ref.Resource, Object: theirs})
 		p.step(kind.Spoke, WriteResult{ID: w.ID, Object: mine})
 	})
@@ -61,7 +61,7 @@ func TestChangeThatIsSeenBeforeTheAnswerToAWriteIsNotForgotten(t *testing.T) {
 }
 
 // The object is created and deleted again before the answer to its creation arrives.
-func TestObjectThatIsGoneBeforeTheAnswerToAWriteIsNotThere(t *testing.T) {
+func TestWriteResult_ObjectDeletedBefore(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.once(kind.Spoke, Create, func(w Write) {
@@ -72,20 +72,20 @@ func TestObjectThatIsGoneBeforeTheAnswerToAWriteIsNotThere(t *testing.T) {
 		c.rev++
 		p.step(kind.Spoke, Deleted{Ref: w.Ref, UID: o.UID(), Revision: uint64(c.rev)})
 		p.step(kind.Spoke, WriteResult{ID: w.ID, Object: o})
-		if p.nodes[kind.Spoke].cache.get(w.Ref) != nil {
+		if p.sides[kind.Spoke].cache.get(w.Ref) != nil {
 			t.Error("the answer brings it back")
 		}
 	})
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
-	p.later(5 * engine.Second)
+	p.advanceTime(5 * engine.Second)
 	if p.replica() == nil {
 		t.Error("it is gone, and is not restored")
 	}
 }
 
-func TestObjectThatLosesItsLastFinalizerIsGone(t *testing.T) {
+func TestWriteResult_LastFinalizerRemoved(t *testing.T) {
 	p := managedApp(t)
-	n, r := p.nodes[kind.Spoke], ref("argocd", "a")
+	n, r := p.sides[kind.Spoke], ref("argocd", "a")
 	p.edit(kind.Spoke, r, quoted(foreignFinalizer), "metadata", "finalizers")
 	p.edit(kind.Spoke, r, `"2026-01-01T00:00:00Z"`, "metadata", "deletionTimestamp")
 	p.hook = func(side kind.Side, w Write) bool { return side == kind.Spoke } // what else there is to do waits
@@ -102,10 +102,10 @@ func TestObjectThatLosesItsLastFinalizerIsGone(t *testing.T) {
 	}
 }
 
-func TestJobLooksAgainAtOnceIfTheCacheHasMovedOn(t *testing.T) {
+func TestJob_RetriesImmediatelyIfCacheIsNewer(t *testing.T) {
 	p := managedApp(t)
 	p.once(kind.Spoke, Update, func(w Write) {
-		p.step(kind.Spoke, Observed{Resource: w.Ref.Resource, Object: p.behind(kind.Spoke, w.Ref, `{"x":"y"}`, "metadata", "labels")})
+		p.step(kind.Spoke, Observed{Resource: w.Ref.Resource, Object: p.editUnseen(kind.Spoke, w.Ref, `{"x":"y"}`, "metadata", "labels")})
 		p.stale(kind.Spoke, w)
 	})
 	p.edit(kind.Hub, ref("w1", "a"), `"v2"`, "spec", "source", "targetRevision")
@@ -114,14 +114,14 @@ func TestJobLooksAgainAtOnceIfTheCacheHasMovedOn(t *testing.T) {
 	}
 }
 
-func TestObjectThatTheWatchDoesNotShowIsRead(t *testing.T) {
+func TestJob_ReadsObjectThatWatchDoesNotShow(t *testing.T) {
 	p := managedApp(t)
 	p.once(kind.Spoke, Update, func(w Write) {
-		p.behind(kind.Spoke, w.Ref, `{"x":"y"}`, "metadata", "labels")
+		p.editUnseen(kind.Spoke, w.Ref, `{"x":"y"}`, "metadata", "labels")
 		p.stale(kind.Spoke, w)
 	})
 	p.edit(kind.Hub, ref("w1", "a"), `"v2"`, "spec", "source", "targetRevision")
-	wake, ok := p.nodes[kind.Spoke].NextWake()
+	wake, ok := p.sides[kind.Spoke].NextWake()
 	if !ok || wake > p.now+rereadAfter {
 		t.Fatalf("wants to be woken at %d, now it is %d", wake, p.now)
 	}
@@ -133,9 +133,9 @@ func TestObjectThatTheWatchDoesNotShowIsRead(t *testing.T) {
 	}
 }
 
-func TestJobThatHasBegunIsAnsweredThoughAnotherOfItsNameFollows(t *testing.T) {
+func TestJob_StartedJobIsAnswered(t *testing.T) {
 	p := managedApp(t)
-	n, r := p.nodes[kind.Spoke], ref("argocd", "a")
+	n, r := p.sides[kind.Spoke], ref("argocd", "a")
 	var writes []Write
 	p.hook = func(_ kind.Side, w Write) bool {
 		writes = append(writes, w)
@@ -159,7 +159,7 @@ func TestJobThatHasBegunIsAnsweredThoughAnotherOfItsNameFollows(t *testing.T) {
 	}
 }
 
-func TestObjectThatChangedSinceItWasToBeRemovedStays(t *testing.T) {
+func TestRemove_ChangedObjectStays(t *testing.T) {
 	p := managedApp(t)
 	p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "default", "v1"))
 	deletes := 0
@@ -170,7 +170,7 @@ func TestObjectThatChangedSinceItWasToBeRemovedStays(t *testing.T) {
 		if deletes++; deletes > 1 {
 			return false
 		}
-		changed := p.behind(kind.Spoke, w.Ref, `"from another session"`, "spec", "source", "targetRevision")
+		changed := p.editUnseen(kind.Spoke, w.Ref, `"from another session"`, "spec", "source", "targetRevision")
 		p.stale(kind.Spoke, w)
 		p.step(kind.Spoke, Observed{Resource: w.Ref.Resource, Object: changed})
 		return true
@@ -182,7 +182,7 @@ func TestObjectThatChangedSinceItWasToBeRemovedStays(t *testing.T) {
 }
 
 // The removal itself takes the finalizer off, which is part of what was to be removed.
-func TestRemovalIsNotIrritatedByItsOwnWrite(t *testing.T) {
+func TestRemove_ContinuesAfterItsOwnWrite(t *testing.T) {
 	p := managedApp(t)
 	p.edit(kind.Hub, ref("w1", "a"), quoted(resourcesFinalizer), "metadata", "finalizers")
 	if len(p.replica().Finalizers()) == 0 {
@@ -195,7 +195,7 @@ func TestRemovalIsNotIrritatedByItsOwnWrite(t *testing.T) {
 }
 
 // A write of a session that is over has run into a change. Another session may have decided otherwise by now.
-func TestWriteOfASessionThatIsOverIsNotRepeated(t *testing.T) {
+func TestJob_OfClosedSessionIsNotRetried(t *testing.T) {
 	for name, next := range map[string]func(*pair){
 		"no session":      func(*pair) {},
 		"another session": func(p *pair) { p.connect() },
@@ -214,17 +214,17 @@ func TestWriteOfASessionThatIsOverIsNotRepeated(t *testing.T) {
 				}
 				return false
 			}
-			p.step(kind.Spoke, Observed{Resource: kind.Applications, Object: p.behind(kind.Spoke, ref("argocd", "a"), `{"x":"y"}`, "metadata", "labels")})
+			p.step(kind.Spoke, Observed{Resource: kind.Applications, Object: p.editUnseen(kind.Spoke, ref("argocd", "a"), `{"x":"y"}`, "metadata", "labels")})
 			p.stale(kind.Spoke, pending)
 			p.settle()
 		})
 	}
 }
 
-func TestApplicationThatLeftAndReturnsIsNotSyncedAsIfDeletedByHand(t *testing.T) {
+func TestApply_ReturningApplicationIsNotSynced(t *testing.T) {
 	p := managedApp(t)
 	p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "default", "v1"))
-	p.nodes[kind.Spoke].cfg.Policy.ResyncRecreated = true
+	p.sides[kind.Spoke].cfg.Policy.ResyncRecreated = true
 	p.edit(kind.Hub, ref("w1", "a"), `{"`+kind.IgnoreSync+`":"true"}`, "metadata", "labels")
 	if p.replica() != nil {
 		t.Fatal("it has not left")
@@ -236,7 +236,7 @@ func TestApplicationThatLeftAndReturnsIsNotSyncedAsIfDeletedByHand(t *testing.T)
 }
 
 // A controller on the spoke takes the annotations from what is written.
-func TestObjectThatDoesNotKeepOurMarkDoesNotCountAsOurs(t *testing.T) {
+func TestApply_ObjectWithoutOwnershipDoesNotCountAsOurs(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.hook = func(side kind.Side, w Write) bool {
@@ -255,7 +255,7 @@ func TestObjectThatDoesNotKeepOurMarkDoesNotCountAsOurs(t *testing.T) {
 
 // owned returns how many objects a replica counts as ours.
 func (p *pair) owned(side kind.Side, agent, scope string) int {
-	st, _ := p.nodes[side].Status(agent)
+	st, _ := p.sides[side].Status(agent)
 	for _, s := range st.Scopes {
 		if s.Name == scope {
 			return s.Items
@@ -264,7 +264,7 @@ func (p *pair) owned(side kind.Side, agent, scope string) int {
 	return -1
 }
 
-func TestObjectsOfOthersDoNotCountAsOurs(t *testing.T) {
+func TestNotify_ObjectsOfOthersDoNotCountAsOurs(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	for i := range 15 { // so many that their removal would be held
 		name := fmt.Sprint("local", i)
@@ -281,7 +281,7 @@ func TestObjectsOfOthersDoNotCountAsOurs(t *testing.T) {
 	}
 }
 
-func TestControllerThatInsistsIsNotFoughtForever(t *testing.T) {
+func TestContestedField_WritesAreBounded(t *testing.T) {
 	p := managedApp(t)
 	insisting := true
 	p.hook = func(side kind.Side, w Write) bool {
@@ -290,11 +290,11 @@ func TestControllerThatInsistsIsNotFoughtForever(t *testing.T) {
 		}
 		o := p.stores[side].put(w.Ref, w.Object.Raw(), false)
 		p.step(side, WriteResult{ID: w.ID, Object: o})
-		p.step(side, Observed{Resource: w.Ref.Resource, Object: p.behind(side, w.Ref, `"theirs"`, "spec", "source", "targetRevision")})
+		p.step(side, Observed{Resource: w.Ref.Resource, Object: p.editUnseen(side, w.Ref, `"theirs"`, "spec", "source", "targetRevision")})
 		return true
 	}
 	p.edit(kind.Spoke, ref("argocd", "a"), `"theirs"`, "spec", "source", "targetRevision")
-	p.pass(120)
+	p.waitSeconds(120)
 	reported := false
 	for _, f := range p.events {
 		reported = reported || f.Type == engine.Aliased
@@ -304,7 +304,7 @@ func TestControllerThatInsistsIsNotFoughtForever(t *testing.T) {
 	}
 }
 
-func TestWhatTheAPIServerMakesOfAWriteIsRecordedOnTheObject(t *testing.T) {
+func TestAlias_IsRecordedOnObject(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.hook = func(side kind.Side, w Write) bool {
 		if side != kind.Spoke || w.Verb != Create {
@@ -321,7 +321,7 @@ func TestWhatTheAPIServerMakesOfAWriteIsRecordedOnTheObject(t *testing.T) {
 	}
 }
 
-func TestAliasIsRecordedOnlyOnWhatItIsTrueFor(t *testing.T) {
+func TestAlias_IsRecordedOnlyForItsContent(t *testing.T) {
 	for _, c := range []struct {
 		name, annotations, meta string
 		changed                 bool
@@ -332,7 +332,7 @@ func TestAliasIsRecordedOnlyOnWhatItIsTrueFor(t *testing.T) {
 		{"not ours", ``, ``, false, 0},
 		{"being deleted", ours, going, false, 0},
 	} {
-		p, l := spokeLink(t)
+		p, l := spokeSync(t)
 		o := spokeApp(t, c.annotations, c.meta)
 		p.stores[kind.Spoke].objects[ref("argocd", "a")] = o
 		p.step(kind.Spoke, Observed{Resource: kind.Applications, Object: o})
@@ -348,29 +348,29 @@ func TestAliasIsRecordedOnlyOnWhatItIsTrueFor(t *testing.T) {
 	}
 }
 
-func TestOlderStateDoesNotReplaceANewerOne(t *testing.T) {
+func TestCache_OlderStateDoesNotReplaceNewer(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	at := func(rev, label string) *kind.Object {
 		return object(t, `{"metadata":{"namespace":"w1","name":"a","uid":"u1","resourceVersion":"`+rev+`","labels":{"at":"`+label+`"}},"spec":{}}`)
 	}
 	p.step(kind.Hub, Observed{Resource: kind.Applications, Object: at("9", "new")})
 	p.step(kind.Hub, Observed{Resource: kind.Applications, Object: at("8", "old")})
-	if got := p.nodes[kind.Hub].cache.get(ref("w1", "a")).Label("at"); got != "new" {
+	if got := p.sides[kind.Hub].cache.get(ref("w1", "a")).Label("at"); got != "new" {
 		t.Errorf("the cache has the %s one", got)
 	}
 	p.step(kind.Hub, Deleted{Ref: ref("w1", "a"), Revision: 5})
-	if p.nodes[kind.Hub].cache.get(ref("w1", "a")) == nil {
+	if p.sides[kind.Hub].cache.get(ref("w1", "a")) == nil {
 		t.Error("an event of long ago removes it")
 	}
 	p.step(kind.Hub, List{Resource: kind.Applications, Revision: 7})
-	if p.nodes[kind.Hub].cache.get(ref("w1", "a")) == nil {
+	if p.sides[kind.Hub].cache.get(ref("w1", "a")) == nil {
 		t.Error("a list of long ago removes it")
 	}
 }
 
-func TestListOfLongAgoDoesNotBringBackWhatIsGone(t *testing.T) {
+func TestCache_StaleListDoesNotRestoreObject(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	n, r := p.nodes[kind.Hub], ref("w1", "a")
+	n, r := p.sides[kind.Hub], ref("w1", "a")
 	o := object(t, `{"metadata":{"namespace":"w1","name":"a","uid":"u1","resourceVersion":"5"},"spec":{}}`)
 	p.step(kind.Hub, Observed{Resource: r.Resource, Object: o})
 	p.step(kind.Hub, Deleted{Ref: r, UID: "u1", Read: true})
@@ -382,7 +382,7 @@ func TestListOfLongAgoDoesNotBringBackWhatIsGone(t *testing.T) {
 }
 
 // The watch shows the end of one object and the beginning of the next as one change.
-func TestApplicationThatIsCreatedAgainIsAnother(t *testing.T) {
+func TestApply_RecreatedApplicationIsAnother(t *testing.T) {
 	p := managedApp(t)
 	p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "default", "v1"))
 	writes := p.recordSpoke()

@@ -35,7 +35,7 @@ func (p *pair) rewrite(side kind.Side, ref kind.Ref, changes map[string]any) {
 // The ApplicationSet controller of an autonomous cluster removes every annotation that it does not know, and another
 // operation replaces the last operation state: the Application no longer records which commands were executed. The hub
 // can still assume that one is pending, because it was disconnected when the command ran.
-func TestACommandRunsOnceThoughTheApplicationForgetsIt(t *testing.T) {
+func TestReceipt_CommandRunsOnceWithoutAnnotation(t *testing.T) {
 	for title, restarted := range map[string]bool{"in one process": false, "by the next process": true} {
 		t.Run(title, func(t *testing.T) {
 			p := newPair(t, kind.Autonomous)
@@ -72,17 +72,17 @@ func TestACommandRunsOnceThoughTheApplicationForgetsIt(t *testing.T) {
 			p.rewrite(kind.Spoke, ref("argocd", "a"), map[string]any{"metadata.annotations": nil, "operation": nil,
 				"status": `{"operationState":{"operation":{"sync":{"revision":"def"},"initiatedBy":{"automated":true}},"phase":"Succeeded","startedAt":"2026-01-01T00:00:00Z","finishedAt":"2026-01-01T00:00:05Z"}}`})
 			if restarted {
-				q := p.again(*memory, uint64(p.stores[kind.Hub].rev), sortedStore(p.stores[kind.Hub])...)
+				q := p.restartWith(*memory, uint64(p.stores[kind.Hub].rev), sortedStore(p.stores[kind.Hub])...)
 				count(q)
 				p = q
 			}
 			p.connect()
-			p.later(60 * engine.Second)
+			p.advanceTime(60 * engine.Second)
 			if runs != 1 {
 				t.Errorf("it ran %d times", runs)
 			}
 			after := p.stores[kind.Hub].objects[ref("w1", "a")]
-			if c, _ := kind.Pending(after, &p.nodes[kind.Hub].syncs["w1"].env); after.Get("operation") != nil || !c.Empty() {
+			if c, _ := kind.Pending(after, &p.sides[kind.Hub].syncs["w1"].env); after.Get("operation") != nil || !c.Empty() {
 				t.Errorf("it waits forever on the hub: %s", after.Get("operation"))
 			}
 			if said := string(after.Get("status", "operationState", "message")); restarted && !strings.Contains(said, "restarted") {
@@ -104,8 +104,8 @@ func commandOf(o *kind.Object) string {
 
 // A backup of the hub may have a command that had no ID yet. Put back, it is the
 // same command: what has been carried out since is not carried out again. Two
-// clicks, though they say the same, are two commands.
-func TestACommandHasOneIDHoweverOftenItIsFound(t *testing.T) {
+// equal requests are two commands.
+func TestReceipt_CommandHasOneID(t *testing.T) {
 	const click = `{"sync":{"revision":"abc"},"initiatedBy":{"username":"admin"}}`
 	stamped := func(t *testing.T, now engine.Time, versions ...*kind.Object) string {
 		t.Helper()

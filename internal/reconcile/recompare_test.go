@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-func TestCredentialsThatComeLateHaveApplicationsComparedAgainOnce(t *testing.T) {
+func TestCredentials_LateArrivalRefreshesApplicationsOnce(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, projectRef("team"), project("team", `{}`, onlyW1))
@@ -52,7 +52,7 @@ func TestCredentialsThatComeLateHaveApplicationsComparedAgainOnce(t *testing.T) 
 		t.Fatalf("asked to be compared again: %q", got)
 	}
 	done()
-	p.later(5 * engine.Second)
+	p.advanceTime(5 * engine.Second)
 	if got := pending(); got != "" {
 		t.Fatalf("asked a second time: %q", got)
 	}
@@ -61,12 +61,12 @@ func TestCredentialsThatComeLateHaveApplicationsComparedAgainOnce(t *testing.T) 
 		t.Errorf("asked after another change of the credentials: %q", got)
 	}
 	done()
-	p.later(2 * recompareFor)
+	p.advanceTime(2 * recompareFor)
 	fail("fine")
 	if got := pending(); got != "" {
 		t.Errorf("asked long afterwards: %q", got)
 	}
-	if load := p.nodes[kind.Spoke].credentialArrivals; len(load.at)+len(load.asked) > 0 {
+	if load := p.sides[kind.Spoke].credentialArrivals; len(load.at)+len(load.asked) > 0 {
 		t.Errorf("what is long ago is kept: %+v", load)
 	}
 }

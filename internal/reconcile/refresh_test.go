@@ -9,7 +9,7 @@ import (
 
 // Argo CD 3.5 and newer set hydrate with every refresh, and their controller
 // removes it only where there is a source hydrator, when the hydration is done.
-func TestRefreshWithHydrateEndsOnTheHub(t *testing.T) {
+func TestRefresh_WithHydrateEndsOnHub(t *testing.T) {
 	const both = `{"argocd.argoproj.io/refresh":"normal","argocd.argoproj.io/hydrate":"normal"}`
 	for _, hydrator := range []bool{false, true} {
 		p := newPair(t, kind.Managed)

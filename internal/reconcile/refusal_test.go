@@ -8,8 +8,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// refusingPair has one Application, whose commands the spoke refuses.
-func refusingPair(t *testing.T) *pair {
+// rejectingPair has one Application, whose commands the spoke refuses.
+func rejectingPair(t *testing.T) *pair {
 	t.Helper()
 	p := newPair(t, kind.Managed)
 	p.connect()
@@ -19,8 +19,8 @@ func refusingPair(t *testing.T) *pair {
 	return p
 }
 
-// failRefusals has the next writes of a refusal fail, and then calls after.
-func (p *pair) failRefusals(fails int, after func()) {
+// failRejectionWrites has the next writes of a refusal fail, and then calls after.
+func (p *pair) failRejectionWrites(fails int, after func()) {
 	p.hook = func(side kind.Side, w Write) bool {
 		if side != kind.Hub || !strings.Contains(w.Reason, "refuses the command") || fails == 0 {
 			return false
@@ -34,13 +34,13 @@ func (p *pair) failRefusals(fails int, after func()) {
 	}
 }
 
-func (p *pair) click(operation string) {
+func (p *pair) requestOperation(operation string) {
 	p.t.Helper()
 	hub := p.stores[kind.Hub].objects[ref("w1", "a")]
 	p.user(kind.Hub, ref("w1", "a"), string(set(p.t, hub.Raw(), operation, "operation")))
 }
 
-func TestRefusalOfACommandIsShownThoughItsWriteFails(t *testing.T) {
+func TestRejectedCommand_IsShownAfterFailedWrite(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		fails int
@@ -52,17 +52,17 @@ func TestRefusalOfACommandIsShownThoughItsWriteFails(t *testing.T) {
 		{"one write fails, and the session ends", 1, func(p *pair) { p.disconnect() }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := refusingPair(t)
-			p.failRefusals(c.fails, func() {
+			p := rejectingPair(t)
+			p.failRejectionWrites(c.fails, func() {
 				if c.after != nil {
 					c.after(p)
 				}
 			})
-			p.click(`{"sync":{"revision":"abc"}}`)
-			if st, _ := p.nodes[kind.Hub].Status("w1"); !st.Connected {
+			p.requestOperation(`{"sync":{"revision":"abc"}}`)
+			if st, _ := p.sides[kind.Hub].Status("w1"); !st.Connected {
 				p.connect()
 			}
-			p.pass(600)
+			p.waitSeconds(600)
 			hub := p.stores[kind.Hub].objects[ref("w1", "a")]
 			if hub.Get("operation") != nil {
 				t.Errorf("the operation is still pending: %s", hub.Get("operation"))
@@ -70,7 +70,7 @@ func TestRefusalOfACommandIsShownThoughItsWriteFails(t *testing.T) {
 			if state := string(hub.Get("status", "operationState")); !strings.Contains(state, `"Error"`) || !strings.Contains(state, kind.IgnoreSync) {
 				t.Errorf("operation state: %s", state)
 			}
-			if load := p.nodes[kind.Hub].Stats(); load.Jobs > 0 || len(p.nodes[kind.Hub].retries) > 0 {
+			if load := p.sides[kind.Hub].Stats(); load.Jobs > 0 || len(p.sides[kind.Hub].retries) > 0 {
 				t.Errorf("there is still something to do: %+v", load)
 			}
 		})
@@ -79,15 +79,15 @@ func TestRefusalOfACommandIsShownThoughItsWriteFails(t *testing.T) {
 
 // The refusal is of one command. What the user asks for next, before the refusal
 // could be written, is for the spoke to answer.
-func TestRefusalOfACommandDoesNotEndTheNextOne(t *testing.T) {
-	p := refusingPair(t)
-	p.failRefusals(1000, nil)
-	p.click(`{"sync":{"revision":"abc"}}`)
+func TestRejectedCommand_DoesNotEndNextOne(t *testing.T) {
+	p := rejectingPair(t)
+	p.failRejectionWrites(1000, nil)
+	p.requestOperation(`{"sync":{"revision":"abc"}}`)
 	c := p.stores[kind.Spoke].objects[ref("argocd", "a")]
 	p.user(kind.Spoke, ref("argocd", "a"), string(set(t, c.Raw(), `{}`, "metadata", "labels")))
 	p.hook = nil
-	p.click(`{"sync":{"revision":"def"}}`)
-	p.pass(60)
+	p.requestOperation(`{"sync":{"revision":"def"}}`)
+	p.waitSeconds(60)
 	if op := string(p.stores[kind.Spoke].objects[ref("argocd", "a")].Get("operation")); !strings.Contains(op, "def") {
 		t.Errorf("operation on the spoke: %s", op)
 	}

@@ -40,7 +40,7 @@ func (p *pair) hubConditions() string {
 	return string(p.stores[kind.Hub].objects[ref("w1", "a")].Get("status", "conditions"))
 }
 
-func TestConditionOfAWriteThatFailedGoesWhenBothSidesAreEqual(t *testing.T) {
+func TestRejection_ConditionEndsInSync(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		done      bool
@@ -60,7 +60,7 @@ func TestConditionOfAWriteThatFailedGoesWhenBothSidesAreEqual(t *testing.T) {
 				p.disconnect()
 				p.connect()
 			}
-			p.pass(600)
+			p.waitSeconds(600)
 			if got := string(p.stores[kind.Hub].objects[ref("w1", "a")].Get("spec", "source", "targetRevision")); got != `"v2"` {
 				t.Errorf("the hub has %s", got)
 			}
@@ -79,9 +79,9 @@ func TestConditionOfAWriteThatFailedGoesWhenBothSidesAreEqual(t *testing.T) {
 }
 
 // A rejection is shown again in each session in which it still holds.
-func TestConditionComesBackWithTheSessionThatFindsItAgain(t *testing.T) {
+func TestRejection_ConditionReturnsInNextSession(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	p.nodes[kind.Spoke].cfg.Policy.AdoptNever = true
+	p.sides[kind.Spoke].cfg.Policy.AdoptNever = true
 	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "theirs"))
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
 	fails := 1
@@ -98,9 +98,9 @@ func TestConditionComesBackWithTheSessionThatFindsItAgain(t *testing.T) {
 		t.Fatalf("the write did not fail: %s", p.hubConditions())
 	}
 	p.disconnect()
-	p.pass(60)
+	p.waitSeconds(60)
 	p.connect()
-	p.pass(60)
+	p.waitSeconds(60)
 	if !strings.Contains(p.hubConditions(), string(engine.NotAdopted)) {
 		t.Errorf("the hub shows %q", p.hubConditions())
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// claims is a hub whose agents connect again and again, and claim to have seen more
+// relistHarness is a hub whose agents connect again and again, and claim to have seen more
 // of its store than its watches have shown. Every other object of the store moves
 // on, so that the revision grows; watches are quiet, but for a bookmark each minute.
-type claims struct {
+type relistHarness struct {
 	*Reconciler
 	now      engine.Time
 	revision uint64
@@ -22,8 +22,8 @@ type claims struct {
 	pending  map[kind.Resource]engine.Time
 }
 
-func newClaims(agents int) *claims {
-	c := &claims{Reconciler: New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub", PrincipalUID: "p"}), now: 1_000_000, revision: 1000,
+func newRelistHarness(agents int) *relistHarness {
+	c := &relistHarness{Reconciler: New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub", PrincipalUID: "p"}), now: 1_000_000, revision: 1000,
 		lists: map[kind.Resource]int{}, begun: map[string]int{}, pending: map[kind.Resource]engine.Time{}}
 	for _, r := range Resources() {
 		c.do(List{Resource: r, Revision: c.revision})
@@ -35,7 +35,7 @@ func newClaims(agents int) *claims {
 	return c
 }
 
-func (c *claims) do(in Input) {
+func (c *relistHarness) do(in Input) {
 	for _, e := range c.Step(c.now, in) {
 		switch e := e.(type) {
 		case Relist:
@@ -53,7 +53,7 @@ func (c *claims) do(in Input) {
 
 // connect has an agent say that it has seen so much more than the store has, or
 // less if that is negative.
-func (c *claims) connect(agent string, ahead int) {
+func (c *relistHarness) connect(agent string, ahead int) {
 	c.session++
 	c.do(FromPeer{Agent: agent, Input: engine.Connected{Session: c.session, Store: engine.Store{UID: "hub", Revision: c.revision}}})
 	m := hello("managed")
@@ -66,7 +66,7 @@ func (c *claims) connect(agent string, ahead int) {
 }
 
 // second lets one second pass.
-func (c *claims) second() {
+func (c *relistHarness) second() {
 	c.now += engine.Second
 	c.revision += 7
 	for _, r := range Resources() {
@@ -81,7 +81,7 @@ func (c *claims) second() {
 	c.do(Tick{})
 }
 
-func (c *claims) most() int {
+func (c *relistHarness) most() int {
 	most := 0
 	for _, n := range c.lists {
 		most = max(most, n)
@@ -92,7 +92,7 @@ func (c *claims) most() int {
 // A full list of a large hub is what costs most there. However often agents
 // restart, and whatever they claim, lists are rare; and those that are honest get
 // their turn.
-func TestAgentsCanNotForceListsOfTheHub(t *testing.T) {
+func TestRelist_AgentsCannotForceLists(t *testing.T) {
 	const minutes = 10
 	for title, test := range map[string]struct {
 		agents, every, ahead, most int
@@ -105,7 +105,7 @@ func TestAgentsCanNotForceListsOfTheHub(t *testing.T) {
 		"many that claim the newest revision, once a minute": {100, 60, 0, minutes * 2},
 	} {
 		t.Run(title, func(t *testing.T) {
-			c := newClaims(test.agents)
+			c := newRelistHarness(test.agents)
 			for s := range minutes * 60 {
 				if s%test.every == 0 {
 					for i := range test.agents {
@@ -123,8 +123,8 @@ func TestAgentsCanNotForceListsOfTheHub(t *testing.T) {
 
 // An agent that waits because a list is not due yet begins with the next bookmark, or with a list that another agent
 // caused.
-func TestAnAgentThatHasSeenMoreBeginsAfterAWhile(t *testing.T) {
-	c := newClaims(3)
+func TestRelist_AgentWithNewerViewBeginsLater(t *testing.T) {
+	c := newRelistHarness(3)
 	for range 5 {
 		for s := range 90 {
 			if s == 0 {
@@ -146,8 +146,8 @@ func TestAnAgentThatHasSeenMoreBeginsAfterAWhile(t *testing.T) {
 }
 
 // A list that takes long is requested once.
-func TestAListThatTakesLongIsAskedForOnce(t *testing.T) {
-	c := newClaims(50)
+func TestRelist_SlowListIsRequestedOnce(t *testing.T) {
+	c := newRelistHarness(50)
 	c.delay = 25 * engine.Second
 	for i := range 50 {
 		c.connect(fmt.Sprintf("w%d", i), 0)

@@ -8,23 +8,23 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// follower is a hub with one managed agent, whose two watches are of different
+// repositoryHarness is a hub with one managed agent, whose two watches are of different
 // age.
-type follower struct {
+type repositoryHarness struct {
 	*pair
 	t     *testing.T
 	reads []Read
 	lists []kind.Resource
 }
 
-func newFollower(t *testing.T) *follower {
+func newRepositoryHarness(t *testing.T) *repositoryHarness {
 	t.Helper()
-	return &follower{pair: newPair(t, kind.Managed), t: t}
+	return &repositoryHarness{pair: newPair(t, kind.Managed), t: t}
 }
 
 // hub gives the hub an input, and keeps what it asks for.
-func (f *follower) hub(in Input) {
-	for _, e := range f.nodes[kind.Hub].Step(f.now, in) {
+func (f *repositoryHarness) hub(in Input) {
+	for _, e := range f.sides[kind.Hub].Step(f.now, in) {
 		switch e := e.(type) {
 		case Read:
 			f.reads = append(f.reads, e)
@@ -34,27 +34,27 @@ func (f *follower) hub(in Input) {
 	}
 }
 
-func (f *follower) project(rev int, destination string) *kind.Object {
+func (f *repositoryHarness) project(rev int, destination string) *kind.Object {
 	f.t.Helper()
 	return object(f.t, fmt.Sprintf(`{"metadata":{"namespace":"argocd","name":"web","uid":"p1","resourceVersion":"%d"},
 		"spec":{"destinations":[{"name":%q,"namespace":"*"}],"sourceNamespaces":["*"]}}`, rev, destination))
 }
 
 // repository of the project web (d2Vi), or of ops (b3Bz).
-func (f *follower) repository(rev int, project string) *kind.Object {
+func (f *repositoryHarness) repository(rev int, project string) *kind.Object {
 	f.t.Helper()
 	return f.named("repo", rev, project)
 }
 
-func (f *follower) named(name string, rev int, project string) *kind.Object {
+func (f *repositoryHarness) named(name string, rev int, project string) *kind.Object {
 	f.t.Helper()
 	return object(f.t, fmt.Sprintf(`{"metadata":{"namespace":"argocd","name":%q,"uid":"s-%s","resourceVersion":"%d",
 		"labels":{"argocd.argoproj.io/secret-type":"repository"}},"data":{"project":%q}}`, name, name, rev, project))
 }
 
 // sent returns how many repositories the agent must have.
-func (f *follower) sent() int {
-	st, _ := f.nodes[kind.Hub].Status("w1")
+func (f *repositoryHarness) sent() int {
+	st, _ := f.sides[kind.Hub].Status("w1")
 	for _, s := range st.Scopes {
 		if s.Name == kind.RepositoryScope {
 			return s.Items
@@ -64,7 +64,7 @@ func (f *follower) sent() int {
 }
 
 // answer to the only read that is under way.
-func (f *follower) answer(o *kind.Object) {
+func (f *repositoryHarness) answer(o *kind.Object) {
 	f.t.Helper()
 	if len(f.reads) != 1 {
 		f.t.Fatalf("%d reads are under way", len(f.reads))
@@ -85,8 +85,8 @@ const (
 
 func seen(r kind.Resource, o *kind.Object) Observed { return Observed{Resource: r, Object: o} }
 
-func TestRepositoryIsSentOnceItsProjectIsKnownAsOfThen(t *testing.T) {
-	f := newFollower(t)
+func TestRepositories_SentWhenProjectIsCurrent(t *testing.T) {
+	f := newRepositoryHarness(t)
 	f.hub(seen(kind.AppProjects, f.project(5, "w1")))
 	f.hub(seen(kind.Secrets, f.repository(9, web)))
 	if f.sent() != 0 {
@@ -99,13 +99,13 @@ func TestRepositoryIsSentOnceItsProjectIsKnownAsOfThen(t *testing.T) {
 	if f.sent() != 1 {
 		t.Error("the project still permits it, and it is not sent")
 	}
-	if load := f.nodes[kind.Hub].Stats(); load.Notes != 0 || len(f.reads) != 0 {
+	if load := f.sides[kind.Hub].Stats(); load.Notes != 0 || len(f.reads) != 0 {
 		t.Errorf("something is left to do: %+v, %+v", load, f.reads)
 	}
 }
 
-func TestRepositoryIsNotSentToWhomItsProjectHasCeasedToPermit(t *testing.T) {
-	f := newFollower(t)
+func TestRepositories_NotSentIfProjectNoLongerPermits(t *testing.T) {
+	f := newRepositoryHarness(t)
 	f.hub(seen(kind.AppProjects, f.project(5, "w1")))
 	f.hub(seen(kind.Secrets, f.repository(9, web)))
 	f.answer(f.project(8, "another"))
@@ -113,13 +113,13 @@ func TestRepositoryIsNotSentToWhomItsProjectHasCeasedToPermit(t *testing.T) {
 		t.Error("it is sent")
 	}
 	f.hub(seen(kind.AppProjects, f.project(8, "another"))) // the watch shows it at last
-	if load := f.nodes[kind.Hub].Stats(); f.sent() != 0 || load.Notes != 0 || len(f.reads) != 0 {
+	if load := f.sides[kind.Hub].Stats(); f.sent() != 0 || load.Notes != 0 || len(f.reads) != 0 {
 		t.Errorf("sent %d, %+v, %+v", f.sent(), load, f.reads)
 	}
 }
 
-func TestRepositoryIsNotSentByAProjectThatItHasLeft(t *testing.T) {
-	f := newFollower(t)
+func TestRepositories_NotSentByFormerProject(t *testing.T) {
+	f := newRepositoryHarness(t)
 	f.hub(seen(kind.AppProjects, f.project(5, "another")))
 	f.hub(Bookmark{Resource: kind.AppProjects, Revision: 6})
 	f.hub(seen(kind.Secrets, f.repository(6, web)))
@@ -133,8 +133,8 @@ func TestRepositoryIsNotSentByAProjectThatItHasLeft(t *testing.T) {
 	}
 }
 
-func TestRepositoryStaysWhileItIsNotKnownToLeave(t *testing.T) {
-	f := newFollower(t)
+func TestRepositories_StayWhileProjectIsUnknown(t *testing.T) {
+	f := newRepositoryHarness(t)
 	f.hub(seen(kind.AppProjects, f.project(5, "w1")))
 	f.hub(Bookmark{Resource: kind.AppProjects, Revision: 6})
 	f.hub(seen(kind.Secrets, f.repository(6, web)))
@@ -151,13 +151,13 @@ func TestRepositoryStaysWhileItIsNotKnownToLeave(t *testing.T) {
 	}
 }
 
-func TestReadThatIsNotAnsweredIsMadeAgain(t *testing.T) {
-	f := newFollower(t)
+func TestRepositories_UnansweredReadIsRepeated(t *testing.T) {
+	f := newRepositoryHarness(t)
 	f.hub(seen(kind.AppProjects, f.project(5, "w1")))
 	f.hub(seen(kind.Secrets, f.repository(9, web)))
 	lost := f.reads[0]
 	f.reads = nil
-	at, ok := f.nodes[kind.Hub].NextWake()
+	at, ok := f.sides[kind.Hub].NextWake()
 	if !ok {
 		t.Fatal("waits for nothing")
 	}
@@ -173,8 +173,8 @@ func TestReadThatIsNotAnsweredIsMadeAgain(t *testing.T) {
 	}
 }
 
-func TestManyRepositoriesAreListedRatherThanRead(t *testing.T) {
-	f := newFollower(t)
+func TestRepositories_ManyAreListed(t *testing.T) {
+	f := newRepositoryHarness(t)
 	f.hub(seen(kind.AppProjects, f.project(5, "another")))
 	f.hub(Bookmark{Resource: kind.AppProjects, Revision: 6})
 	list := List{Resource: kind.Secrets, Revision: 10}
@@ -188,44 +188,44 @@ func TestManyRepositoriesAreListedRatherThanRead(t *testing.T) {
 		t.Fatalf("%d reads, %d lists, %d sent", len(f.reads), len(f.lists), f.sent())
 	}
 	f.hub(list)
-	if load := f.nodes[kind.Hub].Stats(); f.sent() != 100 || load.Notes != 0 {
+	if load := f.sides[kind.Hub].Stats(); f.sent() != 100 || load.Notes != 0 {
 		t.Errorf("%d sent, %+v", f.sent(), load)
 	}
 }
 
-func TestSessionDoesNotBeginWithoutARepositoryThatWaits(t *testing.T) {
-	f := newFollower(t)
+func TestRepositories_SessionWaitsForPending(t *testing.T) {
+	f := newRepositoryHarness(t)
 	f.hub(seen(kind.AppProjects, f.project(5, "w1")))
 	f.hub(seen(kind.Secrets, f.repository(9, web)))
 	f.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Connected{Session: 1, Store: engine.Store{UID: "h", Revision: 9}}})
 	f.step(kind.Spoke, FromPeer{Input: engine.Connected{Session: 1, Epoch: engine.Epoch{Incarnation: 1}, Store: engine.Store{UID: "s", Revision: 1}}})
 	f.settle()
-	if st, _ := f.nodes[kind.Hub].Status("w1"); st.Connected {
+	if st, _ := f.sides[kind.Hub].Status("w1"); st.Connected {
 		t.Error("sets are compared while one of them is not known")
 	}
-	if at, ok := f.nodes[kind.Hub].NextWake(); !ok || at <= f.now {
+	if at, ok := f.sides[kind.Hub].NextWake(); !ok || at <= f.now {
 		t.Errorf("wakes at %d, %v", at, ok)
 	}
 	f.answer(f.project(5, "w1"))
-	if st, _ := f.nodes[kind.Hub].Status("w1"); !st.Connected || f.sent() != 1 {
+	if st, _ := f.sides[kind.Hub].Status("w1"); !st.Connected || f.sent() != 1 {
 		t.Errorf("connected %v, %d sent", st.Connected, f.sent())
 	}
 }
 
-func TestReadDoesNotBringBackWhatTheWatchHasShownGoing(t *testing.T) {
-	f := newFollower(t)
+func TestRepositories_ReadDoesNotRestoreDeleted(t *testing.T) {
+	f := newRepositoryHarness(t)
 	f.hub(seen(kind.AppProjects, f.project(5, "w1")))
 	f.hub(seen(kind.Secrets, f.repository(9, web)))
 	r := f.reads[0]
 	f.hub(Deleted{Ref: r.Ref, UID: "p1", Revision: 10})
 	f.hub(Observed{Resource: kind.AppProjects, Object: f.project(5, "w1"), Read: true, ID: r.ID})
-	if f.nodes[kind.Hub].cache.get(r.Ref) != nil || f.sent() != 0 {
+	if f.sides[kind.Hub].cache.get(r.Ref) != nil || f.sent() != 0 {
 		t.Error("a project that is gone is there again")
 	}
 }
 
-func TestRepositoryThatCameWhileProjectsCouldNotBeReadIsAskedForAfterwards(t *testing.T) {
-	f := newFollower(t)
+func TestRepositories_ReadAfterProjectsAreReadable(t *testing.T) {
+	f := newRepositoryHarness(t)
 	f.hub(seen(kind.AppProjects, f.project(5, "w1")))
 	f.hub(Unreadable{Resource: kind.AppProjects, Reason: "test"})
 	f.hub(seen(kind.Secrets, f.repository(9, web)))

@@ -9,24 +9,24 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// greet has an agent say hello that has seen this much of the hub, and reports whether the session begins.
-func (p *pair) greet(seen ...engine.Seen) bool {
+// sendHello has an agent say hello that has seen this much of the hub, and reports whether the session begins.
+func (p *pair) sendHello(seen ...engine.Seen) bool {
 	p.session++
 	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Connected{Session: p.session, Store: engine.Store{UID: "h", Revision: 100}}})
 	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Received{Session: p.session, Message: engine.Hello{
 		Epoch: engine.Epoch{Incarnation: p.session}, ClusterUID: "spoke-uid", Namespace: "argocd", Mode: string(kind.Managed), Mapping: string(kind.ByNamespace),
 		Protocol: engine.Range{Min: engine.ProtocolMin, Max: engine.ProtocolMax}, Projection: engine.Range{Min: engine.ProjectionMin, Max: engine.ProjectionMax},
 		Store: engine.Store{UID: "s", Revision: 100}, Seen: seen}}})
-	return p.begun()
+	return p.sessionStarted()
 }
 
-func (p *pair) begun() bool {
-	st, _ := p.nodes[kind.Hub].Status("w1")
+func (p *pair) sessionStarted() bool {
+	st, _ := p.sides[kind.Hub].Status("w1")
 	return st.Connected
 }
 
 // A replica of the hub whose watch is behind what the agent has seen would take for gone what it has not seen yet.
-func TestSessionBeginsWhenTheHubHasSeenAsMuchAsItsAgent(t *testing.T) {
+func TestSession_BeginsWhenHubViewIsCurrent(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		seen  engine.Seen
@@ -44,40 +44,40 @@ func TestSessionBeginsWhenTheHubHasSeenAsMuchAsItsAgent(t *testing.T) {
 			if c.blind {
 				p.step(kind.Hub, Unreadable{Resource: kind.Applications, Reason: "forbidden"})
 			}
-			if got := p.greet(c.seen); got != c.want {
+			if got := p.sendHello(c.seen); got != c.want {
 				t.Fatalf("begun: %v", got)
 			}
 		})
 	}
 	p := newPair(t, kind.Managed)
-	p.greet(engine.Seen{Scope: kind.ApplicationScope, Revision: 50})
+	p.sendHello(engine.Seen{Scope: kind.ApplicationScope, Revision: 50})
 	p.step(kind.Hub, Bookmark{Resource: kind.Applications, Revision: 49})
-	if p.begun() {
+	if p.sessionStarted() {
 		t.Error("begun too early")
 	}
 	p.step(kind.Hub, Bookmark{Resource: kind.Applications, Revision: 50})
-	if !p.begun() {
+	if !p.sessionStarted() {
 		t.Error("not begun although the watch has come that far")
 	}
 }
 
-func TestHubAsksForAListIfItsWatchStaysBehind(t *testing.T) {
+func TestSession_HubListsIfWatchStaysStale(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.stores[kind.Hub].rev = 60
-	p.greet(engine.Seen{Scope: kind.ApplicationScope, Revision: 50})
-	wake, ok := p.nodes[kind.Hub].NextWake()
+	p.sendHello(engine.Seen{Scope: kind.ApplicationScope, Revision: 50})
+	wake, ok := p.sides[kind.Hub].NextWake()
 	if !ok || wake > p.now+relistAfter {
 		t.Fatalf("wants to be woken at %d, now it is %d", wake, p.now)
 	}
 	p.now = wake
 	p.step(kind.Hub, Tick{}) // step answers a Relist
-	if !p.begun() {
+	if !p.sessionStarted() {
 		t.Error("the session does not begin")
 	}
 }
 
 // The spoke is moved to another hub. What came from the first one is not that hub's to remove.
-func TestCopiesOfAnotherHubAreLeftAlone(t *testing.T) {
+func TestSession_KeepsReplicasOfAnotherHub(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	for i := range 15 { // so many that their removal would be held
@@ -85,8 +85,8 @@ func TestCopiesOfAnotherHubAreLeftAlone(t *testing.T) {
 		p.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
 	}
 	p.disconnect()
-	agent := p.nodes[kind.Hub].syncs["w1"].env.Agent
-	p.nodes[kind.Hub] = New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-2"})
+	agent := p.sides[kind.Hub].syncs["w1"].env.Agent
+	p.sides[kind.Hub] = New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-2"})
 	p.stores[kind.Hub].objects = map[kind.Ref]*kind.Object{}
 	p.step(kind.Hub, Register{Agent: agent})
 	for _, r := range Resources() {
@@ -95,7 +95,7 @@ func TestCopiesOfAnotherHubAreLeftAlone(t *testing.T) {
 	writes := p.recordSpoke()
 	p.events = nil
 	p.connect()
-	p.later(120 * engine.Second)
+	p.advanceTime(120 * engine.Second)
 	for _, f := range p.events {
 		if f.Type == engine.HoldStarted {
 			t.Errorf("held: %+v", f.Held)
@@ -109,14 +109,14 @@ func TestCopiesOfAnotherHubAreLeftAlone(t *testing.T) {
 	}
 }
 
-func TestNothingIsDoneForAnAgentThatIsNotRegisteredAnyMore(t *testing.T) {
+func TestUnregister_StopsWorkForAgent(t *testing.T) {
 	p := newPair(t, kind.Autonomous)
 	p.connect()
 	var pending Write
 	p.once(kind.Hub, Create, func(w Write) { pending = w })
 	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
 	cut := false
-	for _, e := range p.nodes[kind.Hub].Step(p.now, Unregister{Agent: "w1"}) {
+	for _, e := range p.sides[kind.Hub].Step(p.now, Unregister{Agent: "w1"}) {
 		if to, ok := e.(ToPeer); ok {
 			_, isCut := to.Effect.(engine.CloseSession)
 			cut = cut || isCut
@@ -126,29 +126,29 @@ func TestNothingIsDoneForAnAgentThatIsNotRegisteredAnyMore(t *testing.T) {
 		t.Error("its connection is not cut")
 	}
 	o := p.stores[kind.Hub].put(pending.Ref, pending.Object.Raw(), true)
-	for _, e := range p.nodes[kind.Hub].Step(p.now, WriteResult{ID: pending.ID, Object: o}) {
+	for _, e := range p.sides[kind.Hub].Step(p.now, WriteResult{ID: pending.ID, Object: o}) {
 		if _, ok := e.(ToPeer); ok {
 			t.Errorf("it is reported: %+v", e)
 		}
 	}
 }
 
-func TestChangeOfSettingsForgetsNothingOfAnAgent(t *testing.T) {
+func TestSettings_ChangeKeepsStateOfAgent(t *testing.T) {
 	p := newPair(t, kind.Autonomous)
 	p.revision = 100
 	p.connect()
 	p.disconnect()
 	p.revision = 50
 	p.connect()
-	if st, _ := p.nodes[kind.Hub].Status("w1"); st.StoreHoldID == "" {
+	if st, _ := p.sides[kind.Hub].Status("w1"); st.StoreHoldID == "" {
 		t.Fatal("a regressed store is trusted")
 	}
 	p.step(kind.Hub, ArgoSettings{InstanceLabel: "example.com/instance"})
-	if st, _ := p.nodes[kind.Hub].Status("w1"); st.StoreHoldID == "" {
+	if st, _ := p.sides[kind.Hub].Status("w1"); st.StoreHoldID == "" {
 		t.Error("after a change of settings the store is trusted")
 	}
 	// Another cluster uses its certificate.
-	p.nodes[kind.Spoke] = New(Config{Side: kind.Spoke, ArgoNamespace: "argocd", ClusterUID: "another", Mode: kind.Autonomous, Mapping: kind.ByNamespace})
+	p.sides[kind.Spoke] = New(Config{Side: kind.Spoke, ArgoNamespace: "argocd", ClusterUID: "another", Mode: kind.Autonomous, Mapping: kind.ByNamespace})
 	p.wires = [2][]engine.Message{}
 	p.events = nil
 	p.connect()
@@ -161,14 +161,14 @@ func TestChangeOfSettingsForgetsNothingOfAnAgent(t *testing.T) {
 	}
 }
 
-func TestCredentialsThatWaitAreToldToNoAgent(t *testing.T) {
-	f := newFollower(t)
+func TestRepositories_PendingAreNotPublished(t *testing.T) {
+	f := newRepositoryHarness(t)
 	f.hub(seen(kind.AppProjects, f.project(5, "*")))
 	f.hub(seen(kind.Secrets, f.repository(9, web))) // the project may have changed since
-	agent := f.nodes[kind.Hub].syncs["w1"].env.Agent
+	agent := f.sides[kind.Hub].syncs["w1"].env.Agent
 	agent.Name, agent.HubNamespace = "w2", "w2"
 	f.hub(Register{Agent: agent})
-	l := f.nodes[kind.Hub].syncs["w2"]
+	l := f.sides[kind.Hub].syncs["w2"]
 	if l.peer.Publishes(kind.RepositoryScope, engine.Key{Name: "repo"}.Hash()) {
 		t.Error("a new agent gets them")
 	}
@@ -181,26 +181,26 @@ func TestCredentialsThatWaitAreToldToNoAgent(t *testing.T) {
 	}
 }
 
-func TestRulesOfAProjectAreKeptInMindUntilSecretsAreKnownAsOfThen(t *testing.T) {
-	f := newFollower(t)
+func TestRepositories_RulesAreKeptUntilSecretsAreCurrent(t *testing.T) {
+	f := newRepositoryHarness(t)
 	f.hub(Bookmark{Resource: kind.Secrets, Revision: 3})
 	f.hub(seen(kind.AppProjects, f.project(9, "w1")))
 	f.hub(Bookmark{Resource: kind.Secrets, Revision: 6})
-	if f.nodes[kind.Hub].repositories.rulesChangedAt["web"] != 9 {
+	if f.sides[kind.Hub].repositories.rulesChangedAt["web"] != 9 {
 		t.Error("forgotten too early")
 	}
 	f.hub(Bookmark{Resource: kind.Secrets, Revision: 9})
-	if len(f.nodes[kind.Hub].repositories.rulesChangedAt) != 0 {
+	if len(f.sides[kind.Hub].repositories.rulesChangedAt) != 0 {
 		t.Error("kept forever")
 	}
 }
 
-func TestUnansweredReadIsRepeatedWithoutAnotherCause(t *testing.T) {
-	f := newFollower(t)
+func TestRepositories_UnansweredReadIsRepeatedByTimer(t *testing.T) {
+	f := newRepositoryHarness(t)
 	f.hub(seen(kind.AppProjects, f.project(5, "w1")))
 	f.hub(seen(kind.Secrets, f.repository(9, web)))
 	f.reads = nil // lost
-	wake, ok := f.nodes[kind.Hub].NextWake()
+	wake, ok := f.sides[kind.Hub].NextWake()
 	if !ok || wake > f.now+rereadAfter {
 		t.Fatalf("wants to be woken at %d, now it is %d", wake, f.now)
 	}
@@ -212,8 +212,8 @@ func TestUnansweredReadIsRepeatedWithoutAnotherCause(t *testing.T) {
 }
 
 // A read finds no project. Then the watch, which is behind, shows one of before that.
-func TestProjectThatTheWatchShowsLateGetsNoCredentials(t *testing.T) {
-	f := newFollower(t)
+func TestRepositories_LateProjectGetsNoCredentials(t *testing.T) {
+	f := newRepositoryHarness(t)
 	f.hub(seen(kind.Secrets, f.named("other", 90, ops))) // waits, and keeps what reads have shown
 	f.reads = nil
 	f.hub(seen(kind.Secrets, f.repository(100, web)))
@@ -231,11 +231,11 @@ func TestProjectThatTheWatchShowsLateGetsNoCredentials(t *testing.T) {
 }
 
 // Until the list of AppProjects has come, those that are known may not be all that an Application depends on.
-func TestNothingIsPlacedBeforeProjectsHaveBeenListed(t *testing.T) {
+func TestPlacement_NothingBeforeProjectsAreListed(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	agent := p.nodes[kind.Hub].syncs["w1"].env.Agent
+	agent := p.sides[kind.Hub].syncs["w1"].env.Agent
 	n := New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-1"})
-	p.nodes[kind.Hub] = n
+	p.sides[kind.Hub] = n
 	p.step(kind.Hub, Register{Agent: agent})
 	project := p.stores[kind.Hub].objects[projectNamed("default")]
 	p.step(kind.Hub, Observed{Resource: kind.AppProjects, Object: project})
@@ -251,10 +251,10 @@ func TestNothingIsPlacedBeforeProjectsHaveBeenListed(t *testing.T) {
 }
 
 // One agent has the namespace of an Application, and another is its destination and has it by destination mapping.
-func TestApplicationThatRunsElsewhereIsNotShownAsFrozen(t *testing.T) {
+func TestFrozen_NotShownIfPlacedElsewhere(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	agent := p.nodes[kind.Hub].syncs["w1"].env.Agent
-	p.nodes[kind.Hub] = New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-1", Settings: kind.Settings{AllowedNamespaces: []string{"*"}}})
+	agent := p.sides[kind.Hub].syncs["w1"].env.Agent
+	p.sides[kind.Hub] = New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-1", Settings: kind.Settings{AllowedNamespaces: []string{"*"}}})
 	p.step(kind.Hub, Register{Agent: agent})
 	project := p.stores[kind.Hub].objects[projectNamed("default")]
 	for _, r := range Resources() {
@@ -267,7 +267,7 @@ func TestApplicationThatRunsElsewhereIsNotShownAsFrozen(t *testing.T) {
 	other := kind.Agent{Name: "w2", Mode: kind.Managed, Mapping: kind.ByDestination, HubNamespace: "w2", Server: "https://proxy:9090?agentName=w2"}
 	body := string(set(t, []byte(app("w1", "a", "default", "v1")), `"w2"`, "spec", "destination", "name"))
 	shown := func() bool {
-		p.later(10 * engine.Second)
+		p.advanceTime(10 * engine.Second)
 		return kind.ShowsFrozen(p.hubApp())
 	}
 	p.step(kind.Hub, Register{Agent: other})
@@ -283,7 +283,7 @@ func TestApplicationThatRunsElsewhereIsNotShownAsFrozen(t *testing.T) {
 	}
 }
 
-func TestSchemaThatIsToldAgainChecksNothing(t *testing.T) {
+func TestSchema_RepeatedReportChecksNothing(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	normalise := func(side kind.Side, w Write) bool {
 		if side != kind.Spoke || w.Verb == Delete || w.Ref.Resource != kind.Applications {
@@ -297,11 +297,11 @@ func TestSchemaThatIsToldAgainChecksNothing(t *testing.T) {
 	p.step(kind.Spoke, Schema{Resource: kind.Applications, Version: "1"})
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
-	p.later(60 * engine.Second)
+	p.advanceTime(60 * engine.Second)
 	rechecked := func(version string) bool {
 		before := p.writes
 		p.step(kind.Spoke, Schema{Resource: kind.Applications, Version: version})
-		p.later(60 * engine.Second)
+		p.advanceTime(60 * engine.Second)
 		return p.writes > before
 	}
 	if rechecked("1") {

@@ -19,7 +19,7 @@ func project(name, labels, more string) string {
 
 const onlyW1 = `,"destinations":[{"name":"w1","namespace":"*"}]`
 
-func TestProjectsInheritFromGlobalOnes(t *testing.T) {
+func TestSettings_ProjectsInheritFromGlobalProjects(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, projectRef("team"), project("team", `{"tier":"prod"}`, onlyW1))
@@ -61,7 +61,7 @@ func TestProjectsInheritFromGlobalOnes(t *testing.T) {
 
 // A project that leaves because another one changed was not edited itself, so the
 // deletion budget applies.
-func TestProjectThatIsPlacedByWhatItInheritsLeavesWithIt(t *testing.T) {
+func TestSettings_ProjectLeavesWithInheritedDestination(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		stay  int
@@ -81,10 +81,10 @@ func TestProjectThatIsPlacedByWhatItInheritsLeavesWithIt(t *testing.T) {
 			if p.stores[kind.Spoke].objects[projectRef("team")] == nil {
 				t.Fatal("the project did not go where the global one lets it")
 			}
-			p.later(70 * engine.Second)
+			p.advanceTime(70 * engine.Second)
 			p.events = nil
 			p.user(kind.Hub, projectRef("global"), project("global", `{}`, ""))
-			p.later(10 * engine.Second)
+			p.advanceTime(10 * engine.Second)
 			if there := p.stores[kind.Spoke].objects[projectRef("team")] != nil; there != (c.cause != "") {
 				t.Errorf("the project is there: %v", there)
 			}
@@ -101,7 +101,7 @@ func TestProjectThatIsPlacedByWhatItInheritsLeavesWithIt(t *testing.T) {
 	}
 }
 
-func TestLabelThatArgoCDTracksByDoesNotCrossWhateverItIs(t *testing.T) {
+func TestSettings_TrackingLabelIsNotReplicated(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	labelled := func(name string) {
@@ -118,7 +118,7 @@ func TestLabelThatArgoCDTracksByDoesNotCrossWhateverItIs(t *testing.T) {
 	p.wires = [2][]engine.Message{}
 	p.revision = 100
 	p.connect()
-	p.later(5 * engine.Second) // the hub lists again, to be as new as its store
+	p.advanceTime(5 * engine.Second) // the hub lists again, to be as new as its store
 	labelled("b")
 	if l := labels("b"); l["track"] != "" || l["app.kubernetes.io/instance"] != "y" {
 		t.Errorf("labels on the spoke: %v", l)
@@ -127,7 +127,7 @@ func TestLabelThatArgoCDTracksByDoesNotCrossWhateverItIs(t *testing.T) {
 		t.Errorf("labels of what was there before: %v", l)
 	}
 	writes := p.writes
-	p.later(70 * engine.Second)
+	p.advanceTime(70 * engine.Second)
 	if p.writes != writes {
 		t.Error("the two sides do not agree on what is there")
 	}

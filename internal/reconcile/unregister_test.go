@@ -11,7 +11,7 @@ import (
 // An agent's registration may end or change while an object has work of it to be
 // done: one write is under way, and more wait. What is under way cannot be taken
 // back. Nothing else may be written on behalf of a registration that is no more.
-func TestNoWriteStartsForARegistrationThatIsNoMore(t *testing.T) {
+func TestUnregister_NoWriteStarts(t *testing.T) {
 	moved := kind.Agent{Name: "w1", Mode: kind.Autonomous, Mapping: kind.ByNamespace, HubNamespace: "elsewhere", Server: "https://proxy:9090?agentName=w1"}
 	for title, end := range map[string]Input{
 		"its Agent is deleted":       Unregister{Agent: "w1"},
@@ -47,7 +47,7 @@ func TestNoWriteStartsForARegistrationThatIsNoMore(t *testing.T) {
 			if len(under) != 1 {
 				t.Errorf("%s %s was begun: %s", under[1].Verb, under[1].Ref.Name, under[1].Reason)
 			}
-			if n := p.nodes[kind.Hub]; len(n.objectQueues) > 0 || len(n.writing) > 0 {
+			if n := p.sides[kind.Hub]; len(n.objectQueues) > 0 || len(n.writing) > 0 {
 				t.Errorf("%d objects have work left, %d writes", len(n.objectQueues), len(n.writing))
 			}
 		})
@@ -56,7 +56,7 @@ func TestNoWriteStartsForARegistrationThatIsNoMore(t *testing.T) {
 
 // What waits for its turn at the API server is given up too, however the
 // registration ended.
-func TestWritesThatWaitAreGivenUpWithTheRegistration(t *testing.T) {
+func TestUnregister_DropsPendingWrites(t *testing.T) {
 	for title, end := range map[string]Input{
 		"its Agent is deleted":       Unregister{Agent: "w1"},
 		"it has another namespace":   Register{Agent: kind.Agent{Name: "w1", Mode: kind.Managed, Mapping: kind.ByNamespace, HubNamespace: "elsewhere"}},
@@ -64,7 +64,7 @@ func TestWritesThatWaitAreGivenUpWithTheRegistration(t *testing.T) {
 	} {
 		p := newPair(t, kind.Managed)
 		given := 0
-		for _, e := range p.nodes[kind.Hub].Step(p.now, end) {
+		for _, e := range p.sides[kind.Hub].Step(p.now, end) {
 			if a, ok := e.(Abandon); ok && a.Agent == "w1" {
 				given++
 			}

@@ -18,7 +18,7 @@ func nested(levels int) string {
 // restart replaces a node by a new process, which lists everything.
 func (p *pair) restart(side kind.Side, mode kind.Mode) {
 	p.disconnect()
-	p.nodes[side] = New(p.nodes[side].cfg)
+	p.sides[side] = New(p.sides[side].cfg)
 	if side == kind.Hub {
 		p.step(kind.Hub, Register{Agent: kind.Agent{Name: "w1", Mode: mode, Mapping: kind.ByNamespace, HubNamespace: "w1", Server: "https://proxy:9090?agentName=w1"}})
 	}
@@ -36,7 +36,7 @@ func (p *pair) restart(side kind.Side, mode kind.Mode) {
 
 // What cannot be sent is not gone: the other side keeps what it has, in this
 // session and in others, and the hub's Application says why.
-func TestApplicationThatCannotBeSentStaysAsItIs(t *testing.T) {
+func TestUnsendable_ApplicationStaysUnchanged(t *testing.T) {
 	for _, c := range []struct {
 		mode           kind.Mode
 		owner, replica kind.Side
@@ -62,20 +62,20 @@ func TestApplicationThatCannotBeSentStaysAsItIs(t *testing.T) {
 			}
 			p.change(c.owner, c.original, `{"valuesObject":`+nested(rawjson.MaxDepth)+`}`, "spec", "source", "helm")
 			stays("at once")
-			p.pass(600)
+			p.waitSeconds(600)
 			stays("after a while")
 			p.disconnect()
 			p.connect()
-			p.pass(600)
+			p.waitSeconds(600)
 			stays("in another session")
 			p.restart(kind.Hub, c.mode)
-			p.pass(600)
+			p.waitSeconds(600)
 			stays("with another process of the hub")
 			p.restart(kind.Spoke, c.mode)
-			p.pass(600)
+			p.waitSeconds(600)
 			stays("with another process of the agent")
 			for _, side := range []kind.Side{kind.Hub, kind.Spoke} {
-				status, _ := p.nodes[side].Status([]string{"w1", ""}[side])
+				status, _ := p.sides[side].Status([]string{"w1", ""}[side])
 				for _, s := range status.Scopes {
 					if s.Name == kind.ApplicationScope && (s.InSyncAt == 0 || s.Held > 0) {
 						t.Errorf("side %d: the scope is not in sync: %+v", side, s)
@@ -84,14 +84,14 @@ func TestApplicationThatCannotBeSentStaysAsItIs(t *testing.T) {
 			}
 
 			p.change(c.owner, c.original, `{"values":"x"}`, "spec", "source", "helm")
-			p.pass(120)
+			p.waitSeconds(120)
 			if got := string(p.stores[c.replica].objects[c.copy].Get("spec", "source", "helm", "values")); got != `"x"` {
 				t.Errorf("when it can be sent again, the other side has %s", got)
 			}
 			if p.hubConditions() != "" {
 				t.Errorf("the hub still shows %s", p.hubConditions())
 			}
-			if l := p.nodes[c.owner].syncs[[]string{"w1", ""}[c.owner]]; len(l.unsendable) > 0 {
+			if l := p.sides[c.owner].syncs[[]string{"w1", ""}[c.owner]]; len(l.unsendable) > 0 {
 				t.Errorf("%v is kept", l.unsendable)
 			}
 		})
@@ -99,7 +99,7 @@ func TestApplicationThatCannotBeSentStaysAsItIs(t *testing.T) {
 }
 
 // Taken away on purpose, it goes.
-func TestApplicationThatCannotBeSentIsDeletedWithItsOriginal(t *testing.T) {
+func TestUnsendable_ApplicationIsDeletedWithSource(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	r := ref("w1", "a")
@@ -112,13 +112,13 @@ func TestApplicationThatCannotBeSentIsDeletedWithItsOriginal(t *testing.T) {
 	if p.stores[kind.Spoke].objects[ref("argocd", "a")] != nil {
 		t.Error("it is still on the spoke")
 	}
-	if n := len(p.nodes[kind.Hub].syncs["w1"].unsendable); n > 0 {
+	if n := len(p.sides[kind.Hub].syncs["w1"].unsendable); n > 0 {
 		t.Errorf("%d notes are kept", n)
 	}
 }
 
 // Its deletion with its resources does not need what cannot be sent.
-func TestApplicationThatCannotBeSentIsDeletedWithItsResources(t *testing.T) {
+func TestUnsendable_ApplicationIsDeletedWithResources(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	r := ref("w1", "a")
@@ -126,7 +126,7 @@ func TestApplicationThatCannotBeSentIsDeletedWithItsResources(t *testing.T) {
 	p.change(kind.Hub, r, nested(rawjson.MaxDepth), "spec", "source", "helm")
 	writes := p.recordSpoke()
 	p.user(kind.Hub, r, deleting(t, string(p.stores[kind.Hub].objects[r].Raw())))
-	p.pass(60)
+	p.waitSeconds(60)
 	last := (*writes)[len(*writes)-1]
 	if last.Verb != Delete || !kind.HasCascade(last.Object) {
 		t.Errorf("the last write on the spoke is %s with finalizers %v", last.Verb, last.Object.Finalizers())
@@ -136,7 +136,7 @@ func TestApplicationThatCannotBeSentIsDeletedWithItsResources(t *testing.T) {
 	}
 }
 
-func TestNothingIsCreatedOrAdoptedForWhatCannotBeSent(t *testing.T) {
+func TestUnsendable_NothingIsCreatedOrAdopted(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Spoke, ref("argocd", "b"), app("argocd", "b", "default", "theirs"))
@@ -144,7 +144,7 @@ func TestNothingIsCreatedOrAdoptedForWhatCannotBeSent(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		p.user(kind.Hub, ref("w1", name), string(set(t, []byte(app("w1", name, "default", "v1")), nested(rawjson.MaxDepth), "spec", "source", "helm")))
 	}
-	p.pass(120)
+	p.waitSeconds(120)
 	if o := p.stores[kind.Spoke].objects[ref("argocd", "a")]; o != nil {
 		t.Errorf("created: %s", o.Raw())
 	}
@@ -153,7 +153,7 @@ func TestNothingIsCreatedOrAdoptedForWhatCannotBeSent(t *testing.T) {
 	}
 }
 
-func TestProjectThatCannotBeSentStaysAsItIs(t *testing.T) {
+func TestUnsendable_ProjectStaysUnchanged(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	r := kind.Ref{Resource: kind.AppProjects, Namespace: "argocd", Name: "p1"}
@@ -164,9 +164,9 @@ func TestProjectThatCannotBeSentStaysAsItIs(t *testing.T) {
 	}
 	p.events = nil
 	p.change(kind.Hub, r, nested(rawjson.MaxDepth), "spec", "future")
-	p.pass(120)
+	p.waitSeconds(120)
 	p.restart(kind.Hub, kind.Managed)
-	p.pass(120)
+	p.waitSeconds(120)
 	if after := p.stores[kind.Spoke].objects[r]; after == nil || !bytes.Equal(after.Get("spec"), before.Get("spec")) {
 		t.Errorf("the spoke has %v", after)
 	}
@@ -180,7 +180,7 @@ func TestProjectThatCannotBeSentStaysAsItIs(t *testing.T) {
 }
 
 // A status that is nested too deep arrives without what is: the rest is news.
-func TestStatusThatIsNestedTooDeepArrives(t *testing.T) {
+func TestUnsendable_DeeplyNestedStatusArrives(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
@@ -190,25 +190,25 @@ func TestStatusThatIsNestedTooDeepArrives(t *testing.T) {
 		t.Errorf("the hub has %s", hub.Get("status"))
 	}
 	writes := p.writes
-	p.pass(600)
+	p.waitSeconds(600)
 	if p.writes != writes {
 		t.Errorf("%d writes at rest", p.writes-writes)
 	}
 }
 
-func TestOperationThatCannotBeSentIsRefused(t *testing.T) {
+func TestUnsendable_OperationIsRejected(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
-	p.failRefusals(1, nil)
-	p.click(`{"sync":{"source":{"helm":{"valuesObject":` + nested(rawjson.MaxDepth) + `}}}}`)
-	p.pass(60)
+	p.failRejectionWrites(1, nil)
+	p.requestOperation(`{"sync":{"source":{"helm":{"valuesObject":` + nested(rawjson.MaxDepth) + `}}}}`)
+	p.waitSeconds(60)
 	hub := p.stores[kind.Hub].objects[ref("w1", "a")]
 	if hub.Get("operation") != nil || !strings.Contains(string(hub.Get("status", "operationState", "message")), "nested deeper than") {
 		t.Errorf("operation %.60s, state %.200s", hub.Get("operation"), hub.Get("status", "operationState"))
 	}
 	// The next one is carried out.
-	p.click(`{"sync":{"revision":"abc"}}`)
+	p.requestOperation(`{"sync":{"revision":"abc"}}`)
 	if op := string(p.stores[kind.Spoke].objects[ref("argocd", "a")].Get("operation")); !strings.Contains(op, "abc") {
 		t.Errorf("operation on the spoke: %s", op)
 	}

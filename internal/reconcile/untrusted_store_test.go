@@ -10,7 +10,7 @@ import (
 // A hub is restored from a backup. Until a user confirms that, what it has for
 // objects that exist on the spoke is not written: it may be older, and automated
 // sync with prune would delete resources. New objects are written.
-func TestUpdatesFromARestoredHubWaitForAConfirmation(t *testing.T) {
+func TestUntrustedStore_HubUpdatesWaitForConfirmation(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.revision = 100
 	p.connect()
@@ -25,7 +25,7 @@ func TestUpdatesFromARestoredHubWaitForAConfirmation(t *testing.T) {
 	p.revision = 50
 	p.events = nil
 	p.connect()
-	p.pass(600)
+	p.waitSeconds(600)
 	revision := func(name string) string {
 		o := p.stores[kind.Spoke].objects[ref("argocd", name)]
 		if o == nil {
@@ -40,7 +40,7 @@ func TestUpdatesFromARestoredHubWaitForAConfirmation(t *testing.T) {
 		t.Errorf("the new Application is %s on the spoke", got)
 	}
 	p.confirmAll()
-	p.pass(10)
+	p.waitSeconds(10)
 	if got := revision("a"); got != `"v1"` {
 		t.Errorf("after the confirmation the spoke has %s, want v1", got)
 	}
@@ -48,7 +48,7 @@ func TestUpdatesFromARestoredHubWaitForAConfirmation(t *testing.T) {
 
 // The same for an autonomous agent whose cluster is restored: the hub's replica
 // keeps what it has, and the status still arrives.
-func TestUpdatesFromARestoredAutonomousClusterWaitForAConfirmation(t *testing.T) {
+func TestUntrustedStore_AutonomousUpdatesWaitForConfirmation(t *testing.T) {
 	p := newPair(t, kind.Autonomous)
 	p.revision = 100
 	p.connect()
@@ -60,7 +60,7 @@ func TestUpdatesFromARestoredAutonomousClusterWaitForAConfirmation(t *testing.T)
 	p.revision = 50
 	p.events = nil
 	p.connect()
-	p.pass(600)
+	p.waitSeconds(600)
 	hub := p.stores[kind.Hub].objects[ref("w1", "a")]
 	if got := string(hub.Get("spec", "source", "targetRevision")); got != `"v2"` {
 		t.Errorf("before the confirmation the hub has %s, want v2", got)
@@ -69,7 +69,7 @@ func TestUpdatesFromARestoredAutonomousClusterWaitForAConfirmation(t *testing.T)
 		t.Errorf("status on the hub: %s", got)
 	}
 	p.confirmAll()
-	p.pass(10)
+	p.waitSeconds(10)
 	hub = p.stores[kind.Hub].objects[ref("w1", "a")]
 	if got := string(hub.Get("spec", "source", "targetRevision")); got != `"v1"` {
 		t.Errorf("after the confirmation the hub has %s, want v1", got)

@@ -18,9 +18,9 @@ func object(t *testing.T, text string) *kind.Object {
 	return o
 }
 
-func TestLaggingWatchDoesNotBringBackWhatIsGone(t *testing.T) {
+func TestWatch_StaleEventDoesNotRestoreObject(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	n := p.nodes[kind.Hub]
+	n := p.sides[kind.Hub]
 	r := ref("w1", "a")
 	at := func(rev string) *kind.Object {
 		return object(t, `{"metadata":{"namespace":"w1","name":"a","uid":"u1","resourceVersion":"`+rev+`"},"spec":{}}`)
@@ -37,9 +37,9 @@ func TestLaggingWatchDoesNotBringBackWhatIsGone(t *testing.T) {
 	}
 }
 
-func TestReadSaysNothingOfHowFarTheWatchHasCome(t *testing.T) {
+func TestWatch_ReadDoesNotAdvanceFrontier(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	apps := p.nodes[kind.Hub].cache.tables[kind.Applications]
+	apps := p.sides[kind.Hub].cache.tables[kind.Applications]
 	before := apps.frontier
 	p.step(kind.Hub, Observed{Resource: kind.Applications, Read: true,
 		Object: object(t, `{"metadata":{"namespace":"w1","name":"a","uid":"u1","resourceVersion":"50"},"spec":{}}`)})
@@ -52,21 +52,21 @@ func TestReadSaysNothingOfHowFarTheWatchHasCome(t *testing.T) {
 	}
 }
 
-func TestReadThatFindsNothingDoesNotEndWhatAppearedSince(t *testing.T) {
+func TestWatch_EmptyReadKeepsNewerObject(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	r := ref("w1", "a")
 	p.step(kind.Hub, Observed{Resource: r.Resource, Object: object(t, `{"metadata":{"namespace":"w1","name":"a","uid":"u2","resourceVersion":"9"},"spec":{}}`)})
 	p.step(kind.Hub, Deleted{Ref: r, Read: true})
 	p.step(kind.Hub, Deleted{Ref: r, UID: "u1", Read: true})
-	if p.nodes[kind.Hub].cache.get(r) == nil {
+	if p.sides[kind.Hub].cache.get(r) == nil {
 		t.Error("it is taken to be gone")
 	}
 }
 
-func TestRepositoriesAreNotCompleteWithoutTheirProjects(t *testing.T) {
+func TestWatch_RepositoriesNeedProjects(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	complete := func() bool {
-		st, _ := p.nodes[kind.Hub].Status("w1")
+		st, _ := p.sides[kind.Hub].Status("w1")
 		for _, s := range st.Scopes {
 			if s.Name == kind.RepositoryScope {
 				return s.Complete
@@ -87,7 +87,7 @@ func TestRepositoriesAreNotCompleteWithoutTheirProjects(t *testing.T) {
 	}
 }
 
-func TestReplicaWithoutTheSessionLeavesConditionsAlone(t *testing.T) {
+func TestConditions_UnchangedWithoutSession(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.step(kind.Hub, Observed{Resource: kind.Applications, Object: object(t, `{"metadata":{"namespace":"w1","name":"a","uid":"u1","resourceVersion":"9"},
 		"spec":{"project":"default"},"status":{"conditions":[{"type":"AgentError","message":"of another replica"}]}}`)})
@@ -96,11 +96,11 @@ func TestReplicaWithoutTheSessionLeavesConditionsAlone(t *testing.T) {
 	}
 }
 
-func TestRegistrationThatChangesOnlyInWhatIsKnownKeepsTheSession(t *testing.T) {
+func TestRegister_KnownStateKeepsSession(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
-	p.step(kind.Hub, Register{Agent: p.nodes[kind.Hub].syncs["w1"].env.Agent, KnownCluster: "spoke-uid", KnownStore: engine.Store{UID: "s", Revision: 9}})
-	if st, _ := p.nodes[kind.Hub].Status("w1"); !st.Connected {
+	p.step(kind.Hub, Register{Agent: p.sides[kind.Hub].syncs["w1"].env.Agent, KnownCluster: "spoke-uid", KnownStore: engine.Store{UID: "s", Revision: 9}})
+	if st, _ := p.sides[kind.Hub].Status("w1"); !st.Connected {
 		t.Error("the session ended")
 	}
 }

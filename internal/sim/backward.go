@@ -21,7 +21,7 @@ func (l *ledger) trusts(agent string) bool {
 // guardBackward checks that an older spec never replaces a newer one. It would come from a stale view, or from a store
 // that regressed.
 func (w *world) guardBackward(s *spoke, ch change, bad func(string)) {
-	if ch.old == nil || !marked(ch.old) || w.ledger.trusts(s.agent.Name) && w.ledger.hubEra > 0 {
+	if ch.old == nil || !ownedByAgent(ch.old) || w.ledger.trusts(s.agent.Name) && w.ledger.hubEra > 0 {
 		return
 	}
 	from, to := unquote(ch.old.Get("spec", "source", "targetRevision")), unquote(ch.new.Get("spec", "source", "targetRevision"))

@@ -29,8 +29,8 @@ func (w *world) overBudget(removed, of int) bool {
 	return removed > count && removed*100 > 20*of || 2*removed > of
 }
 
-// heard notes which removals the owner asks for by an item.
-func (p *process) heard(agent string, m engine.Message) {
+// received notes which removals the owner asks for by an item.
+func (p *process) received(agent string, m engine.Message) {
 	d, ok := m.(engine.Delta)
 	if !ok {
 		return
@@ -40,8 +40,9 @@ func (p *process) heard(agent string, m engine.Message) {
 	}
 }
 
-// toldGone reports whether the owner asked for a removal. Copies on the hub have the name on the spoke at their end.
-func (p *process) toldGone(agent, scope, name string) bool {
+// reportedGone reports whether the owner asked for a removal. Copies on the hub have the name on the spoke at their
+// end.
+func (p *process) reportedGone(agent, scope, name string) bool {
 	prefix := agent + "/" + scope + "/"
 	if p.requested[prefix+name] {
 		return true
@@ -63,7 +64,7 @@ func (p *process) decides(e reconcile.Write) {
 	if p.spoke != nil {
 		agent = p.spoke.agent.Name
 	}
-	if isRemoval(e.Reason) && p.toldGone(agent, e.Origin.Scope, e.Ref.Name) {
+	if isRemoval(e.Reason) && p.reportedGone(agent, e.Origin.Scope, e.Ref.Name) {
 		p.asked[e.Ref] = true
 	}
 }
@@ -87,7 +88,7 @@ func (w *world) guardBudget(s *spoke, who actor, ch change, bad func(string)) {
 	}
 	there := 0
 	for _, o := range c.st.list(ch.ref.Resource) {
-		if c.hub && o.Annotation(agentMarkKey) == agent || !c.hub && marked(o) {
+		if c.hub && o.Annotation(agentKey) == agent || !c.hub && ownedByAgent(o) {
 			there++
 		}
 	}

@@ -68,7 +68,7 @@ func (p *process) ask(do func() (*kind.Object, *apiError), answer func(*kind.Obj
 	})
 }
 
-// write carries out a node's Write, after what is to be remembered before it.
+// write executes a Write of the Reconciler, after what is to be remembered before it.
 func (p *process) write(e reconcile.Write) {
 	if e.Remember == nil {
 		p.carryOut(e)
@@ -142,7 +142,7 @@ func failureOf(err *apiError) *reconcile.Failure {
 	return f
 }
 
-// read carries out a node's Read.
+// read executes a Read of the Reconciler.
 func (p *process) read(e reconcile.Read) {
 	ref := e.Ref
 	p.ask(func() (*kind.Object, *apiError) {
@@ -159,7 +159,7 @@ func (p *process) read(e reconcile.Read) {
 			p.step(reconcile.Observed{Resource: ref.Resource, Object: p.w.mutant.seen(p, o), Read: true, ID: e.ID})
 		case err.reason == "NotFound":
 			p.step(reconcile.Deleted{Ref: ref, UID: e.UID, Read: true, ID: e.ID})
-		} // else the node asks again
+		} // else the Reconciler requests it again
 	})
 }
 

@@ -15,8 +15,8 @@ const parentPath = "apps"
 
 const trackingKey = "argocd.argoproj.io/tracking-id"
 
-// raise makes the children of a parent what its revision says.
-func (k *controller) raise(parent kind.Ref, revision string) {
+// createChildren makes the children of a parent what its revision says.
+func (k *controller) createChildren(parent kind.Ref, revision string) {
 	want := map[string]bool{}
 	if revision != "" {
 		for i := range 1 + int(revision[len(revision)-1])%3 {

@@ -53,7 +53,7 @@ func (c *cluster) fault() apiFault {
 	return apiFault(1 + c.w.rng.IntN(int(apiFaults)-1))
 }
 
-// clock is the time as this cluster's nodes have it, in Kubernetes' form.
+// clock is the time as the processes of this cluster have it, in Kubernetes' form.
 func (c *cluster) clock() string {
 	return time.UnixMilli(int64(epoch + c.w.now + c.skew)).UTC().Format(time.RFC3339)
 }
@@ -129,7 +129,7 @@ func (c *cluster) admit(who actor, ref kind.Ref, o *kind.Object) (*kind.Object, 
 	return encode(t), nil
 }
 
-// small objects of our own that no node watches.
+// small objects of our own that no process watches.
 var (
 	leases        = kind.Resource{Group: "coordination.k8s.io", Version: "v1", Plural: "leases", Kind: "Lease"}
 	registrations = kind.Resource{Version: "v1", Plural: "registrations", Kind: "Registration"}
@@ -141,7 +141,7 @@ type memory struct {
 	KnownCluster   string
 	KnownStore     engine.Store
 	StoreUntrusted bool
-	Seen           string // by scope, as node.FormatSeen has it
+	Seen           string // by scope, as reconcile.FormatSeen has it
 	Commands       string // begun last
 }
 

@@ -12,7 +12,7 @@ import (
 
 // sentTo reports whether the hub sends an object to a managed agent.
 func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
-	if !s.managed() || ignoredLabel(o) || !w.selected(o) || !s.exchanged(r.Resource) {
+	if !s.managed() || ignoredLabel(o) || !w.selected(o) || !s.replicates(r.Resource) {
 		return false
 	}
 	switch r.Resource {
@@ -39,8 +39,8 @@ func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
 // claims reports whether an Application of the hub is an agent's by the mapping.
 func (w *world) claims(s *spoke, r kind.Ref, o *kind.Object) bool {
 	// What was the copy of an autonomous agent's is its own once it is managed.
-	copyOf := o.Annotation(agentMarkKey)
-	if !s.managed() || ignoredLabel(o) || !w.selected(o) || r.Resource != kind.Applications || !s.exchanged(r.Resource) || copyOf != "" && copyOf != s.agent.Name ||
+	copyOf := o.Annotation(agentKey)
+	if !s.managed() || ignoredLabel(o) || !w.selected(o) || r.Resource != kind.Applications || !s.replicates(r.Resource) || copyOf != "" && copyOf != s.agent.Name ||
 		o.IsDeleting() && !slices.ContainsFunc(o.Finalizers(), isCascade) {
 		return false
 	}
@@ -156,8 +156,8 @@ func hubProject(s *spoke, name string) string {
 	return s.agent.Name + "-" + name
 }
 
-// neverCrosses reports whether a label or annotation stays on its side.
-func (w *world) neverCrosses(key string) bool {
+// notReplicated reports whether a label or annotation stays on its side.
+func (w *world) notReplicated(key string) bool {
 	tracking := w.instanceLabel
 	if tracking == "" {
 		tracking = "app.kubernetes.io/instance"

@@ -193,7 +193,7 @@ func (k *controller) deploy(r kind.Ref, t tree) {
 	}
 	k.workloads[app] = revision
 	if isParent(t) {
-		k.raise(r, revision)
+		k.createChildren(r, revision)
 	}
 }
 
@@ -277,7 +277,7 @@ func (k *controller) finalise(r kind.Ref, t tree) {
 			k.c.w.ledger.cascaded(k.c, r, t)
 			delete(k.workloads, r.Namespace+"/"+r.Name)
 			if isParent(t) {
-				k.raise(r, "")
+				k.createChildren(r, "")
 			}
 		}},
 		{is(postDelete), func() { k.c.w.ledger.hookRan(k.c, r, t, "post-delete") }},

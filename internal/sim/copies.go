@@ -11,10 +11,10 @@ func (d *differ) configuration(s *spoke, from kind.Ref, hub, replica *kind.Objec
 		d.add("%s is missing", at)
 		return
 	}
-	if ignoredLabel(replica) || !marked(replica) && s.w.shape.policy.AdoptNever {
+	if ignoredLabel(replica) || !ownedByAgent(replica) && s.w.shape.policy.AdoptNever {
 		return
 	}
-	if !marked(replica) {
+	if !ownedByAgent(replica) {
 		d.add("%s has a namesake there", at)
 		return
 	}
@@ -61,7 +61,7 @@ func (d *differ) autonomous(w *world, s *spoke) {
 			case replica == nil:
 				d.add("%s is missing on the hub", at)
 			case ignoredLabel(replica):
-			case replica.Annotation(agentMarkKey) != s.agent.Name || replica.Annotation(sourceKey) != o.UID():
+			case replica.Annotation(agentKey) != s.agent.Name || replica.Annotation(sourceKey) != o.UID():
 				d.add("%s is something else on the hub", at)
 			case r == kind.AppProjects:
 				d.hubProject(s, at, decode(o), decode(replica))
@@ -74,7 +74,7 @@ func (d *differ) autonomous(w *world, s *spoke) {
 			if r == kind.AppProjects && w.hub.uses(o.Name()) {
 				continue
 			}
-			if o.Annotation(agentMarkKey) == s.agent.Name && !meant[there] && !ignoredLabel(o) {
+			if o.Annotation(agentKey) == s.agent.Name && !meant[there] && !ignoredLabel(o) {
 				d.add("%s on the hub has gone at %s", short(there), s.agent.Name)
 			}
 		}

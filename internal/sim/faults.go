@@ -54,7 +54,7 @@ func partition(w *world, a action) {
 		if c.spoke == s {
 			w.after(w.between(20*second, 40*second), func() {
 				if s.cutOff() {
-					c.breakOff()
+					c.cut()
 				}
 			})
 		}

@@ -69,25 +69,25 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 	entitled := func(o *kind.Object) bool { return l.placed[o.Annotation(sourceKey)+"@"+agent] }
 	switch {
 	case ch.old == nil:
-		if !marked(ch.new) {
+		if !ownedByAgent(ch.new) {
 			bad("creates without a mark")
 		} else if !entitled(ch.new) {
 			bad("creates what was never meant for this agent:")
 		}
-	case !marked(ch.old) && ch.new != nil:
+	case !ownedByAgent(ch.old) && ch.new != nil:
 		switch {
-		case !marked(ch.new):
+		case !ownedByAgent(ch.new):
 			bad("changes what is not ours:")
 		case !entitled(ch.new):
 			bad("adopts for what was never meant for this agent:")
 		case w.shape.policy.AdoptNever && ch.new.Annotation("argocd.argoproj.io/adoption-policy") != "always" && ch.ref.Resource == kind.Applications:
 			bad("adopts against the policy")
 		}
-	case ch.new != nil && marked(ch.new) && !entitled(ch.new):
+	case ch.new != nil && ownedByAgent(ch.new) && !entitled(ch.new):
 		bad("writes what was never meant for this agent:")
 	}
-	if ch.old != nil && ch.new != nil && marked(ch.new) && ch.new.Annotation(sourceKey) != ch.old.Annotation(sourceKey) {
-		w.guardTakeover(s, ch, bad)
+	if ch.old != nil && ch.new != nil && ownedByAgent(ch.new) && ch.new.Annotation(sourceKey) != ch.old.Annotation(sourceKey) {
+		w.guardAdoption(s, ch, bad)
 	}
 	if removal(ch) {
 		w.guardRemoval(s, ch, bad)
@@ -100,7 +100,7 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 
 // guardApplication watches what an agent writes into an Application.
 func (w *world) guardApplication(s *spoke, who actor, ch change, bad func(string)) {
-	if marked(ch.new) && (ch.old == nil || !bytes.Equal(ch.old.Get("spec"), ch.new.Get("spec"))) {
+	if ownedByAgent(ch.new) && (ch.old == nil || !bytes.Equal(ch.old.Get("spec"), ch.new.Get("spec"))) {
 		spec := ch.new.Annotation(sourceKey) + "/" + unquote(ch.new.Get("spec", "source", "targetRevision"))
 		if !w.ledger.might[spec+"@"+s.agent.Name] {
 			bad("writes what was frozen whenever the hub had it:")
@@ -113,9 +113,9 @@ func (w *world) guardApplication(s *spoke, who actor, ch change, bad func(string
 	w.guardBackward(s, ch, bad)
 }
 
-// guardTakeover checks that an object is not taken over for something that is being deleted: then its resources would
+// guardAdoption checks that an object is not taken over for something that is being deleted: then its resources would
 // go with it.
-func (w *world) guardTakeover(s *spoke, ch change, bad func(string)) {
+func (w *world) guardAdoption(s *spoke, ch change, bad func(string)) {
 	source := ch.new.Annotation(sourceKey)
 	if w.ledger.cascade[source] && w.settled(s, w.ledger.cascadeAt[source]) {
 		bad("takes over for a deletion")
@@ -130,7 +130,7 @@ func removal(ch change) bool {
 func (w *world) guardRemoval(s *spoke, ch change, bad func(string)) {
 	source := ch.old.Annotation(sourceKey)
 	switch {
-	case !marked(ch.old):
+	case !ownedByAgent(ch.old):
 		bad("deletes what is not ours:")
 	case w.ledger.mayCascade(s, source):
 	case ch.old.Annotation(adoptedKey) == "true" && ch.ref.Resource != kind.Secrets:
@@ -197,17 +197,17 @@ func (w *world) guardHub(who actor, ch change) {
 		bad("writes")
 		return
 	}
-	mark := ""
+	agent := ""
 	for _, o := range []*kind.Object{ch.old, ch.new} {
 		if o != nil {
-			mark = o.Annotation(agentMarkKey)
+			agent = o.Annotation(agentKey)
 		}
 	}
-	if ch.old != nil && ch.old.Annotation(agentMarkKey) == "" || mark == "" {
+	if ch.old != nil && ch.old.Annotation(agentKey) == "" || agent == "" {
 		w.guardHubOwn(ch, bad)
 		return
 	}
-	s := w.spokeOf(mark)
+	s := w.spokeOf(agent)
 	if s != nil && s.managed() && s.modeChanged {
 		w.guardHubOwn(ch, bad)
 		return
@@ -228,7 +228,7 @@ func (w *world) guardHub(who actor, ch change) {
 	if strings.HasPrefix(source, "clone-") && w.ledger.hubEra > 0 {
 		return // accepted when the hub had lost its record
 	}
-	if !w.ledger.placed[source+"@"+mark] {
+	if !w.ledger.placed[source+"@"+agent] {
 		bad("writes what did not come from the agent:")
 	}
 	if removal(ch) {
@@ -238,7 +238,7 @@ func (w *world) guardHub(who actor, ch change) {
 		w.guardBudget(s, who, ch, bad)
 	}
 	if ch.ref.Resource == kind.Applications && ch.new != nil {
-		w.guardOrder(who.proc, ch, w.ledger.spokeEra[mark], bad)
+		w.guardOrder(who.proc, ch, w.ledger.spokeEra[agent], bad)
 	}
 }
 

@@ -17,8 +17,8 @@ var hubActions = []actionType{
 	{name: "delete with resources", weight: 5, do: func(w *world, a action) { deleteOnHub(w, a, true) }},
 	{name: "delete without resources", weight: 5, do: func(w *world, a action) { deleteOnHub(w, a, false) }},
 	{name: "recreate application", weight: 4, do: recreateApplication},
-	{name: "poison application", weight: 3, do: poisonApplication},
-	{name: "cure application", weight: 3, do: cureApplication},
+	{name: "poison application", weight: 3, do: invalidateApplication},
+	{name: "cure application", weight: 3, do: fixApplication},
 	{name: "sync", weight: 14, do: func(w *world, a action) { withHubApp(w, a, func(r kind.Ref) { w.sync(r) }) }},
 	{name: "rolling sync", weight: 3, do: rollingSync},
 	{name: "terminate", weight: 5, do: terminateSome},
@@ -44,7 +44,7 @@ func withHubApp(w *world, a action, do func(kind.Ref)) {
 
 // ownHubApps returns the Applications that users on the hub own.
 func ownHubApps(w *world) []kind.Ref {
-	return w.hub.applications(func(o *kind.Object) bool { return o.Annotation(agentMarkKey) == "" })
+	return w.hub.applications(func(o *kind.Object) bool { return o.Annotation(agentKey) == "" })
 }
 
 // home is where an agent's Applications are created: which cluster, namespace.
@@ -185,7 +185,7 @@ func recreateApplication(w *world, a action) {
 	w.hub.create(userName, kind.Applications, fresh)
 }
 
-func poisonApplication(w *world, a action) {
+func invalidateApplication(w *world, a action) {
 	if r, ok := pick(ownHubApps(w), a.n[0]); ok {
 		w.hub.edit(userName, r, func(t tree) {
 			put(t, []string{"poison", "poison", "forbidden"}[a.n[1]%3], "spec", "source", "path")
@@ -194,10 +194,10 @@ func poisonApplication(w *world, a action) {
 	}
 }
 
-func isPoison(path string) bool { return path == "poison" || path == "forbidden" }
+func isInvalidPath(path string) bool { return path == "poison" || path == "forbidden" }
 
-func cureApplication(w *world, a action) {
-	poisoned := w.hub.applications(func(o *kind.Object) bool { return isPoison(digText(decode(o), "spec", "source", "path")) })
+func fixApplication(w *world, a action) {
+	poisoned := w.hub.applications(func(o *kind.Object) bool { return isInvalidPath(digText(decode(o), "spec", "source", "path")) })
 	if r, ok := pick(poisoned, a.n[0]); ok {
 		w.hub.edit(userName, r, func(t tree) {
 			put(t, "guestbook", "spec", "source", "path")
@@ -210,7 +210,7 @@ func cureApplication(w *world, a action) {
 func rollingSync(w *world, a action) {
 	list := w.hub.applications(func(o *kind.Object) bool { return o.Label("appset") != "" && !o.IsDeleting() })
 	if r, ok := pick(list, a.n[0]); ok {
-		if k := w.ledger.clicks[infoOf(decode(w.hub.st.get(r))["operation"], clickInfo)]; k != nil {
+		if k := w.ledger.syncRequests[infoOf(decode(w.hub.st.get(r))["operation"], requestInfo)]; k != nil {
 			k.excused = true
 		}
 		w.startSync(appsetName, r)
@@ -286,7 +286,7 @@ func annotateOnHub(w *world, a action) {
 	withHubApp(w, a, func(r kind.Ref) {
 		w.hub.edit(userName, r, func(t tree) {
 			put(t, fmt.Sprint(a.n[1]), "metadata", "annotations", "notified.notifications.argoproj.io")
-			if digText(t, "metadata", "annotations", agentMarkKey) != "" {
+			if digText(t, "metadata", "annotations", agentKey) != "" {
 				put(t, "here", "metadata", "annotations", "hub-only")
 				put(t, fmt.Sprint("drift-", a.n[2]), "spec", "source", "path")
 			}

@@ -31,8 +31,8 @@ func changeKinds(w *world, a action) {
 	w.reregister(s)
 }
 
-// exchanged reports whether an agent and the hub exchange a kind of object.
-func (s *spoke) exchanged(r kind.Resource) bool {
+// replicates reports whether an agent and the hub exchange a kind of object.
+func (s *spoke) replicates(r kind.Resource) bool {
 	return !strings.Contains(s.agent.ExcludedScopes, ","+scopeOf(r)+",")
 }
 

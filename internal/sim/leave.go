@@ -55,7 +55,7 @@ func (l *ledger) acceptIf(s *spoke, h *engine.Held) {
 			continue
 		}
 		for _, o := range c.st.list(r) {
-			if !marked(o) && o.Annotation(agentMarkKey) != s.agent.Name || h != nil && !shows(s, h, refOf(r, o)) {
+			if !ownedByAgent(o) && o.Annotation(agentKey) != s.agent.Name || h != nil && !shows(s, h, refOf(r, o)) {
 				continue
 			}
 			if key := o.Annotation(sourceKey) + "@" + s.agent.Name; !l.now[key] {

@@ -12,22 +12,22 @@ import (
 // ledger remembers what the owners of things have done, so that the guards can report whether what the product does has
 // a reason. It knows the contract, not the product.
 type ledger struct {
-	w         *world
-	now       map[string]bool        // "uid@agent": the owner publishes this object to this agent
-	placed    map[string]bool        // ... or has at some time
-	left      map[string]bool        // ... and has stopped doing so, or lost it and a user has agreed to that
-	back      map[string]engine.Time // ... and has begun again, at this time
-	agreed    map[string]bool        // ... and a user has agreed to its removal
-	gaveUp    map[string]bool        // UIDs of what an owner has ceased to publish to an agent at some time
-	sources   map[string]string      // UID of a spoke's copy → that of the hub's Application
-	cascade   map[string]bool        // UIDs of Applications seen deleting with a resources finalizer
-	order     map[string][]uint64    // "uid/revision": the turns at which the owner came to it
-	frozenFor map[string]bool        // "uid@agent": it is frozen for this agent
-	might     map[string]bool        // "uid/revision@agent": the hub had this spec while it might run there
-	deleted   map[string]bool        // UIDs of what a user has deleted, with or without resources
-	local     map[string]bool        // UIDs of Applications deleted with their resources on a spoke
-	clicks    map[string]*syncRequest
-	asked     map[string]bool // operations that a user terminated
+	w            *world
+	now          map[string]bool        // "uid@agent": the owner publishes this object to this agent
+	placed       map[string]bool        // ... or has at some time
+	left         map[string]bool        // ... and has stopped doing so, or lost it and a user has agreed to that
+	back         map[string]engine.Time // ... and has begun again, at this time
+	agreed       map[string]bool        // ... and a user has agreed to its removal
+	gaveUp       map[string]bool        // UIDs of what an owner has ceased to publish to an agent at some time
+	sources      map[string]string      // UID of a spoke's copy → that of the hub's Application
+	cascade      map[string]bool        // UIDs of Applications seen deleting with a resources finalizer
+	order        map[string][]uint64    // "uid/revision": the turns at which the owner came to it
+	frozenFor    map[string]bool        // "uid@agent": it is frozen for this agent
+	might        map[string]bool        // "uid/revision@agent": the hub had this spec while it might run there
+	deleted      map[string]bool        // UIDs of what a user has deleted, with or without resources
+	local        map[string]bool        // UIDs of Applications deleted with their resources on a spoke
+	syncRequests map[string]*syncRequest
+	asked        map[string]bool // operations that a user terminated
 
 	first     map[string]uint64      // "uid/revision": the turn at which a user first came to it
 	last      map[string]uint64      // ... and last
@@ -59,7 +59,7 @@ type syncRequest struct {
 
 func newLedger(w *world) *ledger {
 	return &ledger{w: w, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
-		local: map[string]bool{}, deleted: map[string]bool{}, clicks: map[string]*syncRequest{}, asked: map[string]bool{}, spokeEra: map[string]int{},
+		local: map[string]bool{}, deleted: map[string]bool{}, syncRequests: map[string]*syncRequest{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}}
 }
@@ -178,7 +178,7 @@ func (l *ledger) recount(c *cluster) {
 
 func (l *ledger) hubRestored() {
 	l.hubEra++
-	for _, k := range l.clicks {
+	for _, k := range l.syncRequests {
 		k.excused = true
 	}
 	l.recount(l.w.hub)
@@ -189,7 +189,7 @@ func (l *ledger) spokeRestored(s *spoke) {
 	if l.hubEra > 0 {
 		defer l.unknowable(s) // with its Lease it has lost what it knew of the hub
 	}
-	for _, k := range l.clicks {
+	for _, k := range l.syncRequests {
 		k.excused = true
 		k.runs = 0
 	}
@@ -212,7 +212,7 @@ func (l *ledger) opened(p *process, f engine.Event) {
 		return
 	}
 	agent := p.spoke.agent.Name
-	st, _ := p.nd.Status("")
+	st, _ := p.reconciler.Status("")
 	known := p.known
 	if st.StoreHoldID == "" {
 		p.known = f.Store
@@ -228,34 +228,34 @@ func (l *ledger) opened(p *process, f engine.Event) {
 	l.metHub[agent] = l.hubEra
 }
 
-// greeted is a session as the hub sees it: one name, one cluster.
-func (l *ledger) greeted(p *process, agent string, f engine.Event) {
+// recordSession is a session as the hub sees it: one name, one cluster.
+func (l *ledger) recordSession(p *process, agent string, f engine.Event) {
 	cluster := f.Hello.ClusterUID
 	if known := l.clusters[agent]; known == "" {
 		l.clusters[agent], l.clustered[agent] = cluster, l.w.now
 	} else if l.w.now-l.clustered[agent] > minute && l.hubEra == 0 {
 		l.w.check(cluster == known, "%s lets cluster %s in as agent %s, which is cluster %s", p.name, cluster, agent, known)
 	}
-	st, _ := p.nd.Status(agent)
+	st, _ := p.reconciler.Status(agent)
 	if met := l.metSpoke[agent]; met != l.spokeEra[agent] && st.StoreHoldID == "" {
 		l.accept(l.w.spokeOf(agent))
 	}
 	l.metSpoke[agent] = l.spokeEra[agent]
 }
 
-func (l *ledger) clicked(id string, r kind.Ref, o *kind.Object) {
+func (l *ledger) syncRequested(id string, r kind.Ref, o *kind.Object) {
 	k := &syncRequest{ref: r, uid: o.UID()}
-	if o.Annotation(agentMarkKey) != "" {
+	if o.Annotation(agentKey) != "" {
 		k.source = o.Annotation(sourceKey)
 	}
-	l.clicks[id] = k
+	l.syncRequests[id] = k
 }
 
 // ran is Argo CD starting an operation.
 func (l *ledger) ran(c *cluster, r kind.Ref, t tree, operation tree) {
-	id := infoOf(operation, clickInfo)
+	id := infoOf(operation, requestInfo)
 	l.w.tracef("%s on %s: runs an operation of %s (click %q)", controllerName, c.name, short(r), id)
-	k := l.clicks[id]
+	k := l.syncRequests[id]
 	if k == nil {
 		return
 	}
@@ -278,7 +278,7 @@ func (l *ledger) refusals(o *kind.Object) {
 	}
 	t := dig(decode(o), "status", "operationState", "operation")
 	if infoOf(t, "argocd-agent/refused") != "" {
-		if k := l.clicks[infoOf(t, clickInfo)]; k != nil {
+		if k := l.syncRequests[infoOf(t, requestInfo)]; k != nil {
 			k.refused = true
 		}
 	}
@@ -287,7 +287,7 @@ func (l *ledger) refusals(o *kind.Object) {
 // operationName distinguishes an operation from others of the same Application.
 func operationName(t tree) string {
 	state := dig(t, "status", "operationState")
-	if id := infoOf(dig(state, "operation"), clickInfo); id != "" {
+	if id := infoOf(dig(state, "operation"), requestInfo); id != "" {
 		return id
 	}
 	return digText(state, "startedAt")
@@ -329,7 +329,7 @@ func (l *ledger) deletedBySpokeUser(o *kind.Object, withResources bool) {
 	if withResources {
 		l.local[o.UID()] = true
 	}
-	for _, k := range l.clicks { // and commands that it was given go with it
+	for _, k := range l.syncRequests { // and commands that it was given go with it
 		if k.uid == o.Annotation(sourceKey) || k.source == o.UID() {
 			k.excused = true
 		}

@@ -29,7 +29,7 @@ func copyOf(t *testing.T, s *spoke, name, source string) *kind.Object {
 	return o
 }
 
-func TestReasonForRemovalEndsWhenOwnerPublishesAgain(t *testing.T) {
+func TestLedger_ReasonEndsWhenOwnerPublishesAgain(t *testing.T) {
 	w, s := newIdleWorld(t)
 	l := w.ledger
 	l.note("src-1", "a", true)
@@ -50,7 +50,7 @@ func TestReasonForRemovalEndsWhenOwnerPublishesAgain(t *testing.T) {
 	}
 }
 
-func TestConfirmationCoversWhatWasShownAndIsMissing(t *testing.T) {
+func TestLedger_ConfirmationCoversShownItems(t *testing.T) {
 	w, s := newIdleWorld(t)
 	l := w.ledger
 	l.note("src-1", "a", true)
@@ -93,7 +93,7 @@ func TestConfirmationCoversWhatWasShownAndIsMissing(t *testing.T) {
 	}
 }
 
-func TestRestoredApplicationTakesBackItsDeletion(t *testing.T) {
+func TestLedger_RestoredApplicationIsNotDeleted(t *testing.T) {
 	w, s := newIdleWorld(t)
 	app := application("a", "web", "a", "r1")
 	addFinalizer(app, cascade)
@@ -111,7 +111,7 @@ func TestRestoredApplicationTakesBackItsDeletion(t *testing.T) {
 	}
 }
 
-func TestSpecThatGoesBackIsNoticed(t *testing.T) {
+func TestLedger_DetectsOlderSpec(t *testing.T) {
 	w, s := newIdleWorld(t)
 	o := w.hub.create(userName, kind.Applications, application("a", "web", "a", "r1"))
 	w.hub.edit(userName, refOf(kind.Applications, o), func(t tree) { put(t, "r2", "spec", "source", "targetRevision") })
@@ -145,7 +145,7 @@ func TestSpecThatGoesBackIsNoticed(t *testing.T) {
 	}
 }
 
-func TestHooksNeedAUserWhoDeletes(t *testing.T) {
+func TestLedger_HooksNeedDeletionByUser(t *testing.T) {
 	for name, c := range map[string]struct {
 		delete bool
 		want   int
@@ -167,7 +167,7 @@ func TestHooksNeedAUserWhoDeletes(t *testing.T) {
 	}
 }
 
-func TestRemovalsByAbsenceAreCounted(t *testing.T) {
+func TestLedger_CountsRemovalsByAbsence(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	for name, c := range map[string]struct {
 		remove int
@@ -176,7 +176,7 @@ func TestRemovalsByAbsenceAreCounted(t *testing.T) {
 	}{
 		"half of them":             {2, func(*world, *process) {}, 0},
 		"more than half":           {3, func(*world, *process) {}, 1},
-		"the owner asked for each": {4, func(_ *world, p *process) { tellAll(p, names) }, 0},
+		"the owner asked for each": {4, func(_ *world, p *process) { requestRemovals(p, names) }, 0},
 		"a user agreed to each": {4, func(w *world, _ *process) {
 			for _, n := range names {
 				w.ledger.agreed["src-"+n+"@a"] = true
@@ -221,10 +221,10 @@ func TestRemovalsByAbsenceAreCounted(t *testing.T) {
 	}
 }
 
-// tellAll has the owner ask for the removal of items.
-func tellAll(p *process, names []string) {
+// requestRemovals has the owner ask for the removal of items.
+func requestRemovals(p *process, names []string) {
 	for _, n := range names {
-		p.heard("a", engine.Delta{Scope: kind.ApplicationScope, Items: []engine.DeltaItem{{Key: engine.Key{Name: n}, Gone: true}}})
+		p.received("a", engine.Delta{Scope: kind.ApplicationScope, Items: []engine.DeltaItem{{Key: engine.Key{Name: n}, Gone: true}}})
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// mutant breaks the product on purpose, where shell and node meet, so that a test can show that the simulator notices.
-// The zero mutant breaks nothing.
+// mutant breaks the product on purpose, where shell and Reconciler meet, so that a test can show that the simulator
+// notices. The zero mutant breaks nothing.
 type mutant struct {
 	onSeen      func(*process, *kind.Object) *kind.Object
 	onList      func(*process, []*kind.Object) []*kind.Object

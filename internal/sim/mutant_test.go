@@ -12,11 +12,11 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// mutants are products that are broken in one way each. They are broken where the shell meets the node, so that the
-// product needs no hook of its own.
+// mutants are products that are broken in one way each. They are broken where the shell meets the Reconciler, so that
+// the product needs no hook of its own.
 var mutants = map[string]mutant{
 	"takes every object for its own": {onSeen: func(p *process, o *kind.Object) *kind.Object {
-		if p.spoke == nil || !p.spoke.managed() || marked(o) {
+		if p.spoke == nil || !p.spoke.managed() || ownedByAgent(o) {
 			return o
 		}
 		return annotated(annotated(o, principalKey, principalUID), sourceKey, "hub-0")
@@ -100,7 +100,7 @@ func parsed(b []byte) *kind.Object {
 // mutantSeeds is within how many seeds a broken product must be found out.
 const mutantSeeds = 600
 
-func TestBrokenProductsAreFoundOut(t *testing.T) {
+func TestMutants_AreDetected(t *testing.T) {
 	for _, name := range sortedKeys(mutants) {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			for seed := uint64(1); seed <= mutantSeeds; seed++ {
@@ -115,7 +115,7 @@ func TestBrokenProductsAreFoundOut(t *testing.T) {
 	}
 }
 
-func TestFailingSeedIsShrunkAndFailsStill(t *testing.T) {
+func TestShrink_SeedStillFails(t *testing.T) {
 	broken := mutants["does not name commands"]
 	for seed := uint64(1); seed <= mutantSeeds; seed++ {
 		r := run(Seed{Number: seed}, broken, nil)

@@ -41,7 +41,7 @@ func (e *end) other() *end {
 	return e.c.agent
 }
 
-// agentName is how the node of this end calls the relation.
+// agentName is how the Reconciler of this end names the agent.
 func (e *end) agentName() string {
 	if e == e.c.agent {
 		return ""
@@ -109,7 +109,7 @@ func (e *end) begin() {
 		return
 	}
 	if e == e.c.hub && !e.p.admits(e.c.spoke.agent.Name) {
-		e.turnAway()
+		e.refuse()
 		return
 	}
 	e.ready = true
@@ -131,7 +131,7 @@ func (p *process) redial(after engine.Time) {
 	p.later(after+p.w.between(200, most), p.dial)
 }
 
-// toPeer carries out what the node wants done to a connection.
+// toPeer executes what the Reconciler requests of a connection.
 func (p *process) toPeer(e reconcile.ToPeer) {
 	switch eff := e.Effect.(type) {
 	case engine.Send:
@@ -166,7 +166,7 @@ func (e *end) send(m engine.Message) {
 	}
 	if e.c.broken || e.c.spoke.cutOff() {
 		if !w.shape.bus {
-			e.c.breakOff()
+			e.c.cut()
 		}
 		return
 	}
@@ -218,7 +218,7 @@ func (e *end) receive(m engine.Message) {
 	if _, ok := m.(engine.Hello); !ok {
 		m = e.p.translate(m)
 	}
-	e.p.heard(e.c.spoke.agent.Name, m)
+	e.p.received(e.c.spoke.agent.Name, m)
 	e.p.step(reconcile.FromPeer{Agent: e.agentName(), Input: engine.Received{Session: e.session, Message: m}})
 }
 
@@ -270,8 +270,8 @@ func (e *end) died() {
 	to.p.in(to.life, d, to.lost)
 }
 
-// breakOff stops all traffic; each end finds out in its own time.
-func (c *conn) breakOff() {
+// cut stops all traffic; each end finds out in its own time.
+func (c *conn) cut() {
 	if c.broken {
 		return
 	}
@@ -314,5 +314,5 @@ func (w *world) sessionOpened(p *process, agent string, f engine.Event) {
 		return
 	}
 	p.peers[agent] = f.Hello.ClusterUID
-	w.ledger.greeted(p, agent, f)
+	w.ledger.recordSession(p, agent, f)
 }

@@ -62,7 +62,7 @@ func (d *differ) managed(w *world, s *spoke) {
 		}
 		for _, o := range s.cluster.st.list(r) {
 			there := refOf(r, o)
-			if !marked(o) || meant[there] != nil || ignoredLabel(o) {
+			if !ownedByAgent(o) || meant[there] != nil || ignoredLabel(o) {
 				continue
 			}
 			if r == kind.AppProjects && s.cluster.uses(o.Name()) {
@@ -120,7 +120,7 @@ func (d *differ) application(w *world, s *spoke, hub, replica *kind.Object, ther
 	d.dropped(s, at, h)
 	c := decode(replica)
 	d.conditions(at, c)
-	if digText(c, "metadata", "annotations", sourceKey) != hub.UID() || !marked(replica) {
+	if digText(c, "metadata", "annotations", sourceKey) != hub.UID() || !ownedByAgent(replica) {
 		d.add("%s is a replica of %s, not of %s", at, digText(c, "metadata", "annotations", sourceKey), hub.UID())
 	}
 	if a, b := plainSpec(s, h, "in-cluster"), plainSpec(s, c, ""); a != b {
@@ -135,10 +135,10 @@ func (d *differ) application(w *world, s *spoke, hub, replica *kind.Object, ther
 
 // refused reports whether a spoke cannot accept an Application: its API server forbids it, or it must not be adopted.
 func (w *world) refused(h tree, replica *kind.Object) bool {
-	if isPoison(digText(h, "spec", "source", "path")) {
+	if isInvalidPath(digText(h, "spec", "source", "path")) {
 		return dig(h, "metadata", "deletionTimestamp") == nil || replica != nil
 	}
-	if replica == nil || marked(replica) {
+	if replica == nil || ownedByAgent(replica) {
 		return false
 	}
 	switch digText(h, "metadata", "annotations", "argocd.argoproj.io/adoption-policy") {
@@ -198,17 +198,17 @@ func cascades(t tree) string {
 // metadata compares labels and annotations that cross.
 func (d *differ) metadata(at string, from, to tree, except func(string) bool) {
 	for _, list := range []string{"labels", "annotations"} {
-		a, b := d.crossing(from, list, except), d.crossing(to, list, except)
+		a, b := d.replicated(from, list, except), d.replicated(to, list, except)
 		if a != b {
 			d.add("%s: %s %s are %s there", at, list, a, b)
 		}
 	}
 }
 
-func (d *differ) crossing(t tree, list string, except func(string) bool) string {
+func (d *differ) replicated(t tree, list string, except func(string) bool) string {
 	out := tree{}
 	for key, v := range digTree(t, "metadata", list) {
-		if !d.w.neverCrosses(key) && !except(key) {
+		if !d.w.notReplicated(key) && !except(key) {
 			out[key] = v
 		}
 	}

@@ -11,11 +11,11 @@ import (
 // process is a principal or an agent: a Reconciler with stand-ins of kube, transport and assembly. It may die
 // at any moment and start again with nothing but what its cluster holds.
 type process struct {
-	w       *world
-	name    string
-	cluster *cluster
-	spoke   *spoke // of an agent; nil: a principal
-	nd      *reconcile.Reconciler
+	w          *world
+	name       string
+	cluster    *cluster
+	spoke      *spoke // of an agent; nil: a principal
+	reconciler *reconcile.Reconciler
 
 	release     release
 	up          bool
@@ -61,9 +61,9 @@ func (p *process) later(d engine.Time, run func()) { p.in(p.life, d, run) }
 // clock is the process' own.
 func (p *process) clock() engine.Time { return epoch + p.w.now + p.skew }
 
-// step gives the node an input and sees to what it wants.
+// step passes an input to the Reconciler and executes its effects.
 func (p *process) step(in reconcile.Input) {
-	for _, e := range p.nd.Step(p.clock(), in) {
+	for _, e := range p.reconciler.Step(p.clock(), in) {
 		switch e := e.(type) {
 		case reconcile.Write:
 			p.decides(e)
@@ -85,9 +85,9 @@ func (p *process) step(in reconcile.Input) {
 	p.rearm()
 }
 
-// rearm plans the Tick that the node wants.
+// rearm plans the Tick that the Reconciler requests.
 func (p *process) rearm() {
-	at, ok := p.nd.NextWake()
+	at, ok := p.reconciler.NextWake()
 	if !ok {
 		p.wakeAt = 0
 		return
@@ -102,7 +102,7 @@ func (p *process) rearm() {
 			return
 		}
 		p.wakeAt = 0
-		if at, ok := p.nd.NextWake(); ok && at <= p.clock() {
+		if at, ok := p.reconciler.NextWake(); ok && at <= p.clock() {
 			p.step(reconcile.Tick{})
 		} else {
 			p.rearm()
@@ -157,7 +157,7 @@ func (p *process) crash() {
 		p.conns[id].died()
 	}
 	p.conns = map[uint64]*end{}
-	p.nd = nil
+	p.reconciler = nil
 }
 
 func (p *process) restartIn(d engine.Time) {
@@ -250,11 +250,11 @@ func (p *process) startAgent() {
 		Kinds: p.w.kinds(), Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
 		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: reconcile.ParseSeen(m.Seen), StoreUntrusted: m.StoreUntrusted, KnownCommands: strings.Fields(m.Commands)}
 	p.w.mutant.configure(&cfg)
-	p.nd = reconcile.New(cfg)
+	p.reconciler = reconcile.New(cfg)
 	p.later(p.w.between(10, 2*second), p.dial)
 }
 
-func (p *process) persistLease() { p.remember(p.nd.Memory(), func(*apiError) {}) }
+func (p *process) persistLease() { p.remember(p.reconciler.Memory(), func(*apiError) {}) }
 
 // remember writes the agent's Lease, if it does not say so already.
 func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
@@ -283,7 +283,7 @@ func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
 func (p *process) startPrincipal() {
 	cfg := reconcile.Config{Side: kind.Hub, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
 		PrincipalUID: principalUID, Kinds: p.w.kinds(), Settings: p.w.shape.hubSettings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning, FleetCheck: true}
-	p.nd = reconcile.New(cfg)
+	p.reconciler = reconcile.New(cfg)
 	p.step(reconcile.ArgoSettings{InstanceLabel: p.w.instanceLabel})
 	for _, s := range p.w.spokes {
 		p.register(s)
@@ -296,7 +296,7 @@ func (p *process) startPrincipal() {
 func (p *process) superseded(agent string, epoch engine.Epoch) bool {
 	for _, other := range p.w.principals {
 		if other != p && other.up {
-			if st, ok := other.nd.Status(agent); ok && st.Connected && st.Epoch.Newer(epoch) {
+			if st, ok := other.reconciler.Status(agent); ok && st.Connected && st.Epoch.Newer(epoch) {
 				return true
 			}
 		}
@@ -320,7 +320,7 @@ func (p *process) register(s *spoke) {
 // replica that has the session, or had it last, writes. The others read.
 func (p *process) persistRegistration(s *spoke, news bool) {
 	name := s.agent.Name
-	st, ok := p.nd.Status(name)
+	st, ok := p.reconciler.Status(name)
 	if !ok || !st.Connected && (st.StoreHoldID == "" || p.superseded(name, st.Epoch)) {
 		return
 	}

@@ -21,7 +21,7 @@ func (w *world) checkReconnect() {
 	changed, size := 0, 0
 	for i, r := range ownHubApps(w) {
 		o := w.hub.st.get(r)
-		if i%7 == int(w.seed%7) && changed < 3 && o.Label("appset") == "" && !isPoison(unquote(o.Get("spec", "source", "path"))) {
+		if i%7 == int(w.seed%7) && changed < 3 && o.Label("appset") == "" && !isInvalidPath(unquote(o.Get("spec", "source", "path"))) {
 			w.editSpec(w.hub, r, 7)
 			changed++
 			size += len(o.Raw())
@@ -33,7 +33,7 @@ func (w *world) checkReconnect() {
 	var found []string
 	for len(w.violations) == 0 && w.now < limit {
 		w.run(w.now + 5*second)
-		if found = w.differences(); len(found) == 0 && w.allProven() {
+		if found = w.differences(); len(found) == 0 && w.allInSync() {
 			break
 		}
 	}
@@ -60,7 +60,7 @@ func (w *world) refusals() int {
 	n := 0
 	for _, p := range w.principals {
 		for _, s := range w.spokes {
-			st, _ := p.nd.Status(s.agent.Name)
+			st, _ := p.reconciler.Status(s.agent.Name)
 			for _, scope := range st.Scopes {
 				n += scope.Rejected
 			}
@@ -69,10 +69,10 @@ func (w *world) refusals() int {
 	return n
 }
 
-// allProven reports whether every agent has compared everything in its session.
-func (w *world) allProven() bool {
+// allInSync reports whether every agent has compared everything in its session.
+func (w *world) allInSync() bool {
 	for _, s := range w.spokes {
-		st, _ := s.process.nd.Status("")
+		st, _ := s.process.reconciler.Status("")
 		if !st.Connected {
 			return false
 		}

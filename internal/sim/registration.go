@@ -30,7 +30,7 @@ func (w *world) refuse(s *spoke, refused bool) {
 		w.afterWatch(p, func() {
 			for _, id := range sortedIDs(p.conns) {
 				if e := p.conns[id]; e.c.spoke.agent.Name == s.agent.Name && s.refused {
-					e.turnAway()
+					e.refuse()
 				}
 			}
 		})
@@ -46,12 +46,12 @@ func (w *world) afterWatch(p *process, run func()) {
 
 // admits reports whether a principal lets an agent in: it knows of it, and not that it is to be kept out.
 func (p *process) admits(agent string) bool {
-	_, known := p.nd.Status(agent)
+	_, known := p.reconciler.Status(agent)
 	return known && !p.w.spokeOf(agent).refused
 }
 
-// turnAway ends a connection from the hub, whatever the node thinks of it.
-func (e *end) turnAway() {
+// refuse ends a connection from the hub, whatever the state of the Reconciler.
+func (e *end) refuse() {
 	e.c.w.tracef("%s: turns %s away", e.p.name, e.c.agent.p.name)
 	e.close(0)
 	e.p.step(reconcile.FromPeer{Agent: e.agentName(), Input: engine.Disconnected{Session: e.session}})
@@ -85,7 +85,8 @@ func (w *world) unretire(s *spoke) {
 	}
 }
 
-// release is a principal that lets deleted Applications go that wait for a retired agent. It is not part of the node.
+// release is a principal that removes finalizers of deleted Applications that wait for a retired agent. It is not part
+// of the Reconciler.
 func (w *world) release(s *spoke) {
 	if !s.retired {
 		return
@@ -96,7 +97,7 @@ func (w *world) release(s *spoke) {
 			continue
 		}
 		for _, o := range w.hub.st.list(kind.Applications) {
-			if place, ok := p.nd.Place(o.Namespace(), o.Name()); !ok || place.Agent != s.agent.Name || !o.IsDeleting() {
+			if place, ok := p.reconciler.Place(o.Namespace(), o.Name()); !ok || place.Agent != s.agent.Name || !o.IsDeleting() {
 				continue
 			}
 			w.hub.edit(p.name+" (releaser)", refOf(kind.Applications, o), func(t tree) { dropFinalizers(t, isArgoFinalizer) })
@@ -199,7 +200,7 @@ func changeMode(w *world, a action) {
 	w.ledger.recount(w.hub)
 	w.ledger.recount(s.cluster)
 	w.ledger.accept(s)
-	for _, k := range w.ledger.clicks {
+	for _, k := range w.ledger.syncRequests {
 		k.excused = true
 	}
 	w.refuse(s, true)

@@ -10,10 +10,10 @@ import (
 
 // This file checks an idle world.
 
-// checkClicks checks every sync that a user requested.
-func (w *world) checkClicks() {
-	for _, id := range sortedKeys(w.ledger.clicks) {
-		k := w.ledger.clicks[id]
+// checkSyncRequests checks every sync that a user requested.
+func (w *world) checkSyncRequests() {
+	for _, id := range sortedKeys(w.ledger.syncRequests) {
+		k := w.ledger.syncRequests[id]
 		w.checks++
 		if k.runs > 0 || k.refused || k.excused {
 			continue
@@ -22,11 +22,11 @@ func (w *world) checkClicks() {
 		if o == nil || o.UID() != k.uid || o.IsDeleting() || ignoredLabel(o) || w.ledger.gaveUp[k.uid] {
 			continue
 		}
-		if o.Annotation(agentMarkKey) == "" && !slices.ContainsFunc(w.spokes, func(s *spoke) bool { return w.sentTo(s, k.ref, o) }) {
+		if o.Annotation(agentKey) == "" && !slices.ContainsFunc(w.spokes, func(s *spoke) bool { return w.sentTo(s, k.ref, o) }) {
 			continue // it belongs to no agent
 		}
 		if slices.ContainsFunc(w.spokes, func(s *spoke) bool {
-			return s.modeChanged && (w.sentTo(s, k.ref, o) || o.Annotation(agentMarkKey) == s.agent.Name)
+			return s.modeChanged && (w.sentTo(s, k.ref, o) || o.Annotation(agentKey) == s.agent.Name)
 		}) {
 			continue // the other side may have nothing of that name
 		}
@@ -67,7 +67,7 @@ func (w *world) checkRest() {
 	if found := w.differences(); len(found) > 0 {
 		w.violate("the two sides were equal, and no longer are:\n  %s", strings.Join(found, "\n  "))
 	}
-	w.checkProofs()
+	w.checkInSync()
 	for _, p := range w.processes() {
 		if p.up {
 			w.checkLoad(p)
@@ -75,13 +75,13 @@ func (w *world) checkRest() {
 	}
 }
 
-// checkProofs asks both ends of each session what they know of each other: what one of them can compare, both have
+// checkInSync asks both ends of each session what they know of each other: what one of them can compare, both have
 // found equal a moment ago.
-func (w *world) checkProofs() {
+func (w *world) checkInSync() {
 	for _, s := range w.spokes {
-		here, _ := s.process.nd.Status("")
+		here, _ := s.process.reconciler.Status("")
 		for _, p := range w.principals {
-			there, _ := p.nd.Status(s.agent.Name)
+			there, _ := p.reconciler.Status(s.agent.Name)
 			if !s.process.up || !p.up || !here.Connected || !there.Connected || there.Epoch != here.Epoch {
 				continue
 			}
@@ -89,14 +89,14 @@ func (w *world) checkProofs() {
 				if scope.Name == kind.CommandScope {
 					continue
 				}
-				w.checkProof(p, s, there.Scopes[i])
-				w.checkProof(s.process, s, scope)
+				w.checkScopeInSync(p, s, there.Scopes[i])
+				w.checkScopeInSync(s.process, s, scope)
 			}
 		}
 	}
 }
 
-func (w *world) checkProof(p *process, s *spoke, scope engine.ScopeStatus) {
+func (w *world) checkScopeInSync(p *process, s *spoke, scope engine.ScopeStatus) {
 	age, most := p.clock()-scope.InSyncAt, recent
 	if w.lossy() > 0 || w.refusals() > 0 {
 		most += minute // one comparison may fall into the moment in which an item is written again
@@ -115,15 +115,15 @@ func (w *world) processes() []*process {
 	return out
 }
 
-// checkLoad compares what a node keeps with what there is.
+// checkLoad compares what a Reconciler keeps with what exists.
 func (w *world) checkLoad(p *process) {
-	load := p.nd.Stats()
+	load := p.reconciler.Stats()
 	for range 100 { // something may be on its way just now
 		if load.Jobs == 0 {
 			break
 		}
 		w.run(w.now + second)
-		load = p.nd.Stats()
+		load = p.reconciler.Stats()
 	}
 	w.check(load.Jobs == 0 && load.Writing == 0, "%s at rest still has %d jobs and %d writes", p.name, load.Jobs, load.Writing)
 	total := 0
@@ -138,10 +138,10 @@ func (w *world) checkLoad(p *process) {
 	w.check(load.Notes <= 4*total*links+8, "%s keeps %d notes on %d objects", p.name, load.Notes, total)
 }
 
-// checkBusy looks at a node in the middle of things: what it keeps is bounded by the objects that there are, or were in
+// checkBusy checks a Reconciler while it is busy: what it keeps is bounded by the objects that there are, or were in
 // this life.
 func (w *world) checkBusy(p *process) {
-	load := p.nd.Stats()
+	load := p.reconciler.Stats()
 	links := 1
 	if p.spoke == nil {
 		links = len(w.spokes)

@@ -36,13 +36,13 @@ func run(seed Seed, m mutant, trace func(string)) (result Result) {
 		result = Result{Seed: seed, Steps: w.steps, Checks: w.checks, Actions: len(plan), Messages: w.messages, Bytes: w.bytes,
 			Faults: sortedKeys(w.seen), Violations: w.violations}
 	}()
-	w.play(seed.cut(plan), w.shape)
+	w.runPlan(seed.cut(plan), w.shape)
 	return result
 }
 
-// play is the life of a world: it begins, things happen, the faults stop, it comes to rest, and then it is looked at
+// runPlan is the life of a world: it begins, things happen, the faults stop, it comes to rest, and then it is looked at
 // closely.
-func (w *world) play(plan []action, sh shape) {
+func (w *world) runPlan(plan []action, sh shape) {
 	w.tracef("world: %s", sh)
 	w.faulty = true
 	if sh.bus {
@@ -58,7 +58,7 @@ func (w *world) play(plan []action, sh shape) {
 	w.run(end + 5*second)
 	w.heal()
 	w.settle()
-	w.epilogue()
+	w.finalChecks()
 }
 
 // populate creates what is there to begin with.
@@ -190,7 +190,7 @@ func (w *world) held(each func(hold)) {
 			if !p.up {
 				continue
 			}
-			st, ok := p.nd.Status(agent)
+			st, ok := p.reconciler.Status(agent)
 			if !ok || !st.Connected {
 				continue
 			}
@@ -211,13 +211,13 @@ func (w *world) held(each func(hold)) {
 	}
 }
 
-// epilogue checks the idle world: what was requested has happened, nothing changes, memory is bounded, and a reconnect
-// costs what has changed.
-func (w *world) epilogue() {
+// finalChecks checks the idle world: what was requested has happened, nothing changes, memory is bounded, and a
+// reconnect costs what has changed.
+func (w *world) finalChecks() {
 	if len(w.violations) > 0 {
 		return
 	}
-	w.checkClicks()
+	w.checkSyncRequests()
 	w.checkWrites()
 	w.checkRest()
 	w.checkReconnect()

@@ -28,7 +28,7 @@ func TestScenario(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := tell(t, string(text))
+			got := runScenario(t, string(text))
 			if *rewrite {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -52,8 +52,8 @@ func difference(want, got string) string {
 
 const dashes = "----"
 
-// tell plays a scenario and returns it with what happened.
-func tell(t *testing.T, text string) string {
+// runScenario plays a scenario and returns it with what happened.
+func runScenario(t *testing.T, text string) string {
 	t.Helper()
 	s := &script{t: t}
 	var out strings.Builder
@@ -83,13 +83,13 @@ func tell(t *testing.T, text string) string {
 
 // script is a scenario while it runs.
 type script struct {
-	t        *testing.T
-	w        *world
-	story    []string
-	times    int            // the last line of the story happened so often
-	clicks   map[string]int // how often operations of an Application ran
-	fates    []string       // what was deleted on spokes by our agents
-	reported map[string]bool
+	t          *testing.T
+	w          *world
+	story      []string
+	times      int            // the last line of the story happened so often
+	operations map[string]int // how often operations of an Application ran
+	fates      []string       // what was deleted on spokes by our agents
+	reported   map[string]bool
 }
 
 // take returns the story since the last time.
@@ -118,9 +118,9 @@ func (s *script) line(text string) {
 	}
 }
 
-// hear turns a line of the transcript into one of the story, if it belongs there: no messages, no times, no numbers
+// record turns a line of the transcript into one of the story, if it belongs there: no messages, no times, no numbers
 // that mean nothing to the reader.
-func (s *script) hear(line string) {
+func (s *script) record(line string) {
 	_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
 	switch {
 	case strings.Contains(line, " → "), strings.Contains(line, ": dials"), strings.Contains(line, "event Accepted"),
@@ -131,7 +131,7 @@ func (s *script) hear(line string) {
 	if who, rest, ok := strings.Cut(line, "runs an operation of applications "); ok {
 		app, _, _ := strings.Cut(rest, " ")
 		where := strings.TrimPrefix(strings.TrimSuffix(strings.TrimSpace(who), ":"), controllerName+" on ")
-		s.clicks[where+":"+app]++
+		s.operations[where+":"+app]++
 	}
 	if strings.Contains(line, ": delete ") && !strings.HasPrefix(line, userName) && !strings.HasPrefix(line, serverName) && !strings.HasPrefix(line, spokeUser) {
 		s.fates = append(s.fates, line)
@@ -183,8 +183,8 @@ func (s *script) build(words []string) {
 		}
 	}
 	s.w = newWorld(1, sh)
-	s.w.trace = s.hear
-	s.clicks, s.reported = map[string]int{}, map[string]bool{}
+	s.w.trace = s.record
+	s.operations, s.reported = map[string]int{}, map[string]bool{}
 	for _, sp := range s.w.spokes {
 		if offline {
 			sp.partitionUntil = 24 * hour // until the scenario reconnects it

@@ -10,8 +10,9 @@ import (
 
 const serverName = "argocd-server"
 
-// clickInfo names a click in an operation's info, so that what became of it is known whatever the product makes of it.
-const clickInfo = "click"
+// requestInfo names a sync request in an operation's info, so that what became of it is known whatever the product
+// makes of it.
+const requestInfo = "click"
 
 // sync sets an operation, unless one is there.
 func (w *world) sync(r kind.Ref) bool {
@@ -30,13 +31,13 @@ func (w *world) startSync(who string, r kind.Ref) bool {
 	if w.hub.down() {
 		return false
 	}
-	w.clicks++
-	id := fmt.Sprintf("c%d", w.clicks)
+	w.lastRequest++
+	id := fmt.Sprintf("c%d", w.lastRequest)
 	w.tracef("%s: sync %s is click %s", who, short(r), id)
-	w.ledger.clicked(id, r, w.hub.st.get(r))
+	w.ledger.syncRequested(id, r, w.hub.st.get(r))
 	return w.hub.edit(who, r, func(t tree) {
 		t["operation"] = tree{"sync": tree{"revision": digText(t, "spec", "source", "targetRevision")},
-			"initiatedBy": tree{"username": who}, "info": []any{tree{"name": clickInfo, "value": id}}}
+			"initiatedBy": tree{"username": who}, "info": []any{tree{"name": requestInfo, "value": id}}}
 		cut(t, "status", "operationState")
 	})
 }

@@ -8,7 +8,7 @@ import (
 // seedsInTests is how many seeds every run of the tests tries. make sim tries as many as you like.
 const seedsInTests = 1000
 
-func TestWorldsComeToRestWithoutViolations(t *testing.T) {
+func TestSimulator_FindsNoViolations(t *testing.T) {
 	seeds := uint64(seedsInTests)
 	if testing.Short() {
 		seeds /= 10
@@ -21,7 +21,7 @@ func TestWorldsComeToRestWithoutViolations(t *testing.T) {
 }
 
 // What these seeds once found has tests of its own. Whether they still lead there depends on the plan.
-func TestSeedsThatOnceFailed(t *testing.T) {
+func TestSimulator_FormerlyFailingSeeds(t *testing.T) {
 	for _, text := range []string{
 		"9013",             // a suspended process of an agent came back with an old view
 		"2080:26,33,34,43", // the watch of projects lagged behind that of Secrets
@@ -40,7 +40,7 @@ func TestSeedsThatOnceFailed(t *testing.T) {
 	}
 }
 
-func TestSameSeedSameTranscript(t *testing.T) {
+func TestSimulator_IsDeterministic(t *testing.T) {
 	for seed := uint64(1); seed <= 12; seed++ {
 		var runs [2][]string
 		for i := range runs {
@@ -57,7 +57,7 @@ func TestSameSeedSameTranscript(t *testing.T) {
 	}
 }
 
-func TestTranscriptDoesNotChangeWhatHappens(t *testing.T) {
+func TestTranscript_DoesNotChangeRun(t *testing.T) {
 	for seed := uint64(1); seed <= 12; seed++ {
 		silent := Run(Seed{Number: seed}, nil)
 		traced := Run(Seed{Number: seed}, func(string) {})
@@ -67,7 +67,7 @@ func TestTranscriptDoesNotChangeWhatHappens(t *testing.T) {
 	}
 }
 
-func TestSeedIsReadAsItIsWritten(t *testing.T) {
+func TestSeed_RoundTrips(t *testing.T) {
 	for _, text := range []string{"7", "7:", "7:1,2,30"} {
 		s, err := ParseSeed(text)
 		if err != nil || s.String() != text {

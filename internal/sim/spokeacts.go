@@ -33,8 +33,8 @@ func (w *world) pickSpoke(n uint32, managed bool) *spoke {
 	return s
 }
 
-// marked reports whether an object has our ownership annotation.
-func marked(o *kind.Object) bool {
+// ownedByAgent reports whether an object has our ownership annotation.
+func ownedByAgent(o *kind.Object) bool {
 	return o != nil && o.Annotation(principalKey) == principalUID && o.Annotation(sourceKey) != ""
 }
 
@@ -44,7 +44,7 @@ func editCopy(w *world, a action) {
 	if s == nil {
 		return
 	}
-	r, ok := pick(s.cluster.applications(marked), a.n[1])
+	r, ok := pick(s.cluster.applications(ownedByAgent), a.n[1])
 	if !ok {
 		return
 	}
@@ -81,7 +81,7 @@ func deleteCopy(w *world, a action) {
 	switch a.n[2] % 6 {
 	case 0:
 		for _, o := range s.cluster.st.list(kind.Secrets) {
-			if marked(o) {
+			if ownedByAgent(o) {
 				s.cluster.remove(spokeUser, refOf(kind.Secrets, o))
 				return
 			}
@@ -89,7 +89,7 @@ func deleteCopy(w *world, a action) {
 	case 1:
 		s.cluster.remove(spokeUser, ref(kind.AppProjects, s.cluster.argo, "p1"))
 	default:
-		if r, ok := pick(s.cluster.applications(marked), a.n[1]); ok {
+		if r, ok := pick(s.cluster.applications(ownedByAgent), a.n[1]); ok {
 			w.deleteApplication(s.cluster, spokeUser, r, a.n[2]%6 == 2)
 		}
 	}
@@ -119,7 +119,7 @@ func localObject(w *world, a action) {
 			addFinalizer(t, cascade)
 		}
 		s.cluster.create(spokeUser, kind.Applications, t)
-	case marked(o):
+	case ownedByAgent(o):
 	default:
 		s.cluster.edit(spokeUser, r, func(t tree) {
 			put(t, fmt.Sprint("local-", a.n[3]), "spec", "source", "targetRevision")
@@ -190,7 +190,7 @@ func syncOnSpoke(w *world, a action) {
 func fight(w *world, a action) {
 	if s := w.pickSpoke(a.n[0], true); s != nil {
 		s.ctl.fights[fmt.Sprintf("app-%d", a.n[1]%8)] = true
-		for _, r := range s.cluster.applications(marked) {
+		for _, r := range s.cluster.applications(ownedByAgent) {
 			s.ctl.noticed(r)
 		}
 	}

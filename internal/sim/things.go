@@ -65,7 +65,7 @@ func ignoredLabel(o *kind.Object) bool { return o.Label(ignoreKey) == "true" }
 
 const (
 	ignoreKey    = "argocd-agent.argoproj-labs.io/ignore-sync"
-	agentMarkKey = "argocd-agent.argoproj-labs.io/agent-name"
+	agentKey     = "argocd-agent.argoproj-labs.io/agent-name"
 	adoptedKey   = "argocd-agent.argoproj-labs.io/adopted"
 	sourceKey    = "argocd.argoproj.io/source-uid"
 	principalKey = "argocd.argoproj.io/principal-uid"

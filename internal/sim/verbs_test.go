@@ -211,19 +211,19 @@ func (s *script) holds(line string, words []string) (bool, string) {
 		return len(found) == 0, strings.Join(found, "\n")
 	case "runs": // runs a/app 1
 		r := s.app(words[1])
-		n := s.clicks[r.Namespace+":"+s.spoke(line, r.Namespace).cluster.argo+"/"+r.Name]
+		n := s.operations[r.Namespace+":"+s.spoke(line, r.Namespace).cluster.argo+"/"+r.Name]
 		return strconv.Itoa(n) == words[2], fmt.Sprintf("%d", n)
 	case "spoke": // spoke a has app, spoke a lacks app
 		o := s.spoke(line, words[1]).cluster.st.get(ref(kind.Applications, s.spoke(line, words[1]).cluster.argo, words[3]))
 		return (o != nil) == (words[2] == "has"), "it does not"
 	case "unmarked": // unmarked a app: it is none of ours
 		o := s.spoke(line, words[1]).cluster.st.get(ref(kind.Applications, s.spoke(line, words[1]).cluster.argo, words[2]))
-		return o != nil && !marked(o), "it is gone, or marked"
+		return o != nil && !ownedByAgent(o), "it is gone, or marked"
 	case "hub": // hub has a/app
 		return (w.hub.st.get(s.app(words[2])) != nil) == (words[1] == "has"), "it does not"
 	case "proven": // proven: both ends have found every scope equal a moment ago
 		before := len(w.violations)
-		w.checkProofs()
+		w.checkInSync()
 		found := w.violations[before:]
 		w.violations = w.violations[:before]
 		return len(found) == 0, strings.Join(found, "\n")
@@ -244,14 +244,14 @@ func (s *script) holds(line string, words []string) (bool, string) {
 		return o != nil && o.Get("operation") != nil, "nothing is pending"
 	case "clones": // clones of a have nothing of ours
 		for _, p := range s.spoke(line, words[2]).clones {
-			if list := p.cluster.applications(marked); len(list) > 0 {
+			if list := p.cluster.applications(ownedByAgent); len(list) > 0 {
 				return false, fmt.Sprint(list)
 			}
 		}
 		return true, ""
 	case "held": // held a
 		for _, p := range w.principals {
-			if st, _ := p.nd.Status(words[1]); len(st.RemoteHolds) > 0 {
+			if st, _ := p.reconciler.Status(words[1]); len(st.RemoteHolds) > 0 {
 				return true, ""
 			}
 		}

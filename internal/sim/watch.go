@@ -73,8 +73,8 @@ func (w *watch) end() {
 	w.closed()
 }
 
-// reflector keeps a process' node informed of one resource: list, then watch, and again from the list when the watch
-// cannot go on.
+// reflector keeps the Reconciler of a process informed of one resource: list, then watch, and again from the list when
+// the watch cannot go on.
 type reflector struct {
 	p        *process
 	resource kind.Resource

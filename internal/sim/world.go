@@ -26,13 +26,13 @@ type world struct {
 	argoSettings  bool   // the hub's Argo CD tracks by another label
 	instanceLabel string // that label
 
-	selects   bool // the hub has a label selector
-	faulty    bool // things may still break
-	late      bool // what is written now was asked for long ago, and given up since
-	revisions int  // of specs, counted through the whole world
-	names     int
-	clicks    int
-	ledger    *ledger
+	selects     bool // the hub has a label selector
+	faulty      bool // things may still break
+	late        bool // what is written now was asked for long ago, and given up since
+	revisions   int  // of specs, counted through the whole world
+	names       int
+	lastRequest int
+	ledger      *ledger
 
 	messages int
 	bytes    int

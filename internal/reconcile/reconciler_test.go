@@ -46,7 +46,7 @@ func (c *cluster) put(ref kind.Ref, body []byte, fresh bool) *kind.Object {
 type pair struct {
 	t        *testing.T
 	now      engine.Time
-	nodes    [2]*Reconciler // by kind.Side
+	sides    [2]*Reconciler // by kind.Side
 	stores   [2]*cluster
 	wires    [2][]engine.Message // to the side
 	events   []engine.Event
@@ -63,10 +63,10 @@ func newPair(t *testing.T, mode kind.Mode) *pair {
 	for i := range p.stores {
 		p.stores[i] = &cluster{t: t, objects: map[kind.Ref]*kind.Object{}, rev: 1} // what the first List says
 	}
-	p.nodes[kind.Hub] = New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-1"})
-	p.nodes[kind.Spoke] = New(Config{Side: kind.Spoke, ArgoNamespace: "argocd", ClusterUID: "spoke-uid", Mode: mode, Mapping: kind.ByNamespace})
+	p.sides[kind.Hub] = New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub-uid", PrincipalUID: "principal-1"})
+	p.sides[kind.Spoke] = New(Config{Side: kind.Spoke, ArgoNamespace: "argocd", ClusterUID: "spoke-uid", Mode: mode, Mapping: kind.ByNamespace})
 	p.step(kind.Hub, Register{Agent: kind.Agent{Name: "w1", Mode: mode, Mapping: kind.ByNamespace, HubNamespace: "w1", Server: "https://proxy:9090?agentName=w1"}})
-	for side := range p.nodes {
+	for side := range p.sides {
 		for _, r := range Resources() {
 			list := List{Resource: r, Revision: 1}
 			if r == kind.AppProjects && mode == kind.Managed && kind.Side(side) == kind.Hub {
@@ -127,7 +127,7 @@ func (p *pair) settle() {
 }
 
 func (p *pair) step(side kind.Side, in Input) {
-	effects := append([]Effect(nil), p.nodes[side].Step(p.now, in)...)
+	effects := append([]Effect(nil), p.sides[side].Step(p.now, in)...)
 	for _, e := range effects {
 		switch e := e.(type) {
 		case ToPeer:
@@ -209,7 +209,7 @@ func ref(ns, name string) kind.Ref {
 	return kind.Ref{Resource: kind.Applications, Namespace: ns, Name: name}
 }
 
-func TestManagedApplicationReachesTheSpokeAndItsStatusComesBack(t *testing.T) {
+func TestReconciler_ManagedApplicationAndStatus(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
@@ -233,7 +233,7 @@ func TestManagedApplicationReachesTheSpokeAndItsStatusComesBack(t *testing.T) {
 
 	before := p.writes
 	p.now += 61_000
-	for side := range p.nodes {
+	for side := range p.sides {
 		p.step(kind.Side(side), Tick{})
 	}
 	p.settle()
@@ -242,7 +242,7 @@ func TestManagedApplicationReachesTheSpokeAndItsStatusComesBack(t *testing.T) {
 	}
 }
 
-func TestLocalEditOnTheSpokeIsPutRight(t *testing.T) {
+func TestReconciler_CorrectsLocalEdit(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
@@ -257,7 +257,7 @@ func TestLocalEditOnTheSpokeIsPutRight(t *testing.T) {
 	}
 }
 
-func TestApplicationDeletedOnTheHubLeavesTheSpoke(t *testing.T) {
+func TestReconciler_DeletesApplicationDeletedOnHub(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
@@ -270,7 +270,7 @@ func TestApplicationDeletedOnTheHubLeavesTheSpoke(t *testing.T) {
 	}
 }
 
-func TestAutonomousApplicationIsMirroredOnTheHub(t *testing.T) {
+func TestReconciler_MirrorsAutonomousApplication(t *testing.T) {
 	p := newPair(t, kind.Autonomous)
 	p.connect()
 	p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
@@ -283,7 +283,7 @@ func TestAutonomousApplicationIsMirroredOnTheHub(t *testing.T) {
 	}
 }
 
-func TestSyncClickedOnTheHubRunsOnTheSpoke(t *testing.T) {
+func TestReconciler_RunsSyncOnSpoke(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
@@ -299,10 +299,10 @@ func TestSyncClickedOnTheHubRunsOnTheSpoke(t *testing.T) {
 	}
 }
 
-func TestApplicationDeletedByHandIsPutBackAndSyncedIfThePolicySaysSo(t *testing.T) {
+func TestReconciler_RestoresDeletedReplicaAndSyncs(t *testing.T) {
 	for _, resync := range []bool{false, true} {
 		p := newPair(t, kind.Managed)
-		p.nodes[kind.Spoke].cfg.Policy.ResyncRecreated = resync
+		p.sides[kind.Spoke].cfg.Policy.ResyncRecreated = resync
 		p.connect()
 		p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
 		old := p.stores[kind.Spoke].objects[ref("argocd", "a")]
